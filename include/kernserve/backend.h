@@ -1,0 +1,130 @@
+/* The border to a device: eleven functions. `cuda` and `cpu` implement it; tests wrap either in `faulty`.
+ *
+ * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
+ *         batch = jobs of one plan that go out together.
+ * Threads a ks_device may be used by any thread; a lane, its plans and slots belong to one shard's thread. */
+#ifndef KERNSERVE_BACKEND_H
+#define KERNSERVE_BACKEND_H
+
+#include "kernserve/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    KS_BATCH_MAX = 128,     /* jobs in one launch */
+    KS_BUCKETS = 8,         /* batch sizes 1, 2, 4 ... 128: each its own graph */
+    KS_LANES_MAX = 16,      /* per shard */
+    KS_CHOICE_BYTES = 64,   /* what an op's planner may remember in a plan */
+    KS_HEAD_ROOM = 1024,    /* writable bytes in front of slot.out, for the answer's head */
+    KS_PAD = 256            /* readable bytes behind each side of a slot and behind device buffers */
+};
+
+typedef struct ks_device ks_device;
+typedef struct ks_lane ks_lane;
+
+/* What the daemon fixed at start; bytes unless said otherwise. */
+typedef struct ks_limits {
+    int device_index;         /* -1: the first one that works */
+    int lanes;                /* per shard */
+    size_t lane_bytes;        /* device memory of one lane for one request's inputs, output and workspace: the largest slot class */
+    size_t large_bytes;       /* the same for a request above the slot classes; one such arena per shard, on its lane 0 */
+    size_t workspace_bytes;   /* of a lane, for a plan's partial results */
+    size_t mapped_max;        /* largest in + out that works on mapped slots; SIZE_MAX: measured at open */
+    bool pinned_must;         /* false: go on with pageable memory where pinning fails */
+} ks_limits;
+
+/* Host memory of one request. Both sides start on KS_ALIGNMENT and are readable KS_PAD bytes beyond their end;
+ * KS_HEAD_ROOM bytes in front of out belong to the answer's head. */
+typedef struct ks_slot {
+    unsigned char *in, *out;
+    size_t in_cap, out_cap;
+    void *in_device, *out_device; /* the same memory as the device sees it; NULL where it cannot */
+    void *memory;                 /* backend's: what slot_fini gives back */
+    int size_class;               /* engine's; -1: an overflow slot, ordinary memory */
+    bool pinned;
+    struct ks_slot *next;         /* engine's free list */
+} ks_slot;
+
+/* A spec with everything chosen. Made by the engine's plan cache; `choice` is the backend's, filled by prepare. */
+typedef struct ks_plan {
+    ks_spec spec;
+    uint64_t id;                     /* unique in its shard, never 0 */
+    size_t in_bytes, out_bytes;      /* of the slot's sides that the spec uses */
+    size_t workspace_bytes;          /* per job, set by prepare */
+    bool mapped;                     /* set by prepare: kernels work on the slots themselves, batches allowed */
+    bool large;                      /* set by prepare: needs the large arena (lane 0) and pieces */
+    bool graphs;                     /* set by prepare: capture makes sense */
+    int batch_max;                   /* set by prepare: 1 .. KS_BATCH_MAX */
+    bool uncapturable;               /* engine's: capture failed; retried after uncapturable_until_ns */
+    int64_t uncapturable_until_ns;
+    unsigned char choice[KS_CHOICE_BYTES];
+    void *lane_state[KS_LANES_MAX];  /* this plan's graphs on each lane of the shard; the backend's, freed by forget */
+    uint32_t captured[KS_LANES_MAX]; /* bit b: bucket b is captured on the lane; kept by capture and forget */
+    uint32_t wanted[KS_LANES_MAX];   /* bit b: a launch missed that bucket; the engine's */
+    int users;                       /* engine's: jobs that hold the plan */
+    struct ks_plan *newer, *older, *chain; /* the cache's */
+} ks_plan;
+
+typedef enum ks_graph { KS_GRAPH_NONE, KS_GRAPH_MISS, KS_GRAPH_HIT } ks_graph;
+
+/* Jobs of one plan that go out together: the slots in; what happened out. */
+typedef struct ks_batch {
+    ks_plan *plan;
+    int count; /* 1 .. plan->batch_max */
+    ks_slot *slots[KS_BATCH_MAX];
+    ks_graph graph;                         /* set by launch */
+    int64_t h2d_ns, compute_ns, d2h_ns;     /* set by a poll that says KS_DONE; 0: did not happen. They add up to launch .. done */
+} ks_batch;
+
+typedef enum ks_poll { KS_RUNNING, KS_DONE, KS_FAILED } ks_poll;
+
+typedef struct ks_device_info {
+    const char *backend;         /* "cuda", "cpu" */
+    char name[128], uuid[48];
+    char driver[32];
+    int capability;              /* 90 for sm_90; 0 on the CPU */
+    int index;
+    size_t memory_bytes;
+    size_t mapped_max;           /* measured border between mapped slots and copies */
+} ks_device_info;
+
+typedef struct ks_backend {
+    const char *name;
+    /* KS_DEVICE: none that works. Opens, measures the border, runs nothing afterwards. */
+    ks_status (*open)(const ks_limits *limits, ks_device **out, ks_error *error);
+    void (*close)(ks_device **device);
+    void (*info)(const ks_device *device, ks_device_info *out);
+    /* Pinned (if in_bytes > 0 and pinned is asked for) and touched. Called at start only, or for overflow slots with
+     * pinned == false. KS_MEMORY. */
+    ks_status (*slot_init)(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot, ks_error *error);
+    void (*slot_fini)(ks_device *device, ks_slot *slot);
+    /* wake_fd: an eventfd written when work finishes on another thread (CPU lanes); the shard sleeps on it. index: of this
+     * lane within its shard, 0 .. lanes-1. */
+    ks_status (*lane_open)(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error);
+    void (*lane_close)(ks_lane **lane);
+    /* Fills the plan's choice and the fields marked so. Choosing only: no tuning, no device work. KS_WORK: does not fit the device. */
+    ks_status (*prepare)(ks_device *device, ks_plan *plan, ks_error *error);
+    /* On a free lane, at a turn's end: makes the graph of one bucket. */
+    ks_status (*capture)(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error);
+    void (*forget)(ks_lane *lane, ks_plan *plan);
+    /* On a free lane; returns at once (the CPU may finish small work before it returns). The batch stays the caller's and
+     * valid until poll says KS_DONE or KS_FAILED. KS_DEVICE with device_failed(): fatal; else only this batch failed. */
+    ks_status (*launch)(ks_lane *lane, ks_batch *batch, ks_error *error);
+    ks_poll (*poll)(ks_lane *lane, ks_error *error); /* never blocks longer than one copied piece (4 MiB) */
+    /* true once the device is lost for good (sticky error). Any thread. */
+    bool (*failed)(const ks_device *device);
+} ks_backend;
+
+extern const ks_backend ks_backend_cpu;
+/* NULL in a build without CUDA. */
+extern const ks_backend *const ks_backend_cuda;
+
+/* bucket b holds up to 1 << b jobs */
+int ks_bucket(int count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,65 @@
+/* Options, from the command line, the environment KERNSERVE_*, a file and presets, in this order of precedence; one table
+ * (options.def) makes them all. Fixed after ks_config_load; any thread. Leaf service. */
+#ifndef KS_CONFIG_H
+#define KS_CONFIG_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernserve/status.h"
+
+enum { KS_LIST_MAX = 32 };
+typedef struct ks_list {
+    int count;
+    const char *item[KS_LIST_MAX]; /* owned by the config */
+} ks_list;
+
+typedef struct ks_config {
+#define TEXT(field, name, preset, help) const char *field;
+#define LIST(field, name, preset, help) ks_list field;
+#define SIZE(field, name, preset, least, most, help) uint64_t field;
+#define TIME(field, name, preset, least, most, help) int64_t field; /* ns */
+#define COUNT(field, name, preset, least, most, help) int64_t field;
+#define FLAG(field, name, preset, help) bool field;
+#define CHOICE(field, name, preset, choices, help) int field; /* index into choices */
+#include "options.def"
+#undef TEXT
+#undef LIST
+#undef SIZE
+#undef TIME
+#undef COUNT
+#undef FLAG
+#undef CHOICE
+    void *owned; /* config.c's */
+} ks_config;
+
+/* What the command line asks for instead of serving. */
+typedef enum ks_command {
+    KS_COMMAND_SERVE,
+    KS_COMMAND_HELP,
+    KS_COMMAND_VERSION,
+    KS_COMMAND_CHECK_CONFIG,
+    KS_COMMAND_DUMP_CONFIG,
+    KS_COMMAND_LIST_DEVICES,
+    KS_COMMAND_HEALTHCHECK
+} ks_command;
+
+/* Exit codes, as sysexits.h; systemd prints them by name. */
+enum {
+    KS_EXIT_OK = 0,
+    KS_EXIT_USAGE = 64,
+    KS_EXIT_NO_FILE = 66,
+    KS_EXIT_NO_DEVICE = 69,
+    KS_EXIT_INTERNAL = 70,
+    KS_EXIT_SYSTEM = 71,
+    KS_EXIT_AGAIN = 75,
+    KS_EXIT_PERMISSION = 77,
+    KS_EXIT_CONFIG = 78
+};
+
+/* 0, or the exit code with the one line for stderr in error->text (a wrong option names the nearest right one). */
+int ks_config_load(int argc, char **argv, ks_config *out, ks_command *command, ks_error *error);
+void ks_config_free(ks_config *config);
+void ks_config_help(void);               /* to stdout, ends with three examples */
+void ks_config_dump(const ks_config *config); /* to stdout: each value with its origin, readable as a config file */
+#endif

@@ -1,0 +1,22 @@
+/* Owns the listening sockets of the data side: opens them (or takes them from systemd or the supervisor: LISTEN_FDS), accepts
+ * on its own thread, hands each connection to the shard with the fewest. Closing them is the drain's first step. */
+#ifndef KS_LISTEN_H
+#define KS_LISTEN_H
+#include "shard.h"
+
+enum { KS_LISTENERS_MAX = 34 };
+
+typedef struct ks_listener ks_listener;
+
+/* A bound, listening, non-blocking socket for ADDR:PORT, [ADDR6]:PORT, or unix:PATH (a stale path is replaced). *loopback: only
+ * this machine can reach it. KS_SYSTEM (address in use: error says so), KS_CONFIG (malformed). */
+ks_status ks_listen_socket(const char *address, int *fd, bool *loopback, ks_error *error);
+/* Parses only: is it well formed, is it loopback. */
+ks_status ks_listen_parse(const char *address, bool *loopback, ks_error *error);
+/* Starts accepting; takes the sockets. */
+ks_status ks_listener_open(ks_daemon *daemon, ks_shard **shards, const int *fds, const bool *loopback, int count, ks_listener **out, ks_error *error);
+void ks_listener_close(ks_listener **listener); /* sockets closed: connects are refused from now on; unix paths removed */
+
+/* Sockets passed by systemd or --supervise: their number, fds from 3 on. */
+int ks_listen_inherited(void);
+#endif

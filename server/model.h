@@ -1,0 +1,24 @@
+/* The models of the protocol: each op, and each op's presets, made once from the descriptors. Leaf service: any room may
+ * ask. Fixed after ks_models_init; any thread. */
+#ifndef KS_MODEL_H
+#define KS_MODEL_H
+#include "kernserve/op.h"
+
+enum { KS_MODELS_MAX = 64, KS_MODEL_NAME_MAX = 64 };
+
+typedef struct ks_model {
+    char name[KS_MODEL_NAME_MAX];
+    int index; /* 0 .. ks_model_count()-1: for counters */
+    const ks_op *op;
+    ks_dtype dtype;     /* declared in the metadata; FP32 unless a preset says otherwise. The request's datatype decides */
+    ks_dtype out_dtype; /* declared for the output: as resolve gives it for the declared input and preset */
+    int in_rank, out_rank;
+    int fixed_param; /* index of the parameter that the preset fixes, or -1 */
+    ks_value fixed_value;
+} ks_model;
+
+void ks_models_init(void); /* <op>, <op>_fp16, <op>_bf16, <op>_fp64, then <op>_<suffix> of its presets */
+int ks_model_count(void);
+const ks_model *ks_model_at(int index);
+const ks_model *ks_model_find(const char *name, size_t length); /* NULL: unknown */
+#endif

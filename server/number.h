@@ -1,0 +1,40 @@
+/* Number text: libstdc++'s <charconv> (from_chars is fast_float, to_chars is Ryu) behind a few C functions. No locale, no
+ * allocation, exact both ways. Any thread. */
+#ifndef KS_NUMBER_H
+#define KS_NUMBER_H
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernserve/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { KS_NUMBER_TEXT_MAX = 32 }; /* longest text of one element of any datatype, with a comma */
+
+typedef enum ks_number_result {
+    KS_NUMBER_OK,
+    KS_NUMBER_SYNTAX, /* not a JSON number */
+    KS_NUMBER_RANGE,  /* outside the datatype: 3e9 as INT32, -1 as UINT8, 1.5 as INT64, 1e39 as FP32 */
+    KS_NUMBER_KIND    /* FP16, BF16, BYTES: not readable from JSON */
+} ks_number_result;
+
+/* Reads one token [text, text+length), which must be a whole JSON number (RFC 8259), true/false for BOOL (0 and 1 as
+ * well), or NaN, Infinity, -Infinity, Inf, -Inf for FP32 and FP64, and writes the element (unaligned) to out. */
+ks_number_result ks_number_read(const char *text, size_t length, ks_dtype dtype, void *out);
+
+/* Appends the shortest text that reads back exactly ("2.0", "1e-05", NaN, Infinity) to out, at least KS_NUMBER_TEXT_MAX
+ * bytes of room; element may be unaligned. Returns the bytes written. */
+size_t ks_number_write(const void *element, ks_dtype dtype, char *out);
+
+/* Prints n elements separated by commas; cap >= n * KS_NUMBER_TEXT_MAX. Sets *non_finite if one was NaN or infinite. */
+size_t ks_numbers_write(const void *elements, size_t n, ks_dtype dtype, char *out, int *non_finite);
+
+/* A double in shortest round-trip form, for metrics and parameters. Returns the bytes written (< KS_NUMBER_TEXT_MAX). */
+size_t ks_double_write(double value, char *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

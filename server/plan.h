@@ -1,0 +1,24 @@
+/* One shard's plans: found by spec, made on demand, least recently used goes past the byte budget (never one in use).
+ * Owns the plans. The shard's thread only. */
+#ifndef KS_PLAN_H
+#define KS_PLAN_H
+#include "kernserve/backend.h"
+
+typedef struct ks_plans ks_plans;
+/* forget is called for an evicted plan on every lane, before it is freed */
+typedef void ks_plan_forget_fn(void *context, ks_plan *plan);
+
+ks_status ks_plans_open(size_t max_bytes, ks_plan_forget_fn *forget, void *context, ks_plans **out, ks_error *error);
+void ks_plans_close(ks_plans **plans);
+/* NULL: not there. Marks it used. */
+ks_plan *ks_plans_find(ks_plans *plans, const ks_spec *spec);
+/* A new plan for the spec with id set, everything else zero; in the cache from now on. KS_MEMORY. */
+ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_error *error);
+void ks_plans_drop(ks_plans *plans, ks_plan **plan); /* prepare failed */
+/* A graph was captured (or forgotten: negative): adds its estimated bytes, then evicts while past the budget. */
+void ks_plans_charge(ks_plans *plans, ks_plan *plan, int64_t bytes);
+ks_plan *ks_plans_newest(ks_plans *plans); /* then ->older */
+uint64_t ks_plans_count(const ks_plans *plans);
+uint64_t ks_plans_bytes(const ks_plans *plans);
+uint64_t ks_plans_evictions(const ks_plans *plans);
+#endif

@@ -1,0 +1,26 @@
+/* A bounded, growing text: for answers and pages, never for logs. Once an append fails (limit or memory) the text is
+ * marked broken and later appends do nothing, so that callers check once, at the end. One thread at a time. */
+#ifndef KS_TEXT_H
+#define KS_TEXT_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ks_text {
+    char *bytes; /* malloc'ed, owned; not terminated */
+    size_t length, cap, limit;
+    bool broken;
+} ks_text;
+
+void ks_text_init(ks_text *text, size_t limit); /* no allocation yet */
+void ks_text_fini(ks_text *text);
+/* Room for n more bytes: a pointer to them, or NULL when broken. Advance length by what was written. */
+char *ks_text_room(ks_text *text, size_t n);
+void ks_text_add(ks_text *text, const char *bytes, size_t n);
+void ks_text_puts(ks_text *text, const char *string);
+__attribute__((format(printf, 2, 3))) void ks_text_printf(ks_text *text, const char *format, ...);
+/* A JSON string with its quotes; control bytes, quote and backslash escaped; the bytes are taken as UTF-8. */
+void ks_text_json(ks_text *text, const char *bytes, size_t n);
+/* Hands the buffer over (free() it); the text is empty afterwards. NULL when broken. */
+char *ks_text_take(ks_text *text, size_t *length);
+#endif

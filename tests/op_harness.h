@@ -1,0 +1,23 @@
+/* Runs one resolved spec through a backend as the engine would (slot, plan, lane, poll), for op tests and benches. */
+#ifndef KS_OP_HARNESS_H
+#define KS_OP_HARNESS_H
+#include "kernserve/backend.h"
+
+typedef struct op_harness op_harness;
+
+/* arena_bytes: the most one spec may need (inputs + output + workspace). NULL: the backend has no device that works. */
+op_harness *op_harness_open(const ks_backend *backend, size_t arena_bytes);
+void op_harness_close(op_harness **harness);
+
+typedef enum op_path {
+    OP_PATH_PLANNED, /* mapped or copies, as the border says */
+    OP_PATH_COPIES,  /* never mapped */
+    OP_PATH_MAPPED,  /* mapped slots, where the plan allows; else as planned */
+} op_path;
+
+/* inputs[i]: size_bytes of the i-th tensor; output: size_bytes of spec->out, poisoned with 0xFF in the slot first; guard bytes behind the
+ * output are checked (KS_DEVICE when they changed). copies > 1: that many equal jobs in one batch where the plan allows, all
+ * outputs must be equal bit by bit. captured: through a captured graph, else plain launches. */
+ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *const *inputs, void *output, op_path path,
+                         int copies, bool captured, ks_error *error);
+#endif
