@@ -1,5 +1,5 @@
-/* Options, from the command line, the environment KERNSERVE_*, a file and presets, in this order of precedence; one table
- * (options.def) makes them all. Fixed after ks_config_load; any thread. Leaf service. */
+/* Options, from the command line, the environment KERNSERVE_*, a file and presets, in this order of precedence; one
+ * table (options.def) makes them all. Fixed after ks_config_load; any thread. Leaf service. */
 #ifndef KS_CONFIG_H
 #define KS_CONFIG_H
 #include <stdbool.h>
@@ -30,7 +30,9 @@ typedef struct ks_config {
 #undef COUNT
 #undef FLAG
 #undef CHOICE
-    void *owned; /* config.c's */
+    const char *file; /* that was read (--config), or NULL */
+    const char *url;  /* of --healthcheck, or NULL */
+    void *owned;      /* config.c's */
 } ks_config;
 
 /* What the command line asks for instead of serving. */
@@ -57,9 +59,11 @@ enum {
     KS_EXIT_CONFIG = 78
 };
 
-/* 0, or the exit code with the one line for stderr in error->text (a wrong option names the nearest right one). */
+/* --listen, KERNSERVE_LISTEN=a (several items of a list: spaces between them), listen = a (repeatable). A list of a
+ * higher origin replaces that of a lower one; an empty value clears it. 0, or the exit code with the one line for
+ * stderr in error->text (a wrong option names the nearest right one). */
 int ks_config_load(int argc, char **argv, ks_config *out, ks_command *command, ks_error *error);
 void ks_config_free(ks_config *config);
-void ks_config_help(void);               /* to stdout, ends with three examples */
+void ks_config_help(void);                    /* to stdout, ends with three examples */
 void ks_config_dump(const ks_config *config); /* to stdout: each value with its origin, readable as a config file */
 #endif

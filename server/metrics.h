@@ -1,6 +1,6 @@
 /* Counters of each shard (one writer each, C11 atomics, no lock, no allocation on the path), summed when somebody asks.
- * Families in metrics.def. Leaf service: knows models, statuses and phases, no other room; what other rooms own (engine,
- * log, state) is handed in as values when a page is written. */
+ * Families in metrics.def. Leaf service: knows models, statuses and phases, no other room; what other rooms own
+ * (engine, log, state) is handed in as values when a page is written. */
 #ifndef KS_METRICS_H
 #define KS_METRICS_H
 #include <stdbool.h>
@@ -37,7 +37,11 @@ typedef enum ks_outcome {
 ks_outcome ks_outcome_of(ks_status status);
 
 /* handler label: the route's name, from a closed list */
-#define KS_HANDLER_TABLE(X) X(infer) X(live) X(ready) X(server_metadata) X(model_metadata) X(model_config) X(model_ready) X(model_stats) X(metrics) X(index) X(other)
+#define KS_HANDLER_TABLE(X)                                                                                            \
+    X(infer)                                                                                                           \
+    X(live)                                                                                                            \
+    X(ready) X(server_metadata) X(model_metadata) X(model_config) X(model_ready) X(model_stats) X(metrics) X(index)    \
+        X(other)
 typedef enum ks_handler {
 #define X(name) KS_HANDLER_##name,
     KS_HANDLER_TABLE(X)
@@ -52,13 +56,13 @@ typedef struct ks_record {
     int model; /* index, -1: unknown */
     ks_encoding encoding;
     ks_status status;
-    bool executed;                  /* it ran: phases are valid */
+    bool executed; /* it ran: phases are valid */
     int batch_count;
-    int64_t phase_ns[KS_PHASES];    /* -1: did not happen */
+    int64_t phase_ns[KS_PHASES]; /* -1: did not happen */
     int64_t total_ns;
 } ks_record;
 
-typedef struct ks_metrics ks_metrics;           /* of the daemon */
+typedef struct ks_metrics ks_metrics;             /* of the daemon */
 typedef struct ks_shard_metrics ks_shard_metrics; /* of one writer: a shard, or the admin thread */
 
 ks_metrics *ks_metrics_open(int writers); /* NULL: memory */
@@ -68,15 +72,21 @@ ks_shard_metrics *ks_metrics_writer(ks_metrics *metrics, int index);
 /* The writer's own thread: */
 void ks_metrics_inference(ks_shard_metrics *m, const ks_record *record);
 void ks_metrics_send(ks_shard_metrics *m, int model, int64_t ns); /* the answer's sending ended */
-void ks_metrics_http(ks_shard_metrics *m, ks_handler handler, ks_method method, int code, uint64_t in_bytes, uint64_t out_bytes);
+void ks_metrics_http(ks_shard_metrics *m, ks_handler handler, ks_method method, int code, uint64_t in_bytes,
+                     uint64_t out_bytes);
 void ks_metrics_rejected(ks_shard_metrics *m, ks_status status);
 typedef enum ks_abort { KS_ABORT_RECEIVE, KS_ABORT_QUEUE, KS_ABORT_COMPUTE, KS_ABORT_SEND, KS_ABORTS } ks_abort;
 void ks_metrics_aborted(ks_shard_metrics *m, ks_abort phase);
 void ks_metrics_in_flight(ks_shard_metrics *m, int delta);
 void ks_metrics_connections(ks_shard_metrics *m, int delta);
 
-/* Statistics of a model (protocol.md section 13): one consistent snapshot per shard (a sequence number that is odd while the
- * shard writes), summed. Any thread. */
+int64_t ks_metrics_in_flight_now(const ks_metrics *metrics); /* sum of all writers; any thread */
+
+/* A reading of the configuration ended (SIGHUP). Any thread. */
+void ks_metrics_reloaded(ks_metrics *metrics, bool accepted);
+
+/* Statistics of a model (protocol.md section 13): one consistent snapshot per shard (a sequence number that is odd
+ * while the shard writes), summed. Any thread. */
 typedef struct ks_model_stats {
     int64_t last_inference_ms;
     uint64_t inference_count, execution_count;
@@ -92,11 +102,18 @@ typedef struct ks_engine_stats {
     uint64_t queue_depth, running, lanes_busy, lanes;
     uint64_t slot_used_bytes, slot_total_bytes; /* pinned pool of this shard */
     uint64_t h2d_bytes, d2h_bytes, h2d_ns, compute_ns, d2h_ns, device_busy_ns;
-    uint64_t overlap_ns;                        /* time in which two or more lanes were busy */
+    uint64_t overlap_ns; /* time in which two or more lanes were busy */
 } ks_engine_stats;
 
 /* Values owned by other rooms, for a page. */
-typedef enum ks_state { KS_STATE_STARTING, KS_STATE_WARMING, KS_STATE_READY, KS_STATE_DRAINING, KS_STATE_FAILED, KS_STATES } ks_state;
+typedef enum ks_state {
+    KS_STATE_STARTING,
+    KS_STATE_WARMING,
+    KS_STATE_READY,
+    KS_STATE_DRAINING,
+    KS_STATE_FAILED,
+    KS_STATES
+} ks_state;
 typedef struct ks_page {
     ks_state state;
     ks_device_info device;

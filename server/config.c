@@ -1,0 +1,333 @@
+/* Reads the origins in rising precedence: presets, file, environment, command line. The command line is walked twice:
+ * first for what it asks (and the file's name), at the end for its options. */
+#include "config.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config_table.h"
+
+enum { FILE_MAX = 1 << 20 };
+
+typedef struct config_loader {
+    ks_config *config;
+    ks_error *error;
+    ks_command command;
+} config_loader;
+
+static ks_config_owned *owned_of(config_loader *loader)
+{
+    return loader->config->owned;
+}
+
+/* One value of one option from one origin. */
+static ks_status set(config_loader *loader, const ks_option *option, const char *value, ks_origin origin, int line,
+                     const char *where)
+{
+    ks_config_owned *owned = owned_of(loader);
+    const size_t at = (size_t)(option - ks_options);
+    if (option->kind == KS_OPTION_LIST) {
+        ks_list *list = (ks_list *)((char *)loader->config + option->offset);
+        if (owned->origin[at] != origin || !*value) list->count = 0; /* a higher origin replaces the list */
+        if (!*value) {
+            owned->origin[at] = origin;
+            owned->line[at] = line;
+            return KS_OK;
+        }
+    } else if (origin == KS_FROM_FILE && owned->origin[at] == KS_FROM_FILE) {
+        return ks_fail(loader->error, KS_CONFIG, "%s: given before, in line %d", where, owned->line[at]);
+    }
+    owned->origin[at] = origin;
+    owned->line[at] = line;
+    return ks_option_read(option, loader->config, value, where, loader->error);
+}
+
+static void set_presets(config_loader *loader)
+{
+    for (int i = 0; i < KS_OPTIONS; i++) {
+        const ks_option *option = &ks_options[i];
+        char text[KS_VALUE_TEXT_MAX];
+        const char *value = option->text;
+        if (option->kind != KS_OPTION_TEXT && option->kind != KS_OPTION_LIST) {
+            ks_option_write(option, option->preset, text);
+            value = text;
+        }
+        if (option->kind == KS_OPTION_LIST && !*value) continue;
+        const ks_status status = ks_option_read(option, loader->config, value, option->name, loader->error);
+        assert(status == KS_OK); /* a preset outside its range is a mistake in options.def */
+        (void)status;
+    }
+}
+
+/* --- names that are wrong -------------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *name;
+    ks_command command;
+} commands[] = {{"help", KS_COMMAND_HELP},
+                {"version", KS_COMMAND_VERSION},
+                {"check-config", KS_COMMAND_CHECK_CONFIG},
+                {"dump-config", KS_COMMAND_DUMP_CONFIG},
+                {"list-devices", KS_COMMAND_LIST_DEVICES},
+                {"healthcheck", KS_COMMAND_HEALTHCHECK},
+                {"config", KS_COMMAND_SERVE}};
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+/* Edits (insert, delete, replace) that make one name the other. */
+static int distance(const char *a, size_t a_length, const char *b)
+{
+    enum { MOST = 64 };
+    const size_t b_length = strlen(b);
+    if (a_length >= MOST || b_length >= MOST) return MOST;
+    int row[MOST];
+    for (size_t j = 0; j <= b_length; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= a_length; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= b_length; j++) {
+            const int replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            const int edited = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
+            row[j] = replaced < edited ? replaced : edited;
+        }
+    }
+    return row[b_length];
+}
+
+static const char *nearest_name(const char *name, size_t length, bool with_commands)
+{
+    const char *nearest = ks_options[0].name;
+    int least = distance(name, length, nearest);
+    for (int i = 1; i < KS_OPTIONS + (with_commands ? COMMANDS : 0); i++) {
+        const char *other = i < KS_OPTIONS ? ks_options[i].name : commands[i - KS_OPTIONS].name;
+        const int d = distance(name, length, other);
+        if (d < least) {
+            least = d;
+            nearest = other;
+        }
+    }
+    return nearest;
+}
+
+/* --- the command line -----------------------------------------------------------------------------------------------
+ */
+
+/* One argument, cut: --NAME[=VALUE]. */
+typedef struct cli_argument {
+    const char *name;
+    size_t length;
+    const char *value; /* NULL: none behind '=' */
+} cli_argument;
+
+static bool cut_argument(const char *text, cli_argument *out)
+{
+    if (strncmp(text, "--", 2) != 0 || !text[2]) return false;
+    out->name = text + 2;
+    out->length = strcspn(out->name, "=");
+    out->value = out->name[out->length] ? out->name + out->length + 1 : NULL;
+    return true;
+}
+
+static bool is_named(const cli_argument *argument, const char *name)
+{
+    return strlen(name) == argument->length && memcmp(name, argument->name, argument->length) == 0;
+}
+
+/* 1: it was a command, --config or the like and is dealt with; 0: an option; -1: failed. */
+static int take_command(config_loader *loader, const cli_argument *argument, int argc, char **argv, int *i)
+{
+    for (int c = 0; c < COMMANDS; c++) {
+        if (!is_named(argument, commands[c].name)) continue;
+        const char *value = argument->value;
+        const bool is_file = commands[c].command == KS_COMMAND_SERVE;
+        const bool is_url = commands[c].command == KS_COMMAND_HEALTHCHECK;
+        if (!value && *i + 1 < argc && (is_file || (is_url && argv[*i + 1][0] != '-'))) value = argv[++*i];
+        if (is_file && (!value || !*value)) {
+            ks_fail(loader->error, KS_CONFIG, "--config needs the name of a file");
+            return -1;
+        }
+        if (!is_file && !is_url && value) {
+            ks_fail(loader->error, KS_CONFIG, "--%s takes no value", commands[c].name);
+            return -1;
+        }
+        if (is_file) loader->config->file = value;
+        if (is_url) loader->config->url = value;
+        if (!is_file) loader->command = commands[c].command;
+        return 1;
+    }
+    return 0;
+}
+
+static ks_status take_option(config_loader *loader, const cli_argument *argument, int argc, char **argv, int *i,
+                             bool dry)
+{
+    const ks_option *option = ks_option_find(argument->name, argument->length);
+    const char *value = argument->value;
+    if (!option && argument->length > 3 && memcmp(argument->name, "no-", 3) == 0) {
+        option = ks_option_find(argument->name + 3, argument->length - 3);
+        if (option && option->kind != KS_OPTION_FLAG) option = NULL;
+        if (option && value) return ks_fail(loader->error, KS_CONFIG, "--no-%s takes no value", option->name);
+        value = "off";
+    }
+    if (!option)
+        return ks_fail(loader->error, KS_CONFIG, "unknown option --%.*s; the nearest is --%s",
+                       argument->length < 64 ? (int)argument->length : 64, argument->name,
+                       nearest_name(argument->name, argument->length, true));
+    const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    if (!value && option->kind == KS_OPTION_FLAG) {
+        const bool spelled = next && (strcmp(next, "on") == 0 || strcmp(next, "off") == 0);
+        value = spelled ? argv[++*i] : "on";
+    } else if (!value) {
+        if (!next) return ks_fail(loader->error, KS_CONFIG, "--%s needs a value", option->name);
+        value = argv[++*i];
+    }
+    char where[72];
+    snprintf(where, sizeof where, "--%s", option->name);
+    return dry ? KS_OK : set(loader, option, value, KS_FROM_COMMAND_LINE, 0, where);
+}
+
+/* dry: commands and --config only. */
+static ks_status walk(config_loader *loader, int argc, char **argv, bool dry)
+{
+    for (int i = 1; i < argc; i++) {
+        cli_argument argument;
+        if (!cut_argument(argv[i], &argument))
+            return ks_fail(loader->error, KS_CONFIG, "unexpected argument '%.64s'; options begin with --", argv[i]);
+        const int took = take_command(loader, &argument, argc, argv, &i);
+        if (took < 0) return KS_CONFIG;
+        if (took == 0 && take_option(loader, &argument, argc, argv, &i, dry) != KS_OK) return loader->error->status;
+    }
+    return KS_OK;
+}
+
+/* --- environment and file -------------------------------------------------------------------------------------------
+ */
+
+static ks_status set_from_environment(config_loader *loader, const ks_option *option)
+{
+    char name[80] = "KERNSERVE_";
+    size_t n = strlen(name);
+    for (const char *c = option->name; *c && n + 1 < sizeof name; c++)
+        name[n++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    name[n] = 0;
+    const char *value = getenv(name);
+    if (!value) return KS_OK;
+    if (option->kind != KS_OPTION_LIST || !*value) return set(loader, option, value, KS_FROM_ENVIRONMENT, 0, name);
+    for (const char *at = value + strspn(value, " "); *at;) {
+        const size_t length = strcspn(at, " ");
+        const char *item = ks_config_keep(loader->config, at, length);
+        if (!item) return ks_fail(loader->error, KS_MEMORY, "%s: out of memory", name);
+        if (set(loader, option, item, KS_FROM_ENVIRONMENT, 0, name) != KS_OK) return loader->error->status;
+        at += length;
+        at += strspn(at, " ");
+    }
+    return KS_OK;
+}
+
+/* Cuts white space off both ends, in place. */
+static char *trim(char *text)
+{
+    text += strspn(text, " \t\r\n");
+    size_t n = strlen(text);
+    while (n > 0 && strchr(" \t\r\n", text[n - 1])) n--;
+    text[n] = 0;
+    return text;
+}
+
+static ks_status read_line(config_loader *loader, char *text, int line)
+{
+    char *key = trim(text);
+    if (!*key || *key == '#') return KS_OK;
+    char *equals = strchr(key, '=');
+    if (!equals)
+        return ks_fail(loader->error, KS_CONFIG, "%.120s:%d: '%.64s' is not key = value", loader->config->file, line,
+                       key);
+    *equals = 0;
+    key = trim(key);
+    const ks_option *option = ks_option_find(key, strlen(key));
+    if (!option)
+        return ks_fail(loader->error, KS_CONFIG, "%.120s:%d: unknown key '%.64s'; the nearest is %s",
+                       loader->config->file, line, key, nearest_name(key, strlen(key), false));
+    char where[220];
+    snprintf(where, sizeof where, "%.120s:%d: %s", loader->config->file, line, option->name);
+    return set(loader, option, trim(equals + 1), KS_FROM_FILE, line, where);
+}
+
+/* The exit code. */
+static int read_file(config_loader *loader)
+{
+    const char *name = loader->config->file;
+    FILE *file = fopen(name, "re");
+    if (!file) {
+        const int code = errno == EACCES || errno == EPERM ? KS_EXIT_PERMISSION : KS_EXIT_NO_FILE;
+        ks_fail(loader->error, KS_CONFIG, "%.120s: %s", name, strerror(errno));
+        return code;
+    }
+    char *line = NULL;
+    size_t cap = 0, total = 0;
+    ssize_t n;
+    ks_status status = KS_OK;
+    errno = 0;
+    for (int number = 1; status == KS_OK && (n = getline(&line, &cap, file)) >= 0; number++) {
+        total += (size_t)n;
+        if (strlen(line) != (size_t)n || total > FILE_MAX)
+            status = ks_fail(loader->error, KS_CONFIG, "%.120s:%d: not a text file of at most 1 MiB", name, number);
+        else
+            status = read_line(loader, line, number);
+    }
+    if (status == KS_OK && ferror(file))
+        status = ks_fail(loader->error, KS_CONFIG, "%.120s: %s", name, strerror(errno));
+    free(line);
+    fclose(file);
+    return status == KS_OK ? KS_EXIT_OK : KS_EXIT_CONFIG;
+}
+
+static int load(config_loader *loader, int argc, char **argv)
+{
+    if (walk(loader, argc, argv, true) != KS_OK) return KS_EXIT_USAGE;
+    set_presets(loader);
+    if (loader->command == KS_COMMAND_HELP || loader->command == KS_COMMAND_VERSION ||
+        loader->command == KS_COMMAND_HEALTHCHECK)
+        return KS_EXIT_OK; /* these answer whatever else is wrong */
+    if (!loader->config->file) loader->config->file = getenv("KERNSERVE_CONFIG");
+    if (loader->config->file && !*loader->config->file) loader->config->file = NULL;
+    if (loader->config->file) {
+        const int code = read_file(loader);
+        if (code != KS_EXIT_OK) return code;
+    }
+    for (int i = 0; i < KS_OPTIONS; i++)
+        if (set_from_environment(loader, &ks_options[i]) != KS_OK) return KS_EXIT_CONFIG;
+    return walk(loader, argc, argv, false) == KS_OK ? KS_EXIT_OK : KS_EXIT_USAGE;
+}
+
+int ks_config_load(int argc, char **argv, ks_config *out, ks_command *command, ks_error *error)
+{
+    memset(out, 0, sizeof *out);
+    out->owned = calloc(1, sizeof(ks_config_owned));
+    if (!out->owned) {
+        ks_fail(error, KS_MEMORY, "out of memory");
+        return KS_EXIT_SYSTEM;
+    }
+    config_loader loader = {.config = out, .error = error, .command = KS_COMMAND_SERVE};
+    const int code = load(&loader, argc, argv);
+    *command = loader.command;
+    if (code != KS_EXIT_OK) ks_config_free(out);
+    return code;
+}
+
+void ks_config_free(ks_config *config)
+{
+    ks_config_owned *owned = config->owned;
+    if (!owned) return;
+    for (ks_owned_text *text = owned->texts, *next; text; text = next) {
+        next = text->next;
+        free(text);
+    }
+    free(owned);
+    memset(config, 0, sizeof *config);
+}

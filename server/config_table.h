@@ -1,0 +1,73 @@
+/* The options as a table, for the files of this room: what options.def says, and how one value is read and written. */
+#ifndef KS_CONFIG_TABLE_H
+#define KS_CONFIG_TABLE_H
+#include "config.h"
+
+typedef enum ks_option_kind {
+    KS_OPTION_TEXT,
+    KS_OPTION_LIST,
+    KS_OPTION_SIZE,
+    KS_OPTION_TIME,
+    KS_OPTION_COUNT,
+    KS_OPTION_FLAG,
+    KS_OPTION_CHOICE
+} ks_option_kind;
+
+typedef struct ks_option {
+    ks_option_kind kind;
+    const char *name;
+    size_t offset;    /* in ks_config */
+    const char *text; /* TEXT, LIST: the preset; CHOICE: "a|b|c" */
+    int64_t preset, least, most;
+    const char *help;
+} ks_option;
+
+/* Later ones win. */
+typedef enum ks_origin { KS_FROM_PRESET, KS_FROM_FILE, KS_FROM_ENVIRONMENT, KS_FROM_COMMAND_LINE } ks_origin;
+
+enum {
+#define TEXT(field, ...) KS_OPTION_AT_##field,
+#define LIST TEXT
+#define SIZE TEXT
+#define TIME TEXT
+#define COUNT TEXT
+#define FLAG TEXT
+#define CHOICE TEXT
+#include "options.def"
+#undef TEXT
+#undef LIST
+#undef SIZE
+#undef TIME
+#undef COUNT
+#undef FLAG
+#undef CHOICE
+    KS_OPTIONS
+};
+
+extern const ks_option ks_options[KS_OPTIONS];
+
+typedef struct ks_owned_text {
+    struct ks_owned_text *next;
+    char bytes[];
+} ks_owned_text;
+
+/* What ks_config.owned points to. */
+typedef struct ks_config_owned {
+    ks_origin origin[KS_OPTIONS];
+    int line[KS_OPTIONS]; /* of the file */
+    ks_owned_text *texts;
+} ks_config_owned;
+
+enum { KS_VALUE_TEXT_MAX = 64 };
+
+/* Reads one value into its field. where: how the operator wrote the option ("--queue", "KERNSERVE_QUEUE", "queue"), for
+ * the sentence. A LIST gets one more item. */
+ks_status ks_option_read(const ks_option *option, ks_config *config, const char *value, const char *where,
+                         ks_error *error);
+/* The text of a number-like value, e.g. 256M; reads back as the same. */
+void ks_option_write(const ks_option *option, int64_t value, char out[KS_VALUE_TEXT_MAX]);
+int64_t ks_option_value(const ks_option *option, const ks_config *config); /* of all kinds but TEXT and LIST */
+/* A copy that lives as long as the config; NULL: memory. */
+const char *ks_config_keep(ks_config *config, const char *bytes, size_t n);
+const ks_option *ks_option_find(const char *name, size_t length);
+#endif

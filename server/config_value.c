@@ -1,0 +1,191 @@
+#include "config_table.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const ks_option ks_options[KS_OPTIONS] = {
+#define AT(field) offsetof(ks_config, field)
+#define TEXT(field, name, preset, help) {KS_OPTION_TEXT, name, AT(field), preset, 0, 0, 0, help},
+#define LIST(field, name, preset, help) {KS_OPTION_LIST, name, AT(field), preset, 0, 0, 0, help},
+#define SIZE(field, name, preset, least, most, help) {KS_OPTION_SIZE, name, AT(field), NULL, preset, least, most, help},
+#define TIME(field, name, preset, least, most, help) {KS_OPTION_TIME, name, AT(field), NULL, preset, least, most, help},
+#define COUNT(field, name, preset, least, most, help)                                                                  \
+    {KS_OPTION_COUNT, name, AT(field), NULL, preset, least, most, help},
+#define FLAG(field, name, preset, help) {KS_OPTION_FLAG, name, AT(field), NULL, preset, 0, 1, help},
+#define CHOICE(field, name, preset, choices, help) {KS_OPTION_CHOICE, name, AT(field), choices, preset, 0, 0, help},
+#include "options.def"
+};
+
+typedef struct value_unit {
+    const char *name;
+    int64_t factor;
+} value_unit;
+
+static const value_unit size_units[] = {{"G", 1 << 30}, {"M", 1 << 20}, {"k", 1 << 10},
+                                        {"K", 1 << 10}, {"", 1},        {NULL, 0}};
+static const value_unit time_units[] = {{"m", 60 * KS_S}, {"s", KS_S}, {"ms", KS_MS}, {"us", 1000}, {NULL, 0}};
+static const value_unit no_units[] = {{"", 1}, {NULL, 0}};
+
+static const value_unit *units_of(const ks_option *option)
+{
+    return option->kind == KS_OPTION_SIZE ? size_units : option->kind == KS_OPTION_TIME ? time_units : no_units;
+}
+
+const ks_option *ks_option_find(const char *name, size_t length)
+{
+    for (int i = 0; i < KS_OPTIONS; i++)
+        if (strlen(ks_options[i].name) == length && memcmp(ks_options[i].name, name, length) == 0)
+            return &ks_options[i];
+    return NULL;
+}
+
+const char *ks_config_keep(ks_config *config, const char *bytes, size_t n)
+{
+    ks_config_owned *owned = config->owned;
+    ks_owned_text *text = malloc(sizeof *text + n + 1);
+    if (!text) return NULL;
+    memcpy(text->bytes, bytes, n);
+    text->bytes[n] = 0;
+    text->next = owned->texts;
+    owned->texts = text;
+    return text->bytes;
+}
+
+static void *field_of(const ks_option *option, ks_config *config)
+{
+    return (char *)config + option->offset;
+}
+
+int64_t ks_option_value(const ks_option *option, const ks_config *config)
+{
+    const void *field = (const char *)config + option->offset;
+    switch (option->kind) {
+    case KS_OPTION_SIZE:
+        return (int64_t) * (const uint64_t *)field;
+    case KS_OPTION_FLAG:
+        return *(const bool *)field;
+    case KS_OPTION_CHOICE:
+        return *(const int *)field;
+    default:
+        return *(const int64_t *)field;
+    }
+}
+
+static void store(const ks_option *option, ks_config *config, int64_t value)
+{
+    void *field = field_of(option, config);
+    switch (option->kind) {
+    case KS_OPTION_SIZE:
+        *(uint64_t *)field = (uint64_t)value;
+        break;
+    case KS_OPTION_FLAG:
+        *(bool *)field = value != 0;
+        break;
+    case KS_OPTION_CHOICE:
+        *(int *)field = (int)value;
+        break;
+    default:
+        *(int64_t *)field = value;
+    }
+}
+
+/* The text of the at-th of "a|b|c"; its length, or 0 past the last one. */
+static size_t choice_at(const char *choices, int at, const char **out)
+{
+    while (at-- > 0) {
+        choices = strchr(choices, '|');
+        if (!choices) return 0;
+        choices++;
+    }
+    *out = choices;
+    return strcspn(choices, "|");
+}
+
+void ks_option_write(const ks_option *option, int64_t value, char out[KS_VALUE_TEXT_MAX])
+{
+    const char *choice = "";
+    if (option->kind == KS_OPTION_FLAG) {
+        snprintf(out, KS_VALUE_TEXT_MAX, "%s", value ? "on" : "off");
+    } else if (option->kind == KS_OPTION_CHOICE) {
+        const size_t n = choice_at(option->text, (int)value, &choice);
+        snprintf(out, KS_VALUE_TEXT_MAX, "%.*s", (int)n, choice);
+    } else {
+        const value_unit *unit = units_of(option);
+        while (unit[1].name && (value == 0 || value % unit->factor != 0)) unit++;
+        snprintf(out, KS_VALUE_TEXT_MAX, "%" PRId64 "%s", value / unit->factor, value ? unit->name : "");
+    }
+}
+
+/* A count, size or duration: digits, then one of the units. */
+static ks_status read_number(const ks_option *option, const char *value, const char *where, int64_t *out,
+                             ks_error *error)
+{
+    static const char *const forms[] = {[KS_OPTION_SIZE] = "bytes, or a number with k, M or G",
+                                        [KS_OPTION_TIME] = "a number with us, ms, s or m",
+                                        [KS_OPTION_COUNT] = "a whole number"};
+    char least[KS_VALUE_TEXT_MAX], most[KS_VALUE_TEXT_MAX];
+    ks_option_write(option, option->least, least);
+    ks_option_write(option, option->most, most);
+    const size_t digits = strspn(value, "0123456789");
+    const value_unit *unit = units_of(option);
+    while (unit->name && strcmp(unit->name, value + digits) != 0) unit++;
+    const bool zero = digits > 0 && strspn(value, "0") == strlen(value); /* needs no unit */
+    const bool negative = value[0] == '-' && strspn(value + 1, "0123456789") > 0;
+    if (!negative && (digits == 0 || (!unit->name && !zero)))
+        return ks_fail(error, KS_CONFIG, "%s: '%.64s' is not %s", where, value, forms[option->kind]);
+    int64_t number = 0;
+    bool outside = negative;
+    for (size_t i = 0; i < digits; i++)
+        outside = outside || __builtin_mul_overflow(number, 10, &number) ||
+                  __builtin_add_overflow(number, value[i] - '0', &number);
+    outside = outside || __builtin_mul_overflow(number, zero ? 1 : unit->factor, &number);
+    if (outside || number < option->least || number > option->most)
+        return ks_fail(error, KS_CONFIG, "%s: %.64s is out of range: %s to %s", where, value, least, most);
+    *out = number;
+    return KS_OK;
+}
+
+static ks_status read_choice(const ks_option *option, const char *value, const char *where, int64_t *out,
+                             ks_error *error)
+{
+    const char *choices = option->kind == KS_OPTION_FLAG ? "off|on|false|true|no|yes|0|1" : option->text;
+    const char *choice;
+    size_t n;
+    for (int at = 0; (n = choice_at(choices, at, &choice)) > 0; at++) {
+        if (strlen(value) != n || memcmp(value, choice, n) != 0) continue;
+        *out = option->kind == KS_OPTION_FLAG ? at % 2 : at;
+        return KS_OK;
+    }
+    return ks_fail(error, KS_CONFIG, "%s: '%.64s' is none of %s", where, value,
+                   option->kind == KS_OPTION_FLAG ? "on|off" : option->text);
+}
+
+static ks_status read_text(const ks_option *option, ks_config *config, const char *value, const char *where,
+                           ks_error *error)
+{
+    const char *kept = ks_config_keep(config, value, strlen(value));
+    if (!kept) return ks_fail(error, KS_MEMORY, "%s: out of memory", where);
+    if (option->kind == KS_OPTION_TEXT) {
+        *(const char **)field_of(option, config) = kept;
+        return KS_OK;
+    }
+    ks_list *list = field_of(option, config);
+    if (list->count == KS_LIST_MAX) return ks_fail(error, KS_CONFIG, "%s: more than %d of them", where, KS_LIST_MAX);
+    list->item[list->count++] = kept;
+    return KS_OK;
+}
+
+ks_status ks_option_read(const ks_option *option, ks_config *config, const char *value, const char *where,
+                         ks_error *error)
+{
+    if (option->kind == KS_OPTION_TEXT || option->kind == KS_OPTION_LIST)
+        return read_text(option, config, value, where, error);
+    int64_t number = 0;
+    const ks_status status = option->kind == KS_OPTION_FLAG || option->kind == KS_OPTION_CHOICE
+                                 ? read_choice(option, value, where, &number, error)
+                                 : read_number(option, value, where, &number, error);
+    if (status == KS_OK) store(option, config, number);
+    return status;
+}

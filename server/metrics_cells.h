@@ -1,0 +1,55 @@
+/* The counters behind metrics.h, shared by the two files of this room: metrics.c counts, metrics_text.c writes pages.
+ */
+#ifndef KS_METRICS_CELLS_H
+#define KS_METRICS_CELLS_H
+#include <stdatomic.h>
+
+#include "metrics.h"
+#include "model.h"
+
+/* One writer: its own thread adds by load and store, without a locked instruction. Anyone may read. */
+typedef _Atomic uint64_t ks_cell;
+
+enum { KS_BOUNDS = 19, KS_CODES = 20 };
+
+/* Buckets are not cumulative here; the last one is +Inf. */
+typedef struct ks_histogram {
+    ks_cell bucket[KS_BOUNDS + 1];
+    ks_cell sum_ns;
+} ks_histogram;
+
+typedef struct ks_stats_cells {
+    _Atomic uint64_t sequence; /* odd while the writer is inside */
+    ks_cell last_inference_ms;
+    ks_cell success, success_ns, fail, fail_ns, queue_ns, compute_input_ns, compute_infer_ns, compute_output_ns;
+    ks_cell executions;
+    ks_cell execution_part; /* of one execution, in 1/2^24: batches whose members have not all been counted */
+} ks_stats_cells;
+
+typedef struct ks_model_cells {
+    _Alignas(64) ks_stats_cells stats;
+    ks_cell requests[KS_ENCODINGS][KS_OUTCOMES];
+    ks_histogram duration;
+    ks_histogram phase[KS_PHASES];
+} ks_model_cells;
+
+struct ks_shard_metrics {
+    _Alignas(64) ks_model_cells model[KS_MODELS_MAX + 1]; /* the last: unknown models */
+    ks_cell http[KS_HANDLERS][KS_METHODS][KS_CODES];
+    ks_cell http_in[KS_HANDLERS], http_out[KS_HANDLERS];
+    ks_cell rejected[KS_STATUS_COUNT];
+    ks_cell aborted[KS_ABORTS];
+    _Atomic int64_t in_flight, connections;
+};
+
+struct ks_metrics {
+    int writers;
+    ks_shard_metrics *shard;
+    _Atomic int reload_successful;
+    _Atomic int64_t reload_success_ns; /* wall time */
+};
+
+extern const int64_t ks_bound_ns[KS_BOUNDS];
+extern const char *const ks_bound_text[KS_BOUNDS + 1];
+extern const int ks_http_codes[KS_CODES]; /* the last is 0: any other */
+#endif

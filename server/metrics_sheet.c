@@ -1,0 +1,133 @@
+#include "metrics_sheet.h"
+
+#include <string.h>
+
+#include "number.h"
+#include "text.h"
+
+typedef enum kind { COUNTER, GAUGE, HISTOGRAM, INFO, STATESET } kind;
+
+typedef struct family {
+    const char *name;
+    kind kind;
+    const char *unit, *help;
+} family;
+
+static const family families[] = {
+#define FAMILY(id, kind, name, unit, help) {name, kind, unit, help},
+#include "metrics.def"
+#undef FAMILY
+};
+
+void ks_sheet_begin(ks_sheet *sheet, int id)
+{
+    static const char *const words[][2] = {[COUNTER] = {"counter", "counter"},
+                                           [GAUGE] = {"gauge", "gauge"},
+                                           [HISTOGRAM] = {"histogram", "histogram"},
+                                           [INFO] = {"gauge", "info"},
+                                           [STATESET] = {"gauge", "stateset"}};
+    const family *f = &families[id];
+    sheet->family = id;
+    const char *suffix = sheet->openmetrics ? "" : f->kind == COUNTER ? "_total" : f->kind == INFO ? "_info" : "";
+    sheet->labels = 0;
+    ks_text_printf(sheet->out, "# HELP %s%s %s\n# TYPE %s%s %s\n", f->name, suffix, f->help, f->name, suffix,
+                   words[f->kind][sheet->openmetrics]);
+    if (sheet->openmetrics && f->unit[0]) ks_text_printf(sheet->out, "# UNIT %s %s\n", f->name, f->unit);
+}
+
+void ks_sheet_label(ks_sheet *sheet, int place, const char *name, const char *value)
+{
+    sheet->names[place] = name;
+    sheet->values[place] = value;
+    sheet->labels = place + 1;
+}
+
+static void put_label(ks_sheet *sheet, const char *separator, const char *name, const char *value)
+{
+    ks_text_puts(sheet->out, separator);
+    ks_text_puts(sheet->out, name);
+    ks_text_puts(sheet->out, "=\"");
+    for (const char *c = value; *c; c++) {
+        if (*c == '\\' || *c == '"') ks_text_add(sheet->out, "\\", 1);
+        ks_text_add(sheet->out, *c == '\n' ? "\\n" : c, *c == '\n' ? 2 : 1);
+    }
+    ks_text_puts(sheet->out, "\"");
+}
+
+/* Name and labels of a line; le: one more label, or NULL. */
+static void put_series(ks_sheet *sheet, const char *suffix, const char *le)
+{
+    ks_text_puts(sheet->out, families[sheet->family].name);
+    ks_text_puts(sheet->out, suffix);
+    int written = 0;
+    for (int i = 0; i < sheet->labels; i++) put_label(sheet, written++ ? "," : "{", sheet->names[i], sheet->values[i]);
+    if (le) put_label(sheet, written++ ? "," : "{", "le", le);
+    ks_text_puts(sheet->out, written ? "} " : " ");
+}
+
+static void put_integer(ks_sheet *sheet, uint64_t value)
+{
+    char digits[24];
+    char *at = digits + sizeof digits;
+    *--at = '\n';
+    do {
+        *--at = (char)('0' + value % 10);
+    } while (value /= 10);
+    ks_text_add(sheet->out, at, (size_t)(digits + sizeof digits - at));
+}
+
+static void put_double(ks_sheet *sheet, double value)
+{
+    char digits[KS_NUMBER_TEXT_MAX + 4];
+    size_t length = ks_double_write(value, digits);
+    digits[length] = 0;
+    if (!strpbrk(digits, ".eNI")) length += (size_t)(stpcpy(digits + length, ".0") - (digits + length));
+    digits[length++] = '\n';
+    ks_text_add(sheet->out, digits, length);
+}
+
+static const char *suffix_of(const ks_sheet *sheet)
+{
+    return families[sheet->family].kind == COUNTER ? "_total" : families[sheet->family].kind == INFO ? "_info" : "";
+}
+
+void ks_sheet_sample(ks_sheet *sheet, uint64_t value)
+{
+    put_series(sheet, suffix_of(sheet), NULL);
+    put_integer(sheet, value);
+}
+
+void ks_sheet_seconds(ks_sheet *sheet, uint64_t ns)
+{
+    put_series(sheet, suffix_of(sheet), NULL);
+    put_double(sheet, (double)ns / 1e9);
+}
+
+void ks_sheet_single(ks_sheet *sheet, int id, uint64_t value)
+{
+    ks_sheet_begin(sheet, id);
+    ks_sheet_sample(sheet, value);
+}
+
+void ks_sheet_states(ks_sheet *sheet, const char *const *names, int count, int current)
+{
+    const int place = sheet->labels;
+    for (int i = 0; i < count; i++) {
+        ks_sheet_label(sheet, place, families[sheet->family].name, names[i]);
+        ks_sheet_sample(sheet, i == current);
+    }
+}
+
+void ks_sheet_bucket(ks_sheet *sheet, const char *le, uint64_t count)
+{
+    put_series(sheet, "_bucket", le);
+    put_integer(sheet, count);
+}
+
+void ks_sheet_sum(ks_sheet *sheet, uint64_t count, uint64_t sum_ns)
+{
+    put_series(sheet, "_count", NULL);
+    put_integer(sheet, count);
+    put_series(sheet, "_sum", NULL);
+    put_double(sheet, (double)sum_ns / 1e9);
+}

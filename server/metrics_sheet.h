@@ -1,0 +1,39 @@
+/* One page of metrics under way: a family at a time, in either text form. begin() writes a family's head, sample() its
+ * lines. metrics.def says what a family is; what differs between the forms (suffixes, UNIT, info and stateset types) is
+ * known to metrics_sheet.c and nowhere else. */
+#ifndef KS_METRICS_SHEET_H
+#define KS_METRICS_SHEET_H
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ks_text;
+
+enum {
+#define FAMILY(id, kind, name, unit, help) F_##id,
+#include "metrics.def"
+#undef FAMILY
+};
+
+typedef struct ks_sheet {
+    struct ks_text *out;
+    bool openmetrics;
+    int family;
+    const char *names[5], *values[5]; /* labels of the next line */
+    int labels;
+} ks_sheet;
+
+void ks_sheet_begin(ks_sheet *sheet, int family);
+/* Sets the label at place 0 .. 4 for the lines that follow; those behind it are gone. */
+void ks_sheet_label(ks_sheet *sheet, int place, const char *name, const char *value);
+void ks_sheet_sample(ks_sheet *sheet, uint64_t value);
+void ks_sheet_seconds(ks_sheet *sheet, uint64_t ns);
+void ks_sheet_single(ks_sheet *sheet, int family, uint64_t value);
+/* Lines of a histogram: _bucket with le, then _count, _sum. count is cumulative. */
+void ks_sheet_bucket(ks_sheet *sheet, const char *le, uint64_t count);
+void ks_sheet_sum(ks_sheet *sheet, uint64_t count, uint64_t sum_ns);
+/* A stateset: a line per state, 1 for the current one. */
+void ks_sheet_states(ks_sheet *sheet, const char *const *names, int count, int current);
+
+/* The process_* families, from /proc/self. A family that cannot be read is left out. */
+void ks_sheet_process(ks_sheet *sheet);
+#endif

@@ -1,0 +1,97 @@
+#include "model.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+static ks_model models[KS_MODELS_MAX];
+static int models_count;
+
+/* What the metadata declares for the output: resolve's own verdict on a small piece of work of the declared datatype
+ * and rank. Its failure is a mistake in a descriptor, not an operating error. */
+static ks_dtype declared_out(const ks_model *model)
+{
+    ks_spec spec;
+    ks_spec_init(&spec, model->op);
+    if (model->fixed_param >= 0) spec.params[model->fixed_param] = model->fixed_value;
+    ks_error error = {0};
+    for (int i = 0; i < model->op->inputs; i++) {
+        ks_tensor *in = &spec.in[i];
+        in->dtype = model->dtype;
+        in->rank = model->in_rank;
+        for (int axis = 0; axis < in->rank; axis++) in->dims[axis] = 2;
+        if (ks_tensor_measure(in, "INPUT", &error) != KS_OK) assert(!"a declared input is not measurable");
+    }
+    ks_spec_layout(&spec);
+    if (model->op->resolve(&spec, &error) != KS_OK) {
+        fprintf(stderr, "model %s does not resolve: %s\n", model->name, error.text);
+        assert(!"a descriptor's declared input must resolve");
+    }
+    return spec.out.dtype;
+}
+
+static ks_model *add_model(const ks_op *op, const char *suffix, ks_dtype dtype)
+{
+    assert(models_count < KS_MODELS_MAX);
+    ks_model *model = &models[models_count];
+    *model = (ks_model){.index = models_count,
+                        .op = op,
+                        .dtype = dtype,
+                        .in_rank = op->in_rank,
+                        .out_rank = op->out_rank,
+                        .fixed_param = -1};
+    const int n =
+        snprintf(model->name, sizeof model->name, "%s%s%s", op->name, suffix ? "_" : "", suffix ? suffix : "");
+    assert(n > 0 && (size_t)n < sizeof model->name);
+    assert(!ks_model_find(model->name, strlen(model->name)));
+    models_count++;
+    return model;
+}
+
+static void add_preset(const ks_op *op, const ks_preset *preset)
+{
+    ks_model *model = add_model(op, preset->suffix, KS_FP32);
+    model->fixed_param = preset->param;
+    model->fixed_value = preset->value;
+    if (preset->in_rank) model->in_rank = preset->in_rank;
+    if (preset->out_rank) model->out_rank = preset->out_rank < 0 ? 0 : preset->out_rank; /* -1: a scalar */
+    model->out_dtype = declared_out(model);
+}
+
+static void add_op(const ks_op *op)
+{
+    static const struct {
+        const char *suffix;
+        ks_dtype dtype;
+    } declared[] = {{NULL, KS_FP32}, {"fp16", KS_FP16}, {"bf16", KS_BF16}, {"fp64", KS_FP64}};
+    for (size_t i = 0; i < sizeof declared / sizeof declared[0]; i++) {
+        if (!(op->dtypes & KS_DTYPE_BIT(declared[i].dtype))) continue;
+        ks_model *model = add_model(op, declared[i].suffix, declared[i].dtype);
+        model->out_dtype = declared_out(model);
+    }
+    for (int i = 0; i < op->presets_count; i++) add_preset(op, &op->presets[i]);
+}
+
+void ks_models_init(void)
+{
+    if (models_count) return; /* a test may ask twice */
+    for (const ks_op *const *op = ks_ops; *op; op++) add_op(*op);
+}
+
+int ks_model_count(void)
+{
+    return models_count;
+}
+
+const ks_model *ks_model_at(int index)
+{
+    assert(index >= 0 && index < models_count);
+    return &models[index];
+}
+
+const ks_model *ks_model_find(const char *name, size_t length)
+{
+    for (int i = 0; i < models_count; i++)
+        if (strlen(models[i].name) == length && memcmp(models[i].name, name, length) == 0) return &models[i];
+    return NULL;
+}

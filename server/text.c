@@ -1,0 +1,104 @@
+#include "text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ks_text_init(ks_text *text, size_t limit)
+{
+    *text = (ks_text){.limit = limit};
+}
+
+void ks_text_fini(ks_text *text)
+{
+    free(text->bytes);
+    *text = (ks_text){.limit = text->limit};
+}
+
+char *ks_text_room(ks_text *text, size_t n)
+{
+    if (text->broken) return NULL;
+    size_t needed;
+    if (__builtin_add_overflow(text->length, n, &needed) || needed > text->limit) {
+        text->broken = true;
+        return NULL;
+    }
+    /* One byte at least, so that a NULL always means broken. */
+    if (text->bytes && needed <= text->cap) return text->bytes + text->length;
+    size_t cap = text->cap < text->limit / 2 ? text->cap * 2 : text->limit;
+    if (cap < needed) cap = needed;
+    if (cap < 256) cap = 256;
+    char *bytes = realloc(text->bytes, cap);
+    if (!bytes) {
+        text->broken = true;
+        return NULL;
+    }
+    text->bytes = bytes;
+    text->cap = cap;
+    return text->bytes + text->length;
+}
+
+void ks_text_add(ks_text *text, const char *bytes, size_t n)
+{
+    char *room = ks_text_room(text, n);
+    if (!room || n == 0) return;
+    memcpy(room, bytes, n);
+    text->length += n;
+}
+
+void ks_text_puts(ks_text *text, const char *string)
+{
+    ks_text_add(text, string, strlen(string));
+}
+
+void ks_text_printf(ks_text *text, const char *format, ...)
+{
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    const int n = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (n < 0) text->broken = true;
+    /* vsnprintf ends with a zero byte that is not part of the text: room for it, but no length. */
+    char *room = n < 0 ? NULL : ks_text_room(text, (size_t)n + 1);
+    if (room) {
+        vsnprintf(room, (size_t)n + 1, format, again);
+        text->length += (size_t)n;
+    }
+    va_end(again);
+}
+
+void ks_text_json(ks_text *text, const char *bytes, size_t n)
+{
+    static const char hex[] = "0123456789abcdef";
+    ks_text_add(text, "\"", 1);
+    size_t from = 0; /* bytes[from..i) need no escape and are added in one go */
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)bytes[i];
+        if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) continue;
+        ks_text_add(text, bytes + from, i - from);
+        from = i + 1;
+        const char *names = "\"\\\b\f\n\r\t", *marks = "\"\\bfnrt";
+        const char *known = c ? strchr(names, c) : NULL;
+        const char escape[6] = {'\\', known ? marks[known - names] : 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+        ks_text_add(text, escape, known ? 2 : 6);
+    }
+    ks_text_add(text, bytes + from, n - from);
+    ks_text_add(text, "\"", 1);
+}
+
+char *ks_text_take(ks_text *text, size_t *length)
+{
+    char *bytes = ks_text_room(text, 1); /* an empty text is still a buffer */
+    if (!bytes) {
+        ks_text_fini(text);
+        text->broken = true;
+        *length = 0;
+        return NULL;
+    }
+    bytes = text->bytes;
+    *length = text->length;
+    *text = (ks_text){.limit = text->limit};
+    return bytes;
+}

@@ -1,0 +1,315 @@
+/* Configuration: precedence, lists, units, ranges, sentences, exit codes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "config.h"
+
+static char file_name[64];
+
+static void write_file(const char *text)
+{
+    FILE *file = fopen(file_name, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
+    assert_int_equal(fclose(file), 0);
+}
+
+static int make_file(void **state)
+{
+    (void)state;
+    strcpy(file_name, "/tmp/kernserve-config-XXXXXX");
+    const int fd = mkstemp(file_name);
+    if (fd >= 0) close(fd);
+    return fd < 0;
+}
+
+static int remove_file(void **state)
+{
+    (void)state;
+    unsetenv("KERNSERVE_QUEUE");
+    unsetenv("KERNSERVE_LISTEN");
+    unsetenv("KERNSERVE_CONFIG");
+    return unlink(file_name);
+}
+
+static ks_config config;
+static ks_command command;
+static ks_error error;
+
+/* Arguments end with NULL. */
+static int load(const char *first, ...)
+{
+    char *argv[16] = {"kernserve"};
+    int argc = 1;
+    va_list more;
+    va_start(more, first);
+    for (const char *at = first; at; at = va_arg(more, const char *)) argv[argc++] = (char *)at;
+    va_end(more);
+    ks_config_free(&config);
+    error.text[0] = 0;
+    return ks_config_load(argc, argv, &config, &command, &error);
+}
+
+static void presets_hold_without_any_origin(void **state)
+{
+    (void)state;
+    assert_int_equal(load(NULL), 0);
+    assert_int_equal(command, KS_COMMAND_SERVE);
+    assert_int_equal(config.listen.count, 1);
+    assert_string_equal(config.listen.item[0], "127.0.0.1:8000");
+    assert_string_equal(config.admin_listen, "127.0.0.1:8002");
+    assert_int_equal(config.max_body, 256 << 20);
+    assert_int_equal(config.request_timeout, 30000000000);
+    assert_true(config.scrub);
+    assert_int_equal(config.host.count, 0);
+}
+
+static void higher_origins_win(void **state)
+{
+    (void)state;
+    write_file("# a comment\n\n  queue = 5 \nmax-body=1M\n");
+    assert_int_equal(load("--config", file_name, NULL), 0);
+    assert_int_equal(config.queue, 5);
+    assert_int_equal(config.max_body, 1 << 20);
+    setenv("KERNSERVE_QUEUE", "6", 1);
+    assert_int_equal(load("--config", file_name, NULL), 0);
+    assert_int_equal(config.queue, 6);
+    assert_int_equal(load("--queue=7", "--config", file_name, NULL), 0);
+    assert_int_equal(config.queue, 7);
+    assert_int_equal(config.max_body, 1 << 20);
+    setenv("KERNSERVE_CONFIG", file_name, 1);
+    unsetenv("KERNSERVE_QUEUE");
+    assert_int_equal(load(NULL), 0);
+    assert_int_equal(config.queue, 5);
+}
+
+static void lists_of_a_higher_origin_replace(void **state)
+{
+    (void)state;
+    write_file("listen = 127.0.0.1:1\nlisten = unix:/tmp/x\n");
+    assert_int_equal(load("--config", file_name, NULL), 0);
+    assert_int_equal(config.listen.count, 2);
+    assert_string_equal(config.listen.item[1], "unix:/tmp/x");
+    setenv("KERNSERVE_LISTEN", "127.0.0.1:2  127.0.0.1:3", 1);
+    assert_int_equal(load("--config", file_name, NULL), 0);
+    assert_int_equal(config.listen.count, 2);
+    assert_string_equal(config.listen.item[0], "127.0.0.1:2");
+    assert_string_equal(config.listen.item[1], "127.0.0.1:3");
+    assert_int_equal(load("--config", file_name, "--listen", "[::1]:4", NULL), 0);
+    assert_int_equal(config.listen.count, 1);
+    assert_string_equal(config.listen.item[0], "[::1]:4");
+    assert_int_equal(load("--config", file_name, "--listen=", NULL), 0);
+    assert_int_equal(config.listen.count, 0);
+}
+
+static void flags_have_three_forms(void **state)
+{
+    (void)state;
+    assert_int_equal(load("--no-scrub", "--supervise", NULL), 0);
+    assert_false(config.scrub);
+    assert_true(config.supervise);
+    assert_int_equal(load("--scrub", "off", "--supervise=on", NULL), 0);
+    assert_false(config.scrub);
+    assert_true(config.supervise);
+    assert_int_equal(load("--supervise", "--no-supervise", NULL), 0);
+    assert_false(config.supervise);
+    assert_int_equal(load("--scrub=maybe", NULL), KS_EXIT_USAGE);
+    assert_int_equal(load("--no-queue", NULL), KS_EXIT_USAGE);
+}
+
+static void units_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } sizes[] = {{"1024", 1024}, {"3k", 3072}, {"3K", 3072}, {"5M", 5 << 20}, {"16G", 16ull << 30}};
+    static const struct {
+        const char *text;
+        int64_t ns;
+    } times[] = {{"1000us", 1000000}, {"250ms", 250000000}, {"2s", 2000000000}, {"3m", 180000000000}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        assert_int_equal(load("--max-body", sizes[i].text, NULL), 0);
+        assert_int_equal(config.max_body, sizes[i].bytes);
+    }
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        assert_int_equal(load("--request-timeout", times[i].text, NULL), 0);
+        assert_int_equal(config.request_timeout, times[i].ns);
+    }
+    assert_int_equal(load("--drain-delay", "0", NULL), 0);
+    assert_int_equal(config.drain_delay, 0);
+}
+
+static void bad_values_name_option_value_and_range(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option, *value, *says;
+    } cases[] = {{"--queue", "0", "--queue: 0 is out of range: 1 to 65536"},
+                 {"--queue", "-4", "--queue: -4 is out of range: 1 to 65536"},
+                 {"--queue", "65537", "--queue: 65537 is out of range: 1 to 65536"},
+                 {"--max-body", "99999999999999999999999", "is out of range: 1k to 16G"},
+                 {"--max-body", "9007199254740992G", "is out of range: 1k to 16G"},
+                 {"--max-body", "12q", "--max-body: '12q' is not bytes, or a number with k, M or G"},
+                 {"--max-body", "", "--max-body: '' is not bytes"},
+                 {"--queue", "1k", "--queue: '1k' is not a whole number"},
+                 {"--queue", "1.5", "--queue: '1.5' is not a whole number"},
+                 {"--idle-timeout", "5", "--idle-timeout: '5' is not a number with us, ms, s or m"},
+                 {"--backend", "gpu", "--backend: 'gpu' is none of auto|cuda|cpu"},
+                 {"--backend", "auto|cuda", "is none of"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(load(cases[i].option, cases[i].value, NULL), KS_EXIT_USAGE);
+        if (!strstr(error.text, cases[i].says)) fail_msg("%s %s: %s", cases[i].option, cases[i].value, error.text);
+    }
+}
+
+static void wrong_names_get_the_nearest_right_one(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"--quue=3", "--queue"},
+                                           {"--max-bdoy=3", "--max-body"},
+                                           {"--no-scrubb", "--scrub"},
+                                           {"--hepl", "--help"},
+                                           {"--healthchek", "--healthcheck"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char nearest[64];
+        snprintf(nearest, sizeof nearest, "the nearest is %s", cases[i][1]);
+        assert_int_equal(load(cases[i][0], NULL), KS_EXIT_USAGE);
+        if (!strstr(error.text, nearest)) fail_msg("%s: %s", cases[i][0], error.text);
+    }
+    assert_int_equal(load("serve", NULL), KS_EXIT_USAGE);
+    assert_int_equal(load("--", NULL), KS_EXIT_USAGE);
+    assert_int_equal(load("--queue", NULL), KS_EXIT_USAGE);
+    assert_int_equal(load("--config", NULL), KS_EXIT_USAGE);
+}
+
+static void files_say_where(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {{"queue = 3\nqueu = 4\n", ":2: unknown key 'queu'; the nearest is queue"},
+                 {"# x\nqueue 3\n", ":2: 'queue 3' is not key = value"},
+                 {"queue = 0\n", ":1: queue: 0 is out of range: 1 to 65536"},
+                 {"queue = 3\nqueue = 4\n", ":2: queue: given before, in line 1"},
+                 {"help = yes\n", ":1: unknown key 'help'"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_file(cases[i].text);
+        assert_int_equal(load("--config", file_name, NULL), KS_EXIT_CONFIG);
+        if (!strstr(error.text, cases[i].says)) fail_msg("%s", error.text);
+    }
+    assert_int_equal(load("--config", "/nowhere/at/all", NULL), KS_EXIT_NO_FILE);
+    setenv("KERNSERVE_QUEUE", "many", 1);
+    assert_int_equal(load(NULL), KS_EXIT_CONFIG);
+    assert_non_null(strstr(error.text, "KERNSERVE_QUEUE: 'many' is not a whole number"));
+}
+
+static void commands_are_told_apart(void **state)
+{
+    (void)state;
+    setenv("KERNSERVE_QUEUE", "many", 1);
+    assert_int_equal(load("--help", NULL), 0); /* whatever else is wrong */
+    assert_int_equal(command, KS_COMMAND_HELP);
+    assert_int_equal(load("--version", NULL), 0);
+    assert_int_equal(command, KS_COMMAND_VERSION);
+    assert_int_equal(load("--check-config", NULL), KS_EXIT_CONFIG);
+    unsetenv("KERNSERVE_QUEUE");
+    assert_int_equal(load("--check-config", NULL), 0);
+    assert_int_equal(command, KS_COMMAND_CHECK_CONFIG);
+    assert_int_equal(load("--healthcheck", "http://[::1]:1/x", NULL), 0);
+    assert_string_equal(config.url, "http://[::1]:1/x");
+    assert_int_equal(load("--healthcheck", NULL), 0);
+    assert_null(config.url);
+    assert_int_equal(load("--help=me", NULL), KS_EXIT_USAGE);
+}
+
+/* Runs print with stdout in the file. */
+static void capture_stdout(void (*print)(void))
+{
+    fflush(stdout);
+    const int kept = dup(1);
+    assert_non_null(freopen(file_name, "w", stdout));
+    print();
+    fflush(stdout);
+    dup2(kept, 1);
+    close(kept);
+    clearerr(stdout);
+}
+
+static void dump_config(void)
+{
+    ks_config_dump(&config);
+}
+
+static void a_dump_reads_back_as_the_same(void **state)
+{
+    (void)state;
+    assert_int_equal(load("--queue=9", "--no-scrub", "--listen=127.0.0.1:1", "--listen=127.0.0.1:2", "--max-body=3M",
+                          "--idle-timeout=90s", "--backend=cpu", "--warm=softmax:64,1024:FP32",
+                          "--admin-listen=", NULL),
+                     0);
+    capture_stdout(dump_config);
+    assert_int_equal(load("--config", file_name, NULL), 0);
+    assert_int_equal(config.queue, 9);
+    assert_false(config.scrub);
+    assert_int_equal(config.listen.count, 2);
+    assert_string_equal(config.listen.item[1], "127.0.0.1:2");
+    assert_int_equal(config.max_body, 3 << 20);
+    assert_int_equal(config.idle_timeout, 90000000000);
+    assert_int_equal(config.backend, 2);
+    assert_string_equal(config.warm.item[0], "softmax:64,1024:FP32");
+    assert_string_equal(config.admin_listen, "");
+    assert_int_equal(config.host.count, 0);
+}
+
+static void help_names_every_option(void **state)
+{
+    (void)state;
+    static char text[1 << 16];
+    capture_stdout(ks_config_help);
+    FILE *file = fopen(file_name, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    static const char *const names[] = {
+#define TEXT(field, name, ...) name,
+#define LIST TEXT
+#define SIZE TEXT
+#define TIME TEXT
+#define COUNT TEXT
+#define FLAG TEXT
+#define CHOICE TEXT
+#include "options.def"
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strstr(text, names[i])) fail_msg("--help does not name %s", names[i]);
+    assert_non_null(strstr(text, "Examples\n"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_file, remove_file)
+    const struct CMUnitTest tests[] = {
+        TEST(presets_hold_without_any_origin),
+        TEST(higher_origins_win),
+        TEST(lists_of_a_higher_origin_replace),
+        TEST(flags_have_three_forms),
+        TEST(units_are_read),
+        TEST(bad_values_name_option_value_and_range),
+        TEST(wrong_names_get_the_nearest_right_one),
+        TEST(files_say_where),
+        TEST(commands_are_told_apart),
+        TEST(a_dump_reads_back_as_the_same),
+        TEST(help_names_every_option),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    ks_config_free(&config);
+    return failed;
+}

@@ -1,0 +1,319 @@
+/* Metrics: buckets, sums over writers, both text forms, and snapshots that hold all of a request or none. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "metrics.h"
+#include "model.h"
+#include "text.h"
+
+static ks_metrics *metrics;
+static const ks_engine_stats engines[2] = {
+    {.lanes = 2,
+     .lanes_busy = 1,
+     .slot_total_bytes = 100,
+     .slot_used_bytes = 30,
+     .captures = 3,
+     .capture_ns = 45000,
+     .graph_hits = 7},
+    {.lanes = 2, .slot_total_bytes = 100, .graph_hits = 5, .h2d_ns = 1500000000}};
+
+static int open_metrics(void **state)
+{
+    (void)state;
+    ks_models_init();
+    metrics = ks_metrics_open(3);
+    return metrics == NULL;
+}
+
+static int close_metrics(void **state)
+{
+    (void)state;
+    ks_metrics_close(&metrics);
+    return metrics != NULL;
+}
+
+/* The page, terminated; free it. */
+static char *page_text(bool openmetrics)
+{
+    ks_page page = {
+        .state = KS_STATE_READY,
+        .engines = engines,
+        .shards = 2,
+        .queue_capacity = 256,
+        .openmetrics = openmetrics,
+        .device = {.backend = "cuda", .name = "Some \"GPU\" \\ 1", .uuid = "GPU-1", .driver = "1.2", .capability = 90}};
+    ks_text text;
+    size_t length;
+    ks_text_init(&text, 64 << 20);
+    ks_metrics_text(metrics, &page, &text);
+    ks_text_add(&text, "", 1);
+    assert_false(text.broken);
+    return ks_text_take(&text, &length);
+}
+
+static void assert_line(const char *page, const char *line)
+{
+    char whole[512];
+    snprintf(whole, sizeof whole, "\n%s\n", line);
+    if (!strstr(page, whole)) {
+        const size_t name = strcspn(line, " {");
+        snprintf(whole, sizeof whole, "\n%.*s", (int)name, line);
+        const char *near = strstr(page, whole);
+        fail_msg("no line '%s'; the first of its name: %.200s", line, near ? near + 1 : "none");
+    }
+}
+
+static ks_record record_of(int model, ks_status status)
+{
+    ks_record record = {
+        .model = model, .status = status, .executed = status == KS_OK, .batch_count = 1, .total_ns = 100000};
+    for (int p = 0; p < KS_PHASES; p++) record.phase_ns[p] = -1;
+    return record;
+}
+
+static void buckets_hold_their_upper_bound(void **state)
+{
+    (void)state;
+    ks_shard_metrics *m = ks_metrics_writer(metrics, 0);
+    static const int64_t totals[] = {0, 10000, 10001, 25000, 1000000, 1000001, 10000000000, 10000000001, INT64_MAX / 4};
+    for (size_t i = 0; i < sizeof totals / sizeof totals[0]; i++) {
+        ks_record record = record_of(0, KS_OK);
+        record.total_ns = totals[i];
+        ks_metrics_inference(m, &record);
+    }
+    char *page = page_text(false);
+    assert_line(page, "kernserve_inference_request_duration_seconds_bucket{model=\"softmax\",le=\"1e-05\"} 2");
+    assert_line(page, "kernserve_inference_request_duration_seconds_bucket{model=\"softmax\",le=\"2.5e-05\"} 4");
+    assert_line(page, "kernserve_inference_request_duration_seconds_bucket{model=\"softmax\",le=\"0.0005\"} 4");
+    assert_line(page, "kernserve_inference_request_duration_seconds_bucket{model=\"softmax\",le=\"0.001\"} 5");
+    assert_line(page, "kernserve_inference_request_duration_seconds_bucket{model=\"softmax\",le=\"0.0025\"} 6");
+    assert_line(page, "kernserve_inference_request_duration_seconds_bucket{model=\"softmax\",le=\"10.0\"} 7");
+    assert_line(page, "kernserve_inference_request_duration_seconds_bucket{model=\"softmax\",le=\"+Inf\"} 9");
+    assert_line(page, "kernserve_inference_request_duration_seconds_count{model=\"softmax\"} 9");
+    free(page);
+}
+
+static void writers_are_summed(void **state)
+{
+    (void)state;
+    for (int w = 0; w < 3; w++) {
+        ks_shard_metrics *m = ks_metrics_writer(metrics, w);
+        ks_record good = record_of(0, KS_OK), bad = record_of(-1, KS_MODEL);
+        good.encoding = KS_ENCODING_raw;
+        good.phase_ns[KS_PHASE_compute] = 500000000;
+        ks_metrics_inference(m, &good);
+        ks_metrics_inference(m, &bad);
+        ks_metrics_send(m, 0, 20000);
+        ks_metrics_http(m, KS_HANDLER_infer, KS_METHOD_POST, 200, 10, 1000);
+        ks_metrics_http(m, KS_HANDLER_other, KS_METHOD_GET, 404, 0, 5);
+        ks_metrics_http(m, KS_HANDLER_other, KS_METHOD_OTHER, 299, 0, 5);
+        ks_metrics_rejected(m, KS_NO_HOST);
+        ks_metrics_rejected(m, KS_HOST); /* the same code */
+        ks_metrics_aborted(m, KS_ABORT_SEND);
+        ks_metrics_in_flight(m, w == 2 ? -1 : 1);
+        ks_metrics_connections(m, 2);
+    }
+    char *page = page_text(false);
+    assert_line(page, "kernserve_inference_requests_total{model=\"softmax\",encoding=\"raw\",outcome=\"ok\"} 3");
+    assert_line(page,
+                "kernserve_inference_requests_total{model=\"unknown\",encoding=\"json\",outcome=\"client_error\"} 3");
+    assert_line(page,
+                "kernserve_inference_requests_total{model=\"matmul_fp16\",encoding=\"json\",outcome=\"timeout\"} 0");
+    assert_line(page, "kernserve_inference_phase_duration_seconds_count{model=\"softmax\",phase=\"compute\"} 3");
+    assert_line(page, "kernserve_inference_phase_duration_seconds_sum{model=\"softmax\",phase=\"compute\"} 1.5");
+    assert_line(page, "kernserve_inference_phase_duration_seconds_count{model=\"softmax\",phase=\"h2d\"} 0");
+    assert_line(page, "kernserve_inference_phase_duration_seconds_count{model=\"softmax\",phase=\"send\"} 3");
+    assert_line(page, "kernserve_http_requests_total{handler=\"infer\",method=\"POST\",code=\"200\"} 3");
+    assert_line(page, "kernserve_http_requests_total{handler=\"other\",method=\"GET\",code=\"404\"} 3");
+    assert_line(page, "kernserve_http_requests_total{handler=\"other\",method=\"other\",code=\"other\"} 3");
+    assert_line(page, "kernserve_http_response_body_bytes_total{handler=\"infer\"} 3000");
+    assert_line(page, "kernserve_requests_rejected_total{code=\"host\"} 6");
+    assert_line(page, "kernserve_requests_rejected_total{code=\"queue_full\"} 0");
+    assert_line(page, "kernserve_requests_aborted_total{phase=\"send\"} 3");
+    assert_line(page, "kernserve_inference_requests_in_flight 1");
+    assert_line(page, "kernserve_http_connections 6");
+    assert_line(page, "kernserve_lanes{device=\"0\",state=\"idle\"} 3");
+    assert_line(page, "kernserve_pinned_memory_bytes{state=\"free\"} 170");
+    assert_line(page, "kernserve_graph_cache_lookups_total{result=\"hit\"} 12");
+    assert_line(page, "kernserve_graph_capture_duration_seconds_sum 4.5e-05");
+    assert_line(page, "kernserve_engine_busy_seconds_total{device=\"0\",engine=\"h2d\"} 1.5");
+    assert_line(page, "kernserve_state{kernserve_state=\"ready\"} 1");
+    assert_line(page, "kernserve_device_info{device=\"0\",uuid=\"GPU-1\",model_name=\"Some \\\"GPU\\\" \\\\ 1\","
+                      "compute_capability=\"9.0\",driver_version=\"1.2\"} 1");
+    assert_null(strstr(page, "# EOF"));
+    free(page);
+}
+
+static void the_number_of_series_is_known(void **state)
+{
+    (void)state;
+    char *page = page_text(false);
+    long lines = 0, models = ks_model_count();
+    for (char *line = strtok(page, "\n"); line; line = strtok(NULL, "\n")) lines += line[0] != '#';
+    /* 22 lines a histogram, 9 histograms a model, 18 request counters a model and for the unknown one; the rest is
+     * fixed */
+    const long per_model = 9 * 22 + 18;
+    assert_in_range(lines - models * per_model, 100, 180);
+    free(page);
+}
+
+/* Writes the page to a file and runs a command on it; -1: the command is not there. */
+static int check_with(const char *page, const char *command)
+{
+    char name[] = "/tmp/kernserve-metrics-XXXXXX", line[512];
+    const int fd = mkstemp(name);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, page, strlen(page)), strlen(page));
+    close(fd);
+    /* The command's place for the file is a mark of its own: a format that is no literal is refused by the compiler. */
+    const char *mark = strstr(command, "FILE");
+    snprintf(line, sizeof line, "%.*s%s%s", (int)(mark - command), command, name, mark + 4);
+    const int status = system(line);
+    unlink(name);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+static void promtool_finds_nothing(void **state)
+{
+    (void)state;
+    if (system("command -v promtool >/dev/null") != 0) skip();
+    char *page = page_text(false);
+    assert_int_equal(check_with(page, "promtool check metrics < FILE"), 0);
+    free(page);
+}
+
+static void a_strict_openmetrics_parser_takes_it(void **state)
+{
+    (void)state;
+    char *page = page_text(true);
+    assert_string_equal(page + strlen(page) - 6, "# EOF\n");
+    assert_non_null(strstr(page, "\n# TYPE kernserve_inference_requests counter\n"));
+    assert_non_null(strstr(page, "\n# UNIT kernserve_transfer_bytes bytes\n"));
+    assert_non_null(strstr(page, "\n# TYPE kernserve_state stateset\n"));
+    if (system("/usr/bin/python3 -c 'import prometheus_client' 2>/dev/null") == 0)
+        assert_int_equal(check_with(page, "/usr/bin/python3 -c \"from prometheus_client.openmetrics.parser import "
+                                          "text_string_to_metric_families as f; n=len(list(f(open('FILE').read()))); "
+                                          "assert n > 40, n\""),
+                         0);
+    else
+        print_message("python3-prometheus-client not found: the strict parser was not asked\n");
+    free(page);
+}
+
+/* --- statistics ------------------------------------------------------------------------------------------------------
+ */
+
+static void statistics_follow_the_protocol(void **state)
+{
+    (void)state;
+    ks_model_stats stats;
+    ks_metrics_stats(metrics, 1, &stats);
+    assert_int_equal(stats.last_inference_ms, 0);
+    for (int i = 0; i < 6; i++) { /* two batches of three, answered by two shards */
+        ks_record record = record_of(1, KS_OK);
+        record.batch_count = 3;
+        record.phase_ns[KS_PHASE_decode] = 1;
+        record.phase_ns[KS_PHASE_queue] = 10;
+        record.phase_ns[KS_PHASE_h2d] = 100;
+        record.phase_ns[KS_PHASE_compute] = 1000;
+        record.phase_ns[KS_PHASE_d2h] = 10000;
+        record.phase_ns[KS_PHASE_encode] = 100000;
+        ks_metrics_inference(ks_metrics_writer(metrics, i / 3), &record);
+    }
+    const ks_record failed = record_of(1, KS_DEADLINE);
+    ks_metrics_inference(ks_metrics_writer(metrics, 0), &failed);
+    ks_metrics_stats(metrics, 1, &stats);
+    assert_int_equal(stats.inference_count, 6);
+    assert_int_equal(stats.execution_count, 2);
+    assert_int_equal(stats.success_count, 6);
+    assert_int_equal(stats.success_ns, 600000);
+    assert_int_equal(stats.fail_count, 1);
+    assert_int_equal(stats.fail_ns, 100000);
+    assert_int_equal(stats.queue_ns, 60);
+    assert_int_equal(stats.compute_input_ns, 606);
+    assert_int_equal(stats.compute_infer_ns, 6000);
+    assert_int_equal(stats.compute_output_ns, 660000);
+    assert_in_range(stats.last_inference_ms / 1000, (uint64_t)time(NULL) - 60, (uint64_t)time(NULL) + 1);
+}
+
+/* A half-answered batch is one execution, and neither goes back afterwards. */
+static void executions_of_any_batch_size_add_up(void **state)
+{
+    (void)state;
+    uint64_t executions = 0, last = 0;
+    for (int n = 1; n <= KS_BATCH_MAX; n++) {
+        ks_record record = record_of(2, KS_OK);
+        record.batch_count = n;
+        ks_model_stats stats;
+        executions++;
+        for (int i = 0; i < n; i++) {
+            ks_metrics_inference(ks_metrics_writer(metrics, 1), &record);
+            ks_metrics_stats(metrics, 2, &stats);
+            assert_int_equal(stats.execution_count, executions);
+            assert_true(stats.execution_count >= last);
+            last = stats.execution_count;
+        }
+    }
+}
+
+static _Atomic bool stop;
+
+static void *write_records(void *argument)
+{
+    ks_shard_metrics *m = argument;
+    ks_record record = record_of(0, KS_OK);
+    record.total_ns = 7;
+    record.phase_ns[KS_PHASE_queue] = 3;
+    record.phase_ns[KS_PHASE_h2d] = 5;
+    record.phase_ns[KS_PHASE_compute] = 11;
+    record.phase_ns[KS_PHASE_d2h] = 13;
+    while (!atomic_load(&stop)) ks_metrics_inference(m, &record);
+    return NULL;
+}
+
+static void snapshots_hold_all_of_a_request_or_none(void **state)
+{
+    (void)state;
+    pthread_t threads[2];
+    atomic_store(&stop, false);
+    for (int t = 0; t < 2; t++)
+        assert_int_equal(pthread_create(&threads[t], NULL, write_records, ks_metrics_writer(metrics, t)), 0);
+    uint64_t last = 0, changes = 0;
+    int torn = 0;
+    for (int i = 0; i < 1000000 && (i < 20000 || changes < 100); i++) {
+        ks_model_stats s;
+        ks_metrics_stats(metrics, 0, &s);
+        const uint64_t n = s.success_count;
+        torn += s.success_ns != 7 * n || s.queue_ns != 3 * n || s.compute_input_ns != 5 * n ||
+                s.compute_infer_ns != 11 * n || s.compute_output_ns != 13 * n || s.execution_count != n || n < last;
+        changes += n != last;
+        last = n;
+    }
+    atomic_store(&stop, true);
+    for (int t = 0; t < 2; t++) pthread_join(threads[t], NULL);
+    assert_int_equal(torn, 0);
+    assert_true(changes >= 100);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_metrics, close_metrics)
+    const struct CMUnitTest tests[] = {
+        TEST(buckets_hold_their_upper_bound),       TEST(writers_are_summed),
+        TEST(the_number_of_series_is_known),        TEST(promtool_finds_nothing),
+        TEST(a_strict_openmetrics_parser_takes_it), TEST(statistics_follow_the_protocol),
+        TEST(executions_of_any_batch_size_add_up),  TEST(snapshots_hold_all_of_a_request_or_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
