@@ -2,8 +2,8 @@
  *
  * Owns     slots (taken at open), lanes, plans (plan.c); borrows jobs, which their infer owns.
  * Threads  the shard's own; gauges are atomics that anyone may read.
- * Limits   slots per class, lanes, queue length, plan bytes: ks_engine_options. No allocation on the path of a job whose plan
- *          exists and whose bytes fit a slot class. */
+ * Limits   slots per class, lanes, queue length, plan bytes: ks_engine_options. No allocation on the path of a job
+ * whose plan exists and whose bytes fit a slot class. */
 #ifndef KS_ENGINE_H
 #define KS_ENGINE_H
 #include "kernserve/backend.h"
@@ -33,11 +33,11 @@ typedef struct ks_engine_options {
         int count;
     } size_class[KS_SIZE_CLASSES_MAX];
     bool pinned;
-    size_t plan_bytes;     /* budget of the plan cache */
-    int queue_max;         /* ready jobs */
-    int64_t stall_ns;      /* device work without progress: a device fault */
-    bool scrub;            /* clear a slot's used bytes when it is released */
-    int wake_fd;           /* the shard's eventfd */
+    size_t plan_bytes; /* budget of the plan cache */
+    int queue_max;     /* ready jobs */
+    int64_t stall_ns;  /* device work without progress: a device fault */
+    bool scrub;        /* clear a slot's used bytes when it is released */
+    int wake_fd;       /* the shard's eventfd */
 } ks_engine_options;
 
 typedef enum ks_job_state { KS_JOB_IDLE, KS_JOB_READY, KS_JOB_RUNNING, KS_JOB_DONE } ks_job_state;
@@ -48,15 +48,16 @@ typedef struct ks_job {
     ks_plan *plan; /* held: ks_engine_plan .. ks_engine_release */
     ks_slot *slot;
     ks_job_state state;
-    uint64_t priority;    /* 0: default (after all others), 1: highest */
-    int64_t deadline_ns;  /* dropped with KS_DEADLINE if not launched by then; 0: none */
+    uint64_t priority;   /* 0: default (after all others), 1: highest */
+    int64_t deadline_ns; /* dropped with KS_DEADLINE if not launched by then; 0: none */
     /* set by the engine: */
-    ks_status status;     /* of a DONE job */
-    ks_error error;       /* when status is not KS_OK */
+    ks_status status; /* of a DONE job */
+    ks_error error;   /* when status is not KS_OK */
     ks_graph graph;
     int64_t submitted_ns, launched_ns, done_ns; /* ks_now_ns */
     int64_t h2d_ns, compute_ns, d2h_ns;         /* add up to done_ns - launched_ns */
     int batch_count;                            /* jobs in its launch */
+    int lane;                                   /* that ran it */
     struct ks_job *next;                        /* ready queue; the list that collect returns */
 } ks_job;
 
@@ -74,14 +75,14 @@ void ks_engine_slot_release(ks_engine *engine, ks_slot **slot);
 ks_status ks_engine_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error);
 void ks_engine_plan_release(ks_engine *engine, ks_plan **plan);
 
-/* READY. KS_QUEUE_FULL, KS_DEVICE (device lost). An empty output (0 bytes) is DONE at once, with KS_GRAPH_NONE, and comes
- * back from the next collect like any other. */
+/* READY. KS_QUEUE_FULL, KS_DEVICE (device lost). An empty output (0 bytes) is DONE at once, with KS_GRAPH_NONE, and
+ * comes back from the next collect like any other. */
 ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error);
 /* true: the job was READY and is the caller's again (IDLE). false: RUNNING, it will come from collect. */
 bool ks_engine_cancel(ks_engine *engine, ks_job *job);
 
-void ks_engine_launch(ks_engine *engine);       /* all ready jobs that find a free lane */
-ks_job *ks_engine_collect(ks_engine *engine);   /* a list of DONE jobs, by ->next; NULL: none */
+void ks_engine_launch(ks_engine *engine);     /* all ready jobs that find a free lane */
+ks_job *ks_engine_collect(ks_engine *engine); /* a list of DONE jobs, by ->next; NULL: none */
 /* At most one missing graph, on a free lane; call when nothing is left to launch or to answer. true: one was made. */
 bool ks_engine_capture(ks_engine *engine);
 /* Drops every READY job past its deadline (they come from the next collect). Call at most every 50 ms. */
@@ -89,15 +90,21 @@ void ks_engine_expire(ks_engine *engine, int64_t now_ns);
 /* All READY and RUNNING jobs become DONE with KS_DEVICE: the device is lost. */
 void ks_engine_fail_all(ks_engine *engine);
 
-bool ks_engine_running(const ks_engine *engine); /* a lane is busy: poll without sleeping long */
-bool ks_engine_ready(const ks_engine *engine);   /* jobs wait for a lane */
-int64_t ks_engine_expected_ns(const ks_engine *engine); /* until the next lane is likely done; 0: any moment */
-bool ks_engine_polls(const ks_engine *engine);   /* a busy lane needs polling (CUDA); false: wake_fd tells (CPU threads) */
+/* A device fault was met (the device lost for good, or work that stalled): every job ends with KS_DEVICE from now on.
+ */
+bool ks_engine_lost(const ks_engine *engine);
 
-/* The known-answer test: every op's sample, run through a lane and compared with its reference. Blocks; start-up and idle
- * health checks only. KS_DEVICE names the op and the difference. */
+bool ks_engine_running(const ks_engine *engine);        /* a lane is busy: poll without sleeping long */
+bool ks_engine_ready(const ks_engine *engine);          /* jobs wait for a lane */
+int64_t ks_engine_expected_ns(const ks_engine *engine); /* until the next lane is likely done; 0: any moment */
+bool ks_engine_polls(
+    const ks_engine *engine); /* a busy lane needs polling (CUDA); false: wake_fd tells (CPU threads) */
+
+/* The known-answer test: every op's sample, run through a lane and compared with its reference. Blocks; start-up and
+ * idle health checks only. KS_DEVICE names the op and the difference. */
 ks_status ks_engine_check(ks_engine *engine, ks_error *error);
-/* Makes the plan of a resolved spec, runs it once plainly and captures its graphs on every lane. Blocks; start-up only. */
+/* Makes the plan of a resolved spec, runs it once plainly and captures its graphs on every lane. Blocks; start-up only.
+ */
 ks_status ks_engine_warm(ks_engine *engine, const ks_spec *spec, ks_error *error);
 
 /* Gauges and counters of this shard's engine, written by the shard alone. */

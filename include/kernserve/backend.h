@@ -64,6 +64,7 @@ typedef struct ks_plan {
     uint32_t captured[KS_LANES_MAX]; /* bit b: bucket b is captured on the lane; kept by capture and forget */
     uint32_t wanted[KS_LANES_MAX];   /* bit b: a launch missed that bucket; the engine's */
     int users;                       /* engine's: jobs that hold the plan */
+    int64_t measured_ns;             /* engine's: running mean of launch .. done; 0: never ran */
     struct ks_plan *newer, *older, *chain; /* the cache's */
 } ks_plan;
 

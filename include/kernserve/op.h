@@ -47,7 +47,7 @@ typedef struct ks_preset {
     const char *suffix;
     int param; /* index into params, or -1 */
     ks_value value;
-    int in_rank, out_rank; /* declared in the metadata; 0: as the op */
+    int in_rank, out_rank; /* declared in the metadata; 0: as the op; out_rank -1: a scalar, shown as [1] */
 } ks_preset;
 
 typedef struct ks_op ks_op;

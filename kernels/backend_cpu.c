@@ -1,0 +1,345 @@
+/* The CPU as a device: a lane is a worker thread with a one-place mailbox.
+ *
+ * Owns      the workers and their scratch; slots are anonymous mappings, so that what a large request used goes back to
+ * the system. Threads   a lane's functions run on its shard's thread. The worker sees the lane only between the
+ * mailbox's post and the state's release store; everything it needs is in the lane and in the batch. Limits    every
+ * plan works on the slots themselves (mapped), a batch is cut so that it lasts at most about BATCH_NS: lanes are the
+ * parallelism, one long batch would leave the others idle.
+ *
+ * Work shorter than INLINE_NS runs inside launch: waking a thread and being woken by it costs 10 us or more here, and
+ * the shard has nothing better to do meanwhile than to wait for exactly this answer. */
+#include "kernserve/backend.h"
+#include "onednn.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { INLINE_NS = 20000, BATCH_NS = 200000 };
+
+/* Until a plan has been measured: one core's cautious rates in plain C, per nanosecond. */
+static const double FLOPS_PER_NS = 2, BYTES_PER_NS = 4;
+
+struct ks_device {
+    ks_limits limits;
+    ks_device_info info;
+};
+
+typedef enum lane_state { LANE_FREE, LANE_RUNNING, LANE_DONE } lane_state;
+
+struct ks_lane {
+    /* fixed after open: */
+    int wake_fd;
+    pthread_t thread;
+    sem_t mailbox;
+    /* written by the shard before the post, read by the worker after its wait: */
+    ks_batch *batch;
+    ks_onednn *onednn;
+    void *scratch;
+    size_t scratch_bytes;
+    bool stop;
+    /* written by whoever ran the batch, before state says LANE_DONE: */
+    int64_t done_ns;
+    _Atomic int state;
+    /* the shard's own: */
+    int64_t launched_ns;
+};
+
+/* What prepare keeps in plan->choice. */
+typedef struct cpu_choice {
+    ks_onednn *onednn; /* NULL: the op's reference */
+    double job_ns;     /* expected time of one job; follows what was measured */
+} cpu_choice;
+_Static_assert(sizeof(cpu_choice) <= KS_CHOICE_BYTES, "a plan has no room for the choice");
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static cpu_choice choice_of(const ks_plan *plan)
+{
+    cpu_choice choice;
+    memcpy(&choice, plan->choice, sizeof choice);
+    return choice;
+}
+
+static void choice_set(ks_plan *plan, const cpu_choice *choice)
+{
+    memcpy(plan->choice, choice, sizeof *choice);
+}
+
+/* --- device ------------------------------------------------------------------------------------------------------- */
+
+static void read_cpu_name(char *out, size_t cap)
+{
+    snprintf(out, cap, "CPU");
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    if (!file) return;
+    char line[256];
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, "model name", 10) != 0) continue;
+        const char *name = strchr(line, ':');
+        if (name) snprintf(out, cap, "%.*s", (int)strcspn(name + 1, "\n") - 1, name + 2);
+        break;
+    }
+    fclose(file);
+}
+
+static ks_status cpu_open(const ks_limits *limits, ks_device **out, ks_error *error)
+{
+    ks_device *device = calloc(1, sizeof *device);
+    if (!device) return ks_fail(error, KS_MEMORY, "no memory for the CPU device");
+    device->limits = *limits;
+    device->info.backend = "cpu";
+    read_cpu_name(device->info.name, sizeof device->info.name);
+    const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    if (pages > 0 && page_bytes > 0) device->info.memory_bytes = (size_t)pages * (size_t)page_bytes;
+    device->info.mapped_max = SIZE_MAX;
+    *out = device;
+    return KS_OK;
+}
+
+static void cpu_close(ks_device **device)
+{
+    free(*device);
+    *device = NULL;
+}
+
+static void cpu_info(const ks_device *device, ks_device_info *out)
+{
+    *out = device->info;
+}
+
+static bool cpu_failed(const ks_device *device)
+{
+    (void)device;
+    return false;
+}
+
+/* --- slots -------------------------------------------------------------------------------------------------------- */
+
+/* One mapping: in, pad | head room, out, pad. 0: the sizes do not fit the address space. */
+static size_t slot_bytes(size_t in_bytes, size_t out_bytes)
+{
+    const size_t most = SIZE_MAX / 4;
+    if (in_bytes > most || out_bytes > most) return 0;
+    return ks_align(in_bytes + KS_PAD) + KS_HEAD_ROOM + ks_align(out_bytes + KS_PAD);
+}
+
+static ks_status cpu_slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,
+                               ks_error *error)
+{
+    (void)device;
+    const size_t bytes = slot_bytes(in_bytes, out_bytes);
+    void *memory =
+        bytes == 0 ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return ks_fail(error, KS_MEMORY, "no memory for a slot of %zu bytes in and %zu bytes out", in_bytes, out_bytes);
+    /* A slot of the pool is touched now, so that no request pays for its pages. An overflow slot is not: its bytes
+     * arrive over time, and a large memset here would stop the shard. */
+    if (pinned) memset(memory, 0, bytes);
+    memset(slot, 0, sizeof *slot);
+    slot->memory = memory;
+    slot->in = memory;
+    slot->out = slot->in + ks_align(in_bytes + KS_PAD) + KS_HEAD_ROOM;
+    slot->in_cap = in_bytes;
+    slot->out_cap = out_bytes;
+    slot->in_device = slot->in;
+    slot->out_device = slot->out;
+    return KS_OK;
+}
+
+static void cpu_slot_fini(ks_device *device, ks_slot *slot)
+{
+    (void)device;
+    if (slot->memory) munmap(slot->memory, slot_bytes(slot->in_cap, slot->out_cap));
+    memset(slot, 0, sizeof *slot);
+}
+
+/* --- plans -------------------------------------------------------------------------------------------------------- */
+
+static ks_status cpu_prepare(ks_device *device, ks_plan *plan, ks_error *error)
+{
+    (void)device, (void)error;
+    const ks_op *op = plan->spec.op;
+    const double bytes = (double)plan->in_bytes + (double)plan->out_bytes;
+    cpu_choice choice = {.onednn = ks_onednn_prepare(&plan->spec),
+                         .job_ns = 1 + plan->spec.flops / FLOPS_PER_NS + bytes / BYTES_PER_NS};
+    choice_set(plan, &choice);
+    plan->workspace_bytes = op->scratch_bytes ? op->scratch_bytes(&plan->spec) : 0;
+    plan->mapped = true;
+    plan->large = false;
+    plan->graphs = false;
+    const double jobs = BATCH_NS / choice.job_ns;
+    plan->batch_max = jobs < 1 ? 1 : jobs > KS_BATCH_MAX ? KS_BATCH_MAX : (int)jobs;
+    return KS_OK;
+}
+
+static ks_status cpu_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error)
+{
+    (void)lane, (void)plan, (void)bucket, (void)error;
+    return KS_OK; /* there are no graphs; plan->graphs says so */
+}
+
+/* The primitive is the plan's, not the lane's: the first lane that forgets frees it. */
+static void cpu_forget(ks_lane *lane, ks_plan *plan)
+{
+    (void)lane;
+    cpu_choice choice = choice_of(plan);
+    ks_onednn_free(&choice.onednn);
+    choice_set(plan, &choice);
+}
+
+/* --- lanes -------------------------------------------------------------------------------------------------------- */
+
+static void run_job(const ks_lane *lane, const ks_spec *spec, const ks_slot *slot)
+{
+    const void *in[KS_INPUTS_MAX] = {NULL};
+    for (int i = 0; i < spec->op->inputs; i++) in[i] = slot->in + spec->in[i].offset;
+    void *out = slot->out + spec->out.offset;
+    if (lane->onednn && ks_onednn_run(lane->onednn, in, out)) return;
+    spec->op->reference(spec, in, out, lane->scratch);
+}
+
+static void run_batch(ks_lane *lane)
+{
+    const ks_batch *batch = lane->batch;
+    for (int i = 0; i < batch->count; i++) run_job(lane, &batch->plan->spec, batch->slots[i]);
+    lane->done_ns = now_ns();
+    atomic_store_explicit(&lane->state, LANE_DONE, memory_order_release);
+}
+
+static void *work(void *context)
+{
+    ks_lane *lane = context;
+    for (;;) {
+        while (sem_wait(&lane->mailbox) != 0) {
+        }
+        if (lane->stop) return NULL;
+        const int wake_fd = lane->wake_fd; /* the lane is the shard's again as soon as run_batch has said so */
+        run_batch(lane);
+        const uint64_t one = 1;
+        if (wake_fd >= 0 && write(wake_fd, &one, sizeof one) < 0) {
+            /* The counter is full: the shard has wake-ups enough. */
+        }
+    }
+}
+
+static ks_status cpu_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
+{
+    (void)device;
+    ks_lane *lane = calloc(1, sizeof *lane);
+    if (!lane) return ks_fail(error, KS_MEMORY, "no memory for lane %d", index);
+    lane->wake_fd = wake_fd;
+    sem_init(&lane->mailbox, 0, 0);
+    /* Signals are for the daemon's own threads. */
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    const int failure = pthread_create(&lane->thread, NULL, work, lane);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (failure) {
+        sem_destroy(&lane->mailbox);
+        free(lane);
+        return ks_fail(error, KS_MEMORY, "cannot start the thread of lane %d: %s", index, strerror(failure));
+    }
+    char name[16];
+    snprintf(name, sizeof name, "ks-lane-%d", index);
+    pthread_setname_np(lane->thread, name);
+    *out = lane;
+    return KS_OK;
+}
+
+static void cpu_lane_close(ks_lane **lane)
+{
+    ks_lane *closing = *lane;
+    if (!closing) return;
+    *lane = NULL;
+    /* A batch that still runs ends first; after it the worker finds the second post and stop. */
+    while (atomic_load_explicit(&closing->state, memory_order_acquire) == LANE_RUNNING)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    closing->stop = true;
+    sem_post(&closing->mailbox);
+    pthread_join(closing->thread, NULL);
+    sem_destroy(&closing->mailbox);
+    free(closing->scratch);
+    free(closing);
+}
+
+/* Scratch only grows: after a lane's first job of the hungriest plan it is never allocated again. */
+static ks_status grow_scratch(ks_lane *lane, size_t bytes, ks_error *error)
+{
+    if (bytes <= lane->scratch_bytes) return KS_OK;
+    void *scratch = aligned_alloc(KS_ALIGNMENT, ks_align(bytes));
+    if (!scratch) return ks_fail(error, KS_MEMORY, "no memory for %zu bytes of scratch", bytes);
+    free(lane->scratch);
+    lane->scratch = scratch;
+    lane->scratch_bytes = ks_align(bytes);
+    return KS_OK;
+}
+
+static ks_status cpu_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
+{
+    assert(atomic_load_explicit(&lane->state, memory_order_relaxed) == LANE_FREE);
+    assert(batch->count >= 1 && batch->count <= KS_BATCH_MAX);
+    const ks_status status = grow_scratch(lane, batch->plan->workspace_bytes, error);
+    if (status != KS_OK) return status;
+    const cpu_choice choice = choice_of(batch->plan);
+    batch->graph = KS_GRAPH_NONE;
+    lane->batch = batch;
+    lane->onednn = choice.onednn;
+    lane->launched_ns = now_ns();
+    if (choice.job_ns * batch->count < INLINE_NS) {
+        run_batch(lane);
+    } else {
+        atomic_store_explicit(&lane->state, LANE_RUNNING, memory_order_relaxed);
+        sem_post(&lane->mailbox);
+    }
+    return KS_OK;
+}
+
+static ks_poll cpu_poll(ks_lane *lane, ks_error *error)
+{
+    (void)error;
+    const int state = atomic_load_explicit(&lane->state, memory_order_acquire);
+    assert(state != LANE_FREE);
+    if (state == LANE_RUNNING) return KS_RUNNING;
+    ks_batch *batch = lane->batch;
+    batch->h2d_ns = batch->d2h_ns = 0;
+    batch->compute_ns = lane->done_ns - lane->launched_ns;
+    /* An eighth of the news: one preempted run must not send a small plan to the worker for good. */
+    cpu_choice choice = choice_of(batch->plan);
+    choice.job_ns += ((double)batch->compute_ns / batch->count - choice.job_ns) / 8;
+    choice_set(batch->plan, &choice);
+    lane->batch = NULL;
+    atomic_store_explicit(&lane->state, LANE_FREE, memory_order_relaxed);
+    return KS_DONE;
+}
+
+const ks_backend ks_backend_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .info = cpu_info,
+    .slot_init = cpu_slot_init,
+    .slot_fini = cpu_slot_fini,
+    .lane_open = cpu_lane_open,
+    .lane_close = cpu_lane_close,
+    .prepare = cpu_prepare,
+    .capture = cpu_capture,
+    .forget = cpu_forget,
+    .launch = cpu_launch,
+    .poll = cpu_poll,
+    .failed = cpu_failed,
+};

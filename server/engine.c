@@ -1,0 +1,463 @@
+#include "engine_core.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- open and close ----------------------------------------------------------------------------------------------- */
+
+static ks_status open_parts(ks_engine *engine, ks_error *error)
+{
+    const ks_engine_options *options = &engine->options;
+    ks_status status = ks_plans_open(options->plan_bytes, ks_graphs_forget, engine, &engine->plans, error);
+    if (status == KS_OK) status = ks_slots_open(options, &engine->slots, error);
+    for (int i = 0; status == KS_OK && i < options->lanes; i++) {
+        status = engine->backend->lane_open(engine->device, i, options->wake_fd, &engine->lane[i].lane, error);
+        if (status == KS_OK) engine->lanes++;
+    }
+    return status;
+}
+
+ks_status ks_engine_open(const ks_engine_options *options, ks_engine **out, ks_error *error)
+{
+    assert(options->lanes >= 1 && options->lanes <= KS_LANES_MAX);
+    assert(options->classes >= 0 && options->classes <= KS_SIZE_CLASSES_MAX);
+    ks_engine *engine = calloc(1, sizeof *engine);
+    if (!engine) return ks_fail(error, KS_MEMORY, "no memory for an engine");
+    engine->options = *options;
+    engine->backend = options->backend;
+    engine->device = options->device;
+    engine->done_end = &engine->done;
+    ks_queue_init(&engine->queue);
+    ks_device_info info;
+    engine->backend->info(engine->device, &info);
+    engine->polls = strcmp(info.backend, "cpu") != 0; /* CPU lanes write wake_fd */
+    const ks_status status = open_parts(engine, error);
+    if (status != KS_OK) {
+        ks_engine_close(&engine);
+        return status;
+    }
+    ks_counter_set(KS_COUNTER(engine, lanes), (uint64_t)engine->lanes);
+    ks_counter_set(KS_COUNTER(engine, slot_total_bytes), ks_slots_total_bytes(engine->slots));
+    *out = engine;
+    return KS_OK;
+}
+
+void ks_engine_close(ks_engine **engine)
+{
+    ks_engine *closing = *engine;
+    if (!closing) return;
+    *engine = NULL;
+    assert(closing->busy == 0 && closing->queue.count == 0);
+    ks_plans_close(&closing->plans);
+    /* Lanes before slots: what a stalled lane still does, it does to a slot. */
+    for (int i = 0; i < closing->lanes; i++) closing->backend->lane_close(&closing->lane[i].lane);
+    ks_slots_close(&closing->slots);
+    free(closing);
+}
+
+/* --- slots and plans ---------------------------------------------------------------------------------------------- */
+
+ks_status ks_engine_slot(ks_engine *engine, size_t in_bytes, size_t out_bytes, ks_slot **out, ks_error *error)
+{
+    const ks_status status = ks_slots_take(engine->slots, in_bytes, out_bytes, out, error);
+    ks_counter_set(KS_COUNTER(engine, slot_used_bytes), ks_slots_used_bytes(engine->slots));
+    return status;
+}
+
+void ks_engine_slot_release(ks_engine *engine, ks_slot **slot)
+{
+    ks_slots_give(engine->slots, slot, engine->lost);
+    ks_counter_set(KS_COUNTER(engine, slot_used_bytes), ks_slots_used_bytes(engine->slots));
+}
+
+void ks_engine_count_plans(ks_engine *engine)
+{
+    ks_counter_set(KS_COUNTER(engine, plans), ks_plans_count(engine->plans));
+    ks_counter_set(KS_COUNTER(engine, plan_bytes), ks_plans_bytes(engine->plans));
+    ks_counter_set(KS_COUNTER(engine, plan_evictions), ks_plans_evictions(engine->plans));
+}
+
+static ks_status make_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error)
+{
+    ks_plan *plan;
+    ks_status status = ks_plans_make(engine->plans, spec, &plan, error);
+    if (status != KS_OK) return status;
+    for (int i = 0; i < spec->op->inputs; i++) {
+        const size_t end = spec->in[i].offset + spec->in[i].size_bytes;
+        if (end > plan->in_bytes) plan->in_bytes = end;
+    }
+    plan->out_bytes = spec->out.offset + spec->out.size_bytes;
+    plan->batch_max = 1;
+    status = engine->backend->prepare(engine->device, plan, error);
+    if (status != KS_OK)
+        ks_plans_drop(engine->plans, &plan);
+    else
+        assert(plan->batch_max >= 1 && plan->batch_max <= KS_BATCH_MAX);
+    ks_engine_count_plans(engine);
+    *out = plan;
+    return status;
+}
+
+ks_status ks_engine_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error)
+{
+    ks_plan *plan = ks_plans_find(engine->plans, spec);
+    if (!plan) {
+        const ks_status status = make_plan(engine, spec, &plan, error);
+        if (status != KS_OK) return status;
+    }
+    plan->users++;
+    *out = plan;
+    return KS_OK;
+}
+
+void ks_engine_plan_release(ks_engine *engine, ks_plan **plan)
+{
+    (void)engine; /* what is past the budget goes when the next plan is made */
+    assert((*plan)->users > 0);
+    (*plan)->users--;
+    *plan = NULL;
+}
+
+/* --- jobs in ------------------------------------------------------------------------------------------------------ */
+
+void ks_engine_finish(ks_engine *engine, ks_job *job, ks_status status)
+{
+    job->state = KS_JOB_DONE;
+    job->status = status;
+    job->next = NULL;
+    *engine->done_end = job;
+    engine->done_end = &job->next;
+}
+
+/* One that never reached a lane. */
+static void finish_unrun(ks_engine *engine, ks_job *job, ks_status status, int64_t now_ns)
+{
+    job->launched_ns = job->done_ns = now_ns;
+    ks_engine_finish(engine, job, status);
+}
+
+static void count_queue(ks_engine *engine)
+{
+    ks_counter_set(KS_COUNTER(engine, queue_depth), (uint64_t)engine->queue.count);
+}
+
+ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
+{
+    assert(job->plan && job->plan->users > 0);
+    assert(job->state == KS_JOB_IDLE || job->state == KS_JOB_DONE);
+    if (engine->lost) return ks_fail(error, KS_DEVICE, "%s", engine->fault.text);
+    if (engine->backend->failed(engine->device)) return ks_fail(error, KS_DEVICE, "the device is lost");
+    if (engine->queue.count >= engine->options.queue_max)
+        return ks_fail(error, KS_QUEUE_FULL, "%d requests wait already, the queue holds %d", engine->queue.count,
+                       engine->options.queue_max);
+    job->status = KS_OK;
+    job->error.status = KS_OK;
+    job->error.text[0] = 0;
+    job->graph = KS_GRAPH_NONE;
+    job->h2d_ns = job->compute_ns = job->d2h_ns = 0;
+    job->batch_count = 1;
+    job->lane = 0;
+    job->submitted_ns = ks_now_ns();
+    if (job->plan->out_bytes == 0) {
+        finish_unrun(engine, job, KS_OK, job->submitted_ns);
+        return KS_OK;
+    }
+    assert(job->slot && job->slot->in_cap >= job->plan->in_bytes && job->slot->out_cap >= job->plan->out_bytes);
+    job->state = KS_JOB_READY;
+    ks_queue_add(&engine->queue, job);
+    count_queue(engine);
+    return KS_OK;
+}
+
+bool ks_engine_cancel(ks_engine *engine, ks_job *job)
+{
+    if (job->state == KS_JOB_IDLE) return true;
+    if (job->state != KS_JOB_READY) return false;
+    ks_job **link = &engine->queue.first;
+    while (*link != job) link = &(*link)->next;
+    ks_queue_take(&engine->queue, link);
+    job->state = KS_JOB_IDLE;
+    count_queue(engine);
+    return true;
+}
+
+static bool is_late(const ks_job *job, int64_t now_ns)
+{
+    return job->deadline_ns && job->deadline_ns <= now_ns;
+}
+
+static void drop_late(ks_engine *engine, ks_job **link, int64_t now_ns)
+{
+    ks_job *job = ks_queue_take(&engine->queue, link);
+    ks_fail(&job->error, KS_DEADLINE, "the deadline passed after %.3f ms in the queue",
+            (double)(now_ns - job->submitted_ns) / 1e6);
+    finish_unrun(engine, job, KS_DEADLINE, now_ns);
+}
+
+void ks_engine_expire(ks_engine *engine, int64_t now_ns)
+{
+    ks_job **link = &engine->queue.first;
+    while (*link) {
+        if (is_late(*link, now_ns))
+            drop_late(engine, link, now_ns);
+        else
+            link = &(*link)->next;
+    }
+    count_queue(engine);
+}
+
+/* --- lanes -------------------------------------------------------------------------------------------------------- */
+
+/* Called before the number of busy lanes changes. */
+static void account(ks_engine *engine, int64_t now_ns)
+{
+    const uint64_t passed = (uint64_t)(now_ns - engine->accounted_ns);
+    if (engine->busy >= 1) ks_counter_add(KS_COUNTER(engine, device_busy_ns), passed);
+    if (engine->busy >= 2) ks_counter_add(KS_COUNTER(engine, overlap_ns), passed);
+    engine->accounted_ns = now_ns;
+}
+
+static void set_busy(ks_engine *engine, ks_lane_use *use, bool busy, int64_t now_ns)
+{
+    account(engine, now_ns);
+    use->busy = busy;
+    engine->busy += busy ? 1 : -1;
+    use->batch.plan->users += busy ? 1 : -1; /* the batch holds its plan, whatever becomes of the jobs */
+    ks_counter_set(KS_COUNTER(engine, lanes_busy), (uint64_t)engine->busy);
+    ks_counter_add(KS_COUNTER(engine, running), (uint64_t)(busy ? use->batch.count : -use->batch.count));
+}
+
+/* -1: none. A lane that has a graph of the plan goes first; then from the highest down, since large plans need lane 0.
+ */
+static int free_lane(const ks_engine *engine, const ks_plan *plan)
+{
+    if (plan->large) return engine->lane[0].busy ? -1 : 0;
+    int best = -1;
+    for (int i = engine->lanes - 1; i >= 0; i--) {
+        if (engine->lane[i].busy) continue;
+        if (plan->captured[i]) return i;
+        if (best < 0) best = i;
+    }
+    return best;
+}
+
+/* A mapped plan's kernel reaches a slot of ordinary memory only with the backend's help: such a job goes alone. */
+static bool goes_alone(const ks_job *job)
+{
+    return job->plan->mapped && (!job->slot->in_device || !job->slot->out_device);
+}
+
+/* Moves the job at the link, and what may go with it, from the queue to the lane's batch. */
+static void gather(ks_engine *engine, ks_job **link, ks_lane_use *use, int64_t now_ns)
+{
+    ks_plan *plan = (*link)->plan;
+    const int most = goes_alone(*link) ? 1 : plan->batch_max;
+    int count = 0;
+    while (*link && count < most) {
+        if ((*link)->plan != plan || (count > 0 && goes_alone(*link))) {
+            link = &(*link)->next;
+        } else if (is_late(*link, now_ns)) {
+            drop_late(engine, link, now_ns);
+        } else {
+            ks_job *job = ks_queue_take(&engine->queue, link);
+            use->jobs[count] = job;
+            use->batch.slots[count++] = job->slot;
+        }
+    }
+    use->batch.plan = plan;
+    use->batch.count = count;
+    use->batch.graph = KS_GRAPH_NONE;
+    use->batch.h2d_ns = use->batch.compute_ns = use->batch.d2h_ns = 0;
+}
+
+static void finish_batch(ks_engine *engine, ks_lane_use *use, const ks_error *error, int64_t now_ns)
+{
+    for (int i = 0; i < use->batch.count; i++) {
+        ks_job *job = use->jobs[i];
+        if (error->status != KS_OK) job->error = *error;
+        job->done_ns = now_ns;
+        job->compute_ns = now_ns - job->launched_ns - job->h2d_ns - job->d2h_ns;
+        ks_engine_finish(engine, job, error->status);
+    }
+    set_busy(engine, use, false, now_ns);
+}
+
+static void launch_lane(ks_engine *engine, int lane)
+{
+    ks_lane_use *use = &engine->lane[lane];
+    ks_batch *batch = &use->batch;
+    use->launched_ns = ks_now_ns();
+    for (int i = 0; i < batch->count; i++) {
+        use->jobs[i]->state = KS_JOB_RUNNING;
+        use->jobs[i]->launched_ns = use->launched_ns;
+        use->jobs[i]->batch_count = batch->count;
+        use->jobs[i]->lane = lane;
+    }
+    set_busy(engine, use, true, use->launched_ns);
+    ks_error error = {.status = KS_OK};
+    const ks_status status = engine->backend->launch(use->lane, batch, &error);
+    if (status == KS_OK) {
+        ks_graphs_launched(engine, lane, use->launched_ns);
+        for (int i = 0; i < batch->count; i++) use->jobs[i]->graph = batch->graph;
+        return;
+    }
+    error.status = status;
+    finish_batch(engine, use, &error, ks_now_ns());
+    if (engine->backend->failed(engine->device)) ks_engine_lose(engine, &error);
+}
+
+void ks_engine_launch(ks_engine *engine)
+{
+    if (engine->queue.count == 0) return;
+    const int64_t now_ns = ks_now_ns();
+    ks_job **link = &engine->queue.first;
+    while (!engine->lost && *link && engine->busy < engine->lanes) {
+        const int lane = is_late(*link, now_ns) ? -1 : free_lane(engine, (*link)->plan);
+        if (lane >= 0) {
+            gather(engine, link, &engine->lane[lane], now_ns);
+            launch_lane(engine, lane);
+        } else if (is_late(*link, now_ns)) {
+            drop_late(engine, link, now_ns);
+        } else {
+            link = &(*link)->next; /* a large plan, and lane 0 is busy */
+        }
+    }
+    count_queue(engine);
+}
+
+/* --- jobs out ----------------------------------------------------------------------------------------------------- */
+
+/* The backend's phases end when the work did; what passed until this turn saw it belongs to compute, as the launch
+ * does. */
+static void collect_done(ks_engine *engine, ks_lane_use *use)
+{
+    const ks_batch *batch = &use->batch;
+    const ks_error fine = {.status = KS_OK};
+    int64_t now_ns = ks_now_ns();
+    if (now_ns < use->launched_ns + batch->h2d_ns + batch->d2h_ns) /* two clocks, a little apart */
+        now_ns = use->launched_ns + batch->h2d_ns + batch->d2h_ns;
+    for (int i = 0; i < batch->count; i++) {
+        use->jobs[i]->h2d_ns = batch->h2d_ns;
+        use->jobs[i]->d2h_ns = batch->d2h_ns;
+    }
+    const int64_t total_ns = now_ns - use->launched_ns;
+    ks_plan *plan = batch->plan;
+    plan->measured_ns = plan->measured_ns ? plan->measured_ns + (total_ns - plan->measured_ns) / 8 : total_ns;
+    if (!plan->mapped) {
+        ks_counter_add(KS_COUNTER(engine, h2d_bytes), (uint64_t)batch->count * plan->in_bytes);
+        ks_counter_add(KS_COUNTER(engine, d2h_bytes), (uint64_t)batch->count * plan->out_bytes);
+    }
+    ks_counter_add(KS_COUNTER(engine, h2d_ns), (uint64_t)batch->h2d_ns);
+    ks_counter_add(KS_COUNTER(engine, compute_ns), (uint64_t)(total_ns - batch->h2d_ns - batch->d2h_ns));
+    ks_counter_add(KS_COUNTER(engine, d2h_ns), (uint64_t)batch->d2h_ns);
+    finish_batch(engine, use, &fine, now_ns);
+}
+
+static void collect_lane(ks_engine *engine, ks_lane_use *use)
+{
+    ks_error error = {.status = KS_OK};
+    const ks_poll poll = engine->backend->poll(use->lane, &error);
+    if (poll == KS_RUNNING) {
+        const int64_t passed_ns = ks_now_ns() - use->launched_ns;
+        if (passed_ns <= engine->options.stall_ns) return;
+        ks_fail(&error, KS_DEVICE, "no progress on the device for %.1f s, the limit is %.1f s", (double)passed_ns / 1e9,
+                (double)engine->options.stall_ns / 1e9);
+        ks_engine_lose(engine, &error);
+        return;
+    }
+    /* A result counts only if the device is still good after it was seen. */
+    if (engine->backend->failed(engine->device)) {
+        if (error.status == KS_OK) ks_fail(&error, KS_DEVICE, "the device is lost");
+        ks_engine_lose(engine, &error);
+    } else if (poll == KS_FAILED) {
+        if (error.status == KS_OK) ks_fail(&error, KS_DEVICE, "the device failed and did not say why");
+        finish_batch(engine, use, &error, ks_now_ns());
+    } else {
+        collect_done(engine, use);
+    }
+}
+
+ks_job *ks_engine_collect(ks_engine *engine)
+{
+    /* Another shard may have met the fault; this one's lanes would then never answer. */
+    if ((engine->busy || engine->queue.count) && engine->backend->failed(engine->device)) {
+        ks_error error;
+        ks_fail(&error, KS_DEVICE, "the device is lost");
+        ks_engine_lose(engine, &error);
+    }
+    for (int i = 0; i < engine->lanes && !engine->lost; i++)
+        if (engine->lane[i].busy) collect_lane(engine, &engine->lane[i]);
+    ks_job *done = engine->done;
+    engine->done = NULL;
+    engine->done_end = &engine->done;
+    return done;
+}
+
+void ks_engine_lose(ks_engine *engine, const ks_error *fault)
+{
+    if (!engine->lost) engine->fault = *fault;
+    engine->lost = true;
+    const int64_t now_ns = ks_now_ns();
+    ks_error error = engine->fault;
+    error.status = KS_DEVICE;
+    for (int i = 0; i < engine->lanes; i++)
+        if (engine->lane[i].busy) finish_batch(engine, &engine->lane[i], &error, now_ns);
+    while (engine->queue.first) {
+        ks_job *job = ks_queue_take(&engine->queue, &engine->queue.first);
+        job->error = error;
+        finish_unrun(engine, job, KS_DEVICE, now_ns);
+    }
+    count_queue(engine);
+}
+
+void ks_engine_fail_all(ks_engine *engine)
+{
+    ks_error error;
+    ks_fail(&error, KS_DEVICE, "the device is lost");
+    ks_engine_lose(engine, &error);
+}
+
+/* --- questions ---------------------------------------------------------------------------------------------------- */
+
+bool ks_engine_lost(const ks_engine *engine)
+{
+    return engine->lost;
+}
+
+bool ks_engine_running(const ks_engine *engine)
+{
+    return engine->busy > 0 || engine->done;
+}
+
+bool ks_engine_ready(const ks_engine *engine)
+{
+    return engine->queue.count > 0;
+}
+
+int64_t ks_engine_expected_ns(const ks_engine *engine)
+{
+    if (engine->done || engine->busy == 0) return 0;
+    int64_t soonest_ns = INT64_MAX;
+    for (int i = 0; i < engine->lanes; i++) {
+        const ks_lane_use *use = &engine->lane[i];
+        if (!use->busy) continue;
+        const int64_t done_ns = use->launched_ns + use->batch.plan->measured_ns;
+        if (done_ns < soonest_ns) soonest_ns = done_ns;
+    }
+    const int64_t now_ns = ks_now_ns();
+    return soonest_ns > now_ns ? soonest_ns - now_ns : 0;
+}
+
+bool ks_engine_polls(const ks_engine *engine)
+{
+    return engine->done || (engine->busy > 0 && engine->polls);
+}
+
+void ks_engine_read_stats(const ks_engine *engine, ks_engine_stats *out)
+{
+    uint64_t values[KS_ENGINE_COUNTERS];
+    for (int i = 0; i < KS_ENGINE_COUNTERS; i++)
+        values[i] = atomic_load_explicit(&((ks_engine *)engine)->counters[i], memory_order_relaxed);
+    memcpy(out, values, sizeof *out);
+}

@@ -1,0 +1,69 @@
+/* The inside of an engine, for engine.c, graphs.c and check.c. */
+#ifndef KS_ENGINE_CORE_H
+#define KS_ENGINE_CORE_H
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "clock.h"
+#include "engine.h"
+#include "plan.h"
+#include "queue.h"
+#include "slots.h"
+
+typedef struct ks_lane_use {
+    ks_lane *lane;
+    bool busy;
+    int64_t launched_ns;
+    ks_batch batch;
+    ks_job *jobs[KS_BATCH_MAX];
+} ks_lane_use;
+
+enum { KS_ENGINE_COUNTERS = sizeof(ks_engine_stats) / sizeof(uint64_t) };
+
+struct ks_engine {
+    /* fixed after open: */
+    ks_engine_options options;
+    const ks_backend *backend;
+    ks_device *device;
+    bool polls;
+    int lanes;
+    /* this shard only: */
+    ks_slots *slots;
+    ks_plans *plans;
+    ks_queue queue;
+    ks_job *done, **done_end; /* what the next collect returns */
+    int busy;                 /* lanes */
+    int wants;                /* bits set in all plans' wanted */
+    int64_t accounted_ns;     /* up to here busy and overlap time are in the counters */
+    bool lost;
+    ks_error fault; /* when lost */
+    /* written by this shard, read by any thread: the fields of ks_engine_stats in their order. */
+    _Atomic uint64_t counters[KS_ENGINE_COUNTERS];
+    ks_lane_use lane[KS_LANES_MAX];
+};
+
+#define KS_COUNTER(engine, field) (&(engine)->counters[offsetof(ks_engine_stats, field) / sizeof(uint64_t)])
+
+/* One writer: a load and a store are enough, and cheaper than an atomic addition. */
+static inline void ks_counter_set(_Atomic uint64_t *counter, uint64_t value)
+{
+    atomic_store_explicit(counter, value, memory_order_relaxed);
+}
+
+static inline void ks_counter_add(_Atomic uint64_t *counter, uint64_t value)
+{
+    ks_counter_set(counter, atomic_load_explicit(counter, memory_order_relaxed) + value);
+}
+
+/* DONE; comes back from the next collect. */
+void ks_engine_finish(ks_engine *engine, ks_job *job, ks_status status);
+/* The device is lost: fails everything, now and later. */
+void ks_engine_lose(ks_engine *engine, const ks_error *fault);
+void ks_engine_count_plans(ks_engine *engine);
+
+/* graphs.c */
+void ks_graphs_launched(ks_engine *engine, int lane, int64_t now_ns); /* books the batch's hit or miss */
+void ks_graphs_forget(void *engine, ks_plan *plan);                   /* ks_plan_forget_fn */
+/* Captures one bucket on a free lane. false: it cannot be now; the plan is marked. */
+bool ks_graphs_make(ks_engine *engine, ks_plan *plan, int lane, int bucket);
+#endif

@@ -1,0 +1,188 @@
+/* A shard's plans: a hash table over the spec's bytes and a list from the newest to the least recently used.
+ *
+ * Limits   a byte budget over plans and the graphs charged to them. A plan in use is never evicted, so the cache can be
+ *          past its budget by what is in use, and comes back with the next plan made or charged.
+ * Threads  the shard's own. */
+#include "plan.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* What the cache knows of a plan beyond its public part, which comes first so that either address is the other. */
+typedef struct node {
+    ks_plan plan;
+    uint64_t hash;
+    uint64_t bytes; /* its own size and what was charged */
+} node;
+
+struct ks_plans {
+    uint64_t seed;
+    uint64_t max_bytes, bytes, count, evictions, last_id;
+    ks_plan_forget_fn *forget;
+    void *context;
+    ks_plan *newest, *oldest;
+    size_t mask;
+    ks_plan *chains[];
+};
+
+static node *node_of(ks_plan *plan)
+{
+    return (node *)plan;
+}
+
+/* Multiply and fold, eight bytes at a time: a spec is some 500 bytes, mostly zero, hashed once a request. Clients choose
+ * the bytes: the seed keeps them from filling one chain on purpose. */
+static uint64_t hash_spec(const ks_plans *plans, const ks_spec *spec)
+{
+    const unsigned char *bytes = (const unsigned char *)spec;
+    uint64_t hash = plans->seed;
+    for (size_t i = 0; i < sizeof *spec; i += 8) {
+        uint64_t word;
+        memcpy(&word, bytes + i, 8);
+        const unsigned __int128 product = (unsigned __int128)(hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash = (uint64_t)product ^ (uint64_t)(product >> 64) ^ 0xD6E8FEB86659FD93u;
+    }
+    return hash;
+}
+_Static_assert(sizeof(ks_spec) % 8 == 0, "hash_spec reads whole words");
+
+ks_status ks_plans_open(size_t max_bytes, ks_plan_forget_fn *forget, void *context, ks_plans **out, ks_error *error)
+{
+    size_t chains = 64;
+    while (chains < 65536 && chains < max_bytes / sizeof(node)) chains *= 2;
+    ks_plans *plans = calloc(1, sizeof *plans + chains * sizeof *plans->chains);
+    if (!plans) return ks_fail(error, KS_MEMORY, "no memory for a plan cache of %zu chains", chains);
+    if (getrandom(&plans->seed, sizeof plans->seed, GRND_NONBLOCK) < 0) plans->seed = (uintptr_t)plans;
+    plans->max_bytes = max_bytes;
+    plans->forget = forget;
+    plans->context = context;
+    plans->mask = chains - 1;
+    *out = plans;
+    return KS_OK;
+}
+
+static void list_remove(ks_plans *plans, ks_plan *plan)
+{
+    *(plan->newer ? &plan->newer->older : &plans->newest) = plan->older;
+    *(plan->older ? &plan->older->newer : &plans->oldest) = plan->newer;
+    plan->newer = plan->older = NULL;
+}
+
+static void list_push(ks_plans *plans, ks_plan *plan)
+{
+    plan->newer = NULL;
+    plan->older = plans->newest;
+    *(plans->newest ? &plans->newest->newer : &plans->oldest) = plan;
+    plans->newest = plan;
+}
+
+/* Takes the plan out of everything and frees it; its graphs are gone already. */
+static void destroy(ks_plans *plans, ks_plan *plan)
+{
+    ks_plan **link = &plans->chains[node_of(plan)->hash & plans->mask];
+    while (*link != plan) link = &(*link)->chain;
+    *link = plan->chain;
+    list_remove(plans, plan);
+    plans->bytes -= node_of(plan)->bytes;
+    plans->count--;
+    free(node_of(plan));
+}
+
+static void evict(ks_plans *plans, const ks_plan *keep)
+{
+    ks_plan *plan = plans->oldest;
+    while (plan && plans->bytes > plans->max_bytes) {
+        ks_plan *newer = plan->newer;
+        if (plan->users == 0 && plan != keep) {
+            plans->forget(plans->context, plan);
+            plans->evictions++;
+            destroy(plans, plan);
+        }
+        plan = newer;
+    }
+}
+
+void ks_plans_close(ks_plans **plans)
+{
+    ks_plans *closing = *plans;
+    if (!closing) return;
+    *plans = NULL;
+    while (closing->oldest) {
+        closing->forget(closing->context, closing->oldest);
+        destroy(closing, closing->oldest);
+    }
+    free(closing);
+}
+
+ks_plan *ks_plans_find(ks_plans *plans, const ks_spec *spec)
+{
+    const uint64_t hash = hash_spec(plans, spec);
+    for (ks_plan *plan = plans->chains[hash & plans->mask]; plan; plan = plan->chain) {
+        if (node_of(plan)->hash != hash || memcmp(&plan->spec, spec, sizeof *spec) != 0) continue;
+        if (plan != plans->newest) {
+            list_remove(plans, plan);
+            list_push(plans, plan);
+        }
+        return plan;
+    }
+    return NULL;
+}
+
+ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_error *error)
+{
+    node *made = calloc(1, sizeof *made);
+    if (!made) return ks_fail(error, KS_MEMORY, "no memory for a plan of %s", spec->op->name);
+    ks_plan *plan = &made->plan;
+    memcpy(&plan->spec, spec, sizeof *spec); /* not assignment: equal work must have equal bytes, padding too */
+    plan->id = ++plans->last_id;
+    made->hash = hash_spec(plans, spec);
+    made->bytes = sizeof *made;
+    ks_plan **chain = &plans->chains[made->hash & plans->mask];
+    plan->chain = *chain;
+    *chain = plan;
+    list_push(plans, plan);
+    plans->count++;
+    plans->bytes += made->bytes;
+    evict(plans, plan);
+    *out = plan;
+    return KS_OK;
+}
+
+void ks_plans_drop(ks_plans *plans, ks_plan **plan)
+{
+    ks_plan *dropped = *plan;
+    *plan = NULL;
+    assert(dropped->users == 0);
+    destroy(plans, dropped);
+}
+
+void ks_plans_charge(ks_plans *plans, ks_plan *plan, int64_t bytes)
+{
+    node *charged = node_of(plan);
+    assert(bytes >= 0 || charged->bytes - sizeof *charged >= (uint64_t)-bytes);
+    charged->bytes += (uint64_t)bytes;
+    plans->bytes += (uint64_t)bytes;
+    evict(plans, plan);
+}
+
+ks_plan *ks_plans_newest(ks_plans *plans)
+{
+    return plans->newest;
+}
+
+uint64_t ks_plans_count(const ks_plans *plans)
+{
+    return plans->count;
+}
+
+uint64_t ks_plans_bytes(const ks_plans *plans)
+{
+    return plans->bytes;
+}
+
+uint64_t ks_plans_evictions(const ks_plans *plans)
+{
+    return plans->evictions;
+}

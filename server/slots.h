@@ -1,0 +1,21 @@
+/* One engine's slots: size classes with free lists, and overflow slots in ordinary memory under the daemon's budget.
+ * Owns the slots. The shard's thread only. No allocation but for an overflow slot. */
+#ifndef KS_SLOTS_H
+#define KS_SLOTS_H
+#include "engine.h"
+
+typedef struct ks_slots ks_slots;
+
+/* Takes every slot of every class. KS_MEMORY. */
+ks_status ks_slots_open(const ks_engine_options *options, ks_slots **out, ks_error *error);
+/* Also what is still out: nothing may use it any more. */
+void ks_slots_close(ks_slots **slots);
+
+/* The smallest class whose sides hold that much and that has a free slot; else overflow. KS_BUDGET, KS_MEMORY. */
+ks_status ks_slots_take(ks_slots *slots, size_t in_bytes, size_t out_bytes, ks_slot **out, ks_error *error);
+/* keep_memory: a lost device may still write to the slot, so its memory stays mapped and is not handed out again. */
+void ks_slots_give(ks_slots *slots, ks_slot **slot, bool keep_memory);
+
+uint64_t ks_slots_total_bytes(const ks_slots *slots); /* of the classes, without pads */
+uint64_t ks_slots_used_bytes(const ks_slots *slots);  /* of the classes' slots that are out */
+#endif

@@ -1,0 +1,184 @@
+#include "backend_faulty.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+/* What has become of a lane's batch. Lanes are told apart by their address. */
+typedef struct lane_fault {
+    ks_lane *lane;
+    ks_batch *batch;
+    ks_fault_kind kind;
+} lane_fault;
+
+static struct {
+    const ks_backend *inner;
+    ks_fault_call call;
+    int n;
+    ks_fault_kind kind;
+    int calls[KS_FAULT_CALLS];
+    _Atomic bool lost;
+    lane_fault lanes[KS_LANES_MAX];
+} faulty;
+
+/* What this call has to do: its kind, or none. */
+static ks_fault_kind next(ks_fault_call call)
+{
+    if (atomic_load(&faulty.lost)) return KS_FAULT_STICKY;
+    faulty.calls[call]++;
+    if (faulty.kind == KS_FAULT_NONE || call != faulty.call || faulty.calls[call] != faulty.n) return KS_FAULT_NONE;
+    if (faulty.kind == KS_FAULT_STICKY) atomic_store(&faulty.lost, true);
+    return faulty.kind;
+}
+
+static bool fails(ks_fault_call call, ks_status *status, ks_error *error)
+{
+    const ks_fault_kind kind = next(call);
+    if (kind == KS_FAULT_OOM) *status = ks_fail(error, KS_MEMORY, "injected: out of memory");
+    if (kind == KS_FAULT_STICKY) *status = ks_fail(error, KS_DEVICE, "injected: the device is lost");
+    return kind == KS_FAULT_OOM || kind == KS_FAULT_STICKY;
+}
+
+static lane_fault *fault_of(ks_lane *lane)
+{
+    lane_fault *free = NULL;
+    for (int i = 0; i < KS_LANES_MAX; i++) {
+        if (faulty.lanes[i].lane == lane) return &faulty.lanes[i];
+        if (!faulty.lanes[i].lane && !free) free = &faulty.lanes[i];
+    }
+    if (free) free->lane = lane;
+    return free;
+}
+
+static ks_status faulty_open(const ks_limits *limits, ks_device **out, ks_error *error)
+{
+    ks_status status;
+    return fails(KS_FAULT_OPEN, &status, error) ? status : faulty.inner->open(limits, out, error);
+}
+
+static void faulty_close(ks_device **device)
+{
+    faulty.inner->close(device);
+}
+
+static void faulty_info(const ks_device *device, ks_device_info *out)
+{
+    faulty.inner->info(device, out);
+}
+
+static ks_status faulty_slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,
+                                  ks_error *error)
+{
+    ks_status status;
+    if (fails(KS_FAULT_SLOT_INIT, &status, error)) return status;
+    return faulty.inner->slot_init(device, in_bytes, out_bytes, pinned, slot, error);
+}
+
+static void faulty_slot_fini(ks_device *device, ks_slot *slot)
+{
+    faulty.inner->slot_fini(device, slot);
+}
+
+static ks_status faulty_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
+{
+    ks_status status;
+    if (fails(KS_FAULT_LANE_OPEN, &status, error)) return status;
+    return faulty.inner->lane_open(device, index, wake_fd, out, error);
+}
+
+static void faulty_lane_close(ks_lane **lane)
+{
+    lane_fault *fault = fault_of(*lane);
+    if (fault) *fault = (lane_fault){.lane = NULL};
+    faulty.inner->lane_close(lane);
+}
+
+static ks_status faulty_prepare(ks_device *device, ks_plan *plan, ks_error *error)
+{
+    ks_status status;
+    return fails(KS_FAULT_PREPARE, &status, error) ? status : faulty.inner->prepare(device, plan, error);
+}
+
+static ks_status faulty_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error)
+{
+    ks_status status;
+    return fails(KS_FAULT_CAPTURE, &status, error) ? status : faulty.inner->capture(lane, plan, bucket, error);
+}
+
+static void faulty_forget(ks_lane *lane, ks_plan *plan)
+{
+    faulty.inner->forget(lane, plan);
+}
+
+static ks_status faulty_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
+{
+    lane_fault *fault = fault_of(lane);
+    fault->batch = batch;
+    fault->kind = next(KS_FAULT_LAUNCH);
+    if (fault->kind == KS_FAULT_OOM) return ks_fail(error, KS_MEMORY, "injected: out of memory");
+    if (fault->kind == KS_FAULT_STICKY) return ks_fail(error, KS_DEVICE, "injected: the device is lost");
+    if (fault->kind == KS_FAULT_HANG) return KS_OK; /* the inner lane never hears of it */
+    return faulty.inner->launch(lane, batch, error);
+}
+
+static void spoil(const ks_batch *batch)
+{
+    for (int i = 0; i < batch->count; i++)
+        for (size_t k = 0; k < batch->plan->out_bytes; k++) batch->slots[i]->out[k] ^= 0x55;
+}
+
+static ks_poll faulty_poll(ks_lane *lane, ks_error *error)
+{
+    lane_fault *fault = fault_of(lane);
+    if (fault->kind == KS_FAULT_HANG) return KS_RUNNING;
+    const ks_poll poll = faulty.inner->poll(lane, error);
+    if (poll == KS_RUNNING) return poll;
+    const ks_fault_kind kind = next(KS_FAULT_POLL);
+    if (kind == KS_FAULT_GARBAGE || fault->kind == KS_FAULT_GARBAGE) spoil(fault->batch);
+    if (kind == KS_FAULT_HANG) fault->kind = kind;
+    if (kind == KS_FAULT_HANG) return KS_RUNNING;
+    if (kind == KS_FAULT_OOM) ks_fail(error, KS_MEMORY, "injected: out of memory");
+    if (kind == KS_FAULT_STICKY) ks_fail(error, KS_DEVICE, "injected: the device is lost");
+    return kind == KS_FAULT_OOM || kind == KS_FAULT_STICKY ? KS_FAILED : poll;
+}
+
+static bool faulty_failed(const ks_device *device)
+{
+    return atomic_load(&faulty.lost) || faulty.inner->failed(device);
+}
+
+static const ks_backend backend = {
+    .name = "faulty",
+    .open = faulty_open,
+    .close = faulty_close,
+    .info = faulty_info,
+    .slot_init = faulty_slot_init,
+    .slot_fini = faulty_slot_fini,
+    .lane_open = faulty_lane_open,
+    .lane_close = faulty_lane_close,
+    .prepare = faulty_prepare,
+    .capture = faulty_capture,
+    .forget = faulty_forget,
+    .launch = faulty_launch,
+    .poll = faulty_poll,
+    .failed = faulty_failed,
+};
+
+const ks_backend *ks_faulty_backend(const ks_backend *inner)
+{
+    memset(&faulty, 0, sizeof faulty);
+    faulty.inner = inner;
+    return &backend;
+}
+
+void ks_faulty_arm(ks_fault_call call, int n, ks_fault_kind kind)
+{
+    memset(faulty.calls, 0, sizeof faulty.calls);
+    faulty.call = call;
+    faulty.n = n;
+    faulty.kind = kind;
+}
+
+int ks_faulty_calls(ks_fault_call call)
+{
+    return faulty.calls[call];
+}

@@ -1,0 +1,208 @@
+#include "op_harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PATHS = 3, GUARD = 256, STALL_S = 60 };
+static const unsigned char OUT_POISON = 0xFF, GUARD_BYTE = 0x5A;
+
+/* One opened device with one lane; slots are kept while they are large enough. */
+typedef struct bench {
+    ks_device *device;
+    ks_lane *lane;
+    ks_slot slots[KS_BATCH_MAX];
+    int slots_count;
+    uint64_t last_plan;
+} bench;
+
+struct op_harness {
+    const ks_backend *backend;
+    size_t arena_bytes;
+    bench benches[PATHS]; /* by op_path; the two special ones are opened when they are asked for */
+};
+
+static ks_status open_bench(op_harness *harness, op_path path, bench **out, ks_error *error)
+{
+    bench *b = &harness->benches[path];
+    *out = b;
+    if (b->lane) return KS_OK;
+    const ks_limits limits = {
+        .device_index = -1,
+        .lanes = 1,
+        .lane_bytes = harness->arena_bytes,
+        .large_bytes = harness->arena_bytes,
+        .workspace_bytes = harness->arena_bytes,
+        .mapped_max = path == OP_PATH_COPIES   ? 0
+                      : path == OP_PATH_MAPPED ? SIZE_MAX / 2
+                                               : SIZE_MAX,
+        .pinned_must = true,
+    };
+    ks_status status = KS_OK;
+    if (!b->device) status = harness->backend->open(&limits, &b->device, error);
+    if (status == KS_OK) status = harness->backend->lane_open(b->device, 0, -1, &b->lane, error);
+    return status;
+}
+
+op_harness *op_harness_open(const ks_backend *backend, size_t arena_bytes)
+{
+    if (!backend) return NULL;
+    op_harness *harness = calloc(1, sizeof *harness);
+    if (!harness) return NULL;
+    harness->backend = backend;
+    harness->arena_bytes = arena_bytes;
+    bench *b;
+    if (open_bench(harness, OP_PATH_PLANNED, &b, NULL) != KS_OK) op_harness_close(&harness);
+    return harness;
+}
+
+static void drop_slots(op_harness *harness, bench *b)
+{
+    while (b->slots_count > 0) harness->backend->slot_fini(b->device, &b->slots[--b->slots_count]);
+}
+
+void op_harness_close(op_harness **harness)
+{
+    op_harness *closing = *harness;
+    if (!closing) return;
+    *harness = NULL;
+    for (int i = 0; i < PATHS; i++) {
+        bench *b = &closing->benches[i];
+        if (b->lane) closing->backend->lane_close(&b->lane);
+        drop_slots(closing, b);
+        if (b->device) closing->backend->close(&b->device);
+    }
+    free(closing);
+}
+
+static ks_status need_slots(op_harness *harness, bench *b, size_t in_bytes, size_t out_bytes, int count,
+                            ks_error *error)
+{
+    if (b->slots_count && (b->slots[0].in_cap < in_bytes || b->slots[0].out_cap < out_bytes)) drop_slots(harness, b);
+    while (b->slots_count < count) {
+        /* All alike, as in a size class: the next one may not be smaller than those there are. */
+        const size_t in = b->slots_count ? b->slots[0].in_cap : in_bytes;
+        const size_t out = b->slots_count ? b->slots[0].out_cap : out_bytes;
+        const ks_status status =
+            harness->backend->slot_init(b->device, in, out, true, &b->slots[b->slots_count], error);
+        if (status != KS_OK) return status;
+        b->slots_count++;
+    }
+    return KS_OK;
+}
+
+/* The way to every byte that no kernel may touch: in front of the output, behind it, and all of the input. */
+static void fill_slot(const ks_slot *slot, const ks_spec *spec, const void *const *inputs)
+{
+    for (int i = 0; i < spec->op->inputs; i++)
+        if (spec->in[i].size_bytes) memcpy(slot->in + spec->in[i].offset, inputs[i], spec->in[i].size_bytes);
+    memset(slot->out - KS_HEAD_ROOM, GUARD_BYTE, KS_HEAD_ROOM);
+    memset(slot->out, OUT_POISON, spec->out.size_bytes);
+    memset(slot->out + spec->out.size_bytes, GUARD_BYTE, GUARD);
+}
+
+static ks_status check_slot(const ks_slot *slot, const ks_spec *spec, const void *const *inputs, ks_error *error)
+{
+    for (int i = 0; i < KS_HEAD_ROOM; i++)
+        if (slot->out[i - KS_HEAD_ROOM] != GUARD_BYTE)
+            return ks_fail(error, KS_DEVICE, "%s wrote %d bytes in front of its output", spec->op->name,
+                           KS_HEAD_ROOM - i);
+    for (size_t i = 0; i < GUARD; i++)
+        if (slot->out[spec->out.size_bytes + i] != GUARD_BYTE)
+            return ks_fail(error, KS_DEVICE, "%s wrote %zu bytes behind its output of %zu", spec->op->name, i + 1,
+                           spec->out.size_bytes);
+    for (int i = 0; i < spec->op->inputs; i++)
+        if (spec->in[i].size_bytes && memcmp(slot->in + spec->in[i].offset, inputs[i], spec->in[i].size_bytes) != 0)
+            return ks_fail(error, KS_DEVICE, "%s changed its input %d", spec->op->name, i);
+    return KS_OK;
+}
+
+static ks_status wait_done(op_harness *harness, bench *b, ks_error *error)
+{
+    const time_t give_up = time(NULL) + STALL_S;
+    ks_error fault = {.status = KS_DEVICE, .text = "poll failed and did not say why"};
+    for (;;) {
+        const ks_poll poll = harness->backend->poll(b->lane, &fault);
+        if (poll == KS_DONE) return KS_OK;
+        if (poll == KS_FAILED) {
+            if (error) *error = fault;
+            return fault.status;
+        }
+        if (time(NULL) > give_up) return ks_fail(error, KS_DEVICE, "not done after %d s", STALL_S);
+        nanosleep(&(struct timespec){.tv_nsec = 2000}, NULL);
+    }
+}
+
+/* The slots are there and filled. */
+static ks_status run_plan(op_harness *harness, bench *b, ks_plan *plan, int copies, bool captured, ks_error *error)
+{
+    const ks_backend *backend = harness->backend;
+    if (captured && plan->graphs) {
+        const ks_status status = backend->capture(b->lane, plan, ks_bucket(copies), error);
+        if (status != KS_OK) return status;
+    }
+    ks_batch *batch = calloc(1, sizeof *batch);
+    if (!batch) return ks_fail(error, KS_MEMORY, "no memory for a batch");
+    batch->plan = plan;
+    batch->count = copies;
+    for (int i = 0; i < copies; i++) batch->slots[i] = &b->slots[i];
+    ks_status status = backend->launch(b->lane, batch, error);
+    if (status == KS_OK) status = wait_done(harness, b, error);
+    if (status == KS_OK && captured && plan->graphs && batch->graph != KS_GRAPH_HIT)
+        status = ks_fail(error, KS_DEVICE, "the captured graph of %d jobs was not used", copies);
+    free(batch);
+    return status;
+}
+
+static ks_status check_all(const bench *b, const ks_spec *spec, const void *const *inputs, int copies, ks_error *error)
+{
+    for (int i = 0; i < copies; i++) {
+        const ks_status status = check_slot(&b->slots[i], spec, inputs, error);
+        if (status != KS_OK) return status;
+        if (memcmp(b->slots[i].out, b->slots[0].out, spec->out.size_bytes) != 0)
+            return ks_fail(error, KS_DEVICE, "job %d of %d equal ones gives other bytes than job 0", i, copies);
+    }
+    return KS_OK;
+}
+
+static void make_plan(bench *b, const ks_spec *spec, ks_plan *plan)
+{
+    memset(plan, 0, sizeof *plan);
+    memcpy(&plan->spec, spec, sizeof *spec);
+    plan->id = ++b->last_plan;
+    plan->batch_max = 1;
+    for (int i = 0; i < spec->op->inputs; i++) {
+        const size_t end = spec->in[i].offset + spec->in[i].size_bytes;
+        if (end > plan->in_bytes) plan->in_bytes = end;
+    }
+    plan->out_bytes = spec->out.offset + spec->out.size_bytes;
+}
+
+ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *const *inputs, void *output,
+                         op_path path, int copies, bool captured, ks_error *error)
+{
+    bench *b;
+    ks_status status = open_bench(harness, path, &b, error);
+    if (status != KS_OK) return status;
+    if (spec->out.size_bytes == 0) return KS_OK; /* never reaches a backend */
+    ks_plan *plan = malloc(sizeof *plan);
+    if (!plan) return ks_fail(error, KS_MEMORY, "no memory for a plan");
+    make_plan(b, spec, plan);
+    status = harness->backend->prepare(b->device, plan, error);
+    if (status != KS_OK) {
+        free(plan);
+        return status;
+    }
+    if (copies > plan->batch_max) copies = plan->batch_max;
+    if (copies < 1) copies = 1;
+    status = need_slots(harness, b, plan->in_bytes, plan->out_bytes + GUARD, copies, error);
+    if (status == KS_OK) {
+        for (int i = 0; i < copies; i++) fill_slot(&b->slots[i], spec, inputs);
+        status = run_plan(harness, b, plan, copies, captured, error);
+    }
+    if (status == KS_OK) status = check_all(b, spec, inputs, copies, error);
+    if (status == KS_OK) memcpy(output, b->slots[0].out, spec->out.size_bytes);
+    harness->backend->forget(b->lane, plan);
+    free(plan);
+    return status;
+}
