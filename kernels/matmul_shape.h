@@ -1,0 +1,35 @@
+/* A resolved matmul as plain sizes and strides, in elements, for the versions that compute it: C[i][j] of matrix x is
+ * alpha * sum over l of A[a(x) + i * a_row + l * a_col] * B[b(x) + l * b_row + j * b_col]; C is packed, row major. */
+#ifndef KS_MATMUL_SHAPE_H
+#define KS_MATMUL_SHAPE_H
+
+#include "kernserve/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { KS_MATMUL_BATCH_RANK = KS_RANK_MAX - 2 };
+
+typedef struct ks_matmul_shape {
+    int64_t m, n, k;
+    int64_t batch;                            /* matrices of the output */
+    int batch_rank;                           /* dimensions of 1 dropped, neighbours merged where the strides allow */
+    int64_t batch_dims[KS_MATMUL_BATCH_RANK]; /* outermost first */
+    int64_t a_step[KS_MATMUL_BATCH_RANK], b_step[KS_MATMUL_BATCH_RANK]; /* 0 where broadcast */
+    int64_t a_row, a_col, b_row, b_col;
+    bool transpose_a, transpose_b;
+    double alpha;
+} ks_matmul_shape;
+
+/* spec must be resolved. A batch that only INPUT0 has, untransposed, is folded into m: one matrix, and INPUT1 is read
+ * once. */
+void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out);
+
+/* Where matrix `index` of the output finds its operands, in elements. */
+void ks_matmul_offsets(const ks_matmul_shape *shape, int64_t index, int64_t *a, int64_t *b);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

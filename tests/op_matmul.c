@@ -1,0 +1,613 @@
+/* matmul against sums in long double: the reference, oneDNN's version and every backend, over random shapes.
+ *
+ * KS_SEED repeats a run, KS_CASES sets how many random shapes. Bounds: P is the sum of |a||b| of one output, u the unit
+ * roundoff of what sums are kept in; a sum may be off by 2 sqrt(K) u P (twice that for 16-bit inputs, whose sums the
+ * tensor cores truncate, and for WIDE data, where one early term can make every later rounding a full one), and then by
+ * the one rounding to the output's datatype. For few K that is more than the hard bound of one u P per addition, which
+ * then holds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <float.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "convert.h"
+#include "onednn.h"
+#include "op_harness.h"
+
+extern const ks_op ks_op_matmul;
+
+enum { TRANSPOSE_A, TRANSPOSE_B, ALPHA };
+enum { CHECKS_MAX = 20000, ARENA_BYTES = 96 << 20, CASES = 300, GUARD = 64 };
+
+typedef enum fill { UNIFORM, POSITIVE, WIDE, SPECIAL, WHOLE, FILLS } fill;
+
+typedef struct truth {
+    double sum, magnitude; /* alpha * sum of a b, |alpha| * sum of |a||b| */
+    int64_t at, k;
+} truth;
+
+typedef struct problem {
+    ks_spec spec;
+    fill fill;
+    void *in[2];
+    truth *truths; /* of all outputs, or of CHECKS_MAX random ones */
+    int64_t truths_count;
+} problem;
+
+static uint64_t state;
+static op_harness *harnesses[2];
+
+static uint64_t draw(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state * 0x2545F4914F6CDD1Du;
+}
+
+static int64_t below(int64_t end)
+{
+    return (int64_t)(draw() >> 33) % end;
+}
+
+static double uniform(void)
+{
+    return (double)(draw() >> 11) * 0x1p-52 - 1.0; /* [-1, 1) */
+}
+
+/* --- elements
+ * ------------------------------------------------------------------------------------------------------------ */
+
+static double get(const void *data, ks_dtype dtype, int64_t at)
+{
+    switch (dtype) {
+    case KS_FP16:
+        return (double)ks_fp16_to_float(((const uint16_t *)data)[at]);
+    case KS_BF16:
+        return (double)ks_bf16_to_float(((const uint16_t *)data)[at]);
+    case KS_FP32:
+        return (double)((const float *)data)[at];
+    default:
+        return ((const double *)data)[at];
+    }
+}
+
+static void put(void *data, ks_dtype dtype, int64_t at, double value)
+{
+    switch (dtype) {
+    case KS_FP16:
+        ((uint16_t *)data)[at] = ks_double_to_fp16(value);
+        break;
+    case KS_BF16:
+        ((uint16_t *)data)[at] = ks_double_to_bf16(value);
+        break;
+    case KS_FP32:
+        ((float *)data)[at] = (float)value;
+        break;
+    default:
+        ((double *)data)[at] = value;
+        break;
+    }
+}
+
+static double make_value(fill how, ks_dtype dtype)
+{
+    switch (how) {
+    case POSITIVE:
+        return uniform() * 0.5 + 1.0;
+    case WIDE:
+        return ldexp(uniform(), (int)below(dtype == KS_FP16 ? 9 : 41) - (dtype == KS_FP16 ? 6 : 20));
+    case SPECIAL:
+        switch (below(60)) {
+        case 0:
+            return NAN;
+        case 1:
+            return below(2) ? INFINITY : -INFINITY;
+        case 2:
+            return below(2) ? 0.0 : -0.0;
+        case 3:
+            return dtype == KS_FP16 ? 0x1p-24 : 0x1p-130; /* subnormal */
+        default:
+            return uniform();
+        }
+    case WHOLE:
+        return (double)(below(7) - 3); /* sums stay below 2^24: every order of adding gives the same bits */
+    default:
+        return uniform();
+    }
+}
+
+/* --- problems
+ * -------------------------------------------------------------------------------------------------------------- */
+
+static void set_shape(ks_spec *spec, ks_dtype dtype, const int64_t (*dims)[KS_RANK_MAX], const int *ranks)
+{
+    ks_spec_init(spec, &ks_op_matmul);
+    for (int i = 0; i < 2; i++) {
+        spec->in[i].dtype = dtype;
+        spec->in[i].rank = ranks[i];
+        memcpy(spec->in[i].dims, dims[i], (size_t)ranks[i] * sizeof dims[i][0]);
+    }
+}
+
+static void spec_2d(ks_spec *spec, ks_dtype dtype, int64_t m, int64_t n, int64_t k, bool ta, bool tb)
+{
+    const int64_t dims[2][KS_RANK_MAX] = {{ta ? k : m, ta ? m : k}, {tb ? n : k, tb ? k : n}};
+    set_shape(spec, dtype, dims, (const int[]){2, 2});
+    spec->params[TRANSPOSE_A].i = ta;
+    spec->params[TRANSPOSE_B].i = tb;
+}
+
+/* Element offset of the matrix of operand i that output matrix `index` uses: NumPy's rule, read off the dims directly.
+ */
+static int64_t matrix_at(const ks_spec *spec, int i, int64_t index)
+{
+    const ks_tensor *in = &spec->in[i], *out = &spec->out;
+    int64_t at = 0, step = in->dims[in->rank - 1] * in->dims[in->rank - 2];
+    for (int d = 0; d < out->rank - 2; d++) {
+        const int64_t out_dim = out->dims[out->rank - 3 - d], digit = index % out_dim;
+        index /= out_dim;
+        if (d >= in->rank - 2) continue;
+        const int64_t dim = in->dims[in->rank - 3 - d];
+        if (dim > 1) at += digit * step;
+        step *= dim;
+    }
+    return at;
+}
+
+static truth true_value(const problem *p, int64_t at)
+{
+    const ks_spec *spec = &p->spec;
+    const ks_tensor *a = &spec->in[0], *b = &spec->in[1];
+    const bool ta = spec->params[TRANSPOSE_A].i, tb = spec->params[TRANSPOSE_B].i;
+    const int64_t m = spec->out.dims[spec->out.rank - 2], n = spec->out.dims[spec->out.rank - 1];
+    const int64_t k = a->dims[a->rank - 1 - ta], i = at / n % m, j = at % n;
+    const int64_t a0 = matrix_at(spec, 0, at / (m * n)), b0 = matrix_at(spec, 1, at / (m * n));
+    long double sum = 0, magnitude = 0;
+    for (int64_t l = 0; l < k; l++) {
+        const long double x = get(p->in[0], a->dtype, a0 + (ta ? l * m + i : i * k + l));
+        const long double y = get(p->in[1], b->dtype, b0 + (tb ? j * k + l : l * n + j));
+        sum += x * y;
+        magnitude += fabsl(x * y);
+    }
+    const double alpha = spec->params[ALPHA].d;
+    return (truth){(double)(sum * alpha), (double)(magnitude * fabs(alpha)), at, k};
+}
+
+static void begin(problem *p)
+{
+    ks_error error;
+    for (int i = 0; i < 2; i++) assert_int_equal(ks_tensor_measure(&p->spec.in[i], "in", &error), KS_OK);
+    if (p->spec.op->resolve(&p->spec, &error) != KS_OK) fail_msg("resolve: %s", error.text);
+    (void)ks_spec_layout(&p->spec);
+    for (int i = 0; i < 2; i++) {
+        const ks_tensor *in = &p->spec.in[i];
+        p->in[i] = malloc(in->size_bytes + 1); /* no padding: reads beyond the end show under a sanitizer */
+        assert_non_null(p->in[i]);
+        const int64_t count = ks_tensor_count(in);
+        for (int64_t at = 0; at < count; at++) put(p->in[i], in->dtype, at, make_value(p->fill, in->dtype));
+    }
+    const int64_t count = ks_tensor_count(&p->spec.out);
+    p->truths_count = count > CHECKS_MAX ? CHECKS_MAX : count;
+    p->truths = calloc((size_t)p->truths_count + 1, sizeof *p->truths);
+    assert_non_null(p->truths);
+    for (int64_t c = 0; c < p->truths_count; c++)
+        p->truths[c] = true_value(p, count > CHECKS_MAX ? (int64_t)(draw() >> 1) % count : c);
+}
+
+static void end(problem *p)
+{
+    free(p->in[0]);
+    free(p->in[1]);
+    free(p->truths);
+}
+
+static double bound(fill how, ks_dtype dtype, truth t)
+{
+    static const double largest[] = {
+        [KS_FP16] = 65504, [KS_BF16] = 0x1.FEp127, [KS_FP32] = FLT_MAX, [KS_FP64] = DBL_MAX};
+    static const double unit[] = {[KS_FP16] = 0x1p-11, [KS_BF16] = 0x1p-8, [KS_FP32] = 0x1p-24, [KS_FP64] = 0x1p-53};
+    static const double floors[] = {
+        [KS_FP16] = 0x1p-25, [KS_BF16] = 0x1p-134, [KS_FP32] = 0x1p-149, [KS_FP64] = 0x1p-1074};
+    const bool narrow = dtype == KS_FP16 || dtype == KS_BF16;
+    const double sums = narrow ? 0x1p-23 : unit[dtype], k = (double)t.k;
+    const double growth = fmin(k, (how == WIDE ? 4 : 2) * sqrt(k)) + 1;
+    /* The floor also covers products that are subnormal in FP32. */
+    const double bound = growth * sums * t.magnitude + (narrow ? unit[dtype] * fabs(t.sum) : 0) + floors[dtype] +
+                         (dtype == KS_FP64 ? 0 : k * 0x1p-149);
+    return fabs(t.sum) + bound > largest[dtype] ? INFINITY : bound;
+}
+
+static void check(const problem *p, const void *out, const char *who)
+{
+    const ks_dtype dtype = p->spec.out.dtype;
+    for (int64_t c = 0; c < p->truths_count; c++) {
+        const truth t = p->truths[c];
+        const int64_t at = t.at;
+        const double got = get(out, dtype, at);
+        bool right;
+        if (isnan(t.sum) || isinf(t.sum)) {
+            right = isnan(t.sum) ? isnan(got) : got == t.sum;
+        } else if (p->fill == WHOLE) {
+            unsigned char want[8];
+            put(want, dtype, 0, t.sum);
+            right = got == get(want, dtype, 0);
+        } else {
+            const double most = bound(p->fill, dtype, t);
+            right = fabs(got - t.sum) <= most || (isinf(most) && got == copysign(INFINITY, t.sum));
+        }
+        if (right) continue;
+        char a[128], b[128];
+        (void)ks_dims_text(&p->spec.in[0], a, sizeof a);
+        (void)ks_dims_text(&p->spec.in[1], b, sizeof b);
+        fail_msg("%s: %s [%s]%s x [%s]%s alpha %g fill %d: output %lld is %.17g, must be %.17g +- %.3g", who,
+                 ks_dtype_name(dtype), a, p->spec.params[TRANSPOSE_A].i ? "^T" : "", b,
+                 p->spec.params[TRANSPOSE_B].i ? "^T" : "", p->spec.params[ALPHA].d, (int)p->fill, (long long)at, got,
+                 t.sum, bound(p->fill, dtype, t));
+    }
+}
+
+/* --- who computes
+ * ---------------------------------------------------------------------------------------------------------- */
+
+static void run_reference(const problem *p)
+{
+    const size_t bytes = p->spec.out.size_bytes;
+    unsigned char *out = malloc(bytes + GUARD);
+    void *scratch = malloc(p->spec.op->scratch_bytes(&p->spec));
+    assert_non_null(out);
+    assert_non_null(scratch);
+    memset(out, 0xFF, bytes + GUARD);
+    p->spec.op->reference(&p->spec, (const void *const *)p->in, out, scratch);
+    for (size_t i = 0; i < GUARD; i++) assert_int_equal(out[bytes + i], 0xFF);
+    check(p, out, "reference");
+    free(scratch);
+    free(out);
+}
+
+/* Returns whether oneDNN takes it. */
+static bool run_onednn(const problem *p)
+{
+    ks_onednn *prepared = ks_onednn_prepare(&p->spec);
+    if (!prepared) return false;
+    const size_t bytes = p->spec.out.size_bytes;
+    unsigned char *out = malloc(bytes + GUARD);
+    assert_non_null(out);
+    memset(out, 0xFF, bytes + GUARD);
+    assert_true(ks_onednn_run(prepared, (const void *const *)p->in, out));
+    for (size_t i = 0; i < GUARD; i++) assert_int_equal(out[bytes + i], 0xFF);
+    check(p, out, "oneDNN");
+    ks_onednn_free(&prepared);
+    assert_null(prepared);
+    free(out);
+    return true;
+}
+
+static void run_way(op_harness *harness, const problem *p, const char *who, op_path path, int copies, bool captured,
+                    void *first)
+{
+    ks_error error = {.text = ""};
+    const size_t bytes = p->spec.out.size_bytes;
+    unsigned char *out = malloc(bytes + 1);
+    assert_non_null(out);
+    const ks_status status =
+        op_harness_run(harness, &p->spec, (const void *const *)p->in, out, path, copies, captured, &error);
+    if (status != KS_OK) fail_msg("%s path %d copies %d captured %d: %s", who, (int)path, copies, captured, error.text);
+    if (path == OP_PATH_PLANNED && copies == 1 && !captured) {
+        check(p, out, who);
+        memcpy(first, out, bytes);
+    } else if (memcmp(first, out, bytes) != 0) {
+        fail_msg("%s path %d copies %d captured %d: other bits than a single planned launch", who, (int)path, copies,
+                 captured);
+    }
+    free(out);
+}
+
+static void run_everywhere(const problem *p)
+{
+    static const ks_backend *backends[2];
+    backends[0] = &ks_backend_cpu;
+    backends[1] = ks_backend_cuda;
+    run_reference(p);
+    (void)run_onednn(p);
+    void *first = malloc(p->spec.out.size_bytes + 1);
+    assert_non_null(first);
+    for (int b = 0; b < 2; b++) {
+        if (!harnesses[b]) continue;
+        const int last = backends[b] == ks_backend_cuda ? OP_PATH_MAPPED : OP_PATH_PLANNED; /* the CPU copies nothing */
+        for (int path = OP_PATH_PLANNED; path <= last; path++)
+            for (int captured = 0; captured < 2; captured++)
+                for (int copies = 1; copies <= 3; copies += 2)
+                    run_way(harnesses[b], p, backends[b]->name, (op_path)path, copies, captured, first);
+    }
+    free(first);
+}
+
+/* --- tests
+ * ----------------------------------------------------------------------------------------------------------------- */
+
+static const ks_dtype dtypes[] = {KS_FP32, KS_FP16, KS_BF16, KS_FP64};
+
+static int64_t draw_size(void)
+{
+    static const int64_t sizes[] = {1,  1,  2,  3,  4,  5,  7,  8,  9,  13,  15,  16,  17,
+                                    24, 31, 32, 33, 47, 63, 64, 65, 96, 101, 127, 128, 129};
+    return sizes[below((int64_t)(sizeof sizes / sizeof *sizes))];
+}
+
+static void draw_problem(problem *p)
+{
+    static const double alphas[] = {1.0, 1.0, -0.5, 0.1, 3700.0, 0.0};
+    int64_t m = draw_size(), n = draw_size(), k = draw_size();
+    switch (below(12)) {
+    case 0:
+        k = 1000 + below(3000); /* long sums; slices on a GPU */
+        break;
+    case 1:
+        n = 200 + below(900);
+        break;
+    case 2:
+        m = 200 + below(500);
+        break;
+    case 3:
+        k = 0;
+        break;
+    }
+    const bool ta = below(2), tb = below(2);
+    int64_t dims[2][KS_RANK_MAX] = {{0}};
+    int ranks[2];
+    const int batch_rank = below(3) ? 0 : (int)below(7);
+    int64_t batch[KS_RANK_MAX], total = 1;
+    for (int d = 0; d < batch_rank; d++) total *= batch[d] = total > 12 ? 1 : 1 + below(4);
+    for (int i = 0; i < 2; i++) {
+        const int missing =
+            below(3) ? 0 : (int)below(batch_rank + 1); /* leading dimensions that only the other one has */
+        ranks[i] = batch_rank - missing + 2;
+        for (int d = missing; d < batch_rank; d++) dims[i][d - missing] = below(3) ? batch[d] : 1;
+    }
+    dims[0][ranks[0] - 2] = ta ? k : m;
+    dims[0][ranks[0] - 1] = ta ? m : k;
+    dims[1][ranks[1] - 2] = tb ? n : k;
+    dims[1][ranks[1] - 1] = tb ? k : n;
+    set_shape(&p->spec, dtypes[below(4)], (const int64_t(*)[KS_RANK_MAX])dims, ranks);
+    p->fill = (fill)below(FILLS);
+    p->spec.params[TRANSPOSE_A].i = ta;
+    p->spec.params[TRANSPOSE_B].i = tb;
+    p->spec.params[ALPHA].d = p->fill == WHOLE ? (below(2) ? 1.0 : -0.5) : alphas[below(6)];
+}
+
+static void random_shapes(void **unused)
+{
+    (void)unused;
+    const char *text = getenv("KS_CASES");
+    const int cases = text ? atoi(text) : CASES;
+    for (int c = 0; c < cases; c++) {
+        problem p = {.fill = UNIFORM};
+        draw_problem(&p);
+        begin(&p);
+        run_everywhere(&p);
+        end(&p);
+    }
+}
+
+/* Every kernel of the GPU's planner: all transposes, large tiles, slices, few rows, few columns; whole numbers find a
+ * misplaced element anywhere. */
+static void every_regime(void **unused)
+{
+    (void)unused;
+    static const int64_t shapes[][3] = {{1, 257, 70},   {3, 300, 515},  {8, 513, 1030}, {257, 1, 70},
+                                        {300, 4, 1027}, {520, 7, 96},   {64, 64, 5000}, {33, 65, 4099},
+                                        {129, 127, 96}, {5, 1000, 512}, {1, 512, 4096}};
+    static const int64_t large[][3] = {{1700, 1500, 40}, {1537, 1665, 37}, {1536, 1664, 72}};
+    const size_t few = sizeof shapes / sizeof *shapes, all = harnesses[1] ? few + sizeof large / sizeof *large : few;
+    for (size_t s = 0; s < all; s++)
+        for (int way = 0; way < 16; way++) {
+            const int64_t *size = s < few ? shapes[s] : large[s - few];
+            problem p = {.fill = way < 8 && s < few ? UNIFORM : WHOLE};
+            spec_2d(&p.spec, dtypes[way / 4], size[0], size[1], size[2], way & 1, way & 2);
+            begin(&p);
+            run_everywhere(&p);
+            end(&p);
+        }
+}
+
+static void empty_sizes(void **unused)
+{
+    (void)unused;
+    static const int64_t shapes[][3] = {{3, 5, 0}, {1, 100, 0}, {200, 300, 0}, {0, 4, 7}, {4, 0, 7}, {0, 0, 0}};
+    static const unsigned char zeros[200 * 300 * 8];
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int way = 0; way < 16; way++) {
+            problem p = {.fill = UNIFORM};
+            spec_2d(&p.spec, dtypes[way / 4], shapes[s][0], shapes[s][1], shapes[s][2], way & 1, way & 2);
+            p.spec.params[ALPHA].d = -1.0; /* -1 times nothing is still +0 */
+            begin(&p);
+            unsigned char *out = malloc(p.spec.out.size_bytes + 1);
+            void *scratch = malloc(p.spec.op->scratch_bytes(&p.spec));
+            memset(out, 0xFF, p.spec.out.size_bytes);
+            p.spec.op->reference(&p.spec, (const void *const *)p.in, out, scratch);
+            assert_memory_equal(out, zeros, p.spec.out.size_bytes);
+            for (int b = 0; b < 2; b++) {
+                if (!harnesses[b]) continue;
+                ks_error error = {.text = ""};
+                memset(out, 0xFF, p.spec.out.size_bytes);
+                if (op_harness_run(harnesses[b], &p.spec, (const void *const *)p.in, out, OP_PATH_PLANNED, 1, false,
+                                   &error) != KS_OK)
+                    fail_msg("%s", error.text);
+                assert_memory_equal(out, zeros, p.spec.out.size_bytes);
+            }
+            free(scratch);
+            free(out);
+            end(&p);
+        }
+}
+
+static void output_shapes(void **unused)
+{
+    (void)unused;
+    ks_spec spec;
+    ks_error error;
+    set_shape(&spec, KS_FP32, (const int64_t[2][KS_RANK_MAX]){{7, 1, 2, 3}, {5, 3, 4}}, (const int[]){4, 3});
+    assert_int_equal(ks_op_matmul.resolve(&spec, &error), KS_OK);
+    assert_int_equal(spec.out.rank, 4);
+    assert_memory_equal(spec.out.dims, ((const int64_t[]){7, 5, 2, 4}), 4 * sizeof(int64_t));
+    assert_int_equal(spec.out.size_bytes, 7 * 5 * 2 * 4 * 4);
+    assert_true(spec.flops == 2.0 * 7 * 5 * 2 * 4 * 3);
+    set_shape(&spec, KS_BF16, (const int64_t[2][KS_RANK_MAX]){{1, 2, 3}, {0, 3, 4}}, (const int[]){3, 3});
+    assert_int_equal(ks_op_matmul.resolve(&spec, &error), KS_OK);
+    assert_int_equal(spec.out.dims[0], 0);
+    assert_int_equal(spec.out.size_bytes, 0);
+    assert_int_equal(ks_op_matmul.presets_count, 1);
+    assert_string_equal(ks_op_matmul.presets[0].suffix, "tb");
+}
+
+static void refusals(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *says[3];
+        ks_dtype dtype[2];
+        int rank[2];
+        int64_t dims[2][KS_RANK_MAX];
+        int ta, tb;
+        double alpha;
+        ks_status status;
+    } bad[] = {
+        {{"INPUT0", "FP32", "FP16"}, {KS_FP32, KS_FP16}, {2, 2}, {{2, 3}, {3, 4}}, 0, 0, 1, KS_DATATYPE},
+        {{"INPUT0", "INT32", "FP16"}, {KS_INT32, KS_INT32}, {2, 2}, {{2, 3}, {3, 4}}, 0, 0, 1, KS_DATATYPE},
+        {{"INPUT1", "BYTES", "FP32"}, {KS_FP32, KS_BYTES}, {2, 2}, {{2, 3}, {3, 4}}, 0, 0, 1, KS_DATATYPE},
+        {{"INPUT0", "INPUT1", "rank 1"}, {KS_FP32, KS_FP32}, {1, 2}, {{3}, {3, 4}}, 0, 0, 1, KS_SHAPE},
+        {{"INPUT1", "rank 1", "2 to 8"}, {KS_FP32, KS_FP32}, {2, 1}, {{2, 3}, {3}}, 0, 0, 1, KS_SHAPE},
+        {{"INPUT0", "rank 0", "INPUT1"}, {KS_FP32, KS_FP32}, {0, 2}, {{0}, {3, 4}}, 0, 0, 1, KS_SHAPE},
+        {{"INPUT0", " 30 ", " 31 "}, {KS_FP32, KS_FP32}, {2, 2}, {{2, 30}, {31, 4}}, 0, 0, 1, KS_SHAPE},
+        {{"INPUT0", " 2 ", " 3 "}, {KS_FP32, KS_FP32}, {2, 2}, {{2, 3}, {3, 4}}, 1, 0, 1, KS_SHAPE},
+        {{"INPUT1", " 3 ", " 4 "}, {KS_FP32, KS_FP32}, {2, 2}, {{2, 3}, {3, 4}}, 0, 1, 1, KS_SHAPE},
+        {{"INPUT1", " 5 ", " 6 "}, {KS_FP64, KS_FP64}, {3, 3}, {{5, 2, 3}, {6, 3, 4}}, 0, 0, 1, KS_SHAPE},
+        {{"INPUT1", " 0 ", " 6 "}, {KS_FP64, KS_FP64}, {3, 3}, {{0, 2, 3}, {6, 3, 4}}, 0, 0, 1, KS_SHAPE},
+        {{"OUTPUT0", "", ""}, {KS_FP32, KS_FP32}, {2, 2}, {{1LL << 40, 1}, {1, 1LL << 40}}, 0, 0, 1, KS_SHAPE},
+        {{"INPUT0", "-3", ""}, {KS_FP32, KS_FP32}, {2, 2}, {{2, -3}, {-3, 4}}, 1, 0, 1, KS_SHAPE},
+        {{"alpha", "finite", "inf"}, {KS_FP32, KS_FP32}, {2, 2}, {{2, 3}, {3, 4}}, 0, 0, HUGE_VAL, KS_PARAMETER},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ks_spec spec;
+        ks_error error = {.text = ""};
+        set_shape(&spec, KS_FP32, bad[i].dims, bad[i].rank);
+        spec.in[0].dtype = bad[i].dtype[0];
+        spec.in[1].dtype = bad[i].dtype[1];
+        spec.params[TRANSPOSE_A].i = bad[i].ta;
+        spec.params[TRANSPOSE_B].i = bad[i].tb;
+        spec.params[ALPHA].d = bad[i].alpha;
+        assert_int_equal(ks_op_matmul.resolve(&spec, &error), bad[i].status);
+        assert_int_equal(error.status, bad[i].status);
+        for (int w = 0; w < 3; w++)
+            if (!strstr(error.text, bad[i].says[w]))
+                fail_msg("case %zu: \"%s\" lacks \"%s\"", i, error.text, bad[i].says[w]);
+    }
+}
+
+/* --- oneDNN and threads
+ * ------------------------------------------------------------------------------------------------------ */
+
+static int thread_count(void)
+{
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    if (!tasks) return 0;
+    while (readdir(tasks)) count++;
+    closedir(tasks);
+    return count;
+}
+
+typedef struct lane {
+    ks_onednn *prepared;
+    const problem *problem;
+    float *out;
+    int threads; /* of the process, seen while running */
+} lane;
+
+static void *lane_main(void *argument)
+{
+    lane *l = argument;
+    for (int i = 0; i < 20; i++)
+        if (!ks_onednn_run(l->prepared, (const void *const *)l->problem->in, l->out)) l->out[0] = NAN;
+    l->threads = thread_count();
+    return NULL;
+}
+
+/* Two threads on one prepared primitive: the same bits as alone, and no team behind either of them. */
+static void onednn_from_two_threads(void **unused)
+{
+    (void)unused;
+    problem p = {.fill = UNIFORM};
+    spec_2d(&p.spec, KS_FP32, 192, 200, 300, false, true);
+    begin(&p);
+    ks_onednn *prepared = ks_onednn_prepare(&p.spec);
+    if (!prepared) {
+        end(&p);
+        skip();
+    }
+    const int threads_before = thread_count();
+    float *alone = malloc(p.spec.out.size_bytes);
+    assert_true(ks_onednn_run(prepared, (const void *const *)p.in, alone));
+    lane lanes[2];
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        lanes[i] = (lane){prepared, &p, malloc(p.spec.out.size_bytes), 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, lane_main, &lanes[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_memory_equal(lanes[i].out, alone, p.spec.out.size_bytes);
+        assert_true(lanes[i].threads <= threads_before + 2);
+        free(lanes[i].out);
+    }
+    assert_int_equal(thread_count(), threads_before);
+    ks_onednn_free(&prepared);
+    free(alone);
+    end(&p);
+}
+
+static int open_harnesses(void **unused)
+{
+    (void)unused;
+    harnesses[0] = op_harness_open(&ks_backend_cpu, ARENA_BYTES);
+    harnesses[1] = ks_backend_cuda ? op_harness_open(ks_backend_cuda, ARENA_BYTES) : NULL;
+    if (!harnesses[1]) print_message("no CUDA device: the CPU alone\n");
+    return harnesses[0] ? 0 : -1;
+}
+
+static int close_harnesses(void **unused)
+{
+    (void)unused;
+    for (int b = 0; b < 2; b++) op_harness_close(&harnesses[b]);
+    return 0;
+}
+
+int main(void)
+{
+    const char *text = getenv("KS_SEED");
+    FILE *random = text ? NULL : fopen("/dev/urandom", "rb");
+    if (random) {
+        if (fread(&state, sizeof state, 1, random) != 1) state = 1;
+        fclose(random);
+    } else {
+        state = text ? strtoull(text, NULL, 10) : 1;
+    }
+    if (state == 0) state = 1;
+    print_message("KS_SEED=%llu\n", (unsigned long long)state);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refusals),     cmocka_unit_test(output_shapes), cmocka_unit_test(empty_sizes),
+        cmocka_unit_test(every_regime), cmocka_unit_test(random_shapes), cmocka_unit_test(onednn_from_two_threads),
+    };
+    return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
+}
