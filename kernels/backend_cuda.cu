@@ -1,0 +1,217 @@
+/* ks_backend_cuda: the only file with streams, pinned memory, graphs and completion flags.
+ *
+ * Owns       the CUDA context's things: pinned chunks (slots), streams, device memory, graphs, mapped flag lines.
+ * Interface  ks_backend_cuda (include/kernserve/backend.h); ops come in through ops.def and launch.cuh.
+ * Parts      backend_cuda_*.cuh, all of this translation unit: device (errors), clock (stamps), slots (pinned chunks),
+ *            graphs (record, capture), lanes, staged, launch (the ways of a batch), border (mapped or copies).
+ * Threads    as backend.h says. After open no call waits for the whole device: that breaks other threads' captures.
+ * Faults     a code that is not known to leave the context whole marks the device as lost, for good; from then on
+ *            nothing is launched and nothing is freed, because both may block for ever. */
+#include "backend_cuda_border.cuh"
+
+/* A job's in + out side on one lane; beyond it the plan is large. The workspace has memory of its own. */
+static ks_status prepare_sizes(ks_device *device, ks_plan *plan, ks_error *error)
+{
+    const ks_spec *spec = &plan->spec;
+    const ks_tensor *last = &spec->in[spec->op->inputs - 1];
+    if (!plan->in_bytes) plan->in_bytes = last->offset + last->size_bytes;
+    if (!plan->out_bytes) plan->out_bytes = spec->out.size_bytes;
+    if (plan->in_bytes > SIZE_MAX / 4 || plan->out_bytes > SIZE_MAX / 4)
+        return ks_fail(error, KS_WORK, "%s: %zu + %zu bytes exceed the address space", spec->op->name, plan->in_bytes,
+                       plan->out_bytes);
+    const size_t bytes = plan->in_bytes + plan->out_bytes;
+    plan->large = bytes > device->limits.lane_bytes;
+    const size_t fits = __atomic_load_n(&device->large_fits, __ATOMIC_ACQUIRE);
+    if (plan->large && bytes > fits)
+        return ks_fail(error, KS_WORK, "%s: %zu bytes of inputs and output, the device holds %zu of one request",
+                       spec->op->name, bytes, fits > device->limits.lane_bytes ? fits : device->limits.lane_bytes);
+    return KS_OK;
+}
+
+/* backend.prepare */
+static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
+{
+    const ks_cuda_op *op = cuda_op(plan->spec.op);
+    if (!op) return ks_fail(error, KS_WORK, "%s has no kernels", plan->spec.op->name);
+    ks_cuda_plan chosen;
+    memset(&chosen, 0, sizeof chosen);
+    ks_status status = op->plan(&device->chip, &plan->spec, &chosen, error);
+    if (!status) status = prepare_sizes(device, plan, error);
+    if (status) return status;
+    memcpy(plan->choice, chosen.choice, sizeof plan->choice);
+    plan->workspace_bytes = ks_align(chosen.workspace_bytes);
+    if (plan->workspace_bytes > device->chip.workspace_bytes)
+        return ks_fail(error, KS_WORK, "%s: %zu bytes of workspace, a lane has %zu", op->name, plan->workspace_bytes,
+                       device->chip.workspace_bytes);
+    plan->mapped = chosen.once && !plan->large && plan->in_bytes + plan->out_bytes <= device->info.mapped_max &&
+                   !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
+    plan->graphs = !plan->large;
+    int most = chosen.batch_max < 1 ? 1 : chosen.batch_max > KS_BATCH_MAX ? (int)KS_BATCH_MAX : chosen.batch_max;
+    /* A bucket is a power of two, and each job of it has its own part of the workspace. */
+    while (most > 1 && plan->workspace_bytes > device->chip.workspace_bytes / ((size_t)1 << ks_bucket(most))) most /= 2;
+    plan->batch_max = plan->mapped ? most : 1;
+    return KS_OK;
+}
+
+/* --- open ------------------------------------------------------------------------------------------------------------
+ */
+
+/* The driver's release ("580.65.06") where the kernel tells, else the CUDA version that it serves. */
+static void read_driver(char *out, size_t cap)
+{
+    FILE *file = fopen("/sys/module/nvidia/version", "re");
+    const bool read = file && fgets(out, (int)cap, file);
+    if (file) fclose(file);
+    if (read) {
+        out[strcspn(out, "\n")] = 0;
+        return;
+    }
+    int version = 0;
+    cudaDriverGetVersion(&version);
+    snprintf(out, cap, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+}
+
+static void write_uuid(const unsigned char *b, char *out, size_t cap)
+{
+    snprintf(out, cap, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2],
+             b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}
+
+static ks_status read_device(ks_device *device, int index, ks_error *error)
+{
+    struct cudaDeviceProp has;
+    KS_TRY_SOFT(error, cudaGetDeviceProperties(&has, index));
+    ks_device_info *info = &device->info;
+    info->backend = "cuda";
+    snprintf(info->name, sizeof info->name, "%.*s", (int)sizeof info->name - 1, has.name);
+    write_uuid((const unsigned char *)has.uuid.bytes, info->uuid, sizeof info->uuid);
+    read_driver(info->driver, sizeof info->driver);
+    info->capability = has.major * 10 + has.minor;
+    info->index = index;
+    info->memory_bytes = has.totalGlobalMem;
+    device->chip.capability = info->capability;
+    device->chip.sms = has.multiProcessorCount;
+    device->chip.shared_optin = has.sharedMemPerBlockOptin;
+    device->chip.l2_bytes = (size_t)has.l2CacheSize;
+    device->chip.workspace_bytes = device->limits.workspace_bytes;
+    if (!has.canMapHostMemory) return ks_fail(error, KS_DEVICE, "%s cannot map host memory", info->name);
+    return KS_OK;
+}
+
+static ks_status setup_ops(ks_device *device, ks_error *error)
+{
+    for (int i = 0; i < KS_CUDA_OPS; i++) {
+        if (strcmp(ks_ops[i]->name, cuda_ops[i].name) != 0)
+            return ks_fail(error, KS_CONFIG, "operation %d is %s on the host, %s on the device", i, ks_ops[i]->name,
+                           cuda_ops[i].name);
+        const ks_status status = cuda_ops[i].setup(&device->chip, error);
+        if (status) return status;
+    }
+    return KS_OK;
+}
+
+/* What proves that the device works: a kernel ran and its mark arrived. Then the clock and the border. */
+static ks_status try_device(ks_device *device, int index, ks_error *error)
+{
+    ks_lane *lane = NULL;
+    KS_TRY_SOFT(error, cudaInitDevice(index, cudaDeviceScheduleSpin | cudaDeviceMapHost, cudaInitDeviceFlagsAreValid));
+    ks_status status = read_device(device, index, error);
+    if (status) return status;
+    KS_TRY_SOFT(error, use_device(device));
+    /* Not lane 0: that one would take the large arena. */
+    status = lane_open(device, 1, -1, &lane, error);
+    if (status) return status;
+    status = clock_start(device, lane, error);
+    if (!status) status = setup_ops(device, error);
+    if (!status) status = border_find(device, lane, error);
+    lane_close(&lane);
+    return status;
+}
+
+/* The driver reads these once, before its first call: as many hardware queues as there are lanes of a shard (streams
+ * that share one wait for each other), and all kernels loaded at start instead of within the first request (cheap as
+ * long as only our own kernels are in the process: a vendor library opened later would be loaded whole, too). */
+static void set_environment()
+{
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
+static void close_device(ks_device **taken);
+
+static ks_status new_device(const ks_limits *limits, ks_device **out, ks_error *error)
+{
+    ks_device *device = (ks_device *)calloc(1, sizeof *device);
+    if (!device) return ks_fail(error, KS_MEMORY, "no memory for the record of a device");
+    device->limits = *limits;
+    device->large_fits = limits->large_bytes > limits->lane_bytes ? limits->large_bytes : 0;
+    pthread_mutex_init(&device->arena_lock, NULL);
+    *out = device;
+    return KS_OK;
+}
+
+/* backend.open */
+static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error *error)
+{
+    int count = 0;
+    set_environment();
+    const cudaError_t code = cudaGetDeviceCount(&count);
+    if (code != cudaSuccess) {
+        say(code, "cudaGetDeviceCount", error);
+        if (error) error->status = KS_DEVICE;
+        return KS_DEVICE;
+    }
+    if (limits->device_index >= count || count == 0)
+        return ks_fail(error, KS_DEVICE, "device %d asked for, this host has %d", limits->device_index, count);
+    const int first = limits->device_index < 0 ? 0 : limits->device_index;
+    const int last = limits->device_index < 0 ? count - 1 : limits->device_index;
+    ks_status status = KS_DEVICE;
+    for (int index = first; index <= last; index++) {
+        ks_device *device = NULL;
+        status = new_device(limits, &device, error);
+        if (status) return status;
+        status = try_device(device, index, error);
+        if (!status) {
+            *out = device;
+            return KS_OK;
+        }
+        close_device(&device);
+    }
+    return status;
+}
+
+/* backend.close */
+static void close_device(ks_device **taken)
+{
+    ks_device *device = *taken;
+    *taken = NULL;
+    if (!device) return;
+    slots_close(device);
+    pthread_mutex_destroy(&device->arena_lock);
+    free(device);
+}
+
+/* backend.info */
+static void device_info(const ks_device *device, ks_device_info *out)
+{
+    *out = device->info;
+}
+
+static const ks_backend backend = {
+    .name = "cuda",
+    .open = open_device,
+    .close = close_device,
+    .info = device_info,
+    .slot_init = slot_init,
+    .slot_fini = slot_fini,
+    .lane_open = lane_open,
+    .lane_close = lane_close,
+    .prepare = prepare,
+    .capture = capture,
+    .forget = forget,
+    .launch = launch,
+    .poll = poll_lane,
+    .failed = device_failed,
+};
+
+const ks_backend *const ks_backend_cuda = &backend;

@@ -1,0 +1,222 @@
+/* What is enqueued for a batch, and the graphs made of it: one graph per plan, lane and bucket.
+ *
+ * record() is the one place that enqueues copies and kernels; capture is record() with the tape on, a plan without a
+ * graph calls it directly. A graph of mapped slots needs nothing per launch: its kernels read the lane's block. A graph
+ * with copies has its two copy nodes re-pointed to the slot, where that is another one than last time. */
+#ifndef KS_BACKEND_CUDA_GRAPHS_CUH
+#define KS_BACKEND_CUDA_GRAPHS_CUH
+
+#include "backend_cuda_slots.cuh"
+
+enum { KS_NODES_MAX = 64 };
+
+typedef struct ks_cuda_graph {
+    cudaGraphExec_t exec;              /* NULL: not captured */
+    cudaGraph_t graph;                 /* kept: the nodes below are its */
+    cudaGraphNode_t in_node, out_node; /* NULL on mapped slots */
+    const void *in_at;                 /* what the nodes point to now */
+    void *out_at;
+} ks_cuda_graph;
+
+/* plan->lane_state[lane->index] */
+typedef struct ks_cuda_graphs {
+    ks_cuda_graph bucket[KS_BUCKETS];
+} ks_cuda_graphs;
+
+/* plan->choice */
+static_assert(sizeof(((ks_plan *)0)->choice) == sizeof(((ks_cuda_plan *)0)->choice), "the op's choice is the plan's");
+
+typedef struct ks_cuda_op {
+    const char *name;
+    ks_cuda_setup_fn *setup;
+    ks_cuda_plan_fn *plan;
+    ks_cuda_launch_fn *launch;
+} ks_cuda_op;
+
+static const ks_cuda_op cuda_ops[] = {
+#define OP(name) {#name, ks_##name##_cuda_setup, ks_##name##_cuda_plan, ks_##name##_cuda_launch},
+#include "ops.def"
+#undef OP
+};
+enum { KS_CUDA_OPS = sizeof cuda_ops / sizeof cuda_ops[0] };
+
+/* ks_ops and cuda_ops come from the same list in the same order; a spec holds the descriptor. */
+static const ks_cuda_op *cuda_op(const ks_op *op)
+{
+    for (int i = 0; i < KS_CUDA_OPS; i++)
+        if (ks_ops[i] == op) return &cuda_ops[i];
+    return NULL;
+}
+
+/* Where a copied job lies in device memory: the header, the in side, a pad, the out side. */
+typedef struct ks_place {
+    unsigned char *base, *in, *out;
+} ks_place;
+
+static ks_place place_of(const ks_lane *lane, const ks_plan *plan)
+{
+    unsigned char *base = plan->large ? lane->large : lane->arena;
+    unsigned char *in = base + KS_JOB_HEADER;
+    return (ks_place){.base = base, .in = in, .out = in + ks_align(plan->in_bytes) + KS_PAD};
+}
+
+static ks_site site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
+{
+    return (ks_site){
+        .block = path == KS_PATH_MAPPED ? &lane->shared_device->block : (const ks_block *)place_of(lane, plan).base,
+        .line = &lane->shared_device->line,
+        .ticket = (uint32_t *)lane->memory,
+        .workspace = lane->workspace,
+        .workspace_stride = plan->workspace_bytes,
+    };
+}
+
+static ks_status record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error)
+{
+    return cuda_op(plan->spec.op)
+        ->launch(&plan->spec, plan->choice, site_of(lane, plan, path), bucket, lane->stream, error);
+}
+
+/* in, out: host addresses (with the header in front of in); unused on mapped slots. */
+static ks_status record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, const unsigned char *in,
+                        unsigned char *out, ks_error *error)
+{
+    if (path == KS_PATH_MAPPED) return record_kernels(lane, plan, path, bucket, error);
+    const ks_place place = place_of(lane, plan);
+    KS_TRY_SOFT(error, cudaMemcpyAsync(place.base, in - KS_JOB_HEADER, KS_JOB_HEADER + plan->in_bytes,
+                                       cudaMemcpyHostToDevice, lane->stream));
+    const ks_status status = record_kernels(lane, plan, path, bucket, error);
+    if (status) return status;
+    if (plan->out_bytes)
+        KS_TRY_SOFT(error, cudaMemcpyAsync(out, place.out, plan->out_bytes, cudaMemcpyDeviceToHost, lane->stream));
+    return KS_OK;
+}
+
+/* The copy nodes are known by their device side: an op may have copies of its own. */
+static ks_status graph_find_copies(ks_cuda_graph *made, const ks_place *place, ks_error *error)
+{
+    cudaGraphNode_t nodes[KS_NODES_MAX];
+    size_t count = KS_NODES_MAX, all = 0;
+    KS_TRY_SOFT(error, cudaGraphGetNodes(made->graph, NULL, &all));
+    if (all > KS_NODES_MAX)
+        return ks_fail(error, KS_DEVICE, "a graph of %zu nodes, at most %d are looked through", all, KS_NODES_MAX);
+    KS_TRY_SOFT(error, cudaGraphGetNodes(made->graph, nodes, &count));
+    for (size_t i = 0; i < count; i++) {
+        enum cudaGraphNodeType type;
+        struct cudaMemcpy3DParms copy;
+        memset(&copy, 0, sizeof copy);
+        KS_TRY_SOFT(error, cudaGraphNodeGetType(nodes[i], &type));
+        if (type != cudaGraphNodeTypeMemcpy) continue;
+        KS_TRY_SOFT(error, cudaGraphMemcpyNodeGetParams(nodes[i], &copy));
+        if (copy.dstPtr.ptr == place->base) made->in_node = nodes[i];
+        if (copy.srcPtr.ptr == place->out) made->out_node = nodes[i];
+    }
+    return KS_OK;
+}
+
+static void graph_drop(ks_cuda_graph *graph)
+{
+    if (graph->exec) cudaGraphExecDestroy(graph->exec);
+    if (graph->graph) cudaGraphDestroy(graph->graph);
+    memset(graph, 0, sizeof *graph);
+}
+
+/* Tape on, record, tape off: whatever happens between, the capture is ended. */
+static ks_status graph_tape(ks_lane *lane, const ks_plan *plan, int bucket, unsigned char *host, cudaGraph_t *out,
+                            ks_error *error)
+{
+    KS_TRY_SOFT(error, cudaStreamBeginCapture(lane->stream, cudaStreamCaptureModeThreadLocal));
+    const ks_path path = plan->mapped ? KS_PATH_MAPPED : KS_PATH_COPIES;
+    const ks_status status = record(lane, plan, path, 1 << bucket, host, host, error);
+    const cudaError_t code = cudaStreamEndCapture(lane->stream, out);
+    if (status) {
+        cudaGetLastError();
+        return status;
+    }
+    return code == cudaSuccess ? KS_OK : say(code, "cudaStreamEndCapture", error);
+}
+
+static ks_status graph_make(ks_lane *lane, const ks_plan *plan, int bucket, ks_cuda_graph *made, ks_error *error)
+{
+    void *host = NULL;
+    if (!plan->mapped) {
+        const size_t more = plan->in_bytes > plan->out_bytes ? plan->in_bytes : plan->out_bytes;
+        const ks_status status = stand_in(lane->device, KS_JOB_HEADER + more, &host, error);
+        if (status) return status;
+        made->in_at = made->out_at = host = (unsigned char *)host + KS_JOB_HEADER;
+    }
+    const ks_status status = graph_tape(lane, plan, bucket, (unsigned char *)host, &made->graph, error);
+    if (status) return status;
+    if (!plan->mapped) {
+        const ks_place place = place_of(lane, plan);
+        const ks_status found = graph_find_copies(made, &place, error);
+        if (found) return found;
+        if (!made->in_node || (plan->out_bytes && !made->out_node))
+            return ks_fail(error, KS_DEVICE, "the captured graph lacks a copy node");
+    }
+    KS_TRY_SOFT(error, cudaGraphInstantiate(&made->exec, made->graph, 0));
+    KS_TRY_SOFT(error, cudaGraphUpload(made->exec, lane->stream));
+    return KS_OK;
+}
+
+/* backend.capture */
+static ks_status capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error)
+{
+    assert(!lane->batch && bucket >= 0 && bucket < KS_BUCKETS);
+    const uint32_t bit = 1u << bucket;
+    if (plan->captured[lane->index] & bit) return KS_OK;
+    if (!plan->graphs || plan->large) return ks_fail(error, KS_DEVICE, "this plan runs without graphs");
+    if (!plan->mapped && bucket > 0)
+        return ks_fail(error, KS_DEVICE, "a plan with copies has one job in a graph, not %d", 1 << bucket);
+    KS_TRY(lane->device, error, use_device(lane->device));
+    ks_cuda_graphs *graphs = (ks_cuda_graphs *)plan->lane_state[lane->index];
+    if (!graphs) {
+        graphs = (ks_cuda_graphs *)calloc(1, sizeof *graphs);
+        if (!graphs) return ks_fail(error, KS_MEMORY, "no memory for the record of a plan's graphs");
+        plan->lane_state[lane->index] = graphs;
+    }
+    const ks_status status = graph_make(lane, plan, bucket, &graphs->bucket[bucket], error);
+    if (status) {
+        graph_drop(&graphs->bucket[bucket]);
+        cudaGetLastError();
+        ask_stream(lane);
+        return status;
+    }
+    plan->captured[lane->index] |= bit;
+    return KS_OK;
+}
+
+/* backend.forget */
+static void forget(ks_lane *lane, ks_plan *plan)
+{
+    ks_cuda_graphs *graphs = (ks_cuda_graphs *)plan->lane_state[lane->index];
+    if (!graphs) return;
+    if (!device_failed(lane->device) && use_device(lane->device) == cudaSuccess)
+        for (int i = 0; i < KS_BUCKETS; i++) graph_drop(&graphs->bucket[i]);
+    free(graphs);
+    plan->lane_state[lane->index] = NULL;
+    plan->captured[lane->index] = 0;
+}
+
+/* Launches a captured graph; for a copied job its nodes are re-pointed to the slot first. */
+static ks_status graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph *graph, ks_slot *slot, ks_error *error)
+{
+    ks_device *device = lane->device;
+    if (graph->in_node) {
+        const ks_place place = place_of(lane, plan);
+        if (graph->in_at != slot->in)
+            KS_TRY(device, error,
+                   cudaGraphExecMemcpyNodeSetParams1D(graph->exec, graph->in_node, place.base, slot->in - KS_JOB_HEADER,
+                                                      KS_JOB_HEADER + plan->in_bytes, cudaMemcpyHostToDevice));
+        graph->in_at = slot->in;
+        if (graph->out_node && graph->out_at != slot->out)
+            KS_TRY(device, error,
+                   cudaGraphExecMemcpyNodeSetParams1D(graph->exec, graph->out_node, slot->out, place.out,
+                                                      plan->out_bytes, cudaMemcpyDeviceToHost));
+        graph->out_at = slot->out;
+    }
+    KS_TRY(device, error, cudaGraphLaunch(graph->exec, lane->stream));
+    return KS_OK;
+}
+
+#endif

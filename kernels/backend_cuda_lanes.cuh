@@ -1,0 +1,141 @@
+/* Lanes: a stream, its device memory and its mapped lines; opening and closing them.
+ * Device memory of a lane, one allocation:  ticket | workspace, KS_PAD | arena (header, in, pad, out, pad). Lane 0 of a
+ * shard also has the large arena and the pinned ring of staged requests. */
+#ifndef KS_BACKEND_CUDA_LANES_CUH
+#define KS_BACKEND_CUDA_LANES_CUH
+
+#include "backend_cuda_graphs.cuh"
+
+/* The arena's own share: the header, both pads, and what aligning two sides costs. */
+static const size_t ARENA_EXTRA = KS_JOB_HEADER + 2 * SLOT_PAD + 2 * SLOT_ALIGNMENT;
+
+static ks_status device_memory(ks_lane *lane, size_t bytes, unsigned char **out, ks_error *error)
+{
+    void *memory = NULL;
+    const cudaError_t code = cudaMalloc(&memory, bytes);
+    if (code != cudaSuccess) {
+        if (!is_recoverable(code)) return judge(lane->device, code, "cudaMalloc", error);
+        cudaGetLastError();
+        return ks_fail(error, KS_MEMORY, "cudaMalloc of %zu bytes for a lane: %s (CUDA error %d)", bytes,
+                       cudaGetErrorString(code), (int)code);
+    }
+    *out = (unsigned char *)memory;
+    /* Pads may be read before anything was written there, and the ticket starts at 0. */
+    KS_TRY(lane->device, error, cudaMemsetAsync(memory, 0, bytes, lane->stream));
+    return KS_OK;
+}
+
+static ks_status lane_open_memory(ks_lane *lane, ks_error *error)
+{
+    const ks_limits *limits = &lane->device->limits;
+    const size_t workspace = ks_align(limits->workspace_bytes) + KS_PAD;
+    const size_t bytes = KS_ALIGNMENT + workspace + ks_align(limits->lane_bytes) + ARENA_EXTRA;
+    const ks_status status = device_memory(lane, bytes, &lane->memory, error);
+    if (status) return status;
+    lane->workspace = lane->memory + KS_ALIGNMENT;
+    lane->arena = lane->workspace + workspace;
+    return KS_OK;
+}
+
+/* Takes what fits: halves down to the lanes' own size, and lets prepare refuse what exceeds it. */
+static ks_status lane_open_large(ks_lane *lane, ks_error *error)
+{
+    ks_device *device = lane->device;
+    ks_error ignored;
+    size_t bytes = device->limits.large_bytes;
+    while (bytes > device->limits.lane_bytes) {
+        const ks_status status = device_memory(lane, ks_align(bytes) + ARENA_EXTRA, &lane->large, &ignored);
+        if (status == KS_OK) break;
+        if (status != KS_MEMORY) return ks_fail(error, status, "%s", ignored.text);
+        bytes /= 2;
+    }
+    lane->large_bytes = lane->large ? bytes : 0;
+    size_t fits = __atomic_load_n(&device->large_fits, __ATOMIC_ACQUIRE);
+    while (lane->large_bytes < fits && !__atomic_compare_exchange_n(&device->large_fits, &fits, lane->large_bytes,
+                                                                    false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    }
+    return KS_OK;
+}
+
+/* Without the ring staged requests still work, by the driver's own staging; so a refusal is no error here. */
+static ks_status lane_open_ring(ks_lane *lane, ks_error *error)
+{
+    void *memory = NULL;
+    const cudaError_t code = cudaHostAlloc(&memory, (size_t)KS_STAGES * KS_PIECE_BYTES, cudaHostAllocPortable);
+    if (code != cudaSuccess) {
+        if (!is_recoverable(code) || lane->device->limits.pinned_must)
+            return judge(lane->device, code, "cudaHostAlloc", error);
+        cudaGetLastError();
+        return KS_OK;
+    }
+    lane->ring = (unsigned char *)memory;
+    for (int i = 0; i < KS_STAGES; i++)
+        KS_TRY(lane->device, error, cudaEventCreateWithFlags(&lane->ring_event[i], cudaEventDisableTiming));
+    return KS_OK;
+}
+
+static ks_status lane_open_all(ks_lane *lane, ks_error *error)
+{
+    ks_device *device = lane->device;
+    KS_TRY(device, error, use_device(device));
+    KS_TRY(device, error, cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking));
+    KS_TRY(device, error, cudaEventCreateWithFlags(&lane->event, cudaEventDisableTiming));
+    void *shared = NULL, *seen = NULL;
+    KS_TRY(device, error, cudaHostAlloc(&shared, sizeof(ks_lane_shared), cudaHostAllocMapped | cudaHostAllocPortable));
+    lane->shared = (ks_lane_shared *)shared;
+    memset(shared, 0, sizeof(ks_lane_shared));
+    KS_TRY(device, error, cudaHostGetDevicePointer(&seen, shared, 0));
+    lane->shared_device = (ks_lane_shared *)seen;
+    ks_status status = lane_open_memory(lane, error);
+    if (status) return status;
+    if (lane->index == 0) {
+        status = lane_open_large(lane, error);
+        if (!status) status = lane_open_ring(lane, error);
+        if (status) return status;
+    }
+    KS_TRY(device, error, cudaStreamSynchronize(lane->stream));
+    return KS_OK;
+}
+
+/* backend.lane_close. A lost context may block for ever in any call: its things stay where they are. */
+static void lane_close(ks_lane **taken)
+{
+    ks_lane *lane = *taken;
+    *taken = NULL;
+    if (!lane) return;
+    if (!device_failed(lane->device) && use_device(lane->device) == cudaSuccess) {
+        if (lane->stream) cudaStreamSynchronize(lane->stream);
+        for (int i = 0; i < KS_STAGES; i++)
+            if (lane->ring_event[i]) cudaEventDestroy(lane->ring_event[i]);
+        if (lane->ring) cudaFreeHost(lane->ring);
+        if (lane->large) cudaFree(lane->large);
+        if (lane->memory) cudaFree(lane->memory);
+        if (lane->shared) cudaFreeHost(lane->shared);
+        if (lane->event) cudaEventDestroy(lane->event);
+        if (lane->stream) cudaStreamDestroy(lane->stream);
+        cudaGetLastError();
+    }
+    free(lane);
+}
+
+/* backend.lane_open. wake_fd: nothing here finishes on another host thread, the shard polls. */
+static ks_status lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
+{
+    (void)wake_fd;
+    if (index < 0 || index >= KS_LANES_MAX)
+        return ks_fail(error, KS_CONFIG, "lane %d, a shard has at most %d", index, (int)KS_LANES_MAX);
+    ks_lane *lane = (ks_lane *)calloc(1, sizeof *lane);
+    if (!lane) return ks_fail(error, KS_MEMORY, "no memory for the record of a lane");
+    lane->device = device;
+    lane->index = index;
+    lane->clock = device->clock;
+    const ks_status status = lane_open_all(lane, error);
+    if (status) {
+        lane_close(&lane);
+        return status;
+    }
+    *out = lane;
+    return KS_OK;
+}
+
+#endif
