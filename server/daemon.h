@@ -1,4 +1,5 @@
-/* What all shards and the second listener share: fixed after start, but for the atomics. main.c fills it. */
+/* What all shards and the second listener share: fixed after start, but for the atomics. main.c fills it; what was
+ * automatic in the configuration (threads, lanes, max_work, inflight_bytes) is settled before a shard sees it. */
 #ifndef KS_DAEMON_H
 #define KS_DAEMON_H
 #include <stdatomic.h>
@@ -14,16 +15,18 @@ typedef struct ks_daemon {
     ks_device *device;
     ks_device_info device_info;
     ks_budget *budget;
-    ks_metrics *metrics;            /* writers: shards, then the admin thread */
+    ks_metrics *metrics;      /* writers: shards, then the admin thread */
+    ks_engine_options engine; /* of each shard, all but wake_fd: slot classes, lanes, queue, plan cache */
     int shards;
-    const ks_engine *engines[64];   /* one per shard; for pages */
-    bool loopback_only;             /* every data listener is loopback or unix: the Host check applies */
-    const char *const *tokens;      /* NULL-terminated; NULL: no authentication */
+    const ks_engine *engines[64]; /* one per shard; for pages */
+    bool loopback_only;           /* every data listener is loopback or unix: the Host check applies */
     /* any thread, atomic: */
-    _Atomic int state;              /* ks_state */
+    const char *const *_Atomic tokens; /* NULL-terminated; NULL: no authentication. SIGHUP may replace it: read it for
+                                          each request; what was read stays valid */
+    _Atomic int state;                 /* ks_state */
     _Atomic int warm_done, warm_total;
-    _Atomic int connections;        /* open on data listeners */
+    _Atomic int connections; /* open on data listeners */
     _Atomic uint64_t device_faults;
-    _Atomic int64_t checked_ns;     /* when the known-answer kernel last passed */
+    _Atomic int64_t checked_ns; /* when the known-answer kernel last passed */
 } ks_daemon;
 #endif

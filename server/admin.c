@@ -1,0 +1,114 @@
+#include "admin.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "http.h"
+
+struct ks_admin {
+    /* fixed after open: */
+    ks_daemon *daemon;
+    ks_shard_metrics *metrics;
+    pthread_t thread;
+    int listen_fd, stop_fd;
+    int wake_fd; /* an epoll over both: readable while either wants attention, so one turn waits for everything */
+    bool loopback;
+    /* the thread's, until it has started: */
+    ks_http *http;
+    ks_status status;
+    ks_error error;
+    int started_fd; /* eventfd: written when status is known */
+    _Atomic bool stop;
+};
+
+static void accept_all(ks_admin *admin)
+{
+    for (;;) {
+        const int fd = accept4(admin->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            ks_http_add(admin->http, fd, admin->loopback);
+            continue;
+        }
+        if (errno == ECONNABORTED || errno == EINTR) continue;
+        /* Out of descriptors or memory: the listening socket stays readable, and a pause keeps that from spinning. */
+        if (errno != EAGAIN) usleep(100000);
+        return;
+    }
+}
+
+static void *serve(void *argument)
+{
+    ks_admin *admin = argument;
+    pthread_setname_np(pthread_self(), "kernserve-admin");
+    admin->status = ks_http_open(admin->daemon, NULL, admin->metrics, admin->wake_fd, &admin->http, &admin->error);
+    (void)!write(admin->started_fd, &(uint64_t){1}, sizeof(uint64_t));
+    if (admin->status != KS_OK) return NULL;
+    while (!atomic_load(&admin->stop)) {
+        ks_http_turn(admin->http, 1000000000);
+        accept_all(admin);
+    }
+    ks_http_close(&admin->http);
+    return NULL;
+}
+
+static void free_admin(ks_admin *admin)
+{
+    close(admin->listen_fd);
+    if (admin->stop_fd >= 0) close(admin->stop_fd);
+    if (admin->started_fd >= 0) close(admin->started_fd);
+    if (admin->wake_fd >= 0) close(admin->wake_fd);
+    free(admin);
+}
+
+static bool open_descriptors(ks_admin *admin)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    admin->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    admin->started_fd = eventfd(0, EFD_CLOEXEC);
+    admin->wake_fd = epoll_create1(EPOLL_CLOEXEC);
+    return admin->stop_fd >= 0 && admin->started_fd >= 0 && admin->wake_fd >= 0 &&
+           epoll_ctl(admin->wake_fd, EPOLL_CTL_ADD, admin->stop_fd, &event) == 0 &&
+           epoll_ctl(admin->wake_fd, EPOLL_CTL_ADD, admin->listen_fd, &event) == 0;
+}
+
+ks_status ks_admin_open(ks_daemon *daemon, ks_shard_metrics *metrics, int fd, bool loopback, ks_admin **out,
+                        ks_error *error)
+{
+    ks_admin *admin = calloc(1, sizeof *admin);
+    if (!admin) {
+        close(fd);
+        return ks_fail(error, KS_MEMORY, "out of memory for the second listener");
+    }
+    *admin = (ks_admin){.daemon = daemon, .metrics = metrics, .loopback = loopback, .listen_fd = fd};
+    admin->stop_fd = admin->started_fd = admin->wake_fd = -1;
+    if (!open_descriptors(admin) || pthread_create(&admin->thread, NULL, serve, admin) != 0) {
+        free_admin(admin);
+        return ks_fail(error, KS_SYSTEM, "cannot start the second listener's thread");
+    }
+    uint64_t started;
+    while (read(admin->started_fd, &started, sizeof started) < 0 && errno == EINTR) continue;
+    if (admin->status == KS_OK) {
+        *out = admin;
+        return KS_OK;
+    }
+    pthread_join(admin->thread, NULL);
+    const ks_status status = admin->status;
+    *error = admin->error;
+    free_admin(admin);
+    return status;
+}
+
+void ks_admin_close(ks_admin **admin)
+{
+    if (!*admin) return;
+    atomic_store(&(*admin)->stop, true);
+    (void)!write((*admin)->stop_fd, &(uint64_t){1}, sizeof(uint64_t));
+    pthread_join((*admin)->thread, NULL);
+    free_admin(*admin);
+    *admin = NULL;
+}

@@ -1,0 +1,359 @@
+/* The rooms, opening in order and closing in reverse: configuration, log, models, sockets, device, second listener,
+ * shards, listener; then main waits (watch.c). What fails says one line and leaves with its exit code. */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "admin.h"
+#include "clock.h"
+#include "commands.h"
+#include "listen.h"
+#include "log.h"
+#include "model.h"
+#include "notify.h"
+#include "settle.h"
+#include "supervise.h"
+#include "tokens.h"
+#include "watch.h"
+
+enum { SHARDS_MAX = 64 };
+
+typedef struct open_house {
+    ks_config config;
+    ks_daemon daemon;
+    int fds[KS_LISTENERS_MAX]; /* data sockets, until the listener takes them */
+    bool loopback[KS_LISTENERS_MAX];
+    int fds_count;
+    int admin_fd;
+    bool admin_loopback;
+    ks_admin *admin;
+    ks_shard *shards[SHARDS_MAX];
+    ks_listener *listener;
+    bool tokens_wanted;
+} open_house;
+
+/* Says the line of a start that failed. */
+static int fail(int code, const char *text)
+{
+    KS_LOG(KS_LOG_ERROR, "cannot start", KS_TEXT("error", text), KS_INT("exit", code));
+    return code;
+}
+
+/* --- the process ----------------------------------------------------------------------------------------------------
+ */
+
+static void settle_process(void)
+{
+    /* A socket must never become descriptor 0, 1 or 2, where something may print. */
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd) _exit(KS_EXIT_SYSTEM);
+    signal(SIGPIPE, SIG_IGN);
+    /* Memory of a request comes from the heap, not from a mapping of its own that is faulted in page by page each time.
+     */
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 64 << 20);
+    ks_watch_block_signals();
+}
+
+/* --- sockets --------------------------------------------------------------------------------------------------------
+ */
+
+static bool is_loopback(int fd)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+        struct sockaddr_storage space;
+    } at;
+    socklen_t length = sizeof at;
+    if (getsockname(fd, &at.any, &length) != 0) return false;
+    if (at.any.sa_family == AF_UNIX) return true;
+    if (at.any.sa_family == AF_INET) return ntohl(at.v4.sin_addr.s_addr) >> 24 == 127;
+    return at.any.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&at.v6.sin6_addr);
+}
+
+static int open_socket(const char *address, int *fd, bool *loopback)
+{
+    ks_error error = {0};
+    const ks_status status = ks_listen_socket(address, fd, loopback, &error);
+    if (status == KS_OK) return KS_EXIT_OK;
+    return fail(status == KS_CONFIG ? KS_EXIT_CONFIG : KS_EXIT_AGAIN, error.text);
+}
+
+/* Before the device is opened, which takes long: a port that is taken ends the start at once. They accept later. */
+static int open_sockets(open_house *house)
+{
+    const ks_list *listen = &house->config.listen;
+    const int inherited = ks_listen_inherited();
+    for (int i = 0; i < inherited; i++) {
+        house->fds[i] = 3 + i;
+        fcntl(house->fds[i], F_SETFD, FD_CLOEXEC);
+        fcntl(house->fds[i], F_SETFL, fcntl(house->fds[i], F_GETFL) | O_NONBLOCK);
+        house->loopback[i] = is_loopback(house->fds[i]);
+        house->fds_count++;
+    }
+    for (int i = 0; i < listen->count && inherited == 0; i++) {
+        const int code = open_socket(listen->item[i], &house->fds[i], &house->loopback[i]);
+        if (code != KS_EXIT_OK) return code;
+        house->fds_count++;
+    }
+    if (house->fds_count == 0) return fail(KS_EXIT_CONFIG, "listen: no address to listen on");
+    house->daemon.loopback_only = true;
+    for (int i = 0; i < house->fds_count; i++)
+        house->daemon.loopback_only = house->daemon.loopback_only && house->loopback[i];
+    if (!*house->config.admin_listen) return KS_EXIT_OK;
+    return open_socket(house->config.admin_listen, &house->admin_fd, &house->admin_loopback);
+}
+
+/* Who may ask: tokens, or nobody from beyond this machine unless the operator says so. */
+static int settle_access(open_house *house)
+{
+    ks_error error = {0};
+    const char *const *tokens = NULL;
+    house->tokens_wanted = *house->config.token_file != 0;
+    if (house->tokens_wanted) {
+        const int code = ks_tokens_read(house->config.token_file, &tokens, &error);
+        if (code != KS_EXIT_OK) return fail(code, error.text);
+    }
+    atomic_store(&house->daemon.tokens, tokens);
+    const bool beyond = !house->daemon.loopback_only || (house->admin_fd >= 0 && !house->admin_loopback);
+    if (!beyond || house->tokens_wanted || house->config.allow_unauthenticated) return KS_EXIT_OK;
+    return fail(KS_EXIT_CONFIG, "listen: an address beyond loopback needs --token-file, or --allow-unauthenticated");
+}
+
+/* --- the device -----------------------------------------------------------------------------------------------------
+ */
+
+static ks_status try_backend(open_house *house, const ks_backend *backend, const ks_config *given, ks_error *error)
+{
+    ks_limits limits;
+    house->config = *given;
+    ks_settle_config(&house->config, backend != &ks_backend_cpu);
+    ks_settle_files(&house->config);
+    ks_settle_engine(&house->config, &house->daemon.engine);
+    ks_status status = ks_settle_limits(&house->config, &house->daemon.engine, &limits, error);
+    if (status == KS_OK) status = backend->open(&limits, &house->daemon.device, error);
+    if (status == KS_OK) house->daemon.backend = backend;
+    return status;
+}
+
+static int open_device(open_house *house)
+{
+    enum { AUTO, CUDA, CPU };
+    const ks_config given = house->config;
+    ks_error error = {.status = KS_DEVICE, .text = "this build has no CUDA"};
+    ks_status status = KS_DEVICE;
+    if (given.backend != CPU && ks_backend_cuda) status = try_backend(house, ks_backend_cuda, &given, &error);
+    if (status == KS_CONFIG) return fail(KS_EXIT_CONFIG, error.text);
+    if (status != KS_OK && given.backend == CUDA) return fail(KS_EXIT_NO_DEVICE, error.text);
+    if (status != KS_OK) {
+        if (given.backend == AUTO)
+            KS_LOG(KS_LOG_WARN, "NO GPU: kernels run on the CPU", KS_TEXT("reason", error.text),
+                   KS_TEXT("backend", "cpu"));
+        status = try_backend(house, &ks_backend_cpu, &given, &error);
+    }
+    if (status == KS_CONFIG) return fail(KS_EXIT_CONFIG, error.text);
+    if (status != KS_OK) return fail(KS_EXIT_SYSTEM, error.text);
+    ks_daemon *daemon = &house->daemon;
+    daemon->backend->info(daemon->device, &daemon->device_info);
+    daemon->engine.backend = daemon->backend;
+    daemon->engine.device = daemon->device;
+    daemon->engine.pinned = strcmp(daemon->backend->name, "cpu") != 0;
+    daemon->shards = (int)house->config.threads;
+    return KS_EXIT_OK;
+}
+
+/* --- shards ---------------------------------------------------------------------------------------------------------
+ */
+
+static int open_counters(open_house *house)
+{
+    ks_daemon *daemon = &house->daemon;
+    daemon->budget = ks_budget_open(house->config.inflight_bytes);
+    daemon->metrics = ks_metrics_open(daemon->shards + 1); /* the last is the second listener's */
+    daemon->engine.budget = daemon->budget;
+    if (!daemon->budget || !daemon->metrics) return fail(KS_EXIT_SYSTEM, "out of memory for counters");
+    return KS_EXIT_OK;
+}
+
+static int open_admin(open_house *house)
+{
+    ks_error error = {0};
+    if (house->admin_fd < 0) return KS_EXIT_OK;
+    ks_shard_metrics *metrics = ks_metrics_writer(house->daemon.metrics, house->daemon.shards);
+    const int fd = house->admin_fd;
+    house->admin_fd = -1;
+    if (ks_admin_open(&house->daemon, metrics, fd, house->admin_loopback, &house->admin, &error) != KS_OK)
+        return fail(KS_EXIT_SYSTEM, error.text);
+    return KS_EXIT_OK;
+}
+
+static int open_shards(open_house *house)
+{
+    ks_daemon *daemon = &house->daemon;
+    ks_error error = {0};
+    atomic_store(&daemon->state, KS_STATE_WARMING);
+    for (int i = 0; i < daemon->shards; i++) {
+        char text[96];
+        snprintf(text, sizeof text, "STATUS=Opening shard %d of %d\nEXTEND_TIMEOUT_USEC=60000000", i + 1,
+                 daemon->shards);
+        ks_notify(text);
+        const ks_status status = ks_shard_open(daemon, i, &house->shards[i], &error);
+        if (status == KS_OK) continue;
+        house->shards[i] = NULL;
+        return fail(status == KS_DEVICE                          ? KS_EXIT_NO_DEVICE
+                    : status == KS_MEMORY || status == KS_SYSTEM ? KS_EXIT_SYSTEM
+                                                                 : KS_EXIT_CONFIG,
+                    error.text);
+    }
+    return KS_EXIT_OK;
+}
+
+static int open_listener(open_house *house)
+{
+    ks_error error = {0};
+    const int count = house->fds_count;
+    house->fds_count = 0;
+    if (ks_listener_open(&house->daemon, house->shards, house->fds, house->loopback, count, &house->listener, &error) ==
+        KS_OK)
+        return KS_EXIT_OK;
+    house->fds_count = count;
+    return fail(KS_EXIT_SYSTEM, error.text);
+}
+
+static void say_ready(const open_house *house, int64_t begun_ns)
+{
+    const ks_config *config = &house->config;
+    const ks_device_info *info = &house->daemon.device_info;
+    uint64_t pinned = 0;
+    for (int i = 0; i < house->daemon.engine.classes; i++)
+        pinned += 2 * (uint64_t)house->daemon.engine.size_class[i].side_bytes *
+                  (uint64_t)house->daemon.engine.size_class[i].count * (uint64_t)house->daemon.shards;
+    KS_LOG(KS_LOG_INFO, "ready", KS_TEXT("address", config->listen.count ? config->listen.item[0] : "inherited"),
+           KS_INT("addresses", config->listen.count), KS_TEXT("admin", config->admin_listen),
+           KS_TEXT("backend", house->daemon.backend->name), KS_TEXT("device", info->name),
+           KS_INT("shards", house->daemon.shards), KS_INT("lanes", config->lanes), KS_INT("slot_bytes", pinned),
+           KS_INT("mapped_max", info->mapped_max < INT64_MAX ? info->mapped_max : INT64_MAX),
+           KS_INT("max_body", config->max_body), KS_INT("max_output", config->max_output),
+           KS_INT("max_json", config->max_json), KS_INT("max_work", config->max_work),
+           KS_INT("inflight_bytes", config->inflight_bytes), KS_INT("connections", config->connections),
+           KS_INT("queue", config->queue), KS_INT("request_timeout_ms", config->request_timeout / KS_MS),
+           KS_INT("start_ms", (ks_now_ns() - begun_ns) / KS_MS));
+}
+
+/* --- the house ------------------------------------------------------------------------------------------------------
+ */
+
+static int open_all(open_house *house)
+{
+    typedef int open_fn(open_house *);
+    static open_fn *const rooms[] = {open_sockets, settle_access, open_device,  open_counters,
+                                     open_admin,   open_shards,   open_listener};
+    for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
+        const int code = rooms[i](house);
+        if (code != KS_EXIT_OK) return code;
+    }
+    return KS_EXIT_OK;
+}
+
+/* What is open, in reverse. Shards are open here only when the start failed. */
+static void close_all(open_house *house)
+{
+    ks_daemon *daemon = &house->daemon;
+    ks_listener_close(&house->listener);
+    for (int i = 0; i < SHARDS_MAX; i++) {
+        if (!house->shards[i]) continue;
+        ks_shard_drain(house->shards[i], ks_now_ns());
+        ks_shard_join(&house->shards[i]);
+    }
+    ks_admin_close(&house->admin);
+    if (house->admin_fd >= 0) close(house->admin_fd);
+    for (int i = 0; i < house->fds_count; i++) close(house->fds[i]);
+    ks_metrics_close(&daemon->metrics);
+    if (daemon->budget) ks_budget_close(&daemon->budget);
+    if (daemon->device) daemon->backend->close(&daemon->device);
+}
+
+static int serve(open_house *house, int argc, char **argv)
+{
+    const int64_t begun_ns = ks_now_ns();
+    house->daemon.config = &house->config;
+    house->admin_fd = -1;
+    ks_models_init();
+    int code = open_all(house);
+    if (code == KS_EXIT_OK) {
+        const ks_watched watched = {.daemon = &house->daemon,
+                                    .shards = house->shards,
+                                    .listener = &house->listener,
+                                    .argc = argc,
+                                    .argv = argv,
+                                    .tokens_wanted = house->tokens_wanted};
+        int warming = KS_STATE_WARMING; /* a device lost meanwhile stays failed */
+        atomic_compare_exchange_strong(&house->daemon.state, &warming, KS_STATE_READY);
+        say_ready(house, begun_ns);
+        ks_notify("READY=1\nSTATUS=Serving");
+        ks_watch(&watched);
+        code = ks_watch_drain(&watched);
+    }
+    close_all(house);
+    return code;
+}
+
+static int run_command(ks_command command, const ks_config *config)
+{
+    switch (command) {
+    case KS_COMMAND_HELP:
+        ks_config_help();
+        return KS_EXIT_OK;
+    case KS_COMMAND_VERSION:
+        puts("kernserve " KS_VERSION);
+        return KS_EXIT_OK;
+    case KS_COMMAND_DUMP_CONFIG:
+        ks_config_dump(config);
+        return KS_EXIT_OK;
+    case KS_COMMAND_CHECK_CONFIG:
+        return ks_command_check(config);
+    case KS_COMMAND_LIST_DEVICES:
+        return ks_command_list_devices(config);
+    case KS_COMMAND_HEALTHCHECK:
+        return ks_command_healthcheck(config->url);
+    case KS_COMMAND_SERVE:
+        break;
+    }
+    return KS_EXIT_INTERNAL;
+}
+
+int main(int argc, char **argv)
+{
+    static open_house house;
+    ks_error error = {0};
+    ks_command command;
+    settle_process();
+    int code = ks_config_load(argc, argv, &house.config, &command, &error);
+    if (code != KS_EXIT_OK) {
+        fprintf(stderr, "kernserve: %s\n", error.text);
+        return code;
+    }
+    if (command != KS_COMMAND_SERVE) {
+        code = run_command(command, &house.config);
+    } else if (house.config.supervise) {
+        code = ks_supervise(&house.config, argc, argv);
+    } else if (!ks_log_open((ks_level)house.config.log_level, (ks_log_format)house.config.log_format)) {
+        fprintf(stderr, "kernserve: out of memory for the log\n");
+        code = KS_EXIT_SYSTEM;
+    } else {
+        code = serve(&house, argc, argv);
+        ks_log_close();
+    }
+    ks_config_free(&house.config);
+    return code;
+}

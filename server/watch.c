@@ -1,0 +1,195 @@
+#include "watch.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "log.h"
+#include "notify.h"
+#include "tokens.h"
+
+static const int64_t tick_ns = 50 * KS_MS, stuck_ns = 30 * KS_S, answer_ns = KS_S, grace_ns = 2 * KS_S;
+
+static void stop_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+}
+
+void ks_watch_block_signals(void)
+{
+    sigset_t set;
+    stop_signals(&set);
+    sigaddset(&set, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+/* 0: none came. */
+static int wait_signal(int64_t timeout_ns)
+{
+    sigset_t set;
+    stop_signals(&set);
+    sigaddset(&set, SIGHUP);
+    const struct timespec timeout = {.tv_sec = timeout_ns / KS_S, .tv_nsec = timeout_ns % KS_S};
+    const int signal = sigtimedwait(&set, NULL, &timeout);
+    return signal > 0 ? signal : 0;
+}
+
+/* --- the device -----------------------------------------------------------------------------------------------------
+ */
+
+/* A shard that gave work up as stalled says so in the state. */
+static bool device_lost(ks_daemon *daemon)
+{
+    return daemon->backend->failed(daemon->device) || atomic_load(&daemon->state) == KS_STATE_FAILED;
+}
+
+/* The context is lost for good. The shards answer what is pending with 503; then the process goes without giving
+ * anything back, because each call into the driver may block for ever. */
+static _Noreturn void leave_lost(ks_daemon *daemon)
+{
+    if (atomic_exchange(&daemon->state, KS_STATE_FAILED) != KS_STATE_FAILED)
+        atomic_fetch_add(&daemon->device_faults, 1);
+    KS_LOG(KS_LOG_ERROR, "the device is lost; leaving", KS_TEXT("backend", daemon->backend->name),
+           KS_INT("exit", KS_EXIT_INTERNAL));
+    ks_notify("STOPPING=1\nSTATUS=Device lost");
+    const int64_t until = ks_now_ns() + answer_ns;
+    usleep(100000); /* clients that ask for health now shall see it */
+    while (ks_now_ns() < until && ks_metrics_in_flight_now(daemon->metrics) > 0) usleep(10000);
+    ks_log_close();
+    _exit(KS_EXIT_INTERNAL);
+}
+
+/* --- shards ---------------------------------------------------------------------------------------------------------
+ */
+
+/* The shard whose turn has lasted longest, and how long; -1: all turn. */
+static int stuck_shard(const ks_watched *watched, int64_t *late_ns)
+{
+    const int64_t now = ks_now_ns();
+    int stuck = -1;
+    *late_ns = stuck_ns;
+    for (int i = 0; i < watched->daemon->shards; i++) {
+        const int64_t turned = ks_shard_turned_ns(watched->shards[i]);
+        if (turned <= 0 || now - turned < *late_ns) continue;
+        *late_ns = now - turned;
+        stuck = i;
+    }
+    return stuck;
+}
+
+/* Says it once per stuck shard; systemd's watchdog is fed only while none is stuck. */
+static void check_shards(const ks_watched *watched, int *reported, int64_t *fed_ns, int64_t feed_ns)
+{
+    int64_t late_ns;
+    const int stuck = stuck_shard(watched, &late_ns);
+    if (stuck >= 0 && stuck != *reported)
+        KS_LOG(KS_LOG_ERROR, "a shard's turn does not end", KS_INT("shard", stuck), KS_INT("seconds", late_ns / KS_S));
+    *reported = stuck;
+    const int64_t now = ks_now_ns();
+    if (stuck >= 0 || feed_ns == 0 || now - *fed_ns < feed_ns) return;
+    *fed_ns = now;
+    ks_notify("WATCHDOG=1");
+}
+
+/* --- SIGHUP ---------------------------------------------------------------------------------------------------------
+ */
+
+/* All or nothing: the log level and the tokens. */
+static bool reload(const ks_watched *watched, ks_error *error)
+{
+    ks_config fresh;
+    ks_command command;
+    if (ks_config_load(watched->argc, watched->argv, &fresh, &command, error) != KS_EXIT_OK) return false;
+    const char *const *tokens = NULL;
+    bool good = true;
+    if (watched->tokens_wanted != (*fresh.token_file != 0)) {
+        ks_fail(error, KS_CONFIG, "token-file: to begin or end with tokens needs a restart");
+        good = false;
+    } else if (watched->tokens_wanted) {
+        good = ks_tokens_read(fresh.token_file, &tokens, error) == KS_EXIT_OK;
+    }
+    if (good) {
+        ks_log_set_level((ks_level)fresh.log_level);
+        if (tokens) atomic_store(&watched->daemon->tokens, tokens);
+    }
+    ks_config_free(&fresh);
+    return good;
+}
+
+static void on_hang_up(const ks_watched *watched)
+{
+    char text[64];
+    ks_error error = {0};
+    snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%" PRId64, ks_now_ns() / 1000);
+    ks_notify(text);
+    const bool good = reload(watched, &error);
+    ks_metrics_reloaded(watched->daemon->metrics, good);
+    if (good)
+        KS_LOG(KS_LOG_INFO, "configuration read again", KS_TEXT("applied", "log-level, token-file"),
+               KS_TEXT("others", "need a restart"));
+    else
+        KS_LOG(KS_LOG_ERROR, "configuration refused, nothing has changed", KS_TEXT("error", error.text));
+    ks_notify("READY=1");
+}
+
+void ks_watch(const ks_watched *watched)
+{
+    const int64_t feed_ns = ks_notify_watchdog_ns();
+    int64_t fed_ns = 0;
+    int reported = -1;
+    for (;;) {
+        const int signal = wait_signal(tick_ns);
+        if (signal == SIGTERM || signal == SIGINT) return;
+        if (signal == SIGHUP) on_hang_up(watched);
+        if (device_lost(watched->daemon)) leave_lost(watched->daemon);
+        check_shards(watched, &reported, &fed_ns, feed_ns);
+    }
+}
+
+/* --- drain ----------------------------------------------------------------------------------------------------------
+ */
+
+static _Noreturn void leave_at_once(const char *why)
+{
+    KS_LOG(KS_LOG_WARN, "stopped at once; what ran is cut", KS_TEXT("why", why), KS_INT("exit", KS_EXIT_AGAIN));
+    ks_log_close();
+    _exit(KS_EXIT_AGAIN);
+}
+
+/* Watches over the drain, whose waits cannot be interrupted. */
+static void *guard(void *argument)
+{
+    const int64_t until_ns = *(const int64_t *)argument;
+    for (int64_t now; (now = ks_now_ns()) < until_ns;) {
+        const int signal = wait_signal(until_ns - now);
+        if (signal == SIGTERM || signal == SIGINT) leave_at_once("a second signal");
+    }
+    leave_at_once("the shards did not end in time");
+}
+
+int ks_watch_drain(const ks_watched *watched)
+{
+    ks_daemon *daemon = watched->daemon;
+    const int64_t delay_ns = daemon->config->drain_delay, timeout_ns = daemon->config->shutdown_timeout;
+    static int64_t until_ns;
+    pthread_t thread;
+    atomic_store(&daemon->state, KS_STATE_DRAINING);
+    KS_LOG(KS_LOG_INFO, "draining", KS_INT("delay_ms", delay_ns / KS_MS), KS_INT("timeout_ms", timeout_ns / KS_MS));
+    ks_notify("STOPPING=1\nSTATUS=Draining");
+    const int64_t begun_ns = ks_now_ns();
+    until_ns = begun_ns + delay_ns + timeout_ns + grace_ns;
+    if (pthread_create(&thread, NULL, guard, &until_ns) == 0) pthread_detach(thread);
+    while (ks_now_ns() - begun_ns < delay_ns) usleep(10000);
+    ks_listener_close(watched->listener);
+    const int64_t deadline_ns = ks_now_ns() + timeout_ns;
+    for (int i = 0; i < daemon->shards; i++) ks_shard_drain(watched->shards[i], deadline_ns);
+    bool whole = true;
+    for (int i = 0; i < daemon->shards; i++) whole = ks_shard_join(&watched->shards[i]) && whole;
+    KS_LOG(KS_LOG_INFO, "drained", KS_INT("cut", !whole), KS_INT("took_ms", (ks_now_ns() - begun_ns) / KS_MS));
+    return whole ? KS_EXIT_OK : KS_EXIT_AGAIN;
+}

@@ -1,0 +1,23 @@
+/* What main does while the daemon serves: signals, the device, stuck shards, systemd's watchdog; then the drain. */
+#ifndef KS_WATCH_H
+#define KS_WATCH_H
+#include "daemon.h"
+#include "listen.h"
+
+typedef struct ks_watched {
+    ks_daemon *daemon;
+    ks_shard **shards;
+    ks_listener **listener; /* closed by the drain */
+    int argc;
+    char **argv; /* SIGHUP reads them again */
+    bool tokens_wanted; /* there were tokens at start */
+} ks_watched;
+
+/* Blocked in every thread; main takes them with sigtimedwait. */
+void ks_watch_block_signals(void);
+/* Until a signal asks to stop. Does not come back from a device fault: _exit(70). */
+void ks_watch(const ks_watched *watched);
+/* Ready 503, the delay, no more connections, running work finishes, shards end. The exit code. A second signal, or shards
+ * that do not end in time: _exit(75). */
+int ks_watch_drain(const ks_watched *watched);
+#endif
