@@ -14,8 +14,10 @@ typedef ks_status ks_inflate_fn(void *context, const char *bytes, size_t n, ks_e
 
 /* KS_MEMORY. max_bytes: the inflated body's limit. */
 ks_status ks_inflate_begin(uint64_t max_bytes, ks_inflate **out, ks_error *error);
-/* KS_ENCODED: corrupt, or bytes behind the stream's end. KS_BODY_SIZE: inflates past max_bytes. Or what take returned. */
-ks_status ks_inflate_feed(ks_inflate *inflate, const char *bytes, size_t n, ks_inflate_fn *take, void *context, ks_error *error);
+/* KS_ENCODED: corrupt, or bytes behind the stream's end. KS_BODY_SIZE: inflates past max_bytes. Or what take returned.
+ */
+ks_status ks_inflate_feed(ks_inflate *inflate, const char *bytes, size_t n, ks_inflate_fn *take, void *context,
+                          ks_error *error);
 /* KS_ENCODED: the stream is truncated. */
 ks_status ks_inflate_end(ks_inflate *inflate, ks_error *error);
 void ks_inflate_fini(ks_inflate **inflate);

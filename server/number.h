@@ -1,5 +1,5 @@
-/* Number text: libstdc++'s <charconv> (from_chars is fast_float, to_chars is Ryu) behind a few C functions. No locale, no
- * allocation, exact both ways. Any thread. */
+/* Number text: libstdc++'s <charconv> (from_chars is fast_float, to_chars is Ryu) behind a few C functions. No locale,
+ * no allocation, exact both ways. Any thread. */
 #ifndef KS_NUMBER_H
 #define KS_NUMBER_H
 #include <stddef.h>
@@ -31,7 +31,8 @@ size_t ks_number_write(const void *element, ks_dtype dtype, char *out);
 /* Prints n elements separated by commas; cap >= n * KS_NUMBER_TEXT_MAX. Sets *non_finite if one was NaN or infinite. */
 size_t ks_numbers_write(const void *elements, size_t n, ks_dtype dtype, char *out, int *non_finite);
 
-/* A double in shortest round-trip form, for metrics and parameters. Returns the bytes written (< KS_NUMBER_TEXT_MAX). */
+/* A double in shortest round-trip form, for metrics and parameters. Returns the bytes written (< KS_NUMBER_TEXT_MAX).
+ */
 size_t ks_double_write(double value, char *out);
 
 #ifdef __cplusplus

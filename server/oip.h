@@ -1,6 +1,7 @@
-/* Open Inference Protocol words <-> one piece of work. Takes a request's body in chunks in any of its forms (JSON, JSON +
- * binary, OIP raw, plain raw), checks everything the request says, and leaves the tensors at their aligned offsets in the
- * caller's memory; afterwards writes the answer. The only room that knows cJSON. No threads, device or sockets here.
+/* Open Inference Protocol words <-> one piece of work. Takes a request's body in chunks in any of its forms (JSON, JSON
+ * + binary, OIP raw, plain raw), checks everything the request says, and leaves the tensors at their aligned offsets in
+ * the caller's memory; afterwards writes the answer. The only room that knows cJSON. No threads, device or sockets
+ * here.
  *
  * Life   ks_oip_begin -> ks_oip_feed* -> ks_oip_end -> [the work] -> ks_oip_answer -> ks_oip_fini (always). */
 #ifndef KS_OIP_H
@@ -16,7 +17,7 @@ typedef struct ks_word_limits {
     uint64_t max_body, max_json, max_output; /* bytes */
     double max_work;                         /* flops */
     size_t max_skeleton;
-    bool strict_parameters; /* an unknown parameter is KS_PARAMETER */
+    bool strict_parameters;     /* an unknown parameter is KS_PARAMETER */
     bool json_non_finite_error; /* KS_NON_FINITE instead of the words NaN, Infinity */
 } ks_word_limits;
 
@@ -29,8 +30,8 @@ typedef struct ks_oip_head {
     bool accept_json;          /* plain raw only: Accept asks for application/json */
 } ks_oip_head;
 
-/* Memory for the tensors: at least in_bytes and out_bytes, sides as in ks_slot. Called once or more; a later call asks for
- * more, and the first `keep` bytes of the former `in` side must have been carried over. Sets in and out (out has
+/* Memory for the tensors: at least in_bytes and out_bytes, sides as in ks_slot. Called once or more; a later call asks
+ * for more, and the first `keep` bytes of the former `in` side must have been carried over. Sets in and out (out has
  * KS_HEAD_ROOM in front). Errors: KS_BUDGET, KS_MEMORY, KS_BODY_SIZE. */
 typedef ks_status ks_oip_place_fn(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
                                   unsigned char **out, ks_error *error);
@@ -39,23 +40,23 @@ typedef ks_status ks_oip_place_fn(void *context, size_t in_bytes, size_t out_byt
 typedef struct ks_ask {
     const ks_model *model;
     ks_form form;
-    ks_spec spec;          /* resolved; offsets laid out */
-    bool out_binary;       /* output asked for as binary (else JSON) */
-    uint64_t priority;     /* 0: default, 1: highest */
-    int64_t timeout_us;    /* 0: none */
+    ks_spec spec;       /* resolved; offsets laid out */
+    bool out_binary;    /* output asked for as binary (else JSON) */
+    uint64_t priority;  /* 0: default, 1: highest */
+    int64_t timeout_us; /* 0: none */
     size_t id_length;
-    char id[KS_ID_MAX];    /* as UTF-8, unescaped */
+    char id[KS_ID_MAX]; /* as UTF-8, unescaped */
 } ks_ask;
 
 /* Bytes ready to be sent. */
 typedef struct ks_answer {
     const char *body;
     size_t length;
-    char *owned;              /* free() after sending; NULL: body lies in the slot's out side and its head room */
-    const char *content_type; /* static */
-    int64_t header_length;    /* Inference-Header-Content-Length, -1: not sent */
+    char *owned;                  /* free() after sending; NULL: body lies in the slot's out side and its head room */
+    const char *content_type;     /* static */
+    int64_t header_length;        /* Inference-Header-Content-Length, -1: not sent */
     char shape[KS_RANK_MAX * 21]; /* Kernserve-Shape "2,3", plain raw only, else "" */
-    const char *datatype;     /* Kernserve-Datatype, plain raw only, else NULL */
+    const char *datatype;         /* Kernserve-Datatype, plain raw only, else NULL */
 } ks_answer;
 
 typedef struct ks_oip ks_oip;
@@ -63,12 +64,13 @@ size_t ks_oip_size(void); /* the caller provides the memory (fixed at start), ze
 
 ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limits *limits, ks_oip_place_fn *place,
                        void *context, ks_error *error);
-/* Errors are those of reliability: KS_JSON .. KS_WORK, KS_BODY_SIZE, and what place returned. After an error no more feed. */
+/* Errors are those of reliability: KS_JSON .. KS_WORK, KS_BODY_SIZE, and what place returned. After an error no more
+ * feed. */
 ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t n, ks_error *error);
 ks_status ks_oip_end(ks_oip *oip, ks_error *error);
 const ks_ask *ks_oip_ask(const ks_oip *oip);
-/* out: start of the slot's out side, holding the result. Writes the answer's head into the KS_HEAD_ROOM bytes in front, or
- * allocates the JSON text. KS_NON_FINITE, KS_MEMORY. */
+/* out: start of the slot's out side, holding the result. Writes the answer's head into the KS_HEAD_ROOM bytes in front,
+ * or allocates the JSON text. KS_NON_FINITE, KS_MEMORY. */
 ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_error *error);
 void ks_oip_fini(ks_oip *oip);
 

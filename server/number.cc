@@ -1,0 +1,276 @@
+/* Number text by <charconv>. The JSON grammar is checked before from_chars sees a token, because from_chars takes more
+ * ("inf", "1.", "01") and less (a range error for tiny numbers) than the protocol does. */
+#include "number.h"
+
+#include <cassert>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+namespace
+{
+enum class token { none, integer, real };
+
+bool digit(char c)
+{
+    return static_cast<unsigned char>(c - '0') < 10;
+}
+
+const char *digits(const char *p, const char *end)
+{
+    while (p != end && digit(*p)) p++;
+    return p;
+}
+
+token json_number(const char *p, const char *end)
+{
+    token kind = token::integer;
+    if (p != end && *p == '-') p++;
+    if (p == end || !digit(*p)) return token::none;
+    p = *p == '0' ? p + 1 : digits(p, end);
+    if (p != end && *p == '.') {
+        kind = token::real;
+        const char *const fraction = ++p;
+        p = digits(p, end);
+        if (p == fraction) return token::none;
+    }
+    if (p != end && (*p == 'e' || *p == 'E')) {
+        kind = token::real;
+        p++;
+        if (p != end && (*p == '+' || *p == '-')) p++;
+        const char *const exponent = p;
+        p = digits(p, end);
+        if (p == exponent) return token::none;
+    }
+    return p == end ? kind : token::none;
+}
+
+bool same(const char *text, size_t length, const char *word)
+{
+    return length == std::strlen(word) && std::memcmp(text, word, length) == 0;
+}
+
+/* from_chars reports numbers too large and numbers too small alike; only the former are outside the type, the latter
+ * round to zero. Which one it was follows from where the first digit that is not 0 stands. */
+bool below_one(const char *p, const char *end)
+{
+    long place = 0; /* decimal exponent of the first digit that is not 0, plus one */
+    bool found = false, point = false;
+    for (; p != end && *p != 'e' && *p != 'E'; p++) {
+        if (*p == '.') {
+            point = true;
+            continue;
+        }
+        if (*p == '-') continue;
+        if (*p != '0') found = true;
+        if (!point && found) place++;
+        if (point && !found) place--;
+    }
+    if (!found) return true;
+    if (p == end) return place <= 0;
+    p++;
+    const bool negative = *p == '-';
+    if (*p == '-' || *p == '+') p++;
+    long exponent = 0;
+    for (; p != end; p++)
+        if (exponent < 1000000000) exponent = exponent * 10 + (*p - '0');
+    return place + (negative ? -exponent : exponent) <= 0;
+}
+
+template <typename T>
+ks_number_result read_word(const char *text, size_t length, void *out)
+{
+    const bool negative = length > 0 && *text == '-';
+    const char *const word = text + negative;
+    const size_t rest = length - negative;
+    T value;
+    if (same(word, rest, "Infinity") || same(word, rest, "Inf"))
+        value = negative ? -INFINITY : INFINITY;
+    else if (!negative && same(word, rest, "NaN"))
+        value = NAN;
+    else
+        return KS_NUMBER_SYNTAX;
+    std::memcpy(out, &value, sizeof value);
+    return KS_NUMBER_OK;
+}
+
+template <typename T>
+ks_number_result read_float(const char *text, size_t length, void *out)
+{
+    const char *const end = text + length;
+    if (json_number(text, end) == token::none) return read_word<T>(text, length, out);
+    T value = 0;
+    const auto result = std::from_chars(text, end, value);
+    if (result.ec == std::errc::result_out_of_range) {
+        if (!below_one(text, end)) return KS_NUMBER_RANGE;
+        value = *text == '-' ? -T(0) : T(0);
+    } else if (std::isinf(value)) {
+        return KS_NUMBER_RANGE;
+    }
+    std::memcpy(out, &value, sizeof value);
+    return KS_NUMBER_OK;
+}
+
+template <typename T>
+ks_number_result read_integer(const char *text, size_t length, void *out)
+{
+    const char *const end = text + length;
+    switch (json_number(text, end)) {
+    case token::none:
+        return KS_NUMBER_SYNTAX;
+    case token::real:
+        return KS_NUMBER_RANGE;
+    case token::integer:
+        break;
+    }
+    T value = 0;
+    if (std::is_unsigned_v<T> && *text == '-') {
+        if (!same(text, length, "-0")) return KS_NUMBER_RANGE;
+    } else if (std::from_chars(text, end, value).ec != std::errc()) {
+        return KS_NUMBER_RANGE;
+    }
+    std::memcpy(out, &value, sizeof value);
+    return KS_NUMBER_OK;
+}
+
+ks_number_result read_bool(const char *text, size_t length, void *out)
+{
+    unsigned char value;
+    if (same(text, length, "true") || same(text, length, "1"))
+        value = 1;
+    else if (same(text, length, "false") || same(text, length, "0"))
+        value = 0;
+    else
+        return json_number(text, text + length) == token::none ? KS_NUMBER_SYNTAX : KS_NUMBER_RANGE;
+    std::memcpy(out, &value, 1);
+    return KS_NUMBER_OK;
+}
+
+size_t put(char *out, const char *word)
+{
+    const size_t length = std::strlen(word);
+    std::memcpy(out, word, length);
+    return length;
+}
+
+template <typename T>
+size_t write_float(T value, char *out)
+{
+    if (std::isnan(value)) return put(out, "NaN");
+    if (std::isinf(value)) return put(out, value < 0 ? "-Infinity" : "Infinity");
+    char *const end = std::to_chars(out, out + KS_NUMBER_TEXT_MAX, value).ptr;
+    for (const char *p = out; p != end; p++)
+        if (*p == '.' || *p == 'e') return static_cast<size_t>(end - out);
+    /* Typed readers tell a float by its point. */
+    end[0] = '.';
+    end[1] = '0';
+    return static_cast<size_t>(end + 2 - out);
+}
+
+template <typename T>
+size_t write_one(const void *element, char *out)
+{
+    T value;
+    std::memcpy(&value, element, sizeof value);
+    if constexpr (std::is_same_v<T, bool>)
+        return put(out, value ? "true" : "false");
+    else if constexpr (std::is_floating_point_v<T>)
+        return write_float(value, out);
+    else
+        return static_cast<size_t>(std::to_chars(out, out + KS_NUMBER_TEXT_MAX, value).ptr - out);
+}
+
+template <typename T>
+size_t write_all(const void *elements, size_t n, char *out, int *non_finite)
+{
+    const char *element = static_cast<const char *>(elements);
+    char *p = out;
+    for (size_t i = 0; i < n; i++, element += sizeof(T)) {
+        if (i > 0) *p++ = ',';
+        if constexpr (std::is_floating_point_v<T>) {
+            T value;
+            std::memcpy(&value, element, sizeof value);
+            if (!std::isfinite(value)) *non_finite = 1;
+        }
+        p += write_one<T>(element, p);
+    }
+    return static_cast<size_t>(p - out);
+}
+} // namespace
+
+extern "C" {
+
+ks_number_result ks_number_read(const char *text, size_t length, ks_dtype dtype, void *out)
+{
+    switch (dtype) {
+    case KS_BOOL:
+        return read_bool(text, length, out);
+    case KS_UINT8:
+        return read_integer<uint8_t>(text, length, out);
+    case KS_UINT16:
+        return read_integer<uint16_t>(text, length, out);
+    case KS_UINT32:
+        return read_integer<uint32_t>(text, length, out);
+    case KS_UINT64:
+        return read_integer<uint64_t>(text, length, out);
+    case KS_INT8:
+        return read_integer<int8_t>(text, length, out);
+    case KS_INT16:
+        return read_integer<int16_t>(text, length, out);
+    case KS_INT32:
+        return read_integer<int32_t>(text, length, out);
+    case KS_INT64:
+        return read_integer<int64_t>(text, length, out);
+    case KS_FP32:
+        return read_float<float>(text, length, out);
+    case KS_FP64:
+        return read_float<double>(text, length, out);
+    default:
+        return KS_NUMBER_KIND;
+    }
+}
+
+size_t ks_numbers_write(const void *elements, size_t n, ks_dtype dtype, char *out, int *non_finite)
+{
+    switch (dtype) {
+    case KS_BOOL:
+        return write_all<bool>(elements, n, out, non_finite);
+    case KS_UINT8:
+        return write_all<uint8_t>(elements, n, out, non_finite);
+    case KS_UINT16:
+        return write_all<uint16_t>(elements, n, out, non_finite);
+    case KS_UINT32:
+        return write_all<uint32_t>(elements, n, out, non_finite);
+    case KS_UINT64:
+        return write_all<uint64_t>(elements, n, out, non_finite);
+    case KS_INT8:
+        return write_all<int8_t>(elements, n, out, non_finite);
+    case KS_INT16:
+        return write_all<int16_t>(elements, n, out, non_finite);
+    case KS_INT32:
+        return write_all<int32_t>(elements, n, out, non_finite);
+    case KS_INT64:
+        return write_all<int64_t>(elements, n, out, non_finite);
+    case KS_FP32:
+        return write_all<float>(elements, n, out, non_finite);
+    case KS_FP64:
+        return write_all<double>(elements, n, out, non_finite);
+    default:
+        break;
+    }
+    assert(false && "FP16, BF16 and BYTES are refused before anything is printed");
+    return 0;
+}
+
+size_t ks_number_write(const void *element, ks_dtype dtype, char *out)
+{
+    int ignored = 0;
+    return ks_numbers_write(element, 1, dtype, out, &ignored);
+}
+
+size_t ks_double_write(double value, char *out)
+{
+    return write_float(value, out);
+}
+}

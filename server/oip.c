@@ -1,0 +1,243 @@
+/* A request's words: which form the body has, its chunks to where they belong, limits.
+ *
+ * Forms   Inference-Header-Content-Length N > 0: N bytes of JSON, then tensors. 0: OIP raw. Absent with a query that
+ * names a shape: plain raw. Else the whole body is JSON. Owner   ks_oip is the caller's memory; while JSON arrives it
+ * owns a scanner, which read_skeleton or fini frees. */
+#include "oip.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "number.h"
+#include "oip_parts.h"
+
+size_t ks_oip_size(void)
+{
+    return sizeof(ks_oip);
+}
+
+const char *ks_oip_input_name(int input)
+{
+    static const char *const names[KS_INPUTS_MAX] = {"INPUT0", "INPUT1", "INPUT2"};
+    return names[input];
+}
+
+ks_status ks_oip_ask_place(ks_oip *oip, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error)
+{
+    if (oip->in && in_bytes <= oip->in_asked && out_bytes <= oip->out_asked) return KS_OK;
+    if (keep > oip->in_asked) keep = oip->in_asked;
+    const ks_status status = oip->place(oip->context, in_bytes, out_bytes, keep, &oip->in, &oip->out, error);
+    if (status != KS_OK) return status;
+    oip->in_asked = in_bytes;
+    oip->out_asked = out_bytes;
+    return KS_OK;
+}
+
+ks_status ks_oip_check_dtype(const ks_oip *oip, const char *name, ks_dtype dtype, ks_error *error)
+{
+    const ks_model *model = oip->ask.model;
+    if (model->op->dtypes & KS_DTYPE_BIT(dtype)) return KS_OK;
+    char expected[96];
+    size_t n = 0;
+    for (int i = 0; i < KS_DTYPE_COUNT; i++) {
+        if (!(model->op->dtypes & KS_DTYPE_BIT(i))) continue;
+        const char *const one = ks_dtype_name((ks_dtype)i);
+        const size_t length = strlen(one);
+        if (n + length + 2 > sizeof expected) break;
+        if (n > 0) expected[n++] = ',';
+        memcpy(expected + n, one, length);
+        n += length;
+    }
+    expected[n] = 0;
+    return ks_fail(error, KS_DATATYPE, "inference input '%s' data-type is '%s', but model '%s' expects '%s'", name,
+                   ks_dtype_name(dtype), model->name, expected);
+}
+
+ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
+{
+    const ks_ask *ask = &oip->ask;
+    const ks_status status = ask->spec.op->resolve(&oip->ask.spec, error);
+    if (status != KS_OK) return status;
+    const ks_tensor *out = &ask->spec.out;
+    if (!ask->out_binary && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
+        return ks_fail(error, KS_DATATYPE,
+                       "sending %s data via JSON is not supported. Please use the binary data format for output",
+                       ks_dtype_name(out->dtype));
+    /* An element takes two bytes of JSON or more. */
+    const uint64_t least = ask->out_binary ? out->size_bytes : out->size_bytes / ks_dtype_size(out->dtype) * 2;
+    if (out->size_bytes > oip->limits.max_output || least > INT32_MAX - (uint64_t)2 * KS_HEAD_ROOM)
+        return ks_fail(error, KS_WORK,
+                       "output 'OUTPUT0' has %zu bytes, more than the %" PRIu64
+                       " allowed. Use --max-output to increase the limit.",
+                       out->size_bytes, oip->limits.max_output);
+    if (oip->limits.max_work > 0 && ask->spec.flops > oip->limits.max_work)
+        return ks_fail(
+            error, KS_WORK,
+            "the request takes %.3g floating-point operations, more than the %.3g allowed. Use --max-work to increase "
+            "the limit.",
+            ask->spec.flops, oip->limits.max_work);
+    return KS_OK;
+}
+
+/* --- begin -----------------------------------------------------------------------------------------------------------
+ */
+
+static ks_status header_length(ks_oip *oip, const char *text, ks_error *error)
+{
+    const size_t n = strlen(text);
+    const bool negative = n > 1 && text[0] == '-';
+    const size_t sign = negative ? 1 : 0;
+    if (n == sign || strspn(text + sign, "0123456789") != n - sign)
+        return ks_fail(error, KS_HEADER_LENGTH, "Unable to parse Inference-Header-Content-Length, got: %s",
+                       ks_quoted(text, n).text);
+    /* Leading zeros are no reason to refuse: the value is digits, not JSON. */
+    const char *digits = text + sign;
+    while (digits[0] == '0' && digits[1]) digits++;
+    const bool fits = !negative && ks_number_read(digits, strlen(digits), KS_INT64, &oip->json_length) == KS_NUMBER_OK;
+    const int64_t most = oip->content_length >= 0 ? oip->content_length : (int64_t)oip->limits.max_body;
+    if (!fits || oip->json_length > most)
+        return ks_fail(error, KS_HEADER_LENGTH, "inference header size should be in range (0, %" PRId64 "), got: %s",
+                       most, ks_quoted(text, n).text);
+    return KS_OK;
+}
+
+static ks_status begin_json(ks_oip *oip, ks_error *error)
+{
+    const int64_t known = oip->json_length >= 0 ? oip->json_length : oip->content_length;
+    if (known >= 0 && (uint64_t)known > oip->limits.max_json)
+        return ks_fail(error, KS_BODY_SIZE,
+                       "request JSON size of %" PRId64 " bytes exceeds the maximum allowed input size of %" PRIu64
+                       " bytes. Use --max-json to increase the limit.",
+                       known, oip->limits.max_json);
+    const ks_scan_limits limits = {.skeleton_max = oip->limits.max_skeleton,
+                                   .string_max = KS_ID_MAX,
+                                   .members_max = 64,
+                                   .json_max = oip->limits.max_json};
+    return ks_scan_begin(&limits, ks_oip_place_json, oip, &oip->scan, error);
+}
+
+ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limits *limits, ks_oip_place_fn *place,
+                       void *context, ks_error *error)
+{
+    memset(oip, 0, sizeof *oip);
+    oip->limits = *limits;
+    oip->place = place;
+    oip->context = context;
+    oip->content_length = head->content_length;
+    oip->json_length = -1;
+    oip->ask.model = head->model;
+    ks_spec_init(&oip->ask.spec, head->model->op);
+    if (head->model->fixed_param >= 0) oip->ask.spec.params[head->model->fixed_param] = head->model->fixed_value;
+    if (head->content_length >= 0 && (uint64_t)head->content_length > limits->max_body)
+        return ks_fail(error, KS_BODY_SIZE,
+                       "request body of %" PRId64 " bytes exceeds the maximum allowed input size of %" PRIu64
+                       " bytes. Use --max-body to increase the limit.",
+                       head->content_length, limits->max_body);
+    if (head->header_length) {
+        const ks_status status = header_length(oip, head->header_length, error);
+        if (status != KS_OK) return status;
+    }
+    if (oip->json_length == 0) {
+        oip->ask.form = KS_FORM_OIP_RAW;
+        oip->ask.out_binary = true;
+        return ks_oip_raw_begin(oip, head->query, error);
+    }
+    if (!head->header_length && ks_oip_query_has(head->query, "shape")) {
+        oip->ask.form = KS_FORM_PLAIN_RAW;
+        oip->ask.out_binary = !head->accept_json;
+        oip->accept_json = head->accept_json;
+        return ks_oip_raw_begin(oip, head->query, error);
+    }
+    oip->ask.form = KS_FORM_JSON;
+    return begin_json(oip, error);
+}
+
+/* --- the body --------------------------------------------------------------------------------------------------------
+ */
+
+static ks_status feed_pieces(ks_oip *oip, const char *bytes, size_t n, ks_error *error)
+{
+    while (n > 0) {
+        if (oip->piece_now == oip->pieces)
+            return ks_fail(error, KS_BINARY_SIZE, "unexpected additional input data for model '%s'",
+                           oip->ask.model->name);
+        const ks_oip_piece *piece = &oip->piece[oip->piece_now];
+        const size_t left = piece->bytes - oip->piece_filled;
+        const size_t taken = n < left ? n : left;
+        memcpy(oip->in + oip->ask.spec.in[piece->input].offset + oip->piece_filled, bytes, taken);
+        oip->piece_filled += taken;
+        bytes += taken;
+        n -= taken;
+        if (oip->piece_filled < piece->bytes) break;
+        oip->piece_now++;
+        oip->piece_filled = 0;
+    }
+    return KS_OK;
+}
+
+static ks_status end_json(ks_oip *oip, ks_error *error)
+{
+    ks_status status = ks_scan_end(oip->scan, error);
+    if (status == KS_OK) status = ks_oip_read_skeleton(oip, error);
+    ks_scan_fini(&oip->scan);
+    return status;
+}
+
+ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t n, ks_error *error)
+{
+    const uint64_t before = oip->received;
+    if (n > oip->limits.max_body - before)
+        return ks_fail(error, KS_BODY_SIZE,
+                       "request body exceeds the maximum allowed input size of %" PRIu64
+                       " bytes. Use --max-body to increase the limit.",
+                       oip->limits.max_body);
+    oip->received += n;
+    if (oip->scan) {
+        const uint64_t due = oip->json_length >= 0 ? (uint64_t)oip->json_length - before : UINT64_MAX;
+        const size_t taken = n < due ? n : (size_t)due;
+        ks_status status = ks_scan_feed(oip->scan, bytes, taken, error);
+        if (status == KS_OK && taken == due) status = end_json(oip, error);
+        if (status != KS_OK) return status;
+        bytes += taken;
+        n -= taken;
+    }
+    if (n == 0) return KS_OK;
+    return oip->deduce ? ks_oip_raw_grow(oip, bytes, n, error) : feed_pieces(oip, bytes, n, error);
+}
+
+ks_status ks_oip_end(ks_oip *oip, ks_error *error)
+{
+    ks_status status = KS_OK;
+    if (oip->scan && oip->json_length > 0)
+        return ks_fail(error, KS_HEADER_LENGTH,
+                       "inference header size should be in range (0, %" PRIu64 "), got: %" PRId64, oip->received,
+                       oip->json_length);
+    if (oip->scan) status = end_json(oip, error);
+    if (oip->deduce) {
+        status = ks_oip_raw_deduce(oip, oip->in_used, error);
+        if (status == KS_OK) oip->piece_now = oip->pieces;
+    }
+    if (status != KS_OK) return status;
+    while (oip->piece_now < oip->pieces && oip->piece_filled == oip->piece[oip->piece_now].bytes) {
+        oip->piece_now++;
+        oip->piece_filled = 0;
+    }
+    if (oip->piece_now < oip->pieces) {
+        const ks_oip_piece *piece = &oip->piece[oip->piece_now];
+        return ks_fail(error, KS_BINARY_SIZE,
+                       "unexpected size for input '%s', expecting %zu additional bytes for model '%s'",
+                       ks_oip_input_name(piece->input), piece->bytes - oip->piece_filled, oip->ask.model->name);
+    }
+    return KS_OK;
+}
+
+const ks_ask *ks_oip_ask(const ks_oip *oip)
+{
+    return &oip->ask;
+}
+
+void ks_oip_fini(ks_oip *oip)
+{
+    ks_scan_fini(&oip->scan);
+}

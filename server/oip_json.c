@@ -1,0 +1,380 @@
+/* The JSON of a request: checks the skeleton member by member, in the order in which Triton checks, so that the first
+ * fault names the same thing. The scanner has already read tensor data to its place and knows shapes and datatypes.
+ *
+ * In the skeleton a number is a string with a mark in front and U+0000 is C0 80 (scan.h), so integers are read exactly,
+ * from their text. cJSON is used here only. */
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "number.h"
+#include "oip_parts.h"
+
+enum { OUTPUTS_MAX = 16 };
+
+static bool is_number(const cJSON *item)
+{
+    return cJSON_IsString(item) && (unsigned char)item->valuestring[0] == KS_SCAN_NUMBER;
+}
+
+static bool is_text(const cJSON *item)
+{
+    return cJSON_IsString(item) && !is_number(item);
+}
+
+static const cJSON *member(const cJSON *object, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, name);
+}
+
+static ks_quote quoted(const char *text)
+{
+    return ks_quoted(text, strlen(text));
+}
+
+static ks_status wrong_type(const char *field, const char *type, ks_error *error)
+{
+    return ks_fail(error, KS_FIELD, "Unable to parse '%s': attempt to access JSON non-%s as %s", field, type, type);
+}
+
+static ks_status missing(const char *field, ks_error *error)
+{
+    return ks_fail(error, KS_FIELD, "Unable to parse '%s': attempt to access non-existing object member '%s'", field,
+                   field);
+}
+
+/* --- elements from JSON, while the body arrives ----------------------------------------------------------------------
+ */
+
+/* ks_scan_place_fn */
+ks_status ks_oip_place_json(void *context, int index, const ks_scan_input *input, unsigned char **out, ks_error *error)
+{
+    ks_oip *oip = context;
+    const ks_model *model = oip->ask.model;
+    const ks_quote name = quoted(input->name[0] ? input->name : "(not named yet)");
+    if (index >= model->op->inputs)
+        return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s': it has %d inputs", name.text,
+                       model->name, model->op->inputs);
+    ks_status status = ks_oip_check_dtype(oip, name.text, input->dtype, error);
+    if (status != KS_OK) return status;
+    ks_tensor tensor = {.dtype = input->dtype, .rank = input->rank};
+    memcpy(tensor.dims, input->dims, sizeof tensor.dims);
+    status = ks_tensor_measure(&tensor, name.text, error);
+    if (status != KS_OK) return status;
+    if (tensor.size_bytes > oip->limits.max_body)
+        return ks_fail(error, KS_BODY_SIZE,
+                       "JSON input '%s' has a byte_size (%zu) that exceeds the maximum allowed value of %" PRIu64
+                       ". Use --max-body to increase the limit.",
+                       name.text, tensor.size_bytes, oip->limits.max_body);
+    /* Each element takes a digit and a comma: a short body cannot make us take memory for a long shape. */
+    const int64_t text_bytes = oip->json_length >= 0 ? oip->json_length : oip->content_length;
+    if (text_bytes >= 0 && ks_tensor_count(&tensor) > text_bytes / 2)
+        return ks_fail(error, KS_COUNT, "Failed to parse 'data' field: shape does not match true shape");
+    /* softmax, and whatever keeps its shape, has then asked once; others ask again when all is known. */
+    const size_t out_bytes = model->op->inputs == 1 ? tensor.size_bytes : 0;
+    status = ks_oip_ask_place(oip, oip->in_used + ks_align(tensor.size_bytes), out_bytes, oip->in_used, error);
+    if (status != KS_OK) return status;
+    oip->json_offset[index] = oip->in_used;
+    *out = oip->in + oip->in_used;
+    oip->in_used = ks_align(oip->in_used + tensor.size_bytes);
+    return KS_OK;
+}
+
+/* --- id, parameters --------------------------------------------------------------------------------------------------
+ */
+
+static ks_status read_id(ks_oip *oip, const cJSON *top, ks_error *error)
+{
+    const cJSON *id = member(top, "id");
+    if (!id) return KS_OK;
+    if (!is_text(id)) return wrong_type("id", "string", error);
+    /* The scanner's string limit is KS_ID_MAX decoded bytes, and C0 80 stands for one of them. */
+    for (const char *p = id->valuestring; *p && oip->ask.id_length < KS_ID_MAX; p++) {
+        const bool zero = (unsigned char)p[0] == 0xC0;
+        oip->ask.id[oip->ask.id_length++] = zero ? 0 : *p;
+        if (zero) p++;
+    }
+    return KS_OK;
+}
+
+static ks_oip_value value_of(const cJSON *item)
+{
+    if (cJSON_IsBool(item))
+        return (ks_oip_value){KS_VALUE_BOOL, cJSON_IsTrue(item) ? "true" : "false", cJSON_IsTrue(item) ? 4 : 5};
+    if (!cJSON_IsString(item)) return (ks_oip_value){KS_VALUE_OTHER, "", 0};
+    const char *const text = item->valuestring + (is_number(item) ? 1 : 0);
+    return (ks_oip_value){is_number(item) ? KS_VALUE_NUMBER : KS_VALUE_TEXT, text, strlen(text)};
+}
+
+static ks_status read_parameters(ks_oip *oip, const cJSON *top, ks_error *error)
+{
+    const cJSON *parameters = member(top, "parameters"), *item;
+    if (!parameters) return KS_OK;
+    if (!cJSON_IsObject(parameters)) return wrong_type("parameters", "object", error);
+    cJSON_ArrayForEach(item, parameters)
+    {
+        const ks_oip_value value = value_of(item);
+        const ks_status status = ks_oip_parameter(oip, item->string, &value, error);
+        if (status != KS_OK) return status;
+    }
+    return KS_OK;
+}
+
+static ks_status shared_memory(ks_error *error)
+{
+    return ks_fail(error, KS_PARAMETER,
+                   "Client shared memory is disabled. This server does not offer it: send data in the body.");
+}
+
+/* --- inputs ----------------------------------------------------------------------------------------------------------
+ */
+
+/* Exactly one source of data. *binary_bytes: NULL, or the item with binary_data_size. */
+static ks_status read_source(const cJSON *input, const ks_scan_input *scanned, const cJSON **binary_bytes,
+                             ks_error *error)
+{
+    const cJSON *parameters = member(input, "parameters");
+    if (parameters && !cJSON_IsObject(parameters)) return wrong_type("parameters", "object", error);
+    *binary_bytes = parameters ? member(parameters, "binary_data_size") : NULL;
+    if (parameters && member(parameters, "shared_memory_region")) return shared_memory(error);
+    if (scanned->has_data == (*binary_bytes != NULL))
+        return ks_fail(error, KS_COUNT,
+                       "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+                       "'shared_memory_region' in 'parameters'. But %s set",
+                       scanned->has_data ? "'data' and 'binary_data_size' are" : "none of them is");
+    return KS_OK;
+}
+
+static ks_status read_name(ks_oip *oip, const cJSON *input, int *which, ks_error *error)
+{
+    const ks_model *model = oip->ask.model;
+    const cJSON *name = member(input, "name");
+    if (!name) return missing("name", error);
+    if (!is_text(name)) return wrong_type("name", "string", error);
+    for (*which = 0; *which < model->op->inputs; ++*which) {
+        if (strcmp(name->valuestring, ks_oip_input_name(*which)) != 0) continue;
+        if (!oip->source[*which].present) return KS_OK;
+        return ks_fail(error, KS_NAME, "input '%s' already exists in request", name->valuestring);
+    }
+    return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'", quoted(name->valuestring).text,
+                   model->name);
+}
+
+static ks_status read_datatype(ks_oip *oip, const cJSON *input, int which, ks_error *error)
+{
+    const cJSON *datatype = member(input, "datatype");
+    ks_tensor *tensor = &oip->ask.spec.in[which];
+    if (!datatype) return missing("datatype", error);
+    if (!is_text(datatype)) return wrong_type("datatype", "string", error);
+    if (!ks_dtype_find(datatype->valuestring, strlen(datatype->valuestring), &tensor->dtype))
+        return ks_fail(error, KS_DATATYPE, "inference input '%s' data-type is '%s', but model '%s' expects '%s'",
+                       ks_oip_input_name(which), quoted(datatype->valuestring).text, oip->ask.model->name,
+                       ks_dtype_name(oip->ask.model->dtype));
+    return ks_oip_check_dtype(oip, ks_oip_input_name(which), tensor->dtype, error);
+}
+
+/* The scanner has found the shape wanting: says where. */
+static ks_status bad_shape(const cJSON *shape, int which, ks_error *error)
+{
+    const cJSON *item;
+    int rank = 0;
+    if (!shape) return missing("shape", error);
+    if (!cJSON_IsArray(shape)) return wrong_type("shape", "array", error);
+    cJSON_ArrayForEach(item, shape)
+    {
+        int64_t dim;
+        const char *const text = is_number(item) ? item->valuestring + 1 : "";
+        if (++rank > KS_RANK_MAX)
+            return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': input '%s' has more than %d dimensions",
+                           ks_oip_input_name(which), KS_RANK_MAX);
+        if (*text == 0 || *text == '-' || ks_number_read(text, strlen(text), KS_INT64, &dim) != KS_NUMBER_OK)
+            return ks_fail(error, KS_SHAPE,
+                           "Unable to parse 'shape': dimension %d of input '%s' is %s, not an integer of 0 or more",
+                           rank - 1, ks_oip_input_name(which), *text ? quoted(text).text : "no number");
+    }
+    return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': input '%s'", ks_oip_input_name(which));
+}
+
+static ks_status read_shape(ks_oip *oip, const cJSON *input, const ks_scan_input *scanned, int which, ks_error *error)
+{
+    if (!scanned->has_shape) return bad_shape(member(input, "shape"), which, error);
+    ks_tensor *tensor = &oip->ask.spec.in[which];
+    tensor->rank = scanned->rank;
+    memcpy(tensor->dims, scanned->dims, (size_t)scanned->rank * sizeof tensor->dims[0]);
+    return ks_tensor_measure(tensor, ks_oip_input_name(which), error);
+}
+
+static ks_status read_binary_size(ks_oip *oip, const cJSON *item, int which, ks_error *error)
+{
+    const size_t expected = oip->ask.spec.in[which].size_bytes;
+    uint64_t bytes = 0;
+    if (!is_number(item)) return wrong_type("binary_data_size", "unsigned-integer", error);
+    const char *const text = item->valuestring + 1;
+    if (ks_number_read(text, strlen(text), KS_UINT64, &bytes) != KS_NUMBER_OK || bytes != expected)
+        return ks_fail(error, KS_BINARY_SIZE,
+                       "input byte size mismatch for input '%s' for model '%s'. Expected %zu, got %s",
+                       ks_oip_input_name(which), oip->ask.model->name, expected, quoted(text).text);
+    if (bytes > 0) oip->piece[oip->pieces++] = (ks_oip_piece){.input = which, .bytes = expected};
+    return KS_OK;
+}
+
+static ks_status read_input(ks_oip *oip, const cJSON *input, int index, ks_error *error)
+{
+    const ks_scan_input *scanned = ks_scan_input_at(oip->scan, index);
+    const cJSON *binary_bytes = NULL;
+    int which = 0;
+    if (!cJSON_IsObject(input)) return wrong_type("inputs", "object", error);
+    ks_status status = read_source(input, scanned, &binary_bytes, error);
+    if (status == KS_OK) status = read_name(oip, input, &which, error);
+    if (status == KS_OK) status = read_datatype(oip, input, which, error);
+    if (status == KS_OK) status = read_shape(oip, input, scanned, which, error);
+    if (status != KS_OK) return status;
+    oip->source[which] = (ks_oip_source){.present = true, .binary = binary_bytes != NULL, .index = index};
+    return binary_bytes ? read_binary_size(oip, binary_bytes, which, error) : KS_OK;
+}
+
+static ks_status missing_inputs(const ks_oip *oip, int count, ks_error *error)
+{
+    const ks_model *model = oip->ask.model;
+    char got[64] = "", lacks[64] = "";
+    for (int i = 0; i < model->op->inputs; i++) {
+        char *const list = oip->source[i].present ? got : lacks;
+        const size_t n = strlen(list);
+        snprintf(list + n, sizeof got - n, "%s'%s'", n ? "," : "", ks_oip_input_name(i));
+    }
+    return ks_fail(
+        error, KS_NAME,
+        "expected %d inputs but got %d inputs for model '%s'. Got input(s) [%s], but missing required input(s) [%s]. "
+        "Please provide all required input(s).",
+        model->op->inputs, count, model->name, got, lacks);
+}
+
+static ks_status read_inputs(ks_oip *oip, const cJSON *top, ks_error *error)
+{
+    const cJSON *inputs = member(top, "inputs"), *input;
+    int count = 0;
+    if (!inputs) return missing("inputs", error);
+    if (!cJSON_IsArray(inputs)) return wrong_type("inputs", "array", error);
+    cJSON_ArrayForEach(input, inputs)
+    {
+        const ks_status status = read_input(oip, input, count++, error);
+        if (status != KS_OK) return status;
+    }
+    return KS_OK;
+}
+
+/* Blobs behind the JSON must fill the body exactly; known early where the body's length is. */
+static ks_status check_rest(const ks_oip *oip, ks_error *error)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < oip->pieces; i++) sum += oip->piece[i].bytes; /* each below 2^63, three at most: no overflow */
+    const char *const model = oip->ask.model->name;
+    if (sum > oip->limits.max_body)
+        return ks_fail(error, KS_BODY_SIZE,
+                       "binary inputs of %" PRIu64 " bytes exceed the maximum allowed input size of %" PRIu64
+                       " bytes. Use --max-body to increase the limit.",
+                       sum, oip->limits.max_body);
+    if (oip->content_length < 0 || oip->json_length < 0) return KS_OK;
+    const uint64_t rest = (uint64_t)(oip->content_length - oip->json_length);
+    if (sum < rest) return ks_fail(error, KS_BINARY_SIZE, "unexpected additional input data for model '%s'", model);
+    uint64_t left = rest;
+    for (int i = 0; i < oip->pieces; i++) {
+        if (oip->piece[i].bytes > left)
+            return ks_fail(error, KS_BINARY_SIZE,
+                           "unexpected size for input '%s', expecting %" PRIu64 " additional bytes for model '%s'",
+                           ks_oip_input_name(oip->piece[i].input), oip->piece[i].bytes - left, model);
+        left -= oip->piece[i].bytes;
+    }
+    return KS_OK;
+}
+
+/* --- outputs ---------------------------------------------------------------------------------------------------------
+ */
+
+static ks_status read_output(ks_oip *oip, const cJSON *output, int index, ks_error *error)
+{
+    if (!cJSON_IsObject(output)) return wrong_type("outputs", "object", error);
+    const cJSON *name = member(output, "name"), *parameters = member(output, "parameters");
+    if (!name) return missing("name", error);
+    if (!is_text(name)) return wrong_type("name", "string", error);
+    if (strcmp(name->valuestring, "OUTPUT0") != 0)
+        return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'",
+                       quoted(name->valuestring).text, oip->ask.model->name);
+    if (index > 0) return ks_fail(error, KS_NAME, "output 'OUTPUT0' already exists in request");
+    if (!parameters) return KS_OK;
+    if (!cJSON_IsObject(parameters)) return wrong_type("parameters", "object", error);
+    if (member(parameters, "shared_memory_region")) return shared_memory(error);
+    if (member(parameters, "classification"))
+        return ks_fail(error, KS_PARAMETER, "parameter 'classification' of output 'OUTPUT0' is not supported");
+    const cJSON *binary = member(parameters, "binary_data");
+    if (!binary) return KS_OK;
+    if (!cJSON_IsBool(binary)) return wrong_type("binary_data", "boolean", error);
+    oip->ask.out_binary = cJSON_IsTrue(binary);
+    return KS_OK;
+}
+
+static ks_status read_outputs(ks_oip *oip, const cJSON *top, ks_error *error)
+{
+    const cJSON *outputs = member(top, "outputs"), *output;
+    if (outputs && !cJSON_IsArray(outputs)) return wrong_type("outputs", "array", error);
+    int count = 0;
+    cJSON_ArrayForEach(output, outputs)
+    {
+        if (count == OUTPUTS_MAX)
+            return ks_fail(error, KS_JSON_LIMIT, "'outputs' holds more than %d outputs", OUTPUTS_MAX);
+        const ks_status status = read_output(oip, output, count++, error);
+        if (status != KS_OK) return status;
+    }
+    /* With outputs listed each one's own binary_data decides, and binary_data_output does not: as Triton has it. */
+    if (count == 0) oip->ask.out_binary = oip->all_binary;
+    return KS_OK;
+}
+
+/* --- all of it -------------------------------------------------------------------------------------------------------
+ */
+
+static ks_status read_top(ks_oip *oip, const cJSON *top, ks_error *error)
+{
+    ks_status status = read_id(oip, top, error);
+    if (status == KS_OK) status = read_parameters(oip, top, error);
+    if (status == KS_OK) status = read_inputs(oip, top, error);
+    if (status == KS_OK) status = check_rest(oip, error);
+    if (status == KS_OK) status = read_outputs(oip, top, error);
+    if (status != KS_OK) return status;
+    const ks_op *op = oip->ask.spec.op;
+    for (int i = 0; i < op->inputs; i++)
+        if (!oip->source[i].present) return missing_inputs(oip, ks_scan_inputs(oip->scan), error);
+    return KS_OK;
+}
+
+/* Elements from JSON stay where they were read; binary inputs follow, in the model's order. */
+static size_t lay_out(ks_oip *oip)
+{
+    ks_spec *spec = &oip->ask.spec;
+    size_t bytes = oip->in_used;
+    for (int i = 0; i < spec->op->inputs; i++) {
+        if (!oip->source[i].binary) {
+            spec->in[i].offset = oip->json_offset[oip->source[i].index];
+        } else {
+            spec->in[i].offset = bytes;
+            bytes = ks_align(bytes + spec->in[i].size_bytes);
+        }
+    }
+    return bytes;
+}
+
+ks_status ks_oip_read_skeleton(ks_oip *oip, ks_error *error)
+{
+    size_t length;
+    const char *skeleton = ks_scan_skeleton(oip->scan, &length);
+    cJSON *top = cJSON_ParseWithLength(skeleton, length);
+    /* The scanner has accepted every byte of it, so that only memory can be missing. */
+    if (!top) return ks_fail(error, KS_MEMORY, "no memory for the request's JSON");
+    ks_status status = read_top(oip, top, error);
+    cJSON_Delete(top);
+    if (status == KS_OK) status = ks_oip_resolve(oip, error);
+    if (status != KS_OK) return status;
+    if (oip->pieces > 0 || oip->ask.out_binary) oip->ask.form = KS_FORM_BINARY;
+    return ks_oip_ask_place(oip, lay_out(oip), oip->ask.spec.out.size_bytes, oip->in_used, error);
+}

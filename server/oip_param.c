@@ -1,0 +1,196 @@
+/* Request parameters: those of the protocol, and those that the op's descriptor lists. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "number.h"
+#include "oip_parts.h"
+
+ks_quote ks_quoted(const char *bytes, size_t n)
+{
+    ks_quote quote;
+    if (n > KS_QUOTE_MAX) n = KS_QUOTE_MAX;
+    for (size_t i = 0; i < n; i++) quote.text[i] = bytes[i] >= 0x20 && bytes[i] < 0x7F ? bytes[i] : '?';
+    quote.text[n] = 0;
+    return quote;
+}
+
+static bool numeric(const ks_oip_value *value)
+{
+    return value->kind == KS_VALUE_NUMBER || value->kind == KS_VALUE_QUERY;
+}
+
+static bool textual(const ks_oip_value *value)
+{
+    return value->kind == KS_VALUE_TEXT || value->kind == KS_VALUE_QUERY;
+}
+
+static bool is(const ks_oip_value *value, const char *word)
+{
+    return value->length == strlen(word) && memcmp(value->text, word, value->length) == 0;
+}
+
+static bool read_bool(const ks_oip_value *value, bool *out)
+{
+    if (value->kind != KS_VALUE_BOOL && value->kind != KS_VALUE_QUERY) return false;
+    const bool query = value->kind == KS_VALUE_QUERY;
+    *out = is(value, "true") || (query && is(value, "1"));
+    return *out || is(value, "false") || (query && is(value, "0"));
+}
+
+/* "1", "-1", "0,2"; what remains outside of int8 cannot be an axis of any tensor. */
+static bool read_axes(const char *text, size_t length, ks_axes *out)
+{
+    const char *const end = text + length;
+    out->count = 0;
+    for (;;) {
+        const char *const comma = memchr(text, ',', (size_t)(end - text));
+        const char *const stop = comma ? comma : end;
+        if (out->count == KS_RANK_MAX) return false;
+        if (ks_number_read(text, (size_t)(stop - text), KS_INT8, &out->axis[out->count]) != KS_NUMBER_OK) return false;
+        out->count++;
+        if (!comma) return true;
+        text = comma + 1;
+    }
+}
+
+static bool read_axes_value(const ks_oip_value *value, ks_axes *out)
+{
+    if (textual(value) && is(value, "all")) {
+        out->count = -1;
+        return true;
+    }
+    if (!textual(value) && (value->kind != KS_VALUE_NUMBER || memchr(value->text, ',', value->length))) return false;
+    return value->length > 0 && read_axes(value->text, value->length, out);
+}
+
+static bool read_choice(const ks_oip_value *value, const char *const *choices, int64_t *out)
+{
+    if (!textual(value)) return false;
+    for (int i = 0; choices[i]; i++) {
+        if (!is(value, choices[i])) continue;
+        *out = i;
+        return true;
+    }
+    return false;
+}
+
+static bool read_value(const ks_param *param, const ks_oip_value *value, ks_value *out)
+{
+    bool truth = false;
+    memset(out, 0, sizeof *out);
+    switch (param->kind) {
+    case KS_PARAM_INT:
+        return numeric(value) && ks_number_read(value->text, value->length, KS_INT64, &out->i) == KS_NUMBER_OK;
+    case KS_PARAM_BOOL:
+        if (!read_bool(value, &truth)) return false;
+        out->i = truth;
+        return true;
+    case KS_PARAM_NUMBER:
+        /* The words for NaN and infinity are data, not parameters; they end in letters, as no number does. */
+        return numeric(value) && value->length > 0 && (value->text[value->length - 1] | 0x20) < 'a' &&
+               ks_number_read(value->text, value->length, KS_FP64, &out->d) == KS_NUMBER_OK;
+    case KS_PARAM_CHOICE:
+        return read_choice(value, param->choices, &out->i);
+    case KS_PARAM_AXES:
+        return read_axes_value(value, &out->axes);
+    }
+    return false;
+}
+
+static const char *wanted(const ks_param *param)
+{
+    switch (param->kind) {
+    case KS_PARAM_INT:
+        return "an integer";
+    case KS_PARAM_BOOL:
+        return "true or false";
+    case KS_PARAM_NUMBER:
+        return "a finite number";
+    case KS_PARAM_CHOICE:
+        return "one of its names";
+    case KS_PARAM_AXES:
+        return "an integer, a list of axes as text such as \"0,2\", or \"all\"";
+    }
+    return "";
+}
+
+static bool same_value(const ks_param *param, const ks_value *a, const ks_value *b)
+{
+    if (param->kind == KS_PARAM_NUMBER) return memcmp(&a->d, &b->d, sizeof a->d) == 0;
+    if (param->kind != KS_PARAM_AXES) return a->i == b->i;
+    return a->axes.count == b->axes.count &&
+           (a->axes.count < 0 || memcmp(a->axes.axis, b->axes.axis, (size_t)a->axes.count) == 0);
+}
+
+static ks_status op_parameter(ks_oip *oip, int index, const ks_oip_value *value, ks_error *error)
+{
+    const ks_model *model = oip->ask.model;
+    const ks_param *param = &model->op->params[index];
+    ks_value read;
+    if (!read_value(param, value, &read))
+        return ks_fail(error, param->status, "parameter '%s' of model '%s' must be %s, got '%s'", param->name,
+                       model->name, wanted(param), ks_quoted(value->text, value->length).text);
+    if (index == model->fixed_param && !same_value(param, &read, &model->fixed_value))
+        return ks_fail(error, KS_PARAMETER, "parameter '%s' is fixed in model '%s' and cannot be '%s'", param->name,
+                       model->name, ks_quoted(value->text, value->length).text);
+    oip->ask.spec.params[index] = read;
+    return KS_OK;
+}
+
+static ks_status wrong_type(const char *name, const char *type, ks_error *error)
+{
+    return ks_fail(error, KS_PARAMETER, "Unable to parse '%s': attempt to access JSON non-%s as %s", name, type, type);
+}
+
+static bool read_unsigned(const ks_oip_value *value, uint64_t *out)
+{
+    return numeric(value) && ks_number_read(value->text, value->length, KS_UINT64, out) == KS_NUMBER_OK;
+}
+
+/* Those with a meaning in the protocol; *known is false for any other. */
+static ks_status protocol_parameter(ks_oip *oip, const char *name, const ks_oip_value *value, bool *known,
+                                    ks_error *error)
+{
+    uint64_t number = 0;
+    bool truth;
+    *known = true;
+    if (strcmp(name, "binary_data_output") == 0)
+        return read_bool(value, &oip->all_binary) ? KS_OK : wrong_type(name, "boolean", error);
+    if (strcmp(name, "priority") == 0)
+        return read_unsigned(value, &oip->ask.priority) ? KS_OK : wrong_type(name, "unsigned-integer", error);
+    if (strcmp(name, "timeout") == 0) {
+        if (!read_unsigned(value, &number)) return wrong_type(name, "unsigned-integer", error);
+        /* Nanoseconds must fit an int64_t too. */
+        oip->ask.timeout_us = number < INT64_MAX / 1000 ? (int64_t)number : INT64_MAX / 1000;
+        return KS_OK;
+    }
+    if (strcmp(name, "sequence_id") == 0)
+        return textual(value) || read_unsigned(value, &number) ? KS_OK : wrong_type(name, "unsigned-integer", error);
+    if (strcmp(name, "sequence_start") == 0 || strcmp(name, "sequence_end") == 0)
+        return read_bool(value, &truth) ? KS_OK : wrong_type(name, "boolean", error);
+    if (strcmp(name, "headers") == 0) return KS_OK;
+    if (strncmp(name, "triton_", 7) == 0)
+        return ks_fail(
+            error, KS_PARAMETER,
+            "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.");
+    *known = false;
+    return KS_OK;
+}
+
+ks_status ks_oip_parameter(ks_oip *oip, const char *name, const ks_oip_value *value, ks_error *error)
+{
+    const ks_op *op = oip->ask.model->op;
+    for (int i = 0; i < op->params_count; i++)
+        if (strcmp(op->params[i].name, name) == 0) return op_parameter(oip, i, value, error);
+    bool known;
+    const ks_status status = protocol_parameter(oip, name, value, &known, error);
+    if (status != KS_OK || known) return status;
+    if (value->kind == KS_VALUE_OTHER)
+        return ks_fail(error, KS_PARAMETER,
+                       "parameter '%s' has invalid type. It should be either 'int', 'double', 'bool', or 'string'.",
+                       ks_quoted(name, strlen(name)).text);
+    if (oip->limits.strict_parameters)
+        return ks_fail(error, KS_PARAMETER, "model '%s' has no parameter '%s'", oip->ask.model->name,
+                       ks_quoted(name, strlen(name)).text);
+    return KS_OK;
+}

@@ -1,0 +1,82 @@
+/* What oip*.c and answer.c share: one request's words. Nothing outside of these includes it. */
+#ifndef KS_OIP_PARTS_H
+#define KS_OIP_PARTS_H
+#include "kernserve/backend.h"
+#include "oip.h"
+#include "scan.h"
+
+enum { KS_QUOTE_MAX = 64 }; /* most bytes of client text in a sentence */
+
+/* Bytes of the body that go to one model input, in the body's order. */
+typedef struct ks_oip_piece {
+    int input;
+    size_t bytes;
+} ks_oip_piece;
+
+/* Where a model input's elements come from. */
+typedef struct ks_oip_source {
+    bool present, binary;
+    int index; /* in the request's "inputs" */
+} ks_oip_source;
+
+struct ks_oip {
+    /* fixed by begin: */
+    ks_word_limits limits;
+    ks_oip_place_fn *place;
+    void *context;
+    int64_t content_length; /* -1: unknown */
+    int64_t json_length;    /* bytes of JSON in front; -1: the whole body; 0: none */
+    bool accept_json;
+    ks_ask ask;
+    /* the body so far: */
+    uint64_t received;
+    ks_scan *scan; /* NULL but while JSON arrives */
+    /* memory, and what of its `in` side is in use: */
+    unsigned char *in, *out;
+    size_t in_asked, out_asked, in_used;
+    size_t json_offset[KS_INPUTS_MAX]; /* of elements read from JSON, by the request's index */
+    ks_oip_source source[KS_INPUTS_MAX];
+    ks_oip_piece piece[KS_INPUTS_MAX];
+    int pieces, piece_now;
+    size_t piece_filled;
+    bool deduce;     /* OIP raw: the shape follows from the body's length */
+    bool all_binary; /* parameter binary_data_output */
+    /* raw forms: what the query says */
+    bool query_datatype;
+    int query_shapes;
+};
+
+/* Client text made fit for a sentence: printable ASCII, cut. */
+typedef struct ks_quote {
+    char text[KS_QUOTE_MAX + 1];
+} ks_quote;
+ks_quote ks_quoted(const char *bytes, size_t n);
+
+/* A parameter's value as it came. */
+typedef struct ks_oip_value {
+    enum { KS_VALUE_TEXT, KS_VALUE_NUMBER, KS_VALUE_BOOL, KS_VALUE_QUERY, KS_VALUE_OTHER } kind;
+    const char *text; /* "true" or "false" for a BOOL */
+    size_t length;
+} ks_oip_value;
+
+/* oip_param.c: one request parameter, of the protocol or of the op. */
+ks_status ks_oip_parameter(ks_oip *oip, const char *name, const ks_oip_value *value, ks_error *error);
+
+/* oip_raw.c: shape, datatype and parameters from the query; then the spec, as far as the body's length is known. */
+bool ks_oip_query_has(const char *query, const char *name);
+ks_status ks_oip_raw_begin(ks_oip *oip, const char *query, ks_error *error);
+ks_status ks_oip_raw_grow(ks_oip *oip, const char *bytes, size_t n, ks_error *error); /* deduce only */
+ks_status ks_oip_raw_deduce(ks_oip *oip, size_t body_bytes, ks_error *error);
+
+/* oip_json.c */
+ks_scan_place_fn ks_oip_place_json;
+/* The skeleton is complete: reads it, checks all, resolves, asks for the memory. */
+ks_status ks_oip_read_skeleton(ks_oip *oip, ks_error *error);
+
+/* oip.c: shared by all forms. */
+ks_status ks_oip_ask_place(ks_oip *oip, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error);
+ks_status ks_oip_check_dtype(const ks_oip *oip, const char *name, ks_dtype dtype, ks_error *error);
+/* spec.in is complete but for the offsets: resolves it and applies the limits. */
+ks_status ks_oip_resolve(ks_oip *oip, ks_error *error);
+const char *ks_oip_input_name(int input); /* "INPUT0" */
+#endif

@@ -1,0 +1,202 @@
+/* Bodies without JSON. The query may name shape (one per input), datatype and parameters; OIP's own raw request
+ * (Inference-Header-Content-Length: 0) may leave the shape to the body's length. No allocation. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "number.h"
+#include "oip_parts.h"
+
+enum { NAME_MAX_BYTES = 64, VALUE_MAX_BYTES = 256 };
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+/* Percent-decodes [p, end) to a terminated text; -1: a broken escape, a NUL, or no room. '+' stays as it is: "1e+05".
+ */
+static int decode(const char *p, const char *end, char *out, int cap)
+{
+    int n = 0;
+    while (p < end) {
+        char c = *p++;
+        if (c == '%') {
+            if (end - p < 2 || hex_digit(p[0]) < 0 || hex_digit(p[1]) < 0) return -1;
+            c = (char)(hex_digit(p[0]) << 4 | hex_digit(p[1]));
+            p += 2;
+        }
+        if (c == 0 || n + 1 >= cap) return -1;
+        out[n++] = c;
+    }
+    out[n] = 0;
+    return n;
+}
+
+typedef struct query_pair {
+    char name[NAME_MAX_BYTES];
+    char value[VALUE_MAX_BYTES];
+    int value_length; /* -1: not decodable */
+} query_pair;
+
+/* The next pair; false at the end. A name that cannot be decoded is "": nothing of ours. */
+static bool next_pair(const char **query, query_pair *pair)
+{
+    const char *p = *query;
+    if (*p == 0) return false;
+    const char *const end = p + strcspn(p, "&");
+    const char *const equals = memchr(p, '=', (size_t)(end - p));
+    if (decode(p, equals ? equals : end, pair->name, NAME_MAX_BYTES) < 0) pair->name[0] = 0;
+    pair->value_length = equals ? decode(equals + 1, end, pair->value, VALUE_MAX_BYTES) : 0;
+    if (!equals) pair->value[0] = 0;
+    *query = *end ? end + 1 : end;
+    return true;
+}
+
+bool ks_oip_query_has(const char *query, const char *name)
+{
+    query_pair pair;
+    while (next_pair(&query, &pair))
+        if (strcmp(pair.name, name) == 0) return true;
+    return false;
+}
+
+static ks_status query_shape(ks_oip *oip, const char *text, size_t length, ks_error *error)
+{
+    const ks_model *model = oip->ask.model;
+    if (oip->query_shapes == model->op->inputs)
+        return ks_fail(error, KS_NAME, "expected %d inputs but the query has more shapes for model '%s'",
+                       model->op->inputs, model->name);
+    ks_tensor *tensor = &oip->ask.spec.in[oip->query_shapes++];
+    tensor->rank = 0;
+    const char *const end = text + length;
+    while (text < end || tensor->rank > 0) {
+        const char *const comma = memchr(text, ',', (size_t)(end - text));
+        const char *const stop = comma ? comma : end;
+        if (tensor->rank == KS_RANK_MAX)
+            return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': more than %d dimensions", KS_RANK_MAX);
+        int64_t *dim = &tensor->dims[tensor->rank++];
+        if (*text == '-' || ks_number_read(text, (size_t)(stop - text), KS_INT64, dim) != KS_NUMBER_OK)
+            return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': '%s' is not a dimension",
+                           ks_quoted(text, (size_t)(stop - text)).text);
+        if (!comma) break;
+        text = comma + 1;
+    }
+    return KS_OK;
+}
+
+static ks_status query_datatype(ks_oip *oip, const char *text, size_t length, ks_error *error)
+{
+    const ks_model *model = oip->ask.model;
+    ks_dtype dtype;
+    if (oip->query_datatype) return ks_fail(error, KS_DATATYPE, "the query names 'datatype' twice");
+    if (!ks_dtype_find(text, length, &dtype))
+        return ks_fail(error, KS_DATATYPE, "data-type '%s' is unknown", ks_quoted(text, length).text);
+    const ks_status status = ks_oip_check_dtype(oip, ks_oip_input_name(0), dtype, error);
+    if (status != KS_OK) return status;
+    for (int i = 0; i < model->op->inputs; i++) oip->ask.spec.in[i].dtype = dtype;
+    oip->query_datatype = true;
+    return KS_OK;
+}
+
+static ks_status read_query(ks_oip *oip, const char *query, ks_error *error)
+{
+    query_pair pair;
+    while (next_pair(&query, &pair)) {
+        if (pair.name[0] == 0) continue;
+        if (pair.value_length < 0)
+            return ks_fail(error, KS_PARAMETER, "the query's '%s' is too long or badly encoded",
+                           ks_quoted(pair.name, strlen(pair.name)).text);
+        const ks_oip_value value = {.kind = KS_VALUE_QUERY, .text = pair.value, .length = (size_t)pair.value_length};
+        ks_status status;
+        if (strcmp(pair.name, "shape") == 0)
+            status = query_shape(oip, value.text, value.length, error);
+        else if (strcmp(pair.name, "datatype") == 0)
+            status = query_datatype(oip, value.text, value.length, error);
+        else
+            status = ks_oip_parameter(oip, pair.name, &value, error);
+        if (status != KS_OK) return status;
+    }
+    return KS_OK;
+}
+
+/* Shapes are known: one piece of the body per input. */
+static ks_status raw_resolve(ks_oip *oip, ks_error *error)
+{
+    ks_spec *spec = &oip->ask.spec;
+    const ks_model *model = oip->ask.model;
+    uint64_t expected = 0;
+    for (int i = 0; i < model->op->inputs; i++) {
+        const ks_status status = ks_tensor_measure(&spec->in[i], ks_oip_input_name(i), error);
+        if (status != KS_OK) return status;
+        oip->piece[i] = (ks_oip_piece){.input = i, .bytes = spec->in[i].size_bytes};
+        if (__builtin_add_overflow(expected, (uint64_t)spec->in[i].size_bytes, &expected)) expected = UINT64_MAX;
+    }
+    oip->pieces = model->op->inputs;
+    if (oip->content_length >= 0 && (uint64_t)oip->content_length != expected)
+        return ks_fail(
+            error, KS_BINARY_SIZE, "input byte size mismatch for %s for model '%s'. Expected %" PRIu64 ", got %" PRId64,
+            model->op->inputs == 1 ? "input 'INPUT0'" : "all inputs", model->name, expected, oip->content_length);
+    if (expected > oip->limits.max_body)
+        return ks_fail(error, KS_BODY_SIZE,
+                       "Raw input has a byte_size (%" PRIu64 ") that exceeds the maximum allowed value of %" PRIu64
+                       ". Use --max-body to increase the limit.",
+                       expected, oip->limits.max_body);
+    const ks_status status = ks_oip_resolve(oip, error);
+    if (status != KS_OK) return status;
+    return ks_oip_ask_place(oip, ks_spec_layout(spec), spec->out.size_bytes, oip->in_used, error);
+}
+
+ks_status ks_oip_raw_begin(ks_oip *oip, const char *query, ks_error *error)
+{
+    const ks_model *model = oip->ask.model;
+    const int inputs = model->op->inputs;
+    for (int i = 0; i < inputs; i++) oip->ask.spec.in[i].dtype = model->dtype;
+    if (oip->ask.form == KS_FORM_OIP_RAW && inputs != 1)
+        return ks_fail(
+            error, KS_NAME,
+            "Raw request must only have 1 input (found 1) to be deduced but got %d inputs in '%s' model configuration",
+            inputs, model->name);
+    const ks_status status = read_query(oip, query, error);
+    if (status != KS_OK) return status;
+    if (oip->query_shapes == inputs) return raw_resolve(oip, error);
+    if (oip->ask.form == KS_FORM_PLAIN_RAW)
+        return ks_fail(error, KS_NAME, "expected %d inputs but the query has %d shapes for model '%s'", inputs,
+                       oip->query_shapes, model->name);
+    if (model->in_rank > 1)
+        return ks_fail(
+            error, KS_SHAPE,
+            "The shape of the raw input 'INPUT0' can not be deduced because there are more than one variable-sized "
+            "dimension");
+    oip->deduce = true;
+    if (oip->content_length < 0) return KS_OK;
+    return ks_oip_raw_deduce(oip, (size_t)oip->content_length, error);
+}
+
+ks_status ks_oip_raw_deduce(ks_oip *oip, size_t body_bytes, ks_error *error)
+{
+    ks_tensor *tensor = &oip->ask.spec.in[0];
+    oip->deduce = false;
+    tensor->rank = 1;
+    tensor->dims[0] = (int64_t)(body_bytes / ks_dtype_size(tensor->dtype));
+    oip->content_length = (int64_t)body_bytes;
+    return raw_resolve(oip, error);
+}
+
+/* The length is unknown until the end: the body lies at the start of the side, which doubles as it fills. */
+ks_status ks_oip_raw_grow(ks_oip *oip, const char *bytes, size_t n, ks_error *error)
+{
+    const size_t needed = oip->in_used + n;
+    if (needed > oip->in_asked) {
+        size_t wanted = oip->in_asked ? oip->in_asked : 4096;
+        while (wanted < needed) wanted *= 2;
+        const size_t in_bytes = wanted < oip->limits.max_body ? wanted : (size_t)oip->limits.max_body;
+        const ks_status status = ks_oip_ask_place(oip, in_bytes, in_bytes, oip->in_used, error);
+        if (status != KS_OK) return status;
+    }
+    memcpy(oip->in + oip->in_used, bytes, n);
+    oip->in_used += n;
+    return KS_OK;
+}

@@ -1,0 +1,156 @@
+/* The scanner's life and its loop over a chunk, which hands each byte to the part it belongs to: scan_string.c,
+ * scan_data.c, scan_values.c.
+ *
+ * Limits  KS_SCAN_DEPTH levels, limits.members_max members per object, limits.string_max bytes per string,
+ *         KS_SCAN_INPUTS_MAX inputs, limits.skeleton_max bytes of skeleton, limits.json_max bytes in all. */
+#include "scan.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scan_parts.h"
+
+const unsigned char ks_scan_token[256] = {
+    ['0' ... '9'] = 1, ['a' ... 'z'] = 1, ['A' ... 'Z'] = 1, ['-'] = 1, ['+'] = 1, ['.'] = 1,
+};
+
+ks_status ks_scan_bad(const ks_scan *scan, const char *why, const char *at, ks_error *error)
+{
+    return ks_fail(error, KS_JSON, "failed to parse the request JSON buffer: %s at %" PRIu64, why,
+                   scan->offset + (uint64_t)(at - scan->chunk));
+}
+
+bool ks_scan_append(char **buffer, size_t *length, size_t *cap, const char *bytes, size_t n)
+{
+    if (n > *cap - *length) {
+        size_t wanted = *cap ? *cap : 1024;
+        while (wanted - *length < n)
+            if (__builtin_mul_overflow(wanted, (size_t)2, &wanted)) return false;
+        char *const grown = realloc(*buffer, wanted);
+        if (!grown) return false;
+        *buffer = grown;
+        *cap = wanted;
+    }
+    memcpy(*buffer + *length, bytes, n);
+    *length += n;
+    return true;
+}
+
+ks_status ks_scan_text_add(ks_scan *scan, const char *bytes, size_t n, ks_error *error)
+{
+    if (n > scan->limits.string_max - scan->text_length)
+        return ks_fail(error, KS_JSON_LIMIT, "a %s is longer than %zu bytes",
+                       scan->state == KS_SCAN_STRING ? "string" : "number", scan->limits.string_max);
+    memcpy(scan->text + scan->text_length, bytes, n);
+    scan->text_length += n;
+    return KS_OK;
+}
+
+static ks_status string_step(ks_scan *scan, const char **at, const char *end, ks_error *error)
+{
+    bool over;
+    const ks_status status = ks_scan_string_step(scan, at, end, &over, error);
+    if (status != KS_OK || !over) return status;
+    return ks_scan_string_over(scan, *at - 1, error);
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+ks_status ks_scan_feed(ks_scan *scan, const char *bytes, size_t n, ks_error *error)
+{
+    if (n > scan->limits.json_max - scan->offset)
+        return ks_fail(error, KS_BODY_SIZE,
+                       "request JSON size exceeds the maximum allowed input size of %zu bytes. Use --max-json to "
+                       "increase the limit.",
+                       scan->limits.json_max);
+    const char *p = bytes, *const end = bytes + n;
+    ks_status status = KS_OK;
+    scan->chunk = bytes;
+    while (p < end && status == KS_OK) {
+        switch (scan->state) {
+        case KS_SCAN_DATA:
+            status = ks_scan_data_step(scan, &p, end, error);
+            break;
+        case KS_SCAN_STRING:
+            status = string_step(scan, &p, end, error);
+            break;
+        case KS_SCAN_TOKEN:
+            status = ks_scan_token_step(scan, &p, end, error);
+            break;
+        default:
+            if (!is_space(*p)) status = ks_scan_structure(scan, p, error);
+            p++;
+        }
+    }
+    scan->offset += n;
+    scan->chunk = NULL;
+    return status;
+}
+
+ks_status ks_scan_end(ks_scan *scan, ks_error *error)
+{
+    if (scan->state != KS_SCAN_OVER) return ks_scan_bad(scan, "the document is not complete", scan->chunk, error);
+    for (int i = 0; i < scan->inputs; i++) {
+        const ks_scan_input *input = &scan->input[i];
+        if (!scan->kept_of[i].present || !input->has_dtype || !input->has_shape) continue;
+        const ks_status status = ks_scan_data_convert_kept(scan, i, error);
+        if (status != KS_OK) return status;
+    }
+    return KS_OK;
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------------
+ */
+
+ks_status ks_scan_begin(const ks_scan_limits *limits, ks_scan_place_fn *place, void *context, ks_scan **out,
+                        ks_error *error)
+{
+    ks_scan *scan = calloc(1, sizeof *scan);
+    if (scan) {
+        scan->text = malloc(limits->string_max);
+        scan->keys = malloc((size_t)limits->members_max * KS_SCAN_DEPTH * sizeof *scan->keys);
+    }
+    *out = scan;
+    if (!scan || !scan->text || !scan->keys) {
+        ks_scan_fini(out);
+        return ks_fail(error, KS_MEMORY, "no memory for the request's JSON");
+    }
+    scan->limits = *limits;
+    scan->place = place;
+    scan->context = context;
+    scan->state = KS_SCAN_VALUE;
+    scan->role = KS_ROLE_TOP;
+    return KS_OK;
+}
+
+const char *ks_scan_skeleton(const ks_scan *scan, size_t *length)
+{
+    *length = scan->skeleton_length;
+    return scan->skeleton;
+}
+
+int ks_scan_inputs(const ks_scan *scan)
+{
+    return scan->inputs;
+}
+
+const ks_scan_input *ks_scan_input_at(const ks_scan *scan, int index)
+{
+    return &scan->input[index];
+}
+
+void ks_scan_fini(ks_scan **scan)
+{
+    ks_scan *const it = *scan;
+    *scan = NULL;
+    if (!it) return;
+    free(it->text);
+    free(it->keys);
+    free(it->skeleton);
+    free(it->kept);
+    free(it);
+}

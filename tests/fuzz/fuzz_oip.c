@@ -1,0 +1,129 @@
+/* Whole requests in any form. The first line of an input is MODEL QUERY HEADER-LENGTH, each "-" where there is none (a
+ * header length of "@" stands for the place behind the body's last brace); the rest is the body. A request must end
+ * alike however it is cut; one that is accepted must lie in the memory that was asked for, and its answer must be JSON
+ * where it says so. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "kernserve/backend.h"
+#include "oip.h"
+#include "scan.h"
+
+typedef struct memory {
+    unsigned char *in, *room;
+    size_t in_cap, out_cap;
+} memory;
+
+/* ks_oip_place_fn */
+static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
+                       unsigned char **out, ks_error *error)
+{
+    memory *m = context;
+    if (in_bytes > 1 << 20 || out_bytes > 1 << 20) return ks_fail(error, KS_BUDGET, "too large");
+    assert(keep <= m->in_cap && keep <= in_bytes);
+    unsigned char *const moved = calloc(1, in_bytes + 1);
+    if (keep > 0) memcpy(moved, m->in, keep);
+    free(m->in);
+    free(m->room);
+    m->in = *in = moved;
+    m->room = calloc(1, KS_HEAD_ROOM + out_bytes);
+    *out = m->room + KS_HEAD_ROOM;
+    m->in_cap = in_bytes;
+    m->out_cap = out_bytes;
+    return KS_OK;
+}
+
+static ks_status never(void *context, int index, const ks_scan_input *input, unsigned char **out, ks_error *error)
+{
+    (void)context, (void)index, (void)input, (void)out;
+    return ks_fail(error, KS_MEMORY, "an answer has no inputs");
+}
+
+/* Our own answers obey our own grammar; NaN words apart, which only data may hold. */
+static void check_head(const char *text, size_t length)
+{
+    static const ks_scan_limits limits = {
+        .skeleton_max = 1 << 22, .string_max = 4096, .members_max = 64, .json_max = 1 << 22};
+    ks_scan *scan = NULL;
+    ks_error error = {0};
+    ks_status status = ks_scan_begin(&limits, never, NULL, &scan, &error);
+    if (status == KS_OK) status = ks_scan_feed(scan, text, length, &error);
+    if (status == KS_OK) status = ks_scan_end(scan, &error);
+    assert(status == KS_OK);
+    ks_scan_fini(&scan);
+}
+
+static void check_accepted(ks_oip *oip, memory *m)
+{
+    const ks_ask *ask = ks_oip_ask(oip);
+    const ks_spec *spec = &ask->spec;
+    for (int i = 0; i < spec->op->inputs; i++) {
+        assert(spec->in[i].offset % KS_ALIGNMENT == 0);
+        assert(spec->in[i].size_bytes == 0 || spec->in[i].offset + spec->in[i].size_bytes <= m->in_cap);
+        for (int j = 0; j < i; j++)
+            assert(spec->in[i].size_bytes == 0 || spec->in[j].size_bytes == 0 ||
+                   spec->in[j].offset + spec->in[j].size_bytes <= spec->in[i].offset ||
+                   spec->in[i].offset + spec->in[i].size_bytes <= spec->in[j].offset);
+    }
+    assert(spec->out.size_bytes <= m->out_cap);
+    ks_answer answer;
+    ks_error error = {0};
+    const ks_status status = ks_oip_answer(oip, m->room + KS_HEAD_ROOM, &answer, &error);
+    assert(status == KS_OK);
+    if (!answer.datatype)
+        check_head(answer.body, answer.header_length >= 0 ? (size_t)answer.header_length : answer.length);
+    free(answer.owned);
+}
+
+static ks_status run(const ks_oip_head *head, const char *body, size_t size, size_t step)
+{
+    static const ks_word_limits limits = {
+        .max_body = 1 << 16, .max_json = 1 << 15, .max_output = 1 << 16, .max_work = 1e7, .max_skeleton = 4096};
+    static ks_oip *oip;
+    if (!oip) oip = malloc(ks_oip_size());
+    memory m = {0};
+    ks_error error = {0};
+    ks_status status = ks_oip_begin(oip, head, &limits, place, &m, &error);
+    for (size_t at = 0; at < size && status == KS_OK; at += step)
+        status = ks_oip_feed(oip, body + at, step < size - at ? step : size - at, &error);
+    if (status == KS_OK) status = ks_oip_end(oip, &error);
+    assert(status == KS_OK || (error.status == status && error.text[0]));
+    assert(ks_status_http(status) < 500 || status == KS_BUDGET);
+    if (status == KS_OK) check_accepted(oip, &m);
+    ks_oip_fini(oip);
+    free(m.in);
+    free(m.room);
+    return status;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    ks_models_init();
+    char line[512], model_name[128], query[256], length[64];
+    const uint8_t *const end = memchr(data, '\n', size < sizeof line ? size : sizeof line - 1);
+    if (!end) return 0;
+    memcpy(line, data, (size_t)(end - data));
+    line[end - data] = 0;
+    if (sscanf(line, "%127s %255s %63s", model_name, query, length) != 3) return 0;
+    const char *const body = (const char *)end + 1;
+    const size_t body_size = size - (size_t)(end + 1 - data);
+    if (strcmp(length, "@") == 0) {
+        const char *const brace = memrchr(body, '}', body_size);
+        snprintf(length, sizeof length, "%td", brace ? brace + 1 - body : 0);
+    }
+    ks_oip_head head = {.model = ks_model_find(model_name, strlen(model_name)),
+                        .query = strcmp(query, "-") == 0 ? "" : query,
+                        .header_length = strcmp(length, "-") == 0 ? NULL : length,
+                        .content_length = (int64_t)body_size};
+    if (!head.model) head.model = ks_model_at((int)(strlen(model_name) % (size_t)ks_model_count()));
+    const ks_status whole = run(&head, body, body_size, body_size + 1);
+    const ks_status bytes = run(&head, body, body_size, 1);
+    assert(whole == bytes);
+    head.content_length = -1;
+    head.accept_json = true;
+    run(&head, body, body_size, 5);
+    return 0;
+}

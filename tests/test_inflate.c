@@ -1,0 +1,148 @@
+/* Compressed bodies: both wrappers, any cut, bombs, truncation, corruption, bytes behind the end. */
+#include "words_test.h"
+
+#include <zlib.h>
+
+#include "inflate.h"
+
+typedef struct sink {
+    char *bytes;
+    size_t length, cap;
+    size_t refuse_after; /* 0: never */
+} sink;
+
+/* ks_inflate_fn */
+static ks_status take(void *context, const char *bytes, size_t n, ks_error *error)
+{
+    sink *s = context;
+    assert_true(n > 0);
+    if (s->refuse_after && s->length + n > s->refuse_after) return ks_fail(error, KS_COUNT, "enough");
+    assert_true(s->length + n <= s->cap);
+    memcpy(s->bytes + s->length, bytes, n);
+    s->length += n;
+    return KS_OK;
+}
+
+static size_t compress_as(int window_bits, const char *bytes, size_t n, char *out, size_t cap)
+{
+    z_stream stream = {0};
+    assert_int_equal(deflateInit2(&stream, 6, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    stream.next_in = (Bytef *)(uintptr_t)bytes;
+    stream.avail_in = (uInt)n;
+    stream.next_out = (Bytef *)out;
+    stream.avail_out = (uInt)cap;
+    assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
+    const size_t length = stream.total_out;
+    deflateEnd(&stream);
+    return length;
+}
+
+static ks_status inflate_all(const char *bytes, size_t n, size_t most, uint64_t max_bytes, sink *s, ks_error *error)
+{
+    ks_inflate *it = NULL;
+    assert_int_equal(ks_inflate_begin(max_bytes, &it, error), KS_OK);
+    ks_status status = KS_OK;
+    for (size_t at = 0, taken; at < n && status == KS_OK; at += taken) {
+        taken = 1 + words_below(most);
+        if (taken > n - at) taken = n - at;
+        status = ks_inflate_feed(it, bytes + at, taken, take, s, error);
+    }
+    if (status == KS_OK) status = ks_inflate_end(it, error);
+    ks_inflate_fini(&it);
+    assert_null(it);
+    return status;
+}
+
+enum { PLAIN = 100000, GZIP = 15 + 16, ZLIB = 15, RAW = -15 };
+static char plain[PLAIN], packed[PLAIN + 1000], back[PLAIN];
+
+static void fill_plain(void)
+{
+    for (size_t i = 0; i < PLAIN; i++) plain[i] = (char)(words_below(4) ? 'a' : words_random());
+}
+
+static void gzip_and_zlib_come_back_whatever_the_cuts(void **state)
+{
+    (void)state;
+    static const int windows[] = {GZIP, ZLIB};
+    for (int round = 0; round < 20; round++) {
+        fill_plain();
+        const size_t n = round == 0 ? 0 : 1 + words_below(PLAIN),
+                     length = compress_as(windows[round % 2], plain, n, packed, sizeof packed);
+        sink s = {.bytes = back, .cap = PLAIN};
+        ks_error error = {0};
+        assert_int_equal(inflate_all(packed, length, 1 + words_below(5000), n, &s, &error), KS_OK);
+        assert_int_equal(s.length, n);
+        assert_memory_equal(back, plain, n);
+    }
+}
+
+static void one_byte_past_the_limit_is_413(void **state)
+{
+    (void)state;
+    fill_plain();
+    const size_t length = compress_as(GZIP, plain, PLAIN, packed, sizeof packed);
+    sink s = {.bytes = back, .cap = PLAIN};
+    ks_error error = {0};
+    assert_int_equal(inflate_all(packed, length, 5000, PLAIN - 1, &s, &error), KS_BODY_SIZE);
+    assert_non_null(strstr(error.text, "Decompressed data size exceeds the maximum allowed value of 99999 bytes."));
+}
+
+static void a_bomb_costs_no_more_than_the_limit(void **state)
+{
+    (void)state;
+    enum { BOMB = 64 << 20 };
+    char *const zeros = calloc(1, BOMB);
+    const size_t length = compress_as(GZIP, zeros, BOMB, packed, sizeof packed);
+    free(zeros);
+    sink s = {.bytes = back, .cap = PLAIN};
+    ks_error error = {0};
+    assert_int_equal(inflate_all(packed, length, sizeof packed, PLAIN, &s, &error), KS_BODY_SIZE);
+    assert_true(s.length <= PLAIN);
+}
+
+static void damage_is_400(void **state)
+{
+    (void)state;
+    fill_plain();
+    const size_t length = compress_as(GZIP, plain, 5000, packed, sizeof packed);
+    sink s = {.bytes = back, .cap = PLAIN};
+    ks_error error = {0};
+    for (size_t cut = 0; cut < length; cut += 1 + words_below(7)) {
+        s.length = 0;
+        assert_int_equal(inflate_all(packed, cut, 300, PLAIN, &s, &error), KS_ENCODED);
+    }
+    packed[length] = 'x';
+    s.length = 0;
+    assert_int_equal(inflate_all(packed, length + 1, 300, PLAIN, &s, &error), KS_ENCODED);
+    packed[length - 5] ^= 1; /* the checksum */
+    s.length = 0;
+    assert_int_equal(inflate_all(packed, length, 300, PLAIN, &s, &error), KS_ENCODED);
+    s.length = 0;
+    assert_int_equal(inflate_all("{\"inputs\":[]}", 13, 300, PLAIN, &s, &error), KS_ENCODED);
+    const size_t raw = compress_as(RAW, plain, 5000, packed, sizeof packed);
+    s.length = 0;
+    assert_int_equal(inflate_all(packed, raw, 300, PLAIN, &s, &error), KS_ENCODED);
+}
+
+static void the_takers_refusal_is_passed_on(void **state)
+{
+    (void)state;
+    fill_plain();
+    const size_t length = compress_as(ZLIB, plain, PLAIN, packed, sizeof packed);
+    sink s = {.bytes = back, .cap = PLAIN, .refuse_after = 20000};
+    ks_error error = {0};
+    assert_int_equal(inflate_all(packed, length, 5000, PLAIN, &s, &error), KS_COUNT);
+    assert_string_equal(error.text, "enough");
+}
+
+int main(void)
+{
+    words_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gzip_and_zlib_come_back_whatever_the_cuts), cmocka_unit_test(one_byte_past_the_limit_is_413),
+        cmocka_unit_test(a_bomb_costs_no_more_than_the_limit),       cmocka_unit_test(damage_is_400),
+        cmocka_unit_test(the_takers_refusal_is_passed_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,252 @@
+/* Number text both ways: a table of tokens by datatype, and a million random bit patterns that must come back exactly.
+ */
+#include "words_test.h"
+
+#include <math.h>
+
+#include "number.h"
+
+typedef struct token_case {
+    const char *text;
+    ks_dtype dtype;
+    ks_number_result result;
+    double value;
+} token_case;
+
+static const token_case tokens[] = {
+    /* text, datatype, result, value */
+    {"0", KS_FP32, KS_NUMBER_OK, 0},
+    {"-0", KS_FP32, KS_NUMBER_OK, -0.0},
+    {"12", KS_FP32, KS_NUMBER_OK, 12},
+    {"1.5e3", KS_FP32, KS_NUMBER_OK, 1500},
+    {"1E+2", KS_FP64, KS_NUMBER_OK, 100},
+    {"0.10000000149011612", KS_FP32, KS_NUMBER_OK, 0.1f},
+    {"3.4028234663852886e38", KS_FP32, KS_NUMBER_OK, 3.4028234663852886e38},
+    {"3.4028235677973367e38", KS_FP32, KS_NUMBER_RANGE, 0}, /* half way to the next: rounds to infinity */
+    {"1e39", KS_FP32, KS_NUMBER_RANGE, 0},
+    {"-1e39", KS_FP32, KS_NUMBER_RANGE, 0},
+    {"1e39", KS_FP64, KS_NUMBER_OK, 1e39},
+    {"1e309", KS_FP64, KS_NUMBER_RANGE, 0},
+    {"1e99999999999999999999", KS_FP64, KS_NUMBER_RANGE, 0},
+    {"1e-99999999999999999999", KS_FP64, KS_NUMBER_OK, 0},
+    {"0e99999999999999999999", KS_FP64, KS_NUMBER_OK, 0},
+    {"1e-46", KS_FP32, KS_NUMBER_OK, 0}, /* rounds to zero: no fault */
+    {"1e-45", KS_FP32, KS_NUMBER_OK, 1.4012984643248171e-45},
+    {"123456789012345678901234567890123456789e-400", KS_FP64, KS_NUMBER_OK, 0},
+    {"NaN", KS_FP32, KS_NUMBER_OK, NAN},
+    {"Infinity", KS_FP32, KS_NUMBER_OK, INFINITY},
+    {"-Infinity", KS_FP64, KS_NUMBER_OK, -INFINITY},
+    {"Inf", KS_FP32, KS_NUMBER_OK, INFINITY},
+    {"-Inf", KS_FP32, KS_NUMBER_OK, -INFINITY},
+    {"-NaN", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"nan", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"inf", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"infinity", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"NaN", KS_INT32, KS_NUMBER_SYNTAX, 0},
+    {"", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"-", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"+1", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"01", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"-01", KS_INT32, KS_NUMBER_SYNTAX, 0},
+    {"1.", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {".5", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"1e", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"1e+", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"0x10", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"1_000", KS_INT32, KS_NUMBER_SYNTAX, 0},
+    {"true", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"1 ", KS_FP32, KS_NUMBER_SYNTAX, 0},
+    {"2147483647", KS_INT32, KS_NUMBER_OK, 2147483647},
+    {"3000000000", KS_INT32, KS_NUMBER_RANGE, 0},
+    {"3e9", KS_INT32, KS_NUMBER_RANGE, 0},
+    {"1.5", KS_INT64, KS_NUMBER_RANGE, 0},
+    {"2.0", KS_INT64, KS_NUMBER_RANGE, 0},
+    {"-1", KS_UINT8, KS_NUMBER_RANGE, 0},
+    {"-0", KS_UINT8, KS_NUMBER_OK, 0},
+    {"255", KS_UINT8, KS_NUMBER_OK, 255},
+    {"256", KS_UINT8, KS_NUMBER_RANGE, 0},
+    {"-128", KS_INT8, KS_NUMBER_OK, -128},
+    {"-129", KS_INT8, KS_NUMBER_RANGE, 0},
+    {"65535", KS_UINT16, KS_NUMBER_OK, 65535},
+    {"-32769", KS_INT16, KS_NUMBER_RANGE, 0},
+    {"4294967296", KS_UINT32, KS_NUMBER_RANGE, 0},
+    {"9223372036854775808", KS_INT64, KS_NUMBER_RANGE, 0},
+    {"18446744073709551616", KS_UINT64, KS_NUMBER_RANGE, 0},
+    {"true", KS_BOOL, KS_NUMBER_OK, 1},
+    {"false", KS_BOOL, KS_NUMBER_OK, 0},
+    {"1", KS_BOOL, KS_NUMBER_OK, 1},
+    {"0", KS_BOOL, KS_NUMBER_OK, 0},
+    {"2", KS_BOOL, KS_NUMBER_RANGE, 0},
+    {"True", KS_BOOL, KS_NUMBER_SYNTAX, 0},
+    {"1", KS_FP16, KS_NUMBER_KIND, 0},
+    {"1", KS_BF16, KS_NUMBER_KIND, 0},
+    {"1", KS_BYTES, KS_NUMBER_KIND, 0},
+};
+
+static double as_double(const void *element, ks_dtype dtype)
+{
+    union {
+        int8_t i8;
+        uint8_t u8;
+        int16_t i16;
+        uint16_t u16;
+        int32_t i32;
+        uint32_t u32;
+        int64_t i64;
+        uint64_t u64;
+        float f;
+        double d;
+    } v;
+    memcpy(&v, element, ks_dtype_size(dtype));
+    switch (dtype) {
+    case KS_INT8:
+        return v.i8;
+    case KS_BOOL:
+    case KS_UINT8:
+        return v.u8;
+    case KS_INT16:
+        return v.i16;
+    case KS_UINT16:
+        return v.u16;
+    case KS_INT32:
+        return v.i32;
+    case KS_UINT32:
+        return v.u32;
+    case KS_INT64:
+        return (double)v.i64;
+    case KS_UINT64:
+        return (double)v.u64;
+    case KS_FP32:
+        return (double)v.f;
+    default:
+        return v.d;
+    }
+}
+
+static void tokens_are_read_as_the_table_says(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(tokens); i++) {
+        const token_case *t = &tokens[i];
+        unsigned char element[9]; /* unaligned on purpose */
+        const ks_number_result result = ks_number_read(t->text, strlen(t->text), t->dtype, element + 1);
+        if (result != t->result) fail_msg("'%s' as %s: result %d", t->text, ks_dtype_name(t->dtype), result);
+        if (result != KS_NUMBER_OK) continue;
+        const double value = as_double(element + 1, t->dtype);
+        const bool same = isnan(t->value) ? isnan(value) : value == t->value && signbit(value) == signbit(t->value);
+        if (!same) fail_msg("'%s' as %s: %.17g", t->text, ks_dtype_name(t->dtype), value);
+    }
+}
+
+static void integers_are_exact_over_64_bits(void **state)
+{
+    (void)state;
+    int64_t i;
+    uint64_t u;
+    assert_int_equal(ks_number_read("9007199254740993", 16, KS_INT64, &i), KS_NUMBER_OK);
+    assert_true(i == 9007199254740993);
+    assert_int_equal(ks_number_read("-9223372036854775808", 20, KS_INT64, &i), KS_NUMBER_OK);
+    assert_true(i == INT64_MIN);
+    assert_int_equal(ks_number_read("18446744073709551615", 20, KS_UINT64, &u), KS_NUMBER_OK);
+    assert_true(u == UINT64_MAX);
+}
+
+static void floats_come_out_short_and_with_a_point(void **state)
+{
+    (void)state;
+    static const struct {
+        float value;
+        const char *text;
+    } cases[] = {{2, "2.0"},
+                 {-0.0f, "-0.0"},
+                 {0.1f, "0.1"},
+                 {1e-5f, "1e-05"},
+                 {1e30f, "1e+30"},
+                 {NAN, "NaN"},
+                 {INFINITY, "Infinity"},
+                 {-INFINITY, "-Infinity"},
+                 {-NAN, "NaN"},
+                 {1.5f, "1.5"},
+                 {16777216.0f, "16777216.0"}};
+    char text[KS_NUMBER_TEXT_MAX + 1];
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        text[ks_number_write(&cases[i].value, KS_FP32, text)] = 0;
+        assert_string_equal(text, cases[i].text);
+    }
+    text[ks_double_write(1.0, text)] = 0;
+    assert_string_equal(text, "1.0");
+    text[ks_double_write(0.1, text)] = 0;
+    assert_string_equal(text, "0.1");
+}
+
+static void a_list_is_separated_by_commas_and_tells_of_non_finite(void **state)
+{
+    (void)state;
+    const float finite[] = {1, 2.5f, -3}, odd[] = {1, NAN};
+    const int64_t big[] = {INT64_MIN, 9007199254740993};
+    const unsigned char truth[] = {1, 0};
+    char text[3 * KS_NUMBER_TEXT_MAX + 1];
+    int non_finite = 0;
+    text[ks_numbers_write(finite, 3, KS_FP32, text, &non_finite)] = 0;
+    assert_string_equal(text, "1.0,2.5,-3.0");
+    assert_int_equal(non_finite, 0);
+    text[ks_numbers_write(big, 2, KS_INT64, text, &non_finite)] = 0;
+    assert_string_equal(text, "-9223372036854775808,9007199254740993");
+    text[ks_numbers_write(truth, 2, KS_BOOL, text, &non_finite)] = 0;
+    assert_string_equal(text, "true,false");
+    assert_int_equal(non_finite, 0);
+    text[ks_numbers_write(odd, 2, KS_FP32, text, &non_finite)] = 0;
+    assert_string_equal(text, "1.0,NaN");
+    assert_int_equal(non_finite, 1);
+}
+
+static void random_elements_come_back_bit_by_bit(void **state)
+{
+    (void)state;
+    static const ks_dtype kinds[] = {KS_FP32, KS_FP64, KS_INT64, KS_UINT64, KS_INT8, KS_UINT16};
+    char text[KS_NUMBER_TEXT_MAX + 1];
+    for (int round = 0; round < 1000000; round++) {
+        const ks_dtype dtype = round % 2 ? KS_FP32 : kinds[words_below(COUNT_OF(kinds))];
+        const uint64_t bits = words_random();
+        uint64_t back = 0;
+        const size_t size = ks_dtype_size(dtype), length = ks_number_write(&bits, dtype, text);
+        assert_true(length < KS_NUMBER_TEXT_MAX);
+        assert_int_equal(ks_number_read(text, length, dtype, &back), KS_NUMBER_OK);
+        const bool nan = ks_dtype_kind(dtype) == KS_KIND_FLOAT && isnan(as_double(&bits, dtype));
+        if (nan ? !isnan(as_double(&back, dtype)) : memcmp(&bits, &back, size) != 0)
+            fail_msg("%s %.*s", ks_dtype_name(dtype), (int)length, text);
+    }
+}
+
+/* Reading against the C library, on texts longer than shortest: many digits, exponents. */
+static void random_texts_read_as_strtof_reads_them(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 200000; round++) {
+        char text[64];
+        const int length = snprintf(text, sizeof text, "%s%llu.%0*lluE%d", words_below(2) ? "-" : "",
+                                    (unsigned long long)words_below(100000), 1 + (int)words_below(17),
+                                    (unsigned long long)words_below(1000000000), (int)words_below(90) - 50);
+        float value;
+        const float expected = strtof(text, NULL);
+        const ks_number_result result = ks_number_read(text, (size_t)length, KS_FP32, &value);
+        if (isinf(expected))
+            assert_int_equal(result, KS_NUMBER_RANGE);
+        else if (result != KS_NUMBER_OK || memcmp(&value, &expected, sizeof value) != 0)
+            fail_msg("%s: %a, strtof %a", text, (double)value, (double)expected);
+    }
+}
+
+int main(void)
+{
+    words_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_are_read_as_the_table_says),
+        cmocka_unit_test(integers_are_exact_over_64_bits),
+        cmocka_unit_test(floats_come_out_short_and_with_a_point),
+        cmocka_unit_test(a_list_is_separated_by_commas_and_tells_of_non_finite),
+        cmocka_unit_test(random_elements_come_back_bit_by_bit),
+        cmocka_unit_test(random_texts_read_as_strtof_reads_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
