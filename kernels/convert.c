@@ -1,0 +1,112 @@
+/* Branch-free, so that the array forms become vector code for whatever the compiler is told to use.
+ * FP16's exponent is moved by multiplication and its rounding done by an addition whose ulp is FP16's: the tricks are
+ * those of Fabian Giesen's and Marat Dukhan's public conversions. */
+#include "convert.h"
+#include "vectorise.h"
+
+#include <string.h>
+
+static inline uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline float fp16_to_float(uint16_t value)
+{
+    const uint32_t wide = (uint32_t)value << 16, sign = wide & 0x80000000u, twice = wide + wide;
+    const float normal = float_of((twice >> 4) + (0xE0u << 23)) * 0x1p-112f;
+    /* The mantissa as the low bits of 0.5 .. 1: subtracting 0.5 leaves it normalised. */
+    const float subnormal = float_of((twice >> 17) | (126u << 23)) - 0.5f;
+    const uint32_t small = -(uint32_t)(twice < (1u << 27)); /* a mask: branches keep loops from being vectorised */
+    return float_of(sign | (bits_of(subnormal) & small) | (bits_of(normal) & ~small));
+}
+
+static inline uint16_t float_to_fp16(float value)
+{
+    const uint32_t bits = bits_of(value), twice = bits + bits, sign = bits & 0x80000000u;
+    /* Above 65520 the first product is infinite; below 2^-14 the bias stops, so the addition rounds at 2^-24. */
+    const float moved = (float_of(bits & 0x7FFFFFFFu) * 0x1p+112f) * 0x1p-110f;
+    const uint32_t exponent = twice & 0xFF000000u, bias = exponent < 0x71000000u ? 0x71000000u : exponent;
+    const uint32_t rounded = bits_of(float_of((bias >> 1) + 0x07800000u) + moved);
+    const uint32_t magnitude = ((rounded >> 13) & 0x7C00u) + (rounded & 0x0FFFu);
+    const uint32_t nan = -(uint32_t)(twice > 0xFF000000u);
+    return (uint16_t)((sign >> 16) | (magnitude & ~nan) | (0x7E00u & nan));
+}
+
+static inline uint16_t float_to_bf16(float value)
+{
+    const uint32_t bits = bits_of(value);
+    const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+    const uint32_t nan = (bits >> 16) | 0x40u;
+    return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded);
+}
+
+/* Rounds to odd: the last bit of the result says "inexact", so that a second, coarser rounding goes the right way. */
+static float odd_float(double value)
+{
+    const float nearest = (float)value;
+    uint32_t bits = bits_of(nearest);
+    if ((double)nearest == value || value != value) return nearest;
+    const double magnitude = value < 0 ? -value : value, got = nearest < 0 ? -(double)nearest : (double)nearest;
+    if (got > magnitude) bits--; /* towards zero; infinity becomes the largest finite float, which is odd */
+    return float_of(bits | 1u);
+}
+
+float ks_fp16_to_float(uint16_t value)
+{
+    return fp16_to_float(value);
+}
+
+float ks_bf16_to_float(uint16_t value)
+{
+    return float_of((uint32_t)value << 16);
+}
+
+uint16_t ks_float_to_fp16(float value)
+{
+    return float_to_fp16(value);
+}
+
+uint16_t ks_float_to_bf16(float value)
+{
+    return float_to_bf16(value);
+}
+
+uint16_t ks_double_to_fp16(double value)
+{
+    return float_to_fp16(odd_float(value));
+}
+
+uint16_t ks_double_to_bf16(double value)
+{
+    return float_to_bf16(odd_float(value));
+}
+
+KS_CLONES void ks_fp16_to_floats(const uint16_t *restrict in, float *restrict out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = fp16_to_float(in[i]);
+}
+
+KS_CLONES void ks_bf16_to_floats(const uint16_t *restrict in, float *restrict out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = float_of((uint32_t)in[i] << 16);
+}
+
+KS_CLONES void ks_floats_to_fp16(const float *restrict in, uint16_t *restrict out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = float_to_fp16(in[i]);
+}
+
+KS_CLONES void ks_floats_to_bf16(const float *restrict in, uint16_t *restrict out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = float_to_bf16(in[i]);
+}

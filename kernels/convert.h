@@ -1,0 +1,30 @@
+/* FP16 and BF16 as the host sees them: conversions to and from float and double, rounding to nearest even.
+ * NaN stays NaN (quiet, sign kept), overflow gives infinity, subnormals are exact. Any thread. */
+#ifndef KS_CONVERT_H
+#define KS_CONVERT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+float ks_fp16_to_float(uint16_t value);
+float ks_bf16_to_float(uint16_t value);
+uint16_t ks_float_to_fp16(float value);
+uint16_t ks_float_to_bf16(float value);
+/* One rounding, not two. */
+uint16_t ks_double_to_fp16(double value);
+uint16_t ks_double_to_bf16(double value);
+
+/* Whole arrays; in and out do not overlap. */
+void ks_fp16_to_floats(const uint16_t *in, float *out, size_t count);
+void ks_bf16_to_floats(const uint16_t *in, float *out, size_t count);
+void ks_floats_to_fp16(const float *in, uint16_t *out, size_t count);
+void ks_floats_to_bf16(const float *in, uint16_t *out, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,295 @@
+/* Softmax against a naive evaluation in long double: the reference by itself in buffers of exactly its size, then every
+ * backend that this machine has, on all its paths. KS_CASES, KS_SEED: how many random cases, and which. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "op_harness.h"
+#include "op_values.h"
+
+extern const ks_op ks_op_softmax;
+
+enum { AXIS, LOG, SCALE };
+enum { ARENA_BYTES = 64 << 20, ROW_MOST = 1 << 20 };
+static const ks_dtype dtypes[] = {KS_FP32, KS_FP16, KS_BF16, KS_FP64};
+
+static op_harness *harnesses[2];
+
+static ks_spec spec_of(ks_dtype dtype, int rank, const int64_t *dims)
+{
+    ks_spec spec;
+    ks_spec_init(&spec, &ks_op_softmax);
+    spec.in[0].dtype = dtype;
+    spec.in[0].rank = rank;
+    for (int i = 0; i < rank; i++) spec.in[0].dims[i] = dims[i];
+    return spec;
+}
+
+static void describe(const ks_spec *spec, const char *who, int64_t at)
+{
+    char dims[128];
+    ks_dims_text(&spec->in[0], dims, sizeof dims);
+    print_error("%s: %s [%s] axis %d log %d scale %g, element %lld\n", who, ks_dtype_name(spec->in[0].dtype), dims,
+                (int)spec->params[AXIS].i, (int)spec->params[LOG].i, spec->params[SCALE].d, (long long)at);
+}
+
+/* What the row that starts at `at` must be; NaN stands for NaN. */
+static void oracle_row(const ks_spec *spec, const void *in, int64_t at, int64_t stride, int64_t length,
+                       long double *ref, long double *distance, long double *log_sum)
+{
+    const ks_dtype dtype = spec->in[0].dtype;
+    const double given = spec->params[SCALE].d;
+    const long double scale = dtype == KS_FP64 ? (long double)given : (long double)(float)given;
+    long double max = -INFINITY, sum = 0;
+    bool nan = false;
+    for (int64_t i = 0; i < length; i++) {
+        ref[i] = scale * values_get(dtype, in, at + i * stride);
+        nan |= isnan(ref[i]);
+        if (ref[i] > max) max = ref[i];
+    }
+    nan |= isinf(max);
+    for (int64_t i = 0; i < length; i++) {
+        distance[i] = ref[i] - max;
+        sum += expl(distance[i]);
+    }
+    *log_sum = logl(sum);
+    for (int64_t i = 0; i < length; i++)
+        ref[i] = nan ? (long double)NAN : spec->params[LOG].i ? distance[i] - *log_sum : expl(distance[i]) / sum;
+}
+
+static bool near_enough(const ks_spec *spec, long double got, long double ref, long double distance,
+                        long double log_sum)
+{
+    const ks_dtype dtype = spec->in[0].dtype;
+    if (isnan(ref)) return isnan(got);
+    if (got == ref) return true;
+    if (isinf(ref) || isnan(got)) return false;
+    const long double u = values_roundoff(dtype), unit = dtype == KS_FP64 ? 0x1p-52L : 0x1p-23L;
+    const long double grown = spec->params[SCALE].d == 1 ? 1 : 1.5L; /* one more rounding */
+    const long double d = isinf(distance) ? 0 : fabsl(distance);
+    long double bound = spec->params[LOG].i ? 2 * unit * (d + fabsl(log_sum) + 1) : (grown * d + 8) * unit * fabsl(ref);
+    bound += (dtype == KS_FP32 || dtype == KS_FP64 ? 0 : 1.01L * u * fabsl(ref)) + 2 * values_floor(dtype);
+    if (!spec->params[LOG].i && dtype != KS_FP64) bound += 1e-37L;
+    if (!spec->params[LOG].i && dtype == KS_FP64) bound += 1e-307L;
+    if (isinf(got)) return fabsl(ref) + bound >= values_limit(dtype) && (got > 0) == (ref > 0);
+    return fabsl(got - ref) <= bound;
+}
+
+static void check(const ks_spec *spec, const void *in, const void *out, const char *who)
+{
+    static long double ref[ROW_MOST], distance[ROW_MOST];
+    const ks_tensor *x = &spec->in[0];
+    const int axis = (int)spec->params[AXIS].i;
+    const int64_t length = x->dims[axis], inner = ks_dims_product(x->dims, axis + 1, x->rank);
+    const int64_t rows = ks_tensor_count(x) ? ks_tensor_count(x) / length : 0;
+    assert_true(length <= ROW_MOST);
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t at = r / inner * length * inner + r % inner;
+        long double log_sum, sum = 0;
+        oracle_row(spec, in, at, inner, length, ref, distance, &log_sum);
+        for (int64_t i = 0; i < length; i++) {
+            const long double got = values_get(x->dtype, out, at + i * inner);
+            sum += got;
+            if (near_enough(spec, got, ref[i], distance[i], log_sum)) continue;
+            describe(spec, who, at + i * inner);
+            fail_msg("got %.17Lg, expected %.17Lg", got, ref[i]);
+        }
+        if (x->dtype == KS_FP32 && !spec->params[LOG].i && !isnan(ref[0])) assert_true(fabsl(sum - 1) < 1e-5L);
+    }
+}
+
+static void run_backends(const ks_spec *spec, const void *in, void *out)
+{
+    for (int b = 0; b < 2; b++) {
+        if (!harnesses[b]) continue;
+        ks_error error = {0};
+        const op_path path = (op_path)values_below(3);
+        const int copies = values_below(3) ? 1 : 1 + values_below(9);
+        const ks_status status = op_harness_run(harnesses[b], spec, &in, out, path, copies, values_below(2), &error);
+        if (status != KS_OK) describe(spec, b ? "cuda" : "cpu", -1);
+        if (status != KS_OK) fail_msg("%s", error.text);
+        check(spec, in, out, b ? "cuda" : "cpu");
+    }
+}
+
+/* Resolves, fills, runs everywhere, compares. */
+static void try_spec(ks_spec *spec, values_kind kind)
+{
+    ks_error error = {0};
+    if (ks_op_softmax.resolve(spec, &error) != KS_OK) fail_msg("%s", error.text);
+    ks_spec_layout(spec);
+    const ks_tensor *x = &spec->in[0];
+    assert_int_equal(spec->out.size_bytes, x->size_bytes);
+    const int64_t last = x->dims[x->rank - 1];
+    void *in = malloc(x->size_bytes ? x->size_bytes : 1), *out = malloc(x->size_bytes ? x->size_bytes : 1);
+    void *scratch = malloc(ks_op_softmax.scratch_bytes(spec));
+    assert_true(in && out && scratch);
+    values_fill(x->dtype, in, ks_tensor_count(x), kind, last ? last : 1);
+    memset(out, 0xFF, x->size_bytes);
+    const void *inputs[] = {in};
+    ks_op_softmax.reference(spec, inputs, out, scratch);
+    check(spec, in, out, "reference");
+    run_backends(spec, in, out);
+    free(scratch);
+    free(out);
+    free(in);
+}
+
+static void random_shapes_and_parameters(void **state)
+{
+    (void)state;
+    static const double scales[] = {1, 1, 1, 0.125, -1, 0.3, 7.5, -2.25, 0, 1e-3};
+    const int cases = values_cases(400);
+    for (int i = 0; i < cases; i++) {
+        ks_tensor shape = {0};
+        values_shape(&shape, 5, values_below(8) ? 5000 : 40000);
+        ks_spec spec = spec_of(dtypes[values_below(4)], shape.rank, shape.dims);
+        spec.params[AXIS].i = values_below(2 * shape.rank) - shape.rank;
+        spec.params[LOG].i = values_below(3) == 0;
+        spec.params[SCALE].d = scales[values_below(sizeof scales / sizeof *scales)];
+        try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
+    }
+}
+
+static const int64_t boundaries[] = {1,    2,    3,    4,    5,     6,     7,     8,     9,     15,    16,   17,   23,
+                                     24,   25,   31,   32,   33,    40,    63,    64,    65,    127,   128,  129,  191,
+                                     255,  256,  257,  511,  512,   513,   1023,  1024,  1025,  2047,  2048, 2049, 4095,
+                                     4096, 4097, 8191, 8193, 16383, 16384, 16385, 32767, 32769, 65535, 65537};
+
+static void lengths_around_powers_of_two(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof boundaries / sizeof *boundaries; n++) {
+        const int64_t length = boundaries[n], rows = length < 5000 ? 3 : 1;
+        for (int d = 0; d < 4; d++) {
+            ks_spec spec = spec_of(dtypes[d], 2, (const int64_t[]){rows, length});
+            spec.params[LOG].i = values_below(2);
+            try_spec(&spec, (values_kind)values_below(VALUES_FINITE));
+        }
+    }
+    for (size_t n = 0; n < sizeof boundaries / sizeof *boundaries && boundaries[n] <= 4097; n++) {
+        static const int64_t inners[] = {2, 3, 31, 33, 130};
+        ks_spec spec = spec_of(dtypes[n % 4], 2, (const int64_t[]){boundaries[n], inners[n % 5]});
+        spec.params[AXIS].i = 0;
+        try_spec(&spec, (values_kind)values_below(VALUES_FINITE));
+    }
+}
+
+static void long_rows(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{2, 70001}, {1, 300000}, {40, 9000}};
+    for (int i = 0; i < 3; i++) {
+        ks_spec spec = spec_of(dtypes[values_below(4)], 2, shapes[i]);
+        spec.params[LOG].i = i & 1;
+        try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
+        spec = spec_of(dtypes[values_below(4)], 2, (const int64_t[]){shapes[i][1], shapes[i][0] == 1 ? 2 : 3});
+        spec.params[AXIS].i = 0;
+        try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
+    }
+}
+
+static void special_values(void **state)
+{
+    (void)state;
+    const float inf = INFINITY, nan = NAN;
+    static const int64_t dims[] = {6, 3};
+    const float x[6][3] = {{-inf, -inf, -inf},     {1, inf, 2},  {1, nan, 2}, {-inf, 1, 1},
+                           {3e38f, -3e38f, 3e38f}, {0, -0.0f, 0}};
+    const float softmax[6][3] = {{nan, nan, nan}, {nan, nan, nan}, {nan, nan, nan},
+                                 {0, 0.5f, 0.5f}, {0.5f, 0, 0.5f}, {1 / 3.f, 1 / 3.f, 1 / 3.f}};
+    const float half = -0.693147181f, third = -1.09861229f;
+    const float logs[6][3] = {{nan, nan, nan},    {nan, nan, nan},    {nan, nan, nan},
+                              {-inf, half, half}, {half, -inf, half}, {third, third, third}};
+    for (int log = 0; log < 2; log++) {
+        ks_spec spec = spec_of(KS_FP32, 2, dims);
+        spec.params[LOG].i = log;
+        assert_int_equal(ks_op_softmax.resolve(&spec, NULL), KS_OK);
+        float out[6][3];
+        void *scratch = malloc(ks_op_softmax.scratch_bytes(&spec));
+        const void *in[] = {x};
+        ks_op_softmax.reference(&spec, in, out, scratch);
+        free(scratch);
+        for (int i = 0; i < 18; i++) {
+            const float got = out[i / 3][i % 3], want = (log ? logs : softmax)[i / 3][i % 3];
+            if (isnan(want) ? !isnan(got)
+                            : got != want && !(fabsf(got - want) < 2e-7f || (log && i / 3 == 4 && got < -1e38f)))
+                fail_msg("log %d element %d: got %g, expected %g", log, i, (double)got, (double)want);
+        }
+    }
+}
+
+static void expect_refusal(ks_spec spec, ks_status want, const char *words)
+{
+    ks_error error = {0};
+    assert_int_equal(ks_op_softmax.resolve(&spec, &error), want);
+    if (!strstr(error.text, words)) fail_msg("\"%s\" does not say \"%s\"", error.text, words);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const int64_t dims[9] = {2, 3, 1, 1, 1, 1, 1, 1, 1};
+    expect_refusal(spec_of(KS_INT32, 2, dims), KS_DATATYPE, "INT32");
+    expect_refusal(spec_of(KS_BYTES, 2, dims), KS_DATATYPE, "BYTES");
+    expect_refusal(spec_of(KS_FP32, 0, dims), KS_SHAPE, "rank 0");
+    ks_spec spec = spec_of(KS_FP32, 2, dims);
+    spec.params[AXIS].i = 2;
+    expect_refusal(spec, KS_AXIS, "axis 2 is outside [-2, 2)");
+    spec.params[AXIS].i = INT64_MIN;
+    expect_refusal(spec, KS_AXIS, "axis -9223372036854775808");
+    spec = spec_of(KS_FP32, 2, dims);
+    spec.params[SCALE].d = 2e38;
+    expect_refusal(spec, KS_PARAMETER, "scale");
+    spec.params[SCALE].d = (double)NAN;
+    expect_refusal(spec, KS_PARAMETER, "scale");
+    expect_refusal(spec_of(KS_FP32, 2, (const int64_t[]){2, -3}), KS_SHAPE, "-3");
+    expect_refusal(spec_of(KS_FP32, 2, (const int64_t[]){INT64_MAX, 4}), KS_SHAPE, "INPUT0");
+}
+
+static void equal_work_has_equal_keys(void **state)
+{
+    (void)state;
+    ks_spec a = spec_of(KS_FP32, 2, (const int64_t[]){2, 3}), b = a;
+    a.params[AXIS].i = 1;
+    a.params[SCALE].d = 0.0;
+    b.params[SCALE].d = -0.0;
+    assert_int_equal(ks_op_softmax.resolve(&a, NULL), KS_OK);
+    assert_int_equal(ks_op_softmax.resolve(&b, NULL), KS_OK);
+    assert_memory_equal(&a, &b, sizeof a);
+    ks_op_softmax.sample(&a);
+    assert_int_equal(ks_op_softmax.resolve(&a, NULL), KS_OK);
+}
+
+static int open_harnesses(void **state)
+{
+    (void)state;
+    harnesses[0] = op_harness_open(&ks_backend_cpu, ARENA_BYTES);
+    harnesses[1] = ks_backend_cuda ? op_harness_open(ks_backend_cuda, ARENA_BYTES) : NULL;
+    if (!harnesses[1]) printf("skip: no CUDA device, the CUDA kernels are not run\n");
+    return harnesses[0] ? 0 : -1;
+}
+
+static int close_harnesses(void **state)
+{
+    (void)state;
+    for (int b = 0; b < 2; b++)
+        if (harnesses[b]) op_harness_close(&harnesses[b]);
+    return 0;
+}
+
+int main(void)
+{
+    values_seed();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_shapes_and_parameters),
+        cmocka_unit_test(lengths_around_powers_of_two),
+        cmocka_unit_test(long_rows),
+        cmocka_unit_test(special_values),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(equal_work_has_equal_keys),
+    };
+    return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
+}
