@@ -1,0 +1,161 @@
+#include "conns.h"
+
+#include <netinet/in.h>
+#include <linux/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+enum { LINGER_NS = 1000000000 };
+static const int64_t rate_from_ns = 5000000000;
+
+ks_status ks_conns_open(ks_conns *conns, int capacity, size_t max_uri, int epoll, ks_error *error)
+{
+    size_t stride = max_uri + 1;
+    memset(conns, 0, sizeof *conns);
+    conns->capacity = capacity;
+    conns->epoll = epoll;
+    conns->all = calloc((size_t)capacity, sizeof *conns->all);
+    conns->active = calloc((size_t)capacity, sizeof *conns->active);
+    conns->half = calloc((size_t)capacity, sizeof *conns->half);
+    conns->targets = calloc((size_t)capacity, stride);
+    if (!conns->all || !conns->active || !conns->half || !conns->targets) {
+        ks_conns_close(conns);
+        return ks_fail(error, KS_MEMORY, "no memory for a table of %d connections", capacity);
+    }
+    for (int i = capacity - 1; i >= 0; i--) {
+        ks_conn *conn = &conns->all[i];
+        conn->index = (uint32_t)i;
+        conn->target = conns->targets + (size_t)i * stride;
+        conn->next_free = conns->free;
+        conns->free = conn;
+    }
+    return KS_OK;
+}
+
+void ks_conns_close(ks_conns *conns)
+{
+    free(conns->all);
+    free(conns->active);
+    free(conns->half);
+    free(conns->targets);
+    memset(conns, 0, sizeof *conns);
+}
+
+uint64_t ks_conns_key(const ks_conn *conn)
+{
+    return (uint64_t)conn->generation << 32 | conn->index;
+}
+
+ks_conn *ks_conns_by_key(ks_conns *conns, uint64_t key)
+{
+    uint32_t index = (uint32_t)key;
+    if (index >= (uint32_t)conns->capacity) return NULL;
+    ks_conn *conn = &conns->all[index];
+    return conn->magic == KS_CONN_MAGIC && conn->generation == (uint32_t)(key >> 32) ? conn : NULL;
+}
+
+ks_conn *ks_conns_take(ks_conns *conns, int fd, bool loopback, int64_t now_ns)
+{
+    ks_conn *conn = conns->free;
+    if (conn == NULL) return NULL;
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = ks_conns_key(conn)};
+    if (epoll_ctl(conns->epoll, EPOLL_CTL_ADD, fd, &event) != 0) return NULL;
+    conns->free = conn->next_free;
+    conn->magic = KS_CONN_MAGIC;
+    conn->fd = fd;
+    conn->loopback = loopback;
+    conn->mhd = NULL;
+    conn->half_closed = conn->gone = conn->suspended = conn->counted = false;
+    conn->stage = KS_AT_IDLE;
+    conn->since_ns = now_ns;
+    conn->requests = 0;
+    conn->active_at = conns->active_count;
+    conns->active[conns->active_count++] = conn;
+    atomic_store_explicit(&conns->open, conns->active_count, memory_order_relaxed);
+    return conn;
+}
+
+void ks_conns_give(ks_conns *conns, ks_conn *conn)
+{
+    ks_conn *last = conns->active[--conns->active_count];
+    conns->active[conn->active_at] = last;
+    last->active_at = conn->active_at;
+    conn->magic = 0;
+    conn->generation++;
+    for (int i = 0; conn->half_closed && i < conns->half_count; i++)
+        if (conns->half[i] == conn) conns->half[i--] = conns->half[--conns->half_count];
+    conn->next_free = conns->free;
+    conns->free = conn;
+    atomic_store_explicit(&conns->open, conns->active_count, memory_order_relaxed);
+}
+
+ks_conn *ks_conns_by_fd(ks_conns *conns, int fd)
+{
+    for (int i = conns->active_count - 1; i >= 0; i--)
+        if (conns->active[i]->fd == fd) return conns->active[i];
+    return NULL;
+}
+
+void ks_conns_hang_up(ks_conns *conns, ks_conn *conn, bool gone)
+{
+    conn->gone |= gone;
+    if (conn->half_closed) return;
+    conn->half_closed = true;
+    conns->half[conns->half_count++] = conn;
+}
+
+void ks_conns_nudge(ks_conns *conns)
+{
+    for (int i = 0; i < conns->half_count; i++)
+        if (!conns->half[i]->suspended) shutdown(conns->half[i]->fd, SHUT_RD);
+}
+
+/* Whether the peer has sent anything at all; on a socket that cannot tell: no. */
+static bool has_spoken(int fd)
+{
+    struct tcp_info info;
+    socklen_t size = sizeof info;
+    memset(&info, 0, sizeof info);
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_bytes_received > 0;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How long so many bytes may take: at the least rate, but never less than the grace. */
+static int64_t rate_ns(uint64_t bytes, uint64_t rate)
+{
+    int64_t ns = (int64_t)((double)bytes / (double)rate * 1e9);
+    return ns > rate_from_ns ? ns : rate_from_ns;
+}
+
+ks_late ks_conn_late(const ks_conn *conn, const ks_config *config, int64_t now_ns)
+{
+    int64_t past_ns = now_ns - conn->since_ns;
+    switch (conn->stage) {
+    case KS_AT_IDLE:
+        if (conn->requests == 0 && past_ns > config->header_timeout)
+            return has_spoken(conn->fd) ? KS_LATE_ANSWER : KS_LATE_CLOSE;
+        /* The library ends a silent connection itself; this is for one that sends a header byte by byte. */
+        return conn->requests > 0 && past_ns > config->idle_timeout + config->header_timeout ? KS_LATE_CLOSE
+                                                                                             : KS_IN_TIME;
+    case KS_AT_HEAD:
+        return past_ns > config->header_timeout ? KS_LATE_ANSWER : KS_IN_TIME;
+    case KS_AT_BODY:
+        if (past_ns > config->body_timeout || past_ns > rate_ns(conn->received, config->min_rate))
+            return KS_LATE_ANSWER;
+        return KS_IN_TIME;
+    case KS_AT_WAIT:
+        return KS_IN_TIME;
+    case KS_AT_SEND:
+        return past_ns > least(config->send_timeout, rate_ns(conn->answer_bytes, config->min_rate)) ? KS_LATE_CLOSE
+                                                                                                    : KS_IN_TIME;
+    case KS_AT_CUT:
+        return past_ns > LINGER_NS ? KS_LATE_CLOSE : KS_IN_TIME;
+    }
+    return KS_IN_TIME;
+}

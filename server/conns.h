@@ -1,0 +1,80 @@
+/* The connections of one ks_http: a fixed table, what stage each is in and since when, who has gone away, who is late.
+ * Knows sockets, not libmicrohttpd.
+ *
+ * A descriptor's number is used again as soon as it is closed, within one batch of events even; so an event carries the
+ * connection's index and generation, and one of a former life is dropped.
+ * Threads  the loop's own, but for the count of open ones, which anyone may read. */
+#ifndef KS_CONNS_H
+#define KS_CONNS_H
+#include <stdatomic.h>
+
+#include "gate.h"
+#include "infer.h"
+#include "routes.h"
+
+struct MHD_Connection;
+
+typedef enum ks_stage {
+    KS_AT_IDLE, /* nothing of a request known */
+    KS_AT_HEAD, /* the request line has come */
+    KS_AT_BODY, /* the head has been judged */
+    KS_AT_WAIT, /* the body is complete, the work is not */
+    KS_AT_SEND, /* the answer is queued */
+    KS_AT_CUT   /* answered past the library; what still comes is dropped */
+} ks_stage;
+
+enum { KS_CONN_MAGIC = 0x6b73636e };
+
+typedef struct ks_conn {
+    uint32_t magic, index, generation;
+    int fd;
+    struct MHD_Connection *mhd; /* NULL: not yet known to the library */
+    bool loopback, half_closed, gone, suspended;
+    ks_stage stage;
+    int64_t since_ns; /* in this stage */
+    int64_t requests;
+    int active_at; /* place in the table of open ones */
+    struct ks_conn *next_free;
+    /* the request: */
+    int64_t first_ns;
+    char *target; /* raw; max_uri + 1 bytes */
+    size_t target_length;
+    ks_head head;
+    ks_route route;
+    ks_method method;
+    bool counted; /* in flight */
+    ks_infer *infer;
+    ks_status fault;
+    ks_error error;
+    uint64_t received, callbacks, answer_bytes;
+    int code;
+} ks_conn;
+
+typedef struct ks_conns {
+    int capacity, active_count;
+    ks_conn *all, *free;
+    ks_conn **active;
+    int half_count;
+    ks_conn **half; /* half-closed ones; may name ones that have ended since */
+    char *targets;
+    int epoll;
+    _Atomic int open;
+} ks_conns;
+
+ks_status ks_conns_open(ks_conns *conns, int capacity, size_t max_uri, int epoll, ks_error *error);
+void ks_conns_close(ks_conns *conns);
+/* NULL: table full. The descriptor is watched for its peer's leaving. */
+ks_conn *ks_conns_take(ks_conns *conns, int fd, bool loopback, int64_t now_ns);
+void ks_conns_give(ks_conns *conns, ks_conn *conn);
+ks_conn *ks_conns_by_fd(ks_conns *conns, int fd); /* the newest first; NULL: none */
+uint64_t ks_conns_key(const ks_conn *conn);
+ks_conn *ks_conns_by_key(ks_conns *conns, uint64_t key); /* NULL: it has ended */
+/* EPOLLRDHUP, EPOLLHUP or EPOLLERR came. */
+void ks_conns_hang_up(ks_conns *conns, ks_conn *conn, bool gone);
+/* Makes the library look at half-closed connections again: an edge that came with data is lost to it. */
+void ks_conns_nudge(ks_conns *conns);
+
+/* A connection is late: what to do. */
+typedef enum ks_late { KS_IN_TIME, KS_LATE_CLOSE, KS_LATE_ANSWER } ks_late;
+ks_late ks_conn_late(const ks_conn *conn, const ks_config *config, int64_t now_ns);
+#endif

@@ -1,0 +1,239 @@
+#include "gate.h"
+
+#include <string.h>
+#include <strings.h>
+
+static const struct {
+    const char *text;
+    size_t length;
+    bool single;
+} known_fields[KS_KNOWN_COUNT] = {
+#define X(name, text, single) {text, sizeof(text) - 1, single},
+    KS_KNOWN_TABLE(X)
+#undef X
+};
+
+/* RFC 9110 tchar: what a field name may consist of. */
+static const bool token_byte[256] = {
+    ['!'] = 1, ['#'] = 1, ['$'] = 1, ['%'] = 1,         ['&'] = 1,         ['\''] = 1,
+    ['*'] = 1, ['+'] = 1, ['-'] = 1, ['.'] = 1,         ['^'] = 1,         ['_'] = 1,
+    ['`'] = 1, ['|'] = 1, ['~'] = 1, ['0' ... '9'] = 1, ['A' ... 'Z'] = 1, ['a' ... 'z'] = 1,
+};
+
+static bool is_token(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (!token_byte[(unsigned char)text[i]]) return false;
+    return length > 0;
+}
+
+/* Control bytes end lines for some parsers and not for others; a tab is the one that a value may hold. */
+static bool is_value(const char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if ((c < 32 && c != '\t') || c == 127) return false;
+    }
+    return true;
+}
+
+static ks_known find_known(const char *name, size_t length)
+{
+    for (int i = 0; i < KS_KNOWN_COUNT; i++)
+        if (known_fields[i].length == length && strncasecmp(known_fields[i].text, name, length) == 0)
+            return (ks_known)i;
+    return KS_KNOWN_COUNT;
+}
+
+void ks_head_init(ks_head *head, const char *target, size_t target_length, const char *version)
+{
+    memset(head, 0, sizeof *head);
+    head->target = target;
+    head->target_length = target_length;
+    head->http10 = strcmp(version, "HTTP/1.0") == 0;
+    head->content_length = -1;
+    head->doubled = KS_KNOWN_COUNT;
+}
+
+void ks_head_add(ks_head *head, const char *name, size_t name_length, const char *value, size_t value_length)
+{
+    if (value == NULL) {
+        value = "";
+        value_length = 0;
+    }
+    head->fields++;
+    head->bytes += name_length + value_length + 4;
+    head->bad_name |= !is_token(name, name_length);
+    head->bad_value |= !is_value(value, value_length);
+    ks_known known = find_known(name, name_length);
+    if (known == KS_KNOWN_COUNT) return;
+    if (head->known[known] != NULL) {
+        if (known_fields[known].single && head->doubled == KS_KNOWN_COUNT) head->doubled = known;
+        return;
+    }
+    head->known[known] = value;
+    head->known_length[known] = value_length;
+}
+
+static ks_status check_sizes(const ks_gate_rules *rules, const ks_head *head, ks_error *error)
+{
+    if (head->target_length > rules->max_uri)
+        return ks_fail(error, KS_URI, "request target is longer than %zu bytes", rules->max_uri);
+    if (head->bytes > rules->max_header)
+        return ks_fail(error, KS_HEADERS, "header fields have %zu bytes, at most %zu are accepted", head->bytes,
+                       rules->max_header);
+    if (head->fields > rules->max_fields)
+        return ks_fail(error, KS_HEADERS, "request has %d header fields, at most %d are accepted", head->fields,
+                       rules->max_fields);
+    return KS_OK;
+}
+
+/* Plain digits only. KS_FRAMING: something else. KS_BODY_SIZE: above 2^63-1. */
+static ks_status read_length(const char *text, size_t length, int64_t *out, ks_error *error)
+{
+    int64_t value = 0;
+    if (length == 0) return ks_fail(error, KS_FRAMING, "Content-Length is empty");
+    for (size_t i = 0; i < length; i++)
+        if (text[i] < '0' || text[i] > '9') return ks_fail(error, KS_FRAMING, "Content-Length is not a plain number");
+    for (size_t i = 0; i < length; i++)
+        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, text[i] - '0', &value)) {
+            *out = INT64_MAX;
+            return ks_fail(error, KS_BODY_SIZE, "Content-Length is too large");
+        }
+    *out = value;
+    return KS_OK;
+}
+
+static ks_status check_framing(ks_head *head, ks_error *error)
+{
+    const char *length = head->known[KS_KNOWN_CONTENT_LENGTH];
+    const char *transfer = head->known[KS_KNOWN_TRANSFER_ENCODING];
+    if (head->doubled != KS_KNOWN_COUNT)
+        return ks_fail(error, KS_FRAMING, "header field %s came more than once", known_fields[head->doubled].text);
+    if (length && transfer) return ks_fail(error, KS_FRAMING, "Content-Length together with Transfer-Encoding");
+    if (transfer) {
+        if (strcasecmp(transfer, "chunked") != 0)
+            return ks_fail(error, KS_FRAMING, "Transfer-Encoding other than chunked");
+        if (head->http10) return ks_fail(error, KS_FRAMING, "Transfer-Encoding in an HTTP/1.0 request");
+        head->chunked = true;
+    }
+    if (length) return read_length(length, head->known_length[KS_KNOWN_CONTENT_LENGTH], &head->content_length, error);
+    return KS_OK;
+}
+
+ks_status ks_gate_wire(const ks_gate_rules *rules, ks_head *head, ks_error *error)
+{
+    ks_status status = check_sizes(rules, head, error);
+    if (status != KS_OK) return status;
+    if (head->bad_name)
+        return ks_fail(error, KS_HEADER, "a header field's name holds a byte that is not allowed there");
+    if (head->bad_value) return ks_fail(error, KS_HEADER, "a header field's value holds a control byte");
+    status = check_framing(head, error);
+    if (status != KS_OK) return status;
+    if (!head->http10 && head->known[KS_KNOWN_HOST] == NULL) return ks_fail(error, KS_NO_HOST, "Host is missing");
+    const char *expect = head->known[KS_KNOWN_EXPECT];
+    if (expect && strcasecmp(expect, "100-continue") != 0)
+        return ks_fail(error, KS_EXPECT, "Expect other than 100-continue");
+    head->expects = expect != NULL;
+    return KS_OK;
+}
+
+/* The name in "name:port", "[v6]:port" or either without a port; false where what follows the name is no port. */
+static bool host_name(const char *text, size_t length, size_t *name_length)
+{
+    const char *end = text + length;
+    const char *stop = NULL;
+    if (length > 0 && text[0] == '[') {
+        stop = memchr(text, ']', length);
+        if (stop == NULL) return false;
+        stop++;
+    } else {
+        stop = memchr(text, ':', length);
+        if (stop == NULL) stop = end;
+    }
+    *name_length = (size_t)(stop - text);
+    if (stop == end) return true;
+    if (*stop != ':') return false;
+    for (const char *p = stop + 1; p < end; p++)
+        if (*p < '0' || *p > '9') return false;
+    return true;
+}
+
+static bool same_name(const char *name, const char *text, size_t length)
+{
+    return strlen(name) == length && strncasecmp(name, text, length) == 0;
+}
+
+static bool host_allowed(const ks_gate_rules *rules, const char *text, size_t length)
+{
+    size_t name = 0;
+    if (!host_name(text, length, &name) || name == 0) return false;
+    if (same_name("localhost", text, name) || same_name("127.0.0.1", text, name) || same_name("[::1]", text, name))
+        return true;
+    for (int i = 0; i < rules->hosts_count; i++)
+        if (same_name(rules->hosts[i], text, name)) return true;
+    return false;
+}
+
+/* scheme://host[:port]; "null" and anything else is foreign. */
+static bool origin_allowed(const ks_gate_rules *rules, const char *text, size_t length)
+{
+    const char *sign = memmem(text, length, "://", 3);
+    if (sign == NULL) return false;
+    const char *host = sign + 3;
+    return host_allowed(rules, host, length - (size_t)(host - text));
+}
+
+/* Looks at every byte whatever it finds, so that the time tells nothing about the token but its length. */
+static bool same_secret(const char *token, const char *given, size_t length)
+{
+    size_t token_length = strlen(token);
+    unsigned difference = token_length != length;
+    for (size_t i = 0; i < length; i++)
+        difference |= (unsigned char)given[i] ^ (unsigned char)token[token_length ? i % token_length : 0];
+    return difference == 0;
+}
+
+static bool token_allowed(const ks_gate_rules *rules, const ks_head *head)
+{
+    static const char scheme[] = "Bearer ";
+    const size_t skip = sizeof scheme - 1;
+    const char *value = head->known[KS_KNOWN_AUTHORIZATION];
+    size_t length = head->known_length[KS_KNOWN_AUTHORIZATION];
+    if (value == NULL || length <= skip || strncasecmp(value, scheme, skip) != 0) return false;
+    bool found = false;
+    for (const char *const *token = rules->tokens; *token; token++)
+        found |= same_secret(*token, value + skip, length - skip);
+    return found;
+}
+
+ks_status ks_gate_access(const ks_gate_rules *rules, const ks_head *head, bool loopback, bool open, bool authorized,
+                         ks_error *error)
+{
+    const char *host = head->known[KS_KNOWN_HOST];
+    if (loopback && !open && host && !host_allowed(rules, host, head->known_length[KS_KNOWN_HOST]))
+        return ks_fail(error, KS_HOST, "Host is not one of this server's names (--host adds one)");
+    const char *origin = head->known[KS_KNOWN_ORIGIN];
+    if (origin && !origin_allowed(rules, origin, head->known_length[KS_KNOWN_ORIGIN]))
+        return ks_fail(error, KS_ORIGIN, "requests from web pages of another origin are not accepted");
+    if (rules->tokens && !authorized && !token_allowed(rules, head))
+        return ks_fail(error, KS_UNAUTHORIZED, "a bearer token is needed");
+    return KS_OK;
+}
+
+ks_status ks_gate_body(const ks_gate_rules *rules, ks_head *head, ks_error *error)
+{
+    const char *encoding = head->known[KS_KNOWN_CONTENT_ENCODING];
+    if (encoding == NULL || strcmp(encoding, "identity") == 0)
+        head->encoding = KS_BODY_PLAIN;
+    else if (strcmp(encoding, "gzip") == 0)
+        head->encoding = KS_BODY_GZIP;
+    else if (strcmp(encoding, "deflate") == 0)
+        head->encoding = KS_BODY_DEFLATE;
+    else
+        return ks_fail(error, KS_ENCODING, "Unsupported compression type");
+    if (head->content_length >= 0 && (uint64_t)head->content_length > rules->max_body)
+        return ks_fail(error, KS_BODY_SIZE, "request body has %lld bytes, at most %llu are accepted (--max-body)",
+                       (long long)head->content_length, (unsigned long long)rules->max_body);
+    return KS_OK;
+}

@@ -1,0 +1,74 @@
+/* The gate: judges a request's head before any of its body is read. Pure functions over text; no sockets, no library.
+ *
+ * Interface  ks_head_init, ks_head_add for each field, then ks_gate_wire (framing, names, sizes: any listener, any
+ * path) and, once the route is known, ks_gate_access (host, origin, token) and ks_gate_body (encoding, length). Threads
+ * any. Strings belong to the caller and must outlive the head. */
+#ifndef KS_GATE_H
+#define KS_GATE_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernserve/status.h"
+
+/* Fields that the daemon reads. X(NAME, "Field-Name", at most one) */
+#define KS_KNOWN_TABLE(X)                                                                                              \
+    X(HOST, "Host", 1)                                                                                                 \
+    X(CONTENT_LENGTH, "Content-Length", 1)                                                                             \
+    X(TRANSFER_ENCODING, "Transfer-Encoding", 1)                                                                       \
+    X(CONTENT_TYPE, "Content-Type", 1)                                                                                 \
+    X(CONTENT_ENCODING, "Content-Encoding", 1)                                                                         \
+    X(AUTHORIZATION, "Authorization", 1)                                                                               \
+    X(EXPECT, "Expect", 1)                                                                                             \
+    X(HEADER_LENGTH, "Inference-Header-Content-Length", 1)                                                             \
+    X(ORIGIN, "Origin", 0)                                                                                             \
+    X(ACCEPT, "Accept", 0)                                                                                             \
+    X(REQUEST_ID, "X-Request-Id", 0)
+typedef enum ks_known {
+#define X(name, text, single) KS_KNOWN_##name,
+    KS_KNOWN_TABLE(X)
+#undef X
+        KS_KNOWN_COUNT
+} ks_known;
+
+typedef enum ks_body_encoding { KS_BODY_PLAIN, KS_BODY_GZIP, KS_BODY_DEFLATE } ks_body_encoding;
+
+typedef struct ks_head {
+    const char *target; /* raw, as sent */
+    size_t target_length;
+    bool http10;
+    int fields;
+    size_t bytes;                      /* names, values and their punctuation */
+    const char *known[KS_KNOWN_COUNT]; /* first value, terminated; NULL: absent */
+    size_t known_length[KS_KNOWN_COUNT];
+    ks_known doubled; /* the first single field that came again; KS_KNOWN_COUNT: none */
+    bool bad_name, bad_value;
+    /* set by ks_gate_wire: */
+    int64_t content_length; /* -1: none */
+    bool chunked, expects;
+    /* set by ks_gate_body: */
+    ks_body_encoding encoding;
+} ks_head;
+
+/* Fixed after start. */
+typedef struct ks_gate_rules {
+    size_t max_uri, max_header;
+    int max_fields;
+    uint64_t max_body;
+    const char *const *hosts; /* accepted beside localhost, 127.0.0.1 and [::1] */
+    int hosts_count;
+    const char *const *tokens; /* NULL-terminated; NULL: no authentication */
+} ks_gate_rules;
+
+void ks_head_init(ks_head *head, const char *target, size_t target_length, const char *version);
+void ks_head_add(ks_head *head, const char *name, size_t name_length, const char *value, size_t value_length);
+
+/* KS_URI, KS_HEADERS, KS_HEADER, KS_FRAMING, KS_NO_HOST, KS_EXPECT; KS_BODY_SIZE for a length above 2^63. */
+ks_status ks_gate_wire(const ks_gate_rules *rules, ks_head *head, ks_error *error);
+/* open: health and metrics, which orchestrators call by address (no Host check); authorized: no token needed.
+ * KS_HOST, KS_ORIGIN, KS_UNAUTHORIZED. */
+ks_status ks_gate_access(const ks_gate_rules *rules, const ks_head *head, bool loopback, bool open, bool authorized,
+                         ks_error *error);
+/* KS_ENCODING, KS_BODY_SIZE. */
+ks_status ks_gate_body(const ks_gate_rules *rules, ks_head *head, ks_error *error);
+#endif

@@ -1,0 +1,50 @@
+/* One inference request: HEAD -> TAIL -> READY -> RUNNING -> DONE, on top of the words (oip) and the engine. Knows no
+ * sockets: http.c feeds it bytes and asks for the answer.
+ *
+ * Owns     a fixed array of records, one per connection that the shard can have, each with the words' memory; a record
+ *          holds at most one slot and one plan.
+ * Life     a record ends when nobody holds it: the connection (begin .. leave), the answer (answer .. sent), the engine
+ *          (submit .. collect). A client that goes away leaves a RUNNING record behind until collect.
+ * Threads  the shard's own. */
+#ifndef KS_INFER_H
+#define KS_INFER_H
+#include "daemon.h"
+#include "gate.h"
+#include "oip.h"
+
+typedef struct ks_infer ks_infer;
+typedef struct ks_infers ks_infers;
+
+enum { KS_TIMING_MAX = 320 };
+
+ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int count, ks_infers **out,
+                         ks_error *error);
+void ks_infers_close(ks_infers **infers); /* no record held */
+
+/* first_ns: when the request's first byte was read. A fault of the head is remembered like one of the body. KS_BUDGET:
+ * no record free. client: what ks_infer_client gives back. */
+ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding, int64_t first_ns,
+                         void *client, ks_infer **out, ks_error *error);
+/* Never fails: a fault is remembered, and what follows is dropped. */
+void ks_infer_feed(ks_infer *infer, const char *bytes, size_t n);
+/* The body is complete: READY, or the fault. */
+void ks_infer_end(ks_infer *infer);
+bool ks_infer_done(const ks_infer *infer);       /* the answer, or the fault, can be sent */
+ks_status ks_infer_fault(const ks_infer *infer); /* KS_OK: none so far */
+/* The device's error or the reason of the server's end takes the result's place. READY work is dropped, RUNNING work
+ * left. */
+void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence);
+
+/* Of a done record, once: the answer (then ks_infer_sent must follow, when its bytes are no longer needed), or the
+ * fault. timing: the value of Server-Timing, at least KS_TIMING_MAX bytes; "" where there is none. */
+ks_status ks_infer_answer(ks_infer *infer, ks_answer *answer, char *timing, ks_error *error);
+void ks_infer_sent(ks_infer *infer);
+
+/* The connection lets go: after the answer was sent, or because the client is gone. */
+void ks_infer_leave(ks_infer **infer);
+/* A job from ks_engine_collect: DONE. Returns the client, NULL: it has left, and the record is gone. */
+void *ks_infer_collected(ks_job *job);
+/* The client vanished while its request waited: true if it was still READY and is dropped now. */
+bool ks_infer_cancel(ks_infer *infer);
+int ks_infers_held(const ks_infers *infers);
+#endif

@@ -1,0 +1,311 @@
+#include "listen.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "log.h"
+
+enum { BACKLOG = 4096, FIRST_INHERITED = 3, STOP = KS_LISTENERS_MAX, PAUSE_FULL_MS = 5, PAUSE_FAULT_MS = 100 };
+
+struct ks_listener {
+    ks_daemon *daemon;
+    ks_shard **shards;
+    int count;
+    int fds[KS_LISTENERS_MAX];
+    bool loopback[KS_LISTENERS_MAX];
+    pthread_t thread;
+    int epoll, stop_fd;
+    int turn; /* the shard that takes the next connection among equals */
+};
+
+/* --- addresses ---------------------------------------------------------------------------------------------------- */
+
+typedef struct address {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+        struct sockaddr_un local;
+    } u;
+    socklen_t length;
+    bool loopback;
+} address;
+
+static bool read_port(const char *text, uint16_t *port)
+{
+    unsigned value = 0;
+    if (*text == '\0') return false;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9') return false;
+        value = value * 10 + (unsigned)(*text - '0');
+        if (value > 65535) return false;
+    }
+    *port = htons((uint16_t)value);
+    return true;
+}
+
+static bool parse_local(const char *path, address *out)
+{
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof out->u.local.sun_path) return false;
+    out->u.local.sun_family = AF_UNIX;
+    memcpy(out->u.local.sun_path, path, length + 1);
+    out->length = (socklen_t)sizeof out->u.local;
+    out->loopback = true;
+    return true;
+}
+
+/* host: without brackets. */
+static bool parse_ip(const char *host, bool v6, uint16_t port, address *out)
+{
+    if (v6) {
+        out->u.v6.sin6_family = AF_INET6;
+        out->u.v6.sin6_port = port;
+        out->length = sizeof out->u.v6;
+        if (inet_pton(AF_INET6, host, &out->u.v6.sin6_addr) != 1) return false;
+        out->loopback = IN6_IS_ADDR_LOOPBACK(&out->u.v6.sin6_addr);
+        return true;
+    }
+    out->u.v4.sin_family = AF_INET;
+    out->u.v4.sin_port = port;
+    out->length = sizeof out->u.v4;
+    if (strcmp(host, "localhost") == 0) host = "127.0.0.1";
+    if (inet_pton(AF_INET, host, &out->u.v4.sin_addr) != 1) return false;
+    out->loopback = (ntohl(out->u.v4.sin_addr.s_addr) >> 24) == 127;
+    return true;
+}
+
+static bool parse(const char *text, address *out)
+{
+    char host[INET6_ADDRSTRLEN + 16];
+    uint16_t port = 0;
+    memset(out, 0, sizeof *out);
+    if (strncmp(text, "unix:", 5) == 0) return parse_local(text + 5, out);
+    bool v6 = *text == '[';
+    const char *start = text + v6;
+    const char *end = strchr(start, v6 ? ']' : ':');
+    if (end == NULL || (size_t)(end - start) >= sizeof host) return false;
+    memcpy(host, start, (size_t)(end - start));
+    host[end - start] = '\0';
+    const char *colon = end + v6;
+    return *colon == ':' && read_port(colon + 1, &port) && parse_ip(host, v6, port, out);
+}
+
+ks_status ks_listen_parse(const char *text, bool *loopback, ks_error *error)
+{
+    address parsed;
+    if (!parse(text, &parsed))
+        return ks_fail(error, KS_CONFIG, "listen address %s is none of ADDR:PORT, [ADDR6]:PORT, unix:PATH", text);
+    *loopback = parsed.loopback;
+    return KS_OK;
+}
+
+/* --- sockets ------------------------------------------------------------------------------------------------------ */
+
+/* A socket file that nobody listens on is what a killed daemon leaves; any other file is not ours to remove. */
+static void remove_stale(const address *local)
+{
+    struct stat info;
+    if (lstat(local->u.local.sun_path, &info) != 0 || !S_ISSOCK(info.st_mode)) return;
+    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (probe < 0) return;
+    if (connect(probe, &local->u.any, local->length) != 0 && errno == ECONNREFUSED) unlink(local->u.local.sun_path);
+    close(probe);
+}
+
+static bool open_socket(int fd, const address *parsed)
+{
+    int on = 1;
+    if (parsed->u.any.sa_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0)
+        return false;
+    /* Reuse of an address in TIME_WAIT, so that a restart is immediate; never of a port that somebody listens on. */
+    if (parsed->u.any.sa_family != AF_UNIX && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0)
+        return false;
+    return bind(fd, &parsed->u.any, parsed->length) == 0 && listen(fd, BACKLOG) == 0;
+}
+
+ks_status ks_listen_socket(const char *text, int *fd, bool *loopback, ks_error *error)
+{
+    address parsed;
+    *fd = -1;
+    if (ks_listen_parse(text, loopback, error) != KS_OK) return KS_CONFIG;
+    (void)parse(text, &parsed);
+    if (parsed.u.any.sa_family == AF_UNIX) remove_stale(&parsed);
+    int opened = socket(parsed.u.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (opened < 0 || !open_socket(opened, &parsed)) {
+        int fault = errno;
+        if (opened >= 0) close(opened);
+        return ks_fail(error, KS_SYSTEM, "cannot listen on %s: %s", text, strerror(fault));
+    }
+    *fd = opened;
+    return KS_OK;
+}
+
+int ks_listen_inherited(void)
+{
+    const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+    if (pid == NULL || count == NULL || strtol(pid, NULL, 10) != (long)getpid()) return 0;
+    long n = strtol(count, NULL, 10);
+    return n < 0 ? 0 : n > KS_LISTENERS_MAX ? KS_LISTENERS_MAX : (int)n;
+}
+
+/* --- accepting ---------------------------------------------------------------------------------------------------- */
+
+/* The shard with the fewest connections; equals take turns. */
+static ks_shard *choose(ks_listener *listener)
+{
+    int shards = listener->daemon->shards;
+    int best = -1, fewest = 0;
+    for (int i = 0; i < shards; i++) {
+        int at = (listener->turn + i) % shards;
+        int have = ks_shard_connections(listener->shards[at]);
+        if (best < 0 || have < fewest) {
+            best = at;
+            fewest = have;
+        }
+    }
+    listener->turn = (best + 1) % shards;
+    return listener->shards[best];
+}
+
+static void hand_over(ks_listener *listener, int fd, bool loopback)
+{
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* fails on unix sockets, which need none */
+    atomic_fetch_add(&listener->daemon->connections, 1);
+    if (!ks_shard_give(choose(listener), fd, loopback)) {
+        atomic_fetch_sub(&listener->daemon->connections, 1);
+        close(fd);
+    }
+}
+
+static bool full(const ks_listener *listener)
+{
+    return atomic_load(&listener->daemon->connections) >= listener->daemon->config->connections;
+}
+
+/* Takes what waits, up to the limit. false: out of descriptors or memory, a pause is due. */
+static bool accept_some(ks_listener *listener, int at)
+{
+    while (!full(listener)) {
+        int fd = accept4(listener->fds[at], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            hand_over(listener, fd, listener->loopback[at]);
+            continue;
+        }
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+    }
+    return true;
+}
+
+static void watch(ks_listener *listener, bool on)
+{
+    for (int i = 0; i < listener->count; i++) {
+        struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.u32 = (uint32_t)i};
+        epoll_ctl(listener->epoll, EPOLL_CTL_MOD, listener->fds[i], &event);
+    }
+}
+
+static void *listener_main(void *context)
+{
+    ks_listener *listener = context;
+    int pause_ms = -1;
+    pthread_setname_np(pthread_self(), "ks-listen");
+    for (;;) {
+        struct epoll_event events[KS_LISTENERS_MAX + 1];
+        bool good = true;
+        int count = epoll_wait(listener->epoll, events, KS_LISTENERS_MAX + 1, pause_ms);
+        for (int i = 0; i < count; i++) {
+            if (events[i].data.u32 == STOP) return NULL;
+            good &= accept_some(listener, (int)events[i].data.u32);
+        }
+        /* While full, or without descriptors, new connections wait in the backlog, and this thread sleeps. */
+        int want_ms = !good ? PAUSE_FAULT_MS : full(listener) ? PAUSE_FULL_MS : -1;
+        if (want_ms == PAUSE_FAULT_MS)
+            KS_LOG(KS_LOG_WARN, "cannot accept connections", KS_TEXT("error", strerror(errno)));
+        if ((want_ms < 0) != (pause_ms < 0)) watch(listener, want_ms < 0);
+        pause_ms = want_ms;
+    }
+}
+
+static bool add_all(ks_listener *listener)
+{
+    struct epoll_event stop = {.events = EPOLLIN, .data.u32 = STOP};
+    if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, listener->stop_fd, &stop) != 0) return false;
+    for (int i = 0; i < listener->count; i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
+        if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, listener->fds[i], &event) != 0) return false;
+    }
+    return true;
+}
+
+static void free_parts(ks_listener *listener)
+{
+    if (listener->epoll >= 0) close(listener->epoll);
+    if (listener->stop_fd >= 0) close(listener->stop_fd);
+    free(listener);
+}
+
+ks_status ks_listener_open(ks_daemon *daemon, ks_shard **shards, const int *fds, const bool *loopback, int count,
+                           ks_listener **out, ks_error *error)
+{
+    ks_listener *listener = calloc(1, sizeof *listener);
+    if (listener == NULL || count > KS_LISTENERS_MAX) {
+        free(listener);
+        return ks_fail(error, KS_MEMORY, "no memory for %d listeners", count);
+    }
+    listener->daemon = daemon;
+    listener->shards = shards;
+    listener->count = count;
+    memcpy(listener->fds, fds, (size_t)count * sizeof *fds);
+    memcpy(listener->loopback, loopback, (size_t)count * sizeof *loopback);
+    listener->epoll = epoll_create1(EPOLL_CLOEXEC);
+    listener->stop_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (listener->epoll < 0 || listener->stop_fd < 0 || !add_all(listener) ||
+        pthread_create(&listener->thread, NULL, listener_main, listener) != 0) {
+        int fault = errno;
+        free_parts(listener);
+        return ks_fail(error, KS_SYSTEM, "cannot start accepting: %s", strerror(fault));
+    }
+    *out = listener;
+    return KS_OK;
+}
+
+/* A unix socket's file goes with it, unless somebody else opened the socket and keeps it. */
+static void close_socket(int fd)
+{
+    struct sockaddr_un local;
+    socklen_t length = sizeof local;
+    memset(&local, 0, sizeof local);
+    bool inherited = fd < FIRST_INHERITED + ks_listen_inherited();
+    if (!inherited && getsockname(fd, (struct sockaddr *)&local, &length) == 0 && local.sun_family == AF_UNIX &&
+        local.sun_path[0])
+        unlink(local.sun_path);
+    close(fd);
+}
+
+void ks_listener_close(ks_listener **pointer)
+{
+    ks_listener *listener = *pointer;
+    *pointer = NULL;
+    if (listener == NULL) return;
+    uint64_t one = 1;
+    ssize_t wrote = write(listener->stop_fd, &one, sizeof one);
+    (void)wrote; /* an eventfd that cannot be written is full, and wakes all the same */
+    pthread_join(listener->thread, NULL);
+    for (int i = 0; i < listener->count; i++) close_socket(listener->fds[i]);
+    free_parts(listener);
+}

@@ -1,0 +1,137 @@
+#include "pages.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "oip.h"
+
+static const char *state_name(ks_state state)
+{
+    static const char *const names[KS_STATES] = {"starting", "warming", "ready", "draining", "failed"};
+    return names[state];
+}
+
+static int write_ready(ks_daemon *daemon, ks_text *out)
+{
+    ks_state state = (ks_state)atomic_load(&daemon->state);
+    if (state == KS_STATE_READY) {
+        ks_text_puts(out, "{\"live\":true,\"ready\":true}");
+        return 200;
+    }
+    ks_text_printf(out, "{\"live\":true,\"ready\":false,\"state\":\"%s\"", state_name(state));
+    if (state == KS_STATE_WARMING)
+        ks_text_printf(out, ",\"done\":%d,\"total\":%d", atomic_load(&daemon->warm_done),
+                       atomic_load(&daemon->warm_total));
+    ks_text_puts(out, "}");
+    return 503;
+}
+
+static int write_model_ready(ks_daemon *daemon, const ks_model *model, ks_text *out)
+{
+    bool ready = atomic_load(&daemon->state) == KS_STATE_READY;
+    ks_text_printf(out, "{\"name\":\"%s\",\"ready\":%s}", model->name, ready ? "true" : "false");
+    return ready ? 200 : 503;
+}
+
+static void write_stats(const ks_daemon *daemon, const ks_model *only, ks_text *out)
+{
+    const ks_model *models[KS_MODELS_MAX];
+    ks_model_stats stats[KS_MODELS_MAX];
+    int count = 0;
+    for (int i = 0; i < ks_model_count(); i++) {
+        const ks_model *model = ks_model_at(i);
+        if (only && model != only) continue;
+        models[count] = model;
+        ks_metrics_stats(daemon->metrics, model->index, &stats[count]);
+        count++;
+    }
+    ks_oip_stats(out, models, stats, count);
+}
+
+/* The scraper's list is ordered by what it prefers. */
+static bool wants_openmetrics(const char *accept)
+{
+    const char *open = accept ? strstr(accept, "application/openmetrics-text") : NULL;
+    const char *plain = accept ? strstr(accept, "text/plain") : NULL;
+    return open && (plain == NULL || open < plain);
+}
+
+/* A page may be asked for while a shard still opens its engine, or closes it. Nothing on a request's path takes this.
+ */
+static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void ks_page_engine(ks_daemon *daemon, int shard, const ks_engine *engine)
+{
+    pthread_mutex_lock(&engines_lock);
+    daemon->engines[shard] = engine;
+    pthread_mutex_unlock(&engines_lock);
+}
+
+static void write_metrics(ks_daemon *daemon, bool openmetrics, ks_text *out)
+{
+    enum { SHARDS_MAX = sizeof daemon->engines / sizeof daemon->engines[0] };
+    ks_engine_stats engines[SHARDS_MAX];
+    int shards = 0;
+    pthread_mutex_lock(&engines_lock);
+    for (int i = 0; i < daemon->shards && i < SHARDS_MAX; i++) {
+        const ks_engine *engine = daemon->engines[i];
+        if (engine) ks_engine_read_stats(engine, &engines[shards++]);
+    }
+    pthread_mutex_unlock(&engines_lock);
+    ks_page page = {.state = (ks_state)atomic_load(&daemon->state),
+                    .device = daemon->device_info,
+                    .engines = engines,
+                    .shards = shards,
+                    .queue_capacity = (uint64_t)daemon->config->queue * (uint64_t)daemon->shards,
+                    .inflight_bytes = ks_budget_used(daemon->budget),
+                    .inflight_limit = ks_budget_limit(daemon->budget),
+                    .device_faults = atomic_load(&daemon->device_faults),
+                    .openmetrics = openmetrics};
+    ks_metrics_text(daemon->metrics, &page, out);
+}
+
+static void write_index(const ks_daemon *daemon, ks_text *out)
+{
+    ks_text_puts(out, "{\"name\":");
+    ks_text_json(out, daemon->config->server_name, strlen(daemon->config->server_name));
+    ks_text_puts(out, ",\"version\":\"" KS_VERSION
+                      "\",\"links\":[\"/v2\",\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\"]}");
+}
+
+int ks_page_make(ks_daemon *daemon, const ks_route *route, const char *accept, ks_text *out, const char **content_type)
+{
+    *content_type = "application/json";
+    switch (route->id) {
+    case KS_ROUTE_LIVE:
+        ks_text_puts(out, "{\"live\":true}");
+        return 200;
+    case KS_ROUTE_READY:
+        return write_ready(daemon, out);
+    case KS_ROUTE_MODEL_READY:
+        return write_model_ready(daemon, route->model, out);
+    case KS_ROUTE_SERVER:
+        ks_oip_server_metadata(out, daemon->config->server_name, KS_VERSION);
+        return 200;
+    case KS_ROUTE_MODEL:
+        ks_oip_model_metadata(out, route->model);
+        return 200;
+    case KS_ROUTE_MODEL_CONFIG:
+        ks_oip_model_config(out, route->model, strcmp(daemon->backend->name, "cuda") == 0);
+        return 200;
+    case KS_ROUTE_MODEL_STATS:
+    case KS_ROUTE_ALL_STATS:
+        write_stats(daemon, route->model, out);
+        return 200;
+    case KS_ROUTE_METRICS:
+        *content_type = wants_openmetrics(accept) ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                                                  : "text/plain; version=0.0.4; charset=utf-8";
+        write_metrics(daemon, wants_openmetrics(accept), out);
+        return 200;
+    case KS_ROUTE_INDEX:
+    case KS_ROUTE_INFER:
+    case KS_ROUTE_NONE:
+        break;
+    }
+    write_index(daemon, out);
+    return 200;
+}

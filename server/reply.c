@@ -1,0 +1,50 @@
+#include "reply.h"
+
+#include "oip.h"
+
+const char *ks_reply_sentence(ks_status status)
+{
+    return status == KS_DEVICE ? "the device has failed; the server restarts" : "Server not ready";
+}
+
+const char *ks_reply_request_id(const ks_head *head)
+{
+    enum { MOST = 128 };
+    const char *id = head->known[KS_KNOWN_REQUEST_ID];
+    size_t length = head->known_length[KS_KNOWN_REQUEST_ID];
+    if (id == NULL || length == 0 || length > MOST) return NULL;
+    for (size_t i = 0; i < length; i++)
+        if (id[i] <= ' ' || id[i] > '~') return NULL;
+    return id;
+}
+
+const char *ks_reply_number(char out[24], int64_t value)
+{
+    char *end = out + 23;
+    *end = '\0';
+    do {
+        *--end = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    return end;
+}
+
+void ks_reply_raw(ks_text *out, ks_status status, const char *reason, const char *sentence)
+{
+    ks_text body;
+    ks_text_init(&body, KS_ERROR_TEXT * 8);
+    ks_oip_error(&body, sentence);
+    ks_text_printf(out,
+                   "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
+                   "Kernserve-Error: %s\r\n\r\n",
+                   ks_status_http(status), reason, body.broken ? (size_t)0 : body.length, ks_status_code(status));
+    if (!body.broken) ks_text_add(out, body.bytes, body.length);
+    ks_text_fini(&body);
+}
+
+void ks_reply_count(ks_shard_metrics *metrics, const ks_route *route, ks_status status, int64_t total_ns)
+{
+    ks_record record = {.model = route->model ? route->model->index : -1, .status = status, .total_ns = total_ns};
+    for (int i = 0; i < KS_PHASES; i++) record.phase_ns[i] = -1;
+    ks_metrics_inference(metrics, &record);
+}

@@ -1,0 +1,170 @@
+#include "routes.h"
+
+#include <string.h>
+
+enum { READS, WORKS }; /* GET and HEAD; POST */
+
+/* A path's segments: a word stands for itself, "*" for a model's name, "#" for digits (a version). The first row that
+ * fits counts, so that models/stats is not the metadata of a model named stats. */
+static const struct {
+    const char *path;
+    ks_route_id id;
+    ks_handler handler;
+    char methods;
+    bool admin, open, authorized;
+} table[] = {
+    {"v2/models/*/infer", KS_ROUTE_INFER, KS_HANDLER_infer, WORKS, 0, 0, 0},
+    {"v2/models/*/versions/#/infer", KS_ROUTE_INFER, KS_HANDLER_infer, WORKS, 0, 0, 0},
+    {"", KS_ROUTE_INDEX, KS_HANDLER_index, READS, 1, 0, 0},
+    {"v2/health/live", KS_ROUTE_LIVE, KS_HANDLER_live, READS, 1, 1, 1},
+    {"v2/health/ready", KS_ROUTE_READY, KS_HANDLER_ready, READS, 1, 1, 1},
+    {"livez", KS_ROUTE_LIVE, KS_HANDLER_live, READS, 1, 1, 1},
+    {"readyz", KS_ROUTE_READY, KS_HANDLER_ready, READS, 1, 1, 1},
+    {"healthz", KS_ROUTE_READY, KS_HANDLER_ready, READS, 1, 1, 1},
+    {"metrics", KS_ROUTE_METRICS, KS_HANDLER_metrics, READS, 1, 1, 0},
+    {"v2", KS_ROUTE_SERVER, KS_HANDLER_server_metadata, READS, 0, 0, 0},
+    {"v2/", KS_ROUTE_SERVER, KS_HANDLER_server_metadata, READS, 0, 0, 0},
+    {"v2/models/stats", KS_ROUTE_ALL_STATS, KS_HANDLER_model_stats, READS, 0, 0, 0},
+    {"v2/models/*", KS_ROUTE_MODEL, KS_HANDLER_model_metadata, READS, 0, 0, 0},
+    {"v2/models/*/ready", KS_ROUTE_MODEL_READY, KS_HANDLER_model_ready, READS, 0, 0, 0},
+    {"v2/models/*/config", KS_ROUTE_MODEL_CONFIG, KS_HANDLER_model_config, READS, 0, 0, 0},
+    {"v2/models/*/stats", KS_ROUTE_MODEL_STATS, KS_HANDLER_model_stats, READS, 0, 0, 0},
+    {"v2/models/*/versions/#", KS_ROUTE_MODEL, KS_HANDLER_model_metadata, READS, 0, 0, 0},
+    {"v2/models/*/versions/#/ready", KS_ROUTE_MODEL_READY, KS_HANDLER_model_ready, READS, 0, 0, 0},
+    {"v2/models/*/versions/#/config", KS_ROUTE_MODEL_CONFIG, KS_HANDLER_model_config, READS, 0, 0, 0},
+    {"v2/models/*/versions/#/stats", KS_ROUTE_MODEL_STATS, KS_HANDLER_model_stats, READS, 0, 0, 0},
+};
+
+typedef struct segment {
+    const char *text;
+    size_t length;
+} segment;
+
+ks_method ks_method_of(const char *method)
+{
+    if (strcmp(method, "POST") == 0) return KS_METHOD_POST;
+    if (strcmp(method, "GET") == 0) return KS_METHOD_GET;
+    return strcmp(method, "HEAD") == 0 ? KS_METHOD_HEAD : KS_METHOD_OTHER;
+}
+
+static segment next_segment(const char *text, const char *end)
+{
+    const char *slash = memchr(text, '/', (size_t)(end - text));
+    return (segment){text, (size_t)((slash ? slash : end) - text)};
+}
+
+static bool all_digits(segment s)
+{
+    for (size_t i = 0; i < s.length; i++)
+        if (s.text[i] < '0' || s.text[i] > '9') return false;
+    return s.length > 0;
+}
+
+/* Compares segment by segment, raw: nothing is decoded, "//" and ".." mean nothing. */
+static bool matches(const char *pattern, const char *path, const char *end, segment *model, segment *version)
+{
+    const char *pattern_end = pattern + strlen(pattern);
+    for (;;) {
+        segment want = next_segment(pattern, pattern_end), have = next_segment(path, end);
+        if (want.length == 1 && *want.text == '*') {
+            if (have.length == 0) return false;
+            *model = have;
+        } else if (want.length == 1 && *want.text == '#') {
+            if (!all_digits(have)) return false;
+            *version = have;
+        } else if (want.length != have.length || memcmp(want.text, have.text, want.length) != 0) {
+            return false;
+        }
+        pattern = want.text + want.length;
+        path = have.text + have.length;
+        if (pattern == pattern_end || path == end) return pattern == pattern_end && path == end;
+        pattern++;
+        path++;
+    }
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* Percent-decodes a model's name. false: malformed, or an encoded slash or NUL, which no path of ours holds. What is
+ * longer than any model's name is cut: it is unknown either way. */
+static bool decode_name(segment raw, char *out, size_t cap, size_t *length)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < raw.length && n < cap; i++) {
+        char c = raw.text[i];
+        if (c == '%') {
+            int high = i + 2 < raw.length ? hex_digit(raw.text[i + 1]) : -1;
+            int low = high >= 0 ? hex_digit(raw.text[i + 2]) : -1;
+            if (low < 0) return false;
+            c = (char)(high * 16 + low);
+            if (c == '\0' || c == '/') return false;
+            i += 2;
+        }
+        out[n++] = c;
+    }
+    *length = n;
+    return true;
+}
+
+/* Every model has version 1 only; any digits that say one are it. */
+static bool version_known(segment version)
+{
+    if (version.text == NULL) return true;
+    while (version.length > 1 && *version.text == '0') {
+        version.text++;
+        version.length--;
+    }
+    return version.length == 1 && *version.text == '1';
+}
+
+static ks_status find_model(segment raw, segment version, ks_route *route, ks_error *error)
+{
+    enum { SHOWN = 64 };
+    char name[KS_MODEL_NAME_MAX + SHOWN];
+    size_t length = 0;
+    if (!decode_name(raw, name, sizeof name, &length)) return ks_fail(error, KS_PATH, "Not Found");
+    route->model = ks_model_find(name, length);
+    int shown = (int)(length < SHOWN ? length : SHOWN);
+    if (route->model == NULL && route->id == KS_ROUTE_MODEL_STATS)
+        return ks_fail(error, KS_MODEL, "requested model '%.*s' is not available", shown, name);
+    if (route->model == NULL)
+        return ks_fail(error, KS_MODEL, "Request for unknown model: '%.*s' is not found", shown, name);
+    if (!version_known(version)) {
+        route->model = NULL;
+        return ks_fail(error, KS_MODEL, "Request for unknown model: '%.*s' version %.*s is not found", shown, name,
+                       (int)(version.length < 20 ? version.length : 20), version.text);
+    }
+    return KS_OK;
+}
+
+ks_status ks_route_find(const char *method, const char *target, bool admin, ks_route *route, ks_error *error)
+{
+    const char *end = strchrnul(target, '?');
+    segment model = {0}, version = {0};
+    memset(route, 0, sizeof *route);
+    route->handler = KS_HANDLER_other;
+    route->query = *end ? end + 1 : end;
+    if (*target != '/') return ks_fail(error, KS_PATH, "Not Found");
+    size_t row = 0;
+    while (row < sizeof table / sizeof table[0] &&
+           ((admin && !table[row].admin) || !matches(table[row].path, target + 1, end, &model, &version))) {
+        model = version = (segment){0};
+        row++;
+    }
+    if (row == sizeof table / sizeof table[0]) return ks_fail(error, KS_PATH, "Not Found");
+    route->id = table[row].id;
+    route->handler = table[row].handler;
+    route->open = table[row].open;
+    route->authorized = table[row].authorized;
+    ks_method m = ks_method_of(method);
+    if (table[row].methods == WORKS ? m != KS_METHOD_POST : m != KS_METHOD_GET && m != KS_METHOD_HEAD) {
+        route->allow = table[row].methods == WORKS ? "POST" : "GET, HEAD";
+        return ks_fail(error, KS_METHOD, "Method Not Allowed");
+    }
+    return model.text ? find_model(model, version, route, error) : KS_OK;
+}

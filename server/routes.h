@@ -1,0 +1,36 @@
+/* The routes of both listeners, in one table: methods, path by raw segments, handler. Pure; any thread. */
+#ifndef KS_ROUTES_H
+#define KS_ROUTES_H
+#include "metrics.h"
+#include "model.h"
+
+typedef enum ks_route_id {
+    KS_ROUTE_NONE,
+    KS_ROUTE_INFER,
+    KS_ROUTE_INDEX,
+    KS_ROUTE_LIVE,
+    KS_ROUTE_READY,
+    KS_ROUTE_SERVER,
+    KS_ROUTE_MODEL,
+    KS_ROUTE_MODEL_READY,
+    KS_ROUTE_MODEL_CONFIG,
+    KS_ROUTE_MODEL_STATS,
+    KS_ROUTE_ALL_STATS,
+    KS_ROUTE_METRICS
+} ks_route_id;
+
+typedef struct ks_route {
+    ks_route_id id;
+    ks_handler handler;    /* label for metrics */
+    bool open;             /* health and metrics: no Host check */
+    bool authorized;       /* health: no token needed */
+    const ks_model *model; /* of routes with a model */
+    const char *query;     /* raw, behind '?', or "" */
+    const char *allow;     /* the path is known: methods for Allow; else NULL */
+} ks_route;
+
+ks_method ks_method_of(const char *method);
+/* Always fills *route. KS_PATH, KS_METHOD (route->allow), KS_MODEL. admin: the second listener, which has health,
+ * metrics and the index only. target: terminated. */
+ks_status ks_route_find(const char *method, const char *target, bool admin, ks_route *route, ks_error *error);
+#endif

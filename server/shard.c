@@ -1,0 +1,340 @@
+#include "shard.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "http.h"
+#include "log.h"
+#include "pages.h"
+#include "warm.h"
+
+enum { HANDED_MAX = 1024, ROUNDS = 8 };
+static const int64_t asleep_ns = 500000000; /* longest sleep: the watchdog wants to see turns */
+static const int64_t expire_ns = 50000000;  /* between two looks at deadlines */
+static const int64_t quiet_ns = 300000000;  /* without a request before a drained shard ends */
+static const int64_t recheck_ns = 30000000000;
+static const int64_t device_ns = 1000000000; /* for running work, after a drain's deadline */
+
+typedef struct handed {
+    int fd;
+    bool loopback;
+} handed;
+
+struct ks_shard {
+    /* fixed after start: */
+    ks_daemon *daemon;
+    int index, wake_fd;
+    pthread_t thread;
+    sem_t opened;
+    ks_engine *engine;
+    ks_http *http;
+    /* written before `opened` is posted: */
+    ks_status status;
+    ks_error error;
+    /* under lock: */
+    pthread_mutex_t lock;
+    handed queue[HANDED_MAX];
+    int first;
+    /* any thread, atomic: */
+    _Atomic int queued; /* changed under lock */
+    _Atomic int64_t turned_ns, drain_until_ns;
+    _Atomic bool draining;
+    /* this thread only: */
+    bool drained, lost, captured, clean;
+    int64_t now_ns, expired_ns, checked_ns, quiet_since_ns;
+};
+
+/* --- connections in ----------------------------------------------------------------------------------------------- */
+
+static void wake(const ks_shard *shard)
+{
+    uint64_t one = 1;
+    ssize_t wrote = write(shard->wake_fd, &one, sizeof one);
+    (void)wrote; /* a full counter wakes all the same */
+}
+
+bool ks_shard_give(ks_shard *shard, int fd, bool loopback)
+{
+    pthread_mutex_lock(&shard->lock);
+    int queued = atomic_load(&shard->queued);
+    bool room = queued < HANDED_MAX;
+    if (room) {
+        shard->queue[(shard->first + queued) % HANDED_MAX] = (handed){fd, loopback};
+        atomic_store(&shard->queued, queued + 1);
+    }
+    pthread_mutex_unlock(&shard->lock);
+    if (room && queued == 0) wake(shard);
+    return room;
+}
+
+static bool take_one(ks_shard *shard, handed *out)
+{
+    if (atomic_load(&shard->queued) == 0) return false;
+    pthread_mutex_lock(&shard->lock);
+    *out = shard->queue[shard->first];
+    pthread_mutex_unlock(&shard->lock);
+    return true;
+}
+
+/* Only after the connection counts as the shard's own, so that it never counts as nobody's. */
+static void taken_one(ks_shard *shard)
+{
+    pthread_mutex_lock(&shard->lock);
+    shard->first = (shard->first + 1) % HANDED_MAX;
+    atomic_fetch_sub(&shard->queued, 1);
+    pthread_mutex_unlock(&shard->lock);
+}
+
+static void take_handed(ks_shard *shard)
+{
+    handed next;
+    while (take_one(shard, &next)) {
+        ks_http_add(shard->http, next.fd, next.loopback);
+        taken_one(shard);
+    }
+}
+
+int ks_shard_connections(const ks_shard *shard)
+{
+    return atomic_load(&shard->queued) + ks_http_connections(shard->http);
+}
+
+int64_t ks_shard_turned_ns(const ks_shard *shard)
+{
+    return atomic_load(&shard->turned_ns);
+}
+
+/* --- a turn ------------------------------------------------------------------------------------------------------- */
+
+/* How long nothing can happen that no descriptor tells of. */
+static int64_t may_sleep_ns(const ks_shard *shard)
+{
+    if (shard->captured) return 0;
+    if (ks_engine_running(shard->engine) && ks_engine_polls(shard->engine)) {
+        /* Short work is spun for; of long work the first half is slept through. */
+        int64_t expected_ns = ks_engine_expected_ns(shard->engine);
+        return expected_ns > 200000 ? (expected_ns < 2000000 ? expected_ns / 2 : 1000000) : 0;
+    }
+    if (ks_engine_ready(shard->engine)) return ks_engine_running(shard->engine) ? expire_ns : 0;
+    return ks_engine_running(shard->engine) ? expire_ns : asleep_ns;
+}
+
+/* Launches what is ready and answers what is done, until neither is left or the descriptors want a look. */
+static bool work(ks_shard *shard)
+{
+    bool any = false;
+    for (int i = 0; i < ROUNDS; i++) {
+        ks_engine_launch(shard->engine);
+        ks_job *done = ks_engine_collect(shard->engine);
+        if (done == NULL) return any;
+        any = true;
+        ks_http_resume(shard->http, done);
+    }
+    return any;
+}
+
+static void lose_device(ks_shard *shard, const char *reason)
+{
+    if (shard->lost) return;
+    shard->lost = true;
+    atomic_fetch_add(&shard->daemon->device_faults, 1);
+    atomic_store(&shard->daemon->state, KS_STATE_FAILED);
+    KS_LOG(KS_LOG_ERROR, "device failed", KS_INT("shard", shard->index), KS_TEXT("reason", reason));
+    ks_engine_fail_all(shard->engine);
+    ks_http_fail(shard->http, KS_DEVICE);
+    ks_http_resume(shard->http, ks_engine_collect(shard->engine));
+}
+
+/* Ready means that real work succeeded lately; a shard without work makes some. */
+static void check_idle(ks_shard *shard)
+{
+    ks_error error = {0};
+    if (shard->now_ns - shard->checked_ns < recheck_ns || shard->lost || ks_http_in_flight(shard->http) > 0 ||
+        ks_engine_running(shard->engine))
+        return;
+    shard->checked_ns = shard->now_ns;
+    if (ks_engine_check(shard->engine, &error) == KS_OK)
+        atomic_store(&shard->daemon->checked_ns, ks_now_ns());
+    else
+        lose_device(shard, error.text);
+}
+
+static void turn(ks_shard *shard)
+{
+    take_handed(shard);
+    bool happened = ks_http_turn(shard->http, may_sleep_ns(shard));
+    happened |= work(shard);
+    /* Nothing to launch and nothing to answer: time for what makes later requests faster. */
+    shard->captured = !ks_engine_ready(shard->engine) && !shard->lost && ks_engine_capture(shard->engine);
+    shard->now_ns = ks_now_ns();
+    if (shard->now_ns - shard->expired_ns >= expire_ns) {
+        shard->expired_ns = shard->now_ns;
+        ks_engine_expire(shard->engine, shard->now_ns);
+        ks_http_resume(shard->http, ks_engine_collect(shard->engine));
+        if (shard->daemon->backend->failed(shard->daemon->device) ||
+            atomic_load(&shard->daemon->state) == KS_STATE_FAILED)
+            lose_device(shard, "the device's context is lost");
+    }
+    if (!happened) check_idle(shard);
+    atomic_store_explicit(&shard->turned_ns, shard->now_ns, memory_order_relaxed);
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+void ks_shard_drain(ks_shard *shard, int64_t deadline_ns)
+{
+    atomic_store(&shard->drain_until_ns, deadline_ns);
+    atomic_store(&shard->draining, true);
+    wake(shard);
+}
+
+/* true: no request is left, and none has come for a while; or the time is over. */
+static bool is_drained(ks_shard *shard)
+{
+    if (!atomic_load(&shard->draining)) return false;
+    if (!shard->drained) {
+        shard->drained = true;
+        shard->quiet_since_ns = shard->now_ns;
+        ks_http_drain(shard->http);
+    }
+    if (ks_http_in_flight(shard->http) > 0 || atomic_load(&shard->queued) > 0) shard->quiet_since_ns = shard->now_ns;
+    return shard->now_ns - shard->quiet_since_ns >= quiet_ns || shard->now_ns >= atomic_load(&shard->drain_until_ns);
+}
+
+/* What is still waiting is told so: the library must not be stopped with a suspended connection, nor the engine closed
+ * while the device works. false: the device did not come back. */
+static bool cut_rest(ks_shard *shard)
+{
+    int64_t until_ns = ks_now_ns() + device_ns;
+    ks_http_fail(shard->http, KS_DRAINING);
+    while (ks_engine_running(shard->engine) || ks_engine_ready(shard->engine)) {
+        if (ks_now_ns() > until_ns) return false;
+        ks_http_turn(shard->http, 1000000);
+        work(shard);
+    }
+    return true;
+}
+
+static void close_parts(ks_shard *shard)
+{
+    bool idle = true;
+    shard->clean = shard->http == NULL || ks_http_in_flight(shard->http) == 0;
+    if (shard->http && shard->engine) idle = cut_rest(shard);
+    if (!idle) {
+        /* The device still writes into this memory; the process is about to end. */
+        shard->clean = false;
+        return;
+    }
+    if (shard->http) take_handed(shard);
+    ks_http_close(&shard->http);
+}
+
+/* --- the beginning ------------------------------------------------------------------------------------------------ */
+
+static ks_status open_engine(ks_shard *shard, ks_error *error)
+{
+    ks_engine_options options = shard->daemon->engine;
+    options.wake_fd = shard->wake_fd;
+    ks_status status = ks_engine_open(&options, &shard->engine, error);
+    if (status == KS_OK) ks_page_engine(shard->daemon, shard->index, shard->engine);
+    return status;
+}
+
+static ks_status warm(ks_shard *shard, ks_error *error)
+{
+    const ks_list *list = &shard->daemon->config->warm;
+    if (shard->index == 0) atomic_store(&shard->daemon->warm_total, list->count * shard->daemon->shards);
+    for (int i = 0; i < list->count; i++) {
+        ks_spec spec;
+        ks_status status = ks_warm_spec(list->item[i], &spec, error);
+        if (status == KS_OK) status = ks_engine_warm(shard->engine, &spec, error);
+        if (status != KS_OK) return status;
+        atomic_fetch_add(&shard->daemon->warm_done, 1);
+    }
+    return KS_OK;
+}
+
+static ks_status start(ks_shard *shard)
+{
+    ks_daemon *daemon = shard->daemon;
+    ks_status status = open_engine(shard, &shard->error);
+    if (status == KS_OK) status = ks_engine_check(shard->engine, &shard->error);
+    if (status == KS_OK) {
+        shard->checked_ns = ks_now_ns();
+        atomic_store(&daemon->checked_ns, shard->checked_ns);
+        status = warm(shard, &shard->error);
+    }
+    if (status == KS_OK)
+        status = ks_http_open(daemon, shard->engine, ks_metrics_writer(daemon->metrics, shard->index), shard->wake_fd,
+                              &shard->http, &shard->error);
+    return status;
+}
+
+static void *shard_main(void *context)
+{
+    ks_shard *shard = context;
+    char name[16] = "ks-shard-";
+    name[9] = (char)('0' + shard->index / 10 % 10);
+    name[10] = (char)('0' + shard->index % 10);
+    pthread_setname_np(pthread_self(), name);
+    shard->status = start(shard);
+    bool good = shard->status == KS_OK;
+    shard->now_ns = ks_now_ns();
+    atomic_store(&shard->turned_ns, shard->now_ns);
+    sem_post(&shard->opened);
+    while (good && !is_drained(shard)) turn(shard);
+    close_parts(shard);
+    return NULL;
+}
+
+static void destroy(ks_shard *shard)
+{
+    /* A page may be read until main has ended the second listener. */
+    ks_page_engine(shard->daemon, shard->index, NULL);
+    if (shard->engine && shard->http == NULL) ks_engine_close(&shard->engine);
+    if (shard->wake_fd >= 0) close(shard->wake_fd);
+    sem_destroy(&shard->opened);
+    pthread_mutex_destroy(&shard->lock);
+    free(shard);
+}
+
+ks_status ks_shard_open(ks_daemon *daemon, int index, ks_shard **out, ks_error *error)
+{
+    ks_shard *shard = calloc(1, sizeof *shard);
+    if (shard == NULL) return ks_fail(error, KS_MEMORY, "no memory for a shard");
+    shard->daemon = daemon;
+    shard->index = index;
+    pthread_mutex_init(&shard->lock, NULL);
+    sem_init(&shard->opened, 0, 0);
+    shard->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (shard->wake_fd < 0 || pthread_create(&shard->thread, NULL, shard_main, shard) != 0) {
+        destroy(shard);
+        return ks_fail(error, KS_SYSTEM, "cannot start the thread of shard %d", index);
+    }
+    while (sem_wait(&shard->opened) != 0) continue;
+    if (shard->status != KS_OK) {
+        ks_status status = shard->status;
+        *error = shard->error;
+        pthread_join(shard->thread, NULL);
+        destroy(shard);
+        return status;
+    }
+    *out = shard;
+    return KS_OK;
+}
+
+bool ks_shard_join(ks_shard **pointer)
+{
+    ks_shard *shard = *pointer;
+    *pointer = NULL;
+    pthread_join(shard->thread, NULL);
+    bool clean = shard->clean;
+    destroy(shard);
+    return clean;
+}

@@ -1,0 +1,68 @@
+#include "timing.h"
+
+#include <string.h>
+
+void ks_times_phases(const ks_times *times, const ks_job *job, bool ran, int64_t *phase_ns)
+{
+    for (int i = 0; i < KS_PHASES; i++) phase_ns[i] = -1;
+    if (!ran) {
+        /* Nothing can be said of a refused request but how long its words took. */
+        phase_ns[KS_PHASE_decode] = times->decode_ns;
+        return;
+    }
+    /* Work that needed no lane (an empty output) was never launched. */
+    int64_t launched = job->launched_ns >= job->submitted_ns ? job->launched_ns : job->done_ns;
+    phase_ns[KS_PHASE_receive] = job->submitted_ns - times->first_ns - times->decode_ns;
+    phase_ns[KS_PHASE_decode] = times->decode_ns;
+    phase_ns[KS_PHASE_queue] = launched - job->submitted_ns;
+    if (job->h2d_ns > 0) phase_ns[KS_PHASE_h2d] = job->h2d_ns;
+    if (job->d2h_ns > 0) phase_ns[KS_PHASE_d2h] = job->d2h_ns;
+    if (launched < job->done_ns) phase_ns[KS_PHASE_compute] = job->done_ns - launched - job->h2d_ns - job->d2h_ns;
+    phase_ns[KS_PHASE_encode] = times->answered_ns - job->done_ns;
+}
+
+static char *put_text(char *out, const char *text)
+{
+    size_t n = strlen(text);
+    memcpy(out, text, n);
+    return out + n;
+}
+
+/* Microseconds as milliseconds with three decimals. */
+static char *put_ms(char *out, int64_t us)
+{
+    char digits[24];
+    int n = 0;
+    if (us < 0) us = 0;
+    for (uint64_t rest = (uint64_t)us; rest > 0 || n < 4; rest /= 10) digits[n++] = (char)('0' + rest % 10);
+    while (n > 3) *out++ = digits[--n];
+    *out++ = '.';
+    while (n > 0) *out++ = digits[--n];
+    return out;
+}
+
+static int64_t to_us(int64_t ns)
+{
+    return (ns + 500) / 1000;
+}
+
+void ks_times_text(const ks_times *times, const ks_job *job, char *out)
+{
+    static const char *const graphs[] = {[KS_GRAPH_NONE] = "none", [KS_GRAPH_MISS] = "miss", [KS_GRAPH_HIT] = "hit"};
+    int64_t phase_ns[KS_PHASES];
+    int64_t past_ns = 0;
+    ks_times_phases(times, job, true, phase_ns);
+    for (int i = 0; i < KS_PHASES; i++) {
+        if (phase_ns[i] < 0) continue;
+        out = put_text(out, ks_phase_name((ks_phase)i));
+        out = put_text(out, ";dur=");
+        out = put_ms(out, to_us(past_ns + phase_ns[i]) - to_us(past_ns));
+        out = put_text(out, ", ");
+        past_ns += phase_ns[i];
+    }
+    out = put_text(out, "total;dur=");
+    out = put_ms(out, to_us(past_ns));
+    out = put_text(out, ", graph;desc=");
+    out = put_text(out, graphs[job->graph]);
+    *out = '\0';
+}

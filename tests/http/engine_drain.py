@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""SIGTERM under load loses no accepted request: each gets its whole answer (200, or 503 draining), connects are refused at
+once, and the daemon ends with 0."""
+import signal
+import socket
+import sys
+import threading
+import time
+
+from kernserve_daemon import Daemon, daemon_path, random_values, read_answer, row_request, seed
+
+CLIENTS = 16
+
+
+def client(daemon, request, body, stopping, faults, counts):
+    try:
+        s = daemon.connect()
+    except OSError:
+        return
+    while True:
+        try:
+            s.sendall(request)
+            answer = read_answer(s)
+        except OSError:
+            answer = None
+        if answer is None:
+            # Between two requests the server may close; one that was sent before the drain began must be answered.
+            if not stopping.is_set():
+                faults.append("a request was lost before the drain")
+            else:
+                counts["closed"] += 1
+            return
+        status, fields, got = answer
+        counts[status] = counts.get(status, 0) + 1
+        if status == 200 and got != body:
+            faults.append("an answer differs")
+        if status not in (200, 503):
+            faults.append(f"status {status}")
+        if fields.get("connection") == "close":
+            return
+        if status == 503:
+            faults.append("503 without Connection: close")
+            return
+
+
+def main():
+    generator = seed()
+    head, body = row_request(random_values(generator, 1024))
+    for cycle in range(4):
+        stopping, faults, counts = threading.Event(), [], {"closed": 0}
+        daemon = Daemon(daemon_path(), "--threads", "2")
+        with daemon:
+            threads = [threading.Thread(target=client, args=(daemon, head + body, body, stopping, faults, counts))
+                       for _ in range(CLIENTS)]
+            for t in threads:
+                t.start()
+            time.sleep(0.5)
+            stopping.set()
+            begun = time.monotonic()
+            daemon.process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+            try:
+                socket.create_connection(("127.0.0.1", daemon.port), timeout=1).close()
+                faults.append("a connect was accepted 100 ms after SIGTERM")
+            except OSError:
+                pass
+            try:
+                code = daemon.process.wait(10)
+            except Exception:
+                code = None
+            took = time.monotonic() - begun
+            for t in threads:
+                t.join(5)
+        print(f"cycle {cycle}: {counts}, ended with {code} after {took:.2f} s")
+        if faults or code != 0 or counts["closed"] > 0 or counts.get(200, 0) < 50:
+            sys.exit(f"{faults[:5]} exit code {code}")
+
+
+main()

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""A client that closes its sending side right after the request gets its complete answer, also beside idle connections."""
+import socket
+import sys
+
+from kernserve_daemon import Daemon, daemon_path, random_values, read_answer, row_request, seed
+
+ROUNDS = 60
+
+
+def once(daemon, generator, count):
+    head, body = row_request(random_values(generator, count))
+    with daemon.connect() as s:
+        s.sendall(head + body)
+        s.shutdown(socket.SHUT_WR)
+        answer = read_answer(s)
+        if answer is None or answer[0] != 200 or answer[2] != body:
+            return False
+        return s.recv(1) == b""
+
+
+def main():
+    generator = seed()
+    missing = {}
+    with Daemon(daemon_path(), "--threads", "1") as daemon:
+        for idle in (0, 50):
+            beside = [daemon.connect() for _ in range(idle)]
+            for count in (16, 256, 40000):
+                lost = sum(not once(daemon, generator, count) for _ in range(ROUNDS))
+                if lost:
+                    missing[(idle, count)] = lost
+            for s in beside:
+                s.close()
+    print("rounds:", ROUNDS * 6, "without a complete answer:", missing or 0)
+    sys.exit(1 if missing else 0)
+
+
+main()

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""No number of keep-alive connections makes the loop stall: the slowest rate stays above half of the best.
+
+libmicrohttpd takes 128 ready sockets at a time; a wait inside it at exactly such a number may never end."""
+import selectors
+import sys
+import time
+
+from kernserve_daemon import Daemon, daemon_path, random_values, row_request, seed
+
+COUNTS = [126, 127, 128, 129, 256, 384, 512]
+SECONDS = 1.0
+
+
+def measure(daemon, count, request):
+    """All connections send at once, and again as soon as all have their answers: every round has `count` sockets ready."""
+    sockets = [daemon.connect() for _ in range(count)]
+    for s in sockets:
+        s.setblocking(True)
+        s.settimeout(5)
+    selector = selectors.DefaultSelector()
+    answers, stop = 0, time.monotonic() + SECONDS
+    begun = time.monotonic()
+    try:
+        while time.monotonic() < stop:
+            for s in sockets:
+                s.sendall(request)
+            for s in sockets:
+                data = s.recv(4096)
+                while b"\r\n\r\n" not in data:
+                    data += s.recv(4096)
+                if not data.startswith(b"HTTP/1.1 200"):
+                    sys.exit(f"{count} connections: {data[:200]!r}")
+                answers += 1
+    except TimeoutError:
+        sys.exit(f"{count} connections: no answer within 5 s after {answers} answers")
+    finally:
+        selector.close()
+        for s in sockets:
+            s.close()
+    return answers / (time.monotonic() - begun)
+
+
+def main():
+    head, body = row_request(random_values(seed(), 8))
+    with Daemon(daemon_path(), "--threads", "1", "--connections", "1024", "--queue", "1024") as daemon:
+        rates = {count: measure(daemon, count, head + body) for count in COUNTS}
+    print(" ".join(f"{count}:{rate:.0f}/s" for count, rate in rates.items()))
+    if min(rates.values()) < max(rates.values()) / 2:
+        sys.exit("the slowest rate is below half of the best")
+
+
+main()

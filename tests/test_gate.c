@@ -1,0 +1,449 @@
+/* The gate, the routes, the warm specs and the times of a request: tables of heads and what each gets. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "gate.h"
+#include "infer.h"
+#include "reply.h"
+#include "routes.h"
+#include "timing.h"
+#include "warm.h"
+
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+static const char *const hosts[] = {"gpu.example"};
+static const char *const tokens[] = {"first-secret", "second", NULL};
+static const ks_gate_rules plain = {
+    .max_uri = 100, .max_header = 1024, .max_fields = 8, .max_body = 1000, .hosts = hosts, .hosts_count = 1};
+
+/* fields: "Name: value" lines, each ended by '\n'. The text must outlive the head. */
+static void read_head(ks_head *head, char *fields, const char *target, const char *version)
+{
+    ks_head_init(head, target, strlen(target), version);
+    for (char *line = fields; *line;) {
+        char *end = strchr(line, '\n'), *colon = strchr(line, ':');
+        char *value = colon + 2;
+        *end = *colon = '\0';
+        ks_head_add(head, line, (size_t)(colon - line), value, (size_t)(end - value));
+        line = end + 1;
+    }
+}
+
+static ks_status judge(const char *text, const char *version, ks_head *head, ks_error *error)
+{
+    static char fields[8192];
+    assert_true(strlen(text) < sizeof fields);
+    strcpy(fields, text);
+    read_head(head, fields, "/v2", version);
+    return ks_gate_wire(&plain, head, error);
+}
+
+#define H "Host: localhost\n"
+static const struct {
+    const char *fields;
+    ks_status status;
+} wire_rows[] = {
+    {H, KS_OK},
+    {H "Content-Length: 4\n", KS_OK},
+    {H "Content-Length: 0\n", KS_OK},
+    {H "Transfer-Encoding: chunked\n", KS_OK},
+    {H "transfer-encoding: Chunked\n", KS_OK},
+    {H "Expect: 100-continue\n", KS_OK},
+    {H "Accept: a\nAccept: b\n", KS_OK},
+    {H "X-A: tab\there\n", KS_OK},
+    {H "Content-Length: 4\nContent-Length: 4\n", KS_FRAMING},
+    {H "Content-Length: 4\ncontent-length: 5\n", KS_FRAMING},
+    {H "Transfer-Encoding: chunked\nTransfer-Encoding: chunked\n", KS_FRAMING},
+    {H "Transfer-Encoding: chunked\nContent-Length: 4\n", KS_FRAMING},
+    {H "Transfer-Encoding: gzip, chunked\n", KS_FRAMING},
+    {H "Transfer-Encoding: identity\n", KS_FRAMING},
+    {H "Transfer-Encoding: \n", KS_FRAMING},
+    {H "Content-Length: \n", KS_FRAMING},
+    {H "Content-Length: -1\n", KS_FRAMING},
+    {H "Content-Length: 4 \n", KS_FRAMING},
+    {H "Content-Length: 0x4\n", KS_FRAMING},
+    {H "Content-Length: 9223372036854775808\n", KS_BODY_SIZE},
+    {H H, KS_FRAMING},
+    {H "Content-Type: a\nContent-Type: a\n", KS_FRAMING},
+    {H "Content-Encoding: gzip\nContent-Encoding: gzip\n", KS_FRAMING},
+    {H "Authorization: a\nAuthorization: b\n", KS_FRAMING},
+    {H "Expect: 100-continue\nExpect: 100-continue\n", KS_FRAMING},
+    {H "Inference-Header-Content-Length: 1\nInference-Header-Content-Length: 1\n", KS_FRAMING},
+    {H "Expect: 200-ok\n", KS_EXPECT},
+    {H "X A: b\n", KS_HEADER},
+    {H "Content-Length : 4\n", KS_HEADER},
+    {H "X(A): b\n", KS_HEADER},
+    {H "X-\xc3\xa4: b\n", KS_HEADER},
+    {H "X-A: b\x01\n", KS_HEADER},
+    {H "X-A: b\x7f\n", KS_HEADER},
+    {H "X-A: \r\n", KS_HEADER},
+    {H "A: 1\nB: 2\nC: 3\nD: 4\nE: 5\nF: 6\nG: 7\n", KS_OK},
+    {H "A: 1\nB: 2\nC: 3\nD: 4\nE: 5\nF: 6\nG: 7\nI: 8\n", KS_HEADERS},
+    {"X-A: b\n", KS_NO_HOST},
+};
+
+static void wire_table(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(wire_rows); i++) {
+        ks_error error = {0};
+        ks_head head;
+        ks_status status = judge(wire_rows[i].fields, "HTTP/1.1", &head, &error);
+        if (status != wire_rows[i].status)
+            fail_msg("row %zu, %s: got %s (%s)", i, wire_rows[i].fields, ks_status_name(status), error.text);
+        assert_true(status == KS_OK || (error.status == status && error.text[0]));
+    }
+}
+
+static void wire_values(void **state)
+{
+    ks_error error;
+    ks_head head;
+    (void)state;
+    assert_int_equal(judge(H "Content-Length: 9223372036854775807\n", "HTTP/1.1", &head, &error), KS_OK);
+    assert_true(head.content_length == INT64_MAX && !head.chunked && !head.expects);
+    assert_int_equal(judge(H "Transfer-Encoding: chunked\nExpect: 100-Continue\n", "HTTP/1.1", &head, &error), KS_OK);
+    assert_true(head.content_length == -1 && head.chunked && head.expects);
+    assert_int_equal(judge("X-A: b\n", "HTTP/1.0", &head, &error), KS_OK);
+    assert_int_equal(judge("Transfer-Encoding: chunked\n", "HTTP/1.0", &head, &error), KS_FRAMING);
+}
+
+static void wire_sizes(void **state)
+{
+    char target[102], fields[1200] = H;
+    ks_error error;
+    ks_head head;
+    (void)state;
+    memset(target, 'a', sizeof target);
+    ks_head_init(&head, target, 101, "HTTP/1.0");
+    assert_int_equal(ks_gate_wire(&plain, &head, &error), KS_URI);
+    ks_head_init(&head, target, 100, "HTTP/1.0");
+    assert_int_equal(ks_gate_wire(&plain, &head, &error), KS_OK);
+    /* 1024 bytes in all: Host and its punctuation 17, the other field's name and punctuation 5. */
+    for (size_t value = 1002; value <= 1003; value++) {
+        snprintf(fields, sizeof fields, H "A: %0*d\n", (int)value, 0);
+        assert_int_equal(judge(fields, "HTTP/1.1", &head, &error), value == 1002 ? KS_OK : KS_HEADERS);
+    }
+}
+
+static const struct {
+    const char *fields;
+    bool loopback, open;
+    ks_status status;
+} access_rows[] = {
+    {"Host: localhost\n", 1, 0, KS_OK},
+    {"Host: LocalHost:8000\n", 1, 0, KS_OK},
+    {"Host: 127.0.0.1:1\n", 1, 0, KS_OK},
+    {"Host: [::1]\n", 1, 0, KS_OK},
+    {"Host: [::1]:8000\n", 1, 0, KS_OK},
+    {"Host: gpu.example:8000\n", 1, 0, KS_OK},
+    {"Host: evil.example\n", 1, 0, KS_HOST},
+    {"Host: localhost.evil.example\n", 1, 0, KS_HOST},
+    {"Host: 127.0.0.1.evil.example\n", 1, 0, KS_HOST},
+    {"Host: localhost:80x\n", 1, 0, KS_HOST},
+    {"Host: localhost@evil\n", 1, 0, KS_HOST},
+    {"Host: [::1]x\n", 1, 0, KS_HOST},
+    {"Host: [::1\n", 1, 0, KS_HOST},
+    {"Host: \n", 1, 0, KS_HOST},
+    {"Host: 10.0.0.7:8000\n", 1, 1, KS_OK},
+    {"Host: evil.example\n", 0, 0, KS_OK},
+    {"Host: localhost\nOrigin: http://localhost:3000\n", 1, 0, KS_OK},
+    {"Host: localhost\nOrigin: https://gpu.example\n", 0, 0, KS_OK},
+    {"Host: localhost\nOrigin: http://evil.example\n", 1, 0, KS_ORIGIN},
+    {"Host: localhost\nOrigin: http://localhost.evil\n", 0, 1, KS_ORIGIN},
+    {"Host: localhost\nOrigin: null\n", 1, 0, KS_ORIGIN},
+    {"Host: localhost\nOrigin: \n", 1, 0, KS_ORIGIN},
+};
+
+static void access_table(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(access_rows); i++) {
+        ks_error error = {0};
+        ks_head head;
+        assert_int_equal(judge(access_rows[i].fields, "HTTP/1.1", &head, &error), KS_OK);
+        ks_status status = ks_gate_access(&plain, &head, access_rows[i].loopback, access_rows[i].open, false, &error);
+        if (status != access_rows[i].status) fail_msg("%s: got %s", access_rows[i].fields, ks_status_name(status));
+    }
+}
+
+static void token_table(void **state)
+{
+    static const struct {
+        const char *fields;
+        bool good;
+    } rows[] = {
+        {H "Authorization: Bearer first-secret\n", 1},
+        {H "Authorization: bearer second\n", 1},
+        {H "Authorization: Bearer second \n", 0},
+        {H "Authorization: Bearer secon\n", 0},
+        {H "Authorization: Bearer secondsecond\n", 0},
+        {H "Authorization: Bearer \n", 0},
+        {H "Authorization: Basic second\n", 0},
+        {H "Authorization: second\n", 0},
+        {H "Authorization: \n", 0},
+        {H, 0},
+    };
+    ks_gate_rules rules = plain;
+    (void)state;
+    rules.tokens = tokens;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        ks_error error;
+        ks_head head;
+        assert_int_equal(judge(rows[i].fields, "HTTP/1.1", &head, &error), KS_OK);
+        ks_status status = ks_gate_access(&rules, &head, true, false, false, &error);
+        if (status != (rows[i].good ? KS_OK : KS_UNAUTHORIZED)) fail_msg("%s", rows[i].fields);
+        assert_int_equal(ks_gate_access(&rules, &head, true, true, true, &error), KS_OK);
+    }
+}
+
+static void body_table(void **state)
+{
+    static const struct {
+        const char *fields;
+        ks_status status;
+        ks_body_encoding encoding;
+    } rows[] = {
+        {H, KS_OK, KS_BODY_PLAIN},
+        {H "Content-Encoding: identity\n", KS_OK, KS_BODY_PLAIN},
+        {H "Content-Encoding: gzip\n", KS_OK, KS_BODY_GZIP},
+        {H "Content-Encoding: deflate\n", KS_OK, KS_BODY_DEFLATE},
+        {H "Content-Encoding: br\n", KS_ENCODING, KS_BODY_PLAIN},
+        {H "Content-Encoding: gzip, gzip\n", KS_ENCODING, KS_BODY_PLAIN},
+        {H "Content-Encoding: \n", KS_ENCODING, KS_BODY_PLAIN},
+        {H "Content-Length: 1000\n", KS_OK, KS_BODY_PLAIN},
+        {H "Content-Length: 1001\n", KS_BODY_SIZE, KS_BODY_PLAIN},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        ks_error error;
+        ks_head head;
+        assert_int_equal(judge(rows[i].fields, "HTTP/1.1", &head, &error), KS_OK);
+        assert_int_equal(ks_gate_body(&plain, &head, &error), rows[i].status);
+        assert_int_equal(head.encoding, rows[i].encoding);
+    }
+}
+
+static const struct {
+    const char *method, *target;
+    ks_status status;
+    ks_route_id id;
+    const char *said; /* allowed methods, or the sentence */
+} route_rows[] = {
+    {"GET", "/", KS_OK, KS_ROUTE_INDEX, ""},
+    {"GET", "/v2", KS_OK, KS_ROUTE_SERVER, ""},
+    {"GET", "/v2/", KS_OK, KS_ROUTE_SERVER, ""},
+    {"HEAD", "/v2?test_1=1&test_2=2", KS_OK, KS_ROUTE_SERVER, ""},
+    {"GET", "/v2//", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"GET", "//v2", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"GET", "/v2/../v2", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"GET", "/V2", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"GET", "/%76%32", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"GET", "v2", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"OPTIONS", "*", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"GET", "http://localhost/v2", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"GET", "/v2/health/live", KS_OK, KS_ROUTE_LIVE, ""},
+    {"GET", "/v2/health/ready", KS_OK, KS_ROUTE_READY, ""},
+    {"HEAD", "/livez", KS_OK, KS_ROUTE_LIVE, ""},
+    {"GET", "/readyz", KS_OK, KS_ROUTE_READY, ""},
+    {"GET", "/healthz", KS_OK, KS_ROUTE_READY, ""},
+    {"GET", "/healthz/", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"GET", "/metrics", KS_OK, KS_ROUTE_METRICS, ""},
+    {"POST", "/metrics", KS_METHOD, KS_ROUTE_METRICS, "GET, HEAD"},
+    {"GET", "/v2/models/softmax", KS_OK, KS_ROUTE_MODEL, ""},
+    {"GET", "/v2/models/soft%6Dax", KS_OK, KS_ROUTE_MODEL, ""},
+    {"GET", "/v2/models/softmax%2F", KS_PATH, KS_ROUTE_MODEL, "Not Found"},
+    {"GET", "/v2/models/softmax%00", KS_PATH, KS_ROUTE_MODEL, "Not Found"},
+    {"GET", "/v2/models/softmax%0", KS_PATH, KS_ROUTE_MODEL, "Not Found"},
+    {"GET", "/v2/models/softmax%zz", KS_PATH, KS_ROUTE_MODEL, "Not Found"},
+    {"GET", "/v2/models//ready", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"GET", "/v2/models/stats", KS_OK, KS_ROUTE_ALL_STATS, ""},
+    {"GET", "/v2/models/softmax/stats", KS_OK, KS_ROUTE_MODEL_STATS, ""},
+    {"GET", "/v2/models/nope/stats", KS_MODEL, KS_ROUTE_MODEL_STATS, "requested model 'nope' is not available"},
+    {"GET", "/v2/models/softmax/versions/1", KS_OK, KS_ROUTE_MODEL, ""},
+    {"GET", "/v2/models/softmax/versions/1/ready", KS_OK, KS_ROUTE_MODEL_READY, ""},
+    {"GET", "/v2/models/softmax/versions/1/config", KS_OK, KS_ROUTE_MODEL_CONFIG, ""},
+    {"GET", "/v2/models/softmax/versions/v1", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"GET", "/v2/models/softmax/versions/", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"GET", "/v2/models/softmax/versions/2", KS_MODEL, KS_ROUTE_MODEL,
+     "Request for unknown model: 'softmax' version 2 is not found"},
+    {"POST", "/v2/models/softmax/versions/99999999999999999999999/infer", KS_MODEL, KS_ROUTE_INFER,
+     "Request for unknown model: 'softmax' version 99999999999999999999 is not found"},
+    {"POST", "/v2/models/softmax/infer", KS_OK, KS_ROUTE_INFER, ""},
+    {"POST", "/v2/models/matmul/versions/1/infer?shape=1", KS_OK, KS_ROUTE_INFER, ""},
+    {"POST", "/v2/models/nope/infer", KS_MODEL, KS_ROUTE_INFER, "Request for unknown model: 'nope' is not found"},
+    {"GET", "/v2/models/nope/infer", KS_METHOD, KS_ROUTE_INFER, "POST"},
+    {"DELETE", "/v2/models/softmax", KS_METHOD, KS_ROUTE_MODEL, "GET, HEAD"},
+    {"HEAD", "/v2/models/softmax/infer", KS_METHOD, KS_ROUTE_INFER, "POST"},
+    {"POST", "/v2/models/softmax/infer/", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"POST", "/v2/models/softmax/generate", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+};
+
+static void route_table(void **state)
+{
+    (void)state;
+    ks_models_init();
+    for (size_t i = 0; i < COUNT(route_rows); i++) {
+        ks_error error = {0};
+        ks_route route;
+        ks_status status = ks_route_find(route_rows[i].method, route_rows[i].target, false, &route, &error);
+        const char *said = status == KS_METHOD ? route.allow : error.text;
+        if (status != route_rows[i].status || route.id != route_rows[i].id || strcmp(said, route_rows[i].said) != 0)
+            fail_msg("%s %s: got %s, route %d, %s", route_rows[i].method, route_rows[i].target, ks_status_name(status),
+                     (int)route.id, said);
+    }
+}
+
+static void admin_routes(void **state)
+{
+    static const char *const there[] = {"/", "/metrics", "/livez", "/v2/health/ready"};
+    static const char *const elsewhere[] = {"/v2", "/v2/models/softmax", "/v2/models/stats"};
+    ks_error error;
+    ks_route route;
+    (void)state;
+    for (size_t i = 0; i < COUNT(there); i++)
+        assert_int_equal(ks_route_find("GET", there[i], true, &route, &error), KS_OK);
+    for (size_t i = 0; i < COUNT(elsewhere); i++)
+        assert_int_equal(ks_route_find("GET", elsewhere[i], true, &route, &error), KS_PATH);
+    assert_int_equal(ks_route_find("POST", "/v2/models/softmax/infer", true, &route, &error), KS_PATH);
+}
+
+static void route_query(void **state)
+{
+    ks_error error;
+    ks_route route;
+    (void)state;
+    assert_int_equal(ks_route_find("POST", "/v2/models/softmax/infer?shape=1,2&x=%20?", false, &route, &error), KS_OK);
+    assert_string_equal(route.query, "shape=1,2&x=%20?");
+    assert_string_equal(route.model->name, "softmax");
+    assert_int_equal(ks_route_find("GET", "/v2/health/live", false, &route, &error), KS_OK);
+    assert_string_equal(route.query, "");
+    assert_true(route.open && route.authorized);
+    assert_int_equal(ks_route_find("GET", "/metrics", false, &route, &error), KS_OK);
+    assert_true(route.open && !route.authorized);
+}
+
+static void warm_table(void **state)
+{
+    static const struct {
+        const char *text;
+        ks_status status;
+    } rows[] = {
+        {"softmax:64,1024:FP32", KS_OK},
+        {"softmax:64,1024", KS_OK},
+        {"matmul:64,128:128,256:FP16", KS_OK},
+        {"reduce_mean:4,5,6:FP64", KS_OK},
+        {"nope:1:FP32", KS_CONFIG},
+        {"softmax", KS_CONFIG},
+        {"softmax:", KS_CONFIG},
+        {"softmax:1,:FP32", KS_CONFIG},
+        {"softmax:,1:FP32", KS_CONFIG},
+        {"softmax:-1:FP32", KS_CONFIG},
+        {"softmax:1:fp32", KS_CONFIG},
+        {"softmax:1:FP32:FP32", KS_CONFIG},
+        {"matmul:64,128:FP16", KS_CONFIG},
+        {"matmul:64,128:127,256:FP16", KS_CONFIG},
+        {"softmax:1:INT8", KS_CONFIG},
+        {"softmax:1,1,1,1,1,1,1,1,1:FP32", KS_CONFIG},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        ks_error error = {0};
+        ks_spec spec;
+        ks_status status = ks_warm_spec(rows[i].text, &spec, &error);
+        if (status != rows[i].status) fail_msg("%s: got %s (%s)", rows[i].text, ks_status_name(status), error.text);
+        assert_true(status != KS_OK || spec.out.size_bytes > 0);
+    }
+}
+
+/* The text's figures: those before total add up to it exactly, whatever the times were. */
+static void times_add_up(void **state)
+{
+    const char *given = getenv("KS_SEED");
+    unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
+    (void)state;
+    print_message("KS_SEED=%u\n", seed);
+    srand(seed);
+    for (int i = 0; i < 2000; i++) {
+        ks_job job = {.graph = (ks_graph)(rand() % 3)};
+        int64_t scale = 1 + rand() % 100000;
+        ks_times times = {.first_ns = 1000000 + rand(), .decode_ns = rand() % scale};
+        job.submitted_ns = times.first_ns + times.decode_ns + rand() % scale;
+        job.launched_ns = job.submitted_ns + rand() % scale;
+        job.h2d_ns = rand() % 2 ? rand() % scale : 0;
+        job.d2h_ns = rand() % 2 ? rand() % scale : 0;
+        job.done_ns = job.launched_ns + job.h2d_ns + job.d2h_ns + 1 + rand() % scale;
+        job.compute_ns = job.done_ns - job.launched_ns - job.h2d_ns - job.d2h_ns;
+        times.answered_ns = job.done_ns + rand() % scale;
+        char text[KS_TIMING_MAX];
+        ks_times_text(&times, &job, text);
+        assert_true(strlen(text) < sizeof text);
+        int64_t sum_us = 0, total_us = -1;
+        for (char *at = text; (at = strstr(at, ";dur=")) != NULL; at += 5) {
+            int64_t us = llround(strtod(at + 5, NULL) * 1000);
+            bool total = at - text >= 5 && strncmp(at - 5, "total", 5) == 0;
+            total_us = total ? us : total_us;
+            sum_us += total ? 0 : us;
+        }
+        if (sum_us != total_us) fail_msg("%s", text);
+        assert_true(llabs(total_us * 1000 - (times.answered_ns - times.first_ns)) <= 500);
+        assert_true((strstr(text, "h2d;") != NULL) == (job.h2d_ns > 0));
+    }
+}
+
+static void times_longest(void **state)
+{
+    char text[KS_TIMING_MAX];
+    const int64_t hour = 3600ll * 1000000000;
+    ks_job job = {.submitted_ns = 2 * hour,
+                  .launched_ns = 3 * hour,
+                  .h2d_ns = hour,
+                  .d2h_ns = hour,
+                  .compute_ns = hour,
+                  .done_ns = 6 * hour};
+    ks_times times = {.first_ns = 1, .decode_ns = hour, .answered_ns = 7 * hour};
+    (void)state;
+    ks_times_text(&times, &job, text);
+    assert_true(strlen(text) < sizeof text);
+    assert_non_null(strstr(text, "total;dur=25200000.000, graph;desc=none"));
+}
+
+static void request_ids(void **state)
+{
+    char id[140];
+    ks_head head = {0};
+    (void)state;
+    memset(id, 'x', sizeof id);
+    id[129] = '\0';
+    head.known[KS_KNOWN_REQUEST_ID] = id;
+    head.known_length[KS_KNOWN_REQUEST_ID] = 129;
+    assert_null(ks_reply_request_id(&head));
+    head.known_length[KS_KNOWN_REQUEST_ID] = 128;
+    assert_ptr_equal(ks_reply_request_id(&head), id);
+    id[5] = ' ';
+    assert_null(ks_reply_request_id(&head));
+    char number[24];
+    assert_string_equal(ks_reply_number(number, 0), "0");
+    assert_string_equal(ks_reply_number(number, INT64_MAX), "9223372036854775807");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wire_table),   cmocka_unit_test(wire_values),  cmocka_unit_test(wire_sizes),
+        cmocka_unit_test(access_table), cmocka_unit_test(token_table),  cmocka_unit_test(body_table),
+        cmocka_unit_test(route_table),  cmocka_unit_test(admin_routes), cmocka_unit_test(route_query),
+        cmocka_unit_test(warm_table),   cmocka_unit_test(times_add_up), cmocka_unit_test(times_longest),
+        cmocka_unit_test(request_ids),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
