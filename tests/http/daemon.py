@@ -1,0 +1,268 @@
+"""Starts and stops kernserve for the tests, and speaks HTTP with it byte for byte.
+
+Interface  Daemon (a process on free loopback ports), Remote (one that runs already), Connection (a raw socket that sends
+           what a test made and reads one answer), metric() and settle() (the pinned pool must be empty after a test).
+Needs      Python 3.8 and nothing else. One thread at a time for each Connection.
+"""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+
+class Answer:
+    """One HTTP answer: status, headers as a list of (lower-case name, value), body, closed (the peer hung up behind it)."""
+
+    def __init__(self, status, headers, body, closed):
+        self.status, self.headers, self.body, self.closed = status, headers, body, closed
+
+    def header(self, name, otherwise=None):
+        for key, value in self.headers:
+            if key == name.lower():
+                return value
+        return otherwise
+
+    def says_close(self):
+        return (self.header("connection") or "").lower() == "close"
+
+    def __repr__(self):
+        return "%s %s %r" % (self.status, self.header("kernserve-error", "-"), self.body[:200])
+
+
+class Connection:
+    """A client socket. send() never fails for a peer that hung up: the answer that it left behind is what a test wants."""
+
+    def __init__(self, where, timeout=20):
+        self.socket = socket.create_connection((where.host, where.port), timeout=timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.rest = b""
+        self.eof = False
+
+    def send(self, data):
+        try:
+            self.socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def _more(self):
+        try:
+            got = self.socket.recv(1 << 20)
+        except ConnectionResetError:
+            got = b""
+        self.eof = not got
+        self.rest += got
+        return bool(got)
+
+    def _head(self):
+        """Status and headers of the next final answer; None when the peer closed without one."""
+        while True:
+            while b"\r\n\r\n" not in self.rest:
+                if not self._more():
+                    return None
+            head, self.rest = self.rest.split(b"\r\n\r\n", 1)
+            lines = head.decode("latin-1").split("\r\n")
+            status = int(lines[0].split(" ")[1])
+            if status != 100:
+                break
+        headers = []
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            headers.append((name.strip().lower(), value.strip()))
+        return status, headers
+
+    def answer(self, method="GET"):
+        """The next answer, or None when the connection ended without one."""
+        found = self._head()
+        if found is None:
+            return None
+        status, headers = found
+        fields = dict(headers)
+        length = int(fields["content-length"]) if "content-length" in fields else None
+        if method == "HEAD" or status == 204:
+            length = 0
+        while length is None or len(self.rest) < length:
+            if not self._more():
+                break
+        body = self.rest if length is None else self.rest[:length]
+        self.rest = self.rest[len(body):]
+        return Answer(status, headers, body, self.eof)
+
+    def ask(self, data, method="GET"):
+        self.send(data)
+        return self.answer(method)
+
+    def closed_within(self, seconds):
+        """True: the peer has closed and sent nothing more."""
+        if self.eof:
+            return not self.rest
+        self.socket.settimeout(seconds)
+        try:
+            while self._more():
+                pass
+        except (socket.timeout, TimeoutError):
+            return False
+        return True
+
+    def close(self):
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def request(method, target, headers=(), body=b""):
+    """The bytes of a well-formed request; Content-Length is set for every body and for a POST."""
+    lines = ["%s %s HTTP/1.1" % (method, target), "Host: localhost"]
+    lines += ["%s: %s" % pair for pair in headers]
+    if body or method == "POST":
+        lines.append("Content-Length: %d" % len(body))
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
+
+
+def chunked(method, target, headers=(), chunks=()):
+    """The bytes of a request whose body comes in the given chunks."""
+    lines = ["%s %s HTTP/1.1" % (method, target), "Host: localhost", "Transfer-Encoding: chunked"]
+    lines += ["%s: %s" % pair for pair in headers]
+    parts = [("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")]
+    for chunk in chunks:
+        if chunk:
+            parts.append(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+    return b"".join(parts) + b"0\r\n\r\n"
+
+
+class Remote:
+    """A daemon that somebody else started: http://HOST:PORT."""
+
+    def __init__(self, url):
+        match = re.fullmatch(r"(?:http://)?([^:/]+)(?::(\d+))?/?", url)
+        if not match:
+            raise SystemExit("not an address: %s" % url)
+        self.host, self.port, self.process = match.group(1), int(match.group(2) or 80), None
+
+    def connect(self, timeout=20):
+        return Connection(self, timeout)
+
+    def get(self, target):
+        with self.connect() as connection:
+            return connection.ask(request("GET", target))
+
+    def metrics(self):
+        return self.get("/metrics").body.decode()
+
+    def stop(self):
+        return 0
+
+
+def free_ports(count):
+    """Ports that are free now. All are held until the last one is known, so that they differ."""
+    held = []
+    for _ in range(count):
+        held.append(socket.socket())
+        held[-1].bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in held]
+    for s in held:
+        s.close()
+    return ports
+
+
+class Daemon(Remote):
+    """kernserve at `path` with options, on two free ports, ready when the constructor returns.
+
+    under  a command to run it under, such as valgrind. wait  seconds until it must be ready.
+    """
+
+    def __init__(self, path, *options, under=(), wait=60, environment=None, must_start=True):
+        self.host = "127.0.0.1"
+        self.port, self.admin_port = free_ports(2)
+        self.log = tempfile.TemporaryFile()
+        self.command = [*under, path, "--listen", "127.0.0.1:%d" % self.port, "--admin-listen",
+                        "127.0.0.1:%d" % self.admin_port, *options]
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=self.log,
+                                        env={**os.environ, **(environment or {})})
+        if must_start and not self.ready_within(wait):
+            self.kill()
+            raise RuntimeError("not ready after %d s: %s\n%s" % (wait, " ".join(self.command), self.said()))
+
+    def ready_within(self, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                answer = self.get("/v2/health/ready")
+                if answer and answer.status == 200:
+                    return True
+            except OSError:
+                pass
+            time.sleep(0.02)
+        return False
+
+    def said(self):
+        """What it wrote to stderr so far."""
+        self.log.seek(0)
+        return self.log.read().decode(errors="replace")
+
+    def stop(self, seconds=40):
+        """SIGTERM; the exit code. A daemon that does not end is killed and gives -9."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.wait(seconds)
+
+    def wait(self, seconds):
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = -9
+        if code not in (0, 75):
+            sys.stderr.write(self.said())
+        return code
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+
+def metric(text, name, **labels):
+    """Sum of the samples of `name` whose labels include the given ones; None when there is none."""
+    total = None
+    for line in text.splitlines():
+        match = re.match(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})? (\S+)", line)
+        if not match or match.group(1) != name:
+            continue
+        have = dict(re.findall(r'([a-z_]+)="((?:[^"\\]|\\.)*)"', match.group(2) or ""))
+        if all(have.get(key) == str(value) for key, value in labels.items()):
+            total = (total or 0.0) + float(match.group(3))
+    return total
+
+
+def settle(where, seconds=3):
+    """Waits until no request holds a slot; the bytes of the pinned pool that stay in use (0 is right)."""
+    end = time.monotonic() + seconds
+    while True:
+        used = metric(where.metrics(), "kernserve_pinned_memory_bytes", state="used")
+        if used == 0 or time.monotonic() > end:
+            return used
+        time.sleep(0.05)
+
+
+def open_target(url, path, *options):
+    """The Remote or Daemon that a test's command line names."""
+    if url:
+        return Remote(url)
+    if not path:
+        raise SystemExit("give the path of kernserve, or --url")
+    return Daemon(path, *options)

@@ -1,0 +1,258 @@
+"""The forms in which a piece of work travels: JSON, JSON + binary, mixed, OIP raw, plain raw; whole, chunked, compressed.
+
+Owns       Case (model, parameters, inputs, expected), the request bytes of each form, and the reading of an answer back into
+           values. FORMS and TRANSPORTS are the lists that tests walk through.
+"""
+
+import gzip
+import json
+import math
+import urllib.parse
+import zlib
+
+from daemon import chunked, request
+from tensors import REFERENCE, Tensor, count, decode, encode, random_tensor
+
+JSON_TYPES = ("FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
+
+
+class Case:
+    def __init__(self, op, inputs, /, model=None, fixed=None, **parameters):
+        """fixed: parameters that the model's name implies and the request does not repeat."""
+        self.op, self.inputs, self.parameters = op, inputs, parameters
+        self.model = model or op
+        self.expected = REFERENCE[op](*inputs, **{**(fixed or {}), **parameters})
+
+    def __str__(self):
+        shapes = " x ".join(str(t.shape) for t in self.inputs)
+        return "%s %s %s %s" % (self.model, self.inputs[0].datatype, shapes, json.dumps(self.parameters))
+
+    def target(self):
+        return "/v2/models/%s/infer" % self.model
+
+
+def json_words(values):
+    return [float(v) if isinstance(v, float) else v for v in values]
+
+
+def _body(case, request_id, binary_inputs, binary_output):
+    """JSON head and blobs; binary_inputs is the set of inputs that go as bytes."""
+    inputs, blobs = [], []
+    for i, tensor in enumerate(case.inputs):
+        entry = {"name": "INPUT%d" % i, "shape": tensor.shape, "datatype": tensor.datatype}
+        if i in binary_inputs:
+            entry["parameters"] = {"binary_data_size": len(tensor.data)}
+            blobs.append(tensor.data)
+        else:
+            entry["data"] = json_words(tensor.values)
+        inputs.append(entry)
+    document = {"inputs": inputs}
+    if request_id:
+        document["id"] = request_id
+    if case.parameters:
+        document["parameters"] = case.parameters
+    if binary_output is not None:
+        document["outputs"] = [{"name": "OUTPUT0", "parameters": {"binary_data": binary_output}}]
+    head = json.dumps(document).encode()
+    headers = [("Inference-Header-Content-Length", len(head))] if blobs else []
+    return case.target(), headers, head + b"".join(blobs)
+
+
+def form_json(case, request_id):
+    return _body(case, request_id, set(), None)
+
+
+def form_binary(case, request_id):
+    return _body(case, request_id, set(range(len(case.inputs))), True)
+
+
+def form_mixed(case, request_id):
+    """The last input as bytes, others and the output as JSON; one input: JSON in, bytes out."""
+    if len(case.inputs) == 1:
+        return _body(case, request_id, set(), True)
+    return _body(case, request_id, {len(case.inputs) - 1}, False)
+
+
+def form_oip_raw(case, _):
+    """No JSON at all: the model's only unknown dimension follows from the body's length."""
+    return case.target(), [("Inference-Header-Content-Length", 0)], case.inputs[0].data
+
+
+def form_plain_raw(case, _):
+    query = [("shape", ",".join(map(str, t.shape))) for t in case.inputs] + [("datatype", case.inputs[0].datatype)]
+    for name, value in case.parameters.items():
+        query.append((name, str(value).lower() if isinstance(value, bool) else str(value)))
+    return case.target() + "?" + urllib.parse.urlencode(query, safe=","), [], b"".join(t.data for t in case.inputs)
+
+
+FORMS = {"json": form_json, "binary": form_binary, "mixed": form_mixed, "oip_raw": form_oip_raw, "plain_raw": form_plain_raw}
+
+
+def fits(form, case):
+    """Whether a form can carry the case at all."""
+    as_json = case.inputs[0].datatype in JSON_TYPES and case.expected.datatype in JSON_TYPES
+    if form in ("json", "mixed"):
+        return as_json
+    if form == "oip_raw":
+        return case.model.endswith("_vec")
+    return True
+
+
+def in_pieces(random, body):
+    """The body cut at random places, small pieces among them."""
+    pieces = []
+    while body:
+        size = random.choice((1, 2, 7, 100, 4096, len(body)))
+        pieces.append(body[:size])
+        body = body[size:]
+        if len(pieces) > 200:
+            pieces.append(body)
+            break
+    return pieces
+
+
+def send_whole(_, target, headers, body):
+    return request("POST", target, headers, body)
+
+
+def send_chunked(random, target, headers, body):
+    return chunked("POST", target, headers, in_pieces(random, body))
+
+
+def send_gzip(_, target, headers, body):
+    return request("POST", target, headers + [("Content-Encoding", "gzip")], gzip.compress(body))
+
+
+def send_deflate(random, target, headers, body):
+    return chunked("POST", target, headers + [("Content-Encoding", "deflate")], in_pieces(random, zlib.compress(body)))
+
+
+TRANSPORTS = {"whole": send_whole, "chunked": send_chunked, "gzip": send_gzip, "deflate, chunked": send_deflate}
+
+
+class Wrong(Exception):
+    """An answer that is not what it must be; the text says where."""
+
+
+def require(condition, text, *arguments):
+    if not condition:
+        raise Wrong(text % arguments)
+
+
+def _read_document(case, form, document, request_id, blob):
+    require(document.get("model_name") == case.model, "model_name is %r", document.get("model_name"))
+    require(document.get("model_version") == "1", "model_version is %r", document.get("model_version"))
+    if form != "oip_raw":
+        require(document.get("id") == request_id, "id is %r instead of %r", document.get("id"), request_id)
+    require(len(document["outputs"]) == 1, "%d outputs", len(document["outputs"]))
+    output = document["outputs"][0]
+    require(output["name"] == "OUTPUT0", "the output is called %r", output["name"])
+    if "data" in output:
+        require(not blob, "%d bytes behind a JSON output", len(blob))
+        values = output["data"]
+        if output["datatype"] == "FP32":  # the shortest text of a float is not the double that the float equals
+            values = decode("FP32", encode("FP32", values))
+        require(set(output) == {"name", "datatype", "shape", "data"}, "members %s", sorted(output))
+    else:
+        require(output["parameters"] == {"binary_data_size": len(blob)}, "parameters %s, %d bytes", output["parameters"], len(blob))
+        values = decode(output["datatype"], blob)
+    return output["datatype"], output["shape"], values
+
+
+def read_answer(case, form, answer, request_id):
+    """Datatype, shape and values of a 200; raises Wrong for anything else."""
+    require(answer is not None, "no answer")
+    require(answer.status == 200, "%r", answer)
+    if form == "plain_raw":
+        require(answer.header("content-type") == "application/octet-stream", "type %s", answer.header("content-type"))
+        shape = answer.header("kernserve-shape", "")
+        datatype = answer.header("kernserve-datatype")
+        return datatype, [int(d) for d in shape.split(",") if d], decode(datatype, answer.body)
+    head = answer.header("inference-header-content-length")
+    cut = len(answer.body) if head is None else int(head)
+    kind = "application/json" if head is None else "application/octet-stream"
+    require(answer.header("content-type") == kind, "type %s", answer.header("content-type"))
+    document = json.loads(answer.body[:cut])
+    return _read_document(case, form, document, request_id, answer.body[cut:])
+
+
+def check_answer(case, form, answer, request_id):
+    """Raises Wrong unless the answer holds the reference's values within the tolerance."""
+    datatype, shape, values = read_answer(case, form, answer, request_id)
+    expected = case.expected
+    require(datatype == expected.datatype, "datatype %s instead of %s", datatype, expected.datatype)
+    require(shape == expected.shape, "shape %s instead of %s", shape, expected.shape)
+    fault = expected.fault(values)
+    require(fault is None, "%s", fault)
+
+
+def random_shape(random, least, most, longest):
+    return [random.randint(1, longest) for _ in range(random.randint(least, most))]
+
+
+def random_case(random, small=False):
+    """Softmax, reduction or product with random shape, datatype and parameters."""
+    op = random.choice(("softmax", "reduce", "matmul"))
+    return MAKERS[op](random, 6 if small else 40)
+
+
+def random_softmax(random, longest, datatype=None):
+    datatype = datatype or random.choice(("FP32", "FP64", "FP16", "BF16"))
+    shape = random_shape(random, 1, 3, longest)
+    parameters = {}
+    if random.random() < 0.7:
+        parameters["axis"] = random.randrange(-len(shape), len(shape))
+    if random.random() < 0.3:
+        parameters["log"] = True
+    if random.random() < 0.3:
+        parameters["scale"] = random.choice((0.5, 0.125, 2, -1.5))
+    return Case("softmax", [random_tensor(random, datatype, shape)], **parameters)
+
+
+FLOAT_OPS = ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "l2norm", "logsumexp")
+INTEGER_OPS = ("sum", "mean", "max", "min", "prod", "argmax", "argmin")
+
+
+def random_reduce(random, longest, datatype=None, op=None):
+    datatype = datatype or random.choice(("FP32", "FP64", "FP16", "BF16") + JSON_TYPES[2:])
+    shape = random_shape(random, 1, 3, min(longest, 24))
+    op = op or random.choice(FLOAT_OPS if datatype[:2] in ("FP", "BF") else INTEGER_OPS)
+    x = random_tensor(random, datatype, shape)
+    if op == "prod":
+        x = factors(random, datatype, shape)
+    axis = random.choice((random.randrange(-len(shape), len(shape)), "all"))
+    if len(shape) > 1 and not op.startswith("arg") and random.random() < 0.3:
+        axis = ",".join(map(str, random.sample(range(len(shape)), 2)))
+    return Case("reduce", [x], op=op, axis=axis, keepdims=random.random() < 0.5)
+
+
+def factors(random, datatype, shape):
+    """Factors whose product stays inside the datatype: near 1, or for integers mostly 1 with a few small ones."""
+    n = count(shape)
+    if datatype[:2] in ("FP", "BF"):
+        return Tensor(datatype, shape, [random.choice((1, -1)) * math.exp(random.gauss(0, 0.5 / math.sqrt(n))) for _ in range(n)])
+    values = [1] * n
+    for place in random.sample(range(n), min(n, 8)):
+        values[place] = random.randint(1, 7)
+    return Tensor(datatype, shape, values)
+
+
+def random_matmul(random, longest, datatype=None):
+    datatype = datatype or random.choice(("FP32", "FP64", "FP16", "BF16"))
+    m, n, k = (random.randint(1, min(longest, 24)) for _ in range(3))
+    lead = random.choice(([], [], [2], [3, 2]))
+    parameters = {}
+    ta, tb = random.random() < 0.3, random.random() < 0.3
+    if ta:
+        parameters["transpose_a"] = True
+    if tb:
+        parameters["transpose_b"] = True
+    if random.random() < 0.3:
+        parameters["alpha"] = random.choice((0.5, -2, 3.25))
+    other = [1 if random.random() < 0.3 else d for d in lead]
+    a = random_tensor(random, datatype, lead + ([k, m] if ta else [m, k]))
+    b = random_tensor(random, datatype, other + ([n, k] if tb else [k, n]), 1.0)
+    return Case("matmul", [a, b], **parameters)
+
+
+MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul}

@@ -1,0 +1,242 @@
+"""What a client can do wrong, one line each: a name, the bytes, the status, the code, and whether the connection stays.
+
+Row(name, bytes, status, code, then)
+  code  what the header Kernserve-Error must say; LIBRARY: the HTTP library answers before our handler runs, so that only the
+        status (or a plain close) is ours to promise
+  then  STAYS: a good request on the same connection must succeed; CLOSES: the daemon hangs up; EITHER: both are right
+A new row needs nothing else. refusals.py walks through them; soak.py mixes them with good requests.
+"""
+
+import gzip
+import json
+import math
+from collections import namedtuple
+
+from daemon import chunked, request
+
+Row = namedtuple("Row", "name data status code then")
+STAYS, CLOSES, EITHER = "stays", "closes", "either"
+LIBRARY = "(library)"
+
+SOFTMAX = "/v2/models/softmax/infer"
+REDUCE = "/v2/models/reduce/infer"
+MATMUL = "/v2/models/matmul/infer"
+MAX_BODY, MAX_JSON = 4 << 20, 1 << 20
+OPTIONS = ("--max-body", "4M", "--max-json", "1M", "--pinned-bytes", "64M")
+
+
+def raw(*lines, body=b""):
+    """A request from its lines as they stand."""
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
+def post(target, body, *headers):
+    return request("POST", target, headers, body.encode() if isinstance(body, str) else body)
+
+
+def tensor(shape="[1,4]", data="[1,2,3,4]", datatype='"FP32"', name='"INPUT0"', more=""):
+    """One input as JSON text; a member given as None is left out."""
+    members = (("name", name), ("shape", shape), ("datatype", datatype), ("data", data))
+    return "{%s%s}" % (",".join('"%s":%s' % m for m in members if m[1] is not None), more)
+
+
+def infer(*inputs, to=SOFTMAX, more="", **members):
+    """An inference request; members are those of its one input, more is text behind the inputs."""
+    return post(to, '{"inputs":[%s]%s}' % (",".join(inputs or [tensor(**members)]), more))
+
+
+def parameters(to=SOFTMAX, **values):
+    return infer(to=to, more=',"parameters":' + json.dumps(values))
+
+
+def binary(size, body, length=None, to=SOFTMAX, shape="[1,4]", more=""):
+    """A request whose input lies behind the JSON; length overrides the header's value."""
+    head = '{"inputs":[%s]%s}' % (tensor(shape, None, more=',"parameters":{"binary_data_size":%s}' % size), more)
+    return post(to, head.encode() + body, ("Inference-Header-Content-Length", len(head) if length is None else length))
+
+
+def ones(shape):
+    return json.dumps([1] * math.prod(json.loads(shape)))
+
+
+def pair(a, b, b_type='"FP32"', b_name='"INPUT1"'):
+    """Two inputs of ones for matmul."""
+    return infer(tensor(a, ones(a)), tensor(b, ones(b), b_type, b_name), to=MATMUL)
+
+
+def deep(levels):
+    return "[" * levels + "1" + "]" * levels
+
+
+GOOD_BODY = b'{"inputs":[' + tensor().encode() + b"]}"
+GZIP = ("Content-Encoding", "gzip")
+SKELETON = ',"parameters":{%s}' % ",".join('"%03d%s":"%s"' % (i, "k" * 600, "v" * 1000) for i in range(60))
+
+HTTP_ROWS = [
+    Row("bad request line", raw("GARBAGE"), 400, LIBRARY, CLOSES),
+    Row("header line without a colon", raw("GET /v2 HTTP/1.1", "Host: localhost", "nocolon"), 400, LIBRARY, CLOSES),
+    Row("HTTP/2 in the request line", raw("GET /v2 HTTP/2.0", "Host: localhost"), 505, LIBRARY, CLOSES),
+    Row("Content-Length is a word", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Content-Length: many"), 400, LIBRARY, CLOSES),
+    Row("Content-Length above 2^64", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Content-Length: 99999999999999999999999"), 413, LIBRARY, CLOSES),
+    Row("bad chunk size", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked", body=b"zz\r\n{}\r\n0\r\n\r\n"), 400, LIBRARY, CLOSES),
+    Row("no Host", raw("GET /v2 HTTP/1.1"), 400, LIBRARY, CLOSES),
+    Row("Transfer-Encoding and Content-Length", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Transfer-Encoding: chunked", "Content-Length: 5", body=b"0\r\n\r\n"), 400, "framing", CLOSES),
+    Row("two Content-Lengths", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Content-Length: 2", "Content-Length: 2", body=b"{}"), 400, "framing", CLOSES),
+    Row("two Hosts", raw("GET /v2 HTTP/1.1", "Host: localhost", "Host: localhost"), 400, "framing", CLOSES),
+    Row("two Content-Types", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Content-Type: a/b", "Content-Type: a/b", "Content-Length: 2", body=b"{}"), 400, "framing", CLOSES),
+    Row("two header lengths", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Inference-Header-Content-Length: 2", "Inference-Header-Content-Length: 2", "Content-Length: 2", body=b"{}"), 400, "framing", CLOSES),
+    Row("Transfer-Encoding gzip, chunked", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Transfer-Encoding: gzip, chunked", body=b"0\r\n\r\n"), 400, "framing", CLOSES),
+    Row("space before a header's colon", raw("GET /v2 HTTP/1.1", "Host: localhost", "X-Thing : 1"), 400, "header", CLOSES),
+    Row("control byte in a header's value", raw("GET /v2 HTTP/1.1", "Host: localhost", "X-Thing: a\x01b"), 400, "header", CLOSES),
+    Row("brackets in a header's name", raw("GET /v2 HTTP/1.1", "Host: localhost", "X[Thing]: 1"), 400, "header", CLOSES),
+    Row("foreign Host", raw("GET /v2 HTTP/1.1", "Host: evil.example"), 421, "host", STAYS),
+    Row("browser's Origin", raw("GET /v2 HTTP/1.1", "Host: localhost", "Origin: http://evil.example"), 403, "origin", STAYS),
+    Row("unknown Expect", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Expect: miracles", "Content-Length: 2"), 417, "expect", CLOSES),
+    Row("Expect: 100-continue for an unknown model", raw("POST /v2/models/nope/infer HTTP/1.1", "Host: localhost", "Expect: 100-continue", "Content-Length: 9"), 404, "model", CLOSES),
+    Row("request line of 3 KiB", raw("GET /v2?%s HTTP/1.1" % ("x" * 3000), "Host: localhost"), 414, "uri", CLOSES),
+    Row("20 KiB of headers", raw("GET /v2 HTTP/1.1", "Host: localhost", *("X-%d: %s" % (i, "y" * 1000) for i in range(20))), 431, "headers", CLOSES),
+    Row("65 header fields", raw("GET /v2 HTTP/1.1", "Host: localhost", *("X-%d: y" % i for i in range(65))), 431, "headers", CLOSES),
+    Row("unknown path", request("GET", "/v3"), 404, "path", STAYS),
+    Row("trailing slash", request("GET", "/v2/models/softmax/"), 404, "path", STAYS),
+    Row("dots in the path", request("GET", "/v2/../v2"), 404, "path", STAYS),
+    Row("double slash in the path", request("GET", "//v2"), 404, "path", STAYS),
+    Row("encoded slash in the path", request("GET", "/v2%2Fhealth%2Flive"), 404, "path", STAYS),
+    Row("encoded NUL behind a good path", request("GET", "/v2/health/live%00x"), 404, "path", STAYS),
+    Row("DELETE on the metadata", request("DELETE", "/v2"), 405, "method", STAYS),
+    Row("GET on infer", request("GET", SOFTMAX), 405, "method", STAYS),
+    Row("POST on health, with a body", request("POST", "/v2/health/live", body=b"{}"), 405, "method", STAYS),
+    Row("Content-Encoding br", post(SOFTMAX, GOOD_BODY, ("Content-Encoding", "br")), 415, "encoding", STAYS),
+    Row("gzip that is none", post(SOFTMAX, GOOD_BODY, GZIP), 400, "encoding", STAYS),
+    Row("gzip cut short", post(SOFTMAX, gzip.compress(GOOD_BODY)[:-12], GZIP), 400, "encoding", STAYS),
+    Row("bytes behind the gzip stream", post(SOFTMAX, gzip.compress(GOOD_BODY) + b"more", GZIP), 400, "encoding", STAYS),
+    Row("gzip bomb", post(SOFTMAX, gzip.compress(b" " * (MAX_BODY * 8)), GZIP), 413, "body_size", STAYS),
+    Row("body a little over the limit", post(SOFTMAX + "?shape=1,4&datatype=FP32", bytes(MAX_BODY + 1000)), 413, "body_size", STAYS),
+    Row("body announced far over the limit", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Content-Length: 9999999999"), 413, "body_size", CLOSES),
+    Row("chunked body over the limit", chunked("POST", SOFTMAX + "?shape=1,4&datatype=FP32", (), [bytes(1 << 20)] * 6), 413, "body_size", EITHER),
+    Row("70,000 one-byte chunks", chunked("POST", SOFTMAX, (), [b" "] * 70000), 400, "chunks", CLOSES),
+    Row("POST without a length", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost"), 400, "json", STAYS),
+]
+
+JSON_ROWS = [
+    Row("empty body", post(SOFTMAX, ""), 400, "json", STAYS),
+    Row("JSON cut short", post(SOFTMAX, GOOD_BODY[:-3]), 400, "json", STAYS),
+    Row("bytes behind the JSON", post(SOFTMAX, GOOD_BODY + b"x"), 400, "json", STAYS),
+    Row("byte order mark", post(SOFTMAX, b"\xef\xbb\xbf" + GOOD_BODY), 400, "json", STAYS),
+    Row("comment", post(SOFTMAX, b"/* hi */" + GOOD_BODY), 400, "json", STAYS),
+    Row("raw control byte in a string", infer(more=',"id":"a\nb"'), 400, "json", STAYS),
+    Row("invalid UTF-8", post(SOFTMAX, b'{"id":"\xff\xfe","inputs":[]}'), 400, "json", STAYS),
+    Row("lone surrogate", infer(more=r',"id":"\ud800"'), 400, "json", STAYS),
+    Row("leading zero", infer(data="[01,2,3,4]"), 400, "json", STAYS),
+    Row("number that ends in a point", infer(data="[1.,2,3,4]"), 400, "json", STAYS),
+    Row("duplicate key", infer(more=',"id":"a","id":"b"'), 400, "json", STAYS),
+    Row("NaN outside data", infer(shape="[NaN,4]"), 400, "json", STAYS),
+    Row("NaN in integer data", infer(to=REDUCE, datatype='"INT32"', data="[NaN,2,3,4]"), 400, "json", STAYS),
+    Row("17 levels outside data", infer(more=',"x":' + deep(17)), 400, "json_limit", STAYS),
+    Row("101 levels inside data", infer(shape="[1]", data=deep(101)), 400, "json_limit", STAYS),
+    Row("250,000 levels", infer(shape="[1]", data="[" * 250000), 400, "json_limit", STAYS),
+    Row("string of 2 KiB", infer(more=',"id":"%s"' % ("i" * 2048)), 400, "json_limit", STAYS),
+    Row("65 members", infer(more="".join(',"m%d":1' % i for i in range(65))), 400, "json_limit", STAYS),
+    Row("skeleton of 96 KiB", infer(more=SKELETON), 413, "body_size", STAYS),
+    Row("JSON over its limit", infer(shape="[400000]", data="[%s]" % ",".join(["0.5"] * 400000)), 413, "body_size", STAYS),
+]
+
+WORD_ROWS = [
+    Row("no inputs", post(SOFTMAX, "{}"), 400, "field", STAYS),
+    Row("inputs is an object", post(SOFTMAX, '{"inputs":{}}'), 400, "field", STAYS),
+    Row("Inputs in the wrong case", post(SOFTMAX, '{"Inputs":[]}'), 400, "field", STAYS),
+    Row("id is a number", infer(more=',"id":7'), 400, "field", STAYS),
+    Row("input without a name", infer(name=None), 400, "field", STAYS),
+    Row("input without a datatype", infer(datatype=None), 400, "field", STAYS),
+    Row("input without a shape", infer(shape=None), 400, "field", STAYS),
+    Row("unknown model", infer(to="/v2/models/nope/infer"), 404, "model", STAYS),
+    Row("unknown version", infer(to="/v2/models/softmax/versions/2/infer"), 404, "model", STAYS),
+    Row("metadata of an unknown model", request("GET", "/v2/models/nope"), 404, "model", STAYS),
+    Row("statistics of an unknown model", request("GET", "/v2/models/nope/stats"), 404, "model", STAYS),
+    Row("unknown input", infer(name='"INPUT7"'), 400, "name", STAYS),
+    Row("input with a NUL in its name", infer(name=r'"INPUT0\u0000"'), 400, "name", STAYS),
+    Row("the same input twice", infer(tensor(), tensor()), 400, "name", STAYS),
+    Row("an input is missing", infer(to=MATMUL), 400, "name", STAYS),
+    Row("unknown output", infer(more=',"outputs":[{"name":"OUTPUT1"}]'), 400, "name", STAYS),
+    Row("the same output twice", infer(more=',"outputs":[{"name":"OUTPUT0"},{"name":"OUTPUT0"}]'), 400, "name", STAYS),
+    Row("negative dimension", infer(shape="[-1,4]"), 400, "shape", STAYS),
+    Row("dimension 4.0", infer(shape="[1,4.0]"), 400, "shape", STAYS),
+    Row("dimension 4e0", infer(shape="[1,4e0]"), 400, "shape", STAYS),
+    Row("dimension as text", infer(shape='[1,"4"]'), 400, "shape", STAYS),
+    Row("scalar for softmax", infer(shape="[]", data="[1]"), 400, "shape", STAYS),
+    Row("rank 9", infer(shape="[1,1,1,1,1,1,1,1,4]"), 400, "shape", STAYS),
+    Row("2^64 elements", infer(shape="[4294967296,4294967296]"), 400, "shape", STAYS),
+    Row("2^62 elements of 4 bytes", infer(shape="[2147483648,2147483648]"), 400, "shape", STAYS),
+    Row("matmul of a vector", pair("[4]", "[4,1]"), 400, "shape", STAYS),
+    Row("matmul with inner sizes 3 and 2", pair("[2,3]", "[2,2]"), 400, "shape", STAYS),
+    Row("matmul of two datatypes", pair("[2,2]", "[2,2]", '"FP64"'), 400, "datatype", STAYS),
+    Row("matmul whose output is 1.6 GB", post(MATMUL + "?shape=20000,1&shape=1,20000&datatype=FP32", bytes(160000)), 413, "work", STAYS),
+    Row("mean of nothing", infer(to=REDUCE, shape="[2,0]", data="[]", more=',"parameters":{"op":"mean"}'), 400, "empty", STAYS),
+    Row("unknown datatype", infer(datatype='"FP8"'), 400, "datatype", STAYS),
+    Row("datatype in lower case", infer(datatype='"fp32"'), 400, "datatype", STAYS),
+    Row("BYTES", infer(datatype='"BYTES"', data='["a","b","c","d"]'), 400, "datatype", STAYS),
+    Row("softmax of integers", infer(datatype='"INT32"'), 400, "datatype", STAYS),
+    Row("FP16 as JSON", infer(datatype='"FP16"'), 400, "datatype", STAYS),
+    Row("axis beyond the rank", parameters(axis=2), 400, "axis", STAYS),
+    Row("axis 1.5", parameters(axis=1.5), 400, "axis", STAYS),
+    Row("axis as a word", parameters(axis="rows"), 400, "axis", STAYS),
+    Row("the same axis twice", parameters(REDUCE, axis="0,-2"), 400, "axis", STAYS),
+    Row("unknown way to reduce", parameters(REDUCE, op="median"), 400, "parameter", STAYS),
+    Row("a number where true or false is wanted", parameters(log=3), 400, "parameter", STAYS),
+    Row("a parameter that contradicts the preset", parameters("/v2/models/reduce_sum/infer", op="max"), 400, "parameter", STAYS),
+    Row("reserved parameter", parameters(triton_x=1), 400, "parameter", STAYS),
+    Row("parameter of type array", infer(more=',"parameters":{"axis":[1]}'), 400, None, STAYS),
+    Row("too few elements", infer(data="[1,2,3]"), 400, "count", STAYS),
+    Row("too many elements", infer(data="[1,2,3,4,5]"), 400, "count", STAYS),
+    Row("ragged data", infer(shape="[2,2]", data="[[1],[2,3,4]]"), 400, "count", STAYS),
+    Row("no data at all", infer(data=None), 400, "count", STAYS),
+    Row("null data", infer(data="null"), 400, "count", STAYS),
+    Row("two sources of data", infer(more="", data='[1,2,3,4],"parameters":{"binary_data_size":16}'), 400, "count", STAYS),
+    Row("3e9 as INT32", infer(to=REDUCE, datatype='"INT32"', data="[3000000000,1,1,1]"), 400, "range", STAYS),
+    Row("-1 as UINT8", infer(to=REDUCE, datatype='"UINT8"', data="[-1,1,1,1]"), 400, "range", STAYS),
+    Row("1.5 as INT64", infer(to=REDUCE, datatype='"INT64"', data="[1.5,1,1,1]"), 400, "range", STAYS),
+    Row("1e39 as FP32", infer(data="[1e39,1,1,1]"), 400, "range", STAYS),
+    Row("time limit of one microsecond", parameters(timeout=1), 504, "deadline", STAYS),
+]
+
+BINARY_ROWS = [
+    Row("header length is a word", binary(16, bytes(16), "abc"), 400, "header_length", STAYS),
+    Row("header length -1", binary(16, bytes(16), "-1"), 400, "header_length", STAYS),
+    Row("header length +5", binary(16, bytes(16), "+5"), 400, "header_length", STAYS),
+    Row("header length is empty", binary(16, bytes(16), ""), 400, "header_length", STAYS),
+    Row("header length above the body", binary(16, bytes(16), "99999"), 400, "header_length", STAYS),
+    Row("header length above 2^63", binary(16, bytes(16), "9223372036854775808"), 400, "header_length", STAYS),
+    Row("header length cuts the JSON", binary(16, bytes(16), "20"), 400, "json", STAYS),
+    Row("binary size is not the shape's", binary(12, bytes(12)), 400, "binary_size", STAYS),
+    Row("negative binary size", binary(-16, bytes(16)), 400, "binary_size", STAYS),
+    Row("blob cut short", binary(16, bytes(9)), 400, "binary_size", STAYS),
+    Row("bytes behind the blob", binary(16, bytes(20)), 400, "binary_size", STAYS),
+    Row("raw request to a model of two inputs", post(MATMUL, bytes(16), ("Inference-Header-Content-Length", 0)), 400, None, STAYS),
+    Row("raw request to a model of two unknown dimensions", post(SOFTMAX, bytes(16), ("Inference-Header-Content-Length", 0)), 400, None, STAYS),
+    Row("plain raw: body is not the shape's", post(SOFTMAX + "?shape=1,4&datatype=FP32", bytes(12)), 400, "binary_size", STAYS),
+    Row("plain raw: shape with a word", post(SOFTMAX + "?shape=1,x&datatype=FP32", bytes(16)), 400, "shape", STAYS),
+    Row("plain raw: unknown datatype", post(SOFTMAX + "?shape=1,4&datatype=FP99", bytes(16)), 400, "datatype", STAYS),
+    Row("plain raw: axis beyond the rank", post(SOFTMAX + "?shape=1,4&datatype=FP32&axis=5", bytes(16)), 400, "axis", STAYS),
+    Row("plain raw: one shape for two inputs", post(MATMUL + "?shape=2,2&datatype=FP32", bytes(16)), 400, None, STAYS),
+]
+
+ROWS = HTTP_ROWS + JSON_ROWS + WORD_ROWS + BINARY_ROWS
+
+# Rows that need a daemon of their own: (options, rows). TOKEN stands for a file that refusals.py makes.
+TOKEN = "{token file}"
+BINARY_NAN = b"\x00\x00\xc0\x7f" * 4
+OTHER_ROWS = [
+    (("--json-non-finite", "error"), [
+        Row("NaN in a JSON answer for strict readers", binary(16, BINARY_NAN), 422, "non_finite", STAYS),
+    ]),
+    (("--strict-parameters",), [
+        Row("unknown parameter, strictly", parameters(colour="red"), 400, "parameter", STAYS),
+    ]),
+    (("--token-file", TOKEN), [
+        Row("no token", infer(), 401, "auth", EITHER),
+        Row("wrong token", post(SOFTMAX, GOOD_BODY, ("Authorization", "Bearer wrong")), 401, "auth", EITHER),
+    ]),
+    (("--body-timeout", "600ms", "--header-timeout", "600ms"), [
+        Row("body that never comes", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Content-Length: 50", body=b"{"), 408, "slow", CLOSES),
+        Row("header that never ends", b"GET /v2 HTTP/1.1\r\nHost: local", 408, LIBRARY, CLOSES),
+    ]),
+]

@@ -1,0 +1,209 @@
+"""Tensors as flat Python lists, their bytes on the wire, and the answers that float64 arithmetic gives.
+
+Owns       Tensor (datatype, shape, values), encode and decode of every datatype, reference() of the three operations and
+           tolerance() of each answer. values.py and soak.py send them; nothing here knows HTTP.
+Tolerance  absolute part + rounding unit of the output x |reference| + rounding unit of the arithmetic x a stated growth.
+"""
+
+import itertools
+import math
+import struct
+
+CODES = {"INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
+         "FP16": "e", "FP32": "f", "FP64": "d"}
+SIZES = {"BF16": 2, **{name: struct.calcsize("<" + code) for name, code in CODES.items()}}
+UNIT = {"FP64": 2.0 ** -53, "FP32": 2.0 ** -24, "FP16": 2.0 ** -11, "BF16": 2.0 ** -8}  # half an ulp, relative
+FLOOR = {"FP64": 2.0 ** -1074, "FP32": 2.0 ** -126, "FP16": 2.0 ** -25, "BF16": 2.0 ** -126}  # below it values may be 0
+
+
+def to_bf16(value):
+    bits = struct.unpack("<I", struct.pack("<f", value))[0]
+    if bits & 0x7FFFFFFF > 0x7F800000:
+        return 0x7FC0
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+def encode(datatype, values):
+    if datatype == "BF16":
+        return struct.pack("<%dH" % len(values), *map(to_bf16, values))
+    return struct.pack("<%d%s" % (len(values), CODES[datatype]), *values)
+
+
+def decode(datatype, data):
+    count = len(data) // SIZES[datatype]
+    if datatype == "BF16":
+        halves = struct.unpack("<%dH" % count, data)
+        return list(struct.unpack("<%df" % count, struct.pack("<%dI" % count, *(h << 16 for h in halves))))
+    return list(struct.unpack("<%d%s" % (count, CODES[datatype]), data))
+
+
+def count(shape):
+    return math.prod(shape)
+
+
+class Tensor:
+    """Values are what the datatype holds: they went through its bytes once."""
+
+    def __init__(self, datatype, shape, values):
+        self.datatype, self.shape = datatype, list(shape)
+        self.data = encode(datatype, values)
+        self.values = decode(datatype, self.data)
+
+
+def random_tensor(random, datatype, shape, spread=4.0):
+    """Uneven on purpose: mostly normal values, some large, some tiny, so that a skipped element shows."""
+    n = count(shape)
+    if datatype in UNIT:
+        values = [random.gauss(0, 1) * random.choice((spread, 1.0, 0.01)) for _ in range(n)]
+    else:
+        bits = SIZES[datatype] * 8
+        top = min(2 ** (bits - 1) - 1, 10 ** 6)
+        values = [random.randint(0 if datatype[0] == "U" else -top, top) for _ in range(n)]
+    return Tensor(datatype, shape, values)
+
+
+def along(shape, axes):
+    """For each output element the flat indices of what is reduced into it, both in row-major order."""
+    strides = [count(shape[i + 1:]) for i in range(len(shape))]
+    kept = [i for i in range(len(shape)) if i not in axes]
+    inner = [sum(p) for p in itertools.product(*[[j * strides[i] for j in range(shape[i])] for i in sorted(axes)])]
+    for place in itertools.product(*[range(shape[i]) for i in kept]):
+        base = sum(j * strides[i] for j, i in zip(place, kept))
+        yield [base + offset for offset in inner]
+
+
+def arithmetic(datatype):
+    """Rounding unit of the arithmetic: FP32 for everything below it."""
+    return UNIT["FP64"] if datatype not in ("FP32", "FP16", "BF16") else UNIT["FP32"]
+
+
+class Expected:
+    """Datatype, shape, float64 (or exact integer) values, and how far each answer may be away."""
+
+    def __init__(self, datatype, shape, values, tolerance):
+        self.datatype, self.shape, self.values, self.tolerance = datatype, list(shape), values, tolerance
+
+    def fault(self, got):
+        """None, or a sentence about the worst wrong element."""
+        if len(got) != len(self.values):
+            return "%d elements instead of %d" % (len(got), len(self.values))
+        for i, (g, w, t) in enumerate(zip(got, self.values, self.tolerance)):
+            if isinstance(w, float) and (math.isnan(w) or math.isinf(w)):
+                if not (math.isnan(g) and math.isnan(w)) and g != w:
+                    return "element %d is %r instead of %r" % (i, g, w)
+            elif not abs(g - w) <= t:
+                return "element %d is %r instead of %r, off by %.3g, allowed %.3g" % (i, g, w, abs(g - w), t)
+        return None
+
+
+def _rounded(datatype, values, errors):
+    """Adds what writing the output's datatype may cost, once, to the errors of the arithmetic."""
+    if datatype not in UNIT:
+        return list(errors)
+    return [e + 1.01 * UNIT[datatype] * abs(v) + FLOOR[datatype] if math.isfinite(v) else 0.0
+            for v, e in zip(values, errors)]
+
+
+def softmax(x, axis=-1, log=False, scale=1.0):
+    rank, unit = len(x.shape), arithmetic(x.datatype)
+    values, errors = [0.0] * len(x.values), [0.0] * len(x.values)
+    for row in along(x.shape, {axis % rank}):
+        scaled = [x.values[i] * scale for i in row]
+        if not scaled:
+            continue
+        top = max(scaled)
+        total = math.fsum(math.exp(s - top) for s in scaled)
+        for i, s in zip(row, scaled):
+            # the subtraction loses units of |s| and |top|, whose exponential carries them on; sum and exp add a few more
+            reach = abs(s) + abs(top) + 8.0
+            if log:
+                values[i] = s - top - math.log(total)
+                errors[i] = 4 * unit * (reach + abs(math.log(total)))
+            else:
+                values[i] = math.exp(s - top) / total
+                errors[i] = 4 * unit * reach * values[i]
+    return Expected(x.datatype, x.shape, values, _rounded(x.datatype, values, errors))
+
+
+def _one(op, v, unit):
+    """One reduced value and the error that its arithmetic may have."""
+    n = len(v)
+    growth = unit * (math.log2(n + 1) + 4 + 2 * math.sqrt(n))
+    exact = all(isinstance(e, int) for e in v)
+    if op in ("max", "min"):
+        return (max(v) if op == "max" else min(v)), 0.0
+    if op in ("argmax", "argmin"):
+        return v.index(max(v) if op == "argmax" else min(v)), 0.0
+    if op == "sum":
+        return (sum(v), 0) if exact else (math.fsum(v), growth * math.fsum(map(abs, v)))
+    if op == "mean":
+        return math.fsum(v) / n, growth * (math.fsum(map(abs, v)) / n)
+    if op == "prod":
+        value = math.prod(v)
+        return (value, 0) if exact else (value, 2 * n * unit * abs(value))
+    if op == "l2norm":
+        value = math.sqrt(math.fsum(e * e for e in v))
+        return value, (8 * unit + growth) * value
+    if op == "logsumexp":
+        top = max(v)
+        value = top + math.log(math.fsum(math.exp(e - top) for e in v))
+        return value, 4 * unit * (max(1.0, abs(value)) + abs(top) + 4)
+    raise ValueError(op)
+
+
+OPS = ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "l2norm", "logsumexp")
+
+
+def axes_of(axis, rank):
+    if axis == "all":
+        return set(range(rank))
+    if isinstance(axis, str):
+        return {int(a) % rank for a in axis.split(",")}
+    return {axis % rank}
+
+
+def reduce(x, op="sum", axis=-1, keepdims=False):
+    axes = axes_of(axis, len(x.shape))
+    shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keepdims or i not in axes]
+    datatype = x.datatype
+    if op in ("argmax", "argmin"):
+        datatype = "INT64"
+    elif datatype not in UNIT and op not in ("max", "min"):
+        datatype = "INT64" if op in ("sum", "prod") else "FP64"
+    pairs = [_one(op, [x.values[i] for i in row], arithmetic(x.datatype)) for row in along(x.shape, axes)]
+    values, errors = [p[0] for p in pairs], [p[1] for p in pairs]
+    if op in ("max", "min", "argmax", "argmin"):
+        return Expected(datatype, shape, values, [0] * len(values))
+    return Expected(datatype, shape, values, _rounded(datatype, values, errors))
+
+
+def matmul(a, b, transpose_a=False, transpose_b=False, alpha=1.0):
+    sa, sb = a.shape, b.shape
+    m, k = (sa[-1], sa[-2]) if transpose_a else (sa[-2], sa[-1])
+    n = sb[-2] if transpose_b else sb[-1]
+    rank = max(len(sa), len(sb))
+    la, lb = [1] * (rank - len(sa)) + sa[:-2], [1] * (rank - len(sb)) + sb[:-2]
+    lead = [max(p, q) if min(p, q) else 0 for p, q in zip(la, lb)]
+    unit = arithmetic(a.datatype)
+    values, errors = [], []
+    for place in itertools.product(*map(range, lead)):
+        oa = _offset(place, la) * m * k
+        ob = _offset(place, lb) * k * n
+        for i in range(m):
+            for j in range(n):
+                left = [a.values[oa + (p * m + i if transpose_a else i * k + p)] for p in range(k)]
+                right = [b.values[ob + (j * k + p if transpose_b else p * n + j)] for p in range(k)]
+                products = [u * v for u, v in zip(left, right)]
+                values.append(alpha * math.fsum(products))
+                errors.append(abs(alpha) * (2 * math.sqrt(k) + 4) * unit * math.fsum(map(abs, products)))
+    return Expected(a.datatype, lead + [m, n], values, _rounded(a.datatype, values, errors))
+
+
+def _offset(place, dims):
+    index = 0
+    for p, d in zip(place, dims):
+        index = index * d + (p if d > 1 else 0)
+    return index
+
+
+REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul}

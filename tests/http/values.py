@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Every operation in every form gives the float64 reference's values, says where its time went, and leaves no memory behind.
+
+values.py KERNSERVE            starts the daemon on free ports
+values.py --url http://HOST:PORT   asks one that runs, for instance on a GPU host
+KS_SEED=N repeats a run; --count N asks for more random cases; --huge adds tensors above the largest slot class.
+"""
+
+import argparse
+import json
+import os
+import random as randomness
+import re
+import statistics
+import sys
+import time
+
+import forms
+from daemon import metric, open_target, request, settle
+from forms import FORMS, TRANSPORTS, Case, Wrong, check_answer, fits, require
+from tensors import OPS, Tensor, encode, random_tensor
+
+PHASES = ("receive", "decode", "queue", "h2d", "compute", "d2h", "encode")
+
+
+def timing(answer):
+    """Server-Timing as {phase: ms} and what it says of the graph."""
+    line = answer.header("server-timing")
+    require(line, "no Server-Timing")
+    phases, graph = {}, None
+    for part in line.split(","):
+        match = re.fullmatch(r"\s*(\w+);(?:dur=(\d+\.\d{3})|desc=(\S+))\s*", part)
+        require(match, "Server-Timing has %r", part)
+        if match.group(2):
+            phases[match.group(1)] = float(match.group(2))
+        elif match.group(1) == "graph":
+            graph = match.group(3)
+    require("total" in phases, "no total in %s", line)
+    require(not set(phases) - set(PHASES) - {"total"}, "unknown phase in %s", line)
+    require(graph in ("hit", "miss", "none"), "graph says %r", graph)
+    return phases, graph
+
+
+class Run:
+    """Asks on one kept connection; counts what was right."""
+
+    def __init__(self, target, random):
+        self.target, self.random = target, random
+        self.connection, self.right, self.wrong = None, 0, 0
+
+    def ask(self, data):
+        if self.connection is None or self.connection.eof:
+            self.connection = self.target.connect(60)
+        return self.connection.ask(data)
+
+    def check(self, case, form, transport="whole"):
+        request_id = self.random.choice(("r-%d" % self.right, "a \"b\" \\ \u00e9\u4e2d\n", "x" * 200))
+        data = TRANSPORTS[transport](self.random, *FORMS[form](case, request_id))
+        answer = self.ask(data)
+        try:
+            check_answer(case, form, answer, request_id)
+            timing(answer)
+            self.right += 1
+        except (Wrong, KeyError, ValueError) as fault:
+            self.wrong += 1
+            print("WRONG %s, %s, %s: %s" % (case, form, transport, fault))
+
+    def fail(self, text):
+        self.wrong += 1
+        print("WRONG " + text)
+
+
+def every_form(run, rounds):
+    """Each form and each transport with random work of each operation."""
+    for _ in range(rounds):
+        for op, make in forms.MAKERS.items():
+            for form in FORMS:
+                datatype = run.random.choice(("FP32", "FP64")) if form in ("json", "mixed") else None
+                case = make(run.random, 40, datatype)
+                if fits(form, case):
+                    run.check(case, form, run.random.choice(list(TRANSPORTS)))
+    for form in FORMS:
+        for transport in TRANSPORTS:
+            vector = random_tensor(run.random, "FP32", [run.random.randint(1, 5000)])
+            run.check(Case("softmax", [vector], model="softmax_vec"), form, transport)
+
+
+def every_reduction(run):
+    """Each way to reduce, each datatype, in each form that can carry it."""
+    for datatype in ("FP32", "FP64", "FP16", "BF16") + forms.JSON_TYPES[2:]:
+        for op in OPS if datatype in ("FP32", "FP64", "FP16", "BF16") else forms.INTEGER_OPS:
+            case = forms.random_reduce(run.random, 24, datatype, op)
+            for form in FORMS:
+                if fits(form, case):
+                    run.check(case, form)
+
+
+def presets(run):
+    """Models whose name fixes a datatype, a parameter or a rank."""
+    r = run.random
+    run.check(Case("softmax", [random_tensor(r, "FP16", [3, 50])], model="softmax_fp16"), "binary")
+    run.check(Case("matmul", [random_tensor(r, "BF16", [5, 7]), random_tensor(r, "BF16", [7, 3])], model="matmul_bf16"), "binary")
+    run.check(Case("reduce", [random_tensor(r, "FP64", [4, 9])], model="reduce_fp64"), "json")
+    for op in ("sum", "mean", "max", "argmax"):
+        run.check(Case("reduce", [random_tensor(r, "FP32", [6, 11])], model="reduce_" + op, fixed={"op": op}), "json")
+    run.check(Case("reduce", [random_tensor(r, "FP32", [333])], model="reduce_vec"), "oip_raw")
+    pair = [random_tensor(r, "FP32", [5, 7]), random_tensor(r, "FP32", [3, 7])]
+    run.check(Case("matmul", pair, model="matmul_tb", fixed={"transpose_b": True}), "binary")
+
+
+def edges(run):
+    """Empty tensors, scalars out, exact 64-bit integers, NaN and infinity, odd ranks."""
+    r = run.random
+    nan, inf = float("nan"), float("inf")
+    for form in ("json", "binary", "plain_raw"):
+        run.check(Case("softmax", [Tensor("FP32", [0, 4], [])]), form)
+        run.check(Case("softmax", [Tensor("FP32", [1], [7.0])]), form)
+        run.check(Case("reduce", [Tensor("FP32", [3, 0], [])], op="sum"), form)
+        run.check(Case("reduce", [Tensor("FP32", [3, 0], [])], op="prod"), form)
+        run.check(Case("matmul", [Tensor("FP32", [2, 0], []), Tensor("FP32", [0, 3], [])]), form)
+        run.check(Case("reduce", [random_tensor(r, "FP32", [5, 6])], op="sum", axis="all"), form)
+        run.check(Case("reduce", [Tensor("INT64", [3], [2 ** 53 + 1, -(2 ** 62), 5])], op="max"), form)
+        run.check(Case("reduce", [Tensor("UINT64", [2], [2 ** 64 - 1, 1])], op="max"), form)
+        run.check(Case("reduce", [Tensor("INT64", [2], [9007199254740993, 2])], op="sum"), form)
+        run.check(Case("reduce", [random_tensor(r, "FP32", [2, 1, 3, 1, 2, 1, 2, 2])], op="mean", axis="1,4,7"), form)
+        special = Case("reduce", [Tensor("FP32", [3, 2], [nan, 1.0, inf, 1.0, -inf, 2.0])], op="sum")
+        special.expected.values, special.expected.tolerance = [nan, inf, -inf], [0, 0, 0]
+        run.check(special, form)
+        masked = Case("softmax", [Tensor("FP32", [2, 2], [0.0, 0.0, 0.0, 0.0])])
+        masked.inputs = [Tensor("FP32", [2, 2], [-inf, 3.0, inf, 1.0])]
+        masked.expected.values, masked.expected.tolerance = [0.0, 1.0, nan, nan], [0.0, 1e-6, 0, 0]
+        run.check(masked, form)
+
+
+def sizes(run, huge):
+    """Around chunk, slot and class borders, where off-by-one lives. Sums are checked, so no byte may be lost."""
+    lengths = [1, 31, 32, 33, 1023, 1024, 1025, 16383, 16384, 16385, 65537, 262143] + ([5_000_001, 20_000_003] if huge else [])
+    for n in lengths:
+        pattern = encode("INT32", [run.random.randint(-1000, 1000) for _ in range(min(n, 997))])
+        data = (pattern * (n // min(n, 997) + 1))[:4 * n]
+        values = memoryview(data).cast("i")
+        answer = run.ask(request("POST", "/v2/models/reduce/infer?shape=%d&datatype=INT32&op=sum" % n, [], data))
+        want = encode("INT64", [sum(values)])
+        if answer is None or answer.status != 200 or answer.body != want:
+            run.fail("sum of %d integers: %r" % (n, answer))
+        else:
+            run.right += 1
+
+
+def json_answers(run):
+    """A plain raw request whose Accept asks for JSON gets JSON; outputs asked for by name come as they were asked for."""
+    case = Case("softmax", [random_tensor(run.random, "FP32", [3, 5])])
+    target, headers, body = FORMS["plain_raw"](case, None)
+    answer = run.ask(request("POST", target, headers + [("Accept", "application/json")], body))
+    try:
+        check_answer(case, "json", answer, None)
+        run.right += 1
+    except Wrong as fault:
+        run.fail("plain raw with Accept: application/json: %s" % fault)
+
+
+def phases_add_up(run, rows, rounds=300):
+    """The phases of a request make up its total within 2 % at the median, and repeated work finds its graph."""
+    case = Case("softmax", [random_tensor(run.random, "FP32", [rows, 1024])])
+    data = TRANSPORTS["whole"](run.random, *FORMS["plain_raw"](case, None))
+    ratios, graphs, totals = [], [], []
+    for _ in range(rounds):
+        phases, graph = timing(run.ask(data))
+        total = phases.pop("total")
+        totals.append(total)
+        ratios.append(sum(phases.values()) / max(total, 0.001))
+        graphs.append(graph)
+    median = statistics.median(ratios)
+    print("phases / total of %d KiB: median %.4f over %d requests; total p50 %.3f ms; graph %s"
+          % (rows * 4, median, rounds, statistics.median(totals), {g: graphs.count(g) for g in sorted(set(graphs))}))
+    if abs(median - 1) > 0.02:
+        run.fail("the phases make up %.4f of the total" % median)
+    else:
+        run.right += 1
+    if graphs[-1] == "miss":
+        run.fail("after %d equal requests there is still no graph" % rounds)
+
+
+def documents(run):
+    """The GET answers that clients read before they ask for work."""
+    def get(path):
+        answer = run.ask(request("GET", path))
+        require(answer.status == 200, "%s: %r", path, answer)
+        require(answer.header("content-type") == "application/json", "%s: type %s", path, answer.header("content-type"))
+        return json.loads(answer.body)
+    try:
+        require(get("/v2/health/live") == {"live": True}, "live")
+        require(get("/v2/health/ready") == {"live": True, "ready": True}, "ready")
+        require({"name", "version", "extensions"} == set(get("/v2")), "server metadata")
+        for model in ("softmax", "reduce", "matmul"):
+            base = "/v2/models/" + model
+            require(get(base)["name"] == model, "metadata")
+            require(get(base + "/versions/1")["versions"] == ["1"], "metadata of version 1")
+            require(get(base + "/config")["max_batch_size"] == 0, "config")
+            require(get(base + "/ready") == {"name": model, "ready": True}, "ready")
+            stats = get(base + "/stats")["model_stats"]
+            require(len(stats) == 1, "stats of one model")
+            inner = stats[0]["inference_stats"]
+            require(inner["success"]["count"] > 0, "%s was never counted", model)
+            require(inner["success"]["count"] == inner["queue"]["count"], "queue count")
+            require(len({inner[k]["count"] for k in ("compute_input", "compute_infer", "compute_output")}) == 1, "compute counts")
+        require(len(get("/v2/models/stats")["model_stats"]) > 3, "stats of all")
+        run.right += 1
+    except (Wrong, KeyError) as fault:
+        run.fail("documents: %s" % fault)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("kernserve", nargs="?")
+    parser.add_argument("--url")
+    parser.add_argument("--count", type=int, default=6, help="rounds of random cases")
+    parser.add_argument("--huge", action="store_true")
+    arguments = parser.parse_args()
+    seed = int(os.environ.get("KS_SEED") or time.time_ns() % 1_000_000_007)
+    print("KS_SEED=%d" % seed)
+    target = open_target(arguments.url, arguments.kernserve)
+    run = Run(target, randomness.Random(seed))
+    every_form(run, arguments.count)
+    every_reduction(run)
+    presets(run)
+    edges(run)
+    json_answers(run)
+    sizes(run, arguments.huge)
+    phases_add_up(run, 1)
+    phases_add_up(run, 64)
+    documents(run)
+    used = settle(target)
+    if used != 0:
+        run.fail("%s bytes of the pinned pool are still in use" % used)
+    device = re.search(r'kernserve_device_info\{[^}]*device="([^"]*)"', target.metrics())
+    code = target.stop()
+    if code:
+        run.fail("the daemon ended with %d" % code)
+    print("%d right, %d wrong, on %s" % (run.right, run.wrong, device.group(1) if device else "?"))
+    return 1 if run.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+-- All three operations in turn, small and middling: wrk ... -s tests/load/mix.lua URL
+local folder = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
+local common = dofile(folder .. "common.lua")
+local requests, turn = {}, 0
+
+local function add(model, query, elements)
+    requests[#requests + 1] = wrk.format("POST", "/v2/models/" .. model .. "/infer?" .. query .. "&datatype=FP32", nil,
+                                         common.floats(elements))
+end
+
+function init()
+    add("softmax", "shape=1,1024", 1024)
+    add("reduce", "shape=16,256&op=sum", 4096)
+    add("matmul", "shape=32,32&shape=32,32", 2048)
+    add("softmax", "shape=64,256&axis=0", 16384)
+    add("reduce", "shape=8,512&op=max&axis=0", 4096)
+end
+
+function request()
+    turn = turn % #requests + 1
+    return requests[turn]
+end
+
+function done(summary, latency) common.report(summary, latency) end

@@ -1,0 +1,177 @@
+#!/usr/bin/env bash
+# Everything that this machine can test, in one command: ./tests/run.sh [quick]
+#
+# Installs what is missing (and touches the package manager only then), builds, tests, and ends with one line:
+# N passed, N failed, N skipped. Exit code 0 only when nothing failed. What is skipped is said, with its reason.
+# quick  release build and its tests only. Logs stay in build-test/logs.
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root" || exit 71
+logs=$root/build-test/logs
+mkdir -p "$logs"
+PATH=$PATH:/usr/local/cuda/bin
+passed=0 failed=0 skipped=0
+jobs=$(nproc)
+export KS_SLOW_MS=15000 # d_stop.sh: sanitizers start slowly
+export ASAN_OPTIONS=detect_leaks=1:halt_on_error=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+
+pass() { # NAME SECONDS
+    passed=$((passed + 1))
+    printf 'ok    %s (%s s)\n' "$1" "$2"
+}
+fail() { # NAME LOG
+    failed=$((failed + 1))
+    printf 'FAIL  %s, the end of %s:\n' "$1" "$2"
+    tail -n 40 "$2" | sed 's/^/      /'
+}
+skip() { # NAME REASON
+    skipped=$((skipped + 1))
+    printf 'skip  %s: %s\n' "$1" "$2"
+}
+
+# step NAME COMMAND...: counts as one test; exit code 77 is a skip, whose reason is the last line
+step() {
+    local name=$1 log=$logs/${1//[ \/]/_}.log begun=$SECONDS code=0
+    shift
+    "$@" >"$log" 2>&1 </dev/null || code=$?
+    case $code in
+    0) pass "$name" $((SECONDS - begun)) ;;
+    77) skip "$name" "$(tail -n 1 "$log")" ;;
+    *) fail "$name (exit code $code)" "$log" ;;
+    esac
+    [ "$code" -eq 0 ]
+}
+
+# suite NAME BUILD-FOLDER [CTEST-OPTION...]: each ctest test counts as one
+suite() {
+    local name=$1 build=$2 begun=$SECONDS report=$logs/$1.xml counts
+    shift 2
+    rm -f "$report"
+    ctest --test-dir "$build" -j "$jobs" --output-junit "$report" "$@" >"$logs/$name.ctest.log" 2>&1 </dev/null
+    if ! counts=$(python3 - "$name" "$report" <<'PYTHON'
+import sys
+import xml.etree.ElementTree as tree
+name, report = sys.argv[1:]
+counts = {"pass": 0, "fail": 0, "skip": 0}
+for case in tree.parse(report).getroot().iter("testcase"):
+    lines = (case.findtext("system-out") or "").strip().splitlines()
+    status = case.get("status")
+    if case.find("failure") is not None or status == "fail":
+        counts["fail"] += 1
+        print("FAIL  %s %s" % (name, case.get("name")), file=sys.stderr)
+        print("".join("      %s\n" % line[:300] for line in lines[-40:]), end="", file=sys.stderr)
+    elif status == "run":
+        counts["pass"] += 1
+    else:
+        counts["skip"] += 1
+        reason = "it would prove nothing in this build" if status == "disabled" else lines[-1][:200] if lines else status
+        print("skip  %s %s: %s" % (name, case.get("name"), reason), file=sys.stderr)
+print(counts["pass"], counts["fail"], counts["skip"])
+if not sum(counts.values()):
+    sys.exit("no test ran")
+PYTHON
+    ); then
+        fail "$name: no result" "$logs/$name.ctest.log"
+        return
+    fi
+    local p f s
+    read -r p f s <<<"$counts"
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    printf '%-5s %s: %d passed, %d failed, %d skipped (%s s)\n' "$([ "$f" -eq 0 ] && echo ok || echo FAIL)" "$name" "$p" "$f" "$s" $((SECONDS - begun))
+}
+
+finish() {
+    printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+    [ "$failed" -eq 0 ]
+    exit
+}
+
+# --- what the steps run -------------------------------------------------------------------------------------------------
+build_release() { configure_release "$root" && cmake --build "$root/build" -j "$jobs"; }
+
+# sanitized NAME SANITIZERS CMAKE-OPTION...: into build-test/NAME
+sanitized() {
+    local build=$root/build-test/$1 sanitize=$2
+    shift 2
+    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_C_FLAGS_DEBUG=-O1 -g1" "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" \
+        -DKERNSERVE_CUDA=OFF "-DKS_SANITIZE=$sanitize" "$@" && cmake --build "$build" -j "$jobs"
+}
+
+# Kernels for one chip, to prove that they compile; the daemon that comes of it must start where there is no driver.
+cuda_compiles() {
+    command -v nvcc >/dev/null || { echo "no nvcc here" && return 77; }
+    [ -z "$(gpu_chips)" ] || { echo "the release build has them already" && return 77; }
+    cmake -S "$root" -B "$root/build-test/cuda" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKERNSERVE_CUDA=ON -DKERNSERVE_CUDA_ARCH=90a-real \
+        -DBUILD_TESTING=OFF && cmake --build "$root/build-test/cuda" -j "$jobs" --target kernserve &&
+        "$root/tests/http/a_first_request.sh" "$root/build-test/cuda/kernserve"
+}
+
+# sources PATTERN...: those that git knows or would take; without git all
+sources() {
+    local pattern
+    git ls-files --cached --others --exclude-standard "$@" 2>/dev/null && return
+    for pattern; do find . -path './build*' -prune -o -name "$pattern" -print; done
+}
+
+formatted() {
+    command -v clang-format-14 >/dev/null || { echo "clang-format-14 is not installed; other versions lay out differently" && return 77; }
+    local file wrong=0
+    while read -r file; do
+        [ -e "$file" ] || continue
+        clang-format-14 "$file" | cmp -s - "$file" || { echo "clang-format-14 -i $file" && wrong=1; }
+    done < <(sources '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
+    return $wrong
+}
+
+tidy() {
+    command -v clang-tidy-14 >/dev/null || { echo "clang-tidy-14 is not installed" && return 77; }
+    local dnnl=
+    [ ! -e /usr/include/oneapi/dnnl/dnnl.h ] || dnnl=-DKS_HAVE_ONEDNN=1
+    printf '%s\n' server/*.c kernels/*.c | xargs -P "$jobs" -n 2 sh -c 'for f; do clang-tidy-14 --quiet "$f" -- -std=gnu17 -D_GNU_SOURCE \
+        "-DKS_VERSION=\"0\"" '$dnnl' -Iinclude -Iserver -Ikernels || exit 255; done' tidy
+}
+
+quickstart() {
+    local port other
+    read -r port other <<<"$(python3 -c '
+import socket
+held = [socket.socket() for _ in range(2)]
+for s in held: s.bind(("127.0.0.1", 0))
+print(*(s.getsockname()[1] for s in held))')"
+    # from another folder, by its full path
+    (cd / && "$root/deploy/quickstart.sh" --check -- --listen "127.0.0.1:$port" --admin-listen "127.0.0.1:$other")
+}
+
+# --- the run --------------------------------------------------------------------------------------------------------------
+# shellcheck source=deploy/packages.sh
+. "$root/deploy/packages.sh"
+need_build
+need libcmocka-dev cmocka.h
+need python3 python3
+wish wrk wrk
+wish prometheus promtool
+wish valgrind valgrind
+wish ccache ccache
+wish clang-format-14 clang-format-14
+wish clang-tidy-14 clang-tidy-14
+install_needed || { failed=1 && finish; }
+
+step "release build" build_release && suite release "$root/build"
+[ "${1:-}" != quick ] || finish
+
+step "floors" "$root/tests/check_floors.sh"
+step "formatting" formatted
+step "clang-tidy" tidy
+step "CUDA code compiles" cuda_compiles
+step "quickstart" quickstart
+command -v promtool >/dev/null || skip "promtool check metrics" "promtool is not installed"
+if [ -z "$(gpu_chips)" ]; then skip "GPU tests" "no GPU here; tests/gpu.sh runs them on a host that has one"; fi
+if [ -x "$root/build/kernserve" ]; then
+    step "soak" "$root/tests/soak.py" "$root/build/kernserve" --count 20000
+    step "valgrind" "$root/tests/valgrind.sh" "$root/build/kernserve" 200
+fi
+step "ASan and UBSan build" sanitized asan address,undefined && suite asan+ubsan "$root/build-test/asan"
+# oneDNN's threads come from an OpenMP that TSan cannot see into
+step "TSan build" sanitized tsan thread -DKERNSERVE_ONEDNN=OFF && suite tsan "$root/build-test/tsan"
+finish
