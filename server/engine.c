@@ -303,6 +303,7 @@ static void launch_lane(ks_engine *engine, int lane)
         return;
     }
     error.status = status;
+    ks_engine_count_error(engine, status);
     finish_batch(engine, use, &error, ks_now_ns());
     if (engine->backend->failed(engine->device)) ks_engine_lose(engine, &error);
 }
@@ -363,15 +364,18 @@ static void collect_lane(ks_engine *engine, ks_lane_use *use)
         if (passed_ns <= engine->options.stall_ns) return;
         ks_fail(&error, KS_DEVICE, "no progress on the device for %.1f s, the limit is %.1f s", (double)passed_ns / 1e9,
                 (double)engine->options.stall_ns / 1e9);
+        ks_engine_count_error(engine, KS_DEVICE);
         ks_engine_lose(engine, &error);
         return;
     }
     /* A result counts only if the device is still good after it was seen. */
     if (engine->backend->failed(engine->device)) {
         if (error.status == KS_OK) ks_fail(&error, KS_DEVICE, "the device is lost");
+        ks_engine_count_error(engine, KS_DEVICE);
         ks_engine_lose(engine, &error);
     } else if (poll == KS_FAILED) {
         if (error.status == KS_OK) ks_fail(&error, KS_DEVICE, "the device failed and did not say why");
+        ks_engine_count_error(engine, error.status);
         finish_batch(engine, use, &error, ks_now_ns());
     } else {
         collect_done(engine, use);
@@ -423,6 +427,11 @@ void ks_engine_fail_all(ks_engine *engine)
 bool ks_engine_lost(const ks_engine *engine)
 {
     return engine->lost;
+}
+
+const char *ks_engine_fault(const ks_engine *engine)
+{
+    return engine->fault.text;
 }
 
 bool ks_engine_running(const ks_engine *engine)

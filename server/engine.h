@@ -93,6 +93,7 @@ void ks_engine_fail_all(ks_engine *engine);
 /* A device fault was met (the device lost for good, or work that stalled): every job ends with KS_DEVICE from now on.
  */
 bool ks_engine_lost(const ks_engine *engine);
+const char *ks_engine_fault(const ks_engine *engine); /* what it was, when lost */
 
 bool ks_engine_running(const ks_engine *engine);        /* a lane is busy: poll without sleeping long */
 bool ks_engine_ready(const ks_engine *engine);          /* jobs wait for a lane */

@@ -55,6 +55,12 @@ static inline void ks_counter_add(_Atomic uint64_t *counter, uint64_t value)
     ks_counter_set(counter, atomic_load_explicit(counter, memory_order_relaxed) + value);
 }
 
+/* What the backend said of a batch or a capture that it did not do. */
+static inline void ks_engine_count_error(ks_engine *engine, ks_status status)
+{
+    ks_counter_add(status == KS_MEMORY ? KS_COUNTER(engine, errors_memory) : KS_COUNTER(engine, errors_device), 1);
+}
+
 /* DONE; comes back from the next collect. */
 void ks_engine_finish(ks_engine *engine, ks_job *job, ks_status status);
 /* The device is lost: fails everything, now and later. */

@@ -69,11 +69,14 @@ bool ks_graphs_make(ks_engine *engine, ks_plan *plan, int lane, int bucket)
     const ks_status status = engine->backend->capture(engine->lane[lane].lane, plan, bucket, &error);
     if (status != KS_OK) {
         error.status = status;
+        ks_engine_count_error(engine, status);
         give_up(engine, plan, &error);
         return false;
     }
+    const int64_t took_ns = ks_now_ns() - start_ns;
     ks_counter_add(KS_COUNTER(engine, captures), 1);
-    ks_counter_add(KS_COUNTER(engine, capture_ns), (uint64_t)(ks_now_ns() - start_ns));
+    ks_counter_add(KS_COUNTER(engine, capture_ns), (uint64_t)took_ns);
+    ks_counter_add(KS_COUNTER(engine, capture_bucket) + ks_metrics_bucket(took_ns), 1);
     ks_plans_charge(engine->plans, plan, GRAPH_BYTES);
     ks_engine_count_plans(engine);
     return true;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "admin.h"
+#include "backends.h"
 #include "clock.h"
 #include "commands.h"
 #include "listen.h"
@@ -22,6 +23,7 @@
 #include "settle.h"
 #include "supervise.h"
 #include "tokens.h"
+#include "version.h"
 #include "watch.h"
 
 enum { SHARDS_MAX = 64 };
@@ -133,11 +135,12 @@ static int settle_access(open_house *house)
 /* --- the device -----------------------------------------------------------------------------------------------------
  */
 
-static ks_status try_backend(open_house *house, const ks_backend *backend, const ks_config *given, ks_error *error)
+static ks_status try_backend(open_house *house, const ks_backend *backend, bool gpu, const ks_config *given,
+                             ks_error *error)
 {
     ks_limits limits;
     house->config = *given;
-    ks_settle_config(&house->config, backend != &ks_backend_cpu);
+    ks_settle_config(&house->config, gpu);
     ks_settle_files(&house->config);
     ks_settle_engine(&house->config, &house->daemon.engine);
     ks_status status = ks_settle_limits(&house->config, &house->daemon.engine, &limits, error);
@@ -152,14 +155,15 @@ static int open_device(open_house *house)
     const ks_config given = house->config;
     ks_error error = {.status = KS_DEVICE, .text = "this build has no CUDA"};
     ks_status status = KS_DEVICE;
-    if (given.backend != CPU && ks_backend_cuda) status = try_backend(house, ks_backend_cuda, &given, &error);
+    const ks_backend *cuda = given.backend != CPU ? ks_backends_cuda() : NULL;
+    if (cuda) status = try_backend(house, cuda, true, &given, &error);
     if (status == KS_CONFIG) return fail(KS_EXIT_CONFIG, error.text);
     if (status != KS_OK && given.backend == CUDA) return fail(KS_EXIT_NO_DEVICE, error.text);
     if (status != KS_OK) {
         if (given.backend == AUTO)
             KS_LOG(KS_LOG_WARN, "NO GPU: kernels run on the CPU", KS_TEXT("reason", error.text),
                    KS_TEXT("backend", "cpu"));
-        status = try_backend(house, &ks_backend_cpu, &given, &error);
+        status = try_backend(house, ks_backends_cpu(), false, &given, &error);
     }
     if (status == KS_CONFIG) return fail(KS_EXIT_CONFIG, error.text);
     if (status != KS_OK) return fail(KS_EXIT_SYSTEM, error.text);
@@ -167,7 +171,7 @@ static int open_device(open_house *house)
     daemon->backend->info(daemon->device, &daemon->device_info);
     daemon->engine.backend = daemon->backend;
     daemon->engine.device = daemon->device;
-    daemon->engine.pinned = strcmp(daemon->backend->name, "cpu") != 0;
+    daemon->engine.pinned = strcmp(daemon->device_info.backend, "cpu") != 0;
     daemon->shards = (int)house->config.threads;
     return KS_EXIT_OK;
 }
@@ -315,7 +319,7 @@ static int run_command(ks_command command, const ks_config *config)
         ks_config_help();
         return KS_EXIT_OK;
     case KS_COMMAND_VERSION:
-        puts("kernserve " KS_VERSION);
+        ks_version_print();
         return KS_EXIT_OK;
     case KS_COMMAND_DUMP_CONFIG:
         ks_config_dump(config);

@@ -91,7 +91,7 @@ static uint64_t positive(int64_t ns)
     return ns > 0 ? (uint64_t)ns : 0;
 }
 
-static void observe(ks_histogram *histogram, int64_t ns)
+int ks_metrics_bucket(int64_t ns)
 {
     /* Branch-free halving over the bounds, padded to 32. */
     int bucket = 0;
@@ -99,7 +99,12 @@ static void observe(ks_histogram *histogram, int64_t ns)
         const int at = bucket + step - 1;
         if (at < KS_BOUNDS && ns > ks_bound_ns[at]) bucket += step;
     }
-    add(&histogram->bucket[bucket], 1);
+    return bucket;
+}
+
+static void observe(ks_histogram *histogram, int64_t ns)
+{
+    add(&histogram->bucket[ks_metrics_bucket(ns)], 1);
     add(&histogram->sum_ns, positive(ns));
 }
 

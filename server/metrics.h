@@ -40,8 +40,8 @@ ks_outcome ks_outcome_of(ks_status status);
 #define KS_HANDLER_TABLE(X)                                                                                            \
     X(infer)                                                                                                           \
     X(live)                                                                                                            \
-    X(ready) X(server_metadata) X(model_metadata) X(model_config) X(model_ready) X(model_stats) X(metrics) X(index)    \
-        X(other)
+    X(ready)                                                                                                           \
+    X(server_metadata) X(model_metadata) X(model_config) X(model_ready) X(model_stats) X(metrics) X(index) X(other)
 typedef enum ks_handler {
 #define X(name) KS_HANDLER_##name,
     KS_HANDLER_TABLE(X)
@@ -95,7 +95,11 @@ typedef struct ks_model_stats {
 } ks_model_stats;
 void ks_metrics_stats(const ks_metrics *metrics, int model, ks_model_stats *out);
 
-/* What one shard's engine counts (engine.c writes, a page sums). */
+/* Bounds of every histogram's buckets; the bucket that a time falls into, KS_BOUNDS for +Inf. */
+enum { KS_BOUNDS = 19 };
+int ks_metrics_bucket(int64_t ns);
+
+/* What one shard's engine counts (engine.c writes, a page sums). Every member is a uint64_t. */
 typedef struct ks_engine_stats {
     uint64_t launches, graph_launches, graph_hits, graph_misses, graph_fallbacks, captures, capture_ns;
     uint64_t plans, plan_evictions, plan_bytes;
@@ -103,6 +107,8 @@ typedef struct ks_engine_stats {
     uint64_t slot_used_bytes, slot_total_bytes; /* pinned pool of this shard */
     uint64_t h2d_bytes, d2h_bytes, h2d_ns, compute_ns, d2h_ns, device_busy_ns;
     uint64_t overlap_ns; /* time in which two or more lanes were busy */
+    uint64_t capture_bucket[KS_BOUNDS + 1];
+    uint64_t errors_memory, errors_device; /* batches and captures that failed, by what the backend said */
 } ks_engine_stats;
 
 /* Values owned by other rooms, for a page. */

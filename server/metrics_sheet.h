@@ -4,6 +4,7 @@
 #ifndef KS_METRICS_SHEET_H
 #define KS_METRICS_SHEET_H
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct ks_text;
@@ -20,6 +21,8 @@ typedef struct ks_sheet {
     int family;
     const char *names[5], *values[5]; /* labels of the next line */
     int labels;
+    /* where the page has just these labels already, as text; 0 bytes: nowhere */
+    size_t labels_at, labels_bytes;
 } ks_sheet;
 
 void ks_sheet_begin(ks_sheet *sheet, int family);

@@ -20,12 +20,12 @@ static ks_dtype declared_out(const ks_model *model)
         in->dtype = model->dtype;
         in->rank = model->in_rank;
         for (int axis = 0; axis < in->rank; axis++) in->dims[axis] = 2;
-        if (ks_tensor_measure(in, "INPUT", &error) != KS_OK) assert(!"a declared input is not measurable");
+        if (ks_tensor_measure(in, "INPUT", &error) != KS_OK) assert(0 && "a declared input is not measurable");
     }
     ks_spec_layout(&spec);
     if (model->op->resolve(&spec, &error) != KS_OK) {
         fprintf(stderr, "model %s does not resolve: %s\n", model->name, error.text);
-        assert(!"a descriptor's declared input must resolve");
+        assert(0 && "a descriptor's declared input must resolve");
     }
     return spec.out.dtype;
 }

@@ -10,7 +10,7 @@ typedef struct ks_model {
     char name[KS_MODEL_NAME_MAX];
     int index; /* 0 .. ks_model_count()-1: for counters */
     const ks_op *op;
-    ks_dtype dtype;     /* declared in the metadata; FP32 unless a preset says otherwise. The request's datatype decides */
+    ks_dtype dtype; /* declared in the metadata; FP32 unless a preset says otherwise. The request's datatype decides */
     ks_dtype out_dtype; /* declared for the output: as resolve gives it for the declared input and preset */
     int in_rank, out_rank;
     int fixed_param; /* index of the parameter that the preset fixes, or -1 */

@@ -125,6 +125,32 @@ static int64_t may_sleep_ns(const ks_shard *shard)
     return ks_engine_running(shard->engine) ? expire_ns : asleep_ns;
 }
 
+static void lose_device(ks_shard *shard, const char *reason)
+{
+    if (shard->lost) return;
+    shard->lost = true;
+    /* One fault of the device, however many shards meet it; the state is known before the first answer says so. */
+    if (atomic_exchange(&shard->daemon->state, KS_STATE_FAILED) != KS_STATE_FAILED) {
+        atomic_fetch_add(&shard->daemon->device_faults, 1);
+        KS_LOG(KS_LOG_ERROR, "device failed", KS_INT("shard", shard->index), KS_TEXT("reason", reason));
+    }
+    ks_engine_fail_all(shard->engine);
+    ks_http_fail(shard->http, KS_DEVICE);
+    ks_http_resume(shard->http, ks_engine_collect(shard->engine));
+}
+
+/* Whoever met the fault: the backend, this shard's engine (which also gives up on work that stalls), another shard. */
+static void look_at_device(ks_shard *shard)
+{
+    if (shard->lost) return;
+    if (ks_engine_lost(shard->engine))
+        lose_device(shard, ks_engine_fault(shard->engine));
+    else if (shard->daemon->backend->failed(shard->daemon->device))
+        lose_device(shard, "the device's context is lost");
+    else if (atomic_load_explicit(&shard->daemon->state, memory_order_acquire) == KS_STATE_FAILED)
+        lose_device(shard, "another shard met a fault");
+}
+
 /* Launches what is ready and answers what is done, until neither is left or the descriptors want a look. */
 static bool work(ks_shard *shard)
 {
@@ -132,23 +158,12 @@ static bool work(ks_shard *shard)
     for (int i = 0; i < ROUNDS; i++) {
         ks_engine_launch(shard->engine);
         ks_job *done = ks_engine_collect(shard->engine);
+        look_at_device(shard);
         if (done == NULL) return any;
         any = true;
         ks_http_resume(shard->http, done);
     }
     return any;
-}
-
-static void lose_device(ks_shard *shard, const char *reason)
-{
-    if (shard->lost) return;
-    shard->lost = true;
-    atomic_fetch_add(&shard->daemon->device_faults, 1);
-    atomic_store(&shard->daemon->state, KS_STATE_FAILED);
-    KS_LOG(KS_LOG_ERROR, "device failed", KS_INT("shard", shard->index), KS_TEXT("reason", reason));
-    ks_engine_fail_all(shard->engine);
-    ks_http_fail(shard->http, KS_DEVICE);
-    ks_http_resume(shard->http, ks_engine_collect(shard->engine));
 }
 
 /* Ready means that real work succeeded lately; a shard without work makes some. */
@@ -169,6 +184,7 @@ static void turn(ks_shard *shard)
 {
     take_handed(shard);
     bool happened = ks_http_turn(shard->http, may_sleep_ns(shard));
+    look_at_device(shard); /* before what was just read is launched: nothing is computed once a client knows */
     happened |= work(shard);
     /* Nothing to launch and nothing to answer: time for what makes later requests faster. */
     shard->captured = !ks_engine_ready(shard->engine) && !shard->lost && ks_engine_capture(shard->engine);
@@ -177,9 +193,6 @@ static void turn(ks_shard *shard)
         shard->expired_ns = shard->now_ns;
         ks_engine_expire(shard->engine, shard->now_ns);
         ks_http_resume(shard->http, ks_engine_collect(shard->engine));
-        if (shard->daemon->backend->failed(shard->daemon->device) ||
-            atomic_load(&shard->daemon->state) == KS_STATE_FAILED)
-            lose_device(shard, "the device's context is lost");
     }
     if (!happened) check_idle(shard);
     atomic_store_explicit(&shard->turned_ns, shard->now_ns, memory_order_relaxed);
@@ -297,7 +310,8 @@ static void destroy(ks_shard *shard)
 {
     /* A page may be read until main has ended the second listener. */
     ks_page_engine(shard->daemon, shard->index, NULL);
-    if (shard->engine && shard->http == NULL) ks_engine_close(&shard->engine);
+    /* A lost device's memory and lanes stay: giving them back may block for ever, and the process is about to end. */
+    if (shard->engine && shard->http == NULL && !shard->lost) ks_engine_close(&shard->engine);
     if (shard->wake_fd >= 0) close(shard->wake_fd);
     sem_destroy(&shard->opened);
     pthread_mutex_destroy(&shard->lock);

@@ -13,7 +13,7 @@ typedef struct ks_shard ks_shard;
 ks_status ks_shard_open(ks_daemon *daemon, int index, ks_shard **out, ks_error *error);
 /* Hands an accepted, non-blocking socket over (through a small queue and the shard's eventfd). false: queue full, caller closes. */
 bool ks_shard_give(ks_shard *shard, int fd, bool loopback);
-int ks_shard_connections(const ks_shard *shard); /* handed over and not yet closed; any thread */
+int ks_shard_connections(const ks_shard *shard);   /* handed over and not yet closed; any thread */
 int64_t ks_shard_turned_ns(const ks_shard *shard); /* when its last turn ended; any thread */
 /* From now on answers carry Connection: close and new requests get 503 draining; ends when nothing is in flight (quiet for
  * 300 ms) or at deadline_ns. */

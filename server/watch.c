@@ -11,7 +11,8 @@
 #include "notify.h"
 #include "tokens.h"
 
-static const int64_t tick_ns = 50 * KS_MS, stuck_ns = 30 * KS_S, answer_ns = KS_S, grace_ns = 2 * KS_S;
+static const int64_t tick_ns = 50 * KS_MS, stuck_ns = 30 * KS_S, answer_ns = KS_S, seen_ns = 250 * KS_MS,
+                     grace_ns = 2 * KS_S;
 
 static void stop_signals(sigset_t *set)
 {
@@ -58,7 +59,7 @@ static _Noreturn void leave_lost(ks_daemon *daemon)
            KS_INT("exit", KS_EXIT_INTERNAL));
     ks_notify("STOPPING=1\nSTATUS=Device lost");
     const int64_t until = ks_now_ns() + answer_ns;
-    usleep(100000); /* clients that ask for health now shall see it */
+    usleep(seen_ns / 1000); /* clients that ask for health now shall see it */
     while (ks_now_ns() < until && ks_metrics_in_flight_now(daemon->metrics) > 0) usleep(10000);
     ks_log_close();
     _exit(KS_EXIT_INTERNAL);
@@ -162,34 +163,51 @@ static _Noreturn void leave_at_once(const char *why)
 }
 
 /* Watches over the drain, whose waits cannot be interrupted. */
-static void *guard(void *argument)
+typedef struct guard {
+    int64_t until_ns;
+    _Atomic bool drained;
+    pthread_t thread;
+    bool started;
+} guard;
+
+static void *watch_over(void *argument)
 {
-    const int64_t until_ns = *(const int64_t *)argument;
-    for (int64_t now; (now = ks_now_ns()) < until_ns;) {
-        const int signal = wait_signal(until_ns - now);
+    guard *self = argument;
+    for (int64_t now; (now = ks_now_ns()) < self->until_ns;) {
+        const int signal = wait_signal(self->until_ns - now);
+        if (atomic_load(&self->drained)) return NULL;
         if (signal == SIGTERM || signal == SIGINT) leave_at_once("a second signal");
     }
     leave_at_once("the shards did not end in time");
+}
+
+/* SIGHUP wakes it; where it leaves the process meanwhile, nobody comes back from here. */
+static void end_guard(guard *self)
+{
+    if (!self->started) return;
+    atomic_store(&self->drained, true);
+    pthread_kill(self->thread, SIGHUP);
+    pthread_join(self->thread, NULL);
 }
 
 int ks_watch_drain(const ks_watched *watched)
 {
     ks_daemon *daemon = watched->daemon;
     const int64_t delay_ns = daemon->config->drain_delay, timeout_ns = daemon->config->shutdown_timeout;
-    static int64_t until_ns;
-    pthread_t thread;
     atomic_store(&daemon->state, KS_STATE_DRAINING);
     KS_LOG(KS_LOG_INFO, "draining", KS_INT("delay_ms", delay_ns / KS_MS), KS_INT("timeout_ms", timeout_ns / KS_MS));
     ks_notify("STOPPING=1\nSTATUS=Draining");
     const int64_t begun_ns = ks_now_ns();
-    until_ns = begun_ns + delay_ns + timeout_ns + grace_ns;
-    if (pthread_create(&thread, NULL, guard, &until_ns) == 0) pthread_detach(thread);
+    guard over = {.until_ns = begun_ns + delay_ns + timeout_ns + grace_ns};
+    over.started = pthread_create(&over.thread, NULL, watch_over, &over) == 0;
     while (ks_now_ns() - begun_ns < delay_ns) usleep(10000);
     ks_listener_close(watched->listener);
     const int64_t deadline_ns = ks_now_ns() + timeout_ns;
     for (int i = 0; i < daemon->shards; i++) ks_shard_drain(watched->shards[i], deadline_ns);
     bool whole = true;
     for (int i = 0; i < daemon->shards; i++) whole = ks_shard_join(&watched->shards[i]) && whole;
+    if (device_lost(daemon)) leave_lost(daemon);
+    end_guard(&over);
     KS_LOG(KS_LOG_INFO, "drained", KS_INT("cut", !whole), KS_INT("took_ms", (ks_now_ns() - begun_ns) / KS_MS));
     return whole ? KS_EXIT_OK : KS_EXIT_AGAIN;
 }

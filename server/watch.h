@@ -9,7 +9,7 @@ typedef struct ks_watched {
     ks_shard **shards;
     ks_listener **listener; /* closed by the drain */
     int argc;
-    char **argv; /* SIGHUP reads them again */
+    char **argv;        /* SIGHUP reads them again */
     bool tokens_wanted; /* there were tokens at start */
 } ks_watched;
 

@@ -1,31 +1,34 @@
 #include "backend_faulty.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 
 /* What has become of a lane's batch. Lanes are told apart by their address. */
 typedef struct lane_fault {
-    ks_lane *lane;
+    ks_lane *_Atomic lane;
     ks_batch *batch;
     ks_fault_kind kind;
 } lane_fault;
+
+enum { LANES_MAX = 64 * KS_LANES_MAX }; /* of all shards */
 
 static struct {
     const ks_backend *inner;
     ks_fault_call call;
     int n;
     ks_fault_kind kind;
-    int calls[KS_FAULT_CALLS];
+    _Atomic int calls[KS_FAULT_CALLS];
     _Atomic bool lost;
-    lane_fault lanes[KS_LANES_MAX];
+    lane_fault lanes[LANES_MAX]; /* each used by its lane's thread alone, once it is claimed */
 } faulty;
 
 /* What this call has to do: its kind, or none. */
 static ks_fault_kind next(ks_fault_call call)
 {
     if (atomic_load(&faulty.lost)) return KS_FAULT_STICKY;
-    faulty.calls[call]++;
-    if (faulty.kind == KS_FAULT_NONE || call != faulty.call || faulty.calls[call] != faulty.n) return KS_FAULT_NONE;
+    const int n = atomic_fetch_add(&faulty.calls[call], 1) + 1;
+    if (faulty.kind == KS_FAULT_NONE || call != faulty.call || n != faulty.n) return KS_FAULT_NONE;
     if (faulty.kind == KS_FAULT_STICKY) atomic_store(&faulty.lost, true);
     return faulty.kind;
 }
@@ -40,13 +43,14 @@ static bool fails(ks_fault_call call, ks_status *status, ks_error *error)
 
 static lane_fault *fault_of(ks_lane *lane)
 {
-    lane_fault *free = NULL;
-    for (int i = 0; i < KS_LANES_MAX; i++) {
-        if (faulty.lanes[i].lane == lane) return &faulty.lanes[i];
-        if (!faulty.lanes[i].lane && !free) free = &faulty.lanes[i];
+    for (int i = 0; i < LANES_MAX; i++)
+        if (atomic_load(&faulty.lanes[i].lane) == lane) return &faulty.lanes[i];
+    for (int i = 0; i < LANES_MAX; i++) {
+        ks_lane *none = NULL;
+        if (atomic_compare_exchange_strong(&faulty.lanes[i].lane, &none, lane)) return &faulty.lanes[i];
     }
-    if (free) free->lane = lane;
-    return free;
+    assert(0 && "more lanes than a daemon has");
+    return NULL;
 }
 
 static ks_status faulty_open(const ks_limits *limits, ks_device **out, ks_error *error)
@@ -88,8 +92,10 @@ static ks_status faulty_lane_open(ks_device *device, int index, int wake_fd, ks_
 static void faulty_lane_close(ks_lane **lane)
 {
     lane_fault *fault = fault_of(*lane);
-    if (fault) *fault = (lane_fault){.lane = NULL};
     faulty.inner->lane_close(lane);
+    fault->kind = KS_FAULT_NONE;
+    fault->batch = NULL;
+    atomic_store(&fault->lane, NULL);
 }
 
 static ks_status faulty_prepare(ks_device *device, ks_plan *plan, ks_error *error)
@@ -146,8 +152,7 @@ static bool faulty_failed(const ks_device *device)
     return atomic_load(&faulty.lost) || faulty.inner->failed(device);
 }
 
-static const ks_backend backend = {
-    .name = "faulty",
+static ks_backend backend = {
     .open = faulty_open,
     .close = faulty_close,
     .info = faulty_info,
@@ -167,12 +172,13 @@ const ks_backend *ks_faulty_backend(const ks_backend *inner)
 {
     memset(&faulty, 0, sizeof faulty);
     faulty.inner = inner;
+    backend.name = inner->name; /* callers tell devices apart by it */
     return &backend;
 }
 
 void ks_faulty_arm(ks_fault_call call, int n, ks_fault_kind kind)
 {
-    memset(faulty.calls, 0, sizeof faulty.calls);
+    for (int i = 0; i < KS_FAULT_CALLS; i++) atomic_store(&faulty.calls[i], 0);
     faulty.call = call;
     faulty.n = n;
     faulty.kind = kind;

@@ -1,5 +1,5 @@
 /* A backend that wraps another one and fails on demand. One at a time: a backend's functions carry no context, so the
- * fault is a static of this file. Threads: as the wrapped backend, with one lane's thread arming faults. */
+ * fault is a static of this file. Threads: as the wrapped backend; arming is for a time in which no lane works. */
 #ifndef KS_BACKEND_FAULTY_H
 #define KS_BACKEND_FAULTY_H
 #include "kernserve/backend.h"

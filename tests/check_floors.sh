@@ -17,6 +17,7 @@ floors='
 0.5 log        server/log*
 0.5 model      server/model.*
 0.5 config     server/config* server/options.def
+0.5 version    server/version.*
 0.4 notify     server/notify.*
 0.6 tokens     server/tokens.*
 0.6 metrics    server/metrics*
@@ -30,6 +31,7 @@ floors='
 1.3 matmul     kernels/matmul*
 1.4 ops        kernels/ops.c
 2.0 backends   kernels/backend_*
+2.1 choice     server/backends.*
 3.0 plan       server/plan.*
 3.1 engine     server/engine* server/budget.c server/sizes.* server/warm.* server/slots.* server/graphs.* server/check.* server/queue.*
 3.5 daemon     server/daemon.h

@@ -169,8 +169,7 @@ static void turn_until(int wanted)
     assert_int_equal(wanted, 0);
 }
 
-/* --- order and batches
- * ------------------------------------------------------------------------------------------------ */
+/* --- order and batches ----------------------------------------------------------------------------------------------- */
 
 static void jobs_of_one_plan_go_out_together(void **state)
 {
@@ -327,8 +326,7 @@ static void an_empty_output_is_done_at_once(void **state)
     close_bed();
 }
 
-/* --- deadlines, cancelling, faults
- * ------------------------------------------------------------------------------------- */
+/* --- deadlines, cancelling, faults ----------------------------------------------------------------------------------- */
 
 static void late_jobs_are_dropped_and_running_ones_are_not(void **state)
 {
@@ -795,8 +793,7 @@ static void a_storm_of_jobs_comes_back_right(void **state)
     close_bed();
 }
 
-/* --- a device that fails
- * ---------------------------------------------------------------------------------------------- */
+/* --- a device that fails --------------------------------------------------------------------------------------------- */
 
 static void open_faulty(int lanes)
 {

@@ -1,0 +1,50 @@
+/* In place of server/backends.c in kernserve_faulty, the daemon that tests break: its backends are wrapped, and
+ * KS_FAULT=CALL:N:KIND says which call fails how, counted from the start of the process. What the known-answer test of
+ * each shard calls counts as well. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend_faulty.h"
+#include "backends.h"
+
+static int place(const char *word, const char *const *words, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (words[i] && strcmp(word, words[i]) == 0) return i;
+    fprintf(stderr, "KS_FAULT: what is '%s'?\n", word);
+    exit(64);
+}
+
+static const ks_backend *wrap(const ks_backend *inner)
+{
+    static const char *const calls[KS_FAULT_CALLS] = {
+        [KS_FAULT_OPEN] = "open",       [KS_FAULT_SLOT_INIT] = "slot_init", [KS_FAULT_LANE_OPEN] = "lane_open",
+        [KS_FAULT_PREPARE] = "prepare", [KS_FAULT_CAPTURE] = "capture",     [KS_FAULT_LAUNCH] = "launch",
+        [KS_FAULT_POLL] = "poll"};
+    static const char *const kinds[] = {
+        [KS_FAULT_OOM] = "oom", [KS_FAULT_STICKY] = "sticky", [KS_FAULT_HANG] = "hang", [KS_FAULT_GARBAGE] = "garbage"};
+    if (!inner) return NULL;
+    const ks_backend *backend = ks_faulty_backend(inner);
+    const char *fault = getenv("KS_FAULT");
+    if (!fault) return backend;
+    char call[16], kind[16];
+    int n;
+    if (sscanf(fault, "%15[^:]:%d:%15s", call, &n, kind) != 3 || n < 1) {
+        fprintf(stderr, "KS_FAULT: '%s' is not CALL:N:KIND\n", fault);
+        exit(64);
+    }
+    ks_faulty_arm((ks_fault_call)place(call, calls, KS_FAULT_CALLS), n,
+                  (ks_fault_kind)place(kind, kinds, sizeof kinds / sizeof kinds[0]));
+    return backend;
+}
+
+const ks_backend *ks_backends_cpu(void)
+{
+    return wrap(&ks_backend_cpu);
+}
+
+const ks_backend *ks_backends_cuda(void)
+{
+    return wrap(ks_backend_cuda);
+}
