@@ -21,10 +21,10 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
                          ks_error *error);
 void ks_infers_close(ks_infers **infers); /* no record held */
 
-/* first_ns: when the request's first byte was read. A fault of the head is remembered like one of the body. KS_BUDGET:
+/* first_ns: when the request's first byte was read; now_ns: the clock, a moment ago. A fault of the head is remembered like one of the body. KS_BUDGET:
  * no record free. client: what ks_infer_client gives back. */
 ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding, int64_t first_ns,
-                         void *client, ks_infer **out, ks_error *error);
+                         int64_t now_ns, void *client, ks_infer **out, ks_error *error);
 /* Never fails: a fault is remembered, and what follows is dropped. */
 void ks_infer_feed(ks_infer *infer, const char *bytes, size_t n);
 /* The body is complete: READY, or the fault. */

@@ -29,7 +29,13 @@ const char *ks_reply_number(char out[24], int64_t value)
     return end;
 }
 
-void ks_reply_raw(ks_text *out, ks_status status, const char *reason, const char *sentence)
+/* Of the few statuses that come amid a body. */
+static const char *reason_of(int code)
+{
+    return code == 408 ? "Request Timeout" : code == 413 ? "Content Too Large" : "Bad Request";
+}
+
+void ks_reply_raw(ks_text *out, ks_status status, const char *sentence)
 {
     ks_text body;
     ks_text_init(&body, KS_ERROR_TEXT * 8);
@@ -37,7 +43,8 @@ void ks_reply_raw(ks_text *out, ks_status status, const char *reason, const char
     ks_text_printf(out,
                    "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
                    "Kernserve-Error: %s\r\n\r\n",
-                   ks_status_http(status), reason, body.broken ? (size_t)0 : body.length, ks_status_code(status));
+                   ks_status_http(status), reason_of(ks_status_http(status)), body.broken ? (size_t)0 : body.length,
+                   ks_status_code(status));
     if (!body.broken) ks_text_add(out, body.bytes, body.length);
     ks_text_fini(&body);
 }

@@ -31,14 +31,21 @@ static char *put_text(char *out, const char *text)
 /* Microseconds as milliseconds with three decimals. */
 static char *put_ms(char *out, int64_t us)
 {
-    char digits[24];
-    int n = 0;
-    if (us < 0) us = 0;
-    for (uint64_t rest = (uint64_t)us; rest > 0 || n < 4; rest /= 10) digits[n++] = (char)('0' + rest % 10);
-    while (n > 3) *out++ = digits[--n];
-    *out++ = '.';
-    while (n > 0) *out++ = digits[--n];
-    return out;
+    const uint64_t whole = us > 0 ? (uint64_t)us / 1000 : 0;
+    const unsigned rest = us > 0 ? (unsigned)((uint64_t)us % 1000) : 0;
+    if (whole < 10) {
+        *out++ = (char)('0' + whole);
+    } else {
+        char digits[20];
+        int n = 0;
+        for (uint64_t left = whole; left > 0; left /= 10) digits[n++] = (char)('0' + left % 10);
+        while (n > 0) *out++ = digits[--n];
+    }
+    out[0] = '.';
+    out[1] = (char)('0' + rest / 100);
+    out[2] = (char)('0' + rest / 10 % 10);
+    out[3] = (char)('0' + rest % 10);
+    return out + 4;
 }
 
 static int64_t to_us(int64_t ns)

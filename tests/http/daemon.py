@@ -1,14 +1,17 @@
 """Starts and stops kernserve for the tests, and speaks HTTP with it byte for byte.
 
-Interface  Daemon (a process on free loopback ports), Remote (one that runs already), Connection (a raw socket that sends
-           what a test made and reads one answer), metric() and settle() (the pinned pool must be empty after a test).
+Interface  Daemon (a process on free loopback ports), Remote (one that runs already), Connection (sends what a test made
+           and reads one answer), metric() and settle() (the pinned pool must be empty after a test). For the engine's
+           tests: cpu_daemon(), dial() (the bare socket), row_request() and read_answer() on it.
 Needs      Python 3.8 and nothing else. One thread at a time for each Connection.
 """
 
 import os
+import random
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -150,6 +153,12 @@ class Remote:
     def connect(self, timeout=20):
         return Connection(self, timeout)
 
+    def dial(self, timeout=20):
+        """A bare socket, for tests of what happens on the wire."""
+        s = socket.create_connection((self.host, self.port), timeout=timeout)
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return s
+
     def get(self, target):
         with self.connect() as connection:
             return connection.ask(request("GET", target))
@@ -203,6 +212,10 @@ class Daemon(Remote):
             time.sleep(0.02)
         return False
 
+    def descriptors(self):
+        """How many descriptors the process has open."""
+        return len(os.listdir("/proc/%d/fd" % self.process.pid))
+
     def said(self):
         """What it wrote to stderr so far."""
         self.log.seek(0)
@@ -232,8 +245,10 @@ class Daemon(Remote):
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
         self.kill()
+        if kind is not None and not issubclass(kind, SystemExit):
+            sys.stderr.write(self.said())
 
 
 def metric(text, name, **labels):
@@ -266,3 +281,58 @@ def open_target(url, path, *options):
     if not path:
         raise SystemExit("give the path of kernserve, or --url")
     return Daemon(path, *options)
+
+
+# --- the engine's tests: a CPU daemon, a request whose answer is its own body, answers read from a bare socket ---
+
+SKIP = 77
+
+
+def daemon_path():
+    """The daemon that the command line names; without one the test is skipped."""
+    if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK):
+        print("usage: %s DAEMON" % sys.argv[0])
+        sys.exit(SKIP)
+    return sys.argv[1]
+
+
+def cpu_daemon(*options):
+    return Daemon(daemon_path(), "--backend", "cpu", "--pinned-bytes", "64M", *options)
+
+
+def seed():
+    """Fresh random numbers, or those of KS_SEED; says which."""
+    value = int(os.environ.get("KS_SEED", random.SystemRandom().getrandbits(32)))
+    print("KS_SEED=%d" % value)
+    return random.Random(value)
+
+
+def random_values(generator, count):
+    return [generator.getrandbits(31) for _ in range(count)]
+
+
+def row_request(values, path="/v2/models/reduce/infer"):
+    """Head and body of a plain raw request for the maximum over an axis of one: the answer is the bytes sent."""
+    body = struct.pack("<%di" % len(values), *values)
+    head = ("POST %s?shape=%d,1&datatype=INT32&axis=1&op=max HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+            % (path, len(values), len(body)))
+    return head.encode(), body
+
+
+def read_answer(s):
+    """(status, fields, body) of the next answer on a bare socket; None at the end of the stream."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        more = s.recv(65536)
+        if not more:
+            return None
+        data += more
+    head, body = data.split(b"\r\n\r\n", 1)
+    lines = head.decode("latin-1").split("\r\n")
+    fields = {name.strip().lower(): value.strip() for name, value in (line.split(":", 1) for line in lines[1:])}
+    while len(body) < int(fields.get("content-length", 0)):
+        more = s.recv(1 << 20)
+        if not more:
+            return None
+        body += more
+    return int(lines[0].split(" ")[1]), fields, body

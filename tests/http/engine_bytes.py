@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 
-from kernserve_daemon import Daemon, daemon_path, random_values, read_answer, row_request, seed
+from daemon import cpu_daemon, metric, random_values, read_answer, row_request, seed
 
 SECONDS, THREADS = 8, 4
 
@@ -22,7 +22,7 @@ def send_in_pieces(s, data, generator):
 
 def worker(daemon, number, stop, faults, counts):
     generator = random.Random(number)
-    s = daemon.connect()
+    s = daemon.dial()
     while time.monotonic() < stop and not faults:
         count = int(2 ** generator.uniform(0, 16.2))
         head, body = row_request(random_values(generator, count))
@@ -30,7 +30,7 @@ def worker(daemon, number, stop, faults, counts):
             send_in_pieces(s, (head + body)[:generator.randrange(len(head) + len(body))], generator)
             s.close()
             counts["aborted"] += 1
-            s = daemon.connect()
+            s = daemon.dial()
             continue
         send_in_pieces(s, head + body, generator)
         answer = read_answer(s)
@@ -45,7 +45,7 @@ def worker(daemon, number, stop, faults, counts):
 def main():
     generator = seed()
     faults, counts = [], {"compared": 0, "aborted": 0}
-    with Daemon(daemon_path(), "--threads", "2") as daemon:
+    with cpu_daemon("--threads", "2") as daemon:
         stop = time.monotonic() + SECONDS
         threads = [threading.Thread(target=worker, args=(daemon, generator.getrandbits(32), stop, faults, counts))
                    for _ in range(THREADS)]
@@ -54,9 +54,10 @@ def main():
         for t in threads:
             t.join()
         time.sleep(0.5)
-        used = daemon.metric('kernserve_pinned_memory_bytes{state="used"}')
+        used = metric(daemon.metrics(), "kernserve_pinned_memory_bytes", state="used")
+        code = daemon.stop()
     print(counts, "pinned bytes still used:", used)
-    if faults or used or counts["compared"] < 100:
+    if faults or used or code != 0 or counts["compared"] < 100:
         sys.exit("\n".join(faults[:5]) or "slots are still in use, or too little was done")
 
 

@@ -7,14 +7,14 @@ import sys
 import threading
 import time
 
-from kernserve_daemon import Daemon, daemon_path, random_values, read_answer, row_request, seed
+from daemon import cpu_daemon, random_values, read_answer, row_request, seed
 
 CLIENTS = 16
 
 
 def client(daemon, request, body, stopping, faults, counts):
     try:
-        s = daemon.connect()
+        s = daemon.dial()
     except OSError:
         return
     while True:
@@ -48,7 +48,7 @@ def main():
     head, body = row_request(random_values(generator, 1024))
     for cycle in range(4):
         stopping, faults, counts = threading.Event(), [], {"closed": 0}
-        daemon = Daemon(daemon_path(), "--threads", "2")
+        daemon = cpu_daemon("--threads", "2")
         with daemon:
             threads = [threading.Thread(target=client, args=(daemon, head + body, body, stopping, faults, counts))
                        for _ in range(CLIENTS)]

@@ -3,7 +3,7 @@
 import socket
 import sys
 
-from kernserve_daemon import Daemon, daemon_path
+from daemon import cpu_daemon
 
 SMUGGLED = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 PATH = b"/v2/models/softmax/infer?shape=1,1&datatype=FP32"
@@ -66,7 +66,7 @@ CASES = {
 def exchange(daemon, payload):
     """Everything that comes back until the server closes, or has been silent for a while."""
     got = b""
-    with daemon.connect(timeout=3) as s:
+    with daemon.dial(timeout=3) as s:
         try:
             s.sendall(payload)
             s.settimeout(0.7)
@@ -83,7 +83,7 @@ def exchange(daemon, payload):
 
 def main():
     bad = []
-    with Daemon(daemon_path(), "--threads", "1") as daemon:
+    with cpu_daemon("--threads", "1") as daemon:
         for name, payload in CASES.items():
             got, closed = exchange(daemon, payload)
             status = got[9:12].decode("latin-1")

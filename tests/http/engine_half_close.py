@@ -3,14 +3,14 @@
 import socket
 import sys
 
-from kernserve_daemon import Daemon, daemon_path, random_values, read_answer, row_request, seed
+from daemon import cpu_daemon, random_values, read_answer, row_request, seed
 
 ROUNDS = 60
 
 
 def once(daemon, generator, count):
     head, body = row_request(random_values(generator, count))
-    with daemon.connect() as s:
+    with daemon.dial() as s:
         s.sendall(head + body)
         s.shutdown(socket.SHUT_WR)
         answer = read_answer(s)
@@ -22,17 +22,18 @@ def once(daemon, generator, count):
 def main():
     generator = seed()
     missing = {}
-    with Daemon(daemon_path(), "--threads", "1") as daemon:
+    with cpu_daemon("--threads", "1") as daemon:
         for idle in (0, 50):
-            beside = [daemon.connect() for _ in range(idle)]
+            beside = [daemon.dial() for _ in range(idle)]
             for count in (16, 256, 40000):
                 lost = sum(not once(daemon, generator, count) for _ in range(ROUNDS))
                 if lost:
                     missing[(idle, count)] = lost
             for s in beside:
                 s.close()
+        code = daemon.stop()
     print("rounds:", ROUNDS * 6, "without a complete answer:", missing or 0)
-    sys.exit(1 if missing else 0)
+    sys.exit(1 if missing or code != 0 else 0)
 
 
 main()

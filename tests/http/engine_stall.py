@@ -6,15 +6,15 @@ import selectors
 import sys
 import time
 
-from kernserve_daemon import Daemon, daemon_path, random_values, row_request, seed
+from daemon import cpu_daemon, random_values, row_request, seed
 
 COUNTS = [126, 127, 128, 129, 256, 384, 512]
-SECONDS = 1.0
+SECONDS, ROUNDS = 0.5, 4  # the best of so many rounds counts: other load on the machine is no stall
 
 
 def measure(daemon, count, request):
     """All connections send at once, and again as soon as all have their answers: every round has `count` sockets ready."""
-    sockets = [daemon.connect() for _ in range(count)]
+    sockets = [daemon.dial() for _ in range(count)]
     for s in sockets:
         s.setblocking(True)
         s.settimeout(5)
@@ -43,9 +43,13 @@ def measure(daemon, count, request):
 
 def main():
     head, body = row_request(random_values(seed(), 8))
-    with Daemon(daemon_path(), "--threads", "1", "--connections", "1024", "--queue", "1024") as daemon:
-        rates = {count: measure(daemon, count, head + body) for count in COUNTS}
+    with cpu_daemon("--threads", "1", "--connections", "1024", "--queue", "1024") as daemon:
+        rounds = [{count: measure(daemon, count, head + body) for count in COUNTS} for _ in range(ROUNDS)]
+        rates = {count: max(one[count] for one in rounds) for count in COUNTS}
+        code = daemon.stop()
     print(" ".join(f"{count}:{rate:.0f}/s" for count, rate in rates.items()))
+    if code != 0:
+        sys.exit(f"exit code {code}")
     if min(rates.values()) < max(rates.values()) / 2:
         sys.exit("the slowest rate is below half of the best")
 

@@ -1,0 +1,135 @@
+/* One request as far as it needs no library: its head judged, its body counted and passed on, its books. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "http_parts.h"
+#include "reply.h"
+
+enum {
+    CHUNK_CALLS = 65536, /* pieces of a body that may come without being worth 4 KiB each */
+    CHUNK_BYTES = 4096
+};
+static const uint64_t swallow_bytes = 1 << 20; /* of a refused body: read and dropped, so that the connection stays */
+
+/* --- head --------------------------------------------------------------------------------------------------------- */
+
+ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method)
+{
+    conn->method = ks_method_of(method);
+    conn->route = (ks_route){.handler = KS_HANDLER_other, .query = ""};
+    ks_status status = ks_gate_wire(&http->rules, &conn->head, &conn->error);
+    if (status != KS_OK) return status;
+    const ks_status found = ks_route_find(method, conn->target, http->engine == NULL, &conn->route, &conn->error);
+    /* Who may not ask does not learn which paths there are. */
+    ks_error refused;
+    http->rules.tokens = atomic_load_explicit(&http->daemon->tokens, memory_order_acquire);
+    status =
+        ks_gate_access(&http->rules, &conn->head, conn->loopback, conn->route.open, conn->route.authorized, &refused);
+    if (status != KS_OK) {
+        conn->error = refused;
+        return status;
+    }
+    if (found != KS_OK) return found;
+    status = ks_gate_body(&http->rules, &conn->head, &conn->error);
+    if (status == KS_OK && http->draining)
+        status = ks_fail(&conn->error, KS_DRAINING, "%s", ks_reply_sentence(KS_DRAINING));
+    return status;
+}
+
+ks_status ks_request_begin(ks_http *http, ks_conn *conn)
+{
+    const ks_head *head = &conn->head;
+    if (http->refusing != KS_OK) return ks_fail(&conn->error, http->refusing, "%s", ks_reply_sentence(http->refusing));
+    const char *accept = head->known[KS_KNOWN_ACCEPT];
+    const bool known = head->encoding == KS_BODY_PLAIN && !head->chunked;
+    const ks_oip_head words = {.model = conn->route.model,
+                               .query = conn->route.query,
+                               .header_length = head->known[KS_KNOWN_HEADER_LENGTH],
+                               .content_length = !known                     ? -1
+                                                 : head->content_length < 0 ? 0
+                                                                            : head->content_length,
+                               .accept_json = accept && strstr(accept, "application/json")};
+    return ks_infer_begin(http->infers, &words, head->encoding, conn->first_ns, http->now_ns, conn, &conn->infer,
+                          &conn->error);
+}
+
+/* Where the client waits for leave to send, where the connection ends anyway, or where the body is too long to be
+ * dropped. Else the refusal follows the body. */
+bool ks_request_refuses_early(const ks_http *http, const ks_conn *conn)
+{
+    const ks_head *head = &conn->head;
+    if (head->expects || ks_status_closes(conn->fault)) return true;
+    const uint64_t limit = swallow_bytes + (conn->fault == KS_BODY_SIZE ? http->rules.max_body : 0);
+    return head->content_length > 0 && (uint64_t)head->content_length > limit;
+}
+
+bool ks_request_is_last(const ks_http *http, const ks_conn *conn)
+{
+    const int64_t most = http->daemon->config->max_requests;
+    return http->draining || ks_status_closes(conn->fault) || (most > 0 && conn->requests >= most) ||
+           (http->engine && atomic_load_explicit(&http->daemon->state, memory_order_relaxed) == KS_STATE_DRAINING);
+}
+
+/* --- body --------------------------------------------------------------------------------------------------------- */
+
+void ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
+{
+    const uint64_t most = conn->infer ? http->rules.max_body : 0;
+    conn->received += n;
+    conn->callbacks++;
+    if (conn->fault == KS_OK && conn->callbacks > CHUNK_CALLS + conn->received / CHUNK_BYTES) {
+        conn->fault = ks_fail(&conn->error, KS_CHUNKS, "request body comes in more than %d tiny chunks", CHUNK_CALLS);
+        ks_request_cut(http, conn);
+        return;
+    }
+    if (conn->infer && conn->fault == KS_OK && conn->received > most)
+        conn->fault = ks_fail(&conn->error, KS_BODY_SIZE, "request body has more than %llu bytes (--max-body)",
+                              (unsigned long long)most);
+    if (conn->received > most + swallow_bytes && conn->head.content_length < 0) {
+        if (conn->fault == KS_OK)
+            conn->fault = ks_fail(&conn->error, KS_BODY_SIZE, "request body is too large for this path");
+        ks_request_cut(http, conn);
+        return;
+    }
+    if (conn->infer && conn->fault == KS_OK) ks_infer_feed(conn->infer, bytes, n);
+}
+
+/* Straight to the socket: nothing else has been sent of this request. What still comes is read and dropped for a while,
+ * so that the client sees the answer and no reset. */
+void ks_request_cut(ks_http *http, ks_conn *conn)
+{
+    ks_text text;
+    size_t length = 0;
+    ks_metrics_rejected(http->metrics, conn->fault);
+    ks_text_init(&text, KS_ERROR_TEXT * 8);
+    ks_reply_raw(&text, conn->fault, conn->error.text);
+    char *bytes = ks_text_take(&text, &length);
+    if (bytes && send(conn->fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length)
+        conn->code = ks_status_http(conn->fault);
+    free(bytes);
+    shutdown(conn->fd, SHUT_WR);
+    conn->stage = KS_AT_CUT;
+    conn->since_ns = http->now_ns;
+    if (conn->infer) ks_infer_abort(conn->infer, conn->fault, conn->error.text);
+}
+
+/* --- books -------------------------------------------------------------------------------------------------------- */
+
+void ks_request_count(ks_http *http, ks_conn *conn, bool delivered)
+{
+    if (!conn->counted) return;
+    http->in_flight--;
+    conn->counted = false;
+    if (conn->stage == KS_AT_BODY)
+        ks_metrics_aborted(http->metrics, KS_ABORT_RECEIVE);
+    else if (conn->stage == KS_AT_WAIT)
+        ks_metrics_aborted(http->metrics, KS_ABORT_COMPUTE);
+    else if (conn->stage == KS_AT_SEND && !delivered)
+        ks_metrics_aborted(http->metrics, KS_ABORT_SEND);
+    if (conn->code)
+        ks_metrics_http(http->metrics, conn->route.handler, conn->method, conn->code, conn->received,
+                        conn->answer_bytes);
+    if (conn->route.id == KS_ROUTE_INFER && conn->infer == NULL && conn->fault != KS_OK)
+        ks_reply_count(http->metrics, &conn->route, conn->fault, http->now_ns - conn->first_ns);
+}

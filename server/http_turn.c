@@ -1,0 +1,149 @@
+/* The loop around the library: what a turn waits for, who has hung up or is late, what finished work resumes. */
+#include <errno.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sys/socket.h>
+
+#include "clock.h"
+#include "http_parts.h"
+#include "reply.h"
+
+static const int64_t walk_ns = 50000000, nudge_ns = 20000000;
+
+bool ks_turn_watch(ks_http *http, int fd, uint64_t key)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = key};
+    return epoll_ctl(http->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
+
+static int64_t wait_ns(ks_http *http, int64_t most_ns)
+{
+    if (http->unfinished) return 0;
+    const int64_t library_ns = ks_library_wait_ns(http);
+    http->unfinished = library_ns == 0;
+    if (library_ns < most_ns) most_ns = library_ns;
+    if (http->conns.half_count > 0 && most_ns > nudge_ns) most_ns = nudge_ns;
+    if (http->conns.active_count > 0 && most_ns > walk_ns) most_ns = walk_ns;
+    return most_ns;
+}
+
+/* The finer call only where it is needed: kernels before 5.11, and valgrind, do not have it. */
+static int wait_events(ks_http *http, int64_t most_ns)
+{
+    if (most_ns > 0 && most_ns < 1000000) {
+        const struct timespec most = {.tv_nsec = most_ns};
+        const int count = epoll_pwait2(http->epoll, http->events, KS_EVENTS, &most, NULL);
+        if (count >= 0 || errno != ENOSYS) return count;
+        most_ns = 0;
+    }
+    return epoll_wait(http->epoll, http->events, KS_EVENTS, (int)((most_ns + 999999) / 1000000));
+}
+
+static void clear_wake(const ks_http *http)
+{
+    uint64_t count;
+    const ssize_t got = read(http->wake_fd, &count, sizeof count);
+    (void)got; /* somebody else may have read it */
+}
+
+/* --- who has gone, who is late ------------------------------------------------------------------------------------ */
+
+static void on_hang_up(ks_http *http, uint64_t key, uint32_t events)
+{
+    ks_conn *conn = ks_conns_by_key(&http->conns, key);
+    if (conn == NULL) return;
+    /* Half a close says only that nothing more will be sent; a reset says that nobody is there to be answered. */
+    ks_conns_hang_up(&http->conns, conn, events & (EPOLLHUP | EPOLLERR));
+    if (conn->gone && conn->stage == KS_AT_WAIT && ks_infer_cancel(conn->infer) && conn->suspended) {
+        ks_library_resume(conn);
+        http->unfinished = true;
+    }
+}
+
+static void end_late(ks_http *http, ks_conn *conn, ks_late late)
+{
+    if (late == KS_LATE_CLOSE) {
+        shutdown(conn->fd, SHUT_RDWR);
+        return;
+    }
+    conn->fault = ks_fail(&conn->error, KS_SLOW, "the request came too slowly");
+    ks_request_cut(http, conn);
+}
+
+/* Deadlines: ours, because the library knows inactivity only, which one byte now and then never is. */
+static void walk(ks_http *http)
+{
+    if (http->now_ns - http->walked_ns < walk_ns) return;
+    http->walked_ns = http->now_ns;
+    for (int i = 0; i < http->conns.active_count; i++) {
+        ks_conn *conn = http->conns.active[i];
+        const ks_late late = ks_conn_late(conn, http->daemon->config, http->now_ns);
+        if (late != KS_IN_TIME) end_late(http, conn, late);
+    }
+}
+
+/* --- turns -------------------------------------------------------------------------------------------------------- */
+
+bool ks_http_turn(ks_http *http, int64_t timeout_ns)
+{
+    const int64_t most_ns = wait_ns(http, timeout_ns);
+    const int count = wait_events(http, most_ns);
+    http->now_ns = ks_now_ns();
+    bool ready = http->unfinished;
+    for (int i = 0; i < count; i++) {
+        ready |= http->events[i].data.u64 == KS_LIBRARY_KEY;
+        if (http->events[i].data.u64 == KS_WAKE_KEY) clear_wake(http);
+    }
+    if (ready) ks_library_run(http);
+    for (int i = 0; i < count; i++)
+        if (http->events[i].data.u64 != KS_LIBRARY_KEY && http->events[i].data.u64 != KS_WAKE_KEY)
+            on_hang_up(http, http->events[i].data.u64, http->events[i].events);
+    ks_conns_nudge(&http->conns);
+    walk(http);
+    return count > 0 || ready;
+}
+
+void ks_http_resume(ks_http *http, ks_job *done)
+{
+    bool any = false;
+    while (done) {
+        ks_job *next = done->next;
+        ks_conn *conn = ks_infer_collected(done);
+        if (conn) ks_library_resume(conn);
+        any |= conn != NULL;
+        done = next;
+    }
+    if (!any) return;
+    http->now_ns = ks_now_ns();
+    ks_library_run(http);
+}
+
+void ks_http_drain(ks_http *http)
+{
+    http->draining = true;
+}
+
+void ks_http_fail(ks_http *http, ks_status status)
+{
+    http->refusing = status;
+    for (int i = 0; i < http->conns.active_count; i++) {
+        ks_conn *conn = http->conns.active[i];
+        if (conn->infer && (conn->stage == KS_AT_BODY || conn->stage == KS_AT_WAIT))
+            ks_infer_abort(conn->infer, status, ks_reply_sentence(status));
+        ks_library_resume(conn);
+    }
+    ks_library_run(http);
+}
+
+int ks_http_in_flight(const ks_http *http)
+{
+    return http->in_flight;
+}
+
+int ks_http_connections(const ks_http *http)
+{
+    return atomic_load_explicit(&http->conns.open, memory_order_relaxed);
+}
