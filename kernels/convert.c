@@ -6,6 +6,12 @@
 
 #include <string.h>
 
+/* The processor's own conversions where it has them: the same numbers, several times faster. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define KS_WIDE_CONVERSIONS 1
+#endif
+
 static inline uint32_t bits_of(float value)
 {
     uint32_t bits;
@@ -91,7 +97,46 @@ uint16_t ks_double_to_bf16(double value)
     return float_to_bf16(odd_float(value));
 }
 
-KS_CLONES void ks_fp16_to_floats(const uint16_t *restrict in, float *restrict out, size_t count)
+#ifdef KS_WIDE_CONVERSIONS
+#define WIDE __attribute__((target("avx512f,avx512bw,avx512vl")))
+
+static int has_wide(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+/* Masks cover the end too, so that every element goes the same way. */
+WIDE static __mmask16 lanes_of(size_t left)
+{
+    return (__mmask16)(left >= 16 ? 0xFFFFu : (1u << left) - 1);
+}
+
+WIDE static void wide_fp16_to_floats(const uint16_t *in, float *out, size_t count)
+{
+    for (size_t i = 0; i < count; i += 16) {
+        const __mmask16 lanes = lanes_of(count - i);
+        _mm512_mask_storeu_ps(out + i, lanes, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, in + i)));
+    }
+}
+
+/* A NaN becomes 0x7E00 with its sign, as above: the instruction alone would keep some of its bits. */
+WIDE static void wide_floats_to_fp16(const float *in, uint16_t *out, size_t count)
+{
+    for (size_t i = 0; i < count; i += 16) {
+        const __mmask16 lanes = lanes_of(count - i);
+        const __m512 x = _mm512_maskz_loadu_ps(lanes, in + i);
+        const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+        const __m512i sign = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(INT32_MIN));
+        const __m512 quiet = _mm512_castsi512_ps(_mm512_or_si512(sign, _mm512_set1_epi32(0x7FC00000)));
+        const __m256i halves =
+            _mm512_cvtps_ph(_mm512_mask_mov_ps(x, nan, quiet), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        _mm256_mask_storeu_epi16(out + i, lanes, halves);
+    }
+}
+#endif
+
+KS_CLONES static void plain_fp16_to_floats(const uint16_t *restrict in, float *restrict out, size_t count)
 {
     for (size_t i = 0; i < count; i++) out[i] = fp16_to_float(in[i]);
 }
@@ -101,7 +146,7 @@ KS_CLONES void ks_bf16_to_floats(const uint16_t *restrict in, float *restrict ou
     for (size_t i = 0; i < count; i++) out[i] = float_of((uint32_t)in[i] << 16);
 }
 
-KS_CLONES void ks_floats_to_fp16(const float *restrict in, uint16_t *restrict out, size_t count)
+KS_CLONES static void plain_floats_to_fp16(const float *restrict in, uint16_t *restrict out, size_t count)
 {
     for (size_t i = 0; i < count; i++) out[i] = float_to_fp16(in[i]);
 }
@@ -109,4 +154,26 @@ KS_CLONES void ks_floats_to_fp16(const float *restrict in, uint16_t *restrict ou
 KS_CLONES void ks_floats_to_bf16(const float *restrict in, uint16_t *restrict out, size_t count)
 {
     for (size_t i = 0; i < count; i++) out[i] = float_to_bf16(in[i]);
+}
+
+void ks_fp16_to_floats(const uint16_t *in, float *out, size_t count)
+{
+#ifdef KS_WIDE_CONVERSIONS
+    if (has_wide()) {
+        wide_fp16_to_floats(in, out, count);
+        return;
+    }
+#endif
+    plain_fp16_to_floats(in, out, count);
+}
+
+void ks_floats_to_fp16(const float *in, uint16_t *out, size_t count)
+{
+#ifdef KS_WIDE_CONVERSIONS
+    if (has_wide()) {
+        wide_floats_to_fp16(in, out, count);
+        return;
+    }
+#endif
+    plain_floats_to_fp16(in, out, count);
 }

@@ -56,7 +56,8 @@ typedef struct ks_chip {
     int sms;
     size_t shared_optin; /* dynamic shared memory per CTA after opt-in */
     size_t l2_bytes;
-    size_t workspace_bytes; /* a job's most, all jobs of the bucket together: the planner keeps workspace * batch_max within it */
+    size_t
+        workspace_bytes; /* a job's most, all jobs of the bucket together: the planner keeps workspace * batch_max within it */
 } ks_chip;
 
 /* What a planner decides; `choice` is the op's own and goes to its launcher unread. */
@@ -71,8 +72,8 @@ typedef struct ks_cuda_plan {
 typedef ks_status ks_cuda_plan_fn(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error);
 /* Enqueues the kernels for `bucket` jobs on the stream; called under capture and outside it; allocates nothing,
  * synchronises nothing. KS_DEVICE: a launch failed (cudaGetLastError checked after each). */
-typedef ks_status ks_cuda_launch_fn(const ks_spec *spec, const void *choice, ks_site site, int bucket, cudaStream_t stream,
-                                    ks_error *error);
+typedef ks_status ks_cuda_launch_fn(const ks_spec *spec, const void *choice, ks_site site, int bucket,
+                                    cudaStream_t stream, ks_error *error);
 /* Once, at open: cudaFuncSetAttribute and the like. */
 typedef ks_status ks_cuda_setup_fn(const ks_chip *chip, ks_error *error);
 

@@ -15,8 +15,7 @@
 
 enum { PARAM_TRANSPOSE_A, PARAM_TRANSPOSE_B, PARAM_ALPHA, PARAM_COUNT };
 
-/* --- what is accepted
- * -------------------------------------------------------------------------------------------------- */
+/* --- what is accepted ------------------------------------------------------------------------------------------------ */
 
 static ks_status check_inputs(ks_spec *spec, ks_error *error)
 {
@@ -104,8 +103,7 @@ static void matmul_sample(ks_spec *spec)
     for (int i = 0; i < 2; i++) (void)ks_tensor_measure(&spec->in[i], "sample", NULL);
 }
 
-/* --- sizes and strides
- * --------------------------------------------------------------------------------------------------- */
+/* --- sizes and strides ----------------------------------------------------------------------------------------------- */
 
 /* Appends one batch dimension outside those present, or merges it into the outermost where that one continues it. */
 static void batch_push(ks_matmul_shape *s, int64_t dim, int64_t a_step, int64_t b_step)
@@ -180,8 +178,7 @@ void ks_matmul_offsets(const ks_matmul_shape *shape, int64_t index, int64_t *a, 
     }
 }
 
-/* --- the reference
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- the reference --------------------------------------------------------------------------------------------------- */
 
 enum {
     KS_MATMUL_ROWS = 240,    /* of a block: a multiple of every tile's rows below */

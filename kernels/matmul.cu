@@ -39,8 +39,7 @@ typedef struct mm_kernel {
     int tile_m, tile_n;
 } mm_kernel;
 
-/* --- the kernels by what they are made for
- * ---------------------------------------------------------------------------- */
+/* --- the kernels by what they are made for --------------------------------------------------------------------------- */
 
 /* All partial sums of an output, in the slices' order. */
 template <typename T>
@@ -125,8 +124,7 @@ static mm_function combine_for(ks_dtype dtype)
     }
 }
 
-/* --- arguments
- * -------------------------------------------------------------------------------------------------------------- */
+/* --- arguments ------------------------------------------------------------------------------------------------------- */
 
 static int row_alignment(mm_int pitch, const int64_t *steps, int rank, int element_bytes)
 {
@@ -205,8 +203,7 @@ static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const mm_cho
     return kernel;
 }
 
-/* --- choosing
- * ------------------------------------------------------------------------------------------------------------- */
+/* --- choosing -------------------------------------------------------------------------------------------------------- */
 
 static void choose_way(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, mm_choice *choice)
 {
@@ -278,8 +275,7 @@ extern "C" ks_status ks_matmul_cuda_plan(const ks_chip *chip, const ks_spec *spe
     return KS_OK;
 }
 
-/* --- launching
- * -------------------------------------------------------------------------------------------------------------- */
+/* --- launching ------------------------------------------------------------------------------------------------------- */
 
 static dim3 grid_of(mm_int ctas, int bucket)
 {

@@ -1,11 +1,12 @@
 /* oneDNN's FP32 matmul behind onednn.h: the one file that knows the library.
  *
  * Threads  The library runs an OpenMP team of the calling thread's size, which OpenMP keeps per thread: each thread
- * that enters here sets its own to 1 first, so a lane never spawns a team. That holds for preparing too, because the
- *          library lays out its scratch memory for the team that it sees then.
+ *          that enters here sets its own to 1 first, so a lane never spawns a team. That holds for preparing too,
+ *          because the library lays out its scratch memory for the team that it sees then.
  * Limits   oneDNN 2 only: version 3 has another C interface and counts as not supported here, the reference serves.
- * alpha must be a float exactly, as the library multiplies in FP32. Scratch  is ours (user mode): the library's own
- * would belong to the thread that prepared. */
+ *          alpha must be a float exactly, as the library multiplies in FP32, and not 0, where it skips the product and
+ *          with it every NaN.
+ * Owner    scratch is ours (user mode): the library's own would belong to the thread that prepared. */
 #include "onednn.h"
 
 #ifdef KS_HAVE_ONEDNN
@@ -62,8 +63,7 @@ static bool enter(void)
     return engine != NULL;
 }
 
-/* --- a seat
- * ------------------------------------------------------------------------------------------------------------- */
+/* --- a seat ---------------------------------------------------------------------------------------------------------- */
 
 static void seat_fini(seat *s)
 {
@@ -107,13 +107,12 @@ static bool seat_run(const ks_onednn *p, seat *s, const void *const *in, void *o
            dnnl_stream_wait(s->stream) == dnnl_success;
 }
 
-/* --- one plan's primitive
- * ------------------------------------------------------------------------------------------------- */
+/* --- one plan's primitive -------------------------------------------------------------------------------------------- */
 
 static bool supports(const ks_spec *spec, const ks_matmul_shape *s)
 {
     return spec->in[0].dtype == KS_FP32 && s->batch > 0 && s->m >= KS_ONEDNN_ROWS_MIN && s->n >= KS_ONEDNN_ROWS_MIN &&
-           s->k > 0 && (double)(float)s->alpha == s->alpha;
+           s->k > 0 && s->alpha != 0 && (double)(float)s->alpha == s->alpha;
 }
 
 static bool describe(const ks_matmul_shape *s, ks_onednn *p)

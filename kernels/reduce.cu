@@ -44,8 +44,7 @@ __device__ __forceinline__ int64_t reduce_offset(const reduce_dims &d, int64_t n
     return offset;
 }
 
-/* --- sources: where elements come from
- * ----------------------------------------------------------------------------------- */
+/* --- sources: where elements come from ------------------------------------------------------------------------------- */
 
 template <class T>
 struct reduce_floats {
@@ -83,8 +82,7 @@ struct reduce_integers {
     }
 };
 
-/* --- kernels
- * -------------------------------------------------------------------------------------------------------------- */
+/* --- kernels --------------------------------------------------------------------------------------------------------- */
 
 template <class T, class Op>
 __global__ void __launch_bounds__(THREADS, 2) reduce_rows(ks_site site, reduce_shape s, Op op, int width, int parts)
@@ -196,8 +194,7 @@ __global__ void __launch_bounds__(THREADS, 2) reduce_finish(ks_site site, int64_
     ks_leave(site);
 }
 
-/* --- choosing
- * ------------------------------------------------------------------------------------------------------------- */
+/* --- choosing -------------------------------------------------------------------------------------------------------- */
 
 static reduce_shape shape_of(const ks_spec *spec)
 {
@@ -290,8 +287,7 @@ extern "C" ks_status ks_reduce_cuda_plan(const ks_chip *chip, const ks_spec *spe
     return KS_OK;
 }
 
-/* --- launching
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- launching ------------------------------------------------------------------------------------------------------- */
 
 /* What every launch needs. */
 struct reduce_launch {

@@ -60,10 +60,11 @@ ks_status ks_tensor_measure(ks_tensor *tensor, const char *what, ks_error *error
     for (int i = 0; i < tensor->rank; i++) {
         const int64_t dim = tensor->dims[i];
         if (dim < 0)
-            return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': %s has the negative dimension %" PRId64, what, dim);
+            return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': %s has the negative dimension %" PRId64, what,
+                           dim);
         if (__builtin_mul_overflow(product, dim > 0 ? dim : 1, &product))
-            return ks_fail(error, KS_SHAPE, "shape of %s causes total element count to exceed maximum size of %" PRId64, what,
-                           INT64_MAX);
+            return ks_fail(error, KS_SHAPE, "shape of %s causes total element count to exceed maximum size of %" PRId64,
+                           what, INT64_MAX);
         if (dim == 0) count = 0;
     }
     int64_t bytes;

@@ -15,37 +15,77 @@
 #define KS_CLONES
 #endif
 
-/* exp(x) for x <= 88 (also -inf, NaN), good to 1.1 ulp, subnormal results included. Cephes' polynomial on
- * [-ln2/2, ln2/2]; the power of two is applied in two halves, because 2^-150 is no float. */
-static inline __attribute__((always_inline)) float ks_exp_inline(float x)
+/* first where `which`, else second: by masks, because the compiler pulls what follows into a branch and then does not
+ * vectorise it. */
+static inline __attribute__((always_inline)) float ks_choose_inline(int which, float first, float second)
 {
-    const float magic = 0x1.8p23f,
-                least = -110.0f; /* adding magic rounds to an integer, which then lies in the low bits */
-    uint32_t bits, magic_bits, least_bits;
-    memcpy(&bits, &x, sizeof bits);
-    memcpy(&magic_bits, &magic, sizeof magic_bits);
-    memcpy(&least_bits, &least, sizeof least_bits);
-    /* max(x, least) by masks: it keeps NaN, and leaves no branch that the compiler would pull the rest into. */
-    const uint32_t below = -(uint32_t)(x < least);
-    bits = (bits & ~below) | (least_bits & below);
-    float bounded;
-    memcpy(&bounded, &bits, sizeof bounded);
-    const float shifted = bounded * 1.44269504f + magic, power = shifted - magic;
-    const float r = (bounded - power * 0.693359375f) + power * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
+    uint32_t a, b;
+    memcpy(&a, &first, sizeof a);
+    memcpy(&b, &second, sizeof b);
+    const uint32_t mask = -(uint32_t)which;
+    a = (a & mask) | (b & ~mask);
+    memcpy(&first, &a, sizeof first);
+    return first;
+}
+
+/* 2^t for t < 128: good to 1 ulp, 0 exactly where that is below 2^-127, NaN stays. A polynomial on [-1/2, 1/2] that is
+ * exact at 0; adding magic rounds t to an integer, which then lies in the low bits with a float's bias. */
+static inline __attribute__((always_inline)) float ks_exp2_inline(float t)
+{
+    const float magic = 0x1.8p23f + 127, bounded = ks_choose_inline(t < -127.0f, -127.0f, t);
+    const float shifted = bounded + magic, f = bounded - (shifted - magic);
+    float p = 0x1.441390p-13f;
+    p = p * f + 0x1.5f0890p-10f;
+    p = p * f + 0x1.3b2a54p-7f;
+    p = p * f + 0x1.c6af6cp-5f;
+    p = p * f + 0x1.ebfbe0p-3f;
+    p = p * f + 0x1.62e430p-1f;
+    p = p * f + 1.0f;
+    uint32_t bits;
     memcpy(&bits, &shifted, sizeof bits);
-    const uint32_t n = bits - magic_bits, half = (uint32_t)((int32_t)n >> 1);
-    const uint32_t first_bits = (half + 127u) << 23, second_bits = (n - half + 127u) << 23;
-    float first, second;
-    memcpy(&first, &first_bits, sizeof first);
-    memcpy(&second, &second_bits, sizeof second);
-    return p * first * second;
+    bits <<= 23;
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return p * scale;
+}
+
+/* The same in double: 0 below 2^-1023, for t < 1024. */
+static inline __attribute__((always_inline)) double ks_exp2_double_inline(double t)
+{
+    const double magic = 0x1.8p52 + 1023, least = -1023;
+    uint64_t bits, least_bits;
+    memcpy(&bits, &t, sizeof bits);
+    memcpy(&least_bits, &least, sizeof least_bits);
+    const uint64_t mask = -(uint64_t)(t < least);
+    bits = (bits & ~mask) | (least_bits & mask);
+    memcpy(&t, &bits, sizeof t);
+    const double shifted = t + magic, f = t - (shifted - magic);
+    double p = 0x1.c4a29324a1038p-36;
+    p = p * f + 0x1.e9ec1fcb69a7fp-32;
+    p = p * f + 0x1.e4cf10dec0f59p-28;
+    p = p * f + 0x1.b524ebd13a55fp-24;
+    p = p * f + 0x1.62c02242b879cp-20;
+    p = p * f + 0x1.ffcbfc6da6ed1p-17;
+    p = p * f + 0x1.430912f86b7dbp-13;
+    p = p * f + 0x1.5d87fe78a3f9cp-10;
+    p = p * f + 0x1.3b2ab6fba4e79p-7;
+    p = p * f + 0x1.c6b08d704a0c6p-5;
+    p = p * f + 0x1.ebfbdff82c58fp-3;
+    p = p * f + 0x1.62e42fefa39efp-1;
+    p = p * f + 1.0;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits <<= 52;
+    double scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return p * scale;
+}
+
+#define KS_LOG2_E 1.4426950408889634
+
+/* exp(x) as a term of a sum that holds a term of 1: at most e^88, which tells infinity apart. */
+static inline __attribute__((always_inline)) float ks_exp_bounded_inline(float x)
+{
+    return ks_exp2_inline(ks_choose_inline(x > 88.0f, 88.0f, x) * (float)KS_LOG2_E);
 }
 
 #endif

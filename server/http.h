@@ -7,7 +7,8 @@
 typedef struct ks_http ks_http;
 
 /* engine NULL: the second listener (metrics, health, status only). wake_fd: written to end an epoll wait. */
-ks_status ks_http_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int wake_fd, ks_http **out, ks_error *error);
+ks_status ks_http_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int wake_fd, ks_http **out,
+                       ks_error *error);
 void ks_http_close(ks_http **http); /* after drain: no request suspended */
 /* Takes an accepted socket; closes it where it cannot. */
 void ks_http_add(ks_http *http, int fd, bool loopback);
@@ -15,8 +16,8 @@ void ks_http_add(ks_http *http, int fd, bool loopback);
 bool ks_http_turn(ks_http *http, int64_t timeout_ns);
 /* Answers of finished jobs (a list by ->next) are queued and sent. */
 void ks_http_resume(ks_http *http, ks_job *done);
-void ks_http_drain(ks_http *http);            /* from now on: 503 draining, Connection: close */
+void ks_http_drain(ks_http *http);                  /* from now on: 503 draining, Connection: close */
 void ks_http_fail(ks_http *http, ks_status status); /* whatever is suspended or waiting is answered with status */
-int ks_http_in_flight(const ks_http *http);   /* requests begun and not completed */
+int ks_http_in_flight(const ks_http *http);         /* requests begun and not completed */
 int ks_http_connections(const ks_http *http);
 #endif

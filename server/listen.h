@@ -14,8 +14,10 @@ ks_status ks_listen_socket(const char *address, int *fd, bool *loopback, ks_erro
 /* Parses only: is it well formed, is it loopback. */
 ks_status ks_listen_parse(const char *address, bool *loopback, ks_error *error);
 /* Starts accepting; takes the sockets. */
-ks_status ks_listener_open(ks_daemon *daemon, ks_shard **shards, const int *fds, const bool *loopback, int count, ks_listener **out, ks_error *error);
-void ks_listener_close(ks_listener **listener); /* sockets closed: connects are refused from now on; unix paths removed */
+ks_status ks_listener_open(ks_daemon *daemon, ks_shard **shards, const int *fds, const bool *loopback, int count,
+                           ks_listener **out, ks_error *error);
+void ks_listener_close(
+    ks_listener **listener); /* sockets closed: connects are refused from now on; unix paths removed */
 
 /* Sockets passed by systemd or --supervise: their number, fds from 3 on. */
 int ks_listen_inherited(void);

@@ -1,6 +1,7 @@
 /* matmul against sums in long double: the reference, oneDNN's version and every backend, over random shapes.
  *
- * KS_SEED repeats a run, KS_CASES sets how many random shapes. Bounds: P is the sum of |a||b| of one output, u the unit
+ * KS_SEED repeats a run, KS_CASES sets how many random shapes; below QUICK_CASES every problem runs one way, drawn, not
+ * all of them (a sanitizer makes each launch a hundred times slower). KS_HUGE: also over 2^31 outputs. Bounds: P is the sum of |a||b| of one output, u the unit
  * roundoff of what sums are kept in; a sum may be off by 2 sqrt(K) u P (twice that for 16-bit inputs, whose sums the
  * tensor cores truncate, and for WIDE data, where one early term can make every later rounding a full one), and then by
  * the one rounding to the output's datatype. For few K that is more than the hard bound of one u P per addition, which
@@ -27,7 +28,7 @@
 extern const ks_op ks_op_matmul;
 
 enum { TRANSPOSE_A, TRANSPOSE_B, ALPHA };
-enum { CHECKS_MAX = 20000, ARENA_BYTES = 96 << 20, CASES = 300, GUARD = 64 };
+enum { QUICK_CASES = 10, CHECKS_MAX = 20000, ARENA_BYTES = 96 << 20, CASES = 300, GUARD = 64 };
 
 typedef enum fill { UNIFORM, POSITIVE, WIDE, SPECIAL, WHOLE, FILLS } fill;
 
@@ -65,8 +66,7 @@ static double uniform(void)
     return (double)(draw() >> 11) * 0x1p-52 - 1.0; /* [-1, 1) */
 }
 
-/* --- elements
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- elements -------------------------------------------------------------------------------------------------------- */
 
 static double get(const void *data, ks_dtype dtype, int64_t at)
 {
@@ -127,8 +127,7 @@ static double make_value(fill how, ks_dtype dtype)
     }
 }
 
-/* --- problems
- * -------------------------------------------------------------------------------------------------------------- */
+/* --- problems -------------------------------------------------------------------------------------------------------- */
 
 static void set_shape(ks_spec *spec, ks_dtype dtype, const int64_t (*dims)[KS_RANK_MAX], const int *ranks)
 {
@@ -202,7 +201,9 @@ static void begin(problem *p)
     p->truths = calloc((size_t)p->truths_count + 1, sizeof *p->truths);
     assert_non_null(p->truths);
     for (int64_t c = 0; c < p->truths_count; c++)
-        p->truths[c] = true_value(p, count > CHECKS_MAX ? (int64_t)(draw() >> 1) % count : c);
+        p->truths[c] = true_value(p, count <= CHECKS_MAX ? c
+                                     : c < 16            ? count - 1 - c /* the very end too */
+                                                         : (int64_t)(draw() >> 1) % count);
 }
 
 static void end(problem *p)
@@ -212,7 +213,7 @@ static void end(problem *p)
     free(p->truths);
 }
 
-static double bound(fill how, ks_dtype dtype, truth t)
+static double bound(fill how, ks_dtype dtype, double alpha, truth t)
 {
     static const double largest[] = {
         [KS_FP16] = 65504, [KS_BF16] = 0x1.FEp127, [KS_FP32] = FLT_MAX, [KS_FP64] = DBL_MAX};
@@ -222,9 +223,9 @@ static double bound(fill how, ks_dtype dtype, truth t)
     const bool narrow = dtype == KS_FP16 || dtype == KS_BF16;
     const double sums = narrow ? 0x1p-23 : unit[dtype], k = (double)t.k;
     const double growth = fmin(k, (how == WIDE ? 4 : 2) * sqrt(k)) + 1;
-    /* The floor also covers products that are subnormal in FP32. */
+    /* The floor also covers products that are subnormal in FP32, which alpha then makes larger. */
     const double bound = growth * sums * t.magnitude + (narrow ? unit[dtype] * fabs(t.sum) : 0) + floors[dtype] +
-                         (dtype == KS_FP64 ? 0 : k * 0x1p-149);
+                         (dtype == KS_FP64 ? 0 : k * 0x1p-149 * fmax(1, fabs(alpha)));
     return fabs(t.sum) + bound > largest[dtype] ? INFINITY : bound;
 }
 
@@ -243,7 +244,7 @@ static void check(const problem *p, const void *out, const char *who)
             put(want, dtype, 0, t.sum);
             right = got == get(want, dtype, 0);
         } else {
-            const double most = bound(p->fill, dtype, t);
+            const double most = bound(p->fill, dtype, p->spec.params[ALPHA].d, t);
             right = fabs(got - t.sum) <= most || (isinf(most) && got == copysign(INFINITY, t.sum));
         }
         if (right) continue;
@@ -253,12 +254,11 @@ static void check(const problem *p, const void *out, const char *who)
         fail_msg("%s: %s [%s]%s x [%s]%s alpha %g fill %d: output %lld is %.17g, must be %.17g +- %.3g", who,
                  ks_dtype_name(dtype), a, p->spec.params[TRANSPOSE_A].i ? "^T" : "", b,
                  p->spec.params[TRANSPOSE_B].i ? "^T" : "", p->spec.params[ALPHA].d, (int)p->fill, (long long)at, got,
-                 t.sum, bound(p->fill, dtype, t));
+                 t.sum, bound(p->fill, dtype, p->spec.params[ALPHA].d, t));
     }
 }
 
-/* --- who computes
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- who computes ---------------------------------------------------------------------------------------------------- */
 
 static void run_reference(const problem *p)
 {
@@ -293,8 +293,9 @@ static bool run_onednn(const problem *p)
     return true;
 }
 
+/* One way to have it computed. Compared with *first where that is something, else with the truth. */
 static void run_way(op_harness *harness, const problem *p, const char *who, op_path path, int copies, bool captured,
-                    void *first)
+                    unsigned char **first)
 {
     ks_error error = {.text = ""};
     const size_t bytes = p->spec.out.size_bytes;
@@ -303,38 +304,48 @@ static void run_way(op_harness *harness, const problem *p, const char *who, op_p
     const ks_status status =
         op_harness_run(harness, &p->spec, (const void *const *)p->in, out, path, copies, captured, &error);
     if (status != KS_OK) fail_msg("%s path %d copies %d captured %d: %s", who, (int)path, copies, captured, error.text);
-    if (path == OP_PATH_PLANNED && copies == 1 && !captured) {
+    if (!*first) {
         check(p, out, who);
-        memcpy(first, out, bytes);
-    } else if (memcmp(first, out, bytes) != 0) {
+        *first = out;
+        return;
+    }
+    if (memcmp(*first, out, bytes) != 0)
         fail_msg("%s path %d copies %d captured %d: other bits than a single planned launch", who, (int)path, copies,
                  captured);
-    }
     free(out);
+}
+
+static int cases(void)
+{
+    const char *text = getenv("KS_CASES");
+    return text ? atoi(text) : CASES;
+}
+
+static void run_backend(op_harness *harness, const problem *p, const ks_backend *backend)
+{
+    const int last = backend == ks_backend_cuda ? OP_PATH_MAPPED : OP_PATH_PLANNED; /* the CPU copies nothing */
+    unsigned char *first = NULL;
+    if (cases() < QUICK_CASES) {
+        run_way(harness, p, backend->name, (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
+        free(first);
+        return;
+    }
+    for (int path = OP_PATH_PLANNED; path <= last; path++)
+        for (int captured = 0; captured < 2; captured++)
+            for (int copies = 1; copies <= 3; copies += 2)
+                run_way(harness, p, backend->name, (op_path)path, copies, captured, &first);
+    free(first);
 }
 
 static void run_everywhere(const problem *p)
 {
-    static const ks_backend *backends[2];
-    backends[0] = &ks_backend_cpu;
-    backends[1] = ks_backend_cuda;
     run_reference(p);
     (void)run_onednn(p);
-    void *first = malloc(p->spec.out.size_bytes + 1);
-    assert_non_null(first);
-    for (int b = 0; b < 2; b++) {
-        if (!harnesses[b]) continue;
-        const int last = backends[b] == ks_backend_cuda ? OP_PATH_MAPPED : OP_PATH_PLANNED; /* the CPU copies nothing */
-        for (int path = OP_PATH_PLANNED; path <= last; path++)
-            for (int captured = 0; captured < 2; captured++)
-                for (int copies = 1; copies <= 3; copies += 2)
-                    run_way(harnesses[b], p, backends[b]->name, (op_path)path, copies, captured, first);
-    }
-    free(first);
+    if (harnesses[0]) run_backend(harnesses[0], p, &ks_backend_cpu);
+    if (harnesses[1]) run_backend(harnesses[1], p, ks_backend_cuda);
 }
 
-/* --- tests
- * ----------------------------------------------------------------------------------------------------------------- */
+/* --- tests ----------------------------------------------------------------------------------------------------------- */
 
 static const ks_dtype dtypes[] = {KS_FP32, KS_FP16, KS_BF16, KS_FP64};
 
@@ -389,9 +400,8 @@ static void draw_problem(problem *p)
 static void random_shapes(void **unused)
 {
     (void)unused;
-    const char *text = getenv("KS_CASES");
-    const int cases = text ? atoi(text) : CASES;
-    for (int c = 0; c < cases; c++) {
+    const int count = cases();
+    for (int c = 0; c < count; c++) {
         problem p = {.fill = UNIFORM};
         draw_problem(&p);
         begin(&p);
@@ -405,11 +415,16 @@ static void random_shapes(void **unused)
 static void every_regime(void **unused)
 {
     (void)unused;
-    static const int64_t shapes[][3] = {{1, 257, 70},   {3, 300, 515},  {8, 513, 1030}, {257, 1, 70},
-                                        {300, 4, 1027}, {520, 7, 96},   {64, 64, 5000}, {33, 65, 4099},
-                                        {129, 127, 96}, {5, 1000, 512}, {1, 512, 4096}};
-    static const int64_t large[][3] = {{1700, 1500, 40}, {1537, 1665, 37}, {1536, 1664, 72}};
-    const size_t few = sizeof shapes / sizeof *shapes, all = harnesses[1] ? few + sizeof large / sizeof *large : few;
+    /* The quick ones reach every kernel, edge and number of slices' cause with the fewest CTAs and the shortest K; the
+     * others repeat them at other sizes. */
+    static const int64_t shapes[][3] = {{1, 257, 70},  {8, 513, 520},  {257, 1, 70},   {300, 4, 515},  {129, 127, 40},
+                                        {33, 65, 515}, {64, 64, 5000}, {33, 65, 4099}, {1, 300, 4096}, {300, 4, 1027},
+                                        {520, 7, 96},  {5, 1000, 512}, {129, 127, 96}, {1, 512, 4096}};
+    enum { QUICK_SHAPES = 6 };
+    static const int64_t large[][3] = {{1537, 1665, 37}, {1700, 1500, 40}, {1536, 1664, 72}};
+    const bool quick = cases() < QUICK_CASES;
+    const size_t few = quick ? QUICK_SHAPES : sizeof shapes / sizeof *shapes;
+    const size_t many = quick ? 1 : sizeof large / sizeof *large, all = harnesses[1] ? few + many : few;
     for (size_t s = 0; s < all; s++)
         for (int way = 0; way < 16; way++) {
             const int64_t *size = s < few ? shapes[s] : large[s - few];
@@ -450,6 +465,29 @@ static void empty_sizes(void **unused)
             free(out);
             end(&p);
         }
+}
+
+/* Offsets beyond 2^31 elements and 2^32 bytes in the output. */
+static void over_two_to_the_31(void **unused)
+{
+    (void)unused;
+    if (!getenv("KS_HUGE")) {
+        print_message("skip: KS_HUGE is not set, no output of over 2^31 elements\n");
+        skip();
+    }
+    problem p = {.fill = WHOLE};
+    spec_2d(&p.spec, KS_FP16, 46351, 46339, 3, false, true);
+    begin(&p);
+    for (int b = 0; b < 2; b++) {
+        if (!harnesses[b]) continue;
+        const ks_backend *backend = b ? ks_backend_cuda : &ks_backend_cpu;
+        op_harness *harness = op_harness_open(backend, p.spec.out.size_bytes + (64 << 20));
+        unsigned char *out = NULL;
+        if (harness) run_way(harness, &p, backend->name, OP_PATH_PLANNED, 1, false, &out);
+        free(out);
+        op_harness_close(&harness);
+    }
+    end(&p);
 }
 
 static void output_shapes(void **unused)
@@ -515,8 +553,7 @@ static void refusals(void **unused)
     }
 }
 
-/* --- oneDNN and threads
- * ------------------------------------------------------------------------------------------------------ */
+/* --- oneDNN and threads ---------------------------------------------------------------------------------------------- */
 
 static int thread_count(void)
 {
@@ -606,8 +643,10 @@ int main(void)
     if (state == 0) state = 1;
     print_message("KS_SEED=%llu\n", (unsigned long long)state);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refusals),     cmocka_unit_test(output_shapes), cmocka_unit_test(empty_sizes),
-        cmocka_unit_test(every_regime), cmocka_unit_test(random_shapes), cmocka_unit_test(onednn_from_two_threads),
+        cmocka_unit_test(refusals),           cmocka_unit_test(output_shapes),
+        cmocka_unit_test(empty_sizes),        cmocka_unit_test(every_regime),
+        cmocka_unit_test(random_shapes),      cmocka_unit_test(onednn_from_two_threads),
+        cmocka_unit_test(over_two_to_the_31),
     };
     return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
 }

@@ -1,5 +1,6 @@
 /* Softmax against a naive evaluation in long double: the reference by itself in buffers of exactly its size, then every
- * backend that this machine has, on all its paths. KS_CASES, KS_SEED: how many random cases, and which. */
+ * backend that this machine has, on all its paths. KS_CASES, KS_SEED: how many random cases, and which. KS_HUGE: also tensors
+ * of over 2^31 elements. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,27 +78,36 @@ static bool near_enough(const ks_spec *spec, long double got, long double ref, l
     return fabsl(got - ref) <= bound;
 }
 
-static void check(const ks_spec *spec, const void *in, const void *out, const char *who)
+static void check_row(const ks_spec *spec, const void *in, const void *out, const char *who, int64_t r)
 {
     static long double ref[ROW_MOST], distance[ROW_MOST];
     const ks_tensor *x = &spec->in[0];
     const int axis = (int)spec->params[AXIS].i;
     const int64_t length = x->dims[axis], inner = ks_dims_product(x->dims, axis + 1, x->rank);
-    const int64_t rows = ks_tensor_count(x) ? ks_tensor_count(x) / length : 0;
     assert_true(length <= ROW_MOST);
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t at = r / inner * length * inner + r % inner;
-        long double log_sum, sum = 0;
-        oracle_row(spec, in, at, inner, length, ref, distance, &log_sum);
-        for (int64_t i = 0; i < length; i++) {
-            const long double got = values_get(x->dtype, out, at + i * inner);
-            sum += got;
-            if (near_enough(spec, got, ref[i], distance[i], log_sum)) continue;
-            describe(spec, who, at + i * inner);
-            fail_msg("got %.17Lg, expected %.17Lg", got, ref[i]);
-        }
-        if (x->dtype == KS_FP32 && !spec->params[LOG].i && !isnan(ref[0])) assert_true(fabsl(sum - 1) < 1e-5L);
+    const int64_t at = r / inner * length * inner + r % inner;
+    long double log_sum, sum = 0;
+    oracle_row(spec, in, at, inner, length, ref, distance, &log_sum);
+    for (int64_t i = 0; i < length; i++) {
+        const long double got = values_get(x->dtype, out, at + i * inner);
+        sum += got;
+        if (near_enough(spec, got, ref[i], distance[i], log_sum)) continue;
+        describe(spec, who, at + i * inner);
+        fail_msg("got %.17Lg, expected %.17Lg", got, ref[i]);
     }
+    if (x->dtype == KS_FP32 && !spec->params[LOG].i && !isnan(ref[0])) assert_true(fabsl(sum - 1) < 1e-5L);
+}
+
+static int64_t rows_of(const ks_spec *spec)
+{
+    const int64_t count = ks_tensor_count(&spec->in[0]);
+    return count ? count / spec->in[0].dims[spec->params[AXIS].i] : 0;
+}
+
+static void check(const ks_spec *spec, const void *in, const void *out, const char *who)
+{
+    const int64_t rows = rows_of(spec);
+    for (int64_t r = 0; r < rows; r++) check_row(spec, in, out, who, r);
 }
 
 static void run_backends(const ks_spec *spec, const void *in, void *out)
@@ -263,6 +273,49 @@ static void equal_work_has_equal_keys(void **state)
     assert_int_equal(ks_op_softmax.resolve(&a, NULL), KS_OK);
 }
 
+/* Offsets beyond 2^31 elements and 2^32 bytes: some rows anywhere, the last ones among them. */
+static void huge(const op_harness *cpu, int axis, int64_t rows, int64_t columns)
+{
+    enum { PERIOD = 65521 };
+    static uint16_t pattern[PERIOD];
+    ks_spec spec = spec_of(KS_FP16, 2, (const int64_t[]){rows, columns});
+    spec.params[AXIS].i = axis;
+    assert_int_equal(ks_op_softmax.resolve(&spec, NULL), KS_OK);
+    const size_t bytes = spec.in[0].size_bytes;
+    unsigned char *in = malloc(bytes), *out = malloc(bytes);
+    if (!in || !out) fail_msg("no memory for two times %zu bytes", bytes);
+    values_fill(KS_FP16, pattern, PERIOD, VALUES_NORMAL, 1);
+    for (size_t at = 0; at < bytes; at += sizeof pattern)
+        memcpy(in + at, pattern, bytes - at < sizeof pattern ? bytes - at : sizeof pattern);
+    for (int b = 0; b < 2; b++) {
+        if (b ? !ks_backend_cuda : !cpu) continue;
+        op_harness *harness = op_harness_open(b ? ks_backend_cuda : &ks_backend_cpu, 2 * bytes + (64 << 20));
+        if (!harness) continue;
+        ks_error error = {0};
+        const void *inputs[] = {in};
+        if (op_harness_run(harness, &spec, inputs, out, OP_PATH_PLANNED, 1, false, &error) != KS_OK)
+            fail_msg("%s", error.text);
+        op_harness_close(&harness);
+        const int64_t all = rows_of(&spec);
+        for (int64_t i = 0; i < 64; i++)
+            check_row(&spec, in, out, b ? "cuda" : "cpu",
+                      i < 8 ? all - 1 - i : (int64_t)(values_next() % (uint64_t)all));
+    }
+    free(out);
+    free(in);
+}
+
+static void over_two_to_the_31(void **state)
+{
+    (void)state;
+    if (!getenv("KS_HUGE")) {
+        printf("skip: KS_HUGE is not set, no tensor of over 2^31 elements\n");
+        skip();
+    }
+    huge(harnesses[0], 1, ((int64_t)1 << 21) + 3, 1024);
+    huge(harnesses[0], 0, 1024, ((int64_t)1 << 21) + 3);
+}
+
 static int open_harnesses(void **state)
 {
     (void)state;
@@ -290,6 +343,7 @@ int main(void)
         cmocka_unit_test(special_values),
         cmocka_unit_test(refusals),
         cmocka_unit_test(equal_work_has_equal_keys),
+        cmocka_unit_test(over_two_to_the_31),
     };
     return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
 }

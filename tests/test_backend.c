@@ -269,8 +269,7 @@ static void a_lane_that_works_can_be_closed(void **state)
     close_cpu(bed);
 }
 
-/* --- the harness finds what it is there for
- * ------------------------------------------------------------------------------ */
+/* --- the harness finds what it is there for -------------------------------------------------------------------------- */
 
 static int spoil_at; /* bytes from the output's start or, where spoil_input, of the input */
 static bool spoil_input;

@@ -13,12 +13,12 @@ extern "C" {
 #endif
 
 enum {
-    KS_BATCH_MAX = 128,     /* jobs in one launch */
-    KS_BUCKETS = 8,         /* batch sizes 1, 2, 4 ... 128: each its own graph */
-    KS_LANES_MAX = 16,      /* per shard */
-    KS_CHOICE_BYTES = 64,   /* what an op's planner may remember in a plan */
-    KS_HEAD_ROOM = 1024,    /* writable bytes in front of slot.out, for the answer's head */
-    KS_PAD = 256            /* readable bytes behind each side of a slot and behind device buffers */
+    KS_BATCH_MAX = 128,   /* jobs in one launch */
+    KS_BUCKETS = 8,       /* batch sizes 1, 2, 4 ... 128: each its own graph */
+    KS_LANES_MAX = 16,    /* per shard */
+    KS_CHOICE_BYTES = 64, /* what an op's planner may remember in a plan */
+    KS_HEAD_ROOM = 1024,  /* writable bytes in front of slot.out, for the answer's head */
+    KS_PAD = 256          /* readable bytes behind each side of a slot and behind device buffers */
 };
 
 typedef struct ks_device ks_device;
@@ -26,13 +26,14 @@ typedef struct ks_lane ks_lane;
 
 /* What the daemon fixed at start; bytes unless said otherwise. */
 typedef struct ks_limits {
-    int device_index;         /* -1: the first one that works */
-    int lanes;                /* per shard */
-    size_t lane_bytes;        /* device memory of one lane for one request's inputs, output and workspace: the largest slot class */
-    size_t large_bytes;       /* the same for a request above the slot classes; one such arena per shard, on its lane 0 */
-    size_t workspace_bytes;   /* of a lane, for a plan's partial results */
-    size_t mapped_max;        /* largest in + out that works on mapped slots; SIZE_MAX: measured at open */
-    bool pinned_must;         /* false: go on with pageable memory where pinning fails */
+    int device_index; /* -1: the first one that works */
+    int lanes;        /* per shard */
+    size_t
+        lane_bytes; /* device memory of one lane for one request's inputs, output and workspace: the largest slot class */
+    size_t large_bytes;     /* the same for a request above the slot classes; one such arena per shard, on its lane 0 */
+    size_t workspace_bytes; /* of a lane, for a plan's partial results */
+    size_t mapped_max;      /* largest in + out that works on mapped slots; SIZE_MAX: measured at open */
+    bool pinned_must;       /* false: go on with pageable memory where pinning fails */
 } ks_limits;
 
 /* Host memory of one request. Both sides start on KS_ALIGNMENT and are readable KS_PAD bytes beyond their end;
@@ -44,20 +45,20 @@ typedef struct ks_slot {
     void *memory;                 /* backend's: what slot_fini gives back */
     int size_class;               /* engine's; -1: an overflow slot, ordinary memory */
     bool pinned;
-    struct ks_slot *next;         /* engine's free list */
+    struct ks_slot *next; /* engine's free list */
 } ks_slot;
 
 /* A spec with everything chosen. Made by the engine's plan cache; `choice` is the backend's, filled by prepare. */
 typedef struct ks_plan {
     ks_spec spec;
-    uint64_t id;                     /* unique in its shard, never 0 */
-    size_t in_bytes, out_bytes;      /* of the slot's sides that the spec uses */
-    size_t workspace_bytes;          /* per job, set by prepare */
-    bool mapped;                     /* set by prepare: kernels work on the slots themselves, batches allowed */
-    bool large;                      /* set by prepare: needs the large arena (lane 0) and pieces */
-    bool graphs;                     /* set by prepare: capture makes sense */
-    int batch_max;                   /* set by prepare: 1 .. KS_BATCH_MAX */
-    bool uncapturable;               /* engine's: capture failed; retried after uncapturable_until_ns */
+    uint64_t id;                /* unique in its shard, never 0 */
+    size_t in_bytes, out_bytes; /* of the slot's sides that the spec uses */
+    size_t workspace_bytes;     /* per job, set by prepare */
+    bool mapped;                /* set by prepare: kernels work on the slots themselves, batches allowed */
+    bool large;                 /* set by prepare: needs the large arena (lane 0) and pieces */
+    bool graphs;                /* set by prepare: capture makes sense */
+    int batch_max;              /* set by prepare: 1 .. KS_BATCH_MAX */
+    bool uncapturable;          /* engine's: capture failed; retried after uncapturable_until_ns */
     int64_t uncapturable_until_ns;
     unsigned char choice[KS_CHOICE_BYTES];
     void *lane_state[KS_LANES_MAX];  /* this plan's graphs on each lane of the shard; the backend's, freed by forget */
@@ -75,20 +76,21 @@ typedef struct ks_batch {
     ks_plan *plan;
     int count; /* 1 .. plan->batch_max */
     ks_slot *slots[KS_BATCH_MAX];
-    ks_graph graph;                         /* set by launch */
-    int64_t h2d_ns, compute_ns, d2h_ns;     /* set by a poll that says KS_DONE; 0: did not happen. They add up to launch .. done */
+    ks_graph graph; /* set by launch */
+    int64_t h2d_ns, compute_ns,
+        d2h_ns; /* set by a poll that says KS_DONE; 0: did not happen. They add up to launch .. done */
 } ks_batch;
 
 typedef enum ks_poll { KS_RUNNING, KS_DONE, KS_FAILED } ks_poll;
 
 typedef struct ks_device_info {
-    const char *backend;         /* "cuda", "cpu" */
+    const char *backend; /* "cuda", "cpu" */
     char name[128], uuid[48];
     char driver[32];
-    int capability;              /* 90 for sm_90; 0 on the CPU */
+    int capability; /* 90 for sm_90; 0 on the CPU */
     int index;
     size_t memory_bytes;
-    size_t mapped_max;           /* measured border between mapped slots and copies */
+    size_t mapped_max; /* measured border between mapped slots and copies */
 } ks_device_info;
 
 typedef struct ks_backend {
@@ -99,7 +101,8 @@ typedef struct ks_backend {
     void (*info)(const ks_device *device, ks_device_info *out);
     /* Pinned (if in_bytes > 0 and pinned is asked for) and touched. Called at start only, or for overflow slots with
      * pinned == false. KS_MEMORY. */
-    ks_status (*slot_init)(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot, ks_error *error);
+    ks_status (*slot_init)(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,
+                           ks_error *error);
     void (*slot_fini)(ks_device *device, ks_slot *slot);
     /* wake_fd: an eventfd written when work finishes on another thread (CPU lanes); the shard sleeps on it. index: of this
      * lane within its shard, 0 .. lanes-1. */

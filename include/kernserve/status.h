@@ -78,13 +78,14 @@ typedef struct ks_error {
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4), cold))
 #endif
-ks_status ks_fail(ks_error *error, ks_status status, const char *format, ...);
+ks_status
+ks_fail(ks_error *error, ks_status status, const char *format, ...);
 
-int ks_status_http(ks_status status);          /* 200, 400, ... */
-const char *ks_status_code(ks_status status);  /* "shape", for Kernserve-Error and metrics */
-const char *ks_status_name(ks_status status);  /* "SHAPE" */
-int ks_status_closes(ks_status status);        /* 1: Connection: close */
-int ks_status_retries(ks_status status);       /* 1: a 503, to be sent with Retry-After */
+int ks_status_http(ks_status status);         /* 200, 400, ... */
+const char *ks_status_code(ks_status status); /* "shape", for Kernserve-Error and metrics */
+const char *ks_status_name(ks_status status); /* "SHAPE" */
+int ks_status_closes(ks_status status);       /* 1: Connection: close */
+int ks_status_retries(ks_status status);      /* 1: a 503, to be sent with Retry-After */
 
 #ifdef __cplusplus
 }

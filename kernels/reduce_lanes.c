@@ -1,0 +1,329 @@
+/* Reductions of every datatype: running results side by side in double or int64_t, one line of the axis after the
+ * other folded into them. */
+#include "reduce_lanes.h"
+#include "convert.h"
+#include "vectorise.h"
+
+#include <math.h>
+
+enum {
+    NARROW = 256,    /* several short lines of an axis go into so many lanes at once */
+    SHORT_ROW = 192, /* shorter rows are worked on side by side, as columns */
+    ROWS = 256       /* so many of them */
+};
+
+/* --- folding: running results, lane by lane -------------------------------------------------------------------------- */
+
+/* Takes x[0..count) into w->best[0..count) (and w->more). `step` counts the lines, for arg. The same function joins two
+ * halves of the lanes, where x are running results themselves; fold_more then brings their second halves. */
+typedef void fold_fn(work *restrict w, const number *x, int count, int64_t step);
+
+#define FOLD(name, field, type, statement)                                                                             \
+    KS_CLONES static void name(work *restrict w, const number *in, int count, int64_t step)                            \
+    {                                                                                                                  \
+        (void)step;                                                                                                    \
+        for (int i = 0; i < count; i++) {                                                                              \
+            const type x = in[i].field, best = w->best.field[i];                                                       \
+            w->best.field[i] = (statement);                                                                            \
+        }                                                                                                              \
+    }
+/* NaN is taken by the comparison with itself, and then never given up. */
+FOLD(sum_real, d, double, best + x)
+FOLD(square_real, d, double, best + x * x)
+FOLD(prod_real, d, double, best *x)
+FOLD(max_real, d, double, x > best || x != x ? x : best)
+FOLD(min_real, d, double, x < best || x != x ? x : best)
+FOLD(sum_int, i, int64_t, (int64_t)((uint64_t)best + (uint64_t)x))
+FOLD(prod_int, i, int64_t, (int64_t)((uint64_t)best *(uint64_t)x))
+FOLD(max_int, i, int64_t, x > best ? x : best)
+FOLD(min_int, i, int64_t, x < best ? x : best)
+
+/* Replaces FOLD for arg: w->more says in which line the best was. The first NaN stays. */
+#define FOLD_ARG(name, field, type, better)                                                                            \
+    KS_CLONES static void name(work *restrict w, const number *in, int count, int64_t step)                            \
+    {                                                                                                                  \
+        for (int i = 0; i < count; i++) {                                                                              \
+            const type x = in[i].field, best = w->best.field[i];                                                       \
+            const int64_t take = -(int64_t)(better);                                                                   \
+            w->best.field[i] = (better) ? x : best;                                                                    \
+            w->more.i[i] = (step & take) | (w->more.i[i] & ~take);                                                     \
+        }                                                                                                              \
+    }
+FOLD_ARG(argmax_real, d, double, (x > best) | ((x != x) & (best == best)))
+FOLD_ARG(argmin_real, d, double, (x < best) | ((x != x) & (best == best)))
+FOLD_ARG(argmax_int, i, int64_t, x > best)
+FOLD_ARG(argmin_int, i, int64_t, x < best)
+
+/* Best is the largest so far, more the sum of exp relative to it. One exponential an element: either the old sum or the
+ * new term is what has to be scaled down. Equal infinities have the distance 0. */
+#define BEYOND 1e300
+
+static inline __attribute__((always_inline)) void logsumexp_add(work *restrict w, int i, double x, double e)
+{
+    const double best = w->best.d[i], sum = w->more.d[i];
+    w->more.d[i] = x > best ? sum * e + 1 : sum + e;
+    w->best.d[i] = x > best ? x : best;
+}
+
+/* For what came from float: with BEYOND in the place of infinity, which no float reaches and which rounds back to it,
+ * no distance is inf - inf, and no case needs a branch, which would keep the loop from being vectorised. */
+KS_CLONES static void logsumexp_fast(work *restrict w, const number *in, int count, int64_t step)
+{
+    (void)step;
+    for (int i = 0; i < count; i++) {
+        const double x = in[i].d > BEYOND ? BEYOND : in[i].d;
+        w->single[i] = ks_exp2_inline(-(float)fabs(w->best.d[i] - x) * (float)KS_LOG2_E);
+    }
+    for (int i = 0; i < count; i++) logsumexp_add(w, i, in[i].d > BEYOND ? BEYOND : in[i].d, (double)w->single[i]);
+}
+
+static void logsumexp_exact(work *restrict w, const number *in, int count, int64_t step)
+{
+    (void)step;
+    for (int i = 0; i < count; i++) {
+        const double x = in[i].d, best = w->best.d[i];
+        logsumexp_add(w, i, x, x == best ? 1 : exp(-fabs(x - best)));
+    }
+}
+
+/* --- joining: lanes [count, 2 * count) into [0, count) --- */
+
+static bool arg_precedes(const work *w, int a, int b, bool real, bool largest)
+{
+    bool better, equal;
+    if (real) {
+        const double x = w->best.d[a], y = w->best.d[b];
+        better = (largest ? x > y : x < y) || (isnan(x) && !isnan(y));
+        equal = x == y || (isnan(x) && isnan(y));
+    } else {
+        better = largest ? w->best.i[a] > w->best.i[b] : w->best.i[a] < w->best.i[b];
+        equal = w->best.i[a] == w->best.i[b];
+    }
+    return better || (equal && w->more.i[a] < w->more.i[b]);
+}
+
+static void join_arg(work *w, int count, bool real, bool largest)
+{
+    for (int i = 0; i < count; i++) {
+        if (!arg_precedes(w, i + count, i, real, largest)) continue;
+        w->best.i[i] = w->best.i[i + count]; /* the bits, whatever they mean */
+        w->more.i[i] = w->more.i[i + count];
+    }
+}
+
+static void join_logsumexp(work *w, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const double a = w->best.d[i], b = w->best.d[i + count], e = a == b ? 1 : exp(-fabs(a - b));
+        w->more.d[i] = w->more.d[i] * (b > a ? e : 1) + w->more.d[i + count] * (b > a ? 1 : e);
+        w->best.d[i] = b > a ? b : a;
+    }
+}
+
+/* --- the reference --------------------------------------------------------------------------------------------------- */
+
+typedef struct job {
+    int op;
+    bool real, ordered; /* double or int64_t; UINT64 as ordered int64_t */
+    bool direct;        /* elements need no conversion */
+    ks_dtype in_dtype, out_dtype;
+    const void *in;
+    void *out;
+    ks_walk walk;
+    load_fn *load;
+    fold_fn *fold;
+    double divisor;
+    work *w;
+} job;
+
+static fold_fn *choose_fold(int op, bool real, bool exact)
+{
+    switch (op) {
+    case SUM:
+    case MEAN:
+        return real ? sum_real : sum_int;
+    case MAX:
+        return real ? max_real : max_int;
+    case MIN:
+        return real ? min_real : min_int;
+    case PROD:
+        return real ? prod_real : prod_int;
+    case ARGMAX:
+        return real ? argmax_real : argmax_int;
+    case ARGMIN:
+        return real ? argmin_real : argmin_int;
+    case L2NORM:
+        return square_real;
+    default:
+        return exact ? logsumexp_exact : logsumexp_fast;
+    }
+}
+
+static job plan_job(const ks_spec *spec, const void *in, void *out, void *scratch)
+{
+    const ks_dtype dtype = spec->in[0].dtype;
+    job j = {.op = (int)spec->params[OP].i,
+             .in_dtype = dtype,
+             .out_dtype = spec->out.dtype,
+             .in = in,
+             .out = out,
+             .w = scratch};
+    const bool arg = j.op == ARGMAX || j.op == ARGMIN, integer = (INTEGERS & KS_DTYPE_BIT(dtype)) != 0;
+    j.real = !integer || j.op == MEAN || j.op == L2NORM || j.op == LOGSUMEXP;
+    j.ordered = dtype == KS_UINT64 && !j.real && (arg || j.op == MAX || j.op == MIN);
+    j.direct = !j.ordered && (dtype == KS_FP64 || (!j.real && (dtype == KS_INT64 || dtype == KS_UINT64)));
+    j.walk = ks_walk_plan(spec, SHORT_ROW);
+    j.load = ks_reduce_loader(dtype, j.real, j.ordered);
+    j.fold = choose_fold(j.op, j.real, integer || dtype == KS_FP64);
+    j.divisor = (double)(ks_walk_combinations(&j.walk.rest) * j.walk.depth.extent);
+    return j;
+}
+
+static void start_lanes(const job *j, int count)
+{
+    number first = {.i = 0};
+    if (j->op == MAX) first = j->real ? (number){.d = -INFINITY} : (number){.i = INT64_MIN};
+    if (j->op == MIN) first = j->real ? (number){.d = INFINITY} : (number){.i = INT64_MAX};
+    if (j->op == PROD) first = j->real ? (number){.d = 1} : (number){.i = 1};
+    if (j->op == LOGSUMEXP) first.d = j->fold == logsumexp_fast ? -BEYOND : -INFINITY;
+    for (int i = 0; i < count; i++) {
+        j->w->best.i[i] = first.i;
+        j->w->more.i[i] = 0;
+    }
+}
+
+static void join_lanes(const job *j, int count)
+{
+    const bool arg = j->op == ARGMAX || j->op == ARGMIN;
+    if (arg)
+        join_arg(j->w, count, j->real, j->op == ARGMAX);
+    else if (j->op == LOGSUMEXP)
+        join_logsumexp(j->w, count);
+    else
+        (j->op == L2NORM ? sum_real : j->fold)(j->w, (const number *)&j->w->best + count, count, 0);
+}
+
+void ks_reduce_store_real(ks_dtype dtype, void *out, int64_t at, double value)
+{
+    switch (dtype) {
+    case KS_FP16:
+        ((uint16_t *)out)[at] = ks_double_to_fp16(value);
+        break;
+    case KS_BF16:
+        ((uint16_t *)out)[at] = ks_double_to_bf16(value);
+        break;
+    case KS_FP32:
+        ((float *)out)[at] = (float)value;
+        break;
+    default:
+        ((double *)out)[at] = value;
+        break;
+    }
+}
+
+static void store_int(const job *j, int64_t at, int64_t value)
+{
+    switch (ks_dtype_size(j->out_dtype)) { /* a maximum fits the datatype that it came from */
+    case 1:
+        ((uint8_t *)j->out)[at] = (uint8_t)value;
+        break;
+    case 2:
+        ((uint16_t *)j->out)[at] = (uint16_t)value;
+        break;
+    case 4:
+        ((uint32_t *)j->out)[at] = (uint32_t)value;
+        break;
+    default:
+        ((uint64_t *)j->out)[at] = j->ordered ? ORDERED((uint64_t)value) : (uint64_t)value;
+        break;
+    }
+}
+
+static void store_lanes(const job *j, int64_t at, int count)
+{
+    const work *w = j->w;
+    for (int i = 0; i < count; i++) {
+        const double best = w->best.d[i];
+        switch (j->op) {
+        case ARGMAX:
+        case ARGMIN:
+            ((int64_t *)j->out)[at + i] = w->more.i[i];
+            break;
+        case MEAN:
+            ks_reduce_store_real(j->out_dtype, j->out, at + i, best / j->divisor);
+            break;
+        case L2NORM:
+            ks_reduce_store_real(j->out_dtype, j->out, at + i, sqrt(best));
+            break;
+        case LOGSUMEXP:
+            ks_reduce_store_real(j->out_dtype, j->out, at + i, best + log(w->more.d[i]));
+            break;
+        default:
+            if (j->real)
+                ks_reduce_store_real(j->out_dtype, j->out, at + i, best);
+            else
+                store_int(j, at + i, w->best.i[i]);
+        }
+    }
+}
+
+/* How many lines of the axis go into the lanes at once: many where one is narrow and they follow each other in memory,
+ * a power of two, so that halving joins them. */
+static int lines_at_once(const job *j, int count)
+{
+    const ks_walk *w = &j->walk;
+    const bool costly = j->op == LOGSUMEXP || j->op == ARGMAX || j->op == ARGMIN; /* to join */
+    const int most = costly ? NARROW / 8 : NARROW;
+    if (w->lanes.stride != 1 || count != w->lanes.extent || w->depth.stride != count) return 1;
+    int lines = 1;
+    while (2 * lines * count <= most && 2 * lines <= w->depth.extent) lines *= 2;
+    return lines;
+}
+
+/* `count` results that lie side by side, from the element `base` of the first. */
+static void reduce_lanes(const job *j, int64_t base, int64_t at, int count)
+{
+    const ks_walk *shape = &j->walk;
+    work *w = j->w;
+    const int lines = lines_at_once(j, count);
+    const bool arg = j->op == ARGMAX || j->op == ARGMIN;
+    const int64_t rest = ks_walk_combinations(&shape->rest), stride = shape->lanes.stride;
+    start_lanes(j, count * lines);
+    for (int64_t n = 0; n < rest; n++) {
+        const int64_t start = base + ks_walk_offset(&shape->rest, n);
+        for (int64_t d = 0, step = 0; d < shape->depth.extent; d += lines, step++) {
+            const int64_t left = shape->depth.extent - d, from = start + d * shape->depth.stride;
+            const int elements = count * (int)(left < lines ? left : lines);
+            const number *x = (const number *)&w->x;
+            if (j->direct && stride == 1)
+                x = (const number *)j->in + from;
+            else
+                j->load(j->in, from, stride, elements, w);
+            if (arg && step == 0) memcpy(&w->best, x, (size_t)elements * sizeof *x); /* no value stands for "none" */
+            j->fold(w, x, elements, step);
+        }
+    }
+    if (arg)
+        for (int i = 0; i < count * lines; i++) w->more.i[i] = w->more.i[i] * lines + i / count;
+    for (int half = lines / 2; half > 0; half /= 2) join_lanes(j, half * count);
+    store_lanes(j, at, count);
+}
+
+void ks_reduce_lanes(const ks_spec *spec, const void *in, void *out, void *scratch)
+{
+    const job j = plan_job(spec, in, out, scratch);
+    const ks_dimension lanes = j.walk.lanes;
+    const int64_t kept = ks_walk_combinations(&j.walk.kept), block = lanes.stride == 1 ? LANES : ROWS;
+    for (int64_t n = 0; n < kept; n++) {
+        const int64_t base = ks_walk_offset(&j.walk.kept, n);
+        for (int64_t c = 0; c < lanes.extent; c += block) {
+            const int64_t left = lanes.extent - c;
+            reduce_lanes(&j, base + c * lanes.stride, n * lanes.extent + c, (int)(left < block ? left : block));
+        }
+    }
+}
+
+size_t ks_reduce_lanes_scratch(void)
+{
+    return sizeof(work);
+}

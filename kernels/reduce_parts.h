@@ -1,0 +1,54 @@
+/* What the files of reduce share. reduce.c holds the rules; reduce_walk.c turns any set of axes into lines of one axis;
+ * reduce_floats.c goes along them for FP32, FP16 and BF16 (loops: reduce_folds.c), reduce_lanes.c
+ * for everything else (elements: reduce_load.c). */
+#ifndef KS_REDUCE_PARTS_H
+#define KS_REDUCE_PARTS_H
+
+#include "kernserve/op.h"
+
+enum { OP, AXIS, KEEPDIMS };
+enum { SUM, MEAN, MAX, MIN, PROD, ARGMAX, ARGMIN, L2NORM, LOGSUMEXP, OPS };
+enum {
+    FLOATS = KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP64),
+    INTEGERS = KS_DTYPE_BIT(KS_INT8) | KS_DTYPE_BIT(KS_INT16) | KS_DTYPE_BIT(KS_INT32) | KS_DTYPE_BIT(KS_INT64) |
+               KS_DTYPE_BIT(KS_UINT8) | KS_DTYPE_BIT(KS_UINT16) | KS_DTYPE_BIT(KS_UINT32) | KS_DTYPE_BIT(KS_UINT64)
+};
+
+/* --- the walk --- */
+
+typedef struct ks_dimension {
+    int64_t extent, stride;
+} ks_dimension;
+
+typedef struct ks_dimensions {
+    int count;
+    ks_dimension at[KS_RANK_MAX];
+} ks_dimensions;
+
+/* A reduction, merged: for every combination of `kept`, and for `lanes` results side by side, `depth` elements at each
+ * combination of `rest`. Where the tensor has more than one element, lanes or depth has the stride 1. */
+typedef struct ks_walk {
+    ks_dimensions kept, rest;
+    ks_dimension lanes, depth;
+} ks_walk;
+
+/* Bit i: axis i is reduced. The spec is resolved. */
+unsigned ks_reduce_axes(const ks_spec *spec);
+/* Contiguous lines of `short_row` or more are no lanes: they are worked on one after the other. */
+ks_walk ks_walk_plan(const ks_spec *spec, int64_t short_row);
+/* How many combinations there are, and the offset of the n-th, in elements. */
+int64_t ks_walk_combinations(const ks_dimensions *list);
+int64_t ks_walk_offset(const ks_dimensions *list, int64_t n);
+
+/* --- the ways; in, out, scratch: as ks_cpu_fn has them, the output is not empty --- */
+
+void ks_reduce_lanes(const ks_spec *spec, const void *in, void *out, void *scratch);
+/* false: not one of its datatypes or shapes, nothing was done. */
+bool ks_reduce_floats(const ks_spec *spec, const void *in, void *out, void *scratch);
+size_t ks_reduce_lanes_scratch(void);
+size_t ks_reduce_floats_scratch(void);
+
+/* One rounding from double to a floating-point datatype. */
+void ks_reduce_store_real(ks_dtype dtype, void *out, int64_t at, double value);
+
+#endif

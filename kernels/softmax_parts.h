@@ -1,0 +1,26 @@
+/* What the files of softmax share: softmax.c holds the rules, softmax_floats.c computes FP32, FP16 and BF16,
+ * softmax_double.c FP64. */
+#ifndef KS_SOFTMAX_PARTS_H
+#define KS_SOFTMAX_PARTS_H
+
+#include "kernserve/op.h"
+
+/* One softmax as its inner functions see it. */
+typedef struct ks_softmax_rule {
+    ks_dtype dtype;
+    bool log;
+    float half;        /* +0.5 or -0.5: half * x never overflows, and its maximum is the one of z */
+    float twice_scale; /* 2 * |scale|: what half took away */
+    float factor;      /* the same for a power of 2 */
+    double scale;      /* |scale| */
+} ks_softmax_rule;
+
+/* in and out as `outer` times `length` times `inner` elements, none of which is 0; the axis is `length`. */
+void ks_softmax_floats(const ks_softmax_rule *rule, const void *in, void *out, int64_t outer, int64_t length,
+                       int64_t inner, void *scratch);
+void ks_softmax_double(const ks_softmax_rule *rule, const double *in, double *out, int64_t outer, int64_t length,
+                       int64_t inner, void *scratch);
+size_t ks_softmax_floats_scratch(void);
+size_t ks_softmax_double_scratch(void);
+
+#endif

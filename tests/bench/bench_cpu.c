@@ -1,0 +1,210 @@
+/* The references on the CPU, one thread, measured against that thread's memory traffic.
+ *
+ *   bench_cpu [WORD...]      only the rows whose name holds one of the words
+ *
+ * A row reads its input once and writes its output once: GB/s counts both, as memcpy's does. `ratio` is the time over
+ * twice the time that memcpy takes for as many bytes: the bound is 1. memcpy is measured again before every row and the
+ * best of all is taken, because a shared machine has slow moments.
+ *
+ * Above 1 stay what computes an exponential per element of two bytes or of 64-bit logsumexp (exp of libm there), and
+ * rows or columns of a few elements, which are gathered; memcpy writes past the caches, which a result that is read
+ * again may not. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernserve/op.h"
+
+enum { SOFTMAX_AXIS, SOFTMAX_LOG };
+enum { REDUCE_OP, REDUCE_AXIS };
+enum { SUM, MEAN, MAX, MIN, PROD, ARGMAX, ARGMIN, L2NORM, LOGSUMEXP };
+enum { REPEATS_LEAST = 3, REPEATS_MOST = 200 };
+static const int64_t ENOUGH_NS = 150000000;
+static const size_t COPY_BYTES = (size_t)64 << 20;
+
+typedef struct row {
+    const char *name;
+    int op; /* of reduce; -1: softmax, -2: log-softmax */
+    ks_dtype dtype;
+    int axis;
+    int64_t dims[3]; /* 0: no such dimension */
+} row;
+
+static const row rows[] = {
+    {"softmax fp32 rows of 4096", -1, KS_FP32, 1, {4096, 4096, 0}},
+    {"softmax fp32 rows of 1024", -1, KS_FP32, 1, {16384, 1024, 0}},
+    {"softmax fp32 rows of 64", -1, KS_FP32, 1, {262144, 64, 0}},
+    {"softmax fp32 rows of 10", -1, KS_FP32, 1, {1600000, 10, 0}},
+    {"softmax fp32 one row", -1, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"softmax fp32 axis 0", -1, KS_FP32, 0, {4096, 4096, 0}},
+    {"softmax fp32 middle axis", -1, KS_FP32, 1, {64, 64, 4096}},
+    {"softmax fp32 inner 4", -1, KS_FP32, 1, {4096, 1024, 4}},
+    {"log-softmax fp32 rows of 1024", -2, KS_FP32, 1, {16384, 1024, 0}},
+    {"softmax fp16 rows of 1024", -1, KS_FP16, 1, {16384, 1024, 0}},
+    {"softmax fp16 axis 0", -1, KS_FP16, 0, {4096, 4096, 0}},
+    {"softmax bf16 rows of 1024", -1, KS_BF16, 1, {16384, 1024, 0}},
+    {"softmax fp64 rows of 1024", -1, KS_FP64, 1, {8192, 1024, 0}},
+    {"softmax fp64 axis 0", -1, KS_FP64, 0, {1024, 8192, 0}},
+    {"sum fp32 rows of 4096", SUM, KS_FP32, 1, {4096, 4096, 0}},
+    {"sum fp32 rows of 64", SUM, KS_FP32, 1, {262144, 64, 0}},
+    {"sum fp32 rows of 10", SUM, KS_FP32, 1, {1600000, 10, 0}},
+    {"sum fp32 axis 0", SUM, KS_FP32, 0, {4096, 4096, 0}},
+    {"sum fp32 all", SUM, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"mean fp32 axis 0 of 8", MEAN, KS_FP32, 0, {1 << 21, 8, 0}},
+    {"l2norm fp32 rows of 1024", L2NORM, KS_FP32, 1, {16384, 1024, 0}},
+    {"prod fp32 rows of 1024", PROD, KS_FP32, 1, {16384, 1024, 0}},
+    {"max fp32 rows of 4096", MAX, KS_FP32, 1, {4096, 4096, 0}},
+    {"max fp32 rows of 64", MAX, KS_FP32, 1, {262144, 64, 0}},
+    {"max fp32 axis 0", MAX, KS_FP32, 0, {4096, 4096, 0}},
+    {"argmax fp32 rows of 4096", ARGMAX, KS_FP32, 1, {4096, 4096, 0}},
+    {"argmax fp32 rows of 64", ARGMAX, KS_FP32, 1, {262144, 64, 0}},
+    {"argmax fp32 axis 0", ARGMAX, KS_FP32, 0, {4096, 4096, 0}},
+    {"logsumexp fp32 rows of 4096", LOGSUMEXP, KS_FP32, 1, {4096, 4096, 0}},
+    {"logsumexp fp32 rows of 64", LOGSUMEXP, KS_FP32, 1, {262144, 64, 0}},
+    {"logsumexp fp32 axis 0", LOGSUMEXP, KS_FP32, 0, {4096, 4096, 0}},
+    {"sum fp16 rows of 4096", SUM, KS_FP16, 1, {4096, 4096, 0}},
+    {"sum fp16 axis 0", SUM, KS_FP16, 0, {4096, 4096, 0}},
+    {"max bf16 rows of 4096", MAX, KS_BF16, 1, {4096, 4096, 0}},
+    {"argmax fp16 rows of 4096", ARGMAX, KS_FP16, 1, {4096, 4096, 0}},
+    {"logsumexp fp16 rows of 4096", LOGSUMEXP, KS_FP16, 1, {4096, 4096, 0}},
+    {"sum fp64 rows of 4096", SUM, KS_FP64, 1, {2048, 4096, 0}},
+    {"logsumexp fp64 rows of 4096", LOGSUMEXP, KS_FP64, 1, {2048, 4096, 0}},
+    {"sum int32 rows of 4096", SUM, KS_INT32, 1, {4096, 4096, 0}},
+    {"sum int8 rows of 4096", SUM, KS_INT8, 1, {8192, 4096, 0}},
+    {"argmax int64 rows of 4096", ARGMAX, KS_INT64, 1, {2048, 4096, 0}},
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void *must(void *memory)
+{
+    if (memory) return memory;
+    fprintf(stderr, "bench_cpu: no memory\n");
+    exit(1);
+}
+
+static ks_spec spec_of(const row *r)
+{
+    const ks_op *op = r->op < 0 ? ks_op_find("softmax", 7) : ks_op_find("reduce", 6);
+    ks_spec spec;
+    ks_error error;
+    ks_spec_init(&spec, op);
+    if (r->op < 0) {
+        spec.params[SOFTMAX_AXIS].i = r->axis;
+        spec.params[SOFTMAX_LOG].i = r->op == -2;
+    } else {
+        spec.params[REDUCE_OP].i = r->op;
+        spec.params[REDUCE_AXIS].axes = (ks_axes){.count = 1, .axis = {(int8_t)r->axis}};
+    }
+    spec.in[0].dtype = r->dtype;
+    while (spec.in[0].rank < 3 && r->dims[spec.in[0].rank]) {
+        spec.in[0].dims[spec.in[0].rank] = r->dims[spec.in[0].rank];
+        spec.in[0].rank++;
+    }
+    if (op->resolve(&spec, &error) != KS_OK) {
+        fprintf(stderr, "bench_cpu: %s: %s\n", r->name, error.text);
+        exit(1);
+    }
+    return spec;
+}
+
+/* Values from -4 to 4, roughly normal, in the bits of each float; integers get the state's bytes. */
+static void fill(ks_dtype dtype, void *data, int64_t count)
+{
+    uint64_t state = 88172645463325252u;
+    for (int64_t i = 0; i < count; i++) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        const double x = (double)((state & 0xFFFF) + (state >> 16 & 0xFFFF) + (state >> 32 & 0xFFFF)) / 24576 - 4;
+        const float single = (float)x;
+        uint32_t bits;
+        memcpy(&bits, &single, sizeof bits);
+        if (dtype == KS_FP32)
+            ((float *)data)[i] = single;
+        else if (dtype == KS_FP64)
+            ((double *)data)[i] = x;
+        else if (dtype == KS_BF16)
+            ((uint16_t *)data)[i] = (uint16_t)(bits >> 16);
+        else if (dtype == KS_FP16)
+            ((uint16_t *)data)[i] =
+                (uint16_t)((bits >> 16 & 0x8000) | (((bits >> 13 & 0x3FFFF) - (112u << 10)) & 0x7FFF));
+        else
+            memcpy((char *)data + (size_t)i * ks_dtype_size(dtype), &state, ks_dtype_size(dtype));
+    }
+}
+
+static double copy_seconds_per_byte(void)
+{
+    static char *from, *to;
+    if (!from) {
+        from = must(malloc(COPY_BYTES));
+        to = must(malloc(COPY_BYTES));
+        memset(from, 1, COPY_BYTES);
+        memset(to, 2, COPY_BYTES);
+    }
+    int64_t best = INT64_MAX;
+    for (int i = 0; i < 4; i++) {
+        const int64_t begin = now_ns();
+        memcpy(to, from, COPY_BYTES);
+        __asm__ volatile("" : : "r"(to) : "memory");
+        const int64_t took = now_ns() - begin;
+        if (took < best) best = took;
+    }
+    return (double)best * 1e-9 / (2 * (double)COPY_BYTES);
+}
+
+static double best_seconds(const ks_spec *spec, const void *in, void *out, void *scratch)
+{
+    int64_t best = INT64_MAX, spent = 0;
+    for (int i = 0; i < REPEATS_MOST && (i < REPEATS_LEAST || spent < ENOUGH_NS); i++) {
+        const int64_t begin = now_ns();
+        spec->op->reference(spec, &in, out, scratch);
+        const int64_t took = now_ns() - begin;
+        spent += took;
+        if (took < best) best = took;
+    }
+    return (double)best * 1e-9;
+}
+
+static bool wanted(const char *name, int words, char **word)
+{
+    for (int i = 0; i < words; i++)
+        if (strstr(name, word[i])) return true;
+    return words == 0;
+}
+
+int main(int argc, char **argv)
+{
+    enum { COUNT = sizeof rows / sizeof *rows };
+    double seconds[COUNT] = {0}, bytes[COUNT] = {0}, copy = INFINITY;
+    for (int i = 0; i < COUNT; i++) {
+        if (!wanted(rows[i].name, argc - 1, argv + 1)) continue;
+        copy = fmin(copy, copy_seconds_per_byte());
+        const ks_spec spec = spec_of(&rows[i]);
+        void *in = must(malloc(spec.in[0].size_bytes)), *out = must(malloc(spec.out.size_bytes));
+        void *scratch = must(malloc(spec.op->scratch_bytes(&spec)));
+        fill(rows[i].dtype, in, ks_tensor_count(&spec.in[0]));
+        memset(out, 0xFF, spec.out.size_bytes);
+        seconds[i] = best_seconds(&spec, in, out, scratch);
+        bytes[i] = (double)(spec.in[0].size_bytes + spec.out.size_bytes);
+        free(scratch);
+        free(out);
+        free(in);
+    }
+    printf("memcpy of %zu MiB: %.1f GB/s, read and written, one thread\n", COPY_BYTES >> 20, 1e-9 / copy);
+    printf("%-32s %9s %7s\n", "one thread", "GB/s", "ratio");
+    for (int i = 0; i < COUNT; i++)
+        if (seconds[i] > 0)
+            printf("%-32s %9.1f %7.2f\n", rows[i].name, bytes[i] * 1e-9 / seconds[i],
+                   seconds[i] / (2 * bytes[i] * copy));
+    return 0;
+}
