@@ -10,4 +10,4 @@ fi
 # oneDNN compiles kernels for the processor that it finds; valgrind knows no AVX-512
 export ONEDNN_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX2
 exec "$here/soak.py" "$kernserve" --count "${2:-200}" --under \
-    "valgrind --quiet --leak-check=full --errors-for-leak-kinds=definite,indirect --show-leak-kinds=definite,indirect --error-exitcode=99 --num-callers=30"
+    "valgrind --quiet --leak-check=full --errors-for-leak-kinds=definite,indirect,possible --show-leak-kinds=definite,indirect,possible --error-exitcode=99 --num-callers=30"

@@ -190,6 +190,7 @@ class Daemon(Remote):
 
     def __init__(self, path, *options, under=(), wait=60, environment=None, must_start=True):
         self.host = "127.0.0.1"
+        self.path = path
         self.port, self.admin_port = free_ports(2)
         self.log = tempfile.TemporaryFile()
         self.command = [*under, path, "--listen", "127.0.0.1:%d" % self.port, "--admin-listen",
@@ -224,8 +225,19 @@ class Daemon(Remote):
     def stop(self, seconds=40):
         """SIGTERM; the exit code. A daemon that does not end is killed and gives -9."""
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            os.kill(self.pid_of_daemon(), signal.SIGTERM)
         return self.wait(seconds)
+
+    def pid_of_daemon(self):
+        """Some commands that it runs under start it as a child (compute-sanitizer), others become it (valgrind)."""
+        pids = [self.process.pid]
+        for pid in pids:
+            with open("/proc/%d/cmdline" % pid, "rb") as file:
+                if file.read().split(b"\0")[0] == os.fsencode(self.path):
+                    return pid
+            with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
+                pids += [int(child) for child in file.read().split()]
+        return self.process.pid
 
     def wait(self, seconds):
         try:
