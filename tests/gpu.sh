@@ -149,7 +149,8 @@ part_daemon() {
         return 0
     fi
     KERNSERVE_BACKEND=cuda step "memcheck daemon" python3 "$root/tests/soak.py" "$program" --count 200 --under \
-        "$sanitizer --tool memcheck --leak-check full --error-exitcode 99 --print-limit 20"
+        "$sanitizer --tool memcheck --leak-check full --error-exitcode 99 --print-limit 20 --log-file $logs/memcheck-daemon.report"
+    cat "$logs/memcheck-daemon.report"
 }
 
 part_bench() {
