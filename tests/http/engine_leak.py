@@ -77,10 +77,13 @@ def used_by(daemon):
 
 
 def settled(daemon, before):
+    """Descriptors are counted before each look at the metrics, whose own connection takes a moment to go."""
     end = time.monotonic() + 3
-    while time.monotonic() < end and (daemon.descriptors() > before or used_by(daemon) != (0, 0)):
+    while True:
+        descriptors, used = daemon.descriptors(), used_by(daemon)
+        if (descriptors <= before and used == (0, 0)) or time.monotonic() > end:
+            return descriptors, used
         time.sleep(0.05)
-    return daemon.descriptors(), used_by(daemon)
 
 
 class SlowWork:
