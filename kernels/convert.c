@@ -109,7 +109,7 @@ static int has_wide(void)
 /* Masks cover the end too, so that every element goes the same way. */
 WIDE static __mmask16 lanes_of(size_t left)
 {
-    return (__mmask16)(left >= 16 ? 0xFFFFu : (1u << left) - 1);
+    return (__mmask16)(left >= 16 ? 0xFFFFu : (1u << left) - 1u);
 }
 
 WIDE static void wide_fp16_to_floats(const uint16_t *in, float *out, size_t count)
@@ -134,6 +134,36 @@ WIDE static void wide_floats_to_fp16(const float *in, uint16_t *out, size_t coun
         _mm256_mask_storeu_epi16(out + i, lanes, halves);
     }
 }
+
+WIDE static void wide_bf16_to_floats(const uint16_t *in, float *out, size_t count)
+{
+    for (size_t i = 0; i < count; i += 16) {
+        const __mmask16 lanes = lanes_of(count - i);
+        const __m512i x = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, in + i));
+        _mm512_mask_storeu_ps(out + i, lanes, _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)));
+    }
+}
+
+/* float_to_bf16, in integers as there: the processor's instruction would make zeros of subnormals. */
+WIDE static void wide_floats_to_bf16(const float *in, uint16_t *out, size_t count)
+{
+    for (size_t i = 0; i < count; i += 16) {
+        const __mmask16 lanes = lanes_of(count - i);
+        const __m512 x = _mm512_maskz_loadu_ps(lanes, in + i);
+        const __m512i bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
+        const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+        const __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
+        const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+        const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+        const __m512i result = _mm512_mask_mov_epi32(_mm512_srli_epi32(sum, 16), nan, quiet);
+        _mm256_mask_storeu_epi16(out + i, lanes, _mm512_cvtepi32_epi16(result));
+    }
+}
+
+WIDE static void wide_stream(const char *in, char *out, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64) _mm512_stream_si512((void *)(out + i), _mm512_loadu_si512(in + i));
+}
 #endif
 
 KS_CLONES static void plain_fp16_to_floats(const uint16_t *restrict in, float *restrict out, size_t count)
@@ -141,7 +171,7 @@ KS_CLONES static void plain_fp16_to_floats(const uint16_t *restrict in, float *r
     for (size_t i = 0; i < count; i++) out[i] = fp16_to_float(in[i]);
 }
 
-KS_CLONES void ks_bf16_to_floats(const uint16_t *restrict in, float *restrict out, size_t count)
+KS_CLONES static void plain_bf16_to_floats(const uint16_t *restrict in, float *restrict out, size_t count)
 {
     for (size_t i = 0; i < count; i++) out[i] = float_of((uint32_t)in[i] << 16);
 }
@@ -151,7 +181,7 @@ KS_CLONES static void plain_floats_to_fp16(const float *restrict in, uint16_t *r
     for (size_t i = 0; i < count; i++) out[i] = float_to_fp16(in[i]);
 }
 
-KS_CLONES void ks_floats_to_bf16(const float *restrict in, uint16_t *restrict out, size_t count)
+KS_CLONES static void plain_floats_to_bf16(const float *restrict in, uint16_t *restrict out, size_t count)
 {
     for (size_t i = 0; i < count; i++) out[i] = float_to_bf16(in[i]);
 }
@@ -176,4 +206,51 @@ void ks_floats_to_fp16(const float *in, uint16_t *out, size_t count)
     }
 #endif
     plain_floats_to_fp16(in, out, count);
+}
+
+void ks_bf16_to_floats(const uint16_t *in, float *out, size_t count)
+{
+#ifdef KS_WIDE_CONVERSIONS
+    if (has_wide()) {
+        wide_bf16_to_floats(in, out, count);
+        return;
+    }
+#endif
+    plain_bf16_to_floats(in, out, count);
+}
+
+void ks_floats_to_bf16(const float *in, uint16_t *out, size_t count)
+{
+#ifdef KS_WIDE_CONVERSIONS
+    if (has_wide()) {
+        wide_floats_to_bf16(in, out, count);
+        return;
+    }
+#endif
+    plain_floats_to_bf16(in, out, count);
+}
+
+/* Whole cache lines: what hangs over at either end is stored as usual. */
+void ks_stream(const void *in, void *out, size_t bytes)
+{
+#ifdef KS_WIDE_CONVERSIONS
+    const char *from = in;
+    char *to = out;
+    const size_t head = -(uintptr_t)out % 64;
+    if (has_wide() && bytes >= head + 64) {
+        const size_t lines = (bytes - head) & ~(size_t)63, end = head + lines;
+        memcpy(to, from, head);
+        wide_stream(from + head, to + head, lines);
+        memcpy(to + end, from + end, bytes - end);
+        return;
+    }
+#endif
+    memcpy(out, in, bytes);
+}
+
+void ks_stream_end(void)
+{
+#ifdef KS_WIDE_CONVERSIONS
+    _mm_sfence();
+#endif
 }

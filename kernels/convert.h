@@ -24,6 +24,11 @@ void ks_bf16_to_floats(const uint16_t *in, float *out, size_t count);
 void ks_floats_to_fp16(const float *in, uint16_t *out, size_t count);
 void ks_floats_to_bf16(const float *in, uint16_t *out, size_t count);
 
+/* A copy past the caches, for results too large to be read again from there: without it the processor reads each line
+ * before it overwrites it. After the last one ks_stream_end(), before another thread may read. */
+void ks_stream(const void *in, void *out, size_t bytes);
+void ks_stream_end(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,23 +1,16 @@
 /* The loops of reduce_floats.c: rows by vectors, columns four lines at a time.
  *
  * Bits  depend on the shape alone: lanes are fixed in number and join in a fixed order, whatever the processor. */
-#include "reduce_floats.h"
-#include "vectorise.h"
+#include "reduce_column_loops.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-/* Vectors appear in functions that are always inlined, so no calling convention ever passes one. */
-#pragma GCC diagnostic ignored "-Wpsabi"
-
-/* How far the maximum may run ahead of logsumexp's reference. */
-static const float REACH = 16;
-
 #define INLINE static inline __attribute__((always_inline))
 typedef float narrow __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t narrow_masks __attribute__((vector_size(32), aligned(4), may_alias));
-typedef double doubles __attribute__((vector_size(64)));
+typedef double doubles __attribute__((vector_size(64), aligned(8)));
 enum { HALF = 8 };
 
 /* --- one row --- */
@@ -82,22 +75,57 @@ INLINE float extreme_of(const float *x, int count, bool low, bool nan)
     return seen ? NAN : value;
 }
 
-/* The first element that equals `value`, or the first NaN where that is one. There is one. */
-INLINE int find(const float *x, int count, float value)
+INLINE int first_nan(const float *x, int count)
 {
-    enum { AT_ONCE = 256 };
-    const int32_t any_nan = -(value != value);
-    for (int i = 0; i < count; i += AT_ONCE) {
-        const int part = count - i < AT_ONCE ? count - i : AT_ONCE;
-        int32_t first = INT32_MAX;
-        for (int32_t j = 0; j < part; j++) {
-            const int32_t hit = -(x[i + j] == value) | (any_nan & -(x[i + j] != x[i + j]));
-            const int32_t at = (j & hit) | (INT32_MAX & ~hit);
-            first = at < first ? at : first;
-        }
-        if (first != INT32_MAX) return i + first;
+    int i = 0;
+    while (i < count && x[i] == x[i]) i++;
+    return i;
+}
+
+typedef struct place {
+    float value;
+    int at;
+} place;
+
+/* The extreme and where it is first: the first NaN where there is one. Every lane keeps its own first extreme; `low` is
+ * an extreme of the negative. */
+INLINE place place_of(const float *x, int count, bool low)
+{
+    if (count < KS_WIDE) {
+        int at = 0;
+        for (int i = 1; i < count; i++)
+            if (low ? x[i] < x[at] : x[i] > x[at]) at = i;
+        const int nan = first_nan(x, count);
+        return nan < count ? (place){NAN, nan} : (place){x[at], at};
     }
-    return 0;
+    const ks_wide_mask lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const float sign = low ? -1 : 1;
+    ks_wide best = KS_SPREAD(-INFINITY), seen = {0};
+    ks_wide_mask at = lanes;
+    for (int i = 0; i < count; i += KS_WIDE) {
+        const int from = i + KS_WIDE <= count ? i : count - KS_WIDE;
+        const ks_wide v = KS_WIDE_AT(x + from) * sign;
+        const ks_wide_mask here = lanes + from;
+        const ks_wide old = best;
+        best = ks_wide_choose(v > old, v, old);
+        at = (ks_wide_mask)ks_wide_choose(v > old, (ks_wide)here, (ks_wide)at);
+        seen = ks_wide_choose(v != v, v, seen);
+    }
+    ks_wide most = ks_wide_max(KS_ROTATE(best, 8), best);
+    most = ks_wide_max(KS_ROTATE(most, 4), most);
+    most = ks_wide_max(KS_ROTATE(most, 2), most);
+    most = ks_wide_max(KS_ROTATE(most, 1), most);
+    int32_t where[KS_WIDE], first = INT32_MAX;
+    const ks_wide_mask none = lanes - lanes + INT32_MAX;
+    at = (ks_wide_mask)ks_wide_choose(best == most, (ks_wide)at, (ks_wide)none);
+    memcpy(where, &at, sizeof where);
+    for (int l = 0; l < KS_WIDE; l++) first = where[l] < first ? where[l] : first;
+    seen += KS_ROTATE(seen, 8);
+    seen += KS_ROTATE(seen, 4);
+    seen += KS_ROTATE(seen, 2);
+    seen += KS_ROTATE(seen, 1);
+    if (seen[0] != seen[0]) return (place){NAN, first_nan(x, count)};
+    return (place){most[0] * sign, first};
 }
 
 /* --- several rows: `count` elements of each, `pitch` apart, whose first has the place `at` --- */
@@ -124,113 +152,91 @@ ROWS_SUM(rows_product, TIMES, *)
 ROWS_EXTREME(rows_max, false)
 ROWS_EXTREME(rows_min, true)
 
-/* The extreme first, then where it is: searched for only where it is a new one. The first NaN stays. */
+/* The first NaN stays. */
 #define ROWS_ARG(name, low)                                                                                            \
     KS_CLONES static void name(work *restrict w, const float *x, int64_t pitch, int rows, int count, int64_t at)       \
     {                                                                                                                  \
         for (int r = 0; r < rows; r++, x += pitch) {                                                                   \
-            const float best = extreme_of(x, count, low, true), old = w->best[r];                                      \
-            if (!((low ? best < old : best > old) || (best != best && old == old))) continue;                          \
-            w->best[r] = best;                                                                                         \
-            w->at[r] = at + find(x, count, best);                                                                      \
+            const place p = place_of(x, count, low);                                                                   \
+            const float old = w->best[r];                                                                              \
+            if (!((low ? p.value < old : p.value > old) || (p.value != p.value && old == old))) continue;              \
+            w->best[r] = p.value;                                                                                      \
+            w->at[r] = at + p.at;                                                                                      \
         }                                                                                                              \
     }
 ROWS_ARG(rows_argmax, false)
 ROWS_ARG(rows_argmin, true)
 
+INLINE float largest_of(const float *x, int count)
+{
+    if (count < KS_WIDE) return extreme_of(x, count, false, false);
+    ks_wide a = KS_SPREAD(-INFINITY), b = a;
+    int i = 0;
+    for (; i + 2 * KS_WIDE <= count; i += 2 * KS_WIDE) {
+        a = ks_wide_max(KS_WIDE_AT(x + i), a);
+        b = ks_wide_max(KS_WIDE_AT(x + i + KS_WIDE), b);
+    }
+    if (i + KS_WIDE <= count) a = ks_wide_max(KS_WIDE_AT(x + i), a);
+    b = ks_wide_max(KS_WIDE_AT(x + count - KS_WIDE), b);
+    a = ks_wide_max(a, b);
+    a = ks_wide_max(KS_ROTATE(a, 8), a);
+    a = ks_wide_max(KS_ROTATE(a, 4), a);
+    a = ks_wide_max(KS_ROTATE(a, 2), a);
+    return ks_wide_max(KS_ROTATE(a, 1), a)[0];
+}
+
+INLINE ks_wide exp_at(const float *x, float reference)
+{
+    return ks_wide_exp2((KS_WIDE_AT(x) - reference) * (float)KS_LOG2_E);
+}
+
+/* The sum of exp(x - reference) of sixteen elements or more, none of which is +inf. Memory is asked meanwhile for what
+ * lies a panel further on, mostly the next rows: the first pass over them would only wait. */
+INLINE double exp_sum(const float *x, int count, float reference)
+{
+    ks_wide_doubles total = {0};
+    int i = 0;
+    for (; i + 4 * KS_WIDE <= count; i += 4 * KS_WIDE) {
+        const uintptr_t next = (uintptr_t)(x + i) + PANEL * sizeof *x;
+        for (uintptr_t line = 0; line < 4; line++) __builtin_prefetch((const void *)(next + 64 * line));
+        const ks_wide a = exp_at(x + i, reference), b = exp_at(x + i + KS_WIDE, reference);
+        const ks_wide c = exp_at(x + i + 2 * KS_WIDE, reference), d = exp_at(x + i + 3 * KS_WIDE, reference);
+        total += ks_wide_widen((a + b) + (c + d));
+    }
+    ks_wide rest = {0};
+    const bool more = i < count;
+    for (; i + KS_WIDE <= count; i += KS_WIDE) rest += exp_at(x + i, reference);
+    if (i < count) {
+        const ks_wide last = exp_at(x + count - KS_WIDE, reference);
+        rest += (ks_wide)((ks_wide_bits)last & ks_wide_last(count - i));
+    }
+    if (more) total += ks_wide_widen(rest);
+    double lane[KS_WIDE];
+    memcpy(lane, &total, sizeof lane);
+    for (int l = 0; l < 8; l++) lane[l] += lane[l + 8];
+    for (int l = 0; l < 4; l++) lane[l] += lane[l + 4];
+    return (lane[0] + lane[2]) + (lane[1] + lane[3]);
+}
+
+/* All maxima first: each row's end in a chain of steps, which those of other rows fill when they are near. */
 KS_CLONES static void rows_logsumexp(work *restrict w, const float *x, int64_t pitch, int rows, int count, int64_t at)
 {
     (void)at;
+    float *restrict tops = w->e, *restrict e = rows > 1 ? w->e + RESULTS : w->e; /* of one row it is read before */
+    for (int r = 0; r < rows; r++) tops[r] = largest_of(x + r * pitch, count);
     for (int r = 0; r < rows; r++, x += pitch) {
-        const float old = w->best[r], top = extreme_of(x, count, false, false);
+        const float old = w->best[r], top = tops[r];
         float reference = old;
         if (top > old + REACH || (old == -FLT_MAX && top > old)) reference = top < FLT_MAX ? top : FLT_MAX;
-        for (int i = 0; i < count; i++) w->e[i] = ks_exp_bounded_inline(x[i] - reference);
         if (reference != old && w->sum[r] != 0) w->sum[r] *= exp((double)old - (double)reference);
-        w->sum[r] += sum_of(w->e, count, ADD);
         w->best[r] = reference;
+        if (count >= KS_WIDE && top <= FLT_MAX) {
+            w->sum[r] += exp_sum(x, count, reference);
+            continue;
+        }
+        for (int i = 0; i < count; i++) e[i] = ks_exp_bounded_inline(x[i] - reference);
+        w->sum[r] += sum_of(e, count, ADD);
     }
-}
-
-/* --- columns: `lines` lines, `pitch` apart, of `count` elements; the first line is the axis' `at`-th --- */
-
-#define COLUMNS_SUM(name, four, one)                                                                                   \
-    KS_CLONES static void name(work *restrict w, const float *x, int64_t pitch, int lines, int count, int64_t at)      \
-    {                                                                                                                  \
-        (void)at;                                                                                                      \
-        double *restrict sum = w->sum;                                                                                 \
-        if (lines == LINES) {                                                                                          \
-            const float *restrict xa = x, *restrict xb = x + pitch, *restrict xc = xb + pitch,                         \
-                                  *restrict xd = xc + pitch;                                                           \
-            for (int i = 0; i < count; i++) {                                                                          \
-                const double a = (double)xa[i], b = (double)xb[i], c = (double)xc[i], d = (double)xd[i];               \
-                sum[i] = four;                                                                                         \
-            }                                                                                                          \
-            return;                                                                                                    \
-        }                                                                                                              \
-        for (int l = 0; l < lines; l++, x += pitch)                                                                    \
-            for (int i = 0; i < count; i++) {                                                                          \
-                const double a = (double)x[i];                                                                         \
-                sum[i] = one;                                                                                          \
-            }                                                                                                          \
-    }
-COLUMNS_SUM(columns_sum, sum[i] + ((a + b) + (c + d)), sum[i] + a)
-COLUMNS_SUM(columns_square, sum[i] + ((a * a + b * b) + (c * c + d * d)), sum[i] + a * a)
-COLUMNS_SUM(columns_product, sum[i] * ((a * b) * (c * d)), sum[i] * a)
-
-#define COLUMNS_EXTREME(name, compare)                                                                                 \
-    KS_CLONES static void name(work *restrict w, const float *x, int64_t pitch, int lines, int count, int64_t at)      \
-    {                                                                                                                  \
-        (void)at;                                                                                                      \
-        float *restrict best = w->best;                                                                                \
-        for (int l = 0; l < lines; l++, x += pitch)                                                                    \
-            for (int i = 0; i < count; i++)                                                                            \
-                best[i] = ks_choose_inline((x[i] compare best[i]) | (x[i] != x[i]), x[i], best[i]);                    \
-    }
-COLUMNS_EXTREME(columns_max, >)
-COLUMNS_EXTREME(columns_min, <)
-
-#define COLUMNS_ARG(name, compare)                                                                                     \
-    KS_CLONES static void name(work *restrict w, const float *x, int64_t pitch, int lines, int count, int64_t at)      \
-    {                                                                                                                  \
-        float *restrict best = w->best;                                                                                \
-        int32_t *restrict line = w->line;                                                                              \
-        for (int l = 0; l < lines; l++, x += pitch) {                                                                  \
-            const int32_t here = (int32_t)(at + l);                                                                    \
-            for (int i = 0; i < count; i++) {                                                                          \
-                const int32_t take = -((x[i] compare best[i]) | ((x[i] != x[i]) & (best[i] == best[i])));              \
-                best[i] = ks_choose_inline(-take, x[i], best[i]);                                                      \
-                line[i] = (here & take) | (line[i] & ~take);                                                           \
-            }                                                                                                          \
-        }                                                                                                              \
-    }
-COLUMNS_ARG(columns_argmax, >)
-COLUMNS_ARG(columns_argmin, <)
-
-/* A missing line counts as -inf, whose exponential is nothing beside the 1 that a sum has in it. */
-KS_CLONES static void columns_logsumexp(work *restrict w, const float *x, int64_t pitch, int lines, int count,
-                                        int64_t at)
-{
-    (void)at;
-    static const float nothing[RESULTS] = {0};
-    const float gone = -INFINITY;
-    const bool b = lines > 1, c = lines > 2, d = lines > 3;
-    const float *restrict xa = x, *restrict xb = b ? x + pitch : nothing, *restrict xc = c ? x + 2 * pitch : nothing,
-                          *restrict xd = d ? x + 3 * pitch : nothing;
-    const float bias_b = b ? 0 : gone, bias_c = c ? 0 : gone, bias_d = d ? 0 : gone;
-    float *restrict best = w->best, *restrict e = w->e, *restrict shrink = w->e + RESULTS;
-    for (int i = 0; i < count; i++) {
-        const float p = xa[i], q = xb[i] + bias_b, r = xc[i] + bias_c, s = xd[i] + bias_d, old = best[i];
-        const float pq = ks_choose_inline(p > q, p, q), rs = ks_choose_inline(r > s, r, s);
-        const float most = ks_choose_inline(pq > rs, pq, rs), top = ks_choose_inline(most < FLT_MAX, most, FLT_MAX);
-        const int leave = (top > old + REACH) | ((old == -FLT_MAX) & (top > old));
-        const float reference = ks_choose_inline(leave, top, old);
-        shrink[i] = ks_exp_bounded_inline(old - reference);
-        e[i] = (ks_exp_bounded_inline(p - reference) + ks_exp_bounded_inline(q - reference)) +
-               (ks_exp_bounded_inline(r - reference) + ks_exp_bounded_inline(s - reference));
-        best[i] = reference;
-    }
-    for (int i = 0; i < count; i++) w->sum[i] = w->sum[i] * (double)shrink[i] + (double)e[i];
 }
 
 ks_fold_fn *ks_reduce_fold(int op, bool columns)

@@ -55,8 +55,7 @@ FOLD_ARG(argmax_int, i, int64_t, x > best)
 FOLD_ARG(argmin_int, i, int64_t, x < best)
 
 /* Best is the largest so far, more the sum of exp relative to it. One exponential an element: either the old sum or the
- * new term is what has to be scaled down. Equal infinities have the distance 0. */
-#define BEYOND 1e300
+ * new term is what has to be scaled down, in double, because a rising row scales it down at each step. */
 
 static inline __attribute__((always_inline)) void logsumexp_add(work *restrict w, int i, double x, double e)
 {
@@ -65,25 +64,20 @@ static inline __attribute__((always_inline)) void logsumexp_add(work *restrict w
     w->best.d[i] = x > best ? x : best;
 }
 
-/* For what came from float: with BEYOND in the place of infinity, which no float reaches and which rounds back to it,
- * no distance is inf - inf, and no case needs a branch, which would keep the loop from being vectorised. */
-KS_CLONES static void logsumexp_fast(work *restrict w, const number *in, int count, int64_t step)
+/* Equal infinities have the distance 0: by masks, so that no branch keeps the loop from being vectorised. */
+KS_CLONES static void logsumexp(work *restrict w, const number *in, int count, int64_t step)
 {
     (void)step;
     for (int i = 0; i < count; i++) {
-        const double x = in[i].d > BEYOND ? BEYOND : in[i].d;
-        w->single[i] = ks_exp2_inline(-(float)fabs(w->best.d[i] - x) * (float)KS_LOG2_E);
+        const double x = in[i].d, best = w->best.d[i], apart = -fabs(x - best) * KS_LOG2_E;
+        int64_t bits;
+        memcpy(&bits, &apart, sizeof bits);
+        bits &= -(int64_t)(x != best);
+        double distance;
+        memcpy(&distance, &bits, sizeof distance);
+        w->e[i] = ks_exp2_double_inline(distance);
     }
-    for (int i = 0; i < count; i++) logsumexp_add(w, i, in[i].d > BEYOND ? BEYOND : in[i].d, (double)w->single[i]);
-}
-
-static void logsumexp_exact(work *restrict w, const number *in, int count, int64_t step)
-{
-    (void)step;
-    for (int i = 0; i < count; i++) {
-        const double x = in[i].d, best = w->best.d[i];
-        logsumexp_add(w, i, x, x == best ? 1 : exp(-fabs(x - best)));
-    }
+    for (int i = 0; i < count; i++) logsumexp_add(w, i, in[i].d, w->e[i]);
 }
 
 /* --- joining: lanes [count, 2 * count) into [0, count) --- */
@@ -136,7 +130,7 @@ typedef struct job {
     work *w;
 } job;
 
-static fold_fn *choose_fold(int op, bool real, bool exact)
+static fold_fn *choose_fold(int op, bool real)
 {
     switch (op) {
     case SUM:
@@ -155,7 +149,7 @@ static fold_fn *choose_fold(int op, bool real, bool exact)
     case L2NORM:
         return square_real;
     default:
-        return exact ? logsumexp_exact : logsumexp_fast;
+        return logsumexp;
     }
 }
 
@@ -174,7 +168,7 @@ static job plan_job(const ks_spec *spec, const void *in, void *out, void *scratc
     j.direct = !j.ordered && (dtype == KS_FP64 || (!j.real && (dtype == KS_INT64 || dtype == KS_UINT64)));
     j.walk = ks_walk_plan(spec, SHORT_ROW);
     j.load = ks_reduce_loader(dtype, j.real, j.ordered);
-    j.fold = choose_fold(j.op, j.real, integer || dtype == KS_FP64);
+    j.fold = choose_fold(j.op, j.real);
     j.divisor = (double)(ks_walk_combinations(&j.walk.rest) * j.walk.depth.extent);
     return j;
 }
@@ -185,7 +179,7 @@ static void start_lanes(const job *j, int count)
     if (j->op == MAX) first = j->real ? (number){.d = -INFINITY} : (number){.i = INT64_MIN};
     if (j->op == MIN) first = j->real ? (number){.d = INFINITY} : (number){.i = INT64_MAX};
     if (j->op == PROD) first = j->real ? (number){.d = 1} : (number){.i = 1};
-    if (j->op == LOGSUMEXP) first.d = j->fold == logsumexp_fast ? -BEYOND : -INFINITY;
+    if (j->op == LOGSUMEXP) first.d = -INFINITY;
     for (int i = 0; i < count; i++) {
         j->w->best.i[i] = first.i;
         j->w->more.i[i] = 0;

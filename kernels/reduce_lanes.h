@@ -17,6 +17,7 @@ typedef struct work {
         double d[LANES];
         int64_t i[LANES];
     } best, more, x;
+    double e[LANES];
     float single[LANES];
     uint16_t raw[LANES];
 } work;

@@ -88,4 +88,67 @@ static inline __attribute__((always_inline)) float ks_exp_bounded_inline(float x
     return ks_exp2_inline(ks_choose_inline(x > 88.0f, 88.0f, x) * (float)KS_LOG2_E);
 }
 
+/* --- sixteen floats at once, in as many registers as the processor needs ---------------------------------------------
+ * For loops that the compiler does not vectorise by itself. They lie anywhere, so a cast is a load. */
+
+/* Vectors appear in functions that are always inlined, so no calling convention ever passes one. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+#define KS_INLINE static inline __attribute__((always_inline))
+typedef float ks_wide __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t ks_wide_mask __attribute__((vector_size(64), aligned(4), may_alias));
+typedef double ks_wide_doubles __attribute__((vector_size(128), aligned(8), may_alias));
+typedef uint32_t ks_wide_bits __attribute__((vector_size(64), aligned(4), may_alias));
+enum { KS_WIDE = 16 };
+
+#define KS_WIDE_AT(x) (*(const ks_wide *)(x))
+#define KS_SPREAD(value) ((ks_wide){0} + (value))
+/* Every lane gets the one `n` further on. */
+#define KS_ROTATE(v, n)                                                                                                \
+    __builtin_shufflevector(v, v, (n)&15, ((n) + 1) & 15, ((n) + 2) & 15, ((n) + 3) & 15, ((n) + 4) & 15,              \
+                            ((n) + 5) & 15, ((n) + 6) & 15, ((n) + 7) & 15, ((n) + 8) & 15, ((n) + 9) & 15,            \
+                            ((n) + 10) & 15, ((n) + 11) & 15, ((n) + 12) & 15, ((n) + 13) & 15, ((n) + 14) & 15,       \
+                            ((n) + 15) & 15)
+
+KS_INLINE ks_wide ks_wide_choose(ks_wide_mask which, ks_wide first, ks_wide second)
+{
+    return (ks_wide)((which & (ks_wide_mask)first) | (~which & (ks_wide_mask)second));
+}
+
+/* A NaN in `candidate` is passed over. */
+KS_INLINE ks_wide ks_wide_max(ks_wide candidate, ks_wide best)
+{
+    return ks_wide_choose(candidate > best, candidate, best);
+}
+
+/* ks_exp2_inline of each, bit by bit. */
+KS_INLINE ks_wide ks_wide_exp2(ks_wide t)
+{
+    const ks_wide least = KS_SPREAD(-127.0f), bounded = ks_wide_choose(t < least, least, t);
+    const float magic = 0x1.8p23f + 127;
+    const ks_wide shifted = bounded + magic, f = bounded - (shifted - magic);
+    ks_wide p = f * 0x1.441390p-13f + 0x1.5f0890p-10f;
+    p = p * f + 0x1.3b2a54p-7f;
+    p = p * f + 0x1.c6af6cp-5f;
+    p = p * f + 0x1.ebfbe0p-3f;
+    p = p * f + 0x1.62e430p-1f;
+    p = p * f + 1.0f;
+    return p * (ks_wide)((ks_wide_bits)shifted << 23);
+}
+
+/* As one vector of doubles, because the compiler converts its halves with one instruction each. */
+KS_INLINE ks_wide_doubles ks_wide_widen(ks_wide x)
+{
+    return __builtin_convertvector(x, ks_wide_doubles);
+}
+
+/* All bits in the last `count` lanes. */
+KS_INLINE ks_wide_bits ks_wide_last(int count)
+{
+    static const uint32_t ones[2 * KS_WIDE] = {0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,
+                                               0,   0,   0,   0,   0,   ~0u, ~0u, ~0u, ~0u, ~0u, ~0u,
+                                               ~0u, ~0u, ~0u, ~0u, ~0u, ~0u, ~0u, ~0u, ~0u, ~0u};
+    return *(const ks_wide_bits *)(ones + count);
+}
+
 #endif

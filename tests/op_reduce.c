@@ -317,6 +317,17 @@ static void many_short_rows(void **state)
     }
 }
 
+/* A maximum that moves at each step scales the old sum down each time: those roundings must not add up. */
+static void long_rising_lines(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{100003, 1}, {60013, 8}, {20011, 40}};
+    for (int i = 0; i < 3; i++) {
+        ks_spec spec = spec_of(KS_FP32, LOGSUMEXP, 2, shapes[i], one_axis(0));
+        try_spec(&spec, VALUES_RISING);
+    }
+}
+
 /* One row of each sort through each op, by hand. */
 static void special_values(void **state)
 {
@@ -475,6 +486,7 @@ int main(void)
         cmocka_unit_test(random_shapes_and_parameters),
         cmocka_unit_test(lengths_around_powers_of_two),
         cmocka_unit_test(many_short_rows),
+        cmocka_unit_test(long_rising_lines),
         cmocka_unit_test(special_values),
         cmocka_unit_test(shapes_and_datatypes_of_results),
         cmocka_unit_test(refusals),

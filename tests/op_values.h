@@ -23,7 +23,8 @@ typedef enum values_kind {
     VALUES_INFINITE,               /* one +inf */
     VALUES_NAN,                    /* one NaN */
     VALUES_BOTH,                   /* one +inf, one -inf, ties and signed zeros */
-    VALUES_KINDS
+    VALUES_KINDS,                  /* random tests draw from those above */
+    VALUES_RISING                  /* steadily up or down through the whole tensor, by at most 20 normals */
 } values_kind;
 
 static uint64_t values_state;
@@ -188,7 +189,9 @@ static inline double values_draw(values_kind kind, double common)
 static inline void values_fill_float(ks_dtype dtype, void *data, int64_t count, values_kind kind, int64_t row)
 {
     const double common = values_normal();
-    for (int64_t i = 0; i < count; i++) values_put(dtype, data, i, values_draw(kind, common));
+    for (int64_t i = 0; i < count; i++)
+        values_put(dtype, data, i,
+                   kind == VALUES_RISING ? 20 * common * (double)i / (double)count : values_draw(kind, common));
     if (count == 0) return;
     const int64_t at = (int64_t)(values_next() % (uint64_t)count), other = (int64_t)(values_next() % (uint64_t)count);
     if (kind == VALUES_HOT) values_put(dtype, data, at, values_below(2) ? 6e4 : -6e4);

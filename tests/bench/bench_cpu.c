@@ -6,9 +6,10 @@
  * twice the time that memcpy takes for as many bytes: the bound is 1. memcpy is measured again before every row and the
  * best of all is taken, because a shared machine has slow moments.
  *
- * Above 1 stay what computes an exponential per element of two bytes or of 64-bit logsumexp (exp of libm there), and
- * rows or columns of a few elements, which are gathered; memcpy writes past the caches, which a result that is read
- * again may not. */
+ * Above 1 stay: exponentials for elements of two bytes, or two for every element (an axis whose columns do not fit the
+ * cache is read twice, and its exponentials are made twice rather than kept); FP16 and BF16 elsewhere, which are
+ * converted in a pass of their own; FP64, read three times; rows of a few elements, whose maximum and logarithm cost
+ * more than their elements; and single bytes, which are widened to 64 bits before they are added. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
