@@ -6,7 +6,7 @@
 # Parts        build     configure and build (Release, with CUDA)        test    all of ctest
 #              sanitize  the op tests and test_backend under memcheck, racecheck, initcheck and synccheck
 #              daemon    200 mixed requests at the daemon under memcheck bench   bench_engine and bench_ops
-# Environment  KS_BUILD=build-gpu   KS_CUDA_ARCH=90a-real   KS_JOBS (all cores)   KS_CASES=20 (random cases per op, sanitizers)
+# Environment  KS_BUILD=build-gpu   KS_CUDA_ARCH=90a-real   KS_JOBS (all cores)   KS_CASES=8 (random cases per op, sanitizers; below 10 each regime runs one way)
 #              KS_PART_SECONDS=240 (a single run of anything)   KS_TOOLS="memcheck racecheck initcheck synccheck"
 #              KS_SANITIZED="op_softmax op_reduce op_matmul test_backend"   KS_BENCH_ROWS="" (filter words of bench_ops)
 # Output       logs in $KS_BUILD/gpu-logs, the last lines of a failed one here. Exit code 1 when anything failed.
@@ -128,7 +128,7 @@ part_sanitize() {
         }
         for tool in $tools; do
             # shellcheck disable=SC2046
-            KS_CASES=${KS_CASES:-20} step "$tool $name" "$sanitizer" --tool "$tool" $(tool_options "$tool") \
+            KS_CASES=${KS_CASES:-8} step "$tool $name" "$sanitizer" --tool "$tool" $(tool_options "$tool") \
                 --error-exitcode 99 --print-limit 20 "$program"
         done
     done
