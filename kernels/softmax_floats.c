@@ -220,7 +220,10 @@ static void take_direct(const rule *r, const float *x, int64_t step, int lines, 
     const int whole = count - count % KS_WIDE, rest = count - whole;
     columns_take(x, step, lines, whole, w->half_max, w->reference, w->sum, r, ahead);
     if (!rest) return;
-    for (int l = 0; l < lines; l++) memcpy(w->rest + l * KS_WIDE, x + l * step + whole, (size_t)rest * sizeof *x);
+    for (int l = 0; l < lines; l++) {
+        memcpy(w->rest + l * KS_WIDE, x + l * step + whole, (size_t)rest * sizeof *x);
+        memset(w->rest + l * KS_WIDE + rest, 0, (size_t)(KS_WIDE - rest) * sizeof *x);
+    }
     columns_take(w->rest, KS_WIDE, lines, KS_WIDE, w->half_max + whole, w->reference + whole, w->sum + whole, r, false);
 }
 
@@ -236,11 +239,15 @@ static void columns(const rule *r, const void *in, void *out, int64_t at, int co
                     int64_t step, work *w)
 {
     const bool direct = r->dtype == KS_FP32 && stride == 1;
-    for (int i = 0; i < (count + KS_WIDE - 1) / KS_WIDE * KS_WIDE; i++) {
+    const int wide = (count + KS_WIDE - 1) / KS_WIDE * KS_WIDE;
+    for (int i = 0; i < wide; i++) {
         w->half_max[i] = -INFINITY;
         w->reference[i] = -HALF_MOST;
         w->sum[i] = 0;
     }
+    /* The last vector's spare lanes are computed and dropped; they hold no earlier request's bytes. */
+    for (int l = 0; l < AHEAD && !direct; l++)
+        for (int i = count; i < wide; i++) w->x[l * GATHERED + i] = 0;
     for (int64_t d = 0; d < length; d += AHEAD) {
         const int lines = (int)(length - d < AHEAD ? length - d : AHEAD);
         const bool ahead = stride == 1 && d + 2 * AHEAD <= length;
