@@ -7,6 +7,7 @@
 #include "softmax_column_loops.h"
 #include "softmax_row_loops.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -163,6 +164,7 @@ static void long_row(const rule *r, const void *in, void *out, int64_t at, int64
                      work *w)
 {
     normaliser whole[KS_WIDE];
+    assert(period >= 1 && period <= KS_WIDE);
     for (int p = 0; p < period; p++) whole[p] = (normaliser){-INFINITY, 0};
     for (int64_t i = 0, part; i < count; i += part) {
         part = piece_at(i, count);
