@@ -43,12 +43,17 @@ static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
     if (plan->workspace_bytes > device->chip.workspace_bytes)
         return ks_fail(error, KS_WORK, "%s: %zu bytes of workspace, a lane has %zu", op->name, plan->workspace_bytes,
                        device->chip.workspace_bytes);
-    plan->mapped = chosen.once && !plan->large && plan->in_bytes + plan->out_bytes <= device->info.mapped_max &&
+    plan->counters = chosen.counters;
+    plan->pick = chosen.pick;
+    plan->mapped = chosen.once && !plan->large && plan->in_bytes + plan->out_bytes <= KS_MAPPED_MOST &&
+                   plan->in_bytes + plan->out_bytes <= device->info.mapped_max &&
                    !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
     plan->graphs = !plan->large;
     int most = chosen.batch_max < 1 ? 1 : chosen.batch_max > KS_BATCH_MAX ? (int)KS_BATCH_MAX : chosen.batch_max;
     /* A bucket is a power of two, and each job of it has its own part of the workspace. */
-    while (most > 1 && plan->workspace_bytes > device->chip.workspace_bytes / ((size_t)1 << ks_bucket(most))) most /= 2;
+    while (most > 1 && (plan->workspace_bytes > device->chip.workspace_bytes / ((size_t)1 << ks_bucket(most)) ||
+                        plan->counters > (size_t)KS_COUNTERS_MAX >> ks_bucket(most)))
+        most /= 2;
     plan->batch_max = plan->mapped ? most : 1;
     return KS_OK;
 }
@@ -91,6 +96,8 @@ static ks_status read_device(ks_device *device, int index, ks_error *error)
     info->memory_bytes = has.totalGlobalMem;
     device->chip.capability = info->capability;
     device->chip.sms = has.multiProcessorCount;
+    device->chip.threads_sm = has.maxThreadsPerMultiProcessor;
+    device->chip.shared_sm = has.sharedMemPerMultiprocessor;
     device->chip.shared_optin = has.sharedMemPerBlockOptin;
     device->chip.l2_bytes = (size_t)has.l2CacheSize;
     device->chip.workspace_bytes = device->limits.workspace_bytes;

@@ -106,9 +106,8 @@ static int64_t between(int64_t value, int64_t most)
 }
 
 /* Splits launch .. done; the three parts add up exactly whatever the clocks say. */
-static void clock_phases(ks_lane *lane, int64_t done, ks_batch *batch)
+static void clock_phases(ks_lane *lane, const ks_line *line, int64_t done, ks_batch *batch)
 {
-    const ks_line *line = &lane->shared->line;
     const int64_t total = done - lane->launch_ns;
     clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)line->start_ns, done - (int64_t)line->end_ns);
     const int64_t start = clock_host(&lane->clock, line->start_ns), end = clock_host(&lane->clock, line->end_ns);

@@ -15,15 +15,14 @@
 #include <string.h>
 #include <time.h>
 
-/* In front of each slot's in side lies the ks_block of a copied launch; it travels with the inputs in the one copy, so
- * the kernels find the addresses of their buffers in device memory and a frozen graph needs no other argument. */
-static const size_t KS_JOB_HEADER = KS_ALIGNMENT;
 static const size_t KS_CHUNK_BYTES = 16 << 20;  /* pinned at a time, then carved into slots */
 static const size_t KS_PIECE_BYTES = 4 << 20;   /* of a staged request */
 static const int64_t KS_LATE_NS = 2000000;      /* a launch without news for so long is asked for its error */
 static const int64_t KS_LATE_STEP_NS = 1000000; /* and again after so long: each question takes the driver's lock */
 enum { KS_STAGES = 3 };                         /* pieces: one being filled, one on the link, one being emptied */
-static_assert(sizeof(uint32_t) * 2 + sizeof(ks_entry) <= KS_JOB_HEADER, "one job's block fits the header");
+static_assert(sizeof(ks_line) == KS_LINE_BYTES && (int)KS_LINE_BYTES <= (int)KS_ALIGNMENT,
+              "the line fits in front of an out side");
+static_assert((int)KS_LINE_BYTES <= (int)KS_HEAD_ROOM, "in a slot, the line comes into the head's room");
 
 /* Host time = device time + an offset that lies in [low, high] (backend_cuda_clock.cuh). */
 typedef struct ks_cuda_clock {
@@ -68,7 +67,8 @@ struct ks_lane {
     int index;
     cudaStream_t stream;
     cudaEvent_t event;
-    unsigned char *memory; /* the ticket, the workspace and the arena: one allocation */
+    unsigned char *memory; /* the ticket and the counters, the workspace and the arena: one allocation */
+    uint32_t *counters;
     unsigned char *workspace, *arena;
     unsigned char *large; /* lane 0 only, NULL where the limits ask for none */
     size_t large_bytes;
@@ -87,7 +87,7 @@ struct ks_lane {
     ks_stage stage;
     int job;                 /* of a staged batch */
     size_t moved_in;         /* bytes of the job's in side under way to the device */
-    size_t asked, moved_out; /* bytes of its out side asked for; arrived in the slot */
+    size_t asked, moved_out; /* bytes of its line and out side asked for; arrived in the slot */
 };
 
 static int64_t now_ns()

@@ -13,7 +13,7 @@ enum { KS_NODES_MAX = 64 };
 typedef struct ks_cuda_graph {
     cudaGraphExec_t exec;              /* NULL: not captured */
     cudaGraph_t graph;                 /* kept: the nodes below are its */
-    cudaGraphNode_t in_node, out_node; /* NULL on mapped slots */
+    cudaGraphNode_t in_node, out_node; /* NULL on mapped slots; in_node also where there is nothing to copy in */
     const void *in_at;                 /* what the nodes point to now */
     void *out_at;
 } ks_cuda_graph;
@@ -48,26 +48,32 @@ static const ks_cuda_op *cuda_op(const ks_op *op)
     return NULL;
 }
 
-/* Where a copied job lies in device memory: the header, the in side, a pad, the out side. */
+/* Where a copied job lies in device memory: the line, the out side, a pad, the in side. The line comes first because its
+ * end stamp only grows: no other plan's bytes may ever lie there. */
 typedef struct ks_place {
-    unsigned char *base, *in, *out;
+    unsigned char *line, *out, *in;
 } ks_place;
 
 static ks_place place_of(const ks_lane *lane, const ks_plan *plan)
 {
     unsigned char *base = plan->large ? lane->large : lane->arena;
-    unsigned char *in = base + KS_JOB_HEADER;
-    return (ks_place){.base = base, .in = in, .out = in + ks_align(plan->in_bytes) + KS_PAD};
+    unsigned char *out = base + KS_ALIGNMENT;
+    return (ks_place){.line = out - KS_LINE_BYTES, .out = out, .in = out + ks_align(plan->out_bytes) + KS_PAD};
 }
 
 static ks_site site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
 {
+    const ks_place place = place_of(lane, plan);
+    const bool mapped = path == KS_PATH_MAPPED;
     return (ks_site){
-        .block = path == KS_PATH_MAPPED ? &lane->shared_device->block : (const ks_block *)place_of(lane, plan).base,
-        .line = &lane->shared_device->line,
+        .block = mapped ? &lane->shared_device->block : NULL,
+        .only = {.in = place.in, .out = place.out},
+        .line = mapped ? &lane->shared_device->line : (ks_line *)(void *)place.line,
         .ticket = (uint32_t *)lane->memory,
+        .counters = lane->counters,
         .workspace = lane->workspace,
         .workspace_stride = plan->workspace_bytes,
+        .counters_stride = plan->counters,
     };
 }
 
@@ -77,18 +83,18 @@ static ks_status record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path
         ->launch(&plan->spec, plan->choice, site_of(lane, plan, path), bucket, lane->stream, error);
 }
 
-/* in, out: host addresses (with the header in front of in); unused on mapped slots. */
+/* in, out: host addresses (with room for the line in front of out); unused on mapped slots. */
 static ks_status record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, const unsigned char *in,
                         unsigned char *out, ks_error *error)
 {
     if (path == KS_PATH_MAPPED) return record_kernels(lane, plan, path, bucket, error);
     const ks_place place = place_of(lane, plan);
-    KS_TRY_SOFT(error, cudaMemcpyAsync(place.base, in - KS_JOB_HEADER, KS_JOB_HEADER + plan->in_bytes,
-                                       cudaMemcpyHostToDevice, lane->stream));
+    if (plan->in_bytes)
+        KS_TRY_SOFT(error, cudaMemcpyAsync(place.in, in, plan->in_bytes, cudaMemcpyHostToDevice, lane->stream));
     const ks_status status = record_kernels(lane, plan, path, bucket, error);
     if (status) return status;
-    if (plan->out_bytes)
-        KS_TRY_SOFT(error, cudaMemcpyAsync(out, place.out, plan->out_bytes, cudaMemcpyDeviceToHost, lane->stream));
+    KS_TRY_SOFT(error, cudaMemcpyAsync(out - KS_LINE_BYTES, place.line, KS_LINE_BYTES + plan->out_bytes,
+                                       cudaMemcpyDeviceToHost, lane->stream));
     return KS_OK;
 }
 
@@ -108,8 +114,8 @@ static ks_status graph_find_copies(ks_cuda_graph *made, const ks_place *place, k
         KS_TRY_SOFT(error, cudaGraphNodeGetType(nodes[i], &type));
         if (type != cudaGraphNodeTypeMemcpy) continue;
         KS_TRY_SOFT(error, cudaGraphMemcpyNodeGetParams(nodes[i], &copy));
-        if (copy.dstPtr.ptr == place->base) made->in_node = nodes[i];
-        if (copy.srcPtr.ptr == place->out) made->out_node = nodes[i];
+        if (copy.dstPtr.ptr == place->in) made->in_node = nodes[i];
+        if (copy.srcPtr.ptr == place->line) made->out_node = nodes[i];
     }
     return KS_OK;
 }
@@ -141,9 +147,9 @@ static ks_status graph_make(ks_lane *lane, const ks_plan *plan, int bucket, ks_c
     void *host = NULL;
     if (!plan->mapped) {
         const size_t more = plan->in_bytes > plan->out_bytes ? plan->in_bytes : plan->out_bytes;
-        const ks_status status = stand_in(lane->device, KS_JOB_HEADER + more, &host, error);
+        const ks_status status = stand_in(lane->device, KS_LINE_BYTES + more, &host, error);
         if (status) return status;
-        made->in_at = made->out_at = host = (unsigned char *)host + KS_JOB_HEADER;
+        made->in_at = made->out_at = host = (unsigned char *)host + KS_LINE_BYTES;
     }
     const ks_status status = graph_tape(lane, plan, bucket, (unsigned char *)host, &made->graph, error);
     if (status) return status;
@@ -151,7 +157,7 @@ static ks_status graph_make(ks_lane *lane, const ks_plan *plan, int bucket, ks_c
         const ks_place place = place_of(lane, plan);
         const ks_status found = graph_find_copies(made, &place, error);
         if (found) return found;
-        if (!made->in_node || (plan->out_bytes && !made->out_node))
+        if ((plan->in_bytes && !made->in_node) || !made->out_node)
             return ks_fail(error, KS_DEVICE, "the captured graph lacks a copy node");
     }
     KS_TRY_SOFT(error, cudaGraphInstantiate(&made->exec, made->graph, 0));
@@ -202,17 +208,18 @@ static void forget(ks_lane *lane, ks_plan *plan)
 static ks_status graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph *graph, ks_slot *slot, ks_error *error)
 {
     ks_device *device = lane->device;
-    if (graph->in_node) {
+    if (graph->out_node) {
         const ks_place place = place_of(lane, plan);
-        if (graph->in_at != slot->in)
+        if (graph->in_node && graph->in_at != slot->in)
             KS_TRY(device, error,
-                   cudaGraphExecMemcpyNodeSetParams1D(graph->exec, graph->in_node, place.base, slot->in - KS_JOB_HEADER,
-                                                      KS_JOB_HEADER + plan->in_bytes, cudaMemcpyHostToDevice));
+                   cudaGraphExecMemcpyNodeSetParams1D(graph->exec, graph->in_node, place.in, slot->in, plan->in_bytes,
+                                                      cudaMemcpyHostToDevice));
         graph->in_at = slot->in;
-        if (graph->out_node && graph->out_at != slot->out)
+        if (graph->out_at != slot->out)
             KS_TRY(device, error,
-                   cudaGraphExecMemcpyNodeSetParams1D(graph->exec, graph->out_node, slot->out, place.out,
-                                                      plan->out_bytes, cudaMemcpyDeviceToHost));
+                   cudaGraphExecMemcpyNodeSetParams1D(graph->exec, graph->out_node, slot->out - KS_LINE_BYTES,
+                                                      place.line, KS_LINE_BYTES + plan->out_bytes,
+                                                      cudaMemcpyDeviceToHost));
         graph->out_at = slot->out;
     }
     KS_TRY(device, error, cudaGraphLaunch(graph->exec, lane->stream));

@@ -1,13 +1,16 @@
 /* Lanes: a stream, its device memory and its mapped lines; opening and closing them.
- * Device memory of a lane, one allocation:  ticket | workspace, KS_PAD | arena (header, in, pad, out, pad). Lane 0 of a
+ * Device memory of a lane, one allocation:  ticket | counters | workspace, KS_PAD | arena (line, out, pad, in, pad). Lane 0 of a
  * shard also has the large arena and the pinned ring of staged requests. */
 #ifndef KS_BACKEND_CUDA_LANES_CUH
 #define KS_BACKEND_CUDA_LANES_CUH
 
 #include "backend_cuda_graphs.cuh"
 
-/* The arena's own share: the header, both pads, and what aligning two sides costs. */
-static const size_t ARENA_EXTRA = KS_JOB_HEADER + 2 * SLOT_PAD + 2 * SLOT_ALIGNMENT;
+/* The arena's own share: the line, both pads, and what aligning two sides costs. */
+static const size_t ARENA_EXTRA = 3 * SLOT_ALIGNMENT + 2 * SLOT_PAD;
+
+/* What is zero between launches: the ticket, then the counters. */
+static const size_t CONTROL_BYTES = KS_ALIGNMENT + KS_COUNTERS_MAX * sizeof(uint32_t);
 
 static ks_status device_memory(ks_lane *lane, size_t bytes, unsigned char **out, ks_error *error)
 {
@@ -20,7 +23,7 @@ static ks_status device_memory(ks_lane *lane, size_t bytes, unsigned char **out,
                        cudaGetErrorString(code), (int)code);
     }
     *out = (unsigned char *)memory;
-    /* Pads may be read before anything was written there, and the ticket starts at 0. */
+    /* Pads may be read before anything was written there, and ticket, counters and stamps start at 0. */
     KS_TRY(lane->device, error, cudaMemsetAsync(memory, 0, bytes, lane->stream));
     return KS_OK;
 }
@@ -29,10 +32,11 @@ static ks_status lane_open_memory(ks_lane *lane, ks_error *error)
 {
     const ks_limits *limits = &lane->device->limits;
     const size_t workspace = ks_align(limits->workspace_bytes) + KS_PAD;
-    const size_t bytes = KS_ALIGNMENT + workspace + ks_align(limits->lane_bytes) + ARENA_EXTRA;
+    const size_t bytes = CONTROL_BYTES + workspace + ks_align(limits->lane_bytes) + ARENA_EXTRA;
     const ks_status status = device_memory(lane, bytes, &lane->memory, error);
     if (status) return status;
-    lane->workspace = lane->memory + KS_ALIGNMENT;
+    lane->counters = (uint32_t *)(void *)(lane->memory + KS_ALIGNMENT);
+    lane->workspace = lane->memory + CONTROL_BYTES;
     lane->arena = lane->workspace + workspace;
     return KS_OK;
 }

@@ -3,7 +3,7 @@
  *   mapped  kernels work on the pinned slots themselves, all jobs in one launch; done when the lane's line shows the
  *           launch's sequence number.
  *   copies  one pinned slot: copy in, kernels, copy out; done when the event behind them is. The event is asked only
- *           after the line shows the kernels' end: each question takes the driver's lock.
+ *           after the line, the first that is copied out, has arrived: each question takes the driver's lock.
  *   staged  slots in ordinary memory (backend_cuda_staged.cuh). Also the way of an overflow slot whose plan is small
  *           enough for any lane.
  *
@@ -41,7 +41,7 @@ static ks_status launch_failed(ks_lane *lane, ks_status status)
     if (!device_failed(lane->device)) ask_stream(lane);
     if (!device_failed(lane->device)) {
         cudaStreamSynchronize(lane->stream);
-        cudaMemsetAsync(lane->memory, 0, sizeof(uint32_t), lane->stream); /* a ticket may be half drawn */
+        cudaMemsetAsync(lane->memory, 0, CONTROL_BYTES, lane->stream); /* tickets and counters may be half drawn */
         cudaGetLastError();
     }
     lane->batch = NULL;
@@ -100,7 +100,7 @@ static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
     if (lane->path == KS_PATH_MAPPED)
         write_block(lane, batch);
     else
-        write_header(lane, plan, batch->slots[0]);
+        line_clear(batch->slots[0]);
     const ks_status status = enqueue(lane, batch, error);
     return status ? launch_failed(lane, status) : KS_OK;
 }
@@ -115,7 +115,7 @@ static void finish_times(ks_lane *lane, ks_batch *batch)
         clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)line->start_ns, done - (int64_t)line->end_ns);
         lane->clock.tight_ns = done;
     } else if (batch->count == 1) {
-        clock_phases(lane, done, batch);
+        clock_phases(lane, line_of(batch->slots[0]), done, batch);
         clock_probe_later(lane, done);
     }
 }

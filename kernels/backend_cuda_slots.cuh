@@ -2,7 +2,7 @@
  *
  * Pinning costs 1.5 ms per MB and a driver call each time, so a thousand slots share chunks. A chunk only grows fuller;
  * it is given back when its last slot is. Layout of a slot, every part a multiple of KS_ALIGNMENT:
- *     header | in, in_cap | KS_PAD | KS_HEAD_ROOM | out, out_cap | KS_PAD
+ *     in, in_cap | KS_PAD | KS_HEAD_ROOM | out, out_cap | KS_PAD
  * Threads: any (arena_lock); several shards take their slots at the same time, at start. */
 #ifndef KS_BACKEND_CUDA_SLOTS_CUH
 #define KS_BACKEND_CUDA_SLOTS_CUH
@@ -10,7 +10,7 @@
 #include "backend_cuda_device.cuh"
 
 static const size_t SLOT_PAD = KS_PAD, SLOT_HEAD_ROOM = KS_HEAD_ROOM, SLOT_ALIGNMENT = KS_ALIGNMENT;
-static const size_t SLOT_EXTRA = KS_JOB_HEADER + SLOT_PAD + SLOT_HEAD_ROOM + SLOT_PAD;
+static const size_t SLOT_EXTRA = SLOT_PAD + SLOT_HEAD_ROOM + SLOT_PAD;
 static_assert(SLOT_PAD % SLOT_ALIGNMENT == 0 && SLOT_HEAD_ROOM % SLOT_ALIGNMENT == 0, "the sides stay aligned");
 
 /* With arena_lock. */
@@ -83,7 +83,7 @@ static ks_status stand_in(ks_device *device, size_t bytes, void **out, ks_error 
 
 static void slot_lay_out(ks_slot *slot, unsigned char *memory, size_t in_cap, size_t out_cap)
 {
-    slot->in = memory + KS_JOB_HEADER;
+    slot->in = memory;
     slot->out = slot->in + in_cap + SLOT_PAD + SLOT_HEAD_ROOM;
     slot->in_cap = in_cap;
     slot->out_cap = out_cap;
@@ -109,7 +109,7 @@ static ks_status slot_init_pinned(ks_device *device, size_t in_cap, size_t out_c
     return KS_OK;
 }
 
-/* backend.slot_init. A slot with an empty in side is pinned like any other: its header is copied, its out side mapped.
+/* backend.slot_init. A slot with an empty in side is pinned like any other: its out side is mapped.
  */
 static ks_status slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,
                            ks_error *error)
@@ -128,8 +128,7 @@ static ks_status slot_init(ks_device *device, size_t in_bytes, size_t out_bytes,
     if (pinned) /* stands for a pinned one: its pages come now; an overflow slot's come with its bytes */
         memset(memory, 0, bytes);
     else { /* what is read beyond the ends */
-        memset(memory, 0, KS_JOB_HEADER);
-        memset(memory + KS_JOB_HEADER + in_cap, 0, SLOT_PAD + SLOT_HEAD_ROOM);
+        memset(memory + in_cap, 0, SLOT_PAD + SLOT_HEAD_ROOM);
         memset(memory + bytes - KS_PAD, 0, KS_PAD);
     }
     slot_lay_out(slot, memory, in_cap, out_cap);

@@ -14,19 +14,23 @@ static void next_sequence(ks_lane *lane)
     if (++lane->sequence == 0) lane->sequence = 1;
 }
 
-/* A copied job's block, in front of its slot's in side. */
-static void write_header(ks_lane *lane, const ks_plan *plan, ks_slot *slot)
+/* A copied job's line arrives in front of its slot's out side. */
+static ks_line *line_of(const ks_slot *slot)
 {
-    const ks_place place = place_of(lane, plan);
-    ks_block *block = (ks_block *)(void *)(slot->in - KS_JOB_HEADER);
-    block->sequence = lane->sequence;
-    block->count = 1;
-    block->entry[0] = (ks_entry){.in = place.in, .out = place.out};
+    return (ks_line *)(void *)(slot->out - KS_LINE_BYTES);
 }
 
+static void line_clear(ks_slot *slot)
+{
+    __atomic_store_n(&line_of(slot)->start_ns, 0, __ATOMIC_RELEASE);
+}
+
+/* Mapped: the launch is done. Copies: its kernels are, and the copy out has begun. */
 static bool line_shows(const ks_lane *lane)
 {
-    return __atomic_load_n(&lane->shared->line.sequence, __ATOMIC_ACQUIRE) == lane->sequence;
+    if (lane->path == KS_PATH_MAPPED)
+        return __atomic_load_n(&lane->shared->line.sequence, __ATOMIC_ACQUIRE) == lane->sequence;
+    return __atomic_load_n(&line_of(lane->batch->slots[0])->start_ns, __ATOMIC_ACQUIRE) != 0;
 }
 
 /* While the line does not show the launch. The stream is asked only when it is late: asking costs the driver's lock. */
@@ -55,6 +59,12 @@ static ks_poll wait_event(ks_lane *lane, cudaEvent_t event, ks_error *error)
     return KS_FAILED;
 }
 
+static ks_status event_record(ks_lane *lane, ks_error *error)
+{
+    KS_TRY(lane->device, error, cudaEventRecord(lane->event, lane->stream));
+    return KS_OK;
+}
+
 static size_t piece(size_t bytes, size_t at)
 {
     return bytes - at < KS_PIECE_BYTES ? bytes - at : KS_PIECE_BYTES;
@@ -65,19 +75,19 @@ static int ring_index(size_t at)
     return (int)(at / KS_PIECE_BYTES % KS_STAGES);
 }
 
-/* One piece of the in side (its header included) goes out. */
+/* One piece of the in side goes out. */
 static ks_status staged_in(ks_lane *lane, const ks_plan *plan, ks_slot *slot, size_t bytes, ks_error *error)
 {
     ks_device *device = lane->device;
     const size_t at = lane->moved_in, size = piece(bytes, at);
-    const void *source = slot->in - KS_JOB_HEADER + at;
+    const void *source = slot->in + at;
     if (lane->ring) {
         void *stage = lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES;
         memcpy(stage, source, size);
         source = stage;
     }
     KS_TRY(device, error,
-           cudaMemcpyAsync(place_of(lane, plan).base + at, source, size, cudaMemcpyHostToDevice, lane->stream));
+           cudaMemcpyAsync(place_of(lane, plan).in + at, source, size, cudaMemcpyHostToDevice, lane->stream));
     if (lane->ring) KS_TRY(device, error, cudaEventRecord(lane->ring_event[ring_index(at)], lane->stream));
     lane->moved_in += size;
     return KS_OK;
@@ -87,10 +97,11 @@ static ks_status staged_in(ks_lane *lane, const ks_plan *plan, ks_slot *slot, si
 static ks_status staged_ask(ks_lane *lane, const ks_plan *plan, ks_error *error)
 {
     ks_device *device = lane->device;
-    while (lane->asked < plan->out_bytes && lane->asked - lane->moved_out < (size_t)KS_STAGES * KS_PIECE_BYTES) {
-        const size_t at = lane->asked, size = piece(plan->out_bytes, at);
+    const size_t bytes = KS_LINE_BYTES + plan->out_bytes;
+    while (lane->asked < bytes && lane->asked - lane->moved_out < (size_t)KS_STAGES * KS_PIECE_BYTES) {
+        const size_t at = lane->asked, size = piece(bytes, at);
         KS_TRY(device, error,
-               cudaMemcpyAsync(lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES, place_of(lane, plan).out + at,
+               cudaMemcpyAsync(lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES, place_of(lane, plan).line + at,
                                size, cudaMemcpyDeviceToHost, lane->stream));
         KS_TRY(device, error, cudaEventRecord(lane->ring_event[ring_index(at)], lane->stream));
         lane->asked += size;
@@ -101,17 +112,19 @@ static ks_status staged_ask(ks_lane *lane, const ks_plan *plan, ks_error *error)
 /* One piece of the out side arrives in the slot. KS_DONE: the piece is there. */
 static ks_poll staged_out(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_error *error)
 {
-    const size_t at = lane->moved_out, size = piece(plan->out_bytes, at);
+    const size_t at = lane->moved_out, size = piece(KS_LINE_BYTES + plan->out_bytes, at);
+    unsigned char *line = (unsigned char *)line_of(slot);
     if (lane->ring) {
         const ks_poll poll = wait_event(lane, lane->ring_event[ring_index(at)], error);
         if (poll != KS_DONE) return poll;
-        memcpy(slot->out + at, lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES, size);
+        memcpy(line + at, lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES, size);
         lane->moved_out += size;
         return staged_ask(lane, plan, error) ? KS_FAILED : KS_DONE;
     }
-    if (!line_shows(lane)) return wait_line(lane, error); /* such a copy blocks until the kernels before it ended */
+    const ks_poll kernels = wait_event(lane, lane->event, error); /* such a copy blocks until they ended */
+    if (kernels != KS_DONE) return kernels;
     const cudaError_t code =
-        cudaMemcpyAsync(slot->out + at, place_of(lane, plan).out + at, size, cudaMemcpyDeviceToHost, lane->stream);
+        cudaMemcpyAsync(line + at, place_of(lane, plan).line + at, size, cudaMemcpyDeviceToHost, lane->stream);
     if (code != cudaSuccess) {
         judge(lane->device, code, "cudaMemcpyAsync", error);
         return KS_FAILED;
@@ -123,19 +136,18 @@ static ks_poll staged_out(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_
 /* Sends the next piece; behind the last one the kernels and the way back. */
 static ks_poll staged_send(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_error *error)
 {
-    const size_t bytes = KS_JOB_HEADER + plan->in_bytes;
+    const size_t bytes = plan->in_bytes;
     if (lane->ring) {
         const ks_poll poll = wait_event(lane, lane->ring_event[ring_index(lane->moved_in)], error);
         if (poll != KS_DONE) return poll;
     }
-    if (lane->moved_in == 0) write_header(lane, plan, slot);
     if (staged_in(lane, plan, slot, bytes, error)) return KS_FAILED;
     if (lane->moved_in < bytes) return KS_RUNNING;
     if (record_kernels(lane, plan, KS_PATH_STAGED, 1, error)) {
         ask_stream(lane);
         return KS_FAILED;
     }
-    if (lane->ring && staged_ask(lane, plan, error)) return KS_FAILED;
+    if (lane->ring ? staged_ask(lane, plan, error) != KS_OK : event_record(lane, error) != KS_OK) return KS_FAILED;
     lane->stage = KS_STAGE_OUT;
     return KS_RUNNING;
 }
@@ -147,16 +159,10 @@ static ks_poll staged_step(ks_lane *lane, ks_error *error)
     ks_slot *slot = batch->slots[lane->job];
     if (lane->stage == KS_STAGE_IN) return staged_send(lane, batch->plan, slot, error);
     if (lane->stage == KS_STAGE_OUT) {
-        if (lane->moved_out < batch->plan->out_bytes) {
-            const ks_poll poll = staged_out(lane, batch->plan, slot, error);
-            if (poll != KS_DONE || lane->moved_out < batch->plan->out_bytes)
-                return poll == KS_FAILED ? poll : KS_RUNNING;
-        }
-        const cudaError_t code = cudaEventRecord(lane->event, lane->stream);
-        if (code != cudaSuccess) {
-            judge(lane->device, code, "cudaEventRecord", error);
-            return KS_FAILED;
-        }
+        const ks_poll poll = staged_out(lane, batch->plan, slot, error);
+        if (poll != KS_DONE || lane->moved_out < KS_LINE_BYTES + batch->plan->out_bytes)
+            return poll == KS_FAILED ? poll : KS_RUNNING;
+        if (event_record(lane, error)) return KS_FAILED;
         lane->stage = KS_STAGE_LAST;
     }
     const ks_poll poll = wait_event(lane, lane->event, error);

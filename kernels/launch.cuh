@@ -1,19 +1,22 @@
 /* What backend_cuda.cu and an op's .cu file agree on: how a kernel finds its jobs, and how it says that it is done.
  *
- * One launch serves a bucket of jobs: blockIdx.y is the job, blockIdx.x the op's own. A kernel reads the addresses of its
- * job from the lane's parameter block, because a captured graph's arguments are frozen. Jobs at or beyond block->count
- * are surplus CTAs of the bucket: they return at once, before any barrier.
+ * Two ways of one kernel. On device memory there is one job at fixed addresses, which come by value, and nothing has to
+ * be made visible to the host: the stream orders the copy behind the kernel. On mapped slots a launch serves a bucket of
+ * jobs whose addresses stand in the lane's parameter block, because a captured graph's arguments are frozen; blockIdx.y
+ * is the job, blockIdx.x the op's own, and CTAs of jobs at or beyond block->count are surplus: they return at once,
+ * before any barrier.
  *
  *   __global__ void k(ks_site site, ...) {
- *       if (blockIdx.y >= site.block->count) return;
- *       ks_enter(site);                                    first kernel of the op only: stamps the start
- *       const ks_entry job = site.block->entry[blockIdx.y];
+ *       ks_entry job;
+ *       if (!ks_enter(site, &job)) return;      every kernel of the op; the first one's CTA 0 stamps the start
  *       ... every thread of the CTA reaches the end ...
- *       ks_leave(site);                                    last kernel of the op only: ticket, end stamp, flag
+ *       ks_leave(site);                         last kernel of the op only: end stamp; on mapped slots ticket and flag
  *   }
  *
- * Grids: gridDim.x <= KS_GRID_MAX (loop over the rest), gridDim.y == site bucket, gridDim.z == 1. So a ticket per CTA stays
- * cheap. An op of several kernels uses site.workspace (workspace_bytes per job, job j at j * workspace_stride) between them. */
+ * Grids: gridDim.y == site bucket, gridDim.z == 1; gridDim.x as the op likes, but on mapped slots a CTA costs a ticket,
+ * so below KS_MAPPED_MOST bytes keep gridDim.x <= KS_GRID_MAX. An op of several kernels, or CTAs that finish each other's
+ * work, use site.workspace (workspace_bytes per job, of any content) and site.counters (counters words per job, zero when
+ * the launch starts, and set back to zero by the launch). */
 #ifndef KS_LAUNCH_CUH
 #define KS_LAUNCH_CUH
 
@@ -21,39 +24,53 @@
 
 #include "kernserve/backend.h"
 
-enum { KS_GRID_MAX = 4096 };
+enum {
+    KS_GRID_MAX = 4096,
+    KS_MAPPED_MOST = 4 << 20,  /* bytes, in + out: beyond it nothing works on mapped slots */
+    KS_COUNTERS_MAX = 1 << 14, /* words of a lane, for all jobs of a launch together */
+    KS_STAMPING = 256          /* CTAs, the last ones of a grid, that stamp the end on device memory */
+};
 
 typedef struct ks_entry {
     const unsigned char *in; /* side of the slot, or the lane's device copy of it: add the tensor's offset */
     unsigned char *out;
 } ks_entry;
 
-/* In memory that the device reads quickly or that is mapped; written by the host before each launch. */
+/* In mapped memory; written by the host before each launch. */
 typedef struct ks_block {
     uint32_t sequence; /* what the line must show when this launch is done; never 0 */
     uint32_t count;    /* jobs, <= bucket */
     ks_entry entry[KS_BATCH_MAX];
 } ks_block;
 
-/* Mapped host memory that the shard polls: one cache line of a lane. */
+/* On mapped slots: host memory that the shard polls, one cache line of a lane. On device memory: in front of the out
+ * side, and copied out with it. */
 typedef struct ks_line {
     uint64_t start_ns, end_ns; /* %globaltimer */
-    uint32_t sequence;         /* written last, release at system scope */
+    uint32_t sequence;         /* on mapped slots: written last, release at system scope */
+    uint32_t unused[11];
 } ks_line;
+
+enum { KS_LINE_BYTES = 64 };
 
 /* By value as each kernel's first argument: fixed for a lane. */
 typedef struct ks_site {
-    const ks_block *block;
+    const ks_block *block; /* mapped slots; NULL: device memory, one job, `only` */
+    ks_entry only;
     ks_line *line;
     uint32_t *ticket; /* device memory, 0 between launches */
+    uint32_t *counters;
     unsigned char *workspace;
-    size_t workspace_stride;
+    size_t workspace_stride; /* bytes from one job's to the next */
+    size_t counters_stride;  /* words, likewise */
 } ks_site;
 
 /* Of the device, for planners. */
 typedef struct ks_chip {
     int capability; /* 80, 90, 100, 120 */
     int sms;
+    int threads_sm;      /* threads that an SM holds */
+    size_t shared_sm;    /* shared memory of an SM */
     size_t shared_optin; /* dynamic shared memory per CTA after opt-in */
     size_t l2_bytes;
     size_t
@@ -65,6 +82,8 @@ typedef struct ks_cuda_plan {
     bool once;              /* each input byte is read from memory at most about once: may work on mapped slots */
     int batch_max;          /* jobs in one launch (1 where the op cannot) */
     size_t workspace_bytes; /* per job, multiple of KS_ALIGNMENT */
+    size_t counters;        /* words per job; counters * batch_max <= KS_COUNTERS_MAX */
+    ks_pick pick;
     unsigned char choice[KS_CHOICE_BYTES];
 } ks_cuda_plan;
 
@@ -93,18 +112,48 @@ __device__ __forceinline__ uint64_t ks_globaltimer()
     return now;
 }
 
-__device__ __forceinline__ void ks_enter(const ks_site &site)
+/* false: a surplus CTA of the bucket, which returns. */
+__device__ __forceinline__ bool ks_enter(const ks_site &site, ks_entry *job)
 {
-    if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) {
-        site.line->start_ns = ks_globaltimer();
-        __threadfence_system();
+    *job = site.only;
+    if (site.block) {
+        if (blockIdx.y >= site.block->count) return false;
+        *job = site.block->entry[blockIdx.y];
     }
+    if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) site.line->start_ns = ks_globaltimer();
+    return true;
 }
 
-/* Each thread's stores become visible to the host, then the CTA takes a ticket; the last one of the live CTAs re-arms the
+/* For the kernels of an op behind its first one. */
+__device__ __forceinline__ bool ks_enter_again(const ks_site &site, ks_entry *job)
+{
+    *job = site.only;
+    if (!site.block) return true;
+    if (blockIdx.y >= site.block->count) return false;
+    *job = site.block->entry[blockIdx.y];
+    return true;
+}
+
+__device__ __forceinline__ unsigned char *ks_workspace(const ks_site &site)
+{
+    return site.workspace + blockIdx.y * site.workspace_stride;
+}
+
+__device__ __forceinline__ uint32_t *ks_counters(const ks_site &site)
+{
+    return site.counters + blockIdx.y * site.counters_stride;
+}
+
+/* Device memory: the last CTAs raise the end stamp, which only grows, so nobody resets it and nobody waits. Mapped slots:
+ * each thread's stores become visible to the host, then the CTA takes a ticket; the last one of the live CTAs re-arms the
  * ticket (replays start clean) and writes the flag. threadIdx must be one-dimensional. */
 __device__ __forceinline__ void ks_leave(const ks_site &site)
 {
+    if (!site.block) {
+        if (threadIdx.x == 0 && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
+            atomicMax((unsigned long long *)&site.line->end_ns, (unsigned long long)ks_globaltimer());
+        return;
+    }
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0) {

@@ -46,10 +46,11 @@ template <typename T>
 __global__ void __launch_bounds__(MM_COMBINE_THREADS) mm_combine(ks_site site, const __grid_constant__ mm_args args)
 {
     typedef typename mm_sum<T>::type S;
-    if (blockIdx.y >= site.block->count) return;
+    ks_entry job;
+    if (!ks_enter_again(site, &job)) return;
     const mm_int count = args.batch * args.m * args.n;
-    const S *partial = (const S *)(site.workspace + blockIdx.y * site.workspace_stride);
-    T *c = (T *)(site.block->entry[blockIdx.y].out + args.c_at);
+    const S *partial = (const S *)ks_workspace(site);
+    T *c = (T *)(job.out + args.c_at);
     for (mm_int at = (mm_int)blockIdx.x * MM_COMBINE_THREADS + threadIdx.x; at < count;
          at += (mm_int)gridDim.x * MM_COMBINE_THREADS) {
         double sum = 0;

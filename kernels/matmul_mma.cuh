@@ -253,9 +253,8 @@ template <typename T, typename TILE, bool TA, bool TB>
 __global__ void __launch_bounds__(TILE::THREADS) mm_mma_kernel(ks_site site, const __grid_constant__ mm_args args)
 {
     extern __shared__ __align__(16) unsigned char mm_shared[];
-    if (blockIdx.y >= site.block->count) return;
-    ks_enter(site);
-    const ks_entry job = site.block->entry[blockIdx.y];
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
     for (mm_int index = blockIdx.x; index < args.units; index += gridDim.x)
         mm_mma_unit<T, TILE, TA, TB>(site, args, mm_unit_at(args, index), job, mm_shared);
     if (args.slices == 1) ks_leave(site);

@@ -176,9 +176,8 @@ __global__ void __launch_bounds__(MM_SKINNY_THREADS)
     mm_skinny_kernel(ks_site site, const __grid_constant__ mm_args args)
 {
     __shared__ typename mm_sum<T>::type staged[MR][MM_SKINNY_DEPTH];
-    if (blockIdx.y >= site.block->count) return;
-    ks_enter(site);
-    const ks_entry job = site.block->entry[blockIdx.y];
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
     for (mm_int index = blockIdx.x; index < args.units; index += gridDim.x) {
         const mm_unit unit = mm_unit_at(args, index);
         if constexpr (K_CONTIGUOUS)

@@ -91,10 +91,9 @@ __global__ void __launch_bounds__(THREADS, 2) reduce_rows(ks_site site, reduce_s
     typedef typename Op::State State;
     constexpr int E = ks_vector<T>::length;
     __shared__ State shared[KS_WARPS_MAX];
-    if (blockIdx.y >= site.block->count) return;
-    ks_enter(site);
-    const ks_entry job = site.block->entry[blockIdx.y];
-    State *partial = (State *)(site.workspace + blockIdx.y * site.workspace_stride);
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
+    State *partial = (State *)ks_workspace(site);
     const int lane = threadIdx.x % width, together = blockDim.x / width;
 
     for (int64_t first = (int64_t)blockIdx.x * together; first < s.results * parts;
@@ -131,11 +130,10 @@ __global__ void __launch_bounds__(THREADS, 2) reduce_strided(ks_site site, reduc
     typedef typename Source::W W;
     typedef typename Op::State State;
     __shared__ State shared[THREADS];
-    if (blockIdx.y >= site.block->count) return;
-    ks_enter(site);
-    const ks_entry job = site.block->entry[blockIdx.y];
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
     const void *in = job.in + s.offset;
-    State *partial = (State *)(site.workspace + blockIdx.y * site.workspace_stride);
+    State *partial = (State *)ks_workspace(site);
     const int64_t tiles = (s.results + width - 1) / width, share = (s.depth + parts - 1) / parts;
     const int step = blockDim.x / width;
 
@@ -180,9 +178,9 @@ template <class Op>
 __global__ void __launch_bounds__(THREADS, 2) reduce_finish(ks_site site, int64_t results, Op op, int parts)
 {
     typedef typename Op::State State;
-    if (blockIdx.y >= site.block->count) return;
-    const ks_entry job = site.block->entry[blockIdx.y];
-    const State *partial = (const State *)(site.workspace + blockIdx.y * site.workspace_stride);
+    ks_entry job;
+    if (!ks_enter_again(site, &job)) return;
+    const State *partial = (const State *)ks_workspace(site);
     const int warps = THREADS / KS_WARP, lane = threadIdx.x % KS_WARP;
     for (int64_t result = (int64_t)blockIdx.x * warps + threadIdx.x / KS_WARP; result < results;
          result += (int64_t)gridDim.x * warps) {

@@ -92,9 +92,8 @@ __global__ void __launch_bounds__(THREADS, 2) softmax_columns(ks_site site, soft
 {
     typedef typename ks_element<T>::math M;
     __shared__ ks_normaliser<M> shared[THREADS];
-    if (blockIdx.y >= site.block->count) return;
-    ks_enter(site);
-    const ks_entry job = site.block->entry[blockIdx.y];
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
     const T *in = (const T *)(job.in + s.offset);
     for (int64_t tile = blockIdx.x; tile < softmax_tiles(s, width); tile += gridDim.x) {
         const softmax_place p = softmax_at(s, width, tile, 1, 0);
@@ -111,10 +110,10 @@ __global__ void __launch_bounds__(THREADS, 2)
 {
     typedef typename ks_element<T>::math M;
     __shared__ ks_normaliser<M> shared[THREADS];
-    if (blockIdx.y >= site.block->count) return;
-    ks_enter(site);
-    const T *in = (const T *)(site.block->entry[blockIdx.y].in + s.offset);
-    ks_normaliser<M> *partial = (ks_normaliser<M> *)(site.workspace + blockIdx.y * site.workspace_stride);
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
+    const T *in = (const T *)(job.in + s.offset);
+    ks_normaliser<M> *partial = (ks_normaliser<M> *)ks_workspace(site);
     for (int64_t item = blockIdx.x; item < softmax_tiles(s, width) * parts; item += gridDim.x) {
         const softmax_place p = softmax_at(s, width, item / parts, parts, (int)(item % parts));
         const ks_normaliser<M> n = softmax_column_join(softmax_column_statistics(s, in, p), width, (M)s.factor, shared);
@@ -127,9 +126,9 @@ __global__ void __launch_bounds__(THREADS, 2) softmax_slice_values(ks_site site,
 {
     typedef typename ks_element<T>::math M;
     __shared__ ks_normaliser<M> shared[THREADS];
-    if (blockIdx.y >= site.block->count) return;
-    const ks_entry job = site.block->entry[blockIdx.y];
-    const ks_normaliser<M> *partial = (const ks_normaliser<M> *)(site.workspace + blockIdx.y * site.workspace_stride);
+    ks_entry job;
+    if (!ks_enter_again(site, &job)) return;
+    const ks_normaliser<M> *partial = (const ks_normaliser<M> *)ks_workspace(site);
     const ks_joins<M> joins = {(M)s.factor};
     for (int64_t item = blockIdx.x; item < softmax_tiles(s, width) * parts; item += gridDim.x) {
         const int64_t tile = item / parts;

@@ -27,9 +27,8 @@ __global__ void __launch_bounds__(V > WIDE_VECTORS ? THREADS : 1024)
     typedef typename ks_element<T>::math M;
     constexpr int E = ks_vector<T>::length;
     __shared__ double shared[KS_WARPS_MAX];
-    if (blockIdx.y >= site.block->count) return;
-    ks_enter(site);
-    const ks_entry job = site.block->entry[blockIdx.y];
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
     const void *in = job.in + s.offset;
     const int lane = threadIdx.x % width, together = blockDim.x / width;
     const M half = (M)s.half, factor = (M)s.factor;
@@ -96,10 +95,10 @@ __global__ void __launch_bounds__(THREADS, 2) softmax_split_statistics(ks_site s
     typedef typename ks_element<T>::math M;
     constexpr int E = ks_vector<T>::length;
     __shared__ ks_normaliser<M> shared[KS_WARPS_MAX];
-    if (blockIdx.y >= site.block->count) return;
-    ks_enter(site);
-    const void *in = site.block->entry[blockIdx.y].in + s.offset;
-    ks_normaliser<M> *partial = (ks_normaliser<M> *)(site.workspace + blockIdx.y * site.workspace_stride);
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
+    const void *in = job.in + s.offset;
+    ks_normaliser<M> *partial = (ks_normaliser<M> *)ks_workspace(site);
     const M half = (M)s.half, factor = (M)s.factor;
 
     for (int64_t item = blockIdx.x; item < s.rows * parts; item += gridDim.x) {
@@ -127,9 +126,9 @@ __global__ void __launch_bounds__(THREADS, 2) softmax_split_values(ks_site site,
     typedef typename ks_element<T>::math M;
     constexpr int E = ks_vector<T>::length;
     __shared__ ks_normaliser<M> shared[KS_WARPS_MAX];
-    if (blockIdx.y >= site.block->count) return;
-    const ks_entry job = site.block->entry[blockIdx.y];
-    const ks_normaliser<M> *partial = (const ks_normaliser<M> *)(site.workspace + blockIdx.y * site.workspace_stride);
+    ks_entry job;
+    if (!ks_enter_again(site, &job)) return;
+    const ks_normaliser<M> *partial = (const ks_normaliser<M> *)ks_workspace(site);
     const M half = (M)s.half;
 
     for (int64_t item = blockIdx.x; item < s.rows * parts; item += gridDim.x) {

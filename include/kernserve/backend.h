@@ -48,12 +48,22 @@ typedef struct ks_slot {
     struct ks_slot *next; /* engine's free list */
 } ks_slot;
 
+/* What was picked for a plan, for a person who asks. */
+typedef struct ks_pick {
+    char kernel[56]; /* such as "softmax_held<BF16, 4 vectors>"; "" where nothing is picked */
+    int64_t grid;    /* CTAs of one job */
+    int threads, cluster;
+    size_t shared_bytes; /* dynamic shared memory of a CTA */
+} ks_pick;
+
 /* A spec with everything chosen. Made by the engine's plan cache; `choice` is the backend's, filled by prepare. */
 typedef struct ks_plan {
     ks_spec spec;
     uint64_t id;                /* unique in its shard, never 0 */
     size_t in_bytes, out_bytes; /* of the slot's sides that the spec uses */
     size_t workspace_bytes;     /* per job, set by prepare */
+    size_t counters;            /* words per job, likewise */
+    ks_pick pick;               /* likewise */
     bool mapped;                /* set by prepare: kernels work on the slots themselves, batches allowed */
     bool large;                 /* set by prepare: needs the large arena (lane 0) and pieces */
     bool graphs;                /* set by prepare: capture makes sense */

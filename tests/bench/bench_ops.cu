@@ -4,7 +4,7 @@
  *
  * Cold: a graph of many launches, each on another set of buffers, all sets together beyond three times the L2 cache.
  * Warm: the same launches on one set. A launch is what a lane launches for a copied request: the op's own planner, its
- * kernels with the parameter block, stamps and the completion mark in mapped memory, so those are in the figures. GB/s
+ * kernels with their stamps, so those are in the figures. GB/s
  * counts each input byte and each output byte once, whatever the kernel moves; TFLOP/s is 2MNK. Medians of the replays,
  * by events. Data: uniform in [-1, 1). Results are checked by the op tests, not here. */
 #include "launch.cuh"
@@ -45,10 +45,9 @@ typedef struct bench {
     ks_chip chip;
     cudaStream_t stream;
     cudaEvent_t begin, end;
-    ks_line *line; /* as the device sees it */
-    uint32_t *ticket;
+    ks_line *line;
+    uint32_t *ticket, *counters;
     unsigned char *workspace;
-    ks_block *blocks; /* SETS_MOST of them, in device memory */
     double copy_gbs;
 } bench;
 
@@ -136,22 +135,22 @@ static void open_bench(bench *b)
     CHECK(cudaGetDeviceProperties(&has, 0));
     b->chip = (ks_chip){.capability = has.major * 10 + has.minor,
                         .sms = has.multiProcessorCount,
+                        .threads_sm = has.maxThreadsPerMultiProcessor,
+                        .shared_sm = has.sharedMemPerMultiprocessor,
                         .shared_optin = has.sharedMemPerBlockOptin,
                         .l2_bytes = (size_t)has.l2CacheSize,
                         .workspace_bytes = WORKSPACE_BYTES};
-    void *line = NULL, *seen = NULL;
     CHECK(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking));
     CHECK(cudaEventCreate(&b->begin));
     CHECK(cudaEventCreate(&b->end));
-    CHECK(cudaHostAlloc(&line, sizeof(ks_line), cudaHostAllocMapped));
-    memset(line, 0, sizeof(ks_line));
-    CHECK(cudaHostGetDevicePointer(&seen, line, 0));
-    b->line = (ks_line *)seen;
+    CHECK(cudaMalloc(&b->line, sizeof(ks_line)));
+    CHECK(cudaMemset(b->line, 0, sizeof(ks_line)));
+    CHECK(cudaMalloc(&b->counters, KS_COUNTERS_MAX * sizeof(uint32_t)));
+    CHECK(cudaMemset(b->counters, 0, KS_COUNTERS_MAX * sizeof(uint32_t)));
     CHECK(cudaMalloc(&b->ticket, KS_ALIGNMENT));
     CHECK(cudaMemset(b->ticket, 0, KS_ALIGNMENT));
     CHECK(cudaMalloc(&b->workspace, WORKSPACE_BYTES + KS_PAD));
     CHECK(cudaMemset(b->workspace, 0, WORKSPACE_BYTES + KS_PAD));
-    CHECK(cudaMalloc(&b->blocks, SETS_MOST * sizeof(ks_block)));
     ks_error error;
     for (int i = 0; i < OPS; i++)
         if (bench_ops[i].setup(&b->chip, &error)) die(bench_ops[i].name, error.text);
@@ -216,7 +215,7 @@ typedef struct work {
     unsigned char *memory;
 } work;
 
-/* false: the planner refuses. Takes the sets' memory, fills the inputs, writes a block for each set. */
+/* false: the planner refuses. Takes the sets' memory, fills the inputs. */
 static bool open_work(bench *b, const row *r, work *w)
 {
     ks_error error;
@@ -243,12 +242,6 @@ static bool open_work(bench *b, const row *r, work *w)
                                                          (uint32_t)(s * 7919 + i * 104729));
             CHECK(cudaGetLastError());
         }
-        ks_block block;
-        memset(&block, 0, sizeof block);
-        block.sequence = 1;
-        block.count = 1;
-        block.entry[0] = (ks_entry){.in = in, .out = in + w->in_bytes};
-        CHECK(cudaMemcpyAsync(&b->blocks[s], &block, sizeof block, cudaMemcpyHostToDevice, b->stream));
         CHECK(cudaStreamSynchronize(b->stream));
     }
     return true;
@@ -257,11 +250,15 @@ static bool open_work(bench *b, const row *r, work *w)
 static void launch_set(bench *b, work *w, int set)
 {
     ks_error error;
-    const ks_site site = {.block = &b->blocks[set],
+    unsigned char *in = w->memory + w->set_bytes * (size_t)set;
+    const ks_site site = {.block = NULL,
+                          .only = {.in = in, .out = in + w->in_bytes},
                           .line = b->line,
                           .ticket = b->ticket,
+                          .counters = b->counters,
                           .workspace = b->workspace,
-                          .workspace_stride = ks_align(w->plan.workspace_bytes)};
+                          .workspace_stride = ks_align(w->plan.workspace_bytes),
+                          .counters_stride = w->plan.counters};
     if (w->op->launch(&w->spec, w->plan.choice, site, 1, b->stream, &error)) die(w->op->name, error.text);
 }
 
