@@ -22,7 +22,6 @@ static const int64_t KS_LATE_STEP_NS = 1000000; /* and again after so long: each
 enum { KS_STAGES = 3 };                         /* pieces: one being filled, one on the link, one being emptied */
 static_assert(sizeof(ks_line) == KS_LINE_BYTES && (int)KS_LINE_BYTES <= (int)KS_ALIGNMENT,
               "the line fits in front of an out side");
-static_assert((int)KS_LINE_BYTES <= (int)KS_HEAD_ROOM, "in a slot, the line comes into the head's room");
 
 /* Host time = device time + an offset that lies in [low, high] (backend_cuda_clock.cuh). */
 typedef struct ks_cuda_clock {

@@ -51,8 +51,6 @@ typedef struct ks_line {
     uint32_t unused[11];
 } ks_line;
 
-enum { KS_LINE_BYTES = 64 };
-
 /* By value as each kernel's first argument: fixed for a lane. */
 typedef struct ks_site {
     const ks_block *block; /* mapped slots; NULL: device memory, one job, `only` */

@@ -91,7 +91,8 @@ static ks_status need_slots(op_harness *harness, bench *b, size_t in_bytes, size
     return KS_OK;
 }
 
-/* The way to every byte that no kernel may touch: in front of the output, behind it, and all of the input. */
+/* The way to every byte that no kernel may touch: in front of the output (but for the backend's line), behind it, and
+ * all of the input. */
 static void fill_slot(const ks_slot *slot, const ks_spec *spec, const void *const *inputs)
 {
     for (int i = 0; i < spec->op->inputs; i++)
@@ -103,7 +104,7 @@ static void fill_slot(const ks_slot *slot, const ks_spec *spec, const void *cons
 
 static ks_status check_slot(const ks_slot *slot, const ks_spec *spec, const void *const *inputs, ks_error *error)
 {
-    for (int i = 0; i < KS_HEAD_ROOM; i++)
+    for (int i = 0; i < KS_HEAD_ROOM - KS_LINE_BYTES; i++)
         if (slot->out[i - KS_HEAD_ROOM] != GUARD_BYTE)
             return ks_fail(error, KS_DEVICE, "%s wrote %d bytes in front of its output", spec->op->name,
                            KS_HEAD_ROOM - i);

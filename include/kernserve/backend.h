@@ -18,6 +18,7 @@ enum {
     KS_LANES_MAX = 16,    /* per shard */
     KS_CHOICE_BYTES = 64, /* what an op's planner may remember in a plan */
     KS_HEAD_ROOM = 1024,  /* writable bytes in front of slot.out, for the answer's head */
+    KS_LINE_BYTES = 64,   /* of them, those right before out: the backend's from launch until poll says KS_DONE */
     KS_PAD = 256          /* readable bytes behind each side of a slot and behind device buffers */
 };
 
