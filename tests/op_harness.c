@@ -1,5 +1,6 @@
 #include "op_harness.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -52,8 +53,11 @@ op_harness *op_harness_open(const ks_backend *backend, size_t arena_bytes)
     harness->backend = backend;
     harness->arena_bytes = arena_bytes;
     bench *b;
-    if (open_bench(harness, OP_PATH_PLANNED, &b, NULL) != KS_OK) op_harness_close(&harness);
-    return harness;
+    ks_error error;
+    if (open_bench(harness, OP_PATH_PLANNED, &b, &error) == KS_OK) return harness;
+    fprintf(stderr, "%s: %s\n", backend->name, error.text);
+    op_harness_close(&harness);
+    return NULL;
 }
 
 static void drop_slots(op_harness *harness, bench *b)

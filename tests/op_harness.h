@@ -5,7 +5,8 @@
 
 typedef struct op_harness op_harness;
 
-/* arena_bytes: the most one spec may need (inputs + output + workspace). NULL: the backend has no device that works. */
+/* arena_bytes: the most one spec may need (inputs + output + workspace). NULL: the backend has no device that works,
+ * and stderr says why. */
 op_harness *op_harness_open(const ks_backend *backend, size_t arena_bytes);
 void op_harness_close(op_harness **harness);
 
