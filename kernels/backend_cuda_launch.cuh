@@ -110,12 +110,16 @@ static void finish_times(ks_lane *lane, ks_batch *batch)
     const int64_t done = now_ns();
     batch->h2d_ns = batch->d2h_ns = 0;
     batch->compute_ns = done - lane->launch_ns;
+    batch->kernel_ns = -1;
     if (lane->path == KS_PATH_MAPPED) {
         const ks_line *line = &lane->shared->line;
+        batch->kernel_ns = (int64_t)(line->end_ns - line->start_ns);
         clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)line->start_ns, done - (int64_t)line->end_ns);
         lane->clock.tight_ns = done;
     } else if (batch->count == 1) {
-        clock_phases(lane, line_of(batch->slots[0]), done, batch);
+        const ks_line *line = line_of(batch->slots[0]);
+        batch->kernel_ns = (int64_t)(line->end_ns - line->start_ns);
+        clock_phases(lane, line, done, batch);
         clock_probe_later(lane, done);
     }
 }

@@ -121,6 +121,60 @@ void ks_oip_stats(ks_text *out, const ks_model *const *models, const ks_model_st
     ks_text_puts(out, "]}");
 }
 
+static void plan_tensor(ks_text *out, const char *name, const ks_tensor *tensor)
+{
+    char dims[KS_RANK_MAX * 21];
+    ks_dims_text(tensor, dims, sizeof dims);
+    ks_text_printf(out, "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":[%s]}", name, ks_dtype_name(tensor->dtype),
+                   dims);
+}
+
+/* "name":number, or null for what is not known. */
+static void known(ks_text *out, const char *name, double value)
+{
+    ks_text_printf(out, ",\"%s\":", name);
+    if (value > 0)
+        ks_text_printf(out, "%.6g", value);
+    else
+        ks_text_puts(out, "null");
+}
+
+void ks_oip_plan(ks_text *out, const ks_model *model, const ks_plan *plan, const char *path,
+                 const ks_device_info *device)
+{
+    const ks_spec *spec = &plan->spec;
+    const ks_pick *pick = &plan->pick;
+    size_t bytes = spec->out.size_bytes;
+    ks_text_printf(out, "{\"model_name\":\"%s\",\"model_version\":\"1\",\"backend\":\"%s\",\"inputs\":[", model->name,
+                   device->backend);
+    for (int i = 0; i < spec->op->inputs; i++) {
+        if (i > 0) ks_text_puts(out, ",");
+        plan_tensor(out, ks_oip_input_name(i), &spec->in[i]);
+        bytes += spec->in[i].size_bytes;
+    }
+    ks_text_puts(out, "],\"outputs\":[");
+    plan_tensor(out, "OUTPUT0", &spec->out);
+    ks_text_puts(out, "],\"kernel\":");
+    ks_text_json(out, pick->kernel, strlen(pick->kernel));
+    ks_text_printf(out,
+                   ",\"grid\":%" PRId64
+                   ",\"threads\":%d,\"cluster\":%d,\"shared_bytes\":%zu,\"path\":\"%s\",\"batch_max\":%d,\"bytes\":%zu,"
+                   "\"flops\":%.0f",
+                   pick->grid, pick->threads, pick->cluster, pick->shared_bytes, path, plan->batch_max, bytes,
+                   spec->flops);
+    const double floor_us = device->copy_gbs > 0 ? (double)bytes / device->copy_gbs / 1e3 : 0;
+    const double us = plan->timed_jobs ? (double)plan->timed_ns / 1e3 / (double)plan->timed_jobs : 0;
+    const bool link = strcmp(path, "mapped") == 0 && strcmp(device->backend, "cpu") != 0;
+    ks_text_puts(out, ",\"floor\":{\"of\":\"bytes\"");
+    known(out, "copy_gbs", device->copy_gbs);
+    known(out, "us", floor_us);
+    ks_text_printf(out, "},\"measured\":{\"of\":\"%s\",\"runs\":%" PRIu64, link ? "kernels and link" : "kernels",
+                   plan->timed_jobs);
+    known(out, "us", us);
+    known(out, "share", us > 0 ? floor_us / us : 0);
+    ks_text_puts(out, "}}");
+}
+
 void ks_oip_error(ks_text *out, const char *sentence)
 {
     ks_text_puts(out, "{\"error\":");

@@ -119,6 +119,13 @@ void ks_engine_plan_release(ks_engine *engine, ks_plan **plan)
     *plan = NULL;
 }
 
+const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan)
+{
+    /* Ordinary memory is as good as a slot where the device is the CPU. */
+    const bool slot = !engine->polls || ks_slots_hold(engine->slots, plan->in_bytes, plan->out_bytes);
+    return slot && plan->mapped ? "mapped" : slot && !plan->large ? "copies" : "staged";
+}
+
 /* --- jobs in ------------------------------------------------------------------------------------------------------ */
 
 void ks_engine_finish(ks_engine *engine, ks_job *job, ks_status status)
@@ -345,6 +352,10 @@ static void collect_done(ks_engine *engine, ks_lane_use *use)
     const int64_t total_ns = now_ns - use->launched_ns;
     ks_plan *plan = batch->plan;
     plan->measured_ns = plan->measured_ns ? plan->measured_ns + (total_ns - plan->measured_ns) / 8 : total_ns;
+    if (batch->kernel_ns >= 0) {
+        plan->timed_jobs += (uint64_t)batch->count;
+        plan->timed_ns += batch->kernel_ns;
+    }
     if (!plan->mapped) {
         ks_counter_add(KS_COUNTER(engine, h2d_bytes), (uint64_t)batch->count * plan->in_bytes);
         ks_counter_add(KS_COUNTER(engine, d2h_bytes), (uint64_t)batch->count * plan->out_bytes);

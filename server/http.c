@@ -127,7 +127,14 @@ static enum MHD_Result answer_page(ks_http *http, ks_conn *conn)
     uint64_t bytes = 0;
     ks_text text;
     ks_text_init(&text, PAGE_MAX);
-    int code = ks_page_make(http->daemon, &conn->route, conn->head.known[KS_KNOWN_ACCEPT], &text, &type);
+    int code = 200;
+    if (conn->route.id == KS_ROUTE_PLAN) {
+        type = "application/json";
+        conn->fault = ks_page_plan(http->daemon, http->infers, &conn->route, &text, &conn->error);
+        if (conn->fault != KS_OK) return answer_fault(http, conn);
+    } else {
+        code = ks_page_make(http->daemon, &conn->route, conn->head.known[KS_KNOWN_ACCEPT], &text, &type);
+    }
     struct MHD_Response *response = response_of(&text, &bytes);
     if (response == NULL) {
         conn->fault = ks_fail(&conn->error, KS_MEMORY, "no memory for the page");

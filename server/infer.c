@@ -41,7 +41,8 @@ struct ks_infers {
     int count, held;
     uint64_t logged; /* for one line in N */
     ks_infer *records;
-    unsigned char *words;
+    unsigned char *words; /* of every record, and one more, for plans that are asked for */
+    ks_oip *asked;
 };
 
 static double work_limit(const ks_daemon *daemon)
@@ -58,7 +59,7 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
     ks_infers *infers = calloc(1, sizeof *infers);
     if (infers) {
         infers->records = calloc((size_t)count, sizeof *infers->records);
-        infers->words = calloc((size_t)count, words);
+        infers->words = calloc((size_t)count + 1, words);
     }
     if (infers == NULL || infers->records == NULL || infers->words == NULL) {
         ks_infers_close(&infers);
@@ -75,6 +76,7 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
                                       .max_skeleton = config->max_skeleton,
                                       .strict_parameters = config->strict_parameters,
                                       .json_non_finite_error = config->json_non_finite == 1};
+    infers->asked = (ks_oip *)(void *)(infers->words + (size_t)count * words);
     for (int i = count - 1; i >= 0; i--) {
         ks_infer *infer = &infers->records[i];
         infer->infers = infers;
@@ -98,6 +100,21 @@ void ks_infers_close(ks_infers **infers)
 int ks_infers_held(const ks_infers *infers)
 {
     return infers->held;
+}
+
+ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, const ks_plan **out,
+                         const char **path, ks_error *error)
+{
+    const ks_oip_head head = {.model = model, .query = query, .content_length = -1};
+    ks_plan *plan = NULL;
+    ks_status status = ks_oip_begin(infers->asked, &head, &infers->limits, NULL, NULL, error);
+    if (status == KS_OK) status = ks_engine_plan(infers->engine, &ks_oip_ask(infers->asked)->spec, &plan, error);
+    ks_oip_fini(infers->asked);
+    if (status != KS_OK) return status;
+    *out = plan;
+    *path = ks_engine_path(infers->engine, plan);
+    ks_engine_plan_release(infers->engine, &plan);
+    return KS_OK;
 }
 
 static ks_status set_fault(ks_infer *infer, ks_status status)

@@ -46,5 +46,10 @@ void ks_infer_leave(ks_infer **infer);
 void *ks_infer_collected(ks_job *job);
 /* The client vanished while its request waited: true if it was still READY and is dropped now. */
 bool ks_infer_cancel(ks_infer *infer);
+
+/* The plan of the work that a query names, as a plain raw request does, and its ks_engine_path; made where it is not
+ * there yet. *out stays valid until this thread makes another plan. The errors of a request with that query. */
+ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, const ks_plan **out,
+                         const char **path, ks_error *error);
 int ks_infers_held(const ks_infers *infers);
 #endif

@@ -247,10 +247,11 @@ static void say_ready(const open_house *house, int64_t begun_ns)
            KS_TEXT("backend", house->daemon.backend->name), KS_TEXT("device", info->name),
            KS_INT("shards", house->daemon.shards), KS_INT("lanes", config->lanes), KS_INT("slot_bytes", pinned),
            KS_INT("mapped_max", info->mapped_max < INT64_MAX ? info->mapped_max : INT64_MAX),
-           KS_INT("max_body", config->max_body), KS_INT("max_output", config->max_output),
-           KS_INT("max_json", config->max_json), KS_INT("max_work", config->max_work),
-           KS_INT("inflight_bytes", config->inflight_bytes), KS_INT("connections", config->connections),
-           KS_INT("queue", config->queue), KS_INT("request_timeout_ms", config->request_timeout / KS_MS),
+           KS_NUMBER("copy_gbs", info->copy_gbs), KS_INT("max_body", config->max_body),
+           KS_INT("max_output", config->max_output), KS_INT("max_json", config->max_json),
+           KS_INT("max_work", config->max_work), KS_INT("inflight_bytes", config->inflight_bytes),
+           KS_INT("connections", config->connections), KS_INT("queue", config->queue),
+           KS_INT("request_timeout_ms", config->request_timeout / KS_MS),
            KS_INT("start_ms", (ks_now_ns() - begun_ns) / KS_MS));
 }
 

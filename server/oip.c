@@ -25,7 +25,7 @@ const char *ks_oip_input_name(int input)
 
 ks_status ks_oip_ask_place(ks_oip *oip, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error)
 {
-    if (oip->in && in_bytes <= oip->in_asked && out_bytes <= oip->out_asked) return KS_OK;
+    if (!oip->place || (oip->in && in_bytes <= oip->in_asked && out_bytes <= oip->out_asked)) return KS_OK;
     if (keep > oip->in_asked) keep = oip->in_asked;
     const ks_status status = oip->place(oip->context, in_bytes, out_bytes, keep, &oip->in, &oip->out, error);
     if (status != KS_OK) return status;
@@ -143,7 +143,7 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
         oip->ask.out_binary = true;
         return ks_oip_raw_begin(oip, head->query, error);
     }
-    if (!head->header_length && ks_oip_query_has(head->query, "shape")) {
+    if (!head->header_length && (!place || ks_oip_query_has(head->query, "shape"))) {
         oip->ask.form = KS_FORM_PLAIN_RAW;
         oip->ask.out_binary = !head->accept_json;
         oip->accept_json = head->accept_json;

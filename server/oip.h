@@ -62,6 +62,7 @@ typedef struct ks_answer {
 typedef struct ks_oip ks_oip;
 size_t ks_oip_size(void); /* the caller provides the memory (fixed at start), zeroed or reused */
 
+/* place NULL: no body will come. The query is read as that of a plain raw request, whose work ks_oip_ask then tells. */
 ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limits *limits, ks_oip_place_fn *place,
                        void *context, ks_error *error);
 /* Errors are those of reliability: KS_JSON .. KS_WORK, KS_BODY_SIZE, and what place returned. After an error no more
@@ -77,11 +78,16 @@ void ks_oip_fini(ks_oip *oip);
 /* The documents of GET endpoints. KS_MODEL, KS_MEMORY (text marked broken). */
 struct ks_text;
 struct ks_model_stats;
+struct ks_plan;
+struct ks_device_info;
 void ks_oip_server_metadata(struct ks_text *out, const char *name, const char *version);
 void ks_oip_model_metadata(struct ks_text *out, const ks_model *model);
 void ks_oip_model_config(struct ks_text *out, const ks_model *model, bool gpu);
 /* {"model_stats":[...]} of `count` models */
 void ks_oip_stats(struct ks_text *out, const ks_model *const *models, const struct ks_model_stats *stats, int count);
+/* What was picked for the plan's work, its floor, and what was measured. path: ks_engine_path's. */
+void ks_oip_plan(struct ks_text *out, const ks_model *model, const struct ks_plan *plan, const char *path,
+                 const struct ks_device_info *device);
 /* {"error":"..."} */
 void ks_oip_error(struct ks_text *out, const char *sentence);
 #endif

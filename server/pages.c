@@ -129,9 +129,19 @@ int ks_page_make(ks_daemon *daemon, const ks_route *route, const char *accept, k
         return 200;
     case KS_ROUTE_INDEX:
     case KS_ROUTE_INFER:
+    case KS_ROUTE_PLAN:
     case KS_ROUTE_NONE:
         break;
     }
     write_index(daemon, out);
     return 200;
+}
+
+ks_status ks_page_plan(const ks_daemon *daemon, ks_infers *infers, const ks_route *route, ks_text *out, ks_error *error)
+{
+    const ks_plan *plan = NULL;
+    const char *path = NULL;
+    const ks_status status = ks_infers_plan(infers, route->model, route->query, &plan, &path, error);
+    if (status == KS_OK) ks_oip_plan(out, route->model, plan, path, &daemon->device_info);
+    return status;
 }

@@ -29,10 +29,12 @@ static const struct {
     {"v2/models/*/ready", KS_ROUTE_MODEL_READY, KS_HANDLER_model_ready, READS, 0, 0, 0},
     {"v2/models/*/config", KS_ROUTE_MODEL_CONFIG, KS_HANDLER_model_config, READS, 0, 0, 0},
     {"v2/models/*/stats", KS_ROUTE_MODEL_STATS, KS_HANDLER_model_stats, READS, 0, 0, 0},
+    {"v2/models/*/plan", KS_ROUTE_PLAN, KS_HANDLER_model_plan, READS, 0, 0, 0},
     {"v2/models/*/versions/#", KS_ROUTE_MODEL, KS_HANDLER_model_metadata, READS, 0, 0, 0},
     {"v2/models/*/versions/#/ready", KS_ROUTE_MODEL_READY, KS_HANDLER_model_ready, READS, 0, 0, 0},
     {"v2/models/*/versions/#/config", KS_ROUTE_MODEL_CONFIG, KS_HANDLER_model_config, READS, 0, 0, 0},
     {"v2/models/*/versions/#/stats", KS_ROUTE_MODEL_STATS, KS_HANDLER_model_stats, READS, 0, 0, 0},
+    {"v2/models/*/versions/#/plan", KS_ROUTE_PLAN, KS_HANDLER_model_plan, READS, 0, 0, 0},
 };
 
 typedef struct segment {

@@ -15,6 +15,7 @@ typedef enum ks_route_id {
     KS_ROUTE_MODEL_READY,
     KS_ROUTE_MODEL_CONFIG,
     KS_ROUTE_MODEL_STATS,
+    KS_ROUTE_PLAN,
     KS_ROUTE_ALL_STATS,
     KS_ROUTE_METRICS
 } ks_route_id;

@@ -173,6 +173,12 @@ void ks_slots_close(ks_slots **slots)
     free(closing);
 }
 
+bool ks_slots_hold(const ks_slots *slots, size_t in_bytes, size_t out_bytes)
+{
+    const size_t side = in_bytes > out_bytes ? in_bytes : out_bytes;
+    return slots->classes > 0 && side <= slots->side_bytes[slots->classes - 1];
+}
+
 uint64_t ks_slots_total_bytes(const ks_slots *slots)
 {
     return slots->total_bytes;

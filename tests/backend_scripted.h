@@ -132,6 +132,7 @@ static ks_poll script_poll(ks_lane *lane, ks_error *error)
     batch->h2d_ns = 40;
     batch->compute_ns = 20;
     batch->d2h_ns = 30;
+    batch->kernel_ns = 12;
     lane->batch = NULL;
     return KS_DONE;
 }

@@ -107,7 +107,32 @@ static void the_device_says_what_it_is(void **state)
     assert_string_equal(info.backend, backend->name);
     assert_true(strlen(info.name) > 0);
     assert_true(info.memory_bytes > 0);
+    assert_true(info.copy_gbs > 0);
     assert_false(backend->failed(device));
+    backend->close(&device);
+}
+
+static void a_plan_says_what_was_picked(void **state)
+{
+    const ks_backend *backend = backend_or_skip(state);
+    ks_device *device = open_device(backend);
+    for (const ks_op *const *op = ks_ops; *op; op++) {
+        ks_plan plan = {.id = 1, .batch_max = 1};
+        ks_error error;
+        ks_lane *lane = NULL;
+        ks_spec_init(&plan.spec, *op);
+        (*op)->sample(&plan.spec);
+        assert_int_equal((*op)->resolve(&plan.spec, &error), KS_OK);
+        plan.in_bytes = ks_spec_layout(&plan.spec);
+        plan.out_bytes = plan.spec.out.size_bytes;
+        assert_int_equal(backend->prepare(device, &plan, &error), KS_OK);
+        if (plan.pick.kernel[0] == 0) fail_msg("%s: no kernel is named", (*op)->name);
+        assert_true(strlen(plan.pick.kernel) < sizeof plan.pick.kernel);
+        assert_true(plan.pick.grid >= 1 && plan.pick.threads >= 1 && plan.pick.cluster >= 1);
+        assert_int_equal(backend->lane_open(device, 1, -1, &lane, &error), KS_OK);
+        backend->forget(lane, &plan);
+        backend->lane_close(&lane);
+    }
     backend->close(&device);
 }
 
@@ -251,7 +276,8 @@ static void long_work_runs_beside_the_caller(void **state)
         ks_poll poll;
         while ((poll = ks_backend_cpu.poll(bed->lanes[i], &error)) == KS_RUNNING) assert_true(woken(bed, 10000));
         assert_int_equal(poll, KS_DONE);
-        assert_true(bed->batches[i].compute_ns >= 30000000);
+        assert_true(bed->batches[i].kernel_ns >= 30000000);
+        assert_true(bed->batches[i].compute_ns >= bed->batches[i].kernel_ns);
         assert_int_equal(bed->batches[i].h2d_ns, 0);
         assert_int_equal(bed->batches[i].d2h_ns, 0);
         assert_int_equal(bed->batches[i].graph, KS_GRAPH_NONE);
@@ -338,6 +364,7 @@ int main(void)
         ON_BOTH(slots_have_what_their_header_says),
         ON_BOTH(a_slot_too_large_for_any_memory_is_refused),
         ON_BOTH(the_device_says_what_it_is),
+        ON_BOTH(a_plan_says_what_was_picked),
         ON_BOTH(samples_are_right_on_every_path),
         cmocka_unit_test(small_work_is_done_when_launch_returns),
         cmocka_unit_test(long_work_runs_beside_the_caller),

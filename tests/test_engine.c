@@ -201,6 +201,8 @@ static void jobs_of_one_plan_go_out_together(void **state)
     script_release(script.log[1].lane);
     assert_int_equal(count_done(ks_engine_collect(bed.engine)), 2);
     check_answer(5);
+    assert_int_equal(bed.jobs[0].plan->timed_jobs, 6);
+    assert_int_equal(bed.jobs[0].plan->timed_ns, 2 * 12);
     assert_true(stats().overlap_ns > 0);
     assert_true(stats().device_busy_ns >= stats().overlap_ns);
     assert_int_equal(stats().launches, 2);
@@ -650,6 +652,35 @@ static void above_the_largest_class_is_overflow_and_computes(void **state)
     close_bed();
 }
 
+static const char *path_of(int64_t count)
+{
+    ks_error error;
+    ks_plan *plan = NULL;
+    const ks_spec spec = tiny_spec(count, 0, 0);
+    assert_int_equal(ks_engine_plan(bed.engine, &spec, &plan, &error), KS_OK);
+    const char *path = ks_engine_path(bed.engine, plan);
+    ks_engine_plan_release(bed.engine, &plan);
+    return path;
+}
+
+static void a_plan_has_a_path_to_the_device(void **state)
+{
+    (void)state;
+    open_scripted(1, 1);
+    script.mapped = true;
+    assert_string_equal(path_of(10), "mapped");
+    assert_string_equal(path_of(LARGE_SIDE / 4 + 1), "staged"); /* no slot that the device could see */
+    script.mapped = false;
+    assert_string_equal(path_of(LARGE_SIDE / 4), "copies");
+    assert_string_equal(path_of(LARGE_SIDE / 4 + 2), "staged");
+    script.large_from = 4000;
+    assert_string_equal(path_of(1001), "staged");
+    close_bed();
+    open_with(&ks_backend_cpu, usual_options(1));
+    assert_string_equal(path_of(LARGE_SIDE / 4 + 1), "mapped");
+    close_bed();
+}
+
 static void a_released_slot_keeps_nothing(void **state)
 {
     (void)state;
@@ -944,6 +975,7 @@ int main(void)
         cmocka_unit_test(warm_makes_every_graph),
         cmocka_unit_test(slots_come_from_the_smallest_class_then_overflow),
         cmocka_unit_test(above_the_largest_class_is_overflow_and_computes),
+        cmocka_unit_test(a_plan_has_a_path_to_the_device),
         cmocka_unit_test(a_released_slot_keeps_nothing),
         cmocka_unit_test(the_budget_never_passes_its_limit),
         cmocka_unit_test(long_work_runs_on_the_lane_and_wakes_the_shard),

@@ -282,6 +282,10 @@ static const struct {
     {"POST", "/v2/models/matmul/versions/1/infer?shape=1", KS_OK, KS_ROUTE_INFER, ""},
     {"POST", "/v2/models/nope/infer", KS_MODEL, KS_ROUTE_INFER, "Request for unknown model: 'nope' is not found"},
     {"GET", "/v2/models/nope/infer", KS_METHOD, KS_ROUTE_INFER, "POST"},
+    {"GET", "/v2/models/softmax/plan?shape=4", KS_OK, KS_ROUTE_PLAN, ""},
+    {"HEAD", "/v2/models/softmax/versions/1/plan", KS_OK, KS_ROUTE_PLAN, ""},
+    {"POST", "/v2/models/softmax/plan", KS_METHOD, KS_ROUTE_PLAN, "GET, HEAD"},
+    {"GET", "/v2/models/nope/plan", KS_MODEL, KS_ROUTE_PLAN, "Request for unknown model: 'nope' is not found"},
     {"DELETE", "/v2/models/softmax", KS_METHOD, KS_ROUTE_MODEL, "GET, HEAD"},
     {"HEAD", "/v2/models/softmax/infer", KS_METHOD, KS_ROUTE_INFER, "POST"},
     {"POST", "/v2/models/softmax/infer/", KS_PATH, KS_ROUTE_NONE, "Not Found"},
@@ -306,7 +310,8 @@ static void route_table(void **state)
 static void admin_routes(void **state)
 {
     static const char *const there[] = {"/", "/metrics", "/livez", "/v2/health/ready"};
-    static const char *const elsewhere[] = {"/v2", "/v2/models/softmax", "/v2/models/stats"};
+    static const char *const elsewhere[] = {"/v2", "/v2/models/softmax", "/v2/models/stats",
+                                            "/v2/models/softmax/plan?shape=4"};
     ks_error error;
     ks_route route;
     (void)state;

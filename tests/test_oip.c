@@ -779,6 +779,34 @@ static void raw_bodies_follow_their_query(void **state)
     }
 }
 
+/* The same queries without a body: the work, or the refusal, and no memory is asked for. */
+static void a_query_alone_names_the_work(void **state)
+{
+    (void)state;
+    static const raw_case more[] = {{"reduce", "", NULL, KS_NAME, NULL, NULL, 0},
+                                    {"matmul", "op=sum&datatype=FP32", NULL, KS_NAME, NULL, NULL, 0},
+                                    {"softmax_fp16", "shape=2,3", NULL, KS_OK, "2,3", "FP16", 0},
+                                    {"softmax", "shape=600,600", NULL, KS_BODY_SIZE, NULL, NULL, 0},
+                                    {"matmul", "shape=600,1&shape=1,600", NULL, KS_WORK, NULL, NULL, 0}};
+    for (size_t i = 0; i < COUNT_OF(raws) + COUNT_OF(more); i++) {
+        const raw_case *c = i < COUNT_OF(raws) ? &raws[i] : &more[i - COUNT_OF(raws)];
+        if (c->header_length || c->status == KS_BINARY_SIZE) continue;
+        const ks_oip_head head = {
+            .model = ks_model_find(c->model, strlen(c->model)), .query = c->query, .content_length = -1};
+        ks_error error = {0};
+        const ks_status status = ks_oip_begin(oip_of_all, &head, &usual, NULL, NULL, &error);
+        if (status != c->status) fail_msg("%s?%s: %s (%s)", c->model, c->query, ks_status_name(status), error.text);
+        if (status == KS_OK) {
+            char dims[KS_RANK_MAX * 21];
+            const ks_spec *spec = &ks_oip_ask(oip_of_all)->spec;
+            ks_dims_text(&spec->out, dims, sizeof dims);
+            assert_string_equal(dims, c->shape);
+            assert_string_equal(ks_dtype_name(spec->out.dtype), c->datatype);
+        }
+        ks_oip_fini(oip_of_all);
+    }
+}
+
 static void plain_raw_answers_json_where_accept_asks(void **state)
 {
     (void)state;
@@ -893,6 +921,28 @@ static void documents_are_the_protocols_examples(void **state)
                       "\"ns\":200000},\"compute_infer\":{\"count\":12,\"ns\":300000},\"compute_output\":{\"count\":12,"
                       "\"ns\":180000}}],"
                       "\"memory_usage\":[]}]}");
+    ks_plan plan = {.in_bytes = 24, .out_bytes = 24, .batch_max = 128};
+    plan.spec.op = softmax->op;
+    plan.spec.in[0] = plan.spec.out = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {2, 3}, .size_bytes = 24};
+    plan.spec.flops = 30;
+    plan.pick = (ks_pick){.kernel = "held<FP32>", .grid = 2, .threads = 64, .cluster = 1, .shared_bytes = 512};
+    ks_device_info device = {.backend = "cuda"};
+#define PLAN(floor, measured)                                                                                          \
+    "{\"model_name\":\"softmax\",\"model_version\":\"1\",\"backend\":\"cuda\",\"inputs\":[{\"name\":\"INPUT0\","       \
+    "\"datatype\":"                                                                                                    \
+    "\"FP32\",\"shape\":[2,3]}],\"outputs\":[{\"name\":\"OUTPUT0\",\"datatype\":\"FP32\",\"shape\":[2,3]}],"           \
+    "\"kernel\":"                                                                                                      \
+    "\"held<FP32>\",\"grid\":2,\"threads\":64,\"cluster\":1,\"shared_bytes\":512,\"path\":\"mapped\",\"batch_max\":"   \
+    "128,"                                                                                                             \
+    "\"bytes\":48,\"flops\":30,\"floor\":{\"of\":\"bytes\"," floor                                                     \
+    "},\"measured\":{\"of\":\"kernels and link\"," measured "}}"
+    ks_oip_plan(&text, softmax, &plan, "mapped", &device);
+    check_text(&text, PLAN("\"copy_gbs\":null,\"us\":null", "\"runs\":0,\"us\":null,\"share\":null"));
+    device.copy_gbs = 4000;
+    plan.timed_jobs = 4;
+    plan.timed_ns = 9600;
+    ks_oip_plan(&text, softmax, &plan, "mapped", &device);
+    check_text(&text, PLAN("\"copy_gbs\":4000,\"us\":1.2e-05", "\"runs\":4,\"us\":2.4,\"share\":5e-06"));
     ks_oip_error(&text, "a \"quoted\" sentence");
     check_text(&text, "{\"error\":\"a \\\"quoted\\\" sentence\"}");
 }
@@ -916,6 +966,7 @@ int main(void)
         cmocka_unit_test(any_id_comes_back),
         cmocka_unit_test(an_empty_binary_output_is_plain_json),
         cmocka_unit_test(raw_bodies_follow_their_query),
+        cmocka_unit_test(a_query_alone_names_the_work),
         cmocka_unit_test(plain_raw_answers_json_where_accept_asks),
         cmocka_unit_test(a_refusing_place_ends_the_request),
         cmocka_unit_test(any_failing_allocation_is_503),

@@ -51,7 +51,7 @@ typedef struct ks_slot {
 
 /* What was picked for a plan, for a person who asks. */
 typedef struct ks_pick {
-    char kernel[56]; /* such as "softmax_held<BF16, 4 vectors>"; "" where nothing is picked */
+    char kernel[56]; /* such as "softmax_held<BF16, 4 vectors>", on the CPU "reference"; "" where nothing is picked */
     int64_t grid;    /* CTAs of one job */
     int threads, cluster;
     size_t shared_bytes; /* dynamic shared memory of a CTA */
@@ -77,6 +77,8 @@ typedef struct ks_plan {
     uint32_t wanted[KS_LANES_MAX];   /* bit b: a launch missed that bucket; the engine's */
     int users;                       /* engine's: jobs that hold the plan */
     int64_t measured_ns;             /* engine's: running mean of launch .. done; 0: never ran */
+    uint64_t timed_jobs;             /* engine's: jobs whose kernels were timed, */
+    int64_t timed_ns;                /* and their time in all */
     struct ks_plan *newer, *older, *chain; /* the cache's */
 } ks_plan;
 
@@ -89,7 +91,8 @@ typedef struct ks_batch {
     ks_slot *slots[KS_BATCH_MAX];
     ks_graph graph; /* set by launch */
     int64_t h2d_ns, compute_ns,
-        d2h_ns; /* set by a poll that says KS_DONE; 0: did not happen. They add up to launch .. done */
+        d2h_ns;        /* set by a poll that says KS_DONE; 0: did not happen. They add up to launch .. done */
+    int64_t kernel_ns; /* likewise: start of the first kernel .. end of the last, all jobs; -1: not known */
 } ks_batch;
 
 typedef enum ks_poll { KS_RUNNING, KS_DONE, KS_FAILED } ks_poll;
@@ -102,6 +105,7 @@ typedef struct ks_device_info {
     int index;
     size_t memory_bytes;
     size_t mapped_max; /* measured border between mapped slots and copies */
+    double copy_gbs;   /* measured at open: a copy within the device's memory, bytes read + written; 0: unknown */
 } ks_device_info;
 
 typedef struct ks_backend {

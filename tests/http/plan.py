@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""What was picked for a piece of work can be asked: the plan document, its figures, and the refusals that it shares with POST.
+
+plan.py KERNSERVE [OPTION...]   options go to the daemon
+"""
+
+import json
+import sys
+
+from daemon import Daemon, chunked, metric, request, settle
+
+MEMBERS = ["model_name", "model_version", "backend", "inputs", "outputs", "kernel", "grid", "threads", "cluster", "shared_bytes",
+           "path", "batch_max", "bytes", "flops", "floor", "measured"]
+
+# model, query, the output's datatype and shape, bytes of inputs and output
+GOOD = [
+    ("softmax", "shape=4", "FP32", [4], 32),
+    ("softmax", "shape=64,1024&datatype=BF16&axis=0&log=true&scale=0.5", "BF16", [64, 1024], 262144),
+    ("softmax_fp16", "shape=2,3", "FP16", [2, 3], 24),
+    ("softmax_vec", "shape=5", "FP32", [5], 40),
+    ("softmax", "shape=0,4", "FP32", [0, 4], 0),
+    ("reduce", "shape=2,3,4&op=argmax&axis=1&keepdims=1", "INT64", [2, 1, 4], 160),
+    ("reduce", "shape=3,5&datatype=UINT8&op=mean&axis=all", "FP64", [], 23),
+    ("reduce_max", "shape=6,11&unknown=1", "FP32", [6], 288),
+    ("matmul", "shape=64,128&shape=128,256", "FP32", [64, 256], 229376),
+    ("matmul_tb", "shape=2%2C3&shape=4,3&alpha=2", "FP32", [2, 4], 104),
+]
+
+# model, query, status, code: a plain raw request with that query is refused in the same words
+BAD = [
+    ("softmax", "", 400, "name"),
+    ("softmax", "datatype=FP32", 400, "name"),
+    ("matmul", "shape=2,2", 400, "name"),
+    ("softmax", "shape=2&shape=2", 400, "name"),
+    ("softmax", "shape=2,-2", 400, "shape"),
+    ("softmax", "shape=4294967296,4294967296", 400, "shape"),
+    ("matmul", "shape=2,3&shape=4,5", 400, "shape"),
+    ("softmax", "shape=4&datatype=INT32", 400, "datatype"),
+    ("softmax", "shape=4&datatype=FP32&datatype=FP32", 400, "datatype"),
+    ("softmax", "shape=4&axis=1", 400, "axis"),
+    ("softmax", "shape=4&axis=%zz", 400, "parameter"),
+    ("reduce", "shape=4&op=median", 400, "parameter"),
+    ("reduce_max", "shape=4&op=sum", 400, "parameter"),
+    ("reduce", "shape=3,0&op=max", 400, "empty"),
+    ("softmax", "shape=2000000", 413, "body_size"),
+    ("matmul", "shape=1000,1&shape=1,1000", 413, "work"),
+    ("matmul", "shape=500,400&shape=400,500", 413, "work"),
+]
+LIMITS = ("--max-body", "4M", "--max-output", "2M", "--max-work", "100000000")
+
+wrong = 0
+
+
+def check(right, *words):
+    global wrong
+    if not right:
+        wrong += 1
+        print("WRONG", *words)
+
+
+def plan(target, model, query):
+    answer = target.get("/v2/models/%s/plan?%s" % (model, query))
+    check(answer.status == 200 and answer.header("content-type") == "application/json", model, query, answer)
+    return json.loads(answer.body)
+
+
+def good(daemon):
+    for model, query, datatype, shape, size in GOOD:
+        got = plan(daemon, model, query)
+        check(list(got) == MEMBERS, query, list(got))
+        check(got["model_name"] == model and got["model_version"] == "1", query, got)
+        check([t["name"] for t in got["inputs"]] == ["INPUT0", "INPUT1"][:query.count("shape=")], query, got["inputs"])
+        check(got["outputs"] == [{"name": "OUTPUT0", "datatype": datatype, "shape": shape}], query, got["outputs"])
+        check(got["bytes"] == size, query, got["bytes"])
+        check(got["kernel"] and min(got["grid"], got["threads"], got["cluster"], got["batch_max"]) >= 1, query, got)
+        rate, floor = got["floor"]["copy_gbs"], got["floor"]["us"]
+        check(rate > 0 and (abs(floor - size / rate / 1e3) <= 1e-5 * floor if size else floor is None), query, got["floor"])
+        check(got["measured"]["runs"] == 0 and got["measured"]["us"] is None and got["measured"]["share"] is None, query, got)
+        check(plan(daemon, model + "/versions/1", query) == got, query, "differs for version 1")
+
+
+def bad(daemon):
+    for model, query, status, code in BAD:
+        got = daemon.get("/v2/models/%s/plan?%s" % (model, query))
+        check(got.status == status and got.header("kernserve-error") == code, query, got)
+        if "shape=" in query:  # without it the body would be JSON
+            with daemon.connect() as connection:
+                asked = connection.ask(chunked("POST", "/v2/models/%s/infer?%s" % (model, query)))
+            check((got.status, got.body) == (asked.status, asked.body), query, got, "but POST", asked)
+
+
+def http(daemon):
+    target = "/v2/models/softmax/plan?shape=4"
+    with daemon.connect() as connection:
+        head = connection.ask(request("HEAD", target), "HEAD")
+        full = connection.ask(request("GET", target))
+        check(head.status == 200 and head.header("content-length") == str(len(full.body)), "HEAD", head.headers)
+        posted = connection.ask(request("POST", target))
+        check(posted.status == 405 and posted.header("allow") == "GET, HEAD", "POST", posted, posted.headers)
+        unknown = connection.ask(request("GET", "/v2/models/nope/plan?shape=4"))
+        check(unknown.status == 404 and unknown.header("kernserve-error") == "model", "unknown model", unknown)
+    text = daemon.metrics()
+    check(metric(text, "kernserve_http_requests_total", handler="model_plan", code="200") >= 2, "no handler label")
+    check(metric(text, "kernserve_http_requests_total", handler="model_plan", code="405") == 1, "405 not counted")
+
+
+def measured(daemon, model, query, size, path):
+    """Each job that ran is in the figures, and what was picked stays."""
+    before = plan(daemon, model, query)
+    if before["backend"] == "cuda":
+        check(before["path"] == path, query, before["path"], "instead of", path)
+    else:
+        check(before["path"] == "mapped", query, before["path"])
+    runs = 3
+    with daemon.connect(60) as connection:
+        for _ in range(runs):
+            check(connection.ask(request("POST", "/v2/models/%s/infer?%s" % (model, query), (), bytes(size))).status == 200, query)
+    after = plan(daemon, model, query)
+    figures = after["measured"]
+    check(figures["runs"] == runs and figures["us"] > 0, query, figures)
+    check(figures["of"] == ("kernels and link" if path == "mapped" and after["backend"] == "cuda" else "kernels"), query, figures)
+    check(abs(figures["share"] - after["floor"]["us"] / figures["us"]) <= 1e-4 * figures["share"], query, after)
+    check({**before, "measured": 0} == {**after, "measured": 0}, query, before, after)
+    print("%s?%s on %s: %s, %s, %s" % (model, query, after["backend"], after["kernel"], after["path"], figures))
+
+
+def main():
+    path, options = sys.argv[1], sys.argv[2:]
+    with Daemon(path, "--threads", "1", "--pinned-bytes", "64M", *LIMITS, *options) as daemon:
+        good(daemon)
+        bad(daemon)
+        http(daemon)
+        check(settle(daemon) == 0, "pinned memory is in use")
+        check(daemon.stop() == 0, "the daemon's end")
+    with Daemon(path, "--threads", "1", "--mapped-max", "64k", *options) as daemon:
+        measured(daemon, "softmax", "shape=4,1024", 16384, "mapped")
+        measured(daemon, "reduce", "shape=512,1024&op=logsumexp", 2 << 20, "copies")
+        measured(daemon, "reduce", "shape=40,1000000&op=sum", 160 * 10 ** 6, "staged")
+        check(daemon.stop() == 0, "the daemon's end")
+    print("%d good, %d bad, %d wrong" % (len(GOOD), len(BAD), wrong))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
