@@ -273,15 +273,18 @@ static void random_shapes_and_parameters(void **state)
 {
     (void)state;
     const int cases = values_cases(500);
-    for (int i = 0; i < cases; i++) {
+    for (int i = 0; i < cases;) {
         ks_tensor shape = {0};
-        values_shape(&shape, 6, values_below(8) ? 5000 : 60000);
+        values_shape(&shape, 6, values_most());
         const int op = values_below(OPS);
         const ks_dtype dtype = dtypes[values_below(3) ? values_below(4) : values_below(12)];
         ks_spec spec = spec_of(dtype, op, shape.rank, shape.dims, random_axes(shape.rank, op));
         spec.params[KEEPDIMS].i = values_below(2);
-        if (!of_nothing(&spec)) try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
+        if (of_nothing(&spec)) continue;
+        try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
+        i++;
     }
+    printf("%d random cases\n", cases);
 }
 
 static const int64_t boundaries[] = {1,    2,    3,    4,    7,     8,     9,     15,    16,    17,    31,

@@ -217,11 +217,19 @@ static inline void values_fill(ks_dtype dtype, void *data, int64_t count, values
     }
 }
 
+/* The most elements of a random case: mostly few, so that there can be many cases, now and then enough for a row that
+ * no CTA holds, or for all of a chip. */
+static inline int64_t values_most(void)
+{
+    const int pick = values_below(64);
+    return pick == 0 ? 1 << 20 : pick < 8 ? 50000 : 5000;
+}
+
 /* 1 to rank_max dimensions of at most `most` elements together; now and then a zero. */
 static inline void values_shape(ks_tensor *tensor, int rank_max, int64_t most)
 {
-    static const int extents[] = {1,  1,  2,   3,   4,   5,   7,   8,   16,   17,   31,   32,   33,
-                                  63, 64, 100, 127, 200, 255, 257, 513, 1000, 1023, 4097, 16385};
+    static const int extents[] = {1,  1,   2,   3,   4,   5,   7,   8,    16,   17,   31,    32,    33,     63,
+                                  64, 100, 127, 200, 255, 257, 513, 1000, 1023, 4097, 16385, 50257, 131072, 1000003};
     tensor->rank = 1 + values_below(rank_max);
     int64_t left = most;
     for (int i = 0; i < tensor->rank; i++) {
