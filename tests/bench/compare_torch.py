@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""PyTorch and our kernels on the same tensors, in one process, alternating: time, share of a device copy, ratio.
+
+compare_torch.py LIBRARY [TEXT...]   LIBRARY: libks_bench_ops.so; only rows in whose label every TEXT stands
+--seed N repeats a run's data; --json FILE also writes the rows there.
+
+Rows are those of ops_rows.h but for matmul. Each side is a CUDA graph of many launches that goes round the same sets of
+inputs, and has a set of outputs for each; the sets are beyond three times the L2 cache together (at most 64 of them, so that
+small rows stay in it). One replay of PyTorch's graph, one of ours, and again; medians, by events. GB/s counts inputs and
+output once, whatever the kernels move. Before that our results are compared with float64 of the same data, by the bounds
+of the op tests; exit code 1 when one is off.
+"""
+
+import argparse
+import ctypes
+import json
+import math
+import statistics
+import sys
+import time
+
+import torch
+
+SETS_BYTES, SETS_LEAST, SETS_MOST = 300 << 20, 4, 64
+REPLAY_US, LAUNCHES_LEAST, LAUNCHES_MOST = 10000, 4, 96
+SIDE_US, REPLAYS_LEAST, REPLAYS_MOST = 250000, 5, 25
+LARGE_BYTES = 64e6  # from here on the share of a copy is what counts
+DTYPES = {"FP32": (torch.float32, 2.0 ** -24), "BF16": (torch.bfloat16, 2.0 ** -8)}
+
+
+class Row(ctypes.Structure):
+    _fields_ = [("op", ctypes.c_char * 16), ("dtype", ctypes.c_char * 8), ("first", ctypes.c_char * 32),
+                ("second", ctypes.c_char * 32), ("axis", ctypes.c_char * 16), ("label", ctypes.c_char * 128)]
+
+
+class Work(ctypes.Structure):
+    """ops_work as far as it is read here; the rest has room to spare."""
+    _fields_ = [("in_bytes", ctypes.c_size_t), ("out_bytes", ctypes.c_size_t), ("bytes", ctypes.c_double),
+                ("flops", ctypes.c_double), ("kernel", ctypes.c_char * 56), ("rest", ctypes.c_char * 4096)]
+
+
+class Library:
+    def __init__(self, path):
+        self.dll = ctypes.CDLL(path)
+        self.dll.ops_row_at.restype = ctypes.c_bool
+        self.dll.ops_copy_gbs.restype = ctypes.c_double
+        for name in ("ops_open", "ops_plan", "ops_launch"):
+            getattr(self.dll, name).restype = ctypes.c_char_p
+        self.check(self.dll.ops_open())
+        self.copy_gbs = self.dll.ops_copy_gbs()
+
+    @staticmethod
+    def check(why):
+        if why is not None:
+            raise RuntimeError(why.decode())
+
+    def rows(self):
+        row, i = Row(), 0
+        while self.dll.ops_row_at(i, ctypes.byref(row)):
+            yield row
+            row, i = Row(), i + 1
+
+    def plan(self, row):
+        work = Work()
+        self.check(self.dll.ops_plan(ctypes.byref(row), ctypes.byref(work)))
+        return work
+
+    def launch(self, work, source, result, stream):
+        self.check(self.dll.ops_launch(ctypes.byref(work), ctypes.c_void_p(source.data_ptr()),
+                                       ctypes.c_void_p(result.data_ptr()), ctypes.c_void_p(stream.cuda_stream)))
+
+
+TORCH = {"softmax": lambda x, axes: torch.softmax(x, axes[0]),
+         "sum": torch.sum, "mean": torch.mean, "max": torch.amax, "logsumexp": torch.logsumexp,
+         "argmax": lambda x, axes: torch.argmax(x, axes[0])}
+
+
+def wrong(op, x, axes, got, unit):
+    """How many elements of our result are further from float64 than the op tests allow."""
+    if op in ("max", "argmax"):
+        top = torch.amax(x, axes, keepdim=True)
+        if op == "max":
+            return int((got.reshape(top.shape) != top).sum())
+        shape = [1] * x.dim()
+        shape[axes[0]] = -1
+        place = torch.arange(x.shape[axes[0]], device=x.device).view(shape)
+        first = torch.where(x == top, place, x.shape[axes[0]]).amin(axes)
+        return int((got.reshape(first.shape) != first).sum())
+    x = x.double()
+    if op == "softmax":
+        distance = x - x.amax(axes, keepdim=True)
+        want = distance.exp()
+        want /= want.sum(axes, keepdim=True)
+        bound = (distance.abs_() + 8) * 2.0 ** -23 * want + 1e-37
+    elif op == "logsumexp":
+        want = torch.logsumexp(x, axes)
+        bound = 4 * 2.0 ** -24 * want.abs().clamp(min=1) + 2.0 ** -22
+    else:
+        n = math.prod(x.shape[a] for a in axes) if op == "mean" else 1
+        want = x.sum(axes) / n
+        bound = 6 * 2.0 ** -24 * x.abs().sum(axes) / n
+    bound += 1.01 * unit * want.abs()
+    return int((~((got.reshape(want.shape).double() - want).abs() <= bound)).sum())
+
+
+def capture(stream, call, sets, launches):
+    """A graph of the calls; what each of them made lives until its set is used again."""
+    graph, kept = torch.cuda.CUDAGraph(), [None] * sets
+    with torch.cuda.stream(stream):
+        graph.capture_begin()
+        for i in range(launches):
+            kept[i % sets] = call(i % sets)
+        graph.capture_end()
+    return graph, kept
+
+
+def elapsed_us(stream, work):
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    with torch.cuda.stream(stream):
+        begin.record()
+        work()
+        end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e3
+
+
+class Case:
+    """One row's tensors: each input padded as a lane pads it, each output poisoned."""
+
+    def __init__(self, library, row, generator, stream):
+        self.library, self.stream, self.op = library, stream, row.op.decode()
+        self.work = library.plan(row)
+        self.dtype, self.unit = DTYPES[row.dtype.decode()]
+        shape = [int(d) for d in row.first.decode().split("x")]
+        self.axes = [int(a) % len(shape) for a in row.axis.decode().split(",")]
+        elements = math.prod(shape)
+        set_bytes = self.work.in_bytes + self.work.out_bytes
+        self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // set_bytes + 1))
+        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        size = elements * self.dtype.itemsize
+        self.inputs = [s[:size].view(self.dtype).view(shape) for s in self.sources]
+        for x in self.inputs:
+            x.normal_(generator=generator)
+
+    def ours(self, i):
+        self.library.launch(self.work, self.sources[i], self.results[i], self.stream)
+
+    def theirs(self, i):
+        return TORCH[self.op](self.inputs[i], self.axes)
+
+    def wrong(self):
+        """Of the first and the last set, launched plainly."""
+        count = 0
+        for i in (0, self.sets - 1):
+            self.ours(i)
+            self.stream.synchronize()
+            x = self.inputs[i]
+            kind = torch.int64 if self.op == "argmax" else self.dtype
+            elements = x.numel() if self.op == "softmax" else x.numel() // math.prod(x.shape[a] for a in self.axes)
+            got = self.results[i][:elements * kind.itemsize].view(kind)
+            count += wrong(self.op, x, self.axes, got, self.unit)
+        return count
+
+    def times(self):
+        """Medians of one launch: PyTorch's, ours."""
+        sides = []
+        for call in (self.theirs, self.ours):
+            elapsed_us(self.stream, lambda: [call(i) for i in (0, 1)])  # loads and warms
+            sides.append([call, elapsed_us(self.stream, lambda: [call(i) for i in range(4)]) / 4])
+        slower = max(guess for _, guess in sides)
+        launches = int(max(LAUNCHES_LEAST, min(LAUNCHES_MOST, REPLAY_US / slower)))
+        replays = int(max(REPLAYS_LEAST, min(REPLAYS_MOST, SIDE_US / (launches * slower))))
+        torch.cuda.synchronize()
+        graphs = [capture(self.stream, call, self.sets, launches) for call, _ in sides]
+        times = [[], []]
+        for graph, _ in graphs:
+            elapsed_us(self.stream, graph.replay)
+        for _ in range(replays):
+            for (graph, _), taken in zip(graphs, times):
+                taken.append(elapsed_us(self.stream, graph.replay) / launches)
+        return [statistics.median(t) for t in times]
+
+
+def geometric(ratios):
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def summary(rows, seconds):
+    print()
+    for op in dict.fromkeys(r["op"] for r in rows):
+        ratios = [r["ratio"] for r in rows if r["op"] == op]
+        print("geometric mean of %-9s %6.2f  (%d rows)" % (op, geometric(ratios), len(ratios)))
+    least = min(rows, key=lambda r: r["ratio"])
+    print("geometric mean of all       %6.2f  (%d rows)" % (geometric([r["ratio"] for r in rows]), len(rows)))
+    print("smallest ratio              %6.2f  %s" % (least["ratio"], least["label"]))
+    large = sorted((r for r in rows if r["bytes"] >= LARGE_BYTES), key=lambda r: r["share"])
+    for r in large[:5]:
+        print("small share, 64 MB or more  %5.1f%%  %s" % (100 * r["share"], r["label"]))
+    off = sum(r["wrong"] > 0 for r in rows)
+    print("%d rows, %d with results further from float64 than allowed, %.0f s" % (len(rows), off, seconds))
+    return 1 if off else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("library")
+    parser.add_argument("texts", nargs="*")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000_007)
+    parser.add_argument("--json")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("compare_torch: no CUDA device: skipped")
+        return 77
+    begun = time.monotonic()
+    library, stream = Library(arguments.library), torch.cuda.Stream()
+    generator = torch.Generator(device="cuda").manual_seed(arguments.seed)
+    print("%s, PyTorch %s; device copy %.0f GB/s (read + write); --seed %d" %
+          (torch.cuda.get_device_name(), torch.__version__, library.copy_gbs, arguments.seed))
+    print("%-42s %10s %8s %8s %10s %10s %7s  %s" % ("", "ours us", "GB/s", "of copy", "floor us", "PyTorch us", "ratio", "kernel"))
+    rows = []
+    for row in library.rows():
+        label, op = row.label.decode(), row.op.decode()
+        if op not in TORCH or not all(" " + text in " " + label for text in arguments.texts):
+            continue
+        case = Case(library, row, generator, stream)
+        torch.cuda.synchronize()
+        bad = case.wrong()
+        theirs, ours = case.times()
+        gbs = case.work.bytes / ours / 1e3
+        rows.append({"label": label, "op": op, "bytes": case.work.bytes, "us": ours, "share": gbs / library.copy_gbs,
+                     "torch_us": theirs, "ratio": theirs / ours, "wrong": bad})
+        print("%-42s %10.2f %8.0f %7.1f%% %10.2f %10.2f %7.2f  %s%s" %
+              (label, ours, gbs, 100 * gbs / library.copy_gbs, case.work.bytes / library.copy_gbs / 1e3, theirs, theirs / ours,
+               case.work.kernel.decode(), "  WRONG: %d elements" % bad if bad else ""), flush=True)
+        del case
+        torch.cuda.empty_cache()
+    if not rows:
+        print("no row has all of: %s" % " ".join(arguments.texts))
+        return 1
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(rows, file, indent=1)
+    return summary(rows, time.monotonic() - begun)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+#include "ops_library.h"
+#include "launch.cuh"
+#include "ops_rows.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t WORKSPACE_BYTES = 32 << 20, COPY_BYTES = (size_t)2 << 30;
+enum { COPIES = 20 };
+#define COUNT(table) (int)(sizeof(table) / sizeof(table)[0])
+
+static const struct {
+    const char *name;
+    ks_cuda_setup_fn *setup;
+    ks_cuda_plan_fn *plan;
+    ks_cuda_launch_fn *launch;
+} ops[] = {
+#define OP(name) {#name, ks_##name##_cuda_setup, ks_##name##_cuda_plan, ks_##name##_cuda_launch},
+#include "ops.def"
+#undef OP
+};
+
+static struct {
+    ks_chip chip;
+    double copy_gbs;
+    unsigned char *memory; /* line | ticket | counters | workspace, KS_PAD */
+    ks_error error;
+} library;
+static const size_t CONTROL_BYTES = 2 * KS_ALIGNMENT + KS_COUNTERS_MAX * sizeof(uint32_t);
+
+static const char *refuse(const char *what, const char *why)
+{
+    ks_fail(&library.error, KS_DEVICE, "%s: %s", what, why);
+    return library.error.text;
+}
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        const cudaError_t code_ = (call);                                                                              \
+        if (code_ != cudaSuccess) return refuse(#call, cudaGetErrorString(code_));                                     \
+    } while (0)
+
+/* --- rows -------------------------------------------------------------------------------------------------------- */
+
+/* The op is `length` bytes of a list of them. */
+static void fill_row(int at, int dtype, const char *op, int length, ops_row *out)
+{
+    const char *second = ops_table[at].second, *axis = ops_table[at].axis;
+    snprintf(out->op, sizeof out->op, "%.*s", length, op);
+    snprintf(out->dtype, sizeof out->dtype, "%s", ops_dtypes[dtype]);
+    snprintf(out->first, sizeof out->first, "%s", ops_table[at].first);
+    snprintf(out->second, sizeof out->second, "%s", second ? second : "");
+    snprintf(out->axis, sizeof out->axis, "%s", axis ? axis : "");
+    snprintf(out->label, sizeof out->label, "%s %s %s%s%s%s%s", out->op, out->dtype, out->first, second ? " * " : "",
+             out->second, axis ? " axis " : "", out->axis);
+}
+
+bool ops_row_at(int i, ops_row *out)
+{
+    for (int d = 0; d < COUNT(ops_dtypes); d++)
+        for (int at = 0; at < COUNT(ops_table); at++)
+            for (const char *op = ops_table[at].ops; *op; op += strspn(op, " ")) {
+                const int length = (int)strcspn(op, " ");
+                if (i-- == 0) {
+                    fill_row(at, d, op, length, out);
+                    return true;
+                }
+                op += length;
+            }
+    return false;
+}
+
+static void read_shape(const char *text, ks_tensor *out)
+{
+    char *end = (char *)text;
+    for (out->rank = 0; *text && out->rank < KS_RANK_MAX; text = end + (*end == 'x'))
+        out->dims[out->rank++] = strtoll(text, &end, 10);
+}
+
+static void read_axes(const char *text, ks_axes *out)
+{
+    char *end = (char *)text;
+    for (out->count = 0; *text && out->count < KS_RANK_MAX; text = end + (*end == ','))
+        out->axis[out->count++] = (int8_t)strtol(text, &end, 10);
+}
+
+/* false: the op has no such parameter, or the parameter no such value. */
+static bool set_param(ks_spec *spec, const char *name, const char *text)
+{
+    int i = 0;
+    while (i < spec->op->params_count && strcmp(spec->op->params[i].name, name) != 0) i++;
+    if (i == spec->op->params_count) return false;
+    const ks_param *param = &spec->op->params[i];
+    ks_value *value = &spec->params[i];
+    memset(value, 0, sizeof *value);
+    if (param->kind == KS_PARAM_AXES) {
+        read_axes(text, &value->axes);
+    } else if (param->kind == KS_PARAM_CHOICE) {
+        while (param->choices[value->i] && strcmp(param->choices[value->i], text) != 0) value->i++;
+        return param->choices[value->i];
+    } else {
+        value->i = atoi(text);
+    }
+    return true;
+}
+
+static const char *make_spec(const ops_row *row, ks_spec *spec)
+{
+    const ks_op *named = ks_op_find(row->op, strlen(row->op)), *op = named ? named : ks_op_find("reduce", 6);
+    const char *shapes[KS_INPUTS_MAX] = {row->first, row->second, ""};
+    ks_error error;
+    ks_spec_init(spec, op);
+    for (int i = 0; i < op->inputs; i++) {
+        if (!ks_dtype_find(row->dtype, strlen(row->dtype), &spec->in[i].dtype))
+            return refuse(row->dtype, "no such datatype");
+        read_shape(shapes[i], &spec->in[i]);
+        if (ks_tensor_measure(&spec->in[i], "INPUT", &error)) return refuse(row->label, error.text);
+    }
+    ks_spec_layout(spec);
+    if (!named && !set_param(spec, "op", row->op)) return refuse(row->op, "no such operation");
+    if (*row->axis && !set_param(spec, "axis", row->axis)) return refuse(row->label, "no such axis");
+    return op->resolve(spec, &error) ? refuse(row->label, error.text) : NULL;
+}
+
+/* --- the device -------------------------------------------------------------------------------------------------- */
+
+__global__ void ops_copy16(const uint4 *in, uint4 *out, size_t count)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x)
+        out[i] = in[i];
+}
+
+/* Own kernel and the driver's copy: the best of all runs. */
+static const char *measure_copy()
+{
+    unsigned char *memory = NULL;
+    cudaEvent_t begin, end;
+    TRY(cudaEventCreate(&begin));
+    TRY(cudaEventCreate(&end));
+    TRY(cudaMalloc(&memory, 2 * COPY_BYTES));
+    TRY(cudaMemset(memory, 1, 2 * COPY_BYTES));
+    for (int i = 0; i < COPIES; i++) {
+        float ms = 0;
+        TRY(cudaEventRecord(begin));
+        if (i % 2)
+            TRY(cudaMemcpyAsync(memory + COPY_BYTES, memory, COPY_BYTES, cudaMemcpyDeviceToDevice));
+        else
+            ops_copy16<<<library.chip.sms * 8, 512>>>((const uint4 *)memory, (uint4 *)(memory + COPY_BYTES),
+                                                      COPY_BYTES / 16);
+        TRY(cudaGetLastError());
+        TRY(cudaEventRecord(end));
+        TRY(cudaEventSynchronize(end));
+        TRY(cudaEventElapsedTime(&ms, begin, end));
+        const double gbs = 2.0 * (double)COPY_BYTES / ms / 1e6;
+        if (gbs > library.copy_gbs) library.copy_gbs = gbs;
+    }
+    TRY(cudaFree(memory));
+    TRY(cudaEventDestroy(begin));
+    TRY(cudaEventDestroy(end));
+    return NULL;
+}
+
+const char *ops_open(void)
+{
+    struct cudaDeviceProp has;
+    TRY(cudaGetDeviceProperties(&has, 0));
+    library.chip = (ks_chip){.capability = has.major * 10 + has.minor,
+                             .sms = has.multiProcessorCount,
+                             .threads_sm = has.maxThreadsPerMultiProcessor,
+                             .shared_sm = has.sharedMemPerMultiprocessor,
+                             .shared_optin = has.sharedMemPerBlockOptin,
+                             .l2_bytes = (size_t)has.l2CacheSize,
+                             .workspace_bytes = WORKSPACE_BYTES};
+    TRY(cudaMalloc(&library.memory, CONTROL_BYTES + WORKSPACE_BYTES + KS_PAD));
+    TRY(cudaMemset(library.memory, 0, CONTROL_BYTES + WORKSPACE_BYTES + KS_PAD));
+    for (int i = 0; i < COUNT(ops); i++)
+        if (ops[i].setup(&library.chip, &library.error)) return library.error.text;
+    return measure_copy();
+}
+
+double ops_copy_gbs(void)
+{
+    return library.copy_gbs;
+}
+
+/* --- one piece of work ------------------------------------------------------------------------------------------- */
+
+const char *ops_plan(const ops_row *row, ops_work *out)
+{
+    memset(out, 0, sizeof *out);
+    const char *why = make_spec(row, &out->spec);
+    if (why) return why;
+    while (strcmp(ops[out->op].name, out->spec.op->name) != 0) out->op++;
+    ks_cuda_plan plan;
+    memset(&plan, 0, sizeof plan);
+    if (ops[out->op].plan(&library.chip, &out->spec, &plan, &library.error)) return library.error.text;
+    const ks_tensor *last = &out->spec.in[out->spec.op->inputs - 1];
+    out->in_bytes = ks_align(last->offset + last->size_bytes) + KS_PAD;
+    out->out_bytes = ks_align(out->spec.out.size_bytes) + KS_PAD;
+    out->bytes = (double)out->spec.out.size_bytes;
+    for (int i = 0; i < out->spec.op->inputs; i++) out->bytes += (double)out->spec.in[i].size_bytes;
+    out->flops = out->spec.flops;
+    out->pick = plan.pick;
+    out->workspace_bytes = ks_align(plan.workspace_bytes);
+    out->counters = plan.counters;
+    memcpy(out->choice, plan.choice, sizeof out->choice);
+    return NULL;
+}
+
+const char *ops_launch(const ops_work *work, const void *in, void *out, void *stream)
+{
+    unsigned char *at = library.memory;
+    const ks_site site = {.block = NULL,
+                          .only = {.in = (const unsigned char *)in, .out = (unsigned char *)out},
+                          .line = (ks_line *)(void *)at,
+                          .ticket = (uint32_t *)(void *)(at + KS_ALIGNMENT),
+                          .counters = (uint32_t *)(void *)(at + 2 * KS_ALIGNMENT),
+                          .workspace = at + CONTROL_BYTES,
+                          .workspace_stride = work->workspace_bytes,
+                          .counters_stride = work->counters};
+    return ops[work->op].launch(&work->spec, work->choice, site, 1, (cudaStream_t)stream, &library.error)
+               ? library.error.text
+               : NULL;
+}

@@ -1,0 +1,50 @@
+/* One piece of work on device memory as a lane launches it for a copied request: the op's own planner, its kernels
+ * with their stamps. For bench_ops.cu, and as libks_bench_ops.so for compare_torch.py; so it is C, and every error is
+ * a sentence.
+ *
+ * Owns     what a lane has beside the request: workspace, counters, line; one set, so one stream is used at a time.
+ * Threads  one. */
+#ifndef KS_OPS_LIBRARY_H
+#define KS_OPS_LIBRARY_H
+#include "kernserve/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { OPS_LABEL = 128 };
+
+typedef struct ops_row {
+    char op[16];                /* "softmax", "matmul", or one that reduces: "sum" */
+    char dtype[8];              /* "FP32" */
+    char first[32], second[32]; /* shapes such as "8192x4096"; second "" but for matmul */
+    char axis[16];              /* "-1", "0,2,3"; "" for matmul */
+    char label[OPS_LABEL];      /* all of it, for people */
+} ops_row;
+
+/* A planned row. */
+typedef struct ops_work {
+    size_t in_bytes, out_bytes; /* memory that each side needs, pads included; both start on KS_ALIGNMENT */
+    double bytes;               /* of inputs and output, each counted once */
+    double flops;
+    ks_pick pick;
+    ks_spec spec;
+    int op;
+    size_t workspace_bytes, counters;
+    unsigned char choice[KS_CHOICE_BYTES];
+} ops_work;
+
+/* false: there is no row i. */
+bool ops_row_at(int i, ops_row *out);
+
+/* The functions below return NULL, or why they could not; the text stays until the next call. */
+const char *ops_open(void); /* device 0 of this process; measures the rate of copies */
+double ops_copy_gbs(void);  /* bytes read + bytes written */
+const char *ops_plan(const ops_row *row, ops_work *out);
+/* in: the inputs at their offsets in the spec. Nothing is allocated or waited for, so a stream may be capturing. */
+const char *ops_launch(const ops_work *work, const void *in, void *out, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

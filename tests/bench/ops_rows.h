@@ -1,0 +1,94 @@
+/* What bench_ops and compare_torch.py time: every row in FP32 and BF16, all listed ops over its shape. First the
+ * shapes of the measured libraries, so that figures can be laid side by side; then others, spread over the regimes. */
+#ifndef KS_OPS_ROWS_H
+#define KS_OPS_ROWS_H
+
+static const char *const ops_dtypes[] = {"FP32", "BF16"};
+
+static const struct {
+    const char *ops, *first, *second, *axis;
+} ops_table[] = {
+    {"softmax", "1x1024", 0, "-1"},
+    {"softmax", "64x1024", 0, "-1"},
+    {"softmax", "1024x1024", 0, "-1"},
+    {"softmax", "8192x1024", 0, "-1"},
+    {"softmax", "8192x4096", 0, "-1"},
+    {"softmax", "4096x32768", 0, "-1"},
+    {"softmax", "256x131072", 0, "-1"},
+    {"softmax", "16x1048576", 0, "-1"},
+    {"softmax", "65536x128", 0, "-1"},
+    {"softmax", "1048576x32", 0, "-1"},
+    {"sum max argmax logsumexp", "1x1024", 0, "-1"},
+    {"sum max argmax logsumexp", "1x1048576", 0, "-1"},
+    {"sum max argmax logsumexp", "1x268435456", 0, "-1"},
+    {"sum max argmax logsumexp", "8192x4096", 0, "-1"},
+    {"sum max argmax logsumexp", "4096x32768", 0, "-1"},
+    {"sum max argmax logsumexp", "1048576x32", 0, "-1"},
+    {"sum max argmax logsumexp", "8192x8192", 0, "0"},
+    {"sum max argmax logsumexp", "32x1048576", 0, "0"},
+    /* short and odd rows */
+    {"softmax", "100000x100", 0, "-1"},
+    {"softmax", "1000000x7", 0, "-1"},
+    {"softmax", "131072x257", 0, "-1"},
+    {"softmax", "16384x1023", 0, "-1"},
+    {"softmax", "2000000x2", 0, "-1"},
+    {"softmax", "2048x6144", 0, "-1"},
+    {"sum argmax logsumexp", "100000x100", 0, "-1"},
+    {"sum max", "1000000x7", 0, "-1"},
+    {"mean max", "1000003x33", 0, "-1"},
+    {"mean logsumexp", "65536x256", 0, "-1"},
+    {"mean max", "16384x1023", 0, "-1"},
+    /* rows as long as a vocabulary */
+    {"softmax", "64x50257", 0, "-1"},
+    {"softmax", "512x32000", 0, "-1"},
+    {"softmax", "1x128256", 0, "-1"},
+    {"argmax logsumexp", "64x50257", 0, "-1"},
+    {"mean argmax logsumexp", "512x32000", 0, "-1"},
+    {"argmax logsumexp", "1x128256", 0, "-1"},
+    /* few rows, one row, and scalars */
+    {"softmax", "5x1000003", 0, "-1"},
+    {"sum logsumexp", "5x1000003", 0, "-1"},
+    {"softmax", "1x16777216", 0, "-1"},
+    {"softmax", "1x268435456", 0, "-1"},
+    {"sum max", "16777216", 0, "0"},
+    {"mean argmax", "67108864", 0, "0"},
+    {"argmax", "1048577", 0, "0"},
+    /* attention */
+    {"softmax", "8x12x1024x1024", 0, "-1"},
+    /* leading axes */
+    {"softmax", "8192x8192", 0, "0"},
+    {"softmax", "1024x65536", 0, "0"},
+    {"softmax", "50257x64", 0, "0"},
+    {"sum argmax", "1024x65536", 0, "0"},
+    {"sum max", "1000000x16", 0, "0"},
+    {"mean", "262144x100", 0, "0"},
+    {"logsumexp", "50257x64", 0, "0"},
+    {"mean", "7x1000x1000", 0, "0"},
+    /* middle axes, the inner extent large and small */
+    {"softmax", "64x256x512", 0, "1"},
+    {"softmax", "128x1000x33", 0, "1"},
+    {"softmax", "4096x64x3", 0, "1"},
+    {"sum argmax logsumexp", "64x256x512", 0, "1"},
+    {"sum max", "16x4096x1024", 0, "1"},
+    {"sum argmax", "128x1000x33", 0, "1"},
+    {"mean logsumexp", "4096x64x3", 0, "1"},
+    /* several axes */
+    {"mean max", "64x256x56x56", 0, "0,2,3"},
+    {"mean", "256x7x7x512", 0, "1,2"},
+    {"sum max", "40x40x40x40x40", 0, "0,2,4"},
+    {"matmul", "1x4096", "4096x4096", 0},
+    {"matmul", "8x4096", "4096x4096", 0},
+    {"matmul", "16x4096", "4096x4096", 0},
+    {"matmul", "64x4096", "4096x4096", 0},
+    {"matmul", "128x128", "128x128", 0},
+    {"matmul", "256x256", "256x256", 0},
+    {"matmul", "512x512", "512x512", 0},
+    {"matmul", "1024x1024", "1024x1024", 0},
+    {"matmul", "2048x2048", "2048x2048", 0},
+    {"matmul", "4096x4096", "4096x4096", 0},
+    {"matmul", "8192x8192", "8192x8192", 0},
+    {"matmul", "64x65536", "65536x64", 0},
+    {"matmul", "1000x1000", "1000x1000", 0},
+    {"matmul", "127x1023", "1023x4095", 0},
+};
+#endif
