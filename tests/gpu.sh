@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one command on a GPU host: build, tests, compute-sanitizer, benches; a table at the end.
 #
-#   tests/gpu.sh [PART...]      build test sanitize daemon bench; default: all of them
+#   tests/gpu.sh [PART...]      the parts below; default: all of them, in this order
 #
-# Parts        build     configure and build (Release, with CUDA)        test    all of ctest
+# Parts        build     configure and build (Release, with CUDA)
+#              test      all of ctest
+#              cases     random cases of softmax and reduce, KS_RANDOM_CASES=24000 in all, by a process for each core (8 at most)
+#              spills    no kernel of softmax and reduce spills or has a stack frame (check_ptxas.sh)
 #              sanitize  the op tests and test_backend under memcheck, racecheck, initcheck and synccheck
-#              daemon    200 mixed requests at the daemon under memcheck bench   bench_engine and bench_ops
+#              daemon    200 mixed requests at the daemon under memcheck
+#              bench     bench_engine and bench_ops
+#              compare   PyTorch and our kernels side by side (bench/compare_torch.py)
+#              ncu       memory throughput of the KS_NCU_ROWS=5 rows of bench_ops, of 64 MB and more, with the smallest shares
 # Environment  KS_BUILD=build-gpu   KS_CUDA_ARCH=90a-real   KS_JOBS (all cores)   KS_CASES=8 (random cases per op, sanitizers; below 10 each regime runs one way)
 #              KS_PART_SECONDS=240 (a single run of anything)   KS_TOOLS="memcheck racecheck initcheck synccheck"
-#              KS_SANITIZED="op_softmax op_reduce op_matmul test_backend"   KS_BENCH_ROWS="" (filter words of bench_ops)
+#              KS_SANITIZED="op_softmax op_reduce op_matmul test_backend"   KS_BENCH_ROWS="" (filter words of bench_ops and compare_torch.py)
 # Output       logs in $KS_BUILD/gpu-logs, the last lines of a failed one here. Exit code 1 when anything failed.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -23,10 +29,10 @@ logs=$build/gpu-logs
 table=() passed=0 failed=0 skipped=0
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(build test sanitize daemon bench)
+[ ${#parts[@]} -gt 0 ] || parts=(build test cases spills sanitize daemon bench compare ncu)
 for part in "${parts[@]}"; do
     case $part in
-    build | test | sanitize | daemon | bench) ;;
+    build | test | cases | spills | sanitize | daemon | bench | compare | ncu) ;;
     *) echo "unknown part: $part (see the head of $0)" >&2 && exit 64 ;;
     esac
 done
@@ -64,16 +70,15 @@ step() {
     return "$code"
 }
 
-find_sanitizer() {
+find_tool() { # find_tool NAME: on the path, or where the toolkit keeps it
     local path
-    for path in "$(command -v compute-sanitizer)" /usr/local/cuda/bin/compute-sanitizer \
-        /usr/local/cuda/compute-sanitizer/compute-sanitizer; do
+    for path in "$(command -v "$1")" "/usr/local/cuda/bin/$1" "/usr/local/cuda/$1/$1"; do
         [ -z "$path" ] || [ ! -x "$path" ] || { echo "$path" && return 0; }
     done
     return 1
 }
 
-find_program() { # a built program by its name, wherever CMake put it
+find_program() { # a built program or library by its name, wherever CMake put it
     local path
     for path in "$build/$1" "$build/tests/$1"; do
         [ ! -x "$path" ] || { echo "$path" && return 0; }
@@ -107,6 +112,37 @@ part_test() {
     grep -qE '^ *[0-9]+/[0-9]+ Test +#' "$log" || note failed ctest $((SECONDS - begin)) "no test ran, exit code $code"
 }
 
+# Each process has a seed of its own, which it prints, and half of them run each op; what they print is added up. With 16
+# at once on the H200's host, up to five met "cudaInitDevice: out of memory".
+part_cases() {
+    local begin=$SECONDS total=${KS_RANDOM_CASES:-24000} processes=$((jobs < 2 ? 2 : jobs > 8 ? 8 : jobs)) log i result=passed
+    local each=$(((total + processes - 1) / processes)) pids=() logs_of=() failed_ones=0 cases=0 ops=(op_softmax op_reduce) programs=()
+    for i in 0 1; do
+        programs+=("$(find_program "${ops[i]}")") || {
+            note skipped cases 0 "${ops[i]} is not built"
+            return 0
+        }
+    done
+    for ((i = 0; i < processes; i++)); do
+        logs_of+=("$logs/cases-$i-${ops[i % 2]}.log")
+        KS_SEED=$((RANDOM << 30 | RANDOM << 15 | RANDOM)) KS_CASES=$each timeout --kill-after=10 "$seconds" "${programs[i % 2]}" \
+            >"${logs_of[i]}" 2>&1 </dev/null &
+        pids+=($!)
+    done
+    for ((i = 0; i < processes; i++)); do
+        log=${logs_of[i]}
+        if ! wait "${pids[i]}" || grep -q 'no CUDA device' "$log"; then
+            failed_ones=$((failed_ones + 1))
+            echo "$log:" && grep -vE '^\[ *(RUN|OK|SKIPPED) *\]' "$log" | tail -n 15
+        fi
+        cases=$((cases + $(sed -nE 's/^([0-9]+) random cases$/\1/p' "$log" | grep . || echo 0)))
+    done
+    [ "$failed_ones" -eq 0 ] && [ "$cases" -ge "$total" ] || result=failed
+    note "$result" cases $((SECONDS - begin)) "$cases random cases by $processes processes, $failed_ones of them failed"
+}
+
+part_spills() { step spills "$root/tests/check_ptxas.sh" "sm_${arch%%-*}"; }
+
 # Leaks count for memcheck alone; the tests' own leaks on the host are another tool's business.
 tool_options() {
     case $1 in
@@ -117,7 +153,7 @@ tool_options() {
 
 part_sanitize() {
     local sanitizer tool name program
-    sanitizer=$(find_sanitizer) || {
+    sanitizer=$(find_tool compute-sanitizer) || {
         note skipped sanitize 0 "compute-sanitizer is not installed"
         return 0
     }
@@ -140,7 +176,7 @@ part_daemon() {
         note skipped "memcheck daemon" 0 "kernserve is not built"
         return 0
     }
-    sanitizer=$(find_sanitizer) || {
+    sanitizer=$(find_tool compute-sanitizer) || {
         note skipped "memcheck daemon" 0 "compute-sanitizer is not installed"
         return 0
     }
@@ -166,6 +202,64 @@ part_bench() {
         *) step "$name" "$program" --backend cuda && cat "$logs/$name.log" ;;
         esac
     done
+}
+
+part_compare() {
+    local library
+    library=$(find_program libks_bench_ops.so) || {
+        note skipped compare 0 "libks_bench_ops.so is not built"
+        return 0
+    }
+    python3 -c 'import torch' 2>/dev/null || {
+        note skipped compare 0 "python3 has no PyTorch"
+        return 0
+    }
+    # shellcheck disable=SC2086
+    step compare python3 -B "$root/tests/bench/compare_torch.py" "$library" ${KS_BENCH_ROWS:-}
+    cat "$logs/compare.log"
+}
+
+# Labels of the rows of bench_ops, but for matmul, of 64 MB and more: the smallest shares of a copy's bandwidth first. A row is
+# its label, 42 wide, then cold us, warm us, GB/s, floor us, share.
+slowest_rows() {
+    awk '!/^matmul/ && substr($0, 43) ~ /^ +[0-9.]+ +[0-9.]+ +[0-9]+ +[0-9.]+ +[0-9.]+%/ {
+        split(substr($0, 43), f, " ")
+        label = substr($0, 1, 42)
+        sub(/ +$/, "", label)
+        if (f[1] * f[3] * 1e3 >= 64e6) print f[5] + 0 "\t" label
+    }' "$logs/bench_ops.log" | sort -n | head -n "${KS_NCU_ROWS:-5}" | cut -f 2
+}
+
+part_ncu() {
+    local ncu program label n=0
+    ncu=$(find_tool ncu) || {
+        note skipped ncu 0 "ncu is not installed"
+        return 0
+    }
+    program=$(find_program bench_ops) || {
+        note skipped ncu 0 "bench_ops is not built"
+        return 0
+    }
+    [ -s "$logs/bench_ops.log" ] || step bench_ops "$program" || return 1
+    while read -r label; do
+        n=$((n + 1))
+        step "ncu $n" "$ncu" --clock-control none --csv --kernel-name 'regex:(softmax|reduce)' --metrics \
+            gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,dram__bytes.sum,sm__warps_active.avg.pct_of_peak_sustained_active \
+            "$program" --once "$label" || continue
+        echo "$label"
+        python3 - "$logs/ncu-$n.log" <<'PYTHON'
+import csv
+import sys
+kernels = {}
+with open(sys.argv[1]) as file:
+    for row in csv.DictReader(line for line in file if line.startswith('"')):
+        values = kernels.setdefault((row["ID"], row["Kernel Name"]), [])
+        values.append("%s %s %s" % (row["Metric Name"].split(".")[0], row["Metric Value"], row["Metric Unit"]))
+for (_, name), values in kernels.items():
+    print("    %s\n        %s" % (name, ", ".join(values)))
+PYTHON
+    done < <(slowest_rows)
+    [ "$n" -gt 0 ] || note failed ncu 0 "no row of 64 MB or more in $logs/bench_ops.log"
 }
 
 command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader
