@@ -9,7 +9,7 @@
 
 typedef struct ks_inflate ks_inflate;
 
-enum { KS_INFLATE_STEP = 1024 }; /* 16 KiB take as long as some thousand numbers */
+enum { KS_INFLATE_STEP = 2048 }; /* with reading the numbers in them, 16 KiB take as long as some thousand more */
 
 /* Takes inflated bytes in order, *n of them or as many as it says there: it gets the rest again. A status other than KS_OK
  * stops. */

@@ -15,6 +15,7 @@ import os
 import sys
 import tempfile
 import time
+from array import array
 
 from daemon import SKIP, Daemon, daemon_path, read_answer, seed
 
@@ -39,29 +40,31 @@ def forms(generator, count):
     values = [round(generator.uniform(-1, 1), 8) for _ in range(count)]
     few = [float(i % 7) for i in range(count)]
     return {
-        "nothing": None,
-        "JSON": post(document(values, True)),
-        "JSON, datatype last": post(document(values, False)),  # kept as text, and converted at the end
-        "JSON, gzip": post(gzip.compress(document(few, True), 1), "Content-Encoding: gzip"),
+        "nothing": (None, None),
+        "JSON": (post(document(values, True)), values),
+        "JSON, datatype last": (post(document(values, False)), values),  # kept as text, and converted at the end
+        "JSON, gzip": (post(gzip.compress(document(few, True), 1), "Content-Encoding: gzip"), few),
     }
 
 
-def send_large(daemon, request, rounds, over):
-    """In a process of its own: neither waits for the other's interpreter."""
+def send_large(daemon, request, values, rounds, over):
+    """In a process of its own: neither waits for the other's interpreter. over: 1, or -1 where an answer is wrong."""
+    expected = array("f", values)
     for _ in range(rounds):
         with daemon.dial(60) as s:
             s.sendall(request)
             answer = read_answer(s)
-            if answer is None or answer[0] != 200:
+            if (answer is None or answer[0] != 200
+                    or array("f", json.loads(answer[2])["outputs"][0]["data"]) != expected):
                 over.value = -1
                 return
     over.value = 1
 
 
-def longest_gap(daemon, request, rounds):
+def longest_gap(daemon, request, values, rounds):
     """Milliseconds between two answers, and how many came, while another client's large requests are served."""
     over = multiprocessing.Value("i", 0)
-    other = multiprocessing.Process(target=send_large, args=(daemon, request, rounds, over))
+    other = multiprocessing.Process(target=send_large, args=(daemon, request, values, rounds, over))
     gap, count = 0.0, 0
     with daemon.dial() as s:
         if request:
@@ -74,16 +77,16 @@ def longest_gap(daemon, request, rounds):
             gap, last, count = max(gap, now - last), now, count + 1
     if request:
         other.join()
-        assert over.value == 1, "a large request failed"
+        assert over.value == 1, "a large request has no answer, or a wrong one"
     return gap * 1e3, count
 
 
-def longest_turn(turns, request, rounds):
+def longest_turn(turns, request, values, rounds):
     """Milliseconds of CPU; then longest_gap's."""
     with tempfile.NamedTemporaryFile() as told:
         with Daemon(daemon_path(), "--backend", "cpu", "--pinned-bytes", "64M", "--threads", "1",
                     environment={"LD_PRELOAD": turns, "KS_TURNS": told.name}) as daemon:
-            gap = longest_gap(daemon, request, rounds)
+            gap = longest_gap(daemon, request, values, rounds)
             assert daemon.stop() == 0
         words = told.read().split()
         assert words[:2] == [b"longest", b"turn"], words
@@ -97,8 +100,8 @@ def main():
     bad = []
     print("%d requests of %d numbers, one shard; ms" % (rounds, numbers))
     print("%-22s %16s %12s %10s" % ("beside", "longest turn CPU", "longest gap", "answers"))
-    for name, request in forms(seed(), numbers).items():
-        turn, gap, count = longest_turn(os.path.abspath(sys.argv[2]), request, rounds)
+    for name, large in forms(seed(), numbers).items():
+        turn, gap, count = longest_turn(os.path.abspath(sys.argv[2]), *large, rounds)
         print("%-22s %16.2f %12.2f %10d" % (name, turn, gap, count))
         if not 0 < turn < TURN_MS:
             bad.append(name)
