@@ -14,8 +14,9 @@ enum { HELD_BY_CLIENT = 1, HELD_BY_ANSWER = 2, HELD_BY_ENGINE = 4 };
 enum { UNTIMED_BYTES = 4096 };
 
 /* Numbers that are converted or printed in one turn, whoever's they are. A number takes 10 to 60 ns, the rare ones that go
- * through <charconv> included: a turn is kept for 0.25 ms at most. */
-enum { SLICE_NUMBERS = 4096 };
+ * through <charconv> included: a turn is kept for 0.25 ms at most. When they are used up each request still gets a few, so
+ * that a small one never waits for a large one's end. */
+enum { SLICE_NUMBERS = 4096, SLICE_LEAST = 1024 };
 
 typedef enum ks_words { KS_WORDS_NONE, KS_WORDS_SOME, KS_WORDS_ALL } ks_words;
 
@@ -112,6 +113,11 @@ void ks_infers_turn(ks_infers *infers)
     infers->slice = SLICE_NUMBERS;
 }
 
+static void allow_some(ks_infers *infers)
+{
+    if (infers->slice < SLICE_LEAST) infers->slice = SLICE_LEAST;
+}
+
 int ks_infers_held(const ks_infers *infers)
 {
     return infers->held;
@@ -186,6 +192,7 @@ size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n)
 {
     if (infer->fault != KS_OK) return n;
     size_t taken = n;
+    allow_some(infer->infers);
     /* To look at the clock twice takes as long as to copy a small piece. */
     const bool copies = ks_oip_ask(infer->oip)->form == KS_FORM_PLAIN_RAW;
     const bool timed = infer->inflate || !copies || n > UNTIMED_BYTES;
@@ -234,6 +241,7 @@ static ks_status submit(ks_infer *infer)
 bool ks_infer_end(ks_infer *infer)
 {
     if (infer->fault != KS_OK) return true;
+    allow_some(infer->infers);
     int64_t started = ks_now_ns();
     if (infer->inflate) set_fault(infer, ks_inflate_end(infer->inflate, &infer->error));
     if (infer->fault == KS_OK) set_fault(infer, ks_oip_end(infer->oip, &infer->error));
@@ -339,6 +347,7 @@ bool ks_infer_write(ks_infer *infer)
         infer->words = KS_WORDS_SOME;
     }
     if (infer->words == KS_WORDS_ALL) return true;
+    allow_some(infer->infers);
     if (infer->fault == KS_OK)
         set_fault(infer, ks_oip_answer(infer->oip, infer->job.slot->out, &infer->answer, &infer->error));
     if (infer->fault == KS_OK && ks_oip_busy(infer->oip)) return false;
