@@ -4,6 +4,7 @@
 #include "kernserve/backend.h"
 #include "oip.h"
 #include "scan.h"
+#include "text.h"
 
 enum { KS_QUOTE_MAX = 64 }; /* most bytes of client text in a sentence */
 
@@ -44,6 +45,10 @@ struct ks_oip {
     /* raw forms: what the query says */
     bool query_datatype;
     int query_shapes;
+    /* the answer's JSON so far: */
+    bool printing;
+    size_t printed; /* elements */
+    ks_text text;
 };
 
 /* Client text made fit for a sentence: printable ASCII, cut. */
