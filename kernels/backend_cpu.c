@@ -208,6 +208,7 @@ static ks_status cpu_prepare(ks_device *device, ks_plan *plan, ks_error *error)
     plan->mapped = true;
     plan->large = false;
     plan->graphs = false;
+    plan->rows_like = 0; /* free dimensions are outer loops */
     const double jobs = BATCH_NS / choice.job_ns;
     plan->batch_max = jobs < 1 ? 1 : jobs > KS_BATCH_MAX ? KS_BATCH_MAX : (int)jobs;
     return KS_OK;

@@ -3,7 +3,7 @@
  * Owns       the CUDA context's things: pinned chunks (slots), streams, device memory, graphs, mapped flag lines.
  * Interface  ks_backend_cuda (include/kernserve/backend.h); ops come in through ops.def and launch.cuh.
  * Parts      backend_cuda_*.cuh, all of this translation unit: device (errors), clock (stamps), slots (pinned chunks),
- *            graphs (record, capture), lanes, staged, launch (the ways of a batch), border (mapped or copies).
+ *            graphs (record, capture), lanes, stream (areas, rings), staged, launch (the ways of a batch), border (mapped or copies).
  * Threads    as backend.h says. After open no call waits for the whole device: that breaks other threads' captures.
  * Faults     a code that is not known to leave the context whole marks the device as lost, for good; from then on
  *            nothing is launched and nothing is freed, because both may block for ever. */
@@ -21,11 +21,20 @@ static ks_status prepare_sizes(ks_device *device, ks_plan *plan, ks_error *error
                        plan->out_bytes);
     const size_t bytes = plan->in_bytes + plan->out_bytes;
     plan->large = bytes > device->limits.lane_bytes;
-    const size_t fits = __atomic_load_n(&device->large_fits, __ATOMIC_ACQUIRE);
+    const size_t arena = __atomic_load_n(&device->large_fits, __ATOMIC_ACQUIRE);
+    const size_t fits = arena > device->pool_bytes ? arena : device->pool_bytes;
     if (plan->large && bytes > fits)
         return ks_fail(error, KS_WORK, "%s: %zu bytes of inputs and output, the device holds %zu of one request",
                        spec->op->name, bytes, fits > device->limits.lane_bytes ? fits : device->limits.lane_bytes);
     return KS_OK;
+}
+
+/* Equal choices are the same kernel with the same threads and parts (FNV-1a). */
+static uint64_t hash_choice(const unsigned char *choice)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (int i = 0; i < KS_CHOICE_BYTES; i++) hash = (hash ^ choice[i]) * 0x100000001B3u;
+    return hash;
 }
 
 /* backend.prepare */
@@ -39,6 +48,7 @@ static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
     if (!status) status = prepare_sizes(device, plan, error);
     if (status) return status;
     memcpy(plan->choice, chosen.choice, sizeof plan->choice);
+    plan->rows_like = hash_choice(plan->choice);
     plan->workspace_bytes = ks_align(chosen.workspace_bytes);
     if (plan->workspace_bytes > device->chip.workspace_bytes)
         return ks_fail(error, KS_WORK, "%s: %zu bytes of workspace, a lane has %zu", op->name, plan->workspace_bytes,
@@ -171,6 +181,7 @@ static ks_status try_device(ks_device *device, int index, ks_error *error)
     if (!status) status = border_find(device, lane, error);
     if (!status) measure_copy(device, lane);
     lane_close(&lane);
+    if (!status) status = pool_open(device, error);
     return status;
 }
 
@@ -192,6 +203,7 @@ static ks_status new_device(const ks_limits *limits, ks_device **out, ks_error *
     device->limits = *limits;
     device->large_fits = limits->large_bytes > limits->lane_bytes ? limits->large_bytes : 0;
     pthread_mutex_init(&device->arena_lock, NULL);
+    pthread_mutex_init(&device->pool_lock, NULL);
     *out = device;
     return KS_OK;
 }
@@ -233,7 +245,9 @@ static void close_device(ks_device **taken)
     *taken = NULL;
     if (!device) return;
     slots_close(device);
+    pool_close(device);
     pthread_mutex_destroy(&device->arena_lock);
+    pthread_mutex_destroy(&device->pool_lock);
     free(device);
 }
 
@@ -258,6 +272,7 @@ static const ks_backend backend = {
     .launch = launch,
     .poll = poll_lane,
     .failed = device_failed,
+    .streaming = &streaming,
 };
 
 const ks_backend *const ks_backend_cuda = &backend;

@@ -1,7 +1,7 @@
 /* What the parts of backend_cuda.cu share: the device, the lane, and what happens to a CUDA call that fails.
  *
  * The backend_cuda_*.cuh files are parts of one translation unit (one file's worth of static functions, cut by idea):
- * device (this one), clock, slots, graphs, lanes, staged, launch, border. Only backend_cuda.cu includes them. */
+ * device (this one), clock, slots, graphs, lanes, stream, staged, launch, border. Only backend_cuda.cu includes them. */
 #ifndef KS_BACKEND_CUDA_DEVICE_CUH
 #define KS_BACKEND_CUDA_DEVICE_CUH
 
@@ -16,7 +16,7 @@
 #include <time.h>
 
 static const size_t KS_CHUNK_BYTES = 16 << 20;  /* pinned at a time, then carved into slots */
-static const size_t KS_PIECE_BYTES = 4 << 20;   /* of a staged request */
+static const size_t KS_PIECE_BYTES = 1 << 20;   /* of a staged request: one is copied by the host within a poll */
 static const int64_t KS_LATE_NS = 2000000;      /* a launch without news for so long is asked for its error */
 static const int64_t KS_LATE_STEP_NS = 1000000; /* and again after so long: each question takes the driver's lock */
 enum { KS_STAGES = 3 };                         /* pieces: one being filled, one on the link, one being emptied */
@@ -35,9 +35,13 @@ typedef struct ks_chunk {
     struct ks_chunk *next;
 } ks_chunk;
 
+struct ks_area;
+
 struct ks_device {
     /* fixed after open: */
     ks_limits limits;
+    unsigned char *pool; /* device memory of streamed requests; NULL: none */
+    size_t pool_bytes;
     ks_chip chip;
     ks_device_info info;
     ks_cuda_clock clock;
@@ -48,6 +52,9 @@ struct ks_device {
     /* under arena_lock: */
     pthread_mutex_t arena_lock;
     ks_chunk *chunks;
+    /* under pool_lock: */
+    pthread_mutex_t pool_lock;
+    struct ks_area *areas; /* by address */
 };
 
 /* Mapped host memory of a lane; the lines are polled, so each has its own cache lines. */
@@ -55,9 +62,10 @@ typedef struct ks_lane_shared {
     alignas(256) ks_block block;
     alignas(128) ks_line line;
     alignas(128) ks_line probe;
+    alignas(128) ks_line area_line; /* a copy of the area's, behind its kernels */
 } ks_lane_shared;
 
-typedef enum ks_path { KS_PATH_MAPPED, KS_PATH_COPIES, KS_PATH_STAGED } ks_path;
+typedef enum ks_path { KS_PATH_MAPPED, KS_PATH_COPIES, KS_PATH_STAGED, KS_PATH_AREA } ks_path;
 typedef enum ks_stage { KS_STAGE_IN, KS_STAGE_OUT, KS_STAGE_LAST } ks_stage;
 
 struct ks_lane {

@@ -4,6 +4,8 @@
  *           launch's sequence number.
  *   copies  one pinned slot: copy in, kernels, copy out; done when the event behind them is. The event is asked only
  *           after the line, the first that is copied out, has arrived: each question takes the driver's lock.
+ *   area    a slot of the device's own memory, filled and emptied by others (backend_cuda_stream.cuh): kernels, then the
+ *           line alone is copied out.
  *   staged  slots in ordinary memory (backend_cuda_staged.cuh). Also the way of an overflow slot whose plan is small
  *           enough for any lane.
  *
@@ -26,6 +28,7 @@ static void write_block(ks_lane *lane, const ks_batch *batch)
 
 static ks_path path_of(const ks_batch *batch)
 {
+    if (!batch->slots[0]->out) return KS_PATH_AREA;
     bool mapped = batch->plan->mapped, pinned = true;
     for (int i = 0; i < batch->count; i++) {
         mapped = mapped && batch->slots[i]->in_device && batch->slots[i]->out_device;
@@ -82,12 +85,13 @@ static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
     if (device_failed(lane->device)) return ks_fail(error, KS_DEVICE, "the device is lost");
     KS_TRY(lane->device, error, use_device(lane->device));
     const ks_plan *plan = batch->plan;
-    if (plan->large && lane->large_bytes < plan->in_bytes + plan->out_bytes)
+    const ks_path path = path_of(batch);
+    if (path != KS_PATH_AREA && plan->large && lane->large_bytes < plan->in_bytes + plan->out_bytes)
         return ks_fail(error, KS_WORK, "the request needs %zu bytes of device memory at once, lane %d has %zu",
                        plan->in_bytes + plan->out_bytes, lane->index, lane->large_bytes);
     clock_probe_read(lane);
     lane->launch_ns = lane->asked_ns = now_ns();
-    lane->path = path_of(batch);
+    lane->path = path;
     lane->batch = batch;
     next_sequence(lane);
     batch->graph = KS_GRAPH_NONE;
@@ -100,8 +104,9 @@ static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
     if (lane->path == KS_PATH_MAPPED)
         write_block(lane, batch);
     else
-        line_clear(batch->slots[0]);
-    const ks_status status = enqueue(lane, batch, error);
+        line_clear(lane, batch->slots[0]);
+    const ks_status status = lane->path == KS_PATH_AREA ? area_launch(lane, batch->plan, batch->slots[0], error)
+                                                        : enqueue(lane, batch, error);
     return status ? launch_failed(lane, status) : KS_OK;
 }
 
@@ -117,7 +122,7 @@ static void finish_times(ks_lane *lane, ks_batch *batch)
         clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)line->start_ns, done - (int64_t)line->end_ns);
         lane->clock.tight_ns = done;
     } else if (batch->count == 1) {
-        const ks_line *line = line_of(batch->slots[0]);
+        const ks_line *line = line_of(lane, batch->slots[0]);
         batch->kernel_ns = (int64_t)(line->end_ns - line->start_ns);
         clock_phases(lane, line, done, batch);
         clock_probe_later(lane, done);
@@ -137,7 +142,7 @@ static ks_poll poll_lane(ks_lane *lane, ks_error *error)
     } else if (!line_shows(lane)) {
         poll = wait_line(lane, error);
     } else {
-        poll = lane->path == KS_PATH_COPIES ? wait_event(lane, lane->event, error) : KS_DONE;
+        poll = lane->path == KS_PATH_MAPPED ? KS_DONE : wait_event(lane, lane->event, error);
     }
     if (poll == KS_DONE) {
         finish_times(lane, lane->batch);

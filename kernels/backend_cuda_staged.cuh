@@ -7,30 +7,30 @@
 #ifndef KS_BACKEND_CUDA_STAGED_CUH
 #define KS_BACKEND_CUDA_STAGED_CUH
 
-#include "backend_cuda_lanes.cuh"
+#include "backend_cuda_stream.cuh"
 
 static void next_sequence(ks_lane *lane)
 {
     if (++lane->sequence == 0) lane->sequence = 1;
 }
 
-/* A copied job's line arrives in front of its slot's out side. */
-static ks_line *line_of(const ks_slot *slot)
+/* A copied job's line arrives in front of its slot's out side, an area's in the lane's own memory. */
+static ks_line *line_of(const ks_lane *lane, const ks_slot *slot)
 {
-    return (ks_line *)(void *)(slot->out - KS_LINE_BYTES);
+    return slot->out ? (ks_line *)(void *)(slot->out - KS_LINE_BYTES) : &lane->shared->area_line;
 }
 
-static void line_clear(ks_slot *slot)
+static void line_clear(const ks_lane *lane, const ks_slot *slot)
 {
-    __atomic_store_n(&line_of(slot)->start_ns, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&line_of(lane, slot)->start_ns, 0, __ATOMIC_RELEASE);
 }
 
-/* Mapped: the launch is done. Copies: its kernels are, and the copy out has begun. */
+/* Mapped: the launch is done. Copies, areas: its kernels are, and the copy out has begun. */
 static bool line_shows(const ks_lane *lane)
 {
     if (lane->path == KS_PATH_MAPPED)
         return __atomic_load_n(&lane->shared->line.sequence, __ATOMIC_ACQUIRE) == lane->sequence;
-    return __atomic_load_n(&line_of(lane->batch->slots[0])->start_ns, __ATOMIC_ACQUIRE) != 0;
+    return __atomic_load_n(&line_of(lane, lane->batch->slots[0])->start_ns, __ATOMIC_ACQUIRE) != 0;
 }
 
 /* While the line does not show the launch. The stream is asked only when it is late: asking costs the driver's lock. */
@@ -113,7 +113,7 @@ static ks_status staged_ask(ks_lane *lane, const ks_plan *plan, ks_error *error)
 static ks_poll staged_out(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_error *error)
 {
     const size_t at = lane->moved_out, size = piece(KS_LINE_BYTES + plan->out_bytes, at);
-    unsigned char *line = (unsigned char *)line_of(slot);
+    unsigned char *line = (unsigned char *)line_of(lane, slot);
     if (lane->ring) {
         const ks_poll poll = wait_event(lane, lane->ring_event[ring_index(at)], error);
         if (poll != KS_DONE) return poll;

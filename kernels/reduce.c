@@ -107,6 +107,12 @@ static size_t reduce_scratch(const ks_spec *spec)
     return lanes > floats ? lanes : floats;
 }
 
+/* Axes are sorted: the first one is the lowest. */
+static int reduce_free_dims(const ks_spec *spec)
+{
+    return spec->params[AXIS].axes.axis[0];
+}
+
 /* ks_sample_fn */
 static void reduce_sample(ks_spec *spec)
 {
@@ -155,5 +161,6 @@ const ks_op ks_op_reduce = {
     .resolve = reduce_resolve,
     .reference = reduce_reference,
     .scratch_bytes = reduce_scratch,
+    .free_dims = reduce_free_dims,
     .sample = reduce_sample,
 };

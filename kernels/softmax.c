@@ -68,6 +68,11 @@ static size_t softmax_scratch(const ks_spec *spec)
     return spec->in[0].dtype == KS_FP64 ? ks_softmax_double_scratch() : ks_softmax_floats_scratch();
 }
 
+static int softmax_free_dims(const ks_spec *spec)
+{
+    return (int)spec->params[AXIS].i;
+}
+
 /* ks_sample_fn */
 static void softmax_sample(ks_spec *spec)
 {
@@ -94,5 +99,6 @@ const ks_op ks_op_softmax = {
     .resolve = softmax_resolve,
     .reference = softmax_reference,
     .scratch_bytes = softmax_scratch,
+    .free_dims = softmax_free_dims,
     .sample = softmax_sample,
 };

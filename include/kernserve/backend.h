@@ -24,6 +24,7 @@ enum {
 
 typedef struct ks_device ks_device;
 typedef struct ks_lane ks_lane;
+typedef struct ks_ring ks_ring;
 
 /* What the daemon fixed at start; bytes unless said otherwise. */
 typedef struct ks_limits {
@@ -32,13 +33,15 @@ typedef struct ks_limits {
     size_t
         lane_bytes; /* device memory of one lane for one request's inputs, output and workspace: the largest slot class */
     size_t large_bytes;     /* the same for a request above the slot classes; one such arena per shard, on its lane 0 */
+    size_t stream_bytes;    /* device memory for streamed requests, all shards; 0: an eighth of it, at most 8 GiB */
     size_t workspace_bytes; /* of a lane, for a plan's partial results */
     size_t mapped_max;      /* largest in + out that works on mapped slots; SIZE_MAX: measured at open */
     bool pinned_must;       /* false: go on with pageable memory where pinning fails */
 } ks_limits;
 
 /* Host memory of one request. Both sides start on KS_ALIGNMENT and are readable KS_PAD bytes beyond their end;
- * KS_HEAD_ROOM bytes in front of out belong to the answer's head. */
+ * KS_HEAD_ROOM bytes in front of out belong to the answer's head. An area (ks_streaming) is a slot whose memory is the
+ * device's alone: in and out are NULL. */
 typedef struct ks_slot {
     unsigned char *in, *out;
     size_t in_cap, out_cap;
@@ -69,7 +72,9 @@ typedef struct ks_plan {
     bool large;                 /* set by prepare: needs the large arena (lane 0) and pieces */
     bool graphs;                /* set by prepare: capture makes sense */
     int batch_max;              /* set by prepare: 1 .. KS_BATCH_MAX */
-    bool uncapturable;          /* engine's: capture failed; retried after uncapturable_until_ns */
+    uint64_t rows_like; /* set by prepare: two plans that differ in the length of a free dimension alone, and agree
+                                 * in this, give a row the same bits */
+    bool uncapturable;  /* engine's: capture failed; retried after uncapturable_until_ns */
     int64_t uncapturable_until_ns;
     unsigned char choice[KS_CHOICE_BYTES];
     void *lane_state[KS_LANES_MAX];  /* this plan's graphs on each lane of the shard; the backend's, freed by forget */
@@ -108,6 +113,24 @@ typedef struct ks_device_info {
     double copy_gbs;   /* measured at open: a copy within the device's memory, bytes read + written; 0: unknown */
 } ks_device_info;
 
+/* Large requests where kernels work on memory that the host does not see: areas of a pool on the device, filled and
+ * emptied through a shard's ring of pinned pieces. A launch may name any part of an area as its slot (memory copied from
+ * the area, in_device and out_device moved on by multiples of KS_ALIGNMENT). */
+typedef struct ks_streaming {
+    /* KS_BUDGET: the pool has no room now; KS_WORK: it never has. Any thread. */
+    ks_status (*area_init)(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *area, ks_error *error);
+    void (*area_fini)(ks_device *device, ks_slot *area); /* no copy and no launch under way */
+    /* A ring is one thread's. *memory: its pieces, one behind the other. KS_MEMORY. */
+    ks_status (*ring_open)(ks_device *device, int pieces, size_t piece_bytes, ks_ring **out, unsigned char **memory,
+                           ks_error *error);
+    void (*ring_close)(ks_ring **ring); /* waits for the copies under way */
+    /* Begins a copy between a piece and an area's side; never blocks. A launch waits for the copies in begun before it; a
+     * copy out is begun when the launches that write there are done. */
+    ks_status (*piece_in)(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error);
+    ks_status (*piece_out)(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error);
+    ks_poll (*piece_poll)(ks_ring *ring, int piece, ks_error *error); /* of the last copy begun */
+} ks_streaming;
+
 typedef struct ks_backend {
     const char *name;
     /* KS_DEVICE: none that works. Opens, measures the border, runs nothing afterwards. */
@@ -131,9 +154,10 @@ typedef struct ks_backend {
     /* On a free lane; returns at once (the CPU may finish small work before it returns). The batch stays the caller's and
      * valid until poll says KS_DONE or KS_FAILED. KS_DEVICE with device_failed(): fatal; else only this batch failed. */
     ks_status (*launch)(ks_lane *lane, ks_batch *batch, ks_error *error);
-    ks_poll (*poll)(ks_lane *lane, ks_error *error); /* never blocks longer than one copied piece (4 MiB) */
+    ks_poll (*poll)(ks_lane *lane, ks_error *error); /* never blocks longer than one copied piece (1 MiB) */
     /* true once the device is lost for good (sticky error). Any thread. */
     bool (*failed)(const ks_device *device);
+    const ks_streaming *streaming; /* NULL: kernels work on ordinary memory, large requests on slots of it */
 } ks_backend;
 
 extern const ks_backend ks_backend_cpu;

@@ -89,6 +89,9 @@ struct ks_op {
     ks_resolve_fn *resolve;
     ks_cpu_fn *reference;
     size_t (*scratch_bytes)(const ks_spec *spec); /* for reference; NULL: none */
+    /* Of a resolved spec: how many of INPUT0's leading dimensions the output has as well, such that what lies at one index
+     * of them depends on nothing at another. Work may be cut there. NULL: none. */
+    int (*free_dims)(const ks_spec *spec);
     ks_sample_fn *sample;
 };
 

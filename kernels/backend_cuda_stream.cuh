@@ -1,0 +1,290 @@
+/* Streamed requests: areas of device memory from one pool, and a shard's ring of pinned pieces that fills and empties
+ * them (ks_streaming in backend.h).
+ *
+ * The pool is one allocation made at open; areas lie in it in order of address, a new one at the first gap that holds it.
+ * A ring has a CUDA stream for each direction, so that both are on the link at once. Order between a ring's copies in and
+ * the lanes' kernels is kept by the area's own event; copies out are asked for only behind kernels that have ended.
+ * Area  line | out, pad | in, pad.     Threads  areas any (pool_lock), a ring its shard's. */
+#ifndef KS_BACKEND_CUDA_STREAM_CUH
+#define KS_BACKEND_CUDA_STREAM_CUH
+
+#include "backend_cuda_lanes.cuh"
+
+enum { RING_PIECES_MAX = 64 };
+static const size_t POOL_MOST = (size_t)8 << 30, POOL_LEAST = 1 << 20;
+
+typedef struct ks_area {
+    size_t at, bytes;     /* in the pool */
+    cudaEvent_t filled;   /* behind the last copy in */
+    struct ks_area *next; /* by address */
+} ks_area;
+
+struct ks_ring {
+    ks_device *device;
+    unsigned char *memory;
+    bool pinned;
+    cudaStream_t in, out;
+    int pieces;
+    size_t piece_bytes;
+    cudaEvent_t event[RING_PIECES_MAX];
+};
+
+/* --- the pool ------------------------------------------------------------------------------------------------------- */
+
+/* Takes what fits, halving from what is wanted; none at all leaves large requests to the staged way. */
+static ks_status pool_open(ks_device *device, ks_error *error)
+{
+    size_t bytes = device->limits.stream_bytes;
+    if (!bytes) bytes = device->info.memory_bytes / 8 < POOL_MOST ? device->info.memory_bytes / 8 : POOL_MOST;
+    for (bytes = ks_align(bytes); bytes >= POOL_LEAST; bytes = ks_align(bytes / 2)) {
+        void *memory = NULL;
+        const cudaError_t code = cudaMalloc(&memory, bytes);
+        if (code == cudaSuccess) {
+            device->pool = (unsigned char *)memory;
+            device->pool_bytes = bytes;
+            KS_TRY_SOFT(error, cudaMemset(memory, 0, bytes)); /* pads may be read before anything was written there */
+            KS_TRY_SOFT(error, cudaStreamSynchronize(cudaStreamLegacy));
+            return KS_OK;
+        }
+        if (!is_recoverable(code)) return judge(device, code, "cudaMalloc", error);
+        cudaGetLastError();
+    }
+    return KS_OK;
+}
+
+static void pool_close(ks_device *device)
+{
+    while (device->areas) { /* of a shard that lost the device */
+        ks_area *area = device->areas;
+        device->areas = area->next;
+        free(area);
+    }
+    if (device->pool && !device_failed(device)) cudaFree(device->pool);
+    device->pool = NULL;
+}
+
+/* With pool_lock: links the area in at the first gap. */
+static bool pool_take(ks_device *device, ks_area *area)
+{
+    ks_area **link = &device->areas;
+    size_t at = 0;
+    while (*link && (*link)->at - at < area->bytes) {
+        at = (*link)->at + (*link)->bytes;
+        link = &(*link)->next;
+    }
+    if (!*link && device->pool_bytes - at < area->bytes) return false;
+    area->at = at;
+    area->next = *link;
+    *link = area;
+    return true;
+}
+
+/* --- areas ---------------------------------------------------------------------------------------------------------- */
+
+static void area_give(ks_device *device, ks_area *area)
+{
+    pthread_mutex_lock(&device->pool_lock);
+    ks_area **link = &device->areas;
+    while (*link != area) link = &(*link)->next;
+    *link = area->next;
+    pthread_mutex_unlock(&device->pool_lock);
+    if (area->filled && !device_failed(device)) cudaEventDestroy(area->filled);
+    free(area);
+}
+
+/* ks_streaming.area_init */
+static ks_status area_init(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *slot, ks_error *error)
+{
+    const size_t most = device->pool_bytes, out_side = KS_ALIGNMENT + ks_align(out_bytes) + KS_PAD;
+    if (in_bytes > most || out_bytes > most || out_side + ks_align(in_bytes) + KS_PAD > most)
+        return ks_fail(error, KS_WORK,
+                       "%zu bytes in and %zu bytes out exceed the %zu bytes of device memory for large requests "
+                       "(--stream-bytes)",
+                       in_bytes, out_bytes, most);
+    KS_TRY(device, error, use_device(device));
+    ks_area *area = (ks_area *)calloc(1, sizeof *area);
+    if (!area) return ks_fail(error, KS_MEMORY, "no memory for the record of an area");
+    area->bytes = out_side + ks_align(in_bytes) + KS_PAD;
+    pthread_mutex_lock(&device->pool_lock);
+    const bool taken = pool_take(device, area);
+    pthread_mutex_unlock(&device->pool_lock);
+    if (!taken) {
+        free(area);
+        return ks_fail(error, KS_BUDGET, "no device memory free for %zu bytes in and %zu bytes out", in_bytes,
+                       out_bytes);
+    }
+    const cudaError_t code = cudaEventCreateWithFlags(&area->filled, cudaEventDisableTiming);
+    if (code != cudaSuccess) {
+        area_give(device, area);
+        return judge(device, code, "cudaEventCreateWithFlags", error);
+    }
+    memset(slot, 0, sizeof *slot);
+    slot->memory = area;
+    slot->out_device = device->pool + area->at + KS_ALIGNMENT;
+    slot->in_device = device->pool + area->at + out_side;
+    slot->in_cap = in_bytes;
+    slot->out_cap = out_bytes;
+    slot->size_class = -1;
+    return KS_OK;
+}
+
+/* ks_streaming.area_fini */
+static void area_fini(ks_device *device, ks_slot *slot)
+{
+    area_give(device, (ks_area *)slot->memory);
+    memset(slot, 0, sizeof *slot);
+}
+
+/* Where a launch's stamps go: in front of its area's out side. */
+static ks_line *area_line(const ks_device *device, const ks_slot *slot)
+{
+    return (ks_line *)(void *)(device->pool + ((const ks_area *)slot->memory)->at + KS_ALIGNMENT - KS_LINE_BYTES);
+}
+
+/* --- rings ---------------------------------------------------------------------------------------------------------- */
+
+static ks_status ring_memory(ks_ring *ring, ks_error *error)
+{
+    ks_device *device = ring->device;
+    const size_t bytes = (size_t)ring->pieces * ring->piece_bytes;
+    void *memory = NULL;
+    const cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+    ring->pinned = code == cudaSuccess;
+    if (!ring->pinned) {
+        if (!is_recoverable(code) || device->limits.pinned_must) return judge(device, code, "cudaHostAlloc", error);
+        cudaGetLastError();
+        memory = aligned_alloc(KS_ALIGNMENT, ks_align(bytes));
+        if (!memory) return ks_fail(error, KS_MEMORY, "no memory for a ring of %zu bytes", bytes);
+    }
+    memset(memory, 0, bytes);
+    ring->memory = (unsigned char *)memory;
+    return KS_OK;
+}
+
+static ks_status ring_open_all(ks_ring *ring, ks_error *error)
+{
+    ks_device *device = ring->device;
+    KS_TRY(device, error, use_device(device));
+    KS_TRY(device, error, cudaStreamCreateWithFlags(&ring->in, cudaStreamNonBlocking));
+    KS_TRY(device, error, cudaStreamCreateWithFlags(&ring->out, cudaStreamNonBlocking));
+    for (int i = 0; i < ring->pieces; i++)
+        KS_TRY(device, error, cudaEventCreateWithFlags(&ring->event[i], cudaEventDisableTiming));
+    return ring_memory(ring, error);
+}
+
+/* ks_streaming.ring_close. As with a lane: a lost context's things stay where they are. */
+static void ring_close(ks_ring **taken)
+{
+    ks_ring *ring = *taken;
+    *taken = NULL;
+    if (!ring) return;
+    if (!device_failed(ring->device) && use_device(ring->device) == cudaSuccess) {
+        if (ring->in) cudaStreamSynchronize(ring->in);
+        if (ring->out) cudaStreamSynchronize(ring->out);
+        for (int i = 0; i < ring->pieces; i++)
+            if (ring->event[i]) cudaEventDestroy(ring->event[i]);
+        if (ring->in) cudaStreamDestroy(ring->in);
+        if (ring->out) cudaStreamDestroy(ring->out);
+        if (ring->memory && ring->pinned) cudaFreeHost(ring->memory);
+        if (!ring->pinned) free(ring->memory);
+        cudaGetLastError();
+    }
+    free(ring);
+}
+
+/* ks_streaming.ring_open */
+static ks_status ring_open(ks_device *device, int pieces, size_t piece_bytes, ks_ring **out, unsigned char **memory,
+                           ks_error *error)
+{
+    if (pieces < 1 || pieces > RING_PIECES_MAX)
+        return ks_fail(error, KS_CONFIG, "a ring of %d pieces, at most %d", pieces, (int)RING_PIECES_MAX);
+    ks_ring *ring = (ks_ring *)calloc(1, sizeof *ring);
+    if (!ring) return ks_fail(error, KS_MEMORY, "no memory for the record of a ring");
+    ring->device = device;
+    ring->pieces = pieces;
+    ring->piece_bytes = piece_bytes;
+    const ks_status status = ring_open_all(ring, error);
+    if (status) {
+        ring_close(&ring);
+        return status;
+    }
+    *out = ring;
+    *memory = ring->memory;
+    return KS_OK;
+}
+
+static unsigned char *piece_at(const ks_ring *ring, int piece)
+{
+    return ring->memory + (size_t)piece * ring->piece_bytes;
+}
+
+/* ks_streaming.piece_in */
+static ks_status piece_in(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error)
+{
+    ks_device *device = ring->device;
+    if (device_failed(device)) return ks_fail(error, KS_DEVICE, "the device is lost");
+    KS_TRY(device, error,
+           cudaMemcpyAsync((unsigned char *)area->in_device + offset, piece_at(ring, piece), bytes,
+                           cudaMemcpyHostToDevice, ring->in));
+    KS_TRY(device, error, cudaEventRecord(ring->event[piece], ring->in));
+    KS_TRY(device, error, cudaEventRecord(((ks_area *)area->memory)->filled, ring->in));
+    return KS_OK;
+}
+
+/* ks_streaming.piece_out */
+static ks_status piece_out(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error)
+{
+    ks_device *device = ring->device;
+    if (device_failed(device)) return ks_fail(error, KS_DEVICE, "the device is lost");
+    KS_TRY(device, error,
+           cudaMemcpyAsync(piece_at(ring, piece), (const unsigned char *)area->out_device + offset, bytes,
+                           cudaMemcpyDeviceToHost, ring->out));
+    KS_TRY(device, error, cudaEventRecord(ring->event[piece], ring->out));
+    return KS_OK;
+}
+
+/* ks_streaming.piece_poll */
+static ks_poll piece_poll(ks_ring *ring, int piece, ks_error *error)
+{
+    if (device_failed(ring->device)) {
+        ks_fail(error, KS_DEVICE, "the device is lost");
+        return KS_FAILED;
+    }
+    const cudaError_t code = quiet(cudaEventQuery(ring->event[piece]));
+    if (code == cudaSuccess) return KS_DONE;
+    if (code == cudaErrorNotReady) return KS_RUNNING;
+    judge(ring->device, code, "cudaEventQuery", error);
+    return KS_FAILED;
+}
+
+static const ks_streaming streaming = {
+    .area_init = area_init,
+    .area_fini = area_fini,
+    .ring_open = ring_open,
+    .ring_close = ring_close,
+    .piece_in = piece_in,
+    .piece_out = piece_out,
+    .piece_poll = piece_poll,
+};
+
+/* --- a launch on an area -------------------------------------------------------------------------------------------- */
+
+/* Behind the area's copies in: fresh stamps, the kernels, the stamps to the lane. */
+static ks_status area_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
+{
+    ks_device *device = lane->device;
+    ks_line *line = area_line(device, slot);
+    ks_site site = site_of(lane, plan, KS_PATH_AREA);
+    site.only = (ks_entry){.in = (const unsigned char *)slot->in_device, .out = (unsigned char *)slot->out_device};
+    site.line = line;
+    KS_TRY(device, error, cudaStreamWaitEvent(lane->stream, ((const ks_area *)slot->memory)->filled, 0));
+    KS_TRY(device, error, cudaMemsetAsync(line, 0, KS_LINE_BYTES, lane->stream));
+    const ks_status status = cuda_op(plan->spec.op)->launch(&plan->spec, plan->choice, site, 1, lane->stream, error);
+    if (status) return status;
+    KS_TRY(device, error,
+           cudaMemcpyAsync(&lane->shared->area_line, line, KS_LINE_BYTES, cudaMemcpyDeviceToHost, lane->stream));
+    KS_TRY(device, error, cudaEventRecord(lane->event, lane->stream));
+    return KS_OK;
+}
+
+#endif
