@@ -136,6 +136,7 @@ static int64_t rate_ns(uint64_t bytes, uint64_t rate)
 ks_late ks_conn_late(const ks_conn *conn, const ks_config *config, int64_t now_ns)
 {
     int64_t past_ns = now_ns - conn->since_ns;
+    if (conn->paused_ns) return KS_IN_TIME;
     switch (conn->stage) {
     case KS_AT_IDLE:
         if (conn->requests == 0 && past_ns > config->header_timeout)

@@ -13,6 +13,7 @@
 #include "routes.h"
 
 struct MHD_Connection;
+struct ks_http;
 
 typedef enum ks_stage {
     KS_AT_IDLE, /* nothing of a request known */
@@ -28,11 +29,13 @@ enum { KS_CONN_MAGIC = 0x6b73636e };
 typedef struct ks_conn {
     uint32_t magic, index, generation;
     int fd;
+    struct ks_http *http;
     struct MHD_Connection *mhd; /* NULL: not yet known to the library */
     bool loopback, half_closed, gone, suspended;
     bool goes_on; /* a piece of its body was taken in part, and comes again */
     ks_stage stage;
-    int64_t since_ns; /* in this stage */
+    int64_t since_ns;  /* in this stage */
+    int64_t paused_ns; /* since when a large request waits for us amid its body or answer; 0: it does not */
     int64_t requests;
     int active_at; /* place in the table of open ones */
     struct ks_conn *next_free;

@@ -123,6 +123,7 @@ const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan)
 {
     /* Ordinary memory is as good as a slot where the device is the CPU. */
     const bool slot = !engine->polls || ks_slots_hold(engine->slots, plan->in_bytes, plan->out_bytes);
+    if (!slot && engine->backend->streaming) return "streamed";
     return slot && plan->mapped ? "mapped" : slot && !plan->large ? "copies" : "staged";
 }
 
@@ -235,11 +236,12 @@ static void set_busy(ks_engine *engine, ks_lane_use *use, bool busy, int64_t now
     ks_counter_add(KS_COUNTER(engine, running), (uint64_t)(busy ? use->batch.count : -use->batch.count));
 }
 
-/* -1: none. A lane that has a graph of the plan goes first; then from the highest down, since large plans need lane 0.
- */
-static int free_lane(const ks_engine *engine, const ks_plan *plan)
+/* -1: none. A lane that has a graph of the plan goes first; then from the highest down, since large plans need lane 0,
+ * but where the job brings its own device memory. */
+static int free_lane(const ks_engine *engine, const ks_job *job)
 {
-    if (plan->large) return engine->lane[0].busy ? -1 : 0;
+    const ks_plan *plan = job->plan;
+    if (plan->large && job->slot->in) return engine->lane[0].busy ? -1 : 0;
     int best = -1;
     for (int i = engine->lanes - 1; i >= 0; i--) {
         if (engine->lane[i].busy) continue;
@@ -249,10 +251,11 @@ static int free_lane(const ks_engine *engine, const ks_plan *plan)
     return best;
 }
 
-/* A mapped plan's kernel reaches a slot of ordinary memory only with the backend's help: such a job goes alone. */
+/* A mapped plan's kernel reaches a slot of ordinary memory, or the device's own, only with the backend's help: such a
+ * job goes alone. */
 static bool goes_alone(const ks_job *job)
 {
-    return job->plan->mapped && (!job->slot->in_device || !job->slot->out_device);
+    return job->plan->mapped && (!job->slot->in || !job->slot->in_device || !job->slot->out_device);
 }
 
 /* Moves the job at the link, and what may go with it, from the queue to the lane's batch. */
@@ -321,7 +324,7 @@ void ks_engine_launch(ks_engine *engine)
     const int64_t now_ns = ks_now_ns();
     ks_job **link = &engine->queue.first;
     while (!engine->lost && *link && engine->busy < engine->lanes) {
-        const int lane = is_late(*link, now_ns) ? -1 : free_lane(engine, (*link)->plan);
+        const int lane = is_late(*link, now_ns) ? -1 : free_lane(engine, *link);
         if (lane >= 0) {
             gather(engine, link, &engine->lane[lane], now_ns);
             launch_lane(engine, lane);

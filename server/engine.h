@@ -74,8 +74,9 @@ void ks_engine_slot_release(ks_engine *engine, ks_slot **slot);
 /* Finds the plan of a resolved spec, or makes it; holds it for the job. KS_MEMORY, KS_WORK. */
 ks_status ks_engine_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error);
 void ks_engine_plan_release(ks_engine *engine, ks_plan **plan);
-/* How a job of the plan meets the device: "mapped" (kernels work on the slot itself), "copies", or "staged" (in pieces,
- * because no slot or no lane holds it). While all slots that hold it are out, a job may be staged as well. */
+/* How a job of the plan meets the device: "mapped" (kernels work on the slot itself), "copies", "streamed" (in pieces,
+ * because no slot holds it), or "staged" (whole, and then in pieces, because no lane holds it, or its body was JSON or
+ * packed). While all slots that hold it are out, a job may be staged as well. */
 const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan);
 
 /* READY. KS_QUEUE_FULL, KS_DEVICE (device lost). An empty output (0 bytes) is DONE at once, with KS_GRAPH_NONE, and

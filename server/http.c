@@ -28,7 +28,7 @@ enum {
      * 581, 534 us, because the body comes in pieces of half or all of it. Above 32 KiB each new connection also pays
      * an mmap and its page faults. */
     POOL_BYTES = 32768,
-    BLOCK_BYTES = 65536, /* of a long text */
+    BLOCK_BYTES = 65536, /* of a long text, or of a large answer */
     SPARE = 16,          /* connections beside this shard's even share */
     ADMIN_CONNECTIONS = 64
 };
@@ -147,6 +147,14 @@ static enum MHD_Result answer_page(ks_http *http, ks_conn *conn)
     return queue(http, conn, code, response, bytes);
 }
 
+/* Until ks_infers_woken names the request: the time does not count as the client's. */
+static void pause_library(ks_conn *conn)
+{
+    MHD_suspend_connection(conn->mhd);
+    conn->suspended = true;
+    conn->paused_ns = conn->http->now_ns;
+}
+
 /* MHD_ContentReaderFreeCallback: the last byte of an answer has been handed to the kernel, or never will be. */
 static void on_sent(void *context)
 {
@@ -156,14 +164,19 @@ static void on_sent(void *context)
 /* MHD_ContentReaderCallback */
 static ssize_t read_answer(void *context, uint64_t at, char *out, size_t most)
 {
-    return (ssize_t)ks_infer_read(context, at, out, most);
+    ks_infer *infer = context;
+    ks_conn *conn = ks_infer_client(infer);
+    const int64_t size = ks_infer_read(infer, at, out, most);
+    if (size < 0 || (size == 0 && conn->http->refusing != KS_OK)) return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (size == 0) pause_library(conn);
+    return (ssize_t)size;
 }
 
 /* One buffer, head and body in one piece; or a long text in blocks, because the kernel would take 4 MiB of it at once and
- * keep the shard for longer than a millisecond. */
+ * keep the shard for longer than a millisecond; or what comes from the device while it is sent. */
 static struct MHD_Response *response_from(ks_infer *infer, const ks_answer *answer)
 {
-    if (answer->owned && answer->length > KS_LONG_TEXT)
+    if (ks_infer_streams(infer) || (answer->owned && answer->length > KS_LONG_TEXT))
         return MHD_create_response_from_callback(answer->length, BLOCK_BYTES, read_answer, infer, on_sent);
     /* The library asks for a buffer that it may change, and changes none. */
     char *body = (char *)(uintptr_t)answer->body;
@@ -266,7 +279,10 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *mhd, con
     case KS_AT_BODY:
         if (n == 0) return end_body(http, conn);
         *size = n - ks_request_take(http, conn, bytes, n);
-        if (*size > 0) go_on(http, conn);
+        if (*size > 0 && ks_infer_waits(conn->infer))
+            pause_library(conn);
+        else if (*size > 0)
+            go_on(http, conn);
         return MHD_YES;
     case KS_AT_WAIT:
         return wait_on(http, conn);
@@ -327,6 +343,7 @@ void ks_http_add(ks_http *http, int fd, bool loopback)
         if (http->engine) atomic_fetch_sub(&http->daemon->connections, 1);
         return;
     }
+    conn->http = http;
     ks_metrics_connections(http->metrics, 1);
     uint64_t key = ks_conns_key(conn);
     if (MHD_add_connection(http->library, fd, (const struct sockaddr *)&address, sizeof address) != MHD_YES) {
@@ -371,6 +388,8 @@ void ks_library_resume(ks_conn *conn)
 {
     if (!conn->suspended) return;
     conn->suspended = false;
+    if (conn->paused_ns) conn->since_ns += conn->http->now_ns - conn->paused_ns;
+    conn->paused_ns = 0;
     MHD_resume_connection(conn->mhd);
 }
 

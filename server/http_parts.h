@@ -44,6 +44,9 @@ bool ks_request_refuses_early(const ks_http *http, const ks_conn *conn);
 bool ks_request_is_last(const ks_http *http, const ks_conn *conn);
 /* A piece of the body. Returns how much of it was taken. */
 size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n);
+/* Amid a body: where this host has no room or no time for the request any more and much is still to come, the client is
+ * told now. */
+void ks_request_check(ks_http *http, ks_conn *conn);
 /* Answers past the library, which takes no answer amid a body. */
 void ks_request_cut(ks_http *http, ks_conn *conn);
 /* The request is over; delivered: the library handed its answer to the kernel. */
@@ -57,5 +60,5 @@ bool ks_turn_watch(ks_http *http, int fd, uint64_t key);
 
 void ks_library_run(ks_http *http);
 int64_t ks_library_wait_ns(const ks_http *http); /* until it wants to run without an event; INT64_MAX: never */
-void ks_library_resume(ks_conn *conn);           /* if it is suspended */
+void ks_library_resume(ks_conn *conn);           /* if it is suspended or paused */
 #endif

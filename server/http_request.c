@@ -37,6 +37,14 @@ ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method)
     return status;
 }
 
+/* What this host has no room or no time for, as opposed to what the request has wrong: told before the body's end. */
+static ks_status busy_fault(ks_conn *conn)
+{
+    const ks_status fault = ks_infer_fault(conn->infer);
+    if (!ks_status_retries(fault) && fault != KS_DEADLINE) return KS_OK;
+    return ks_fail(&conn->error, fault, "%s", ks_infer_sentence(conn->infer));
+}
+
 ks_status ks_request_begin(ks_http *http, ks_conn *conn)
 {
     const ks_head *head = &conn->head;
@@ -50,8 +58,9 @@ ks_status ks_request_begin(ks_http *http, ks_conn *conn)
                                                  : head->content_length < 0 ? 0
                                                                             : head->content_length,
                                .accept_json = accept && strstr(accept, "application/json")};
-    return ks_infer_begin(http->infers, &words, head->encoding, conn->first_ns, http->now_ns, conn, &conn->infer,
-                          &conn->error);
+    const ks_status status = ks_infer_begin(http->infers, &words, head->encoding, conn->first_ns, http->now_ns, conn,
+                                            &conn->infer, &conn->error);
+    return status == KS_OK ? busy_fault(conn) : status;
 }
 
 /* Where the client waits for leave to send, where the connection ends anyway, or where the body is too long to be
@@ -73,6 +82,13 @@ bool ks_request_is_last(const ks_http *http, const ks_conn *conn)
 
 /* --- body --------------------------------------------------------------------------------------------------------- */
 
+void ks_request_check(ks_http *http, ks_conn *conn)
+{
+    if (conn->fault != KS_OK || conn->head.content_length < (int64_t)(conn->received + swallow_bytes)) return;
+    conn->fault = busy_fault(conn);
+    if (conn->fault != KS_OK) ks_request_cut(http, conn);
+}
+
 size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
 {
     const uint64_t most = conn->infer ? http->rules.max_body : 0;
@@ -93,8 +109,15 @@ size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n
         ks_request_cut(http, conn);
         return n;
     }
-    const size_t taken = conn->infer && conn->fault == KS_OK ? ks_infer_feed(conn->infer, bytes, n) : n;
+    if (conn->infer == NULL) return n;
+    if (conn->fault != KS_OK) {
+        ks_infer_abort(conn->infer, conn->fault, conn->error.text);
+        return n;
+    }
+    const size_t taken = ks_infer_feed(conn->infer, bytes, n);
     conn->received -= n - taken;
+    if (taken == 0) conn->callbacks--;
+    ks_request_check(http, conn);
     return taken;
 }
 

@@ -27,6 +27,8 @@ static int64_t wait_ns(ks_http *http, int64_t most_ns)
     if (library_ns < most_ns) most_ns = library_ns;
     if (http->conns.half_count > 0 && most_ns > nudge_ns) most_ns = nudge_ns;
     if (http->conns.active_count > 0 && most_ns > walk_ns) most_ns = walk_ns;
+    const int64_t streams_ns = http->infers ? ks_infers_wait_ns(http->infers) : INT64_MAX;
+    if (streams_ns < most_ns) most_ns = streams_ns;
     return most_ns;
 }
 
@@ -61,6 +63,11 @@ static void on_hang_up(ks_http *http, uint64_t key, uint32_t events)
         ks_library_resume(conn);
         http->unfinished = true;
     }
+    if (conn->gone && conn->paused_ns) {
+        if (conn->stage == KS_AT_BODY) ks_infer_abort(conn->infer, KS_CANCELLED, "the client has gone");
+        ks_library_resume(conn);
+        http->unfinished = true;
+    }
 }
 
 static void end_late(ks_http *http, ks_conn *conn, ks_late late)
@@ -83,6 +90,20 @@ static void walk(ks_http *http)
         const ks_late late = ks_conn_late(conn, http->daemon->config, http->now_ns);
         if (late != KS_IN_TIME) end_late(http, conn, late);
     }
+}
+
+/* Large requests that waited for memory, for a piece of the ring or for the next bytes of their answer. */
+static void wake_streams(ks_http *http)
+{
+    bool any = false;
+    ks_conn *conn;
+    ks_infers_look(http->infers, http->now_ns);
+    while ((conn = ks_infers_woken(http->infers)) != NULL) {
+        any = true;
+        if (conn->stage == KS_AT_BODY) ks_request_check(http, conn);
+        ks_library_resume(conn);
+    }
+    if (any) ks_library_run(http);
 }
 
 /* Whose piece of a body was left over by the last turn's slice. */
@@ -113,6 +134,7 @@ bool ks_http_turn(ks_http *http, int64_t timeout_ns)
             on_hang_up(http, http->events[i].data.u64, http->events[i].events);
     ks_conns_nudge(&http->conns);
     walk(http);
+    if (http->infers) wake_streams(http);
     return count > 0 || ready;
 }
 

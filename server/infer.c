@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "inflate.h"
 #include "log.h"
+#include "stream.h"
 #include "text.h"
 #include "timing.h"
 
@@ -35,18 +36,25 @@ struct ks_infer {
     ks_inflate *inflate;
     ks_encoding encoding;
     ks_times times;
+    bool packed;        /* the body is compressed */
+    bool streamed;      /* through the stream: job's plan and slot are the stream's */
+    int64_t ended_ns;   /* streamed: the body is complete; 0: not yet */
+    int64_t tail_ns;    /* streamed: when the first block that ended after that was launched */
     int64_t sending_ns; /* answer handed over */
     ks_words words;     /* of the answer, written so far */
     ks_answer answer;
     uint64_t given_back;  /* of the answer's text, from its start */
     char *owned;          /* the answer's text */
     uint64_t owned_taken; /* of the budget */
+    ks_stream stream;
 };
 
 struct ks_infers {
     ks_daemon *daemon;
     ks_engine *engine;
     ks_shard_metrics *metrics;
+    ks_streams *streams;
+    ks_stream *events; /* of the last turn */
     ks_word_limits limits;
     ks_infer *free;
     int count, held;
@@ -77,6 +85,11 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
         ks_infers_close(&infers);
         return ks_fail(error, KS_MEMORY, "no memory for %d request records", count);
     }
+    const ks_status status = ks_streams_open(engine, &infers->streams, error);
+    if (status != KS_OK) {
+        ks_infers_close(&infers);
+        return status;
+    }
     infers->daemon = daemon;
     infers->engine = engine;
     infers->metrics = metrics;
@@ -104,6 +117,7 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
 void ks_infers_close(ks_infers **infers)
 {
     if (*infers == NULL) return;
+    ks_streams_close(&(*infers)->streams);
     free((*infers)->records);
     free((*infers)->words);
     free(*infers);
@@ -140,18 +154,44 @@ ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *q
     return KS_OK;
 }
 
+/* A fault gives back at once what a stream holds, but for what the engine or the link are busy with. */
 static ks_status set_fault(ks_infer *infer, ks_status status)
 {
     if (infer->fault == KS_OK) infer->fault = status;
+    if (infer->fault != KS_OK && !(infer->held & HELD_BY_ENGINE)) ks_stream_leave(&infer->stream);
     return status;
 }
 
-/* ks_oip_place_fn: a larger slot takes the place of a smaller one, with the bytes that have come. */
+static int64_t deadline_of(const ks_infer *infer)
+{
+    const ks_ask *ask = ks_oip_ask(infer->oip);
+    int64_t wait_ns = infer->infers->daemon->config->request_timeout;
+    if (ask->timeout_us > 0 && ask->timeout_us < wait_ns / 1000) wait_ns = ask->timeout_us * 1000;
+    return infer->times.first_ns + wait_ns;
+}
+
+/* ks_oip_write_fn */
+static ks_status write_stream(void *context, size_t offset, const char *bytes, size_t n, size_t *taken, ks_error *error)
+{
+    ks_infer *infer = context;
+    return ks_stream_write(&infer->stream, offset, bytes, n, taken, error);
+}
+
+/* ks_oip_place_fn: a larger slot takes the place of a smaller one, with the bytes that have come; what is above the slots
+ * becomes a stream, where its words allow it. A packed body does not: what comes of it cannot be held back. */
 static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
                        unsigned char **out, ks_error *error)
 {
     ks_infer *infer = context;
     ks_slot *old = infer->job.slot;
+    if (old == NULL && !infer->packed && ks_oip_may_stream(infer->oip) &&
+        ks_streams_takes(infer->infers->streams, in_bytes, out_bytes)) {
+        const ks_spec *spec = &ks_oip_ask(infer->oip)->spec;
+        *in = *out = NULL;
+        ks_oip_stream(infer->oip, write_stream);
+        infer->streamed = true;
+        return ks_stream_begin(infer->infers->streams, &infer->stream, spec, deadline_of(infer), error);
+    }
     if (old == NULL || old->in_cap < in_bytes || old->out_cap < out_bytes) {
         ks_slot *slot = NULL;
         ks_status status = ks_engine_slot(infer->infers->engine, in_bytes, out_bytes, &slot, error);
@@ -187,16 +227,104 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     infer->model = head->model;
     infer->encoding = KS_ENCODING_json;
     infer->sending_ns = 0;
+    infer->packed = encoding != KS_BODY_PLAIN;
+    infer->streamed = false;
+    infer->ended_ns = infer->tail_ns = 0;
     infer->times = (ks_times){.first_ns = first_ns};
     ks_metrics_in_flight(infers->metrics, 1);
     infer->words_open = true;
     set_fault(infer, ks_oip_begin(infer->oip, head, &infers->limits, place, infer, &infer->error));
-    if (infer->fault == KS_OK && encoding != KS_BODY_PLAIN)
+    if (infer->fault == KS_OK && infer->packed)
         set_fault(infer, ks_inflate_begin(infers->limits.max_body, &infers->slice, &infer->inflate, &infer->error));
     infer->times.decode_ns = ks_now_ns() - now_ns;
     *out = infer;
     return KS_OK;
 }
+
+static ks_encoding encoding_of(ks_form form)
+{
+    if (form == KS_FORM_JSON) return KS_ENCODING_json;
+    return form == KS_FORM_BINARY ? KS_ENCODING_binary : KS_ENCODING_raw;
+}
+
+/* --- blocks of a stream ------------------------------------------------------------------------------------------- */
+
+static ks_status submit_job(ks_infer *infer)
+{
+    ks_job *job = &infer->job;
+    job->priority = ks_oip_ask(infer->oip)->priority;
+    job->deadline_ns = deadline_of(infer);
+    infer->held |= HELD_BY_ENGINE;
+    const ks_status status = ks_engine_submit(infer->infers->engine, job, &infer->error);
+    if (status != KS_OK) infer->held &= ~HELD_BY_ENGINE;
+    return status;
+}
+
+/* Rows that are there go to the engine as soon as the block before them is done. A full queue refuses who has just come;
+ * who has been let in tries again. */
+static void run_block(ks_infer *infer)
+{
+    ks_stream *stream = &infer->stream;
+    if (infer->fault != KS_OK || infer->held & HELD_BY_ENGINE || !ks_stream_next(stream, &infer->job)) return;
+    const ks_status status = submit_job(infer);
+    if (status == KS_OK)
+        ks_stream_launched(stream);
+    else if (status == KS_QUEUE_FULL && (infer->ended_ns == 0 || stream->done > 0) &&
+             ks_now_ns() < infer->job.deadline_ns)
+        ks_stream_later(stream);
+    else
+        set_fault(infer, status);
+}
+
+/* The phases behind the body's end; what was computed before it is part of receiving. */
+static void finish_times(ks_infer *infer)
+{
+    ks_job *job = &infer->job;
+    job->submitted_ns = infer->ended_ns;
+    if (job->done_ns < infer->ended_ns) job->done_ns = infer->ended_ns;
+    job->launched_ns = infer->tail_ns ? infer->tail_ns : job->done_ns;
+    const int64_t ran_ns = job->done_ns - job->launched_ns;
+    if (job->h2d_ns > ran_ns) job->h2d_ns = ran_ns;
+    if (job->d2h_ns > ran_ns - job->h2d_ns) job->d2h_ns = ran_ns - job->h2d_ns;
+    job->compute_ns = ran_ns - job->h2d_ns - job->d2h_ns;
+}
+
+/* A block has ended. true: nothing more will run, and the body has ended or does not matter any more. */
+static bool end_block(ks_infer *infer)
+{
+    ks_job *job = &infer->job;
+    if (job->status != KS_OK && infer->fault == KS_OK) {
+        infer->error = job->error;
+        set_fault(infer, job->status);
+    }
+    if (infer->fault != KS_OK || infer->client == NULL) {
+        ks_stream_leave(&infer->stream);
+        return true;
+    }
+    if (infer->ended_ns && infer->tail_ns == 0 && job->done_ns > infer->ended_ns)
+        infer->tail_ns = job->launched_ns > infer->ended_ns ? job->launched_ns : infer->ended_ns;
+    if (!ks_stream_done(&infer->stream)) {
+        run_block(infer);
+        return infer->fault != KS_OK;
+    }
+    if (infer->ended_ns) finish_times(infer);
+    return infer->ended_ns != 0;
+}
+
+/* The body of a streamed request is complete. */
+static ks_status end_stream(ks_infer *infer)
+{
+    const ks_status status = ks_stream_finish(&infer->stream, &infer->error);
+    if (status != KS_OK) return status;
+    infer->encoding = encoding_of(ks_oip_ask(infer->oip)->form);
+    infer->ended_ns = ks_now_ns();
+    infer->job.submitted_ns = infer->ended_ns;
+    run_block(infer);
+    if (ks_stream_is_done(&infer->stream)) finish_times(infer);
+    return infer->fault;
+}
+
+/* --- the body ----------------------------------------------------------------------------------------------------- */
 
 /* ks_inflate_fn */
 static ks_status feed_words(void *context, const char *bytes, size_t *n, ks_error *error)
@@ -219,13 +347,8 @@ size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n)
     else
         set_fault(infer, ks_oip_feed(infer->oip, bytes, &taken, &infer->error));
     if (timed) infer->times.decode_ns += ks_now_ns() - started;
+    if (infer->streamed) run_block(infer);
     return infer->fault == KS_OK ? taken : n;
-}
-
-static ks_encoding encoding_of(ks_form form)
-{
-    if (form == KS_FORM_JSON) return KS_ENCODING_json;
-    return form == KS_FORM_BINARY ? KS_ENCODING_binary : KS_ENCODING_raw;
 }
 
 /* Everything about the request is known: a slot that holds its output, its plan, its deadline; then to the engine. */
@@ -245,14 +368,7 @@ static ks_status submit(ks_infer *infer)
     ks_status status = place(infer, in_bytes, ask->spec.out.size_bytes, keep, &in, &out, &infer->error);
     if (status == KS_OK) status = ks_engine_plan(infers->engine, &ask->spec, &job->plan, &infer->error);
     if (status != KS_OK) return status;
-    int64_t wait_ns = infers->daemon->config->request_timeout;
-    if (ask->timeout_us > 0 && ask->timeout_us < wait_ns / 1000) wait_ns = ask->timeout_us * 1000;
-    job->priority = ask->priority;
-    job->deadline_ns = infer->times.first_ns + wait_ns;
-    infer->held |= HELD_BY_ENGINE;
-    status = ks_engine_submit(infers->engine, job, &infer->error);
-    if (status != KS_OK) infer->held &= ~HELD_BY_ENGINE;
-    return status;
+    return submit_job(infer);
 }
 
 bool ks_infer_end(ks_infer *infer)
@@ -266,14 +382,15 @@ bool ks_infer_end(ks_infer *infer)
         infer->times.decode_ns += ks_now_ns() - started;
         return false;
     }
-    if (infer->fault == KS_OK) set_fault(infer, submit(infer));
+    if (infer->fault == KS_OK) set_fault(infer, infer->streamed ? end_stream(infer) : submit(infer));
     if (infer->fault == KS_OK) infer->times.decode_ns += infer->job.submitted_ns - started;
     return true;
 }
 
 bool ks_infer_done(const ks_infer *infer)
 {
-    return infer->fault != KS_OK || infer->job.state == KS_JOB_DONE;
+    if (infer->fault != KS_OK) return true;
+    return infer->streamed ? infer->ended_ns && ks_stream_is_done(&infer->stream) : infer->job.state == KS_JOB_DONE;
 }
 
 ks_status ks_infer_fault(const ks_infer *infer)
@@ -281,10 +398,25 @@ ks_status ks_infer_fault(const ks_infer *infer)
     return infer->fault;
 }
 
+const char *ks_infer_sentence(const ks_infer *infer)
+{
+    return infer->error.text;
+}
+
+void *ks_infer_client(const ks_infer *infer)
+{
+    return infer->client;
+}
+
 static void release(ks_infer *infer)
 {
     ks_infers *infers = infer->infers;
     if (infer->held) return;
+    if (!ks_stream_leave(&infer->stream)) return; /* comes back from a turn */
+    if (infer->streamed) {
+        infer->job.plan = NULL;
+        infer->job.slot = NULL;
+    }
     if (infer->job.plan) ks_engine_plan_release(infers->engine, &infer->job.plan);
     if (infer->job.slot) ks_engine_slot_release(infers->engine, &infer->job.slot);
     if (infer->inflate) ks_inflate_fini(&infer->inflate);
@@ -307,7 +439,7 @@ bool ks_infer_cancel(ks_infer *infer)
         return false;
     infer->held &= ~HELD_BY_ENGINE;
     set_fault(infer, ks_fail(&infer->error, KS_CANCELLED, "the client has gone"));
-    ks_metrics_aborted(infer->infers->metrics, KS_ABORT_QUEUE);
+    if (!infer->streamed || infer->ended_ns) ks_metrics_aborted(infer->infers->metrics, KS_ABORT_QUEUE);
     return true;
 }
 
@@ -357,6 +489,11 @@ static ks_status begin_words(ks_infer *infer)
     return KS_OK;
 }
 
+static unsigned char *out_of(ks_infer *infer)
+{
+    return infer->streamed ? ks_stream_out(&infer->stream) : infer->job.slot->out;
+}
+
 bool ks_infer_write(ks_infer *infer)
 {
     if (infer->words == KS_WORDS_NONE) {
@@ -366,7 +503,7 @@ bool ks_infer_write(ks_infer *infer)
     if (infer->words == KS_WORDS_ALL) return true;
     allow_some(infer->infers);
     if (infer->fault == KS_OK)
-        set_fault(infer, ks_oip_answer(infer->oip, infer->job.slot->out, &infer->answer, &infer->error));
+        set_fault(infer, ks_oip_answer(infer->oip, out_of(infer), &infer->answer, &infer->error));
     if (infer->fault == KS_OK && ks_oip_busy(infer->oip)) return false;
     const uint64_t used = infer->fault == KS_OK && infer->answer.owned ? infer->answer.length : 0;
     assert(used <= infer->owned_taken);
@@ -395,13 +532,38 @@ ks_status ks_infer_answer(ks_infer *infer, ks_answer *answer, char *timing, ks_e
     return KS_OK;
 }
 
-size_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most)
+bool ks_infer_streams(const ks_infer *infer)
 {
+    return infer->streamed && ks_stream_is_remote(&infer->stream);
+}
+
+bool ks_infer_waits(const ks_infer *infer)
+{
+    return infer->streamed && infer->stream.pause != KS_PAUSE_NONE;
+}
+
+/* With a fault the stream has given its memory back. */
+static int64_t read_stream(ks_infer *infer, uint64_t at, char *out, size_t most)
+{
+    if (infer->fault != KS_OK) return -1;
+    const size_t head = infer->answer.length - ks_oip_ask(infer->oip)->spec.out.size_bytes;
+    if (at < head) {
+        const size_t left = head - (size_t)at, size = most < left ? most : left;
+        memcpy(out, ks_stream_out(&infer->stream) - left, size);
+        return (int64_t)size;
+    }
+    const size_t size = ks_stream_read(&infer->stream, (size_t)at - head, out, most);
+    return size == 0 && infer->stream.status != KS_OK ? -1 : (int64_t)size;
+}
+
+int64_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most)
+{
+    if (infer->streamed) return read_stream(infer, at, out, most);
     const uint64_t left = infer->answer.length - at;
     const size_t n = left < most ? (size_t)left : most;
     memcpy(out, infer->answer.body + at, n);
     ks_text_give_back(infer->owned, at, &infer->given_back);
-    return n;
+    return (int64_t)n;
 }
 
 void ks_infer_sent(ks_infer *infer)
@@ -419,7 +581,7 @@ void ks_infer_leave(ks_infer **pointer)
     ks_infer_cancel(infer);
     if (!infer->recorded) {
         infer->times.answered_ns = ks_now_ns();
-        record(infer, KS_CANCELLED);
+        record(infer, infer->fault != KS_OK ? infer->fault : KS_CANCELLED);
     }
     infer->client = NULL;
     infer->held &= ~HELD_BY_CLIENT;
@@ -431,6 +593,37 @@ void *ks_infer_collected(ks_job *job)
     ks_infer *infer = (ks_infer *)job;
     void *client = infer->client;
     infer->held &= ~HELD_BY_ENGINE;
+    if (infer->streamed && !end_block(infer)) return NULL;
     release(infer);
     return client;
+}
+
+/* --- turns -------------------------------------------------------------------------------------------------------- */
+
+void ks_infers_look(ks_infers *infers, int64_t now_ns)
+{
+    infers->events = ks_streams_turn(infers->streams, now_ns);
+}
+
+void *ks_infers_woken(ks_infers *infers)
+{
+    while (infers->events) {
+        ks_stream *stream = infers->events;
+        ks_infer *infer = (ks_infer *)((char *)stream - offsetof(ks_infer, stream));
+        void *client = infer->client;
+        infers->events = stream->event_next;
+        if (stream->status != KS_OK && infer->fault == KS_OK) {
+            infer->error = stream->error;
+            set_fault(infer, stream->status);
+        }
+        run_block(infer);
+        release(infer);
+        if (client) return client;
+    }
+    return NULL;
+}
+
+int64_t ks_infers_wait_ns(const ks_infers *infers)
+{
+    return infers->events ? 0 : ks_streams_wait_ns(infers->streams);
 }

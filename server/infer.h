@@ -3,8 +3,10 @@
  *
  * Owns     a fixed array of records, one per connection that the shard can have, each with the words' memory; a record
  *          holds at most one slot and one plan.
+ * Large    a request above the slots goes through a stream (stream.h): its blocks are the record's job, one after the
+ *          other, the first ones while the body still arrives. Feeding and reading may then pause.
  * Life     a record ends when nobody holds it: the connection (begin .. leave), the answer (answer .. sent), the engine
- *          (submit .. collect). A client that goes away leaves a RUNNING record behind until collect.
+ *          (submit .. collect), the stream's copies. A client that goes away leaves a RUNNING record behind until collect.
  * Threads  the shard's own. */
 #ifndef KS_INFER_H
 #define KS_INFER_H
@@ -32,8 +34,11 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
 size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n);
 /* The body is complete: READY, or the fault. false: numbers are still to be converted, in another turn. */
 bool ks_infer_end(ks_infer *infer);
-bool ks_infer_done(const ks_infer *infer);       /* the answer, or the fault, can be sent */
-ks_status ks_infer_fault(const ks_infer *infer); /* KS_OK: none so far */
+/* Of bytes that feed did not take: not before ks_infers_woken names the client. */
+bool ks_infer_waits(const ks_infer *infer);
+bool ks_infer_done(const ks_infer *infer);            /* the answer, or the fault, can be sent */
+ks_status ks_infer_fault(const ks_infer *infer);      /* KS_OK: none so far */
+const char *ks_infer_sentence(const ks_infer *infer); /* of the fault */
 /* The device's error or the reason of the server's end takes the result's place. READY work is dropped, RUNNING work
  * left. */
 void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence);
@@ -43,17 +48,25 @@ bool ks_infer_write(ks_infer *infer);
 /* Of a written record, once: the answer (then ks_infer_sent must follow, when its bytes are no longer needed), or the
  * fault. timing: the value of Server-Timing, at least KS_TIMING_MAX bytes; "" where there is none. */
 ks_status ks_infer_answer(ks_infer *infer, ks_answer *answer, char *timing, ks_error *error);
-/* Of a text longer than KS_LONG_TEXT: its bytes from `at` on, which rises, and at most `most` of them, to out. Their memory
- * goes back to the system behind them. Returns how many. */
-size_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most);
+/* Of a text longer than KS_LONG_TEXT, or of an answer that streams: its bytes from `at` on, which rises, and at most `most`
+ * of them, to out. A text's memory goes back to the system behind them. Returns how many; 0: none now, ks_infers_woken
+ * will name the client; -1: there will be none. */
+int64_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most);
 void ks_infer_sent(ks_infer *infer);
+bool ks_infer_streams(const ks_infer *infer); /* the answer's bytes come by ks_infer_read alone */
 
 /* The connection lets go: after the answer was sent, or because the client is gone. */
 void ks_infer_leave(ks_infer **infer);
 /* A job from ks_engine_collect: DONE. Returns the client, NULL: it has left, and the record is gone. */
 void *ks_infer_collected(ks_job *job);
+void *ks_infer_client(const ks_infer *infer); /* NULL: it has left */
 /* The client vanished while its request waited: true if it was still READY and is dropped now. */
 bool ks_infer_cancel(ks_infer *infer);
+/* Once a turn: looks at what streams wait for; then the clients that can go on, or whose request has met a fault, one
+ * after the other, until NULL. */
+void ks_infers_look(ks_infers *infers, int64_t now_ns);
+void *ks_infers_woken(ks_infers *infers);
+int64_t ks_infers_wait_ns(const ks_infers *infers); /* until a turn may bring something; INT64_MAX: nothing to come */
 
 /* The plan of the work that a query names, as a plain raw request does, and its ks_engine_path; made where it is not
  * there yet. *out stays valid until this thread makes another plan. The errors of a request with that query. */

@@ -110,6 +110,7 @@ typedef struct ks_engine_stats {
     uint64_t overlap_ns; /* time in which two or more lanes were busy */
     uint64_t capture_bucket[KS_BOUNDS + 1];
     uint64_t errors_memory, errors_device; /* batches and captures that failed, by what the backend said */
+    uint64_t streams_waiting, streams_open, stream_bytes, ring_bytes; /* large requests */
 } ks_engine_stats;
 
 /* Values owned by other rooms, for a page. */

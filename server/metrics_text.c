@@ -233,6 +233,14 @@ static void write_engine(ks_sheet *sheet, const ks_page *values, const ks_engine
     ks_sheet_sample(sheet, sum->slot_used_bytes);
     ks_sheet_label(sheet, 0, "state", "free");
     ks_sheet_sample(sheet, sum->slot_total_bytes - sum->slot_used_bytes);
+    ks_sheet_label(sheet, 0, "state", "ring");
+    ks_sheet_sample(sheet, sum->ring_bytes);
+    ks_sheet_begin(sheet, F_streams);
+    ks_sheet_label(sheet, 0, "state", "waiting");
+    ks_sheet_sample(sheet, sum->streams_waiting);
+    ks_sheet_label(sheet, 0, "state", "open");
+    ks_sheet_sample(sheet, sum->streams_open);
+    ks_sheet_single(sheet, F_stream_memory, sum->stream_bytes);
 }
 
 static void write_device(ks_sheet *sheet, const ks_page *values, const ks_engine_stats *sum, const char *device)

@@ -157,19 +157,32 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
 /* --- the body --------------------------------------------------------------------------------------------------------
  */
 
-static ks_status feed_pieces(ks_oip *oip, const char *bytes, size_t n, ks_error *error)
+static ks_status put_bytes(ks_oip *oip, size_t offset, const char *bytes, size_t n, size_t *taken, ks_error *error)
 {
+    if (oip->write) return oip->write(oip->context, offset, bytes, n, taken, error);
+    memcpy(oip->in + offset, bytes, n);
+    *taken = n;
+    return KS_OK;
+}
+
+/* *unfed: the last bytes, which nobody took. */
+static ks_status feed_pieces(ks_oip *oip, const char *bytes, size_t n, size_t *unfed, ks_error *error)
+{
+    *unfed = n;
     while (n > 0) {
         if (oip->piece_now == oip->pieces)
             return ks_fail(error, KS_BINARY_SIZE, "unexpected additional input data for model '%s'",
                            oip->ask.model->name);
         const ks_oip_piece *piece = &oip->piece[oip->piece_now];
         const size_t left = piece->bytes - oip->piece_filled;
-        const size_t taken = n < left ? n : left;
-        memcpy(oip->in + oip->ask.spec.in[piece->input].offset + oip->piece_filled, bytes, taken);
+        const size_t offered = n < left ? n : left, at = oip->ask.spec.in[piece->input].offset + oip->piece_filled;
+        size_t taken;
+        const ks_status status = put_bytes(oip, at, bytes, offered, &taken, error);
+        if (status != KS_OK) return status;
         oip->piece_filled += taken;
         bytes += taken;
         n -= taken;
+        *unfed = n;
         if (oip->piece_filled < piece->bytes) break;
         oip->piece_now++;
         oip->piece_filled = 0;
@@ -184,6 +197,17 @@ static ks_status end_json(ks_oip *oip, ks_error *error)
     if (status == KS_OK) status = ks_oip_read_skeleton(oip, error);
     ks_scan_fini(&oip->scan);
     return status;
+}
+
+bool ks_oip_may_stream(const ks_oip *oip)
+{
+    const bool short_id = 6 * oip->ask.id_length <= KS_HEAD_ROOM / 4; /* its answer's head fits into the head room */
+    return oip->in_used == 0 && !oip->deduce && oip->ask.out_binary && short_id;
+}
+
+void ks_oip_stream(ks_oip *oip, ks_oip_write_fn *write)
+{
+    oip->write = write;
 }
 
 /* The JSON part of bytes, or of a tail of them that comes again; *n: as much as it took. */
@@ -216,9 +240,16 @@ ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t *n, ks_error *error
         *n = taken;
         return KS_OK;
     }
-    oip->received += rest;
-    return oip->deduce ? ks_oip_raw_grow(oip, bytes + taken, rest, error)
-                       : feed_pieces(oip, bytes + taken, rest, error);
+    if (oip->deduce) {
+        oip->received += rest;
+        return ks_oip_raw_grow(oip, bytes + taken, rest, error);
+    }
+    size_t unfed;
+    const ks_status status = feed_pieces(oip, bytes + taken, rest, &unfed, error);
+    if (status != KS_OK) return status;
+    oip->received += rest - unfed;
+    *n -= unfed;
+    return KS_OK;
 }
 
 ks_status ks_oip_end(ks_oip *oip, ks_error *error)

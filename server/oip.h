@@ -37,6 +37,11 @@ typedef struct ks_oip_head {
 typedef ks_status ks_oip_place_fn(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
                                   unsigned char **out, ks_error *error);
 
+/* Instead of memory for the `in` side: where its bytes go as they come. Sets *taken; fewer than n: the rest is offered
+ * again. */
+typedef ks_status ks_oip_write_fn(void *context, size_t offset, const char *bytes, size_t n, size_t *taken,
+                                  ks_error *error);
+
 /* What came of the request; valid after ks_oip_end. */
 typedef struct ks_ask {
     const ks_model *model;
@@ -70,6 +75,10 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
  * another turn. feed sets *n to what it has taken of bytes; the rest comes again. Errors are those of reliability:
  * KS_JSON .. KS_WORK, KS_BODY_SIZE, and what place returned. After an error no more feed. */
 ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t *n, ks_error *error);
+/* From within the place function: true where every byte of the `in` side comes from the body's binary part and the output
+ * is asked for as binary. Then ks_oip_stream may take the place of the memory (in and out are NULL). */
+bool ks_oip_may_stream(const ks_oip *oip);
+void ks_oip_stream(ks_oip *oip, ks_oip_write_fn *write);
 ks_status ks_oip_end(ks_oip *oip, ks_error *error);
 bool ks_oip_busy(const ks_oip *oip);
 const ks_ask *ks_oip_ask(const ks_oip *oip);

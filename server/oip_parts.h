@@ -24,6 +24,7 @@ struct ks_oip {
     /* fixed by begin: */
     ks_word_limits limits;
     ks_oip_place_fn *place;
+    ks_oip_write_fn *write; /* NULL: there is memory for the `in` side */
     void *context;
     int64_t content_length; /* -1: unknown */
     int64_t json_length;    /* bytes of JSON in front; -1: the whole body; 0: none */

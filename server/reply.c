@@ -32,7 +32,18 @@ const char *ks_reply_number(char out[24], int64_t value)
 /* Of the few statuses that come amid a body. */
 static const char *reason_of(int code)
 {
-    return code == 408 ? "Request Timeout" : code == 413 ? "Content Too Large" : "Bad Request";
+    switch (code) {
+    case 408:
+        return "Request Timeout";
+    case 413:
+        return "Content Too Large";
+    case 503:
+        return "Service Unavailable";
+    case 504:
+        return "Gateway Timeout";
+    default:
+        return "Bad Request";
+    }
 }
 
 void ks_reply_raw(ks_text *out, ks_status status, const char *sentence)
@@ -42,9 +53,9 @@ void ks_reply_raw(ks_text *out, ks_status status, const char *sentence)
     ks_oip_error(&body, sentence);
     ks_text_printf(out,
                    "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
-                   "Kernserve-Error: %s\r\n\r\n",
+                   "Kernserve-Error: %s\r\n%s\r\n",
                    ks_status_http(status), reason_of(ks_status_http(status)), body.broken ? (size_t)0 : body.length,
-                   ks_status_code(status));
+                   ks_status_code(status), ks_status_retries(status) ? "Retry-After: 1\r\n" : "");
     if (!body.broken) ks_text_add(out, body.bytes, body.length);
     ks_text_fini(&body);
 }

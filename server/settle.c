@@ -113,6 +113,7 @@ ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *eng
                        .lanes = (int)config->lanes,
                        .lane_bytes = 2 * engine->size_class[engine->classes - 1].side_bytes,
                        .large_bytes = config->max_body + config->max_output,
+                       .stream_bytes = config->stream_bytes,
                        .workspace_bytes = config->workspace,
                        .mapped_max = config->mapped_max ? config->mapped_max : SIZE_MAX,
                        .pinned_must = config->pinned == 0};

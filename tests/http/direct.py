@@ -51,7 +51,7 @@ ROWS = [
     ("reduce", "INT16", [50, 129], {"op": "sum"}),
     ("reduce", "UINT8", [333, 20], {"op": "argmin", "axis": 0}),
 ]
-# Too large for mapped slots, and one for any slot; on a GPU only.
+# Too large for mapped slots, and too large for any slot; on a GPU only.
 LARGE_ROWS = [
     ("softmax", "FP32", [800, 1024], {}),
     ("softmax", "BF16", [3, 600000], {}),
@@ -63,6 +63,8 @@ LARGE_ROWS = [
 STAGED_ROWS = [
     ("softmax", "FP32", [5000, 4000], {}),
     ("reduce", "FP32", [20000001], {"op": "logsumexp", "axis": "all"}),
+    ("softmax", "FP32", [65536, 480], {}),  # in blocks of rows
+    ("reduce", "FP32", [60001, 700], {"op": "logsumexp"}),
 ]
 
 

@@ -135,7 +135,7 @@ def main():
     with Daemon(path, "--threads", "1", "--mapped-max", "64k", *options) as daemon:
         measured(daemon, "softmax", "shape=4,1024", 16384, "mapped")
         measured(daemon, "reduce", "shape=512,1024&op=logsumexp", 2 << 20, "copies")
-        measured(daemon, "reduce", "shape=40,1000000&op=sum", 160 * 10 ** 6, "staged")
+        measured(daemon, "reduce", "shape=40,1000000&op=sum", 160 * 10 ** 6, "streamed")
         check(daemon.stop() == 0, "the daemon's end")
     print("%d good, %d bad, %d wrong" % (len(GOOD), len(BAD), wrong))
     return 1 if wrong else 0

@@ -1,0 +1,99 @@
+/* Large requests of one shard, in pieces: the body goes on while it arrives, rows are worked on as soon as they are there,
+ * the answer comes back while it is sent.
+ *
+ * Words    area = the memory of one such request, in the backend's own (ks_streaming) or, where kernels work on ordinary
+ *          memory, an overflow slot; ring = the shard's pinned pieces between the sockets and the areas; block = rows that
+ *          are one launch.
+ * Waiting  nothing here blocks. A stream without memory, or without a piece, takes fewer bytes than it is offered or gives
+ *          none; it then comes back from ks_streams_turn when it can go on. Memory is given out in order of arrival.
+ * Blocks   of equal size, one after the other, so that one plan serves them all. They are chosen such that a row's bits are
+ *          those that it has in one launch of the whole.
+ * Ring     only a cache: a piece that fills slowly is sent as it is, one that is read slowly is dropped and fetched again.
+ *          So a slow client never keeps a piece that another one needs.
+ * Owner    ks_stream lies in its request's record; it must not move until it is SHUT.  Threads  the shard's own. */
+#ifndef KS_STREAM_H
+#define KS_STREAM_H
+#include "engine.h"
+
+typedef struct ks_streams ks_streams;
+
+typedef enum ks_stream_state {
+    KS_STREAM_SHUT,
+    KS_STREAM_WAITS, /* for memory */
+    KS_STREAM_OPEN,
+    KS_STREAM_LEAVES /* given up; copies are still under way */
+} ks_stream_state;
+
+typedef enum ks_stream_pause {
+    KS_PAUSE_NONE,
+    KS_PAUSE_MEMORY,
+    KS_PAUSE_ROOM,
+    KS_PAUSE_DATA,
+    KS_PAUSE_QUEUE,
+    KS_PAUSES
+} ks_stream_pause;
+
+typedef struct ks_stream {
+    ks_streams *streams;
+    ks_stream_state state;
+    ks_stream_pause pause;
+    ks_status status; /* a fault met since; error says which */
+    ks_error error;
+    int64_t deadline_ns; /* for its memory */
+    struct ks_stream *next, *previous, *event_next;
+    bool happened;
+    /* memory: */
+    size_t in_bytes, out_bytes;
+    ks_slot area;  /* the backend's own */
+    ks_slot *slot; /* or an overflow slot */
+    /* copies: */
+    int filling;    /* piece that takes the body's bytes; -1: none */
+    int under_way;  /* pieces on the link */
+    size_t there;   /* bytes of the in side that are on their way or there, from the start */
+    size_t reading; /* the out side's bytes from here on are wanted */
+    /* blocks: */
+    ks_plan *plan; /* of each block */
+    int64_t blocks, launched, done;
+    size_t block_in, block_out;   /* bytes of a block */
+    size_t stride_in, stride_out; /* from one block's start to the next */
+    ks_slot view;                 /* the block under way */
+    unsigned char head[KS_HEAD_ROOM];
+} ks_stream;
+
+/* Takes the ring. KS_MEMORY. */
+ks_status ks_streams_open(ks_engine *engine, ks_streams **out, ks_error *error);
+/* Waits for the copies under way and gives back what streams still hold; no launch may be under way. */
+void ks_streams_close(ks_streams **streams);
+/* Whether a request of that size goes through here: one that no slot class holds. */
+bool ks_streams_takes(const ks_streams *streams, size_t in_bytes, size_t out_bytes);
+
+/* OPEN or WAITS. stream: SHUT, of any content otherwise. KS_QUEUE_FULL: too many wait already; KS_WORK, KS_BUDGET: such a
+ * request never fits; KS_MEMORY. */
+ks_status ks_stream_begin(ks_streams *streams, ks_stream *stream, const ks_spec *spec, int64_t deadline_ns,
+                          ks_error *error);
+/* Bytes of the in side; *taken < n: paused. */
+ks_status ks_stream_write(ks_stream *stream, size_t offset, const char *bytes, size_t n, size_t *taken,
+                          ks_error *error);
+ks_status ks_stream_finish(ks_stream *stream, ks_error *error); /* the in side is complete */
+/* The next block, if its rows are there: plan and slot of a job that must have ended before the next call. */
+bool ks_stream_next(ks_stream *stream, ks_job *job);
+/* That job cannot be submitted now: the turn brings the stream back. */
+void ks_stream_later(ks_stream *stream);
+void ks_stream_launched(ks_stream *stream);
+/* Its job was done well. true: it was the last one. */
+bool ks_stream_done(ks_stream *stream);
+bool ks_stream_is_done(const ks_stream *stream); /* that was so */
+/* Where an answer's head is written: the last KS_HEAD_ROOM bytes in front. */
+unsigned char *ks_stream_out(ks_stream *stream);
+/* true: the out side comes by ks_stream_read, else it lies at ks_stream_out. */
+bool ks_stream_is_remote(const ks_stream *stream);
+/* Bytes of the out side from offset on, which never goes back; 0: paused, or a fault (status). */
+size_t ks_stream_read(ks_stream *stream, size_t offset, char *out, size_t most);
+/* Gives everything back, at once or when its copies have ended; true: SHUT. No job under way. */
+bool ks_stream_leave(ks_stream *stream);
+
+/* Looks at copies and memory. A list by ->event_next of the streams that can go on, have met a fault, or are SHUT now. */
+ks_stream *ks_streams_turn(ks_streams *streams, int64_t now_ns);
+/* How long until a turn may bring something that no descriptor tells of; INT64_MAX: nothing to come. */
+int64_t ks_streams_wait_ns(const ks_streams *streams);
+#endif

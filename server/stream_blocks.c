@@ -1,0 +1,129 @@
+/* Which rows of a large request are one launch, and whether they are there. */
+#include <string.h>
+
+#include "stream_parts.h"
+
+static const size_t block_bytes = 2 << 20; /* in + out of a block, at least: other requests run between two blocks */
+
+/* Rows: the indices of the first dimension that has more than one. *dim: which that is. */
+static int64_t rows_of(const ks_spec *spec, int *dim)
+{
+    const int most = spec->op->free_dims && spec->in[0].offset == 0 ? spec->op->free_dims(spec) : 0;
+    for (int i = 0; i < most; i++) {
+        *dim = i;
+        if (spec->in[0].dims[i] != 1) return spec->in[0].dims[i];
+    }
+    return 0;
+}
+
+/* The least number of rows whose bytes are a multiple of KS_ALIGNMENT. */
+static int64_t aligned_rows(size_t row_bytes)
+{
+    const size_t divisor = row_bytes & -row_bytes;
+    return divisor >= KS_ALIGNMENT ? 1 : (int64_t)(KS_ALIGNMENT / divisor);
+}
+
+/* The same work on so many of its rows. */
+static bool cut_spec(const ks_spec *whole, int dim, int64_t rows, ks_spec *out)
+{
+    ks_error ignored;
+    memcpy(out, whole, sizeof *out);
+    memset(&out->out, 0, sizeof out->out);
+    out->in[0].dims[dim] = rows;
+    return ks_tensor_measure(&out->in[0], "INPUT0", &ignored) == KS_OK && out->op->resolve(out, &ignored) == KS_OK;
+}
+
+/* Blocks of equal size, so that one plan serves them all. The last one ends with the last row; where that does not come out, each block takes a few rows of the next one as well, which
+ * are then computed twice, to the same bits. false: not worth it, or not possible. */
+static bool cut_blocks(ks_stream *stream, const ks_spec *whole, size_t least, ks_spec *block)
+{
+    int dim = 0;
+    const int64_t rows = rows_of(whole, &dim);
+    if (rows < 2) return false;
+    const size_t in_row = whole->in[0].size_bytes / (size_t)rows, out_row = whole->out.size_bytes / (size_t)rows;
+    if (in_row == 0 || out_row == 0) return false;
+    const int64_t in_step = aligned_rows(in_row), out_step = aligned_rows(out_row);
+    const int64_t step = in_step > out_step ? in_step : out_step; /* powers of two */
+    const int64_t stride = ((int64_t)(least / (in_row + out_row)) + step) / step * step;
+    const int64_t taken = stride + rows % step;
+    if (rows < 2 * taken || !cut_spec(whole, dim, taken, block)) return false;
+    if (block->out.size_bytes != out_row * (size_t)taken) return false;
+    stream->blocks = (rows - taken + stride - 1) / stride + 1;
+    stream->block_in = in_row * (size_t)taken;
+    stream->block_out = out_row * (size_t)taken;
+    stream->stride_in = in_row * (size_t)stride;
+    stream->stride_out = out_row * (size_t)stride;
+    return true;
+}
+
+/* The smallest blocks whose rows come out as they do in one launch; else all of it is one block. Plans that were tried in
+ * vain stay in the cache, so that the next request of the shape finds them. */
+ks_status ks_stream_plan(ks_stream *stream, const ks_spec *spec, ks_error *error)
+{
+    ks_engine *engine = stream->streams->engine;
+    ks_error ignored;
+    ks_spec block;
+    ks_plan *whole, *part;
+    const ks_status status = ks_engine_plan(engine, spec, &whole, error);
+    if (status != KS_OK) return status;
+    stream->in_bytes = whole->in_bytes;
+    stream->out_bytes = whole->out_bytes;
+    stream->plan = whole;
+    for (size_t least = block_bytes; cut_blocks(stream, spec, least, &block); least *= 2) {
+        if (ks_engine_plan(engine, &block, &part, &ignored) != KS_OK) break;
+        if (part->rows_like != whole->rows_like) {
+            ks_engine_plan_release(engine, &part);
+            continue;
+        }
+        ks_engine_plan_release(engine, &whole);
+        stream->plan = part;
+        return KS_OK;
+    }
+    stream->blocks = 1;
+    stream->block_in = stream->in_bytes;
+    stream->block_out = stream->out_bytes;
+    stream->stride_in = stream->stride_out = 0;
+    return KS_OK;
+}
+
+/* Where block i starts, in strides or from the end. */
+static size_t block_at(int64_t i, size_t stride, size_t block, size_t all)
+{
+    const size_t at = (size_t)i * stride;
+    return at < all - block ? at : all - block;
+}
+
+bool ks_stream_next(ks_stream *stream, ks_job *job)
+{
+    if (stream->state != KS_STREAM_OPEN || stream->launched == stream->blocks) return false;
+    const size_t in = block_at(stream->launched, stream->stride_in, stream->block_in, stream->in_bytes);
+    const size_t out = block_at(stream->launched, stream->stride_out, stream->block_out, stream->out_bytes);
+    if (stream->there < in + stream->block_in) return false;
+    ks_slot *view = &stream->view;
+    *view = stream->slot ? *stream->slot : stream->area;
+    if (view->in) view->in += in;
+    if (view->out) view->out += out;
+    if (view->in_device) view->in_device = (unsigned char *)view->in_device + in;
+    if (view->out_device) view->out_device = (unsigned char *)view->out_device + out;
+    view->in_cap = stream->block_in;
+    view->out_cap = stream->block_out;
+    job->plan = stream->plan;
+    job->slot = view;
+    return true;
+}
+
+void ks_stream_launched(ks_stream *stream)
+{
+    stream->launched++;
+}
+
+bool ks_stream_done(ks_stream *stream)
+{
+    stream->done++;
+    return ks_stream_is_done(stream);
+}
+
+bool ks_stream_is_done(const ks_stream *stream)
+{
+    return stream->state == KS_STREAM_OPEN && stream->done == stream->blocks;
+}

@@ -1,0 +1,69 @@
+/* What the files of this room share: stream.c (memory, waiting, turns), stream_blocks.c (rows) and stream_ring.c (pieces).
+ * Nothing outside of these includes it. */
+#ifndef KS_STREAM_PARTS_H
+#define KS_STREAM_PARTS_H
+#include "engine_core.h"
+#include "stream.h"
+
+enum {
+    KS_RING_PIECES = 12,
+    KS_RING_PIECE_BYTES = 512 << 10 /* some 10 us on the link, 100 us of a socket */
+};
+
+typedef enum ks_piece_state {
+    KS_PIECE_FREE,
+    KS_PIECE_FILLING,
+    KS_PIECE_GOING,  /* to the device */
+    KS_PIECE_COMING, /* from it */
+    KS_PIECE_READY
+} ks_piece_state;
+
+typedef struct ks_piece {
+    ks_piece_state state;
+    ks_stream *owner; /* but of a free one */
+    size_t offset, bytes;
+    int64_t touched_ns;
+    bool read; /* in part */
+} ks_piece;
+
+struct ks_streams {
+    ks_engine *engine;
+    const ks_streaming *streaming; /* NULL: areas are overflow slots, and there is no ring */
+    ks_ring *ring;
+    unsigned char *memory;
+    size_t largest; /* side of the largest slot class */
+    int64_t now_ns;
+    ks_stream *first, *last; /* all that are not shut, in order of arrival */
+    int waiting, open;
+    int paused[KS_PAUSES], leaving, under_way;
+    ks_stream *events;
+    ks_piece pieces[KS_RING_PIECES];
+};
+
+static inline bool ks_stream_has_area(const ks_stream *stream)
+{
+    return stream->area.memory != NULL;
+}
+
+/* --- stream.c --- */
+
+/* The next turn names it. */
+void ks_stream_happen(ks_stream *stream);
+void ks_stream_pause_at(ks_stream *stream, ks_stream_pause pause);
+/* The first fault counts; returns status. */
+ks_status ks_stream_fail(ks_stream *stream, const ks_error *error, ks_status status);
+
+/* --- stream_blocks.c --- */
+
+/* Sizes, blocks and their plan. */
+ks_status ks_stream_plan(ks_stream *stream, const ks_spec *spec, ks_error *error);
+
+/* --- stream_ring.c --- */
+
+/* As ks_stream_write, to an area. */
+ks_status ks_ring_write(ks_stream *stream, size_t offset, const char *bytes, size_t n, size_t *taken);
+void ks_ring_finish(ks_stream *stream); /* sends what has been written so far */
+void ks_ring_look(ks_streams *streams); /* at the copies under way */
+bool ks_ring_serves(ks_stream *stream); /* what it is paused for is there now: room, or data */
+void ks_ring_leave(ks_stream *stream);  /* its pieces but for those under way are free */
+#endif

@@ -1,0 +1,337 @@
+#include "backend_streaming.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECES_MAX = 64, RINGS_MAX = 64 };
+
+typedef struct copy {
+    bool in, early; /* early: a launch needed it, so it must still bring the same */
+    int looks;      /* still to come; 0: none under way */
+    unsigned char *area;
+    unsigned char *piece;
+    size_t bytes;
+} copy;
+
+struct ks_ring {
+    unsigned char *memory;
+    size_t piece_bytes;
+    int pieces;
+    bool failed[PIECES_MAX];
+    copy copies[PIECES_MAX];
+};
+
+static struct {
+    pthread_mutex_t lock; /* guards all of it, and the copies of all rings */
+    size_t pool;
+    int looks, fail_at, copies;
+    bool hold;
+    _Atomic bool lost;
+    streaming_counts counts;
+    ks_ring *rings[RINGS_MAX];
+} bed = {.lock = PTHREAD_MUTEX_INITIALIZER, .pool = STREAMING_POOL, .looks = 3};
+
+void streaming_reset(void)
+{
+    pthread_mutex_lock(&bed.lock);
+    bed.looks = 3;
+    bed.fail_at = bed.copies = 0;
+    bed.hold = bed.lost = false;
+    memset(&bed.counts, 0, sizeof bed.counts);
+    pthread_mutex_unlock(&bed.lock);
+}
+
+void streaming_fail_copy(int n)
+{
+    bed.copies = 0;
+    bed.fail_at = n;
+}
+
+void streaming_hold(bool hold)
+{
+    bed.hold = hold;
+}
+
+void streaming_looks(int looks)
+{
+    bed.looks = looks;
+}
+
+streaming_counts streaming_read(void)
+{
+    pthread_mutex_lock(&bed.lock);
+    const streaming_counts counts = bed.counts;
+    pthread_mutex_unlock(&bed.lock);
+    return counts;
+}
+
+/* --- areas -----------------------------------------------------------------------------------------------------------
+ */
+
+/* in_device .. : in, pad, out, pad in one piece of memory. */
+static ks_status area_init(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *area, ks_error *error)
+{
+    (void)device;
+    const size_t in_side = ks_align(in_bytes) + KS_PAD, out_side = ks_align(out_bytes) + KS_PAD;
+    if (in_side + out_side > bed.pool)
+        return ks_fail(error, KS_WORK, "%zu bytes exceed the %zu of the pool", in_side + out_side, bed.pool);
+    pthread_mutex_lock(&bed.lock);
+    const bool fits = bed.counts.bytes + in_side + out_side <= bed.pool;
+    if (fits) {
+        bed.counts.bytes += in_side + out_side;
+        bed.counts.areas++;
+        if (bed.counts.areas > bed.counts.areas_most) bed.counts.areas_most = bed.counts.areas;
+        if (bed.counts.bytes > bed.counts.bytes_most) bed.counts.bytes_most = bed.counts.bytes;
+    }
+    pthread_mutex_unlock(&bed.lock);
+    if (!fits) return ks_fail(error, KS_BUDGET, "the pool is taken");
+    memset(area, 0, sizeof *area);
+    area->memory = aligned_alloc(KS_ALIGNMENT, in_side + out_side);
+    assert(area->memory);
+    memset(area->memory, 0xA5, in_side + out_side);
+    area->in_device = area->memory;
+    area->out_device = (unsigned char *)area->memory + in_side;
+    area->in_cap = in_bytes;
+    area->out_cap = out_bytes;
+    return KS_OK;
+}
+
+static bool touches(const copy *one, const ks_slot *area)
+{
+    const unsigned char *end = (unsigned char *)area->out_device + ks_align(area->out_cap) + KS_PAD;
+    return one->looks > 0 && one->area >= (unsigned char *)area->memory && one->area < end;
+}
+
+static void area_fini(ks_device *device, ks_slot *area)
+{
+    (void)device;
+    pthread_mutex_lock(&bed.lock);
+    for (int r = 0; r < RINGS_MAX; r++)
+        for (int i = 0; bed.rings[r] && i < PIECES_MAX; i++)
+            assert(bed.lost || !touches(&bed.rings[r]->copies[i], area));
+    bed.counts.bytes -= ks_align(area->in_cap) + ks_align(area->out_cap) + 2 * KS_PAD;
+    bed.counts.areas--;
+    pthread_mutex_unlock(&bed.lock);
+    free(area->memory);
+    memset(area, 0, sizeof *area);
+}
+
+/* --- rings -----------------------------------------------------------------------------------------------------------
+ */
+
+static ks_status ring_open(ks_device *device, int pieces, size_t piece_bytes, ks_ring **out, unsigned char **memory,
+                           ks_error *error)
+{
+    (void)device, (void)error;
+    assert(pieces <= PIECES_MAX);
+    ks_ring *ring = calloc(1, sizeof *ring);
+    ring->memory = *memory = malloc((size_t)pieces * piece_bytes);
+    ring->piece_bytes = piece_bytes;
+    ring->pieces = pieces;
+    pthread_mutex_lock(&bed.lock);
+    int r = 0;
+    while (bed.rings[r]) r++;
+    assert(r < RINGS_MAX);
+    bed.rings[r] = ring;
+    pthread_mutex_unlock(&bed.lock);
+    *out = ring;
+    return KS_OK;
+}
+
+/* With the lock. What a lost device still had to do it never does. */
+static void finish(copy *one)
+{
+    if (!bed.lost && one->early)
+        assert(memcmp(one->area, one->piece, one->bytes) == 0);
+    else if (!bed.lost)
+        memcpy(one->in ? one->area : one->piece, one->in ? one->piece : one->area, one->bytes);
+    memset(one, 0, sizeof *one);
+    bed.counts.under_way--;
+}
+
+static void ring_close(ks_ring **ring)
+{
+    pthread_mutex_lock(&bed.lock);
+    for (int i = 0; i < (*ring)->pieces; i++)
+        if ((*ring)->copies[i].looks > 0) finish(&(*ring)->copies[i]);
+    for (int r = 0; r < RINGS_MAX; r++)
+        if (bed.rings[r] == *ring) bed.rings[r] = NULL;
+    pthread_mutex_unlock(&bed.lock);
+    free((*ring)->memory);
+    free(*ring);
+    *ring = NULL;
+}
+
+static ks_status begin_copy(ks_ring *ring, int piece, copy made, ks_error *error)
+{
+    ks_status status = KS_OK;
+    pthread_mutex_lock(&bed.lock);
+    assert(ring->copies[piece].looks == 0 && made.bytes > 0 && made.bytes <= ring->piece_bytes);
+    if (++bed.copies == bed.fail_at) bed.lost = true;
+    if (bed.lost) {
+        status = ks_fail(error, KS_DEVICE, "injected: the device is lost");
+    } else {
+        made.looks = bed.looks;
+        made.piece = ring->memory + (size_t)piece * ring->piece_bytes;
+        ring->copies[piece] = made;
+        bed.counts.under_way++;
+        *(made.in ? &bed.counts.copies_in : &bed.counts.copies_out) += 1;
+        if (!made.in) memset(made.piece, 0x5A, made.bytes);
+    }
+    pthread_mutex_unlock(&bed.lock);
+    return status;
+}
+
+static ks_status piece_in(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error)
+{
+    assert(offset + bytes <= area->in_cap);
+    return begin_copy(ring, piece,
+                      (copy){.in = true, .area = (unsigned char *)area->in_device + offset, .bytes = bytes}, error);
+}
+
+static ks_status piece_out(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error)
+{
+    assert(offset + bytes <= area->out_cap);
+    return begin_copy(ring, piece, (copy){.area = (unsigned char *)area->out_device + offset, .bytes = bytes}, error);
+}
+
+static ks_poll piece_poll(ks_ring *ring, int piece, ks_error *error)
+{
+    ks_poll poll = KS_DONE;
+    pthread_mutex_lock(&bed.lock);
+    copy *one = &ring->copies[piece];
+    if (bed.lost) {
+        ks_fail(error, KS_DEVICE, "injected: the device is lost");
+        poll = KS_FAILED;
+        if (one->looks > 0) finish(one);
+    } else if (one->looks > 1 || (one->looks == 1 && bed.hold)) {
+        if (one->looks > 1) one->looks--;
+        poll = KS_RUNNING;
+    } else if (one->looks == 1) {
+        finish(one);
+    }
+    pthread_mutex_unlock(&bed.lock);
+    return poll;
+}
+
+static const ks_streaming streaming = {.area_init = area_init,
+                                       .area_fini = area_fini,
+                                       .ring_open = ring_open,
+                                       .ring_close = ring_close,
+                                       .piece_in = piece_in,
+                                       .piece_out = piece_out,
+                                       .piece_poll = piece_poll};
+
+/* --- the rest is the CPU's -------------------------------------------------------------------------------------------
+ */
+
+static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error *error)
+{
+    bed.pool = limits->stream_bytes ? limits->stream_bytes : STREAMING_POOL;
+    return ks_backend_cpu.open(limits, out, error);
+}
+
+static void close_device(ks_device **device)
+{
+    assert(bed.counts.areas == 0 || bed.lost);
+    ks_backend_cpu.close(device);
+}
+
+static void info(const ks_device *device, ks_device_info *out)
+{
+    ks_backend_cpu.info(device, out);
+}
+
+static ks_status slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,
+                           ks_error *error)
+{
+    return ks_backend_cpu.slot_init(device, in_bytes, out_bytes, pinned, slot, error);
+}
+
+static void slot_fini(ks_device *device, ks_slot *slot)
+{
+    ks_backend_cpu.slot_fini(device, slot);
+}
+
+static ks_status lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
+{
+    return ks_backend_cpu.lane_open(device, index, wake_fd, out, error);
+}
+
+static void lane_close(ks_lane **lane)
+{
+    ks_backend_cpu.lane_close(lane);
+}
+
+static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
+{
+    return ks_backend_cpu.prepare(device, plan, error);
+}
+
+static ks_status capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error)
+{
+    return ks_backend_cpu.capture(lane, plan, bucket, error);
+}
+
+static void forget(ks_lane *lane, ks_plan *plan)
+{
+    ks_backend_cpu.forget(lane, plan);
+}
+
+/* Copies in that were begun before come first, as on a GPU. The CPU's lane needs host addresses: they are the same, and
+ * a launch's slot is not used for another one. */
+static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
+{
+    ks_slot *slot = batch->slots[0];
+    if (slot->in) return ks_backend_cpu.launch(lane, batch, error);
+    assert(batch->count == 1);
+    assert((uintptr_t)slot->in_device % KS_ALIGNMENT == 0 && (uintptr_t)slot->out_device % KS_ALIGNMENT == 0);
+    pthread_mutex_lock(&bed.lock);
+    const bool lost = bed.lost;
+    for (int r = 0; !lost && r < RINGS_MAX; r++)
+        for (int i = 0; bed.rings[r] && i < PIECES_MAX; i++) {
+            copy *one = &bed.rings[r]->copies[i];
+            const unsigned char *in = slot->in_device;
+            if (one->looks > 0 && one->in && one->area < in + slot->in_cap && in < one->area + one->bytes &&
+                !one->early) {
+                memcpy(one->area, one->piece, one->bytes);
+                one->early = true;
+            }
+        }
+    pthread_mutex_unlock(&bed.lock);
+    if (lost) return ks_fail(error, KS_DEVICE, "injected: the device is lost");
+    slot->in = slot->in_device;
+    slot->out = slot->out_device;
+    return ks_backend_cpu.launch(lane, batch, error);
+}
+
+static ks_poll poll(ks_lane *lane, ks_error *error)
+{
+    return ks_backend_cpu.poll(lane, error);
+}
+
+static bool failed(const ks_device *device)
+{
+    (void)device;
+    return bed.lost;
+}
+
+const ks_backend backend_streaming = {
+    .name = "cpu",
+    .open = open_device,
+    .close = close_device,
+    .info = info,
+    .slot_init = slot_init,
+    .slot_fini = slot_fini,
+    .lane_open = lane_open,
+    .lane_close = lane_close,
+    .prepare = prepare,
+    .capture = capture,
+    .forget = forget,
+    .launch = launch,
+    .poll = poll,
+    .failed = failed,
+    .streaming = &streaming,
+};

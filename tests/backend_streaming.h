@@ -1,0 +1,25 @@
+/* The CPU as a device with memory of its own: areas that the host must not touch but through a ring's pieces, whose
+ * copies take a few looks to end. A piece that is used again too early, a byte read before it came and an area that is
+ * never given back show as wrong answers or as an abort at the end. Any number of threads. */
+#ifndef KS_BACKEND_STREAMING_H
+#define KS_BACKEND_STREAMING_H
+#include "kernserve/backend.h"
+
+enum { STREAMING_POOL = 8 << 20 }; /* bytes of all areas, where the limits name none */
+
+extern const ks_backend backend_streaming;
+
+/* The n-th copy begun from now on (1: the next one) loses the device; 0: none. */
+void streaming_fail_copy(int n);
+/* Copies end only when this is false again. */
+void streaming_hold(bool hold);
+/* Looks until a copy has ended; 3 to begin with. */
+void streaming_looks(int looks);
+
+typedef struct streaming_counts {
+    int areas, areas_most, copies_in, copies_out, under_way;
+    size_t bytes, bytes_most;
+} streaming_counts;
+streaming_counts streaming_read(void);
+void streaming_reset(void);
+#endif

@@ -1,0 +1,626 @@
+/* Large requests in pieces: on the CPU, where a stream is one slot; on a device with memory of its own
+ * (backend_streaming.c), where bytes pass a ring; and on CUDA where there is one. Every test ends with no area, no piece under way and no byte taken. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "backend_streaming.h"
+#include "clock.h"
+#include "stream.h"
+
+enum { STREAMS = 16, SIDE = 4096, CHUNK = 32768, BUDGET = 64 << 20 };
+static const int64_t LONG_NS = 60000000000;
+
+static struct {
+    const ks_backend *backend;
+    ks_device *device;
+    ks_budget *budget;
+    ks_engine *engine;
+    ks_streams *streams;
+    ks_stream stream[STREAMS];
+    ks_job job[STREAMS];
+    bool running[STREAMS];
+    int wake_fd;
+    int64_t stall_ns; /* 0: a long time */
+    uint64_t random;
+} bed;
+
+static uint64_t random_next(void)
+{
+    bed.random ^= bed.random << 13, bed.random ^= bed.random >> 7, bed.random ^= bed.random << 17;
+    return bed.random;
+}
+
+/* --- the bed ------------------------------------------------------------------------------------------------------- */
+
+static void open_bed(void **state, size_t pool, int queue_max)
+{
+    const ks_backend *backend = *state;
+    ks_error error;
+    if (!backend) skip();
+    memset(bed.stream, 0, sizeof bed.stream);
+    memset(bed.job, 0, sizeof bed.job);
+    memset(bed.running, 0, sizeof bed.running);
+    streaming_reset();
+    bed.backend = backend;
+    bed.budget = ks_budget_open(backend->streaming ? BUDGET : pool);
+    bed.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    const ks_limits limits = {.device_index = -1,
+                              .lanes = 2,
+                              .lane_bytes = 2 * SIDE,
+                              .workspace_bytes = 32 << 20,
+                              .stream_bytes = pool,
+                              .mapped_max = SIDE};
+    assert_int_equal(backend->open(&limits, &bed.device, &error), KS_OK);
+    const ks_engine_options options = {.backend = backend,
+                                       .device = bed.device,
+                                       .budget = bed.budget,
+                                       .lanes = 2,
+                                       .classes = 1,
+                                       .size_class = {{.side_bytes = SIDE, .count = 4}},
+                                       .pinned = true,
+                                       .plan_bytes = 1 << 20,
+                                       .queue_max = queue_max,
+                                       .stall_ns = bed.stall_ns ? bed.stall_ns : LONG_NS,
+                                       .scrub = true,
+                                       .wake_fd = bed.wake_fd};
+    assert_int_equal(ks_engine_open(&options, &bed.engine, &error), KS_OK);
+    assert_int_equal(ks_streams_open(bed.engine, &bed.streams, &error), KS_OK);
+}
+
+static ks_engine_stats stats(void)
+{
+    ks_engine_stats read;
+    ks_engine_read_stats(bed.engine, &read);
+    return read;
+}
+
+static void close_bed(void)
+{
+    assert_int_equal(stats().streams_open, 0);
+    assert_int_equal(stats().streams_waiting, 0);
+    assert_int_equal(stats().stream_bytes, 0);
+    ks_streams_close(&bed.streams);
+    assert_int_equal(streaming_read().areas, 0);
+    assert_int_equal(streaming_read().under_way, 0);
+    ks_engine_close(&bed.engine);
+    assert_int_equal(ks_budget_used(bed.budget), 0);
+    bed.backend->close(&bed.device);
+    ks_budget_close(&bed.budget);
+    close(bed.wake_fd);
+}
+
+static ks_spec spec_of(const char *name, int64_t rows, int64_t cols)
+{
+    ks_spec spec;
+    ks_error error;
+    ks_spec_init(&spec, ks_op_find(name, strlen(name)));
+    for (int i = 0; i < spec.op->inputs; i++)
+        spec.in[i] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {i ? cols : rows, i ? rows : cols}};
+    for (int i = 0; i < spec.op->inputs; i++) assert_int_equal(ks_tensor_measure(&spec.in[i], "x", &error), KS_OK);
+    ks_spec_layout(&spec);
+    assert_int_equal(spec.op->resolve(&spec, &error), KS_OK);
+    return spec;
+}
+
+static size_t in_bytes(const ks_spec *spec)
+{
+    const ks_tensor *last = &spec->in[spec->op->inputs - 1];
+    return last->offset + last->size_bytes;
+}
+
+static unsigned char *random_input(const ks_spec *spec)
+{
+    const size_t bytes = in_bytes(spec);
+    float *values = calloc(1, bytes);
+    for (size_t i = 0; i < bytes / sizeof *values; i++)
+        values[i] = (float)((double)(random_next() % 20001) / 1000 - 10);
+    return (unsigned char *)values;
+}
+
+static unsigned char *expected(const ks_spec *spec, const unsigned char *input)
+{
+    unsigned char *out = calloc(1, spec->out.size_bytes);
+    void *scratch = malloc((spec->op->scratch_bytes ? spec->op->scratch_bytes(spec) : 0) + 1);
+    const void *in[KS_INPUTS_MAX] = {NULL};
+    for (int i = 0; i < spec->op->inputs; i++) in[i] = input + spec->in[i].offset;
+    spec->op->reference(spec, in, out, scratch);
+    free(scratch);
+    return out;
+}
+
+/* --- what a request's record does with a stream -------------------------------------------------------------------- */
+
+static ks_status begin(int i, const ks_spec *spec, int64_t deadline_ns, ks_error *error)
+{
+    return ks_stream_begin(bed.streams, &bed.stream[i], spec, deadline_ns, error);
+}
+
+static void run_block(int i)
+{
+    ks_error error;
+    if (bed.running[i] || !ks_stream_next(&bed.stream[i], &bed.job[i])) return;
+    const ks_status status = ks_engine_submit(bed.engine, &bed.job[i], &error);
+    if (status == KS_QUEUE_FULL) {
+        ks_stream_later(&bed.stream[i]);
+        return;
+    }
+    assert_int_equal(status, KS_OK);
+    ks_stream_launched(&bed.stream[i]);
+    bed.running[i] = true;
+}
+
+/* A shard's turn, but for sockets. The streams' events are not looked at: everything is tried again all the time. */
+static void turn(void)
+{
+    const int64_t now_ns = ks_now_ns();
+    ks_streams_turn(bed.streams, now_ns);
+    ks_engine_launch(bed.engine);
+    for (ks_job *job = ks_engine_collect(bed.engine), *next; job; job = next) {
+        next = job->next;
+        const int i = (int)(job - bed.job);
+        bed.running[i] = false;
+        if (job->status != KS_OK) fail_msg("block: %s", job->error.text);
+        ks_stream_done(&bed.stream[i]);
+        run_block(i);
+    }
+    for (int i = 0; i < STREAMS; i++)
+        if (bed.stream[i].state == KS_STREAM_OPEN && bed.stream[i].status == KS_OK) run_block(i);
+}
+
+/* What a sender and a reader have come to. */
+typedef struct client {
+    const ks_spec *spec;
+    unsigned char *input, *wanted, *got;
+    size_t sent, read;
+    bool ended;
+} client;
+
+static client make_client(const ks_spec *spec)
+{
+    client made = {.spec = spec, .input = random_input(spec)};
+    made.wanted = expected(spec, made.input);
+    made.got = calloc(1, spec->out.size_bytes);
+    return made;
+}
+
+static void free_client(client *of)
+{
+    free(of->input);
+    free(of->wanted);
+    free(of->got);
+}
+
+/* One chunk of the body; the tensors follow each other without the gaps between them. */
+static void send_some(int i, client *of, size_t most)
+{
+    const ks_spec *spec = of->spec;
+    ks_error error;
+    for (int k = 0; k < spec->op->inputs; k++) {
+        const size_t from = spec->in[k].offset, to = from + spec->in[k].size_bytes;
+        if (of->sent >= to) continue;
+        if (of->sent < from) of->sent = from;
+        size_t n = to - of->sent, taken = 0;
+        n = n < most ? n : most;
+        const ks_status status =
+            ks_stream_write(&bed.stream[i], of->sent, (const char *)of->input + of->sent, n, &taken, &error);
+        if (status != KS_OK) fail_msg("write: %s", error.text);
+        of->sent += taken;
+        break;
+    }
+    run_block(i);
+    if (of->sent < in_bytes(spec) || of->ended) return;
+    of->ended = true;
+    assert_int_equal(ks_stream_finish(&bed.stream[i], &error), KS_OK);
+    run_block(i);
+}
+
+static bool read_some(int i, client *of, size_t most)
+{
+    const size_t size = of->spec->out.size_bytes;
+    if (!ks_stream_is_done(&bed.stream[i])) return false;
+    if (!ks_stream_is_remote(&bed.stream[i])) {
+        memcpy(of->got, ks_stream_out(&bed.stream[i]), size);
+        of->read = size;
+    } else {
+        const size_t left = size - of->read;
+        of->read += ks_stream_read(&bed.stream[i], of->read, (char *)of->got + of->read, left < most ? left : most);
+        assert_int_equal(bed.stream[i].status, KS_OK);
+    }
+    return of->read == size;
+}
+
+static void leave(int i)
+{
+    while (bed.running[i]) turn();
+    while (!ks_stream_leave(&bed.stream[i])) turn();
+}
+
+/* The CPU's results are the reference's own. Another device's are near them, and those of rows that are computed twice
+ * are the same both times, or some row would be torn. */
+static void check_values(const client *of)
+{
+    const float *got = (const float *)(void *)of->got, *wanted = (const float *)(void *)of->wanted;
+    const size_t count = of->spec->out.size_bytes / sizeof *got;
+    if (bed.backend != ks_backend_cuda) {
+        assert_memory_equal(got, wanted, of->spec->out.size_bytes);
+        return;
+    }
+    /* What sums over many large numbers may lose; a softmax's values are at most 1. */
+    const float near = of->spec->op->inputs > 1 ? 0.5f : strcmp(of->spec->op->name, "reduce") == 0 ? 1e-3f : 1e-5f;
+    for (size_t i = 0; i < count; i++)
+        if (!(fabsf(got[i] - wanted[i]) <= near + 1e-5f * fabsf(wanted[i])))
+            fail_msg("%s: element %zu of %zu is %g and not %g", of->spec->op->name, i, count, (double)got[i],
+                     (double)wanted[i]);
+}
+
+static void check_and_leave(int i, client *of)
+{
+    check_values(of);
+    leave(i);
+    free_client(of);
+}
+
+static void exchange(int i, const ks_spec *spec)
+{
+    client of = make_client(spec);
+    while (!of.ended) {
+        send_some(i, &of, 1 + random_next() % CHUNK);
+        if (random_next() % 4 == 0) turn();
+    }
+    while (!read_some(i, &of, 1 + random_next() % CHUNK)) turn();
+    check_and_leave(i, &of);
+}
+
+/* --- tests ---------------------------------------------------------------------------------------------------------- */
+
+static void what_goes_in_in_pieces_comes_out_right(void **state)
+{
+    static const struct {
+        const char *op;
+        int64_t rows, cols;
+        bool many; /* blocks */
+    } cases[] = {{"softmax", 4096, 1024, true}, {"softmax", 999, 2500, true},   {"softmax", 1234, 777, true},
+                 {"softmax", 2, 1 << 20, true}, {"softmax", 1, 1 << 20, false}, {"softmax", 3, 1000, false},
+                 {"reduce", 70001, 50, true},   {"reduce", 3001, 1001, true},   {"reduce", 1, 1 << 20, false},
+                 {"matmul", 4, 200000, false}};
+    ks_error error;
+    open_bed(state, 48 << 20, 8);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const ks_spec spec = spec_of(cases[k].op, cases[k].rows, cases[k].cols);
+        assert_int_equal(begin(0, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+        /* On CUDA it is for the kernels to say from how many rows on they come out alike. */
+        if (bed.backend != ks_backend_cuda && cases[k].many != (bed.stream[0].blocks > 1))
+            fail_msg("%s %d x %d: %d blocks", cases[k].op, (int)cases[k].rows, (int)cases[k].cols,
+                     (int)bed.stream[0].blocks);
+        exchange(0, &spec);
+    }
+    close_bed();
+}
+
+static void rows_are_worked_on_while_the_rest_is_still_to_come(void **state)
+{
+    const ks_spec spec = spec_of("softmax", 4096, 1024);
+    ks_error error;
+    open_bed(state, 48 << 20, 8);
+    assert_int_equal(begin(0, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+    client of = make_client(&spec);
+    while (of.sent < in_bytes(&spec) / 2) {
+        send_some(0, &of, CHUNK);
+        turn();
+    }
+    for (int i = 0; i < 2000 && bed.stream[0].done < bed.stream[0].blocks / 2 - 1; i++) {
+        turn();
+        usleep(1000);
+    }
+    assert_true(bed.stream[0].done >= bed.stream[0].blocks / 2 - 1);
+    assert_true(bed.stream[0].launched <= bed.stream[0].blocks / 2 + 1);
+    leave(0);
+    free_client(&of);
+    close_bed();
+}
+
+/* All at once, in random steps; more of them than the ring has pieces. */
+static void many_at_once_share_the_ring(void **state)
+{
+    ks_spec specs[STREAMS];
+    client clients[STREAMS];
+    ks_error error;
+    bool done[STREAMS] = {false};
+    open_bed(state, 48 << 20, STREAMS);
+    for (int i = 0; i < STREAMS; i++) {
+        specs[i] = spec_of(i % 3 ? "softmax" : "reduce", 300 + (int64_t)(random_next() % 300), 1024);
+        clients[i] = make_client(&specs[i]);
+        assert_int_equal(begin(i, &specs[i], ks_now_ns() + LONG_NS, &error), KS_OK);
+    }
+    for (int left = STREAMS; left > 0;) {
+        const int i = (int)(random_next() % STREAMS);
+        if (random_next() % 8 == 0) turn();
+        if (done[i]) continue;
+        if (!clients[i].ended) {
+            send_some(i, &clients[i], 1 + random_next() % CHUNK);
+        } else if (read_some(i, &clients[i], 1 + random_next() % CHUNK)) {
+            done[i] = true;
+            left--;
+            check_and_leave(i, &clients[i]);
+        }
+    }
+    close_bed();
+}
+
+/* Senders and readers that have stopped hold every piece they can; one more request must still go through. */
+static void whoever_has_stopped_keeps_nobody_waiting(void **state)
+{
+    const ks_spec spec = spec_of("softmax", 1024, 1024);
+    client stopped[STREAMS - 1];
+    ks_error error;
+    open_bed(state, 160 << 20, STREAMS);
+    for (int i = 0; i < STREAMS - 1; i++) {
+        assert_int_equal(begin(i, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+        stopped[i] = make_client(&spec);
+        while (i % 2 && !stopped[i].ended) {
+            send_some(i, &stopped[i], CHUNK);
+            turn();
+        }
+        while (i % 2 && stopped[i].read == 0) {
+            read_some(i, &stopped[i], 100);
+            turn();
+        }
+    }
+    for (int i = 0; i < STREAMS - 1; i += 2) send_some(i, &stopped[i], 100);
+    assert_int_equal(begin(STREAMS - 1, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+    exchange(STREAMS - 1, &spec);
+    assert_int_equal(stats().lanes_busy, 0);
+    /* And they go on where they stopped. */
+    for (int i = 0; i < STREAMS - 1; i++) {
+        while (!stopped[i].ended) {
+            send_some(i, &stopped[i], CHUNK);
+            turn();
+        }
+        while (!read_some(i, &stopped[i], CHUNK)) turn();
+        check_and_leave(i, &stopped[i]);
+    }
+    close_bed();
+}
+
+static void memory_is_given_out_in_order_of_arrival(void **state)
+{
+    const ks_spec spec = spec_of("softmax", 1024, 1024), small = spec_of("softmax", 64, 1024);
+    ks_error error;
+    open_bed(state, 18 << 20, 3); /* two of them, not three */
+    const int64_t deadline_ns = ks_now_ns() + LONG_NS;
+    for (int i = 0; i < 3; i++) assert_int_equal(begin(i, &spec, deadline_ns, &error), KS_OK);
+    assert_int_equal(begin(3, &small, deadline_ns, &error), KS_OK);
+    assert_int_equal(bed.stream[1].state, KS_STREAM_OPEN);
+    assert_int_equal(bed.stream[2].state, KS_STREAM_WAITS);
+    assert_int_equal(bed.stream[3].state, KS_STREAM_WAITS); /* there is room, but it is not its turn */
+    assert_int_equal(begin(4, &spec, deadline_ns, &error), KS_OK);
+    assert_int_equal(begin(5, &spec, deadline_ns, &error), KS_QUEUE_FULL);
+    assert_int_equal(bed.stream[5].state, KS_STREAM_SHUT);
+    size_t taken = 1;
+    assert_int_equal(ks_stream_write(&bed.stream[2], 0, "1234", 4, &taken, &error), KS_OK);
+    assert_int_equal(taken, 0);
+    turn();
+    assert_int_equal(bed.stream[2].state, KS_STREAM_WAITS);
+    assert_true(ks_stream_leave(&bed.stream[0]));
+    turn();
+    assert_int_equal(bed.stream[2].state, KS_STREAM_OPEN);
+    assert_int_equal(bed.stream[3].state, KS_STREAM_OPEN);
+    assert_int_equal(bed.stream[4].state, KS_STREAM_WAITS);
+    exchange(2, &spec);
+    exchange(3, &small);
+    turn();
+    assert_int_equal(bed.stream[4].state, KS_STREAM_OPEN);
+    leave(1);
+    leave(4);
+    close_bed();
+}
+
+static void who_waits_too_long_for_memory_is_told(void **state)
+{
+    const ks_spec spec = spec_of("softmax", 1024, 1024);
+    ks_error error;
+    size_t taken;
+    open_bed(state, 10 << 20, 4);
+    assert_int_equal(begin(0, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+    assert_int_equal(begin(1, &spec, ks_now_ns() + 20000000, &error), KS_OK);
+    assert_int_equal(begin(2, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+    usleep(25000);
+    const ks_stream *events = ks_streams_turn(bed.streams, ks_now_ns());
+    assert_ptr_equal(events, &bed.stream[1]);
+    assert_null(events->event_next);
+    assert_int_equal(bed.stream[1].status, KS_DEADLINE);
+    assert_int_equal(ks_stream_write(&bed.stream[1], 0, "1234", 4, &taken, &error), KS_DEADLINE);
+    assert_true(ks_stream_leave(&bed.stream[1]));
+    assert_true(ks_stream_leave(&bed.stream[2]));
+    assert_int_equal(stats().streams_waiting, 0);
+    leave(0);
+    close_bed();
+}
+
+static void what_never_fits_is_refused_at_once(void **state)
+{
+    const ks_spec spec = spec_of("softmax", 4096, 1024);
+    ks_error error;
+    open_bed(state, 16 << 20, 4);
+    const ks_status status = begin(0, &spec, ks_now_ns() + LONG_NS, &error);
+    assert_int_equal(status, bed.backend->streaming ? KS_WORK : KS_BUDGET);
+    assert_int_equal(bed.stream[0].state, KS_STREAM_SHUT);
+    close_bed();
+}
+
+/* --- the ring's own -------------------------------------------------------------------------------------------------- */
+
+static void an_area_goes_back_when_its_copies_have_ended(void **state)
+{
+    const ks_spec spec = spec_of("softmax", 1024, 1024);
+    ks_error error;
+    open_bed(state, 48 << 20, 4);
+    assert_int_equal(begin(0, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+    client of = make_client(&spec);
+    streaming_hold(true);
+    while (streaming_read().under_way == 0) send_some(0, &of, CHUNK);
+    assert_false(ks_stream_leave(&bed.stream[0]));
+    assert_false(ks_stream_leave(&bed.stream[0]));
+    for (int i = 0; i < 10; i++) assert_null(ks_streams_turn(bed.streams, ks_now_ns()));
+    assert_int_equal(streaming_read().areas, 1);
+    streaming_hold(false);
+    assert_ptr_equal(ks_streams_turn(bed.streams, ks_now_ns()), &bed.stream[0]);
+    assert_int_equal(bed.stream[0].state, KS_STREAM_SHUT);
+    assert_int_equal(streaming_read().areas, 0);
+    free_client(&of);
+    close_bed();
+}
+
+static void a_full_ring_takes_no_bytes_and_says_when_it_does(void **state)
+{
+    const ks_spec spec = spec_of("softmax", 4096, 1024);
+    ks_error error;
+    open_bed(state, 48 << 20, 4);
+    assert_int_equal(begin(0, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+    client of = make_client(&spec);
+    streaming_looks(1);
+    streaming_hold(true);
+    size_t before = 1;
+    while (of.sent != before) {
+        before = of.sent;
+        send_some(0, &of, CHUNK);
+    }
+    assert_true(of.sent > 0 && of.sent < in_bytes(&spec) / 2);
+    assert_int_equal(bed.stream[0].pause, KS_PAUSE_ROOM);
+    assert_null(ks_streams_turn(bed.streams, ks_now_ns()));
+    assert_int_equal(ks_streams_wait_ns(bed.streams), 0);
+    streaming_hold(false);
+    assert_ptr_equal(ks_streams_turn(bed.streams, ks_now_ns()), &bed.stream[0]);
+    send_some(0, &of, CHUNK);
+    assert_true(of.sent > before);
+    leave(0);
+    free_client(&of);
+    close_bed();
+}
+
+static void a_lost_device_is_a_fault_of_whoever_copies(void **state)
+{
+    const ks_spec spec = spec_of("reduce", 4096, 1024);
+    ks_error error;
+    for (int n = 1; n < 12; n += 5) {
+        open_bed(state, 48 << 20, 4);
+        streaming_looks(1);
+        assert_int_equal(begin(0, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+        unsigned char *input = random_input(&spec);
+        streaming_fail_copy(n);
+        ks_status status = KS_OK;
+        for (size_t at = 0, taken; at < in_bytes(&spec) && status == KS_OK; at += taken) {
+            status = ks_stream_write(&bed.stream[0], at, (char *)input + at, CHUNK, &taken, &error);
+            ks_streams_turn(bed.streams, ks_now_ns());
+        }
+        assert_int_equal(status, KS_DEVICE);
+        while (!ks_stream_leave(&bed.stream[0])) ks_streams_turn(bed.streams, ks_now_ns());
+        free(input);
+        close_bed();
+    }
+}
+
+static void a_copy_that_never_ends_is_a_device_fault(void **state)
+{
+    const ks_spec spec = spec_of("softmax", 4096, 1024);
+    ks_error error;
+    bed.stall_ns = 300000000;
+    open_bed(state, 48 << 20, 4);
+    bed.stall_ns = 0;
+    assert_int_equal(begin(0, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+    client of = make_client(&spec);
+    streaming_hold(true);
+    ks_streams_turn(bed.streams, ks_now_ns());
+    while (bed.stream[0].pause != KS_PAUSE_ROOM) send_some(0, &of, CHUNK);
+    ks_streams_turn(bed.streams, ks_now_ns());
+    assert_false(ks_engine_lost(bed.engine));
+    usleep(310000);
+    for (int i = 0; i < 3; i++) { /* a piece is looked at more often than its copy needs looks */
+        send_some(0, &of, CHUNK);
+        ks_streams_turn(bed.streams, ks_now_ns());
+    }
+    assert_true(ks_engine_lost(bed.engine));
+    assert_non_null(strstr(ks_engine_fault(bed.engine), "copy"));
+    assert_ptr_equal(ks_engine_collect(bed.engine), &bed.job[0]);
+    assert_int_equal(bed.job[0].status, KS_DEVICE);
+    /* What a lost device may still write to is not given to anybody. */
+    void *kept = bed.stream[0].area.memory;
+    streaming_hold(false);
+    while (!ks_stream_leave(&bed.stream[0])) ks_streams_turn(bed.streams, ks_now_ns());
+    assert_int_equal(streaming_read().areas, 1);
+    free(kept);
+    streaming_reset();
+    free_client(&of);
+    close_bed();
+}
+
+static void closing_waits_for_nobody(void **state)
+{
+    const ks_spec spec = spec_of("softmax", 1024, 1024);
+    ks_error error;
+    open_bed(state, 24 << 20, 4);
+    for (int i = 0; i < 4; i++) assert_int_equal(begin(i, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+    client of = make_client(&spec);
+    streaming_hold(true);
+    while (streaming_read().under_way == 0) send_some(0, &of, CHUNK);
+    assert_false(ks_stream_leave(&bed.stream[0]));
+    ks_streams_close(&bed.streams);
+    for (int i = 0; i < 4; i++) assert_int_equal(bed.stream[i].state, KS_STREAM_SHUT);
+    ks_error ignored;
+    assert_int_equal(ks_streams_open(bed.engine, &bed.streams, &ignored), KS_OK);
+    free_client(&of);
+    close_bed();
+}
+
+static bool works(const ks_backend *backend)
+{
+    const ks_limits limits = {.device_index = -1, .lanes = 1, .lane_bytes = 1 << 20, .mapped_max = SIDE};
+    ks_device *device = NULL;
+    ks_error error;
+    if (!backend || backend->open(&limits, &device, &error) != KS_OK) return false;
+    backend->close(&device);
+    return true;
+}
+
+#define ON_ALL(test)                                                                                                   \
+    {"cpu: " #test, test, NULL, NULL, (void *)(uintptr_t)&ks_backend_cpu},                                             \
+        {"ring: " #test, test, NULL, NULL, (void *)(uintptr_t)&backend_streaming},                                     \
+    {                                                                                                                  \
+        "cuda: " #test, test, NULL, NULL, cuda                                                                         \
+    }
+#define ON_RING(test)                                                                                                  \
+    {                                                                                                                  \
+#test, test, NULL, NULL, (void *)(uintptr_t)&backend_streaming                                                 \
+    }
+
+int main(void)
+{
+    const char *seed = getenv("KS_SEED");
+    const uint64_t chosen = seed ? strtoull(seed, NULL, 10) : (uint64_t)ks_now_ns();
+    bed.random = chosen | 1;
+    printf("KS_SEED=%llu\n", (unsigned long long)chosen);
+    void *cuda = works(ks_backend_cuda) ? (void *)(uintptr_t)ks_backend_cuda : NULL;
+    const struct CMUnitTest tests[] = {
+        ON_ALL(what_goes_in_in_pieces_comes_out_right),
+        ON_ALL(rows_are_worked_on_while_the_rest_is_still_to_come),
+        ON_ALL(many_at_once_share_the_ring),
+        ON_ALL(whoever_has_stopped_keeps_nobody_waiting),
+        ON_ALL(memory_is_given_out_in_order_of_arrival),
+        ON_ALL(who_waits_too_long_for_memory_is_told),
+        ON_ALL(what_never_fits_is_refused_at_once),
+        ON_RING(an_area_goes_back_when_its_copies_have_ended),
+        ON_RING(a_full_ring_takes_no_bytes_and_says_when_it_does),
+        ON_RING(a_lost_device_is_a_fault_of_whoever_copies),
+        ON_RING(a_copy_that_never_ends_is_a_device_fault),
+        ON_RING(closing_waits_for_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
