@@ -55,7 +55,10 @@ static void put_json(head_text *head, const char *bytes, size_t n)
 
 static void put_output(head_text *head, const ks_ask *ask)
 {
-    const ks_tensor *out = &ask->spec.out;
+    ks_tensor shown = ask->spec.out;
+    const ks_tensor *const out = &shown;
+    if (ask->classes > 0)
+        shown = (ks_tensor){.dtype = KS_BYTES, .rank = 1, .dims = {(int64_t)ks_answer_class_count(ask)}};
     puts_(head, "\"model_name\":\"");
     puts_(head, ask->model->name);
     puts_(head, "\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"OUTPUT0\",\"datatype\":\"");
@@ -68,6 +71,14 @@ static void put_output(head_text *head, const ks_ask *ask)
     puts_(head, "],");
 }
 
+static void put_size(head_text *head, size_t bytes)
+{
+    puts_(head, "\"parameters\":{\"binary_data_size\":");
+    put_integer(head, (int64_t)bytes);
+    puts_(head, "}}]}");
+}
+
+/* Up to where the output's data, or the size of its blob, follows. */
 static void put_head(head_text *head, const ks_ask *ask)
 {
     head->length = 0;
@@ -78,25 +89,34 @@ static void put_head(head_text *head, const ks_ask *ask)
         puts_(head, ",");
     }
     put_output(head, ask);
-    if (!ask->out_binary) return;
-    puts_(head, "\"parameters\":{\"binary_data_size\":");
-    put_integer(head, (int64_t)ask->spec.out.size_bytes);
-    puts_(head, "}}]}");
 }
 
-/* An id too long for the head room: a buffer of its own for head and tensor. */
-static ks_status long_head(const ks_ask *ask, const unsigned char *out, ks_text *text, ks_error *error)
+/* The same into a text, which also holds an id too long for the head room. */
+static void add_head(const ks_ask *ask, ks_text *text)
 {
-    head_text rest = {.length = 0};
-    put_output(&rest, ask);
+    head_text head;
+    put_head(&head, ask);
+    if (head.length <= sizeof head.bytes) {
+        ks_text_add(text, head.bytes, head.length);
+        return;
+    }
     ks_text_puts(text, "{\"id\":");
     ks_text_json(text, ask->id, ask->id_length);
     ks_text_puts(text, ",");
-    ks_text_add(text, rest.bytes, rest.length);
-    if (!ask->out_binary) return text->broken ? ks_fail(error, KS_MEMORY, "no memory for the answer") : KS_OK;
-    ks_text_printf(text, "\"parameters\":{\"binary_data_size\":%zu}}]}", ask->spec.out.size_bytes);
-    ks_text_add(text, (const char *)out, ask->spec.out.size_bytes);
-    return text->broken ? ks_fail(error, KS_MEMORY, "no memory for the answer") : KS_OK;
+    head.length = 0;
+    put_output(&head, ask);
+    ks_text_add(text, head.bytes, head.length);
+}
+
+/* Head and blob in a buffer of their own. Sets the head's length. */
+static void add_binary(const ks_ask *ask, const char *blob, size_t size, ks_text *text, size_t *head_length)
+{
+    head_text end = {.length = 0};
+    add_head(ask, text);
+    put_size(&end, size);
+    ks_text_add(text, end.bytes, end.length);
+    *head_length = text->length;
+    ks_text_add(text, blob, size);
 }
 
 static ks_status owned_answer(ks_text *text, ks_answer *answer, ks_error *error)
@@ -111,11 +131,13 @@ static ks_status binary_answer(const ks_ask *ask, unsigned char *out, ks_answer 
     const size_t size = ask->spec.out.size_bytes;
     head_text head;
     put_head(&head, ask);
+    put_size(&head, size);
     if (head.length > sizeof head.bytes) {
         ks_text text;
+        size_t head_length;
         ks_text_init(&text, ANSWER_MAX);
-        ks_status status = long_head(ask, out, &text, error);
-        if (status == KS_OK) status = owned_answer(&text, answer, error);
+        add_binary(ask, (const char *)out, size, &text, &head_length);
+        const ks_status status = owned_answer(&text, answer, error);
         ks_text_fini(&text);
         if (status != KS_OK) return status;
     } else {
@@ -153,22 +175,35 @@ static ks_status json_answer(const ks_oip *oip, const unsigned char *out, ks_ans
 {
     const ks_ask *ask = &oip->ask;
     ks_text text;
-    head_text head;
     ks_text_init(&text, ANSWER_MAX);
-    put_head(&head, ask);
-    ks_status status = KS_OK;
-    if (head.length > sizeof head.bytes)
-        status = long_head(ask, out, &text, error);
-    else
-        ks_text_add(&text, head.bytes, head.length);
+    add_head(ask, &text);
     ks_text_puts(&text, "\"data\":[");
-    if (status == KS_OK) status = put_numbers(&text, oip, out, error);
+    ks_status status =
+        ask->classes > 0 ? ks_answer_class_texts(ask, out, &text, error) : put_numbers(&text, oip, out, error);
     ks_text_puts(&text, "]}]}");
     if (status == KS_OK && text.broken && text.length > ANSWER_MAX / 2)
         status = ks_fail(error, KS_WORK, "the answer's JSON exceeds %d bytes: ask for binary output", ANSWER_MAX);
     if (status == KS_OK) status = owned_answer(&text, answer, error);
     ks_text_fini(&text);
     answer->content_type = json;
+    return status;
+}
+
+static ks_status binary_classes(const ks_ask *ask, const unsigned char *out, ks_answer *answer, ks_error *error)
+{
+    ks_text blob, text;
+    size_t head_length = 0;
+    ks_text_init(&blob, ANSWER_MAX);
+    ks_text_init(&text, ANSWER_MAX);
+    ks_status status = ks_answer_class_texts(ask, out, &blob, error);
+    const size_t size = blob.length;
+    if (status == KS_OK) add_binary(ask, blob.bytes, size, &text, &head_length);
+    text.broken |= blob.broken;
+    if (status == KS_OK) status = owned_answer(&text, answer, error);
+    ks_text_fini(&blob);
+    ks_text_fini(&text);
+    answer->content_type = size > 0 ? octets : json;
+    if (size > 0) answer->header_length = (int64_t)head_length;
     return status;
 }
 
@@ -183,6 +218,7 @@ ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_e
     answer->shape[0] = 0;
     answer->datatype = NULL;
     if (!ask->out_binary) return json_answer(oip, out, answer, error);
+    if (ask->classes > 0) return binary_classes(ask, out, answer, error);
     if (ask->form != KS_FORM_PLAIN_RAW) return binary_answer(ask, out, answer, error);
     answer->body = (const char *)out;
     answer->length = ask->spec.out.size_bytes;

@@ -8,6 +8,7 @@
 #define KS_CONNS_H
 #include <stdatomic.h>
 
+#include "control.h"
 #include "gate.h"
 #include "infer.h"
 #include "routes.h"
@@ -43,7 +44,9 @@ typedef struct ks_conn {
     ks_route route;
     ks_method method;
     bool counted; /* in flight */
+    ks_identity identity;
     ks_infer *infer;
+    ks_control *control; /* the words of a control request, while they come */
     ks_status fault;
     ks_error error;
     uint64_t received, callbacks, answer_bytes;

@@ -24,6 +24,8 @@ typedef struct ks_daemon {
     const char *const *_Atomic tokens; /* NULL-terminated; NULL: no authentication. SIGHUP may replace it: read it for
                                           each request; what was read stays valid */
     _Atomic int state;                 /* ks_state */
+    _Atomic bool
+        log_iso8601; /* the name that /v2/logging gives the times in our lines, which are ISO 8601 either way */
     _Atomic int warm_done, warm_total;
     _Atomic int connections; /* open on data listeners */
     _Atomic uint64_t device_faults;

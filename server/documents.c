@@ -14,7 +14,8 @@ void ks_oip_server_metadata(ks_text *out, const char *name, const char *version)
     ks_text_puts(out, ",\"version\":");
     ks_text_json(out, version, strlen(version));
     ks_text_puts(out,
-                 ",\"extensions\":[\"model_configuration\",\"binary_tensor_data\",\"parameters\",\"statistics\"]}");
+                 ",\"extensions\":[\"classification\",\"model_repository\",\"schedule_policy\",\"model_configuration\","
+                 "\"binary_tensor_data\",\"parameters\",\"statistics\",\"logging\"]}");
 }
 
 /* [-1,-1] */
@@ -173,6 +174,15 @@ void ks_oip_plan(ks_text *out, const ks_model *model, const ks_plan *plan, const
     known(out, "us", us);
     known(out, "share", us > 0 ? floor_us / us : 0);
     ks_text_puts(out, "}}");
+}
+
+void ks_oip_repository(ks_text *out, bool ready, const char *reason)
+{
+    ks_text_puts(out, "[");
+    for (int i = 0; i < ks_model_count(); i++)
+        ks_text_printf(out, "%s{\"name\":\"%s\",\"version\":\"1\",\"state\":\"%s\",\"reason\":\"%s\"}",
+                       i > 0 ? "," : "", ks_model_at(i)->name, ready ? "READY" : "UNAVAILABLE", reason);
+    ks_text_puts(out, "]");
 }
 
 void ks_oip_error(ks_text *out, const char *sentence)

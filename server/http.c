@@ -77,8 +77,7 @@ static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const 
 static enum MHD_Result queue(ks_http *http, ks_conn *conn, int code, struct MHD_Response *response, uint64_t bytes)
 {
     if (response == NULL) return MHD_NO;
-    const char *id = ks_reply_request_id(&conn->head);
-    if (id) MHD_add_response_header(response, "X-Request-Id", id);
+    MHD_add_response_header(response, "X-Request-Id", conn->identity.request_id);
     if (ks_request_is_last(http, conn)) MHD_add_response_header(response, "Connection", "close");
     enum MHD_Result result = MHD_queue_response(conn->mhd, (unsigned)code, response);
     MHD_destroy_response(response);
@@ -128,19 +127,20 @@ static enum MHD_Result answer_page(ks_http *http, ks_conn *conn)
     ks_text text;
     ks_text_init(&text, PAGE_MAX);
     int code = 200;
-    if (conn->route.id == KS_ROUTE_PLAN) {
-        type = "application/json";
-        conn->fault = ks_page_plan(http->daemon, http->infers, &conn->route, &text, &conn->error);
-        if (conn->fault != KS_OK) return answer_fault(http, conn);
-    } else {
-        code = ks_page_make(http->daemon, &conn->route, conn->head.known[KS_KNOWN_ACCEPT], &text, &type);
-    }
-    struct MHD_Response *response = response_of(&text, &bytes);
+    const ks_page_ask ask = {.route = &conn->route,
+                             .accept = conn->head.known[KS_KNOWN_ACCEPT],
+                             .infers = http->infers,
+                             .post = conn->method == KS_METHOD_POST,
+                             .control = conn->received > 0 ? conn->control : NULL};
+    if (ask.control) conn->fault = ks_control_end(conn->control, &conn->error);
+    if (conn->fault == KS_OK) conn->fault = ks_page_make(http->daemon, &ask, &text, &code, &type, &conn->error);
+    struct MHD_Response *response = conn->fault == KS_OK ? response_of(&text, &bytes) : NULL;
+    ks_text_fini(&text);
     if (response == NULL) {
-        conn->fault = ks_fail(&conn->error, KS_MEMORY, "no memory for the page");
+        if (conn->fault == KS_OK) conn->fault = ks_fail(&conn->error, KS_MEMORY, "no memory for the page");
         return answer_fault(http, conn);
     }
-    MHD_add_response_header(response, "Content-Type", type);
+    if (bytes > 0) MHD_add_response_header(response, "Content-Type", type);
     if (code == 503) MHD_add_response_header(response, "Retry-After", "1");
     return queue(http, conn, code, response, bytes);
 }
@@ -193,8 +193,9 @@ static enum MHD_Result first_call(ks_http *http, ks_conn *conn, const char *meth
     http->in_flight++;
     ks_head_init(&conn->head, conn->target, conn->target_length, version);
     MHD_get_connection_values_n(conn->mhd, MHD_HEADER_KIND, take_field, &conn->head);
+    ks_identity_read(&conn->identity, &conn->head, &http->numbers);
     conn->fault = ks_request_judge(http, conn, method);
-    if (conn->fault == KS_OK && conn->route.id == KS_ROUTE_INFER) conn->fault = ks_request_begin(http, conn);
+    if (conn->fault == KS_OK) conn->fault = ks_request_begin(http, conn);
     if (conn->fault != KS_OK && ks_request_refuses_early(http, conn)) return answer_fault(http, conn);
     return MHD_YES;
 }
@@ -263,6 +264,7 @@ static void on_completed(void *context, struct MHD_Connection *mhd, void **reque
     *request = NULL;
     ks_request_count(http, conn, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     ks_infer_leave(&conn->infer);
+    ks_control_fini(&conn->control);
     conn->stage = KS_AT_IDLE;
     conn->since_ns = http->now_ns;
 }
@@ -420,6 +422,7 @@ ks_status ks_http_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *m
     http->metrics = metrics;
     http->wake_fd = wake_fd;
     http->epoll = -1;
+    http->numbers = ks_identity_seed();
     http->now_ns = http->walked_ns = ks_now_ns();
     fill_rules(http);
     ks_status status = open_parts(http, error);

@@ -37,7 +37,7 @@ ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method)
     return status;
 }
 
-ks_status ks_request_begin(ks_http *http, ks_conn *conn)
+static ks_status begin_infer(ks_http *http, ks_conn *conn)
 {
     const ks_head *head = &conn->head;
     if (http->refusing != KS_OK) return ks_fail(&conn->error, http->refusing, "%s", ks_reply_sentence(http->refusing));
@@ -50,8 +50,16 @@ ks_status ks_request_begin(ks_http *http, ks_conn *conn)
                                                  : head->content_length < 0 ? 0
                                                                             : head->content_length,
                                .accept_json = accept && strstr(accept, "application/json")};
-    return ks_infer_begin(http->infers, &words, head->encoding, conn->first_ns, http->now_ns, conn, &conn->infer,
-                          &conn->error);
+    return ks_infer_begin(http->infers, &words, head->encoding, &conn->identity, conn->first_ns, http->now_ns, conn,
+                          &conn->infer, &conn->error);
+}
+
+ks_status ks_request_begin(ks_http *http, ks_conn *conn)
+{
+    if (conn->route.id == KS_ROUTE_INFER) return begin_infer(http, conn);
+    if (conn->method != KS_METHOD_POST || !ks_route_has_words(&conn->route)) return KS_OK;
+    if (conn->head.encoding != KS_BODY_PLAIN) return ks_fail(&conn->error, KS_ENCODING, "Unsupported compression type");
+    return ks_control_begin(&conn->control, &conn->error);
 }
 
 /* Where the client waits for leave to send, where the connection ends anyway, or where the body is too long to be
@@ -92,7 +100,9 @@ void ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
         ks_request_cut(http, conn);
         return;
     }
-    if (conn->infer && conn->fault == KS_OK) ks_infer_feed(conn->infer, bytes, n);
+    if (conn->fault != KS_OK) return;
+    if (conn->infer) ks_infer_feed(conn->infer, bytes, n);
+    if (conn->control) conn->fault = ks_control_feed(conn->control, bytes, n, &conn->error);
 }
 
 /* Straight to the socket: nothing else has been sent of this request. What still comes is read and dropped for a while,
@@ -130,6 +140,8 @@ void ks_request_count(ks_http *http, ks_conn *conn, bool delivered)
     if (conn->code)
         ks_metrics_http(http->metrics, conn->route.handler, conn->method, conn->code, conn->received,
                         conn->answer_bytes);
-    if (conn->route.id == KS_ROUTE_INFER && conn->infer == NULL && conn->fault != KS_OK)
-        ks_reply_count(http->metrics, &conn->route, conn->fault, http->now_ns - conn->first_ns);
+    if (conn->route.id != KS_ROUTE_INFER || conn->infer != NULL || conn->fault == KS_OK) return;
+    const int64_t total_ns = http->now_ns - conn->first_ns;
+    ks_reply_count(http->metrics, &conn->route, conn->fault, total_ns);
+    ks_infers_log_refusal(http->infers, conn->route.model, &conn->identity, conn->fault, total_ns);
 }

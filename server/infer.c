@@ -18,6 +18,7 @@ struct ks_infer {
     ks_infer *next_free;
     ks_oip *oip;
     void *client;
+    const ks_identity *identity; /* the client's */
     int held;
     bool words_open; /* oip wants its fini */
     bool recorded;
@@ -144,8 +145,9 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
     return KS_OK;
 }
 
-ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding, int64_t first_ns,
-                         int64_t now_ns, void *client, ks_infer **out, ks_error *error)
+ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding,
+                         const ks_identity *identity, int64_t first_ns, int64_t now_ns, void *client, ks_infer **out,
+                         ks_error *error)
 {
     ks_infer *infer = infers->free;
     if (infer == NULL)
@@ -154,6 +156,7 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     infers->held++;
     memset(&infer->job, 0, sizeof infer->job);
     infer->client = client;
+    infer->identity = identity;
     infer->held = HELD_BY_CLIENT;
     infer->recorded = false;
     infer->fault = KS_OK;
@@ -284,11 +287,46 @@ void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence)
     set_fault(infer, ks_fail(&infer->error, status, "%s", sentence));
 }
 
+static bool wants_line(ks_infers *infers)
+{
+    const ks_config *config = infers->daemon->config;
+    return config->access_log && infers->logged++ % (uint64_t)config->access_log_sample == 0;
+}
+
+/* Microseconds of a phase; one that did not happen took none. */
+static int64_t phase_us(const ks_record *r, ks_phase phase)
+{
+    return r->phase_ns[phase] > 0 ? (r->phase_ns[phase] + 500) / 1000 : 0;
+}
+
+static void log_line(const ks_infer *infer, const ks_record *r)
+{
+    const ks_identity *identity = infer->identity;
+    KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),
+           KS_TEXT("span_id", identity->span_id), KS_TEXT("model", infer->model->name),
+           KS_TEXT("encoding", ks_encoding_name(r->encoding)), KS_INT("status", ks_status_http(r->status)),
+           KS_TEXT("code", ks_status_code(r->status)), KS_INT("receive_us", phase_us(r, KS_PHASE_receive)),
+           KS_INT("decode_us", phase_us(r, KS_PHASE_decode)), KS_INT("queue_us", phase_us(r, KS_PHASE_queue)),
+           KS_INT("h2d_us", phase_us(r, KS_PHASE_h2d)), KS_INT("compute_us", phase_us(r, KS_PHASE_compute)),
+           KS_INT("d2h_us", phase_us(r, KS_PHASE_d2h)), KS_INT("encode_us", phase_us(r, KS_PHASE_encode)),
+           KS_INT("total_us", r->total_ns / 1000), KS_INT("batch", r->batch_count), KS_INT("lane", infer->job.lane),
+           KS_TEXT("graph", ks_graph_name(infer->job.graph)));
+}
+
+void ks_infers_log_refusal(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
+                           int64_t total_ns)
+{
+    if (!wants_line(infers)) return;
+    KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),
+           KS_TEXT("span_id", identity->span_id), KS_TEXT("model", model ? model->name : "unknown"),
+           KS_INT("status", ks_status_http(status)), KS_TEXT("code", ks_status_code(status)),
+           KS_INT("total_us", total_ns / 1000));
+}
+
 /* Once per request: metrics, and the line in the access log. */
 static void record(ks_infer *infer, ks_status status)
 {
     ks_infers *infers = infer->infers;
-    const ks_config *config = infers->daemon->config;
     if (infer->recorded) return;
     infer->recorded = true;
     ks_record r = {.model = infer->model->index,
@@ -299,10 +337,7 @@ static void record(ks_infer *infer, ks_status status)
                    .total_ns = infer->times.answered_ns - infer->times.first_ns};
     ks_times_phases(&infer->times, &infer->job, r.executed, r.phase_ns);
     ks_metrics_inference(infers->metrics, &r);
-    if (!config->access_log || infers->logged++ % (uint64_t)config->access_log_sample != 0) return;
-    KS_LOG(KS_LOG_INFO, "request", KS_TEXT("model", infer->model->name),
-           KS_INT("status", status == KS_OK ? 200 : ks_status_http(status)), KS_TEXT("code", ks_status_code(status)),
-           KS_NUMBER("total_ms", (double)r.total_ns / 1e6), KS_INT("batch", r.batch_count));
+    if (wants_line(infers)) log_line(infer, &r);
 }
 
 /* The most bytes that one element takes as JSON text, with its comma. */
@@ -325,6 +360,7 @@ static uint64_t answer_bound(const ks_ask *ask)
 {
     const uint64_t head = KS_HEAD_ROOM + 6 * (uint64_t)ask->id_length;
     const ks_tensor *out = &ask->spec.out;
+    if (ask->classes > 0) return head + ks_oip_class_bytes(ask);
     if (!ask->out_binary) return head + out->size_bytes / ks_dtype_size(out->dtype) * text_bytes(out->dtype);
     return ask->form != KS_FORM_PLAIN_RAW && 6 * ask->id_length > KS_HEAD_ROOM / 4 ? head + out->size_bytes : 0;
 }
@@ -366,7 +402,8 @@ ks_status ks_infer_answer(ks_infer *infer, ks_answer *answer, char *timing, ks_e
         set_fault(infer, status);
         return status;
     }
-    if (infer->infers->daemon->config->server_timing) ks_times_text(&infer->times, &infer->job, timing);
+    if (infer->infers->daemon->config->server_timing)
+        ks_times_text(&infer->times, &infer->job, infer->identity, timing);
     infer->sending_ns = infer->times.answered_ns;
     infer->held |= HELD_BY_ANSWER;
     return KS_OK;

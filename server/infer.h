@@ -10,21 +10,23 @@
 #define KS_INFER_H
 #include "daemon.h"
 #include "gate.h"
+#include "identity.h"
 #include "oip.h"
 
 typedef struct ks_infer ks_infer;
 typedef struct ks_infers ks_infers;
 
-enum { KS_TIMING_MAX = 320 };
+enum { KS_TIMING_MAX = 384 };
 
 ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int count, ks_infers **out,
                          ks_error *error);
 void ks_infers_close(ks_infers **infers); /* no record held */
 
 /* first_ns: when the request's first byte was read; now_ns: the clock, a moment ago. A fault of the head is remembered like one of the body. KS_BUDGET:
- * no record free. client: what ks_infer_client gives back. */
-ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding, int64_t first_ns,
-                         int64_t now_ns, void *client, ks_infer **out, ks_error *error);
+ * no record free. client: what ks_infer_collected gives back; identity: the caller's, until ks_infer_leave. */
+ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding,
+                         const ks_identity *identity, int64_t first_ns, int64_t now_ns, void *client, ks_infer **out,
+                         ks_error *error);
 /* Never fails: a fault is remembered, and what follows is dropped. */
 void ks_infer_feed(ks_infer *infer, const char *bytes, size_t n);
 /* The body is complete: READY, or the fault. */
@@ -52,4 +54,7 @@ bool ks_infer_cancel(ks_infer *infer);
 ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, const ks_plan **out,
                          const char **path, ks_error *error);
 int ks_infers_held(const ks_infers *infers);
+/* The access log's line of a request that was refused before it had a record. */
+void ks_infers_log_refusal(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
+                           int64_t total_ns);
 #endif

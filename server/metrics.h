@@ -26,6 +26,7 @@ typedef enum ks_encoding {
 #undef X
         KS_ENCODINGS
 } ks_encoding;
+const char *ks_encoding_name(ks_encoding encoding);
 
 #define KS_OUTCOME_TABLE(X) X(ok) X(client_error) X(rejected) X(timeout) X(cancelled) X(device_error)
 typedef enum ks_outcome {
@@ -42,7 +43,9 @@ ks_outcome ks_outcome_of(ks_status status);
     X(live)                                                                                                            \
     X(ready)                                                                                                           \
     X(server_metadata)                                                                                                 \
-    X(model_metadata) X(model_config) X(model_ready) X(model_stats) X(model_plan) X(metrics) X(index) X(other)
+    X(model_metadata)                                                                                                  \
+    X(model_config) X(model_ready) X(model_stats) X(model_plan) X(metrics) X(index) X(repository) X(logging) X(trace)  \
+        X(other)
 typedef enum ks_handler {
 #define X(name) KS_HANDLER_##name,
     KS_HANDLER_TABLE(X)

@@ -60,10 +60,16 @@ ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
     const ks_status status = ask->spec.op->resolve(&oip->ask.spec, error);
     if (status != KS_OK) return status;
     const ks_tensor *out = &ask->spec.out;
-    if (!ask->out_binary && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
+    if (!ask->out_binary && !ask->classes && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
         return ks_fail(error, KS_DATATYPE,
                        "sending %s data via JSON is not supported. Please use the binary data format for output",
                        ks_dtype_name(out->dtype));
+    if (ask->classes > 0 && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
+        return ks_fail(error, KS_DATATYPE, "class result not available for output due to unsupported type '%s'",
+                       ks_dtype_name(out->dtype));
+    if (ask->classes > 0 && ks_tensor_count(out) > KS_CLASSES_ROW_MAX)
+        return ks_fail(error, KS_SHAPE, "class result not available for output of %" PRId64 " elements, at most %d",
+                       ks_tensor_count(out), KS_CLASSES_ROW_MAX);
     /* An element takes two bytes of JSON or more. */
     const uint64_t least = ask->out_binary ? out->size_bytes : out->size_bytes / ks_dtype_size(out->dtype) * 2;
     if (out->size_bytes > oip->limits.max_output || least > INT32_MAX - (uint64_t)2 * KS_HEAD_ROOM)

@@ -42,6 +42,7 @@ typedef struct ks_ask {
     ks_form form;
     ks_spec spec;       /* resolved; offsets laid out */
     bool out_binary;    /* output asked for as binary (else JSON) */
+    uint64_t classes;   /* 0: the output itself; else that many of its largest elements, as texts */
     uint64_t priority;  /* 0: default, 1: highest */
     int64_t timeout_us; /* 0: none */
     size_t id_length;
@@ -73,6 +74,8 @@ const ks_ask *ks_oip_ask(const ks_oip *oip);
 /* out: start of the slot's out side, holding the result. Writes the answer's head into the KS_HEAD_ROOM bytes in front,
  * or allocates the JSON text. KS_NON_FINITE, KS_MEMORY. */
 ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_error *error);
+/* The most memory that ks_oip_answer takes for an ask with classes, beside the head. */
+uint64_t ks_oip_class_bytes(const ks_ask *ask);
 void ks_oip_fini(ks_oip *oip);
 
 /* The documents of GET endpoints. KS_MODEL, KS_MEMORY (text marked broken). */
@@ -88,6 +91,9 @@ void ks_oip_stats(struct ks_text *out, const ks_model *const *models, const stru
 /* What was picked for the plan's work, its floor, and what was measured. path: ks_engine_path's. */
 void ks_oip_plan(struct ks_text *out, const ks_model *model, const struct ks_plan *plan, const char *path,
                  const struct ks_device_info *device);
+/* [{"name":"softmax","version":"1","state":"READY","reason":""},...] of all models, which share one state; reason: why
+ * they are not ready, or "". */
+void ks_oip_repository(struct ks_text *out, bool ready, const char *reason);
 /* {"error":"..."} */
 void ks_oip_error(struct ks_text *out, const char *sentence);
 #endif

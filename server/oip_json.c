@@ -305,8 +305,10 @@ static ks_status read_output(ks_oip *oip, const cJSON *output, int index, ks_err
     if (!parameters) return KS_OK;
     if (!cJSON_IsObject(parameters)) return wrong_type("parameters", "object", error);
     if (member(parameters, "shared_memory_region")) return shared_memory(error);
-    if (member(parameters, "classification"))
-        return ks_fail(error, KS_PARAMETER, "parameter 'classification' of output 'OUTPUT0' is not supported");
+    const cJSON *classes = member(parameters, "classification");
+    const char *const number = classes && is_number(classes) ? classes->valuestring + 1 : "";
+    if (classes && ks_number_read(number, strlen(number), KS_UINT64, &oip->ask.classes) != KS_NUMBER_OK)
+        return wrong_type("classification", "unsigned-integer", error);
     const cJSON *binary = member(parameters, "binary_data");
     if (!binary) return KS_OK;
     if (!cJSON_IsBool(binary)) return wrong_type("binary_data", "boolean", error);

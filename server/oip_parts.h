@@ -79,4 +79,11 @@ ks_status ks_oip_check_dtype(const ks_oip *oip, const char *name, ks_dtype dtype
 /* spec.in is complete but for the offsets: resolves it and applies the limits. */
 ks_status ks_oip_resolve(ks_oip *oip, ks_error *error);
 const char *ks_oip_input_name(int input); /* "INPUT0" */
+
+/* answer_classes.c: how many classes there are, and their texts VALUE:INDEX, the largest first: as a JSON list's members
+ * or as BYTES. KS_MEMORY. */
+enum { KS_CLASSES_ROW_MAX = 1000000 };
+size_t ks_answer_class_count(const ks_ask *ask);
+struct ks_text;
+ks_status ks_answer_class_texts(const ks_ask *ask, const unsigned char *out, struct ks_text *text, ks_error *error);
 #endif

@@ -17,7 +17,11 @@ typedef enum ks_route_id {
     KS_ROUTE_MODEL_STATS,
     KS_ROUTE_PLAN,
     KS_ROUTE_ALL_STATS,
-    KS_ROUTE_METRICS
+    KS_ROUTE_METRICS,
+    KS_ROUTE_REPOSITORY,
+    KS_ROUTE_LOAD,
+    KS_ROUTE_LOGGING,
+    KS_ROUTE_TRACE
 } ks_route_id;
 
 typedef struct ks_route {
@@ -27,10 +31,17 @@ typedef struct ks_route {
     bool authorized;       /* health: no token needed */
     const ks_model *model; /* of routes with a model */
     const char *query;     /* raw, behind '?', or "" */
-    const char *allow;     /* the path is known: methods for Allow; else NULL */
+    const char *name;      /* of routes with a name that is no model's: its segment, raw; else NULL */
+    size_t name_length;
+    const char *allow; /* the path is known: methods for Allow; else NULL */
 } ks_route;
 
 ks_method ks_method_of(const char *method);
+/* The route's name, percent-decoded and terminated: 1 to KS_ROUTE_NAME_MAX printable ASCII bytes. KS_NAME. */
+enum { KS_ROUTE_NAME_MAX = 128 };
+ks_status ks_route_name(const ks_route *route, char out[KS_ROUTE_NAME_MAX + 1], ks_error *error);
+/* Whether a POST to it has a JSON object that is read; that of any other but infer is dropped. */
+bool ks_route_has_words(const ks_route *route);
 /* Always fills *route. KS_PATH, KS_METHOD (route->allow), KS_MODEL. admin: the second listener, which has health,
  * metrics and the index only. target: terminated. */
 ks_status ks_route_find(const char *method, const char *target, bool admin, ks_route *route, ks_error *error);

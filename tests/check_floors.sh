@@ -39,6 +39,8 @@ floors='
 4.1 scan       server/scan*
 4.2 oip        server/oip* server/answer* server/documents* server/words*
 4.25 gate      server/gate* server/routes*
+4.26 identity  server/identity*
+4.28 control   server/control*
 4.3 infer      server/infer* server/timing.*
 5.0 http       server/http* server/conns* server/reply* server/pages*
 6.0 shard      server/shard*
@@ -54,7 +56,7 @@ floors='
 # header (pattern), the files that may include it
 doors='
 microhttpd.h        server/http.c
-*cJSON.h            server/oip.c server/oip_json.c server/answer.c server/documents.c
+*cJSON.h            server/oip_json.c server/oip_control.c
 zlib.h              server/inflate.c
 charconv            server/number.cc
 oneapi/dnnl/*       kernels/onednn.c

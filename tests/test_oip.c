@@ -377,8 +377,8 @@ static const struct {
     {"reduce", OUTPUTS("[{}]"), NULL, KS_FIELD, "'name'"},
     {"reduce", OUTPUTS("7"), NULL, KS_FIELD, "'outputs'"},
     {"reduce", OUTPUTS("[{\"name\":\"OUTPUT0\",\"parameters\":{\"binary_data\":1}}]"), NULL, KS_FIELD, "'binary_data'"},
-    {"reduce", OUTPUTS("[{\"name\":\"OUTPUT0\",\"parameters\":{\"classification\":2}}]"), NULL, KS_PARAMETER,
-     "not supported"},
+    {"reduce", OUTPUTS("[{\"name\":\"OUTPUT0\",\"parameters\":{\"classification\":-2}}]"), NULL, KS_FIELD,
+     "'classification'"},
     {"reduce", OUTPUTS("[{\"name\":\"OUTPUT0\",\"parameters\":{\"shared_memory_region\":\"r\"}}]"), NULL, KS_PARAMETER,
      "Client shared memory is disabled."},
     {"reduce",
@@ -880,8 +880,10 @@ static void documents_are_the_protocols_examples(void **state)
     ks_text text;
     ks_text_init(&text, 65536);
     ks_oip_server_metadata(&text, "kernserve", "0.1.0");
-    check_text(&text, "{\"name\":\"kernserve\",\"version\":\"0.1.0\",\"extensions\":[\"model_configuration\","
-                      "\"binary_tensor_data\",\"parameters\",\"statistics\"]}");
+    check_text(&text,
+               "{\"name\":\"kernserve\",\"version\":\"0.1.0\",\"extensions\":[\"classification\",\"model_repository\","
+               "\"schedule_policy\",\"model_configuration\",\"binary_tensor_data\",\"parameters\",\"statistics\","
+               "\"logging\"]}");
     ks_oip_model_metadata(&text, softmax);
     check_text(
         &text,

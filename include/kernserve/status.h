@@ -36,6 +36,9 @@ extern "C" {
     X(DRAINING, 503, "draining", 1)                                                                                    \
     X(DEVICE, 503, "device", 0)                                                                                        \
     X(MEMORY, 503, "memory", 0)                                                                                        \
+    /* what this server does not do */                                                                                 \
+    X(UNSUPPORTED, 501, "unsupported", 0)                                                                              \
+    X(UNAVAILABLE, 503, "unavailable", 0)                                                                              \
     /* what the request says */                                                                                        \
     X(JSON, 400, "json", 0)                                                                                            \
     X(JSON_LIMIT, 400, "json_limit", 0)                                                                                \

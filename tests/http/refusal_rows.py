@@ -64,12 +64,19 @@ def pair(a, b, b_type='"FP32"', b_name='"INPUT1"'):
     return infer(tensor(a, ones(a)), tensor(b, ones(b), b_type, b_name), to=MATMUL)
 
 
+def classify(elements):
+    """The one largest of many zeros."""
+    head = '{"inputs":[%s]%s}' % (tensor("[%d]" % elements, None, more=',"parameters":{"binary_data_size":%d}' % (4 * elements)), CLASSES % 1)
+    return post(SOFTMAX, head.encode() + bytes(4 * elements), ("Inference-Header-Content-Length", len(head)))
+
+
 def deep(levels):
     return "[" * levels + "1" + "]" * levels
 
 
 GOOD_BODY = b'{"inputs":[' + tensor().encode() + b"]}"
 GZIP = ("Content-Encoding", "gzip")
+CLASSES = ',"outputs":[{"name":"OUTPUT0","parameters":{"classification":%s}}]'
 SKELETON = ',"parameters":{%s}' % ",".join('"%03d%s":"%s"' % (i, "k" * 600, "v" * 1000) for i in range(60))
 
 HTTP_ROWS = [
@@ -158,6 +165,17 @@ WORD_ROWS = [
     Row("an input is missing", infer(to=MATMUL), 400, "name", STAYS),
     Row("unknown output", infer(more=',"outputs":[{"name":"OUTPUT1"}]'), 400, "name", STAYS),
     Row("the same output twice", infer(more=',"outputs":[{"name":"OUTPUT0"},{"name":"OUTPUT0"}]'), 400, "name", STAYS),
+    Row("classification of FP16", infer(tensor("[2]", None, '"FP16"', more=',"parameters":{"binary_data_size":4}'), more=CLASSES % 1), 400, None, STAYS),
+    Row("classification by a word", infer(more=CLASSES % '"all"'), 400, "field", STAYS),
+    Row("classification by half a class", infer(more=CLASSES % 0.5), 400, "field", STAYS),
+    Row("classification of too many", classify(1000001), 400, "shape", STAYS),
+    Row("sequence_id is true", parameters(sequence_id=True), 400, "parameter", STAYS),
+    Row("sequence_start is a number", parameters(sequence_start=1), 400, "parameter", STAYS),
+    Row("priority below zero", parameters(priority=-1), 400, "parameter", STAYS),
+    Row("priority is 1.0", parameters(priority=1.0), 400, "parameter", STAYS),
+    Row("timeout is text", parameters(timeout="soon"), 400, "parameter", STAYS),
+    Row("unknown parameter of type object", infer(more=',"parameters":{"x":{}}'), 400, "parameter", STAYS),
+    Row("unknown parameter is null", infer(more=',"parameters":{"x":null}'), 400, "parameter", STAYS),
     Row("negative dimension", infer(shape="[-1,4]"), 400, "shape", STAYS),
     Row("dimension 4.0", infer(shape="[1,4.0]"), 400, "shape", STAYS),
     Row("dimension 4e0", infer(shape="[1,4e0]"), 400, "shape", STAYS),
@@ -198,6 +216,24 @@ WORD_ROWS = [
     Row("time limit of one microsecond", parameters(timeout=1), 504, "deadline", STAYS),
 ]
 
+CONTROL_ROWS = [
+    Row("index: JSON cut short", post("/v2/repository/index", '{"ready":'), 400, "json", STAYS),
+    Row("index: ready is a number", post("/v2/repository/index", '{"ready":1}'), 400, "field", STAYS),
+    Row("index: ready is 250,000 lists", post("/v2/repository/index", '{"ready":' + "[" * 250000), 400, "json_limit", STAYS),
+    Row("index: a list", post("/v2/repository/index", "[]"), 400, "field", STAYS),
+    Row("index: compressed", post("/v2/repository/index", gzip.compress(b"{}"), GZIP), 415, "encoding", STAYS),
+    Row("index: body of 1 MiB and more", post("/v2/repository/index", '{"x":"' + " " * (1 << 20)), 400, "json_limit", STAYS),
+    Row("index by GET", request("GET", "/v2/repository/index"), 405, "method", STAYS),
+    Row("repository with a name", request("POST", "/v2/repository/mine/index"), 404, "path", STAYS),
+    Row("load", post("/v2/repository/models/softmax/load", "{}"), 503, "unavailable", STAYS),
+    Row("unload an unknown model, no body", post("/v2/repository/models/nope/unload", ""), 503, "unavailable", STAYS),
+    Row("log file", post("/v2/logging", '{"log_file":"/tmp/x"}'), 501, "unsupported", STAYS),
+    Row("log flag is text", post("/v2/logging", '{"log_info":"yes"}'), 400, "field", STAYS),
+    Row("trace settings", request("GET", "/v2/trace/setting"), 503, "unavailable", STAYS),
+    Row("trace settings of an unknown model", request("GET", "/v2/models/nope/trace/setting"), 404, "model", STAYS),
+    Row("generate", post("/v2/models/softmax/generate", "{}"), 404, "path", STAYS),
+]
+
 BINARY_ROWS = [
     Row("header length is a word", binary(16, bytes(16), "abc"), 400, "header_length", STAYS),
     Row("header length -1", binary(16, bytes(16), "-1"), 400, "header_length", STAYS),
@@ -219,7 +255,7 @@ BINARY_ROWS = [
     Row("plain raw: one shape for two inputs", post(MATMUL + "?shape=2,2&datatype=FP32", bytes(16)), 400, None, STAYS),
 ]
 
-ROWS = HTTP_ROWS + JSON_ROWS + WORD_ROWS + BINARY_ROWS
+ROWS = HTTP_ROWS + JSON_ROWS + WORD_ROWS + CONTROL_ROWS + BINARY_ROWS
 
 # Rows that need a daemon of their own: (options, rows). TOKEN stands for a file that refusals.py makes.
 TOKEN = "{token file}"
