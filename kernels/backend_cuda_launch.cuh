@@ -4,6 +4,7 @@
  *           launch's sequence number.
  *   copies  one pinned slot: copy in, kernels, copy out; done when the event behind them is. The event is asked only
  *           after the line, the first that is copied out, has arrived: each question takes the driver's lock.
+ *           A job with windows (client memory) goes the same way without a graph, each tensor copied by itself.
  *   staged  slots in ordinary memory (backend_cuda_staged.cuh). Also the way of an overflow slot whose plan is small
  *           enough for any lane.
  *
@@ -27,6 +28,7 @@ static void write_block(ks_lane *lane, const ks_batch *batch)
 static ks_path path_of(const ks_batch *batch)
 {
     bool mapped = batch->plan->mapped, pinned = true;
+    if (batch->slots[0]->windows) return KS_PATH_COPIES; /* it goes alone */
     for (int i = 0; i < batch->count; i++) {
         mapped = mapped && batch->slots[i]->in_device && batch->slots[i]->out_device;
         pinned = pinned && batch->slots[i]->pinned;
@@ -53,7 +55,8 @@ static ks_status enqueue(ks_lane *lane, ks_batch *batch, ks_error *error)
     ks_plan *plan = batch->plan;
     ks_slot *slot = batch->slots[0];
     const int bucket = ks_bucket(batch->count);
-    const bool graphs = plan->graphs && !plan->large && plan->mapped == (lane->path == KS_PATH_MAPPED);
+    const bool graphs =
+        plan->graphs && !plan->large && !slot->windows && plan->mapped == (lane->path == KS_PATH_MAPPED);
     ks_status status = KS_DEVICE;
     batch->graph = KS_GRAPH_NONE;
     if (graphs && plan->captured[lane->index] >> bucket & 1) {
@@ -68,7 +71,8 @@ static ks_status enqueue(ks_lane *lane, ks_batch *batch, ks_error *error)
     }
     if (status) {
         batch->graph = graphs ? KS_GRAPH_MISS : KS_GRAPH_NONE;
-        status = record(lane, plan, lane->path, batch->count, slot->in, slot->out, error);
+        status = slot->windows ? record_windows(lane, plan, slot, error)
+                               : record(lane, plan, lane->path, batch->count, slot->in, slot->out, error);
     }
     if (!status && lane->path == KS_PATH_COPIES)
         KS_TRY(lane->device, error, cudaEventRecord(lane->event, lane->stream));

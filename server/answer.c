@@ -68,12 +68,12 @@ static void put_output(head_text *head, const ks_ask *ask)
         if (i > 0) puts_(head, ",");
         put_integer(head, out->dims[i]);
     }
-    puts_(head, "],");
+    puts_(head, "]");
 }
 
 static void put_size(head_text *head, size_t bytes)
 {
-    puts_(head, "\"parameters\":{\"binary_data_size\":");
+    puts_(head, ",\"parameters\":{\"binary_data_size\":");
     put_integer(head, (int64_t)bytes);
     puts_(head, "}}]}");
 }
@@ -177,7 +177,7 @@ static ks_status json_answer(const ks_oip *oip, const unsigned char *out, ks_ans
     ks_text text;
     ks_text_init(&text, ANSWER_MAX);
     add_head(ask, &text);
-    ks_text_puts(&text, "\"data\":[");
+    ks_text_puts(&text, ",\"data\":[");
     ks_status status =
         ask->classes > 0 ? ks_answer_class_texts(ask, out, &text, error) : put_numbers(&text, oip, out, error);
     ks_text_puts(&text, "]}]}");
@@ -186,6 +186,18 @@ static ks_status json_answer(const ks_oip *oip, const unsigned char *out, ks_ans
     if (status == KS_OK) status = owned_answer(&text, answer, error);
     ks_text_fini(&text);
     answer->content_type = json;
+    return status;
+}
+
+/* The output lies in shared memory: nothing but its name, datatype and shape is said here. */
+static ks_status shared_answer(const ks_ask *ask, ks_answer *answer, ks_error *error)
+{
+    ks_text text;
+    ks_text_init(&text, ANSWER_MAX);
+    add_head(ask, &text);
+    ks_text_puts(&text, "}]}");
+    const ks_status status = owned_answer(&text, answer, error);
+    ks_text_fini(&text);
     return status;
 }
 
@@ -217,6 +229,7 @@ ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_e
     answer->header_length = -1;
     answer->shape[0] = 0;
     answer->datatype = NULL;
+    if (ask->window[KS_WINDOW_OUT]) return shared_answer(ask, answer, error);
     if (!ask->out_binary) return json_answer(oip, out, answer, error);
     if (ask->classes > 0) return binary_classes(ask, out, answer, error);
     if (ask->form != KS_FORM_PLAIN_RAW) return binary_answer(ask, out, answer, error);

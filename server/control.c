@@ -79,3 +79,80 @@ ks_status ks_control_logging(ks_daemon *daemon, const ks_control *words, ks_text
                    settings.iso8601 ? "ISO8601" : "default");
     return KS_OK;
 }
+
+/* --- shared memory -------------------------------------------------------------------------------------------------- */
+
+static ks_status disabled(ks_error *error)
+{
+    return ks_fail(error, KS_UNSUPPORTED,
+                   "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.");
+}
+
+static ks_region_kind kind_of(const ks_route *route)
+{
+    return route->cuda ? KS_REGION_CUDA : KS_REGION_SYSTEM;
+}
+
+ks_status ks_control_regions(ks_daemon *daemon, const ks_route *route, ks_text *out, ks_error *error)
+{
+    char name[KS_ROUTE_NAME_MAX + 1];
+    const ks_status status = route->name ? ks_route_name(route, name, error) : KS_OK;
+    if (status != KS_OK) return status;
+    return ks_regions_list(daemon->regions, kind_of(route), route->name ? name : NULL, out, error);
+}
+
+static ks_status no_field(const char *field, ks_error *error)
+{
+    return ks_fail(error, KS_FIELD, "Shared memory register request has no '%s' field", field);
+}
+
+static ks_status register_system(ks_regions *regions, const char *name, const ks_control *words, uint64_t bytes,
+                                 ks_error *error)
+{
+    const char *key;
+    bool present;
+    uint64_t offset = 0;
+    ks_status status = ks_control_text(words, NULL, "key", &key, error);
+    if (status == KS_OK && !key) return no_field("key", error);
+    if (status == KS_OK) status = ks_control_unsigned(words, "offset", &present, &offset, error);
+    return status == KS_OK ? ks_regions_add_system(regions, name, key, offset, bytes, error) : status;
+}
+
+static ks_status register_cuda(ks_regions *regions, const char *name, const ks_control *words, uint64_t bytes,
+                               ks_error *error)
+{
+    const char *handle;
+    bool present;
+    uint64_t device = 0;
+    ks_status status = ks_control_text(words, "raw_handle", "b64", &handle, error);
+    if (status == KS_OK && !handle) return no_field("raw_handle", error);
+    if (status == KS_OK) status = ks_control_unsigned(words, "device_id", &present, &device, error);
+    if (status == KS_OK && !present) return no_field("device_id", error);
+    return status == KS_OK ? ks_regions_add_cuda(regions, name, handle, device, bytes, error) : status;
+}
+
+ks_status ks_control_register(ks_daemon *daemon, const ks_route *route, const ks_control *words, ks_error *error)
+{
+    char name[KS_ROUTE_NAME_MAX + 1];
+    bool present;
+    uint64_t bytes = 0;
+    if (!daemon->regions) return disabled(error);
+    ks_status status = ks_route_name(route, name, error);
+    if (status == KS_OK) status = ks_control_unsigned(words, "byte_size", &present, &bytes, error);
+    if (status == KS_OK && !present) return no_field("byte_size", error);
+    if (status != KS_OK) return status;
+    status = route->cuda ? register_cuda(daemon->regions, name, words, bytes, error)
+                         : register_system(daemon->regions, name, words, bytes, error);
+    if (status == KS_OK)
+        KS_LOG(KS_LOG_DEBUG, "shared memory registered", KS_TEXT("region", name), KS_INT("byte_size", bytes));
+    return status;
+}
+
+ks_status ks_control_unregister(ks_daemon *daemon, const ks_route *route, ks_error *error)
+{
+    char name[KS_ROUTE_NAME_MAX + 1];
+    if (!daemon->regions) return disabled(error);
+    const ks_status status = route->name ? ks_route_name(route, name, error) : KS_OK;
+    if (status == KS_OK) ks_regions_remove(daemon->regions, kind_of(route), route->name ? name : NULL);
+    return status;
+}

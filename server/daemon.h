@@ -7,6 +7,7 @@
 #include "config.h"
 #include "engine.h"
 #include "metrics.h"
+#include "regions.h"
 
 typedef struct ks_daemon {
     /* fixed after start: */
@@ -15,6 +16,7 @@ typedef struct ks_daemon {
     ks_device *device;
     ks_device_info device_info;
     ks_budget *budget;
+    ks_regions *regions;      /* NULL: client shared memory is off */
     ks_metrics *metrics;      /* writers: shards, then the admin thread */
     ks_engine_options engine; /* of each shard, all but wake_fd: slot classes, lanes, queue, plan cache */
     int shards;

@@ -7,7 +7,7 @@
 #include "oip_parts.h"
 #include "text.h"
 
-void ks_oip_server_metadata(ks_text *out, const char *name, const char *version)
+void ks_oip_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm)
 {
     ks_text_puts(out, "{\"name\":");
     ks_text_json(out, name, strlen(name));
@@ -15,7 +15,10 @@ void ks_oip_server_metadata(ks_text *out, const char *name, const char *version)
     ks_text_json(out, version, strlen(version));
     ks_text_puts(out,
                  ",\"extensions\":[\"classification\",\"model_repository\",\"schedule_policy\",\"model_configuration\","
-                 "\"binary_tensor_data\",\"parameters\",\"statistics\",\"logging\"]}");
+                 "\"binary_tensor_data\",\"parameters\",\"statistics\",\"logging\"");
+    if (shm) ks_text_puts(out, ",\"system_shared_memory\"");
+    if (cuda_shm) ks_text_puts(out, ",\"cuda_shared_memory\"");
+    ks_text_puts(out, "]}");
 }
 
 /* [-1,-1] */

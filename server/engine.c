@@ -249,9 +249,11 @@ static int free_lane(const ks_engine *engine, const ks_plan *plan)
     return best;
 }
 
-/* A mapped plan's kernel reaches a slot of ordinary memory only with the backend's help: such a job goes alone. */
+/* A mapped plan's kernel reaches a slot of ordinary memory, or a client's, only with the backend's help: such a job goes
+ * alone. */
 static bool goes_alone(const ks_job *job)
 {
+    if (job->slot->windows) return true;
     return job->plan->mapped && (!job->slot->in_device || !job->slot->out_device);
 }
 

@@ -20,7 +20,8 @@ struct ks_infer {
     void *client;
     const ks_identity *identity; /* the client's */
     int held;
-    bool words_open; /* oip wants its fini */
+    bool words_open;                      /* oip wants its fini */
+    ks_window windows[KS_INPUTS_MAX + 1]; /* of shared memory, held */
     bool recorded;
     ks_status fault;
     ks_error error;
@@ -145,6 +146,17 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
     return KS_OK;
 }
 
+/* ks_oip_window_fn */
+static ks_status hold_window(void *context, int which, const char *region, uint64_t offset, uint64_t bytes,
+                             bool *direct, ks_error *error)
+{
+    ks_infer *infer = context;
+    ks_window *window = &infer->windows[which];
+    const ks_status status = ks_window_hold(infer->infers->daemon->regions, region, offset, bytes, window, error);
+    *direct = status == KS_OK && ks_window_device(window);
+    return status;
+}
+
 ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding,
                          const ks_identity *identity, int64_t first_ns, int64_t now_ns, void *client, ks_infer **out,
                          ks_error *error)
@@ -167,7 +179,9 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     infer->times = (ks_times){.first_ns = first_ns};
     ks_metrics_in_flight(infers->metrics, 1);
     infer->words_open = true;
-    set_fault(infer, ks_oip_begin(infer->oip, head, &infers->limits, place, infer, &infer->error));
+    ks_oip_head words = *head;
+    words.window = infers->daemon->regions ? hold_window : NULL;
+    set_fault(infer, ks_oip_begin(infer->oip, &words, &infers->limits, place, infer, &infer->error));
     if (infer->fault == KS_OK && encoding != KS_BODY_PLAIN)
         set_fault(infer, ks_inflate_begin(infers->limits.max_body, &infer->inflate, &infer->error));
     infer->times.decode_ns = ks_now_ns() - now_ns;
@@ -202,6 +216,38 @@ static ks_encoding encoding_of(ks_form form)
     return form == KS_FORM_BINARY ? KS_ENCODING_binary : KS_ENCODING_raw;
 }
 
+/* Inputs from shared memory come into the slot, or the slot says where they lie. */
+static ks_status take_windows(ks_infer *infer)
+{
+    const ks_ask *ask = ks_oip_ask(infer->oip);
+    ks_slot *slot = infer->job.slot;
+    for (int i = 0; i < ask->spec.op->inputs; i++) {
+        const ks_tensor *in = &ask->spec.in[i];
+        ks_status status = KS_OK;
+        if (ask->direct[i])
+            slot->in_window[i] = ks_window_device(&infer->windows[i]);
+        else if (ask->window[i])
+            status = ks_window_read(&infer->windows[i], slot->in + in->offset, in->size_bytes, &infer->error);
+        if (status != KS_OK) return status;
+        slot->windows |= ask->direct[i];
+    }
+    if (ask->direct[KS_WINDOW_OUT]) slot->out_window = ks_window_device(&infer->windows[KS_WINDOW_OUT]);
+    slot->windows |= ask->direct[KS_WINDOW_OUT];
+    return KS_OK;
+}
+
+static void drop_windows(ks_infer *infer)
+{
+    ks_slot *slot = infer->job.slot;
+    if (slot && slot->windows) {
+        memset(slot->in_window, 0, sizeof slot->in_window);
+        slot->out_window = NULL;
+        slot->windows = false;
+    }
+    for (int i = 0; i <= KS_WINDOW_OUT; i++)
+        if (infer->windows[i].region) ks_window_release(infer->infers->daemon->regions, &infer->windows[i]);
+}
+
 /* Everything about the request is known: a slot that holds its output, its plan, its deadline; then to the engine. */
 static ks_status submit(ks_infer *infer)
 {
@@ -211,12 +257,15 @@ static ks_status submit(ks_infer *infer)
     unsigned char *in = NULL, *out = NULL;
     size_t in_bytes = 0;
     for (int i = 0; i < ask->spec.op->inputs; i++) {
+        if (ask->direct[i]) continue;
         size_t end = ask->spec.in[i].offset + ask->spec.in[i].size_bytes;
         in_bytes = end > in_bytes ? end : in_bytes;
     }
     infer->encoding = encoding_of(ask->form);
     size_t keep = job->slot ? (in_bytes < job->slot->in_cap ? in_bytes : job->slot->in_cap) : 0;
-    ks_status status = place(infer, in_bytes, ask->spec.out.size_bytes, keep, &in, &out, &infer->error);
+    const size_t out_bytes = ask->direct[KS_WINDOW_OUT] ? 0 : ask->spec.out.size_bytes;
+    ks_status status = place(infer, in_bytes, out_bytes, keep, &in, &out, &infer->error);
+    if (status == KS_OK) status = take_windows(infer);
     if (status == KS_OK) status = ks_engine_plan(infers->engine, &ask->spec, &job->plan, &infer->error);
     if (status != KS_OK) return status;
     int64_t wait_ns = infers->daemon->config->request_timeout;
@@ -254,6 +303,7 @@ static void release(ks_infer *infer)
     ks_infers *infers = infer->infers;
     if (infer->held) return;
     if (infer->job.plan) ks_engine_plan_release(infers->engine, &infer->job.plan);
+    drop_windows(infer);
     if (infer->job.slot) ks_engine_slot_release(infers->engine, &infer->job.slot);
     if (infer->inflate) ks_inflate_fini(&infer->inflate);
     if (infer->words_open) ks_oip_fini(infer->oip);
@@ -360,6 +410,7 @@ static uint64_t answer_bound(const ks_ask *ask)
 {
     const uint64_t head = KS_HEAD_ROOM + 6 * (uint64_t)ask->id_length;
     const ks_tensor *out = &ask->spec.out;
+    if (ask->window[KS_WINDOW_OUT]) return head;
     if (ask->classes > 0) return head + ks_oip_class_bytes(ask);
     if (!ask->out_binary) return head + out->size_bytes / ks_dtype_size(out->dtype) * text_bytes(out->dtype);
     return ask->form != KS_FORM_PLAIN_RAW && 6 * ask->id_length > KS_HEAD_ROOM / 4 ? head + out->size_bytes : 0;
@@ -376,7 +427,13 @@ static ks_status build(ks_infer *infer, ks_answer *answer)
         infer->error = job->error;
         return job->status;
     }
-    const uint64_t bound = answer_bound(ks_oip_ask(infer->oip));
+    const ks_ask *ask = ks_oip_ask(infer->oip);
+    if (ask->window[KS_WINDOW_OUT] && !ask->direct[KS_WINDOW_OUT]) {
+        const ks_status wrote =
+            ks_window_write(&infer->windows[KS_WINDOW_OUT], job->slot->out, ask->spec.out.size_bytes, &infer->error);
+        if (wrote != KS_OK) return wrote;
+    }
+    const uint64_t bound = answer_bound(ask);
     if (bound > 0 && !ks_budget_take(budget, bound))
         return ks_fail(&infer->error, KS_BUDGET, "no memory for an answer of up to %llu bytes",
                        (unsigned long long)bound);

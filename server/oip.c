@@ -60,7 +60,8 @@ ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
     const ks_status status = ask->spec.op->resolve(&oip->ask.spec, error);
     if (status != KS_OK) return status;
     const ks_tensor *out = &ask->spec.out;
-    if (!ask->out_binary && !ask->classes && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
+    if (!ask->out_binary && !ask->classes && !ask->window[KS_WINDOW_OUT] &&
+        (out->dtype == KS_FP16 || out->dtype == KS_BF16))
         return ks_fail(error, KS_DATATYPE,
                        "sending %s data via JSON is not supported. Please use the binary data format for output",
                        ks_dtype_name(out->dtype));
@@ -71,12 +72,19 @@ ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
         return ks_fail(error, KS_SHAPE, "class result not available for output of %" PRId64 " elements, at most %d",
                        ks_tensor_count(out), KS_CLASSES_ROW_MAX);
     /* An element takes two bytes of JSON or more. */
-    const uint64_t least = ask->out_binary ? out->size_bytes : out->size_bytes / ks_dtype_size(out->dtype) * 2;
+    const uint64_t least = ask->out_binary || ask->window[KS_WINDOW_OUT]
+                               ? out->size_bytes
+                               : out->size_bytes / ks_dtype_size(out->dtype) * 2;
     if (out->size_bytes > oip->limits.max_output || least > INT32_MAX - (uint64_t)2 * KS_HEAD_ROOM)
         return ks_fail(error, KS_WORK,
                        "output 'OUTPUT0' has %zu bytes, more than the %" PRIu64
                        " allowed. Use --max-output to increase the limit.",
                        out->size_bytes, oip->limits.max_output);
+    if (ask->window[KS_WINDOW_OUT] && oip->out_window_bytes < out->size_bytes)
+        return ks_fail(error, KS_WINDOW,
+                       "shared memory size specified with the request for output 'OUTPUT0' (%" PRIu64
+                       " bytes) should be at least %zu bytes to hold the results",
+                       oip->out_window_bytes, out->size_bytes);
     if (oip->limits.max_work > 0 && ask->spec.flops > oip->limits.max_work)
         return ks_fail(
             error, KS_WORK,
@@ -132,6 +140,7 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
     oip->context = context;
     oip->content_length = head->content_length;
     oip->json_length = -1;
+    oip->window = head->window;
     oip->ask.model = head->model;
     ks_spec_init(&oip->ask.spec, head->model->op);
     if (head->model->fixed_param >= 0) oip->ask.spec.params[head->model->fixed_param] = head->model->fixed_value;

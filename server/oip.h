@@ -21,6 +21,12 @@ typedef struct ks_word_limits {
     bool json_non_finite_error; /* KS_NON_FINITE instead of the words NaN, Infinity */
 } ks_word_limits;
 
+/* A request names a window of a client's shared memory: for the input `which`, or for the output (KS_WINDOW_OUT). Holds
+ * it. *direct: the device moves its bytes; else the caller does, from and to the slot. KS_REGION, KS_WINDOW. */
+enum { KS_WINDOW_OUT = KS_INPUTS_MAX };
+typedef ks_status ks_oip_window_fn(void *context, int which, const char *region, uint64_t offset, uint64_t bytes,
+                                   bool *direct, ks_error *error);
+
 /* What the request's head says. Strings need not outlive ks_oip_begin. */
 typedef struct ks_oip_head {
     const ks_model *model;
@@ -28,6 +34,7 @@ typedef struct ks_oip_head {
     const char *header_length; /* value of Inference-Header-Content-Length as sent, or NULL */
     int64_t content_length;    /* bytes of the (not compressed) body, -1: unknown (chunked or compressed) */
     bool accept_json;          /* plain raw only: Accept asks for application/json */
+    ks_oip_window_fn *window;  /* NULL: client shared memory is off */
 } ks_oip_head;
 
 /* Memory for the tensors: at least in_bytes and out_bytes, sides as in ks_slot. Called once or more; a later call asks
@@ -40,11 +47,13 @@ typedef ks_status ks_oip_place_fn(void *context, size_t in_bytes, size_t out_byt
 typedef struct ks_ask {
     const ks_model *model;
     ks_form form;
-    ks_spec spec;       /* resolved; offsets laid out */
-    bool out_binary;    /* output asked for as binary (else JSON) */
-    uint64_t classes;   /* 0: the output itself; else that many of its largest elements, as texts */
-    uint64_t priority;  /* 0: default, 1: highest */
-    int64_t timeout_us; /* 0: none */
+    ks_spec spec;                   /* resolved; offsets laid out */
+    bool out_binary;                /* output asked for as binary (else JSON) */
+    bool window[KS_INPUTS_MAX + 1]; /* this tensor lies in shared memory, by its input or KS_WINDOW_OUT */
+    bool direct[KS_INPUTS_MAX + 1]; /* and the device moves it; an input then takes no part of the slot */
+    uint64_t classes;               /* 0: the output itself; else that many of its largest elements, as texts */
+    uint64_t priority;              /* 0: default, 1: highest */
+    int64_t timeout_us;             /* 0: none */
     size_t id_length;
     char id[KS_ID_MAX]; /* as UTF-8, unescaped */
 } ks_ask;
@@ -83,7 +92,8 @@ struct ks_text;
 struct ks_model_stats;
 struct ks_plan;
 struct ks_device_info;
-void ks_oip_server_metadata(struct ks_text *out, const char *name, const char *version);
+/* shm, cuda_shm: these regions can be registered */
+void ks_oip_server_metadata(struct ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm);
 void ks_oip_model_metadata(struct ks_text *out, const ks_model *model);
 void ks_oip_model_config(struct ks_text *out, const ks_model *model, bool gpu);
 /* {"model_stats":[...]} of `count` models */

@@ -4,8 +4,7 @@
 #include "kernserve/backend.h"
 #include "oip.h"
 #include "scan.h"
-
-enum { KS_QUOTE_MAX = 64 }; /* most bytes of client text in a sentence */
+#include "text.h"
 
 /* Bytes of the body that go to one model input, in the body's order. */
 typedef struct ks_oip_piece {
@@ -15,7 +14,7 @@ typedef struct ks_oip_piece {
 
 /* Where a model input's elements come from. */
 typedef struct ks_oip_source {
-    bool present, binary;
+    bool present, binary, shared;
     int index; /* in the request's "inputs" */
 } ks_oip_source;
 
@@ -27,6 +26,7 @@ struct ks_oip {
     int64_t content_length; /* -1: unknown */
     int64_t json_length;    /* bytes of JSON in front; -1: the whole body; 0: none */
     bool accept_json;
+    ks_oip_window_fn *window;
     ks_ask ask;
     /* the body so far: */
     uint64_t received;
@@ -39,18 +39,13 @@ struct ks_oip {
     ks_oip_piece piece[KS_INPUTS_MAX];
     int pieces, piece_now;
     size_t piece_filled;
+    uint64_t out_window_bytes;
     bool deduce;     /* OIP raw: the shape follows from the body's length */
     bool all_binary; /* parameter binary_data_output */
     /* raw forms: what the query says */
     bool query_datatype;
     int query_shapes;
 };
-
-/* Client text made fit for a sentence: printable ASCII, cut. */
-typedef struct ks_quote {
-    char text[KS_QUOTE_MAX + 1];
-} ks_quote;
-ks_quote ks_quoted(const char *bytes, size_t n);
 
 /* A parameter's value as it came. */
 typedef struct ks_oip_value {
@@ -84,6 +79,5 @@ const char *ks_oip_input_name(int input); /* "INPUT0" */
  * or as BYTES. KS_MEMORY. */
 enum { KS_CLASSES_ROW_MAX = 1000000 };
 size_t ks_answer_class_count(const ks_ask *ask);
-struct ks_text;
-ks_status ks_answer_class_texts(const ks_ask *ask, const unsigned char *out, struct ks_text *text, ks_error *error);
+ks_status ks_answer_class_texts(const ks_ask *ask, const unsigned char *out, ks_text *text, ks_error *error);
 #endif

@@ -113,7 +113,8 @@ static void write_document(ks_daemon *daemon, const ks_page_ask *ask, ks_text *o
     const ks_route *route = ask->route;
     switch (route->id) {
     case KS_ROUTE_SERVER:
-        ks_oip_server_metadata(out, daemon->config->server_name, KS_VERSION);
+        ks_oip_server_metadata(out, daemon->config->server_name, KS_VERSION, daemon->regions != NULL,
+                               daemon->regions && ks_regions_has_cuda(daemon->regions));
         break;
     case KS_ROUTE_MODEL:
         ks_oip_model_metadata(out, route->model);
@@ -158,6 +159,12 @@ ks_status ks_page_make(ks_daemon *daemon, const ks_page_ask *ask, ks_text *out, 
         return ks_fail(error, KS_UNAVAILABLE, "explicit model load / unload is not allowed if polling is enabled");
     case KS_ROUTE_LOGGING:
         return ks_control_logging(daemon, ask->control, out, error);
+    case KS_ROUTE_REGIONS:
+        return ks_control_regions(daemon, ask->route, out, error);
+    case KS_ROUTE_REGISTER:
+        return ks_control_register(daemon, ask->route, ask->control, error);
+    case KS_ROUTE_UNREGISTER:
+        return ks_control_unregister(daemon, ask->route, error);
     case KS_ROUTE_TRACE:
         return ks_fail(error, KS_UNAVAILABLE, "the server does not support tracing");
     default:

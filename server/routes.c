@@ -39,7 +39,15 @@ static const struct {
     {"v2/repository/models/@/load", KS_ROUTE_LOAD, KS_HANDLER_repository, WORKS, 0, 0, 0},
     {"v2/repository/models/@/unload", KS_ROUTE_LOAD, KS_HANDLER_repository, WORKS, 0, 0, 0},
     {"v2/logging", KS_ROUTE_LOGGING, KS_HANDLER_logging, BOTH, 0, 0, 0},
-    {"v2/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, 0, 0, 0},
+#define SHARED_MEMORY(kind)                                                                                            \
+    {kind "/status", KS_ROUTE_REGIONS, KS_HANDLER_shared_memory, READS, 0, 0, 0},                                      \
+        {kind "/region/@/status", KS_ROUTE_REGIONS, KS_HANDLER_shared_memory, READS, 0, 0, 0},                         \
+        {kind "/region/@/register", KS_ROUTE_REGISTER, KS_HANDLER_shared_memory, WORKS, 0, 0, 0},                      \
+        {kind "/region/@/unregister", KS_ROUTE_UNREGISTER, KS_HANDLER_shared_memory, WORKS, 0, 0, 0},                  \
+        {kind "/unregister", KS_ROUTE_UNREGISTER, KS_HANDLER_shared_memory, WORKS, 0, 0, 0},
+    SHARED_MEMORY("v2/systemsharedmemory") SHARED_MEMORY("v2/cudasharedmemory")
+#undef SHARED_MEMORY
+        {"v2/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, 0, 0, 0},
     {"v2/models/*/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, 0, 0, 0},
 };
 
@@ -169,7 +177,7 @@ ks_status ks_route_name(const ks_route *route, char out[KS_ROUTE_NAME_MAX + 1], 
 
 bool ks_route_has_words(const ks_route *route)
 {
-    return route->id == KS_ROUTE_REPOSITORY || route->id == KS_ROUTE_LOGGING;
+    return route->id == KS_ROUTE_REPOSITORY || route->id == KS_ROUTE_LOGGING || route->id == KS_ROUTE_REGISTER;
 }
 
 ks_status ks_route_find(const char *method, const char *target, bool admin, ks_route *route, ks_error *error)
@@ -191,6 +199,7 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
     route->handler = table[row].handler;
     route->open = table[row].open;
     route->authorized = table[row].authorized;
+    route->cuda = strncmp(table[row].path, "v2/cuda", 7) == 0;
     route->name = name.text;
     route->name_length = name.length;
     static const char *const allowed[] = {[READS] = "GET, HEAD", [WORKS] = "POST", [BOTH] = "GET, HEAD, POST"};

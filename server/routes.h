@@ -21,7 +21,10 @@ typedef enum ks_route_id {
     KS_ROUTE_REPOSITORY,
     KS_ROUTE_LOAD,
     KS_ROUTE_LOGGING,
-    KS_ROUTE_TRACE
+    KS_ROUTE_TRACE,
+    KS_ROUTE_REGIONS,
+    KS_ROUTE_REGISTER,
+    KS_ROUTE_UNREGISTER
 } ks_route_id;
 
 typedef struct ks_route {
@@ -31,6 +34,7 @@ typedef struct ks_route {
     bool authorized;       /* health: no token needed */
     const ks_model *model; /* of routes with a model */
     const char *query;     /* raw, behind '?', or "" */
+    bool cuda;             /* of the three about shared memory: which kind */
     const char *name;      /* of routes with a name that is no model's: its segment, raw; else NULL */
     size_t name_length;
     const char *allow; /* the path is known: methods for Allow; else NULL */

@@ -21,6 +21,13 @@ void ks_text_puts(ks_text *text, const char *string);
 __attribute__((format(printf, 2, 3))) void ks_text_printf(ks_text *text, const char *format, ...);
 /* A JSON string with its quotes; control bytes, quote and backslash escaped; the bytes are taken as UTF-8. */
 void ks_text_json(ks_text *text, const char *bytes, size_t n);
+/* Client text made fit for a sentence: printable ASCII, cut. */
+enum { KS_QUOTE_MAX = 64 };
+typedef struct ks_quote {
+    char text[KS_QUOTE_MAX + 1];
+} ks_quote;
+ks_quote ks_quoted(const char *bytes, size_t n);
+
 /* Hands the buffer over (free() it); the text is empty afterwards. NULL when broken. */
 char *ks_text_take(ks_text *text, size_t *length);
 #endif

@@ -34,6 +34,7 @@ floors='
 2.1 choice     server/backends.*
 3.0 plan       server/plan.*
 3.1 engine     server/engine* server/budget.c server/sizes.* server/warm.* server/slots.* server/graphs.* server/check.* server/queue.*
+3.2 regions    server/regions*
 3.5 daemon     server/daemon.h
 4.0 inflate    server/inflate*
 4.1 scan       server/scan*

@@ -379,12 +379,12 @@ static const struct {
     {"reduce", OUTPUTS("[{\"name\":\"OUTPUT0\",\"parameters\":{\"binary_data\":1}}]"), NULL, KS_FIELD, "'binary_data'"},
     {"reduce", OUTPUTS("[{\"name\":\"OUTPUT0\",\"parameters\":{\"classification\":-2}}]"), NULL, KS_FIELD,
      "'classification'"},
-    {"reduce", OUTPUTS("[{\"name\":\"OUTPUT0\",\"parameters\":{\"shared_memory_region\":\"r\"}}]"), NULL, KS_PARAMETER,
-     "Client shared memory is disabled."},
+    {"reduce", OUTPUTS("[{\"name\":\"OUTPUT0\",\"parameters\":{\"shared_memory_region\":\"r\"}}]"), NULL,
+     KS_UNSUPPORTED, "Client shared memory is disabled."},
     {"reduce",
      "{\"inputs\":[{\"name\":\"INPUT0\",\"shape\":[1],\"datatype\":\"FP32\",\"parameters\":{\"shared_memory_region\":"
      "\"r\"}}]}",
-     NULL, KS_PARAMETER, "Client shared memory is disabled."},
+     NULL, KS_UNSUPPORTED, "Client shared memory is disabled."},
     /* shapes */
     {"reduce", F32("[-1]", "[1]"), NULL, KS_SHAPE, "'shape'"},
     {"reduce", F32("[2.0]", "[1,2]"), NULL, KS_SHAPE, "'shape'"},
@@ -879,11 +879,11 @@ static void documents_are_the_protocols_examples(void **state)
     const ks_model *softmax = ks_model_find("softmax", 7);
     ks_text text;
     ks_text_init(&text, 65536);
-    ks_oip_server_metadata(&text, "kernserve", "0.1.0");
+    ks_oip_server_metadata(&text, "kernserve", "0.1.0", true, false);
     check_text(&text,
                "{\"name\":\"kernserve\",\"version\":\"0.1.0\",\"extensions\":[\"classification\",\"model_repository\","
                "\"schedule_policy\",\"model_configuration\",\"binary_tensor_data\",\"parameters\",\"statistics\","
-               "\"logging\"]}");
+               "\"logging\",\"system_shared_memory\"]}");
     ks_oip_model_metadata(&text, softmax);
     check_text(
         &text,

@@ -54,6 +54,8 @@ extern "C" {
     X(RANGE, 400, "range", 0)                                                                                          \
     X(HEADER_LENGTH, 400, "header_length", 0)                                                                          \
     X(BINARY_SIZE, 400, "binary_size", 0)                                                                              \
+    X(REGION, 404, "shared_memory", 0)                                                                                 \
+    X(WINDOW, 400, "shared_memory", 0)                                                                                 \
     X(WORK, 413, "work", 0)                                                                                            \
     X(NON_FINITE, 422, "non_finite", 0)                                                                                \
     /* never sent: the client has gone; the operator's side (start-up) */                                              \

@@ -36,6 +36,15 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
     return KS_OK;
 }
 
+/* ks_oip_window_fn: a region whose name begins with 'd' is the device's to move, one with 'x' is not there. */
+static ks_status window(void *context, int which, const char *region, uint64_t offset, uint64_t bytes, bool *direct,
+                        ks_error *error)
+{
+    (void)context, (void)which, (void)offset, (void)bytes;
+    *direct = region[0] == 'd';
+    return region[0] == 'x' ? ks_fail(error, KS_REGION, "no such region") : KS_OK;
+}
+
 static ks_status never(void *context, int index, const ks_scan_input *input, unsigned char **out, ks_error *error)
 {
     (void)context, (void)index, (void)input, (void)out;
@@ -62,12 +71,14 @@ static void check_accepted(ks_oip *oip, memory *m)
     const ks_spec *spec = &ask->spec;
     for (int i = 0; i < spec->op->inputs; i++) {
         assert(spec->in[i].offset % KS_ALIGNMENT == 0);
+        if (ask->direct[i]) continue;
         assert(spec->in[i].size_bytes == 0 || spec->in[i].offset + spec->in[i].size_bytes <= m->in_cap);
         for (int j = 0; j < i; j++)
-            assert(spec->in[i].size_bytes == 0 || spec->in[j].size_bytes == 0 ||
+            assert(ask->direct[j] || spec->in[i].size_bytes == 0 || spec->in[j].size_bytes == 0 ||
                    spec->in[j].offset + spec->in[j].size_bytes <= spec->in[i].offset ||
                    spec->in[i].offset + spec->in[i].size_bytes <= spec->in[j].offset);
     }
+    if (ask->direct[KS_WINDOW_OUT]) return;
     assert(spec->out.size_bytes <= m->out_cap);
     ks_answer answer;
     ks_error error = {0};
@@ -117,7 +128,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ks_oip_head head = {.model = ks_model_find(model_name, strlen(model_name)),
                         .query = strcmp(query, "-") == 0 ? "" : query,
                         .header_length = strcmp(length, "-") == 0 ? NULL : length,
-                        .content_length = (int64_t)body_size};
+                        .content_length = (int64_t)body_size,
+                        .window = window};
     if (!head.model) head.model = ks_model_at((int)(strlen(model_name) % (size_t)ks_model_count()));
     const ks_status whole = run(&head, body, body_size, body_size + 1);
     const ks_status bytes = run(&head, body, body_size, 1);
