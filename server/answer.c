@@ -201,6 +201,18 @@ static ks_status shared_answer(const ks_ask *ask, ks_answer *answer, ks_error *e
     return status;
 }
 
+/* A file: its head right in front of the output, as with the JSON head. */
+static void file_answer(const ks_ask *ask, unsigned char *out, ks_answer *answer)
+{
+    char head[KS_FILE_HEAD_MAX];
+    const bool npy = ask->answer == KS_FILE_NPY;
+    const size_t length = npy ? ks_npy_head(&ask->spec.out, head) : ks_safetensors_head(&ask->spec.out, head);
+    memcpy(out - length, head, length);
+    answer->body = (const char *)out - length;
+    answer->length = length + ask->spec.out.size_bytes;
+    answer->content_type = npy ? "application/x-npy" : "application/x-safetensors";
+}
+
 static ks_status binary_classes(const ks_ask *ask, const unsigned char *out, ks_answer *answer, ks_error *error)
 {
     ks_text blob, text;
@@ -230,6 +242,10 @@ ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_e
     answer->shape[0] = 0;
     answer->datatype = NULL;
     if (ask->window[KS_WINDOW_OUT]) return shared_answer(ask, answer, error);
+    if (ask->answer != KS_FILE_NONE) {
+        file_answer(ask, out, answer);
+        return KS_OK;
+    }
     if (!ask->out_binary) return json_answer(oip, out, answer, error);
     if (ask->classes > 0) return binary_classes(ask, out, answer, error);
     if (ask->form != KS_FORM_PLAIN_RAW) return binary_answer(ask, out, answer, error);

@@ -49,6 +49,8 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
                                .content_length = !known                     ? -1
                                                  : head->content_length < 0 ? 0
                                                                             : head->content_length,
+                               .body = ks_file_of(head->known[KS_KNOWN_CONTENT_TYPE]),
+                               .answer = ks_file_of(accept),
                                .accept_json = accept && strstr(accept, "application/json")};
     return ks_infer_begin(http->infers, &words, head->encoding, &conn->identity, conn->first_ns, http->now_ns, conn,
                           &conn->infer, &conn->error);

@@ -212,8 +212,11 @@ void ks_infer_feed(ks_infer *infer, const char *bytes, size_t n)
 
 static ks_encoding encoding_of(ks_form form)
 {
-    if (form == KS_FORM_JSON) return KS_ENCODING_json;
-    return form == KS_FORM_BINARY ? KS_ENCODING_binary : KS_ENCODING_raw;
+    static const ks_encoding encodings[] = {
+        [KS_FORM_JSON] = KS_ENCODING_json,   [KS_FORM_BINARY] = KS_ENCODING_binary,
+        [KS_FORM_OIP_RAW] = KS_ENCODING_raw, [KS_FORM_PLAIN_RAW] = KS_ENCODING_raw,
+        [KS_FORM_NPY] = KS_ENCODING_npy,     [KS_FORM_SAFETENSORS] = KS_ENCODING_safetensors};
+    return encodings[form];
 }
 
 /* Inputs from shared memory come into the slot, or the slot says where they lie. */
@@ -411,6 +414,7 @@ static uint64_t answer_bound(const ks_ask *ask)
     const uint64_t head = KS_HEAD_ROOM + 6 * (uint64_t)ask->id_length;
     const ks_tensor *out = &ask->spec.out;
     if (ask->window[KS_WINDOW_OUT]) return head;
+    if (ask->answer != KS_FILE_NONE) return 0;
     if (ask->classes > 0) return head + ks_oip_class_bytes(ask);
     if (!ask->out_binary) return head + out->size_bytes / ks_dtype_size(out->dtype) * text_bytes(out->dtype);
     return ask->form != KS_FORM_PLAIN_RAW && 6 * ask->id_length > KS_HEAD_ROOM / 4 ? head + out->size_bytes : 0;

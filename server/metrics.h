@@ -19,7 +19,7 @@ typedef enum ks_phase {
 } ks_phase;
 const char *ks_phase_name(ks_phase phase);
 
-#define KS_ENCODING_TABLE(X) X(json) X(binary) X(raw)
+#define KS_ENCODING_TABLE(X) X(json) X(binary) X(raw) X(npy) X(safetensors)
 typedef enum ks_encoding {
 #define X(name) KS_ENCODING_##name,
     KS_ENCODING_TABLE(X)

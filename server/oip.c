@@ -1,16 +1,32 @@
 /* A request's words: which form the body has, its chunks to where they belong, limits.
  *
- * Forms   Inference-Header-Content-Length N > 0: N bytes of JSON, then tensors. 0: OIP raw. Absent with a query that
- * names a shape: plain raw. Else the whole body is JSON. Owner   ks_oip is the caller's memory; while JSON arrives it
- * owns a scanner, which read_skeleton or fini frees. */
+ * Forms   Inference-Header-Content-Length N > 0: N bytes of JSON, then tensors. 0: OIP raw. Absent: a file where
+ *         Content-Type names one; plain raw where the query names a shape; else the whole body is JSON.
+ * Owner   ks_oip is the caller's memory; while JSON or a file's head arrives it owns the scanner or the head's bytes,
+ *         which their reader or fini frees. */
 #include "oip.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "number.h"
 #include "oip_parts.h"
+
+ks_file ks_file_of(const char *media_type)
+{
+    static const struct {
+        const char *name;
+        ks_file file;
+    } files[] = {{"application/x-npy", KS_FILE_NPY}, {"application/x-safetensors", KS_FILE_SAFETENSORS}};
+    const size_t length = media_type ? strcspn(media_type, " \t;") : 0;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if (strlen(files[i].name) == length && strncasecmp(media_type, files[i].name, length) == 0)
+            return files[i].file;
+    return KS_FILE_NONE;
+}
 
 size_t ks_oip_size(void)
 {
@@ -64,6 +80,9 @@ ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
         (out->dtype == KS_FP16 || out->dtype == KS_BF16))
         return ks_fail(error, KS_DATATYPE,
                        "sending %s data via JSON is not supported. Please use the binary data format for output",
+                       ks_dtype_name(out->dtype));
+    if (ask->answer == KS_FILE_NPY && !ks_npy_type(out->dtype))
+        return ks_fail(error, KS_DATATYPE, "npy has no type for %s: ask for application/x-safetensors",
                        ks_dtype_name(out->dtype));
     if (ask->classes > 0 && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
         return ks_fail(error, KS_DATATYPE, "class result not available for output due to unsupported type '%s'",
@@ -153,6 +172,13 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
         const ks_status status = header_length(oip, head->header_length, error);
         if (status != KS_OK) return status;
     }
+    oip->ask.answer = head->answer;
+    if (!head->header_length && head->body != KS_FILE_NONE) {
+        oip->ask.form = head->body == KS_FILE_NPY ? KS_FORM_NPY : KS_FORM_SAFETENSORS;
+        if (head->answer == KS_FILE_NONE && !head->accept_json) oip->ask.answer = head->body;
+        oip->ask.out_binary = oip->ask.answer != KS_FILE_NONE;
+        return ks_oip_file_begin(oip, head->query, error);
+    }
     if (oip->json_length == 0) {
         oip->ask.form = KS_FORM_OIP_RAW;
         oip->ask.out_binary = true;
@@ -160,7 +186,7 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
     }
     if (!head->header_length && (!place || ks_oip_query_has(head->query, "shape"))) {
         oip->ask.form = KS_FORM_PLAIN_RAW;
-        oip->ask.out_binary = !head->accept_json;
+        oip->ask.out_binary = !head->accept_json || head->answer != KS_FILE_NONE;
         oip->accept_json = head->accept_json;
         return ks_oip_raw_begin(oip, head->query, error);
     }
@@ -180,7 +206,10 @@ static ks_status feed_pieces(ks_oip *oip, const char *bytes, size_t n, ks_error 
         const ks_oip_piece *piece = &oip->piece[oip->piece_now];
         const size_t left = piece->bytes - oip->piece_filled;
         const size_t taken = n < left ? n : left;
-        memcpy(oip->in + oip->ask.spec.in[piece->input].offset + oip->piece_filled, bytes, taken);
+        if (oip->fortran_order)
+            ks_fortran_put(&oip->fortran, oip->in + oip->ask.spec.in[0].offset, bytes, taken);
+        else
+            memcpy(oip->in + oip->ask.spec.in[piece->input].offset + oip->piece_filled, bytes, taken);
         oip->piece_filled += taken;
         bytes += taken;
         n -= taken;
@@ -217,6 +246,10 @@ ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t n, ks_error *error)
         bytes += taken;
         n -= taken;
     }
+    if (oip->file_due > 0) {
+        const ks_status status = ks_oip_file_feed(oip, &bytes, &n, error);
+        if (status != KS_OK) return status;
+    }
     if (n == 0) return KS_OK;
     return oip->deduce ? ks_oip_raw_grow(oip, bytes, n, error) : feed_pieces(oip, bytes, n, error);
 }
@@ -229,6 +262,9 @@ ks_status ks_oip_end(ks_oip *oip, ks_error *error)
                        "inference header size should be in range (0, %" PRIu64 "), got: %" PRId64, oip->received,
                        oip->json_length);
     if (oip->scan) status = end_json(oip, error);
+    if (oip->file_due > 0)
+        return ks_fail(error, KS_BINARY_SIZE, "the body ends within the file's header, after %" PRIu64 " bytes",
+                       oip->received);
     if (oip->deduce) {
         status = ks_oip_raw_deduce(oip, oip->in_used, error);
         if (status == KS_OK) oip->piece_now = oip->pieces;
@@ -255,4 +291,6 @@ const ks_ask *ks_oip_ask(const ks_oip *oip)
 void ks_oip_fini(ks_oip *oip)
 {
     ks_scan_fini(&oip->scan);
+    free(oip->file);
+    oip->file = NULL;
 }

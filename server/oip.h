@@ -11,7 +11,19 @@
 
 enum { KS_ID_MAX = 1024, KS_IDENTITY_QUERY_MAX = 2048 };
 
-typedef enum ks_form { KS_FORM_JSON, KS_FORM_BINARY, KS_FORM_OIP_RAW, KS_FORM_PLAIN_RAW } ks_form;
+typedef enum ks_form {
+    KS_FORM_JSON,
+    KS_FORM_BINARY,
+    KS_FORM_OIP_RAW,
+    KS_FORM_PLAIN_RAW,
+    KS_FORM_NPY,
+    KS_FORM_SAFETENSORS
+} ks_form;
+
+/* Files that a body or an answer may be, by Content-Type and Accept. */
+typedef enum ks_file { KS_FILE_NONE, KS_FILE_NPY, KS_FILE_SAFETENSORS } ks_file;
+/* Of a media type, whose parameters are ignored; NULL: none. */
+ks_file ks_file_of(const char *media_type);
 
 typedef struct ks_word_limits {
     uint64_t max_body, max_json, max_output; /* bytes */
@@ -33,7 +45,9 @@ typedef struct ks_oip_head {
     const char *query;         /* raw, behind the '?', or "" */
     const char *header_length; /* value of Inference-Header-Content-Length as sent, or NULL */
     int64_t content_length;    /* bytes of the (not compressed) body, -1: unknown (chunked or compressed) */
-    bool accept_json;          /* plain raw only: Accept asks for application/json */
+    ks_file body;              /* by Content-Type; a header length goes before it */
+    ks_file answer;            /* by Accept: a single output as a file */
+    bool accept_json;          /* bodies without JSON: Accept asks for application/json */
     ks_oip_window_fn *window;  /* NULL: client shared memory is off */
 } ks_oip_head;
 
@@ -48,6 +62,7 @@ typedef struct ks_ask {
     const ks_model *model;
     ks_form form;
     ks_spec spec;                   /* resolved; offsets laid out */
+    ks_file answer;                 /* the output as a file */
     bool out_binary;                /* output asked for as binary (else JSON) */
     bool window[KS_INPUTS_MAX + 1]; /* this tensor lies in shared memory, by its input or KS_WINDOW_OUT */
     bool direct[KS_INPUTS_MAX + 1]; /* and the device moves it; an input then takes no part of the slot */

@@ -427,6 +427,9 @@ ks_status ks_oip_read_skeleton(ks_oip *oip, ks_error *error)
     if (!top) return ks_fail(error, KS_MEMORY, "no memory for the request's JSON");
     ks_status status = read_top(oip, top, error);
     cJSON_Delete(top);
+    /* What the request itself asks for goes before what its head accepts. */
+    if (oip->ask.classes > 0 || oip->ask.window[KS_WINDOW_OUT]) oip->ask.answer = KS_FILE_NONE;
+    oip->ask.out_binary |= oip->ask.answer != KS_FILE_NONE;
     if (status == KS_OK) status = ks_oip_resolve(oip, error);
     if (status != KS_OK) return status;
     if (oip->pieces > 0 || oip->ask.out_binary) oip->ask.form = KS_FORM_BINARY;

@@ -18,6 +18,17 @@ typedef struct ks_oip_source {
     int index; /* in the request's "inputs" */
 } ks_oip_source;
 
+/* Elements that come in Fortran's order, on their way to where C's order has them. */
+typedef struct ks_fortran {
+    size_t element, offset; /* bytes */
+    int rank;
+    int64_t dims[KS_RANK_MAX], at[KS_RANK_MAX];
+    size_t stride[KS_RANK_MAX]; /* bytes, of C's order */
+    uint64_t left;              /* elements */
+    size_t part_length;         /* of an element that the last chunk has cut */
+    unsigned char part[8];
+} ks_fortran;
+
 struct ks_oip {
     /* fixed by begin: */
     ks_word_limits limits;
@@ -40,6 +51,12 @@ struct ks_oip {
     int pieces, piece_now;
     size_t piece_filled;
     uint64_t out_window_bytes;
+    /* a file: its head, until it is read; then the walk over elements in Fortran's order */
+    char *file;
+    size_t file_length, file_due;
+    bool file_sized; /* file_due is the whole head */
+    bool fortran_order;
+    ks_fortran fortran;
     bool deduce;     /* OIP raw: the shape follows from the body's length */
     bool all_binary; /* parameter binary_data_output */
     /* raw forms: what the query says */
@@ -62,6 +79,24 @@ bool ks_oip_query_has(const char *query, const char *name);
 ks_status ks_oip_raw_begin(ks_oip *oip, const char *query, ks_error *error);
 ks_status ks_oip_raw_grow(ks_oip *oip, const char *bytes, size_t n, ks_error *error); /* deduce only */
 ks_status ks_oip_raw_deduce(ks_oip *oip, size_t body_bytes, ks_error *error);
+
+/* Parameters, and for raw forms shape and datatype. */
+ks_status ks_oip_read_query(ks_oip *oip, const char *query, ks_error *error);
+
+/* oip_file.c: a file's head, taken from the body's bytes until it is complete and read. */
+ks_status ks_oip_file_begin(ks_oip *oip, const char *query, ks_error *error);
+ks_status ks_oip_file_feed(ks_oip *oip, const char **bytes, size_t *n, ks_error *error);
+void ks_fortran_begin(ks_fortran *walk, const ks_tensor *tensor);
+void ks_fortran_put(ks_fortran *walk, unsigned char *to, const char *bytes, size_t n);
+
+/* oip_npy.c, oip_safetensors.c: read oip->file into spec.in and pieces; write the head of an answer. */
+enum { KS_FILE_HEAD_MAX = 512 };
+ks_status ks_oip_npy_check_magic(const char *first, ks_error *error);
+ks_status ks_oip_npy_read(ks_oip *oip, ks_error *error);
+const char *ks_npy_type(ks_dtype dtype); /* "f4"; NULL: npy has none */
+size_t ks_npy_head(const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX]);
+ks_status ks_oip_safetensors_read(ks_oip *oip, ks_error *error);
+size_t ks_safetensors_head(const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX]);
 
 /* oip_json.c */
 ks_scan_place_fn ks_oip_place_json;

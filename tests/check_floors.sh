@@ -57,7 +57,7 @@ floors='
 # header (pattern), the files that may include it
 doors='
 microhttpd.h        server/http.c
-*cJSON.h            server/oip_json.c server/oip_control.c
+*cJSON.h            server/oip_json.c server/oip_control.c server/oip_safetensors.c
 zlib.h              server/inflate.c
 charconv            server/number.cc
 oneapi/dnnl/*       kernels/onednn.c

@@ -13,6 +13,7 @@ import math
 from collections import namedtuple
 
 from daemon import chunked, request
+from files import npy_head, safetensors_head
 
 Row = namedtuple("Row", "name data status code then")
 STAYS, CLOSES, EITHER = "stays", "closes", "either"
@@ -255,7 +256,75 @@ BINARY_ROWS = [
     Row("plain raw: one shape for two inputs", post(MATMUL + "?shape=2,2&datatype=FP32", bytes(16)), 400, None, STAYS),
 ]
 
-ROWS = HTTP_ROWS + JSON_ROWS + WORD_ROWS + CONTROL_ROWS + BINARY_ROWS
+NPY, SAFE = ("Content-Type", "application/x-npy"), ("Content-Type", "application/x-safetensors")
+
+
+def npy(descr="'<f4'", order="False", shape="(1, 4)", data=bytes(16), to=SOFTMAX, version=1, more=""):
+    return post(to, npy_head("{'descr': %s, 'fortran_order': %s, 'shape': %s, %s}" % (descr, order, shape, more), version) + data, NPY)
+
+
+def safe(data=bytes(16), to=SOFTMAX, **tensors):
+    return post(to, safetensors_head(tensors or {"INPUT0": place()}) + data, SAFE)
+
+
+def place(dtype="F32", shape=(1, 4), begin=0, end=16):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+
+
+FILE_ROWS = [
+    Row("npy: empty body", post(SOFTMAX, "", NPY), 400, "binary_size", STAYS),
+    Row("npy: no magic", post(SOFTMAX, bytes(64), NPY), 400, "field", STAYS),
+    Row("npy: version 4", post(SOFTMAX, npy_head("{}").replace(b"\1", b"\4", 1), NPY), 400, "field", STAYS),
+    Row("npy: body ends in the header", post(SOFTMAX, npy_head("{'descr': '<f4'")[:40], NPY), 400, "binary_size", STAYS),
+    Row("npy: header of 4 GiB", post(SOFTMAX, b"\x93NUMPY\x02\0\xff\xff\xff\xff", NPY), 413, "body_size", STAYS),
+    Row("npy: header of nothing", post(SOFTMAX, b"\x93NUMPY\x01\0\0\0  ", NPY), 400, "field", STAYS),
+    Row("npy: big-endian", npy("'>f4'"), 400, "datatype", STAYS),
+    Row("npy: objects", npy("'|O'"), 400, "datatype", STAYS),
+    Row("npy: structured", npy("[('a', '<f4')]"), 400, "datatype", STAYS),
+    Row("npy: complex", npy("'<c8'"), 400, "datatype", STAYS),
+    Row("npy: dates", npy("'<M8[ns]'"), 400, "datatype", STAYS),
+    Row("npy: an integer for softmax", npy("'<i4'"), 400, "datatype", STAYS),
+    Row("npy: order is a word", npy(order="Maybe"), 400, "field", STAYS),
+    Row("npy: shape is a list", npy(shape="[1, 4]"), 400, "field", STAYS),
+    Row("npy: shape is no tuple", npy(shape="(4)"), 400, "field", STAYS),
+    Row("npy: negative dimension", npy(shape="(-1, 4)"), 400, "shape", STAYS),
+    Row("npy: rank 9", npy(shape="(%s)" % "1, " * 9), 400, None, STAYS),
+    Row("npy: 2^64 elements", npy(shape="(4294967296, 4294967296)"), 400, "shape", STAYS),
+    Row("npy: more than the limit", npy(shape="(4194304, 4)"), 400, "binary_size", STAYS),
+    Row("npy: an unknown key", npy(more="'x': 1, "), 400, "field", STAYS),
+    Row("npy: a key twice", npy(more="'descr': '<f4', "), 400, "field", STAYS),
+    Row("npy: a key missing", post(SOFTMAX, npy_head("{'descr': '<f4', 'shape': (4,), }") + bytes(16), NPY), 400, "field", STAYS),
+    Row("npy: code in the header", post(SOFTMAX, npy_head("__import__('os')"), NPY), 400, "field", STAYS),
+    Row("npy: data cut short", npy(data=bytes(12)), 400, "binary_size", STAYS),
+    Row("npy: data too long", npy(data=bytes(20)), 400, "binary_size", STAYS),
+    Row("npy: data cut short, chunked", chunked("POST", SOFTMAX, [NPY], [npy_head("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }"), bytes(13)]), 400, "binary_size", STAYS),
+    Row("npy: data too long, chunked", chunked("POST", SOFTMAX, [NPY], [npy_head("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }"), bytes(17)]), 400, "binary_size", STAYS),
+    Row("npy: for two inputs", npy(to=MATMUL), 400, "name", STAYS),
+    Row("npy: the query says a shape too", npy(to=SOFTMAX + "?shape=1,4"), 400, "parameter", STAYS),
+    Row("npy: axis beyond the rank", npy(to=SOFTMAX + "?axis=2"), 400, "axis", STAYS),
+    Row("npy: an answer of BF16", post(SOFTMAX + "?shape=1,4&datatype=BF16", bytes(8), ("Accept", "application/x-npy")), 400, "datatype", STAYS),
+    Row("safetensors: header of 2^63 bytes", post(SOFTMAX, b"\xff" * 8 + b"{}", SAFE), 413, "body_size", STAYS),
+    Row("safetensors: body ends in the header", post(SOFTMAX, safetensors_head({})[:9], SAFE), 400, "binary_size", STAYS),
+    Row("safetensors: no JSON", post(SOFTMAX, b"\x04\0\0\0\0\0\0\0{{{{", SAFE), 400, "json", STAYS),
+    Row("safetensors: nothing in it", post(SOFTMAX, safetensors_head({}), SAFE), 400, "name", STAYS),
+    Row("safetensors: one tensor for two inputs", safe(to=MATMUL), 400, "name", STAYS),
+    Row("safetensors: an unknown name", safe(bytes(32), MATMUL, INPUT0=place(), x=place(begin=16, end=32)), 400, "name", STAYS),
+    Row("safetensors: a tensor too many", safe(bytes(32), INPUT0=place(), x=place(begin=16, end=32)), 400, "name", STAYS),
+    Row("safetensors: unknown type", safe(INPUT0=place("F8_E4M3")), 400, "datatype", STAYS),
+    Row("safetensors: an integer for softmax", safe(INPUT0=place("I32")), 400, "datatype", STAYS),
+    Row("safetensors: shape of text", safe(INPUT0=place(shape=("1", "4"))), 400, "shape", STAYS),
+    Row("safetensors: negative dimension", safe(INPUT0=place(shape=(-1, 4))), 400, "shape", STAYS),
+    Row("safetensors: 2^64 elements", safe(INPUT0=place(shape=(2 ** 32, 2 ** 32))), 400, "shape", STAYS),
+    Row("safetensors: offsets are not the size", safe(INPUT0=place(end=12)), 400, "binary_size", STAYS),
+    Row("safetensors: offsets run backwards", safe(INPUT0=place(begin=16, end=0)), 400, "binary_size", STAYS),
+    Row("safetensors: a gap", safe(bytes(20), INPUT0=place(begin=4, end=20)), 400, "binary_size", STAYS),
+    Row("safetensors: an overlap", safe(bytes(24), MATMUL, INPUT0=place(), INPUT1=place(shape=(4, 1), begin=8, end=24)), 400, "binary_size", STAYS),
+    Row("safetensors: data cut short", safe(bytes(12)), 400, "binary_size", STAYS),
+    Row("safetensors: data too long", safe(bytes(20)), 400, "binary_size", STAYS),
+    Row("safetensors: the tensor is a list", safe(INPUT0=[1]), 400, "datatype", STAYS),
+]
+
+ROWS = HTTP_ROWS + JSON_ROWS + WORD_ROWS + CONTROL_ROWS + BINARY_ROWS + FILE_ROWS
 
 # Rows that need a daemon of their own: (options, rows). TOKEN stands for a file that refusals.py makes.
 TOKEN = "{token file}"
