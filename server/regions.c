@@ -196,23 +196,27 @@ static int base64_digit(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* 64 bytes are 85 digits and a third, then "==". */
+/* 64 bytes are 86 digits and "==". The C++ client breaks lines within and behind them. */
 static bool read_handle(const char *text, unsigned char out[KS_HANDLE_BYTES])
 {
-    enum { DIGITS = 86, LENGTH = 88 };
-    if (strlen(text) != LENGTH || text[DIGITS] != '=' || text[DIGITS + 1] != '=') return false;
+    enum { DIGITS = 86 };
     unsigned bits = 0;
-    int have = 0;
-    for (int i = 0, n = 0; i < DIGITS; i++) {
-        const int digit = base64_digit(text[i]);
-        if (digit < 0) return false;
+    int digits = 0, have = 0, n = 0, padding = 0;
+    for (; *text; text++) {
+        if (*text == '\n' || *text == '\r') continue;
+        const int digit = base64_digit(*text);
+        if (digits == DIGITS && *text == '=') {
+            padding++;
+            continue;
+        }
+        if (digit < 0 || digits++ == DIGITS) return false;
         bits = bits << 6 | (unsigned)digit;
         have += 6;
         if (have < 8) continue;
         have -= 8;
         out[n++] = (unsigned char)(bits >> have);
     }
-    return true;
+    return digits == DIGITS && padding == 2;
 }
 
 bool ks_regions_has_cuda(const ks_regions *regions)

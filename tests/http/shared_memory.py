@@ -155,7 +155,7 @@ def cuda_words(run):
     for name, document in (("no handle", {"byte_size": 4, "device_id": 0}), ("no device", {"byte_size": 4, "raw_handle": {"b64": good}}), ("no size", {"raw_handle": {"b64": good}})):
         run.refused("cuda: " + name, 400, "Shared memory register request has no", run.ask("POST", base, document))
     run.refused("cuda: a handle that is no object", 400, "raw_handle", run.ask("POST", base, {"byte_size": 4, "device_id": 0, "raw_handle": good}))
-    for name, text in (("short", "AAAA"), ("not base64", "!" * 86 + "=="), ("good form", good)):
+    for name, text in (("short", "AAAA"), ("not base64", "!" * 86 + "=="), ("good form", good), ("good form", good[:72] + "\n" + good[72:] + "\n")):
         answer = run.ask("POST", base, {"byte_size": 4, "device_id": 0, "raw_handle": {"b64": text}})
         said = "GPUs not supported" if not gpu else "invalid args" if name == "good form" else "must be a valid base64 encoded cudaIpcMemHandle_t"
         run.refused("cuda: handle, " + name, 400, said, answer)
