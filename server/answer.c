@@ -237,6 +237,7 @@ ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_e
     answer->body = NULL;
     answer->length = 0;
     answer->owned = NULL;
+    answer->content_encoding = NULL;
     answer->content_type = json;
     answer->header_length = -1;
     answer->shape[0] = 0;

@@ -162,6 +162,7 @@ static void add_answer_fields(struct MHD_Response *response, const ks_answer *an
         MHD_add_response_header(response, "Kernserve-Shape", answer->shape);
         MHD_add_response_header(response, "Kernserve-Datatype", answer->datatype);
     }
+    if (answer->content_encoding) MHD_add_response_header(response, "Content-Encoding", answer->content_encoding);
     if (timing[0]) MHD_add_response_header(response, "Server-Timing", timing);
 }
 
@@ -169,7 +170,8 @@ static enum MHD_Result answer_inference(ks_http *http, ks_conn *conn)
 {
     ks_answer answer = {0};
     char timing[KS_TIMING_MAX];
-    conn->fault = ks_infer_answer(conn->infer, &answer, timing, &conn->error);
+    conn->fault =
+        ks_infer_answer(conn->infer, conn->head.known[KS_KNOWN_ACCEPT_ENCODING], &answer, timing, &conn->error);
     if (conn->fault != KS_OK) return answer_fault(http, conn);
     /* The library asks for a buffer that it may change, and changes none. */
     char *body = (char *)(uintptr_t)answer.body;

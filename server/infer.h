@@ -38,8 +38,9 @@ ks_status ks_infer_fault(const ks_infer *infer); /* KS_OK: none so far */
 void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence);
 
 /* Of a done record, once: the answer (then ks_infer_sent must follow, when its bytes are no longer needed), or the
- * fault. timing: the value of Server-Timing, at least KS_TIMING_MAX bytes; "" where there is none. */
-ks_status ks_infer_answer(ks_infer *infer, ks_answer *answer, char *timing, ks_error *error);
+ * fault. accept_encoding: the header's value, or NULL. timing: the value of Server-Timing, at least KS_TIMING_MAX bytes; "" where there is none. */
+ks_status ks_infer_answer(ks_infer *infer, const char *accept_encoding, ks_answer *answer, char *timing,
+                          ks_error *error);
 void ks_infer_sent(ks_infer *infer);
 
 /* The connection lets go: after the answer was sent, or because the client is gone. */

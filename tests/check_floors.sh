@@ -36,7 +36,7 @@ floors='
 3.1 engine     server/engine* server/budget.c server/sizes.* server/warm.* server/slots.* server/graphs.* server/check.* server/queue.*
 3.2 regions    server/regions*
 3.5 daemon     server/daemon.h
-4.0 inflate    server/inflate*
+4.0 inflate    server/inflate* server/deflate*
 4.1 scan       server/scan*
 4.2 oip        server/oip* server/answer* server/documents* server/words*
 4.25 gate      server/gate* server/routes*
@@ -58,7 +58,7 @@ floors='
 doors='
 microhttpd.h        server/http.c
 *cJSON.h            server/oip_json.c server/oip_control.c server/oip_safetensors.c
-zlib.h              server/inflate.c
+zlib.h              server/inflate.c server/deflate.c
 charconv            server/number.cc
 oneapi/dnnl/*       kernels/onednn.c
 cuda*.h             kernels/*.cu kernels/*.cuh

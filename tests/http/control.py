@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""What is beside inference: repository, logging and trace settings, classification, request identity in answer and log.
+"""What is beside inference: repository, logging and trace settings, classification, request identity in answer and log,
+packed answers.
 
 control.py KERNSERVE
 """
 
+import gzip
 import json
 import re
 import struct
 import sys
 import time
+import zlib
 
-from daemon import Daemon, request
+from daemon import Daemon, request, settle
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -146,16 +149,46 @@ def identity(run):
     run.want("the line of a refusal", True, TRACE in lines["refused-1"] and "status=404" in lines["refused-1"] and "status=400" in lines["refused-2"])
 
 
+def compression(path):
+    """Only inference answers are packed, only where the operator and the client want it."""
+    words = one("softmax", [1.0] * 2000, "FP32", [1, 2000])
+    binary = dict(words, outputs=[{"name": "OUTPUT0", "parameters": {"binary_data": True}}])
+    unpack = {"gzip": gzip.decompress, "deflate": zlib.decompress, None: bytes}
+    wrong = 0
+    for options in (("--response-compression",), ()):
+        with Daemon(path, "--pinned-bytes", "16M", *options) as daemon:
+            run = Run(daemon)
+            for accept, coding in (("gzip, deflate, br", "gzip"), ("deflate", "deflate"), ("br, *", None), ("gzip;q=0", None), ("identity", None)):
+                coding = coding if options else None
+                for document in (words, binary):
+                    answer = run.ask("POST", "/v2/models/softmax/infer", document, [("Accept-Encoding", accept)])
+                    name = "Accept-Encoding: %s, %s" % (accept, "allowed" if options else "not allowed")
+                    run.want(name, (200, coding), (answer.status, answer.header("content-encoding")))
+                    body = unpack[coding](answer.body)
+                    head = int(answer.header("inference-header-content-length", len(body)))
+                    output = json.loads(body[:head])["outputs"][0]
+                    values = output.get("data") or list(struct.unpack("<2000f", body[head:]))
+                    run.want(name + ": values", True, all(abs(v - 0.0005) < 1e-9 for v in values))
+            for name, method, target, document in (("a small answer", "POST", "/v2/models/softmax/infer", one("softmax", [1, 2])), ("an error", "POST", "/v2/models/softmax/infer", {}),
+                                                   ("a document", "GET", "/v2/models/stats", b""), ("the metrics", "GET", "/metrics", b"")):
+                run.want(name + " is never packed", None, run.ask(method, target, document, [("Accept-Encoding", "gzip")]).header("content-encoding"))
+            run.want("nothing is held", 0, settle(daemon))
+            run.want("exit code", 0, daemon.stop())
+            wrong += run.wrong
+    return wrong
+
+
 def main():
     if len(sys.argv) < 2:
         raise SystemExit("usage: control.py KERNSERVE")
+    wrong = compression(sys.argv[1])
     with Daemon(sys.argv[1], "--access-log", "on", "--pinned-bytes", "16M") as daemon:
         run = Run(daemon)
         for part in (repository, logging, trace, classification, identity):
             part(run)
         run.connection.close()
         run.want("exit code", 0, daemon.stop())
-    return 1 if run.wrong else 0
+    return 1 if wrong or run.wrong else 0
 
 
 if __name__ == "__main__":
