@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "oip.h"
+#include "openapi.h"
 
 static const char *state_name(ks_state state)
 {
@@ -94,8 +95,9 @@ static void write_index(const ks_daemon *daemon, ks_text *out)
 {
     ks_text_puts(out, "{\"name\":");
     ks_text_json(out, daemon->config->server_name, strlen(daemon->config->server_name));
-    ks_text_puts(out, ",\"version\":\"" KS_VERSION
-                      "\",\"links\":[\"/v2\",\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\"]}");
+    ks_text_puts(out,
+                 ",\"version\":\"" KS_VERSION
+                 "\",\"links\":[\"/v2\",\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\",\"/openapi.json\"]}");
 }
 
 static ks_status write_plan(const ks_daemon *daemon, ks_infers *infers, const ks_route *route, ks_text *out,
@@ -125,6 +127,9 @@ static void write_document(ks_daemon *daemon, const ks_page_ask *ask, ks_text *o
     case KS_ROUTE_MODEL_STATS:
     case KS_ROUTE_ALL_STATS:
         write_stats(daemon, route->model, out);
+        break;
+    case KS_ROUTE_OPENAPI:
+        ks_openapi_write(out, KS_VERSION);
         break;
     default:
         write_index(daemon, out);

@@ -22,6 +22,7 @@ static const struct {
     {"readyz", KS_ROUTE_READY, KS_HANDLER_ready, READS, 1, 1, 1},
     {"healthz", KS_ROUTE_READY, KS_HANDLER_ready, READS, 1, 1, 1},
     {"metrics", KS_ROUTE_METRICS, KS_HANDLER_metrics, READS, 1, 1, 0},
+    {"openapi.json", KS_ROUTE_OPENAPI, KS_HANDLER_index, READS, 0, 0, 0},
     {"v2", KS_ROUTE_SERVER, KS_HANDLER_server_metadata, READS, 0, 0, 0},
     {"v2/", KS_ROUTE_SERVER, KS_HANDLER_server_metadata, READS, 0, 0, 0},
     {"v2/models/stats", KS_ROUTE_ALL_STATS, KS_HANDLER_model_stats, READS, 0, 0, 0},
@@ -173,6 +174,16 @@ ks_status ks_route_name(const ks_route *route, char out[KS_ROUTE_NAME_MAX + 1], 
             return ks_fail(error, KS_NAME, "a name holds a byte that is not printable ASCII");
     out[length] = '\0';
     return KS_OK;
+}
+
+bool ks_route_at(int index, ks_route_row *out)
+{
+    if (index < 0 || (size_t)index >= sizeof table / sizeof table[0]) return false;
+    *out = (ks_route_row){.id = table[index].id,
+                          .path = table[index].path,
+                          .reads = table[index].methods & READS,
+                          .works = table[index].methods & WORKS};
+    return true;
 }
 
 bool ks_route_has_words(const ks_route *route)

@@ -24,7 +24,9 @@ typedef enum ks_route_id {
     KS_ROUTE_TRACE,
     KS_ROUTE_REGIONS,
     KS_ROUTE_REGISTER,
-    KS_ROUTE_UNREGISTER
+    KS_ROUTE_UNREGISTER,
+    KS_ROUTE_OPENAPI,
+    KS_ROUTES
 } ks_route_id;
 
 typedef struct ks_route {
@@ -44,6 +46,13 @@ ks_method ks_method_of(const char *method);
 /* The route's name, percent-decoded and terminated: 1 to KS_ROUTE_NAME_MAX printable ASCII bytes. KS_NAME. */
 enum { KS_ROUTE_NAME_MAX = 128 };
 ks_status ks_route_name(const ks_route *route, char out[KS_ROUTE_NAME_MAX + 1], ks_error *error);
+/* The table's rows, for documents about it. false: past the last one. */
+typedef struct ks_route_row {
+    ks_route_id id;
+    const char *path;  /* segments: a word, "*" a model, "#" a version, "@" another name */
+    bool reads, works; /* GET and HEAD; POST */
+} ks_route_row;
+bool ks_route_at(int index, ks_route_row *out);
 /* Whether a POST to it has a JSON object that is read; that of any other but infer is dropped. */
 bool ks_route_has_words(const ks_route *route);
 /* Always fills *route. KS_PATH, KS_METHOD (route->allow), KS_MODEL. admin: the second listener, which has health,

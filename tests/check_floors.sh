@@ -40,6 +40,7 @@ floors='
 4.1 scan       server/scan*
 4.2 oip        server/oip* server/answer* server/documents* server/words*
 4.25 gate      server/gate* server/routes*
+4.27 openapi   server/openapi*
 4.26 identity  server/identity*
 4.28 control   server/control*
 4.3 infer      server/infer* server/timing.*

@@ -161,6 +161,7 @@ clients() {
     for test in tritonclient_methods kserve_methods files_real; do
         if [ -n "$python" ]; then step "$test" "$python" -B "$root/tests/compat/$test.py" "$root/build/kernserve"; else skip "$test" "$reason"; fi
     done
+    if [ -n "$python" ]; then step "OpenAPI" "$root/tests/compat/openapi.sh" "$root/build/kernserve" "$environment"; else skip "OpenAPI" "$reason"; fi
     if [ -x "${environment##*$'\n'}/bin/perf_analyzer" ]; then
         step "perf_analyzer" "$python" -B "$root/tests/compat/perf_analyzer.py" "$root/build/kernserve" "$environment/bin/perf_analyzer"
     else

@@ -14,6 +14,7 @@
 #include "gate.h"
 #include "infer.h"
 #include "identity.h"
+#include "openapi.h"
 #include "reply.h"
 #include "routes.h"
 #include "timing.h"
@@ -502,14 +503,46 @@ static void trace_table(void **state)
     }
 }
 
+/* Whoever adds a route also says what it is. */
+static void every_route_is_in_the_document(void **state)
+{
+    (void)state;
+    ks_text text;
+    ks_route_row row;
+    int operations = 0, routes = 0, found = 0;
+    ks_models_init();
+    ks_text_init(&text, 1 << 20);
+    ks_openapi_write(&text, "1.2.3");
+    ks_text_add(&text, "", 1);
+    assert_false(text.broken);
+    for (; ks_route_at(routes, &row); routes++) operations += row.reads + row.works;
+    assert_true(routes > 30);
+    for (const char *at = text.bytes; (at = strstr(at, "\"operationId\":\"")); at++) found++;
+    assert_int_equal(found, operations);
+    assert_null(strstr(text.bytes, "(null)"));
+    assert_non_null(strstr(text.bytes, "\"/v2/models/{model}/versions/{version}/infer\":{\"parameters\":[{\"$ref\":"));
+    assert_non_null(strstr(text.bytes, "\"/\":{"));
+    ks_text_fini(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wire_table),   cmocka_unit_test(wire_values),  cmocka_unit_test(wire_sizes),
-        cmocka_unit_test(access_table), cmocka_unit_test(token_table),  cmocka_unit_test(body_table),
-        cmocka_unit_test(route_table),  cmocka_unit_test(admin_routes), cmocka_unit_test(route_query),
-        cmocka_unit_test(warm_table),   cmocka_unit_test(times_add_up), cmocka_unit_test(times_longest),
-        cmocka_unit_test(request_ids),  cmocka_unit_test(trace_table),
+        cmocka_unit_test(wire_table),
+        cmocka_unit_test(wire_values),
+        cmocka_unit_test(wire_sizes),
+        cmocka_unit_test(access_table),
+        cmocka_unit_test(token_table),
+        cmocka_unit_test(body_table),
+        cmocka_unit_test(route_table),
+        cmocka_unit_test(admin_routes),
+        cmocka_unit_test(route_query),
+        cmocka_unit_test(warm_table),
+        cmocka_unit_test(times_add_up),
+        cmocka_unit_test(times_longest),
+        cmocka_unit_test(request_ids),
+        cmocka_unit_test(trace_table),
+        cmocka_unit_test(every_route_is_in_the_document),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
