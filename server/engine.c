@@ -156,8 +156,8 @@ ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
     if (engine->lost) return ks_fail(error, KS_DEVICE, "%s", engine->fault.text);
     if (engine->backend->failed(engine->device)) return ks_fail(error, KS_DEVICE, "the device is lost");
     if (engine->queue.count >= engine->options.queue_max)
-        return ks_fail(error, KS_QUEUE_FULL, "%d requests wait already, the queue holds %d", engine->queue.count,
-                       engine->options.queue_max);
+        return ks_fail(error, KS_QUEUE_FULL, "Exceeds maximum queue size: %d requests wait already, the queue holds %d",
+                       engine->queue.count, engine->options.queue_max);
     job->status = KS_OK;
     job->error.status = KS_OK;
     job->error.text[0] = 0;
@@ -199,7 +199,7 @@ static bool is_late(const ks_job *job, int64_t now_ns)
 static void drop_late(ks_engine *engine, ks_job **link, int64_t now_ns)
 {
     ks_job *job = ks_queue_take(&engine->queue, link);
-    ks_fail(&job->error, KS_DEADLINE, "the deadline passed after %.3f ms in the queue",
+    ks_fail(&job->error, KS_DEADLINE, "Request timeout expired after %.3f ms in the queue",
             (double)(now_ns - job->submitted_ns) / 1e6);
     finish_unrun(engine, job, KS_DEADLINE, now_ns);
 }

@@ -53,6 +53,9 @@ ks_status ks_oip_place_json(void *context, int index, const ks_scan_input *input
     ks_oip *oip = context;
     const ks_model *model = oip->ask.model;
     const ks_quote name = quoted(input->name[0] ? input->name : "(not named yet)");
+    for (int i = 0; i < index && index >= model->op->inputs; i++)
+        if (input->name[0] && strcmp(ks_scan_input_at(oip->scan, i)->name, input->name) == 0)
+            return ks_fail(error, KS_NAME, "input '%s' already exists in request", name.text);
     if (index >= model->op->inputs)
         return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s': it has %d inputs", name.text,
                        model->name, model->op->inputs);
