@@ -36,8 +36,33 @@ static void metadata_tensor(ks_text *out, const char *name, ks_dtype dtype, int 
     ks_text_puts(out, "}");
 }
 
+static void compat_dims(ks_text *out, const ks_compat *compat, bool batch)
+{
+    ks_text_printf(out, "[%s%" PRId64 "]", batch && compat->max_batch > 0 ? "-1," : "", compat->dim);
+}
+
+static void compat_metadata(ks_text *out, const ks_model *model)
+{
+    ks_text_printf(out, "{\"name\":\"%s\",\"versions\":[\"1\"],\"platform\":\"compat\"", model->name);
+    for (int side = 0; side < 2; side++) {
+        ks_text_printf(out, ",\"%s\":[", side ? "outputs" : "inputs");
+        for (int i = 0; i < model->compat->tensors; i++) {
+            ks_text_printf(out, "%s{\"name\":\"%s%d\",\"datatype\":\"%s\",\"shape\":", i > 0 ? "," : "",
+                           side ? "OUTPUT" : "INPUT", i, ks_dtype_name(model->dtype));
+            compat_dims(out, model->compat, true);
+            ks_text_puts(out, "}");
+        }
+        ks_text_puts(out, "]");
+    }
+    ks_text_puts(out, "}");
+}
+
 void ks_oip_model_metadata(ks_text *out, const ks_model *model)
 {
+    if (model->compat) {
+        compat_metadata(out, model);
+        return;
+    }
     ks_text_printf(out, "{\"name\":\"%s\",\"versions\":[\"1\"],\"platform\":\"cuda_kernels\",\"inputs\":[",
                    model->name);
     for (int i = 0; i < model->op->inputs; i++) {
@@ -54,8 +79,31 @@ static const char *config_type(ks_dtype dtype)
     return dtype == KS_BYTES ? "STRING" : ks_dtype_name(dtype);
 }
 
+static void compat_config(ks_text *out, const ks_model *model)
+{
+    ks_text_printf(out,
+                   "{\"name\":\"%s\",\"platform\":\"\",\"backend\":\"compat\",\"version_policy\":{\"latest\":"
+                   "{\"num_versions\":1}},\"max_batch_size\":%d",
+                   model->name, model->compat->max_batch);
+    for (int side = 0; side < 2; side++) {
+        ks_text_printf(out, ",\"%s\":[", side ? "output" : "input");
+        for (int i = 0; i < model->compat->tensors; i++) {
+            ks_text_printf(out, "%s{\"name\":\"%s%d\",\"data_type\":\"TYPE_%s\",\"dims\":", i > 0 ? "," : "",
+                           side ? "OUTPUT" : "INPUT", i, config_type(model->dtype));
+            compat_dims(out, model->compat, false);
+            ks_text_puts(out, ",\"is_shape_tensor\":false,\"optional\":false}");
+        }
+        ks_text_puts(out, "]");
+    }
+    ks_text_puts(out, ",\"parameters\":{},\"model_transaction_policy\":{\"decoupled\":false}}");
+}
+
 void ks_oip_model_config(ks_text *out, const ks_model *model, bool gpu)
 {
+    if (model->compat) {
+        compat_config(out, model);
+        return;
+    }
     ks_text_printf(out,
                    "{\"name\":\"%s\",\"platform\":\"\",\"backend\":\"cuda_kernels\",\"version_policy\":{\"latest\":"
                    "{\"num_versions\":1}},\"max_batch_size\":0,\"input\":[",

@@ -202,12 +202,34 @@ static enum MHD_Result first_call(ks_http *http, ks_conn *conn, const char *meth
     return MHD_YES;
 }
 
+/* A compatibility model: its work is done right here. */
+static enum MHD_Result answer_compat(ks_http *http, ks_conn *conn)
+{
+    enum { ANSWER_MAX = 64 << 20 };
+    uint64_t bytes = 0;
+    ks_answer answer = {.header_length = -1};
+    ks_text text;
+    ks_text_init(&text, ANSWER_MAX);
+    conn->fault = ks_compat_answer(conn->compat, http->daemon->regions, &text, &answer.header_length, &conn->error);
+    struct MHD_Response *response = conn->fault == KS_OK ? response_of(&text, &bytes) : NULL;
+    ks_text_fini(&text);
+    if (response == NULL) {
+        if (conn->fault == KS_OK) conn->fault = ks_fail(&conn->error, KS_MEMORY, "no memory for the answer");
+        return answer_fault(http, conn);
+    }
+    answer.content_type = answer.header_length >= 0 ? "application/octet-stream" : "application/json";
+    add_answer_fields(response, &answer, "");
+    ks_reply_count(http->metrics, &conn->route, KS_OK, ks_now_ns() - conn->first_ns);
+    return queue(http, conn, 200, response, bytes);
+}
+
 /* The body is complete. Work goes to the engine and the answer comes at the next call at the earliest: one turn later
  * the library has seen that there is nothing to read, so that a suspension costs no system call and a client that has
  * closed its sending side still gets its answer. */
 static enum MHD_Result end_body(ks_http *http, ks_conn *conn)
 {
     if (conn->fault != KS_OK) return answer_fault(http, conn);
+    if (conn->compat) return answer_compat(http, conn);
     if (conn->infer == NULL) return answer_page(http, conn);
     ks_infer_end(conn->infer);
     if (ks_infer_fault(conn->infer) != KS_OK) return answer_inference(http, conn);
@@ -267,6 +289,7 @@ static void on_completed(void *context, struct MHD_Connection *mhd, void **reque
     ks_request_count(http, conn, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     ks_infer_leave(&conn->infer);
     ks_control_fini(&conn->control);
+    ks_compat_fini(&conn->compat);
     conn->stage = KS_AT_IDLE;
     conn->since_ns = http->now_ns;
 }

@@ -41,6 +41,9 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
 {
     const ks_head *head = &conn->head;
     if (http->refusing != KS_OK) return ks_fail(&conn->error, http->refusing, "%s", ks_reply_sentence(http->refusing));
+    if (conn->route.model->compat)
+        return ks_compat_begin(conn->route.model, head->known[KS_KNOWN_HEADER_LENGTH], head->encoding, &conn->compat,
+                               &conn->error);
     const char *accept = head->known[KS_KNOWN_ACCEPT];
     const bool known = head->encoding == KS_BODY_PLAIN && !head->chunked;
     const ks_oip_head words = {.model = conn->route.model,
@@ -85,7 +88,7 @@ bool ks_request_is_last(const ks_http *http, const ks_conn *conn)
 
 void ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
 {
-    const uint64_t most = conn->infer ? http->rules.max_body : 0;
+    const uint64_t most = conn->infer || conn->compat ? http->rules.max_body : 0;
     conn->received += n;
     conn->callbacks++;
     if (conn->fault == KS_OK && conn->callbacks > CHUNK_CALLS + conn->received / CHUNK_BYTES) {
@@ -104,6 +107,7 @@ void ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
     }
     if (conn->fault != KS_OK) return;
     if (conn->infer) ks_infer_feed(conn->infer, bytes, n);
+    if (conn->compat) conn->fault = ks_compat_feed(conn->compat, bytes, n, &conn->error);
     if (conn->control) conn->fault = ks_control_feed(conn->control, bytes, n, &conn->error);
 }
 

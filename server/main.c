@@ -304,6 +304,7 @@ static int serve(open_house *house, int argc, char **argv)
     house->daemon.config = &house->config;
     house->admin_fd = -1;
     ks_models_init();
+    if (house->config.compat_models) ks_models_add_compat();
     int code = open_all(house);
     if (code == KS_EXIT_OK) {
         const ks_watched watched = {.daemon = &house->daemon,

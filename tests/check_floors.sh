@@ -42,6 +42,7 @@ floors='
 4.25 gate      server/gate* server/routes*
 4.27 openapi   server/openapi*
 4.26 identity  server/identity*
+4.27 compat    server/compat*
 4.28 control   server/control*
 4.3 infer      server/infer* server/timing.*
 5.0 http       server/http* server/conns* server/reply* server/pages*
@@ -58,7 +59,7 @@ floors='
 # header (pattern), the files that may include it
 doors='
 microhttpd.h        server/http.c
-*cJSON.h            server/oip_json.c server/oip_control.c server/oip_safetensors.c
+*cJSON.h            server/oip_json.c server/oip_control.c server/oip_safetensors.c server/compat.c
 zlib.h              server/inflate.c server/deflate.c
 charconv            server/number.cc
 oneapi/dnnl/*       kernels/onednn.c

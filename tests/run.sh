@@ -158,7 +158,7 @@ clients() {
         step "client $client" "$root/tests/clients/run.sh" "$root/build/kernserve" "$client" $python
     done
     local test
-    for test in tritonclient_methods kserve_methods files_real; do
+    for test in tritonclient_methods kserve_methods files_real compat_models; do
         if [ -n "$python" ]; then step "$test" "$python" -B "$root/tests/compat/$test.py" "$root/build/kernserve"; else skip "$test" "$reason"; fi
     done
     if [ -n "$python" ]; then step "OpenAPI" "$root/tests/compat/openapi.sh" "$root/build/kernserve" "$environment"; else skip "OpenAPI" "$reason"; fi
