@@ -1,5 +1,6 @@
 #include "compat.h"
 
+#include <assert.h>
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -261,6 +262,7 @@ static ks_status check_bytes(const ks_compat_job *job, const char *name, const c
 
 static int index_of(const char *const *names, int count, const char *name)
 {
+    assert(count <= TENSORS);
     for (int i = 0; i < count; i++)
         if (strcmp(names[i], name) == 0) return i;
     return -1;
