@@ -130,7 +130,6 @@ static enum MHD_Result answer_page(ks_http *http, ks_conn *conn)
     const ks_page_ask ask = {.route = &conn->route,
                              .accept = conn->head.known[KS_KNOWN_ACCEPT],
                              .infers = http->infers,
-                             .post = conn->method == KS_METHOD_POST,
                              .control = conn->received > 0 ? conn->control : NULL};
     if (ask.control) conn->fault = ks_control_end(conn->control, &conn->error);
     if (conn->fault == KS_OK) conn->fault = ks_page_make(http->daemon, &ask, &text, &code, &type, &conn->error);
@@ -219,7 +218,6 @@ static enum MHD_Result answer_compat(ks_http *http, ks_conn *conn)
     }
     answer.content_type = answer.header_length >= 0 ? "application/octet-stream" : "application/json";
     add_answer_fields(response, &answer, "");
-    ks_reply_count(http->metrics, &conn->route, KS_OK, ks_now_ns() - conn->first_ns);
     return queue(http, conn, 200, response, bytes);
 }
 

@@ -146,8 +146,9 @@ void ks_request_count(ks_http *http, ks_conn *conn, bool delivered)
     if (conn->code)
         ks_metrics_http(http->metrics, conn->route.handler, conn->method, conn->code, conn->received,
                         conn->answer_bytes);
-    if (conn->route.id != KS_ROUTE_INFER || conn->infer != NULL || conn->fault == KS_OK) return;
+    if (conn->route.id != KS_ROUTE_INFER || conn->infer || (conn->fault == KS_OK && !(conn->compat && conn->code)))
+        return;
     const int64_t total_ns = http->now_ns - conn->first_ns;
     ks_reply_count(http->metrics, &conn->route, conn->fault, total_ns);
-    ks_infers_log_refusal(http->infers, conn->route.model, &conn->identity, conn->fault, total_ns);
+    ks_infers_log_other(http->infers, conn->route.model, &conn->identity, conn->fault, total_ns);
 }

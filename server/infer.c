@@ -367,8 +367,8 @@ static void log_line(const ks_infer *infer, const ks_record *r)
            KS_TEXT("graph", ks_graph_name(infer->job.graph)));
 }
 
-void ks_infers_log_refusal(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
-                           int64_t total_ns)
+void ks_infers_log_other(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
+                         int64_t total_ns)
 {
     if (!wants_line(infers)) return;
     KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),

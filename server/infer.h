@@ -55,7 +55,7 @@ bool ks_infer_cancel(ks_infer *infer);
 ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, const ks_plan **out,
                          const char **path, ks_error *error);
 int ks_infers_held(const ks_infers *infers);
-/* The access log's line of a request that was refused before it had a record. */
-void ks_infers_log_refusal(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
-                           int64_t total_ns);
+/* The access log's line of a request without a record: refused before it had one, or to a compatibility model. */
+void ks_infers_log_other(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
+                         int64_t total_ns);
 #endif

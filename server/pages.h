@@ -10,7 +10,6 @@
 typedef struct ks_page_ask {
     const ks_route *route;
     const char *accept;        /* the field's value, or NULL */
-    bool post;                 /* else GET or HEAD */
     ks_infers *infers;         /* of the shard whose thread this is; NULL: the second listener */
     const ks_control *control; /* words of a POST; NULL: none came */
 } ks_page_ask;
