@@ -11,7 +11,7 @@
 
 static const char octets[] = "application/octet-stream", json[] = "application/json";
 
-enum { NUMBERS_AT_ONCE = 4096, ANSWER_MAX = INT32_MAX };
+enum { NUMBERS_AT_ONCE = 256, ANSWER_MAX = INT32_MAX };
 
 /* A text in fixed memory; length counts on past its end, so that one look at the end says whether it fitted. */
 typedef struct head_text {
@@ -151,40 +151,85 @@ static ks_status binary_answer(const ks_ask *ask, unsigned char *out, ks_answer 
     return KS_OK;
 }
 
-/* KS_NON_FINITE as soon as one is found. */
-static ks_status put_numbers(ks_text *text, const ks_oip *oip, const unsigned char *out, ks_error *error)
+/* The most bytes that one element takes as JSON text, with its comma. */
+static size_t text_bytes(ks_dtype dtype)
+{
+    switch (ks_dtype_size(dtype)) {
+    case 1:
+        return 6;
+    case 2:
+        return 7;
+    case 4:
+        return 17;
+    default:
+        return 28;
+    }
+}
+
+uint64_t ks_oip_answer_bound(const ks_oip *oip)
+{
+    const ks_ask *ask = &oip->ask;
+    const uint64_t head = KS_HEAD_ROOM + 6 * (uint64_t)ask->id_length;
+    const ks_tensor *out = &ask->spec.out;
+    if (ask->window[KS_WINDOW_OUT]) return head;
+    if (ask->answer != KS_FILE_NONE) return 0;
+    if (ask->classes > 0) return head + ks_answer_class_bytes(ask);
+    if (!ask->out_binary) return head + out->size_bytes / ks_dtype_size(out->dtype) * text_bytes(out->dtype);
+    return ask->form != KS_FORM_PLAIN_RAW && 6 * ask->id_length > KS_HEAD_ROOM / 4 ? head + out->size_bytes : 0;
+}
+
+/* KS_NON_FINITE as soon as one is found. Stops where the slice ends. */
+static ks_status put_numbers(ks_oip *oip, const unsigned char *out, ks_error *error)
 {
     const ks_tensor *tensor = &oip->ask.spec.out;
     const size_t element = ks_dtype_size(tensor->dtype), count = tensor->size_bytes / element;
+    size_t *const slice = oip->limits.slice;
     int non_finite = 0;
-    for (size_t i = 0; i < count; i += NUMBERS_AT_ONCE) {
-        const size_t n = count - i < NUMBERS_AT_ONCE ? count - i : NUMBERS_AT_ONCE;
-        if (i > 0) ks_text_add(text, ",", 1);
-        char *const room = ks_text_room(text, n * KS_NUMBER_TEXT_MAX);
-        if (!room) return KS_OK; /* the text is marked; its taker says so */
-        text->length += ks_numbers_write(out + i * element, n, tensor->dtype, room, &non_finite);
+    while (oip->printed < count && !(slice && *slice == 0)) {
+        size_t n = count - oip->printed < NUMBERS_AT_ONCE ? count - oip->printed : NUMBERS_AT_ONCE;
+        if (slice && n > *slice) n = *slice;
+        if (oip->printed > 0) ks_text_add(&oip->text, ",", 1);
+        char *const room = ks_text_room(&oip->text, n * KS_NUMBER_TEXT_MAX);
+        if (room)
+            oip->text.length += ks_numbers_write(out + oip->printed * element, n, tensor->dtype, room, &non_finite);
+        else
+            n = count - oip->printed; /* the text is marked; its taker says so */
         if (non_finite && oip->limits.json_non_finite_error)
             return ks_fail(
                 error, KS_NON_FINITE,
                 "output 'OUTPUT0' holds NaN or infinity, which JSON has no number for: ask for binary output");
+        oip->printed += n;
+        if (slice) *slice -= n < *slice ? n : *slice;
     }
+    oip->printing = oip->printed < count;
     return KS_OK;
 }
 
-static ks_status json_answer(const ks_oip *oip, const unsigned char *out, ks_answer *answer, ks_error *error)
+/* All the memory at once: no slice waits until what there is has been copied to a larger place. */
+static ks_status begin_json(ks_oip *oip, const unsigned char *out, ks_error *error)
 {
     const ks_ask *ask = &oip->ask;
-    ks_text text;
-    ks_text_init(&text, ANSWER_MAX);
-    add_head(ask, &text);
-    ks_text_puts(&text, ",\"data\":[");
-    ks_status status =
-        ask->classes > 0 ? ks_answer_class_texts(ask, out, &text, error) : put_numbers(&text, oip, out, error);
-    ks_text_puts(&text, "]}]}");
-    if (status == KS_OK && text.broken && text.length > ANSWER_MAX / 2)
+    const uint64_t room = ks_oip_answer_bound(oip) + (uint64_t)NUMBERS_AT_ONCE * KS_NUMBER_TEXT_MAX;
+    ks_text_init(&oip->text, ANSWER_MAX);
+    ks_text_room(&oip->text, room < ANSWER_MAX ? (size_t)room : ANSWER_MAX);
+    add_head(ask, &oip->text);
+    ks_text_puts(&oip->text, ",\"data\":[");
+    oip->printed = 0;
+    return ask->classes > 0 ? ks_answer_class_texts(ask, out, &oip->text, error) : KS_OK;
+}
+
+static ks_status json_answer(ks_oip *oip, const unsigned char *out, ks_answer *answer, ks_error *error)
+{
+    ks_text *const text = &oip->text;
+    ks_status status = oip->printing ? KS_OK : begin_json(oip, out, error);
+    if (status == KS_OK && oip->ask.classes == 0) status = put_numbers(oip, out, error);
+    if (status == KS_OK && oip->printing) return KS_OK;
+    oip->printing = false;
+    ks_text_puts(text, "]}]}");
+    if (status == KS_OK && text->broken && text->length > ANSWER_MAX / 2)
         status = ks_fail(error, KS_WORK, "the answer's JSON exceeds %d bytes: ask for binary output", ANSWER_MAX);
-    if (status == KS_OK) status = owned_answer(&text, answer, error);
-    ks_text_fini(&text);
+    if (status == KS_OK) status = owned_answer(text, answer, error);
+    ks_text_fini(text);
     answer->content_type = json;
     return status;
 }

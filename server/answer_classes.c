@@ -20,7 +20,7 @@ size_t ks_answer_class_count(const ks_ask *ask)
     return (size_t)(ask->classes < all ? ask->classes : all);
 }
 
-uint64_t ks_oip_class_bytes(const ks_ask *ask)
+uint64_t ks_answer_class_bytes(const ks_ask *ask)
 {
     static const uint64_t texts = 3; /* the blob, the answer, and what doubling a text leaves empty */
     const uint64_t longest = ask->spec.out.dtype == KS_FP64 ? CLASS_TEXT_MAX : 64;

@@ -75,25 +75,26 @@ ks_status ks_compat_begin(const ks_model *model, const char *header_length, ks_b
         ks_text_init(&job->out[i].bytes, BODY_MAX);
     }
     ks_status status = KS_OK;
-    if (encoding != KS_BODY_PLAIN) status = ks_inflate_begin(BODY_MAX, &job->inflate, error);
+    if (encoding != KS_BODY_PLAIN) status = ks_inflate_begin(BODY_MAX, NULL, &job->inflate, error);
     if (status != KS_OK) ks_compat_fini(&job);
     *out = job;
     return status;
 }
 
 /* ks_inflate_fn */
-static ks_status collect(void *context, const char *bytes, size_t n, ks_error *error)
+static ks_status collect(void *context, const char *bytes, size_t *n, ks_error *error)
 {
     ks_compat_job *job = context;
-    if (n > BODY_MAX - job->body.length)
+    if (*n > BODY_MAX - job->body.length)
         return ks_fail(error, KS_BODY_SIZE, "a body for '%s' has at most %d bytes", job->model->name, BODY_MAX);
-    ks_text_add(&job->body, bytes, n);
+    ks_text_add(&job->body, bytes, *n);
     return job->body.broken ? no_memory(error) : KS_OK;
 }
 
 ks_status ks_compat_feed(ks_compat_job *job, const char *bytes, size_t n, ks_error *error)
 {
-    return job->inflate ? ks_inflate_feed(job->inflate, bytes, n, collect, job, error) : collect(job, bytes, n, error);
+    return job->inflate ? ks_inflate_feed(job->inflate, bytes, &n, collect, job, error)
+                        : collect(job, bytes, &n, error);
 }
 
 void ks_compat_fini(ks_compat_job **pointer)

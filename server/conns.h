@@ -32,6 +32,7 @@ typedef struct ks_conn {
     int fd;
     struct MHD_Connection *mhd; /* NULL: not yet known to the library */
     bool loopback, half_closed, gone, suspended;
+    bool goes_on; /* a piece of its body was taken in part, and comes again */
     ks_stage stage;
     int64_t since_ns; /* in this stage */
     int64_t requests;

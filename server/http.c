@@ -28,7 +28,8 @@ enum {
      * 581, 534 us, because the body comes in pieces of half or all of it. Above 32 KiB each new connection also pays
      * an mmap and its page faults. */
     POOL_BYTES = 32768,
-    SPARE = 16, /* connections beside this shard's even share */
+    BLOCK_BYTES = 65536, /* of a long text */
+    SPARE = 16,          /* connections beside this shard's even share */
     ADMIN_CONNECTIONS = 64
 };
 static const int64_t spin_ns = 50000;
@@ -53,6 +54,7 @@ static void *on_target(void *context, const char *target, struct MHD_Connection 
     conn->fault = KS_OK;
     conn->received = conn->callbacks = conn->answer_bytes = 0;
     conn->code = 0;
+    conn->goes_on = false;
     return conn;
 }
 
@@ -150,6 +152,23 @@ static void on_sent(void *context)
     ks_infer_sent(context);
 }
 
+/* MHD_ContentReaderCallback */
+static ssize_t read_answer(void *context, uint64_t at, char *out, size_t most)
+{
+    return (ssize_t)ks_infer_read(context, at, out, most);
+}
+
+/* One buffer, head and body in one piece; or a long text in blocks, because the kernel would take 4 MiB of it at once and
+ * keep the shard for longer than a millisecond. */
+static struct MHD_Response *response_from(ks_infer *infer, const ks_answer *answer)
+{
+    if (answer->owned && answer->length > KS_LONG_TEXT)
+        return MHD_create_response_from_callback(answer->length, BLOCK_BYTES, read_answer, infer, on_sent);
+    /* The library asks for a buffer that it may change, and changes none. */
+    char *body = (char *)(uintptr_t)answer->body;
+    return MHD_create_response_from_buffer_with_free_callback_cls(answer->length, body, on_sent, infer);
+}
+
 static void add_answer_fields(struct MHD_Response *response, const ks_answer *answer, const char *timing)
 {
     char number[24];
@@ -169,13 +188,11 @@ static enum MHD_Result answer_inference(ks_http *http, ks_conn *conn)
 {
     ks_answer answer = {0};
     char timing[KS_TIMING_MAX];
+    if (!ks_infer_write(conn->infer)) return MHD_YES; /* called again next turn */
     conn->fault =
         ks_infer_answer(conn->infer, conn->head.known[KS_KNOWN_ACCEPT_ENCODING], &answer, timing, &conn->error);
     if (conn->fault != KS_OK) return answer_fault(http, conn);
-    /* The library asks for a buffer that it may change, and changes none. */
-    char *body = (char *)(uintptr_t)answer.body;
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer_with_free_callback_cls(answer.length, body, on_sent, conn->infer);
+    struct MHD_Response *response = response_from(conn->infer, &answer);
     if (response == NULL) {
         ks_infer_sent(conn->infer);
         return MHD_NO;
@@ -229,7 +246,7 @@ static enum MHD_Result end_body(ks_http *http, ks_conn *conn)
     if (conn->fault != KS_OK) return answer_fault(http, conn);
     if (conn->compat) return answer_compat(http, conn);
     if (conn->infer == NULL) return answer_page(http, conn);
-    ks_infer_end(conn->infer);
+    if (!ks_infer_end(conn->infer)) return MHD_YES; /* called again next turn */
     if (ks_infer_fault(conn->infer) != KS_OK) return answer_inference(http, conn);
     conn->stage = KS_AT_WAIT;
     conn->since_ns = http->now_ns;
@@ -244,6 +261,15 @@ static enum MHD_Result wait_on(ks_http *http, ks_conn *conn)
     MHD_suspend_connection(conn->mhd);
     conn->suspended = true;
     return MHD_YES;
+}
+
+/* The library gives the rest of a piece at once if more has come behind it, and else never: it is suspended until the
+ * next turn. */
+static void go_on(ks_http *http, ks_conn *conn)
+{
+    MHD_suspend_connection(conn->mhd);
+    conn->suspended = conn->goes_on = true;
+    http->going_on++;
 }
 
 /* MHD_AccessHandlerCallback */
@@ -262,7 +288,8 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *mhd, con
         return first_call(http, conn, method, version);
     case KS_AT_BODY:
         if (n == 0) return end_body(http, conn);
-        ks_request_take(http, conn, bytes, n);
+        *size = n - ks_request_take(http, conn, bytes, n);
+        if (*size > 0) go_on(http, conn);
         return MHD_YES;
     case KS_AT_WAIT:
         return wait_on(http, conn);

@@ -27,6 +27,7 @@ struct ks_http {
     int64_t now_ns;   /* the last look at the clock in this turn */
     int64_t walked_ns;
     int in_flight;
+    int going_on;    /* connections whose piece of a body is taken up again in the next turn */
     bool unfinished; /* the library has something to do without a new event */
     bool draining;
     ks_status refusing; /* KS_OK, or what every new inference request gets */
@@ -43,8 +44,8 @@ ks_status ks_request_begin(ks_http *http, ks_conn *conn);
 bool ks_request_refuses_early(const ks_http *http, const ks_conn *conn);
 /* Whether its answer is the last one of the connection. */
 bool ks_request_is_last(const ks_http *http, const ks_conn *conn);
-/* A piece of the body. */
-void ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n);
+/* A piece of the body. Returns how much of it was taken. */
+size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n);
 /* Answers past the library, which takes no answer amid a body. */
 void ks_request_cut(ks_http *http, ks_conn *conn);
 /* The request is over; delivered: the library handed its answer to the kernel. */

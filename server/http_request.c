@@ -86,15 +86,16 @@ bool ks_request_is_last(const ks_http *http, const ks_conn *conn)
 
 /* --- body --------------------------------------------------------------------------------------------------------- */
 
-void ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
+size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
 {
     const uint64_t most = conn->infer || conn->compat ? http->rules.max_body : 0;
     conn->received += n;
-    conn->callbacks++;
+    conn->callbacks += !conn->goes_on;
+    conn->goes_on = false;
     if (conn->fault == KS_OK && conn->callbacks > CHUNK_CALLS + conn->received / CHUNK_BYTES) {
         conn->fault = ks_fail(&conn->error, KS_CHUNKS, "request body comes in more than %d tiny chunks", CHUNK_CALLS);
         ks_request_cut(http, conn);
-        return;
+        return n;
     }
     if (conn->infer && conn->fault == KS_OK && conn->received > most)
         conn->fault = ks_fail(&conn->error, KS_BODY_SIZE, "request body has more than %llu bytes (--max-body)",
@@ -103,12 +104,14 @@ void ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
         if (conn->fault == KS_OK)
             conn->fault = ks_fail(&conn->error, KS_BODY_SIZE, "request body is too large for this path");
         ks_request_cut(http, conn);
-        return;
+        return n;
     }
-    if (conn->fault != KS_OK) return;
-    if (conn->infer) ks_infer_feed(conn->infer, bytes, n);
+    if (conn->fault != KS_OK) return n;
     if (conn->compat) conn->fault = ks_compat_feed(conn->compat, bytes, n, &conn->error);
     if (conn->control) conn->fault = ks_control_feed(conn->control, bytes, n, &conn->error);
+    const size_t taken = conn->infer ? ks_infer_feed(conn->infer, bytes, n) : n;
+    conn->received -= n - taken;
+    return taken;
 }
 
 /* Straight to the socket: nothing else has been sent of this request. What still comes is read and dropped for a while,

@@ -21,7 +21,7 @@ bool ks_turn_watch(ks_http *http, int fd, uint64_t key)
 
 static int64_t wait_ns(ks_http *http, int64_t most_ns)
 {
-    if (http->unfinished) return 0;
+    if (http->unfinished || http->going_on > 0) return 0;
     const int64_t library_ns = ks_library_wait_ns(http);
     http->unfinished = library_ns == 0;
     if (library_ns < most_ns) most_ns = library_ns;
@@ -85,6 +85,14 @@ static void walk(ks_http *http)
     }
 }
 
+/* Whose piece of a body was left over by the last turn's slice. */
+static void take_up(ks_http *http)
+{
+    for (int i = 0; i < http->conns.active_count; i++)
+        if (http->conns.active[i]->goes_on) ks_library_resume(http->conns.active[i]);
+    http->going_on = 0;
+}
+
 /* --- turns -------------------------------------------------------------------------------------------------------- */
 
 bool ks_http_turn(ks_http *http, int64_t timeout_ns)
@@ -92,7 +100,9 @@ bool ks_http_turn(ks_http *http, int64_t timeout_ns)
     const int64_t most_ns = wait_ns(http, timeout_ns);
     const int count = wait_events(http, most_ns);
     http->now_ns = ks_now_ns();
-    bool ready = http->unfinished;
+    bool ready = http->unfinished || http->going_on > 0;
+    if (http->infers) ks_infers_turn(http->infers);
+    if (http->going_on > 0) take_up(http);
     for (int i = 0; i < count; i++) {
         ready |= http->events[i].data.u64 == KS_LIBRARY_KEY;
         if (http->events[i].data.u64 == KS_WAKE_KEY) clear_wake(http);

@@ -8,10 +8,18 @@
 #include "deflate.h"
 #include "inflate.h"
 #include "log.h"
+#include "text.h"
 #include "timing.h"
 
 enum { HELD_BY_CLIENT = 1, HELD_BY_ANSWER = 2, HELD_BY_ENGINE = 4 };
 enum { UNTIMED_BYTES = 4096 };
+
+/* Numbers that are converted or printed in one turn, whoever's they are. A number takes 10 to 60 ns, the rare ones that go
+ * through <charconv> included: a turn is kept for 0.25 ms at most. When they are used up each request still gets a few, so
+ * that a small one never waits for a large one's end. */
+enum { SLICE_NUMBERS = 4096, SLICE_LEAST = 1024 };
+
+typedef enum ks_words { KS_WORDS_NONE, KS_WORDS_SOME, KS_WORDS_ALL } ks_words;
 
 struct ks_infer {
     ks_job job; /* first: a job is its record */
@@ -30,7 +38,10 @@ struct ks_infer {
     ks_inflate *inflate;
     ks_encoding encoding;
     ks_times times;
-    int64_t sending_ns;   /* answer handed over */
+    int64_t sending_ns; /* answer handed over */
+    ks_words words;     /* of the answer, written so far */
+    ks_answer answer;
+    uint64_t given_back;  /* of the answer's text, from its start */
     char *owned;          /* the answer's text */
     uint64_t owned_taken; /* of the budget */
 };
@@ -43,6 +54,7 @@ struct ks_infers {
     ks_infer *free;
     int count, held;
     uint64_t logged; /* for one line in N */
+    size_t slice;    /* numbers left of this turn */
     ks_infer *records;
     unsigned char *words; /* of every record, and one more, for plans that are asked for */
     ks_oip *asked;
@@ -78,7 +90,8 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
                                       .max_work = work_limit(daemon),
                                       .max_skeleton = config->max_skeleton,
                                       .strict_parameters = config->strict_parameters,
-                                      .json_non_finite_error = config->json_non_finite == 1};
+                                      .json_non_finite_error = config->json_non_finite == 1,
+                                      .slice = &infers->slice};
     infers->asked = (ks_oip *)(void *)(infers->words + (size_t)count * words);
     for (int i = count - 1; i >= 0; i--) {
         ks_infer *infer = &infers->records[i];
@@ -98,6 +111,16 @@ void ks_infers_close(ks_infers **infers)
     free((*infers)->words);
     free(*infers);
     *infers = NULL;
+}
+
+void ks_infers_turn(ks_infers *infers)
+{
+    infers->slice = SLICE_NUMBERS;
+}
+
+static void allow_some(ks_infers *infers)
+{
+    if (infers->slice < SLICE_LEAST) infers->slice = SLICE_LEAST;
 }
 
 int ks_infers_held(const ks_infers *infers)
@@ -172,6 +195,9 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     infer->identity = identity;
     infer->held = HELD_BY_CLIENT;
     infer->recorded = false;
+    infer->words = KS_WORDS_NONE;
+    infer->answer.owned = NULL;
+    infer->given_back = 0;
     infer->fault = KS_OK;
     infer->error.text[0] = '\0';
     infer->model = head->model;
@@ -184,31 +210,34 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     words.window = infers->daemon->regions ? hold_window : NULL;
     set_fault(infer, ks_oip_begin(infer->oip, &words, &infers->limits, place, infer, &infer->error));
     if (infer->fault == KS_OK && encoding != KS_BODY_PLAIN)
-        set_fault(infer, ks_inflate_begin(infers->limits.max_body, &infer->inflate, &infer->error));
+        set_fault(infer, ks_inflate_begin(infers->limits.max_body, &infers->slice, &infer->inflate, &infer->error));
     infer->times.decode_ns = ks_now_ns() - now_ns;
     *out = infer;
     return KS_OK;
 }
 
 /* ks_inflate_fn */
-static ks_status feed_words(void *context, const char *bytes, size_t n, ks_error *error)
+static ks_status feed_words(void *context, const char *bytes, size_t *n, ks_error *error)
 {
     ks_infer *infer = context;
     return ks_oip_feed(infer->oip, bytes, n, error);
 }
 
-void ks_infer_feed(ks_infer *infer, const char *bytes, size_t n)
+size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n)
 {
-    if (infer->fault != KS_OK) return;
+    if (infer->fault != KS_OK) return n;
+    size_t taken = n;
+    allow_some(infer->infers);
     /* To look at the clock twice takes as long as to copy a small piece. */
     const bool copies = ks_oip_ask(infer->oip)->form == KS_FORM_PLAIN_RAW;
     const bool timed = infer->inflate || !copies || n > UNTIMED_BYTES;
     const int64_t started = timed ? ks_now_ns() : 0;
     if (infer->inflate)
-        set_fault(infer, ks_inflate_feed(infer->inflate, bytes, n, feed_words, infer, &infer->error));
+        set_fault(infer, ks_inflate_feed(infer->inflate, bytes, &taken, feed_words, infer, &infer->error));
     else
-        set_fault(infer, ks_oip_feed(infer->oip, bytes, n, &infer->error));
+        set_fault(infer, ks_oip_feed(infer->oip, bytes, &taken, &infer->error));
     if (timed) infer->times.decode_ns += ks_now_ns() - started;
+    return infer->fault == KS_OK ? taken : n;
 }
 
 static ks_encoding encoding_of(ks_form form)
@@ -282,14 +311,20 @@ static ks_status submit(ks_infer *infer)
     return status;
 }
 
-void ks_infer_end(ks_infer *infer)
+bool ks_infer_end(ks_infer *infer)
 {
-    if (infer->fault != KS_OK) return;
+    if (infer->fault != KS_OK) return true;
+    allow_some(infer->infers);
     int64_t started = ks_now_ns();
     if (infer->inflate) set_fault(infer, ks_inflate_end(infer->inflate, &infer->error));
     if (infer->fault == KS_OK) set_fault(infer, ks_oip_end(infer->oip, &infer->error));
+    if (infer->fault == KS_OK && ks_oip_busy(infer->oip)) {
+        infer->times.decode_ns += ks_now_ns() - started;
+        return false;
+    }
     if (infer->fault == KS_OK) set_fault(infer, submit(infer));
     if (infer->fault == KS_OK) infer->times.decode_ns += infer->job.submitted_ns - started;
+    return true;
 }
 
 bool ks_infer_done(const ks_infer *infer)
@@ -394,69 +429,55 @@ static void record(ks_infer *infer, ks_status status)
     if (wants_line(infers)) log_line(infer, &r);
 }
 
-/* The most bytes that one element takes as JSON text, with its comma. */
-static size_t text_bytes(ks_dtype dtype)
-{
-    switch (ks_dtype_size(dtype)) {
-    case 1:
-        return 6;
-    case 2:
-        return 7;
-    case 4:
-        return 17;
-    default:
-        return 28;
-    }
-}
-
-/* The most memory that the answer takes beyond the slot. 0: its head fits into the slot's head room. */
-static uint64_t answer_bound(const ks_ask *ask)
-{
-    const uint64_t head = KS_HEAD_ROOM + 6 * (uint64_t)ask->id_length;
-    const ks_tensor *out = &ask->spec.out;
-    if (ask->window[KS_WINDOW_OUT]) return head;
-    if (ask->answer != KS_FILE_NONE) return 0;
-    if (ask->classes > 0) return head + ks_oip_class_bytes(ask);
-    if (!ask->out_binary) return head + out->size_bytes / ks_dtype_size(out->dtype) * text_bytes(out->dtype);
-    return ask->form != KS_FORM_PLAIN_RAW && 6 * ask->id_length > KS_HEAD_ROOM / 4 ? head + out->size_bytes : 0;
-}
-
-/* The words of a finished job. Text beyond the slot counts against the bytes in flight: its bound from before the first
+/* A finished job, or its fault. Text beyond the slot counts against the bytes in flight: its bound from before the first
  * byte is written, then what it came to, until it is sent. */
-static ks_status build(ks_infer *infer, ks_answer *answer)
+static ks_status begin_words(ks_infer *infer)
 {
-    ks_job *job = &infer->job;
-    ks_budget *budget = infer->infers->daemon->budget;
     if (infer->fault != KS_OK) return infer->fault;
-    if (job->status != KS_OK) {
-        infer->error = job->error;
-        return job->status;
+    if (infer->job.status != KS_OK) {
+        infer->error = infer->job.error;
+        return infer->job.status;
     }
     const ks_ask *ask = ks_oip_ask(infer->oip);
     if (ask->window[KS_WINDOW_OUT] && !ask->direct[KS_WINDOW_OUT]) {
-        const ks_status wrote =
-            ks_window_write(&infer->windows[KS_WINDOW_OUT], job->slot->out, ask->spec.out.size_bytes, &infer->error);
+        const ks_status wrote = ks_window_write(&infer->windows[KS_WINDOW_OUT], infer->job.slot->out,
+                                                ask->spec.out.size_bytes, &infer->error);
         if (wrote != KS_OK) return wrote;
     }
-    const uint64_t bound = answer_bound(ask);
-    if (bound > 0 && !ks_budget_take(budget, bound))
+    const uint64_t bound = ks_oip_answer_bound(infer->oip);
+    if (bound > 0 && !ks_budget_take(infer->infers->daemon->budget, bound))
         return ks_fail(&infer->error, KS_BUDGET, "no memory for an answer of up to %llu bytes",
                        (unsigned long long)bound);
     infer->owned_taken = bound;
-    const ks_status status = ks_oip_answer(infer->oip, job->slot->out, answer, &infer->error);
-    const uint64_t used = status == KS_OK && answer->owned ? answer->length : 0;
-    assert(used <= bound);
-    infer->owned = answer->owned;
+    return KS_OK;
+}
+
+bool ks_infer_write(ks_infer *infer)
+{
+    if (infer->words == KS_WORDS_NONE) {
+        set_fault(infer, begin_words(infer));
+        infer->words = KS_WORDS_SOME;
+    }
+    if (infer->words == KS_WORDS_ALL) return true;
+    allow_some(infer->infers);
+    if (infer->fault == KS_OK)
+        set_fault(infer, ks_oip_answer(infer->oip, infer->job.slot->out, &infer->answer, &infer->error));
+    if (infer->fault == KS_OK && ks_oip_busy(infer->oip)) return false;
+    const uint64_t used = infer->fault == KS_OK && infer->answer.owned ? infer->answer.length : 0;
+    assert(used <= infer->owned_taken);
+    if (infer->owned_taken > used) ks_budget_give(infer->infers->daemon->budget, infer->owned_taken - used);
+    infer->owned = infer->answer.owned;
     infer->owned_taken = used;
-    if (bound > used) ks_budget_give(budget, bound - used);
-    return status;
+    infer->words = KS_WORDS_ALL;
+    return true;
 }
 
 /* The same answer, packed as the client accepts it, where that makes it smaller. Past PACK_MOST it would hold the shard up
  * for longer than sending it takes. */
-static void pack(ks_infer *infer, ks_packing packing, ks_answer *answer)
+static void pack(ks_infer *infer, ks_packing packing)
 {
-    enum { PACK_LEAST = 1024, PACK_MOST = 16 << 20 };
+    enum { PACK_LEAST = 1024, PACK_MOST = 1 << 20 };
+    ks_answer *const answer = &infer->answer;
     ks_budget *budget = infer->infers->daemon->budget;
     if (packing == KS_PACKING_NONE || answer->length < PACK_LEAST || answer->length > PACK_MOST) return;
     const uint64_t bound = ks_packing_bound(answer->length);
@@ -481,23 +502,32 @@ static void pack(ks_infer *infer, ks_packing packing, ks_answer *answer)
 ks_status ks_infer_answer(ks_infer *infer, const char *accept_encoding, ks_answer *answer, char *timing,
                           ks_error *error)
 {
+    assert(infer->words == KS_WORDS_ALL);
     timing[0] = '\0';
-    ks_status status = build(infer, answer);
-    if (status == KS_OK && infer->infers->daemon->config->response_compression)
-        pack(infer, ks_packing_accepted(accept_encoding), answer);
+    if (infer->fault == KS_OK && infer->infers->daemon->config->response_compression)
+        pack(infer, ks_packing_accepted(accept_encoding));
     infer->times.answered_ns = ks_now_ns();
-    record(infer, status);
-    if (status != KS_OK) {
+    record(infer, infer->fault);
+    if (infer->fault != KS_OK) {
         *error = infer->error;
-        error->status = status;
-        set_fault(infer, status);
-        return status;
+        error->status = infer->fault;
+        return infer->fault;
     }
+    *answer = infer->answer;
     if (infer->infers->daemon->config->server_timing)
         ks_times_text(&infer->times, &infer->job, infer->identity, timing);
     infer->sending_ns = infer->times.answered_ns;
     infer->held |= HELD_BY_ANSWER;
     return KS_OK;
+}
+
+size_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most)
+{
+    const uint64_t left = infer->answer.length - at;
+    const size_t n = left < most ? (size_t)left : most;
+    memcpy(out, infer->answer.body + at, n);
+    ks_text_give_back(infer->owned, at, &infer->given_back);
+    return n;
 }
 
 void ks_infer_sent(ks_infer *infer)

@@ -16,31 +16,40 @@
 typedef struct ks_infer ks_infer;
 typedef struct ks_infers ks_infers;
 
-enum { KS_TIMING_MAX = 384 };
+enum { KS_TIMING_MAX = 384, KS_LONG_TEXT = 1 << 20 };
 
 ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int count, ks_infers **out,
                          ks_error *error);
 void ks_infers_close(ks_infers **infers); /* no record held */
+/* A new turn: what its numbers may take is whole again. */
+void ks_infers_turn(ks_infers *infers);
 
 /* first_ns: when the request's first byte was read; now_ns: the clock, a moment ago. A fault of the head is remembered like one of the body. KS_BUDGET:
  * no record free. client: what ks_infer_collected gives back; identity: the caller's, until ks_infer_leave. */
 ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding,
                          const ks_identity *identity, int64_t first_ns, int64_t now_ns, void *client, ks_infer **out,
                          ks_error *error);
-/* Never fails: a fault is remembered, and what follows is dropped. */
-void ks_infer_feed(ks_infer *infer, const char *bytes, size_t n);
-/* The body is complete: READY, or the fault. */
-void ks_infer_end(ks_infer *infer);
+/* Never fails: a fault is remembered, and what follows is dropped. Returns how much of bytes it took: the rest comes again
+ * in another turn. */
+size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n);
+/* The body is complete: READY, or the fault. false: numbers are still to be converted, in another turn. */
+bool ks_infer_end(ks_infer *infer);
 bool ks_infer_done(const ks_infer *infer);       /* the answer, or the fault, can be sent */
 ks_status ks_infer_fault(const ks_infer *infer); /* KS_OK: none so far */
 /* The device's error or the reason of the server's end takes the result's place. READY work is dropped, RUNNING work
  * left. */
 void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence);
 
-/* Of a done record, once: the answer (then ks_infer_sent must follow, when its bytes are no longer needed), or the
- * fault. accept_encoding: the header's value, or NULL. timing: the value of Server-Timing, at least KS_TIMING_MAX bytes; "" where there is none. */
+/* A slice of the answer of a done record. true: it is complete; false: the rest in another turn. */
+bool ks_infer_write(ks_infer *infer);
+/* Of a written record, once: the answer (then ks_infer_sent must follow, when its bytes are no longer needed), or the
+ * fault. accept_encoding: the header's value, or NULL. timing: the value of Server-Timing, at least KS_TIMING_MAX bytes;
+ * "" where there is none. */
 ks_status ks_infer_answer(ks_infer *infer, const char *accept_encoding, ks_answer *answer, char *timing,
                           ks_error *error);
+/* Of a text longer than KS_LONG_TEXT: its bytes from `at` on, which rises, and at most `most` of them, to out. Their memory
+ * goes back to the system behind them. Returns how many. */
+size_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most);
 void ks_infer_sent(ks_infer *infer);
 
 /* The connection lets go: after the answer was sent, or because the client is gone. */

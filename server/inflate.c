@@ -13,11 +13,14 @@ enum { BUFFER_BYTES = 16384, WINDOW_AND_DETECT = 15 + 32 };
 struct ks_inflate {
     z_stream stream;
     uint64_t max_bytes, bytes;
-    bool over; /* the stream's end was seen */
+    size_t *slice;
+    bool over;          /* the stream's end was seen */
+    bool ahead;         /* the first byte that comes next has been used already */
+    size_t made, given; /* of buffer */
     unsigned char buffer[BUFFER_BYTES];
 };
 
-ks_status ks_inflate_begin(uint64_t max_bytes, ks_inflate **out, ks_error *error)
+ks_status ks_inflate_begin(uint64_t max_bytes, size_t *slice, ks_inflate **out, ks_error *error)
 {
     ks_inflate *it = calloc(1, sizeof *it);
     *out = NULL;
@@ -26,6 +29,7 @@ ks_status ks_inflate_begin(uint64_t max_bytes, ks_inflate **out, ks_error *error
         return ks_fail(error, KS_MEMORY, "no memory to decompress the request");
     }
     it->max_bytes = max_bytes;
+    it->slice = slice;
     *out = it;
     return KS_OK;
 }
@@ -33,52 +37,63 @@ ks_status ks_inflate_begin(uint64_t max_bytes, ks_inflate **out, ks_error *error
 /* What lies in the buffer goes to the taker. */
 static ks_status give(ks_inflate *it, ks_inflate_fn *take, void *context, ks_error *error)
 {
-    const size_t n = BUFFER_BYTES - it->stream.avail_out;
-    if (n > it->max_bytes - it->bytes)
+    size_t n = it->made - it->given;
+    if (n == 0) return KS_OK;
+    const ks_status status = take(context, (const char *)it->buffer + it->given, &n, error);
+    it->given += n;
+    return status;
+}
+
+/* The next bytes into the empty buffer. */
+static ks_status make(ks_inflate *it, ks_error *error)
+{
+    z_stream *stream = &it->stream;
+    if (it->over) return ks_fail(error, KS_ENCODED, "the compressed body has bytes behind the end of its stream");
+    stream->next_out = it->buffer;
+    stream->avail_out = BUFFER_BYTES;
+    const int result = inflate(stream, Z_NO_FLUSH);
+    if (result == Z_MEM_ERROR) return ks_fail(error, KS_MEMORY, "no memory to decompress the request");
+    if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
+        return ks_fail(error, KS_ENCODED, "the compressed body is corrupt");
+    it->over = result == Z_STREAM_END;
+    it->made = BUFFER_BYTES - stream->avail_out;
+    it->given = 0;
+    if (it->made > it->max_bytes - it->bytes)
         return ks_fail(error, KS_BODY_SIZE,
                        "Decompressed data size exceeds the maximum allowed value of %" PRIu64
                        " bytes. Use --max-body to increase the limit.",
                        it->max_bytes);
-    it->bytes += n;
-    return n > 0 ? take(context, (const char *)it->buffer, n, error) : KS_OK;
-}
-
-/* At most UINT_MAX bytes, which is what zlib counts in. */
-static ks_status feed_part(ks_inflate *it, const char *bytes, unsigned n, ks_inflate_fn *take, void *context,
-                           ks_error *error)
-{
-    z_stream *stream = &it->stream;
-    stream->next_in = (z_const Bytef *)bytes;
-    stream->avail_in = n;
-    do {
-        if (it->over) {
-            if (stream->avail_in == 0) return KS_OK;
-            return ks_fail(error, KS_ENCODED, "the compressed body has bytes behind the end of its stream");
-        }
-        stream->next_out = it->buffer;
-        stream->avail_out = BUFFER_BYTES;
-        const int result = inflate(stream, Z_NO_FLUSH);
-        if (result == Z_MEM_ERROR) return ks_fail(error, KS_MEMORY, "no memory to decompress the request");
-        if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
-            return ks_fail(error, KS_ENCODED, "the compressed body is corrupt");
-        it->over = result == Z_STREAM_END;
-        const ks_status status = give(it, take, context, error);
-        if (status != KS_OK) return status;
-    } while (stream->avail_in > 0 || stream->avail_out == 0);
+    it->bytes += it->made;
+    if (it->slice) *it->slice -= *it->slice < KS_INFLATE_STEP ? *it->slice : KS_INFLATE_STEP;
     return KS_OK;
 }
 
-ks_status ks_inflate_feed(ks_inflate *it, const char *bytes, size_t n, ks_inflate_fn *take, void *context,
+/* More may come of what zlib has been given: bytes that it has not used, or a buffer that it has filled. */
+static bool has_more(const ks_inflate *it)
+{
+    return it->stream.avail_in > 0 || (it->made == BUFFER_BYTES && !it->over);
+}
+
+ks_status ks_inflate_feed(ks_inflate *it, const char *bytes, size_t *n, ks_inflate_fn *take, void *context,
                           ks_error *error)
 {
-    while (n > 0) {
-        const unsigned part = n < UINT_MAX ? (unsigned)n : UINT_MAX;
-        const ks_status status = feed_part(it, bytes, part, take, context, error);
-        if (status != KS_OK) return status;
-        bytes += part;
-        n -= part;
+    z_stream *stream = &it->stream;
+    const size_t fed = *n < UINT_MAX ? *n : UINT_MAX; /* zlib counts in unsigned */
+    stream->next_in = (z_const Bytef *)bytes + it->ahead;
+    stream->avail_in = (unsigned)(fed - it->ahead);
+    it->ahead = false;
+    ks_status status = give(it, take, context, error);
+    while (status == KS_OK && it->given == it->made && has_more(it) && !(it->slice && *it->slice == 0)) {
+        status = make(it, error);
+        if (status == KS_OK) status = give(it, take, context, error);
     }
-    return KS_OK;
+    *n = fed - stream->avail_in;
+    if (status == KS_OK && stream->avail_in == 0 && (it->given < it->made || has_more(it))) {
+        /* All is used and not all is given: the last byte is asked for once more, so that there is a next time. */
+        it->ahead = true;
+        *n -= 1;
+    }
+    return status;
 }
 
 ks_status ks_inflate_end(ks_inflate *it, ks_error *error)

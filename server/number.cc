@@ -1,8 +1,8 @@
-/* Number text by <charconv>. The JSON grammar is checked before from_chars sees a token, because from_chars takes more
- * ("inf", "1.", "01") and less (a range error for tiny numbers) than the protocol does. */
-#include "number.h"
+/* Number text by <charconv>: one token of any kind, and what the fast ways leave. The JSON grammar is checked before
+ * from_chars sees a token, because from_chars takes more ("inf", "1.", "01") and less (a range error for tiny numbers)
+ * than the protocol does. */
+#include "number_parts.h"
 
-#include <cassert>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -146,57 +146,6 @@ ks_number_result read_bool(const char *text, size_t length, void *out)
     std::memcpy(out, &value, 1);
     return KS_NUMBER_OK;
 }
-
-size_t put(char *out, const char *word)
-{
-    const size_t length = std::strlen(word);
-    std::memcpy(out, word, length);
-    return length;
-}
-
-template <typename T>
-size_t write_float(T value, char *out)
-{
-    if (std::isnan(value)) return put(out, "NaN");
-    if (std::isinf(value)) return put(out, value < 0 ? "-Infinity" : "Infinity");
-    char *const end = std::to_chars(out, out + KS_NUMBER_TEXT_MAX, value).ptr;
-    for (const char *p = out; p != end; p++)
-        if (*p == '.' || *p == 'e') return static_cast<size_t>(end - out);
-    /* Typed readers tell a float by its point. */
-    end[0] = '.';
-    end[1] = '0';
-    return static_cast<size_t>(end + 2 - out);
-}
-
-template <typename T>
-size_t write_one(const void *element, char *out)
-{
-    T value;
-    std::memcpy(&value, element, sizeof value);
-    if constexpr (std::is_same_v<T, bool>)
-        return put(out, value ? "true" : "false");
-    else if constexpr (std::is_floating_point_v<T>)
-        return write_float(value, out);
-    else
-        return static_cast<size_t>(std::to_chars(out, out + KS_NUMBER_TEXT_MAX, value).ptr - out);
-}
-
-template <typename T>
-size_t write_all(const void *elements, size_t n, char *out, int *non_finite)
-{
-    const char *element = static_cast<const char *>(elements);
-    char *p = out;
-    for (size_t i = 0; i < n; i++, element += sizeof(T)) {
-        if (i > 0) *p++ = ',';
-        if constexpr (std::is_floating_point_v<T>) {
-            T value;
-            std::memcpy(&value, element, sizeof value);
-            if (!std::isfinite(value)) *non_finite = 1;
-        }
-        p += write_one<T>(element, p);
-    }
-    return static_cast<size_t>(p - out);
-}
 } // namespace
 
 extern "C" {
@@ -231,46 +180,14 @@ ks_number_result ks_number_read(const char *text, size_t length, ks_dtype dtype,
     }
 }
 
-size_t ks_numbers_write(const void *elements, size_t n, ks_dtype dtype, char *out, int *non_finite)
+size_t ks_number_write_any(double value, char *out)
 {
-    switch (dtype) {
-    case KS_BOOL:
-        return write_all<bool>(elements, n, out, non_finite);
-    case KS_UINT8:
-        return write_all<uint8_t>(elements, n, out, non_finite);
-    case KS_UINT16:
-        return write_all<uint16_t>(elements, n, out, non_finite);
-    case KS_UINT32:
-        return write_all<uint32_t>(elements, n, out, non_finite);
-    case KS_UINT64:
-        return write_all<uint64_t>(elements, n, out, non_finite);
-    case KS_INT8:
-        return write_all<int8_t>(elements, n, out, non_finite);
-    case KS_INT16:
-        return write_all<int16_t>(elements, n, out, non_finite);
-    case KS_INT32:
-        return write_all<int32_t>(elements, n, out, non_finite);
-    case KS_INT64:
-        return write_all<int64_t>(elements, n, out, non_finite);
-    case KS_FP32:
-        return write_all<float>(elements, n, out, non_finite);
-    case KS_FP64:
-        return write_all<double>(elements, n, out, non_finite);
-    default:
-        break;
-    }
-    assert(false && "FP16, BF16 and BYTES are refused before anything is printed");
-    return 0;
-}
-
-size_t ks_number_write(const void *element, ks_dtype dtype, char *out)
-{
-    int ignored = 0;
-    return ks_numbers_write(element, 1, dtype, out, &ignored);
-}
-
-size_t ks_double_write(double value, char *out)
-{
-    return write_float(value, out);
+    char *const end = std::to_chars(out, out + KS_NUMBER_TEXT_MAX, value).ptr;
+    for (const char *p = out; p != end; p++)
+        if (*p == '.' || *p == 'e') return static_cast<size_t>(end - out);
+    /* Typed readers tell a float by its point. */
+    end[0] = '.';
+    end[1] = '0';
+    return static_cast<size_t>(end + 2 - out);
 }
 }

@@ -1,5 +1,5 @@
-/* Number text: libstdc++'s <charconv> (from_chars is fast_float, to_chars is Ryu) behind a few C functions. No locale,
- * no allocation, exact both ways. Any thread. */
+/* Number text, exact both ways: number_read.c and number_write.c for what is usual, libstdc++'s <charconv> (number.cc)
+ * for the rest, with which both agree byte for byte. No locale, no allocation. Any thread. */
 #ifndef KS_NUMBER_H
 #define KS_NUMBER_H
 #include <stddef.h>
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { KS_NUMBER_TEXT_MAX = 32 }; /* longest text of one element of any datatype, with a comma */
+enum { KS_NUMBER_TEXT_MAX = 40 }; /* room for one element of any datatype with a comma: text is stored in whole words */
 
 typedef enum ks_number_result {
     KS_NUMBER_OK,
@@ -23,6 +23,12 @@ typedef enum ks_number_result {
 /* Reads one token [text, text+length), which must be a whole JSON number (RFC 8259), true/false for BOOL (0 and 1 as
  * well), or NaN, Infinity, -Infinity, Inf, -Inf for FP32 and FP64, and writes the element (unaligned) to out. */
 ks_number_result ks_number_read(const char *text, size_t length, ks_dtype dtype, void *out);
+
+/* Reads elements of a list, from *text on: plain numbers with a comma and spaces between them, `most` of them
+ * at most, to out (unaligned). Leaves *text behind the last one read and returns how many; what stands there (a bracket,
+ * a word, a fault, a number that is not plain, or less than 64 bytes before end) is not judged: ks_number_read reads or
+ * refuses it. */
+size_t ks_numbers_read(const char **text, const char *end, ks_dtype dtype, size_t most, void *out);
 
 /* Appends the shortest text that reads back exactly ("2.0", "1e-05", NaN, Infinity) to out, at least KS_NUMBER_TEXT_MAX
  * bytes of room; element may be unaligned. Returns the bytes written. */

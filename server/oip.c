@@ -146,7 +146,8 @@ static ks_status begin_json(ks_oip *oip, ks_error *error)
     const ks_scan_limits limits = {.skeleton_max = oip->limits.max_skeleton,
                                    .string_max = KS_ID_MAX,
                                    .members_max = 64,
-                                   .json_max = oip->limits.max_json};
+                                   .json_max = known >= 0 ? (size_t)known : oip->limits.max_json,
+                                   .slice = oip->limits.slice};
     return ks_scan_begin(&limits, ks_oip_place_json, oip, &oip->scan, error);
 }
 
@@ -223,45 +224,60 @@ static ks_status feed_pieces(ks_oip *oip, const char *bytes, size_t n, ks_error 
 static ks_status end_json(ks_oip *oip, ks_error *error)
 {
     ks_status status = ks_scan_end(oip->scan, error);
+    if (status == KS_OK && ks_scan_busy(oip->scan)) return KS_OK;
     if (status == KS_OK) status = ks_oip_read_skeleton(oip, error);
     ks_scan_fini(&oip->scan);
     return status;
 }
 
-ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t n, ks_error *error)
+/* The JSON part of bytes, or of a tail of them that comes again; *n: as much as it took. */
+static ks_status feed_json(ks_oip *oip, const char *bytes, size_t *n, ks_error *error)
 {
-    const uint64_t before = oip->received;
-    if (n > oip->limits.max_body - before)
+    const uint64_t due = oip->json_length >= 0 ? (uint64_t)oip->json_length - oip->received : UINT64_MAX;
+    if (*n > due) *n = (size_t)due;
+    oip->received += *n;
+    ks_status status = *n > 0 ? ks_scan_feed(oip->scan, bytes, *n, error) : KS_OK;
+    if (status == KS_OK && *n == due) status = end_json(oip, error);
+    return status;
+}
+
+ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t *n, ks_error *error)
+{
+    size_t taken = 0;
+    if (*n > oip->limits.max_body - oip->received)
         return ks_fail(error, KS_BODY_SIZE,
                        "request body exceeds the maximum allowed input size of %" PRIu64
                        " bytes. Use --max-body to increase the limit.",
                        oip->limits.max_body);
-    oip->received += n;
     if (oip->scan) {
-        const uint64_t due = oip->json_length >= 0 ? (uint64_t)oip->json_length - before : UINT64_MAX;
-        const size_t taken = n < due ? n : (size_t)due;
-        ks_status status = ks_scan_feed(oip->scan, bytes, taken, error);
-        if (status == KS_OK && taken == due) status = end_json(oip, error);
+        taken = *n;
+        const ks_status status = feed_json(oip, bytes, &taken, error);
         if (status != KS_OK) return status;
-        bytes += taken;
-        n -= taken;
     }
+    size_t rest = *n - taken;
+    if (rest == 0) return KS_OK;
+    if (ks_oip_busy(oip)) {
+        *n = taken;
+        return KS_OK;
+    }
+    oip->received += rest;
+    bytes += taken;
     if (oip->file_due > 0) {
-        const ks_status status = ks_oip_file_feed(oip, &bytes, &n, error);
-        if (status != KS_OK) return status;
+        const ks_status status = ks_oip_file_feed(oip, &bytes, &rest, error);
+        if (status != KS_OK || rest == 0) return status;
     }
-    if (n == 0) return KS_OK;
-    return oip->deduce ? ks_oip_raw_grow(oip, bytes, n, error) : feed_pieces(oip, bytes, n, error);
+    return oip->deduce ? ks_oip_raw_grow(oip, bytes, rest, error) : feed_pieces(oip, bytes, rest, error);
 }
 
 ks_status ks_oip_end(ks_oip *oip, ks_error *error)
 {
     ks_status status = KS_OK;
-    if (oip->scan && oip->json_length > 0)
+    if (oip->scan && oip->json_length > 0 && (uint64_t)oip->json_length > oip->received)
         return ks_fail(error, KS_HEADER_LENGTH,
                        "inference header size should be in range (0, %" PRIu64 "), got: %" PRId64, oip->received,
                        oip->json_length);
     if (oip->scan) status = end_json(oip, error);
+    if (status == KS_OK && ks_oip_busy(oip)) return KS_OK;
     if (oip->file_due > 0)
         return ks_fail(error, KS_BINARY_SIZE, "the body ends within the file's header, after %" PRIu64 " bytes",
                        oip->received);
@@ -283,6 +299,11 @@ ks_status ks_oip_end(ks_oip *oip, ks_error *error)
     return KS_OK;
 }
 
+bool ks_oip_busy(const ks_oip *oip)
+{
+    return oip->printing || (oip->scan && ks_scan_busy(oip->scan));
+}
+
 const ks_ask *ks_oip_ask(const ks_oip *oip)
 {
     return &oip->ask;
@@ -293,4 +314,5 @@ void ks_oip_fini(ks_oip *oip)
     ks_scan_fini(&oip->scan);
     free(oip->file);
     oip->file = NULL;
+    ks_text_fini(&oip->text);
 }

@@ -31,6 +31,7 @@ typedef struct ks_word_limits {
     size_t max_skeleton;
     bool strict_parameters;     /* an unknown parameter is KS_PARAMETER */
     bool json_non_finite_error; /* KS_NON_FINITE instead of the words NaN, Infinity */
+    size_t *slice;              /* numbers that may still be converted or printed in this turn; NULL: any */
 } ks_word_limits;
 
 /* A request names a window of a client's shared memory: for the input `which`, or for the output (KS_WINDOW_OUT). Holds
@@ -91,16 +92,18 @@ size_t ks_oip_size(void); /* the caller provides the memory (fixed at start), ze
 /* place NULL: no body will come. The query is read as that of a plain raw request, whose work ks_oip_ask then tells. */
 ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limits *limits, ks_oip_place_fn *place,
                        void *context, ks_error *error);
-/* Errors are those of reliability: KS_JSON .. KS_WORK, KS_BODY_SIZE, and what place returned. After an error no more
- * feed. */
-ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t n, ks_error *error);
+/* feed, end and answer do no more than limits.slice allows: while the words are busy after them, the same call goes on in
+ * another turn. feed sets *n to what it has taken of bytes; the rest comes again. Errors are those of reliability:
+ * KS_JSON .. KS_WORK, KS_BODY_SIZE, and what place returned. After an error no more feed. */
+ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t *n, ks_error *error);
 ks_status ks_oip_end(ks_oip *oip, ks_error *error);
+bool ks_oip_busy(const ks_oip *oip);
 const ks_ask *ks_oip_ask(const ks_oip *oip);
+/* The most memory that the answer takes beyond the slot. 0: its head fits into the slot's head room. */
+uint64_t ks_oip_answer_bound(const ks_oip *oip);
 /* out: start of the slot's out side, holding the result. Writes the answer's head into the KS_HEAD_ROOM bytes in front,
  * or allocates the JSON text. KS_NON_FINITE, KS_MEMORY. */
 ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_error *error);
-/* The most memory that ks_oip_answer takes for an ask with classes, beside the head. */
-uint64_t ks_oip_class_bytes(const ks_ask *ask);
 void ks_oip_fini(ks_oip *oip);
 
 /* The documents of GET endpoints. KS_MODEL, KS_MEMORY (text marked broken). */

@@ -62,6 +62,10 @@ struct ks_oip {
     /* raw forms: what the query says */
     bool query_datatype;
     int query_shapes;
+    /* the answer's JSON so far: */
+    bool printing;
+    size_t printed; /* elements */
+    ks_text text;
 };
 
 /* A parameter's value as it came. */
@@ -114,5 +118,6 @@ const char *ks_oip_input_name(int input); /* "INPUT0" */
  * or as BYTES. KS_MEMORY. */
 enum { KS_CLASSES_ROW_MAX = 1000000 };
 size_t ks_answer_class_count(const ks_ask *ask);
+uint64_t ks_answer_class_bytes(const ks_ask *ask); /* the most memory that they take, beside the head */
 ks_status ks_answer_class_texts(const ks_ask *ask, const unsigned char *out, ks_text *text, ks_error *error);
 #endif

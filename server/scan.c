@@ -94,13 +94,18 @@ ks_status ks_scan_feed(ks_scan *scan, const char *bytes, size_t n, ks_error *err
 ks_status ks_scan_end(ks_scan *scan, ks_error *error)
 {
     if (scan->state != KS_SCAN_OVER) return ks_scan_bad(scan, "the document is not complete", scan->chunk, error);
-    for (int i = 0; i < scan->inputs; i++) {
-        const ks_scan_input *input = &scan->input[i];
-        if (!scan->kept_of[i].present || !input->has_dtype || !input->has_shape) continue;
+    for (; scan->converting < scan->inputs; scan->converting++) {
+        const int i = scan->converting;
+        if (!scan->kept_of[i].present || !scan->input[i].has_dtype || !scan->input[i].has_shape) continue;
         const ks_status status = ks_scan_data_convert_kept(scan, i, error);
-        if (status != KS_OK) return status;
+        if (status != KS_OK || ks_scan_busy(scan)) return status;
     }
     return KS_OK;
+}
+
+bool ks_scan_busy(const ks_scan *scan)
+{
+    return scan->kept_at != NULL;
 }
 
 /* --- life ------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ typedef struct ks_scan_limits {
     size_t skeleton_max; /* 64 KiB */
     size_t string_max;   /* 1 KiB; also of one number's text */
     int members_max;     /* 64 per object */
-    size_t json_max;     /* of the whole text */
+    size_t json_max;     /* of the whole text; its length, where that is known */
+    size_t *slice;       /* numbers that may still be converted in this turn; NULL: any */
 } ks_scan_limits;
 
 /* What the scanner has seen of inputs[index] when its data begins, or at the end. */
@@ -49,9 +50,10 @@ ks_status ks_scan_begin(const ks_scan_limits *limits, ks_scan_place_fn *place, v
  * KS_RANGE, KS_SHAPE (overflow), KS_DATATYPE (FP16/BF16/BYTES as JSON), KS_FIELD, KS_MEMORY, or what place returned.
  * After an error feed must not be called again. */
 ks_status ks_scan_feed(ks_scan *scan, const char *bytes, size_t n, ks_error *error);
-/* The text is over: converts what was kept; KS_JSON when it is not complete; KS_COUNT too few elements. An input
+/* The text is over: converts what was kept, as far as the slice goes (ks_scan_busy: call again); KS_JSON when it is not complete; KS_COUNT too few elements. An input
  * without a well-formed datatype or shape is left as it is: its fault is the reader's of the skeleton to name. */
 ks_status ks_scan_end(ks_scan *scan, ks_error *error);
+bool ks_scan_busy(const ks_scan *scan); /* numbers are left to be converted */
 const char *ks_scan_skeleton(const ks_scan *scan, size_t *length);
 int ks_scan_inputs(const ks_scan *scan);
 const ks_scan_input *ks_scan_input_at(const ks_scan *scan, int index);

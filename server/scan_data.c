@@ -1,5 +1,5 @@
-/* inputs[i].data: lists of numbers, nested evenly or not at all. The loop in run() is where a JSON request's time goes:
- * find a token's end, read it into its place, count.
+/* inputs[i].data: lists of numbers, nested evenly or not at all. Plain numbers are read in a row
+ * straight into their place, which is where a JSON request's time goes; everything else one token at a time.
  *
  * Limits  KS_SCAN_DATA_DEPTH brackets; limits.string_max bytes for one number; kept text within the JSON limit. */
 #include <stdlib.h>
@@ -7,6 +7,9 @@
 
 #include "number.h"
 #include "scan_parts.h"
+#include "text.h"
+
+enum { KEPT_AT_ONCE = 1 << 28 };
 
 static const char *input_name(const ks_scan *scan, int index, char out[32])
 {
@@ -82,8 +85,22 @@ static ks_status unreadable(const ks_scan *scan, ks_number_result result, ks_dty
     return ks_scan_bad(scan, "invalid number", at, error);
 }
 
+/* Its text is kept as it came, a comma behind it. It is never longer than the request's, so that its memory is taken at
+ * once, but for absurd limits, and never copied to a larger place. */
+static ks_status keep_text(ks_scan *scan, const char *text, size_t n, ks_error *error)
+{
+    if (!scan->kept) {
+        scan->kept_cap = scan->limits.json_max < KEPT_AT_ONCE ? scan->limits.json_max : KEPT_AT_ONCE;
+        scan->kept = malloc(scan->kept_cap);
+    }
+    if (!scan->kept || !ks_scan_append(&scan->kept, &scan->kept_length, &scan->kept_cap, text, n) ||
+        !ks_scan_append(&scan->kept, &scan->kept_length, &scan->kept_cap, ",", 1))
+        return ks_fail(error, KS_MEMORY, "no memory for the text of 'data'");
+    return KS_OK;
+}
+
 /* One element. at: its end in the chunk, the same wherever chunks were cut, for error texts. */
-static inline ks_status element(ks_scan *scan, const char *token, size_t n, const char *at, ks_error *error)
+static ks_status element(ks_scan *scan, const char *token, size_t n, const char *at, ks_error *error)
 {
     ks_scan_data *data = &scan->data;
     ks_scan_input *input = &scan->input[scan->inputs - 1];
@@ -92,11 +109,8 @@ static inline ks_status element(ks_scan *scan, const char *token, size_t n, cons
         const ks_number_result result = ks_number_read(token, n, KS_FP64, &ignored);
         if (result == KS_NUMBER_SYNTAX && !(is_literal(token, n) && token[0] != 'n'))
             return unreadable(scan, result, KS_FP64, token, n, at, error);
-        if (!ks_scan_append(&scan->kept, &scan->kept_length, &scan->kept_cap, token, n) ||
-            !ks_scan_append(&scan->kept, &scan->kept_length, &scan->kept_cap, ",", 1))
-            return ks_fail(error, KS_MEMORY, "no memory for the text of 'data'");
         input->elements++;
-        return KS_OK;
+        return keep_text(scan, token, n, error);
     }
     if (input->elements >= data->expected)
         return ks_fail(error, KS_COUNT, "Unable to parse 'data': Shape does not match true shape of 'data' field");
@@ -112,39 +126,47 @@ static ks_status ragged(ks_error *error)
     return ks_fail(error, KS_COUNT, "Unable to parse 'data': lists at one depth differ in length");
 }
 
-/* A member of the open list begins: all lists at one level hold the same kind of member. */
-static bool member(ks_scan_data *data, char kind)
+/* Members of the open list begin: all lists at one level hold the same kind of member. */
+static bool members(ks_scan_data *data, char kind, size_t n)
 {
     if (data->kind[data->depth] == 0) data->kind[data->depth] = kind;
     if (data->kind[data->depth] != kind) return false;
-    data->count[data->depth]++;
+    data->count[data->depth] += n;
     return true;
 }
 
-/* Elements separated by commas, until something else comes or the chunk ends. */
-static ks_status run(ks_scan *scan, const char **at, const char *end, ks_error *error)
+/* Plain numbers, as many as there are in a row. Leaves *at where it is if the first one is not plain. */
+static ks_status plain_numbers(ks_scan *scan, const char **at, const char *end, ks_error *error)
 {
-    const char *p = *at;
-    while (p < end && ks_scan_token[(unsigned char)*p]) {
-        const char *const token = p;
-        do p++;
-        while (p < end && ks_scan_token[(unsigned char)*p]);
-        *at = p;
-        if (p == end) return ks_scan_text_add(scan, token, (size_t)(p - token), error);
-        /* Before anything else is said of it, as for a token that a chunk's end has cut. */
-        if ((size_t)(p - token) > scan->limits.string_max)
-            return ks_fail(error, KS_JSON_LIMIT, "a number is longer than %zu bytes", scan->limits.string_max);
-        if (!member(&scan->data, 'e')) return ragged(error);
-        const ks_status status = element(scan, token, (size_t)(p - token), p, error);
-        if (status != KS_OK) return status;
-        scan->data.next = KS_DATA_COMMA;
-        if (*p != ',') break;
-        p++;
-        if (p < end && *p == ' ') p++;
-        scan->data.next = KS_DATA_VALUE;
-        *at = p;
-    }
+    ks_scan_data *data = &scan->data;
+    ks_scan_input *input = &scan->input[scan->inputs - 1];
+    const char *const first = *at;
+    if (data->kind[data->depth] == 'l') return KS_OK; /* ragged, which is said of a number by itself */
+    const size_t n = data->keep ? ks_numbers_read(at, end, KS_FP64, KS_SCAN_CHECKED, scan->checked)
+                                : ks_numbers_read(at, end, data->dtype, data->expected - input->elements, data->out);
+    if (n == 0) return KS_OK;
+    members(data, 'e', n);
+    input->elements += n;
+    data->next = KS_DATA_COMMA;
+    if (data->keep) return keep_text(scan, first, (size_t)(*at - first), error);
+    data->out += n * data->element_bytes;
     return KS_OK;
+}
+
+/* One element of any kind, or as much of it as the chunk has. */
+static ks_status any_element(ks_scan *scan, const char **at, const char *end, ks_error *error)
+{
+    const char *const token = *at;
+    const char *p = token;
+    while (p < end && ks_scan_token[(unsigned char)*p]) p++;
+    *at = p;
+    if (p == end) return ks_scan_text_add(scan, token, (size_t)(p - token), error);
+    /* Before anything else is said of it, as for a token that a chunk's end has cut. */
+    if ((size_t)(p - token) > scan->limits.string_max)
+        return ks_fail(error, KS_JSON_LIMIT, "a number is longer than %zu bytes", scan->limits.string_max);
+    if (!members(&scan->data, 'e', 1)) return ragged(error);
+    scan->data.next = KS_DATA_COMMA;
+    return element(scan, token, (size_t)(p - token), p, error);
 }
 
 /* A token that the last chunk's end has cut goes on here. */
@@ -155,7 +177,7 @@ static ks_status carry_on(ks_scan *scan, const char **at, const char *end, ks_er
     ks_status status = ks_scan_text_add(scan, *at, (size_t)(p - *at), error);
     *at = p;
     if (status != KS_OK || p == end) return status;
-    if (!member(&scan->data, 'e')) return ragged(error);
+    if (!members(&scan->data, 'e', 1)) return ragged(error);
     status = element(scan, scan->text, scan->text_length, p, error);
     scan->text_length = 0;
     scan->data.next = KS_DATA_COMMA;
@@ -166,7 +188,7 @@ static ks_status open_list(ks_scan *scan, const char *at, ks_error *error)
 {
     ks_scan_data *data = &scan->data;
     if (data->next == KS_DATA_COMMA) return ks_scan_bad(scan, "missing comma", at, error);
-    if (!member(data, 'l')) return ragged(error);
+    if (!members(data, 'l', 1)) return ragged(error);
     if (data->depth == KS_SCAN_DATA_DEPTH)
         return ks_fail(error, KS_JSON_LIMIT, "JSON nesting depth exceeds maximum allowed limit (%d)",
                        KS_SCAN_DATA_DEPTH);
@@ -235,7 +257,9 @@ ks_status ks_scan_data_step(ks_scan *scan, const char **at, const char *end, ks_
             status = carry_on(scan, at, end, error);
         } else if (ks_scan_token[(unsigned char)**at]) {
             if (scan->data.next == KS_DATA_COMMA) return ks_scan_bad(scan, "missing comma", *at, error);
-            status = run(scan, at, end, error);
+            const char *const first = *at;
+            status = plain_numbers(scan, at, end, error);
+            if (status == KS_OK && *at == first) status = any_element(scan, at, end, error);
         } else {
             status = structure(scan, *at, error);
             ++*at;
@@ -244,23 +268,45 @@ ks_status ks_scan_data_step(ks_scan *scan, const char **at, const char *end, ks_
     return status;
 }
 
+/* Some plain numbers of the kept text, or one of any kind. */
+static ks_status convert_some(ks_scan *scan, const char *end, ks_error *error)
+{
+    ks_scan_data *data = &scan->data;
+    const char *p = scan->kept_at;
+    while (*p == ' ') p++;
+    size_t n = ks_numbers_read(&p, end, data->dtype, scan->limits.slice ? *scan->limits.slice : SIZE_MAX, data->out);
+    if (n == 0) {
+        const char *const token = p;
+        p = memchr(p, ',', (size_t)(end - p));
+        const ks_number_result result = ks_number_read(token, (size_t)(p - token), data->dtype, data->out);
+        if (result != KS_NUMBER_OK)
+            return unreadable(scan, result, data->dtype, token, (size_t)(p - token), scan->chunk, error);
+        n = 1;
+    }
+    data->out += n * data->element_bytes;
+    if (scan->limits.slice) *scan->limits.slice -= n;
+    scan->kept_at = p + 1;
+    ks_text_give_back(scan->kept, (size_t)(p + 1 - scan->kept), &scan->kept_given);
+    return KS_OK;
+}
+
 ks_status ks_scan_data_convert_kept(ks_scan *scan, int index, ks_error *error)
 {
     const ks_scan_kept *kept = &scan->kept_of[index];
-    ks_scan_data *data = &scan->data;
-    const ks_status status = open_place(scan, index, error);
-    if (status != KS_OK) return status;
-    if (scan->input[index].elements != data->expected)
-        return ks_fail(error, KS_COUNT, "Failed to parse 'data' field: shape does not match true shape");
-    if (kept->length == 0) return KS_OK; /* scan->kept may be NULL */
-    const char *p = scan->kept + kept->offset, *const end = p + kept->length;
-    while (p < end) {
-        const char *const comma = memchr(p, ',', (size_t)(end - p));
-        const ks_number_result result = ks_number_read(p, (size_t)(comma - p), data->dtype, data->out);
-        if (result != KS_NUMBER_OK)
-            return unreadable(scan, result, data->dtype, p, (size_t)(comma - p), scan->chunk, error);
-        data->out += data->element_bytes;
-        p = comma + 1;
+    if (!scan->kept_at) {
+        const ks_status status = open_place(scan, index, error);
+        if (status != KS_OK) return status;
+        if (scan->input[index].elements != scan->data.expected)
+            return ks_fail(error, KS_COUNT, "Failed to parse 'data' field: shape does not match true shape");
+        if (kept->length == 0) return KS_OK; /* scan->kept may be NULL */
+        scan->kept_at = scan->kept + kept->offset;
     }
+    const char *const end = scan->kept + kept->offset + kept->length;
+    while (scan->kept_at < end) {
+        if (scan->limits.slice && *scan->limits.slice == 0) return KS_OK;
+        const ks_status status = convert_some(scan, end, error);
+        if (status != KS_OK) return status;
+    }
+    scan->kept_at = NULL;
     return KS_OK;
 }

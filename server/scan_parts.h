@@ -78,6 +78,8 @@ typedef struct ks_scan_kept {
     bool present;
 } ks_scan_kept;
 
+enum { KS_SCAN_CHECKED = 128 };
+
 struct ks_scan {
     ks_scan_limits limits;
     ks_scan_place_fn *place;
@@ -96,6 +98,10 @@ struct ks_scan {
     size_t skeleton_length, skeleton_cap;
     char *kept;
     size_t kept_length, kept_cap;
+    double checked[KS_SCAN_CHECKED]; /* values of kept numbers, which nobody looks at */
+    int converting;                  /* the input whose kept text is next */
+    size_t kept_given;               /* back to the system, of kept */
+    const char *kept_at;             /* in kept, while it is being converted; NULL: it is not */
     ks_scan_string string;
     ks_scan_data data;
     ks_scan_frame frame[KS_SCAN_DEPTH + 1];
@@ -123,5 +129,6 @@ ks_status ks_scan_structure(ks_scan *scan, const char *at, ks_error *error);
 ks_status ks_scan_string_over(ks_scan *scan, const char *at, ks_error *error);
 ks_status ks_scan_data_begin(ks_scan *scan, ks_error *error);
 ks_status ks_scan_data_step(ks_scan *scan, const char **at, const char *end, ks_error *error);
+/* Leaves kept_at set where the slice ended before the text. */
 ks_status ks_scan_data_convert_kept(ks_scan *scan, int index, ks_error *error);
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 void ks_text_init(ks_text *text, size_t limit)
 {
@@ -86,6 +87,16 @@ void ks_text_json(ks_text *text, const char *bytes, size_t n)
     }
     ks_text_add(text, bytes + from, n - from);
     ks_text_add(text, "\"", 1);
+}
+
+void ks_text_give_back(const char *memory, size_t used, size_t *given)
+{
+    enum { AT_LEAST = 1 << 20, PAGE = 4096 };
+    if (used - *given < AT_LEAST) return;
+    const uintptr_t from = ((uintptr_t)memory + *given + PAGE - 1) / PAGE * PAGE;
+    const uintptr_t to = ((uintptr_t)memory + used) / PAGE * PAGE;
+    madvise((void *)from, to - from, MADV_DONTNEED);
+    *given = used;
 }
 
 char *ks_text_take(ks_text *text, size_t *length)

@@ -237,6 +237,45 @@ static void random_texts_read_as_strtof_reads_them(void **state)
     }
 }
 
+/* Lists that end anywhere, amid a number too: nothing is read behind the end (a sanitizer sees it), and what was read is
+ * what stands there. */
+static void a_list_is_read_no_further_than_its_end(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *head, repeated;
+    } texts[] = {{"1,2,3.5,", '0'}, {"1,", '9'}, {"-7,0.", '0'}, {"1e", '0'}, {"1,2,", ' '}, {"0.", '3'}, {"", '-'}};
+    static const ks_dtype kinds[] = {KS_FP32, KS_FP64, KS_INT8, KS_UINT64, KS_BOOL};
+    for (size_t t = 0; t < COUNT_OF(texts); t++) {
+        for (size_t length = 0; length < 300; length++) {
+            char *const text = malloc(length + 1);
+            for (size_t i = 0; i < length; i++) {
+                const size_t head = strlen(texts[t].head);
+                text[i] = i < head ? texts[t].head[i] : i % 90 == 89 ? ',' : texts[t].repeated;
+            }
+            char *const exact = realloc(text, length > 0 ? length : 1);
+            for (size_t k = 0; k < COUNT_OF(kinds); k++) {
+                unsigned char elements[300 * 8], one[8];
+                const char *p = exact;
+                const size_t n = ks_numbers_read(&p, exact + length, kinds[k], 300, elements);
+                assert_true(p >= exact && p <= exact + length && (n > 0 || p == exact));
+                const char *from = exact;
+                for (size_t i = 0; i < n; i++) {
+                    while (*from == ',' || *from == ' ') from++;
+                    const char *to = from;
+                    while (to < p && *to != ',') to++;
+                    const size_t size = ks_dtype_size(kinds[k]);
+                    assert_int_equal(ks_number_read(from, (size_t)(to - from), kinds[k], one), KS_NUMBER_OK);
+                    assert_memory_equal(one, elements + i * size, size);
+                    from = to;
+                }
+                assert_true(from == p);
+            }
+            free(exact);
+        }
+    }
+}
+
 int main(void)
 {
     words_seed();
@@ -245,6 +284,7 @@ int main(void)
         cmocka_unit_test(integers_are_exact_over_64_bits),
         cmocka_unit_test(floats_come_out_short_and_with_a_point),
         cmocka_unit_test(a_list_is_separated_by_commas_and_tells_of_non_finite),
+        cmocka_unit_test(a_list_is_read_no_further_than_its_end),
         cmocka_unit_test(random_elements_come_back_bit_by_bit),
         cmocka_unit_test(random_texts_read_as_strtof_reads_them),
     };

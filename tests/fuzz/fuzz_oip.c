@@ -46,6 +46,10 @@ static ks_status window(void *context, int which, const char *region, uint64_t o
     return region[0] == 'x' ? ks_fail(error, KS_REGION, "no such region") : KS_OK;
 }
 
+/* Numbers that are converted or printed at once. */
+enum { AT_ONCE = 3 };
+static size_t slice;
+
 static ks_status never(void *context, int index, const ks_scan_input *input, unsigned char **out, ks_error *error)
 {
     (void)context, (void)index, (void)input, (void)out;
@@ -83,7 +87,11 @@ static void check_accepted(ks_oip *oip, memory *m)
     assert(spec->out.size_bytes <= m->out_cap);
     ks_answer answer;
     ks_error error = {0};
-    const ks_status status = ks_oip_answer(oip, m->room + KS_HEAD_ROOM, &answer, &error);
+    ks_status status;
+    do {
+        slice = AT_ONCE;
+        status = ks_oip_answer(oip, m->room + KS_HEAD_ROOM, &answer, &error);
+    } while (status == KS_OK && ks_oip_busy(oip));
     assert(status == KS_OK);
     if (!answer.datatype && ask->answer == KS_FILE_NONE)
         check_head(answer.body, answer.header_length >= 0 ? (size_t)answer.header_length : answer.length);
@@ -92,16 +100,26 @@ static void check_accepted(ks_oip *oip, memory *m)
 
 static ks_status run(const ks_oip_head *head, const char *body, size_t size, size_t step)
 {
-    static const ks_word_limits limits = {
-        .max_body = 1 << 16, .max_json = 1 << 15, .max_output = 1 << 16, .max_work = 1e7, .max_skeleton = 4096};
+    static const ks_word_limits limits = {.max_body = 1 << 16,
+                                          .max_json = 1 << 15,
+                                          .max_output = 1 << 16,
+                                          .max_work = 1e7,
+                                          .max_skeleton = 4096,
+                                          .slice = &slice};
     static ks_oip *oip;
     if (!oip) oip = malloc(ks_oip_size());
     memory m = {0};
     ks_error error = {0};
     ks_status status = ks_oip_begin(oip, head, &limits, place, &m, &error);
-    for (size_t at = 0; at < size && status == KS_OK; at += step)
-        status = ks_oip_feed(oip, body + at, step < size - at ? step : size - at, &error);
-    if (status == KS_OK) status = ks_oip_end(oip, &error);
+    for (size_t at = 0, n; at < size && status == KS_OK; at += n) {
+        n = step < size - at ? step : size - at;
+        slice = AT_ONCE;
+        status = ks_oip_feed(oip, body + at, &n, &error);
+    }
+    for (bool over = false; status == KS_OK && !over; over = !ks_oip_busy(oip)) {
+        slice = AT_ONCE;
+        status = ks_oip_end(oip, &error);
+    }
     assert(status == KS_OK || (error.status == status && error.text[0]));
     assert(ks_status_http(status) < 500 || status == KS_BUDGET);
     if (status == KS_OK) check_accepted(oip, &m);
