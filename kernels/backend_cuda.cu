@@ -3,11 +3,13 @@
  * Owns       the CUDA context's things: pinned chunks (slots), streams, device memory, graphs, mapped flag lines.
  * Interface  ks_backend_cuda (include/kernserve/backend.h); ops come in through ops.def and launch.cuh.
  * Parts      backend_cuda_*.cuh, all of this translation unit: device (errors), clock (stamps), slots (pinned chunks),
- *            graphs (record, capture), lanes, stream (areas, rings), staged, launch (the ways of a batch), border (mapped or copies).
+ *            memory (of clients), graphs (record, capture), lanes, stream (areas, rings), staged, launch (the ways of a batch),
+ *            border (mapped or copies).
  * Threads    as backend.h says. After open no call waits for the whole device: that breaks other threads' captures.
  * Faults     a code that is not known to leave the context whole marks the device as lost, for good; from then on
  *            nothing is launched and nothing is freed, because both may block for ever. */
 #include "backend_cuda_border.cuh"
+#include "backend_cuda_memory.cuh"
 
 /* A job's in + out side on one lane; beyond it the plan is large. The workspace has memory of its own. */
 static ks_status prepare_sizes(ks_device *device, ks_plan *plan, ks_error *error)
@@ -273,6 +275,10 @@ static const ks_backend backend = {
     .poll = poll_lane,
     .failed = device_failed,
     .streaming = &streaming,
+    .memory_pin = memory_pin,
+    .memory_unpin = memory_unpin,
+    .memory_import = memory_import,
+    .memory_leave = memory_leave,
 };
 
 const ks_backend *const ks_backend_cuda = &backend;

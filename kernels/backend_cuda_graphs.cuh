@@ -98,6 +98,27 @@ static ks_status record(ks_lane *lane, const ks_plan *plan, ks_path path, int bu
     return KS_OK;
 }
 
+/* The same for one job with windows: each tensor from and to where it lies. The line comes last, so that what it shows is
+ * true of the output too. */
+static ks_status record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
+{
+    const ks_place place = place_of(lane, plan);
+    for (int i = 0; i < plan->spec.op->inputs; i++) {
+        const ks_tensor *in = &plan->spec.in[i];
+        const void *from = slot->in_window[i] ? slot->in_window[i] : slot->in + in->offset;
+        if (in->size_bytes)
+            KS_TRY_SOFT(error,
+                        cudaMemcpyAsync(place.in + in->offset, from, in->size_bytes, cudaMemcpyDefault, lane->stream));
+    }
+    const ks_status status = record_kernels(lane, plan, KS_PATH_COPIES, 1, error);
+    if (status) return status;
+    void *to = slot->out_window ? slot->out_window : slot->out;
+    KS_TRY_SOFT(error, cudaMemcpyAsync(to, place.out, plan->out_bytes, cudaMemcpyDefault, lane->stream));
+    KS_TRY_SOFT(error, cudaMemcpyAsync(slot->out - KS_LINE_BYTES, place.line, KS_LINE_BYTES, cudaMemcpyDeviceToHost,
+                                       lane->stream));
+    return KS_OK;
+}
+
 /* The copy nodes are known by their device side: an op may have copies of its own. */
 static ks_status graph_find_copies(ks_cuda_graph *made, const ks_place *place, ks_error *error)
 {

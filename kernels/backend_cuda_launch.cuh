@@ -4,6 +4,7 @@
  *           launch's sequence number.
  *   copies  one pinned slot: copy in, kernels, copy out; done when the event behind them is. The event is asked only
  *           after the line, the first that is copied out, has arrived: each question takes the driver's lock.
+ *           A job with windows (client memory) goes the same way without a graph, each tensor copied by itself.
  *   area    a slot of the device's own memory, filled and emptied by others (backend_cuda_stream.cuh): kernels, then the
  *           line alone is copied out.
  *   staged  slots in ordinary memory (backend_cuda_staged.cuh). Also the way of an overflow slot whose plan is small
@@ -30,6 +31,7 @@ static ks_path path_of(const ks_batch *batch)
 {
     if (!batch->slots[0]->out) return KS_PATH_AREA;
     bool mapped = batch->plan->mapped, pinned = true;
+    if (batch->slots[0]->windows) return KS_PATH_COPIES; /* it goes alone */
     for (int i = 0; i < batch->count; i++) {
         mapped = mapped && batch->slots[i]->in_device && batch->slots[i]->out_device;
         pinned = pinned && batch->slots[i]->pinned;
@@ -56,7 +58,8 @@ static ks_status enqueue(ks_lane *lane, ks_batch *batch, ks_error *error)
     ks_plan *plan = batch->plan;
     ks_slot *slot = batch->slots[0];
     const int bucket = ks_bucket(batch->count);
-    const bool graphs = plan->graphs && !plan->large && plan->mapped == (lane->path == KS_PATH_MAPPED);
+    const bool graphs =
+        plan->graphs && !plan->large && !slot->windows && plan->mapped == (lane->path == KS_PATH_MAPPED);
     ks_status status = KS_DEVICE;
     batch->graph = KS_GRAPH_NONE;
     if (graphs && plan->captured[lane->index] >> bucket & 1) {
@@ -71,7 +74,8 @@ static ks_status enqueue(ks_lane *lane, ks_batch *batch, ks_error *error)
     }
     if (status) {
         batch->graph = graphs ? KS_GRAPH_MISS : KS_GRAPH_NONE;
-        status = record(lane, plan, lane->path, batch->count, slot->in, slot->out, error);
+        status = slot->windows ? record_windows(lane, plan, slot, error)
+                               : record(lane, plan, lane->path, batch->count, slot->in, slot->out, error);
     }
     if (!status && lane->path == KS_PATH_COPIES)
         KS_TRY(lane->device, error, cudaEventRecord(lane->event, lane->stream));

@@ -55,7 +55,10 @@ static void put_json(head_text *head, const char *bytes, size_t n)
 
 static void put_output(head_text *head, const ks_ask *ask)
 {
-    const ks_tensor *out = &ask->spec.out;
+    ks_tensor shown = ask->spec.out;
+    const ks_tensor *const out = &shown;
+    if (ask->classes > 0)
+        shown = (ks_tensor){.dtype = KS_BYTES, .rank = 1, .dims = {(int64_t)ks_answer_class_count(ask)}};
     puts_(head, "\"model_name\":\"");
     puts_(head, ask->model->name);
     puts_(head, "\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"OUTPUT0\",\"datatype\":\"");
@@ -65,9 +68,17 @@ static void put_output(head_text *head, const ks_ask *ask)
         if (i > 0) puts_(head, ",");
         put_integer(head, out->dims[i]);
     }
-    puts_(head, "],");
+    puts_(head, "]");
 }
 
+static void put_size(head_text *head, size_t bytes)
+{
+    puts_(head, ",\"parameters\":{\"binary_data_size\":");
+    put_integer(head, (int64_t)bytes);
+    puts_(head, "}}]}");
+}
+
+/* Up to where the output's data, or the size of its blob, follows. */
 static void put_head(head_text *head, const ks_ask *ask)
 {
     head->length = 0;
@@ -78,25 +89,34 @@ static void put_head(head_text *head, const ks_ask *ask)
         puts_(head, ",");
     }
     put_output(head, ask);
-    if (!ask->out_binary) return;
-    puts_(head, "\"parameters\":{\"binary_data_size\":");
-    put_integer(head, (int64_t)ask->spec.out.size_bytes);
-    puts_(head, "}}]}");
 }
 
-/* An id too long for the head room: a buffer of its own for head and tensor. */
-static ks_status long_head(const ks_ask *ask, const unsigned char *out, ks_text *text, ks_error *error)
+/* The same into a text, which also holds an id too long for the head room. */
+static void add_head(const ks_ask *ask, ks_text *text)
 {
-    head_text rest = {.length = 0};
-    put_output(&rest, ask);
+    head_text head;
+    put_head(&head, ask);
+    if (head.length <= sizeof head.bytes) {
+        ks_text_add(text, head.bytes, head.length);
+        return;
+    }
     ks_text_puts(text, "{\"id\":");
     ks_text_json(text, ask->id, ask->id_length);
     ks_text_puts(text, ",");
-    ks_text_add(text, rest.bytes, rest.length);
-    if (!ask->out_binary) return text->broken ? ks_fail(error, KS_MEMORY, "no memory for the answer") : KS_OK;
-    ks_text_printf(text, "\"parameters\":{\"binary_data_size\":%zu}}]}", ask->spec.out.size_bytes);
-    ks_text_add(text, (const char *)out, ask->spec.out.size_bytes);
-    return text->broken ? ks_fail(error, KS_MEMORY, "no memory for the answer") : KS_OK;
+    head.length = 0;
+    put_output(&head, ask);
+    ks_text_add(text, head.bytes, head.length);
+}
+
+/* Head and blob in a buffer of their own. Sets the head's length. */
+static void add_binary(const ks_ask *ask, const char *blob, size_t size, ks_text *text, size_t *head_length)
+{
+    head_text end = {.length = 0};
+    add_head(ask, text);
+    put_size(&end, size);
+    ks_text_add(text, end.bytes, end.length);
+    *head_length = text->length;
+    ks_text_add(text, blob, size);
 }
 
 static ks_status owned_answer(ks_text *text, ks_answer *answer, ks_error *error)
@@ -111,11 +131,13 @@ static ks_status binary_answer(const ks_ask *ask, unsigned char *out, ks_answer 
     const size_t size = ask->spec.out.size_bytes;
     head_text head;
     put_head(&head, ask);
+    put_size(&head, size);
     if (head.length > sizeof head.bytes) {
         ks_text text;
+        size_t head_length;
         ks_text_init(&text, ANSWER_MAX);
-        ks_status status = long_head(ask, out, &text, error);
-        if (status == KS_OK) status = owned_answer(&text, answer, error);
+        add_binary(ask, (const char *)out, size, &text, &head_length);
+        const ks_status status = owned_answer(&text, answer, error);
         ks_text_fini(&text);
         if (status != KS_OK) return status;
     } else {
@@ -149,6 +171,9 @@ uint64_t ks_oip_answer_bound(const ks_oip *oip)
     const ks_ask *ask = &oip->ask;
     const uint64_t head = KS_HEAD_ROOM + 6 * (uint64_t)ask->id_length;
     const ks_tensor *out = &ask->spec.out;
+    if (ask->window[KS_WINDOW_OUT]) return head;
+    if (ask->answer != KS_FILE_NONE) return 0;
+    if (ask->classes > 0) return head + ks_answer_class_bytes(ask);
     if (!ask->out_binary) return head + out->size_bytes / ks_dtype_size(out->dtype) * text_bytes(out->dtype);
     return ask->form != KS_FORM_PLAIN_RAW && 6 * ask->id_length > KS_HEAD_ROOM / 4 ? head + out->size_bytes : 0;
 }
@@ -185,25 +210,19 @@ static ks_status begin_json(ks_oip *oip, const unsigned char *out, ks_error *err
 {
     const ks_ask *ask = &oip->ask;
     const uint64_t room = ks_oip_answer_bound(oip) + (uint64_t)NUMBERS_AT_ONCE * KS_NUMBER_TEXT_MAX;
-    head_text head;
     ks_text_init(&oip->text, ANSWER_MAX);
     ks_text_room(&oip->text, room < ANSWER_MAX ? (size_t)room : ANSWER_MAX);
-    put_head(&head, ask);
-    ks_status status = KS_OK;
-    if (head.length > sizeof head.bytes)
-        status = long_head(ask, out, &oip->text, error);
-    else
-        ks_text_add(&oip->text, head.bytes, head.length);
-    ks_text_puts(&oip->text, "\"data\":[");
+    add_head(ask, &oip->text);
+    ks_text_puts(&oip->text, ",\"data\":[");
     oip->printed = 0;
-    return status;
+    return ask->classes > 0 ? ks_answer_class_texts(ask, out, &oip->text, error) : KS_OK;
 }
 
 static ks_status json_answer(ks_oip *oip, const unsigned char *out, ks_answer *answer, ks_error *error)
 {
     ks_text *const text = &oip->text;
     ks_status status = oip->printing ? KS_OK : begin_json(oip, out, error);
-    if (status == KS_OK) status = put_numbers(oip, out, error);
+    if (status == KS_OK && oip->ask.classes == 0) status = put_numbers(oip, out, error);
     if (status == KS_OK && oip->printing) return KS_OK;
     oip->printing = false;
     ks_text_puts(text, "]}]}");
@@ -215,17 +234,66 @@ static ks_status json_answer(ks_oip *oip, const unsigned char *out, ks_answer *a
     return status;
 }
 
+/* The output lies in shared memory: nothing but its name, datatype and shape is said here. */
+static ks_status shared_answer(const ks_ask *ask, ks_answer *answer, ks_error *error)
+{
+    ks_text text;
+    ks_text_init(&text, ANSWER_MAX);
+    add_head(ask, &text);
+    ks_text_puts(&text, "}]}");
+    const ks_status status = owned_answer(&text, answer, error);
+    ks_text_fini(&text);
+    return status;
+}
+
+/* A file: its head right in front of the output, as with the JSON head. */
+static void file_answer(const ks_ask *ask, unsigned char *out, ks_answer *answer)
+{
+    char head[KS_FILE_HEAD_MAX];
+    const bool npy = ask->answer == KS_FILE_NPY;
+    const size_t length = npy ? ks_npy_head(&ask->spec.out, head) : ks_safetensors_head(&ask->spec.out, head);
+    memcpy(out - length, head, length);
+    answer->body = (const char *)out - length;
+    answer->length = length + ask->spec.out.size_bytes;
+    answer->content_type = npy ? "application/x-npy" : "application/x-safetensors";
+}
+
+static ks_status binary_classes(const ks_ask *ask, const unsigned char *out, ks_answer *answer, ks_error *error)
+{
+    ks_text blob, text;
+    size_t head_length = 0;
+    ks_text_init(&blob, ANSWER_MAX);
+    ks_text_init(&text, ANSWER_MAX);
+    ks_status status = ks_answer_class_texts(ask, out, &blob, error);
+    const size_t size = blob.length;
+    if (status == KS_OK) add_binary(ask, blob.bytes, size, &text, &head_length);
+    text.broken |= blob.broken;
+    if (status == KS_OK) status = owned_answer(&text, answer, error);
+    ks_text_fini(&blob);
+    ks_text_fini(&text);
+    answer->content_type = size > 0 ? octets : json;
+    if (size > 0) answer->header_length = (int64_t)head_length;
+    return status;
+}
+
 ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_error *error)
 {
     const ks_ask *ask = &oip->ask;
     answer->body = NULL;
     answer->length = 0;
     answer->owned = NULL;
+    answer->content_encoding = NULL;
     answer->content_type = json;
     answer->header_length = -1;
     answer->shape[0] = 0;
     answer->datatype = NULL;
+    if (ask->window[KS_WINDOW_OUT]) return shared_answer(ask, answer, error);
+    if (ask->answer != KS_FILE_NONE) {
+        file_answer(ask, out, answer);
+        return KS_OK;
+    }
     if (!ask->out_binary) return json_answer(oip, out, answer, error);
+    if (ask->classes > 0) return binary_classes(ask, out, answer, error);
     if (ask->form != KS_FORM_PLAIN_RAW) return binary_answer(ask, out, answer, error);
     answer->body = (const char *)out;
     answer->length = ask->spec.out.size_bytes;

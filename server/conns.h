@@ -8,6 +8,8 @@
 #define KS_CONNS_H
 #include <stdatomic.h>
 
+#include "compat.h"
+#include "control.h"
 #include "gate.h"
 #include "infer.h"
 #include "routes.h"
@@ -47,7 +49,10 @@ typedef struct ks_conn {
     ks_route route;
     ks_method method;
     bool counted; /* in flight */
+    ks_identity identity;
     ks_infer *infer;
+    ks_compat_job *compat; /* the body of a request to a compatibility model */
+    ks_control *control;   /* the words of a control request, while they come */
     ks_status fault;
     ks_error error;
     uint64_t received, callbacks, answer_bytes;

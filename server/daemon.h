@@ -7,6 +7,7 @@
 #include "config.h"
 #include "engine.h"
 #include "metrics.h"
+#include "regions.h"
 
 typedef struct ks_daemon {
     /* fixed after start: */
@@ -15,6 +16,7 @@ typedef struct ks_daemon {
     ks_device *device;
     ks_device_info device_info;
     ks_budget *budget;
+    ks_regions *regions;      /* NULL: client shared memory is off */
     ks_metrics *metrics;      /* writers: shards, then the admin thread */
     ks_engine_options engine; /* of each shard, all but wake_fd: slot classes, lanes, queue, plan cache */
     int shards;
@@ -24,6 +26,8 @@ typedef struct ks_daemon {
     const char *const *_Atomic tokens; /* NULL-terminated; NULL: no authentication. SIGHUP may replace it: read it for
                                           each request; what was read stays valid */
     _Atomic int state;                 /* ks_state */
+    _Atomic bool
+        log_iso8601; /* the name that /v2/logging gives the times in our lines, which are ISO 8601 either way */
     _Atomic int warm_done, warm_total;
     _Atomic int connections; /* open on data listeners */
     _Atomic uint64_t device_faults;

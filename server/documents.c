@@ -7,14 +7,18 @@
 #include "oip_parts.h"
 #include "text.h"
 
-void ks_oip_server_metadata(ks_text *out, const char *name, const char *version)
+void ks_oip_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm)
 {
     ks_text_puts(out, "{\"name\":");
     ks_text_json(out, name, strlen(name));
     ks_text_puts(out, ",\"version\":");
     ks_text_json(out, version, strlen(version));
     ks_text_puts(out,
-                 ",\"extensions\":[\"model_configuration\",\"binary_tensor_data\",\"parameters\",\"statistics\"]}");
+                 ",\"extensions\":[\"classification\",\"model_repository\",\"schedule_policy\",\"model_configuration\","
+                 "\"binary_tensor_data\",\"parameters\",\"statistics\",\"logging\"");
+    if (shm) ks_text_puts(out, ",\"system_shared_memory\"");
+    if (cuda_shm) ks_text_puts(out, ",\"cuda_shared_memory\"");
+    ks_text_puts(out, "]}");
 }
 
 /* [-1,-1] */
@@ -32,8 +36,33 @@ static void metadata_tensor(ks_text *out, const char *name, ks_dtype dtype, int 
     ks_text_puts(out, "}");
 }
 
+static void compat_dims(ks_text *out, const ks_compat *compat, bool batch)
+{
+    ks_text_printf(out, "[%s%" PRId64 "]", batch && compat->max_batch > 0 ? "-1," : "", compat->dim);
+}
+
+static void compat_metadata(ks_text *out, const ks_model *model)
+{
+    ks_text_printf(out, "{\"name\":\"%s\",\"versions\":[\"1\"],\"platform\":\"compat\"", model->name);
+    for (int side = 0; side < 2; side++) {
+        ks_text_printf(out, ",\"%s\":[", side ? "outputs" : "inputs");
+        for (int i = 0; i < model->compat->tensors; i++) {
+            ks_text_printf(out, "%s{\"name\":\"%s%d\",\"datatype\":\"%s\",\"shape\":", i > 0 ? "," : "",
+                           side ? "OUTPUT" : "INPUT", i, ks_dtype_name(model->dtype));
+            compat_dims(out, model->compat, true);
+            ks_text_puts(out, "}");
+        }
+        ks_text_puts(out, "]");
+    }
+    ks_text_puts(out, "}");
+}
+
 void ks_oip_model_metadata(ks_text *out, const ks_model *model)
 {
+    if (model->compat) {
+        compat_metadata(out, model);
+        return;
+    }
     ks_text_printf(out, "{\"name\":\"%s\",\"versions\":[\"1\"],\"platform\":\"cuda_kernels\",\"inputs\":[",
                    model->name);
     for (int i = 0; i < model->op->inputs; i++) {
@@ -50,8 +79,31 @@ static const char *config_type(ks_dtype dtype)
     return dtype == KS_BYTES ? "STRING" : ks_dtype_name(dtype);
 }
 
+static void compat_config(ks_text *out, const ks_model *model)
+{
+    ks_text_printf(out,
+                   "{\"name\":\"%s\",\"platform\":\"\",\"backend\":\"compat\",\"version_policy\":{\"latest\":"
+                   "{\"num_versions\":1}},\"max_batch_size\":%d",
+                   model->name, model->compat->max_batch);
+    for (int side = 0; side < 2; side++) {
+        ks_text_printf(out, ",\"%s\":[", side ? "output" : "input");
+        for (int i = 0; i < model->compat->tensors; i++) {
+            ks_text_printf(out, "%s{\"name\":\"%s%d\",\"data_type\":\"TYPE_%s\",\"dims\":", i > 0 ? "," : "",
+                           side ? "OUTPUT" : "INPUT", i, config_type(model->dtype));
+            compat_dims(out, model->compat, false);
+            ks_text_puts(out, ",\"is_shape_tensor\":false,\"optional\":false}");
+        }
+        ks_text_puts(out, "]");
+    }
+    ks_text_puts(out, ",\"parameters\":{},\"model_transaction_policy\":{\"decoupled\":false}}");
+}
+
 void ks_oip_model_config(ks_text *out, const ks_model *model, bool gpu)
 {
+    if (model->compat) {
+        compat_config(out, model);
+        return;
+    }
     ks_text_printf(out,
                    "{\"name\":\"%s\",\"platform\":\"\",\"backend\":\"cuda_kernels\",\"version_policy\":{\"latest\":"
                    "{\"num_versions\":1}},\"max_batch_size\":0,\"input\":[",
@@ -173,6 +225,15 @@ void ks_oip_plan(ks_text *out, const ks_model *model, const ks_plan *plan, const
     known(out, "us", us);
     known(out, "share", us > 0 ? floor_us / us : 0);
     ks_text_puts(out, "}}");
+}
+
+void ks_oip_repository(ks_text *out, bool ready, const char *reason)
+{
+    ks_text_puts(out, "[");
+    for (int i = 0; i < ks_model_count(); i++)
+        ks_text_printf(out, "%s{\"name\":\"%s\",\"version\":\"1\",\"state\":\"%s\",\"reason\":\"%s\"}",
+                       i > 0 ? "," : "", ks_model_at(i)->name, ready ? "READY" : "UNAVAILABLE", reason);
+    ks_text_puts(out, "]");
 }
 
 void ks_oip_error(ks_text *out, const char *sentence)

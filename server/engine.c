@@ -157,8 +157,8 @@ ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
     if (engine->lost) return ks_fail(error, KS_DEVICE, "%s", engine->fault.text);
     if (engine->backend->failed(engine->device)) return ks_fail(error, KS_DEVICE, "the device is lost");
     if (engine->queue.count >= engine->options.queue_max)
-        return ks_fail(error, KS_QUEUE_FULL, "%d requests wait already, the queue holds %d", engine->queue.count,
-                       engine->options.queue_max);
+        return ks_fail(error, KS_QUEUE_FULL, "Exceeds maximum queue size: %d requests wait already, the queue holds %d",
+                       engine->queue.count, engine->options.queue_max);
     job->status = KS_OK;
     job->error.status = KS_OK;
     job->error.text[0] = 0;
@@ -171,7 +171,9 @@ ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
         finish_unrun(engine, job, KS_OK, job->submitted_ns);
         return KS_OK;
     }
-    assert(job->slot && job->slot->in_cap >= job->plan->in_bytes && job->slot->out_cap >= job->plan->out_bytes);
+    /* Windows take the place of parts of the sides. */
+    assert(job->slot && (job->slot->windows ||
+                         (job->slot->in_cap >= job->plan->in_bytes && job->slot->out_cap >= job->plan->out_bytes)));
     job->state = KS_JOB_READY;
     ks_queue_add(&engine->queue, job);
     count_queue(engine);
@@ -198,7 +200,7 @@ static bool is_late(const ks_job *job, int64_t now_ns)
 static void drop_late(ks_engine *engine, ks_job **link, int64_t now_ns)
 {
     ks_job *job = ks_queue_take(&engine->queue, link);
-    ks_fail(&job->error, KS_DEADLINE, "the deadline passed after %.3f ms in the queue",
+    ks_fail(&job->error, KS_DEADLINE, "Request timeout expired after %.3f ms in the queue",
             (double)(now_ns - job->submitted_ns) / 1e6);
     finish_unrun(engine, job, KS_DEADLINE, now_ns);
 }
@@ -251,11 +253,12 @@ static int free_lane(const ks_engine *engine, const ks_job *job)
     return best;
 }
 
-/* A mapped plan's kernel reaches a slot of ordinary memory, or the device's own, only with the backend's help: such a
- * job goes alone. */
+/* A mapped plan's kernel reaches a slot of ordinary memory, the device's own, or a client's, only with the backend's
+ * help: such a job goes alone. */
 static bool goes_alone(const ks_job *job)
 {
-    return job->plan->mapped && (!job->slot->in || !job->slot->in_device || !job->slot->out_device);
+    const ks_slot *slot = job->slot;
+    return slot->windows || (job->plan->mapped && (!slot->in || !slot->in_device || !slot->out_device));
 }
 
 /* Moves the job at the link, and what may go with it, from the queue to the lane's batch. */

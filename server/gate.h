@@ -23,7 +23,9 @@
     X(HEADER_LENGTH, "Inference-Header-Content-Length", 1)                                                             \
     X(ORIGIN, "Origin", 0)                                                                                             \
     X(ACCEPT, "Accept", 0)                                                                                             \
-    X(REQUEST_ID, "X-Request-Id", 0)
+    X(REQUEST_ID, "X-Request-Id", 0)                                                                                   \
+    X(TRACEPARENT, "traceparent", 0)                                                                                   \
+    X(ACCEPT_ENCODING, "Accept-Encoding", 0)
 typedef enum ks_known {
 #define X(name, text, single) KS_KNOWN_##name,
     KS_KNOWN_TABLE(X)

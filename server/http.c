@@ -79,8 +79,7 @@ static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const 
 static enum MHD_Result queue(ks_http *http, ks_conn *conn, int code, struct MHD_Response *response, uint64_t bytes)
 {
     if (response == NULL) return MHD_NO;
-    const char *id = ks_reply_request_id(&conn->head);
-    if (id) MHD_add_response_header(response, "X-Request-Id", id);
+    MHD_add_response_header(response, "X-Request-Id", conn->identity.request_id);
     if (ks_request_is_last(http, conn)) MHD_add_response_header(response, "Connection", "close");
     enum MHD_Result result = MHD_queue_response(conn->mhd, (unsigned)code, response);
     MHD_destroy_response(response);
@@ -130,19 +129,19 @@ static enum MHD_Result answer_page(ks_http *http, ks_conn *conn)
     ks_text text;
     ks_text_init(&text, PAGE_MAX);
     int code = 200;
-    if (conn->route.id == KS_ROUTE_PLAN) {
-        type = "application/json";
-        conn->fault = ks_page_plan(http->daemon, http->infers, &conn->route, &text, &conn->error);
-        if (conn->fault != KS_OK) return answer_fault(http, conn);
-    } else {
-        code = ks_page_make(http->daemon, &conn->route, conn->head.known[KS_KNOWN_ACCEPT], &text, &type);
-    }
-    struct MHD_Response *response = response_of(&text, &bytes);
+    const ks_page_ask ask = {.route = &conn->route,
+                             .accept = conn->head.known[KS_KNOWN_ACCEPT],
+                             .infers = http->infers,
+                             .control = conn->received > 0 ? conn->control : NULL};
+    if (ask.control) conn->fault = ks_control_end(conn->control, &conn->error);
+    if (conn->fault == KS_OK) conn->fault = ks_page_make(http->daemon, &ask, &text, &code, &type, &conn->error);
+    struct MHD_Response *response = conn->fault == KS_OK ? response_of(&text, &bytes) : NULL;
+    ks_text_fini(&text);
     if (response == NULL) {
-        conn->fault = ks_fail(&conn->error, KS_MEMORY, "no memory for the page");
+        if (conn->fault == KS_OK) conn->fault = ks_fail(&conn->error, KS_MEMORY, "no memory for the page");
         return answer_fault(http, conn);
     }
-    MHD_add_response_header(response, "Content-Type", type);
+    if (bytes > 0) MHD_add_response_header(response, "Content-Type", type);
     if (code == 503) MHD_add_response_header(response, "Retry-After", "1");
     return queue(http, conn, code, response, bytes);
 }
@@ -194,6 +193,7 @@ static void add_answer_fields(struct MHD_Response *response, const ks_answer *an
         MHD_add_response_header(response, "Kernserve-Shape", answer->shape);
         MHD_add_response_header(response, "Kernserve-Datatype", answer->datatype);
     }
+    if (answer->content_encoding) MHD_add_response_header(response, "Content-Encoding", answer->content_encoding);
     if (timing[0]) MHD_add_response_header(response, "Server-Timing", timing);
 }
 
@@ -202,7 +202,8 @@ static enum MHD_Result answer_inference(ks_http *http, ks_conn *conn)
     ks_answer answer = {0};
     char timing[KS_TIMING_MAX];
     if (!ks_infer_write(conn->infer)) return MHD_YES; /* called again next turn */
-    conn->fault = ks_infer_answer(conn->infer, &answer, timing, &conn->error);
+    conn->fault =
+        ks_infer_answer(conn->infer, conn->head.known[KS_KNOWN_ACCEPT_ENCODING], &answer, timing, &conn->error);
     if (conn->fault != KS_OK) return answer_fault(http, conn);
     struct MHD_Response *response = response_from(conn->infer, &answer);
     if (response == NULL) {
@@ -223,10 +224,31 @@ static enum MHD_Result first_call(ks_http *http, ks_conn *conn, const char *meth
     http->in_flight++;
     ks_head_init(&conn->head, conn->target, conn->target_length, version);
     MHD_get_connection_values_n(conn->mhd, MHD_HEADER_KIND, take_field, &conn->head);
+    ks_identity_read(&conn->identity, &conn->head, &http->numbers);
     conn->fault = ks_request_judge(http, conn, method);
-    if (conn->fault == KS_OK && conn->route.id == KS_ROUTE_INFER) conn->fault = ks_request_begin(http, conn);
+    if (conn->fault == KS_OK) conn->fault = ks_request_begin(http, conn);
     if (conn->fault != KS_OK && ks_request_refuses_early(http, conn)) return answer_fault(http, conn);
     return MHD_YES;
+}
+
+/* A compatibility model: its work is done right here. */
+static enum MHD_Result answer_compat(ks_http *http, ks_conn *conn)
+{
+    enum { ANSWER_MAX = 64 << 20 };
+    uint64_t bytes = 0;
+    ks_answer answer = {.header_length = -1};
+    ks_text text;
+    ks_text_init(&text, ANSWER_MAX);
+    conn->fault = ks_compat_answer(conn->compat, http->daemon->regions, &text, &answer.header_length, &conn->error);
+    struct MHD_Response *response = conn->fault == KS_OK ? response_of(&text, &bytes) : NULL;
+    ks_text_fini(&text);
+    if (response == NULL) {
+        if (conn->fault == KS_OK) conn->fault = ks_fail(&conn->error, KS_MEMORY, "no memory for the answer");
+        return answer_fault(http, conn);
+    }
+    answer.content_type = answer.header_length >= 0 ? "application/octet-stream" : "application/json";
+    add_answer_fields(response, &answer, "");
+    return queue(http, conn, 200, response, bytes);
 }
 
 /* The body is complete. Work goes to the engine and the answer comes at the next call at the earliest: one turn later
@@ -235,6 +257,7 @@ static enum MHD_Result first_call(ks_http *http, ks_conn *conn, const char *meth
 static enum MHD_Result end_body(ks_http *http, ks_conn *conn)
 {
     if (conn->fault != KS_OK) return answer_fault(http, conn);
+    if (conn->compat) return answer_compat(http, conn);
     if (conn->infer == NULL) return answer_page(http, conn);
     if (!ks_infer_end(conn->infer)) return MHD_YES; /* called again next turn */
     if (ks_infer_fault(conn->infer) != KS_OK) return answer_inference(http, conn);
@@ -306,6 +329,8 @@ static void on_completed(void *context, struct MHD_Connection *mhd, void **reque
     *request = NULL;
     ks_request_count(http, conn, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     ks_infer_leave(&conn->infer);
+    ks_control_fini(&conn->control);
+    ks_compat_fini(&conn->compat);
     conn->stage = KS_AT_IDLE;
     conn->since_ns = http->now_ns;
 }
@@ -466,6 +491,7 @@ ks_status ks_http_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *m
     http->metrics = metrics;
     http->wake_fd = wake_fd;
     http->epoll = -1;
+    http->numbers = ks_identity_seed();
     http->now_ns = http->walked_ns = ks_now_ns();
     fill_rules(http);
     ks_status status = open_parts(http, error);

@@ -23,7 +23,8 @@ struct ks_http {
     int epoll, wake_fd;
     ks_conns conns;
     ks_gate_rules rules;
-    int64_t now_ns; /* the last look at the clock in this turn */
+    uint64_t numbers; /* for request ids */
+    int64_t now_ns;   /* the last look at the clock in this turn */
     int64_t walked_ns;
     int in_flight;
     int going_on;    /* connections whose piece of a body is taken up again in the next turn */
@@ -37,6 +38,7 @@ struct ks_http {
 
 /* The head is complete: the route, or why it is refused. */
 ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method);
+/* Makes ready for the body of an inference or a control request. */
 ks_status ks_request_begin(ks_http *http, ks_conn *conn);
 /* Whether a refusal is sent before the body has come, which ends the connection. */
 bool ks_request_refuses_early(const ks_http *http, const ks_conn *conn);

@@ -45,10 +45,13 @@ static ks_status busy_fault(ks_conn *conn)
     return ks_fail(&conn->error, fault, "%s", ks_infer_sentence(conn->infer));
 }
 
-ks_status ks_request_begin(ks_http *http, ks_conn *conn)
+static ks_status begin_infer(ks_http *http, ks_conn *conn)
 {
     const ks_head *head = &conn->head;
     if (http->refusing != KS_OK) return ks_fail(&conn->error, http->refusing, "%s", ks_reply_sentence(http->refusing));
+    if (conn->route.model->compat)
+        return ks_compat_begin(conn->route.model, head->known[KS_KNOWN_HEADER_LENGTH], head->encoding, &conn->compat,
+                               &conn->error);
     const char *accept = head->known[KS_KNOWN_ACCEPT];
     const bool known = head->encoding == KS_BODY_PLAIN && !head->chunked;
     const ks_oip_head words = {.model = conn->route.model,
@@ -57,10 +60,20 @@ ks_status ks_request_begin(ks_http *http, ks_conn *conn)
                                .content_length = !known                     ? -1
                                                  : head->content_length < 0 ? 0
                                                                             : head->content_length,
+                               .body = ks_file_of(head->known[KS_KNOWN_CONTENT_TYPE]),
+                               .answer = ks_file_of(accept),
                                .accept_json = accept && strstr(accept, "application/json")};
-    const ks_status status = ks_infer_begin(http->infers, &words, head->encoding, conn->first_ns, http->now_ns, conn,
-                                            &conn->infer, &conn->error);
+    const ks_status status = ks_infer_begin(http->infers, &words, head->encoding, &conn->identity, conn->first_ns,
+                                            http->now_ns, conn, &conn->infer, &conn->error);
     return status == KS_OK ? busy_fault(conn) : status;
+}
+
+ks_status ks_request_begin(ks_http *http, ks_conn *conn)
+{
+    if (conn->route.id == KS_ROUTE_INFER) return begin_infer(http, conn);
+    if (conn->method != KS_METHOD_POST || !ks_route_has_words(&conn->route)) return KS_OK;
+    if (conn->head.encoding != KS_BODY_PLAIN) return ks_fail(&conn->error, KS_ENCODING, "Unsupported compression type");
+    return ks_control_begin(&conn->control, &conn->error);
 }
 
 /* Where the client waits for leave to send, where the connection ends anyway, or where the body is too long to be
@@ -91,7 +104,7 @@ void ks_request_check(ks_http *http, ks_conn *conn)
 
 size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
 {
-    const uint64_t most = conn->infer ? http->rules.max_body : 0;
+    const uint64_t most = conn->infer || conn->compat ? http->rules.max_body : 0;
     conn->received += n;
     conn->callbacks += !conn->goes_on;
     conn->goes_on = false;
@@ -109,12 +122,13 @@ size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n
         ks_request_cut(http, conn);
         return n;
     }
-    if (conn->infer == NULL) return n;
     if (conn->fault != KS_OK) {
-        ks_infer_abort(conn->infer, conn->fault, conn->error.text);
+        if (conn->infer) ks_infer_abort(conn->infer, conn->fault, conn->error.text);
         return n;
     }
-    const size_t taken = ks_infer_feed(conn->infer, bytes, n);
+    if (conn->compat) conn->fault = ks_compat_feed(conn->compat, bytes, n, &conn->error);
+    if (conn->control) conn->fault = ks_control_feed(conn->control, bytes, n, &conn->error);
+    const size_t taken = conn->infer ? ks_infer_feed(conn->infer, bytes, n) : n;
     conn->received -= n - taken;
     if (taken == 0) conn->callbacks--;
     ks_request_check(http, conn);
@@ -156,6 +170,9 @@ void ks_request_count(ks_http *http, ks_conn *conn, bool delivered)
     if (conn->code)
         ks_metrics_http(http->metrics, conn->route.handler, conn->method, conn->code, conn->received,
                         conn->answer_bytes);
-    if (conn->route.id == KS_ROUTE_INFER && conn->infer == NULL && conn->fault != KS_OK)
-        ks_reply_count(http->metrics, &conn->route, conn->fault, http->now_ns - conn->first_ns);
+    if (conn->route.id != KS_ROUTE_INFER || conn->infer || (conn->fault == KS_OK && !(conn->compat && conn->code)))
+        return;
+    const int64_t total_ns = http->now_ns - conn->first_ns;
+    ks_reply_count(http->metrics, &conn->route, conn->fault, total_ns);
+    ks_infers_log_other(http->infers, conn->route.model, &conn->identity, conn->fault, total_ns);
 }

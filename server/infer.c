@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "deflate.h"
 #include "inflate.h"
 #include "log.h"
 #include "stream.h"
@@ -27,8 +28,10 @@ struct ks_infer {
     ks_infer *next_free;
     ks_oip *oip;
     void *client;
+    const ks_identity *identity; /* the client's */
     int held;
-    bool words_open; /* oip wants its fini */
+    bool words_open;                      /* oip wants its fini */
+    ks_window windows[KS_INPUTS_MAX + 1]; /* of shared memory, held */
     bool recorded;
     ks_status fault;
     ks_error error;
@@ -207,8 +210,20 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
     return KS_OK;
 }
 
-ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding, int64_t first_ns,
-                         int64_t now_ns, void *client, ks_infer **out, ks_error *error)
+/* ks_oip_window_fn */
+static ks_status hold_window(void *context, int which, const char *region, uint64_t offset, uint64_t bytes,
+                             bool *direct, ks_error *error)
+{
+    ks_infer *infer = context;
+    ks_window *window = &infer->windows[which];
+    const ks_status status = ks_window_hold(infer->infers->daemon->regions, region, offset, bytes, window, error);
+    *direct = status == KS_OK && ks_window_device(window);
+    return status;
+}
+
+ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding,
+                         const ks_identity *identity, int64_t first_ns, int64_t now_ns, void *client, ks_infer **out,
+                         ks_error *error)
 {
     ks_infer *infer = infers->free;
     if (infer == NULL)
@@ -217,6 +232,7 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     infers->held++;
     memset(&infer->job, 0, sizeof infer->job);
     infer->client = client;
+    infer->identity = identity;
     infer->held = HELD_BY_CLIENT;
     infer->recorded = false;
     infer->words = KS_WORDS_NONE;
@@ -233,7 +249,9 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     infer->times = (ks_times){.first_ns = first_ns};
     ks_metrics_in_flight(infers->metrics, 1);
     infer->words_open = true;
-    set_fault(infer, ks_oip_begin(infer->oip, head, &infers->limits, place, infer, &infer->error));
+    ks_oip_head words = *head;
+    words.window = infers->daemon->regions ? hold_window : NULL;
+    set_fault(infer, ks_oip_begin(infer->oip, &words, &infers->limits, place, infer, &infer->error));
     if (infer->fault == KS_OK && infer->packed)
         set_fault(infer, ks_inflate_begin(infers->limits.max_body, &infers->slice, &infer->inflate, &infer->error));
     infer->times.decode_ns = ks_now_ns() - now_ns;
@@ -243,8 +261,11 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
 
 static ks_encoding encoding_of(ks_form form)
 {
-    if (form == KS_FORM_JSON) return KS_ENCODING_json;
-    return form == KS_FORM_BINARY ? KS_ENCODING_binary : KS_ENCODING_raw;
+    static const ks_encoding encodings[] = {
+        [KS_FORM_JSON] = KS_ENCODING_json,   [KS_FORM_BINARY] = KS_ENCODING_binary,
+        [KS_FORM_OIP_RAW] = KS_ENCODING_raw, [KS_FORM_PLAIN_RAW] = KS_ENCODING_raw,
+        [KS_FORM_NPY] = KS_ENCODING_npy,     [KS_FORM_SAFETENSORS] = KS_ENCODING_safetensors};
+    return encodings[form];
 }
 
 /* --- blocks of a stream ------------------------------------------------------------------------------------------- */
@@ -351,6 +372,38 @@ size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n)
     return infer->fault == KS_OK ? taken : n;
 }
 
+/* Inputs from shared memory come into the slot, or the slot says where they lie. */
+static ks_status take_windows(ks_infer *infer)
+{
+    const ks_ask *ask = ks_oip_ask(infer->oip);
+    ks_slot *slot = infer->job.slot;
+    for (int i = 0; i < ask->spec.op->inputs; i++) {
+        const ks_tensor *in = &ask->spec.in[i];
+        ks_status status = KS_OK;
+        if (ask->direct[i])
+            slot->in_window[i] = ks_window_device(&infer->windows[i]);
+        else if (ask->window[i])
+            status = ks_window_read(&infer->windows[i], slot->in + in->offset, in->size_bytes, &infer->error);
+        if (status != KS_OK) return status;
+        slot->windows |= ask->direct[i];
+    }
+    if (ask->direct[KS_WINDOW_OUT]) slot->out_window = ks_window_device(&infer->windows[KS_WINDOW_OUT]);
+    slot->windows |= ask->direct[KS_WINDOW_OUT];
+    return KS_OK;
+}
+
+static void drop_windows(ks_infer *infer)
+{
+    ks_slot *slot = infer->job.slot;
+    if (slot && slot->windows) {
+        memset(slot->in_window, 0, sizeof slot->in_window);
+        slot->out_window = NULL;
+        slot->windows = false;
+    }
+    for (int i = 0; i <= KS_WINDOW_OUT; i++)
+        if (infer->windows[i].region) ks_window_release(infer->infers->daemon->regions, &infer->windows[i]);
+}
+
 /* Everything about the request is known: a slot that holds its output, its plan, its deadline; then to the engine. */
 static ks_status submit(ks_infer *infer)
 {
@@ -360,12 +413,15 @@ static ks_status submit(ks_infer *infer)
     unsigned char *in = NULL, *out = NULL;
     size_t in_bytes = 0;
     for (int i = 0; i < ask->spec.op->inputs; i++) {
+        if (ask->direct[i]) continue;
         size_t end = ask->spec.in[i].offset + ask->spec.in[i].size_bytes;
         in_bytes = end > in_bytes ? end : in_bytes;
     }
     infer->encoding = encoding_of(ask->form);
     size_t keep = job->slot ? (in_bytes < job->slot->in_cap ? in_bytes : job->slot->in_cap) : 0;
-    ks_status status = place(infer, in_bytes, ask->spec.out.size_bytes, keep, &in, &out, &infer->error);
+    const size_t out_bytes = ask->direct[KS_WINDOW_OUT] ? 0 : ask->spec.out.size_bytes;
+    ks_status status = place(infer, in_bytes, out_bytes, keep, &in, &out, &infer->error);
+    if (status == KS_OK) status = take_windows(infer);
     if (status == KS_OK) status = ks_engine_plan(infers->engine, &ask->spec, &job->plan, &infer->error);
     if (status != KS_OK) return status;
     return submit_job(infer);
@@ -418,6 +474,7 @@ static void release(ks_infer *infer)
         infer->job.slot = NULL;
     }
     if (infer->job.plan) ks_engine_plan_release(infers->engine, &infer->job.plan);
+    drop_windows(infer);
     if (infer->job.slot) ks_engine_slot_release(infers->engine, &infer->job.slot);
     if (infer->inflate) ks_inflate_fini(&infer->inflate);
     if (infer->words_open) ks_oip_fini(infer->oip);
@@ -451,11 +508,46 @@ void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence)
     set_fault(infer, ks_fail(&infer->error, status, "%s", sentence));
 }
 
+static bool wants_line(ks_infers *infers)
+{
+    const ks_config *config = infers->daemon->config;
+    return config->access_log && infers->logged++ % (uint64_t)config->access_log_sample == 0;
+}
+
+/* Microseconds of a phase; one that did not happen took none. */
+static int64_t phase_us(const ks_record *r, ks_phase phase)
+{
+    return r->phase_ns[phase] > 0 ? (r->phase_ns[phase] + 500) / 1000 : 0;
+}
+
+static void log_line(const ks_infer *infer, const ks_record *r)
+{
+    const ks_identity *identity = infer->identity;
+    KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),
+           KS_TEXT("span_id", identity->span_id), KS_TEXT("model", infer->model->name),
+           KS_TEXT("encoding", ks_encoding_name(r->encoding)), KS_INT("status", ks_status_http(r->status)),
+           KS_TEXT("code", ks_status_code(r->status)), KS_INT("receive_us", phase_us(r, KS_PHASE_receive)),
+           KS_INT("decode_us", phase_us(r, KS_PHASE_decode)), KS_INT("queue_us", phase_us(r, KS_PHASE_queue)),
+           KS_INT("h2d_us", phase_us(r, KS_PHASE_h2d)), KS_INT("compute_us", phase_us(r, KS_PHASE_compute)),
+           KS_INT("d2h_us", phase_us(r, KS_PHASE_d2h)), KS_INT("encode_us", phase_us(r, KS_PHASE_encode)),
+           KS_INT("total_us", r->total_ns / 1000), KS_INT("batch", r->batch_count), KS_INT("lane", infer->job.lane),
+           KS_TEXT("graph", ks_graph_name(infer->job.graph)));
+}
+
+void ks_infers_log_other(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
+                         int64_t total_ns)
+{
+    if (!wants_line(infers)) return;
+    KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),
+           KS_TEXT("span_id", identity->span_id), KS_TEXT("model", model ? model->name : "unknown"),
+           KS_INT("status", ks_status_http(status)), KS_TEXT("code", ks_status_code(status)),
+           KS_INT("total_us", total_ns / 1000));
+}
+
 /* Once per request: metrics, and the line in the access log. */
 static void record(ks_infer *infer, ks_status status)
 {
     ks_infers *infers = infer->infers;
-    const ks_config *config = infers->daemon->config;
     if (infer->recorded) return;
     infer->recorded = true;
     ks_record r = {.model = infer->model->index,
@@ -466,10 +558,7 @@ static void record(ks_infer *infer, ks_status status)
                    .total_ns = infer->times.answered_ns - infer->times.first_ns};
     ks_times_phases(&infer->times, &infer->job, r.executed, r.phase_ns);
     ks_metrics_inference(infers->metrics, &r);
-    if (!config->access_log || infers->logged++ % (uint64_t)config->access_log_sample != 0) return;
-    KS_LOG(KS_LOG_INFO, "request", KS_TEXT("model", infer->model->name),
-           KS_INT("status", status == KS_OK ? 200 : ks_status_http(status)), KS_TEXT("code", ks_status_code(status)),
-           KS_NUMBER("total_ms", (double)r.total_ns / 1e6), KS_INT("batch", r.batch_count));
+    if (wants_line(infers)) log_line(infer, &r);
 }
 
 /* A finished job, or its fault. Text beyond the slot counts against the bytes in flight: its bound from before the first
@@ -480,6 +569,12 @@ static ks_status begin_words(ks_infer *infer)
     if (infer->job.status != KS_OK) {
         infer->error = infer->job.error;
         return infer->job.status;
+    }
+    const ks_ask *ask = ks_oip_ask(infer->oip);
+    if (ask->window[KS_WINDOW_OUT] && !ask->direct[KS_WINDOW_OUT]) {
+        const ks_status wrote = ks_window_write(&infer->windows[KS_WINDOW_OUT], infer->job.slot->out,
+                                                ask->spec.out.size_bytes, &infer->error);
+        if (wrote != KS_OK) return wrote;
     }
     const uint64_t bound = ks_oip_answer_bound(infer->oip);
     if (bound > 0 && !ks_budget_take(infer->infers->daemon->budget, bound))
@@ -514,10 +609,41 @@ bool ks_infer_write(ks_infer *infer)
     return true;
 }
 
-ks_status ks_infer_answer(ks_infer *infer, ks_answer *answer, char *timing, ks_error *error)
+/* The same answer, packed as the client accepts it, where that makes it smaller. Past PACK_MOST it would hold the shard up
+ * for longer than sending it takes; a stream's answer lies with the device. */
+static void pack(ks_infer *infer, ks_packing packing)
+{
+    enum { PACK_LEAST = 1024, PACK_MOST = 1 << 20 };
+    ks_answer *const answer = &infer->answer;
+    ks_budget *budget = infer->infers->daemon->budget;
+    if (packing == KS_PACKING_NONE || answer->length < PACK_LEAST || answer->length > PACK_MOST || infer->streamed)
+        return;
+    const uint64_t bound = ks_packing_bound(answer->length);
+    if (!ks_budget_take(budget, bound)) return;
+    char *packed = malloc(bound);
+    const size_t length = packed ? ks_pack(packing, answer->body, answer->length, packed) : 0;
+    if (length == 0) {
+        free(packed);
+        ks_budget_give(budget, bound);
+        return;
+    }
+    ks_budget_give(budget, bound - length + infer->owned_taken);
+    free(infer->owned);
+    infer->owned = packed;
+    infer->owned_taken = length;
+    answer->owned = packed;
+    answer->body = packed;
+    answer->length = length;
+    answer->content_encoding = ks_packing_name(packing);
+}
+
+ks_status ks_infer_answer(ks_infer *infer, const char *accept_encoding, ks_answer *answer, char *timing,
+                          ks_error *error)
 {
     assert(infer->words == KS_WORDS_ALL);
     timing[0] = '\0';
+    if (infer->fault == KS_OK && infer->infers->daemon->config->response_compression)
+        pack(infer, ks_packing_accepted(accept_encoding));
     infer->times.answered_ns = ks_now_ns();
     record(infer, infer->fault);
     if (infer->fault != KS_OK) {
@@ -526,7 +652,8 @@ ks_status ks_infer_answer(ks_infer *infer, ks_answer *answer, char *timing, ks_e
         return infer->fault;
     }
     *answer = infer->answer;
-    if (infer->infers->daemon->config->server_timing) ks_times_text(&infer->times, &infer->job, timing);
+    if (infer->infers->daemon->config->server_timing)
+        ks_times_text(&infer->times, &infer->job, infer->identity, timing);
     infer->sending_ns = infer->times.answered_ns;
     infer->held |= HELD_BY_ANSWER;
     return KS_OK;

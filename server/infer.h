@@ -12,12 +12,13 @@
 #define KS_INFER_H
 #include "daemon.h"
 #include "gate.h"
+#include "identity.h"
 #include "oip.h"
 
 typedef struct ks_infer ks_infer;
 typedef struct ks_infers ks_infers;
 
-enum { KS_TIMING_MAX = 320, KS_LONG_TEXT = 1 << 20 };
+enum { KS_TIMING_MAX = 384, KS_LONG_TEXT = 1 << 20 };
 
 ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int count, ks_infers **out,
                          ks_error *error);
@@ -26,9 +27,10 @@ void ks_infers_close(ks_infers **infers); /* no record held */
 void ks_infers_turn(ks_infers *infers);
 
 /* first_ns: when the request's first byte was read; now_ns: the clock, a moment ago. A fault of the head is remembered like one of the body. KS_BUDGET:
- * no record free. client: what ks_infer_client gives back. */
-ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding, int64_t first_ns,
-                         int64_t now_ns, void *client, ks_infer **out, ks_error *error);
+ * no record free. client: what ks_infer_collected gives back; identity: the caller's, until ks_infer_leave. */
+ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding,
+                         const ks_identity *identity, int64_t first_ns, int64_t now_ns, void *client, ks_infer **out,
+                         ks_error *error);
 /* Never fails: a fault is remembered, and what follows is dropped. Returns how much of bytes it took: the rest comes again
  * in another turn. */
 size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n);
@@ -46,8 +48,10 @@ void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence);
 /* A slice of the answer of a done record. true: it is complete; false: the rest in another turn. */
 bool ks_infer_write(ks_infer *infer);
 /* Of a written record, once: the answer (then ks_infer_sent must follow, when its bytes are no longer needed), or the
- * fault. timing: the value of Server-Timing, at least KS_TIMING_MAX bytes; "" where there is none. */
-ks_status ks_infer_answer(ks_infer *infer, ks_answer *answer, char *timing, ks_error *error);
+ * fault. accept_encoding: the header's value, or NULL. timing: the value of Server-Timing, at least KS_TIMING_MAX bytes;
+ * "" where there is none. */
+ks_status ks_infer_answer(ks_infer *infer, const char *accept_encoding, ks_answer *answer, char *timing,
+                          ks_error *error);
 /* Of a text longer than KS_LONG_TEXT, or of an answer that streams: its bytes from `at` on, which rises, and at most `most`
  * of them, to out. A text's memory goes back to the system behind them. Returns how many; 0: none now, ks_infers_woken
  * will name the client; -1: there will be none. */
@@ -73,4 +77,7 @@ int64_t ks_infers_wait_ns(const ks_infers *infers); /* until a turn may bring so
 ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, const ks_plan **out,
                          const char **path, ks_error *error);
 int ks_infers_held(const ks_infers *infers);
+/* The access log's line of a request without a record: refused before it had one, or to a compatibility model. */
+void ks_infers_log_other(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
+                         int64_t total_ns);
 #endif

@@ -35,16 +35,16 @@ static struct {
     ring_place *places;
     pthread_t writer;
     /* any thread, atomic: */
-    _Atomic int level;
-    _Atomic bool running;  /* the ring takes lines */
-    _Atomic bool stopping; /* the writer ends when the ring is empty, or at stop_ns */
+    _Atomic unsigned levels; /* one bit each */
+    _Atomic bool running;    /* the ring takes lines */
+    _Atomic bool stopping;   /* the writer ends when the ring is empty, or at stop_ns */
     _Atomic int64_t stop_ns;
     _Atomic uint64_t tail; /* next position to be taken */
     _Atomic uint64_t lines[KS_LEVELS], dropped;
     sem_t published;
     /* the writer's: */
     uint64_t head;
-} state = {.level = KS_LOG_INFO};
+} state = {.levels = (1u << (KS_LOG_INFO + 1)) - 1};
 
 static bool is_journal(void)
 {
@@ -114,7 +114,7 @@ static void *write_lines(void *unused)
 
 bool ks_log_open(ks_level level, ks_log_format format)
 {
-    atomic_store(&state.level, level);
+    ks_log_set_levels(ks_log_up_to(level));
     state.format = format;
     state.journal = is_journal();
     if (atomic_load(&state.running)) return true;
@@ -140,14 +140,24 @@ void ks_log_close(void)
     pthread_join(state.writer, NULL);
 }
 
-void ks_log_set_level(ks_level level)
+unsigned ks_log_up_to(ks_level level)
 {
-    atomic_store(&state.level, level);
+    return (1u << ((unsigned)level + 1)) - 1;
+}
+
+void ks_log_set_levels(unsigned levels)
+{
+    atomic_store(&state.levels, levels);
+}
+
+unsigned ks_log_levels(void)
+{
+    return atomic_load_explicit(&state.levels, memory_order_relaxed);
 }
 
 bool ks_log_enabled(ks_level level)
 {
-    return (int)level <= atomic_load_explicit(&state.level, memory_order_relaxed);
+    return ks_log_levels() >> level & 1;
 }
 
 /* A free place, or NULL when the ring is full. */

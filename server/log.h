@@ -12,7 +12,10 @@ typedef enum ks_log_format { KS_LOG_TEXT, KS_LOG_JSON } ks_log_format;
 bool ks_log_open(ks_level level, ks_log_format format);
 void ks_log_close(void); /* writes what the ring holds, at most one second */
 bool ks_log_enabled(ks_level level);
-void ks_log_set_level(ks_level level);
+/* Which levels are written, one bit each; a level of the configuration stands for itself and all above it. */
+void ks_log_set_levels(unsigned levels);
+unsigned ks_log_levels(void);
+unsigned ks_log_up_to(ks_level level);
 /* msg: a constant sentence. The rest: name, kind-and-value pairs through KS_LOG below. */
 typedef struct ks_field {
     const char *name;

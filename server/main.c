@@ -189,6 +189,15 @@ static int open_counters(open_house *house)
     return KS_EXIT_OK;
 }
 
+static int open_regions(open_house *house)
+{
+    ks_daemon *daemon = &house->daemon;
+    ks_error error = {0};
+    if (!house->config.allow_client_shm) return KS_EXIT_OK;
+    if (ks_regions_open(daemon->backend, daemon->device, &daemon->regions, &error) == KS_OK) return KS_EXIT_OK;
+    return fail(KS_EXIT_SYSTEM, error.text);
+}
+
 static int open_admin(open_house *house)
 {
     ks_error error = {0};
@@ -261,8 +270,8 @@ static void say_ready(const open_house *house, int64_t begun_ns)
 static int open_all(open_house *house)
 {
     typedef int open_fn(open_house *);
-    static open_fn *const rooms[] = {open_sockets, settle_access, open_device,  open_counters,
-                                     open_admin,   open_shards,   open_listener};
+    static open_fn *const rooms[] = {open_sockets, settle_access, open_device, open_counters,
+                                     open_regions, open_admin,    open_shards, open_listener};
     for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
         const int code = rooms[i](house);
         if (code != KS_EXIT_OK) return code;
@@ -284,6 +293,7 @@ static void close_all(open_house *house)
     if (house->admin_fd >= 0) close(house->admin_fd);
     for (int i = 0; i < house->fds_count; i++) close(house->fds[i]);
     ks_metrics_close(&daemon->metrics);
+    ks_regions_close(&daemon->regions);
     if (daemon->budget) ks_budget_close(&daemon->budget);
     if (daemon->device) daemon->backend->close(&daemon->device);
 }
@@ -294,6 +304,7 @@ static int serve(open_house *house, int argc, char **argv)
     house->daemon.config = &house->config;
     house->admin_fd = -1;
     ks_models_init();
+    if (house->config.compat_models) ks_models_add_compat();
     int code = open_all(house);
     if (code == KS_EXIT_OK) {
         const ks_watched watched = {.daemon = &house->daemon,

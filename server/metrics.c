@@ -27,6 +27,16 @@ const char *ks_phase_name(ks_phase phase)
     return phase_names[phase];
 }
 
+const char *ks_encoding_name(ks_encoding encoding)
+{
+    static const char *const names[KS_ENCODINGS] = {
+#define X(name) #name,
+        KS_ENCODING_TABLE(X)
+#undef X
+    };
+    return names[encoding];
+}
+
 ks_outcome ks_outcome_of(ks_status status)
 {
     switch (status) {

@@ -19,13 +19,14 @@ typedef enum ks_phase {
 } ks_phase;
 const char *ks_phase_name(ks_phase phase);
 
-#define KS_ENCODING_TABLE(X) X(json) X(binary) X(raw)
+#define KS_ENCODING_TABLE(X) X(json) X(binary) X(raw) X(npy) X(safetensors)
 typedef enum ks_encoding {
 #define X(name) KS_ENCODING_##name,
     KS_ENCODING_TABLE(X)
 #undef X
         KS_ENCODINGS
 } ks_encoding;
+const char *ks_encoding_name(ks_encoding encoding);
 
 #define KS_OUTCOME_TABLE(X) X(ok) X(client_error) X(rejected) X(timeout) X(cancelled) X(device_error)
 typedef enum ks_outcome {
@@ -42,7 +43,10 @@ ks_outcome ks_outcome_of(ks_status status);
     X(live)                                                                                                            \
     X(ready)                                                                                                           \
     X(server_metadata)                                                                                                 \
-    X(model_metadata) X(model_config) X(model_ready) X(model_stats) X(model_plan) X(metrics) X(index) X(other)
+    X(model_metadata)                                                                                                  \
+    X(model_config)                                                                                                    \
+    X(model_ready)                                                                                                     \
+    X(model_stats) X(model_plan) X(metrics) X(index) X(repository) X(logging) X(trace) X(shared_memory) X(other)
 typedef enum ks_handler {
 #define X(name) KS_HANDLER_##name,
     KS_HANDLER_TABLE(X)

@@ -121,11 +121,6 @@ static void write_gauges(ks_sheet *sheet, const ks_metrics *metrics)
 
 static void write_inference(ks_sheet *sheet, const ks_metrics *metrics)
 {
-    static const char *const encodings[KS_ENCODINGS] = {
-#define X(name) #name,
-        KS_ENCODING_TABLE(X)
-#undef X
-    };
     static const char *const outcomes[KS_OUTCOMES] = {
 #define X(name) #name,
         KS_OUTCOME_TABLE(X)
@@ -137,7 +132,7 @@ static void write_inference(ks_sheet *sheet, const ks_metrics *metrics)
         for (int e = 0; e < KS_ENCODINGS; e++)
             for (int o = 0; o < KS_OUTCOMES; o++) {
                 ks_sheet_label(sheet, 0, "model", model_name(m));
-                ks_sheet_label(sheet, 1, "encoding", encodings[e]);
+                ks_sheet_label(sheet, 1, "encoding", ks_encoding_name((ks_encoding)e));
                 ks_sheet_label(sheet, 2, "outcome", outcomes[o]);
                 ks_sheet_sample(sheet, SUM(metrics, model[model_place(m)].requests[e][o]));
             }

@@ -78,6 +78,36 @@ void ks_models_init(void)
     for (const ks_op *const *op = ks_ops; *op; op++) add_op(*op);
 }
 
+/* --- compatibility models ------------------------------------------------------------------------------------------- */
+
+/* ks_resolve_fn */
+static ks_status resolve_nothing(ks_spec *spec, ks_error *error)
+{
+    (void)spec;
+    return ks_fail(error, KS_NAME, "a compatibility model has no operation");
+}
+
+static const ks_op no_op = {.name = "compat", .resolve = resolve_nothing};
+
+static const ks_compat compats[] = {
+    {"simple", 2, 8, KS_INT32, 16},
+    {"simple_identity", 1, 8, KS_BYTES, -1},
+    {"simple_string", 2, 8, KS_BYTES, 16},
+    {"identity_fp32", 1, 0, KS_FP32, -1},
+};
+
+void ks_models_add_compat(void)
+{
+    for (size_t i = 0; i < sizeof compats / sizeof compats[0]; i++) {
+        assert(models_count < KS_MODELS_MAX);
+        ks_model *model = &models[models_count];
+        *model = (ks_model){
+            .index = models_count, .op = &no_op, .dtype = compats[i].dtype, .fixed_param = -1, .compat = &compats[i]};
+        snprintf(model->name, sizeof model->name, "%s", compats[i].name);
+        models_count++;
+    }
+}
+
 int ks_model_count(void)
 {
     return models_count;

@@ -6,6 +6,15 @@
 
 enum { KS_MODELS_MAX = 64, KS_MODEL_NAME_MAX = 64 };
 
+/* A model without an operation (--compat-models): as many outputs as inputs, all alike. Two inputs give sum and
+ * difference, one gives itself. */
+typedef struct ks_compat {
+    const char *name;
+    int tensors, max_batch; /* max_batch > 0: shapes have one more dimension in front */
+    ks_dtype dtype;
+    int64_t dim; /* -1: any */
+} ks_compat;
+
 typedef struct ks_model {
     char name[KS_MODEL_NAME_MAX];
     int index; /* 0 .. ks_model_count()-1: for counters */
@@ -15,9 +24,11 @@ typedef struct ks_model {
     int in_rank, out_rank;
     int fixed_param; /* index of the parameter that the preset fixes, or -1 */
     ks_value fixed_value;
+    const ks_compat *compat; /* NULL: an operation; else op is one that resolves nothing */
 } ks_model;
 
-void ks_models_init(void); /* <op>, <op>_fp16, <op>_bf16, <op>_fp64, then <op>_<suffix> of its presets */
+void ks_models_init(void);       /* <op>, <op>_fp16, <op>_bf16, <op>_fp64, then <op>_<suffix> of its presets */
+void ks_models_add_compat(void); /* at start */
 int ks_model_count(void);
 const ks_model *ks_model_at(int index);
 const ks_model *ks_model_find(const char *name, size_t length); /* NULL: unknown */

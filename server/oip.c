@@ -1,16 +1,32 @@
 /* A request's words: which form the body has, its chunks to where they belong, limits.
  *
- * Forms   Inference-Header-Content-Length N > 0: N bytes of JSON, then tensors. 0: OIP raw. Absent with a query that
- * names a shape: plain raw. Else the whole body is JSON. Owner   ks_oip is the caller's memory; while JSON arrives it
- * owns a scanner, which read_skeleton or fini frees. */
+ * Forms   Inference-Header-Content-Length N > 0: N bytes of JSON, then tensors. 0: OIP raw. Absent: a file where
+ *         Content-Type names one; plain raw where the query names a shape; else the whole body is JSON.
+ * Owner   ks_oip is the caller's memory; while JSON or a file's head arrives it owns the scanner or the head's bytes,
+ *         which their reader or fini frees. */
 #include "oip.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "number.h"
 #include "oip_parts.h"
+
+ks_file ks_file_of(const char *media_type)
+{
+    static const struct {
+        const char *name;
+        ks_file file;
+    } files[] = {{"application/x-npy", KS_FILE_NPY}, {"application/x-safetensors", KS_FILE_SAFETENSORS}};
+    const size_t length = media_type ? strcspn(media_type, " \t;") : 0;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if (strlen(files[i].name) == length && strncasecmp(media_type, files[i].name, length) == 0)
+            return files[i].file;
+    return KS_FILE_NONE;
+}
 
 size_t ks_oip_size(void)
 {
@@ -60,17 +76,34 @@ ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
     const ks_status status = ask->spec.op->resolve(&oip->ask.spec, error);
     if (status != KS_OK) return status;
     const ks_tensor *out = &ask->spec.out;
-    if (!ask->out_binary && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
+    if (!ask->out_binary && !ask->classes && !ask->window[KS_WINDOW_OUT] &&
+        (out->dtype == KS_FP16 || out->dtype == KS_BF16))
         return ks_fail(error, KS_DATATYPE,
                        "sending %s data via JSON is not supported. Please use the binary data format for output",
                        ks_dtype_name(out->dtype));
+    if (ask->answer == KS_FILE_NPY && !ks_npy_type(out->dtype))
+        return ks_fail(error, KS_DATATYPE, "npy has no type for %s: ask for application/x-safetensors",
+                       ks_dtype_name(out->dtype));
+    if (ask->classes > 0 && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
+        return ks_fail(error, KS_DATATYPE, "class result not available for output due to unsupported type '%s'",
+                       ks_dtype_name(out->dtype));
+    if (ask->classes > 0 && ks_tensor_count(out) > KS_CLASSES_ROW_MAX)
+        return ks_fail(error, KS_SHAPE, "class result not available for output of %" PRId64 " elements, at most %d",
+                       ks_tensor_count(out), KS_CLASSES_ROW_MAX);
     /* An element takes two bytes of JSON or more. */
-    const uint64_t least = ask->out_binary ? out->size_bytes : out->size_bytes / ks_dtype_size(out->dtype) * 2;
+    const uint64_t least = ask->out_binary || ask->window[KS_WINDOW_OUT]
+                               ? out->size_bytes
+                               : out->size_bytes / ks_dtype_size(out->dtype) * 2;
     if (out->size_bytes > oip->limits.max_output || least > INT32_MAX - (uint64_t)2 * KS_HEAD_ROOM)
         return ks_fail(error, KS_WORK,
                        "output 'OUTPUT0' has %zu bytes, more than the %" PRIu64
                        " allowed. Use --max-output to increase the limit.",
                        out->size_bytes, oip->limits.max_output);
+    if (ask->window[KS_WINDOW_OUT] && oip->out_window_bytes < out->size_bytes)
+        return ks_fail(error, KS_WINDOW,
+                       "shared memory size specified with the request for output 'OUTPUT0' (%" PRIu64
+                       " bytes) should be at least %zu bytes to hold the results",
+                       oip->out_window_bytes, out->size_bytes);
     if (oip->limits.max_work > 0 && ask->spec.flops > oip->limits.max_work)
         return ks_fail(
             error, KS_WORK,
@@ -127,6 +160,7 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
     oip->context = context;
     oip->content_length = head->content_length;
     oip->json_length = -1;
+    oip->window = head->window;
     oip->ask.model = head->model;
     ks_spec_init(&oip->ask.spec, head->model->op);
     if (head->model->fixed_param >= 0) oip->ask.spec.params[head->model->fixed_param] = head->model->fixed_value;
@@ -139,6 +173,13 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
         const ks_status status = header_length(oip, head->header_length, error);
         if (status != KS_OK) return status;
     }
+    oip->ask.answer = head->answer;
+    if (!head->header_length && head->body != KS_FILE_NONE) {
+        oip->ask.form = head->body == KS_FILE_NPY ? KS_FORM_NPY : KS_FORM_SAFETENSORS;
+        if (head->answer == KS_FILE_NONE && !head->accept_json) oip->ask.answer = head->body;
+        oip->ask.out_binary = oip->ask.answer != KS_FILE_NONE;
+        return ks_oip_file_begin(oip, head->query, error);
+    }
     if (oip->json_length == 0) {
         oip->ask.form = KS_FORM_OIP_RAW;
         oip->ask.out_binary = true;
@@ -146,7 +187,7 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
     }
     if (!head->header_length && (!place || ks_oip_query_has(head->query, "shape"))) {
         oip->ask.form = KS_FORM_PLAIN_RAW;
-        oip->ask.out_binary = !head->accept_json;
+        oip->ask.out_binary = !head->accept_json || head->answer != KS_FILE_NONE;
         oip->accept_json = head->accept_json;
         return ks_oip_raw_begin(oip, head->query, error);
     }
@@ -160,6 +201,11 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
 static ks_status put_bytes(ks_oip *oip, size_t offset, const char *bytes, size_t n, size_t *taken, ks_error *error)
 {
     if (oip->write) return oip->write(oip->context, offset, bytes, n, taken, error);
+    if (oip->fortran_order) {
+        ks_fortran_put(&oip->fortran, oip->in + oip->ask.spec.in[0].offset, bytes, n);
+        *taken = n;
+        return KS_OK;
+    }
     memcpy(oip->in + offset, bytes, n);
     *taken = n;
     return KS_OK;
@@ -201,8 +247,13 @@ static ks_status end_json(ks_oip *oip, ks_error *error)
 
 bool ks_oip_may_stream(const ks_oip *oip)
 {
-    const bool short_id = 6 * oip->ask.id_length <= KS_HEAD_ROOM / 4; /* its answer's head fits into the head room */
-    return oip->in_used == 0 && !oip->deduce && oip->ask.out_binary && short_id;
+    const ks_ask *ask = &oip->ask;
+    const bool short_id = 6 * ask->id_length <= KS_HEAD_ROOM / 4; /* its answer's head fits into the head room */
+    /* Files have heads of their own, and what lies in shared memory neither comes nor goes with the bodies. */
+    const bool file = ask->form == KS_FORM_NPY || ask->form == KS_FORM_SAFETENSORS || ask->answer != KS_FILE_NONE;
+    bool window = false;
+    for (int i = 0; i <= KS_WINDOW_OUT; i++) window |= ask->window[i];
+    return oip->in_used == 0 && !oip->deduce && ask->out_binary && short_id && !file && !window;
 }
 
 void ks_oip_stream(ks_oip *oip, ks_oip_write_fn *write)
@@ -234,20 +285,23 @@ ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t *n, ks_error *error
         const ks_status status = feed_json(oip, bytes, &taken, error);
         if (status != KS_OK) return status;
     }
-    const size_t rest = *n - taken;
+    size_t rest = *n - taken;
     if (rest == 0) return KS_OK;
     if (ks_oip_busy(oip)) {
         *n = taken;
         return KS_OK;
     }
-    if (oip->deduce) {
-        oip->received += rest;
-        return ks_oip_raw_grow(oip, bytes + taken, rest, error);
+    oip->received += rest;
+    bytes += taken;
+    if (oip->file_due > 0) {
+        const ks_status status = ks_oip_file_feed(oip, &bytes, &rest, error);
+        if (status != KS_OK || rest == 0) return status;
     }
+    if (oip->deduce) return ks_oip_raw_grow(oip, bytes, rest, error);
     size_t unfed;
-    const ks_status status = feed_pieces(oip, bytes + taken, rest, &unfed, error);
+    const ks_status status = feed_pieces(oip, bytes, rest, &unfed, error);
     if (status != KS_OK) return status;
-    oip->received += rest - unfed;
+    oip->received -= unfed;
     *n -= unfed;
     return KS_OK;
 }
@@ -261,6 +315,9 @@ ks_status ks_oip_end(ks_oip *oip, ks_error *error)
                        oip->json_length);
     if (oip->scan) status = end_json(oip, error);
     if (status == KS_OK && ks_oip_busy(oip)) return KS_OK;
+    if (oip->file_due > 0)
+        return ks_fail(error, KS_BINARY_SIZE, "the body ends within the file's header, after %" PRIu64 " bytes",
+                       oip->received);
     if (oip->deduce) {
         status = ks_oip_raw_deduce(oip, oip->in_used, error);
         if (status == KS_OK) oip->piece_now = oip->pieces;
@@ -292,5 +349,7 @@ const ks_ask *ks_oip_ask(const ks_oip *oip)
 void ks_oip_fini(ks_oip *oip)
 {
     ks_scan_fini(&oip->scan);
+    free(oip->file);
+    oip->file = NULL;
     ks_text_fini(&oip->text);
 }

@@ -11,7 +11,19 @@
 
 enum { KS_ID_MAX = 1024, KS_IDENTITY_QUERY_MAX = 2048 };
 
-typedef enum ks_form { KS_FORM_JSON, KS_FORM_BINARY, KS_FORM_OIP_RAW, KS_FORM_PLAIN_RAW } ks_form;
+typedef enum ks_form {
+    KS_FORM_JSON,
+    KS_FORM_BINARY,
+    KS_FORM_OIP_RAW,
+    KS_FORM_PLAIN_RAW,
+    KS_FORM_NPY,
+    KS_FORM_SAFETENSORS
+} ks_form;
+
+/* Files that a body or an answer may be, by Content-Type and Accept. */
+typedef enum ks_file { KS_FILE_NONE, KS_FILE_NPY, KS_FILE_SAFETENSORS } ks_file;
+/* Of a media type, whose parameters are ignored; NULL: none. */
+ks_file ks_file_of(const char *media_type);
 
 typedef struct ks_word_limits {
     uint64_t max_body, max_json, max_output; /* bytes */
@@ -22,13 +34,22 @@ typedef struct ks_word_limits {
     size_t *slice;              /* numbers that may still be converted or printed in this turn; NULL: any */
 } ks_word_limits;
 
+/* A request names a window of a client's shared memory: for the input `which`, or for the output (KS_WINDOW_OUT). Holds
+ * it. *direct: the device moves its bytes; else the caller does, from and to the slot. KS_REGION, KS_WINDOW. */
+enum { KS_WINDOW_OUT = KS_INPUTS_MAX };
+typedef ks_status ks_oip_window_fn(void *context, int which, const char *region, uint64_t offset, uint64_t bytes,
+                                   bool *direct, ks_error *error);
+
 /* What the request's head says. Strings need not outlive ks_oip_begin. */
 typedef struct ks_oip_head {
     const ks_model *model;
     const char *query;         /* raw, behind the '?', or "" */
     const char *header_length; /* value of Inference-Header-Content-Length as sent, or NULL */
     int64_t content_length;    /* bytes of the (not compressed) body, -1: unknown (chunked or compressed) */
-    bool accept_json;          /* plain raw only: Accept asks for application/json */
+    ks_file body;              /* by Content-Type; a header length goes before it */
+    ks_file answer;            /* by Accept: a single output as a file */
+    bool accept_json;          /* bodies without JSON: Accept asks for application/json */
+    ks_oip_window_fn *window;  /* NULL: client shared memory is off */
 } ks_oip_head;
 
 /* Memory for the tensors: at least in_bytes and out_bytes, sides as in ks_slot. Called once or more; a later call asks
@@ -46,10 +67,14 @@ typedef ks_status ks_oip_write_fn(void *context, size_t offset, const char *byte
 typedef struct ks_ask {
     const ks_model *model;
     ks_form form;
-    ks_spec spec;       /* resolved; offsets laid out */
-    bool out_binary;    /* output asked for as binary (else JSON) */
-    uint64_t priority;  /* 0: default, 1: highest */
-    int64_t timeout_us; /* 0: none */
+    ks_spec spec;                   /* resolved; offsets laid out */
+    ks_file answer;                 /* the output as a file */
+    bool out_binary;                /* output asked for as binary (else JSON) */
+    bool window[KS_INPUTS_MAX + 1]; /* this tensor lies in shared memory, by its input or KS_WINDOW_OUT */
+    bool direct[KS_INPUTS_MAX + 1]; /* and the device moves it; an input then takes no part of the slot */
+    uint64_t classes;               /* 0: the output itself; else that many of its largest elements, as texts */
+    uint64_t priority;              /* 0: default, 1: highest */
+    int64_t timeout_us;             /* 0: none */
     size_t id_length;
     char id[KS_ID_MAX]; /* as UTF-8, unescaped */
 } ks_ask;
@@ -60,6 +85,7 @@ typedef struct ks_answer {
     size_t length;
     char *owned;                  /* free() after sending; NULL: body lies in the slot's out side and its head room */
     const char *content_type;     /* static */
+    const char *content_encoding; /* static; NULL: as it is */
     int64_t header_length;        /* Inference-Header-Content-Length, -1: not sent */
     char shape[KS_RANK_MAX * 21]; /* Kernserve-Shape "2,3", plain raw only, else "" */
     const char *datatype;         /* Kernserve-Datatype, plain raw only, else NULL */
@@ -94,7 +120,8 @@ struct ks_text;
 struct ks_model_stats;
 struct ks_plan;
 struct ks_device_info;
-void ks_oip_server_metadata(struct ks_text *out, const char *name, const char *version);
+/* shm, cuda_shm: these regions can be registered */
+void ks_oip_server_metadata(struct ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm);
 void ks_oip_model_metadata(struct ks_text *out, const ks_model *model);
 void ks_oip_model_config(struct ks_text *out, const ks_model *model, bool gpu);
 /* {"model_stats":[...]} of `count` models */
@@ -102,6 +129,9 @@ void ks_oip_stats(struct ks_text *out, const ks_model *const *models, const stru
 /* What was picked for the plan's work, its floor, and what was measured. path: ks_engine_path's. */
 void ks_oip_plan(struct ks_text *out, const ks_model *model, const struct ks_plan *plan, const char *path,
                  const struct ks_device_info *device);
+/* [{"name":"softmax","version":"1","state":"READY","reason":""},...] of all models, which share one state; reason: why
+ * they are not ready, or "". */
+void ks_oip_repository(struct ks_text *out, bool ready, const char *reason);
 /* {"error":"..."} */
 void ks_oip_error(struct ks_text *out, const char *sentence);
 #endif

@@ -53,6 +53,9 @@ ks_status ks_oip_place_json(void *context, int index, const ks_scan_input *input
     ks_oip *oip = context;
     const ks_model *model = oip->ask.model;
     const ks_quote name = quoted(input->name[0] ? input->name : "(not named yet)");
+    for (int i = 0; i < index && index >= model->op->inputs; i++)
+        if (input->name[0] && strcmp(ks_scan_input_at(oip->scan, i)->name, input->name) == 0)
+            return ks_fail(error, KS_NAME, "input '%s' already exists in request", name.text);
     if (index >= model->op->inputs)
         return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s': it has %d inputs", name.text,
                        model->name, model->op->inputs);
@@ -121,29 +124,57 @@ static ks_status read_parameters(ks_oip *oip, const cJSON *top, ks_error *error)
     return KS_OK;
 }
 
-static ks_status shared_memory(ks_error *error)
+/* --- shared memory ---------------------------------------------------------------------------------------------------
+ */
+
+static ks_status read_size(const cJSON *parameters, const char *name, uint64_t *out, ks_error *error)
 {
-    return ks_fail(error, KS_PARAMETER,
-                   "Client shared memory is disabled. This server does not offer it: send data in the body.");
+    const cJSON *item = member(parameters, name);
+    const char *const text = item && is_number(item) ? item->valuestring + 1 : "";
+    if (ks_number_read(text, strlen(text), KS_UINT64, out) != KS_NUMBER_OK)
+        return wrong_type(name, "unsigned-integer", error);
+    return KS_OK;
+}
+
+/* The window that parameters name for an input, or for the output. */
+static ks_status read_window(ks_oip *oip, const cJSON *parameters, int which, uint64_t *bytes, ks_error *error)
+{
+    const cJSON *region = member(parameters, "shared_memory_region");
+    uint64_t offset = 0;
+    if (!oip->window)
+        return ks_fail(error, KS_UNSUPPORTED,
+                       "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.");
+    if (!is_text(region)) return wrong_type("shared_memory_region", "string", error);
+    ks_status status = KS_OK;
+    if (member(parameters, "shared_memory_offset"))
+        status = read_size(parameters, "shared_memory_offset", &offset, error);
+    if (status == KS_OK && !member(parameters, "shared_memory_byte_size"))
+        return missing("shared_memory_byte_size", error);
+    if (status == KS_OK) status = read_size(parameters, "shared_memory_byte_size", bytes, error);
+    if (status != KS_OK) return status;
+    oip->ask.window[which] = true;
+    return oip->window(oip->context, which, region->valuestring, offset, *bytes, &oip->ask.direct[which], error);
 }
 
 /* --- inputs ----------------------------------------------------------------------------------------------------------
  */
 
-/* Exactly one source of data. *binary_bytes: NULL, or the item with binary_data_size. */
-static ks_status read_source(const cJSON *input, const ks_scan_input *scanned, const cJSON **binary_bytes,
-                             ks_error *error)
+/* Exactly one source of data. */
+static ks_status read_source(const cJSON *input, const ks_scan_input *scanned, const cJSON **parameters,
+                             ks_oip_source *source, ks_error *error)
 {
-    const cJSON *parameters = member(input, "parameters");
-    if (parameters && !cJSON_IsObject(parameters)) return wrong_type("parameters", "object", error);
-    *binary_bytes = parameters ? member(parameters, "binary_data_size") : NULL;
-    if (parameters && member(parameters, "shared_memory_region")) return shared_memory(error);
-    if (scanned->has_data == (*binary_bytes != NULL))
-        return ks_fail(error, KS_COUNT,
-                       "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
-                       "'shared_memory_region' in 'parameters'. But %s set",
-                       scanned->has_data ? "'data' and 'binary_data_size' are" : "none of them is");
-    return KS_OK;
+    *parameters = member(input, "parameters");
+    if (*parameters && !cJSON_IsObject(*parameters)) return wrong_type("parameters", "object", error);
+    source->present = true;
+    source->binary = *parameters && member(*parameters, "binary_data_size");
+    source->shared = *parameters && member(*parameters, "shared_memory_region");
+    if (scanned->has_data + source->binary + source->shared == 1) return KS_OK;
+    return ks_fail(error, KS_COUNT,
+                   "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+                   "'shared_memory_region' in 'parameters'. But%s%s%s%s set",
+                   scanned->has_data ? " 'data'" : "", source->binary ? " 'binary_data_size'" : "",
+                   source->shared ? " 'shared_memory_region'" : "",
+                   scanned->has_data || source->binary || source->shared ? " are" : " none of them is");
 }
 
 static ks_status read_name(ks_oip *oip, const cJSON *input, int *which, ks_error *error)
@@ -219,19 +250,32 @@ static ks_status read_binary_size(ks_oip *oip, const cJSON *item, int which, ks_
     return KS_OK;
 }
 
+static ks_status read_input_window(ks_oip *oip, const cJSON *parameters, int which, ks_error *error)
+{
+    const size_t expected = oip->ask.spec.in[which].size_bytes;
+    uint64_t bytes = 0;
+    const ks_status status = read_window(oip, parameters, which, &bytes, error);
+    if (status != KS_OK || bytes == expected) return status;
+    return ks_fail(error, KS_BINARY_SIZE,
+                   "input byte size mismatch for input '%s' for model '%s'. Expected %zu, got %" PRIu64,
+                   ks_oip_input_name(which), oip->ask.model->name, expected, bytes);
+}
+
 static ks_status read_input(ks_oip *oip, const cJSON *input, int index, ks_error *error)
 {
     const ks_scan_input *scanned = ks_scan_input_at(oip->scan, index);
-    const cJSON *binary_bytes = NULL;
+    const cJSON *parameters = NULL;
+    ks_oip_source source = {.index = index};
     int which = 0;
     if (!cJSON_IsObject(input)) return wrong_type("inputs", "object", error);
-    ks_status status = read_source(input, scanned, &binary_bytes, error);
+    ks_status status = read_source(input, scanned, &parameters, &source, error);
     if (status == KS_OK) status = read_name(oip, input, &which, error);
     if (status == KS_OK) status = read_datatype(oip, input, which, error);
     if (status == KS_OK) status = read_shape(oip, input, scanned, which, error);
     if (status != KS_OK) return status;
-    oip->source[which] = (ks_oip_source){.present = true, .binary = binary_bytes != NULL, .index = index};
-    return binary_bytes ? read_binary_size(oip, binary_bytes, which, error) : KS_OK;
+    oip->source[which] = source;
+    if (source.shared) return read_input_window(oip, parameters, which, error);
+    return source.binary ? read_binary_size(oip, member(parameters, "binary_data_size"), which, error) : KS_OK;
 }
 
 static ks_status missing_inputs(const ks_oip *oip, int count, ks_error *error)
@@ -292,6 +336,14 @@ static ks_status check_rest(const ks_oip *oip, ks_error *error)
 /* --- outputs ---------------------------------------------------------------------------------------------------------
  */
 
+/* A window takes the whole output as it is: not as classes, and not into the body. */
+static ks_status read_output_window(ks_oip *oip, const cJSON *parameters, ks_error *error)
+{
+    const char *const other = oip->ask.classes > 0 ? "classification" : oip->ask.out_binary ? "binary_data" : NULL;
+    if (other) return ks_fail(error, KS_PARAMETER, "output 'OUTPUT0' has both '%s' and 'shared_memory_region'", other);
+    return read_window(oip, parameters, KS_WINDOW_OUT, &oip->out_window_bytes, error);
+}
+
 static ks_status read_output(ks_oip *oip, const cJSON *output, int index, ks_error *error)
 {
     if (!cJSON_IsObject(output)) return wrong_type("outputs", "object", error);
@@ -304,14 +356,14 @@ static ks_status read_output(ks_oip *oip, const cJSON *output, int index, ks_err
     if (index > 0) return ks_fail(error, KS_NAME, "output 'OUTPUT0' already exists in request");
     if (!parameters) return KS_OK;
     if (!cJSON_IsObject(parameters)) return wrong_type("parameters", "object", error);
-    if (member(parameters, "shared_memory_region")) return shared_memory(error);
-    if (member(parameters, "classification"))
-        return ks_fail(error, KS_PARAMETER, "parameter 'classification' of output 'OUTPUT0' is not supported");
+    const cJSON *classes = member(parameters, "classification");
+    const char *const number = classes && is_number(classes) ? classes->valuestring + 1 : "";
+    if (classes && ks_number_read(number, strlen(number), KS_UINT64, &oip->ask.classes) != KS_NUMBER_OK)
+        return wrong_type("classification", "unsigned-integer", error);
     const cJSON *binary = member(parameters, "binary_data");
-    if (!binary) return KS_OK;
-    if (!cJSON_IsBool(binary)) return wrong_type("binary_data", "boolean", error);
-    oip->ask.out_binary = cJSON_IsTrue(binary);
-    return KS_OK;
+    if (binary && !cJSON_IsBool(binary)) return wrong_type("binary_data", "boolean", error);
+    oip->ask.out_binary = binary && cJSON_IsTrue(binary);
+    return member(parameters, "shared_memory_region") ? read_output_window(oip, parameters, error) : KS_OK;
 }
 
 static ks_status read_outputs(ks_oip *oip, const cJSON *top, ks_error *error)
@@ -348,20 +400,25 @@ static ks_status read_top(ks_oip *oip, const cJSON *top, ks_error *error)
     return KS_OK;
 }
 
-/* Elements from JSON stay where they were read; binary inputs follow, in the model's order. */
+/* Elements from JSON stay where they were read; then come inputs from the body and from windows, in the model's order,
+ * and behind all of them those that the device moves itself, for which the slot needs no room. Returns what it needs. */
 static size_t lay_out(ks_oip *oip)
 {
     ks_spec *spec = &oip->ask.spec;
-    size_t bytes = oip->in_used;
-    for (int i = 0; i < spec->op->inputs; i++) {
-        if (!oip->source[i].binary) {
-            spec->in[i].offset = oip->json_offset[oip->source[i].index];
-        } else {
-            spec->in[i].offset = bytes;
-            bytes = ks_align(bytes + spec->in[i].size_bytes);
+    size_t bytes = oip->in_used, in_slot = 0;
+    for (int direct = 0; direct <= 1; direct++) {
+        for (int i = 0; i < spec->op->inputs; i++) {
+            if (oip->ask.direct[i] != (direct == 1)) continue;
+            if (!oip->source[i].binary && !oip->source[i].shared) {
+                spec->in[i].offset = oip->json_offset[oip->source[i].index];
+            } else {
+                spec->in[i].offset = bytes;
+                bytes = ks_align(bytes + spec->in[i].size_bytes);
+            }
         }
+        if (direct == 0) in_slot = bytes;
     }
-    return bytes;
+    return in_slot;
 }
 
 ks_status ks_oip_read_skeleton(ks_oip *oip, ks_error *error)
@@ -373,8 +430,13 @@ ks_status ks_oip_read_skeleton(ks_oip *oip, ks_error *error)
     if (!top) return ks_fail(error, KS_MEMORY, "no memory for the request's JSON");
     ks_status status = read_top(oip, top, error);
     cJSON_Delete(top);
+    /* What the request itself asks for goes before what its head accepts. */
+    if (oip->ask.classes > 0 || oip->ask.window[KS_WINDOW_OUT]) oip->ask.answer = KS_FILE_NONE;
+    oip->ask.out_binary |= oip->ask.answer != KS_FILE_NONE;
     if (status == KS_OK) status = ks_oip_resolve(oip, error);
     if (status != KS_OK) return status;
     if (oip->pieces > 0 || oip->ask.out_binary) oip->ask.form = KS_FORM_BINARY;
-    return ks_oip_ask_place(oip, lay_out(oip), oip->ask.spec.out.size_bytes, oip->in_used, error);
+    const size_t in_bytes = lay_out(oip);
+    const size_t out_bytes = oip->ask.direct[KS_WINDOW_OUT] ? 0 : oip->ask.spec.out.size_bytes;
+    return ks_oip_ask_place(oip, in_bytes, out_bytes, oip->in_used, error);
 }

@@ -5,15 +5,6 @@
 #include "number.h"
 #include "oip_parts.h"
 
-ks_quote ks_quoted(const char *bytes, size_t n)
-{
-    ks_quote quote;
-    if (n > KS_QUOTE_MAX) n = KS_QUOTE_MAX;
-    for (size_t i = 0; i < n; i++) quote.text[i] = bytes[i] >= 0x20 && bytes[i] < 0x7F ? bytes[i] : '?';
-    quote.text[n] = 0;
-    return quote;
-}
-
 static bool numeric(const ks_oip_value *value)
 {
     return value->kind == KS_VALUE_NUMBER || value->kind == KS_VALUE_QUERY;

@@ -6,8 +6,6 @@
 #include "scan.h"
 #include "text.h"
 
-enum { KS_QUOTE_MAX = 64 }; /* most bytes of client text in a sentence */
-
 /* Bytes of the body that go to one model input, in the body's order. */
 typedef struct ks_oip_piece {
     int input;
@@ -16,9 +14,20 @@ typedef struct ks_oip_piece {
 
 /* Where a model input's elements come from. */
 typedef struct ks_oip_source {
-    bool present, binary;
+    bool present, binary, shared;
     int index; /* in the request's "inputs" */
 } ks_oip_source;
+
+/* Elements that come in Fortran's order, on their way to where C's order has them. */
+typedef struct ks_fortran {
+    size_t element, offset; /* bytes */
+    int rank;
+    int64_t dims[KS_RANK_MAX], at[KS_RANK_MAX];
+    size_t stride[KS_RANK_MAX]; /* bytes, of C's order */
+    uint64_t left;              /* elements */
+    size_t part_length;         /* of an element that the last chunk has cut */
+    unsigned char part[8];
+} ks_fortran;
 
 struct ks_oip {
     /* fixed by begin: */
@@ -29,6 +38,7 @@ struct ks_oip {
     int64_t content_length; /* -1: unknown */
     int64_t json_length;    /* bytes of JSON in front; -1: the whole body; 0: none */
     bool accept_json;
+    ks_oip_window_fn *window;
     ks_ask ask;
     /* the body so far: */
     uint64_t received;
@@ -41,6 +51,13 @@ struct ks_oip {
     ks_oip_piece piece[KS_INPUTS_MAX];
     int pieces, piece_now;
     size_t piece_filled;
+    uint64_t out_window_bytes;
+    /* a file: its head, until it is read; then the walk over elements in Fortran's order */
+    char *file;
+    size_t file_length, file_due;
+    bool file_sized; /* file_due is the whole head */
+    bool fortran_order;
+    ks_fortran fortran;
     bool deduce;     /* OIP raw: the shape follows from the body's length */
     bool all_binary; /* parameter binary_data_output */
     /* raw forms: what the query says */
@@ -51,12 +68,6 @@ struct ks_oip {
     size_t printed; /* elements */
     ks_text text;
 };
-
-/* Client text made fit for a sentence: printable ASCII, cut. */
-typedef struct ks_quote {
-    char text[KS_QUOTE_MAX + 1];
-} ks_quote;
-ks_quote ks_quoted(const char *bytes, size_t n);
 
 /* A parameter's value as it came. */
 typedef struct ks_oip_value {
@@ -74,6 +85,24 @@ ks_status ks_oip_raw_begin(ks_oip *oip, const char *query, ks_error *error);
 ks_status ks_oip_raw_grow(ks_oip *oip, const char *bytes, size_t n, ks_error *error); /* deduce only */
 ks_status ks_oip_raw_deduce(ks_oip *oip, size_t body_bytes, ks_error *error);
 
+/* Parameters, and for raw forms shape and datatype. */
+ks_status ks_oip_read_query(ks_oip *oip, const char *query, ks_error *error);
+
+/* oip_file.c: a file's head, taken from the body's bytes until it is complete and read. */
+ks_status ks_oip_file_begin(ks_oip *oip, const char *query, ks_error *error);
+ks_status ks_oip_file_feed(ks_oip *oip, const char **bytes, size_t *n, ks_error *error);
+void ks_fortran_begin(ks_fortran *walk, const ks_tensor *tensor);
+void ks_fortran_put(ks_fortran *walk, unsigned char *to, const char *bytes, size_t n);
+
+/* oip_npy.c, oip_safetensors.c: read oip->file into spec.in and pieces; write the head of an answer. */
+enum { KS_FILE_HEAD_MAX = 512 };
+ks_status ks_oip_npy_check_magic(const char *first, ks_error *error);
+ks_status ks_oip_npy_read(ks_oip *oip, ks_error *error);
+const char *ks_npy_type(ks_dtype dtype); /* "f4"; NULL: npy has none */
+size_t ks_npy_head(const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX]);
+ks_status ks_oip_safetensors_read(ks_oip *oip, ks_error *error);
+size_t ks_safetensors_head(const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX]);
+
 /* oip_json.c */
 ks_scan_place_fn ks_oip_place_json;
 /* The skeleton is complete: reads it, checks all, resolves, asks for the memory. */
@@ -85,4 +114,11 @@ ks_status ks_oip_check_dtype(const ks_oip *oip, const char *name, ks_dtype dtype
 /* spec.in is complete but for the offsets: resolves it and applies the limits. */
 ks_status ks_oip_resolve(ks_oip *oip, ks_error *error);
 const char *ks_oip_input_name(int input); /* "INPUT0" */
+
+/* answer_classes.c: how many classes there are, and their texts VALUE:INDEX, the largest first: as a JSON list's members
+ * or as BYTES. KS_MEMORY. */
+enum { KS_CLASSES_ROW_MAX = 1000000 };
+size_t ks_answer_class_count(const ks_ask *ask);
+uint64_t ks_answer_class_bytes(const ks_ask *ask); /* the most memory that they take, beside the head */
+ks_status ks_answer_class_texts(const ks_ask *ask, const unsigned char *out, ks_text *text, ks_error *error);
 #endif

@@ -101,8 +101,9 @@ static ks_status query_datatype(ks_oip *oip, const char *text, size_t length, ks
     return KS_OK;
 }
 
-static ks_status read_query(ks_oip *oip, const char *query, ks_error *error)
+ks_status ks_oip_read_query(ks_oip *oip, const char *query, ks_error *error)
 {
+    const bool raw = oip->ask.form == KS_FORM_OIP_RAW || oip->ask.form == KS_FORM_PLAIN_RAW;
     query_pair pair;
     while (next_pair(&query, &pair)) {
         if (pair.name[0] == 0) continue;
@@ -111,6 +112,8 @@ static ks_status read_query(ks_oip *oip, const char *query, ks_error *error)
                            ks_quoted(pair.name, strlen(pair.name)).text);
         const ks_oip_value value = {.kind = KS_VALUE_QUERY, .text = pair.value, .length = (size_t)pair.value_length};
         ks_status status;
+        if (!raw && (strcmp(pair.name, "shape") == 0 || strcmp(pair.name, "datatype") == 0))
+            return ks_fail(error, KS_PARAMETER, "the query names '%s', which the body itself says", pair.name);
         if (strcmp(pair.name, "shape") == 0)
             status = query_shape(oip, value.text, value.length, error);
         else if (strcmp(pair.name, "datatype") == 0)
@@ -159,7 +162,7 @@ ks_status ks_oip_raw_begin(ks_oip *oip, const char *query, ks_error *error)
             error, KS_NAME,
             "Raw request must only have 1 input (found 1) to be deduced but got %d inputs in '%s' model configuration",
             inputs, model->name);
-    const ks_status status = read_query(oip, query, error);
+    const ks_status status = ks_oip_read_query(oip, query, error);
     if (status != KS_OK) return status;
     if (oip->query_shapes == inputs) return raw_resolve(oip, error);
     if (oip->ask.form == KS_FORM_PLAIN_RAW)

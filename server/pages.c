@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "oip.h"
+#include "openapi.h"
 
 static const char *state_name(ks_state state)
 {
@@ -94,54 +95,85 @@ static void write_index(const ks_daemon *daemon, ks_text *out)
 {
     ks_text_puts(out, "{\"name\":");
     ks_text_json(out, daemon->config->server_name, strlen(daemon->config->server_name));
-    ks_text_puts(out, ",\"version\":\"" KS_VERSION
-                      "\",\"links\":[\"/v2\",\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\"]}");
+    ks_text_puts(out,
+                 ",\"version\":\"" KS_VERSION
+                 "\",\"links\":[\"/v2\",\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\",\"/openapi.json\"]}");
 }
 
-int ks_page_make(ks_daemon *daemon, const ks_route *route, const char *accept, ks_text *out, const char **content_type)
-{
-    *content_type = "application/json";
-    switch (route->id) {
-    case KS_ROUTE_LIVE:
-        ks_text_puts(out, "{\"live\":true}");
-        return 200;
-    case KS_ROUTE_READY:
-        return write_ready(daemon, out);
-    case KS_ROUTE_MODEL_READY:
-        return write_model_ready(daemon, route->model, out);
-    case KS_ROUTE_SERVER:
-        ks_oip_server_metadata(out, daemon->config->server_name, KS_VERSION);
-        return 200;
-    case KS_ROUTE_MODEL:
-        ks_oip_model_metadata(out, route->model);
-        return 200;
-    case KS_ROUTE_MODEL_CONFIG:
-        ks_oip_model_config(out, route->model, strcmp(daemon->backend->name, "cuda") == 0);
-        return 200;
-    case KS_ROUTE_MODEL_STATS:
-    case KS_ROUTE_ALL_STATS:
-        write_stats(daemon, route->model, out);
-        return 200;
-    case KS_ROUTE_METRICS:
-        *content_type = wants_openmetrics(accept) ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-                                                  : "text/plain; version=0.0.4; charset=utf-8";
-        write_metrics(daemon, wants_openmetrics(accept), out);
-        return 200;
-    case KS_ROUTE_INDEX:
-    case KS_ROUTE_INFER:
-    case KS_ROUTE_PLAN:
-    case KS_ROUTE_NONE:
-        break;
-    }
-    write_index(daemon, out);
-    return 200;
-}
-
-ks_status ks_page_plan(const ks_daemon *daemon, ks_infers *infers, const ks_route *route, ks_text *out, ks_error *error)
+static ks_status write_plan(const ks_daemon *daemon, ks_infers *infers, const ks_route *route, ks_text *out,
+                            ks_error *error)
 {
     const ks_plan *plan = NULL;
     const char *path = NULL;
     const ks_status status = ks_infers_plan(infers, route->model, route->query, &plan, &path, error);
     if (status == KS_OK) ks_oip_plan(out, route->model, plan, path, &daemon->device_info);
     return status;
+}
+
+static void write_document(ks_daemon *daemon, const ks_page_ask *ask, ks_text *out)
+{
+    const ks_route *route = ask->route;
+    switch (route->id) {
+    case KS_ROUTE_SERVER:
+        ks_oip_server_metadata(out, daemon->config->server_name, KS_VERSION, daemon->regions != NULL,
+                               daemon->regions && ks_regions_has_cuda(daemon->regions));
+        break;
+    case KS_ROUTE_MODEL:
+        ks_oip_model_metadata(out, route->model);
+        break;
+    case KS_ROUTE_MODEL_CONFIG:
+        ks_oip_model_config(out, route->model, strcmp(daemon->backend->name, "cuda") == 0);
+        break;
+    case KS_ROUTE_MODEL_STATS:
+    case KS_ROUTE_ALL_STATS:
+        write_stats(daemon, route->model, out);
+        break;
+    case KS_ROUTE_OPENAPI:
+        ks_openapi_write(out, KS_VERSION);
+        break;
+    default:
+        write_index(daemon, out);
+    }
+}
+
+ks_status ks_page_make(ks_daemon *daemon, const ks_page_ask *ask, ks_text *out, int *code, const char **content_type,
+                       ks_error *error)
+{
+    *content_type = "application/json";
+    *code = 200;
+    switch (ask->route->id) {
+    case KS_ROUTE_LIVE:
+        ks_text_puts(out, "{\"live\":true}");
+        return KS_OK;
+    case KS_ROUTE_READY:
+        *code = write_ready(daemon, out);
+        return KS_OK;
+    case KS_ROUTE_MODEL_READY:
+        *code = write_model_ready(daemon, ask->route->model, out);
+        return KS_OK;
+    case KS_ROUTE_METRICS:
+        *content_type = wants_openmetrics(ask->accept) ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                                                       : "text/plain; version=0.0.4; charset=utf-8";
+        write_metrics(daemon, wants_openmetrics(ask->accept), out);
+        return KS_OK;
+    case KS_ROUTE_PLAN:
+        return write_plan(daemon, ask->infers, ask->route, out, error);
+    case KS_ROUTE_REPOSITORY:
+        return ks_control_repository(daemon, ask->control, out, error);
+    case KS_ROUTE_LOAD:
+        return ks_fail(error, KS_UNAVAILABLE, "explicit model load / unload is not allowed if polling is enabled");
+    case KS_ROUTE_LOGGING:
+        return ks_control_logging(daemon, ask->control, out, error);
+    case KS_ROUTE_REGIONS:
+        return ks_control_regions(daemon, ask->route, out, error);
+    case KS_ROUTE_REGISTER:
+        return ks_control_register(daemon, ask->route, ask->control, error);
+    case KS_ROUTE_UNREGISTER:
+        return ks_control_unregister(daemon, ask->route, error);
+    case KS_ROUTE_TRACE:
+        return ks_fail(error, KS_UNAVAILABLE, "the server does not support tracing");
+    default:
+        write_document(daemon, ask, out);
+        return KS_OK;
+    }
 }

@@ -7,17 +7,6 @@ const char *ks_reply_sentence(ks_status status)
     return status == KS_DEVICE ? "the device has failed; the server restarts" : "Server not ready";
 }
 
-const char *ks_reply_request_id(const ks_head *head)
-{
-    enum { MOST = 128 };
-    const char *id = head->known[KS_KNOWN_REQUEST_ID];
-    size_t length = head->known_length[KS_KNOWN_REQUEST_ID];
-    if (id == NULL || length == 0 || length > MOST) return NULL;
-    for (size_t i = 0; i < length; i++)
-        if (id[i] <= ' ' || id[i] > '~') return NULL;
-    return id;
-}
-
 const char *ks_reply_number(char out[24], int64_t value)
 {
     char *end = out + 23;

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-enum { READS, WORKS }; /* GET and HEAD; POST */
+enum { READS = 1, WORKS = 2, BOTH = 3 }; /* GET and HEAD; POST */
 
-/* A path's segments: a word stands for itself, "*" for a model's name, "#" for digits (a version). The first row that
- * fits counts, so that models/stats is not the metadata of a model named stats. */
+/* A path's segments: a word stands for itself, "*" for a model's name, "#" for digits (a version), "@" for any other
+ * name. The first row that fits counts, so that models/stats is not the metadata of a model named stats. */
 static const struct {
     const char *path;
     ks_route_id id;
@@ -22,6 +22,7 @@ static const struct {
     {"readyz", KS_ROUTE_READY, KS_HANDLER_ready, READS, 1, 1, 1},
     {"healthz", KS_ROUTE_READY, KS_HANDLER_ready, READS, 1, 1, 1},
     {"metrics", KS_ROUTE_METRICS, KS_HANDLER_metrics, READS, 1, 1, 0},
+    {"openapi.json", KS_ROUTE_OPENAPI, KS_HANDLER_index, READS, 0, 0, 0},
     {"v2", KS_ROUTE_SERVER, KS_HANDLER_server_metadata, READS, 0, 0, 0},
     {"v2/", KS_ROUTE_SERVER, KS_HANDLER_server_metadata, READS, 0, 0, 0},
     {"v2/models/stats", KS_ROUTE_ALL_STATS, KS_HANDLER_model_stats, READS, 0, 0, 0},
@@ -35,6 +36,20 @@ static const struct {
     {"v2/models/*/versions/#/config", KS_ROUTE_MODEL_CONFIG, KS_HANDLER_model_config, READS, 0, 0, 0},
     {"v2/models/*/versions/#/stats", KS_ROUTE_MODEL_STATS, KS_HANDLER_model_stats, READS, 0, 0, 0},
     {"v2/models/*/versions/#/plan", KS_ROUTE_PLAN, KS_HANDLER_model_plan, READS, 0, 0, 0},
+    {"v2/repository/index", KS_ROUTE_REPOSITORY, KS_HANDLER_repository, WORKS, 0, 0, 0},
+    {"v2/repository/models/@/load", KS_ROUTE_LOAD, KS_HANDLER_repository, WORKS, 0, 0, 0},
+    {"v2/repository/models/@/unload", KS_ROUTE_LOAD, KS_HANDLER_repository, WORKS, 0, 0, 0},
+    {"v2/logging", KS_ROUTE_LOGGING, KS_HANDLER_logging, BOTH, 0, 0, 0},
+#define SHARED_MEMORY(kind)                                                                                            \
+    {kind "/status", KS_ROUTE_REGIONS, KS_HANDLER_shared_memory, READS, 0, 0, 0},                                      \
+        {kind "/region/@/status", KS_ROUTE_REGIONS, KS_HANDLER_shared_memory, READS, 0, 0, 0},                         \
+        {kind "/region/@/register", KS_ROUTE_REGISTER, KS_HANDLER_shared_memory, WORKS, 0, 0, 0},                      \
+        {kind "/region/@/unregister", KS_ROUTE_UNREGISTER, KS_HANDLER_shared_memory, WORKS, 0, 0, 0},                  \
+        {kind "/unregister", KS_ROUTE_UNREGISTER, KS_HANDLER_shared_memory, WORKS, 0, 0, 0},
+    SHARED_MEMORY("v2/systemsharedmemory") SHARED_MEMORY("v2/cudasharedmemory")
+#undef SHARED_MEMORY
+        {"v2/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, 0, 0, 0},
+    {"v2/models/*/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, 0, 0, 0},
 };
 
 typedef struct segment {
@@ -63,7 +78,8 @@ static bool all_digits(segment s)
 }
 
 /* Compares segment by segment, raw: nothing is decoded, "//" and ".." mean nothing. */
-static bool matches(const char *pattern, const char *path, const char *end, segment *model, segment *version)
+static bool matches(const char *pattern, const char *path, const char *end, segment *model, segment *version,
+                    segment *name)
 {
     const char *pattern_end = pattern + strlen(pattern);
     for (;;) {
@@ -71,6 +87,9 @@ static bool matches(const char *pattern, const char *path, const char *end, segm
         if (want.length == 1 && *want.text == '*') {
             if (have.length == 0) return false;
             *model = have;
+        } else if (want.length == 1 && *want.text == '@') {
+            if (have.length == 0) return false;
+            *name = have;
         } else if (want.length == 1 && *want.text == '#') {
             if (!all_digits(have)) return false;
             *version = have;
@@ -92,7 +111,7 @@ static int hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* Percent-decodes a model's name. false: malformed, or an encoded slash or NUL, which no path of ours holds. What is
+/* Percent-decodes a name. false: malformed, or an encoded slash or NUL, which no path of ours holds. What is
  * longer than any model's name is cut: it is unknown either way. */
 static bool decode_name(segment raw, char *out, size_t cap, size_t *length)
 {
@@ -144,18 +163,46 @@ static ks_status find_model(segment raw, segment version, ks_route *route, ks_er
     return KS_OK;
 }
 
+ks_status ks_route_name(const ks_route *route, char out[KS_ROUTE_NAME_MAX + 1], ks_error *error)
+{
+    size_t length = 0;
+    const segment raw = {route->name, route->name_length};
+    if (!decode_name(raw, out, KS_ROUTE_NAME_MAX + 1, &length)) return ks_fail(error, KS_PATH, "Not Found");
+    if (length > KS_ROUTE_NAME_MAX) return ks_fail(error, KS_NAME, "a name has more than %d bytes", KS_ROUTE_NAME_MAX);
+    for (size_t i = 0; i < length; i++)
+        if (out[i] < ' ' || out[i] > '~')
+            return ks_fail(error, KS_NAME, "a name holds a byte that is not printable ASCII");
+    out[length] = '\0';
+    return KS_OK;
+}
+
+bool ks_route_at(int index, ks_route_row *out)
+{
+    if (index < 0 || (size_t)index >= sizeof table / sizeof table[0]) return false;
+    *out = (ks_route_row){.id = table[index].id,
+                          .path = table[index].path,
+                          .reads = table[index].methods & READS,
+                          .works = table[index].methods & WORKS};
+    return true;
+}
+
+bool ks_route_has_words(const ks_route *route)
+{
+    return route->id == KS_ROUTE_REPOSITORY || route->id == KS_ROUTE_LOGGING || route->id == KS_ROUTE_REGISTER;
+}
+
 ks_status ks_route_find(const char *method, const char *target, bool admin, ks_route *route, ks_error *error)
 {
     const char *end = strchrnul(target, '?');
-    segment model = {0}, version = {0};
+    segment model = {0}, version = {0}, name = {0};
     memset(route, 0, sizeof *route);
     route->handler = KS_HANDLER_other;
     route->query = *end ? end + 1 : end;
     if (*target != '/') return ks_fail(error, KS_PATH, "Not Found");
     size_t row = 0;
     while (row < sizeof table / sizeof table[0] &&
-           ((admin && !table[row].admin) || !matches(table[row].path, target + 1, end, &model, &version))) {
-        model = version = (segment){0};
+           ((admin && !table[row].admin) || !matches(table[row].path, target + 1, end, &model, &version, &name))) {
+        model = version = name = (segment){0};
         row++;
     }
     if (row == sizeof table / sizeof table[0]) return ks_fail(error, KS_PATH, "Not Found");
@@ -163,9 +210,14 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
     route->handler = table[row].handler;
     route->open = table[row].open;
     route->authorized = table[row].authorized;
-    ks_method m = ks_method_of(method);
-    if (table[row].methods == WORKS ? m != KS_METHOD_POST : m != KS_METHOD_GET && m != KS_METHOD_HEAD) {
-        route->allow = table[row].methods == WORKS ? "POST" : "GET, HEAD";
+    route->cuda = strncmp(table[row].path, "v2/cuda", 7) == 0;
+    route->name = name.text;
+    route->name_length = name.length;
+    static const char *const allowed[] = {[READS] = "GET, HEAD", [WORKS] = "POST", [BOTH] = "GET, HEAD, POST"};
+    const ks_method m = ks_method_of(method);
+    const int asked = m == KS_METHOD_POST ? WORKS : m == KS_METHOD_GET || m == KS_METHOD_HEAD ? READS : 0;
+    if (!(table[row].methods & asked)) {
+        route->allow = allowed[(int)table[row].methods];
         return ks_fail(error, KS_METHOD, "Method Not Allowed");
     }
     return model.text ? find_model(model, version, route, error) : KS_OK;

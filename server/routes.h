@@ -17,7 +17,16 @@ typedef enum ks_route_id {
     KS_ROUTE_MODEL_STATS,
     KS_ROUTE_PLAN,
     KS_ROUTE_ALL_STATS,
-    KS_ROUTE_METRICS
+    KS_ROUTE_METRICS,
+    KS_ROUTE_REPOSITORY,
+    KS_ROUTE_LOAD,
+    KS_ROUTE_LOGGING,
+    KS_ROUTE_TRACE,
+    KS_ROUTE_REGIONS,
+    KS_ROUTE_REGISTER,
+    KS_ROUTE_UNREGISTER,
+    KS_ROUTE_OPENAPI,
+    KS_ROUTES
 } ks_route_id;
 
 typedef struct ks_route {
@@ -27,10 +36,25 @@ typedef struct ks_route {
     bool authorized;       /* health: no token needed */
     const ks_model *model; /* of routes with a model */
     const char *query;     /* raw, behind '?', or "" */
-    const char *allow;     /* the path is known: methods for Allow; else NULL */
+    bool cuda;             /* of the three about shared memory: which kind */
+    const char *name;      /* of routes with a name that is no model's: its segment, raw; else NULL */
+    size_t name_length;
+    const char *allow; /* the path is known: methods for Allow; else NULL */
 } ks_route;
 
 ks_method ks_method_of(const char *method);
+/* The route's name, percent-decoded and terminated: 1 to KS_ROUTE_NAME_MAX printable ASCII bytes. KS_NAME. */
+enum { KS_ROUTE_NAME_MAX = 128 };
+ks_status ks_route_name(const ks_route *route, char out[KS_ROUTE_NAME_MAX + 1], ks_error *error);
+/* The table's rows, for documents about it. false: past the last one. */
+typedef struct ks_route_row {
+    ks_route_id id;
+    const char *path;  /* segments: a word, "*" a model, "#" a version, "@" another name */
+    bool reads, works; /* GET and HEAD; POST */
+} ks_route_row;
+bool ks_route_at(int index, ks_route_row *out);
+/* Whether a POST to it has a JSON object that is read; that of any other but infer is dropped. */
+bool ks_route_has_words(const ks_route *route);
 /* Always fills *route. KS_PATH, KS_METHOD (route->allow), KS_MODEL. admin: the second listener, which has health,
  * metrics and the index only. target: terminated. */
 ks_status ks_route_find(const char *method, const char *target, bool admin, ks_route *route, ks_error *error);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "regions.h"
 
 static const uint64_t no_limit = UINT64_MAX;
 
@@ -130,7 +131,8 @@ void ks_settle_files(ks_config *config)
     enum { OTHERS = 64, PER_SHARD = 8 }; /* listeners, log, epoll, eventfds, the driver's */
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    const rlim_t others = OTHERS + PER_SHARD * (rlim_t)config->threads;
+    const rlim_t regions = config->allow_client_shm ? KS_REGIONS_MAX : 0;
+    const rlim_t others = OTHERS + PER_SHARD * (rlim_t)config->threads + regions;
     const rlim_t needed = (rlim_t)config->connections + others;
     if (limit.rlim_cur < needed) {
         limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;

@@ -113,3 +113,12 @@ char *ks_text_take(ks_text *text, size_t *length)
     *text = (ks_text){.limit = text->limit};
     return bytes;
 }
+
+ks_quote ks_quoted(const char *bytes, size_t n)
+{
+    ks_quote quote;
+    if (n > KS_QUOTE_MAX) n = KS_QUOTE_MAX;
+    for (size_t i = 0; i < n; i++) quote.text[i] = bytes[i] >= 0x20 && bytes[i] < 0x7F ? bytes[i] : '?';
+    quote.text[n] = 0;
+    return quote;
+}

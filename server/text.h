@@ -21,6 +21,12 @@ void ks_text_puts(ks_text *text, const char *string);
 __attribute__((format(printf, 2, 3))) void ks_text_printf(ks_text *text, const char *format, ...);
 /* A JSON string with its quotes; control bytes, quote and backslash escaped; the bytes are taken as UTF-8. */
 void ks_text_json(ks_text *text, const char *bytes, size_t n);
+/* Client text made fit for a sentence: printable ASCII, cut. */
+enum { KS_QUOTE_MAX = 64 };
+typedef struct ks_quote {
+    char text[KS_QUOTE_MAX + 1];
+} ks_quote;
+ks_quote ks_quoted(const char *bytes, size_t n);
 /* Of memory whose bytes are used from its start on, and are not needed behind that: gives the pages before `used` back to
  * the system, a MiB or more at a time. *given: what has gone already. 64 MiB at once, when it is freed, take 3 ms. */
 void ks_text_give_back(const char *memory, size_t used, size_t *given);

@@ -53,9 +53,23 @@ static int64_t to_us(int64_t ns)
     return (ns + 500) / 1000;
 }
 
-void ks_times_text(const ks_times *times, const ks_job *job, char *out)
+const char *ks_graph_name(ks_graph graph)
 {
     static const char *const graphs[] = {[KS_GRAPH_NONE] = "none", [KS_GRAPH_MISS] = "miss", [KS_GRAPH_HIT] = "hit"};
+    return graphs[graph];
+}
+
+static char *put_trace(char *out, const ks_identity *identity)
+{
+    out = put_text(out, ", trace;desc=00-");
+    out = put_text(out, identity->trace_id);
+    out = put_text(out, "-");
+    out = put_text(out, identity->span_id);
+    return put_text(out, identity->sampled ? "-01" : "-00");
+}
+
+void ks_times_text(const ks_times *times, const ks_job *job, const ks_identity *identity, char *out)
+{
     int64_t phase_ns[KS_PHASES];
     int64_t past_ns = 0;
     ks_times_phases(times, job, true, phase_ns);
@@ -70,6 +84,7 @@ void ks_times_text(const ks_times *times, const ks_job *job, char *out)
     out = put_text(out, "total;dur=");
     out = put_ms(out, to_us(past_ns));
     out = put_text(out, ", graph;desc=");
-    out = put_text(out, graphs[job->graph]);
+    out = put_text(out, ks_graph_name(job->graph));
+    if (identity->trace_id[0]) out = put_trace(out, identity);
     *out = '\0';
 }

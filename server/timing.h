@@ -2,6 +2,7 @@
 #ifndef KS_TIMING_H
 #define KS_TIMING_H
 #include "engine.h"
+#include "identity.h"
 
 typedef struct ks_times {
     int64_t first_ns;    /* the first byte was read */
@@ -11,7 +12,9 @@ typedef struct ks_times {
 
 /* All KS_PHASES; -1: did not happen. send is not known yet. ran: the job is done and has its result. */
 void ks_times_phases(const ks_times *times, const ks_job *job, bool ran, int64_t *phase_ns);
-/* "receive;dur=0.012, ... total;dur=0.142, graph;desc=hit": at most KS_TIMING_MAX bytes with the NUL. Each figure is
- * the difference of two rounded points in time, so that the phases add up to the total to the last digit. */
-void ks_times_text(const ks_times *times, const ks_job *job, char *out);
+/* "receive;dur=0.012, ... total;dur=0.142, graph;desc=hit", and trace;desc=... where the request came with a trace: at
+ * most KS_TIMING_MAX bytes with the NUL. Each figure is the difference of two rounded points in time, so that the phases
+ * add up to the total to the last digit. */
+const char *ks_graph_name(ks_graph graph);
+void ks_times_text(const ks_times *times, const ks_job *job, const ks_identity *identity, char *out);
 #endif

@@ -115,7 +115,7 @@ static bool reload(const ks_watched *watched, ks_error *error)
         good = ks_tokens_read(fresh.token_file, &tokens, error) == KS_EXIT_OK;
     }
     if (good) {
-        ks_log_set_level((ks_level)fresh.log_level);
+        ks_log_set_levels(ks_log_up_to((ks_level)fresh.log_level));
         if (tokens) atomic_store(&watched->daemon->tokens, tokens);
     }
     ks_config_free(&fresh);

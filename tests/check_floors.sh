@@ -34,11 +34,16 @@ floors='
 2.1 choice     server/backends.*
 3.0 plan       server/plan.*
 3.1 engine     server/engine* server/budget.c server/sizes.* server/warm.* server/slots.* server/graphs.* server/check.* server/queue.* server/stream*
+3.2 regions    server/regions*
 3.5 daemon     server/daemon.h
-4.0 inflate    server/inflate*
+4.0 inflate    server/inflate* server/deflate*
 4.1 scan       server/scan*
 4.2 oip        server/oip* server/answer* server/documents* server/words*
 4.25 gate      server/gate* server/routes*
+4.27 openapi   server/openapi*
+4.26 identity  server/identity*
+4.27 compat    server/compat*
+4.28 control   server/control*
 4.3 infer      server/infer* server/timing.*
 5.0 http       server/http* server/conns* server/reply* server/pages*
 6.0 shard      server/shard*
@@ -54,8 +59,8 @@ floors='
 # header (pattern), the files that may include it
 doors='
 microhttpd.h        server/http.c
-*cJSON.h            server/oip.c server/oip_json.c server/answer.c server/documents.c
-zlib.h              server/inflate.c
+*cJSON.h            server/oip_json.c server/oip_control.c server/oip_safetensors.c server/compat.c
+zlib.h              server/inflate.c server/deflate.c
 charconv            server/number.cc
 oneapi/dnnl/*       kernels/onednn.c
 cuda*.h             kernels/*.cu kernels/*.cuh

@@ -143,6 +143,32 @@ print(*(s.getsockname()[1] for s in held))')"
     (cd / && "$root/deploy/quickstart.sh" --check -- --listen "127.0.0.1:$port" --admin-listen "127.0.0.1:$other")
 }
 
+# The clients that people have: examples in tests/clients, and the real packages of tests/compat.
+clients() {
+    local environment python='' reason client begun=$SECONDS
+    if environment=$("$root/tests/compat/environment.sh" 2>"$logs/environment.log"); then
+        python=$environment/bin/python
+        pass "packages for tests/compat: $environment" $((SECONDS - begun))
+    else
+        reason=$(tail -n 1 <<<"$environment")
+        skip "packages for tests/compat" "$reason"
+    fi
+    for client in curl.sh python_stdlib.py numpy_client.py tritonclient_client.py tritonclient_aio.py tritonclient_shm.py kserve_client.py \
+        libcurl.c node.mjs main.go client.R client.jl; do
+        step "client $client" "$root/tests/clients/run.sh" "$root/build/kernserve" "$client" $python
+    done
+    local test
+    for test in tritonclient_methods kserve_methods files_real compat_models; do
+        if [ -n "$python" ]; then step "$test" "$python" -B "$root/tests/compat/$test.py" "$root/build/kernserve"; else skip "$test" "$reason"; fi
+    done
+    if [ -n "$python" ]; then step "OpenAPI" "$root/tests/compat/openapi.sh" "$root/build/kernserve" "$environment"; else skip "OpenAPI" "$reason"; fi
+    if [ -x "${environment##*$'\n'}/bin/perf_analyzer" ]; then
+        step "perf_analyzer" "$python" -B "$root/tests/compat/perf_analyzer.py" "$root/build/kernserve" "$environment/bin/perf_analyzer"
+    else
+        skip "perf_analyzer" "its wheel, or the libraries that it needs, cannot be had here"
+    fi
+}
+
 # --- the run --------------------------------------------------------------------------------------------------------------
 # shellcheck source=deploy/packages.sh
 . "$root/deploy/packages.sh"
@@ -155,6 +181,14 @@ wish valgrind valgrind
 wish ccache ccache
 wish clang-format-14 clang-format-14
 wish clang-tidy-14 clang-tidy-14
+if [ "${1:-}" != quick ]; then
+    wish nodejs node
+    wish golang-go go
+    wish r-base-core Rscript
+    wish libcurl4-openssl-dev curl/curl.h
+    [ -e /usr/lib/R/site-library/curl ] || ks_wished="$ks_wished r-cran-curl"
+    python3 -c 'import ensurepip' 2>/dev/null || ks_wished="$ks_wished python3-venv"
+fi
 install_needed || { failed=1 && finish; }
 
 step "release build" build_release && suite release "$root/build"
@@ -171,6 +205,7 @@ if [ -z "$(gpu_chips)" ]; then skip "GPU tests" "no GPU here; tests/gpu.sh runs 
 if [ -x "$root/build/kernserve" ]; then
     step "soak" "$root/tests/soak.py" "$root/build/kernserve" --count 20000
     step "valgrind" "$root/tests/valgrind.sh" "$root/build/kernserve" 200
+    clients
 fi
 step "ASan and UBSan build" sanitized asan address,undefined && suite asan+ubsan "$root/build-test/asan"
 # oneDNN's threads come from an OpenMP that TSan cannot see into

@@ -348,7 +348,7 @@ static void late_jobs_are_dropped_and_running_ones_are_not(void **state)
     assert_null(late->next);
     assert_int_equal(late->status, KS_DEADLINE);
     assert_int_equal(late->error.status, KS_DEADLINE);
-    assert_non_null(strstr(late->error.text, "deadline"));
+    assert_non_null(strstr(late->error.text, "expired"));
     assert_int_equal(stats().queue_depth, 2);
     while (ks_now_ns() <= soon_ns) {
     }

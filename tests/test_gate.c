@@ -13,6 +13,8 @@
 
 #include "gate.h"
 #include "infer.h"
+#include "identity.h"
+#include "openapi.h"
 #include "reply.h"
 #include "routes.h"
 #include "timing.h"
@@ -371,6 +373,8 @@ static void warm_table(void **state)
 }
 
 /* The text's figures: those before total add up to it exactly, whatever the times were. */
+static const ks_identity nobody;
+
 static void times_add_up(void **state)
 {
     const char *given = getenv("KS_SEED");
@@ -390,7 +394,7 @@ static void times_add_up(void **state)
         job.compute_ns = job.done_ns - job.launched_ns - job.h2d_ns - job.d2h_ns;
         times.answered_ns = job.done_ns + rand() % scale;
         char text[KS_TIMING_MAX];
-        ks_times_text(&times, &job, text);
+        ks_times_text(&times, &job, &nobody, text);
         assert_true(strlen(text) < sizeof text);
         int64_t sum_us = 0, total_us = -1;
         for (char *at = text; (at = strstr(at, ";dur=")) != NULL; at += 5) {
@@ -417,38 +421,128 @@ static void times_longest(void **state)
                   .done_ns = 6 * hour};
     ks_times times = {.first_ns = 1, .decode_ns = hour, .answered_ns = 7 * hour};
     (void)state;
-    ks_times_text(&times, &job, text);
+    ks_times_text(&times, &job, &nobody, text);
     assert_true(strlen(text) < sizeof text);
     assert_non_null(strstr(text, "total;dur=25200000.000, graph;desc=none"));
 }
 
+static const ks_identity *identify(const char *id, size_t length, const char *parent)
+{
+    static ks_identity identity;
+    static uint64_t numbers = 1;
+    ks_head head = {0};
+    head.known[KS_KNOWN_REQUEST_ID] = id;
+    head.known_length[KS_KNOWN_REQUEST_ID] = length;
+    head.known[KS_KNOWN_TRACEPARENT] = parent;
+    head.known_length[KS_KNOWN_TRACEPARENT] = parent ? strlen(parent) : 0;
+    ks_identity_read(&identity, &head, &numbers);
+    return &identity;
+}
+
 static void request_ids(void **state)
 {
-    char id[140];
-    ks_head head = {0};
+    char id[140], made[17];
     (void)state;
     memset(id, 'x', sizeof id);
     id[129] = '\0';
-    head.known[KS_KNOWN_REQUEST_ID] = id;
-    head.known_length[KS_KNOWN_REQUEST_ID] = 129;
-    assert_null(ks_reply_request_id(&head));
-    head.known_length[KS_KNOWN_REQUEST_ID] = 128;
-    assert_ptr_equal(ks_reply_request_id(&head), id);
+    assert_ptr_equal(identify(id, 128, NULL)->request_id, id);
+    strcpy(made, identify(id, 129, NULL)->request_id);
+    assert_int_equal(strspn(made, "0123456789abcdef"), 16);
+    assert_string_not_equal(identify(NULL, 0, NULL)->request_id, made);
     id[5] = ' ';
-    assert_null(ks_reply_request_id(&head));
+    assert_ptr_not_equal(identify(id, 128, NULL)->request_id, id);
     char number[24];
     assert_string_equal(ks_reply_number(number, 0), "0");
     assert_string_equal(ks_reply_number(number, INT64_MAX), "9223372036854775807");
 }
 
+#define TRACE "0af7651916cd43dd8448eb211c80319c"
+#define PARENT "b7ad6b7169203331"
+static const struct {
+    const char *parent;
+    bool valid, sampled;
+} trace_rows[] = {
+    {"00-" TRACE "-" PARENT "-01", true, true},
+    {"00-" TRACE "-" PARENT "-00", true, false},
+    {"00-" TRACE "-" PARENT "-ff", true, true},
+    {"00-" TRACE "-" PARENT "-02", true, false},
+    {"cc-" TRACE "-" PARENT "-01", true, true},
+    {"cc-" TRACE "-" PARENT "-01-what-comes-later", true, true},
+    {"cc-" TRACE "-" PARENT "-01x", false, false},
+    {"00-" TRACE "-" PARENT "-01-more", false, false},
+    {"ff-" TRACE "-" PARENT "-01", false, false},
+    {"00-" TRACE "-" PARENT, false, false},
+    {"00-00000000000000000000000000000000-" PARENT "-01", false, false},
+    {"00-" TRACE "-0000000000000000-01", false, false},
+    {"00-0AF7651916CD43DD8448EB211C80319C-" PARENT "-01", false, false},
+    {"00-" TRACE "-" PARENT "-0G", false, false},
+    {"00_" TRACE "-" PARENT "-01", false, false},
+    {"", false, false},
+};
+
+static void trace_table(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(trace_rows); i++) {
+        const ks_identity *identity = identify(NULL, 0, trace_rows[i].parent);
+        if (!trace_rows[i].valid) {
+            if (identity->trace_id[0] || identity->span_id[0]) fail_msg("%s is taken", trace_rows[i].parent);
+            continue;
+        }
+        assert_string_equal(identity->trace_id, TRACE);
+        assert_int_equal(strspn(identity->span_id, "0123456789abcdef"), 16);
+        assert_string_not_equal(identity->span_id, PARENT);
+        assert_int_equal(identity->sampled, trace_rows[i].sampled);
+        ks_job job = {0};
+        ks_times times = {0};
+        char text[KS_TIMING_MAX], expected[96];
+        ks_times_text(&times, &job, identity, text);
+        snprintf(expected, sizeof expected, ", trace;desc=00-" TRACE "-%s-%s", identity->span_id,
+                 identity->sampled ? "01" : "00");
+        assert_non_null(strstr(text, expected));
+    }
+}
+
+/* Whoever adds a route also says what it is. */
+static void every_route_is_in_the_document(void **state)
+{
+    (void)state;
+    ks_text text;
+    ks_route_row row;
+    int operations = 0, routes = 0, found = 0;
+    ks_models_init();
+    ks_text_init(&text, 1 << 20);
+    ks_openapi_write(&text, "1.2.3");
+    ks_text_add(&text, "", 1);
+    assert_false(text.broken);
+    for (; ks_route_at(routes, &row); routes++) operations += row.reads + row.works;
+    assert_true(routes > 30);
+    for (const char *at = text.bytes; (at = strstr(at, "\"operationId\":\"")); at++) found++;
+    assert_int_equal(found, operations);
+    assert_null(strstr(text.bytes, "(null)"));
+    assert_non_null(strstr(text.bytes, "\"/v2/models/{model}/versions/{version}/infer\":{\"parameters\":[{\"$ref\":"));
+    assert_non_null(strstr(text.bytes, "\"/\":{"));
+    ks_text_fini(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wire_table),   cmocka_unit_test(wire_values),  cmocka_unit_test(wire_sizes),
-        cmocka_unit_test(access_table), cmocka_unit_test(token_table),  cmocka_unit_test(body_table),
-        cmocka_unit_test(route_table),  cmocka_unit_test(admin_routes), cmocka_unit_test(route_query),
-        cmocka_unit_test(warm_table),   cmocka_unit_test(times_add_up), cmocka_unit_test(times_longest),
+        cmocka_unit_test(wire_table),
+        cmocka_unit_test(wire_values),
+        cmocka_unit_test(wire_sizes),
+        cmocka_unit_test(access_table),
+        cmocka_unit_test(token_table),
+        cmocka_unit_test(body_table),
+        cmocka_unit_test(route_table),
+        cmocka_unit_test(admin_routes),
+        cmocka_unit_test(route_query),
+        cmocka_unit_test(warm_table),
+        cmocka_unit_test(times_add_up),
+        cmocka_unit_test(times_longest),
         cmocka_unit_test(request_ids),
+        cmocka_unit_test(trace_table),
+        cmocka_unit_test(every_route_is_in_the_document),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

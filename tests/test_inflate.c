@@ -3,6 +3,7 @@
 
 #include <zlib.h>
 
+#include "deflate.h"
 #include "inflate.h"
 
 typedef struct sink {
@@ -141,13 +142,76 @@ static void the_takers_refusal_is_passed_on(void **state)
     assert_string_equal(error.text, "enough");
 }
 
+static const struct {
+    const char *accept;
+    ks_packing packing;
+} accept_rows[] = {
+    {NULL, KS_PACKING_NONE},
+    {"", KS_PACKING_NONE},
+    {"gzip", KS_PACKING_GZIP},
+    {"deflate", KS_PACKING_DEFLATE},
+    {"GZIP", KS_PACKING_GZIP},
+    {"gzip, deflate, br", KS_PACKING_GZIP},
+    {"deflate, gzip", KS_PACKING_DEFLATE},
+    {"deflate;q=0.5, gzip;q=0.9", KS_PACKING_GZIP},
+    {"deflate;q=0.5,gzip;q=0.05", KS_PACKING_DEFLATE},
+    {"identity, gzip", KS_PACKING_NONE},
+    {"identity;q=0.5, gzip", KS_PACKING_GZIP},
+    {"gzip;q=0", KS_PACKING_NONE},
+    {"gzip;q=0.000", KS_PACKING_NONE},
+    {"gzip;q=nonsense", KS_PACKING_NONE},
+    {"gzip;", KS_PACKING_NONE},
+    {"br, zstd, *", KS_PACKING_NONE},
+    {"xgzip, gzipx", KS_PACKING_NONE},
+    {" , ,\tdeflate ; q=1.0", KS_PACKING_DEFLATE},
+    {"gzip;q=99999999999999999999", KS_PACKING_GZIP},
+};
+
+static void accepted_encodings(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof accept_rows / sizeof accept_rows[0]; i++)
+        if (ks_packing_accepted(accept_rows[i].accept) != accept_rows[i].packing) fail_msg("%s", accept_rows[i].accept);
+}
+
+static void what_is_packed_comes_back(void **state)
+{
+    (void)state;
+    static const ks_packing packings[] = {KS_PACKING_GZIP, KS_PACKING_DEFLATE};
+    for (int i = 0; i < 2; i++) {
+        fill_plain();
+        char *const out = malloc(ks_packing_bound(PLAIN));
+        const size_t length = ks_pack(packings[i], plain, PLAIN, out);
+        assert_in_range(length, 1, PLAIN - 1);
+        assert_int_equal((unsigned char)out[0] == 0x1f, packings[i] == KS_PACKING_GZIP);
+        sink s = {.bytes = back, .cap = PLAIN};
+        ks_error error = {0};
+        assert_int_equal(inflate_all(out, length, 5000, PLAIN, &s, &error), KS_OK);
+        assert_int_equal(s.length, PLAIN);
+        assert_memory_equal(back, plain, PLAIN);
+        /* What was packed once does not become smaller. */
+        char *const again = malloc(ks_packing_bound(length));
+        const size_t twice = ks_pack(packings[i], out, length, again);
+        assert_true(twice == 0 || twice < length);
+        free(again);
+        free(out);
+    }
+    char noise[2048], out[4096];
+    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (char)words_below(256);
+    assert_int_equal(ks_pack(KS_PACKING_GZIP, noise, sizeof noise, out), 0);
+}
+
 int main(void)
 {
     words_seed();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gzip_and_zlib_come_back_whatever_the_cuts), cmocka_unit_test(one_byte_past_the_limit_is_413),
-        cmocka_unit_test(a_bomb_costs_no_more_than_the_limit),       cmocka_unit_test(damage_is_400),
+        cmocka_unit_test(gzip_and_zlib_come_back_whatever_the_cuts),
+        cmocka_unit_test(one_byte_past_the_limit_is_413),
+        cmocka_unit_test(a_bomb_costs_no_more_than_the_limit),
+        cmocka_unit_test(damage_is_400),
         cmocka_unit_test(the_takers_refusal_is_passed_on),
+        cmocka_unit_test(accepted_encodings),
+        cmocka_unit_test(what_is_packed_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The border to a device: eleven functions. `cuda` and `cpu` implement it; tests wrap either in `faulty`.
+/* The border to a device: thirteen functions, and four for client memory, which a device may lack. `cuda` and `cpu` implement it; tests wrap either in `faulty`.
  *
  * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
  *         batch = jobs of one plan that go out together.
@@ -49,6 +49,10 @@ typedef struct ks_slot {
     void *memory;                 /* backend's: what slot_fini gives back */
     int size_class;               /* engine's; -1: an overflow slot, ordinary memory */
     bool pinned;
+    /* Client memory that takes the place of parts of the sides: addresses from memory_pin or memory_import. Such a job
+     * goes alone, and the launch copies each tensor from where it lies. */
+    bool windows; /* one of these is set */
+    void *in_window[KS_INPUTS_MAX], *out_window;
     struct ks_slot *next; /* engine's free list */
 } ks_slot;
 
@@ -99,6 +103,8 @@ typedef struct ks_batch {
         d2h_ns;        /* set by a poll that says KS_DONE; 0: did not happen. They add up to launch .. done */
     int64_t kernel_ns; /* likewise: start of the first kernel .. end of the last, all jobs; -1: not known */
 } ks_batch;
+
+enum { KS_HANDLE_BYTES = 64 };
 
 typedef enum ks_poll { KS_RUNNING, KS_DONE, KS_FAILED } ks_poll;
 
@@ -158,6 +164,14 @@ typedef struct ks_backend {
     /* true once the device is lost for good (sticky error). Any thread. */
     bool (*failed)(const ks_device *device);
     const ks_streaming *streaming; /* NULL: kernels work on ordinary memory, large requests on slots of it */
+    /* Client memory, for slots' windows; any thread. All four NULL: this device has no way of its own to it. pin: host
+     * memory that is mapped. import: another process's device memory, by the KS_HANDLE_BYTES of its CUDA IPC handle.
+     * KS_WINDOW: it cannot be. */
+    ks_status (*memory_pin)(ks_device *device, void *memory, size_t bytes, ks_error *error);
+    void (*memory_unpin)(ks_device *device, void *memory);
+    ks_status (*memory_import)(ks_device *device, const unsigned char *handle, int device_index, size_t bytes,
+                               void **out, ks_error *error);
+    void (*memory_leave)(ks_device *device, void *memory);
 } ks_backend;
 
 extern const ks_backend ks_backend_cpu;

@@ -36,6 +36,9 @@ extern "C" {
     X(DRAINING, 503, "draining", 1)                                                                                    \
     X(DEVICE, 503, "device", 0)                                                                                        \
     X(MEMORY, 503, "memory", 0)                                                                                        \
+    /* what this server does not do */                                                                                 \
+    X(UNSUPPORTED, 501, "unsupported", 0)                                                                              \
+    X(UNAVAILABLE, 503, "unavailable", 0)                                                                              \
     /* what the request says */                                                                                        \
     X(JSON, 400, "json", 0)                                                                                            \
     X(JSON_LIMIT, 400, "json_limit", 0)                                                                                \
@@ -51,6 +54,8 @@ extern "C" {
     X(RANGE, 400, "range", 0)                                                                                          \
     X(HEADER_LENGTH, 400, "header_length", 0)                                                                          \
     X(BINARY_SIZE, 400, "binary_size", 0)                                                                              \
+    X(REGION, 404, "shared_memory", 0)                                                                                 \
+    X(WINDOW, 400, "shared_memory", 0)                                                                                 \
     X(WORK, 413, "work", 0)                                                                                            \
     X(NON_FINITE, 422, "non_finite", 0)                                                                                \
     /* never sent: the client has gone; the operator's side (start-up) */                                              \

@@ -29,8 +29,8 @@ spent=$(($(ticks) - before)) # of a second's hundredths
 [ "$spent" -le 4 ] || fault "idle: $spent ms x 10 of processor time in two seconds"
 page=$(curl -s -m 5 "$url/metrics")
 lines=$(printf '%s\n' "$page" | grep -vc '^#')
-[ "$lines" -lt 1400 ] || fault "the metrics page has $lines series at the start"
-[ "${#page}" -lt 131072 ] || fault "the metrics page has ${#page} bytes at the start"
+[ "$lines" -lt 1700 ] || fault "the metrics page has $lines series at the start"
+[ "${#page}" -lt 163840 ] || fault "the metrics page has ${#page} bytes at the start"
 
 version=$("$kernserve" --version)
 has "--version: revision" '^revision [0-9a-zA-Z.+-]+$' "$version"

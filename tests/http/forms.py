@@ -1,4 +1,5 @@
-"""The forms in which a piece of work travels: JSON, JSON + binary, mixed, OIP raw, plain raw; whole, chunked, compressed.
+"""The forms in which a piece of work travels: JSON, JSON + binary, mixed, OIP raw, plain raw, npy, safetensors; whole,
+chunked, compressed.
 
 Owns       Case (model, parameters, inputs, expected), the request bytes of each form, and the reading of an answer back into
            values. FORMS and TRANSPORTS are the lists that tests walk through.
@@ -10,6 +11,7 @@ import math
 import urllib.parse
 import zlib
 
+import files
 from daemon import chunked, request
 from tensors import REFERENCE, Tensor, count, decode, encode, random_tensor
 
@@ -80,12 +82,43 @@ def form_oip_raw(case, _):
 
 def form_plain_raw(case, _):
     query = [("shape", ",".join(map(str, t.shape))) for t in case.inputs] + [("datatype", case.inputs[0].datatype)]
-    for name, value in case.parameters.items():
-        query.append((name, str(value).lower() if isinstance(value, bool) else str(value)))
-    return case.target() + "?" + urllib.parse.urlencode(query, safe=","), [], b"".join(t.data for t in case.inputs)
+    return _with_query(case, query), [], b"".join(t.data for t in case.inputs)
 
 
-FORMS = {"json": form_json, "binary": form_binary, "mixed": form_mixed, "oip_raw": form_oip_raw, "plain_raw": form_plain_raw}
+def _with_query(case, query):
+    query = query + [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in case.parameters.items()]
+    return case.target() + ("?" + urllib.parse.urlencode(query, safe=",") if query else "")
+
+
+def form_npy(case, _):
+    """A version by the input's length, so that all are seen; the answer comes as the body came."""
+    return _with_query(case, []), [("Content-Type", "application/x-npy")], files.write_npy(case.inputs[0], 1 + len(case.inputs[0].data) // 4 % 3)
+
+
+def form_npy_fortran(case, _):
+    return _with_query(case, []), [("Content-Type", "application/x-npy; v=1")], files.write_npy(case.inputs[0], 1, True)
+
+
+def form_safetensors(case, _):
+    """The last input's bytes first."""
+    names = ["INPUT%d" % i for i in range(len(case.inputs))]
+    body = files.write_safetensors(dict(zip(names, case.inputs)), {"format": "pt"}, names[::-1])
+    return _with_query(case, []), [("Content-Type", "application/x-safetensors")], body
+
+
+def form_json_to_safetensors(case, request_id):
+    target, headers, body = form_json(case, request_id)
+    return target, headers + [("Accept", "application/x-safetensors")], body
+
+
+def form_binary_to_npy(case, request_id):
+    target, headers, body = _body(case, request_id, set(range(len(case.inputs))), None)
+    return target, headers + [("Accept", "application/x-npy")], body
+
+
+FORMS = {"json": form_json, "binary": form_binary, "mixed": form_mixed, "oip_raw": form_oip_raw, "plain_raw": form_plain_raw,
+         "npy": form_npy, "npy_fortran": form_npy_fortran, "safetensors": form_safetensors,
+         "json_to_safetensors": form_json_to_safetensors, "binary_to_npy": form_binary_to_npy}
 
 
 def fits(form, case):
@@ -93,6 +126,12 @@ def fits(form, case):
     as_json = case.inputs[0].datatype in JSON_TYPES and case.expected.datatype in JSON_TYPES
     if form in ("json", "mixed"):
         return as_json
+    if form == "json_to_safetensors":
+        return case.inputs[0].datatype in JSON_TYPES
+    if form == "binary_to_npy":
+        return case.expected.datatype in files.NPY
+    if form.startswith("npy"):
+        return len(case.inputs) == 1 and case.inputs[0].datatype in files.NPY
     if form == "oip_raw":
         return case.model.endswith("_vec")
     return True
@@ -168,6 +207,10 @@ def read_answer(case, form, answer, request_id):
         shape = answer.header("kernserve-shape", "")
         datatype = answer.header("kernserve-datatype")
         return datatype, [int(d) for d in shape.split(",") if d], decode(datatype, answer.body)
+    for kind, read in (("npy", files.read_npy), ("safetensors", files.read_safetensors)):
+        if form.startswith(kind) or form.endswith("_to_" + kind):
+            require(answer.header("content-type") == "application/x-" + kind, "type %s", answer.header("content-type"))
+            return read(answer.body)
     head = answer.header("inference-header-content-length")
     cut = len(answer.body) if head is None else int(head)
     kind = "application/json" if head is None else "application/octet-stream"

@@ -1,8 +1,9 @@
 """What a client can do wrong, one line each: a name, the bytes, the status, the code, and whether the connection stays.
 
-Row(name, bytes, status, code, then)
+Row(name, bytes, status, code, then[, text])
   code  what the header Kernserve-Error must say; LIBRARY: the HTTP library answers before our handler runs, so that only the
         status (or a plain close) is ours to promise
+  text  what the sentence must hold: the words of Triton's that clients and scripts search for
   then  STAYS: a good request on the same connection must succeed; CLOSES: the daemon hangs up; EITHER: both are right
 A new row needs nothing else. refusals.py walks through them; soak.py mixes them with good requests.
 """
@@ -13,8 +14,9 @@ import math
 from collections import namedtuple
 
 from daemon import chunked, request
+from files import npy_head, safetensors_head
 
-Row = namedtuple("Row", "name data status code then")
+Row = namedtuple("Row", "name data status code then text", defaults=(None,))
 STAYS, CLOSES, EITHER = "stays", "closes", "either"
 LIBRARY = "(library)"
 
@@ -64,12 +66,19 @@ def pair(a, b, b_type='"FP32"', b_name='"INPUT1"'):
     return infer(tensor(a, ones(a)), tensor(b, ones(b), b_type, b_name), to=MATMUL)
 
 
+def classify(elements):
+    """The one largest of many zeros."""
+    head = '{"inputs":[%s]%s}' % (tensor("[%d]" % elements, None, more=',"parameters":{"binary_data_size":%d}' % (4 * elements)), CLASSES % 1)
+    return post(SOFTMAX, head.encode() + bytes(4 * elements), ("Inference-Header-Content-Length", len(head)))
+
+
 def deep(levels):
     return "[" * levels + "1" + "]" * levels
 
 
 GOOD_BODY = b'{"inputs":[' + tensor().encode() + b"]}"
 GZIP = ("Content-Encoding", "gzip")
+CLASSES = ',"outputs":[{"name":"OUTPUT0","parameters":{"classification":%s}}]'
 SKELETON = ',"parameters":{%s}' % ",".join('"%03d%s":"%s"' % (i, "k" * 600, "v" * 1000) for i in range(60))
 
 HTTP_ROWS = [
@@ -96,16 +105,16 @@ HTTP_ROWS = [
     Row("request line of 3 KiB", raw("GET /v2?%s HTTP/1.1" % ("x" * 3000), "Host: localhost"), 414, "uri", CLOSES),
     Row("20 KiB of headers", raw("GET /v2 HTTP/1.1", "Host: localhost", *("X-%d: %s" % (i, "y" * 1000) for i in range(20))), 431, "headers", CLOSES),
     Row("65 header fields", raw("GET /v2 HTTP/1.1", "Host: localhost", *("X-%d: y" % i for i in range(65))), 431, "headers", CLOSES),
-    Row("unknown path", request("GET", "/v3"), 404, "path", STAYS),
+    Row("unknown path", request("GET", "/v3"), 404, "path", STAYS, "Not Found"),
     Row("trailing slash", request("GET", "/v2/models/softmax/"), 404, "path", STAYS),
     Row("dots in the path", request("GET", "/v2/../v2"), 404, "path", STAYS),
     Row("double slash in the path", request("GET", "//v2"), 404, "path", STAYS),
     Row("encoded slash in the path", request("GET", "/v2%2Fhealth%2Flive"), 404, "path", STAYS),
     Row("encoded NUL behind a good path", request("GET", "/v2/health/live%00x"), 404, "path", STAYS),
     Row("DELETE on the metadata", request("DELETE", "/v2"), 405, "method", STAYS),
-    Row("GET on infer", request("GET", SOFTMAX), 405, "method", STAYS),
+    Row("GET on infer", request("GET", SOFTMAX), 405, "method", STAYS, "Method Not Allowed"),
     Row("POST on health, with a body", request("POST", "/v2/health/live", body=b"{}"), 405, "method", STAYS),
-    Row("Content-Encoding br", post(SOFTMAX, GOOD_BODY, ("Content-Encoding", "br")), 415, "encoding", STAYS),
+    Row("Content-Encoding br", post(SOFTMAX, GOOD_BODY, ("Content-Encoding", "br")), 415, "encoding", STAYS, "Unsupported compression type"),
     Row("gzip that is none", post(SOFTMAX, GOOD_BODY, GZIP), 400, "encoding", STAYS),
     Row("gzip cut short", post(SOFTMAX, gzip.compress(GOOD_BODY)[:-12], GZIP), 400, "encoding", STAYS),
     Row("bytes behind the gzip stream", post(SOFTMAX, gzip.compress(GOOD_BODY) + b"more", GZIP), 400, "encoding", STAYS),
@@ -119,8 +128,8 @@ HTTP_ROWS = [
 
 JSON_ROWS = [
     Row("empty body", post(SOFTMAX, ""), 400, "json", STAYS),
-    Row("JSON cut short", post(SOFTMAX, GOOD_BODY[:-3]), 400, "json", STAYS),
-    Row("bytes behind the JSON", post(SOFTMAX, GOOD_BODY + b"x"), 400, "json", STAYS),
+    Row("JSON cut short", post(SOFTMAX, GOOD_BODY[:-3]), 400, "json", STAYS, "failed to parse the request JSON buffer: "),
+    Row("bytes behind the JSON", post(SOFTMAX, GOOD_BODY + b"x"), 400, "json", STAYS, "failed to parse the request JSON buffer: "),
     Row("byte order mark", post(SOFTMAX, b"\xef\xbb\xbf" + GOOD_BODY), 400, "json", STAYS),
     Row("comment", post(SOFTMAX, b"/* hi */" + GOOD_BODY), 400, "json", STAYS),
     Row("raw control byte in a string", infer(more=',"id":"a\nb"'), 400, "json", STAYS),
@@ -132,50 +141,65 @@ JSON_ROWS = [
     Row("NaN outside data", infer(shape="[NaN,4]"), 400, "json", STAYS),
     Row("NaN in integer data", infer(to=REDUCE, datatype='"INT32"', data="[NaN,2,3,4]"), 400, "json", STAYS),
     Row("17 levels outside data", infer(more=',"x":' + deep(17)), 400, "json_limit", STAYS),
-    Row("101 levels inside data", infer(shape="[1]", data=deep(101)), 400, "json_limit", STAYS),
+    Row("101 levels inside data", infer(shape="[1]", data=deep(101)), 400, "json_limit", STAYS, "JSON nesting depth exceeds maximum allowed limit (100)"),
     Row("250,000 levels", infer(shape="[1]", data="[" * 250000), 400, "json_limit", STAYS),
     Row("string of 2 KiB", infer(more=',"id":"%s"' % ("i" * 2048)), 400, "json_limit", STAYS),
     Row("65 members", infer(more="".join(',"m%d":1' % i for i in range(65))), 400, "json_limit", STAYS),
     Row("skeleton of 96 KiB", infer(more=SKELETON), 413, "body_size", STAYS),
-    Row("JSON over its limit", infer(shape="[400000]", data="[%s]" % ",".join(["0.5"] * 400000)), 413, "body_size", STAYS),
+    Row("JSON over its limit", infer(shape="[400000]", data="[%s]" % ",".join(["0.5"] * 400000)), 413, "body_size", STAYS, "exceeds the maximum allowed input size of 1048576 bytes. Use --max-json to increase the limit."),
 ]
 
 WORD_ROWS = [
-    Row("no inputs", post(SOFTMAX, "{}"), 400, "field", STAYS),
+    Row("no inputs", post(SOFTMAX, "{}"), 400, "field", STAYS, "Unable to parse 'inputs': "),
     Row("inputs is an object", post(SOFTMAX, '{"inputs":{}}'), 400, "field", STAYS),
     Row("Inputs in the wrong case", post(SOFTMAX, '{"Inputs":[]}'), 400, "field", STAYS),
-    Row("id is a number", infer(more=',"id":7'), 400, "field", STAYS),
-    Row("input without a name", infer(name=None), 400, "field", STAYS),
+    Row("id is a number", infer(more=',"id":7'), 400, "field", STAYS, "Unable to parse 'id': "),
+    Row("input without a name", infer(name=None), 400, "field", STAYS, "Unable to parse 'name': "),
     Row("input without a datatype", infer(datatype=None), 400, "field", STAYS),
     Row("input without a shape", infer(shape=None), 400, "field", STAYS),
-    Row("unknown model", infer(to="/v2/models/nope/infer"), 404, "model", STAYS),
-    Row("unknown version", infer(to="/v2/models/softmax/versions/2/infer"), 404, "model", STAYS),
-    Row("metadata of an unknown model", request("GET", "/v2/models/nope"), 404, "model", STAYS),
-    Row("statistics of an unknown model", request("GET", "/v2/models/nope/stats"), 404, "model", STAYS),
-    Row("unknown input", infer(name='"INPUT7"'), 400, "name", STAYS),
+    Row("unknown model", infer(to="/v2/models/nope/infer"), 404, "model", STAYS, "Request for unknown model: 'nope' is not found"),
+    Row("unknown version", infer(to="/v2/models/softmax/versions/2/infer"), 404, "model", STAYS, "Request for unknown model: 'softmax' version 2 is not found"),
+    Row("metadata of an unknown model", request("GET", "/v2/models/nope"), 404, "model", STAYS, "Request for unknown model: 'nope' is not found"),
+    Row("configuration of an unknown model", request("GET", "/v2/models/nope/config"), 404, "model", STAYS, "Request for unknown model: 'nope' is not found"),
+    Row("readiness of an unknown model", request("GET", "/v2/models/nope/ready"), 404, "model", STAYS, "Request for unknown model: 'nope' is not found"),
+    Row("version v1", request("GET", "/v2/models/softmax/versions/v1"), 404, "path", STAYS, "Not Found"),
+    Row("version of 40 digits", request("GET", "/v2/models/softmax/versions/" + "9" * 40), 404, "model", STAYS),
+    Row("statistics of an unknown model", request("GET", "/v2/models/nope/stats"), 404, "model", STAYS, "requested model 'nope' is not available"),
+    Row("unknown input", infer(name='"INPUT7"'), 400, "name", STAYS, "unexpected inference input 'INPUT7' for model 'softmax'"),
     Row("input with a NUL in its name", infer(name=r'"INPUT0\u0000"'), 400, "name", STAYS),
-    Row("the same input twice", infer(tensor(), tensor()), 400, "name", STAYS),
-    Row("an input is missing", infer(to=MATMUL), 400, "name", STAYS),
-    Row("unknown output", infer(more=',"outputs":[{"name":"OUTPUT1"}]'), 400, "name", STAYS),
-    Row("the same output twice", infer(more=',"outputs":[{"name":"OUTPUT0"},{"name":"OUTPUT0"}]'), 400, "name", STAYS),
-    Row("negative dimension", infer(shape="[-1,4]"), 400, "shape", STAYS),
+    Row("the same input twice", infer(tensor(), tensor()), 400, "name", STAYS, "input 'INPUT0' already exists in request"),
+    Row("an input is missing", infer(to=MATMUL), 400, "name", STAYS, "expected 2 inputs but got 1 inputs for model 'matmul'. Got input(s) ['INPUT0'], but missing required input(s) ['INPUT1']. Please provide all required input(s)."),
+    Row("unknown output", infer(more=',"outputs":[{"name":"OUTPUT1"}]'), 400, "name", STAYS, "unexpected inference output 'OUTPUT1' for model 'softmax'"),
+    Row("the same output twice", infer(more=',"outputs":[{"name":"OUTPUT0"},{"name":"OUTPUT0"}]'), 400, "name", STAYS, "output 'OUTPUT0' already exists in request"),
+    Row("classification of FP16", infer(tensor("[2]", None, '"FP16"', more=',"parameters":{"binary_data_size":4}'), more=CLASSES % 1), 400, None, STAYS, "class result not available for output due to unsupported type 'FP16'"),
+    Row("classification by a word", infer(more=CLASSES % '"all"'), 400, "field", STAYS),
+    Row("classification by half a class", infer(more=CLASSES % 0.5), 400, "field", STAYS),
+    Row("classification of too many", classify(1000001), 400, "shape", STAYS),
+    Row("sequence_id is true", parameters(sequence_id=True), 400, "parameter", STAYS),
+    Row("sequence_start is a number", parameters(sequence_start=1), 400, "parameter", STAYS),
+    Row("priority below zero", parameters(priority=-1), 400, "parameter", STAYS),
+    Row("priority is 1.0", parameters(priority=1.0), 400, "parameter", STAYS),
+    Row("timeout is text", parameters(timeout="soon"), 400, "parameter", STAYS),
+    Row("unknown parameter of type object", infer(more=',"parameters":{"x":{}}'), 400, "parameter", STAYS, "parameter 'x' has invalid type"),
+    Row("unknown parameter is null", infer(more=',"parameters":{"x":null}'), 400, "parameter", STAYS),
+    Row("negative dimension", infer(shape="[-1,4]"), 400, "shape", STAYS, "Unable to parse 'shape': "),
     Row("dimension 4.0", infer(shape="[1,4.0]"), 400, "shape", STAYS),
     Row("dimension 4e0", infer(shape="[1,4e0]"), 400, "shape", STAYS),
     Row("dimension as text", infer(shape='[1,"4"]'), 400, "shape", STAYS),
     Row("scalar for softmax", infer(shape="[]", data="[1]"), 400, "shape", STAYS),
     Row("rank 9", infer(shape="[1,1,1,1,1,1,1,1,4]"), 400, "shape", STAYS),
-    Row("2^64 elements", infer(shape="[4294967296,4294967296]"), 400, "shape", STAYS),
-    Row("2^62 elements of 4 bytes", infer(shape="[2147483648,2147483648]"), 400, "shape", STAYS),
+    Row("2^64 elements", infer(shape="[4294967296,4294967296]"), 400, "shape", STAYS, "causes total element count to exceed maximum size of"),
+    Row("2^62 elements of 4 bytes", infer(shape="[2147483648,2147483648]"), 400, "shape", STAYS, "byte size overflow for"),
     Row("matmul of a vector", pair("[4]", "[4,1]"), 400, "shape", STAYS),
     Row("matmul with inner sizes 3 and 2", pair("[2,3]", "[2,2]"), 400, "shape", STAYS),
     Row("matmul of two datatypes", pair("[2,2]", "[2,2]", '"FP64"'), 400, "datatype", STAYS),
     Row("matmul whose output is 1.6 GB", post(MATMUL + "?shape=20000,1&shape=1,20000&datatype=FP32", bytes(160000)), 413, "work", STAYS),
     Row("mean of nothing", infer(to=REDUCE, shape="[2,0]", data="[]", more=',"parameters":{"op":"mean"}'), 400, "empty", STAYS),
-    Row("unknown datatype", infer(datatype='"FP8"'), 400, "datatype", STAYS),
+    Row("unknown datatype", infer(datatype='"FP8"'), 400, "datatype", STAYS, "inference input 'INPUT0' data-type is 'FP8', but model 'softmax' expects 'FP32'"),
     Row("datatype in lower case", infer(datatype='"fp32"'), 400, "datatype", STAYS),
     Row("BYTES", infer(datatype='"BYTES"', data='["a","b","c","d"]'), 400, "datatype", STAYS),
     Row("softmax of integers", infer(datatype='"INT32"'), 400, "datatype", STAYS),
-    Row("FP16 as JSON", infer(datatype='"FP16"'), 400, "datatype", STAYS),
+    Row("FP16 as JSON", infer(datatype='"FP16"'), 400, "datatype", STAYS, "receiving FP16 data via JSON is not supported. Please use the binary data format for input"),
     Row("axis beyond the rank", parameters(axis=2), 400, "axis", STAYS),
     Row("axis 1.5", parameters(axis=1.5), 400, "axis", STAYS),
     Row("axis as a word", parameters(axis="rows"), 400, "axis", STAYS),
@@ -183,35 +207,73 @@ WORD_ROWS = [
     Row("unknown way to reduce", parameters(REDUCE, op="median"), 400, "parameter", STAYS),
     Row("a number where true or false is wanted", parameters(log=3), 400, "parameter", STAYS),
     Row("a parameter that contradicts the preset", parameters("/v2/models/reduce_sum/infer", op="max"), 400, "parameter", STAYS),
-    Row("reserved parameter", parameters(triton_x=1), 400, "parameter", STAYS),
+    Row("reserved parameter", parameters(triton_x=1), 400, "parameter", STAYS, "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."),
     Row("parameter of type array", infer(more=',"parameters":{"axis":[1]}'), 400, None, STAYS),
-    Row("too few elements", infer(data="[1,2,3]"), 400, "count", STAYS),
-    Row("too many elements", infer(data="[1,2,3,4,5]"), 400, "count", STAYS),
+    Row("too few elements", infer(data="[1,2,3]"), 400, "count", STAYS, "Failed to parse 'data' field: shape does not match true shape"),
+    Row("too many elements", infer(data="[1,2,3,4,5]"), 400, "count", STAYS, "Unable to parse 'data': Shape does not match true shape of 'data' field"),
     Row("ragged data", infer(shape="[2,2]", data="[[1],[2,3,4]]"), 400, "count", STAYS),
-    Row("no data at all", infer(data=None), 400, "count", STAYS),
+    Row("no data at all", infer(data=None), 400, "count", STAYS, "Input must set only one of the following fields: "),
     Row("null data", infer(data="null"), 400, "count", STAYS),
-    Row("two sources of data", infer(more="", data='[1,2,3,4],"parameters":{"binary_data_size":16}'), 400, "count", STAYS),
+    Row("two sources of data", infer(more="", data='[1,2,3,4],"parameters":{"binary_data_size":16}'), 400, "count", STAYS, "Input must set only one of the following fields: "),
+    Row("data is a number", infer(data="1"), 400, "field", STAYS),
+    Row("data is an object", infer(data="{}"), 400, "field", STAYS),
+    Row("maximum of nothing", infer(to=REDUCE, shape="[0]", data="[]", more=',"parameters":{"op":"max"}'), 400, "empty", STAYS),
+    Row("argmin of nothing", infer(to=REDUCE, shape="[2,0]", data="[]", more=',"parameters":{"op":"argmin"}'), 400, "empty", STAYS),
+    Row("axes beyond the rank", parameters(REDUCE, axis="0,5"), 400, "axis", STAYS),
+    Row("a list of axes for softmax", parameters(axis="0,1"), 400, "axis", STAYS),
+    Row("matmul of ranks 2 and 3 that do not fit", pair("[2,2]", "[3,3,2]"), 400, "shape", STAYS),
+    Row("output that is text", infer(more=',"outputs":["OUTPUT0"]'), 400, "field", STAYS),
+    Row("outputs is text", infer(more=',"outputs":"OUTPUT0"'), 400, "field", STAYS),
+    Row("17 outputs", infer(more=',"outputs":[%s]' % ",".join(['{"name":"OUTPUT0"}'] * 17)), 400, None, STAYS),
+    Row("binary_data is a number", infer(more=',"outputs":[{"name":"OUTPUT0","parameters":{"binary_data":1}}]'), 400, "field", STAYS),
+    Row("one JSON input over the limit", infer(to=REDUCE, shape="[1000000]", datatype='"FP64"', data="[1]"), 413, "body_size", STAYS, "JSON input 'INPUT0' has a byte_size (8000000) that exceeds the maximum allowed value of 4194304"),
+    Row("FP16 out as JSON", post("/v2/models/softmax/infer?shape=1,4&datatype=FP16", bytes(8), ("Accept", "application/json")), 400, "datatype", STAYS, "sending FP16 data via JSON is not supported. Please use the binary data format for output"),
+    Row("2^63 as INT64", infer(to=REDUCE, datatype='"INT64"', data="[9223372036854775808,1,1,1]"), 400, "range", STAYS),
+    Row("2^64 as UINT64", infer(to=REDUCE, datatype='"UINT64"', data="[18446744073709551616,1,1,1]"), 400, "range", STAYS),
+    Row("1e400 as FP64", infer(datatype='"FP64"', data="[1e400,1,1,1]"), 400, "range", STAYS),
+    Row("shared memory where it is off", infer(tensor(data=None, more=',"parameters":{"shared_memory_region":"r","shared_memory_byte_size":16}')), 501, "unsupported", STAYS, "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."),
     Row("3e9 as INT32", infer(to=REDUCE, datatype='"INT32"', data="[3000000000,1,1,1]"), 400, "range", STAYS),
     Row("-1 as UINT8", infer(to=REDUCE, datatype='"UINT8"', data="[-1,1,1,1]"), 400, "range", STAYS),
     Row("1.5 as INT64", infer(to=REDUCE, datatype='"INT64"', data="[1.5,1,1,1]"), 400, "range", STAYS),
     Row("1e39 as FP32", infer(data="[1e39,1,1,1]"), 400, "range", STAYS),
-    Row("time limit of one microsecond", parameters(timeout=1), 504, "deadline", STAYS),
+    Row("time limit of one microsecond", parameters(timeout=1), 504, "deadline", STAYS, "Request timeout expired"),
+]
+
+CONTROL_ROWS = [
+    Row("index: JSON cut short", post("/v2/repository/index", '{"ready":'), 400, "json", STAYS),
+    Row("index: ready is a number", post("/v2/repository/index", '{"ready":1}'), 400, "field", STAYS),
+    Row("index: ready is 250,000 lists", post("/v2/repository/index", '{"ready":' + "[" * 250000), 400, "json_limit", STAYS),
+    Row("index: a list", post("/v2/repository/index", "[]"), 400, "field", STAYS),
+    Row("index: compressed", post("/v2/repository/index", gzip.compress(b"{}"), GZIP), 415, "encoding", STAYS),
+    Row("index: body of 1 MiB and more", post("/v2/repository/index", '{"x":"' + " " * (1 << 20)), 400, "json_limit", STAYS),
+    Row("index by GET", request("GET", "/v2/repository/index"), 405, "method", STAYS),
+    Row("repository with a name", request("POST", "/v2/repository/mine/index"), 404, "path", STAYS),
+    Row("load", post("/v2/repository/models/softmax/load", "{}"), 503, "unavailable", STAYS, "explicit model load / unload is not allowed if polling is enabled"),
+    Row("unload an unknown model, no body", post("/v2/repository/models/nope/unload", ""), 503, "unavailable", STAYS),
+    Row("log file", post("/v2/logging", '{"log_file":"/tmp/x"}'), 501, "unsupported", STAYS),
+    Row("log flag is text", post("/v2/logging", '{"log_info":"yes"}'), 400, "field", STAYS),
+    Row("trace settings", request("GET", "/v2/trace/setting"), 503, "unavailable", STAYS),
+    Row("trace settings of an unknown model", request("GET", "/v2/models/nope/trace/setting"), 404, "model", STAYS),
+    Row("generate", post("/v2/models/softmax/generate", "{}"), 404, "path", STAYS),
 ]
 
 BINARY_ROWS = [
-    Row("header length is a word", binary(16, bytes(16), "abc"), 400, "header_length", STAYS),
-    Row("header length -1", binary(16, bytes(16), "-1"), 400, "header_length", STAYS),
+    Row("header length is a word", binary(16, bytes(16), "abc"), 400, "header_length", STAYS, "Unable to parse Inference-Header-Content-Length, got: abc"),
+    Row("header length -1", binary(16, bytes(16), "-1"), 400, "header_length", STAYS, "inference header size should be in range (0, "),
     Row("header length +5", binary(16, bytes(16), "+5"), 400, "header_length", STAYS),
     Row("header length is empty", binary(16, bytes(16), ""), 400, "header_length", STAYS),
-    Row("header length above the body", binary(16, bytes(16), "99999"), 400, "header_length", STAYS),
+    Row("header length above the body", binary(16, bytes(16), "99999"), 400, "header_length", STAYS, "inference header size should be in range (0, "),
     Row("header length above 2^63", binary(16, bytes(16), "9223372036854775808"), 400, "header_length", STAYS),
     Row("header length cuts the JSON", binary(16, bytes(16), "20"), 400, "json", STAYS),
-    Row("binary size is not the shape's", binary(12, bytes(12)), 400, "binary_size", STAYS),
+    Row("binary size is not the shape's", binary(12, bytes(12)), 400, "binary_size", STAYS, "input byte size mismatch for input 'INPUT0' for model 'softmax'. Expected 16, got 12"),
     Row("negative binary size", binary(-16, bytes(16)), 400, "binary_size", STAYS),
-    Row("blob cut short", binary(16, bytes(9)), 400, "binary_size", STAYS),
-    Row("bytes behind the blob", binary(16, bytes(20)), 400, "binary_size", STAYS),
-    Row("raw request to a model of two inputs", post(MATMUL, bytes(16), ("Inference-Header-Content-Length", 0)), 400, None, STAYS),
-    Row("raw request to a model of two unknown dimensions", post(SOFTMAX, bytes(16), ("Inference-Header-Content-Length", 0)), 400, None, STAYS),
+    Row("blob cut short", binary(16, bytes(9)), 400, "binary_size", STAYS, "unexpected size for input 'INPUT0', expecting 7 additional bytes for model 'softmax'"),
+    Row("binary input over the limit", binary(8000000, bytes(16), shape="[1,2000000]"), 413, "body_size", STAYS, "exceed the maximum allowed input size of 4194304 bytes. Use --max-body to increase the limit."),
+    Row("raw body over the limit", post(SOFTMAX + "?shape=1,2000000&datatype=FP32", bytes(16)), 400, "binary_size", STAYS),
+    Row("raw body over the limit, chunked", chunked("POST", SOFTMAX + "?shape=1,2000000&datatype=FP32", (), [bytes(16)]), 413, "body_size", STAYS, "Raw input has a byte_size (8000000) that exceeds the maximum allowed value of 4194304"),
+    Row("bytes behind the blob", binary(16, bytes(20)), 400, "binary_size", STAYS, "unexpected additional input data for model 'softmax'"),
+    Row("raw request to a model of two inputs", post(MATMUL, bytes(16), ("Inference-Header-Content-Length", 0)), 400, None, STAYS, "Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in"),
+    Row("raw request to a model of two unknown dimensions", post(SOFTMAX, bytes(16), ("Inference-Header-Content-Length", 0)), 400, None, STAYS, "The shape of the raw input 'INPUT0' can not be deduced because there are more than one variable-sized dimension"),
     Row("plain raw: body is not the shape's", post(SOFTMAX + "?shape=1,4&datatype=FP32", bytes(12)), 400, "binary_size", STAYS),
     Row("plain raw: shape with a word", post(SOFTMAX + "?shape=1,x&datatype=FP32", bytes(16)), 400, "shape", STAYS),
     Row("plain raw: unknown datatype", post(SOFTMAX + "?shape=1,4&datatype=FP99", bytes(16)), 400, "datatype", STAYS),
@@ -219,7 +281,75 @@ BINARY_ROWS = [
     Row("plain raw: one shape for two inputs", post(MATMUL + "?shape=2,2&datatype=FP32", bytes(16)), 400, None, STAYS),
 ]
 
-ROWS = HTTP_ROWS + JSON_ROWS + WORD_ROWS + BINARY_ROWS
+NPY, SAFE = ("Content-Type", "application/x-npy"), ("Content-Type", "application/x-safetensors")
+
+
+def npy(descr="'<f4'", order="False", shape="(1, 4)", data=bytes(16), to=SOFTMAX, version=1, more=""):
+    return post(to, npy_head("{'descr': %s, 'fortran_order': %s, 'shape': %s, %s}" % (descr, order, shape, more), version) + data, NPY)
+
+
+def safe(data=bytes(16), to=SOFTMAX, **tensors):
+    return post(to, safetensors_head(tensors or {"INPUT0": place()}) + data, SAFE)
+
+
+def place(dtype="F32", shape=(1, 4), begin=0, end=16):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+
+
+FILE_ROWS = [
+    Row("npy: empty body", post(SOFTMAX, "", NPY), 400, "binary_size", STAYS),
+    Row("npy: no magic", post(SOFTMAX, bytes(64), NPY), 400, "field", STAYS),
+    Row("npy: version 4", post(SOFTMAX, npy_head("{}").replace(b"\1", b"\4", 1), NPY), 400, "field", STAYS),
+    Row("npy: body ends in the header", post(SOFTMAX, npy_head("{'descr': '<f4'")[:40], NPY), 400, "binary_size", STAYS),
+    Row("npy: header of 4 GiB", post(SOFTMAX, b"\x93NUMPY\x02\0\xff\xff\xff\xff", NPY), 413, "body_size", STAYS),
+    Row("npy: header of nothing", post(SOFTMAX, b"\x93NUMPY\x01\0\0\0  ", NPY), 400, "field", STAYS),
+    Row("npy: big-endian", npy("'>f4'"), 400, "datatype", STAYS),
+    Row("npy: objects", npy("'|O'"), 400, "datatype", STAYS),
+    Row("npy: structured", npy("[('a', '<f4')]"), 400, "datatype", STAYS),
+    Row("npy: complex", npy("'<c8'"), 400, "datatype", STAYS),
+    Row("npy: dates", npy("'<M8[ns]'"), 400, "datatype", STAYS),
+    Row("npy: an integer for softmax", npy("'<i4'"), 400, "datatype", STAYS),
+    Row("npy: order is a word", npy(order="Maybe"), 400, "field", STAYS),
+    Row("npy: shape is a list", npy(shape="[1, 4]"), 400, "field", STAYS),
+    Row("npy: shape is no tuple", npy(shape="(4)"), 400, "field", STAYS),
+    Row("npy: negative dimension", npy(shape="(-1, 4)"), 400, "shape", STAYS),
+    Row("npy: rank 9", npy(shape="(%s)" % "1, " * 9), 400, None, STAYS),
+    Row("npy: 2^64 elements", npy(shape="(4294967296, 4294967296)"), 400, "shape", STAYS),
+    Row("npy: more than the limit", npy(shape="(4194304, 4)"), 400, "binary_size", STAYS),
+    Row("npy: an unknown key", npy(more="'x': 1, "), 400, "field", STAYS),
+    Row("npy: a key twice", npy(more="'descr': '<f4', "), 400, "field", STAYS),
+    Row("npy: a key missing", post(SOFTMAX, npy_head("{'descr': '<f4', 'shape': (4,), }") + bytes(16), NPY), 400, "field", STAYS),
+    Row("npy: code in the header", post(SOFTMAX, npy_head("__import__('os')"), NPY), 400, "field", STAYS),
+    Row("npy: data cut short", npy(data=bytes(12)), 400, "binary_size", STAYS),
+    Row("npy: data too long", npy(data=bytes(20)), 400, "binary_size", STAYS),
+    Row("npy: data cut short, chunked", chunked("POST", SOFTMAX, [NPY], [npy_head("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }"), bytes(13)]), 400, "binary_size", STAYS),
+    Row("npy: data too long, chunked", chunked("POST", SOFTMAX, [NPY], [npy_head("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }"), bytes(17)]), 400, "binary_size", STAYS),
+    Row("npy: for two inputs", npy(to=MATMUL), 400, "name", STAYS),
+    Row("npy: the query says a shape too", npy(to=SOFTMAX + "?shape=1,4"), 400, "parameter", STAYS),
+    Row("npy: axis beyond the rank", npy(to=SOFTMAX + "?axis=2"), 400, "axis", STAYS),
+    Row("npy: an answer of BF16", post(SOFTMAX + "?shape=1,4&datatype=BF16", bytes(8), ("Accept", "application/x-npy")), 400, "datatype", STAYS),
+    Row("safetensors: header of 2^63 bytes", post(SOFTMAX, b"\xff" * 8 + b"{}", SAFE), 413, "body_size", STAYS),
+    Row("safetensors: body ends in the header", post(SOFTMAX, safetensors_head({})[:9], SAFE), 400, "binary_size", STAYS),
+    Row("safetensors: no JSON", post(SOFTMAX, b"\x04\0\0\0\0\0\0\0{{{{", SAFE), 400, "json", STAYS),
+    Row("safetensors: nothing in it", post(SOFTMAX, safetensors_head({}), SAFE), 400, "name", STAYS),
+    Row("safetensors: one tensor for two inputs", safe(to=MATMUL), 400, "name", STAYS),
+    Row("safetensors: an unknown name", safe(bytes(32), MATMUL, INPUT0=place(), x=place(begin=16, end=32)), 400, "name", STAYS),
+    Row("safetensors: a tensor too many", safe(bytes(32), INPUT0=place(), x=place(begin=16, end=32)), 400, "name", STAYS),
+    Row("safetensors: unknown type", safe(INPUT0=place("F8_E4M3")), 400, "datatype", STAYS),
+    Row("safetensors: an integer for softmax", safe(INPUT0=place("I32")), 400, "datatype", STAYS),
+    Row("safetensors: shape of text", safe(INPUT0=place(shape=("1", "4"))), 400, "shape", STAYS),
+    Row("safetensors: negative dimension", safe(INPUT0=place(shape=(-1, 4))), 400, "shape", STAYS),
+    Row("safetensors: 2^64 elements", safe(INPUT0=place(shape=(2 ** 32, 2 ** 32))), 400, "shape", STAYS),
+    Row("safetensors: offsets are not the size", safe(INPUT0=place(end=12)), 400, "binary_size", STAYS),
+    Row("safetensors: offsets run backwards", safe(INPUT0=place(begin=16, end=0)), 400, "binary_size", STAYS),
+    Row("safetensors: a gap", safe(bytes(20), INPUT0=place(begin=4, end=20)), 400, "binary_size", STAYS),
+    Row("safetensors: an overlap", safe(bytes(24), MATMUL, INPUT0=place(), INPUT1=place(shape=(4, 1), begin=8, end=24)), 400, "binary_size", STAYS),
+    Row("safetensors: data cut short", safe(bytes(12)), 400, "binary_size", STAYS),
+    Row("safetensors: data too long", safe(bytes(20)), 400, "binary_size", STAYS),
+    Row("safetensors: the tensor is a list", safe(INPUT0=[1]), 400, "datatype", STAYS),
+]
+
+ROWS = HTTP_ROWS + JSON_ROWS + WORD_ROWS + CONTROL_ROWS + BINARY_ROWS + FILE_ROWS
 
 # Rows that need a daemon of their own: (options, rows). TOKEN stands for a file that refusals.py makes.
 TOKEN = "{token file}"

@@ -75,7 +75,7 @@ def every_form(run, rounds):
     for _ in range(rounds):
         for op, make in forms.MAKERS.items():
             for form in FORMS:
-                datatype = run.random.choice(("FP32", "FP64")) if form in ("json", "mixed") else None
+                datatype = run.random.choice(("FP32", "FP64")) if form in ("json", "mixed", "json_to_safetensors") else None
                 case = make(run.random, 40, datatype)
                 if fits(form, case):
                     run.check(case, form, run.random.choice(list(TRANSPORTS)))
@@ -148,15 +148,16 @@ def sizes(run, huge):
 
 
 def json_answers(run):
-    """A plain raw request whose Accept asks for JSON gets JSON; outputs asked for by name come as they were asked for."""
+    """A plain raw request or a file whose Accept asks for JSON gets JSON; outputs asked for by name come as they were asked for."""
     case = Case("softmax", [random_tensor(run.random, "FP32", [3, 5])])
-    target, headers, body = FORMS["plain_raw"](case, None)
-    answer = run.ask(request("POST", target, headers + [("Accept", "application/json")], body))
-    try:
-        check_answer(case, "json", answer, None)
-        run.right += 1
-    except Wrong as fault:
-        run.fail("plain raw with Accept: application/json: %s" % fault)
+    for form in ("plain_raw", "npy", "safetensors"):
+        target, headers, body = FORMS[form](case, None)
+        answer = run.ask(request("POST", target, headers + [("Accept", "application/json")], body))
+        try:
+            check_answer(case, "json", answer, None)
+            run.right += 1
+        except Wrong as fault:
+            run.fail("%s with Accept: application/json: %s" % (form, fault))
 
 
 def phases_add_up(run, rows, rounds=300):

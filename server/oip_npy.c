@@ -1,0 +1,184 @@
+/* The head of an .npy body, versions 1 to 3: magic, version, length, and a Python dictionary with exactly the keys descr,
+ * fortran_order and shape. A reader of that, not of Python. Also the head of an .npy answer. */
+#include <stdio.h>
+#include <string.h>
+
+#include "number.h"
+#include "oip_parts.h"
+
+static const char magic[6] = "\x93NUMPY";
+
+static const struct {
+    const char *name; /* without its byte order */
+    ks_dtype dtype;
+} types[] = {{"b1", KS_BOOL},   {"u1", KS_UINT8}, {"u2", KS_UINT16}, {"u4", KS_UINT32},
+             {"u8", KS_UINT64}, {"i1", KS_INT8},  {"i2", KS_INT16},  {"i4", KS_INT32},
+             {"i8", KS_INT64},  {"f2", KS_FP16},  {"f4", KS_FP32},   {"f8", KS_FP64}};
+enum { TYPES = sizeof types / sizeof types[0] };
+
+ks_status ks_oip_npy_check_magic(const char *first, ks_error *error)
+{
+    if (memcmp(first, magic, sizeof magic) != 0)
+        return ks_fail(error, KS_FIELD, "the body is no npy file: it does not begin with \\x93NUMPY");
+    const unsigned char version = (unsigned char)first[6];
+    if (version >= 1 && version <= 3) return KS_OK;
+    return ks_fail(error, KS_FIELD, "npy version %d is not supported, versions 1 to 3 are", version);
+}
+
+typedef struct npy_text {
+    const char *at, *end;
+} npy_text;
+
+static void skip_space(npy_text *text)
+{
+    while (text->at < text->end && strchr(" \t\n\r", *text->at) && *text->at) text->at++;
+}
+
+static bool take(npy_text *text, char c)
+{
+    skip_space(text);
+    if (text->at == text->end || *text->at != c) return false;
+    text->at++;
+    return true;
+}
+
+/* A string in either quotes, without escapes. */
+static bool take_string(npy_text *text, const char **out, size_t *length)
+{
+    skip_space(text);
+    if (text->at == text->end || (*text->at != '\'' && *text->at != '"')) return false;
+    const char *const begin = text->at + 1;
+    const char *const close = memchr(begin, *text->at, (size_t)(text->end - begin));
+    if (!close || memchr(begin, '\\', (size_t)(close - begin))) return false;
+    *out = begin;
+    *length = (size_t)(close - begin);
+    text->at = close + 1;
+    return true;
+}
+
+static bool take_word(npy_text *text, const char *word)
+{
+    const size_t length = strlen(word);
+    skip_space(text);
+    if ((size_t)(text->end - text->at) < length || memcmp(text->at, word, length) != 0) return false;
+    text->at += length;
+    return true;
+}
+
+static ks_status malformed(const char *what, ks_error *error)
+{
+    return ks_fail(error, KS_FIELD, "the npy header's %s cannot be read", what);
+}
+
+static ks_status read_descr(npy_text *text, ks_dtype *out, ks_error *error)
+{
+    const char *name;
+    size_t length;
+    if (!take_string(text, &name, &length))
+        return ks_fail(error, KS_DATATYPE, "the npy header's descr is no simple type: structured arrays are refused");
+    const ks_quote shown = ks_quoted(name, length);
+    const bool ordered = length > 0 && strchr("<>=|", *name);
+    if (length > 1 && name[ordered ? 1 : 0] == 'O')
+        return ks_fail(error, KS_DATATYPE, "npy arrays of objects ('%s') are refused", shown.text);
+    for (int i = 0; i < TYPES && ordered && length == 3; i++) {
+        if (memcmp(name + 1, types[i].name, 2) != 0) continue;
+        if (*name == '>' && ks_dtype_size(types[i].dtype) > 1)
+            return ks_fail(error, KS_DATATYPE, "big-endian npy data ('%s') is not supported: store it as '<%s'",
+                           shown.text, types[i].name);
+        *out = types[i].dtype;
+        return KS_OK;
+    }
+    return ks_fail(error, KS_DATATYPE, "npy type '%s' is unknown or not supported", shown.text);
+}
+
+static ks_status read_shape(npy_text *text, ks_tensor *out, ks_error *error)
+{
+    if (!take(text, '(')) return malformed("shape", error);
+    while (!take(text, ')')) {
+        skip_space(text);
+        const char *const begin = text->at;
+        while (text->at < text->end && *text->at >= '0' && *text->at <= '9') text->at++;
+        if (out->rank == KS_RANK_MAX)
+            return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': more than %d dimensions", KS_RANK_MAX);
+        if (ks_number_read(begin, (size_t)(text->at - begin), KS_INT64, &out->dims[out->rank++]) != KS_NUMBER_OK)
+            return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': dimension %d of the npy header is no number",
+                           out->rank - 1);
+        if (take(text, ',')) continue;
+        if (out->rank == 1 || !take(text, ')')) return malformed("shape", error); /* (3) is no tuple in Python */
+        break;
+    }
+    return KS_OK;
+}
+
+enum { HAS_DESCR = 1, HAS_ORDER = 2, HAS_SHAPE = 4, HAS_ALL = 7 };
+
+static ks_status read_member(npy_text *text, ks_tensor *out, bool *fortran, int *has, ks_error *error)
+{
+    const char *key;
+    size_t length;
+    if (!take_string(text, &key, &length) || !take(text, ':')) return malformed("dictionary", error);
+    const int which = length == 5 && memcmp(key, "descr", 5) == 0             ? HAS_DESCR
+                      : length == 13 && memcmp(key, "fortran_order", 13) == 0 ? HAS_ORDER
+                      : length == 5 && memcmp(key, "shape", 5) == 0           ? HAS_SHAPE
+                                                                              : 0;
+    if (which == 0 || (*has & which))
+        return ks_fail(error, KS_FIELD, "the npy header has '%s' %s", ks_quoted(key, length).text,
+                       which ? "twice" : "as a key, which no npy file has");
+    *has |= which;
+    if (which == HAS_DESCR) return read_descr(text, &out->dtype, error);
+    if (which == HAS_SHAPE) return read_shape(text, out, error);
+    *fortran = take_word(text, "True");
+    return *fortran || take_word(text, "False") ? KS_OK : malformed("fortran_order", error);
+}
+
+ks_status ks_oip_npy_read(ks_oip *oip, ks_error *error)
+{
+    ks_tensor *tensor = &oip->ask.spec.in[0];
+    npy_text text = {oip->file + (oip->file[6] == 1 ? 10 : 12), oip->file + oip->file_length};
+    bool fortran = false;
+    int has = 0;
+    if (!take(&text, '{')) return malformed("dictionary", error);
+    while (!take(&text, '}')) {
+        const ks_status status = read_member(&text, tensor, &fortran, &has, error);
+        if (status != KS_OK) return status;
+        if (take(&text, ',')) continue;
+        if (!take(&text, '}')) return malformed("dictionary", error);
+        break;
+    }
+    skip_space(&text);
+    if (has != HAS_ALL || text.at != text.end) return malformed("dictionary", error);
+    ks_status status = ks_oip_check_dtype(oip, ks_oip_input_name(0), tensor->dtype, error);
+    if (status == KS_OK) status = ks_tensor_measure(tensor, ks_oip_input_name(0), error);
+    if (status != KS_OK) return status;
+    oip->piece[oip->pieces++] = (ks_oip_piece){.input = 0, .bytes = tensor->size_bytes};
+    oip->fortran_order = fortran && tensor->rank > 1 && tensor->size_bytes > 0;
+    if (oip->fortran_order) ks_fortran_begin(&oip->fortran, tensor);
+    return KS_OK;
+}
+
+const char *ks_npy_type(ks_dtype dtype)
+{
+    for (int i = 0; i < TYPES; i++)
+        if (types[i].dtype == dtype) return types[i].name;
+    return NULL;
+}
+
+/* Version 1, padded so that the elements begin at a multiple of 64. */
+size_t ks_npy_head(const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX])
+{
+    enum { FIRST = 10, UNIT = 64 };
+    char dims[KS_RANK_MAX * 21 + 1];
+    const size_t shape = ks_dims_text(tensor, dims, sizeof dims);
+    char *const text = out + FIRST;
+    size_t n = (size_t)snprintf(text, KS_FILE_HEAD_MAX - FIRST,
+                                "{'descr': '%c%s', 'fortran_order': False, 'shape': (%.*s%s), }",
+                                ks_dtype_size(tensor->dtype) > 1 ? '<' : '|', ks_npy_type(tensor->dtype), (int)shape,
+                                dims, tensor->rank == 1 ? "," : "");
+    const size_t whole = (FIRST + n + 1 + UNIT - 1) / UNIT * UNIT;
+    memset(text + n, ' ', whole - FIRST - n);
+    out[whole - 1] = '\n';
+    memcpy(out, magic, sizeof magic);
+    const char after[4] = {1, 0, (char)((whole - FIRST) & 255), (char)((whole - FIRST) >> 8)};
+    memcpy(out + sizeof magic, after, sizeof after);
+    return whole;
+}

@@ -1,0 +1,178 @@
+/* The head of a safetensors body: eight bytes of length and a JSON object that names each tensor's datatype, shape and
+ * place. Tensors are named as the model's inputs; the one tensor for a model of one input may have any name. Also the
+ * head of a safetensors answer. */
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "number.h"
+#include "oip_parts.h"
+
+enum { FIRST = 8 };
+
+static const struct {
+    const char *name;
+    ks_dtype dtype;
+} types[] = {{"BOOL", KS_BOOL}, {"U8", KS_UINT8},  {"U16", KS_UINT16}, {"U32", KS_UINT32}, {"U64", KS_UINT64},
+             {"I8", KS_INT8},   {"I16", KS_INT16}, {"I32", KS_INT32},  {"I64", KS_INT64},  {"F16", KS_FP16},
+             {"BF16", KS_BF16}, {"F32", KS_FP32},  {"F64", KS_FP64}};
+enum { TYPES = sizeof types / sizeof types[0] };
+
+/* ks_scan_place_fn */
+static ks_status no_data(void *context, int index, const ks_scan_input *input, unsigned char **out, ks_error *error)
+{
+    (void)context, (void)index, (void)input, (void)out;
+    return ks_fail(error, KS_FIELD, "a safetensors header has no data");
+}
+
+static ks_status malformed(const char *name, const char *what, ks_error *error)
+{
+    return ks_fail(error, KS_FIELD, "the safetensors header's %s of tensor '%s' cannot be read", what,
+                   ks_quoted(name, strlen(name)).text);
+}
+
+/* A list of `most` numbers at most; -1: it is none. */
+static int read_list(const cJSON *list, uint64_t *out, int most)
+{
+    const cJSON *item;
+    int count = 0;
+    if (!cJSON_IsArray(list)) return -1;
+    cJSON_ArrayForEach(item, list)
+    {
+        const bool number = cJSON_IsString(item) && (unsigned char)item->valuestring[0] == KS_SCAN_NUMBER;
+        const char *const text = number ? item->valuestring + 1 : "";
+        if (count == most || ks_number_read(text, strlen(text), KS_UINT64, &out[count++]) != KS_NUMBER_OK) return -1;
+    }
+    return count;
+}
+
+static ks_status read_dtype(const cJSON *item, ks_tensor *out, ks_error *error)
+{
+    const char *const name = cJSON_IsString(item) ? item->valuestring : "";
+    for (int i = 0; i < TYPES; i++) {
+        if (strcmp(types[i].name, name) != 0) continue;
+        out->dtype = types[i].dtype;
+        return KS_OK;
+    }
+    return ks_fail(error, KS_DATATYPE, "safetensors type '%s' is unknown or not supported",
+                   ks_quoted(name, strlen(name)).text);
+}
+
+static ks_status read_tensor(ks_oip *oip, const cJSON *item, int which, uint64_t *begin, ks_error *error)
+{
+    ks_tensor *tensor = &oip->ask.spec.in[which];
+    uint64_t dims[KS_RANK_MAX], range[2];
+    ks_status status = read_dtype(cJSON_GetObjectItemCaseSensitive(item, "dtype"), tensor, error);
+    if (status == KS_OK) status = ks_oip_check_dtype(oip, ks_oip_input_name(which), tensor->dtype, error);
+    if (status != KS_OK) return status;
+    tensor->rank = read_list(cJSON_GetObjectItemCaseSensitive(item, "shape"), dims, KS_RANK_MAX);
+    if (tensor->rank < 0)
+        return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': it is not a list of up to %d dimensions of 0 or more",
+                       KS_RANK_MAX);
+    for (int i = 0; i < tensor->rank; i++) tensor->dims[i] = dims[i] <= INT64_MAX ? (int64_t)dims[i] : -1;
+    status = ks_tensor_measure(tensor, ks_oip_input_name(which), error);
+    if (status != KS_OK) return status;
+    if (read_list(cJSON_GetObjectItemCaseSensitive(item, "data_offsets"), range, 2) != 2)
+        return malformed(item->string, "data_offsets", error);
+    if (range[1] < range[0] || range[1] - range[0] != tensor->size_bytes)
+        return ks_fail(error, KS_BINARY_SIZE,
+                       "input byte size mismatch for input '%s' for model '%s'. Expected %zu, got %" PRIu64
+                       " to %" PRIu64,
+                       ks_oip_input_name(which), oip->ask.model->name, tensor->size_bytes, range[0], range[1]);
+    *begin = range[0];
+    return KS_OK;
+}
+
+/* -1: none of the model's. */
+static int input_of(const ks_oip *oip, const char *name, bool only)
+{
+    const int inputs = oip->ask.model->op->inputs;
+    for (int i = 0; i < inputs; i++)
+        if (strcmp(name, ks_oip_input_name(i)) == 0) return i;
+    return only && inputs == 1 ? 0 : -1;
+}
+
+/* Pieces in the order of their bytes, which follow each other without a gap. */
+static ks_status order_pieces(ks_oip *oip, const uint64_t *begin, ks_error *error)
+{
+    uint64_t at = 0;
+    bool placed[KS_INPUTS_MAX] = {false};
+    const int inputs = oip->ask.model->op->inputs;
+    while (oip->pieces < inputs) {
+        int next = -1;
+        for (int i = 0; i < inputs; i++)
+            if (!placed[i] && begin[i] == at && (next < 0 || oip->ask.spec.in[i].size_bytes == 0)) next = i;
+        if (next < 0)
+            return ks_fail(error, KS_BINARY_SIZE,
+                           "the safetensors header leaves a gap or an overlap at byte %" PRIu64 " of the data", at);
+        placed[next] = true;
+        at += oip->ask.spec.in[next].size_bytes;
+        oip->piece[oip->pieces++] = (ks_oip_piece){.input = next, .bytes = oip->ask.spec.in[next].size_bytes};
+    }
+    return KS_OK;
+}
+
+static ks_status read_tensors(ks_oip *oip, const cJSON *top, ks_error *error)
+{
+    static const char metadata[] = "__metadata__";
+    const ks_model *model = oip->ask.model;
+    uint64_t begin[KS_INPUTS_MAX];
+    const cJSON *item;
+    int count = 0;
+    cJSON_ArrayForEach(item, top) count += strcmp(item->string, metadata) != 0;
+    const bool only = count == 1;
+    count = 0;
+    cJSON_ArrayForEach(item, top)
+    {
+        if (strcmp(item->string, metadata) == 0) continue;
+        const int which = input_of(oip, item->string, only);
+        if (which < 0)
+            return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'",
+                           ks_quoted(item->string, strlen(item->string)).text, model->name);
+        const ks_status status = read_tensor(oip, item, which, &begin[which], error);
+        if (status != KS_OK) return status;
+        count++; /* the scanner lets no key come twice */
+    }
+    if (count < model->op->inputs)
+        return ks_fail(error, KS_NAME, "expected %d inputs but got %d inputs for model '%s'", model->op->inputs, count,
+                       model->name);
+    return order_pieces(oip, begin, error);
+}
+
+ks_status ks_oip_safetensors_read(ks_oip *oip, ks_error *error)
+{
+    const ks_scan_limits limits = {.skeleton_max = 2 * oip->limits.max_skeleton,
+                                   .string_max = KS_ID_MAX,
+                                   .members_max = 64,
+                                   .json_max = oip->limits.max_json};
+    ks_scan *scan = NULL;
+    size_t length = 0;
+    ks_status status = ks_scan_begin(&limits, no_data, NULL, &scan, error);
+    if (status == KS_OK) status = ks_scan_feed(scan, oip->file + FIRST, oip->file_length - FIRST, error);
+    if (status == KS_OK) status = ks_scan_end(scan, error);
+    if (status == KS_OK) {
+        const char *skeleton = ks_scan_skeleton(scan, &length);
+        cJSON *top = cJSON_ParseWithLength(skeleton, length);
+        status = top ? read_tensors(oip, top, error) : ks_fail(error, KS_MEMORY, "no memory for the file's header");
+        cJSON_Delete(top);
+    }
+    ks_scan_fini(&scan);
+    return status;
+}
+
+size_t ks_safetensors_head(const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX])
+{
+    char dims[KS_RANK_MAX * 21 + 1];
+    const char *type = "";
+    for (int i = 0; i < TYPES; i++)
+        if (types[i].dtype == tensor->dtype) type = types[i].name;
+    const size_t shape = ks_dims_text(tensor, dims, sizeof dims);
+    const size_t n = (size_t)snprintf(out + FIRST, KS_FILE_HEAD_MAX - FIRST,
+                                      "{\"OUTPUT0\":{\"dtype\":\"%s\",\"shape\":[%.*s],\"data_offsets\":[0,%zu]}}",
+                                      type, (int)shape, dims, tensor->size_bytes);
+    const size_t whole = (FIRST + n + 7) / 8 * 8;
+    memset(out + FIRST + n, ' ', whole - FIRST - n);
+    for (int i = 0; i < FIRST; i++) out[i] = (char)((whole - FIRST) >> 8 * i & 255);
+    return whole;
+}

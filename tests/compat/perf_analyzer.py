@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""NVIDIA's perf_analyzer against the daemon: each way to run it ends with a report whose figures can be true.
+
+perf_analyzer.py KERNSERVE PERF_ANALYZER [OPTION-OF-KERNSERVE...]
+Queue and compute of the server must not exceed what the client waited, and the counts must agree.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "http"))
+from daemon import Daemon
+
+SHAPE = ("--shape", "INPUT0:8,256")
+# A fixed number of requests, or where that is not taken windows whose spread may be what a busy machine makes it.
+ONE = ("--request-count", "300")
+LOADS = ("-p", "200", "-r", "3", "-s", "900")
+RUNS = (
+    ("default", SHAPE),
+    ("asynchronous", SHAPE + ("-a", "--concurrency-range", "8")),
+    ("concurrency 1 to 16", SHAPE + ("--concurrency-range", "1:16:4")),
+    ("request rate", SHAPE + ("--request-rate-range", "200:400:200", "--request-distribution", "poisson")),
+    ("system shared memory", SHAPE + ("--shared-memory", "system", "--output-shared-memory-size", "8192")),
+    ("JSON", ("--shape", "INPUT0:1,256", "--input-tensor-format", "json")),
+    ("FP16", SHAPE + ("-m", "softmax_fp16")),
+    ("two inputs", ("-m", "matmul", "--shape", "INPUT0:16,32", "--shape", "INPUT1:32,8")),
+    ("a version by its number, zeros", SHAPE + ("-x", "1", "--input-data", "zero")),
+    ("metrics", SHAPE + ("--collect-metrics", "--metrics-interval", "200")),
+)
+
+
+def reports(text):
+    """(client count, client us, server count, server us, its parts) of each load in the output."""
+    for part in re.split(r"Request concurrency:|Request Rate:", text):
+        if "Client:" not in part:
+            continue
+        client = re.search(r"Client:.*?Request count: (\d+).*?Avg latency: (\d+) usec", part, re.S)
+        server = re.search(r"Server:.*?Inference count: (\d+).*?Avg request latency: (\d+) usec \(overhead (\d+) usec \+ queue (\d+) usec \+ "
+                           r"compute input (\d+) usec \+ compute infer (\d+) usec \+ compute output (\d+) usec\)", part, re.S)
+        if not client or not server:
+            yield None
+        else:
+            yield int(client.group(1)), int(client.group(2)), int(server.group(1)), int(server.group(2)), [int(g) for g in server.groups()[2:]]
+
+
+def fault_of(code, output, loads):
+    if code:
+        return "exit code %d" % code
+    found = list(reports(output))
+    if len(found) != loads or None in found:
+        return "%d reports of %d" % (len([f for f in found if f]), loads)
+    for count, us, server_count, server_us, parts in found:
+        if abs(sum(parts) - server_us) > len(parts):
+            return "%d us are not the sum of %s" % (server_us, parts)
+        if sum(parts[1:]) > us or server_us > us:
+            return "the server's %d us %s exceed the client's %d us" % (server_us, parts, us)
+        if not 0.9 < server_count / count < 1.1:
+            return "%d inferences for %d requests" % (server_count, count)
+    return None
+
+
+def main():
+    if len(sys.argv) < 3:
+        raise SystemExit("usage: perf_analyzer.py KERNSERVE PERF_ANALYZER [OPTION-OF-KERNSERVE...]")
+    wrong = 0
+    with Daemon(sys.argv[1], "--allow-client-shm", "--pinned-bytes", "64M", *sys.argv[3:]) as daemon:
+        for name, options in RUNS:
+            command = [sys.argv[2], "-m", "softmax", "-u", "127.0.0.1:%d" % daemon.port, "--metrics-url", "127.0.0.1:%d/metrics" % daemon.admin_port,
+                       *(LOADS if any("range" in option for option in options) else ONE), *options]
+            if "--collect-metrics" not in options:
+                del command[5:7]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+            fault = fault_of(done.returncode, done.stdout, {"concurrency 1 to 16": 4, "request rate": 2}.get(name, 1))
+            rates = " ".join(re.findall(r"throughput: ([0-9.]+ infer/sec, latency \d+ usec)", done.stdout))
+            print("%-5s %s: %s" % ("WRONG" if fault else "ok", name, fault or rates))
+            if fault:
+                print(done.stdout[-2000:])
+                wrong += 1
+        wrong += daemon.stop() != 0
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
