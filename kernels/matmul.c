@@ -392,6 +392,7 @@ static const ks_preset presets[] = {{.suffix = "tb", .param = PARAM_TRANSPOSE_B,
 const ks_op ks_op_matmul = {
     .name = "matmul",
     .inputs = 2,
+    .inputs_least = 2,
     .in_rank = 2,
     .out_rank = 2,
     .rank_min = 2,

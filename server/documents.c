@@ -32,11 +32,13 @@ static void metadata_tensor(ks_text *out, const char *name, ks_dtype dtype, int 
     ks_text_puts(out, "}");
 }
 
+/* Required inputs only, as in the configuration: metadata has no word for an optional one, and clients send all that it
+ * names. */
 void ks_oip_model_metadata(ks_text *out, const ks_model *model)
 {
     ks_text_printf(out, "{\"name\":\"%s\",\"versions\":[\"1\"],\"platform\":\"cuda_kernels\",\"inputs\":[",
                    model->name);
-    for (int i = 0; i < model->op->inputs; i++) {
+    for (int i = 0; i < model->op->inputs_least; i++) {
         if (i > 0) ks_text_puts(out, ",");
         metadata_tensor(out, ks_oip_input_name(i), model->dtype, model->in_rank);
     }
@@ -56,7 +58,7 @@ void ks_oip_model_config(ks_text *out, const ks_model *model, bool gpu)
                    "{\"name\":\"%s\",\"platform\":\"\",\"backend\":\"cuda_kernels\",\"version_policy\":{\"latest\":"
                    "{\"num_versions\":1}},\"max_batch_size\":0,\"input\":[",
                    model->name);
-    for (int i = 0; i < model->op->inputs; i++) {
+    for (int i = 0; i < model->op->inputs_least; i++) {
         ks_text_printf(out, "%s{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"format\":\"FORMAT_NONE\",\"dims\":",
                        i > 0 ? "," : "", ks_oip_input_name(i), config_type(model->dtype));
         any_shape(out, model->in_rank);

@@ -190,7 +190,7 @@ static ks_status submit(ks_infer *infer)
     ks_job *job = &infer->job;
     unsigned char *in = NULL, *out = NULL;
     size_t in_bytes = 0;
-    for (int i = 0; i < ask->spec.op->inputs; i++) {
+    for (int i = 0; i < ask->spec.inputs; i++) {
         size_t end = ask->spec.in[i].offset + ask->spec.in[i].size_bytes;
         in_bytes = end > in_bytes ? end : in_bytes;
     }

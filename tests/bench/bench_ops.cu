@@ -195,7 +195,7 @@ static void make_spec(const row *r, ks_spec *spec)
     ks_error error;
     ks_spec_init(spec, ks_op_find(r->op, strlen(r->op)));
     const char *shapes[KS_INPUTS_MAX] = {r->first, r->second, NULL};
-    for (int i = 0; i < spec->op->inputs; i++) {
+    for (int i = 0; i < spec->inputs; i++) {
         if (!ks_dtype_find(r->dtype, strlen(r->dtype), &spec->in[i].dtype)) die(r->dtype, "no such datatype");
         parse_shape(shapes[i], &spec->in[i]);
         if (ks_tensor_measure(&spec->in[i], "INPUT", &error)) die(r->op, error.text);
@@ -227,7 +227,7 @@ static bool open_work(bench *b, const row *r, work *w)
         printf("refused: %s\n", error.text);
         return false;
     }
-    const ks_tensor *last = &w->spec.in[w->spec.op->inputs - 1];
+    const ks_tensor *last = &w->spec.in[w->spec.inputs - 1];
     w->in_bytes = last->offset + ks_align(last->size_bytes) + KS_PAD;
     w->set_bytes = w->in_bytes + ks_align(w->spec.out.size_bytes) + KS_PAD;
     const size_t wanted = SETS_BYTES / w->set_bytes + 1;
@@ -236,7 +236,7 @@ static bool open_work(bench *b, const row *r, work *w)
     CHECK(cudaMemsetAsync(w->memory, 0, w->set_bytes * (size_t)w->sets, b->stream));
     for (int s = 0; s < w->sets; s++) {
         unsigned char *in = w->memory + w->set_bytes * (size_t)s;
-        for (int i = 0; i < w->spec.op->inputs; i++) {
+        for (int i = 0; i < w->spec.inputs; i++) {
             const ks_tensor *t = &w->spec.in[i];
             fill<<<b->chip.sms * 4, 512, 0, b->stream>>>(in + t->offset, (size_t)ks_tensor_count(t), t->dtype,
                                                          (uint32_t)(s * 7919 + i * 104729));
@@ -303,7 +303,7 @@ static void run_row(bench *b, const row *r, const char *label)
     if (!open_work(b, r, &w)) return;
     const double cold = measure(b, &w, w.sets), warm = measure(b, &w, 1);
     double bytes = (double)w.spec.out.size_bytes;
-    for (int i = 0; i < w.spec.op->inputs; i++) bytes += (double)w.spec.in[i].size_bytes;
+    for (int i = 0; i < w.spec.inputs; i++) bytes += (double)w.spec.in[i].size_bytes;
     const double gbs = bytes / cold / 1e3;
     printf("%10.2f %10.2f %9.0f %6.1f%%", cold, warm, gbs, 100 * gbs / b->copy_gbs);
     if (r->second) printf(" %9.2f", w.spec.flops / cold / 1e6);
