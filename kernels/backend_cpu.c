@@ -234,7 +234,7 @@ static void cpu_forget(ks_lane *lane, ks_plan *plan)
 static void run_job(const ks_lane *lane, const ks_spec *spec, const ks_slot *slot)
 {
     const void *in[KS_INPUTS_MAX] = {NULL};
-    for (int i = 0; i < spec->op->inputs; i++) in[i] = slot->in + spec->in[i].offset;
+    for (int i = 0; i < spec->inputs; i++) in[i] = slot->in + spec->in[i].offset;
     void *out = slot->out + spec->out.offset;
     if (lane->onednn && ks_onednn_run(lane->onednn, in, out)) return;
     spec->op->reference(spec, in, out, lane->scratch);

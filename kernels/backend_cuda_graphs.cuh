@@ -103,7 +103,7 @@ static ks_status record(ks_lane *lane, const ks_plan *plan, ks_path path, int bu
 static ks_status record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
 {
     const ks_place place = place_of(lane, plan);
-    for (int i = 0; i < plan->spec.op->inputs; i++) {
+    for (int i = 0; i < plan->spec.inputs; i++) {
         const ks_tensor *in = &plan->spec.in[i];
         const void *from = slot->in_window[i] ? slot->in_window[i] : slot->in + in->offset;
         if (in->size_bytes)

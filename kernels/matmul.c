@@ -1,9 +1,12 @@
-/* OUTPUT0 = alpha * op(INPUT0) op(INPUT1) over the last two dimensions: the descriptor and the reference on the CPU.
+/* OUTPUT0 = activation(alpha * op(INPUT0) op(INPUT1) + INPUT2) over the last two dimensions: the descriptor and the
+ * reference on the CPU.
  *
  * Shapes   INPUT0: [..., M, K], INPUT1: [..., K, N], each [.., columns, rows] where its transpose parameter is set; the
- * leading dimensions broadcast as NumPy's. OUTPUT0: [..., M, N]. Values   FP16 and BF16 are computed as FP32 and
+ * leading dimensions broadcast as NumPy's. INPUT2, optional: [N]. OUTPUT0: [..., M, N]. Values   FP16 and BF16 are computed as FP32 and
  * rounded once. FP32 sums run over KS_MATMUL_DEPTH values at a time and are collected in FP64, so the error does not
- * grow with K beyond that. Nothing is skipped: NaN and infinity meet zeros as IEEE 754 says. K = 0 gives zeros. Source
+ * grow with K beyond that. Nothing is skipped: NaN and infinity meet zeros as IEEE 754 says. K = 0 gives
+ * activation(INPUT2). relu, gelu (with erf) and silu are the plain formulas: NaN stays NaN, and gelu and silu of -inf are
+ * NaN, as in PyTorch. precision allows TF32 products; the reference needs no such leave. Source
  * the blocking follows Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication". */
 #include "matmul_shape.h"
 
@@ -13,30 +16,57 @@
 #include <math.h>
 #include <string.h>
 
-enum { PARAM_TRANSPOSE_A, PARAM_TRANSPOSE_B, PARAM_ALPHA, PARAM_COUNT };
+enum { PARAM_TRANSPOSE_A, PARAM_TRANSPOSE_B, PARAM_ALPHA, PARAM_ACTIVATION, PARAM_PRECISION, PARAM_COUNT };
 
 /* --- what is accepted ------------------------------------------------------------------------------------------------ */
 
+static const char *const input_names[KS_INPUTS_MAX] = {"INPUT0", "INPUT1", "INPUT2"};
+
 static ks_status check_inputs(ks_spec *spec, ks_error *error)
 {
-    static const char *const names[] = {"INPUT0", "INPUT1"};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < spec->inputs; i++) {
         const ks_tensor *in = &spec->in[i];
         if ((spec->op->dtypes & KS_DTYPE_BIT(in->dtype)) == 0)
-            return ks_fail(error, KS_DATATYPE, "matmul: %s has datatype %s, takes FP16, BF16, FP32 or FP64", names[i],
-                           ks_dtype_name(in->dtype));
+            return ks_fail(error, KS_DATATYPE, "matmul: %s has datatype %s, takes FP16, BF16, FP32 or FP64",
+                           input_names[i], ks_dtype_name(in->dtype));
     }
-    if (spec->in[0].dtype != spec->in[1].dtype)
-        return ks_fail(error, KS_DATATYPE, "matmul: INPUT0 has datatype %s, INPUT1 %s; they must be equal",
-                       ks_dtype_name(spec->in[0].dtype), ks_dtype_name(spec->in[1].dtype));
+    for (int i = 1; i < spec->inputs; i++)
+        if (spec->in[0].dtype != spec->in[i].dtype)
+            return ks_fail(error, KS_DATATYPE, "matmul: INPUT0 has datatype %s, %s %s; they must be equal",
+                           ks_dtype_name(spec->in[0].dtype), input_names[i], ks_dtype_name(spec->in[i].dtype));
     for (int i = 0; i < 2; i++) {
         const ks_tensor *in = &spec->in[i];
         if (in->rank < spec->op->rank_min || in->rank > spec->op->rank_max)
-            return ks_fail(error, KS_SHAPE, "matmul: %s has rank %d, takes %d to %d (INPUT0 %d, INPUT1 %d)", names[i],
-                           in->rank, spec->op->rank_min, spec->op->rank_max, spec->in[0].rank, spec->in[1].rank);
-        const ks_status status = ks_tensor_measure(&spec->in[i], names[i], error);
+            return ks_fail(error, KS_SHAPE, "matmul: %s has rank %d, takes %d to %d (INPUT0 %d, INPUT1 %d)",
+                           input_names[i], in->rank, spec->op->rank_min, spec->op->rank_max, spec->in[0].rank,
+                           spec->in[1].rank);
+    }
+    for (int i = 0; i < spec->inputs; i++) {
+        const ks_status status = ks_tensor_measure(&spec->in[i], input_names[i], error);
         if (status != KS_OK) return status;
     }
+    return KS_OK;
+}
+
+static ks_status check_params(const ks_spec *spec, ks_error *error)
+{
+    if (!isfinite(spec->params[PARAM_ALPHA].d))
+        return ks_fail(error, KS_PARAMETER, "matmul: parameter 'alpha' is %g, must be finite",
+                       spec->params[PARAM_ALPHA].d);
+    if (spec->params[PARAM_PRECISION].i && spec->in[0].dtype != KS_FP32)
+        return ks_fail(error, KS_PARAMETER, "matmul: parameter 'precision' is tf32, INPUT0 has datatype %s, needs FP32",
+                       ks_dtype_name(spec->in[0].dtype));
+    return KS_OK;
+}
+
+static ks_status check_bias(const ks_spec *spec, int64_t n, ks_error *error)
+{
+    if (spec->inputs < 3) return KS_OK;
+    const ks_tensor *bias = &spec->in[2];
+    if (bias->rank != 1) return ks_fail(error, KS_SHAPE, "matmul: INPUT2 has rank %d, needs 1", bias->rank);
+    if (bias->dims[0] != n)
+        return ks_fail(error, KS_SHAPE, "matmul: INPUT2 has %" PRId64 " values, OUTPUT0 has %" PRId64 " columns",
+                       bias->dims[0], n);
     return KS_OK;
 }
 
@@ -65,10 +95,8 @@ static ks_status broadcast_batch(ks_spec *spec, ks_error *error)
 static ks_status matmul_resolve(ks_spec *spec, ks_error *error)
 {
     ks_status status = check_inputs(spec, error);
+    if (status == KS_OK) status = check_params(spec, error);
     if (status != KS_OK) return status;
-    if (!isfinite(spec->params[PARAM_ALPHA].d))
-        return ks_fail(error, KS_PARAMETER, "matmul: parameter 'alpha' is %g, must be finite",
-                       spec->params[PARAM_ALPHA].d);
 
     const ks_tensor *a = &spec->in[0], *b = &spec->in[1];
     const int ta = spec->params[PARAM_TRANSPOSE_A].i != 0, tb = spec->params[PARAM_TRANSPOSE_B].i != 0;
@@ -78,6 +106,8 @@ static ks_status matmul_resolve(ks_spec *spec, ks_error *error)
         return ks_fail(error, KS_SHAPE,
                        "matmul: inner sizes differ: INPUT0%s has %" PRId64 " columns, INPUT1%s has %" PRId64 " rows",
                        ta ? " (transposed)" : "", k, tb ? " (transposed)" : "", inner);
+    status = check_bias(spec, n, error);
+    if (status != KS_OK) return status;
 
     spec->out = (ks_tensor){.dtype = a->dtype, .rank = a->rank > b->rank ? a->rank : b->rank};
     status = broadcast_batch(spec, error);
@@ -145,7 +175,10 @@ void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out)
         .m = a->dims[a->rank - 2 + ta], .n = b->dims[b->rank - 1 - tb], .k = a->dims[a->rank - 1 - ta]};
     s.transpose_a = ta;
     s.transpose_b = tb;
-    s.alpha = spec->params[PARAM_ALPHA].d;
+    s.alpha = s.k == 0 ? 1.0 : spec->params[PARAM_ALPHA].d; /* a sum of nothing is +0, whatever alpha's sign */
+    s.biased = spec->inputs > 2;
+    s.activation = (ks_matmul_activation)spec->params[PARAM_ACTIVATION].i;
+    s.tf32 = spec->params[PARAM_PRECISION].i != 0;
     s.a_row = ta ? 1 : s.k;
     s.a_col = ta ? s.m : 1;
     s.b_row = tb ? 1 : s.n;
@@ -193,10 +226,13 @@ enum {
 /* One matrix: C may be swapped with its transpose, so it has strides too. */
 typedef struct product {
     const unsigned char *a, *b;
+    const unsigned char *bias; /* NULL: none */
     unsigned char *c;
     ks_dtype dtype;
+    ks_matmul_activation activation;
     int64_t m, n, k, a_row, a_col, b_row, b_col, c_row, c_col;
     double alpha;
+    bool turned;
 } product;
 
 static int64_t least(int64_t x, int64_t y)
@@ -225,22 +261,56 @@ static void read_run_double(ks_dtype dtype, const unsigned char *from, int64_t a
     memcpy(to, (const double *)from + at, (size_t)count * sizeof *to);
 }
 
+static double read_one(ks_dtype dtype, const unsigned char *from, int64_t at)
+{
+    if (dtype == KS_FP64) return ((const double *)from)[at];
+    float value;
+    read_run_float(dtype, from, at, 1, &value);
+    return (double)value;
+}
+
+double ks_matmul_activate(ks_matmul_activation activation, double x)
+{
+    switch (activation) {
+    case KS_MATMUL_RELU:
+        return x < 0 ? 0 : x;
+    case KS_MATMUL_GELU:
+        return 0.5 * x * (1 + erf(x * M_SQRT1_2));
+    case KS_MATMUL_SILU:
+        return x / (1 + exp(-x));
+    default:
+        return x;
+    }
+}
+
+/* From sums to values that are ready to be rounded, in place. */
+static void finish_run(const product *p, int64_t row, int64_t column, double *sum, int64_t count)
+{
+    if (p->alpha != 1.0)
+        for (int64_t j = 0; j < count; j++) sum[j] *= p->alpha;
+    if (p->bias)
+        for (int64_t j = 0; j < count; j++) sum[j] += read_one(p->dtype, p->bias, p->turned ? row : column + j);
+    if (p->activation != KS_MATMUL_NONE)
+        for (int64_t j = 0; j < count; j++) sum[j] = ks_matmul_activate(p->activation, sum[j]);
+}
+
 /* The only rounding to the output's datatype. */
-static void store_run(const product *p, int64_t row, int64_t column, const double *sum, int64_t count)
+static void store_run(const product *p, int64_t row, int64_t column, double *sum, int64_t count)
 {
     const int64_t at = row * p->c_row + column * p->c_col, step = p->c_col;
+    finish_run(p, row, column, sum, count);
     switch (p->dtype) {
     case KS_FP16:
-        for (int64_t j = 0; j < count; j++) ((uint16_t *)p->c)[at + j * step] = ks_double_to_fp16(p->alpha * sum[j]);
+        for (int64_t j = 0; j < count; j++) ((uint16_t *)p->c)[at + j * step] = ks_double_to_fp16(sum[j]);
         break;
     case KS_BF16:
-        for (int64_t j = 0; j < count; j++) ((uint16_t *)p->c)[at + j * step] = ks_double_to_bf16(p->alpha * sum[j]);
+        for (int64_t j = 0; j < count; j++) ((uint16_t *)p->c)[at + j * step] = ks_double_to_bf16(sum[j]);
         break;
     case KS_FP32:
-        for (int64_t j = 0; j < count; j++) ((float *)p->c)[at + j * step] = (float)(p->alpha * sum[j]);
+        for (int64_t j = 0; j < count; j++) ((float *)p->c)[at + j * step] = (float)sum[j];
         break;
     default:
-        for (int64_t j = 0; j < count; j++) ((double *)p->c)[at + j * step] = p->alpha * sum[j];
+        for (int64_t j = 0; j < count; j++) ((double *)p->c)[at + j * step] = sum[j];
         break;
     }
 }
@@ -257,47 +327,20 @@ static void store_run(const product *p, int64_t row, int64_t column, const doubl
 #define TILE_ROWS 6
 #endif
 #define TILE_VECTORS 1
-#define REAL float
-#include "matmul_tiles.h"
-#undef REAL
-#define REAL double
-#include "matmul_tiles.h"
-#undef REAL
-#undef ISA
-#undef ISA_TARGET
-#undef TILE_ROWS
-#undef TILE_VECTORS
+#include "matmul_isa.h"
 
 #if defined(__x86_64__)
 #define ISA avx2
 #define ISA_TARGET __attribute__((target("avx2,fma")))
 #define TILE_ROWS 6
 #define TILE_VECTORS 1
-#define REAL float
-#include "matmul_tiles.h"
-#undef REAL
-#define REAL double
-#include "matmul_tiles.h"
-#undef REAL
-#undef ISA
-#undef ISA_TARGET
-#undef TILE_ROWS
-#undef TILE_VECTORS
+#include "matmul_isa.h"
 
 #define ISA avx512
 #define ISA_TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma")))
 #define TILE_ROWS 8
 #define TILE_VECTORS 2
-#define REAL float
-#include "matmul_tiles.h"
-#undef REAL
-#define REAL double
-#include "matmul_tiles.h"
-#undef REAL
-#undef ISA
-#undef ISA_TARGET
-#undef TILE_ROWS
-#undef TILE_VECTORS
+#include "matmul_isa.h"
 #endif
 
 typedef void run_fn(const product *p, unsigned char *scratch);
@@ -349,6 +392,7 @@ static void turn(product *p)
     p->b_col = old.a_row;
     p->c_row = old.c_col;
     p->c_col = old.c_row;
+    p->turned = true;
 }
 
 /* ks_cpu_fn */
@@ -357,10 +401,6 @@ static void matmul_reference(const ks_spec *spec, const void *const *in, void *o
     ks_matmul_shape s;
     ks_matmul_shape_of(spec, &s);
     if (spec->out.size_bytes == 0) return;
-    if (s.k == 0) {
-        memset(out, 0, spec->out.size_bytes);
-        return;
-    }
     unsigned char *aligned = scratch;
     aligned += -(uintptr_t)scratch % KS_MATMUL_SCRATCH_ALIGNMENT;
     const size_t size = ks_dtype_size(spec->out.dtype);
@@ -370,8 +410,10 @@ static void matmul_reference(const ks_spec *spec, const void *const *in, void *o
         ks_matmul_offsets(&s, x, &a, &b);
         product p = {.a = (const unsigned char *)in[0] + (size_t)a * size,
                      .b = (const unsigned char *)in[1] + (size_t)b * size,
+                     .bias = s.biased ? in[2] : NULL,
                      .c = (unsigned char *)out + (size_t)x * (size_t)s.m * (size_t)s.n * size,
                      .dtype = spec->out.dtype,
+                     .activation = s.activation,
                      .m = s.m,
                      .n = s.n,
                      .k = s.k,
@@ -387,21 +429,27 @@ static void matmul_reference(const ks_spec *spec, const void *const *in, void *o
     }
 }
 
+static const char *const activations[] = {"none", "relu", "gelu", "silu", NULL}; /* as ks_matmul_activation */
+static const char *const precisions[] = {"exact", "tf32", NULL};
 static const ks_preset presets[] = {{.suffix = "tb", .param = PARAM_TRANSPOSE_B, .value = {.i = 1}}};
 
 const ks_op ks_op_matmul = {
     .name = "matmul",
-    .inputs = 2,
+    .inputs = 3,
+    .inputs_least = 2,
     .in_rank = 2,
     .out_rank = 2,
     .rank_min = 2,
     .rank_max = KS_RANK_MAX,
     .dtypes = KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP64),
     .params_count = PARAM_COUNT,
-    .params =
-        {[PARAM_TRANSPOSE_A] = {.name = "transpose_a", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
-         [PARAM_TRANSPOSE_B] = {.name = "transpose_b", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
-         [PARAM_ALPHA] = {.name = "alpha", .kind = KS_PARAM_NUMBER, .preset = {.d = 1.0}, .status = KS_PARAMETER}},
+    .params = {[PARAM_TRANSPOSE_A] = {.name = "transpose_a", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
+               [PARAM_TRANSPOSE_B] = {.name = "transpose_b", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
+               [PARAM_ALPHA] = {.name = "alpha", .kind = KS_PARAM_NUMBER, .preset = {.d = 1.0}, .status = KS_PARAMETER},
+               [PARAM_ACTIVATION] =
+                   {.name = "activation", .kind = KS_PARAM_CHOICE, .choices = activations, .status = KS_PARAMETER},
+               [PARAM_PRECISION] =
+                   {.name = "precision", .kind = KS_PARAM_CHOICE, .choices = precisions, .status = KS_PARAMETER}},
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = matmul_resolve,

@@ -1,326 +1,442 @@
-/* Matmul on CUDA: which kernel, which tile, how many slices of K; then the launch.
+/* Matmul on CUDA: which kernels can do it, which of them should, and the launch.
  *
- * Ways     skinny (matmul_skinny.cuh) for up to 8 rows or columns; tensor cores (matmul_mma.cuh) for FP16 and BF16;
- * fused multiply-adds (matmul_simt.cuh) for FP32 and FP64. Where the tiles are too few for the chip and K is long, K is
- * cut into slices: FP32 (FP64) partial sums in the workspace, added by mm_combine in the slices' order. Bits     depend
- * on the plan alone: no atomics on values, every sum's order is fixed. Threads  any; everything here is constant after
- * setup. */
-#include "matmul_mma.cuh"
-#include "matmul_simt.cuh"
-#include "matmul_skinny.cuh"
+ * Kernels  tiles (matmul_tile.cuh) of tensor cores for FP16, BF16 and, on request, TF32, of fused multiply-adds for FP32 and
+ *          FP64. Few rows are low tiles that a wide operand streams past; few columns are few rows of the transposed
+ *          product. Tiles too few for the chip share K: within a cluster, and across clusters through the workspace.
+ * Bits     depend on the candidate alone: no atomics on values, every sum's order is fixed.
+ * Threads  any; everything here is constant after setup. */
+#include "matmul_plan.h"
+#include "matmul_table.cuh"
+
+#include <cudaTypedefs.h>
+#include <math.h>
 
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum mm_way { MM_SMALL, MM_LARGE, MM_SKINNY, MM_WAYS };
+enum mm_table { MM_FP16, MM_BF16, MM_TF32, MM_FP32, MM_FP64, MM_TABLES };
 
 enum {
-    MM_SLICE_MIN = 256, /* values of K that are worth a slice */
-    MM_SLICE_STEP = 64, /* slices start on multiples: whole vectors and whole stages */
-    MM_SLICES_MAX = 128,
-    MM_COMBINE_THREADS = 256
+    MM_GROUPS_MAX = 64,
+    MM_GRID_MOST = 1 << 30,
+    MM_SLICE_MOST = 1 << 27 /* kernels count a slice's bytes in 32 bits */
 };
 
-typedef struct mm_choice {
-    uint8_t way;    /* mm_way */
-    uint8_t turned; /* skinny: the transposed product is computed, with the operands' roles swapped */
-    uint8_t rows;   /* skinny: 1, 4 or 8 */
-    int32_t slices;
-    int64_t k_slice;
-} mm_choice;
-static_assert(sizeof(mm_choice) <= KS_CHOICE_BYTES, "a plan has no room for the choice");
+static mm_table_fn *const tables[MM_TABLES] = {[MM_FP16] = mm_table_fp16,
+                                               [MM_BF16] = mm_table_bf16,
+                                               [MM_TF32] = mm_table_tf32,
+                                               [MM_FP32] = mm_table_fp32,
+                                               [MM_FP64] = mm_table_fp64};
+static const char *const table_names[MM_TABLES] = {"FP16", "BF16", "TF32", "FP32", "FP64"};
 
-typedef void (*mm_function)(ks_site, mm_args);
-
-typedef struct mm_kernel {
-    mm_function function;
-    int threads;
-    int shared_bytes; /* dynamic */
-    int tile_m, tile_n;
-} mm_kernel;
-
-/* --- the kernels by what they are made for --------------------------------------------------------------------------- */
-
-/* All partial sums of an output, in the slices' order. */
-template <typename T>
-__global__ void __launch_bounds__(MM_COMBINE_THREADS) mm_combine(ks_site site, const __grid_constant__ mm_args args)
+static mm_table table_of(const ks_spec *spec, const ks_matmul_shape *s)
 {
-    typedef typename mm_sum<T>::type S;
-    ks_entry job;
-    if (!ks_enter_again(site, &job)) return;
-    const mm_int count = args.batch * args.m * args.n;
-    const S *partial = (const S *)ks_workspace(site);
-    T *c = (T *)(job.out + args.c_at);
-    for (mm_int at = (mm_int)blockIdx.x * MM_COMBINE_THREADS + threadIdx.x; at < count;
-         at += (mm_int)gridDim.x * MM_COMBINE_THREADS) {
-        double sum = 0;
-#pragma unroll 4
-        for (int slice = 0; slice < args.slices; slice++) sum += (double)partial[slice * count + at];
-        c[at] = mm_narrow<T>(args.alpha * sum);
-    }
-    ks_leave(site);
-}
-
-template <typename T, typename TILE>
-static mm_kernel mma_kernel(bool ta, bool tb)
-{
-    static const mm_function functions[] = {mm_mma_kernel<T, TILE, false, false>, mm_mma_kernel<T, TILE, false, true>,
-                                            mm_mma_kernel<T, TILE, true, false>, mm_mma_kernel<T, TILE, true, true>};
-    static const int shared[] = {mm_mma_shared_bytes<TILE, false, false>(), mm_mma_shared_bytes<TILE, false, true>(),
-                                 mm_mma_shared_bytes<TILE, true, false>(), mm_mma_shared_bytes<TILE, true, true>()};
-    const int at = 2 * ta + tb;
-    return {functions[at], TILE::THREADS, shared[at], TILE::M, TILE::N};
-}
-
-template <typename TILE>
-static mm_kernel simt_kernel(bool ta, bool tb)
-{
-    static const mm_function functions[] = {mm_simt_kernel<TILE, false, false>, mm_simt_kernel<TILE, false, true>,
-                                            mm_simt_kernel<TILE, true, false>, mm_simt_kernel<TILE, true, true>};
-    return {functions[2 * ta + tb], TILE::THREADS, TILE::SHARED, TILE::M, TILE::N};
-}
-
-template <typename T>
-static mm_kernel skinny_kernel(int rows, bool k_contiguous)
-{
-    static const mm_function functions[] = {mm_skinny_kernel<T, 1, false>, mm_skinny_kernel<T, 1, true>,
-                                            mm_skinny_kernel<T, 4, false>, mm_skinny_kernel<T, 4, true>,
-                                            mm_skinny_kernel<T, 8, false>, mm_skinny_kernel<T, 8, true>};
-    const int at = (rows == 1 ? 0 : rows == 4 ? 2 : 4) + k_contiguous;
-    return {functions[at], MM_SKINNY_THREADS, 0, MM_SKINNY_MAX, mm_skinny_tile((int)sizeof(T), k_contiguous)};
-}
-
-/* ta, tb: for skinny ways tb alone counts, and says that the streamed operand's columns are contiguous. */
-static mm_kernel kernel_for(ks_dtype dtype, const mm_choice *choice, bool ta, bool tb)
-{
-    const bool large = choice->way == MM_LARGE, skinny = choice->way == MM_SKINNY;
-    switch (dtype) {
+    switch (spec->out.dtype) {
     case KS_FP16:
-        if (skinny) return skinny_kernel<__half>(choice->rows, tb);
-        return large ? mma_kernel<__half, mm_mma_large>(ta, tb) : mma_kernel<__half, mm_mma_small>(ta, tb);
+        return MM_FP16;
     case KS_BF16:
-        if (skinny) return skinny_kernel<__nv_bfloat16>(choice->rows, tb);
-        return large ? mma_kernel<__nv_bfloat16, mm_mma_large>(ta, tb)
-                     : mma_kernel<__nv_bfloat16, mm_mma_small>(ta, tb);
+        return MM_BF16;
     case KS_FP32:
-        if (skinny) return skinny_kernel<float>(choice->rows, tb);
-        return large ? simt_kernel<mm_float_large>(ta, tb) : simt_kernel<mm_float_small>(ta, tb);
+        return s->tf32 ? MM_TF32 : MM_FP32;
     default:
-        if (skinny) return skinny_kernel<double>(choice->rows, tb);
-        return simt_kernel<mm_double_tile>(ta, tb);
+        return MM_FP64;
     }
 }
 
-static mm_function combine_for(ks_dtype dtype)
-{
-    switch (dtype) {
-    case KS_FP16:
-        return mm_combine<__half>;
-    case KS_BF16:
-        return mm_combine<__nv_bfloat16>;
-    case KS_FP32:
-        return mm_combine<float>;
-    default:
-        return mm_combine<double>;
-    }
-}
+/* The driver's, where the chip has bulk tensor copies; fixed after setup. */
+static PFN_cuTensorMapEncodeTiled_v12000 encode_map;
 
-/* --- arguments ------------------------------------------------------------------------------------------------------- */
+/* Clusters of 1 << i CTAs, one CTA to an SM, that run at a time: fewer than the SMs make one think, because a cluster stays
+ * within a part of the chip. Fixed after setup. */
+static int clusters_fit[4];
 
-static int row_alignment(mm_int pitch, const int64_t *steps, int rank, int element_bytes)
-{
-    mm_int together = pitch;
-    for (int d = 0; d < rank; d++) together |= steps[d];
-    const mm_int bytes = together * element_bytes;
-    return bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : element_bytes;
-}
-
-static void set_operand(mm_args *args, bool second, size_t at, mm_int row, mm_int column, const int64_t *steps,
-                        int element_bytes)
-{
-    mm_int *to = second ? args->b_step : args->a_step;
-    for (int d = 0; d < args->batch_rank; d++) to[d] = steps[d];
-    /* One of both strides is 1; the other one is the distance of the rows that lie in memory. */
-    const mm_int pitch = row == 1 ? column : row;
-    const int vector = row_alignment(pitch, steps, args->batch_rank, element_bytes);
-    if (second) {
-        args->b_at = at;
-        args->b_row = row;
-        args->b_col = column;
-        args->b_vector = vector;
-    } else {
-        args->a_at = at;
-        args->a_row = row;
-        args->a_col = column;
-        args->a_vector = vector;
-    }
-}
-
-static mm_int tiles_of(mm_int size, int tile)
+static mm_int tiles_of(mm_int size, mm_int tile)
 {
     return (size + tile - 1) / tile;
 }
 
-static mm_args arguments(const ks_spec *spec, const ks_matmul_shape *s, const mm_choice *choice)
+/* --- arguments ------------------------------------------------------------------------------------------------------- */
+
+/* across, along: the strides across K and along it, one of them 1; wide: the extent across. *along_k: rows lie along K.
+ * A single row has no pitch. */
+static mm_operand operand_of(size_t at, mm_int across, mm_int along, mm_int wide, mm_int k, const int64_t *steps,
+                             int rank, int element_bytes, bool *along_k)
+{
+    mm_operand o = {};
+    o.at = at;
+    *along_k = along == 1 && (wide == 1 || k > 1 || across != 1);
+    o.pitch = *along_k ? (wide == 1 ? 0 : across) : k == 1 ? 0 : along;
+    mm_int together = o.pitch;
+    for (int d = 0; d < rank; d++) {
+        o.step[d] = steps[d];
+        together |= steps[d];
+    }
+    /* A single row may end within 16 bytes. */
+    if (wide == 1) together |= k;
+    if (k == 1) together |= wide;
+    o.shifted = together * element_bytes % 16 != 0;
+    return o;
+}
+
+typedef struct mm_layout {
+    bool a_k, b_k; /* rows of the operand lie along K */
+} mm_layout;
+
+static mm_args arguments(const ks_spec *spec, const ks_matmul_shape *s, bool turned, mm_layout *layout)
 {
     const int element_bytes = (int)ks_dtype_size(spec->out.dtype);
     mm_args args = {};
     args.c_at = spec->out.offset;
+    args.biased = s->biased;
+    args.bias_at = spec->in[2].offset;
+    args.activation = s->activation;
+    args.alpha = s->alpha;
+    args.plain = s->alpha == 1.0 && !s->biased && s->activation == KS_MATMUL_NONE;
     args.k = s->k;
-    args.batch = s->batch;
     args.batch_rank = s->batch_rank;
     for (int d = 0; d < s->batch_rank; d++) args.batch_dims[d] = s->batch_dims[d];
-    args.slices = choice->slices;
-    args.k_slice = choice->k_slice;
-    args.alpha = s->k == 0 ? 1.0 : s->alpha; /* a sum of nothing is +0, whatever alpha's sign */
-    if (choice->turned) {
-        args.m = s->n;
-        args.n = s->m;
-        args.c_row = 1;
-        args.c_col = s->n;
-        set_operand(&args, false, spec->in[1].offset, s->b_col, s->b_row, s->b_step, element_bytes);
-        set_operand(&args, true, spec->in[0].offset, s->a_col, s->a_row, s->a_step, element_bytes);
-    } else {
-        args.m = s->m;
-        args.n = s->n;
-        args.c_row = s->n;
-        args.c_col = 1;
-        set_operand(&args, false, spec->in[0].offset, s->a_row, s->a_col, s->a_step, element_bytes);
-        set_operand(&args, true, spec->in[1].offset, s->b_row, s->b_col, s->b_step, element_bytes);
-    }
+    bool a_k, b_k;
+    const mm_operand a =
+        operand_of(spec->in[0].offset, s->a_row, s->a_col, s->m, s->k, s->a_step, s->batch_rank, element_bytes, &a_k);
+    const mm_operand b =
+        operand_of(spec->in[1].offset, s->b_col, s->b_row, s->n, s->k, s->b_step, s->batch_rank, element_bytes, &b_k);
+    args.turned = turned;
+    args.m = turned ? s->n : s->m;
+    args.n = turned ? s->m : s->n;
+    args.a = turned ? b : a;
+    args.b = turned ? a : b;
+    *layout = turned ? mm_layout{b_k, a_k} : mm_layout{a_k, b_k};
     return args;
 }
 
-/* The kernel, and the args' tiles and units that follow from it. */
-static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const mm_choice *choice, mm_args *args)
+/* The candidate's kernel, and the arguments that follow from its tile. */
+static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_matmul_candidate *c, mm_args *args,
+                     mm_layout *layout)
 {
-    *args = arguments(spec, s, choice);
-    const bool streamed = choice->turned ? !s->transpose_a : s->transpose_b;
-    const mm_kernel kernel =
-        kernel_for(spec->out.dtype, choice, s->transpose_a, choice->way == MM_SKINNY ? streamed : s->transpose_b);
-    args->tiles_m = tiles_of(args->m, kernel.tile_m);
-    args->tiles_n = tiles_of(args->n, kernel.tile_n);
-    args->units = args->batch * args->tiles_m * args->tiles_n * args->slices;
+    *args = arguments(spec, s, c->turned, layout);
+    const mm_kernel kernel = tables[c->table](c->kernel, layout->a_k, layout->b_k);
+    args->tiles_m = (unsigned)tiles_of(args->m, kernel.m);
+    args->tiles_n = (unsigned)tiles_of(args->n, kernel.n);
+    args->cluster = c->cluster;
+    args->groups = (unsigned)c->groups;
+    for (args->cluster_log2 = 0; 1u << args->cluster_log2 < args->cluster; args->cluster_log2++) continue;
+    args->matrices = (unsigned)s->batch;
+    args->k_slice = c->k_slice;
     return kernel;
 }
 
-/* --- choosing -------------------------------------------------------------------------------------------------------- */
-
-static void choose_way(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, mm_choice *choice)
+/* A unit is a CTA, but for kernels that walk over whole tiles. */
+static mm_int grid_of(const ks_chip *chip, const mm_args *args, const mm_kernel *kernel)
 {
-    const mm_int few = s->m < s->n ? s->m : s->n, many = s->m < s->n ? s->n : s->m;
-    if (few <= MM_SKINNY_MAX && many > mm_mma_small::N) {
-        choice->way = MM_SKINNY;
-        choice->turned = s->m > s->n;
-        choice->rows = few <= 1 ? 1 : few <= 4 ? 4 : 8;
-        return;
+    const mm_int units = (mm_int)args->matrices * args->tiles_m * args->tiles_n * args->cluster * args->groups;
+    const mm_int most = (mm_int)chip->sms * kernel->ctas;
+    return kernel->bulk && args->cluster * args->groups == 1 && units > most ? most : units;
+}
+
+/* --- the model ------------------------------------------------------------------------------------------------------- */
+
+/* Fitted to 3,600 readings of candidates over 119 shapes on one H200: the kernels' own paces stand in their tables. They rank
+ * candidates, so that other chips need only their proportions. */
+static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, shifted_pace = 3.0, shared_pace = 0.71,
+                    idle_power = 0.29, overlap = 0.34, cluster_us = 0.63, groups_us = 1.4, group_us = 0.04;
+
+static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel,
+                      int element_bytes)
+{
+    const double slices = (double)args->cluster * args->groups;
+    const double ctas = (double)s->batch * args->tiles_m * args->tiles_n * slices;
+    const int by_shared = (int)(chip->shared_sm / ((size_t)kernel->shared_bytes + 1024));
+    const int by_threads = chip->threads_sm / kernel->threads;
+    int resident = by_shared < by_threads ? by_shared : by_threads;
+    if (resident > kernel->ctas) resident = kernel->ctas;
+    if (resident < 1) resident = 1;
+    const double slots = (double)clusters_fit[args->cluster_log2] * args->cluster * resident;
+    const double waves = ceil(ctas / slots), stages = ceil((double)tiles_of(args->k, kernel->depth) / slices);
+    const double running = ctas < slots ? ctas : slots;
+    /* On the busiest SM: clusters that have no part of the chip for themselves share one. */
+    const double neighbours = ceil(running / args->cluster / clusters_fit[args->cluster_log2]);
+    const double pace = kernel->pace.stage_us * (args->a.shifted || args->b.shifted ? shifted_pace : 1);
+    const double work = waves * stages * pace * (1 + shared_pace * (neighbours - 1));
+    const double rows = (double)(args->m < kernel->m ? args->m : kernel->m);
+    const double columns = (double)(args->n < kernel->n ? args->n : kernel->n);
+    const double unique = ((double)s->m * s->k + (double)s->k * s->n + (double)s->m * s->n) * (double)s->batch;
+    double memory = fmax(unique * element_bytes / dram_us,
+                         ctas * (rows + columns) * ceil((double)s->k / slices) * element_bytes / l2_us);
+    if (running < chip->sms) memory *= pow(chip->sms / running, idle_power); /* few CTAs cannot draw all of it */
+    const double meeting =
+        (args->cluster > 1 ? cluster_us : 0) + (args->groups > 1 ? groups_us + group_us * args->groups : 0);
+    return launch_us + waves * kernel->pace.fixed_us + meeting + fmax(work, memory) + overlap * fmin(work, memory);
+}
+
+/* --- candidates ------------------------------------------------------------------------------------------------------ */
+
+static size_t sum_bytes(const ks_spec *spec)
+{
+    return spec->out.dtype == KS_FP64 ? sizeof(double) : sizeof(float);
+}
+
+static size_t workspace_of(const ks_spec *spec, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel)
+{
+    if (args->groups == 1) return 0;
+    return ks_align((size_t)s->batch * args->tiles_m * args->tiles_n * args->groups * (size_t)kernel->m *
+                    (size_t)kernel->n * sum_bytes(spec));
+}
+
+static size_t counters_of(const ks_matmul_shape *s, const mm_args *args)
+{
+    return args->groups == 1 ? 0 : (size_t)s->batch * args->tiles_m * args->tiles_n * args->cluster;
+}
+
+static bool fits(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, const mm_args *args,
+                 const mm_kernel *kernel)
+{
+    const double units = (double)s->batch * args->tiles_m * args->tiles_n * args->cluster * args->groups;
+    return (size_t)kernel->shared_bytes <= chip->shared_optin && units <= (double)MM_GRID_MOST &&
+           args->k_slice <= MM_SLICE_MOST && workspace_of(spec, s, args, kernel) <= chip->workspace_bytes &&
+           counters_of(s, args) <= KS_COUNTERS_MAX;
+}
+
+/* A candidate's place in a list that is kept sorted and as long as `most`. */
+static int insert(ks_matmul_candidate *list, int count, int most, const ks_matmul_candidate *candidate)
+{
+    int at = count < most ? count : most - 1;
+    if (count == most && list[at].predicted_us <= candidate->predicted_us) return count;
+    for (; at > 0 && list[at - 1].predicted_us > candidate->predicted_us; at--) list[at] = list[at - 1];
+    list[at] = *candidate;
+    return count < most ? count + 1 : most;
+}
+
+/* Tensor maps need rows that start on 16 bytes and at most one dimension of the batch. */
+static bool bulk_can(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args)
+{
+    return chip->capability == 90 && encode_map && s->k > 0 && s->batch_rank <= 1 && !args->a.shifted &&
+           !args->b.shifted;
+}
+
+/* One way to share K; returns false where there is no more than this to share. */
+static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, ks_matmul_candidate c,
+                      int cluster, int groups, ks_matmul_candidate *list, int *count, int most)
+{
+    const mm_int slices = (mm_int)cluster * groups;
+    mm_args args;
+    mm_layout layout;
+    c.cluster = (uint8_t)cluster;
+    c.groups = groups;
+    c.k_slice = s->k;
+    const mm_kernel kernel = fit(spec, s, &c, &args, &layout);
+    const mm_int stages = tiles_of(s->k, kernel.depth);
+    const double tiles = (double)s->batch * args.tiles_m * args.tiles_n;
+    if (kernel.bulk && !bulk_can(chip, s, &args)) return false;
+    if (slices > 1 && (!kernel.splits || slices > stages || tiles * (double)slices > 8.0 * chip->sms)) return false;
+    if (slices > 1) args.k_slice = c.k_slice = tiles_of(stages, slices) * kernel.depth;
+    if (!fits(chip, spec, s, &args, &kernel)) return true;
+    c.grid = grid_of(chip, &args, &kernel);
+    c.predicted_us = predict(chip, s, &args, &kernel, (int)ks_dtype_size(spec->out.dtype));
+    *count = insert(list, *count, most, &c);
+    return true;
+}
+
+/* One kernel, one orientation: clusters of all sizes, alone, in powers of two, and as many as the chip runs at a time. */
+static int add_splits(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, ks_matmul_candidate c,
+                      ks_matmul_candidate *list, int count, int most)
+{
+    const int cluster_most = chip->capability >= 90 ? KS_MATMUL_CLUSTER_MAX : 1;
+    mm_args args;
+    mm_layout layout;
+    c.cluster = 1;
+    c.groups = 1;
+    (void)fit(spec, s, &c, &args, &layout);
+    const double tiles = (double)s->batch * args.tiles_m * args.tiles_n;
+    for (int cluster = 1, log2 = 0; cluster <= cluster_most; cluster *= 2, log2++) {
+        for (int groups = 1; groups <= MM_GROUPS_MAX; groups *= 2) {
+            if (groups > 1 && cluster == 1 && cluster_most > 1) break; /* a cluster is the cheaper way to meet */
+            if (!add_split(chip, spec, s, c, cluster, groups, list, &count, most)) break;
+        }
+        const int full = (int)(clusters_fit[log2] / tiles);
+        if (full > 2 && full <= MM_GROUPS_MAX && (full & (full - 1)) && (cluster > 1 || cluster_most == 1))
+            (void)add_split(chip, spec, s, c, cluster, full, list, &count, most);
     }
-    choice->way = MM_LARGE;
-    const mm_kernel large = kernel_for(spec->out.dtype, choice, s->transpose_a, s->transpose_b);
-    const mm_int tiles = s->batch * tiles_of(s->m, large.tile_m) * tiles_of(s->n, large.tile_n);
-    if (tiles < chip->sms || (size_t)large.shared_bytes > chip->shared_optin) choice->way = MM_SMALL;
+    return count;
 }
 
-static size_t partial_bytes(const ks_spec *spec)
+static int add_table(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, ks_matmul_candidate c,
+                     ks_matmul_candidate *list, int count, int most)
 {
-    return (size_t)ks_tensor_count(&spec->out) * (spec->out.dtype == KS_FP64 ? sizeof(double) : sizeof(float));
+    const mm_int rows = c.turned ? s->n : s->m;
+    for (int kernel = 0;; kernel++) {
+        c.kernel = (uint8_t)kernel;
+        const mm_kernel tile = tables[c.table](kernel, true, true);
+        if (!tile.name) return count;
+        /* Turned is for low tiles; a tile of one row has no layout for more. */
+        if ((!c.turned || tile.m < tile.n) && (tile.m > 1 || rows == 1))
+            count = add_splits(chip, spec, s, c, list, count, most);
+    }
 }
 
-static void choose_slices(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, mm_int units,
-                          mm_choice *choice)
+int ks_matmul_candidates(const ks_chip *chip, const ks_spec *spec, ks_matmul_candidate *out, int most)
 {
-    mm_int slices = units > 0 && units < chip->sms ? 2 * (mm_int)chip->sms / units : 1;
-    if (slices > s->k / MM_SLICE_MIN) slices = s->k / MM_SLICE_MIN;
-    if (slices > MM_SLICES_MAX) slices = MM_SLICES_MAX;
-    const size_t plane = partial_bytes(spec), room = chip->workspace_bytes / KS_ALIGNMENT * KS_ALIGNMENT;
-    if (slices > 1 && (size_t)slices > room / plane) slices = (mm_int)(room / plane);
-    if (slices <= 1) return;
-    choice->k_slice = (tiles_of(s->k, (int)slices) + MM_SLICE_STEP - 1) / MM_SLICE_STEP * MM_SLICE_STEP;
-    choice->slices = (int32_t)((s->k + choice->k_slice - 1) / choice->k_slice);
+    ks_matmul_shape shape;
+    ks_matmul_shape_of(spec, &shape);
+    ks_matmul_candidate c;
+    memset(&c, 0, sizeof c);
+    int count = 0;
+    for (int turned = 0; turned < 2; turned++) {
+        c.turned = (uint8_t)turned;
+        c.table = (uint8_t)table_of(spec, &shape);
+        count = add_table(chip, spec, &shape, c, out, count, most);
+        c.table = MM_FP32; /* more exact than asked for, and faster for few rows */
+        if (shape.tf32) count = add_table(chip, spec, &shape, c, out, count, most);
+    }
+    return count;
 }
 
 /* One tile per matrix, and no matrix shared: every input byte is then read once. */
-static bool reads_once(const mm_choice *choice, const mm_args *args)
+static bool reads_once(const ks_matmul_shape *s, const mm_args *args)
 {
-    if (choice->way == MM_SKINNY || args->tiles_m * args->tiles_n > 1) return false;
-    for (int d = 0; d < args->batch_rank; d++)
-        if (args->a_step[d] == 0 || args->b_step[d] == 0) return false;
+    if (args->tiles_m * args->tiles_n > 1) return false;
+    for (int d = 0; d < s->batch_rank; d++)
+        if (s->a_step[d] == 0 || s->b_step[d] == 0) return false;
     return true;
+}
+
+void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks_matmul_candidate *candidate,
+                              ks_cuda_plan *out)
+{
+    ks_matmul_shape shape;
+    ks_matmul_shape_of(spec, &shape);
+    mm_args args;
+    mm_layout layout;
+    const mm_kernel kernel = fit(spec, &shape, candidate, &args, &layout);
+    const mm_int slices = (mm_int)args.cluster * args.groups;
+    const mm_int grid = grid_of(chip, &args, &kernel);
+    memset(out, 0, sizeof *out);
+    out->once = reads_once(&shape, &args) && grid <= KS_GRID_MAX && !kernel.bulk;
+    out->batch_max = out->once ? KS_BATCH_MAX : 1;
+    out->workspace_bytes = workspace_of(spec, &shape, &args, &kernel);
+    out->counters = counters_of(&shape, &args);
+    out->pick.grid = grid;
+    out->pick.threads = kernel.threads;
+    out->pick.cluster = (int)args.cluster;
+    out->pick.shared_bytes = (size_t)kernel.shared_bytes;
+    snprintf(out->pick.kernel, sizeof out->pick.kernel, "matmul<%s, %s%s>, %d slices", table_names[candidate->table],
+             kernel.name, candidate->turned ? " turned" : "", (int)slices);
+    static_assert(sizeof *candidate <= sizeof out->choice, "a plan has no room for the candidate");
+    memcpy(out->choice, candidate, sizeof *candidate);
 }
 
 /* ks_cuda_plan_fn */
 extern "C" ks_status ks_matmul_cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
-    (void)error;
-    ks_matmul_shape shape;
-    ks_matmul_shape_of(spec, &shape);
-    mm_choice choice;
-    memset(&choice, 0, sizeof choice);
-    choice.slices = 1;
-    choice.k_slice = shape.k;
-    choose_way(chip, spec, &shape, &choice);
-    mm_args args;
-    (void)fit(spec, &shape, &choice, &args);
-    choose_slices(chip, spec, &shape, args.units, &choice);
-
-    out->once = reads_once(&choice, &args);
-    out->batch_max = out->once ? KS_BATCH_MAX : 1;
-    out->workspace_bytes = 0;
-    if (choice.slices > 1) {
-        out->workspace_bytes = ks_align((size_t)choice.slices * partial_bytes(spec));
-        const size_t room = chip->workspace_bytes / out->workspace_bytes;
-        if ((size_t)out->batch_max > room) out->batch_max = room > 1 ? (int)room : 1;
-    }
-    memset(out->choice, 0, sizeof out->choice);
-    memcpy(out->choice, &choice, sizeof choice);
+    ks_matmul_candidate best;
+    if (ks_matmul_candidates(chip, spec, &best, 1) == 0)
+        return ks_fail(error, KS_WORK, "matmul: more than %d tiles, or than %d values of K to a slice",
+                       (int)MM_GRID_MOST, (int)MM_SLICE_MOST);
+    ks_matmul_candidate_plan(chip, spec, &best, out);
     return KS_OK;
 }
 
 /* --- launching ------------------------------------------------------------------------------------------------------- */
 
-static dim3 grid_of(mm_int ctas, int bucket)
+/* The operand as rows of 128 bytes of a stage: a box of `across` rows along K, or of 64 rows of K across it. */
+static bool make_map(CUtensorMap *map, ks_dtype dtype, const unsigned char *in, const mm_operand *o, bool along_k,
+                     mm_int across, mm_int k, mm_int matrices, int tile, int depth)
 {
-    const mm_int x = ctas < 1             ? 1
-                     : ctas > KS_GRID_MAX ? (mm_int)KS_GRID_MAX
-                                          : ctas; /* an empty output still raises the flag */
-    return dim3((unsigned)x, (unsigned)bucket, 1);
+    const cuuint64_t size = ks_dtype_size(dtype), inner = (cuuint64_t)(along_k ? k : across);
+    const cuuint64_t rows = (cuuint64_t)(along_k ? across : k), row_bytes = ks_align(inner * size);
+    /* A single row or matrix has no distance to the next. */
+    const cuuint64_t pitch = o->pitch ? (cuuint64_t)o->pitch * size : row_bytes;
+    const cuuint64_t dims[3] = {inner, rows, o->step[0] ? (cuuint64_t)matrices : 1};
+    const cuuint64_t strides[2] = {pitch, o->step[0] ? (cuuint64_t)o->step[0] * size : pitch};
+    const cuuint32_t box[3] = {64, (cuuint32_t)(along_k ? tile : depth), 1}, steps[3] = {1, 1, 1};
+    return encode_map(map, dtype == KS_FP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
+                      (void *)(uintptr_t)(in + o->at), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-static ks_status check_launch(ks_error *error)
+/* ks_cuda_launch_fn */
+extern "C" ks_status ks_matmul_cuda_launch(const ks_spec *spec, const void *choice, ks_site site, int bucket,
+                                           cudaStream_t stream, ks_error *error)
 {
-    const cudaError_t code = cudaGetLastError();
+    ks_matmul_candidate candidate;
+    memcpy(&candidate, choice, sizeof candidate);
+    ks_matmul_shape shape;
+    ks_matmul_shape_of(spec, &shape);
+    mm_args args;
+    mm_layout layout;
+    const mm_kernel kernel = fit(spec, &shape, &candidate, &args, &layout);
+    mm_maps maps;
+    if (kernel.bulk && (!make_map(&maps.a, spec->out.dtype, site.only.in, &args.a, layout.a_k, args.m, args.k,
+                                  shape.batch, kernel.m, kernel.depth) ||
+                        !make_map(&maps.b, spec->out.dtype, site.only.in, &args.b, layout.b_k, args.n, args.k,
+                                  shape.batch, kernel.n, kernel.depth)))
+        return ks_fail(error, KS_DEVICE, "matmul: the driver makes no tensor map");
+    void *arguments[] = {&site, &args, &maps};
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = args.cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    const mm_int grid = candidate.grid;
+    config.gridDim = dim3(grid < 1 ? 1 : (unsigned)grid, (unsigned)bucket, 1); /* an empty output raises the flag too */
+    config.blockDim = dim3((unsigned)kernel.threads, 1, 1);
+    config.dynamicSmemBytes = (size_t)kernel.shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = args.cluster > 1;
+    cudaError_t code = cudaLaunchKernelExC(&config, kernel.function, arguments);
+    const cudaError_t last = cudaGetLastError();
+    if (code == cudaSuccess) code = last;
     if (code == cudaSuccess) return KS_OK;
     return ks_fail(error, KS_DEVICE, "matmul: launch failed: %s (%d)", cudaGetErrorString(code), (int)code);
 }
 
-/* ks_cuda_launch_fn */
-extern "C" ks_status ks_matmul_cuda_launch(const ks_spec *spec, const void *choice_bytes, ks_site site, int bucket,
-                                           cudaStream_t stream, ks_error *error)
+/* The first wgmma kernel of the tables has code only where the build made it for sm_90a: its barriers tell. */
+static cudaError_t find_bulk(const ks_chip *chip)
 {
-    mm_choice choice;
-    memcpy(&choice, choice_bytes, sizeof choice);
-    ks_matmul_shape shape;
-    ks_matmul_shape_of(spec, &shape);
-    mm_args args;
-    const mm_kernel kernel = fit(spec, &shape, &choice, &args);
-    kernel.function<<<grid_of(args.units, bucket), kernel.threads, (size_t)kernel.shared_bytes, stream>>>(site, args);
-    const ks_status status = check_launch(error);
-    if (status != KS_OK || choice.slices == 1) return status;
-
-    const mm_int count = ks_tensor_count(&spec->out);
-    const mm_function combine = combine_for(spec->out.dtype);
-    combine<<<grid_of(tiles_of(count, MM_COMBINE_THREADS), bucket), MM_COMBINE_THREADS, 0, stream>>>(site, args);
-    return check_launch(error);
+    encode_map = NULL;
+    if (chip->capability != 90) return cudaSuccess;
+    for (int index = 0;; index++) {
+        const mm_kernel kernel = tables[MM_FP16](index, true, true);
+        if (!kernel.name) return cudaSuccess;
+        if (!kernel.bulk) continue;
+        cudaFuncAttributes attributes;
+        const cudaError_t code = cudaFuncGetAttributes(&attributes, kernel.function);
+        if (code != cudaSuccess || attributes.sharedSizeBytes == 0) return code;
+        cudaDriverEntryPointQueryResult found;
+        return cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode_map, 12000,
+                                                cudaEnableDefault, &found);
+    }
 }
 
-static cudaError_t opt_in(const ks_chip *chip, ks_dtype dtype, const mm_choice *choice)
+/* Asked of the kernel that leaves the least of an SM's shared memory to a second CTA. */
+static cudaError_t count_clusters(const ks_chip *chip)
 {
-    for (int transposes = 0; transposes < 4; transposes++) {
-        const mm_kernel kernel = kernel_for(dtype, choice, transposes / 2, transposes % 2);
-        if ((size_t)kernel.shared_bytes > chip->shared_optin) continue; /* never chosen on this chip */
-        const cudaError_t code = cudaFuncSetAttribute((const void *)kernel.function,
-                                                      cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes);
+    clusters_fit[0] = chip->sms;
+    if (chip->capability < 90) return cudaSuccess;
+    mm_kernel kernel = tables[MM_FP32](0, true, true);
+    for (int index = 1;; index++) {
+        const mm_kernel other = tables[MM_FP32](index, true, true);
+        if (!other.name) break;
+        if (other.shared_bytes > kernel.shared_bytes && (size_t)other.shared_bytes <= chip->shared_optin)
+            kernel = other;
+    }
+    for (int i = 1; i < 4; i++) {
+        cudaLaunchAttribute attribute = {};
+        attribute.id = cudaLaunchAttributeClusterDimension;
+        attribute.val.clusterDim.x = 1u << i;
+        attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(1024, 1, 1);
+        config.blockDim = dim3((unsigned)kernel.threads, 1, 1);
+        config.dynamicSmemBytes = (size_t)kernel.shared_bytes;
+        config.attrs = &attribute;
+        config.numAttrs = 1;
+        const cudaError_t code = cudaOccupancyMaxActiveClusters(&clusters_fit[i], kernel.function, &config);
         if (code != cudaSuccess) return code;
+        if (clusters_fit[i] < 1) clusters_fit[i] = 1;
     }
     return cudaSuccess;
 }
@@ -328,16 +444,23 @@ static cudaError_t opt_in(const ks_chip *chip, ks_dtype dtype, const mm_choice *
 /* ks_cuda_setup_fn */
 extern "C" ks_status ks_matmul_cuda_setup(const ks_chip *chip, ks_error *error)
 {
-    static const ks_dtype dtypes[] = {KS_FP16, KS_BF16, KS_FP32, KS_FP64};
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
-        for (int way = MM_SMALL; way <= MM_LARGE; way++) {
-            mm_choice choice;
-            memset(&choice, 0, sizeof choice);
-            choice.way = (uint8_t)way;
-            const cudaError_t code = opt_in(chip, dtypes[i], &choice);
-            if (code != cudaSuccess)
-                return ks_fail(error, KS_DEVICE, "matmul: shared memory: %s (%d)", cudaGetErrorString(code), (int)code);
-        }
-    }
+    const cudaError_t found = find_bulk(chip);
+    if (found != cudaSuccess)
+        return ks_fail(error, KS_DEVICE, "matmul: tensor maps: %s (%d)", cudaGetErrorString(found), (int)found);
+    for (int table = 0; table < MM_TABLES; table++)
+        for (int layout = 0; layout < 4; layout++)
+            for (int index = 0;; index++) {
+                const mm_kernel kernel = tables[table](index, layout & 1, layout & 2);
+                if (!kernel.name) break;
+                if ((size_t)kernel.shared_bytes > chip->shared_optin) continue; /* never a candidate on this chip */
+                const cudaError_t code = cudaFuncSetAttribute(
+                    (const void *)kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes);
+                if (code != cudaSuccess)
+                    return ks_fail(error, KS_DEVICE, "matmul: shared memory: %s (%d)", cudaGetErrorString(code),
+                                   (int)code);
+            }
+    const cudaError_t counted = count_clusters(chip);
+    if (counted != cudaSuccess)
+        return ks_fail(error, KS_DEVICE, "matmul: clusters: %s (%d)", cudaGetErrorString(counted), (int)counted);
     return KS_OK;
 }

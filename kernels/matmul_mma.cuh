@@ -1,82 +1,37 @@
-/* FP16 and BF16 on tensor cores: mma.sync m16n8k16 with FP32 sums, on sm_80 and later.
+/* FP16, BF16 and TF32 by mma.sync with FP32 sums, on sm_80 and later: the engine of a tile (matmul_tile.cuh).
  *
- * Operands keep their layout in shared memory (rows of contiguous elements, 8 elements of padding against bank
- * conflicts); ldmatrix, transposing where K is not the contiguous dimension, serves all four transpose combinations. A
- * ring of MM_STAGES stages is filled by asynchronous copies where rows start on 4 or 16 bytes, by element loads where
- * they do not. */
+ * Operands keep their layout in shared memory; ldmatrix, transposing where K is not the contiguous dimension, serves all
+ * transposes of 16-bit types. TF32 elements are FP32 in memory, are rounded to nearest on the way into registers, and are
+ * read one by one where K is not contiguous, because ldmatrix transposes 16-bit elements only. */
 #ifndef KS_MATMUL_MMA_CUH
 #define KS_MATMUL_MMA_CUH
 
-#include "matmul_common.cuh"
+#include "matmul_stage.cuh"
 
-enum { MM_STAGES = 4, MM_DEPTH = 32, MM_PADDING = 8 };
-
-template <int WIDE_M, int WIDE_N, int WARPS_M, int WARPS_N>
+/* The warps are WM x WN over the tile and WK over a stage's K; CTAS of them fit an SM. */
+template <typename T, int M_, int N_, int WM_, int WN_, int WK_, int STAGES_, int CTAS_>
 struct mm_mma_tile {
-    enum { M = WIDE_M, N = WIDE_N, ROWS = WARPS_M, COLUMNS = WARPS_N, THREADS = 32 * WARPS_M * WARPS_N };
-    enum { WARP_M = M / ROWS, WARP_N = N / COLUMNS };
+    typedef T element;
+    static constexpr int M = M_, N = N_, WM = WM_, WN = WN_, PLANES = WK_, STAGES = STAGES_, CTAS = CTAS_;
+    static constexpr int THREADS = 32 * WM * WN * WK_, MMA = 1, WARP_M = M / WM, WARP_N = N / WN, SUM_PITCH = N + 8;
+    static constexpr int DEPTH = 128 / (int)sizeof(T), WARP_K = DEPTH / PLANES, CHUNK = 16 / (int)sizeof(T),
+                         STEP = 2 * CHUNK;
+    static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0 && WARP_K % STEP == 0, "a warp's part is whole fragments");
+    typedef float sums[WARP_M / 16][WARP_N / 8][4];
 };
-typedef mm_mma_tile<64, 64, 2, 2> mm_mma_small;
-typedef mm_mma_tile<128, 128, 2, 4> mm_mma_large;
 
-/* Elements of one operand's stage: `across` (M or N) by MM_DEPTH, rows along K or across it. */
-__host__ __device__ constexpr int mm_stage_elements(int across, bool k_contiguous)
-{
-    return k_contiguous ? across * (MM_DEPTH + MM_PADDING) : MM_DEPTH * (across + MM_PADDING);
-}
-
-__host__ __device__ constexpr int mm_mma_sum_pitch(int n)
-{
-    return n + 8; /* so that a half-warp's pairs meet 16 different pairs of banks */
-}
-
-template <typename TILE, bool TA, bool TB>
-__host__ __device__ constexpr int mm_mma_shared_bytes()
-{
-    const int ring = MM_STAGES * 2 * (mm_stage_elements(TILE::M, !TA) + mm_stage_elements(TILE::N, TB));
-    const int sums = 4 * TILE::M * mm_mma_sum_pitch(TILE::N);
-    return ring > sums ? ring : sums;
-}
-
-/* ROWS x COLUMNS elements from (row, column) of a matrix with `pitch` elements per row; zeros beyond row_end and
- * column_end. */
-template <typename T, int ROWS, int COLUMNS, int THREADS>
-__device__ __forceinline__ void mm_load_stage(T *to, const T *from, mm_int pitch, mm_int row, mm_int column,
-                                              mm_int row_end, mm_int column_end, int vector)
-{
-    constexpr int TO_PITCH = COLUMNS + MM_PADDING;
-    from += row * pitch + column;
-    /* In-tile limits fit 32 bits. */
-    const int rows = (int)min((mm_int)ROWS, row_end - row), columns = (int)min((mm_int)COLUMNS, column_end - column);
-    if (vector == 16) {
-        constexpr int PER_ROW = COLUMNS / 8;
-#pragma unroll
-        for (int i = 0; i < ROWS * PER_ROW / THREADS; i++) {
-            const int at = threadIdx.x + i * THREADS, r = at / PER_ROW, c = at % PER_ROW * 8;
-            const int valid = r < rows ? max(0, min(8, columns - c)) * 2 : 0;
-            mm_copy_async<16>(to + r * TO_PITCH + c, valid ? from + r * pitch + c : from, valid);
-        }
-    } else if (vector == 4) {
-        constexpr int PER_ROW = COLUMNS / 2;
-#pragma unroll 4
-        for (int i = 0; i < ROWS * PER_ROW / THREADS; i++) {
-            const int at = threadIdx.x + i * THREADS, r = at / PER_ROW, c = at % PER_ROW * 2;
-            const int valid = r < rows ? max(0, min(2, columns - c)) * 2 : 0;
-            mm_copy_async<4>(to + r * TO_PITCH + c, valid ? from + r * pitch + c : from, valid);
-        }
-    } else {
-#pragma unroll 8
-        for (int i = 0; i < ROWS * COLUMNS / THREADS; i++) {
-            const int at = threadIdx.x + i * THREADS, r = at / COLUMNS, c = at % COLUMNS;
-            to[r * TO_PITCH + c] = r < rows && c < columns ? from[r * pitch + c] : (T)0.0f;
-        }
-    }
-}
+/* TF32 rows across K: 8 words of spare put the 4 x 8 elements of a fragment into 32 banks. */
+template <typename TILE, int ACROSS, bool K_CONTIGUOUS>
+struct mm_mma_operand {
+    typedef typename TILE::element T;
+    typedef mm_stage<T, K_CONTIGUOUS ? ACROSS : TILE::DEPTH, K_CONTIGUOUS ? TILE::DEPTH : ACROSS,
+                     !K_CONTIGUOUS && sizeof(T) == 4 ? 32 : (int)MM_SPARE>
+        stage;
+};
 
 template <bool TRANSPOSE>
-__device__ __forceinline__ void mm_ldmatrix(uint32_t (&to)[4], const void *row)
+__device__ __forceinline__ void mm_ldmatrix(uint32_t (&to)[4], unsigned at)
 {
-    const unsigned at = (unsigned)__cvta_generic_to_shared(row);
     if constexpr (TRANSPOSE)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -89,175 +44,94 @@ __device__ __forceinline__ void mm_ldmatrix(uint32_t (&to)[4], const void *row)
                      : "memory");
 }
 
-template <typename T>
-__device__ __forceinline__ void mm_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
-template <>
-__device__ __forceinline__ void mm_mma<__half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+#define MM_MMA(shape, type)                                                                                            \
+    asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "         \
+                 "{%8,%9}, {%0,%1,%2,%3};"                                                                             \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+__device__ __forceinline__ void mm_mma(__half, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    MM_MMA("m16n8k16", "f16");
 }
-template <>
-__device__ __forceinline__ void mm_mma<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+__device__ __forceinline__ void mm_mma(__nv_bfloat16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    MM_MMA("m16n8k16", "bf16");
 }
+__device__ __forceinline__ void mm_mma(float, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    MM_MMA("m16n8k8", "tf32");
+}
+#undef MM_MMA
 
-/* 16 x 16 of A from (m, k): registers 0, 1 are rows 0-7, 8-15 of k 0-7; 2, 3 the same of k 8-15. Lane l gives the
- * address of stored row l % 8 of matrix l / 8. */
-template <typename T, int TILE_M, bool TA>
-__device__ __forceinline__ void mm_fragment_a(uint32_t (&to)[4], const T *a, int m, int k)
+/* 16 (across) x 16 or, TF32, 8 (along K) elements. Registers 0, 1: the first and second 8 of FIRST's dimension, 2, 3 the
+ * same further along the other one; FIRST is across for A and K for B, as mma.sync wants them. */
+template <typename T, typename STAGE, bool K_CONTIGUOUS, bool ACROSS_FIRST>
+__device__ __forceinline__ void mm_fragment(uint32_t (&to)[4], unsigned stage, int across, int k)
 {
-    const int lane = threadIdx.x % 32, inner = lane % 8, matrix = lane / 8;
-    if constexpr (TA)
-        mm_ldmatrix<true>(to, a + (k + inner + matrix / 2 * 8) * (TILE_M + MM_PADDING) + m + matrix % 2 * 8);
-    else
-        mm_ldmatrix<false>(to, a + (m + inner + matrix % 2 * 8) * (MM_DEPTH + MM_PADDING) + k + matrix / 2 * 8);
-}
-
-/* 16 x 16 of B from (k, n): registers 0, 1 are k 0-7, 8-15 of columns 0-7; 2, 3 the same of columns 8-15. */
-template <typename T, int TILE_N, bool TB>
-__device__ __forceinline__ void mm_fragment_b(uint32_t (&to)[4], const T *b, int k, int n)
-{
-    const int lane = threadIdx.x % 32, inner = lane % 8, matrix = lane / 8;
-    if constexpr (TB)
-        mm_ldmatrix<false>(to, b + (n + inner + matrix / 2 * 8) * (MM_DEPTH + MM_PADDING) + k + matrix % 2 * 8);
-    else
-        mm_ldmatrix<true>(to, b + (k + inner + matrix % 2 * 8) * (TILE_N + MM_PADDING) + n + matrix / 2 * 8);
-}
-
-template <typename T, typename TILE, bool TA, bool TB>
-__device__ __forceinline__ void mm_mma_stage(float (&sum)[TILE::WARP_M / 16][TILE::WARP_N / 8][4], const T *a,
-                                             const T *b)
-{
-    const int warp = threadIdx.x / 32, m = warp / TILE::COLUMNS * TILE::WARP_M, n = warp % TILE::COLUMNS * TILE::WARP_N;
+    constexpr int CHUNK = 16 / (int)sizeof(T);
+    const int lane = threadIdx.x % 32;
+    if constexpr (K_CONTIGUOUS || sizeof(T) == 2) {
+        const int matrix = lane / 8, second = ACROSS_FIRST ? matrix % 2 : matrix / 2;
+        const int further = ACROSS_FIRST ? matrix / 2 : matrix % 2;
+        const int w = across + second * 8, l = k + further * CHUNK, inner = lane % 8;
+        const int row = K_CONTIGUOUS ? w + inner : l + inner, column = K_CONTIGUOUS ? l : w;
+        mm_ldmatrix<!K_CONTIGUOUS>(to, stage + row * STAGE::PITCH + column * (int)sizeof(T));
+    } else {
 #pragma unroll
-    for (int k = 0; k < MM_DEPTH; k += 16) {
+        for (int r = 0; r < 4; r++) {
+            const int second = ACROSS_FIRST ? r % 2 : r / 2, further = ACROSS_FIRST ? r / 2 : r % 2;
+            const int w = across + second * 8 + lane / 4, l = k + further * CHUNK + lane % 4;
+            asm volatile("ld.shared.b32 %0, [%1];" : "=r"(to[r]) : "r"(stage + l * STAGE::PITCH + w * 4) : "memory");
+        }
+    }
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+        for (int r = 0; r < 4; r++) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(to[r]) : "f"(__uint_as_float(to[r])));
+    }
+}
+
+template <typename TILE, bool A_K, bool B_K>
+__device__ __forceinline__ void mm_mma_multiply(typename TILE::sums &sum, const unsigned char *a,
+                                                const unsigned char *b)
+{
+    typedef typename TILE::element T;
+    typedef typename mm_mma_operand<TILE, TILE::M, A_K>::stage A;
+    typedef typename mm_mma_operand<TILE, TILE::N, B_K>::stage B;
+    const int warp = threadIdx.x / 32, plane = warp / (TILE::WM * TILE::WN);
+    const int m = warp / TILE::WN % TILE::WM * TILE::WARP_M, n = warp % TILE::WN * TILE::WARP_N;
+    const unsigned a_at = mm_shared_address(a), b_at = mm_shared_address(b);
+#pragma unroll
+    for (int l = 0; l < TILE::WARP_K; l += TILE::STEP) {
+        const int k = plane * TILE::WARP_K + l;
         uint32_t fa[TILE::WARP_M / 16][4], fb[TILE::WARP_N / 16][4];
 #pragma unroll
-        for (int i = 0; i < TILE::WARP_M / 16; i++) mm_fragment_a<T, TILE::M, TA>(fa[i], a, m + 16 * i, k);
+        for (int i = 0; i < TILE::WARP_M / 16; i++) mm_fragment<T, A, A_K, true>(fa[i], a_at, m + 16 * i, k);
 #pragma unroll
-        for (int j = 0; j < TILE::WARP_N / 16; j++) mm_fragment_b<T, TILE::N, TB>(fb[j], b, k, n + 16 * j);
+        for (int j = 0; j < TILE::WARP_N / 16; j++) mm_fragment<T, B, B_K, false>(fb[j], b_at, n + 16 * j, k);
 #pragma unroll
         for (int i = 0; i < TILE::WARP_M / 16; i++)
 #pragma unroll
             for (int j = 0; j < TILE::WARP_N / 8; j++)
-                mm_mma<T>(sum[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
+                mm_mma(T(), sum[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
     }
 }
 
-/* Sums go through shared memory, so that a warp stores whole rows. */
-template <typename T, typename TILE>
-__device__ __forceinline__ void mm_mma_store(const ks_site &site, const mm_args &args, const mm_unit &unit,
-                                             unsigned char *out, const float *sums)
+/* To the CTA's planes. */
+template <typename TILE>
+__device__ __forceinline__ void mm_mma_spill(const typename TILE::sums &sum, float *planes)
 {
-    const mm_int row0 = unit.row * TILE::M, column0 = unit.column * TILE::N;
-    const int rows = (int)min((mm_int)TILE::M, args.m - row0), columns = (int)min((mm_int)TILE::N, args.n - column0);
-    const bool even = args.n % 2 == 0; /* then pairs start on whole words everywhere */
-    const mm_int corner = row0 * args.n + column0;
-    T *c = (T *)(out + args.c_at) + unit.batch * args.m * args.n + corner;
-    float *partial = args.slices > 1 ? mm_plane<float>(site, args, unit) + corner : NULL;
-    for (int at = threadIdx.x; at < TILE::M * TILE::N / 2; at += TILE::THREADS) {
-        const int i = at / (TILE::N / 2), j = at % (TILE::N / 2) * 2;
-        if (i >= rows || j >= columns) continue;
-        const float2 pair = *(const float2 *)(sums + i * mm_mma_sum_pitch(TILE::N) + j);
-        const mm_int place = i * args.n + j;
-        const bool two = j + 1 < columns;
-        if (partial) {
-            if (even) {
-                *(float2 *)(partial + place) = pair;
-            } else {
-                partial[place] = pair.x;
-                if (two) partial[place + 1] = pair.y;
-            }
-            continue;
-        }
-        struct alignas(4) {
-            T x, y;
-        } narrow = {mm_finish<T>(pair.x, args.alpha), mm_finish<T>(pair.y, args.alpha)};
-        if (even) {
-            *(decltype(narrow) *)(c + place) = narrow;
-        } else {
-            c[place] = narrow.x;
-            if (two) c[place + 1] = narrow.y;
-        }
-    }
-}
-
-template <typename T, typename TILE, bool TA, bool TB>
-__device__ __forceinline__ void mm_mma_unit(const ks_site &site, const mm_args &args, const mm_unit &unit,
-                                            const ks_entry &job, unsigned char *shared)
-{
-    constexpr int A_STAGE = mm_stage_elements(TILE::M, !TA), B_STAGE = mm_stage_elements(TILE::N, TB);
-    T *a_ring = (T *)shared, *b_ring = a_ring + MM_STAGES * A_STAGE;
-    const T *a = (const T *)(job.in + args.a_at) + unit.a, *b = (const T *)(job.in + args.b_at) + unit.b;
-    const mm_int row0 = unit.row * TILE::M, column0 = unit.column * TILE::N;
-    const mm_int steps = (unit.k_end - unit.k_begin + MM_DEPTH - 1) / MM_DEPTH;
-
-    auto load = [&](mm_int step) {
-        if (step < steps) {
-            const int stage = (int)(step % MM_STAGES);
-            const mm_int k = unit.k_begin + step * MM_DEPTH;
-            if constexpr (TA)
-                mm_load_stage<T, MM_DEPTH, TILE::M, TILE::THREADS>(a_ring + stage * A_STAGE, a, args.a_col, k, row0,
-                                                                   unit.k_end, args.m, args.a_vector);
-            else
-                mm_load_stage<T, TILE::M, MM_DEPTH, TILE::THREADS>(a_ring + stage * A_STAGE, a, args.a_row, row0, k,
-                                                                   args.m, unit.k_end, args.a_vector);
-            if constexpr (TB)
-                mm_load_stage<T, TILE::N, MM_DEPTH, TILE::THREADS>(b_ring + stage * B_STAGE, b, args.b_col, column0, k,
-                                                                   args.n, unit.k_end, args.b_vector);
-            else
-                mm_load_stage<T, MM_DEPTH, TILE::N, TILE::THREADS>(b_ring + stage * B_STAGE, b, args.b_row, k, column0,
-                                                                   unit.k_end, args.n, args.b_vector);
-        }
-        mm_copy_commit(); /* an empty group too, so that the count of groups stays that of steps */
-    };
-
-    float sum[TILE::WARP_M / 16][TILE::WARP_N / 8][4] = {};
-#pragma unroll 1
-    for (int step = 0; step < MM_STAGES - 1; step++) load(step);
-    for (mm_int step = 0; step < steps; step++) {
-        mm_copy_wait<MM_STAGES - 2>();
-        __syncthreads();
-        load(step + MM_STAGES - 1); /* into the stage that all warps left before this barrier */
-        const int stage = (int)(step % MM_STAGES);
-        mm_mma_stage<T, TILE, TA, TB>(sum, a_ring + stage * A_STAGE, b_ring + stage * B_STAGE);
-    }
-    mm_copy_wait<0>();
-    __syncthreads();
-
-    float *sums = (float *)shared;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int m = warp / TILE::COLUMNS * TILE::WARP_M + lane / 4,
-              n = warp % TILE::COLUMNS * TILE::WARP_N + lane % 4 * 2;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, plane = warp / (TILE::WM * TILE::WN);
+    const int m = warp / TILE::WN % TILE::WM * TILE::WARP_M + lane / 4,
+              n = warp % TILE::WN * TILE::WARP_N + lane % 4 * 2;
+    float *to = planes + (plane * TILE::M + m) * TILE::SUM_PITCH + n;
 #pragma unroll
     for (int i = 0; i < TILE::WARP_M / 16; i++)
 #pragma unroll
         for (int j = 0; j < TILE::WARP_N / 8; j++)
 #pragma unroll
             for (int half = 0; half < 2; half++)
-                *(float2 *)(sums + (m + 16 * i + 8 * half) * mm_mma_sum_pitch(TILE::N) + n + 8 * j) =
+                *(float2 *)(to + (16 * i + 8 * half) * TILE::SUM_PITCH + 8 * j) =
                     make_float2(sum[i][j][2 * half], sum[i][j][2 * half + 1]);
-    __syncthreads();
-    mm_mma_store<T, TILE>(site, args, unit, job.out, sums);
-    __syncthreads(); /* before the next unit's stages overwrite the sums */
-}
-
-template <typename T, typename TILE, bool TA, bool TB>
-__global__ void __launch_bounds__(TILE::THREADS) mm_mma_kernel(ks_site site, const __grid_constant__ mm_args args)
-{
-    extern __shared__ __align__(16) unsigned char mm_shared[];
-    ks_entry job;
-    if (!ks_enter(site, &job)) return;
-    for (mm_int index = blockIdx.x; index < args.units; index += gridDim.x)
-        mm_mma_unit<T, TILE, TA, TB>(site, args, mm_unit_at(args, index), job, mm_shared);
-    if (args.slices == 1) ks_leave(site);
 }
 
 #endif

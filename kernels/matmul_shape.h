@@ -1,5 +1,6 @@
 /* A resolved matmul as plain sizes and strides, in elements, for the versions that compute it: C[i][j] of matrix x is
- * alpha * sum over l of A[a(x) + i * a_row + l * a_col] * B[b(x) + l * b_row + j * b_col]; C is packed, row major. */
+ * activation(alpha * sum over l of A[a(x) + i * a_row + l * a_col] * B[b(x) + l * b_row + j * b_col] + bias[j]); C is
+ * packed, row major. */
 #ifndef KS_MATMUL_SHAPE_H
 #define KS_MATMUL_SHAPE_H
 
@@ -11,6 +12,13 @@ extern "C" {
 
 enum { KS_MATMUL_BATCH_RANK = KS_RANK_MAX - 2 };
 
+typedef enum ks_matmul_activation {
+    KS_MATMUL_NONE,
+    KS_MATMUL_RELU,
+    KS_MATMUL_GELU,
+    KS_MATMUL_SILU
+} ks_matmul_activation;
+
 typedef struct ks_matmul_shape {
     int64_t m, n, k;
     int64_t batch;                            /* matrices of the output */
@@ -19,12 +27,18 @@ typedef struct ks_matmul_shape {
     int64_t a_step[KS_MATMUL_BATCH_RANK], b_step[KS_MATMUL_BATCH_RANK]; /* 0 where broadcast */
     int64_t a_row, a_col, b_row, b_col;
     bool transpose_a, transpose_b;
+    bool biased; /* INPUT2: a value for each column of C */
+    bool tf32;   /* FP32 products may be rounded to TF32 */
+    ks_matmul_activation activation;
     double alpha;
 } ks_matmul_shape;
 
 /* spec must be resolved. A batch that only INPUT0 has, untransposed, is folded into m: one matrix, and INPUT1 is read
  * once. */
 void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out);
+
+/* NaN stays NaN. */
+double ks_matmul_activate(ks_matmul_activation activation, double x);
 
 /* Where matrix `index` of the output finds its operands, in elements. */
 void ks_matmul_offsets(const ks_matmul_shape *shape, int64_t index, int64_t *a, int64_t *b);

@@ -6,6 +6,7 @@
  * Limits   oneDNN 2 only: version 3 has another C interface and counts as not supported here, the reference serves.
  *          alpha must be a float exactly, as the library multiplies in FP32, and not 0, where it skips the product and
  *          with it every NaN.
+ *          Bias and activation follow as a pass of ours over the output.
  * Owner    scratch is ours (user mode): the library's own would belong to the thread that prepared. */
 #include "onednn.h"
 
@@ -40,6 +41,9 @@ typedef struct seat {
 struct ks_onednn {
     dnnl_memory_desc_t a, b, c, scratch;
     dnnl_primitive_t primitive;
+    int64_t count, columns; /* of the output */
+    bool biased;
+    ks_matmul_activation activation;
     seat seat;
     atomic_flag taken; /* any thread: who sets it uses the seat */
 };
@@ -105,6 +109,15 @@ static bool seat_run(const ks_onednn *p, seat *s, const void *const *in, void *o
         {DNNL_ARG_SRC, s->a}, {DNNL_ARG_WEIGHTS, s->b}, {DNNL_ARG_DST, s->c}, {DNNL_ARG_SCRATCHPAD, s->scratch}};
     return dnnl_primitive_execute(p->primitive, s->stream, s->scratch ? 4 : 3, arguments) == dnnl_success &&
            dnnl_stream_wait(s->stream) == dnnl_success;
+}
+
+static void finish(const ks_onednn *p, const float *bias, float *out)
+{
+    if (!p->biased && p->activation == KS_MATMUL_NONE) return;
+    for (int64_t at = 0; at < p->count; at++) {
+        const double sum = (double)out[at] + (p->biased ? (double)bias[at % p->columns] : 0);
+        out[at] = (float)ks_matmul_activate(p->activation, sum);
+    }
 }
 
 /* --- one plan's primitive -------------------------------------------------------------------------------------------- */
@@ -173,6 +186,10 @@ ks_onednn *ks_onednn_prepare(const ks_spec *spec)
     ks_onednn *p = calloc(1, sizeof *p);
     if (!p) return NULL;
     atomic_flag_clear(&p->taken);
+    p->count = ks_tensor_count(&spec->out);
+    p->columns = shape.n;
+    p->biased = shape.biased;
+    p->activation = shape.activation;
     if (!describe(&shape, p) || !make_primitive(p, shape.alpha) || !seat_init(p, &p->seat)) ks_onednn_free(&p);
     return p;
 }
@@ -180,15 +197,17 @@ ks_onednn *ks_onednn_prepare(const ks_spec *spec)
 bool ks_onednn_run(ks_onednn *prepared, const void *const *in, void *out)
 {
     if (!enter()) return false;
+    bool done;
     if (!atomic_flag_test_and_set_explicit(&prepared->taken, memory_order_acquire)) {
-        const bool done = seat_run(prepared, &prepared->seat, in, out);
+        done = seat_run(prepared, &prepared->seat, in, out);
         atomic_flag_clear_explicit(&prepared->taken, memory_order_release);
-        return done;
+    } else {
+        seat extra;
+        if (!seat_init(prepared, &extra)) return false;
+        done = seat_run(prepared, &extra, in, out);
+        seat_fini(&extra);
     }
-    seat extra;
-    if (!seat_init(prepared, &extra)) return false;
-    const bool done = seat_run(prepared, &extra, in, out);
-    seat_fini(&extra);
+    if (done) finish(prepared, prepared->biased ? in[2] : NULL, out);
     return done;
 }
 

@@ -140,6 +140,7 @@ static const ks_preset presets[] = {
 const ks_op ks_op_reduce = {
     .name = "reduce",
     .inputs = 1,
+    .inputs_least = 1,
     .in_rank = 2,
     .out_rank = 1,
     .rank_min = 1,

@@ -85,6 +85,7 @@ static const ks_preset presets[] = {{.suffix = "vec", .param = -1, .in_rank = 1,
 const ks_op ks_op_softmax = {
     .name = "softmax",
     .inputs = 1,
+    .inputs_least = 1,
     .in_rank = 2,
     .out_rank = 2,
     .rank_min = 1,

@@ -199,7 +199,7 @@ static void set_element(ks_dtype dtype, void *data, size_t i, int step)
 static void fill(const ks_spec *spec, unsigned char *side)
 {
     uint32_t state = 2463534242u;
-    for (int t = 0; t < spec->op->inputs; t++) {
+    for (int t = 0; t < spec->inputs; t++) {
         const ks_tensor *tensor = &spec->in[t];
         const size_t count = (size_t)ks_tensor_count(tensor);
         for (size_t i = 0; i < count; i++) {
@@ -241,7 +241,7 @@ static ks_status compare_with_reference(const ks_spec *spec, const ks_slot *slot
     ks_status status;
     if (out && scratch) {
         const void *in[KS_INPUTS_MAX] = {NULL};
-        for (int i = 0; i < spec->op->inputs; i++) in[i] = slot->in + spec->in[i].offset;
+        for (int i = 0; i < spec->inputs; i++) in[i] = slot->in + spec->in[i].offset;
         spec->op->reference(spec, in, out, scratch);
         status = compare(spec, slot->out + spec->out.offset, out, error);
     } else {

@@ -57,6 +57,8 @@ static void compat_metadata(ks_text *out, const ks_model *model)
     ks_text_puts(out, "}");
 }
 
+/* Required inputs only, as in the configuration: metadata has no word for an optional one, and clients send all that it
+ * names. */
 void ks_oip_model_metadata(ks_text *out, const ks_model *model)
 {
     if (model->compat) {
@@ -65,7 +67,7 @@ void ks_oip_model_metadata(ks_text *out, const ks_model *model)
     }
     ks_text_printf(out, "{\"name\":\"%s\",\"versions\":[\"1\"],\"platform\":\"cuda_kernels\",\"inputs\":[",
                    model->name);
-    for (int i = 0; i < model->op->inputs; i++) {
+    for (int i = 0; i < model->op->inputs_least; i++) {
         if (i > 0) ks_text_puts(out, ",");
         metadata_tensor(out, ks_oip_input_name(i), model->dtype, model->in_rank);
     }
@@ -108,7 +110,7 @@ void ks_oip_model_config(ks_text *out, const ks_model *model, bool gpu)
                    "{\"name\":\"%s\",\"platform\":\"\",\"backend\":\"cuda_kernels\",\"version_policy\":{\"latest\":"
                    "{\"num_versions\":1}},\"max_batch_size\":0,\"input\":[",
                    model->name);
-    for (int i = 0; i < model->op->inputs; i++) {
+    for (int i = 0; i < model->op->inputs_least; i++) {
         ks_text_printf(out, "%s{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"format\":\"FORMAT_NONE\",\"dims\":",
                        i > 0 ? "," : "", ks_oip_input_name(i), config_type(model->dtype));
         any_shape(out, model->in_rank);
@@ -199,7 +201,7 @@ void ks_oip_plan(ks_text *out, const ks_model *model, const ks_plan *plan, const
     size_t bytes = spec->out.size_bytes;
     ks_text_printf(out, "{\"model_name\":\"%s\",\"model_version\":\"1\",\"backend\":\"%s\",\"inputs\":[", model->name,
                    device->backend);
-    for (int i = 0; i < spec->op->inputs; i++) {
+    for (int i = 0; i < spec->inputs; i++) {
         if (i > 0) ks_text_puts(out, ",");
         plan_tensor(out, ks_oip_input_name(i), &spec->in[i]);
         bytes += spec->in[i].size_bytes;

@@ -83,7 +83,7 @@ static ks_status make_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out
     ks_plan *plan;
     ks_status status = ks_plans_make(engine->plans, spec, &plan, error);
     if (status != KS_OK) return status;
-    for (int i = 0; i < spec->op->inputs; i++) {
+    for (int i = 0; i < spec->inputs; i++) {
         const size_t end = spec->in[i].offset + spec->in[i].size_bytes;
         if (end > plan->in_bytes) plan->in_bytes = end;
     }

@@ -377,7 +377,7 @@ static ks_status take_windows(ks_infer *infer)
 {
     const ks_ask *ask = ks_oip_ask(infer->oip);
     ks_slot *slot = infer->job.slot;
-    for (int i = 0; i < ask->spec.op->inputs; i++) {
+    for (int i = 0; i < ask->spec.inputs; i++) {
         const ks_tensor *in = &ask->spec.in[i];
         ks_status status = KS_OK;
         if (ask->direct[i])
@@ -412,7 +412,7 @@ static ks_status submit(ks_infer *infer)
     ks_job *job = &infer->job;
     unsigned char *in = NULL, *out = NULL;
     size_t in_bytes = 0;
-    for (int i = 0; i < ask->spec.op->inputs; i++) {
+    for (int i = 0; i < ask->spec.inputs; i++) {
         if (ask->direct[i]) continue;
         size_t end = ask->spec.in[i].offset + ask->spec.in[i].size_bytes;
         in_bytes = end > in_bytes ? end : in_bytes;

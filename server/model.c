@@ -15,7 +15,7 @@ static ks_dtype declared_out(const ks_model *model)
     ks_spec_init(&spec, model->op);
     if (model->fixed_param >= 0) spec.params[model->fixed_param] = model->fixed_value;
     ks_error error = {0};
-    for (int i = 0; i < model->op->inputs; i++) {
+    for (int i = 0; i < spec.inputs; i++) {
         ks_tensor *in = &spec.in[i];
         in->dtype = model->dtype;
         in->rank = model->in_rank;

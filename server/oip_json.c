@@ -75,7 +75,7 @@ ks_status ks_oip_place_json(void *context, int index, const ks_scan_input *input
     if (text_bytes >= 0 && ks_tensor_count(&tensor) > text_bytes / 2)
         return ks_fail(error, KS_COUNT, "Failed to parse 'data' field: shape does not match true shape");
     /* softmax, and whatever keeps its shape, has then asked once; others ask again when all is known. */
-    const size_t out_bytes = model->op->inputs == 1 ? tensor.size_bytes : 0;
+    const size_t out_bytes = model->op->inputs_least == 1 ? tensor.size_bytes : 0;
     status = ks_oip_ask_place(oip, oip->in_used + ks_align(tensor.size_bytes), out_bytes, oip->in_used, error);
     if (status != KS_OK) return status;
     oip->json_offset[index] = oip->in_used;
@@ -282,7 +282,7 @@ static ks_status missing_inputs(const ks_oip *oip, int count, ks_error *error)
 {
     const ks_model *model = oip->ask.model;
     char got[64] = "", lacks[64] = "";
-    for (int i = 0; i < model->op->inputs; i++) {
+    for (int i = 0; i < oip->ask.spec.inputs; i++) {
         char *const list = oip->source[i].present ? got : lacks;
         const size_t n = strlen(list);
         snprintf(list + n, sizeof got - n, "%s'%s'", n ? "," : "", ks_oip_input_name(i));
@@ -291,7 +291,7 @@ static ks_status missing_inputs(const ks_oip *oip, int count, ks_error *error)
         error, KS_NAME,
         "expected %d inputs but got %d inputs for model '%s'. Got input(s) [%s], but missing required input(s) [%s]. "
         "Please provide all required input(s).",
-        model->op->inputs, count, model->name, got, lacks);
+        oip->ask.spec.inputs, count, model->name, got, lacks);
 }
 
 static ks_status read_inputs(ks_oip *oip, const cJSON *top, ks_error *error)
@@ -394,8 +394,10 @@ static ks_status read_top(ks_oip *oip, const cJSON *top, ks_error *error)
     if (status == KS_OK) status = check_rest(oip, error);
     if (status == KS_OK) status = read_outputs(oip, top, error);
     if (status != KS_OK) return status;
-    const ks_op *op = oip->ask.spec.op;
-    for (int i = 0; i < op->inputs; i++)
+    ks_spec *spec = &oip->ask.spec;
+    for (int i = spec->inputs; i < spec->op->inputs; i++)
+        if (oip->source[i].present) spec->inputs = i + 1; /* optional ones, none left out in between */
+    for (int i = 0; i < spec->inputs; i++)
         if (!oip->source[i].present) return missing_inputs(oip, ks_scan_inputs(oip->scan), error);
     return KS_OK;
 }
@@ -407,7 +409,7 @@ static size_t lay_out(ks_oip *oip)
     ks_spec *spec = &oip->ask.spec;
     size_t bytes = oip->in_used, in_slot = 0;
     for (int direct = 0; direct <= 1; direct++) {
-        for (int i = 0; i < spec->op->inputs; i++) {
+        for (int i = 0; i < spec->inputs; i++) {
             if (oip->ask.direct[i] != (direct == 1)) continue;
             if (!oip->source[i].binary && !oip->source[i].shared) {
                 spec->in[i].offset = oip->json_offset[oip->source[i].index];

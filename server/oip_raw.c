@@ -131,17 +131,17 @@ static ks_status raw_resolve(ks_oip *oip, ks_error *error)
     ks_spec *spec = &oip->ask.spec;
     const ks_model *model = oip->ask.model;
     uint64_t expected = 0;
-    for (int i = 0; i < model->op->inputs; i++) {
+    for (int i = 0; i < spec->inputs; i++) {
         const ks_status status = ks_tensor_measure(&spec->in[i], ks_oip_input_name(i), error);
         if (status != KS_OK) return status;
         oip->piece[i] = (ks_oip_piece){.input = i, .bytes = spec->in[i].size_bytes};
         if (__builtin_add_overflow(expected, (uint64_t)spec->in[i].size_bytes, &expected)) expected = UINT64_MAX;
     }
-    oip->pieces = model->op->inputs;
+    oip->pieces = spec->inputs;
     if (oip->content_length >= 0 && (uint64_t)oip->content_length != expected)
-        return ks_fail(
-            error, KS_BINARY_SIZE, "input byte size mismatch for %s for model '%s'. Expected %" PRIu64 ", got %" PRId64,
-            model->op->inputs == 1 ? "input 'INPUT0'" : "all inputs", model->name, expected, oip->content_length);
+        return ks_fail(error, KS_BINARY_SIZE,
+                       "input byte size mismatch for %s for model '%s'. Expected %" PRIu64 ", got %" PRId64,
+                       spec->inputs == 1 ? "input 'INPUT0'" : "all inputs", model->name, expected, oip->content_length);
     if (expected > oip->limits.max_body)
         return ks_fail(error, KS_BODY_SIZE,
                        "Raw input has a byte_size (%" PRIu64 ") that exceeds the maximum allowed value of %" PRIu64
@@ -155,8 +155,8 @@ static ks_status raw_resolve(ks_oip *oip, ks_error *error)
 ks_status ks_oip_raw_begin(ks_oip *oip, const char *query, ks_error *error)
 {
     const ks_model *model = oip->ask.model;
-    const int inputs = model->op->inputs;
-    for (int i = 0; i < inputs; i++) oip->ask.spec.in[i].dtype = model->dtype;
+    const int inputs = model->op->inputs_least;
+    for (int i = 0; i < model->op->inputs; i++) oip->ask.spec.in[i].dtype = model->dtype;
     if (oip->ask.form == KS_FORM_OIP_RAW && inputs != 1)
         return ks_fail(
             error, KS_NAME,
@@ -164,7 +164,10 @@ ks_status ks_oip_raw_begin(ks_oip *oip, const char *query, ks_error *error)
             inputs, model->name);
     const ks_status status = ks_oip_read_query(oip, query, error);
     if (status != KS_OK) return status;
-    if (oip->query_shapes == inputs) return raw_resolve(oip, error);
+    if (oip->query_shapes >= inputs) {
+        oip->ask.spec.inputs = oip->query_shapes;
+        return raw_resolve(oip, error);
+    }
     if (oip->ask.form == KS_FORM_PLAIN_RAW)
         return ks_fail(error, KS_NAME, "expected %d inputs but the query has %d shapes for model '%s'", inputs,
                        oip->query_shapes, model->name);

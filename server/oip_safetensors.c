@@ -98,7 +98,7 @@ static ks_status order_pieces(ks_oip *oip, const uint64_t *begin, ks_error *erro
 {
     uint64_t at = 0;
     bool placed[KS_INPUTS_MAX] = {false};
-    const int inputs = oip->ask.model->op->inputs;
+    const int inputs = oip->ask.spec.inputs;
     while (oip->pieces < inputs) {
         int next = -1;
         for (int i = 0; i < inputs; i++)
@@ -118,6 +118,7 @@ static ks_status read_tensors(ks_oip *oip, const cJSON *top, ks_error *error)
     static const char metadata[] = "__metadata__";
     const ks_model *model = oip->ask.model;
     uint64_t begin[KS_INPUTS_MAX];
+    bool present[KS_INPUTS_MAX + 1] = {false};
     const cJSON *item;
     int count = 0;
     cJSON_ArrayForEach(item, top) count += strcmp(item->string, metadata) != 0;
@@ -132,11 +133,15 @@ static ks_status read_tensors(ks_oip *oip, const cJSON *top, ks_error *error)
                            ks_quoted(item->string, strlen(item->string)).text, model->name);
         const ks_status status = read_tensor(oip, item, which, &begin[which], error);
         if (status != KS_OK) return status;
+        present[which] = true;
         count++; /* the scanner lets no key come twice */
     }
-    if (count < model->op->inputs)
-        return ks_fail(error, KS_NAME, "expected %d inputs but got %d inputs for model '%s'", model->op->inputs, count,
-                       model->name);
+    int given = 0;
+    while (present[given]) given++; /* optional ones, none left out in between */
+    if (given < model->op->inputs_least || given < count)
+        return ks_fail(error, KS_NAME, "expected %d inputs but got %d inputs for model '%s'",
+                       given < model->op->inputs_least ? model->op->inputs_least : given + 1, count, model->name);
+    oip->ask.spec.inputs = given;
     return order_pieces(oip, begin, error);
 }
 

@@ -26,10 +26,9 @@ static ks_status read_parts(const char *text, ks_spec *spec, const ks_model **mo
     *model = ks_model_find(text, (size_t)(colon - text));
     if (*model == NULL) return ks_fail(error, KS_CONFIG, "--warm %s: no such model", text);
     ks_spec_init(spec, (*model)->op);
-    for (int i = 0; i < spec->op->inputs; i++) {
+    for (int i = 0; i < spec->inputs; i++) {
         if (*colon == '\0')
-            return ks_fail(error, KS_CONFIG, "--warm %s: model %s needs %d shapes", text, (*model)->name,
-                           spec->op->inputs);
+            return ks_fail(error, KS_CONFIG, "--warm %s: model %s needs %d shapes", text, (*model)->name, spec->inputs);
         const char *shape = colon + 1;
         colon = strchrnul(shape, ':');
         if (!read_dims(shape, (size_t)(colon - shape), &spec->in[i]))
@@ -38,7 +37,7 @@ static ks_status read_parts(const char *text, ks_spec *spec, const ks_model **mo
     ks_dtype dtype = (*model)->dtype;
     if (*colon && !ks_dtype_find(colon + 1, strlen(colon + 1), &dtype))
         return ks_fail(error, KS_CONFIG, "--warm %s: no such datatype", text);
-    for (int i = 0; i < spec->op->inputs; i++) spec->in[i].dtype = dtype;
+    for (int i = 0; i < spec->inputs; i++) spec->in[i].dtype = dtype;
     return KS_OK;
 }
 
@@ -48,8 +47,7 @@ ks_status ks_warm_spec(const char *text, ks_spec *spec, ks_error *error)
     ks_status status = read_parts(text, spec, &model, error);
     if (status != KS_OK) return status;
     if (model->fixed_param >= 0) spec->params[model->fixed_param] = model->fixed_value;
-    for (int i = 0; i < spec->op->inputs && status == KS_OK; i++)
-        status = ks_tensor_measure(&spec->in[i], "--warm", error);
+    for (int i = 0; i < spec->inputs && status == KS_OK; i++) status = ks_tensor_measure(&spec->in[i], "--warm", error);
     ks_error why = {0};
     if (status == KS_OK) status = spec->op->resolve(spec, &why);
     if (status != KS_OK) return ks_fail(error, KS_CONFIG, "--warm %s: %s", text, why.text);

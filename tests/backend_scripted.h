@@ -125,7 +125,7 @@ static ks_poll script_poll(ks_lane *lane, ks_error *error)
     void *scratch = malloc(spec->op->scratch_bytes ? spec->op->scratch_bytes(spec) + 1 : 1);
     for (int i = 0; i < batch->count; i++) {
         const void *in[KS_INPUTS_MAX] = {NULL};
-        for (int k = 0; k < spec->op->inputs; k++) in[k] = batch->slots[i]->in + spec->in[k].offset;
+        for (int k = 0; k < spec->inputs; k++) in[k] = batch->slots[i]->in + spec->in[k].offset;
         spec->op->reference(spec, in, batch->slots[i]->out, scratch);
     }
     free(scratch);

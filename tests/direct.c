@@ -26,7 +26,7 @@ static int fail(const char *what, const char *why)
 /* The inputs come one after the other, without the gaps of a slot. */
 static bool read_inputs(const ks_spec *spec, void **inputs)
 {
-    for (int i = 0; i < spec->op->inputs; i++) {
+    for (int i = 0; i < spec->inputs; i++) {
         inputs[i] = malloc(spec->in[i].size_bytes + 1);
         if (!inputs[i] || fread(inputs[i], 1, spec->in[i].size_bytes, stdin) != spec->in[i].size_bytes) return false;
     }

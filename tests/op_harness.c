@@ -99,7 +99,7 @@ static ks_status need_slots(op_harness *harness, bench *b, size_t in_bytes, size
  * all of the input. */
 static void fill_slot(const ks_slot *slot, const ks_spec *spec, const void *const *inputs)
 {
-    for (int i = 0; i < spec->op->inputs; i++)
+    for (int i = 0; i < spec->inputs; i++)
         if (spec->in[i].size_bytes) memcpy(slot->in + spec->in[i].offset, inputs[i], spec->in[i].size_bytes);
     memset(slot->out - KS_HEAD_ROOM, GUARD_BYTE, KS_HEAD_ROOM);
     memset(slot->out, OUT_POISON, spec->out.size_bytes);
@@ -116,7 +116,7 @@ static ks_status check_slot(const ks_slot *slot, const ks_spec *spec, const void
         if (slot->out[spec->out.size_bytes + i] != GUARD_BYTE)
             return ks_fail(error, KS_DEVICE, "%s wrote %zu bytes behind its output of %zu", spec->op->name, i + 1,
                            spec->out.size_bytes);
-    for (int i = 0; i < spec->op->inputs; i++)
+    for (int i = 0; i < spec->inputs; i++)
         if (spec->in[i].size_bytes && memcmp(slot->in + spec->in[i].offset, inputs[i], spec->in[i].size_bytes) != 0)
             return ks_fail(error, KS_DEVICE, "%s changed its input %d", spec->op->name, i);
     return KS_OK;
@@ -176,7 +176,7 @@ static void make_plan(bench *b, const ks_spec *spec, ks_plan *plan)
     memcpy(&plan->spec, spec, sizeof *spec);
     plan->id = ++b->last_plan;
     plan->batch_max = 1;
-    for (int i = 0; i < spec->op->inputs; i++) {
+    for (int i = 0; i < spec->inputs; i++) {
         const size_t end = spec->in[i].offset + spec->in[i].size_bytes;
         if (end > plan->in_bytes) plan->in_bytes = end;
     }

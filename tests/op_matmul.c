@@ -5,7 +5,8 @@
  * roundoff of what sums are kept in; a sum may be off by 2 sqrt(K) u P (twice that for 16-bit inputs, whose sums the
  * tensor cores truncate, and for WIDE data, where one early term can make every later rounding a full one), and then by
  * the one rounding to the output's datatype. For few K that is more than the hard bound of one u P per addition, which
- * then holds. */
+ * then holds. TF32 rounds every factor: one more 2^-10 P. A bias adds its own magnitude to P, an activation its slope (below
+ * 1.2) and a few roundings of its argument. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,20 +28,22 @@
 
 extern const ks_op ks_op_matmul;
 
-enum { TRANSPOSE_A, TRANSPOSE_B, ALPHA };
+enum { TRANSPOSE_A, TRANSPOSE_B, ALPHA, ACTIVATION, PRECISION };
+enum { NONE, RELU, GELU, SILU, ACTIVATIONS };
 enum { QUICK_CASES = 10, CHECKS_MAX = 20000, ARENA_BYTES = 96 << 20, CASES = 300, GUARD = 64 };
 
 typedef enum fill { UNIFORM, POSITIVE, WIDE, SPECIAL, WHOLE, FILLS } fill;
 
 typedef struct truth {
-    double sum, magnitude; /* alpha * sum of a b, |alpha| * sum of |a||b| */
+    double sum, magnitude; /* alpha * sum of a b + bias, |alpha| * sum of |a||b| + |bias| */
+    double value;          /* the activation of sum */
     int64_t at, k;
 } truth;
 
 typedef struct problem {
     ks_spec spec;
     fill fill;
-    void *in[2];
+    void *in[KS_INPUTS_MAX];
     truth *truths; /* of all outputs, or of CHECKS_MAX random ones */
     int64_t truths_count;
 } problem;
@@ -139,6 +142,16 @@ static void set_shape(ks_spec *spec, ks_dtype dtype, const int64_t (*dims)[KS_RA
     }
 }
 
+/* A third input: a value for each column. */
+static void add_bias(ks_spec *spec)
+{
+    const ks_tensor *b = &spec->in[1];
+    spec->inputs = 3;
+    spec->in[2].dtype = b->dtype;
+    spec->in[2].rank = 1;
+    spec->in[2].dims[0] = b->dims[b->rank - (spec->params[TRANSPOSE_B].i ? 2 : 1)];
+}
+
 static void spec_2d(ks_spec *spec, ks_dtype dtype, int64_t m, int64_t n, int64_t k, bool ta, bool tb)
 {
     const int64_t dims[2][KS_RANK_MAX] = {{ta ? k : m, ta ? m : k}, {tb ? n : k, tb ? k : n}};
@@ -164,6 +177,20 @@ static int64_t matrix_at(const ks_spec *spec, int i, int64_t index)
     return at;
 }
 
+static long double activate(int64_t activation, long double x)
+{
+    switch (activation) {
+    case RELU:
+        return x < 0 ? 0 : x;
+    case GELU:
+        return x * 0.5L * (1 + erfl(x * sqrtl(0.5L)));
+    case SILU:
+        return x / (1 + expl(-x));
+    default:
+        return x;
+    }
+}
+
 static truth true_value(const problem *p, int64_t at)
 {
     const ks_spec *spec = &p->spec;
@@ -179,17 +206,20 @@ static truth true_value(const problem *p, int64_t at)
         sum += x * y;
         magnitude += fabsl(x * y);
     }
-    const double alpha = spec->params[ALPHA].d;
-    return (truth){(double)(sum * alpha), (double)(magnitude * fabs(alpha)), at, k};
+    const double alpha = k == 0 ? 1.0 : spec->params[ALPHA].d;
+    const double bias = spec->inputs > 2 ? get(p->in[2], spec->in[2].dtype, j) : 0;
+    sum = sum * alpha + bias;
+    return (truth){(double)sum, (double)(magnitude * fabs(alpha)) + fabs(bias),
+                   (double)activate(spec->params[ACTIVATION].i, sum), at, k};
 }
 
 static void begin(problem *p)
 {
     ks_error error;
-    for (int i = 0; i < 2; i++) assert_int_equal(ks_tensor_measure(&p->spec.in[i], "in", &error), KS_OK);
+    for (int i = 0; i < p->spec.inputs; i++) assert_int_equal(ks_tensor_measure(&p->spec.in[i], "in", &error), KS_OK);
     if (p->spec.op->resolve(&p->spec, &error) != KS_OK) fail_msg("resolve: %s", error.text);
     (void)ks_spec_layout(&p->spec);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < p->spec.inputs; i++) {
         const ks_tensor *in = &p->spec.in[i];
         p->in[i] = malloc(in->size_bytes + 1); /* no padding: reads beyond the end show under a sanitizer */
         assert_non_null(p->in[i]);
@@ -208,25 +238,28 @@ static void begin(problem *p)
 
 static void end(problem *p)
 {
-    free(p->in[0]);
-    free(p->in[1]);
+    for (int i = 0; i < p->spec.inputs; i++) free(p->in[i]);
     free(p->truths);
 }
 
-static double bound(fill how, ks_dtype dtype, double alpha, truth t)
+static double bound(const problem *p, truth t)
 {
     static const double largest[] = {
         [KS_FP16] = 65504, [KS_BF16] = 0x1.FEp127, [KS_FP32] = FLT_MAX, [KS_FP64] = DBL_MAX};
     static const double unit[] = {[KS_FP16] = 0x1p-11, [KS_BF16] = 0x1p-8, [KS_FP32] = 0x1p-24, [KS_FP64] = 0x1p-53};
     static const double floors[] = {
         [KS_FP16] = 0x1p-25, [KS_BF16] = 0x1p-134, [KS_FP32] = 0x1p-149, [KS_FP64] = 0x1p-1074};
-    const bool narrow = dtype == KS_FP16 || dtype == KS_BF16;
-    const double sums = narrow ? 0x1p-23 : unit[dtype], k = (double)t.k;
-    const double growth = fmin(k, (how == WIDE ? 4 : 2) * sqrt(k)) + 1;
-    /* The floor also covers products that are subnormal in FP32, which alpha then makes larger. */
-    const double bound = growth * sums * t.magnitude + (narrow ? unit[dtype] * fabs(t.sum) : 0) + floors[dtype] +
-                         (dtype == KS_FP64 ? 0 : k * 0x1p-149 * fmax(1, fabs(alpha)));
-    return fabs(t.sum) + bound > largest[dtype] ? INFINITY : bound;
+    const ks_dtype dtype = p->spec.out.dtype;
+    const bool narrow = dtype == KS_FP16 || dtype == KS_BF16, tf32 = p->spec.params[PRECISION].i;
+    const double sums = narrow ? 0x1p-23 : unit[dtype], k = (double)t.k, alpha = fabs(p->spec.params[ALPHA].d);
+    const double growth = fmin(k, (p->fill == WIDE ? 4 : 2) * sqrt(k)) + 2;
+    /* The floors also cover products that are subnormal in FP32, or lost by TF32, which alpha then makes larger. */
+    double most =
+        growth * sums * t.magnitude + (dtype == KS_FP64 ? 0 : k * (tf32 ? 0x1p-126 : 0x1p-149) * fmax(1, alpha));
+    if (tf32) most += 0x1p-10 * t.magnitude;
+    if (p->spec.params[ACTIVATION].i != NONE) most = 1.2 * most + 8 * sums * fabs(t.sum);
+    most += (narrow ? unit[dtype] * fabs(t.value) : 0) + floors[dtype];
+    return fabs(t.sum) + most > largest[dtype] ? INFINITY : most;
 }
 
 static void check(const problem *p, const void *out, const char *who)
@@ -237,24 +270,28 @@ static void check(const problem *p, const void *out, const char *who)
         const int64_t at = t.at;
         const double got = get(out, dtype, at);
         bool right;
-        if (isnan(t.sum) || isinf(t.sum)) {
-            right = isnan(t.sum) ? isnan(got) : got == t.sum;
-        } else if (p->fill == WHOLE) {
+        if (!isfinite(t.value)) {
+            right = isnan(t.value) ? isnan(got) : got == t.value;
+        } else if (p->fill == WHOLE && p->spec.params[ACTIVATION].i <= RELU) {
             unsigned char want[8];
-            put(want, dtype, 0, t.sum);
+            put(want, dtype, 0, t.value);
             right = got == get(want, dtype, 0);
         } else {
-            const double most = bound(p->fill, dtype, p->spec.params[ALPHA].d, t);
-            right = fabs(got - t.sum) <= most || (isinf(most) && got == copysign(INFINITY, t.sum));
+            const double most = bound(p, t);
+            /* Where FP32 may overflow on the way, so may what follows it. */
+            right = fabs(got - t.value) <= most || (isinf(most) && (got == copysign(INFINITY, t.sum) || isnan(got)));
         }
         if (right) continue;
         char a[128], b[128];
         (void)ks_dims_text(&p->spec.in[0], a, sizeof a);
         (void)ks_dims_text(&p->spec.in[1], b, sizeof b);
-        fail_msg("%s: %s [%s]%s x [%s]%s alpha %g fill %d: output %lld is %.17g, must be %.17g +- %.3g", who,
-                 ks_dtype_name(dtype), a, p->spec.params[TRANSPOSE_A].i ? "^T" : "", b,
-                 p->spec.params[TRANSPOSE_B].i ? "^T" : "", p->spec.params[ALPHA].d, (int)p->fill, (long long)at, got,
-                 t.sum, bound(p->fill, dtype, p->spec.params[ALPHA].d, t));
+        fail_msg(
+            "%s: %s [%s]%s x [%s]%s alpha %g bias %d activation %d precision %d fill %d: output %lld is %.17g, must be "
+            "%.17g +- %.3g",
+            who, ks_dtype_name(dtype), a, p->spec.params[TRANSPOSE_A].i ? "^T" : "", b,
+            p->spec.params[TRANSPOSE_B].i ? "^T" : "", p->spec.params[ALPHA].d, p->spec.inputs > 2,
+            (int)p->spec.params[ACTIVATION].i, (int)p->spec.params[PRECISION].i, (int)p->fill, (long long)at, got,
+            t.value, bound(p, t));
     }
 }
 
@@ -395,6 +432,9 @@ static void draw_problem(problem *p)
     p->spec.params[TRANSPOSE_A].i = ta;
     p->spec.params[TRANSPOSE_B].i = tb;
     p->spec.params[ALPHA].d = p->fill == WHOLE ? (below(2) ? 1.0 : -0.5) : alphas[below(6)];
+    p->spec.params[ACTIVATION].i = below(2) ? NONE : below(ACTIVATIONS);
+    p->spec.params[PRECISION].i = p->spec.in[0].dtype == KS_FP32 && below(3) == 0;
+    if (below(2)) add_bias(&p->spec);
 }
 
 static void random_shapes(void **unused)
@@ -426,10 +466,14 @@ static void every_regime(void **unused)
     const size_t few = quick ? QUICK_SHAPES : sizeof shapes / sizeof *shapes;
     const size_t many = quick ? 1 : sizeof large / sizeof *large, all = harnesses[1] ? few + many : few;
     for (size_t s = 0; s < all; s++)
-        for (int way = 0; way < 16; way++) {
+        for (int way = 0; way < 20; way++) {
             const int64_t *size = s < few ? shapes[s] : large[s - few];
             problem p = {.fill = way < 8 && s < few ? UNIFORM : WHOLE};
-            spec_2d(&p.spec, dtypes[way / 4], size[0], size[1], size[2], way & 1, way & 2);
+            spec_2d(&p.spec, dtypes[way / 4 % 4], size[0], size[1], size[2], way & 1, way & 2);
+            p.spec.params[PRECISION].i = way >= 16;
+            /* The plain formulas of the large ones would be most of this test's time on a CPU. */
+            p.spec.params[ACTIVATION].i = ((int64_t)s + way) % (s < few ? ACTIVATIONS : GELU);
+            if ((s + (size_t)way) % 3 == 0) add_bias(&p.spec);
             begin(&p);
             run_everywhere(&p);
             end(&p);
@@ -553,6 +597,41 @@ static void refusals(void **unused)
     }
 }
 
+static void refusals_of_the_epilogue(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *says[3];
+        ks_dtype dtype, bias_dtype;
+        int rank;
+        int64_t dims[2];
+        int tf32;
+        ks_status status;
+    } bad[] = {
+        {{"INPUT2", " 5 ", " 4 "}, KS_FP32, KS_FP32, 1, {5}, 0, KS_SHAPE},
+        {{"INPUT2", "rank 2", "needs 1"}, KS_FP32, KS_FP32, 2, {1, 4}, 0, KS_SHAPE},
+        {{"INPUT2", "rank 0", "needs 1"}, KS_FP32, KS_FP32, 0, {0}, 0, KS_SHAPE},
+        {{"INPUT2", "FP16", "FP32"}, KS_FP32, KS_FP16, 1, {4}, 0, KS_DATATYPE},
+        {{"INPUT2", "INT8", "FP32"}, KS_FP32, KS_INT8, 1, {4}, 0, KS_DATATYPE},
+        {{"precision", "tf32", "BF16"}, KS_BF16, KS_BF16, 1, {4}, 1, KS_PARAMETER},
+        {{"precision", "tf32", "FP64"}, KS_FP64, KS_FP64, 1, {4}, 1, KS_PARAMETER},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ks_spec spec;
+        ks_error error = {.text = ""};
+        spec_2d(&spec, bad[i].dtype, 2, 4, 3, false, false);
+        add_bias(&spec);
+        spec.in[2].dtype = bad[i].bias_dtype;
+        spec.in[2].rank = bad[i].rank;
+        memcpy(spec.in[2].dims, bad[i].dims, sizeof bad[i].dims);
+        spec.params[PRECISION].i = bad[i].tf32;
+        assert_int_equal(ks_op_matmul.resolve(&spec, &error), bad[i].status);
+        for (int w = 0; w < 3; w++)
+            if (!strstr(error.text, bad[i].says[w]))
+                fail_msg("case %zu: \"%s\" lacks \"%s\"", i, error.text, bad[i].says[w]);
+    }
+}
+
 /* --- oneDNN and threads ---------------------------------------------------------------------------------------------- */
 
 static int thread_count(void)
@@ -643,9 +722,13 @@ int main(void)
     if (state == 0) state = 1;
     print_message("KS_SEED=%llu\n", (unsigned long long)state);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refusals),           cmocka_unit_test(output_shapes),
-        cmocka_unit_test(empty_sizes),        cmocka_unit_test(every_regime),
-        cmocka_unit_test(random_shapes),      cmocka_unit_test(onednn_from_two_threads),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(refusals_of_the_epilogue),
+        cmocka_unit_test(output_shapes),
+        cmocka_unit_test(empty_sizes),
+        cmocka_unit_test(every_regime),
+        cmocka_unit_test(random_shapes),
+        cmocka_unit_test(onednn_from_two_threads),
         cmocka_unit_test(over_two_to_the_31),
     };
     return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);

@@ -51,6 +51,7 @@ static void tiny_sample(ks_spec *spec)
 static const ks_op op_tiny = {
     .name = "tiny",
     .inputs = 1,
+    .inputs_least = 1,
     .in_rank = 1,
     .out_rank = 1,
     .rank_min = 0,

@@ -148,7 +148,7 @@ static void compute(memory *m)
     const ks_spec *spec = &ks_oip_ask(oip_of_all)->spec;
     const void *in[KS_INPUTS_MAX] = {NULL};
     size_t end = 0;
-    for (int i = 0; i < spec->op->inputs; i++) {
+    for (int i = 0; i < spec->inputs; i++) {
         assert_int_equal(spec->in[i].offset % KS_ALIGNMENT, 0);
         in[i] = m->in + spec->in[i].offset;
         if (spec->in[i].offset + spec->in[i].size_bytes > end) end = spec->in[i].offset + spec->in[i].size_bytes;
@@ -323,6 +323,33 @@ static void inputs_may_come_in_any_order(void **state)
     assert_int_equal(ks_oip_ask(oip_of_all)->spec.in[0].offset, 0); /* canonical: one plan whatever the order */
 }
 
+#define AB                                                                                                             \
+    "{\"name\":\"INPUT0\",\"shape\":[1,2],\"datatype\":\"FP32\",\"data\":[1,2]},{\"name\":\"INPUT1\",\"shape\":[2,1]," \
+    "\"datatype\":\"FP32\",\"data\":[3,4]}"
+
+/* The third input of matmul may be left out, and stands anywhere among the others. */
+static void an_optional_input_counts_when_it_is_there(void **state)
+{
+    (void)state;
+    static const char without[] = "{\"inputs\":[" AB "]}";
+    const request two = {"matmul", "", NULL, -2, false, without, sizeof without - 1};
+    check_json(&two, ANSWER("matmul", "FP32", "[1,1]", "[11.0]"));
+    assert_int_equal(ks_oip_ask(oip_of_all)->spec.inputs, 2);
+    static const char with[] =
+        "{\"inputs\":[{\"name\":\"INPUT2\",\"shape\":[1],\"datatype\":\"FP32\",\"data\":[-12]}," AB
+        "],\"parameters\":{\"activation\":\"relu\"}}";
+    const request three = {"matmul", "", NULL, -2, false, with, sizeof with - 1};
+    check_json(&three, ANSWER("matmul", "FP32", "[1,1]", "[0.0]"));
+    assert_int_equal(ks_oip_ask(oip_of_all)->spec.inputs, 3);
+    static const char blobs[] =
+        "{\"inputs\":[" AB ",{\"name\":\"INPUT2\",\"shape\":[1],\"datatype\":\"FP32\",\"parameters\":"
+        "{\"binary_data_size\":4}}]}\0\0\x80\x3f";
+    char length[24];
+    snprintf(length, sizeof length, "%zu", (size_t)(strrchr(blobs, '}') + 1 - blobs));
+    const request binary = {"matmul", "", length, -2, false, blobs, sizeof blobs - 1};
+    check_json(&binary, ANSWER("matmul", "FP32", "[1,1]", "[12.0]"));
+}
+
 /* --- refusals --------------------------------------------------------------------------------------------------------
  */
 
@@ -386,6 +413,15 @@ static const struct {
     {"reduce", "{\"inputs\":[]}", NULL, KS_NAME,
      "expected 1 inputs but got 0 inputs for model 'reduce'. Got input(s) []"},
     {"matmul", "{\"inputs\":[" IN("[1,1]", "FP32", "[1]") "]}", NULL, KS_NAME, "missing required input(s) ['INPUT1']"},
+    {"matmul",
+     "{\"inputs\":[" IN("[1,1]", "FP32",
+                        "[1]") ",{\"name\":\"INPUT2\",\"shape\":[1],\"datatype\":\"FP32\",\"data\":[1]}]}",
+     NULL, KS_NAME,
+     "expected 3 inputs but got 2 inputs for model 'matmul'. Got input(s) ['INPUT0','INPUT2'], but missing"},
+    {"matmul",
+     "{\"inputs\":[" IN("[1,1]", "FP32",
+                        "[1]") ",{\"name\":\"INPUT3\",\"shape\":[1],\"datatype\":\"FP32\",\"data\":[1]}]}",
+     NULL, KS_NAME, "'INPUT3'"},
     {"reduce", "{\"inputs\":[{\"name\":\"input0\",\"shape\":[1],\"datatype\":\"FP32\",\"data\":[1]}]}", NULL, KS_NAME,
      "unexpected inference input 'input0' for model 'reduce'"},
     {"reduce", "{\"inputs\":[{\"name\":\"INPUT0\\u0000\",\"shape\":[1],\"datatype\":\"FP32\",\"data\":[1]}]}", NULL,
@@ -737,6 +773,16 @@ static const raw_case raws[] = {
     {"reduce_max", "shape=4", NULL, KS_OK, "", "FP32", 4},
     {"matmul", "shape=1,2&shape=2,1", NULL, KS_OK, "1,1", "FP32", 11},
     {"matmul", "shape=1,2&shape=1,2&transpose_b=true&alpha=2", NULL, KS_OK, "1,1", "FP32", 22},
+    {"matmul", "shape=1,1&shape=1,1&shape=1&activation=relu", NULL, KS_BINARY_SIZE, NULL, NULL, 0},
+    {"matmul", "shape=1,1&shape=1,1&shape=2", NULL, KS_SHAPE, NULL, NULL, 0},
+    {"matmul", "shape=1,1&shape=1,2&shape=1", NULL, KS_SHAPE, NULL, NULL, 0},
+    {"matmul", "shape=2,1&shape=1,1&shape=1", NULL, KS_OK, "2,1", "FP32", 7},
+    {"matmul", "shape=2,1&shape=1,1&shape=1&alpha=-2&activation=relu", NULL, KS_OK, "2,1", "FP32", 0},
+    {"matmul", "shape=2,1&shape=1,1&shape=1&activation=none&precision=tf32", NULL, KS_OK, "2,1", "FP32", 7},
+    {"matmul", "shape=1,1&shape=1,1&shape=1&shape=1", NULL, KS_NAME, NULL, NULL, 0},
+    {"matmul", "shape=1,2&shape=2,1&activation=tanh", NULL, KS_PARAMETER, NULL, NULL, 0},
+    {"matmul", "shape=1,2&shape=2,1&precision=tf32&datatype=FP32", NULL, KS_OK, "1,1", "FP32", 11},
+    {"matmul", "shape=2,2&shape=2,2&precision=tf32&datatype=BF16", NULL, KS_PARAMETER, NULL, NULL, 0},
     {"reduce_vec", "", "0", KS_OK, NULL, NULL, 10},
     {"reduce_vec", "shape=2,2", "0", KS_OK, NULL, NULL, 3},
     {"reduce", "shape=2,2&datatype=FP32", "0", KS_OK, NULL, NULL, 3},
@@ -980,6 +1026,7 @@ static void documents_are_the_protocols_examples(void **state)
                       "\"memory_usage\":[]}]}");
     ks_plan plan = {.in_bytes = 24, .out_bytes = 24, .batch_max = 128};
     plan.spec.op = softmax->op;
+    plan.spec.inputs = 1;
     plan.spec.in[0] = plan.spec.out = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {2, 3}, .size_bytes = 24};
     plan.spec.flops = 30;
     plan.pick = (ks_pick){.kernel = "held<FP32>", .grid = 2, .threads = 64, .cluster = 1, .shared_bytes = 512};
@@ -1014,6 +1061,7 @@ int main(void)
         cmocka_unit_test(the_mixed_example_gives_11),
         cmocka_unit_test(good_json_gives_the_known_answer),
         cmocka_unit_test(inputs_may_come_in_any_order),
+        cmocka_unit_test(an_optional_input_counts_when_it_is_there),
         cmocka_unit_test(refusals_have_their_status_however_they_are_cut),
         cmocka_unit_test(limits_are_413_and_name_their_option),
         cmocka_unit_test(json_limits_are_400),

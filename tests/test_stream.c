@@ -102,9 +102,9 @@ static ks_spec spec_of(const char *name, int64_t rows, int64_t cols)
     ks_spec spec;
     ks_error error;
     ks_spec_init(&spec, ks_op_find(name, strlen(name)));
-    for (int i = 0; i < spec.op->inputs; i++)
+    for (int i = 0; i < spec.inputs; i++)
         spec.in[i] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {i ? cols : rows, i ? rows : cols}};
-    for (int i = 0; i < spec.op->inputs; i++) assert_int_equal(ks_tensor_measure(&spec.in[i], "x", &error), KS_OK);
+    for (int i = 0; i < spec.inputs; i++) assert_int_equal(ks_tensor_measure(&spec.in[i], "x", &error), KS_OK);
     ks_spec_layout(&spec);
     assert_int_equal(spec.op->resolve(&spec, &error), KS_OK);
     return spec;
@@ -112,7 +112,7 @@ static ks_spec spec_of(const char *name, int64_t rows, int64_t cols)
 
 static size_t in_bytes(const ks_spec *spec)
 {
-    const ks_tensor *last = &spec->in[spec->op->inputs - 1];
+    const ks_tensor *last = &spec->in[spec->inputs - 1];
     return last->offset + last->size_bytes;
 }
 
@@ -130,7 +130,7 @@ static unsigned char *expected(const ks_spec *spec, const unsigned char *input)
     unsigned char *out = calloc(1, spec->out.size_bytes);
     void *scratch = malloc((spec->op->scratch_bytes ? spec->op->scratch_bytes(spec) : 0) + 1);
     const void *in[KS_INPUTS_MAX] = {NULL};
-    for (int i = 0; i < spec->op->inputs; i++) in[i] = input + spec->in[i].offset;
+    for (int i = 0; i < spec->inputs; i++) in[i] = input + spec->in[i].offset;
     spec->op->reference(spec, in, out, scratch);
     free(scratch);
     return out;
@@ -203,7 +203,7 @@ static void send_some(int i, client *of, size_t most)
 {
     const ks_spec *spec = of->spec;
     ks_error error;
-    for (int k = 0; k < spec->op->inputs; k++) {
+    for (int k = 0; k < spec->inputs; k++) {
         const size_t from = spec->in[k].offset, to = from + spec->in[k].size_bytes;
         if (of->sent >= to) continue;
         if (of->sent < from) of->sent = from;
@@ -254,7 +254,7 @@ static void check_values(const client *of)
         return;
     }
     /* What sums over many large numbers may lose; a softmax's values are at most 1. */
-    const float near = of->spec->op->inputs > 1 ? 0.5f : strcmp(of->spec->op->name, "reduce") == 0 ? 1e-3f : 1e-5f;
+    const float near = of->spec->inputs > 1 ? 0.5f : strcmp(of->spec->op->name, "reduce") == 0 ? 1e-3f : 1e-5f;
     for (size_t i = 0; i < count; i++)
         if (!(fabsf(got[i] - wanted[i]) <= near + 1e-5f * fabsf(wanted[i])))
             fail_msg("%s: element %zu of %zu is %g and not %g", of->spec->op->name, i, count, (double)got[i],

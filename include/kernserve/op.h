@@ -57,7 +57,8 @@ typedef struct ks_op ks_op;
 typedef struct ks_spec {
     const ks_op *op;
     ks_value params[KS_PARAMS_MAX];
-    ks_tensor in[KS_INPUTS_MAX]; /* op->inputs of them */
+    int inputs;                  /* given: op->inputs_least .. op->inputs, the first ones */
+    ks_tensor in[KS_INPUTS_MAX]; /* `inputs` of them */
     ks_tensor out;
     double flops; /* estimate of the arithmetic, for the work limit */
 } ks_spec;
@@ -78,7 +79,8 @@ typedef void ks_sample_fn(ks_spec *spec);
 
 struct ks_op {
     const char *name;
-    int inputs;             /* named INPUT0, INPUT1, ... */
+    int inputs;             /* at most; named INPUT0, INPUT1, ... */
+    int inputs_least;       /* those behind it may be left out */
     int in_rank, out_rank;  /* declared in the metadata */
     int rank_min, rank_max; /* accepted; checked by resolve */
     uint32_t dtypes;        /* KS_DTYPE_BIT of each accepted input datatype */
@@ -98,7 +100,7 @@ struct ks_op {
 extern const ks_op *const ks_ops[]; /* all of ops.def, in its order; NULL-terminated */
 const ks_op *ks_op_find(const char *name, size_t length);
 
-/* spec zeroed, its op set, every parameter at its preset. */
+/* spec zeroed, its op set, no optional inputs, every parameter at its preset. */
 void ks_spec_init(ks_spec *spec, const ks_op *op);
 /* Lays the inputs out one after the other on aligned offsets (size_bytes must be set); returns the bytes of the side. */
 size_t ks_spec_layout(ks_spec *spec);

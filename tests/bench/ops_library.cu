@@ -111,7 +111,7 @@ static const char *make_spec(const ops_row *row, ks_spec *spec)
     const char *shapes[KS_INPUTS_MAX] = {row->first, row->second, ""};
     ks_error error;
     ks_spec_init(spec, op);
-    for (int i = 0; i < op->inputs; i++) {
+    for (int i = 0; i < spec->inputs; i++) {
         if (!ks_dtype_find(row->dtype, strlen(row->dtype), &spec->in[i].dtype))
             return refuse(row->dtype, "no such datatype");
         read_shape(shapes[i], &spec->in[i]);
@@ -195,11 +195,11 @@ const char *ops_plan(const ops_row *row, ops_work *out)
     ks_cuda_plan plan;
     memset(&plan, 0, sizeof plan);
     if (ops[out->op].plan(&library.chip, &out->spec, &plan, &library.error)) return library.error.text;
-    const ks_tensor *last = &out->spec.in[out->spec.op->inputs - 1];
+    const ks_tensor *last = &out->spec.in[out->spec.inputs - 1];
     out->in_bytes = ks_align(last->offset + last->size_bytes) + KS_PAD;
     out->out_bytes = ks_align(out->spec.out.size_bytes) + KS_PAD;
     out->bytes = (double)out->spec.out.size_bytes;
-    for (int i = 0; i < out->spec.op->inputs; i++) out->bytes += (double)out->spec.in[i].size_bytes;
+    for (int i = 0; i < out->spec.inputs; i++) out->bytes += (double)out->spec.in[i].size_bytes;
     out->flops = out->spec.flops;
     out->pick = plan.pick;
     out->workspace_bytes = ks_align(plan.workspace_bytes);

@@ -74,7 +74,7 @@ static void check_accepted(ks_oip *oip, memory *m)
 {
     const ks_ask *ask = ks_oip_ask(oip);
     const ks_spec *spec = &ask->spec;
-    for (int i = 0; i < spec->op->inputs; i++) {
+    for (int i = 0; i < spec->inputs; i++) {
         assert(spec->in[i].offset % KS_ALIGNMENT == 0);
         if (ask->direct[i]) continue;
         assert(spec->in[i].size_bytes == 0 || spec->in[i].offset + spec->in[i].size_bytes <= m->in_cap);

@@ -70,6 +70,11 @@ def classify(elements):
     """The one largest of many zeros."""
     head = '{"inputs":[%s]%s}' % (tensor("[%d]" % elements, None, more=',"parameters":{"binary_data_size":%d}' % (4 * elements)), CLASSES % 1)
     return post(SOFTMAX, head.encode() + bytes(4 * elements), ("Inference-Header-Content-Length", len(head)))
+def biased(bias, more="", datatype='"FP32"'):
+    """matmul of 2 x 2 ones with a third input."""
+    four, name = ones("[2,2]"), '"INPUT1"'
+    third = tensor(bias, ones(bias), datatype, '"INPUT2"')
+    return infer(tensor("[2,2]", four), tensor("[2,2]", four, name=name), third, to=MATMUL, more=more)
 
 
 def deep(levels):
@@ -193,6 +198,12 @@ WORD_ROWS = [
     Row("matmul of a vector", pair("[4]", "[4,1]"), 400, "shape", STAYS),
     Row("matmul with inner sizes 3 and 2", pair("[2,3]", "[2,2]"), 400, "shape", STAYS),
     Row("matmul of two datatypes", pair("[2,2]", "[2,2]", '"FP64"'), 400, "datatype", STAYS),
+    Row("matmul with a bias of 3 for 2 columns", biased("[3]"), 400, "shape", STAYS),
+    Row("matmul with a bias of rank 2", biased("[1,2]"), 400, "shape", STAYS),
+    Row("matmul with a bias of another datatype", biased("[2]", datatype='"FP64"'), 400, "datatype", STAYS),
+    Row("matmul with an unknown activation", biased("[2]", ',"parameters":{"activation":"tanh"}'), 400, "parameter", STAYS),
+    Row("matmul with an activation that is a number", biased("[2]", ',"parameters":{"activation":1}'), 400, "parameter", STAYS),
+    Row("matmul with an unknown precision", biased("[2]", ',"parameters":{"precision":"fp8"}'), 400, "parameter", STAYS),
     Row("matmul whose output is 1.6 GB", post(MATMUL + "?shape=20000,1&shape=1,20000&datatype=FP32", bytes(160000)), 413, "work", STAYS),
     Row("mean of nothing", infer(to=REDUCE, shape="[2,0]", data="[]", more=',"parameters":{"op":"mean"}'), 400, "empty", STAYS),
     Row("unknown datatype", infer(datatype='"FP8"'), 400, "datatype", STAYS, "inference input 'INPUT0' data-type is 'FP8', but model 'softmax' expects 'FP32'"),
@@ -278,6 +289,8 @@ BINARY_ROWS = [
     Row("plain raw: shape with a word", post(SOFTMAX + "?shape=1,x&datatype=FP32", bytes(16)), 400, "shape", STAYS),
     Row("plain raw: unknown datatype", post(SOFTMAX + "?shape=1,4&datatype=FP99", bytes(16)), 400, "datatype", STAYS),
     Row("plain raw: axis beyond the rank", post(SOFTMAX + "?shape=1,4&datatype=FP32&axis=5", bytes(16)), 400, "axis", STAYS),
+    Row("plain raw: tf32 for FP16", post(MATMUL + "?shape=2,2&shape=2,2&datatype=FP16&precision=tf32", bytes(16)), 400, "parameter", STAYS),
+    Row("plain raw: four shapes for matmul", post(MATMUL + "?shape=2,2&shape=2,2&shape=2&shape=2&datatype=FP32", bytes(48)), 400, None, STAYS),
     Row("plain raw: one shape for two inputs", post(MATMUL + "?shape=2,2&datatype=FP32", bytes(16)), 400, None, STAYS),
 ]
 

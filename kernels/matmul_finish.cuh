@@ -1,0 +1,274 @@
+/* From sums in shared memory to the output: the slices of a tile meet, then alpha, bias, activation and the one rounding.
+ *
+ * Within a CTA the sums lie in PLANES planes (its warps' shares of K). Across a cluster each CTA takes a part of the tile and
+ * reads it from all of them. Across groups of clusters that part goes through the workspace, and the last group to arrive
+ * adds all. Every sum is taken in the order of the slices, so the bits do not depend on who is last. */
+#ifndef KS_MATMUL_FINISH_CUH
+#define KS_MATMUL_FINISH_CUH
+
+#include "matmul_common.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define KS_MATMUL_CLUSTERS 1
+#endif
+
+template <typename S>
+struct alignas(4 * sizeof(S)) mm_four {
+    S value[4];
+};
+template <>
+struct alignas(16) mm_four<double> {
+    double value[4];
+};
+
+__device__ __forceinline__ void mm_narrow(float x, __half *to)
+{
+    *to = __float2half_rn(x);
+}
+__device__ __forceinline__ void mm_narrow(float x, __nv_bfloat16 *to)
+{
+    *to = __float2bfloat16_rn(x);
+}
+__device__ __forceinline__ void mm_narrow(float x, float *to)
+{
+    *to = x;
+}
+__device__ __forceinline__ void mm_narrow(double x, double *to)
+{
+    *to = x;
+}
+
+__device__ __forceinline__ float mm_widen(__half x)
+{
+    return __half2float(x);
+}
+__device__ __forceinline__ float mm_widen(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
+__device__ __forceinline__ float mm_widen(float x)
+{
+    return x;
+}
+__device__ __forceinline__ double mm_widen(double x)
+{
+    return x;
+}
+
+/* The formulas are matmul.c's; FP32 is wide enough where the output is FP32 or narrower. */
+template <typename S>
+__device__ __forceinline__ S mm_activate(S x, int activation)
+{
+    switch (activation) {
+    case KS_MATMUL_RELU:
+        return x < (S)0 ? (S)0 : x;
+    case KS_MATMUL_GELU:
+        return (S)0.5 * x * ((S)1 + erf(x * (S)0.70710678118654752440));
+    case KS_MATMUL_SILU:
+        return x / ((S)1 + exp(-x));
+    default:
+        return x;
+    }
+}
+
+/* alpha in FP64: a factor beyond FP32's range stays right. */
+template <typename S>
+__device__ __forceinline__ S mm_epilogue(const mm_args &args, S sum, S bias)
+{
+    if (args.alpha != 1.0) sum = (S)(args.alpha * (double)sum);
+    return mm_activate(sum + bias, args.activation);
+}
+
+/* A tile's place in the output. */
+template <typename T>
+struct mm_out {
+    T *c;              /* of the tile's first element */
+    const T *bias;     /* of its first column (turned: row) */
+    int rows, columns; /* that are inside */
+    bool whole;        /* four neighbours of a row are one aligned vector */
+};
+
+template <typename T, typename TILE>
+__device__ __forceinline__ mm_out<T> mm_out_at(const mm_args &args, const mm_unit &unit, const ks_entry &job)
+{
+    const mm_int row = (mm_int)unit.row * TILE::M, column = (mm_int)unit.column * TILE::N;
+    mm_out<T> out;
+    out.c = (T *)(job.out + args.c_at) + unit.batch * (args.m * args.n) +
+            (args.turned ? column * args.m + row : row * args.n + column);
+    out.bias = (const T *)(job.in + args.bias_at) + (args.turned ? row : column);
+    out.rows = (int)min((mm_int)TILE::M, args.m - row);
+    out.columns = (int)min((mm_int)TILE::N, args.n - column);
+    out.whole = !args.turned && ((unsigned)args.n & 3) == 0;
+    return out;
+}
+
+/* Four neighbours of a tile's row. */
+template <typename T, typename S>
+__device__ __forceinline__ void mm_store_four(const mm_args &args, const mm_out<T> &out, int row, int column,
+                                              mm_four<S> sum)
+{
+    if (row >= out.rows || column >= out.columns) return;
+    if (!args.plain) {
+#pragma unroll 1
+        for (int e = 0; e < 4; e++) {
+            const S bias =
+                args.biased && column + e < out.columns ? mm_widen(out.bias[args.turned ? row : column + e]) : (S)0;
+            const S x = mm_epilogue(args, sum.value[0], bias);
+            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
+        }
+    }
+    struct alignas(sizeof(T) < 8 ? 4 * sizeof(T) : 16) {
+        T value[4];
+    } line;
+#pragma unroll
+    for (int e = 0; e < 4; e++) mm_narrow(sum.value[e], &line.value[e]);
+    if (out.whole) {
+        *(decltype(line) *)(out.c + row * args.n + column) = line;
+        return;
+    }
+    const mm_int step = args.turned ? args.m : 1;
+    T *to = out.c + (args.turned ? column * args.m + row : row * args.n + column);
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        if (column + e < out.columns) to[e * step] = line.value[e];
+}
+
+template <typename S>
+__device__ __forceinline__ void mm_add(mm_four<S> &to, const mm_four<S> &x)
+{
+#pragma unroll
+    for (int e = 0; e < 4; e++) to.value[e] += x.value[e];
+}
+
+/* Past the L1 cache: other CTAs have written it. */
+template <typename S>
+__device__ __forceinline__ mm_four<S> mm_read_fresh(const S *at)
+{
+    mm_four<S> x;
+#pragma unroll
+    for (size_t i = 0; i < sizeof x / 16; i++) ((float4 *)&x)[i] = __ldcg((const float4 *)at + i);
+    return x;
+}
+
+#ifdef KS_MATMUL_CLUSTERS
+__device__ __forceinline__ void mm_cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/* Nobody leaves while another reads here. Orders no memory: it would wait for the output's stores. */
+__device__ __forceinline__ void mm_cluster_leave()
+{
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/* The same place in the shared memory of CTA `rank` of the cluster. */
+__device__ __forceinline__ mm_four<float> mm_peer_read(const float *at, unsigned rank)
+{
+    unsigned there;
+    mm_four<float> x;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mm_shared_address(at)), "r"(rank));
+    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(x.value[0]), "=f"(x.value[1]), "=f"(x.value[2]), "=f"(x.value[3])
+                 : "r"(there)
+                 : "memory");
+    return x;
+}
+__device__ __forceinline__ mm_four<double> mm_peer_read(const double *at, unsigned rank)
+{
+    unsigned there;
+    mm_four<double> x;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mm_shared_address(at)), "r"(rank));
+#pragma unroll
+    for (int e = 0; e < 4; e += 2)
+        asm volatile("ld.shared::cluster.v2.f64 {%0,%1}, [%2];"
+                     : "=d"(x.value[e]), "=d"(x.value[e + 1])
+                     : "r"(there + e * 8)
+                     : "memory");
+    return x;
+}
+#endif
+
+/* All CTA's threads have stored their sums; planes: [PLANES][M][PITCH]. */
+template <typename T, typename TILE>
+__device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &args, const mm_unit &unit,
+                                          const ks_entry &job, typename mm_sum<T>::type *planes)
+{
+    typedef typename mm_sum<T>::type S;
+    enum { M = TILE::M, N = TILE::N, THREADS = TILE::THREADS, PITCH = TILE::SUM_PITCH, FOURS = M * N / 4 };
+    __shared__ int last;
+    const mm_out<T> out = mm_out_at<T, TILE>(args, unit, job);
+    unsigned rank = 0;
+    /* Neighbouring threads walk the output's contiguous dimension. */
+    auto row_of = [&](int four) { return args.turned ? four % M : four / (N / 4); };
+    auto column_of = [&](int four) { return (args.turned ? four / M : four % (N / 4)) * 4; };
+    auto own = [&](int four) {
+        const S *at = planes + row_of(four) * PITCH + column_of(four);
+        mm_four<S> sum = *(const mm_four<S> *)at;
+#pragma unroll
+        for (int p = 1; p < TILE::PLANES; p++) mm_add(sum, *(const mm_four<S> *)(at + p * M * PITCH));
+        return sum;
+    };
+
+    __syncthreads();
+#ifdef KS_MATMUL_CLUSTERS
+    if (args.cluster > 1) {
+        asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+        if (TILE::PLANES > 1) {
+            for (int four = threadIdx.x; four < FOURS; four += THREADS)
+                *(mm_four<S> *)(planes + row_of(four) * PITCH + column_of(four)) = own(four);
+        }
+        mm_cluster_sync();
+    }
+#endif
+    const int share = FOURS >> args.cluster_log2, begin = (int)rank * share, end = begin + share;
+    S *partial = (S *)ks_workspace(site) + (size_t)unit.tile * args.groups * (M * N);
+#pragma unroll 1
+    for (int four = begin + threadIdx.x; four < end; four += THREADS) {
+        mm_four<S> sum;
+#ifdef KS_MATMUL_CLUSTERS
+        if (args.cluster > 1) {
+            const S *at = planes + row_of(four) * PITCH + column_of(four);
+            mm_four<S> part[KS_MATMUL_CLUSTER_MAX]; /* all under way before the first is added */
+#pragma unroll
+            for (unsigned r = 0; r < KS_MATMUL_CLUSTER_MAX; r++)
+                if (r < args.cluster) part[r] = mm_peer_read(at, r);
+            sum = part[0];
+#pragma unroll
+            for (unsigned r = 1; r < KS_MATMUL_CLUSTER_MAX; r++)
+                if (r < args.cluster) mm_add(sum, part[r]);
+        } else
+#endif
+            sum = own(four);
+        if (args.groups > 1)
+            *(mm_four<S> *)(partial + ((size_t)unit.group * FOURS + four) * 4) = sum;
+        else
+            mm_store_four(args, out, row_of(four), column_of(four), sum);
+    }
+    if (args.groups > 1) {
+        uint32_t *counter = ks_counters(site) + ((size_t)unit.tile << args.cluster_log2) + rank;
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            last = atomicAdd(counter, 1u) == args.groups - 1;
+            if (last) *counter = 0;
+            __threadfence();
+        }
+        __syncthreads();
+        if (last) {
+#pragma unroll 1
+            for (int four = begin + threadIdx.x; four < end; four += THREADS) {
+                mm_four<S> sum = {};
+#pragma unroll 4
+                for (unsigned g = 0; g < args.groups; g++)
+                    mm_add(sum, mm_read_fresh(partial + ((size_t)g * FOURS + four) * 4));
+                mm_store_four(args, out, row_of(four), column_of(four), sum);
+            }
+        }
+    }
+#ifdef KS_MATMUL_CLUSTERS
+    if (args.cluster > 1) mm_cluster_leave();
+#endif
+}
+
+#endif

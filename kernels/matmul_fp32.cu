@@ -1,0 +1,25 @@
+/* FP32 by fused multiply-adds: the tiles. The first three stream a wide operand past few rows; one warp is for batches of
+ * small matrices. 128 sums of a thread are what keeps shared memory from setting the pace of the large ones. */
+#include "matmul_tile.cuh"
+
+mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
+{
+    switch (index) {
+    case 0:
+        return mm_tile<mm_fma_tile<float, 1, 128, 1, 4, 8, 32, 5, 2>>("1x128", {0.2f, 0.15f}, a_k, b_k);
+    case 1:
+        return mm_tile<mm_fma_tile<float, 4, 128, 4, 4, 8, 32, 5, 2>>("4x128", {1.4f, 0.16f}, a_k, b_k);
+    case 2:
+        return mm_tile<mm_fma_tile<float, 8, 128, 8, 4, 8, 32, 5, 2>>("8x128", {1.5f, 0.21f}, a_k, b_k);
+    case 3:
+        return mm_tile<mm_fma_tile<float, 32, 32, 4, 4, 4, 32, 4, 3>>("32x32", {1.3f, 0.23f}, a_k, b_k);
+    case 4:
+        return mm_tile<mm_fma_tile<float, 32, 32, 8, 4, 1, 32, 2, 12>>("32x32 warp", {4.6f, 0.22f}, a_k, b_k);
+    case 5:
+        return mm_tile<mm_fma_tile<float, 64, 128, 8, 16, 4, 32, 4, 1>>("64x128", {7.9f, 0.97f}, a_k, b_k);
+    case 6:
+        return mm_tile<mm_fma_tile<float, 128, 256, 8, 16, 1, 16, 4, 1>>("128x256", {9.0f, 3.2f}, a_k, b_k);
+    default:
+        return {};
+    }
+}

@@ -1,0 +1,38 @@
+/* What matmul.cu can run for a spec: candidates, the model's favourite first. A tuner times them and may keep another one.
+ *
+ * A candidate is complete: ks_matmul_candidate_plan makes the plan that launches it, whoever chose it. */
+#ifndef KS_MATMUL_PLAN_H
+#define KS_MATMUL_PLAN_H
+
+#include "kernserve/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ks_chip;
+struct ks_cuda_plan;
+
+enum { KS_MATMUL_CANDIDATES = 256 };
+
+/* Same bytes, same bits of every result. Kept in a plan's choice. */
+typedef struct ks_matmul_candidate {
+    uint8_t table, kernel; /* of matmul_table.cuh */
+    uint8_t turned;        /* the transposed product is computed, with the operands' roles swapped */
+    uint8_t cluster;       /* CTAs that share a tile, each a slice of K, and meet in shared memory */
+    int32_t groups;        /* clusters that share a tile and meet in the workspace */
+    int64_t k_slice, grid; /* values of K in a slice; CTAs */
+    double predicted_us;
+} ks_matmul_candidate;
+
+/* spec must be resolved. Returns how many were written, at most `most`, by rising predicted_us; at least one if most >= 1. */
+int ks_matmul_candidates(const struct ks_chip *chip, const ks_spec *spec, ks_matmul_candidate *out, int most);
+
+/* Everything that a launch needs, from the candidate alone. */
+void ks_matmul_candidate_plan(const struct ks_chip *chip, const ks_spec *spec, const ks_matmul_candidate *candidate,
+                              struct ks_cuda_plan *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

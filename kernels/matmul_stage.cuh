@@ -1,0 +1,133 @@
+/* One operand's part of a stage: from rows in memory to rows in shared memory, whatever their alignment.
+ *
+ * All copies are 16 bytes wide and asynchronous. A row that does not start on 16 bytes is copied with the bytes in front of
+ * it and behind it (buffers start on KS_ALIGNMENT and end in KS_PAD, so those are there) into a row that has 16 bytes to
+ * spare, and once it has arrived a warp moves it to the row's start, in place. */
+#ifndef KS_MATMUL_STAGE_CUH
+#define KS_MATMUL_STAGE_CUH
+
+#include "matmul_common.cuh"
+
+#include <limits.h>
+
+enum { MM_SPARE = 16 }; /* bytes behind each row in shared memory: room to shift, and fewer bank conflicts */
+
+/* ROWS rows of COLUMNS elements, PITCH bytes apart in shared memory. */
+template <typename T, int ROWS_, int COLUMNS_, int SPARE>
+struct mm_stage {
+    static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, ROW_BYTES = COLUMNS * (int)sizeof(T),
+                         PITCH = ROW_BYTES + SPARE;
+    static constexpr int BYTES = ROWS * PITCH, CHUNKS = ROW_BYTES / 16, WORDS = ROW_BYTES / 4;
+    static_assert(ROW_BYTES % 16 == 0 && SPARE >= MM_SPARE, "rows are whole vectors and have room to shift");
+};
+
+/* One thread's share of an operand's stages: which chunk of which rows it copies, and how many bytes and rows of the matrix
+ * are left from there on. */
+template <typename STAGE, int THREADS, bool K_CONTIGUOUS, typename T>
+struct mm_feed {
+    static constexpr int STEP = THREADS / STAGE::CHUNKS, COPIES = (STAGE::ROWS + STEP - 1) / STEP;
+    static constexpr int DEPTH = K_CONTIGUOUS ? STAGE::COLUMNS : STAGE::ROWS;
+    static_assert(THREADS % STAGE::CHUNKS == 0, "a thread stays in its column of chunks");
+    const unsigned char *corner; /* of the stage */
+    mm_int pitch;                /* bytes */
+    int rows, bytes;             /* of the matrix from the corner on */
+    bool shifted;
+
+    __device__ __forceinline__ mm_feed(const T *matrix, const mm_operand &o, mm_int across, mm_int across_end, mm_int k,
+                                       mm_int k_end)
+    {
+        const int wide = (int)min((mm_int)(K_CONTIGUOUS ? STAGE::ROWS : STAGE::COLUMNS), across_end - across);
+        const int deep = (int)min((mm_int)(INT_MAX / 8), k_end - k);
+        corner = (const unsigned char *)(matrix + (K_CONTIGUOUS ? across * o.pitch + k : k * o.pitch + across));
+        pitch = o.pitch * (int)sizeof(T);
+        rows = K_CONTIGUOUS ? wide : deep;
+        bytes = (K_CONTIGUOUS ? deep : wide) * (int)sizeof(T);
+        shifted = o.shifted;
+    }
+
+    /* To the next stage. */
+    __device__ __forceinline__ void move()
+    {
+        corner += K_CONTIGUOUS ? STAGE::ROW_BYTES : DEPTH * pitch;
+        (K_CONTIGUOUS ? bytes : rows) -= K_CONTIGUOUS ? STAGE::ROW_BYTES : DEPTH;
+    }
+
+    __device__ __forceinline__ void load(unsigned to) const
+    {
+        const int row = threadIdx.x / STAGE::CHUNKS, at = threadIdx.x % STAGE::CHUNKS * 16;
+        to += row * STAGE::PITCH + at;
+        const unsigned char *from = corner + row * pitch;
+        const mm_int stride = STEP * pitch;
+        if (!shifted) {
+            from += at;
+            const int inside = at < bytes ? rows - row : 0;
+#pragma unroll
+            for (int i = 0; i < COPIES; i++) {
+                if (STAGE::ROWS % STEP == 0 || row + i * STEP < STAGE::ROWS)
+                    mm_copy_async(to + i * STEP * STAGE::PITCH, from, i * STEP < inside);
+                from += stride;
+            }
+            return;
+        }
+        const int inside = rows - row;
+#pragma unroll 2
+        for (int i = 0; i < COPIES; i++) {
+            if (STAGE::ROWS % STEP == 0 || row + i * STEP < STAGE::ROWS) {
+                const int shift = (int)((uintptr_t)from & 15);
+                mm_copy_async(to + i * STEP * STAGE::PITCH, from - shift + at, i * STEP < inside && at < shift + bytes);
+            }
+            from += stride;
+        }
+        /* The chunk behind: what shifting leaves of a row. */
+        for (int last = threadIdx.x; last < STAGE::ROWS; last += THREADS) {
+            const unsigned char *start = corner + last * pitch;
+            const int shift = (int)((uintptr_t)start & 15);
+            mm_copy_async(to - row * STAGE::PITCH - at + last * STAGE::PITCH + STAGE::ROW_BYTES,
+                          start - shift + STAGE::ROW_BYTES, last < rows && STAGE::ROW_BYTES < shift + bytes);
+        }
+    }
+};
+
+/* Moves each row of a shifted stage to its start, zeros behind `bytes`. A row belongs to one warp, which reads several
+ * before it writes them. `first`: the address of the stage's first byte, as far as 16 bytes go. */
+template <typename T, typename STAGE, int THREADS>
+__device__ __forceinline__ void mm_realign(unsigned char *stage, unsigned first, unsigned pitch, int bytes)
+{
+    constexpr int LANES = STAGE::WORDS < 32 ? STAGE::WORDS : 32, EACH = STAGE::WORDS / LANES;
+    constexpr int STEP = THREADS / LANES, TURNS = (STAGE::ROWS + STEP - 1) / STEP;
+    constexpr int AT_ONCE = TURNS * EACH <= 8 ? TURNS : EACH < 8 ? 8 / EACH : 1;
+    static_assert(32 % LANES == 0 && STAGE::WORDS % LANES == 0, "a warp's lanes cover whole rows");
+    const int lane = threadIdx.x % LANES, row0 = threadIdx.x / LANES;
+#pragma unroll 1
+    for (int turn = 0; turn < TURNS; turn += AT_ONCE) {
+        uint32_t moved[AT_ONCE][EACH];
+        uint32_t *const words = (uint32_t *)(stage + (row0 + turn * STEP) * STAGE::PITCH) + lane;
+        const unsigned from = first + (row0 + turn * STEP) * pitch;
+        const auto live = [&](int i) {
+            return (TURNS % AT_ONCE == 0 && STAGE::ROWS % STEP == 0) || row0 + (turn + i) * STEP < STAGE::ROWS;
+        };
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (!live(i)) continue;
+            const unsigned shift = (from + i * STEP * pitch) & 15;
+            const uint32_t *at = words + i * STEP * (STAGE::PITCH / 4) + shift / 4;
+#pragma unroll
+            for (int e = 0; e < EACH; e++) {
+                const int end = (lane + e * LANES) * 4;
+                moved[i][e] =
+                    sizeof(T) == 2 ? __funnelshift_r(at[e * LANES], at[e * LANES + 1], shift % 4 * 8) : at[e * LANES];
+                if (end >= bytes) moved[i][e] = 0;
+                if (sizeof(T) == 2 && end + 2 == bytes) moved[i][e] &= 0xFFFF;
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (!live(i)) continue;
+#pragma unroll
+            for (int e = 0; e < EACH; e++) words[i * STEP * (STAGE::PITCH / 4) + e * LANES] = moved[i][e];
+        }
+    }
+}
+
+#endif

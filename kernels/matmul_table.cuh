@@ -1,0 +1,35 @@
+/* The kernels by number: what matmul.cu chooses from. Each table is compiled in a file of its own. */
+#ifndef KS_MATMUL_TABLE_CUH
+#define KS_MATMUL_TABLE_CUH
+
+#include "matmul_common.cuh"
+
+#include <cuda.h>
+
+/* Of the kernels that copy by tensor maps; built for each launch, as they hold addresses. */
+typedef struct mm_maps {
+    CUtensorMap a, b;
+} mm_maps;
+
+/* A CTA's pace alone on an H200's SM: all but the stages; one stage. */
+typedef struct mm_pace {
+    float fixed_us, stage_us;
+} mm_pace;
+
+typedef struct mm_kernel {
+    const char *name;     /* NULL: behind the table's end */
+    const void *function; /* of (ks_site, mm_args), and mm_maps where `bulk` */
+    int m, n, depth;      /* of the tile; of a stage */
+    int threads, ctas;    /* ctas: of an SM, that its registers are for */
+    int shared_bytes;     /* dynamic */
+    mm_pace pace;         /* for the model */
+    bool bulk;            /* sm_90a, device memory, operands that are not shifted; walks over units */
+    bool splits;          /* K may be shared */
+} mm_kernel;
+
+/* Kernel `index` of a table for operands whose rows lie along K or not. */
+typedef mm_kernel mm_table_fn(int index, bool a_k, bool b_k);
+
+mm_table_fn mm_table_fp16, mm_table_bf16, mm_table_tf32, mm_table_fp32, mm_table_fp64;
+
+#endif

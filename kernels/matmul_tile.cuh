@@ -1,0 +1,175 @@
+/* The kernel of a tile: a ring of stages that asynchronous copies fill ahead of the engine that multiplies them. One CTA is
+ * one unit; the engine (matmul_mma.cuh, matmul_fma.cuh) and its tile are the template's. */
+#ifndef KS_MATMUL_TILE_CUH
+#define KS_MATMUL_TILE_CUH
+
+#include "matmul_finish.cuh"
+#include "matmul_fma.cuh"
+#include "matmul_mma.cuh"
+#include "matmul_table.cuh"
+#include "matmul_wgmma.cuh"
+
+template <typename TILE, bool A_K, bool B_K>
+struct mm_ring {
+    typedef typename TILE::element T;
+    typedef std::conditional_t<TILE::MMA, mm_mma_operand<TILE, TILE::M, A_K>, mm_fma_operand<TILE, TILE::M, A_K>> OA;
+    typedef std::conditional_t<TILE::MMA, mm_mma_operand<TILE, TILE::N, B_K>, mm_fma_operand<TILE, TILE::N, B_K>> OB;
+    typedef typename OA::stage A;
+    typedef typename OB::stage B;
+    static constexpr int STAGE = A::BYTES + B::BYTES, RING = TILE::STAGES * STAGE;
+    static constexpr int SUMS = TILE::PLANES * TILE::M * TILE::SUM_PITCH * (int)sizeof(typename mm_sum<T>::type);
+    static constexpr int SHARED = RING > SUMS ? RING : SUMS;
+};
+
+template <typename TILE, bool A_K, bool B_K>
+__device__ __forceinline__ void mm_accumulate(const mm_args &args, const mm_unit &unit, const ks_entry &job,
+                                              unsigned char *shared, typename TILE::sums &sum)
+{
+    typedef mm_ring<TILE, A_K, B_K> RING;
+    typedef typename TILE::element T;
+    const T *a = (const T *)(job.in + args.a.at) + unit.a, *b = (const T *)(job.in + args.b.at) + unit.b;
+    const mm_int row0 = (mm_int)unit.row * TILE::M, column0 = (mm_int)unit.column * TILE::N;
+    const int steps = (int)((unit.k_end - unit.k_begin + TILE::DEPTH - 1) / TILE::DEPTH);
+    mm_feed<typename RING::A, TILE::THREADS, A_K, T> af(a, args.a, row0, args.m, unit.k_begin, unit.k_end);
+    mm_feed<typename RING::B, TILE::THREADS, B_K, T> bf(b, args.b, column0, args.n, unit.k_begin, unit.k_end);
+    const bool shifted = args.a.shifted | args.b.shifted;
+    unsigned a_first = (unsigned)(uintptr_t)af.corner,
+             b_first = (unsigned)(uintptr_t)bf.corner; /* of the step's stage */
+    auto load = [&](int step, int stage) {
+        if (step < steps) {
+            const unsigned to = mm_shared_address(shared) + stage * RING::STAGE;
+            af.load(to);
+            bf.load(to + RING::A::BYTES);
+            af.move();
+            bf.move();
+        }
+        mm_copy_commit(); /* an empty group too, so that the count of groups stays that of steps */
+    };
+
+#pragma unroll 1
+    for (int step = 0; step < TILE::STAGES - 1; step++) load(step, step);
+    int stage = 0;
+#pragma unroll 1
+    for (int step = 0; step < steps; step++) {
+        mm_copy_wait<TILE::STAGES - 2>();
+        __syncthreads();
+        /* Into the stage that all warps left before this barrier. */
+        load(step + TILE::STAGES - 1, stage == 0 ? TILE::STAGES - 1 : stage - 1);
+        unsigned char *as = shared + stage * RING::STAGE, *bs = as + RING::A::BYTES;
+        if (shifted) {
+            const int left = (int)min((mm_int)TILE::DEPTH, unit.k_end - unit.k_begin - (mm_int)step * TILE::DEPTH);
+            const unsigned size = sizeof(T), depth = TILE::DEPTH;
+            const unsigned a_pitch = (unsigned)af.pitch, b_pitch = (unsigned)bf.pitch;
+            if (args.a.shifted)
+                mm_realign<T, typename RING::A, TILE::THREADS>(as, a_first, a_pitch, A_K ? left * (int)size : INT_MAX);
+            if (args.b.shifted)
+                mm_realign<T, typename RING::B, TILE::THREADS>(bs, b_first, b_pitch, B_K ? left * (int)size : INT_MAX);
+            a_first += depth * (A_K ? size : a_pitch);
+            b_first += depth * (B_K ? size : b_pitch);
+            __syncthreads();
+        }
+        if constexpr (TILE::MMA)
+            mm_mma_multiply<TILE, A_K, B_K>(sum, as, bs);
+        else
+            mm_fma_multiply<TILE, A_K, B_K>(sum, as, bs);
+        stage = stage + 1 == TILE::STAGES ? 0 : stage + 1;
+    }
+    mm_copy_wait<0>();
+    __syncthreads();
+}
+
+template <typename TILE, bool A_K, bool B_K>
+__global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
+    mm_tile_kernel(ks_site site, const __grid_constant__ mm_args args)
+{
+    typedef typename TILE::element T;
+    typedef typename mm_sum<T>::type S;
+    extern __shared__ __align__(16) unsigned char mm_shared[];
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
+    const mm_unit unit = mm_unit_at(args, blockIdx.x);
+    typename TILE::sums sum = {};
+    mm_accumulate<TILE, A_K, B_K>(args, unit, job, mm_shared, sum);
+    S *planes = (S *)mm_shared;
+    if constexpr (TILE::MMA)
+        mm_mma_spill<TILE>(sum, planes);
+    else
+        mm_fma_spill<TILE, A_K, B_K>(sum, planes);
+    mm_finish<T, TILE>(site, args, unit, job, planes);
+    ks_leave(site);
+}
+
+template <typename TILE, bool A_K, bool B_K>
+static mm_kernel mm_tile_entry(const char *name, mm_pace pace)
+{
+    return {name,        (const void *)mm_tile_kernel<TILE, A_K, B_K>,
+            TILE::M,     TILE::N,
+            TILE::DEPTH, TILE::THREADS,
+            TILE::CTAS,  mm_ring<TILE, A_K, B_K>::SHARED,
+            pace,        false,
+            true};
+}
+
+/* The four layouts of a tile. A tile of one row has only those in which A's row is contiguous. */
+template <typename TILE>
+static mm_kernel mm_tile(const char *name, mm_pace pace, bool a_k, bool b_k)
+{
+    if constexpr (TILE::M == 1)
+        return b_k ? mm_tile_entry<TILE, true, true>(name, pace) : mm_tile_entry<TILE, true, false>(name, pace);
+    else
+        return a_k   ? b_k ? mm_tile_entry<TILE, true, true>(name, pace) : mm_tile_entry<TILE, true, false>(name, pace)
+                 : b_k ? mm_tile_entry<TILE, false, true>(name, pace)
+                     : mm_tile_entry<TILE, false, false>(name, pace);
+}
+
+/* The tiles of the tensor cores. The low ones stream a wide operand past few rows; 32 x 32 is for latency, one warp for
+ * batches of small matrices. */
+template <typename T>
+static mm_kernel mm_mma_table(int index, bool a_k, bool b_k)
+{
+    constexpr bool WIDE = sizeof(T) == 4;
+    switch (index) {
+    case 0:
+        return mm_tile<mm_mma_tile<T, 16, 128, 1, 2, 4, 5, 2>>("16x128", {WIDE ? 1.9f : 1.6f, WIDE ? 0.18f : 0.21f},
+                                                               a_k, b_k);
+    case 1:
+        return mm_tile<mm_mma_tile<T, 32, 32, 1, 1, 4, 4, 3>>("32x32", {WIDE ? 0.5f : 1.6f, WIDE ? 0.23f : 0.19f}, a_k,
+                                                              b_k);
+    case 2:
+        return mm_tile<mm_mma_tile<T, 64, 64, 2, 2, 1, 5, 2>>("64x64", {WIDE ? 2.7f : 2.5f, WIDE ? 0.27f : 0.19f}, a_k,
+                                                              b_k);
+    case 3:
+        return mm_tile<mm_mma_tile<T, 64, 128, 2, 4, 1, 4, 2>>("64x128", {WIDE ? 4.2f : 5.9f, WIDE ? 0.35f : 0.19f},
+                                                               a_k, b_k);
+    case 4:
+        return mm_tile<mm_mma_tile<T, 128, 128, 2, 4, 1, 3, 2>>("128x128", {WIDE ? 4.5f : 6.5f, WIDE ? 0.63f : 0.28f},
+                                                                a_k, b_k);
+    case 5:
+        return mm_tile<mm_mma_tile<T, 32, 32, 1, 1, 1, 2, 12>>("32x32 warp", {WIDE ? 1.9f : 2.8f, WIDE ? 0.20f : 0.25f},
+                                                               a_k, b_k);
+    default:
+        return {};
+    }
+}
+
+/* 16-bit types have wgmma's tiles too. */
+template <typename T>
+static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
+{
+    switch (index) {
+    case 6:
+        return mm_wgmma<mm_wgmma_tile<T, 2, 256, 4, 1>>("wgmma 128x256", {3.0f, 0.60f}, a_k, b_k);
+    case 7:
+        return mm_wgmma<mm_wgmma_tile<T, 2, 128, 6, 1>>("wgmma 128x128", {2.9f, 0.66f}, a_k, b_k);
+    case 8:
+        return mm_wgmma<mm_wgmma_tile<T, 2, 64, 8, 1>>("wgmma 128x64", {4.0f, 0.35f}, a_k, b_k);
+    case 9:
+        return mm_wgmma<mm_wgmma_tile<T, 1, 128, 8, 1>>("wgmma 64x128", {4.0f, 0.38f}, a_k, b_k);
+    case 10:
+        return mm_wgmma<mm_wgmma_tile<T, 1, 64, 6, 2>>("wgmma 64x64", {2.1f, 0.22f}, a_k, b_k);
+    default:
+        return mm_mma_table<T>(index, a_k, b_k);
+    }
+}
+
+#endif
