@@ -69,7 +69,8 @@ constexpr bool none_carried()
     return true;
 }
 static_assert(none_carried());
-static_assert(made.of[1 - KS_POWER_MIN].high == 0xA000000000000000 && made.of[-1 - KS_POWER_MIN].high == 0xCCCCCCCCCCCCCCCC);
+static_assert(made.of[1 - KS_POWER_MIN].high == 0xA000000000000000 &&
+              made.of[-1 - KS_POWER_MIN].high == 0xCCCCCCCCCCCCCCCC);
 } // namespace
 
 const ks_powers ks_number_powers = made;
