@@ -12,6 +12,7 @@
 
 #include "convert.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -24,6 +25,7 @@ static const char *const input_names[KS_INPUTS_MAX] = {"INPUT0", "INPUT1", "INPU
 
 static ks_status check_inputs(ks_spec *spec, ks_error *error)
 {
+    assert(spec->inputs >= 2 && spec->inputs <= KS_INPUTS_MAX);
     for (int i = 0; i < spec->inputs; i++) {
         const ks_tensor *in = &spec->in[i];
         if ((spec->op->dtypes & KS_DTYPE_BIT(in->dtype)) == 0)

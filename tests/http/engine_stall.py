@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""No number of keep-alive connections makes the loop stall: the slowest rate stays above half of the best.
+"""No number of keep-alive connections makes the loop stall: the slowest rate stays above a fifth of the best.
 
-libmicrohttpd takes 128 ready sockets at a time; a wait inside it at exactly such a number may never end."""
+libmicrohttpd takes 128 ready sockets at a time; a wait inside it at exactly such a number may never end. Without
+any stall 512 connections have been seen half as quick as 128; a stall of 10 ms a round leaves less than a fifth."""
 import selectors
 import sys
 import time
@@ -50,8 +51,8 @@ def main():
     print(" ".join(f"{count}:{rate:.0f}/s" for count, rate in rates.items()))
     if code != 0:
         sys.exit(f"exit code {code}")
-    if min(rates.values()) < max(rates.values()) / 2:
-        sys.exit("the slowest rate is below half of the best")
+    if min(rates.values()) < max(rates.values()) / 5:
+        sys.exit("the slowest rate is below a fifth of the best")
 
 
 main()
