@@ -25,14 +25,15 @@ static const char *const input_names[KS_INPUTS_MAX] = {"INPUT0", "INPUT1", "INPU
 
 static ks_status check_inputs(ks_spec *spec, ks_error *error)
 {
-    assert(spec->inputs >= 2 && spec->inputs <= KS_INPUTS_MAX);
-    for (int i = 0; i < spec->inputs; i++) {
+    const int inputs = spec->inputs;
+    assert(inputs >= 2 && inputs <= KS_INPUTS_MAX);
+    for (int i = 0; i < inputs; i++) {
         const ks_tensor *in = &spec->in[i];
         if ((spec->op->dtypes & KS_DTYPE_BIT(in->dtype)) == 0)
             return ks_fail(error, KS_DATATYPE, "matmul: %s has datatype %s, takes FP16, BF16, FP32 or FP64",
                            input_names[i], ks_dtype_name(in->dtype));
     }
-    for (int i = 1; i < spec->inputs; i++)
+    for (int i = 1; i < inputs; i++)
         if (spec->in[0].dtype != spec->in[i].dtype)
             return ks_fail(error, KS_DATATYPE, "matmul: INPUT0 has datatype %s, %s %s; they must be equal",
                            ks_dtype_name(spec->in[0].dtype), input_names[i], ks_dtype_name(spec->in[i].dtype));
@@ -43,7 +44,7 @@ static ks_status check_inputs(ks_spec *spec, ks_error *error)
                            input_names[i], in->rank, spec->op->rank_min, spec->op->rank_max, spec->in[0].rank,
                            spec->in[1].rank);
     }
-    for (int i = 0; i < spec->inputs; i++) {
+    for (int i = 0; i < inputs; i++) {
         const ks_status status = ks_tensor_measure(&spec->in[i], input_names[i], error);
         if (status != KS_OK) return status;
     }
