@@ -97,7 +97,9 @@ bool ks_request_is_last(const ks_http *http, const ks_conn *conn)
 
 void ks_request_check(ks_http *http, ks_conn *conn)
 {
-    if (conn->fault != KS_OK || conn->head.content_length < (int64_t)(conn->received + swallow_bytes)) return;
+    if (conn->infer == NULL || conn->fault != KS_OK ||
+        conn->head.content_length < (int64_t)(conn->received + swallow_bytes))
+        return;
     conn->fault = busy_fault(conn);
     if (conn->fault != KS_OK) ks_request_cut(http, conn);
 }
