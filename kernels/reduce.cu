@@ -1,263 +1,259 @@
-/* Reductions on the GPU, over any set of axes:
+/* Reductions on the GPU: which way, and how the work is cut; then the launch.
  *
- *   rows     the reduced axis is contiguous, of floats: 16-byte vectors, a lane group, a warp or a CTA per row
- *   strided  everything else: threads of a CTA along the results, which lie side by side, and along the axis
+ *   rows      the reduced axis is contiguous: vectors along it
+ *   runs      it is a list of axes, the innermost of them contiguous: likewise
+ *   slab      results of a few elements, rows or narrow columns: through shared memory
+ *   columns   the results lie side by side: vectors across them, threads along the axis
+ *   elements  the same by single elements: what vectors cannot do
  *
- * Either cuts the axis into parts where there are too few results to fill the chip; a second kernel then joins the
- * parts in their order. What is accumulated, and how, stands in reduce_ops.cuh. */
-#include "launch.cuh"
-#include "reduce_ops.cuh"
+ * One kernel each: where there are too few results to fill the chip the axis is cut into parts, and the CTA that comes
+ * last in a result joins them in their order. What is accumulated, and how, stands in reduce_ops.cuh. */
+#include "reduce_shape.cuh"
 
+#include <stdio.h>
 #include <string.h>
 
-enum { OP, AXIS };
-enum { SUM, MEAN, MAX, MIN, PROD, ARGMAX, ARGMIN, L2NORM, LOGSUMEXP };
-static constexpr int THREADS = 256, LOADS = 4, PARTS_MAX = 512;
-
-struct reduce_dims {
-    int count;
-    int64_t extent[KS_RANK_MAX], stride[KS_RANK_MAX];
+enum {
+    SLAB_BYTES = 16 << 10,
+    SLAB_ROW_MAX = 128,    /* bytes of a row of whole vectors, twice that of others; */
+    SLAB_BLOCK_MAX = 1024, /* of depth x inner elements */
+    LONG_VECTORS = 4096,   /* of a row that several CTAs may share */
+    PARTS_MAX = 1024,
+    STATE_BYTES = 16, /* the largest of them */
+    NUMBERED = 65536  /* elements of a thread, at most */
 };
 
-/* Axes of one sort that follow each other are one; those of extent 1 are none. Outermost first. */
-struct reduce_shape {
-    reduce_dims kept, reduced;
-    int64_t results, depth; /* products of their extents */
-    size_t offset;          /* of the input in its side, bytes */
-};
+/* --- the shape ------------------------------------------------------------------------------------------------------- */
 
-struct reduce_choice {
-    int16_t vectors; /* rows in vectors; else strided */
-    int16_t width;   /* rows: threads of a row; strided: threads along the results */
-    int32_t threads, grid, parts, finish_grid;
-};
-static_assert(sizeof(reduce_choice) <= KS_CHOICE_BYTES, "a plan remembers the choice");
-
-__device__ __forceinline__ int64_t reduce_offset(const reduce_dims &d, int64_t n)
+static int64_t quotient_up(int64_t a, int64_t b)
 {
-    if (d.count == 1) return n * d.stride[0];
-    int64_t offset = 0;
-    for (int i = d.count - 1; i >= 0; i--) {
-        offset += n % d.extent[i] * d.stride[i];
-        n /= d.extent[i];
-    }
-    return offset;
+    return (a + b - 1) / b;
 }
 
-/* --- sources: where elements come from ------------------------------------------------------------------------------- */
-
-template <class T>
-struct reduce_floats {
-    typedef typename ks_element<T>::math W;
-    static __device__ __forceinline__ W get(const void *in, int64_t i, int)
-    {
-        return ks_math(((const T *)in)[i]);
-    }
-};
-
-/* Integers of every size by one kernel: the datatype is asked at each load, the same way by all threads. */
-template <class To>
-struct reduce_integers {
-    typedef To W;
-    static __device__ __forceinline__ To get(const void *in, int64_t i, int dtype)
-    {
-        switch (dtype) {
-        case KS_INT8:
-            return (To)((const int8_t *)in)[i];
-        case KS_INT16:
-            return (To)((const int16_t *)in)[i];
-        case KS_INT32:
-            return (To)((const int32_t *)in)[i];
-        case KS_INT64:
-            return (To)((const int64_t *)in)[i];
-        case KS_UINT8:
-            return (To)((const uint8_t *)in)[i];
-        case KS_UINT16:
-            return (To)((const uint16_t *)in)[i];
-        case KS_UINT32:
-            return (To)((const uint32_t *)in)[i];
-        default:
-            return (To)((const uint64_t *)in)[i];
-        }
-    }
-};
-
-/* --- kernels --------------------------------------------------------------------------------------------------------- */
-
-template <class T, class Op>
-__global__ void __launch_bounds__(THREADS, 2) reduce_rows(ks_site site, reduce_shape s, Op op, int width, int parts)
+static int64_t within(int64_t x, int64_t least, int64_t most)
 {
-    typedef typename ks_element<T>::math W;
-    typedef typename Op::State State;
-    constexpr int E = ks_vector<T>::length;
-    __shared__ State shared[KS_WARPS_MAX];
-    ks_entry job;
-    if (!ks_enter(site, &job)) return;
-    State *partial = (State *)ks_workspace(site);
-    const int lane = threadIdx.x % width, together = blockDim.x / width;
-
-    for (int64_t first = (int64_t)blockIdx.x * together; first < s.results * parts;
-         first += (int64_t)gridDim.x * together) {
-        const int64_t item = first + threadIdx.x / width, row = item / parts, part = item % parts;
-        const bool live = row < s.results; /* the others still take part in shuffles */
-        const ks_row r = ks_row_at<T>(live ? row : 0, s.depth);
-        const int64_t share = (r.vectors + parts - 1) / parts, begin = part * share;
-        const int64_t end = live ? min(begin + share, r.vectors) : 0;
-        State state = op.none();
-#pragma unroll 4
-        for (int64_t i = begin + lane; i < end; i += width) {
-            const ks_vector<T> v = ks_load_vector<T>(job.in + s.offset, r.first + i);
-            W x[E];
-#pragma unroll
-            for (int e = 0; e < E; e++) x[e] = ks_math(v.element[e]);
-            const int64_t at = i * E - r.skip;
-            op.template take<E>(state, x, ks_vector_mask<E>(at, s.depth), at, 1);
-        }
-        state = ks_width_reduce(state, width, shared, op);
-        if (lane == 0 && live) {
-            if (parts == 1)
-                op.store(state, job.out, row);
-            else
-                partial[item] = state;
-        }
-    }
-    if (parts == 1) ks_leave(site);
+    return x < least ? least : x > most ? most : x;
 }
 
-template <class Source, class Op>
-__global__ void __launch_bounds__(THREADS, 2) reduce_strided(ks_site site, reduce_shape s, Op op, int width, int parts)
+/* The least power of 2 that is not below n. */
+static int64_t power_up(int64_t n)
 {
-    typedef typename Source::W W;
-    typedef typename Op::State State;
-    __shared__ State shared[THREADS];
-    ks_entry job;
-    if (!ks_enter(site, &job)) return;
-    const void *in = job.in + s.offset;
-    State *partial = (State *)ks_workspace(site);
-    const int64_t tiles = (s.results + width - 1) / width, share = (s.depth + parts - 1) / parts;
-    const int step = blockDim.x / width;
-
-    for (int64_t item = blockIdx.x; item < tiles * parts; item += gridDim.x) {
-        const int64_t result = item / parts * width + threadIdx.x % width, part = item % parts;
-        const bool live = result < s.results;
-        const int64_t base = live ? reduce_offset(s.kept, result) : 0,
-                      end = live ? min((part + 1) * share, s.depth) : 0;
-        State state = op.none();
-        for (int64_t d = part * share + threadIdx.x / width; d < end; d += (int64_t)LOADS * step) {
-            W x[LOADS];
-            unsigned mask = 0;
-#pragma unroll
-            for (int i = 0; i < LOADS; i++) {
-                const int64_t at = d + (int64_t)i * step;
-                x[i] = 0;
-                if (at >= end) continue;
-                x[i] = Source::get(in, base + reduce_offset(s.reduced, at), op.rule.in_dtype);
-                mask |= 1u << i;
-            }
-            op.template take<LOADS>(state, x, mask, d, step);
-        }
-        shared[threadIdx.x] = state;
-        __syncthreads();
-        for (int half = blockDim.x / 2; half >= width; half /= 2) {
-            if ((int)threadIdx.x < half) shared[threadIdx.x] = op(shared[threadIdx.x], shared[threadIdx.x + half]);
-            __syncthreads();
-        }
-        if ((int)threadIdx.x < width && live) {
-            if (parts == 1)
-                op.store(shared[threadIdx.x], job.out, result);
-            else
-                partial[result * parts + part] = shared[threadIdx.x];
-        }
-        __syncthreads();
-    }
-    if (parts == 1) ks_leave(site);
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
 }
 
-/* A warp per result joins its parts: lane by lane in their order, then the lanes by a tree. */
-template <class Op>
-__global__ void __launch_bounds__(THREADS, 2) reduce_finish(ks_site site, int64_t results, Op op, int parts)
+static void add_axis(reduce_list *list, ks_dimension d)
 {
-    typedef typename Op::State State;
-    ks_entry job;
-    if (!ks_enter_again(site, &job)) return;
-    const State *partial = (const State *)ks_workspace(site);
-    const int warps = THREADS / KS_WARP, lane = threadIdx.x % KS_WARP;
-    for (int64_t result = (int64_t)blockIdx.x * warps + threadIdx.x / KS_WARP; result < results;
-         result += (int64_t)gridDim.x * warps) {
-        State state = op.none();
-        for (int part = lane; part < parts; part += KS_WARP) state = op(state, partial[result * parts + part]);
-        state = ks_group_reduce(state, KS_WARP, op);
-        if (lane == 0) op.store(state, job.out, result);
+    reduce_axis *axis = &list->at[list->count++];
+    *axis = reduce_axis{d.extent, d.stride, 0, 0};
+    if (d.extent < 2) return;
+    while ((int64_t)1 << axis->shift < d.extent) axis->shift++;
+    axis->shift--;
+    const unsigned __int128 power = (unsigned __int128)1 << (64 + axis->shift);
+    axis->multiplier = (uint64_t)((power + (uint64_t)d.extent - 1) / (uint64_t)d.extent);
+}
+
+/* Axes from the outside in; the last one in steps of `piece`. */
+static reduce_list list_of(const ks_dimensions *outer, ks_dimension last, int piece)
+{
+    reduce_list list = {};
+    for (int i = 0; i < outer->count; i++) add_axis(&list, outer->at[i]);
+    if (last.extent != 1 || list.count == 0) add_axis(&list, ks_dimension{last.extent / piece, last.stride * piece});
+    return list;
+}
+
+/* A reduction as the planner sees it. */
+typedef struct reduce_work {
+    ks_walk walk;
+    int64_t results, depth;
+    int64_t inner;       /* results side by side in memory; 1: the reduced axis is contiguous */
+    int element, length; /* bytes of an element, elements of a vector */
+    bool numbers;        /* integers, but not by their bits */
+} reduce_work;
+
+static reduce_work work_of(const ks_spec *spec)
+{
+    const ks_dtype dtype = spec->in[0].dtype;
+    const int op = (int)spec->params[OP].i;
+    reduce_work w = {};
+    w.walk = ks_walk_plan(spec, 0);
+    w.inner = w.walk.lanes.extent;
+    w.results = ks_walk_combinations(&w.walk.kept) * w.inner;
+    w.depth = ks_walk_combinations(&w.walk.rest) * w.walk.depth.extent;
+    w.element = (int)ks_dtype_size(dtype);
+    w.length = 16 / w.element;
+    w.numbers = ks_dtype_kind(dtype) != KS_KIND_FLOAT &&
+                (op == PROD || op == L2NORM || op == LOGSUMEXP || (op == MEAN && w.element == 8));
+    return w;
+}
+
+/* Vectors that a run touches at the most. */
+static int64_t slots_of(const reduce_work *w)
+{
+    const int64_t run = w->walk.depth.extent;
+    return quotient_up(run, w->length) + (run % w->length != 0);
+}
+
+/* Lines off the vectors come round to the same shift after so many. */
+static int64_t period_of(const reduce_work *w)
+{
+    int64_t period = 1;
+    while (w->inner * period % w->length) period *= 2;
+    return period;
+}
+
+static reduce_shape shape_of(const ks_spec *spec, const reduce_choice *c)
+{
+    const reduce_work w = work_of(spec);
+    const int piece = c->way == REDUCE_COLUMNS ? w.length : 1;
+    reduce_shape s = {};
+    s.offset = spec->in[0].offset;
+    s.results = w.results;
+    s.depth = w.depth;
+    s.inner = w.inner;
+    s.share = c->share;
+    s.parts = c->parts;
+    s.width = c->width;
+    s.rows = c->threads / c->width;
+    if (w.inner % piece) s.rows -= s.rows % (int)period_of(&w);
+    int64_t items = 0;
+    switch (c->way) {
+    case REDUCE_RUNS:
+        s.inner = w.walk.depth.extent;
+        s.slots = (uint32_t)slots_of(&w);
+        s.kept = list_of(&w.walk.kept, w.walk.lanes, 1);
+        s.reduced = list_of(&w.walk.rest, ks_dimension{1, 0}, 1);
+        items = w.results;
+        break;
+    case REDUCE_ROWS:
+        if (w.depth % w.length == 0) s.vectors = w.depth / w.length;
+        items = w.results;
+        break;
+    case REDUCE_SLAB:
+        items = quotient_up(w.results, w.inner * c->width);
+        break;
+    default:
+        s.reduced = list_of(&w.walk.rest, w.walk.depth, 1);
+        if (w.inner % piece == 0) {
+            s.kept = list_of(&w.walk.kept, w.walk.lanes, piece);
+            items = quotient_up(w.results / piece, c->width);
+        } else {
+            s.kept = list_of(&w.walk.kept, ks_dimension{1, 0}, 1);
+            s.tiles = (uint32_t)quotient_up(w.inner, (c->width - 1) * piece);
+            items = w.results / w.inner * s.tiles;
+        }
     }
-    ks_leave(site);
+    s.items = (uint32_t)(items * c->parts);
+    return s;
 }
 
 /* --- choosing -------------------------------------------------------------------------------------------------------- */
 
-static reduce_shape shape_of(const ks_spec *spec)
+/* Parts of an axis: at least `least` steps each, and at most `most`; their share is a multiple of `least`. */
+static void cut(reduce_choice *c, int64_t parts, int64_t steps, int64_t least, int64_t most)
 {
-    const ks_tensor *in = &spec->in[0];
-    const ks_axes *axes = &spec->params[AXIS].axes;
-    unsigned set = axes->count < 0 ? (1u << in->rank) - 1 : 0;
-    for (int i = 0; i < axes->count; i++) set |= 1u << axes->axis[i];
-    reduce_shape s = {};
-    s.offset = in->offset;
-    s.results = s.depth = 1;
-    int64_t stride = ks_tensor_count(in);
-    const reduce_dims *last = NULL;
-    for (int i = 0; i < in->rank; i++) {
-        const int64_t extent = in->dims[i];
-        if (extent == 1) continue;
-        const bool reduced = set >> i & 1;
-        reduce_dims *list = reduced ? &s.reduced : &s.kept;
-        (reduced ? s.depth : s.results) *= extent;
-        stride = extent ? stride / extent : 0;
-        if (list != last) list->extent[list->count++] = 1;
-        list->extent[list->count - 1] *= extent;
-        list->stride[list->count - 1] = stride;
-        last = list;
+    const int64_t fewest = within(quotient_up(steps, most), 1, INT32_MAX);
+    parts = within(parts, fewest, within(steps / least, fewest, INT32_MAX));
+    c->share = within(quotient_up(quotient_up(steps, parts), least), 1, INT64_MAX) * least;
+    c->parts = (uint32_t)within(quotient_up(steps, c->share), 1, INT32_MAX);
+}
+
+/* A few long rows: parts such that the CTAs are there all at once and nearly fill the chip, with 512 threads or 256. Where
+ * that would be a few loads a thread, as many parts as SMs: to join them costs more than to wait for a load. */
+static void choose_long(const ks_chip *chip, const reduce_work *w, int64_t vectors, reduce_choice *c)
+{
+    const bool small = w->results * vectors < (int64_t)chip->sms * 256 * 32;
+    const int64_t slots = (int64_t)chip->sms * 2;
+    int64_t parts = within((small ? slots / 2 : slots) / w->results, 1, PARTS_MAX);
+    c->width = 512;
+    if (small || parts * w->results * 4 < slots * 3) {
+        if (!small) parts = within(2 * slots / w->results, 1, PARTS_MAX);
+        c->width = 256;
     }
-    return s;
+    cut(c, parts, vectors, c->width, NUMBERED / w->length * c->width);
 }
 
-static int grid_of(int64_t items)
+/* Rows and runs: threads enough for 8 vectors each; of 16-bit and 8-bit elements, which are more work a vector, up to 32
+ * where there are rows enough. */
+static void choose_rows(const ks_chip *chip, const reduce_work *w, reduce_choice *c)
 {
-    return (int)(items < 1 ? 1 : items < (int64_t)KS_GRID_MAX ? items : (int64_t)KS_GRID_MAX);
+    const int64_t vectors = c->way == REDUCE_RUNS ? slots_of(w) * (w->depth / w->walk.depth.extent)
+                                                  : quotient_up(w->depth, w->length) + (w->depth % w->length != 0);
+    const bool many = w->results >= (int64_t)chip->sms * 4;
+    int64_t width = power_up(quotient_up(vectors, w->length > 4 && !many ? 4 : 8));
+    if (w->length > 4 && many && width > 16) width = within(power_up(quotient_up(vectors, 32)), 16, width);
+    c->width = (int16_t)within(width, 4, many ? 256 : 512);
+    c->share = vectors;
+    c->parts = 1;
+    if (!many && vectors >= LONG_VECTORS) choose_long(chip, w, vectors, c);
+    c->threads = (int16_t)(c->width < 128 ? 128 : c->width);
+    c->grid = (uint32_t)within(quotient_up(w->results * c->parts, c->threads / c->width), 1, INT32_MAX);
 }
 
-/* Parts of the axis so that there are CTAs for the chip twice, but each with something to do. */
-static int parts_of(const ks_chip *chip, int64_t items, int64_t most)
+/* A slab of 128 bytes a thread, less where there are few results. */
+static void choose_slab(const ks_chip *chip, const reduce_work *w, reduce_choice *c)
 {
-    const int64_t wanted = (2 * (int64_t)chip->sms + items - 1) / (items ? items : 1);
-    const int64_t parts = wanted < most ? wanted : most;
-    return (int)(parts < 1 ? 1 : parts < PARTS_MAX ? parts : PARTS_MAX);
+    const int64_t block = w->depth * w->inner * w->element;
+    const int64_t few = quotient_up(quotient_up(w->results / w->inner, 4 * (int64_t)chip->sms), 16) * 16;
+    const int64_t blocks = within(SLAB_BYTES / block / 16 * 16, 16, within(few, 16, 512));
+    c->width = (int16_t)blocks;
+    c->threads = (int16_t)within(power_up(blocks * w->inner), 32, 128);
+    c->parts = 1;
+    c->grid = (uint32_t)within(quotient_up(w->results, blocks * w->inner), 1, INT32_MAX);
+    c->shared_bytes = (int32_t)(blocks * (block + 16));
 }
 
-static reduce_choice choose(const ks_chip *chip, const reduce_shape &s, ks_dtype dtype)
+/* Columns and elements: the deeper the axis, the more threads along it, the fewer side by side, down to a line of memory
+ * (128 bytes). Parts such that two CTAs an SM are there. */
+static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_choice *c)
+{
+    const int piece = c->way == REDUCE_COLUMNS ? w->length : 1, threads = piece == 16 ? 128 : 256;
+    const int64_t lines = w->results / w->inner, wanted = 2 * (int64_t)chip->sms;
+    const bool off = w->inner % piece != 0;
+    const int64_t across = off ? quotient_up(w->inner, piece) + 1 : w->inner / piece, period = off ? period_of(w) : 1;
+    int64_t rows = within(power_up(quotient_up(w->depth, 64)), 1, threads / 8);
+    if (w->results / piece * rows < wanted * threads) rows = within(power_up(quotient_up(w->depth, 8)), 1, threads / 8);
+    if (off) rows = within(rows, period, period > 8 ? period : 8);
+    int64_t width = threads / rows;
+    if (width > across && (rows > 1 || off)) width = across;
+    if (width > w->results / piece && !off) width = w->results / piece;
+    c->width = (int16_t)width;
+    rows = threads / width - threads / width % period;
+    c->threads = (int16_t)(quotient_up(rows * width, 32) * 32);
+    const int64_t tiles =
+        off ? lines * quotient_up(w->inner, (width - 1) * piece) : quotient_up(w->results / piece, width);
+    cut(c, wanted / tiles, w->depth, 8 * rows, NUMBERED * rows);
+    c->grid = (uint32_t)within(tiles * c->parts, 1, INT32_MAX);
+    c->shared_bytes = (int32_t)(c->threads * piece * STATE_BYTES);
+}
+
+/* Lines off the vectors are worth their threads where the axis is deep. */
+static bool takes_vectors(const reduce_work *w)
+{
+    return w->inner % w->length == 0 || (w->walk.rest.count == 0 && w->depth >= 128);
+}
+
+static reduce_choice choose(const ks_chip *chip, const reduce_work *w)
 {
     reduce_choice c = {};
-    const int64_t element = (int64_t)ks_dtype_size(dtype), row_vectors = (s.depth * element + 15) / 16;
-    const bool contiguous = s.kept.count <= 1 && s.reduced.count == 1 && s.reduced.stride[0] == 1;
-    c.threads = THREADS;
-    if (contiguous && ks_dtype_kind(dtype) == KS_KIND_FLOAT) {
-        const bool many = s.results >= (int64_t)chip->sms * 32;
-        c.vectors = 1;
-        c.width = (int16_t)(row_vectors <= 32 ? 8 : row_vectors <= (many ? 512 : 64) ? 32 : THREADS);
-        /* At least 16 KiB a part. */
-        c.parts = c.width == THREADS ? parts_of(chip, s.results, row_vectors / 1024) : 1;
-        if (c.width < THREADS && s.results * c.width <= 4 * 32) c.threads = 128;
-        const int together = c.threads / c.width;
-        c.grid = grid_of((s.results * c.parts + together - 1) / together);
+    const bool simple = w->walk.rest.count == 0 && w->walk.kept.count <= 1;
+    const int64_t block = simple ? w->depth * w->inner * w->element : INT64_MAX;
+    const bool whole = w->inner * w->depth % w->length == 0 && w->inner == 1;
+    const bool narrow = w->inner == 1 || w->inner % w->length != 0 || w->inner < 4 * w->length;
+    if (w->depth > 0 && narrow && block <= (whole ? SLAB_ROW_MAX : w->inner == 1 ? 2 * SLAB_ROW_MAX : SLAB_BLOCK_MAX)) {
+        c.way = REDUCE_SLAB;
+        choose_slab(chip, w, &c);
+    } else if (w->numbers || w->depth == 0) {
+        c.way = REDUCE_ELEMENTS;
+        choose_columns(chip, w, &c);
+    } else if (w->inner == 1) {
+        c.way = simple ? REDUCE_ROWS : REDUCE_RUNS;
+        choose_rows(chip, w, &c);
     } else {
-        const bool columns = s.kept.count > 0 && s.kept.stride[s.kept.count - 1] == 1;
-        c.width = 1;
-        while (columns && c.width < 32 && c.width < s.kept.extent[s.kept.count - 1]) c.width = (int16_t)(c.width * 2);
-        while (c.threads > 32 && c.threads / c.width > s.depth) c.threads /= 2;
-        const int64_t tiles = (s.results + c.width - 1) / c.width;
-        c.parts = parts_of(chip, tiles, s.depth / (4 * LOADS * (c.threads / c.width)));
-        c.grid = grid_of(tiles * c.parts);
+        c.way = takes_vectors(w) ? REDUCE_COLUMNS : REDUCE_ELEMENTS;
+        choose_columns(chip, w, &c);
     }
-    c.finish_grid = grid_of((s.results + THREADS / 32 - 1) / (THREADS / 32));
     return c;
 }
 
@@ -268,105 +264,59 @@ extern "C" ks_status ks_reduce_cuda_setup(const ks_chip *chip, ks_error *error)
     return KS_OK;
 }
 
+static void describe(const ks_spec *spec, const reduce_choice *c, ks_pick *pick)
+{
+    static const char *const ways[] = {"rows", "runs", "slab", "columns", "elements"};
+    snprintf(pick->kernel, sizeof pick->kernel, "reduce_%s<%s, %s, %d wide, %u parts>", ways[c->way],
+             ks_dtype_name(spec->in[0].dtype), spec->op->params[OP].choices[spec->params[OP].i], c->width, c->parts);
+    pick->grid = c->grid;
+    pick->threads = c->threads;
+    pick->cluster = 1;
+    pick->shared_bytes = (size_t)c->shared_bytes;
+}
+
 /* ks_cuda_plan_fn */
 extern "C" ks_status ks_reduce_cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
-    const reduce_shape s = shape_of(spec);
-    const reduce_choice c = choose(chip, s, spec->in[0].dtype);
-    const size_t state = 16; /* the largest of them */
+    const reduce_work w = work_of(spec);
+    reduce_choice c = choose(chip, &w);
+    if (spec->in[0].size_bytes + spec->out.size_bytes <= KS_MAPPED_MOST && c.grid > KS_GRID_MAX) c.grid = KS_GRID_MAX;
+    const reduce_shape s = shape_of(spec, &c);
     out->once = true;
-    out->workspace_bytes = c.parts > 1 ? ks_align((size_t)s.results * (size_t)c.parts * state) : 0;
+    out->batch_max = KS_BATCH_MAX;
+    if (c.parts > 1 && c.way <= REDUCE_RUNS) {
+        out->counters = (size_t)w.results * (REDUCE_TICKET_WORDS + (size_t)c.parts * REDUCE_BOX_WORDS);
+    } else if (c.parts > 1) {
+        const int64_t span = (c.width - (s.tiles > 0)) * (int64_t)(c.way == REDUCE_COLUMNS ? w.length : 1);
+        out->workspace_bytes = ks_align((size_t)(s.items * span) * STATE_BYTES);
+        out->counters = s.items / c.parts;
+    }
     if (out->workspace_bytes > chip->workspace_bytes)
         return ks_fail(error, KS_WORK, "reduce: needs %zu bytes of workspace, the device has %zu", out->workspace_bytes,
                        chip->workspace_bytes);
-    const size_t fit = c.parts > 1 ? chip->workspace_bytes / out->workspace_bytes : (size_t)KS_BATCH_MAX;
-    out->batch_max = (int)(fit < (size_t)KS_BATCH_MAX ? fit : (size_t)KS_BATCH_MAX);
+    describe(spec, &c, &out->pick);
     memcpy(out->choice, &c, sizeof c);
     return KS_OK;
 }
 
 /* --- launching ------------------------------------------------------------------------------------------------------- */
 
-/* What every launch needs. */
-struct reduce_launch {
-    reduce_shape shape;
-    reduce_choice choice;
-    reduce_rule rule;
-    ks_site site;
-    int op, bucket;
-    cudaStream_t stream;
-};
-
-template <class Op>
-static cudaError_t finish(const reduce_launch &l, Op op)
+static reduce_rule rule_of(const ks_spec *spec, int64_t depth)
 {
-    cudaError_t status = cudaGetLastError();
-    if (status != cudaSuccess || l.choice.parts == 1) return status;
-    const dim3 grid((unsigned)l.choice.finish_grid, (unsigned)l.bucket);
-    reduce_finish<<<grid, THREADS, 0, l.stream>>>(l.site, l.shape.results, op, l.choice.parts);
-    return cudaGetLastError();
-}
-
-template <class Source, class Op>
-static cudaError_t launch_strided(const reduce_launch &l, Op op)
-{
-    static_assert(sizeof(typename Op::State) <= 16, "the workspace has 16 bytes a state");
-    const dim3 grid((unsigned)l.choice.grid, (unsigned)l.bucket);
-    reduce_strided<Source, Op>
-        <<<grid, l.choice.threads, 0, l.stream>>>(l.site, l.shape, op, l.choice.width, l.choice.parts);
-    return finish(l, op);
-}
-
-template <class T, class Op>
-static cudaError_t launch_either(const reduce_launch &l, Op op)
-{
-    if (!l.choice.vectors) return launch_strided<reduce_floats<T>, Op>(l, op);
-    const dim3 grid((unsigned)l.choice.grid, (unsigned)l.bucket);
-    reduce_rows<T, Op><<<grid, l.choice.threads, 0, l.stream>>>(l.site, l.shape, op, l.choice.width, l.choice.parts);
-    return finish(l, op);
-}
-
-template <class T>
-static cudaError_t launch_floats(const reduce_launch &l)
-{
-    typedef typename ks_element<T>::math W;
-    switch (l.op) {
-    case SUM:
-    case MEAN:
-        return launch_either<T>(l, reduce_sum<W>{l.rule});
-    case MAX:
-    case MIN:
-        return launch_either<T>(l, reduce_extreme<W>{l.rule});
-    case PROD:
-        return launch_either<T>(l, reduce_prod<W>{l.rule});
-    case L2NORM:
-        return launch_either<T>(l, reduce_squares<W>{l.rule});
-    case LOGSUMEXP:
-        return launch_either<T>(l, reduce_logsumexp<W>{l.rule});
-    default:
-        return launch_either<T>(l, reduce_arg<W>{l.rule});
-    }
-}
-
-static cudaError_t launch_integers(const reduce_launch &l)
-{
-    switch (l.op) {
-    case SUM:
-        return launch_strided<reduce_integers<int64_t>>(l, reduce_sum<int64_t>{l.rule});
-    case MEAN:
-        return launch_strided<reduce_integers<double>>(l, reduce_sum<double>{l.rule});
-    case MAX:
-    case MIN:
-        return launch_strided<reduce_integers<int64_t>>(l, reduce_extreme<int64_t>{l.rule});
-    case PROD:
-        return launch_strided<reduce_integers<int64_t>>(l, reduce_prod<int64_t>{l.rule});
-    case L2NORM:
-        return launch_strided<reduce_integers<double>>(l, reduce_squares<double>{l.rule});
-    case LOGSUMEXP:
-        return launch_strided<reduce_integers<double>>(l, reduce_logsumexp<double>{l.rule});
-    default:
-        return launch_strided<reduce_integers<int64_t>>(l, reduce_arg<int64_t>{l.rule});
-    }
+    const ks_dtype dtype = spec->in[0].dtype;
+    const int op = (int)spec->params[OP].i, bits = 8 * (int)ks_dtype_size(dtype);
+    const uint64_t top = (uint64_t)1 << (bits - 1), all = top | (top - 1);
+    const bool lowest = op == MIN || op == ARGMIN, real = ks_dtype_kind(dtype) == KS_KIND_FLOAT;
+    uint64_t flip = ks_dtype_kind(dtype) == KS_KIND_INT ? top : 0;
+    reduce_rule rule = {};
+    if (!real) rule.bias = (double)flip;
+    rule.excess = flip * (uint64_t)depth;
+    if (lowest) flip ^= real ? top : all;
+    for (int filled = bits; filled < 64; filled *= 2) flip |= flip << filled;
+    rule.flip = reduce_words{(uint32_t)flip, (uint32_t)(flip >> 32)};
+    rule.count = (double)depth;
+    rule.mean = op == MEAN;
+    return rule;
 }
 
 /* ks_cuda_launch_fn */
@@ -374,32 +324,29 @@ extern "C" ks_status ks_reduce_cuda_launch(const ks_spec *spec, const void *choi
                                            cudaStream_t stream, ks_error *error)
 {
     reduce_launch l = {};
-    l.shape = shape_of(spec);
     memcpy(&l.choice, choice, sizeof l.choice);
+    l.shape = shape_of(spec, &l.choice);
+    l.rule = rule_of(spec, l.shape.depth);
     l.op = (int)spec->params[OP].i;
-    l.rule.divisor = l.op == MEAN ? (double)l.shape.depth : 1.0;
-    l.rule.in_dtype = spec->in[0].dtype;
-    l.rule.out_dtype = spec->out.dtype;
-    l.rule.lowest = l.op == MIN || l.op == ARGMIN;
     l.site = site;
     l.bucket = bucket;
     l.stream = stream;
     cudaError_t status;
     switch (spec->in[0].dtype) {
     case KS_FP16:
-        status = launch_floats<__half>(l);
+        status = reduce_launch_half(l);
         break;
     case KS_BF16:
-        status = launch_floats<__nv_bfloat16>(l);
+        status = reduce_launch_bfloat16(l);
         break;
     case KS_FP32:
-        status = launch_floats<float>(l);
+        status = reduce_launch_float(l);
         break;
     case KS_FP64:
-        status = launch_floats<double>(l);
+        status = reduce_launch_double(l);
         break;
     default:
-        status = launch_integers(l);
+        status = reduce_launch_integer(l, ks_dtype_size(spec->in[0].dtype));
         break;
     }
     if (status == cudaSuccess) return KS_OK;

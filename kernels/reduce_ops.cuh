@@ -1,353 +1,576 @@
-/* What is accumulated: one functor per sort of reduction, over W, the element in registers (float, double, int64_t).
+/* What is accumulated: a functor per sort of reduction, over a source of elements.
  *
- *   State none()                            of no elements
- *   take(state, x[N], mask, at, step)       N elements, of which the mask says which there are; element i is at + i *
- * step operator()(a, b)                        joins two, in any order store(state, out, index)                finishes
- * and rounds once */
+ *   start()                        a thread's accumulator, before its elements
+ *   take(acc[C], x[C][N], n)       N elements for each of C results; they are the thread's n-th and following ones.
+ *                                  A missing one is absent(), and changes nothing
+ *   finish(acc, any, at)           a State: what goes between threads. any: it had an element; at(n): the place of its
+ *                                  n-th one along the axis
+ *   none(), join(a, b)             of States, in any order
+ *   result(state)                  finishes, and rounds once
+ *
+ * Floats are added in leaves of FP32, by a tree, and the leaves in FP64: the error does not grow with the length. */
 #ifndef KS_REDUCE_OPS_CUH
 #define KS_REDUCE_OPS_CUH
 
-#include "kernserve/tensor.h"
+#include "reduce_shape.cuh"
 #include "warp.cuh"
 
-/* What all of them are told. */
-struct reduce_rule {
-    double divisor; /* of a mean; else 1 */
-    int out_dtype;
-    int in_dtype;
-    int lowest; /* min, argmin */
+#include <float.h>
+
+/* --- sources: T in memory, W in registers ----------------------------------------------------------------------------
+ *
+ * order: of a word of memory, before elements are got from it. */
+
+template <class T_>
+struct reduce_floats {
+    typedef T_ T, Out;
+    typedef typename ks_element<T>::math W, Leaf;
+    typedef double Trunk;
+    static constexpr bool INTEGERS = false, VECTORS = true;
+    static __device__ __forceinline__ uint32_t order(uint32_t word, uint32_t flip)
+    {
+        return word ^ flip;
+    }
+    static __device__ __forceinline__ W get(T x, const reduce_rule &)
+    {
+        return ks_math(x);
+    }
+    static __device__ __forceinline__ T put(W x)
+    {
+        return ks_round<T, W>(x);
+    }
+    static __device__ __forceinline__ Out result(double value)
+    {
+        return ks_round<T, double>(value);
+    }
 };
 
-__device__ __forceinline__ void reduce_store(int dtype, void *out, int64_t i, double value)
+/* Integers as unsigned ones, by a flip of their sign bits: their order is the same, their sum has an excess that is known.
+ * A Leaf holds the sum of 64. */
+template <class T_, class W_, class Leaf_>
+struct reduce_unsigned {
+    typedef T_ T;
+    typedef W_ W;
+    typedef Leaf_ Leaf;
+    typedef uint64_t Trunk;
+    typedef int64_t Out; /* a mean's: the bits of its FP64 */
+    static constexpr bool INTEGERS = true, VECTORS = true;
+    static __device__ __forceinline__ uint32_t order(uint32_t word, uint32_t flip)
+    {
+        return word ^ flip;
+    }
+    static __device__ __forceinline__ W get(T x, const reduce_rule &)
+    {
+        return x;
+    }
+    static __device__ __forceinline__ T put(W x)
+    {
+        return (T)x;
+    }
+};
+
+/* The same integers as numbers: FP64, or 64 bits that wrap. */
+template <class T_, class Number>
+struct reduce_numbers {
+    typedef T_ T;
+    typedef Number W, Leaf, Trunk, Out;
+    static constexpr bool INTEGERS = true, VECTORS = false; /* taken one by one */
+    static __device__ __forceinline__ uint32_t order(uint32_t word, uint32_t flip)
+    {
+        return word ^ flip;
+    }
+    static __device__ __forceinline__ double number(T x, double bias)
+    {
+        if (sizeof(T) < 8) return (double)x - bias;
+        return fma((double)(uint32_t)((uint64_t)x >> 32) - bias * 0x1p-32, 0x1p32, (double)(uint32_t)x);
+    }
+    static __device__ __forceinline__ uint64_t number(T x, uint64_t bias)
+    {
+        return (uint64_t)x - bias;
+    }
+    static __device__ __forceinline__ W get(T x, const reduce_rule &rule)
+    {
+        return number(x, (W)rule.bias);
+    }
+    static __device__ __forceinline__ Out result(Number value)
+    {
+        return value;
+    }
+};
+
+/* 16-bit floats as 16-bit unsigned integers of the same order: NaN above everything, -0 is +0. Two at a time. */
+template <class Pair, uint16_t LOWEST>
+struct reduce_ordered : reduce_unsigned<uint16_t, uint32_t, uint32_t> {
+    static __device__ __forceinline__ uint32_t order(uint32_t word, uint32_t flip)
+    {
+        union {
+            uint32_t word;
+            Pair pair;
+        } u, zero;
+        zero.word = 0;
+        u.word = word ^ flip;
+        u.pair = __hadd2(u.pair, zero.pair); /* makes -0 +0, and every NaN the positive one */
+        return u.word ^ (ks_signs(u.word) | 0x80008000u);
+    }
+    static __device__ __forceinline__ uint16_t put(uint32_t)
+    {
+        return LOWEST; /* the only one that is put: what is absent */
+    }
+};
+
+/* --- sum, mean, l2norm ----------------------------------------------------------------------------------------------- */
+
+/* A tree, halves upon each other. */
+template <class L, int N>
+__device__ __forceinline__ L reduce_leaf(const L (&x)[N])
 {
-    switch (dtype) {
-    case KS_FP16:
-        ((__half *)out)[i] = ks_round<__half, double>(value);
-        break;
-    case KS_BF16:
-        ((__nv_bfloat16 *)out)[i] = ks_round<__nv_bfloat16, double>(value);
-        break;
-    case KS_FP32:
-        ((float *)out)[i] = (float)value;
-        break;
-    default:
-        ((double *)out)[i] = value;
-        break;
+    if constexpr (N == 1) {
+        return x[0];
+    } else {
+        L half[N / 2];
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) half[i] = x[i] + x[i + N / 2];
+        return reduce_leaf(half);
     }
 }
 
-__device__ __forceinline__ void reduce_store_bits(int dtype, void *out, int64_t i, uint64_t value)
-{
-    switch (dtype) {
-    case KS_INT8:
-    case KS_UINT8:
-        ((uint8_t *)out)[i] = (uint8_t)value;
-        break;
-    case KS_INT16:
-    case KS_UINT16:
-        ((uint16_t *)out)[i] = (uint16_t)value;
-        break;
-    case KS_INT32:
-    case KS_UINT32:
-        ((uint32_t *)out)[i] = (uint32_t)value;
-        break;
-    default:
-        ((uint64_t *)out)[i] = value;
-        break;
-    }
-}
-
-/* --- sum, mean, l2norm --- */
-
-/* Floats: a leaf of N elements in W, added to a double. Sums of float32 overflow only where a leaf does. */
-template <class W>
+/* SQUARES: of squares, which are FP64 from the start, so that no finite float overflows; and its root. */
+template <class S, bool SQUARES>
 struct reduce_sum {
-    typedef double State;
+    typedef S Source;
+    typedef typename S::W W;
+    typedef typename S::Trunk Acc, State;
+    typedef typename S::Out Out;
+    static constexpr bool ORDERS = S::INTEGERS, PLACES = false;
     reduce_rule rule;
-    __device__ __forceinline__ State none() const
+    static __device__ __forceinline__ W absent()
     {
         return 0;
     }
-    template <int N>
-    __device__ __forceinline__ void take(State &s, const W (&x)[N], unsigned mask, int64_t, int64_t) const
-    {
-        W leaf = 0;
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (mask >> i & 1) leaf += x[i];
-        s += (double)leaf;
-    }
-    __device__ __forceinline__ State operator()(State a, State b) const
-    {
-        return a + b;
-    }
-    __device__ __forceinline__ void store(State s, void *out, int64_t i) const
-    {
-        reduce_store(rule.out_dtype, out, i, s / rule.divisor);
-    }
-};
-
-template <>
-struct reduce_sum<int64_t> {
-    typedef uint64_t State;
-    reduce_rule rule;
-    __device__ __forceinline__ State none() const
+    static __device__ __forceinline__ Acc start()
     {
         return 0;
     }
-    template <int N>
-    __device__ __forceinline__ void take(State &s, const int64_t (&x)[N], unsigned mask, int64_t, int64_t) const
+    template <int C, int N>
+    __device__ __forceinline__ void take(Acc (&sum)[C], const W (&x)[C][N], int) const
     {
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            if (mask >> i & 1) s += (uint64_t)x[i];
+        for (int c = 0; c < C; c++) {
+            if constexpr (SQUARES) {
+#pragma unroll
+                for (int i = 0; i < N; i++) sum[c] += (double)x[c][i] * (double)x[c][i];
+            } else {
+                typename S::Leaf leaf[N];
+#pragma unroll
+                for (int i = 0; i < N; i++) leaf[i] = x[c][i];
+                sum[c] += (State)reduce_leaf(leaf);
+            }
+        }
     }
-    __device__ __forceinline__ State operator()(State a, State b) const
+    template <class At>
+    __device__ __forceinline__ State finish(Acc sum, bool, At) const
     {
-        return a + b;
+        return sum;
     }
-    __device__ __forceinline__ void store(State s, void *out, int64_t i) const
-    {
-        ((uint64_t *)out)[i] = s;
-    }
-};
-
-/* Squares in double: no finite float overflows. */
-template <class W>
-struct reduce_squares {
-    typedef double State;
-    reduce_rule rule;
-    __device__ __forceinline__ State none() const
+    static __device__ __forceinline__ State none()
     {
         return 0;
     }
-    template <int N>
-    __device__ __forceinline__ void take(State &s, const W (&x)[N], unsigned mask, int64_t, int64_t) const
-    {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (mask >> i & 1) s += (double)x[i] * (double)x[i];
-    }
-    __device__ __forceinline__ State operator()(State a, State b) const
+    static __device__ __forceinline__ State join(State a, State b)
     {
         return a + b;
     }
-    __device__ __forceinline__ void store(State s, void *out, int64_t i) const
+    __device__ __forceinline__ Out result(double sum) const
     {
-        reduce_store(rule.out_dtype, out, i, sqrt(s));
+        if (SQUARES) sum = sqrt(sum);
+        return S::result(rule.mean ? sum / rule.count : sum);
+    }
+    __device__ __forceinline__ Out result(uint64_t sum) const
+    {
+        const int64_t total = (int64_t)(sum - rule.excess);
+        return rule.mean ? (Out)__double_as_longlong((double)total / rule.count) : (Out)total;
     }
 };
 
-/* --- prod --- */
+/* --- prod ------------------------------------------------------------------------------------------------------------ */
 
-template <class W>
+template <class S>
 struct reduce_prod {
-    typedef double State;
+    typedef S Source;
+    typedef typename S::W W;
+    typedef typename S::Trunk Acc, State;
+    typedef typename S::Out Out;
+    static constexpr bool ORDERS = S::INTEGERS, PLACES = false;
     reduce_rule rule;
-    __device__ __forceinline__ State none() const
+    static __device__ __forceinline__ W absent()
     {
         return 1;
     }
-    template <int N>
-    __device__ __forceinline__ void take(State &s, const W (&x)[N], unsigned mask, int64_t, int64_t) const
-    {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (mask >> i & 1) s *= (double)x[i];
-    }
-    __device__ __forceinline__ State operator()(State a, State b) const
-    {
-        return a * b;
-    }
-    __device__ __forceinline__ void store(State s, void *out, int64_t i) const
-    {
-        reduce_store(rule.out_dtype, out, i, s);
-    }
-};
-
-template <>
-struct reduce_prod<int64_t> {
-    typedef uint64_t State;
-    reduce_rule rule;
-    __device__ __forceinline__ State none() const
+    static __device__ __forceinline__ Acc start()
     {
         return 1;
     }
-    template <int N>
-    __device__ __forceinline__ void take(State &s, const int64_t (&x)[N], unsigned mask, int64_t, int64_t) const
+    template <int C, int N>
+    __device__ __forceinline__ void take(Acc (&product)[C], const W (&x)[C][N], int) const
     {
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            if (mask >> i & 1) s *= (uint64_t)x[i];
+        for (int c = 0; c < C; c++)
+#pragma unroll
+            for (int i = 0; i < N; i++) product[c] *= (State)x[c][i];
     }
-    __device__ __forceinline__ State operator()(State a, State b) const
+    template <class At>
+    __device__ __forceinline__ State finish(Acc product, bool, At) const
+    {
+        return product;
+    }
+    static __device__ __forceinline__ State none()
+    {
+        return 1;
+    }
+    static __device__ __forceinline__ State join(State a, State b)
     {
         return a * b;
     }
-    __device__ __forceinline__ void store(State s, void *out, int64_t i) const
+    __device__ __forceinline__ Out result(State product) const
     {
-        ((uint64_t *)out)[i] = s;
+        return S::result(product);
     }
 };
 
-/* --- max, min, argmax, argmin --- */
+/* --- max, min, argmax, argmin: the flip turns the order round for the minima ------------------------------------------ */
 
-/* Keys: unsigned integers that order as the elements do, turned round for min and argmin; NaN is above everything, and
- * -0 is +0. No float has the key 0, which stands for "none". */
 template <class W>
-struct reduce_key;
+struct reduce_order;
 
 template <>
-struct reduce_key<float> {
+struct reduce_order<float> {
     typedef uint32_t Key;
-    static __device__ __forceinline__ Key of(float x, const reduce_rule &rule)
+    static constexpr float LOWEST = -INFINITY;
+    static __device__ __forceinline__ Key key(float x)
     {
-        const uint32_t bits = __float_as_uint(x + 0.0f), key = bits >> 31 ? ~bits : bits | 0x80000000u;
-        return isnan(x) ? 0xFFFFFFFFu : rule.lowest ? ~key : key;
-    }
-    static __device__ __forceinline__ void store(Key key, const reduce_rule &rule, void *out, int64_t i)
-    {
-        const uint32_t turned = rule.lowest ? ~key : key;
-        const float value = __uint_as_float(turned >> 31 ? turned & 0x7FFFFFFFu : ~turned);
-        reduce_store(rule.out_dtype, out, i, key == 0xFFFFFFFFu ? (double)NAN : (double)value);
+        const uint32_t bits = __float_as_uint(x + 0.0f); /* -0 is +0 */
+        return isnan(x) ? 0xFFFFFFFFu : bits >> 31 ? ~bits : bits | 0x80000000u;
     }
 };
 
 template <>
-struct reduce_key<double> {
+struct reduce_order<double> {
     typedef uint64_t Key;
-    static __device__ __forceinline__ Key of(double x, const reduce_rule &rule)
+    static constexpr double LOWEST = -INFINITY;
+    static __device__ __forceinline__ Key key(double x)
     {
-        const uint64_t bits = (uint64_t)__double_as_longlong(x + 0.0),
-                       key = bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
-        return isnan(x) ? ~(uint64_t)0 : rule.lowest ? ~key : key;
-    }
-    static __device__ __forceinline__ void store(Key key, const reduce_rule &rule, void *out, int64_t i)
-    {
-        const uint64_t turned = rule.lowest ? ~key : key;
-        const uint64_t bits = turned >> 63 ? turned & ~((uint64_t)1 << 63) : ~turned;
-        ((double *)out)[i] = key == ~(uint64_t)0 ? (double)NAN : __longlong_as_double((long long)bits);
+        const uint64_t bits = (uint64_t)__double_as_longlong(x + 0.0), sign = (uint64_t)1 << 63;
+        return isnan(x) ? ~(uint64_t)0 : bits & sign ? ~bits : bits | sign;
     }
 };
 
 template <>
-struct reduce_key<int64_t> {
-    typedef uint64_t Key;
-    static __device__ __forceinline__ uint64_t sign(const reduce_rule &rule)
+struct reduce_order<uint32_t> {
+    typedef uint32_t Key;
+    static constexpr uint32_t LOWEST = 0;
+    static __device__ __forceinline__ Key key(uint32_t x)
     {
-        return rule.in_dtype == KS_UINT64 ? 0 : (uint64_t)1 << 63;
-    }
-    static __device__ __forceinline__ Key of(int64_t x, const reduce_rule &rule)
-    {
-        const uint64_t key = (uint64_t)x ^ sign(rule);
-        return rule.lowest ? ~key : key;
-    }
-    static __device__ __forceinline__ void store(Key key, const reduce_rule &rule, void *out, int64_t i)
-    {
-        reduce_store_bits(rule.out_dtype, out, i, (rule.lowest ? ~key : key) ^ sign(rule));
+        return x;
     }
 };
 
-template <class W>
+template <>
+struct reduce_order<uint64_t> {
+    typedef uint64_t Key;
+    static constexpr uint64_t LOWEST = 0;
+    static __device__ __forceinline__ Key key(uint64_t x)
+    {
+        return x;
+    }
+};
+
+template <class S>
 struct reduce_extreme {
-    typedef typename reduce_key<W>::Key State;
+    typedef S Source;
+    typedef typename S::W W, Acc, State;
+    typedef typename S::T Out;
+    static constexpr bool ORDERS = true, PLACES = false;
     reduce_rule rule;
-    __device__ __forceinline__ State none() const
+    static __device__ __forceinline__ W absent()
     {
-        return 0;
+        return reduce_order<W>::LOWEST;
     }
-    template <int N>
-    __device__ __forceinline__ void take(State &s, const W (&x)[N], unsigned mask, int64_t, int64_t) const
+    static __device__ __forceinline__ Acc start()
+    {
+        return absent();
+    }
+    template <int C, int N>
+    __device__ __forceinline__ void take(Acc (&most)[C], const W (&x)[C][N], int) const
     {
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            if (mask >> i & 1) s = max(s, reduce_key<W>::of(x[i], rule));
+        for (int c = 0; c < C; c++)
+#pragma unroll
+            for (int i = 0; i < N; i++) most[c] = ks_max_nan(most[c], x[c][i]);
     }
-    __device__ __forceinline__ State operator()(State a, State b) const
+    template <class At>
+    __device__ __forceinline__ State finish(Acc most, bool, At) const
     {
-        return max(a, b);
+        return most;
     }
-    __device__ __forceinline__ void store(State s, void *out, int64_t i) const
+    static __device__ __forceinline__ State none()
     {
-        reduce_key<W>::store(s, rule, out, i);
+        return absent();
+    }
+    static __device__ __forceinline__ State join(State a, State b)
+    {
+        return ks_max_nan(a, b);
+    }
+    __device__ __forceinline__ Out result(State most) const
+    {
+        union {
+            Out element;
+            uint64_t bits;
+        } u;
+        u.bits = 0;
+        u.element = S::put(most);
+        u.bits ^= (uint64_t)rule.flip.odd << 32 | rule.flip.even;
+        return u.element;
     }
 };
 
-template <class K>
+template <class Key>
 struct reduce_found {
-    K key;
+    Key key;
     int64_t at;
 };
 
-template <class K>
-__device__ __forceinline__ reduce_found<K> ks_shuffle(reduce_found<K> a, int distance)
+template <class Key>
+__device__ __forceinline__ reduce_found<Key> ks_shuffle(reduce_found<Key> a, int distance)
 {
-    reduce_found<K> b;
+    reduce_found<Key> b;
     b.key = ks_shuffle(a.key, distance);
     b.at = ks_shuffle(a.at, distance);
     return b;
 }
 
-template <class W>
-struct reduce_arg {
-    typedef reduce_found<typename reduce_key<W>::Key> State;
+/* Goes before what was found so far: NaN before everything, equals after. */
+__device__ __forceinline__ bool reduce_beats(float x, float best)
+{
+    return !(x <= best) && best == best;
+}
+__device__ __forceinline__ bool reduce_beats(double x, double best)
+{
+    return !(x <= best) && best == best;
+}
+__device__ __forceinline__ bool reduce_beats(uint32_t x, uint32_t best)
+{
+    return x > best;
+}
+__device__ __forceinline__ bool reduce_beats(uint64_t x, uint64_t best)
+{
+    return x > best;
+}
+
+/* What both ways of arg share. */
+template <class S_, class Key>
+struct reduce_search {
+    typedef S_ Source;
+    typedef typename S_::W W;
+    typedef reduce_found<Key> State;
+    typedef int64_t Out;
+    static constexpr bool ORDERS = true, PLACES = true;
     reduce_rule rule;
-    __device__ __forceinline__ State none() const
+    static __device__ __forceinline__ W absent()
     {
-        State s;
-        s.key = 0;
-        s.at = INT64_MAX;
-        return s;
+        return reduce_order<W>::LOWEST;
     }
-    __device__ __forceinline__ State operator()(State a, State b) const
+    static __device__ __forceinline__ State none()
+    {
+        return {0, INT64_MAX};
+    }
+    static __device__ __forceinline__ State join(State a, State b)
     {
         return b.key > a.key || (b.key == a.key && b.at < a.at) ? b : a;
     }
-    template <int N>
-    __device__ __forceinline__ void take(State &s, const W (&x)[N], unsigned mask, int64_t at, int64_t step) const
+    __device__ __forceinline__ Out result(State found) const
     {
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            State one;
-            one.key = reduce_key<W>::of(x[i], rule);
-            one.at = at + i * step;
-            if (mask >> i & 1) s = (*this)(s, one);
-        }
-    }
-    __device__ __forceinline__ void store(State s, void *out, int64_t i) const
-    {
-        ((int64_t *)out)[i] = s.at;
+        return found.at;
     }
 };
 
-/* --- logsumexp --- */
-
-template <class M>
-struct reduce_logsumexp {
-    typedef ks_normaliser<M> State;
-    reduce_rule rule;
-    static constexpr double factor = 2 * 1.4426950408889634074; /* the normaliser works on halves */
-    __device__ __forceinline__ State none() const
+template <class S>
+struct reduce_arg : reduce_search<S, typename reduce_order<typename S::W>::Key> {
+    typedef reduce_order<typename S::W> Order;
+    typedef reduce_search<S, typename Order::Key> Search;
+    using typename Search::State;
+    using typename Search::W;
+    struct Acc {
+        W best;
+        int n;
+    };
+    /* As if the first element were the lowest: all elements may be. */
+    static __device__ __forceinline__ Acc start()
     {
-        return ks_nothing<M>();
+        return {Search::absent(), 0};
     }
-    template <int N>
-    __device__ __forceinline__ void take(State &s, const M (&x)[N], unsigned mask, int64_t, int64_t) const
+    template <int C, int N>
+    __device__ __forceinline__ void take(Acc (&acc)[C], const W (&x)[C][N], int n) const
     {
-        M h[N];
 #pragma unroll
-        for (int i = 0; i < N; i++) h[i] = x[i] * (M)0.5;
-        ks_normaliser_take<N>(s, h, mask, (M)factor);
+        for (int c = 0; c < C; c++)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (reduce_beats(x[c][i], acc[c].best)) acc[c] = {x[c][i], n + i};
     }
-    __device__ __forceinline__ State operator()(State a, State b) const
+    template <class At>
+    __device__ __forceinline__ State finish(Acc acc, bool any, At at) const
     {
-        const ks_joins<M> joins = {(M)factor};
-        return joins(a, b);
+        const State found = {Order::key(acc.best), at(acc.n)};
+        return any ? found : Search::none();
     }
-    __device__ __forceinline__ void store(State s, void *out, int64_t i) const
+};
+
+/* Of 8 or 16 bits: value and number in one word, the number from above, so that the first one wins. Up to 65536 elements
+ * of a thread (REDUCE_NUMBERED). */
+template <class S>
+struct reduce_arg_small : reduce_search<S, uint32_t> {
+    typedef reduce_search<S, uint32_t> Search;
+    using typename Search::State;
+    using typename Search::W;
+    typedef uint32_t Acc;
+    static __device__ __forceinline__ Acc start()
     {
-        /* An infinite maximum was replaced by 0: the sum is then 0, infinite or NaN, and its logarithm the answer. */
-        reduce_store(rule.out_dtype, out, i, 2 * (double)ks_reference(s.h) + log(s.sum));
+        return 0xFFFF;
+    }
+    template <int C, int N>
+    __device__ __forceinline__ void take(Acc (&acc)[C], const W (&x)[C][N], int n) const
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            const uint32_t number = 0xFFFF - (n + i);
+#pragma unroll
+            for (int c = 0; c < C; c++) acc[c] = max(acc[c], x[c][i] << 16 | number);
+        }
+    }
+    template <class At>
+    __device__ __forceinline__ State finish(Acc acc, bool any, At at) const
+    {
+        const State found = {acc >> 16, at((int)(0xFFFF - (acc & 0xFFFF)))};
+        return any ? found : Search::none();
+    }
+};
+
+/* --- logsumexp ------------------------------------------------------------------------------------------------------- */
+
+/* e^x; float: to 2 units, and faster the coarser the argument may be. */
+__device__ __forceinline__ float reduce_exp(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    return y;
+}
+__device__ __forceinline__ double reduce_exp(double x)
+{
+    return exp(x);
+}
+__device__ __forceinline__ float reduce_weight(float x)
+{
+    return expf(x);
+}
+__device__ __forceinline__ double reduce_weight(double x)
+{
+    return exp(x);
+}
+
+/* A logarithm as exact as FP64 where the sum is FP32: whole powers of 2, and the rest in FP32. */
+__device__ __forceinline__ double reduce_log(double sum, float)
+{
+    const float x = (float)sum;
+    if (!(x >= FLT_MIN && x <= FLT_MAX)) return logf(x);
+    const int power = (int)(__float_as_uint(x) >> 23) - 127;
+    return power * 0.69314718055994531 + (double)logf(__uint_as_float(__float_as_uint(x) - ((uint32_t)power << 23)));
+}
+__device__ __forceinline__ double reduce_log(double sum, double)
+{
+    return log(sum);
+}
+
+template <class W>
+struct reduce_exponentials {
+    W reference; /* finite: inf - inf never happens */
+    double sum;  /* of e^(x - reference) */
+};
+
+template <class W>
+__device__ __forceinline__ reduce_exponentials<W> ks_shuffle(reduce_exponentials<W> a, int distance)
+{
+    reduce_exponentials<W> b;
+    b.reference = ks_shuffle(a.reference, distance);
+    b.sum = ks_shuffle(a.sum, distance);
+    return b;
+}
+
+/* The reference follows the maximum only where that is ahead of it by more than 1: what is scaled down by less each time
+ * would gather roundings. A sum is infinite only where its reference is the largest of all, so it is never scaled. */
+template <class S>
+struct reduce_logsumexp {
+    typedef S Source;
+    typedef typename S::W W;
+    typedef reduce_exponentials<W> Acc, State;
+    typedef typename S::Out Out;
+    static constexpr bool ORDERS = S::INTEGERS, PLACES = false;
+    static constexpr W LARGEST = sizeof(W) == 4 ? (W)FLT_MAX : (W)DBL_MAX;
+    reduce_rule rule;
+    static __device__ __forceinline__ W absent()
+    {
+        return -(W)INFINITY;
+    }
+    static __device__ __forceinline__ Acc start()
+    {
+        return none();
+    }
+    template <int C, int N>
+    __device__ __forceinline__ void take(Acc (&acc)[C], const W (&x)[C][N], int) const
+    {
+        W most[C];
+        bool ahead = false;
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            most[c] = x[c][0];
+#pragma unroll
+            for (int i = 1; i < N; i++) most[c] = ks_max(most[c], x[c][i]);
+            ahead |= most[c] > acc[c].reference + 1;
+        }
+        if (ahead) {
+#pragma unroll
+            for (int c = 0; c < C; c++) {
+                if (!(most[c] > acc[c].reference + 1)) continue;
+                const W next = min(most[c], LARGEST);
+                acc[c].sum *= (double)reduce_weight(acc[c].reference - next);
+                acc[c].reference = next;
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            W leaf[N];
+#pragma unroll
+            for (int i = 0; i < N; i++) leaf[i] = reduce_exp(x[c][i] - acc[c].reference);
+            acc[c].sum += (double)reduce_leaf(leaf);
+        }
+    }
+    template <class At>
+    __device__ __forceinline__ State finish(Acc acc, bool, At) const
+    {
+        return acc;
+    }
+    static __device__ __forceinline__ State none()
+    {
+        return {-LARGEST, 0};
+    }
+    static __device__ __forceinline__ State join(State a, State b)
+    {
+        const W gap = a.reference - b.reference;
+        const double weight = (double)reduce_weight(gap >= 0 ? -gap : gap);
+        return {max(a.reference, b.reference), gap >= 0 ? b.sum * weight + a.sum : a.sum * weight + b.sum};
+    }
+    __device__ __forceinline__ Out result(State s) const
+    {
+        return S::result((double)s.reference + reduce_log(s.sum, (W)0));
     }
 };
 

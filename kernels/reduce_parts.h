@@ -6,6 +6,10 @@
 
 #include "kernserve/op.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { OP, AXIS, KEEPDIMS };
 enum { SUM, MEAN, MAX, MIN, PROD, ARGMAX, ARGMIN, L2NORM, LOGSUMEXP, OPS };
 enum {
@@ -51,4 +55,7 @@ size_t ks_reduce_floats_scratch(void);
 /* One rounding from double to a floating-point datatype. */
 void ks_reduce_store_real(ks_dtype dtype, void *out, int64_t at, double value);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -3,6 +3,7 @@
 #include "softmax_columns.cuh"
 #include "softmax_rows.cuh"
 
+#include <stdio.h>
 #include <string.h>
 
 enum softmax_kind { HELD, SPLIT, COLUMNS, SLICES };
@@ -118,6 +119,12 @@ extern "C" ks_status ks_softmax_cuda_plan(const ks_chip *chip, const ks_spec *sp
     out->once = c.kind == HELD;
     const size_t fit = parted ? chip->workspace_bytes / out->workspace_bytes : (size_t)KS_BATCH_MAX;
     out->batch_max = (int)(fit < (size_t)KS_BATCH_MAX ? fit : (size_t)KS_BATCH_MAX);
+    static const char *const names[] = {"held", "split", "columns", "slices"};
+    snprintf(out->pick.kernel, sizeof out->pick.kernel, "softmax_%s<%s>", names[c.kind],
+             ks_dtype_name(spec->in[0].dtype));
+    out->pick.grid = c.grid;
+    out->pick.threads = c.kind == HELD ? c.threads : THREADS;
+    out->pick.cluster = 1;
     memcpy(out->choice, &c, sizeof c);
     return KS_OK;
 }

@@ -212,6 +212,34 @@ __device__ __forceinline__ double ks_max(double a, double b)
     return fmax(a, b);
 }
 
+/* Of numbers that may be NaN: then NaN. */
+__device__ __forceinline__ float ks_max_nan(float a, float b)
+{
+    float c;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+}
+__device__ __forceinline__ double ks_max_nan(double a, double b)
+{
+    return a > b || isnan(a) ? a : b;
+}
+__device__ __forceinline__ uint32_t ks_max_nan(uint32_t a, uint32_t b)
+{
+    return max(a, b);
+}
+__device__ __forceinline__ uint64_t ks_max_nan(uint64_t a, uint64_t b)
+{
+    return max(a, b);
+}
+
+/* Of each 16-bit half: all ones where its first bit is set, else 0. */
+__device__ __forceinline__ uint32_t ks_signs(uint32_t pair)
+{
+    uint32_t signs;
+    asm("prmt.b32 %0, %1, 0, 0xBB99;" : "=r"(signs) : "r"(pair));
+    return signs;
+}
+
 /* h: half of what is maximised; sum: of exp2((h' - h) * factor). Halves, because differences of finite halves are
  * finite. NaN is dropped by the maximum and stays in the sum. */
 template <class M>

@@ -219,7 +219,34 @@ static void check(const ks_spec *spec, const tally *all, const void *out, const 
     }
 }
 
-static void try_spec(ks_spec *spec, values_kind kind)
+static void run_one(int b, const ks_spec *spec, const void *const *inputs, void *out, const tally *all, op_path path)
+{
+    const char *who = b ? "cuda" : "cpu";
+    const int copies = values_below(3) ? 1 : 1 + values_below(9);
+    ks_error error = {0};
+    const ks_status status = op_harness_run(harnesses[b], spec, inputs, out, path, copies, values_below(2), &error);
+    if (status != KS_OK) describe(spec, who);
+    if (status != KS_OK) fail_msg("%s", error.text);
+    check(spec, all, out, who);
+}
+
+/* A plan gives the same bits on mapped slots and on copies, alone and among others, captured or not, and once more. */
+static void run_paths(int b, const ks_spec *spec, const void *const *inputs, void *out, const tally *all)
+{
+    void *first = malloc(spec->out.size_bytes);
+    assert_non_null(first);
+    run_one(b, spec, inputs, first, all, OP_PATH_COPIES);
+    for (int i = 0; i < 3; i++) {
+        run_one(b, spec, inputs, out, all, i ? OP_PATH_MAPPED : OP_PATH_COPIES);
+        if (memcmp(out, first, spec->out.size_bytes) == 0) continue;
+        describe(spec, b ? "cuda" : "cpu");
+        fail_msg("run %d gives other bytes than the first one", i);
+    }
+    free(first);
+}
+
+/* everywhere: by each path, not by one of them. */
+static void try_paths(ks_spec *spec, values_kind kind, bool everywhere)
 {
     ks_error error = {0};
     if (ks_op_reduce.resolve(spec, &error) != KS_OK) fail_msg("%s", error.text);
@@ -238,17 +265,20 @@ static void try_spec(ks_spec *spec, values_kind kind)
     check(spec, all, out, "reference");
     for (int b = 0; b < 2; b++) {
         if (!harnesses[b]) continue;
-        const op_path path = (op_path)values_below(3);
-        const int copies = values_below(3) ? 1 : 1 + values_below(9);
-        const ks_status status = op_harness_run(harnesses[b], spec, inputs, out, path, copies, values_below(2), &error);
-        if (status != KS_OK) describe(spec, b ? "cuda" : "cpu");
-        if (status != KS_OK) fail_msg("%s", error.text);
-        check(spec, all, out, b ? "cuda" : "cpu");
+        if (everywhere && spec->out.size_bytes)
+            run_paths(b, spec, inputs, out, all);
+        else
+            run_one(b, spec, inputs, out, all, (op_path)values_below(3));
     }
     free(all);
     free(scratch);
     free(out);
     free(in);
+}
+
+static void try_spec(ks_spec *spec, values_kind kind)
+{
+    try_paths(spec, kind, false);
 }
 
 static ks_axes random_axes(int rank, int op)
@@ -317,6 +347,46 @@ static void many_short_rows(void **state)
         try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
         spec = spec_of(dtypes[values_below(4)], op, 3, (const int64_t[]){7, 1 + values_below(9), 3001}, one_axis(1));
         try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
+    }
+}
+
+/* What the ways of the CUDA planner divide: rows short, long and cut, off the vectors by every number of elements; lists
+ * of runs; slabs; columns deep, shallow and cut, off the vectors; lists of those. dims[0] == 0: unused. */
+static const struct {
+    int64_t dims[4];
+    ks_axes axes;
+} borders[] = {
+    {{701, 8}, {1, {1}}},          {{701, 16}, {1, {1}}},        {{701, 31}, {1, {1}}},
+    {{701, 32}, {1, {1}}},         {{701, 33}, {1, {1}}},        {{301, 64}, {1, {1}}},
+    {{301, 65}, {1, {1}}},         {{301, 128}, {1, {1}}},       {{301, 129}, {1, {1}}},
+    {{101, 257}, {1, {1}}},        {{3, 16384}, {1, {1}}},       {{3, 16383}, {1, {1}}},
+    {{1, 65536}, {1, {1}}},        {{1, 65543}, {1, {1}}},       {{2, 70001}, {1, {1}}},
+    {{300001}, {1, {0}}},          {{17, 3, 49}, {2, {0, 2}}},   {{9, 5, 64}, {2, {0, 2}}},
+    {{5, 3, 1027}, {2, {0, 2}}},   {{40, 2, 2049}, {2, {0, 2}}}, {{5, 4, 3, 33}, {2, {1, 3}}},
+    {{3, 5, 7, 9}, {2, {0, 2}}},   {{2003, 3}, {1, {0}}},        {{5003, 16}, {1, {0}}},
+    {{5003, 33}, {1, {0}}},        {{257, 515}, {1, {0}}},       {{129, 1024}, {1, {0}}},
+    {{2, 40000}, {1, {0}}},        {{33, 4096}, {1, {0}}},       {{9, 131, 21}, {1, {1}}},
+    {{61, 16, 20}, {1, {1}}},      {{301, 5, 3}, {1, {1}}},      {{7, 200, 64}, {1, {1}}},
+    {{7, 300, 1, 63}, {1, {1}}},   {{6, 8, 1024}, {1, {1}}},     {{5, 3, 40, 64}, {2, {0, 2}}},
+    {{5, 3, 40, 37}, {2, {0, 2}}}, {{1, 1, 4099, 5}, {1, {2}}},  {{65, 1, 65}, {1, {1}}},
+};
+
+static void every_way_on_every_path(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof borders / sizeof *borders; n++) {
+        int rank = 0;
+        while (rank < 4 && borders[n].dims[rank]) rank++;
+        const int only = harnesses[1] ? -1 : values_below(OPS); /* without a device: few, for their time */
+        for (int op = 0; op < OPS; op++) {
+            const bool arg = op == ARGMAX || op == ARGMIN;
+            if ((only >= 0 && op != only) || (arg && borders[n].axes.count > 1)) continue;
+            const ks_dtype each[] = {dtypes[values_below(4)], dtypes[4 + values_below(8)]};
+            for (int d = 0; d < 2; d++) {
+                ks_spec spec = spec_of(each[d], op, rank, borders[n].dims, borders[n].axes);
+                try_paths(&spec, (values_kind)values_below(VALUES_KINDS), true);
+            }
+        }
     }
 }
 
@@ -489,6 +559,7 @@ int main(void)
         cmocka_unit_test(random_shapes_and_parameters),
         cmocka_unit_test(lengths_around_powers_of_two),
         cmocka_unit_test(many_short_rows),
+        cmocka_unit_test(every_way_on_every_path),
         cmocka_unit_test(long_rising_lines),
         cmocka_unit_test(special_values),
         cmocka_unit_test(shapes_and_datatypes_of_results),

@@ -1,0 +1,253 @@
+/* Columns: results lie side by side, and the axis goes across them.
+ *
+ * A tile is a stretch of results; shape.width threads stand side by side in it with a piece of E results each (a 16-byte
+ * vector's, or a single one), and shape.rows such groups go along the axis, each thread with several loads in flight. An
+ * item is a tile, or a part of one: shape.share steps along the axis.
+ *
+ * Where lines do not start on vectors (shape.tiles > 0), vectors are still read: `rows` is such that all lines of a thread
+ * are shifted against the vectors by the same number of elements. So only the results that its elements belong to are
+ * shifted, by a number of its own; a tile has one thread more than pieces.
+ *
+ * LIST: the axis is a list of axes. The CTA that comes last in a tile joins its parts, in their order. */
+#ifndef KS_REDUCE_COLUMNS_CUH
+#define KS_REDUCE_COLUMNS_CUH
+
+#include "reduce_take.cuh"
+
+/* --- elements -------------------------------------------------------------------------------------------------------- */
+
+/* Pieces of E elements of a thread, `step` steps along the axis and `gap` elements apart; those at or beyond count are
+ * absent. */
+template <class Op, int E>
+struct reduce_pieces {
+    typedef typename Op::Source Source;
+    typedef typename Source::T T;
+    static constexpr int U = reduce_loads<T>::count;
+    ks_vector<T> v[U];
+
+    template <class Offset>
+    __device__ __forceinline__ reduce_pieces(const Op &op, const T *in, int step, int count, Offset offset)
+    {
+        const ks_vector<T> missing = reduce_missing(op);
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            v[u] = missing;
+            if (u * step < count) v[u] = reduce_load<T>((const uint4 *)(in + offset(u)));
+        }
+#pragma unroll
+        for (int u = 0; u < U; u++) reduce_order_words(op, &v[u].raw);
+    }
+    __device__ __forceinline__ typename Source::W get(const Op &op, int u, int e) const
+    {
+        return Source::get(v[u].element[e], op.rule);
+    }
+};
+
+template <class Op>
+struct reduce_pieces<Op, 1> {
+    typedef typename Op::Source Source;
+    typedef typename Source::T T;
+    static constexpr int U = 8;
+    T v[U];
+    const int step, count;
+
+    template <class Offset>
+    __device__ __forceinline__ reduce_pieces(const Op &op, const T *in, int step_, int count_, Offset offset)
+        : step(step_), count(count_)
+    {
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (u * step < count) v[u] = in[offset(u)];
+    }
+    __device__ __forceinline__ typename Source::W get(const Op &op, int u, int) const
+    {
+        return u * step < count ? reduce_get(op, v[u]) : op.absent();
+    }
+};
+
+/* --- tiles ----------------------------------------------------------------------------------------------------------- */
+
+struct reduce_tile {
+    int64_t first; /* result */
+    int results;   /* fewer at an end */
+    int span;      /* results of a whole tile */
+};
+
+/* States in shared memory, `rows` rows of `span`: joined down the columns, eight at a time, until eight are left or
+ * fewer. Begins and ends with a barrier. */
+template <class Op>
+__device__ __forceinline__ int reduce_fold(const Op &op, typename Op::State *shared, int rows, int span)
+{
+    __syncthreads();
+    while (rows > 8) {
+        const int left = (rows + 7) / 8;
+        for (int k = threadIdx.x; k < left * span; k += blockDim.x) {
+            typename Op::State state = shared[k];
+            for (int r = k + left * span; r < rows * span; r += left * span) state = op.join(state, shared[r]);
+            shared[k] = state;
+        }
+        rows = left;
+        __syncthreads();
+    }
+    return rows;
+}
+
+template <class Op>
+__device__ __forceinline__ typename Op::State reduce_down(const Op &op, const typename Op::State *shared, int rows,
+                                                          int span, int column)
+{
+    typename Op::State state = shared[column];
+    for (int r = 1; r < rows; r++) state = op.join(state, shared[r * span + column]);
+    return state;
+}
+
+template <class Op>
+__device__ __forceinline__ void reduce_store(const Op &op, const reduce_tile &tile, const typename Op::State *shared,
+                                             int rows, void *out)
+{
+    for (int j = threadIdx.x; j < tile.results; j += blockDim.x)
+        ((typename Op::Out *)out)[tile.first + j] = op.result(reduce_down(op, shared, rows, tile.span, j));
+}
+
+/* Writes the CTA's part. The CTA that comes last joins them all: groups of threads take every so-many-th part each, then
+ * as within a CTA. */
+template <class Op>
+__device__ __forceinline__ void reduce_last(const Op &op, const reduce_tile &tile, typename Op::State *shared, int rows,
+                                            typename Op::State *partial, uint32_t *counter, int part, int parts,
+                                            void *out)
+{
+    __shared__ bool last;
+    for (int j = threadIdx.x; j < tile.results; j += blockDim.x)
+        partial[(int64_t)part * tile.span + j] = reduce_down(op, shared, rows, tile.span, j);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        last = atomicAdd(counter, 1u) == (uint32_t)parts - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!last) return;
+    const int groups = max((int)blockDim.x / tile.span, 1);
+    for (int k = threadIdx.x; k < groups * tile.span; k += blockDim.x) {
+        const int group = k / tile.span, j = k - group * tile.span;
+        typename Op::State state = op.none();
+#pragma unroll 8
+        for (int p = j < tile.results ? group : parts; p < parts; p += groups)
+            state = op.join(state, reduce_read(&partial[(int64_t)p * tile.span + j]));
+        shared[k] = state;
+    }
+    reduce_store(op, tile, shared, reduce_fold(op, shared, groups, tile.span), out);
+    if (threadIdx.x == 0) *counter = 0;
+}
+
+/* A thread's own results, which nobody shares: side by side, so that they are stored as vectors. */
+template <class Op, int E, int C>
+__device__ __forceinline__ void reduce_store_own(const Op &op, const typename Op::Acc (&acc)[E / C][C], bool any,
+                                                 void *out)
+{
+    union {
+        typename Op::Out one[E];
+        uint4 raw[sizeof(typename Op::Out) * E / 16 > 0 ? sizeof(typename Op::Out) * E / 16 : 1];
+    } u;
+#pragma unroll
+    for (int e = 0; e < E; e++)
+        u.one[e] = op.result(op.finish(acc[e / C][e % C], any, [](int n) { return (int64_t)n; }));
+    if constexpr (E == 1)
+        *(typename Op::Out *)out = u.one[0];
+    else
+#pragma unroll
+        for (int i = 0; i < (int)(sizeof u / sizeof u.raw[0]); i++) ((uint4 *)out)[i] = u.raw[i];
+}
+
+/* CTAs that an SM's registers have to hold: fewer where accumulators, or addresses of single elements, take many. */
+template <class Op, int E>
+constexpr int reduce_columns_ctas = sizeof(typename Op::Source::W) > 4                     ? 2
+                                    : E == 1 || E > 8 || sizeof(typename Op::Acc) * E > 64 ? 3
+                                                                                           : 4;
+
+template <class Op, int E, bool LIST>
+__global__ void __launch_bounds__(256, reduce_columns_ctas<Op, E>)
+    reduce_columns(ks_site site, const __grid_constant__ reduce_shape s, Op op)
+{
+    typedef typename Op::Source::T T;
+    typedef typename Op::State State;
+    typedef reduce_pieces<Op, E> Pieces;
+    constexpr int U = Pieces::U, G = 4, C = E < 4 ? E : 4; /* G steps of C results are taken at once */
+    extern __shared__ uint4 dynamic[];
+    State *shared = (State *)dynamic;
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
+    const int width = s.width, rows = s.rows, down = threadIdx.x / width, across = threadIdx.x - down * width;
+    const int64_t gap = LIST ? 0 : rows * s.reduced.at[0].stride;
+
+    for (uint32_t item = blockIdx.x; item < s.items; item += gridDim.x) {
+        const uint32_t tiles = s.items / s.parts, part = s.parts == 1 ? 0 : item / tiles, t = item - part * tiles;
+        const int64_t begin = part * s.share;
+        const T *in = (const T *)(job.in + s.offset);
+        int64_t offset = LIST ? 0 : (begin + down) * s.reduced.at[0].stride;
+        int shift = 0;
+        bool live = down < rows;
+        reduce_tile tile;
+        if (s.tiles == 0) {
+            const int64_t piece = (int64_t)t * width + across;
+            tile.span = width * E;
+            tile.first = (int64_t)t * tile.span;
+            tile.results = (int)min((int64_t)tile.span, s.results - tile.first);
+            live = live && piece * E < s.results;
+            if (live) offset += reduce_offset(s.kept, piece);
+        } else {
+            const uint32_t line = t / s.tiles;
+            tile.span = (width - 1) * E;
+            const int64_t column = (int64_t)(t - line * s.tiles) * tile.span;
+            offset += reduce_offset(s.kept, line);
+            shift = (int)(offset % E);
+            offset += column + across * E - shift;
+            tile.first = line * s.inner + column;
+            tile.results = (int)min((int64_t)tile.span, s.inner - column);
+            live = live && across * E - shift < tile.results;
+        }
+        const int count = live ? (int)max(min(s.share, s.depth - begin), (int64_t)0) : 0;
+        in = reduce_base(in + offset);
+        typename Op::Acc acc[E / C][C];
+#pragma unroll
+        for (int e = 0; e < E; e++) acc[e / C][e % C] = op.start();
+        for (int d = down, n = 0; d < count; d += U * rows, n += U) {
+            const Pieces pieces(op, in, rows, count - d,
+                                [&](int u) { return LIST ? reduce_offset(s.reduced, begin + d + u * rows) : u * gap; });
+            in += U * gap;
+#pragma unroll
+            for (int u = 0; u < U; u += G) {
+                if (d + u * rows >= count) break;
+#pragma unroll
+                for (int e = 0; e < E; e += C) {
+                    typename Op::Source::W x[C][G];
+#pragma unroll
+                    for (int i = 0; i < C * G; i++) x[i / G][i % G] = pieces.get(op, u + i % G, e + i / G);
+                    op.take(acc[e / C], x, n + u);
+                }
+            }
+        }
+        if (rows == 1 && s.parts == 1) {
+            if (live)
+                reduce_store_own<Op, E, C>(op, acc, count > 0, (typename Op::Out *)job.out + tile.first + across * E);
+            continue;
+        }
+#pragma unroll
+        for (int e = 0; e < E; e++) {
+            const int column = across * E + e - shift;
+            if (down < rows && column >= 0 && column < tile.span)
+                shared[down * tile.span + column] =
+                    op.finish(acc[e / C][e % C], down < count, [&](int n) { return begin + down + (int64_t)n * rows; });
+        }
+        const int left = reduce_fold(op, shared, rows, tile.span);
+        if (s.parts == 1)
+            reduce_store(op, tile, shared, left, job.out);
+        else
+            reduce_last(op, tile, shared, left, (State *)ks_workspace(site) + (int64_t)t * s.parts * tile.span,
+                        ks_counters(site) + t, part, s.parts, job.out);
+        __syncthreads();
+    }
+    ks_leave(site);
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* From a choice to a kernel: included by the file of each datatype. */
+#ifndef KS_REDUCE_LAUNCH_CUH
+#define KS_REDUCE_LAUNCH_CUH
+
+#include "reduce_columns.cuh"
+#include "reduce_rows.cuh"
+#include "reduce_slab.cuh"
+
+template <class Op>
+static cudaError_t reduce_start(void (*kernel)(ks_site, reduce_shape, Op), const reduce_launch &l)
+{
+    Op op;
+    op.rule = l.rule;
+    const dim3 grid(l.choice.grid, (unsigned)l.bucket);
+    kernel<<<grid, l.choice.threads, l.choice.shared_bytes, l.stream>>>(l.site, l.shape, op);
+    return cudaGetLastError();
+}
+
+/* What can be done element by element only. */
+template <class Op>
+static cudaError_t reduce_start_single(const reduce_launch &l)
+{
+    if (l.choice.way == REDUCE_SLAB) return reduce_start<Op>(reduce_slab<Op>, l);
+    return l.shape.reduced.count > 1 ? reduce_start<Op>(reduce_columns<Op, 1, true>, l)
+                                     : reduce_start<Op>(reduce_columns<Op, 1, false>, l);
+}
+
+template <class Op>
+static cudaError_t reduce_start_any(const reduce_launch &l)
+{
+    constexpr int E = ks_vector<typename Op::Source::T>::length;
+    switch (l.choice.way) {
+    case REDUCE_ROWS:
+        return reduce_start<Op>(reduce_rows<Op, false>, l);
+    case REDUCE_RUNS:
+        if constexpr (!Op::PLACES) return reduce_start<Op>(reduce_rows<Op, true>, l);
+        return cudaErrorInvalidValue; /* never chosen: arg has one axis, or all of them, which are contiguous */
+    case REDUCE_COLUMNS:
+        return l.shape.reduced.count > 1 ? reduce_start<Op>(reduce_columns<Op, E, true>, l)
+                                         : reduce_start<Op>(reduce_columns<Op, E, false>, l);
+    default:
+        return reduce_start_single<Op>(l);
+    }
+}
+
+template <class T, class Arg>
+static cudaError_t reduce_start_floats(const reduce_launch &l)
+{
+    typedef reduce_floats<T> Source;
+    switch (l.op) {
+    case SUM:
+    case MEAN:
+        return reduce_start_any<reduce_sum<Source, false>>(l);
+    case L2NORM:
+        return reduce_start_any<reduce_sum<Source, true>>(l);
+    case MAX:
+    case MIN:
+        return reduce_start_any<reduce_extreme<Source>>(l);
+    case PROD:
+        return reduce_start_any<reduce_prod<Source>>(l);
+    case LOGSUMEXP:
+        return reduce_start_any<reduce_logsumexp<Source>>(l);
+    default:
+        return reduce_start_any<Arg>(l);
+    }
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* What reduce.cu and its kernels agree on: a reduction with its neighbouring axes merged, how its work is cut, and how a
+ * kernel finds its elements. */
+#ifndef KS_REDUCE_SHAPE_CUH
+#define KS_REDUCE_SHAPE_CUH
+
+#include "launch.cuh"
+#include "reduce_parts.h"
+
+/* The counters of a row that is cut: how many CTAs have sent their parts, then a box for each part. */
+enum { REDUCE_TICKET_WORDS = 2, REDUCE_BOX_WORDS = 8 };
+
+/* Kept and reduced axes take turns once neighbours are merged, so either sort has at most this many. */
+enum { REDUCE_AXES = KS_RANK_MAX / 2 };
+
+/* multiplier, shift: n / extent == (n * multiplier >> 64) >> shift for n below 2^63; multiplier 0: extent is 1. */
+typedef struct reduce_axis {
+    int64_t extent, stride;
+    uint64_t multiplier;
+    int shift;
+} reduce_axis;
+
+/* Outermost first; never empty. */
+typedef struct reduce_list {
+    int count;
+    reduce_axis at[REDUCE_AXES];
+} reduce_list;
+
+/* By value as a kernel's second argument; lengths, strides and offsets in elements where nothing else is said. What the
+ * fields mean to each way stands in its file: reduce_rows.cuh, reduce_slab.cuh, reduce_columns.cuh. */
+typedef struct reduce_shape {
+    size_t offset;          /* of the input in its side, bytes */
+    int64_t results, depth; /* products of the extents kept and reduced */
+    int64_t inner;          /* results side by side in memory */
+    int64_t vectors;        /* rows of whole vectors: of a row; else 0 */
+    int64_t share;          /* of an item: vectors of a row, or steps along the axis */
+    uint32_t items;         /* pieces of work: CTAs (rows: groups of threads) take one after the other */
+    uint32_t parts;         /* items of a result (a tile of results); more than one: the last one joins them */
+    int width, rows;        /* threads side by side, and groups of them in a CTA */
+    uint32_t tiles;         /* columns off the vectors: of a line of `inner`; else 0 */
+    uint32_t slots;         /* runs: vectors set aside for each */
+    reduce_list kept, reduced;
+} reduce_shape;
+
+/* Of memory's 32-bit words: an element of 8 bytes takes both, smaller ones repeat in each. */
+typedef struct reduce_words {
+    uint32_t even, odd;
+} reduce_words;
+
+/* What the op's functor is told. */
+typedef struct reduce_rule {
+    reduce_words
+        flip;    /* exclusive-or for each element, so that the wanted order is that of floats or unsigned integers */
+    double bias; /* of integers as numbers: what the flip of a sign bit has added */
+    uint64_t excess; /* the bias of all elements of a result */
+    double count;
+    bool mean;
+} reduce_rule;
+
+enum { REDUCE_ROWS, REDUCE_RUNS, REDUCE_SLAB, REDUCE_COLUMNS, REDUCE_ELEMENTS };
+
+/* What a plan remembers. */
+typedef struct reduce_choice {
+    int64_t share;
+    uint32_t grid, parts;
+    int16_t way, threads, width;
+    int32_t shared_bytes;
+} reduce_choice;
+static_assert(sizeof(reduce_choice) <= KS_CHOICE_BYTES, "a plan remembers the choice");
+
+/* All that a launch needs; the launchers of each datatype stand in files of their own, which build side by side. */
+typedef struct reduce_launch {
+    reduce_shape shape;
+    reduce_choice choice;
+    reduce_rule rule;
+    ks_site site;
+    int op, bucket;
+    cudaStream_t stream;
+} reduce_launch;
+
+cudaError_t reduce_launch_float(const reduce_launch &l);
+cudaError_t reduce_launch_half(const reduce_launch &l);
+cudaError_t reduce_launch_bfloat16(const reduce_launch &l);
+cudaError_t reduce_launch_double(const reduce_launch &l);
+cudaError_t reduce_launch_integer(const reduce_launch &l, size_t element_bytes);
+
+#ifdef __CUDACC__
+
+__device__ __forceinline__ int64_t reduce_quotient(int64_t n, const reduce_axis &axis)
+{
+    return axis.multiplier ? (int64_t)(__umul64hi((uint64_t)n, axis.multiplier) >> axis.shift) : n;
+}
+
+/* Of the n-th combination. */
+__device__ __forceinline__ int64_t reduce_offset(const reduce_list &list, int64_t n)
+{
+    int64_t offset = 0;
+    for (int i = list.count - 1; i > 0; i--) {
+        const int64_t rest = reduce_quotient(n, list.at[i]);
+        offset += (n - rest * list.at[i].extent) * list.at[i].stride;
+        n = rest;
+    }
+    return offset + n * list.at[0].stride;
+}
+
+#endif
+#endif

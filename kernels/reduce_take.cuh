@@ -1,0 +1,188 @@
+/* What the kernels of all ways do with vectors and states: load, order and take elements; join threads and CTAs. */
+#ifndef KS_REDUCE_TAKE_CUH
+#define KS_REDUCE_TAKE_CUH
+
+#include "reduce_ops.cuh"
+
+/* --- vectors --------------------------------------------------------------------------------------------------------- */
+
+/* Elements that are added in FP32 at the most: five steps of a tree. */
+enum { REDUCE_LEAF = 32 };
+
+/* Vectors that a thread has in flight, and how many of them make a leaf. */
+template <class T>
+struct reduce_loads {
+    static constexpr int length = ks_vector<T>::length;
+    static constexpr int count = length == 4 ? 8 : 4;
+    static constexpr int leaf = length * count <= REDUCE_LEAF ? count : REDUCE_LEAF / length;
+};
+
+/* Of memory that no CTA writes. The address stays in one piece: put together anew for each load it costs more than the
+ * arithmetic. */
+template <class P>
+__device__ __forceinline__ const P *reduce_base(const P *at)
+{
+    asm("" : "+l"(at));
+    return at;
+}
+
+template <class T>
+__device__ __forceinline__ ks_vector<T> reduce_load(const uint4 *at)
+{
+    ks_vector<T> v;
+    v.raw = __ldg(at);
+    return v;
+}
+
+template <class Op>
+__device__ __forceinline__ void reduce_order_words(const Op &op, uint4 *v)
+{
+    typedef typename Op::Source Source;
+    if (!Op::ORDERS) return;
+    const reduce_words &flip = op.rule.flip;
+    *v = make_uint4(Source::order(v->x, flip.even), Source::order(v->y, flip.odd), Source::order(v->z, flip.even),
+                    Source::order(v->w, flip.odd));
+}
+
+template <class Op>
+__device__ __forceinline__ typename Op::Source::W reduce_get(const Op &op, typename Op::Source::T x)
+{
+    typedef typename Op::Source Source;
+    if (!Op::ORDERS) return Source::get(x, op.rule);
+    union {
+        typename Source::T element;
+        uint32_t word[2];
+    } u;
+    u.word[0] = u.word[1] = 0;
+    u.element = x;
+    u.word[0] = Source::order(u.word[0], op.rule.flip.even);
+    if (sizeof x == 8) u.word[1] = Source::order(u.word[1], op.rule.flip.odd);
+    return Source::get(u.element, op.rule);
+}
+
+/* A vector of memory that is absent once it is ordered. */
+template <class Op>
+__device__ __forceinline__ ks_vector<typename Op::Source::T> reduce_missing(const Op &op)
+{
+    typedef typename Op::Source Source;
+    ks_vector<typename Source::T> v;
+#pragma unroll
+    for (int e = 0; e < v.length; e++) v.element[e] = Source::put(Op::absent());
+    if (!Op::ORDERS) return v;
+    const reduce_words &flip = op.rule.flip;
+    v.raw = make_uint4(v.raw.x ^ flip.even, v.raw.y ^ flip.odd, v.raw.z ^ flip.even, v.raw.w ^ flip.odd);
+    return v;
+}
+
+/* Only elements [from, to) stay. */
+template <class T>
+__device__ __forceinline__ void reduce_trim(ks_vector<T> &v, int from, int to, const ks_vector<T> &missing)
+{
+#pragma unroll
+    for (int e = 0; e < v.length; e++)
+        if (e < from || e >= to) v.element[e] = missing.element[e];
+}
+
+/* Vectors of one result, in its order; the first element is the thread's n-th. */
+template <class Op, int U>
+__device__ __forceinline__ void reduce_take(const Op &op, typename Op::Acc (&acc)[1],
+                                            ks_vector<typename Op::Source::T> (&v)[U], int n)
+{
+    typedef typename Op::Source Source;
+    constexpr int E = ks_vector<typename Source::T>::length;
+    constexpr int G = U < reduce_loads<typename Source::T>::leaf ? U : reduce_loads<typename Source::T>::leaf;
+#pragma unroll
+    for (int u = 0; u < U; u += G) {
+        typename Source::W x[1][G * E];
+#pragma unroll
+        for (int i = 0; i < G; i++) reduce_order_words(op, &v[u + i].raw);
+#pragma unroll
+        for (int i = 0; i < G * E; i++) x[0][i] = Source::get(v[u + i / E].element[i % E], op.rule);
+        op.take(acc, x, n + u * E);
+    }
+}
+
+/* --- states ---------------------------------------------------------------------------------------------------------- */
+
+/* Over groups of `width` threads, part of a warp or whole warps; the first thread of each gets the result. Groups of more
+ * than a warp: every thread of the CTA comes here, and `shared` is free again after a barrier. */
+template <class Op>
+__device__ __forceinline__ typename Op::State reduce_across(const Op &op, typename Op::State state, int width,
+                                                            typename Op::State *shared)
+{
+#pragma unroll
+    for (int distance = KS_WARP / 2; distance > 0; distance /= 2)
+        if (distance < width) state = op.join(state, ks_shuffle(state, distance));
+    if (width <= KS_WARP) return state;
+    const int lane = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP, warps = width / KS_WARP;
+    if (lane == 0) shared[warp] = state;
+    __syncthreads();
+    if ((warp & (warps - 1)) != 0) return state;
+    state = lane < warps ? shared[warp + lane] : op.none();
+#pragma unroll
+    for (int distance = KS_WARP / 4; distance > 0; distance /= 2)
+        if (distance < warps) state = op.join(state, ks_shuffle(state, distance));
+    return state;
+}
+
+__device__ __forceinline__ void reduce_write_word(uint64_t *at, uint64_t word)
+{
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(at), "l"(word) : "memory");
+}
+
+__device__ __forceinline__ uint64_t reduce_read_word(const uint64_t *at)
+{
+    uint64_t word;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
+    return word;
+}
+
+/* A state on its way to another CTA of the launch: 32 bits each in a 64-bit word, beside a mark that says that they have
+ * arrived. So no fence is needed; the words are 0 before and afterwards. */
+template <class State>
+struct reduce_post {
+    static constexpr int WORDS = sizeof(State) / sizeof(uint32_t);
+    union {
+        State state;
+        uint32_t piece[WORDS];
+    };
+    __device__ __forceinline__ reduce_post()
+    {
+    }
+    __device__ __forceinline__ void send(uint64_t *box) const
+    {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) reduce_write_word(box + i, (uint64_t)1 << 32 | piece[i]);
+    }
+    __device__ __forceinline__ void receive(uint64_t *box)
+    {
+        bool all;
+        do {
+            all = true;
+#pragma unroll
+            for (int i = 0; i < WORDS; i++) {
+                const uint64_t word = reduce_read_word(box + i);
+                piece[i] = (uint32_t)word;
+                all &= (bool)(word >> 32);
+            }
+        } while (!all);
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) box[i] = 0;
+    }
+};
+
+/* What another CTA of this launch wrote: not from this SM's first cache. */
+template <class State>
+__device__ __forceinline__ State reduce_read(const State *partial)
+{
+    State state;
+    if constexpr (sizeof(State) == 16)
+        *(uint4 *)&state = __ldcg((const uint4 *)partial);
+    else if constexpr (sizeof(State) == 8)
+        *(uint2 *)&state = __ldcg((const uint2 *)partial);
+    else
+        *(uint32_t *)&state = __ldcg((const uint32_t *)partial);
+    return state;
+}
+
+#endif
