@@ -198,7 +198,6 @@ step "floors" "$root/tests/check_floors.sh"
 step "formatting" formatted
 step "clang-tidy" tidy
 step "CUDA code compiles" cuda_compiles
-step "no kernel spills" "$root/tests/check_ptxas.sh"
 step "quickstart" quickstart
 command -v promtool >/dev/null || skip "promtool check metrics" "promtool is not installed"
 if [ -z "$(gpu_chips)" ]; then skip "GPU tests" "no GPU here; tests/gpu.sh runs them on a host that has one"; fi
