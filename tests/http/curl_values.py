@@ -27,7 +27,8 @@ def curl(url, headers, body):
         for name, value in headers:
             command += ["-H", "%s: %s" % (name, value)]
         subprocess.run([*command, url], check=True)
-        lines = head.read().decode("latin-1").split("\r\n")
+        # the last head: above 1 MiB curl asks first, and a 100 comes before the answer
+        lines = head.read().decode("latin-1").rstrip("\r\n").split("\r\n\r\n")[-1].split("\r\n")
         fields = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines[1:] if line)]
         return Answer(int(lines[0].split()[1]), fields, got.read(), False)
 
