@@ -77,6 +77,7 @@ static cpu_choice choice_of(const ks_plan *plan)
 static void choice_set(ks_plan *plan, const cpu_choice *choice)
 {
     memcpy(plan->choice, choice, sizeof *choice);
+    plan->at_once = choice->job_ns < INLINE_NS;
 }
 
 /* --- device ------------------------------------------------------------------------------------------------------- */
@@ -348,9 +349,11 @@ static ks_poll cpu_poll(ks_lane *lane, ks_error *error)
     batch->h2d_ns = batch->d2h_ns = 0;
     batch->compute_ns = lane->done_ns - lane->launched_ns;
     batch->kernel_ns = lane->done_ns - lane->begun_ns;
-    /* An eighth of the news: one preempted run must not send a small plan to the worker for good. */
+    /* An eighth of the news, and no news is above twice the old: a run that was preempted for milliseconds must not send a
+     * small plan to the worker. Without the hand-over, or none would ever come back from there. */
     cpu_choice choice = choice_of(batch->plan);
-    choice.job_ns += ((double)batch->compute_ns / batch->count - choice.job_ns) / 8;
+    const double news_ns = (double)batch->kernel_ns / batch->count;
+    choice.job_ns += ((news_ns < 2 * choice.job_ns ? news_ns : 2 * choice.job_ns) - choice.job_ns) / 8;
     choice_set(batch->plan, &choice);
     lane->batch = NULL;
     atomic_store_explicit(&lane->state, LANE_FREE, memory_order_relaxed);

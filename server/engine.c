@@ -415,6 +415,25 @@ ks_job *ks_engine_collect(ks_engine *engine)
     return done;
 }
 
+bool ks_engine_run(ks_engine *engine, ks_job *job)
+{
+    if (!job->plan->at_once || engine->queue.first != job || job->next || engine->done ||
+        is_late(job, job->submitted_ns))
+        return false;
+    const int lane = free_lane(engine, job);
+    if (lane < 0) return false;
+    ks_lane_use *use = &engine->lane[lane];
+    gather(engine, &engine->queue.first, use, job->submitted_ns);
+    count_queue(engine);
+    launch_lane(engine, lane);
+    if (use->busy) collect_lane(engine, use);
+    if (engine->done != job || job->next)
+        return false; /* it took longer; or the device was lost, and others ended too */
+    engine->done = NULL;
+    engine->done_end = &engine->done;
+    return true;
+}
+
 void ks_engine_lose(ks_engine *engine, const ks_error *fault)
 {
     if (!engine->lost) engine->fault = *fault;

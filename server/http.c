@@ -251,9 +251,10 @@ static enum MHD_Result answer_compat(ks_http *http, ks_conn *conn)
     return queue(http, conn, 200, response, bytes);
 }
 
-/* The body is complete. Work goes to the engine and the answer comes at the next call at the earliest: one turn later
- * the library has seen that there is nothing to read, so that a suspension costs no system call and a client that has
- * closed its sending side still gets its answer. */
+/* The body is complete. Work goes to the engine. What that has done at once is answered at once, and the library sends it in
+ * the run that has read the request; else the answer comes at the next call at the earliest: one turn later the library has
+ * seen that there is nothing to read, so that a suspension costs no system call and a client that has closed its sending side
+ * still gets its answer. */
 static enum MHD_Result end_body(ks_http *http, ks_conn *conn)
 {
     if (conn->fault != KS_OK) return answer_fault(http, conn);
@@ -263,7 +264,7 @@ static enum MHD_Result end_body(ks_http *http, ks_conn *conn)
     if (ks_infer_fault(conn->infer) != KS_OK) return answer_inference(http, conn);
     conn->stage = KS_AT_WAIT;
     conn->since_ns = http->now_ns;
-    return MHD_YES;
+    return ks_infer_done(conn->infer) ? answer_inference(http, conn) : MHD_YES;
 }
 
 static enum MHD_Result wait_on(ks_http *http, ks_conn *conn)

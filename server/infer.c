@@ -423,8 +423,9 @@ static ks_status submit(ks_infer *infer)
     ks_status status = place(infer, in_bytes, out_bytes, keep, &in, &out, &infer->error);
     if (status == KS_OK) status = take_windows(infer);
     if (status == KS_OK) status = ks_engine_plan(infers->engine, &ask->spec, &job->plan, &infer->error);
-    if (status != KS_OK) return status;
-    return submit_job(infer);
+    if (status == KS_OK) status = submit_job(infer);
+    if (status == KS_OK && ks_engine_run(infers->engine, job)) infer->held &= ~HELD_BY_ENGINE;
+    return status;
 }
 
 bool ks_infer_end(ks_infer *infer)
