@@ -28,9 +28,18 @@ ks_file ks_file_of(const char *media_type)
     return KS_FILE_NONE;
 }
 
+enum { MEMBERS_MAX = 64 }; /* of an object in a request's JSON */
+
+/* The scanner's memory lies behind the words. */
+static size_t scanner_offset(void)
+{
+    return (sizeof(ks_oip) + 63) / 64 * 64;
+}
+
 size_t ks_oip_size(void)
 {
-    return sizeof(ks_oip);
+    const ks_scan_limits limits = {.string_max = KS_ID_MAX, .members_max = MEMBERS_MAX};
+    return scanner_offset() + ks_scan_bytes(&limits);
 }
 
 const char *ks_oip_input_name(int input)
@@ -145,9 +154,10 @@ static ks_status begin_json(ks_oip *oip, ks_error *error)
                        known, oip->limits.max_json);
     const ks_scan_limits limits = {.skeleton_max = oip->limits.max_skeleton,
                                    .string_max = KS_ID_MAX,
-                                   .members_max = 64,
+                                   .members_max = MEMBERS_MAX,
                                    .json_max = known >= 0 ? (size_t)known : oip->limits.max_json,
-                                   .slice = oip->limits.slice};
+                                   .slice = oip->limits.slice,
+                                   .memory = (char *)oip + scanner_offset()};
     return ks_scan_begin(&limits, ks_oip_place_json, oip, &oip->scan, error);
 }
 
