@@ -45,8 +45,10 @@ static void *on_target(void *context, const char *target, struct MHD_Connection 
     ks_conn *conn = info ? info->socket_context : NULL;
     if (conn == NULL) return NULL;
     conn->first_ns = http->now_ns = ks_now_ns();
-    conn->target_length = strnlen(target, http->rules.max_uri + 1);
-    size_t kept = conn->target_length <= http->rules.max_uri ? conn->target_length : http->rules.max_uri;
+    const size_t length = strnlen(target, http->rules.max_uri + 1);
+    const size_t kept = length <= http->rules.max_uri ? length : http->rules.max_uri;
+    conn->repeats = length == conn->target_length && memcmp(conn->target, target, kept) == 0;
+    conn->target_length = length;
     memcpy(conn->target, target, kept);
     conn->target[kept] = '\0';
     conn->stage = KS_AT_HEAD;
