@@ -58,6 +58,7 @@ struct ks_infers {
     ks_shard_metrics *metrics;
     ks_streams *streams;
     ks_stream *events; /* of the last turn */
+    ks_oip_memos *memos;
     ks_word_limits limits;
     ks_infer *free;
     int count, held;
@@ -83,8 +84,9 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
     if (infers) {
         infers->records = calloc((size_t)count, sizeof *infers->records);
         infers->words = calloc((size_t)count + 1, words);
+        infers->memos = ks_oip_memos_open();
     }
-    if (infers == NULL || infers->records == NULL || infers->words == NULL) {
+    if (infers == NULL || infers->records == NULL || infers->words == NULL || infers->memos == NULL) {
         ks_infers_close(&infers);
         return ks_fail(error, KS_MEMORY, "no memory for %d request records", count);
     }
@@ -104,7 +106,8 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
                                       .max_skeleton = config->max_skeleton,
                                       .strict_parameters = config->strict_parameters,
                                       .json_non_finite_error = config->json_non_finite == 1,
-                                      .slice = &infers->slice};
+                                      .slice = &infers->slice,
+                                      .memos = infers->memos};
     infers->asked = (ks_oip *)(void *)(infers->words + (size_t)count * words);
     for (int i = count - 1; i >= 0; i--) {
         ks_infer *infer = &infers->records[i];
@@ -123,6 +126,7 @@ void ks_infers_close(ks_infers **infers)
     ks_streams_close(&(*infers)->streams);
     free((*infers)->records);
     free((*infers)->words);
+    ks_oip_memos_close(&(*infers)->memos);
     free(*infers);
     *infers = NULL;
 }

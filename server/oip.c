@@ -246,13 +246,27 @@ static ks_status feed_pieces(ks_oip *oip, const char *bytes, size_t n, size_t *u
     return KS_OK;
 }
 
-static ks_status end_json(ks_oip *oip, ks_error *error)
+static ks_status place_tensors(ks_oip *oip, size_t in_bytes, ks_error *error)
 {
+    const size_t out_bytes = oip->ask.direct[KS_WINDOW_OUT] ? 0 : oip->ask.spec.out.size_bytes;
+    ks_scan_fini(&oip->scan);
+    return ks_oip_ask_place(oip, in_bytes, out_bytes, oip->in_used, error);
+}
+
+/* head: all of the JSON, where one piece of the body holds it; else NULL. */
+static ks_status end_json(ks_oip *oip, const char *head, ks_error *error)
+{
+    const ks_file asked = oip->ask.answer;
+    size_t in_bytes = 0;
     ks_status status = ks_scan_end(oip->scan, error);
     if (status == KS_OK && ks_scan_busy(oip->scan)) return KS_OK;
-    if (status == KS_OK) status = ks_oip_read_skeleton(oip, error);
-    ks_scan_fini(&oip->scan);
-    return status;
+    if (status == KS_OK) status = ks_oip_read_skeleton(oip, &in_bytes, error);
+    if (status != KS_OK) {
+        ks_scan_fini(&oip->scan);
+        return status;
+    }
+    if (head) ks_oip_remember(oip, head, (size_t)oip->json_length, asked, in_bytes);
+    return place_tensors(oip, in_bytes, error);
 }
 
 bool ks_oip_may_stream(const ks_oip *oip)
@@ -276,9 +290,12 @@ static ks_status feed_json(ks_oip *oip, const char *bytes, size_t *n, ks_error *
 {
     const uint64_t due = oip->json_length >= 0 ? (uint64_t)oip->json_length - oip->received : UINT64_MAX;
     if (*n > due) *n = (size_t)due;
+    const char *const head = oip->received == 0 && *n == due ? bytes : NULL;
+    size_t in_bytes;
     oip->received += *n;
+    if (head && ks_oip_recall(oip, head, *n, &in_bytes)) return place_tensors(oip, in_bytes, error);
     ks_status status = *n > 0 ? ks_scan_feed(oip->scan, bytes, *n, error) : KS_OK;
-    if (status == KS_OK && *n == due) status = end_json(oip, error);
+    if (status == KS_OK && *n == due) status = end_json(oip, head, error);
     return status;
 }
 
@@ -323,7 +340,7 @@ ks_status ks_oip_end(ks_oip *oip, ks_error *error)
         return ks_fail(error, KS_HEADER_LENGTH,
                        "inference header size should be in range (0, %" PRIu64 "), got: %" PRId64, oip->received,
                        oip->json_length);
-    if (oip->scan) status = end_json(oip, error);
+    if (oip->scan) status = end_json(oip, NULL, error);
     if (status == KS_OK && ks_oip_busy(oip)) return KS_OK;
     if (oip->file_due > 0)
         return ks_fail(error, KS_BINARY_SIZE, "the body ends within the file's header, after %" PRIu64 " bytes",

@@ -32,7 +32,13 @@ typedef struct ks_word_limits {
     bool strict_parameters;     /* an unknown parameter is KS_PARAMETER */
     bool json_non_finite_error; /* KS_NON_FINITE instead of the words NaN, Infinity */
     size_t *slice;              /* numbers that may still be converted or printed in this turn; NULL: any */
+    struct ks_oip_memos
+        *memos; /* heads that were read before, under these limits and in this thread; NULL: each is read */
 } ks_word_limits;
+
+typedef struct ks_oip_memos ks_oip_memos;
+ks_oip_memos *ks_oip_memos_open(void); /* NULL: no memory */
+void ks_oip_memos_close(ks_oip_memos **memos);
 
 /* A request names a window of a client's shared memory: for the input `which`, or for the output (KS_WINDOW_OUT). Holds
  * it. *direct: the device moves its bytes; else the caller does, from and to the slot. KS_REGION, KS_WINDOW. */
