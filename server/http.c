@@ -400,6 +400,7 @@ static void on_library_log(void *context, const char *format, va_list arguments)
 void ks_library_run(ks_http *http)
 {
     http->unfinished = false;
+    if (http->infers) ks_infers_run(http->infers);
     /* Never with a timeout: within the library one can hang for ever while 128 sockets are ready at once. */
     MHD_run_wait(http->library, 0);
 }

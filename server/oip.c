@@ -368,6 +368,11 @@ bool ks_oip_busy(const ks_oip *oip)
     return oip->printing || (oip->scan && ks_scan_busy(oip->scan));
 }
 
+bool ks_oip_complete(const ks_oip *oip)
+{
+    return oip->content_length >= 0 && oip->received == (uint64_t)oip->content_length;
+}
+
 const ks_ask *ks_oip_ask(const ks_oip *oip)
 {
     return &oip->ask;

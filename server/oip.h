@@ -113,6 +113,7 @@ bool ks_oip_may_stream(const ks_oip *oip);
 void ks_oip_stream(ks_oip *oip, ks_oip_write_fn *write);
 ks_status ks_oip_end(ks_oip *oip, ks_error *error);
 bool ks_oip_busy(const ks_oip *oip);
+bool ks_oip_complete(const ks_oip *oip); /* the body's length is known, and that much has come */
 const ks_ask *ks_oip_ask(const ks_oip *oip);
 /* The most memory that the answer takes beyond the slot. 0: its head fits into the slot's head room. */
 uint64_t ks_oip_answer_bound(const ks_oip *oip);
