@@ -62,6 +62,23 @@ def keeps_connections(generator):
         assert daemon.stop() == 0
 
 
+def routes_anew(generator):
+    """A route is kept for the next request with the same target, but never for a target of which only the line had come."""
+    head, body = row_request(random_values(generator, 64))
+    with cpu_daemon("--threads", "1") as daemon:
+        for left in (head.split(b"\r\n")[0] + b"\r\nHost: ", head.split(b"\r\n")[0] + b"\r\nHost: localhost\r\nHost: a\r\n\r\n"):
+            with daemon.dial() as s:
+                assert exchange(s, request("GET", "/v2"))[0] == 200
+                s.sendall(left)
+                time.sleep(0.1)
+            time.sleep(0.1)
+            with daemon.dial() as s:  # in the place of the one that has gone
+                for _ in range(2):
+                    assert exchange(s, head + body)[2] == body
+                assert exchange(s, head.replace(b"POST", b"GET ", 1).replace(b"GET  ", b"GET ", 1) + body)[0] == 405
+        assert daemon.stop() == 0
+
+
 def spreads_connections(generator):
     """Sixteen connections on four shards: each shard's own count of runs is that of four."""
     shards, rounds = 4, 5
@@ -116,7 +133,7 @@ def serves_high_descriptors(generator):
 
 def main():
     generator = seed()
-    for test in (wakes_for_answers, keeps_connections, spreads_connections, keeps_texts, serves_high_descriptors):
+    for test in (wakes_for_answers, keeps_connections, routes_anew, spreads_connections, keeps_texts, serves_high_descriptors):
         begun = time.monotonic()
         test(generator)
         print("%-24s %.1f s" % (test.__name__, time.monotonic() - begun))
