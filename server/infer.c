@@ -275,6 +275,7 @@ static ks_status submit_job(ks_infer *infer)
     ks_job *job = &infer->job;
     job->priority = ks_oip_ask(infer->oip)->priority;
     job->deadline_ns = deadline_of(infer);
+    job->deadline_asked = ks_oip_ask(infer->oip)->timeout_us > 0;
     infer->held |= HELD_BY_ENGINE;
     const ks_status status = ks_engine_submit(infer->infers->engine, job, &infer->error);
     if (status != KS_OK) infer->held &= ~HELD_BY_ENGINE;
