@@ -175,7 +175,7 @@ static ssize_t read_answer(void *context, uint64_t at, char *out, size_t most)
  * keep the shard for longer than a millisecond; or what comes from the device while it is sent. */
 static struct MHD_Response *response_from(ks_infer *infer, const ks_answer *answer)
 {
-    if (ks_infer_streams(infer) || (answer->owned && answer->length > KS_LONG_TEXT))
+    if (ks_infer_streams(infer) || answer->length > KS_LONG_TEXT)
         return MHD_create_response_from_callback(answer->length, BLOCK_BYTES, read_answer, infer, on_sent);
     /* The library asks for a buffer that it may change, and changes none. */
     char *body = (char *)(uintptr_t)answer->body;

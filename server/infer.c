@@ -686,11 +686,11 @@ static int64_t read_stream(ks_infer *infer, uint64_t at, char *out, size_t most)
 
 int64_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most)
 {
-    if (infer->streamed) return read_stream(infer, at, out, most);
+    if (ks_infer_streams(infer)) return read_stream(infer, at, out, most);
     const uint64_t left = infer->answer.length - at;
     const size_t n = left < most ? (size_t)left : most;
     memcpy(out, infer->answer.body + at, n);
-    ks_text_give_back(infer->owned, at, &infer->given_back);
+    if (infer->owned) ks_text_give_back(infer->owned, at, &infer->given_back);
     return (int64_t)n;
 }
 
