@@ -107,6 +107,7 @@ int ks_selftest(const ks_daemon *daemon, int port)
     ks_test test = {.daemon = daemon, .port = port, .cores = ks_cores()};
     const int left = test.cores - daemon->shards;
     test.load_threads = left < 1 ? 1 : left < daemon->shards ? left : daemon->shards;
+    if (getloadavg(&test.load_average, 1) != 1) test.load_average = -1; /* not known */
     let_signals_end_it();
     choose_cells(&test);
     ks_error error = {0};

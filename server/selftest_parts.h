@@ -28,6 +28,7 @@ typedef struct ks_test_floors {
 typedef struct ks_test {
     const ks_daemon *daemon;
     int port, cores, load_threads;
+    double load_average; /* of the minute before: what else this host does */
     size_t large_bytes;
     ks_test_floors floors;
     ks_test_cell cells[KS_TEST_CELLS]; /* the first: one row, one connection; the last: large bodies */

@@ -103,6 +103,7 @@ static void put_table(const ks_test *test, const char *when, ks_text *out)
                    daemon->shards == 1 ? "" : "s", test->load_threads, test->load_threads == 1 ? "" : "s",
                    shares_cores(test) ? "share them: rates are those of server and load together"
                                       : "have one each, if nothing else runs here");
+    if (test->load_average >= 0) ks_text_printf(out, "load    %.2f in the minute before\n", test->load_average);
     put_floors(test, out);
     put_cells(test, out);
     put_distance(test, out);
@@ -167,6 +168,7 @@ static void put_json(const ks_test *test, const char *when, ks_text *out)
     ks_text_json(out, daemon->device_info.name, strlen(daemon->device_info.name));
     ks_text_printf(out, ",\"cores\":%d,\"shards\":%d,\"load_threads\":%d,\"shares_cores\":%s", test->cores,
                    daemon->shards, test->load_threads, shares_cores(test) ? "true" : "false");
+    if (test->load_average >= 0) ks_text_printf(out, ",\"load_average\":%.2f", test->load_average);
     put_json_floors(test, out);
     ks_text_puts(out, ",\"requests\":[");
     for (int i = 0; i < KS_TEST_CELLS; i++) {
