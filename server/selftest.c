@@ -10,7 +10,7 @@
 #include "selftest_parts.h"
 #include "settle.h"
 
-enum { SLICES = 2, LARGE_MOST = 16 << 20, TEXT_MAX = 1 << 16 };
+enum { SLICES = 4, LARGE_MOST = 16 << 20, TEXT_MAX = 1 << 16 };
 
 void ks_selftest_config(ks_config *config)
 {
