@@ -242,6 +242,7 @@ static void close_device(ks_device **device)
 static void info(const ks_device *device, ks_device_info *out)
 {
     ks_backend_cpu.info(device, out);
+    memcpy(out->uuid, STREAMING_UUID, sizeof STREAMING_UUID);
 }
 
 static ks_status slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,

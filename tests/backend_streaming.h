@@ -8,6 +8,7 @@
 enum { STREAMING_POOL = 8 << 20 }; /* bytes of all areas, where the limits name none */
 
 extern const ks_backend backend_streaming;
+#define STREAMING_UUID "GPU-00000000-5eed-4e57-9a5e-57e4a1e50000" /* its info's */
 
 /* The n-th copy begun from now on (1: the next one) loses the device; 0: none. */
 void streaming_fail_copy(int n);

@@ -19,6 +19,7 @@ floors='
 0.5 config     server/config* server/options.def
 0.5 version    server/version.*
 0.4 notify     server/notify.*
+0.4 nvml       server/nvml.*
 0.6 tokens     server/tokens.*
 0.6 metrics    server/metrics*
 1.0 vectorise  kernels/vectorise.h
