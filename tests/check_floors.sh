@@ -60,7 +60,7 @@ floors='
 # header (pattern), the files that may include it
 doors='
 microhttpd.h        server/http.c
-*cJSON.h            server/oip_json.c server/oip_control.c server/oip_safetensors.c server/compat.c
+*cJSON.h            server/oip_json.c server/oip_control.c server/oip_safetensors.c server/compat_read.c
 zlib.h              server/inflate.c server/deflate.c
 charconv            server/number.cc
 oneapi/dnnl/*       kernels/onednn.c
