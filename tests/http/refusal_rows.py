@@ -102,6 +102,7 @@ HTTP_ROWS = [
     Row("Transfer-Encoding gzip, chunked", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Transfer-Encoding: gzip, chunked", body=b"0\r\n\r\n"), 400, "framing", CLOSES),
     Row("space before a header's colon", raw("GET /v2 HTTP/1.1", "Host: localhost", "X-Thing : 1"), 400, "header", CLOSES),
     Row("control byte in a header's value", raw("GET /v2 HTTP/1.1", "Host: localhost", "X-Thing: a\x01b"), 400, "header", CLOSES),
+    Row("header folded over two lines", raw("GET /v2 HTTP/1.1", "Host: localhost", "X-Thing: a", " b"), 400, "header", CLOSES),
     Row("brackets in a header's name", raw("GET /v2 HTTP/1.1", "Host: localhost", "X[Thing]: 1"), 400, "header", CLOSES),
     Row("foreign Host", raw("GET /v2 HTTP/1.1", "Host: evil.example"), 421, "host", STAYS),
     Row("browser's Origin", raw("GET /v2 HTTP/1.1", "Host: localhost", "Origin: http://evil.example"), 403, "origin", STAYS),
