@@ -142,6 +142,13 @@ static ks_status work(ks_compat_job *job, ks_error *error)
 
 /* --- the answer ----------------------------------------------------------------------------------------------------- */
 
+static bool is_utf8(const char *text, size_t length)
+{
+    for (size_t at = 0, n; at < length; at += n)
+        if ((n = ks_utf8_length(text + at, length - at)) == 0) return false;
+    return true;
+}
+
 static ks_status write_data(const ks_compat_job *job, const ks_compat_tensor *tensor, ks_text *out, ks_error *error)
 {
     const size_t count = job->in[0].count;
@@ -156,6 +163,10 @@ static ks_status write_data(const ks_compat_job *job, const ks_compat_tensor *te
     for (size_t i = 0; i < count && job->compat->dtype == KS_BYTES; i++) {
         const char *text;
         const uint32_t length = next_string(&tensor->bytes, &at, &text);
+        if (!is_utf8(text, length))
+            return ks_fail(error, KS_DATATYPE,
+                           "sending BYTES data that is not UTF-8 via JSON is not possible. Please use the binary data "
+                           "format for output");
         if (i > 0) ks_text_puts(out, ",");
         ks_text_json(out, text, length);
     }

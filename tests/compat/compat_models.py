@@ -59,6 +59,9 @@ def strings(client):
     for binary in (True, False):
         result = client.infer("simple_identity", [tensor("INPUT0", words, "BYTES", binary_data=binary)], outputs=[sync.InferRequestedOutput("OUTPUT0", binary_data=True)])
         want("simple_identity", list(result.as_numpy("OUTPUT0")[0]) == list(words[0]), result.as_numpy("OUTPUT0"))
+    latin = [tensor("INPUT0", numpy.array([[b"\xe9"]], dtype=object), "BYTES")]
+    refused(client, "bytes that are not UTF-8, as JSON", "not UTF-8", "simple_identity", latin, outputs=[sync.InferRequestedOutput("OUTPUT0", binary_data=False)])
+    want("and as bytes", client.infer("simple_identity", latin).as_numpy("OUTPUT0")[0][0] == b"\xe9")
     x = numpy.random.default_rng(1).normal(size=100000).astype(numpy.float32)
     result = client.infer("identity_fp32", [tensor("INPUT0", x, "FP32")])
     want("identity_fp32", numpy.array_equal(result.as_numpy("OUTPUT0"), x))
