@@ -354,6 +354,7 @@ static void collect_done(ks_engine *engine, ks_lane_use *use)
     for (int i = 0; i < batch->count; i++) {
         use->jobs[i]->h2d_ns = batch->h2d_ns;
         use->jobs[i]->d2h_ns = batch->d2h_ns;
+        use->jobs[i]->kernel_ns = batch->kernel_ns;
     }
     const int64_t total_ns = now_ns - use->launched_ns;
     ks_plan *plan = batch->plan;

@@ -56,6 +56,7 @@ typedef struct ks_job {
     ks_graph graph;
     int64_t submitted_ns, launched_ns, done_ns; /* ks_now_ns */
     int64_t h2d_ns, compute_ns, d2h_ns;         /* add up to done_ns - launched_ns */
+    int64_t kernel_ns;                          /* its batch's: ks_batch */
     int batch_count;                            /* jobs in its launch */
     int lane;                                   /* that ran it */
     struct ks_job *next;                        /* ready queue; the list that collect returns */

@@ -66,11 +66,22 @@ static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text
     return strlen(text);
 }
 
+/* libmicrohttpd 0.9.75 appends a folded line to the field's name, not to its value: "Content-Lengt: 4", folded "h", is a
+ * length then that nobody in front has seen. It moves the name for that, so that its value no longer lies behind it. */
+static bool is_folded(const char *name, size_t name_length, const char *value)
+{
+    const char *behind = name + name_length + 1;
+    while (behind < value && (*behind == ' ' || *behind == '\t')) behind++;
+    return behind != value;
+}
+
 static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const char *name, size_t name_length,
                                   const char *value, size_t value_length)
 {
     (void)kind;
-    ks_head_add(context, name, name_length, value, value_length);
+    ks_head *head = context;
+    head->folded |= value && is_folded(name, name_length, value);
+    ks_head_add(head, name, name_length, value, value_length);
     return MHD_YES;
 }
 

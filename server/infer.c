@@ -324,7 +324,7 @@ static bool end_block(ks_infer *infer)
     }
     if (infer->ended_ns && infer->tail_ns == 0 && job->done_ns > infer->ended_ns)
         infer->tail_ns = job->launched_ns > infer->ended_ns ? job->launched_ns : infer->ended_ns;
-    if (!ks_stream_done(&infer->stream)) {
+    if (!ks_stream_done(&infer->stream, job)) {
         run_block(infer);
         return infer->fault != KS_OK;
     }

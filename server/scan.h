@@ -4,7 +4,8 @@
  * length, members per object, duplicate keys; it tracks the path far enough to know inputs[i].data, inputs[i].shape and
  * inputs[i].datatype. Everything but the elements of inputs[i].data is copied to the skeleton, where "data":[] stays.
  * Elements are converted straight into the place that the caller names (ks_scan_place_fn); where datatype or shape come
- * only after data, the raw text is kept (bounded by the JSON limit) and converted in ks_scan_end.
+ * only after data, the raw text is kept (bounded by the JSON limit) and converted in ks_scan_end. Without such a place
+ * the elements stay in the skeleton, at the depth of everything else, the words for NaN and infinity as numbers.
  *
  * The skeleton is JSON without white space that differs from the request in two ways, so that cJSON, which holds
  * numbers as doubles and strings as C strings, loses nothing: a number is a string that begins with KS_SCAN_NUMBER,
@@ -44,6 +45,7 @@ typedef ks_status ks_scan_place_fn(void *context, int index, const ks_scan_input
 
 typedef struct ks_scan ks_scan;
 
+/* place NULL: elements stay in the skeleton. */
 ks_status ks_scan_begin(const ks_scan_limits *limits, ks_scan_place_fn *place, void *context, ks_scan **out,
                         ks_error *error);
 /* Errors: KS_JSON, KS_JSON_LIMIT, KS_BODY_SIZE (skeleton or json_max), KS_COUNT (ragged or too many elements),

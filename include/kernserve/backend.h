@@ -1,4 +1,4 @@
-/* The border to a device: thirteen functions, and four for client memory, which a device may lack. `cuda` and `cpu` implement it; tests wrap either in `faulty`.
+/* The border to a device: thirteen functions, and five for client memory, which a device may lack. `cuda` and `cpu` implement it; tests wrap either in `faulty`.
  *
  * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
  *         batch = jobs of one plan that go out together.
@@ -164,14 +164,16 @@ typedef struct ks_backend {
     /* true once the device is lost for good (sticky error). Any thread. */
     bool (*failed)(const ks_device *device);
     const ks_streaming *streaming; /* NULL: kernels work on ordinary memory, large requests on slots of it */
-    /* Client memory, for slots' windows; any thread. All four NULL: this device has no way of its own to it. pin: host
+    /* Client memory, for slots' windows; any thread. All five NULL: this device has no way of its own to it. pin: host
      * memory that is mapped. import: another process's device memory, by the KS_HANDLE_BYTES of its CUDA IPC handle.
+     * copy: between imported memory and the host's, either way, for who is no job; done when it returns.
      * KS_WINDOW: it cannot be. */
     ks_status (*memory_pin)(ks_device *device, void *memory, size_t bytes, ks_error *error);
     void (*memory_unpin)(ks_device *device, void *memory);
     ks_status (*memory_import)(ks_device *device, const unsigned char *handle, int device_index, size_t bytes,
                                void **out, ks_error *error);
     void (*memory_leave)(ks_device *device, void *memory);
+    ks_status (*memory_copy)(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error);
 } ks_backend;
 
 extern const ks_backend ks_backend_cpu;
