@@ -75,6 +75,7 @@ typedef struct ks_plan {
     bool mapped;                /* set by prepare: kernels work on the slots themselves, batches allowed */
     bool large;                 /* set by prepare: needs the large arena (lane 0) and pieces */
     bool graphs;                /* set by prepare: capture makes sense */
+    bool at_once;               /* set by prepare, kept by poll: a launch of one job has done it when it returns */
     int batch_max;              /* set by prepare: 1 .. KS_BATCH_MAX */
     uint64_t rows_like; /* set by prepare: two plans that differ in the length of a free dimension alone, and agree
                                  * in this, give a row the same bits */
