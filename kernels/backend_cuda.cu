@@ -280,6 +280,7 @@ static const ks_backend backend = {
     .memory_unpin = memory_unpin,
     .memory_import = memory_import,
     .memory_leave = memory_leave,
+    .memory_copy = memory_copy,
 };
 
 const ks_backend *const ks_backend_cuda = &backend;

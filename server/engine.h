@@ -57,6 +57,7 @@ typedef struct ks_job {
     ks_graph graph;
     int64_t submitted_ns, launched_ns, done_ns; /* ks_now_ns */
     int64_t h2d_ns, compute_ns, d2h_ns;         /* add up to done_ns - launched_ns */
+    int64_t kernel_ns;                          /* its batch's: ks_batch */
     int batch_count;                            /* jobs in its launch */
     int lane;                                   /* that ran it */
     struct ks_job *next;                        /* ready queue; the list that collect returns */
@@ -84,6 +85,9 @@ const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan);
  * with KS_QUEUE_FULL in its place. KS_DEVICE (device lost). An empty output (0 bytes) is DONE at once, with KS_GRAPH_NONE, and
  * comes back from the next collect like any other. */
 ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error);
+/* A job just submitted, where nothing waits before it and a launch is over when it returns (plan->at_once): launched, and
+ * collected here. true: it is DONE and the caller's; else it comes from collect like any other. */
+bool ks_engine_run(ks_engine *engine, ks_job *job);
 /* true: the job was READY and is the caller's again (IDLE). false: RUNNING, it will come from collect. */
 bool ks_engine_cancel(ks_engine *engine, ks_job *job);
 

@@ -206,10 +206,20 @@ static int open_regions(open_house *house)
     return fail(KS_EXIT_SYSTEM, error.text);
 }
 
+/* Triton's figures of the GPU; a host that has none to tell serves without them. */
+static void open_nvml(ks_daemon *daemon)
+{
+    const char *reason;
+    if (!daemon->config->triton_metrics || !daemon->device_info.uuid[0]) return;
+    daemon->nvml = ks_nvml_open(daemon->device_info.uuid, &reason);
+    if (!daemon->nvml) KS_LOG(KS_LOG_INFO, "no figures of the GPU in /metrics", KS_TEXT("reason", reason));
+}
+
 static int open_admin(open_house *house)
 {
     ks_error error = {0};
     if (house->admin_fd < 0) return KS_EXIT_OK;
+    open_nvml(&house->daemon);
     ks_shard_metrics *metrics = ks_metrics_writer(house->daemon.metrics, house->daemon.shards);
     const int fd = house->admin_fd;
     house->admin_fd = -1;
@@ -300,6 +310,7 @@ static void close_all(open_house *house)
     ks_admin_close(&house->admin);
     if (house->admin_fd >= 0) close(house->admin_fd);
     for (int i = 0; i < house->fds_count; i++) close(house->fds[i]);
+    ks_nvml_close(&daemon->nvml);
     ks_metrics_close(&daemon->metrics);
     ks_regions_close(&daemon->regions);
     if (daemon->budget) ks_budget_close(&daemon->budget);
