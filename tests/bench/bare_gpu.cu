@@ -1,6 +1,6 @@
-/* The bare batched GPU server: softmax of one row of FP32 by the fewest steps known. Bodies are copied into mapped host memory,
- * all requests of a loop's turn go out in one launch that reads and writes there, and a flag for each says when it is done
- * (bare_loop.h has the HTTP half). No parser, no plan, no limit, no clock: the yardstick of bench_http.sh.
+/* The bare batched GPU server: softmax of one row of FP32 by the fewest steps known. Bodies are copied into mapped host
+ * memory, all requests of a loop's turn go out in one launch that reads and writes there, and a flag for each says when
+ * it is done (bare_loop.h has the HTTP half). No parser, no plan, no limit, no clock: the yardstick of bench_http.sh.
  *
  * Usage    bare_gpu PORT BODY_BYTES [THREADS]   BODY_BYTES: of the row, a multiple of 16 up to 64 KiB
  * Threads  each loop has its own memory and streams */
@@ -46,7 +46,7 @@ __device__ static float sum(float a, float b)
     return a + b;
 }
 
-/* The value of all threads of the block, in each of them; once for each fold, because nothing guards its memory afterwards. */
+/* The value of all threads of the block, in each of them. Once for each fold: nothing guards its memory afterwards. */
 template <float (*fold)(float, float)>
 __device__ static float across(float value)
 {

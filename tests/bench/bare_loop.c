@@ -131,7 +131,6 @@ static void *turns(void *argument)
 {
     struct loop *loop = argument;
     struct epoll_event events[BARE_BATCH];
-    if (loop->work) loop->state = loop->work->open(loop->body);
     for (;;) {
         const int n = epoll_wait(loop->epoll, events, BARE_BATCH, loop->pending_count ? 0 : -1);
         const size_t before = loop->pending_count;
@@ -172,6 +171,7 @@ static bool start(struct loop *loop, size_t body, size_t answer_bytes, const bar
     loop->body = body;
     loop->answer = answer_bytes;
     loop->work = work;
+    loop->state = work ? work->open(body) : NULL;
     loop->epoll = epoll_create1(0);
     loop->head_length = (size_t)snprintf(
         loop->head, sizeof loop->head,
@@ -187,11 +187,11 @@ static bool start(struct loop *loop, size_t body, size_t answer_bytes, const bar
 int bare_serve(unsigned short port, unsigned threads, size_t body, size_t answer_bytes, const bare_work *work)
 {
     struct loop *loops = calloc(threads, sizeof *loops);
-    const int listener = listen_on(port);
-    if (!loops || listener < 0) return 71;
     for (unsigned i = 0; i < threads; i++) {
-        if (!start(&loops[i], body, answer_bytes, work)) return 71;
+        if (!loops || !start(&loops[i], body, answer_bytes, work)) return 71;
     }
+    const int listener = listen_on(port);
+    if (listener < 0) return 71;
     for (unsigned turn = 0;; turn++) {
         int on = 1, fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
         struct connection *c = fd < 0 ? NULL : malloc(sizeof *c + HEADER_MAX + body);

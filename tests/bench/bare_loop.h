@@ -1,7 +1,7 @@
-/* The HTTP half of the bare servers that bench_http.sh measures kernserve against: what a hand-written epoll loop for POST
- * bodies of one size reaches on this machine when it parses nothing but the end of the header and trusts the client.
+/* The HTTP half of the bare servers that bench_http.sh measures kernserve against: what a hand-written epoll loop for
+ * POST bodies of one size reaches on this machine. It parses nothing but the end of the header and trusts the client.
  *
- * Threads  the caller accepts and hands connections out in turn; each of the others has its share of them, as a shard has.
+ * Threads  the caller accepts and hands connections out in turn; each of the others has its share, as a shard has.
  * Limits   a header of 4 KiB; one request at a time for each connection; BARE_SLOTS connections for each thread */
 #ifndef KS_BARE_LOOP_H
 #define KS_BARE_LOOP_H
@@ -15,7 +15,7 @@ enum { BARE_SLOTS = 1024, BARE_BATCH = 256 /* requests that one turn takes at mo
 
 /* What is done with the requests of a turn. A slot is a connection's number within its thread. */
 typedef struct bare_work {
-    void *(*open)(size_t body);                                  /* once in each thread */
+    void *(*open)(size_t body);                                  /* once for each thread, before anything listens */
     void (*take)(void *state, unsigned slot, const char *bytes); /* a whole body, which the caller needs back */
     void (*go)(void *state);                                     /* the turn's end, if it took anything */
     const char *(*done)(void *state, unsigned slot);             /* the answer's bytes, or NULL: not yet */

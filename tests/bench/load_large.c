@@ -1,6 +1,6 @@
-/* Sends one request again and again over several connections, as fast as answers come: for bodies of which a load generator
- * that looks at every byte would be what is measured. Answers are thrown away in the kernel (MSG_TRUNC), their status and
- * length are checked.
+/* Sends one request again and again over several connections, as fast as answers come: for bodies of which a load
+ * generator that looks at every byte would be what is measured. Answers are thrown away in the kernel (MSG_TRUNC);
+ * their status and length are checked.
  *
  * Usage    load_large PORT REQUEST_FILE CONNECTIONS SECONDS   the file: head and body, as they go out
  * Prints   the line of JSON that the scripts in tests/load print

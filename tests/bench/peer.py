@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """What one would write instead of kernserve: aiohttp around PyTorch, in one process; for bench_http.sh.
 
-peer.py PORT [torch|numpy]     torch: on the GPU where there is one; numpy: on the CPU. Without a word: torch where it can be imported
+peer.py PORT [torch|numpy]     torch: on the GPU where there is one; numpy: on the CPU; neither: torch where it is found
 
-It takes kernserve's plain raw requests and its JSON, of FP32, for softmax over the last axis, sums over the last axis and
-matmul, and checks nothing. On uvloop where that is installed. Its first line says what it is made of."""
+It takes kernserve's plain raw requests and its JSON, of FP32, for softmax over the last axis, sums over the last axis
+and matmul, and checks nothing. On uvloop where that is installed. Its first line says what it is made of."""
 import json
 import math
 import sys

@@ -22,8 +22,8 @@ from daemon import free_ports  # noqa: E402
 
 LARGE = 256 << 10  # bodies from here on are sent by load_large: wrk reads answers 8 KiB at a time
 
-# What one run gave. generator: share of its threads' time that the load generator computed, server_us: the server's CPU
-# time for each request, all threads.
+# What one run gave. generator: share of its threads' time that the load generator computed; server_us: the server's CPU
+# time for each request, all threads together.
 Reading = collections.namedtuple("Reading", "rate p50_us p99_us errors generator server_us")
 
 
@@ -32,6 +32,7 @@ class Side:
 
     def __init__(self, command, under, wait=60):
         self.port, = free_ports(1)
+        self.name = " ".join(os.path.basename(word) for word in command if word)
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen(under + [str(self.port) if word is None else word for word in command],
                                         stdout=subprocess.PIPE, stderr=self.log)
@@ -63,6 +64,12 @@ def cpu_seconds(pid):
     with open("/proc/%d/stat" % pid) as file:
         fields = file.read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of_children():
+    """Of those that have ended, so of load generators; servers end with the run."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def elements(shape):
@@ -112,15 +119,15 @@ class Load:
 
     def read(self, side, command, threads, seconds):
         """Runs a load generator that prints a line of JSON as its last."""
-        usage, server, begun = resource.getrusage(resource.RUSAGE_CHILDREN), cpu_seconds(side.process.pid), time.monotonic()
-        done = subprocess.run(self.under + command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds + 90)
-        took, after = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+        server, own, begun = cpu_seconds(side.process.pid), cpu_of_children(), time.monotonic()
+        done = subprocess.run(self.under + command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=seconds + 90)
+        took, own = time.monotonic() - begun, cpu_of_children() - own
         server = cpu_seconds(side.process.pid) - server
         lines = done.stdout.decode(errors="replace").splitlines()
         if done.returncode or not lines or not lines[-1].startswith("{"):
             raise RuntimeError("%s: %s" % (" ".join(command), " / ".join(lines[-3:])))
         line = json.loads(lines[-1])
-        own = after.ru_utime + after.ru_stime - usage.ru_utime - usage.ru_stime
         return Reading(line["rate"], line["p50_us"], line["p99_us"], line["errors"], own / took / threads,
                        server / max(line["requests"], 1) * 1e6)
 
@@ -128,9 +135,9 @@ class Load:
         """Each connection sends its next request when it has its answer."""
         if 4 * sum(elements(shape) for shape in work.shapes) < LARGE:
             threads = min(self.threads, work.connections)
-            command = ["wrk", "-t%d" % threads, "-c%d" % work.connections, "-d%ds" % seconds, "--timeout", "30s", "-s",
-                       os.path.join(HERE, "..", "load", form + ".lua"), "http://127.0.0.1:%d" % side.port, "--", work.model,
-                       "x".join(work.shapes)]
+            command = ["wrk", "-t%d" % threads, "-c%d" % work.connections, "-d%ds" % seconds, "--timeout", "30s",
+                       "-s", os.path.join(HERE, "..", "load", form + ".lua"), "http://127.0.0.1:%d" % side.port, "--",
+                       work.model, "x".join(work.shapes)]
             return self.read(side, command, threads, seconds)
         path = os.path.join(self.folder, "%s-%s-%s" % (form, work.model, "x".join(work.shapes)))
         if not os.path.exists(path):
@@ -139,11 +146,12 @@ class Load:
             lines += ["%s: %s" % header for header in headers.items()]
             with open(path, "wb") as file:
                 file.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-        command = [os.path.join(self.build, "tests", "load_large"), str(side.port), path, str(work.connections), str(seconds)]
+        program = os.path.join(self.build, "tests", "load_large")
+        command = [program, str(side.port), path, str(work.connections), str(seconds)]
         return self.read(side, command, min(work.connections, len(os.sched_getaffinity(0))), seconds)
 
     def rate(self, side, work, rate, seconds):
-        """A constant number of requests a second, plain raw, whatever the answers do: the achieved rate, p50 and p99."""
+        """A constant number of requests a second, plain raw, whatever the answers do: the rate achieved, p50, p99."""
         target, _, body = request_of("raw", work.model, work.shapes)
         data, log = os.path.join(self.folder, "body"), os.path.join(self.folder, "log")
         with open(data, "wb") as file:

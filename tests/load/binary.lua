@@ -8,8 +8,9 @@ function init(args)
     local work, inputs, body = common.work(args), {}, {}
     for i, shape in ipairs(work.shapes) do
         body[i] = common.tensor(work.datatype, shape)
-        inputs[i] = string.format('{"name":"INPUT%d","shape":[%s],"datatype":"%s","parameters":{"binary_data_size":%d}}',
-                                  i - 1, shape, work.datatype, #body[i])
+        inputs[i] = string.format(
+            '{"name":"INPUT%d","shape":[%s],"datatype":"%s","parameters":{"binary_data_size":%d}}', i - 1, shape,
+            work.datatype, #body[i])
     end
     local head = string.format('{%s"inputs":[%s],"outputs":[{"name":"OUTPUT0","parameters":{"binary_data":true}}]}',
                                common.parameters(work), table.concat(inputs, ","))

@@ -6,8 +6,8 @@
 -- NAME=VALUE   parameters, such as op=max axis=0
 local common = {}
 
--- How an element ends, so that any bytes before make an uneven number between 0.5 and 1: how many bytes those are, the largest
--- value of the last of them, and the rest. Integers are any bytes.
+-- How an element ends, so that any bytes before make an uneven number between 0.5 and 1: how many bytes those are, the
+-- largest value of the last of them, and the rest. Integers are any bytes.
 local formats = {
     FP64 = {6, 255, "\224\63"}, FP32 = {3, 127, "\63"}, BF16 = {1, 127, "\63"}, FP16 = {1, 255, "\56"},
     INT8 = {1, 255, ""}, INT16 = {2, 255, ""}, INT32 = {4, 255, ""}, INT64 = {8, 255, ""},
@@ -75,7 +75,8 @@ function common.report(summary, latency)
     io.write(string.format(
         '{"requests":%d,"seconds":%.3f,"rate":%.0f,"errors":%d,"p50_us":%d,"p99_us":%d,"max_us":%d}\n',
         summary.requests, summary.duration / 1e6, summary.requests / (summary.duration / 1e6),
-        e.connect + e.read + e.write + e.status + e.timeout, latency:percentile(50), latency:percentile(99), latency.max))
+        e.connect + e.read + e.write + e.status + e.timeout, latency:percentile(50), latency:percentile(99),
+        latency.max))
 end
 
 return common

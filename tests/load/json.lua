@@ -7,8 +7,8 @@ local request_bytes
 function init(args)
     local work, inputs = common.work(args), {}
     for i, shape in ipairs(work.shapes) do
-        inputs[i] = string.format('{"name":"INPUT%d","shape":[%s],"datatype":"%s","data":[%s]}', i - 1, shape, work.datatype,
-                                  common.numbers(work.datatype, shape))
+        inputs[i] = string.format('{"name":"INPUT%d","shape":[%s],"datatype":"%s","data":[%s]}', i - 1, shape,
+                                  work.datatype, common.numbers(work.datatype, shape))
     end
     wrk.method = "POST"
     wrk.body = string.format('{%s"inputs":[%s]}', common.parameters(work), table.concat(inputs, ","))
