@@ -4,7 +4,8 @@ import collections
 from sides import elements
 
 # connections: of all load generator threads together. where: the backend that it is for, cpu, gpu or both.
-# quick: the sides beside the bare server; full: those that a full run adds. Works that something is wanted of come first.
+# quick: the sides beside the bare server; full: those that a full run adds. Works of which something is wanted come
+# first.
 Work = collections.namedtuple("Work", "model shapes connections where quick full")
 # of: the Work's first three. figure: of that side, such as rate/bare. sign, bound: what it has to be.
 Wanted = collections.namedtuple("Wanted", "where name of side figure sign bound")
