@@ -19,6 +19,7 @@ import datetime
 import os
 import platform
 import re
+import resource
 import shlex
 import shutil
 import statistics
@@ -245,6 +246,8 @@ def main():
     own = sys.argv[1:sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     options = parser.parse_args(own)
     options.daemon = sys.argv[len(own) + 2:]
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for 1024 connections, in what is started here
     table = Table(options.out)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, folder, table)

@@ -18,5 +18,5 @@ if [ ! -e "$build/CMakeCache.txt" ]; then
     . "$root/deploy/packages.sh"
     configure_release "$root" >/dev/null
 fi
-cmake --build "$build" --target bench_http >/dev/null
+cmake --build "$build" --target bench_http >&2
 exec python3 -B "$here/bench_http.py" "$build" "$@"
