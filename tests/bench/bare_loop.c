@@ -1,8 +1,10 @@
 #include "bare_loop.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,14 +54,18 @@ static void wait_for(const struct loop *loop, struct connection *c, unsigned wha
     epoll_ctl(loop->epoll, EPOLL_CTL_MOD, c->fd, &event);
 }
 
-/* Sends what is left of the answer. A full socket buffer is waited for by epoll. */
-static void answer(const struct loop *loop, struct connection *c)
+/* Sends what is left of the answer. A full socket buffer is waited for by epoll; a client that has left is dropped. */
+static void answer(struct loop *loop, struct connection *c)
 {
     const size_t head_left = c->sent < loop->head_length ? loop->head_length - c->sent : 0;
     const size_t done = head_left ? 0 : c->sent - loop->head_length;
     const struct iovec parts[2] = {{(void *)(loop->head + loop->head_length - head_left), head_left},
                                    {(void *)(c->bytes + done), loop->answer - done}};
     const ssize_t n = writev(c->fd, parts, 2);
+    if (n < 0 && errno != EAGAIN) {
+        drop(loop, c);
+        return;
+    }
     if (n > 0) c->sent += (size_t)n;
     if (c->sent < loop->head_length + loop->answer) {
         if (!c->full) wait_for(loop, c, EPOLLOUT);
@@ -187,6 +193,7 @@ static bool start(struct loop *loop, size_t body, size_t answer_bytes, const bar
 int bare_serve(unsigned short port, unsigned threads, size_t body, size_t answer_bytes, const bare_work *work)
 {
     struct loop *loops = calloc(threads, sizeof *loops);
+    signal(SIGPIPE, SIG_IGN);
     for (unsigned i = 0; i < threads; i++) {
         if (!loops || !start(&loops[i], body, answer_bytes, work)) return 71;
     }

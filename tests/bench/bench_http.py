@@ -23,7 +23,6 @@ import resource
 import shlex
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -50,10 +49,6 @@ def ratio(value):
     return ("%.0f" if value >= 100 else "%.2f" if value >= 0.1 else "%.3f") % value
 
 
-def first_line(*command):
-    return subprocess.run(command, stdout=subprocess.PIPE).stdout.decode().split("\n")[0]
-
-
 def medians(readings):
     """Errors are added up: one is too many."""
     return Reading(*map(statistics.median, zip(*readings)))._replace(errors=sum(r.errors for r in readings))
@@ -77,15 +72,14 @@ class Table:
 
 class Bench:
     def __init__(self, options, folder, table):
-        self.options, self.table, self.say, self.faults = options, table, table.say, []
+        self.options, self.say, self.faults, self.daemon, self.peer = options, table.say, [], None, None
         self.readings = {}  # (model, shapes, connections): {side: medians}
         cores = sorted(os.sched_getaffinity(0))
         half = max(len(cores) // 2, 1)
         self.threads = options.threads or half
-        parts = [["taskset", "-c", ",".join(map(str, part))] for part in (cores[:half], cores[half:] or cores)]
-        self.under, loads_under = parts if options.split else ([], [])
-        self.load = Load(options.build, self.threads, loads_under, folder)
-        self.begin()
+        servers_on, loads_on = (cores[:half], cores[half:] or cores) if options.split else (cores, cores)
+        self.under = ["taskset", "-c", ",".join(map(str, servers_on))]
+        self.load = Load(options.build, self.threads, loads_on, folder)
 
     def begin(self):
         """Starts kernserve and the Python server, and says what is compared on what."""
@@ -103,12 +97,12 @@ class Bench:
                  (os.cpu_count(), cpu, platform.release(), gpu, os.getloadavg()[0]))
         self.say("# kernserve: %s" % " ".join(words))
         self.say("# bare servers: %d threads; Python server: %s" % (self.threads, self.begin_peer()))
-        self.say("# load: %d threads; %s" % (self.threads, "servers on cores %s, load on the others" % self.under[2]
-                                             if self.under else "servers and load share all cores"))
+        self.say("# load: %d threads; servers on cores %s, %s" %
+                 (self.threads, self.under[2], "load on the others" if self.options.split else "load on the same"))
 
     def begin_peer(self):
         """What it is made of, or why there is none."""
-        self.peer, python = None, self.options.peer
+        python = self.options.peer
         if python == "none":
             return "none"
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peer.py")
@@ -121,7 +115,7 @@ class Bench:
     def end(self):
         if self.peer:
             self.peer.stop()
-        code = self.daemon.stop()
+        code = self.daemon.stop() if self.daemon else 0
         if code:
             self.faults.append("kernserve ended with exit code %d" % code)
 
@@ -252,6 +246,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, folder, table)
         try:
+            bench.begin()
             bench.measure()
         finally:
             bench.end()

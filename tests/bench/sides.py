@@ -112,10 +112,11 @@ def answer_of(port, target, body):
 
 
 class Load:
-    """Load generators with a number of threads, started on their cores by the words of under."""
+    """Load generators with a number of threads, on their cores. folder: for what they read and write."""
 
-    def __init__(self, build, threads, under, folder):
-        self.build, self.threads, self.under, self.folder = build, threads, under, folder
+    def __init__(self, build, threads, cores, folder):
+        self.build, self.threads, self.cores, self.folder = build, threads, len(cores), folder
+        self.under = ["taskset", "-c", ",".join(map(str, cores))]
 
     def read(self, side, command, threads, seconds):
         """Runs a load generator that prints a line of JSON as its last."""
@@ -148,7 +149,7 @@ class Load:
                 file.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
         program = os.path.join(self.build, "tests", "load_large")
         command = [program, str(side.port), path, str(work.connections), str(seconds)]
-        return self.read(side, command, min(work.connections, len(os.sched_getaffinity(0))), seconds)
+        return self.read(side, command, min(work.connections, self.cores), seconds)
 
     def rate(self, side, work, rate, seconds):
         """A constant number of requests a second, plain raw, whatever the answers do: the rate achieved, p50, p99."""
