@@ -150,13 +150,33 @@ static void count_queue(ks_engine *engine)
     ks_counter_set(KS_COUNTER(engine, queue_depth), (uint64_t)engine->queue.count);
 }
 
+static void look_at_lanes(ks_engine *engine);
+
+/* Where the queue is full: within a turn requests may come faster than the turn's end launches them, so lanes may be free
+ * or done. If they are not, who ranks last is refused, be it the newcomer. */
+static bool make_room(ks_engine *engine, const ks_job *job)
+{
+    look_at_lanes(engine);
+    ks_engine_launch(engine);
+    if (engine->queue.count < engine->options.queue_max) return true;
+    ks_job **last = &engine->queue.first;
+    while ((*last)->next) last = &(*last)->next;
+    if (!ks_queue_outranks(job, *last)) return false;
+    ks_job *refused = ks_queue_take(&engine->queue, last);
+    ks_fail(&refused->error, KS_QUEUE_FULL, "Exceeds maximum queue size: of %d requests this one ranked last",
+            engine->options.queue_max + 1);
+    finish_unrun(engine, refused, KS_QUEUE_FULL, ks_now_ns());
+    return true;
+}
+
 ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
 {
     assert(job->plan && job->plan->users > 0);
     assert(job->state == KS_JOB_IDLE || job->state == KS_JOB_DONE);
+    const bool room = engine->queue.count < engine->options.queue_max || make_room(engine, job);
     if (engine->lost) return ks_fail(error, KS_DEVICE, "%s", engine->fault.text);
     if (engine->backend->failed(engine->device)) return ks_fail(error, KS_DEVICE, "the device is lost");
-    if (engine->queue.count >= engine->options.queue_max)
+    if (!room)
         return ks_fail(error, KS_QUEUE_FULL, "Exceeds maximum queue size: %d requests wait already, the queue holds %d",
                        engine->queue.count, engine->options.queue_max);
     job->status = KS_OK;
@@ -354,6 +374,7 @@ static void collect_done(ks_engine *engine, ks_lane_use *use)
     for (int i = 0; i < batch->count; i++) {
         use->jobs[i]->h2d_ns = batch->h2d_ns;
         use->jobs[i]->d2h_ns = batch->d2h_ns;
+        use->jobs[i]->kernel_ns = batch->kernel_ns;
     }
     const int64_t total_ns = now_ns - use->launched_ns;
     ks_plan *plan = batch->plan;
@@ -399,6 +420,12 @@ static void collect_lane(ks_engine *engine, ks_lane_use *use)
     }
 }
 
+static void look_at_lanes(ks_engine *engine)
+{
+    for (int i = 0; i < engine->lanes && !engine->lost; i++)
+        if (engine->lane[i].busy) collect_lane(engine, &engine->lane[i]);
+}
+
 ks_job *ks_engine_collect(ks_engine *engine)
 {
     /* Another shard may have met the fault; this one's lanes would then never answer. */
@@ -407,8 +434,7 @@ ks_job *ks_engine_collect(ks_engine *engine)
         ks_fail(&error, KS_DEVICE, "the device is lost");
         ks_engine_lose(engine, &error);
     }
-    for (int i = 0; i < engine->lanes && !engine->lost; i++)
-        if (engine->lane[i].busy) collect_lane(engine, &engine->lane[i]);
+    look_at_lanes(engine);
     ks_job *done = engine->done;
     engine->done = NULL;
     engine->done_end = &engine->done;

@@ -68,11 +68,22 @@ static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text
     return strlen(text);
 }
 
+/* libmicrohttpd 0.9.75 appends a folded line to the field's name, not to its value: "Content-Lengt: 4", folded "h", is a
+ * length then that nobody in front has seen. It moves the name for that, so that its value no longer lies behind it. */
+static bool is_folded(const char *name, size_t name_length, const char *value)
+{
+    const char *behind = name + name_length + 1;
+    while (behind < value && (*behind == ' ' || *behind == '\t')) behind++;
+    return behind != value;
+}
+
 static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const char *name, size_t name_length,
                                   const char *value, size_t value_length)
 {
     (void)kind;
-    ks_head_add(context, name, name_length, value, value_length);
+    ks_head *head = context;
+    head->folded |= value && is_folded(name, name_length, value);
+    ks_head_add(head, name, name_length, value, value_length);
     return MHD_YES;
 }
 
@@ -177,7 +188,7 @@ static ssize_t read_answer(void *context, uint64_t at, char *out, size_t most)
  * keep the shard for longer than a millisecond; or what comes from the device while it is sent. */
 static struct MHD_Response *response_from(ks_infer *infer, const ks_answer *answer)
 {
-    if (ks_infer_streams(infer) || (answer->owned && answer->length > KS_LONG_TEXT))
+    if (ks_infer_streams(infer) || answer->length > KS_LONG_TEXT)
         return MHD_create_response_from_callback(answer->length, BLOCK_BYTES, read_answer, infer, on_sent);
     /* The library asks for a buffer that it may change, and changes none. */
     char *body = (char *)(uintptr_t)answer->body;

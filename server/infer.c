@@ -289,6 +289,7 @@ static ks_status submit_job(ks_infer *infer)
     ks_job *job = &infer->job;
     job->priority = ks_oip_ask(infer->oip)->priority;
     job->deadline_ns = deadline_of(infer);
+    job->deadline_asked = ks_oip_ask(infer->oip)->timeout_us > 0;
     infer->held |= HELD_BY_ENGINE;
     const ks_status status = ks_engine_submit(infer->infers->engine, job, &infer->error);
     if (status != KS_OK) infer->held &= ~HELD_BY_ENGINE;
@@ -338,7 +339,7 @@ static bool end_block(ks_infer *infer)
     }
     if (infer->ended_ns && infer->tail_ns == 0 && job->done_ns > infer->ended_ns)
         infer->tail_ns = job->launched_ns > infer->ended_ns ? job->launched_ns : infer->ended_ns;
-    if (!ks_stream_done(&infer->stream)) {
+    if (!ks_stream_done(&infer->stream, job)) {
         run_block(infer);
         return infer->fault != KS_OK;
     }
@@ -691,10 +692,8 @@ bool ks_infer_waits(const ks_infer *infer)
     return infer->streamed && infer->stream.pause != KS_PAUSE_NONE;
 }
 
-/* With a fault the stream has given its memory back. */
 static int64_t read_stream(ks_infer *infer, uint64_t at, char *out, size_t most)
 {
-    if (infer->fault != KS_OK) return -1;
     const size_t head = infer->answer.length - ks_oip_ask(infer->oip)->spec.out.size_bytes;
     if (at < head) {
         const size_t left = head - (size_t)at, size = most < left ? most : left;
@@ -707,11 +706,12 @@ static int64_t read_stream(ks_infer *infer, uint64_t at, char *out, size_t most)
 
 int64_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most)
 {
-    if (infer->streamed) return read_stream(infer, at, out, most);
+    if (infer->fault != KS_OK) return -1; /* a stream has given its memory back */
+    if (ks_infer_streams(infer)) return read_stream(infer, at, out, most);
     const uint64_t left = infer->answer.length - at;
     const size_t n = left < most ? (size_t)left : most;
     memcpy(out, infer->answer.body + at, n);
-    ks_text_give_back(infer->owned, at, &infer->given_back);
+    if (infer->owned) ks_text_give_back(infer->owned, at, &infer->given_back);
     return (int64_t)n;
 }
 

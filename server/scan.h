@@ -48,6 +48,7 @@ typedef struct ks_scan ks_scan;
 
 /* Of string_max and members_max alone; 8-byte aligned. */
 size_t ks_scan_bytes(const ks_scan_limits *limits);
+/* place NULL: elements stay in the skeleton. */
 ks_status ks_scan_begin(const ks_scan_limits *limits, ks_scan_place_fn *place, void *context, ks_scan **out,
                         ks_error *error);
 /* Errors: KS_JSON, KS_JSON_LIMIT, KS_BODY_SIZE (skeleton or json_max), KS_COUNT (ragged or too many elements),

@@ -25,7 +25,8 @@ typedef enum ks_scan_role {
     KS_ROLE_NAME,   /* members of such an element */
     KS_ROLE_DATATYPE,
     KS_ROLE_SHAPE,
-    KS_ROLE_DATA
+    KS_ROLE_DATA,
+    KS_ROLE_ELEMENT /* of data that nobody places */
 } ks_scan_role;
 
 typedef struct ks_scan_frame {

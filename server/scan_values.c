@@ -90,8 +90,8 @@ static ks_status pop(ks_scan *scan, bool object, const char *at, ks_error *error
 static ks_status next_element(ks_scan *scan, ks_error *error)
 {
     const ks_scan_frame *frame = &scan->frame[scan->depth];
-    scan->role = KS_ROLE_OTHER;
-    if (frame->role == KS_ROLE_SHAPE) scan->role = KS_ROLE_SHAPE;
+    const bool kept = frame->role == KS_ROLE_SHAPE || frame->role == KS_ROLE_ELEMENT;
+    scan->role = kept ? frame->role : KS_ROLE_OTHER;
     if (frame->role != KS_ROLE_INPUTS) return KS_OK;
     if (scan->inputs == KS_SCAN_INPUTS_MAX)
         return ks_fail(error, KS_JSON_LIMIT, "'inputs' holds more than %d inputs", KS_SCAN_INPUTS_MAX);
@@ -112,6 +112,7 @@ static ks_status not_an_array(ks_error *error)
 
 static ks_status open_array(ks_scan *scan, ks_error *error)
 {
+    if (scan->role == KS_ROLE_DATA && !scan->place) scan->role = KS_ROLE_ELEMENT;
     if (scan->role == KS_ROLE_DATA) {
         const ks_status status = copy(scan, "[]", 2, error);
         return status == KS_OK ? ks_scan_data_begin(scan, error) : status;
@@ -119,7 +120,8 @@ static ks_status open_array(ks_scan *scan, ks_error *error)
     /* A list inside of a shape is no dimension. */
     const bool in_shape = scan->depth > 0 && scan->frame[scan->depth].role == KS_ROLE_SHAPE;
     if (in_shape) scan->input[scan->inputs - 1].rank = -1;
-    const bool known = scan->role == KS_ROLE_INPUTS || (scan->role == KS_ROLE_SHAPE && !in_shape);
+    const bool known =
+        scan->role == KS_ROLE_INPUTS || scan->role == KS_ROLE_ELEMENT || (scan->role == KS_ROLE_SHAPE && !in_shape);
     return push(scan, false, known ? scan->role : KS_ROLE_OTHER, error);
 }
 
@@ -174,7 +176,7 @@ static ks_status end_token(ks_scan *scan, const char *at, ks_error *error)
     const bool literal = null || (n == 4 && memcmp(text, "true", 4) == 0) || (n == 5 && memcmp(text, "false", 5) == 0);
     double ignored;
     /* An FP64 reader says whether it is a number; the words for NaN and infinity begin with letters only it knows. */
-    const bool word = text[n - 1] == 'y' || text[n - 1] == 'f' || text[n - 1] == 'N';
+    const bool word = scan->role != KS_ROLE_ELEMENT && (text[n - 1] == 'y' || text[n - 1] == 'f' || text[n - 1] == 'N');
     if (!literal && (word || ks_number_read(text, n, KS_FP64, &ignored) == KS_NUMBER_SYNTAX))
         return ks_scan_bad(scan, "invalid value", at, error);
     if (scan->role == KS_ROLE_DATA && !null) return not_an_array(error);
