@@ -1,10 +1,24 @@
 /* What stands between strings and tensor data: objects, arrays, numbers, literals, keys. A stack of what is open says
  * what may come next and what a value means by its path. All of it goes to the skeleton. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "number.h"
 #include "scan_parts.h"
+
+/* Doubles until n more bytes, which are below skeleton_max, have room. */
+static bool grow_skeleton(ks_scan *scan, size_t n)
+{
+    size_t cap = scan->skeleton_cap;
+    while (cap - scan->skeleton_length < n) cap *= 2;
+    char *const own = scan->skeleton == scan->first ? NULL : scan->skeleton, *const grown = realloc(own, cap);
+    if (!grown) return false;
+    if (!own) memcpy(grown, scan->first, scan->skeleton_length);
+    scan->skeleton = grown;
+    scan->skeleton_cap = cap;
+    return true;
+}
 
 static ks_status copy(ks_scan *scan, const char *bytes, size_t n, ks_error *error)
 {
@@ -14,8 +28,10 @@ static ks_status copy(ks_scan *scan, const char *bytes, size_t n, ks_error *erro
             "request JSON without tensor data exceeds the maximum allowed size of %zu bytes. Use --max-skeleton to "
             "increase the limit.",
             scan->limits.skeleton_max);
-    if (!ks_scan_append(&scan->skeleton, &scan->skeleton_length, &scan->skeleton_cap, bytes, n))
+    if (n > scan->skeleton_cap - scan->skeleton_length && !grow_skeleton(scan, n))
         return ks_fail(error, KS_MEMORY, "no memory for the request's JSON");
+    memcpy(scan->skeleton + scan->skeleton_length, bytes, n);
+    scan->skeleton_length += n;
     return KS_OK;
 }
 
@@ -23,18 +39,21 @@ static ks_status copy(ks_scan *scan, const char *bytes, size_t n, ks_error *erro
 static ks_status copy_string(ks_scan *scan, ks_error *error)
 {
     ks_status status = copy(scan, "\"", 1, error);
+    size_t from = 0; /* text[from..i) is copied as it is */
     for (size_t i = 0; i < scan->text_length && status == KS_OK; i++) {
         const unsigned char c = (unsigned char)scan->text[i];
-        if (c == 0) {
-            status = copy(scan, "\xC0\x80", 2, error);
-        } else if (c < 0x20) {
-            char escaped[8];
-            status = copy(scan, escaped, (size_t)snprintf(escaped, sizeof escaped, "\\u%04x", c), error);
-        } else {
-            if (c == '"' || c == '\\') status = copy(scan, "\\", 1, error);
-            if (status == KS_OK) status = copy(scan, &scan->text[i], 1, error);
-        }
+        if (c >= 0x20 && c != '"' && c != '\\') continue;
+        char escaped[8] = {'\\', (char)c};
+        size_t n = 2;
+        if (c == 0)
+            memcpy(escaped, "\xC0\x80", 2);
+        else if (c < 0x20)
+            n = (size_t)snprintf(escaped, sizeof escaped, "\\u%04x", c);
+        status = copy(scan, scan->text + from, i - from, error);
+        if (status == KS_OK) status = copy(scan, escaped, n, error);
+        from = i + 1;
     }
+    if (status == KS_OK) status = copy(scan, scan->text + from, scan->text_length - from, error);
     return status == KS_OK ? copy(scan, "\"", 1, error) : status;
 }
 
@@ -77,6 +96,8 @@ static ks_status next_element(ks_scan *scan, ks_error *error)
     if (scan->inputs == KS_SCAN_INPUTS_MAX)
         return ks_fail(error, KS_JSON_LIMIT, "'inputs' holds more than %d inputs", KS_SCAN_INPUTS_MAX);
     scan->role = KS_ROLE_INPUT;
+    scan->input[scan->inputs] = (ks_scan_input){.has_dtype = false};
+    scan->kept_of[scan->inputs].present = false;
     scan->inputs++;
     return KS_OK;
 }

@@ -54,6 +54,7 @@ floors='
 7.1 watch      server/watch.*
 7.05 settle    server/settle.*
 7.1 commands   server/commands.*
+7.15 selftest  server/selftest*
 7.2 main       server/main*
 '
 
