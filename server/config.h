@@ -32,6 +32,7 @@ typedef struct ks_config {
 #undef CHOICE
     const char *file; /* that was read (--config), or NULL */
     const char *url;  /* of --healthcheck, or NULL */
+    ks_list tune;     /* of --tune */
     void *owned;      /* config.c's */
 } ks_config;
 
@@ -43,6 +44,7 @@ typedef enum ks_command {
     KS_COMMAND_CHECK_CONFIG,
     KS_COMMAND_DUMP_CONFIG,
     KS_COMMAND_LIST_DEVICES,
+    KS_COMMAND_TUNE,
     KS_COMMAND_HEALTHCHECK
 } ks_command;
 

@@ -47,6 +47,7 @@ void ks_config_help(void)
          "  --check-config                reads the configuration, says what is wrong with it, and ends\n"
          "  --dump-config                 prints every value with its origin, as a config file\n"
          "  --list-devices                the devices that would be used\n"
+         "  --tune SHAPES...              tries the kernels for each, e.g. 64,4096:4096,4096:FP16; fills --tune-cache\n"
          "  --healthcheck [URL]           asks a running daemon whether it is ready\n"
          "  --version, --help\n");
     for (int i = 0; i < KS_OPTIONS; i++) {

@@ -33,7 +33,7 @@ floors='
 2.0 backends   kernels/backend_*
 2.1 choice     server/backends.*
 3.0 plan       server/plan.*
-3.1 engine     server/engine* server/budget.c server/sizes.* server/warm.* server/slots.* server/graphs.* server/check.* server/queue.* server/stream*
+3.1 engine     server/engine* server/budget.c server/sizes.* server/warm.* server/slots.* server/graphs.* server/check.* server/queue.* server/stream* server/tune*
 3.2 regions    server/regions*
 3.5 daemon     server/daemon.h
 4.0 inflate    server/inflate* server/deflate*
@@ -52,7 +52,7 @@ floors='
 7.1 supervise  server/supervise*
 7.1 watch      server/watch.*
 7.05 settle    server/settle.*
-7.1 commands   server/commands.*
+7.1 commands   server/command*
 7.2 main       server/main*
 '
 

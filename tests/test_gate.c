@@ -366,7 +366,7 @@ static void warm_table(void **state)
     for (size_t i = 0; i < COUNT(rows); i++) {
         ks_error error = {0};
         ks_spec spec;
-        ks_status status = ks_warm_spec(rows[i].text, &spec, &error);
+        ks_status status = ks_warm_spec("--warm", rows[i].text, &spec, &error);
         if (status != rows[i].status) fail_msg("%s: got %s (%s)", rows[i].text, ks_status_name(status), error.text);
         assert_true(status != KS_OK || spec.out.size_bytes > 0);
     }
