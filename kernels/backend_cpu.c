@@ -201,8 +201,7 @@ static const char *const way_names[] = {"reference", "onednn"};
 static void choose(ks_plan *plan, ks_onednn *onednn)
 {
     const double bytes = (double)plan->in_bytes + (double)plan->out_bytes;
-    const cpu_choice choice = {.onednn = onednn,
-                               .job_ns = 1 + plan->spec.flops / FLOPS_PER_NS + bytes / BYTES_PER_NS};
+    const cpu_choice choice = {.onednn = onednn, .job_ns = 1 + plan->spec.flops / FLOPS_PER_NS + bytes / BYTES_PER_NS};
     choice_set(plan, &choice);
     plan->pick = (ks_pick){.grid = 1, .threads = 1, .cluster = 1};
     snprintf(plan->pick.kernel, sizeof plan->pick.kernel, "%s", way_names[onednn != NULL]);

@@ -36,10 +36,10 @@ struct ks_engine {
     int wants;                /* bits set in all plans' wanted */
     int64_t accounted_ns;     /* up to here busy and overlap time are in the counters */
     bool lost;
-    ks_error fault; /* when lost */
-    struct ks_tuner *tuner;     /* NULL: no plan is being tuned */
-    uint64_t tunes_seen;        /* what was found up to here is in use */
-    int64_t tune_after_ns;      /* no trial before */
+    ks_error fault;         /* when lost */
+    struct ks_tuner *tuner; /* NULL: no plan is being tuned */
+    uint64_t tunes_seen;    /* what was found up to here is in use */
+    int64_t tune_after_ns;  /* no trial before */
     /* written by this shard, read by any thread: the fields of ks_engine_stats in their order. */
     _Atomic uint64_t counters[KS_ENGINE_COUNTERS];
     ks_lane_use lane[KS_LANES_MAX];
@@ -73,7 +73,7 @@ void ks_engine_count_plans(ks_engine *engine);
 /* graphs.c */
 void ks_graphs_launched(ks_engine *engine, int lane, int64_t now_ns); /* books the batch's hit or miss */
 void ks_graphs_forget(void *engine, ks_plan *plan);                   /* ks_plan_forget_fn */
-void ks_graphs_drop(ks_engine *engine, ks_plan *plan); /* all of them; the plan stays */
+void ks_graphs_drop(ks_engine *engine, ks_plan *plan);                /* all of them; the plan stays */
 /* Captures one bucket on a free lane. false: it cannot be now; the plan is marked. */
 bool ks_graphs_make(ks_engine *engine, ks_plan *plan, int lane, int bucket);
 

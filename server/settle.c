@@ -113,8 +113,7 @@ bool ks_settle_library(const ks_config *config)
     enum { OFF, START, BACKGROUND };
     if (strcmp(config->cublaslt, "off") == 0) return false;
     if (config->tune.count) return true;
-    return config->autotune == BACKGROUND ||
-           (config->autotune == START && (*config->tune_cache || config->warm.count));
+    return config->autotune == BACKGROUND || (config->autotune == START && (*config->tune_cache || config->warm.count));
 }
 
 ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *engine, ks_limits *out, ks_error *error)

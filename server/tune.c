@@ -186,8 +186,10 @@ static bool worth_it(const ks_plan *plan)
 static void find_plan(ks_engine *engine)
 {
     ks_plan *plan = ks_plans_newest(engine->plans);
+    ks_tuned known; /* and not yet taken over, because a job holds the plan */
     for (int seen = 0; plan && seen < SEARCH_MAX; seen++, plan = plan->older) {
-        if (!worth_it(plan) || !ks_tunes_claim(engine->options.tunes)) continue;
+        if (!worth_it(plan) || ks_tunes_find(engine->options.tunes, &plan->spec, &known)) continue;
+        if (!ks_tunes_claim(engine->options.tunes)) return;
         if (!begin(engine, plan)) ks_tunes_release(engine->options.tunes);
         return;
     }

@@ -278,7 +278,7 @@ static file_state read_file(const char *path, char **out)
         return empty ? FILE_ABSENT : FILE_FOREIGN;
     }
     *out = text;
-    return FILE_GOOD;
+    return strlen(text) == (size_t)is.st_size ? FILE_GOOD : FILE_DAMAGED;
 }
 
 /* One line after the other, cut. false: a damaged one; *line says which. *done: behind the last. */
@@ -336,7 +336,9 @@ static void load(ks_tunes *tunes)
     int line = 0;
     char where[64] = "no file of tuned choices";
     file_state state = read_file(tunes->path, &text);
-    if (state == FILE_GOOD && !walk_lines(text, skip_line, NULL, &line)) {
+    if (state == FILE_DAMAGED) {
+        snprintf(where, sizeof where, "it is cut, or not all text");
+    } else if (state == FILE_GOOD && !walk_lines(text, skip_line, NULL, &line)) {
         state = FILE_DAMAGED;
         snprintf(where, sizeof where, "line %d is damaged", line);
     } else if (state == FILE_GOOD) {

@@ -26,6 +26,7 @@ floors='
 1.1 warp       kernels/warp.cuh kernels/launch.cuh
 1.2 shapes     kernels/matmul_shape.h
 1.25 onednn    kernels/onednn*
+1.25 cublaslt  kernels/cublaslt.*
 1.3 softmax    kernels/softmax*
 1.3 reduce     kernels/reduce*
 1.3 matmul     kernels/matmul*
@@ -64,7 +65,7 @@ zlib.h              server/inflate.c server/deflate.c
 charconv            server/number.cc
 oneapi/dnnl/*       kernels/onednn.c
 cuda*.h             kernels/*.cu kernels/*.cuh
-cublas*.h           kernels/*.cu kernels/*.cuh
+cublas*.h           kernels/cublaslt.cu
 cuda/*              kernels/*.cu kernels/*.cuh
 cub/*               kernels/*.cu kernels/*.cuh
 '

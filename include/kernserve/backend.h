@@ -13,15 +13,15 @@ extern "C" {
 #endif
 
 enum {
-    KS_BATCH_MAX = 128,   /* jobs in one launch */
-    KS_BUCKETS = 8,       /* batch sizes 1, 2, 4 ... 128: each its own graph */
-    KS_LANES_MAX = 16,    /* per shard */
-    KS_CHOICE_BYTES = 96, /* what an op's planner may remember in a plan */
-    KS_WAYS_MAX = 80,     /* that are tried for one plan */
+    KS_BATCH_MAX = 128,    /* jobs in one launch */
+    KS_BUCKETS = 8,        /* batch sizes 1, 2, 4 ... 128: each its own graph */
+    KS_LANES_MAX = 16,     /* per shard */
+    KS_CHOICE_BYTES = 104, /* what an op's planner may remember in a plan */
+    KS_WAYS_MAX = 80,      /* that are tried for one plan */
     KS_KERNEL_NAME = 56,
-    KS_HEAD_ROOM = 1024,  /* writable bytes in front of slot.out, for the answer's head */
-    KS_LINE_BYTES = 64,   /* of them, those right before out: the backend's from launch until poll says KS_DONE */
-    KS_PAD = 256          /* readable bytes behind each side of a slot and behind device buffers */
+    KS_HEAD_ROOM = 1024, /* writable bytes in front of slot.out, for the answer's head */
+    KS_LINE_BYTES = 64,  /* of them, those right before out: the backend's from launch until poll says KS_DONE */
+    KS_PAD = 256         /* readable bytes behind each side of a slot and behind device buffers */
 };
 
 typedef struct ks_device ks_device;
@@ -61,8 +61,9 @@ typedef struct ks_slot {
 
 /* What was picked for a plan, for a person who asks. */
 typedef struct ks_pick {
-    char kernel[KS_KERNEL_NAME]; /* such as "softmax_held<BF16, 4 vectors>", on the CPU "reference"; "" where nothing is picked */
-    int64_t grid;                /* CTAs of one job; 0: not known, a library's kernel */
+    char kernel
+        [KS_KERNEL_NAME]; /* such as "softmax_held<BF16, 4 vectors>", on the CPU "reference"; "" where nothing is picked */
+    int64_t grid;         /* CTAs of one job; 0: not known, a library's kernel */
     int threads, cluster;
     size_t shared_bytes; /* dynamic shared memory of a CTA */
 } ks_pick;
@@ -75,8 +76,8 @@ typedef struct ks_way {
 
 /* What trials found for a plan; all zero: none were made. */
 typedef struct ks_trials {
-    int ways;                      /* that were tried */
-    double us, planned_us;         /* of the one that is used now, of the one that prepare picks */
+    int ways;                     /* that were tried */
+    double us, planned_us;        /* of the one that is used now, of the one that prepare picks */
     char planned[KS_KERNEL_NAME]; /* that one's name */
 } ks_trials;
 
@@ -96,8 +97,8 @@ typedef struct ks_plan {
                                  * in this, give a row the same bits */
     bool unstamped; /* set by prepare: a library's kernels, which leave no stamps; all of a launch's time is compute */
     bool untunable; /* engine's: there is nothing to try, or trying failed */
-    ks_trials trials;   /* engine's */
-    bool uncapturable;  /* engine's: capture failed; retried after uncapturable_until_ns */
+    ks_trials trials;  /* engine's */
+    bool uncapturable; /* engine's: capture failed; retried after uncapturable_until_ns */
     int64_t uncapturable_until_ns;
     unsigned char choice[KS_CHOICE_BYTES];
     void *lane_state[KS_LANES_MAX];  /* this plan's graphs on each lane of the shard; the backend's, freed by forget */
