@@ -10,6 +10,10 @@
 
 #include "kernserve/backend.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { KS_CONTEST_ROUNDS = 9, KS_CONTEST_KEPT = 8 };
 
 typedef struct ks_contest {
@@ -34,4 +38,8 @@ void ks_contest_time(ks_contest *contest, int64_t ns);
 int ks_contest_winner(const ks_contest *contest);
 /* The median of the later rounds, or the one time of a way that left after the first; 0: it failed. */
 int64_t ks_contest_ns(const ks_contest *contest, int way);
+
+#ifdef __cplusplus
+}
+#endif
 #endif
