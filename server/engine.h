@@ -120,9 +120,10 @@ ks_status ks_engine_warm(ks_engine *engine, const ks_spec *spec, ks_error *error
  * is nothing to choose from. */
 typedef void ks_tune_told_fn(void *context, int trials, int most);
 ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_told_fn *told, void *context, ks_error *error);
-/* In a turn in which nothing happened: begins a trial, or takes over what tuning has found, here or in another shard. */
+/* In a turn that slept as long as it may, and nothing happened: begins a trial, or takes over what tuning has found, here or in
+ * another shard. */
 void ks_engine_tune_step(ks_engine *engine);
-int64_t ks_engine_tune_wait_ns(const ks_engine *engine); /* until the next trial is due; INT64_MAX: none is */
+int64_t ks_engine_tune_wait_ns(const ks_engine *engine); /* how long a turn may sleep for that; INT64_MAX: for ever */
 
 /* Gauges and counters of this shard's engine, written by the shard alone. */
 void ks_engine_read_stats(const ks_engine *engine, ks_engine_stats *out); /* any thread */

@@ -1,8 +1,8 @@
 /* Tuning: the ways of a plan tried on a lane, one trial after the other, and the fastest one taken over.
  *
- * Trials     run a copy of the plan, alone on the lane, through launch and poll like any batch. In a live shard one begins only in
- *            a turn in which nothing happened, with no lane busy, and takes at most a fifth of the time; a request that
- *            comes meanwhile finds the other lanes, or waits for what is left of the trial.
+ * Trials     run a copy of the plan, alone on the lane, through launch and poll like any batch. In a live shard one begins only
+ *            after IDLE_NS in which nothing happened, with no lane busy, and takes at most a fifth of the time; a request
+ *            that comes meanwhile finds the other lanes, or waits for what is left of the trial.
  * Takeover   a plan changes its way while no job holds it: within one answer nothing changes, from one answer to the next the last bits
  *            may. That is why plans in use are tuned on demand only (--autotune background).
  * Threads    the shard's own; what was found is shared through ks_tunes. */
@@ -21,6 +21,7 @@ enum {
     USED_LEAST = 16, /* jobs that make a plan worth it */
     SHARE = 5        /* of the time: one part is trials */
 };
+static const int64_t IDLE_NS = 1000000;                   /* without a request, before a trial */
 static const int64_t SLOW_NS = 20000000;                  /* a job's time beyond which a live shard tries nothing */
 static const int64_t CLAIM_NS = 30 * (int64_t)1000000000; /* for another shard to end its tuning, at start */
 
@@ -210,9 +211,11 @@ void ks_engine_tune_step(ks_engine *engine)
 
 int64_t ks_engine_tune_wait_ns(const ks_engine *engine)
 {
-    if (!engine->tuner) return INT64_MAX;
+    if (!engine->options.tune_live || engine->lost) return INT64_MAX;
+    const ks_plan *newest = ks_plans_newest(engine->plans);
+    if (!engine->tuner && !(newest && worth_it(newest))) return INT64_MAX;
     const int64_t wait_ns = engine->tune_after_ns - ks_now_ns();
-    return wait_ns > 0 ? wait_ns : 0;
+    return wait_ns > IDLE_NS ? wait_ns : IDLE_NS;
 }
 
 /* --- at start ------------------------------------------------------------------------------------------------------- */

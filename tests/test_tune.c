@@ -681,12 +681,14 @@ static void plans_in_use_are_tuned_in_idle_turns(void **state)
     run_jobs(8, 10);
     for (int i = 0; i < 10; i++) ks_engine_tune_step(bed.engine);
     assert_int_equal(bed.trials, 0); /* hardly used */
-    run_jobs(8, 10);
     assert_int_equal(ks_engine_tune_wait_ns(bed.engine), INT64_MAX);
+    run_jobs(8, 10);
+    assert_int_equal(ks_engine_tune_wait_ns(bed.engine), MS);
     assert_in_range(idle_turns(100), 10, 99);
     assert_string_equal(plan_of(8)->pick.kernel, "way 2");
     assert_null(bed.engine->tuner);
     run_jobs(8, 30);
+    assert_int_equal(ks_engine_tune_wait_ns(bed.engine), INT64_MAX);
     const int trials = bed.trials;
     for (int i = 0; i < 10; i++) ks_engine_tune_step(bed.engine);
     assert_int_equal(bed.trials, trials);
