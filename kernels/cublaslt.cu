@@ -248,10 +248,9 @@ bool ks_cublaslt_check(const ks_spec *spec, const ks_matmul_shape *s, size_t wor
     cublasLtMatmulAlgo_t algorithm;
     cublasLtMatmulHeuristicResult_t result;
     memcpy(&algorithm, way->algorithm, sizeof algorithm);
-    return describe(spec, s, SOMEWHERE, &p) &&
+    return describe(spec, s, SOMEWHERE, &p) && precise(spec, s, &algorithm) &&
            lt.MatmulAlgoCheck(handle, &p.op, &p.a, &p.b, &p.c, &p.c, &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
-           result.workspaceSize <= way->workspace_bytes && way->workspace_bytes <= workspace_bytes &&
-           precise(spec, s, &algorithm);
+           result.workspaceSize <= way->workspace_bytes && way->workspace_bytes <= workspace_bytes;
 }
 
 void ks_cublaslt_name(const ks_cublaslt_way *way, char *out, size_t cap)

@@ -20,6 +20,7 @@ ks_status ks_command_open_tunes(const ks_backend *backend, ks_device *device, co
 {
     char context[512], revision[256];
     ks_device_info info = {0};
+    if (!backend->tuning) return ks_fail(error, KS_DEVICE, "%s has nothing to choose from", backend->name);
     backend->info(device, &info);
     backend->tuning->revision(device, revision, sizeof revision);
     snprintf(context, sizeof context, "%s; driver %s; %s; kernserve " KS_VERSION, info.name, info.driver, revision);
