@@ -346,9 +346,7 @@ typedef struct mm_library {
 } mm_library;
 static_assert(sizeof(mm_library) <= KS_CHOICE_BYTES, "a plan has no room for cuBLASLt's choice");
 
-enum {
-    MM_OWN_WAYS = 16
-}; /* the best of 256 was among the model's first ten for nearly all of the shapes it was fitted to */
+enum { MM_OWN_WAYS = 16 }; /* that are tried: the rest of the 256 is further back in the model's order */
 
 static void library_plan(const ks_cublaslt_way *way, ks_cuda_plan *out)
 {

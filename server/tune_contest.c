@@ -3,8 +3,9 @@
 #include <assert.h>
 #include <string.h>
 
-enum { RUNS_LEAST = 2, RUNS_MOST = 32, RUNS_FIRST = 4 };
+enum { RUNS_LEAST = 1, RUNS_MOST = 32, RUNS_FIRST = 2 };
 static const int64_t TRIAL_NS = 400000;
+static const int64_t SLOW_NS = 20000000; /* of one run: such work is decided by the first round */
 static const double BEHIND = 1.5, BEATEN = 0.99;
 
 void ks_contest_begin(ks_contest *contest, int ways)
@@ -22,7 +23,11 @@ int ks_contest_next(const ks_contest *contest)
 
 int ks_contest_runs(const ks_contest *contest, int64_t guess_ns)
 {
-    const int64_t ns = contest->round > 0 ? contest->ns[ks_contest_next(contest)][0] : guess_ns;
+    int64_t ns = guess_ns;
+    if (contest->round > 0)
+        ns = contest->ns[ks_contest_next(contest)][0];
+    else if (contest->at > 0)
+        ns = contest->ns[contest->order[contest->at - 1]][0];
     if (ns <= 0) return RUNS_FIRST;
     const int64_t runs = TRIAL_NS / ns;
     return runs < RUNS_LEAST ? RUNS_LEAST : runs > RUNS_MOST ? RUNS_MOST : (int)runs;
@@ -82,12 +87,14 @@ void ks_contest_time(ks_contest *contest, int64_t ns)
                 (size_t)(contest->left - contest->at) * sizeof *contest->order);
     }
     if (contest->at < contest->left) return;
-    if (contest->round == 0)
-        keep_fastest(contest);
-    else
-        turn_round(contest);
     contest->at = 0;
-    contest->round++;
+    if (contest->round == 0) {
+        keep_fastest(contest);
+        contest->round = contest->left > 0 && time_of(contest, 0) > SLOW_NS ? (int)KS_CONTEST_ROUNDS : 1;
+    } else {
+        turn_round(contest);
+        contest->round++;
+    }
 }
 
 int64_t ks_contest_ns(const ks_contest *contest, int way)
