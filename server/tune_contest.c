@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { RUNS_LEAST = 1, RUNS_MOST = 32, RUNS_FIRST = 2 };
+enum { RUNS_LEAST = 1, RUNS_MOST = 32 };
 static const int64_t TRIAL_NS = 400000;
 static const int64_t SLOW_NS = 20000000; /* of one run: such work is decided by the first round */
 static const double BEHIND = 1.5, BEATEN = 0.99;
@@ -28,7 +28,7 @@ int ks_contest_runs(const ks_contest *contest, int64_t guess_ns)
         ns = contest->ns[ks_contest_next(contest)][0];
     else if (contest->at > 0)
         ns = contest->ns[contest->order[contest->at - 1]][0];
-    if (ns <= 0) return RUNS_FIRST;
+    if (ns <= 0) return RUNS_LEAST; /* it might take seconds */
     const int64_t runs = TRIAL_NS / ns;
     return runs < RUNS_LEAST ? RUNS_LEAST : runs > RUNS_MOST ? RUNS_MOST : (int)runs;
 }

@@ -172,7 +172,7 @@ static void a_trial_is_neither_over_at_once_nor_long(void **state)
     (void)state;
     ks_contest contest;
     ks_contest_begin(&contest, 2);
-    assert_in_range(ks_contest_runs(&contest, 0), 1, 8);
+    assert_int_equal(ks_contest_runs(&contest, 0), 1); /* it might be slow */
     assert_int_equal(ks_contest_runs(&contest, 1000), 32);
     assert_int_equal(ks_contest_runs(&contest, 50000000), 1);
     ks_contest_time(&contest, 1000);
