@@ -19,6 +19,7 @@ floors='
 0.5 config     server/config* server/options.def
 0.5 version    server/version.*
 0.4 notify     server/notify.*
+0.4 nvml       server/nvml.*
 0.6 tokens     server/tokens.*
 0.6 metrics    server/metrics*
 1.0 vectorise  kernels/vectorise.h
@@ -54,13 +55,14 @@ floors='
 7.1 watch      server/watch.*
 7.05 settle    server/settle.*
 7.1 commands   server/command*
+7.15 selftest  server/selftest*
 7.2 main       server/main*
 '
 
 # header (pattern), the files that may include it
 doors='
 microhttpd.h        server/http.c
-*cJSON.h            server/oip_json.c server/oip_control.c server/oip_safetensors.c server/compat.c
+*cJSON.h            server/oip_json.c server/oip_control.c server/oip_safetensors.c server/compat_read.c
 zlib.h              server/inflate.c server/deflate.c
 charconv            server/number.cc
 oneapi/dnnl/*       kernels/onednn.c
