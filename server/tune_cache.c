@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
 #include <pthread.h>
@@ -17,8 +16,9 @@
 #include "clock.h"
 #include "log.h"
 #include "text.h"
+#include "tune_line.h"
 
-enum { FILE_MAX = 16 << 20, LINE_MAX_BYTES = 2048, KEY_MAX = 512, CONTEXT_MAX = 512, SUM_DIGITS = 16 };
+enum { FILE_MAX = 16 << 20, CONTEXT_MAX = 512 };
 static const char first_line[] = "kernserve tuned choices 1\n";
 
 typedef struct entry {
@@ -40,123 +40,6 @@ struct ks_tunes {
     /* main's thread: */
     uint64_t saved;
 };
-
-/* --- words ---------------------------------------------------------------------------------------------------------- */
-
-/* Tabs and line ends part fields and lines. */
-static void put_field(ks_text *out, const char *text)
-{
-    for (; *text; text++) ks_text_add(out, (unsigned char)*text < ' ' ? " " : text, 1);
-}
-
-static void put_value(ks_text *out, const ks_param *param, const ks_value *value)
-{
-    ks_text_printf(out, " %s=", param->name);
-    if (param->kind == KS_PARAM_NUMBER) {
-        ks_text_printf(out, "%a", value->d);
-    } else if (param->kind == KS_PARAM_AXES) {
-        ks_text_printf(out, "%d", value->axes.count);
-        for (int i = 0; i < value->axes.count; i++) ks_text_printf(out, ",%d", value->axes.axis[i]);
-    } else {
-        ks_text_printf(out, "%" PRId64, value->i);
-    }
-}
-
-/* What a plan is made for, as text. NULL: memory, or a plan that no line has room for. free() it. */
-static char *key_of(const ks_spec *spec)
-{
-    ks_text out;
-    ks_text_init(&out, KEY_MAX);
-    ks_text_puts(&out, spec->op->name);
-    for (int i = 0; i < spec->op->params_count; i++) put_value(&out, &spec->op->params[i], &spec->params[i]);
-    for (int i = 0; i < spec->inputs; i++) {
-        ks_text_printf(&out, " %s", ks_dtype_name(spec->in[i].dtype));
-        for (int d = 0; d < spec->in[i].rank; d++)
-            ks_text_printf(&out, "%c%" PRId64, d ? ',' : ':', spec->in[i].dims[d]);
-    }
-    ks_text_add(&out, "", 1);
-    size_t length;
-    char *key = ks_text_take(&out, &length);
-    ks_text_fini(&out);
-    return key;
-}
-
-/* FNV-1a. */
-static uint64_t sum_of(const char *bytes, size_t length)
-{
-    uint64_t sum = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < length; i++) sum = (sum ^ (unsigned char)bytes[i]) * 0x100000001B3u;
-    return sum;
-}
-
-static void put_line(ks_text *out, const char *context, const entry *e)
-{
-    const ks_trials *trials = &e->tuned.trials;
-    const size_t begin = out->length;
-    ks_text_printf(out, "%*s\t", SUM_DIGITS, "");
-    put_field(out, context);
-    ks_text_printf(out, "\t%s\t", e->key);
-    for (int i = 0; i < KS_CHOICE_BYTES; i++) ks_text_printf(out, "%02x", e->tuned.way.choice[i]);
-    ks_text_puts(out, "\t");
-    put_field(out, e->tuned.way.kernel);
-    ks_text_printf(out, "\t%.3f\t", trials->us);
-    put_field(out, trials->planned);
-    ks_text_printf(out, "\t%.3f\t%d", trials->planned_us, trials->ways);
-    if (out->broken) return;
-    char sum[SUM_DIGITS + 1];
-    const size_t from = begin + SUM_DIGITS;
-    snprintf(sum, sizeof sum, "%016" PRIx64, sum_of(out->bytes + from, out->length - from));
-    memcpy(out->bytes + begin, sum, SUM_DIGITS);
-    ks_text_puts(out, "\n");
-}
-
-/* A line, cut into its fields in place. */
-typedef struct line_fields {
-    char *context, *key, *choice, *kernel, *us, *planned, *planned_us, *ways;
-} line_fields;
-
-/* line: terminated, without its end. false: damaged. */
-static bool cut_line(char *line, line_fields *out)
-{
-    char **const fields[] = {&out->context, &out->key,     &out->choice,     &out->kernel,
-                             &out->us,      &out->planned, &out->planned_us, &out->ways};
-    enum { FIELDS = sizeof fields / sizeof *fields };
-    char sum[SUM_DIGITS + 1];
-    if (strlen(line) <= SUM_DIGITS || line[SUM_DIGITS] != '\t') return false;
-    snprintf(sum, sizeof sum, "%016" PRIx64, sum_of(line + SUM_DIGITS, strlen(line + SUM_DIGITS)));
-    if (memcmp(sum, line, SUM_DIGITS) != 0) return false;
-    char *at = line + SUM_DIGITS;
-    for (int i = 0; i < FIELDS; i++) {
-        if (!at) return false;
-        *at++ = 0;
-        *fields[i] = at;
-        at = strchr(at, '\t');
-    }
-    return !at;
-}
-
-static bool read_choice(const char *hex, unsigned char *choice)
-{
-    if (strlen(hex) != 2 * KS_CHOICE_BYTES || strspn(hex, "0123456789abcdef") != 2 * KS_CHOICE_BYTES) return false;
-    for (int i = 0; i < KS_CHOICE_BYTES; i++) {
-        unsigned byte;
-        if (sscanf(hex + 2 * i, "%2x", &byte) != 1) return false;
-        choice[i] = (unsigned char)byte;
-    }
-    return true;
-}
-
-static bool read_fields(const line_fields *fields, ks_tuned *out)
-{
-    memset(out, 0, sizeof *out);
-    ks_trials *trials = &out->trials;
-    snprintf(out->way.kernel, sizeof out->way.kernel, "%s", fields->kernel);
-    snprintf(trials->planned, sizeof trials->planned, "%s", fields->planned);
-    trials->us = strtod(fields->us, NULL);
-    trials->planned_us = strtod(fields->planned_us, NULL);
-    trials->ways = (int)strtol(fields->ways, NULL, 10);
-    return read_choice(fields->choice, out->way.choice) && trials->ways > 0;
-}
 
 /* --- the table ------------------------------------------------------------------------------------------------------ */
 
@@ -195,7 +78,7 @@ static ks_status set_entry_take(ks_tunes *tunes, char *key, const ks_tuned *tune
 
 bool ks_tunes_find(ks_tunes *tunes, const ks_spec *spec, ks_tuned *out)
 {
-    char *key = key_of(spec);
+    char *key = ks_tune_key(spec);
     if (!key) return false;
     pthread_mutex_lock(&tunes->lock);
     const entry *found = entry_of(tunes, key);
@@ -207,7 +90,7 @@ bool ks_tunes_find(ks_tunes *tunes, const ks_spec *spec, ks_tuned *out)
 
 ks_status ks_tunes_keep(ks_tunes *tunes, const ks_spec *spec, const ks_tuned *tuned, ks_error *error)
 {
-    char *key = key_of(spec);
+    char *key = ks_tune_key(spec);
     if (!key) return ks_fail(error, KS_MEMORY, "no memory for the key of a tuned plan");
     pthread_mutex_lock(&tunes->lock);
     const ks_status status = set_entry_take(tunes, key, tuned, error);
@@ -282,26 +165,26 @@ static file_state read_file(const char *path, char **out)
 }
 
 /* One line after the other, cut. false: a damaged one; *line says which. *done: behind the last. */
-static bool next_line(char **at, int *line, line_fields *fields, char *copy, bool *done)
+static bool next_line(char **at, int *line, ks_tune_line *fields, char *copy, bool *done)
 {
     *done = !**at;
     if (*done) return true;
     ++*line;
     const size_t length = strcspn(*at, "\n");
-    if ((*at)[length] != '\n' || length >= LINE_MAX_BYTES) return false;
+    if ((*at)[length] != '\n' || length >= KS_TUNE_LINE_MAX) return false;
     memcpy(copy, *at, length);
     copy[length] = 0;
     *at += length + 1;
-    return cut_line(copy, fields);
+    return ks_tune_line_cut(copy, fields);
 }
 
-typedef void line_fn(void *user, const line_fields *fields, const char *line, size_t length);
+typedef void line_fn(void *user, const ks_tune_line *fields, const char *line, size_t length);
 
 /* Calls back for each line behind the first. false: one is damaged. */
 static bool walk_lines(char *text, line_fn *each, void *user, int *line)
 {
-    char copy[LINE_MAX_BYTES];
-    line_fields fields;
+    char copy[KS_TUNE_LINE_MAX];
+    ks_tune_line fields;
     bool done;
     char *at = text + strlen(first_line);
     for (*line = 1;;) {
@@ -313,19 +196,19 @@ static bool walk_lines(char *text, line_fn *each, void *user, int *line)
 }
 
 /* line_fn */
-static void take_line(void *user, const line_fields *fields, const char *line, size_t length)
+static void take_line(void *user, const ks_tune_line *fields, const char *line, size_t length)
 {
     (void)line, (void)length;
     ks_tunes *tunes = user;
     ks_tuned tuned;
     ks_error ignored;
-    if (strcmp(fields->context, tunes->context) != 0 || !read_fields(fields, &tuned)) return;
+    if (strcmp(fields->context, tunes->context) != 0 || !ks_tune_line_read(fields, &tuned)) return;
     char *key = strdup(fields->key);
     if (key) (void)set_entry_take(tunes, key, &tuned, &ignored);
 }
 
 /* line_fn: damaged lines are found before a single one is believed. */
-static void skip_line(void *user, const line_fields *fields, const char *line, size_t length)
+static void skip_line(void *user, const ks_tune_line *fields, const char *line, size_t length)
 {
     (void)user, (void)fields, (void)line, (void)length;
 }
@@ -390,7 +273,7 @@ typedef struct merge {
 } merge;
 
 /* line_fn: what others found stays; what is ours is written from the table. */
-static void keep_line(void *user, const line_fields *fields, const char *line, size_t length)
+static void keep_line(void *user, const ks_tune_line *fields, const char *line, size_t length)
 {
     merge *merged = user;
     const bool ours = strcmp(fields->context, merged->tunes->context) == 0 && entry_of(merged->tunes, fields->key);
@@ -411,7 +294,8 @@ static ks_status merge_file(ks_tunes *tunes, ks_text *out, ks_error *error)
     ks_text_puts(&merged.text, first_line);
     pthread_mutex_lock(&tunes->lock);
     if (good) walk_lines(text, keep_line, &merged, &line);
-    for (int i = 0; i < tunes->count; i++) put_line(&merged.text, tunes->context, &tunes->entries[i]);
+    for (int i = 0; i < tunes->count; i++)
+        ks_tune_line_put(&merged.text, tunes->context, tunes->entries[i].key, &tunes->entries[i].tuned);
     pthread_mutex_unlock(&tunes->lock);
     free(text);
     *out = merged.text;
