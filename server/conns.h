@@ -46,8 +46,7 @@ typedef struct ks_conn {
     char *target; /* raw; max_uri + 1 bytes */
     size_t target_length;
     ks_head head;
-    bool repeats; /* the target is the one of the request before */
-    bool routed;  /* route is that of target and method */
+    bool routed; /* route is that of method and target, as it is now */
     ks_route route;
     ks_method method;
     bool counted; /* in flight */

@@ -47,7 +47,7 @@ static void *on_target(void *context, const char *target, struct MHD_Connection 
     conn->first_ns = http->now_ns = ks_now_ns();
     const size_t length = strnlen(target, http->rules.max_uri + 1);
     const size_t kept = length <= http->rules.max_uri ? length : http->rules.max_uri;
-    conn->repeats = length == conn->target_length && memcmp(conn->target, target, kept) == 0;
+    if (length != conn->target_length || memcmp(conn->target, target, kept) != 0) conn->routed = false;
     conn->target_length = length;
     memcpy(conn->target, target, kept);
     conn->target[kept] = '\0';

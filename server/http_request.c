@@ -18,7 +18,7 @@ static const uint64_t swallow_bytes = 1 << 20; /* of a refused body: read and dr
 static ks_status find_route(const ks_http *http, ks_conn *conn, const char *method)
 {
     const ks_method asked = ks_method_of(method);
-    if (conn->routed && conn->repeats && conn->method == asked) return KS_OK;
+    if (conn->routed && conn->method == asked) return KS_OK;
     conn->method = asked;
     const ks_status status = ks_route_find(method, conn->target, http->engine == NULL, &conn->route, &conn->error);
     conn->routed = status == KS_OK;

@@ -692,10 +692,8 @@ bool ks_infer_waits(const ks_infer *infer)
     return infer->streamed && infer->stream.pause != KS_PAUSE_NONE;
 }
 
-/* With a fault the stream has given its memory back. */
 static int64_t read_stream(ks_infer *infer, uint64_t at, char *out, size_t most)
 {
-    if (infer->fault != KS_OK) return -1;
     const size_t head = infer->answer.length - ks_oip_ask(infer->oip)->spec.out.size_bytes;
     if (at < head) {
         const size_t left = head - (size_t)at, size = most < left ? most : left;
@@ -708,6 +706,7 @@ static int64_t read_stream(ks_infer *infer, uint64_t at, char *out, size_t most)
 
 int64_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most)
 {
+    if (infer->fault != KS_OK) return -1; /* a stream has given its memory back */
     if (ks_infer_streams(infer)) return read_stream(infer, at, out, most);
     const uint64_t left = infer->answer.length - at;
     const size_t n = left < most ? (size_t)left : most;

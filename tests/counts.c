@@ -4,7 +4,8 @@
  * System calls   every one, by number: the kernel hands each to a SIGSYS handler here, which counts it and makes it (syscall
  *                user dispatch, Linux 5.11). Calls that the vDSO answers, such as looks at the clock, are none.
  * Allocations    malloc and its kin, by the object whose code called.
- * Copies         memcpy and memmove of LARGE bytes and more, by the object; a loop of somebody's own is not seen. */
+ * Copies         memcpy and memmove of LARGE bytes and more, by the object; memset likewise. A loop of somebody's own is not
+ *                seen. */
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -26,7 +27,7 @@ typedef enum owner { OURS, LIBMICROHTTPD, CJSON, OTHERS, OWNERS } owner;
 
 static struct table {
     _Atomic uint64_t dispatched; /* threads whose calls are counted */
-    _Atomic uint64_t call[CALLS], allocations[OWNERS], copied_bytes[OWNERS];
+    _Atomic uint64_t call[CALLS], allocations[OWNERS], copied_bytes[OWNERS], cleared_bytes[OWNERS];
 } nowhere, *table = &nowhere;
 
 static struct {
@@ -155,6 +156,13 @@ void *__memmove_chk(void *to, const void *from, size_t n, size_t room)
     if (n > room) abort();
     copies(__builtin_return_address(0), n);
     return move(to, from, n);
+}
+
+void *memset(void *memory, int byte, size_t n)
+{
+    if (counting && n >= LARGE) atomic_fetch_add(&table->cleared_bytes[owner_of(__builtin_return_address(0))], n);
+    for (size_t i = 0; i < n; i++) ((char *)memory)[i] = (char)byte;
+    return memory;
 }
 
 /* --- system calls ------------------------------------------------------------------------------------------------- */

@@ -19,10 +19,11 @@ from tensors import Tensor, random_tensor, count as count_of
 
 ROUNDS = 200
 CALLS, OWNERS = 512, ("kernserve", "libmicrohttpd", "cJSON", "others")
-WORDS = 1 + CALLS + 2 * len(OWNERS)
+WORDS = 1 + CALLS + 3 * len(OWNERS)
 NAMES = {0: "read", 1: "write", 9: "mmap", 11: "munmap", 12: "brk", 28: "madvise", 44: "sendto", 45: "recvfrom", 46: "sendmsg",
          202: "futex", 228: "clock_gettime", 232: "epoll_wait", 281: "epoll_pwait", 233: "epoll_ctl", 441: "epoll_pwait2"}
 WAITS = (232, 281, 441)
+CLEARED = 68 * 1024  # after each request libmicrohttpd clears the connection's pool of 32 KiB, before it what of it was not read into
 # Of one request, at most: allocations of kernserve and of the libraries, copies in and out, system calls beyond epoll_wait.
 # kernserve's one with JSON is the text of the answer. The libraries' are libmicrohttpd's answer, its fields and their two
 # texts each, and what cJSON makes of a head that is not known yet.
@@ -38,7 +39,8 @@ class Table:
 
     def read(self):
         words = struct.unpack("%dQ" % WORDS, self.map[:WORDS * 8])
-        return words[0], words[1:1 + CALLS], words[1 + CALLS:1 + CALLS + 4], words[1 + CALLS + 4:]
+        rest, n = words[1 + CALLS:], len(OWNERS)
+        return words[0], words[1:1 + CALLS], rest[:n], rest[n:2 * n], rest[2 * n:]
 
 
 def difference(before, after):
@@ -46,7 +48,7 @@ def difference(before, after):
 
 
 def measure(daemon, table, form, case):
-    """Calls by number, allocations and copied bytes by owner, of one request."""
+    """Calls by number; allocations, copied bytes and cleared bytes by owner, of one request."""
     new_id = form.endswith(", new id")
     form = form.split(",")[0]
     datas = [request("POST", *FORMS[form](case, "%d" % i if new_id else None)) for i in range(ROUNDS if new_id else 1)]
@@ -85,19 +87,22 @@ def main():
             if table.read()[0] != 1:
                 print("the kernel does not hand system calls over (syscall user dispatch, Linux 5.11 on x86-64)")
                 sys.exit(SKIP)
-            print("of one request    allocations: %s | copies in, out | system calls" % ", ".join(OWNERS))
+            print("of one request    allocations: %s | copies in, out | KiB cleared | system calls" % ", ".join(OWNERS))
             for form, (maximum, product) in cases().items():
-                calls, allocations, copied = measure(daemon, table, form, maximum)
+                calls, allocations, copied, cleared = measure(daemon, table, form, maximum)
                 copies_in = sum(copied) / len(maximum.inputs[0].data)
                 copies_out = 0.0
                 if product:
                     copies_out = sum(measure(daemon, table, form, product)[2]) / (4 * count_of(product.expected.shape))
                 named = ["%s %.2f" % (NAMES.get(n, "call %d" % n), count) for n, count in enumerate(calls) if count > 0.005]
-                print("%-16s  %s | %.2f, %.2f | %s" % (form, "  ".join("%.2f" % a for a in allocations), copies_in, copies_out, ", ".join(named)))
+                print("%-16s  %s | %.2f, %.2f | %.1f | %s" % (form, "  ".join("%.2f" % a for a in allocations), copies_in, copies_out,
+                                                            sum(cleared) / 1024, ", ".join(named)))
                 beyond = sum(count for n, count in enumerate(calls) if n not in WAITS)
                 found = (allocations[0], sum(allocations[1:]), copies_in, copies_out, beyond)
                 if any(count > limit + 0.04 for count, limit in zip(found, LIMITS[form])):
                     bad.append("%s: %s, at most %s" % (form, " ".join("%.2f" % count for count in found), LIMITS[form]))
+                if sum(cleared) > CLEARED:
+                    bad.append("%s: %.0f bytes are cleared, at most %d" % (form, sum(cleared), CLEARED))
                 if copies_in < 1 and form != "json":
                     bad.append("%s: the copy in was not seen, so nothing is counted" % form)
             assert daemon.stop() == 0
