@@ -1,10 +1,11 @@
 /* A trial: a plan's kernels timed on a lane, without a request.
  *
- * The state is that of a copied request: its operands have just been written to where the lane's jobs lie, so what the L2 cache
- * holds, it holds. Uneven values, because the clock of a chip that multiplies zeros is another one. First the kernels run once
- * plainly, since what is loaded late must not be loaded within a capture; then as one graph of so many runs, twice: the second is
- * timed by events, the first keeps the device busy until the second is enqueued, so that no gap counts. Whole trials are the
- * tuner's to alternate. A library that fails here fails the trial: ours would stand in for it in a request only. */
+ * The state is that of a copied request: its operands have just been written to where the lane's jobs lie, so what the
+ * L2 cache holds, it holds. Uneven values, because the clock of a chip that multiplies zeros is another one. First the
+ * kernels run once plainly, since what is loaded late must not be loaded within a capture; then as one graph of so
+ * many runs, twice: the second is timed by events, the first keeps the device busy until the second is enqueued, so
+ * that no gap counts. Whole trials are the tuner's to alternate. A library that fails here fails the trial: ours would
+ * stand in for it in a request only. */
 #ifndef KS_BACKEND_CUDA_TRIAL_CUH
 #define KS_BACKEND_CUDA_TRIAL_CUH
 

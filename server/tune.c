@@ -1,10 +1,10 @@
 /* Tuning: the ways of a plan tried on a lane, one trial after the other, and the fastest one taken over.
  *
- * Trials     run a copy of the plan, alone on the lane, through launch and poll like any batch. In a live shard one begins only
- *            after IDLE_NS in which nothing happened, with no lane busy, and takes at most a fifth of the time; a request
- *            that comes meanwhile finds the other lanes, or waits for what is left of the trial.
- * Takeover   a plan changes its way while no job holds it: within one answer nothing changes, from one answer to the next the last bits
- *            may. That is why plans in use are tuned on demand only (--autotune background).
+ * Trials     run a copy of the plan, alone on the lane, through launch and poll like any batch. In a live shard one
+ *            begins only after IDLE_NS in which nothing happened, with no lane busy, and takes at most a fifth of the
+ *            time; a request that comes meanwhile finds the other lanes, or waits for what is left of the trial.
+ * Takeover   a plan changes its way while no job holds it: within one answer nothing changes, from one answer to the
+ *            next the last bits may. That is why plans in use are tuned on demand only (--autotune background).
  * Threads    the shard's own; what was found is shared through ks_tunes. */
 #include "engine_core.h"
 

@@ -141,7 +141,8 @@ static char *read_whole(int fd, size_t bytes)
     return text;
 }
 
-/* Also what is no plain file, or far too large: nothing of ours. *out: to be freed, where the file is good or damaged. */
+/* Also what is no plain file, or far too large: nothing of ours. *out: to be freed, where the file is good or damaged.
+ */
 static file_state read_file(const char *path, char **out)
 {
     struct stat is;

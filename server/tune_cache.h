@@ -1,8 +1,9 @@
 /* What tuning has found, of all plans, for all shards, and the file that keeps it (--tune-cache).
  *
- * The file     lines of text; each has a checksum, what it depends on (context: device, driver, libraries, kernels), a plan's
- *              key, a way's bytes, and what the trials said. A file that is not one of these, or is damaged, counts as empty,
- *              with one line in the log; a foreign one is never written to, a damaged one is replaced.
+ * The file     lines of text; each has a checksum, what it depends on (context: device, driver, libraries, kernels), a
+ *              plan's key, a way's bytes, and what the trials said. A file that is not one of these, or is damaged,
+ *              counts as empty, with one line in the log; a foreign one is never written to, a damaged one is
+ *              replaced.
  * Writers      read the file again, put what they found into it, write a file beside it and rename that; a lock on the
  *              folder keeps two of them apart, so that neither's lines are lost. Lines of other contexts are kept.
  * Threads      any; one lock, never held across the file, and never taken on the way of a request whose plan exists. */
@@ -32,8 +33,8 @@ uint64_t ks_tunes_generation(const ks_tunes *tunes);
 bool ks_tunes_claim(ks_tunes *tunes);
 void ks_tunes_release(ks_tunes *tunes);
 
-/* Writes what was kept since the last time, if anything was and there is a file. Where another writer is at it, waits so
- * long, and leaves it for the next time. Main's thread. KS_SYSTEM: the file cannot be written, or is foreign; it is not
- * tried again until more is kept. */
+/* Writes what was kept since the last time, if anything was and there is a file. Where another writer is at it, waits
+ * so long, and leaves it for the next time. Main's thread. KS_SYSTEM: the file cannot be written, or is foreign; it is
+ * not tried again until more is kept. */
 ks_status ks_tunes_save(ks_tunes *tunes, int64_t wait_ns, ks_error *error);
 #endif

@@ -1,9 +1,9 @@
 /* Which way is tried next, and which one wins: the rules of a tuning, without a device. Pure; one thread.
  *
  * Every way runs once. Those far behind the best leave; the fastest of the rest, and the planned way in any case, go
- * through the later rounds, forth and back, so that a clock that drifts hurts all alike. The first round decides nothing
- * else, unless one run takes so long that it needs no more. The least median wins, but the planned way stays unless it is
- * beaten by 1 %. */
+ * through the later rounds, forth and back, so that a clock that drifts hurts all alike. The first round decides
+ * nothing else, unless one run takes so long that it needs no more. The least median wins, but the planned way stays
+ * unless it is beaten by 1 %. */
 #ifndef KS_TUNE_CONTEST_H
 #define KS_TUNE_CONTEST_H
 #include <stdbool.h>

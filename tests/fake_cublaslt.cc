@@ -1,6 +1,7 @@
-/* A library that takes cuBLASLt's place where no GPU is: what kernels/cublaslt.cu calls, on host memory and by plain loops, in the
- * real one's words (column-major matrices, transposes, batches with strides, bias along rows), so that how a product is put into
- * them can be checked. FAKE_LT makes one call misbehave: "version", "create", "heuristic" or "matmul". */
+/* A library that takes cuBLASLt's place where no GPU is: what kernels/cublaslt.cu calls, on host memory and by plain
+ * loops, in the real one's words (column-major matrices, transposes, batches with strides, bias along rows), so that
+ * how a product is put into them can be checked. FAKE_LT makes one call misbehave: "version", "create", "heuristic" or
+ * "matmul". */
 #include <cublasLt.h>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-/* The door to cuBLASLt on a host without a GPU: a library that takes its place (fake_cublaslt.cc) is opened, refused and asked, and
- * computes random products on host memory, which must be those of our reference.
+/* The door to cuBLASLt on a host without a GPU: a library that takes its place (fake_cublaslt.cc) is opened, refused
+ * and asked, and computes random products on host memory, which must be those of our reference.
  *
  * test_cublaslt FAKE      the library's file; prints how many products there were */
 #include <cstdio>

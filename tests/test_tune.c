@@ -1,5 +1,5 @@
-/* Tuning: the contest with a scripted timer, the file that keeps what was found, and the engine on a backend whose ways take
- * the times that a test says. */
+/* Tuning: the contest with a scripted timer, the file that keeps what was found, and the engine on a backend whose
+ * ways take the times that a test says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -418,8 +418,8 @@ static void a_folder_that_cannot_be_written_is_an_error_and_no_more(void **state
     ks_tunes_close(&tunes);
 }
 
-/* Several daemons at one file: each keeps plan after plan and saves, while another reads. No line is lost, and at no moment
- * is the file anything but whole. */
+/* Several daemons at one file: each keeps plan after plan and saves, while another reads. No line is lost, and at no
+ * moment is the file anything but whole. */
 static void writers_at_one_file_lose_nothing(void **state)
 {
     (void)state;
@@ -720,7 +720,8 @@ static void without_the_option_nothing_is_tried_live(void **state)
     close_bed();
 }
 
-/* Jobs come before trials, one that comes during a trial is done behind it, and trials keep to their share of the time. */
+/* Jobs come before trials, one that comes during a trial is done behind it, and trials keep to their share of the
+ * time. */
 static void requests_go_first(void **state)
 {
     (void)state;

@@ -1,14 +1,16 @@
-/* Matmul beside cuBLASLt, in one run: our kernels (the one that the model picks, and the best of those that a tuner tries), the
- * library's (its first answer, and the best of all that it offers), and which of them a tuner would choose.
+/* Matmul beside cuBLASLt, in one run: our kernels (the one that the model picks, and the best of those that a tuner
+ * tries), the library's (its first answer, and the best of all that it offers), and which of them a tuner would
+ * choose.
  *
  *   compare_cublaslt [--warm] [TEXT...]     rows in whose label every TEXT stands, such as: BF16 odd
  *
- * Cold, as in measured libraries' tables: a graph of many launches, each on another set of buffers, all sets together beyond
- * the L2 cache. --warm: the same launches on one set, the state in which the daemon tries: operands that a copy has just
- * written lie in the cache. A launch is what a lane launches, stamps and all; the library's has none. Each side holds the
- * tuner's own contest (tune_contest.h), then the four that matter meet in another, alternating. us: medians. ours, chosen:
- * the library's best time over that one's, so above 1 is faster. floor: the time that the bytes of operands and output take at the
- * rate of a copy in the same run, and share, that over the chosen one's time. At the end geometric means by regime. */
+ * Cold, as in measured libraries' tables: a graph of many launches, each on another set of buffers, all sets together
+ * beyond the L2 cache. --warm: the same launches on one set, the state in which the daemon tries: operands that a copy
+ * has just written lie in the cache. A launch is what a lane launches, stamps and all; the library's has none. Each
+ * side holds the tuner's own contest (tune_contest.h), then the four that matter meet in another, alternating. us:
+ * medians. ours, chosen: the library's best time over that one's, so above 1 is faster. floor: the time that the bytes
+ * of operands and output take at the rate of a copy in the same run, and share, that over the chosen one's time. At
+ * the end geometric means by regime. */
 #include "cublaslt.cuh"
 #include "ops_library.h"
 #include "matmul_plan.h"
