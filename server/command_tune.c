@@ -74,9 +74,11 @@ static ks_status open_bench(bench *b, ks_config *config, ks_error *error)
     limits.lane_bytes = limits.large_bytes; /* one lane, which holds whatever a request may */
     limits.large_bytes = 0;
     if (status == KS_OK) status = b->backend->open(&limits, &b->device, error);
-    if (status == KS_DEVICE && config->backend == AUTO)
+    if (status == KS_DEVICE && config->backend == AUTO) {
+        const ks_error why = *error;
         return ks_fail(error, KS_DEVICE, "no GPU that works (%.300s); --backend cpu tunes what the CPU can choose from",
-                       (const char *)error->text);
+                       why.text);
+    }
     if (status != KS_OK) return status;
     b->budget = ks_budget_open(config->inflight_bytes);
     if (!b->budget) return ks_fail(error, KS_MEMORY, "no memory for a budget");

@@ -1,5 +1,5 @@
-/* The border to a device: thirteen functions, one for measuring, three for choosing by trial, and five for client memory; a device
- * may lack the last nine. `cuda` and `cpu` implement it; tests wrap either in `faulty`.
+/* The border to a device: thirteen functions, one for measuring, three for choosing by trial, and five for client
+ * memory; a device may lack the last nine. `cuda` and `cpu` implement it; tests wrap either in `faulty`.
  *
  * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
  *         batch = jobs of one plan that go out together.
@@ -115,7 +115,8 @@ typedef struct ks_plan {
 typedef enum ks_graph { KS_GRAPH_NONE, KS_GRAPH_MISS, KS_GRAPH_HIT } ks_graph;
 
 /* Jobs of one plan that go out together: the slots in; what happened out. Or, with trial > 0, no job but a trial: the
- * plan's kernels run so many times, one behind the other, on memory of the lane that holds uneven values just written. */
+ * plan's kernels run so many times, one behind the other, on memory of the lane that holds uneven values just written.
+ */
 typedef struct ks_batch {
     ks_plan *plan;
     int count; /* 1 .. plan->batch_max; 0: a trial */
@@ -174,7 +175,8 @@ typedef struct ks_tuning {
     /* What choices depend on beside the device's name and its driver: the kernels, the libraries. One line of text. */
     void (*revision)(const ks_device *device, char *out, size_t cap);
     /* The ways of a prepared plan that meet the device as it does: mapped or not, and in batches as large. The one that
-     * prepare picks is the first. Any thread; takes up to some milliseconds. Returns how many; 0: nothing to choose from. */
+     * prepare picks is the first. Any thread; takes up to some milliseconds. Returns how many; 0: nothing to choose
+     * from. */
     int (*list)(ks_device *device, const ks_plan *plan, ks_way *out, int most);
     /* Makes a way the plan's, as prepare makes the first one; the plan is prepared and has no graphs. KS_CONFIG: it is no
      * way of this plan here, whatever its bytes are; the plan is as it was. */
