@@ -10,7 +10,7 @@ import sys
 from daemon import Daemon, chunked, metric, request, settle
 
 MEMBERS = ["model_name", "model_version", "backend", "inputs", "outputs", "kernel", "grid", "threads", "cluster", "shared_bytes",
-           "path", "batch_max", "bytes", "flops", "floor", "measured"]
+           "path", "batch_max", "bytes", "flops", "floor", "measured", "tuned"]
 
 # model, query, the output's datatype and shape, bytes of inputs and output
 GOOD = [
@@ -77,6 +77,7 @@ def good(daemon):
         check(got["kernel"] and min(*launched, got["batch_max"]) >= 1, query, got)
         rate, floor = got["floor"]["copy_gbs"], got["floor"]["us"]
         check(rate > 0 and (abs(floor - size / rate / 1e3) <= 1e-5 * floor if size else floor is None), query, got["floor"])
+        check(got["tuned"] is None, query, got["tuned"])
         check(got["measured"]["runs"] == 0 and got["measured"]["us"] is None and got["measured"]["share"] is None, query, got)
         check(plan(daemon, model + "/versions/1", query) == got, query, "differs for version 1")
 
