@@ -45,6 +45,7 @@ struct ks_lane {
     ks_onednn *onednn;
     void *scratch;
     size_t scratch_bytes;
+    unsigned char *operands; /* of a trial, while one runs */
     bool stop;
     /* written by whoever ran the batch, before state says LANE_DONE: */
     int64_t begun_ns, done_ns;
@@ -195,22 +196,29 @@ static void cpu_slot_fini(ks_device *device, ks_slot *slot)
 
 /* --- plans -------------------------------------------------------------------------------------------------------- */
 
+static const char *const way_names[] = {"reference", "onednn"};
+
+/* onednn: NULL where the reference is picked. */
+static void choose(ks_plan *plan, ks_onednn *onednn)
+{
+    const double bytes = (double)plan->in_bytes + (double)plan->out_bytes;
+    const cpu_choice choice = {.onednn = onednn, .job_ns = 1 + plan->spec.flops / FLOPS_PER_NS + bytes / BYTES_PER_NS};
+    choice_set(plan, &choice);
+    plan->pick = (ks_pick){.grid = 1, .threads = 1, .cluster = 1};
+    snprintf(plan->pick.kernel, sizeof plan->pick.kernel, "%s", way_names[onednn != NULL]);
+}
+
 static ks_status cpu_prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
     (void)device, (void)error;
     const ks_op *op = plan->spec.op;
-    const double bytes = (double)plan->in_bytes + (double)plan->out_bytes;
-    cpu_choice choice = {.onednn = ks_onednn_prepare(&plan->spec),
-                         .job_ns = 1 + plan->spec.flops / FLOPS_PER_NS + bytes / BYTES_PER_NS};
-    choice_set(plan, &choice);
-    plan->pick = (ks_pick){.grid = 1, .threads = 1, .cluster = 1};
-    snprintf(plan->pick.kernel, sizeof plan->pick.kernel, "%s", choice.onednn ? "onednn" : "reference");
+    choose(plan, ks_onednn_prepare(&plan->spec));
     plan->workspace_bytes = op->scratch_bytes ? op->scratch_bytes(&plan->spec) : 0;
     plan->mapped = true;
     plan->large = false;
     plan->graphs = false;
     plan->rows_like = 0; /* free dimensions are outer loops */
-    const double jobs = BATCH_NS / choice.job_ns;
+    const double jobs = BATCH_NS / choice_of(plan).job_ns;
     plan->batch_max = jobs < 1 ? 1 : jobs > KS_BATCH_MAX ? KS_BATCH_MAX : (int)jobs;
     return KS_OK;
 }
@@ -230,6 +238,45 @@ static void cpu_forget(ks_lane *lane, ks_plan *plan)
     choice_set(plan, &choice);
 }
 
+/* tuning.revision */
+static void cpu_revision(const ks_device *device, char *out, size_t cap)
+{
+    (void)device;
+    snprintf(out, cap, "%s", ks_onednn_version());
+}
+
+/* tuning.list. A way is one byte: an index of way_names. */
+static int cpu_list(ks_device *device, const ks_plan *plan, ks_way *out, int most)
+{
+    (void)device;
+    ks_onednn *onednn = ks_onednn_prepare(&plan->spec);
+    if (!onednn || most < 2) return 0;
+    ks_onednn_free(&onednn);
+    for (int i = 0; i < 2; i++) {
+        const int which = 1 - i; /* prepare picks oneDNN where it can */
+        memset(&out[i], 0, sizeof out[i]);
+        snprintf(out[i].kernel, sizeof out[i].kernel, "%s", way_names[which]);
+        out[i].choice[0] = (unsigned char)which;
+    }
+    return 2;
+}
+
+/* tuning.adopt */
+static ks_status cpu_adopt(ks_device *device, ks_plan *plan, const ks_way *way, ks_error *error)
+{
+    (void)device;
+    const unsigned char which = way->choice[0];
+    ks_onednn *onednn = which == 1 ? ks_onednn_prepare(&plan->spec) : NULL;
+    if (which > 1 || (which == 1 && !onednn))
+        return ks_fail(error, KS_CONFIG, "%s: way %d is none of the CPU's", plan->spec.op->name, which);
+    cpu_choice old = choice_of(plan);
+    ks_onednn_free(&old.onednn);
+    choose(plan, onednn);
+    return KS_OK;
+}
+
+static const ks_tuning tuning = {.revision = cpu_revision, .list = cpu_list, .adopt = cpu_adopt};
+
 /* --- lanes -------------------------------------------------------------------------------------------------------- */
 
 static void run_job(const ks_lane *lane, const ks_spec *spec, const ks_slot *slot)
@@ -241,9 +288,42 @@ static void run_job(const ks_lane *lane, const ks_spec *spec, const ks_slot *slo
     spec->op->reference(spec, in, out, lane->scratch);
 }
 
+/* Operands and output of a trial behind one another: as large as the sides of a slot. */
+static size_t trial_bytes(const ks_plan *plan)
+{
+    return ks_align(plan->in_bytes + KS_PAD) + ks_align(plan->out_bytes + KS_PAD);
+}
+
+/* FP32 of magnitude 0.5 to 1 and either sign: only products of that datatype have two ways here. */
+static void fill_operands(unsigned char *in, size_t bytes)
+{
+    uint32_t word = 1;
+    for (size_t i = 0; i + sizeof word <= bytes; i += sizeof word) {
+        word = word * 1664525u + 1013904223u;
+        const uint32_t value = (word & 0x807FFFFFu) | 0x3F000000u;
+        memcpy(in + i, &value, sizeof value);
+    }
+}
+
+static void run_trial(ks_lane *lane)
+{
+    const ks_plan *plan = lane->batch->plan;
+    unsigned char *in = lane->operands, *out = in + ks_align(plan->in_bytes + KS_PAD);
+    const ks_slot slot = {.in = in, .out = out};
+    fill_operands(in, plan->in_bytes);
+    lane->begun_ns = now_ns();
+    for (int i = 0; i < lane->batch->trial; i++) run_job(lane, &plan->spec, &slot);
+    lane->done_ns = now_ns();
+    atomic_store_explicit(&lane->state, LANE_DONE, memory_order_release);
+}
+
 static void run_batch(ks_lane *lane, int64_t begun_ns)
 {
     const ks_batch *batch = lane->batch;
+    if (batch->trial) {
+        run_trial(lane);
+        return;
+    }
     lane->begun_ns = begun_ns;
     for (int i = 0; i < batch->count; i++) run_job(lane, &batch->plan->spec, batch->slots[i]);
     lane->done_ns = now_ns();
@@ -303,6 +383,7 @@ static void cpu_lane_close(ks_lane **lane)
     sem_post(&closing->mailbox);
     pthread_join(closing->thread, NULL);
     sem_destroy(&closing->mailbox);
+    free(closing->operands);
     free(closing->scratch);
     free(closing);
 }
@@ -322,15 +403,20 @@ static ks_status grow_scratch(ks_lane *lane, size_t bytes, ks_error *error)
 static ks_status cpu_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
     assert(atomic_load_explicit(&lane->state, memory_order_relaxed) == LANE_FREE);
-    assert(batch->count >= 1 && batch->count <= KS_BATCH_MAX);
+    assert(batch->trial > 0 || (batch->count >= 1 && batch->count <= KS_BATCH_MAX));
     const ks_status status = grow_scratch(lane, batch->plan->workspace_bytes, error);
     if (status != KS_OK) return status;
+    if (batch->trial) {
+        lane->operands = aligned_alloc(KS_ALIGNMENT, trial_bytes(batch->plan));
+        if (!lane->operands)
+            return ks_fail(error, KS_MEMORY, "no memory for %zu bytes of a trial", trial_bytes(batch->plan));
+    }
     const cpu_choice choice = choice_of(batch->plan);
     batch->graph = KS_GRAPH_NONE;
     lane->batch = batch;
     lane->onednn = choice.onednn;
     lane->launched_ns = now_ns();
-    if (choice.job_ns * batch->count < INLINE_NS) {
+    if (!batch->trial && choice.job_ns * batch->count < INLINE_NS) {
         run_batch(lane, lane->launched_ns);
     } else {
         atomic_store_explicit(&lane->state, LANE_RUNNING, memory_order_relaxed);
@@ -349,6 +435,14 @@ static ks_poll cpu_poll(ks_lane *lane, ks_error *error)
     batch->h2d_ns = batch->d2h_ns = 0;
     batch->compute_ns = lane->done_ns - lane->launched_ns;
     batch->kernel_ns = lane->done_ns - lane->begun_ns;
+    if (batch->trial) {
+        batch->kernel_ns /= batch->trial;
+        free(lane->operands);
+        lane->operands = NULL;
+        lane->batch = NULL;
+        atomic_store_explicit(&lane->state, LANE_FREE, memory_order_relaxed);
+        return KS_DONE;
+    }
     /* An eighth of the news, and no news is above twice the old: a run that was preempted for milliseconds must not send a
      * small plan to the worker. Without the hand-over, or none would ever come back from there. */
     cpu_choice choice = choice_of(batch->plan);
@@ -375,4 +469,5 @@ const ks_backend ks_backend_cpu = {
     .launch = cpu_launch,
     .poll = cpu_poll,
     .failed = cpu_failed,
+    .tuning = &tuning,
 };

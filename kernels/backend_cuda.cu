@@ -3,13 +3,15 @@
  * Owns       the CUDA context's things: pinned chunks (slots), streams, device memory, graphs, mapped flag lines.
  * Interface  ks_backend_cuda (include/kernserve/backend.h); ops come in through ops.def and launch.cuh.
  * Parts      backend_cuda_*.cuh, all of this translation unit: device (errors), clock (stamps), slots (pinned chunks),
- *            memory (of clients), graphs (record, capture), lanes, stream (areas, rings), staged, launch (the ways of a batch),
- *            border (mapped or copies), floors (for --self-test).
+ *            memory (of clients), graphs (record, capture), lanes, stream (areas, rings), staged, trial (of a plan), launch (the
+ *            ways of a batch), border (mapped or copies), floors (for --self-test).
  * Threads    as backend.h says. After open no call waits for the whole device: that breaks other threads' captures.
  * Faults     a code that is not known to leave the context whole marks the device as lost, for good; from then on
  *            nothing is launched and nothing is freed, because both may block for ever. */
 #include "backend_cuda_floors.cuh"
 #include "backend_cuda_memory.cuh"
+#include "cublaslt.cuh"
+#include "matmul_plan.h"
 
 /* A job's in + out side on one lane; beyond it the plan is large. The workspace has memory of its own. */
 static ks_status prepare_sizes(ks_device *device, ks_plan *plan, ks_error *error)
@@ -39,6 +41,31 @@ static uint64_t hash_choice(const unsigned char *choice)
     return hash;
 }
 
+/* Everything that prepare sets but the sizes, which are settled. */
+static ks_status use_choice(ks_device *device, ks_plan *plan, const ks_cuda_plan *chosen, ks_error *error)
+{
+    plan->workspace_bytes = ks_align(chosen->workspace_bytes);
+    if (plan->workspace_bytes > device->chip.workspace_bytes)
+        return ks_fail(error, KS_WORK, "%s: %zu bytes of workspace, a lane has %zu", plan->spec.op->name,
+                       plan->workspace_bytes, device->chip.workspace_bytes);
+    memcpy(plan->choice, chosen->choice, sizeof plan->choice);
+    plan->rows_like = hash_choice(plan->choice);
+    plan->counters = chosen->counters;
+    plan->unstamped = chosen->unstamped;
+    plan->pick = chosen->pick;
+    plan->mapped = chosen->once && !plan->large && plan->in_bytes + plan->out_bytes <= KS_MAPPED_MOST &&
+                   plan->in_bytes + plan->out_bytes <= device->info.mapped_max &&
+                   !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
+    plan->graphs = !plan->large;
+    int most = chosen->batch_max < 1 ? 1 : chosen->batch_max > KS_BATCH_MAX ? (int)KS_BATCH_MAX : chosen->batch_max;
+    /* A bucket is a power of two, and each job of it has its own part of the workspace. */
+    while (most > 1 && (plan->workspace_bytes > device->chip.workspace_bytes / ((size_t)1 << ks_bucket(most)) ||
+                        plan->counters > (size_t)KS_COUNTERS_MAX >> ks_bucket(most)))
+        most /= 2;
+    plan->batch_max = plan->mapped ? most : 1;
+    return KS_OK;
+}
+
 /* backend.prepare */
 static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
@@ -48,27 +75,61 @@ static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
     memset(&chosen, 0, sizeof chosen);
     ks_status status = op->plan(&device->chip, &plan->spec, &chosen, error);
     if (!status) status = prepare_sizes(device, plan, error);
-    if (status) return status;
-    memcpy(plan->choice, chosen.choice, sizeof plan->choice);
-    plan->rows_like = hash_choice(plan->choice);
-    plan->workspace_bytes = ks_align(chosen.workspace_bytes);
-    if (plan->workspace_bytes > device->chip.workspace_bytes)
-        return ks_fail(error, KS_WORK, "%s: %zu bytes of workspace, a lane has %zu", op->name, plan->workspace_bytes,
-                       device->chip.workspace_bytes);
-    plan->counters = chosen.counters;
-    plan->pick = chosen.pick;
-    plan->mapped = chosen.once && !plan->large && plan->in_bytes + plan->out_bytes <= KS_MAPPED_MOST &&
-                   plan->in_bytes + plan->out_bytes <= device->info.mapped_max &&
-                   !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
-    plan->graphs = !plan->large;
-    int most = chosen.batch_max < 1 ? 1 : chosen.batch_max > KS_BATCH_MAX ? (int)KS_BATCH_MAX : chosen.batch_max;
-    /* A bucket is a power of two, and each job of it has its own part of the workspace. */
-    while (most > 1 && (plan->workspace_bytes > device->chip.workspace_bytes / ((size_t)1 << ks_bucket(most)) ||
-                        plan->counters > (size_t)KS_COUNTERS_MAX >> ks_bucket(most)))
-        most /= 2;
-    plan->batch_max = plan->mapped ? most : 1;
-    return KS_OK;
+    return status ? status : use_choice(device, plan, &chosen, error);
 }
+
+/* --- ways ------------------------------------------------------------------------------------------------------------ */
+
+/* tuning.revision */
+static void revision(const ks_device *device, char *out, size_t cap)
+{
+    (void)device;
+    snprintf(out, cap, "cuBLASLt %d; kernels %016llx", ks_cublaslt_version(), (unsigned long long)ks_matmul_revision());
+}
+
+static bool is_matmul(const ks_plan *plan)
+{
+    return strcmp(plan->spec.op->name, "matmul") == 0;
+}
+
+/* The plan as the way makes it. One that works on mapped slots, with others in one launch, never gives that up: requests
+ * that share a launch gain more than a kernel can. */
+static ks_status try_way(ks_device *device, const ks_plan *plan, const ks_way *way, ks_plan *out, ks_error *error)
+{
+    ks_cuda_plan chosen;
+    *out = *plan;
+    if (!is_matmul(plan)) return ks_fail(error, KS_CONFIG, "%s has one way", plan->spec.op->name);
+    ks_status status = ks_matmul_way_plan(&device->chip, &plan->spec, way, &chosen, error);
+    if (!status) status = use_choice(device, out, &chosen, error);
+    if (!status && (out->mapped != plan->mapped || out->batch_max != plan->batch_max))
+        return ks_fail(error, KS_CONFIG, "%s meets the device in another way", way->kernel);
+    return status;
+}
+
+/* tuning.list */
+static int list_ways(ks_device *device, const ks_plan *plan, ks_way *out, int most)
+{
+    ks_plan tried;
+    ks_error ignored;
+    if (!is_matmul(plan) || use_device(device) != cudaSuccess) return 0;
+    const int all = ks_matmul_ways(&device->chip, &plan->spec, out, most);
+    int count = 0;
+    for (int i = 0; i < all; i++)
+        if (try_way(device, plan, &out[i], &tried, &ignored) == KS_OK) out[count++] = out[i];
+    return count;
+}
+
+/* tuning.adopt */
+static ks_status adopt_way(ks_device *device, ks_plan *plan, const ks_way *way, ks_error *error)
+{
+    ks_plan made;
+    KS_TRY(device, error, use_device(device));
+    const ks_status status = try_way(device, plan, way, &made, error);
+    if (!status) *plan = made;
+    return status;
+}
+
+static const ks_tuning tuning = {.revision = revision, .list = list_ways, .adopt = adopt_way};
 
 /* --- open ------------------------------------------------------------------------------------------------------------
  */
@@ -180,6 +241,8 @@ static ks_status try_device(ks_device *device, int index, ks_error *error)
     if (status) return status;
     status = clock_start(device, lane, error);
     if (!status) status = setup_ops(device, error);
+    if (!status && device->limits.cublaslt)
+        (void)ks_cublaslt_open(device->limits.cublaslt, device->info.library, sizeof device->info.library);
     if (!status) status = border_find(device, lane, error);
     if (!status) measure_copy(device, lane);
     lane_close(&lane);
@@ -188,12 +251,12 @@ static ks_status try_device(ks_device *device, int index, ks_error *error)
 }
 
 /* The driver reads these once, before its first call: as many hardware queues as there are lanes of a shard (streams
- * that share one wait for each other), and all kernels loaded at start instead of within the first request (cheap as
- * long as only our own kernels are in the process: a vendor library opened later would be loaded whole, too). */
-static void set_environment()
+ * that share one wait for each other), and all kernels loaded at start instead of within the first request. With cuBLASLt in
+ * the process they come one by one: the library, half a gigabyte of them, would be loaded whole, too. */
+static void set_environment(const ks_limits *limits)
 {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    setenv("CUDA_MODULE_LOADING", limits->cublaslt ? "LAZY" : "EAGER", 0);
 }
 
 static void close_device(ks_device **taken);
@@ -214,7 +277,7 @@ static ks_status new_device(const ks_limits *limits, ks_device **out, ks_error *
 static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error *error)
 {
     int count = 0;
-    set_environment();
+    set_environment(limits);
     const cudaError_t code = cudaGetDeviceCount(&count);
     if (code != cudaSuccess) {
         say(code, "cudaGetDeviceCount", error);
@@ -275,6 +338,7 @@ static const ks_backend backend = {
     .poll = poll_lane,
     .failed = device_failed,
     .floors = floors,
+    .tuning = &tuning,
     .streaming = &streaming,
     .memory_pin = memory_pin,
     .memory_unpin = memory_unpin,

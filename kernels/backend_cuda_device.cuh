@@ -1,7 +1,8 @@
 /* What the parts of backend_cuda.cu share: the device, the lane, and what happens to a CUDA call that fails.
  *
  * The backend_cuda_*.cuh files are parts of one translation unit (one file's worth of static functions, cut by idea):
- * device (this one), clock, slots, graphs, lanes, stream, staged, launch, border, floors. Only backend_cuda.cu includes them. */
+ * device (this one), clock, slots, graphs, lanes, stream, staged, trial, launch, border, floors. Only backend_cuda.cu
+ * includes them. */
 #ifndef KS_BACKEND_CUDA_DEVICE_CUH
 #define KS_BACKEND_CUDA_DEVICE_CUH
 
@@ -65,7 +66,7 @@ typedef struct ks_lane_shared {
     alignas(128) ks_line area_line; /* a copy of the area's, behind its kernels */
 } ks_lane_shared;
 
-typedef enum ks_path { KS_PATH_MAPPED, KS_PATH_COPIES, KS_PATH_STAGED, KS_PATH_AREA } ks_path;
+typedef enum ks_path { KS_PATH_MAPPED, KS_PATH_COPIES, KS_PATH_STAGED, KS_PATH_AREA, KS_PATH_TRIAL } ks_path;
 typedef enum ks_stage { KS_STAGE_IN, KS_STAGE_OUT, KS_STAGE_LAST } ks_stage;
 
 struct ks_lane {
@@ -95,6 +96,9 @@ struct ks_lane {
     int job;                 /* of a staged batch */
     size_t moved_in;         /* bytes of the job's in side under way to the device */
     size_t asked, moved_out; /* bytes of its line and out side asked for; arrived in the slot */
+    cudaGraph_t trial_graph; /* of the trial under way, */
+    cudaGraphExec_t trial_exec;
+    cudaEvent_t trial_event[2]; /* and what it is timed by; made for the first one */
 };
 
 static int64_t now_ns()

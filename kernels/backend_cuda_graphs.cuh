@@ -77,10 +77,21 @@ static ks_site site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
     };
 }
 
+/* Where a library's kernels cannot be launched, our own do the work: the site's workspace and counters are a lane's, and
+ * hold whatever one job needs. */
+static ks_status record_on(ks_lane *lane, const ks_plan *plan, const ks_site *site, int bucket, ks_error *error)
+{
+    const ks_cuda_op *op = cuda_op(plan->spec.op);
+    const ks_status status = op->launch(&plan->spec, plan->choice, *site, bucket, lane->stream, error);
+    ks_cuda_plan own;
+    if (!status || !plan->unstamped || op->plan(&lane->device->chip, &plan->spec, &own, error)) return status;
+    return op->launch(&plan->spec, own.choice, *site, bucket, lane->stream, error);
+}
+
 static ks_status record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error)
 {
-    return cuda_op(plan->spec.op)
-        ->launch(&plan->spec, plan->choice, site_of(lane, plan, path), bucket, lane->stream, error);
+    const ks_site site = site_of(lane, plan, path);
+    return record_on(lane, plan, &site, bucket, error);
 }
 
 /* in, out: host addresses (with room for the line in front of out); unused on mapped slots. */

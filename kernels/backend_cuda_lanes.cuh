@@ -28,6 +28,14 @@ static ks_status device_memory(ks_lane *lane, size_t bytes, unsigned char **out,
     return KS_OK;
 }
 
+/* A copied job is seen by its line, whose start stamp is not 0: a library's kernels leave what the last ones wrote. */
+static ks_status line_open(ks_lane *lane, unsigned char *arena, ks_error *error)
+{
+    KS_TRY(lane->device, error,
+           cudaMemsetAsync(arena + KS_ALIGNMENT - KS_LINE_BYTES, 1, sizeof(uint64_t), lane->stream));
+    return KS_OK;
+}
+
 static ks_status lane_open_memory(ks_lane *lane, ks_error *error)
 {
     const ks_limits *limits = &lane->device->limits;
@@ -38,7 +46,7 @@ static ks_status lane_open_memory(ks_lane *lane, ks_error *error)
     lane->counters = (uint32_t *)(void *)(lane->memory + KS_ALIGNMENT);
     lane->workspace = lane->memory + CONTROL_BYTES;
     lane->arena = lane->workspace + workspace;
-    return KS_OK;
+    return line_open(lane, lane->arena, error);
 }
 
 /* Takes what fits: halves down to the lanes' own size, and lets prepare refuse what exceeds it. */
@@ -54,6 +62,10 @@ static ks_status lane_open_large(ks_lane *lane, ks_error *error)
         bytes /= 2;
     }
     lane->large_bytes = lane->large ? bytes : 0;
+    if (lane->large) {
+        const ks_status status = line_open(lane, lane->large, error);
+        if (status) return status;
+    }
     size_t fits = __atomic_load_n(&device->large_fits, __ATOMIC_ACQUIRE);
     while (lane->large_bytes < fits && !__atomic_compare_exchange_n(&device->large_fits, &fits, lane->large_bytes,
                                                                     false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
@@ -116,6 +128,8 @@ static void lane_close(ks_lane **taken)
         if (lane->memory) cudaFree(lane->memory);
         if (lane->shared) cudaFreeHost(lane->shared);
         if (lane->event) cudaEventDestroy(lane->event);
+        for (int i = 0; i < 2; i++)
+            if (lane->trial_event[i]) cudaEventDestroy(lane->trial_event[i]);
         if (lane->stream) cudaStreamDestroy(lane->stream);
         cudaGetLastError();
     }

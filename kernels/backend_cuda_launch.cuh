@@ -1,4 +1,4 @@
-/* A batch on a lane: launch and poll, by one of three paths.
+/* A batch on a lane: launch and poll, by one of these paths.
  *
  *   mapped  kernels work on the pinned slots themselves, all jobs in one launch; done when the lane's line shows the
  *           launch's sequence number.
@@ -7,6 +7,7 @@
  *           A job with windows (client memory) goes the same way without a graph, each tensor copied by itself.
  *   area    a slot of the device's own memory, filled and emptied by others (backend_cuda_stream.cuh): kernels, then the
  *           line alone is copied out.
+ *   trial   no job at all: a plan's kernels, timed (backend_cuda_trial.cuh).
  *   staged  slots in ordinary memory (backend_cuda_staged.cuh). Also the way of an overflow slot whose plan is small
  *           enough for any lane.
  *
@@ -15,7 +16,7 @@
 #define KS_BACKEND_CUDA_LAUNCH_CUH
 
 #include "backend_cuda_clock.cuh"
-#include "backend_cuda_staged.cuh"
+#include "backend_cuda_trial.cuh"
 
 static void write_block(ks_lane *lane, const ks_batch *batch)
 {
@@ -29,6 +30,7 @@ static void write_block(ks_lane *lane, const ks_batch *batch)
 
 static ks_path path_of(const ks_batch *batch)
 {
+    if (batch->trial) return KS_PATH_TRIAL;
     if (!batch->slots[0]->out) return KS_PATH_AREA;
     bool mapped = batch->plan->mapped, pinned = true;
     if (batch->slots[0]->windows) return KS_PATH_COPIES; /* it goes alone */
@@ -47,6 +49,7 @@ static ks_status launch_failed(ks_lane *lane, ks_status status)
     if (!device_failed(lane->device)) {
         cudaStreamSynchronize(lane->stream);
         cudaMemsetAsync(lane->memory, 0, CONTROL_BYTES, lane->stream); /* tickets and counters may be half drawn */
+        trial_drop(lane);
         cudaGetLastError();
     }
     lane->batch = NULL;
@@ -85,7 +88,7 @@ static ks_status enqueue(ks_lane *lane, ks_batch *batch, ks_error *error)
 /* backend.launch */
 static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
-    assert(!lane->batch && batch->count >= 1 && batch->count <= KS_BATCH_MAX);
+    assert(!lane->batch && (batch->trial > 0 || (batch->count >= 1 && batch->count <= KS_BATCH_MAX)));
     if (device_failed(lane->device)) return ks_fail(error, KS_DEVICE, "the device is lost");
     KS_TRY(lane->device, error, use_device(lane->device));
     const ks_plan *plan = batch->plan;
@@ -99,6 +102,10 @@ static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
     lane->batch = batch;
     next_sequence(lane);
     batch->graph = KS_GRAPH_NONE;
+    if (lane->path == KS_PATH_TRIAL) {
+        const ks_status tried = trial_launch(lane, batch, error);
+        return tried ? launch_failed(lane, tried) : KS_OK;
+    }
     if (lane->path == KS_PATH_STAGED) { /* poll does all of it */
         lane->stage = KS_STAGE_IN;
         lane->job = 0;
@@ -120,6 +127,7 @@ static void finish_times(ks_lane *lane, ks_batch *batch)
     batch->h2d_ns = batch->d2h_ns = 0;
     batch->compute_ns = done - lane->launch_ns;
     batch->kernel_ns = -1;
+    if (batch->plan->unstamped) return;
     if (lane->path == KS_PATH_MAPPED) {
         const ks_line *line = &lane->shared->line;
         batch->kernel_ns = (int64_t)(line->end_ns - line->start_ns);
@@ -141,6 +149,8 @@ static ks_poll poll_lane(ks_lane *lane, ks_error *error)
     if (device_failed(lane->device)) {
         ks_fail(error, KS_DEVICE, "the device is lost");
         poll = KS_FAILED;
+    } else if (lane->path == KS_PATH_TRIAL) {
+        poll = wait_event(lane, lane->trial_event[1], error);
     } else if (lane->path == KS_PATH_STAGED) {
         poll = staged_step(lane, error);
     } else if (!line_shows(lane)) {
@@ -149,7 +159,10 @@ static ks_poll poll_lane(ks_lane *lane, ks_error *error)
         poll = lane->path == KS_PATH_MAPPED ? KS_DONE : wait_event(lane, lane->event, error);
     }
     if (poll == KS_DONE) {
-        finish_times(lane, lane->batch);
+        if (lane->path == KS_PATH_TRIAL)
+            trial_finish(lane, lane->batch);
+        else
+            finish_times(lane, lane->batch);
         lane->batch = NULL;
     } else if (poll == KS_FAILED) {
         launch_failed(lane, KS_DEVICE);

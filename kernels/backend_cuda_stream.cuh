@@ -278,8 +278,8 @@ static ks_status area_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *
     site.only = (ks_entry){.in = (const unsigned char *)slot->in_device, .out = (unsigned char *)slot->out_device};
     site.line = line;
     KS_TRY(device, error, cudaStreamWaitEvent(lane->stream, ((const ks_area *)slot->memory)->filled, 0));
-    KS_TRY(device, error, cudaMemsetAsync(line, 0, KS_LINE_BYTES, lane->stream));
-    const ks_status status = cuda_op(plan->spec.op)->launch(&plan->spec, plan->choice, site, 1, lane->stream, error);
+    KS_TRY(device, error, cudaMemsetAsync(line, plan->unstamped, KS_LINE_BYTES, lane->stream)); /* not 0: it shows */
+    const ks_status status = record_on(lane, plan, &site, 1, error);
     if (status) return status;
     KS_TRY(device, error,
            cudaMemcpyAsync(&lane->shared->area_line, line, KS_LINE_BYTES, cudaMemcpyDeviceToHost, lane->stream));

@@ -5,6 +5,7 @@
  *          product. Tiles too few for the chip share K: within a cluster, and across clusters through the workspace.
  * Bits     depend on the candidate alone: no atomics on values, every sum's order is fixed.
  * Threads  any; everything here is constant after setup. */
+#include "cublaslt.cuh"
 #include "matmul_plan.h"
 #include "matmul_table.cuh"
 
@@ -309,7 +310,6 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     mm_args args;
     mm_layout layout;
     const mm_kernel kernel = fit(spec, &shape, candidate, &args, &layout);
-    const mm_int slices = (mm_int)args.cluster * args.groups;
     const mm_int grid = grid_of(chip, &args, &kernel);
     memset(out, 0, sizeof *out);
     out->once = reads_once(&shape, &args) && grid <= KS_GRID_MAX && !kernel.bulk;
@@ -320,8 +320,8 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     out->pick.threads = kernel.threads;
     out->pick.cluster = (int)args.cluster;
     out->pick.shared_bytes = (size_t)kernel.shared_bytes;
-    snprintf(out->pick.kernel, sizeof out->pick.kernel, "matmul<%s, %s%s>, %d slices", table_names[candidate->table],
-             kernel.name, candidate->turned ? " turned" : "", (int)slices);
+    snprintf(out->pick.kernel, sizeof out->pick.kernel, "matmul<%s, %s%s>, %u x %u slices",
+             table_names[candidate->table], kernel.name, candidate->turned ? " turned" : "", args.groups, args.cluster);
     static_assert(sizeof *candidate <= sizeof out->choice, "a plan has no room for the candidate");
     memcpy(out->choice, candidate, sizeof *candidate);
 }
@@ -335,6 +335,99 @@ extern "C" ks_status ks_matmul_cuda_plan(const ks_chip *chip, const ks_spec *spe
                        (int)MM_GRID_MOST, (int)MM_SLICE_MOST);
     ks_matmul_candidate_plan(chip, spec, &best, out);
     return KS_OK;
+}
+
+/* --- ways ------------------------------------------------------------------------------------------------------------ */
+
+/* A plan's choice where cuBLASLt does it. */
+typedef struct mm_library {
+    ks_matmul_candidate mark;
+    ks_cublaslt_way way;
+} mm_library;
+static_assert(sizeof(mm_library) <= KS_CHOICE_BYTES, "a plan has no room for cuBLASLt's choice");
+
+enum { MM_OWN_WAYS = 16 }; /* that are tried: the rest of the 256 is further back in the model's order */
+
+static void library_plan(const ks_cublaslt_way *way, ks_cuda_plan *out)
+{
+    mm_library library;
+    memset(&library, 0, sizeof library);
+    library.mark.table = KS_MATMUL_LIBRARY;
+    library.way = *way;
+    memset(out, 0, sizeof *out);
+    out->batch_max = 1; /* a graph's addresses are frozen, and the library reads no block */
+    out->workspace_bytes = (size_t)way->workspace_bytes;
+    out->unstamped = true;
+    ks_cublaslt_name(way, out->pick.kernel, sizeof out->pick.kernel);
+    memcpy(out->choice, &library, sizeof library);
+}
+
+static void way_of(const ks_cuda_plan *plan, ks_way *out)
+{
+    memset(out, 0, sizeof *out);
+    memcpy(out->kernel, plan->pick.kernel, sizeof out->kernel);
+    memcpy(out->choice, plan->choice, sizeof out->choice);
+}
+
+int ks_matmul_ways(const ks_chip *chip, const ks_spec *spec, ks_way *out, int most)
+{
+    ks_matmul_candidate own[MM_OWN_WAYS];
+    ks_cublaslt_way library[KS_WAYS_MAX];
+    ks_cuda_plan plan;
+    ks_matmul_shape shape;
+    int count = 0;
+    ks_matmul_shape_of(spec, &shape);
+    const int owns = ks_matmul_candidates(chip, spec, own, most < (int)MM_OWN_WAYS ? most : (int)MM_OWN_WAYS);
+    for (; count < owns; count++) {
+        ks_matmul_candidate_plan(chip, spec, &own[count], &plan);
+        way_of(&plan, &out[count]);
+    }
+    const int room = most - owns < (int)KS_WAYS_MAX ? most - owns : (int)KS_WAYS_MAX;
+    const int found = ks_cublaslt_list(spec, &shape, chip->workspace_bytes, library, room);
+    for (int i = 0; i < found; i++) {
+        library_plan(&library[i], &plan);
+        way_of(&plan, &out[count++]);
+    }
+    return count;
+}
+
+ks_status ks_matmul_way_plan(const ks_chip *chip, const ks_spec *spec, const ks_way *way, ks_cuda_plan *out,
+                             ks_error *error)
+{
+    ks_matmul_candidate own[KS_MATMUL_CANDIDATES];
+    ks_matmul_shape shape;
+    mm_library library;
+    ks_matmul_shape_of(spec, &shape);
+    memcpy(&library, way->choice, sizeof library);
+    if (library.mark.table == KS_MATMUL_LIBRARY) {
+        if (!ks_cublaslt_check(spec, &shape, chip->workspace_bytes, &library.way))
+            return ks_fail(error, KS_CONFIG, "matmul: no such algorithm of cuBLASLt for these shapes");
+        library_plan(&library.way, out);
+        return KS_OK;
+    }
+    const int owns = ks_matmul_candidates(chip, spec, own, KS_MATMUL_CANDIDATES);
+    for (int i = 0; i < owns; i++) {
+        if (memcmp(&own[i], way->choice, sizeof own[i]) != 0) continue;
+        ks_matmul_candidate_plan(chip, spec, &own[i], out);
+        return KS_OK;
+    }
+    return ks_fail(error, KS_CONFIG, "matmul: no such kernel for these shapes");
+}
+
+/* FNV-1a over what the tables say of their kernels. */
+uint64_t ks_matmul_revision(void)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (int table = 0; table < MM_TABLES; table++)
+        for (int index = 0;; index++) {
+            char text[128];
+            const mm_kernel kernel = tables[table](index, true, true);
+            if (!kernel.name) break;
+            snprintf(text, sizeof text, "%d %s %d %d %d %d %d %d", table, kernel.name, kernel.m, kernel.n, kernel.depth,
+                     kernel.threads, kernel.ctas, kernel.shared_bytes);
+            for (const char *c = text; *c; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001B3u;
+        }
+    return hash;
 }
 
 /* --- launching ------------------------------------------------------------------------------------------------------- */
@@ -360,10 +453,14 @@ static bool make_map(CUtensorMap *map, ks_dtype dtype, const unsigned char *in, 
 extern "C" ks_status ks_matmul_cuda_launch(const ks_spec *spec, const void *choice, ks_site site, int bucket,
                                            cudaStream_t stream, ks_error *error)
 {
-    ks_matmul_candidate candidate;
-    memcpy(&candidate, choice, sizeof candidate);
+    mm_library library;
+    memcpy(&library, choice, sizeof library);
+    const ks_matmul_candidate candidate = library.mark;
     ks_matmul_shape shape;
     ks_matmul_shape_of(spec, &shape);
+    if (candidate.table == KS_MATMUL_LIBRARY)
+        return ks_cublaslt_launch(spec, &shape, &library.way, site.only.in, site.only.out, site.workspace, stream,
+                                  error);
     mm_args args;
     mm_layout layout;
     const mm_kernel kernel = fit(spec, &shape, &candidate, &args, &layout);

@@ -13,11 +13,11 @@ extern "C" {
 struct ks_chip;
 struct ks_cuda_plan;
 
-enum { KS_MATMUL_CANDIDATES = 256 };
+enum { KS_MATMUL_CANDIDATES = 256, KS_MATMUL_LIBRARY = 255 };
 
 /* Same bytes, same bits of every result. Kept in a plan's choice. */
 typedef struct ks_matmul_candidate {
-    uint8_t table, kernel; /* of matmul_table.cuh */
+    uint8_t table, kernel; /* of matmul_table.cuh; table KS_MATMUL_LIBRARY: cuBLASLt's, the rest is 0 */
     uint8_t turned;        /* the transposed product is computed, with the operands' roles swapped */
     uint8_t cluster;       /* CTAs that share a tile, each a slice of K, and meet in shared memory */
     int32_t groups;        /* clusters that share a tile and meet in the workspace */
@@ -31,6 +31,15 @@ int ks_matmul_candidates(const struct ks_chip *chip, const ks_spec *spec, ks_mat
 /* Everything that a launch needs, from the candidate alone. */
 void ks_matmul_candidate_plan(const struct ks_chip *chip, const ks_spec *spec, const ks_matmul_candidate *candidate,
                               struct ks_cuda_plan *out);
+
+/* The ways of a spec, as a plan's choice and a name: our own candidates that the model likes best, the first of which
+ * ks_matmul_cuda_plan picks, and all that cuBLASLt offers, where it is open. */
+int ks_matmul_ways(const struct ks_chip *chip, const ks_spec *spec, ks_way *out, int most);
+/* As ks_matmul_cuda_plan, from a way of any origin. KS_CONFIG: it is none of this spec's, on this chip. */
+ks_status ks_matmul_way_plan(const struct ks_chip *chip, const ks_spec *spec, const ks_way *way,
+                             struct ks_cuda_plan *out, ks_error *error);
+/* Changes with the kernels. */
+uint64_t ks_matmul_revision(void);
 
 #ifdef __cplusplus
 }

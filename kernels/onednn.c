@@ -221,7 +221,20 @@ void ks_onednn_free(ks_onednn **prepared)
     *prepared = NULL;
 }
 
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+const char *ks_onednn_version(void)
+{
+    return "oneDNN " TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(DNNL_VERSION_PATCH);
+}
+
 #else
+
+const char *ks_onednn_version(void)
+{
+    return "no oneDNN";
+}
 
 ks_onednn *ks_onednn_prepare(const ks_spec *spec)
 {

@@ -15,6 +15,9 @@ extern "C" {
 
 typedef struct ks_onednn ks_onednn;
 
+/* Such as "oneDNN 2.7.4"; "no oneDNN" where this build has none. */
+const char *ks_onednn_version(void);
+
 /* For a resolved spec. NULL: not supported, use the reference. Free with ks_onednn_free. */
 ks_onednn *ks_onednn_prepare(const ks_spec *spec);
 

@@ -74,6 +74,7 @@ static const struct {
                 {"check-config", KS_COMMAND_CHECK_CONFIG},
                 {"dump-config", KS_COMMAND_DUMP_CONFIG},
                 {"list-devices", KS_COMMAND_LIST_DEVICES},
+                {"tune", KS_COMMAND_TUNE},
                 {"self-test", KS_COMMAND_SELF_TEST},
                 {"healthcheck", KS_COMMAND_HEALTHCHECK},
                 {"config", KS_COMMAND_SERVE}};
@@ -139,12 +140,32 @@ static bool is_named(const cli_argument *argument, const char *name)
     return strlen(name) == argument->length && memcmp(name, argument->name, argument->length) == 0;
 }
 
+/* All arguments up to the next option. */
+static ks_status take_shapes(config_loader *loader, const char *value, int argc, char **argv, int *i)
+{
+    ks_list *list = &loader->config->tune;
+    list->count = 0;
+    for (;;) {
+        if (!value && (*i + 1 == argc || strncmp(argv[*i + 1], "--", 2) == 0)) break;
+        if (list->count == KS_LIST_MAX)
+            return ks_fail(loader->error, KS_CONFIG, "--tune takes at most %d shapes", KS_LIST_MAX);
+        list->item[list->count++] = value ? value : argv[++*i];
+        value = NULL;
+    }
+    if (list->count) return KS_OK;
+    return ks_fail(loader->error, KS_CONFIG, "--tune needs shapes, e.g. 64,4096:4096,4096:FP16");
+}
+
 /* 1: it was a command, --config or the like and is dealt with; 0: an option; -1: failed. */
 static int take_command(config_loader *loader, const cli_argument *argument, int argc, char **argv, int *i)
 {
     for (int c = 0; c < COMMANDS; c++) {
         if (!is_named(argument, commands[c].name)) continue;
         const char *value = argument->value;
+        if (commands[c].command == KS_COMMAND_TUNE) {
+            loader->command = KS_COMMAND_TUNE;
+            return take_shapes(loader, value, argc, argv, i) == KS_OK ? 1 : -1;
+        }
         const bool is_file = commands[c].command == KS_COMMAND_SERVE;
         const bool is_url = commands[c].command == KS_COMMAND_HEALTHCHECK;
         if (!value && *i + 1 < argc && (is_file || (is_url && argv[*i + 1][0] != '-'))) value = argv[++*i];

@@ -33,6 +33,7 @@ typedef struct ks_config {
     const char *file;      /* that was read (--config), or NULL */
     const char *url;       /* of --healthcheck, or NULL */
     const char *self_test; /* "table" or "json": what --self-test writes; NULL: it is not asked for */
+    ks_list tune;          /* of --tune */
     void *owned;           /* config.c's */
 } ks_config;
 
@@ -44,6 +45,7 @@ typedef enum ks_command {
     KS_COMMAND_CHECK_CONFIG,
     KS_COMMAND_DUMP_CONFIG,
     KS_COMMAND_LIST_DEVICES,
+    KS_COMMAND_TUNE,
     KS_COMMAND_SELF_TEST,
     KS_COMMAND_HEALTHCHECK
 } ks_command;

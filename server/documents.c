@@ -193,6 +193,20 @@ static void known(ks_text *out, const char *name, double value)
         ks_text_puts(out, "null");
 }
 
+static void plan_trials(ks_text *out, const ks_trials *trials)
+{
+    if (trials->ways == 0) {
+        ks_text_puts(out, "null");
+        return;
+    }
+    ks_text_printf(out, "{\"ways\":%d", trials->ways);
+    known(out, "us", trials->us);
+    ks_text_puts(out, ",\"planned\":");
+    ks_text_json(out, trials->planned, strlen(trials->planned));
+    known(out, "planned_us", trials->planned_us);
+    ks_text_puts(out, "}");
+}
+
 void ks_oip_plan(ks_text *out, const ks_model *model, const ks_plan *plan, const char *path,
                  const ks_device_info *device)
 {
@@ -226,7 +240,9 @@ void ks_oip_plan(ks_text *out, const ks_model *model, const ks_plan *plan, const
                    plan->timed_jobs);
     known(out, "us", us);
     known(out, "share", us > 0 ? floor_us / us : 0);
-    ks_text_puts(out, "}}");
+    ks_text_puts(out, "},\"tuned\":");
+    plan_trials(out, &plan->trials);
+    ks_text_puts(out, "}");
 }
 
 void ks_oip_repository(ks_text *out, bool ready, const char *reason)

@@ -49,6 +49,7 @@ void ks_engine_close(ks_engine **engine)
     if (!closing) return;
     *engine = NULL;
     assert(closing->busy == 0 && closing->queue.count == 0);
+    ks_tune_drop(closing);
     ks_plans_close(&closing->plans);
     /* Lanes before slots: what a stalled lane still does, it does to a slot. */
     for (int i = 0; i < closing->lanes; i++) closing->backend->lane_close(&closing->lane[i].lane);
@@ -90,10 +91,12 @@ static ks_status make_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out
     plan->out_bytes = spec->out.offset + spec->out.size_bytes;
     plan->batch_max = 1;
     status = engine->backend->prepare(engine->device, plan, error);
-    if (status != KS_OK)
+    if (status != KS_OK) {
         ks_plans_drop(engine->plans, &plan);
-    else
+    } else {
+        ks_tune_take_over(engine, plan);
         assert(plan->batch_max >= 1 && plan->batch_max <= KS_BATCH_MAX);
+    }
     ks_engine_count_plans(engine);
     *out = plan;
     return status;
@@ -248,7 +251,7 @@ static void account(ks_engine *engine, int64_t now_ns)
     engine->accounted_ns = now_ns;
 }
 
-static void set_busy(ks_engine *engine, ks_lane_use *use, bool busy, int64_t now_ns)
+void ks_engine_set_busy(ks_engine *engine, ks_lane_use *use, bool busy, int64_t now_ns)
 {
     account(engine, now_ns);
     use->busy = busy;
@@ -300,6 +303,7 @@ static void gather(ks_engine *engine, ks_job **link, ks_lane_use *use, int64_t n
     }
     use->batch.plan = plan;
     use->batch.count = count;
+    use->batch.trial = 0;
     use->batch.graph = KS_GRAPH_NONE;
     use->batch.h2d_ns = use->batch.compute_ns = use->batch.d2h_ns = 0;
 }
@@ -314,7 +318,7 @@ static void finish_batch(ks_engine *engine, ks_lane_use *use, const ks_error *er
         job->compute_ns = now_ns - job->launched_ns - job->h2d_ns - job->d2h_ns;
         ks_engine_finish(engine, job, error ? error->status : KS_OK);
     }
-    set_busy(engine, use, false, now_ns);
+    ks_engine_set_busy(engine, use, false, now_ns);
 }
 
 static void launch_lane(ks_engine *engine, int lane, int64_t now_ns)
@@ -328,7 +332,7 @@ static void launch_lane(ks_engine *engine, int lane, int64_t now_ns)
         use->jobs[i]->batch_count = batch->count;
         use->jobs[i]->lane = lane;
     }
-    set_busy(engine, use, true, use->launched_ns);
+    ks_engine_set_busy(engine, use, true, use->launched_ns);
     ks_error error = {.status = KS_OK};
     const ks_status status = engine->backend->launch(use->lane, batch, &error);
     if (status == KS_OK) {
@@ -362,6 +366,12 @@ void ks_engine_launch(ks_engine *engine)
 }
 
 /* --- jobs out ----------------------------------------------------------------------------------------------------- */
+
+static void collect_trial(ks_engine *engine, ks_lane_use *use, int64_t run_ns)
+{
+    ks_engine_set_busy(engine, use, false, ks_now_ns());
+    ks_tune_done(engine, run_ns);
+}
 
 /* The backend's phases end when the work did; what passed until this turn saw it belongs to compute, as the launch
  * does. */
@@ -411,6 +421,8 @@ static void collect_lane(ks_engine *engine, ks_lane_use *use)
         if (error.status == KS_OK) ks_fail(&error, KS_DEVICE, "the device is lost");
         ks_engine_count_error(engine, KS_DEVICE);
         ks_engine_lose(engine, &error);
+    } else if (use->batch.trial) {
+        collect_trial(engine, use, poll == KS_DONE ? use->batch.kernel_ns : 0);
     } else if (poll == KS_FAILED) {
         if (error.status == KS_OK) ks_fail(&error, KS_DEVICE, "the device failed and did not say why");
         ks_engine_count_error(engine, error.status);
@@ -467,6 +479,11 @@ void ks_engine_lose(ks_engine *engine, const ks_error *fault)
     const int64_t now_ns = ks_now_ns();
     ks_error error = engine->fault;
     error.status = KS_DEVICE;
+    for (ks_job *job = engine->done; job; job = job->next) { /* a full queue may have run them since the last look */
+        if (job->status != KS_OK) continue;
+        job->error = error;
+        job->status = KS_DEVICE;
+    }
     for (int i = 0; i < engine->lanes; i++)
         if (engine->lane[i].busy) finish_batch(engine, &engine->lane[i], &error, now_ns);
     while (engine->queue.first) {

@@ -8,6 +8,7 @@
 #define KS_ENGINE_H
 #include "kernserve/backend.h"
 #include "metrics.h"
+#include "tune_cache.h"
 
 typedef struct ks_engine ks_engine;
 typedef struct ks_budget ks_budget;
@@ -38,6 +39,8 @@ typedef struct ks_engine_options {
     int64_t stall_ns;  /* device work without progress: a device fault */
     bool scrub;        /* clear a slot's used bytes when it is released */
     int wake_fd;       /* the shard's eventfd */
+    ks_tunes *tunes;   /* what tuning found, of the whole daemon; NULL: plans run as prepare picks */
+    bool tune_live;    /* plans in use are tuned in idle turns */
 } ks_engine_options;
 
 typedef enum ks_job_state { KS_JOB_IDLE, KS_JOB_READY, KS_JOB_RUNNING, KS_JOB_DONE } ks_job_state;
@@ -117,6 +120,16 @@ ks_status ks_engine_check(ks_engine *engine, ks_error *error);
 /* Makes the plan of a resolved spec, runs it once plainly and captures its graphs on every lane. Blocks; start-up only.
  */
 ks_status ks_engine_warm(ks_engine *engine, const ks_spec *spec, ks_error *error);
+
+/* Tries the ways of a resolved spec's plan, unless options.tunes knows the answer, keeps the fastest there, and uses
+ * it. told, or NULL, hears of each trial: how many of at most how many. Blocks; start-up and --tune only. KS_OK also
+ * where there is nothing to choose from. */
+typedef void ks_tune_told_fn(void *context, int trials, int most);
+ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_told_fn *told, void *context, ks_error *error);
+/* In a turn that slept as long as it may, and nothing happened: begins a trial, or takes over what tuning has found,
+ * here or in another shard. */
+void ks_engine_tune_step(ks_engine *engine);
+int64_t ks_engine_tune_wait_ns(const ks_engine *engine); /* how long a turn may sleep for that; INT64_MAX: for ever */
 
 /* Gauges and counters of this shard's engine, written by the shard alone. */
 void ks_engine_read_stats(const ks_engine *engine, ks_engine_stats *out); /* any thread */

@@ -1,4 +1,4 @@
-/* The inside of an engine, for engine.c, graphs.c and check.c. */
+/* The inside of an engine, for engine.c, graphs.c, tune.c and check.c. */
 #ifndef KS_ENGINE_CORE_H
 #define KS_ENGINE_CORE_H
 #include <stdatomic.h>
@@ -36,7 +36,10 @@ struct ks_engine {
     int wants;                /* bits set in all plans' wanted */
     int64_t accounted_ns;     /* up to here busy and overlap time are in the counters */
     bool lost;
-    ks_error fault; /* when lost */
+    ks_error fault;         /* when lost */
+    struct ks_tuner *tuner; /* NULL: no plan is being tuned */
+    uint64_t tunes_seen;    /* what was found up to here is in use */
+    int64_t tune_after_ns;  /* no trial before */
     /* written by this shard, read by any thread: the fields of ks_engine_stats in their order. */
     _Atomic uint64_t counters[KS_ENGINE_COUNTERS];
     ks_lane_use lane[KS_LANES_MAX];
@@ -70,6 +73,15 @@ void ks_engine_count_plans(ks_engine *engine);
 /* graphs.c */
 void ks_graphs_launched(ks_engine *engine, int lane, int64_t now_ns); /* books the batch's hit or miss */
 void ks_graphs_forget(void *engine, ks_plan *plan);                   /* ks_plan_forget_fn */
+void ks_graphs_drop(ks_engine *engine, ks_plan *plan);                /* all of them; the plan stays */
 /* Captures one bucket on a free lane. false: it cannot be now; the plan is marked. */
 bool ks_graphs_make(ks_engine *engine, ks_plan *plan, int lane, int bucket);
+
+/* engine.c's, for tune.c */
+void ks_engine_set_busy(ks_engine *engine, ks_lane_use *use, bool busy, int64_t now_ns);
+
+/* tune.c */
+void ks_tune_take_over(ks_engine *engine, ks_plan *plan); /* a plan without users: what was found for it, if anything */
+void ks_tune_done(ks_engine *engine, int64_t run_ns);     /* the trial under way ended; 0: it failed */
+void ks_tune_drop(ks_engine *engine);                     /* whatever is under way is given up */
 #endif

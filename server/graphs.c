@@ -50,6 +50,15 @@ void ks_graphs_forget(void *context, ks_plan *plan)
     }
 }
 
+void ks_graphs_drop(ks_engine *engine, ks_plan *plan)
+{
+    int graphs = 0;
+    for (int i = 0; i < engine->lanes; i++) graphs += __builtin_popcount(plan->captured[i]);
+    ks_graphs_forget(engine, plan);
+    ks_plans_charge(engine->plans, plan, -(int64_t)GRAPH_BYTES * graphs);
+    ks_engine_count_plans(engine);
+}
+
 static void give_up(ks_engine *engine, ks_plan *plan, const ks_error *error)
 {
     plan->uncapturable = true;

@@ -184,6 +184,29 @@ static int open_device(open_house *house)
     return KS_EXIT_OK;
 }
 
+/* What tuning has found and will find: of all shards. */
+static int open_tunes(open_house *house)
+{
+    enum { OFF, START, BACKGROUND };
+    ks_daemon *daemon = &house->daemon;
+    ks_error error = {0};
+    const ks_device_info *info = &daemon->device_info;
+    if (*info->library) KS_LOG(KS_LOG_INFO, "matmul library", KS_TEXT("library", info->library));
+    if (house->config.autotune == OFF || !daemon->backend->tuning) return KS_EXIT_OK;
+    if (ks_command_open_tunes(daemon->backend, daemon->device, house->config.tune_cache, &daemon->engine.tunes,
+                              &error) != KS_OK)
+        return fail(KS_EXIT_SYSTEM, error.text);
+    daemon->engine.tune_live = house->config.autotune == BACKGROUND;
+    return KS_EXIT_OK;
+}
+
+static void close_tunes(open_house *house)
+{
+    if (!house->daemon.engine.tunes) return;
+    ks_watch_save_tunes(&house->daemon, KS_S);
+    ks_tunes_close(&house->daemon.engine.tunes);
+}
+
 /* --- shards ---------------------------------------------------------------------------------------------------------
  */
 
@@ -288,7 +311,7 @@ static void say_ready(const open_house *house, int64_t begun_ns)
 static int open_all(open_house *house)
 {
     typedef int open_fn(open_house *);
-    static open_fn *const rooms[] = {open_sockets, settle_access, open_device, open_counters,
+    static open_fn *const rooms[] = {open_sockets, settle_access, open_device, open_tunes,   open_counters,
                                      open_regions, open_admin,    open_shards, open_listener};
     for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
         const int code = rooms[i](house);
@@ -307,6 +330,7 @@ static void close_all(open_house *house)
         ks_shard_drain(house->shards[i], ks_now_ns());
         ks_shard_join(&house->shards[i]);
     }
+    close_tunes(house);
     ks_admin_close(&house->admin);
     if (house->admin_fd >= 0) close(house->admin_fd);
     for (int i = 0; i < house->fds_count; i++) close(house->fds[i]);
@@ -364,6 +388,8 @@ static int run_command(ks_command command, const ks_config *config)
         return ks_command_check(config);
     case KS_COMMAND_LIST_DEVICES:
         return ks_command_list_devices(config);
+    case KS_COMMAND_TUNE:
+        return ks_command_tune(config);
     case KS_COMMAND_HEALTHCHECK:
         return ks_command_healthcheck(config->url);
     case KS_COMMAND_SERVE:

@@ -108,6 +108,14 @@ void ks_settle_engine(const ks_config *config, ks_engine_options *out)
     out->wake_fd = -1;
 }
 
+bool ks_settle_library(const ks_config *config)
+{
+    enum { OFF, START, BACKGROUND };
+    if (strcmp(config->cublaslt, "off") == 0) return false;
+    if (config->tune.count) return true;
+    return config->autotune == BACKGROUND || (config->autotune == START && (*config->tune_cache || config->warm.count));
+}
+
 ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *engine, ks_limits *out, ks_error *error)
 {
     *out = (ks_limits){.device_index = -1,
@@ -117,7 +125,8 @@ ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *eng
                        .stream_bytes = config->stream_bytes,
                        .workspace_bytes = config->workspace,
                        .mapped_max = config->mapped_max ? config->mapped_max : SIZE_MAX,
-                       .pinned_must = config->pinned == 0};
+                       .pinned_must = config->pinned == 0,
+                       .cublaslt = ks_settle_library(config) ? config->cublaslt : NULL};
     if (strcmp(config->device, "auto") == 0) return KS_OK;
     if (strspn(config->device, "0123456789") != strlen(config->device) || !*config->device ||
         strlen(config->device) > 3)

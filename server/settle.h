@@ -12,6 +12,8 @@ uint64_t ks_memory_bytes(void); /* of the host, or less where a cgroup says so *
 void ks_settle_config(ks_config *config, bool gpu);
 /* Slot classes and the rest of what every shard's engine gets; config settled. */
 void ks_settle_engine(const ks_config *config, ks_engine_options *out);
+/* Whether the backend opens cuBLASLt: it takes memory and time, so only where something may choose it. */
+bool ks_settle_library(const ks_config *config);
 /* What the backend is opened with. KS_CONFIG: --device is neither auto nor an index. */
 ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *engine, ks_limits *out, ks_error *error);
 /* Raises the limit of open files; lowers config->connections, with a warning, where it stays too small. */

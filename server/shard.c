@@ -122,7 +122,9 @@ static int64_t may_sleep_ns(const ks_shard *shard)
         return expected_ns > 200000 ? (expected_ns < 2000000 ? expected_ns / 2 : 1000000) : 0;
     }
     if (ks_engine_ready(shard->engine)) return ks_engine_running(shard->engine) ? expire_ns : 0;
-    return ks_engine_running(shard->engine) || shard->drained ? expire_ns : asleep_ns;
+    if (ks_engine_running(shard->engine) || shard->drained) return expire_ns;
+    const int64_t tune_ns = ks_engine_tune_wait_ns(shard->engine);
+    return tune_ns < asleep_ns ? tune_ns : asleep_ns;
 }
 
 static void lose_device(ks_shard *shard, const char *reason)
@@ -162,6 +164,7 @@ static bool work(ks_shard *shard)
         if (done == NULL) return any;
         any = true;
         ks_http_resume(shard->http, done);
+        look_at_device(shard); /* what the library has read meanwhile is launched in the next round */
     }
     return any;
 }
@@ -195,6 +198,7 @@ static void turn(ks_shard *shard)
         ks_http_resume(shard->http, ks_engine_collect(shard->engine));
     }
     if (!happened) check_idle(shard);
+    if (!happened && !shard->captured && !shard->lost) ks_engine_tune_step(shard->engine);
     atomic_store_explicit(&shard->turned_ns, shard->now_ns, memory_order_relaxed);
 }
 
@@ -267,7 +271,8 @@ static ks_status warm(ks_shard *shard, ks_error *error)
     if (shard->index == 0) atomic_store(&shard->daemon->warm_total, list->count * shard->daemon->shards);
     for (int i = 0; i < list->count; i++) {
         ks_spec spec;
-        ks_status status = ks_warm_spec(list->item[i], &spec, error);
+        ks_status status = ks_warm_spec("--warm", list->item[i], &spec, error);
+        if (status == KS_OK) status = ks_engine_tune(shard->engine, &spec, NULL, NULL, error);
         if (status == KS_OK) status = ks_engine_warm(shard->engine, &spec, error);
         if (status != KS_OK) return status;
         atomic_fetch_add(&shard->daemon->warm_done, 1);

@@ -19,38 +19,88 @@ static bool read_dims(const char *text, size_t length, ks_tensor *tensor)
     return tensor->rank > 0;
 }
 
-/* The parts between colons: model, one shape or one for each input, datatype. */
-static ks_status read_parts(const char *text, ks_spec *spec, const ks_model **model, ks_error *error)
+/* Numbers, words and truth; axes are for requests. */
+static bool read_value(const ks_param *param, const char *text, size_t length, ks_value *out)
 {
-    const char *colon = strchrnul(text, ':');
+    char copy[32], *end = copy;
+    if (length == 0 || length >= sizeof copy) return false;
+    memcpy(copy, text, length);
+    copy[length] = 0;
+    memset(out, 0, sizeof *out);
+    switch (param->kind) {
+    case KS_PARAM_CHOICE:
+        while (param->choices[out->i] && strcmp(param->choices[out->i], copy) != 0) out->i++;
+        return param->choices[out->i] != NULL;
+    case KS_PARAM_BOOL:
+        out->i = strcmp(copy, "1") == 0 || strcmp(copy, "true") == 0;
+        return out->i || strcmp(copy, "0") == 0 || strcmp(copy, "false") == 0;
+    case KS_PARAM_NUMBER:
+        out->d = strtod(copy, &end);
+        return !*end;
+    case KS_PARAM_INT:
+        out->i = strtoll(copy, &end, 10);
+        return !*end;
+    default:
+        return false;
+    }
+}
+
+/* NAME=VALUE, parted by '&'. */
+static bool read_params(const char *text, ks_spec *spec)
+{
+    while (*text) {
+        const size_t length = strcspn(text, "&"), name = strcspn(text, "=");
+        int i = 0;
+        while (i < spec->op->params_count &&
+               (strlen(spec->op->params[i].name) != name || memcmp(spec->op->params[i].name, text, name) != 0))
+            i++;
+        if (name >= length || i == spec->op->params_count ||
+            !read_value(&spec->op->params[i], text + name + 1, length - name - 1, &spec->params[i]))
+            return false;
+        text += length + (text[length] == '&');
+    }
+    return true;
+}
+
+/* The parts between colons: model, one shape or one for each input, datatype; then the parameters. */
+static ks_status read_parts(const char *option, const char *text, ks_spec *spec, const ks_model **model,
+                            ks_error *error)
+{
+    const char *const end = strchrnul(text, '?'), *colon = text + strcspn(text, ":?");
     *model = ks_model_find(text, (size_t)(colon - text));
-    if (*model == NULL) return ks_fail(error, KS_CONFIG, "--warm %s: no such model", text);
+    if (*model == NULL) return ks_fail(error, KS_CONFIG, "%s %s: no such model", option, text);
     ks_spec_init(spec, (*model)->op);
-    for (int i = 0; i < spec->inputs; i++) {
-        if (*colon == '\0')
-            return ks_fail(error, KS_CONFIG, "--warm %s: model %s needs %d shapes", text, (*model)->name, spec->inputs);
+    for (int i = 0; i < spec->inputs || (i < spec->op->inputs && *colon == ':' && colon[1] >= '0' && colon[1] <= '9');
+         i++) {
+        if (*colon != ':')
+            return ks_fail(error, KS_CONFIG, "%s %s: model %s needs %d shapes", option, text, (*model)->name,
+                           spec->inputs);
         const char *shape = colon + 1;
-        colon = strchrnul(shape, ':');
+        colon = shape + strcspn(shape, ":?");
         if (!read_dims(shape, (size_t)(colon - shape), &spec->in[i]))
-            return ks_fail(error, KS_CONFIG, "--warm %s: shape %d is not like 64,1024", text, i + 1);
+            return ks_fail(error, KS_CONFIG, "%s %s: shape %d is not like 64,1024", option, text, i + 1);
+        if (i == spec->inputs) spec->inputs++;
     }
     ks_dtype dtype = (*model)->dtype;
-    if (*colon && !ks_dtype_find(colon + 1, strlen(colon + 1), &dtype))
-        return ks_fail(error, KS_CONFIG, "--warm %s: no such datatype", text);
+    if (*colon == ':' && !ks_dtype_find(colon + 1, (size_t)(end - colon - 1), &dtype))
+        return ks_fail(error, KS_CONFIG, "%s %s: no such datatype", option, text);
     for (int i = 0; i < spec->inputs; i++) spec->in[i].dtype = dtype;
+    if (*end && !read_params(end + 1, spec))
+        return ks_fail(error, KS_CONFIG, "%s %s: a parameter is none of %s's, or has no such value", option, text,
+                       spec->op->name);
     return KS_OK;
 }
 
-ks_status ks_warm_spec(const char *text, ks_spec *spec, ks_error *error)
+ks_status ks_warm_spec(const char *option, const char *text, ks_spec *spec, ks_error *error)
 {
     const ks_model *model = NULL;
-    ks_status status = read_parts(text, spec, &model, error);
+    ks_status status = read_parts(option, text, spec, &model, error);
     if (status != KS_OK) return status;
     if (model->fixed_param >= 0) spec->params[model->fixed_param] = model->fixed_value;
-    for (int i = 0; i < spec->inputs && status == KS_OK; i++) status = ks_tensor_measure(&spec->in[i], "--warm", error);
+    for (int i = 0; i < spec->inputs && status == KS_OK; i++) status = ks_tensor_measure(&spec->in[i], option, error);
     ks_error why = {0};
     if (status == KS_OK) status = spec->op->resolve(spec, &why);
-    if (status != KS_OK) return ks_fail(error, KS_CONFIG, "--warm %s: %s", text, why.text);
+    if (status != KS_OK) return ks_fail(error, KS_CONFIG, "%s %s: %s", option, text, why.text);
     ks_spec_layout(spec);
     return KS_OK;
 }

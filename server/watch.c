@@ -138,6 +138,14 @@ static void on_hang_up(const ks_watched *watched)
     ks_notify("READY=1");
 }
 
+void ks_watch_save_tunes(ks_daemon *daemon, int64_t wait_ns)
+{
+    ks_error error = {0};
+    if (!daemon->engine.tunes || ks_tunes_save(daemon->engine.tunes, wait_ns, &error) == KS_OK) return;
+    KS_LOG(KS_LOG_WARN, "the tune cache is not written", KS_TEXT("file", daemon->config->tune_cache),
+           KS_TEXT("reason", error.text));
+}
+
 void ks_watch(const ks_watched *watched)
 {
     const int64_t feed_ns = ks_notify_watchdog_ns();
@@ -149,6 +157,7 @@ void ks_watch(const ks_watched *watched)
         if (signal == SIGHUP) on_hang_up(watched);
         if (device_lost(watched->daemon)) leave_lost(watched->daemon);
         check_shards(watched, &reported, &fed_ns, feed_ns);
+        ks_watch_save_tunes(watched->daemon, 0);
     }
 }
 

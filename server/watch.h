@@ -15,6 +15,8 @@ typedef struct ks_watched {
 
 /* Blocked in every thread; main takes them with sigtimedwait. */
 void ks_watch_block_signals(void);
+/* Writes the tune cache, if there is something new; says so where it cannot. */
+void ks_watch_save_tunes(ks_daemon *daemon, int64_t wait_ns);
 /* Until a signal asks to stop. Does not come back from a device fault: _exit(70). */
 void ks_watch(const ks_watched *watched);
 /* Ready 503, the delay, no more connections, running work finishes, shards end. The exit code. A second signal, or shards

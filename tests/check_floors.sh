@@ -27,6 +27,7 @@ floors='
 1.1 warp       kernels/warp.cuh kernels/launch.cuh
 1.2 shapes     kernels/matmul_shape.h
 1.25 onednn    kernels/onednn*
+1.25 cublaslt  kernels/cublaslt.*
 1.3 softmax    kernels/softmax*
 1.3 reduce     kernels/reduce*
 1.3 matmul     kernels/matmul*
@@ -34,7 +35,7 @@ floors='
 2.0 backends   kernels/backend_*
 2.1 choice     server/backends.*
 3.0 plan       server/plan.*
-3.1 engine     server/engine* server/budget.c server/sizes.* server/warm.* server/slots.* server/graphs.* server/check.* server/queue.* server/stream*
+3.1 engine     server/engine* server/budget.c server/sizes.* server/warm.* server/slots.* server/graphs.* server/check.* server/queue.* server/stream* server/tune*
 3.2 regions    server/regions*
 3.5 daemon     server/daemon.h
 4.0 inflate    server/inflate* server/deflate*
@@ -53,7 +54,7 @@ floors='
 7.1 supervise  server/supervise*
 7.1 watch      server/watch.*
 7.05 settle    server/settle.*
-7.1 commands   server/commands.*
+7.1 commands   server/command*
 7.15 selftest  server/selftest*
 7.2 main       server/main*
 '
@@ -66,7 +67,7 @@ zlib.h              server/inflate.c server/deflate.c
 charconv            server/number.cc
 oneapi/dnnl/*       kernels/onednn.c
 cuda*.h             kernels/*.cu kernels/*.cuh
-cublas*.h           kernels/*.cu kernels/*.cuh
+cublas*.h           kernels/cublaslt.cu
 cuda/*              kernels/*.cu kernels/*.cuh
 cub/*               kernels/*.cu kernels/*.cuh
 '

@@ -13,6 +13,8 @@
 #              host      kernserve --self-test, and four times the load (bench/bench_overload.py, needs wrk)
 #              http      the daemon beside a bare server and a Python server (bench/bench_http.sh)
 #              compare   PyTorch and our kernels side by side (bench/compare_torch.py)
+#              matmul    every way of random products (op_matmul with cuBLASLt), the daemon tuned for a shape and started again, then
+#                        bench/compare_cublaslt, cold and warm
 #              ncu       memory throughput of the KS_NCU_ROWS=5 rows of bench_ops, of 64 MB and more, with the smallest shares
 # Environment  KS_BUILD=build-gpu   KS_CUDA_ARCH=90a-real   KS_JOBS (all cores)   KS_CASES=8 (random cases per op, sanitizers; below 10 each regime runs one way)
 #              KS_PART_SECONDS=240 (a single run of anything)   KS_TOOLS="memcheck racecheck initcheck synccheck"
@@ -32,10 +34,10 @@ logs=$build/gpu-logs
 table=() passed=0 failed=0 skipped=0
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(build test cases spills sanitize daemon bench host http compare ncu)
+[ ${#parts[@]} -gt 0 ] || parts=(build test cases spills sanitize daemon bench host http compare matmul ncu)
 for part in "${parts[@]}"; do
     case $part in
-    build | test | cases | spills | sanitize | daemon | bench | host | http | compare | ncu) ;;
+    build | test | cases | spills | sanitize | daemon | bench | host | http | compare | matmul | ncu) ;;
     *) echo "unknown part: $part (see the head of $0)" >&2 && exit 64 ;;
     esac
 done
@@ -246,6 +248,26 @@ part_compare() {
     # shellcheck disable=SC2086
     step compare python3 -B "$root/tests/bench/compare_torch.py" "$library" ${KS_BENCH_ROWS:-}
     cat "$logs/compare.log"
+}
+
+# KS_MATMUL_ROWS: filter words of compare_cublaslt, such as BF16.
+part_matmul() {
+    local program daemon cache=$logs/tune-cache state seconds=600
+    program=$(find_program op_matmul) && KS_CUBLASLT=auto KS_CASES="${KS_WAY_CASES:-200}" step "matmul ways" "$program"
+    daemon=$(find_program kernserve) && [ -e "$root/tests/http/tune_gpu.py" ] && {
+        rm -f "$cache"
+        step "matmul tuned" python3 -B "$root/tests/http/tune_gpu.py" "$daemon" "$cache"
+        cat "$logs/matmul-tuned.log"
+    }
+    program=$(find_program compare_cublaslt) || {
+        note skipped matmul 0 "compare_cublaslt is not built"
+        return 0
+    }
+    for state in "" --warm; do
+        # shellcheck disable=SC2086
+        step "matmul compare $state" "$program" $state ${KS_MATMUL_ROWS:-}
+        cat "$logs/matmul-compare-$state.log"
+    done
 }
 
 # Labels of the rows of bench_ops, but for matmul, of 64 MB and more: the smallest shares of a copy's bandwidth first. A row is

@@ -20,6 +20,7 @@ typedef struct bench {
 struct op_harness {
     const ks_backend *backend;
     size_t arena_bytes;
+    int way;              /* -1: as planned */
     bench benches[PATHS]; /* by op_path; the two special ones are opened when they are asked for */
 };
 
@@ -38,6 +39,7 @@ static ks_status open_bench(op_harness *harness, op_path path, bench **out, ks_e
                       : path == OP_PATH_MAPPED ? SIZE_MAX / 2
                                                : SIZE_MAX,
         .pinned_must = true,
+        .cublaslt = getenv("KS_CUBLASLT"),
     };
     ks_status status = KS_OK;
     if (!b->device) status = harness->backend->open(&limits, &b->device, error);
@@ -52,6 +54,7 @@ op_harness *op_harness_open(const ks_backend *backend, size_t arena_bytes)
     if (!harness) return NULL;
     harness->backend = backend;
     harness->arena_bytes = arena_bytes;
+    harness->way = -1;
     bench *b;
     ks_error error;
     if (open_bench(harness, OP_PATH_PLANNED, &b, &error) == KS_OK) return harness;
@@ -183,6 +186,77 @@ static void make_plan(bench *b, const ks_spec *spec, ks_plan *plan)
     plan->out_bytes = spec->out.offset + spec->out.size_bytes;
 }
 
+/* The ways of a prepared plan, in memory of the caller's to free; NULL: memory. */
+static ks_way *list_ways(op_harness *harness, bench *b, const ks_plan *plan, int *count)
+{
+    ks_way *ways = calloc(KS_WAYS_MAX, sizeof *ways);
+    const ks_tuning *tuning = harness->backend->tuning;
+    *count = ways && tuning ? tuning->list(b->device, plan, ways, KS_WAYS_MAX) : 0;
+    return ways;
+}
+
+/* Prepared, and by the way that was chosen. */
+static ks_status prepare_plan(op_harness *harness, bench *b, const ks_spec *spec, ks_plan *plan, ks_error *error)
+{
+    make_plan(b, spec, plan);
+    ks_status status = harness->backend->prepare(b->device, plan, error);
+    if (status != KS_OK || harness->way < 0) return status;
+    int count;
+    ks_way *ways = list_ways(harness, b, plan, &count);
+    if (harness->way < count)
+        status = harness->backend->tuning->adopt(b->device, plan, &ways[harness->way], error);
+    else
+        status = ks_fail(error, KS_CONFIG, "way %d of %d", harness->way, count);
+    free(ways);
+    return status;
+}
+
+int op_harness_ways(op_harness *harness, const ks_spec *spec, op_path path)
+{
+    bench *b;
+    ks_error error;
+    int count = 0;
+    ks_plan *plan = malloc(sizeof *plan);
+    if (!plan || open_bench(harness, path, &b, &error) != KS_OK) {
+        free(plan);
+        return 0;
+    }
+    make_plan(b, spec, plan);
+    if (harness->backend->prepare(b->device, plan, &error) == KS_OK) {
+        free(list_ways(harness, b, plan, &count));
+        harness->backend->forget(b->lane, plan);
+    }
+    free(plan);
+    return count;
+}
+
+void op_harness_choose(op_harness *harness, int way)
+{
+    harness->way = way;
+}
+
+ks_status op_harness_trial(op_harness *harness, const ks_spec *spec, op_path path, int runs, int64_t *run_ns,
+                           ks_error *error)
+{
+    bench *b;
+    ks_status status = open_bench(harness, path, &b, error);
+    ks_plan *plan = malloc(sizeof *plan);
+    ks_batch *batch = calloc(1, sizeof *batch);
+    if (status == KS_OK && (!plan || !batch)) status = ks_fail(error, KS_MEMORY, "no memory for a trial");
+    if (status == KS_OK) status = prepare_plan(harness, b, spec, plan, error);
+    if (status == KS_OK) {
+        batch->plan = plan;
+        batch->trial = runs;
+        status = harness->backend->launch(b->lane, batch, error);
+        if (status == KS_OK) status = wait_done(harness, b, error);
+        *run_ns = batch->kernel_ns;
+        harness->backend->forget(b->lane, plan);
+    }
+    free(batch);
+    free(plan);
+    return status;
+}
+
 ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *const *inputs, void *output,
                          op_path path, int copies, bool captured, ks_error *error)
 {
@@ -192,8 +266,7 @@ ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *c
     if (spec->out.size_bytes == 0) return KS_OK; /* never reaches a backend */
     ks_plan *plan = malloc(sizeof *plan);
     if (!plan) return ks_fail(error, KS_MEMORY, "no memory for a plan");
-    make_plan(b, spec, plan);
-    status = harness->backend->prepare(b->device, plan, error);
+    status = prepare_plan(harness, b, spec, plan, error);
     if (status != KS_OK) {
         free(plan);
         return status;

@@ -1,6 +1,6 @@
 /* matmul against sums in long double: the reference, oneDNN's version and every backend, over random shapes.
  *
- * KS_SEED repeats a run, KS_CASES sets how many random shapes; below QUICK_CASES every problem runs one way, drawn, not
+ * KS_CUBLASLT=auto tries cuBLASLt's kernels as well. KS_SEED repeats a run, KS_CASES sets how many random shapes; below QUICK_CASES every problem runs one way, drawn, not
  * all of them (a sanitizer makes each launch a hundred times slower). KS_HUGE: also over 2^31 outputs. Bounds: P is the sum of |a||b| of one output, u the unit
  * roundoff of what sums are kept in; a sum may be off by 2 sqrt(K) u P (twice that for 16-bit inputs, whose sums the
  * tensor cores truncate, and for WIDE data, where one early term can make every later rounding a full one), and then by
@@ -369,7 +369,8 @@ static int cases(void)
 
 static void run_backend(op_harness *harness, const problem *p, const ks_backend *backend)
 {
-    const int last = backend == ks_backend_cuda ? OP_PATH_MAPPED : OP_PATH_PLANNED; /* the CPU copies nothing */
+    const bool cuda = backend == ks_backend_cuda; /* the CPU copies nothing and captures nothing */
+    const int last = cuda ? OP_PATH_MAPPED : OP_PATH_PLANNED;
     unsigned char *first = NULL;
     if (cases() < QUICK_CASES) {
         run_way(harness, p, backend->name, (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
@@ -377,7 +378,7 @@ static void run_backend(op_harness *harness, const problem *p, const ks_backend 
         return;
     }
     for (int path = OP_PATH_PLANNED; path <= last; path++)
-        for (int captured = 0; captured < 2; captured++)
+        for (int captured = 0; captured < (cuda ? 2 : 1); captured++)
             for (int copies = 1; copies <= 3; copies += 2)
                 run_way(harness, p, backend->name, (op_path)path, copies, captured, &first);
     free(first);
@@ -487,6 +488,42 @@ static void every_regime(void **unused)
             run_everywhere(&p);
             end(&p);
         }
+}
+
+/* All that a tuner may choose from: right, the same bits at each run, captured or not, and timed by a trial. */
+static void run_ways(op_harness *harness, const problem *p, const ks_backend *backend)
+{
+    const op_path path = backend == ks_backend_cuda ? OP_PATH_COPIES : OP_PATH_PLANNED;
+    const int ways = op_harness_ways(harness, &p->spec, path);
+    char who[64];
+    const int step = cases() < QUICK_CASES ? 1 + ways / 3 : 1;
+    for (int way = 0; way < ways; way += step) {
+        unsigned char *first = NULL;
+        ks_error error = {.text = ""};
+        int64_t run_ns = 0;
+        op_harness_choose(harness, way);
+        snprintf(who, sizeof who, "%s, way %d of %d", backend->name, way, ways);
+        for (int captured = 0; captured < 2; captured++) run_way(harness, p, who, path, 1, captured, &first);
+        if (way % (5 * step) == 0 && op_harness_trial(harness, &p->spec, path, 3, &run_ns, &error) != KS_OK)
+            fail_msg("%s: a trial: %s", who, error.text);
+        if (way % (5 * step) == 0 && run_ns <= 0) fail_msg("%s: a trial of %lld ns", who, (long long)run_ns);
+        free(first);
+    }
+    op_harness_choose(harness, -1);
+}
+
+static void every_way_of_random_shapes(void **unused)
+{
+    (void)unused;
+    const int count = 1 + cases() / 16;
+    for (int c = 0; c < count; c++) {
+        problem p = {.fill = UNIFORM};
+        draw_problem(&p);
+        begin(&p);
+        if (harnesses[0]) run_ways(harnesses[0], &p, &ks_backend_cpu);
+        if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);
+        end(&p);
+    }
 }
 
 static void empty_sizes(void **unused)
@@ -737,6 +774,7 @@ int main(void)
         cmocka_unit_test(empty_sizes),
         cmocka_unit_test(every_regime),
         cmocka_unit_test(random_shapes),
+        cmocka_unit_test(every_way_of_random_shapes),
         cmocka_unit_test(onednn_from_two_threads),
         cmocka_unit_test(over_two_to_the_31),
     };

@@ -227,6 +227,14 @@ static void commands_are_told_apart(void **state)
     assert_string_equal(config.url, "http://[::1]:1/x");
     assert_int_equal(load("--healthcheck", NULL), 0);
     assert_null(config.url);
+    assert_int_equal(load("--tune", "4,4:4,4", "softmax:4", "--queue", "5", NULL), 0);
+    assert_int_equal(command, KS_COMMAND_TUNE);
+    assert_int_equal(config.tune.count, 2);
+    assert_string_equal(config.tune.item[1], "softmax:4");
+    assert_int_equal(config.queue, 5);
+    assert_int_equal(load("--tune=4,4:4,4", "5,5:5,5", NULL), 0);
+    assert_int_equal(config.tune.count, 2);
+    assert_int_equal(load("--tune", "--queue", "5", NULL), KS_EXIT_USAGE);
     assert_int_equal(load("--help=me", NULL), KS_EXIT_USAGE);
 }
 

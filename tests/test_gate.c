@@ -349,6 +349,16 @@ static void warm_table(void **state)
         {"softmax:64,1024", KS_OK},
         {"matmul:64,128:128,256:FP16", KS_OK},
         {"reduce_mean:4,5,6:FP64", KS_OK},
+        {"matmul:64,128:128,256:256:FP16", KS_OK},
+        {"matmul:64,128:128,256:FP32?precision=tf32&alpha=-0.5", KS_OK},
+        {"matmul:128,64:128,256?transpose_a=1&activation=gelu", KS_OK},
+        {"matmul:64,128:128,256:255:FP16", KS_CONFIG},
+        {"matmul:64,128:128,256:FP32?precision=tf16", KS_CONFIG},
+        {"matmul:64,128:128,256:FP32?alpha=", KS_CONFIG},
+        {"matmul:64,128:128,256:FP32?alpha=1x", KS_CONFIG},
+        {"matmul:64,128:128,256:FP32?beta=1", KS_CONFIG},
+        {"matmul:64,128:128,256:FP32?alpha", KS_CONFIG},
+        {"matmul:64,128?alpha=1", KS_CONFIG},
         {"nope:1:FP32", KS_CONFIG},
         {"softmax", KS_CONFIG},
         {"softmax:", KS_CONFIG},
@@ -366,7 +376,7 @@ static void warm_table(void **state)
     for (size_t i = 0; i < COUNT(rows); i++) {
         ks_error error = {0};
         ks_spec spec;
-        ks_status status = ks_warm_spec(rows[i].text, &spec, &error);
+        ks_status status = ks_warm_spec("--warm", rows[i].text, &spec, &error);
         if (status != rows[i].status) fail_msg("%s: got %s (%s)", rows[i].text, ks_status_name(status), error.text);
         assert_true(status != KS_OK || spec.out.size_bytes > 0);
     }

@@ -1,5 +1,5 @@
-/* The border to a device: thirteen functions, one for measuring, and five for client memory; a device may lack the last six.
- * `cuda` and `cpu` implement it; tests wrap either in `faulty`.
+/* The border to a device: thirteen functions, one for measuring, three for choosing by trial, and five for client
+ * memory; a device may lack the last nine. `cuda` and `cpu` implement it; tests wrap either in `faulty`.
  *
  * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
  *         batch = jobs of one plan that go out together.
@@ -14,13 +14,15 @@ extern "C" {
 #endif
 
 enum {
-    KS_BATCH_MAX = 128,   /* jobs in one launch */
-    KS_BUCKETS = 8,       /* batch sizes 1, 2, 4 ... 128: each its own graph */
-    KS_LANES_MAX = 16,    /* per shard */
-    KS_CHOICE_BYTES = 64, /* what an op's planner may remember in a plan */
-    KS_HEAD_ROOM = 1024,  /* writable bytes in front of slot.out, for the answer's head */
-    KS_LINE_BYTES = 64,   /* of them, those right before out: the backend's from launch until poll says KS_DONE */
-    KS_PAD = 256          /* readable bytes behind each side of a slot and behind device buffers */
+    KS_BATCH_MAX = 128,    /* jobs in one launch */
+    KS_BUCKETS = 8,        /* batch sizes 1, 2, 4 ... 128: each its own graph */
+    KS_LANES_MAX = 16,     /* per shard */
+    KS_CHOICE_BYTES = 104, /* what an op's planner may remember in a plan */
+    KS_WAYS_MAX = 80,      /* that are tried for one plan */
+    KS_KERNEL_NAME = 56,
+    KS_HEAD_ROOM = 1024, /* writable bytes in front of slot.out, for the answer's head */
+    KS_LINE_BYTES = 64,  /* of them, those right before out: the backend's from launch until poll says KS_DONE */
+    KS_PAD = 256         /* readable bytes behind each side of a slot and behind device buffers */
 };
 
 typedef struct ks_device ks_device;
@@ -38,6 +40,7 @@ typedef struct ks_limits {
     size_t workspace_bytes; /* of a lane, for a plan's partial results */
     size_t mapped_max;      /* largest in + out that works on mapped slots; SIZE_MAX: measured at open */
     bool pinned_must;       /* false: go on with pageable memory where pinning fails */
+    const char *cublaslt;   /* the library's file, "auto": where it usually lies; NULL: it stays closed */
 } ks_limits;
 
 /* Host memory of one request. Both sides start on KS_ALIGNMENT and are readable KS_PAD bytes beyond their end;
@@ -59,11 +62,24 @@ typedef struct ks_slot {
 
 /* What was picked for a plan, for a person who asks. */
 typedef struct ks_pick {
-    char kernel[56]; /* such as "softmax_held<BF16, 4 vectors>", on the CPU "reference"; "" where nothing is picked */
-    int64_t grid;    /* CTAs of one job */
+    char kernel[KS_KERNEL_NAME]; /* "softmax_held<BF16, 4 vectors>", "reference"; "" where nothing is picked */
+    int64_t grid;                /* CTAs of one job; 0: not known, a library's kernel */
     int threads, cluster;
     size_t shared_bytes; /* dynamic shared memory of a CTA */
 } ks_pick;
+
+/* One way to do a plan's work. The bytes of choice may be kept, and are read by the backend that gave them alone. */
+typedef struct ks_way {
+    char kernel[KS_KERNEL_NAME]; /* as in ks_pick */
+    unsigned char choice[KS_CHOICE_BYTES];
+} ks_way;
+
+/* What trials found for a plan; all zero: none were made. */
+typedef struct ks_trials {
+    int ways;                     /* that were tried */
+    double us, planned_us;        /* of the one that is used now, of the one that prepare picks */
+    char planned[KS_KERNEL_NAME]; /* that one's name */
+} ks_trials;
 
 /* A spec with everything chosen. Made by the engine's plan cache; `choice` is the backend's, filled by prepare. */
 typedef struct ks_plan {
@@ -80,7 +96,10 @@ typedef struct ks_plan {
     int batch_max;              /* set by prepare: 1 .. KS_BATCH_MAX */
     uint64_t rows_like; /* set by prepare: two plans that differ in the length of a free dimension alone, and agree
                                  * in this, give a row the same bits */
-    bool uncapturable;  /* engine's: capture failed; retried after uncapturable_until_ns */
+    bool unstamped; /* set by prepare: a library's kernels, which leave no stamps; all of a launch's time is compute */
+    bool untunable; /* engine's: there is nothing to try, or trying failed */
+    ks_trials trials;  /* engine's */
+    bool uncapturable; /* engine's: capture failed; retried after uncapturable_until_ns */
     int64_t uncapturable_until_ns;
     unsigned char choice[KS_CHOICE_BYTES];
     void *lane_state[KS_LANES_MAX];  /* this plan's graphs on each lane of the shard; the backend's, freed by forget */
@@ -95,15 +114,19 @@ typedef struct ks_plan {
 
 typedef enum ks_graph { KS_GRAPH_NONE, KS_GRAPH_MISS, KS_GRAPH_HIT } ks_graph;
 
-/* Jobs of one plan that go out together: the slots in; what happened out. */
+/* Jobs of one plan that go out together: the slots in; what happened out. Or, with trial > 0, no job but a trial: the
+ * plan's kernels run so many times, one behind the other, on memory of the lane that holds uneven values just written.
+ */
 typedef struct ks_batch {
     ks_plan *plan;
-    int count; /* 1 .. plan->batch_max */
+    int count; /* 1 .. plan->batch_max; 0: a trial */
+    int trial; /* only where the backend has tuning */
     ks_slot *slots[KS_BATCH_MAX];
     ks_graph graph; /* set by launch */
     int64_t h2d_ns, compute_ns,
         d2h_ns;        /* set by a poll that says KS_DONE; 0: did not happen. They add up to launch .. done */
-    int64_t kernel_ns; /* likewise: start of the first kernel .. end of the last, all jobs; -1: not known */
+    int64_t kernel_ns; /* likewise: start of the first kernel .. end of the last, all jobs; -1: not known. Of a trial:
+                                * the time of one run */
 } ks_batch;
 
 enum { KS_HANDLE_BYTES = 64 };
@@ -118,6 +141,7 @@ typedef struct ks_device_info {
     int index;
     size_t memory_bytes;
     size_t mapped_max; /* measured border between mapped slots and copies */
+    char library[160]; /* the matmul library that is open, or why none is; "" where the device has none */
     double copy_gbs;   /* measured at open: a copy within the device's memory, bytes read + written; 0: unknown */
 } ks_device_info;
 
@@ -145,6 +169,19 @@ typedef struct ks_streaming {
     ks_status (*piece_out)(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error);
     ks_poll (*piece_poll)(ks_ring *ring, int piece, ks_error *error); /* of the last copy begun */
 } ks_streaming;
+
+/* Choosing by trial among the ways of a plan. */
+typedef struct ks_tuning {
+    /* What choices depend on beside the device's name and its driver: the kernels, the libraries. One line of text. */
+    void (*revision)(const ks_device *device, char *out, size_t cap);
+    /* The ways of a prepared plan that meet the device as it does: mapped or not, and in batches as large. The one that
+     * prepare picks is the first. Any thread; takes up to some milliseconds. Returns how many; 0: nothing to choose
+     * from. */
+    int (*list)(ks_device *device, const ks_plan *plan, ks_way *out, int most);
+    /* Makes a way the plan's, as prepare makes the first one; the plan is prepared and has no graphs. KS_CONFIG: it is no
+     * way of this plan here, whatever its bytes are; the plan is as it was. */
+    ks_status (*adopt)(ks_device *device, ks_plan *plan, const ks_way *way, ks_error *error);
+} ks_tuning;
 
 typedef struct ks_backend {
     const char *name;
@@ -175,6 +212,7 @@ typedef struct ks_backend {
     /* For --self-test; blocks for about half a second. NULL: kernels work where requests lie, without a launch. KS_MEMORY,
      * KS_DEVICE. */
     ks_status (*floors)(ks_device *device, ks_floors *out, ks_error *error);
+    const ks_tuning *tuning;       /* NULL: there is one way for each plan */
     const ks_streaming *streaming; /* NULL: kernels work on ordinary memory, large requests on slots of it */
     /* Client memory, for slots' windows; any thread. All five NULL: this device has no way of its own to it. pin: host
      * memory that is mapped. import: another process's device memory, by the KS_HANDLE_BYTES of its CUDA IPC handle.

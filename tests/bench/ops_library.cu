@@ -1,5 +1,6 @@
 #include "ops_library.h"
 #include "launch.cuh"
+#include "matmul_plan.h"
 #include "ops_rows.h"
 
 #include <stdio.h>
@@ -111,9 +112,11 @@ static const char *make_spec(const ops_row *row, ks_spec *spec)
     const char *shapes[KS_INPUTS_MAX] = {row->first, row->second, ""};
     ks_error error;
     ks_spec_init(spec, op);
+    const bool tf32 = strcmp(row->dtype, "TF32") == 0;
+    const char *dtype = tf32 ? "FP32" : row->dtype;
+    if (tf32 && !set_param(spec, "precision", "tf32")) return refuse(row->op, "has no precision");
     for (int i = 0; i < spec->inputs; i++) {
-        if (!ks_dtype_find(row->dtype, strlen(row->dtype), &spec->in[i].dtype))
-            return refuse(row->dtype, "no such datatype");
+        if (!ks_dtype_find(dtype, strlen(dtype), &spec->in[i].dtype)) return refuse(row->dtype, "no such datatype");
         read_shape(shapes[i], &spec->in[i]);
         if (ks_tensor_measure(&spec->in[i], "INPUT", &error)) return refuse(row->label, error.text);
     }
@@ -186,6 +189,14 @@ double ops_copy_gbs(void)
 
 /* --- one piece of work ------------------------------------------------------------------------------------------- */
 
+static void use_plan(const ks_cuda_plan *plan, ops_work *out)
+{
+    out->pick = plan->pick;
+    out->workspace_bytes = ks_align(plan->workspace_bytes);
+    out->counters = plan->counters;
+    memcpy(out->choice, plan->choice, sizeof out->choice);
+}
+
 const char *ops_plan(const ops_row *row, ops_work *out)
 {
     memset(out, 0, sizeof *out);
@@ -201,10 +212,20 @@ const char *ops_plan(const ops_row *row, ops_work *out)
     out->bytes = (double)out->spec.out.size_bytes;
     for (int i = 0; i < out->spec.inputs; i++) out->bytes += (double)out->spec.in[i].size_bytes;
     out->flops = out->spec.flops;
-    out->pick = plan.pick;
-    out->workspace_bytes = ks_align(plan.workspace_bytes);
-    out->counters = plan.counters;
-    memcpy(out->choice, plan.choice, sizeof out->choice);
+    use_plan(&plan, out);
+    return NULL;
+}
+
+int ops_ways(const ops_work *work, ks_way *out, int most)
+{
+    return strcmp(ops[work->op].name, "matmul") == 0 ? ks_matmul_ways(&library.chip, &work->spec, out, most) : 0;
+}
+
+const char *ops_choose(ops_work *work, const ks_way *way)
+{
+    ks_cuda_plan plan;
+    if (ks_matmul_way_plan(&library.chip, &work->spec, way, &plan, &library.error)) return library.error.text;
+    use_plan(&plan, work);
     return NULL;
 }
 

@@ -16,7 +16,7 @@ enum { OPS_LABEL = 128 };
 
 typedef struct ops_row {
     char op[16];                /* "softmax", "matmul", or one that reduces: "sum" */
-    char dtype[8];              /* "FP32" */
+    char dtype[8];              /* "FP32"; "TF32": FP32, of which products may be less precise */
     char first[32], second[32]; /* shapes such as "8192x4096"; second "" but for matmul */
     char axis[16];              /* "-1", "0,2,3"; "" for matmul */
     char label[OPS_LABEL];      /* all of it, for people */
@@ -41,6 +41,9 @@ bool ops_row_at(int i, ops_row *out);
 const char *ops_open(void); /* device 0 of this process; measures the rate of copies */
 double ops_copy_gbs(void);  /* bytes read + bytes written */
 const char *ops_plan(const ops_row *row, ops_work *out);
+/* What a tuner tries for planned work, the planned way first. 0: there is one way. */
+int ops_ways(const ops_work *work, ks_way *out, int most);
+const char *ops_choose(ops_work *work, const ks_way *way);
 /* in: the inputs at their offsets in the spec. Nothing is allocated or waited for, so a stream may be capturing. */
 const char *ops_launch(const ops_work *work, const void *in, void *out, void *stream);
 

@@ -1,0 +1,270 @@
+/* Tuning: the ways of a plan tried on a lane, one trial after the other, and the fastest one taken over.
+ *
+ * Trials     run a copy of the plan, alone on the lane, through launch and poll like any batch. In a live shard one
+ *            begins only after IDLE_NS in which nothing happened, with no lane busy, and takes at most a fifth of the
+ *            time; a request that comes meanwhile finds the other lanes, or waits for what is left of the trial.
+ * Takeover   a plan changes its way while no job holds it: within one answer nothing changes, from one answer to the
+ *            next the last bits may. That is why plans in use are tuned on demand only (--autotune background).
+ * Threads    the shard's own; what was found is shared through ks_tunes. */
+#include "engine_core.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "log.h"
+#include "tune_contest.h"
+
+enum {
+    SEARCH_MAX = 64, /* plans that one search looks at; the newest first */
+    USED_LEAST = 16, /* jobs that make a plan worth it */
+    SHARE = 5        /* of the time: one part is trials */
+};
+static const int64_t IDLE_NS = 1000000;                   /* without a request, before a trial */
+static const int64_t SLOW_NS = 20000000;                  /* a job's time beyond which a live shard tries nothing */
+static const int64_t CLAIM_NS = 30 * (int64_t)1000000000; /* for another shard to end its tuning, at start */
+
+typedef struct ks_tuner {
+    ks_plan *plan; /* held */
+    ks_plan trial; /* the copy that trials run */
+    ks_contest contest;
+    int trials;
+    int64_t begun_ns; /* of the trial under way */
+    ks_way ways[KS_WAYS_MAX];
+} ks_tuner;
+
+static const ks_tuning *tuning_of(const ks_engine *engine)
+{
+    return engine->options.tunes ? engine->backend->tuning : NULL;
+}
+
+/* --- taking over ---------------------------------------------------------------------------------------------------- */
+
+void ks_tune_take_over(ks_engine *engine, ks_plan *plan)
+{
+    ks_tuned tuned;
+    ks_error ignored;
+    assert(plan->users == 0);
+    if (!tuning_of(engine) || !ks_tunes_find(engine->options.tunes, &plan->spec, &tuned)) return;
+    ks_graphs_drop(engine, plan);
+    if (tuning_of(engine)->adopt(engine->device, plan, &tuned.way, &ignored) == KS_OK) {
+        plan->trials = tuned.trials;
+    } else { /* found under other limits, or by a library that is not open now */
+        (void)engine->backend->prepare(engine->device, plan, &ignored);
+        plan->untunable = true;
+    }
+    plan->measured_ns = plan->timed_ns = 0;
+    plan->timed_jobs = 0;
+}
+
+/* What any shard has found since the last time. A plan that a job holds is left for the next time. */
+static void take_over_all(ks_engine *engine)
+{
+    const uint64_t generation = ks_tunes_generation(engine->options.tunes);
+    bool all = true;
+    if (generation == engine->tunes_seen) return;
+    for (ks_plan *plan = ks_plans_newest(engine->plans); plan; plan = plan->older) {
+        if (plan->trials.ways || plan->untunable) continue;
+        if (plan->users == 0)
+            ks_tune_take_over(engine, plan);
+        else
+            all = false;
+    }
+    if (all) engine->tunes_seen = generation;
+}
+
+/* --- one plan's tuning ---------------------------------------------------------------------------------------------- */
+
+/* The plan is held from here on. false: there is nothing to choose from. */
+static bool begin(ks_engine *engine, ks_plan *plan)
+{
+    ks_error ignored;
+    plan->untunable = true;
+    ks_tuner *tuner = calloc(1, sizeof *tuner);
+    if (!tuner) return false;
+    const int ways = tuning_of(engine)->list(engine->device, plan, tuner->ways, KS_WAYS_MAX);
+    tuner->trial.in_bytes = plan->in_bytes;
+    tuner->trial.out_bytes = plan->out_bytes;
+    memcpy(&tuner->trial.spec, &plan->spec, sizeof plan->spec);
+    if (ways < 2 || engine->backend->prepare(engine->device, &tuner->trial, &ignored) != KS_OK) {
+        free(tuner);
+        return false;
+    }
+    ks_contest_begin(&tuner->contest, ways);
+    tuner->plan = plan;
+    plan->users++;
+    plan->untunable = false;
+    engine->tuner = tuner;
+    return true;
+}
+
+/* The next way on a free lane. A way that cannot even begin is out. */
+static void try_next(ks_engine *engine, int lane)
+{
+    ks_tuner *tuner = engine->tuner;
+    ks_lane_use *use = &engine->lane[lane];
+    ks_error error = {.status = KS_OK};
+    const ks_way *way = &tuner->ways[ks_contest_next(&tuner->contest)];
+    const ks_plan *plan = tuner->plan;
+    tuner->trials++;
+    tuner->begun_ns = ks_now_ns();
+    if (tuning_of(engine)->adopt(engine->device, &tuner->trial, way, &error) != KS_OK) {
+        ks_contest_time(&tuner->contest, 0);
+        return;
+    }
+    const int64_t guess_ns = plan->timed_jobs ? plan->timed_ns / (int64_t)plan->timed_jobs : 0;
+    use->batch = (ks_batch){.plan = &tuner->trial, .trial = ks_contest_runs(&tuner->contest, guess_ns)};
+    use->launched_ns = tuner->begun_ns;
+    ks_engine_set_busy(engine, use, true, tuner->begun_ns);
+    if (engine->backend->launch(use->lane, &use->batch, &error) == KS_OK) return;
+    ks_engine_set_busy(engine, use, false, ks_now_ns());
+    ks_contest_time(&tuner->contest, 0);
+    if (engine->backend->failed(engine->device)) ks_engine_lose(engine, &error);
+}
+
+void ks_tune_done(ks_engine *engine, int64_t run_ns)
+{
+    ks_tuner *tuner = engine->tuner;
+    const int64_t now_ns = ks_now_ns();
+    ks_contest_time(&tuner->contest, run_ns);
+    engine->tune_after_ns = now_ns + (SHARE - 1) * (now_ns - tuner->begun_ns);
+}
+
+/* The trial plan's things and the hold on the tuned one are given back. */
+static void leave(ks_engine *engine)
+{
+    ks_tuner *tuner = engine->tuner;
+    engine->tuner = NULL;
+    if (!engine->lost) engine->backend->forget(engine->lane[0].lane, &tuner->trial);
+    tuner->plan->users--;
+    free(tuner);
+    ks_tunes_release(engine->options.tunes);
+}
+
+void ks_tune_drop(ks_engine *engine)
+{
+    if (engine->tuner) leave(engine);
+}
+
+static double us_of(const ks_contest *contest, int way)
+{
+    return (double)ks_contest_ns(contest, way) / 1e3;
+}
+
+/* It is decided: what was found goes to all shards. */
+static void conclude(ks_engine *engine)
+{
+    ks_tuner *tuner = engine->tuner;
+    ks_plan *plan = tuner->plan;
+    const int winner = ks_contest_winner(&tuner->contest);
+    ks_tuned tuned;
+    ks_error error = {.status = KS_OK};
+    memset(&tuned, 0, sizeof tuned);
+    plan->untunable = winner < 0;
+    if (winner >= 0) {
+        tuned.way = tuner->ways[winner];
+        tuned.trials.ways = tuner->contest.ways;
+        tuned.trials.us = us_of(&tuner->contest, winner);
+        tuned.trials.planned_us = us_of(&tuner->contest, 0);
+        memcpy(tuned.trials.planned, tuner->ways[0].kernel, sizeof tuned.trials.planned);
+        plan->untunable = ks_tunes_keep(engine->options.tunes, &plan->spec, &tuned, &error) != KS_OK;
+    }
+    KS_LOG(KS_LOG_INFO, "plan tuned", KS_TEXT("op", plan->spec.op->name), KS_INT("ways", tuner->contest.ways),
+           KS_TEXT("kernel", tuned.way.kernel), KS_NUMBER("us", tuned.trials.us),
+           KS_TEXT("planned", tuned.trials.planned), KS_NUMBER("planned_us", tuned.trials.planned_us));
+    leave(engine);
+}
+
+/* --- in idle turns -------------------------------------------------------------------------------------------------- */
+
+static bool worth_it(const ks_plan *plan)
+{
+    return plan->trials.ways == 0 && !plan->untunable && plan->timed_jobs >= USED_LEAST &&
+           plan->timed_ns / (int64_t)plan->timed_jobs <= SLOW_NS;
+}
+
+static void find_plan(ks_engine *engine)
+{
+    ks_plan *plan = ks_plans_newest(engine->plans);
+    ks_tuned known; /* and not yet taken over, because a job holds the plan */
+    for (int seen = 0; plan && seen < SEARCH_MAX; seen++, plan = plan->older) {
+        if (!worth_it(plan) || ks_tunes_find(engine->options.tunes, &plan->spec, &known)) continue;
+        if (!ks_tunes_claim(engine->options.tunes)) return;
+        if (!begin(engine, plan)) ks_tunes_release(engine->options.tunes);
+        return;
+    }
+}
+
+void ks_engine_tune_step(ks_engine *engine)
+{
+    if (!engine->options.tune_live || !tuning_of(engine)) return;
+    if (engine->lost || engine->busy || engine->queue.count || engine->done) return;
+    take_over_all(engine);
+    if (!engine->tuner) find_plan(engine);
+    if (!engine->tuner || ks_now_ns() < engine->tune_after_ns) return;
+    if (ks_contest_next(&engine->tuner->contest) >= 0)
+        try_next(engine, 0);
+    else
+        conclude(engine);
+}
+
+int64_t ks_engine_tune_wait_ns(const ks_engine *engine)
+{
+    if (!engine->options.tune_live || engine->lost) return INT64_MAX;
+    const ks_plan *newest = ks_plans_newest(engine->plans);
+    if (!engine->tuner && !(newest && worth_it(newest))) return INT64_MAX;
+    const int64_t wait_ns = engine->tune_after_ns - ks_now_ns();
+    return wait_ns > IDLE_NS ? wait_ns : IDLE_NS;
+}
+
+/* --- at start ------------------------------------------------------------------------------------------------------- */
+
+static bool claim(ks_engine *engine)
+{
+    const int64_t until_ns = ks_now_ns() + CLAIM_NS;
+    while (!ks_tunes_claim(engine->options.tunes)) {
+        if (ks_now_ns() > until_ns) return false;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return true;
+}
+
+static void run_contest(ks_engine *engine, ks_tune_told_fn *told, void *context)
+{
+    const ks_contest *contest = &engine->tuner->contest;
+    while (!engine->lost && ks_contest_next(contest) >= 0) {
+        try_next(engine, 0);
+        while (!engine->lost && engine->lane[0].busy) {
+            (void)ks_engine_collect(engine); /* no jobs at start */
+            if (engine->lane[0].busy) nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        }
+        const int most =
+            contest->ways + (KS_CONTEST_ROUNDS - 1) * (contest->round ? contest->left : KS_CONTEST_KEPT + 1);
+        if (told) told(context, engine->tuner->trials, most);
+    }
+}
+
+ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_told_fn *told, void *context, ks_error *error)
+{
+    ks_plan *plan;
+    const ks_status status = ks_engine_plan(engine, spec, &plan, error);
+    if (status != KS_OK || !tuning_of(engine)) {
+        if (status == KS_OK) ks_engine_plan_release(engine, &plan);
+        return status;
+    }
+    if (plan->trials.ways == 0 && claim(engine)) {
+        if (begin(engine, plan)) {
+            run_contest(engine, told, context);
+            if (engine->lost)
+                leave(engine);
+            else
+                conclude(engine);
+        } else {
+            ks_tunes_release(engine->options.tunes);
+        }
+    }
+    plan->users--;
+    if (plan->users == 0 && plan->trials.ways == 0 && !engine->lost) ks_tune_take_over(engine, plan);
+    return engine->lost ? ks_fail(error, KS_DEVICE, "%s", engine->fault.text) : KS_OK;
+}

@@ -1,0 +1,116 @@
+#include "tune_line.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY_MAX = 512, SUM_DIGITS = 16 };
+
+/* Tabs and line ends part fields and lines. */
+static void put_field(ks_text *out, const char *text)
+{
+    for (; *text; text++) ks_text_add(out, (unsigned char)*text < ' ' ? " " : text, 1);
+}
+
+static void put_value(ks_text *out, const ks_param *param, const ks_value *value)
+{
+    ks_text_printf(out, " %s=", param->name);
+    if (param->kind == KS_PARAM_NUMBER) {
+        ks_text_printf(out, "%a", value->d);
+    } else if (param->kind == KS_PARAM_AXES) {
+        ks_text_printf(out, "%d", value->axes.count);
+        for (int i = 0; i < value->axes.count; i++) ks_text_printf(out, ",%d", value->axes.axis[i]);
+    } else {
+        ks_text_printf(out, "%" PRId64, value->i);
+    }
+}
+
+char *ks_tune_key(const ks_spec *spec)
+{
+    ks_text out;
+    ks_text_init(&out, KEY_MAX);
+    ks_text_puts(&out, spec->op->name);
+    for (int i = 0; i < spec->op->params_count; i++) put_value(&out, &spec->op->params[i], &spec->params[i]);
+    for (int i = 0; i < spec->inputs; i++) {
+        ks_text_printf(&out, " %s", ks_dtype_name(spec->in[i].dtype));
+        for (int d = 0; d < spec->in[i].rank; d++)
+            ks_text_printf(&out, "%c%" PRId64, d ? ',' : ':', spec->in[i].dims[d]);
+    }
+    ks_text_add(&out, "", 1);
+    size_t length;
+    char *key = ks_text_take(&out, &length);
+    ks_text_fini(&out);
+    return key;
+}
+
+/* FNV-1a. */
+static uint64_t sum_of(const char *bytes, size_t length)
+{
+    uint64_t sum = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < length; i++) sum = (sum ^ (unsigned char)bytes[i]) * 0x100000001B3u;
+    return sum;
+}
+
+void ks_tune_line_put(ks_text *out, const char *context, const char *key, const ks_tuned *tuned)
+{
+    const ks_trials *trials = &tuned->trials;
+    const size_t begin = out->length;
+    ks_text_printf(out, "%*s\t", SUM_DIGITS, "");
+    put_field(out, context);
+    ks_text_printf(out, "\t%s\t", key);
+    for (int i = 0; i < KS_CHOICE_BYTES; i++) ks_text_printf(out, "%02x", tuned->way.choice[i]);
+    ks_text_puts(out, "\t");
+    put_field(out, tuned->way.kernel);
+    ks_text_printf(out, "\t%.3f\t", trials->us);
+    put_field(out, trials->planned);
+    ks_text_printf(out, "\t%.3f\t%d", trials->planned_us, trials->ways);
+    if (out->broken) return;
+    char sum[SUM_DIGITS + 1];
+    const size_t from = begin + SUM_DIGITS;
+    snprintf(sum, sizeof sum, "%016" PRIx64, sum_of(out->bytes + from, out->length - from));
+    memcpy(out->bytes + begin, sum, SUM_DIGITS);
+    ks_text_puts(out, "\n");
+}
+
+bool ks_tune_line_cut(char *line, ks_tune_line *out)
+{
+    char **const fields[] = {&out->context, &out->key,     &out->choice,     &out->kernel,
+                             &out->us,      &out->planned, &out->planned_us, &out->ways};
+    enum { FIELDS = sizeof fields / sizeof *fields };
+    char sum[SUM_DIGITS + 1];
+    if (strlen(line) <= SUM_DIGITS || line[SUM_DIGITS] != '\t') return false;
+    snprintf(sum, sizeof sum, "%016" PRIx64, sum_of(line + SUM_DIGITS, strlen(line + SUM_DIGITS)));
+    if (memcmp(sum, line, SUM_DIGITS) != 0) return false;
+    char *at = line + SUM_DIGITS;
+    for (int i = 0; i < FIELDS; i++) {
+        if (!at) return false;
+        *at++ = 0;
+        *fields[i] = at;
+        at = strchr(at, '\t');
+    }
+    return !at;
+}
+
+static bool read_choice(const char *hex, unsigned char *choice)
+{
+    if (strlen(hex) != 2 * KS_CHOICE_BYTES || strspn(hex, "0123456789abcdef") != 2 * KS_CHOICE_BYTES) return false;
+    for (int i = 0; i < KS_CHOICE_BYTES; i++) {
+        unsigned byte;
+        if (sscanf(hex + 2 * i, "%2x", &byte) != 1) return false;
+        choice[i] = (unsigned char)byte;
+    }
+    return true;
+}
+
+bool ks_tune_line_read(const ks_tune_line *fields, ks_tuned *out)
+{
+    memset(out, 0, sizeof *out);
+    ks_trials *trials = &out->trials;
+    snprintf(out->way.kernel, sizeof out->way.kernel, "%s", fields->kernel);
+    snprintf(trials->planned, sizeof trials->planned, "%s", fields->planned);
+    trials->us = strtod(fields->us, NULL);
+    trials->planned_us = strtod(fields->planned_us, NULL);
+    trials->ways = (int)strtol(fields->ways, NULL, 10);
+    return read_choice(fields->choice, out->way.choice) && trials->ways > 0;
+}

@@ -1,0 +1,301 @@
+/* Matmul beside cuBLASLt, in one run: our kernels (the one that the model picks, and the best of those that a tuner
+ * tries), the library's (its first answer, and the best of all that it offers), and which of them a tuner would
+ * choose.
+ *
+ *   compare_cublaslt [--warm] [TEXT...]     rows in whose label every TEXT stands, such as: BF16 odd
+ *
+ * Cold, as in measured libraries' tables: a graph of many launches, each on another set of buffers, all sets together
+ * beyond the L2 cache. --warm: the same launches on one set, the state in which the daemon tries: operands that a copy
+ * has just written lie in the cache. A launch is what a lane launches, stamps and all; the library's has none. Each
+ * side holds the tuner's own contest (tune_contest.h), then the four that matter meet in another, alternating. us:
+ * medians. ours, chosen: the library's best time over that one's, so above 1 is faster. floor: the time that the bytes
+ * of operands and output take at the rate of a copy in the same run, and share, that over the chosen one's time. At
+ * the end geometric means by regime. */
+#include "cublaslt.cuh"
+#include "ops_library.h"
+#include "matmul_plan.h"
+#include "tune_contest.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        const cudaError_t code_ = (call);                                                                              \
+        if (code_ != cudaSuccess) die(#call, cudaGetErrorString(code_));                                               \
+    } while (0)
+
+static const size_t SETS_BYTES = 300 << 20;
+static const double GRAPH_US = 1000; /* of a replay, about */
+enum { SETS_LEAST = 3, SETS_MOST = 64, LAUNCHES_MOST = 48 };
+
+enum regime { LOW, MID, KHEAVY, ODD, BATCH, SMALL, LARGE, REGIMES };
+static const char *const regime_names[REGIMES] = {"low", "mid", "kheavy", "odd", "batch", "small", "large"};
+static const char *const dtypes[] = {"FP32", "TF32", "BF16"};
+enum { DTYPES = sizeof dtypes / sizeof *dtypes };
+
+/* First the shapes of the measured libraries, then thirty more, spread over the regimes. */
+static const struct {
+    regime kind;
+    const char *first, *second;
+} shapes[] = {
+    {LOW, "1x4096", "4096x4096"},        {LOW, "8x4096", "4096x4096"},          {LOW, "16x4096", "4096x4096"},
+    {MID, "64x4096", "4096x4096"},       {SMALL, "128x128", "128x128"},         {SMALL, "256x256", "256x256"},
+    {SMALL, "512x512", "512x512"},       {LARGE, "1024x1024", "1024x1024"},     {LARGE, "2048x2048", "2048x2048"},
+    {LARGE, "4096x4096", "4096x4096"},   {LARGE, "8192x8192", "8192x8192"},     {KHEAVY, "64x65536", "65536x64"},
+    {LARGE, "1000x1000", "1000x1000"},   {ODD, "127x1023", "1023x4095"},
+
+    {LOW, "1x1024", "1024x1024"},        {LOW, "1x768", "768x50257"},           {LOW, "1x4096", "4096x11008"},
+    {LOW, "1x11008", "11008x4096"},      {LOW, "2x1024", "1024x8192"},          {LOW, "4x4096", "4096x4096"},
+    {LOW, "12x8192", "8192x2048"},       {LOW, "16x1024", "1024x1024"},         {MID, "24x2048", "2048x2048"},
+    {MID, "32x4096", "4096x4096"},       {MID, "48x4096", "4096x11008"},        {MID, "64x1024", "1024x1024"},
+    {KHEAVY, "16x65536", "65536x64"},    {KHEAVY, "32x32768", "32768x32"},      {KHEAVY, "128x100000", "100000x128"},
+    {KHEAVY, "256x16384", "16384x256"},  {ODD, "33x4097", "4097x777"},          {ODD, "64x4097", "4097x4097"},
+    {ODD, "77x513", "513x1025"},         {ODD, "255x255", "255x255"},           {ODD, "1001x1003", "1003x999"},
+    {ODD, "2047x2050", "2050x2049"},     {BATCH, "4096x16x16", "4096x16x16"},   {BATCH, "4096x32x32", "4096x32x32"},
+    {BATCH, "1024x64x64", "1024x64x64"}, {BATCH, "256x128x128", "256x128x128"}, {SMALL, "64x64", "64x64"},
+    {SMALL, "200x100", "100x300"},       {LARGE, "65536x256", "256x16"},        {LARGE, "2048x2048", "2048x8192"},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static cudaStream_t stream;
+static cudaEvent_t begin, end;
+
+static void die(const char *what, const char *why)
+{
+    fprintf(stderr, "compare_cublaslt: %s: %s\n", what, why);
+    exit(1);
+}
+
+/* --- a row's buffers ------------------------------------------------------------------------------------------------- */
+
+typedef struct sets {
+    ops_work work;
+    size_t bytes; /* of one: an in side, then an out side */
+    int count, launches;
+    unsigned char *memory;
+} sets;
+
+/* Uniform in [-1, 1) from a hash of the index. */
+__global__ void compare_fill(unsigned char *out, size_t count, bool half, uint32_t seed)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
+        uint32_t h = (uint32_t)i * 2654435761u + seed;
+        h = (h ^ h >> 16) * 0x85ebca6bu;
+        h = (h ^ h >> 13) * 0xc2b2ae35u;
+        const float value = (float)(h >> 8) * (2.0f / 16777216.0f) - 1.0f;
+        if (half)
+            ((uint16_t *)out)[i] = (uint16_t)(__float_as_uint(value) >> 16);
+        else
+            ((float *)out)[i] = value;
+    }
+}
+
+static void open_sets(sets *s, bool warm)
+{
+    const ks_spec *spec = &s->work.spec;
+    s->bytes = s->work.in_bytes + s->work.out_bytes;
+    const size_t wanted = SETS_BYTES / s->bytes + 1;
+    s->count = warm ? 1 : wanted < SETS_LEAST ? (int)SETS_LEAST : wanted > SETS_MOST ? (int)SETS_MOST : (int)wanted;
+    CHECK(cudaMalloc(&s->memory, s->bytes * (size_t)s->count));
+    CHECK(cudaMemsetAsync(s->memory, 0, s->bytes * (size_t)s->count, stream));
+    for (int at = 0; at < s->count; at++)
+        for (int i = 0; i < spec->inputs; i++) {
+            const ks_tensor *t = &spec->in[i];
+            compare_fill<<<528, 512, 0, stream>>>(s->memory + s->bytes * (size_t)at + t->offset,
+                                                  (size_t)ks_tensor_count(t), t->dtype == KS_BF16,
+                                                  (uint32_t)(at * 7919 + i * 104729));
+            CHECK(cudaGetLastError());
+        }
+    CHECK(cudaStreamSynchronize(stream));
+}
+
+/* --- one way -------------------------------------------------------------------------------------------------------- */
+
+static const char *launch_set(const sets *s, int at)
+{
+    unsigned char *in = s->memory + s->bytes * (size_t)(at % s->count);
+    return ops_launch(&s->work, in, in + s->work.in_bytes, stream);
+}
+
+static double replay_us(cudaGraphExec_t exec, int launches)
+{
+    float ms = 0;
+    CHECK(cudaGraphLaunch(exec, stream)); /* keeps the device busy until the second is enqueued */
+    CHECK(cudaEventRecord(begin, stream));
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaEventRecord(end, stream));
+    CHECK(cudaEventSynchronize(end));
+    CHECK(cudaEventElapsedTime(&ms, begin, end));
+    return (double)ms * 1000 / launches;
+}
+
+/* 0: it cannot be launched. */
+static double measure(sets *s, const ks_way *way, int launches)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    const char *why = ops_choose(&s->work, way);
+    if (!why) why = launch_set(s, 0);
+    if (!why) {
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        for (int i = 0; i < launches && !why; i++) why = launch_set(s, i);
+        const cudaError_t code = cudaStreamEndCapture(stream, &graph);
+        if (!why && code != cudaSuccess) why = cudaGetErrorString(code);
+    }
+    double us = 0;
+    if (why) {
+        fprintf(stderr, "%s is out: %s\n", way->kernel, why);
+        cudaGetLastError();
+    } else {
+        CHECK(cudaGraphInstantiate(&exec, graph, 0));
+        CHECK(cudaGraphUpload(exec, stream));
+        us = replay_us(exec, launches);
+        CHECK(cudaGraphExecDestroy(exec));
+    }
+    if (graph) CHECK(cudaGraphDestroy(graph));
+    return us;
+}
+
+static void hold_contest(sets *s, const ks_way *ways, int count, ks_contest *contest)
+{
+    int way;
+    ks_contest_begin(contest, count);
+    while ((way = ks_contest_next(contest)) >= 0) {
+        const int64_t first_ns = contest->round ? contest->ns[way][0] : 0;
+        const double launches = first_ns ? GRAPH_US * 1000 / (double)first_ns : 4;
+        const int n = launches < 2 ? 2 : launches > (double)(int)LAUNCHES_MOST ? (int)LAUNCHES_MOST : (int)launches;
+        ks_contest_time(contest, (int64_t)(measure(s, &ways[way], n) * 1000));
+    }
+}
+
+/* --- the table ------------------------------------------------------------------------------------------------------- */
+
+typedef struct mean {
+    double ours, chosen; /* sums of logarithms */
+    double least;        /* of chosen */
+    int count;
+} mean;
+
+enum { PLANNED, OWN, FIRST, BEST, FINALISTS };
+
+static bool is_library(const ks_way *way)
+{
+    return way->choice[0] == KS_MATMUL_LIBRARY;
+}
+
+/* The four meet; without the library two. Returns how many. */
+static int find_finalists(sets *s, const ks_way *ways, int count, ks_way *out)
+{
+    static ks_contest contest;
+    int own = 0;
+    while (own < count && !is_library(&ways[own])) own++;
+    hold_contest(s, ways, own, &contest);
+    const int best_own = ks_contest_winner(&contest);
+    out[PLANNED] = ways[0];
+    out[OWN] = ways[best_own < 0 ? 0 : best_own];
+    if (own == count) return FIRST;
+    hold_contest(s, ways + own, count - own, &contest);
+    const int best = ks_contest_winner(&contest);
+    out[FIRST] = ways[own];
+    out[BEST] = ways[own + (best < 0 ? 0 : best)];
+    return FINALISTS;
+}
+
+static double us_of(const ks_contest *contest, int way)
+{
+    return (double)ks_contest_ns(contest, way) / 1000;
+}
+
+static void run_row(const ops_row *row, bool warm, mean *sum)
+{
+    static ks_way ways[KS_WAYS_MAX];
+    static ks_contest last;
+    ks_way finalists[FINALISTS];
+    sets s;
+    memset(&s, 0, sizeof s);
+    const char *refused = ops_plan(row, &s.work);
+    printf("%-44s ", row->label);
+    if (refused) {
+        printf("refused: %s\n", refused);
+        return;
+    }
+    open_sets(&s, warm);
+    const int found = find_finalists(&s, ways, ops_ways(&s.work, ways, KS_WAYS_MAX), finalists);
+    hold_contest(&s, finalists, found, &last);
+    const int winner = ks_contest_winner(&last);
+    const double own = fmin(us_of(&last, PLANNED), us_of(&last, OWN)), chosen = us_of(&last, winner < 0 ? 0 : winner);
+    const double first = found > FIRST ? us_of(&last, FIRST) : 0;
+    const double best = found > FIRST ? fmin(first, us_of(&last, BEST)) : 0;
+    const double floor_us = s.work.bytes / ops_copy_gbs() / 1e3;
+    printf("%9.2f %9.2f %9.2f %9.2f %9.2f %6.2f %6.2f %9.2f %6.1f%%  %s\n", us_of(&last, PLANNED), own, first, best,
+           chosen, best / own, best / chosen, floor_us, 100 * floor_us / chosen,
+           finalists[winner < 0 ? 0 : winner].kernel);
+    fflush(stdout);
+    if (best > 0 && own > 0 && chosen > 0) {
+        sum->ours += log(best / own);
+        sum->chosen += log(best / chosen);
+        if (sum->count++ == 0 || best / chosen < sum->least) sum->least = best / chosen;
+    }
+    CHECK(cudaFree(s.memory));
+}
+
+static bool wanted(const char *label, char **texts)
+{
+    for (; *texts; texts++)
+        if (!strstr(label, *texts)) return false;
+    return true;
+}
+
+static void open_device(bool warm)
+{
+    char library[160];
+    struct cudaDeviceProp has;
+    CHECK(cudaGetDeviceProperties(&has, 0));
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaEventCreate(&begin));
+    CHECK(cudaEventCreate(&end));
+    const char *why = ops_open();
+    if (why) die("open", why);
+    ks_cublaslt_open("auto", library, sizeof library);
+    printf("%s, %d SMs, L2 %d MB, %s; device copy %.0f GB/s (read + write); %s buffers\n%-44s %9s %9s %9s %9s %9s %6s "
+           "%6s %9s %7s  %s\n",
+           has.name, has.multiProcessorCount, has.l2CacheSize >> 20, library, ops_copy_gbs(), warm ? "warm" : "cold",
+           "us", "picked", "own best", "lt first", "lt best", "chosen", "ours", "chosen", "floor us", "share",
+           "chosen");
+}
+
+int main(int argc, char **argv)
+{
+    static mean means[DTYPES][REGIMES];
+    const bool warm = argc > 1 && strcmp(argv[1], "--warm") == 0;
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        fprintf(stderr, "compare_cublaslt: no CUDA device: skipped\n");
+        return 77;
+    }
+    open_device(warm);
+    for (int d = 0; d < DTYPES; d++)
+        for (int i = 0; i < SHAPES; i++) {
+            ops_row row;
+            memset(&row, 0, sizeof row);
+            snprintf(row.op, sizeof row.op, "matmul");
+            snprintf(row.dtype, sizeof row.dtype, "%s", dtypes[d]);
+            snprintf(row.first, sizeof row.first, "%s", shapes[i].first);
+            snprintf(row.second, sizeof row.second, "%s", shapes[i].second);
+            snprintf(row.label, sizeof row.label, "%s %s %s * %s", dtypes[d], regime_names[shapes[i].kind], row.first,
+                     row.second);
+            if (wanted(row.label, argv + 1 + warm)) run_row(&row, warm, &means[d][shapes[i].kind]);
+        }
+    printf("\ngeometric means of lt best over: %12s %12s %16s\n", "own best", "chosen", "least, chosen");
+    for (int d = 0; d < DTYPES; d++)
+        for (int kind = 0; kind < REGIMES; kind++) {
+            const mean *m = &means[d][kind];
+            if (m->count)
+                printf("%-6s %-10s %3d shapes %18.2f %12.2f %16.2f\n", dtypes[d], regime_names[kind], m->count,
+                       exp(m->ours / m->count), exp(m->chosen / m->count), m->least);
+        }
+    return 0;
+}
