@@ -457,7 +457,7 @@ struct reduce_arg_small : reduce_search<S, uint32_t> {
 
 /* --- logsumexp ------------------------------------------------------------------------------------------------------- */
 
-/* e^x; float: to 2 units, and faster the coarser the argument may be. */
+/* e^x for x up to 1, each element's: of floats by one instruction. reduce_weight: more exact, for whole sums. */
 __device__ __forceinline__ float reduce_exp(float x)
 {
     float y;
