@@ -27,7 +27,7 @@
 enum {
     KS_GRID_MAX = 4096,
     KS_MAPPED_MOST = 4 << 20,  /* bytes, in + out: beyond it nothing works on mapped slots */
-    KS_COUNTERS_MAX = 1 << 14, /* words of a lane, for all jobs of a launch together */
+    KS_COUNTERS_MAX = 1 << 18, /* words of a lane, for all jobs of a launch together */
     KS_STAMPING = 256          /* CTAs, the last ones of a grid, that stamp the end on device memory */
 };
 
@@ -110,25 +110,26 @@ __device__ __forceinline__ uint64_t ks_globaltimer()
     return now;
 }
 
-/* false: a surplus CTA of the bucket, which returns. */
-__device__ __forceinline__ bool ks_enter(const ks_site &site, ks_entry *job)
-{
-    *job = site.only;
-    if (site.block) {
-        if (blockIdx.y >= site.block->count) return false;
-        *job = site.block->entry[blockIdx.y];
-    }
-    if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) site.line->start_ns = ks_globaltimer();
-    return true;
-}
-
-/* For the kernels of an op behind its first one. */
+/* Where the job lies, for the kernels of an op behind its first one. false: a surplus CTA of the bucket, which returns. */
 __device__ __forceinline__ bool ks_enter_again(const ks_site &site, ks_entry *job)
 {
     *job = site.only;
     if (!site.block) return true;
     if (blockIdx.y >= site.block->count) return false;
     *job = site.block->entry[blockIdx.y];
+    return true;
+}
+
+/* The start stamp. A kernel for which each 100 ns counts calls it behind ks_enter_again() and its first loads. */
+__device__ __forceinline__ void ks_start(const ks_site &site)
+{
+    if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) site.line->start_ns = ks_globaltimer();
+}
+
+__device__ __forceinline__ bool ks_enter(const ks_site &site, ks_entry *job)
+{
+    if (!ks_enter_again(site, job)) return false;
+    ks_start(site);
     return true;
 }
 

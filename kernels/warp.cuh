@@ -38,6 +38,20 @@ __device__ __forceinline__ float ks_math(__nv_bfloat16 x)
     return __bfloat162float(x);
 }
 
+/* One of two 16-bit elements in a word, the first one low. */
+template <class T>
+__device__ __forceinline__ float ks_math_of(uint32_t two, int which);
+template <>
+__device__ __forceinline__ float ks_math_of<__half>(uint32_t two, int which)
+{
+    return __half2float(__ushort_as_half((unsigned short)(which ? two >> 16 : two)));
+}
+template <>
+__device__ __forceinline__ float ks_math_of<__nv_bfloat16>(uint32_t two, int which)
+{
+    return __uint_as_float(which ? two & 0xffff0000 : two << 16);
+}
+
 /* Rounds once, to nearest even. */
 template <class T, class M>
 __device__ __forceinline__ T ks_round(M x)
@@ -63,6 +77,24 @@ template <>
 __device__ __forceinline__ __nv_bfloat16 ks_round<__nv_bfloat16, double>(double x)
 {
     return __double2bfloat16(x);
+}
+
+/* Two 16-bit elements in a word, the first one low; each rounds once, to nearest even. */
+template <class T>
+__device__ __forceinline__ uint32_t ks_round_two(float low, float high);
+template <>
+__device__ __forceinline__ uint32_t ks_round_two<__half>(float low, float high)
+{
+    uint32_t two;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+}
+template <>
+__device__ __forceinline__ uint32_t ks_round_two<__nv_bfloat16>(float low, float high)
+{
+    uint32_t two;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
 }
 
 template <class T>
@@ -133,6 +165,20 @@ __device__ __forceinline__ unsigned ks_vector_mask(int64_t at, int64_t length)
 
 /* --- trees ----------------------------------------------------------------------------------------------------------- */
 
+/* The sum of a thread's N values, a power of two: halves upon each other. */
+template <class S, int N>
+__device__ __forceinline__ S ks_tree(const S (&x)[N])
+{
+    if constexpr (N == 1) {
+        return x[0];
+    } else {
+        S half[N / 2];
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) half[i] = x[i] + x[i + N / 2];
+        return ks_tree(half);
+    }
+}
+
 __device__ __forceinline__ float ks_shuffle(float x, int distance)
 {
     return __shfl_xor_sync(0xFFFFFFFFu, x, distance);
@@ -185,6 +231,25 @@ __device__ __forceinline__ S ks_width_reduce(S value, int width, S *shared, Join
     return width <= KS_WARP ? ks_group_reduce(value, width, join) : ks_block_reduce(value, shared, join);
 }
 
+/* 4, 8 or 16 bytes of global memory into shared memory, without a register between; the thread that asked waits for its
+ * own. */
+template <class Word>
+__device__ __forceinline__ void ks_copy_async(Word *shared, const Word *global)
+{
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    if constexpr (sizeof(Word) == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(to), "l"(global) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+                     :
+                     : "r"(to), "l"(global), "n"(sizeof(Word))
+                     : "memory");
+}
+__device__ __forceinline__ void ks_copy_wait()
+{
+    asm volatile("cp.async.wait_all;" : : : "memory");
+}
+
 struct ks_adds {
     template <class S>
     __device__ __forceinline__ S operator()(S a, S b) const
@@ -203,6 +268,32 @@ __device__ __forceinline__ double ks_exp2(double x)
 {
     return exp2(x);
 }
+/* One instruction: within 2 ulp as the above, but what is below 2^-126 is 0. */
+__device__ __forceinline__ float ks_exp2_quick(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ double ks_exp2_quick(double x)
+{
+    return exp2(x);
+}
+/* 1/x within 2 ulp, for x that is finite and not subnormal. */
+__device__ __forceinline__ float ks_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ double ks_reciprocal(double x)
+{
+    double y;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x)); /* good to 20 bits; each step doubles them */
+#pragma unroll
+    for (int i = 0; i < 3; i++) y = fma(y, fma(-x, y, 1.0), y);
+    return y;
+}
 __device__ __forceinline__ float ks_max(float a, float b)
 {
     return fmaxf(a, b);
@@ -210,6 +301,61 @@ __device__ __forceinline__ float ks_max(float a, float b)
 __device__ __forceinline__ double ks_max(double a, double b)
 {
     return fmax(a, b);
+}
+
+__device__ __forceinline__ __half ks_max(__half a, __half b)
+{
+    return __hmax(a, b);
+}
+__device__ __forceinline__ __nv_bfloat16 ks_max(__nv_bfloat16 a, __nv_bfloat16 b)
+{
+    return __hmax(a, b);
+}
+
+/* Of both 16-bit elements of a word. */
+template <class T>
+__device__ __forceinline__ uint32_t ks_max_two(uint32_t a, uint32_t b);
+template <>
+__device__ __forceinline__ uint32_t ks_max_two<__half>(uint32_t a, uint32_t b)
+{
+    uint32_t most;
+    asm("max.f16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+    return most;
+}
+template <>
+__device__ __forceinline__ uint32_t ks_max_two<__nv_bfloat16>(uint32_t a, uint32_t b)
+{
+    uint32_t most;
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+    return most;
+}
+
+/* a b + c d, not contracted, so that both sides of a shuffle get the same bits. */
+__device__ __forceinline__ float ks_sum_of_products(float a, float b, float c, float d)
+{
+    return __fadd_rn(__fmul_rn(a, b), __fmul_rn(c, d));
+}
+__device__ __forceinline__ double ks_sum_of_products(double a, double b, double c, double d)
+{
+    return __dadd_rn(__dmul_rn(a, b), __dmul_rn(c, d));
+}
+
+/* Both 16-bit elements of a word times those of another. */
+template <class T>
+__device__ __forceinline__ uint32_t ks_times_two(uint32_t a, uint32_t b);
+template <>
+__device__ __forceinline__ uint32_t ks_times_two<__half>(uint32_t a, uint32_t b)
+{
+    uint32_t product;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+    return product;
+}
+template <>
+__device__ __forceinline__ uint32_t ks_times_two<__nv_bfloat16>(uint32_t a, uint32_t b)
+{
+    uint32_t product;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+    return product;
 }
 
 /* Of numbers that may be NaN: then NaN. */
