@@ -23,6 +23,7 @@
 #include <cuda_runtime.h>
 
 #include "kernserve/backend.h"
+#include "ptx.cuh"
 
 enum {
     KS_GRID_MAX = 4096,
@@ -103,11 +104,25 @@ typedef ks_status ks_cuda_setup_fn(const ks_chip *chip, ks_error *error);
 
 #ifdef __CUDACC__
 
-__device__ __forceinline__ uint64_t ks_globaltimer()
+/* A kernel's dynamic shared memory. */
+extern __shared__ uint4 ks_dynamic[];
+
+/* Launches a kernel of softmax or reduce. together: its CTAs wait for each other, and all are there at once. */
+template <class... Taken, class... Given>
+static cudaError_t ks_launch(void (*kernel)(ks_site, Taken...), dim3 grid, int threads, size_t shared_bytes,
+                             bool together, cudaStream_t stream, const ks_site &site, const Given &...given)
 {
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+    config.gridDim = grid;
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = together;
+    return cudaLaunchKernelEx(&config, kernel, site, given...);
 }
 
 /* Where the job lies, for the kernels of an op behind its first one. false: a surplus CTA of the bucket, which returns. */

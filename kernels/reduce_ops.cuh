@@ -446,9 +446,7 @@ struct reduce_arg_small : reduce_search<S, uint32_t> {
 /* e^x for x up to 1, each element's: of floats by one instruction. reduce_weight: more exact, for whole sums. */
 __device__ __forceinline__ float reduce_exp(float x)
 {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-    return y;
+    return ks_exp2_quick(x * 1.44269504f);
 }
 __device__ __forceinline__ double reduce_exp(double x)
 {

@@ -342,17 +342,8 @@ struct softmax_launch {
     template <class... Given>
     cudaError_t operator()(void (*kernel)(ks_site, softmax_shape, Given...), Given... given) const
     {
-        cudaLaunchAttribute together = {};
-        cudaLaunchConfig_t config = {};
-        together.id = cudaLaunchAttributeCooperative;
-        together.val.cooperative = 1;
-        config.gridDim = dim3((unsigned)c.grid, (unsigned)bucket);
-        config.blockDim = dim3((unsigned)c.threads);
-        config.dynamicSmemBytes = (size_t)c.shared;
-        config.stream = stream;
-        config.attrs = &together;
-        config.numAttrs = c.parts > 1;
-        return cudaLaunchKernelEx(&config, kernel, site, s, given...);
+        return ks_launch(kernel, dim3((unsigned)c.grid, (unsigned)bucket), c.threads, (size_t)c.shared, c.parts > 1,
+                         stream, site, s, given...);
     }
 };
 

@@ -142,12 +142,11 @@ __global__ void __launch_bounds__(columns_threads<T, E, V>, sizeof(T) == 8      
 {
     typedef typename ks_element<T>::math M;
     typedef typename softmax_pack<T, E>::Word Word;
-    extern __shared__ uint4 memory[];
     ks_entry job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
     const softmax_strip strip(s, s.inner / E, lanes, 0, s.length);
-    const softmax_tile<M> tile(memory, lanes, E);
+    const softmax_tile<M> tile(ks_dynamic, lanes, E);
     int64_t base;
     int count;
     strip.place(s, blockIdx.x, &base, &count);
@@ -197,7 +196,6 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
     typedef typename ks_element<T>::math M;
     typedef typename softmax_pack<T, E>::Word Word;
     constexpr bool COPIES = sizeof(Word) >= 4; /* what cp.async takes */
-    extern __shared__ uint4 memory[];
     __shared__ softmax_team team;
     ks_entry job;
     if (!ks_enter(site, &job)) return;
@@ -205,9 +203,9 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
     if (threadIdx.x == 0) team.open(site, parts, lanes * E);
     __syncthreads();
     const int threads = blockDim.x;
-    const softmax_tile<M> tile((Word *)memory + kept * threads, lanes, E);
+    const softmax_tile<M> tile((Word *)ks_dynamic + kept * threads, lanes, E);
     const Word *const in = (const Word *)(job.in + s.offset);
-    Word *const keep = (Word *)memory + threadIdx.x;
+    Word *const keep = (Word *)ks_dynamic + threadIdx.x;
     const int64_t begin = team.me * share, end = min(begin + share, s.length);
     const int64_t tiles = (s.outer * (s.inner / E) + lanes - 1) / lanes;
     const int rounds = (int)((tiles - team.team + team.teams - 1) / team.teams);

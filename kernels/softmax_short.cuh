@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(SHORT_THREADS) softmax_slab(ks_site site, soft
 {
     typedef typename ks_element<T>::math M;
     constexpr int VECTOR = ks_vector<T>::length, V = 4;
-    extern __shared__ uint4 slab[];
+    uint4 *const slab = ks_dynamic;
     ks_entry job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 ? 1 : 2)
     typedef typename ks_element<T>::math M;
     typedef softmax_span<T> Span;
     constexpr int V = STREAM_PACKS;
-    extern __shared__ uint4 slot[];
+    uint4 *const slot = ks_dynamic;
     __shared__ softmax_cells<M> cells;
     __shared__ softmax_pair<M> warps[KS_WARPS_MAX];
     __shared__ softmax_team team;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, 1)
     typedef typename ks_element<T>::math M;
     typedef softmax_span<T> Span;
     constexpr int V = sizeof(T) == 8 ? HUGE_PACKS / 2 : HUGE_PACKS;
-    extern __shared__ uint4 keep[];
+    uint4 *const keep = ks_dynamic;
     __shared__ softmax_pair<M> warps[KS_WARPS_MAX];
     __shared__ softmax_team team;
     ks_entry job;

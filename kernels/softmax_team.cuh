@@ -21,13 +21,9 @@ __host__ __device__ inline size_t softmax_team_counters(int grid, int records)
     return softmax_team_head(grid) + (size_t)TEAM_PLACES * TEAM_RECORD * (size_t)grid * (size_t)records;
 }
 
-struct softmax_record {
-    uint64_t first, second; /* first != 0, or second without its top bit != 0 */
-};
-
 struct softmax_team {
     uint32_t *tickets;
-    softmax_record *places; /* this team's: [TEAM_PLACES][count] */
+    ks_record *places; /* this team's: [TEAM_PLACES][count] */
     int teams, team, members, me, count;
 
     /* Lies in shared memory, for all threads of a CTA; opened by one. */
@@ -39,7 +35,7 @@ struct softmax_team {
         teams = gridDim.x / members;
         team = blockIdx.x / members;
         me = blockIdx.x - team * members;
-        places = (softmax_record *)(tickets + softmax_team_head(gridDim.x)) + (size_t)TEAM_PLACES * team * count;
+        places = (ks_record *)(tickets + softmax_team_head(gridDim.x)) + (size_t)TEAM_PLACES * team * count;
         tickets += team;
     }
 
@@ -47,24 +43,17 @@ struct softmax_team {
     __device__ __forceinline__ void post(uint32_t round, int i, double h, double sum) const
     {
         const uint64_t use = (uint64_t)(round / TEAM_PLACES & 1) << 63;
-        asm volatile("{ .reg .b128 r; mov.b128 r, {%1, %2}; st.relaxed.gpu.global.b128 [%0], r; }"
-                     :
-                     : "l"(&places[round % TEAM_PLACES * count + i]), "l"(__double_as_longlong(h)),
-                       "l"((uint64_t)__double_as_longlong(fabs(sum)) | use)
-                     : "memory");
+        ks_write_relaxed(&places[round % TEAM_PLACES * count + i],
+                         {(uint64_t)__double_as_longlong(h), (uint64_t)__double_as_longlong(fabs(sum)) | use});
     }
 
     template <class M>
     __device__ __forceinline__ softmax_pair<M> wait(uint32_t round, int i) const
     {
-        uint64_t first, second;
-        do {
-            asm volatile("{ .reg .b128 r; ld.relaxed.gpu.global.b128 r, [%2]; mov.b128 {%0, %1}, r; }"
-                         : "=l"(first), "=l"(second)
-                         : "l"(&places[round % TEAM_PLACES * count + i])
-                         : "memory");
-        } while ((first | second) == 0 || second >> 63 != (round / TEAM_PLACES & 1));
-        return {(M)__longlong_as_double((long long)first), (M)fabs(__longlong_as_double((long long)second))};
+        ks_record r;
+        do r = ks_read_relaxed(&places[round % TEAM_PLACES * count + i]);
+        while ((r.first | r.second) == 0 || r.second >> 63 != (round / TEAM_PLACES & 1));
+        return {(M)__longlong_as_double((long long)r.first), (M)fabs(__longlong_as_double((long long)r.second))};
     }
 
     /* Each CTA that has read its last records draws a ticket, early, since the answer takes its time; thread 0 gets it... */
@@ -77,7 +66,7 @@ struct softmax_team {
     __device__ __forceinline__ void leave(uint32_t drawn) const
     {
         if (!__syncthreads_or(threadIdx.x == 0 && drawn == (uint32_t)members - 1)) return;
-        const softmax_record none = {0, 0};
+        const ks_record none = {0, 0};
         for (int i = threadIdx.x; i < TEAM_PLACES * count; i += blockDim.x) places[i] = none;
         if (threadIdx.x == 0) *tickets = 0;
     }

@@ -3,9 +3,7 @@
 #ifndef KS_WARP_CUH
 #define KS_WARP_CUH
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <stdint.h>
+#include "ptx.cuh"
 
 enum { KS_WARP = 32, KS_WARPS_MAX = 32 };
 
@@ -77,24 +75,6 @@ template <>
 __device__ __forceinline__ __nv_bfloat16 ks_round<__nv_bfloat16, double>(double x)
 {
     return __double2bfloat16(x);
-}
-
-/* Two 16-bit elements in a word, the first one low; each rounds once, to nearest even. */
-template <class T>
-__device__ __forceinline__ uint32_t ks_round_two(float low, float high);
-template <>
-__device__ __forceinline__ uint32_t ks_round_two<__half>(float low, float high)
-{
-    uint32_t two;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
-    return two;
-}
-template <>
-__device__ __forceinline__ uint32_t ks_round_two<__nv_bfloat16>(float low, float high)
-{
-    uint32_t two;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
-    return two;
 }
 
 template <class T>
@@ -231,25 +211,6 @@ __device__ __forceinline__ S ks_width_reduce(S value, int width, S *shared, Join
     return width <= KS_WARP ? ks_group_reduce(value, width, join) : ks_block_reduce(value, shared, join);
 }
 
-/* 4, 8 or 16 bytes of global memory into shared memory, without a register between; the thread that asked waits for its
- * own. */
-template <class Word>
-__device__ __forceinline__ void ks_copy_async(Word *shared, const Word *global)
-{
-    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
-    if constexpr (sizeof(Word) == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(to), "l"(global) : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
-                     :
-                     : "r"(to), "l"(global), "n"(sizeof(Word))
-                     : "memory");
-}
-__device__ __forceinline__ void ks_copy_wait()
-{
-    asm volatile("cp.async.wait_all;" : : : "memory");
-}
-
 struct ks_adds {
     template <class S>
     __device__ __forceinline__ S operator()(S a, S b) const
@@ -268,13 +229,6 @@ __device__ __forceinline__ double ks_exp2(double x)
 {
     return exp2(x);
 }
-/* One instruction: within 2 ulp as the above, but what is below 2^-126 is 0. */
-__device__ __forceinline__ float ks_exp2_quick(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 __device__ __forceinline__ double ks_exp2_quick(double x)
 {
     return exp2(x);
@@ -282,14 +236,11 @@ __device__ __forceinline__ double ks_exp2_quick(double x)
 /* 1/x within 2 ulp, for x that is finite and not subnormal. */
 __device__ __forceinline__ float ks_reciprocal(float x)
 {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
+    return ks_reciprocal_quick(x);
 }
 __device__ __forceinline__ double ks_reciprocal(double x)
 {
-    double y;
-    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x)); /* good to 20 bits; each step doubles them */
+    double y = ks_reciprocal_quick(x); /* each step doubles its bits */
 #pragma unroll
     for (int i = 0; i < 3; i++) y = fma(y, fma(-x, y, 1.0), y);
     return y;
@@ -312,24 +263,6 @@ __device__ __forceinline__ __nv_bfloat16 ks_max(__nv_bfloat16 a, __nv_bfloat16 b
     return __hmax(a, b);
 }
 
-/* Of both 16-bit elements of a word. */
-template <class T>
-__device__ __forceinline__ uint32_t ks_max_two(uint32_t a, uint32_t b);
-template <>
-__device__ __forceinline__ uint32_t ks_max_two<__half>(uint32_t a, uint32_t b)
-{
-    uint32_t most;
-    asm("max.f16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
-    return most;
-}
-template <>
-__device__ __forceinline__ uint32_t ks_max_two<__nv_bfloat16>(uint32_t a, uint32_t b)
-{
-    uint32_t most;
-    asm("max.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
-    return most;
-}
-
 /* a b + c d, not contracted, so that both sides of a shuffle get the same bits. */
 __device__ __forceinline__ float ks_sum_of_products(float a, float b, float c, float d)
 {
@@ -340,31 +273,7 @@ __device__ __forceinline__ double ks_sum_of_products(double a, double b, double 
     return __dadd_rn(__dmul_rn(a, b), __dmul_rn(c, d));
 }
 
-/* Both 16-bit elements of a word times those of another. */
-template <class T>
-__device__ __forceinline__ uint32_t ks_times_two(uint32_t a, uint32_t b);
-template <>
-__device__ __forceinline__ uint32_t ks_times_two<__half>(uint32_t a, uint32_t b)
-{
-    uint32_t product;
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-    return product;
-}
-template <>
-__device__ __forceinline__ uint32_t ks_times_two<__nv_bfloat16>(uint32_t a, uint32_t b)
-{
-    uint32_t product;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
-    return product;
-}
-
 /* Of numbers that may be NaN: then NaN. */
-__device__ __forceinline__ float ks_max_nan(float a, float b)
-{
-    float c;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-    return c;
-}
 __device__ __forceinline__ double ks_max_nan(double a, double b)
 {
     return a > b || isnan(a) ? a : b;
@@ -376,14 +285,6 @@ __device__ __forceinline__ uint32_t ks_max_nan(uint32_t a, uint32_t b)
 __device__ __forceinline__ uint64_t ks_max_nan(uint64_t a, uint64_t b)
 {
     return max(a, b);
-}
-
-/* Of each 16-bit half: all ones where its first bit is set, else 0. */
-__device__ __forceinline__ uint32_t ks_signs(uint32_t pair)
-{
-    uint32_t signs;
-    asm("prmt.b32 %0, %1, 0, 0xBB99;" : "=r"(signs) : "r"(pair));
-    return signs;
 }
 
 /* h: half of what is maximised; sum: of exp2((h' - h) * factor). Halves, because differences of finite halves are
