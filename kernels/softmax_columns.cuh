@@ -67,7 +67,7 @@ struct softmax_tile {
         if (narrow(lanes) && (int)threadIdx.x % KS_WARP < lanes)
             group[threadIdx.x / KS_WARP * pitch + e * lanes + lane] = mine;
     }
-    /* The greatest of each element over the lanes that join by shuffles. */
+    /* The greatest of each element, and each sum, over the lanes that join by shuffles. */
     template <class T, int E>
     __device__ __forceinline__ void over_lanes(softmax_pack<T, E> &most) const
     {
@@ -81,11 +81,14 @@ struct softmax_tile {
             most = softmax_greater(most, other);
         }
     }
-    __device__ __forceinline__ M over_lanes(M sum) const
+    template <int E>
+    __device__ __forceinline__ void over_lanes(M (&sum)[E]) const
     {
-        if (narrow(lanes))
-            for (int distance = lanes; distance < KS_WARP; distance *= 2) sum += ks_shuffle(sum, distance);
-        return sum;
+        if (!narrow(lanes)) return;
+#pragma unroll 1
+        for (int distance = lanes; distance < KS_WARP; distance *= 2)
+#pragma unroll
+            for (int e = 0; e < E; e++) sum[e] += ks_shuffle(sum[e], distance);
     }
 };
 
@@ -164,16 +167,18 @@ __global__ void __launch_bounds__(columns_threads<T, E, V>, sizeof(T) == 8      
 #pragma unroll
     for (int v = 1; v < V; v++) most = softmax_greater(most, x[v]);
     tile.over_lanes(most);
+    M sum[E];
 #pragma unroll
     for (int e = 0; e < E; e++) {
-        softmax_pair<M> mine = {most.get(e) * (M)0.5, 0};
-        const M reference = ks_reference(mine.h);
-        M sum[2] = {0, 0}; /* more at a time spill */
+        const M reference = ks_reference(most.get(e) * (M)0.5);
+        M part[2] = {0, 0}; /* more at a time spill */
 #pragma unroll
-        for (int v = 0; v < V; v++) sum[v % 2] += rule.term(rule.distance(x[v].get(e), reference));
-        mine.sum = tile.over_lanes(sum[0] + sum[1]);
-        tile.tell(e, mine);
+        for (int v = 0; v < V; v++) part[v % 2] += rule.term(rule.distance(x[v].get(e), reference));
+        sum[e] = part[0] + part[1];
     }
+    tile.over_lanes(sum);
+#pragma unroll
+    for (int e = 0; e < E; e++) tile.tell(e, {most.get(e) * (M)0.5, sum[e]});
     __syncthreads();
     softmax_join_columns(
         tile.groups, tile.columns, rule, [&](int g, int column) { return tile.group[g * tile.pitch + column]; },
@@ -305,9 +310,10 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
                 sum[e] += ks_tree(term);
             }
         }
+        tile.over_lanes(sum);
 #pragma unroll
         for (int e = 0; e < E; e++) {
-            softmax_pair<M> mine = {top[e], tile.over_lanes(sum[e])};
+            softmax_pair<M> mine = {top[e], sum[e]};
             if constexpr (BEYOND) {
                 softmax_pair<M> other = {h[e], (M)beyond[e]};
                 if (tile.narrow(lanes))
