@@ -77,6 +77,7 @@ static cpu_choice choice_of(const ks_plan *plan)
 static void choice_set(ks_plan *plan, const cpu_choice *choice)
 {
     memcpy(plan->choice, choice, sizeof *choice);
+    plan->at_once = choice->job_ns < INLINE_NS;
 }
 
 /* --- device ------------------------------------------------------------------------------------------------------- */
@@ -240,10 +241,10 @@ static void run_job(const ks_lane *lane, const ks_spec *spec, const ks_slot *slo
     spec->op->reference(spec, in, out, lane->scratch);
 }
 
-static void run_batch(ks_lane *lane)
+static void run_batch(ks_lane *lane, int64_t begun_ns)
 {
     const ks_batch *batch = lane->batch;
-    lane->begun_ns = now_ns();
+    lane->begun_ns = begun_ns;
     for (int i = 0; i < batch->count; i++) run_job(lane, &batch->plan->spec, batch->slots[i]);
     lane->done_ns = now_ns();
     atomic_store_explicit(&lane->state, LANE_DONE, memory_order_release);
@@ -257,7 +258,7 @@ static void *work(void *context)
         }
         if (lane->stop) return NULL;
         const int wake_fd = lane->wake_fd; /* the lane is the shard's again as soon as run_batch has said so */
-        run_batch(lane);
+        run_batch(lane, now_ns());
         const uint64_t one = 1;
         if (wake_fd >= 0 && write(wake_fd, &one, sizeof one) < 0) {
             /* The counter is full: the shard has wake-ups enough. */
@@ -330,7 +331,7 @@ static ks_status cpu_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
     lane->onednn = choice.onednn;
     lane->launched_ns = now_ns();
     if (choice.job_ns * batch->count < INLINE_NS) {
-        run_batch(lane);
+        run_batch(lane, lane->launched_ns);
     } else {
         atomic_store_explicit(&lane->state, LANE_RUNNING, memory_order_relaxed);
         sem_post(&lane->mailbox);
@@ -348,9 +349,11 @@ static ks_poll cpu_poll(ks_lane *lane, ks_error *error)
     batch->h2d_ns = batch->d2h_ns = 0;
     batch->compute_ns = lane->done_ns - lane->launched_ns;
     batch->kernel_ns = lane->done_ns - lane->begun_ns;
-    /* An eighth of the news: one preempted run must not send a small plan to the worker for good. */
+    /* An eighth of the news, and no news is above twice the old: a run that was preempted for milliseconds must not send a
+     * small plan to the worker. Without the hand-over, or none would ever come back from there. */
     cpu_choice choice = choice_of(batch->plan);
-    choice.job_ns += ((double)batch->compute_ns / batch->count - choice.job_ns) / 8;
+    const double news_ns = (double)batch->kernel_ns / batch->count;
+    choice.job_ns += ((news_ns < 2 * choice.job_ns ? news_ns : 2 * choice.job_ns) - choice.job_ns) / 8;
     choice_set(batch->plan, &choice);
     lane->batch = NULL;
     atomic_store_explicit(&lane->state, LANE_FREE, memory_order_relaxed);

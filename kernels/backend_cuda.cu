@@ -4,11 +4,11 @@
  * Interface  ks_backend_cuda (include/kernserve/backend.h); ops come in through ops.def and launch.cuh.
  * Parts      backend_cuda_*.cuh, all of this translation unit: device (errors), clock (stamps), slots (pinned chunks),
  *            memory (of clients), graphs (record, capture), lanes, stream (areas, rings), staged, launch (the ways of a batch),
- *            border (mapped or copies).
+ *            border (mapped or copies), floors (for --self-test).
  * Threads    as backend.h says. After open no call waits for the whole device: that breaks other threads' captures.
  * Faults     a code that is not known to leave the context whole marks the device as lost, for good; from then on
  *            nothing is launched and nothing is freed, because both may block for ever. */
-#include "backend_cuda_border.cuh"
+#include "backend_cuda_floors.cuh"
 #include "backend_cuda_memory.cuh"
 
 /* A job's in + out side on one lane; beyond it the plan is large. The workspace has memory of its own. */
@@ -274,11 +274,13 @@ static const ks_backend backend = {
     .launch = launch,
     .poll = poll_lane,
     .failed = device_failed,
+    .floors = floors,
     .streaming = &streaming,
     .memory_pin = memory_pin,
     .memory_unpin = memory_unpin,
     .memory_import = memory_import,
     .memory_leave = memory_leave,
+    .memory_copy = memory_copy,
 };
 
 const ks_backend *const ks_backend_cuda = &backend;

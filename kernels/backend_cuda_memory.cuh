@@ -1,5 +1,5 @@
 /* Client memory: pages of a shared mapping, pinned, and other processes' device memory, opened by CUDA IPC. Nothing here is
- * touched by the host; launches copy from and to it. Threads: any. */
+ * touched by the host; launches copy from and to it, or memory_copy does. Threads: any. */
 #ifndef KS_BACKEND_CUDA_MEMORY_CUH
 #define KS_BACKEND_CUDA_MEMORY_CUH
 
@@ -68,6 +68,14 @@ static void memory_leave(ks_device *device, void *memory)
 {
     if (use_device(device) == cudaSuccess) cudaIpcCloseMemHandle(memory);
     cudaGetLastError();
+}
+
+/* backend.memory_copy */
+static ks_status memory_copy(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error)
+{
+    KS_TRY(device, error, use_device(device));
+    KS_TRY(device, error, cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+    return KS_OK;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* Slots: host memory of one request, carved from pinned chunks.
+/* Slots: host memory of one request, carved from pinned chunks; overflow slots are mappings of their own.
  *
  * Pinning costs 1.5 ms per MB and a driver call each time, so a thousand slots share chunks. A chunk only grows fuller;
  * it is given back when its last slot is. Layout of a slot, every part a multiple of KS_ALIGNMENT:
@@ -8,6 +8,8 @@
 #define KS_BACKEND_CUDA_SLOTS_CUH
 
 #include "backend_cuda_device.cuh"
+
+#include <sys/mman.h>
 
 static const size_t SLOT_PAD = KS_PAD, SLOT_HEAD_ROOM = KS_HEAD_ROOM, SLOT_ALIGNMENT = KS_ALIGNMENT;
 static const size_t SLOT_EXTRA = SLOT_PAD + SLOT_HEAD_ROOM + SLOT_PAD;
@@ -123,15 +125,13 @@ static ks_status slot_init(ks_device *device, size_t in_bytes, size_t out_bytes,
         __atomic_store_n(&device->pageable, true, __ATOMIC_RELEASE);
     }
     const size_t bytes = in_cap + out_cap + SLOT_EXTRA;
-    unsigned char *memory = (unsigned char *)aligned_alloc(KS_ALIGNMENT, bytes);
-    if (!memory) return ks_fail(error, KS_MEMORY, "no memory for a slot of %zu bytes", bytes);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return ks_fail(error, KS_MEMORY, "no memory for a slot of %zu bytes", bytes);
     if (pinned) /* stands for a pinned one: its pages come now; an overflow slot's come with its bytes */
         memset(memory, 0, bytes);
-    else { /* what is read beyond the ends */
-        memset(memory + in_cap, 0, SLOT_PAD + SLOT_HEAD_ROOM);
-        memset(memory + bytes - KS_PAD, 0, KS_PAD);
-    }
-    slot_lay_out(slot, memory, in_cap, out_cap);
+    else /* to give back 40 MiB in small pages keeps the shard for a millisecond and more */
+        madvise(memory, bytes, MADV_HUGEPAGE);
+    slot_lay_out(slot, (unsigned char *)memory, in_cap, out_cap);
     slot->memory = memory;
     return KS_OK;
 }
@@ -141,7 +141,7 @@ static void slot_fini(ks_device *device, ks_slot *slot)
 {
     if (!slot->memory) return;
     if (!slot->pinned) {
-        free(slot->memory);
+        munmap(slot->memory, slot->in_cap + slot->out_cap + SLOT_EXTRA);
     } else {
         ks_chunk *chunk = (ks_chunk *)slot->memory;
         pthread_mutex_lock(&device->arena_lock);

@@ -1,15 +1,14 @@
 #include "kernserve/tensor.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 static const struct {
     const char *name;
-    size_t size;
+    size_t name_length, size;
     ks_kind kind;
 } dtypes[KS_DTYPE_COUNT] = {
-#define X(name, size, kind) {#name, size, kind},
+#define X(name, size, kind) {#name, sizeof #name - 1, size, kind},
     KS_DTYPE_TABLE(X)
 #undef X
 };
@@ -32,7 +31,7 @@ const char *ks_dtype_name(ks_dtype dtype)
 bool ks_dtype_find(const char *name, size_t length, ks_dtype *out)
 {
     for (int i = 0; i < KS_DTYPE_COUNT; i++) {
-        if (strlen(dtypes[i].name) == length && memcmp(dtypes[i].name, name, length) == 0) {
+        if (dtypes[i].name_length == length && memcmp(dtypes[i].name, name, length) == 0) {
             *out = (ks_dtype)i;
             return true;
         }
@@ -83,10 +82,14 @@ size_t ks_align(size_t bytes)
 size_t ks_dims_text(const ks_tensor *tensor, char *out, size_t cap)
 {
     size_t length = 0;
-    if (cap > 0) out[0] = 0;
-    for (int i = 0; i < tensor->rank && length + 1 < cap; i++) {
-        const int n = snprintf(out + length, cap - length, i ? ",%" PRId64 : "%" PRId64, tensor->dims[i]);
-        length += (size_t)n;
+    for (int i = 0; i < tensor->rank; i++) {
+        char digits[20];
+        size_t n = 0;
+        for (uint64_t left = (uint64_t)tensor->dims[i]; n == 0 || left > 0; left /= 10)
+            digits[n++] = (char)('0' + left % 10);
+        if (i > 0 && length + 1 < cap) out[length++] = ',';
+        while (n > 0 && length + 1 < cap) out[length++] = digits[--n];
     }
-    return length < cap ? length : cap - 1;
+    if (cap > 0) out[length] = 0;
+    return length;
 }

@@ -14,6 +14,11 @@ int64_t ks_now_ns(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
+int64_t ks_wall_ms(void)
+{
+    return read_clock(CLOCK_REALTIME_COARSE) / 1000000;
+}
+
 int64_t ks_wall_ns(void)
 {
     return read_clock(CLOCK_REALTIME);

@@ -4,4 +4,5 @@
 #include <stdint.h>
 int64_t ks_now_ns(void);
 int64_t ks_wall_ns(void); /* CLOCK_REALTIME */
+int64_t ks_wall_ms(void); /* the same as of the kernel's last tick: a few milliseconds behind, and cheap */
 #endif

@@ -10,9 +10,10 @@
 
 typedef struct ks_compat_job ks_compat_job;
 
-/* header_length: value of Inference-Header-Content-Length, or NULL. */
+/* header_length: value of Inference-Header-Content-Length, or NULL. non_finite_error: 422 for NaN and infinity in a JSON
+ * answer, not words. */
 ks_status ks_compat_begin(const ks_model *model, const char *header_length, ks_body_encoding encoding,
-                          ks_compat_job **out, ks_error *error);
+                          bool non_finite_error, ks_compat_job **out, ks_error *error);
 ks_status ks_compat_feed(ks_compat_job *job, const char *bytes, size_t n, ks_error *error);
 /* regions NULL: client shared memory is off. *json_length: of the answer, where tensors follow it; else -1. */
 ks_status ks_compat_answer(ks_compat_job *job, ks_regions *regions, ks_text *out, int64_t *json_length,

@@ -74,6 +74,7 @@ static const struct {
                 {"check-config", KS_COMMAND_CHECK_CONFIG},
                 {"dump-config", KS_COMMAND_DUMP_CONFIG},
                 {"list-devices", KS_COMMAND_LIST_DEVICES},
+                {"self-test", KS_COMMAND_SELF_TEST},
                 {"healthcheck", KS_COMMAND_HEALTHCHECK},
                 {"config", KS_COMMAND_SERVE}};
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
@@ -151,12 +152,18 @@ static int take_command(config_loader *loader, const cli_argument *argument, int
             ks_fail(loader->error, KS_CONFIG, "--config needs the name of a file");
             return -1;
         }
-        if (!is_file && !is_url && value) {
+        const bool is_form = commands[c].command == KS_COMMAND_SELF_TEST;
+        if (is_form && value && strcmp(value, "table") != 0 && strcmp(value, "json") != 0) {
+            ks_fail(loader->error, KS_CONFIG, "--self-test: '%.64s' is neither table nor json", value);
+            return -1;
+        }
+        if (!is_file && !is_url && !is_form && value) {
             ks_fail(loader->error, KS_CONFIG, "--%s takes no value", commands[c].name);
             return -1;
         }
         if (is_file) loader->config->file = value;
         if (is_url) loader->config->url = value;
+        if (is_form) loader->config->self_test = value ? value : "table";
         if (!is_file) loader->command = commands[c].command;
         return 1;
     }

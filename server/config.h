@@ -30,9 +30,10 @@ typedef struct ks_config {
 #undef COUNT
 #undef FLAG
 #undef CHOICE
-    const char *file; /* that was read (--config), or NULL */
-    const char *url;  /* of --healthcheck, or NULL */
-    void *owned;      /* config.c's */
+    const char *file;      /* that was read (--config), or NULL */
+    const char *url;       /* of --healthcheck, or NULL */
+    const char *self_test; /* "table" or "json": what --self-test writes; NULL: it is not asked for */
+    void *owned;           /* config.c's */
 } ks_config;
 
 /* What the command line asks for instead of serving. */
@@ -43,6 +44,7 @@ typedef enum ks_command {
     KS_COMMAND_CHECK_CONFIG,
     KS_COMMAND_DUMP_CONFIG,
     KS_COMMAND_LIST_DEVICES,
+    KS_COMMAND_SELF_TEST,
     KS_COMMAND_HEALTHCHECK
 } ks_command;
 

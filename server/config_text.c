@@ -47,6 +47,7 @@ void ks_config_help(void)
          "  --check-config                reads the configuration, says what is wrong with it, and ends\n"
          "  --dump-config                 prints every value with its origin, as a config file\n"
          "  --list-devices                the devices that would be used\n"
+         "  --self-test[=table|json]      measures this host's floors and how far the daemon is from them, and ends\n"
          "  --healthcheck [URL]           asks a running daemon whether it is ready\n"
          "  --version, --help\n");
     for (int i = 0; i < KS_OPTIONS; i++) {

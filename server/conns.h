@@ -46,6 +46,7 @@ typedef struct ks_conn {
     char *target; /* raw; max_uri + 1 bytes */
     size_t target_length;
     ks_head head;
+    bool routed; /* route is that of method and target, as it is now */
     ks_route route;
     ks_method method;
     bool counted; /* in flight */

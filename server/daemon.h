@@ -7,6 +7,7 @@
 #include "config.h"
 #include "engine.h"
 #include "metrics.h"
+#include "nvml.h"
 #include "regions.h"
 
 typedef struct ks_daemon {
@@ -19,6 +20,7 @@ typedef struct ks_daemon {
     ks_regions *regions;      /* NULL: client shared memory is off */
     ks_metrics *metrics;      /* writers: shards, then the admin thread */
     ks_engine_options engine; /* of each shard, all but wake_fd: slot classes, lanes, queue, plan cache */
+    ks_nvml *nvml;            /* the second listener's thread; NULL: nothing to ask */
     int shards;
     const ks_engine *engines[64]; /* one per shard; for pages */
     bool loopback_only;           /* every data listener is loopback or unix: the Host check applies */

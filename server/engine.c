@@ -150,13 +150,33 @@ static void count_queue(ks_engine *engine)
     ks_counter_set(KS_COUNTER(engine, queue_depth), (uint64_t)engine->queue.count);
 }
 
+static void look_at_lanes(ks_engine *engine);
+
+/* Where the queue is full: within a turn requests may come faster than the turn's end launches them, so lanes may be free
+ * or done. If they are not, who ranks last is refused, be it the newcomer. */
+static bool make_room(ks_engine *engine, const ks_job *job)
+{
+    look_at_lanes(engine);
+    ks_engine_launch(engine);
+    if (engine->queue.count < engine->options.queue_max) return true;
+    ks_job **last = &engine->queue.first;
+    while ((*last)->next) last = &(*last)->next;
+    if (!ks_queue_outranks(job, *last)) return false;
+    ks_job *refused = ks_queue_take(&engine->queue, last);
+    ks_fail(&refused->error, KS_QUEUE_FULL, "Exceeds maximum queue size: of %d requests this one ranked last",
+            engine->options.queue_max + 1);
+    finish_unrun(engine, refused, KS_QUEUE_FULL, ks_now_ns());
+    return true;
+}
+
 ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
 {
     assert(job->plan && job->plan->users > 0);
     assert(job->state == KS_JOB_IDLE || job->state == KS_JOB_DONE);
+    const bool room = engine->queue.count < engine->options.queue_max || make_room(engine, job);
     if (engine->lost) return ks_fail(error, KS_DEVICE, "%s", engine->fault.text);
     if (engine->backend->failed(engine->device)) return ks_fail(error, KS_DEVICE, "the device is lost");
-    if (engine->queue.count >= engine->options.queue_max)
+    if (!room)
         return ks_fail(error, KS_QUEUE_FULL, "Exceeds maximum queue size: %d requests wait already, the queue holds %d",
                        engine->queue.count, engine->options.queue_max);
     job->status = KS_OK;
@@ -284,23 +304,24 @@ static void gather(ks_engine *engine, ks_job **link, ks_lane_use *use, int64_t n
     use->batch.h2d_ns = use->batch.compute_ns = use->batch.d2h_ns = 0;
 }
 
+/* error NULL: the work is done. */
 static void finish_batch(ks_engine *engine, ks_lane_use *use, const ks_error *error, int64_t now_ns)
 {
     for (int i = 0; i < use->batch.count; i++) {
         ks_job *job = use->jobs[i];
-        if (error->status != KS_OK) job->error = *error;
+        if (error) job->error = *error;
         job->done_ns = now_ns;
         job->compute_ns = now_ns - job->launched_ns - job->h2d_ns - job->d2h_ns;
-        ks_engine_finish(engine, job, error->status);
+        ks_engine_finish(engine, job, error ? error->status : KS_OK);
     }
     set_busy(engine, use, false, now_ns);
 }
 
-static void launch_lane(ks_engine *engine, int lane)
+static void launch_lane(ks_engine *engine, int lane, int64_t now_ns)
 {
     ks_lane_use *use = &engine->lane[lane];
     ks_batch *batch = &use->batch;
-    use->launched_ns = ks_now_ns();
+    use->launched_ns = now_ns;
     for (int i = 0; i < batch->count; i++) {
         use->jobs[i]->state = KS_JOB_RUNNING;
         use->jobs[i]->launched_ns = use->launched_ns;
@@ -330,7 +351,7 @@ void ks_engine_launch(ks_engine *engine)
         const int lane = is_late(*link, now_ns) ? -1 : free_lane(engine, *link);
         if (lane >= 0) {
             gather(engine, link, &engine->lane[lane], now_ns);
-            launch_lane(engine, lane);
+            launch_lane(engine, lane, ks_now_ns());
         } else if (is_late(*link, now_ns)) {
             drop_late(engine, link, now_ns);
         } else {
@@ -347,13 +368,13 @@ void ks_engine_launch(ks_engine *engine)
 static void collect_done(ks_engine *engine, ks_lane_use *use)
 {
     const ks_batch *batch = &use->batch;
-    const ks_error fine = {.status = KS_OK};
     int64_t now_ns = ks_now_ns();
     if (now_ns < use->launched_ns + batch->h2d_ns + batch->d2h_ns) /* two clocks, a little apart */
         now_ns = use->launched_ns + batch->h2d_ns + batch->d2h_ns;
     for (int i = 0; i < batch->count; i++) {
         use->jobs[i]->h2d_ns = batch->h2d_ns;
         use->jobs[i]->d2h_ns = batch->d2h_ns;
+        use->jobs[i]->kernel_ns = batch->kernel_ns;
     }
     const int64_t total_ns = now_ns - use->launched_ns;
     ks_plan *plan = batch->plan;
@@ -369,7 +390,7 @@ static void collect_done(ks_engine *engine, ks_lane_use *use)
     ks_counter_add(KS_COUNTER(engine, h2d_ns), (uint64_t)batch->h2d_ns);
     ks_counter_add(KS_COUNTER(engine, compute_ns), (uint64_t)(total_ns - batch->h2d_ns - batch->d2h_ns));
     ks_counter_add(KS_COUNTER(engine, d2h_ns), (uint64_t)batch->d2h_ns);
-    finish_batch(engine, use, &fine, now_ns);
+    finish_batch(engine, use, NULL, now_ns);
 }
 
 static void collect_lane(ks_engine *engine, ks_lane_use *use)
@@ -399,6 +420,12 @@ static void collect_lane(ks_engine *engine, ks_lane_use *use)
     }
 }
 
+static void look_at_lanes(ks_engine *engine)
+{
+    for (int i = 0; i < engine->lanes && !engine->lost; i++)
+        if (engine->lane[i].busy) collect_lane(engine, &engine->lane[i]);
+}
+
 ks_job *ks_engine_collect(ks_engine *engine)
 {
     /* Another shard may have met the fault; this one's lanes would then never answer. */
@@ -407,12 +434,30 @@ ks_job *ks_engine_collect(ks_engine *engine)
         ks_fail(&error, KS_DEVICE, "the device is lost");
         ks_engine_lose(engine, &error);
     }
-    for (int i = 0; i < engine->lanes && !engine->lost; i++)
-        if (engine->lane[i].busy) collect_lane(engine, &engine->lane[i]);
+    look_at_lanes(engine);
     ks_job *done = engine->done;
     engine->done = NULL;
     engine->done_end = &engine->done;
     return done;
+}
+
+bool ks_engine_run(ks_engine *engine, ks_job *job)
+{
+    if (!job->plan->at_once || engine->queue.first != job || job->next || engine->done ||
+        is_late(job, job->submitted_ns))
+        return false;
+    const int lane = free_lane(engine, job);
+    if (lane < 0) return false;
+    ks_lane_use *use = &engine->lane[lane];
+    gather(engine, &engine->queue.first, use, job->submitted_ns);
+    count_queue(engine);
+    launch_lane(engine, lane, job->submitted_ns);
+    if (use->busy) collect_lane(engine, use);
+    if (engine->done != job || job->next)
+        return false; /* it took longer; or the device was lost, and others ended too */
+    engine->done = NULL;
+    engine->done_end = &engine->done;
+    return true;
 }
 
 void ks_engine_lose(ks_engine *engine, const ks_error *fault)

@@ -50,12 +50,14 @@ typedef struct ks_job {
     ks_job_state state;
     uint64_t priority;   /* 0: default (after all others), 1: highest */
     int64_t deadline_ns; /* dropped with KS_DEADLINE if not launched by then; 0: none */
+    bool deadline_asked; /* by the client: among jobs of one priority the sooner one goes first */
     /* set by the engine: */
     ks_status status; /* of a DONE job */
     ks_error error;   /* when status is not KS_OK */
     ks_graph graph;
     int64_t submitted_ns, launched_ns, done_ns; /* ks_now_ns */
     int64_t h2d_ns, compute_ns, d2h_ns;         /* add up to done_ns - launched_ns */
+    int64_t kernel_ns;                          /* its batch's: ks_batch */
     int batch_count;                            /* jobs in its launch */
     int lane;                                   /* that ran it */
     struct ks_job *next;                        /* ready queue; the list that collect returns */
@@ -79,9 +81,13 @@ void ks_engine_plan_release(ks_engine *engine, ks_plan **plan);
  * packed). While all slots that hold it are out, a job may be staged as well. */
 const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan);
 
-/* READY. KS_QUEUE_FULL, KS_DEVICE (device lost). An empty output (0 bytes) is DONE at once, with KS_GRAPH_NONE, and
+/* READY. KS_QUEUE_FULL: no lane is free, and the job ranks no higher than any that waits; else the last of those is DONE
+ * with KS_QUEUE_FULL in its place. KS_DEVICE (device lost). An empty output (0 bytes) is DONE at once, with KS_GRAPH_NONE, and
  * comes back from the next collect like any other. */
 ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error);
+/* A job just submitted, where nothing waits before it and a launch is over when it returns (plan->at_once): launched, and
+ * collected here. true: it is DONE and the caller's; else it comes from collect like any other. */
+bool ks_engine_run(ks_engine *engine, ks_job *job);
 /* true: the job was READY and is the caller's again (IDLE). false: RUNNING, it will come from collect. */
 bool ks_engine_cancel(ks_engine *engine, ks_job *job);
 

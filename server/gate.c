@@ -127,6 +127,7 @@ ks_status ks_gate_wire(const ks_gate_rules *rules, ks_head *head, ks_error *erro
     if (status != KS_OK) return status;
     if (head->bad_name)
         return ks_fail(error, KS_HEADER, "a header field's name holds a byte that is not allowed there");
+    if (head->folded) return ks_fail(error, KS_HEADER, "a header field is folded over two lines");
     if (head->bad_value) return ks_fail(error, KS_HEADER, "a header field's value holds a control byte");
     status = check_framing(head, error);
     if (status != KS_OK) return status;

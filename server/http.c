@@ -45,8 +45,10 @@ static void *on_target(void *context, const char *target, struct MHD_Connection 
     ks_conn *conn = info ? info->socket_context : NULL;
     if (conn == NULL) return NULL;
     conn->first_ns = http->now_ns = ks_now_ns();
-    conn->target_length = strnlen(target, http->rules.max_uri + 1);
-    size_t kept = conn->target_length <= http->rules.max_uri ? conn->target_length : http->rules.max_uri;
+    const size_t length = strnlen(target, http->rules.max_uri + 1);
+    const size_t kept = length <= http->rules.max_uri ? length : http->rules.max_uri;
+    if (length != conn->target_length || memcmp(conn->target, target, kept) != 0) conn->routed = false;
+    conn->target_length = length;
     memcpy(conn->target, target, kept);
     conn->target[kept] = '\0';
     conn->stage = KS_AT_HEAD;
@@ -66,11 +68,22 @@ static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text
     return strlen(text);
 }
 
+/* libmicrohttpd 0.9.75 appends a folded line to the field's name, not to its value: "Content-Lengt: 4", folded "h", is a
+ * length then that nobody in front has seen. It moves the name for that, so that its value no longer lies behind it. */
+static bool is_folded(const char *name, size_t name_length, const char *value)
+{
+    const char *behind = name + name_length + 1;
+    while (behind < value && (*behind == ' ' || *behind == '\t')) behind++;
+    return behind != value;
+}
+
 static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const char *name, size_t name_length,
                                   const char *value, size_t value_length)
 {
     (void)kind;
-    ks_head_add(context, name, name_length, value, value_length);
+    ks_head *head = context;
+    head->folded |= value && is_folded(name, name_length, value);
+    ks_head_add(head, name, name_length, value, value_length);
     return MHD_YES;
 }
 
@@ -175,7 +188,7 @@ static ssize_t read_answer(void *context, uint64_t at, char *out, size_t most)
  * keep the shard for longer than a millisecond; or what comes from the device while it is sent. */
 static struct MHD_Response *response_from(ks_infer *infer, const ks_answer *answer)
 {
-    if (ks_infer_streams(infer) || (answer->owned && answer->length > KS_LONG_TEXT))
+    if (ks_infer_streams(infer) || answer->length > KS_LONG_TEXT)
         return MHD_create_response_from_callback(answer->length, BLOCK_BYTES, read_answer, infer, on_sent);
     /* The library asks for a buffer that it may change, and changes none. */
     char *body = (char *)(uintptr_t)answer->body;
@@ -251,9 +264,10 @@ static enum MHD_Result answer_compat(ks_http *http, ks_conn *conn)
     return queue(http, conn, 200, response, bytes);
 }
 
-/* The body is complete. Work goes to the engine and the answer comes at the next call at the earliest: one turn later
- * the library has seen that there is nothing to read, so that a suspension costs no system call and a client that has
- * closed its sending side still gets its answer. */
+/* The body is complete. Work goes to the engine. What that has done at once is answered at once, and the library sends it in
+ * the run that has read the request; else the answer comes at the next call at the earliest: one turn later the library has
+ * seen that there is nothing to read, so that a suspension costs no system call and a client that has closed its sending side
+ * still gets its answer. */
 static enum MHD_Result end_body(ks_http *http, ks_conn *conn)
 {
     if (conn->fault != KS_OK) return answer_fault(http, conn);
@@ -263,7 +277,7 @@ static enum MHD_Result end_body(ks_http *http, ks_conn *conn)
     if (ks_infer_fault(conn->infer) != KS_OK) return answer_inference(http, conn);
     conn->stage = KS_AT_WAIT;
     conn->since_ns = http->now_ns;
-    return MHD_YES;
+    return ks_infer_done(conn->infer) ? answer_inference(http, conn) : MHD_YES;
 }
 
 static enum MHD_Result wait_on(ks_http *http, ks_conn *conn)
@@ -397,6 +411,7 @@ static void on_library_log(void *context, const char *format, va_list arguments)
 void ks_library_run(ks_http *http)
 {
     http->unfinished = false;
+    if (http->infers) ks_infers_run(http->infers);
     /* Never with a timeout: within the library one can hang for ever while 128 sockets are ready at once. */
     MHD_run_wait(http->library, 0);
 }

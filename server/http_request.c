@@ -14,13 +14,30 @@ static const uint64_t swallow_bytes = 1 << 20; /* of a refused body: read and dr
 
 /* --- head --------------------------------------------------------------------------------------------------------- */
 
-ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method)
+/* A route follows from method and target alone, and most clients ask for the same again and again. */
+static ks_status find_route(const ks_http *http, ks_conn *conn, const char *method)
+{
+    const ks_method asked = ks_method_of(method);
+    if (conn->routed && conn->method == asked) return KS_OK;
+    conn->method = asked;
+    const ks_status status = ks_route_find(method, conn->target, http->engine == NULL, &conn->route, &conn->error);
+    conn->routed = status == KS_OK;
+    return status;
+}
+
+static ks_status refuse_wire(ks_conn *conn, const char *method, ks_status status)
 {
     conn->method = ks_method_of(method);
     conn->route = (ks_route){.handler = KS_HANDLER_other, .query = ""};
+    conn->routed = false;
+    return status;
+}
+
+ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method)
+{
     ks_status status = ks_gate_wire(&http->rules, &conn->head, &conn->error);
-    if (status != KS_OK) return status;
-    const ks_status found = ks_route_find(method, conn->target, http->engine == NULL, &conn->route, &conn->error);
+    if (status != KS_OK) return refuse_wire(conn, method, status);
+    const ks_status found = find_route(http, conn, method);
     /* Who may not ask does not learn which paths there are. */
     ks_error refused;
     http->rules.tokens = atomic_load_explicit(&http->daemon->tokens, memory_order_acquire);
@@ -50,8 +67,8 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
     const ks_head *head = &conn->head;
     if (http->refusing != KS_OK) return ks_fail(&conn->error, http->refusing, "%s", ks_reply_sentence(http->refusing));
     if (conn->route.model->compat)
-        return ks_compat_begin(conn->route.model, head->known[KS_KNOWN_HEADER_LENGTH], head->encoding, &conn->compat,
-                               &conn->error);
+        return ks_compat_begin(conn->route.model, head->known[KS_KNOWN_HEADER_LENGTH], head->encoding,
+                               http->daemon->config->json_non_finite == 1, &conn->compat, &conn->error);
     const char *accept = head->known[KS_KNOWN_ACCEPT];
     const bool known = head->encoding == KS_BODY_PLAIN && !head->chunked;
     const ks_oip_head words = {.model = conn->route.model,

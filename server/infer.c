@@ -39,6 +39,8 @@ struct ks_infer {
     ks_inflate *inflate;
     ks_encoding encoding;
     ks_times times;
+    int64_t begun_ns;   /* there has been nothing but words since then, */
+    uint64_t run;       /* in this run of the library; UINT64_MAX: decode_ns is up to date */
     bool packed;        /* the body is compressed */
     bool streamed;      /* through the stream: job's plan and slot are the stream's */
     int64_t ended_ns;   /* streamed: the body is complete; 0: not yet */
@@ -58,11 +60,13 @@ struct ks_infers {
     ks_shard_metrics *metrics;
     ks_streams *streams;
     ks_stream *events; /* of the last turn */
+    ks_oip_memos *memos;
     ks_word_limits limits;
     ks_infer *free;
     int count, held;
     uint64_t logged; /* for one line in N */
     size_t slice;    /* numbers left of this turn */
+    uint64_t runs;   /* of the library */
     ks_infer *records;
     unsigned char *words; /* of every record, and one more, for plans that are asked for */
     ks_oip *asked;
@@ -83,8 +87,9 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
     if (infers) {
         infers->records = calloc((size_t)count, sizeof *infers->records);
         infers->words = calloc((size_t)count + 1, words);
+        infers->memos = ks_oip_memos_open();
     }
-    if (infers == NULL || infers->records == NULL || infers->words == NULL) {
+    if (infers == NULL || infers->records == NULL || infers->words == NULL || infers->memos == NULL) {
         ks_infers_close(&infers);
         return ks_fail(error, KS_MEMORY, "no memory for %d request records", count);
     }
@@ -104,7 +109,8 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
                                       .max_skeleton = config->max_skeleton,
                                       .strict_parameters = config->strict_parameters,
                                       .json_non_finite_error = config->json_non_finite == 1,
-                                      .slice = &infers->slice};
+                                      .slice = &infers->slice,
+                                      .memos = infers->memos};
     infers->asked = (ks_oip *)(void *)(infers->words + (size_t)count * words);
     for (int i = count - 1; i >= 0; i--) {
         ks_infer *infer = &infers->records[i];
@@ -123,6 +129,7 @@ void ks_infers_close(ks_infers **infers)
     ks_streams_close(&(*infers)->streams);
     free((*infers)->records);
     free((*infers)->words);
+    ks_oip_memos_close(&(*infers)->memos);
     free(*infers);
     *infers = NULL;
 }
@@ -130,6 +137,11 @@ void ks_infers_close(ks_infers **infers)
 void ks_infers_turn(ks_infers *infers)
 {
     infers->slice = SLICE_NUMBERS;
+}
+
+void ks_infers_run(ks_infers *infers)
+{
+    infers->runs++;
 }
 
 static void allow_some(ks_infers *infers)
@@ -254,7 +266,9 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     set_fault(infer, ks_oip_begin(infer->oip, &words, &infers->limits, place, infer, &infer->error));
     if (infer->fault == KS_OK && infer->packed)
         set_fault(infer, ks_inflate_begin(infers->limits.max_body, &infers->slice, &infer->inflate, &infer->error));
-    infer->times.decode_ns = ks_now_ns() - now_ns;
+    infer->begun_ns = now_ns;
+    infer->run = infers->runs;
+    if (infer->fault != KS_OK) infer->times.decode_ns = ks_now_ns() - now_ns;
     *out = infer;
     return KS_OK;
 }
@@ -275,6 +289,7 @@ static ks_status submit_job(ks_infer *infer)
     ks_job *job = &infer->job;
     job->priority = ks_oip_ask(infer->oip)->priority;
     job->deadline_ns = deadline_of(infer);
+    job->deadline_asked = ks_oip_ask(infer->oip)->timeout_us > 0;
     infer->held |= HELD_BY_ENGINE;
     const ks_status status = ks_engine_submit(infer->infers->engine, job, &infer->error);
     if (status != KS_OK) infer->held &= ~HELD_BY_ENGINE;
@@ -324,7 +339,7 @@ static bool end_block(ks_infer *infer)
     }
     if (infer->ended_ns && infer->tail_ns == 0 && job->done_ns > infer->ended_ns)
         infer->tail_ns = job->launched_ns > infer->ended_ns ? job->launched_ns : infer->ended_ns;
-    if (!ks_stream_done(&infer->stream)) {
+    if (!ks_stream_done(&infer->stream, job)) {
         run_block(infer);
         return infer->fault != KS_OK;
     }
@@ -361,13 +376,18 @@ size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n)
     allow_some(infer->infers);
     /* To look at the clock twice takes as long as to copy a small piece. */
     const bool copies = ks_oip_ask(infer->oip)->form == KS_FORM_PLAIN_RAW;
-    const bool timed = infer->inflate || !copies || n > UNTIMED_BYTES;
+    const bool first = infer->run == infer->infers->runs;
+    const bool timed = !first && (infer->inflate || !copies || n > UNTIMED_BYTES);
     const int64_t started = timed ? ks_now_ns() : 0;
     if (infer->inflate)
         set_fault(infer, ks_inflate_feed(infer->inflate, bytes, &taken, feed_words, infer, &infer->error));
     else
         set_fault(infer, ks_oip_feed(infer->oip, bytes, &taken, &infer->error));
     if (timed) infer->times.decode_ns += ks_now_ns() - started;
+    if (first && (infer->fault != KS_OK || !ks_oip_complete(infer->oip))) {
+        infer->times.decode_ns = ks_now_ns() - infer->begun_ns;
+        infer->run = UINT64_MAX;
+    }
     if (infer->streamed) run_block(infer);
     return infer->fault == KS_OK ? taken : n;
 }
@@ -423,15 +443,18 @@ static ks_status submit(ks_infer *infer)
     ks_status status = place(infer, in_bytes, out_bytes, keep, &in, &out, &infer->error);
     if (status == KS_OK) status = take_windows(infer);
     if (status == KS_OK) status = ks_engine_plan(infers->engine, &ask->spec, &job->plan, &infer->error);
-    if (status != KS_OK) return status;
-    return submit_job(infer);
+    if (status == KS_OK) status = submit_job(infer);
+    if (status == KS_OK && ks_engine_run(infers->engine, job)) infer->held &= ~HELD_BY_ENGINE;
+    return status;
 }
 
 bool ks_infer_end(ks_infer *infer)
 {
     if (infer->fault != KS_OK) return true;
     allow_some(infer->infers);
-    int64_t started = ks_now_ns();
+    /* A small request is complete in the run that it begins in, and its words need only one look at the clock. */
+    const int64_t started = infer->run == infer->infers->runs ? infer->begun_ns : ks_now_ns();
+    infer->run = UINT64_MAX;
     if (infer->inflate) set_fault(infer, ks_inflate_end(infer->inflate, &infer->error));
     if (infer->fault == KS_OK) set_fault(infer, ks_oip_end(infer->oip, &infer->error));
     if (infer->fault == KS_OK && ks_oip_busy(infer->oip)) {
@@ -669,10 +692,8 @@ bool ks_infer_waits(const ks_infer *infer)
     return infer->streamed && infer->stream.pause != KS_PAUSE_NONE;
 }
 
-/* With a fault the stream has given its memory back. */
 static int64_t read_stream(ks_infer *infer, uint64_t at, char *out, size_t most)
 {
-    if (infer->fault != KS_OK) return -1;
     const size_t head = infer->answer.length - ks_oip_ask(infer->oip)->spec.out.size_bytes;
     if (at < head) {
         const size_t left = head - (size_t)at, size = most < left ? most : left;
@@ -685,11 +706,12 @@ static int64_t read_stream(ks_infer *infer, uint64_t at, char *out, size_t most)
 
 int64_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most)
 {
-    if (infer->streamed) return read_stream(infer, at, out, most);
+    if (infer->fault != KS_OK) return -1; /* a stream has given its memory back */
+    if (ks_infer_streams(infer)) return read_stream(infer, at, out, most);
     const uint64_t left = infer->answer.length - at;
     const size_t n = left < most ? (size_t)left : most;
     memcpy(out, infer->answer.body + at, n);
-    ks_text_give_back(infer->owned, at, &infer->given_back);
+    if (infer->owned) ks_text_give_back(infer->owned, at, &infer->given_back);
     return (int64_t)n;
 }
 

@@ -25,6 +25,8 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
 void ks_infers_close(ks_infers **infers); /* no record held */
 /* A new turn: what its numbers may take is whole again. */
 void ks_infers_turn(ks_infers *infers);
+/* The library looks at each connection once more: what it gives of one until the next run came without a pause. */
+void ks_infers_run(ks_infers *infers);
 
 /* first_ns: when the request's first byte was read; now_ns: the clock, a moment ago. A fault of the head is remembered like one of the body. KS_BUDGET:
  * no record free. client: what ks_infer_collected gives back; identity: the caller's, until ks_infer_leave. */

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "text.h"
+
 typedef struct text_line {
     char *bytes;
     size_t length, cap; /* cap leaves room for the end of the line */
@@ -28,18 +30,13 @@ static void puts_(text_line *line, const char *string)
     put(line, string, strlen(string));
 }
 
-/* Bytes of the UTF-8 sequence at s that may be printed as it stands; 0: none (a control character, or not UTF-8). */
+/* Bytes of the UTF-8 sequence at s that may be printed as it stands; 0: none (a control character, or not UTF-8). The
+ * zero behind a string is no part of a sequence. */
 static size_t printable(const unsigned char *s)
 {
-    if (s[0] < 0x80) return s[0] >= 0x20 && s[0] != 0x7f;
-    const size_t n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    if (s[0] < 0xc2 || s[0] > 0xf4) return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    if (s[0] == 0xc2 && s[1] < 0xa0) return 0; /* the C1 controls act on some terminals */
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0;
-    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0;
-    return n;
+    const size_t n = ks_utf8_length((const char *)s, 4);
+    if (n == 1) return s[0] >= 0x20 && s[0] != 0x7f;
+    return s[0] == 0xc2 && s[1] < 0xa0 ? 0 : n; /* the C1 controls act on some terminals */
 }
 
 static void put_quoted(text_line *line, const char *text)

@@ -20,6 +20,7 @@
 #include "log.h"
 #include "model.h"
 #include "notify.h"
+#include "selftest.h"
 #include "settle.h"
 #include "supervise.h"
 #include "tokens.h"
@@ -81,6 +82,13 @@ static bool is_loopback(int fd)
     if (at.any.sa_family == AF_UNIX) return true;
     if (at.any.sa_family == AF_INET) return ntohl(at.v4.sin_addr.s_addr) >> 24 == 127;
     return at.any.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&at.v6.sin6_addr);
+}
+
+static int port_of(int fd)
+{
+    struct sockaddr_in at;
+    socklen_t length = sizeof at;
+    return getsockname(fd, (struct sockaddr *)&at, &length) == 0 && at.sin_family == AF_INET ? ntohs(at.sin_port) : 0;
 }
 
 static int open_socket(const char *address, int *fd, bool *loopback)
@@ -198,10 +206,20 @@ static int open_regions(open_house *house)
     return fail(KS_EXIT_SYSTEM, error.text);
 }
 
+/* Triton's figures of the GPU; a host that has none to tell serves without them. */
+static void open_nvml(ks_daemon *daemon)
+{
+    const char *reason;
+    if (!daemon->config->triton_metrics || !daemon->device_info.uuid[0]) return;
+    daemon->nvml = ks_nvml_open(daemon->device_info.uuid, &reason);
+    if (!daemon->nvml) KS_LOG(KS_LOG_INFO, "no figures of the GPU in /metrics", KS_TEXT("reason", reason));
+}
+
 static int open_admin(open_house *house)
 {
     ks_error error = {0};
     if (house->admin_fd < 0) return KS_EXIT_OK;
+    open_nvml(&house->daemon);
     ks_shard_metrics *metrics = ks_metrics_writer(house->daemon.metrics, house->daemon.shards);
     const int fd = house->admin_fd;
     house->admin_fd = -1;
@@ -292,6 +310,7 @@ static void close_all(open_house *house)
     ks_admin_close(&house->admin);
     if (house->admin_fd >= 0) close(house->admin_fd);
     for (int i = 0; i < house->fds_count; i++) close(house->fds[i]);
+    ks_nvml_close(&daemon->nvml);
     ks_metrics_close(&daemon->metrics);
     ks_regions_close(&daemon->regions);
     if (daemon->budget) ks_budget_close(&daemon->budget);
@@ -315,10 +334,15 @@ static int serve(open_house *house, int argc, char **argv)
                                     .tokens_wanted = house->tokens_wanted};
         int warming = KS_STATE_WARMING; /* a device lost meanwhile stays failed */
         atomic_compare_exchange_strong(&house->daemon.state, &warming, KS_STATE_READY);
-        say_ready(house, begun_ns);
-        ks_notify("READY=1\nSTATUS=Serving");
-        ks_watch(&watched);
-        code = ks_watch_drain(&watched);
+        if (house->config.self_test) {
+            code = ks_selftest(&house->daemon, port_of(house->fds[0]));
+        } else {
+            say_ready(house, begun_ns);
+            ks_notify("READY=1\nSTATUS=Serving");
+            ks_watch(&watched);
+        }
+        const int drained = ks_watch_drain(&watched);
+        if (code == KS_EXIT_OK) code = drained;
     }
     close_all(house);
     return code;
@@ -343,6 +367,7 @@ static int run_command(ks_command command, const ks_config *config)
     case KS_COMMAND_HEALTHCHECK:
         return ks_command_healthcheck(config->url);
     case KS_COMMAND_SERVE:
+    case KS_COMMAND_SELF_TEST:
         break;
     }
     return KS_EXIT_INTERNAL;
@@ -359,9 +384,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "kernserve: %s\n", error.text);
         return code;
     }
-    if (command != KS_COMMAND_SERVE) {
+    const bool tests = command == KS_COMMAND_SELF_TEST;
+    if (tests) ks_selftest_config(&house.config);
+    if (command != KS_COMMAND_SERVE && !tests) {
         code = run_command(command, &house.config);
-    } else if (house.config.supervise) {
+    } else if (house.config.supervise && !tests) {
         code = ks_supervise(&house.config, argc, argv);
     } else if (!ks_log_open((ks_level)house.config.log_level, (ks_log_format)house.config.log_format)) {
         fprintf(stderr, "kernserve: out of memory for the log\n");

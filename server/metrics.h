@@ -133,7 +133,8 @@ typedef struct ks_page {
     int shards;
     uint64_t queue_capacity, inflight_bytes, inflight_limit;
     uint64_t device_faults;
-    bool openmetrics;
+    bool openmetrics, triton;         /* not both */
+    const struct ks_gpu_figures *gpu; /* with triton; NULL: not known here */
 } ks_page;
 /* The whole text of /metrics, Prometheus 0.0.4 or OpenMetrics 1.0.0. Any thread; allocates. */
 void ks_metrics_text(const ks_metrics *metrics, const ks_page *page, struct ks_text *out);

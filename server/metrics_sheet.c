@@ -5,7 +5,7 @@
 #include "number.h"
 #include "text.h"
 
-typedef enum kind { COUNTER, GAUGE, HISTOGRAM, INFO, STATESET } kind;
+typedef enum kind { COUNTER, BARE_COUNTER, GAUGE, HISTOGRAM, INFO, STATESET } kind;
 
 typedef struct family {
     const char *name;
@@ -21,11 +21,9 @@ static const family families[] = {
 
 void ks_sheet_begin(ks_sheet *sheet, int id)
 {
-    static const char *const words[][2] = {[COUNTER] = {"counter", "counter"},
-                                           [GAUGE] = {"gauge", "gauge"},
-                                           [HISTOGRAM] = {"histogram", "histogram"},
-                                           [INFO] = {"gauge", "info"},
-                                           [STATESET] = {"gauge", "stateset"}};
+    static const char *const words[][2] = {[COUNTER] = {"counter", "counter"}, [BARE_COUNTER] = {"counter", "counter"},
+                                           [GAUGE] = {"gauge", "gauge"},       [HISTOGRAM] = {"histogram", "histogram"},
+                                           [INFO] = {"gauge", "info"},         [STATESET] = {"gauge", "stateset"}};
     const family *f = &families[id];
     sheet->family = id;
     const char *suffix = sheet->openmetrics ? "" : f->kind == COUNTER ? "_total" : f->kind == INFO ? "_info" : "";
@@ -114,10 +112,15 @@ void ks_sheet_sample(ks_sheet *sheet, uint64_t value)
     put_integer(sheet, value);
 }
 
-void ks_sheet_seconds(ks_sheet *sheet, uint64_t ns)
+void ks_sheet_real(ks_sheet *sheet, double value)
 {
     put_series(sheet, suffix_of(sheet), NULL);
-    put_double(sheet, (double)ns / 1e9);
+    put_double(sheet, value);
+}
+
+void ks_sheet_seconds(ks_sheet *sheet, uint64_t ns)
+{
+    ks_sheet_real(sheet, (double)ns / 1e9);
 }
 
 void ks_sheet_single(ks_sheet *sheet, int id, uint64_t value)

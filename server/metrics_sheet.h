@@ -29,6 +29,7 @@ void ks_sheet_begin(ks_sheet *sheet, int family);
 /* Sets the label at place 0 .. 4 for the lines that follow; those behind it are gone. */
 void ks_sheet_label(ks_sheet *sheet, int place, const char *name, const char *value);
 void ks_sheet_sample(ks_sheet *sheet, uint64_t value);
+void ks_sheet_real(ks_sheet *sheet, double value);
 void ks_sheet_seconds(ks_sheet *sheet, uint64_t ns);
 void ks_sheet_single(ks_sheet *sheet, int family, uint64_t value);
 /* Lines of a histogram: _bucket with le, then _count, _sum. count is cumulative. */
@@ -39,4 +40,8 @@ void ks_sheet_states(ks_sheet *sheet, const char *const *names, int count, int c
 
 /* The process_* families, from /proc/self. A family that cannot be read is left out. */
 void ks_sheet_process(ks_sheet *sheet);
+/* Triton's names (--triton-metrics): nv_inference_* of every model, and nv_gpu_* as far as the page's GPU tells them. */
+struct ks_metrics;
+struct ks_page;
+void ks_sheet_triton(ks_sheet *sheet, const struct ks_metrics *metrics, const struct ks_page *page);
 #endif

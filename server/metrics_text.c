@@ -311,5 +311,6 @@ void ks_metrics_text(const ks_metrics *metrics, const ks_page *values, ks_text *
     write_device(&sheet, values, &sum, device);
     write_reload_and_log(&sheet, metrics);
     ks_sheet_process(&sheet);
+    if (values->triton) ks_sheet_triton(&sheet, metrics, values);
     if (values->openmetrics) ks_text_puts(out, "# EOF\n");
 }

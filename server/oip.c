@@ -28,9 +28,18 @@ ks_file ks_file_of(const char *media_type)
     return KS_FILE_NONE;
 }
 
+enum { MEMBERS_MAX = 64 }; /* of an object in a request's JSON */
+
+/* The scanner's memory lies behind the words. */
+static size_t scanner_offset(void)
+{
+    return (sizeof(ks_oip) + 63) / 64 * 64;
+}
+
 size_t ks_oip_size(void)
 {
-    return sizeof(ks_oip);
+    const ks_scan_limits limits = {.string_max = KS_ID_MAX, .members_max = MEMBERS_MAX};
+    return scanner_offset() + ks_scan_bytes(&limits);
 }
 
 const char *ks_oip_input_name(int input)
@@ -145,9 +154,10 @@ static ks_status begin_json(ks_oip *oip, ks_error *error)
                        known, oip->limits.max_json);
     const ks_scan_limits limits = {.skeleton_max = oip->limits.max_skeleton,
                                    .string_max = KS_ID_MAX,
-                                   .members_max = 64,
+                                   .members_max = MEMBERS_MAX,
                                    .json_max = known >= 0 ? (size_t)known : oip->limits.max_json,
-                                   .slice = oip->limits.slice};
+                                   .slice = oip->limits.slice,
+                                   .memory = (char *)oip + scanner_offset()};
     return ks_scan_begin(&limits, ks_oip_place_json, oip, &oip->scan, error);
 }
 
@@ -236,13 +246,27 @@ static ks_status feed_pieces(ks_oip *oip, const char *bytes, size_t n, size_t *u
     return KS_OK;
 }
 
-static ks_status end_json(ks_oip *oip, ks_error *error)
+static ks_status place_tensors(ks_oip *oip, size_t in_bytes, ks_error *error)
 {
+    const size_t out_bytes = oip->ask.direct[KS_WINDOW_OUT] ? 0 : oip->ask.spec.out.size_bytes;
+    ks_scan_fini(&oip->scan);
+    return ks_oip_ask_place(oip, in_bytes, out_bytes, oip->in_used, error);
+}
+
+/* head: all of the JSON, where one piece of the body holds it; else NULL. */
+static ks_status end_json(ks_oip *oip, const char *head, ks_error *error)
+{
+    const ks_file asked = oip->ask.answer;
+    size_t in_bytes = 0;
     ks_status status = ks_scan_end(oip->scan, error);
     if (status == KS_OK && ks_scan_busy(oip->scan)) return KS_OK;
-    if (status == KS_OK) status = ks_oip_read_skeleton(oip, error);
-    ks_scan_fini(&oip->scan);
-    return status;
+    if (status == KS_OK) status = ks_oip_read_skeleton(oip, &in_bytes, error);
+    if (status != KS_OK) {
+        ks_scan_fini(&oip->scan);
+        return status;
+    }
+    if (head) ks_oip_remember(oip, head, (size_t)oip->json_length, asked, in_bytes);
+    return place_tensors(oip, in_bytes, error);
 }
 
 bool ks_oip_may_stream(const ks_oip *oip)
@@ -266,9 +290,12 @@ static ks_status feed_json(ks_oip *oip, const char *bytes, size_t *n, ks_error *
 {
     const uint64_t due = oip->json_length >= 0 ? (uint64_t)oip->json_length - oip->received : UINT64_MAX;
     if (*n > due) *n = (size_t)due;
+    const char *const head = oip->received == 0 && *n == due ? bytes : NULL;
+    size_t in_bytes;
     oip->received += *n;
+    if (head && ks_oip_recall(oip, head, *n, &in_bytes)) return place_tensors(oip, in_bytes, error);
     ks_status status = *n > 0 ? ks_scan_feed(oip->scan, bytes, *n, error) : KS_OK;
-    if (status == KS_OK && *n == due) status = end_json(oip, error);
+    if (status == KS_OK && *n == due) status = end_json(oip, head, error);
     return status;
 }
 
@@ -313,7 +340,7 @@ ks_status ks_oip_end(ks_oip *oip, ks_error *error)
         return ks_fail(error, KS_HEADER_LENGTH,
                        "inference header size should be in range (0, %" PRIu64 "), got: %" PRId64, oip->received,
                        oip->json_length);
-    if (oip->scan) status = end_json(oip, error);
+    if (oip->scan) status = end_json(oip, NULL, error);
     if (status == KS_OK && ks_oip_busy(oip)) return KS_OK;
     if (oip->file_due > 0)
         return ks_fail(error, KS_BINARY_SIZE, "the body ends within the file's header, after %" PRIu64 " bytes",
@@ -339,6 +366,11 @@ ks_status ks_oip_end(ks_oip *oip, ks_error *error)
 bool ks_oip_busy(const ks_oip *oip)
 {
     return oip->printing || (oip->scan && ks_scan_busy(oip->scan));
+}
+
+bool ks_oip_complete(const ks_oip *oip)
+{
+    return oip->content_length >= 0 && oip->received == (uint64_t)oip->content_length;
 }
 
 const ks_ask *ks_oip_ask(const ks_oip *oip)

@@ -32,7 +32,13 @@ typedef struct ks_word_limits {
     bool strict_parameters;     /* an unknown parameter is KS_PARAMETER */
     bool json_non_finite_error; /* KS_NON_FINITE instead of the words NaN, Infinity */
     size_t *slice;              /* numbers that may still be converted or printed in this turn; NULL: any */
+    struct ks_oip_memos
+        *memos; /* heads that were read before, under these limits and in this thread; NULL: each is read */
 } ks_word_limits;
+
+typedef struct ks_oip_memos ks_oip_memos;
+ks_oip_memos *ks_oip_memos_open(void); /* NULL: no memory */
+void ks_oip_memos_close(ks_oip_memos **memos);
 
 /* A request names a window of a client's shared memory: for the input `which`, or for the output (KS_WINDOW_OUT). Holds
  * it. *direct: the device moves its bytes; else the caller does, from and to the slot. KS_REGION, KS_WINDOW. */
@@ -107,6 +113,7 @@ bool ks_oip_may_stream(const ks_oip *oip);
 void ks_oip_stream(ks_oip *oip, ks_oip_write_fn *write);
 ks_status ks_oip_end(ks_oip *oip, ks_error *error);
 bool ks_oip_busy(const ks_oip *oip);
+bool ks_oip_complete(const ks_oip *oip); /* the body's length is known, and that much has come */
 const ks_ask *ks_oip_ask(const ks_oip *oip);
 /* The most memory that the answer takes beyond the slot. 0: its head fits into the slot's head room. */
 uint64_t ks_oip_answer_bound(const ks_oip *oip);

@@ -113,11 +113,20 @@ static bool same_value(const ks_param *param, const ks_value *a, const ks_value 
            (a->axes.count < 0 || memcmp(a->axes.axis, b->axes.axis, (size_t)a->axes.count) == 0);
 }
 
+/* An array, an object or null. */
+static ks_status no_value(const char *name, ks_status status, ks_error *error)
+{
+    return ks_fail(error, status,
+                   "parameter '%s' has invalid type. It should be either 'int', 'double', 'bool', or 'string'.",
+                   ks_quoted(name, strlen(name)).text);
+}
+
 static ks_status op_parameter(ks_oip *oip, int index, const ks_oip_value *value, ks_error *error)
 {
     const ks_model *model = oip->ask.model;
     const ks_param *param = &model->op->params[index];
     ks_value read;
+    if (value->kind == KS_VALUE_OTHER) return no_value(param->name, param->status, error);
     if (!read_value(param, value, &read))
         return ks_fail(error, param->status, "parameter '%s' of model '%s' must be %s, got '%s'", param->name,
                        model->name, wanted(param), ks_quoted(value->text, value->length).text);
@@ -176,10 +185,7 @@ ks_status ks_oip_parameter(ks_oip *oip, const char *name, const ks_oip_value *va
     bool known;
     const ks_status status = protocol_parameter(oip, name, value, &known, error);
     if (status != KS_OK || known) return status;
-    if (value->kind == KS_VALUE_OTHER)
-        return ks_fail(error, KS_PARAMETER,
-                       "parameter '%s' has invalid type. It should be either 'int', 'double', 'bool', or 'string'.",
-                       ks_quoted(name, strlen(name)).text);
+    if (value->kind == KS_VALUE_OTHER) return no_value(name, KS_PARAMETER, error);
     if (oip->limits.strict_parameters)
         return ks_fail(error, KS_PARAMETER, "model '%s' has no parameter '%s'", oip->ask.model->name,
                        ks_quoted(name, strlen(name)).text);

@@ -105,8 +105,12 @@ size_t ks_safetensors_head(const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX]);
 
 /* oip_json.c */
 ks_scan_place_fn ks_oip_place_json;
-/* The skeleton is complete: reads it, checks all, resolves, asks for the memory. */
-ks_status ks_oip_read_skeleton(ks_oip *oip, ks_error *error);
+/* The skeleton is complete: reads it, checks all, resolves. *in_bytes: the memory that the inputs take. */
+ks_status ks_oip_read_skeleton(ks_oip *oip, size_t *in_bytes, ks_error *error);
+
+/* oip_memo.c: a head that was read before says the same again. asked: ask.answer before it was read. */
+bool ks_oip_recall(ks_oip *oip, const char *text, size_t length, size_t *in_bytes);
+void ks_oip_remember(const ks_oip *oip, const char *text, size_t length, ks_file asked, size_t in_bytes);
 
 /* oip.c: shared by all forms. */
 ks_status ks_oip_ask_place(ks_oip *oip, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error);

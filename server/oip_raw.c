@@ -21,6 +21,12 @@ static int hex_digit(char c)
 static int decode(const char *p, const char *end, char *out, int cap)
 {
     int n = 0;
+    if (!memchr(p, '%', (size_t)(end - p))) {
+        if (end - p >= cap) return -1;
+        n = (int)(end - p);
+        memcpy(out, p, (size_t)n);
+        p = end;
+    }
     while (p < end) {
         char c = *p++;
         if (c == '%') {
@@ -46,7 +52,7 @@ static bool next_pair(const char **query, query_pair *pair)
 {
     const char *p = *query;
     if (*p == 0) return false;
-    const char *const end = p + strcspn(p, "&");
+    const char *const end = strchrnul(p, '&');
     const char *const equals = memchr(p, '=', (size_t)(end - p));
     if (decode(p, equals ? equals : end, pair->name, NAME_MAX_BYTES) < 0) pair->name[0] = 0;
     pair->value_length = equals ? decode(equals + 1, end, pair->value, VALUE_MAX_BYTES) : 0;

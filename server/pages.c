@@ -68,7 +68,7 @@ void ks_page_engine(ks_daemon *daemon, int shard, const ks_engine *engine)
     pthread_mutex_unlock(&engines_lock);
 }
 
-static void write_metrics(ks_daemon *daemon, bool openmetrics, ks_text *out)
+static void write_metrics(ks_daemon *daemon, const ks_page_ask *ask, ks_text *out, const char **content_type)
 {
     enum { SHARDS_MAX = sizeof daemon->engines / sizeof daemon->engines[0] };
     ks_engine_stats engines[SHARDS_MAX];
@@ -79,6 +79,14 @@ static void write_metrics(ks_daemon *daemon, bool openmetrics, ks_text *out)
         if (engine) ks_engine_read_stats(engine, &engines[shards++]);
     }
     pthread_mutex_unlock(&engines_lock);
+    /* Asking the driver may take milliseconds, so shards leave the GPU's figures to the second listener. OpenMetrics has
+     * no room for Triton's names. */
+    const bool triton = daemon->config->triton_metrics, openmetrics = !triton && wants_openmetrics(ask->accept);
+    const bool gpu = triton && daemon->nvml && !ask->infers;
+    ks_gpu_figures figures;
+    if (gpu) ks_nvml_read(daemon->nvml, &figures);
+    *content_type = openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                                : "text/plain; version=0.0.4; charset=utf-8";
     ks_page page = {.state = (ks_state)atomic_load(&daemon->state),
                     .device = daemon->device_info,
                     .engines = engines,
@@ -87,7 +95,9 @@ static void write_metrics(ks_daemon *daemon, bool openmetrics, ks_text *out)
                     .inflight_bytes = ks_budget_used(daemon->budget),
                     .inflight_limit = ks_budget_limit(daemon->budget),
                     .device_faults = atomic_load(&daemon->device_faults),
-                    .openmetrics = openmetrics};
+                    .openmetrics = openmetrics,
+                    .triton = triton,
+                    .gpu = gpu ? &figures : NULL};
     ks_metrics_text(daemon->metrics, &page, out);
 }
 
@@ -152,9 +162,7 @@ ks_status ks_page_make(ks_daemon *daemon, const ks_page_ask *ask, ks_text *out, 
         *code = write_model_ready(daemon, ask->route->model, out);
         return KS_OK;
     case KS_ROUTE_METRICS:
-        *content_type = wants_openmetrics(ask->accept) ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-                                                       : "text/plain; version=0.0.4; charset=utf-8";
-        write_metrics(daemon, wants_openmetrics(ask->accept), out);
+        write_metrics(daemon, ask, out, content_type);
         return KS_OK;
     case KS_ROUTE_PLAN:
         return write_plan(daemon, ask->infers, ask->route, out, error);

@@ -1,5 +1,6 @@
-/* Jobs that wait for a lane: those with a priority first, 1 before 2, then all others; equal ones in their order of
- * arrival. One list; adding a job without priority and taking a job out where a link is known cost O(1).
+/* Jobs that wait for a lane, by rank: those with a priority first, 1 before 2; of equal priority those whose client asked
+ * for a deadline, the sooner one first; then in their order of arrival. One list; adding a plain job, which asked for
+ * neither, and taking a job out where a link is known cost O(1).
  * Borrows the jobs. The shard's thread only. */
 #ifndef KS_QUEUE_H
 #define KS_QUEUE_H
@@ -8,7 +9,7 @@
 /* Holds addresses of its own fields: it must not move after init. */
 typedef struct ks_queue {
     ks_job *first;
-    ks_job **plain; /* the link at which jobs without priority begin */
+    ks_job **plain; /* the link at which plain jobs begin */
     ks_job **end;   /* the last link, always NULL */
     int count;
 } ks_queue;
@@ -20,12 +21,19 @@ static inline void ks_queue_init(ks_queue *queue)
     queue->count = 0;
 }
 
+/* Whether a goes before b, whoever came first. */
+static inline bool ks_queue_outranks(const ks_job *a, const ks_job *b)
+{
+    if (a->priority != b->priority) return a->priority && (!b->priority || a->priority < b->priority);
+    return a->deadline_asked && (!b->deadline_asked || a->deadline_ns < b->deadline_ns);
+}
+
 static inline void ks_queue_add(ks_queue *queue, ks_job *job)
 {
     ks_job **link = queue->end;
-    if (job->priority) {
+    if (job->priority || job->deadline_asked) {
         link = &queue->first;
-        while (link != queue->plain && (*link)->priority <= job->priority) link = &(*link)->next;
+        while (link != queue->plain && !ks_queue_outranks(job, *link)) link = &(*link)->next;
         if (link == queue->plain) queue->plain = &job->next;
     }
     job->next = *link;

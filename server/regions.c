@@ -22,6 +22,7 @@ typedef struct ks_region {
     region_state state;
     int users;
     /* fixed while open: */
+    const ks_regions *regions; /* its table */
     ks_region_kind kind;
     char name[KS_REGION_NAME_MAX + 1], key[KS_REGION_KEY_MAX + 1];
     uint64_t offset, bytes, device_index;
@@ -106,6 +107,7 @@ static ks_status take_name(ks_regions *regions, const char *name, ks_region_kind
         status = ks_fail(error, KS_BUDGET, "all %d shared memory regions are in use", KS_REGIONS_MAX);
     if (status == KS_OK) {
         memset(region, 0, sizeof *region);
+        region->regions = regions;
         region->state = REGION_BUSY;
         region->kind = kind;
         region->fd = -1;
@@ -371,8 +373,15 @@ static ks_status cut_object(const ks_window *window, ks_error *error)
                    quoted(window->region->name).text);
 }
 
+static ks_status copy_memory(const ks_window *window, void *to, const void *from, size_t size, ks_error *error)
+{
+    const ks_regions *regions = window->region->regions;
+    return size == 0 ? KS_OK : regions->backend->memory_copy(regions->device, to, from, size, error);
+}
+
 ks_status ks_window_read(const ks_window *window, void *to, size_t size, ks_error *error)
 {
+    if (window->region->kind == KS_REGION_CUDA) return copy_memory(window, to, ks_window_device(window), size, error);
     const off_t from = (off_t)(window->region->offset + window->offset);
     for (size_t done = 0; done < size;) {
         const ssize_t n = pread(window->region->fd, (char *)to + done, size - done, from + (off_t)done);
@@ -385,6 +394,7 @@ ks_status ks_window_read(const ks_window *window, void *to, size_t size, ks_erro
 
 ks_status ks_window_write(const ks_window *window, const void *from, size_t size, ks_error *error)
 {
+    if (window->region->kind == KS_REGION_CUDA) return copy_memory(window, ks_window_device(window), from, size, error);
     const off_t to = (off_t)(window->region->offset + window->offset);
     struct stat object;
     /* To write behind its end would make the object larger again. */

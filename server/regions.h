@@ -45,7 +45,7 @@ ks_status ks_window_hold(ks_regions *regions, const char *name, uint64_t offset,
                          ks_error *error);
 void ks_window_release(ks_regions *regions, ks_window *window);
 void *ks_window_device(const ks_window *window); /* for a slot's window; NULL: read and write must do */
-/* size <= window->bytes. KS_WINDOW: the client has cut the object. */
+/* size <= window->bytes. KS_WINDOW: the client has cut the object; KS_DEVICE. CUDA regions: waits for the device. */
 ks_status ks_window_read(const ks_window *window, void *to, size_t size, ks_error *error);
 ks_status ks_window_write(const ks_window *window, const void *from, size_t size, ks_error *error);
 #endif

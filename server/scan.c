@@ -111,19 +111,27 @@ bool ks_scan_busy(const ks_scan *scan)
 /* --- life ------------------------------------------------------------------------------------------------------------
  */
 
+static size_t keys_bytes(const ks_scan_limits *limits)
+{
+    return (size_t)limits->members_max * KS_SCAN_DEPTH * sizeof(ks_scan_key);
+}
+
+size_t ks_scan_bytes(const ks_scan_limits *limits)
+{
+    return sizeof(ks_scan) + keys_bytes(limits) + limits->string_max;
+}
+
 ks_status ks_scan_begin(const ks_scan_limits *limits, ks_scan_place_fn *place, void *context, ks_scan **out,
                         ks_error *error)
 {
-    ks_scan *scan = calloc(1, sizeof *scan);
-    if (scan) {
-        scan->text = malloc(limits->string_max);
-        scan->keys = malloc((size_t)limits->members_max * KS_SCAN_DEPTH * sizeof *scan->keys);
-    }
+    ks_scan *scan = limits->memory ? limits->memory : malloc(ks_scan_bytes(limits));
     *out = scan;
-    if (!scan || !scan->text || !scan->keys) {
-        ks_scan_fini(out);
-        return ks_fail(error, KS_MEMORY, "no memory for the request's JSON");
-    }
+    if (!scan) return ks_fail(error, KS_MEMORY, "no memory for the request's JSON");
+    memset(scan, 0, offsetof(ks_scan, first));
+    scan->keys = (ks_scan_key *)(void *)(scan + 1);
+    scan->text = (char *)scan->keys + keys_bytes(limits);
+    scan->skeleton = scan->first;
+    scan->skeleton_cap = sizeof scan->first;
     scan->limits = *limits;
     scan->place = place;
     scan->context = context;
@@ -153,9 +161,7 @@ void ks_scan_fini(ks_scan **scan)
     ks_scan *const it = *scan;
     *scan = NULL;
     if (!it) return;
-    free(it->text);
-    free(it->keys);
-    free(it->skeleton);
+    if (it->skeleton != it->first) free(it->skeleton);
     free(it->kept);
-    free(it);
+    if (!it->limits.memory) free(it);
 }

@@ -9,7 +9,8 @@
  * The skeleton is JSON without white space that differs from the request in two ways, so that cJSON, which holds
  * numbers as doubles and strings as C strings, loses nothing: a number is a string that begins with KS_SCAN_NUMBER,
  * followed by the number's own text; U+0000 in a string is the two bytes C0 80. Neither can come from a request, whose
- * strings are valid UTF-8. Owns skeleton and kept text (malloc). One thread at a time. No recursion on input. */
+ * strings are valid UTF-8. Owns kept text and a long skeleton (malloc): in the caller's memory a request that needs neither
+ * allocates nothing. One thread at a time. No recursion on input. */
 #ifndef KS_SCAN_H
 #define KS_SCAN_H
 #include "kernserve/tensor.h"
@@ -23,6 +24,7 @@ typedef struct ks_scan_limits {
     int members_max;     /* 64 per object */
     size_t json_max;     /* of the whole text; its length, where that is known */
     size_t *slice;       /* numbers that may still be converted in this turn; NULL: any */
+    void *memory;        /* ks_scan_bytes of the caller's, for as long as the scanner lives; NULL: its own */
 } ks_scan_limits;
 
 /* What the scanner has seen of inputs[index] when its data begins, or at the end. */
@@ -44,6 +46,9 @@ typedef ks_status ks_scan_place_fn(void *context, int index, const ks_scan_input
 
 typedef struct ks_scan ks_scan;
 
+/* Of string_max and members_max alone; 8-byte aligned. */
+size_t ks_scan_bytes(const ks_scan_limits *limits);
+/* place NULL: elements stay in the skeleton. */
 ks_status ks_scan_begin(const ks_scan_limits *limits, ks_scan_place_fn *place, void *context, ks_scan **out,
                         ks_error *error);
 /* Errors: KS_JSON, KS_JSON_LIMIT, KS_BODY_SIZE (skeleton or json_max), KS_COUNT (ragged or too many elements),

@@ -25,7 +25,8 @@ typedef enum ks_scan_role {
     KS_ROLE_NAME,   /* members of such an element */
     KS_ROLE_DATATYPE,
     KS_ROLE_SHAPE,
-    KS_ROLE_DATA
+    KS_ROLE_DATA,
+    KS_ROLE_ELEMENT /* of data that nobody places */
 } ks_scan_role;
 
 typedef struct ks_scan_frame {
@@ -78,7 +79,7 @@ typedef struct ks_scan_kept {
     bool present;
 } ks_scan_kept;
 
-enum { KS_SCAN_CHECKED = 128 };
+enum { KS_SCAN_CHECKED = 128, KS_SCAN_SKELETON_FIRST = 1024 };
 
 struct ks_scan {
     ks_scan_limits limits;
@@ -94,15 +95,17 @@ struct ks_scan {
     char *text;        /* decoded string, or token cut by a chunk's end; limits.string_max bytes */
     ks_scan_key *keys; /* of the open objects; KS_SCAN_DEPTH * limits.members_max */
     int keys_count;
-    char *skeleton;
+    char *skeleton; /* first, or malloc'ed */
     size_t skeleton_length, skeleton_cap;
     char *kept;
     size_t kept_length, kept_cap;
-    double checked[KS_SCAN_CHECKED]; /* values of kept numbers, which nobody looks at */
-    int converting;                  /* the input whose kept text is next */
-    size_t kept_given;               /* back to the system, of kept */
-    const char *kept_at;             /* in kept, while it is being converted; NULL: it is not */
+    int converting;      /* the input whose kept text is next */
+    size_t kept_given;   /* back to the system, of kept */
+    const char *kept_at; /* in kept, while it is being converted; NULL: it is not */
     ks_scan_string string;
+    /* from here on nothing is cleared at the beginning: each is set when what it belongs to begins */
+    char first[KS_SCAN_SKELETON_FIRST];
+    double checked[KS_SCAN_CHECKED]; /* values of kept numbers, which nobody looks at */
     ks_scan_data data;
     ks_scan_frame frame[KS_SCAN_DEPTH + 1];
     ks_scan_input input[KS_SCAN_INPUTS_MAX];

@@ -1,6 +1,9 @@
 /* A JSON string, decoded byte by byte into scan->text: escapes, surrogate pairs, UTF-8 as RFC 3629 has it. */
 #include "scan_parts.h"
 
+/* Bytes that stand for themselves, without anything before or behind them. */
+static const bool as_it_is[256] = {[0x20 ... 0x21] = 1, [0x23 ... 0x5B] = 1, [0x5D ... 0x7F] = 1};
+
 void ks_scan_string_begin(ks_scan *scan, bool is_key)
 {
     scan->string = (ks_scan_string){.state = KS_STRING_PLAIN, .is_key = is_key};
@@ -146,7 +149,13 @@ ks_status ks_scan_string_step(ks_scan *scan, const char **at, const char *end, b
     const char *p = *at;
     ks_status status = KS_OK;
     *over = false;
-    for (; p < end && status == KS_OK && !*over; p++) {
+    while (p < end && status == KS_OK && !*over) {
+        const char *const run = p;
+        while (scan->string.state == KS_STRING_PLAIN && p < end && as_it_is[(unsigned char)*p]) p++;
+        if (p > run) {
+            status = ks_scan_text_add(scan, run, (size_t)(p - run), error);
+            continue;
+        }
         switch (scan->string.state) {
         case KS_STRING_PLAIN:
             if (*p == '"')
@@ -174,6 +183,7 @@ ks_status ks_scan_string_step(ks_scan *scan, const char **at, const char *end, b
             scan->string.unit = 0;
             break;
         }
+        p++;
     }
     *at = p;
     return status;

@@ -1,10 +1,24 @@
 /* What stands between strings and tensor data: objects, arrays, numbers, literals, keys. A stack of what is open says
  * what may come next and what a value means by its path. All of it goes to the skeleton. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "number.h"
 #include "scan_parts.h"
+
+/* Doubles until n more bytes, which are below skeleton_max, have room. */
+static bool grow_skeleton(ks_scan *scan, size_t n)
+{
+    size_t cap = scan->skeleton_cap;
+    while (cap - scan->skeleton_length < n) cap *= 2;
+    char *const own = scan->skeleton == scan->first ? NULL : scan->skeleton, *const grown = realloc(own, cap);
+    if (!grown) return false;
+    if (!own) memcpy(grown, scan->first, scan->skeleton_length);
+    scan->skeleton = grown;
+    scan->skeleton_cap = cap;
+    return true;
+}
 
 static ks_status copy(ks_scan *scan, const char *bytes, size_t n, ks_error *error)
 {
@@ -14,8 +28,10 @@ static ks_status copy(ks_scan *scan, const char *bytes, size_t n, ks_error *erro
             "request JSON without tensor data exceeds the maximum allowed size of %zu bytes. Use --max-skeleton to "
             "increase the limit.",
             scan->limits.skeleton_max);
-    if (!ks_scan_append(&scan->skeleton, &scan->skeleton_length, &scan->skeleton_cap, bytes, n))
+    if (n > scan->skeleton_cap - scan->skeleton_length && !grow_skeleton(scan, n))
         return ks_fail(error, KS_MEMORY, "no memory for the request's JSON");
+    memcpy(scan->skeleton + scan->skeleton_length, bytes, n);
+    scan->skeleton_length += n;
     return KS_OK;
 }
 
@@ -23,18 +39,21 @@ static ks_status copy(ks_scan *scan, const char *bytes, size_t n, ks_error *erro
 static ks_status copy_string(ks_scan *scan, ks_error *error)
 {
     ks_status status = copy(scan, "\"", 1, error);
+    size_t from = 0; /* text[from..i) is copied as it is */
     for (size_t i = 0; i < scan->text_length && status == KS_OK; i++) {
         const unsigned char c = (unsigned char)scan->text[i];
-        if (c == 0) {
-            status = copy(scan, "\xC0\x80", 2, error);
-        } else if (c < 0x20) {
-            char escaped[8];
-            status = copy(scan, escaped, (size_t)snprintf(escaped, sizeof escaped, "\\u%04x", c), error);
-        } else {
-            if (c == '"' || c == '\\') status = copy(scan, "\\", 1, error);
-            if (status == KS_OK) status = copy(scan, &scan->text[i], 1, error);
-        }
+        if (c >= 0x20 && c != '"' && c != '\\') continue;
+        char escaped[8] = {'\\', (char)c};
+        size_t n = 2;
+        if (c == 0)
+            memcpy(escaped, "\xC0\x80", 2);
+        else if (c < 0x20)
+            n = (size_t)snprintf(escaped, sizeof escaped, "\\u%04x", c);
+        status = copy(scan, scan->text + from, i - from, error);
+        if (status == KS_OK) status = copy(scan, escaped, n, error);
+        from = i + 1;
     }
+    if (status == KS_OK) status = copy(scan, scan->text + from, scan->text_length - from, error);
     return status == KS_OK ? copy(scan, "\"", 1, error) : status;
 }
 
@@ -71,12 +90,14 @@ static ks_status pop(ks_scan *scan, bool object, const char *at, ks_error *error
 static ks_status next_element(ks_scan *scan, ks_error *error)
 {
     const ks_scan_frame *frame = &scan->frame[scan->depth];
-    scan->role = KS_ROLE_OTHER;
-    if (frame->role == KS_ROLE_SHAPE) scan->role = KS_ROLE_SHAPE;
+    const bool kept = frame->role == KS_ROLE_SHAPE || frame->role == KS_ROLE_ELEMENT;
+    scan->role = kept ? frame->role : KS_ROLE_OTHER;
     if (frame->role != KS_ROLE_INPUTS) return KS_OK;
     if (scan->inputs == KS_SCAN_INPUTS_MAX)
         return ks_fail(error, KS_JSON_LIMIT, "'inputs' holds more than %d inputs", KS_SCAN_INPUTS_MAX);
     scan->role = KS_ROLE_INPUT;
+    scan->input[scan->inputs] = (ks_scan_input){.has_dtype = false};
+    scan->kept_of[scan->inputs].present = false;
     scan->inputs++;
     return KS_OK;
 }
@@ -91,6 +112,7 @@ static ks_status not_an_array(ks_error *error)
 
 static ks_status open_array(ks_scan *scan, ks_error *error)
 {
+    if (scan->role == KS_ROLE_DATA && !scan->place) scan->role = KS_ROLE_ELEMENT;
     if (scan->role == KS_ROLE_DATA) {
         const ks_status status = copy(scan, "[]", 2, error);
         return status == KS_OK ? ks_scan_data_begin(scan, error) : status;
@@ -98,7 +120,8 @@ static ks_status open_array(ks_scan *scan, ks_error *error)
     /* A list inside of a shape is no dimension. */
     const bool in_shape = scan->depth > 0 && scan->frame[scan->depth].role == KS_ROLE_SHAPE;
     if (in_shape) scan->input[scan->inputs - 1].rank = -1;
-    const bool known = scan->role == KS_ROLE_INPUTS || (scan->role == KS_ROLE_SHAPE && !in_shape);
+    const bool known =
+        scan->role == KS_ROLE_INPUTS || scan->role == KS_ROLE_ELEMENT || (scan->role == KS_ROLE_SHAPE && !in_shape);
     return push(scan, false, known ? scan->role : KS_ROLE_OTHER, error);
 }
 
@@ -153,7 +176,7 @@ static ks_status end_token(ks_scan *scan, const char *at, ks_error *error)
     const bool literal = null || (n == 4 && memcmp(text, "true", 4) == 0) || (n == 5 && memcmp(text, "false", 5) == 0);
     double ignored;
     /* An FP64 reader says whether it is a number; the words for NaN and infinity begin with letters only it knows. */
-    const bool word = text[n - 1] == 'y' || text[n - 1] == 'f' || text[n - 1] == 'N';
+    const bool word = scan->role != KS_ROLE_ELEMENT && (text[n - 1] == 'y' || text[n - 1] == 'f' || text[n - 1] == 'N');
     if (!literal && (word || ks_number_read(text, n, KS_FP64, &ignored) == KS_NUMBER_SYNTAX))
         return ks_scan_bad(scan, "invalid value", at, error);
     if (scan->role == KS_ROLE_DATA && !null) return not_an_array(error);

@@ -122,7 +122,7 @@ static int64_t may_sleep_ns(const ks_shard *shard)
         return expected_ns > 200000 ? (expected_ns < 2000000 ? expected_ns / 2 : 1000000) : 0;
     }
     if (ks_engine_ready(shard->engine)) return ks_engine_running(shard->engine) ? expire_ns : 0;
-    return ks_engine_running(shard->engine) ? expire_ns : asleep_ns;
+    return ks_engine_running(shard->engine) || shard->drained ? expire_ns : asleep_ns;
 }
 
 static void lose_device(ks_shard *shard, const char *reason)
@@ -207,7 +207,7 @@ void ks_shard_drain(ks_shard *shard, int64_t deadline_ns)
     wake(shard);
 }
 
-/* true: no request is left, and none has come for a while; or the time is over. */
+/* true: no request is left, and none has come for a while or can come; or the time is over. */
 static bool is_drained(ks_shard *shard)
 {
     if (!atomic_load(&shard->draining)) return false;
@@ -216,6 +216,8 @@ static bool is_drained(ks_shard *shard)
         shard->quiet_since_ns = shard->now_ns;
         ks_http_drain(shard->http);
     }
+    if (ks_shard_connections(shard) == 0 && ks_http_in_flight(shard->http) == 0)
+        return true; /* the listener is closed */
     if (ks_http_in_flight(shard->http) > 0 || atomic_load(&shard->queued) > 0) shard->quiet_since_ns = shard->now_ns;
     return shard->now_ns - shard->quiet_since_ns >= quiet_ns || shard->now_ns >= atomic_load(&shard->drain_until_ns);
 }

@@ -131,6 +131,12 @@ static void unlink_stream(ks_stream *stream)
     stream->next = stream->previous = NULL;
 }
 
+static void release_plans(ks_stream *stream)
+{
+    ks_engine_plan_release(stream->streams->engine, &stream->plan);
+    if (stream->whole) ks_engine_plan_release(stream->streams->engine, &stream->whole);
+}
+
 static ks_status take_or_wait(ks_stream *stream, ks_error *error)
 {
     ks_streams *streams = stream->streams;
@@ -156,7 +162,7 @@ ks_status ks_stream_begin(ks_streams *streams, ks_stream *stream, const ks_spec 
     status = check_fits(streams, stream, error);
     if (status == KS_OK) status = take_or_wait(stream, error);
     if (status != KS_OK) {
-        ks_engine_plan_release(streams->engine, &stream->plan);
+        release_plans(stream);
         return status;
     }
     link_stream(stream);
@@ -219,7 +225,7 @@ static void shut(ks_stream *stream)
     if (stream->state == KS_STREAM_LEAVES) streams->leaving--;
     if (ks_stream_has_area(stream) || stream->slot) streams->open--;
     give_memory(stream);
-    ks_engine_plan_release(streams->engine, &stream->plan);
+    release_plans(stream);
     stream->state = KS_STREAM_SHUT;
     count(streams);
 }

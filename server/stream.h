@@ -52,7 +52,9 @@ typedef struct ks_stream {
     size_t there;   /* bytes of the in side that are on their way or there, from the start */
     size_t reading; /* the out side's bytes from here on are wanted */
     /* blocks: */
-    ks_plan *plan; /* of each block */
+    ks_plan *plan;     /* of each block */
+    ks_plan *whole;    /* whose rows the blocks are; NULL: plan itself */
+    int64_t kernel_ns; /* of the blocks that are done; -1: not known */
     int64_t blocks, launched, done;
     size_t block_in, block_out;   /* bytes of a block */
     size_t stride_in, stride_out; /* from one block's start to the next */
@@ -80,8 +82,8 @@ bool ks_stream_next(ks_stream *stream, ks_job *job);
 /* That job cannot be submitted now: the turn brings the stream back. */
 void ks_stream_later(ks_stream *stream);
 void ks_stream_launched(ks_stream *stream);
-/* Its job was done well. true: it was the last one. */
-bool ks_stream_done(ks_stream *stream);
+/* That job was done well. true: it was the last one. */
+bool ks_stream_done(ks_stream *stream, const ks_job *job);
 bool ks_stream_is_done(const ks_stream *stream); /* that was so */
 /* Where an answer's head is written: the last KS_HEAD_ROOM bytes in front. */
 unsigned char *ks_stream_out(ks_stream *stream);

@@ -75,8 +75,8 @@ ks_status ks_stream_plan(ks_stream *stream, const ks_spec *spec, ks_error *error
             ks_engine_plan_release(engine, &part);
             continue;
         }
-        ks_engine_plan_release(engine, &whole);
         stream->plan = part;
+        stream->whole = whole;
         return KS_OK;
     }
     stream->blocks = 1;
@@ -117,10 +117,17 @@ void ks_stream_launched(ks_stream *stream)
     stream->launched++;
 }
 
-bool ks_stream_done(ks_stream *stream)
+/* Who asks for the plan of a request asks for the one of all its rows: the blocks' time is a run of that. */
+bool ks_stream_done(ks_stream *stream, const ks_job *job)
 {
     stream->done++;
-    return ks_stream_is_done(stream);
+    stream->kernel_ns = stream->kernel_ns < 0 || job->kernel_ns < 0 ? -1 : stream->kernel_ns + job->kernel_ns;
+    if (!ks_stream_is_done(stream)) return false;
+    if (stream->whole && stream->kernel_ns >= 0) {
+        stream->whole->timed_jobs++;
+        stream->whole->timed_ns += stream->kernel_ns;
+    }
+    return true;
 }
 
 bool ks_stream_is_done(const ks_stream *stream)

@@ -70,6 +70,20 @@ void ks_text_printf(ks_text *text, const char *format, ...)
     va_end(again);
 }
 
+size_t ks_utf8_length(const char *text, size_t left)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    if (left == 0) return 0;
+    if (s[0] < 0x80) return 1;
+    const size_t n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+    if (s[0] < 0xc2 || s[0] > 0xf4 || n > left) return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0;
+    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0;
+    return n;
+}
+
 void ks_text_json(ks_text *text, const char *bytes, size_t n)
 {
     static const char hex[] = "0123456789abcdef";

@@ -21,6 +21,8 @@ void ks_text_puts(ks_text *text, const char *string);
 __attribute__((format(printf, 2, 3))) void ks_text_printf(ks_text *text, const char *format, ...);
 /* A JSON string with its quotes; control bytes, quote and backslash escaped; the bytes are taken as UTF-8. */
 void ks_text_json(ks_text *text, const char *bytes, size_t n);
+/* Bytes of the UTF-8 sequence that begins at s, `left` of which are there; 0: none does. */
+size_t ks_utf8_length(const char *s, size_t left);
 /* Client text made fit for a sentence: printable ASCII, cut. */
 enum { KS_QUOTE_MAX = 64 };
 typedef struct ks_quote {

@@ -70,19 +70,30 @@ static char *put_trace(char *out, const ks_identity *identity)
 
 void ks_times_text(const ks_times *times, const ks_job *job, const ks_identity *identity, char *out)
 {
+    enum { LABEL = 16 };
+    static const struct {
+        char text[LABEL]; /* copied whole, which takes two instructions */
+        size_t length;
+    } labels[KS_PHASES] = {
+#define X(name) {#name ";dur=", sizeof #name + 4},
+        KS_PHASE_TABLE(X)
+#undef X
+    };
     int64_t phase_ns[KS_PHASES];
-    int64_t past_ns = 0;
+    int64_t past_ns = 0, past_us = 0;
     ks_times_phases(times, job, true, phase_ns);
     for (int i = 0; i < KS_PHASES; i++) {
         if (phase_ns[i] < 0) continue;
-        out = put_text(out, ks_phase_name((ks_phase)i));
-        out = put_text(out, ";dur=");
-        out = put_ms(out, to_us(past_ns + phase_ns[i]) - to_us(past_ns));
-        out = put_text(out, ", ");
         past_ns += phase_ns[i];
+        const int64_t us = to_us(past_ns);
+        memcpy(out, labels[i].text, LABEL);
+        out = put_ms(out + labels[i].length, us - past_us);
+        memcpy(out, ", ", 2);
+        out += 2;
+        past_us = us;
     }
     out = put_text(out, "total;dur=");
-    out = put_ms(out, to_us(past_ns));
+    out = put_ms(out, past_us);
     out = put_text(out, ", graph;desc=");
     out = put_text(out, ks_graph_name(job->graph));
     if (identity->trace_id[0]) out = put_trace(out, identity);

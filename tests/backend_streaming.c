@@ -1,9 +1,13 @@
 #include "backend_streaming.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { PIECES_MAX = 64, RINGS_MAX = 64 };
 
@@ -242,6 +246,7 @@ static void close_device(ks_device **device)
 static void info(const ks_device *device, ks_device_info *out)
 {
     ks_backend_cpu.info(device, out);
+    memcpy(out->uuid, STREAMING_UUID, sizeof STREAMING_UUID);
 }
 
 static ks_status slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,
@@ -285,6 +290,7 @@ static void forget(ks_lane *lane, ks_plan *plan)
 static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
     ks_slot *slot = batch->slots[0];
+    assert(!slot->windows);
     if (slot->in) return ks_backend_cpu.launch(lane, batch, error);
     assert(batch->count == 1);
     assert((uintptr_t)slot->in_device % KS_ALIGNMENT == 0 && (uintptr_t)slot->out_device % KS_ALIGNMENT == 0);
@@ -318,6 +324,54 @@ static bool failed(const ks_device *device)
     return bed.lost;
 }
 
+/* --- client memory: a handle is the name of an object below /dev/shm ------------------------------------------------- */
+
+static struct {
+    void *memory;
+    size_t bytes;
+} imported[8]; /* under the lock */
+
+static ks_status memory_import(ks_device *device, const unsigned char *handle, int device_index, size_t bytes,
+                               void **out, ks_error *error)
+{
+    (void)device;
+    char name[KS_HANDLE_BYTES + 1] = "";
+    memcpy(name, handle, KS_HANDLE_BYTES);
+    const int fd = device_index == 0 ? shm_open(name, O_RDWR, 0) : -1;
+    struct stat object;
+    const bool holds = fd >= 0 && fstat(fd, &object) == 0 && (size_t)object.st_size >= bytes;
+    void *memory = holds ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    if (fd >= 0) close(fd);
+    pthread_mutex_lock(&bed.lock);
+    size_t i = 0;
+    while (i < sizeof imported / sizeof imported[0] && imported[i].memory) i++;
+    if (memory != MAP_FAILED) {
+        assert(i < sizeof imported / sizeof imported[0]);
+        imported[i].memory = *out = memory;
+        imported[i].bytes = bytes;
+    }
+    pthread_mutex_unlock(&bed.lock);
+    return memory != MAP_FAILED ? KS_OK : ks_fail(error, KS_WINDOW, "no such memory");
+}
+
+static void memory_leave(ks_device *device, void *memory)
+{
+    (void)device;
+    pthread_mutex_lock(&bed.lock);
+    size_t i = 0;
+    while (imported[i].memory != memory) i++;
+    munmap(memory, imported[i].bytes);
+    imported[i].memory = NULL;
+    pthread_mutex_unlock(&bed.lock);
+}
+
+static ks_status memory_copy(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error)
+{
+    (void)device, (void)error;
+    memcpy(to, from, bytes);
+    return KS_OK;
+}
+
 const ks_backend backend_streaming = {
     .name = "cpu",
     .open = open_device,
@@ -334,4 +388,7 @@ const ks_backend backend_streaming = {
     .poll = poll,
     .failed = failed,
     .streaming = &streaming,
+    .memory_import = memory_import,
+    .memory_leave = memory_leave,
+    .memory_copy = memory_copy,
 };

@@ -1,6 +1,7 @@
 /* The CPU as a device with memory of its own: areas that the host must not touch but through a ring's pieces, whose
  * copies take a few looks to end. A piece that is used again too early, a byte read before it came and an area that is
- * never given back show as wrong answers or as an abort at the end. Any number of threads. */
+ * never given back show as wrong answers or as an abort at the end. It takes CUDA regions for models without an operation:
+ * their handle is the name of an object below /dev/shm. Any number of threads. */
 #ifndef KS_BACKEND_STREAMING_H
 #define KS_BACKEND_STREAMING_H
 #include "kernserve/backend.h"
@@ -8,6 +9,7 @@
 enum { STREAMING_POOL = 8 << 20 }; /* bytes of all areas, where the limits name none */
 
 extern const ks_backend backend_streaming;
+#define STREAMING_UUID "GPU-00000000-5eed-4e57-9a5e-57e4a1e50000" /* its info's */
 
 /* The n-th copy begun from now on (1: the next one) loses the device; 0: none. */
 void streaming_fail_copy(int n);

@@ -10,11 +10,14 @@
 #              sanitize  the op tests and test_backend under memcheck, racecheck, initcheck and synccheck, the tools side by side
 #              daemon    200 mixed requests at the daemon under memcheck
 #              bench     bench_engine and bench_ops
+#              host      kernserve --self-test, and four times the load (bench/bench_overload.py, needs wrk)
+#              http      the daemon beside a bare server and a Python server (bench/bench_http.sh)
 #              compare   PyTorch and our kernels side by side (bench/compare_torch.py)
 #              ncu       memory throughput of the KS_NCU_ROWS=5 rows of bench_ops, of 64 MB and more, with the smallest shares
 # Environment  KS_BUILD=build-gpu   KS_CUDA_ARCH=90a-real   KS_JOBS (all cores)   KS_CASES=8 (random cases per op, sanitizers; below 10 each regime runs one way)
 #              KS_PART_SECONDS=240 (a single run of anything)   KS_TESTS=""    KS_TOOLS="memcheck racecheck initcheck synccheck"
 #              KS_SANITIZED="op_softmax op_reduce op_matmul test_backend"   KS_BENCH_ROWS="" (filter words of bench_ops and compare_torch.py)
+#              KS_HTTP_OPTIONS="" (of bench_http.sh; --quick takes a minute, without it eight)
 # Output       logs in $KS_BUILD/gpu-logs, the last lines of a failed one here. Exit code 1 when anything failed.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -29,10 +32,10 @@ logs=$build/gpu-logs
 table=() passed=0 failed=0 skipped=0
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(build test cases spills sanitize daemon bench compare ncu)
+[ ${#parts[@]} -gt 0 ] || parts=(build test cases spills sanitize daemon bench host http compare ncu)
 for part in "${parts[@]}"; do
     case $part in
-    build | test | cases | spills | sanitize | daemon | bench | compare | ncu) ;;
+    build | test | cases | spills | sanitize | daemon | bench | host | http | compare | ncu) ;;
     *) echo "unknown part: $part (see the head of $0)" >&2 && exit 64 ;;
     esac
 done
@@ -213,6 +216,32 @@ part_bench() {
         *) step "$name" "$program" --backend cuda && cat "$logs/$name.log" ;;
         esac
     done
+}
+
+part_host() {
+    local program
+    program=$(find_program kernserve) || {
+        note skipped self-test 0 "kernserve is not built"
+        return 0
+    }
+    step self-test "$program" --backend cuda --self-test && cat "$logs/self-test.log"
+    command -v wrk >/dev/null || {
+        note skipped overload 0 "wrk is not installed"
+        return 0
+    }
+    step overload "$root/tests/bench/bench_overload.py" "$program"
+    cat "$logs/overload.log"
+}
+
+part_http() {
+    command -v wrk >/dev/null || {
+        note skipped http 0 "wrk is not installed"
+        return 0
+    }
+    local seconds=560
+    # shellcheck disable=SC2086
+    step http "$root/tests/bench/bench_http.sh" --build "$build" ${KS_HTTP_OPTIONS:-}
+    cat "$logs/http.log"
 }
 
 part_compare() {

@@ -293,22 +293,106 @@ static void a_slot_that_the_device_cannot_see_goes_alone(void **state)
     close_bed();
 }
 
+static void an_asked_deadline_orders_equal_priorities(void **state)
+{
+    (void)state;
+    open_scripted(1, 1);
+    const int64_t now_ns = ks_now_ns();
+    static const struct {
+        uint64_t priority;
+        int64_t in_ms;
+        bool asked;
+    } given[] = {{0, 9000, false}, {0, 9000, true},  {3, 9000, false}, {0, 5000, true},
+                 {3, 8000, true},  {0, 1000, false}, {3, 7000, true},  {0, 5000, true}};
+    const int expected[] = {6, 4, 2, 3, 7, 1, 0, 5};
+    for (int i = 0; i < 8; i++) {
+        ks_error error;
+        ks_job *job = make_job(i, 10 + i, 0, 0);
+        job->priority = given[i].priority;
+        job->deadline_ns = now_ns + given[i].in_ms * MS;
+        job->deadline_asked = given[i].asked;
+        assert_int_equal(ks_engine_submit(bed.engine, job, &error), KS_OK);
+    }
+    script.hold = false;
+    turn_until(8);
+    for (int i = 0; i < 8; i++) assert_ptr_equal(script.log[i].plan, bed.jobs[expected[i]].plan);
+    close_bed();
+}
+
+static void open_short_queue(int queue_max)
+{
+    memset(&script, 0, sizeof script);
+    script.batch_max = 1;
+    script.hold = true;
+    ks_engine_options options = usual_options(1);
+    options.queue_max = queue_max;
+    open_with(&backend_scripted, options);
+}
+
 static void a_full_queue_refuses(void **state)
 {
     (void)state;
-    memset(&script, 0, sizeof script);
-    script.batch_max = 1;
-    ks_engine_options options = usual_options(1);
-    options.queue_max = 3;
-    open_with(&backend_scripted, options);
-    for (int i = 0; i < 3; i++) submit(i, 10, 0, 0);
+    open_short_queue(3);
+    submit(0, 10, 0, 0);
+    ks_engine_launch(bed.engine);
+    for (int i = 1; i < 4; i++) submit(i, 10, 0, 0);
     ks_error error;
-    ks_job *job = make_job(3, 10, 0, 0);
+    ks_job *job = make_job(4, 10, 0, 0);
     assert_int_equal(ks_engine_submit(bed.engine, job, &error), KS_QUEUE_FULL);
     assert_int_equal(job->state, KS_JOB_IDLE);
-    ks_engine_launch(bed.engine);
+    script.hold = false;
+    script_release(0);
     assert_int_equal(ks_engine_submit(bed.engine, job, &error), KS_OK);
+    turn_until(5);
+    for (int i = 0; i < 5; i++) check_answer(i);
+    close_bed();
+}
+
+/* All that a turn reads is submitted before anything is launched: free lanes take what the queue does not hold. */
+static void a_full_queue_is_launched_before_it_refuses(void **state)
+{
+    (void)state;
+    open_short_queue(3);
+    script.hold = false;
+    for (int i = 0; i < JOBS; i++) submit(i, 10, 0, 0);
+    assert_int_equal(script.launches, JOBS - 3);
+    turn_until(JOBS);
+    for (int i = 0; i < JOBS; i++) check_answer(i);
+    close_bed();
+}
+
+static void a_full_queue_refuses_who_ranks_last(void **state)
+{
+    (void)state;
+    open_short_queue(3);
+    submit(0, 10, 0, 0);
+    ks_engine_launch(bed.engine);
+    const uint64_t priorities[] = {0, 7, 0, 0, 9, 9, 9, 7};
+    const ks_status expected[] = {KS_OK, KS_OK, KS_OK, KS_OK, KS_OK, KS_OK, KS_QUEUE_FULL, KS_OK};
+    for (int i = 1; i < 8; i++) {
+        ks_error error;
+        ks_job *job = make_job(i, 10, 0, 0);
+        job->priority = priorities[i];
+        assert_int_equal(ks_engine_submit(bed.engine, job, &error), expected[i]);
+    }
+    /* 4, 5 and 7 took the places of 3, 2 and 5, each of which was the last one then. */
+    assert_int_equal(stats().queue_depth, 3);
+    const ks_job *refused = ks_engine_collect(bed.engine);
+    const int who[] = {3, 2, 5};
+    for (int i = 0; i < 3; i++, refused = refused->next) {
+        assert_ptr_equal(refused, &bed.jobs[who[i]]);
+        assert_int_equal(refused->status, KS_QUEUE_FULL);
+        assert_int_equal(refused->error.status, KS_QUEUE_FULL);
+        assert_int_equal(refused->state, KS_JOB_DONE);
+    }
+    assert_null(refused);
+    script.hold = false;
+    script_release(0);
     turn_until(4);
+    check_answer(0);
+    check_answer(1);
+    check_answer(4);
+    check_answer(7);
     close_bed();
 }
 
@@ -959,7 +1043,10 @@ int main(void)
         cmocka_unit_test(priority_comes_before_arrival),
         cmocka_unit_test(a_large_plan_waits_for_lane_0_and_others_pass),
         cmocka_unit_test(a_slot_that_the_device_cannot_see_goes_alone),
+        cmocka_unit_test(an_asked_deadline_orders_equal_priorities),
         cmocka_unit_test(a_full_queue_refuses),
+        cmocka_unit_test(a_full_queue_is_launched_before_it_refuses),
+        cmocka_unit_test(a_full_queue_refuses_who_ranks_last),
         cmocka_unit_test(an_empty_output_is_done_at_once),
         cmocka_unit_test(late_jobs_are_dropped_and_running_ones_are_not),
         cmocka_unit_test(a_late_mate_does_not_join_a_batch),

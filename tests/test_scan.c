@@ -278,6 +278,40 @@ static void the_skeleton_keeps_all_but_data(void **state)
     placed_free(&p);
 }
 
+/* Without a place: elements stay where they were, and words are numbers there and nowhere else. */
+static void elements_that_nobody_places_stay(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *expected; /* NULL: KS_JSON */
+    } rows[] = {
+        {"{\"inputs\":[{\"data\":[[1.50, NaN],[-Infinity,\"\\u0000\"],true]}]}",
+         "{\"inputs\":[{\"data\":[[\"\xFF"
+         "1.50\",\"\xFF"
+         "NaN\"],[\"\xFF-Infinity\",\"\xC0\x80\"],true]}]}"},
+        {"{\"inputs\":[{\"data\":[]}]}", "{\"inputs\":[{\"data\":[]}]}"},
+        {"{\"inputs\":[{\"data\":[{\"a\":NaN}]}]}", NULL},
+        {"{\"inputs\":[{\"data\":[1],\"x\":[NaN]}]}", NULL},
+        {"{\"inputs\":[{\"data\":[NaNs]}]}", NULL},
+        {"{\"data\":[NaN]}", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ks_error error = {0};
+        ks_scan *scan = NULL;
+        size_t length;
+        assert_int_equal(ks_scan_begin(&usual, NULL, NULL, &scan, &error), KS_OK);
+        ks_status status = feed(scan, rows[i].text, strlen(rows[i].text), &error);
+        if (status == KS_OK) status = ks_scan_end(scan, &error);
+        assert_int_equal(status, rows[i].expected ? KS_OK : KS_JSON);
+        const char *const skeleton = ks_scan_skeleton(scan, &length);
+        if (rows[i].expected) {
+            assert_int_equal(length, strlen(rows[i].expected));
+            assert_memory_equal(skeleton, rows[i].expected, length);
+        }
+        ks_scan_fini(&scan);
+    }
+}
+
 /* A large list in random nesting, chunks and white space, datatype before or behind it. */
 static char *random_list(size_t rows, size_t cols, const float *values, size_t *length)
 {
@@ -409,6 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cases_end_alike_cut_at_every_byte),
         cmocka_unit_test(the_skeleton_keeps_all_but_data),
+        cmocka_unit_test(elements_that_nobody_places_stay),
         cmocka_unit_test(large_lists_arrive_whatever_the_chunks),
         cmocka_unit_test(depth_inside_data_is_100),
         cmocka_unit_test(deep_nesting_is_refused_early),

@@ -168,7 +168,7 @@ static void turn(void)
         const int i = (int)(job - bed.job);
         bed.running[i] = false;
         if (job->status != KS_OK) fail_msg("block: %s", job->error.text);
-        ks_stream_done(&bed.stream[i]);
+        ks_stream_done(&bed.stream[i], job);
         run_block(i);
     }
     for (int i = 0; i < STREAMS; i++)
@@ -279,6 +279,18 @@ static void exchange(int i, const ks_spec *spec)
     check_and_leave(i, &of);
 }
 
+/* Runs of the plan that a person asks for, whatever it was cut into. */
+static uint64_t runs_of(const ks_spec *spec)
+{
+    ks_plan *plan;
+    ks_error error;
+    assert_int_equal(ks_engine_plan(bed.engine, spec, &plan, &error), KS_OK);
+    const uint64_t runs = plan->timed_jobs;
+    assert_true((plan->timed_ns > 0) == (runs > 0));
+    ks_engine_plan_release(bed.engine, &plan);
+    return runs;
+}
+
 /* --- tests ---------------------------------------------------------------------------------------------------------- */
 
 static void what_goes_in_in_pieces_comes_out_right(void **state)
@@ -295,12 +307,14 @@ static void what_goes_in_in_pieces_comes_out_right(void **state)
     open_bed(state, 48 << 20, 8);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const ks_spec spec = spec_of(cases[k].op, cases[k].rows, cases[k].cols);
+        const uint64_t runs = runs_of(&spec);
         assert_int_equal(begin(0, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
         /* On CUDA it is for the kernels to say from how many rows on they come out alike. */
         if (bed.backend != ks_backend_cuda && cases[k].many != (bed.stream[0].blocks > 1))
             fail_msg("%s %d x %d: %d blocks", cases[k].op, (int)cases[k].rows, (int)cases[k].cols,
                      (int)bed.stream[0].blocks);
         exchange(0, &spec);
+        assert_int_equal(runs_of(&spec), runs + 1);
     }
     close_bed();
 }

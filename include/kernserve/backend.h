@@ -1,4 +1,5 @@
-/* The border to a device: thirteen functions, and four for client memory, which a device may lack. `cuda` and `cpu` implement it; tests wrap either in `faulty`.
+/* The border to a device: thirteen functions, one for measuring, and five for client memory; a device may lack the last six.
+ * `cuda` and `cpu` implement it; tests wrap either in `faulty`.
  *
  * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
  *         batch = jobs of one plan that go out together.
@@ -75,6 +76,7 @@ typedef struct ks_plan {
     bool mapped;                /* set by prepare: kernels work on the slots themselves, batches allowed */
     bool large;                 /* set by prepare: needs the large arena (lane 0) and pieces */
     bool graphs;                /* set by prepare: capture makes sense */
+    bool at_once;               /* set by prepare, kept by poll: a launch of one job has done it when it returns */
     int batch_max;              /* set by prepare: 1 .. KS_BATCH_MAX */
     uint64_t rows_like; /* set by prepare: two plans that differ in the length of a free dimension alone, and agree
                                  * in this, give a row the same bits */
@@ -118,6 +120,13 @@ typedef struct ks_device_info {
     size_t mapped_max; /* measured border between mapped slots and copies */
     double copy_gbs;   /* measured at open: a copy within the device's memory, bytes read + written; 0: unknown */
 } ks_device_info;
+
+/* What the device's link and launches can do at best; 0: not known. Times are medians, launched .. seen by the host; rates
+ * count the bytes of one direction, both_gbs while the other is as busy. */
+typedef struct ks_floors {
+    double graph_empty_us, graph_flag_us; /* a graph that does nothing; one kernel on mapped memory that sets a flag */
+    double h2d_gbs, d2h_gbs, both_gbs;    /* pinned memory, 64 MiB */
+} ks_floors;
 
 /* Large requests where kernels work on memory that the host does not see: areas of a pool on the device, filled and
  * emptied through a shard's ring of pinned pieces. A launch may name any part of an area as its slot (memory copied from
@@ -163,15 +172,20 @@ typedef struct ks_backend {
     ks_poll (*poll)(ks_lane *lane, ks_error *error); /* never blocks longer than one copied piece (1 MiB) */
     /* true once the device is lost for good (sticky error). Any thread. */
     bool (*failed)(const ks_device *device);
+    /* For --self-test; blocks for about half a second. NULL: kernels work where requests lie, without a launch. KS_MEMORY,
+     * KS_DEVICE. */
+    ks_status (*floors)(ks_device *device, ks_floors *out, ks_error *error);
     const ks_streaming *streaming; /* NULL: kernels work on ordinary memory, large requests on slots of it */
-    /* Client memory, for slots' windows; any thread. All four NULL: this device has no way of its own to it. pin: host
+    /* Client memory, for slots' windows; any thread. All five NULL: this device has no way of its own to it. pin: host
      * memory that is mapped. import: another process's device memory, by the KS_HANDLE_BYTES of its CUDA IPC handle.
+     * copy: between imported memory and the host's, either way, for who is no job; done when it returns.
      * KS_WINDOW: it cannot be. */
     ks_status (*memory_pin)(ks_device *device, void *memory, size_t bytes, ks_error *error);
     void (*memory_unpin)(ks_device *device, void *memory);
     ks_status (*memory_import)(ks_device *device, const unsigned char *handle, int device_index, size_t bytes,
                                void **out, ks_error *error);
     void (*memory_leave)(ks_device *device, void *memory);
+    ks_status (*memory_copy)(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error);
 } ks_backend;
 
 extern const ks_backend ks_backend_cpu;

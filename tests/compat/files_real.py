@@ -52,6 +52,9 @@ def main():
         a, b = numpy.float64(random.normal(size=(13, 17))), numpy.float64(random.normal(size=(17, 5)))
         check("matmul from one safetensors body", "/v2/models/matmul/infer", SAFE, safetensors.numpy.save({"INPUT1": b, "INPUT0": a}, {"format": "np"}), a @ b, 1e-12,
               lambda body: safetensors.numpy.load(body)["OUTPUT0"])
+        bias = numpy.float64(random.normal(size=5))
+        check("a bias as well", "/v2/models/matmul/infer?activation=relu", SAFE, safetensors.numpy.save({"INPUT2": bias, "INPUT1": b, "INPUT0": a}),
+              numpy.maximum(a @ b + bias, 0), 1e-12, lambda body: safetensors.numpy.load(body)["OUTPUT0"])
         wrong += daemon.stop() != 0
     return 1 if wrong else 0
 

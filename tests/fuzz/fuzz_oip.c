@@ -100,14 +100,15 @@ static void check_accepted(ks_oip *oip, memory *m)
 
 static ks_status run(const ks_oip_head *head, const char *body, size_t size, size_t step)
 {
-    static const ks_word_limits limits = {.max_body = 1 << 16,
-                                          .max_json = 1 << 15,
-                                          .max_output = 1 << 16,
-                                          .max_work = 1e7,
-                                          .max_skeleton = 4096,
-                                          .slice = &slice};
+    static ks_word_limits limits = {.max_body = 1 << 16,
+                                    .max_json = 1 << 15,
+                                    .max_output = 1 << 16,
+                                    .max_work = 1e7,
+                                    .max_skeleton = 4096,
+                                    .slice = &slice};
     static ks_oip *oip;
     if (!oip) oip = malloc(ks_oip_size());
+    if (!limits.memos) limits.memos = ks_oip_memos_open();
     memory m = {0};
     ks_error error = {0};
     ks_status status = ks_oip_begin(oip, head, &limits, place, &m, &error);
@@ -156,7 +157,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!head.model) head.model = ks_model_at((int)(strlen(model_name) % (size_t)ks_model_count()));
     const ks_status whole = run(&head, body, body_size, body_size + 1);
     const ks_status bytes = run(&head, body, body_size, 1);
-    assert(whole == bytes);
+    const ks_status again = run(&head, body, body_size, body_size + 1); /* its head may be known by now */
+    assert(whole == bytes && whole == again);
     head.content_length = -1;
     head.accept_json = true;
     run(&head, body, body_size, 5);

@@ -60,7 +60,7 @@ def main():
         print("no GPU that can be used from here: %s" % reason)
         return SKIP
     size = 64 << 20
-    with Daemon(sys.argv[1], "--allow-client-shm", "--backend", "cuda") as daemon:
+    with Daemon(sys.argv[1], "--allow-client-shm", "--compat-models", "--backend", "cuda") as daemon:
         run = Run(daemon)
         address, handle = driver.allocate(size)
         run.want("register", 200, register(run, "g", handle, size).status)
@@ -80,6 +80,13 @@ def main():
         answer = run.ask("POST", SOFTMAX, work([1, 4], window("g", 16)))
         run.want("in only, a small one", 4, len(json.loads(answer.body)["outputs"][0]["data"]))
         run.refused("beyond the window", 400, "Invalid offset + byte size", run.ask("POST", SOFTMAX, work([1, 8], window("g", 32, size - 16))))
+        numbers = struct.pack("<16i", *range(16))
+        driver.write(address, numbers * 2 + bytes(128))
+        inputs = [{"name": "INPUT%d" % i, "datatype": "INT32", "shape": [1, 16], "parameters": window("g", 64, 64 * i)} for i in range(2)]
+        outputs = [{"name": "OUTPUT%d" % i, "parameters": window("g", 64, 128 + 64 * i)} for i in range(2)]
+        answer = run.ask("POST", "/v2/models/simple/infer", {"inputs": inputs, "outputs": outputs})
+        run.want("a model that works on the host", 200, answer.status)
+        run.want("its sums and differences", struct.pack("<32i", *range(0, 32, 2), *([0] * 16)), driver.read(address, 128, 128))
         run.want("unregister", 200, run.ask("POST", CUDA + "/unregister").status)
         run.want("gone", [], run.names(CUDA))
         run.want("ready as ever", 200, run.ask("GET", "/v2/health/ready").status)

@@ -59,6 +59,13 @@ CASES = {
     "a chunk size of letters": post(b"Transfer-Encoding: chunked", body=b"zz\r\nabcd\r\n0\r\n\r\n"),
     "a chunk size above 2^64": post(b"Transfer-Encoding: chunked", body=b"FFFFFFFFFFFFFFFFF\r\nabcd\r\n0\r\n\r\n"),
     "a chunk longer than its size": post(b"Transfer-Encoding: chunked", body=b"2\r\nabcd\r\n0\r\n\r\n"),
+    "a length on a line of its own": post(b"Content-Length:", b" 4"),
+    "a length over two lines": post(b"Content-Length: 4", b" 4"),
+    "a length whose name is folded": post(b"Content-Lengt: 4", b" h"),
+    "a coding on a line of its own": post(b"Transfer-Encoding:", b"\tchunked", body=CHUNKED),
+    "a coding whose name is folded": post(b"Transfer-Encodin: chunked", b" g", body=CHUNKED),
+    "a folded field that nobody knows": post(b"X-A: a", b"  b", b"Content-Length: 4"),
+    "a host over two lines": post(b"Content-Length: 4", host=b"Host: local\r\n host\r\n"),
     "a line without a colon": post(b"Content-Length 4"),
 }
 

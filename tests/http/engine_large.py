@@ -177,12 +177,13 @@ def more_than_the_memory_holds(path, generator):
 
 def stopped_clients(path, generator):
     """Those who stop amid a body or an answer hold no lane, and leave nothing behind."""
-    with start(path, 200 * MIB) as daemon:
+    # a byte a second, so that none of them is too slow before a slow machine has sent all
+    with start(path, 220 * MIB, "--min-rate", "1") as daemon:
         stopped = []
         for i in range(16):
-            head, body = large_request(4 * MIB)
+            head, body = large_request(6 * MIB)  # more than a socket's buffers hold, 4 MiB here
             stopped.append(daemon.dial(60))
-            stopped[-1].sendall(head + (body if i % 2 else body[:1 + i * MIB // 6]))
+            stopped[-1].sendall(head + (body if i % 2 else body[:60 + i * MIB // 4]))
         wait_for(daemon, (16, 0, None), "sixteen that stop")
         head, body = large_request(8 * MIB)
         with daemon.dial(60) as s:

@@ -182,7 +182,10 @@ def unread_answers(generator):
         before = resident(daemon)
         sockets = [daemon.dial(timeout=60) for _ in range(clients)]
         for s in sockets:
-            s.sendall(head + body)
+            try:
+                s.sendall(head + body)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # refused before its body's end and slower than the second that the server reads on: the answer is there
         end, most = time.monotonic() + 3, 0
         while time.monotonic() < end:
             most = max(most, metric(daemon.metrics(), "kernserve_inflight_bytes"))

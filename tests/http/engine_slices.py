@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A large JSON body keeps its shard from nobody: millions of numbers are read, converted and printed in slices, and a second
-connection of the same shard has its answers in between.
+"""A large body keeps its shard from nobody: millions of JSON numbers are read, converted and printed in slices, raw bytes
+come and go in blocks, and a second connection of the same shard has its answers in between.
 
     engine_slices.py DAEMON TURNS [ROUNDS NUMBERS]     TURNS: libturns.so, preloaded into the daemon
 
@@ -17,7 +17,7 @@ import tempfile
 import time
 from array import array
 
-from daemon import SKIP, Daemon, daemon_path, read_answer, seed
+from daemon import SKIP, Daemon, daemon_path, read_answer, row_request, seed
 
 ROUNDS, NUMBERS = 1, 2000000
 TURN_MS = 5  # measured: 0.8 at most; room for a slow machine
@@ -36,6 +36,12 @@ def document(values, datatype_first):
             % (len(values), ",".join(parts if datatype_first else parts[::-1]))).encode()
 
 
+def raw(body):
+    """The same with plain bytes, and what comes back: the same bytes."""
+    head, _ = row_request([])
+    return head.replace(b"shape=0,", b"shape=%d," % (len(body) // 4)).replace(b"Length: 0", b"Length: %d" % len(body)) + body, body
+
+
 def forms(generator, count):
     values = [round(generator.uniform(-1, 1), 8) for _ in range(count)]
     few = [float(i % 7) for i in range(count)]
@@ -43,19 +49,22 @@ def forms(generator, count):
         "nothing": (None, None),
         "JSON": (post(document(values, True)), values),
         "JSON, datatype last": (post(document(values, False)), values),  # kept as text, and converted at the end
+        "raw, 32 MiB": raw(array("f", range(1 << 23)).tobytes()),
         "JSON, gzip": (post(gzip.compress(document(few, True), 1), "Content-Encoding: gzip"), few),
     }
 
 
 def send_large(daemon, request, values, rounds, over):
     """In a process of its own: neither waits for the other's interpreter. over: 1, or -1 where an answer is wrong."""
-    expected = array("f", values)
+    def wrong(body):
+        return body != values if isinstance(values, bytes) else array("f", json.loads(body)["outputs"][0]["data"]) != expected
+
+    expected = None if isinstance(values, bytes) else array("f", values)
     for _ in range(rounds):
         with daemon.dial(60) as s:
             s.sendall(request)
             answer = read_answer(s)
-            if (answer is None or answer[0] != 200
-                    or array("f", json.loads(answer[2])["outputs"][0]["data"]) != expected):
+            if answer is None or answer[0] != 200 or wrong(answer[2]):
                 over.value = -1
                 return
     over.value = 1

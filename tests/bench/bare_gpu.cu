@@ -1,0 +1,144 @@
+/* The bare batched GPU server: softmax of one row of FP32 by the fewest steps known. Bodies are copied into mapped host
+ * memory, all requests of a loop's turn go out in one launch that reads and writes there, and a flag for each says when
+ * it is done (bare_loop.h has the HTTP half). No parser, no plan, no limit, no clock: the yardstick of bench_http.sh.
+ *
+ * Usage    bare_gpu PORT BODY_BYTES [THREADS]   BODY_BYTES: of the row, a multiple of 16 up to 64 KiB
+ * Threads  each loop has its own memory and streams */
+#include "bare_loop.h"
+
+#include <cuda_runtime.h>
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS = 256, WARPS = THREADS / 32, VECTORS = 16, BODY_MAX = THREADS * VECTORS * 16, STREAMS = 8 };
+
+/* The slots of a launch travel with its parameters: a list in host memory would be one more read across the link. */
+struct batch {
+    uint16_t slots[BARE_BATCH];
+};
+
+struct gpu {
+    size_t body;
+    float *in, *out; /* BARE_SLOTS rows each, mapped */
+    uint32_t *flags; /* mapped; a slot's is 1 when its answer lies in out */
+    cudaStream_t streams[STREAMS];
+    batch taken;
+    unsigned count, turn;
+};
+
+static void check(cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess) return;
+    fprintf(stderr, "bare_gpu: %s: %s\n", what, cudaGetErrorString(error));
+    exit(71);
+}
+
+__device__ static float larger(float a, float b)
+{
+    return fmaxf(a, b);
+}
+
+__device__ static float sum(float a, float b)
+{
+    return a + b;
+}
+
+/* The value of all threads of the block, in each of them. Once for each fold: nothing guards its memory afterwards. */
+template <float (*fold)(float, float)>
+__device__ static float across(float value)
+{
+    __shared__ float warps[WARPS];
+    for (int lanes = 16; lanes; lanes >>= 1) value = fold(value, __shfl_xor_sync(~0u, value, lanes));
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = warps[threadIdx.x % WARPS];
+    for (int lanes = WARPS / 2; lanes; lanes >>= 1) value = fold(value, __shfl_xor_sync(~0u, value, lanes));
+    return value;
+}
+
+/* A block is a row, read once and kept in registers. PER: vectors of four that a thread holds. */
+template <int PER>
+__global__ static void __launch_bounds__(THREADS)
+    rows(const float4 *in, float4 *out, volatile uint32_t *flags, unsigned vectors, batch taken)
+{
+    const unsigned slot = taken.slots[blockIdx.x];
+    float4 v[PER];
+    float most = -INFINITY, total = 0;
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        const unsigned at = threadIdx.x + i * THREADS;
+        v[i] = at < vectors ? in[(size_t)slot * vectors + at] : make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+        most = fmaxf(most, fmaxf(fmaxf(v[i].x, v[i].y), fmaxf(v[i].z, v[i].w)));
+    }
+    most = across<larger>(most);
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        v[i] = make_float4(__expf(v[i].x - most), __expf(v[i].y - most), __expf(v[i].z - most), __expf(v[i].w - most));
+        total += v[i].x + v[i].y + v[i].z + v[i].w;
+    }
+    const float scale = 1 / across<sum>(total);
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        const unsigned at = threadIdx.x + i * THREADS;
+        if (at < vectors)
+            out[(size_t)slot * vectors + at] =
+                make_float4(v[i].x * scale, v[i].y * scale, v[i].z * scale, v[i].w * scale);
+    }
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0) flags[slot] = 1;
+}
+
+static void *gpu_open(size_t body)
+{
+    gpu *g = static_cast<gpu *>(calloc(1, sizeof *g));
+    if (!g) check(cudaErrorMemoryAllocation, "memory of a thread");
+    g->body = body;
+    check(cudaSetDevice(0), "device");
+    check(cudaHostAlloc(&g->in, BARE_SLOTS * body, cudaHostAllocMapped), "input");
+    check(cudaHostAlloc(&g->out, BARE_SLOTS * body, cudaHostAllocMapped), "output");
+    check(cudaHostAlloc(&g->flags, BARE_SLOTS * sizeof *g->flags, cudaHostAllocMapped), "flags");
+    for (cudaStream_t &stream : g->streams) check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    return g;
+}
+
+static void gpu_take(void *state, unsigned slot, const char *bytes)
+{
+    gpu *g = static_cast<gpu *>(state);
+    memcpy(reinterpret_cast<char *>(g->in) + slot * g->body, bytes, g->body);
+    g->flags[slot] = 0;
+    g->taken.slots[g->count++] = static_cast<uint16_t>(slot);
+}
+
+static void gpu_go(void *state)
+{
+    gpu *g = static_cast<gpu *>(state);
+    const unsigned vectors = static_cast<unsigned>(g->body / sizeof(float4));
+    const auto kernel = vectors <= THREADS ? rows<1> : vectors <= 4 * THREADS ? rows<4> : rows<VECTORS>;
+    kernel<<<g->count, THREADS, 0, g->streams[g->turn++ % STREAMS]>>>(
+        reinterpret_cast<const float4 *>(g->in), reinterpret_cast<float4 *>(g->out), g->flags, vectors, g->taken);
+    check(cudaGetLastError(), "launch");
+    g->count = 0;
+}
+
+static const char *gpu_done(void *state, unsigned slot)
+{
+    const gpu *g = static_cast<const gpu *>(state);
+    if (!__atomic_load_n(&g->flags[slot], __ATOMIC_ACQUIRE)) return nullptr;
+    return reinterpret_cast<const char *>(g->out) + slot * g->body;
+}
+
+int main(int argc, char **argv)
+{
+    const size_t body = argc > 2 ? strtoul(argv[2], nullptr, 10) : 0;
+    const int threads = argc > 3 ? atoi(argv[3]) : 1;
+    if (!body || body % sizeof(float4) || body > BODY_MAX || threads < 1) {
+        fprintf(stderr, "usage: bare_gpu PORT BODY_BYTES [THREADS]\n");
+        return 64;
+    }
+    const bare_work work = {.open = gpu_open, .take = gpu_take, .go = gpu_go, .done = gpu_done};
+    return bare_serve(static_cast<unsigned short>(atoi(argv[1])), static_cast<unsigned>(threads), body, body, &work);
+}

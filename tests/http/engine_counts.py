@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""What a small request takes, by the form of its body, with its plan in the cache, on a kept connection, on the CPU: allocations,
+copies of tensor bytes and system calls. A count that grows is a failure.
+
+    engine_counts.py DAEMON COUNTS     COUNTS: libcounts.so, preloaded into the daemon
+
+Copies are memcpy's: bytes copied over the bytes of the tensor, in for a maximum (in >> out), out for an outer product (out >> in).
+"""
+import mmap
+import os
+import random
+import struct
+import sys
+import tempfile
+
+from daemon import SKIP, Daemon, daemon_path, request
+from forms import FORMS, Case, check_answer
+from tensors import Tensor, random_tensor, count as count_of
+
+ROUNDS = 200
+CALLS, OWNERS = 512, ("kernserve", "libmicrohttpd", "cJSON", "others")
+WORDS = 1 + CALLS + 3 * len(OWNERS)
+NAMES = {0: "read", 1: "write", 9: "mmap", 11: "munmap", 12: "brk", 28: "madvise", 44: "sendto", 45: "recvfrom", 46: "sendmsg",
+         202: "futex", 228: "clock_gettime", 232: "epoll_wait", 281: "epoll_pwait", 233: "epoll_ctl", 441: "epoll_pwait2"}
+WAITS = (232, 281, 441)
+CLEARED = 68 * 1024  # after each request libmicrohttpd clears the connection's pool of 32 KiB, before it what of it was not read into
+# Of one request, at most: allocations of kernserve and of the libraries, copies in and out, system calls beyond epoll_wait.
+# kernserve's one with JSON is the text of the answer. The libraries' are libmicrohttpd's answer, its fields and their two
+# texts each, and what cJSON makes of a head that is not known yet.
+LIMITS = {"plain_raw": (0, 16, 1, 0, 2), "binary": (0, 13, 1, 0, 2), "binary, new id": (0, 60, 1, 0, 2), "oip_raw": (0, 13, 1, 0, 2),
+          "json": (1, 60, 0, 0, 2)}
+
+
+class Table:
+    """The counters of tests/counts.c."""
+
+    def __init__(self, file):
+        self.map = mmap.mmap(file.fileno(), WORDS * 8)
+
+    def read(self):
+        words = struct.unpack("%dQ" % WORDS, self.map[:WORDS * 8])
+        rest, n = words[1 + CALLS:], len(OWNERS)
+        return words[0], words[1:1 + CALLS], rest[:n], rest[n:2 * n], rest[2 * n:]
+
+
+def difference(before, after):
+    return tuple([(b - a) / ROUNDS for a, b in zip(x, y)] for x, y in zip(before[1:], after[1:]))
+
+
+def measure(daemon, table, form, case):
+    """Calls by number; allocations, copied bytes and cleared bytes by owner, of one request."""
+    new_id = form.endswith(", new id")
+    form = form.split(",")[0]
+    datas = [request("POST", *FORMS[form](case, "%d" % i if new_id else None)) for i in range(ROUNDS if new_id else 1)]
+    with daemon.connect() as connection:
+        check_answer(case, form, connection.ask(datas[0]), "0" if new_id else None)
+        for data in datas[:50] * (1 if new_id else 50):
+            connection.ask(data)
+        before = table.read()
+        for i in range(ROUNDS):
+            connection.send(datas[i % len(datas)])
+            answer = connection.answer()
+            assert answer.status == 200, answer
+        return difference(before, table.read())
+
+
+def cases():
+    """Of each form: a maximum of 4096 FP32, and an outer product of 64 KiB; where a form has none such: None."""
+    generator = random.Random(3)
+    row, left, right = (random_tensor(generator, "FP32", shape) for shape in ([1, 4096], [128, 1], [1, 128]))
+    short = random_tensor(generator, "FP32", [1, 64])
+    product = Case("matmul", [left, right])
+    vector = Case("reduce", [Tensor("FP32", [4096], row.values)], model="reduce_vec", fixed={"op": "sum"})
+    maximum = Case("reduce", [row], op="max")
+    return {"plain_raw": (maximum, product), "binary": (maximum, product), "binary, new id": (maximum, product),
+            "oip_raw": (vector, None), "json": (Case("reduce", [short], op="max"), product)}
+
+
+def main():
+    if len(sys.argv) < 3 or not os.access(sys.argv[2], os.R_OK):
+        sys.exit(SKIP)
+    bad = []
+    with tempfile.NamedTemporaryFile() as file:
+        environment = {"LD_PRELOAD": os.path.abspath(sys.argv[2]), "KS_COUNTS": file.name}
+        with Daemon(daemon_path(), "--backend", "cpu", "--pinned-bytes", "64M", "--threads", "1", environment=environment) as daemon:
+            table = Table(file)
+            if table.read()[0] != 1:
+                print("the kernel does not hand system calls over (syscall user dispatch, Linux 5.11 on x86-64)")
+                sys.exit(SKIP)
+            print("of one request    allocations: %s | copies in, out | KiB cleared | system calls" % ", ".join(OWNERS))
+            for form, (maximum, product) in cases().items():
+                calls, allocations, copied, cleared = measure(daemon, table, form, maximum)
+                copies_in = sum(copied) / len(maximum.inputs[0].data)
+                copies_out = 0.0
+                if product:
+                    copies_out = sum(measure(daemon, table, form, product)[2]) / (4 * count_of(product.expected.shape))
+                named = ["%s %.2f" % (NAMES.get(n, "call %d" % n), count) for n, count in enumerate(calls) if count > 0.005]
+                print("%-16s  %s | %.2f, %.2f | %.1f | %s" % (form, "  ".join("%.2f" % a for a in allocations), copies_in, copies_out,
+                                                            sum(cleared) / 1024, ", ".join(named)))
+                beyond = sum(count for n, count in enumerate(calls) if n not in WAITS)
+                found = (allocations[0], sum(allocations[1:]), copies_in, copies_out, beyond)
+                if any(count > limit + 0.04 for count, limit in zip(found, LIMITS[form])):
+                    bad.append("%s: %s, at most %s" % (form, " ".join("%.2f" % count for count in found), LIMITS[form]))
+                if sum(cleared) > CLEARED:
+                    bad.append("%s: %.0f bytes are cleared, at most %d" % (form, sum(cleared), CLEARED))
+                if copies_in < 1 and form != "json":
+                    bad.append("%s: the copy in was not seen, so nothing is counted" % form)
+            assert daemon.stop() == 0
+    sys.exit("\n".join(bad) if bad else 0)
+
+
+main()

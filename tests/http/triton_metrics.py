@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Triton's names in /metrics: nv_inference_* of every model, nv_gpu_* as perf_analyzer reads them, and no line for what nobody told.
+
+triton_metrics.py KERNSERVE_STREAMING FOLDER    FOLDER holds a libnvidia-ml.so.1 made for this (tests/nvml_fake.c)
+"""
+
+import os
+import re
+import sys
+
+from daemon import Daemon, request
+
+GPU = {"nv_gpu_utilization": 0.37, "nv_gpu_memory_total_bytes": 150754820096, "nv_gpu_memory_used_bytes": 754820096,
+       "nv_gpu_power_usage": 123.456, "nv_gpu_power_limit": 700.0, "nv_energy_consumption": 2.5}
+OF_FUNCTION = {"utilization": ("nv_gpu_utilization",), "memory": ("nv_gpu_memory_total_bytes", "nv_gpu_memory_used_bytes"),
+               "power": ("nv_gpu_power_usage",), "power_limit": ("nv_gpu_power_limit",), "energy": ("nv_energy_consumption",)}
+INFERENCE = ["nv_inference_request_success", "nv_inference_request_failure", "nv_inference_count", "nv_inference_exec_count",
+             "nv_inference_request_duration_us", "nv_inference_queue_duration_us", "nv_inference_compute_input_duration_us",
+             "nv_inference_compute_infer_duration_us", "nv_inference_compute_output_duration_us"]
+
+wrong = 0
+
+
+def check(right, *words):
+    global wrong
+    if not right:
+        wrong += 1
+        print("WRONG", *words)
+
+
+def page_of(daemon, port, accept="*/*"):
+    target = daemon.port
+    daemon.port = port
+    with daemon.connect() as connection:
+        daemon.port = target
+        answer = connection.ask(request("GET", "/metrics", (("Accept", accept),)))
+    check(answer.status == 200 and answer.header("content-type") == "text/plain; version=0.0.4; charset=utf-8", answer.headers)
+    return answer.body.decode()
+
+
+def gpu_of(text):
+    """As perf_analyzer reads it: a new line, one label, a number without an exponent."""
+    return {name: float(value) for name, value in re.findall(r'\n(nv_[a-z_]+)\{gpu_uuid="GPU-[0-9a-f-]{36}"\} (\d+\.?\d*)(?=\n)', text)}
+
+
+def start(path, folder, *options, fails=""):
+    return Daemon(path, "--threads", "1", "--pinned-bytes", "16M", *options,
+                  environment={"LD_LIBRARY_PATH": folder, "KS_NVML_FAILS": fails})
+
+
+def of_models(daemon):
+    with daemon.connect() as connection:
+        for body in (b"x" * 16, b"x" * 16, b"too short"):
+            connection.ask(request("POST", "/v2/models/softmax_vec/infer?shape=4", (), body))
+    text = page_of(daemon, daemon.admin_port)
+    for name in INFERENCE:
+        check("\n# TYPE %s counter\n" % name in text, name, "has no type")
+        check(len(re.findall(r'\n%s\{model="[a-z0-9_]+",version="1"\} \d+(?=\n)' % name, text)) > 20, name, "is not there for every model")
+    for name, value in zip(INFERENCE, (2, 1, 2, 2)):
+        check('\n%s{model="softmax_vec",version="1"} %d\n' % (name, value) in text, name, "is not", value)
+    check("\nkernserve_state" in text, "our own names are gone")
+
+
+def main():
+    path, folder = sys.argv[1:]
+    with start(path, folder, "--triton-metrics") as daemon:
+        text = page_of(daemon, daemon.admin_port, "application/openmetrics-text")
+        check(gpu_of(text) == GPU, gpu_of(text), "instead of", GPU)
+        check(gpu_of(page_of(daemon, daemon.admin_port))["nv_energy_consumption"] == 5.0, "energy does not grow")
+        text = page_of(daemon, daemon.port)
+        check("nv_inference_count" in text and gpu_of(text) == {}, "a shard asked the driver")
+        of_models(daemon)
+        check(daemon.stop() == 0, "the daemon's end")
+    for function, names in OF_FUNCTION.items():
+        with start(path, folder, "--triton-metrics", fails=function) as daemon:
+            left = {name: value for name, value in GPU.items() if name not in names}
+            text = page_of(daemon, daemon.admin_port)
+            check(gpu_of(text) == left and names[0] not in text, function, gpu_of(text))
+    for folder_given, fails, reason in ((folder, "init", "nvmlInit_v2 failed"), (os.path.dirname(folder), "", "libnvidia-ml.so.1 cannot be loaded")):
+        if not fails and os.path.exists("/proc/driver/nvidia/version"):
+            reason = "NVML does not know the device"
+        with start(path, folder_given, "--triton-metrics", fails=fails) as daemon:
+            check("nv_gpu" not in page_of(daemon, daemon.admin_port), reason, "and yet figures")
+            check(reason in daemon.said(), reason, "is not in", daemon.said())
+    with start(path, folder) as daemon:
+        check("nv_" not in page_of(daemon, daemon.admin_port), "Triton's names unasked")
+        with open("/proc/%d/maps" % daemon.process.pid) as maps:
+            check("nvidia-ml" not in maps.read(), "the library was loaded unasked")
+    print("%d wrong" % wrong)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
