@@ -467,6 +467,11 @@ void ks_engine_lose(ks_engine *engine, const ks_error *fault)
     const int64_t now_ns = ks_now_ns();
     ks_error error = engine->fault;
     error.status = KS_DEVICE;
+    for (ks_job *job = engine->done; job; job = job->next) { /* a full queue may have run them since the last look */
+        if (job->status != KS_OK) continue;
+        job->error = error;
+        job->status = KS_DEVICE;
+    }
     for (int i = 0; i < engine->lanes; i++)
         if (engine->lane[i].busy) finish_batch(engine, &engine->lane[i], &error, now_ns);
     while (engine->queue.first) {

@@ -7,24 +7,26 @@
 
 enum { NV_INFERENCE = F_nv_output - F_nv_success + 1 };
 
+static uint64_t figure(const ks_model_stats *of, int which)
+{
+    const uint64_t all[NV_INFERENCE] = {
+        of->success_count,           of->fail_count,      of->inference_count,         of->execution_count,
+        of->success_ns / 1000,       of->queue_ns / 1000, of->compute_input_ns / 1000, of->compute_infer_ns / 1000,
+        of->compute_output_ns / 1000};
+    return all[which];
+}
+
 static void write_models(ks_sheet *sheet, const ks_metrics *metrics)
 {
-    uint64_t value[KS_MODELS_MAX][NV_INFERENCE];
-    for (int i = 0; i < ks_model_count(); i++) {
-        ks_model_stats s;
-        ks_metrics_stats(metrics, ks_model_at(i)->index, &s);
-        const uint64_t row[NV_INFERENCE] = {
-            s.success_count,           s.fail_count,      s.inference_count,         s.execution_count,
-            s.success_ns / 1000,       s.queue_ns / 1000, s.compute_input_ns / 1000, s.compute_infer_ns / 1000,
-            s.compute_output_ns / 1000};
-        for (int f = 0; f < NV_INFERENCE; f++) value[i][f] = row[f];
-    }
+    ks_model_stats stats[KS_MODELS_MAX];
+    const int models = ks_model_count();
+    for (int i = 0; i < models; i++) ks_metrics_stats(metrics, ks_model_at(i)->index, &stats[i]);
     for (int f = 0; f < NV_INFERENCE; f++) {
         ks_sheet_begin(sheet, F_nv_success + f);
-        for (int i = 0; i < ks_model_count(); i++) {
+        for (int i = 0; i < models; i++) {
             ks_sheet_label(sheet, 0, "model", ks_model_at(i)->name);
             ks_sheet_label(sheet, 1, "version", "1");
-            ks_sheet_sample(sheet, value[i][f]);
+            ks_sheet_sample(sheet, figure(&stats[i], f));
         }
     }
 }

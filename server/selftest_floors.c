@@ -100,7 +100,7 @@ static ks_status measure_engine(ks_test *test, int64_t for_ns, ks_error *error)
 {
     ks_engine_options options = test->daemon->engine;
     options.lanes = 1;
-    options.classes = 2;
+    options.classes = options.backend->streaming ? 1 : 2;
     options.size_class[0].side_bytes = KS_TEST_ROW;
     options.size_class[1].side_bytes = test->large_bytes;
     options.size_class[0].count = options.size_class[1].count = 1;
@@ -109,7 +109,7 @@ static ks_status measure_engine(ks_test *test, int64_t for_ns, ks_error *error)
     double large_us = 0;
     ks_status status = ks_engine_open(&options, &engine, error);
     if (status == KS_OK) status = measure_work(engine, KS_TEST_ROW, for_ns / 2, &test->floors.row_us, error);
-    if (status == KS_OK && !options.backend->streaming)
+    if (status == KS_OK && options.classes == 2)
         status = measure_work(engine, test->large_bytes, for_ns / 2, &large_us, error);
     test->floors.large_gbs = large_us > 0 ? (double)test->large_bytes / 1e3 / large_us : 0;
     ks_engine_close(&engine);

@@ -162,6 +162,7 @@ static bool work(ks_shard *shard)
         if (done == NULL) return any;
         any = true;
         ks_http_resume(shard->http, done);
+        look_at_device(shard); /* what the library has read meanwhile is launched in the next round */
     }
     return any;
 }

@@ -369,7 +369,8 @@ static int cases(void)
 
 static void run_backend(op_harness *harness, const problem *p, const ks_backend *backend)
 {
-    const int last = backend == ks_backend_cuda ? OP_PATH_MAPPED : OP_PATH_PLANNED; /* the CPU copies nothing */
+    const bool cuda = backend == ks_backend_cuda; /* the CPU copies nothing and captures nothing */
+    const int last = cuda ? OP_PATH_MAPPED : OP_PATH_PLANNED;
     unsigned char *first = NULL;
     if (cases() < QUICK_CASES) {
         run_way(harness, p, backend->name, (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
@@ -377,7 +378,7 @@ static void run_backend(op_harness *harness, const problem *p, const ks_backend 
         return;
     }
     for (int path = OP_PATH_PLANNED; path <= last; path++)
-        for (int captured = 0; captured < 2; captured++)
+        for (int captured = 0; captured < (cuda ? 2 : 1); captured++)
             for (int copies = 1; copies <= 3; copies += 2)
                 run_way(harness, p, backend->name, (op_path)path, copies, captured, &first);
     free(first);

@@ -12,6 +12,7 @@ mkdir -p "$logs"
 PATH=$PATH:/usr/local/cuda/bin
 passed=0 failed=0 skipped=0
 jobs=$(nproc)
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 # what one clone has compiled serves the next
 export KS_SLOW_MS=15000 # d_stop.sh: sanitizers start slowly
 export ASAN_OPTIONS=detect_leaks=1:halt_on_error=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1

@@ -361,6 +361,22 @@ static void a_full_queue_is_launched_before_it_refuses(void **state)
     close_bed();
 }
 
+/* Nobody has looked at the device between their launch and its loss. */
+static void what_a_full_queue_ran_does_not_outlive_the_device(void **state)
+{
+    (void)state;
+    open_short_queue(3);
+    script.hold = false;
+    for (int i = 0; i < 10; i++) submit(i, 10, 0, 0);
+    ks_engine_fail_all(bed.engine);
+    assert_int_equal(count_done(ks_engine_collect(bed.engine)), 10);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(bed.jobs[i].status, KS_DEVICE);
+        assert_int_equal(bed.jobs[i].error.status, KS_DEVICE);
+    }
+    close_bed();
+}
+
 static void a_full_queue_refuses_who_ranks_last(void **state)
 {
     (void)state;
@@ -1046,6 +1062,7 @@ int main(void)
         cmocka_unit_test(an_asked_deadline_orders_equal_priorities),
         cmocka_unit_test(a_full_queue_refuses),
         cmocka_unit_test(a_full_queue_is_launched_before_it_refuses),
+        cmocka_unit_test(what_a_full_queue_ran_does_not_outlive_the_device),
         cmocka_unit_test(a_full_queue_refuses_who_ranks_last),
         cmocka_unit_test(an_empty_output_is_done_at_once),
         cmocka_unit_test(late_jobs_are_dropped_and_running_ones_are_not),

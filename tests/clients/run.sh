@@ -16,7 +16,7 @@ libcurl.c) need cc && command=("$(mktemp -d)/client") && { cc "$here/$client" -l
 node.mjs) need node && command=(node "$here/$client") ;;
 main.go) need go && command=(env GOFLAGS=-mod=mod GO111MODULE=off go run "$here/$client") ;;
 client.R) need Rscript && { Rscript -e 'library(curl)' >/dev/null 2>&1 || { echo "R has no package curl" && exit 77; }; } && command=(Rscript "$here/$client") ;;
-client.jl) need julia && command=(julia "$here/$client") ;;
+client.jl) command -v julia >/dev/null || { echo "julia is not installed, and neither Debian 12 nor PyPI has it" && exit 77; } && command=(julia "$here/$client") ;;
 *) echo "no such client: $client" && exit 64 ;;
 esac
 case $client in

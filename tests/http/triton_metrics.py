@@ -6,6 +6,7 @@ triton_metrics.py KERNSERVE_STREAMING FOLDER    FOLDER holds a libnvidia-ml.so.1
 
 import os
 import re
+import subprocess
 import sys
 
 from daemon import Daemon, request
@@ -61,6 +62,19 @@ def of_models(daemon):
     check("\nkernserve_state" in text, "our own names are gone")
 
 
+def of_this_gpu(path):
+    """What the driver of this host tells, where there is one; without its library a line in the log."""
+    with Daemon(path, "--backend", "cuda", "--triton-metrics", "--threads", "1", "--pinned-bytes", "16M") as daemon:
+        got = gpu_of(page_of(daemon, daemon.admin_port))
+        print("this GPU:", got)
+        check(daemon.stop() == 0, "the daemon's end")  # then all of its log is written
+        if not got:
+            check("no figures of the GPU in /metrics" in daemon.said(), "neither figures nor a reason:", daemon.said())
+        else:
+            check(got.get("nv_gpu_memory_total_bytes", 0) > got.get("nv_gpu_memory_used_bytes", 0) > 0, got)
+            check(0 <= got.get("nv_gpu_utilization", 0) <= 1 and 0 < got.get("nv_gpu_power_usage", 1) < 2000, got)
+
+
 def main():
     path, folder = sys.argv[1:]
     with start(path, folder, "--triton-metrics") as daemon:
@@ -81,11 +95,15 @@ def main():
             reason = "NVML does not know the device"
         with start(path, folder_given, "--triton-metrics", fails=fails) as daemon:
             check("nv_gpu" not in page_of(daemon, daemon.admin_port), reason, "and yet figures")
+            check(daemon.stop() == 0, "the daemon's end")  # then all of its log is written
             check(reason in daemon.said(), reason, "is not in", daemon.said())
     with start(path, folder) as daemon:
         check("nv_" not in page_of(daemon, daemon.admin_port), "Triton's names unasked")
         with open("/proc/%d/maps" % daemon.process.pid) as maps:
             check("nvidia-ml" not in maps.read(), "the library was loaded unasked")
+    kernserve = os.path.join(os.path.dirname(os.path.dirname(path)), "kernserve")
+    if os.path.exists("/dev/nvidiactl") and "CUDA none" not in subprocess.check_output([kernserve, "--version"], text=True):
+        of_this_gpu(kernserve)
     print("%d wrong" % wrong)
     return 1 if wrong else 0
 
