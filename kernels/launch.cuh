@@ -23,11 +23,12 @@
 #include <cuda_runtime.h>
 
 #include "kernserve/backend.h"
+#include "ptx.cuh"
 
 enum {
     KS_GRID_MAX = 4096,
     KS_MAPPED_MOST = 4 << 20,  /* bytes, in + out: beyond it nothing works on mapped slots */
-    KS_COUNTERS_MAX = 1 << 14, /* words of a lane, for all jobs of a launch together */
+    KS_COUNTERS_MAX = 1 << 18, /* words of a lane, for all jobs of a launch together */
     KS_STAMPING = 256          /* CTAs, the last ones of a grid, that stamp the end on device memory */
 };
 
@@ -104,32 +105,47 @@ typedef ks_status ks_cuda_setup_fn(const ks_chip *chip, ks_error *error);
 
 #ifdef __CUDACC__
 
-__device__ __forceinline__ uint64_t ks_globaltimer()
+/* A kernel's dynamic shared memory. */
+extern __shared__ uint4 ks_dynamic[];
+
+/* Launches a kernel of softmax or reduce. together: its CTAs wait for each other, and all are there at once. */
+template <class... Taken, class... Given>
+static cudaError_t ks_launch(void (*kernel)(ks_site, Taken...), dim3 grid, int threads, size_t shared_bytes,
+                             bool together, cudaStream_t stream, const ks_site &site, const Given &...given)
 {
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now;
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+    config.gridDim = grid;
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = together;
+    return cudaLaunchKernelEx(&config, kernel, site, given...);
 }
 
-/* false: a surplus CTA of the bucket, which returns. */
-__device__ __forceinline__ bool ks_enter(const ks_site &site, ks_entry *job)
-{
-    *job = site.only;
-    if (site.block) {
-        if (blockIdx.y >= site.block->count) return false;
-        *job = site.block->entry[blockIdx.y];
-    }
-    if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) site.line->start_ns = ks_globaltimer();
-    return true;
-}
-
-/* For the kernels of an op behind its first one. */
+/* Where the job lies, for the kernels of an op behind its first one. false: a surplus CTA of the bucket, which returns. */
 __device__ __forceinline__ bool ks_enter_again(const ks_site &site, ks_entry *job)
 {
     *job = site.only;
     if (!site.block) return true;
     if (blockIdx.y >= site.block->count) return false;
     *job = site.block->entry[blockIdx.y];
+    return true;
+}
+
+/* The start stamp. A kernel for which each 100 ns counts calls it behind ks_enter_again() and its first loads. */
+__device__ __forceinline__ void ks_start(const ks_site &site)
+{
+    if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) site.line->start_ns = ks_globaltimer();
+}
+
+__device__ __forceinline__ bool ks_enter(const ks_site &site, ks_entry *job)
+{
+    if (!ks_enter_again(site, job)) return false;
+    ks_start(site);
     return true;
 }
 

@@ -44,7 +44,3 @@ int ks_bucket(int count)
     while ((1 << bucket) < count) bucket++;
     return bucket;
 }
-
-#ifndef KS_HAVE_CUDA
-const ks_backend *const ks_backend_cuda = NULL;
-#endif

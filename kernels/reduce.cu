@@ -70,6 +70,7 @@ typedef struct reduce_work {
     int64_t inner;       /* results side by side in memory; 1: the reduced axis is contiguous */
     int element, length; /* bytes of an element, elements of a vector */
     bool numbers;        /* integers, but not by their bits */
+    bool places;         /* argmax, argmin */
 } reduce_work;
 
 static reduce_work work_of(const ks_spec *spec)
@@ -82,6 +83,7 @@ static reduce_work work_of(const ks_spec *spec)
     w.results = ks_walk_combinations(&w.walk.kept) * w.inner;
     w.depth = ks_walk_combinations(&w.walk.rest) * w.walk.depth.extent;
     w.element = (int)ks_dtype_size(dtype);
+    w.places = op == ARGMAX || op == ARGMIN;
     w.length = 16 / w.element;
     w.numbers = ks_dtype_kind(dtype) != KS_KIND_FLOAT &&
                 (op == PROD || op == L2NORM || op == LOGSUMEXP || (op == MEAN && w.element == 8));
@@ -103,6 +105,22 @@ static int64_t period_of(const reduce_work *w)
     return period;
 }
 
+/* How many items; *tiles as in the shape. */
+static int64_t items_of(const reduce_work *w, const reduce_choice *c, uint32_t *tiles)
+{
+    const int piece = c->way == REDUCE_COLUMNS ? w->length : 1;
+    int64_t items = w->results;
+    if (c->way == REDUCE_SLAB) {
+        items = quotient_up(w->results, w->inner * c->width);
+    } else if (c->way > REDUCE_SLAB && w->inner % piece == 0) {
+        items = quotient_up(w->results / piece, c->width);
+    } else if (c->way > REDUCE_SLAB) {
+        *tiles = (uint32_t)quotient_up(w->inner, (c->width - 1) * piece);
+        items = w->results / w->inner * *tiles;
+    }
+    return items * c->parts;
+}
+
 static reduce_shape shape_of(const ks_spec *spec, const reduce_choice *c)
 {
     const reduce_work w = work_of(spec);
@@ -117,34 +135,18 @@ static reduce_shape shape_of(const ks_spec *spec, const reduce_choice *c)
     s.width = c->width;
     s.rows = c->threads / c->width;
     if (w.inner % piece) s.rows -= s.rows % (int)period_of(&w);
-    int64_t items = 0;
-    switch (c->way) {
-    case REDUCE_RUNS:
+    s.items = (uint32_t)items_of(&w, c, &s.tiles);
+    if (c->way == REDUCE_ROWS) {
+        if (w.depth % w.length == 0) s.vectors = w.depth / w.length;
+    } else if (c->way == REDUCE_RUNS) {
         s.inner = w.walk.depth.extent;
         s.slots = (uint32_t)slots_of(&w);
         s.kept = list_of(&w.walk.kept, w.walk.lanes, 1);
         s.reduced = list_of(&w.walk.rest, ks_dimension{1, 0}, 1);
-        items = w.results;
-        break;
-    case REDUCE_ROWS:
-        if (w.depth % w.length == 0) s.vectors = w.depth / w.length;
-        items = w.results;
-        break;
-    case REDUCE_SLAB:
-        items = quotient_up(w.results, w.inner * c->width);
-        break;
-    default:
+    } else if (c->way != REDUCE_SLAB) {
         s.reduced = list_of(&w.walk.rest, w.walk.depth, 1);
-        if (w.inner % piece == 0) {
-            s.kept = list_of(&w.walk.kept, w.walk.lanes, piece);
-            items = quotient_up(w.results / piece, c->width);
-        } else {
-            s.kept = list_of(&w.walk.kept, ks_dimension{1, 0}, 1);
-            s.tiles = (uint32_t)quotient_up(w.inner, (c->width - 1) * piece);
-            items = w.results / w.inner * s.tiles;
-        }
+        s.kept = s.tiles ? list_of(&w.walk.kept, ks_dimension{1, 0}, 1) : list_of(&w.walk.kept, w.walk.lanes, piece);
     }
-    s.items = (uint32_t)(items * c->parts);
     return s;
 }
 
@@ -187,6 +189,8 @@ static void choose_rows(const ks_chip *chip, const reduce_work *w, reduce_choice
     c->share = vectors;
     c->parts = 1;
     if (!many && vectors >= LONG_VECTORS) choose_long(chip, w, vectors, c);
+    const int64_t most = NUMBERED / w->length * c->width; /* rows so long that places run out: of many gigabytes */
+    if (many && w->places && vectors > most) cut(c, 1, vectors, c->width, most);
     c->threads = (int16_t)(c->width < 128 ? 128 : c->width);
     c->grid = (uint32_t)within(quotient_up(w->results * c->parts, c->threads / c->width), 1, INT32_MAX);
 }
@@ -281,16 +285,20 @@ extern "C" ks_status ks_reduce_cuda_plan(const ks_chip *chip, const ks_spec *spe
     const reduce_work w = work_of(spec);
     reduce_choice c = choose(chip, &w);
     if (spec->in[0].size_bytes + spec->out.size_bytes <= KS_MAPPED_MOST && c.grid > KS_GRID_MAX) c.grid = KS_GRID_MAX;
-    const reduce_shape s = shape_of(spec, &c);
+    uint32_t tiles = 0;
+    const int64_t items = items_of(&w, &c, &tiles);
     out->once = true;
     out->batch_max = KS_BATCH_MAX;
     if (c.parts > 1 && c.way <= REDUCE_RUNS) {
         out->counters = (size_t)w.results * (REDUCE_TICKET_WORDS + (size_t)c.parts * REDUCE_BOX_WORDS);
     } else if (c.parts > 1) {
-        const int64_t span = (c.width - (s.tiles > 0)) * (int64_t)(c.way == REDUCE_COLUMNS ? w.length : 1);
-        out->workspace_bytes = ks_align((size_t)(s.items * span) * STATE_BYTES);
-        out->counters = s.items / c.parts;
+        const int64_t span = (c.width - (tiles > 0)) * (int64_t)(c.way == REDUCE_COLUMNS ? w.length : 1);
+        out->workspace_bytes = ks_align((size_t)(items * span) * STATE_BYTES);
+        out->counters = (size_t)items / c.parts;
     }
+    if (items > INT32_MAX || out->counters > KS_COUNTERS_MAX)
+        return ks_fail(error, KS_WORK, "reduce: %lld pieces of work and %zu counters, takes %d and %d",
+                       (long long)items, out->counters, INT32_MAX, (int)KS_COUNTERS_MAX);
     if (out->workspace_bytes > chip->workspace_bytes)
         return ks_fail(error, KS_WORK, "reduce: needs %zu bytes of workspace, the device has %zu", out->workspace_bytes,
                        chip->workspace_bytes);

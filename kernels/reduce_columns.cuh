@@ -173,8 +173,7 @@ __global__ void __launch_bounds__(256, reduce_columns_ctas<Op, E>)
     typedef typename Op::State State;
     typedef reduce_pieces<Op, E> Pieces;
     constexpr int U = Pieces::U, G = 4, C = E < 4 ? E : 4; /* G steps of C results are taken at once */
-    extern __shared__ uint4 dynamic[];
-    State *shared = (State *)dynamic;
+    State *shared = (State *)ks_dynamic;
     ks_entry job;
     if (!ks_enter(site, &job)) return;
     const int width = s.width, rows = s.rows, down = threadIdx.x / width, across = threadIdx.x - down * width;
@@ -207,7 +206,7 @@ __global__ void __launch_bounds__(256, reduce_columns_ctas<Op, E>)
             live = live && across * E - shift < tile.results;
         }
         const int count = live ? (int)max(min(s.share, s.depth - begin), (int64_t)0) : 0;
-        in = reduce_base(in + offset);
+        in = ks_one_address(in + offset);
         typename Op::Acc acc[E / C][C];
 #pragma unroll
         for (int e = 0; e < E; e++) acc[e / C][e % C] = op.start();

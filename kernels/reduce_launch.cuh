@@ -12,8 +12,7 @@ static cudaError_t reduce_start(void (*kernel)(ks_site, reduce_shape, Op), const
     Op op;
     op.rule = l.rule;
     const dim3 grid(l.choice.grid, (unsigned)l.bucket);
-    kernel<<<grid, l.choice.threads, l.choice.shared_bytes, l.stream>>>(l.site, l.shape, op);
-    return cudaGetLastError();
+    return ks_launch(kernel, grid, l.choice.threads, l.choice.shared_bytes, false, l.stream, l.site, l.shape, op);
 }
 
 /* What can be done element by element only. */

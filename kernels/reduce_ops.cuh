@@ -120,20 +120,6 @@ struct reduce_ordered : reduce_unsigned<uint16_t, uint32_t, uint32_t> {
 
 /* --- sum, mean, l2norm ----------------------------------------------------------------------------------------------- */
 
-/* A tree, halves upon each other. */
-template <class L, int N>
-__device__ __forceinline__ L reduce_leaf(const L (&x)[N])
-{
-    if constexpr (N == 1) {
-        return x[0];
-    } else {
-        L half[N / 2];
-#pragma unroll
-        for (int i = 0; i < N / 2; i++) half[i] = x[i] + x[i + N / 2];
-        return reduce_leaf(half);
-    }
-}
-
 /* SQUARES: of squares, which are FP64 from the start, so that no finite float overflows; and its root. */
 template <class S, bool SQUARES>
 struct reduce_sum {
@@ -163,7 +149,7 @@ struct reduce_sum {
                 typename S::Leaf leaf[N];
 #pragma unroll
                 for (int i = 0; i < N; i++) leaf[i] = x[c][i];
-                sum[c] += (State)reduce_leaf(leaf);
+                sum[c] += (State)ks_tree(leaf);
             }
         }
     }
@@ -457,12 +443,10 @@ struct reduce_arg_small : reduce_search<S, uint32_t> {
 
 /* --- logsumexp ------------------------------------------------------------------------------------------------------- */
 
-/* e^x; float: to 2 units, and faster the coarser the argument may be. */
+/* e^x for x up to 1, each element's: of floats by one instruction. reduce_weight: more exact, for whole sums. */
 __device__ __forceinline__ float reduce_exp(float x)
 {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-    return y;
+    return ks_exp2_quick(x * 1.44269504f);
 }
 __device__ __forceinline__ double reduce_exp(double x)
 {
@@ -550,7 +534,7 @@ struct reduce_logsumexp {
             W leaf[N];
 #pragma unroll
             for (int i = 0; i < N; i++) leaf[i] = reduce_exp(x[c][i] - acc[c].reference);
-            acc[c].sum += (double)reduce_leaf(leaf);
+            acc[c].sum += (double)ks_tree(leaf);
         }
     }
     template <class At>

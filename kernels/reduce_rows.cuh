@@ -73,7 +73,7 @@ __device__ __forceinline__ typename Op::State reduce_body(const Op &op, const ui
     constexpr int E = ks_vector<T>::length, U = reduce_loads<T>::count;
     const ks_vector<T> missing = reduce_missing(op);
     typename Op::Acc acc[1] = {op.start()};
-    in = reduce_base(in);
+    in = ks_one_address(in);
     for (int i = lane, n = 0; i < count; i += U * width, n += U * E) {
         ks_vector<T> v[U];
 #pragma unroll

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(128, sizeof(typename Op::Source::W) > 4 ? 3 : 
 {
     typedef typename Op::Source::T T;
     constexpr int E = ks_vector<T>::length, LOADS = 8;
-    extern __shared__ uint4 slab[];
+    uint4 *const slab = ks_dynamic;
     ks_entry job;
     if (!ks_enter(site, &job)) return;
     const uint4 *in = (const uint4 *)(job.in + s.offset);
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(128, sizeof(typename Op::Source::W) > 4 ? 3 : 
         const int64_t result = (int64_t)item * s.width * inner;
         const int count = (int)min((int64_t)vectors, all - (int64_t)item * vectors);
         const int results = (int)min((int64_t)s.width * inner, s.results - result);
-        const uint4 *from = reduce_base(in + (int64_t)item * vectors);
+        const uint4 *from = ks_one_address(in + (int64_t)item * vectors);
         for (int i = threadIdx.x; i < count; i += LOADS * blockDim.x) {
             uint4 v[LOADS];
 #pragma unroll

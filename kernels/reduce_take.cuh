@@ -17,15 +17,7 @@ struct reduce_loads {
     static constexpr int leaf = length * count <= REDUCE_LEAF ? count : REDUCE_LEAF / length;
 };
 
-/* Of memory that no CTA writes. The address stays in one piece: put together anew for each load it costs more than the
- * arithmetic. */
-template <class P>
-__device__ __forceinline__ const P *reduce_base(const P *at)
-{
-    asm("" : "+l"(at));
-    return at;
-}
-
+/* Of memory that no CTA writes. */
 template <class T>
 __device__ __forceinline__ ks_vector<T> reduce_load(const uint4 *at)
 {
@@ -125,18 +117,6 @@ __device__ __forceinline__ typename Op::State reduce_across(const Op &op, typena
     return state;
 }
 
-__device__ __forceinline__ void reduce_write_word(uint64_t *at, uint64_t word)
-{
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(at), "l"(word) : "memory");
-}
-
-__device__ __forceinline__ uint64_t reduce_read_word(const uint64_t *at)
-{
-    uint64_t word;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
-    return word;
-}
-
 /* A state on its way to another CTA of the launch: 32 bits each in a 64-bit word, beside a mark that says that they have
  * arrived. So no fence is needed; the words are 0 before and afterwards. */
 template <class State>
@@ -152,7 +132,7 @@ struct reduce_post {
     __device__ __forceinline__ void send(uint64_t *box) const
     {
 #pragma unroll
-        for (int i = 0; i < WORDS; i++) reduce_write_word(box + i, (uint64_t)1 << 32 | piece[i]);
+        for (int i = 0; i < WORDS; i++) ks_write_relaxed(box + i, (uint64_t)1 << 32 | piece[i]);
     }
     __device__ __forceinline__ void receive(uint64_t *box)
     {
@@ -161,7 +141,7 @@ struct reduce_post {
             all = true;
 #pragma unroll
             for (int i = 0; i < WORDS; i++) {
-                const uint64_t word = reduce_read_word(box + i);
+                const uint64_t word = ks_read_relaxed(box + i);
                 piece[i] = (uint32_t)word;
                 all &= (bool)(word >> 32);
             }

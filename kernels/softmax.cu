@@ -1,21 +1,37 @@
-/* Softmax on the GPU: which of the kernels of softmax_rows.cuh and softmax_columns.cuh, with how many threads and CTAs;
- * then the launch. Numbers as in softmax.c: exp2((x/2 - max/2) * 2 scale log2 e). */
+/* Softmax on the GPU: which kernel of softmax_*.cuh, with what launch parameters; then the launch.
+ *
+ *   lanes           short rows of whole vectors              short rows of any length, and short lines  slab
+ *   held            rows that the registers of a CTA hold    tiles of columns, likewise                 columns
+ *   stream          rows of teams of CTAs                    tiles of teams, of any length              columns_stream
+ *   huge            one row of any length
+ *
+ * Borders are bytes and counts of the device where they follow from it, and else were measured on an H200. */
 #include "softmax_columns.cuh"
-#include "softmax_rows.cuh"
+#include "softmax_held.cuh"
+#include "softmax_short.cuh"
+#include "softmax_stream.cuh"
 
 #include <stdio.h>
 #include <string.h>
 
-enum softmax_kind { HELD, SPLIT, COLUMNS, SLICES };
+enum softmax_kind { LANES, SLAB, HELD, STREAM, HUGE, COLUMNS, COLUMNS_STREAM };
 enum { AXIS, LOG, SCALE };
+enum {
+    SLAB_BYTES = 16 << 10, /* of shared memory that a slab aims at */
+    SLAB_MOST = 48 << 10,  /* and what it may take: every CTA has so much */
+    STATIC_BYTES = 2 << 10 /* at least what a kernel of teams has besides, with what the system takes of each CTA */
+};
 
 struct softmax_choice {
-    int16_t kind, vectors, width, threads;
-    int32_t grid, parts;
+    int8_t kind, packs, rows; /* packs in a thread, rows of a lane: template choices */
+    int8_t shift;             /* lanes of a row, their logarithm */
+    int8_t pack;              /* elements of a pack */
+    int8_t beyond;            /* columns_stream: a part is larger than what is kept */
+    int16_t threads, lanes, parts, kept;
+    int32_t pieces, shared;
+    int64_t grid, share;
 };
 static_assert(sizeof(softmax_choice) <= KS_CHOICE_BYTES, "a plan remembers the choice");
-
-/* --- choosing -------------------------------------------------------------------------------------------------------- */
 
 static softmax_shape shape_of(const ks_spec *spec)
 {
@@ -25,179 +41,417 @@ static softmax_shape shape_of(const ks_spec *spec)
     softmax_shape s = {};
     s.length = x->dims[axis];
     s.inner = ks_dims_product(x->dims, axis + 1, x->rank);
-    s.rows = ks_dims_product(x->dims, 0, axis);
+    s.outer = ks_dims_product(x->dims, 0, axis);
     s.offset = x->offset;
-    s.half = scale < 0 ? -0.5 : 0.5;
+    s.sign = scale < 0 ? -1 : scale > 0 ? 1 : 0;
     s.twice_scale = 2 * fabs(scale);
-    s.factor = s.twice_scale * 1.4426950408889634074;
+    s.factor = scale == 0 ? 1 : s.twice_scale * 1.4426950408889634074;
     s.log = spec->params[LOG].i != 0;
     return s;
 }
 
-static int grid_of(int64_t items)
+/* --- choosing -------------------------------------------------------------------------------------------------------- */
+
+static int64_t up(int64_t value, int64_t multiple)
 {
-    return (int)(items < 1 ? 1 : items < (int64_t)KS_GRID_MAX ? items : (int64_t)KS_GRID_MAX);
+    return (value + multiple - 1) / multiple * multiple;
 }
 
-/* Threads for a row of so many vectors: with rows enough for the whole chip as few as can hold it, else as many as have
- * something to hold, for the shortest time. 0: no CTA holds it. */
-static int held_width(const ks_chip *chip, int64_t rows, int64_t vectors)
+static int64_t over(int64_t value, int64_t by)
 {
-    static const int widths[] = {8, 32, 256, 1024};
-    for (int i = 0; i < 4; i++) {
-        const int width = widths[i];
-        const bool many = rows * width >= (int64_t)chip->sms * 1024;
-        const int64_t most = width == 1024 ? WIDE_VECTORS : many ? HELD_VECTORS : 2;
-        if (vectors <= most * (width == 8 ? width / 2 : width)) return width;
-    }
-    return 0;
+    return (value + by - 1) / by;
 }
 
-static void plan_rows(const ks_chip *chip, const softmax_shape &s, int64_t row_vectors, softmax_choice *c)
+static int logarithm(int64_t value) /* of the next power of two */
 {
-    const int width = held_width(chip, s.rows, row_vectors);
-    const bool idle =
-        s.rows * 4 < chip->sms && row_vectors > 4096; /* few rows: one CTA each would use little of the chip */
-    if (width && !idle) {
-        c->kind = HELD;
-        c->width = (int16_t)width;
-        c->vectors = 1;
-        while ((int64_t)c->vectors * width < row_vectors) c->vectors = (int16_t)(c->vectors * 2);
-        c->threads = (int16_t)(width > 32 ? width : s.rows * width >= 128 ? 128 : 32);
-        const int together = c->threads / width;
-        c->grid = grid_of((s.rows + together - 1) / together);
+    int shift = 0;
+    while ((int64_t)1 << shift < value) shift++;
+    return shift;
+}
+
+/* A problem: the shape, its datatype and what follows from them. */
+struct softmax_problem {
+    const ks_chip *chip;
+    softmax_shape s;
+    int size, vector; /* bytes of an element; elements of a vector */
+    bool whole;       /* rows, or lines of columns, are whole vectors */
+    int64_t vectors;  /* of a row's aligned superset, at most */
+};
+
+/* CTAs of a kernel of teams that an SM holds: its registers are bound to 1024 threads, with FP64 to 512. */
+static int resident(const softmax_problem &p, int threads, size_t shared)
+{
+    const int by_threads = (p.size == 8 ? 512 : 1024) / threads;
+    const int by_shared = (int)(p.chip->shared_sm / (shared + STATIC_BYTES));
+    return (by_threads < by_shared ? by_threads : by_shared) * p.chip->sms;
+}
+
+/* As many teams as there is room for, or fewer that take as many rounds. */
+static int64_t teams_for(int64_t items, int64_t room)
+{
+    const int64_t teams = items < room ? items : room;
+    return over(items, over(items, teams));
+}
+
+static void plan_lanes(const softmax_problem &p, softmax_choice *c)
+{
+    c->kind = LANES;
+    c->packs = p.vectors <= KS_WARP ? 1 : 2;
+    c->rows = c->packs == 1 ? 4 : 2;
+    c->shift = (int8_t)logarithm(over(p.vectors, c->packs));
+    c->threads = SHORT_THREADS;
+    while (c->threads > KS_WARP && p.s.outer << c->shift < (int64_t)p.chip->sms * c->threads * c->rows) c->threads /= 2;
+    c->grid = over(p.s.outer, (int64_t)(c->threads >> c->shift) * c->rows);
+}
+
+/* false: a piece is too large. */
+static bool plan_slab(const softmax_problem &p, softmax_choice *c)
+{
+    const int64_t piece = p.s.length * p.s.inner * p.size; /* bytes */
+    int together = 1;                                      /* pieces that are whole vectors */
+    while (together * piece % 16) together *= 2;
+    if (piece > SLAB_MOST / together) return false;
+    int64_t pieces = SLAB_BYTES / piece / together * together;
+    const int64_t each = up(over(p.s.outer, p.chip->sms), together); /* that every SM has some */
+    if (pieces > each) pieces = each;
+    if (pieces < together) pieces = together;
+    c->kind = SLAB;
+    c->pack = (int8_t)(p.size == 2 && p.s.inner == 1 ? 2 : 1);
+    c->threads = SHORT_THREADS;
+    c->pieces = (int32_t)pieces;
+    /* All lanes have rows, and a row of them not more than 48 elements each. */
+    c->shift = (int8_t)logarithm(over(p.s.length, 48));
+    while (c->shift < 5 && (pieces * p.s.inner << c->shift) * 2 <= c->threads && p.s.length >> c->shift >= 4)
+        c->shift++;
+    if (c->shift > 5) c->shift = 5;
+    c->shared = (int32_t)up(pieces * piece, 16);
+    c->grid = over(p.s.outer, pieces);
+    return true;
+}
+
+/* Packs in a thread: few where that fills the chip, for the shortest time; else many, with as few of them idle as can
+ * be. 0: no CTA holds the row. */
+static int held_packs(const softmax_problem &p)
+{
+    const int quick = p.vectors <= 128 ? 1 : p.vectors <= 512 ? 2 : p.vectors <= 2048 ? 4 : 8;
+    if (p.s.outer * over(p.vectors, quick) <= (int64_t)p.chip->sms * 1536 && p.vectors <= quick * 512) return quick;
+    const int64_t most = p.size == 8 ? 512 : 1024, by_four = up(over(p.vectors, 4), KS_WARP),
+                  by_eight = up(over(p.vectors, 8), KS_WARP);
+    if (by_eight > most) return 0;
+    if (by_four > 512) return 8;
+    const int64_t four = by_four * over(p.vectors, by_four), eight = by_eight * over(p.vectors, by_eight);
+    if (four != eight) return four < eight ? 4 : 8;
+    return p.size == 2 || p.vectors < 512 ? 4 : 8;
+}
+
+static void plan_held(const softmax_problem &p, int packs, softmax_choice *c)
+{
+    c->kind = HELD;
+    c->packs = (int8_t)packs;
+    c->threads = (int16_t)up(over(p.vectors, packs), KS_WARP);
+    c->grid = p.s.outer;
+}
+
+static void plan_huge(const softmax_problem &p, softmax_choice *c)
+{
+    const int64_t fit = ((int64_t)p.chip->shared_optin - STATIC_BYTES) / (STREAM_THREADS * 16);
+    c->kind = HUGE;
+    c->threads = STREAM_THREADS;
+    c->parts = (int16_t)(p.chip->sms < STREAM_THREADS ? p.chip->sms : (int)STREAM_THREADS);
+    c->share = up(over(p.vectors, c->parts), 64);
+    c->kept = (int16_t)up(over(c->share, STREAM_THREADS), HUGE_PACKS);
+    if (c->kept > fit) c->kept = (int16_t)(fit / HUGE_PACKS * HUGE_PACKS);
+    c->shared = c->kept * STREAM_THREADS * 16;
+    c->grid = c->parts;
+}
+
+/* false: no team holds the row. */
+static bool plan_stream(const softmax_problem &p, int threads, softmax_choice *c)
+{
+    const int64_t most = (int64_t)threads * STREAM_PACKS; /* vectors of a CTA */
+    const int64_t room = resident(p, threads, (size_t)most * 16);
+    int64_t parts = over(p.vectors, most), wanted = over(p.vectors, 1024);
+    if (wanted > room / p.s.outer) wanted = room / p.s.outer;
+    if (parts < wanted) parts = wanted; /* few rows: more CTAs, each with less */
+    if (parts > threads || parts > room) return false;
+    c->kind = STREAM;
+    c->threads = (int16_t)threads;
+    c->share = up(over(p.vectors, parts), 64);
+    c->parts = (int16_t)over(p.vectors, c->share);
+    c->shared = (int32_t)(most * 16);
+    c->grid = teams_for(p.s.outer, room / c->parts) * c->parts;
+    return true;
+}
+
+static void plan_rows(const softmax_problem &p, softmax_choice *c)
+{
+    if (p.whole && p.vectors <= 64) {
+        plan_lanes(p, c);
         return;
     }
-    /* At least 16 KiB a part, and CTAs for the chip twice. */
-    const int64_t wanted = (2 * (int64_t)chip->sms + s.rows - 1) / s.rows, most = (row_vectors + 1023) / 1024;
-    c->kind = SPLIT;
-    c->parts = (int32_t)(wanted < most ? wanted : most);
-    c->parts = c->parts < 1 ? 1 : c->parts > PARTS_MAX ? PARTS_MAX : c->parts;
-    c->grid = grid_of(s.rows * c->parts);
+    if (!p.whole && p.vectors <= 128 && plan_slab(p, c)) return;
+    const int packs = held_packs(p);
+    const bool idle =
+        p.s.outer * 2 < p.chip->sms && p.vectors > 2048; /* one CTA for each row would leave most SMs out */
+    if (packs && !idle)
+        plan_held(p, packs, c);
+    else if (!plan_stream(p, STREAM_THREADS / 2, c) && !plan_stream(p, STREAM_THREADS, c))
+        plan_huge(p, c);
 }
 
-static void plan_columns(const ks_chip *chip, const softmax_shape &s, softmax_choice *c)
+/* Shared memory of a tile's pairs. */
+static size_t tile_bytes(const softmax_problem &p, int threads, int lanes, int pack)
 {
-    c->width = 2;
-    while (c->width < (int)KS_WARP && c->width < s.inner) c->width = (int16_t)(c->width * 2);
-    const int64_t tiles = s.rows * ((s.inner + c->width - 1) / c->width), down = THREADS / c->width;
-    const int64_t wanted = (2 * (int64_t)chip->sms + tiles - 1) / tiles, most = s.length / (4 * COLUMN_LOADS * down);
-    const int64_t parts = wanted < most ? wanted : most;
-    c->kind = parts > 1 ? SLICES : COLUMNS;
-    c->parts = (int32_t)(parts > 1 ? parts < PARTS_MAX ? parts : PARTS_MAX : 1);
-    c->grid = grid_of(tiles * c->parts);
+    return p.size == 8 ? softmax_tile<double>::bytes(threads, lanes, pack)
+                       : softmax_tile<float>::bytes(threads, lanes, pack);
 }
 
-/* ks_cuda_setup_fn: no kernel here needs more shared memory than every CTA has. */
-extern "C" ks_status ks_softmax_cuda_setup(const ks_chip *chip, ks_error *error)
+/* false: no CTA holds a tile. */
+static bool plan_tile(const softmax_problem &p, int64_t all, softmax_choice *c)
 {
-    (void)chip, (void)error;
-    return KS_OK;
+    const int wide = p.whole ? 8 : 64 / p.size; /* lanes: 128 bytes, or 64 */
+    const int packs = !p.whole ? 16 : p.s.length <= 16 ? 4 : 8;
+    int64_t lanes = wide, step = over(p.s.length, packs);
+    while (lanes * step < 64) lanes *= 2;
+    if (lanes > all) lanes = all;
+    const int64_t threads = up(lanes * step, KS_WARP);
+    if (threads > (p.size == 2 && p.whole && packs == 8 ? STREAM_THREADS / 2 : STREAM_THREADS)) return false;
+    c->kind = COLUMNS;
+    c->packs = (int8_t)packs;
+    c->threads = (int16_t)threads;
+    c->lanes = (int16_t)lanes;
+    c->shared = (int32_t)tile_bytes(p, c->threads, c->lanes, c->pack);
+    c->grid = over(all, lanes);
+    return true;
+}
+
+static void plan_tiles(const softmax_problem &p, int64_t all, softmax_choice *c)
+{
+    const int packs = p.whole ? p.size == 8 ? 2 : 4 : 8, word = c->pack * p.size;
+    const int64_t lanes = all < (p.whole ? 8 : KS_WARP) ? all : p.whole ? 8 : KS_WARP, step = STREAM_THREADS / lanes;
+    const size_t tile = tile_bytes(p, STREAM_THREADS, (int)lanes, c->pack),
+                 unit = (size_t)STREAM_THREADS * word * packs;
+    const int ctas = p.size == 8 ? 1 : 2;
+    int64_t fit = (int64_t)((p.chip->shared_sm / ctas - tile - STATIC_BYTES) / unit) * packs;
+    int64_t room = (int64_t)ctas * p.chip->sms, parts = over(p.s.length, step * fit);
+    const int64_t counters = KS_COUNTERS_MAX / (TEAM_PLACES * TEAM_RECORD * lanes * c->pack) - TEAM_RECORD;
+    if (room > counters) room = counters;
+    c->beyond = parts > room;
+    if (c->beyond) {
+        room = p.chip->sms < counters ? p.chip->sms : counters;
+        parts = room;
+        fit = (int64_t)((p.chip->shared_optin - tile - STATIC_BYTES) / unit) * packs;
+    }
+    const int64_t tiles = over(all, lanes);
+    while (parts * 2 * tiles <= room && p.s.length / (parts * 2) >= step * packs) parts *= 2;
+    c->kind = COLUMNS_STREAM;
+    c->packs = (int8_t)packs;
+    c->threads = STREAM_THREADS;
+    c->lanes = (int16_t)lanes;
+    c->share = over(p.s.length, parts);
+    c->parts = (int16_t)over(p.s.length, c->share);
+    c->kept = (int16_t)up(over(c->share, step), packs);
+    if (c->kept > fit) c->kept = (int16_t)fit;
+    c->shared = (int32_t)((size_t)c->kept * STREAM_THREADS * word + tile);
+    c->grid = teams_for(tiles, room / c->parts) * c->parts;
+}
+
+static void plan_columns(const softmax_problem &p, softmax_choice *c)
+{
+    c->pack = (int8_t)(p.whole ? p.vector : 1);
+    const int64_t all = p.s.outer * (p.s.inner / c->pack);
+    if (!p.whole && plan_slab(p, c)) return;
+    c->pack = (int8_t)(p.whole ? p.vector : 1);
+    if (!plan_tile(p, all, c)) plan_tiles(p, all, c);
+}
+
+static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
+{
+    softmax_problem p = {};
+    p.chip = chip;
+    p.s = shape_of(spec);
+    p.size = (int)ks_dtype_size(spec->in[0].dtype);
+    p.vector = 16 / p.size;
+    p.whole = (p.s.inner == 1 ? p.s.length : p.s.inner) % p.vector == 0;
+    p.vectors = p.whole ? p.s.length / p.vector : (p.s.length + 2 * p.vector - 2) / p.vector;
+    return p;
+}
+
+static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
+{
+    static const char *const names[] = {"lanes", "slab", "held", "stream", "huge", "columns", "columns_stream"};
+    char more[32] = "";
+    switch (c.kind) {
+    case LANES:
+        snprintf(more, sizeof more, ", %d of %d lanes", c.packs, 1 << c.shift);
+        break;
+    case SLAB:
+        snprintf(more, sizeof more, ", %d lanes", 1 << c.shift);
+        break;
+    case HELD:
+        snprintf(more, sizeof more, ", %d packs", c.packs);
+        break;
+    case STREAM:
+    case HUGE:
+        snprintf(more, sizeof more, ", teams of %d", c.parts);
+        break;
+    default:
+        snprintf(more, sizeof more, ", %d x %d, %d of %d", c.packs, c.pack, c.lanes, c.parts);
+        break;
+    }
+    snprintf(pick->kernel, sizeof pick->kernel, "softmax_%s<%s%s>", names[c.kind], ks_dtype_name(dtype), more);
+    pick->grid = c.grid;
+    pick->threads = c.threads;
+    pick->cluster = 1;
+    pick->shared_bytes = (size_t)c.shared;
 }
 
 /* ks_cuda_plan_fn */
 extern "C" ks_status ks_softmax_cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
-    const softmax_shape s = shape_of(spec);
-    const int64_t element = (int64_t)ks_dtype_size(spec->in[0].dtype), in_vector = 16 / element;
+    (void)error;
+    const softmax_problem p = problem_of(chip, spec);
     softmax_choice c = {};
-    if (ks_tensor_count(&spec->in[0]) == 0) {
-        c.kind = HELD, c.vectors = 1, c.width = KS_WARP, c.threads = KS_WARP, c.grid = 1;
-    } else if (s.inner == 1) {
-        const bool aligned = s.length % in_vector == 0;
-        plan_rows(chip, s, aligned ? s.length / in_vector : (s.length + 2 * in_vector - 2) / in_vector, &c);
-    } else {
-        plan_columns(chip, s, &c);
-    }
-    const int64_t pair = spec->in[0].dtype == KS_FP64 ? sizeof(ks_normaliser<double>) : sizeof(ks_normaliser<float>);
-    const int64_t across = c.kind == SLICES ? (s.inner + c.width - 1) / c.width * c.width : 1;
-    const bool parted = c.kind == SPLIT || c.kind == SLICES;
-    out->workspace_bytes = parted ? ks_align((size_t)(s.rows * across * c.parts * pair)) : 0;
-    if (out->workspace_bytes > chip->workspace_bytes)
-        return ks_fail(error, KS_WORK, "softmax: needs %zu bytes of workspace, the device has %zu",
-                       out->workspace_bytes, chip->workspace_bytes);
-    out->once = c.kind == HELD;
-    const size_t fit = parted ? chip->workspace_bytes / out->workspace_bytes : (size_t)KS_BATCH_MAX;
-    out->batch_max = (int)(fit < (size_t)KS_BATCH_MAX ? fit : (size_t)KS_BATCH_MAX);
-    static const char *const names[] = {"held", "split", "columns", "slices"};
-    snprintf(out->pick.kernel, sizeof out->pick.kernel, "softmax_%s<%s>", names[c.kind],
-             ks_dtype_name(spec->in[0].dtype));
-    out->pick.grid = c.grid;
-    out->pick.threads = c.kind == HELD ? c.threads : THREADS;
-    out->pick.cluster = 1;
+    c.parts = 1;
+    if (ks_tensor_count(&spec->in[0]) == 0)
+        plan_held(p, 1, &c);
+    else if (p.s.inner == 1)
+        plan_rows(p, &c);
+    else
+        plan_columns(p, &c);
+    /* Teams wait for each other: all their CTAs are there at once, and one job's alone. */
+    const bool team = c.parts > 1 || c.kind == HUGE;
+    out->once = !team && c.kind != COLUMNS_STREAM && c.grid <= KS_GRID_MAX;
+    out->batch_max = team ? 1 : (int)KS_BATCH_MAX;
+    out->workspace_bytes = 0;
+    out->counters = team ? softmax_team_counters((int)c.grid, c.kind == COLUMNS_STREAM ? c.lanes * c.pack : 1) : 0;
+    pick_of(c, spec->in[0].dtype, &out->pick);
     memcpy(out->choice, &c, sizeof c);
     return KS_OK;
 }
 
 /* --- launching ------------------------------------------------------------------------------------------------------- */
 
+struct softmax_launch {
+    const softmax_choice &c;
+    const softmax_shape &s;
+    ks_site site;
+    int bucket;
+    cudaStream_t stream;
+
+    template <class... Given>
+    cudaError_t operator()(void (*kernel)(ks_site, softmax_shape, Given...), Given... given) const
+    {
+        return ks_launch(kernel, dim3((unsigned)c.grid, (unsigned)bucket), c.threads, (size_t)c.shared, c.parts > 1,
+                         stream, site, s, given...);
+    }
+};
+
 template <class T>
-static void launch_held(const softmax_shape &s, const softmax_choice &c, ks_site site, dim3 grid, cudaStream_t stream)
+static cudaError_t launch_rows(const softmax_launch &go)
 {
-    switch (c.vectors) {
-    case 1:
-        softmax_held<T, 1><<<grid, c.threads, 0, stream>>>(site, s, c.width);
-        break;
-    case 2:
-        softmax_held<T, 2><<<grid, c.threads, 0, stream>>>(site, s, c.width);
-        break;
-    case 4:
-        softmax_held<T, 4><<<grid, c.threads, 0, stream>>>(site, s, c.width);
-        break;
+    const softmax_choice &c = go.c;
+    switch (c.kind) {
+    case LANES:
+        return c.packs == 1 ? go(softmax_lanes<T, 1, 4>, (int)c.shift) : go(softmax_lanes<T, 2, 2>, (int)c.shift);
+    case HELD:
+        return c.packs == 1   ? go(softmax_held<T, 1>)
+               : c.packs == 2 ? go(softmax_held<T, 2>)
+               : c.packs == 4 ? go(softmax_held<T, 4>)
+                              : go(softmax_held<T, 8>);
+    case STREAM:
+        return go(softmax_stream<T>, (int)c.parts, c.share);
     default:
-        softmax_held<T, HELD_VECTORS><<<grid, c.threads, 0, stream>>>(site, s, c.width);
-        break;
+        return go(softmax_huge<T>, c.share, (int)c.kept);
     }
 }
 
-template <class T>
-static cudaError_t launch_as(const softmax_shape &s, const softmax_choice &c, ks_site site, int bucket,
-                             cudaStream_t stream)
+template <class T, int E, int V>
+static cudaError_t launch_tiles(const softmax_launch &go)
 {
-    const dim3 grid((unsigned)c.grid, (unsigned)bucket);
-    cudaError_t status = cudaSuccess;
+    const softmax_choice &c = go.c;
+    return c.beyond ? go(softmax_columns_stream<T, E, V, true>, (int)c.lanes, (int)c.parts, c.share, (int)c.kept)
+                    : go(softmax_columns_stream<T, E, V, false>, (int)c.lanes, (int)c.parts, c.share, (int)c.kept);
+}
+
+template <class T>
+static cudaError_t launch_as(const softmax_launch &go)
+{
+    constexpr int E = ks_vector<T>::length, V = sizeof(T) == 8 ? 2 : 4;
+    const softmax_choice &c = go.c;
     switch (c.kind) {
-    case HELD:
-        launch_held<T>(s, c, site, grid, stream);
-        break;
-    case SPLIT:
-        softmax_split_statistics<T><<<grid, THREADS, 0, stream>>>(site, s, c.parts);
-        status = cudaGetLastError();
-        if (status == cudaSuccess) softmax_split_values<T><<<grid, THREADS, 0, stream>>>(site, s, c.parts);
-        break;
+    case SLAB:
+        if constexpr (sizeof(T) == 2)
+            if (c.pack == 2) return go(softmax_slab<T, 2>, (int)c.pieces, (int)c.shift);
+        return go(softmax_slab<T, 1>, (int)c.pieces, (int)c.shift);
     case COLUMNS:
-        softmax_columns<T><<<grid, THREADS, 0, stream>>>(site, s, c.width);
-        break;
+        return c.pack == 1    ? go(softmax_columns<T, 1, 16>, (int)c.lanes)
+               : c.packs == 4 ? go(softmax_columns<T, E, 4>, (int)c.lanes)
+                              : go(softmax_columns<T, E, 8>, (int)c.lanes);
+    case COLUMNS_STREAM:
+        return c.pack == 1 ? launch_tiles<T, 1, 8>(go) : launch_tiles<T, E, V>(go);
     default:
-        softmax_slice_statistics<T><<<grid, THREADS, 0, stream>>>(site, s, c.width, c.parts);
-        status = cudaGetLastError();
-        if (status == cudaSuccess) softmax_slice_values<T><<<grid, THREADS, 0, stream>>>(site, s, c.width, c.parts);
+        return launch_rows<T>(go);
     }
-    return status == cudaSuccess ? cudaGetLastError() : status;
+}
+
+static cudaError_t launch_choice(ks_dtype dtype, const softmax_choice &c, const softmax_shape &s, ks_site site,
+                                 int bucket, cudaStream_t stream)
+{
+    const softmax_launch go = {c, s, site, bucket, stream};
+    switch (dtype) {
+    case KS_FP16:
+        return launch_as<__half>(go);
+    case KS_BF16:
+        return launch_as<__nv_bfloat16>(go);
+    case KS_FP32:
+        return launch_as<float>(go);
+    default:
+        return launch_as<double>(go);
+    }
 }
 
 /* ks_cuda_launch_fn */
 extern "C" ks_status ks_softmax_cuda_launch(const ks_spec *spec, const void *choice, ks_site site, int bucket,
                                             cudaStream_t stream, ks_error *error)
 {
-    const softmax_shape s = shape_of(spec);
     softmax_choice c;
     memcpy(&c, choice, sizeof c);
-    cudaError_t status;
-    switch (spec->in[0].dtype) {
-    case KS_FP16:
-        status = launch_as<__half>(s, c, site, bucket, stream);
-        break;
-    case KS_BF16:
-        status = launch_as<__nv_bfloat16>(s, c, site, bucket, stream);
-        break;
-    case KS_FP32:
-        status = launch_as<float>(s, c, site, bucket, stream);
-        break;
-    default:
-        status = launch_as<double>(s, c, site, bucket, stream);
-        break;
-    }
+    const cudaError_t status = launch_choice(spec->in[0].dtype, c, shape_of(spec), site, bucket, stream);
     if (status == cudaSuccess) return KS_OK;
+    cudaGetLastError(); /* taken: it is told here */
     return ks_fail(error, KS_DEVICE, "softmax: launch failed: %s", cudaGetErrorString(status));
+}
+
+/* --- once ------------------------------------------------------------------------------------------------------------ */
+
+/* Kernels of teams take as much shared memory as a CTA can have. */
+template <class T>
+static cudaError_t allow(const ks_chip *chip)
+{
+    constexpr int E = ks_vector<T>::length, V = sizeof(T) == 8 ? 2 : 4;
+    const void *const kernels[] = {(const void *)softmax_stream<T>,
+                                   (const void *)softmax_huge<T>,
+                                   (const void *)softmax_columns_stream<T, E, V, false>,
+                                   (const void *)softmax_columns_stream<T, E, V, true>,
+                                   (const void *)softmax_columns_stream<T, 1, 8, false>,
+                                   (const void *)softmax_columns_stream<T, 1, 8, true>};
+    cudaError_t status = cudaSuccess;
+    for (const void *kernel : kernels)
+        if (status == cudaSuccess)
+            status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          (int)chip->shared_optin - STATIC_BYTES);
+    return status;
+}
+
+/* ks_cuda_setup_fn */
+extern "C" ks_status ks_softmax_cuda_setup(const ks_chip *chip, ks_error *error)
+{
+    cudaError_t status = allow<float>(chip);
+    if (status == cudaSuccess) status = allow<__half>(chip);
+    if (status == cudaSuccess) status = allow<__nv_bfloat16>(chip);
+    if (status == cudaSuccess) status = allow<double>(chip);
+    if (status == cudaSuccess) return KS_OK;
+    cudaGetLastError();
+    return ks_fail(error, KS_DEVICE, "softmax: cannot set its kernels' shared memory: %s", cudaGetErrorString(status));
 }

@@ -1,144 +1,375 @@
-/* Softmax along an axis that is not contiguous: threads along what is.
+/* Softmax along an axis that is not contiguous: threads along what is, and down the axis.
  *
- *   columns  one kernel, two readings
- *   slices   the same with the axis cut into parts, where columns alone would leave the chip idle; two kernels */
+ * A tile is `lanes` packs of the columns that follow each other, of one outer dimension or of several, and as long as the
+ * axis. A pack is a vector where columns come in whole vectors, else an element.
+ *
+ *   columns  the registers of a CTA hold a tile
+ *   stream   longer ones: CTAs that stay, each with a tile after the other, or its part of it down the axis in a team as in
+ *            softmax_stream.cuh. The tile is in shared memory, and what has been written makes room for the next one;
+ *            what does not fit is read twice */
 #ifndef KS_SOFTMAX_COLUMNS_CUH
 #define KS_SOFTMAX_COLUMNS_CUH
 
-#include "softmax_common.cuh"
+#include "softmax_stream.cuh"
 
-/* A CTA's place: `width` threads along the columns, the others along the axis. */
-struct softmax_place {
-    int64_t base; /* element of this thread's column at the axis' start */
-    int64_t begin, end;
-    int down, step; /* this thread's row among the CTA's, and how many there are */
-    bool live;      /* there is such a column */
+/* What a thread has of a tile, from `begin` to `end` of the axis: packs at base + v * stride, count of them. */
+struct softmax_strip {
+    int64_t begin, packs, stride;
+    int lanes, used, mine; /* used: the most packs of any thread; mine: of this one where it has a column */
+
+    __device__ __forceinline__ softmax_strip(const softmax_shape &s, int64_t across, int width, int64_t from,
+                                             int64_t to)
+        : begin(from), packs(across), lanes(width)
+    {
+        const int down = threadIdx.x / lanes, step = blockDim.x / lanes, rows = (int)max(to - from, (int64_t)0);
+        stride = step * packs;
+        used = (rows + step - 1) / step;
+        mine = down < step ? (max(rows - down, 0) + step - 1) / step : 0;
+    }
+    __device__ __forceinline__ void place(const softmax_shape &s, int64_t tile, int64_t *base, int *count) const
+    {
+        const int64_t column = tile * lanes + threadIdx.x % lanes;
+        *base = (column / packs * s.length + begin + threadIdx.x / lanes) * packs + column % packs;
+        *count = column < s.outer * packs ? mine : 0;
+    }
 };
 
-__device__ __forceinline__ int64_t softmax_tiles(const softmax_shape &s, int width)
-{
-    return s.rows * ((s.inner + width - 1) / width);
-}
-
-__device__ __forceinline__ softmax_place softmax_at(const softmax_shape &s, int width, int64_t tile, int parts,
-                                                    int part)
-{
-    const int64_t across = (s.inner + width - 1) / width, share = (s.length + parts - 1) / parts;
-    const int64_t column = tile % across * width + threadIdx.x % width;
-    softmax_place p;
-    p.live = column < s.inner;
-    p.base = tile / across * s.length * s.inner + column;
-    p.begin = min(part * share, s.length);
-    p.end = min(p.begin + share, s.length);
-    p.down = threadIdx.x / width;
-    p.step = blockDim.x / width;
-    return p;
-}
-
-template <class T, class M = typename ks_element<T>::math>
-__device__ __forceinline__ ks_normaliser<M> softmax_column_statistics(const softmax_shape &s, const T *in,
-                                                                      const softmax_place &p)
-{
-    ks_normaliser<M> n = ks_nothing<M>();
-    const M half = (M)s.half;
-    for (int64_t d = p.begin + p.down; d < p.end && p.live; d += (int64_t)COLUMN_LOADS * p.step) {
-        M h[COLUMN_LOADS];
-        unsigned mask = 0;
-#pragma unroll
-        for (int i = 0; i < COLUMN_LOADS; i++) {
-            const int64_t at = d + (int64_t)i * p.step;
-            h[i] = 0;
-            if (at >= p.end) continue;
-            h[i] = ks_math(in[p.base + at * s.inner]) * half;
-            mask |= 1u << i;
-        }
-        ks_normaliser_take<COLUMN_LOADS>(n, h, mask, (M)s.factor);
-    }
-    return n;
-}
-
-/* Over the threads of one column: a tree in shared memory, which each thread reads the root of. */
+/* The pairs of a tile in shared memory: one for each column from each group of threads. Lanes of a warp that stand
+ * above each other join by shuffles, and the warp is the group; else each row of threads is one. */
 template <class M>
-__device__ __forceinline__ ks_normaliser<M> softmax_column_join(ks_normaliser<M> n, int width, M factor,
-                                                                ks_normaliser<M> *shared)
-{
-    const ks_joins<M> joins = {factor};
-    shared[threadIdx.x] = n;
-    __syncthreads();
-    for (int half = blockDim.x / 2; half >= width; half /= 2) {
-        if ((int)threadIdx.x < half) shared[threadIdx.x] = joins(shared[threadIdx.x], shared[threadIdx.x + half]);
-        __syncthreads();
+struct softmax_tile {
+    softmax_pair<M> *group, *whole; /* [groups][pitch], [columns]: column e * lanes + lane is element e of a pack */
+    int lanes, groups, pitch, columns;
+
+    static __host__ __device__ __forceinline__ bool narrow(int lanes)
+    {
+        return lanes < KS_WARP && KS_WARP % lanes == 0;
     }
-    n = shared[threadIdx.x % width];
-    __syncthreads();
-    return n;
+    static __host__ __device__ __forceinline__ int groups_of(int threads, int lanes)
+    {
+        return narrow(lanes) ? threads / KS_WARP : threads / lanes;
+    }
+    static size_t bytes(int threads, int lanes, int E)
+    {
+        return (size_t)(groups_of(threads, lanes) * (lanes * E + 8) + lanes * E) * sizeof(softmax_pair<M>);
+    }
+    __device__ __forceinline__ softmax_tile(void *memory, int width, int E)
+        : group((softmax_pair<M> *)memory), lanes(width), groups(groups_of(blockDim.x, width)), pitch(width * E + 8),
+          columns(width * E)
+    {
+        whole = group + groups * pitch;
+    }
+    /* Element e of this thread's pack has the pair: told to its group. */
+    __device__ __forceinline__ void tell(int e, softmax_pair<M> mine) const
+    {
+        const int lane = threadIdx.x % lanes, down = threadIdx.x / lanes;
+        if (!narrow(lanes) && down < groups) group[down * pitch + e * lanes + lane] = mine;
+        if (narrow(lanes) && (int)threadIdx.x % KS_WARP < lanes)
+            group[threadIdx.x / KS_WARP * pitch + e * lanes + lane] = mine;
+    }
+    /* The greatest of each element, and each sum, over the lanes that join by shuffles. */
+    template <class T, int E>
+    __device__ __forceinline__ void over_lanes(softmax_pack<T, E> &most) const
+    {
+        if (!narrow(lanes)) return;
+#pragma unroll 1
+        for (int distance = lanes; distance < KS_WARP; distance *= 2) {
+            softmax_pack<T, E> other;
+#pragma unroll
+            for (int w = 0; w < (int)(sizeof other.part / sizeof other.part[0]); w++)
+                other.part[w] = (decltype(other.part[w] + 0u))ks_shuffle((uint32_t)most.part[w], distance);
+            most = softmax_greater(most, other);
+        }
+    }
+    template <int E>
+    __device__ __forceinline__ void over_lanes(M (&sum)[E]) const
+    {
+        if (!narrow(lanes)) return;
+#pragma unroll 1
+        for (int distance = lanes; distance < KS_WARP; distance *= 2)
+#pragma unroll
+            for (int e = 0; e < E; e++) sum[e] += ks_shuffle(sum[e], distance);
+    }
+};
+
+/* The pairs of each column, get(group, column), joined by some threads of the CTA; one of them takes the result. */
+template <class M, class Get, class Take>
+__device__ __forceinline__ void softmax_join_columns(int groups, int columns, const softmax_rule<M> &rule, Get get,
+                                                     Take take)
+{
+    int width = 1;
+    while (width < KS_WARP && width < groups && 2 * width * columns <= (int)blockDim.x) width *= 2;
+    const int first = threadIdx.x & (width - 1), together = blockDim.x / width;
+#pragma unroll 1
+    for (int round = 0; round < columns; round += together) {
+        const int column = round + threadIdx.x / width;
+        const int end = column < columns ? groups : 0; /* the others still take part in shuffles */
+        softmax_pair<M> whole = softmax_none<M>();
+#pragma unroll 1
+        for (int g = first; g < end; g += width) whole = softmax_both(whole, get(g, column), rule);
+        whole = softmax_join(whole, width, rule);
+        if (first == 0 && column < columns) take(column, whole);
+    }
 }
 
-template <class T, class M = typename ks_element<T>::math>
-__device__ __forceinline__ void softmax_column_values(const softmax_shape &s, const T *in, T *out,
-                                                      const softmax_place &p, ks_normaliser<M> n)
+/* The results of V packs of a thread. */
+template <class T, int E, int V, class M>
+__device__ __forceinline__ void softmax_columns_values(softmax_pack<T, E> (&x)[V], const softmax_tile<M> &tile,
+                                                       const softmax_rule<M> &rule)
 {
-    if (!p.live) return;
-    const softmax_finish<M> finish(s, n.h, n.sum);
-#pragma unroll 4
-    for (int64_t d = p.begin + p.down; d < p.end; d += p.step) {
-        const int64_t at = p.base + d * s.inner;
-        out[at] = ks_round<T, M>(finish(ks_math(in[at]) * (M)s.half));
+    constexpr int STEP = softmax_pack<T, E>::STEP;
+    const softmax_pair<M> *const whole = tile.whole + threadIdx.x % tile.lanes;
+#pragma unroll
+    for (int e = 0; e < E; e += STEP) {
+        const softmax_finish<M> finish[2] = {{whole[e * tile.lanes], rule}, {whole[(e + STEP - 1) * tile.lanes], rule}};
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            M y[STEP];
+#pragma unroll
+            for (int i = 0; i < STEP; i++) y[i] = finish[i](rule.distance(x[v].get(e + i), finish[i].reference), rule);
+            x[v].put(e, y);
+        }
     }
 }
 
-template <class T>
-__global__ void __launch_bounds__(THREADS, 2) softmax_columns(ks_site site, softmax_shape s, int width)
+/* The most threads of a CTA that holds a tile. */
+template <class T, int E, int V>
+constexpr int columns_threads = sizeof(T) == 2 && E *V == 64 ? 256 : STREAM_THREADS;
+
+/* A tile for each CTA, V packs of it in each thread. */
+template <class T, int E, int V>
+__global__ void __launch_bounds__(columns_threads<T, E, V>, sizeof(T) == 8                  ? 1
+                                                            : sizeof(T) == 2 && E * V == 64 ? 3
+                                                                                            : 2)
+    softmax_columns(ks_site site, softmax_shape s, int lanes)
 {
     typedef typename ks_element<T>::math M;
-    __shared__ ks_normaliser<M> shared[THREADS];
+    typedef typename softmax_pack<T, E>::Word Word;
     ks_entry job;
     if (!ks_enter(site, &job)) return;
-    const T *in = (const T *)(job.in + s.offset);
-    for (int64_t tile = blockIdx.x; tile < softmax_tiles(s, width); tile += gridDim.x) {
-        const softmax_place p = softmax_at(s, width, tile, 1, 0);
-        const ks_normaliser<M> n = softmax_column_join(softmax_column_statistics(s, in, p), width, (M)s.factor, shared);
-        softmax_column_values(s, in, (T *)job.out, p, n);
+    const softmax_rule<M> rule(s);
+    const softmax_strip strip(s, s.inner / E, lanes, 0, s.length);
+    const softmax_tile<M> tile(ks_dynamic, lanes, E);
+    int64_t base;
+    int count;
+    strip.place(s, blockIdx.x, &base, &count);
+    const Word *from = (const Word *)(job.in + s.offset) + base;
+    softmax_pack<T, E> x[V];
+#pragma unroll
+    for (int v = 0; v < V; v++, from += strip.stride) {
+        if (v < count)
+            x[v].word = __ldg(from);
+        else
+            softmax_blank(x[v], 0);
     }
+    softmax_turn(x, s.sign, [&](int v) { return v < count; });
+    softmax_pack<T, E> most = x[0];
+#pragma unroll
+    for (int v = 1; v < V; v++) most = softmax_greater(most, x[v]);
+    tile.over_lanes(most);
+    M sum[E];
+#pragma unroll
+    for (int e = 0; e < E; e++) {
+        const M reference = ks_reference(most.get(e) * (M)0.5);
+        M part[2] = {0, 0}; /* more at a time spill */
+#pragma unroll
+        for (int v = 0; v < V; v++) part[v % 2] += rule.term(rule.distance(x[v].get(e), reference));
+        sum[e] = part[0] + part[1];
+    }
+    tile.over_lanes(sum);
+#pragma unroll
+    for (int e = 0; e < E; e++) tile.tell(e, {most.get(e) * (M)0.5, sum[e]});
+    __syncthreads();
+    softmax_join_columns(
+        tile.groups, tile.columns, rule, [&](int g, int column) { return tile.group[g * tile.pitch + column]; },
+        [&](int column, softmax_pair<M> n) { tile.whole[column] = softmax_settle(n, rule); });
+    __syncthreads();
+    softmax_columns_values(x, tile, rule);
+    Word *to = (Word *)job.out + base;
+#pragma unroll
+    for (int v = 0; v < V; v++, to += strip.stride)
+        if (v < count) *to = x[v].word;
     ks_leave(site);
 }
 
-/* Partial results: [tile][part][column of the tile]. */
-template <class T>
-__global__ void __launch_bounds__(THREADS, 2)
-    softmax_slice_statistics(ks_site site, softmax_shape s, int width, int parts)
+/* A tile for each team of `parts` CTAs at a time, `share` of the axis each; kept: packs of a thread in shared memory, a
+ * multiple of V. BEYOND: the part may have more. */
+template <class T, int E, int V, bool BEYOND>
+__global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2)
+    softmax_columns_stream(ks_site site, softmax_shape s, int lanes, int parts, int64_t share, int kept)
 {
     typedef typename ks_element<T>::math M;
-    __shared__ ks_normaliser<M> shared[THREADS];
+    typedef typename softmax_pack<T, E>::Word Word;
+    constexpr bool COPIES = sizeof(Word) >= 4; /* what cp.async takes */
+    __shared__ softmax_team team;
     ks_entry job;
     if (!ks_enter(site, &job)) return;
-    const T *in = (const T *)(job.in + s.offset);
-    ks_normaliser<M> *partial = (ks_normaliser<M> *)ks_workspace(site);
-    for (int64_t item = blockIdx.x; item < softmax_tiles(s, width) * parts; item += gridDim.x) {
-        const softmax_place p = softmax_at(s, width, item / parts, parts, (int)(item % parts));
-        const ks_normaliser<M> n = softmax_column_join(softmax_column_statistics(s, in, p), width, (M)s.factor, shared);
-        if ((int)threadIdx.x < width) partial[item * width + threadIdx.x] = n;
+    const softmax_rule<M> rule(s);
+    if (threadIdx.x == 0) team.open(site, parts, lanes * E);
+    __syncthreads();
+    const int threads = blockDim.x;
+    const softmax_tile<M> tile((Word *)ks_dynamic + kept * threads, lanes, E);
+    const Word *const in = (const Word *)(job.in + s.offset);
+    Word *const keep = (Word *)ks_dynamic + threadIdx.x;
+    const int64_t begin = team.me * share, end = min(begin + share, s.length);
+    const int64_t tiles = (s.outer * (s.inner / E) + lanes - 1) / lanes;
+    const int rounds = (int)((tiles - team.team + team.teams - 1) / team.teams);
+    const softmax_strip strip(s, s.inner / E, lanes, begin, end);
+    const int held = min(strip.used, kept);
+    int64_t base;
+    int count;
+    const auto fetch = [&](int64_t at, int packs, int c) {
+        const Word *from = in + at + c * strip.stride;
+#pragma unroll
+        for (int v = 0; v < V; v++, from += strip.stride)
+            if (COPIES && c + v < packs) ks_copy_async(&keep[(c + v) * threads], from);
+    };
+    strip.place(s, team.team, &base, &count);
+#pragma unroll 1
+    for (int c = 0; c < held; c += V) fetch(base, count, c);
+    uint32_t drawn = 0;
+#pragma unroll 1
+    for (int r = 0; r < rounds; r++) {
+        softmax_pack<T, E> x[V], most;
+        softmax_blank(most, 0);
+        /* Packs of the part from c on, once more from memory or from where they were kept. */
+        const auto direct = [&](int c) {
+            const Word *from = in + base + c * strip.stride;
+#pragma unroll
+            for (int v = 0; v < V; v++, from += strip.stride) {
+                if (c + v < count)
+                    x[v].word = __ldg(from);
+                else
+                    softmax_blank(x[v], 0);
+            }
+        };
+        const auto again = [&](int c) {
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                x[v].word = keep[(c + v) * threads];
+                if (c + v >= count) softmax_blank(x[v], 0);
+            }
+        };
+        const auto turn = [&](int c) { softmax_turn(x, s.sign, [&](int v) { return c + v < count; }); };
+        M h[E];
+        double beyond[E];
+        if constexpr (BEYOND) {
+#pragma unroll
+            for (int e = 0; e < E; e++) {
+                h[e] = -(M)INFINITY;
+                beyond[e] = 0;
+            }
+#pragma unroll 1
+            for (int c = kept; c < strip.used; c += V) {
+                direct(c);
+                turn(c);
+                softmax_pack<T, E> top = x[0];
+#pragma unroll
+                for (int v = 1; v < V; v++) top = softmax_greater(top, x[v]);
+#pragma unroll
+                for (int e = 0; e < E; e++) {
+                    const M whole = ks_max(h[e], top.get(e) * (M)0.5);
+                    M term[V];
+#pragma unroll
+                    for (int v = 0; v < V; v++) term[v] = rule.term(rule.distance(x[v].get(e), ks_reference(whole)));
+                    beyond[e] = beyond[e] * (double)softmax_weight(h[e], whole, rule) + (double)ks_tree(term);
+                    h[e] = whole;
+                }
+            }
+        }
+        ks_copy_wait();
+#pragma unroll 1
+        for (int c = 0; c < held; c += V) {
+            if constexpr (COPIES) {
+                again(c);
+            } else {
+                direct(c);
+#pragma unroll
+                for (int v = 0; v < V; v++) keep[(c + v) * threads] = x[v].word;
+            }
+            turn(c);
+#pragma unroll
+            for (int v = 0; v < V; v++) most = softmax_greater(most, x[v]);
+        }
+        tile.over_lanes(most);
+        M sum[E], top[E];
+#pragma unroll
+        for (int e = 0; e < E; e++) {
+            top[e] = most.get(e) * (M)0.5;
+            sum[e] = 0;
+        }
+#pragma unroll 1
+        for (int c = 0; c < held; c += V) {
+            again(c);
+            turn(c);
+#pragma unroll
+            for (int e = 0; e < E; e++) {
+                M term[V];
+#pragma unroll
+                for (int v = 0; v < V; v++) term[v] = rule.term(rule.distance(x[v].get(e), ks_reference(top[e])));
+                sum[e] += ks_tree(term);
+            }
+        }
+        tile.over_lanes(sum);
+#pragma unroll
+        for (int e = 0; e < E; e++) {
+            softmax_pair<M> mine = {top[e], sum[e]};
+            if constexpr (BEYOND) {
+                softmax_pair<M> other = {h[e], (M)beyond[e]};
+                if (tile.narrow(lanes))
+                    for (int distance = lanes; distance < KS_WARP; distance *= 2)
+                        other =
+                            softmax_both(other, {ks_shuffle(other.h, distance), ks_shuffle(other.sum, distance)}, rule);
+                mine = softmax_both(mine, other, rule);
+            }
+            tile.tell(e, mine);
+        }
+        __syncthreads();
+        const auto of_group = [&](int g, int column) { return tile.group[g * tile.pitch + column]; };
+        const auto settle = [&](int column, softmax_pair<M> n) { tile.whole[column] = softmax_settle(n, rule); };
+        if (parts == 1) {
+            softmax_join_columns(tile.groups, tile.columns, rule, of_group, settle);
+        } else {
+            softmax_join_columns(tile.groups, tile.columns, rule, of_group, [&](int column, softmax_pair<M> n) {
+                team.post((uint32_t)r, team.me * tile.columns + column, n.h, n.sum);
+            });
+            softmax_join_columns(
+                parts, tile.columns, rule,
+                [&](int p, int column) { return team.wait<M>((uint32_t)r, p * tile.columns + column); }, settle);
+        }
+        __syncthreads();
+        const bool more = r + 1 < rounds;
+        if (!more && parts > 1) drawn = team.draw();
+        int64_t next;
+        int next_count;
+        strip.place(s, team.team + (int64_t)(r + more) * team.teams, &next, &next_count);
+        const auto store = [&](int c) {
+            Word *to = (Word *)job.out + base + c * strip.stride;
+#pragma unroll
+            for (int v = 0; v < V; v++, to += strip.stride)
+                if (c + v < count) *to = x[v].word;
+        };
+        if constexpr (BEYOND) {
+#pragma unroll 1
+            for (int c = kept + (strip.used - kept + V - 1) / V * V - V; c >= kept; c -= V) { /* the last bytes first */
+                direct(c);
+                turn(c);
+                softmax_columns_values(x, tile, rule);
+                store(c);
+            }
+        }
+#pragma unroll 1
+        for (int c = 0; c < held; c += V) {
+            again(c);
+            turn(c);
+            softmax_columns_values(x, tile, rule);
+            if (more) fetch(next, next_count, c); /* what lay there is in registers */
+            store(c);
+        }
+        base = next;
+        count = next_count;
     }
-}
-
-template <class T>
-__global__ void __launch_bounds__(THREADS, 2) softmax_slice_values(ks_site site, softmax_shape s, int width, int parts)
-{
-    typedef typename ks_element<T>::math M;
-    __shared__ ks_normaliser<M> shared[THREADS];
-    ks_entry job;
-    if (!ks_enter_again(site, &job)) return;
-    const ks_normaliser<M> *partial = (const ks_normaliser<M> *)ks_workspace(site);
-    const ks_joins<M> joins = {(M)s.factor};
-    for (int64_t item = blockIdx.x; item < softmax_tiles(s, width) * parts; item += gridDim.x) {
-        const int64_t tile = item / parts;
-        const softmax_place p = softmax_at(s, width, tile, parts, (int)(item % parts));
-        ks_normaliser<M> n = ks_nothing<M>();
-        for (int part = p.down; part < parts; part += p.step)
-            n = joins(n, partial[(tile * parts + part) * width + threadIdx.x % width]);
-        n = softmax_column_join(n, width, (M)s.factor, shared);
-        softmax_column_values(s, (const T *)(job.in + s.offset), (T *)job.out, p, n);
-    }
+    if (parts > 1) team.leave(drawn);
     ks_leave(site);
 }
 

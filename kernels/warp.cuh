@@ -3,9 +3,7 @@
 #ifndef KS_WARP_CUH
 #define KS_WARP_CUH
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <stdint.h>
+#include "ptx.cuh"
 
 enum { KS_WARP = 32, KS_WARPS_MAX = 32 };
 
@@ -36,6 +34,20 @@ __device__ __forceinline__ float ks_math(__half x)
 __device__ __forceinline__ float ks_math(__nv_bfloat16 x)
 {
     return __bfloat162float(x);
+}
+
+/* One of two 16-bit elements in a word, the first one low. */
+template <class T>
+__device__ __forceinline__ float ks_math_of(uint32_t two, int which);
+template <>
+__device__ __forceinline__ float ks_math_of<__half>(uint32_t two, int which)
+{
+    return __half2float(__ushort_as_half((unsigned short)(which ? two >> 16 : two)));
+}
+template <>
+__device__ __forceinline__ float ks_math_of<__nv_bfloat16>(uint32_t two, int which)
+{
+    return __uint_as_float(which ? two & 0xffff0000 : two << 16);
 }
 
 /* Rounds once, to nearest even. */
@@ -133,6 +145,20 @@ __device__ __forceinline__ unsigned ks_vector_mask(int64_t at, int64_t length)
 
 /* --- trees ----------------------------------------------------------------------------------------------------------- */
 
+/* The sum of a thread's N values, a power of two: halves upon each other. */
+template <class S, int N>
+__device__ __forceinline__ S ks_tree(const S (&x)[N])
+{
+    if constexpr (N == 1) {
+        return x[0];
+    } else {
+        S half[N / 2];
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) half[i] = x[i] + x[i + N / 2];
+        return ks_tree(half);
+    }
+}
+
 __device__ __forceinline__ float ks_shuffle(float x, int distance)
 {
     return __shfl_xor_sync(0xFFFFFFFFu, x, distance);
@@ -203,6 +229,22 @@ __device__ __forceinline__ double ks_exp2(double x)
 {
     return exp2(x);
 }
+__device__ __forceinline__ double ks_exp2_quick(double x)
+{
+    return exp2(x);
+}
+/* 1/x within 2 ulp, for x that is finite and not subnormal. */
+__device__ __forceinline__ float ks_reciprocal(float x)
+{
+    return ks_reciprocal_quick(x);
+}
+__device__ __forceinline__ double ks_reciprocal(double x)
+{
+    double y = ks_reciprocal_quick(x); /* each step doubles its bits */
+#pragma unroll
+    for (int i = 0; i < 3; i++) y = fma(y, fma(-x, y, 1.0), y);
+    return y;
+}
 __device__ __forceinline__ float ks_max(float a, float b)
 {
     return fmaxf(a, b);
@@ -212,13 +254,26 @@ __device__ __forceinline__ double ks_max(double a, double b)
     return fmax(a, b);
 }
 
-/* Of numbers that may be NaN: then NaN. */
-__device__ __forceinline__ float ks_max_nan(float a, float b)
+__device__ __forceinline__ __half ks_max(__half a, __half b)
 {
-    float c;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
-    return c;
+    return __hmax(a, b);
 }
+__device__ __forceinline__ __nv_bfloat16 ks_max(__nv_bfloat16 a, __nv_bfloat16 b)
+{
+    return __hmax(a, b);
+}
+
+/* a b + c d, not contracted, so that both sides of a shuffle get the same bits. */
+__device__ __forceinline__ float ks_sum_of_products(float a, float b, float c, float d)
+{
+    return __fadd_rn(__fmul_rn(a, b), __fmul_rn(c, d));
+}
+__device__ __forceinline__ double ks_sum_of_products(double a, double b, double c, double d)
+{
+    return __dadd_rn(__dmul_rn(a, b), __dmul_rn(c, d));
+}
+
+/* Of numbers that may be NaN: then NaN. */
 __device__ __forceinline__ double ks_max_nan(double a, double b)
 {
     return a > b || isnan(a) ? a : b;
@@ -230,14 +285,6 @@ __device__ __forceinline__ uint32_t ks_max_nan(uint32_t a, uint32_t b)
 __device__ __forceinline__ uint64_t ks_max_nan(uint64_t a, uint64_t b)
 {
     return max(a, b);
-}
-
-/* Of each 16-bit half: all ones where its first bit is set, else 0. */
-__device__ __forceinline__ uint32_t ks_signs(uint32_t pair)
-{
-    uint32_t signs;
-    asm("prmt.b32 %0, %1, 0, 0xBB99;" : "=r"(signs) : "r"(pair));
-    return signs;
 }
 
 /* h: half of what is maximised; sum: of exp2((h' - h) * factor). Halves, because differences of finite halves are

@@ -24,7 +24,7 @@ floors='
 0.6 metrics    server/metrics*
 1.0 vectorise  kernels/vectorise.h
 1.1 convert    kernels/convert.*
-1.1 warp       kernels/warp.cuh kernels/launch.cuh
+1.1 warp       kernels/ptx.cuh kernels/warp.cuh kernels/launch.cuh
 1.2 shapes     kernels/matmul_shape.h
 1.25 onednn    kernels/onednn*
 1.25 cublaslt  kernels/cublaslt.*

@@ -4,10 +4,10 @@
 #   tests/gpu.sh [PART...]      the parts below; default: all of them, in this order
 #
 # Parts        build     configure and build (Release, with CUDA)
-#              test      all of ctest
+#              test      all of ctest but for the emulated GPU's, or KS_TESTS (a pattern of names)
 #              cases     random cases of softmax and reduce, KS_RANDOM_CASES=24000 in all, by a process for each core (8 at most)
 #              spills    no kernel of softmax and reduce spills or has a stack frame (check_ptxas.sh)
-#              sanitize  the op tests and test_backend under memcheck, racecheck, initcheck and synccheck
+#              sanitize  the op tests and test_backend under memcheck, racecheck, initcheck and synccheck, the tools side by side
 #              daemon    200 mixed requests at the daemon under memcheck
 #              bench     bench_engine and bench_ops
 #              host      kernserve --self-test, and four times the load (bench/bench_overload.py, needs wrk)
@@ -17,7 +17,7 @@
 #                        bench/compare_cublaslt, cold and warm
 #              ncu       memory throughput of the KS_NCU_ROWS=5 rows of bench_ops, of 64 MB and more, with the smallest shares
 # Environment  KS_BUILD=build-gpu   KS_CUDA_ARCH=90a-real   KS_JOBS (all cores)   KS_CASES=8 (random cases per op, sanitizers; below 10 each regime runs one way)
-#              KS_PART_SECONDS=240 (a single run of anything)   KS_TOOLS="memcheck racecheck initcheck synccheck"
+#              KS_PART_SECONDS=240 (a single run of anything)   KS_TESTS=""    KS_TOOLS="memcheck racecheck initcheck synccheck"
 #              KS_SANITIZED="op_softmax op_reduce op_matmul test_backend"   KS_BENCH_ROWS="" (filter words of bench_ops and compare_torch.py)
 #              KS_HTTP_OPTIONS="" (of bench_http.sh; --quick takes a minute, without it eight)
 # Output       logs in $KS_BUILD/gpu-logs, the last lines of a failed one here. Exit code 1 when anything failed.
@@ -53,27 +53,35 @@ note() { # note RESULT NAME SECONDS REMARK
     esac
 }
 
-# step NAME COMMAND...: its output goes to a log; 77 is a skip. The remark is the last line that the log has.
-step() {
-    local name=$1 begin=$SECONDS code=0 log remark
+# logged NAME COMMAND...: what it prints goes to a log, its exit code and its seconds to a file beside that.
+logged() {
+    local begin=$SECONDS code=0 log=$logs/${1// /-}.log
     shift
-    log=$logs/${name// /-}.log
     timeout --kill-after=10 "$seconds" "$@" >"$log" 2>&1 </dev/null || code=$?
+    echo "$code $((SECONDS - begin))" >"$log.code"
+}
+
+# judge NAME: what has become of it; 77 is a skip. The remark is the last line that the log has.
+judge() {
+    local name=$1 log=$logs/${1// /-}.log code took remark
+    read -r code took <"$log.code"
     remark=$(grep -v '^[[:space:]]*$' "$log" | tail -n 1 | cut -c 1-100)
     case $code in
-    0) note passed "$name" $((SECONDS - begin)) "$remark" ;;
-    77) note skipped "$name" $((SECONDS - begin)) "$remark" ;;
+    0) note passed "$name" "$took" "$remark" ;;
+    77) note skipped "$name" "$took" "$remark" ;;
     124 | 137)
-        note failed "$name" $((SECONDS - begin)) "not done in ${seconds} s"
+        note failed "$name" "$took" "not done in ${seconds} s"
         tail -n 15 "$log"
         ;;
     *)
-        note failed "$name" $((SECONDS - begin)) "exit code $code"
+        note failed "$name" "$took" "exit code $code"
         tail -n 40 "$log"
         ;;
     esac
     return "$code"
 }
+
+step() { logged "$@" && judge "$1"; }
 
 find_tool() { # find_tool NAME: on the path, or where the toolkit keeps it
     local path
@@ -102,7 +110,8 @@ part_build() {
 
 part_test() {
     local seconds=900 begin=$SECONDS code=0 log=$logs/ctest.log line name
-    timeout --kill-after=10 "$seconds" ctest --test-dir "$build" --output-on-failure -j "$((jobs > 4 ? 4 : jobs))" >"$log" 2>&1 || code=$?
+    timeout --kill-after=10 "$seconds" ctest --test-dir "$build" --output-on-failure -j "$((jobs > 4 ? 4 : jobs))" -R "${KS_TESTS:-.}" \
+        -E '^emulate_' >"$log" 2>&1 || code=$?
     while read -r line; do
         name=$(sed -E 's/.*Test +#[0-9]+: ([^ ]+).*/\1/' <<<"$line")
         local took
@@ -167,11 +176,13 @@ part_sanitize() {
             note skipped "sanitize $name" 0 "not built"
             continue
         }
-        for tool in $tools; do
+        for tool in $tools; do # the GPU waits for the host most of the time
             # shellcheck disable=SC2046
-            KS_CASES=${KS_CASES:-8} step "$tool $name" "$sanitizer" --tool "$tool" $(tool_options "$tool") \
-                --error-exitcode 99 --print-limit 20 "$program"
+            KS_CASES=${KS_CASES:-8} logged "$tool $name" "$sanitizer" --tool "$tool" $(tool_options "$tool") \
+                --error-exitcode 99 --print-limit 20 "$program" &
         done
+        wait
+        for tool in $tools; do judge "$tool $name"; done
     done
 }
 

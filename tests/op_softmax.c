@@ -13,7 +13,7 @@
 extern const ks_op ks_op_softmax;
 
 enum { AXIS, LOG, SCALE };
-enum { ARENA_BYTES = 64 << 20, ROW_MOST = 1 << 20 };
+enum { ARENA_BYTES = 64 << 20 };
 static const ks_dtype dtypes[] = {KS_FP32, KS_FP16, KS_BF16, KS_FP64};
 
 static op_harness *harnesses[2];
@@ -36,30 +36,34 @@ static void describe(const ks_spec *spec, const char *who, int64_t at)
                 (int)spec->params[AXIS].i, (int)spec->params[LOG].i, spec->params[SCALE].d, (long long)at);
 }
 
-/* What the row that starts at `at` must be; NaN stands for NaN. */
-static void oracle_row(const ks_spec *spec, const void *in, int64_t at, int64_t stride, int64_t length,
-                       long double *ref, long double *distance, long double *log_sum)
+/* What the elements of a row are told by. */
+typedef struct oracle {
+    long double scale, max, sum, log_sum;
+    bool log, nan; /* nan: all of them are */
+} oracle;
+
+/* Of the row that starts at `at`. */
+static oracle oracle_row(const ks_spec *spec, const void *in, int64_t at, int64_t stride, int64_t length)
 {
     const ks_dtype dtype = spec->in[0].dtype;
     const double given = spec->params[SCALE].d;
-    const long double scale = dtype == KS_FP64 ? (long double)given : (long double)(float)given;
-    long double max = -INFINITY, sum = 0;
-    bool nan = false;
+    oracle o = {.scale = dtype == KS_FP64 ? (long double)given : (long double)(float)given,
+                .max = -INFINITY,
+                .log = spec->params[LOG].i != 0};
     for (int64_t i = 0; i < length; i++) {
-        ref[i] = scale * values_get(dtype, in, at + i * stride);
-        nan |= isnan(ref[i]);
-        if (ref[i] > max) max = ref[i];
+        const long double z = o.scale * values_get(dtype, in, at + i * stride);
+        o.nan |= isnan(z);
+        if (z > o.max) o.max = z;
     }
-    nan |= isinf(max);
-    for (int64_t i = 0; i < length; i++) {
-        distance[i] = ref[i] - max;
-        sum += expl(distance[i]);
-    }
-    *log_sum = logl(sum);
-    for (int64_t i = 0; i < length; i++)
-        ref[i] = nan ? (long double)NAN : spec->params[LOG].i ? distance[i] - *log_sum : expl(distance[i]) / sum;
+    o.nan |= isinf(o.max);
+    for (int64_t i = 0; i < length && !o.nan; i++)
+        o.sum += expl(o.scale * values_get(dtype, in, at + i * stride) - o.max);
+    o.log_sum = logl(o.sum);
+    return o;
 }
 
+/* The kernels add in trees: where a row's largest element is nearly all of its sum, each level of the tree may lose half
+ * a unit of the others, and the logarithm shows it. */
 static bool near_enough(const ks_spec *spec, long double got, long double ref, long double distance,
                         long double log_sum)
 {
@@ -70,7 +74,9 @@ static bool near_enough(const ks_spec *spec, long double got, long double ref, l
     const long double u = values_roundoff(dtype), unit = dtype == KS_FP64 ? 0x1p-52L : 0x1p-23L;
     const long double grown = spec->params[SCALE].d == 1 ? 1 : 1.5L; /* one more rounding */
     const long double d = isinf(distance) ? 0 : fabsl(distance);
-    long double bound = spec->params[LOG].i ? 2 * unit * (d + fabsl(log_sum) + 1) : (grown * d + 8) * unit * fabsl(ref);
+    const long double levels = log2l((long double)spec->in[0].dims[spec->params[AXIS].i]);
+    long double bound =
+        spec->params[LOG].i ? unit * (2 * (d + fabsl(log_sum) + 1) + levels / 2) : (grown * d + 8) * unit * fabsl(ref);
     bound += (dtype == KS_FP32 || dtype == KS_FP64 ? 0 : 1.01L * u * fabsl(ref)) + 2 * values_floor(dtype);
     if (!spec->params[LOG].i && dtype != KS_FP64) bound += 1e-37L;
     if (!spec->params[LOG].i && dtype == KS_FP64) bound += 1e-307L;
@@ -80,22 +86,22 @@ static bool near_enough(const ks_spec *spec, long double got, long double ref, l
 
 static void check_row(const ks_spec *spec, const void *in, const void *out, const char *who, int64_t r)
 {
-    static long double ref[ROW_MOST], distance[ROW_MOST];
     const ks_tensor *x = &spec->in[0];
     const int axis = (int)spec->params[AXIS].i;
     const int64_t length = x->dims[axis], inner = ks_dims_product(x->dims, axis + 1, x->rank);
-    assert_true(length <= ROW_MOST);
     const int64_t at = r / inner * length * inner + r % inner;
-    long double log_sum, sum = 0;
-    oracle_row(spec, in, at, inner, length, ref, distance, &log_sum);
+    const oracle o = oracle_row(spec, in, at, inner, length);
+    long double sum = 0;
     for (int64_t i = 0; i < length; i++) {
+        const long double distance = o.scale * values_get(x->dtype, in, at + i * inner) - o.max;
+        const long double want = o.nan ? (long double)NAN : o.log ? distance - o.log_sum : expl(distance) / o.sum;
         const long double got = values_get(x->dtype, out, at + i * inner);
         sum += got;
-        if (near_enough(spec, got, ref[i], distance[i], log_sum)) continue;
+        if (near_enough(spec, got, want, distance, o.log_sum)) continue;
         describe(spec, who, at + i * inner);
-        fail_msg("got %.17Lg, expected %.17Lg", got, ref[i]);
+        fail_msg("got %.17Lg, expected %.17Lg", got, want);
     }
-    if (x->dtype == KS_FP32 && !spec->params[LOG].i && !isnan(ref[0])) assert_true(fabsl(sum - 1) < 1e-5L);
+    if (x->dtype == KS_FP32 && !o.log && !o.nan) assert_true(fabsl(sum - 1) < 1e-5L);
 }
 
 static int64_t rows_of(const ks_spec *spec)
@@ -104,15 +110,17 @@ static int64_t rows_of(const ks_spec *spec)
     return count ? count / spec->in[0].dims[spec->params[AXIS].i] : 0;
 }
 
-static void check(const ks_spec *spec, const void *in, const void *out, const char *who)
+/* At most so many rows, the last one among them. */
+static void check(const ks_spec *spec, const void *in, const void *out, const char *who, int64_t most)
 {
     const int64_t rows = rows_of(spec);
-    for (int64_t r = 0; r < rows; r++) check_row(spec, in, out, who, r);
+    for (int64_t i = 0; i < rows && i < most; i++)
+        check_row(spec, in, out, who, rows <= most ? i : i ? (int64_t)(values_next() % (uint64_t)rows) : rows - 1);
 }
 
-static void run_backends(const ks_spec *spec, const void *in, void *out)
+static void run_backends(const ks_spec *spec, const void *in, void *out, int first, int64_t most)
 {
-    for (int b = 0; b < 2; b++) {
+    for (int b = first; b < 2; b++) {
         if (!harnesses[b]) continue;
         ks_error error = {0};
         const op_path path = (op_path)values_below(3);
@@ -120,13 +128,14 @@ static void run_backends(const ks_spec *spec, const void *in, void *out)
         const ks_status status = op_harness_run(harnesses[b], spec, &in, out, path, copies, values_below(2), &error);
         if (status != KS_OK) describe(spec, b ? "cuda" : "cpu", -1);
         if (status != KS_OK) fail_msg("%s", error.text);
-        check(spec, in, out, b ? "cuda" : "cpu");
+        check(spec, in, out, b ? "cuda" : "cpu", most);
     }
 }
 
-/* Resolves, fills, runs everywhere, compares. */
-static void try_spec(ks_spec *spec, values_kind kind)
+/* Resolves, fills, runs, compares: everywhere and all of it, or on a GPU alone and some rows. */
+static void try_on(ks_spec *spec, values_kind kind, bool gpu_only)
 {
+    enum { SOME = 40 };
     ks_error error = {0};
     if (ks_op_softmax.resolve(spec, &error) != KS_OK) fail_msg("%s", error.text);
     ks_spec_layout(spec);
@@ -137,14 +146,21 @@ static void try_spec(ks_spec *spec, values_kind kind)
     void *scratch = malloc(ks_op_softmax.scratch_bytes(spec));
     assert_true(in && out && scratch);
     values_fill(x->dtype, in, ks_tensor_count(x), kind, last ? last : 1);
-    memset(out, 0xFF, x->size_bytes);
-    const void *inputs[] = {in};
-    ks_op_softmax.reference(spec, inputs, out, scratch);
-    check(spec, in, out, "reference");
-    run_backends(spec, in, out);
+    if (!gpu_only) {
+        memset(out, 0xFF, x->size_bytes);
+        const void *inputs[] = {in};
+        ks_op_softmax.reference(spec, inputs, out, scratch);
+        check(spec, in, out, "reference", INT64_MAX);
+    }
+    run_backends(spec, in, out, gpu_only, gpu_only ? SOME : INT64_MAX);
     free(scratch);
     free(out);
     free(in);
+}
+
+static void try_spec(ks_spec *spec, values_kind kind)
+{
+    try_on(spec, kind, false);
 }
 
 static void random_shapes_and_parameters(void **state)
@@ -202,34 +218,117 @@ static void long_rows(void **state)
     }
 }
 
+/* Where the CUDA planner goes over from one kernel to another, in vectors of a row or rows of a tile; each with a row that
+ * is whole vectors and some that are not, with few rows and with enough for a chip. */
+static void borders_of_rows(void **state)
+{
+    (void)state;
+    static const int64_t vectors[] = {1,   2,   31,  32,  33,  63,   64,   65,   127,
+                                      128, 129, 511, 512, 513, 1024, 2047, 2048, 2049};
+    for (size_t n = 0; n < sizeof vectors / sizeof *vectors; n++) {
+        const ks_dtype dtype = dtypes[values_below(4)];
+        const int64_t in_vector = 16 / (int64_t)ks_dtype_size(dtype);
+        for (int odd = 0; odd < 2; odd++) {
+            const int64_t length = vectors[n] * in_vector + (odd ? 1 + values_below((int)in_vector) : 0);
+            const int64_t rows = values_below(2) ? 1 + values_below(4) : 1 + 60000 / length;
+            ks_spec spec = spec_of(dtype, 2, (const int64_t[]){rows, length});
+            spec.params[LOG].i = values_below(2);
+            if (values_below(4) == 0) spec.params[SCALE].d = values_below(2) ? -0.5 : 0;
+            try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
+        }
+    }
+}
+
+typedef struct lines {
+    ks_dtype dtype;
+    int64_t outer, length, inner;
+} lines;
+
+static void try_lines(const lines *l, bool gpu_only)
+{
+    ks_spec spec = spec_of(l->dtype, 3, (const int64_t[]){l->outer, l->length, l->inner});
+    spec.params[AXIS].i = 1;
+    spec.params[LOG].i = values_below(2);
+    if (values_below(4) == 0) spec.params[SCALE].d = values_below(2) ? -0.5 : 0;
+    try_on(&spec, (values_kind)values_below(gpu_only ? VALUES_FINITE : VALUES_KINDS), gpu_only);
+}
+
+static void borders_of_columns(void **state)
+{
+    (void)state;
+    static const lines table[] = {
+        {KS_FP32, 300, 10, 3},  {KS_FP16, 40, 100, 7},  {KS_BF16, 3, 300, 5},   {KS_FP64, 5, 33, 9}, /* small lines */
+        {KS_FP32, 1, 1, 5000},  {KS_BF16, 2, 3, 1000},  {KS_FP32, 100, 16, 24}, {KS_FP16, 20, 17, 64},
+        {KS_FP64, 9, 64, 10},   {KS_FP32, 2, 65, 100},  {KS_BF16, 3, 127, 40},  {KS_FP32, 1, 512, 32},
+        {KS_FP16, 1, 513, 128}, {KS_FP32, 2, 2000, 36}, {KS_FP64, 1, 5000, 6},  {KS_BF16, 1, 9000, 8},
+        {KS_FP32, 3, 256, 131}, {KS_BF16, 2, 1000, 49}, {KS_FP32, 1, 20000, 3}, {KS_FP64, 1, 700, 33},
+        {KS_FP32, 40, 700, 4},  {KS_FP16, 1, 3000, 31}, {KS_FP32, 1, 1025, 64}, {KS_BF16, 1, 60000, 1},
+        {KS_FP32, 1, 40000, 8}, {KS_BF16, 1, 70000, 8}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) try_lines(&table[i], false);
+}
+
+/* What is too much for a quick test of the reference, and needs many CTAs. */
+static void rows_and_columns_of_the_whole_chip(void **state)
+{
+    (void)state;
+    static const lines table[] = {
+        {KS_FP32, 300, 1000, 1},  {KS_BF16, 20000, 33, 1},  {KS_FP16, 9000, 64, 1},   {KS_FP32, 900, 1023, 1},
+        {KS_BF16, 150, 9000, 1},  {KS_FP32, 3, 32768, 1},   {KS_FP32, 70, 32769, 1},  {KS_FP16, 150, 16380, 1},
+        {KS_FP64, 140, 8193, 1},  {KS_FP32, 7, 131072, 1},  {KS_BF16, 3, 1000003, 1}, {KS_FP64, 2, 300001, 1},
+        {KS_FP32, 1, 4500001, 1}, {KS_FP32, 1, 7500001, 1}, {KS_FP64, 1, 2500003, 1}, {KS_FP32, 1, 8192, 512},
+        {KS_BF16, 4, 1500, 256},  {KS_FP16, 1, 100000, 8},  {KS_FP32, 1, 1000000, 3}, {KS_FP32, 1, 1700000, 4},
+        {KS_FP64, 1, 1100000, 3}, {KS_BF16, 1, 600000, 3},  {KS_FP32, 4096, 3, 128},  {KS_FP32, 8, 21, 8192},
+        {KS_BF16, 2000, 300, 3}};
+    if (!harnesses[1] || strcmp(ks_backend_cuda->name, "cuda") != 0) {
+        printf("skip: no chip of that size\n");
+        skip();
+    }
+    const size_t count = sizeof table / sizeof *table;
+    for (size_t i = 0; i < count; i++)
+        if (values_cases(400) >= 10 || i % 4 == (size_t)values_below(4)) try_lines(&table[i], true);
+}
+
 static void special_values(void **state)
 {
     (void)state;
-    const float inf = INFINITY, nan = NAN;
-    static const int64_t dims[] = {6, 3};
-    const float x[6][3] = {{-inf, -inf, -inf},     {1, inf, 2},  {1, nan, 2}, {-inf, 1, 1},
-                           {3e38f, -3e38f, 3e38f}, {0, -0.0f, 0}};
-    const float softmax[6][3] = {{nan, nan, nan}, {nan, nan, nan}, {nan, nan, nan},
-                                 {0, 0.5f, 0.5f}, {0.5f, 0, 0.5f}, {1 / 3.f, 1 / 3.f, 1 / 3.f}};
+    enum { ROWS = 7 };
+    const float inf = INFINITY, nan = NAN, most = 3.4e38f;
+    static const int64_t dims[] = {ROWS, 3};
+    const float x[ROWS][3] = {{-inf, -inf, -inf},  {1, inf, 2},   {1, nan, 2},          {-inf, 1, 1},
+                              {most, -most, most}, {0, -0.0f, 0}, {-most, -most, -most}};
+    const float softmax[ROWS][3] = {{nan, nan, nan},
+                                    {nan, nan, nan},
+                                    {nan, nan, nan},
+                                    {0, 0.5f, 0.5f},
+                                    {0.5f, 0, 0.5f},
+                                    {1 / 3.f, 1 / 3.f, 1 / 3.f},
+                                    {1 / 3.f, 1 / 3.f, 1 / 3.f}};
     const float half = -0.693147181f, third = -1.09861229f;
-    const float logs[6][3] = {{nan, nan, nan},    {nan, nan, nan},    {nan, nan, nan},
-                              {-inf, half, half}, {half, -inf, half}, {third, third, third}};
-    for (int log = 0; log < 2; log++) {
-        ks_spec spec = spec_of(KS_FP32, 2, dims);
-        spec.params[LOG].i = log;
-        assert_int_equal(ks_op_softmax.resolve(&spec, NULL), KS_OK);
-        float out[6][3];
-        void *scratch = malloc(ks_op_softmax.scratch_bytes(&spec));
-        const void *in[] = {x};
-        ks_op_softmax.reference(&spec, in, out, scratch);
-        free(scratch);
-        for (int i = 0; i < 18; i++) {
-            const float got = out[i / 3][i % 3], want = (log ? logs : softmax)[i / 3][i % 3];
-            if (isnan(want) ? !isnan(got)
-                            : got != want && !(fabsf(got - want) < 2e-7f || (log && i / 3 == 4 && got < -1e38f)))
-                fail_msg("log %d element %d: got %g, expected %g", log, i, (double)got, (double)want);
+    const float logs[ROWS][3] = {{nan, nan, nan},    {nan, nan, nan},       {nan, nan, nan},      {-inf, half, half},
+                                 {half, -inf, half}, {third, third, third}, {third, third, third}};
+    for (int log = 0; log < 2; log++)
+        for (int b = -1; b < 2; b++) {
+            if (b >= 0 && !harnesses[b]) continue;
+            ks_spec spec = spec_of(KS_FP32, 2, dims);
+            spec.params[LOG].i = log;
+            assert_int_equal(ks_op_softmax.resolve(&spec, NULL), KS_OK);
+            ks_spec_layout(&spec);
+            float out[ROWS][3];
+            void *scratch = malloc(ks_op_softmax.scratch_bytes(&spec));
+            const void *in[] = {x};
+            ks_error error = {0};
+            if (b < 0)
+                ks_op_softmax.reference(&spec, in, out, scratch);
+            else if (op_harness_run(harnesses[b], &spec, in, out, OP_PATH_PLANNED, 1, false, &error) != KS_OK)
+                fail_msg("%s", error.text);
+            free(scratch);
+            for (int i = 0; i < ROWS * 3; i++) {
+                const float got = out[i / 3][i % 3], want = (log ? logs : softmax)[i / 3][i % 3];
+                if (isnan(want) ? !isnan(got)
+                                : got != want && !(fabsf(got - want) < 2e-7f || (log && i / 3 == 4 && got < -1e38f)))
+                    fail_msg("%d: log %d element %d: got %g, expected %g", b, log, i, (double)got, (double)want);
+            }
         }
-    }
 }
 
 static void expect_refusal(ks_spec spec, ks_status want, const char *words)
@@ -341,6 +440,9 @@ int main(void)
         cmocka_unit_test(random_shapes_and_parameters),
         cmocka_unit_test(lengths_around_powers_of_two),
         cmocka_unit_test(long_rows),
+        cmocka_unit_test(borders_of_rows),
+        cmocka_unit_test(borders_of_columns),
+        cmocka_unit_test(rows_and_columns_of_the_whole_chip),
         cmocka_unit_test(special_values),
         cmocka_unit_test(refusals),
         cmocka_unit_test(equal_work_has_equal_keys),

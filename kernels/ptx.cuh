@@ -1,0 +1,175 @@
+/* Instructions that CUDA C++ has no name for, a function each: all inline assembly of softmax and the reductions.
+ * tests/emulate/ptx.h says the same in C++, for machines without a GPU. */
+#ifndef KS_PTX_CUH
+#define KS_PTX_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+/* Nanoseconds, of one clock for the whole device. */
+__device__ __forceinline__ uint64_t ks_globaltimer()
+{
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+/* The address stays in one piece: put together anew for each load it costs more than the arithmetic. */
+template <class P>
+__device__ __forceinline__ const P *ks_one_address(const P *at)
+{
+    asm("" : "+l"(at));
+    return at;
+}
+
+/* --- arithmetic ------------------------------------------------------------------------------------------------------ */
+
+/* Within 2 ulp as exp2f(), but what is below 2^-126 is 0. */
+__device__ __forceinline__ float ks_exp2_quick(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* 1/x within 2 ulp, for x that is finite and not subnormal; double: to 20 bits. */
+__device__ __forceinline__ float ks_reciprocal_quick(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ double ks_reciprocal_quick(double x)
+{
+    double y;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+    return y;
+}
+
+/* NaN where one of them is. */
+__device__ __forceinline__ float ks_max_nan(float a, float b)
+{
+    float c;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+}
+
+/* --- two 16-bit elements of type T in a word, the first one low ------------------------------------------------------ */
+
+/* Each rounds once, to nearest even. */
+template <class T>
+__device__ __forceinline__ uint32_t ks_round_two(float low, float high);
+template <>
+__device__ __forceinline__ uint32_t ks_round_two<__half>(float low, float high)
+{
+    uint32_t two;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+}
+template <>
+__device__ __forceinline__ uint32_t ks_round_two<__nv_bfloat16>(float low, float high)
+{
+    uint32_t two;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+}
+
+/* The greater of each; NaN is dropped. */
+template <class T>
+__device__ __forceinline__ uint32_t ks_max_two(uint32_t a, uint32_t b);
+template <>
+__device__ __forceinline__ uint32_t ks_max_two<__half>(uint32_t a, uint32_t b)
+{
+    uint32_t most;
+    asm("max.f16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+    return most;
+}
+template <>
+__device__ __forceinline__ uint32_t ks_max_two<__nv_bfloat16>(uint32_t a, uint32_t b)
+{
+    uint32_t most;
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+    return most;
+}
+
+/* Each times that of another word. */
+template <class T>
+__device__ __forceinline__ uint32_t ks_times_two(uint32_t a, uint32_t b);
+template <>
+__device__ __forceinline__ uint32_t ks_times_two<__half>(uint32_t a, uint32_t b)
+{
+    uint32_t product;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+    return product;
+}
+template <>
+__device__ __forceinline__ uint32_t ks_times_two<__nv_bfloat16>(uint32_t a, uint32_t b)
+{
+    uint32_t product;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+    return product;
+}
+
+/* Of each half of a word: all ones where its first bit is set, else 0. */
+__device__ __forceinline__ uint32_t ks_signs(uint32_t pair)
+{
+    uint32_t signs;
+    asm("prmt.b32 %0, %1, 0, 0xBB99;" : "=r"(signs) : "r"(pair));
+    return signs;
+}
+
+/* --- memory ---------------------------------------------------------------------------------------------------------- */
+
+/* 4, 8 or 16 bytes of global memory into shared memory, without a register between; the thread that asked waits for its
+ * own. */
+template <class Word>
+__device__ __forceinline__ void ks_copy_async(Word *shared, const Word *global)
+{
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    if constexpr (sizeof(Word) == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(to), "l"(global) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+                     :
+                     : "r"(to), "l"(global), "n"(sizeof(Word))
+                     : "memory");
+}
+__device__ __forceinline__ void ks_copy_wait()
+{
+    asm volatile("cp.async.wait_all;" : : : "memory");
+}
+
+/* Words that CTAs of a launch tell each other: written and read at once, in no order with other memory. */
+struct alignas(16) ks_record {
+    uint64_t first, second;
+};
+
+__device__ __forceinline__ void ks_write_relaxed(uint64_t *at, uint64_t word)
+{
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(at), "l"(word) : "memory");
+}
+__device__ __forceinline__ uint64_t ks_read_relaxed(const uint64_t *at)
+{
+    uint64_t word;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
+    return word;
+}
+__device__ __forceinline__ void ks_write_relaxed(ks_record *at, ks_record r)
+{
+    asm volatile("{ .reg .b128 r; mov.b128 r, {%1, %2}; st.relaxed.gpu.global.b128 [%0], r; }"
+                 :
+                 : "l"(at), "l"(r.first), "l"(r.second)
+                 : "memory");
+}
+__device__ __forceinline__ ks_record ks_read_relaxed(const ks_record *at)
+{
+    ks_record r;
+    asm volatile("{ .reg .b128 r; ld.relaxed.gpu.global.b128 r, [%2]; mov.b128 {%0, %1}, r; }"
+                 : "=l"(r.first), "=l"(r.second)
+                 : "l"(at)
+                 : "memory");
+    return r;
+}
+
+#endif

@@ -1,0 +1,159 @@
+/* Softmax of rows that the registers of a CTA hold: one reading, one writing. Rows are read in the vectors of their
+ * aligned superset. */
+#ifndef KS_SOFTMAX_HELD_CUH
+#define KS_SOFTMAX_HELD_CUH
+
+#include "softmax_common.cuh"
+
+/* A row, or a piece of `share` of its vectors. Vector i of it is in[i]; a first and a last one may belong to the rows
+ * beside this one, too. */
+template <class T>
+struct softmax_span {
+    static constexpr int E = ks_vector<T>::length;
+    static constexpr unsigned ALL = (1u << E) - 1;
+    const uint4 *in;
+    uint4 *out;
+    int count, low, high; /* vectors; the row's elements among theirs: [low, high) */
+    int edge, inner;      /* vectors that are the row's alone: inner of them from edge on */
+
+    softmax_span() = default;
+    /* share 0: the whole row */
+    __device__ __forceinline__ softmax_span(const softmax_shape &s, const ks_entry &job, int64_t row, int64_t share = 0,
+                                            int piece = 0)
+    {
+        const int64_t start = row * s.length;
+        const int skip = (int)(start & (E - 1));
+        int64_t first = start / E, begin = 0, end = (skip + s.length + E - 1) / E;
+        if (share) {
+            begin = min(piece * share, end);
+            end = min(begin + share, end);
+            first += begin;
+        }
+        in = (const uint4 *)(job.in + s.offset) + first;
+        out = (uint4 *)job.out + first;
+        count = (int)(end - begin);
+        low = begin == 0 ? skip : 0;
+        high = (int)min(skip + s.length - begin * E, (int64_t)count * E);
+        edge = low > 0;
+        inner = max(count - edge - (high < count * E), 0);
+    }
+    __device__ __forceinline__ bool whole(int i) const
+    {
+        return (unsigned)(i - edge) < (unsigned)inner;
+    }
+    /* Bit e: element e of vector i is the row's. */
+    __device__ __forceinline__ unsigned mask(int i) const
+    {
+        const int at = i * E;
+        if (i >= count) return 0;
+        unsigned bits = ALL;
+        if (at < low) bits &= ALL << (low - at);
+        if (at + E > high) bits &= ALL >> (at + E - high);
+        return bits;
+    }
+    __device__ __forceinline__ void load(softmax_pack<T, E> &x, int i) const
+    {
+        if (i < count) x.word = __ldg(in + i);
+    }
+    /* Packs at i, i + step ... as the row's values: turned, and blank where they are not the row's. */
+    template <int V>
+    __device__ __forceinline__ void clean(softmax_pack<T, E> (&x)[V], int i, int step, float sign) const
+    {
+        softmax_turn(x, sign);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            if (!whole(i + v * step)) softmax_blank(x[v], mask(i + v * step));
+    }
+    __device__ __forceinline__ void store(const softmax_pack<T, E> &x, int i) const
+    {
+        if (whole(i))
+            out[i] = x.word;
+        else
+            softmax_store(out, i, x, mask(i));
+    }
+};
+
+/* What the warps of a CTA tell each other. */
+template <class M>
+struct softmax_cells {
+    M h[KS_WARPS_MAX], sum[KS_WARPS_MAX];
+};
+
+/* join over a CTA: each warp's lanes hold its value, each thread gets the whole. cells: one of each warp. */
+template <class M, class Join>
+__device__ __forceinline__ M softmax_over_warps(M mine, M none, M *cells, Join join)
+{
+    const int warps = blockDim.x / KS_WARP, lane = threadIdx.x % KS_WARP;
+    if (warps == 1) return mine;
+    if (lane == 0) cells[threadIdx.x / KS_WARP] = mine;
+    __syncthreads();
+    mine = lane < warps ? cells[lane] : none;
+    return ks_group_reduce(mine, KS_WARP, join);
+}
+
+struct softmax_maxes {
+    template <class M>
+    __device__ __forceinline__ M operator()(M a, M b) const
+    {
+        return ks_max(a, b);
+    }
+};
+
+/* The pair of a CTA's packs, in each thread; the packs keep what they can. */
+template <class T, int E, int V, class M>
+__device__ __forceinline__ softmax_pair<M> softmax_cta_pair(softmax_pack<T, E> (&x)[V], int used,
+                                                            softmax_cells<M> &cells, const softmax_rule<M> &rule)
+{
+    softmax_pack<T, E> most = x[0];
+#pragma unroll
+    for (int v = 1; v < V; v++)
+        if (v < used) most = softmax_greater(most, x[v]);
+    M h = ks_group_reduce(softmax_half(most), KS_WARP, softmax_maxes());
+    h = softmax_over_warps(h, -(M)INFINITY, cells.h, softmax_maxes());
+    M sum = 0;
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        if (v >= used) break;
+        sum += softmax_sum<softmax_keeps<T>>(x[v], ks_reference(h), rule);
+    }
+    sum = ks_group_reduce(sum, KS_WARP, ks_adds());
+    sum = softmax_over_warps(sum, (M)0, cells.sum, ks_adds());
+    return {h, sum};
+}
+
+/* The most threads of a CTA. */
+template <class T, int V>
+constexpr int held_threads = V < 4                      ? 256
+                             : V == 4 || sizeof(T) == 8 ? 512
+                                                        : 1024;
+
+/* A row for each CTA, V packs of it in each thread. */
+template <class T, int V>
+__global__ void __launch_bounds__(held_threads<T, V>, V == 4 && sizeof(T) < 8 ? 3 : 1)
+    softmax_held(ks_site site, softmax_shape s)
+{
+    typedef typename ks_element<T>::math M;
+    typedef softmax_span<T> Span;
+    __shared__ softmax_cells<M> cells;
+    ks_entry job;
+    if (!ks_enter_again(site, &job)) return;
+    const Span span(s, job, blockIdx.x);
+    softmax_pack<T, Span::E> x[V];
+#pragma unroll
+    for (int v = 0; v < V; v++) span.load(x[v], v * blockDim.x + threadIdx.x);
+    ks_start(site);
+    const softmax_rule<M> rule(s);
+    const int used = (span.count + blockDim.x - 1) / blockDim.x;
+    span.clean(x, threadIdx.x, blockDim.x, s.sign);
+    const softmax_pair<M> whole = softmax_settle(softmax_cta_pair(x, used, cells, rule), rule);
+    const softmax_finish<M> finish(whole, rule);
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        if (v >= used) break;
+        softmax_values<softmax_keeps<T>>(x[v], finish, rule);
+        span.store(x[v], v * blockDim.x + threadIdx.x);
+    }
+    ks_leave(site);
+}
+
+#endif

@@ -1,0 +1,252 @@
+/* ks_backend_cuda over the emulated GPU, for the op tests: plans and launches as backend_cuda.cu makes them, but at once.
+ *
+ * Each launch has memory of its own that ends, or begins, where a page begins that cannot be touched; what nobody has
+ * written holds noise. Tickets and counters have to be 0 after it, the line filled, nothing written beside the output. */
+#include "cuda_runtime.h"
+
+#include "launch.cuh"
+
+#include <stdio.h>
+#include <sys/mman.h>
+
+struct ks_device {
+    ks_limits limits;
+};
+struct ks_lane {
+    ks_device *device;
+    uint32_t sequence;
+    bool front; /* whether memory begins behind a forbidden page, or ends before one */
+};
+
+static const struct {
+    const char *name;
+    ks_cuda_setup_fn *setup;
+    ks_cuda_plan_fn *plan;
+    ks_cuda_launch_fn *launch;
+} ops[] = {{"softmax", ks_softmax_cuda_setup, ks_softmax_cuda_plan, ks_softmax_cuda_launch},
+           {"reduce", ks_reduce_cuda_setup, ks_reduce_cuda_plan, ks_reduce_cuda_launch}};
+
+static const size_t WORKSPACE = 64 << 20;
+static const unsigned char NOISE = 0xFF;
+static ks_chip chip;
+
+/* --- memory ---------------------------------------------------------------------------------------------------------- */
+
+/* Bytes between two forbidden pages, right beside one of them; on KS_ALIGNMENT, as everything on a device is. */
+struct guarded {
+    unsigned char *map, *data;
+    size_t map_bytes, bytes;
+
+    guarded(size_t size, bool front) : bytes(size)
+    {
+        const size_t page = 4096, inside = (size + page - 1) / page * page;
+        map_bytes = inside + 2 * page;
+        map = (unsigned char *)mmap(NULL, map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (map == MAP_FAILED || mprotect(map + page, inside, PROT_READ | PROT_WRITE))
+            emulate_fault("no memory for a launch");
+        memset(map + page, NOISE, inside);
+        data = map + page + (front ? 0 : inside - ks_align(size));
+    }
+    ~guarded()
+    {
+        munmap(map, map_bytes);
+    }
+    guarded(const guarded &) = delete;
+    guarded &operator=(const guarded &) = delete;
+};
+
+struct job_memory {
+    guarded in, out; /* out: the head's room, the output, the pad */
+    job_memory(const ks_plan *plan, bool front)
+        : in(plan->in_bytes + KS_PAD, front), out(KS_HEAD_ROOM + plan->out_bytes + KS_PAD, front)
+    {
+    }
+};
+
+/* --- the border ------------------------------------------------------------------------------------------------------ */
+
+/* KS_EMULATED_SMS: of the chip; few, so that small tensors reach every kernel. */
+static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error *error)
+{
+    const char *sms = getenv("KS_EMULATED_SMS");
+    chip = {.capability = 90,
+            .sms = sms ? atoi(sms) : 4,
+            .threads_sm = 2048,
+            .shared_sm = 228 << 10,
+            .shared_optin = 227 << 10,
+            .l2_bytes = 50 << 20,
+            .workspace_bytes = WORKSPACE};
+    emulate_chip_now = {chip.sms, chip.shared_sm, chip.shared_optin};
+    for (const auto &op : ops) {
+        const ks_status status = op.setup(&chip, error);
+        if (status) return status;
+    }
+    *out = new ks_device{*limits};
+    return KS_OK;
+}
+
+static void close_device(ks_device **device)
+{
+    delete *device;
+    *device = NULL;
+}
+
+static ks_status slot_init(ks_device *, size_t in_bytes, size_t out_bytes, bool, ks_slot *slot, ks_error *)
+{
+    memset(slot, 0, sizeof *slot);
+    const size_t in = ks_align(in_bytes + KS_PAD), all = in + KS_HEAD_ROOM + ks_align(out_bytes + KS_PAD);
+    slot->memory = aligned_alloc(KS_ALIGNMENT, all);
+    if (!slot->memory) emulate_fault("no memory for a slot");
+    slot->in = (unsigned char *)slot->memory;
+    slot->out = slot->in + in + KS_HEAD_ROOM;
+    slot->in_cap = in_bytes;
+    slot->out_cap = out_bytes;
+    return KS_OK;
+}
+
+static void slot_fini(ks_device *, ks_slot *slot)
+{
+    free(slot->memory);
+    memset(slot, 0, sizeof *slot);
+}
+
+static ks_status lane_open(ks_device *device, int, int, ks_lane **out, ks_error *)
+{
+    *out = new ks_lane{device, 0, false};
+    return KS_OK;
+}
+
+static void lane_close(ks_lane **lane)
+{
+    delete *lane;
+    *lane = NULL;
+}
+
+static int op_of(const ks_spec *spec)
+{
+    return strcmp(spec->op->name, ops[0].name) == 0 ? 0 : 1;
+}
+
+static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
+{
+    ks_cuda_plan chosen;
+    memset(&chosen, 0, sizeof chosen);
+    const ks_status status = ops[op_of(&plan->spec)].plan(&chip, &plan->spec, &chosen, error);
+    if (status) return status;
+    const size_t bytes = plan->in_bytes + plan->out_bytes;
+    memcpy(plan->choice, chosen.choice, sizeof plan->choice);
+    plan->workspace_bytes = ks_align(chosen.workspace_bytes);
+    plan->counters = chosen.counters;
+    plan->pick = chosen.pick;
+    plan->mapped = chosen.once && bytes <= KS_MAPPED_MOST && bytes <= device->limits.mapped_max;
+    plan->batch_max = plan->mapped ? chosen.batch_max : 1;
+    while (plan->batch_max > 1 && (plan->workspace_bytes > WORKSPACE >> ks_bucket(plan->batch_max) ||
+                                   plan->counters > (size_t)KS_COUNTERS_MAX >> ks_bucket(plan->batch_max)))
+        plan->batch_max /= 2;
+    if (plan->counters > KS_COUNTERS_MAX || plan->workspace_bytes > WORKSPACE)
+        return ks_fail(error, KS_DEVICE, "%s: %zu counters and %zu bytes of workspace are planned", plan->pick.kernel,
+                       plan->counters, plan->workspace_bytes);
+    if (getenv("KS_EMULATED_PICKS")) printf("pick %s grid %lld\n", plan->pick.kernel, (long long)plan->pick.grid);
+    return KS_OK;
+}
+
+static ks_status capture(ks_lane *, ks_plan *, int, ks_error *)
+{
+    return KS_OK;
+}
+
+static void forget(ks_lane *, ks_plan *)
+{
+}
+
+/* The jobs' memory and what a launch finds there; then the launch, and a look at what it has left. */
+static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *const *jobs, int count, ks_error *error)
+{
+    const int bucket = plan->mapped ? 1 << ks_bucket(count) : 1;
+    guarded workspace(plan->workspace_bytes * (size_t)bucket, lane->front);
+    guarded counters(plan->counters * sizeof(uint32_t) * (size_t)bucket, lane->front);
+    guarded control(sizeof(ks_block), lane->front);
+    ks_block *block = (ks_block *)(void *)control.data;
+    ks_line line = {};
+    uint32_t ticket = 0;
+    memset(counters.data, 0, counters.bytes);
+    block->sequence = ++lane->sequence;
+    block->count = (uint32_t)count;
+    for (int i = 0; i < count; i++) block->entry[i] = {jobs[i]->in.data, jobs[i]->out.data + KS_HEAD_ROOM};
+    ks_site site = {};
+    site.line = &line;
+    site.ticket = &ticket;
+    site.counters = (uint32_t *)(void *)counters.data;
+    site.workspace = workspace.data;
+    site.workspace_stride = plan->workspace_bytes;
+    site.counters_stride = plan->counters;
+    if (plan->mapped)
+        site.block = block;
+    else
+        site.only = block->entry[0];
+    const ks_status status = ops[op_of(&plan->spec)].launch(&plan->spec, plan->choice, site, bucket, NULL, error);
+    if (status) return status;
+    const char *kernel = plan->pick.kernel;
+    if (!line.start_ns || !line.end_ns) return ks_fail(error, KS_DEVICE, "%s: no stamps", kernel);
+    if (plan->mapped && line.sequence != block->sequence) return ks_fail(error, KS_DEVICE, "%s: no flag", kernel);
+    if (ticket) return ks_fail(error, KS_DEVICE, "%s: the ticket is left at %u", kernel, ticket);
+    if (!emulate_all(counters.data, 0, counters.bytes))
+        return ks_fail(error, KS_DEVICE, "%s: counters are left", kernel);
+    for (int i = 0; i < count; i++) {
+        const unsigned char *out = jobs[i]->out.data + KS_HEAD_ROOM;
+        if (!emulate_all(out - KS_HEAD_ROOM, NOISE, KS_HEAD_ROOM) || !emulate_all(out + plan->out_bytes, NOISE, KS_PAD))
+            return ks_fail(error, KS_DEVICE, "%s: job %d is written beside its output", kernel, i);
+    }
+    return KS_OK;
+}
+
+static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
+{
+    const ks_plan *plan = batch->plan;
+    job_memory *jobs[KS_BATCH_MAX];
+    batch->graph = KS_GRAPH_NONE;
+    lane->front = !lane->front;
+    for (int i = 0; i < batch->count; i++) {
+        jobs[i] = new job_memory(plan, lane->front);
+        memcpy(jobs[i]->in.data, batch->slots[i]->in, plan->in_bytes);
+    }
+    const ks_status status = launch_jobs(lane, plan, jobs, batch->count, error);
+    for (int i = 0; i < batch->count; i++) {
+        memcpy(batch->slots[i]->out, jobs[i]->out.data + KS_HEAD_ROOM, plan->out_bytes);
+        delete jobs[i];
+    }
+    return status;
+}
+
+static ks_poll poll_lane(ks_lane *, ks_error *)
+{
+    return KS_DONE;
+}
+
+static bool failed(const ks_device *)
+{
+    return false;
+}
+
+static ks_backend border() /* what is not set has no part in the op tests */
+{
+    ks_backend b = {};
+    b.name = "emulated";
+    b.open = open_device;
+    b.close = close_device;
+    b.slot_init = slot_init;
+    b.slot_fini = slot_fini;
+    b.lane_open = lane_open;
+    b.lane_close = lane_close;
+    b.prepare = prepare;
+    b.capture = capture;
+    b.forget = forget;
+    b.launch = launch;
+    b.poll = poll_lane;
+    b.failed = failed;
+    return b;
+}
+
+static const ks_backend emulated = border();
+extern "C" const ks_backend *const ks_backend_cuda;
+const ks_backend *const ks_backend_cuda = &emulated;

@@ -1,0 +1,50 @@
+/* FP16 and its arithmetic as the GPU does it: what is NaN becomes the one with all bits set but the sign. */
+#ifndef KS_EMULATE_CUDA_FP16_H
+#define KS_EMULATE_CUDA_FP16_H
+
+#include "cuda_runtime.h"
+
+struct __half {
+    uint16_t bits;
+};
+struct __half2 {
+    __half x, y;
+};
+
+static inline float __half2float(__half h)
+{
+    return (float)emulate_bits<_Float16>(h.bits);
+}
+static inline __half __double2half(double x)
+{
+    if (isnan(x)) return {0x7FFF};
+    return {emulate_bits<uint16_t>((_Float16)x)};
+}
+static inline __half __float2half_rn(float x)
+{
+    return __double2half(x);
+}
+static inline __half __ushort_as_half(unsigned short bits)
+{
+    return {bits};
+}
+static inline __half __hadd(__half a, __half b)
+{
+    return __float2half_rn(__half2float(a) + __half2float(b)); /* the sum of two is exact in FP32 */
+}
+static inline __half __hmul(__half a, __half b)
+{
+    return __float2half_rn(__half2float(a) * __half2float(b)); /* so is the product */
+}
+static inline __half __hmax(__half a, __half b)
+{
+    const float x = __half2float(a), y = __half2float(b);
+    if (isnan(x) && isnan(y)) return {0x7FFF};
+    return isnan(x) || x < y || (x == y && signbit(x)) ? b : a;
+}
+static inline __half2 __hadd2(__half2 a, __half2 b)
+{
+    return {__hadd(a.x, b.x), __hadd(a.y, b.y)};
+}
+
+#endif

@@ -1,0 +1,200 @@
+/* CUDA's words for a CPU: what the kernels of softmax and the reductions use of CUDA C++ and of its runtime, over grid.h.
+ * Found in the place of the toolkit's header of this name, and before anything else of a file that is emulated. */
+#ifndef KS_EMULATE_CUDA_RUNTIME_H
+#define KS_EMULATE_CUDA_RUNTIME_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <type_traits>
+
+#define __CUDACC__ 1
+#define __host__
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __shared__ thread_local /* a thread of the CPU works on one CTA at a time */
+
+struct uint2 {
+    uint32_t x, y;
+};
+struct uint3 {
+    uint32_t x, y, z;
+};
+struct alignas(16) uint4 {
+    uint32_t x, y, z, w;
+};
+struct dim3 {
+    uint32_t x, y, z;
+    constexpr dim3(uint32_t x_ = 1, uint32_t y_ = 1, uint32_t z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
+};
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    return {x, y, z, w};
+}
+
+#include "grid.h"
+
+extern thread_local uint3 threadIdx, blockIdx;
+extern thread_local dim3 blockDim, gridDim;
+
+/* --- threads among each other ---------------------------------------------------------------------------------------- */
+
+static inline void __syncthreads()
+{
+    emulate_barrier(false);
+}
+static inline int __syncthreads_or(int mine)
+{
+    return emulate_barrier(mine != 0);
+}
+static inline void __threadfence()
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+static inline void __threadfence_system()
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+template <class T>
+static inline T __shfl_xor_sync(uint32_t, T mine, int distance)
+{
+    T other;
+    emulate_exchange(&mine, &other, sizeof mine, (int)(threadIdx.x % 32) ^ distance);
+    return other;
+}
+template <class T>
+static inline T atomicAdd(T *at, T value)
+{
+    return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
+}
+static inline void atomicMax(unsigned long long *at, unsigned long long value)
+{
+    unsigned long long was = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+    while (was < value && !__atomic_compare_exchange_n(at, &was, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+    }
+}
+template <class T>
+static inline T __ldg(const T *at)
+{
+    return *at;
+}
+template <class T>
+static inline T __ldcg(const T *at)
+{
+    return *at;
+}
+
+/* --- numbers --------------------------------------------------------------------------------------------------------- */
+
+using std::isinf;
+using std::isnan;
+
+template <class A, class B>
+static constexpr std::common_type_t<A, B> min(A a, B b)
+{
+    return b < a ? b : a;
+}
+template <class A, class B>
+static constexpr std::common_type_t<A, B> max(A a, B b)
+{
+    return a < b ? b : a;
+}
+template <class To, class From>
+static inline To emulate_bits(From from)
+{
+    static_assert(sizeof(To) == sizeof(From), "the same bits");
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+static inline uint32_t __float_as_uint(float x)
+{
+    return emulate_bits<uint32_t>(x);
+}
+static inline float __uint_as_float(uint32_t x)
+{
+    return emulate_bits<float>(x);
+}
+static inline long long __double_as_longlong(double x)
+{
+    return emulate_bits<long long>(x);
+}
+static inline double __longlong_as_double(long long x)
+{
+    return emulate_bits<double>(x);
+}
+static inline int __ffs(int x)
+{
+    return __builtin_ffs(x);
+}
+static inline uint64_t __umul64hi(uint64_t a, uint64_t b)
+{
+    return (uint64_t)((unsigned __int128)a * b >> 64);
+}
+static inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+static inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
+static inline double __dadd_rn(double a, double b)
+{
+    return a + b;
+}
+static inline double __dmul_rn(double a, double b)
+{
+    return a * b;
+}
+
+/* --- launches -------------------------------------------------------------------------------------------------------- */
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaLaunchAttributeID { cudaLaunchAttributeCooperative };
+typedef void *cudaStream_t;
+struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    struct {
+        int cooperative;
+    } val;
+};
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute *attrs;
+    unsigned numAttrs;
+};
+
+static inline cudaError_t cudaGetLastError()
+{
+    return cudaSuccess;
+}
+static inline const char *cudaGetErrorString(cudaError_t error)
+{
+    return error == cudaSuccess ? "no error" : "invalid value";
+}
+static inline cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int bytes)
+{
+    emulate_allow(kernel, (size_t)bytes);
+    return cudaSuccess;
+}
+template <class... Taken, class... Given>
+static cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Taken...), const Given &...given)
+{
+    const emulate_grid grid = {(const void *)kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes,
+                               config->numAttrs > 0};
+    return emulate_run(grid, [&] { kernel(given...); }) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+#include "ptx.h"
+
+#endif

@@ -1,0 +1,124 @@
+/* kernels/ptx.cuh in C++: stands in its place. */
+#ifndef KS_PTX_CUH
+#define KS_PTX_CUH
+
+#include "cuda_bf16.h"
+#include "cuda_fp16.h"
+
+static inline uint64_t ks_globaltimer()
+{
+    return 1;
+}
+template <class P>
+static inline const P *ks_one_address(const P *at)
+{
+    return at;
+}
+
+/* --- arithmetic ------------------------------------------------------------------------------------------------------ */
+
+static inline float emulate_flush(float x) /* .ftz: subnormals are 0 */
+{
+    return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
+}
+static inline float ks_exp2_quick(float x)
+{
+    return emulate_flush(exp2f(emulate_flush(x)));
+}
+static inline float ks_reciprocal_quick(float x)
+{
+    return emulate_flush(1 / emulate_flush(x));
+}
+static inline double ks_reciprocal_quick(double x)
+{
+    const uint64_t low = 0xFFFFFFFF; /* the instruction's result has 32 bits, and is flushed */
+    const double y = emulate_bits<double>(emulate_bits<uint64_t>(1 / x) & ~low);
+    return fabs(y) < 0x1p-1022 ? copysign(0, y) : y;
+}
+static inline float ks_max_nan(float a, float b)
+{
+    return isnan(a) || isnan(b) ? NAN : fmaxf(a, b);
+}
+
+/* --- two 16-bit elements in a word ----------------------------------------------------------------------------------- */
+
+template <class T>
+union emulate_two {
+    uint32_t word;
+    T one[2];
+};
+
+static inline void emulate_round(float x, __half *to)
+{
+    *to = __float2half_rn(x);
+}
+static inline void emulate_round(float x, __nv_bfloat16 *to)
+{
+    *to = __float2bfloat16_rn(x);
+}
+template <class T>
+static inline uint32_t ks_round_two(float low, float high)
+{
+    emulate_two<T> two;
+    emulate_round(low, &two.one[0]);
+    emulate_round(high, &two.one[1]);
+    return two.word;
+}
+template <class T>
+static inline uint32_t ks_max_two(uint32_t a, uint32_t b)
+{
+    emulate_two<T> x = {a}, y = {b};
+    for (int i = 0; i < 2; i++) x.one[i] = __hmax(x.one[i], y.one[i]);
+    return x.word;
+}
+template <class T>
+static inline uint32_t ks_times_two(uint32_t a, uint32_t b)
+{
+    emulate_two<T> x = {a}, y = {b};
+    for (int i = 0; i < 2; i++) x.one[i] = __hmul(x.one[i], y.one[i]);
+    return x.word;
+}
+static inline uint32_t ks_signs(uint32_t pair)
+{
+    return (pair & 0x8000 ? 0xFFFFu : 0) | (pair >> 31 ? 0xFFFF0000u : 0);
+}
+
+/* --- memory ---------------------------------------------------------------------------------------------------------- */
+
+/* Copies arrive when they are waited for, as late as they may. */
+template <class Word>
+static inline void ks_copy_async(Word *shared, const Word *global)
+{
+    emulate_copy(shared, global, sizeof(Word));
+}
+static inline void ks_copy_wait()
+{
+    emulate_copy_wait();
+}
+
+struct alignas(16) ks_record {
+    uint64_t first, second;
+};
+
+static inline void ks_write_relaxed(uint64_t *at, uint64_t word)
+{
+    __atomic_store_n(at, word, __ATOMIC_SEQ_CST);
+}
+static inline uint64_t ks_read_relaxed(const uint64_t *at)
+{
+    emulate_turn();
+    return __atomic_load_n(at, __ATOMIC_SEQ_CST);
+}
+static inline void ks_write_relaxed(ks_record *at, ks_record r)
+{
+    emulate_at_once(at, &r, sizeof r);
+}
+static inline ks_record ks_read_relaxed(const ks_record *at)
+{
+    ks_record r;
+    emulate_turn();
+    emulate_at_once(&r, at, sizeof r);
+    return r;
+}
+
+#endif
