@@ -287,6 +287,9 @@ static ks_encoding encoding_of(ks_form form)
 static ks_status submit_job(ks_infer *infer)
 {
     ks_job *job = &infer->job;
+    /* Another shard may have met a fault that the backend knows nothing of, and told a client whose next request this is. */
+    if (atomic_load_explicit(&infer->infers->daemon->state, memory_order_acquire) == KS_STATE_FAILED)
+        return ks_fail(&infer->error, KS_DEVICE, "the device is lost");
     job->priority = ks_oip_ask(infer->oip)->priority;
     job->deadline_ns = deadline_of(infer);
     job->deadline_asked = ks_oip_ask(infer->oip)->timeout_us > 0;
