@@ -72,8 +72,8 @@ void ks_settle_config(ks_config *config, bool gpu)
     if (config->inflight_bytes == 0) config->inflight_bytes = memory / 4 < 2ull << 30 ? memory / 4 : 2ull << 30;
 }
 
-/* Sides of 16 KiB, 128 KiB, 1 MiB, 8 MiB, 64 MiB. The smallest class has a slot for every connection; what remains of
- * the shard's part is split evenly over the classes above, as long as one has two slots or more. */
+/* Sides of 16 KiB, 64 KiB and so on to 64 MiB. The smallest class has a slot for every connection; what remains of the
+ * shard's part is split evenly over the classes above, as long as one has two slots or more. */
 static void settle_classes(const ks_config *config, ks_engine_options *out)
 {
     const uint64_t part = config->pinned_bytes / (uint64_t)config->threads;
@@ -86,10 +86,10 @@ static void settle_classes(const ks_config *config, ks_engine_options *out)
     out->size_class[0].count = (int)small;
     const uint64_t used = (uint64_t)small * 2 * side;
     const uint64_t rest = part > used ? part - used : 0;
-    int above = 4;
-    while (above > 0 && rest / (uint64_t)above < 4 * (side << (3 * above))) above--;
+    int above = 6;
+    while (above > 0 && rest / (uint64_t)above < 4 * (side << (2 * above))) above--;
     for (int i = 1; i <= above; i++) {
-        const uint64_t bytes = side << (3 * i);
+        const uint64_t bytes = side << (2 * i);
         out->size_class[i].side_bytes = bytes;
         out->size_class[i].count = (int)(rest / (uint64_t)above / (2 * bytes));
         out->classes = i + 1;

@@ -3,6 +3,7 @@
 Interface  dear_request() (8 KiB that keep a CPU lane for a millisecond or more), Crowd (connections in one thread: as many
            requests at a time as there are connections, or so many a second whatever becomes of them), Probe (one client
            beside them), quantile()."""
+import collections
 import selectors
 import struct
 import threading
@@ -116,11 +117,11 @@ class Crowd:
     def open(self, seconds, rate):
         """`rate` requests a second; one for which no connection is free is not sent. (answers, how many were not sent)"""
         answers, begun, sent, unsent = Answers(), time.monotonic(), 0, 0
-        idle = list(self.sockets)
+        idle = collections.deque(self.sockets)  # in turn: one that stays silent from its beginning is closed as too slow
         while (now := time.monotonic()) < begun + seconds:
             while sent + unsent < (now - begun) * rate:
                 if idle:
-                    self._send(idle.pop())
+                    self._send(idle.popleft())
                     sent += 1
                 else:
                     unsent += 1
