@@ -1,8 +1,8 @@
 """Starts and stops kernserve for the tests, and speaks HTTP with it byte for byte.
 
 Interface  Daemon (a process on free loopback ports), Remote (one that runs already), Connection (sends what a test made
-           and reads one answer), metric() and settle() (the pinned pool must be empty after a test). For the engine's
-           tests: cpu_daemon(), dial() (the bare socket), row_request() and read_answer() on it.
+           and reads one answer), metric() and settle() (the pinned pool must be empty after a test), check() and wrongs().
+           For the engine's tests: cpu_daemon(), dial() (the bare socket), row_request() and read_answer() on it.
 Needs      Python 3.8 and nothing else. One thread at a time for each Connection.
 """
 
@@ -261,6 +261,20 @@ class Daemon(Remote):
         self.kill()
         if kind is not None and not issubclass(kind, SystemExit):
             sys.stderr.write(self.said())
+
+
+_wrongs = []
+
+
+def check(right, *words):
+    """Goes on where it is not right, and says so; wrongs() at the end."""
+    if not right:
+        _wrongs.append(words)
+        print("WRONG", *words)
+
+
+def wrongs():
+    return len(_wrongs)
 
 
 def metric(text, name, **labels):

@@ -7,7 +7,7 @@ plan.py KERNSERVE [OPTION...]   options go to the daemon
 import json
 import sys
 
-from daemon import Daemon, chunked, metric, request, settle
+from daemon import Daemon, check, chunked, metric, request, settle, wrongs
 
 MEMBERS = ["model_name", "model_version", "backend", "inputs", "outputs", "kernel", "grid", "threads", "cluster", "shared_bytes",
            "path", "batch_max", "bytes", "flops", "floor", "measured", "tuned"]
@@ -47,15 +47,6 @@ BAD = [
     ("matmul", "shape=500,400&shape=400,500", 413, "work"),
 ]
 LIMITS = ("--max-body", "4M", "--max-output", "2M", "--max-work", "100000000")
-
-wrong = 0
-
-
-def check(right, *words):
-    global wrong
-    if not right:
-        wrong += 1
-        print("WRONG", *words)
 
 
 def plan(target, model, query):
@@ -141,8 +132,8 @@ def main():
         measured(daemon, "reduce", "shape=3,1000000&op=sum", 12 * 10 ** 6, "streamed")  # in one launch
         measured(daemon, "softmax", "shape=3000,1000", 12 * 10 ** 6, "streamed")  # in blocks of rows
         check(daemon.stop() == 0, "the daemon's end")
-    print("%d good, %d bad, %d wrong" % (len(GOOD), len(BAD), wrong))
-    return 1 if wrong else 0
+    print("%d good, %d bad, %d wrong" % (len(GOOD), len(BAD), wrongs()))
+    return 1 if wrongs() else 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-from daemon import Daemon, request
+from daemon import Daemon, check, request, wrongs
 
 GPU = {"nv_gpu_utilization": 0.37, "nv_gpu_memory_total_bytes": 150754820096, "nv_gpu_memory_used_bytes": 754820096,
        "nv_gpu_power_usage": 123.456, "nv_gpu_power_limit": 700.0, "nv_energy_consumption": 2.5}
@@ -18,15 +18,6 @@ OF_FUNCTION = {"utilization": ("nv_gpu_utilization",), "memory": ("nv_gpu_memory
 INFERENCE = ["nv_inference_request_success", "nv_inference_request_failure", "nv_inference_count", "nv_inference_exec_count",
              "nv_inference_request_duration_us", "nv_inference_queue_duration_us", "nv_inference_compute_input_duration_us",
              "nv_inference_compute_infer_duration_us", "nv_inference_compute_output_duration_us"]
-
-wrong = 0
-
-
-def check(right, *words):
-    global wrong
-    if not right:
-        wrong += 1
-        print("WRONG", *words)
 
 
 def page_of(daemon, port, accept="*/*"):
@@ -104,8 +95,8 @@ def main():
     kernserve = os.path.join(os.path.dirname(os.path.dirname(path)), "kernserve")
     if os.path.exists("/dev/nvidiactl") and "CUDA none" not in subprocess.check_output([kernserve, "--version"], text=True):
         of_this_gpu(kernserve)
-    print("%d wrong" % wrong)
-    return 1 if wrong else 0
+    print("%d wrong" % wrongs())
+    return 1 if wrongs() else 0
 
 
 if __name__ == "__main__":

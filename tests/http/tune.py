@@ -12,20 +12,11 @@ import sys
 import tempfile
 import time
 
-from daemon import Daemon, request
+from daemon import Daemon, check, request, wrongs
 
 SHAPES = "24,24:24,24:FP32"
 QUERY = "shape=24,24&shape=24,24"
 OPTIONS = ("--backend", "cpu", "--threads", "1", "--pinned-bytes", "16M", "--log-format", "json")
-
-wrong = 0
-
-
-def check(right, *words):
-    global wrong
-    if not right:
-        wrong += 1
-        print("WRONG", *words)
 
 
 def run(path, *arguments):
@@ -157,8 +148,8 @@ def main():
             before_ready(path, folder)
             broken_file(path, folder)
             in_idle_turns(path, folder)
-    print("%d wrong%s" % (wrong, "" if two_ways else "; without oneDNN there is nothing to choose from: the rest is skipped"))
-    return 1 if wrong else 0 if two_ways else 77
+    print("%d wrong%s" % (wrongs(), "" if two_ways else "; without oneDNN there is nothing to choose from: the rest is skipped"))
+    return 1 if wrongs() else 0 if two_ways else 77
 
 
 if __name__ == "__main__":

@@ -11,21 +11,12 @@ import random
 import subprocess
 import sys
 
-from daemon import Daemon, request
+from daemon import Daemon, check, request, wrongs
 
 SHAPES = [("16,1024:1024,1024:FP32", "shape=16,1024&shape=1024,1024", 4 * (16 + 1024) * 1024),
           ("512,512:512,512:BF16", "shape=512,512&shape=512,512&datatype=BF16", 2 * 2 * 512 * 512),
           ("64,257:257,333:FP16", "shape=64,257&shape=257,333&datatype=FP16", 2 * 257 * (64 + 333)),
           ("8,32,32:8,32,32:FP32", "shape=8,32,32&shape=8,32,32", 4 * 2 * 8 * 32 * 32)]
-
-wrong = 0
-
-
-def check(right, *words):
-    global wrong
-    if not right:
-        wrong += 1
-        print("WRONG", *words)
 
 
 def plan(daemon, query):
@@ -72,8 +63,8 @@ def main():
         check("the tune cache is ignored" in daemon.said(), daemon.said())
         check(plan(daemon, SHAPES[0][1])["tuned"] is None, plan(daemon, SHAPES[0][1]))
         check(daemon.stop() == 0, "the daemon's end")
-    print("%d wrong" % wrong)
-    return 1 if wrong else 0
+    print("%d wrong" % wrongs())
+    return 1 if wrongs() else 0
 
 
 if __name__ == "__main__":
