@@ -28,8 +28,8 @@ void ks_infers_turn(ks_infers *infers);
 /* The library looks at each connection once more: what it gives of one until the next run came without a pause. */
 void ks_infers_run(ks_infers *infers);
 
-/* first_ns: when the request's first byte was read; now_ns: the clock, a moment ago. A fault of the head is remembered like one of the body. KS_BUDGET:
- * no record free. client: what ks_infer_collected gives back; identity: the caller's, until ks_infer_leave. */
+/* first_ns: when the request's first byte was read; now_ns: the clock, a moment ago. A fault of the head is remembered
+ * like one of the body. KS_BUDGET: no record free. client: what ks_infer_collected gives back; identity: the caller's, until ks_infer_leave. */
 ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding,
                          const ks_identity *identity, int64_t first_ns, int64_t now_ns, void *client, ks_infer **out,
                          ks_error *error);

@@ -19,8 +19,8 @@ typedef ks_status ks_inflate_fn(void *context, const char *bytes, size_t *n, ks_
  * KS_INFLATE_STEP for each 16 KiB; NULL: any. */
 ks_status ks_inflate_begin(uint64_t max_bytes, size_t *slice, ks_inflate **out, ks_error *error);
 /* Sets *n to what was used of bytes: less where the slice ended before them, or `take` took less; what is left comes
- * first the next time. KS_ENCODED: corrupt, or bytes behind the stream's end. KS_BODY_SIZE: inflates past max_bytes. Or what take returned.
- */
+ * first the next time. KS_ENCODED: corrupt, or bytes behind the stream's end. KS_BODY_SIZE: inflates past max_bytes.
+ * Or what take returned. */
 ks_status ks_inflate_feed(ks_inflate *inflate, const char *bytes, size_t *n, ks_inflate_fn *take, void *context,
                           ks_error *error);
 /* KS_ENCODED: the stream is truncated. */

@@ -48,8 +48,9 @@ static int model_place(int model)
 }
 
 /* Whose histograms are on the page. A model has nine of them, 198 lines: all 27 models at 0 were 506 kB and stood a shard
- * still for 2 ms at each scrape of the data port. So the operations themselves are there at 0 from the start; a variant's (softmax_fp16, reduce_sum) come with its first request and stay, as a reader of rates needs
- * them to. Counters all exist at 0 from the start: no first event is missed, whichever model it is of. */
+ * still for 2 ms at each scrape of the data port. So the operations themselves are there at 0
+ * from the start; a variant's (softmax_fp16, reduce_sum) come with its first request and stay, as a reader of rates
+ * needs them to. Counters all exist at 0 from the start: no first event is missed, whichever model it is of. */
 static bool has_histograms(const ks_metrics *metrics, int model)
 {
     if (strcmp(ks_model_at(model)->name, ks_model_at(model)->op->name) == 0) return true;

@@ -55,8 +55,9 @@ ks_status ks_scan_begin(const ks_scan_limits *limits, ks_scan_place_fn *place, v
  * KS_RANGE, KS_SHAPE (overflow), KS_DATATYPE (FP16/BF16/BYTES as JSON), KS_FIELD, KS_MEMORY, or what place returned.
  * After an error feed must not be called again. */
 ks_status ks_scan_feed(ks_scan *scan, const char *bytes, size_t n, ks_error *error);
-/* The text is over: converts what was kept, as far as the slice goes (ks_scan_busy: call again); KS_JSON when it is not complete; KS_COUNT too few elements. An input
- * without a well-formed datatype or shape is left as it is: its fault is the reader's of the skeleton to name. */
+/* The text is over: converts what was kept, as far as the slice goes (ks_scan_busy: call again). KS_JSON: it is not
+ * complete; KS_COUNT: too few elements. An input without a well-formed datatype or shape is left as it is: its fault is
+ * the reader's of the skeleton to name. */
 ks_status ks_scan_end(ks_scan *scan, ks_error *error);
 bool ks_scan_busy(const ks_scan *scan); /* numbers are left to be converted */
 const char *ks_scan_skeleton(const ks_scan *scan, size_t *length);

@@ -33,8 +33,9 @@ static bool cut_spec(const ks_spec *whole, int dim, int64_t rows, ks_spec *out)
     return ks_tensor_measure(&out->in[0], "INPUT0", &ignored) == KS_OK && out->op->resolve(out, &ignored) == KS_OK;
 }
 
-/* Blocks of equal size, so that one plan serves them all. The last one ends with the last row; where that does not come out, each block takes a few rows of the next one as well, which
- * are then computed twice, to the same bits. false: not worth it, or not possible. */
+/* Blocks of equal size, so that one plan serves them all. The last one ends with the last row; where that does not come
+ * out, each block takes a few rows of the next one as well, which are then computed twice, to the same bits. false: not
+ * worth it, or not possible. */
 static bool cut_blocks(ks_stream *stream, const ks_spec *whole, size_t least, ks_spec *block)
 {
     int dim = 0;

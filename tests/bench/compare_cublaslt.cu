@@ -11,8 +11,8 @@
  * medians. ours, chosen: the library's best time over that one's, so above 1 is faster. floor: the time that the bytes
  * of operands and output take at the rate of a copy in the same run, and share, that over the chosen one's time. At
  * the end geometric means by regime. */
+#include "bench_sets.cuh"
 #include "cublaslt.cuh"
-#include "ops_library.h"
 #include "matmul_plan.h"
 #include "tune_contest.h"
 
@@ -21,15 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(call)                                                                                                    \
-    do {                                                                                                               \
-        const cudaError_t code_ = (call);                                                                              \
-        if (code_ != cudaSuccess) die(#call, cudaGetErrorString(code_));                                               \
-    } while (0)
-
-static const size_t SETS_BYTES = 300 << 20;
 static const double GRAPH_US = 1000; /* of a replay, about */
-enum { SETS_LEAST = 3, SETS_MOST = 64, LAUNCHES_MOST = 48 };
+enum { LAUNCHES_MOST = 48 };
 
 enum regime { LOW, MID, KHEAVY, ODD, BATCH, SMALL, LARGE, REGIMES };
 static const char *const regime_names[REGIMES] = {"low", "mid", "kheavy", "odd", "batch", "small", "large"};
@@ -59,58 +52,6 @@ static const struct {
     {SMALL, "200x100", "100x300"},       {LARGE, "65536x256", "256x16"},        {LARGE, "2048x2048", "2048x8192"},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
-
-static cudaStream_t stream;
-static cudaEvent_t begin, end;
-
-static void die(const char *what, const char *why)
-{
-    fprintf(stderr, "compare_cublaslt: %s: %s\n", what, why);
-    exit(1);
-}
-
-/* --- a row's buffers ------------------------------------------------------------------------------------------------- */
-
-typedef struct sets {
-    ops_work work;
-    size_t bytes; /* of one: an in side, then an out side */
-    int count, launches;
-    unsigned char *memory;
-} sets;
-
-/* Uniform in [-1, 1) from a hash of the index. */
-__global__ void compare_fill(unsigned char *out, size_t count, bool half, uint32_t seed)
-{
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
-        uint32_t h = (uint32_t)i * 2654435761u + seed;
-        h = (h ^ h >> 16) * 0x85ebca6bu;
-        h = (h ^ h >> 13) * 0xc2b2ae35u;
-        const float value = (float)(h >> 8) * (2.0f / 16777216.0f) - 1.0f;
-        if (half)
-            ((uint16_t *)out)[i] = (uint16_t)(__float_as_uint(value) >> 16);
-        else
-            ((float *)out)[i] = value;
-    }
-}
-
-static void open_sets(sets *s, bool warm)
-{
-    const ks_spec *spec = &s->work.spec;
-    s->bytes = s->work.in_bytes + s->work.out_bytes;
-    const size_t wanted = SETS_BYTES / s->bytes + 1;
-    s->count = warm ? 1 : wanted < SETS_LEAST ? (int)SETS_LEAST : wanted > SETS_MOST ? (int)SETS_MOST : (int)wanted;
-    CHECK(cudaMalloc(&s->memory, s->bytes * (size_t)s->count));
-    CHECK(cudaMemsetAsync(s->memory, 0, s->bytes * (size_t)s->count, stream));
-    for (int at = 0; at < s->count; at++)
-        for (int i = 0; i < spec->inputs; i++) {
-            const ks_tensor *t = &spec->in[i];
-            compare_fill<<<528, 512, 0, stream>>>(s->memory + s->bytes * (size_t)at + t->offset,
-                                                  (size_t)ks_tensor_count(t), t->dtype == KS_BF16,
-                                                  (uint32_t)(at * 7919 + i * 104729));
-            CHECK(cudaGetLastError());
-        }
-    CHECK(cudaStreamSynchronize(stream));
-}
 
 /* --- one way -------------------------------------------------------------------------------------------------------- */
 
@@ -222,7 +163,7 @@ static void run_row(const ops_row *row, bool warm, mean *sum)
         printf("refused: %s\n", refused);
         return;
     }
-    open_sets(&s, warm);
+    open_sets(&s, warm ? 1 : SETS_MOST);
     const int found = find_finalists(&s, ways, ops_ways(&s.work, ways, KS_WAYS_MAX), finalists);
     hold_contest(&s, finalists, found, &last);
     const int winner = ks_contest_winner(&last);

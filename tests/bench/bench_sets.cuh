@@ -1,0 +1,80 @@
+#pragma once
+/* The buffers that bench_ops and compare_cublaslt run a row on: as many sets, each an in side and then an out side, as are
+ * together beyond the L2 cache. Inputs: uniform in [-1, 1). What fails ends the program, with one line. */
+#include "ops_library.h"
+
+#include <cuda_runtime.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        const cudaError_t code_ = (call);                                                                              \
+        if (code_ != cudaSuccess) die(#call, cudaGetErrorString(code_));                                               \
+    } while (0)
+
+static const size_t SETS_BYTES = 300 << 20;
+enum { SETS_LEAST = 4, SETS_MOST = 64 };
+
+typedef struct sets {
+    ops_work work;
+    size_t bytes; /* of one */
+    int count;
+    unsigned char *memory;
+} sets;
+
+static cudaStream_t stream;
+static cudaEvent_t begin, end;
+
+static void die(const char *what, const char *why)
+{
+    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, why);
+    exit(1);
+}
+
+/* Uniform in [-1, 1) from a hash of the index, in the datatype's own bits; integers 0 .. 255. */
+__global__ void bench_fill(unsigned char *out, size_t count, int dtype, uint32_t seed)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
+        uint32_t h = (uint32_t)i * 2654435761u + seed;
+        h = (h ^ h >> 16) * 0x85ebca6bu;
+        h = (h ^ h >> 13) * 0xc2b2ae35u;
+        const float value = (float)(h >> 8) * (2.0f / 16777216.0f) - 1.0f;
+        const uint32_t bits = __float_as_uint(value);
+        if (dtype == KS_FP32)
+            ((float *)out)[i] = value;
+        else if (dtype == KS_FP64)
+            ((double *)out)[i] = value;
+        else if (dtype == KS_BF16)
+            ((uint16_t *)out)[i] = (uint16_t)(bits >> 16);
+        else if (dtype == KS_FP16) /* truncated; magnitudes below 2^-14 become zero */
+            ((uint16_t *)out)[i] =
+                (uint16_t)(bits >> 16 & 0x8000) |
+                ((bits & 0x7fffffff) < 0x38800000 ? 0 : (uint16_t)(((bits & 0x7fffffff) - 0x38000000) >> 13));
+        else
+            out[i] = (unsigned char)h;
+    }
+}
+
+/* At most `most` of them. */
+static void open_sets(sets *s, int most)
+{
+    const ks_spec *spec = &s->work.spec;
+    s->bytes = s->work.in_bytes + s->work.out_bytes;
+    const size_t wanted = SETS_BYTES / s->bytes + 1;
+    s->count = wanted < SETS_LEAST ? (int)SETS_LEAST : wanted > SETS_MOST ? (int)SETS_MOST : (int)wanted;
+    if (s->count > most) s->count = most;
+    CHECK(cudaMalloc(&s->memory, s->bytes * (size_t)s->count));
+    CHECK(cudaMemsetAsync(s->memory, 0, s->bytes * (size_t)s->count, stream));
+    for (int at = 0; at < s->count; at++)
+        for (int i = 0; i < spec->inputs; i++) {
+            const ks_tensor *t = &spec->in[i];
+            bench_fill<<<528, 512, 0, stream>>>(s->memory + s->bytes * (size_t)at + t->offset,
+                                                (size_t)ks_tensor_count(t), t->dtype,
+                                                (uint32_t)(at * 7919 + i * 104729));
+            CHECK(cudaGetLastError());
+        }
+    CHECK(cudaStreamSynchronize(stream));
+}
