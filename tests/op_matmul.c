@@ -2,8 +2,10 @@
  *
  * KS_CUBLASLT=auto tries cuBLASLt's kernels as well. KS_SEED repeats a run, KS_CASES sets how many random shapes; below
  * QUICK_CASES every problem runs one way, drawn, not all of them (a sanitizer makes each launch a hundred times slower).
- * KS_HUGE: also over 2^31 outputs. Bounds: P is the sum of |a||b| of one output, u the unit roundoff of what sums are kept in; a sum may be off by 2 sqrt(K) u P (twice that for 16-bit inputs, whose sums the
- * tensor cores truncate, and for WIDE data, where one early term can make every later rounding a full one), and then by
+ * KS_HUGE: also over 2^31 outputs.
+ *
+ * Bounds: P is the sum of |a||b| of one output, u the unit roundoff of what sums are kept in; a sum may be off by
+ * 2 sqrt(K) u P (twice that for 16-bit inputs, whose sums the tensor cores truncate, and for WIDE data, where one early term can make every later rounding a full one), and then by
  * the one rounding to the output's datatype. For few K that is more than the hard bound of one u P per addition, which
  * then holds. TF32 rounds every factor: one more 2^-10 P. A bias adds its own magnitude to P, an activation its slope (below
  * 1.2) and a few roundings of its argument. */
