@@ -11,6 +11,9 @@
 
 enum { TEAM_RECORD = 4, TEAM_PLACES = 2 }; /* words; of a record */
 
+/* The sum's sign, which tells its uses apart, is masked and never taken by fabs(): of a NaN that has the sign set. */
+static const uint64_t TEAM_SUM = UINT64_MAX >> 1;
+
 /* Words: a ticket and, behind all tickets, the places of each team. records: of a member. */
 __host__ __device__ inline size_t softmax_team_head(int grid)
 {
@@ -44,7 +47,7 @@ struct softmax_team {
     {
         const uint64_t use = (uint64_t)(round / TEAM_PLACES & 1) << 63;
         ks_write_relaxed(&places[round % TEAM_PLACES * count + i],
-                         {(uint64_t)__double_as_longlong(h), (uint64_t)__double_as_longlong(fabs(sum)) | use});
+                         {(uint64_t)__double_as_longlong(h), ((uint64_t)__double_as_longlong(sum) & TEAM_SUM) | use});
     }
 
     template <class M>
@@ -53,7 +56,7 @@ struct softmax_team {
         ks_record r;
         do r = ks_read_relaxed(&places[round % TEAM_PLACES * count + i]);
         while ((r.first | r.second) == 0 || r.second >> 63 != (round / TEAM_PLACES & 1));
-        return {(M)__longlong_as_double((long long)r.first), (M)fabs(__longlong_as_double((long long)r.second))};
+        return {(M)__longlong_as_double((long long)r.first), (M)__longlong_as_double((long long)(r.second & TEAM_SUM))};
     }
 
     /* Each CTA that has read its last records draws a ticket, early, since the answer takes its time; thread 0 gets it... */

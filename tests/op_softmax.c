@@ -218,6 +218,19 @@ static void long_rows(void **state)
     }
 }
 
+/* CTAs that wait for each other's part of a line get one that is NaN. */
+static void long_lines_with_a_nan(void **state)
+{
+    (void)state;
+    for (int d = 0; d < 4; d++)
+        for (int axis = 0; axis < 2; axis++) {
+            ks_spec spec = spec_of(dtypes[d], 2, axis ? (const int64_t[]){2, 40001} : (const int64_t[]){40001, 2});
+            spec.params[AXIS].i = axis;
+            spec.params[LOG].i = values_below(2);
+            try_spec(&spec, VALUES_NAN);
+        }
+}
+
 /* Where the CUDA planner goes over from one kernel to another, in vectors of a row or rows of a tile; each with a row that
  * is whole vectors and some that are not, with few rows and with enough for a chip. */
 static void borders_of_rows(void **state)
@@ -440,6 +453,7 @@ int main(void)
         cmocka_unit_test(random_shapes_and_parameters),
         cmocka_unit_test(lengths_around_powers_of_two),
         cmocka_unit_test(long_rows),
+        cmocka_unit_test(long_lines_with_a_nan),
         cmocka_unit_test(borders_of_rows),
         cmocka_unit_test(borders_of_columns),
         cmocka_unit_test(rows_and_columns_of_the_whole_chip),
