@@ -29,8 +29,8 @@ def body(size):
     return bytes(generator.randrange(256) & (0xBF if i % 2 else 0xFF) for i in range(size))
 
 
-def ask(connection, query, size):
-    answer = connection.ask(request("POST", "/v2/models/matmul/infer?" + query, (), body(size)))
+def ask(connection, query, sent):
+    answer = connection.ask(request("POST", "/v2/models/matmul/infer?" + query, (), sent))
     check(answer.status == 200, query, answer)
     return answer
 
@@ -46,7 +46,8 @@ def main():
         with Daemon(path, "--backend", "cuda", "--threads", "2", "--tune-cache", cache, *options) as daemon, \
                 daemon.connect(60) as connection:
             for _, query, size in SHAPES:
-                answers = {ask(connection, query, size).body for _ in range(1000)}
+                sent = body(size)
+                answers = {ask(connection, query, sent).body for _ in range(1000)}
                 check(len(answers) == 1, query, len(answers), "bit patterns")
                 bits.setdefault(query, []).append(answers)
                 now = plan(daemon, query)
@@ -59,7 +60,7 @@ def main():
     with open(cache, "rb") as whole, open(cut, "wb") as part:
         part.write(whole.read()[:-10])
     with Daemon(path, "--backend", "cuda", "--threads", "1", "--tune-cache", cut) as daemon, daemon.connect(60) as connection:
-        ask(connection, SHAPES[0][1], SHAPES[0][2])
+        ask(connection, SHAPES[0][1], body(SHAPES[0][2]))
         check("the tune cache is ignored" in daemon.said(), daemon.said())
         check(plan(daemon, SHAPES[0][1])["tuned"] is None, plan(daemon, SHAPES[0][1]))
         check(daemon.stop() == 0, "the daemon's end")
