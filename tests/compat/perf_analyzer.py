@@ -3,15 +3,17 @@
 
 perf_analyzer.py KERNSERVE PERF_ANALYZER [OPTION-OF-KERNSERVE...]
 Queue and compute of the server must not exceed what the client waited, and the counts must agree.
+Where there is a GPU, also with CUDA shared memory, and the metrics are those of that GPU.
 """
 
+import ctypes
 import os
 import re
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "http"))
-from daemon import Daemon
+from daemon import Daemon, libraries
 
 SHAPE = ("--shape", "INPUT0:8,256")
 # A fixed number of requests, or where that is not taken windows whose spread may be what a busy machine makes it.
@@ -28,6 +30,7 @@ RUNS = (
     ("two inputs", ("-m", "matmul", "--shape", "INPUT0:16,32", "--shape", "INPUT1:32,8")),
     ("a version by its number, zeros", SHAPE + ("-x", "1", "--input-data", "zero")),
 )
+ON_A_GPU = (("CUDA shared memory", SHAPE + ("--shared-memory", "cuda", "--output-shared-memory-size", "8192")),)
 METRICS = SHAPE + ("--collect-metrics", "--metrics-interval", "200")
 
 
@@ -81,17 +84,26 @@ def run(program, daemon, name, options):
     return fault is not None
 
 
+def gpu_here():
+    try:
+        return ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
+    except OSError:
+        return False
+
+
 def main():
     if len(sys.argv) < 3:
         raise SystemExit("usage: perf_analyzer.py KERNSERVE PERF_ANALYZER [OPTION-OF-KERNSERVE...]")
-    wrong = 0
+    wrong, gpu = 0, gpu_here()
     with start(sys.argv[1], *sys.argv[3:]) as daemon:
-        for name, options in RUNS:
+        for name, options in RUNS + (ON_A_GPU if gpu else ()):
             wrong += run(sys.argv[2], daemon, name, options)
         wrong += daemon.stop() != 0
-    tests = os.path.join(os.path.dirname(sys.argv[1]), "tests")  # where a GPU can be had that a driver's library tells of
-    with start(os.path.join(tests, "kernserve_streaming"), "--triton-metrics",
-               environment={"LD_LIBRARY_PATH": os.path.join(tests, "nvml")}) as daemon:
+    if not gpu:
+        print("skip  %s: no GPU" % ", ".join(name for name, _ in ON_A_GPU))
+    tests = os.path.join(os.path.dirname(sys.argv[1]), "tests")  # where a device can be had that a made library tells of
+    path, environment = (sys.argv[1], None) if gpu else (os.path.join(tests, "kernserve_streaming"), libraries(os.path.join(tests, "nvml")))
+    with start(path, "--triton-metrics", environment=environment) as daemon:
         wrong += run(sys.argv[2], daemon, "metrics", METRICS)
     return 1 if wrong else 0
 

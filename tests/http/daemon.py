@@ -182,6 +182,11 @@ def free_ports(count):
     return ports
 
 
+def libraries(folder):
+    """An environment in which a folder's libraries come before those that this process would find."""
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, (folder, os.environ.get("LD_LIBRARY_PATH"))))}
+
+
 class Daemon(Remote):
     """kernserve at `path` with options, on two free ports, ready when the constructor returns.
 

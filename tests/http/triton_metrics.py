@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-from daemon import Daemon, check, request, wrongs
+from daemon import Daemon, check, libraries, request, wrongs
 
 GPU = {"nv_gpu_utilization": 0.37, "nv_gpu_memory_total_bytes": 150754820096, "nv_gpu_memory_used_bytes": 754820096,
        "nv_gpu_power_usage": 123.456, "nv_gpu_power_limit": 700.0, "nv_energy_consumption": 2.5}
@@ -37,7 +37,7 @@ def gpu_of(text):
 
 def start(path, folder, *options, fails=""):
     return Daemon(path, "--threads", "1", "--pinned-bytes", "16M", *options,
-                  environment={"LD_LIBRARY_PATH": folder, "KS_NVML_FAILS": fails})
+                  environment={**libraries(folder), "KS_NVML_FAILS": fails})
 
 
 def of_models(daemon):
