@@ -104,26 +104,26 @@ static void plan_lanes(const softmax_problem &p, softmax_choice *c)
     c->grid = over(p.s.outer, (int64_t)(c->threads >> c->shift) * c->rows);
 }
 
-/* false: a piece is too large. */
+/* false: a row or a piece is too large. */
 static bool plan_slab(const softmax_problem &p, softmax_choice *c)
 {
     const int64_t piece = p.s.length * p.s.inner * p.size; /* bytes */
     int together = 1;                                      /* pieces that are whole vectors */
     while (together * piece % 16) together *= 2;
-    if (piece > SLAB_MOST / together) return false;
-    int64_t pieces = SLAB_BYTES / piece / together * together;
-    const int64_t each = up(over(p.s.outer, p.chip->sms), together); /* that every SM has some */
-    if (pieces > each) pieces = each;
-    if (pieces < together) pieces = together;
+    c->shift = (int8_t)(p.s.length <= SLAB_ELEMENTS ? 0 : logarithm(over(p.s.length, SLAB_ELEMENTS - 1)));
+    if (piece > SLAB_MOST / together || c->shift > 5) return false;
     c->kind = SLAB;
-    c->pack = (int8_t)(p.size == 2 && p.s.inner == 1 ? 2 : 1);
-    c->threads = SHORT_THREADS;
+    c->packs = (int8_t)(c->shift ? over(p.s.length, 1 << c->shift) | 1 : p.s.length);
+    /* Rounds in which each thread has work, and not more than every SM can have some of. */
+    const int64_t round = up(over(SHORT_THREADS >> c->shift, p.s.inner), together);
+    const int64_t rounds = (SLAB_BYTES + round * piece / 2) / (round * piece);
+    const int64_t most = SLAB_MOST / piece / together * together, each = up(over(p.s.outer, p.chip->sms), together);
+    int64_t pieces = round * (rounds ? rounds : 1);
+    if (pieces > most) pieces = most;
+    if (pieces > each) pieces = each;
+    const int64_t lanes = up(pieces * p.s.inner << c->shift, KS_WARP);
+    c->threads = (int16_t)(lanes < SHORT_THREADS ? lanes : SHORT_THREADS);
     c->pieces = (int32_t)pieces;
-    /* All lanes have rows, and a row of them not more than 48 elements each. */
-    c->shift = (int8_t)logarithm(over(p.s.length, 48));
-    while (c->shift < 5 && (pieces * p.s.inner << c->shift) * 2 <= c->threads && p.s.length >> c->shift >= 4)
-        c->shift++;
-    if (c->shift > 5) c->shift = 5;
     c->shared = (int32_t)up(pieces * piece, 16);
     c->grid = over(p.s.outer, pieces);
     return true;
@@ -261,7 +261,6 @@ static void plan_columns(const softmax_problem &p, softmax_choice *c)
     c->pack = (int8_t)(p.whole ? p.vector : 1);
     const int64_t all = p.s.outer * (p.s.inner / c->pack);
     if (!p.whole && plan_slab(p, c)) return;
-    c->pack = (int8_t)(p.whole ? p.vector : 1);
     if (!plan_tile(p, all, c)) plan_tiles(p, all, c);
 }
 
@@ -286,7 +285,7 @@ static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
         snprintf(more, sizeof more, ", %d of %d lanes", c.packs, 1 << c.shift);
         break;
     case SLAB:
-        snprintf(more, sizeof more, ", %d lanes", 1 << c.shift);
+        snprintf(more, sizeof more, ", %d of %d lanes", c.packs, 1 << c.shift);
         break;
     case HELD:
         snprintf(more, sizeof more, ", %d packs", c.packs);
@@ -381,9 +380,8 @@ static cudaError_t launch_as(const softmax_launch &go)
     const softmax_choice &c = go.c;
     switch (c.kind) {
     case SLAB:
-        if constexpr (sizeof(T) == 2)
-            if (c.pack == 2) return go(softmax_slab<T, 2>, (int)c.pieces, (int)c.shift);
-        return go(softmax_slab<T, 1>, (int)c.pieces, (int)c.shift);
+        return go.s.inner == 1 ? go(softmax_slab<T, false>, (int)c.pieces, (int)c.shift, (int)c.packs)
+                               : go(softmax_slab<T, true>, (int)c.pieces, (int)c.shift, (int)c.packs);
     case COLUMNS:
         return c.pack == 1    ? go(softmax_columns<T, 1, 16>, (int)c.lanes)
                : c.packs == 4 ? go(softmax_columns<T, E, 4>, (int)c.lanes)
