@@ -1,11 +1,13 @@
 /* Softmax on the GPU: which kernel of softmax_*.cuh, with what launch parameters; then the launch.
  *
- *   lanes           short rows of whole vectors              short rows of any length, and short lines  slab
+ *   lanes           short rows of whole vectors              very short rows, and short lines           slab
+ *   spans           short rows of any length
  *   held            rows that the registers of a CTA hold    tiles of columns, likewise                 columns
  *   stream          rows of teams of CTAs                    tiles of teams, of any length              columns_stream
  *   huge            one row of any length
  *
- * Borders are bytes and counts of the device where they follow from it, and else were measured on an H200. */
+ * Borders are bytes and counts of the device where they follow from it, and else were measured on an H200, but SLAB_ROW:
+ * there a row takes about as many instructions in a slab as in spans. */
 #include "softmax_columns.cuh"
 #include "softmax_held.cuh"
 #include "softmax_short.cuh"
@@ -14,11 +16,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum softmax_kind { LANES, SLAB, HELD, STREAM, HUGE, COLUMNS, COLUMNS_STREAM };
+enum softmax_kind { LANES, SPANS, SLAB, HELD, STREAM, HUGE, COLUMNS, COLUMNS_STREAM };
 enum { AXIS, LOG, SCALE };
 enum {
     SLAB_BYTES = 16 << 10, /* of shared memory that a slab aims at */
     SLAB_MOST = 48 << 10,  /* and what it may take: every CTA has so much */
+    SLAB_ROW = 120,        /* elements of a row that a slab takes */
     STATIC_BYTES = 2 << 10 /* at least what a kernel of teams has besides, with what the system takes of each CTA */
 };
 
@@ -93,15 +96,31 @@ static int64_t teams_for(int64_t items, int64_t room)
     return over(items, over(items, teams));
 }
 
+/* Threads of a CTA: fewer where not every SM would get one. */
+static int short_threads(const softmax_problem &p, int64_t lanes)
+{
+    int threads = SHORT_THREADS;
+    while (threads > KS_WARP && lanes < (int64_t)p.chip->sms * threads) threads /= 2;
+    return threads;
+}
+
 static void plan_lanes(const softmax_problem &p, softmax_choice *c)
 {
     c->kind = LANES;
     c->packs = p.vectors <= KS_WARP ? 1 : 2;
     c->rows = c->packs == 1 ? 4 : 2;
     c->shift = (int8_t)logarithm(over(p.vectors, c->packs));
-    c->threads = SHORT_THREADS;
-    while (c->threads > KS_WARP && p.s.outer << c->shift < (int64_t)p.chip->sms * c->threads * c->rows) c->threads /= 2;
+    c->threads = (int16_t)short_threads(p, over(p.s.outer << c->shift, c->rows));
     c->grid = over(p.s.outer, (int64_t)(c->threads >> c->shift) * c->rows);
+}
+
+static void plan_spans(const softmax_problem &p, softmax_choice *c)
+{
+    c->kind = SPANS;
+    c->shift = (int8_t)logarithm(over(p.vectors, 4));
+    c->packs = p.vectors <= (int64_t)3 << c->shift ? 3 : 4;
+    c->threads = (int16_t)short_threads(p, p.s.outer << c->shift);
+    c->grid = over(p.s.outer, (int64_t)(c->threads >> c->shift));
 }
 
 /* false: a row or a piece is too large. */
@@ -189,7 +208,11 @@ static void plan_rows(const softmax_problem &p, softmax_choice *c)
         plan_lanes(p, c);
         return;
     }
-    if (!p.whole && p.vectors <= 128 && plan_slab(p, c)) return;
+    if (!p.whole && p.s.length <= SLAB_ROW && plan_slab(p, c)) return;
+    if (!p.whole && p.vectors <= 4 * KS_WARP) {
+        plan_spans(p, c);
+        return;
+    }
     const int packs = held_packs(p);
     const bool idle =
         p.s.outer * 2 < p.chip->sms && p.vectors > 2048; /* one CTA for each row would leave most SMs out */
@@ -278,12 +301,12 @@ static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
 
 static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
 {
-    static const char *const names[] = {"lanes", "slab", "held", "stream", "huge", "columns", "columns_stream"};
+    static const char *const names[] = {"lanes",  "spans", "slab",    "held",
+                                        "stream", "huge",  "columns", "columns_stream"};
     char more[32] = "";
     switch (c.kind) {
     case LANES:
-        snprintf(more, sizeof more, ", %d of %d lanes", c.packs, 1 << c.shift);
-        break;
+    case SPANS:
     case SLAB:
         snprintf(more, sizeof more, ", %d of %d lanes", c.packs, 1 << c.shift);
         break;
@@ -353,6 +376,8 @@ static cudaError_t launch_rows(const softmax_launch &go)
     switch (c.kind) {
     case LANES:
         return c.packs == 1 ? go(softmax_lanes<T, 1, 4>, (int)c.shift) : go(softmax_lanes<T, 2, 2>, (int)c.shift);
+    case SPANS:
+        return c.packs == 3 ? go(softmax_spans<T, 3>, (int)c.shift) : go(softmax_spans<T, 4>, (int)c.shift);
     case HELD:
         return c.packs == 1   ? go(softmax_held<T, 1>)
                : c.packs == 2 ? go(softmax_held<T, 2>)

@@ -1,6 +1,7 @@
 /* Softmax of short rows, many of them in a CTA.
  *
  *   lanes  rows of whole vectors, each in the registers of a lane group: loads of several rows before the first use
+ *   spans  the same for rows of any length, in the vectors of their aligned superset
  *   slab   rows of any length, and the lines of an axis that is not contiguous where length * inner is small: pieces of
  *          the outer dimensions that follow each other are one aligned piece of memory, which goes through shared memory
  *          in whole vectors; lanes take packs of one or two elements */
@@ -11,37 +12,14 @@
 
 static constexpr int SHORT_THREADS = 256;
 
-/* Lane groups of 1 << shift; V packs of each of ROWS rows in a lane. */
-template <class T, int V, int ROWS>
-__global__ void __launch_bounds__(SHORT_THREADS) softmax_lanes(ks_site site, softmax_shape s, int shift)
+/* Rows in lane groups of 1 << shift, V turned packs of each of them in a lane: the results take their place. */
+template <class T, int E, int V, int ROWS, class M>
+__device__ __forceinline__ void softmax_of_groups(softmax_pack<T, E> (&x)[ROWS][V], int shift,
+                                                  const softmax_rule<M> &rule)
 {
-    typedef typename ks_element<T>::math M;
-    constexpr int E = ks_vector<T>::length;
-    ks_entry job;
-    if (!ks_enter(site, &job)) return;
-    const softmax_rule<M> rule(s);
-    const int lane = threadIdx.x & ((1 << shift) - 1), group = threadIdx.x >> shift, together = blockDim.x >> shift;
-    const int vectors = (int)s.length / E;
-    const int64_t first = (int64_t)blockIdx.x * (ROWS * together); /* row */
-    const int rows = (int)min(s.outer - first, (int64_t)ROWS * together);
-    const uint4 *const in = (const uint4 *)(job.in + s.offset) + first * vectors;
-    uint4 *const out = (uint4 *)job.out + first * vectors;
-
-    softmax_pack<T, E> x[ROWS][V];
     M h[ROWS], sum[ROWS];
 #pragma unroll
-    for (int k = 0; k < ROWS; k++)
-#pragma unroll
-        for (int v = 0; v < V; v++) {
-            const int row = group + k * together, i = lane + (v << shift);
-            if (row < rows && i < vectors)
-                softmax_load(x[k][v], in, row * vectors + i);
-            else
-                softmax_blank(x[k][v], 0);
-        }
-#pragma unroll
     for (int k = 0; k < ROWS; k++) {
-        softmax_turn(x[k], s.sign, [&](int v) { return group + k * together < rows && lane + (v << shift) < vectors; });
         softmax_pack<T, E> most = x[k][0];
 #pragma unroll
         for (int v = 1; v < V; v++) most = softmax_greater(most, x[k][v]);
@@ -63,12 +41,66 @@ __global__ void __launch_bounds__(SHORT_THREADS) softmax_lanes(ks_site site, sof
     for (int k = 0; k < ROWS; k++) {
         const softmax_finish<M> finish(softmax_settle({h[k], sum[k]}, rule), rule);
 #pragma unroll
+        for (int v = 0; v < V; v++) softmax_values<softmax_keeps<T>>(x[k][v], finish, rule);
+    }
+}
+
+template <class T, int V, int ROWS>
+__global__ void __launch_bounds__(SHORT_THREADS) softmax_lanes(ks_site site, softmax_shape s, int shift)
+{
+    constexpr int E = ks_vector<T>::length;
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
+    const softmax_rule<typename ks_element<T>::math> rule(s);
+    const int lane = threadIdx.x & ((1 << shift) - 1), group = threadIdx.x >> shift, together = blockDim.x >> shift;
+    const int vectors = (int)s.length / E;
+    const int64_t first = (int64_t)blockIdx.x * (ROWS * together); /* row */
+    const int rows = (int)min(s.outer - first, (int64_t)ROWS * together);
+    const uint4 *const in = (const uint4 *)(job.in + s.offset) + first * vectors;
+    uint4 *const out = (uint4 *)job.out + first * vectors;
+
+    softmax_pack<T, E> x[ROWS][V];
+#pragma unroll
+    for (int k = 0; k < ROWS; k++)
+#pragma unroll
         for (int v = 0; v < V; v++) {
             const int row = group + k * together, i = lane + (v << shift);
-            softmax_values<softmax_keeps<T>>(x[k][v], finish, rule);
+            if (row < rows && i < vectors)
+                softmax_load(x[k][v], in, row * vectors + i);
+            else
+                softmax_blank(x[k][v], 0);
+        }
+#pragma unroll
+    for (int k = 0; k < ROWS; k++)
+        softmax_turn(x[k], s.sign, [&](int v) { return group + k * together < rows && lane + (v << shift) < vectors; });
+    softmax_of_groups(x, shift, rule);
+#pragma unroll
+    for (int k = 0; k < ROWS; k++)
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            const int row = group + k * together, i = lane + (v << shift);
             if (row < rows && i < vectors) out[row * vectors + i] = x[k][v].word;
         }
-    }
+    ks_leave(site);
+}
+
+/* Of rows that start anywhere. Groups beyond the last row do it once more. */
+template <class T, int V>
+__global__ void __launch_bounds__(SHORT_THREADS) softmax_spans(ks_site site, softmax_shape s, int shift)
+{
+    typedef softmax_span<T> Span;
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
+    const softmax_rule<typename ks_element<T>::math> rule(s);
+    const int lane = threadIdx.x & ((1 << shift) - 1), group = threadIdx.x >> shift, together = blockDim.x >> shift;
+    const Span span(s, job, min((int64_t)blockIdx.x * together + group, s.outer - 1));
+    softmax_pack<T, Span::E> x[1][V];
+#pragma unroll
+    for (int v = 0; v < V; v++) span.load(x[0][v], lane + (v << shift));
+    span.clean(x[0], lane, 1 << shift, s.sign);
+    softmax_of_groups(x, shift, rule);
+#pragma unroll
+    for (int v = 0; v < V; v++) span.store(x[0][v], lane + (v << shift));
     ks_leave(site);
 }
 
