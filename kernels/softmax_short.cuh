@@ -41,7 +41,11 @@ __device__ __forceinline__ void softmax_of_groups(softmax_pack<T, E> (&x)[ROWS][
     for (int k = 0; k < ROWS; k++) {
         const softmax_finish<M> finish(softmax_settle({h[k], sum[k]}, rule), rule);
 #pragma unroll
-        for (int v = 0; v < V; v++) softmax_values<softmax_keeps<T>>(x[k][v], finish, rule);
+        for (int v = 0; v < V; v++) {
+            if constexpr (!softmax_keeps<T>)
+                for (uint32_t &part : x[k][v].part) ks_anew(part);
+            softmax_values<softmax_keeps<T>>(x[k][v], finish, rule);
+        }
     }
 }
 
