@@ -25,7 +25,7 @@ __device__ __forceinline__ void softmax_of_groups(softmax_pack<T, E> (&x)[ROWS][
         for (int v = 1; v < V; v++) most = softmax_greater(most, x[k][v]);
         h[k] = softmax_half(most);
     }
-    for (int distance = 1 << shift >> 1; distance > 0; distance /= 2)
+    for (int distance = 1 << shift >> 1; distance > 0; distance >>= 1)
 #pragma unroll
         for (int k = 0; k < ROWS; k++) h[k] = ks_max(h[k], ks_shuffle(h[k], distance));
 #pragma unroll
@@ -34,7 +34,7 @@ __device__ __forceinline__ void softmax_of_groups(softmax_pack<T, E> (&x)[ROWS][
 #pragma unroll
         for (int v = 0; v < V; v++) sum[k] += softmax_sum<softmax_keeps<T>>(x[k][v], ks_reference(h[k]), rule);
     }
-    for (int distance = 1 << shift >> 1; distance > 0; distance /= 2)
+    for (int distance = 1 << shift >> 1; distance > 0; distance >>= 1)
 #pragma unroll
         for (int k = 0; k < ROWS; k++) sum[k] += ks_shuffle(sum[k], distance);
 #pragma unroll
