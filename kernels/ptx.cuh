@@ -23,6 +23,12 @@ __device__ __forceinline__ const P *ks_one_address(const P *at)
     return at;
 }
 
+/* What was computed of the word is not kept in registers for its next use. */
+__device__ __forceinline__ void ks_anew(uint32_t &word)
+{
+    asm("" : "+r"(word));
+}
+
 /* --- arithmetic ------------------------------------------------------------------------------------------------------ */
 
 /* Within 2 ulp as exp2f(), but what is below 2^-126 is 0. */

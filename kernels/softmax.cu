@@ -1,11 +1,13 @@
 /* Softmax on the GPU: which kernel of softmax_*.cuh, with what launch parameters; then the launch.
  *
- *   lanes           short rows of whole vectors              short rows of any length, and short lines  slab
+ *   lanes           short rows of whole vectors              very short rows, and short lines           slab
+ *   spans           short rows of any length
  *   held            rows that the registers of a CTA hold    tiles of columns, likewise                 columns
  *   stream          rows of teams of CTAs                    tiles of teams, of any length              columns_stream
  *   huge            one row of any length
  *
- * Borders are bytes and counts of the device where they follow from it, and else were measured on an H200. */
+ * Borders are bytes and counts of the device where they follow from it, and else were measured on an H200, but SLAB_ROW:
+ * there a row takes about as many instructions in a slab as in spans. */
 #include "softmax_columns.cuh"
 #include "softmax_held.cuh"
 #include "softmax_short.cuh"
@@ -14,11 +16,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum softmax_kind { LANES, SLAB, HELD, STREAM, HUGE, COLUMNS, COLUMNS_STREAM };
+enum softmax_kind { LANES, SPANS, SLAB, HELD, STREAM, HUGE, COLUMNS, COLUMNS_STREAM };
 enum { AXIS, LOG, SCALE };
 enum {
     SLAB_BYTES = 16 << 10, /* of shared memory that a slab aims at */
     SLAB_MOST = 48 << 10,  /* and what it may take: every CTA has so much */
+    SLAB_ROW = 120,        /* elements of a row that a slab takes */
     STATIC_BYTES = 2 << 10 /* at least what a kernel of teams has besides, with what the system takes of each CTA */
 };
 
@@ -93,37 +96,53 @@ static int64_t teams_for(int64_t items, int64_t room)
     return over(items, over(items, teams));
 }
 
+/* Threads of a CTA: fewer where not every SM would get one. */
+static int short_threads(const softmax_problem &p, int64_t lanes)
+{
+    int threads = SHORT_THREADS;
+    while (threads > KS_WARP && lanes < (int64_t)p.chip->sms * threads) threads /= 2;
+    return threads;
+}
+
 static void plan_lanes(const softmax_problem &p, softmax_choice *c)
 {
     c->kind = LANES;
     c->packs = p.vectors <= KS_WARP ? 1 : 2;
     c->rows = c->packs == 1 ? 4 : 2;
     c->shift = (int8_t)logarithm(over(p.vectors, c->packs));
-    c->threads = SHORT_THREADS;
-    while (c->threads > KS_WARP && p.s.outer << c->shift < (int64_t)p.chip->sms * c->threads * c->rows) c->threads /= 2;
+    c->threads = (int16_t)short_threads(p, over(p.s.outer << c->shift, c->rows));
     c->grid = over(p.s.outer, (int64_t)(c->threads >> c->shift) * c->rows);
 }
 
-/* false: a piece is too large. */
+static void plan_spans(const softmax_problem &p, softmax_choice *c)
+{
+    c->kind = SPANS;
+    c->shift = (int8_t)logarithm(over(p.vectors, 4));
+    c->packs = p.vectors <= (int64_t)3 << c->shift ? 3 : 4;
+    c->threads = (int16_t)short_threads(p, p.s.outer << c->shift);
+    c->grid = over(p.s.outer, (int64_t)(c->threads >> c->shift));
+}
+
+/* false: a row or a piece is too large. */
 static bool plan_slab(const softmax_problem &p, softmax_choice *c)
 {
     const int64_t piece = p.s.length * p.s.inner * p.size; /* bytes */
     int together = 1;                                      /* pieces that are whole vectors */
     while (together * piece % 16) together *= 2;
-    if (piece > SLAB_MOST / together) return false;
-    int64_t pieces = SLAB_BYTES / piece / together * together;
-    const int64_t each = up(over(p.s.outer, p.chip->sms), together); /* that every SM has some */
-    if (pieces > each) pieces = each;
-    if (pieces < together) pieces = together;
+    c->shift = (int8_t)(p.s.length <= SLAB_ELEMENTS ? 0 : logarithm(over(p.s.length, SLAB_ELEMENTS - 1)));
+    if (piece > SLAB_MOST / together || c->shift > 5) return false;
     c->kind = SLAB;
-    c->pack = (int8_t)(p.size == 2 && p.s.inner == 1 ? 2 : 1);
-    c->threads = SHORT_THREADS;
+    c->packs = (int8_t)(c->shift ? over(p.s.length, 1 << c->shift) | 1 : p.s.length);
+    /* Rounds in which each thread has work, and not more than every SM can have some of. */
+    const int64_t round = up(over(SHORT_THREADS >> c->shift, p.s.inner), together);
+    const int64_t rounds = (SLAB_BYTES + round * piece / 2) / (round * piece);
+    const int64_t most = SLAB_MOST / piece / together * together, each = up(over(p.s.outer, p.chip->sms), together);
+    int64_t pieces = round * (rounds ? rounds : 1);
+    if (pieces > most) pieces = most;
+    if (pieces > each) pieces = each;
+    const int64_t lanes = up(pieces * p.s.inner << c->shift, KS_WARP);
+    c->threads = (int16_t)(lanes < SHORT_THREADS ? lanes : SHORT_THREADS);
     c->pieces = (int32_t)pieces;
-    /* All lanes have rows, and a row of them not more than 48 elements each. */
-    c->shift = (int8_t)logarithm(over(p.s.length, 48));
-    while (c->shift < 5 && (pieces * p.s.inner << c->shift) * 2 <= c->threads && p.s.length >> c->shift >= 4)
-        c->shift++;
-    if (c->shift > 5) c->shift = 5;
     c->shared = (int32_t)up(pieces * piece, 16);
     c->grid = over(p.s.outer, pieces);
     return true;
@@ -189,7 +208,11 @@ static void plan_rows(const softmax_problem &p, softmax_choice *c)
         plan_lanes(p, c);
         return;
     }
-    if (!p.whole && p.vectors <= 128 && plan_slab(p, c)) return;
+    if (!p.whole && p.s.length <= SLAB_ROW && plan_slab(p, c)) return;
+    if (!p.whole && p.vectors <= 4 * KS_WARP) {
+        plan_spans(p, c);
+        return;
+    }
     const int packs = held_packs(p);
     const bool idle =
         p.s.outer * 2 < p.chip->sms && p.vectors > 2048; /* one CTA for each row would leave most SMs out */
@@ -261,7 +284,6 @@ static void plan_columns(const softmax_problem &p, softmax_choice *c)
     c->pack = (int8_t)(p.whole ? p.vector : 1);
     const int64_t all = p.s.outer * (p.s.inner / c->pack);
     if (!p.whole && plan_slab(p, c)) return;
-    c->pack = (int8_t)(p.whole ? p.vector : 1);
     if (!plan_tile(p, all, c)) plan_tiles(p, all, c);
 }
 
@@ -279,14 +301,14 @@ static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
 
 static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
 {
-    static const char *const names[] = {"lanes", "slab", "held", "stream", "huge", "columns", "columns_stream"};
+    static const char *const names[] = {"lanes",  "spans", "slab",    "held",
+                                        "stream", "huge",  "columns", "columns_stream"};
     char more[32] = "";
     switch (c.kind) {
     case LANES:
-        snprintf(more, sizeof more, ", %d of %d lanes", c.packs, 1 << c.shift);
-        break;
+    case SPANS:
     case SLAB:
-        snprintf(more, sizeof more, ", %d lanes", 1 << c.shift);
+        snprintf(more, sizeof more, ", %d of %d lanes", c.packs, 1 << c.shift);
         break;
     case HELD:
         snprintf(more, sizeof more, ", %d packs", c.packs);
@@ -354,6 +376,8 @@ static cudaError_t launch_rows(const softmax_launch &go)
     switch (c.kind) {
     case LANES:
         return c.packs == 1 ? go(softmax_lanes<T, 1, 4>, (int)c.shift) : go(softmax_lanes<T, 2, 2>, (int)c.shift);
+    case SPANS:
+        return c.packs == 3 ? go(softmax_spans<T, 3>, (int)c.shift) : go(softmax_spans<T, 4>, (int)c.shift);
     case HELD:
         return c.packs == 1   ? go(softmax_held<T, 1>)
                : c.packs == 2 ? go(softmax_held<T, 2>)
@@ -381,9 +405,8 @@ static cudaError_t launch_as(const softmax_launch &go)
     const softmax_choice &c = go.c;
     switch (c.kind) {
     case SLAB:
-        if constexpr (sizeof(T) == 2)
-            if (c.pack == 2) return go(softmax_slab<T, 2>, (int)c.pieces, (int)c.shift);
-        return go(softmax_slab<T, 1>, (int)c.pieces, (int)c.shift);
+        return go.s.inner == 1 ? go(softmax_slab<T, false>, (int)c.pieces, (int)c.shift, (int)c.packs)
+                               : go(softmax_slab<T, true>, (int)c.pieces, (int)c.shift, (int)c.packs);
     case COLUMNS:
         return c.pack == 1    ? go(softmax_columns<T, 1, 16>, (int)c.lanes)
                : c.packs == 4 ? go(softmax_columns<T, E, 4>, (int)c.lanes)

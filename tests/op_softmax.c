@@ -252,6 +252,22 @@ static void borders_of_rows(void **state)
     }
 }
 
+/* Where short rows that are not whole vectors get more lanes, or other kernels; with rows for more than one round. */
+static void borders_of_short_rows(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1,  2,  3,  5,   7,   13,  14,  15,  17,  18,  29,  30,  31,  59,
+                                      61, 62, 90, 119, 121, 122, 191, 193, 241, 257, 383, 481, 501, 1017};
+    for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++)
+        for (int d = 0; d < 4; d++) {
+            const int64_t rows = 1 + values_below(1 + 12000 / (int)lengths[n]);
+            ks_spec spec = spec_of(dtypes[d], 2, (const int64_t[]){rows, lengths[n]});
+            spec.params[LOG].i = values_below(2);
+            if (values_below(4) == 0) spec.params[SCALE].d = values_below(2) ? -0.5 : 0;
+            try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
+        }
+}
+
 typedef struct lines {
     ks_dtype dtype;
     int64_t outer, length, inner;
@@ -270,7 +286,9 @@ static void borders_of_columns(void **state)
 {
     (void)state;
     static const lines table[] = {
-        {KS_FP32, 300, 10, 3},  {KS_FP16, 40, 100, 7},  {KS_BF16, 3, 300, 5},   {KS_FP64, 5, 33, 9}, /* small lines */
+        {KS_FP32, 500, 2, 5},   {KS_BF16, 90, 16, 3},   {KS_FP64, 64, 17, 3},   {KS_FP32, 30, 480, 3},
+        {KS_FP16, 50, 481, 2},  {KS_FP32, 300, 10, 3},  {KS_FP16, 40, 100, 7},  {KS_BF16, 3, 300, 5},
+        {KS_FP64, 5, 33, 9}, /* small lines */
         {KS_FP32, 1, 1, 5000},  {KS_BF16, 2, 3, 1000},  {KS_FP32, 100, 16, 24}, {KS_FP16, 20, 17, 64},
         {KS_FP64, 9, 64, 10},   {KS_FP32, 2, 65, 100},  {KS_BF16, 3, 127, 40},  {KS_FP32, 1, 512, 32},
         {KS_FP16, 1, 513, 128}, {KS_FP32, 2, 2000, 36}, {KS_FP64, 1, 5000, 6},  {KS_BF16, 1, 9000, 8},
@@ -291,7 +309,8 @@ static void rows_and_columns_of_the_whole_chip(void **state)
         {KS_FP32, 1, 4500001, 1}, {KS_FP32, 1, 7500001, 1}, {KS_FP64, 1, 2500003, 1}, {KS_FP32, 1, 8192, 512},
         {KS_BF16, 4, 1500, 256},  {KS_FP16, 1, 100000, 8},  {KS_FP32, 1, 1000000, 3}, {KS_FP32, 1, 1700000, 4},
         {KS_FP64, 1, 1100000, 3}, {KS_BF16, 1, 600000, 3},  {KS_FP32, 4096, 3, 128},  {KS_FP32, 8, 21, 8192},
-        {KS_BF16, 2000, 300, 3}};
+        {KS_BF16, 2000, 300, 3},  {KS_BF16, 500000, 2, 1},  {KS_FP32, 300000, 7, 1},  {KS_BF16, 50000, 100, 1},
+        {KS_FP32, 20000, 257, 1}};
     if (!harnesses[1] || strcmp(ks_backend_cuda->name, "cuda") != 0) {
         printf("skip: no chip of that size\n");
         skip();
@@ -455,6 +474,7 @@ int main(void)
         cmocka_unit_test(long_rows),
         cmocka_unit_test(long_lines_with_a_nan),
         cmocka_unit_test(borders_of_rows),
+        cmocka_unit_test(borders_of_short_rows),
         cmocka_unit_test(borders_of_columns),
         cmocka_unit_test(rows_and_columns_of_the_whole_chip),
         cmocka_unit_test(special_values),

@@ -15,6 +15,10 @@ static inline const P *ks_one_address(const P *at)
     return at;
 }
 
+static inline void ks_anew(uint32_t &)
+{
+}
+
 /* --- arithmetic ------------------------------------------------------------------------------------------------------ */
 
 static inline float emulate_flush(float x) /* .ftz: subnormals are 0 */
