@@ -72,6 +72,16 @@ void ks_engine_slot_release(ks_engine *engine, ks_slot **slot)
     ks_counter_set(KS_COUNTER(engine, slot_used_bytes), ks_slots_used_bytes(engine->slots));
 }
 
+bool ks_engine_slot_free(const ks_engine *engine, size_t in_bytes, size_t out_bytes)
+{
+    return ks_slots_free(engine->slots, in_bytes, out_bytes);
+}
+
+size_t ks_engine_small_bytes(const ks_engine *engine)
+{
+    return engine->options.classes > 0 ? engine->options.size_class[0].side_bytes : 0;
+}
+
 void ks_engine_count_plans(ks_engine *engine)
 {
     ks_counter_set(KS_COUNTER(engine, plans), ks_plans_count(engine->plans));

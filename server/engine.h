@@ -75,6 +75,8 @@ void ks_engine_close(ks_engine **engine);
  * class or where `job` classes are exhausted. KS_BUDGET: none free. */
 ks_status ks_engine_slot(ks_engine *engine, size_t in_bytes, size_t out_bytes, ks_slot **out, ks_error *error);
 void ks_engine_slot_release(ks_engine *engine, ks_slot **slot);
+bool ks_engine_slot_free(const ks_engine *engine, size_t in_bytes, size_t out_bytes); /* a class has one to give */
+size_t ks_engine_small_bytes(const ks_engine *engine); /* of a side in the smallest class */
 
 /* Finds the plan of a resolved spec, or makes it; holds it for the job. KS_MEMORY, KS_WORK. */
 ks_status ks_engine_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error);

@@ -8,6 +8,7 @@
 #include "deflate.h"
 #include "inflate.h"
 #include "log.h"
+#include "slot_line.h"
 #include "stream.h"
 #include "text.h"
 #include "timing.h"
@@ -51,6 +52,7 @@ struct ks_infer {
     uint64_t given_back;  /* of the answer's text, from its start */
     char *owned;          /* the answer's text */
     uint64_t owned_taken; /* of the budget */
+    ks_slot_wait wait;    /* in the line before the slots */
     ks_stream stream;
 };
 
@@ -60,6 +62,7 @@ struct ks_infers {
     ks_shard_metrics *metrics;
     ks_streams *streams;
     ks_stream *events; /* of the last turn */
+    ks_slot_line line;
     ks_oip_memos *memos;
     ks_word_limits limits;
     ks_infer *free;
@@ -102,6 +105,7 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
     infers->engine = engine;
     infers->metrics = metrics;
     infers->count = count;
+    ks_slot_line_init(&infers->line, engine);
     infers->limits = (ks_word_limits){.max_body = config->max_body,
                                       .max_json = config->max_json,
                                       .max_output = config->max_output,
@@ -173,8 +177,15 @@ ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *q
 static ks_status set_fault(ks_infer *infer, ks_status status)
 {
     if (infer->fault == KS_OK) infer->fault = status;
+    if (infer->fault != KS_OK) ks_slot_line_leave(&infer->infers->line, &infer->wait);
     if (infer->fault != KS_OK && !(infer->held & HELD_BY_ENGINE)) ks_stream_leave(&infer->stream);
     return status;
+}
+
+static void give_slot(ks_infers *infers, ks_slot **slot)
+{
+    ks_engine_slot_release(infers->engine, slot);
+    ks_slot_line_freed(&infers->line);
 }
 
 static int64_t deadline_of(const ks_infer *infer)
@@ -192,20 +203,37 @@ static ks_status write_stream(void *context, size_t offset, const char *bytes, s
     return ks_stream_write(&infer->stream, offset, bytes, n, taken, error);
 }
 
+/* ks_oip_write_fn: nothing is taken while there is no slot. */
+static ks_status write_slot(void *context, size_t offset, const char *bytes, size_t n, size_t *taken, ks_error *error)
+{
+    ks_infer *infer = context;
+    (void)error;
+    *taken = infer->job.slot ? n : 0;
+    if (infer->job.slot) memcpy(infer->job.slot->in + offset, bytes, n);
+    return KS_OK;
+}
+
 /* ks_oip_place_fn: a larger slot takes the place of a smaller one, with the bytes that have come; what is above the slots
- * becomes a stream, where its words allow it. A packed body does not: what comes of it cannot be held back. */
+ * becomes a stream, and what finds no slot waits for one, where its words allow it. A packed body does not: what comes of it
+ * cannot be held back. */
 static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
                        unsigned char **out, ks_error *error)
 {
     ks_infer *infer = context;
     ks_slot *old = infer->job.slot;
-    if (old == NULL && !infer->packed && ks_oip_may_stream(infer->oip) &&
-        ks_streams_takes(infer->infers->streams, in_bytes, out_bytes)) {
+    const bool held_back = old == NULL && !infer->packed && ks_oip_may_stream(infer->oip);
+    if (held_back && ks_streams_takes(infer->infers->streams, in_bytes, out_bytes)) {
         const ks_spec *spec = &ks_oip_ask(infer->oip)->spec;
         *in = *out = NULL;
         ks_oip_stream(infer->oip, write_stream);
         infer->streamed = true;
         return ks_stream_begin(infer->infers->streams, &infer->stream, spec, deadline_of(infer), error);
+    }
+    if (held_back && in_bytes > 0 && ks_slot_line_holds(&infer->infers->line, in_bytes, out_bytes)) {
+        *in = *out = NULL;
+        ks_oip_stream(infer->oip, write_slot);
+        ks_slot_line_join(&infer->infers->line, &infer->wait, in_bytes, out_bytes);
+        return KS_OK;
     }
     if (old == NULL || old->in_cap < in_bytes || old->out_cap < out_bytes) {
         ks_slot *slot = NULL;
@@ -213,7 +241,7 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
         if (status != KS_OK) return status;
         if (old) {
             memcpy(slot->in, old->in, keep);
-            ks_engine_slot_release(infer->infers->engine, &old);
+            give_slot(infer->infers, &old);
         }
         infer->job.slot = slot;
     }
@@ -494,6 +522,7 @@ static void release(ks_infer *infer)
 {
     ks_infers *infers = infer->infers;
     if (infer->held) return;
+    ks_slot_line_leave(&infers->line, &infer->wait);
     if (!ks_stream_leave(&infer->stream)) return; /* comes back from a turn */
     if (infer->streamed) {
         infer->job.plan = NULL;
@@ -501,7 +530,7 @@ static void release(ks_infer *infer)
     }
     if (infer->job.plan) ks_engine_plan_release(infers->engine, &infer->job.plan);
     drop_windows(infer);
-    if (infer->job.slot) ks_engine_slot_release(infers->engine, &infer->job.slot);
+    if (infer->job.slot) give_slot(infers, &infer->job.slot);
     if (infer->inflate) ks_inflate_fini(&infer->inflate);
     if (infer->words_open) ks_oip_fini(infer->oip);
     if (infer->owned_taken) ks_budget_give(infers->daemon->budget, infer->owned_taken);
@@ -692,7 +721,7 @@ bool ks_infer_streams(const ks_infer *infer)
 
 bool ks_infer_waits(const ks_infer *infer)
 {
-    return infer->streamed && infer->stream.pause != KS_PAUSE_NONE;
+    return infer->wait.waits || (infer->streamed && infer->stream.pause != KS_PAUSE_NONE);
 }
 
 static int64_t read_stream(ks_infer *infer, uint64_t at, char *out, size_t most)
@@ -755,6 +784,7 @@ void *ks_infer_collected(ks_job *job)
 void ks_infers_look(ks_infers *infers, int64_t now_ns)
 {
     infers->events = ks_streams_turn(infers->streams, now_ns);
+    ks_slot_line_look(&infers->line, now_ns);
 }
 
 void *ks_infers_woken(ks_infers *infers)
@@ -772,10 +802,16 @@ void *ks_infers_woken(ks_infers *infers)
         release(infer);
         if (client) return client;
     }
-    return NULL;
+    const ks_slot_wait *wait = ks_slot_line_next(&infers->line);
+    if (wait == NULL) return NULL;
+    ks_infer *infer = (ks_infer *)((char *)(uintptr_t)wait - offsetof(ks_infer, wait));
+    set_fault(infer, ks_engine_slot(infers->engine, wait->in_bytes, wait->out_bytes, &infer->job.slot, &infer->error));
+    return infer->client;
 }
 
 int64_t ks_infers_wait_ns(const ks_infers *infers)
 {
-    return infers->events ? 0 : ks_streams_wait_ns(infers->streams);
+    const int64_t streams_ns = infers->events ? 0 : ks_streams_wait_ns(infers->streams);
+    const int64_t line_ns = ks_slot_line_wait_ns(&infers->line);
+    return streams_ns < line_ns ? streams_ns : line_ns;
 }

@@ -118,21 +118,32 @@ static void give_overflow(ks_slots *slots, entry *given)
 
 /* --- take and give ------------------------------------------------------------------------------------------------ */
 
-ks_status ks_slots_take(ks_slots *slots, size_t in_bytes, size_t out_bytes, ks_slot **out, ks_error *error)
+/* The smallest class that has a slot of that size to give; slots->classes: none. */
+static int find_class(const ks_slots *slots, size_t in_bytes, size_t out_bytes)
 {
     const size_t side = in_bytes > out_bytes ? in_bytes : out_bytes;
-    for (int i = 0; i < slots->classes; i++) {
-        ks_slot *slot = slots->free[i];
-        if (side > slots->side_bytes[i] || !slot) continue;
-        slots->free[i] = slot->next;
-        slot->next = NULL;
-        entry_of(slot)->in_used = in_bytes;
-        entry_of(slot)->out_used = out_bytes;
-        slots->used_bytes += 2 * (uint64_t)slots->side_bytes[i];
-        *out = slot;
-        return KS_OK;
-    }
-    return take_overflow(slots, in_bytes, out_bytes, out, error);
+    int i = 0;
+    while (i < slots->classes && (side > slots->side_bytes[i] || !slots->free[i])) i++;
+    return i;
+}
+
+ks_status ks_slots_take(ks_slots *slots, size_t in_bytes, size_t out_bytes, ks_slot **out, ks_error *error)
+{
+    const int i = find_class(slots, in_bytes, out_bytes);
+    if (i == slots->classes) return take_overflow(slots, in_bytes, out_bytes, out, error);
+    ks_slot *slot = slots->free[i];
+    slots->free[i] = slot->next;
+    slot->next = NULL;
+    entry_of(slot)->in_used = in_bytes;
+    entry_of(slot)->out_used = out_bytes;
+    slots->used_bytes += 2 * (uint64_t)slots->side_bytes[i];
+    *out = slot;
+    return KS_OK;
+}
+
+bool ks_slots_free(const ks_slots *slots, size_t in_bytes, size_t out_bytes)
+{
+    return find_class(slots, in_bytes, out_bytes) < slots->classes;
 }
 
 /* What the request put into the slot, what came out, and the head of its answer; pads are never written. The time is

@@ -18,6 +18,8 @@ void ks_slots_give(ks_slots *slots, ks_slot **slot, bool keep_memory);
 
 /* Whether some class has slots of that size, free or not. */
 bool ks_slots_hold(const ks_slots *slots, size_t in_bytes, size_t out_bytes);
+/* Whether a class has one to give. */
+bool ks_slots_free(const ks_slots *slots, size_t in_bytes, size_t out_bytes);
 
 uint64_t ks_slots_total_bytes(const ks_slots *slots); /* of the classes, without pads */
 uint64_t ks_slots_used_bytes(const ks_slots *slots);  /* of the classes' slots that are out */

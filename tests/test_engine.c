@@ -17,6 +17,7 @@
 #include "clock.h"
 #include "engine.h"
 #include "op_tiny.h"
+#include "slot_line.h"
 
 enum { JOBS = 64, MS = 1000000, SMALL_SIDE = 4096, LARGE_SIDE = 65536, BUDGET = 1 << 20 };
 
@@ -740,6 +741,85 @@ static void slots_come_from_the_smallest_class_then_overflow(void **state)
     close_bed();
 }
 
+static void who_finds_no_slot_stands_in_line(void **state)
+{
+    (void)state;
+    const int64_t now_ns = ks_now_ns();
+    ks_error error;
+    ks_slot_line line;
+    ks_slot_wait large = {0}, largest = {0}, third = {0};
+    ks_slot *slots[3] = {NULL};
+    open_scripted(1, 1);
+    ks_slot_line_init(&line, bed.engine);
+    assert_false(ks_slot_line_holds(&line, LARGE_SIDE, 10));
+    assert_int_equal(ks_slot_line_wait_ns(&line), INT64_MAX);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ks_engine_slot(bed.engine, LARGE_SIDE, LARGE_SIDE, &slots[i], &error), KS_OK);
+    assert_false(ks_slot_line_holds(&line, SMALL_SIDE, SMALL_SIDE));
+    assert_true(ks_slot_line_holds(&line, SMALL_SIDE + 1, 10));
+    assert_true(ks_slot_line_holds(&line, 10, SMALL_SIDE + 1));
+    ks_slot_line_join(&line, &large, SMALL_SIDE + 1, 10);
+    ks_slot_line_join(&line, &largest, LARGE_SIDE, LARGE_SIDE);
+    ks_slot_line_join(&line, &third, LARGE_SIDE, LARGE_SIDE);
+    ks_slot_line_look(&line, now_ns);
+    assert_null(ks_slot_line_next(&line));
+    assert_in_range(ks_slot_line_wait_ns(&line), MS, 1000 * MS);
+
+    /* One slot comes back: the first has it, and who comes now does not pass those who wait. */
+    ks_engine_slot_release(bed.engine, &slots[0]);
+    ks_slot_line_freed(&line);
+    assert_int_equal(ks_slot_line_wait_ns(&line), 0);
+    assert_true(ks_slot_line_holds(&line, LARGE_SIDE, 10));
+    ks_slot_line_look(&line, now_ns);
+    assert_ptr_equal(ks_slot_line_next(&line), &large);
+    assert_false(large.waits);
+    assert_int_equal(ks_engine_slot(bed.engine, large.in_bytes, large.out_bytes, &slots[0], &error), KS_OK);
+    assert_int_equal(slots[0]->size_class, 1);
+    assert_null(ks_slot_line_next(&line));
+
+    /* Who leaves is passed over; patience ends without a slot. */
+    ks_slot_line_leave(&line, &largest);
+    ks_slot_line_leave(&line, &largest);
+    ks_slot_line_look(&line, now_ns + 1000 * MS);
+    assert_ptr_equal(ks_slot_line_next(&line), &third);
+    assert_int_equal(ks_engine_slot(bed.engine, third.in_bytes, third.out_bytes, &slots[2], &error), KS_OK);
+    assert_int_equal(slots[2]->size_class, -1);
+    assert_null(ks_slot_line_next(&line));
+    assert_int_equal(ks_slot_line_wait_ns(&line), INT64_MAX);
+    for (int i = 0; i < 3; i++) ks_engine_slot_release(bed.engine, &slots[i]);
+    assert_false(ks_slot_line_holds(&line, LARGE_SIDE, LARGE_SIDE));
+    close_bed();
+}
+
+static void in_line_a_slot_too_small_for_the_first_goes_to_the_next(void **state)
+{
+    (void)state;
+    const int64_t now_ns = ks_now_ns();
+    ks_error error;
+    ks_slot_line line;
+    ks_slot_wait first = {0}, second = {0};
+    ks_slot *slot = NULL;
+    ks_engine_options options = usual_options(1);
+    options.classes = 3;
+    options.size_class[2].side_bytes = 4 * LARGE_SIDE;
+    options.size_class[2].count = 1;
+    open_with(&ks_backend_cpu, options);
+    ks_slot_line_init(&line, bed.engine);
+    assert_int_equal(ks_engine_slot(bed.engine, 4 * LARGE_SIDE, 10, &slot, &error), KS_OK);
+    ks_slot_line_join(&line, &first, 4 * LARGE_SIDE, 10);
+    ks_slot_line_look(&line, now_ns);
+    assert_null(ks_slot_line_next(&line));
+    assert_true(ks_slot_line_holds(&line, LARGE_SIDE, 10));
+    ks_slot_line_join(&line, &second, LARGE_SIDE, 10);
+    assert_int_equal(ks_slot_line_wait_ns(&line), 0);
+    ks_slot_line_look(&line, now_ns);
+    assert_ptr_equal(ks_slot_line_next(&line), &second);
+    assert_null(ks_slot_line_next(&line));
+    assert_true(first.waits);
+    ks_engine_slot_release(bed.engine, &slot);
+    close_bed();
+}
+
 static void above_the_largest_class_is_overflow_and_computes(void **state)
 {
     (void)state;
@@ -1078,6 +1158,8 @@ int main(void)
         cmocka_unit_test(a_plan_that_a_lane_works_on_is_not_evicted),
         cmocka_unit_test(warm_makes_every_graph),
         cmocka_unit_test(slots_come_from_the_smallest_class_then_overflow),
+        cmocka_unit_test(who_finds_no_slot_stands_in_line),
+        cmocka_unit_test(in_line_a_slot_too_small_for_the_first_goes_to_the_next),
         cmocka_unit_test(above_the_largest_class_is_overflow_and_computes),
         cmocka_unit_test(a_plan_has_a_path_to_the_device),
         cmocka_unit_test(a_released_slot_keeps_nothing),
