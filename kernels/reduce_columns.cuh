@@ -22,7 +22,7 @@ template <class Op, int E>
 struct reduce_pieces {
     typedef typename Op::Source Source;
     typedef typename Source::T T;
-    static constexpr int U = reduce_loads<T>::count;
+    static constexpr int U = E == 8 ? 4 : reduce_loads<T>::count; /* that many accumulators leave no registers for 8 */
     ks_vector<T> v[U];
 
     template <class Offset>
