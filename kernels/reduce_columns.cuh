@@ -22,7 +22,7 @@ template <class Op, int E>
 struct reduce_pieces {
     typedef typename Op::Source Source;
     typedef typename Source::T T;
-    static constexpr int U = reduce_loads<T>::count;
+    static constexpr int U = E == 8 ? 4 : reduce_loads<T>::count; /* that many accumulators leave no registers for 8 */
     ks_vector<T> v[U];
 
     template <class Offset>
@@ -73,6 +73,14 @@ struct reduce_tile {
     int span;      /* results of a whole tile */
 };
 
+/* Where a column's state lies in a row of shared memory: the E of a thread apart, those of threads side by side together,
+ * so that no two of these meet in a bank. */
+template <int E>
+__device__ __forceinline__ int reduce_seat(int column, int span)
+{
+    return column % E * (span / E) + column / E;
+}
+
 /* States in shared memory, `rows` rows of `span`: joined down the columns, eight at a time, until eight are left or
  * fewer. Begins and ends with a barrier. */
 template <class Op>
@@ -92,33 +100,34 @@ __device__ __forceinline__ int reduce_fold(const Op &op, typename Op::State *sha
     return rows;
 }
 
-template <class Op>
+template <class Op, int E>
 __device__ __forceinline__ typename Op::State reduce_down(const Op &op, const typename Op::State *shared, int rows,
                                                           int span, int column)
 {
-    typename Op::State state = shared[column];
-    for (int r = 1; r < rows; r++) state = op.join(state, shared[r * span + column]);
+    const int seat = reduce_seat<E>(column, span);
+    typename Op::State state = shared[seat];
+    for (int r = 1; r < rows; r++) state = op.join(state, shared[r * span + seat]);
     return state;
 }
 
-template <class Op>
+template <class Op, int E>
 __device__ __forceinline__ void reduce_store(const Op &op, const reduce_tile &tile, const typename Op::State *shared,
                                              int rows, void *out)
 {
     for (int j = threadIdx.x; j < tile.results; j += blockDim.x)
-        ((typename Op::Out *)out)[tile.first + j] = op.result(reduce_down(op, shared, rows, tile.span, j));
+        ((typename Op::Out *)out)[tile.first + j] = op.result(reduce_down<Op, E>(op, shared, rows, tile.span, j));
 }
 
 /* Writes the CTA's part. The CTA that comes last joins them all: groups of threads take every so-many-th part each, then
  * as within a CTA. */
-template <class Op>
+template <class Op, int E>
 __device__ __forceinline__ void reduce_last(const Op &op, const reduce_tile &tile, typename Op::State *shared, int rows,
                                             typename Op::State *partial, uint32_t *counter, int part, int parts,
                                             void *out)
 {
     __shared__ bool last;
     for (int j = threadIdx.x; j < tile.results; j += blockDim.x)
-        partial[(int64_t)part * tile.span + j] = reduce_down(op, shared, rows, tile.span, j);
+        partial[(int64_t)part * tile.span + j] = reduce_down<Op, E>(op, shared, rows, tile.span, j);
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
@@ -134,9 +143,9 @@ __device__ __forceinline__ void reduce_last(const Op &op, const reduce_tile &til
 #pragma unroll 8
         for (int p = j < tile.results ? group : parts; p < parts; p += groups)
             state = op.join(state, reduce_read(&partial[(int64_t)p * tile.span + j]));
-        shared[k] = state;
+        shared[group * tile.span + reduce_seat<E>(j, tile.span)] = state;
     }
-    reduce_store(op, tile, shared, reduce_fold(op, shared, groups, tile.span), out);
+    reduce_store<Op, E>(op, tile, shared, reduce_fold(op, shared, groups, tile.span), out);
     if (threadIdx.x == 0) *counter = 0;
 }
 
@@ -235,15 +244,15 @@ __global__ void __launch_bounds__(256, reduce_columns_ctas<Op, E>)
         for (int e = 0; e < E; e++) {
             const int column = across * E + e - shift;
             if (down < rows && column >= 0 && column < tile.span)
-                shared[down * tile.span + column] =
+                shared[down * tile.span + reduce_seat<E>(column, tile.span)] =
                     op.finish(acc[e / C][e % C], down < count, [&](int n) { return begin + down + (int64_t)n * rows; });
         }
         const int left = reduce_fold(op, shared, rows, tile.span);
         if (s.parts == 1)
-            reduce_store(op, tile, shared, left, job.out);
+            reduce_store<Op, E>(op, tile, shared, left, job.out);
         else
-            reduce_last(op, tile, shared, left, (State *)ks_workspace(site) + (int64_t)t * s.parts * tile.span,
-                        ks_counters(site) + t, part, s.parts, job.out);
+            reduce_last<Op, E>(op, tile, shared, left, (State *)ks_workspace(site) + (int64_t)t * s.parts * tile.span,
+                               ks_counters(site) + t, part, s.parts, job.out);
         __syncthreads();
     }
     ks_leave(site);

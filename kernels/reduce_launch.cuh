@@ -35,8 +35,9 @@ static cudaError_t reduce_start_any(const reduce_launch &l)
         if constexpr (!Op::PLACES) return reduce_start<Op>(reduce_rows<Op, true>, l);
         return cudaErrorInvalidValue; /* never chosen: arg has one axis, or all of them, which are contiguous */
     case REDUCE_COLUMNS:
-        return l.shape.reduced.count > 1 ? reduce_start<Op>(reduce_columns<Op, E, true>, l)
-                                         : reduce_start<Op>(reduce_columns<Op, E, false>, l);
+        if (l.shape.reduced.count == 1) return reduce_start<Op>(reduce_columns<Op, E, false>, l);
+        if constexpr (!Op::PLACES) return reduce_start<Op>(reduce_columns<Op, E, true>, l);
+        return cudaErrorInvalidValue; /* likewise */
     default:
         return reduce_start_single<Op>(l);
     }

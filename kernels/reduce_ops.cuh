@@ -443,7 +443,7 @@ struct reduce_arg_small : reduce_search<S, uint32_t> {
 
 /* --- logsumexp ------------------------------------------------------------------------------------------------------- */
 
-/* e^x for x up to 1, each element's: of floats by one instruction. reduce_weight: more exact, for whole sums. */
+/* e^x for x up to 4, each element's: of floats by one instruction. reduce_weight: more exact, for whole sums. */
 __device__ __forceinline__ float reduce_exp(float x)
 {
     return ks_exp2_quick(x * 1.44269504f);
@@ -489,8 +489,10 @@ __device__ __forceinline__ reduce_exponentials<W> ks_shuffle(reduce_exponentials
     return b;
 }
 
-/* The reference follows the maximum only where that is ahead of it by more than 1: what is scaled down by less each time
- * would gather roundings. A sum is infinite only where its reference is the largest of all, so it is never scaled. */
+/* The reference follows the maximum only where that is ahead of it by more than AHEAD: so that most warps never have to
+ * follow one of their many sums again, and what is scaled down is so small that a quick exponential does. FP32 has the
+ * bits to show for it that e^AHEAD is less exact than e^0. A sum is infinite only where its reference is the largest of
+ * all, so it is never scaled. */
 template <class S>
 struct reduce_logsumexp {
     typedef S Source;
@@ -498,7 +500,7 @@ struct reduce_logsumexp {
     typedef reduce_exponentials<W> Acc, State;
     typedef typename S::Out Out;
     static constexpr bool ORDERS = S::INTEGERS, PLACES = false;
-    static constexpr W LARGEST = sizeof(W) == 4 ? (W)FLT_MAX : (W)DBL_MAX;
+    static constexpr W LARGEST = sizeof(W) == 4 ? (W)FLT_MAX : (W)DBL_MAX, AHEAD = sizeof(typename S::T) == 2 ? 4 : 2;
     reduce_rule rule;
     static __device__ __forceinline__ W absent()
     {
@@ -518,14 +520,13 @@ struct reduce_logsumexp {
             most[c] = x[c][0];
 #pragma unroll
             for (int i = 1; i < N; i++) most[c] = ks_max(most[c], x[c][i]);
-            ahead |= most[c] > acc[c].reference + 1;
+            ahead |= most[c] > acc[c].reference + AHEAD;
         }
         if (ahead) {
 #pragma unroll
             for (int c = 0; c < C; c++) {
-                if (!(most[c] > acc[c].reference + 1)) continue;
-                const W next = min(most[c], LARGEST);
-                acc[c].sum *= (double)reduce_weight(acc[c].reference - next);
+                const W next = most[c] > acc[c].reference + AHEAD ? min(most[c], LARGEST) : acc[c].reference;
+                acc[c].sum *= (double)reduce_exp(acc[c].reference - next);
                 acc[c].reference = next;
             }
         }

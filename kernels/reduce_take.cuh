@@ -13,7 +13,7 @@ enum { REDUCE_LEAF = 32 };
 template <class T>
 struct reduce_loads {
     static constexpr int length = ks_vector<T>::length;
-    static constexpr int count = length == 4 ? 8 : 4;
+    static constexpr int count = length == 4 || length == 8 ? 8 : 4;
     static constexpr int leaf = length * count <= REDUCE_LEAF ? count : REDUCE_LEAF / length;
 };
 
