@@ -56,8 +56,13 @@ static oracle oracle_row(const ks_spec *spec, const void *in, int64_t at, int64_
         if (z > o.max) o.max = z;
     }
     o.nan |= isinf(o.max);
-    for (int64_t i = 0; i < length && !o.nan; i++)
-        o.sum += expl(o.scale * values_get(dtype, in, at + i * stride) - o.max);
+    long double lost = 0; /* by the sum so far: equal terms lose the same each time, in a long row units of a double */
+    for (int64_t i = 0; i < length && !o.nan; i++) {
+        const long double term = expl(o.scale * values_get(dtype, in, at + i * stride) - o.max) - lost;
+        const long double sum = o.sum + term;
+        lost = sum - o.sum - term;
+        o.sum = sum;
+    }
     o.log_sum = logl(o.sum);
     return o;
 }
