@@ -173,12 +173,10 @@ static void plan_held(const softmax_problem &p, int packs, softmax_choice *c)
 
 static void plan_huge(const softmax_problem &p, softmax_choice *c)
 {
-    const int64_t room = resident(p, STREAM_THREADS, 0), ctas = room / p.chip->sms;
-    const int64_t each = (int64_t)(ctas > 1 ? p.chip->shared_sm / ctas : p.chip->shared_optin);
-    const int64_t fit = (each - STATIC_BYTES) / (STREAM_THREADS * 16);
+    const int64_t fit = ((int64_t)p.chip->shared_optin - STATIC_BYTES) / (STREAM_THREADS * 16);
     c->kind = HUGE;
     c->threads = STREAM_THREADS;
-    c->parts = (int16_t)(room < STREAM_THREADS ? room : STREAM_THREADS);
+    c->parts = (int16_t)(p.chip->sms < STREAM_THREADS ? p.chip->sms : (int)STREAM_THREADS);
     c->share = up(over(p.vectors, c->parts), 64);
     c->kept = (int16_t)up(over(c->share, STREAM_THREADS), HUGE_PACKS);
     if (c->kept > fit) c->kept = (int16_t)(fit / HUGE_PACKS * HUGE_PACKS);

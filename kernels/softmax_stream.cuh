@@ -11,7 +11,7 @@
 #include "softmax_held.cuh"
 #include "softmax_team.cuh"
 
-static constexpr int STREAM_THREADS = 512, STREAM_PACKS = 8, HUGE_PACKS = 4;
+static constexpr int STREAM_THREADS = 512, STREAM_PACKS = 8, HUGE_PACKS = 8;
 
 /* The row's pair from those of the team's CTAs, in their order; the CTA calls it whole. warps: a pair of each. */
 template <class M>
@@ -100,12 +100,12 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 ? 1 : 2)
 
 /* A row for the whole grid at a time. kept: packs of each thread in shared memory, a multiple of HUGE_PACKS. */
 template <class T>
-__global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 ? 1 : 2)
+__global__ void __launch_bounds__(STREAM_THREADS, 1)
     softmax_huge(ks_site site, softmax_shape s, int64_t share, int kept)
 {
     typedef typename ks_element<T>::math M;
     typedef softmax_span<T> Span;
-    constexpr int V = HUGE_PACKS;
+    constexpr int V = sizeof(T) == 8 ? HUGE_PACKS / 2 : HUGE_PACKS;
     uint4 *const keep = ks_dynamic;
     __shared__ softmax_pair<M> warps[KS_WARPS_MAX];
     __shared__ softmax_team team;
