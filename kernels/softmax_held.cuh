@@ -99,18 +99,16 @@ struct softmax_maxes {
     }
 };
 
-/* The pair of a CTA's packs, in each thread; the packs keep what they can. arrived(): once the warp's are in registers. */
-template <class T, int E, int V, class M, class Arrived>
+/* The pair of a CTA's packs, in each thread; the packs keep what they can. */
+template <class T, int E, int V, class M>
 __device__ __forceinline__ softmax_pair<M> softmax_cta_pair(softmax_pack<T, E> (&x)[V], int used,
-                                                            softmax_cells<M> &cells, const softmax_rule<M> &rule,
-                                                            Arrived arrived)
+                                                            softmax_cells<M> &cells, const softmax_rule<M> &rule)
 {
     softmax_pack<T, E> most = x[0];
 #pragma unroll
     for (int v = 1; v < V; v++)
         if (v < used) most = softmax_greater(most, x[v]);
     M h = ks_group_reduce(softmax_half(most), KS_WARP, softmax_maxes());
-    arrived();
     h = softmax_over_warps(h, -(M)INFINITY, cells.h, softmax_maxes());
     M sum = 0;
 #pragma unroll
@@ -147,7 +145,7 @@ __global__ void __launch_bounds__(held_threads<T, V>, V == 4 && sizeof(T) < 8 ? 
     const softmax_rule<M> rule(s);
     const int used = (span.count + blockDim.x - 1) / blockDim.x;
     span.clean(x, threadIdx.x, blockDim.x, s.sign);
-    const softmax_pair<M> whole = softmax_settle(softmax_cta_pair(x, used, cells, rule, [] {}), rule);
+    const softmax_pair<M> whole = softmax_settle(softmax_cta_pair(x, used, cells, rule), rule);
     const softmax_finish<M> finish(whole, rule);
 #pragma unroll
     for (int v = 0; v < V; v++) {

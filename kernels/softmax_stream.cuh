@@ -51,11 +51,10 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 ? 1 : 2)
     const int threads = blockDim.x;
     if (threadIdx.x == 0) team.open(site, parts, 1);
     __syncthreads();
-    const int rows = (int)((s.outer - team.team + team.teams - 1) / team.teams);
-    /* By one thread, for all: two rows ahead, so that a barrier lies before the fetch. */
-    const auto prepare = [&](int r) {
-        if (threadIdx.x == 0 && r < rows)
-            spans[r % 4] = Span(s, job, team.team + (int64_t)r * team.teams, share, team.me);
+    const auto prepare = [&](int r) { /* by one thread, for all */
+                                      if (threadIdx.x == 0)
+                                          spans[r % 4] =
+                                              Span(s, job, team.team + (int64_t)r * team.teams, share, team.me);
     };
     const auto fetch = [&](int r) {
 #pragma unroll
@@ -64,9 +63,9 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 ? 1 : 2)
             if (i < spans[r % 4].count) ks_copy_async(&slot[i], &spans[r % 4].in[i]);
         }
     };
+    const int rows = (int)((s.outer - team.team + team.teams - 1) / team.teams);
     uint32_t drawn = 0;
     prepare(0);
-    prepare(1);
     __syncthreads();
     fetch(0);
 #pragma unroll 1
@@ -75,14 +74,13 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 ? 1 : 2)
         const int used = (span.count + threads - 1) / threads;
         const bool more = r + 1 < rows;
         softmax_pack<T, Span::E> x[V];
-        prepare(r + 2);
+        if (more) prepare(r + 1);
         ks_copy_wait();
 #pragma unroll
         for (int v = 0; v < V; v++) x[v].word = slot[v * threads + threadIdx.x];
         span.clean(x, threadIdx.x, threads, s.sign);
-        const softmax_pair<M> mine = softmax_cta_pair(x, used, cells, rule, [&] {
-            if (more) fetch(r + 1); /* into the slot where the packs lay */
-        });
+        const softmax_pair<M> mine = softmax_cta_pair(x, used, cells, rule);
+        if (more) fetch(r + 1); /* what lay in the slot is in registers */
         const softmax_pair<M> whole = softmax_settle(softmax_team_pair(mine, warps, team, (uint32_t)r, rule), rule);
         if (!more) drawn = team.draw();
         const softmax_finish<M> finish =
