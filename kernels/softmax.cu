@@ -250,37 +250,32 @@ static bool plan_tile(const softmax_problem &p, int64_t all, softmax_choice *c)
 
 static void plan_tiles(const softmax_problem &p, int64_t all, softmax_choice *c)
 {
-    const int packs = (p.whole ? 4 : 8) / (p.size == 8 ? 2 : 1), word = c->pack * p.size;
-    const int64_t lanes = all < (p.whole ? 8 : KS_WARP) ? all : p.whole ? 8 : KS_WARP, step = TILE_THREADS / lanes;
-    const size_t tile = tile_bytes(p, TILE_THREADS, (int)lanes, c->pack), unit = (size_t)TILE_THREADS * word * packs;
+    const int packs = p.whole ? p.size == 8 ? 2 : 4 : 8, word = c->pack * p.size;
+    const int64_t lanes = all < (p.whole ? 8 : KS_WARP) ? all : p.whole ? 8 : KS_WARP, step = STREAM_THREADS / lanes;
+    const size_t tile = tile_bytes(p, STREAM_THREADS, (int)lanes, c->pack),
+                 unit = (size_t)STREAM_THREADS * word * packs;
     const int ctas = p.size == 8 ? 1 : 2;
-    const int64_t tiles = over(all, lanes);
-    const size_t each = p.chip->shared_sm / ctas - tile - STATIC_BYTES;
-    int64_t fit = (int64_t)(each / unit) * packs;
+    int64_t fit = (int64_t)((p.chip->shared_sm / ctas - tile - STATIC_BYTES) / unit) * packs;
     int64_t room = (int64_t)ctas * p.chip->sms, parts = over(p.s.length, step * fit);
     const int64_t counters = KS_COUNTERS_MAX / (TEAM_PLACES * TEAM_RECORD * lanes * c->pack) - TEAM_RECORD;
     if (room > counters) room = counters;
-    const bool twice = parts * tiles > room && word >= 4; /* a tile and the next one: what is copied */
-    if (twice) {
-        fit = (int64_t)(each / 2 / unit) * packs;
-        parts = fit ? over(p.s.length, step * fit) : room + 1;
-    }
     c->beyond = parts > room;
     if (c->beyond) {
         room = p.chip->sms < counters ? p.chip->sms : counters;
         parts = room;
         fit = (int64_t)((p.chip->shared_optin - tile - STATIC_BYTES) / unit) * packs;
     }
+    const int64_t tiles = over(all, lanes);
     while (parts * 2 * tiles <= room && p.s.length / (parts * 2) >= step * packs) parts *= 2;
     c->kind = COLUMNS_STREAM;
     c->packs = (int8_t)packs;
-    c->threads = TILE_THREADS;
+    c->threads = STREAM_THREADS;
     c->lanes = (int16_t)lanes;
     c->share = over(p.s.length, parts);
     c->parts = (int16_t)over(p.s.length, c->share);
     c->kept = (int16_t)up(over(c->share, step), packs);
     if (c->kept > fit) c->kept = (int16_t)fit;
-    c->shared = (int32_t)((size_t)c->kept * (twice && !c->beyond ? 2 : 1) * TILE_THREADS * word + tile);
+    c->shared = (int32_t)((size_t)c->kept * STREAM_THREADS * word + tile);
     c->grid = teams_for(tiles, room / c->parts) * c->parts;
 }
 
@@ -417,7 +412,7 @@ static cudaError_t launch_as(const softmax_launch &go)
                : c.packs == 4 ? go(softmax_columns<T, E, 4>, (int)c.lanes)
                               : go(softmax_columns<T, E, 8>, (int)c.lanes);
     case COLUMNS_STREAM:
-        return c.pack == 1 ? launch_tiles<T, 1, 2 * V>(go) : launch_tiles<T, E, V>(go);
+        return c.pack == 1 ? launch_tiles<T, 1, 8>(go) : launch_tiles<T, E, V>(go);
     default:
         return launch_rows<T>(go);
     }
@@ -462,8 +457,8 @@ static cudaError_t allow(const ks_chip *chip)
                                    (const void *)softmax_huge<T>,
                                    (const void *)softmax_columns_stream<T, E, V, false>,
                                    (const void *)softmax_columns_stream<T, E, V, true>,
-                                   (const void *)softmax_columns_stream<T, 1, 2 * V, false>,
-                                   (const void *)softmax_columns_stream<T, 1, 2 * V, true>};
+                                   (const void *)softmax_columns_stream<T, 1, 8, false>,
+                                   (const void *)softmax_columns_stream<T, 1, 8, true>};
     cudaError_t status = cudaSuccess;
     for (const void *kernel : kernels)
         if (status == cudaSuccess)

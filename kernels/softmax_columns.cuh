@@ -5,16 +5,12 @@
  *
  *   columns  the registers of a CTA hold a tile
  *   stream   longer ones: CTAs that stay, each with a tile after the other, or its part of it down the axis in a team as in
- *            softmax_stream.cuh. The tile is in shared memory, and the next one comes beside it meanwhile. Where the
- *            axis is too long for that, what has been written makes room for the next tile, and what does not fit is
- *            read twice */
+ *            softmax_stream.cuh. The tile is in shared memory, and what has been written makes room for the next one;
+ *            what does not fit is read twice */
 #ifndef KS_SOFTMAX_COLUMNS_CUH
 #define KS_SOFTMAX_COLUMNS_CUH
 
 #include "softmax_stream.cuh"
-
-/* Of a CTA of columns_stream: two places of 8 packs for each thread of two CTAs are most of an SM's shared memory. */
-static constexpr int TILE_THREADS = 384;
 
 /* What a thread has of a tile, from `begin` to `end` of the axis: packs at base + v * stride, count of them. */
 struct softmax_strip {
@@ -38,9 +34,6 @@ struct softmax_strip {
     }
 };
 
-/* Pairs that a thread gets at a time, since another CTA's take long: at first, first + step ... */
-static constexpr int JOIN_PAIRS = 4;
-
 /* The pairs of a tile in shared memory: one for each column from each group of threads. Lanes of a warp that stand
  * above each other join by shuffles, and the warp is the group; else each row of threads is one. */
 template <class M>
@@ -56,11 +49,9 @@ struct softmax_tile {
     {
         return narrow(lanes) ? threads / KS_WARP : threads / lanes;
     }
-    /* A multiple of 16. */
-    static __host__ __device__ __forceinline__ size_t bytes(int threads, int lanes, int E)
+    static size_t bytes(int threads, int lanes, int E)
     {
-        const size_t pairs = (size_t)(groups_of(threads, lanes) * (lanes * E + 8) + lanes * E);
-        return (pairs * sizeof(softmax_pair<M>) + 15) / 16 * 16;
+        return (size_t)(groups_of(threads, lanes) * (lanes * E + 8) + lanes * E) * sizeof(softmax_pair<M>);
     }
     __device__ __forceinline__ softmax_tile(void *memory, int width, int E)
         : group((softmax_pair<M> *)memory), lanes(width), groups(groups_of(blockDim.x, width)), pitch(width * E + 8),
@@ -75,15 +66,6 @@ struct softmax_tile {
         if (!narrow(lanes) && down < groups) group[down * pitch + e * lanes + lane] = mine;
         if (narrow(lanes) && (int)threadIdx.x % KS_WARP < lanes)
             group[threadIdx.x / KS_WARP * pitch + e * lanes + lane] = mine;
-    }
-    /* For softmax_join_columns(): of the groups. */
-    __device__ __forceinline__ void hear(int first, int step, int column, softmax_pair<M> (&pairs)[JOIN_PAIRS]) const
-    {
-#pragma unroll
-        for (int n = 0; n < JOIN_PAIRS; n++) {
-            const int g = first + n * step;
-            pairs[n] = g < groups ? group[g * pitch + column] : softmax_none<M>();
-        }
     }
     /* The greatest of each element, and each sum, over the lanes that join by shuffles. */
     template <class T, int E>
@@ -110,8 +92,7 @@ struct softmax_tile {
     }
 };
 
-/* The pairs of each column, get(first, step, column, pairs), joined by some threads of the CTA; one of them takes the
- * result. */
+/* The pairs of each column, get(group, column), joined by some threads of the CTA; one of them takes the result. */
 template <class M, class Get, class Take>
 __device__ __forceinline__ void softmax_join_columns(int groups, int columns, const softmax_rule<M> &rule, Get get,
                                                      Take take)
@@ -125,13 +106,7 @@ __device__ __forceinline__ void softmax_join_columns(int groups, int columns, co
         const int end = column < columns ? groups : 0; /* the others still take part in shuffles */
         softmax_pair<M> whole = softmax_none<M>();
 #pragma unroll 1
-        for (int g = first; g < end; g += JOIN_PAIRS * width) {
-            softmax_pair<M> pairs[JOIN_PAIRS];
-            get(g, width, column, pairs);
-#pragma unroll
-            for (int n = 0; n < JOIN_PAIRS; n++)
-                if (g + n * width < end) whole = softmax_both(whole, pairs[n], rule);
-        }
+        for (int g = first; g < end; g += width) whole = softmax_both(whole, get(g, column), rule);
         whole = softmax_join(whole, width, rule);
         if (first == 0 && column < columns) take(column, whole);
     }
@@ -206,10 +181,7 @@ __global__ void __launch_bounds__(columns_threads<T, E, V>, sizeof(T) == 8      
     for (int e = 0; e < E; e++) tile.tell(e, {most.get(e) * (M)0.5, sum[e]});
     __syncthreads();
     softmax_join_columns(
-        tile.groups, tile.columns, rule,
-        [&](int first, int step, int column, softmax_pair<M>(&pairs)[JOIN_PAIRS]) {
-            tile.hear(first, step, column, pairs);
-        },
+        tile.groups, tile.columns, rule, [&](int g, int column) { return tile.group[g * tile.pitch + column]; },
         [&](int column, softmax_pair<M> n) { tile.whole[column] = softmax_settle(n, rule); });
     __syncthreads();
     softmax_columns_values(x, tile, rule);
@@ -221,10 +193,9 @@ __global__ void __launch_bounds__(columns_threads<T, E, V>, sizeof(T) == 8      
 }
 
 /* A tile for each team of `parts` CTAs at a time, `share` of the axis each; kept: packs of a thread in shared memory, a
- * multiple of V, in two places if there is more than one tile for a team. BEYOND: in one place, and the part may have
- * more. */
+ * multiple of V. BEYOND: the part may have more. */
 template <class T, int E, int V, bool BEYOND>
-__global__ void __launch_bounds__(TILE_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2)
+__global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2)
     softmax_columns_stream(ks_site site, softmax_shape s, int lanes, int parts, int64_t share, int kept)
 {
     typedef typename ks_element<T>::math M;
@@ -237,10 +208,9 @@ __global__ void __launch_bounds__(TILE_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2
     if (threadIdx.x == 0) team.open(site, parts, lanes * E);
     __syncthreads();
     const int threads = blockDim.x;
-    const softmax_tile<M> tile(ks_dynamic, lanes, E);
+    const softmax_tile<M> tile((Word *)ks_dynamic + kept * threads, lanes, E);
     const Word *const in = (const Word *)(job.in + s.offset);
-    Word *const places = (Word *)((char *)ks_dynamic + tile.bytes(threads, lanes, E)) + threadIdx.x;
-    const auto place_of = [&](int round) { return places + (BEYOND || !COPIES ? 0 : round % 2 * kept * threads); };
+    Word *const keep = (Word *)ks_dynamic + threadIdx.x;
     const int64_t begin = team.me * share, end = min(begin + share, s.length);
     const int64_t tiles = (s.outer * (s.inner / E) + lanes - 1) / lanes;
     const int rounds = (int)((tiles - team.team + team.teams - 1) / team.teams);
@@ -248,28 +218,18 @@ __global__ void __launch_bounds__(TILE_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2
     const int held = min(strip.used, kept);
     int64_t base;
     int count;
-    /* Packs from c on that this thread does not have are blank. */
-    const auto fetch = [&](Word *place, int64_t at, int packs, int c) {
+    const auto fetch = [&](int64_t at, int packs, int c) {
         const Word *from = in + at + c * strip.stride;
-        softmax_pack<T, E> blank;
-        softmax_blank(blank, 0);
 #pragma unroll
-        for (int v = 0; v < V; v++, from += strip.stride) {
-            if constexpr (COPIES) {
-                if (c + v < packs)
-                    ks_copy_async(&place[(c + v) * threads], from);
-                else
-                    place[(c + v) * threads] = blank.word;
-            }
-        }
+        for (int v = 0; v < V; v++, from += strip.stride)
+            if (COPIES && c + v < packs) ks_copy_async(&keep[(c + v) * threads], from);
     };
     strip.place(s, team.team, &base, &count);
 #pragma unroll 1
-    for (int c = 0; c < held; c += V) fetch(places, base, count, c);
+    for (int c = 0; c < held; c += V) fetch(base, count, c);
     uint32_t drawn = 0;
 #pragma unroll 1
     for (int r = 0; r < rounds; r++) {
-        Word *const keep = place_of(r);
         softmax_pack<T, E> x[V], most;
         softmax_blank(most, 0);
         /* Packs of the part from c on, once more from memory or from where they were kept. */
@@ -285,7 +245,10 @@ __global__ void __launch_bounds__(TILE_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2
         };
         const auto again = [&](int c) {
 #pragma unroll
-            for (int v = 0; v < V; v++) x[v].word = keep[(c + v) * threads];
+            for (int v = 0; v < V; v++) {
+                x[v].word = keep[(c + v) * threads];
+                if (c + v >= count) softmax_blank(x[v], 0);
+            }
         };
         const auto turn = [&](int c) { softmax_turn(x, s.sign, [&](int v) { return c + v < count; }); };
         M h[E];
@@ -315,17 +278,6 @@ __global__ void __launch_bounds__(TILE_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2
             }
         }
         ks_copy_wait();
-        const bool more = r + 1 < rounds;
-        int64_t next;
-        int next_count;
-        const auto turn_page = [&]() {
-            strip.place(s, team.team + (int64_t)(r + more) * team.teams, &next, &next_count);
-        };
-        if (!BEYOND && COPIES && more) {
-            turn_page();
-#pragma unroll 1
-            for (int c = 0; c < held; c += V) fetch(place_of(r + 1), next, next_count, c);
-        }
 #pragma unroll 1
         for (int c = 0; c < held; c += V) {
             if constexpr (COPIES) {
@@ -354,16 +306,8 @@ __global__ void __launch_bounds__(TILE_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2
             for (int e = 0; e < E; e++) {
                 M term[V];
 #pragma unroll
-                for (int v = 0; v < V; v++) {
-                    const M d = rule.distance(x[v].get(e), ks_reference(top[e]));
-                    term[v] = rule.term(d);
-                    if constexpr (softmax_keeps<T>) x[v].element[e] = rule.log ? d : term[v];
-                }
+                for (int v = 0; v < V; v++) term[v] = rule.term(rule.distance(x[v].get(e), ks_reference(top[e])));
                 sum[e] += ks_tree(term);
-            }
-            if constexpr (softmax_keeps<T>) {
-#pragma unroll
-                for (int v = 0; v < V; v++) keep[(c + v) * threads] = x[v].word;
             }
         }
         tile.over_lanes(sum);
@@ -381,9 +325,7 @@ __global__ void __launch_bounds__(TILE_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2
             tile.tell(e, mine);
         }
         __syncthreads();
-        const auto of_group = [&](int first, int step, int column, softmax_pair<M>(&pairs)[JOIN_PAIRS]) {
-            tile.hear(first, step, column, pairs);
-        };
+        const auto of_group = [&](int g, int column) { return tile.group[g * tile.pitch + column]; };
         const auto settle = [&](int column, softmax_pair<M> n) { tile.whole[column] = softmax_settle(n, rule); };
         if (parts == 1) {
             softmax_join_columns(tile.groups, tile.columns, rule, of_group, settle);
@@ -393,14 +335,14 @@ __global__ void __launch_bounds__(TILE_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2
             });
             softmax_join_columns(
                 parts, tile.columns, rule,
-                [&](int first, int step, int column, softmax_pair<M>(&pairs)[JOIN_PAIRS]) {
-                    team.wait((uint32_t)r, first * tile.columns + column, step * tile.columns, pairs);
-                },
-                settle);
+                [&](int p, int column) { return team.wait<M>((uint32_t)r, p * tile.columns + column); }, settle);
         }
         __syncthreads();
+        const bool more = r + 1 < rounds;
         if (!more && parts > 1) drawn = team.draw();
-        turn_page();
+        int64_t next;
+        int next_count;
+        strip.place(s, team.team + (int64_t)(r + more) * team.teams, &next, &next_count);
         const auto store = [&](int c) {
             Word *to = (Word *)job.out + base + c * strip.stride;
 #pragma unroll
@@ -416,28 +358,12 @@ __global__ void __launch_bounds__(TILE_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2
                 store(c);
             }
         }
-        M a[E], b[E]; /* of what was kept */
-        if constexpr (softmax_keeps<T>) {
-#pragma unroll
-            for (int e = 0; e < E; e++) {
-                const softmax_finish<M> finish(tile.whole[e * lanes + threadIdx.x % lanes], top[e], rule);
-                a[e] = finish.a;
-                b[e] = finish.b;
-            }
-        }
 #pragma unroll 1
         for (int c = 0; c < held; c += V) {
             again(c);
-            if constexpr (softmax_keeps<T>) {
-#pragma unroll
-                for (int v = 0; v < V; v++)
-#pragma unroll
-                    for (int e = 0; e < E; e++) x[v].element[e] = fma(x[v].element[e], a[e], b[e]);
-            } else {
-                turn(c);
-                softmax_columns_values(x, tile, rule);
-            }
-            if (BEYOND && more) fetch(keep, next, next_count, c); /* what lay there is in registers */
+            turn(c);
+            softmax_columns_values(x, tile, rule);
+            if (more) fetch(next, next_count, c); /* what lay there is in registers */
             store(c);
         }
         base = next;

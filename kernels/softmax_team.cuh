@@ -50,39 +50,13 @@ struct softmax_team {
                          {(uint64_t)__double_as_longlong(h), ((uint64_t)__double_as_longlong(sum) & TEAM_SUM) | use});
     }
 
-    __device__ __forceinline__ static bool posted(ks_record r, uint32_t round)
-    {
-        return (r.first | r.second) != 0 && r.second >> 63 == (round / TEAM_PLACES & 1);
-    }
-    template <class M>
-    __device__ __forceinline__ static softmax_pair<M> pair_of(ks_record r)
-    {
-        return {(M)__longlong_as_double((long long)r.first), (M)__longlong_as_double((long long)(r.second & TEAM_SUM))};
-    }
-
     template <class M>
     __device__ __forceinline__ softmax_pair<M> wait(uint32_t round, int i) const
     {
         ks_record r;
         do r = ks_read_relaxed(&places[round % TEAM_PLACES * count + i]);
-        while (!posted(r, round));
-        return pair_of<M>(r);
-    }
-
-    /* Records i, i + step ... at once, those below `count`; the others have no pair. */
-    template <class M, int N>
-    __device__ __forceinline__ void wait(uint32_t round, int i, int step, softmax_pair<M> (&pairs)[N]) const
-    {
-        ks_record r[N];
-#pragma unroll
-        for (int n = 0; n < N; n++)
-            if (i + n * step < count) r[n] = ks_read_relaxed(&places[round % TEAM_PLACES * count + i + n * step]);
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            pairs[n] = softmax_none<M>();
-            if (i + n * step >= count) continue;
-            pairs[n] = posted(r[n], round) ? pair_of<M>(r[n]) : wait<M>(round, i + n * step);
-        }
+        while ((r.first | r.second) == 0 || r.second >> 63 != (round / TEAM_PLACES & 1));
+        return {(M)__longlong_as_double((long long)r.first), (M)__longlong_as_double((long long)(r.second & TEAM_SUM))};
     }
 
     /* Each CTA that has read its last records draws a ticket, early, since the answer takes its time; thread 0 gets it... */
