@@ -1,9 +1,8 @@
 /* Matmul on CUDA: which kernels can do it, which of them should, and the launch.
  *
  * Kernels  tiles (matmul_tile.cuh) of tensor cores for FP16, BF16 and, on request, TF32, of fused multiply-adds for FP32 and
- *          FP64. Few rows are low tiles that a wide operand streams past, without a barrier between warps where its rows
- *          start on 16 bytes (matmul_stream.cuh); few columns are few rows of the transposed product. Tiles too few for the
- *          chip share K: within a cluster, and across clusters through the workspace.
+ *          FP64. Few rows are low tiles that a wide operand streams past; few columns are few rows of the transposed
+ *          product. Tiles too few for the chip share K: within a cluster, and across clusters through the workspace.
  * Bits     depend on the candidate alone: no atomics on values, every sum's order is fixed.
  * Threads  any; everything here is constant after setup. */
 #include "cublaslt.cuh"
@@ -139,9 +138,8 @@ static mm_int grid_of(const ks_chip *chip, const mm_args *args, const mm_kernel 
 
 /* --- the model ------------------------------------------------------------------------------------------------------- */
 
-/* Fitted to 3,600 readings of candidates over 119 shapes on one H200: the kernels' own paces stand in their tables, those of
- * the stream's tiles not read yet but reckoned from their bytes. They rank candidates, so that other chips need only their
- * proportions. */
+/* Fitted to 3,600 readings of candidates over 119 shapes on one H200: the kernels' own paces stand in their tables. They rank
+ * candidates, so that other chips need only their proportions. */
 static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, shifted_pace = 3.0, shared_pace = 0.71,
                     idle_power = 0.29, overlap = 0.34, cluster_us = 0.63, groups_us = 1.4, group_us = 0.04;
 
@@ -218,12 +216,6 @@ static bool bulk_can(const ks_chip *chip, const ks_matmul_shape *s, const mm_arg
            !args->b.shifted;
 }
 
-/* A's rows along K, whole vectors, and B read once. */
-static bool stream_can(const mm_args *args, const mm_layout *layout)
-{
-    return layout->a_k && !args->a.shifted && !args->b.shifted && args->tiles_m == 1;
-}
-
 /* One way to share K; returns false where there is no more than this to share. */
 static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, ks_matmul_candidate c,
                       int cluster, int groups, ks_matmul_candidate *list, int *count, int most)
@@ -238,7 +230,6 @@ static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_
     const mm_int stages = tiles_of(s->k, kernel.depth);
     const double tiles = (double)s->batch * args.tiles_m * args.tiles_n;
     if (kernel.bulk && !bulk_can(chip, s, &args)) return false;
-    if (kernel.streams && !stream_can(&args, &layout)) return false;
     if (slices > 1 && (!kernel.splits || slices > stages || tiles * (double)slices > 8.0 * chip->sms)) return false;
     if (slices > 1) args.k_slice = c.k_slice = tiles_of(stages, slices) * kernel.depth;
     if (!fits(chip, spec, s, &args, &kernel)) return true;

@@ -1,6 +1,5 @@
 /* FP32 by fused multiply-adds: the tiles. The first three stream a wide operand past few rows; one warp is for batches of
- * small matrices; the last three are for rows that are whole vectors. 128 sums of a thread are what keeps shared memory from
- * setting the pace of the large ones. */
+ * small matrices. 128 sums of a thread are what keeps shared memory from setting the pace of the large ones. */
 #include "matmul_tile.cuh"
 
 mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
@@ -20,12 +19,6 @@ mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
         return mm_tile<mm_fma_tile<float, 64, 128, 8, 16, 4, 32, 4, 1>>("64x128", {7.9f, 0.97f}, a_k, b_k);
     case 6:
         return mm_tile<mm_fma_tile<float, 128, 256, 8, 16, 1, 16, 4, 1>>("128x256", {9.0f, 3.2f}, a_k, b_k);
-    case 7:
-        return mm_stream<mm_stream_tile<float, 4>>("stream 4x64", {0.8f, 0.19f}, b_k);
-    case 8:
-        return mm_stream<mm_stream_tile<float, 8>>("stream 8x64", {1.2f, 0.22f}, b_k);
-    case 9:
-        return mm_stream<mm_stream_tile<float, 16>>("stream 16x64", {1.4f, 0.40f}, b_k);
     default:
         return {};
     }

@@ -8,10 +8,6 @@ mm_kernel mm_table_fp64(int index, bool a_k, bool b_k)
         return mm_tile<mm_fma_tile<double, 4, 64, 4, 2, 8, 32, 4, 2>>("4x64", {2.0f, 0.5f}, a_k, b_k);
     case 1:
         return mm_tile<mm_fma_tile<double, 64, 64, 4, 4, 1, 16, 4, 1>>("64x64", {3.0f, 2.0f}, a_k, b_k);
-    case 2:
-        return mm_stream<mm_stream_tile<double, 4>>("stream 4x64", {1.2f, 0.20f}, b_k);
-    case 3:
-        return mm_stream<mm_stream_tile<double, 8>>("stream 8x64", {1.4f, 0.25f}, b_k);
     default:
         return {};
     }

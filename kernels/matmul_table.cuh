@@ -25,7 +25,6 @@ typedef struct mm_kernel {
     mm_pace pace;         /* for the model */
     bool bulk;            /* sm_90a, device memory, operands that are not shifted; walks over units */
     bool splits;          /* K may be shared */
-    bool streams;         /* one tile of rows, that lie along K; operands that are not shifted */
 } mm_kernel;
 
 /* Kernel `index` of a table for operands whose rows lie along K or not. */

@@ -6,7 +6,6 @@
 #include "matmul_finish.cuh"
 #include "matmul_fma.cuh"
 #include "matmul_mma.cuh"
-#include "matmul_stream.cuh"
 #include "matmul_table.cuh"
 #include "matmul_wgmma.cuh"
 
@@ -108,7 +107,7 @@ static mm_kernel mm_tile_entry(const char *name, mm_pace pace)
             TILE::DEPTH, TILE::THREADS,
             TILE::CTAS,  mm_ring<TILE, A_K, B_K>::SHARED,
             pace,        false,
-            true,        false};
+            true};
 }
 
 /* The four layouts of a tile. A tile of one row has only those in which A's row is contiguous. */
@@ -153,7 +152,7 @@ static mm_kernel mm_mma_table(int index, bool a_k, bool b_k)
     }
 }
 
-/* 16-bit types have wgmma's tiles and the stream's too. */
+/* 16-bit types have wgmma's tiles too. */
 template <typename T>
 static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
 {
@@ -168,8 +167,6 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
         return mm_wgmma<mm_wgmma_tile<T, 1, 128, 8, 1>>("wgmma 64x128", {4.0f, 0.38f}, a_k, b_k);
     case 10:
         return mm_wgmma<mm_wgmma_tile<T, 1, 64, 6, 2>>("wgmma 64x64", {2.1f, 0.22f}, a_k, b_k);
-    case 11:
-        return mm_stream<mm_stream_tile<T, 16>>("stream 16x64", {1.2f, 0.19f}, b_k);
     default:
         return mm_mma_table<T>(index, a_k, b_k);
     }

@@ -280,12 +280,12 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 template <typename TILE, bool A_K, bool B_K>
 static mm_kernel mm_wgmma_entry(const char *name, mm_pace pace)
 {
-    return {name,         (const void *)mm_wgmma_kernel<TILE, A_K, B_K>,
-            TILE::M,      TILE::N,
-            TILE::DEPTH,  TILE::THREADS,
-            TILE::CTAS,   TILE::SHARED,
-            pace,         true,
-            TILE::SPLITS, false};
+    return {name,        (const void *)mm_wgmma_kernel<TILE, A_K, B_K>,
+            TILE::M,     TILE::N,
+            TILE::DEPTH, TILE::THREADS,
+            TILE::CTAS,  TILE::SHARED,
+            pace,        true,
+            TILE::SPLITS};
 }
 
 template <typename TILE>

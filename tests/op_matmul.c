@@ -529,30 +529,6 @@ static void every_way_of_random_shapes(void **unused)
     }
 }
 
-/* What streams past few rows wants them along K and all rows on 16 bytes: the edges of its tiles, shares of K that are short
- * or empty, few columns as few rows, two matrices. */
-static void every_way_of_few_rows(void **unused)
-{
-    (void)unused;
-    static const int64_t shapes[][3] = {{1, 64, 8}, {16, 136, 1048}, {3, 200, 4104}, {200, 7, 520}, {9, 72, 2056}};
-    const bool quick = cases() < QUICK_CASES;
-    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int way = 0; way < 8; way += quick ? 3 : 1) {
-            const int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2], batch = 1 + (int64_t)s % 2;
-            const bool tb = way & 1;
-            const int64_t dims[2][KS_RANK_MAX] = {{batch, m, k}, {batch, tb ? n : k, tb ? k : n}};
-            problem p = {.fill = (fill)((s + (size_t)way) % FILLS)};
-            set_shape(&p.spec, dtypes[way / 2], dims, (const int[]){3, 3});
-            p.spec.params[TRANSPOSE_B].i = tb;
-            p.spec.params[ACTIVATION].i = ((int64_t)s + way) % GELU;
-            if ((s + (size_t)way) % 3 == 0) add_bias(&p.spec);
-            begin(&p);
-            run_everywhere(&p);
-            if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);
-            end(&p);
-        }
-}
-
 static void empty_sizes(void **unused)
 {
     (void)unused;
@@ -802,7 +778,6 @@ int main(void)
         cmocka_unit_test(every_regime),
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(every_way_of_random_shapes),
-        cmocka_unit_test(every_way_of_few_rows),
         cmocka_unit_test(onednn_from_two_threads),
         cmocka_unit_test(over_two_to_the_31),
     };
