@@ -3,33 +3,30 @@
  * An item is a row, or a part of one: shape.share vectors of it. `width` threads, a power of 2, go along it, each with
  * several loads in flight. Rows that do not start or end on vectors have an edge there: the first two threads take those.
  * RUNS: a row is a list of runs, each in shape.slots vectors at the most; an item's share is counted in those slots.
- * The CTA that begins last in a row joins its parts, in their order. */
+ * The CTA that comes last in a row joins its parts, in their order. */
 #ifndef KS_REDUCE_ROWS_CUH
 #define KS_REDUCE_ROWS_CUH
 
 #include "reduce_take.cuh"
 
-/* Sends the CTA's part. The CTA that was the last to begin in the row waits for those of all others, which have begun and
- * wait for nobody: true in its first thread, which then has the row's state. */
+/* Sends the CTA's part. True in the first thread of the last CTA, which has the row's state. */
 template <class Op>
-__device__ __forceinline__ bool reduce_last(const Op &op, typename Op::State &state, uint32_t *counters, uint32_t drawn,
-                                            uint32_t part, uint32_t parts, typename Op::State *shared)
+__device__ __forceinline__ bool reduce_last(const Op &op, typename Op::State &state, uint32_t *counters, uint32_t part,
+                                            uint32_t parts, typename Op::State *shared)
 {
-    __shared__ typename Op::State own;
+    __shared__ bool last;
     uint64_t *boxes = (uint64_t *)(counters + REDUCE_TICKET_WORDS);
     reduce_post<typename Op::State> post;
-    const bool last = drawn == parts - 1;
     if (threadIdx.x == 0) {
-        own = post.state = state;
-        if (!last) post.send(boxes + part * (REDUCE_BOX_WORDS / 2));
+        post.state = state;
+        post.send(boxes + part * (REDUCE_BOX_WORDS / 2));
+        last = atomicAdd(counters, 1u) == parts - 1;
     }
-    if (!__syncthreads_or(threadIdx.x == 0 && last)) return false;
+    __syncthreads();
+    if (!last) return false;
     state = op.none();
     for (uint32_t p = threadIdx.x; p < parts; p += blockDim.x) {
-        if (p == part)
-            post.state = own;
-        else
-            post.receive(boxes + p * (REDUCE_BOX_WORDS / 2));
+        post.receive(boxes + p * (REDUCE_BOX_WORDS / 2));
         state = op.join(state, post.state);
     }
     state = reduce_across(op, state, blockDim.x, shared);
@@ -160,9 +157,6 @@ __global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 
         const bool live = item < s.items; /* the others still take part in shuffles and barriers */
         /* One part each, or one row: no division. */
         const uint32_t row = s.parts == 1 ? item : s.results == 1 ? 0 : item / s.parts, part = item - row * s.parts;
-        uint32_t *counters = ks_counters(site) + (int64_t)row * (REDUCE_TICKET_WORDS + s.parts * REDUCE_BOX_WORDS);
-        uint32_t drawn = 0; /* ahead of the loads, so that nobody waits for it */
-        if (s.parts > 1 && threadIdx.x == 0) drawn = atomicAdd(counters, 1u);
         typename Op::State state = op.none();
         if (live) {
             if constexpr (RUNS)
@@ -172,7 +166,10 @@ __global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 
         }
         state = reduce_across(op, state, width, shared);
         bool done = live && lane == 0;
-        if (s.parts > 1) done = reduce_last(op, state, counters, drawn, part, s.parts, shared);
+        if (s.parts > 1) {
+            uint32_t *counters = ks_counters(site) + (int64_t)row * (REDUCE_TICKET_WORDS + s.parts * REDUCE_BOX_WORDS);
+            done = reduce_last(op, state, counters, part, s.parts, shared);
+        }
         if (done) ((typename Op::Out *)job.out)[row] = op.result(state);
         if (width > KS_WARP) __syncthreads();
     }

@@ -6,7 +6,7 @@
 #include "launch.cuh"
 #include "reduce_parts.h"
 
-/* The counters of a row that is cut: how many CTAs have begun, then a box for each part. */
+/* The counters of a row that is cut: how many CTAs have sent their parts, then a box for each part. */
 enum { REDUCE_TICKET_WORDS = 2, REDUCE_BOX_WORDS = 8 };
 
 /* Kept and reduced axes take turns once neighbours are merged, so either sort has at most this many. */
