@@ -70,11 +70,12 @@ static void memory_leave(ks_device *device, void *memory)
     cudaGetLastError();
 }
 
-/* backend.memory_copy */
+/* backend.memory_copy. cudaMemcpy alone may return while what came from unpinned host memory is still on its way. */
 static ks_status memory_copy(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error)
 {
     KS_TRY(device, error, use_device(device));
-    KS_TRY(device, error, cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+    KS_TRY(device, error, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cudaStreamPerThread));
+    KS_TRY(device, error, cudaStreamSynchronize(cudaStreamPerThread));
     return KS_OK;
 }
 
