@@ -31,11 +31,15 @@ struct ks_ring {
 
 /* --- the pool ------------------------------------------------------------------------------------------------------- */
 
-/* Takes what fits, halving from what is wanted; none at all leaves large requests to the staged way. */
+/* Takes what fits, halving from what is wanted; none at all leaves large requests to the staged way. The preset is a share
+ * of what is free, so that processes that come later find memory on a device, too. */
 static ks_status pool_open(ks_device *device, ks_error *error)
 {
-    size_t bytes = device->limits.stream_bytes;
-    if (!bytes) bytes = device->info.memory_bytes / 8 < POOL_MOST ? device->info.memory_bytes / 8 : POOL_MOST;
+    size_t bytes = device->limits.stream_bytes, left = 0, whole = 0;
+    if (!bytes) {
+        KS_TRY_SOFT(error, cudaMemGetInfo(&left, &whole));
+        bytes = left / 8 < POOL_MOST ? left / 8 : POOL_MOST;
+    }
     for (bytes = ks_align(bytes); bytes >= POOL_LEAST; bytes = ks_align(bytes / 2)) {
         void *memory = NULL;
         const cudaError_t code = cudaMalloc(&memory, bytes);

@@ -5,7 +5,7 @@
 #
 # Parts        build     configure and build (Release, with CUDA)
 #              test      all of ctest but for the emulated GPU's, or KS_TESTS (a pattern of names)
-#              cases     random cases of softmax and reduce, KS_RANDOM_CASES=24000 in all, by a process for each core (4 at most)
+#              cases     random cases of softmax and reduce, KS_RANDOM_CASES=24000 in all, by a process for each core (8 at most)
 #              spills    no kernel of softmax and reduce spills or has a stack frame (check_ptxas.sh)
 #              sanitize  the op tests and test_backend under memcheck, racecheck, initcheck and synccheck, the tools side by side
 #              daemon    200 mixed requests at the daemon under memcheck
@@ -126,10 +126,9 @@ part_test() {
     grep -qE '^ *[0-9]+/[0-9]+ Test +#' "$log" || note failed ctest $((SECONDS - begin)) "no test ran, exit code $code"
 }
 
-# Each process has a seed of its own, which it prints, and half of them run each op; what they print is added up. With 8
-# at once on the H200's host up to four met "out of memory" at cudaMalloc of 135 MB, with 16 five at cudaInitDevice.
+# Each process has a seed of its own, which it prints, and half of them run each op; what they print is added up.
 part_cases() {
-    local begin=$SECONDS total=${KS_RANDOM_CASES:-24000} processes=$((jobs < 2 ? 2 : jobs > 4 ? 4 : jobs)) log i result=passed
+    local begin=$SECONDS total=${KS_RANDOM_CASES:-24000} processes=$((jobs < 2 ? 2 : jobs > 8 ? 8 : jobs)) log i result=passed
     local each=$(((total + processes - 1) / processes)) pids=() logs_of=() failed_ones=0 cases=0 ops=(op_softmax op_reduce) programs=()
     for i in 0 1; do
         programs+=("$(find_program "${ops[i]}")") || {

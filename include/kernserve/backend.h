@@ -35,8 +35,9 @@ typedef struct ks_limits {
     int lanes;        /* per shard */
     size_t
         lane_bytes; /* device memory of one lane for one request's inputs, output and workspace: the largest slot class */
-    size_t large_bytes;     /* the same for a request above the slot classes; one such arena per shard, on its lane 0 */
-    size_t stream_bytes;    /* device memory for streamed requests, all shards; 0: an eighth of it, at most 8 GiB */
+    size_t large_bytes; /* the same for a request above the slot classes; one such arena per shard, on its lane 0 */
+    size_t
+        stream_bytes; /* device memory for streamed requests, all shards; 0: an eighth of what is free of it, at most 8 GiB */
     size_t workspace_bytes; /* of a lane, for a plan's partial results */
     size_t mapped_max;      /* largest in + out that works on mapped slots; SIZE_MAX: measured at open */
     bool pinned_must;       /* false: go on with pageable memory where pinning fails */
