@@ -4,7 +4,7 @@
  *   spans  the same for rows of any length, in the vectors of their aligned superset
  *   slab   rows of any length, and the lines of an axis that is not contiguous where length * inner is small: pieces of
  *          the outer dimensions that follow each other are one aligned piece of memory, which goes through shared memory
- *          in whole vectors; lanes take packs of one or two elements */
+ *          in whole vectors; a lane takes up to 16 elements of a row into registers */
 #ifndef KS_SOFTMAX_SHORT_CUH
 #define KS_SOFTMAX_SHORT_CUH
 

@@ -105,7 +105,7 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
     infers->engine = engine;
     infers->metrics = metrics;
     infers->count = count;
-    ks_slot_line_init(&infers->line, engine);
+    ks_slot_line_init(&infers->line, engine, config->slot_wait);
     infers->limits = (ks_word_limits){.max_body = config->max_body,
                                       .max_json = config->max_json,
                                       .max_output = config->max_output,

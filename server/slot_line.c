@@ -2,14 +2,13 @@
 
 #include "clock.h"
 
-/* 128 connections with 256 KiB each, on one shard of a quiet machine, have their answers after 40 to 55 ms at the 99th
- * percentile, the wait included; and it is short beside what people notice. */
-static const int64_t patience_ns = 100000000;
-
-void ks_slot_line_init(ks_slot_line *line, const ks_engine *engine)
+void ks_slot_line_init(ks_slot_line *line, const ks_engine *engine, int64_t patience_ns)
 {
-    *line = (ks_slot_line){
-        .engine = engine, .small = ks_engine_small_bytes(engine), .end = &line->first, .at = &line->first};
+    *line = (ks_slot_line){.engine = engine,
+                           .small = ks_engine_small_bytes(engine),
+                           .patience_ns = patience_ns,
+                           .end = &line->first,
+                           .at = &line->first};
 }
 
 bool ks_slot_line_holds(const ks_slot_line *line, size_t in_bytes, size_t out_bytes)
@@ -21,7 +20,7 @@ bool ks_slot_line_holds(const ks_slot_line *line, size_t in_bytes, size_t out_by
 void ks_slot_line_join(ks_slot_line *line, ks_slot_wait *wait, size_t in_bytes, size_t out_bytes)
 {
     *wait = (ks_slot_wait){
-        .in_bytes = in_bytes, .out_bytes = out_bytes, .until_ns = ks_now_ns() + patience_ns, .waits = true};
+        .in_bytes = in_bytes, .out_bytes = out_bytes, .until_ns = ks_now_ns() + line->patience_ns, .waits = true};
     *line->end = wait;
     line->end = &wait->next;
     line->changed = true; /* there may be a slot that is too small for those before */

@@ -4,7 +4,9 @@
  *
  * Why      an overflow slot is a mapping of its own, faulted in page by page under the process's one lock, and its bytes go
  *          to a device piece by piece: a request in one takes about twice the CPU time.
- * Patience slots may be out for long because of slow clients, who must not keep the others waiting.
+ * Patience slots may be out for long because of slow clients, who must not keep the others waiting. The preset of 100 ms: 128
+ *          connections with 256 KiB each, on one shard of a quiet machine, have their answers after 40 to 55 ms at the 99th
+ *          percentile, the wait included; and it is short beside what people notice.
  * Small    what the smallest class holds never waits: that class has a slot for every connection.
  * Owner    ks_slot_wait lies in its request's record. Threads: the shard's own. */
 #ifndef KS_SLOT_LINE_H
@@ -21,14 +23,15 @@ typedef struct ks_slot_wait {
 /* Holds addresses of its own fields: it must not move after init. */
 typedef struct ks_slot_line {
     const ks_engine *engine;
-    size_t small;               /* bytes of a side in the smallest class */
+    size_t small; /* bytes of a side in the smallest class */
+    int64_t patience_ns;
     ks_slot_wait *first, **end; /* the last link, always NULL */
     ks_slot_wait **at;          /* the link to the next one that this look may let go */
     int64_t now_ns;
     bool changed; /* since the last look: a slot has come back, or somebody has come */
 } ks_slot_line;
 
-void ks_slot_line_init(ks_slot_line *line, const ks_engine *engine);
+void ks_slot_line_init(ks_slot_line *line, const ks_engine *engine, int64_t patience_ns);
 /* Whether a request of that size has to wait: there is no slot for it, or others came before. */
 bool ks_slot_line_holds(const ks_slot_line *line, size_t in_bytes, size_t out_bytes);
 void ks_slot_line_join(ks_slot_line *line, ks_slot_wait *wait, size_t in_bytes, size_t out_bytes);

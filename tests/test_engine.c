@@ -750,7 +750,7 @@ static void who_finds_no_slot_stands_in_line(void **state)
     ks_slot_wait large = {0}, largest = {0}, third = {0};
     ks_slot *slots[3] = {NULL};
     open_scripted(1, 1);
-    ks_slot_line_init(&line, bed.engine);
+    ks_slot_line_init(&line, bed.engine, 100 * MS);
     assert_false(ks_slot_line_holds(&line, LARGE_SIDE, 10));
     assert_int_equal(ks_slot_line_wait_ns(&line), INT64_MAX);
     for (int i = 0; i < 2; i++)
@@ -804,7 +804,7 @@ static void in_line_a_slot_too_small_for_the_first_goes_to_the_next(void **state
     options.size_class[2].side_bytes = 4 * LARGE_SIDE;
     options.size_class[2].count = 1;
     open_with(&ks_backend_cpu, options);
-    ks_slot_line_init(&line, bed.engine);
+    ks_slot_line_init(&line, bed.engine, 100 * MS);
     assert_int_equal(ks_engine_slot(bed.engine, 4 * LARGE_SIDE, 10, &slot, &error), KS_OK);
     ks_slot_line_join(&line, &first, 4 * LARGE_SIDE, 10);
     ks_slot_line_look(&line, now_ns);

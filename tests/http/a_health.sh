@@ -32,4 +32,6 @@ else
 fi
 "$kernserve" --healthcheck "$url/v2/health/ready" >/dev/null 2>&1
 want "kernserve --healthcheck" 0 $?
+want "the example of a configuration has every option" "" \
+    "$(env -i LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}" "$kernserve" --dump-config | diff - "$(dirname "$0")/../../deploy/config/kernserve.conf")"
 stop
