@@ -142,14 +142,17 @@ def main():
             print(f"{stage.__name__}: descriptors {before} -> {descriptors}, pinned bytes and requests in use {used}")
             if descriptors > before or used != (0, 0):
                 bad.append(stage.__name__)
+        begun = time.monotonic()
         with SlowWork(daemon, 4) as slow:
             bad += abort_all(daemon, generator, TIMES, STAGES)
+        rate = slow.done / (time.monotonic() - begun)
         descriptors, used = settled(daemon, before)
         text = daemon.metrics()
         aborted = {phase: metric(text, "kernserve_requests_aborted_total", phase=phase) or 0
                    for phase in ("receive", "queue", "compute", "send")}
         print(f"beside {slow.done} products: descriptors {before} -> {descriptors}, in use {used}, aborted {aborted}")
-        met = aborted["receive"] and (aborted["queue"] or slow.done < 40)  # under a checker few requests come to queue
+        # Under TSan, which is told by the rate (2 products a second; 20 to 40 without), requests hardly come to queue.
+        met = aborted["receive"] and (aborted["queue"] or rate < 8)
         if descriptors > before or used != (0, 0) or slow.wrong or not met:
             bad.append(f"beside slow work: {slow.wrong[:3]}")
         code = daemon.stop()
