@@ -4,10 +4,10 @@
  * Shapes   INPUT0: [..., M, K], INPUT1: [..., K, N], each [.., columns, rows] where its transpose parameter is set; the
  * leading dimensions broadcast as NumPy's. INPUT2, optional: [N]. OUTPUT0: [..., M, N].
  * Values   FP16 and BF16 are computed as FP32 and rounded once. FP32 sums run over KS_MATMUL_DEPTH values at a time and
- * are collected in FP64, so the error does not grow with K beyond that. Nothing is skipped: NaN and infinity meet zeros as IEEE 754 says. K = 0 gives
- * activation(INPUT2). relu, gelu (with erf) and silu are the plain formulas: NaN stays NaN, and gelu and silu of -inf are
- * NaN, as in PyTorch. precision allows TF32 products; the reference needs no such leave. Source
- * the blocking follows Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication". */
+ * are collected in FP64, so the error does not grow with K beyond that. Nothing is skipped: NaN and infinity meet zeros
+ * as IEEE 754 says. K = 0 gives activation(INPUT2). relu, gelu (with erf) and silu are the plain formulas: NaN stays NaN,
+ * and gelu and silu of -inf are NaN, as in PyTorch. precision allows TF32 products; the reference needs no such leave.
+ * Source   the blocking follows Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication". */
 #include "matmul_shape.h"
 
 #include "convert.h"

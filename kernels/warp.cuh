@@ -133,16 +133,6 @@ __device__ __forceinline__ void ks_store_vector(void *data, int64_t index, const
         if (at + e >= 0 && at + e < length) ((T *)data)[index * E + e] = v.element[e];
 }
 
-/* Bit e: element e of a vector is the row's. */
-template <int E>
-__device__ __forceinline__ unsigned ks_vector_mask(int64_t at, int64_t length)
-{
-    unsigned mask = (1u << E) - 1;
-    if (at < 0) mask &= mask << (int)-at;
-    if (at + E > length) mask &= (1u << (int)(length > at ? length - at : 0)) - 1;
-    return mask;
-}
-
 /* --- trees ----------------------------------------------------------------------------------------------------------- */
 
 /* The sum of a thread's N values, a power of two: halves upon each other. */

@@ -5,10 +5,10 @@
  * KS_HUGE: also over 2^31 outputs.
  *
  * Bounds: P is the sum of |a||b| of one output, u the unit roundoff of what sums are kept in; a sum may be off by
- * 2 sqrt(K) u P (twice that for 16-bit inputs, whose sums the tensor cores truncate, and for WIDE data, where one early term can make every later rounding a full one), and then by
- * the one rounding to the output's datatype. For few K that is more than the hard bound of one u P per addition, which
- * then holds. TF32 rounds every factor: one more 2^-10 P. A bias adds its own magnitude to P, an activation its slope (below
- * 1.2) and a few roundings of its argument. */
+ * 2 sqrt(K) u P (twice that for 16-bit inputs, whose sums the tensor cores truncate, and for WIDE data, where one early
+ * term can make every later rounding a full one), and then by the one rounding to the output's datatype. For few K that
+ * is more than the hard bound of one u P per addition, which then holds. TF32 rounds every factor: one more 2^-10 P. A
+ * bias adds its own magnitude to P, an activation its slope (below 1.2) and a few roundings of its argument. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
