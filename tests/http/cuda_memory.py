@@ -39,7 +39,9 @@ class Driver:
         return address, base64.b64encode(bytes(handle)).decode()
 
     def write(self, address, data, offset=0):
+        """The copy returns when the data is staged; another process may look at the memory only after the synchronisation."""
         self.call("cuMemcpyHtoD_v2", ctypes.c_uint64(address.value + offset), data, ctypes.c_size_t(len(data)))
+        self.call("cuCtxSynchronize")
 
     def read(self, address, size, offset=0):
         out = ctypes.create_string_buffer(size)
@@ -75,7 +77,8 @@ def main():
         run.want("in and out on the device", 200, answer.status)
         total = sum(math.exp((i % 7) / 4) for i in range(cols))
         got = struct.unpack("<%df" % cols, driver.read(address, cols * 4, len(data) + (rows - 1) * cols * 4))
-        run.want("values of the last row", True, all(abs(got[i] - math.exp((i % 7) / 4) / total) < 1e-7 for i in range(cols)))
+        off = [(i, got[i]) for i in range(cols) if not abs(got[i] - math.exp((i % 7) / 4) / total) < 1e-7]
+        run.want("values of the last row that are off, the first three", [], off[:3])
         run.want("not a byte more", b"\0" * 4 * cols, driver.read(address, 4 * cols, 2 * len(data)))
         answer = run.ask("POST", SOFTMAX, work([1, 4], window("g", 16)))
         run.want("in only, a small one", 4, len(json.loads(answer.body)["outputs"][0]["data"]))

@@ -110,9 +110,9 @@ def sent(work, binary):
 
 
 def result_of(answer):
-    """The output's bytes, whichever form the answer has."""
+    """The output's bytes, whichever form the answer has. Without one the daemon's log is told."""
     if answer is None or answer.status != 200:
-        raise SystemExit("no result: %r" % answer)
+        raise RuntimeError("no result: %r" % answer)
     return answer.body[int(answer.header("inference-header-content-length") or 0):]
 
 
