@@ -248,6 +248,7 @@ void ks_engine_expire(ks_engine *engine, int64_t now_ns)
             link = &(*link)->next;
     }
     count_queue(engine);
+    ks_slots_scrub(engine->slots);
 }
 
 /* --- lanes -------------------------------------------------------------------------------------------------------- */
@@ -526,6 +527,11 @@ const char *ks_engine_fault(const ks_engine *engine)
 bool ks_engine_running(const ks_engine *engine)
 {
     return engine->busy > 0 || engine->done;
+}
+
+bool ks_engine_dirty(const ks_engine *engine)
+{
+    return ks_slots_dirty(engine->slots);
 }
 
 bool ks_engine_ready(const ks_engine *engine)

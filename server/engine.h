@@ -37,7 +37,7 @@ typedef struct ks_engine_options {
     size_t plan_bytes; /* budget of the plan cache */
     int queue_max;     /* ready jobs */
     int64_t stall_ns;  /* device work without progress: a device fault */
-    bool scrub;        /* clear a slot's used bytes when it is released */
+    bool scrub;        /* clear a slot's used bytes when nobody takes it again soon */
     int wake_fd;       /* the shard's eventfd */
     ks_tunes *tunes;   /* what tuning found, of the whole daemon; NULL: plans run as prepare picks */
     bool tune_live;    /* plans in use are tuned in idle turns */
@@ -100,7 +100,8 @@ void ks_engine_launch(ks_engine *engine);     /* all ready jobs that find a free
 ks_job *ks_engine_collect(ks_engine *engine); /* a list of DONE jobs, by ->next; NULL: none */
 /* At most one missing graph, on a free lane; call when nothing is left to launch or to answer. true: one was made. */
 bool ks_engine_capture(ks_engine *engine);
-/* Drops every READY job past its deadline (they come from the next collect). Call at most every 50 ms. */
+/* Drops every READY job past its deadline (they come from the next collect), and clears slots that nobody took since the
+ * last call. Call at most every 50 ms. */
 void ks_engine_expire(ks_engine *engine, int64_t now_ns);
 /* All READY and RUNNING jobs become DONE with KS_DEVICE: the device is lost. */
 void ks_engine_fail_all(ks_engine *engine);
@@ -112,6 +113,7 @@ const char *ks_engine_fault(const ks_engine *engine); /* what it was, when lost 
 
 bool ks_engine_running(const ks_engine *engine);        /* a lane is busy: poll without sleeping long */
 bool ks_engine_ready(const ks_engine *engine);          /* jobs wait for a lane */
+bool ks_engine_dirty(const ks_engine *engine);          /* ks_engine_expire() has slots to clear, now or later */
 int64_t ks_engine_expected_ns(const ks_engine *engine); /* until the next lane is likely done; 0: any moment */
 bool ks_engine_polls(
     const ks_engine *engine); /* a busy lane needs polling (CUDA); false: wake_fd tells (CPU threads) */

@@ -16,7 +16,7 @@
 
 enum { HANDED_MAX = 1024, ROUNDS = 8 };
 static const int64_t asleep_ns = 500000000; /* longest sleep: the watchdog wants to see turns */
-static const int64_t expire_ns = 50000000;  /* between two looks at deadlines */
+static const int64_t expire_ns = 50000000;  /* between two looks at deadlines, and at slots that rest */
 static const int64_t quiet_ns = 300000000;  /* without a request before a drained shard ends */
 static const int64_t recheck_ns = 30000000000;
 static const int64_t device_ns = 1000000000; /* for running work, after a drain's deadline */
@@ -124,7 +124,8 @@ static int64_t may_sleep_ns(const ks_shard *shard)
     if (ks_engine_ready(shard->engine)) return ks_engine_running(shard->engine) ? expire_ns : 0;
     if (ks_engine_running(shard->engine) || shard->drained) return expire_ns;
     const int64_t tune_ns = ks_engine_tune_wait_ns(shard->engine);
-    return tune_ns < asleep_ns ? tune_ns : asleep_ns;
+    const int64_t most_ns = ks_engine_dirty(shard->engine) ? expire_ns : asleep_ns;
+    return tune_ns < most_ns ? tune_ns : most_ns;
 }
 
 static void lose_device(ks_shard *shard, const char *reason)

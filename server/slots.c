@@ -4,11 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A slot and what its holder asked for: only that much can be dirty. The public part comes first, so that either
- * address is the other. */
+/* A slot, what its holder asked for, and how much may hold what some request left, from each side's beginning; the out
+ * side's begins with the head room. The public part comes first, so that either address is the other. */
 typedef struct entry {
     ks_slot slot;
     size_t in_used, out_used;
+    size_t in_dirty, out_dirty;
+    bool out;                    /* somebody has it */
+    bool listed;                 /* in `dirty` */
+    unsigned given;              /* ks_slots.pass, when it was given back */
+    struct entry *dirtier;       /* next in `dirty` */
     struct entry *newer, *older; /* overflow slots that are out, or kept */
 } entry;
 
@@ -21,12 +26,17 @@ struct ks_slots {
     size_t side_bytes[KS_SIZE_CLASSES_MAX];
     ks_slot *free[KS_SIZE_CLASSES_MAX];
     entry *overflow;
+    entry *dirty; /* given back and not cleared since; some may be out again */
+    unsigned pass;
     uint64_t total_bytes, used_bytes;
     size_t count;
     entry entries[];
 };
 
-enum { OVERFLOW = -1 };
+enum {
+    OVERFLOW = -1,
+    SCRUB_BYTES = 1 << 20 /* of a pass: a tenth of a millisecond */
+};
 
 static entry *entry_of(ks_slot *slot)
 {
@@ -116,7 +126,7 @@ static void give_overflow(ks_slots *slots, entry *given)
     free(given);
 }
 
-/* --- take and give ------------------------------------------------------------------------------------------------ */
+/* --- take --------------------------------------------------------------------------------------------------------- */
 
 /* The smallest class that has a slot of that size to give; slots->classes: none. */
 static int find_class(const ks_slots *slots, size_t in_bytes, size_t out_bytes)
@@ -134,6 +144,7 @@ ks_status ks_slots_take(ks_slots *slots, size_t in_bytes, size_t out_bytes, ks_s
     ks_slot *slot = slots->free[i];
     slots->free[i] = slot->next;
     slot->next = NULL;
+    entry_of(slot)->out = true;
     entry_of(slot)->in_used = in_bytes;
     entry_of(slot)->out_used = out_bytes;
     slots->used_bytes += 2 * (uint64_t)slots->side_bytes[i];
@@ -146,13 +157,70 @@ bool ks_slots_free(const ks_slots *slots, size_t in_bytes, size_t out_bytes)
     return find_class(slots, in_bytes, out_bytes) < slots->classes;
 }
 
-/* What the request put into the slot, what came out, and the head of its answer; pads are never written. The time is
- * that of one memset over bytes that were just in use; 16 MiB take a few milliseconds of the shard. */
-static void clear(const entry *given, int byte)
+/* --- scrub -------------------------------------------------------------------------------------------------------- */
+
+static size_t larger(size_t a, size_t b)
 {
-    memset(given->slot.in, byte, given->in_used);
-    memset(given->slot.out - KS_HEAD_ROOM, byte, KS_HEAD_ROOM + given->out_used);
+    return a > b ? a : b;
 }
+
+/* What the request put into the slot, what came out, and the head of its answer; pads are never written. */
+static void mark(entry *given)
+{
+    given->in_dirty = larger(given->in_dirty, given->in_used);
+    given->out_dirty = larger(given->out_dirty, KS_HEAD_ROOM + given->out_used);
+}
+
+static void list(ks_slots *slots, entry *given)
+{
+    given->given = slots->pass;
+    if (given->listed) return;
+    given->listed = true;
+    given->dirtier = slots->dirty;
+    slots->dirty = given;
+}
+
+static void clear_end(unsigned char *side, size_t *dirty, int byte, size_t *most)
+{
+    const size_t n = *dirty < *most ? *dirty : *most;
+    *dirty -= n;
+    *most -= n;
+    memset(side + *dirty, byte, n);
+}
+
+/* At most that many bytes, from the end; whether it is clean. */
+static bool clear(entry *dirty, int byte, size_t most)
+{
+    clear_end(dirty->slot.in, &dirty->in_dirty, byte, &most);
+    clear_end(dirty->slot.out - KS_HEAD_ROOM, &dirty->out_dirty, byte, &most);
+    return dirty->in_dirty + dirty->out_dirty == 0;
+}
+
+void ks_slots_scrub(ks_slots *slots)
+{
+    size_t left = SCRUB_BYTES;
+    entry **link = &slots->dirty;
+    while (*link && left > 0) {
+        entry *const one = *link;
+        const size_t bytes = one->in_dirty + one->out_dirty;
+        const bool rests = !one->out && one->given != slots->pass;
+        if (one->out || (rests && clear(one, 0, left))) {
+            one->listed = false; /* who has it leaves it dirty again */
+            *link = one->dirtier;
+        } else {
+            link = &one->dirtier;
+        }
+        if (rests) left -= bytes < left ? bytes : left;
+    }
+    slots->pass++;
+}
+
+bool ks_slots_dirty(const ks_slots *slots)
+{
+    return slots->dirty != NULL;
+}
+
+/* --- give --------------------------------------------------------------------------------------------------------- */
 
 void ks_slots_give(ks_slots *slots, ks_slot **slot, bool keep_memory)
 {
@@ -165,10 +233,12 @@ void ks_slots_give(ks_slots *slots, ks_slot **slot, bool keep_memory)
         give_overflow(slots, given);
         return;
     }
+    given->out = false;
+    mark(given);
 #ifdef KS_POISON
-    clear(given, 0xA5); /* a stale reader, or an output byte that nobody wrote, shows in the tests */
+    clear(given, 0xA5, SIZE_MAX); /* a stale reader, or an output byte that nobody wrote, shows in the tests */
 #else
-    if (slots->scrub) clear(given, 0);
+    if (slots->scrub) list(slots, given);
 #endif
     given->slot.next = slots->free[size_class];
     slots->free[size_class] = &given->slot;

@@ -861,20 +861,57 @@ static void a_plan_has_a_path_to_the_device(void **state)
     close_bed();
 }
 
+/* A slot is cleared in the second pass that finds it at rest: all that any request left, whoever had it last. */
 static void a_released_slot_keeps_nothing(void **state)
 {
     (void)state;
+    ks_error error;
+    ks_slot *again = NULL;
     open_with(&ks_backend_cpu, usual_options(1));
     submit(0, 100, 1, 0);
     turn_until(1);
     ks_slot *slot = bed.jobs[0].slot;
     memset(slot->out - KS_HEAD_ROOM, 'h', KS_HEAD_ROOM);
     ks_engine_slot_release(bed.engine, &bed.jobs[0].slot);
+    ks_engine_expire(bed.engine, ks_now_ns());
+    assert_int_equal(ks_engine_slot(bed.engine, 16, 16, &again, &error), KS_OK);
+    assert_ptr_equal(again, slot);
+    memset(slot->in, 'i', 16);
+    ks_engine_expire(bed.engine, ks_now_ns());
+    assert_int_equal(slot->in[0], 'i'); /* in use */
+    ks_engine_slot_release(bed.engine, &again);
+    assert_true(slot->in[0] == 0xA5 || ks_engine_dirty(bed.engine)); /* poisoned at once in a test build */
+    ks_engine_expire(bed.engine, ks_now_ns());
+    ks_engine_expire(bed.engine, ks_now_ns());
+    assert_false(ks_engine_dirty(bed.engine));
     const unsigned char wiped = slot->in[0];
-    assert_true(wiped == 0 || wiped == 0xA5); /* scrubbed, or poisoned in a test build */
+    assert_true(wiped == 0 || wiped == 0xA5);
     for (size_t i = 0; i < 400; i++) assert_int_equal(slot->in[i], wiped);
     for (size_t i = 0; i < 400; i++) assert_int_equal(slot->out[i], wiped);
     for (int i = 1; i <= KS_HEAD_ROOM; i++) assert_int_equal(slot->out[-i], wiped);
+    close_bed();
+}
+
+/* More than a pass clears. */
+static void a_long_slot_is_cleared_in_passes(void **state)
+{
+    (void)state;
+    ks_error error;
+    ks_slot *slot = NULL;
+    const size_t side = 3 << 20;
+    ks_engine_options options = usual_options(1);
+    options.size_class[options.classes - 1].side_bytes = side;
+    open_with(&ks_backend_cpu, options);
+    assert_int_equal(ks_engine_slot(bed.engine, side, side, &slot, &error), KS_OK);
+    unsigned char *const in = slot->in, *const out = slot->out;
+    memset(in, 'i', side);
+    memset(out, 'o', side);
+    ks_engine_slot_release(bed.engine, &slot);
+    int passes = 0;
+    for (ks_engine_expire(bed.engine, ks_now_ns()); ks_engine_dirty(bed.engine); passes++)
+        ks_engine_expire(bed.engine, ks_now_ns());
+    assert_true(in[0] == 0xA5 || passes == 7); /* 6 MiB and the head room */
+    for (size_t i = 0; i < side; i++) assert_true(in[i] == in[0] && out[i] == in[0] && in[0] != 'i');
     close_bed();
 }
 
@@ -1163,6 +1200,7 @@ int main(void)
         cmocka_unit_test(above_the_largest_class_is_overflow_and_computes),
         cmocka_unit_test(a_plan_has_a_path_to_the_device),
         cmocka_unit_test(a_released_slot_keeps_nothing),
+        cmocka_unit_test(a_long_slot_is_cleared_in_passes),
         cmocka_unit_test(the_budget_never_passes_its_limit),
         cmocka_unit_test(long_work_runs_on_the_lane_and_wakes_the_shard),
         cmocka_unit_test(short_work_is_done_in_its_turn),
