@@ -35,7 +35,7 @@ struct ks_slots {
 
 enum {
     OVERFLOW = -1,
-    SCRUB_BYTES = 1 << 20 /* of a pass: a tenth of a millisecond */
+    SCRUB_BYTES = 8 << 20 /* of a pass: about a millisecond; a shard of the usual pool needs a second at most */
 };
 
 static entry *entry_of(ks_slot *slot)
