@@ -36,7 +36,7 @@ ROW = "%-34s %5s %-10s %10s %6s %8s %8s %7s %7s %7s %5s %7s %6s"
 COLUMNS = "work conn side req/s GB/s p50_us p99_us /bare p50/b /peer gen% cpu_us errors".split()
 START_SECONDS = {"gpu": 30, "cpu": 5}  # until all servers are up
 GENERATOR_BOUND = 0.9  # a load generator that computes for more of its time is what is measured
-BARE_GPU_MAX = 64 << 10
+BARE_GPU_MAX = 1 << 20
 
 
 def amount(value):
