@@ -5,7 +5,7 @@
 #
 # Parts        build     configure and build (Release, with CUDA)
 #              test      all of ctest but for the emulated GPU's, or KS_TESTS (a pattern of names)
-#              cases     random cases of softmax and reduce, KS_RANDOM_CASES=24000 in all, by a process for each core (8 at most)
+#              cases     random cases: softmax and reduce KS_RANDOM_CASES=24000 together, matmul KS_MATMUL_CASES=10000
 #              spills    no kernel of softmax and reduce spills or has a stack frame (check_ptxas.sh)
 #              sanitize  the op tests and test_backend under memcheck, racecheck, initcheck and synccheck, the tools side by side
 #              daemon    200 mixed requests at the daemon under memcheck
@@ -126,32 +126,52 @@ part_test() {
     grep -qE '^ *[0-9]+/[0-9]+ Test +#' "$log" || note failed ctest $((SECONDS - begin)) "no test ran, exit code $code"
 }
 
-# Each process has a seed of its own, which it prints, and half of them run each op; what they print is added up.
-part_cases() {
-    local begin=$SECONDS total=${KS_RANDOM_CASES:-24000} processes=$((jobs < 2 ? 2 : jobs > 8 ? 8 : jobs)) log i result=passed
-    local each=$(((total + processes - 1) / processes)) pids=() logs_of=() failed_ones=0 cases=0 ops=(op_softmax op_reduce) programs=()
-    for i in 0 1; do
-        programs+=("$(find_program "${ops[i]}")") || {
-            note skipped cases 0 "${ops[i]} is not built"
-            return 0
-        }
-    done
+# random_cases OP COUNT: by a quarter of the cores, 16 processes at most. Each has a seed of its own, which it prints.
+random_cases() {
+    local begin=$SECONDS op=$1 total=$2 processes=$((jobs < 8 ? 2 : jobs > 64 ? 16 : jobs / 4)) log i program
+    local each=$(((total + processes - 1) / processes)) pids=() failed_ones=0 cases=0
+    program=$(find_program "$op")
     for ((i = 0; i < processes; i++)); do
-        logs_of+=("$logs/cases-$i-${ops[i % 2]}.log")
-        KS_SEED=$((RANDOM << 30 | RANDOM << 15 | RANDOM)) KS_CASES=$each timeout --kill-after=10 "$seconds" "${programs[i % 2]}" \
-            >"${logs_of[i]}" 2>&1 </dev/null &
+        KS_SEED=$((RANDOM << 30 | RANDOM << 15 | RANDOM)) KS_CASES=$each timeout --kill-after=10 "$seconds" "$program" \
+            >"$logs/cases-$op-$i.log" 2>&1 </dev/null &
         pids+=($!)
     done
     for ((i = 0; i < processes; i++)); do
-        log=${logs_of[i]}
+        log=$logs/cases-$op-$i.log
         if ! wait "${pids[i]}" || grep -q 'no CUDA device' "$log"; then
             failed_ones=$((failed_ones + 1))
             echo "$log:" && grep -vE '^\[ *(RUN|OK|SKIPPED) *\]' "$log" | tail -n 15
         fi
         cases=$((cases + $(sed -nE 's/^([0-9]+) random cases$/\1/p' "$log" | grep . || echo 0)))
     done
-    [ "$failed_ones" -eq 0 ] && [ "$cases" -ge "$total" ] || result=failed
-    note "$result" cases $((SECONDS - begin)) "$cases random cases by $processes processes, $failed_ones of them failed"
+    echo "$failed_ones $((SECONDS - begin)) $cases random cases by $processes processes, $failed_ones of them failed" >"$logs/cases-$op"
+}
+
+# All ops at once: the GPU waits for the host's reference most of the time.
+part_cases() {
+    local op total=${KS_RANDOM_CASES:-24000} failed_ones took remark
+    local counts=(op_softmax $((total / 2)) op_reduce $((total / 2)) op_matmul "${KS_MATMUL_CASES:-10000}") i
+    for ((i = 0; i < ${#counts[@]}; i += 2)); do
+        if find_program "${counts[i]}" >/dev/null; then
+            random_cases "${counts[i]}" "${counts[i + 1]}" &
+        else
+            rm -f "$logs/cases-${counts[i]}"
+        fi
+    done
+    wait
+    for ((i = 0; i < ${#counts[@]}; i += 2)); do
+        op=${counts[i]}
+        [ -e "$logs/cases-$op" ] || {
+            note skipped "cases $op" 0 "not built"
+            continue
+        }
+        read -r failed_ones took remark <"$logs/cases-$op"
+        if [ "$failed_ones" -eq 0 ] && [ "${remark%% *}" -ge "${counts[i + 1]}" ]; then
+            note passed "cases $op" "$took" "$remark"
+        else
+            note failed "cases $op" "$took" "$remark"
+        fi
+    done
 }
 
 part_spills() { step spills "$root/tests/check_ptxas.sh" "sm_${arch%%-*}"; }

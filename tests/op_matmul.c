@@ -460,6 +460,7 @@ static void random_shapes(void **unused)
         run_everywhere(&p);
         end(&p);
     }
+    printf("%d random cases\n", count);
 }
 
 /* Every kernel of the GPU's planner: all transposes, large tiles, slices, few rows, few columns; whole numbers find a
