@@ -19,6 +19,26 @@ mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
         return mm_tile<mm_fma_tile<float, 64, 128, 8, 16, 4, 32, 4, 1>>("64x128", {7.9f, 0.97f}, a_k, b_k);
     case 6:
         return mm_tile<mm_fma_tile<float, 128, 256, 8, 16, 1, 16, 4, 1>>("128x256", {9.0f, 3.2f}, a_k, b_k);
+    case 7:
+        return mm_skinny<mm_skinny_fma<float, 1, 8, 16, 2, 2, false>, mm_skinny_fma<float, 1, 4, 16, 2, 2, true>>(
+            "skinny 1x32", {2.9f, 0.019f}, a_k, b_k);
+    case 8:
+        return mm_skinny<mm_skinny_fma<float, 1, 8, 8, 2, 4, false>, mm_skinny_fma<float, 1, 4, 8, 2, 4, true>>(
+            "skinny 1x32 low", {3.3f, 0.071f}, a_k, b_k);
+    case 9:
+        return mm_skinny<mm_skinny_fma<float, 2, 8, 8, 2, 3, false>, mm_skinny_fma<float, 2, 4, 8, 2, 3, true>>(
+            "skinny 2x32", {3.2f, 0.13f}, a_k, b_k);
+    case 10:
+        return mm_skinny<mm_skinny_fma<float, 4, 16, 8, 2, 3, false>, mm_skinny_fma<float, 4, 4, 8, 2, 3, true>>(
+            "skinny 4x64", {3.1f, 0.33f}, a_k, b_k);
+    case 11:
+        return mm_skinny<mm_skinny_fma<float, 8, 8, 8, 2, 2, false>, mm_skinny_fma<float, 8, 4, 8, 2, 2, true>>(
+            "skinny 8x32", {3.5f, 0.50f}, a_k, b_k);
+    case 12:
+        return mm_skinny<mm_skinny_fma<float, 16, 16, 16, 2, 1, false>, mm_skinny_fma<float, 16, 4, 8, 1, 2, true>>(
+            "skinny 16x64", {5.8f, 0.94f}, a_k, b_k);
+    case 13:
+        return mm_skinny_odd<mm_skinny_fma<float, 1, 32, 8, 8, 4, false, 1>>("skinny 1x32 odd", {3.6f, 0.15f}, a_k);
     default:
         return {};
     }

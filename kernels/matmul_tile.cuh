@@ -6,6 +6,7 @@
 #include "matmul_finish.cuh"
 #include "matmul_fma.cuh"
 #include "matmul_mma.cuh"
+#include "matmul_skinny.cuh"
 #include "matmul_table.cuh"
 #include "matmul_wgmma.cuh"
 
@@ -152,7 +153,7 @@ static mm_kernel mm_mma_table(int index, bool a_k, bool b_k)
     }
 }
 
-/* 16-bit types have wgmma's tiles too. */
+/* 16-bit types have wgmma's tiles and the skinny ones too. */
 template <typename T>
 static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
 {
@@ -167,6 +168,26 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
         return mm_wgmma<mm_wgmma_tile<T, 1, 128, 8, 1>>("wgmma 64x128", {4.0f, 0.38f}, a_k, b_k);
     case 10:
         return mm_wgmma<mm_wgmma_tile<T, 1, 64, 6, 2>>("wgmma 64x64", {2.1f, 0.22f}, a_k, b_k);
+    case 11:
+        return mm_skinny<mm_skinny_mma<T, 8, 16, 1, 1, false>, mm_skinny_mma<T, 8, 16, 1, 1, true>>(
+            "skinny 8x64", {4.1f, 0.25f}, a_k, b_k);
+    case 12:
+        return mm_skinny<mm_skinny_mma<T, 8, 8, 1, 2, false>, mm_skinny_mma<T, 8, 8, 1, 2, true>>(
+            "skinny 8x64 low", {3.6f, 0.79f}, a_k, b_k);
+    case 13:
+        return mm_skinny<mm_skinny_mma<T, 16, 16, 1, 1, false>, mm_skinny_mma<T, 16, 16, 1, 1, true>>(
+            "skinny 16x64", {5.2f, 0.37f}, a_k, b_k);
+    case 14:
+        return mm_skinny<mm_skinny_mma<T, 16, 8, 1, 2, false>, mm_skinny_mma<T, 16, 8, 1, 2, true>>(
+            "skinny 16x64 low", {4.4f, 0.79f}, a_k, b_k);
+    case 15:
+        return mm_skinny<mm_skinny_fma<T, 1, 8, 16, 1, 2, false>, mm_skinny_fma<T, 1, 4, 16, 1, 2, true>>(
+            "skinny 1x64", {3.6f, 0.60f}, a_k, b_k);
+    case 16:
+        return mm_skinny<mm_skinny_fma<T, 1, 4, 8, 1, 2, false>, mm_skinny_fma<T, 1, 4, 8, 1, 2, true>>(
+            "skinny 1x32", {2.8f, 0.60f}, a_k, b_k);
+    case 17:
+        return mm_skinny_odd<mm_skinny_fma<T, 1, 32, 8, 8, 4, false, 1>>("skinny 1x32 odd", {3.6f, 0.09f}, a_k);
     default:
         return mm_mma_table<T>(index, a_k, b_k);
     }

@@ -530,6 +530,33 @@ static void every_way_of_random_shapes(void **unused)
     }
 }
 
+/* The skinny kernels want B in whole vectors, which random shapes seldom are: edges of their strips, values of K behind the
+ * last whole block, slices that are short or empty, few columns as few rows, two matrices. */
+static void every_way_of_few_rows(void **unused)
+{
+    (void)unused;
+    static const int64_t shapes[][3] = {{1, 72, 8},    {1, 264, 4104}, {16, 136, 1048}, {3, 200, 517},
+                                        {200, 7, 520}, {9, 64, 2056},  {72, 1, 1032},   {5, 1032, 70}};
+    const bool quick = cases() < QUICK_CASES;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int way = 0; way < 20; way += quick ? 7 : 1) {
+            const int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2], batch = 1 + (int64_t)s % 2;
+            const bool ta = way & 1, tb = way & 2;
+            const int64_t dims[2][KS_RANK_MAX] = {{batch, ta ? k : m, ta ? m : k}, {batch, tb ? n : k, tb ? k : n}};
+            problem p = {.fill = (fill)((s + (size_t)way) % FILLS)};
+            set_shape(&p.spec, dtypes[way / 4 % 4], dims, (const int[]){3, 3});
+            p.spec.params[TRANSPOSE_A].i = ta;
+            p.spec.params[TRANSPOSE_B].i = tb;
+            p.spec.params[PRECISION].i = way >= 16;
+            p.spec.params[ACTIVATION].i = ((int64_t)s + way) % GELU;
+            if ((s + (size_t)way) % 3 == 0) add_bias(&p.spec);
+            begin(&p);
+            run_everywhere(&p);
+            if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);
+            end(&p);
+        }
+}
+
 static void empty_sizes(void **unused)
 {
     (void)unused;
@@ -779,6 +806,7 @@ int main(void)
         cmocka_unit_test(every_regime),
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(every_way_of_random_shapes),
+        cmocka_unit_test(every_way_of_few_rows),
         cmocka_unit_test(onednn_from_two_threads),
         cmocka_unit_test(over_two_to_the_31),
     };
