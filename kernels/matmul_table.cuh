@@ -25,6 +25,7 @@ typedef struct mm_kernel {
     mm_pace pace;         /* for the model */
     bool bulk;            /* sm_90a, device memory, operands that are not shifted; walks over units */
     bool splits;          /* K may be shared */
+    int matrices = 0;     /* whole ones, of operands that are not shifted, that a CTA computes at a time; 0: a tile */
 } mm_kernel;
 
 /* Kernel `index` of a table for operands whose rows lie along K or not. */

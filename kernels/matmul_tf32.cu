@@ -1,7 +1,9 @@
 /* TF32 on tensor cores: the tiles. */
+#include "matmul_batch.cuh"
 #include "matmul_tile.cuh"
 
 mm_kernel mm_table_tf32(int index, bool a_k, bool b_k)
 {
-    return mm_mma_table<float>(index, a_k, b_k);
+    return index < MM_BATCH_TILES ? mm_batch_table<float>(index, a_k, b_k)
+                                  : mm_mma_table<float>(index - MM_BATCH_TILES, a_k, b_k);
 }
