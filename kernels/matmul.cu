@@ -3,7 +3,8 @@
  * Kernels  tiles (matmul_tile.cuh) of tensor cores for FP16, BF16 and, on request, TF32, of fused multiply-adds for FP32 and
  *          FP64. Few rows are low tiles that a wide operand streams past, or, where it goes straight into registers, strips
  *          (matmul_skinny.cuh); few columns are few rows of the transposed product. Tiles too few for the chip share K:
- *          within a cluster, and across clusters through the workspace.
+ *          within a cluster, and across clusters through the workspace. Batches of small matrices are computed by a warp or
+ *          a CTA each (matmul_batch.cuh).
  * Bits     depend on the candidate alone: no atomics on values, every sum's order is fixed.
  * Threads  any; everything here is constant after setup. */
 #include "cublaslt.cuh"
@@ -23,6 +24,7 @@ enum mm_table { MM_FP16, MM_BF16, MM_TF32, MM_FP32, MM_FP64, MM_TABLES };
 enum {
     MM_GROUPS_MAX = 64,
     MM_GRID_MOST = 1 << 30,
+    MM_BATCH_K = 128,
     MM_SLICE_MOST = 1 << 27 /* kernels count a slice's bytes in 32 bits */
 };
 
@@ -139,9 +141,10 @@ static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_mat
     return kernel;
 }
 
-/* A unit is a CTA, but for kernels that walk over whole tiles. */
+/* A unit is a CTA, but for kernels that walk over whole tiles, or take several matrices at a time. */
 static mm_int grid_of(const ks_chip *chip, const mm_args *args, const mm_kernel *kernel)
 {
+    if (kernel->matrices) return tiles_of(args->matrices, kernel->matrices);
     const mm_int units = (mm_int)args->matrices * args->tiles_m * args->tiles_n * args->cluster * args->groups;
     const mm_int most = (mm_int)chip->sms * kernel->ctas;
     return kernel->bulk && args->cluster * args->groups == 1 && units > most ? most : units;
@@ -157,9 +160,22 @@ static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, shifted_pac
 static const double skinny_dram_us = 4.6e6, skinny_shared_pace = 0.34, skinny_idle_power = 0.35, skinny_overlap = 0.23,
                     skinny_cluster_us = 0.26, skinny_wave = 0.66;
 
+/* Fitted to batches of 1 to 4096 matrices: the CTAs of an SM have all their copies under way at once. */
+static const double batch_launch_us = 1.4, batch_dram_us = 4.15e6;
+
+static double predict_batch(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel,
+                            int element_bytes)
+{
+    const double ctas = (double)tiles_of(args->matrices, kernel->matrices);
+    const double work = ceil(ctas / chip->sms) * (double)tiles_of(args->k, kernel->depth) * kernel->pace.stage_us;
+    const double unique = ((double)s->m * s->k + (double)s->k * s->n + (double)s->m * s->n) * (double)s->batch;
+    return batch_launch_us + kernel->pace.fixed_us + fmax(work, unique * element_bytes / batch_dram_us);
+}
+
 static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel,
                       int element_bytes)
 {
+    if (kernel->matrices) return predict_batch(chip, s, args, kernel, element_bytes);
     const double slices = (double)args->cluster * args->groups;
     const double ctas = (double)s->batch * args->tiles_m * args->tiles_n * slices;
     const int by_shared = (int)(chip->shared_sm / ((size_t)kernel->shared_bytes + 1024));
@@ -247,6 +263,12 @@ static bool skinny_can(const mm_kernel *kernel, const ks_matmul_candidate *c, co
     return !args->b.shifted && (layout->b_k ? whole_k : args->n * element_bytes % 16 == 0);
 }
 
+/* Kernels of several matrices have no tile but the first, copy whole vectors only, and have few stages in flight. */
+static bool batch_can(const mm_args *args)
+{
+    return args->tiles_m == 1 && args->tiles_n == 1 && args->k <= MM_BATCH_K && !args->a.shifted && !args->b.shifted;
+}
+
 /* One way to share K; returns false where there is no more than this to share. */
 static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, ks_matmul_candidate c,
                       int cluster, int groups, ks_matmul_candidate *list, int *count, int most)
@@ -262,6 +284,7 @@ static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_
     const mm_int stages = tiles_of(s->k, kernel.depth);
     const double tiles = (double)s->batch * args.tiles_m * args.tiles_n;
     if (kernel.bulk && !bulk_can(chip, s, &args)) return false;
+    if (kernel.matrices && !batch_can(&args)) return false;
     if (slices > 1 && (!kernel.splits || slices > stages || tiles * (double)slices > 8.0 * chip->sms)) return false;
     if (kernel.skinny && !skinny_can(&kernel, &c, &args, &layout, element_bytes)) return false;
     if (slices > 1) {
@@ -549,11 +572,12 @@ static cudaError_t count_clusters(const ks_chip *chip)
 {
     clusters_fit[0] = chip->sms;
     if (chip->capability < 90) return cudaSuccess;
-    mm_kernel kernel = tables[MM_FP32](0, true, true);
-    for (int index = 1;; index++) {
+    mm_kernel kernel = {};
+    for (int index = 0;; index++) {
         const mm_kernel other = tables[MM_FP32](index, true, true);
         if (!other.name) break;
-        if (other.shared_bytes > kernel.shared_bytes && (size_t)other.shared_bytes <= chip->shared_optin)
+        if (other.splits && other.shared_bytes > kernel.shared_bytes &&
+            (size_t)other.shared_bytes <= chip->shared_optin)
             kernel = other;
     }
     for (int i = 1; i < 4; i++) {

@@ -1,10 +1,27 @@
-/* FP32 by fused multiply-adds: the tiles. The first three stream a wide operand past few rows; one warp is for batches of
- * small matrices. 128 sums of a thread are what keeps shared memory from setting the pace of the large ones. */
+/* FP32 by fused multiply-adds: the tiles. Behind those of batches, the first three stream a wide operand past few rows; one
+ * warp is for batches of small matrices whose rows do not start on 16 bytes. 128 sums of a thread are what keeps shared
+ * memory from setting the pace of the large ones. */
+#include "matmul_batch.cuh"
 #include "matmul_tile.cuh"
+
+static mm_kernel batch_table(int index, bool a_k, bool b_k)
+{
+    switch (index) {
+    case 0:
+        return mm_batch<mm_batch_fma<float, 16, 16, 16, 2, 4, 4, 4, 1, 12>>("16x16 batch", {1.1f, 0.05f}, a_k, b_k);
+    case 1:
+        return mm_batch<mm_batch_fma<float, 32, 32, 16, 8, 4, 8, 4, 1, 6>>("32x32 batch", {2.5f, 0.5f}, a_k, b_k);
+    case 2:
+        return mm_batch<mm_batch_fma<float, 64, 64, 8, 8, 8, 8, 1, 2, 8>>("64x64 batch", {4.5f, 0.16f}, a_k, b_k);
+    default:
+        return mm_batch<mm_batch_fma<float, 128, 128, 32, 8, 8, 8, 1, 2, 2>>("128x128 batch", {1.6f, 3.5f}, a_k, b_k);
+    }
+}
 
 mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
 {
-    switch (index) {
+    if (index < MM_BATCH_TILES) return batch_table(index, a_k, b_k);
+    switch (index - MM_BATCH_TILES) {
     case 0:
         return mm_tile<mm_fma_tile<float, 1, 128, 1, 4, 8, 32, 5, 2>>("1x128", {0.2f, 0.15f}, a_k, b_k);
     case 1:

@@ -34,6 +34,7 @@ typedef struct mm_kernel {
     bool bulk;            /* sm_90a, device memory, operands that are not shifted; walks over units */
     bool splits;          /* K may be shared */
     mm_skinny_kind skinny = MM_NOT_SKINNY;
+    int matrices = 0;     /* whole ones, of operands that are not shifted, that a CTA computes at a time; 0: a tile */
 } mm_kernel;
 
 enum { MM_HELD_UNIT = 256 };
