@@ -140,8 +140,8 @@ static mm_int grid_of(const ks_chip *chip, const mm_args *args, const mm_kernel 
 
 /* Fitted to 3,600 readings of candidates over 119 shapes on one H200: the kernels' own paces stand in their tables. They rank
  * candidates, so that other chips need only their proportions. */
-static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, shifted_pace = 3.0, shared_pace = 0.71,
-                    idle_power = 0.29, overlap = 0.34, cluster_us = 0.63, groups_us = 1.4, group_us = 0.04;
+static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, shared_pace = 0.71, idle_power = 0.29,
+                    overlap = 0.34, cluster_us = 0.63, groups_us = 1.4, group_us = 0.04;
 
 static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel,
                       int element_bytes)
@@ -158,7 +158,7 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
     const double running = ctas < slots ? ctas : slots;
     /* On the busiest SM: clusters that have no part of the chip for themselves share one. */
     const double neighbours = ceil(running / args->cluster / clusters_fit[args->cluster_log2]);
-    const double pace = kernel->pace.stage_us * (args->a.shifted || args->b.shifted ? shifted_pace : 1);
+    const double pace = kernel->pace.stage_us * (args->a.shifted || args->b.shifted ? kernel->pace.shifted : 1);
     const double work = waves * stages * pace * (1 + shared_pace * (neighbours - 1));
     const double rows = (double)(args->m < kernel->m ? args->m : kernel->m);
     const double columns = (double)(args->n < kernel->n ? args->n : kernel->n);

@@ -1,5 +1,5 @@
 /* FP32 by fused multiply-adds: the tiles. The first three stream a wide operand past few rows; one warp is for batches of
- * small matrices. 128 sums of a thread are what keeps shared memory from setting the pace of the large ones. */
+ * small matrices. Of the others a stage is 32 values of K, so that few instructions of a stage are not multiply-adds. */
 #include "matmul_tile.cuh"
 
 mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
@@ -12,13 +12,17 @@ mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
     case 2:
         return mm_tile<mm_fma_tile<float, 8, 128, 8, 4, 8, 32, 5, 2>>("8x128", {1.5f, 0.21f}, a_k, b_k);
     case 3:
-        return mm_tile<mm_fma_tile<float, 32, 32, 4, 4, 4, 32, 4, 3>>("32x32", {1.3f, 0.23f}, a_k, b_k);
+        return mm_tile<mm_fma_tile<float, 32, 32, 4, 4, 4, 32, 4, 3>>("32x32", {0.2f, 0.46f, 1.1f}, a_k, b_k);
     case 4:
-        return mm_tile<mm_fma_tile<float, 32, 32, 8, 4, 1, 32, 2, 12>>("32x32 warp", {4.6f, 0.22f}, a_k, b_k);
+        return mm_tile<mm_fma_tile<float, 32, 32, 8, 4, 1, 32, 2, 12>>("32x32 warp", {4.0f, 0.29f, 1.4f}, a_k, b_k);
     case 5:
-        return mm_tile<mm_fma_tile<float, 64, 128, 8, 16, 4, 32, 4, 1>>("64x128", {7.9f, 0.97f}, a_k, b_k);
+        return mm_tile<mm_fma_tile<float, 32, 128, 8, 8, 4, 32, 3, 2>>("32x128", {3.6f, 0.75f, 1.3f}, a_k, b_k);
     case 6:
-        return mm_tile<mm_fma_tile<float, 128, 256, 8, 16, 1, 16, 4, 1>>("128x256", {9.0f, 3.2f}, a_k, b_k);
+        return mm_tile<mm_fma_tile<float, 64, 64, 8, 8, 4, 32, 3, 2>>("64x64", {4.0f, 0.79f, 1.2f}, a_k, b_k);
+    case 7:
+        return mm_tile<mm_fma_tile<float, 64, 128, 8, 8, 2, 32, 3, 2>>("64x128", {5.8f, 1.45f, 1.1f}, a_k, b_k);
+    case 8:
+        return mm_tile<mm_fma_tile<float, 128, 256, 8, 16, 1, 32, 3, 1>>("128x256", {10.3f, 5.37f, 1.2f}, a_k, b_k);
     default:
         return {};
     }
