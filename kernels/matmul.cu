@@ -255,9 +255,11 @@ static int add_splits(const ks_chip *chip, const ks_spec *spec, const ks_matmul_
             if (groups > 1 && cluster == 1 && cluster_most > 1) break; /* a cluster is the cheaper way to meet */
             if (!add_split(chip, spec, s, c, cluster, groups, list, &count, most)) break;
         }
-        const int full = (int)(clusters_fit[log2] / tiles);
-        if (full > 2 && full <= MM_GROUPS_MAX && (full & (full - 1)) && (cluster > 1 || cluster_most == 1))
-            (void)add_split(chip, spec, s, c, cluster, full, list, &count, most);
+        for (int each = 1; each <= 2; each++) { /* CTAs to an SM */
+            const int full = (int)(clusters_fit[log2] * each / tiles);
+            if (full > 2 && full <= MM_GROUPS_MAX && (full & (full - 1)) && (cluster > 1 || cluster_most == 1))
+                (void)add_split(chip, spec, s, c, cluster, full, list, &count, most);
+        }
     }
     return count;
 }
