@@ -154,8 +154,8 @@ static mm_int grid_of(const ks_chip *chip, const mm_args *args, const mm_kernel 
 
 /* Fitted to 3,600 readings of candidates over 119 shapes on one H200: the kernels' own paces stand in their tables. They rank
  * candidates, so that other chips need only their proportions. */
-static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, shifted_pace = 3.0, shared_pace = 0.71,
-                    idle_power = 0.29, overlap = 0.34, cluster_us = 0.63, groups_us = 1.4, group_us = 0.04;
+static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, shared_pace = 0.71, idle_power = 0.29,
+                    overlap = 0.34, cluster_us = 0.63, groups_us = 1.4, group_us = 0.04;
 /* Of the skinny kernels, to 308 readings over 26 shapes; their fixed_us has the launch in it. */
 static const double skinny_dram_us = 4.6e6, skinny_shared_pace = 0.34, skinny_idle_power = 0.35, skinny_overlap = 0.23,
                     skinny_cluster_us = 0.26, skinny_wave = 0.66;
@@ -188,7 +188,7 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
     const double running = ctas < slots ? ctas : slots;
     /* On the busiest SM: clusters that have no part of the chip for themselves share one. */
     const double neighbours = ceil(running / args->cluster / clusters_fit[args->cluster_log2]);
-    const double pace = kernel->pace.stage_us * (args->a.shifted || args->b.shifted ? shifted_pace : 1);
+    const double pace = kernel->pace.stage_us * (args->a.shifted || args->b.shifted ? kernel->pace.shifted : 1);
     const double work = waves * stages * pace * (1 + shared_pace * (neighbours - 1));
     const double rows = (double)(args->m < kernel->m ? args->m : kernel->m);
     const double columns = (double)(args->n < kernel->n ? args->n : kernel->n);
@@ -314,9 +314,11 @@ static int add_splits(const ks_chip *chip, const ks_spec *spec, const ks_matmul_
             if (groups > 1 && cluster == 1 && cluster_most > 1) break; /* a cluster is the cheaper way to meet */
             if (!add_split(chip, spec, s, c, cluster, groups, list, &count, most)) break;
         }
-        const int full = (int)(clusters_fit[log2] / tiles);
-        if (full > 2 && full <= MM_GROUPS_MAX && (full & (full - 1)) && (cluster > 1 || cluster_most == 1))
-            (void)add_split(chip, spec, s, c, cluster, full, list, &count, most);
+        for (int each = 1; each <= 2; each++) { /* CTAs to an SM */
+            const int full = (int)(clusters_fit[log2] * each / tiles);
+            if (full > 2 && full <= MM_GROUPS_MAX && (full & (full - 1)) && (cluster > 1 || cluster_most == 1))
+                (void)add_split(chip, spec, s, c, cluster, full, list, &count, most);
+        }
     }
     return count;
 }

@@ -113,6 +113,19 @@ __device__ __forceinline__ void mm_copy_async(unsigned to, const void *from, boo
                  : "memory");
 }
 
+/* One element of 4 or 8 bytes, likewise. */
+template <int BYTES>
+__device__ __forceinline__ void mm_copy_element(unsigned to, const void *from, bool inside)
+{
+    asm volatile("{\n\t"
+                 ".reg .pred outside;\n\t"
+                 "setp.eq.u32 outside, %2, 0;\n\t"
+                 "cp.async.ca.shared.global [%0], [%1], %3, outside;\n\t"
+                 "}" ::"r"(to),
+                 "l"(from), "r"((int)inside), "n"(BYTES)
+                 : "memory");
+}
+
 __device__ __forceinline__ void mm_copy_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

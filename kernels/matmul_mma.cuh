@@ -13,6 +13,7 @@ template <typename T, int M_, int N_, int WM_, int WN_, int WK_, int STAGES_, in
 struct mm_mma_tile {
     typedef T element;
     static constexpr int M = M_, N = N_, WM = WM_, WN = WN_, PLANES = WK_, STAGES = STAGES_, CTAS = CTAS_;
+    static constexpr bool TURNS = false;
     static constexpr int THREADS = 32 * WM * WN * WK_, MMA = 1, WARP_M = M / WM, WARP_N = N / WN, SUM_PITCH = N + 8;
     static constexpr int DEPTH = 128 / (int)sizeof(T), WARP_K = DEPTH / PLANES, CHUNK = 16 / (int)sizeof(T),
                          STEP = 2 * CHUNK;

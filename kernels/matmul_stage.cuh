@@ -1,8 +1,9 @@
 /* One operand's part of a stage: from rows in memory to rows in shared memory, whatever their alignment.
  *
- * All copies are 16 bytes wide and asynchronous. A row that does not start on 16 bytes is copied with the bytes in front of
- * it and behind it (buffers start on KS_ALIGNMENT and end in KS_PAD, so those are there) into a row that has 16 bytes to
- * spare, and once it has arrived a warp moves it to the row's start, in place. */
+ * All copies are asynchronous. mm_feed keeps the rows and copies 16 bytes at a time. A row that does not start on 16 bytes is
+ * copied with the bytes in front of it and behind it (buffers start on KS_ALIGNMENT and end in KS_PAD, so those are there)
+ * into a row that has 16 bytes to spare, and once it has arrived a warp moves it to the row's start, in place.
+ * mm_feed_across turns rows along K into rows across it, an element at a time. */
 #ifndef KS_MATMUL_STAGE_CUH
 #define KS_MATMUL_STAGE_CUH
 
@@ -85,6 +86,78 @@ struct mm_feed {
             mm_copy_async(to - row * STAGE::PITCH - at + last * STAGE::PITCH + STAGE::ROW_BYTES,
                           start - shift + STAGE::ROW_BYTES, last < rows && STAGE::ROW_BYTES < shift + bytes);
         }
+    }
+};
+
+/* The same for a stage whose rows lie across K, whatever the operand's do. Where they lie along it, and where they do not start
+ * on 16 bytes, each element is a copy of its own: there is nothing to shift. A thread's share of a stage goes in passes from
+ * running addresses: each instruction here is one that multiplies nothing. */
+template <typename STAGE, int THREADS, bool K_CONTIGUOUS, typename T>
+struct mm_feed_across {
+    static constexpr int DEPTH = STAGE::ROWS, ACROSS = STAGE::COLUMNS, SIZE = (int)sizeof(T), W = 16 / SIZE;
+    /* A pass that turns: neighbouring lanes copy a sector of a row. Rows of a stage are 16 bytes more than whole turns of the
+     * banks, so that a warp's words of FP32 go to 32 banks. */
+    static constexpr int ALONG = 32 / SIZE, TURNED = THREADS / ALONG;
+    /* A pass over whole rows of K, of elements or of vectors. */
+    static constexpr int SINGLES = ACROSS < THREADS ? ACROSS : THREADS, VECTORS = ACROSS / W;
+    static constexpr int SINGLE_ROWS = THREADS / SINGLES, VECTOR_ROWS = THREADS / VECTORS;
+    static_assert(K_CONTIGUOUS ? ACROSS % TURNED == 0 && DEPTH % ALONG == 0
+                               : ACROSS % SINGLES == 0 && DEPTH % SINGLE_ROWS == 0 && DEPTH % VECTOR_ROWS == 0,
+                  "passes are whole");
+    const unsigned char *from; /* this thread's next element */
+    unsigned mine;             /* its place in a stage */
+    mm_int pitch, stride;      /* bytes; of a pass */
+    int wide, deep;            /* elements of the matrix from there on */
+    bool shifted;
+
+    __device__ __forceinline__ mm_feed_across(const T *matrix, const mm_operand &o, mm_int across, mm_int across_end,
+                                              mm_int k, mm_int k_end)
+    {
+        shifted = o.shifted;
+        pitch = o.pitch * SIZE;
+        const int lanes = shifted ? SINGLES : VECTORS, thread = threadIdx.x;
+        const int l = K_CONTIGUOUS ? thread % ALONG : thread / lanes;
+        const int j = K_CONTIGUOUS ? thread / ALONG : thread % lanes * (shifted ? 1 : W);
+        from = (const unsigned char *)matrix +
+               (K_CONTIGUOUS ? (across + j) * pitch + (k + l) * SIZE : (k + l) * pitch + (across + j) * SIZE);
+        stride = pitch * (K_CONTIGUOUS ? TURNED : THREADS / lanes);
+        mine = l * STAGE::PITCH + j * SIZE;
+        wide = (int)min((mm_int)ACROSS, across_end - across) - j;
+        deep = (int)min((mm_int)(INT_MAX / 8), k_end - k) - l;
+    }
+
+    /* The next stage. Beyond the end of K there is nothing to read, only zeros to write. */
+    __device__ __forceinline__ void load(unsigned to)
+    {
+        to += mine;
+        if constexpr (K_CONTIGUOUS) {
+#pragma unroll 2
+            for (int i = 0; i < ACROSS; i += TURNED) {
+#pragma unroll
+                for (int l = 0; l < DEPTH; l += ALONG)
+                    mm_copy_element<SIZE>(to + l * STAGE::PITCH, from + l * SIZE, i < wide && l < deep);
+                to += TURNED * SIZE;
+                from += stride;
+            }
+            from += DEPTH * SIZE - ACROSS * pitch;
+        } else if (shifted) {
+#pragma unroll 2
+            for (int l = 0; l < DEPTH; l += SINGLE_ROWS) {
+#pragma unroll
+                for (int j = 0; j < ACROSS; j += SINGLES)
+                    mm_copy_element<SIZE>(to + j * SIZE, from + j * SIZE, j < wide && l < deep);
+                to += SINGLE_ROWS * STAGE::PITCH;
+                from += stride;
+            }
+        } else {
+#pragma unroll
+            for (int l = 0; l < DEPTH; l += VECTOR_ROWS) {
+                mm_copy_async(to, from, wide > 0 && l < deep);
+                to += VECTOR_ROWS * STAGE::PITCH;
+                from += stride;
+            }
+        }
+        deep -= DEPTH;
     }
 };
 

@@ -79,6 +79,43 @@ __device__ __forceinline__ void mm_accumulate(const mm_args &args, const mm_unit
     __syncthreads();
 }
 
+/* Of the tiles of fused multiply-adds that read both operands across K. */
+template <typename TILE, bool A_K, bool B_K>
+__device__ __forceinline__ void mm_accumulate_across(const mm_args &args, const mm_unit &unit, const ks_entry &job,
+                                                     unsigned char *shared, typename TILE::sums &sum)
+{
+    typedef mm_ring<TILE, A_K, B_K> RING;
+    typedef typename TILE::element T;
+    const T *a = (const T *)(job.in + args.a.at) + unit.a, *b = (const T *)(job.in + args.b.at) + unit.b;
+    const mm_int row0 = (mm_int)unit.row * TILE::M, column0 = (mm_int)unit.column * TILE::N;
+    const int steps = (int)((unit.k_end - unit.k_begin + TILE::DEPTH - 1) / TILE::DEPTH);
+    mm_feed_across<typename RING::A, TILE::THREADS, A_K, T> af(a, args.a, row0, args.m, unit.k_begin, unit.k_end);
+    mm_feed_across<typename RING::B, TILE::THREADS, B_K, T> bf(b, args.b, column0, args.n, unit.k_begin, unit.k_end);
+    const unsigned ring = mm_shared_address(shared);
+    auto load = [&](int stage) {
+        af.load(ring + stage * RING::STAGE);
+        bf.load(ring + stage * RING::STAGE + RING::A::BYTES);
+        mm_copy_commit();
+    };
+
+#pragma unroll 1
+    for (int stage = 0; stage < TILE::STAGES - 1; stage++) load(stage);
+    unsigned a_start, b_start;
+    mm_fma_start<TILE>(&a_start, &b_start);
+    int stage = 0;
+#pragma unroll 1
+    for (int step = 0; step < steps; step++) {
+        mm_copy_wait<TILE::STAGES - 2>();
+        __syncthreads();
+        load(stage == 0 ? TILE::STAGES - 1 : stage - 1); /* that all warps left before this barrier */
+        const unsigned char *as = shared + stage * RING::STAGE;
+        mm_fma_multiply_across<TILE>(sum, as + a_start, as + RING::A::BYTES + b_start);
+        stage = stage + 1 == TILE::STAGES ? 0 : stage + 1;
+    }
+    mm_copy_wait<0>();
+    __syncthreads();
+}
+
 template <typename TILE, bool A_K, bool B_K>
 __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     mm_tile_kernel(ks_site site, const __grid_constant__ mm_args args)
@@ -90,7 +127,10 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     if (!ks_enter(site, &job)) return;
     const mm_unit unit = mm_unit_at(args, blockIdx.x);
     typename TILE::sums sum = {};
-    mm_accumulate<TILE, A_K, B_K>(args, unit, job, mm_shared, sum);
+    if constexpr (TILE::TURNS)
+        mm_accumulate_across<TILE, A_K, B_K>(args, unit, job, mm_shared, sum);
+    else
+        mm_accumulate<TILE, A_K, B_K>(args, unit, job, mm_shared, sum);
     S *planes = (S *)mm_shared;
     if constexpr (TILE::MMA)
         mm_mma_spill<TILE>(sum, planes);
