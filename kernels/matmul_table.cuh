@@ -25,6 +25,7 @@ typedef struct mm_kernel {
     mm_pace pace;         /* for the model */
     bool bulk;            /* sm_90a, device memory, operands that are not shifted; walks over units */
     bool splits;          /* K may be shared */
+    int by_m, by_n;       /* of `bulk`: the CTAs, a cluster, among which rows and columns of a tile are divided */
 } mm_kernel;
 
 /* Kernel `index` of a table for operands whose rows lie along K or not. */
