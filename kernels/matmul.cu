@@ -153,10 +153,11 @@ static mm_int grid_of(const mm_args *args, const mm_kernel *kernel)
 
 /* --- the model ------------------------------------------------------------------------------------------------------- */
 
-/* Fitted to 3,600 readings of candidates over 119 shapes on one H200: the kernels' own paces stand in their tables. They rank
- * candidates, so that other chips need only their proportions. */
-static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, shifted_pace = 3.0, shared_pace = 0.71,
-                    idle_power = 0.29, overlap = 0.34, cluster_us = 0.63, groups_us = 1.4, group_us = 0.04;
+/* Fitted to 3,600 readings of candidates over 119 shapes on one H200, wgmma's to 1,083 over 21: the kernels' own paces stand
+ * in their tables. They rank candidates, so that other chips need only their proportions. */
+static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, bulk_l2_us = 10e6, shifted_pace = 3.0,
+                    shared_pace = 0.71, idle_power = 0.29, overlap = 0.34, cluster_us = 0.63, groups_us = 1.4,
+                    group_us = 0.04;
 
 static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel,
                       int element_bytes)
@@ -180,8 +181,8 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
     const double rows = (double)(args->m < kernel->m ? args->m : kernel->m);
     const double columns = (double)(args->n < kernel->n ? args->n : kernel->n);
     const double unique = ((double)s->m * s->k + (double)s->k * s->n + (double)s->m * s->n) * (double)s->batch;
-    double memory = fmax(unique * element_bytes / dram_us,
-                         units * (rows + columns) * ceil((double)s->k / slices) * element_bytes / l2_us);
+    double memory = fmax(unique * element_bytes / dram_us, units * (rows + columns) * ceil((double)s->k / slices) *
+                                                               element_bytes / (kernel->bulk ? bulk_l2_us : l2_us));
     if (running < chip->sms) memory *= pow(chip->sms / running, idle_power); /* few CTAs cannot draw all of it */
     const double meeting =
         (args->cluster > 1 ? cluster_us : 0) + (args->groups > 1 ? groups_us + group_us * args->groups : 0);

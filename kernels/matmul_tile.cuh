@@ -152,32 +152,34 @@ static mm_kernel mm_mma_table(int index, bool a_k, bool b_k)
     }
 }
 
-/* 16-bit types have wgmma's tiles too. A narrow one gives the whole chip work where there is little; those of two CTAs halve
- * what is read of one operand. */
+/* 16-bit types have wgmma's tiles too. Narrow ones give the whole chip work where there is little; those of two CTAs halve
+ * what is read of one operand. 2x: a tile of two CTAs; x2: two CTAs to an SM. */
 template <typename T>
 static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
 {
     switch (index) {
     case 6:
-        return mm_wgmma<mm_wgmma_tile<T, 2, 256, 4, 1>>("wgmma 128x256", {0.4f, 0.54f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 2, 256, 4, 1>>("wgmma 128x256", {1.05f, 0.446f}, a_k, b_k);
     case 7:
-        return mm_wgmma<mm_wgmma_tile<T, 2, 256, 4, 1, 2, 1>>("wgmma 2 128x256", {1.2f, 0.57f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 2, 256, 4, 1, 2, 1>>("wgmma 2x 128x256", {1.3f, 0.56f}, a_k, b_k);
     case 8:
-        return mm_wgmma<mm_wgmma_tile<T, 2, 128, 5, 1>>("wgmma 128x128", {2.0f, 0.30f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 1, 256, 4, 1, 1, 2>>("wgmma 2x 64x256", {0.65f, 0.39f}, a_k, b_k);
     case 9:
-        return mm_wgmma<mm_wgmma_tile<T, 2, 64, 8, 1>>("wgmma 128x64", {0.6f, 0.22f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 2, 128, 5, 1>>("wgmma 128x128", {2.95f, 0.016f}, a_k, b_k);
     case 10:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 128, 8, 1>>("wgmma 64x128", {0.8f, 0.22f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 2, 64, 8, 1>>("wgmma 128x64", {1.6f, 0.02f}, a_k, b_k);
     case 11:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 64, 10, 1>>("wgmma 64x64", {0.0f, 0.17f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 1, 128, 8, 1>>("wgmma 64x128", {1.4f, 0.018f}, a_k, b_k);
     case 12:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 64, 5, 2>>("wgmma 64x64 twice", {0.2f, 0.2f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 1, 64, 10, 1>>("wgmma 64x64", {0.9f, 0.02f}, a_k, b_k);
     case 13:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 32, 14, 1>>("wgmma 64x32", {-0.1f, 0.143f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 1, 64, 5, 2>>("wgmma 64x64 x2", {0.85f, 0.062f}, a_k, b_k);
     case 14:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 16, 14, 1>>("wgmma 64x16", {-0.4f, 0.139f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 1, 32, 14, 1>>("wgmma 64x32", {0.2f, 0.111f}, a_k, b_k);
     case 15:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 8, 16, 1>>("wgmma 64x8", {-0.6f, 0.135f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 1, 16, 14, 1>>("wgmma 64x16", {0.0f, 0.126f}, a_k, b_k);
+    case 16:
+        return mm_wgmma<mm_wgmma_tile<T, 1, 16, 6, 3>>("wgmma 64x16 x3", {-0.1f, 0.136f}, a_k, b_k);
     default:
         return mm_mma_table<T>(index, a_k, b_k);
     }
