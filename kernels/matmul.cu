@@ -141,21 +141,36 @@ static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_mat
     return kernel;
 }
 
-/* A unit is a CTA, but for kernels that walk over whole tiles, or take several matrices at a time. */
-static mm_int grid_of(const ks_chip *chip, const mm_args *args, const mm_kernel *kernel)
+/* CTAs that a unit is divided among. */
+static unsigned peers_of(const mm_kernel *kernel)
+{
+    return kernel->bulk ? (unsigned)(kernel->by_m * kernel->by_n) : 1;
+}
+
+/* Clusters of so many CTAs, a power of two, that run at a time. */
+static int clusters_of(unsigned size)
+{
+    int log2 = 0;
+    while (1u << log2 < size) log2++;
+    return clusters_fit[log2];
+}
+
+/* A unit is a CTA, or a cluster, but for kernels that walk over whole tiles, or take several matrices at a time. */
+static mm_int grid_of(const mm_args *args, const mm_kernel *kernel)
 {
     if (kernel->matrices) return tiles_of(args->matrices, kernel->matrices);
     const mm_int units = (mm_int)args->matrices * args->tiles_m * args->tiles_n * args->cluster * args->groups;
-    const mm_int most = (mm_int)chip->sms * kernel->ctas;
-    return kernel->bulk && args->cluster * args->groups == 1 && units > most ? most : units;
+    const unsigned peers = peers_of(kernel);
+    const mm_int most = (mm_int)clusters_of(peers) * kernel->ctas;
+    return (kernel->bulk && args->cluster * args->groups == 1 && units > most ? most : units) * peers;
 }
 
 /* --- the model ------------------------------------------------------------------------------------------------------- */
 
-/* Fitted to 3,600 readings of candidates over 119 shapes on one H200: the kernels' own paces stand in their tables. They rank
- * candidates, so that other chips need only their proportions. */
-static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, shared_pace = 0.71, idle_power = 0.29,
-                    overlap = 0.34, cluster_us = 0.63, groups_us = 1.4, group_us = 0.04;
+/* Fitted to 3,600 readings of candidates over 119 shapes on one H200, wgmma's to 1,083 over 21: the kernels' own paces stand
+ * in their tables. They rank candidates, so that other chips need only their proportions. */
+static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, bulk_l2_us = 10e6, shared_pace = 0.71,
+                    idle_power = 0.29, overlap = 0.34, cluster_us = 0.63, groups_us = 1.4, group_us = 0.04;
 /* Of the skinny kernels, to 308 readings over 26 shapes; their fixed_us has the launch in it. */
 static const double skinny_dram_us = 4.6e6, skinny_shared_pace = 0.34, skinny_idle_power = 0.35, skinny_overlap = 0.23,
                     skinny_cluster_us = 0.26, skinny_wave = 0.66;
@@ -177,17 +192,19 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
 {
     if (kernel->matrices) return predict_batch(chip, s, args, kernel, element_bytes);
     const double slices = (double)args->cluster * args->groups;
-    const double ctas = (double)s->batch * args->tiles_m * args->tiles_n * slices;
+    const double units = (double)s->batch * args->tiles_m * args->tiles_n * slices;
+    const unsigned together = args->cluster * peers_of(kernel);
+    const double ctas = units * peers_of(kernel);
     const int by_shared = (int)(chip->shared_sm / ((size_t)kernel->shared_bytes + 1024));
     const int by_threads = chip->threads_sm / kernel->threads;
     int resident = by_shared < by_threads ? by_shared : by_threads;
     if (resident > kernel->ctas) resident = kernel->ctas;
     if (resident < 1) resident = 1;
-    const double slots = (double)clusters_fit[args->cluster_log2] * args->cluster * resident;
+    const double slots = (double)clusters_of(together) * together * resident;
     const double waves = ceil(ctas / slots), stages = ceil((double)tiles_of(args->k, kernel->depth) / slices);
     const double running = ctas < slots ? ctas : slots;
     /* On the busiest SM: clusters that have no part of the chip for themselves share one. */
-    const double neighbours = ceil(running / args->cluster / clusters_fit[args->cluster_log2]);
+    const double neighbours = ceil(running / together / clusters_of(together));
     const double pace = kernel->pace.stage_us * (args->a.shifted || args->b.shifted ? kernel->pace.shifted : 1);
     const double work = waves * stages * pace * (1 + shared_pace * (neighbours - 1));
     const double rows = (double)(args->m < kernel->m ? args->m : kernel->m);
@@ -200,8 +217,8 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
         return kernel->pace.fixed_us * (1 + skinny_wave * (waves - 1)) + (args->cluster > 1 ? skinny_cluster_us : 0) +
                fmax(paced, read) + skinny_overlap * fmin(paced, read);
     }
-    double memory = fmax(unique * element_bytes / dram_us,
-                         ctas * (rows + columns) * ceil((double)s->k / slices) * element_bytes / l2_us);
+    double memory = fmax(unique * element_bytes / dram_us, units * (rows + columns) * ceil((double)s->k / slices) *
+                                                               element_bytes / (kernel->bulk ? bulk_l2_us : l2_us));
     if (running < chip->sms) memory *= pow(chip->sms / running, idle_power); /* few CTAs cannot draw all of it */
     const double meeting =
         (args->cluster > 1 ? cluster_us : 0) + (args->groups > 1 ? groups_us + group_us * args->groups : 0);
@@ -246,11 +263,11 @@ static int insert(ks_matmul_candidate *list, int count, int most, const ks_matmu
     return count < most ? count + 1 : most;
 }
 
-/* Tensor maps need rows that start on 16 bytes and at most one dimension of the batch. */
+/* Tensor maps need something to map, rows that start on 16 bytes and at most one dimension of the batch. */
 static bool bulk_can(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args)
 {
-    return chip->capability == 90 && encode_map && s->k > 0 && s->batch_rank <= 1 && !args->a.shifted &&
-           !args->b.shifted;
+    return chip->capability == 90 && encode_map && s->m > 0 && s->n > 0 && s->k > 0 && s->batch > 0 &&
+           s->batch_rank <= 1 && !args->a.shifted && !args->b.shifted;
 }
 
 static bool skinny_can(const mm_kernel *kernel, const ks_matmul_candidate *c, const mm_args *args,
@@ -285,6 +302,7 @@ static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_
     const double tiles = (double)s->batch * args.tiles_m * args.tiles_n;
     if (kernel.bulk && !bulk_can(chip, s, &args)) return false;
     if (kernel.matrices && !batch_can(&args)) return false;
+    if (kernel.bulk && cluster * 8 > kernel.n) return false; /* a CTA finishes whole blocks of 8 columns */
     if (slices > 1 && (!kernel.splits || slices > stages || tiles * (double)slices > 8.0 * chip->sms)) return false;
     if (kernel.skinny && !skinny_can(&kernel, &c, &args, &layout, element_bytes)) return false;
     if (slices > 1) {
@@ -292,7 +310,7 @@ static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_
         kernel = fit(spec, s, &c, &args, &layout);
     }
     if (!fits(chip, spec, s, &args, &kernel)) return true;
-    c.grid = grid_of(chip, &args, &kernel);
+    c.grid = grid_of(&args, &kernel);
     c.predicted_us = predict(chip, s, &args, &kernel, element_bytes);
     *count = insert(list, *count, most, &c);
     return true;
@@ -331,8 +349,8 @@ static int add_table(const ks_chip *chip, const ks_spec *spec, const ks_matmul_s
         c.kernel = (uint8_t)kernel;
         const mm_kernel tile = tables[c.table](kernel, true, true);
         if (!tile.name) return count;
-        /* Turned is for low tiles; a tile of one row has no layout for more. */
-        if ((!c.turned || tile.skinny || tile.m < tile.n) && (tile.m > 1 || rows == 1))
+        /* Turned is for low tiles, and for those of few columns; a tile of one row has no layout for more. */
+        if ((!c.turned || tile.skinny || tile.m < tile.n || tile.bulk) && (tile.m > 1 || rows == 1))
             count = add_splits(chip, spec, s, c, list, count, most);
     }
 }
@@ -371,7 +389,7 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     mm_args args;
     mm_layout layout;
     const mm_kernel kernel = fit(spec, &shape, candidate, &args, &layout);
-    const mm_int grid = grid_of(chip, &args, &kernel);
+    const mm_int grid = grid_of(&args, &kernel);
     memset(out, 0, sizeof *out);
     out->once = reads_once(&shape, &args) && grid <= KS_GRID_MAX && !kernel.bulk;
     out->batch_max = out->once ? KS_BATCH_MAX : 1;
@@ -493,21 +511,27 @@ uint64_t ks_matmul_revision(void)
 
 /* --- launching ------------------------------------------------------------------------------------------------------- */
 
-/* The operand as rows of 128 bytes of a stage: a box of `across` rows along K, or of 64 rows of K across it. */
+/* The operand as rows of 128 bytes of a stage, or fewer of a narrow tile: a box of `tile` rows along K, or of `depth` rows
+ * of K across it, and of either the part that one of `parts` CTAs copies. */
 static bool make_map(CUtensorMap *map, ks_dtype dtype, const unsigned char *in, const mm_operand *o, bool along_k,
-                     mm_int across, mm_int k, mm_int matrices, int tile, int depth)
+                     mm_int across, mm_int k, mm_int matrices, int tile, int depth, int parts)
 {
+    const int width = along_k || tile > 64 ? 64 : tile;
+    const CUtensorMapSwizzle swizzle = width == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
+                                       : width == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                       : width == 16 ? CU_TENSOR_MAP_SWIZZLE_32B
+                                                     : CU_TENSOR_MAP_SWIZZLE_NONE;
     const cuuint64_t size = ks_dtype_size(dtype), inner = (cuuint64_t)(along_k ? k : across);
     const cuuint64_t rows = (cuuint64_t)(along_k ? across : k), row_bytes = ks_align(inner * size);
     /* A single row or matrix has no distance to the next. */
     const cuuint64_t pitch = o->pitch ? (cuuint64_t)o->pitch * size : row_bytes;
     const cuuint64_t dims[3] = {inner, rows, o->step[0] ? (cuuint64_t)matrices : 1};
     const cuuint64_t strides[2] = {pitch, o->step[0] ? (cuuint64_t)o->step[0] * size : pitch};
-    const cuuint32_t box[3] = {64, (cuuint32_t)(along_k ? tile : depth), 1}, steps[3] = {1, 1, 1};
+    const cuuint32_t box[3] = {(cuuint32_t)width, (cuuint32_t)((along_k ? tile : depth) / parts), 1};
+    const cuuint32_t steps[3] = {1, 1, 1};
     return encode_map(map, dtype == KS_FP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
                       (void *)(uintptr_t)(in + o->at), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+                      swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 /* ks_cuda_launch_fn */
@@ -527,14 +551,15 @@ extern "C" ks_status ks_matmul_cuda_launch(const ks_spec *spec, const void *choi
     const mm_kernel kernel = fit(spec, &shape, &candidate, &args, &layout);
     mm_maps maps;
     if (kernel.bulk && (!make_map(&maps.a, spec->out.dtype, site.only.in, &args.a, layout.a_k, args.m, args.k,
-                                  shape.batch, kernel.m, kernel.depth) ||
+                                  shape.batch, kernel.m / kernel.by_m, kernel.depth, kernel.by_n) ||
                         !make_map(&maps.b, spec->out.dtype, site.only.in, &args.b, layout.b_k, args.n, args.k,
-                                  shape.batch, kernel.n, kernel.depth)))
+                                  shape.batch, kernel.n / kernel.by_n, kernel.depth, kernel.by_m)))
         return ks_fail(error, KS_DEVICE, "matmul: the driver makes no tensor map");
     void *arguments[] = {&site, &args, &maps};
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = args.cluster;
+    const unsigned together = args.cluster * peers_of(&kernel);
+    attribute.val.clusterDim.x = together;
     attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     const mm_int grid = candidate.grid;
@@ -543,7 +568,7 @@ extern "C" ks_status ks_matmul_cuda_launch(const ks_spec *spec, const void *choi
     config.dynamicSmemBytes = (size_t)kernel.shared_bytes;
     config.stream = stream;
     config.attrs = &attribute;
-    config.numAttrs = args.cluster > 1;
+    config.numAttrs = together > 1;
     cudaError_t code = cudaLaunchKernelExC(&config, kernel.function, arguments);
     const cudaError_t last = cudaGetLastError();
     if (code == cudaSuccess) code = last;

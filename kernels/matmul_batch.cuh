@@ -362,9 +362,14 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 template <typename TILE, bool A_K, bool B_K>
 static mm_kernel mm_batch_entry(const char *name, mm_pace pace)
 {
-    return {
-        name,       (const void *)mm_batch_kernel<TILE, A_K, B_K>,       TILE::M, TILE::N, TILE::DEPTH, TILE::THREADS,
-        TILE::CTAS, TILE::GROUPS * mm_batch_ring<TILE, A_K, B_K>::BYTES, pace,    false,   false,       TILE::GROUPS};
+    return {name,        (const void *)mm_batch_kernel<TILE, A_K, B_K>,
+            TILE::M,     TILE::N,
+            TILE::DEPTH, TILE::THREADS,
+            TILE::CTAS,  TILE::GROUPS * mm_batch_ring<TILE, A_K, B_K>::BYTES,
+            pace,        false,
+            false,       0,
+            0,           MM_NOT_SKINNY,
+            TILE::GROUPS};
 }
 
 template <typename TILE>

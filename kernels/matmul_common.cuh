@@ -24,20 +24,21 @@ typedef struct mm_operand {
     int shifted; /* not all rows start on 16 bytes */
 } mm_operand;
 
+/* What finds a unit comes first and together: a launch reads its arguments from far away, line by line. */
 typedef struct mm_args {
-    mm_operand a, b;
-    size_t c_at, bias_at;
     mm_int m, n, k; /* of the product that is computed: turned, it is the transposed one */
-    mm_int batch_dims[KS_MATMUL_BATCH_RANK];
-    int batch_rank;
+    mm_int k_slice; /* values of K in a slice; the last ones may be shorter, or empty */
     unsigned tiles_m, tiles_n, matrices;
     unsigned cluster, cluster_log2, groups;
-    mm_int k_slice; /* values of K in a slice; the last ones may be shorter, or empty */
-    int turned;     /* C is stored transposed */
-    int plain;      /* alpha is 1, no bias, no activation */
+    int batch_rank;
+    int turned; /* C is stored transposed */
+    int plain;  /* alpha is 1, no bias, no activation */
     int biased;
     int activation; /* ks_matmul_activation */
+    size_t c_at, bias_at;
     double alpha;
+    mm_operand a, b;
+    mm_int batch_dims[KS_MATMUL_BATCH_RANK];
 } mm_args;
 
 typedef struct mm_unit {

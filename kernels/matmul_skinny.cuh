@@ -418,8 +418,13 @@ static mm_kernel mm_skinny_entry(const char *name, mm_pace pace)
                   "a warp's share ends within a held row");
     static_assert(TILE::OUTPUTS * mm_skinny_parts<TILE>() % 32 == 0, "lanes that meet are in one warp");
     constexpr mm_skinny_kind KIND = TILE::MMA ? MM_SKINNY_STRAIGHT : TILE::W == 1 ? MM_SKINNY_ODD : MM_SKINNY_HELD;
-    return {name,       (const void *)mm_skinny_kernel<TILE, A_K>,         TILE::M, TILE::N, TILE::DEPTH, TILE::THREADS,
-            TILE::CTAS, (TILE::OUTPUTS + TILE::SUMS) * (int)sizeof(float), pace,    false,   true,        KIND};
+    return {name,        (const void *)mm_skinny_kernel<TILE, A_K>,
+            TILE::M,     TILE::N,
+            TILE::DEPTH, TILE::THREADS,
+            TILE::CTAS,  (TILE::OUTPUTS + TILE::SUMS) * (int)sizeof(float),
+            pace,        false,
+            true,        0,
+            0,           KIND};
 }
 
 /* Two tiles, for B's rows across K and along it. */

@@ -26,16 +26,17 @@ enum mm_skinny_kind {
 };
 
 typedef struct mm_kernel {
-    const char *name;     /* NULL: behind the table's end */
-    const void *function; /* of (ks_site, mm_args), and mm_maps where `bulk` */
-    int m, n, depth;      /* of the tile; of a stage */
-    int threads, ctas;    /* ctas: of an SM, that its registers are for */
-    int shared_bytes;     /* dynamic; a slice of A that is held is not counted yet */
-    mm_pace pace;         /* for the model */
-    bool bulk;            /* sm_90a, device memory, operands that are not shifted; walks over units */
-    bool splits;          /* K may be shared */
+    const char *name;       /* NULL: behind the table's end */
+    const void *function;   /* of (ks_site, mm_args), and mm_maps where `bulk` */
+    int m, n, depth;        /* of the tile; of a stage */
+    int threads, ctas;      /* ctas: of an SM, that its registers are for */
+    int shared_bytes;       /* dynamic; a slice of A that is held is not counted yet */
+    mm_pace pace;           /* for the model */
+    bool bulk;              /* sm_90a, device memory, operands that are not shifted; walks over units */
+    bool splits;            /* K may be shared */
+    int by_m = 0, by_n = 0; /* of `bulk`: the CTAs, a cluster, among which rows and columns of a tile are divided */
     mm_skinny_kind skinny = MM_NOT_SKINNY;
-    int matrices = 0;     /* whole ones, of operands that are not shifted, that a CTA computes at a time; 0: a tile */
+    int matrices = 0; /* whole ones, of operands that are not shifted, that a CTA computes at a time; 0: a tile */
 } mm_kernel;
 
 enum { MM_HELD_UNIT = 256 };

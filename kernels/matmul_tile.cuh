@@ -193,40 +193,53 @@ static mm_kernel mm_mma_table(int index, bool a_k, bool b_k)
     }
 }
 
-/* 16-bit types have wgmma's tiles and the skinny ones too. */
+/* 16-bit types have wgmma's tiles and the skinny ones too. Narrow ones give the whole chip work where there is little; those of
+ * two CTAs halve what is read of one operand. 2x: a tile of two CTAs; x2: two CTAs to an SM. */
 template <typename T>
 static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
 {
     switch (index) {
     case 6:
-        return mm_wgmma<mm_wgmma_tile<T, 2, 256, 4, 1>>("wgmma 128x256", {3.0f, 0.60f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 2, 256, 4, 1>>("wgmma 128x256", {1.05f, 0.446f}, a_k, b_k);
     case 7:
-        return mm_wgmma<mm_wgmma_tile<T, 2, 128, 6, 1>>("wgmma 128x128", {2.9f, 0.66f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 2, 256, 4, 1, 2, 1>>("wgmma 2x 128x256", {1.3f, 0.56f}, a_k, b_k);
     case 8:
-        return mm_wgmma<mm_wgmma_tile<T, 2, 64, 8, 1>>("wgmma 128x64", {4.0f, 0.35f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 1, 256, 4, 1, 1, 2>>("wgmma 2x 64x256", {0.65f, 0.39f}, a_k, b_k);
     case 9:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 128, 8, 1>>("wgmma 64x128", {4.0f, 0.38f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 2, 128, 5, 1>>("wgmma 128x128", {2.95f, 0.016f}, a_k, b_k);
     case 10:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 64, 6, 2>>("wgmma 64x64", {2.1f, 0.22f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 2, 64, 8, 1>>("wgmma 128x64", {1.6f, 0.02f}, a_k, b_k);
     case 11:
+        return mm_wgmma<mm_wgmma_tile<T, 1, 128, 8, 1>>("wgmma 64x128", {1.4f, 0.018f}, a_k, b_k);
+    case 12:
+        return mm_wgmma<mm_wgmma_tile<T, 1, 64, 10, 1>>("wgmma 64x64", {0.9f, 0.02f}, a_k, b_k);
+    case 13:
+        return mm_wgmma<mm_wgmma_tile<T, 1, 64, 5, 2>>("wgmma 64x64 x2", {0.85f, 0.062f}, a_k, b_k);
+    case 14:
+        return mm_wgmma<mm_wgmma_tile<T, 1, 32, 14, 1>>("wgmma 64x32", {0.2f, 0.111f}, a_k, b_k);
+    case 15:
+        return mm_wgmma<mm_wgmma_tile<T, 1, 16, 14, 1>>("wgmma 64x16", {0.0f, 0.126f}, a_k, b_k);
+    case 16:
+        return mm_wgmma<mm_wgmma_tile<T, 1, 16, 6, 3>>("wgmma 64x16 x3", {-0.1f, 0.136f}, a_k, b_k);
+    case 17:
         return mm_skinny<mm_skinny_mma<T, 8, 16, 1, 1, false>, mm_skinny_mma<T, 8, 16, 1, 1, true>>(
             "skinny 8x64", {4.1f, 0.25f}, a_k, b_k);
-    case 12:
+    case 18:
         return mm_skinny<mm_skinny_mma<T, 8, 8, 1, 2, false>, mm_skinny_mma<T, 8, 8, 1, 2, true>>(
             "skinny 8x64 low", {3.6f, 0.79f}, a_k, b_k);
-    case 13:
+    case 19:
         return mm_skinny<mm_skinny_mma<T, 16, 16, 1, 1, false>, mm_skinny_mma<T, 16, 16, 1, 1, true>>(
             "skinny 16x64", {5.2f, 0.37f}, a_k, b_k);
-    case 14:
+    case 20:
         return mm_skinny<mm_skinny_mma<T, 16, 8, 1, 2, false>, mm_skinny_mma<T, 16, 8, 1, 2, true>>(
             "skinny 16x64 low", {4.4f, 0.79f}, a_k, b_k);
-    case 15:
+    case 21:
         return mm_skinny<mm_skinny_fma<T, 1, 8, 16, 1, 2, false>, mm_skinny_fma<T, 1, 4, 16, 1, 2, true>>(
             "skinny 1x64", {3.6f, 0.60f}, a_k, b_k);
-    case 16:
+    case 22:
         return mm_skinny<mm_skinny_fma<T, 1, 4, 8, 1, 2, false>, mm_skinny_fma<T, 1, 4, 8, 1, 2, true>>(
             "skinny 1x32", {2.8f, 0.60f}, a_k, b_k);
-    case 17:
+    case 23:
         return mm_skinny_odd<mm_skinny_fma<T, 1, 32, 8, 8, 4, false, 1>>("skinny 1x32 odd", {3.6f, 0.09f}, a_k);
     default:
         return mm_mma_table<T>(index, a_k, b_k);

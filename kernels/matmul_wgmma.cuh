@@ -1,8 +1,9 @@
 /* FP16 and BF16 by wgmma on sm_90a: one thread fills a ring by bulk tensor copies, warpgroups of 64 rows each multiply.
  *
- * Both operands lie in shared memory as the copies leave them, in rows of 128 bytes whose 16-byte chunks are swizzled; either
- * may be stored along K or across it. A CTA walks over units, and its copies run ahead into the next unit while the sums of
- * the last one are stored. Units that share a tile (slices of K) meet as all others do (matmul_finish.cuh).
+ * Both operands lie in shared memory as the copies leave them, in rows of 128 bytes (fewer where fewer columns lie across
+ * K) whose 16-byte chunks are swizzled; either may be stored along K or across it. A CTA walks over units, and its copies
+ * run ahead into the next unit while the sums of the last one are stored. The slices of a tile that a cluster shares meet
+ * in shared memory: each CTA sends the others what they finish, straight from registers, and finishes its own columns.
  *
  * Source   the pipeline follows pranjalssh/fast.cu, "Outperforming cuBLAS on H100", 2024; descriptors PTX ISA 8.0, 9.7.15. */
 #ifndef KS_MATMUL_WGMMA_CUH
@@ -11,18 +12,24 @@
 #include "matmul_finish.cuh"
 #include "matmul_table.cuh"
 
-/* WARPGROUPS x 64 rows; STAGES of 64 values of K. */
-template <typename T, int WARPGROUPS_, int N_, int STAGES_, int CTAS_>
+/* WARPGROUPS x 64 rows; STAGES of 64 values of K. The tiles of BY_M x BY_N CTAs, a cluster, are one: those above each
+ * other get the same columns of B, those beside each other the same rows of A, and each copies its part to all. */
+template <typename T, int WARPGROUPS_, int N_, int STAGES_, int CTAS_, int BY_M_ = 1, int BY_N_ = 1>
 struct mm_wgmma_tile {
     typedef T element;
     static constexpr int WARPGROUPS = WARPGROUPS_, M = 64 * WARPGROUPS, N = N_, STAGES = STAGES_, CTAS = CTAS_;
-    static constexpr int DEPTH = 64, PLANES = 1, SUM_PITCH = N + 8, THREADS = 128 * (WARPGROUPS + 1);
+    static constexpr int BY_M = BY_M_, BY_N = BY_N_, PEERS = BY_M * BY_N, DEPTH = 64;
+    /* Only a warpgroup can give registers to the others. */
+    static constexpr bool GIVES = N > 128;
+    static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32);
     static constexpr int A_BYTES = M * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES;
-    /* Each warp turns its sums around in 16 rows of 32, to store whole sectors. */
-    static constexpr int TURN_PITCH = 32 + 4, TURN_BYTES = 16 * TURN_PITCH * 4;
-    static constexpr int SHARED = 1024 + STAGES * STAGE + WARPGROUPS * 4 * TURN_BYTES;
-    static constexpr bool SPLITS = M * SUM_PITCH * 4 <= STAGES * STAGE && N < 256;
-    static constexpr int SUMS = N / 2; /* of a thread */
+    static constexpr bool SPLITS = PEERS == 1 && !GIVES;
+    static constexpr int SUMS = N / 2, SUMS_BYTES = M * N * 4; /* of a thread; of all */
+    /* Of 8 columns: four sums of a thread. */
+    static constexpr int BLOCKS = N / 8, BLOCKS_LOG2 = N < 16 ? 0 : N < 32 ? 1 : N < 64 ? 2 : N < 128 ? 3 : 4;
+    /* Blocks of sums in shared memory: of all slices, what this CTA finishes; or a few on their way to the output. */
+    static constexpr int HELD = SPLITS && BLOCKS > 4 ? BLOCKS : 4, HELD_BYTES = HELD * WORKERS * 16;
+    static constexpr int SHARED = 1024 + STAGES * STAGE + HELD_BYTES;
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -56,236 +63,532 @@ __device__ __forceinline__ void mm_barrier_wait(unsigned barrier, unsigned parit
                  : "memory");
 }
 
-__device__ __forceinline__ void mm_bulk_load(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y, int z)
+/* What CTAs of the cluster have sent is seen. */
+__device__ __forceinline__ void mm_barrier_wait_peers(unsigned barrier, unsigned parity)
+{
+    asm volatile("{\n\t"
+                 ".reg .pred done;\n\t"
+                 "again:\n\t"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+                 "@done bra over;\n\t"
+                 "bra again;\n\t"
+                 "over:\n\t"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* The same place in CTA `rank` of the cluster. */
+__device__ __forceinline__ unsigned mm_peer_address(unsigned at, unsigned rank)
+{
+    unsigned there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+    return there;
+}
+
+__device__ __forceinline__ void mm_barrier_arrive_at(unsigned barrier, unsigned rank)
+{
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mm_peer_address(barrier, rank)) : "memory");
+}
+
+/* Completes 16 bytes of the receiver's barrier. */
+__device__ __forceinline__ void mm_send(unsigned to, unsigned barrier, const float *four)
 {
     asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
-            "r"(to),
-        "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+        "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3]), "r"(barrier)
         : "memory");
 }
 
-/* 64 values of K of ACROSS rows (columns), as one box, or as boxes of 64 across where rows lie across K. */
-template <int ACROSS, bool K_CONTIGUOUS>
-__device__ __forceinline__ void mm_wgmma_load(unsigned to, const CUtensorMap *map, unsigned barrier, int across, int k,
-                                              int matrix)
+/* To the same place of all CTAs in `peers`, each of whose barriers counts the bytes; 0: to this CTA alone. */
+__device__ __forceinline__ void mm_bulk_load(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y, int z,
+                                             unsigned peers)
 {
+    if (peers == 0)
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+                     "%5}], [%2];" ::"r"(to),
+                     "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+                     : "memory");
+    else
+        asm volatile(
+            "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+            "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+            "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"((uint16_t)peers)
+            : "memory");
+}
+
+/* Part `part` of 64 values of K of ACROSS rows (columns): a box, or boxes of up to 64 across where rows lie across K. */
+template <int ACROSS, bool K_CONTIGUOUS, int PARTS>
+__device__ __forceinline__ void mm_wgmma_load(unsigned to, const CUtensorMap *map, unsigned barrier, int across, int k,
+                                              int matrix, int part, unsigned peers)
+{
+    constexpr int WIDTH = ACROSS < 64 ? ACROSS : 64, ROWS = (K_CONTIGUOUS ? ACROSS : 64) / PARTS;
     if constexpr (K_CONTIGUOUS) {
-        mm_bulk_load(to, map, barrier, k, across, matrix);
+        mm_bulk_load(to + part * ROWS * 128, map, barrier, k, across + part * ROWS, matrix, peers);
     } else {
 #pragma unroll
-        for (int i = 0; i < ACROSS; i += 64) mm_bulk_load(to + i * 128, map, barrier, across + i, k, matrix);
+        for (int i = 0; i < ACROSS; i += WIDTH)
+            mm_bulk_load(to + i * 128 + part * ROWS * WIDTH * 2, map, barrier, across + i, k + part * ROWS, matrix,
+                         peers);
     }
 }
 
-/* Shared-memory matrix descriptor, 128-byte swizzle. Along K: groups of 8 rows are 1024 bytes apart. Across: groups of 8
- * values of K are, and blocks of 64 across are 8192 apart. */
-template <bool K_CONTIGUOUS>
+/* Shared-memory matrix descriptor: rows of 128 bytes, or of ACROSS values of 2, that are swizzled as wide as they are.
+ * Along K: groups of 8 rows are 1024 bytes apart. Across: groups of 8 values of K are 8 rows apart, and blocks of 64 across
+ * are 8192. Rows of 16 bytes have no swizzle, and there the first distance is K's. */
+template <int ACROSS, bool K_CONTIGUOUS>
 __device__ __forceinline__ uint64_t mm_descriptor(unsigned at)
 {
-    const uint64_t leading = K_CONTIGUOUS ? 1 : 8192 >> 4, stride = 1024 >> 4;
-    return (uint64_t)((at & 0x3FFFF) >> 4) | leading << 16 | stride << 32 | (uint64_t)1 << 62;
+    constexpr bool NARROW = !K_CONTIGUOUS && ACROSS < 64;
+    constexpr uint64_t ROW = NARROW ? ACROSS * 2 : 128, SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : ROW == 32 ? 3 : 0;
+    constexpr uint64_t LEADING = K_CONTIGUOUS ? 1 : ROW == 128 ? 8192 >> 4 : 8 * ROW >> 4, STRIDE = 8 * ROW >> 4;
+    return (uint64_t)((at & 0x3FFFF) >> 4) | LEADING << 16 | STRIDE << 32 | SWIZZLE << 62;
 }
 
 /* From one 16 of K to the next. */
-template <bool K_CONTIGUOUS>
-constexpr unsigned mm_descriptor_step = K_CONTIGUOUS ? 32 : 2048;
+template <int ACROSS, bool K_CONTIGUOUS>
+constexpr unsigned mm_descriptor_step = K_CONTIGUOUS  ? 32
+                                        : ACROSS < 64 ? 32 * ACROSS
+                                                      : 2048;
 
-#define MM_D8(b)                                                                                                       \
-    "+f"(d[b]), "+f"(d[b + 1]), "+f"(d[b + 2]), "+f"(d[b + 3]), "+f"(d[b + 4]), "+f"(d[b + 5]), "+f"(d[b + 6]),        \
-        "+f"(d[b + 7])
-#define MM_D32(b) MM_D8(b), MM_D8(b + 8), MM_D8(b + 16), MM_D8(b + 24)
-#define MM_R0                                                                                                          \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%"  \
-    "30,%31"
-#define MM_R1                                                                                                          \
-    "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59," \
-    "%60,%61,%62,%63"
-#define MM_R2                                                                                                          \
-    "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91," \
-    "%92,%93,%94,%95"
-#define MM_R3                                                                                                          \
-    "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%" \
-    "119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define MM_SUMS_64 MM_D32(0)
-#define MM_SUMS_128 MM_D32(0), MM_D32(32)
-#define MM_SUMS_256 MM_D32(0), MM_D32(32), MM_D32(64), MM_D32(96)
-#define MM_WGMMA(shape, type, registers, sums, a, b, turn_a, turn_b)                                                   \
+#define MM_D4(b) "+f"(d[b]), "+f"(d[b + 1]), "+f"(d[b + 2]), "+f"(d[b + 3])
+#define MM_D8(b) MM_D4(b), MM_D4(b + 4)
+#define MM_D16(b) MM_D8(b), MM_D8(b + 8)
+#define MM_D32(b) MM_D16(b), MM_D16(b + 16)
+#define MM_R4 "%0,%1,%2,%3"
+#define MM_R8 MM_R4 ",%4,%5,%6,%7"
+#define MM_R16 MM_R8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define MM_R32 MM_R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define MM_R64                                                                                                         \
+    MM_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57," \
+           "%58,%59,%60,%61,%62,%63"
+#define MM_R128                                                                                                        \
+    MM_R64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89," \
+           "%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"      \
+           "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define MM_WGMMA_OF(shape, type, registers, a, b, turn_a, turn_b, ...)                                                 \
     asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" registers "}, %" a ", %" b           \
                  ", 1, 1, 1, %" turn_a ", %" turn_b ";"                                                                \
-                 : sums                                                                                                \
+                 : __VA_ARGS__                                                                                         \
                  : "l"(da), "l"(db), "n"(!A_K), "n"(!B_K))
+#define MM_WGMMA(shape, registers, a, b, turn_a, turn_b, ...)                                                          \
+    if constexpr (std::is_same_v<T, __half>)                                                                           \
+        MM_WGMMA_OF(shape, "f16", registers, a, b, turn_a, turn_b, __VA_ARGS__);                                       \
+    else                                                                                                               \
+        MM_WGMMA_OF(shape, "bf16", registers, a, b, turn_a, turn_b, __VA_ARGS__)
+#define MM_SUMS_4 MM_D4(0)
+#define MM_SUMS_8 MM_D8(0)
+#define MM_SUMS_16 MM_D16(0)
+#define MM_SUMS_32 MM_D32(0)
+#define MM_SUMS_64 MM_D32(0), MM_D32(32)
+#define MM_SUMS_128 MM_D32(0), MM_D32(32), MM_D32(64), MM_D32(96)
 
 /* d += 64 x 16 of A times 16 x N of B. */
 template <typename T, int N, bool A_K, bool B_K>
 __device__ __forceinline__ void mm_wgmma(float (&d)[N / 2], uint64_t da, uint64_t db)
 {
-    constexpr bool HALF = sizeof(T) == 2 && !std::is_same_v<T, __nv_bfloat16>;
-    if constexpr (N == 64) {
-        if constexpr (HALF)
-            MM_WGMMA("m64n64k16", "f16", MM_R0, MM_SUMS_64, "32", "33", "34", "35");
-        else
-            MM_WGMMA("m64n64k16", "bf16", MM_R0, MM_SUMS_64, "32", "33", "34", "35");
+    if constexpr (N == 8) {
+        MM_WGMMA("m64n8k16", MM_R4, "4", "5", "6", "7", MM_SUMS_4);
+    } else if constexpr (N == 16) {
+        MM_WGMMA("m64n16k16", MM_R8, "8", "9", "10", "11", MM_SUMS_8);
+    } else if constexpr (N == 32) {
+        MM_WGMMA("m64n32k16", MM_R16, "16", "17", "18", "19", MM_SUMS_16);
+    } else if constexpr (N == 64) {
+        MM_WGMMA("m64n64k16", MM_R32, "32", "33", "34", "35", MM_SUMS_32);
     } else if constexpr (N == 128) {
-        if constexpr (HALF)
-            MM_WGMMA("m64n128k16", "f16", MM_R0 "," MM_R1, MM_SUMS_128, "64", "65", "66", "67");
-        else
-            MM_WGMMA("m64n128k16", "bf16", MM_R0 "," MM_R1, MM_SUMS_128, "64", "65", "66", "67");
+        MM_WGMMA("m64n128k16", MM_R64, "64", "65", "66", "67", MM_SUMS_64);
     } else if constexpr (N == 256) {
-        if constexpr (HALF)
-            MM_WGMMA("m64n256k16", "f16", MM_R0 "," MM_R1 "," MM_R2 "," MM_R3, MM_SUMS_256, "128", "129", "130", "131");
-        else
-            MM_WGMMA("m64n256k16", "bf16", MM_R0 "," MM_R1 "," MM_R2 "," MM_R3, MM_SUMS_256, "128", "129", "130",
-                     "131");
+        MM_WGMMA("m64n256k16", MM_R128, "128", "129", "130", "131", MM_SUMS_128);
     }
 }
 
-/* One warpgroup's 64 rows of a unit: sum is complete when it returns. Stages are counted over all units. */
+__device__ __forceinline__ void mm_cluster_arrive()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void mm_cluster_wait()
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/* The warps that multiply. */
+template <typename TILE>
+__device__ __forceinline__ void mm_workers_sync()
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(TILE::WORKERS) : "memory");
+}
+
+/* A CTA's ring, its barriers, and where it stands in them: stages are counted over all units. */
+typedef struct mm_wgmma_ring {
+    unsigned at, full, empty; /* in shared memory */
+    unsigned row, column;     /* of this CTA's tile, among the cluster's */
+    unsigned stage, parity;
+    unsigned alone; /* stages still to be filled without the peers */
+} mm_wgmma_ring;
+
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_step(mm_wgmma_ring &ring)
+{
+    if (++ring.stage == TILE::STAGES) ring.stage = 0, ring.parity ^= 1;
+}
+
+/* CTAs that get the same rows of A, the same columns of B. */
+template <typename TILE>
+__device__ __forceinline__ unsigned mm_wgmma_a_peers(const mm_wgmma_ring &ring)
+{
+    unsigned peers = 0;
+#pragma unroll
+    for (int i = 0; i < TILE::BY_N; i++) peers |= 1u << (ring.row + i * TILE::BY_M);
+    return peers;
+}
+template <typename TILE>
+__device__ __forceinline__ unsigned mm_wgmma_b_peers(const mm_wgmma_ring &ring)
+{
+    return ((1u << TILE::BY_M) - 1) << (ring.column * TILE::BY_M);
+}
+
+/* A CTA's part of a copy, for all who get the same; or all parts, for itself alone. */
+template <int ACROSS, bool K_CONTIGUOUS, int PARTS>
+__device__ __forceinline__ void mm_wgmma_copy(unsigned to, const CUtensorMap *map, unsigned barrier, int across, int k,
+                                              int matrix, int part, unsigned peers, bool alone)
+{
+    if (PARTS > 1 && !alone) {
+        mm_wgmma_load<ACROSS, K_CONTIGUOUS, PARTS>(to, map, barrier, across, k, matrix, part, peers);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < PARTS; i++)
+        mm_wgmma_load<ACROSS, K_CONTIGUOUS, PARTS>(to, map, barrier, across, k, matrix, i, 0);
+}
+
+/* One thread: fills the ring with a unit's stages. The first time around nobody writes to a peer, which may not have
+ * begun; from then on a stage is empty when the peers have read theirs as well. */
 template <typename TILE, bool A_K, bool B_K>
-__device__ __forceinline__ void mm_wgmma_unit(float (&sum)[TILE::SUMS], unsigned ring, unsigned full, unsigned empty,
-                                              int warpgroup, int steps, unsigned *stage, unsigned *parity)
+__device__ __forceinline__ void mm_wgmma_fill(const mm_args &args, const mm_maps &maps, const mm_unit &unit,
+                                              mm_wgmma_ring &ring)
+{
+    const int row0 = ((int)unit.row * TILE::BY_M + (int)ring.row) * TILE::M,
+              column0 = ((int)unit.column * TILE::BY_N + (int)ring.column) * TILE::N;
+    const int a_matrix = unit.batch > 0 && args.a.step[0] ? (int)unit.batch : 0,
+              b_matrix = unit.batch > 0 && args.b.step[0] ? (int)unit.batch : 0;
+    for (mm_int k = unit.k_begin; k < unit.k_end; k += TILE::DEPTH) {
+        const unsigned full = ring.full + ring.stage * 8, to = ring.at + ring.stage * TILE::STAGE;
+        mm_barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
+        mm_barrier_expect(full, TILE::STAGE);
+        mm_wgmma_copy<TILE::M, A_K, TILE::BY_N>(to, &maps.a, full, row0, (int)k, a_matrix, (int)ring.column,
+                                                mm_wgmma_a_peers<TILE>(ring), ring.alone > 0);
+        mm_wgmma_copy<TILE::N, B_K, TILE::BY_M>(to + TILE::A_BYTES, &maps.b, full, column0, (int)k, b_matrix,
+                                                (int)ring.row, mm_wgmma_b_peers<TILE>(ring), ring.alone > 0);
+        if (ring.alone > 0) ring.alone--;
+        mm_wgmma_step<TILE>(ring);
+    }
+}
+
+/* A warp has read a stage: all who write there are told. */
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_release(mm_wgmma_ring &ring, unsigned stage)
+{
+    const unsigned lane = threadIdx.x % 32, barrier = ring.empty + stage * 8;
+    if constexpr (TILE::PEERS == 1) {
+        if (lane == 0) mm_barrier_arrive(barrier);
+    } else {
+        if (ring.alone > 0) mm_cluster_wait(), ring.alone = 0; /* the peers' barriers are ready */
+        if (lane < TILE::PEERS && (mm_wgmma_a_peers<TILE>(ring) | mm_wgmma_b_peers<TILE>(ring)) >> lane & 1)
+            mm_barrier_arrive_at(barrier, lane);
+    }
+}
+
+/* One warpgroup's 64 rows of a unit: sum is complete when it returns. */
+template <typename TILE, bool A_K, bool B_K>
+__device__ __forceinline__ void mm_wgmma_unit(float (&sum)[TILE::SUMS], mm_wgmma_ring &ring, int warpgroup, int steps)
 {
 #pragma unroll
     for (int i = 0; i < TILE::SUMS; i++) sum[i] = 0;
     unsigned before = 0;
     for (int step = 0; step < steps; step++) {
-        mm_barrier_wait(full + *stage * 8, *parity);
-        const unsigned a = ring + *stage * TILE::STAGE + warpgroup * 8192,
-                       b = ring + *stage * TILE::STAGE + TILE::A_BYTES;
+        mm_barrier_wait(ring.full + ring.stage * 8, ring.parity);
+        const unsigned a = ring.at + ring.stage * TILE::STAGE + warpgroup * 8192,
+                       b = ring.at + ring.stage * TILE::STAGE + TILE::A_BYTES;
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            mm_wgmma<typename TILE::element, TILE::N, A_K, B_K>(sum,
-                                                                mm_descriptor<A_K>(a + k * mm_descriptor_step<A_K>),
-                                                                mm_descriptor<B_K>(b + k * mm_descriptor_step<B_K>));
+            mm_wgmma<typename TILE::element, TILE::N, A_K, B_K>(
+                sum, mm_descriptor<64, A_K>(a + k * mm_descriptor_step<64, A_K>),
+                mm_descriptor<TILE::N, B_K>(b + k * mm_descriptor_step<TILE::N, B_K>));
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         /* The stage before is free once its products are done; this one's still run. */
         asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-        if (step > 0 && threadIdx.x % 32 == 0) mm_barrier_arrive(empty + before * 8);
-        before = *stage;
-        if (++*stage == TILE::STAGES) *stage = 0, *parity ^= 1;
+        if (step > 0) mm_wgmma_release<TILE>(ring, before);
+        before = ring.stage;
+        mm_wgmma_step<TILE>(ring);
     }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    if (steps > 0 && threadIdx.x % 32 == 0) mm_barrier_arrive(empty + before * 8);
+    if (steps > 0) mm_wgmma_release<TILE>(ring, before);
 }
 
-/* Straight from registers, 32 columns of a warp at a time. */
-template <typename TILE>
-__device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_unit &unit, const ks_entry &job,
-                                               const float (&sum)[TILE::SUMS], float *turn)
+__device__ __forceinline__ uint32_t mm_turn_block(uint32_t two)
 {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const mm_out<typename TILE::element> out = mm_out_at<typename TILE::element, TILE>(args, unit, job);
-    turn += warp * (TILE::TURN_BYTES / 4);
-#pragma unroll
-    for (int j = 0; j < TILE::N / 32; j++) {
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            *(float2 *)(turn + (lane / 4 + i % 2 * 8) * TILE::TURN_PITCH + i / 2 * 8 + lane % 4 * 2) =
-                make_float2(sum[j * 16 + i / 2 * 4 + i % 2 * 2], sum[j * 16 + i / 2 * 4 + i % 2 * 2 + 1]);
-        __syncwarp();
+    uint32_t turned;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(two));
+    return turned;
+}
+
+/* 8 columns of a warp's 16 rows, of which a thread has two neighbours of row lane / 4, then two of that + 8. */
+template <typename T>
+__device__ __forceinline__ void mm_store_block(const mm_args &args, const mm_out<T> &out, int row, int column,
+                                               mm_four<float> sum)
+{
+    const int lane = threadIdx.x % 32;
+    if (!args.plain) {
 #pragma unroll 1
-        for (int i = 0; i < 4; i++) {
-            const int row = args.turned ? lane % 16 : i * 4 + lane / 8,
-                      column = (args.turned ? i * 2 + lane / 16 : lane % 8) * 4;
-            mm_store_four(args, out, warp * 16 + row, j * 32 + column,
-                          *(const mm_four<float> *)(turn + row * TILE::TURN_PITCH + column));
+        for (int e = 0; e < 4; e++) {
+            const int at = args.turned ? row + lane / 4 + e / 2 * 8 : column + lane % 4 * 2 + e % 2;
+            const float bias =
+                args.biased && at < (args.turned ? out.rows : out.columns) ? mm_widen(out.bias[at]) : 0.0f;
+            const float x = mm_epilogue(args, sum.value[0], bias);
+            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
+        }
+    }
+    uint32_t two[2] = {ks_round_two<T>(sum.value[0], sum.value[1]), ks_round_two<T>(sum.value[2], sum.value[3])};
+    if (args.turned) two[0] = mm_turn_block(two[0]), two[1] = mm_turn_block(two[1]);
+    const mm_int pitch = args.turned ? args.m : args.n;
+    const int along_end = args.turned ? out.rows : out.columns, lines_end = args.turned ? out.columns : out.rows;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int along = (args.turned ? row + half * 8 : column) + lane % 4 * 2,
+                  line = (args.turned ? column : row + half * 8) + lane / 4;
+        if (line >= lines_end || along >= along_end) continue;
+        T *to = out.c + line * pitch + along;
+        if (pitch % 2 == 0)
+            *(uint32_t *)to = two[half];
+        else
+            for (int e = 0; e < 2 && along + e < along_end; e++)
+                *(uint16_t *)(to + e) = (uint16_t)(two[half] >> e * 16);
+    }
+}
+
+/* Up to 64 columns of a warp at a time, in lines of 16 bytes; `turn` is the warp's own. */
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_store_lines(const mm_args &args, const mm_out<typename TILE::element> &out,
+                                                     const float (&sum)[TILE::SUMS], unsigned char *turn)
+{
+    typedef typename TILE::element T;
+    constexpr int SOME = TILE::BLOCKS < 8 ? TILE::BLOCKS : 8;
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
+    const mm_int pitch = args.turned ? args.m : args.n;
+    const int along_end = args.turned ? out.rows : out.columns, lines_end = args.turned ? out.columns : out.rows;
+    /* Of the output's line, the 16 bytes `at`; swizzled, for the banks. */
+    auto place = [&](int line, int at) {
+        return (args.turned ? line * 2 + ((at ^ line >> 2) & 1) : line * SOME + ((at ^ line) & (SOME - 1))) * 16;
+    };
+#pragma unroll
+    for (int first = 0; first < TILE::BLOCKS; first += SOME) {
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < SOME; i++) {
+            const float *four = sum + (first + i) * 4;
+            const uint32_t high = ks_round_two<T>(four[0], four[1]), low = ks_round_two<T>(four[2], four[3]);
+            const unsigned to =
+                mm_shared_address(turn) + (args.turned ? place(i * 8 + lane % 8, lane / 8 % 2) : place(lane % 16, i));
+            if (args.turned)
+                asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(high),
+                             "r"(low)
+                             : "memory");
+            else
+                asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(high), "r"(low)
+                             : "memory");
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = lane; i < SOME * 16; i += 32) {
+            const int line = args.turned ? i / 2 : i / SOME, at = args.turned ? i % 2 : i % SOME;
+            const int line_at = (args.turned ? first * 8 : row) + line,
+                      along = (args.turned ? row : first * 8) + at * 8;
+            if (line_at < lines_end && along < along_end)
+                *(uint4 *)(out.c + line_at * pitch + along) = *(const uint4 *)(turn + place(line, at));
         }
     }
 }
 
+/* A whole tile's. */
 template <typename TILE>
-__device__ __forceinline__ void mm_wgmma_spill(const float (&sum)[TILE::SUMS], float *planes)
+__device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out<typename TILE::element> &out,
+                                               const float (&sum)[TILE::SUMS], mm_four<float> *held)
 {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    float *to = planes + (warp * 16 + lane / 4) * TILE::SUM_PITCH + lane % 4 * 2;
+    if (args.plain && (args.turned ? args.m : args.n) % 8 == 0) {
+        mm_wgmma_store_lines<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 32 * 32 * TILE::HELD));
+        return;
+    }
+    constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD;
+    held += threadIdx.x;
 #pragma unroll
-    for (int i = 0; i < TILE::SUMS / 2; i++)
-        *(float2 *)(to + i % 2 * 8 * TILE::SUM_PITCH + i / 2 * 8) = make_float2(sum[2 * i], sum[2 * i + 1]);
+    for (int first = 0; first < TILE::BLOCKS; first += SOME) {
+        /* Through memory that is a thread's own, so that the code of a block is there once. */
+#pragma unroll
+        for (int i = 0; i < SOME; i++) {
+            const float *four = sum + (first + i) * 4;
+            held[i * TILE::WORKERS] = {four[0], four[1], four[2], four[3]};
+        }
+#pragma unroll 1
+        for (int i = 0; i < SOME; i++)
+            mm_store_block(args, out, threadIdx.x / 32 * 16, (first + i) * 8, held[i * TILE::WORKERS]);
+    }
+}
+
+/* A unit of several that share a tile: the cluster's sums of what this CTA finishes come to `held`, and `met` counts
+ * their bytes. Every sum is taken in the order of the slices. */
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args &args, const mm_unit &unit,
+                                              const mm_out<typename TILE::element> &out, const float (&sum)[TILE::SUMS],
+                                              mm_four<float> *held, unsigned met)
+{
+    enum { FEW = 8 }; /* parts under way before the first is added */
+    __shared__ int last;
+    const int row = threadIdx.x / 32 * 16, share = TILE::BLOCKS >> args.cluster_log2;
+    unsigned rank = 0;
+    if (args.cluster > 1) {
+        asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+        mm_cluster_wait(); /* all barriers are ready */
+    }
+    held += threadIdx.x;
+    const unsigned at = mm_shared_address(held + rank * share * TILE::WORKERS);
+#pragma unroll
+    for (int i = 0; i < TILE::BLOCKS; i++) {
+        const unsigned to = (unsigned)i >> (TILE::BLOCKS_LOG2 - args.cluster_log2);
+        mm_send(mm_peer_address(at + (i - to * share) * TILE::WORKERS * 16, to), mm_peer_address(met, to), sum + i * 4);
+    }
+    mm_barrier_wait_peers(met, 0);
+    mm_four<float> *partial = (mm_four<float> *)ks_workspace(site) +
+                              ((size_t)unit.tile * args.groups * TILE::BLOCKS + rank * share) * TILE::WORKERS +
+                              threadIdx.x;
+#pragma unroll 1
+    for (int i = 0; i < share; i++) {
+        mm_four<float> part[FEW];
+        static_assert((int)FEW >= (int)KS_MATMUL_CLUSTER_MAX, "a cluster's parts are read at once");
+#pragma unroll
+        for (unsigned r = 0; r < FEW; r++)
+            if (r < args.cluster) part[r] = held[(r * share + i) * TILE::WORKERS];
+#pragma unroll
+        for (unsigned r = 1; r < FEW; r++)
+            if (r < args.cluster) mm_add(part[0], part[r]);
+        if (args.groups > 1)
+            partial[((size_t)unit.group * TILE::BLOCKS + i) * TILE::WORKERS] = part[0];
+        else
+            mm_store_block(args, out, row, (int)(rank * share + i) * 8, part[0]);
+    }
+    if (args.groups == 1) return;
+    uint32_t *counter = ks_counters(site) + ((size_t)unit.tile << args.cluster_log2) + rank;
+    __threadfence();
+    mm_workers_sync<TILE>();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(counter, 1u) == args.groups - 1;
+        if (last) *counter = 0;
+        __threadfence();
+    }
+    mm_workers_sync<TILE>();
+    if (!last) return;
+#pragma unroll 1
+    for (int i = 0; i < share; i++) {
+        mm_four<float> total = {};
+#pragma unroll 1
+        for (unsigned first = 0; first < args.groups; first += FEW) {
+            mm_four<float> part[FEW];
+#pragma unroll
+            for (unsigned g = 0; g < FEW; g++)
+                if (first + g < args.groups)
+                    part[g] = mm_read_fresh(
+                        (const float *)(partial + ((size_t)(first + g) * TILE::BLOCKS + i) * TILE::WORKERS));
+#pragma unroll
+            for (unsigned g = 0; g < FEW; g++)
+                if (first + g < args.groups) mm_add(total, part[g]);
+        }
+        mm_store_block(args, out, row, (int)(rank * share + i) * 8, total);
+    }
 }
 #endif
 
-/* Device memory only: the maps hold addresses. Empty where the code is not made for sm_90a (mm_wgmma_ready). */
+/* Device memory only: the maps hold addresses. Empty where the code is not made for sm_90a (find_bulk). */
 template <typename TILE, bool A_K, bool B_K>
 __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     mm_wgmma_kernel(ks_site site, const __grid_constant__ mm_args args, const __grid_constant__ mm_maps maps)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ unsigned char mm_wgmma_shared[];
-    __shared__ uint64_t barriers[2 * TILE::STAGES];
+    __shared__ uint64_t barriers[2 * TILE::STAGES + 1];
     ks_entry job;
-    if (!ks_enter(site, &job)) return;
-    const unsigned at = mm_shared_address(mm_wgmma_shared), ring = (at + 1023) & ~1023u;
-    float *planes = (float *)(mm_wgmma_shared + (ring - at)), *turn = planes + TILE::STAGES * TILE::STAGE / 4;
-    const unsigned full = mm_shared_address(barriers), empty = full + TILE::STAGES * 8;
+    if (!ks_enter_again(site, &job)) return;
+    const unsigned at = mm_shared_address(mm_wgmma_shared), start = (at + 1023) & ~1023u;
+    mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
+    mm_wgmma_ring ring = {};
+    ring.at = start, ring.full = mm_shared_address(barriers), ring.empty = ring.full + TILE::STAGES * 8;
+    const unsigned met = ring.empty + TILE::STAGES * 8;
     const unsigned units = args.tiles_m * args.tiles_n * args.matrices * args.cluster * args.groups;
     const bool alone = args.cluster * args.groups == 1;
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == TILE::WORKERS) {
+        asm volatile("prefetch.tensormap [%0];\n\tprefetch.tensormap [%1];" ::"l"(&maps.a), "l"(&maps.b) : "memory");
         for (int i = 0; i < TILE::STAGES; i++) {
-            mm_barrier_init(full + i * 8, 1);
-            mm_barrier_init(empty + i * 8, TILE::WARPGROUPS * 4);
+            mm_barrier_init(ring.full + i * 8, 1);
+            mm_barrier_init(ring.empty + i * 8, TILE::WARPGROUPS * 4 * (TILE::BY_M + TILE::BY_N - 1));
         }
+        mm_barrier_init(met, 1);
         asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async;" ::: "memory");
+        mm_barrier_expect(met, TILE::SUMS_BYTES);
+    }
+    if constexpr (TILE::PEERS > 1) {
+        unsigned rank;
+        asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+        ring.row = rank % TILE::BY_M, ring.column = rank / TILE::BY_M, ring.alone = TILE::STAGES;
     }
     __syncthreads();
+    if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_arrive();
+    ks_start(site);
+    const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
     const int warpgroup = threadIdx.x / 128;
-    unsigned stage = 0, parity = 0;
     if (warpgroup == TILE::WARPGROUPS) {
-        if constexpr (!TILE::SPLITS) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x % 128 == 0) {
-            for (unsigned index = blockIdx.x; index < units; index += gridDim.x) {
-                const mm_unit unit = mm_unit_at(args, index);
-                const int row0 = (int)unit.row * TILE::M, column0 = (int)unit.column * TILE::N;
-                const int a_matrix = args.a.step[0] ? (int)unit.batch : 0,
-                          b_matrix = args.b.step[0] ? (int)unit.batch : 0;
-                for (mm_int k = unit.k_begin; k < unit.k_end; k += TILE::DEPTH) {
-                    mm_barrier_wait(empty + stage * 8, parity ^ 1);
-                    mm_barrier_expect(full + stage * 8, TILE::STAGE);
-                    const unsigned to = ring + stage * TILE::STAGE;
-                    mm_wgmma_load<TILE::M, A_K>(to, &maps.a, full + stage * 8, row0, (int)k, a_matrix);
-                    mm_wgmma_load<TILE::N, B_K>(to + TILE::A_BYTES, &maps.b, full + stage * 8, column0, (int)k,
-                                                b_matrix);
-                    if (++stage == TILE::STAGES) stage = 0, parity ^= 1;
-                }
-            }
-        }
+        if constexpr (TILE::GIVES) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        if (threadIdx.x == TILE::WORKERS)
+            for (unsigned index = first; index < units; index += step)
+                mm_wgmma_fill<TILE, A_K, B_K>(args, maps, mm_unit_at(args, index), ring);
+        __syncwarp();
+        if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_wait();
     } else {
-        if constexpr (!TILE::SPLITS) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        if constexpr (TILE::GIVES) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
         float sum[TILE::SUMS];
-        for (unsigned index = blockIdx.x; index < units; index += gridDim.x) {
-            const mm_unit unit = mm_unit_at(args, index);
+        for (unsigned index = first; index < units; index += step) {
+            mm_unit unit = mm_unit_at(args, index);
+            unit.row = unit.row * TILE::BY_M + ring.row, unit.column = unit.column * TILE::BY_N + ring.column;
             const int steps = (int)((unit.k_end - unit.k_begin + TILE::DEPTH - 1) / TILE::DEPTH);
-            mm_wgmma_unit<TILE, A_K, B_K>(sum, ring, full, empty, warpgroup, steps, &stage, &parity);
-            if (alone) mm_wgmma_store<TILE>(args, unit, job, sum, turn);
+            mm_wgmma_unit<TILE, A_K, B_K>(sum, ring, warpgroup, steps);
+            const mm_out<typename TILE::element> out = mm_out_at<typename TILE::element, TILE>(args, unit, job);
+            if constexpr (TILE::SPLITS)
+                if (!alone) {
+                    mm_wgmma_meet<TILE>(site, args, unit, out, sum, held, met);
+                    break;
+                }
+            mm_wgmma_store<TILE>(args, out, sum, held);
         }
-        if constexpr (TILE::SPLITS) {
-            if (!alone) {
-                /* All warps have left the ring before the sums go there. */
-                asm volatile("bar.sync 1, %0;" ::"n"(TILE::WARPGROUPS * 128) : "memory");
-                mm_wgmma_spill<TILE>(sum, planes);
-            }
-        }
-        if (alone) ks_leave(site);
+        ks_leave(site);
     }
-    if constexpr (TILE::SPLITS) {
-        if (!alone) {
-            mm_finish<typename TILE::element, TILE>(site, args, mm_unit_at(args, blockIdx.x), job, planes);
-            ks_leave(site);
-        }
-    }
+    if constexpr (TILE::PEERS > 1) mm_cluster_leave();
 #endif
 }
 
 template <typename TILE, bool A_K, bool B_K>
 static mm_kernel mm_wgmma_entry(const char *name, mm_pace pace)
 {
-    return {name,        (const void *)mm_wgmma_kernel<TILE, A_K, B_K>,
-            TILE::M,     TILE::N,
-            TILE::DEPTH, TILE::THREADS,
-            TILE::CTAS,  TILE::SHARED,
-            pace,        true,
-            TILE::SPLITS};
+    return {name,
+            (const void *)mm_wgmma_kernel<TILE, A_K, B_K>,
+            TILE::M * TILE::BY_M,
+            TILE::N * TILE::BY_N,
+            TILE::DEPTH,
+            TILE::THREADS,
+            TILE::CTAS,
+            TILE::SHARED,
+            pace,
+            true,
+            TILE::SPLITS,
+            TILE::BY_M,
+            TILE::BY_N};
 }
 
 template <typename TILE>
