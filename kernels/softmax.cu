@@ -19,10 +19,12 @@
 enum softmax_kind { LANES, SPANS, SLAB, HELD, STREAM, HUGE, COLUMNS, COLUMNS_STREAM };
 enum { AXIS, LOG, SCALE };
 enum {
-    SLAB_BYTES = 16 << 10, /* of shared memory that a slab aims at */
-    SLAB_MOST = 48 << 10,  /* and what it may take: every CTA has so much */
-    SLAB_ROW = 120,        /* elements of a row that a slab takes */
-    STATIC_BYTES = 2 << 10 /* at least what a kernel of teams has besides, with what the system takes of each CTA */
+    SLAB_BYTES = 16 << 10,   /* of shared memory that a slab aims at */
+    SLAB_MOST = 48 << 10,    /* and what it may take: every CTA has so much */
+    SLAB_ROW = 120,          /* elements of a row that a slab takes */
+    STREAM_STATIC = 4 << 10, /* as STATIC_BYTES below, of stream */
+    STREAM_PART = 16,        /* vectors that a row takes as long as, for each CTA that tells its pair */
+    STATIC_BYTES = 2 << 10   /* at least what a kernel of teams has besides, with what the system takes of each CTA */
 };
 
 struct softmax_choice {
@@ -80,14 +82,6 @@ struct softmax_problem {
     bool whole;       /* rows, or lines of columns, are whole vectors */
     int64_t vectors;  /* of a row's aligned superset, at most */
 };
-
-/* CTAs of a kernel of teams that an SM holds: its registers are bound to 1024 threads, with FP64 to 512. */
-static int resident(const softmax_problem &p, int threads, size_t shared)
-{
-    const int by_threads = (p.size == 8 ? 512 : 1024) / threads;
-    const int by_shared = (int)(p.chip->shared_sm / (shared + STATIC_BYTES));
-    return (by_threads < by_shared ? by_threads : by_shared) * p.chip->sms;
-}
 
 /* As many teams as there is room for, or fewer that take as many rounds. */
 static int64_t teams_for(int64_t items, int64_t room)
@@ -184,22 +178,39 @@ static void plan_huge(const softmax_problem &p, softmax_choice *c)
     c->grid = c->parts;
 }
 
-/* false: no team holds the row. */
-static bool plan_stream(const softmax_problem &p, int threads, softmax_choice *c)
+/* false: no team of so many CTAs holds the row. */
+static bool plan_team(const softmax_problem &p, int at, int64_t room, softmax_choice *c)
 {
-    const int64_t most = (int64_t)threads * STREAM_PACKS; /* vectors of a CTA */
-    const int64_t room = resident(p, threads, (size_t)most * 16);
-    int64_t parts = over(p.vectors, most), wanted = over(p.vectors, 1024);
-    if (wanted > room / p.s.outer) wanted = room / p.s.outer;
-    if (parts < wanted) parts = wanted; /* few rows: more CTAs, each with less */
-    if (parts > threads || parts > room) return false;
+    const stream_form &form = STREAM_FORMS[at];
+    const int ctas = form.of_sm((size_t)p.size);
+    const int64_t row = form.slots * form.packs * 16; /* bytes of a worker */
+    int64_t bytes = (int64_t)p.chip->shared_sm / ctas, least = INT64_MAX, best = 0;
+    if (bytes > (int64_t)p.chip->shared_optin) bytes = (int64_t)p.chip->shared_optin;
+    int64_t workers = (bytes - STREAM_STATIC) / row / KS_WARP * KS_WARP;
+    if (workers > form.workers) workers = form.workers;
+    const int64_t all = (int64_t)ctas * p.chip->sms, most = workers * form.packs; /* CTAs; vectors of one */
+    for (int64_t parts = over(p.vectors, most); parts <= room && parts <= all; parts++) {
+        const int64_t share = up(over(p.vectors, parts), 64),
+                      work = over(p.s.outer, all / parts) * (share + parts * STREAM_PART);
+        if (share > most || work >= least) continue;
+        least = work; /* of the CTA that has most to do */
+        best = parts;
+    }
+    if (!best) return false;
     c->kind = STREAM;
-    c->threads = (int16_t)threads;
-    c->share = up(over(p.vectors, parts), 64);
+    c->packs = (int8_t)at;
+    c->share = up(over(p.vectors, best), 64);
     c->parts = (int16_t)over(p.vectors, c->share);
-    c->shared = (int32_t)(most * 16);
-    c->grid = teams_for(p.s.outer, room / c->parts) * c->parts;
+    workers = up(over(c->share, form.packs), KS_WARP);
+    c->threads = (int16_t)(workers + 2 * KS_WARP);
+    c->shared = (int32_t)(workers * row);
+    c->grid = teams_for(p.s.outer, all / c->parts) * c->parts;
     return true;
+}
+
+static bool plan_stream(const softmax_problem &p, softmax_choice *c)
+{
+    return plan_team(p, 0, KS_WARP, c) || plan_team(p, 1, p.chip->sms, c) || plan_team(p, 2, p.chip->sms, c);
 }
 
 static void plan_rows(const softmax_problem &p, softmax_choice *c)
@@ -218,7 +229,7 @@ static void plan_rows(const softmax_problem &p, softmax_choice *c)
         p.s.outer * 2 < p.chip->sms && p.vectors > 2048; /* one CTA for each row would leave most SMs out */
     if (packs && !idle)
         plan_held(p, packs, c);
-    else if (!plan_stream(p, STREAM_THREADS / 2, c) && !plan_stream(p, STREAM_THREADS, c))
+    else if (!plan_stream(p, c))
         plan_huge(p, c);
 }
 
@@ -346,7 +357,9 @@ extern "C" ks_status ks_softmax_cuda_plan(const ks_chip *chip, const ks_spec *sp
     out->once = !team && c.kind != COLUMNS_STREAM && c.grid <= KS_GRID_MAX;
     out->batch_max = team ? 1 : (int)KS_BATCH_MAX;
     out->workspace_bytes = 0;
-    out->counters = team ? softmax_team_counters((int)c.grid, c.kind == COLUMNS_STREAM ? c.lanes * c.pack : 1) : 0;
+    const int records = c.kind == COLUMNS_STREAM ? c.lanes * c.pack : 1;
+    const int turns = c.kind == STREAM ? STREAM_TURNS : TEAM_PLACES;
+    out->counters = team ? softmax_team_counters((int)c.grid, records, turns) : 0;
     pick_of(c, spec->in[0].dtype, &out->pick);
     memcpy(out->choice, &c, sizeof c);
     return KS_OK;
@@ -384,7 +397,9 @@ static cudaError_t launch_rows(const softmax_launch &go)
                : c.packs == 4 ? go(softmax_held<T, 4>)
                               : go(softmax_held<T, 8>);
     case STREAM:
-        return go(softmax_stream<T>, (int)c.parts, c.share);
+        return c.packs == 0   ? go(softmax_stream<T, 0>, (int)c.parts, c.share)
+               : c.packs == 1 ? go(softmax_stream<T, 1>, (int)c.parts, c.share)
+                              : go(softmax_stream<T, 2>, (int)c.parts, c.share);
     default:
         return go(softmax_huge<T>, c.share, (int)c.kept);
     }
@@ -453,13 +468,17 @@ template <class T>
 static cudaError_t allow(const ks_chip *chip)
 {
     constexpr int E = ks_vector<T>::length, V = sizeof(T) == 8 ? 2 : 4;
-    const void *const kernels[] = {(const void *)softmax_stream<T>,
-                                   (const void *)softmax_huge<T>,
-                                   (const void *)softmax_columns_stream<T, E, V, false>,
+    const void *const kernels[] = {(const void *)softmax_huge<T>, (const void *)softmax_columns_stream<T, E, V, false>,
                                    (const void *)softmax_columns_stream<T, E, V, true>,
                                    (const void *)softmax_columns_stream<T, 1, 8, false>,
                                    (const void *)softmax_columns_stream<T, 1, 8, true>};
+    const void *const streams[] = {(const void *)softmax_stream<T, 0>, (const void *)softmax_stream<T, 1>,
+                                   (const void *)softmax_stream<T, 2>};
     cudaError_t status = cudaSuccess;
+    for (const void *kernel : streams)
+        if (status == cudaSuccess)
+            status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          (int)chip->shared_optin - STREAM_STATIC);
     for (const void *kernel : kernels)
         if (status == cudaSuccess)
             status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
