@@ -229,16 +229,23 @@ static size_t tile_bytes(const softmax_problem &p, int threads, int lanes, int p
                        : softmax_tile<float>::bytes(threads, lanes, pack);
 }
 
-/* false: no CTA holds a tile. */
+/* false: no CTA holds a tile, or too few SMs would have one. */
 static bool plan_tile(const softmax_problem &p, int64_t all, softmax_choice *c)
 {
     const int wide = p.whole ? 8 : 64 / p.size; /* lanes: 128 bytes, or 64 */
-    const int packs = !p.whole ? 16 : p.s.length <= 16 ? 4 : 8;
+    const int most = p.size == 2 && p.whole ? STREAM_THREADS / 2 : STREAM_THREADS;
+    int packs = !p.whole ? 16 : p.s.length <= 16 ? 4 : 8;
     int64_t lanes = wide, step = over(p.s.length, packs);
     while (lanes * step < 64) lanes *= 2;
     if (lanes > all) lanes = all;
-    const int64_t threads = up(lanes * step, KS_WARP);
-    if (threads > (p.size == 2 && p.whole && packs == 8 ? STREAM_THREADS / 2 : STREAM_THREADS)) return false;
+    int64_t threads = up(lanes * step, KS_WARP);
+    if (threads > most) {
+        if (!p.whole || p.size == 8) return false;
+        packs = MANY_PACKS;
+        lanes = p.size == 2 ? wide / 2 : wide;
+        threads = up(lanes * over(p.s.length, packs), KS_WARP);
+        if (threads > most || over(all, lanes) * 2 < p.chip->sms) return false;
+    }
     c->kind = COLUMNS;
     c->packs = (int8_t)packs;
     c->threads = (int16_t)threads;
@@ -284,7 +291,8 @@ static void plan_columns(const softmax_problem &p, softmax_choice *c)
     c->pack = (int8_t)(p.whole ? p.vector : 1);
     const int64_t all = p.s.outer * (p.s.inner / c->pack);
     if (!p.whole && plan_slab(p, c)) return;
-    if (!plan_tile(p, all, c)) plan_tiles(p, all, c);
+    const bool counted = c->pack == 1 || all * p.s.length <= UINT32_MAX; /* as softmax_index does */
+    if (!(counted && plan_tile(p, all, c))) plan_tiles(p, all, c);
 }
 
 static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
@@ -398,6 +406,16 @@ static cudaError_t launch_tiles(const softmax_launch &go)
                     : go(softmax_columns_stream<T, E, V, false>, (int)c.lanes, (int)c.parts, c.share, (int)c.kept);
 }
 
+/* Tiles of many packs in a thread: not with FP64. */
+template <class T>
+static cudaError_t launch_many(const softmax_launch &go)
+{
+    if constexpr (sizeof(T) == 8)
+        return cudaErrorInvalidValue;
+    else
+        return go(softmax_columns<T, ks_vector<T>::length, MANY_PACKS>, (int)go.c.lanes);
+}
+
 template <class T>
 static cudaError_t launch_as(const softmax_launch &go)
 {
@@ -410,7 +428,8 @@ static cudaError_t launch_as(const softmax_launch &go)
     case COLUMNS:
         return c.pack == 1    ? go(softmax_columns<T, 1, 16>, (int)c.lanes)
                : c.packs == 4 ? go(softmax_columns<T, E, 4>, (int)c.lanes)
-                              : go(softmax_columns<T, E, 8>, (int)c.lanes);
+               : c.packs == 8 ? go(softmax_columns<T, E, 8>, (int)c.lanes)
+                              : launch_many<T>(go);
     case COLUMNS_STREAM:
         return c.pack == 1 ? launch_tiles<T, 1, 8>(go) : launch_tiles<T, E, V>(go);
     default:
