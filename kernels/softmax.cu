@@ -3,7 +3,8 @@
  *   lanes           short rows of whole vectors              very short rows, and short lines           slab
  *   spans           short rows of any length
  *   held            rows that the registers of a CTA hold    tiles of columns, likewise                 columns
- *   stream          rows of teams of CTAs                    tiles of teams, of any length              columns_stream
+ *   stream          rows of teams of CTAs                    tiles of teams, likewise                   columns_team
+ *                                                            tiles of teams, of any length              columns_stream
  *   huge            one row of any length
  *
  * Borders are bytes and counts of the device where they follow from it, and else were measured on an H200, but SLAB_ROW:
@@ -16,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum softmax_kind { LANES, SPANS, SLAB, HELD, STREAM, HUGE, COLUMNS, COLUMNS_STREAM };
+enum softmax_kind { LANES, SPANS, SLAB, HELD, STREAM, HUGE, COLUMNS, COLUMNS_TEAM, COLUMNS_STREAM };
 enum { AXIS, LOG, SCALE };
 enum {
     SLAB_BYTES = 16 << 10,   /* of shared memory that a slab aims at */
@@ -240,22 +241,50 @@ static size_t tile_bytes(const softmax_problem &p, int threads, int lanes, int p
                        : softmax_tile<float>::bytes(threads, lanes, pack);
 }
 
-/* false: no CTA holds a tile. */
+/* false: no CTA holds a tile, or too few SMs would have one. */
 static bool plan_tile(const softmax_problem &p, int64_t all, softmax_choice *c)
 {
     const int wide = p.whole ? 8 : 64 / p.size; /* lanes: 128 bytes, or 64 */
-    const int packs = !p.whole ? 16 : p.s.length <= 16 ? 4 : 8;
+    const int most = p.size == 2 && p.whole ? STREAM_THREADS / 2 : STREAM_THREADS;
+    int packs = !p.whole ? 16 : p.s.length <= 16 ? 4 : 8;
     int64_t lanes = wide, step = over(p.s.length, packs);
     while (lanes * step < 64) lanes *= 2;
     if (lanes > all) lanes = all;
-    const int64_t threads = up(lanes * step, KS_WARP);
-    if (threads > (p.size == 2 && p.whole && packs == 8 ? STREAM_THREADS / 2 : STREAM_THREADS)) return false;
+    int64_t threads = up(lanes * step, KS_WARP);
+    if (threads > most) {
+        if (!p.whole || p.size == 8) return false;
+        packs = MANY_PACKS;
+        lanes = p.size == 2 ? wide / 2 : wide;
+        threads = up(lanes * over(p.s.length, packs), KS_WARP);
+        if (threads > most || over(all, lanes) * 2 < p.chip->sms) return false;
+    }
     c->kind = COLUMNS;
     c->packs = (int8_t)packs;
     c->threads = (int16_t)threads;
     c->lanes = (int16_t)lanes;
     c->shared = (int32_t)tile_bytes(p, c->threads, c->lanes, c->pack);
     c->grid = over(all, lanes);
+    return true;
+}
+
+/* As few CTAs as hold a tile: more of them wait longer for each other. false: too many, or too few SMs would have one. */
+static bool plan_team(const softmax_problem &p, int64_t all, softmax_choice *c)
+{
+    const int64_t lanes = all < 8 ? all : 8, step = STREAM_THREADS / lanes, tiles = over(all, lanes);
+    const size_t tile = tile_bytes(p, STREAM_THREADS, (int)lanes, c->pack),
+                 slot = (size_t)STREAM_THREADS * 16 * MANY_PACKS;
+    const int64_t counters = KS_COUNTERS_MAX / (TEAM_PLACES * TEAM_RECORD * lanes * c->pack) - TEAM_RECORD;
+    const int64_t room = p.chip->sms < counters ? p.chip->sms : counters, parts = over(p.s.length, step * MANY_PACKS);
+    if (!p.whole || p.size == 8 || slot + tile + STATIC_BYTES > p.chip->shared_optin) return false;
+    if (parts < 2 || parts > room || parts * tiles * 2 < room) return false;
+    c->kind = COLUMNS_TEAM;
+    c->packs = MANY_PACKS;
+    c->threads = STREAM_THREADS;
+    c->lanes = (int16_t)lanes;
+    c->share = over(p.s.length, parts);
+    c->parts = (int16_t)parts;
+    c->shared = (int32_t)(slot + tile);
+    c->grid = teams_for(tiles, room / parts) * parts;
     return true;
 }
 
@@ -295,7 +324,8 @@ static void plan_columns(const softmax_problem &p, softmax_choice *c)
     c->pack = (int8_t)(p.whole ? p.vector : 1);
     const int64_t all = p.s.outer * (p.s.inner / c->pack);
     if (!p.whole && plan_slab(p, c)) return;
-    if (!plan_tile(p, all, c)) plan_tiles(p, all, c);
+    const bool counted = c->pack == 1 || all * p.s.length <= UINT32_MAX; /* as softmax_index does */
+    if (!(counted && (plan_tile(p, all, c) || plan_team(p, all, c)))) plan_tiles(p, all, c);
 }
 
 static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
@@ -312,8 +342,8 @@ static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
 
 static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
 {
-    static const char *const names[] = {"lanes",  "spans", "slab",    "held",
-                                        "stream", "huge",  "columns", "columns_stream"};
+    static const char *const names[] = {"lanes", "spans",   "slab",         "held",          "stream",
+                                        "huge",  "columns", "columns_team", "columns_stream"};
     char more[32] = "";
     switch (c.kind) {
     case LANES:
@@ -357,7 +387,7 @@ extern "C" ks_status ks_softmax_cuda_plan(const ks_chip *chip, const ks_spec *sp
     out->once = !team && c.kind != COLUMNS_STREAM && c.grid <= KS_GRID_MAX;
     out->batch_max = team ? 1 : (int)KS_BATCH_MAX;
     out->workspace_bytes = 0;
-    const int records = c.kind == COLUMNS_STREAM ? c.lanes * c.pack : 1;
+    const int records = c.kind >= COLUMNS ? c.lanes * c.pack : 1;
     const int turns = c.kind == STREAM ? STREAM_TURNS : TEAM_PLACES;
     out->counters = team ? softmax_team_counters((int)c.grid, records, turns) : 0;
     pick_of(c, spec->in[0].dtype, &out->pick);
@@ -413,6 +443,19 @@ static cudaError_t launch_tiles(const softmax_launch &go)
                     : go(softmax_columns_stream<T, E, V, false>, (int)c.lanes, (int)c.parts, c.share, (int)c.kept);
 }
 
+/* Tiles of many packs in a thread: not with FP64. */
+template <class T>
+static cudaError_t launch_many(const softmax_launch &go)
+{
+    constexpr int E = ks_vector<T>::length;
+    const softmax_choice &c = go.c;
+    if constexpr (sizeof(T) == 8)
+        return cudaErrorInvalidValue;
+    else
+        return c.kind == COLUMNS ? go(softmax_columns<T, E, MANY_PACKS>, (int)c.lanes)
+                                 : go(softmax_columns_team<T, E, MANY_PACKS>, (int)c.lanes, (int)c.parts, c.share);
+}
+
 template <class T>
 static cudaError_t launch_as(const softmax_launch &go)
 {
@@ -425,7 +468,10 @@ static cudaError_t launch_as(const softmax_launch &go)
     case COLUMNS:
         return c.pack == 1    ? go(softmax_columns<T, 1, 16>, (int)c.lanes)
                : c.packs == 4 ? go(softmax_columns<T, E, 4>, (int)c.lanes)
-                              : go(softmax_columns<T, E, 8>, (int)c.lanes);
+               : c.packs == 8 ? go(softmax_columns<T, E, 8>, (int)c.lanes)
+                              : launch_many<T>(go);
+    case COLUMNS_TEAM:
+        return launch_many<T>(go);
     case COLUMNS_STREAM:
         return c.pack == 1 ? launch_tiles<T, 1, 8>(go) : launch_tiles<T, E, V>(go);
     default:
@@ -463,12 +509,24 @@ extern "C" ks_status ks_softmax_cuda_launch(const ks_spec *spec, const void *cho
 
 /* --- once ------------------------------------------------------------------------------------------------------------ */
 
+/* NULL: there is none. */
+template <class T>
+static const void *team_kernel()
+{
+    if constexpr (sizeof(T) == 8)
+        return NULL;
+    else
+        return (const void *)softmax_columns_team<T, ks_vector<T>::length, MANY_PACKS>;
+}
+
 /* Kernels of teams take as much shared memory as a CTA can have. */
 template <class T>
 static cudaError_t allow(const ks_chip *chip)
 {
     constexpr int E = ks_vector<T>::length, V = sizeof(T) == 8 ? 2 : 4;
-    const void *const kernels[] = {(const void *)softmax_huge<T>, (const void *)softmax_columns_stream<T, E, V, false>,
+    const void *const kernels[] = {(const void *)softmax_huge<T>,
+                                   team_kernel<T>(),
+                                   (const void *)softmax_columns_stream<T, E, V, false>,
                                    (const void *)softmax_columns_stream<T, E, V, true>,
                                    (const void *)softmax_columns_stream<T, 1, 8, false>,
                                    (const void *)softmax_columns_stream<T, 1, 8, true>};
@@ -480,7 +538,7 @@ static cudaError_t allow(const ks_chip *chip)
             status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           (int)chip->shared_optin - STREAM_STATIC);
     for (const void *kernel : kernels)
-        if (status == cudaSuccess)
+        if (kernel && status == cudaSuccess)
             status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           (int)chip->shared_optin - STATIC_BYTES);
     return status;

@@ -4,33 +4,50 @@
  * axis. A pack is a vector where columns come in whole vectors, else an element.
  *
  *   columns  the registers of a CTA hold a tile
- *   stream   longer ones: CTAs that stay, each with a tile after the other, or its part of it down the axis in a team as in
- *            softmax_stream.cuh. The tile is in shared memory, and what has been written makes room for the next one;
- *            what does not fit is read twice */
+ *   team     those of a team's CTAs do, which stay and go from tile to tile as in softmax_stream.cuh, each with its part of
+ *            the axis, while the next tile comes into shared memory
+ *   stream   of any length: CTAs that stay, alone or in teams. The tile is in shared memory, and what has been written
+ *            makes room for the next one; what does not fit is read twice */
 #ifndef KS_SOFTMAX_COLUMNS_CUH
 #define KS_SOFTMAX_COLUMNS_CUH
 
 #include "softmax_stream.cuh"
 
+#include <type_traits>
+
+static constexpr int MANY_PACKS = 16; /* the most vectors that a thread holds of a tile */
+
+/* What counts the packs of a tensor: vectors where they are fewer than 2^32, since 64 bits cost registers. */
+template <int E>
+using softmax_index = std::conditional_t<E == 1, int64_t, uint32_t>;
+
 /* What a thread has of a tile, from `begin` to `end` of the axis: packs at base + v * stride, count of them. */
+template <class Index>
 struct softmax_strip {
-    int64_t begin, packs, stride;
+    Index begin, packs, stride;
     int lanes, used, mine; /* used: the most packs of any thread; mine: of this one where it has a column */
 
-    __device__ __forceinline__ softmax_strip(const softmax_shape &s, int64_t across, int width, int64_t from,
-                                             int64_t to)
-        : begin(from), packs(across), lanes(width)
+    __device__ __forceinline__ softmax_strip(Index across, int width, int64_t from, int64_t to)
+        : begin((Index)from), packs(across), lanes(width)
     {
         const int down = threadIdx.x / lanes, step = blockDim.x / lanes, rows = (int)max(to - from, (int64_t)0);
         stride = step * packs;
         used = (rows + step - 1) / step;
         mine = down < step ? (max(rows - down, 0) + step - 1) / step : 0;
     }
-    __device__ __forceinline__ void place(const softmax_shape &s, int64_t tile, int64_t *base, int *count) const
+    __device__ __forceinline__ Index base(const softmax_shape &s, Index tile) const
     {
-        const int64_t column = tile * lanes + threadIdx.x % lanes;
-        *base = (column / packs * s.length + begin + threadIdx.x / lanes) * packs + column % packs;
-        *count = column < s.outer * packs ? mine : 0;
+        const Index column = tile * lanes + threadIdx.x % lanes, outer = column / packs;
+        return (outer * (Index)s.length + begin + threadIdx.x / lanes) * packs + (column - outer * packs);
+    }
+    __device__ __forceinline__ int count(const softmax_shape &s, Index tile) const
+    {
+        return (int64_t)tile * lanes + threadIdx.x % lanes < s.outer * packs ? mine : 0;
+    }
+    __device__ __forceinline__ void place(const softmax_shape &s, Index tile, Index *first, int *packs_there) const
+    {
+        *first = base(s, tile);
+        *packs_there = count(s, tile);
     }
 };
 
@@ -59,13 +76,16 @@ struct softmax_tile {
     {
         whole = group + groups * pitch;
     }
+    /* The pairs of this thread's group. */
+    __device__ __forceinline__ softmax_pair<M> *mine() const
+    {
+        return group + threadIdx.x / (narrow(lanes) ? (int)KS_WARP : lanes) * pitch;
+    }
     /* Element e of this thread's pack has the pair: told to its group. */
     __device__ __forceinline__ void tell(int e, softmax_pair<M> mine) const
     {
-        const int lane = threadIdx.x % lanes, down = threadIdx.x / lanes;
-        if (!narrow(lanes) && down < groups) group[down * pitch + e * lanes + lane] = mine;
-        if (narrow(lanes) && (int)threadIdx.x % KS_WARP < lanes)
-            group[threadIdx.x / KS_WARP * pitch + e * lanes + lane] = mine;
+        const bool first = narrow(lanes) ? (int)threadIdx.x % KS_WARP < lanes : (int)threadIdx.x / lanes < groups;
+        if (first) this->mine()[e * lanes + threadIdx.x % lanes] = mine;
     }
     /* The greatest of each element, and each sum, over the lanes that join by shuffles. */
     template <class T, int E>
@@ -112,57 +132,40 @@ __device__ __forceinline__ void softmax_join_columns(int groups, int columns, co
     }
 }
 
-/* The results of V packs of a thread. */
-template <class T, int E, int V, class M>
+/* The results of V packs of a thread. KEPT: the packs hold the terms, or distances, that the thread's group told of. */
+template <bool KEPT, class T, int E, int V, class M>
 __device__ __forceinline__ void softmax_columns_values(softmax_pack<T, E> (&x)[V], const softmax_tile<M> &tile,
                                                        const softmax_rule<M> &rule)
 {
     constexpr int STEP = softmax_pack<T, E>::STEP;
-    const softmax_pair<M> *const whole = tile.whole + threadIdx.x % tile.lanes;
+    const int lane = threadIdx.x % tile.lanes;
+    const softmax_pair<M> *const whole = tile.whole + lane, *const mine = tile.mine() + lane;
 #pragma unroll
     for (int e = 0; e < E; e += STEP) {
-        const softmax_finish<M> finish[2] = {{whole[e * tile.lanes], rule}, {whole[(e + STEP - 1) * tile.lanes], rule}};
+        if constexpr (KEPT) {
+            const softmax_finish<M> finish(whole[e * tile.lanes], mine[e * tile.lanes].h, rule);
 #pragma unroll
-        for (int v = 0; v < V; v++) {
-            M y[STEP];
+            for (int v = 0; v < V; v++) x[v].element[e] = fma(x[v].element[e], finish.a, finish.b);
+        } else {
+            const softmax_finish<M> finish[2] = {{whole[e * tile.lanes], rule},
+                                                 {whole[(e + STEP - 1) * tile.lanes], rule}};
 #pragma unroll
-            for (int i = 0; i < STEP; i++) y[i] = finish[i](rule.distance(x[v].get(e + i), finish[i].reference), rule);
-            x[v].put(e, y);
+            for (int v = 0; v < V; v++) {
+                M y[STEP];
+#pragma unroll
+                for (int i = 0; i < STEP; i++)
+                    y[i] = finish[i](rule.distance(x[v].get(e + i), finish[i].reference), rule);
+                x[v].put(e, y);
+            }
         }
     }
 }
 
-/* The most threads of a CTA that holds a tile. */
-template <class T, int E, int V>
-constexpr int columns_threads = sizeof(T) == 2 && E *V == 64 ? 256 : STREAM_THREADS;
-
-/* A tile for each CTA, V packs of it in each thread. */
-template <class T, int E, int V>
-__global__ void __launch_bounds__(columns_threads<T, E, V>, sizeof(T) == 8                  ? 1
-                                                            : sizeof(T) == 2 && E * V == 64 ? 3
-                                                                                            : 2)
-    softmax_columns(ks_site site, softmax_shape s, int lanes)
+/* What the thread's packs come to, told to its group; the packs keep what they can. */
+template <bool KEEP, class T, int E, int V, class M>
+__device__ __forceinline__ void softmax_columns_tell(softmax_pack<T, E> (&x)[V], const softmax_tile<M> &tile,
+                                                     const softmax_rule<M> &rule)
 {
-    typedef typename ks_element<T>::math M;
-    typedef typename softmax_pack<T, E>::Word Word;
-    ks_entry job;
-    if (!ks_enter(site, &job)) return;
-    const softmax_rule<M> rule(s);
-    const softmax_strip strip(s, s.inner / E, lanes, 0, s.length);
-    const softmax_tile<M> tile(ks_dynamic, lanes, E);
-    int64_t base;
-    int count;
-    strip.place(s, blockIdx.x, &base, &count);
-    const Word *from = (const Word *)(job.in + s.offset) + base;
-    softmax_pack<T, E> x[V];
-#pragma unroll
-    for (int v = 0; v < V; v++, from += strip.stride) {
-        if (v < count)
-            x[v].word = __ldg(from);
-        else
-            softmax_blank(x[v], 0);
-    }
-    softmax_turn(x, s.sign, [&](int v) { return v < count; });
     softmax_pack<T, E> most = x[0];
 #pragma unroll
     for (int v = 1; v < V; v++) most = softmax_greater(most, x[v]);
@@ -173,22 +176,131 @@ __global__ void __launch_bounds__(columns_threads<T, E, V>, sizeof(T) == 8      
         const M reference = ks_reference(most.get(e) * (M)0.5);
         M part[2] = {0, 0}; /* more at a time spill */
 #pragma unroll
-        for (int v = 0; v < V; v++) part[v % 2] += rule.term(rule.distance(x[v].get(e), reference));
+        for (int v = 0; v < V; v++) {
+            const M d = rule.distance(x[v].get(e), reference), term = rule.term(d);
+            part[v % 2] += term;
+            if constexpr (KEEP) x[v].element[e] = rule.log ? d : term;
+        }
         sum[e] = part[0] + part[1];
+        if constexpr (sizeof(T) == 2 && E > 1) {
+#pragma unroll
+            for (int v = 0; v < V; v++) ks_anew(x[v].part[e / 2]);
+        }
     }
     tile.over_lanes(sum);
 #pragma unroll
     for (int e = 0; e < E; e++) tile.tell(e, {most.get(e) * (M)0.5, sum[e]});
+}
+
+/* The most threads of a CTA that holds a tile, and CTAs of so many that an SM gets. */
+template <class T, int E, int V>
+constexpr int columns_threads = sizeof(T) == 2 && E *V == 64 ? 256 : STREAM_THREADS;
+template <class T, int E, int V>
+constexpr int columns_ctas = sizeof(T) == 8 || E *V * sizeof(T) == 256 ? 1
+                             : sizeof(T) == 2 && E *V == 64            ? 4
+                                                                       : 2;
+
+/* A tile for each CTA, V packs of it in each thread. */
+template <class T, int E, int V>
+__global__ void __launch_bounds__(columns_threads<T, E, V>, columns_ctas<T, E, V>)
+    softmax_columns(ks_site site, softmax_shape s, int lanes)
+{
+    typedef typename ks_element<T>::math M;
+    typedef typename softmax_pack<T, E>::Word Word;
+    typedef softmax_index<E> Index;
+    constexpr bool KEEP = softmax_keeps<T>;
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
+    const softmax_rule<M> rule(s);
+    const softmax_strip<Index> strip((Index)(s.inner / E), lanes, 0, s.length);
+    const softmax_tile<M> tile(ks_dynamic, lanes, E);
+    const Index base = strip.base(s, blockIdx.x);
+    const int count = strip.count(s, blockIdx.x);
+    const Word *const in = (const Word *)(job.in + s.offset);
+    softmax_pack<T, E> x[V];
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        if (v < count)
+            x[v].word = __ldg(in + (base + v * strip.stride));
+        else
+            softmax_blank(x[v], 0);
+    }
+    softmax_turn(x, s.sign, [&](int v) { return v < count; });
+    softmax_columns_tell<KEEP>(x, tile, rule);
     __syncthreads();
     softmax_join_columns(
         tile.groups, tile.columns, rule, [&](int g, int column) { return tile.group[g * tile.pitch + column]; },
         [&](int column, softmax_pair<M> n) { tile.whole[column] = softmax_settle(n, rule); });
     __syncthreads();
-    softmax_columns_values(x, tile, rule);
-    Word *to = (Word *)job.out + base;
+    softmax_columns_values<KEEP>(x, tile, rule);
+    Word *const out = (Word *)job.out;
 #pragma unroll
-    for (int v = 0; v < V; v++, to += strip.stride)
-        if (v < count) *to = x[v].word;
+    for (int v = 0; v < V; v++)
+        if (v < count) out[base + v * strip.stride] = x[v].word;
+    ks_leave(site);
+}
+
+/* A tile for each team of `parts` CTAs at a time, `share` of the axis each, V packs of it in each thread. */
+template <class T, int E, int V>
+__global__ void __launch_bounds__(STREAM_THREADS, 1)
+    softmax_columns_team(ks_site site, softmax_shape s, int lanes, int parts, int64_t share)
+{
+    typedef typename ks_element<T>::math M;
+    typedef typename softmax_pack<T, E>::Word Word;
+    constexpr bool KEEP = softmax_keeps<T>;
+    __shared__ softmax_team team;
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
+    const softmax_rule<M> rule(s);
+    if (threadIdx.x == 0) team.open(site, parts, lanes * E);
+    __syncthreads();
+    Word *const slot = (Word *)ks_dynamic + threadIdx.x;
+    const softmax_tile<M> tile((Word *)ks_dynamic + V * STREAM_THREADS, lanes, E);
+    const Word *const in = (const Word *)(job.in + s.offset);
+    Word *const out = (Word *)job.out;
+    const int64_t begin = team.me * share, end = min(begin + share, s.length);
+    const uint32_t packs = (uint32_t)(s.inner / E), tiles = ((uint32_t)s.outer * packs + lanes - 1) / lanes;
+    const uint32_t first = team.team, teams = team.teams, rounds = (tiles - first + teams - 1) / teams;
+    const softmax_strip<uint32_t> strip(packs, lanes, begin, end);
+    const auto fetch = [&](uint32_t round) {
+        const uint32_t base = strip.base(s, first + round * teams);
+        const int count = strip.count(s, first + round * teams);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            if (v < count) ks_copy_async(&slot[v * STREAM_THREADS], in + (base + v * strip.stride));
+    };
+    fetch(0);
+    uint32_t drawn = 0;
+#pragma unroll 1
+    for (uint32_t r = 0; r < rounds; r++) {
+        const int count = strip.count(s, first + r * teams);
+        const bool more = r + 1 < rounds;
+        softmax_pack<T, E> x[V];
+        ks_copy_wait();
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            x[v].word = slot[v * STREAM_THREADS];
+            if (v >= count) softmax_blank(x[v], 0);
+        }
+        if (more) fetch(r + 1); /* what lay in the slot is in registers */
+        softmax_turn(x, s.sign, [&](int v) { return v < count; });
+        softmax_columns_tell<KEEP>(x, tile, rule);
+        __syncthreads();
+        softmax_join_columns(
+            tile.groups, tile.columns, rule, [&](int g, int column) { return tile.group[g * tile.pitch + column]; },
+            [&](int column, softmax_pair<M> n) { team.post(r, team.me * tile.columns + column, n.h, n.sum); });
+        softmax_join_columns(
+            parts, tile.columns, rule, [&](int p, int column) { return team.wait<M>(r, p * tile.columns + column); },
+            [&](int column, softmax_pair<M> n) { tile.whole[column] = softmax_settle(n, rule); });
+        __syncthreads();
+        if (!more) drawn = team.draw();
+        softmax_columns_values<KEEP>(x, tile, rule);
+        const uint32_t base = strip.base(s, first + r * teams);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            if (v < count) out[base + v * strip.stride] = x[v].word;
+    }
+    team.leave(drawn);
     ks_leave(site);
 }
 
@@ -214,7 +326,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
     const int64_t begin = team.me * share, end = min(begin + share, s.length);
     const int64_t tiles = (s.outer * (s.inner / E) + lanes - 1) / lanes;
     const int rounds = (int)((tiles - team.team + team.teams - 1) / team.teams);
-    const softmax_strip strip(s, s.inner / E, lanes, begin, end);
+    const softmax_strip<int64_t> strip(s.inner / E, lanes, begin, end);
     const int held = min(strip.used, kept);
     int64_t base;
     int count;
@@ -354,7 +466,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
             for (int c = kept + (strip.used - kept + V - 1) / V * V - V; c >= kept; c -= V) { /* the last bytes first */
                 direct(c);
                 turn(c);
-                softmax_columns_values(x, tile, rule);
+                softmax_columns_values<false>(x, tile, rule);
                 store(c);
             }
         }
@@ -362,7 +474,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
         for (int c = 0; c < held; c += V) {
             again(c);
             turn(c);
-            softmax_columns_values(x, tile, rule);
+            softmax_columns_values<false>(x, tile, rule);
             if (more) fetch(next, next_count, c); /* what lay there is in registers */
             store(c);
         }
