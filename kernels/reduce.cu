@@ -185,7 +185,8 @@ static void choose_rows(const ks_chip *chip, const reduce_work *w, reduce_choice
     const int64_t vectors = c->way == REDUCE_RUNS ? slots_of(w) * (w->depth / w->walk.depth.extent)
                                                   : quotient_up(w->depth, w->length) + (w->depth % w->length != 0);
     const bool many = w->results >= (int64_t)chip->sms * 4;
-    int64_t width = power_up(quotient_up(vectors, w->length > 4 && !many ? 4 : 8));
+    const int64_t inner = vectors - (w->depth % w->length != 0 ? 2 : 0); /* those at the edges are beside them */
+    int64_t width = power_up(quotient_up(inner, w->length > 4 && !many ? 4 : 8));
     if (w->length > 4 && many && width > 16) width = within(power_up(quotient_up(vectors, 32)), 16, width);
     c->width = (int16_t)within(width, 4, many ? 256 : 512);
     c->share = vectors;
