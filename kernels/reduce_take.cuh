@@ -102,19 +102,14 @@ template <class Op>
 __device__ __forceinline__ typename Op::State reduce_across(const Op &op, typename Op::State state, int width,
                                                             typename Op::State *shared)
 {
-#pragma unroll
-    for (int distance = KS_WARP / 2; distance > 0; distance /= 2)
-        if (distance < width) state = op.join(state, ks_shuffle(state, distance));
-    if (width <= KS_WARP) return state;
+    if (width < KS_WARP) return reduce_across_lanes(op, state, width);
+    state = op.across(state, KS_WARP);
+    if (width == KS_WARP) return state;
     const int lane = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP, warps = width / KS_WARP;
     if (lane == 0) shared[warp] = state;
     __syncthreads();
     if ((warp & (warps - 1)) != 0) return state;
-    state = lane < warps ? shared[warp + lane] : op.none();
-#pragma unroll
-    for (int distance = KS_WARP / 4; distance > 0; distance /= 2)
-        if (distance < warps) state = op.join(state, ks_shuffle(state, distance));
-    return state;
+    return op.across(lane < warps ? shared[warp + lane] : op.none(), warps);
 }
 
 /* A state on its way to another CTA of the launch: 32 bits each in a 64-bit word, beside a mark that says that they have
