@@ -71,7 +71,6 @@ typedef struct reduce_work {
     int element, length; /* bytes of an element, elements of a vector */
     bool numbers;        /* integers, but not by their bits */
     bool places;         /* argmax, argmin */
-    bool exponentials;   /* logsumexp: large accumulators */
 } reduce_work;
 
 static reduce_work work_of(const ks_spec *spec)
@@ -85,7 +84,6 @@ static reduce_work work_of(const ks_spec *spec)
     w.depth = ks_walk_combinations(&w.walk.rest) * w.walk.depth.extent;
     w.element = (int)ks_dtype_size(dtype);
     w.places = op == ARGMAX || op == ARGMIN;
-    w.exponentials = op == LOGSUMEXP;
     w.length = 16 / w.element;
     w.numbers = ks_dtype_kind(dtype) != KS_KIND_FLOAT &&
                 (op == PROD || op == L2NORM || op == LOGSUMEXP || (op == MEAN && w.element == 8));
@@ -231,9 +229,8 @@ static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_cho
     c->threads = (int16_t)(quotient_up(rows * width, 32) * 32);
     const int64_t tiles =
         off ? lines * quotient_up(w->inner, (width - 1) * piece) : quotient_up(w->results / piece, width);
-    const int64_t held = (w->exponentials ? 3 : 4) * (int64_t)chip->sms;
     int64_t parts = wanted / tiles;
-    if (piece == 8 && !off) parts = within(w->depth / (64 * rows), parts, held / tiles);
+    if (piece == 8 && !off) parts = within(w->depth / (64 * rows), parts, 4 * (int64_t)chip->sms / tiles);
     cut(c, parts, w->depth, 8 * rows, NUMBERED * rows);
     c->grid = (uint32_t)within(tiles * c->parts, 1, INT32_MAX);
     c->shared_bytes = (int32_t)(c->threads * piece * STATE_BYTES);

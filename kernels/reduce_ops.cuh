@@ -536,18 +536,61 @@ __device__ __forceinline__ reduce_exponentials<W> ks_shuffle(reduce_exponentials
     return b;
 }
 
+/* A sum of leaves. FP32: beside what its roundings have left out (Kahan), which makes it as exact as one in FP64, without
+ * conversions: the unit that does them does the exponentials. */
+template <class W>
+struct reduce_running {
+    W sum, rest;
+    __device__ __forceinline__ void add(W leaf)
+    {
+        const W more = leaf - rest, next = sum + more;
+        rest = (next - sum) - more;
+        sum = next;
+    }
+    __device__ __forceinline__ void scale(W weight)
+    {
+        sum *= weight;
+        rest *= weight;
+    }
+    __device__ __forceinline__ double value() const
+    {
+        return (double)sum - (double)rest;
+    }
+};
+template <>
+struct reduce_running<double> {
+    double sum;
+    __device__ __forceinline__ void add(double leaf)
+    {
+        sum += leaf;
+    }
+    __device__ __forceinline__ void scale(double weight)
+    {
+        sum *= weight;
+    }
+    __device__ __forceinline__ double value() const
+    {
+        return sum;
+    }
+};
+
 /* The reference follows the maximum only where that is ahead of it by more than AHEAD: so that most warps never have to
  * follow one of their many sums again, and what is scaled down is so small that a quick exponential does. FP32 has the
  * bits to show for it that e^AHEAD is less exact than e^0. A sum is infinite only where its reference is the largest of
- * all, so it is never scaled. */
+ * all, so it is never scaled; a thread's own stays finite, for the rest of an infinite one would be NaN. */
 template <class S>
 struct reduce_logsumexp {
     typedef S Source;
     typedef typename S::W W;
-    typedef reduce_exponentials<W> Acc, State;
+    typedef reduce_exponentials<W> State;
     typedef typename S::Out Out;
+    struct Acc {
+        W reference;
+        reduce_running<W> sum; /* of e^(x - reference) */
+    };
     static constexpr bool ORDERS = S::INTEGERS, PLACES = false;
     static constexpr W LARGEST = sizeof(W) == 4 ? (W)FLT_MAX : (W)DBL_MAX, AHEAD = sizeof(typename S::T) == 2 ? 4 : 2;
+    static constexpr W ENDLESS = (W)0x1p100; /* stands for infinity in a leaf: no other leaf is as large */
     reduce_rule rule;
     static __device__ __forceinline__ W absent()
     {
@@ -555,7 +598,7 @@ struct reduce_logsumexp {
     }
     static __device__ __forceinline__ Acc start()
     {
-        return none();
+        return {-LARGEST, {}};
     }
     template <int C, int N>
     __device__ __forceinline__ void take(Acc (&acc)[C], const W (&x)[C][N], int) const
@@ -573,7 +616,7 @@ struct reduce_logsumexp {
 #pragma unroll
             for (int c = 0; c < C; c++) {
                 const W next = most[c] > acc[c].reference + AHEAD ? min(most[c], LARGEST) : acc[c].reference;
-                acc[c].sum *= (double)reduce_exp(acc[c].reference - next);
+                acc[c].sum.scale(reduce_exp(acc[c].reference - next));
                 acc[c].reference = next;
             }
         }
@@ -582,13 +625,15 @@ struct reduce_logsumexp {
             W leaf[N];
 #pragma unroll
             for (int i = 0; i < N; i++) leaf[i] = reduce_exp(x[c][i] - acc[c].reference);
-            acc[c].sum += (double)ks_tree(leaf);
+            const W sum = ks_tree(leaf);
+            acc[c].sum.add(sum > ENDLESS ? ENDLESS : sum);
         }
     }
     template <class At>
     __device__ __forceinline__ State finish(Acc acc, bool, At) const
     {
-        return acc;
+        const double sum = acc.sum.value();
+        return {acc.reference, sum >= (double)ENDLESS ? (double)INFINITY : sum};
     }
     static __device__ __forceinline__ State none()
     {
