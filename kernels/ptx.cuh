@@ -125,6 +125,17 @@ __device__ __forceinline__ uint32_t ks_signs(uint32_t pair)
     return signs;
 }
 
+/* --- a warp ---------------------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ uint32_t ks_warp_max(uint32_t mine)
+{
+    return __reduce_max_sync(0xFFFFFFFFu, mine);
+}
+__device__ __forceinline__ uint32_t ks_warp_min(uint32_t mine)
+{
+    return __reduce_min_sync(0xFFFFFFFFu, mine);
+}
+
 /* --- memory ---------------------------------------------------------------------------------------------------------- */
 
 /* 4, 8 or 16 bytes of global memory into shared memory, without a register between; the thread that asked waits for its

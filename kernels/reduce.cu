@@ -1,7 +1,9 @@
 /* Reductions on the GPU: which way, and how the work is cut; then the launch.
  *
  *   rows      the reduced axis is contiguous: vectors along it
- *   runs      it is a list of axes, the innermost of them contiguous: likewise
+ *   once      the same where all of it is in flight at once
+ *   bands     it is a list of axes, the innermost of them contiguous: vectors along that one, results side by side
+ *   runs      the same where they are long, or not whole vectors
  *   slab      results of a few elements, rows or narrow columns: through shared memory
  *   columns   the results lie side by side: vectors across them, threads along the axis
  *   elements  the same by single elements: what vectors cannot do
@@ -20,7 +22,9 @@ enum {
     LONG_VECTORS = 4096,   /* of a row that several CTAs may share */
     PARTS_MAX = 1024,
     STATE_BYTES = 16, /* the largest of them */
-    NUMBERED = 65536  /* elements of a thread, at most */
+    NUMBERED = 65536, /* elements of a thread, at most */
+    BAND_THREADS = 256,
+    ONCE_VECTORS = 10240 /* of an SM */
 };
 
 /* --- the shape ------------------------------------------------------------------------------------------------------- */
@@ -71,7 +75,6 @@ typedef struct reduce_work {
     int element, length; /* bytes of an element, elements of a vector */
     bool numbers;        /* integers, but not by their bits */
     bool places;         /* argmax, argmin */
-    bool exponentials;   /* logsumexp: large accumulators */
 } reduce_work;
 
 static reduce_work work_of(const ks_spec *spec)
@@ -85,7 +88,6 @@ static reduce_work work_of(const ks_spec *spec)
     w.depth = ks_walk_combinations(&w.walk.rest) * w.walk.depth.extent;
     w.element = (int)ks_dtype_size(dtype);
     w.places = op == ARGMAX || op == ARGMIN;
-    w.exponentials = op == LOGSUMEXP;
     w.length = 16 / w.element;
     w.numbers = ks_dtype_kind(dtype) != KS_KIND_FLOAT &&
                 (op == PROD || op == L2NORM || op == LOGSUMEXP || (op == MEAN && w.element == 8));
@@ -97,6 +99,16 @@ static int64_t slots_of(const reduce_work *w)
 {
     const int64_t run = w->walk.depth.extent;
     return quotient_up(run, w->length) + (run % w->length != 0);
+}
+
+/* Bands: results whose runs lie side by side. 0: runs that are not whole vectors, or too long for more than one to be worked
+ * on at a time. */
+static int64_t neighbours_of(const reduce_work *w)
+{
+    const ks_dimensions *kept = &w->walk.kept;
+    const int64_t run = w->walk.depth.extent;
+    if (w->inner > 1 || w->walk.rest.count == 0 || run % w->length || run / w->length * 2 > BAND_THREADS) return 0;
+    return kept->count > 0 ? kept->at[kept->count - 1].extent : 0;
 }
 
 /* Lines off the vectors come round to the same shift after so many. */
@@ -114,6 +126,11 @@ static int64_t items_of(const reduce_work *w, const reduce_choice *c, uint32_t *
     int64_t items = w->results;
     if (c->way == REDUCE_SLAB) {
         items = quotient_up(w->results, w->inner * c->width);
+    } else if (c->way == REDUCE_BANDS) {
+        *tiles = (uint32_t)quotient_up(neighbours_of(w), c->width);
+        items = w->results / neighbours_of(w) * *tiles;
+    } else if (c->way == REDUCE_ONCE) {
+        items = w->results;
     } else if (c->way > REDUCE_SLAB && w->inner % piece == 0) {
         items = quotient_up(w->results / piece, c->width);
     } else if (c->way > REDUCE_SLAB) {
@@ -144,6 +161,15 @@ static reduce_shape shape_of(const ks_spec *spec, const reduce_choice *c)
         s.inner = w.walk.depth.extent;
         s.slots = (uint32_t)slots_of(&w);
         s.kept = list_of(&w.walk.kept, w.walk.lanes, 1);
+        s.reduced = list_of(&w.walk.rest, ks_dimension{1, 0}, 1);
+    } else if (c->way == REDUCE_BANDS) {
+        ks_dimensions lines = w.walk.kept;
+        lines.count--;
+        s.inner = neighbours_of(&w);
+        s.slots = (uint32_t)(w.walk.depth.extent / w.length);
+        s.rows = c->threads / (c->width * (int)s.slots);
+        s.steps = w.depth / w.walk.depth.extent;
+        s.kept = list_of(&lines, ks_dimension{1, 0}, 1);
         s.reduced = list_of(&w.walk.rest, ks_dimension{1, 0}, 1);
     } else if (c->way != REDUCE_SLAB) {
         s.reduced = list_of(&w.walk.rest, w.walk.depth, 1);
@@ -185,7 +211,8 @@ static void choose_rows(const ks_chip *chip, const reduce_work *w, reduce_choice
     const int64_t vectors = c->way == REDUCE_RUNS ? slots_of(w) * (w->depth / w->walk.depth.extent)
                                                   : quotient_up(w->depth, w->length) + (w->depth % w->length != 0);
     const bool many = w->results >= (int64_t)chip->sms * 4;
-    int64_t width = power_up(quotient_up(vectors, w->length > 4 && !many ? 4 : 8));
+    const int64_t inner = vectors - (w->depth % w->length != 0 ? 2 : 0); /* those at the edges are beside them */
+    int64_t width = power_up(quotient_up(inner, w->length > 4 && !many ? 4 : 8));
     if (w->length > 4 && many && width > 16) width = within(power_up(quotient_up(vectors, 32)), 16, width);
     c->width = (int16_t)within(width, 4, many ? 256 : 512);
     c->share = vectors;
@@ -195,6 +222,26 @@ static void choose_rows(const ks_chip *chip, const reduce_work *w, reduce_choice
     if (many && w->places && vectors > most) cut(c, 1, vectors, c->width, most);
     c->threads = (int16_t)(c->width < 128 ? 128 : c->width);
     c->grid = (uint32_t)within(quotient_up(w->results * c->parts, c->threads / c->width), 1, INT32_MAX);
+}
+
+/* Rows of which all vectors are in flight at once: up to 4 of each of 512 threads in a CTA; then parts of 256 threads, or of
+ * 512 where these are too many. */
+static bool choose_once(const ks_chip *chip, const reduce_work *w, reduce_choice *c)
+{
+    const int64_t vectors = quotient_up(w->depth, w->length) + (w->depth % w->length != 0);
+    int64_t threads = within(power_up(quotient_up(vectors, REDUCE_ONCE_LOADS)), 32, 512);
+    if (w->results < 1 || w->results >= (int64_t)chip->sms * 4) return false;
+    if (w->results * vectors > (int64_t)chip->sms * ONCE_VECTORS) return false;
+    if (vectors > threads * REDUCE_ONCE_LOADS) {
+        threads = 256;
+        if (w->results * quotient_up(vectors, threads * REDUCE_ONCE_LOADS) > (int64_t)chip->sms * 2) threads = 512;
+    }
+    c->parts = (uint32_t)quotient_up(vectors, threads * REDUCE_ONCE_LOADS);
+    c->share = quotient_up(vectors, c->parts);
+    c->parts = (uint32_t)quotient_up(vectors, c->share);
+    c->width = c->threads = (int16_t)threads;
+    c->grid = (uint32_t)w->results * c->parts;
+    return true;
 }
 
 /* A slab of 128 bytes a thread, less where there are few results. */
@@ -230,12 +277,26 @@ static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_cho
     c->threads = (int16_t)(quotient_up(rows * width, 32) * 32);
     const int64_t tiles =
         off ? lines * quotient_up(w->inner, (width - 1) * piece) : quotient_up(w->results / piece, width);
-    const int64_t held = (w->exponentials ? 3 : 4) * (int64_t)chip->sms;
     int64_t parts = wanted / tiles;
-    if (piece == 8 && !off) parts = within(w->depth / (64 * rows), parts, held / tiles);
+    if (piece == 8 && !off) parts = within(w->depth / (64 * rows), parts, 4 * (int64_t)chip->sms / tiles);
     cut(c, parts, w->depth, 8 * rows, NUMBERED * rows);
     c->grid = (uint32_t)within(tiles * c->parts, 1, INT32_MAX);
     c->shared_bytes = (int32_t)(c->threads * piece * STATE_BYTES);
+}
+
+/* Bands: as columns, of results with a run's vectors each. */
+static void choose_bands(const ks_chip *chip, const reduce_work *w, reduce_choice *c)
+{
+    const int64_t piece = w->walk.depth.extent / w->length, steps = w->depth / w->walk.depth.extent;
+    const int64_t all = neighbours_of(w);
+    const int64_t most = within(BAND_THREADS / piece, 1, all);
+    c->width = (int16_t)quotient_up(all, quotient_up(all, most));
+    const int64_t rows = within(quotient_up(steps, 8), 1, BAND_THREADS / (c->width * piece));
+    c->threads = (int16_t)(quotient_up(rows * c->width * piece, 32) * 32);
+    const int64_t tiles = w->results / all * quotient_up(all, c->width);
+    cut(c, 4 * (int64_t)chip->sms / tiles, steps, 8 * rows, INT32_MAX);
+    c->grid = (uint32_t)within(tiles * c->parts, 1, INT32_MAX);
+    c->shared_bytes = (int32_t)(c->threads * STATE_BYTES);
 }
 
 /* Lines off the vectors are worth their threads where the axis is deep. */
@@ -258,8 +319,13 @@ static reduce_choice choose(const ks_chip *chip, const reduce_work *w)
         c.way = REDUCE_ELEMENTS;
         choose_columns(chip, w, &c);
     } else if (w->inner == 1) {
-        c.way = simple ? REDUCE_ROWS : REDUCE_RUNS;
-        choose_rows(chip, w, &c);
+        c.way = simple ? REDUCE_ROWS : neighbours_of(w) > 1 ? REDUCE_BANDS : REDUCE_RUNS;
+        if (c.way == REDUCE_BANDS)
+            choose_bands(chip, w, &c);
+        else if (c.way == REDUCE_ROWS && choose_once(chip, w, &c))
+            c.way = REDUCE_ONCE;
+        else
+            choose_rows(chip, w, &c);
     } else {
         c.way = takes_vectors(w) ? REDUCE_COLUMNS : REDUCE_ELEMENTS;
         choose_columns(chip, w, &c);
@@ -276,7 +342,7 @@ extern "C" ks_status ks_reduce_cuda_setup(const ks_chip *chip, ks_error *error)
 
 static void describe(const ks_spec *spec, const reduce_choice *c, ks_pick *pick)
 {
-    static const char *const ways[] = {"rows", "runs", "slab", "columns", "elements"};
+    static const char *const ways[] = {"rows", "runs", "slab", "columns", "elements", "bands", "once"};
     snprintf(pick->kernel, sizeof pick->kernel, "reduce_%s<%s, %s, %d wide, %u parts>", ways[c->way],
              ks_dtype_name(spec->in[0].dtype), spec->op->params[OP].choices[spec->params[OP].i], c->width, c->parts);
     pick->grid = c->grid;
@@ -295,10 +361,11 @@ extern "C" ks_status ks_reduce_cuda_plan(const ks_chip *chip, const ks_spec *spe
     const int64_t items = items_of(&w, &c, &tiles);
     out->once = true;
     out->batch_max = KS_BATCH_MAX;
-    if (c.parts > 1 && c.way <= REDUCE_RUNS) {
-        out->counters = (size_t)w.results * (REDUCE_TICKET_WORDS + (size_t)c.parts * REDUCE_BOX_WORDS);
+    if (c.parts > 1 && (c.way <= REDUCE_RUNS || c.way == REDUCE_ONCE)) {
+        out->counters = (size_t)w.results * REDUCE_RECORD * (c.parts + 1);
     } else if (c.parts > 1) {
-        const int64_t span = (c.width - (tiles > 0)) * (int64_t)(c.way == REDUCE_COLUMNS ? w.length : 1);
+        const bool more = c.way != REDUCE_BANDS && tiles > 0; /* a thread more than pieces */
+        const int64_t span = (c.width - more) * (int64_t)(c.way == REDUCE_COLUMNS ? w.length : 1);
         out->workspace_bytes = ks_align((size_t)(items * span) * STATE_BYTES);
         out->counters = (size_t)items / c.parts;
     }

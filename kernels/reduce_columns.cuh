@@ -169,13 +169,16 @@ __device__ __forceinline__ void reduce_store_own(const Op &op, const typename Op
 }
 
 /* CTAs that an SM's registers have to hold: fewer where accumulators, or addresses of single elements, take many. */
-template <class Op, int E>
-constexpr int reduce_columns_ctas = sizeof(typename Op::Source::W) > 4                     ? 2
-                                    : E == 1 || E > 8 || sizeof(typename Op::Acc) * E > 64 ? 3
-                                                                                           : 4;
+template <class Op, int E, bool LIST>
+constexpr bool reduce_columns_large = E == 1 || E > 8 || sizeof(typename Op::Acc) * E > 96 ||
+                                      (LIST && sizeof(typename Op::Acc) > 8);
+template <class Op, int E, bool LIST>
+constexpr int reduce_columns_ctas = sizeof(typename Op::Source::W) > 4  ? 2
+                                    : reduce_columns_large<Op, E, LIST> ? 3
+                                                                        : 4;
 
 template <class Op, int E, bool LIST>
-__global__ void __launch_bounds__(256, reduce_columns_ctas<Op, E>)
+__global__ void __launch_bounds__(256, reduce_columns_ctas<Op, E, LIST>)
     reduce_columns(ks_site site, const __grid_constant__ reduce_shape s, Op op)
 {
     typedef typename Op::Source::T T;

@@ -2,7 +2,9 @@
 #ifndef KS_REDUCE_LAUNCH_CUH
 #define KS_REDUCE_LAUNCH_CUH
 
+#include "reduce_bands.cuh"
 #include "reduce_columns.cuh"
+#include "reduce_once.cuh"
 #include "reduce_rows.cuh"
 #include "reduce_slab.cuh"
 
@@ -13,6 +15,19 @@ static cudaError_t reduce_start(void (*kernel)(ks_site, reduce_shape, Op), const
     op.rule = l.rule;
     const dim3 grid(l.choice.grid, (unsigned)l.bucket);
     return ks_launch(kernel, grid, l.choice.threads, l.choice.shared_bytes, false, l.stream, l.site, l.shape, op);
+}
+
+template <class Op>
+static cudaError_t reduce_start_once(const reduce_launch &l)
+{
+    Op op;
+    op.rule = l.rule;
+    const uint32_t parts = l.shape.parts;
+    const reduce_once_shape s = {l.shape.offset, (uint32_t)l.shape.depth, (uint32_t)l.shape.share, parts,
+                                 (uint32_t)((((uint64_t)1 << 32) + parts - 1) / parts)};
+    const dim3 grid(l.choice.grid, (unsigned)l.bucket);
+    return ks_launch(parts > 1 ? reduce_once<Op, true> : reduce_once<Op, false>, grid, l.choice.threads, 0, false,
+                     l.stream, l.site, s, op);
 }
 
 /* What can be done element by element only. */
@@ -31,9 +46,14 @@ static cudaError_t reduce_start_any(const reduce_launch &l)
     switch (l.choice.way) {
     case REDUCE_ROWS:
         return reduce_start<Op>(reduce_rows<Op, false>, l);
+    case REDUCE_ONCE:
+        return reduce_start_once<Op>(l);
     case REDUCE_RUNS:
         if constexpr (!Op::PLACES) return reduce_start<Op>(reduce_rows<Op, true>, l);
         return cudaErrorInvalidValue; /* never chosen: arg has one axis, or all of them, which are contiguous */
+    case REDUCE_BANDS:
+        if constexpr (!Op::PLACES) return reduce_start<Op>(reduce_bands<Op>, l);
+        return cudaErrorInvalidValue; /* likewise */
     case REDUCE_COLUMNS:
         if (l.shape.reduced.count == 1) return reduce_start<Op>(reduce_columns<Op, E, false>, l);
         if constexpr (!Op::PLACES) return reduce_start<Op>(reduce_columns<Op, E, true>, l);

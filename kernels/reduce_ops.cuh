@@ -6,6 +6,8 @@
  *   finish(acc, any, at)           a State: what goes between threads. any: it had an element; at(n): the place of its
  *                                  n-th one along the axis
  *   none(), join(a, b)             of States, in any order
+ *   across(mine, lanes)            joins those of a warp, of which the first `lanes` have one and the others none(); the
+ *                                  first gets the result
  *   result(state)                  finishes, and rounds once
  *
  * Floats are added in leaves of FP32, by a tree, and the leaves in FP64: the error does not grow with the length. */
@@ -118,6 +120,16 @@ struct reduce_ordered : reduce_unsigned<uint16_t, uint32_t, uint32_t> {
     }
 };
 
+/* By shuffles, over groups of `lanes` lanes. */
+template <class Op>
+__device__ __forceinline__ typename Op::State reduce_across_lanes(const Op &op, typename Op::State mine, int lanes)
+{
+#pragma unroll
+    for (int distance = KS_WARP / 2; distance > 0; distance /= 2)
+        if (distance < lanes) mine = op.join(mine, ks_shuffle(mine, distance));
+    return mine;
+}
+
 /* --- sum, mean, l2norm ----------------------------------------------------------------------------------------------- */
 
 /* SQUARES: of squares, which are FP64 from the start, so that no finite float overflows; and its root. */
@@ -165,6 +177,10 @@ struct reduce_sum {
     static __device__ __forceinline__ State join(State a, State b)
     {
         return a + b;
+    }
+    __device__ __forceinline__ State across(State mine, int lanes) const
+    {
+        return reduce_across_lanes(*this, mine, lanes);
     }
     __device__ __forceinline__ Out result(double sum) const
     {
@@ -217,6 +233,10 @@ struct reduce_prod {
     {
         return a * b;
     }
+    __device__ __forceinline__ State across(State mine, int lanes) const
+    {
+        return reduce_across_lanes(*this, mine, lanes);
+    }
     __device__ __forceinline__ Out result(State product) const
     {
         return S::result(product);
@@ -236,6 +256,10 @@ struct reduce_order<float> {
     {
         const uint32_t bits = __float_as_uint(x + 0.0f); /* -0 is +0 */
         return isnan(x) ? 0xFFFFFFFFu : bits >> 31 ? ~bits : bits | 0x80000000u;
+    }
+    static __device__ __forceinline__ float value(Key key) /* NaN again of NaN's */
+    {
+        return __uint_as_float(key >> 31 ? key ^ 0x80000000u : ~key);
     }
 };
 
@@ -257,6 +281,10 @@ struct reduce_order<uint32_t> {
     static __device__ __forceinline__ Key key(uint32_t x)
     {
         return x;
+    }
+    static __device__ __forceinline__ uint32_t value(Key key)
+    {
+        return key;
     }
 };
 
@@ -305,6 +333,13 @@ struct reduce_extreme {
     static __device__ __forceinline__ State join(State a, State b)
     {
         return ks_max_nan(a, b);
+    }
+    __device__ __forceinline__ State across(State mine, int lanes) const
+    {
+        if constexpr (sizeof(State) == 4)
+            return reduce_order<W>::value(ks_warp_max(reduce_order<W>::key(mine)));
+        else
+            return reduce_across_lanes(*this, mine, lanes);
     }
     __device__ __forceinline__ Out result(State most) const
     {
@@ -372,6 +407,18 @@ struct reduce_search {
     static __device__ __forceinline__ State join(State a, State b)
     {
         return b.key > a.key || (b.key == a.key && b.at < a.at) ? b : a;
+    }
+    __device__ __forceinline__ State across(State mine, int lanes) const
+    {
+        if constexpr (sizeof(Key) == 4) {
+            const Key most = ks_warp_max(mine.key);
+            const uint64_t at = mine.key == most ? (uint64_t)mine.at : UINT64_MAX;
+            const uint32_t high = ks_warp_min((uint32_t)(at >> 32));
+            const uint32_t low = ks_warp_min((uint32_t)(at >> 32) == high ? (uint32_t)at : UINT32_MAX);
+            return {most, (int64_t)((uint64_t)high << 32 | low)};
+        } else {
+            return reduce_across_lanes(*this, mine, lanes);
+        }
     }
     __device__ __forceinline__ Out result(State found) const
     {
@@ -489,18 +536,61 @@ __device__ __forceinline__ reduce_exponentials<W> ks_shuffle(reduce_exponentials
     return b;
 }
 
+/* A sum of leaves. FP32: beside what its roundings have left out (Kahan), which makes it as exact as one in FP64, without
+ * conversions: the unit that does them does the exponentials. */
+template <class W>
+struct reduce_running {
+    W sum, rest;
+    __device__ __forceinline__ void add(W leaf)
+    {
+        const W more = leaf - rest, next = sum + more;
+        rest = (next - sum) - more;
+        sum = next;
+    }
+    __device__ __forceinline__ void scale(W weight)
+    {
+        sum *= weight;
+        rest *= weight;
+    }
+    __device__ __forceinline__ double value() const
+    {
+        return (double)sum - (double)rest;
+    }
+};
+template <>
+struct reduce_running<double> {
+    double sum;
+    __device__ __forceinline__ void add(double leaf)
+    {
+        sum += leaf;
+    }
+    __device__ __forceinline__ void scale(double weight)
+    {
+        sum *= weight;
+    }
+    __device__ __forceinline__ double value() const
+    {
+        return sum;
+    }
+};
+
 /* The reference follows the maximum only where that is ahead of it by more than AHEAD: so that most warps never have to
  * follow one of their many sums again, and what is scaled down is so small that a quick exponential does. FP32 has the
  * bits to show for it that e^AHEAD is less exact than e^0. A sum is infinite only where its reference is the largest of
- * all, so it is never scaled. */
+ * all, so it is never scaled; a thread's own stays finite, for the rest of an infinite one would be NaN. */
 template <class S>
 struct reduce_logsumexp {
     typedef S Source;
     typedef typename S::W W;
-    typedef reduce_exponentials<W> Acc, State;
+    typedef reduce_exponentials<W> State;
     typedef typename S::Out Out;
+    struct Acc {
+        W reference;
+        reduce_running<W> sum; /* of e^(x - reference) */
+    };
     static constexpr bool ORDERS = S::INTEGERS, PLACES = false;
     static constexpr W LARGEST = sizeof(W) == 4 ? (W)FLT_MAX : (W)DBL_MAX, AHEAD = sizeof(typename S::T) == 2 ? 4 : 2;
+    static constexpr W ENDLESS = (W)0x1p100; /* stands for infinity in a leaf: no other leaf is as large */
     reduce_rule rule;
     static __device__ __forceinline__ W absent()
     {
@@ -508,7 +598,7 @@ struct reduce_logsumexp {
     }
     static __device__ __forceinline__ Acc start()
     {
-        return none();
+        return {-LARGEST, {}};
     }
     template <int C, int N>
     __device__ __forceinline__ void take(Acc (&acc)[C], const W (&x)[C][N], int) const
@@ -526,7 +616,7 @@ struct reduce_logsumexp {
 #pragma unroll
             for (int c = 0; c < C; c++) {
                 const W next = most[c] > acc[c].reference + AHEAD ? min(most[c], LARGEST) : acc[c].reference;
-                acc[c].sum *= (double)reduce_exp(acc[c].reference - next);
+                acc[c].sum.scale(reduce_exp(acc[c].reference - next));
                 acc[c].reference = next;
             }
         }
@@ -535,13 +625,15 @@ struct reduce_logsumexp {
             W leaf[N];
 #pragma unroll
             for (int i = 0; i < N; i++) leaf[i] = reduce_exp(x[c][i] - acc[c].reference);
-            acc[c].sum += (double)ks_tree(leaf);
+            const W sum = ks_tree(leaf);
+            acc[c].sum.add(sum > ENDLESS ? ENDLESS : sum);
         }
     }
     template <class At>
     __device__ __forceinline__ State finish(Acc acc, bool, At) const
     {
-        return acc;
+        const double sum = acc.sum.value();
+        return {acc.reference, sum >= (double)ENDLESS ? (double)INFINITY : sum};
     }
     static __device__ __forceinline__ State none()
     {
@@ -552,6 +644,21 @@ struct reduce_logsumexp {
         const W gap = a.reference - b.reference;
         const double weight = (double)reduce_weight(gap >= 0 ? -gap : gap);
         return {max(a.reference, b.reference), gap >= 0 ? b.sum * weight + a.sum : a.sum * weight + b.sum};
+    }
+    /* Scaled once, to the largest reference of all. */
+    __device__ __forceinline__ State across(State mine, int lanes) const
+    {
+        if constexpr (sizeof(W) == 4) {
+            typedef reduce_order<float> Order;
+            const float largest = Order::value(ks_warp_max(Order::key(mine.reference)));
+            double sum = mine.sum * (double)reduce_weight(mine.reference - largest);
+#pragma unroll
+            for (int distance = KS_WARP / 2; distance > 0; distance /= 2)
+                if (distance < lanes) sum += ks_shuffle(sum, distance);
+            return {largest, sum};
+        } else {
+            return reduce_across_lanes(*this, mine, lanes);
+        }
     }
     __device__ __forceinline__ Out result(State s) const
     {

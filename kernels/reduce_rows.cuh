@@ -14,21 +14,19 @@ template <class Op>
 __device__ __forceinline__ bool reduce_last(const Op &op, typename Op::State &state, uint32_t *counters, uint32_t part,
                                             uint32_t parts, typename Op::State *shared)
 {
+    typedef typename Op::State State;
     __shared__ bool last;
-    uint64_t *boxes = (uint64_t *)(counters + REDUCE_TICKET_WORDS);
-    reduce_post<typename Op::State> post;
+    ks_record *records = (ks_record *)counters + 1;
     if (threadIdx.x == 0) {
-        post.state = state;
-        post.send(boxes + part * (REDUCE_BOX_WORDS / 2));
+        reduce_post<State>(state).send(records + part);
         last = atomicAdd(counters, 1u) == parts - 1;
     }
     __syncthreads();
     if (!last) return false;
     state = op.none();
-    for (uint32_t p = threadIdx.x; p < parts; p += blockDim.x) {
-        post.receive(boxes + p * (REDUCE_BOX_WORDS / 2));
-        state = op.join(state, post.state);
-    }
+    for (uint32_t p = threadIdx.x; p < parts; p += blockDim.x)
+        state = op.join(state, reduce_post<State>::receive(records + p));
+    __syncthreads(); /* those that have waited for different times go on together */
     state = reduce_across(op, state, blockDim.x, shared);
     if (threadIdx.x == 0) *counters = 0;
     return threadIdx.x == 0;
@@ -167,7 +165,7 @@ __global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 
         state = reduce_across(op, state, width, shared);
         bool done = live && lane == 0;
         if (s.parts > 1) {
-            uint32_t *counters = ks_counters(site) + (int64_t)row * (REDUCE_TICKET_WORDS + s.parts * REDUCE_BOX_WORDS);
+            uint32_t *counters = ks_counters(site) + (int64_t)row * (REDUCE_RECORD * (s.parts + 1));
             done = reduce_last(op, state, counters, part, s.parts, shared);
         }
         if (done) ((typename Op::Out *)job.out)[row] = op.result(state);

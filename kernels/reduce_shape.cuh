@@ -6,8 +6,11 @@
 #include "launch.cuh"
 #include "reduce_parts.h"
 
-/* The counters of a row that is cut: how many CTAs have sent their parts, then a box for each part. */
-enum { REDUCE_TICKET_WORDS = 2, REDUCE_BOX_WORDS = 8 };
+/* Words: the counters of a row that is cut are a ticket, in the place of a record, and a record of each part. */
+enum { REDUCE_RECORD = 4 };
+
+/* Vectors of a thread that has all of them in flight. */
+enum { REDUCE_ONCE_LOADS = 4 };
 
 /* Kept and reduced axes take turns once neighbours are merged, so either sort has at most this many. */
 enum { REDUCE_AXES = KS_RANK_MAX / 2 };
@@ -26,7 +29,8 @@ typedef struct reduce_list {
 } reduce_list;
 
 /* By value as a kernel's second argument; lengths, strides and offsets in elements where nothing else is said. What the
- * fields mean to each way stands in its file: reduce_rows.cuh, reduce_slab.cuh, reduce_columns.cuh. */
+ * fields mean to each way stands in its file: reduce_rows.cuh, reduce_slab.cuh, reduce_columns.cuh,
+ * reduce_bands.cuh. */
 typedef struct reduce_shape {
     size_t offset;          /* of the input in its side, bytes */
     int64_t results, depth; /* products of the extents kept and reduced */
@@ -36,8 +40,9 @@ typedef struct reduce_shape {
     uint32_t items;         /* pieces of work: CTAs (rows: groups of threads) take one after the other */
     uint32_t parts;         /* items of a result (a tile of results); more than one: the last one joins them */
     int width, rows;        /* threads side by side, and groups of them in a CTA */
-    uint32_t tiles;         /* columns off the vectors: of a line of `inner`; else 0 */
-    uint32_t slots;         /* runs: vectors set aside for each */
+    uint32_t tiles;         /* bands, and columns off the vectors: of a line of `inner`; else 0 */
+    uint32_t slots;         /* runs: vectors set aside for each; bands: those of a result */
+    int64_t steps;          /* bands: along the list */
     reduce_list kept, reduced;
 } reduce_shape;
 
@@ -56,7 +61,7 @@ typedef struct reduce_rule {
     bool mean;
 } reduce_rule;
 
-enum { REDUCE_ROWS, REDUCE_RUNS, REDUCE_SLAB, REDUCE_COLUMNS, REDUCE_ELEMENTS };
+enum { REDUCE_ROWS, REDUCE_RUNS, REDUCE_SLAB, REDUCE_COLUMNS, REDUCE_ELEMENTS, REDUCE_BANDS, REDUCE_ONCE };
 
 /* What a plan remembers. */
 typedef struct reduce_choice {

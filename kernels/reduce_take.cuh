@@ -102,52 +102,46 @@ template <class Op>
 __device__ __forceinline__ typename Op::State reduce_across(const Op &op, typename Op::State state, int width,
                                                             typename Op::State *shared)
 {
-#pragma unroll
-    for (int distance = KS_WARP / 2; distance > 0; distance /= 2)
-        if (distance < width) state = op.join(state, ks_shuffle(state, distance));
-    if (width <= KS_WARP) return state;
+    if (width < KS_WARP) return reduce_across_lanes(op, state, width);
+    state = op.across(state, KS_WARP);
+    if (width == KS_WARP) return state;
     const int lane = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP, warps = width / KS_WARP;
     if (lane == 0) shared[warp] = state;
     __syncthreads();
     if ((warp & (warps - 1)) != 0) return state;
-    state = lane < warps ? shared[warp + lane] : op.none();
-#pragma unroll
-    for (int distance = KS_WARP / 4; distance > 0; distance /= 2)
-        if (distance < warps) state = op.join(state, ks_shuffle(state, distance));
-    return state;
+    return op.across(lane < warps ? shared[warp + lane] : op.none(), warps);
 }
 
-/* A state on its way to another CTA of the launch: 32 bits each in a 64-bit word, beside a mark that says that they have
- * arrived. So no fence is needed; the words are 0 before and afterwards. */
+/* A state on its way to another CTA of the launch: 16 bytes that are written at once, zero before and afterwards. So no
+ * fence is needed. The top bit of the second half says that they have arrived: no state has it, for places and sums are not
+ * negative, and a NaN's sign says nothing. */
 template <class State>
 struct reduce_post {
-    static constexpr int WORDS = sizeof(State) / sizeof(uint32_t);
     union {
         State state;
-        uint32_t piece[WORDS];
+        ks_record record;
     };
     __device__ __forceinline__ reduce_post()
     {
     }
-    __device__ __forceinline__ void send(uint64_t *box) const
+    __device__ __forceinline__ reduce_post(const State &sent)
     {
-#pragma unroll
-        for (int i = 0; i < WORDS; i++) ks_write_relaxed(box + i, (uint64_t)1 << 32 | piece[i]);
+        record = {0, 0};
+        state = sent;
     }
-    __device__ __forceinline__ void receive(uint64_t *box)
+    __device__ __forceinline__ void send(ks_record *to)
     {
-        bool all;
-        do {
-            all = true;
-#pragma unroll
-            for (int i = 0; i < WORDS; i++) {
-                const uint64_t word = ks_read_relaxed(box + i);
-                piece[i] = (uint32_t)word;
-                all &= (bool)(word >> 32);
-            }
-        } while (!all);
-#pragma unroll
-        for (int i = 0; i < WORDS; i++) box[i] = 0;
+        record.second |= (uint64_t)1 << 63;
+        ks_write_relaxed(to, record);
+    }
+    static __device__ __forceinline__ State receive(ks_record *from)
+    {
+        reduce_post post;
+        do post.record = ks_read_relaxed(from);
+        while (!(post.record.second >> 63));
+        post.record.second &= UINT64_MAX >> 1;
+        *from = {0, 0};
+        return post.state;
     }
 };
 

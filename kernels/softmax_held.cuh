@@ -79,14 +79,21 @@ struct softmax_cells {
     M h[KS_WARPS_MAX], sum[KS_WARPS_MAX];
 };
 
-/* join over a CTA: each warp's lanes hold its value, each thread gets the whole. cells: one of each warp. */
-template <class M, class Join>
+/* join over a CTA of at most `MOST` warps: each warp's lanes hold its value, each thread gets the whole. cells: one of each
+ * warp. Of a few warps each thread joins all: steps of a shuffle wait for each other, reads do not. */
+template <int MOST, class M, class Join>
 __device__ __forceinline__ M softmax_over_warps(M mine, M none, M *cells, Join join)
 {
     const int warps = blockDim.x / KS_WARP, lane = threadIdx.x % KS_WARP;
     if (warps == 1) return mine;
     if (lane == 0) cells[threadIdx.x / KS_WARP] = mine;
     __syncthreads();
+    if constexpr (MOST == 8) {
+        M all[MOST];
+#pragma unroll
+        for (int w = 0; w < MOST; w++) all[w] = w < warps ? cells[w] : none;
+        return join(join(join(all[0], all[4]), join(all[2], all[6])), join(join(all[1], all[5]), join(all[3], all[7])));
+    }
     mine = lane < warps ? cells[lane] : none;
     return ks_group_reduce(mine, KS_WARP, join);
 }
@@ -100,7 +107,7 @@ struct softmax_maxes {
 };
 
 /* The pair of a CTA's packs, in each thread; the packs keep what they can. */
-template <class T, int E, int V, class M>
+template <int MOST = KS_WARPS_MAX, class T, int E, int V, class M>
 __device__ __forceinline__ softmax_pair<M> softmax_cta_pair(softmax_pack<T, E> (&x)[V], int used,
                                                             softmax_cells<M> &cells, const softmax_rule<M> &rule)
 {
@@ -109,7 +116,7 @@ __device__ __forceinline__ softmax_pair<M> softmax_cta_pair(softmax_pack<T, E> (
     for (int v = 1; v < V; v++)
         if (v < used) most = softmax_greater(most, x[v]);
     M h = ks_group_reduce(softmax_half(most), KS_WARP, softmax_maxes());
-    h = softmax_over_warps(h, -(M)INFINITY, cells.h, softmax_maxes());
+    h = softmax_over_warps<MOST>(h, -(M)INFINITY, cells.h, softmax_maxes());
     M sum = 0;
 #pragma unroll
     for (int v = 0; v < V; v++) {
@@ -117,7 +124,7 @@ __device__ __forceinline__ softmax_pair<M> softmax_cta_pair(softmax_pack<T, E> (
         sum += softmax_sum<softmax_keeps<T>>(x[v], ks_reference(h), rule);
     }
     sum = ks_group_reduce(sum, KS_WARP, ks_adds());
-    sum = softmax_over_warps(sum, (M)0, cells.sum, ks_adds());
+    sum = softmax_over_warps<MOST>(sum, (M)0, cells.sum, ks_adds());
     return {h, sum};
 }
 
@@ -143,9 +150,11 @@ __global__ void __launch_bounds__(held_threads<T, V>, V == 4 && sizeof(T) < 8 ? 
     for (int v = 0; v < V; v++) span.load(x[v], v * blockDim.x + threadIdx.x);
     ks_start(site);
     const softmax_rule<M> rule(s);
-    const int used = (span.count + blockDim.x - 1) / blockDim.x;
+    /* Few packs are all used: to find out costs as much, and what runs once has to be fetched. */
+    const int used = V < 4 ? V : (span.count + blockDim.x - 1) / blockDim.x;
     span.clean(x, threadIdx.x, blockDim.x, s.sign);
-    const softmax_pair<M> whole = softmax_settle(softmax_cta_pair(x, used, cells, rule), rule);
+    const softmax_pair<M> whole =
+        softmax_settle(softmax_cta_pair<held_threads<T, V> / KS_WARP>(x, used, cells, rule), rule);
     const softmax_finish<M> finish(whole, rule);
 #pragma unroll
     for (int v = 0; v < V; v++) {

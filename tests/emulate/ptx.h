@@ -87,6 +87,21 @@ static inline uint32_t ks_signs(uint32_t pair)
     return (pair & 0x8000 ? 0xFFFFu : 0) | (pair >> 31 ? 0xFFFF0000u : 0);
 }
 
+/* --- a warp ---------------------------------------------------------------------------------------------------------- */
+
+static inline uint32_t ks_warp_max(uint32_t mine)
+{
+    for (int distance = 16; distance > 0; distance /= 2) {
+        const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, mine, distance);
+        if (other > mine) mine = other;
+    }
+    return mine;
+}
+static inline uint32_t ks_warp_min(uint32_t mine)
+{
+    return ~ks_warp_max(~mine);
+}
+
 /* --- memory ---------------------------------------------------------------------------------------------------------- */
 
 /* Copies arrive when they are waited for, as late as they may. */

@@ -1,0 +1,65 @@
+/* Bands: what is reduced is a list of axes, the innermost of them contiguous and whole vectors long.
+ *
+ * Its runs are short, but those of neighbouring results lie side by side. So a tile is shape.width results, and a step
+ * along the rest of the list is a stretch of memory: shape.slots vectors of each result, one to a thread, which keeps it;
+ * shape.rows such groups of threads take the steps in turn. An item is a tile, or a part of one: shape.share steps. */
+#ifndef KS_REDUCE_BANDS_CUH
+#define KS_REDUCE_BANDS_CUH
+
+#include "reduce_columns.cuh"
+
+template <class Op>
+__global__ void __launch_bounds__(256, sizeof(typename Op::Source::W) > 4 ? 2
+                                       : sizeof(typename Op::Acc) > 8     ? 3
+                                                                          : 4)
+    reduce_bands(ks_site site, const __grid_constant__ reduce_shape s, Op op)
+{
+    typedef typename Op::Source::T T;
+    typedef typename Op::State State;
+    constexpr int E = ks_vector<T>::length, U = reduce_loads<T>::count;
+    const ks_vector<T> missing = reduce_missing(op);
+    State *shared = (State *)ks_dynamic;
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
+    const int across = s.width * s.slots, down = threadIdx.x / across, at = threadIdx.x - down * across;
+    const int result = at / s.slots, slot = at - result * s.slots;
+
+    for (uint32_t item = blockIdx.x; item < s.items; item += gridDim.x) {
+        const uint32_t tiles = s.items / s.parts, part = s.parts == 1 ? 0 : item / tiles, t = item - part * tiles;
+        const uint32_t line = t / s.tiles, column = (t - line * s.tiles) * s.width;
+        const int64_t begin = part * s.share;
+        reduce_tile tile;
+        tile.span = s.width;
+        tile.first = line * s.inner + column;
+        tile.results = (int)min((int64_t)tile.span, s.inner - column);
+        const bool live = down < s.rows && result < tile.results;
+        const int count = live ? (int)max(min(s.share, s.steps - begin), (int64_t)0) : 0;
+        const T *in =
+            (const T *)(job.in + s.offset) + reduce_offset(s.kept, line) + ((int64_t)column * s.slots + at) * E;
+        in = ks_one_address(in);
+        typename Op::Acc acc[1] = {op.start()};
+        for (int d = down; d < count; d += U * s.rows) {
+            ks_vector<T> v[U];
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                const int step = d + u * s.rows;
+                v[u] = missing;
+                if (step < count) v[u] = reduce_load<T>((const uint4 *)(in + reduce_offset(s.reduced, begin + step)));
+            }
+            reduce_take<Op, U>(op, acc, v, 0);
+        }
+        if (down < s.rows)
+            shared[(down * s.slots + slot) * tile.span + result] =
+                op.finish(acc[0], down < count, [](int) { return (int64_t)0; });
+        const int left = reduce_fold(op, shared, s.rows * s.slots, tile.span);
+        if (s.parts == 1)
+            reduce_store<Op, 1>(op, tile, shared, left, job.out);
+        else
+            reduce_last<Op, 1>(op, tile, shared, left, (State *)ks_workspace(site) + (int64_t)t * s.parts * tile.span,
+                               ks_counters(site) + t, part, s.parts, job.out);
+        __syncthreads();
+    }
+    ks_leave(site);
+}
+
+#endif
