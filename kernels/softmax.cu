@@ -388,7 +388,7 @@ extern "C" ks_status ks_softmax_cuda_plan(const ks_chip *chip, const ks_spec *sp
     out->batch_max = team ? 1 : (int)KS_BATCH_MAX;
     out->workspace_bytes = 0;
     const int records = c.kind >= COLUMNS ? c.lanes * c.pack : 1;
-    const int turns = c.kind == STREAM ? STREAM_TURNS : TEAM_PLACES;
+    const int turns = c.kind == STREAM ? (int)STREAM_TURNS : (int)TEAM_PLACES;
     out->counters = team ? softmax_team_counters((int)c.grid, records, turns) : 0;
     pick_of(c, spec->in[0].dtype, &out->pick);
     memcpy(out->choice, &c, sizeof c);
