@@ -1,10 +1,8 @@
 /* Matmul on CUDA: which kernels can do it, which of them should, and the launch.
  *
  * Kernels  tiles (matmul_tile.cuh) of tensor cores for FP16, BF16 and, on request, TF32, of fused multiply-adds for FP32 and
- *          FP64. Few rows are low tiles that a wide operand streams past, or, where it goes straight into registers, strips
- *          (matmul_skinny.cuh); few columns are few rows of the transposed product. Tiles too few for the chip share K:
- *          within a cluster, and across clusters through the workspace. Batches of small matrices are computed by a warp or
- *          a CTA each (matmul_batch.cuh).
+ *          FP64. Few rows are low tiles that a wide operand streams past; few columns are few rows of the transposed
+ *          product. Tiles too few for the chip share K: within a cluster, and across clusters through the workspace.
  * Bits     depend on the candidate alone: no atomics on values, every sum's order is fixed.
  * Threads  any; everything here is constant after setup. */
 #include "cublaslt.cuh"
@@ -24,7 +22,6 @@ enum mm_table { MM_FP16, MM_BF16, MM_TF32, MM_FP32, MM_FP64, MM_TABLES };
 enum {
     MM_GROUPS_MAX = 64,
     MM_GRID_MOST = 1 << 30,
-    MM_BATCH_K = 128,
     MM_SLICE_MOST = 1 << 27 /* kernels count a slice's bytes in 32 bits */
 };
 
@@ -115,20 +112,12 @@ static mm_args arguments(const ks_spec *spec, const ks_matmul_shape *s, bool tur
     return args;
 }
 
-/* Shared memory of a kernel that holds A's slice: the outputs' slots, then A or, later, the sums. */
-static int held_bytes(const mm_kernel *kernel, mm_int slice_bytes)
-{
-    const mm_int most = MM_SLICE_MOST, slots = (mm_int)kernel->m * kernel->n * (mm_int)sizeof(float);
-    const mm_int held = slots + kernel->m * (mm_int)mm_held_pitch((int)(slice_bytes < most ? slice_bytes : most));
-    return held < kernel->shared_bytes ? kernel->shared_bytes : (int)(held < most ? held : most);
-}
-
 /* The candidate's kernel, and the arguments that follow from its tile. */
 static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_matmul_candidate *c, mm_args *args,
                      mm_layout *layout)
 {
     *args = arguments(spec, s, c->turned, layout);
-    mm_kernel kernel = tables[c->table](c->kernel, layout->a_k, layout->b_k);
+    const mm_kernel kernel = tables[c->table](c->kernel, layout->a_k, layout->b_k);
     args->tiles_m = (unsigned)tiles_of(args->m, kernel.m);
     args->tiles_n = (unsigned)tiles_of(args->n, kernel.n);
     args->cluster = c->cluster;
@@ -136,8 +125,6 @@ static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_mat
     for (args->cluster_log2 = 0; 1u << args->cluster_log2 < args->cluster; args->cluster_log2++) continue;
     args->matrices = (unsigned)s->batch;
     args->k_slice = c->k_slice;
-    if (kernel.skinny == MM_SKINNY_HELD || kernel.skinny == MM_SKINNY_ODD)
-        kernel.shared_bytes = held_bytes(&kernel, c->k_slice * (mm_int)ks_dtype_size(spec->out.dtype));
     return kernel;
 }
 
@@ -155,10 +142,9 @@ static int clusters_of(unsigned size)
     return clusters_fit[log2];
 }
 
-/* A unit is a CTA, or a cluster, but for kernels that walk over whole tiles, or take several matrices at a time. */
+/* A unit is a CTA, or a cluster, but for kernels that walk over whole tiles. */
 static mm_int grid_of(const mm_args *args, const mm_kernel *kernel)
 {
-    if (kernel->matrices) return tiles_of(args->matrices, kernel->matrices);
     const mm_int units = (mm_int)args->matrices * args->tiles_m * args->tiles_n * args->cluster * args->groups;
     const unsigned peers = peers_of(kernel);
     const mm_int most = (mm_int)clusters_of(peers) * kernel->ctas;
@@ -171,26 +157,10 @@ static mm_int grid_of(const mm_args *args, const mm_kernel *kernel)
  * in their tables. They rank candidates, so that other chips need only their proportions. */
 static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, bulk_l2_us = 10e6, shared_pace = 0.71,
                     idle_power = 0.29, overlap = 0.34, cluster_us = 0.63, groups_us = 1.4, group_us = 0.04;
-/* Of the skinny kernels, to 308 readings over 26 shapes; their fixed_us has the launch in it. */
-static const double skinny_dram_us = 4.6e6, skinny_shared_pace = 0.34, skinny_idle_power = 0.35, skinny_overlap = 0.23,
-                    skinny_cluster_us = 0.26, skinny_wave = 0.66;
-
-/* Fitted to batches of 1 to 4096 matrices: the CTAs of an SM have all their copies under way at once. */
-static const double batch_launch_us = 1.4, batch_dram_us = 4.15e6;
-
-static double predict_batch(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel,
-                            int element_bytes)
-{
-    const double ctas = (double)tiles_of(args->matrices, kernel->matrices);
-    const double work = ceil(ctas / chip->sms) * (double)tiles_of(args->k, kernel->depth) * kernel->pace.stage_us;
-    const double unique = ((double)s->m * s->k + (double)s->k * s->n + (double)s->m * s->n) * (double)s->batch;
-    return batch_launch_us + kernel->pace.fixed_us + fmax(work, unique * element_bytes / batch_dram_us);
-}
 
 static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel,
                       int element_bytes)
 {
-    if (kernel->matrices) return predict_batch(chip, s, args, kernel, element_bytes);
     const double slices = (double)args->cluster * args->groups;
     const double units = (double)s->batch * args->tiles_m * args->tiles_n * slices;
     const unsigned together = args->cluster * peers_of(kernel);
@@ -210,13 +180,6 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
     const double rows = (double)(args->m < kernel->m ? args->m : kernel->m);
     const double columns = (double)(args->n < kernel->n ? args->n : kernel->n);
     const double unique = ((double)s->m * s->k + (double)s->k * s->n + (double)s->m * s->n) * (double)s->batch;
-    if (kernel->skinny) {
-        const double paced = waves * stages * kernel->pace.stage_us * (1 + skinny_shared_pace * (neighbours - 1));
-        const double read =
-            unique * element_bytes / skinny_dram_us * pow(chip->sms / fmin(running, chip->sms), skinny_idle_power);
-        return kernel->pace.fixed_us * (1 + skinny_wave * (waves - 1)) + (args->cluster > 1 ? skinny_cluster_us : 0) +
-               fmax(paced, read) + skinny_overlap * fmin(paced, read);
-    }
     double memory = fmax(unique * element_bytes / dram_us, units * (rows + columns) * ceil((double)s->k / slices) *
                                                                element_bytes / (kernel->bulk ? bulk_l2_us : l2_us));
     if (running < chip->sms) memory *= pow(chip->sms / running, idle_power); /* few CTAs cannot draw all of it */
@@ -270,48 +233,26 @@ static bool bulk_can(const ks_chip *chip, const ks_matmul_shape *s, const mm_arg
            s->batch_rank <= 1 && !args->a.shifted && !args->b.shifted;
 }
 
-static bool skinny_can(const mm_kernel *kernel, const ks_matmul_candidate *c, const mm_args *args,
-                       const mm_layout *layout, int element_bytes)
-{
-    const bool whole_k = args->k * element_bytes % 16 == 0;
-    if (args->tiles_m > 1 || c->groups > 1 || kernel->m * kernel->n / 4 < c->cluster) return false;
-    if (kernel->skinny == MM_SKINNY_ODD) return !layout->b_k;
-    if (kernel->skinny == MM_SKINNY_STRAIGHT && (!layout->a_k || args->a.shifted || !whole_k)) return false;
-    return !args->b.shifted && (layout->b_k ? whole_k : args->n * element_bytes % 16 == 0);
-}
-
-/* Kernels of several matrices have no tile but the first, copy whole vectors only, and have few stages in flight. */
-static bool batch_can(const mm_args *args)
-{
-    return args->tiles_m == 1 && args->tiles_n == 1 && args->k <= MM_BATCH_K && !args->a.shifted && !args->b.shifted;
-}
-
 /* One way to share K; returns false where there is no more than this to share. */
 static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, ks_matmul_candidate c,
                       int cluster, int groups, ks_matmul_candidate *list, int *count, int most)
 {
     const mm_int slices = (mm_int)cluster * groups;
-    const int element_bytes = (int)ks_dtype_size(spec->out.dtype);
     mm_args args;
     mm_layout layout;
     c.cluster = (uint8_t)cluster;
     c.groups = groups;
     c.k_slice = s->k;
-    mm_kernel kernel = fit(spec, s, &c, &args, &layout);
+    const mm_kernel kernel = fit(spec, s, &c, &args, &layout);
     const mm_int stages = tiles_of(s->k, kernel.depth);
     const double tiles = (double)s->batch * args.tiles_m * args.tiles_n;
     if (kernel.bulk && !bulk_can(chip, s, &args)) return false;
-    if (kernel.matrices && !batch_can(&args)) return false;
     if (kernel.bulk && cluster * 8 > kernel.n) return false; /* a CTA finishes whole blocks of 8 columns */
     if (slices > 1 && (!kernel.splits || slices > stages || tiles * (double)slices > 8.0 * chip->sms)) return false;
-    if (kernel.skinny && !skinny_can(&kernel, &c, &args, &layout, element_bytes)) return false;
-    if (slices > 1) {
-        c.k_slice = tiles_of(stages, slices) * kernel.depth;
-        kernel = fit(spec, s, &c, &args, &layout);
-    }
+    if (slices > 1) args.k_slice = c.k_slice = tiles_of(stages, slices) * kernel.depth;
     if (!fits(chip, spec, s, &args, &kernel)) return true;
     c.grid = grid_of(&args, &kernel);
-    c.predicted_us = predict(chip, s, &args, &kernel, element_bytes);
+    c.predicted_us = predict(chip, s, &args, &kernel, (int)ks_dtype_size(spec->out.dtype));
     *count = insert(list, *count, most, &c);
     return true;
 }
@@ -350,7 +291,7 @@ static int add_table(const ks_chip *chip, const ks_spec *spec, const ks_matmul_s
         const mm_kernel tile = tables[c.table](kernel, true, true);
         if (!tile.name) return count;
         /* Turned is for low tiles, and for those of few columns; a tile of one row has no layout for more. */
-        if ((!c.turned || tile.skinny || tile.m < tile.n || tile.bulk) && (tile.m > 1 || rows == 1))
+        if ((!c.turned || tile.m < tile.n || tile.bulk) && (tile.m > 1 || rows == 1))
             count = add_splits(chip, spec, s, c, list, count, most);
     }
 }
@@ -599,12 +540,11 @@ static cudaError_t count_clusters(const ks_chip *chip)
 {
     clusters_fit[0] = chip->sms;
     if (chip->capability < 90) return cudaSuccess;
-    mm_kernel kernel = {};
-    for (int index = 0;; index++) {
+    mm_kernel kernel = tables[MM_FP32](0, true, true);
+    for (int index = 1;; index++) {
         const mm_kernel other = tables[MM_FP32](index, true, true);
         if (!other.name) break;
-        if (other.splits && other.shared_bytes > kernel.shared_bytes &&
-            (size_t)other.shared_bytes <= chip->shared_optin)
+        if (other.shared_bytes > kernel.shared_bytes && (size_t)other.shared_bytes <= chip->shared_optin)
             kernel = other;
     }
     for (int i = 1; i < 4; i++) {
@@ -637,9 +577,8 @@ extern "C" ks_status ks_matmul_cuda_setup(const ks_chip *chip, ks_error *error)
                 const mm_kernel kernel = tables[table](index, layout & 1, layout & 2);
                 if (!kernel.name) break;
                 if ((size_t)kernel.shared_bytes > chip->shared_optin) continue; /* never a candidate on this chip */
-                const cudaError_t code =
-                    cudaFuncSetAttribute((const void *)kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         kernel.skinny ? (int)chip->shared_optin : kernel.shared_bytes);
+                const cudaError_t code = cudaFuncSetAttribute(
+                    (const void *)kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes);
                 if (code != cudaSuccess)
                     return ks_fail(error, KS_DEVICE, "matmul: shared memory: %s (%d)", cudaGetErrorString(code),
                                    (int)code);

@@ -6,7 +6,6 @@
 #include "matmul_finish.cuh"
 #include "matmul_fma.cuh"
 #include "matmul_mma.cuh"
-#include "matmul_skinny.cuh"
 #include "matmul_table.cuh"
 #include "matmul_wgmma.cuh"
 
@@ -193,8 +192,8 @@ static mm_kernel mm_mma_table(int index, bool a_k, bool b_k)
     }
 }
 
-/* 16-bit types have wgmma's tiles and the skinny ones too. Narrow ones give the whole chip work where there is little; those of
- * two CTAs halve what is read of one operand. 2x: a tile of two CTAs; x2: two CTAs to an SM. */
+/* 16-bit types have wgmma's tiles too. Narrow ones give the whole chip work where there is little; those of two CTAs halve
+ * what is read of one operand. 2x: a tile of two CTAs; x2: two CTAs to an SM. */
 template <typename T>
 static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
 {
@@ -221,26 +220,6 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
         return mm_wgmma<mm_wgmma_tile<T, 1, 16, 14, 1>>("wgmma 64x16", {0.0f, 0.126f}, a_k, b_k);
     case 16:
         return mm_wgmma<mm_wgmma_tile<T, 1, 16, 6, 3>>("wgmma 64x16 x3", {-0.1f, 0.136f}, a_k, b_k);
-    case 17:
-        return mm_skinny<mm_skinny_mma<T, 8, 16, 1, 1, false>, mm_skinny_mma<T, 8, 16, 1, 1, true>>(
-            "skinny 8x64", {4.1f, 0.25f}, a_k, b_k);
-    case 18:
-        return mm_skinny<mm_skinny_mma<T, 8, 8, 1, 2, false>, mm_skinny_mma<T, 8, 8, 1, 2, true>>(
-            "skinny 8x64 low", {3.6f, 0.79f}, a_k, b_k);
-    case 19:
-        return mm_skinny<mm_skinny_mma<T, 16, 16, 1, 1, false>, mm_skinny_mma<T, 16, 16, 1, 1, true>>(
-            "skinny 16x64", {5.2f, 0.37f}, a_k, b_k);
-    case 20:
-        return mm_skinny<mm_skinny_mma<T, 16, 8, 1, 2, false>, mm_skinny_mma<T, 16, 8, 1, 2, true>>(
-            "skinny 16x64 low", {4.4f, 0.79f}, a_k, b_k);
-    case 21:
-        return mm_skinny<mm_skinny_fma<T, 1, 8, 16, 1, 2, false>, mm_skinny_fma<T, 1, 4, 16, 1, 2, true>>(
-            "skinny 1x64", {3.6f, 0.60f}, a_k, b_k);
-    case 22:
-        return mm_skinny<mm_skinny_fma<T, 1, 4, 8, 1, 2, false>, mm_skinny_fma<T, 1, 4, 8, 1, 2, true>>(
-            "skinny 1x32", {2.8f, 0.60f}, a_k, b_k);
-    case 23:
-        return mm_skinny_odd<mm_skinny_fma<T, 1, 32, 8, 8, 4, false, 1>>("skinny 1x32 odd", {3.6f, 0.09f}, a_k);
     default:
         return mm_mma_table<T>(index, a_k, b_k);
     }

@@ -3,8 +3,7 @@
  *   lanes           short rows of whole vectors              very short rows, and short lines           slab
  *   spans           short rows of any length
  *   held            rows that the registers of a CTA hold    tiles of columns, likewise                 columns
- *   stream          rows of teams of CTAs                    tiles of teams, likewise                   columns_team
- *                                                            tiles of teams, of any length              columns_stream
+ *   stream          rows of teams of CTAs                    tiles of teams, of any length              columns_stream
  *   huge            one row of any length
  *
  * Borders are bytes and counts of the device where they follow from it, and else were measured on an H200, but SLAB_ROW:
@@ -17,15 +16,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum softmax_kind { LANES, SPANS, SLAB, HELD, STREAM, HUGE, COLUMNS, COLUMNS_TEAM, COLUMNS_STREAM };
+enum softmax_kind { LANES, SPANS, SLAB, HELD, STREAM, HUGE, COLUMNS, COLUMNS_STREAM };
 enum { AXIS, LOG, SCALE };
 enum {
-    SLAB_BYTES = 16 << 10,   /* of shared memory that a slab aims at */
-    SLAB_MOST = 48 << 10,    /* and what it may take: every CTA has so much */
-    SLAB_ROW = 120,          /* elements of a row that a slab takes */
-    STREAM_STATIC = 4 << 10, /* as STATIC_BYTES below, of stream */
-    STREAM_PART = 16,        /* vectors that a row takes as long as, for each CTA that tells its pair */
-    STATIC_BYTES = 2 << 10   /* at least what a kernel of teams has besides, with what the system takes of each CTA */
+    SLAB_BYTES = 16 << 10, /* of shared memory that a slab aims at */
+    SLAB_MOST = 48 << 10,  /* and what it may take: every CTA has so much */
+    SLAB_ROW = 120,        /* elements of a row that a slab takes */
+    STATIC_BYTES = 2 << 10 /* at least what a kernel of teams has besides, with what the system takes of each CTA */
 };
 
 struct softmax_choice {
@@ -83,6 +80,14 @@ struct softmax_problem {
     bool whole;       /* rows, or lines of columns, are whole vectors */
     int64_t vectors;  /* of a row's aligned superset, at most */
 };
+
+/* CTAs of a kernel of teams that an SM holds: its registers are bound to 1024 threads, with FP64 to 512. */
+static int resident(const softmax_problem &p, int threads, size_t shared)
+{
+    const int by_threads = (p.size == 8 ? 512 : 1024) / threads;
+    const int by_shared = (int)(p.chip->shared_sm / (shared + STATIC_BYTES));
+    return (by_threads < by_shared ? by_threads : by_shared) * p.chip->sms;
+}
 
 /* As many teams as there is room for, or fewer that take as many rounds. */
 static int64_t teams_for(int64_t items, int64_t room)
@@ -179,39 +184,22 @@ static void plan_huge(const softmax_problem &p, softmax_choice *c)
     c->grid = c->parts;
 }
 
-/* false: no team of so many CTAs holds the row. */
-static bool plan_team(const softmax_problem &p, int at, int64_t room, softmax_choice *c)
+/* false: no team holds the row. */
+static bool plan_stream(const softmax_problem &p, int threads, softmax_choice *c)
 {
-    const stream_form &form = STREAM_FORMS[at];
-    const int ctas = form.of_sm((size_t)p.size);
-    const int64_t row = form.slots * form.packs * 16; /* bytes of a worker */
-    int64_t bytes = (int64_t)p.chip->shared_sm / ctas, least = INT64_MAX, best = 0;
-    if (bytes > (int64_t)p.chip->shared_optin) bytes = (int64_t)p.chip->shared_optin;
-    int64_t workers = (bytes - STREAM_STATIC) / row / KS_WARP * KS_WARP;
-    if (workers > form.workers) workers = form.workers;
-    const int64_t all = (int64_t)ctas * p.chip->sms, most = workers * form.packs; /* CTAs; vectors of one */
-    for (int64_t parts = over(p.vectors, most); parts <= room && parts <= all; parts++) {
-        const int64_t share = up(over(p.vectors, parts), 64),
-                      work = over(p.s.outer, all / parts) * (share + parts * STREAM_PART);
-        if (share > most || work >= least) continue;
-        least = work; /* of the CTA that has most to do */
-        best = parts;
-    }
-    if (!best) return false;
+    const int64_t most = (int64_t)threads * STREAM_PACKS; /* vectors of a CTA */
+    const int64_t room = resident(p, threads, (size_t)most * 16);
+    int64_t parts = over(p.vectors, most), wanted = over(p.vectors, 1024);
+    if (wanted > room / p.s.outer) wanted = room / p.s.outer;
+    if (parts < wanted) parts = wanted; /* few rows: more CTAs, each with less */
+    if (parts > threads || parts > room) return false;
     c->kind = STREAM;
-    c->packs = (int8_t)at;
-    c->share = up(over(p.vectors, best), 64);
+    c->threads = (int16_t)threads;
+    c->share = up(over(p.vectors, parts), 64);
     c->parts = (int16_t)over(p.vectors, c->share);
-    workers = up(over(c->share, form.packs), KS_WARP);
-    c->threads = (int16_t)(workers + 2 * KS_WARP);
-    c->shared = (int32_t)(workers * row);
-    c->grid = teams_for(p.s.outer, all / c->parts) * c->parts;
+    c->shared = (int32_t)(most * 16);
+    c->grid = teams_for(p.s.outer, room / c->parts) * c->parts;
     return true;
-}
-
-static bool plan_stream(const softmax_problem &p, softmax_choice *c)
-{
-    return plan_team(p, 0, KS_WARP, c) || plan_team(p, 1, p.chip->sms, c) || plan_team(p, 2, p.chip->sms, c);
 }
 
 static void plan_rows(const softmax_problem &p, softmax_choice *c)
@@ -230,7 +218,7 @@ static void plan_rows(const softmax_problem &p, softmax_choice *c)
         p.s.outer * 2 < p.chip->sms && p.vectors > 2048; /* one CTA for each row would leave most SMs out */
     if (packs && !idle)
         plan_held(p, packs, c);
-    else if (!plan_stream(p, c))
+    else if (!plan_stream(p, STREAM_THREADS / 2, c) && !plan_stream(p, STREAM_THREADS, c))
         plan_huge(p, c);
 }
 
@@ -264,27 +252,6 @@ static bool plan_tile(const softmax_problem &p, int64_t all, softmax_choice *c)
     c->lanes = (int16_t)lanes;
     c->shared = (int32_t)tile_bytes(p, c->threads, c->lanes, c->pack);
     c->grid = over(all, lanes);
-    return true;
-}
-
-/* As few CTAs as hold a tile: more of them wait longer for each other. false: too many, or too few SMs would have one. */
-static bool plan_team(const softmax_problem &p, int64_t all, softmax_choice *c)
-{
-    const int64_t lanes = all < 8 ? all : 8, step = STREAM_THREADS / lanes, tiles = over(all, lanes);
-    const size_t tile = tile_bytes(p, STREAM_THREADS, (int)lanes, c->pack),
-                 slot = (size_t)STREAM_THREADS * 16 * MANY_PACKS;
-    const int64_t counters = KS_COUNTERS_MAX / (TEAM_PLACES * TEAM_RECORD * lanes * c->pack) - TEAM_RECORD;
-    const int64_t room = p.chip->sms < counters ? p.chip->sms : counters, parts = over(p.s.length, step * MANY_PACKS);
-    if (!p.whole || p.size == 8 || slot + tile + STATIC_BYTES > p.chip->shared_optin) return false;
-    if (parts < 2 || parts > room || parts * tiles * 2 < room) return false;
-    c->kind = COLUMNS_TEAM;
-    c->packs = MANY_PACKS;
-    c->threads = STREAM_THREADS;
-    c->lanes = (int16_t)lanes;
-    c->share = over(p.s.length, parts);
-    c->parts = (int16_t)parts;
-    c->shared = (int32_t)(slot + tile);
-    c->grid = teams_for(tiles, room / parts) * parts;
     return true;
 }
 
@@ -325,7 +292,7 @@ static void plan_columns(const softmax_problem &p, softmax_choice *c)
     const int64_t all = p.s.outer * (p.s.inner / c->pack);
     if (!p.whole && plan_slab(p, c)) return;
     const bool counted = c->pack == 1 || all * p.s.length <= UINT32_MAX; /* as softmax_index does */
-    if (!(counted && (plan_tile(p, all, c) || plan_team(p, all, c)))) plan_tiles(p, all, c);
+    if (!(counted && plan_tile(p, all, c))) plan_tiles(p, all, c);
 }
 
 static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
@@ -342,8 +309,8 @@ static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
 
 static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
 {
-    static const char *const names[] = {"lanes", "spans",   "slab",         "held",          "stream",
-                                        "huge",  "columns", "columns_team", "columns_stream"};
+    static const char *const names[] = {"lanes",  "spans", "slab",    "held",
+                                        "stream", "huge",  "columns", "columns_stream"};
     char more[32] = "";
     switch (c.kind) {
     case LANES:
@@ -387,9 +354,7 @@ extern "C" ks_status ks_softmax_cuda_plan(const ks_chip *chip, const ks_spec *sp
     out->once = !team && c.kind != COLUMNS_STREAM && c.grid <= KS_GRID_MAX;
     out->batch_max = team ? 1 : (int)KS_BATCH_MAX;
     out->workspace_bytes = 0;
-    const int records = c.kind >= COLUMNS ? c.lanes * c.pack : 1;
-    const int turns = c.kind == STREAM ? (int)STREAM_TURNS : (int)TEAM_PLACES;
-    out->counters = team ? softmax_team_counters((int)c.grid, records, turns) : 0;
+    out->counters = team ? softmax_team_counters((int)c.grid, c.kind == COLUMNS_STREAM ? c.lanes * c.pack : 1) : 0;
     pick_of(c, spec->in[0].dtype, &out->pick);
     memcpy(out->choice, &c, sizeof c);
     return KS_OK;
@@ -427,9 +392,7 @@ static cudaError_t launch_rows(const softmax_launch &go)
                : c.packs == 4 ? go(softmax_held<T, 4>)
                               : go(softmax_held<T, 8>);
     case STREAM:
-        return c.packs == 0   ? go(softmax_stream<T, 0>, (int)c.parts, c.share)
-               : c.packs == 1 ? go(softmax_stream<T, 1>, (int)c.parts, c.share)
-                              : go(softmax_stream<T, 2>, (int)c.parts, c.share);
+        return go(softmax_stream<T>, (int)c.parts, c.share);
     default:
         return go(softmax_huge<T>, c.share, (int)c.kept);
     }
@@ -447,13 +410,10 @@ static cudaError_t launch_tiles(const softmax_launch &go)
 template <class T>
 static cudaError_t launch_many(const softmax_launch &go)
 {
-    constexpr int E = ks_vector<T>::length;
-    const softmax_choice &c = go.c;
     if constexpr (sizeof(T) == 8)
         return cudaErrorInvalidValue;
     else
-        return c.kind == COLUMNS ? go(softmax_columns<T, E, MANY_PACKS>, (int)c.lanes)
-                                 : go(softmax_columns_team<T, E, MANY_PACKS>, (int)c.lanes, (int)c.parts, c.share);
+        return go(softmax_columns<T, ks_vector<T>::length, MANY_PACKS>, (int)go.c.lanes);
 }
 
 template <class T>
@@ -470,8 +430,6 @@ static cudaError_t launch_as(const softmax_launch &go)
                : c.packs == 4 ? go(softmax_columns<T, E, 4>, (int)c.lanes)
                : c.packs == 8 ? go(softmax_columns<T, E, 8>, (int)c.lanes)
                               : launch_many<T>(go);
-    case COLUMNS_TEAM:
-        return launch_many<T>(go);
     case COLUMNS_STREAM:
         return c.pack == 1 ? launch_tiles<T, 1, 8>(go) : launch_tiles<T, E, V>(go);
     default:
@@ -509,36 +467,20 @@ extern "C" ks_status ks_softmax_cuda_launch(const ks_spec *spec, const void *cho
 
 /* --- once ------------------------------------------------------------------------------------------------------------ */
 
-/* NULL: there is none. */
-template <class T>
-static const void *team_kernel()
-{
-    if constexpr (sizeof(T) == 8)
-        return NULL;
-    else
-        return (const void *)softmax_columns_team<T, ks_vector<T>::length, MANY_PACKS>;
-}
-
 /* Kernels of teams take as much shared memory as a CTA can have. */
 template <class T>
 static cudaError_t allow(const ks_chip *chip)
 {
     constexpr int E = ks_vector<T>::length, V = sizeof(T) == 8 ? 2 : 4;
-    const void *const kernels[] = {(const void *)softmax_huge<T>,
-                                   team_kernel<T>(),
+    const void *const kernels[] = {(const void *)softmax_stream<T>,
+                                   (const void *)softmax_huge<T>,
                                    (const void *)softmax_columns_stream<T, E, V, false>,
                                    (const void *)softmax_columns_stream<T, E, V, true>,
                                    (const void *)softmax_columns_stream<T, 1, 8, false>,
                                    (const void *)softmax_columns_stream<T, 1, 8, true>};
-    const void *const streams[] = {(const void *)softmax_stream<T, 0>, (const void *)softmax_stream<T, 1>,
-                                   (const void *)softmax_stream<T, 2>};
     cudaError_t status = cudaSuccess;
-    for (const void *kernel : streams)
-        if (status == cudaSuccess)
-            status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          (int)chip->shared_optin - STREAM_STATIC);
     for (const void *kernel : kernels)
-        if (kernel && status == cudaSuccess)
+        if (status == cudaSuccess)
             status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           (int)chip->shared_optin - STATIC_BYTES);
     return status;

@@ -4,10 +4,9 @@
  * axis. A pack is a vector where columns come in whole vectors, else an element.
  *
  *   columns  the registers of a CTA hold a tile
- *   team     those of a team's CTAs do, which stay and go from tile to tile as in softmax_stream.cuh, each with its part of
- *            the axis, while the next tile comes into shared memory
- *   stream   of any length: CTAs that stay, alone or in teams. The tile is in shared memory, and what has been written
- *            makes room for the next one; what does not fit is read twice */
+ *   stream   longer ones: CTAs that stay, each with a tile after the other, or its part of it down the axis in a team as in
+ *            softmax_stream.cuh. The tile is in shared memory, and what has been written makes room for the next one;
+ *            what does not fit is read twice */
 #ifndef KS_SOFTMAX_COLUMNS_CUH
 #define KS_SOFTMAX_COLUMNS_CUH
 
@@ -237,70 +236,6 @@ __global__ void __launch_bounds__(columns_threads<T, E, V>, columns_ctas<T, E, V
 #pragma unroll
     for (int v = 0; v < V; v++)
         if (v < count) out[base + v * strip.stride] = x[v].word;
-    ks_leave(site);
-}
-
-/* A tile for each team of `parts` CTAs at a time, `share` of the axis each, V packs of it in each thread. */
-template <class T, int E, int V>
-__global__ void __launch_bounds__(STREAM_THREADS, 1)
-    softmax_columns_team(ks_site site, softmax_shape s, int lanes, int parts, int64_t share)
-{
-    typedef typename ks_element<T>::math M;
-    typedef typename softmax_pack<T, E>::Word Word;
-    constexpr bool KEEP = softmax_keeps<T>;
-    __shared__ softmax_team team;
-    ks_entry job;
-    if (!ks_enter(site, &job)) return;
-    const softmax_rule<M> rule(s);
-    if (threadIdx.x == 0) team.open(site, parts, lanes * E);
-    __syncthreads();
-    Word *const slot = (Word *)ks_dynamic + threadIdx.x;
-    const softmax_tile<M> tile((Word *)ks_dynamic + V * STREAM_THREADS, lanes, E);
-    const Word *const in = (const Word *)(job.in + s.offset);
-    Word *const out = (Word *)job.out;
-    const int64_t begin = team.me * share, end = min(begin + share, s.length);
-    const uint32_t packs = (uint32_t)(s.inner / E), tiles = ((uint32_t)s.outer * packs + lanes - 1) / lanes;
-    const uint32_t first = team.team, teams = team.teams, rounds = (tiles - first + teams - 1) / teams;
-    const softmax_strip<uint32_t> strip(packs, lanes, begin, end);
-    const auto fetch = [&](uint32_t round) {
-        const uint32_t base = strip.base(s, first + round * teams);
-        const int count = strip.count(s, first + round * teams);
-#pragma unroll
-        for (int v = 0; v < V; v++)
-            if (v < count) ks_copy_async(&slot[v * STREAM_THREADS], in + (base + v * strip.stride));
-    };
-    fetch(0);
-    uint32_t drawn = 0;
-#pragma unroll 1
-    for (uint32_t r = 0; r < rounds; r++) {
-        const int count = strip.count(s, first + r * teams);
-        const bool more = r + 1 < rounds;
-        softmax_pack<T, E> x[V];
-        ks_copy_wait();
-#pragma unroll
-        for (int v = 0; v < V; v++) {
-            x[v].word = slot[v * STREAM_THREADS];
-            if (v >= count) softmax_blank(x[v], 0);
-        }
-        if (more) fetch(r + 1); /* what lay in the slot is in registers */
-        softmax_turn(x, s.sign, [&](int v) { return v < count; });
-        softmax_columns_tell<KEEP>(x, tile, rule);
-        __syncthreads();
-        softmax_join_columns(
-            tile.groups, tile.columns, rule, [&](int g, int column) { return tile.group[g * tile.pitch + column]; },
-            [&](int column, softmax_pair<M> n) { team.post(r, team.me * tile.columns + column, n.h, n.sum); });
-        softmax_join_columns(
-            parts, tile.columns, rule, [&](int p, int column) { return team.wait<M>(r, p * tile.columns + column); },
-            [&](int column, softmax_pair<M> n) { tile.whole[column] = softmax_settle(n, rule); });
-        __syncthreads();
-        if (!more) drawn = team.draw();
-        softmax_columns_values<KEEP>(x, tile, rule);
-        const uint32_t base = strip.base(s, first + r * teams);
-#pragma unroll
-        for (int v = 0; v < V; v++)
-            if (v < count) out[base + v * strip.stride] = x[v].word;
-    }
-    team.leave(drawn);
     ks_leave(site);
 }
 

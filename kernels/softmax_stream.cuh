@@ -1,7 +1,6 @@
 /* Softmax of rows too long for a CTA: teams of CTAs that stay, a row after the other.
  *
- *   stream  pieces of rows come through a ring in shared memory: while some wait until the team has told a row's pair,
- *           others are under way
+ *   stream  the registers of a team hold the row, and while one is worked on, the next comes into shared memory
  *   huge    one row over the whole grid: a CTA keeps of its part what fits into shared memory and reads the rest twice,
  *           the last bytes first, which still lie in the L2 cache
  *
@@ -12,7 +11,7 @@
 #include "softmax_held.cuh"
 #include "softmax_team.cuh"
 
-static constexpr int STREAM_THREADS = 512, HUGE_PACKS = 8; /* of huge, and of columns */
+static constexpr int STREAM_THREADS = 512, STREAM_PACKS = 8, HUGE_PACKS = 8;
 
 /* The row's pair from those of the team's CTAs, in their order; the CTA calls it whole. warps: a pair of each. */
 template <class M>
@@ -33,152 +32,66 @@ __device__ __forceinline__ softmax_pair<M> softmax_team_pair(softmax_pair<M> min
     return softmax_join(lane < groups ? warps[lane] : softmax_none<M>(), KS_WARP, rule);
 }
 
-/* How stream's CTAs work. packs: of a worker in a row's piece. slots: for pieces that are under way or wait for their pair,
- * for which they have time until `behind` rows later. ctas: of an SM; with FP64, which takes more registers, fewer. */
-struct stream_form {
-    int workers, packs, slots, behind, ctas;
-    constexpr int of_sm(size_t size) const
-    {
-        return size == 8 && ctas > 2 ? 2 : ctas;
-    }
-};
-static constexpr stream_form STREAM_FORMS[] = {{256, 4, 4, 2, 3}, {512, 4, 6, 3, 1}, {512, 8, 3, 1, 1}};
-
-enum {
-    STREAM_TURNS = 4, /* rows that a team may be at */
-    STREAM_READS = 5, /* a team is seldom larger than so many warps */
-    STREAM_SPANS = 16
-};
-
-/* A row for each team of `parts` CTAs at a time, `share` vectors each. Workers sum a row's terms as it arrives, and write
- * its results some rows later; telling the team's pairs is the business of two more warps. No barrier holds the workers'
- * warps together. */
-template <class T, int FORM>
-__global__ void __launch_bounds__(STREAM_FORMS[FORM].workers + 2 * KS_WARP, STREAM_FORMS[FORM].of_sm(sizeof(T)))
+/* A row for each team of `parts` CTAs at a time, `share` vectors each. */
+template <class T>
+__global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 ? 1 : 2)
     softmax_stream(ks_site site, softmax_shape s, int parts, int64_t share)
 {
     typedef typename ks_element<T>::math M;
     typedef softmax_span<T> Span;
-    constexpr stream_form form = STREAM_FORMS[FORM];
-    constexpr int V = form.packs, AHEAD = form.slots - form.behind, TURNS = STREAM_TURNS;
-    static_assert(form.behind < TURNS && form.slots + form.behind < STREAM_SPANS, "nothing is lost before its use");
-    __shared__ softmax_pair<M> cells[TURNS][KS_WARPS_MAX], wholes[TURNS];
-    __shared__ uint64_t summed[TURNS], told[TURNS];
-    __shared__ uint32_t drawn;
-    __shared__ softmax_team_of<TURNS> team;
-    __shared__ Span spans[STREAM_SPANS];
+    constexpr int V = STREAM_PACKS;
+    uint4 *const slot = ks_dynamic;
+    __shared__ softmax_cells<M> cells;
+    __shared__ softmax_pair<M> warps[KS_WARPS_MAX];
+    __shared__ softmax_team team;
+    __shared__ Span spans[4];
     ks_entry job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
-    const int threads = blockDim.x - 2 * KS_WARP, warps = threads / KS_WARP;
-    const int lane = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP;
-    if (threadIdx.x == 0) {
-        team.open(site, parts, 1);
-        for (int i = 0; i < TURNS; i++) {
-            ks_gate_open(&summed[i], warps);
-            ks_gate_open(&told[i], 2);
-        }
-    }
+    const int threads = blockDim.x;
+    if (threadIdx.x == 0) team.open(site, parts, 1);
     __syncthreads();
-    const int rows = (int)((s.outer - team.team + team.teams - 1) / team.teams);
-    const auto prepare = [&](int r) {
-        if (r < rows) spans[r % STREAM_SPANS] = Span(s, job, team.team + (int64_t)r * team.teams, share, team.me);
+    const auto prepare = [&](int r) { /* by one thread, for all */
+                                      if (threadIdx.x == 0)
+                                          spans[r % 4] =
+                                              Span(s, job, team.team + (int64_t)r * team.teams, share, team.me);
     };
-    if (threadIdx.x < form.slots) prepare(threadIdx.x);
+    const auto fetch = [&](int r) {
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            const int i = v * threads + threadIdx.x;
+            if (i < spans[r % 4].count) ks_copy_async(&slot[i], &spans[r % 4].in[i]);
+        }
+    };
+    const int rows = (int)((s.outer - team.team + team.teams - 1) / team.teams);
+    uint32_t drawn = 0;
+    prepare(0);
     __syncthreads();
-    if (warp == warps) {
+    fetch(0);
 #pragma unroll 1
-        for (int r = 0; r < rows; r++) { /* the CTA's pair; two rows ago, all have read those of four rows ago */
-            if (r >= 2) ks_gate_wait(&told[(r - 2) % TURNS], (r - 2) / TURNS & 1);
-            ks_gate_wait(&summed[r % TURNS], r / TURNS & 1);
-            const softmax_pair<M> mine =
-                softmax_join(lane < warps ? cells[r % TURNS][lane] : softmax_none<M>(), KS_WARP, rule);
-            __syncwarp();
-            if (lane == 0) {
-                team.post((uint32_t)r, team.me, mine.h, mine.sum);
-                ks_gate_arrive(&told[r % TURNS]); /* the cells are read */
-            }
-        }
-    } else if (warp > warps) {
-#pragma unroll 1
-        for (int r = 0; r < rows; r++) { /* the row's: a lane reads several records at once */
-            softmax_pair<M> whole = softmax_none<M>();
-#pragma unroll 1
-            for (int first = lane; first < parts; first += STREAM_READS * KS_WARP) {
-                ks_record early[STREAM_READS];
+    for (int r = 0; r < rows; r++) {
+        const Span &span = spans[r % 4];
+        const int used = (span.count + threads - 1) / threads;
+        const bool more = r + 1 < rows;
+        softmax_pack<T, Span::E> x[V];
+        if (more) prepare(r + 1);
+        ks_copy_wait();
 #pragma unroll
-                for (int j = 0; j < STREAM_READS; j++)
-                    if (first + j * KS_WARP < parts) early[j] = team.read((uint32_t)r, first + j * KS_WARP);
+        for (int v = 0; v < V; v++) x[v].word = slot[v * threads + threadIdx.x];
+        span.clean(x, threadIdx.x, threads, s.sign);
+        const softmax_pair<M> mine = softmax_cta_pair(x, used, cells, rule);
+        if (more) fetch(r + 1); /* what lay in the slot is in registers */
+        const softmax_pair<M> whole = softmax_settle(softmax_team_pair(mine, warps, team, (uint32_t)r, rule), rule);
+        if (!more) drawn = team.draw();
+        const softmax_finish<M> finish =
+            softmax_keeps<T> ? softmax_finish<M>(whole, mine.h, rule) : softmax_finish<M>(whole, rule);
 #pragma unroll
-                for (int j = 0; j < STREAM_READS; j++)
-                    if (first + j * KS_WARP < parts)
-                        whole = softmax_both(whole, team.template wait<M>((uint32_t)r, first + j * KS_WARP, early[j]),
-                                             rule);
-            }
-            whole = softmax_settle(softmax_join(whole, KS_WARP, rule), rule);
-            if (lane == 0) {
-                wholes[r % TURNS] = whole;
-                prepare(r + form.slots);
-                ks_gate_arrive(&told[r % TURNS]);
-            }
-        }
-        const uint32_t ticket = team.draw(lane == 0);
-        if (lane == 0) drawn = ticket;
-    } else {
-        const auto slot = [&](int r, int v) { return ks_dynamic + (r % form.slots * V + v) * threads + threadIdx.x; };
-        const auto fetch = [&](int r) {
-            if (r < rows) {
-                const Span &span = spans[r % STREAM_SPANS];
-#pragma unroll
-                for (int v = 0; v < V; v++) {
-                    const int i = v * threads + threadIdx.x;
-                    if (i < span.count) ks_copy_async(slot(r, v), &span.in[i]);
-                }
-            }
-            ks_copy_group();
-        };
-#pragma unroll 1
-        for (int r = 0; r < AHEAD; r++) fetch(r);
-#pragma unroll 1
-        for (int r = 0; r < rows + form.behind; r++) {
-            const int q = r - form.behind;
-            if (r < rows) {
-                softmax_pack<T, Span::E> x[V];
-                ks_copy_wait_but<AHEAD - 1>();
-#pragma unroll
-                for (int v = 0; v < V; v++) x[v].word = *slot(r, v);
-                spans[r % STREAM_SPANS].clean(x, threadIdx.x, threads, s.sign);
-                softmax_pack<T, Span::E> most = x[0];
-#pragma unroll
-                for (int v = 1; v < V; v++) most = softmax_greater(most, x[v]);
-                const M h = ks_group_reduce(softmax_half(most), KS_WARP, softmax_maxes());
-                M sum = 0;
-#pragma unroll
-                for (int v = 0; v < V; v++) sum += softmax_sum<false>(x[v], ks_reference(h), rule);
-                sum = ks_group_reduce(sum, KS_WARP, ks_adds());
-                __syncwarp(); /* the lanes are done with what was told before */
-                if (lane == 0) {
-                    cells[r % TURNS][warp] = {h, sum};
-                    ks_gate_arrive(&summed[r % TURNS]);
-                }
-            }
-            if (q >= 0) {
-                ks_gate_wait(&told[q % TURNS], q / TURNS & 1);
-                const Span &span = spans[q % STREAM_SPANS];
-                const softmax_finish<M> finish(wholes[q % TURNS], rule);
-#pragma unroll
-                for (int v = 0; v < V; v++) {
-                    softmax_pack<T, Span::E> x[1];
-                    x[0].word = *slot(q, v);
-                    softmax_turn(x, s.sign);
-                    softmax_values<false>(x[0], finish, rule);
-                    span.store(x[0], v * threads + threadIdx.x);
-                }
-            }
-            fetch(r + AHEAD);
+        for (int v = 0; v < V; v++) {
+            if (v >= used) break;
+            softmax_values<softmax_keeps<T>>(x[v], finish, rule);
+            span.store(x[v], v * threads + threadIdx.x);
         }
     }
-    __syncthreads();
     team.leave(drawn);
     ks_leave(site);
 }

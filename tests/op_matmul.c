@@ -32,15 +32,7 @@ extern const ks_op ks_op_matmul;
 
 enum { TRANSPOSE_A, TRANSPOSE_B, ALPHA, ACTIVATION, PRECISION };
 enum { NONE, RELU, GELU, SILU, ACTIVATIONS };
-enum {
-    QUICK_CASES = 10,
-    CHECKS_MAX = 20000,
-    CHECKED_TERMS = 1 << 18,
-    ARENA_BYTES = 96 << 20,
-    CASES = 300,
-    GUARD = 64,
-    MANY_PRODUCTS = 1 << 23
-};
+enum { QUICK_CASES = 10, CHECKS_MAX = 20000, CHECKED_TERMS = 1 << 18, ARENA_BYTES = 96 << 20, CASES = 300, GUARD = 64 };
 
 typedef enum fill { UNIFORM, POSITIVE, WIDE, SPECIAL, WHOLE, FILLS } fill;
 
@@ -416,7 +408,7 @@ static int64_t draw_size(void)
 static void draw_problem(problem *p)
 {
     static const double alphas[] = {1.0, 1.0, -0.5, 0.1, 3700.0, 0.0};
-    int64_t m = draw_size(), n = draw_size(), k = draw_size(), many = 0;
+    int64_t m = draw_size(), n = draw_size(), k = draw_size();
     switch (below(12)) {
     case 0:
         k = 1000 + below(3000); /* long sums; slices on a GPU */
@@ -430,17 +422,13 @@ static void draw_problem(problem *p)
     case 3:
         k = 0;
         break;
-    case 4: /* batches of small matrices, all rows in whole vectors */
-        m = 8 * (1 + below(16)), n = 8 * (1 + below(16)), k = 8 * (1 + below(16));
-        many = 1 + below(1 + MANY_PRODUCTS / (m * n * k));
-        break;
     }
     const bool ta = below(2), tb = below(2);
     int64_t dims[2][KS_RANK_MAX] = {{0}};
     int ranks[2];
-    const int batch_rank = many ? 1 + (int)below(3) : below(3) ? 0 : (int)below(7);
+    const int batch_rank = below(3) ? 0 : (int)below(7);
     int64_t batch[KS_RANK_MAX], total = 1;
-    for (int d = 0; d < batch_rank; d++) total *= batch[d] = d == 0 && many ? many : total > 12 ? 1 : 1 + below(4);
+    for (int d = 0; d < batch_rank; d++) total *= batch[d] = total > 12 ? 1 : 1 + below(4);
     for (int i = 0; i < 2; i++) {
         const int missing =
             below(3) ? 0 : (int)below(batch_rank + 1); /* leading dimensions that only the other one has */
@@ -528,38 +516,6 @@ static void run_ways(op_harness *harness, const problem *p, const ks_backend *ba
     op_harness_choose(harness, -1);
 }
 
-/* So many small matrices that a GPU takes several of them to a CTA. Sizes that fill the tile, that end within it, and that
- * go over several stages; the last CTA has groups without a matrix. */
-static void every_size_of_a_batch(void **unused)
-{
-    (void)unused;
-    static const int64_t shapes[][4] = {{1001, 16, 16, 16}, {601, 32, 32, 32}, {1001, 12, 8, 24},
-                                        {333, 20, 28, 40},  {267, 64, 64, 64}, {133, 128, 128, 128},
-                                        {267, 61, 36, 72},  {133, 100, 72, 40}};
-    enum { QUICK_SHAPES = 4 };
-    const bool quick = cases() < QUICK_CASES;
-    const size_t count = quick || !harnesses[1] ? QUICK_SHAPES : sizeof shapes / sizeof *shapes;
-    for (size_t s = 0; s < count; s++)
-        for (int way = 0; way < 20; way++) {
-            if (quick && below(4)) continue;
-            const int64_t *size = shapes[s];
-            const bool ta = way & 1, tb = way & 2;
-            const int64_t dims[2][KS_RANK_MAX] = {{size[0], ta ? size[3] : size[1], ta ? size[1] : size[3]},
-                                                  {size[0], tb ? size[2] : size[3], tb ? size[3] : size[2]}};
-            problem p = {.fill = WHOLE};
-            set_shape(&p.spec, dtypes[way / 4 % 4], dims, (const int[]){3, 3});
-            p.spec.params[TRANSPOSE_A].i = ta;
-            p.spec.params[TRANSPOSE_B].i = tb;
-            p.spec.params[PRECISION].i = way >= 16;
-            p.spec.params[ACTIVATION].i = ((int64_t)s + way) % ACTIVATIONS;
-            if ((s + (size_t)way) % 3 == 0) add_bias(&p.spec);
-            begin(&p);
-            run_everywhere(&p);
-            if (harnesses[1] && way % 3 == 0) run_ways(harnesses[1], &p, ks_backend_cuda);
-            end(&p);
-        }
-}
-
 static void every_way_of_random_shapes(void **unused)
 {
     (void)unused;
@@ -572,33 +528,6 @@ static void every_way_of_random_shapes(void **unused)
         if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);
         end(&p);
     }
-}
-
-/* The skinny kernels want B in whole vectors, which random shapes seldom are: edges of their strips, values of K behind the
- * last whole block, slices that are short or empty, few columns as few rows, two matrices. */
-static void every_way_of_few_rows(void **unused)
-{
-    (void)unused;
-    static const int64_t shapes[][3] = {{1, 72, 8},    {1, 264, 4104}, {16, 136, 1048}, {3, 200, 517},
-                                        {200, 7, 520}, {9, 64, 2056},  {72, 1, 1032},   {5, 1032, 70}};
-    const bool quick = cases() < QUICK_CASES;
-    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int way = 0; way < 20; way += quick ? 7 : 1) {
-            const int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2], batch = 1 + (int64_t)s % 2;
-            const bool ta = way & 1, tb = way & 2;
-            const int64_t dims[2][KS_RANK_MAX] = {{batch, ta ? k : m, ta ? m : k}, {batch, tb ? n : k, tb ? k : n}};
-            problem p = {.fill = (fill)((s + (size_t)way) % FILLS)};
-            set_shape(&p.spec, dtypes[way / 4 % 4], dims, (const int[]){3, 3});
-            p.spec.params[TRANSPOSE_A].i = ta;
-            p.spec.params[TRANSPOSE_B].i = tb;
-            p.spec.params[PRECISION].i = way >= 16;
-            p.spec.params[ACTIVATION].i = ((int64_t)s + way) % GELU;
-            if ((s + (size_t)way) % 3 == 0) add_bias(&p.spec);
-            begin(&p);
-            run_everywhere(&p);
-            if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);
-            end(&p);
-        }
 }
 
 static void empty_sizes(void **unused)
@@ -848,10 +777,8 @@ int main(void)
         cmocka_unit_test(output_shapes),
         cmocka_unit_test(empty_sizes),
         cmocka_unit_test(every_regime),
-        cmocka_unit_test(every_size_of_a_batch),
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(every_way_of_random_shapes),
-        cmocka_unit_test(every_way_of_few_rows),
         cmocka_unit_test(onednn_from_two_threads),
         cmocka_unit_test(over_two_to_the_31),
     };
