@@ -18,15 +18,15 @@ typedef struct mm_pace {
 } mm_pace;
 
 typedef struct mm_kernel {
-    const char *name;     /* NULL: behind the table's end */
-    const void *function; /* of (ks_site, mm_args), and mm_maps where `bulk` */
-    int m, n, depth;      /* of the tile; of a stage */
-    int threads, ctas;    /* ctas: of an SM, that its registers are for */
-    int shared_bytes;     /* dynamic */
-    mm_pace pace;         /* for the model */
-    bool bulk;            /* sm_90a, device memory, operands that are not shifted; walks over units */
-    bool splits;          /* K may be shared */
-    int by_m, by_n;       /* of `bulk`: the CTAs, a cluster, among which rows and columns of a tile are divided */
+    const char *name;       /* NULL: behind the table's end */
+    const void *function;   /* of (ks_site, mm_args), and mm_maps where `bulk` */
+    int m, n, depth;        /* of the tile; of a stage */
+    int threads, ctas;      /* ctas: of an SM, that its registers are for */
+    int shared_bytes;       /* dynamic */
+    mm_pace pace;           /* for the model */
+    bool bulk;              /* sm_90a, device memory, operands that are not shifted; walks over units */
+    bool splits;            /* K may be shared */
+    int by_m = 0, by_n = 0; /* of `bulk`: the CTAs, a cluster, among which rows and columns of a tile are divided */
 } mm_kernel;
 
 /* Kernel `index` of a table for operands whose rows lie along K or not. */
