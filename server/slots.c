@@ -237,9 +237,8 @@ void ks_slots_give(ks_slots *slots, ks_slot **slot, bool keep_memory)
     mark(given);
 #ifdef KS_POISON
     clear(given, 0xA5, SIZE_MAX); /* a stale reader, or an output byte that nobody wrote, shows in the tests */
-#else
-    if (slots->scrub) list(slots, given);
 #endif
+    if (slots->scrub) list(slots, given);
     given->slot.next = slots->free[size_class];
     slots->free[size_class] = &given->slot;
 }
