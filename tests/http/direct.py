@@ -120,6 +120,8 @@ class Run:
     def __init__(self, daemon, program, backend, seed):
         self.daemon, self.random = daemon, random.Random(seed)
         self.direct = {path: Direct(program, backend, path) for path in ("planned", "copies", "mapped")}
+        for direct in self.direct.values():  # opening a device takes longer on a busy host than a connection may say nothing
+            direct.ask(make_work(self.random, ROWS[0]))
         self.connections = [daemon.connect(120) for _ in range(TOGETHER)]
         self.compared = self.wrong = 0
 
