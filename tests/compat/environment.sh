@@ -13,9 +13,10 @@ if [ -e "$env/.complete" ]; then
     exit 0
 fi
 
+exec 3>&1 # below, all that the tools say goes to the standard error
 give_up() {
     rm -rf "$env"
-    echo "$1"
+    echo "$1" >&3
     exit 77
 }
 
