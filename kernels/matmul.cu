@@ -1,8 +1,10 @@
 /* Matmul on CUDA: which kernels can do it, which of them should, and the launch.
  *
  * Kernels  tiles (matmul_tile.cuh) of tensor cores for FP16, BF16 and, on request, TF32, of fused multiply-adds for FP32 and
- *          FP64. Few rows are low tiles that a wide operand streams past; few columns are few rows of the transposed
- *          product. Tiles too few for the chip share K: within a cluster, and across clusters through the workspace.
+ *          FP64. Few rows are low tiles that a wide operand streams past, or, where it goes straight into registers, strips
+ *          (matmul_skinny.cuh); few columns are few rows of the transposed product. Tiles too few for the chip share K:
+ *          within a cluster, and across clusters through the workspace. Batches of small matrices are computed by a warp or
+ *          a CTA each (matmul_batch.cuh).
  * Bits     depend on the candidate alone: no atomics on values, every sum's order is fixed.
  * Threads  any; everything here is constant after setup. */
 #include "cublaslt.cuh"
@@ -22,6 +24,7 @@ enum mm_table { MM_FP16, MM_BF16, MM_TF32, MM_FP32, MM_FP64, MM_TABLES };
 enum {
     MM_GROUPS_MAX = 64,
     MM_GRID_MOST = 1 << 30,
+    MM_BATCH_K = 128,
     MM_SLICE_MOST = 1 << 27 /* kernels count a slice's bytes in 32 bits */
 };
 
@@ -112,12 +115,20 @@ static mm_args arguments(const ks_spec *spec, const ks_matmul_shape *s, bool tur
     return args;
 }
 
+/* Shared memory of a kernel that holds A's slice: the outputs' slots, then A or, later, the sums. */
+static int held_bytes(const mm_kernel *kernel, mm_int slice_bytes)
+{
+    const mm_int most = MM_SLICE_MOST, slots = (mm_int)kernel->m * kernel->n * (mm_int)sizeof(float);
+    const mm_int held = slots + kernel->m * (mm_int)mm_held_pitch((int)(slice_bytes < most ? slice_bytes : most));
+    return held < kernel->shared_bytes ? kernel->shared_bytes : (int)(held < most ? held : most);
+}
+
 /* The candidate's kernel, and the arguments that follow from its tile. */
 static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_matmul_candidate *c, mm_args *args,
                      mm_layout *layout)
 {
     *args = arguments(spec, s, c->turned, layout);
-    const mm_kernel kernel = tables[c->table](c->kernel, layout->a_k, layout->b_k);
+    mm_kernel kernel = tables[c->table](c->kernel, layout->a_k, layout->b_k);
     args->tiles_m = (unsigned)tiles_of(args->m, kernel.m);
     args->tiles_n = (unsigned)tiles_of(args->n, kernel.n);
     args->cluster = c->cluster;
@@ -125,6 +136,8 @@ static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_mat
     for (args->cluster_log2 = 0; 1u << args->cluster_log2 < args->cluster; args->cluster_log2++) continue;
     args->matrices = (unsigned)s->batch;
     args->k_slice = c->k_slice;
+    if (kernel.skinny == MM_SKINNY_HELD || kernel.skinny == MM_SKINNY_ODD)
+        kernel.shared_bytes = held_bytes(&kernel, c->k_slice * (mm_int)ks_dtype_size(spec->out.dtype));
     return kernel;
 }
 
@@ -142,9 +155,10 @@ static int clusters_of(unsigned size)
     return clusters_fit[log2];
 }
 
-/* A unit is a CTA, or a cluster, but for kernels that walk over whole tiles. */
+/* A unit is a CTA, or a cluster, but for kernels that walk over whole tiles, or take several matrices at a time. */
 static mm_int grid_of(const mm_args *args, const mm_kernel *kernel)
 {
+    if (kernel->matrices) return tiles_of(args->matrices, kernel->matrices);
     const mm_int units = (mm_int)args->matrices * args->tiles_m * args->tiles_n * args->cluster * args->groups;
     const unsigned peers = peers_of(kernel);
     const mm_int most = (mm_int)clusters_of(peers) * kernel->ctas;
@@ -153,14 +167,46 @@ static mm_int grid_of(const mm_args *args, const mm_kernel *kernel)
 
 /* --- the model ------------------------------------------------------------------------------------------------------- */
 
-/* Fitted to 3,600 readings of candidates over 119 shapes on one H200, wgmma's to 1,083 over 21: the kernels' own paces stand
- * in their tables. They rank candidates, so that other chips need only their proportions. */
-static const double launch_us = 2.6, dram_us = 2.9e6, l2_us = 5.4e6, bulk_l2_us = 10e6, shared_pace = 0.71,
-                    idle_power = 0.29, overlap = 0.34, cluster_us = 0.63, groups_us = 1.4, group_us = 0.04;
+/* How the chip carries the tiles of a family of kernels, whose own paces stand in their tables. All of them rank
+ * candidates, so that other chips need only their proportions. */
+typedef struct mm_family {
+    double dram_us, l2_us; /* bytes */
+    double shared_pace;    /* of a CTA's pace alone, what each neighbour on its SM adds */
+    double idle_power;     /* how few CTAs draw less than all of the memory's bandwidth */
+    double overlap;        /* of the shorter one of work and memory, what stays visible */
+    double beyond;         /* what a stage's rows cost that lie beyond the operand, as a part of its time for memory */
+    double turned;         /* what a turned tile's beginning and end take, times the others' */
+} mm_family;
+
+/* Fitted to 2,500 readings of candidates over 111 shapes on one H200, large tiles' paces to 4,700 before. */
+static const mm_family copied = {3.8e6, 5.3e6, 0.88, 0.33, 0.35, 0, 1.45},
+                       bulk = {3.55e6, 10.8e6, 0.63, 0.41, 0.34, 0.5, 1};
+static const double launch_us = 2.6, cluster_us = 0.68, groups_us = 1.8, group_us = 0.086;
+/* Of the skinny kernels; their fixed_us has the launch in it. */
+static const double skinny_dram_us = 4.7e6, skinny_shared_pace = 0.3, skinny_idle_power = 0.29, skinny_overlap = 0.3,
+                    skinny_cluster_us = 0.27, skinny_wave = 0.79;
+/* Of TF32's by wgmma, to 823 readings over 27 shapes. A kernel that walks over tiles has begun the next one's copies; CTAs
+ * that share K come in waves, each of which takes as long as a launch; rows shorter than a tile are read as slowly as whole
+ * ones. Their fixed_us has the launch in it. */
+static const double wide_dram_us = 4.4e6, wide_l2_us = 25e6, wide_shared_pace = 0.28, wide_overlap = 0.51,
+                    wide_cluster_us = 0.39, wide_groups_us = 1.85, wide_group_us = 0.067, wide_walk = 0.19;
+
+/* Fitted to batches of 1 to 4096 matrices: the CTAs of an SM have all their copies under way at once. */
+static const double batch_launch_us = 1.4, batch_dram_us = 4.15e6;
+
+static double predict_batch(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel,
+                            int element_bytes)
+{
+    const double ctas = (double)tiles_of(args->matrices, kernel->matrices);
+    const double work = ceil(ctas / chip->sms) * (double)tiles_of(args->k, kernel->depth) * kernel->pace.stage_us;
+    const double unique = ((double)s->m * s->k + (double)s->k * s->n + (double)s->m * s->n) * (double)s->batch;
+    return batch_launch_us + kernel->pace.fixed_us + fmax(work, unique * element_bytes / batch_dram_us);
+}
 
 static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel,
                       int element_bytes)
 {
+    if (kernel->matrices) return predict_batch(chip, s, args, kernel, element_bytes);
     const double slices = (double)args->cluster * args->groups;
     const double units = (double)s->batch * args->tiles_m * args->tiles_n * slices;
     const unsigned together = args->cluster * peers_of(kernel);
@@ -176,16 +222,37 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
     /* On the busiest SM: clusters that have no part of the chip for themselves share one. */
     const double neighbours = ceil(running / together / clusters_of(together));
     const double pace = kernel->pace.stage_us * (args->a.shifted || args->b.shifted ? kernel->pace.shifted : 1);
-    const double work = waves * stages * pace * (1 + shared_pace * (neighbours - 1));
     const double rows = (double)(args->m < kernel->m ? args->m : kernel->m);
     const double columns = (double)(args->n < kernel->n ? args->n : kernel->n);
     const double unique = ((double)s->m * s->k + (double)s->k * s->n + (double)s->m * s->n) * (double)s->batch;
-    double memory = fmax(unique * element_bytes / dram_us, units * (rows + columns) * ceil((double)s->k / slices) *
-                                                               element_bytes / (kernel->bulk ? bulk_l2_us : l2_us));
-    if (running < chip->sms) memory *= pow(chip->sms / running, idle_power); /* few CTAs cannot draw all of it */
+    if (kernel->skinny) {
+        const double paced = waves * stages * kernel->pace.stage_us * (1 + skinny_shared_pace * (neighbours - 1));
+        const double read =
+            unique * element_bytes / skinny_dram_us * pow(chip->sms / fmin(running, chip->sms), skinny_idle_power);
+        return kernel->pace.fixed_us * (1 + skinny_wave * (waves - 1)) + skinny_cluster_us * args->cluster_log2 +
+               fmax(paced, read) + skinny_overlap * fmin(paced, read);
+    }
+    if (kernel->bulk && element_bytes == 4) {
+        const double paced = waves * stages * kernel->pace.stage_us * (1 + wide_shared_pace * (neighbours - 1)) *
+                             (double)kernel->m / rows;
+        const double read =
+            fmax(unique / wide_dram_us, units * (rows + columns) * ceil((double)s->k / slices) / wide_l2_us) *
+            element_bytes;
+        const double met = (args->cluster > 1 ? wide_cluster_us : 0) +
+                           (args->groups > 1 ? wide_groups_us + wide_group_us * args->groups : 0);
+        return kernel->pace.fixed_us * (1 + (slices > 1 ? 1 : wide_walk) * (waves - 1)) + met + fmax(paced, read) +
+               wide_overlap * fmin(paced, read);
+    }
+    const mm_family *f = kernel->bulk ? &bulk : &copied;
+    const double work = waves * stages * pace * (1 + f->shared_pace * (neighbours - 1));
+    double memory = fmax(unique * element_bytes / f->dram_us,
+                         units * (rows + columns) * ceil((double)s->k / slices) * element_bytes / f->l2_us);
+    memory *= 1 + f->beyond * (1 - (rows + columns) / (kernel->m + kernel->n));
+    if (running < chip->sms) memory *= pow(chip->sms / running, f->idle_power);
+    const double fixed = waves * kernel->pace.fixed_us * (args->turned ? f->turned : 1);
     const double meeting =
         (args->cluster > 1 ? cluster_us : 0) + (args->groups > 1 ? groups_us + group_us * args->groups : 0);
-    return launch_us + waves * kernel->pace.fixed_us + meeting + fmax(work, memory) + overlap * fmin(work, memory);
+    return launch_us + fixed + meeting + fmax(work, memory) + f->overlap * fmin(work, memory);
 }
 
 /* --- candidates ------------------------------------------------------------------------------------------------------ */
@@ -233,26 +300,48 @@ static bool bulk_can(const ks_chip *chip, const ks_matmul_shape *s, const mm_arg
            s->batch_rank <= 1 && !args->a.shifted && !args->b.shifted;
 }
 
+static bool skinny_can(const mm_kernel *kernel, const ks_matmul_candidate *c, const mm_args *args,
+                       const mm_layout *layout, int element_bytes)
+{
+    const bool whole_k = args->k * element_bytes % 16 == 0;
+    if (args->tiles_m > 1 || c->groups > 1 || kernel->m * kernel->n / 4 < c->cluster) return false;
+    if (kernel->skinny == MM_SKINNY_ODD) return !layout->b_k;
+    if (kernel->skinny == MM_SKINNY_STRAIGHT && (!layout->a_k || args->a.shifted || !whole_k)) return false;
+    return !args->b.shifted && (layout->b_k ? whole_k : args->n * element_bytes % 16 == 0);
+}
+
+/* Kernels of several matrices have no tile but the first, copy whole vectors only, and have few stages in flight. */
+static bool batch_can(const mm_args *args)
+{
+    return args->tiles_m == 1 && args->tiles_n == 1 && args->k <= MM_BATCH_K && !args->a.shifted && !args->b.shifted;
+}
+
 /* One way to share K; returns false where there is no more than this to share. */
 static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, ks_matmul_candidate c,
                       int cluster, int groups, ks_matmul_candidate *list, int *count, int most)
 {
     const mm_int slices = (mm_int)cluster * groups;
+    const int element_bytes = (int)ks_dtype_size(spec->out.dtype);
     mm_args args;
     mm_layout layout;
     c.cluster = (uint8_t)cluster;
     c.groups = groups;
     c.k_slice = s->k;
-    const mm_kernel kernel = fit(spec, s, &c, &args, &layout);
+    mm_kernel kernel = fit(spec, s, &c, &args, &layout);
     const mm_int stages = tiles_of(s->k, kernel.depth);
     const double tiles = (double)s->batch * args.tiles_m * args.tiles_n;
-    if (kernel.bulk && !bulk_can(chip, s, &args)) return false;
+    if (!kernel.function || (kernel.bulk && !bulk_can(chip, s, &args))) return false;
+    if (kernel.matrices && !batch_can(&args)) return false;
     if (kernel.bulk && cluster * 8 > kernel.n) return false; /* a CTA finishes whole blocks of 8 columns */
     if (slices > 1 && (!kernel.splits || slices > stages || tiles * (double)slices > 8.0 * chip->sms)) return false;
-    if (slices > 1) args.k_slice = c.k_slice = tiles_of(stages, slices) * kernel.depth;
+    if (kernel.skinny && !skinny_can(&kernel, &c, &args, &layout, element_bytes)) return false;
+    if (slices > 1) {
+        c.k_slice = tiles_of(stages, slices) * kernel.depth;
+        kernel = fit(spec, s, &c, &args, &layout);
+    }
     if (!fits(chip, spec, s, &args, &kernel)) return true;
     c.grid = grid_of(&args, &kernel);
-    c.predicted_us = predict(chip, s, &args, &kernel, (int)ks_dtype_size(spec->out.dtype));
+    c.predicted_us = predict(chip, s, &args, &kernel, element_bytes);
     *count = insert(list, *count, most, &c);
     return true;
 }
@@ -291,7 +380,7 @@ static int add_table(const ks_chip *chip, const ks_spec *spec, const ks_matmul_s
         const mm_kernel tile = tables[c.table](kernel, true, true);
         if (!tile.name) return count;
         /* Turned is for low tiles, and for those of few columns; a tile of one row has no layout for more. */
-        if ((!c.turned || tile.m < tile.n || tile.bulk) && (tile.m > 1 || rows == 1))
+        if ((!c.turned || tile.skinny || tile.m < tile.n || tile.bulk) && (tile.m > 1 || rows == 1))
             count = add_splits(chip, spec, s, c, list, count, most);
     }
 }
@@ -453,16 +542,20 @@ uint64_t ks_matmul_revision(void)
 /* --- launching ------------------------------------------------------------------------------------------------------- */
 
 /* The operand as rows of 128 bytes of a stage, or fewer of a narrow tile: a box of `tile` rows along K, or of `depth` rows
- * of K across it, and of either the part that one of `parts` CTAs copies. */
+ * of K across it, and of either the part that one of `parts` CTAs copies. A copy rounds FP32 to the nearest TF32, ties to
+ * even, at no cost; the products themselves would cut. */
 static bool make_map(CUtensorMap *map, ks_dtype dtype, const unsigned char *in, const mm_operand *o, bool along_k,
                      mm_int across, mm_int k, mm_int matrices, int tile, int depth, int parts)
 {
-    const int width = along_k || tile > 64 ? 64 : tile;
-    const CUtensorMapSwizzle swizzle = width == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
-                                       : width == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                       : width == 16 ? CU_TENSOR_MAP_SWIZZLE_32B
-                                                     : CU_TENSOR_MAP_SWIZZLE_NONE;
-    const cuuint64_t size = ks_dtype_size(dtype), inner = (cuuint64_t)(along_k ? k : across);
+    const int size = (int)ks_dtype_size(dtype), width = along_k || tile * size > 128 ? 128 / size : tile;
+    const CUtensorMapSwizzle swizzle = width * size == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                                       : width * size == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                       : width * size == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
+                                                            : CU_TENSOR_MAP_SWIZZLE_NONE;
+    const CUtensorMapDataType type = dtype == KS_FP16   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                     : dtype == KS_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                        : CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+    const cuuint64_t inner = (cuuint64_t)(along_k ? k : across);
     const cuuint64_t rows = (cuuint64_t)(along_k ? across : k), row_bytes = ks_align(inner * size);
     /* A single row or matrix has no distance to the next. */
     const cuuint64_t pitch = o->pitch ? (cuuint64_t)o->pitch * size : row_bytes;
@@ -470,9 +563,9 @@ static bool make_map(CUtensorMap *map, ks_dtype dtype, const unsigned char *in, 
     const cuuint64_t strides[2] = {pitch, o->step[0] ? (cuuint64_t)o->step[0] * size : pitch};
     const cuuint32_t box[3] = {(cuuint32_t)width, (cuuint32_t)((along_k ? tile : depth) / parts), 1};
     const cuuint32_t steps[3] = {1, 1, 1};
-    return encode_map(map, dtype == KS_FP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3,
-                      (void *)(uintptr_t)(in + o->at), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                      swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    return encode_map(map, type, 3, (void *)(uintptr_t)(in + o->at), dims, strides, box, steps,
+                      CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 /* ks_cuda_launch_fn */
@@ -540,11 +633,12 @@ static cudaError_t count_clusters(const ks_chip *chip)
 {
     clusters_fit[0] = chip->sms;
     if (chip->capability < 90) return cudaSuccess;
-    mm_kernel kernel = tables[MM_FP32](0, true, true);
-    for (int index = 1;; index++) {
+    mm_kernel kernel = {};
+    for (int index = 0;; index++) {
         const mm_kernel other = tables[MM_FP32](index, true, true);
         if (!other.name) break;
-        if (other.shared_bytes > kernel.shared_bytes && (size_t)other.shared_bytes <= chip->shared_optin)
+        if (other.splits && other.shared_bytes > kernel.shared_bytes &&
+            (size_t)other.shared_bytes <= chip->shared_optin)
             kernel = other;
     }
     for (int i = 1; i < 4; i++) {
@@ -576,9 +670,11 @@ extern "C" ks_status ks_matmul_cuda_setup(const ks_chip *chip, ks_error *error)
             for (int index = 0;; index++) {
                 const mm_kernel kernel = tables[table](index, layout & 1, layout & 2);
                 if (!kernel.name) break;
+                if (!kernel.function) continue;                                 /* not for this layout */
                 if ((size_t)kernel.shared_bytes > chip->shared_optin) continue; /* never a candidate on this chip */
-                const cudaError_t code = cudaFuncSetAttribute(
-                    (const void *)kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize, kernel.shared_bytes);
+                const cudaError_t code =
+                    cudaFuncSetAttribute((const void *)kernel.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         kernel.skinny ? (int)chip->shared_optin : kernel.shared_bytes);
                 if (code != cudaSuccess)
                     return ks_fail(error, KS_DEVICE, "matmul: shared memory: %s (%d)", cudaGetErrorString(code),
                                    (int)code);

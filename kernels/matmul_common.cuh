@@ -48,6 +48,18 @@ typedef struct mm_unit {
     mm_int k_begin, k_end;
 } mm_unit;
 
+/* Where matrix `index` of the output finds its operands, in elements. */
+__device__ __forceinline__ void mm_operands_at(const mm_args &args, unsigned index, mm_int *a, mm_int *b)
+{
+    *a = *b = 0;
+    for (int d = args.batch_rank - 1; d >= 0; d--) {
+        const unsigned dim = (unsigned)args.batch_dims[d], digit = d > 0 ? index % dim : index;
+        if (d > 0) index /= dim;
+        *a += digit * args.a.step[d];
+        *b += digit * args.b.step[d];
+    }
+}
+
 /* Tiles go down MM_BAND rows before the next column, so that CTAs running at the same time share operands in the L2
  * cache. */
 enum { MM_BAND = 8 };
@@ -63,19 +75,12 @@ __device__ __forceinline__ mm_unit mm_unit_at(const mm_args &args, unsigned inde
     unit.k_end = min(args.k, unit.k_begin + args.k_slice);
     unsigned at = unit.tile;
     unit.batch = 0;
-    unit.a = unit.b = 0;
     if (args.batch_rank > 0) {
         const unsigned tiles = args.tiles_m * args.tiles_n;
         unit.batch = at / tiles;
         at -= unit.batch * tiles;
-        unsigned rest = unit.batch;
-        for (int d = args.batch_rank - 1; d >= 0; d--) {
-            const unsigned dim = (unsigned)args.batch_dims[d], digit = d > 0 ? rest % dim : rest;
-            if (d > 0) rest /= dim;
-            unit.a += digit * args.a.step[d];
-            unit.b += digit * args.b.step[d];
-        }
     }
+    mm_operands_at(args, unit.batch, &unit.a, &unit.b);
     unsigned first = 0, high = args.tiles_m;
     if (high > MM_BAND) {
         first = at / (MM_BAND * args.tiles_n) * MM_BAND;

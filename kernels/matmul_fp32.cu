@@ -1,28 +1,62 @@
-/* FP32 by fused multiply-adds: the tiles. The first three stream a wide operand past few rows; one warp is for batches of
- * small matrices. Of the others a stage is 32 values of K, so that few instructions of a stage are not multiply-adds. */
+/* FP32 by fused multiply-adds: the tiles. Behind those of batches, the first three stream a wide operand past few rows;
+ * one warp is for batches of small matrices whose rows do not start on 16 bytes. Of the others a stage is 32 values of K,
+ * so that few instructions of a stage are not multiply-adds. */
+#include "matmul_batch.cuh"
 #include "matmul_tile.cuh"
+
+static mm_kernel batch_table(int index, bool a_k, bool b_k)
+{
+    switch (index) {
+    case 0:
+        return mm_batch<mm_batch_fma<float, 16, 16, 16, 2, 4, 4, 4, 1, 12>>("16x16 batch", {1.1f, 0.05f}, a_k, b_k);
+    case 1:
+        return mm_batch<mm_batch_fma<float, 32, 32, 16, 8, 4, 8, 4, 1, 6>>("32x32 batch", {2.5f, 0.5f}, a_k, b_k);
+    case 2:
+        return mm_batch<mm_batch_fma<float, 64, 64, 8, 8, 8, 8, 1, 2, 8>>("64x64 batch", {4.5f, 0.16f}, a_k, b_k);
+    default:
+        return mm_batch<mm_batch_fma<float, 128, 128, 32, 8, 8, 8, 1, 2, 2>>("128x128 batch", {1.6f, 3.5f}, a_k, b_k);
+    }
+}
 
 mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
 {
-    switch (index) {
+    if (index < MM_BATCH_TILES) return batch_table(index, a_k, b_k);
+    switch (index - MM_BATCH_TILES) {
     case 0:
         return mm_tile<mm_fma_tile<float, 1, 128, 1, 4, 8, 32, 5, 2>>("1x128", {0.2f, 0.15f}, a_k, b_k);
     case 1:
         return mm_tile<mm_fma_tile<float, 4, 128, 4, 4, 8, 32, 5, 2>>("4x128", {1.4f, 0.16f}, a_k, b_k);
     case 2:
-        return mm_tile<mm_fma_tile<float, 8, 128, 8, 4, 8, 32, 5, 2>>("8x128", {1.5f, 0.21f}, a_k, b_k);
+        return mm_tile<mm_fma_tile<float, 8, 128, 8, 4, 8, 32, 5, 2>>("8x128", {1.7f, 0.23f}, a_k, b_k);
     case 3:
-        return mm_tile<mm_fma_tile<float, 32, 32, 4, 4, 4, 32, 4, 3>>("32x32", {0.2f, 0.46f, 1.1f}, a_k, b_k);
+        return mm_tile<mm_fma_tile<float, 32, 32, 4, 4, 4, 32, 4, 3>>("32x32", {1.2f, 0.37f, 1.1f}, a_k, b_k);
     case 4:
         return mm_tile<mm_fma_tile<float, 32, 32, 8, 4, 1, 32, 2, 12>>("32x32 warp", {4.0f, 0.29f, 1.4f}, a_k, b_k);
     case 5:
-        return mm_tile<mm_fma_tile<float, 32, 128, 8, 8, 4, 32, 3, 2>>("32x128", {3.6f, 0.75f, 1.3f}, a_k, b_k);
+        return mm_tile<mm_fma_tile<float, 32, 128, 8, 8, 4, 32, 3, 2>>("32x128", {3.6f, 0.70f, 1.3f}, a_k, b_k);
     case 6:
         return mm_tile<mm_fma_tile<float, 64, 64, 8, 8, 4, 32, 3, 2>>("64x64", {4.0f, 0.79f, 1.2f}, a_k, b_k);
     case 7:
-        return mm_tile<mm_fma_tile<float, 64, 128, 8, 8, 2, 32, 3, 2>>("64x128", {5.8f, 1.45f, 1.1f}, a_k, b_k);
+        return mm_tile<mm_fma_tile<float, 64, 128, 8, 8, 2, 32, 3, 2>>("64x128", {5.9f, 1.31f, 1.1f}, a_k, b_k);
     case 8:
-        return mm_tile<mm_fma_tile<float, 128, 256, 8, 16, 1, 32, 3, 1>>("128x256", {10.3f, 5.37f, 1.2f}, a_k, b_k);
+        return mm_tile<mm_fma_tile<float, 128, 256, 8, 16, 1, 32, 3, 1>>("128x256", {10.3f, 5.30f, 1.2f}, a_k, b_k);
+    case 9:
+        return mm_skinny<mm_skinny_fma<float, 1, 8, 16, 2, 2, false>, mm_skinny_fma<float, 1, 4, 16, 2, 2, true>>(
+            "skinny 1x32", {2.9f, 0.019f}, a_k, b_k);
+    case 10:
+        return mm_skinny<mm_skinny_fma<float, 2, 8, 8, 2, 3, false>, mm_skinny_fma<float, 2, 4, 8, 2, 3, true>>(
+            "skinny 2x32", {3.2f, 0.13f}, a_k, b_k);
+    case 11:
+        return mm_skinny<mm_skinny_fma<float, 4, 16, 8, 2, 3, false>, mm_skinny_fma<float, 4, 4, 8, 2, 3, true>>(
+            "skinny 4x64", {3.1f, 0.33f}, a_k, b_k);
+    case 12:
+        return mm_skinny<mm_skinny_fma<float, 8, 8, 8, 2, 2, false>, mm_skinny_fma<float, 8, 4, 8, 2, 2, true>>(
+            "skinny 8x32", {3.5f, 0.50f}, a_k, b_k);
+    case 13:
+        return mm_skinny<mm_skinny_fma<float, 16, 16, 16, 2, 1, false>, mm_skinny_fma<float, 16, 4, 8, 1, 2, true>>(
+            "skinny 16x64", {5.8f, 0.94f}, a_k, b_k);
+    case 14:
+        return mm_skinny_entry<mm_skinny_fma<float, 1, 32, 8, 8, 4, false, 1>, true>("skinny 1x32 odd", {3.6f, 0.15f});
     default:
         return {};
     }

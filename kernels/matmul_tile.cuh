@@ -6,6 +6,7 @@
 #include "matmul_finish.cuh"
 #include "matmul_fma.cuh"
 #include "matmul_mma.cuh"
+#include "matmul_skinny.cuh"
 #include "matmul_table.cuh"
 #include "matmul_wgmma.cuh"
 
@@ -179,7 +180,7 @@ static mm_kernel mm_mma_table(int index, bool a_k, bool b_k)
         return mm_tile<mm_mma_tile<T, 64, 64, 2, 2, 1, 5, 2>>("64x64", {WIDE ? 2.7f : 2.5f, WIDE ? 0.27f : 0.19f}, a_k,
                                                               b_k);
     case 3:
-        return mm_tile<mm_mma_tile<T, 64, 128, 2, 4, 1, 4, 2>>("64x128", {WIDE ? 4.2f : 5.9f, WIDE ? 0.35f : 0.19f},
+        return mm_tile<mm_mma_tile<T, 64, 128, 2, 4, 1, 4, 2>>("64x128", {WIDE ? 4.2f : 5.9f, WIDE ? 0.36f : 0.19f},
                                                                a_k, b_k);
     case 4:
         return mm_tile<mm_mma_tile<T, 128, 128, 2, 4, 1, 3, 2>>("128x128", {WIDE ? 4.5f : 6.5f, WIDE ? 0.63f : 0.28f},
@@ -192,8 +193,8 @@ static mm_kernel mm_mma_table(int index, bool a_k, bool b_k)
     }
 }
 
-/* 16-bit types have wgmma's tiles too. Narrow ones give the whole chip work where there is little; those of two CTAs halve
- * what is read of one operand. 2x: a tile of two CTAs; x2: two CTAs to an SM. */
+/* 16-bit types have wgmma's tiles and the skinny ones too. Narrow ones give the whole chip work where there is little;
+ * those of two CTAs halve what is read of one operand. 2x: a tile of two CTAs; x2: two CTAs to an SM. */
 template <typename T>
 static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
 {
@@ -215,11 +216,22 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
     case 13:
         return mm_wgmma<mm_wgmma_tile<T, 1, 64, 5, 2>>("wgmma 64x64 x2", {0.85f, 0.062f}, a_k, b_k);
     case 14:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 32, 14, 1>>("wgmma 64x32", {0.2f, 0.111f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 1, 32, 14, 1>>("wgmma 64x32", {0.4f, 0.113f}, a_k, b_k);
     case 15:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 16, 14, 1>>("wgmma 64x16", {0.0f, 0.126f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 1, 16, 14, 1>>("wgmma 64x16", {0.2f, 0.125f}, a_k, b_k);
     case 16:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 16, 6, 3>>("wgmma 64x16 x3", {-0.1f, 0.136f}, a_k, b_k);
+        return mm_wgmma<mm_wgmma_tile<T, 1, 16, 6, 3>>("wgmma 64x16 x3", {0.4f, 0.143f}, a_k, b_k);
+    case 17:
+        return mm_skinny<mm_skinny_mma<T, 8, 16, 1, 1, false>, mm_skinny_mma<T, 8, 16, 1, 1, true>>(
+            "skinny 8x64", {4.1f, 0.25f}, a_k, b_k);
+    case 18:
+        return mm_skinny<mm_skinny_fma<T, 1, 8, 16, 1, 2, false>, mm_skinny_fma<T, 1, 4, 16, 1, 2, true>>(
+            "skinny 1x64", {3.6f, 0.60f}, a_k, b_k);
+    case 19:
+        return mm_skinny<mm_skinny_fma<T, 1, 4, 8, 1, 2, false>, mm_skinny_fma<T, 1, 4, 8, 1, 2, true>>(
+            "skinny 1x32", {2.8f, 0.60f}, a_k, b_k);
+    case 20:
+        return mm_skinny_entry<mm_skinny_fma<T, 1, 32, 8, 8, 4, false, 1>, true>("skinny 1x32 odd", {3.6f, 0.09f});
     default:
         return mm_mma_table<T>(index, a_k, b_k);
     }

@@ -1,27 +1,34 @@
-/* FP16 and BF16 by wgmma on sm_90a: one thread fills a ring by bulk tensor copies, warpgroups of 64 rows each multiply.
+/* FP16, BF16 and TF32 by wgmma on sm_90a: one thread fills a ring by bulk tensor copies, warpgroups of 64 rows each multiply.
  *
  * Both operands lie in shared memory as the copies leave them, in rows of 128 bytes (fewer where fewer columns lie across
- * K) whose 16-byte chunks are swizzled; either may be stored along K or across it. A CTA walks over units, and its copies
- * run ahead into the next unit while the sums of the last one are stored. The slices of a tile that a cluster shares meet
- * in shared memory: each CTA sends the others what they finish, straight from registers, and finishes its own columns.
+ * K) whose 16-byte chunks are swizzled; either may be stored along K or across it, but for TF32's B. A CTA walks over
+ * units, and its copies run ahead into the next unit while the sums of the last one are stored. The slices of a tile that a
+ * cluster shares meet in shared memory: each CTA sends the others what they finish, straight from registers, and finishes
+ * its own columns.
  *
- * Source   the pipeline follows pranjalssh/fast.cu, "Outperforming cuBLAS on H100", 2024; descriptors PTX ISA 8.0, 9.7.15. */
+ * Source   the pipeline follows pranjalssh/fast.cu, "Outperforming cuBLAS on H100", 2024. */
 #ifndef KS_MATMUL_WGMMA_CUH
 #define KS_MATMUL_WGMMA_CUH
 
 #include "matmul_finish.cuh"
 #include "matmul_table.cuh"
+#include "matmul_wgmma_step.cuh"
 
-/* WARPGROUPS x 64 rows; STAGES of 64 values of K. The tiles of BY_M x BY_N CTAs, a cluster, are one: those above each
+/* WARPGROUPS x 64 rows; STAGES of 128 bytes of K. The tiles of BY_M x BY_N CTAs, a cluster, are one: those above each
  * other get the same columns of B, those beside each other the same rows of A, and each copies its part to all. */
 template <typename T, int WARPGROUPS_, int N_, int STAGES_, int CTAS_, int BY_M_ = 1, int BY_N_ = 1>
 struct mm_wgmma_tile {
     typedef T element;
     static constexpr int WARPGROUPS = WARPGROUPS_, M = 64 * WARPGROUPS, N = N_, STAGES = STAGES_, CTAS = CTAS_;
-    static constexpr int BY_M = BY_M_, BY_N = BY_N_, PEERS = BY_M * BY_N, DEPTH = 64;
+    static constexpr int BY_M = BY_M_, BY_N = BY_N_, PEERS = BY_M * BY_N;
+    static constexpr int DEPTH = 128 / (int)sizeof(T); /* values of K of a stage */
     /* Only a warpgroup can give registers to the others. */
     static constexpr bool GIVES = N > 128;
     static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32);
+    /* TF32: A that is stored across K comes from registers, B is stored along K. */
+    static constexpr bool WIDE = sizeof(T) == 4;
+    template <bool A_K>
+    static constexpr bool feeds = WIDE && !A_K;
     static constexpr int A_BYTES = M * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES;
     static constexpr bool SPLITS = PEERS == 1 && !GIVES;
     static constexpr int SUMS = N / 2, SUMS_BYTES = M * N * 4; /* of a thread; of all */
@@ -117,88 +124,20 @@ __device__ __forceinline__ void mm_bulk_load(unsigned to, const CUtensorMap *map
             : "memory");
 }
 
-/* Part `part` of 64 values of K of ACROSS rows (columns): a box, or boxes of up to 64 across where rows lie across K. */
-template <int ACROSS, bool K_CONTIGUOUS, int PARTS>
+/* Part `part` of a stage of ACROSS rows (columns): a box, or boxes of up to 128 bytes across where rows lie across K. */
+template <typename T, int ACROSS, bool K_CONTIGUOUS, int PARTS>
 __device__ __forceinline__ void mm_wgmma_load(unsigned to, const CUtensorMap *map, unsigned barrier, int across, int k,
                                               int matrix, int part, unsigned peers)
 {
-    constexpr int WIDTH = ACROSS < 64 ? ACROSS : 64, ROWS = (K_CONTIGUOUS ? ACROSS : 64) / PARTS;
+    constexpr int LINE = 128 / (int)sizeof(T), WIDTH = ACROSS < LINE ? ACROSS : LINE,
+                  ROWS = (K_CONTIGUOUS ? ACROSS : LINE) / PARTS;
     if constexpr (K_CONTIGUOUS) {
         mm_bulk_load(to + part * ROWS * 128, map, barrier, k, across + part * ROWS, matrix, peers);
     } else {
 #pragma unroll
         for (int i = 0; i < ACROSS; i += WIDTH)
-            mm_bulk_load(to + i * 128 + part * ROWS * WIDTH * 2, map, barrier, across + i, k + part * ROWS, matrix,
-                         peers);
-    }
-}
-
-/* Shared-memory matrix descriptor: rows of 128 bytes, or of ACROSS values of 2, that are swizzled as wide as they are.
- * Along K: groups of 8 rows are 1024 bytes apart. Across: groups of 8 values of K are 8 rows apart, and blocks of 64 across
- * are 8192. Rows of 16 bytes have no swizzle, and there the first distance is K's. */
-template <int ACROSS, bool K_CONTIGUOUS>
-__device__ __forceinline__ uint64_t mm_descriptor(unsigned at)
-{
-    constexpr bool NARROW = !K_CONTIGUOUS && ACROSS < 64;
-    constexpr uint64_t ROW = NARROW ? ACROSS * 2 : 128, SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : ROW == 32 ? 3 : 0;
-    constexpr uint64_t LEADING = K_CONTIGUOUS ? 1 : ROW == 128 ? 8192 >> 4 : 8 * ROW >> 4, STRIDE = 8 * ROW >> 4;
-    return (uint64_t)((at & 0x3FFFF) >> 4) | LEADING << 16 | STRIDE << 32 | SWIZZLE << 62;
-}
-
-/* From one 16 of K to the next. */
-template <int ACROSS, bool K_CONTIGUOUS>
-constexpr unsigned mm_descriptor_step = K_CONTIGUOUS  ? 32
-                                        : ACROSS < 64 ? 32 * ACROSS
-                                                      : 2048;
-
-#define MM_D4(b) "+f"(d[b]), "+f"(d[b + 1]), "+f"(d[b + 2]), "+f"(d[b + 3])
-#define MM_D8(b) MM_D4(b), MM_D4(b + 4)
-#define MM_D16(b) MM_D8(b), MM_D8(b + 8)
-#define MM_D32(b) MM_D16(b), MM_D16(b + 16)
-#define MM_R4 "%0,%1,%2,%3"
-#define MM_R8 MM_R4 ",%4,%5,%6,%7"
-#define MM_R16 MM_R8 ",%8,%9,%10,%11,%12,%13,%14,%15"
-#define MM_R32 MM_R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define MM_R64                                                                                                         \
-    MM_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57," \
-           "%58,%59,%60,%61,%62,%63"
-#define MM_R128                                                                                                        \
-    MM_R64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89," \
-           "%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"      \
-           "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define MM_WGMMA_OF(shape, type, registers, a, b, turn_a, turn_b, ...)                                                 \
-    asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" registers "}, %" a ", %" b           \
-                 ", 1, 1, 1, %" turn_a ", %" turn_b ";"                                                                \
-                 : __VA_ARGS__                                                                                         \
-                 : "l"(da), "l"(db), "n"(!A_K), "n"(!B_K))
-#define MM_WGMMA(shape, registers, a, b, turn_a, turn_b, ...)                                                          \
-    if constexpr (std::is_same_v<T, __half>)                                                                           \
-        MM_WGMMA_OF(shape, "f16", registers, a, b, turn_a, turn_b, __VA_ARGS__);                                       \
-    else                                                                                                               \
-        MM_WGMMA_OF(shape, "bf16", registers, a, b, turn_a, turn_b, __VA_ARGS__)
-#define MM_SUMS_4 MM_D4(0)
-#define MM_SUMS_8 MM_D8(0)
-#define MM_SUMS_16 MM_D16(0)
-#define MM_SUMS_32 MM_D32(0)
-#define MM_SUMS_64 MM_D32(0), MM_D32(32)
-#define MM_SUMS_128 MM_D32(0), MM_D32(32), MM_D32(64), MM_D32(96)
-
-/* d += 64 x 16 of A times 16 x N of B. */
-template <typename T, int N, bool A_K, bool B_K>
-__device__ __forceinline__ void mm_wgmma(float (&d)[N / 2], uint64_t da, uint64_t db)
-{
-    if constexpr (N == 8) {
-        MM_WGMMA("m64n8k16", MM_R4, "4", "5", "6", "7", MM_SUMS_4);
-    } else if constexpr (N == 16) {
-        MM_WGMMA("m64n16k16", MM_R8, "8", "9", "10", "11", MM_SUMS_8);
-    } else if constexpr (N == 32) {
-        MM_WGMMA("m64n32k16", MM_R16, "16", "17", "18", "19", MM_SUMS_16);
-    } else if constexpr (N == 64) {
-        MM_WGMMA("m64n64k16", MM_R32, "32", "33", "34", "35", MM_SUMS_32);
-    } else if constexpr (N == 128) {
-        MM_WGMMA("m64n128k16", MM_R64, "64", "65", "66", "67", MM_SUMS_64);
-    } else if constexpr (N == 256) {
-        MM_WGMMA("m64n256k16", MM_R128, "128", "129", "130", "131", MM_SUMS_128);
+            mm_bulk_load(to + i * 128 + part * ROWS * WIDTH * (int)sizeof(T), map, barrier, across + i, k + part * ROWS,
+                         matrix, peers);
     }
 }
 
@@ -248,17 +187,17 @@ __device__ __forceinline__ unsigned mm_wgmma_b_peers(const mm_wgmma_ring &ring)
 }
 
 /* A CTA's part of a copy, for all who get the same; or all parts, for itself alone. */
-template <int ACROSS, bool K_CONTIGUOUS, int PARTS>
+template <typename T, int ACROSS, bool K_CONTIGUOUS, int PARTS>
 __device__ __forceinline__ void mm_wgmma_copy(unsigned to, const CUtensorMap *map, unsigned barrier, int across, int k,
                                               int matrix, int part, unsigned peers, bool alone)
 {
     if (PARTS > 1 && !alone) {
-        mm_wgmma_load<ACROSS, K_CONTIGUOUS, PARTS>(to, map, barrier, across, k, matrix, part, peers);
+        mm_wgmma_load<T, ACROSS, K_CONTIGUOUS, PARTS>(to, map, barrier, across, k, matrix, part, peers);
         return;
     }
 #pragma unroll
     for (int i = 0; i < PARTS; i++)
-        mm_wgmma_load<ACROSS, K_CONTIGUOUS, PARTS>(to, map, barrier, across, k, matrix, i, 0);
+        mm_wgmma_load<T, ACROSS, K_CONTIGUOUS, PARTS>(to, map, barrier, across, k, matrix, i, 0);
 }
 
 /* One thread: fills the ring with a unit's stages. The first time around nobody writes to a peer, which may not have
@@ -267,6 +206,7 @@ template <typename TILE, bool A_K, bool B_K>
 __device__ __forceinline__ void mm_wgmma_fill(const mm_args &args, const mm_maps &maps, const mm_unit &unit,
                                               mm_wgmma_ring &ring)
 {
+    typedef typename TILE::element T;
     const int row0 = ((int)unit.row * TILE::BY_M + (int)ring.row) * TILE::M,
               column0 = ((int)unit.column * TILE::BY_N + (int)ring.column) * TILE::N;
     const int a_matrix = unit.batch > 0 && args.a.step[0] ? (int)unit.batch : 0,
@@ -275,10 +215,10 @@ __device__ __forceinline__ void mm_wgmma_fill(const mm_args &args, const mm_maps
         const unsigned full = ring.full + ring.stage * 8, to = ring.at + ring.stage * TILE::STAGE;
         mm_barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
         mm_barrier_expect(full, TILE::STAGE);
-        mm_wgmma_copy<TILE::M, A_K, TILE::BY_N>(to, &maps.a, full, row0, (int)k, a_matrix, (int)ring.column,
-                                                mm_wgmma_a_peers<TILE>(ring), ring.alone > 0);
-        mm_wgmma_copy<TILE::N, B_K, TILE::BY_M>(to + TILE::A_BYTES, &maps.b, full, column0, (int)k, b_matrix,
-                                                (int)ring.row, mm_wgmma_b_peers<TILE>(ring), ring.alone > 0);
+        mm_wgmma_copy<T, TILE::M, A_K, TILE::BY_N>(to, &maps.a, full, row0, (int)k, a_matrix, (int)ring.column,
+                                                   mm_wgmma_a_peers<TILE>(ring), ring.alone > 0);
+        mm_wgmma_copy<T, TILE::N, B_K, TILE::BY_M>(to + TILE::A_BYTES, &maps.b, full, column0, (int)k, b_matrix,
+                                                   (int)ring.row, mm_wgmma_b_peers<TILE>(ring), ring.alone > 0);
         if (ring.alone > 0) ring.alone--;
         mm_wgmma_step<TILE>(ring);
     }
@@ -298,6 +238,40 @@ __device__ __forceinline__ void mm_wgmma_release(mm_wgmma_ring &ring, unsigned s
     }
 }
 
+/* A stage's products are under way: the stage before, whose are done now, is free. */
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_next(mm_wgmma_ring &ring, unsigned &before, bool first)
+{
+    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    if (!first) mm_wgmma_release<TILE>(ring, before);
+    before = ring.stage;
+    mm_wgmma_step<TILE>(ring);
+}
+
+/* One warpgroup's products of a stage; `fed` are A's values where they come from registers. */
+template <typename TILE, bool A_K, bool B_K>
+__device__ __forceinline__ void mm_wgmma_stage(float (&sum)[TILE::SUMS], const mm_wgmma_ring &ring, int warpgroup,
+                                               uint32_t (&fed)[4][4])
+{
+    mm_barrier_wait(ring.full + ring.stage * 8, ring.parity);
+    const unsigned a = ring.at + ring.stage * TILE::STAGE + warpgroup * 8192,
+                   b = ring.at + ring.stage * TILE::STAGE + TILE::A_BYTES;
+    if constexpr (TILE::template feeds<A_K>) mm_wgmma_feed(fed, a);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const unsigned a_at = a + k * mm_descriptor_step<64, A_K>, b_at = b + k * mm_descriptor_step<TILE::N, B_K>;
+        if constexpr (TILE::template feeds<A_K>)
+            mm_wgmma_tf32<TILE::N>(sum, fed[k], mm_descriptor<TILE::N, B_K>(b_at));
+        else if constexpr (TILE::WIDE)
+            mm_wgmma_tf32<TILE::N>(sum, mm_descriptor<64, A_K>(a_at), mm_descriptor<TILE::N, B_K>(b_at));
+        else
+            mm_wgmma<typename TILE::element, TILE::N, A_K, B_K>(sum, mm_descriptor<64, A_K>(a_at),
+                                                                mm_descriptor<TILE::N, B_K>(b_at));
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
 /* One warpgroup's 64 rows of a unit: sum is complete when it returns. */
 template <typename TILE, bool A_K, bool B_K>
 __device__ __forceinline__ void mm_wgmma_unit(float (&sum)[TILE::SUMS], mm_wgmma_ring &ring, int warpgroup, int steps)
@@ -305,22 +279,30 @@ __device__ __forceinline__ void mm_wgmma_unit(float (&sum)[TILE::SUMS], mm_wgmma
 #pragma unroll
     for (int i = 0; i < TILE::SUMS; i++) sum[i] = 0;
     unsigned before = 0;
-    for (int step = 0; step < steps; step++) {
-        mm_barrier_wait(ring.full + ring.stage * 8, ring.parity);
-        const unsigned a = ring.at + ring.stage * TILE::STAGE + warpgroup * 8192,
-                       b = ring.at + ring.stage * TILE::STAGE + TILE::A_BYTES;
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            mm_wgmma<typename TILE::element, TILE::N, A_K, B_K>(
-                sum, mm_descriptor<64, A_K>(a + k * mm_descriptor_step<64, A_K>),
-                mm_descriptor<TILE::N, B_K>(b + k * mm_descriptor_step<TILE::N, B_K>));
-        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-        /* The stage before is free once its products are done; this one's still run. */
-        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-        if (step > 0) mm_wgmma_release<TILE>(ring, before);
-        before = ring.stage;
-        mm_wgmma_step<TILE>(ring);
+    if constexpr (TILE::template feeds<A_K>) {
+        /* While one stage's values multiply, the next one's are read. The compiler does not make the products wait only
+         * where the first stage stands before the loop and two sets of registers take turns without a branch. */
+        uint32_t even[4][4], odd[4][4];
+        if (steps == 0) return;
+        mm_wgmma_stage<TILE, A_K, B_K>(sum, ring, warpgroup, even);
+        mm_wgmma_next<TILE>(ring, before, true);
+        for (int step = 1; step + 1 < steps; step += 2) {
+            mm_wgmma_stage<TILE, A_K, B_K>(sum, ring, warpgroup, odd);
+            mm_wgmma_next<TILE>(ring, before, false);
+            mm_wgmma_stage<TILE, A_K, B_K>(sum, ring, warpgroup, even);
+            mm_wgmma_next<TILE>(ring, before, false);
+        }
+        if (steps % 2 == 0) {
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            mm_wgmma_stage<TILE, A_K, B_K>(sum, ring, warpgroup, odd);
+            mm_wgmma_next<TILE>(ring, before, false);
+        }
+    } else {
+        uint32_t none[4][4];
+        for (int step = 0; step < steps; step++) {
+            mm_wgmma_stage<TILE, A_K, B_K>(sum, ring, warpgroup, none);
+            mm_wgmma_next<TILE>(ring, before, step == 0);
+        }
     }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     if (steps > 0) mm_wgmma_release<TILE>(ring, before);
@@ -364,6 +346,68 @@ __device__ __forceinline__ void mm_store_block(const mm_args &args, const mm_out
         else
             for (int e = 0; e < 2 && along + e < along_end; e++)
                 *(uint16_t *)(to + e) = (uint16_t)(two[half] >> e * 16);
+    }
+}
+
+/* FP32: of the thread's two rows, the second the next one or 8 further, two neighbours each. */
+template <bool FED>
+__device__ __forceinline__ void mm_store_wide(const mm_args &args, const mm_out<float> &out, int row, int column,
+                                              mm_four<float> sum)
+{
+    constexpr int SECOND = FED ? 1 : 8;
+    if (!args.plain) {
+#pragma unroll 1
+        for (int e = 0; e < 4; e++) {
+            const int at = args.turned ? row + e / 2 * SECOND : column + e % 2;
+            const float bias = args.biased && at < (args.turned ? out.rows : out.columns) ? out.bias[at] : 0.0f;
+            const float x = mm_epilogue(args, sum.value[0], bias);
+            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
+        }
+    }
+    const mm_int pitch = args.turned ? args.m : args.n;
+    const int along = args.turned ? row : column, line = args.turned ? column : row,
+              along_end = args.turned ? out.rows : out.columns, lines_end = args.turned ? out.columns : out.rows;
+    /* [line][along] of the four, and how far apart they are. */
+    const float four[2][2] = {{sum.value[0], args.turned ? sum.value[2] : sum.value[1]},
+                              {args.turned ? sum.value[1] : sum.value[2], sum.value[3]}};
+    const int lines_step = args.turned ? 1 : SECOND, along_step = args.turned ? SECOND : 1;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (line + i * lines_step >= lines_end || along >= along_end) continue;
+        float *to = out.c + (line + i * lines_step) * pitch + along;
+        if (along_step == 1 && pitch % 2 == 0) {
+            *(float2 *)to = make_float2(four[i][0], four[i][1]);
+        } else {
+            to[0] = four[i][0];
+            if (along + along_step < along_end) to[along_step] = four[i][1];
+        }
+    }
+}
+
+/* Columns 8 * block and up: four sums of a thread. */
+template <typename TILE, bool A_K>
+__device__ __forceinline__ void mm_wgmma_store_block(const mm_args &args, const mm_out<typename TILE::element> &out,
+                                                     int block, mm_four<float> sum)
+{
+    if constexpr (TILE::WIDE)
+        mm_store_wide<!A_K>(args, out, threadIdx.x / 128 * 64 + mm_wgmma_row<!A_K>(), block * 8 + threadIdx.x % 4 * 2,
+                            sum);
+    else
+        mm_store_block(args, out, threadIdx.x / 32 * 16, block * 8, sum);
+}
+
+/* FP32: a tile that is inside whole, two neighbours at a time: turned, of those of two rows, else of two columns. */
+template <typename TILE, bool FED, bool TURNED>
+__device__ __forceinline__ void mm_wgmma_store_pairs(const mm_args &args, const mm_out<float> &out,
+                                                     const float (&sum)[TILE::SUMS])
+{
+    const int row = threadIdx.x / 128 * 64 + mm_wgmma_row<FED>(), column = threadIdx.x % 4 * 2;
+    const mm_int pitch = TURNED ? args.m : args.n, second = TURNED || FED ? pitch : pitch * 8;
+    float *to = out.c + (TURNED ? column * pitch + row : row * pitch + column);
+#pragma unroll
+    for (int i = 0; i < TILE::SUMS; i += 4, to += TURNED ? pitch * 8 : 8) {
+        *(float2 *)to = make_float2(sum[i], sum[i + (TURNED ? 2 : 1)]);
+        *(float2 *)(to + second) = make_float2(sum[i + (TURNED ? 1 : 2)], sum[i + 3]);
     }
 }
 
@@ -411,11 +455,20 @@ __device__ __forceinline__ void mm_wgmma_store_lines(const mm_args &args, const 
 }
 
 /* A whole tile's. */
-template <typename TILE>
+template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out<typename TILE::element> &out,
                                                const float (&sum)[TILE::SUMS], mm_four<float> *held)
 {
-    if (args.plain && (args.turned ? args.m : args.n) % 8 == 0) {
+    if constexpr (TILE::WIDE) {
+        if (args.plain && (args.turned ? args.m : args.n) % 2 == 0 && out.rows == TILE::M && out.columns == TILE::N &&
+            !(A_K && args.turned)) {
+            if (args.turned)
+                mm_wgmma_store_pairs<TILE, !A_K, true>(args, out, sum);
+            else
+                mm_wgmma_store_pairs<TILE, !A_K, false>(args, out, sum);
+            return;
+        }
+    } else if (args.plain && (args.turned ? args.m : args.n) % 8 == 0) {
         mm_wgmma_store_lines<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 32 * 32 * TILE::HELD));
         return;
     }
@@ -430,21 +483,20 @@ __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out
             held[i * TILE::WORKERS] = {four[0], four[1], four[2], four[3]};
         }
 #pragma unroll 1
-        for (int i = 0; i < SOME; i++)
-            mm_store_block(args, out, threadIdx.x / 32 * 16, (first + i) * 8, held[i * TILE::WORKERS]);
+        for (int i = 0; i < SOME; i++) mm_wgmma_store_block<TILE, A_K>(args, out, first + i, held[i * TILE::WORKERS]);
     }
 }
 
 /* A unit of several that share a tile: the cluster's sums of what this CTA finishes come to `held`, and `met` counts
  * their bytes. Every sum is taken in the order of the slices. */
-template <typename TILE>
+template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args &args, const mm_unit &unit,
                                               const mm_out<typename TILE::element> &out, const float (&sum)[TILE::SUMS],
                                               mm_four<float> *held, unsigned met)
 {
     enum { FEW = 8 }; /* parts under way before the first is added */
     __shared__ int last;
-    const int row = threadIdx.x / 32 * 16, share = TILE::BLOCKS >> args.cluster_log2;
+    const int share = TILE::BLOCKS >> args.cluster_log2;
     unsigned rank = 0;
     if (args.cluster > 1) {
         asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -474,7 +526,7 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
         if (args.groups > 1)
             partial[((size_t)unit.group * TILE::BLOCKS + i) * TILE::WORKERS] = part[0];
         else
-            mm_store_block(args, out, row, (int)(rank * share + i) * 8, part[0]);
+            mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i, part[0]);
     }
     if (args.groups == 1) return;
     uint32_t *counter = ks_counters(site) + ((size_t)unit.tile << args.cluster_log2) + rank;
@@ -502,7 +554,7 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
             for (unsigned g = 0; g < FEW; g++)
                 if (first + g < args.groups) mm_add(total, part[g]);
         }
-        mm_store_block(args, out, row, (int)(rank * share + i) * 8, total);
+        mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i, total);
     }
 }
 #endif
@@ -562,10 +614,10 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
             const mm_out<typename TILE::element> out = mm_out_at<typename TILE::element, TILE>(args, unit, job);
             if constexpr (TILE::SPLITS)
                 if (!alone) {
-                    mm_wgmma_meet<TILE>(site, args, unit, out, sum, held, met);
+                    mm_wgmma_meet<TILE, A_K>(site, args, unit, out, sum, held, met);
                     break;
                 }
-            mm_wgmma_store<TILE>(args, out, sum, held);
+            mm_wgmma_store<TILE, A_K>(args, out, sum, held);
         }
         ks_leave(site);
     }
@@ -594,9 +646,16 @@ static mm_kernel mm_wgmma_entry(const char *name, mm_pace pace)
 template <typename TILE>
 static mm_kernel mm_wgmma(const char *name, mm_pace pace, bool a_k, bool b_k)
 {
-    return a_k   ? b_k ? mm_wgmma_entry<TILE, true, true>(name, pace) : mm_wgmma_entry<TILE, true, false>(name, pace)
-             : b_k ? mm_wgmma_entry<TILE, false, true>(name, pace)
-                 : mm_wgmma_entry<TILE, false, false>(name, pace);
+    if constexpr (TILE::WIDE) {
+        mm_kernel kernel =
+            a_k ? mm_wgmma_entry<TILE, true, true>(name, pace) : mm_wgmma_entry<TILE, false, true>(name, pace);
+        if (!b_k) kernel.function = NULL;
+        return kernel;
+    } else {
+        return a_k ? b_k ? mm_wgmma_entry<TILE, true, true>(name, pace) : mm_wgmma_entry<TILE, true, false>(name, pace)
+               : b_k ? mm_wgmma_entry<TILE, false, true>(name, pace)
+                     : mm_wgmma_entry<TILE, false, false>(name, pace);
+    }
 }
 
 #endif

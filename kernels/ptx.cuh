@@ -139,7 +139,7 @@ __device__ __forceinline__ uint32_t ks_warp_min(uint32_t mine)
 /* --- memory ---------------------------------------------------------------------------------------------------------- */
 
 /* 4, 8 or 16 bytes of global memory into shared memory, without a register between; the thread that asked waits for its
- * own. */
+ * own: for all, or for all groups but the last BUT ones. A group ends at ks_copy_group(), and may be empty. */
 template <class Word>
 __device__ __forceinline__ void ks_copy_async(Word *shared, const Word *global)
 {
@@ -155,6 +155,46 @@ __device__ __forceinline__ void ks_copy_async(Word *shared, const Word *global)
 __device__ __forceinline__ void ks_copy_wait()
 {
     asm volatile("cp.async.wait_all;" : : : "memory");
+}
+__device__ __forceinline__ void ks_copy_group()
+{
+    asm volatile("cp.async.commit_group;" : : : "memory");
+}
+template <int BUT>
+__device__ __forceinline__ void ks_copy_wait_but()
+{
+    asm volatile("cp.async.wait_group %0;" : : "n"(BUT) : "memory");
+}
+
+/* A gate in shared memory, which so many arrivals pass on to its next phase. What was written before an arrival is seen
+ * behind a wait for the end of its phase; phases are told by their parity. */
+__device__ __forceinline__ void ks_gate_open(uint64_t *gate, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(gate)), "r"(arrivals)
+                 : "memory");
+}
+__device__ __forceinline__ void ks_gate_arrive(uint64_t *gate)
+{
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(gate))
+                 : "memory");
+}
+__device__ __forceinline__ void ks_gate_wait(uint64_t *gate, uint32_t parity)
+{
+    uint32_t passed;
+    do {
+#if __CUDA_ARCH__ >= 900 /* sleeps meanwhile */
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+#else
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+#endif
+                     : "=r"(passed)
+                     : "r"((uint32_t)__cvta_generic_to_shared(gate)), "r"(parity)
+                     : "memory");
+    } while (!passed);
 }
 
 /* Words that CTAs of a launch tell each other: written and read at once, in no order with other memory. */

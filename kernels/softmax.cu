@@ -1,27 +1,37 @@
 /* Softmax on the GPU: which kernel of softmax_*.cuh, with what launch parameters; then the launch.
  *
  *   lanes           short rows of whole vectors              very short rows, and short lines           slab
- *   spans           short rows of any length
+ *   spans           short rows of any length                 rows of 2 and 4 elements, within a vector  within
  *   held            rows that the registers of a CTA hold    tiles of columns, likewise                 columns
- *   stream          rows of teams of CTAs                    tiles of teams, of any length              columns_stream
+ *   ring            rows of teams of CTAs                    long tiles of teams, likewise              columns_flow
+ *   stream          few rows of large teams                  tiles of teams, of any length              columns_stream
  *   huge            one row of any length
  *
  * Borders are bytes and counts of the device where they follow from it, and else were measured on an H200, but SLAB_ROW:
  * there a row takes about as many instructions in a slab as in spans. */
 #include "softmax_columns.cuh"
+#include "softmax_flow.cuh"
 #include "softmax_held.cuh"
+#include "softmax_ring.cuh"
 #include "softmax_short.cuh"
 #include "softmax_stream.cuh"
 
 #include <stdio.h>
 #include <string.h>
 
-enum softmax_kind { LANES, SPANS, SLAB, HELD, STREAM, HUGE, COLUMNS, COLUMNS_STREAM };
+enum softmax_kind { LANES, WITHIN, SPANS, SLAB, HELD, RING, STREAM, HUGE, COLUMNS, COLUMNS_FLOW, COLUMNS_STREAM };
 enum { AXIS, LOG, SCALE };
 enum {
     SLAB_BYTES = 16 << 10, /* of shared memory that a slab aims at */
     SLAB_MOST = 48 << 10,  /* and what it may take: every CTA has so much */
     SLAB_ROW = 120,        /* elements of a row that a slab takes */
+    FLOW_ROUNDS = 3,       /* tiles of a team that make up for the start */
+    FLOW_OWN = 2,          /* columns of which a member has time to gather the notes */
+    FLOW_NOTE = 4,         /* rows that a note takes as long as */
+    RING_TEAM = 64,        /* CTAs of a team for which any number of rows will do */
+    RING_ROWS = 8,         /* and rows for which more will */
+    RING_PART = 16,        /* vectors that a row takes as long as, for each CTA that tells its pair */
+    RING_STATIC = 6 << 10, /* as STATIC_BYTES below, of ring */
     STATIC_BYTES = 2 << 10 /* at least what a kernel of teams has besides, with what the system takes of each CTA */
 };
 
@@ -114,6 +124,18 @@ static void plan_lanes(const softmax_problem &p, softmax_choice *c)
     c->grid = over(p.s.outer, (int64_t)(c->threads >> c->shift) * c->rows);
 }
 
+/* Vectors of a thread in softmax_within. */
+static constexpr int WITHIN_VECTORS = 4;
+
+static void plan_within(const softmax_problem &p, softmax_choice *c)
+{
+    c->kind = WITHIN;
+    c->packs = (int8_t)p.s.length;
+    const int64_t threads = over(over(p.s.outer * p.s.length, p.vector), WITHIN_VECTORS);
+    c->threads = (int16_t)short_threads(p, threads);
+    c->grid = over(threads, c->threads);
+}
+
 static void plan_spans(const softmax_problem &p, softmax_choice *c)
 {
     c->kind = SPANS;
@@ -184,6 +206,32 @@ static void plan_huge(const softmax_problem &p, softmax_choice *c)
     c->grid = c->parts;
 }
 
+/* false: no team holds the row, or a large one has too few rows to go on with while it tells a pair. */
+static bool plan_ring(const softmax_problem &p, softmax_choice *c)
+{
+    const int64_t row = RING_SLOTS * RING_PACKS * 16; /* bytes of a worker */
+    int64_t workers = ((int64_t)p.chip->shared_optin - RING_STATIC) / row / KS_WARP * KS_WARP, least = INT64_MAX;
+    if (workers > RING_WORKERS) workers = RING_WORKERS;
+    const int64_t most = workers * RING_PACKS; /* vectors of a CTA */
+    for (int64_t wanted = over(p.vectors, most); wanted <= p.chip->sms; wanted++) {
+        const int64_t share = up(over(p.vectors, wanted), 64), parts = over(p.vectors, share),
+                      teams = teams_for(p.s.outer, p.chip->sms / parts), rows = over(p.s.outer, teams),
+                      work = rows * (share + parts * RING_PART);
+        if (share > most || (parts > RING_TEAM && rows < RING_ROWS) || work >= least) continue;
+        least = work; /* of the CTA that has most to do */
+        c->share = share;
+        c->parts = (int16_t)parts;
+        c->grid = teams * parts;
+    }
+    if (least == INT64_MAX) return false;
+    workers = up(over(c->share, RING_PACKS), KS_WARP);
+    c->kind = RING;
+    c->packs = RING_PACKS;
+    c->threads = (int16_t)(workers + 2 * KS_WARP);
+    c->shared = (int32_t)(workers * row);
+    return true;
+}
+
 /* false: no team holds the row. */
 static bool plan_stream(const softmax_problem &p, int threads, softmax_choice *c)
 {
@@ -208,6 +256,10 @@ static void plan_rows(const softmax_problem &p, softmax_choice *c)
         plan_lanes(p, c);
         return;
     }
+    if (p.size <= 4 && (p.s.length == 2 || p.s.length == 4)) { /* not whole vectors, so halves or quarters of one */
+        plan_within(p, c);
+        return;
+    }
     if (!p.whole && p.s.length <= SLAB_ROW && plan_slab(p, c)) return;
     if (!p.whole && p.vectors <= 4 * KS_WARP) {
         plan_spans(p, c);
@@ -218,7 +270,7 @@ static void plan_rows(const softmax_problem &p, softmax_choice *c)
         p.s.outer * 2 < p.chip->sms && p.vectors > 2048; /* one CTA for each row would leave most SMs out */
     if (packs && !idle)
         plan_held(p, packs, c);
-    else if (!plan_stream(p, STREAM_THREADS / 2, c) && !plan_stream(p, STREAM_THREADS, c))
+    else if (!plan_ring(p, c) && !plan_stream(p, STREAM_THREADS / 2, c) && !plan_stream(p, STREAM_THREADS, c))
         plan_huge(p, c);
 }
 
@@ -286,13 +338,43 @@ static void plan_tiles(const softmax_problem &p, int64_t all, softmax_choice *c)
     c->grid = teams_for(tiles, room / c->parts) * c->parts;
 }
 
+/* false: too few tiles, no team holds one, or a member would have to gather too much. */
+static bool plan_flow(const softmax_problem &p, int64_t all, softmax_choice *c)
+{
+    const int lanes = 8, columns = lanes * c->pack, most = FLOW_THREADS / lanes * FLOW_PACKS; /* rows of a part */
+    const int64_t tiles = over(all, lanes), fewest = over(p.s.length, most);
+    const size_t shared =
+        (size_t)FLOW_SLOTS * FLOW_PACKS * FLOW_THREADS * 16 + FLOW_CELLS * softmax_flow_cells(columns);
+    if (!p.whole || p.size == 8 || all < lanes || shared + STATIC_BYTES / 4 > p.chip->shared_optin) return false;
+    if (p.chip->sms / fewest * (FLOW_ROUNDS - 1) >= tiles || over(columns, fewest) > FLOW_OWN) return false;
+    int64_t least = INT64_MAX;
+    for (int64_t wanted = fewest; wanted <= p.chip->sms; wanted++) {
+        const int64_t share = over(p.s.length, wanted), parts = over(p.s.length, share),
+                      teams = teams_for(tiles, p.chip->sms / parts),
+                      work = over(tiles, teams) * (share + FLOW_NOTE * softmax_flow_own(columns, (int)parts));
+        const size_t counters = softmax_flow_counters((int)(teams * parts), columns, (int)parts);
+        if (counters > KS_COUNTERS_MAX || work >= least) continue;
+        least = work; /* of the CTA that has most to do */
+        c->share = share;
+        c->parts = (int16_t)parts;
+        c->grid = teams * parts;
+    }
+    if (least == INT64_MAX) return false;
+    c->kind = COLUMNS_FLOW;
+    c->packs = FLOW_PACKS;
+    c->threads = FLOW_THREADS + 3 * KS_WARP;
+    c->lanes = (int16_t)lanes;
+    c->shared = (int32_t)shared;
+    return true;
+}
+
 static void plan_columns(const softmax_problem &p, softmax_choice *c)
 {
     c->pack = (int8_t)(p.whole ? p.vector : 1);
     const int64_t all = p.s.outer * (p.s.inner / c->pack);
     if (!p.whole && plan_slab(p, c)) return;
     const bool counted = c->pack == 1 || all * p.s.length <= UINT32_MAX; /* as softmax_index does */
-    if (!(counted && plan_tile(p, all, c))) plan_tiles(p, all, c);
+    if (!(counted && (plan_tile(p, all, c) || plan_flow(p, all, c)))) plan_tiles(p, all, c);
 }
 
 static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
@@ -309,8 +391,8 @@ static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
 
 static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
 {
-    static const char *const names[] = {"lanes",  "spans", "slab",    "held",
-                                        "stream", "huge",  "columns", "columns_stream"};
+    static const char *const names[] = {"lanes",  "within", "spans",   "slab",         "held",          "ring",
+                                        "stream", "huge",   "columns", "columns_flow", "columns_stream"};
     char more[32] = "";
     switch (c.kind) {
     case LANES:
@@ -318,9 +400,13 @@ static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
     case SLAB:
         snprintf(more, sizeof more, ", %d of %d lanes", c.packs, 1 << c.shift);
         break;
+    case WITHIN:
+        snprintf(more, sizeof more, ", rows of %d", c.packs);
+        break;
     case HELD:
         snprintf(more, sizeof more, ", %d packs", c.packs);
         break;
+    case RING:
     case STREAM:
     case HUGE:
         snprintf(more, sizeof more, ", teams of %d", c.parts);
@@ -354,7 +440,11 @@ extern "C" ks_status ks_softmax_cuda_plan(const ks_chip *chip, const ks_spec *sp
     out->once = !team && c.kind != COLUMNS_STREAM && c.grid <= KS_GRID_MAX;
     out->batch_max = team ? 1 : (int)KS_BATCH_MAX;
     out->workspace_bytes = 0;
-    out->counters = team ? softmax_team_counters((int)c.grid, c.kind == COLUMNS_STREAM ? c.lanes * c.pack : 1) : 0;
+    const int records = c.kind == COLUMNS_STREAM ? c.lanes * c.pack : 1;
+    const int turns = c.kind == RING ? (int)RING_TURNS : (int)TEAM_PLACES;
+    out->counters = !team                    ? 0
+                    : c.kind == COLUMNS_FLOW ? softmax_flow_counters((int)c.grid, c.lanes * c.pack, c.parts)
+                                             : softmax_team_counters((int)c.grid, records, turns);
     pick_of(c, spec->in[0].dtype, &out->pick);
     memcpy(out->choice, &c, sizeof c);
     return KS_OK;
@@ -378,12 +468,25 @@ struct softmax_launch {
 };
 
 template <class T>
+static cudaError_t launch_within(const softmax_launch &go)
+{
+    if constexpr (sizeof(T) == 8)
+        return cudaErrorInvalidValue; /* two elements are a whole vector */
+    else if constexpr (sizeof(T) == 4)
+        return go(softmax_within<T, 2, WITHIN_VECTORS>);
+    else
+        return go.c.packs == 2 ? go(softmax_within<T, 2, WITHIN_VECTORS>) : go(softmax_within<T, 4, WITHIN_VECTORS>);
+}
+
+template <class T>
 static cudaError_t launch_rows(const softmax_launch &go)
 {
     const softmax_choice &c = go.c;
     switch (c.kind) {
     case LANES:
         return c.packs == 1 ? go(softmax_lanes<T, 1, 4>, (int)c.shift) : go(softmax_lanes<T, 2, 2>, (int)c.shift);
+    case WITHIN:
+        return launch_within<T>(go);
     case SPANS:
         return c.packs == 3 ? go(softmax_spans<T, 3>, (int)c.shift) : go(softmax_spans<T, 4>, (int)c.shift);
     case HELD:
@@ -391,6 +494,8 @@ static cudaError_t launch_rows(const softmax_launch &go)
                : c.packs == 2 ? go(softmax_held<T, 2>)
                : c.packs == 4 ? go(softmax_held<T, 4>)
                               : go(softmax_held<T, 8>);
+    case RING:
+        return go(softmax_ring<T>, (int)c.parts, c.share);
     case STREAM:
         return go(softmax_stream<T>, (int)c.parts, c.share);
     default:
@@ -413,7 +518,8 @@ static cudaError_t launch_many(const softmax_launch &go)
     if constexpr (sizeof(T) == 8)
         return cudaErrorInvalidValue;
     else
-        return go(softmax_columns<T, ks_vector<T>::length, MANY_PACKS>, (int)go.c.lanes);
+        return go.c.kind == COLUMNS ? go(softmax_columns<T, ks_vector<T>::length, MANY_PACKS>, (int)go.c.lanes)
+                                    : go(softmax_flow<T>, (int)go.c.lanes, (int)go.c.parts, go.c.share);
 }
 
 template <class T>
@@ -430,6 +536,8 @@ static cudaError_t launch_as(const softmax_launch &go)
                : c.packs == 4 ? go(softmax_columns<T, E, 4>, (int)c.lanes)
                : c.packs == 8 ? go(softmax_columns<T, E, 8>, (int)c.lanes)
                               : launch_many<T>(go);
+    case COLUMNS_FLOW:
+        return launch_many<T>(go);
     case COLUMNS_STREAM:
         return c.pack == 1 ? launch_tiles<T, 1, 8>(go) : launch_tiles<T, E, V>(go);
     default:
@@ -467,6 +575,16 @@ extern "C" ks_status ks_softmax_cuda_launch(const ks_spec *spec, const void *cho
 
 /* --- once ------------------------------------------------------------------------------------------------------------ */
 
+/* NULL: there is none. */
+template <class T>
+static const void *flow_kernel()
+{
+    if constexpr (sizeof(T) == 8)
+        return NULL;
+    else
+        return (const void *)softmax_flow<T>;
+}
+
 /* Kernels of teams take as much shared memory as a CTA can have. */
 template <class T>
 static cudaError_t allow(const ks_chip *chip)
@@ -474,15 +592,19 @@ static cudaError_t allow(const ks_chip *chip)
     constexpr int E = ks_vector<T>::length, V = sizeof(T) == 8 ? 2 : 4;
     const void *const kernels[] = {(const void *)softmax_stream<T>,
                                    (const void *)softmax_huge<T>,
+                                   flow_kernel<T>(),
                                    (const void *)softmax_columns_stream<T, E, V, false>,
                                    (const void *)softmax_columns_stream<T, E, V, true>,
                                    (const void *)softmax_columns_stream<T, 1, 8, false>,
                                    (const void *)softmax_columns_stream<T, 1, 8, true>};
-    cudaError_t status = cudaSuccess;
+    cudaError_t status =
+        cudaFuncSetAttribute((const void *)softmax_ring<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)chip->shared_optin - RING_STATIC);
     for (const void *kernel : kernels)
-        if (status == cudaSuccess)
+        if (kernel && status == cudaSuccess)
             status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          (int)chip->shared_optin - STATIC_BYTES);
+                                          (int)chip->shared_optin -
+                                              (kernel == flow_kernel<T>() ? STATIC_BYTES / 4 : STATIC_BYTES));
     return status;
 }
 

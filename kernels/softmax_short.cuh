@@ -1,7 +1,8 @@
 /* Softmax of short rows, many of them in a CTA.
  *
  *   lanes  rows of whole vectors, each in the registers of a lane group: loads of several rows before the first use
- *   spans  the same for rows of any length, in the vectors of their aligned superset
+ *   within rows of which a vector holds several: a thread's vectors hold all of its rows
+ *   spans  rows of any length, in the vectors of their aligned superset
  *   slab   rows of any length, and the lines of an axis that is not contiguous where length * inner is small: pieces of
  *          the outer dimensions that follow each other are one aligned piece of memory, which goes through shared memory
  *          in whole vectors; a lane takes up to 16 elements of a row into registers */
@@ -12,12 +13,42 @@
 
 static constexpr int SHORT_THREADS = 256;
 
-/* Rows in lane groups of 1 << shift, V turned packs of each of them in a lane: the results take their place. */
-template <class T, int E, int V, int ROWS, class M>
+/* The sum of a pack's terms, and beside it what its values need again: the terms, for the logarithm the distances. */
+template <class T, int E, class M>
+__device__ __forceinline__ M softmax_sum_beside(M (&kept)[E], const softmax_pack<T, E> &x, M reference,
+                                                const softmax_rule<M> &rule)
+{
+    M term[E];
+#pragma unroll
+    for (int e = 0; e < E; e++) {
+        const M d = rule.distance(x.get(e), reference);
+        term[e] = rule.term(d);
+        kept[e] = rule.log ? d : term[e];
+    }
+    return ks_tree(term);
+}
+
+template <class T, int E, class M>
+__device__ __forceinline__ void softmax_values_of(softmax_pack<T, E> &x, const M (&kept)[E],
+                                                  const softmax_finish<M> &finish)
+{
+    constexpr int STEP = softmax_pack<T, E>::STEP;
+#pragma unroll
+    for (int e = 0; e < E; e += STEP) {
+        M y[STEP];
+#pragma unroll
+        for (int i = 0; i < STEP; i++) y[i] = fma(kept[e + i], finish.a, finish.b);
+        x.put(e, y);
+    }
+}
+
+/* Rows in lane groups of 1 << shift, V turned packs of each of them in a lane: the results take their place. KEEP: 16-bit
+ * elements are not computed twice either, at twice the registers. */
+template <bool KEEP, class T, int E, int V, int ROWS, class M>
 __device__ __forceinline__ void softmax_of_groups(softmax_pack<T, E> (&x)[ROWS][V], int shift,
                                                   const softmax_rule<M> &rule)
 {
-    M h[ROWS], sum[ROWS];
+    M h[ROWS], sum[ROWS], kept[ROWS][V][E];
 #pragma unroll
     for (int k = 0; k < ROWS; k++) {
         softmax_pack<T, E> most = x[k][0];
@@ -32,7 +63,12 @@ __device__ __forceinline__ void softmax_of_groups(softmax_pack<T, E> (&x)[ROWS][
     for (int k = 0; k < ROWS; k++) {
         sum[k] = 0;
 #pragma unroll
-        for (int v = 0; v < V; v++) sum[k] += softmax_sum<softmax_keeps<T>>(x[k][v], ks_reference(h[k]), rule);
+        for (int v = 0; v < V; v++) {
+            if constexpr (KEEP || softmax_keeps<T>)
+                sum[k] += softmax_sum_beside(kept[k][v], x[k][v], ks_reference(h[k]), rule);
+            else
+                sum[k] += softmax_sum<false>(x[k][v], ks_reference(h[k]), rule);
+        }
     }
     for (int distance = 1 << shift >> 1; distance > 0; distance >>= 1)
 #pragma unroll
@@ -42,9 +78,12 @@ __device__ __forceinline__ void softmax_of_groups(softmax_pack<T, E> (&x)[ROWS][
         const softmax_finish<M> finish(softmax_settle({h[k], sum[k]}, rule), rule);
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            if constexpr (!softmax_keeps<T>)
+            if constexpr (KEEP || softmax_keeps<T>) {
+                softmax_values_of(x[k][v], kept[k][v], finish);
+            } else {
                 for (uint32_t &part : x[k][v].part) ks_anew(part);
-            softmax_values<softmax_keeps<T>>(x[k][v], finish, rule);
+                softmax_values<false>(x[k][v], finish, rule);
+            }
         }
     }
 }
@@ -77,7 +116,7 @@ __global__ void __launch_bounds__(SHORT_THREADS) softmax_lanes(ks_site site, sof
 #pragma unroll
     for (int k = 0; k < ROWS; k++)
         softmax_turn(x[k], s.sign, [&](int v) { return group + k * together < rows && lane + (v << shift) < vectors; });
-    softmax_of_groups(x, shift, rule);
+    softmax_of_groups<true>(x, shift, rule);
 #pragma unroll
     for (int k = 0; k < ROWS; k++)
 #pragma unroll
@@ -85,6 +124,46 @@ __global__ void __launch_bounds__(SHORT_THREADS) softmax_lanes(ks_site site, sof
             const int row = group + k * together, i = lane + (v << shift);
             if (row < rows && i < vectors) out[row * vectors + i] = x[k][v].word;
         }
+    ks_leave(site);
+}
+
+/* V vectors in a thread, rows of L elements in each. Elements behind the last row are rows like others, until the store. */
+template <class T, int L, int V>
+__global__ void __launch_bounds__(SHORT_THREADS) softmax_within(ks_site site, softmax_shape s)
+{
+    constexpr int E = ks_vector<T>::length, ROWS = E / L;
+    union vector {
+        uint4 word;
+        typename softmax_pack<T, L>::Word row[ROWS];
+    };
+    ks_entry job;
+    if (!ks_enter(site, &job)) return;
+    const softmax_rule<typename ks_element<T>::math> rule(s);
+    const int64_t first = (int64_t)blockIdx.x * (V * blockDim.x) + threadIdx.x, elements = s.outer * L;
+    const uint4 *const in = (const uint4 *)(job.in + s.offset);
+
+    softmax_pack<T, L> x[V * ROWS][1];
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        const int64_t i = first + v * (int64_t)blockDim.x;
+        vector read;
+        read.word = i * E < elements ? __ldg(in + i) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) x[v * ROWS + r][0].word = read.row[r];
+    }
+#pragma unroll
+    for (int k = 0; k < V * ROWS; k++) softmax_turn(x[k], s.sign);
+    softmax_of_groups<false>(x, 0, rule);
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        const int64_t i = first + v * (int64_t)blockDim.x, left = elements - i * E;
+        vector write;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) write.row[r] = x[v * ROWS + r][0].word;
+        softmax_pack<T, E> y;
+        y.word = write.word;
+        if (left > 0) softmax_store(job.out, i, y, left < E ? (1u << left) - 1 : (1u << E) - 1);
+    }
     ks_leave(site);
 }
 
@@ -102,7 +181,7 @@ __global__ void __launch_bounds__(SHORT_THREADS) softmax_spans(ks_site site, sof
 #pragma unroll
     for (int v = 0; v < V; v++) span.load(x[0][v], lane + (v << shift));
     span.clean(x[0], lane, 1 << shift, s.sign);
-    softmax_of_groups(x, shift, rule);
+    softmax_of_groups<false>(x, shift, rule);
 #pragma unroll
     for (int v = 0; v < V; v++) span.store(x[0][v], lane + (v << shift));
     ks_leave(site);

@@ -67,7 +67,7 @@ ks_conn *ks_conns_take(ks_conns *conns, int fd, bool loopback, int64_t now_ns)
     conn->fd = fd;
     conn->loopback = loopback;
     conn->mhd = NULL;
-    conn->half_closed = conn->gone = conn->suspended = conn->counted = false;
+    conn->half_closed = conn->gone = conn->suspended = conn->counted = conn->bulk = conn->direct = conn->more = false;
     conn->stage = KS_AT_IDLE;
     conn->since_ns = now_ns;
     conn->requests = 0;
@@ -89,6 +89,12 @@ void ks_conns_give(ks_conns *conns, ks_conn *conn)
     conn->next_free = conns->free;
     conns->free = conn;
     atomic_store_explicit(&conns->open, conns->active_count, memory_order_relaxed);
+}
+
+bool ks_conns_watch(const ks_conns *conns, const ks_conn *conn, uint32_t events)
+{
+    struct epoll_event event = {.events = events, .data.u64 = ks_conns_key(conn)};
+    return epoll_ctl(conns->epoll, EPOLL_CTL_MOD, conn->fd, &event) == 0;
 }
 
 ks_conn *ks_conns_by_fd(ks_conns *conns, int fd)

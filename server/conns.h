@@ -34,7 +34,9 @@ typedef struct ks_conn {
     struct ks_http *http;
     struct MHD_Connection *mhd; /* NULL: not yet known to the library */
     bool loopback, half_closed, gone, suspended;
-    bool goes_on; /* a piece of its body was taken in part, and comes again */
+    bool direct, more; /* see http_direct.c: the library does not know it yet; its socket is to be read again */
+    bool bulk;         /* known to the library for large bodies */
+    bool goes_on;      /* a piece of its body was taken in part, and comes again */
     ks_stage stage;
     int64_t since_ns;  /* in this stage */
     int64_t paused_ns; /* since when a large request waits for us amid its body or answer; 0: it does not */
@@ -76,6 +78,8 @@ void ks_conns_close(ks_conns *conns);
 /* NULL: table full. The descriptor is watched for its peer's leaving. */
 ks_conn *ks_conns_take(ks_conns *conns, int fd, bool loopback, int64_t now_ns);
 void ks_conns_give(ks_conns *conns, ks_conn *conn);
+/* Else than for its peer's leaving. */
+bool ks_conns_watch(const ks_conns *conns, const ks_conn *conn, uint32_t events);
 ks_conn *ks_conns_by_fd(ks_conns *conns, int fd); /* the newest first; NULL: none */
 uint64_t ks_conns_key(const ks_conn *conn);
 ks_conn *ks_conns_by_key(ks_conns *conns, uint64_t key); /* NULL: it has ended */

@@ -28,8 +28,14 @@ enum {
      * 581, 534 us, because the body comes in pieces of half or all of it. Above 32 KiB each new connection also pays
      * an mmap and its page faults. */
     POOL_BYTES = 32768,
-    BLOCK_BYTES = 65536, /* of a long text, or of a large answer */
-    SPARE = 16,          /* connections beside this shard's even share */
+    /* Of those that begin with a large body, which else comes 24 KiB at a time. */
+    BULK_POOL_BYTES = 262144,
+    BULK_CONNECTIONS = 2,  /* of a shard, at most */
+    LARGE_BYTES = 262144,  /* a body from here on is a large one */
+    BLOCKS_BYTES = 524288, /* of long texts and large answers, of all connections in a run of the library */
+    BLOCK_LEAST = 65536,   /* of one */
+    BULK_BYTES = 65536,    /* of a body that moves on within a turn */
+    SPARE = 16,            /* connections beside this shard's even share */
     ADMIN_CONNECTIONS = 64
 };
 static const int64_t spin_ns = 50000;
@@ -44,19 +50,8 @@ static void *on_target(void *context, const char *target, struct MHD_Connection 
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     ks_conn *conn = info ? info->socket_context : NULL;
     if (conn == NULL) return NULL;
-    conn->first_ns = http->now_ns = ks_now_ns();
-    const size_t length = strnlen(target, http->rules.max_uri + 1);
-    const size_t kept = length <= http->rules.max_uri ? length : http->rules.max_uri;
-    if (length != conn->target_length || memcmp(conn->target, target, kept) != 0) conn->routed = false;
-    conn->target_length = length;
-    memcpy(conn->target, target, kept);
-    conn->target[kept] = '\0';
-    conn->stage = KS_AT_HEAD;
-    conn->since_ns = conn->first_ns;
-    conn->fault = KS_OK;
-    conn->received = conn->callbacks = conn->answer_bytes = 0;
-    conn->code = 0;
-    conn->goes_on = false;
+    ks_request_open(http, conn);
+    ks_request_target(http, conn, target);
     return conn;
 }
 
@@ -89,11 +84,12 @@ static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const 
 
 /* --- one request: answer ------------------------------------------------------------------------------------------ */
 
-static enum MHD_Result queue(ks_http *http, ks_conn *conn, int code, struct MHD_Response *response, uint64_t bytes)
+static enum MHD_Result queue(ks_http *http, ks_conn *conn, int code, struct MHD_Response *response, ks_fields *fields,
+                             uint64_t bytes)
 {
     if (response == NULL) return MHD_NO;
-    MHD_add_response_header(response, "X-Request-Id", conn->identity.request_id);
-    if (ks_request_is_last(http, conn)) MHD_add_response_header(response, "Connection", "close");
+    ks_request_common_fields(conn, ks_request_is_last(http, conn), fields);
+    for (int i = 0; i < fields->count; i++) MHD_add_response_header(response, fields->at[i].name, fields->at[i].value);
     enum MHD_Result result = MHD_queue_response(conn->mhd, (unsigned)code, response);
     MHD_destroy_response(response);
     conn->stage = KS_AT_SEND;
@@ -124,14 +120,9 @@ static enum MHD_Result answer_fault(ks_http *http, ks_conn *conn)
     ks_oip_error(&text, conn->error.text);
     struct MHD_Response *response = response_of(&text, &bytes);
     if (response == NULL) return MHD_NO;
-    MHD_add_response_header(response, "Content-Type", "application/json");
-    MHD_add_response_header(response, "Kernserve-Error", ks_status_code(conn->fault));
-    if (ks_status_retries(conn->fault)) MHD_add_response_header(response, "Retry-After", "1");
-    if (conn->route.allow) MHD_add_response_header(response, "Allow", conn->route.allow);
-    if (conn->fault == KS_ENCODING) MHD_add_response_header(response, "Accept-Encoding", "gzip, deflate");
-    if (conn->fault == KS_UNAUTHORIZED)
-        MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"kernserve\"");
-    return queue(http, conn, ks_status_http(conn->fault), response, bytes);
+    ks_fields fields;
+    ks_request_fault_fields(conn, &fields);
+    return queue(http, conn, ks_status_http(conn->fault), response, &fields, bytes);
 }
 
 static enum MHD_Result answer_page(ks_http *http, ks_conn *conn)
@@ -154,9 +145,10 @@ static enum MHD_Result answer_page(ks_http *http, ks_conn *conn)
         if (conn->fault == KS_OK) conn->fault = ks_fail(&conn->error, KS_MEMORY, "no memory for the page");
         return answer_fault(http, conn);
     }
+    ks_fields fields = {.count = 0};
     if (bytes > 0) MHD_add_response_header(response, "Content-Type", type);
     if (code == 503) MHD_add_response_header(response, "Retry-After", "1");
-    return queue(http, conn, code, response, bytes);
+    return queue(http, conn, code, response, &fields, bytes);
 }
 
 /* Until ks_infers_woken names the request: the time does not count as the client's. */
@@ -181,33 +173,27 @@ static ssize_t read_answer(void *context, uint64_t at, char *out, size_t most)
     const int64_t size = ks_infer_read(infer, at, out, most);
     if (size < 0 || (size == 0 && conn->http->refusing != KS_OK)) return MHD_CONTENT_READER_END_WITH_ERROR;
     if (size == 0) pause_library(conn);
+    conn->http->moved |= size > 0;
     return (ssize_t)size;
+}
+
+/* The library sends a block of each connection in a run: who is alone has a large one, which costs fewer calls and wakes
+ * the client less often. */
+static size_t block_bytes(const ks_http *http)
+{
+    const size_t share = BLOCKS_BYTES / (size_t)(http->in_flight > 0 ? http->in_flight : 1);
+    return share > BLOCK_LEAST ? share : BLOCK_LEAST;
 }
 
 /* One buffer, head and body in one piece; or a long text in blocks, because the kernel would take 4 MiB of it at once and
  * keep the shard for longer than a millisecond; or what comes from the device while it is sent. */
-static struct MHD_Response *response_from(ks_infer *infer, const ks_answer *answer)
+static struct MHD_Response *response_from(const ks_http *http, ks_infer *infer, const ks_answer *answer)
 {
     if (ks_infer_streams(infer) || answer->length > KS_LONG_TEXT)
-        return MHD_create_response_from_callback(answer->length, BLOCK_BYTES, read_answer, infer, on_sent);
+        return MHD_create_response_from_callback(answer->length, block_bytes(http), read_answer, infer, on_sent);
     /* The library asks for a buffer that it may change, and changes none. */
     char *body = (char *)(uintptr_t)answer->body;
     return MHD_create_response_from_buffer_with_free_callback_cls(answer->length, body, on_sent, infer);
-}
-
-static void add_answer_fields(struct MHD_Response *response, const ks_answer *answer, const char *timing)
-{
-    char number[24];
-    MHD_add_response_header(response, "Content-Type", answer->content_type);
-    if (answer->header_length >= 0)
-        MHD_add_response_header(response, "Inference-Header-Content-Length",
-                                ks_reply_number(number, answer->header_length));
-    if (answer->datatype) {
-        MHD_add_response_header(response, "Kernserve-Shape", answer->shape);
-        MHD_add_response_header(response, "Kernserve-Datatype", answer->datatype);
-    }
-    if (answer->content_encoding) MHD_add_response_header(response, "Content-Encoding", answer->content_encoding);
-    if (timing[0]) MHD_add_response_header(response, "Server-Timing", timing);
 }
 
 static enum MHD_Result answer_inference(ks_http *http, ks_conn *conn)
@@ -218,13 +204,14 @@ static enum MHD_Result answer_inference(ks_http *http, ks_conn *conn)
     conn->fault =
         ks_infer_answer(conn->infer, conn->head.known[KS_KNOWN_ACCEPT_ENCODING], &answer, timing, &conn->error);
     if (conn->fault != KS_OK) return answer_fault(http, conn);
-    struct MHD_Response *response = response_from(conn->infer, &answer);
+    struct MHD_Response *response = response_from(http, conn->infer, &answer);
     if (response == NULL) {
         ks_infer_sent(conn->infer);
         return MHD_NO;
     }
-    add_answer_fields(response, &answer, timing);
-    return queue(http, conn, 200, response, answer.length);
+    ks_fields fields;
+    ks_request_answer_fields(&answer, timing, &fields);
+    return queue(http, conn, 200, response, &fields, answer.length);
 }
 
 /* --- one request: life -------------------------------------------------------------------------------------------- */
@@ -260,8 +247,9 @@ static enum MHD_Result answer_compat(ks_http *http, ks_conn *conn)
         return answer_fault(http, conn);
     }
     answer.content_type = answer.header_length >= 0 ? "application/octet-stream" : "application/json";
-    add_answer_fields(response, &answer, "");
-    return queue(http, conn, 200, response, bytes);
+    ks_fields fields;
+    ks_request_answer_fields(&answer, "", &fields);
+    return queue(http, conn, 200, response, &fields, bytes);
 }
 
 /* The body is complete. Work goes to the engine. What that has done at once is answered at once, and the library sends it in
@@ -316,6 +304,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *mhd, con
     case KS_AT_BODY:
         if (n == 0) return end_body(http, conn);
         *size = n - ks_request_take(http, conn, bytes, n);
+        http->moved |= *size == 0 && conn->received > BULK_BYTES;
         if (*size > 0 && ks_infer_waits(conn->infer))
             pause_library(conn);
         else if (*size > 0)
@@ -341,18 +330,14 @@ static void on_completed(void *context, struct MHD_Connection *mhd, void **reque
     (void)mhd;
     if (conn == NULL) return;
     *request = NULL;
-    ks_request_count(http, conn, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
-    ks_infer_leave(&conn->infer);
-    ks_control_fini(&conn->control);
-    ks_compat_fini(&conn->compat);
-    conn->stage = KS_AT_IDLE;
-    conn->since_ns = http->now_ns;
+    ks_request_end(http, conn, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 }
 
 /* --- connections -------------------------------------------------------------------------------------------------- */
 
-static void forget(ks_http *http, ks_conn *conn)
+void ks_http_forget(ks_http *http, ks_conn *conn)
 {
+    http->bulk_count -= conn->bulk;
     ks_conns_give(&http->conns, conn);
     ks_metrics_connections(http->metrics, -1);
     if (http->engine) atomic_fetch_sub(&http->daemon->connections, 1);
@@ -368,14 +353,26 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
         if (conn) conn->mhd = mhd;
         *socket = conn;
     } else if (*socket) {
-        forget(http, *socket);
+        ks_http_forget(http, *socket);
         *socket = NULL;
     }
 }
 
+/* What has come with the connection tells of its first body, and most clients send more of the kind. Nothing depends on
+ * it but the size of the pieces that bodies come in. */
+static bool begins_large(const ks_http *http, int fd)
+{
+    char head[1024];
+    if (http->bulk == NULL || http->bulk_count >= BULK_CONNECTIONS) return false;
+    const ssize_t n = recv(fd, head, sizeof head - 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n <= 0) return false;
+    head[n] = '\0';
+    const char *field = strcasestr(head, "\r\nContent-Length:");
+    return field && strtoull(field + strlen("\r\nContent-Length:"), NULL, 10) >= LARGE_BYTES;
+}
+
 void ks_http_add(ks_http *http, int fd, bool loopback)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET};
     ks_conn *conn = ks_conns_take(&http->conns, fd, loopback, ks_now_ns());
     if (conn == NULL) {
         close(fd);
@@ -384,13 +381,30 @@ void ks_http_add(ks_http *http, int fd, bool loopback)
     }
     conn->http = http;
     ks_metrics_connections(http->metrics, 1);
-    uint64_t key = ks_conns_key(conn);
-    if (MHD_add_connection(http->library, fd, (const struct sockaddr *)&address, sizeof address) != MHD_YES) {
+    if (http->direct)
+        ks_direct_take(http, conn);
+    else
+        ks_library_take(http, conn);
+}
+
+void ks_library_take(ks_http *http, ks_conn *conn)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET};
+    const uint64_t key = ks_conns_key(conn);
+    conn->bulk = begins_large(http, conn->fd);
+    http->bulk_count += conn->bulk;
+    struct MHD_Daemon *library = conn->bulk ? http->bulk : http->library;
+    if (MHD_add_connection(library, conn->fd, (const struct sockaddr *)&address, sizeof address) != MHD_YES) {
         /* The library has closed the socket, and told us so if it knew the connection. */
         conn = ks_conns_by_key(&http->conns, key);
-        if (conn) forget(http, conn);
+        if (conn) ks_http_forget(http, conn);
     }
     http->unfinished = true;
+}
+
+const char *ks_library_reason(int code)
+{
+    return MHD_get_reason_phrase_for((unsigned)code);
 }
 
 static void on_library_log(void *context, const char *format, va_list arguments)
@@ -410,18 +424,28 @@ static void on_library_log(void *context, const char *format, va_list arguments)
 
 void ks_library_run(ks_http *http)
 {
-    http->unfinished = false;
-    if (http->infers) ks_infers_run(http->infers);
-    /* Never with a timeout: within the library one can hang for ever while 128 sockets are ready at once. */
-    MHD_run_wait(http->library, 0);
+    do {
+        http->unfinished = http->moved = false;
+        if (http->infers) ks_infers_run(http->infers);
+        /* Never with a timeout: within the library one can hang for ever while 128 sockets are ready at once. */
+        MHD_run_wait(http->library, 0);
+        if (http->bulk_count > 0) MHD_run_wait(http->bulk, 0);
+    } while (http->moved && ks_now_ns() < http->moves_until_ns);
+}
+
+static int64_t wait_of(struct MHD_Daemon *library)
+{
+    MHD_UNSIGNED_LONG_LONG ms = 0;
+    if (MHD_get_timeout(library, &ms) != MHD_YES || ms > (MHD_UNSIGNED_LONG_LONG)(INT64_MAX / 1000000))
+        return INT64_MAX;
+    return (int64_t)ms * 1000000;
 }
 
 int64_t ks_library_wait_ns(const ks_http *http)
 {
-    MHD_UNSIGNED_LONG_LONG ms = 0;
-    if (MHD_get_timeout(http->library, &ms) != MHD_YES || ms > (MHD_UNSIGNED_LONG_LONG)(INT64_MAX / 1000000))
-        return INT64_MAX;
-    return (int64_t)ms * 1000000;
+    const int64_t own_ns = wait_of(http->library);
+    const int64_t other_ns = http->bulk_count > 0 ? wait_of(http->bulk) : INT64_MAX;
+    return own_ns < other_ns ? own_ns : other_ns;
 }
 
 void ks_library_resume(ks_conn *conn)
@@ -462,18 +486,22 @@ static size_t pool_bytes(const ks_config *config)
     return needed > POOL_BYTES ? needed : POOL_BYTES;
 }
 
-static bool start_library(ks_http *http, int capacity)
+static struct MHD_Daemon *start_library(ks_http *http, int capacity, size_t pool)
 {
-    const size_t pool = pool_bytes(http->daemon->config);
-    http->library = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-        on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool,
-        MHD_OPTION_CONNECTION_MEMORY_INCREMENT, pool, MHD_OPTION_CONNECTION_TIMEOUT,
-        library_timeout_s(http->daemon->config), MHD_OPTION_CONNECTION_LIMIT, (unsigned)capacity + SPARE,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
-        MHD_OPTION_URI_LOG_CALLBACK, on_target, http, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
-    return http->library != NULL;
+    return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0,
+                            NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool, MHD_OPTION_CONNECTION_MEMORY_INCREMENT, pool,
+                            MHD_OPTION_CONNECTION_TIMEOUT, library_timeout_s(http->daemon->config),
+                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)capacity + SPARE, MHD_OPTION_NOTIFY_COMPLETED,
+                            on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
+                            MHD_OPTION_URI_LOG_CALLBACK, on_target, http, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
+                            NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+}
+
+static bool watch_library(ks_http *http, struct MHD_Daemon *library)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(library, MHD_DAEMON_INFO_EPOLL_FD);
+    return info && ks_turn_watch(http, info->epoll_fd, KS_LIBRARY_KEY);
 }
 
 static ks_status open_parts(ks_http *http, ks_error *error)
@@ -488,9 +516,13 @@ static ks_status open_parts(ks_http *http, ks_error *error)
     if (status == KS_OK && http->engine)
         status = ks_infers_open(daemon, http->engine, http->metrics, capacity + SPARE, &http->infers, error);
     if (status != KS_OK) return status;
-    if (!start_library(http, capacity)) return ks_fail(error, KS_SYSTEM, "libmicrohttpd does not start");
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->library, MHD_DAEMON_INFO_EPOLL_FD);
-    if (info == NULL || !ks_turn_watch(http, info->epoll_fd, KS_LIBRARY_KEY) ||
+    if (http->engine && (http->direct = ks_direct_open(capacity)) == NULL)
+        return ks_fail(error, KS_MEMORY, "no memory for the heads of %d connections", capacity);
+    http->library = start_library(http, capacity, pool_bytes(http->daemon->config));
+    if (http->engine) http->bulk = start_library(http, BULK_CONNECTIONS, BULK_POOL_BYTES);
+    if (http->library == NULL || (http->engine && http->bulk == NULL))
+        return ks_fail(error, KS_SYSTEM, "libmicrohttpd does not start");
+    if (!watch_library(http, http->library) || (http->bulk && !watch_library(http, http->bulk)) ||
         !ks_turn_watch(http, http->wake_fd, KS_WAKE_KEY))
         return ks_fail(error, KS_SYSTEM, "cannot watch libmicrohttpd's descriptor");
     return KS_OK;
@@ -520,7 +552,10 @@ void ks_http_close(ks_http **pointer)
     ks_http *http = *pointer;
     *pointer = NULL;
     if (http == NULL) return;
+    if (http->direct) ks_direct_stop(http);
     if (http->library) MHD_stop_daemon(http->library);
+    if (http->bulk) MHD_stop_daemon(http->bulk);
+    ks_direct_close(&http->direct);
     ks_infers_close(&http->infers);
     ks_conns_close(&http->conns);
     if (http->epoll >= 0) close(http->epoll);

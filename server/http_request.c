@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "clock.h"
 #include "http_parts.h"
 #include "reply.h"
 
@@ -11,6 +12,26 @@ enum {
     CHUNK_BYTES = 4096
 };
 static const uint64_t swallow_bytes = 1 << 20; /* of a refused body: read and dropped, so that the connection stays */
+
+void ks_request_open(ks_http *http, ks_conn *conn)
+{
+    conn->first_ns = conn->since_ns = http->now_ns = ks_now_ns();
+    conn->stage = KS_AT_HEAD;
+    conn->fault = KS_OK;
+    conn->received = conn->callbacks = conn->answer_bytes = 0;
+    conn->code = 0;
+    conn->goes_on = false;
+}
+
+void ks_request_target(const ks_http *http, ks_conn *conn, const char *target)
+{
+    const size_t length = strnlen(target, http->rules.max_uri + 1);
+    const size_t kept = length <= http->rules.max_uri ? length : http->rules.max_uri;
+    if (length != conn->target_length || memcmp(conn->target, target, kept) != 0) conn->routed = false;
+    conn->target_length = length;
+    memcpy(conn->target, target, kept);
+    conn->target[kept] = '\0';
+}
 
 /* --- head --------------------------------------------------------------------------------------------------------- */
 
@@ -173,9 +194,48 @@ void ks_request_cut(ks_http *http, ks_conn *conn)
     if (conn->infer) ks_infer_abort(conn->infer, conn->fault, conn->error.text);
 }
 
+/* --- answer ------------------------------------------------------------------------------------------------------- */
+
+static void add(ks_fields *fields, const char *name, const char *value)
+{
+    fields->at[fields->count].name = name;
+    fields->at[fields->count++].value = value;
+}
+
+void ks_request_answer_fields(const ks_answer *answer, const char *timing, ks_fields *fields)
+{
+    fields->count = 0;
+    add(fields, "Content-Type", answer->content_type);
+    if (answer->header_length >= 0)
+        add(fields, "Inference-Header-Content-Length", ks_reply_number(fields->number, answer->header_length));
+    if (answer->datatype) {
+        add(fields, "Kernserve-Shape", answer->shape);
+        add(fields, "Kernserve-Datatype", answer->datatype);
+    }
+    if (answer->content_encoding) add(fields, "Content-Encoding", answer->content_encoding);
+    if (timing[0]) add(fields, "Server-Timing", timing);
+}
+
+void ks_request_fault_fields(const ks_conn *conn, ks_fields *fields)
+{
+    fields->count = 0;
+    add(fields, "Content-Type", "application/json");
+    add(fields, "Kernserve-Error", ks_status_code(conn->fault));
+    if (ks_status_retries(conn->fault)) add(fields, "Retry-After", "1");
+    if (conn->route.allow) add(fields, "Allow", conn->route.allow);
+    if (conn->fault == KS_ENCODING) add(fields, "Accept-Encoding", "gzip, deflate");
+    if (conn->fault == KS_UNAUTHORIZED) add(fields, "WWW-Authenticate", "Bearer realm=\"kernserve\"");
+}
+
+void ks_request_common_fields(const ks_conn *conn, bool last, ks_fields *fields)
+{
+    add(fields, "X-Request-Id", conn->identity.request_id);
+    if (last) add(fields, "Connection", "close");
+}
+
 /* --- books -------------------------------------------------------------------------------------------------------- */
 
-void ks_request_count(ks_http *http, ks_conn *conn, bool delivered)
+static void count(ks_http *http, ks_conn *conn, bool delivered)
 {
     if (!conn->counted) return;
     http->in_flight--;
@@ -194,4 +254,14 @@ void ks_request_count(ks_http *http, ks_conn *conn, bool delivered)
     const int64_t total_ns = http->now_ns - conn->first_ns;
     ks_reply_count(http->metrics, &conn->route, conn->fault, total_ns);
     ks_infers_log_other(http->infers, conn->route.model, &conn->identity, conn->fault, total_ns);
+}
+
+void ks_request_end(ks_http *http, ks_conn *conn, bool delivered)
+{
+    count(http, conn, delivered);
+    ks_infer_leave(&conn->infer);
+    ks_control_fini(&conn->control);
+    ks_compat_fini(&conn->compat);
+    conn->stage = KS_AT_IDLE;
+    conn->since_ns = http->now_ns;
 }

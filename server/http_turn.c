@@ -10,6 +10,7 @@
 #include "reply.h"
 
 static const int64_t walk_ns = 50000000, nudge_ns = 20000000;
+static const int64_t moves_ns = 100000; /* that a turn goes on for while bytes of large requests move */
 
 bool ks_turn_watch(ks_http *http, int fd, uint64_t key)
 {
@@ -21,7 +22,7 @@ bool ks_turn_watch(ks_http *http, int fd, uint64_t key)
 
 static int64_t wait_ns(ks_http *http, int64_t most_ns)
 {
-    if (http->unfinished || http->going_on > 0) return 0;
+    if (http->unfinished || http->going_on > 0 || http->direct_waits) return 0;
     const int64_t library_ns = ks_library_wait_ns(http);
     http->unfinished = library_ns == 0;
     if (library_ns < most_ns) most_ns = library_ns;
@@ -53,10 +54,15 @@ static void clear_wake(const ks_http *http)
 
 /* --- who has gone, who is late ------------------------------------------------------------------------------------ */
 
-static void on_hang_up(ks_http *http, uint64_t key, uint32_t events)
+static void on_event(ks_http *http, uint64_t key, uint32_t events)
 {
     ks_conn *conn = ks_conns_by_key(&http->conns, key);
     if (conn == NULL) return;
+    if (conn->direct) {
+        ks_direct_event(http, conn, events);
+        return;
+    }
+    if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) return; /* of before the library got it */
     /* Half a close says only that nothing more will be sent; a reset says that nobody is there to be answered. */
     ks_conns_hang_up(&http->conns, conn, events & (EPOLLHUP | EPOLLERR));
     if (conn->gone && conn->stage == KS_AT_WAIT && ks_infer_cancel(conn->infer) && conn->suspended) {
@@ -85,10 +91,11 @@ static void walk(ks_http *http)
 {
     if (http->now_ns - http->walked_ns < walk_ns) return;
     http->walked_ns = http->now_ns;
-    for (int i = 0; i < http->conns.active_count; i++) {
+    for (int i = http->conns.active_count - 1; i >= 0; i--) {
         ks_conn *conn = http->conns.active[i];
         const ks_late late = ks_conn_late(conn, http->daemon->config, http->now_ns);
         if (late != KS_IN_TIME) end_late(http, conn, late);
+        if (conn->direct) ks_direct_walk(http, conn);
     }
 }
 
@@ -99,6 +106,10 @@ static void wake_streams(ks_http *http)
     ks_conn *conn;
     ks_infers_look(http->infers, http->now_ns);
     while ((conn = ks_infers_woken(http->infers)) != NULL) {
+        if (conn->direct) {
+            ks_direct_go(http, conn);
+            continue;
+        }
         any = true;
         if (conn->stage == KS_AT_BODY) ks_request_check(http, conn);
         ks_library_resume(conn);
@@ -121,8 +132,11 @@ bool ks_http_turn(ks_http *http, int64_t timeout_ns)
     const int64_t most_ns = wait_ns(http, timeout_ns);
     const int count = wait_events(http, most_ns);
     http->now_ns = ks_now_ns();
+    http->moves_until_ns = http->now_ns + moves_ns;
     bool ready = http->unfinished || http->going_on > 0;
+    const bool waited = http->direct_waits;
     if (http->infers) ks_infers_turn(http->infers);
+    if (waited) ks_direct_turn(http);
     if (http->going_on > 0) take_up(http);
     for (int i = 0; i < count; i++) {
         ready |= http->events[i].data.u64 == KS_LIBRARY_KEY;
@@ -131,26 +145,29 @@ bool ks_http_turn(ks_http *http, int64_t timeout_ns)
     if (ready) ks_library_run(http);
     for (int i = 0; i < count; i++)
         if (http->events[i].data.u64 != KS_LIBRARY_KEY && http->events[i].data.u64 != KS_WAKE_KEY)
-            on_hang_up(http, http->events[i].data.u64, http->events[i].events);
+            on_event(http, http->events[i].data.u64, http->events[i].events);
     ks_conns_nudge(&http->conns);
     walk(http);
     if (http->infers) wake_streams(http);
-    return count > 0 || ready;
+    return count > 0 || ready || waited;
 }
 
 void ks_http_resume(ks_http *http, ks_job *done)
 {
     bool any = false;
+    if (done) http->now_ns = ks_now_ns();
     while (done) {
         ks_job *next = done->next;
         ks_conn *conn = ks_infer_collected(done);
-        if (conn) ks_library_resume(conn);
-        any |= conn != NULL;
+        if (conn && conn->direct) {
+            ks_direct_go(http, conn);
+        } else if (conn) {
+            ks_library_resume(conn);
+            any = true;
+        }
         done = next;
     }
-    if (!any) return;
-    http->now_ns = ks_now_ns();
-    ks_library_run(http);
+    if (any) ks_library_run(http);
 }
 
 void ks_http_drain(ks_http *http)
@@ -167,6 +184,7 @@ void ks_http_fail(ks_http *http, ks_status status)
             ks_infer_abort(conn->infer, status, ks_reply_sentence(status));
         ks_library_resume(conn);
     }
+    ks_direct_fail(http);
     ks_library_run(http);
 }
 

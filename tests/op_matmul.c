@@ -1,7 +1,9 @@
-/* matmul against sums in long double: the reference, oneDNN's version and every backend, over random shapes.
+/* matmul against sums in FP64, in long double where the data are FP64: the reference, oneDNN's version and every backend,
+ * over random shapes.
  *
  * KS_CUBLASLT=auto tries cuBLASLt's kernels as well. KS_SEED repeats a run, KS_CASES sets how many random shapes; below
- * QUICK_CASES every problem runs one way, drawn, not all of them (a sanitizer makes each launch a hundred times slower).
+ * QUICK_CASES every problem runs one way, drawn, not all of them (a sanitizer makes each launch a hundred times slower), as
+ * those with large outputs always do.
  * KS_HUGE: also over 2^31 outputs.
  *
  * Bounds: P is the sum of |a||b| of one output, u the unit roundoff of what sums are kept in; a sum may be off by
@@ -32,7 +34,16 @@ extern const ks_op ks_op_matmul;
 
 enum { TRANSPOSE_A, TRANSPOSE_B, ALPHA, ACTIVATION, PRECISION };
 enum { NONE, RELU, GELU, SILU, ACTIVATIONS };
-enum { QUICK_CASES = 10, CHECKS_MAX = 20000, CHECKED_TERMS = 1 << 18, ARENA_BYTES = 96 << 20, CASES = 300, GUARD = 64 };
+enum {
+    QUICK_CASES = 10,
+    CHECKS_MAX = 20000,
+    CHECKED_TERMS = 1 << 18,
+    ARENA_BYTES = 96 << 20,
+    CASES = 300,
+    GUARD = 64,
+    MANY_PRODUCTS = 1 << 21,
+    LARGE_BYTES = 4 << 20
+};
 
 typedef enum fill { UNIFORM, POSITIVE, WIDE, SPECIAL, WHOLE, FILLS } fill;
 
@@ -46,7 +57,8 @@ typedef struct problem {
     ks_spec spec;
     fill fill;
     void *in[KS_INPUTS_MAX];
-    truth *truths; /* of all outputs, or of so many random ones as checks_most says */
+    double *wide[2]; /* the operands again, each matrix as rows along K: those of A, the columns of B */
+    truth *truths;   /* of all outputs, or of so many random ones as checks_most says */
     int64_t truths_count;
 } problem;
 
@@ -193,26 +205,69 @@ static long double activate(int64_t activation, long double x)
     }
 }
 
+/* Operand i; rows: of A, or columns of B. */
+static void widen(problem *p, int i, int64_t rows, int64_t k)
+{
+    const ks_tensor *in = &p->spec.in[i];
+    const bool along_k = (bool)p->spec.params[i == 0 ? TRANSPOSE_A : TRANSPOSE_B].i == (i == 1);
+    const int64_t count = ks_tensor_count(in), each = rows * k;
+    double *to = p->wide[i] = malloc((size_t)(count + 1) * sizeof *to);
+    assert_non_null(to);
+    for (int64_t at = 0; at < count; at++) {
+        const int64_t place = at % each, row = along_k ? place / k : place % rows;
+        to[along_k ? at : at - place + row * k + place / rows] = get(p->in[i], in->dtype, at);
+    }
+}
+
+/* Sums side by side, so that none waits for the one before it. Products of narrower elements than FP64 are exact in it,
+ * and sums of them in it much closer than any bound; a magnitude needs no more. */
+enum { LANES = 8 };
+
+static double sum_of(const double *x, const double *y, int64_t k, double *magnitude)
+{
+    double s[LANES] = {0}, a[LANES] = {0};
+    for (int64_t l = 0; l + LANES <= k; l += LANES)
+#pragma GCC unroll 8
+        for (int v = 0; v < LANES; v++) {
+            const double product = x[l + v] * y[l + v];
+            s[v] += product;
+            a[v] += fabs(product);
+        }
+    for (int64_t l = k / LANES * LANES; l < k; l++) {
+        s[0] += x[l] * y[l];
+        a[0] += fabs(x[l] * y[l]);
+    }
+    for (int v = 1; v < LANES; v++) s[0] += s[v], a[0] += a[v];
+    *magnitude = a[0];
+    return s[0];
+}
+
+static long double long_sum_of(const double *x, const double *y, int64_t k)
+{
+    long double even = 0, odd = 0;
+    for (int64_t l = 0; l + 2 <= k; l += 2) {
+        even += (long double)x[l] * (long double)y[l];
+        odd += (long double)x[l + 1] * (long double)y[l + 1];
+    }
+    return even + odd + (k % 2 ? (long double)x[k - 1] * (long double)y[k - 1] : 0);
+}
+
 static truth true_value(const problem *p, int64_t at)
 {
     const ks_spec *spec = &p->spec;
-    const ks_tensor *a = &spec->in[0], *b = &spec->in[1];
-    const bool ta = spec->params[TRANSPOSE_A].i, tb = spec->params[TRANSPOSE_B].i;
+    const ks_tensor *a = &spec->in[0];
     const int64_t m = spec->out.dims[spec->out.rank - 2], n = spec->out.dims[spec->out.rank - 1];
-    const int64_t k = a->dims[a->rank - 1 - ta], i = at / n % m, j = at % n;
-    const int64_t a0 = matrix_at(spec, 0, at / (m * n)), b0 = matrix_at(spec, 1, at / (m * n));
-    long double sum = 0, magnitude = 0;
-    for (int64_t l = 0; l < k; l++) {
-        const long double x = get(p->in[0], a->dtype, a0 + (ta ? l * m + i : i * k + l));
-        const long double y = get(p->in[1], b->dtype, b0 + (tb ? j * k + l : l * n + j));
-        sum += x * y;
-        magnitude += fabsl(x * y);
-    }
+    const int64_t k = a->dims[a->rank - 1 - spec->params[TRANSPOSE_A].i], i = at / n % m, j = at % n;
+    const double *x = p->wide[0] + matrix_at(spec, 0, at / (m * n)) + i * k;
+    const double *y = p->wide[1] + matrix_at(spec, 1, at / (m * n)) + j * k;
+    double magnitude;
+    long double sum = sum_of(x, y, k, &magnitude);
+    if (a->dtype == KS_FP64) sum = long_sum_of(x, y, k);
     const double alpha = k == 0 ? 1.0 : spec->params[ALPHA].d;
     const double bias = spec->inputs > 2 ? get(p->in[2], spec->in[2].dtype, j) : 0;
     sum = sum * alpha + bias;
-    return (truth){(double)sum, (double)(magnitude * fabs(alpha)) + fabs(bias),
-                   (double)activate(spec->params[ACTIVATION].i, sum), at, k};
+    return (truth){(double)sum, magnitude * fabs(alpha) + fabs(bias), (double)activate(spec->params[ACTIVATION].i, sum),
+                   at, k};
 }
 
 /* The sums of the truths are nearly all of this test's time on a CPU, whose loops have no tiles that could go wrong. */
@@ -237,19 +292,23 @@ static void begin(problem *p)
         const int64_t count = ks_tensor_count(in);
         for (int64_t at = 0; at < count; at++) put(p->in[i], in->dtype, at, make_value(p->fill, in->dtype));
     }
-    const int64_t count = ks_tensor_count(&p->spec.out), most = checks_most(p);
+    const ks_tensor *a = &p->spec.in[0], *c = &p->spec.out;
+    const int64_t k = a->dims[a->rank - 1 - p->spec.params[TRANSPOSE_A].i];
+    for (int i = 0; i < 2; i++) widen(p, i, c->dims[c->rank - 2 + i], k);
+    const int64_t count = ks_tensor_count(c), most = checks_most(p);
     p->truths_count = count > most ? most : count;
     p->truths = calloc((size_t)p->truths_count + 1, sizeof *p->truths);
     assert_non_null(p->truths);
-    for (int64_t c = 0; c < p->truths_count; c++)
-        p->truths[c] = true_value(p, count <= most ? c
-                                     : c < 16      ? count - 1 - c /* the very end too */
+    for (int64_t t = 0; t < p->truths_count; t++)
+        p->truths[t] = true_value(p, count <= most ? t
+                                     : t < 16      ? count - 1 - t /* the very end too */
                                                    : (int64_t)(draw() >> 1) % count);
 }
 
 static void end(problem *p)
 {
     for (int i = 0; i < p->spec.inputs; i++) free(p->in[i]);
+    for (int i = 0; i < 2; i++) free(p->wide[i]);
     free(p->truths);
 }
 
@@ -374,7 +433,8 @@ static void run_backend(op_harness *harness, const problem *p, const ks_backend 
     const bool cuda = backend == ks_backend_cuda; /* the CPU copies nothing and captures nothing */
     const int last = cuda ? OP_PATH_MAPPED : OP_PATH_PLANNED;
     unsigned char *first = NULL;
-    if (cases() < QUICK_CASES) {
+    /* Of a large output the copies and comparisons, not the kernels, would be nearly all of this test's time. */
+    if (cases() < QUICK_CASES || p->spec.out.size_bytes > (size_t)LARGE_BYTES) {
         run_way(harness, p, backend->name, (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
         free(first);
         return;
@@ -408,7 +468,7 @@ static int64_t draw_size(void)
 static void draw_problem(problem *p)
 {
     static const double alphas[] = {1.0, 1.0, -0.5, 0.1, 3700.0, 0.0};
-    int64_t m = draw_size(), n = draw_size(), k = draw_size();
+    int64_t m = draw_size(), n = draw_size(), k = draw_size(), many = 0;
     switch (below(12)) {
     case 0:
         k = 1000 + below(3000); /* long sums; slices on a GPU */
@@ -422,13 +482,17 @@ static void draw_problem(problem *p)
     case 3:
         k = 0;
         break;
+    case 4: /* batches of small matrices, all rows in whole vectors */
+        m = 8 * (1 + below(16)), n = 8 * (1 + below(16)), k = 8 * (1 + below(16));
+        many = 1 + below(1 + MANY_PRODUCTS / (m * n * k));
+        break;
     }
     const bool ta = below(2), tb = below(2);
     int64_t dims[2][KS_RANK_MAX] = {{0}};
     int ranks[2];
-    const int batch_rank = below(3) ? 0 : (int)below(7);
+    const int batch_rank = many ? 1 + (int)below(3) : below(3) ? 0 : (int)below(7);
     int64_t batch[KS_RANK_MAX], total = 1;
-    for (int d = 0; d < batch_rank; d++) total *= batch[d] = total > 12 ? 1 : 1 + below(4);
+    for (int d = 0; d < batch_rank; d++) total *= batch[d] = d == 0 && many ? many : total > 12 ? 1 : 1 + below(4);
     for (int i = 0; i < 2; i++) {
         const int missing =
             below(3) ? 0 : (int)below(batch_rank + 1); /* leading dimensions that only the other one has */
@@ -470,10 +534,10 @@ static void every_regime(void **unused)
     (void)unused;
     /* The quick ones reach every kernel, edge and number of slices' cause with the fewest CTAs and the shortest K; the
      * others repeat them at other sizes. */
-    static const int64_t shapes[][3] = {{1, 257, 70},  {8, 513, 520},  {257, 1, 70},   {300, 4, 515},  {129, 127, 40},
-                                        {33, 65, 515}, {64, 64, 5000}, {33, 65, 4099}, {1, 300, 4096}, {300, 4, 1027},
-                                        {520, 7, 96},  {5, 1000, 512}, {129, 127, 96}, {1, 512, 4096}};
-    enum { QUICK_SHAPES = 6 };
+    static const int64_t shapes[][3] = {{1, 257, 70},   {8, 513, 520},  {257, 1, 70},   {300, 4, 515},  {129, 127, 40},
+                                        {33, 65, 515},  {68, 132, 100}, {64, 64, 5000}, {33, 65, 4099}, {1, 300, 4096},
+                                        {300, 4, 1027}, {520, 7, 96},   {5, 1000, 512}, {129, 127, 96}, {1, 512, 4096}};
+    enum { QUICK_SHAPES = 7 };
     static const int64_t large[][3] = {{1537, 1665, 37}, {1700, 1500, 40}, {1536, 1664, 72}};
     const bool quick = cases() < QUICK_CASES;
     const size_t few = quick ? QUICK_SHAPES : sizeof shapes / sizeof *shapes;
@@ -500,20 +564,54 @@ static void run_ways(op_harness *harness, const problem *p, const ks_backend *ba
     const op_path path = backend == ks_backend_cuda ? OP_PATH_COPIES : OP_PATH_PLANNED;
     const int ways = op_harness_ways(harness, &p->spec, path);
     char who[64];
-    const int step = cases() < QUICK_CASES ? 1 + ways / 3 : 1;
-    for (int way = 0; way < ways; way += step) {
+    const bool quick = cases() < QUICK_CASES;
+    const int step = quick ? 1 + ways / 3 : 1;
+    for (int way = quick ? (int)below(step) : 0; way < ways; way += step) {
         unsigned char *first = NULL;
         ks_error error = {.text = ""};
         int64_t run_ns = 0;
         op_harness_choose(harness, way);
         snprintf(who, sizeof who, "%s, way %d of %d", backend->name, way, ways);
-        for (int captured = 0; captured < 2; captured++) run_way(harness, p, who, path, 1, captured, &first);
+        const int last = quick ? (int)below(2) : 1;
+        for (int captured = quick ? last : 0; captured <= last; captured++)
+            run_way(harness, p, who, path, 1, captured, &first);
         if (way % (5 * step) == 0 && op_harness_trial(harness, &p->spec, path, 3, &run_ns, &error) != KS_OK)
             fail_msg("%s: a trial: %s", who, error.text);
         if (way % (5 * step) == 0 && run_ns <= 0) fail_msg("%s: a trial of %lld ns", who, (long long)run_ns);
         free(first);
     }
     op_harness_choose(harness, -1);
+}
+
+/* Few matrices do, though they are for many: each of the kernels is among the ways. Sizes that fill the tile, that end
+ * within it, and that go over several stages; the last CTA has groups without a matrix. */
+static void every_way_of_small_matrices(void **unused)
+{
+    (void)unused;
+    static const int64_t shapes[][4] = {{9, 16, 16, 16}, {9, 12, 8, 24},  {7, 32, 32, 32},  {7, 20, 28, 40},
+                                        {3, 64, 64, 64}, {3, 61, 36, 72}, {3, 100, 72, 40}, {40, 128, 128, 128}};
+    enum { QUICK_SHAPES = 7 };
+    const bool quick = cases() < QUICK_CASES;
+    const size_t count = quick || !harnesses[1] ? QUICK_SHAPES : sizeof shapes / sizeof *shapes;
+    for (size_t s = 0; s < count; s++)
+        for (int way = 0; way < 20; way++) {
+            if (quick && below(6)) continue;
+            const int64_t *size = shapes[s];
+            const bool ta = way & 1, tb = way & 2;
+            const int64_t dims[2][KS_RANK_MAX] = {{size[0], ta ? size[3] : size[1], ta ? size[1] : size[3]},
+                                                  {size[0], tb ? size[2] : size[3], tb ? size[3] : size[2]}};
+            problem p = {.fill = WHOLE};
+            set_shape(&p.spec, dtypes[way / 4 % 4], dims, (const int[]){3, 3});
+            p.spec.params[TRANSPOSE_A].i = ta;
+            p.spec.params[TRANSPOSE_B].i = tb;
+            p.spec.params[PRECISION].i = way >= 16;
+            p.spec.params[ACTIVATION].i = ((int64_t)s + way) % ACTIVATIONS;
+            if ((s + (size_t)way) % 3 == 0) add_bias(&p.spec);
+            begin(&p);
+            run_everywhere(&p);
+            if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);
+            end(&p);
+        }
 }
 
 static void every_way_of_random_shapes(void **unused)
@@ -528,6 +626,35 @@ static void every_way_of_random_shapes(void **unused)
         if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);
         end(&p);
     }
+}
+
+/* The skinny kernels want B in whole vectors, which random shapes seldom are: edges of their strips, values of K behind the
+ * last whole block, slices that are short or empty, few columns as few rows, two matrices. */
+static void every_way_of_few_rows(void **unused)
+{
+    (void)unused;
+    static const int64_t shapes[][3] = {{1, 72, 8},      {1, 264, 4104}, {16, 136, 1048}, {3, 200, 517},
+                                        {200, 7, 520},   {9, 64, 2056},  {72, 1, 1032},   {5, 1032, 70},
+                                        {13, 4104, 264}, {6, 4104, 136}};
+    const bool quick = cases() < QUICK_CASES;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int way = 0; way < 20; way++) {
+            if (quick && below(6)) continue;
+            const int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2], batch = 1 + (int64_t)s % 2;
+            const bool ta = way & 1, tb = way & 2;
+            const int64_t dims[2][KS_RANK_MAX] = {{batch, ta ? k : m, ta ? m : k}, {batch, tb ? n : k, tb ? k : n}};
+            problem p = {.fill = (fill)((s + (size_t)way) % FILLS)};
+            set_shape(&p.spec, dtypes[way / 4 % 4], dims, (const int[]){3, 3});
+            p.spec.params[TRANSPOSE_A].i = ta;
+            p.spec.params[TRANSPOSE_B].i = tb;
+            p.spec.params[PRECISION].i = way >= 16;
+            p.spec.params[ACTIVATION].i = ((int64_t)s + way) % GELU;
+            if ((s + (size_t)way) % 3 == 0) add_bias(&p.spec);
+            begin(&p);
+            run_everywhere(&p);
+            if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);
+            end(&p);
+        }
 }
 
 static void empty_sizes(void **unused)
@@ -777,8 +904,10 @@ int main(void)
         cmocka_unit_test(output_shapes),
         cmocka_unit_test(empty_sizes),
         cmocka_unit_test(every_regime),
+        cmocka_unit_test(every_way_of_small_matrices),
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(every_way_of_random_shapes),
+        cmocka_unit_test(every_way_of_few_rows),
         cmocka_unit_test(onednn_from_two_threads),
         cmocka_unit_test(over_two_to_the_31),
     };

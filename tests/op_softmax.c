@@ -261,7 +261,7 @@ static void borders_of_rows(void **state)
 static void borders_of_short_rows(void **state)
 {
     (void)state;
-    static const int64_t lengths[] = {1,  2,  3,  5,   7,   13,  14,  15,  17,  18,  29,  30,  31,  59,
+    static const int64_t lengths[] = {1,  2,  3,  4,   5,   7,   13,  14,  15,  17,  18,  29,  30,  31,  59,
                                       61, 62, 90, 119, 121, 122, 191, 193, 241, 257, 383, 481, 501, 1017};
     for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++)
         for (int d = 0; d < 4; d++) {
@@ -300,7 +300,7 @@ static void borders_of_columns(void **state)
         {KS_FP32, 3, 256, 131}, {KS_BF16, 2, 1000, 49}, {KS_FP32, 1, 20000, 3},  {KS_FP64, 1, 700, 33},
         {KS_FP32, 40, 700, 4},  {KS_FP16, 1, 3000, 31}, {KS_FP32, 1, 1025, 64},  {KS_BF16, 1, 60000, 1},
         {KS_FP32, 1, 40000, 8}, {KS_BF16, 1, 70000, 8}, {KS_FP32, 1, 1500, 200}, {KS_BF16, 1, 1100, 392},
-        {KS_FP16, 3, 1030, 72}, {KS_FP32, 2, 900, 40},  {KS_BF16, 1, 700, 128}};
+        {KS_FP16, 3, 1030, 72}, {KS_FP32, 2, 900, 40},  {KS_BF16, 1, 700, 128},  {KS_FP32, 1, 3900, 200}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) try_lines(&table[i], false);
 }
 
@@ -313,10 +313,11 @@ static void rows_and_columns_of_the_whole_chip(void **state)
         {KS_BF16, 150, 9000, 1},  {KS_FP32, 3, 32768, 1},   {KS_FP32, 70, 32769, 1},  {KS_FP16, 150, 16380, 1},
         {KS_FP64, 140, 8193, 1},  {KS_FP32, 7, 131072, 1},  {KS_BF16, 3, 1000003, 1}, {KS_FP64, 2, 300001, 1},
         {KS_FP32, 1, 4500001, 1}, {KS_FP32, 1, 7500001, 1}, {KS_FP64, 1, 2500003, 1}, {KS_FP32, 1, 8192, 512},
-        {KS_BF16, 4, 1500, 256},  {KS_FP16, 1, 100000, 8},  {KS_FP32, 1, 1000000, 3}, {KS_FP32, 1, 1700000, 4},
-        {KS_FP64, 1, 1100000, 3}, {KS_BF16, 1, 600000, 3},  {KS_FP32, 4096, 3, 128},  {KS_FP32, 8, 21, 8192},
-        {KS_BF16, 2000, 300, 3},  {KS_BF16, 500000, 2, 1},  {KS_FP32, 300000, 7, 1},  {KS_BF16, 50000, 100, 1},
-        {KS_FP32, 20000, 257, 1}};
+        {KS_BF16, 1, 8200, 1000}, {KS_FP32, 3, 4097, 804},  {KS_FP32, 130, 40000, 1}, {KS_BF16, 12, 300000, 1},
+        {KS_FP32, 3, 1500000, 1}, {KS_BF16, 4, 1500, 256},  {KS_FP16, 1, 100000, 8},  {KS_FP32, 1, 1000000, 3},
+        {KS_FP32, 1, 1700000, 4}, {KS_FP64, 1, 1100000, 3}, {KS_BF16, 1, 600000, 3},  {KS_FP32, 4096, 3, 128},
+        {KS_FP32, 8, 21, 8192},   {KS_BF16, 2000, 300, 3},  {KS_BF16, 500000, 2, 1},  {KS_FP32, 300000, 7, 1},
+        {KS_BF16, 50000, 100, 1}, {KS_FP32, 20000, 257, 1}};
     if (!harnesses[1] || strcmp(ks_backend_cuda->name, "cuda") != 0) {
         printf("skip: no chip of that size\n");
         skip();

@@ -1,4 +1,4 @@
-/* The gate, the routes, the warm specs and the times of a request: tables of heads and what each gets. */
+/* The gate, the routes, plain heads, the warm specs and the times of a request: tables of heads and what each gets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +15,7 @@
 #include "infer.h"
 #include "identity.h"
 #include "openapi.h"
+#include "plain_head.h"
 #include "reply.h"
 #include "routes.h"
 #include "timing.h"
@@ -514,6 +515,65 @@ static void trace_table(void **state)
 }
 
 /* Whoever adds a route also says what it is. */
+#define P "POST /v2?a=b HTTP/1.1\r\n"
+static const struct {
+    const char *text;
+    int fields; /* -1: the library's to read */
+} plain_rows[] = {
+    {P "\r\n", 0},
+    {P "Host: localhost\r\n\r\n", 1},
+    {P "Host: localhost\r\nContent-Length: 4\r\nX: a:b c\r\n\r\n", 3},
+    {P "connection: Keep-Alive\r\n\r\n", 1},
+    {P "Connection: close\r\n\r\n", -1},
+    {P "Connection: keep-alive, upgrade\r\n\r\n", -1},
+    {P "Host:localhost\r\n\r\n", -1},
+    {P "Host:  localhost\r\n\r\n", -1},
+    {P "Host: localhost \r\n\r\n", -1},
+    {P "Host: \r\n\r\n", -1},
+    {P "Host:\r\n\r\n", -1},
+    {P ": localhost\r\n\r\n", -1},
+    {P "localhost\r\n\r\n", -1},
+    {P "Host: local\r\n host\r\n\r\n", -1},
+    {P "Host: a\nb: c\r\n\r\n", -1},
+    {P "Host: a\rb: c\r\n\r\n", -1},
+    {P "Host: a\tb\r\n\r\n", -1},
+    {P "Host: a\x7f\r\n\r\n", -1},
+    {"GET /v2 HTTP/1.1\r\n\r\n", -1},
+    {"post /v2 HTTP/1.1\r\n\r\n", -1},
+    {"POST /v2 HTTP/1.0\r\n\r\n", -1},
+    {"POST /v2  HTTP/1.1\r\n\r\n", -1},
+    {"POST /v2 b HTTP/1.1\r\n\r\n", -1},
+    {"POST  HTTP/1.1\r\n\r\n", -1},
+    {"POST /v2 HTTP/1.1 \r\n\r\n", -1},
+    {"POST /v2\r\n\r\n", -1},
+    {"\r\n\r\n", -1},
+};
+#undef P
+
+static void plain_heads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(plain_rows); i++) {
+        const size_t length = strlen(plain_rows[i].text);
+        char *text = malloc(length); /* so that a sanitizer sees what is read behind it */
+        ks_head head;
+        assert_non_null(text);
+        memcpy(text, plain_rows[i].text, length);
+        const bool plainly = ks_plain_head(text, length, &head);
+        if (plainly != (plain_rows[i].fields >= 0) || (plainly && head.fields != plain_rows[i].fields))
+            fail_msg("%s", plain_rows[i].text);
+        if (plainly) assert_string_equal(head.target, "/v2?a=b");
+        free(text);
+    }
+    char text[] = "POST /v2 HTTP/1.1\r\nhost: localhost:1\r\nX-A: b\r\nContent-Length: 4\r\n\r\n";
+    ks_head head;
+    ks_error error;
+    assert_true(ks_plain_head(text, sizeof text - 1, &head));
+    assert_string_equal(head.known[KS_KNOWN_HOST], "localhost:1");
+    assert_int_equal(ks_gate_wire(&plain, &head, &error), KS_OK);
+    assert_int_equal(head.content_length, 4);
+}
+
 static void every_route_is_in_the_document(void **state)
 {
     (void)state;
@@ -538,21 +598,14 @@ static void every_route_is_in_the_document(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wire_table),
-        cmocka_unit_test(wire_values),
-        cmocka_unit_test(wire_sizes),
-        cmocka_unit_test(access_table),
-        cmocka_unit_test(token_table),
-        cmocka_unit_test(body_table),
-        cmocka_unit_test(route_table),
-        cmocka_unit_test(admin_routes),
-        cmocka_unit_test(route_query),
-        cmocka_unit_test(warm_table),
-        cmocka_unit_test(times_add_up),
-        cmocka_unit_test(times_longest),
-        cmocka_unit_test(request_ids),
-        cmocka_unit_test(trace_table),
-        cmocka_unit_test(every_route_is_in_the_document),
+        cmocka_unit_test(wire_table),   cmocka_unit_test(wire_values),
+        cmocka_unit_test(wire_sizes),   cmocka_unit_test(access_table),
+        cmocka_unit_test(token_table),  cmocka_unit_test(body_table),
+        cmocka_unit_test(route_table),  cmocka_unit_test(admin_routes),
+        cmocka_unit_test(route_query),  cmocka_unit_test(warm_table),
+        cmocka_unit_test(times_add_up), cmocka_unit_test(times_longest),
+        cmocka_unit_test(request_ids),  cmocka_unit_test(trace_table),
+        cmocka_unit_test(plain_heads),  cmocka_unit_test(every_route_is_in_the_document),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,6 +68,12 @@ static inline void __threadfence_system()
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
+static inline void __syncwarp()
+{
+    const char mine = 0;
+    char other;
+    emulate_exchange(&mine, &other, sizeof mine, (int)threadIdx.x % 32);
+}
 template <class T>
 static inline T __shfl_xor_sync(uint32_t, T mine, int distance)
 {

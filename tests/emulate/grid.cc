@@ -1,6 +1,7 @@
 /* See grid.h. A worker is a thread of the CPU with fibers for a CTA; workers stay for the next grid. */
 #include "cuda_runtime.h"
 
+#include <limits.h>
 #include <link.h>
 #include <pthread.h>
 #include <sched.h>
@@ -48,8 +49,10 @@ struct fiber {
         void *to;
         const void *from;
         size_t bytes;
+        int group;
     };
     std::vector<copy> copies;
+    int groups; /* that have ended */
 };
 
 struct warp {
@@ -183,14 +186,32 @@ void emulate_copy(void *shared, const void *global, size_t bytes)
 {
     if (bytes != 4 && bytes != 8 && bytes != 16) emulate_fault("a copy of neither 4, 8 nor 16 bytes");
     if (((uintptr_t)shared | (uintptr_t)global) % bytes) emulate_fault("a copy to or from an odd address");
-    self->fibers[self->now].copies.push_back({shared, global, bytes});
+    self->fibers[self->now].copies.push_back({shared, global, bytes, self->fibers[self->now].groups});
+}
+
+void emulate_copy_group()
+{
+    self->fibers[self->now].groups++;
+}
+
+/* Of the groups below this one. */
+static void arrive(int group)
+{
+    std::vector<fiber::copy> &copies = self->fibers[self->now].copies;
+    size_t arrived = 0;
+    for (; arrived < copies.size() && copies[arrived].group < group; arrived++)
+        memcpy(copies[arrived].to, copies[arrived].from, copies[arrived].bytes);
+    copies.erase(copies.begin(), copies.begin() + (long)arrived);
+}
+
+void emulate_copy_wait_but(int groups)
+{
+    arrive(self->fibers[self->now].groups - groups);
 }
 
 void emulate_copy_wait()
 {
-    std::vector<fiber::copy> &copies = self->fibers[self->now].copies;
-    for (const fiber::copy &c : copies) memcpy(c.to, c.from, c.bytes);
-    copies.clear();
+    arrive(INT_MAX);
 }
 
 void emulate_at_once(void *to, const void *from, size_t bytes)

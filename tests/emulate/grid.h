@@ -37,6 +37,8 @@ void emulate_exchange(const void *mine, void *other, size_t bytes, int lane);
 void emulate_turn(); /* waits for another CTA: lets the others go on */
 void emulate_copy(void *shared, const void *global, size_t bytes);
 void emulate_copy_wait();
+void emulate_copy_group(); /* the copies so far, since the last one */
+void emulate_copy_wait_but(int groups);
 void emulate_at_once(void *to, const void *from, size_t bytes);
 
 #endif

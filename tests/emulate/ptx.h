@@ -114,6 +114,37 @@ static inline void ks_copy_wait()
 {
     emulate_copy_wait();
 }
+static inline void ks_copy_group()
+{
+    emulate_copy_group();
+}
+template <int BUT>
+static inline void ks_copy_wait_but()
+{
+    emulate_copy_wait_but(BUT);
+}
+
+struct emulate_gate { /* in the words of a gate */
+    uint16_t missing, arrivals;
+    uint32_t parity;
+};
+static inline void ks_gate_open(uint64_t *gate, uint32_t arrivals)
+{
+    const emulate_gate g = {(uint16_t)arrivals, (uint16_t)arrivals, 0};
+    memcpy(gate, &g, sizeof g);
+}
+static inline void ks_gate_arrive(uint64_t *gate)
+{
+    emulate_gate g;
+    memcpy(&g, gate, sizeof g);
+    if (--g.missing == 0) g = {g.arrivals, g.arrivals, g.parity ^ 1};
+    memcpy(gate, &g, sizeof g);
+}
+static inline void ks_gate_wait(uint64_t *gate, uint32_t parity)
+{
+    emulate_gate g;
+    for (memcpy(&g, gate, sizeof g); g.parity == parity; memcpy(&g, gate, sizeof g)) emulate_turn();
+}
 
 struct alignas(16) ks_record {
     uint64_t first, second;

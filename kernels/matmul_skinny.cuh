@@ -1,0 +1,442 @@
+/* The kernels of few rows: B goes from memory into registers, past shared memory, and is multiplied there.
+ *
+ * A CTA owns a strip of columns and a slice of K, and its warps share the slice: no warp waits for another before its sums
+ * are complete. A thread has BLOCKS blocks of B under way, a block being some vectors of 16 bytes; it asks for a block's
+ * successor as soon as it has used it. Where multiply-adds do it, A's few rows of the slice are copied to shared memory
+ * while the first blocks come; fragments for the tensor cores come with B's blocks. At the end the warps meet in shared
+ * memory, and each CTA of a cluster sends its sums to the one that stores them.
+ *
+ * Where B's rows lie along K, a lane's neighbours have the next values of K, else the next columns. Tensor cores see K in
+ * another order within a block, the same for A and B, so that a lane's values of a fragment are neighbours in memory. The
+ * rows of B start on 16 bytes and are whole vectors; for the tensor cores those of A too, and they lie along K.
+ *
+ * How it begins and ends is its own: by mm_unit_at() and mm_finish() FP32 1 x 4096 x 4096 took 19.5 us on an H200, of which
+ * 1.9 were the end, and so 18.1. */
+#ifndef KS_MATMUL_SKINNY_CUH
+#define KS_MATMUL_SKINNY_CUH
+
+#include "matmul_finish.cuh"
+#include "matmul_mma.cuh"
+#include "matmul_table.cuh"
+
+/* W elements. */
+template <typename T, int W>
+struct alignas(W * sizeof(T)) mm_vector {
+    T value[W];
+};
+
+/* Past the L1 cache: nobody reads it again. */
+template <typename V>
+__device__ __forceinline__ V mm_load_once(const void *at)
+{
+    V v;
+    if constexpr (sizeof(V) == 16) {
+        uint4 &bits = *(uint4 *)&v;
+        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                     : "l"(at));
+    } else if constexpr (sizeof(V) == 4) {
+        asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(*(uint32_t *)&v) : "l"(at));
+    } else {
+        asm volatile("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(*(uint16_t *)&v) : "l"(at));
+    }
+    return v;
+}
+
+/* By fused multiply-adds: a block is four vectors, of four rows of K, or of four columns where B's rows lie along K. LANES
+ * of a warp are side by side over the columns, the others over K. Vectors of one element do for rows of any start. */
+template <typename T, int M_, int LANES_, int WARPS_, int BLOCKS_, int CTAS_, bool B_K_, int W_ = 16 / (int)sizeof(T)>
+struct mm_skinny_fma {
+    typedef T element;
+    typedef mm_vector<T, W_> vector;
+    static constexpr bool MMA = false, B_K = B_K_;
+    static constexpr int M = M_, LANES = LANES_, BLOCKS = BLOCKS_, CTAS = CTAS_, PLANES = WARPS_, THREADS = 32 * PLANES;
+    static constexpr int HALVES = 1, W = W_, VECTORS = 4, ALONG = 32 / LANES;
+    static constexpr int COLUMNS = B_K ? VECTORS : W, VALUES = B_K ? W : VECTORS; /* of a block; of K */
+    static constexpr int N = LANES * COLUMNS, SHARE = ALONG * VALUES, DEPTH = PLANES * SHARE;
+    static constexpr int SUM_PITCH = N + 4, OUTPUTS = M * N, SUMS = PLANES * M * SUM_PITCH;
+    typedef float sums[M][COLUMNS];
+};
+
+/* By mma.sync: lane 4 g + t has the g-th columns of a block and the t-th values of K. */
+template <typename T, int M_, int WARPS_, int BLOCKS_, int CTAS_, bool B_K_>
+struct mm_skinny_mma {
+    typedef T element;
+    typedef uint4 vector;
+    static constexpr bool MMA = true, B_K = B_K_;
+    static constexpr int M = M_, LANES = 8, BLOCKS = BLOCKS_, CTAS = CTAS_, PLANES = WARPS_, THREADS = 32 * PLANES;
+    static constexpr int HALVES = M / 8, W = 16 / (int)sizeof(T), VECTORS = W, ALONG = 4, COLUMNS = W, VALUES = W;
+    static constexpr int N = LANES * COLUMNS, SHARE = ALONG * VALUES, DEPTH = PLANES * SHARE;
+    static constexpr int SUM_PITCH = N + 4, OUTPUTS = M * N, SUMS = PLANES * M * SUM_PITCH;
+    typedef float sums[COLUMNS][4];
+};
+
+/* As mm_unit_at(), for one row of tiles and clusters that meet nobody else. */
+__device__ __forceinline__ mm_unit mm_skinny_unit(const mm_args &args)
+{
+    mm_unit unit = {};
+    const unsigned slice = blockIdx.x & (args.cluster - 1);
+    unit.column = blockIdx.x >> args.cluster_log2;
+    unit.k_begin = min(args.k, slice * args.k_slice);
+    unit.k_end = min(args.k, unit.k_begin + args.k_slice);
+    if (args.batch_rank > 0) {
+        unsigned rest = unit.batch = unit.column / args.tiles_n;
+        unit.column -= unit.batch * args.tiles_n;
+        for (int d = args.batch_rank - 1; d >= 0; d--) {
+            const unsigned dim = (unsigned)args.batch_dims[d], digit = d > 0 ? rest % dim : rest;
+            if (d > 0) rest /= dim;
+            unit.a += digit * args.a.step[d];
+            unit.b += digit * args.b.step[d];
+        }
+    }
+    return unit;
+}
+
+/* A's rows of the slice, as they are in memory. The caller waits and meets the CTA's other threads. */
+template <typename TILE, bool A_K>
+__device__ __forceinline__ void mm_skinny_stage(const mm_args &args, const mm_unit &unit, const ks_entry &job,
+                                                unsigned char *to, int pitch)
+{
+    typedef typename TILE::element T;
+    const int slice = (int)(unit.k_end - unit.k_begin), padded = (slice + TILE::SHARE - 1) / TILE::SHARE * TILE::SHARE;
+    const int rows = (int)min((mm_int)TILE::M, args.m);
+    const T *a = (const T *)(job.in + args.a.at) + unit.a + unit.k_begin * (A_K ? 1 : args.a.pitch);
+    constexpr int WHOLE = 16 / (int)sizeof(T);
+    if (A_K && !args.a.shifted && slice % WHOLE == 0) {
+        for (int row = 0; row < rows; row++, a += args.a.pitch)
+            for (int k = threadIdx.x * WHOLE; k < padded; k += TILE::THREADS * WHOLE)
+                mm_copy_async(mm_shared_address(to) + row * pitch + k * (int)sizeof(T), a + k, k < slice);
+        mm_copy_commit();
+        mm_copy_wait<0>();
+        return;
+    }
+    for (int k = threadIdx.x; k < padded; k += TILE::THREADS)
+        for (int row = 0; row < rows; row++)
+            ((T *)(to + row * pitch))[k] = k < slice ? a[A_K ? row * args.a.pitch + k : k * args.a.pitch + row] : T();
+}
+
+/* What a thread has of a block: vectors of B and, for the tensor cores, of A's rows. */
+template <typename TILE>
+struct mm_skinny_block {
+    typename TILE::vector b[TILE::VECTORS];
+    uint4 a[TILE::HALVES];
+};
+
+/* A thread's blocks, one by one. */
+template <typename TILE>
+struct mm_skinny_feed {
+    typedef typename TILE::element T;
+    const T *at, *a;
+    mm_int a_pitch;
+    int rows; /* of A, from the lane's on */
+    mm_int pitch, stride;
+    int values, columns; /* that are left from there on */
+
+    __device__ __forceinline__ mm_skinny_feed(const mm_args &args, const mm_unit &unit, const ks_entry &job, int k,
+                                              int column)
+    {
+        const mm_int first = (mm_int)unit.column * TILE::N + column;
+        pitch = args.b.pitch;
+        stride = TILE::B_K ? TILE::DEPTH : TILE::DEPTH * pitch;
+        at = (const T *)(job.in + args.b.at) + unit.b;
+        at += TILE::B_K ? first * pitch + unit.k_begin + k : (unit.k_begin + k) * pitch + first;
+        values = (int)(unit.k_end - unit.k_begin) - k;
+        columns = (int)min((mm_int)TILE::COLUMNS, args.n - first);
+        if (TILE::MMA) {
+            const int row = threadIdx.x % 32 / 4;
+            a_pitch = 8 * args.a.pitch;
+            a = (const T *)(job.in + args.a.at) + unit.a + row * args.a.pitch + unit.k_begin + k;
+            rows = (int)args.m - row;
+        }
+    }
+
+    __device__ __forceinline__ void load(mm_skinny_block<TILE> &block)
+    {
+        const T *from = at = ks_one_address(at);
+#pragma unroll
+        for (int v = 0; v < TILE::VECTORS; v++) {
+            block.b[v] = {};
+            if (TILE::B_K ? values > 0 && v < columns : v < values && columns > 0)
+                block.b[v] = mm_load_once<typename TILE::vector>(from);
+            from += pitch;
+        }
+        if constexpr (TILE::MMA) {
+#pragma unroll
+            for (int h = 0; h < TILE::HALVES; h++) {
+                block.a[h] = {};
+                if (values > 0 && 8 * h < rows) block.a[h] = __ldg((const uint4 *)(a + h * a_pitch));
+            }
+            a += TILE::DEPTH;
+        }
+        at += stride;
+        values -= TILE::DEPTH;
+    }
+};
+
+/* x: A's first row at the block's first value of K. */
+template <typename TILE>
+__device__ __forceinline__ void mm_skinny_fma_multiply(typename TILE::sums &sum,
+                                                       const typename TILE::vector (&y)[TILE::VECTORS],
+                                                       const unsigned char *x, int x_pitch)
+{
+    typedef mm_vector<typename TILE::element, TILE::VALUES> values;
+#pragma unroll
+    for (int m = 0; m < TILE::M; m++) {
+        const values a = *(const values *)(x + m * x_pitch);
+#pragma unroll
+        for (int k = 0; k < TILE::VALUES; k++)
+#pragma unroll
+            for (int c = 0; c < TILE::COLUMNS; c++) {
+                const float b = mm_widen(TILE::B_K ? y[c].value[k] : y[k].value[c]);
+                sum[m][c] = fmaf(mm_widen(a.value[k]), b, sum[m][c]);
+            }
+    }
+}
+
+__device__ __forceinline__ uint32_t mm_skinny_round(float, uint32_t x)
+{
+    uint32_t rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(x)));
+    return rounded;
+}
+template <typename T>
+__device__ __forceinline__ uint32_t mm_skinny_round(T, uint32_t x)
+{
+    return x;
+}
+
+/* Two fragments along K: of the first two words of A's vectors, and of the last two. low, high: rows g and g + 8. */
+template <typename TILE>
+__device__ __forceinline__ void mm_skinny_mma_multiply(typename TILE::sums &sum, const uint4 (&y)[TILE::VECTORS],
+                                                       const uint4 &low, const uint4 &high)
+{
+    typedef typename TILE::element T;
+    constexpr int W = TILE::W;
+    const uint32_t *b = (const uint32_t *)y;
+#pragma unroll
+    for (int h = 0; h < 4; h += 2) {
+        uint32_t a[4] = {(&low.x)[h], (&high.x)[h], (&low.x)[h + 1], (&high.x)[h + 1]};
+#pragma unroll
+        for (int i = 0; i < 4; i++) a[i] = mm_skinny_round(T(), a[i]);
+#pragma unroll
+        for (int j = 0; j < W; j++) {
+            uint32_t b0, b1;
+            if constexpr (TILE::B_K) {
+                b0 = b[4 * j + h];
+                b1 = b[4 * j + h + 1];
+            } else if constexpr (sizeof(T) == 4) {
+                b0 = b[4 * h + j];
+                b1 = b[4 * h + 4 + j];
+            } else { /* column j of two rows to a word */
+                const unsigned half = j % 2 ? 0x7632 : 0x5410;
+                b0 = __byte_perm(b[8 * h + j / 2], b[8 * h + 4 + j / 2], half);
+                b1 = __byte_perm(b[8 * h + 8 + j / 2], b[8 * h + 12 + j / 2], half);
+            }
+            mm_mma(T(), sum[j], a, mm_skinny_round(T(), b0), mm_skinny_round(T(), b1));
+        }
+    }
+}
+
+/* Lanes of the same columns add their sums; the warp's plane then. */
+template <typename TILE>
+__device__ __forceinline__ void mm_skinny_fma_spill(typename TILE::sums &sum, float *plane, int along, int column)
+{
+    constexpr int NEXT = TILE::B_K ? 1 : TILE::LANES;
+#pragma unroll
+    for (int lanes = NEXT; lanes < NEXT * TILE::ALONG; lanes *= 2)
+#pragma unroll
+        for (int m = 0; m < TILE::M; m++)
+#pragma unroll
+            for (int c = 0; c < TILE::COLUMNS; c++) sum[m][c] += __shfl_xor_sync(~0u, sum[m][c], lanes);
+    if (along > 0) return;
+#pragma unroll
+    for (int m = 0; m < TILE::M; m++) {
+        float *to = plane + m * TILE::SUM_PITCH + column;
+        if constexpr (TILE::COLUMNS == 1) {
+            *to = sum[m][0];
+        } else {
+#pragma unroll
+            for (int c = 0; c < TILE::COLUMNS; c += 4)
+                *(float4 *)(to + c) = make_float4(sum[m][c], sum[m][c + 1], sum[m][c + 2], sum[m][c + 3]);
+        }
+    }
+}
+
+/* A fragment's columns are those of the lanes whose B it was. */
+template <typename TILE>
+__device__ __forceinline__ void mm_skinny_mma_spill(const typename TILE::sums &sum, float *plane)
+{
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int e = 0; e < (TILE::M > 8 ? 4 : 2); e++)
+#pragma unroll
+        for (int j = 0; j < TILE::W; j += 4)
+            *(float4 *)(plane + (g + e / 2 * 8) * TILE::SUM_PITCH + TILE::W * (2 * t + e % 2) + j) =
+                make_float4(sum[j][e], sum[j + 1][e], sum[j + 2][e], sum[j + 3][e]);
+}
+
+/* Threads that share a sum over the planes. */
+template <typename TILE>
+static __host__ __device__ constexpr int mm_skinny_parts()
+{
+    int parts = 1;
+    while (parts < 8 && 2 * parts <= TILE::PLANES && 2 * parts * TILE::OUTPUTS <= TILE::THREADS) parts *= 2;
+    return parts;
+}
+
+template <typename TILE>
+__device__ __forceinline__ void mm_skinny_store(const mm_args &args, const mm_unit &unit, const ks_entry &job, int row,
+                                                int column, float sum)
+{
+    typedef typename TILE::element T;
+    const mm_int j = (mm_int)unit.column * TILE::N + column;
+    if (row >= args.m || j >= args.n) return;
+    if (!args.plain) {
+        const T *bias = (const T *)(job.in + args.bias_at);
+        sum = mm_epilogue(args, sum, args.biased ? mm_widen(bias[args.turned ? row : j]) : 0.0f);
+    }
+    T *c = (T *)(job.out + args.c_at) + unit.batch * (args.m * args.n);
+    mm_narrow(sum, c + (args.turned ? j * args.m + row : row * args.n + j));
+}
+
+/* Slots in the shared memory of another CTA of the cluster. */
+__device__ __forceinline__ void mm_peer_write(float *at, unsigned rank, float x)
+{
+#ifdef KS_MATMUL_CLUSTERS
+    asm volatile("{\n\t"
+                 ".reg .u32 there;\n\t"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n\t"
+                 "st.shared::cluster.f32 [there], %2;\n\t"
+                 "}" ::"r"(mm_shared_address(at)),
+                 "r"(rank), "f"(x)
+                 : "memory");
+#endif
+}
+
+/* The CTA's threads have stored their sums in planes; slots: [cluster][its share of the outputs]. */
+template <typename TILE>
+__device__ __forceinline__ void mm_skinny_finish(const mm_args &args, const mm_unit &unit, const ks_entry &job,
+                                                 const float *planes, float *slots)
+{
+    constexpr int M = TILE::M, N = TILE::N, PARTS = mm_skinny_parts<TILE>();
+    const int part = threadIdx.x % PARTS, share = TILE::OUTPUTS >> args.cluster_log2;
+    const int rank = blockIdx.x & (args.cluster - 1);
+    /* Neighbouring threads walk the output's contiguous dimension. */
+    auto row_of = [&](int out) { return args.turned ? out % M : out / N; };
+    auto column_of = [&](int out) { return args.turned ? out / M : out % N; };
+    __syncthreads();
+#ifdef KS_MATMUL_CLUSTERS
+    if (args.cluster > 1) asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); /* the others have begun */
+#endif
+#pragma unroll 1
+    for (int out = threadIdx.x / PARTS; out < TILE::OUTPUTS; out += TILE::THREADS / PARTS) {
+        const float *at = planes + part * (M * TILE::SUM_PITCH) + row_of(out) * TILE::SUM_PITCH + column_of(out);
+        float sum = at[0];
+#pragma unroll
+        for (int p = PARTS; p < TILE::PLANES; p += PARTS) sum += at[p * (M * TILE::SUM_PITCH)];
+#pragma unroll
+        for (int lanes = 1; lanes < PARTS; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+        if (part > 0) continue;
+        if (args.cluster == 1) {
+            mm_skinny_store<TILE>(args, unit, job, row_of(out), column_of(out), sum);
+        } else {
+            const int owner = out / share;
+            mm_peer_write(slots + rank * share + out - owner * share, owner, sum);
+        }
+    }
+#ifdef KS_MATMUL_CLUSTERS
+    if (args.cluster == 1) return;
+    mm_cluster_sync();
+#pragma unroll 1
+    for (int at = threadIdx.x; at < share; at += TILE::THREADS) {
+        float sum = slots[at];
+        for (unsigned r = 1; r < args.cluster; r++) sum += slots[r * share + at];
+        const int out = rank * share + at;
+        mm_skinny_store<TILE>(args, unit, job, row_of(out), column_of(out), sum);
+    }
+#endif
+}
+
+template <typename TILE, bool A_K>
+__global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
+    mm_skinny_kernel(ks_site site, const __grid_constant__ mm_args args)
+{
+    typedef typename TILE::element T;
+    constexpr bool ALONG_FIRST = TILE::MMA || TILE::B_K;
+    extern __shared__ __align__(16) unsigned char mm_shared[];
+    ks_entry job;
+    if (!ks_enter_again(site, &job)) return;
+#ifdef KS_MATMUL_CLUSTERS
+    if (args.cluster > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+    const mm_unit unit = mm_skinny_unit(args);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int along = ALONG_FIRST ? lane % TILE::ALONG : lane / TILE::LANES;
+    const int column = (ALONG_FIRST ? lane / TILE::ALONG : lane % TILE::LANES) * TILE::COLUMNS;
+    const int mine = warp * TILE::SHARE, slice = (int)(unit.k_end - unit.k_begin);
+    float *slots = (float *)mm_shared, *planes = slots + TILE::OUTPUTS;
+    const unsigned char *x = (const unsigned char *)planes + (mine + along * TILE::VALUES) * (int)sizeof(T);
+    mm_skinny_feed<TILE> feed(args, unit, job, mine + along * TILE::VALUES, column);
+    mm_skinny_block<TILE> block[TILE::BLOCKS];
+#pragma unroll
+    for (int u = 0; u < TILE::BLOCKS; u++) feed.load(block[u]);
+    ks_start(site);
+    const int x_pitch = mm_held_pitch(slice * (int)sizeof(T));
+    if constexpr (!TILE::MMA) {
+        mm_skinny_stage<TILE, A_K>(args, unit, job, (unsigned char *)planes, x_pitch);
+        __syncthreads();
+    }
+    typename TILE::sums sum = {};
+#pragma unroll 1
+    for (int k = mine; k < slice; k += TILE::BLOCKS * TILE::DEPTH) {
+#pragma unroll
+        for (int u = 0; u < TILE::BLOCKS; u++) {
+            if constexpr (TILE::MMA)
+                mm_skinny_mma_multiply<TILE>(sum, block[u].b, block[u].a[0],
+                                             TILE::M > 8 ? block[u].a[TILE::HALVES - 1] : uint4());
+            else if (k + u * TILE::DEPTH < slice)
+                mm_skinny_fma_multiply<TILE>(sum, block[u].b, x, x_pitch);
+            x += TILE::DEPTH * (int)sizeof(T);
+            feed.load(block[u]);
+        }
+    }
+    float *plane = planes + warp * (TILE::M * TILE::SUM_PITCH);
+    if constexpr (TILE::MMA) {
+        mm_skinny_mma_spill<TILE>(sum, plane);
+    } else {
+        __syncthreads(); /* all warps have left A */
+        mm_skinny_fma_spill<TILE>(sum, plane, along, column);
+    }
+    mm_skinny_finish<TILE>(args, unit, job, planes, slots);
+    ks_leave(site);
+}
+
+template <typename TILE, bool A_K>
+static mm_kernel mm_skinny_entry(const char *name, mm_pace pace)
+{
+    static_assert(TILE::SHARE * sizeof(typename TILE::element) <= MM_HELD_UNIT,
+                  "a warp's share ends within a held row");
+    static_assert(TILE::OUTPUTS * mm_skinny_parts<TILE>() % 32 == 0, "lanes that meet are in one warp");
+    constexpr mm_skinny_kind KIND = TILE::MMA ? MM_SKINNY_STRAIGHT : TILE::W == 1 ? MM_SKINNY_ODD : MM_SKINNY_HELD;
+    return {name,        (const void *)mm_skinny_kernel<TILE, A_K>,
+            TILE::M,     TILE::N,
+            TILE::DEPTH, TILE::THREADS,
+            TILE::CTAS,  (TILE::OUTPUTS + TILE::SUMS) * (int)sizeof(float),
+            pace,        false,
+            true,        0,
+            0,           KIND};
+}
+
+/* Two tiles, for B's rows across K and along it. A single row of A lies along K. */
+template <typename ACROSS, typename ALONG>
+static mm_kernel mm_skinny(const char *name, mm_pace pace, bool a_k, bool b_k)
+{
+    if constexpr (ACROSS::MMA || ACROSS::M == 1)
+        return b_k ? mm_skinny_entry<ALONG, true>(name, pace) : mm_skinny_entry<ACROSS, true>(name, pace);
+    else
+        return a_k   ? b_k ? mm_skinny_entry<ALONG, true>(name, pace) : mm_skinny_entry<ACROSS, true>(name, pace)
+                 : b_k ? mm_skinny_entry<ALONG, false>(name, pace)
+                     : mm_skinny_entry<ACROSS, false>(name, pace);
+}
+
+#endif
