@@ -14,12 +14,13 @@
 #              http      the daemon beside a bare server and a Python server (bench/bench_http.sh)
 #              compare   PyTorch and our kernels side by side (bench/compare_torch.py)
 #              matmul    every way of random products (op_matmul with cuBLASLt), the daemon tuned for a shape and started again, then
-#                        bench/compare_cublaslt, cold and warm
+#                        bench/compare_cublaslt
 #              ncu       memory throughput of the KS_NCU_ROWS=5 rows of bench_ops, of 64 MB and more, with the smallest shares
 # Environment  KS_BUILD=build-gpu   KS_CUDA_ARCH=90a-real   KS_JOBS (all cores)   KS_CASES=8 (random cases per op, sanitizers; below 10 each regime runs one way)
 #              KS_PART_SECONDS=240 (a single run of anything)   KS_TESTS=""    KS_TOOLS="memcheck racecheck initcheck synccheck"
 #              KS_SANITIZED="op_softmax op_reduce op_matmul test_backend"   KS_BENCH_ROWS="" (filter words of bench_ops and compare_torch.py)
 #              KS_HTTP_OPTIONS="" (of bench_http.sh; --quick takes a minute, without it eight)
+#              KS_OVERLOAD_OPTIONS="" (of bench_overload.py, which takes two minutes and a half as it is; KS_MATMUL_ROWS="")
 # Output       logs in $KS_BUILD/gpu-logs, the last lines of a failed one here. Exit code 1 when anything failed.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -250,7 +251,8 @@ part_host() {
         note skipped overload 0 "wrk is not installed"
         return 0
     }
-    step overload "$root/tests/bench/bench_overload.py" "$program"
+    # shellcheck disable=SC2086
+    step overload "$root/tests/bench/bench_overload.py" "$program" ${KS_OVERLOAD_OPTIONS:-}
     cat "$logs/overload.log"
 }
 
@@ -280,9 +282,9 @@ part_compare() {
     cat "$logs/compare.log"
 }
 
-# KS_MATMUL_ROWS: filter words of compare_cublaslt, such as BF16.
+# KS_MATMUL_ROWS: compare_cublaslt's options: --warm, or filter words such as BF16.
 part_matmul() {
-    local program daemon cache=$logs/tune-cache state
+    local program daemon cache=$logs/tune-cache
     program=$(find_program op_matmul) && KS_CUBLASLT=auto KS_CASES="${KS_WAY_CASES:-200}" step "matmul ways" "$program"
     daemon=$(find_program kernserve) && [ -e "$root/tests/http/tune_gpu.py" ] && {
         rm -f "$cache"
@@ -293,11 +295,9 @@ part_matmul() {
         note skipped matmul 0 "compare_cublaslt is not built"
         return 0
     }
-    for state in "" --warm; do
-        # shellcheck disable=SC2086
-        step "matmul compare $state" "$program" $state ${KS_MATMUL_ROWS:-}
-        cat "$logs/matmul-compare-$state.log"
-    done
+    # shellcheck disable=SC2086
+    step "matmul compare" "$program" ${KS_MATMUL_ROWS:-}
+    cat "$logs/matmul-compare.log"
 }
 
 # Labels of the rows of bench_ops, but for matmul, of 64 MB and more: the smallest shares of a copy's bandwidth first. A row is
