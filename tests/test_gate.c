@@ -514,7 +514,6 @@ static void trace_table(void **state)
     }
 }
 
-/* Whoever adds a route also says what it is. */
 #define P "POST /v2?a=b HTTP/1.1\r\n"
 static const struct {
     const char *text;
@@ -574,6 +573,7 @@ static void plain_heads(void **state)
     assert_int_equal(head.content_length, 4);
 }
 
+/* Whoever adds a route also says what it is. */
 static void every_route_is_in_the_document(void **state)
 {
     (void)state;
