@@ -33,6 +33,7 @@ typedef struct ks_daemon {
     _Atomic int warm_done, warm_total;
     _Atomic int connections; /* open on data listeners */
     _Atomic uint64_t device_faults;
+    _Atomic bool fault_told;    /* a shard has logged why */
     _Atomic int64_t checked_ns; /* when the known-answer kernel last passed */
 } ks_daemon;
 #endif

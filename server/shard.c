@@ -128,15 +128,17 @@ static int64_t may_sleep_ns(const ks_shard *shard)
     return tune_ns < most_ns ? tune_ns : most_ns;
 }
 
+/* reason: NULL where another shard met the fault, and tells. */
 static void lose_device(ks_shard *shard, const char *reason)
 {
     if (shard->lost) return;
     shard->lost = true;
-    /* One fault of the device, however many shards meet it; the state is known before the first answer says so. */
-    if (atomic_exchange(&shard->daemon->state, KS_STATE_FAILED) != KS_STATE_FAILED) {
+    /* One fault of the device, however many shards meet it; the state is known before the first answer says so. The watch may
+     * have seen the fault first, which does not know the reason. */
+    if (atomic_exchange(&shard->daemon->state, KS_STATE_FAILED) != KS_STATE_FAILED)
         atomic_fetch_add(&shard->daemon->device_faults, 1);
+    if (reason && !atomic_exchange(&shard->daemon->fault_told, true))
         KS_LOG(KS_LOG_ERROR, "device failed", KS_INT("shard", shard->index), KS_TEXT("reason", reason));
-    }
     ks_engine_fail_all(shard->engine);
     ks_http_fail(shard->http, KS_DEVICE);
     ks_http_resume(shard->http, ks_engine_collect(shard->engine));
@@ -151,7 +153,7 @@ static void look_at_device(ks_shard *shard)
     else if (shard->daemon->backend->failed(shard->daemon->device))
         lose_device(shard, "the device's context is lost");
     else if (atomic_load_explicit(&shard->daemon->state, memory_order_acquire) == KS_STATE_FAILED)
-        lose_device(shard, "another shard met a fault");
+        lose_device(shard, NULL);
 }
 
 /* Launches what is ready and answers what is done, until neither is left or the descriptors want a look. */
