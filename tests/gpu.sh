@@ -15,7 +15,8 @@
 #              compare   PyTorch and our kernels side by side (bench/compare_torch.py)
 #              matmul    every way of random products (op_matmul with cuBLASLt), the daemon tuned for a shape and started again, then
 #                        bench/compare_cublaslt
-#              ncu       memory throughput of the KS_NCU_ROWS=5 rows of bench_ops, of 64 MB and more, with the smallest shares
+#              ncu       why the KS_NCU_ROWS=5 rows of bench_ops, of 64 MB and more, with the smallest shares are slow, by counters;
+#                        KS_NCU_ROWS=missed: all below 90 % of a copy (80 %: rows of 32 elements, other axes than the last one)
 # Environment  KS_BUILD=build-gpu   KS_CUDA_ARCH=90a-real   KS_JOBS (all cores)   KS_CASES=8 (random cases per op, sanitizers; below 10 each regime runs one way)
 #              KS_PART_SECONDS=240 (a single run of anything)   KS_TESTS=""    KS_TOOLS="memcheck racecheck initcheck synccheck"
 #              KS_SANITIZED="op_softmax op_reduce op_matmul test_backend"   KS_BENCH_ROWS="" (filter words of bench_ops and compare_torch.py)
@@ -300,19 +301,24 @@ part_matmul() {
     cat "$logs/matmul-compare.log"
 }
 
-# Labels of the rows of bench_ops, but for matmul, of 64 MB and more: the smallest shares of a copy's bandwidth first. A row is
-# its label, 42 wide, then cold us, warm us, GB/s, floor us, share.
+# Rows of bench_ops, but for matmul, of 64 MB and more, and the sum of 2^20: share, bytes and label, the smallest shares first. A
+# row is its label, 42 wide, then cold us, warm us, GB/s, floor us, share.
 slowest_rows() {
-    awk '!/^matmul/ && substr($0, 43) ~ /^ +[0-9.]+ +[0-9.]+ +[0-9]+ +[0-9.]+ +[0-9.]+%/ {
+    awk -v rows="${KS_NCU_ROWS:-5}" '!/^matmul/ && substr($0, 43) ~ /^ +[0-9.]+ +[0-9.]+ +[0-9]+ +[0-9.]+ +[0-9.]+%/ {
         split(substr($0, 43), f, " ")
         label = substr($0, 1, 42)
         sub(/ +$/, "", label)
-        if (f[1] * f[3] * 1e3 >= 64e6) print f[5] + 0 "\t" label
-    }' "$logs/bench_ops.log" | sort -n | head -n "${KS_NCU_ROWS:-5}" | cut -f 2
+        split(label, word, " ")
+        asked = word[5] ~ /^-1$/ && word[3] !~ /x(32|33|7|2)$/ || word[3] !~ /x/ ? 90 : 80
+        share = f[5] + 0
+        if (rows == "missed" && share >= asked) next
+        if (f[1] * f[3] * 1e3 >= 63.5e6 || rows == "missed" && label ~ /^sum FP32 1x1048576/)
+            printf "%.1f\t%.0f\t%s\n", share, f[1] * f[3] * 1e3, label
+    }' "$logs/bench_ops.log" | sort -n | if [ "${KS_NCU_ROWS:-5}" = missed ]; then cat; else head -n "${KS_NCU_ROWS:-5}"; fi
 }
 
 part_ncu() {
-    local ncu program label n=0
+    local ncu program metrics name
     ncu=$(find_tool ncu) || {
         note skipped ncu 0 "ncu is not installed"
         return 0
@@ -322,25 +328,74 @@ part_ncu() {
         return 0
     }
     [ -s "$logs/bench_ops.log" ] || step bench_ops "$program" || return 1
-    while read -r label; do
-        n=$((n + 1))
-        step "ncu $n" "$ncu" --clock-control none --csv --kernel-name 'regex:(softmax|reduce)' --metrics \
-            gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,dram__bytes.sum,sm__warps_active.avg.pct_of_peak_sustained_active \
-            "$program" --once "$label" || continue
-        echo "$label"
-        python3 - "$logs/ncu-$n.log" <<'PYTHON'
+    slowest_rows >"$logs/ncu-rows"
+    [ -s "$logs/ncu-rows" ] || {
+        note failed ncu 0 "no such row in $logs/bench_ops.log"
+        return 1
+    }
+    cut -f 3 "$logs/ncu-rows" >"$logs/ncu-labels"
+    metrics=gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum
+    for name in dram__throughput lts__t_sectors; do metrics+=,$name.avg.pct_of_peak_sustained_elapsed; done
+    for name in smsp__issue_active sm__warps_active sm__inst_executed_pipe_{alu,fma,fp64,lsu,xu}; do
+        metrics+=,$name.avg.pct_of_peak_sustained_active
+    done
+    for name in barrier branch_resolving dispatch_stall drain lg_throttle long_scoreboard math_pipe_throttle membar \
+        mio_throttle no_instruction not_selected short_scoreboard sleeping wait; do
+        metrics+=,smsp__average_warps_issue_stalled_${name}_per_issue_active.ratio
+    done
+    step ncu "$ncu" --clock-control none --csv --kernel-name 'regex:(softmax|reduce)' --metrics "$metrics" \
+        "$program" --once --from "$logs/ncu-labels" || return 1
+    python3 - "$logs/ncu-rows" "$logs/ncu.log" <<'PYTHON' || note failed ncu 0 "its counters could not be read"
 import csv
+import re
 import sys
+
+# What follows from the numbers alone. Writes that the L2 cache keeps behind a kernel's end are not among its bytes.
+MOVES, ISSUES, BUSY, WAITS = 1.1, 60, 75, 3
+
+
+def verdict(m, must):
+    moved = m["dram__bytes_read"] + m["dram__bytes_write"]
+    pipes = {name[22:]: value for name, value in m.items() if name.startswith("sm__inst_executed_pipe_")}
+    stalls = {name: value for name, value in m.items() if "_issue_stalled_" in name}
+    pipe, busiest = max(pipes.items(), key=lambda item: item[1])
+    said = []
+    if moved > MOVES * must:
+        said.append("bytes: moves %.2f of what it must" % (moved / must))
+    if m["smsp__issue_active"] >= ISSUES:
+        said.append("issue: %.0f %% of slots" % m["smsp__issue_active"])
+    if busiest >= BUSY:
+        said.append("pipe: %s %.0f %%" % (pipe.strip("_"), busiest))
+    if m["dram__throughput"] >= BUSY:
+        said.append("memory: DRAM %.0f %%" % m["dram__throughput"])
+    if not said:
+        said.append("latency")
+    top = sorted(stalls.items(), key=lambda item: -item[1])[:WAITS]
+    waits = ", ".join("%s %.1f" % (re.sub(".*stalled_|_per_issue_active", "", n).replace("_", " "), v) for n, v in top)
+    return "; ".join(said), pipe.strip("_"), busiest, waits
+
+
 kernels = {}
-with open(sys.argv[1]) as file:
+labels = []
+for line in open(sys.argv[2]):
+    found = re.match("(.{42}) (softmax|reduce)_", line)
+    if found:
+        labels.append(found[1].strip())
+with open(sys.argv[2]) as file:
     for row in csv.DictReader(line for line in file if line.startswith('"')):
-        values = kernels.setdefault((row["ID"], row["Kernel Name"]), [])
-        values.append("%s %s %s" % (row["Metric Name"].split(".")[0], row["Metric Value"], row["Metric Unit"]))
-for (_, name), values in kernels.items():
-    print("    %s\n        %s" % (name, ", ".join(values)))
+        value = row["Metric Value"].replace(",", "")
+        value = 0 if value == "n/a" else float(value)
+        kernels.setdefault(int(row["ID"]), {})[row["Metric Name"].split(".")[0]] = value
+rows = {line.rstrip("\n").split("\t")[2]: line.split("\t") for line in open(sys.argv[1])}
+print("%-38s %6s %7s %5s %5s %5s %5s  %-8s verdict; waits of a warp for each issue" %
+      ("", "share", "us", "DRAM", "L2", "issue", "warps", "pipe"))
+for label, (_, m) in zip(labels, sorted(kernels.items())):
+    share, must = rows[label][:2]
+    said, pipe, busiest, waits = verdict(m, float(must))
+    print("%-38s %5s%% %7.1f %4.0f%% %4.0f%% %4.0f%% %4.0f%%  %-4s%3.0f%% %s; %s" %
+          (label, share, m["gpu__time_duration"] / 1e3, m["dram__throughput"], m["lts__t_sectors"],
+           m["smsp__issue_active"], m["sm__warps_active"], pipe, busiest, said, waits))
 PYTHON
-    done < <(slowest_rows)
-    [ "$n" -gt 0 ] || note failed ncu 0 "no row of 64 MB or more in $logs/bench_ops.log"
 }
 
 command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader

@@ -2,6 +2,7 @@
  * floor: the bytes of inputs and output, each counted once, at the rate of a device copy measured in the same run.
  *
  *   bench_ops [--list | --once] [TEXT...]    rows in whose label every TEXT stands, such as: softmax BF16
+ *   bench_ops [--list | --once] --from FILE  rows whose label is a line of it
  *
  * --list names the rows; --once launches each of them once and times nothing, for a profiler. Cold: a graph of many
  * launches, each on another set of buffers, all sets together beyond three times the L2 cache (but at most SETS_MOST,
@@ -121,10 +122,27 @@ static bool wanted(const ops_row *row, char **texts)
     return true;
 }
 
+/* The label is a line of the file. */
+static bool named(const ops_row *row, FILE *from)
+{
+    char line[OPS_LABEL + 2];
+    rewind(from);
+    while (fgets(line, sizeof line, from)) {
+        line[strcspn(line, "\n")] = 0;
+        if (strcmp(line, row->label) == 0) return true;
+    }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     const bool list = argc > 1 && strcmp(argv[1], "--list") == 0, once = argc > 1 && strcmp(argv[1], "--once") == 0;
     char **texts = argv + 1 + (list || once);
+    FILE *from = NULL;
+    if (*texts && strcmp(*texts, "--from") == 0) {
+        from = texts[1] ? fopen(texts[1], "r") : NULL;
+        if (!from) die(*texts, texts[1] ? strerror(errno) : "needs a file");
+    }
     int devices = 0;
     if (!list && (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0)) {
         fprintf(stderr, "bench_ops: no CUDA device: skipped\n");
@@ -136,7 +154,7 @@ int main(int argc, char **argv)
                "TFLOP/s", "kernel");
     ops_row row;
     for (int i = 0; ops_row_at(i, &row); i++) {
-        if (!wanted(&row, texts)) continue;
+        if (!(from ? named(&row, from) : wanted(&row, texts))) continue;
         if (list)
             printf("%s\n", row.label);
         else
