@@ -25,6 +25,7 @@ enum {
     SLAB_BYTES = 16 << 10, /* of shared memory that a slab aims at */
     SLAB_MOST = 48 << 10,  /* and what it may take: every CTA has so much */
     SLAB_ROW = 120,        /* elements of a row that a slab takes */
+    SPAN_PACKS = 4,        /* whole vectors of a row that a lane takes */
     FLOW_ROUNDS = 3,       /* tiles of a team that make up for the start */
     FLOW_OWN = 2,          /* columns of which a member has time to gather the notes */
     FLOW_NOTE = 4,         /* rows that a note takes as long as */
@@ -106,10 +107,9 @@ static int64_t teams_for(int64_t items, int64_t room)
     return over(items, over(items, teams));
 }
 
-/* Threads of a CTA: fewer where not every SM would get one. */
-static int short_threads(const softmax_problem &p, int64_t lanes)
+/* Threads of a CTA, at most: fewer where not every SM would get one. */
+static int short_threads(const softmax_problem &p, int64_t lanes, int threads)
 {
-    int threads = SHORT_THREADS;
     while (threads > KS_WARP && lanes < (int64_t)p.chip->sms * threads) threads /= 2;
     return threads;
 }
@@ -120,7 +120,7 @@ static void plan_lanes(const softmax_problem &p, softmax_choice *c)
     c->packs = p.vectors <= KS_WARP ? 1 : 2;
     c->rows = c->packs == 1 ? 4 : 2;
     c->shift = (int8_t)logarithm(over(p.vectors, c->packs));
-    c->threads = (int16_t)short_threads(p, over(p.s.outer << c->shift, c->rows));
+    c->threads = (int16_t)short_threads(p, over(p.s.outer << c->shift, c->rows), SHORT_THREADS);
     c->grid = over(p.s.outer, (int64_t)(c->threads >> c->shift) * c->rows);
 }
 
@@ -132,17 +132,28 @@ static void plan_within(const softmax_problem &p, softmax_choice *c)
     c->kind = WITHIN;
     c->packs = (int8_t)p.s.length;
     const int64_t threads = over(over(p.s.outer * p.s.length, p.vector), WITHIN_VECTORS);
-    c->threads = (int16_t)short_threads(p, threads);
+    c->threads = (int16_t)short_threads(p, threads, SHORT_THREADS);
     c->grid = over(threads, c->threads);
 }
 
-static void plan_spans(const softmax_problem &p, softmax_choice *c)
+/* false: rows are too long. */
+static bool plan_spans(const softmax_problem &p, softmax_choice *c)
 {
+    const int64_t vectors = p.s.length / p.vector; /* that are whole, at most */
+    int64_t least = INT64_MAX;
+    if (vectors > SPAN_PACKS * (int)KS_WARP) return false;
+    for (int shift = logarithm(2 * (p.vector - 1)); shift <= 5; shift++) {
+        const int64_t packs = over(vectors, (int64_t)1 << shift);
+        if (packs > SPAN_PACKS || packs << shift >= least) continue;
+        least = packs << shift;
+        c->shift = (int8_t)shift;
+        c->packs = (int8_t)packs;
+    }
     c->kind = SPANS;
-    c->shift = (int8_t)logarithm(over(p.vectors, 4));
-    c->packs = p.vectors <= (int64_t)3 << c->shift ? 3 : 4;
-    c->threads = (int16_t)short_threads(p, p.s.outer << c->shift);
-    c->grid = over(p.s.outer, (int64_t)(c->threads >> c->shift));
+    c->rows = c->packs == 1 ? 2 : 1;
+    c->threads = (int16_t)short_threads(p, over(p.s.outer << c->shift, c->rows), GROUP_THREADS);
+    c->grid = over(p.s.outer, (int64_t)(c->threads >> c->shift) * c->rows);
+    return true;
 }
 
 /* false: a row or a piece is too large. */
@@ -261,10 +272,7 @@ static void plan_rows(const softmax_problem &p, softmax_choice *c)
         return;
     }
     if (!p.whole && p.s.length <= SLAB_ROW && plan_slab(p, c)) return;
-    if (!p.whole && p.vectors <= 4 * KS_WARP) {
-        plan_spans(p, c);
-        return;
-    }
+    if (!p.whole && plan_spans(p, c)) return;
     const int packs = held_packs(p);
     const bool idle =
         p.s.outer * 2 < p.chip->sms && p.vectors > 2048; /* one CTA for each row would leave most SMs out */
@@ -488,7 +496,10 @@ static cudaError_t launch_rows(const softmax_launch &go)
     case WITHIN:
         return launch_within<T>(go);
     case SPANS:
-        return c.packs == 3 ? go(softmax_spans<T, 3>, (int)c.shift) : go(softmax_spans<T, 4>, (int)c.shift);
+        return c.packs == 1   ? go(softmax_spans<T, 1, 2>, (int)c.shift)
+               : c.packs == 2 ? go(softmax_spans<T, 2, 1>, (int)c.shift)
+               : c.packs == 3 ? go(softmax_spans<T, 3, 1>, (int)c.shift)
+                              : go(softmax_spans<T, 4, 1>, (int)c.shift);
     case HELD:
         return c.packs == 1   ? go(softmax_held<T, 1>)
                : c.packs == 2 ? go(softmax_held<T, 2>)

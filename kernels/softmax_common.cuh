@@ -151,6 +151,10 @@ __device__ __forceinline__ M softmax_half(const softmax_pack<T, E> &x)
 
 /* --- elements -------------------------------------------------------------------------------------------------------- */
 
+/* A level is h * factor. In a row that has one for all of its terms they may be exp2(x * factor / 2 - level), which is one
+ * operation less: what the rounding of the level changes goes out of the results. Up to so much it is nearly nothing. */
+static constexpr int SOFTMAX_LEVEL = 256;
+
 template <class M>
 struct softmax_rule {
     M factor, twice_scale;
@@ -166,6 +170,14 @@ struct softmax_rule {
     __device__ __forceinline__ M term(M d) const
     {
         return ks_exp2_quick(d * factor);
+    }
+    __device__ __forceinline__ bool level_will_do(M level) const /* not for distances, which logarithms are made of */
+    {
+        return sizeof(M) == 4 && !log && fabs(level) < SOFTMAX_LEVEL;
+    }
+    __device__ __forceinline__ M term_at(M x, M level) const
+    {
+        return ks_exp2_quick(fma(x, factor * (M)0.5, -level));
     }
 };
 

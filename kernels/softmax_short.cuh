@@ -2,7 +2,7 @@
  *
  *   lanes  rows of whole vectors, each in the registers of a lane group: loads of several rows before the first use
  *   within rows of which a vector holds several: a thread's vectors hold all of its rows
- *   spans  rows of any length, in the vectors of their aligned superset
+ *   spans  rows of any length: their whole vectors, and the few elements beside those one to a lane
  *   slab   rows of any length, and the lines of an axis that is not contiguous where length * inner is small: pieces of
  *          the outer dimensions that follow each other are one aligned piece of memory, which goes through shared memory
  *          in whole vectors; a lane takes up to 16 elements of a row into registers */
@@ -11,7 +11,8 @@
 
 #include "softmax_held.cuh"
 
-static constexpr int SHORT_THREADS = 256;
+/* Threads of a CTA, at most; of lanes and spans at large: small CTAs follow each other without gaps. */
+static constexpr int SHORT_THREADS = 256, GROUP_THREADS = 64;
 
 /* The sum of a pack's terms, and beside it what its values need again: the terms, for the logarithm the distances. */
 template <class T, int E, class M>
@@ -28,6 +29,16 @@ __device__ __forceinline__ M softmax_sum_beside(M (&kept)[E], const softmax_pack
     return ks_tree(term);
 }
 
+/* Likewise, by the row's level. */
+template <class T, int E, class M>
+__device__ __forceinline__ M softmax_sum_at(M (&kept)[E], const softmax_pack<T, E> &x, M level,
+                                            const softmax_rule<M> &rule)
+{
+#pragma unroll
+    for (int e = 0; e < E; e++) kept[e] = rule.term_at(x.get(e), level);
+    return ks_tree(kept);
+}
+
 template <class T, int E, class M>
 __device__ __forceinline__ void softmax_values_of(softmax_pack<T, E> &x, const M (&kept)[E],
                                                   const softmax_finish<M> &finish)
@@ -42,32 +53,42 @@ __device__ __forceinline__ void softmax_values_of(softmax_pack<T, E> &x, const M
     }
 }
 
-/* Rows in lane groups of 1 << shift, V turned packs of each of them in a lane: the results take their place. KEEP: 16-bit
- * elements are not computed twice either, at twice the registers. */
-template <bool KEEP, class T, int E, int V, int ROWS, class M>
-__device__ __forceinline__ void softmax_of_groups(softmax_pack<T, E> (&x)[ROWS][V], int shift,
-                                                  const softmax_rule<M> &rule)
+/* Rows in lane groups of 1 << shift, V turned packs of each of them in a lane, and EDGES (1 or none) of its elements by
+ * themselves: the results take their place. KEEP: 16-bit elements are not computed twice either, at twice the registers. */
+template <bool KEEP, int EDGES, class T, int E, int V, int ROWS, class M>
+__device__ __forceinline__ void softmax_of_groups(softmax_pack<T, E> (&x)[ROWS][V], softmax_pack<T, 1> (&edge)[ROWS],
+                                                  int shift, const softmax_rule<M> &rule)
 {
-    M h[ROWS], sum[ROWS], kept[ROWS][V][E];
+    constexpr bool BESIDE = KEEP || softmax_keeps<T>;
+    M h[ROWS], sum[ROWS], kept[ROWS][V][E], kept_edge[ROWS][1];
 #pragma unroll
     for (int k = 0; k < ROWS; k++) {
         softmax_pack<T, E> most = x[k][0];
 #pragma unroll
         for (int v = 1; v < V; v++) most = softmax_greater(most, x[k][v]);
         h[k] = softmax_half(most);
+        if (EDGES) h[k] = ks_max(h[k], softmax_half(edge[k]));
     }
     for (int distance = 1 << shift >> 1; distance > 0; distance >>= 1)
 #pragma unroll
         for (int k = 0; k < ROWS; k++) h[k] = ks_max(h[k], ks_shuffle(h[k], distance));
 #pragma unroll
     for (int k = 0; k < ROWS; k++) {
+        const M reference = ks_reference(h[k]), level = reference * rule.factor;
+        if (BESIDE && EDGES && rule.level_will_do(level)) {
+            sum[k] = softmax_sum_at(kept_edge[k], edge[k], level, rule);
+#pragma unroll
+            for (int v = 0; v < V; v++) sum[k] += softmax_sum_at(kept[k][v], x[k][v], level, rule);
+            continue;
+        }
         sum[k] = 0;
+        if (EDGES) sum[k] = softmax_sum_beside(kept_edge[k], edge[k], reference, rule);
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            if constexpr (KEEP || softmax_keeps<T>)
-                sum[k] += softmax_sum_beside(kept[k][v], x[k][v], ks_reference(h[k]), rule);
+            if constexpr (BESIDE)
+                sum[k] += softmax_sum_beside(kept[k][v], x[k][v], reference, rule);
             else
-                sum[k] += softmax_sum<false>(x[k][v], ks_reference(h[k]), rule);
+                sum[k] += softmax_sum<false>(x[k][v], reference, rule);
         }
     }
     for (int distance = 1 << shift >> 1; distance > 0; distance >>= 1)
@@ -76,9 +97,10 @@ __device__ __forceinline__ void softmax_of_groups(softmax_pack<T, E> (&x)[ROWS][
 #pragma unroll
     for (int k = 0; k < ROWS; k++) {
         const softmax_finish<M> finish(softmax_settle({h[k], sum[k]}, rule), rule);
+        if (EDGES) softmax_values_of(edge[k], kept_edge[k], finish);
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            if constexpr (KEEP || softmax_keeps<T>) {
+            if constexpr (BESIDE) {
                 softmax_values_of(x[k][v], kept[k][v], finish);
             } else {
                 for (uint32_t &part : x[k][v].part) ks_anew(part);
@@ -116,7 +138,8 @@ __global__ void __launch_bounds__(SHORT_THREADS) softmax_lanes(ks_site site, sof
 #pragma unroll
     for (int k = 0; k < ROWS; k++)
         softmax_turn(x[k], s.sign, [&](int v) { return group + k * together < rows && lane + (v << shift) < vectors; });
-    softmax_of_groups<true>(x, shift, rule);
+    softmax_pack<T, 1> none[ROWS];
+    softmax_of_groups<true, 0>(x, none, shift, rule);
 #pragma unroll
     for (int k = 0; k < ROWS; k++)
 #pragma unroll
@@ -153,7 +176,8 @@ __global__ void __launch_bounds__(SHORT_THREADS) softmax_within(ks_site site, so
     }
 #pragma unroll
     for (int k = 0; k < V * ROWS; k++) softmax_turn(x[k], s.sign);
-    softmax_of_groups<false>(x, 0, rule);
+    softmax_pack<T, 1> none[V * ROWS];
+    softmax_of_groups<false, 0>(x, none, 0, rule);
 #pragma unroll
     for (int v = 0; v < V; v++) {
         const int64_t i = first + v * (int64_t)blockDim.x, left = elements - i * E;
@@ -167,23 +191,58 @@ __global__ void __launch_bounds__(SHORT_THREADS) softmax_within(ks_site site, so
     ks_leave(site);
 }
 
-/* Of rows that start anywhere. Groups beyond the last row do it once more. */
-template <class T, int V>
-__global__ void __launch_bounds__(SHORT_THREADS) softmax_spans(ks_site site, softmax_shape s, int shift)
+/* Rows that start anywhere: those of their vectors that are whole, V of each row in a lane, and of the elements before and
+ * behind those a lane has one. Groups beyond the last row do it once more. */
+template <class T, int V, int ROWS>
+__global__ void __launch_bounds__(GROUP_THREADS, 1024 / GROUP_THREADS)
+    softmax_spans(ks_site site, softmax_shape s, int shift)
 {
-    typedef softmax_span<T> Span;
+    constexpr int E = ks_vector<T>::length;
     ks_entry job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<typename ks_element<T>::math> rule(s);
     const int lane = threadIdx.x & ((1 << shift) - 1), group = threadIdx.x >> shift, together = blockDim.x >> shift;
-    const Span span(s, job, min((int64_t)blockIdx.x * together + group, s.outer - 1));
-    softmax_pack<T, Span::E> x[1][V];
+    const int length = (int)s.length, rows = ROWS * together;
+    const int64_t first = (int64_t)blockIdx.x * rows, begin = first * length; /* of the CTA: row, element */
+    const int skew = (int)(begin & (E - 1)), last = (int)min(s.outer - 1 - first, (int64_t)rows);
+    const unsigned char *const in = job.in + s.offset + (begin - skew) * (int64_t)sizeof(T);
+    unsigned char *const out = job.out + (begin - skew) * (int64_t)sizeof(T);
+    softmax_pack<T, E> x[ROWS][V];
+    softmax_pack<T, 1> edge[ROWS];
+    int at[ROWS], count[ROWS], place[ROWS]; /* vectors: the first one, those that are whole; the element */
+    bool has[ROWS];
 #pragma unroll
-    for (int v = 0; v < V; v++) span.load(x[0][v], lane + (v << shift));
-    span.clean(x[0], lane, 1 << shift, s.sign);
-    softmax_of_groups<false>(x, shift, rule);
+    for (int k = 0; k < ROWS; k++) {
+        const int start = skew + min(group + k * together, last) * length, head = -start & (E - 1);
+        count[k] = (length - head) / E;
+        at[k] = (start + head) / E + lane;
+        place[k] = start + lane + (lane < head ? 0 : count[k] * E);
+        has[k] = place[k] < start + length;
+        softmax_blank(edge[k], 0);
+        if (has[k]) softmax_load(edge[k], in, place[k]);
 #pragma unroll
-    for (int v = 0; v < V; v++) span.store(x[0][v], lane + (v << shift));
+        for (int v = 0; v < V; v++) {
+            if (lane + (v << shift) < count[k])
+                softmax_load(x[k][v], in, at[k] + (v << shift));
+            else
+                softmax_blank(x[k][v], 0);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < ROWS; k++) {
+        softmax_turn(x[k], s.sign, [&](int v) { return lane + (v << shift) < count[k]; });
+        softmax_pack<T, 1> one[1] = {edge[k]};
+        softmax_turn(one, s.sign, [&](int) { return has[k]; });
+        edge[k] = one[0];
+    }
+    softmax_of_groups<true, 1>(x, edge, shift, rule);
+#pragma unroll
+    for (int k = 0; k < ROWS; k++) {
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            if (lane + (v << shift) < count[k]) ((uint4 *)out)[at[k] + (v << shift)] = x[k][v].word;
+        if (has[k]) ((typename softmax_pack<T, 1>::Word *)out)[place[k]] = edge[k].word;
+    }
     ks_leave(site);
 }
 

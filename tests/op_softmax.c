@@ -273,6 +273,19 @@ static void borders_of_short_rows(void **state)
         }
 }
 
+/* Neighbours whose maxima lie on both sides of the one up to which a row's terms are told by its level: about 256 / log2 e. */
+static void levels_of_short_rows(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {121, 257, 390, 511};
+    for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++)
+        for (int d = 0; d < 4; d++) {
+            ks_spec spec = spec_of(dtypes[d], 2, (const int64_t[]){40, lengths[n]});
+            spec.params[SCALE].d = 63; /* the greatest of so many normals is 2.8 or so */
+            try_spec(&spec, VALUES_NORMAL);
+        }
+}
+
 typedef struct lines {
     ks_dtype dtype;
     int64_t outer, length, inner;
@@ -482,6 +495,7 @@ int main(void)
         cmocka_unit_test(long_lines_with_a_nan),
         cmocka_unit_test(borders_of_rows),
         cmocka_unit_test(borders_of_short_rows),
+        cmocka_unit_test(levels_of_short_rows),
         cmocka_unit_test(borders_of_columns),
         cmocka_unit_test(rows_and_columns_of_the_whole_chip),
         cmocka_unit_test(special_values),
