@@ -120,7 +120,9 @@ static void plan_lanes(const softmax_problem &p, softmax_choice *c)
     c->packs = p.vectors <= KS_WARP ? 1 : 2;
     c->rows = c->packs == 1 ? 4 : 2;
     c->shift = (int8_t)logarithm(over(p.vectors, c->packs));
-    c->threads = (int16_t)short_threads(p, over(p.s.outer << c->shift, c->rows), SHORT_THREADS);
+    /* On mapped slots each CTA costs a ticket. */
+    const bool large = p.s.outer * p.s.length * p.size > KS_MAPPED_MOST / 2;
+    c->threads = (int16_t)short_threads(p, over(p.s.outer << c->shift, c->rows), large ? GROUP_THREADS : SHORT_THREADS);
     c->grid = over(p.s.outer, (int64_t)(c->threads >> c->shift) * c->rows);
 }
 
