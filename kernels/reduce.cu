@@ -296,7 +296,8 @@ static void choose_bands(const ks_chip *chip, const reduce_work *w, reduce_choic
     const int64_t tiles = w->results / all * quotient_up(all, c->width);
     cut(c, 4 * (int64_t)chip->sms / tiles, steps, 8 * rows, INT32_MAX);
     c->grid = (uint32_t)within(tiles * c->parts, 1, INT32_MAX);
-    c->shared_bytes = (int32_t)(c->threads * STATE_BYTES);
+    const int ahead = reduce_band_steps(c->threads / (c->width * (int)piece));
+    c->shared_bytes = c->threads * STATE_BYTES + ahead * (int)sizeof(int64_t);
 }
 
 /* Lines off the vectors are worth their threads where the axis is deep. */

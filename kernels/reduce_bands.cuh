@@ -2,7 +2,9 @@
  *
  * Its runs are short, but those of neighbouring results lie side by side. So a tile is shape.width results, and a step
  * along the rest of the list is a stretch of memory: shape.slots vectors of each result, one to a thread, which keeps it;
- * shape.rows such groups of threads take the steps in turn. An item is a tile, or a part of one: shape.share steps. */
+ * shape.rows such groups of threads take the steps in turn. An item is a tile, or a part of one: shape.share steps.
+ *
+ * Where a step lies takes divisions: the CTA works it out once for all of its threads, some steps ahead. */
 #ifndef KS_REDUCE_BANDS_CUH
 #define KS_REDUCE_BANDS_CUH
 
@@ -19,6 +21,8 @@ __global__ void __launch_bounds__(256, sizeof(typename Op::Source::W) > 4 ? 2
     constexpr int E = ks_vector<T>::length, U = reduce_loads<T>::count;
     const ks_vector<T> missing = reduce_missing(op);
     State *shared = (State *)ks_dynamic;
+    int64_t *const places = (int64_t *)(ks_dynamic + blockDim.x); /* behind a state of each thread */
+    const int ahead = reduce_band_steps(s.rows);
     ks_entry job;
     if (!ks_enter(site, &job)) return;
     const int across = s.width * s.slots, down = threadIdx.x / across, at = threadIdx.x - down * across;
@@ -33,20 +37,26 @@ __global__ void __launch_bounds__(256, sizeof(typename Op::Source::W) > 4 ? 2
         tile.first = line * s.inner + column;
         tile.results = (int)min((int64_t)tile.span, s.inner - column);
         const bool live = down < s.rows && result < tile.results;
-        const int count = live ? (int)max(min(s.share, s.steps - begin), (int64_t)0) : 0;
+        const int all = (int)max(min(s.share, s.steps - begin), (int64_t)0), count = live ? all : 0;
         const T *in =
             (const T *)(job.in + s.offset) + reduce_offset(s.kept, line) + ((int64_t)column * s.slots + at) * E;
         in = ks_one_address(in);
         typename Op::Acc acc[1] = {op.start()};
-        for (int d = down; d < count; d += U * s.rows) {
-            ks_vector<T> v[U];
+        for (int from = 0; from < all; from += ahead) {
+            const int here = min(all - from, ahead), mine = min(count - from, here);
+            if (from > 0) __syncthreads();
+            for (int i = threadIdx.x; i < here; i += blockDim.x) places[i] = reduce_offset(s.reduced, begin + from + i);
+            __syncthreads();
+            for (int d = down; d < mine; d += U * s.rows) {
+                ks_vector<T> v[U];
 #pragma unroll
-            for (int u = 0; u < U; u++) {
-                const int step = d + u * s.rows;
-                v[u] = missing;
-                if (step < count) v[u] = reduce_load<T>((const uint4 *)(in + reduce_offset(s.reduced, begin + step)));
+                for (int u = 0; u < U; u++) {
+                    const int step = d + u * s.rows;
+                    v[u] = missing;
+                    if (step < mine) v[u] = reduce_load<T>((const uint4 *)(in + places[step]));
+                }
+                reduce_take<Op, U>(op, acc, v, 0);
             }
-            reduce_take<Op, U>(op, acc, v, 0);
         }
         if (down < s.rows)
             shared[(down * s.slots + slot) * tile.span + result] =

@@ -72,6 +72,12 @@ typedef struct reduce_choice {
 } reduce_choice;
 static_assert(sizeof(reduce_choice) <= KS_CHOICE_BYTES, "a plan remembers the choice");
 
+/* Steps of a band whose places a CTA works out at a time: rounds of 8 of each group of threads. */
+__host__ __device__ inline int reduce_band_steps(int rows)
+{
+    return 8 * rows * (rows < 64 ? 64 / rows : 1);
+}
+
 /* All that a launch needs; the launchers of each datatype stand in files of their own, which build side by side. */
 typedef struct reduce_launch {
     reduce_shape shape;
