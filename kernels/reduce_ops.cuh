@@ -662,7 +662,10 @@ struct reduce_logsumexp {
     }
     __device__ __forceinline__ Out result(State s) const
     {
-        return S::result((double)s.reference + reduce_log(s.sum, (W)0));
+        if constexpr (sizeof(typename S::T) == 2 && sizeof(W) == 4)
+            return S::put(s.reference + logf((float)s.sum)); /* FP32 is exact enough for 16 bits */
+        else
+            return S::result((double)s.reference + reduce_log(s.sum, (W)0));
     }
 };
 
