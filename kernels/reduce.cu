@@ -279,7 +279,8 @@ static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_cho
         off ? lines * quotient_up(w->inner, (width - 1) * piece) : quotient_up(w->results / piece, width);
     int64_t parts = wanted / tiles;
     if (piece == 8 && !off) parts = within(w->depth / (64 * rows), parts, 4 * (int64_t)chip->sms / tiles);
-    cut(c, parts, w->depth, 8 * rows, NUMBERED * rows);
+    parts = within(parts, 1, within(w->depth / (8 * rows), 1, INT32_MAX));
+    cut(c, parts, w->depth, rows, NUMBERED * rows); /* CTAs with a round less than others would leave SMs idle */
     c->grid = (uint32_t)within(tiles * c->parts, 1, INT32_MAX);
     c->shared_bytes = (int32_t)(c->threads * piece * STATE_BYTES);
 }
