@@ -1,5 +1,5 @@
-/* What the files of this room share: http.c (the library's side), http_direct.c (small requests past the library),
- * http_request.c (one request, as far as it needs no library) and http_turn.c (the loop around all of them). Nothing outside
+/* What the files of this room share: http.c (the library's side), http_direct.c and http_pieces.c (plain requests
+ * past the library), http_request.c (one request, as far as it needs no library) and http_turn.c (the loop around all of them). Nothing outside
  * of these includes it. */
 #ifndef KS_HTTP_PARTS_H
 #define KS_HTTP_PARTS_H
@@ -38,6 +38,7 @@ struct ks_http {
     bool draining;
     ks_direct *direct;  /* NULL: the library has every connection */
     bool direct_waits;  /* a connection of it has something to do without a new event */
+    int lined;          /* connections of it that have bytes to move */
     bool moved;         /* in its last run the library moved a piece of a large body or answer */
     ks_status refusing; /* KS_OK, or what every new inference request gets */
     struct epoll_event events[KS_EVENTS];
@@ -98,6 +99,11 @@ void ks_direct_walk(ks_http *http, ks_conn *conn);
 void ks_direct_turn(ks_http *http);
 void ks_direct_fail(ks_http *http);
 void ks_direct_stop(ks_http *http);
+
+/* --- http_pieces.c --- */
+
+/* Moves bytes of large requests, for a while. */
+void ks_pieces_turn(ks_http *http);
 
 /* --- http.c, for the others --- */
 
