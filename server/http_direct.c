@@ -100,7 +100,7 @@ static verdict look(ks_http *http, ks_conn *conn, size_t n)
     if (ks_request_judge(http, conn, "POST") != KS_OK) return PASS;
     const ks_head *head = &conn->head;
     const ks_model *model = conn->route.model;
-    if (conn->route.id != KS_ROUTE_INFER || model->compat || model->op->inputs > 1) return PASS;
+    if (conn->route.id != KS_ROUTE_INFER || model->compat) return PASS;
     const bool plain = !head->chunked && !head->expects && head->encoding == KS_BODY_PLAIN;
     return plain && head->content_length > 0 ? TAKE : PASS;
 }

@@ -7,8 +7,10 @@ import os
 import socket
 import struct
 import sys
+import tempfile
 import threading
 import time
+from array import array
 
 from daemon import Daemon, daemon_path, metric, random_values, read_answer, row_request, seed, settle
 
@@ -148,6 +150,21 @@ def one_behind_the_other(daemon, generator):
         assert least <= moved[1] - moved[0] < least + 10000, "%s bytes: %s" % (name, moved)
 
 
+def over_a_local_socket(path, generator):
+    with tempfile.TemporaryDirectory() as folder:
+        where = os.path.join(folder, "socket")
+        with start(path, "--listen", "unix:" + where) as daemon, socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(60)
+            s.connect(where)
+            requests = [large_request(size) for size in (400, *SIZES, 64)]
+            sender, reader = Sender(s, b"".join(head + body for head, body in requests)), Reader(s)
+            for _, body in requests:
+                answer = reader.answer()
+                assert answer and answer[0] == 200 and answer[2] == body
+            sender.join()
+            assert daemon.stop() == 0
+
+
 def numbers_in_words(daemon, generator):
     request, values = json_request(300000)
     with daemon.dial(60) as s:
@@ -157,6 +174,29 @@ def numbers_in_words(daemon, generator):
             sender.join()
             assert answer and answer[0] == 200, answer and answer[:2]
             assert json.loads(answer[2])["outputs"][0]["data"] == values
+        assert served(s, generator)
+
+
+def two_inputs(daemon, generator):
+    """Rows of a large second matrix, which the first one picks: there is a gap between the two where they are put."""
+    rows, cols, picked = 1001, 1303, (7, 1000, 0)
+    right = array("f", (generator.randrange(-1000, 1000) for _ in range(rows * cols)))
+    left = array("f", (float(at == one) for one in picked for at in range(rows)))
+    body = left.tobytes() + right.tobytes()
+    expected = b"".join(right[one * cols:(one + 1) * cols].tobytes() for one in picked)
+    inputs = ['{"name":"INPUT%d","datatype":"FP32","shape":[%d,%d],"parameters":{"binary_data_size":%d}}' % (i, *shape, size)
+              for i, (shape, size) in enumerate((((3, rows), len(left) * 4), ((rows, cols), len(right) * 4)))]
+    words = ('{"inputs":[%s],"parameters":{"binary_data_output":true}}' % ",".join(inputs)).encode()
+    plain = ("POST /v2/models/matmul/infer?shape=3,%d&shape=%d,%d&datatype=FP32 HTTP/1.1\r\nHost: localhost\r\n"
+             "Content-Length: %d\r\n\r\n" % (rows, rows, cols, len(body))).encode()
+    binary = ("POST /v2/models/matmul/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
+              "Inference-Header-Content-Length: %d\r\n\r\n" % (len(words) + len(body), len(words))).encode() + words
+    with daemon.dial(60) as s:
+        for head in (plain, binary):
+            s.sendall(head + body)
+            answer = Reader(s).answer()
+            assert answer and answer[0] == 200, answer
+            assert answer[2][int(answer[1].get("inference-header-content-length", 0)):] == expected, "other bytes"
         assert served(s, generator)
 
 
@@ -349,17 +389,21 @@ def small_ones_beside(daemon, generator):
     assert not faults and count > 10, (faults, count)
 
 
+# What each of them talks to: a daemon, one that does not wait long, or one that it starts itself.
+TESTS = [(one_behind_the_other, "daemon"), (over_a_local_socket, "own"), (numbers_in_words, "daemon"),
+         (two_inputs, "daemon"), (in_drops, "daemon"), (half_a_close_behind_it, "daemon"),
+         (leaving_amid_the_body, "daemon"), (leaving_amid_the_answer, "daemon"), (leaving_behind_the_head, "daemon"),
+         (refused_before_the_body, "own"), (refused_behind_the_body, "daemon"), (small_ones_beside, "daemon"),
+         (a_body_that_stops, "strict"), (an_answer_that_nobody_reads, "strict"), (a_drain_amid_the_answer, "own")]
+
+
 def main():
     generator = seed()
     faults = []
     for path in (daemon_path(), STREAMING):
         with start(path, "--body-timeout", "1s", "--send-timeout", "2s", "--min-rate", "1") as strict, start(path) as daemon:
-            for test, on in ((one_behind_the_other, daemon), (numbers_in_words, daemon), (in_drops, daemon),
-                             (half_a_close_behind_it, daemon), (leaving_amid_the_body, daemon),
-                             (leaving_amid_the_answer, daemon), (leaving_behind_the_head, daemon),
-                             (refused_before_the_body, path), (refused_behind_the_body, daemon),
-                             (small_ones_beside, daemon), (a_body_that_stops, strict), (an_answer_that_nobody_reads, strict),
-                             (a_drain_amid_the_answer, path)):
+            for test, on in TESTS:
+                on = {"daemon": daemon, "strict": strict, "own": path}[on]
                 begun = time.monotonic()
                 name = "%s: %s" % (os.path.basename(path), test.__name__)
                 try:
