@@ -35,7 +35,6 @@ typedef struct ks_conn {
     struct MHD_Connection *mhd; /* NULL: not yet known to the library */
     bool loopback, half_closed, gone, suspended;
     bool direct, more; /* see http_direct.c: the library does not know it yet; its socket is to be read again */
-    bool bulk;         /* known to the library for large bodies */
     bool goes_on;      /* a piece of its body was taken in part, and comes again */
     ks_stage stage;
     int64_t since_ns;  /* in this stage */

@@ -28,14 +28,8 @@ enum {
      * 581, 534 us, because the body comes in pieces of half or all of it. Above 32 KiB each new connection also pays
      * an mmap and its page faults. */
     POOL_BYTES = 32768,
-    /* Of those that begin with a large body, which else comes 24 KiB at a time. */
-    BULK_POOL_BYTES = 262144,
-    BULK_CONNECTIONS = 2,  /* of a shard, at most */
-    LARGE_BYTES = 262144,  /* a body from here on is a large one */
-    BLOCKS_BYTES = 524288, /* of long texts and large answers, of all connections in a run of the library */
-    BLOCK_LEAST = 65536,   /* of one */
-    BULK_BYTES = 65536,    /* of a body that moves on within a turn */
-    SPARE = 16,            /* connections beside this shard's even share */
+    BLOCK_BYTES = 65536, /* of long texts and large answers, in a run of the library */
+    SPARE = 16,          /* connections beside this shard's even share */
     ADMIN_CONNECTIONS = 64
 };
 static const int64_t spin_ns = 50000;
@@ -173,24 +167,15 @@ static ssize_t read_answer(void *context, uint64_t at, char *out, size_t most)
     const int64_t size = ks_infer_read(infer, at, out, most);
     if (size < 0 || (size == 0 && conn->http->refusing != KS_OK)) return MHD_CONTENT_READER_END_WITH_ERROR;
     if (size == 0) pause_library(conn);
-    conn->http->moved |= size > 0;
     return (ssize_t)size;
-}
-
-/* The library sends a block of each connection in a run: who is alone has a large one, which costs fewer calls and wakes
- * the client less often. */
-static size_t block_bytes(const ks_http *http)
-{
-    const size_t share = BLOCKS_BYTES / (size_t)(http->in_flight > 0 ? http->in_flight : 1);
-    return share > BLOCK_LEAST ? share : BLOCK_LEAST;
 }
 
 /* One buffer, head and body in one piece; or a long text in blocks, because the kernel would take 4 MiB of it at once and
  * keep the shard for longer than a millisecond; or what comes from the device while it is sent. */
-static struct MHD_Response *response_from(const ks_http *http, ks_infer *infer, const ks_answer *answer)
+static struct MHD_Response *response_from(ks_infer *infer, const ks_answer *answer)
 {
     if (ks_infer_streams(infer) || answer->length > KS_LONG_TEXT)
-        return MHD_create_response_from_callback(answer->length, block_bytes(http), read_answer, infer, on_sent);
+        return MHD_create_response_from_callback(answer->length, BLOCK_BYTES, read_answer, infer, on_sent);
     /* The library asks for a buffer that it may change, and changes none. */
     char *body = (char *)(uintptr_t)answer->body;
     return MHD_create_response_from_buffer_with_free_callback_cls(answer->length, body, on_sent, infer);
@@ -204,7 +189,7 @@ static enum MHD_Result answer_inference(ks_http *http, ks_conn *conn)
     conn->fault =
         ks_infer_answer(conn->infer, conn->head.known[KS_KNOWN_ACCEPT_ENCODING], &answer, timing, &conn->error);
     if (conn->fault != KS_OK) return answer_fault(http, conn);
-    struct MHD_Response *response = response_from(http, conn->infer, &answer);
+    struct MHD_Response *response = response_from(conn->infer, &answer);
     if (response == NULL) {
         ks_infer_sent(conn->infer);
         return MHD_NO;
@@ -304,7 +289,6 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *mhd, con
     case KS_AT_BODY:
         if (n == 0) return end_body(http, conn);
         *size = n - ks_request_take(http, conn, bytes, n);
-        http->moved |= *size == 0 && conn->received > BULK_BYTES;
         if (*size > 0 && ks_infer_waits(conn->infer))
             pause_library(conn);
         else if (*size > 0)
@@ -337,7 +321,6 @@ static void on_completed(void *context, struct MHD_Connection *mhd, void **reque
 
 void ks_http_forget(ks_http *http, ks_conn *conn)
 {
-    http->bulk_count -= conn->bulk;
     ks_conns_give(&http->conns, conn);
     ks_metrics_connections(http->metrics, -1);
     if (http->engine) atomic_fetch_sub(&http->daemon->connections, 1);
@@ -356,19 +339,6 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
         ks_http_forget(http, *socket);
         *socket = NULL;
     }
-}
-
-/* What has come with the connection tells of its first body, and most clients send more of the kind. Nothing depends on
- * it but the size of the pieces that bodies come in. */
-static bool begins_large(const ks_http *http, int fd)
-{
-    char head[1024];
-    if (http->bulk == NULL || http->bulk_count >= BULK_CONNECTIONS) return false;
-    const ssize_t n = recv(fd, head, sizeof head - 1, MSG_PEEK | MSG_DONTWAIT);
-    if (n <= 0) return false;
-    head[n] = '\0';
-    const char *field = strcasestr(head, "\r\nContent-Length:");
-    return field && strtoull(field + strlen("\r\nContent-Length:"), NULL, 10) >= LARGE_BYTES;
 }
 
 void ks_http_add(ks_http *http, int fd, bool loopback)
@@ -391,10 +361,7 @@ void ks_library_take(ks_http *http, ks_conn *conn)
 {
     const struct sockaddr_in address = {.sin_family = AF_INET};
     const uint64_t key = ks_conns_key(conn);
-    conn->bulk = begins_large(http, conn->fd);
-    http->bulk_count += conn->bulk;
-    struct MHD_Daemon *library = conn->bulk ? http->bulk : http->library;
-    if (MHD_add_connection(library, conn->fd, (const struct sockaddr *)&address, sizeof address) != MHD_YES) {
+    if (MHD_add_connection(http->library, conn->fd, (const struct sockaddr *)&address, sizeof address) != MHD_YES) {
         /* The library has closed the socket, and told us so if it knew the connection. */
         conn = ks_conns_by_key(&http->conns, key);
         if (conn) ks_http_forget(http, conn);
@@ -424,28 +391,18 @@ static void on_library_log(void *context, const char *format, va_list arguments)
 
 void ks_library_run(ks_http *http)
 {
-    do {
-        http->unfinished = http->moved = false;
-        if (http->infers) ks_infers_run(http->infers);
-        /* Never with a timeout: within the library one can hang for ever while 128 sockets are ready at once. */
-        MHD_run_wait(http->library, 0);
-        if (http->bulk_count > 0) MHD_run_wait(http->bulk, 0);
-    } while (http->moved && ks_now_ns() < http->moves_until_ns);
-}
-
-static int64_t wait_of(struct MHD_Daemon *library)
-{
-    MHD_UNSIGNED_LONG_LONG ms = 0;
-    if (MHD_get_timeout(library, &ms) != MHD_YES || ms > (MHD_UNSIGNED_LONG_LONG)(INT64_MAX / 1000000))
-        return INT64_MAX;
-    return (int64_t)ms * 1000000;
+    http->unfinished = false;
+    if (http->infers) ks_infers_run(http->infers);
+    /* Never with a timeout: within the library one can hang for ever while 128 sockets are ready at once. */
+    MHD_run_wait(http->library, 0);
 }
 
 int64_t ks_library_wait_ns(const ks_http *http)
 {
-    const int64_t own_ns = wait_of(http->library);
-    const int64_t other_ns = http->bulk_count > 0 ? wait_of(http->bulk) : INT64_MAX;
-    return own_ns < other_ns ? own_ns : other_ns;
+    MHD_UNSIGNED_LONG_LONG ms = 0;
+    if (MHD_get_timeout(http->library, &ms) != MHD_YES || ms > (MHD_UNSIGNED_LONG_LONG)(INT64_MAX / 1000000))
+        return INT64_MAX;
+    return (int64_t)ms * 1000000;
 }
 
 void ks_library_resume(ks_conn *conn)
@@ -486,8 +443,9 @@ static size_t pool_bytes(const ks_config *config)
     return needed > POOL_BYTES ? needed : POOL_BYTES;
 }
 
-static struct MHD_Daemon *start_library(ks_http *http, int capacity, size_t pool)
+static struct MHD_Daemon *start_library(ks_http *http, int capacity)
 {
+    const size_t pool = pool_bytes(http->daemon->config);
     return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0,
                             NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,
                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool, MHD_OPTION_CONNECTION_MEMORY_INCREMENT, pool,
@@ -498,9 +456,9 @@ static struct MHD_Daemon *start_library(ks_http *http, int capacity, size_t pool
                             NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
 }
 
-static bool watch_library(ks_http *http, struct MHD_Daemon *library)
+static bool watch_library(ks_http *http)
 {
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(library, MHD_DAEMON_INFO_EPOLL_FD);
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->library, MHD_DAEMON_INFO_EPOLL_FD);
     return info && ks_turn_watch(http, info->epoll_fd, KS_LIBRARY_KEY);
 }
 
@@ -518,12 +476,9 @@ static ks_status open_parts(ks_http *http, ks_error *error)
     if (status != KS_OK) return status;
     if (http->engine && (http->direct = ks_direct_open(capacity)) == NULL)
         return ks_fail(error, KS_MEMORY, "no memory for the heads of %d connections", capacity);
-    http->library = start_library(http, capacity, pool_bytes(http->daemon->config));
-    if (http->engine) http->bulk = start_library(http, BULK_CONNECTIONS, BULK_POOL_BYTES);
-    if (http->library == NULL || (http->engine && http->bulk == NULL))
-        return ks_fail(error, KS_SYSTEM, "libmicrohttpd does not start");
-    if (!watch_library(http, http->library) || (http->bulk && !watch_library(http, http->bulk)) ||
-        !ks_turn_watch(http, http->wake_fd, KS_WAKE_KEY))
+    http->library = start_library(http, capacity);
+    if (http->library == NULL) return ks_fail(error, KS_SYSTEM, "libmicrohttpd does not start");
+    if (!watch_library(http) || !ks_turn_watch(http, http->wake_fd, KS_WAKE_KEY))
         return ks_fail(error, KS_SYSTEM, "cannot watch libmicrohttpd's descriptor");
     return KS_OK;
 }
@@ -554,7 +509,6 @@ void ks_http_close(ks_http **pointer)
     if (http == NULL) return;
     if (http->direct) ks_direct_stop(http);
     if (http->library) MHD_stop_daemon(http->library);
-    if (http->bulk) MHD_stop_daemon(http->bulk);
     ks_direct_close(&http->direct);
     ks_infers_close(&http->infers);
     ks_conns_close(&http->conns);

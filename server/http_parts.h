@@ -1,5 +1,5 @@
-/* What the files of this room share: http.c (the library's side), http_direct.c (small requests past the library),
- * http_request.c (one request, as far as it needs no library) and http_turn.c (the loop around all of them). Nothing outside
+/* What the files of this room share: http.c (the library's side), http_direct.c and http_pieces.c (plain requests
+ * past the library), http_request.c (one request, as far as it needs no library) and http_turn.c (the loop around all of them). Nothing outside
  * of these includes it. */
 #ifndef KS_HTTP_PARTS_H
 #define KS_HTTP_PARTS_H
@@ -22,15 +22,12 @@ struct ks_http {
     ks_shard_metrics *metrics;
     ks_infers *infers;
     struct MHD_Daemon *library;
-    struct MHD_Daemon
-        *bulk;      /* the library again, for connections that begin with a large body; NULL: second listener */
-    int bulk_count; /* connections that it has */
     int epoll, wake_fd;
     ks_conns conns;
     ks_gate_rules rules;
     uint64_t numbers;       /* for request ids */
     int64_t now_ns;         /* the last look at the clock in this turn */
-    int64_t moves_until_ns; /* the library runs again in this turn until then, while it moves bytes */
+    int64_t moves_until_ns; /* bytes of large requests move in this turn until then */
     int64_t walked_ns;
     int in_flight;
     int going_on;    /* connections whose piece of a body is taken up again in the next turn */
@@ -38,7 +35,7 @@ struct ks_http {
     bool draining;
     ks_direct *direct;  /* NULL: the library has every connection */
     bool direct_waits;  /* a connection of it has something to do without a new event */
-    bool moved;         /* in its last run the library moved a piece of a large body or answer */
+    int lined;          /* connections of it that have bytes to move */
     ks_status refusing; /* KS_OK, or what every new inference request gets */
     struct epoll_event events[KS_EVENTS];
 };
@@ -98,6 +95,11 @@ void ks_direct_walk(ks_http *http, ks_conn *conn);
 void ks_direct_turn(ks_http *http);
 void ks_direct_fail(ks_http *http);
 void ks_direct_stop(ks_http *http);
+
+/* --- http_pieces.c --- */
+
+/* Moves bytes of large requests, for a while. */
+void ks_pieces_turn(ks_http *http);
 
 /* --- http.c, for the others --- */
 

@@ -145,8 +145,9 @@ void ks_request_check(ks_http *http, ks_conn *conn)
 size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
 {
     const uint64_t most = conn->infer || conn->compat ? http->rules.max_body : 0;
+    const bool anew = !conn->goes_on;
     conn->received += n;
-    conn->callbacks += !conn->goes_on;
+    conn->callbacks += anew;
     conn->goes_on = false;
     if (conn->fault == KS_OK && conn->callbacks > CHUNK_CALLS + conn->received / CHUNK_BYTES) {
         conn->fault = ks_fail(&conn->error, KS_CHUNKS, "request body comes in more than %d tiny chunks", CHUNK_CALLS);
@@ -170,7 +171,7 @@ size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n
     if (conn->control) conn->fault = ks_control_feed(conn->control, bytes, n, &conn->error);
     const size_t taken = conn->infer ? ks_infer_feed(conn->infer, bytes, n) : n;
     conn->received -= n - taken;
-    if (taken == 0) conn->callbacks--;
+    if (taken == 0) conn->callbacks -= anew;
     ks_request_check(http, conn);
     return taken;
 }

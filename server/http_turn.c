@@ -22,7 +22,7 @@ bool ks_turn_watch(ks_http *http, int fd, uint64_t key)
 
 static int64_t wait_ns(ks_http *http, int64_t most_ns)
 {
-    if (http->unfinished || http->going_on > 0 || http->direct_waits) return 0;
+    if (http->unfinished || http->going_on > 0 || http->direct_waits || http->lined > 0) return 0;
     const int64_t library_ns = ks_library_wait_ns(http);
     http->unfinished = library_ns == 0;
     if (library_ns < most_ns) most_ns = library_ns;
@@ -134,7 +134,7 @@ bool ks_http_turn(ks_http *http, int64_t timeout_ns)
     http->now_ns = ks_now_ns();
     http->moves_until_ns = http->now_ns + moves_ns;
     bool ready = http->unfinished || http->going_on > 0;
-    const bool waited = http->direct_waits;
+    const bool waited = http->direct_waits, moves = http->lined > 0;
     if (http->infers) ks_infers_turn(http->infers);
     if (waited) ks_direct_turn(http);
     if (http->going_on > 0) take_up(http);
@@ -149,7 +149,8 @@ bool ks_http_turn(ks_http *http, int64_t timeout_ns)
     ks_conns_nudge(&http->conns);
     walk(http);
     if (http->infers) wake_streams(http);
-    return count > 0 || ready || waited;
+    ks_pieces_turn(http);
+    return count > 0 || ready || waited || moves;
 }
 
 void ks_http_resume(ks_http *http, ks_job *done)

@@ -724,26 +724,42 @@ bool ks_infer_waits(const ks_infer *infer)
     return infer->wait.waits || (infer->streamed && infer->stream.pause != KS_PAUSE_NONE);
 }
 
-static int64_t read_stream(ks_infer *infer, uint64_t at, char *out, size_t most)
+/* Of a streamed answer: what lies in front of the tensor. */
+static size_t head_bytes(const ks_infer *infer)
 {
-    const size_t head = infer->answer.length - ks_oip_ask(infer->oip)->spec.out.size_bytes;
-    if (at < head) {
-        const size_t left = head - (size_t)at, size = most < left ? most : left;
-        memcpy(out, ks_stream_out(&infer->stream) - left, size);
-        return (int64_t)size;
+    return infer->answer.length - ks_oip_ask(infer->oip)->spec.out.size_bytes;
+}
+
+int64_t ks_infer_view(ks_infer *infer, uint64_t at, const char **bytes)
+{
+    if (infer->fault != KS_OK) return -1; /* a stream has given its memory back */
+    if (!ks_infer_streams(infer)) {
+        *bytes = infer->answer.body + at;
+        return (int64_t)(infer->answer.length - at);
     }
-    const size_t size = ks_stream_read(&infer->stream, (size_t)at - head, out, most);
+    const size_t head = head_bytes(infer);
+    if (at < head) {
+        *bytes = (const char *)ks_stream_out(&infer->stream) - (head - at);
+        return (int64_t)(head - at);
+    }
+    const size_t size = ks_stream_view(&infer->stream, (size_t)at - head, bytes);
     return size == 0 && infer->stream.status != KS_OK ? -1 : (int64_t)size;
+}
+
+void ks_infer_used(ks_infer *infer, uint64_t at, size_t n)
+{
+    if (infer->owned) ks_text_give_back(infer->owned, at + n, &infer->given_back);
+    if (ks_infer_streams(infer) && at >= head_bytes(infer)) ks_stream_used(&infer->stream, n);
 }
 
 int64_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most)
 {
-    if (infer->fault != KS_OK) return -1; /* a stream has given its memory back */
-    if (ks_infer_streams(infer)) return read_stream(infer, at, out, most);
-    const uint64_t left = infer->answer.length - at;
-    const size_t n = left < most ? (size_t)left : most;
-    memcpy(out, infer->answer.body + at, n);
-    if (infer->owned) ks_text_give_back(infer->owned, at, &infer->given_back);
+    const char *bytes = NULL;
+    const int64_t size = ks_infer_view(infer, at, &bytes);
+    if (size <= 0) return size;
+    const size_t n = (uint64_t)size < most ? (size_t)size : most;
+    memcpy(out, bytes, n);
+    ks_infer_used(infer, at, n);
     return (int64_t)n;
 }
 

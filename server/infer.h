@@ -54,12 +54,15 @@ bool ks_infer_write(ks_infer *infer);
  * "" where there is none. */
 ks_status ks_infer_answer(ks_infer *infer, const char *accept_encoding, ks_answer *answer, char *timing,
                           ks_error *error);
-/* Of a text longer than KS_LONG_TEXT, or of an answer that streams: its bytes from `at` on, which rises, and at most `most`
- * of them, to out. A text's memory goes back to the system behind them. Returns how many; 0: none now, ks_infers_woken
- * will name the client; -1: there will be none. */
+/* How many of the answer's bytes from `at` on, which never goes back, lie at *bytes until the next call; 0: none now,
+ * ks_infers_woken will name the client; -1: there will be none. */
+int64_t ks_infer_view(ks_infer *infer, uint64_t at, const char **bytes);
+/* So many of those just viewed are no longer needed. A text's memory goes back to the system behind them. n >= 1. */
+void ks_infer_used(ks_infer *infer, uint64_t at, size_t n);
+/* Both at once: at most `most` bytes to out. Returns as ks_infer_view, how many. */
 int64_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most);
 void ks_infer_sent(ks_infer *infer);
-bool ks_infer_streams(const ks_infer *infer); /* the answer's bytes come by ks_infer_read alone */
+bool ks_infer_streams(const ks_infer *infer); /* the answer's bytes come by ks_infer_view alone */
 
 /* The connection lets go: after the answer was sent, or because the client is gone. */
 void ks_infer_leave(ks_infer **infer);

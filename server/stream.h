@@ -87,10 +87,13 @@ bool ks_stream_done(ks_stream *stream, const ks_job *job);
 bool ks_stream_is_done(const ks_stream *stream); /* that was so */
 /* Where an answer's head is written: the last KS_HEAD_ROOM bytes in front. */
 unsigned char *ks_stream_out(ks_stream *stream);
-/* true: the out side comes by ks_stream_read, else it lies at ks_stream_out. */
+/* true: the out side comes by ks_stream_view, else it lies at ks_stream_out. */
 bool ks_stream_is_remote(const ks_stream *stream);
-/* Bytes of the out side from offset on, which never goes back; 0: paused, or a fault (status). */
-size_t ks_stream_read(ks_stream *stream, size_t offset, char *out, size_t most);
+/* How many bytes of the out side from offset on, which never goes back, lie at *bytes until the next call; 0: paused, or a
+ * fault (status). */
+size_t ks_stream_view(ks_stream *stream, size_t offset, const char **bytes);
+/* So many of those just viewed are no longer needed. n >= 1. */
+void ks_stream_used(ks_stream *stream, size_t n);
 /* Gives everything back, at once or when its copies have ended; true: SHUT. No job under way. */
 bool ks_stream_leave(ks_stream *stream);
 

@@ -227,7 +227,7 @@ static void ask_pieces(ks_stream *stream)
     }
 }
 
-size_t ks_stream_read(ks_stream *stream, size_t offset, char *out, size_t most)
+size_t ks_stream_view(ks_stream *stream, size_t offset, const char **bytes)
 {
     ks_streams *streams = stream->streams;
     stream->reading = offset;
@@ -239,15 +239,21 @@ size_t ks_stream_read(ks_stream *stream, size_t offset, char *out, size_t most)
         ks_stream_pause_at(stream, KS_PAUSE_DATA);
         return 0;
     }
-    const size_t at = offset - one->offset, left = one->bytes - at, size = most < left ? most : left;
-    memcpy(out, bytes_of(streams, one) + at, size);
+    const size_t at = offset - one->offset;
+    *bytes = (const char *)bytes_of(streams, one) + at;
+    return one->bytes - at;
+}
+
+void ks_stream_used(ks_stream *stream, size_t n)
+{
+    ks_streams *streams = stream->streams;
+    ks_piece *one = find_piece(stream, stream->reading);
     one->read = true;
     one->touched_ns = streams->now_ns;
-    stream->reading = offset + size;
-    if (size < left) return size;
+    stream->reading += n;
+    if (stream->reading < one->offset + one->bytes) return;
     free_piece(one);
     ask_pieces(stream);
-    return size;
 }
 
 /* --- for a turn ---------------------------------------------------------------------------------------------------- */

@@ -59,7 +59,7 @@ static _Noreturn void leave_lost(ks_daemon *daemon)
            KS_INT("exit", KS_EXIT_INTERNAL));
     ks_notify("STOPPING=1\nSTATUS=Device lost");
     const int64_t until = ks_now_ns() + answer_ns;
-    usleep(seen_ns / 1000); /* clients that ask for health now shall see it */
+    usleep((useconds_t)(seen_ns / 1000)); /* clients that ask for health now shall see it */
     while (ks_now_ns() < until && ks_metrics_in_flight_now(daemon->metrics) > 0) usleep(10000);
     ks_log_close();
     _exit(KS_EXIT_INTERNAL);

@@ -5,6 +5,7 @@ bench_http.py BUILD [OPTION...] [-- DAEMON-OPTION...]
 
 BUILD        folder in which target bench_http was built
 --quick      the rows of which something is wanted, in a minute; else all, in eight
+--only TEXT  of these the rows whose work begins so, such as "softmax 4096,1024"; more than once for several
 --minutes M  others. A run lasts as long as they leave, and at least a second
 --rounds N   how often each side runs (3)
 --threads N  of kernserve (shards), of the bare server and of the load generator, each (half of the cores)
@@ -178,6 +179,8 @@ class Bench:
 
     def measure(self):
         begun, works = time.monotonic(), rows(self.where, self.options.quick)
+        if self.options.only:
+            works = [(work, sides) for work, sides in works if title(work).startswith(tuple(self.options.only))]
         if not self.peer:
             works = [(work, [side for side in sides if not side.startswith("peer")]) for work, sides in works]
         runs = self.options.rounds * (sum(len(sides) for _, sides in works) + 2)  # 2: at a constant rate
@@ -191,7 +194,8 @@ class Bench:
                 self.run(work, sides, seconds)
             else:
                 self.say("%s, %d connections: not run, the time is over" % (title(work), work.connections))
-        self.constant_rate(next(work for work, _ in works if work.connections > 1), seconds)
+        if not self.options.only:
+            self.constant_rate(next(work for work, _ in works if work.connections > 1), seconds)
         self.wanted()
 
     def constant_rate(self, work, seconds):
@@ -231,6 +235,7 @@ def main():
     parser = argparse.ArgumentParser(usage="see the head of bench_http.py")
     parser.add_argument("build")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", action="append")
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int)

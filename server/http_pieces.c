@@ -1,0 +1,168 @@
+/* The direct way's bodies and answers that are not moved at once: piece by piece, by turns.
+ *
+ * Body     looked at in its socket, copied to its place, and only as much taken from the socket as the engine had room for:
+ *          nothing needs to be kept here, and a client that is quicker than the device meets a full socket. To receive it
+ *          straight into the ring is slower: the kernel's stores would go through the caches.
+ * Answer   sent from where it lies: a slot, a piece of the ring, a text.
+ * Line     of the connections that have bytes to move, first come, first served, a piece each. A turn moves pieces for as long
+ *          as bytes of large requests may move in it, and one at least; who has more waits at the end of the line. So small
+ *          requests never wait for a large one, however long.
+ * Threads  the loop's own. */
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "clock.h"
+#include "http_direct.h"
+
+static const int64_t piece_ns = 100000; /* that a piece of a body may take */
+
+/* --- the line ----------------------------------------------------------------------------------------------------- */
+
+void ks_pieces_join(ks_http *http, ks_conn *conn)
+{
+    ks_direct *direct = http->direct;
+    ks_talk *t = ks_talk_of(conn);
+    if (t->lined) return;
+    t->lined = true;
+    t->next = NULL;
+    *(direct->first ? &ks_talk_of(direct->last)->next : &direct->first) = conn;
+    direct->last = conn;
+    http->lined++;
+}
+
+void ks_pieces_leave(ks_http *http, ks_conn *conn)
+{
+    ks_direct *direct = http->direct;
+    ks_talk *t = ks_talk_of(conn);
+    if (!t->lined) return;
+    ks_conn *before = NULL, *one = direct->first;
+    while (one != conn) {
+        before = one;
+        one = ks_talk_of(one)->next;
+    }
+    *(before ? &ks_talk_of(before)->next : &direct->first) = t->next;
+    if (direct->last == conn) direct->last = before;
+    t->lined = false;
+    http->lined--;
+}
+
+/* --- bytes that come ---------------------------------------------------------------------------------------------- */
+
+static ks_move give_up(ks_http *http, ks_conn *conn)
+{
+    ks_direct_finish(http, conn, false);
+    ks_direct_hang_up(http, conn);
+    return KS_OVER;
+}
+
+static bool drop(ks_http *http, ks_conn *conn, size_t n)
+{
+    const ssize_t taken = n ? recv(conn->fd, http->direct->peeked, n, MSG_DONTWAIT | MSG_TRUNC) : 0;
+    ks_talk_of(conn)->unread -= n;
+    return taken == (ssize_t)n;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What the engine did not take is looked at again: no more of it than is likely to be taken. And words take far longer to read
+ * than bytes to copy: no more of them than keep the turn for a moment. */
+static void fit_piece(ks_talk *t, size_t offered, size_t taken, int64_t took_ns)
+{
+    t->piece = taken < offered ? taken : least(took_ns > piece_ns ? t->piece / 2 : 2 * t->piece, KS_PIECE_MOST);
+    if (t->piece < KS_PIECE_LEAST) t->piece = KS_PIECE_LEAST;
+}
+
+static ks_move read_piece(ks_http *http, ks_conn *conn)
+{
+    ks_talk *t = ks_talk_of(conn);
+    const size_t left = (size_t)conn->head.content_length - conn->received, head = t->unread - left;
+    /* And a byte behind the request, which tells that there is another one. */
+    const size_t most = head + least(left, t->piece) + 1;
+    const ssize_t n = recv(conn->fd, http->direct->peeked, most, MSG_PEEK | MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) return KS_STUCK;
+    if (n <= 0) return give_up(http, conn);
+    conn->more |= (size_t)n > t->unread;
+    const size_t heads = least((size_t)n, head), offered = least((size_t)n - heads, left);
+    const int64_t begun_ns = ks_now_ns();
+    const size_t taken = offered ? ks_request_take(http, conn, http->direct->peeked + head, offered) : 0;
+    if (!drop(http, conn, heads + taken)) return give_up(http, conn);
+    if (conn->stage == KS_AT_CUT) return KS_MOVED;
+    fit_piece(t, offered, taken, ks_now_ns() - begun_ns);
+    if (taken == left) {
+        ks_direct_end_body(http, conn);
+        return KS_OVER;
+    }
+    conn->goes_on = 0 < taken && taken < offered;
+    if (taken == offered || !ks_infer_waits(conn->infer)) return KS_MOVED;
+    ks_direct_pause(conn);
+    return KS_STUCK;
+}
+
+/* Behind an answer that came before the request's end, until the client has sent all of it or has seen the answer: to close
+ * before would take the answer back. */
+static ks_move drop_piece(ks_http *http, ks_conn *conn)
+{
+    ks_talk *t = ks_talk_of(conn);
+    const ssize_t n = recv(conn->fd, http->direct->peeked, least(t->unread, KS_PIECE_MOST), MSG_DONTWAIT | MSG_TRUNC);
+    if (n < 0 && errno == EAGAIN) return KS_STUCK;
+    if (n > 0) t->unread -= (size_t)n;
+    return n > 0 && t->unread > 0 ? KS_MOVED : give_up(http, conn);
+}
+
+/* --- bytes that leave --------------------------------------------------------------------------------------------- */
+
+ks_move ks_pieces_send(ks_http *http, ks_conn *conn)
+{
+    ks_talk *t = ks_talk_of(conn);
+    const size_t head = t->sent < t->reply_length ? t->reply_length - t->sent : 0;
+    const size_t at = head ? 0 : t->sent - t->reply_length, left = t->body_length - at;
+    const char *body = t->body + at;
+    int64_t there = (int64_t)left;
+    if (t->infer && left > 0) there = ks_infer_view(t->infer, at, &body);
+    if (there < 0 || (left > 0 && there == 0 && http->refusing != KS_OK)) return give_up(http, conn);
+    if (left > 0 && there == 0) {
+        ks_direct_pause(conn);
+        return KS_STUCK;
+    }
+    struct iovec parts[2] = {{t->reply + t->reply_length - head, head},
+                             {(char *)(uintptr_t)body, least((size_t)there, KS_SEND_MOST)}};
+    const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    const ssize_t n = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) return KS_STUCK;
+    if (n < 0) return give_up(http, conn);
+    t->sent += (size_t)n;
+    if (t->infer && (size_t)n > head) ks_infer_used(t->infer, at, (size_t)n - head);
+    if (t->sent < t->reply_length + t->body_length) return KS_MOVED;
+    ks_direct_finish(http, conn, true);
+    return KS_OVER;
+}
+
+/* --- turns -------------------------------------------------------------------------------------------------------- */
+
+bool ks_pieces_are_next(const ks_conn *conn)
+{
+    if (conn->stage == KS_AT_BODY)
+        return !ks_talk_of(conn)->whole && conn->received < (uint64_t)conn->head.content_length;
+    return conn->stage == KS_AT_SEND || conn->stage == KS_AT_CUT;
+}
+
+static ks_move move(ks_http *http, ks_conn *conn)
+{
+    if (!ks_pieces_are_next(conn)) return KS_OVER;
+    if (conn->stage == KS_AT_BODY) return read_piece(http, conn);
+    return conn->stage == KS_AT_SEND ? ks_pieces_send(http, conn) : drop_piece(http, conn);
+}
+
+void ks_pieces_turn(ks_http *http)
+{
+    if (http->lined == 0) return;
+    do {
+        ks_conn *conn = http->direct->first;
+        ks_pieces_leave(http, conn);
+        if (move(http, conn) == KS_MOVED) ks_pieces_join(http, conn);
+    } while (http->lined > 0 && ks_now_ns() < http->moves_until_ns);
+}
