@@ -1,8 +1,9 @@
 /* Preloaded into the daemon: the longest turn of any of its loops in CPU time, which other programs do not lengthen.
  *
- * A turn is what a thread does from one epoll_wait or epoll_pwait2 on a descriptor to the next one on the same, without
- * the waiting. At the process's end "longest turn NS" goes to the file that KS_TURNS names. Turns before the first
- * request, when slots are touched and plans made, count too; main has no loop yet while they last. */
+ * A turn is what a thread does from one epoll_wait or epoll_pwait2 to the next one on the same descriptor, the first that it
+ * ever waits for, without the waiting: another one, as the HTTP library's, is not looked at in every turn. At the process's end
+ * "longest turn NS" goes to the file that KS_TURNS names. Turns before the first request, when slots are touched and plans
+ * made, count too; main has no loop yet while they last. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -11,10 +12,9 @@
 #include <sys/epoll.h>
 #include <time.h>
 
-enum { DESCRIPTORS = 4096 };
-
 static _Atomic int64_t longest_ns;
-static _Thread_local int64_t began_ns[DESCRIPTORS]; /* 0: this thread has not waited for it yet */
+static _Thread_local int first = -1; /* -1: this thread has not waited yet */
+static _Thread_local int64_t began_ns;
 
 static int64_t cpu_ns(void)
 {
@@ -25,15 +25,16 @@ static int64_t cpu_ns(void)
 
 static void turn_ends(int fd)
 {
-    if (fd < 0 || fd >= DESCRIPTORS || began_ns[fd] == 0) return;
-    const int64_t ns = cpu_ns() - began_ns[fd];
+    if (fd != first) return;
+    const int64_t ns = cpu_ns() - began_ns;
     int64_t longest = atomic_load(&longest_ns);
     while (ns > longest && !atomic_compare_exchange_weak(&longest_ns, &longest, ns)) continue;
 }
 
 static int turn_begins(int fd, int result)
 {
-    if (fd >= 0 && fd < DESCRIPTORS) began_ns[fd] = cpu_ns();
+    if (first < 0) first = fd;
+    if (fd == first) began_ns = cpu_ns();
     return result;
 }
 

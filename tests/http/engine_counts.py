@@ -107,7 +107,7 @@ def main():
                 found = (allocations[0], sum(allocations[1:]), copies_in, copies_out, beyond, sum(cleared) / 1024)
                 if any(count > limit + 0.04 for count, limit in zip(found, LIMITS[form])):
                     bad.append("%s: %s, at most %s" % (form, " ".join("%.2f" % count for count in found), LIMITS[form]))
-                if copies_in < 1 and LIMITS[form][2] > 0:
+                if copies_in < 0.9 and LIMITS[form][2] > 0:  # the ends of pieces are too short to be counted
                     bad.append("%s: the copy in was not seen, so nothing is counted" % form)
             assert daemon.stop() == 0
     sys.exit("\n".join(bad) if bad else 0)
