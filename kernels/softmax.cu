@@ -3,13 +3,14 @@
  *   lanes           short rows of whole vectors              very short rows, and short lines           slab
  *   spans           short rows of any length                 rows of 2 and 4 elements, within a vector  within
  *   held            rows that the registers of a CTA hold    tiles of columns, likewise                 columns
- *   ring            rows of teams of CTAs
+ *   ring            rows of teams of CTAs                    long tiles of teams, likewise              columns_flow
  *   stream          few rows of large teams                  tiles of teams, of any length              columns_stream
  *   huge            one row of any length
  *
  * Borders are bytes and counts of the device where they follow from it, and else were measured on an H200, but SLAB_ROW:
  * there a row takes about as many instructions in a slab as in spans. */
 #include "softmax_columns.cuh"
+#include "softmax_flow.cuh"
 #include "softmax_held.cuh"
 #include "softmax_ring.cuh"
 #include "softmax_short.cuh"
@@ -18,13 +19,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum softmax_kind { LANES, WITHIN, SPANS, SLAB, HELD, RING, STREAM, HUGE, COLUMNS, COLUMNS_STREAM };
+enum softmax_kind { LANES, WITHIN, SPANS, SLAB, HELD, RING, STREAM, HUGE, COLUMNS, COLUMNS_FLOW, COLUMNS_STREAM };
 enum { AXIS, LOG, SCALE };
 enum {
     SLAB_BYTES = 16 << 10, /* of shared memory that a slab aims at */
     SLAB_MOST = 48 << 10,  /* and what it may take: every CTA has so much */
     SLAB_ROW = 120,        /* elements of a row that a slab takes */
     SPAN_PACKS = 4,        /* whole vectors of a row that a lane takes */
+    FLOW_ROUNDS = 3,       /* tiles of a team that make up for the start */
+    FLOW_OWN = 2,          /* columns of which a member has time to gather the notes */
+    FLOW_NOTE = 4,         /* rows that a note takes as long as */
     RING_TEAM = 64,        /* CTAs of a team for which any number of rows will do */
     RING_ROWS = 8,         /* and rows for which more will */
     RING_PART = 16,        /* vectors that a row takes as long as, for each CTA that tells its pair */
@@ -344,13 +348,43 @@ static void plan_tiles(const softmax_problem &p, int64_t all, softmax_choice *c)
     c->grid = teams_for(tiles, room / c->parts) * c->parts;
 }
 
+/* false: too few tiles, no team holds one, or a member would have to gather too much. */
+static bool plan_flow(const softmax_problem &p, int64_t all, softmax_choice *c)
+{
+    const int lanes = 8, columns = lanes * c->pack, most = FLOW_THREADS / lanes * FLOW_PACKS; /* rows of a part */
+    const int64_t tiles = over(all, lanes), fewest = over(p.s.length, most);
+    const size_t shared =
+        (size_t)FLOW_SLOTS * FLOW_PACKS * FLOW_THREADS * 16 + FLOW_CELLS * softmax_flow_cells(columns);
+    if (!p.whole || p.size == 8 || all < lanes || shared + STATIC_BYTES / 4 > p.chip->shared_optin) return false;
+    if (p.chip->sms / fewest * (FLOW_ROUNDS - 1) >= tiles || over(columns, fewest) > FLOW_OWN) return false;
+    int64_t least = INT64_MAX;
+    for (int64_t wanted = fewest; wanted <= p.chip->sms; wanted++) {
+        const int64_t share = over(p.s.length, wanted), parts = over(p.s.length, share),
+                      teams = teams_for(tiles, p.chip->sms / parts),
+                      work = over(tiles, teams) * (share + FLOW_NOTE * softmax_flow_own(columns, (int)parts));
+        const size_t counters = softmax_flow_counters((int)(teams * parts), columns, (int)parts);
+        if (counters > KS_COUNTERS_MAX || work >= least) continue;
+        least = work; /* of the CTA that has most to do */
+        c->share = share;
+        c->parts = (int16_t)parts;
+        c->grid = teams * parts;
+    }
+    if (least == INT64_MAX) return false;
+    c->kind = COLUMNS_FLOW;
+    c->packs = FLOW_PACKS;
+    c->threads = FLOW_THREADS + 3 * KS_WARP;
+    c->lanes = (int16_t)lanes;
+    c->shared = (int32_t)shared;
+    return true;
+}
+
 static void plan_columns(const softmax_problem &p, softmax_choice *c)
 {
     c->pack = (int8_t)(p.whole ? p.vector : 1);
     const int64_t all = p.s.outer * (p.s.inner / c->pack);
     if (!p.whole && plan_slab(p, c)) return;
     const bool counted = c->pack == 1 || all * p.s.length <= UINT32_MAX; /* as softmax_index does */
-    if (!counted || !plan_tile(p, all, c)) plan_tiles(p, all, c);
+    if (!(counted && (plan_tile(p, all, c) || plan_flow(p, all, c)))) plan_tiles(p, all, c);
 }
 
 static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
@@ -367,8 +401,8 @@ static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
 
 static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
 {
-    static const char *const names[] = {"lanes", "within", "spans", "slab",    "held",
-                                        "ring",  "stream", "huge",  "columns", "columns_stream"};
+    static const char *const names[] = {"lanes",  "within", "spans",   "slab",         "held",          "ring",
+                                        "stream", "huge",   "columns", "columns_flow", "columns_stream"};
     char more[32] = "";
     switch (c.kind) {
     case LANES:
@@ -418,7 +452,9 @@ extern "C" ks_status ks_softmax_cuda_plan(const ks_chip *chip, const ks_spec *sp
     out->workspace_bytes = 0;
     const int records = c.kind == COLUMNS_STREAM ? c.lanes * c.pack : 1;
     const int turns = c.kind == RING ? (int)RING_TURNS : (int)TEAM_PLACES;
-    out->counters = team ? softmax_team_counters((int)c.grid, records, turns) : 0;
+    out->counters = !team                    ? 0
+                    : c.kind == COLUMNS_FLOW ? softmax_flow_counters((int)c.grid, c.lanes * c.pack, c.parts)
+                                             : softmax_team_counters((int)c.grid, records, turns);
     pick_of(c, spec->in[0].dtype, &out->pick);
     memcpy(out->choice, &c, sizeof c);
     return KS_OK;
@@ -495,7 +531,8 @@ static cudaError_t launch_many(const softmax_launch &go)
     if constexpr (sizeof(T) == 8)
         return cudaErrorInvalidValue;
     else
-        return go(softmax_columns<T, ks_vector<T>::length, MANY_PACKS>, (int)go.c.lanes);
+        return go.c.kind == COLUMNS ? go(softmax_columns<T, ks_vector<T>::length, MANY_PACKS>, (int)go.c.lanes)
+                                    : go(softmax_flow<T>, (int)go.c.lanes, (int)go.c.parts, go.c.share);
 }
 
 template <class T>
@@ -512,6 +549,8 @@ static cudaError_t launch_as(const softmax_launch &go)
                : c.packs == 4 ? go(softmax_columns<T, E, 4>, (int)c.lanes)
                : c.packs == 8 ? go(softmax_columns<T, E, 8>, (int)c.lanes)
                               : launch_many<T>(go);
+    case COLUMNS_FLOW:
+        return launch_many<T>(go);
     case COLUMNS_STREAM:
         return c.pack == 1 ? launch_tiles<T, 1, 8>(go) : launch_tiles<T, E, V>(go);
     default:
@@ -549,6 +588,16 @@ extern "C" ks_status ks_softmax_cuda_launch(const ks_spec *spec, const void *cho
 
 /* --- once ------------------------------------------------------------------------------------------------------------ */
 
+/* NULL: there is none. */
+template <class T>
+static const void *flow_kernel()
+{
+    if constexpr (sizeof(T) == 8)
+        return NULL;
+    else
+        return (const void *)softmax_flow<T>;
+}
+
 /* Kernels of teams take as much shared memory as a CTA can have. */
 template <class T>
 static cudaError_t allow(const ks_chip *chip)
@@ -556,6 +605,7 @@ static cudaError_t allow(const ks_chip *chip)
     constexpr int E = ks_vector<T>::length, V = sizeof(T) == 8 ? 2 : 4;
     const void *const kernels[] = {(const void *)softmax_stream<T>,
                                    (const void *)softmax_huge<T>,
+                                   flow_kernel<T>(),
                                    (const void *)softmax_columns_stream<T, E, V, false>,
                                    (const void *)softmax_columns_stream<T, E, V, true>,
                                    (const void *)softmax_columns_stream<T, 1, 8, false>,
@@ -564,9 +614,10 @@ static cudaError_t allow(const ks_chip *chip)
         cudaFuncSetAttribute((const void *)softmax_ring<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              (int)chip->shared_optin - RING_STATIC);
     for (const void *kernel : kernels)
-        if (status == cudaSuccess)
+        if (kernel && status == cudaSuccess)
             status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          (int)chip->shared_optin - STATIC_BYTES);
+                                          (int)chip->shared_optin -
+                                              (kernel == flow_kernel<T>() ? STATIC_BYTES / 4 : STATIC_BYTES));
     return status;
 }
 

@@ -26,10 +26,11 @@ struct softmax_strip {
     Index begin, packs, stride;
     int lanes, used, mine; /* used: the most packs of any thread; mine: of this one where it has a column */
 
-    __device__ __forceinline__ softmax_strip(Index across, int width, int64_t from, int64_t to)
+    __device__ __forceinline__ softmax_strip(Index across, int width, int64_t from, int64_t to,
+                                             unsigned threads = blockDim.x)
         : begin((Index)from), packs(across), lanes(width)
     {
-        const int down = threadIdx.x / lanes, step = blockDim.x / lanes, rows = (int)max(to - from, (int64_t)0);
+        const int down = threadIdx.x / lanes, step = threads / lanes, rows = (int)max(to - from, (int64_t)0);
         stride = step * packs;
         used = (rows + step - 1) / step;
         mine = down < step ? (max(rows - down, 0) + step - 1) / step : 0;
@@ -69,8 +70,8 @@ struct softmax_tile {
     {
         return (size_t)(groups_of(threads, lanes) * (lanes * E + 8) + lanes * E) * sizeof(softmax_pair<M>);
     }
-    __device__ __forceinline__ softmax_tile(void *memory, int width, int E)
-        : group((softmax_pair<M> *)memory), lanes(width), groups(groups_of(blockDim.x, width)), pitch(width * E + 8),
+    __device__ __forceinline__ softmax_tile(void *memory, int width, int E, unsigned threads = blockDim.x)
+        : group((softmax_pair<M> *)memory), lanes(width), groups(groups_of(threads, width)), pitch(width * E + 8),
           columns(width * E)
     {
         whole = group + groups * pitch;
