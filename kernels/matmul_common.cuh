@@ -18,7 +18,7 @@ enum { KS_MATMUL_CLUSTER_MAX = 8 };
 
 /* Stored rows of contiguous elements: along K, or across it. */
 typedef struct mm_operand {
-    size_t at;    /* bytes from the job's in side */
+    size_t at;    /* bytes from the job's in side; packed, they lead into the workspace */
     mm_int pitch; /* elements from one row to the next */
     mm_int step[KS_MATMUL_BATCH_RANK];
     int shifted; /* not all rows start on 16 bytes */
@@ -33,6 +33,7 @@ typedef struct mm_args {
     int batch_rank;
     int turned; /* C is stored transposed */
     int plain;  /* alpha is 1, no bias, no activation */
+    int packed; /* a launch before this one has written operands, and stamped the start */
     int biased;
     int activation; /* ks_matmul_activation */
     size_t c_at, bias_at;
@@ -101,6 +102,23 @@ template <>
 struct mm_sum<double> {
     typedef double type;
 };
+
+/* What the launch before this one has packed is there. */
+__device__ __forceinline__ void mm_await_packed()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The start stamp, or the wait for what stands behind it. */
+__device__ __forceinline__ void mm_begin(const ks_site &site, const mm_args &args)
+{
+    if (args.packed)
+        mm_await_packed();
+    else
+        ks_start(site);
+}
 
 /* 16 bytes past the registers; zeros, and nothing is read, where `inside` is false. */
 __device__ __forceinline__ void mm_copy_async(unsigned to, const void *from, bool inside)

@@ -124,7 +124,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     typedef typename mm_sum<T>::type S;
     extern __shared__ __align__(16) unsigned char mm_shared[];
     ks_entry job;
-    if (!ks_enter(site, &job)) return;
+    if (!ks_enter_again(site, &job)) return;
+    mm_begin(site, args);
     const mm_unit unit = mm_unit_at(args, blockIdx.x);
     typename TILE::sums sum = {};
     if constexpr (TILE::TURNS)

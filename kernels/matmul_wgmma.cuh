@@ -593,14 +593,16 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     }
     __syncthreads();
     if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_arrive();
-    ks_start(site);
+    if (!args.packed) ks_start(site);
     const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == TILE::WARPGROUPS) {
         if constexpr (TILE::GIVES) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
-        if (threadIdx.x == TILE::WORKERS)
+        if (threadIdx.x == TILE::WORKERS) {
+            if (args.packed) mm_await_packed();
             for (unsigned index = first; index < units; index += step)
                 mm_wgmma_fill<TILE, A_K, B_K>(args, maps, mm_unit_at(args, index), ring);
+        }
         __syncwarp();
         if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_wait();
     } else {
