@@ -5,7 +5,7 @@
  *          (matmul_skinny.cuh); few columns are few rows of the transposed product. Tiles too few for the chip share K:
  *          within a cluster, and across clusters through the workspace. Batches of small matrices are computed by a warp or
  *          a CTA each (matmul_batch.cuh). Rows that do not start on 16 bytes are shifted in shared memory, or copied into the
- *          workspace by a launch of their own (matmul_pack.cuh).
+ *          workspace by a launch of their own (matmul_pack.cuh), or read where they lie (matmul_wgmma_odd.cuh).
  * Bits     depend on the candidate alone: no atomics on values, every sum's order is fixed.
  * Threads  any; everything here is constant after setup. */
 #include "cublaslt.cuh"
@@ -163,7 +163,9 @@ static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_mat
     mm_kernel kernel = tables[c->table](c->kernel, layout->a_k, layout->b_k);
     args->packed = c->packed;
     for (int i = 0; i < 2 && c->packed; i++)
-        pack_operand(&spec->in[i], i == c->turned ? &args->a : &args->b, &layout->pack.part[i], &layout->packed_bytes);
+        if (!kernel.odd || i != c->turned)
+            pack_operand(&spec->in[i], i == c->turned ? &args->a : &args->b, &layout->pack.part[i],
+                         &layout->packed_bytes);
     args->tiles_m = (unsigned)tiles_of(args->m, kernel.m);
     args->tiles_n = (unsigned)tiles_of(args->n, kernel.n);
     args->cluster = c->cluster;
@@ -338,10 +340,10 @@ static int insert(ks_matmul_candidate *list, int count, int most, const ks_matmu
 }
 
 /* Tensor maps need something to map, rows that start on 16 bytes and at most one dimension of the batch. */
-static bool bulk_can(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args)
+static bool bulk_can(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel)
 {
     return chip->capability == 90 && encode_map && s->m > 0 && s->n > 0 && s->k > 0 && s->batch > 0 &&
-           s->batch_rank <= 1 && !args->a.shifted && !args->b.shifted;
+           s->batch_rank <= 1 && args->a.shifted == kernel->odd && !args->b.shifted;
 }
 
 static bool skinny_can(const mm_kernel *kernel, const ks_matmul_candidate *c, const mm_args *args,
@@ -374,7 +376,7 @@ static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_
     mm_kernel kernel = fit(spec, s, &c, &args, &layout);
     const mm_int stages = tiles_of(s->k, kernel.depth);
     const double tiles = (double)s->batch * args.tiles_m * args.tiles_n;
-    if (!kernel.function || (kernel.bulk && !bulk_can(chip, s, &args))) return false;
+    if (!kernel.function || (kernel.bulk && !bulk_can(chip, s, &args, &kernel))) return false;
     if (kernel.matrices && !batch_can(&args)) return false;
     if (c.packed && (layout.packed_bytes == 0 || kernel.matrices || kernel.skinny)) return false;
     if (kernel.bulk && cluster * 8 > kernel.n) return false; /* a CTA finishes whole blocks of 8 columns */
@@ -648,14 +650,15 @@ extern "C" ks_status ks_matmul_cuda_launch(const ks_spec *spec, const void *choi
     mm_args args;
     mm_layout layout;
     const mm_kernel kernel = fit(spec, &shape, &candidate, &args, &layout);
-    mm_maps maps;
+    mm_maps maps = {};
     cudaError_t code = cudaSuccess;
     if (candidate.packed)
         code = launch_pack(&layout, &args, candidate.turned, partial_bytes(spec, &shape, &args, &kernel), site, stream);
-    if (kernel.bulk && (!make_map(&maps.a, spec->out.dtype, site.only.in, &args.a, layout.a_k, args.m, args.k,
-                                  shape.batch, kernel.m / kernel.by_m, kernel.depth, kernel.by_n) ||
-                        !make_map(&maps.b, spec->out.dtype, site.only.in, &args.b, layout.b_k, args.n, args.k,
-                                  shape.batch, kernel.n / kernel.by_n, kernel.depth, kernel.by_m)))
+    if (kernel.bulk &&
+        ((!kernel.odd && !make_map(&maps.a, spec->out.dtype, site.only.in, &args.a, layout.a_k, args.m, args.k,
+                                   shape.batch, kernel.m / kernel.by_m, kernel.depth, kernel.by_n)) ||
+         !make_map(&maps.b, spec->out.dtype, site.only.in, &args.b, layout.b_k, args.n, args.k, shape.batch,
+                   kernel.n / kernel.by_n, kernel.depth, kernel.by_m)))
         return ks_fail(error, KS_DEVICE, "matmul: the driver makes no tensor map");
     void *arguments[] = {&site, &args, &maps};
     cudaLaunchAttribute attributes[2] = {};

@@ -26,10 +26,10 @@ struct mm_wgmma_tile {
     static constexpr bool GIVES = N > 128;
     static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32);
     /* TF32: A that is stored across K comes from registers, B is stored along K. */
-    static constexpr bool WIDE = sizeof(T) == 4;
+    static constexpr bool WIDE = sizeof(T) == 4, ODD = false;
     template <bool A_K>
     static constexpr bool feeds = WIDE && !A_K;
-    static constexpr int A_BYTES = M * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES;
+    static constexpr int A_BYTES = M * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES, A_GROUP = 8192;
     static constexpr bool SPLITS = PEERS == 1 && !GIVES;
     static constexpr int SUMS = N / 2, SUMS_BYTES = M * N * 4; /* of a thread; of all */
     /* Of 8 columns: four sums of a thread. */
@@ -162,7 +162,8 @@ typedef struct mm_wgmma_ring {
     unsigned at, full, empty; /* in shared memory */
     unsigned row, column;     /* of this CTA's tile, among the cluster's */
     unsigned stage, parity;
-    unsigned alone; /* stages still to be filled without the peers */
+    unsigned alone;    /* stages still to be filled without the peers */
+    unsigned shift[2]; /* of this thread's rows of A, where they start anywhere (matmul_wgmma_odd.cuh) */
 } mm_wgmma_ring;
 
 template <typename TILE>
@@ -254,15 +255,18 @@ __device__ __forceinline__ void mm_wgmma_stage(float (&sum)[TILE::SUMS], const m
                                                uint32_t (&fed)[4][4])
 {
     mm_barrier_wait(ring.full + ring.stage * 8, ring.parity);
-    const unsigned a = ring.at + ring.stage * TILE::STAGE + warpgroup * 8192,
+    const unsigned a = ring.at + ring.stage * TILE::STAGE + warpgroup * TILE::A_GROUP,
                    b = ring.at + ring.stage * TILE::STAGE + TILE::A_BYTES;
-    if constexpr (TILE::template feeds<A_K>) mm_wgmma_feed(fed, a);
+    if constexpr (TILE::ODD)
+        TILE::feed(fed, a, ring.shift);
+    else if constexpr (TILE::template feeds<A_K>)
+        mm_wgmma_feed(fed, a);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         const unsigned a_at = a + k * mm_descriptor_step<64, A_K>, b_at = b + k * mm_descriptor_step<TILE::N, B_K>;
         if constexpr (TILE::template feeds<A_K>)
-            mm_wgmma_tf32<TILE::N>(sum, fed[k], mm_descriptor<TILE::N, B_K>(b_at));
+            mm_wgmma_fed<typename TILE::element, TILE::N>(sum, fed[k], mm_descriptor<TILE::N, B_K>(b_at));
         else if constexpr (TILE::WIDE)
             mm_wgmma_tf32<TILE::N>(sum, mm_descriptor<64, A_K>(a_at), mm_descriptor<TILE::N, B_K>(b_at));
         else
