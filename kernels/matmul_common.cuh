@@ -29,6 +29,7 @@ typedef struct mm_args {
     mm_int m, n, k; /* of the product that is computed: turned, it is the transposed one */
     mm_int k_slice; /* values of K in a slice; the last ones may be shorter, or empty */
     unsigned tiles_m, tiles_n, matrices;
+    unsigned reciprocal; /* of tiles_m up to MM_BAND, times 2^32 and rounded up: right for all tiles of a grid */
     unsigned cluster, cluster_log2, groups;
     int batch_rank;
     int turned; /* C is stored transposed */
@@ -88,9 +89,23 @@ __device__ __forceinline__ mm_unit mm_unit_at(const mm_args &args, unsigned inde
         at -= first * args.tiles_n;
         high = min((unsigned)MM_BAND, args.tiles_m - first);
     }
-    unit.column = at / high;
+    unit.column = args.tiles_m > MM_BAND ? at / high : high == 1 ? at : __umulhi(at, args.reciprocal);
     unit.row = first + at - unit.column * high;
     return unit;
+}
+
+/* The end stamp on device memory, by one thread of a CTA, before the CTA's last stores: at the end it would be waited for.
+ * The store that lands last stays; an atomic would fetch a line that is nowhere near. In place of ks_leave(). */
+__device__ __forceinline__ void mm_stamp(const ks_site &site)
+{
+    if (!site.block && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
+        *(volatile uint64_t *)&site.line->end_ns = ks_globaltimer();
+}
+
+/* On mapped slots all as ever. */
+__device__ __forceinline__ void mm_leave(const ks_site &site)
+{
+    if (site.block) ks_leave(site);
 }
 
 /* What an element is summed in. */

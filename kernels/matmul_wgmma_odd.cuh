@@ -182,6 +182,10 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         }
         __syncwarp();
         if (args.cluster > 1) mm_cluster_wait();
+        if (threadIdx.x >= filler) {
+            asm volatile("bar.sync 2, %0;" ::"n"(TILE::WORKERS + 32) : "memory");
+            if (threadIdx.x == filler) mm_stamp(site);
+        }
         return;
     }
     float sum[TILE::SUMS];
@@ -198,9 +202,9 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
             mm_wgmma_meet<TILE, false>(site, args, unit, out, sum, held, met);
             break;
         }
+        if (index + gridDim.x >= units) mm_workers_end<TILE>();
         mm_wgmma_store<TILE, false>(args, out, sum, held);
     }
-    ks_leave(site);
 #endif
 }
 
