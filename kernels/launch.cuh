@@ -159,14 +159,14 @@ __device__ __forceinline__ uint32_t *ks_counters(const ks_site &site)
     return site.counters + blockIdx.y * site.counters_stride;
 }
 
-/* Device memory: the last CTAs raise the end stamp, which only grows, so nobody resets it and nobody waits. Mapped slots:
- * each thread's stores become visible to the host, then the CTA takes a ticket; the last one of the live CTAs re-arms the
- * ticket (replays start clean) and writes the flag. threadIdx must be one-dimensional. */
+/* Device memory: of the last CTAs, the one whose store lands last leaves the end stamp; an atomic would be waited for, since
+ * it answers. Mapped slots: each thread's stores become visible to the host, then the CTA takes a ticket; the last one of
+ * the live CTAs re-arms the ticket (replays start clean) and writes the flag. threadIdx must be one-dimensional. */
 __device__ __forceinline__ void ks_leave(const ks_site &site)
 {
     if (!site.block) {
         if (threadIdx.x == 0 && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
-            atomicMax((unsigned long long *)&site.line->end_ns, (unsigned long long)ks_globaltimer());
+            *(volatile uint64_t *)&site.line->end_ns = ks_globaltimer();
         return;
     }
     __threadfence_system();

@@ -4,10 +4,12 @@
  *          FP64. Few rows are low tiles that a wide operand streams past, or, where it goes straight into registers, strips
  *          (matmul_skinny.cuh); few columns are few rows of the transposed product. Tiles too few for the chip share K:
  *          within a cluster, and across clusters through the workspace. Batches of small matrices are computed by a warp or
- *          a CTA each (matmul_batch.cuh).
+ *          a CTA each (matmul_batch.cuh). Rows that do not start on 16 bytes are shifted in shared memory, or copied into the
+ *          workspace by a launch of their own (matmul_pack.cuh), or read where they lie (matmul_wgmma_odd.cuh).
  * Bits     depend on the candidate alone: no atomics on values, every sum's order is fixed.
  * Threads  any; everything here is constant after setup. */
 #include "cublaslt.cuh"
+#include "matmul_pack.cuh"
 #include "matmul_plan.h"
 #include "matmul_table.cuh"
 
@@ -56,6 +58,9 @@ static PFN_cuTensorMapEncodeTiled_v12000 encode_map;
  * within a part of the chip. Fixed after setup. */
 static int clusters_fit[4];
 
+/* A launch may begin before the one in front of it has ended. Fixed after setup. */
+static bool early;
+
 static mm_int tiles_of(mm_int size, mm_int tile)
 {
     return (size + tile - 1) / tile;
@@ -86,6 +91,8 @@ static mm_operand operand_of(size_t at, mm_int across, mm_int along, mm_int wide
 
 typedef struct mm_layout {
     bool a_k, b_k; /* rows of the operand lie along K */
+    mm_pack pack;
+    size_t packed_bytes; /* of the workspace, behind the partial sums */
 } mm_layout;
 
 static mm_args arguments(const ks_spec *spec, const ks_matmul_shape *s, bool turned, mm_layout *layout)
@@ -111,8 +118,33 @@ static mm_args arguments(const ks_spec *spec, const ks_matmul_shape *s, bool tur
     args.n = turned ? s->m : s->n;
     args.a = turned ? b : a;
     args.b = turned ? a : b;
-    *layout = turned ? mm_layout{b_k, a_k} : mm_layout{a_k, b_k};
+    *layout = {};
+    layout->a_k = turned ? b_k : a_k;
+    layout->b_k = turned ? a_k : b_k;
     return args;
+}
+
+static bool packs(const mm_operand *o)
+{
+    return o->shifted && o->pitch > 0;
+}
+
+/* Input `in` as it lies once it is packed, where it has to be. */
+static void pack_operand(const ks_tensor *in, mm_operand *o, mm_pack_part *part, size_t *packed_bytes)
+{
+    if (!packs(o)) return;
+    const mm_int size = (mm_int)ks_dtype_size(in->dtype), rows = ks_tensor_count(in) / o->pitch;
+    const mm_int pitch = tiles_of(o->pitch * size, MM_PACK_PITCH) * MM_PACK_PITCH;
+    part->at = o->at;
+    part->to = *packed_bytes;
+    part->row_chunks = (unsigned)tiles_of(o->pitch * size, 16);
+    part->chunks = (unsigned)rows * part->row_chunks;
+    part->row_bytes = (unsigned)(o->pitch * size);
+    part->pitch = (unsigned)pitch;
+    *packed_bytes += ks_align((size_t)rows * (size_t)pitch);
+    for (int d = 0; d < KS_MATMUL_BATCH_RANK; d++) o->step[d] = o->step[d] / o->pitch * (pitch / size);
+    o->pitch = pitch / size;
+    o->shifted = false;
 }
 
 /* Shared memory of a kernel that holds A's slice: the outputs' slots, then A or, later, the sums. */
@@ -129,8 +161,14 @@ static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_mat
 {
     *args = arguments(spec, s, c->turned, layout);
     mm_kernel kernel = tables[c->table](c->kernel, layout->a_k, layout->b_k);
+    args->packed = c->packed;
+    for (int i = 0; i < 2 && c->packed; i++)
+        if (!kernel.odd || i != c->turned)
+            pack_operand(&spec->in[i], i == c->turned ? &args->a : &args->b, &layout->pack.part[i],
+                         &layout->packed_bytes);
     args->tiles_m = (unsigned)tiles_of(args->m, kernel.m);
     args->tiles_n = (unsigned)tiles_of(args->n, kernel.n);
+    if (args->tiles_m > 1) args->reciprocal = (unsigned)(((1ull << 32) + args->tiles_m - 1) / args->tiles_m);
     args->cluster = c->cluster;
     args->groups = (unsigned)c->groups;
     for (args->cluster_log2 = 0; 1u << args->cluster_log2 < args->cluster; args->cluster_log2++) continue;
@@ -190,6 +228,9 @@ static const double skinny_dram_us = 4.7e6, skinny_shared_pace = 0.3, skinny_idl
  * ones. Their fixed_us has the launch in it. */
 static const double wide_dram_us = 4.4e6, wide_l2_us = 25e6, wide_shared_pace = 0.28, wide_overlap = 0.51,
                     wide_cluster_us = 0.39, wide_groups_us = 1.85, wide_group_us = 0.067, wide_walk = 0.19;
+
+/* Before a product of packed operands. */
+static const double pack_us = 2.4, pack_bytes_us = 2.4e6;
 
 /* Fitted to batches of 1 to 4096 matrices: the CTAs of an SM have all their copies under way at once. */
 static const double batch_launch_us = 1.4, batch_dram_us = 4.15e6;
@@ -262,11 +303,17 @@ static size_t sum_bytes(const ks_spec *spec)
     return spec->out.dtype == KS_FP64 ? sizeof(double) : sizeof(float);
 }
 
-static size_t workspace_of(const ks_spec *spec, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel)
+static size_t partial_bytes(const ks_spec *spec, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel)
 {
     if (args->groups == 1) return 0;
     return ks_align((size_t)s->batch * args->tiles_m * args->tiles_n * args->groups * (size_t)kernel->m *
                     (size_t)kernel->n * sum_bytes(spec));
+}
+
+static size_t workspace_of(const ks_spec *spec, const ks_matmul_shape *s, const mm_args *args, const mm_layout *layout,
+                           const mm_kernel *kernel)
+{
+    return partial_bytes(spec, s, args, kernel) + layout->packed_bytes;
 }
 
 static size_t counters_of(const ks_matmul_shape *s, const mm_args *args)
@@ -275,11 +322,11 @@ static size_t counters_of(const ks_matmul_shape *s, const mm_args *args)
 }
 
 static bool fits(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, const mm_args *args,
-                 const mm_kernel *kernel)
+                 const mm_layout *layout, const mm_kernel *kernel)
 {
     const double units = (double)s->batch * args->tiles_m * args->tiles_n * args->cluster * args->groups;
     return (size_t)kernel->shared_bytes <= chip->shared_optin && units <= (double)MM_GRID_MOST &&
-           args->k_slice <= MM_SLICE_MOST && workspace_of(spec, s, args, kernel) <= chip->workspace_bytes &&
+           args->k_slice <= MM_SLICE_MOST && workspace_of(spec, s, args, layout, kernel) <= chip->workspace_bytes &&
            counters_of(s, args) <= KS_COUNTERS_MAX;
 }
 
@@ -294,10 +341,10 @@ static int insert(ks_matmul_candidate *list, int count, int most, const ks_matmu
 }
 
 /* Tensor maps need something to map, rows that start on 16 bytes and at most one dimension of the batch. */
-static bool bulk_can(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args)
+static bool bulk_can(const ks_chip *chip, const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel)
 {
     return chip->capability == 90 && encode_map && s->m > 0 && s->n > 0 && s->k > 0 && s->batch > 0 &&
-           s->batch_rank <= 1 && !args->a.shifted && !args->b.shifted;
+           s->batch_rank <= 1 && args->a.shifted == kernel->odd && !args->b.shifted;
 }
 
 static bool skinny_can(const mm_kernel *kernel, const ks_matmul_candidate *c, const mm_args *args,
@@ -325,13 +372,14 @@ static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_
     mm_args args;
     mm_layout layout;
     c.cluster = (uint8_t)cluster;
-    c.groups = groups;
+    c.groups = (int16_t)groups;
     c.k_slice = s->k;
     mm_kernel kernel = fit(spec, s, &c, &args, &layout);
     const mm_int stages = tiles_of(s->k, kernel.depth);
     const double tiles = (double)s->batch * args.tiles_m * args.tiles_n;
-    if (!kernel.function || (kernel.bulk && !bulk_can(chip, s, &args))) return false;
+    if (!kernel.function || (kernel.bulk && !bulk_can(chip, s, &args, &kernel))) return false;
     if (kernel.matrices && !batch_can(&args)) return false;
+    if (c.packed && (layout.packed_bytes == 0 || kernel.matrices || kernel.skinny)) return false;
     if (kernel.bulk && cluster * 8 > kernel.n) return false; /* a CTA finishes whole blocks of 8 columns */
     if (slices > 1 && (!kernel.splits || slices > stages || tiles * (double)slices > 8.0 * chip->sms)) return false;
     if (kernel.skinny && !skinny_can(&kernel, &c, &args, &layout, element_bytes)) return false;
@@ -339,9 +387,10 @@ static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_
         c.k_slice = tiles_of(stages, slices) * kernel.depth;
         kernel = fit(spec, s, &c, &args, &layout);
     }
-    if (!fits(chip, spec, s, &args, &kernel)) return true;
+    if (!fits(chip, spec, s, &args, &layout, &kernel)) return true;
     c.grid = grid_of(&args, &kernel);
-    c.predicted_us = predict(chip, s, &args, &kernel, element_bytes);
+    c.predicted_us = predict(chip, s, &args, &kernel, element_bytes) +
+                     (c.packed ? pack_us + (double)layout.packed_bytes / pack_bytes_us : 0);
     *count = insert(list, *count, most, &c);
     return true;
 }
@@ -395,7 +444,8 @@ int ks_matmul_candidates(const ks_chip *chip, const ks_spec *spec, ks_matmul_can
     for (int turned = 0; turned < 2; turned++) {
         c.turned = (uint8_t)turned;
         c.table = (uint8_t)table_of(spec, &shape);
-        count = add_table(chip, spec, &shape, c, out, count, most);
+        for (c.packed = 0; c.packed < 2; c.packed++) count = add_table(chip, spec, &shape, c, out, count, most);
+        c.packed = 0;
         c.table = MM_FP32; /* more exact than asked for, and faster for few rows */
         if (shape.tf32) count = add_table(chip, spec, &shape, c, out, count, most);
     }
@@ -421,16 +471,17 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     const mm_kernel kernel = fit(spec, &shape, candidate, &args, &layout);
     const mm_int grid = grid_of(&args, &kernel);
     memset(out, 0, sizeof *out);
-    out->once = reads_once(&shape, &args) && grid <= KS_GRID_MAX && !kernel.bulk;
+    out->once = reads_once(&shape, &args) && grid <= KS_GRID_MAX && !kernel.bulk && !candidate->packed;
     out->batch_max = out->once ? KS_BATCH_MAX : 1;
-    out->workspace_bytes = workspace_of(spec, &shape, &args, &kernel);
+    out->workspace_bytes = workspace_of(spec, &shape, &args, &layout, &kernel);
     out->counters = counters_of(&shape, &args);
     out->pick.grid = grid;
     out->pick.threads = kernel.threads;
     out->pick.cluster = (int)args.cluster;
     out->pick.shared_bytes = (size_t)kernel.shared_bytes;
-    snprintf(out->pick.kernel, sizeof out->pick.kernel, "matmul<%s, %s%s>, %u x %u slices",
-             table_names[candidate->table], kernel.name, candidate->turned ? " turned" : "", args.groups, args.cluster);
+    snprintf(out->pick.kernel, sizeof out->pick.kernel, "matmul<%s, %s%s%s>, %u x %u slices",
+             table_names[candidate->table], kernel.name, candidate->turned ? " turned" : "",
+             candidate->packed ? " packed" : "", args.groups, args.cluster);
     static_assert(sizeof *candidate <= sizeof out->choice, "a plan has no room for the candidate");
     memcpy(out->choice, candidate, sizeof *candidate);
 }
@@ -568,6 +619,23 @@ static bool make_map(CUtensorMap *map, ks_dtype dtype, const unsigned char *in, 
                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+/* The launch that packs; behind it the operands are found in the workspace. */
+static cudaError_t launch_pack(mm_layout *layout, mm_args *args, int turned, size_t first, const ks_site &site,
+                               cudaStream_t stream)
+{
+    unsigned chunks = 0;
+    for (int i = 0; i < 2; i++) {
+        mm_pack_part *part = &layout->pack.part[i];
+        if (part->chunks == 0) continue;
+        part->to += first;
+        (i == turned ? args->a : args->b).at = (size_t)((uintptr_t)site.workspace + part->to - (uintptr_t)site.only.in);
+        chunks += part->chunks;
+    }
+    const unsigned each = MM_PACK_THREADS * MM_PACK_EACH;
+    mm_pack_kernel<<<(chunks + each - 1) / each, MM_PACK_THREADS, 0, stream>>>(site, layout->pack);
+    return cudaGetLastError();
+}
+
 /* ks_cuda_launch_fn */
 extern "C" ks_status ks_matmul_cuda_launch(const ks_spec *spec, const void *choice, ks_site site, int bucket,
                                            cudaStream_t stream, ks_error *error)
@@ -583,27 +651,38 @@ extern "C" ks_status ks_matmul_cuda_launch(const ks_spec *spec, const void *choi
     mm_args args;
     mm_layout layout;
     const mm_kernel kernel = fit(spec, &shape, &candidate, &args, &layout);
-    mm_maps maps;
-    if (kernel.bulk && (!make_map(&maps.a, spec->out.dtype, site.only.in, &args.a, layout.a_k, args.m, args.k,
-                                  shape.batch, kernel.m / kernel.by_m, kernel.depth, kernel.by_n) ||
-                        !make_map(&maps.b, spec->out.dtype, site.only.in, &args.b, layout.b_k, args.n, args.k,
-                                  shape.batch, kernel.n / kernel.by_n, kernel.depth, kernel.by_m)))
+    mm_maps maps = {};
+    cudaError_t code = cudaSuccess;
+    if (candidate.packed)
+        code = launch_pack(&layout, &args, candidate.turned, partial_bytes(spec, &shape, &args, &kernel), site, stream);
+    if (kernel.bulk &&
+        ((!kernel.odd && !make_map(&maps.a, spec->out.dtype, site.only.in, &args.a, layout.a_k, args.m, args.k,
+                                   shape.batch, kernel.m / kernel.by_m, kernel.depth, kernel.by_n)) ||
+         !make_map(&maps.b, spec->out.dtype, site.only.in, &args.b, layout.b_k, args.n, args.k, shape.batch,
+                   kernel.n / kernel.by_n, kernel.depth, kernel.by_m)))
         return ks_fail(error, KS_DEVICE, "matmul: the driver makes no tensor map");
     void *arguments[] = {&site, &args, &maps};
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    const unsigned together = args.cluster * peers_of(&kernel);
-    attribute.val.clusterDim.x = together;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchAttribute attributes[2] = {};
     cudaLaunchConfig_t config = {};
+    const unsigned together = args.cluster * peers_of(&kernel);
+    if (together > 1) {
+        cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
+        attribute->id = cudaLaunchAttributeClusterDimension;
+        attribute->val.clusterDim.x = together;
+        attribute->val.clusterDim.y = attribute->val.clusterDim.z = 1;
+    }
+    if (candidate.packed && early) {
+        cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
+        attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute->val.programmaticStreamSerializationAllowed = 1;
+    }
     const mm_int grid = candidate.grid;
     config.gridDim = dim3(grid < 1 ? 1 : (unsigned)grid, (unsigned)bucket, 1); /* an empty output raises the flag too */
     config.blockDim = dim3((unsigned)kernel.threads, 1, 1);
     config.dynamicSmemBytes = (size_t)kernel.shared_bytes;
     config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = together > 1;
-    cudaError_t code = cudaLaunchKernelExC(&config, kernel.function, arguments);
+    config.attrs = attributes;
+    if (code == cudaSuccess) code = cudaLaunchKernelExC(&config, kernel.function, arguments);
     const cudaError_t last = cudaGetLastError();
     if (code == cudaSuccess) code = last;
     if (code == cudaSuccess) return KS_OK;
@@ -679,6 +758,11 @@ extern "C" ks_status ks_matmul_cuda_setup(const ks_chip *chip, ks_error *error)
                     return ks_fail(error, KS_DEVICE, "matmul: shared memory: %s (%d)", cudaGetErrorString(code),
                                    (int)code);
             }
+    cudaFuncAttributes packs_with;
+    const cudaError_t asked = cudaFuncGetAttributes(&packs_with, (const void *)mm_pack_kernel);
+    if (asked != cudaSuccess)
+        return ks_fail(error, KS_DEVICE, "matmul: attributes: %s (%d)", cudaGetErrorString(asked), (int)asked);
+    early = chip->capability >= 90 && packs_with.ptxVersion >= 90;
     const cudaError_t counted = count_clusters(chip);
     if (counted != cudaSuccess)
         return ks_fail(error, KS_DEVICE, "matmul: clusters: %s (%d)", cudaGetErrorString(counted), (int)counted);

@@ -18,7 +18,7 @@ enum { KS_MATMUL_CLUSTER_MAX = 8 };
 
 /* Stored rows of contiguous elements: along K, or across it. */
 typedef struct mm_operand {
-    size_t at;    /* bytes from the job's in side */
+    size_t at;    /* bytes from the job's in side; packed, they lead into the workspace */
     mm_int pitch; /* elements from one row to the next */
     mm_int step[KS_MATMUL_BATCH_RANK];
     int shifted; /* not all rows start on 16 bytes */
@@ -29,10 +29,12 @@ typedef struct mm_args {
     mm_int m, n, k; /* of the product that is computed: turned, it is the transposed one */
     mm_int k_slice; /* values of K in a slice; the last ones may be shorter, or empty */
     unsigned tiles_m, tiles_n, matrices;
+    unsigned reciprocal; /* of tiles_m up to MM_BAND, times 2^32 and rounded up: right for all tiles of a grid */
     unsigned cluster, cluster_log2, groups;
     int batch_rank;
     int turned; /* C is stored transposed */
     int plain;  /* alpha is 1, no bias, no activation */
+    int packed; /* a launch before this one has written operands, and stamped the start */
     int biased;
     int activation; /* ks_matmul_activation */
     size_t c_at, bias_at;
@@ -87,9 +89,23 @@ __device__ __forceinline__ mm_unit mm_unit_at(const mm_args &args, unsigned inde
         at -= first * args.tiles_n;
         high = min((unsigned)MM_BAND, args.tiles_m - first);
     }
-    unit.column = at / high;
+    unit.column = args.tiles_m > MM_BAND ? at / high : high == 1 ? at : __umulhi(at, args.reciprocal);
     unit.row = first + at - unit.column * high;
     return unit;
+}
+
+/* The end stamp on device memory, by one thread of a CTA, before the CTA's last stores: at the end it would be waited for.
+ * The store that lands last stays; an atomic would fetch a line that is nowhere near. In place of ks_leave(). */
+__device__ __forceinline__ void mm_stamp(const ks_site &site)
+{
+    if (!site.block && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
+        *(volatile uint64_t *)&site.line->end_ns = ks_globaltimer();
+}
+
+/* On mapped slots all as ever. */
+__device__ __forceinline__ void mm_leave(const ks_site &site)
+{
+    if (site.block) ks_leave(site);
 }
 
 /* What an element is summed in. */
@@ -101,6 +117,23 @@ template <>
 struct mm_sum<double> {
     typedef double type;
 };
+
+/* What the launch before this one has packed is there. */
+__device__ __forceinline__ void mm_await_packed()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The start stamp, or the wait for what stands behind it. */
+__device__ __forceinline__ void mm_begin(const ks_site &site, const mm_args &args)
+{
+    if (args.packed)
+        mm_await_packed();
+    else
+        ks_start(site);
+}
 
 /* 16 bytes past the registers; zeros, and nothing is read, where `inside` is false. */
 __device__ __forceinline__ void mm_copy_async(unsigned to, const void *from, bool inside)

@@ -20,7 +20,9 @@ typedef struct ks_matmul_candidate {
     uint8_t table, kernel; /* of matmul_table.cuh; table KS_MATMUL_LIBRARY: cuBLASLt's, the rest is 0 */
     uint8_t turned;        /* the transposed product is computed, with the operands' roles swapped */
     uint8_t cluster;       /* CTAs that share a tile, each a slice of K, and meet in shared memory */
-    int32_t groups;        /* clusters that share a tile and meet in the workspace */
+    uint8_t packed;        /* rows that do not start on 16 bytes are first copied to where they do */
+    uint8_t unused;
+    int16_t groups;        /* clusters that share a tile and meet in the workspace */
     int64_t k_slice, grid; /* values of K in a slice; CTAs */
     double predicted_us;
 } ks_matmul_candidate;

@@ -32,11 +32,12 @@ typedef struct mm_kernel {
     int threads, ctas;      /* ctas: of an SM, that its registers are for */
     int shared_bytes;       /* dynamic; a slice of A that is held is not counted yet */
     mm_pace pace;           /* for the model */
-    bool bulk;              /* sm_90a, device memory, operands that are not shifted; walks over units */
+    bool bulk;              /* sm_90a, device memory, operands that are not shifted but for `odd`; walks over units */
     bool splits;            /* K may be shared */
     int by_m = 0, by_n = 0; /* of `bulk`: the CTAs, a cluster, among which rows and columns of a tile are divided */
     mm_skinny_kind skinny = MM_NOT_SKINNY;
     int matrices = 0; /* whole ones, of operands that are not shifted, that a CTA computes at a time; 0: a tile */
+    bool odd = false; /* of `bulk`: A's rows start anywhere, and B alone may be packed */
 } mm_kernel;
 
 enum { MM_HELD_UNIT = 256 };

@@ -1,5 +1,6 @@
 /* TF32 on tensor cores: the tiles. wgmma's take B along K: the product of two operands that are not transposed is computed
- * turned, and what is transposed on the left alone is left to the others. x2, x3: CTAs to an SM; 2x: a tile of two CTAs. */
+ * turned, and what is transposed on the left alone is left to the others. x2, x3: CTAs to an SM; 2x: a tile of two CTAs;
+ * odd: A's rows start anywhere. */
 #include "matmul_batch.cuh"
 #include "matmul_tile.cuh"
 
@@ -31,6 +32,12 @@ mm_kernel mm_table_tf32(int index, bool a_k, bool b_k)
     case 15:
         return mm_skinny<mm_skinny_mma<T, 16, 16, 2, 1, false>, mm_skinny_mma<T, 16, 16, 2, 1, true>>(
             "skinny 16x32 high", {4.4f, 0.47f}, a_k, b_k);
+    case 16:
+        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 128, 7, 1>>("wgmma 64x128 odd", {6.5f, 0.33f}, a_k, b_k);
+    case 17:
+        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 64, 12, 1>>("wgmma 64x64 odd", {4.5f, 0.31f}, a_k, b_k);
+    case 18:
+        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 32, 6, 2>>("wgmma 64x32 odd x2", {3.4f, 0.28f}, a_k, b_k);
     default:
         return mm_mma_table<T>(index - MM_BATCH_TILES, a_k, b_k);
     }

@@ -8,7 +8,7 @@
 #include "matmul_mma.cuh"
 #include "matmul_skinny.cuh"
 #include "matmul_table.cuh"
-#include "matmul_wgmma.cuh"
+#include "matmul_wgmma_odd.cuh"
 
 template <typename TILE, bool A_K, bool B_K>
 struct mm_ring {
@@ -124,7 +124,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     typedef typename mm_sum<T>::type S;
     extern __shared__ __align__(16) unsigned char mm_shared[];
     ks_entry job;
-    if (!ks_enter(site, &job)) return;
+    if (!ks_enter_again(site, &job)) return;
+    mm_begin(site, args);
     const mm_unit unit = mm_unit_at(args, blockIdx.x);
     typename TILE::sums sum = {};
     if constexpr (TILE::TURNS)
@@ -194,7 +195,8 @@ static mm_kernel mm_mma_table(int index, bool a_k, bool b_k)
 }
 
 /* 16-bit types have wgmma's tiles and the skinny ones too. Narrow ones give the whole chip work where there is little;
- * those of two CTAs halve what is read of one operand. 2x: a tile of two CTAs; x2: two CTAs to an SM. */
+ * those of two CTAs halve what is read of one operand. 2x: a tile of two CTAs; x2: two CTAs to an SM; odd: A's rows start
+ * anywhere. */
 template <typename T>
 static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
 {
@@ -232,6 +234,10 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
             "skinny 1x32", {2.8f, 0.60f}, a_k, b_k);
     case 20:
         return mm_skinny_entry<mm_skinny_fma<T, 1, 32, 8, 8, 4, false, 1>, true>("skinny 1x32 odd", {3.6f, 0.09f});
+    case 21:
+        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 64, 12, 1>>("wgmma 64x64 odd", {1.0f, 0.3f}, a_k, b_k);
+    case 22:
+        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 32, 6, 2>>("wgmma 64x32 odd x2", {0.6f, 0.2f}, a_k, b_k);
     default:
         return mm_mma_table<T>(index, a_k, b_k);
     }

@@ -26,10 +26,10 @@ struct mm_wgmma_tile {
     static constexpr bool GIVES = N > 128;
     static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32);
     /* TF32: A that is stored across K comes from registers, B is stored along K. */
-    static constexpr bool WIDE = sizeof(T) == 4;
+    static constexpr bool WIDE = sizeof(T) == 4, ODD = false;
     template <bool A_K>
     static constexpr bool feeds = WIDE && !A_K;
-    static constexpr int A_BYTES = M * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES;
+    static constexpr int A_BYTES = M * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES, A_GROUP = 8192;
     static constexpr bool SPLITS = PEERS == 1 && !GIVES;
     static constexpr int SUMS = N / 2, SUMS_BYTES = M * N * 4; /* of a thread; of all */
     /* Of 8 columns: four sums of a thread. */
@@ -157,12 +157,26 @@ __device__ __forceinline__ void mm_workers_sync()
     asm volatile("bar.sync 1, %0;" ::"n"(TILE::WORKERS) : "memory");
 }
 
+/* The warps that multiply are about to store the CTA's last sums: the copying warp, which has nothing left to do, stamps. */
+template <typename TILE>
+__device__ __forceinline__ void mm_workers_end()
+{
+    asm volatile("bar.arrive 2, %0;" ::"n"(TILE::WORKERS + 32) : "memory");
+}
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_stamp(const ks_site &site)
+{
+    asm volatile("bar.sync 2, %0;" ::"n"(TILE::WORKERS + 32) : "memory");
+    if (threadIdx.x == TILE::WORKERS) mm_stamp(site);
+}
+
 /* A CTA's ring, its barriers, and where it stands in them: stages are counted over all units. */
 typedef struct mm_wgmma_ring {
     unsigned at, full, empty; /* in shared memory */
     unsigned row, column;     /* of this CTA's tile, among the cluster's */
     unsigned stage, parity;
-    unsigned alone; /* stages still to be filled without the peers */
+    unsigned alone;    /* stages still to be filled without the peers */
+    unsigned shift[2]; /* of this thread's rows of A, where they start anywhere (matmul_wgmma_odd.cuh) */
 } mm_wgmma_ring;
 
 template <typename TILE>
@@ -254,15 +268,18 @@ __device__ __forceinline__ void mm_wgmma_stage(float (&sum)[TILE::SUMS], const m
                                                uint32_t (&fed)[4][4])
 {
     mm_barrier_wait(ring.full + ring.stage * 8, ring.parity);
-    const unsigned a = ring.at + ring.stage * TILE::STAGE + warpgroup * 8192,
+    const unsigned a = ring.at + ring.stage * TILE::STAGE + warpgroup * TILE::A_GROUP,
                    b = ring.at + ring.stage * TILE::STAGE + TILE::A_BYTES;
-    if constexpr (TILE::template feeds<A_K>) mm_wgmma_feed(fed, a);
+    if constexpr (TILE::ODD)
+        TILE::feed(fed, a, ring.shift);
+    else if constexpr (TILE::template feeds<A_K>)
+        mm_wgmma_feed(fed, a);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         const unsigned a_at = a + k * mm_descriptor_step<64, A_K>, b_at = b + k * mm_descriptor_step<TILE::N, B_K>;
         if constexpr (TILE::template feeds<A_K>)
-            mm_wgmma_tf32<TILE::N>(sum, fed[k], mm_descriptor<TILE::N, B_K>(b_at));
+            mm_wgmma_fed<typename TILE::element, TILE::N>(sum, fed[k], mm_descriptor<TILE::N, B_K>(b_at));
         else if constexpr (TILE::WIDE)
             mm_wgmma_tf32<TILE::N>(sum, mm_descriptor<64, A_K>(a_at), mm_descriptor<TILE::N, B_K>(b_at));
         else
@@ -510,6 +527,7 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
         mm_send(mm_peer_address(at + (i - to * share) * TILE::WORKERS * 16, to), mm_peer_address(met, to), sum + i * 4);
     }
     mm_barrier_wait_peers(met, 0);
+    if (args.groups == 1) mm_workers_end<TILE>();
     mm_four<float> *partial = (mm_four<float> *)ks_workspace(site) +
                               ((size_t)unit.tile * args.groups * TILE::BLOCKS + rank * share) * TILE::WORKERS +
                               threadIdx.x;
@@ -538,6 +556,7 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
         __threadfence();
     }
     mm_workers_sync<TILE>();
+    mm_workers_end<TILE>();
     if (!last) return;
 #pragma unroll 1
     for (int i = 0; i < share; i++) {
@@ -593,18 +612,21 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     }
     __syncthreads();
     if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_arrive();
-    ks_start(site);
     const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == TILE::WARPGROUPS) {
         if constexpr (TILE::GIVES) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
-        if (threadIdx.x == TILE::WORKERS)
+        if (threadIdx.x == TILE::WORKERS) {
+            if (args.packed) mm_await_packed();
             for (unsigned index = first; index < units; index += step)
                 mm_wgmma_fill<TILE, A_K, B_K>(args, maps, mm_unit_at(args, index), ring);
+        }
         __syncwarp();
         if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_wait();
+        if (threadIdx.x < TILE::WORKERS + 32) mm_wgmma_stamp<TILE>(site);
     } else {
         if constexpr (TILE::GIVES) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+        if (!args.packed) ks_start(site);
         float sum[TILE::SUMS];
         for (unsigned index = first; index < units; index += step) {
             mm_unit unit = mm_unit_at(args, index);
@@ -617,9 +639,9 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
                     mm_wgmma_meet<TILE, A_K>(site, args, unit, out, sum, held, met);
                     break;
                 }
+            if (index + step >= units) mm_workers_end<TILE>();
             mm_wgmma_store<TILE, A_K>(args, out, sum, held);
         }
-        ks_leave(site);
     }
     if constexpr (TILE::PEERS > 1) mm_cluster_leave();
 #endif

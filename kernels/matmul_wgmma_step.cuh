@@ -83,12 +83,6 @@ __device__ __forceinline__ void mm_wgmma(float (&d)[N / 2], uint64_t da, uint64_
     asm volatile("wgmma.mma_async.sync.aligned." shape ".f32.tf32.tf32 {" registers "}, %" a ", %" b ", 1, 1, 1;"      \
                  : __VA_ARGS__                                                                                         \
                  : "l"(da), "l"(db))
-#define MM_TF32_FED(shape, registers, a0, a1, a2, a3, b, ...)                                                          \
-    asm volatile("wgmma.mma_async.sync.aligned." shape ".f32.tf32.tf32 {" registers "}, {%" a0 ", %" a1 ", %" a2       \
-                 ", %" a3 "}, %" b ", 1, 1, 1;"                                                                        \
-                 : __VA_ARGS__                                                                                         \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(db))
-
 /* d += 64 x 8 of A times 8 x N of B, rows of both along K. */
 template <int N>
 __device__ __forceinline__ void mm_wgmma_tf32(float (&d)[N / 2], uint64_t da, uint64_t db)
@@ -106,20 +100,33 @@ __device__ __forceinline__ void mm_wgmma_tf32(float (&d)[N / 2], uint64_t da, ui
     }
 }
 
-/* A's part comes from registers. */
-template <int N>
-__device__ __forceinline__ void mm_wgmma_tf32(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t db)
+#define MM_FED_OF(shape, types, turn_b, registers, a0, a1, a2, a3, b, ...)                                             \
+    asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." types " {" registers "}, {%" a0 ", %" a1 ", %" a2       \
+                 ", %" a3 "}, %" b ", 1, 1, 1" turn_b ";"                                                              \
+                 : __VA_ARGS__                                                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(db))
+#define MM_FED(n, ...)                                                                                                 \
+    if constexpr (std::is_same_v<T, float>)                                                                            \
+        MM_FED_OF("m64n" n "k8", "tf32.tf32", "", __VA_ARGS__);                                                        \
+    else if constexpr (std::is_same_v<T, __half>)                                                                      \
+        MM_FED_OF("m64n" n "k16", "f16.f16", ", 0", __VA_ARGS__);                                                      \
+    else                                                                                                               \
+        MM_FED_OF("m64n" n "k16", "bf16.bf16", ", 0", __VA_ARGS__)
+
+/* 32 bytes of K: A's part comes from registers, B's rows lie along K. */
+template <typename T, int N>
+__device__ __forceinline__ void mm_wgmma_fed(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t db)
 {
     if constexpr (N == 16) {
-        MM_TF32_FED("m64n16k8", MM_R8, "8", "9", "10", "11", "12", MM_SUMS_8);
+        MM_FED("16", MM_R8, "8", "9", "10", "11", "12", MM_SUMS_8);
     } else if constexpr (N == 32) {
-        MM_TF32_FED("m64n32k8", MM_R16, "16", "17", "18", "19", "20", MM_SUMS_16);
+        MM_FED("32", MM_R16, "16", "17", "18", "19", "20", MM_SUMS_16);
     } else if constexpr (N == 64) {
-        MM_TF32_FED("m64n64k8", MM_R32, "32", "33", "34", "35", "36", MM_SUMS_32);
+        MM_FED("64", MM_R32, "32", "33", "34", "35", "36", MM_SUMS_32);
     } else if constexpr (N == 128) {
-        MM_TF32_FED("m64n128k8", MM_R64, "64", "65", "66", "67", "68", MM_SUMS_64);
+        MM_FED("128", MM_R64, "64", "65", "66", "67", "68", MM_SUMS_64);
     } else if constexpr (N == 256) {
-        MM_TF32_FED("m64n256k8", MM_R128, "128", "129", "130", "131", "132", MM_SUMS_128);
+        MM_FED("256", MM_R128, "128", "129", "130", "131", "132", MM_SUMS_128);
     }
 }
 

@@ -629,16 +629,11 @@ static void every_way_of_random_shapes(void **unused)
     }
 }
 
-/* The skinny kernels want B in whole vectors, which random shapes seldom are: edges of their strips, values of K behind the
- * last whole block, slices that are short or empty, few columns as few rows, two matrices. */
-static void every_way_of_few_rows(void **unused)
+/* One matrix of the first shape, two of the second, and so on. */
+static void every_way_of(const int64_t (*shapes)[3], size_t count)
 {
-    (void)unused;
-    static const int64_t shapes[][3] = {{1, 72, 8},      {1, 264, 4104}, {16, 136, 1048}, {3, 200, 517},
-                                        {200, 7, 520},   {9, 64, 2056},  {72, 1, 1032},   {5, 1032, 70},
-                                        {13, 4104, 264}, {6, 4104, 136}};
     const bool quick = cases() < QUICK_CASES;
-    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+    for (size_t s = 0; s < count; s++)
         for (int way = 0; way < 20; way++) {
             if (quick && below(6)) continue;
             const int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2], batch = 1 + (int64_t)s % 2;
@@ -656,6 +651,27 @@ static void every_way_of_few_rows(void **unused)
             if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);
             end(&p);
         }
+}
+
+/* The skinny kernels want B in whole vectors, which random shapes seldom are: edges of their strips, values of K behind the
+ * last whole block, slices that are short or empty, few columns as few rows, two matrices. */
+static void every_way_of_few_rows(void **unused)
+{
+    (void)unused;
+    static const int64_t shapes[][3] = {{1, 72, 8},      {1, 264, 4104}, {16, 136, 1048}, {3, 200, 517},
+                                        {200, 7, 520},   {9, 64, 2056},  {72, 1, 1032},   {5, 1032, 70},
+                                        {13, 4104, 264}, {6, 4104, 136}};
+    every_way_of(shapes, sizeof shapes / sizeof *shapes);
+}
+
+/* Rows of one operand or both that start anywhere: they are packed, or shifted as they are read; tiles that end within a
+ * vector, a last stage with one value of K, slices. */
+static void every_way_of_odd_rows(void **unused)
+{
+    (void)unused;
+    static const int64_t shapes[][3] = {{64, 517, 1025}, {33, 777, 2049}, {130, 259, 131}, {257, 65, 515},
+                                        {66, 1001, 64},  {66, 1000, 191}, {129, 191, 66}};
+    every_way_of(shapes, sizeof shapes / sizeof *shapes);
 }
 
 static void empty_sizes(void **unused)
@@ -909,6 +925,7 @@ int main(void)
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(every_way_of_random_shapes),
         cmocka_unit_test(every_way_of_few_rows),
+        cmocka_unit_test(every_way_of_odd_rows),
         cmocka_unit_test(onednn_from_two_threads),
         cmocka_unit_test(over_two_to_the_31),
     };

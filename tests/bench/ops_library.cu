@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const size_t WORKSPACE_BYTES = 32 << 20, COPY_BYTES = (size_t)2 << 30;
+static const size_t WORKSPACE_BYTES = 64 << 20, COPY_BYTES = (size_t)2 << 30;
 enum { COPIES = 20 };
 #define COUNT(table) (int)(sizeof(table) / sizeof(table)[0])
 

@@ -1,0 +1,232 @@
+/* FP16, BF16 and TF32 by wgmma where A is stored across K in rows that start anywhere: its stages are filled by asynchronous
+ * copies, B's by bulk tensor copies.
+ *
+ * A row of a stage is copied with the bytes in front of it, in whole vectors, and stays as far behind 16 bytes as it is in
+ * memory. That is the same for every fourth row of TF32 and every eighth of the others, and a thread's part of A, which
+ * goes through registers, is of one such set of rows, or of two: it reads at addresses of its own, and nothing is
+ * shifted. */
+#ifndef KS_MATMUL_WGMMA_ODD_CUH
+#define KS_MATMUL_WGMMA_ODD_CUH
+
+#include "matmul_wgmma.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* A stage of 64 columns at `a` for the four instructions that multiply them. */
+template <int PITCH>
+__device__ __forceinline__ void mm_wgmma_feed_odd(float, uint32_t (&to)[4][4], unsigned a, const unsigned (&shift)[2])
+{
+    const unsigned first = a + threadIdx.x % 4 * PITCH + shift[0] + mm_wgmma_row<true>() * 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float x;
+            asm volatile("ld.shared.f32 %0, [%1];"
+                         : "=f"(x)
+                         : "r"(first + (i * 8 + e / 2 * 4) * PITCH + e % 2 * 4)
+                         : "memory");
+            asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(to[i][e]) : "f"(x));
+        }
+}
+
+/* Of 16 bits: two neighbours along K. */
+template <int PITCH, typename T>
+__device__ __forceinline__ void mm_wgmma_feed_odd(T, uint32_t (&to)[4][4], unsigned a, const unsigned (&shift)[2])
+{
+    const unsigned first = a + threadIdx.x % 4 * 2 * PITCH + mm_wgmma_row<false>() * 2;
+    const unsigned even = first + shift[0], odd = first + PITCH + shift[1];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const unsigned at = (i * 16 + e / 2 * 8) * PITCH + e % 2 * 16;
+            uint16_t low, high;
+            asm volatile("ld.shared.u16 %0, [%1];" : "=h"(low) : "r"(even + at) : "memory");
+            asm volatile("ld.shared.u16 %0, [%1];" : "=h"(high) : "r"(odd + at) : "memory");
+            to[i][e] = (uint32_t)high << 16 | low;
+        }
+}
+#endif
+
+/* As mm_wgmma_tile; a row of A has bytes to spare, which also put it into other banks. */
+template <typename T, int WARPGROUPS_, int N_, int STAGES_, int CTAS_>
+struct mm_wgmma_odd_tile : mm_wgmma_tile<T, WARPGROUPS_, N_, STAGES_, CTAS_> {
+    typedef mm_wgmma_tile<T, WARPGROUPS_, N_, STAGES_, CTAS_> base;
+    template <bool A_K>
+    static constexpr bool feeds = true;
+    static constexpr bool ODD = true;
+    static constexpr int SIZE = (int)sizeof(T), COPIERS = CTAS_ > 1 ? 64 : 128, THREADS = base::WORKERS + COPIERS + 32;
+    static constexpr int A_PITCH = base::M * SIZE + 8 * SIZE, A_BYTES = base::DEPTH * A_PITCH, A_GROUP = 64 * SIZE;
+    static constexpr int STAGE = A_BYTES + base::B_BYTES, SHARED = 1024 + STAGES_ * STAGE + base::HELD_BYTES;
+    static_assert(base::SPLITS && A_BYTES % 1024 == 0, "B's stages are swizzled");
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    static __device__ __forceinline__ void feed(uint32_t (&to)[4][4], unsigned a, const unsigned (&shift)[2])
+    {
+        mm_wgmma_feed_odd<A_PITCH>(T(), to, a, shift);
+    }
+#endif
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* When this thread's copies are there. */
+__device__ __forceinline__ void mm_barrier_arrive_copied(unsigned barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Bytes that are copied of a row: whole vectors. */
+template <typename TILE>
+__device__ __forceinline__ int mm_wgmma_odd_bytes(const mm_args &args, const unsigned char *from, mm_int across)
+{
+    const int shift = (int)((uintptr_t)from & 15);
+    return (shift + (int)min((mm_int)TILE::M, args.m - across) * TILE::SIZE + 15) & ~15;
+}
+
+/* The copiers: they fill A's part of a unit's stages. */
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_odd_copy(const mm_args &args, const mm_unit &unit, const unsigned char *in,
+                                                  mm_wgmma_ring &ring)
+{
+    constexpr int CHUNKS = TILE::M * TILE::SIZE / 16 + 1, ALL = CHUNKS * TILE::DEPTH,
+                  EACH = (ALL + TILE::COPIERS - 1) / TILE::COPIERS;
+    const int copier = threadIdx.x - TILE::WORKERS;
+    const mm_int pitch = args.a.pitch * TILE::SIZE, across = (mm_int)unit.row * TILE::M;
+    const unsigned char *corner = in + args.a.at + (unit.a + across) * TILE::SIZE + unit.k_begin * pitch;
+    const unsigned char *from[EACH];
+    int line[EACH];      /* of the stage; beyond it where there is nothing to read, only zeros to write */
+    unsigned mine[EACH]; /* its place in a stage; 0: none */
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int index = copier + i * TILE::COPIERS, at = index % CHUNKS * 16;
+        line[i] = index / CHUNKS;
+        from[i] = corner + line[i] * pitch;
+        const int bytes = mm_wgmma_odd_bytes<TILE>(args, from[i], across);
+        from[i] = (const unsigned char *)((uintptr_t)from[i] & ~(uintptr_t)15) + at;
+        mine[i] = ring.at + line[i] * TILE::A_PITCH + at;
+        if (at >= bytes) line[i] = TILE::DEPTH;
+        if (index >= ALL) mine[i] = 0;
+    }
+    for (mm_int k = unit.k_begin; k < unit.k_end; k += TILE::DEPTH) {
+        const int left = (int)min((mm_int)TILE::DEPTH, unit.k_end - k);
+        mm_barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            if (i < EACH - 1 || mine[i]) mm_copy_async(mine[i] + ring.stage * TILE::STAGE, from[i], line[i] < left);
+            from[i] += TILE::DEPTH * pitch;
+        }
+        mm_barrier_arrive_copied(ring.full + ring.stage * 8);
+        mm_wgmma_step<TILE>(ring);
+    }
+}
+
+/* One thread: fills B's. */
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_odd_fill(const mm_args &args, const mm_maps &maps, const mm_unit &unit,
+                                                  mm_wgmma_ring &ring)
+{
+    const int matrix = unit.batch > 0 && args.b.step[0] ? (int)unit.batch : 0;
+    for (mm_int k = unit.k_begin; k < unit.k_end; k += TILE::DEPTH) {
+        const unsigned full = ring.full + ring.stage * 8;
+        mm_barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
+        mm_barrier_expect(full, TILE::B_BYTES);
+        mm_wgmma_load<typename TILE::element, TILE::N, true, 1>(ring.at + ring.stage * TILE::STAGE + TILE::A_BYTES,
+                                                                &maps.b, full, (int)unit.column * TILE::N, (int)k,
+                                                                matrix, 0, 0);
+        mm_wgmma_step<TILE>(ring);
+    }
+}
+#endif
+
+/* maps.a is empty. */
+template <typename TILE>
+__global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
+    mm_wgmma_odd_kernel(ks_site site, const __grid_constant__ mm_args args, const __grid_constant__ mm_maps maps)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    typedef typename TILE::element T;
+    extern __shared__ unsigned char mm_wgmma_shared[];
+    __shared__ uint64_t barriers[2 * TILE::STAGES + 1];
+    ks_entry job;
+    if (!ks_enter_again(site, &job)) return;
+    const unsigned at = mm_shared_address(mm_wgmma_shared), start = (at + 1023) & ~1023u;
+    mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
+    mm_wgmma_ring ring = {};
+    ring.at = start, ring.full = mm_shared_address(barriers), ring.empty = ring.full + TILE::STAGES * 8;
+    const unsigned met = ring.empty + TILE::STAGES * 8, filler = TILE::WORKERS + TILE::COPIERS;
+    const unsigned units = args.tiles_m * args.tiles_n * args.matrices * args.cluster * args.groups;
+    const bool alone = args.cluster * args.groups == 1;
+    if (threadIdx.x == filler) {
+        asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.b) : "memory");
+        for (int i = 0; i < TILE::STAGES; i++) {
+            mm_barrier_init(ring.full + i * 8, 1 + TILE::COPIERS);
+            mm_barrier_init(ring.empty + i * 8, TILE::WARPGROUPS * 4);
+        }
+        mm_barrier_init(met, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async;" ::: "memory");
+        mm_barrier_expect(met, TILE::SUMS_BYTES);
+    }
+    __syncthreads();
+    if (args.cluster > 1) mm_cluster_arrive();
+    if (!args.packed) ks_start(site);
+    if (threadIdx.x >= TILE::WORKERS) {
+        if (threadIdx.x < filler)
+            for (unsigned index = blockIdx.x; index < units; index += gridDim.x)
+                mm_wgmma_odd_copy<TILE>(args, mm_unit_at(args, index), job.in, ring);
+        if (threadIdx.x == filler) {
+            if (args.packed) mm_await_packed(); /* A is not: its copies are under way meanwhile */
+            for (unsigned index = blockIdx.x; index < units; index += gridDim.x)
+                mm_wgmma_odd_fill<TILE>(args, maps, mm_unit_at(args, index), ring);
+        }
+        __syncwarp();
+        if (args.cluster > 1) mm_cluster_wait();
+        if (threadIdx.x >= filler) {
+            asm volatile("bar.sync 2, %0;" ::"n"(TILE::WORKERS + 32) : "memory");
+            if (threadIdx.x == filler) mm_stamp(site);
+        }
+        return;
+    }
+    float sum[TILE::SUMS];
+    for (unsigned index = blockIdx.x; index < units; index += gridDim.x) {
+        const mm_unit unit = mm_unit_at(args, index);
+        const int steps = (int)((unit.k_end - unit.k_begin + TILE::DEPTH - 1) / TILE::DEPTH);
+        const unsigned first = (unsigned)(uintptr_t)(job.in + args.a.at) + (unsigned)unit.a * TILE::SIZE;
+        const unsigned pitch = (unsigned)args.a.pitch * TILE::SIZE, row = threadIdx.x % 4 * (4 / TILE::SIZE);
+        ring.shift[0] = (first + row * pitch) & 15;
+        ring.shift[1] = (ring.shift[0] + pitch) & 15;
+        mm_wgmma_unit<TILE, false, true>(sum, ring, threadIdx.x / 128, steps);
+        const mm_out<T> out = mm_out_at<T, TILE>(args, unit, job);
+        if (!alone) {
+            mm_wgmma_meet<TILE, false>(site, args, unit, out, sum, held, met);
+            break;
+        }
+        if (index + gridDim.x >= units) mm_workers_end<TILE>();
+        mm_wgmma_store<TILE, false>(args, out, sum, held);
+    }
+#endif
+}
+
+template <typename TILE>
+static mm_kernel mm_wgmma_odd(const char *name, mm_pace pace, bool a_k, bool b_k)
+{
+    mm_kernel kernel = {name,
+                        (const void *)mm_wgmma_odd_kernel<TILE>,
+                        TILE::M,
+                        TILE::N,
+                        TILE::DEPTH,
+                        TILE::THREADS,
+                        TILE::CTAS,
+                        TILE::SHARED,
+                        pace,
+                        true,
+                        true,
+                        1,
+                        1};
+    kernel.odd = true;
+    if (a_k || !b_k) kernel.function = NULL;
+    return kernel;
+}
+
+#endif
