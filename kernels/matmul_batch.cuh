@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     typedef mm_batch_ring<TILE, A_K, B_K> RING;
     extern __shared__ __align__(128) unsigned char mm_batch_shared[];
     ks_entry job;
-    if (!ks_enter(site, &job)) return;
+    if (!ks_enter_again(site, &job)) return;
     const int group = threadIdx.x / TILE::GROUP, thread = threadIdx.x % TILE::GROUP;
     const unsigned matrix = blockIdx.x * TILE::GROUPS + group;
     const bool live = matrix < args.matrices;
@@ -331,6 +331,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         if (stage * TILE::DEPTH < k) copy(stage, stage * TILE::DEPTH);
         mm_copy_commit(); /* an empty group too, so that the count of groups stays that of stages */
     }
+    ks_start(site);
     typename TILE::sums sum = {};
     int stage = 0;
 #pragma unroll 1
@@ -348,6 +349,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     }
     const mm_out<T> out = {(T *)(job.out + args.c_at) + matrix * (args.m * args.n), (const T *)(job.in + args.bias_at),
                            m, n, ((unsigned)args.n & 3) == 0};
+    if (threadIdx.x == TILE::THREADS - 1) mm_stamp(site);
     if (args.plain && out.whole) {
         mm_batch_store_plain<TILE>(sum, out, n, (float)args.alpha, thread);
     } else {
@@ -356,7 +358,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         mm_batch_sync<TILE>();
         mm_batch_store<TILE>(args, out, (const float *)ring, thread);
     }
-    ks_leave(site);
+    mm_leave(site);
 }
 
 template <typename TILE, bool A_K, bool B_K>

@@ -92,6 +92,20 @@ __device__ __forceinline__ mm_unit mm_unit_at(const mm_args &args, unsigned inde
     return unit;
 }
 
+/* The end stamp on device memory, in place of ks_leave(): by one thread of a CTA, before the CTA's last stores, behind which it
+ * would be waited for. */
+__device__ __forceinline__ void mm_stamp(const ks_site &site)
+{
+    if (!site.block && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
+        *(volatile uint64_t *)&site.line->end_ns = ks_globaltimer();
+}
+
+/* The kernel has stamped: what is left is ks_leave() on mapped slots. */
+__device__ __forceinline__ void mm_leave(const ks_site &site)
+{
+    if (site.block) ks_leave(site);
+}
+
 /* What an element is summed in. */
 template <typename T>
 struct mm_sum {

@@ -315,8 +315,8 @@ __device__ __forceinline__ void mm_peer_write(float *at, unsigned rank, float x)
 
 /* The CTA's threads have stored their sums in planes; slots: [cluster][its share of the outputs]. */
 template <typename TILE>
-__device__ __forceinline__ void mm_skinny_finish(const mm_args &args, const mm_unit &unit, const ks_entry &job,
-                                                 const float *planes, float *slots)
+__device__ __forceinline__ void mm_skinny_finish(const ks_site &site, const mm_args &args, const mm_unit &unit,
+                                                 const ks_entry &job, const float *planes, float *slots)
 {
     constexpr int M = TILE::M, N = TILE::N, PARTS = mm_skinny_parts<TILE>();
     const int part = threadIdx.x % PARTS, share = TILE::OUTPUTS >> args.cluster_log2;
@@ -325,6 +325,7 @@ __device__ __forceinline__ void mm_skinny_finish(const mm_args &args, const mm_u
     auto row_of = [&](int out) { return args.turned ? out % M : out / N; };
     auto column_of = [&](int out) { return args.turned ? out / M : out % N; };
     __syncthreads();
+    if (threadIdx.x == TILE::THREADS - 1) mm_stamp(site);
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); /* the others have begun */
 #endif
@@ -407,8 +408,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         __syncthreads(); /* all warps have left A */
         mm_skinny_fma_spill<TILE>(sum, plane, along, column);
     }
-    mm_skinny_finish<TILE>(args, unit, job, planes, slots);
-    ks_leave(site);
+    mm_skinny_finish<TILE>(site, args, unit, job, planes, slots);
+    mm_leave(site);
 }
 
 template <typename TILE, bool A_K>

@@ -157,6 +157,19 @@ __device__ __forceinline__ void mm_workers_sync()
     asm volatile("bar.sync 1, %0;" ::"n"(TILE::WORKERS) : "memory");
 }
 
+/* The warps that multiply are about to store the CTA's last sums: the copying warp, which has nothing left to do, stamps. */
+template <typename TILE>
+__device__ __forceinline__ void mm_workers_end()
+{
+    asm volatile("bar.arrive 2, %0;" ::"n"(TILE::WORKERS + 32) : "memory");
+}
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_stamp(const ks_site &site)
+{
+    asm volatile("bar.sync 2, %0;" ::"n"(TILE::WORKERS + 32) : "memory");
+    if (threadIdx.x == TILE::WORKERS) mm_stamp(site);
+}
+
 /* A CTA's ring, its barriers, and where it stands in them: stages are counted over all units. */
 typedef struct mm_wgmma_ring {
     unsigned at, full, empty; /* in shared memory */
@@ -510,6 +523,7 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
         mm_send(mm_peer_address(at + (i - to * share) * TILE::WORKERS * 16, to), mm_peer_address(met, to), sum + i * 4);
     }
     mm_barrier_wait_peers(met, 0);
+    if (args.groups == 1) mm_workers_end<TILE>();
     mm_four<float> *partial = (mm_four<float> *)ks_workspace(site) +
                               ((size_t)unit.tile * args.groups * TILE::BLOCKS + rank * share) * TILE::WORKERS +
                               threadIdx.x;
@@ -538,6 +552,7 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
         __threadfence();
     }
     mm_workers_sync<TILE>();
+    mm_workers_end<TILE>();
     if (!last) return;
 #pragma unroll 1
     for (int i = 0; i < share; i++) {
@@ -593,7 +608,6 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     }
     __syncthreads();
     if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_arrive();
-    ks_start(site);
     const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == TILE::WARPGROUPS) {
@@ -603,8 +617,10 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
                 mm_wgmma_fill<TILE, A_K, B_K>(args, maps, mm_unit_at(args, index), ring);
         __syncwarp();
         if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_wait();
+        if (threadIdx.x < TILE::WORKERS + 32) mm_wgmma_stamp<TILE>(site);
     } else {
         if constexpr (TILE::GIVES) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+        ks_start(site);
         float sum[TILE::SUMS];
         for (unsigned index = first; index < units; index += step) {
             mm_unit unit = mm_unit_at(args, index);
@@ -617,9 +633,9 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
                     mm_wgmma_meet<TILE, A_K>(site, args, unit, out, sum, held, met);
                     break;
                 }
+            if (index + step >= units) mm_workers_end<TILE>();
             mm_wgmma_store<TILE, A_K>(args, out, sum, held);
         }
-        ks_leave(site);
     }
     if constexpr (TILE::PEERS > 1) mm_cluster_leave();
 #endif
