@@ -131,6 +131,7 @@ static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_mat
     mm_kernel kernel = tables[c->table](c->kernel, layout->a_k, layout->b_k);
     args->tiles_m = (unsigned)tiles_of(args->m, kernel.m);
     args->tiles_n = (unsigned)tiles_of(args->n, kernel.n);
+    if (args->tiles_m > 1) args->reciprocal = (unsigned)(((1ull << 32) + args->tiles_m - 1) / args->tiles_m);
     args->cluster = c->cluster;
     args->groups = (unsigned)c->groups;
     for (args->cluster_log2 = 0; 1u << args->cluster_log2 < args->cluster; args->cluster_log2++) continue;

@@ -29,6 +29,7 @@ typedef struct mm_args {
     mm_int m, n, k; /* of the product that is computed: turned, it is the transposed one */
     mm_int k_slice; /* values of K in a slice; the last ones may be shorter, or empty */
     unsigned tiles_m, tiles_n, matrices;
+    unsigned reciprocal; /* of tiles_m up to MM_BAND, times 2^32 and rounded up: right for all tiles of a grid */
     unsigned cluster, cluster_log2, groups;
     int batch_rank;
     int turned; /* C is stored transposed */
@@ -87,7 +88,7 @@ __device__ __forceinline__ mm_unit mm_unit_at(const mm_args &args, unsigned inde
         at -= first * args.tiles_n;
         high = min((unsigned)MM_BAND, args.tiles_m - first);
     }
-    unit.column = at / high;
+    unit.column = args.tiles_m > MM_BAND ? at / high : high == 1 ? at : __umulhi(at, args.reciprocal);
     unit.row = first + at - unit.column * high;
     return unit;
 }
