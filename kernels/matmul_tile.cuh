@@ -7,6 +7,7 @@
 #include "matmul_fma.cuh"
 #include "matmul_mma.cuh"
 #include "matmul_skinny.cuh"
+#include "matmul_strip.cuh"
 #include "matmul_table.cuh"
 #include "matmul_wgmma.cuh"
 
@@ -232,6 +233,12 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
             "skinny 1x32", {2.8f, 0.60f}, a_k, b_k);
     case 20:
         return mm_skinny_entry<mm_skinny_fma<T, 1, 32, 8, 8, 4, false, 1>, true>("skinny 1x32 odd", {3.6f, 0.09f});
+    case 21:
+        return mm_strip<mm_strip_tile<T, 8, 2, 8, 2>>("strip 8x32", {2.8f, 0.03f}, a_k, b_k);
+    case 22:
+        return mm_strip<mm_strip_tile<T, 8, 2, 4, 4>>("strip 8x32 low", {2.7f, 0.066f}, a_k, b_k);
+    case 23:
+        return mm_strip<mm_strip_tile<T, 16, 2, 8, 2>>("strip 16x32", {3.1f, 0.04f}, a_k, b_k);
     default:
         return mm_mma_table<T>(index, a_k, b_k);
     }
