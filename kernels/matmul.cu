@@ -200,7 +200,8 @@ static mm_int grid_of(const mm_args *args, const mm_kernel *kernel)
     const mm_int units = (mm_int)args->matrices * args->tiles_m * args->tiles_n * args->cluster * args->groups;
     const unsigned peers = peers_of(kernel);
     const mm_int most = (mm_int)clusters_of(peers) * kernel->ctas;
-    return (kernel->bulk && args->cluster * args->groups == 1 && units > most ? most : units) * peers;
+    const bool walks = kernel->bulk && !kernel->skinny && args->cluster * args->groups == 1;
+    return (walks && units > most ? most : units) * peers;
 }
 
 /* --- the model ------------------------------------------------------------------------------------------------------- */
@@ -353,6 +354,7 @@ static bool skinny_can(const mm_kernel *kernel, const ks_matmul_candidate *c, co
     const bool whole_k = args->k * element_bytes % 16 == 0;
     if (args->tiles_m > 1 || c->groups > 1 || kernel->m * kernel->n / 4 < c->cluster) return false;
     if (kernel->skinny == MM_SKINNY_ODD) return !layout->b_k;
+    if (kernel->skinny == MM_SKINNY_BULK) return true; /* bulk_can() */
     if (kernel->skinny == MM_SKINNY_STRAIGHT && (!layout->a_k || args->a.shifted || !whole_k)) return false;
     return !args->b.shifted && (layout->b_k ? whole_k : args->n * element_bytes % 16 == 0);
 }

@@ -94,15 +94,15 @@ __device__ __forceinline__ mm_unit mm_unit_at(const mm_args &args, unsigned inde
     return unit;
 }
 
-/* The end stamp on device memory, by one thread of a CTA, before the CTA's last stores: at the end it would be waited for.
- * The store that lands last stays; an atomic would fetch a line that is nowhere near. In place of ks_leave(). */
+/* The end stamp on device memory, in place of ks_leave(): by one thread of a CTA, before the CTA's last stores, behind which it
+ * would be waited for. */
 __device__ __forceinline__ void mm_stamp(const ks_site &site)
 {
     if (!site.block && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
         *(volatile uint64_t *)&site.line->end_ns = ks_globaltimer();
 }
 
-/* On mapped slots all as ever. */
+/* The kernel has stamped: what is left is ks_leave() on mapped slots. */
 __device__ __forceinline__ void mm_leave(const ks_site &site)
 {
     if (site.block) ks_leave(site);

@@ -23,6 +23,7 @@ enum mm_skinny_kind {
     MM_SKINNY_HELD,     /* B in whole vectors; A's slice, whatever its rows, is held in shared memory */
     MM_SKINNY_ODD,      /* as that, but B's rows lie across K and start anywhere */
     MM_SKINNY_STRAIGHT, /* A too comes straight into registers: both in whole vectors, A's along K */
+    MM_SKINNY_BULK,     /* matmul_strip.cuh: `bulk`, but a CTA has one unit */
 };
 
 typedef struct mm_kernel {
