@@ -166,7 +166,7 @@ __device__ __forceinline__ void ks_leave(const ks_site &site)
 {
     if (!site.block) {
         if (threadIdx.x == 0 && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
-            *(volatile uint64_t *)&site.line->end_ns = ks_globaltimer();
+            ks_write_relaxed(&site.line->end_ns, ks_globaltimer());
         return;
     }
     __threadfence_system();

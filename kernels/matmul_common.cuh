@@ -99,7 +99,7 @@ __device__ __forceinline__ mm_unit mm_unit_at(const mm_args &args, unsigned inde
 __device__ __forceinline__ void mm_stamp(const ks_site &site)
 {
     if (!site.block && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
-        *(volatile uint64_t *)&site.line->end_ns = ks_globaltimer();
+        ks_write_relaxed(&site.line->end_ns, ks_globaltimer());
 }
 
 /* The kernel has stamped: what is left is ks_leave() on mapped slots. */
