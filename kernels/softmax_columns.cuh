@@ -270,7 +270,8 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
         const Word *from = in + at + c * strip.stride;
 #pragma unroll
         for (int v = 0; v < V; v++, from += strip.stride)
-            if (COPIES && c + v < packs) ks_copy_async(&keep[(c + v) * threads], from);
+            if constexpr (COPIES)
+                if (c + v < packs) ks_copy_async(&keep[(c + v) * threads], from);
     };
     strip.place(s, team.team, &base, &count);
 #pragma unroll 1

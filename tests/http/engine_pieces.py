@@ -317,8 +317,8 @@ def a_body_that_stops(daemon, generator):
     for size in (400, *SIZES):
         head, body = large_request(size)
         with daemon.dial(60) as s:
-            s.sendall(head + body[:size // 2])
             begun = time.monotonic()
+            s.sendall(head + body[:size // 2])
             answer = Reader(s).answer()
             assert answer and answer[0] == 408 and answer[1]["kernserve-error"] == "slow", answer
             assert answer[1]["connection"] == "close" and 0.8 < time.monotonic() - begun < 3
@@ -327,11 +327,12 @@ def a_body_that_stops(daemon, generator):
 
 
 def an_answer_that_nobody_reads(daemon, generator):
-    """--send-timeout is two seconds."""
+    """--send-timeout is two seconds, and the body may take its time."""
     head, body = large_request(24 * MIB)
     before = aborted(daemon, "send")
     with daemon.dial(60) as s:
         s.sendall(head + body)
+        assert s.recv(13, socket.MSG_PEEK | socket.MSG_WAITALL) == b"HTTP/1.1 200 ", "no answer to leave unread"
         wait_until(lambda: aborted(daemon, "send") == before + 1, "still there", 8)
         nothing_is_left(daemon)
 
@@ -389,21 +390,23 @@ def small_ones_beside(daemon, generator):
     assert not faults and count > 10, (faults, count)
 
 
-# What each of them talks to: a daemon, one that does not wait long, or one that it starts itself.
+# What each of them talks to: a daemon, one that does not wait long for bodies, one that does not for readers, or one that
+# it starts itself.
 TESTS = [(one_behind_the_other, "daemon"), (over_a_local_socket, "own"), (numbers_in_words, "daemon"),
          (two_inputs, "daemon"), (in_drops, "daemon"), (half_a_close_behind_it, "daemon"),
          (leaving_amid_the_body, "daemon"), (leaving_amid_the_answer, "daemon"), (leaving_behind_the_head, "daemon"),
          (refused_before_the_body, "own"), (refused_behind_the_body, "daemon"), (small_ones_beside, "daemon"),
-         (a_body_that_stops, "strict"), (an_answer_that_nobody_reads, "strict"), (a_drain_amid_the_answer, "own")]
+         (a_body_that_stops, "strict"), (an_answer_that_nobody_reads, "unread"), (a_drain_amid_the_answer, "own")]
 
 
 def main():
     generator = seed()
     faults = []
     for path in (daemon_path(), STREAMING):
-        with start(path, "--body-timeout", "1s", "--send-timeout", "2s", "--min-rate", "1") as strict, start(path) as daemon:
+        with start(path, "--body-timeout", "1s", "--min-rate", "1") as strict, start(path) as daemon, \
+                start(path, "--send-timeout", "2s", "--min-rate", "1") as unread:
             for test, on in TESTS:
-                on = {"daemon": daemon, "strict": strict, "own": path}[on]
+                on = {"daemon": daemon, "strict": strict, "unread": unread, "own": path}[on]
                 begun = time.monotonic()
                 name = "%s: %s" % (os.path.basename(path), test.__name__)
                 try:
@@ -412,7 +415,7 @@ def main():
                 except (AssertionError, OSError, TypeError) as fault:
                     faults.append("%s: %s" % (name, fault or repr(fault)))
                     print("FAULT", faults[-1])
-            for one in (strict, daemon):
+            for one in (strict, unread, daemon):
                 if one.stop() != 0:
                     faults.append("%s: another exit code" % os.path.basename(path))
     sys.exit("\n".join(faults) if faults else 0)
