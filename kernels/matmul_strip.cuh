@@ -28,21 +28,6 @@ struct mm_strip_tile {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-template <bool TURNS>
-__device__ __forceinline__ void mm_strip_fragment(uint32_t (&to)[4], unsigned at)
-{
-    if constexpr (TURNS)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "r"(at)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "r"(at)
-                     : "memory");
-}
-
 /* A stage: 16 columns of B are a fragment's rows, 8 rows of A its columns. A lies in rows of 128 bytes, B in those of 64;
  * their 16-byte chunks are swizzled. */
 template <typename TILE>
@@ -55,14 +40,14 @@ __device__ __forceinline__ void mm_strip_multiply(typename TILE::sums &sum, unsi
         uint32_t x[TILE::HALVES][4];
 #pragma unroll
         for (int h = 0; h < TILE::HALVES; h++)
-            mm_strip_fragment<false>(x[h], a + h * 1024 + line * 128 + (((k / 8 + matrix) ^ line) * 16));
+            mm_ldmatrix<false>(x[h], a + h * 1024 + line * 128 + (((k / 8 + matrix) ^ line) * 16));
 #pragma unroll
         for (int half = 0; half < 2; half++)
 #pragma unroll
             for (int i = 0; i < TILE::N / 16; i++) {
                 const int along = k / 8 + half * 2 + matrix / 2, across = i * 2 + matrix % 2; /* in eights */
                 uint32_t y[4];
-                mm_strip_fragment<true>(y, b + (along * 8 + line) * 64 + ((across ^ line / 2) * 16));
+                mm_ldmatrix<true>(y, b + (along * 8 + line) * 64 + ((across ^ line / 2) * 16));
 #pragma unroll
                 for (int h = 0; h < TILE::HALVES; h++) mm_mma(T(), sum[i][h], y, x[h][half * 2], x[h][half * 2 + 1]);
             }
@@ -130,7 +115,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     };
     if (lane == 0) {
         for (int i = 0; i < TILE::OWN; i++) mm_barrier_init(full + i * 8, 1);
-        asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async;" ::: "memory");
+        mm_barrier_publish();
 #pragma unroll
         for (int i = 0; i < TILE::OWN; i++)
             if (i < stages) fill(i, begin + i * STEP);

@@ -20,14 +20,8 @@ __device__ __forceinline__ void mm_wgmma_feed_odd(float, uint32_t (&to)[4][4], u
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            float x;
-            asm volatile("ld.shared.f32 %0, [%1];"
-                         : "=f"(x)
-                         : "r"(first + (i * 8 + e / 2 * 4) * PITCH + e % 2 * 4)
-                         : "memory");
-            asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(to[i][e]) : "f"(x));
-        }
+        for (int e = 0; e < 4; e++)
+            to[i][e] = mm_round_tf32(__uint_as_float(mm_shared_read(first + (i * 8 + e / 2 * 4) * PITCH + e % 2 * 4)));
 }
 
 /* Of 16 bits: two neighbours along K. */
@@ -41,9 +35,7 @@ __device__ __forceinline__ void mm_wgmma_feed_odd(T, uint32_t (&to)[4][4], unsig
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const unsigned at = (i * 16 + e / 2 * 8) * PITCH + e % 2 * 16;
-            uint16_t low, high;
-            asm volatile("ld.shared.u16 %0, [%1];" : "=h"(low) : "r"(even + at) : "memory");
-            asm volatile("ld.shared.u16 %0, [%1];" : "=h"(high) : "r"(odd + at) : "memory");
+            const uint16_t low = mm_shared_read_16(even + at), high = mm_shared_read_16(odd + at);
             to[i][e] = (uint32_t)high << 16 | low;
         }
 }
@@ -70,12 +62,6 @@ struct mm_wgmma_odd_tile : mm_wgmma_tile<T, WARPGROUPS_, N_, STAGES_, CTAS_> {
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-/* When this thread's copies are there. */
-__device__ __forceinline__ void mm_barrier_arrive_copied(unsigned barrier)
-{
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
 
 /* Bytes that are copied of a row: whole vectors. */
 template <typename TILE>
@@ -159,13 +145,13 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     const unsigned units = args.tiles_m * args.tiles_n * args.matrices * args.cluster * args.groups;
     const bool alone = args.cluster * args.groups == 1;
     if (threadIdx.x == filler) {
-        asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.b) : "memory");
+        mm_map_prefetch(&maps.b);
         for (int i = 0; i < TILE::STAGES; i++) {
             mm_barrier_init(ring.full + i * 8, 1 + TILE::COPIERS);
             mm_barrier_init(ring.empty + i * 8, TILE::WARPGROUPS * 4);
         }
         mm_barrier_init(met, 1);
-        asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async;" ::: "memory");
+        mm_barrier_publish();
         mm_barrier_expect(met, TILE::SUMS_BYTES);
     }
     __syncthreads();
@@ -183,7 +169,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         __syncwarp();
         if (args.cluster > 1) mm_cluster_wait();
         if (threadIdx.x >= filler) {
-            asm volatile("bar.sync 2, %0;" ::"n"(TILE::WORKERS + 32) : "memory");
+            mm_barrier_sync<2, TILE::WORKERS + 32>();
             if (threadIdx.x == filler) mm_stamp(site);
         }
         return;
