@@ -88,18 +88,6 @@ __device__ __forceinline__ void mm_batch_copy(unsigned to, const unsigned char *
     }
 }
 
-/* 4 bytes past the registers; a zero, and nothing is read, where `inside` is false. */
-__device__ __forceinline__ void mm_batch_copy_word(unsigned to, const void *from, bool inside)
-{
-    asm volatile("{\n\t"
-                 ".reg .pred outside;\n\t"
-                 "setp.eq.u32 outside, %2, 0;\n\t"
-                 "cp.async.ca.shared.global [%0], [%1], 4, outside;\n\t"
-                 "}" ::"r"(to),
-                 "l"(from), "r"((int)inside)
-                 : "memory");
-}
-
 /* The same of `rows` rows of `words` words along K, turned: a warp takes 8 words of 4 rows, one of each bank. */
 template <typename STAGE, int THREADS>
 __device__ __forceinline__ void mm_batch_copy_turned(unsigned to, const unsigned char *from, mm_int pitch, int rows,
@@ -114,7 +102,7 @@ __device__ __forceinline__ void mm_batch_copy_turned(unsigned to, const unsigned
     for (int i = 0; i < STAGE::COLUMNS; i += STEP) {
 #pragma unroll
         for (int l = 0; l < STAGE::ROWS; l += 8)
-            mm_batch_copy_word(to + l * STAGE::PITCH + i * 4, from + l * 4, row + i < rows && word + l < words);
+            mm_copy_element<4>(to + l * STAGE::PITCH + i * 4, from + l * 4, row + i < rows && word + l < words);
         from += STEP * pitch;
     }
 }

@@ -1,4 +1,4 @@
-/* What the matmul kernels share: their arguments, how a CTA finds its unit of work, asynchronous copies.
+/* What the matmul kernels share: their arguments, how a CTA finds its unit of work.
  *
  * A unit is one output tile of one matrix over one slice of K, and one CTA. Neighbouring units are the slices of one tile:
  * `cluster` of them are a cluster, `groups` clusters share the tile. Split, tiles and order come from the plan alone. */
@@ -6,6 +6,7 @@
 #define KS_MATMUL_COMMON_CUH
 
 #include "launch.cuh"
+#include "matmul_ptx.cuh"
 #include "matmul_shape.h"
 
 #include <cuda_bf16.h>
@@ -101,46 +102,5 @@ template <>
 struct mm_sum<double> {
     typedef double type;
 };
-
-/* 16 bytes past the registers; zeros, and nothing is read, where `inside` is false. */
-__device__ __forceinline__ void mm_copy_async(unsigned to, const void *from, bool inside)
-{
-    asm volatile("{\n\t"
-                 ".reg .pred outside;\n\t"
-                 "setp.eq.u32 outside, %2, 0;\n\t"
-                 "cp.async.cg.shared.global [%0], [%1], 16, outside;\n\t"
-                 "}" ::"r"(to),
-                 "l"(from), "r"((int)inside)
-                 : "memory");
-}
-
-/* One element of 4 or 8 bytes, likewise. */
-template <int BYTES>
-__device__ __forceinline__ void mm_copy_element(unsigned to, const void *from, bool inside)
-{
-    asm volatile("{\n\t"
-                 ".reg .pred outside;\n\t"
-                 "setp.eq.u32 outside, %2, 0;\n\t"
-                 "cp.async.ca.shared.global [%0], [%1], %3, outside;\n\t"
-                 "}" ::"r"(to),
-                 "l"(from), "r"((int)inside), "n"(BYTES)
-                 : "memory");
-}
-
-__device__ __forceinline__ void mm_copy_commit()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-template <int PENDING>
-__device__ __forceinline__ void mm_copy_wait()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-
-__device__ __forceinline__ unsigned mm_shared_address(const void *at)
-{
-    return (unsigned)__cvta_generic_to_shared(at);
-}
 
 #endif

@@ -153,38 +153,23 @@ __device__ __forceinline__ mm_four<S> mm_read_fresh(const S *at)
 #ifdef KS_MATMUL_CLUSTERS
 __device__ __forceinline__ void mm_cluster_sync()
 {
-    asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+    mm_cluster_arrive();
+    mm_cluster_wait();
 }
 
 /* Nobody leaves while another reads here. Orders no memory: it would wait for the output's stores. */
 __device__ __forceinline__ void mm_cluster_leave()
 {
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+    mm_cluster_arrive_relaxed();
+    mm_cluster_wait();
 }
 
 /* The same place in the shared memory of CTA `rank` of the cluster. */
-__device__ __forceinline__ mm_four<float> mm_peer_read(const float *at, unsigned rank)
+template <typename S>
+__device__ __forceinline__ mm_four<S> mm_peer_read(const S *at, unsigned rank)
 {
-    unsigned there;
-    mm_four<float> x;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mm_shared_address(at)), "r"(rank));
-    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
-                 : "=f"(x.value[0]), "=f"(x.value[1]), "=f"(x.value[2]), "=f"(x.value[3])
-                 : "r"(there)
-                 : "memory");
-    return x;
-}
-__device__ __forceinline__ mm_four<double> mm_peer_read(const double *at, unsigned rank)
-{
-    unsigned there;
-    mm_four<double> x;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mm_shared_address(at)), "r"(rank));
-#pragma unroll
-    for (int e = 0; e < 4; e += 2)
-        asm volatile("ld.shared::cluster.v2.f64 {%0,%1}, [%2];"
-                     : "=d"(x.value[e]), "=d"(x.value[e + 1])
-                     : "r"(there + e * 8)
-                     : "memory");
+    mm_four<S> x;
+    mm_peer_load(x.value, mm_peer_address(mm_shared_address(at), rank));
     return x;
 }
 #endif
@@ -213,7 +198,7 @@ __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &ar
     __syncthreads();
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) {
-        asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+        rank = mm_cluster_rank();
         if (TILE::PLANES > 1) {
             for (int four = threadIdx.x; four < FOURS; four += THREADS)
                 *(mm_four<S> *)(planes + row_of(four) * PITCH + column_of(four)) = own(four);

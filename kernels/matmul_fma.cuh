@@ -168,7 +168,8 @@ __device__ __forceinline__ void mm_fma_start(unsigned *a, unsigned *b)
     mm_fma_thread<TILE>(&ty, &tx, &plane);
     *a = plane * TILE::SHARE * mm_fma_operand<TILE, TILE::M, false>::stage::PITCH + ty * 16;
     *b = plane * TILE::SHARE * mm_fma_operand<TILE, TILE::N, false>::stage::PITCH + tx * 16;
-    asm("" : "+r"(*a), "+r"(*b)); /* kept, not worked out anew for each stage */
+    mm_keep(*a);
+    mm_keep(*b);
 }
 
 /* The other tiles, from there on. */

@@ -30,40 +30,6 @@ struct mm_mma_operand {
         stage;
 };
 
-template <bool TRANSPOSE>
-__device__ __forceinline__ void mm_ldmatrix(uint32_t (&to)[4], unsigned at)
-{
-    if constexpr (TRANSPOSE)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "r"(at)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "r"(at)
-                     : "memory");
-}
-
-#define MM_MMA(shape, type)                                                                                            \
-    asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "         \
-                 "{%8,%9}, {%0,%1,%2,%3};"                                                                             \
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                      \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
-__device__ __forceinline__ void mm_mma(__half, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
-{
-    MM_MMA("m16n8k16", "f16");
-}
-__device__ __forceinline__ void mm_mma(__nv_bfloat16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
-{
-    MM_MMA("m16n8k16", "bf16");
-}
-__device__ __forceinline__ void mm_mma(float, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
-{
-    MM_MMA("m16n8k8", "tf32");
-}
-#undef MM_MMA
-
 /* 16 (across) x 16 or, TF32, 8 (along K) elements. Registers 0, 1: the first and second 8 of FIRST's dimension, 2, 3 the
  * same further along the other one; FIRST is across for A and K for B, as mma.sync wants them. */
 template <typename T, typename STAGE, bool K_CONTIGUOUS, bool ACROSS_FIRST>
@@ -82,12 +48,12 @@ __device__ __forceinline__ void mm_fragment(uint32_t (&to)[4], unsigned stage, i
         for (int r = 0; r < 4; r++) {
             const int second = ACROSS_FIRST ? r % 2 : r / 2, further = ACROSS_FIRST ? r / 2 : r % 2;
             const int w = across + second * 8 + lane / 4, l = k + further * CHUNK + lane % 4;
-            asm volatile("ld.shared.b32 %0, [%1];" : "=r"(to[r]) : "r"(stage + l * STAGE::PITCH + w * 4) : "memory");
+            to[r] = mm_shared_read(stage + l * STAGE::PITCH + w * 4);
         }
     }
     if constexpr (sizeof(T) == 4) {
 #pragma unroll
-        for (int r = 0; r < 4; r++) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(to[r]) : "f"(__uint_as_float(to[r])));
+        for (int r = 0; r < 4; r++) to[r] = mm_round_tf32(__uint_as_float(to[r]));
     }
 }
 

@@ -25,24 +25,6 @@ struct alignas(W * sizeof(T)) mm_vector {
     T value[W];
 };
 
-/* Past the L1 cache: nobody reads it again. */
-template <typename V>
-__device__ __forceinline__ V mm_load_once(const void *at)
-{
-    V v;
-    if constexpr (sizeof(V) == 16) {
-        uint4 &bits = *(uint4 *)&v;
-        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-                     : "l"(at));
-    } else if constexpr (sizeof(V) == 4) {
-        asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(*(uint32_t *)&v) : "l"(at));
-    } else {
-        asm volatile("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(*(uint16_t *)&v) : "l"(at));
-    }
-    return v;
-}
-
 /* By fused multiply-adds: a block is four vectors, of four rows of K, or of four columns where B's rows lie along K. LANES
  * of a warp are side by side over the columns, the others over K. Vectors of one element do for rows of any start. */
 template <typename T, int M_, int LANES_, int WARPS_, int BLOCKS_, int CTAS_, bool B_K_, int W_ = 16 / (int)sizeof(T)>
@@ -195,9 +177,7 @@ __device__ __forceinline__ void mm_skinny_fma_multiply(typename TILE::sums &sum,
 
 __device__ __forceinline__ uint32_t mm_skinny_round(float, uint32_t x)
 {
-    uint32_t rounded;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(x)));
-    return rounded;
+    return mm_round_tf32(__uint_as_float(x));
 }
 template <typename T>
 __device__ __forceinline__ uint32_t mm_skinny_round(T, uint32_t x)
@@ -303,13 +283,7 @@ __device__ __forceinline__ void mm_skinny_store(const mm_args &args, const mm_un
 __device__ __forceinline__ void mm_peer_write(float *at, unsigned rank, float x)
 {
 #ifdef KS_MATMUL_CLUSTERS
-    asm volatile("{\n\t"
-                 ".reg .u32 there;\n\t"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n\t"
-                 "st.shared::cluster.f32 [there], %2;\n\t"
-                 "}" ::"r"(mm_shared_address(at)),
-                 "r"(rank), "f"(x)
-                 : "memory");
+    mm_peer_store(mm_peer_address(mm_shared_address(at), rank), x);
 #endif
 }
 
@@ -326,7 +300,7 @@ __device__ __forceinline__ void mm_skinny_finish(const mm_args &args, const mm_u
     auto column_of = [&](int out) { return args.turned ? out / M : out % N; };
     __syncthreads();
 #ifdef KS_MATMUL_CLUSTERS
-    if (args.cluster > 1) asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); /* the others have begun */
+    if (args.cluster > 1) mm_cluster_wait(); /* the others have begun */
 #endif
 #pragma unroll 1
     for (int out = threadIdx.x / PARTS; out < TILE::OUTPUTS; out += TILE::THREADS / PARTS) {
@@ -367,7 +341,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     ks_entry job;
     if (!ks_enter_again(site, &job)) return;
 #ifdef KS_MATMUL_CLUSTERS
-    if (args.cluster > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    if (args.cluster > 1) mm_cluster_arrive_relaxed();
 #endif
     const mm_unit unit = mm_skinny_unit(args);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

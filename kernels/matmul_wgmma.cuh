@@ -41,89 +41,6 @@ struct mm_wgmma_tile {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-__device__ __forceinline__ void mm_barrier_init(unsigned barrier, unsigned count)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-}
-
-__device__ __forceinline__ void mm_barrier_arrive(unsigned barrier)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-__device__ __forceinline__ void mm_barrier_expect(unsigned barrier, unsigned bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void mm_barrier_wait(unsigned barrier, unsigned parity)
-{
-    asm volatile("{\n\t"
-                 ".reg .pred done;\n\t"
-                 "again:\n\t"
-                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
-                 "@done bra over;\n\t"
-                 "bra again;\n\t"
-                 "over:\n\t"
-                 "}" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
-}
-
-/* What CTAs of the cluster have sent is seen. */
-__device__ __forceinline__ void mm_barrier_wait_peers(unsigned barrier, unsigned parity)
-{
-    asm volatile("{\n\t"
-                 ".reg .pred done;\n\t"
-                 "again:\n\t"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
-                 "@done bra over;\n\t"
-                 "bra again;\n\t"
-                 "over:\n\t"
-                 "}" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
-}
-
-/* The same place in CTA `rank` of the cluster. */
-__device__ __forceinline__ unsigned mm_peer_address(unsigned at, unsigned rank)
-{
-    unsigned there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
-    return there;
-}
-
-__device__ __forceinline__ void mm_barrier_arrive_at(unsigned barrier, unsigned rank)
-{
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mm_peer_address(barrier, rank)) : "memory");
-}
-
-/* Completes 16 bytes of the receiver's barrier. */
-__device__ __forceinline__ void mm_send(unsigned to, unsigned barrier, const float *four)
-{
-    asm volatile(
-        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
-        "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3]), "r"(barrier)
-        : "memory");
-}
-
-/* To the same place of all CTAs in `peers`, each of whose barriers counts the bytes; 0: to this CTA alone. */
-__device__ __forceinline__ void mm_bulk_load(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y, int z,
-                                             unsigned peers)
-{
-    if (peers == 0)
-        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
-                     "%5}], [%2];" ::"r"(to),
-                     "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
-                     : "memory");
-    else
-        asm volatile(
-            "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-            "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
-            "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"((uint16_t)peers)
-            : "memory");
-}
-
 /* Part `part` of a stage of ACROSS rows (columns): a box, or boxes of up to 128 bytes across where rows lie across K. */
 template <typename T, int ACROSS, bool K_CONTIGUOUS, int PARTS>
 __device__ __forceinline__ void mm_wgmma_load(unsigned to, const CUtensorMap *map, unsigned barrier, int across, int k,
@@ -141,20 +58,11 @@ __device__ __forceinline__ void mm_wgmma_load(unsigned to, const CUtensorMap *ma
     }
 }
 
-__device__ __forceinline__ void mm_cluster_arrive()
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void mm_cluster_wait()
-{
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
 /* The warps that multiply. */
 template <typename TILE>
 __device__ __forceinline__ void mm_workers_sync()
 {
-    asm volatile("bar.sync 1, %0;" ::"n"(TILE::WORKERS) : "memory");
+    mm_barrier_sync<1, TILE::WORKERS>();
 }
 
 /* A CTA's ring, its barriers, and where it stands in them: stages are counted over all units. */
@@ -242,7 +150,7 @@ __device__ __forceinline__ void mm_wgmma_release(mm_wgmma_ring &ring, unsigned s
 template <typename TILE>
 __device__ __forceinline__ void mm_wgmma_next(mm_wgmma_ring &ring, unsigned &before, bool first)
 {
-    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    mm_wgmma_wait<1>();
     if (!first) mm_wgmma_release<TILE>(ring, before);
     before = ring.stage;
     mm_wgmma_step<TILE>(ring);
@@ -257,7 +165,7 @@ __device__ __forceinline__ void mm_wgmma_stage(float (&sum)[TILE::SUMS], const m
     const unsigned a = ring.at + ring.stage * TILE::STAGE + warpgroup * 8192,
                    b = ring.at + ring.stage * TILE::STAGE + TILE::A_BYTES;
     if constexpr (TILE::template feeds<A_K>) mm_wgmma_feed(fed, a);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    mm_wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         const unsigned a_at = a + k * mm_descriptor_step<64, A_K>, b_at = b + k * mm_descriptor_step<TILE::N, B_K>;
@@ -269,7 +177,7 @@ __device__ __forceinline__ void mm_wgmma_stage(float (&sum)[TILE::SUMS], const m
             mm_wgmma<typename TILE::element, TILE::N, A_K, B_K>(sum, mm_descriptor<64, A_K>(a_at),
                                                                 mm_descriptor<TILE::N, B_K>(b_at));
     }
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    mm_wgmma_commit();
 }
 
 /* One warpgroup's 64 rows of a unit: sum is complete when it returns. */
@@ -293,7 +201,7 @@ __device__ __forceinline__ void mm_wgmma_unit(float (&sum)[TILE::SUMS], mm_wgmma
             mm_wgmma_next<TILE>(ring, before, false);
         }
         if (steps % 2 == 0) {
-            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            mm_wgmma_wait<0>();
             mm_wgmma_stage<TILE, A_K, B_K>(sum, ring, warpgroup, odd);
             mm_wgmma_next<TILE>(ring, before, false);
         }
@@ -304,15 +212,8 @@ __device__ __forceinline__ void mm_wgmma_unit(float (&sum)[TILE::SUMS], mm_wgmma
             mm_wgmma_next<TILE>(ring, before, step == 0);
         }
     }
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    mm_wgmma_wait<0>();
     if (steps > 0) mm_wgmma_release<TILE>(ring, before);
-}
-
-__device__ __forceinline__ uint32_t mm_turn_block(uint32_t two)
-{
-    uint32_t turned;
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(two));
-    return turned;
 }
 
 /* 8 columns of a warp's 16 rows, of which a thread has two neighbours of row lane / 4, then two of that + 8. */
@@ -435,12 +336,9 @@ __device__ __forceinline__ void mm_wgmma_store_lines(const mm_args &args, const 
             const unsigned to =
                 mm_shared_address(turn) + (args.turned ? place(i * 8 + lane % 8, lane / 8 % 2) : place(lane % 16, i));
             if (args.turned)
-                asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(high),
-                             "r"(low)
-                             : "memory");
+                mm_stmatrix<true>(to, high, low);
             else
-                asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(high), "r"(low)
-                             : "memory");
+                mm_stmatrix<false>(to, high, low);
         }
         __syncwarp();
 #pragma unroll
@@ -499,7 +397,7 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
     const int share = TILE::BLOCKS >> args.cluster_log2;
     unsigned rank = 0;
     if (args.cluster > 1) {
-        asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+        rank = mm_cluster_rank();
         mm_cluster_wait(); /* all barriers are ready */
     }
     held += threadIdx.x;
@@ -577,18 +475,18 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     const unsigned units = args.tiles_m * args.tiles_n * args.matrices * args.cluster * args.groups;
     const bool alone = args.cluster * args.groups == 1;
     if (threadIdx.x == TILE::WORKERS) {
-        asm volatile("prefetch.tensormap [%0];\n\tprefetch.tensormap [%1];" ::"l"(&maps.a), "l"(&maps.b) : "memory");
+        mm_map_prefetch(&maps.a);
+        mm_map_prefetch(&maps.b);
         for (int i = 0; i < TILE::STAGES; i++) {
             mm_barrier_init(ring.full + i * 8, 1);
             mm_barrier_init(ring.empty + i * 8, TILE::WARPGROUPS * 4 * (TILE::BY_M + TILE::BY_N - 1));
         }
         mm_barrier_init(met, 1);
-        asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async;" ::: "memory");
+        mm_barrier_publish();
         mm_barrier_expect(met, TILE::SUMS_BYTES);
     }
     if constexpr (TILE::PEERS > 1) {
-        unsigned rank;
-        asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+        const unsigned rank = mm_cluster_rank();
         ring.row = rank % TILE::BY_M, ring.column = rank / TILE::BY_M, ring.alone = TILE::STAGES;
     }
     __syncthreads();
@@ -597,14 +495,14 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == TILE::WARPGROUPS) {
-        if constexpr (TILE::GIVES) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        if constexpr (TILE::GIVES) mm_registers_give<56>();
         if (threadIdx.x == TILE::WORKERS)
             for (unsigned index = first; index < units; index += step)
                 mm_wgmma_fill<TILE, A_K, B_K>(args, maps, mm_unit_at(args, index), ring);
         __syncwarp();
         if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_wait();
     } else {
-        if constexpr (TILE::GIVES) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+        if constexpr (TILE::GIVES) mm_registers_take<224>();
         float sum[TILE::SUMS];
         for (unsigned index = first; index < units; index += step) {
             mm_unit unit = mm_unit_at(args, index);

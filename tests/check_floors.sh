@@ -26,6 +26,7 @@ floors='
 1.1 convert    kernels/convert.*
 1.1 warp       kernels/ptx.cuh kernels/warp.cuh kernels/launch.cuh
 1.2 shapes     kernels/matmul_shape.h
+1.2 matmul_ptx kernels/matmul_ptx*
 1.25 onednn    kernels/onednn*
 1.25 cublaslt  kernels/cublaslt.*
 1.3 softmax    kernels/softmax*

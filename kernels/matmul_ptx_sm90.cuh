@@ -1,0 +1,251 @@
+/* As matmul_ptx.cuh, what sm_90a alone has: barriers that count bytes, bulk tensor copies, wgmma.
+ *
+ * Source   wgmma's operands and registers: PTX ISA 8.0, 9.7.15. */
+#ifndef KS_MATMUL_PTX_SM90_CUH
+#define KS_MATMUL_PTX_SM90_CUH
+
+#include "matmul_ptx.cuh"
+
+#include <cuda.h>
+#include <type_traits>
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* --- barriers -------------------------------------------------------------------------------------------------------- */
+
+/* A barrier in shared memory goes on to its next phase when `count` threads have arrived and all bytes that they
+ * expected have come. What was written before an arrival, and the bytes, are seen behind a wait for the end of the
+ * phase; phases are told by their parity. */
+__device__ __forceinline__ void mm_barrier_init(unsigned barrier, unsigned count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+__device__ __forceinline__ void mm_barrier_arrive(unsigned barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void mm_barrier_expect(unsigned barrier, unsigned bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void mm_barrier_wait(unsigned barrier, unsigned parity)
+{
+    asm volatile("{\n\t"
+                 ".reg .pred done;\n\t"
+                 "again:\n\t"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+                 "@done bra over;\n\t"
+                 "bra again;\n\t"
+                 "over:\n\t"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* Copies and the cluster find the barriers that this thread has made. */
+__device__ __forceinline__ void mm_barrier_publish()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async;" ::: "memory");
+}
+
+/* What CTAs of the cluster have sent is seen. */
+__device__ __forceinline__ void mm_barrier_wait_peers(unsigned barrier, unsigned parity)
+{
+    asm volatile("{\n\t"
+                 ".reg .pred done;\n\t"
+                 "again:\n\t"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+                 "@done bra over;\n\t"
+                 "bra again;\n\t"
+                 "over:\n\t"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* At the same place's barrier in CTA `rank` of the cluster. */
+__device__ __forceinline__ void mm_barrier_arrive_at(unsigned barrier, unsigned rank)
+{
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mm_peer_address(barrier, rank)) : "memory");
+}
+
+/* --- copies past the registers --------------------------------------------------------------------------------------- */
+
+/* The map comes into its cache. */
+__device__ __forceinline__ void mm_map_prefetch(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* The map's box from x, y, z on, x along its rows, to the same place of all CTAs in `peers`, each of whose barriers
+ * counts the bytes; 0: to this CTA alone. */
+__device__ __forceinline__ void mm_bulk_load(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y, int z,
+                                             unsigned peers)
+{
+    if (peers == 0)
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+                     "%5}], [%2];" ::"r"(to),
+                     "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+                     : "memory");
+    else
+        asm volatile(
+            "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+            "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+            "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"((uint16_t)peers)
+            : "memory");
+}
+
+/* Four neighbours to a peer's address; 16 bytes of that peer's barrier. */
+__device__ __forceinline__ void mm_send(unsigned to, unsigned barrier, const float *four)
+{
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+        "f"(four[0]), "f"(four[1]), "f"(four[2]), "f"(four[3]), "r"(barrier)
+        : "memory");
+}
+
+/* --- a warp and a warpgroup ------------------------------------------------------------------------------------------ */
+
+/* Two blocks to shared memory, of which the lanes have what mm_ldmatrix() would give them; lanes 0 to 15 say where the
+ * rows are. */
+template <bool TRANSPOSE>
+__device__ __forceinline__ void mm_stmatrix(unsigned to, uint32_t first, uint32_t second)
+{
+    if constexpr (TRANSPOSE)
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(first), "r"(second)
+                     : "memory");
+    else
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(first), "r"(second)
+                     : "memory");
+}
+
+/* A warpgroup keeps LEFT registers a thread; one that takes waits until there are COUNT. */
+template <int LEFT>
+__device__ __forceinline__ void mm_registers_give()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LEFT));
+}
+template <int COUNT>
+__device__ __forceinline__ void mm_registers_take()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+/* --- wgmma ----------------------------------------------------------------------------------------------------------- */
+
+/* Products are under way in groups, each ended by a commit. From the fence before a group to the wait for it, for all
+ * groups but the last PENDING ones, nobody touches its sums, or A where it comes from registers. */
+__device__ __forceinline__ void mm_wgmma_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void mm_wgmma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int PENDING>
+__device__ __forceinline__ void mm_wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+#define MM_D4(b) "+f"(d[b]), "+f"(d[b + 1]), "+f"(d[b + 2]), "+f"(d[b + 3])
+#define MM_D8(b) MM_D4(b), MM_D4(b + 4)
+#define MM_D16(b) MM_D8(b), MM_D8(b + 8)
+#define MM_D32(b) MM_D16(b), MM_D16(b + 16)
+#define MM_R4 "%0,%1,%2,%3"
+#define MM_R8 MM_R4 ",%4,%5,%6,%7"
+#define MM_R16 MM_R8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define MM_R32 MM_R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define MM_R64                                                                                                         \
+    MM_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57," \
+           "%58,%59,%60,%61,%62,%63"
+#define MM_R128                                                                                                        \
+    MM_R64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89," \
+           "%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"      \
+           "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define MM_WGMMA_OF(shape, type, registers, a, b, turn_a, turn_b, ...)                                                 \
+    asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" registers "}, %" a ", %" b           \
+                 ", 1, 1, 1, %" turn_a ", %" turn_b ";"                                                                \
+                 : __VA_ARGS__                                                                                         \
+                 : "l"(da), "l"(db), "n"(!A_K), "n"(!B_K))
+#define MM_WGMMA(shape, registers, a, b, turn_a, turn_b, ...)                                                          \
+    if constexpr (std::is_same_v<T, __half>)                                                                           \
+        MM_WGMMA_OF(shape, "f16", registers, a, b, turn_a, turn_b, __VA_ARGS__);                                       \
+    else                                                                                                               \
+        MM_WGMMA_OF(shape, "bf16", registers, a, b, turn_a, turn_b, __VA_ARGS__)
+#define MM_SUMS_4 MM_D4(0)
+#define MM_SUMS_8 MM_D8(0)
+#define MM_SUMS_16 MM_D16(0)
+#define MM_SUMS_32 MM_D32(0)
+#define MM_SUMS_64 MM_D32(0), MM_D32(32)
+#define MM_SUMS_128 MM_D32(0), MM_D32(32), MM_D32(64), MM_D32(96)
+
+/* d += 64 x 16 of A times 16 x N of B. */
+template <typename T, int N, bool A_K, bool B_K>
+__device__ __forceinline__ void mm_wgmma(float (&d)[N / 2], uint64_t da, uint64_t db)
+{
+    if constexpr (N == 8) {
+        MM_WGMMA("m64n8k16", MM_R4, "4", "5", "6", "7", MM_SUMS_4);
+    } else if constexpr (N == 16) {
+        MM_WGMMA("m64n16k16", MM_R8, "8", "9", "10", "11", MM_SUMS_8);
+    } else if constexpr (N == 32) {
+        MM_WGMMA("m64n32k16", MM_R16, "16", "17", "18", "19", MM_SUMS_16);
+    } else if constexpr (N == 64) {
+        MM_WGMMA("m64n64k16", MM_R32, "32", "33", "34", "35", MM_SUMS_32);
+    } else if constexpr (N == 128) {
+        MM_WGMMA("m64n128k16", MM_R64, "64", "65", "66", "67", MM_SUMS_64);
+    } else if constexpr (N == 256) {
+        MM_WGMMA("m64n256k16", MM_R128, "128", "129", "130", "131", MM_SUMS_128);
+    }
+}
+
+#define MM_TF32(shape, registers, a, b, ...)                                                                           \
+    asm volatile("wgmma.mma_async.sync.aligned." shape ".f32.tf32.tf32 {" registers "}, %" a ", %" b ", 1, 1, 1;"      \
+                 : __VA_ARGS__                                                                                         \
+                 : "l"(da), "l"(db))
+#define MM_TF32_FED(shape, registers, a0, a1, a2, a3, b, ...)                                                          \
+    asm volatile("wgmma.mma_async.sync.aligned." shape ".f32.tf32.tf32 {" registers "}, {%" a0 ", %" a1 ", %" a2       \
+                 ", %" a3 "}, %" b ", 1, 1, 1;"                                                                        \
+                 : __VA_ARGS__                                                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(db))
+
+/* d += 64 x 8 of A times 8 x N of B, rows of both along K. */
+template <int N>
+__device__ __forceinline__ void mm_wgmma_tf32(float (&d)[N / 2], uint64_t da, uint64_t db)
+{
+    if constexpr (N == 16) {
+        MM_TF32("m64n16k8", MM_R8, "8", "9", MM_SUMS_8);
+    } else if constexpr (N == 32) {
+        MM_TF32("m64n32k8", MM_R16, "16", "17", MM_SUMS_16);
+    } else if constexpr (N == 64) {
+        MM_TF32("m64n64k8", MM_R32, "32", "33", MM_SUMS_32);
+    } else if constexpr (N == 128) {
+        MM_TF32("m64n128k8", MM_R64, "64", "65", MM_SUMS_64);
+    } else if constexpr (N == 256) {
+        MM_TF32("m64n256k8", MM_R128, "128", "129", MM_SUMS_128);
+    }
+}
+
+/* A's part comes from registers. */
+template <int N>
+__device__ __forceinline__ void mm_wgmma_tf32(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t db)
+{
+    if constexpr (N == 16) {
+        MM_TF32_FED("m64n16k8", MM_R8, "8", "9", "10", "11", "12", MM_SUMS_8);
+    } else if constexpr (N == 32) {
+        MM_TF32_FED("m64n32k8", MM_R16, "16", "17", "18", "19", "20", MM_SUMS_16);
+    } else if constexpr (N == 64) {
+        MM_TF32_FED("m64n64k8", MM_R32, "32", "33", "34", "35", "36", MM_SUMS_32);
+    } else if constexpr (N == 128) {
+        MM_TF32_FED("m64n128k8", MM_R64, "64", "65", "66", "67", "68", MM_SUMS_64);
+    } else if constexpr (N == 256) {
+        MM_TF32_FED("m64n256k8", MM_R128, "128", "129", "130", "131", "132", MM_SUMS_128);
+    }
+}
+
+#endif
+#endif
