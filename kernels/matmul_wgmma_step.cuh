@@ -1,4 +1,4 @@
-/* One wgmma instruction: where its operands lie in shared memory, and the instruction for each width of B.
+/* One wgmma instruction: where its operands lie in shared memory, and which rows a thread has.
  *
  * TF32     has no descriptor for an operand that is stored across K. A comes from registers there, which read it from
  *          shared memory as it lies; B is always stored along K.
