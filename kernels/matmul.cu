@@ -634,8 +634,8 @@ static cudaError_t launch_pack(mm_layout *layout, mm_args *args, int turned, siz
         chunks += part->chunks;
     }
     const unsigned each = MM_PACK_THREADS * MM_PACK_EACH;
-    mm_pack_kernel<<<(chunks + each - 1) / each, MM_PACK_THREADS, 0, stream>>>(site, layout->pack);
-    return cudaGetLastError();
+    return ks_launch(mm_pack_kernel, dim3((chunks + each - 1) / each), MM_PACK_THREADS, 0, false, stream, site,
+                     layout->pack);
 }
 
 /* ks_cuda_launch_fn */

@@ -10,7 +10,8 @@
 #include <type_traits>
 
 #define __CUDACC__ 1
-#define __CUDA_ARCH_FEAT_SM90_ALL 1 /* kernels for an H100 too; __CUDA_ARCH__ stays away, which is the host's word for all */
+#define __CUDA_ARCH_FEAT_SM90_ALL                                                                                      \
+    1 /* kernels for an H100 too; __CUDA_ARCH__ stays away, which is the host's word for all */
 #define __host__
 #define __device__
 #define __global__
@@ -234,6 +235,7 @@ struct cudaLaunchConfig_t {
 };
 struct cudaFuncAttributes {
     size_t sharedSizeBytes;
+    int ptxVersion;
 };
 
 static inline cudaError_t cudaGetLastError()
@@ -251,7 +253,7 @@ static inline cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttri
 }
 static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *)
 {
-    out->sharedSizeBytes = 1; /* there is code in each kernel */
+    *out = {.sharedSizeBytes = 1, .ptxVersion = 90}; /* there is code in each kernel */
     return cudaSuccess;
 }
 static inline cudaError_t cudaOccupancyMaxActiveClusters(int *count, const void *, const cudaLaunchConfig_t *config)
@@ -274,22 +276,25 @@ static inline emulate_grid emulate_grid_of(const cudaLaunchConfig_t *config, con
     emulate_grid grid = {kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, false, 1};
     for (unsigned i = 0; i < config->numAttrs; i++) {
         if (config->attrs[i].id == cudaLaunchAttributeCooperative) grid.together = true;
-        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) grid.cluster = config->attrs[i].val.clusterDim.x;
+        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension)
+            grid.cluster = config->attrs[i].val.clusterDim.x;
     }
     return grid;
 }
 template <class... Taken, class... Given>
 static cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Taken...), const Given &...given)
 {
-    return emulate_run(emulate_grid_of(config, (const void *)kernel), [&] { kernel(given...); }) ? cudaSuccess
-                                                                                                 : cudaErrorInvalidValue;
+    return emulate_run(emulate_grid_of(config, (const void *)kernel), [&] { kernel(given...); })
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
 }
 /* Calls a kernel of matmul. */
 void emulate_call(const void *kernel, void **arguments);
 static inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments)
 {
-    return emulate_run(emulate_grid_of(config, kernel), [&] { emulate_call(kernel, arguments); }) ? cudaSuccess
-                                                                                                  : cudaErrorInvalidValue;
+    return emulate_run(emulate_grid_of(config, kernel), [&] { emulate_call(kernel, arguments); })
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
 }
 
 #include "ptx.h"

@@ -23,6 +23,7 @@ alignas(1024) thread_local uint4 ks_dynamic[(227 << 10) / sizeof(uint4)];
 THE_SAME(mm_shared);
 THE_SAME(mm_batch_shared);
 THE_SAME(mm_wgmma_shared);
+THE_SAME(mm_strip_shared);
 emulate_chip emulate_chip_now;
 
 void emulate_fault(const char *what)
@@ -80,9 +81,9 @@ struct warp {
 struct team {
     worker *members[16];
     int size;
-    uint32_t met, meetings;      /* of the workers */
-    uint32_t arrived, phase;     /* of the threads, at the cluster's barrier */
-    bool live[16];               /* the CTA has begun and has not ended */
+    uint32_t met, meetings;  /* of the workers */
+    uint32_t arrived, phase; /* of the threads, at the cluster's barrier */
+    bool live[16];           /* the CTA has begun and has not ended */
 };
 
 enum { MEETINGS = 16 };
@@ -103,7 +104,7 @@ struct worker {
     };
     std::vector<task> later;
     double waits_since; /* nobody but threads that take turns has gone on */
-    bool at_once;                 /* what the chip does by itself */
+    bool at_once;       /* what the chip does by itself */
     team *cluster;
     int rank;
     unsigned char *dynamic, *rest; /* where shared memory lies */
@@ -411,7 +412,7 @@ void emulate_behind_copies(const std::function<void()> &work)
     });
 }
 
-struct gate { /* of a word and its neighbour; the first word's highest bit is the parity */
+struct gate {                 /* of a word and its neighbour; the first word's highest bit is the parity */
     uint16_t missing, opened; /* opened: for so many arrivals */
     int32_t bytes;
 };
@@ -471,6 +472,8 @@ void emulate_product_wait_but(int groups)
     for (; done < f->products.size() && f->products[done].group < f->product_groups - groups; done++)
         f->products[done].work();
     f->products.erase(f->products.begin(), f->products.begin() + (long)done);
+    const char mine = 0;
+    emulate_warp(&mine, sizeof mine); /* a warp waits as one: all its lanes' operands have been read */
 }
 
 /* --- a CTA ----------------------------------------------------------------------------------------------------------- */
@@ -593,7 +596,8 @@ static void *worker_main(void *)
         if (job->grid->cluster > 1)
             run_clusters(self, job);
         else
-            for (uint32_t i; (i = __atomic_fetch_add(&job->drawn, 1, __ATOMIC_RELAXED)) < count;) run_cta(self, *job, i);
+            for (uint32_t i; (i = __atomic_fetch_add(&job->drawn, 1, __ATOMIC_RELAXED)) < count;)
+                run_cta(self, *job, i);
         pthread_mutex_lock(&lock);
         if (--busy == 0) pthread_cond_signal(&ended);
     }
@@ -630,7 +634,7 @@ bool emulate_run(const emulate_grid &grid, const std::function<void()> &kernel)
     static const uint32_t steps[] = {1, 7919, 104729, 15485863}; /* primes */
     uint32_t step = steps[draw() % 4];
     if (count / grid.cluster % step == 0) step = 1;
-    const int need = grid.together    ? (int)count
+    const int need = grid.together      ? (int)count
                      : grid.cluster > 1 ? (int)std::min<uint64_t>(count, 2 * grid.cluster)
                                         : (int)std::min<uint64_t>(count, 2);
     std::vector<team> teams((size_t)need / grid.cluster);

@@ -43,7 +43,8 @@ void emulate_exchange(const void *mine, void *other, size_t bytes, int lane);
 void emulate_turn(); /* waits for another CTA: lets the others go on */
 /* Until those bits of a word of shared memory, or of the emulator's, are something else. */
 void emulate_until(const uint32_t *word, uint32_t mask, uint32_t other);
-const unsigned char *emulate_warp(const void *mine, size_t bytes); /* all lanes', EMULATE_EACH apart; until the next one */
+const unsigned char *emulate_warp(const void *mine,
+                                  size_t bytes); /* all lanes', EMULATE_EACH apart; until the next one */
 void emulate_copy(void *shared, const void *global, size_t bytes); /* NULL: zeros */
 void emulate_copy_wait();
 void emulate_copy_group(); /* the copies so far, since the last one */

@@ -18,6 +18,11 @@ static inline void mm_barrier_sync()
 {
     emulate_meet(NUMBER, THREADS, true);
 }
+template <int NUMBER, int THREADS>
+static inline void mm_barrier_join()
+{
+    emulate_meet(NUMBER, THREADS, false);
+}
 
 /* --- copies past the registers --------------------------------------------------------------------------------------- */
 
@@ -60,6 +65,13 @@ static inline void mm_shared_read(uint32_t &first, uint32_t &second, unsigned fr
     second = mm_shared_read(from + 4);
 }
 
+static inline uint16_t mm_shared_read_16(unsigned from)
+{
+    uint16_t half;
+    memcpy(&half, emulate_at(from), sizeof half);
+    return half;
+}
+
 /* --- fragments ------------------------------------------------------------------------------------------------------- */
 
 template <bool TRANSPOSE>
@@ -88,7 +100,14 @@ static inline void mm_mma(T, float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
     emulate_mma(emulate_type_of<T>, c, a, b0, b1);
 }
 
-/* --- clusters -------------------------------------------------------------------------------------------------------- */
+/* --- launches and clusters ------------------------------------------------------------------------------------------- */
+
+static inline void mm_launch_next()
+{
+}
+static inline void mm_launch_wait() /* launches come one after the other */
+{
+}
 
 static inline unsigned mm_cluster_rank()
 {
@@ -150,6 +169,11 @@ static inline void mm_barrier_arrive_at(unsigned barrier, unsigned rank)
     emulate_gate_arrive(emulate_peer_address(barrier, rank), 0);
 }
 
+static inline void mm_barrier_arrive_copied(unsigned barrier)
+{
+    emulate_behind_copies([=] { emulate_gate_arrive(barrier, 0); });
+}
+
 static inline void mm_map_prefetch(const CUtensorMap *)
 {
 }
@@ -201,10 +225,10 @@ static inline void mm_wgmma_tf32(float (&d)[N / 2], uint64_t da, uint64_t db)
 {
     emulate_wgmma(EMULATE_TF32, d, N, {da, true}, NULL, {db, true});
 }
-template <int N>
-static inline void mm_wgmma_tf32(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t db)
+template <typename T, int N>
+static inline void mm_wgmma_fed(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t db)
 {
-    emulate_wgmma(EMULATE_TF32, d, N, {}, a, {db, true});
+    emulate_wgmma(emulate_type_of<T>, d, N, {}, a, {db, true});
 }
 
 #endif

@@ -202,16 +202,19 @@ static uint32_t round_tf32(uint32_t word)
 
 static void copy_box(uint32_t to, const CUtensorMap &map, int64_t x, int64_t y, int64_t z)
 {
-    const int64_t size = map.element_bytes, dims[3] = {(int64_t)map.dims[0], (int64_t)map.dims[1], (int64_t)map.dims[2]};
+    const int64_t size = map.element_bytes,
+                  dims[3] = {(int64_t)map.dims[0], (int64_t)map.dims[1], (int64_t)map.dims[2]};
     for (int64_t k = 0; k < map.box[2]; k++)
         for (int64_t j = 0; j < map.box[1]; j++)
             for (int64_t i = 0; i < map.box[0]; i++, to += (uint32_t)size) {
                 unsigned char *at = emulate_at(emulate_swizzled(to, map.swizzle));
-                const bool inside = x + i >= 0 && x + i < dims[0] && y + j >= 0 && y + j < dims[1] && z + k >= 0 &&
-                                    z + k < dims[2];
+                const bool inside =
+                    x + i >= 0 && x + i < dims[0] && y + j >= 0 && y + j < dims[1] && z + k >= 0 && z + k < dims[2];
                 memset(at, 0, (size_t)size);
                 if (!inside) continue;
-                memcpy(at, map.base + (z + k) * (int64_t)map.strides[1] + (y + j) * (int64_t)map.strides[0] + (x + i) * size,
+                memcpy(at,
+                       map.base + (z + k) * (int64_t)map.strides[1] + (y + j) * (int64_t)map.strides[0] +
+                           (x + i) * size,
                        (size_t)size);
                 if (map.type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32) {
                     uint32_t word;
@@ -258,7 +261,8 @@ static CUresult encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t ra
     for (int i = 0; i < 3; i++) {
         map->dims[i] = dims[i];
         map->box[i] = box[i];
-        if (!dims[i] || dims[i] > UINT32_MAX || !box[i] || box[i] > 256 || steps[i] != 1) return CUDA_ERROR_INVALID_VALUE;
+        if (!dims[i] || dims[i] > UINT32_MAX || !box[i] || box[i] > 256 || steps[i] != 1)
+            return CUDA_ERROR_INVALID_VALUE;
         if (i == 2) break;
         map->strides[i] = strides[i];
         if (strides[i] % 16 || strides[i] >> 40) return CUDA_ERROR_INVALID_VALUE;

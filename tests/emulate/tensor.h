@@ -8,9 +8,9 @@
 enum emulate_type { EMULATE_FP16, EMULATE_BF16, EMULATE_TF32 };
 
 /* A warp's: */
-void emulate_load_blocks(uint32_t *to, uint32_t row, bool turned);                      /* ldmatrix of four */
+void emulate_load_blocks(uint32_t *to, uint32_t row, bool turned);                     /* ldmatrix of four */
 void emulate_store_blocks(uint32_t row, uint32_t first, uint32_t second, bool turned); /* stmatrix of two */
-uint32_t emulate_turn_block(uint32_t two);                                              /* movmatrix */
+uint32_t emulate_turn_block(uint32_t two);                                             /* movmatrix */
 void emulate_mma(emulate_type type, float *c, const uint32_t *a, uint32_t b0, uint32_t b1);
 
 /* A warpgroup's 64 rows times n columns of shared memory, 32 bytes of K: d is added to when the products are waited for.
