@@ -4,7 +4,12 @@
  * written holds noise. Tickets and counters have to be 0 after it, the line filled, nothing written beside the output. */
 #include "cuda_runtime.h"
 
+#include "matmul_ptx.h"
+
+#include "cublaslt.cuh"
 #include "launch.cuh"
+#include "matmul_plan.h"
+#include "matmul_table.cuh"
 
 #include <stdio.h>
 #include <sys/mman.h>
@@ -24,7 +29,8 @@ static const struct {
     ks_cuda_plan_fn *plan;
     ks_cuda_launch_fn *launch;
 } ops[] = {{"softmax", ks_softmax_cuda_setup, ks_softmax_cuda_plan, ks_softmax_cuda_launch},
-           {"reduce", ks_reduce_cuda_setup, ks_reduce_cuda_plan, ks_reduce_cuda_launch}};
+           {"reduce", ks_reduce_cuda_setup, ks_reduce_cuda_plan, ks_reduce_cuda_launch},
+           {"matmul", ks_matmul_cuda_setup, ks_matmul_cuda_plan, ks_matmul_cuda_launch}};
 
 static const size_t WORKSPACE = 64 << 20;
 static const unsigned char NOISE = 0xFF;
@@ -124,15 +130,20 @@ static void lane_close(ks_lane **lane)
 
 static int op_of(const ks_spec *spec)
 {
-    return strcmp(spec->op->name, ops[0].name) == 0 ? 0 : 1;
+    int op = 0;
+    while (strcmp(spec->op->name, ops[op].name) != 0) op++;
+    return op;
 }
 
-static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
+/* A kernel without maps finds the other arguments where it would without them. */
+void emulate_call(const void *kernel, void **arguments)
 {
-    ks_cuda_plan chosen;
-    memset(&chosen, 0, sizeof chosen);
-    const ks_status status = ops[op_of(&plan->spec)].plan(&chip, &plan->spec, &chosen, error);
-    if (status) return status;
+    typedef void function(ks_site, mm_args, mm_maps);
+    ((function *)kernel)(*(ks_site *)arguments[0], *(mm_args *)arguments[1], *(mm_maps *)arguments[2]);
+}
+
+static ks_status use_choice(ks_device *device, ks_plan *plan, const ks_cuda_plan &chosen, ks_error *error)
+{
     const size_t bytes = plan->in_bytes + plan->out_bytes;
     memcpy(plan->choice, chosen.choice, sizeof plan->choice);
     plan->workspace_bytes = ks_align(chosen.workspace_bytes);
@@ -149,6 +160,69 @@ static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
     if (getenv("KS_EMULATED_PICKS")) printf("pick %s grid %lld\n", plan->pick.kernel, (long long)plan->pick.grid);
     return KS_OK;
 }
+
+static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
+{
+    ks_cuda_plan chosen;
+    memset(&chosen, 0, sizeof chosen);
+    const ks_status status = ops[op_of(&plan->spec)].plan(&chip, &plan->spec, &chosen, error);
+    return status ? status : use_choice(device, plan, chosen, error);
+}
+
+/* No library here. */
+int ks_cublaslt_list(const ks_spec *, const ks_matmul_shape *, size_t, ks_cublaslt_way *, int)
+{
+    return 0;
+}
+bool ks_cublaslt_check(const ks_spec *, const ks_matmul_shape *, size_t, const ks_cublaslt_way *)
+{
+    return false;
+}
+void ks_cublaslt_name(const ks_cublaslt_way *, char *out, size_t)
+{
+    *out = '\0';
+}
+ks_status ks_cublaslt_launch(const ks_spec *, const ks_matmul_shape *, const ks_cublaslt_way *, const unsigned char *,
+                             unsigned char *, void *, cudaStream_t, ks_error *error)
+{
+    return ks_fail(error, KS_DEVICE, "there is no library here");
+}
+
+/* --- ways, of matmul ------------------------------------------------------------------------------------------------- */
+
+static ks_status adopt(ks_device *device, ks_plan *plan, const ks_way *way, ks_error *error)
+{
+    ks_cuda_plan chosen;
+    const ks_plan was = *plan;
+    memset(&chosen, 0, sizeof chosen);
+    const ks_status status = ks_matmul_way_plan(&chip, &plan->spec, way, &chosen, error);
+    if (status) return status;
+    const ks_status used = use_choice(device, plan, chosen, error);
+    if (used || (plan->mapped == was.mapped && plan->batch_max == was.batch_max)) return used;
+    *plan = was;
+    return ks_fail(error, KS_CONFIG, "%s meets the device in another way", way->kernel);
+}
+
+static int list(ks_device *device, const ks_plan *plan, ks_way *out, int most)
+{
+    int count = 0;
+    const int all = ks_matmul_ways(&chip, &plan->spec, out, most);
+    for (int i = 0; i < all; i++) {
+        ks_plan tried = *plan;
+        ks_error ignored;
+        if (adopt(device, &tried, &out[i], &ignored) == KS_OK) out[count++] = out[i];
+    }
+    return count;
+}
+
+static ks_tuning ways_of_matmul()
+{
+    ks_tuning t = {};
+    t.list = list;
+    t.adopt = adopt;
+    return t;
+}
+static const ks_tuning tuning = ways_of_matmul();
 
 static ks_status capture(ks_lane *, ks_plan *, int, ks_error *)
 {
@@ -205,7 +279,13 @@ static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
     const ks_plan *plan = batch->plan;
     job_memory *jobs[KS_BATCH_MAX];
     batch->graph = KS_GRAPH_NONE;
+    batch->kernel_ns = 1;
     lane->front = !lane->front;
+    if (batch->trial) {
+        job_memory noise(plan, lane->front);
+        jobs[0] = &noise;
+        return launch_jobs(lane, plan, jobs, 1, error);
+    }
     for (int i = 0; i < batch->count; i++) {
         jobs[i] = new job_memory(plan, lane->front);
         memcpy(jobs[i]->in.data, batch->slots[i]->in, plan->in_bytes);
@@ -244,6 +324,7 @@ static ks_backend border() /* what is not set has no part in the op tests */
     b.launch = launch;
     b.poll = poll_lane;
     b.failed = failed;
+    b.tuning = &tuning;
     return b;
 }
 

@@ -1,4 +1,4 @@
-/* CUDA's words for a CPU: what the kernels of softmax and the reductions use of CUDA C++ and of its runtime, over grid.h.
+/* CUDA's words for a CPU: what the kernels use of CUDA C++ and of its runtime, over grid.h.
  * Found in the place of the toolkit's header of this name, and before anything else of a file that is emulated. */
 #ifndef KS_EMULATE_CUDA_RUNTIME_H
 #define KS_EMULATE_CUDA_RUNTIME_H
@@ -10,12 +10,15 @@
 #include <type_traits>
 
 #define __CUDACC__ 1
+#define __CUDA_ARCH_FEAT_SM90_ALL                                                                                      \
+    1 /* kernels for an H100 too; __CUDA_ARCH__ stays away, which is the host's word for all */
 #define __host__
 #define __device__
 #define __global__
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
 #define __shared__ thread_local /* a thread of the CPU works on one CTA at a time */
 
 /* A GPU's NaN from arithmetic with doubles has its sign set, and |x| is arithmetic there. */
@@ -34,6 +37,12 @@ struct uint3 {
 struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
 struct dim3 {
     uint32_t x, y, z;
     constexpr dim3(uint32_t x_ = 1, uint32_t y_ = 1, uint32_t z_ = 1) : x(x_), y(y_), z(z_)
@@ -41,6 +50,14 @@ struct dim3 {
     }
 };
 static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    return {x, y, z, w};
+}
+static inline float2 make_float2(float x, float y)
+{
+    return {x, y};
+}
+static inline float4 make_float4(float x, float y, float z, float w)
 {
     return {x, y, z, w};
 }
@@ -102,6 +119,11 @@ static inline T __ldcg(const T *at)
 {
     return *at;
 }
+template <class T>
+static inline void __stcs(T *at, T value)
+{
+    *at = value;
+}
 
 /* --- numbers --------------------------------------------------------------------------------------------------------- */
 
@@ -150,6 +172,21 @@ static inline uint64_t __umul64hi(uint64_t a, uint64_t b)
 {
     return (uint64_t)((unsigned __int128)a * b >> 64);
 }
+static inline uint32_t __umulhi(uint32_t a, uint32_t b)
+{
+    return (uint32_t)((uint64_t)a * b >> 32);
+}
+static inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t bits)
+{
+    return (uint32_t)(((uint64_t)high << 32 | low) >> (bits & 31));
+}
+static inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t select)
+{
+    const uint64_t bytes = (uint64_t)high << 32 | low;
+    uint32_t picked = 0;
+    for (int i = 0; i < 4; i++) picked |= (uint32_t)(bytes >> (select >> 4 * i & 7) * 8 & 0xFF) << 8 * i;
+    return picked;
+}
 static inline float __fadd_rn(float a, float b)
 {
     return a + b;
@@ -171,12 +208,22 @@ static inline double __dmul_rn(double a, double b)
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
-enum cudaLaunchAttributeID { cudaLaunchAttributeCooperative };
+enum cudaLaunchAttributeID {
+    cudaLaunchAttributeCooperative,
+    cudaLaunchAttributeClusterDimension,
+    cudaLaunchAttributeProgrammaticStreamSerialization
+};
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess };
+enum { cudaEnableDefault };
 typedef void *cudaStream_t;
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
     struct {
         int cooperative;
+        struct {
+            uint32_t x, y, z;
+        } clusterDim;
+        int programmaticStreamSerializationAllowed; /* here a launch ends before the next one begins */
     } val;
 };
 struct cudaLaunchConfig_t {
@@ -185,6 +232,9 @@ struct cudaLaunchConfig_t {
     cudaStream_t stream;
     cudaLaunchAttribute *attrs;
     unsigned numAttrs;
+};
+struct cudaFuncAttributes {
+    size_t sharedSizeBytes;
 };
 
 static inline cudaError_t cudaGetLastError()
@@ -200,12 +250,50 @@ static inline cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttri
     emulate_allow(kernel, (size_t)bytes);
     return cudaSuccess;
 }
+static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *)
+{
+    out->sharedSizeBytes = 1; /* there is code in each kernel */
+    return cudaSuccess;
+}
+static inline cudaError_t cudaOccupancyMaxActiveClusters(int *count, const void *, const cudaLaunchConfig_t *config)
+{
+    *count = emulate_chip_now.sms / (int)config->attrs->val.clusterDim.x;
+    return cudaSuccess;
+}
+/* cuda.h has the one there is. */
+extern "C" void *emulate_driver(const char *name);
+static inline cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned, int,
+                                                           cudaDriverEntryPointQueryResult *found)
+{
+    *out = emulate_driver(name);
+    *found = cudaDriverEntryPointSuccess;
+    return cudaSuccess;
+}
+
+static inline emulate_grid emulate_grid_of(const cudaLaunchConfig_t *config, const void *kernel)
+{
+    emulate_grid grid = {kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes, false, 1};
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        if (config->attrs[i].id == cudaLaunchAttributeCooperative) grid.together = true;
+        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension)
+            grid.cluster = config->attrs[i].val.clusterDim.x;
+    }
+    return grid;
+}
 template <class... Taken, class... Given>
 static cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Taken...), const Given &...given)
 {
-    const emulate_grid grid = {(const void *)kernel, config->gridDim, config->blockDim, config->dynamicSmemBytes,
-                               config->numAttrs > 0};
-    return emulate_run(grid, [&] { kernel(given...); }) ? cudaSuccess : cudaErrorInvalidValue;
+    return emulate_run(emulate_grid_of(config, (const void *)kernel), [&] { kernel(given...); })
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
+}
+/* Calls a kernel of matmul. */
+void emulate_call(const void *kernel, void **arguments);
+static inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments)
+{
+    return emulate_run(emulate_grid_of(config, kernel), [&] { emulate_call(kernel, arguments); })
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
 }
 
 #include "ptx.h"

@@ -142,8 +142,7 @@ static inline void ks_gate_arrive(uint64_t *gate)
 }
 static inline void ks_gate_wait(uint64_t *gate, uint32_t parity)
 {
-    emulate_gate g;
-    for (memcpy(&g, gate, sizeof g); g.parity == parity; memcpy(&g, gate, sizeof g)) emulate_turn();
+    emulate_until((const uint32_t *)(const void *)gate + 1, ~0u, parity);
 }
 
 struct alignas(16) ks_record {

@@ -1,0 +1,210 @@
+/* kernels/matmul_ptx.cuh and matmul_ptx_sm90.cuh in C++: stands in their place. */
+#ifndef KS_MATMUL_PTX_CUH
+#define KS_MATMUL_PTX_CUH
+#define KS_MATMUL_PTX_SM90_CUH
+
+#include "ptx.h"
+#include "tensor.h"
+
+static inline unsigned mm_shared_address(const void *at)
+{
+    return emulate_address(at);
+}
+static inline void mm_keep(unsigned &)
+{
+}
+template <int NUMBER, int THREADS>
+static inline void mm_barrier_sync()
+{
+    emulate_meet(NUMBER, THREADS, true);
+}
+
+/* --- copies past the registers --------------------------------------------------------------------------------------- */
+
+static inline void mm_copy_async(unsigned to, const void *from, bool inside)
+{
+    emulate_copy(emulate_at(to), inside ? from : NULL, 16);
+}
+template <int BYTES>
+static inline void mm_copy_element(unsigned to, const void *from, bool inside)
+{
+    emulate_copy(emulate_at(to), inside ? from : NULL, BYTES);
+}
+static inline void mm_copy_commit()
+{
+    emulate_copy_group();
+}
+template <int PENDING>
+static inline void mm_copy_wait()
+{
+    emulate_copy_wait_but(PENDING);
+}
+
+/* --- reads ----------------------------------------------------------------------------------------------------------- */
+
+template <typename V>
+static inline V mm_load_once(const void *at)
+{
+    if ((uintptr_t)at % sizeof(V)) emulate_fault("a load from an odd address");
+    return *(const V *)at;
+}
+static inline uint32_t mm_shared_read(unsigned from)
+{
+    uint32_t word;
+    memcpy(&word, emulate_at(from), sizeof word);
+    return word;
+}
+static inline void mm_shared_read(uint32_t &first, uint32_t &second, unsigned from)
+{
+    first = mm_shared_read(from);
+    second = mm_shared_read(from + 4);
+}
+
+/* --- fragments ------------------------------------------------------------------------------------------------------- */
+
+template <bool TRANSPOSE>
+static inline void mm_ldmatrix(uint32_t (&to)[4], unsigned at)
+{
+    emulate_load_blocks(to, at, TRANSPOSE);
+}
+static inline uint32_t mm_turn_block(uint32_t two)
+{
+    return emulate_turn_block(two);
+}
+static inline uint32_t mm_round_tf32(float x)
+{
+    const uint32_t word = __float_as_uint(x);
+    if (isnan(x)) return 0x7FFFFFFF;
+    return isinf(x) ? word : (word + 0x1000) & 0xFFFFE000u;
+}
+
+template <typename T>
+static constexpr emulate_type emulate_type_of = std::is_same_v<T, float>    ? EMULATE_TF32
+                                                : std::is_same_v<T, __half> ? EMULATE_FP16
+                                                                            : EMULATE_BF16;
+template <typename T>
+static inline void mm_mma(T, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    emulate_mma(emulate_type_of<T>, c, a, b0, b1);
+}
+
+/* --- clusters -------------------------------------------------------------------------------------------------------- */
+
+static inline unsigned mm_cluster_rank()
+{
+    return emulate_rank();
+}
+static inline void mm_cluster_arrive()
+{
+    emulate_cluster_arrive();
+}
+static inline void mm_cluster_arrive_relaxed()
+{
+    emulate_cluster_arrive();
+}
+static inline void mm_cluster_wait()
+{
+    emulate_cluster_wait();
+}
+static inline unsigned mm_peer_address(unsigned at, unsigned rank)
+{
+    return emulate_peer_address(at, rank);
+}
+template <typename S>
+static inline void mm_peer_load(S (&to)[4], unsigned from)
+{
+    memcpy(to, emulate_at(from), sizeof to);
+}
+static inline void mm_peer_store(unsigned to, float x)
+{
+    memcpy(emulate_at(to), &x, sizeof x);
+}
+
+/* --- barriers -------------------------------------------------------------------------------------------------------- */
+
+static inline void mm_barrier_init(unsigned barrier, unsigned count)
+{
+    emulate_gate_open(barrier, (int)count);
+}
+static inline void mm_barrier_arrive(unsigned barrier)
+{
+    emulate_gate_arrive(barrier, 0);
+}
+static inline void mm_barrier_expect(unsigned barrier, unsigned bytes)
+{
+    emulate_gate_arrive(barrier, (int)bytes);
+}
+static inline void mm_barrier_wait(unsigned barrier, unsigned parity)
+{
+    emulate_gate_wait(barrier, parity);
+}
+static inline void mm_barrier_publish()
+{
+}
+static inline void mm_barrier_wait_peers(unsigned barrier, unsigned parity)
+{
+    emulate_gate_wait(barrier, parity);
+}
+static inline void mm_barrier_arrive_at(unsigned barrier, unsigned rank)
+{
+    emulate_gate_arrive(emulate_peer_address(barrier, rank), 0);
+}
+
+static inline void mm_map_prefetch(const CUtensorMap *)
+{
+}
+static inline void mm_bulk_load(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y, int z,
+                                unsigned peers)
+{
+    emulate_bulk_load(to, map, barrier, x, y, z, peers);
+}
+static inline void mm_send(unsigned to, unsigned barrier, const float *four)
+{
+    emulate_send(to, barrier, four);
+}
+
+/* --- a warpgroup ----------------------------------------------------------------------------------------------------- */
+
+template <bool TRANSPOSE>
+static inline void mm_stmatrix(unsigned to, uint32_t first, uint32_t second)
+{
+    emulate_store_blocks(to, first, second, TRANSPOSE);
+}
+template <int LEFT>
+static inline void mm_registers_give()
+{
+}
+template <int COUNT>
+static inline void mm_registers_take()
+{
+}
+
+static inline void mm_wgmma_fence()
+{
+}
+static inline void mm_wgmma_commit()
+{
+    emulate_product_group();
+}
+template <int PENDING>
+static inline void mm_wgmma_wait()
+{
+    emulate_product_wait_but(PENDING);
+}
+template <typename T, int N, bool A_K, bool B_K>
+static inline void mm_wgmma(float (&d)[N / 2], uint64_t da, uint64_t db)
+{
+    emulate_wgmma(emulate_type_of<T>, d, N, {da, A_K}, NULL, {db, B_K});
+}
+template <int N>
+static inline void mm_wgmma_tf32(float (&d)[N / 2], uint64_t da, uint64_t db)
+{
+    emulate_wgmma(EMULATE_TF32, d, N, {da, true}, NULL, {db, true});
+}
+template <int N>
+static inline void mm_wgmma_tf32(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t db)
+{
+    emulate_wgmma(EMULATE_TF32, d, N, {}, a, {db, true});
+}
+
+#endif
