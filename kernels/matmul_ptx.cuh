@@ -1,5 +1,5 @@
 /* Instructions that CUDA C++ has no name for, a function each: with ptx.cuh and matmul_ptx_sm90.cuh all inline assembly
- * of the matmul kernels. Nothing here knows a kernel's types, so that a header in C++ can stand in its place.
+ * of the matmul kernels. Nothing here knows a kernel's types: tests/emulate/matmul_ptx.h says the same in C++.
  *
  * Addresses in shared memory are those of its own window, of 32 bits. */
 #ifndef KS_MATMUL_PTX_CUH

@@ -1,4 +1,4 @@
-/* Instructions that CUDA C++ has no name for, a function each: all inline assembly of softmax and the reductions.
+/* Instructions that CUDA C++ has no name for, a function each: all inline assembly but that of matmul (matmul_ptx.cuh).
  * tests/emulate/ptx.h says the same in C++, for machines without a GPU. */
 #ifndef KS_PTX_CUH
 #define KS_PTX_CUH

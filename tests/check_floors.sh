@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Includes point down, kernels know nothing of the server, and each outside library has one door.
+# Includes point down, kernels know nothing of the server, each outside library has one door, and so has inline assembly.
 # A file includes its own room's headers and those of lower floors. A file that no row of the table names is a fault: give it
 # a room first. check_floors.sh [ROOT]
 set -eu
@@ -136,6 +136,10 @@ check_library() { # FILE HEADER
         fi
     done <<<"$doors"
 }
+
+while read -r file; do
+    fault "$file has inline assembly, whose doors are kernels/*ptx*.cuh: tests/emulate has them in C++"
+done < <(grep -lwE 'asm' kernels/*.cu kernels/*.cuh | grep -v 'ptx[^/]*$')
 
 set -f # patterns are patterns, not file names
 count=0
