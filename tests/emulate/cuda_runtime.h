@@ -10,8 +10,7 @@
 #include <type_traits>
 
 #define __CUDACC__ 1
-#define __CUDA_ARCH_FEAT_SM90_ALL                                                                                      \
-    1 /* kernels for an H100 too; __CUDA_ARCH__ stays away, which is the host's word for all */
+#define __CUDA_ARCH_FEAT_SM90_ALL 1 /* wgmma's kernels are there; __CUDA_ARCH__ is not, as for a host */
 #define __host__
 #define __device__
 #define __global__

@@ -81,7 +81,7 @@ struct worker {
     jmp_buf home;
     const std::function<void()> *kernel;
 };
-extern thread_local worker *self; /* shared memory, where it lies, is filled with noise: see spoil_shared() */
+extern thread_local worker *self; /* not static: spoil_shared() writes over it */
 
 void resume(worker *w, int thread); /* returns where the CTA has ended: to w->home */
 void arrive(const fiber::copy &copy);
