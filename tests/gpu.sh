@@ -128,9 +128,9 @@ part_test() {
     grep -qE '^ *[0-9]+/[0-9]+ Test +#' "$log" || note failed ctest $((SECONDS - begin)) "no test ran, exit code $code"
 }
 
-# random_cases OP COUNT: by a quarter of the cores, 16 processes at most. Each has a seed of its own, which it prints.
+# random_cases OP COUNT PROCESSES: each of these has a seed of its own, which it prints.
 random_cases() {
-    local begin=$SECONDS op=$1 total=$2 processes=$((jobs < 8 ? 2 : jobs > 64 ? 16 : jobs / 4)) log i program
+    local begin=$SECONDS op=$1 total=$2 processes=$3 log i program
     local each=$(((total + processes - 1) / processes)) pids=() failed_ones=0 cases=0
     program=$(find_program "$op")
     for ((i = 0; i < processes; i++)); do
@@ -149,13 +149,17 @@ random_cases() {
     echo "$failed_ones $((SECONDS - begin)) $cases random cases by $processes processes, $failed_ones of them failed" >"$logs/cases-$op"
 }
 
-# All ops at once: the GPU waits for the host's reference most of the time.
+# All ops at once: the GPU waits for the host's reference most of the time. Twelve processes together at most: a seventeenth on
+# one GPU got no device.
 part_cases() {
-    local op total=${KS_RANDOM_CASES:-24000} failed_ones took remark
-    local counts=(op_softmax $((total / 2)) op_reduce $((total / 2)) op_matmul "${KS_MATMUL_CASES:-10000}") i
+    local op total=${KS_RANDOM_CASES:-24000} failed_ones took remark processes
+    local counts=(op_softmax $((total / 2)) op_reduce $((total / 2)) op_matmul "${KS_MATMUL_CASES:-10000}") i ops=0
+    for ((i = 1; i < ${#counts[@]}; i += 2)); do ops=$((ops + (counts[i] > 0))); done
+    [ "$ops" -gt 0 ] || return 0
+    processes=$((jobs < 8 ? 2 : jobs * ops / 4 > 12 ? 12 / ops : jobs / 4))
     for ((i = 0; i < ${#counts[@]}; i += 2)); do
-        if find_program "${counts[i]}" >/dev/null; then
-            random_cases "${counts[i]}" "${counts[i + 1]}" &
+        if [ "${counts[i + 1]}" -gt 0 ] && find_program "${counts[i]}" >/dev/null; then
+            random_cases "${counts[i]}" "${counts[i + 1]}" "$processes" &
         else
             rm -f "$logs/cases-${counts[i]}"
         fi
@@ -164,7 +168,7 @@ part_cases() {
     for ((i = 0; i < ${#counts[@]}; i += 2)); do
         op=${counts[i]}
         [ -e "$logs/cases-$op" ] || {
-            note skipped "cases $op" 0 "not built"
+            note skipped "cases $op" 0 "not built, or none asked for"
             continue
         }
         read -r failed_ones took remark <"$logs/cases-$op"
