@@ -3,7 +3,7 @@
  * Which     products that it computes as ours are documented: sums in FP32 (FP64 for FP64), tensor cores for FP32 only
  *           where TF32 was asked for, partial sums kept in that precision and added in a fixed order, one rounding; at
  *           most one batch dimension, which may be broadcast. No activation: its relu does not promise to keep NaN,
- *           its gelu is the one with tanh.
+ *           its gelu is the one with tanh. No bias of 16-bit types, before which it may round.
  * How       row-major C = A B is its column-major C^T = B^T A^T, so operands are swapped and nothing is copied.
  * Failures  whatever status a call returns: the way is not listed, is refused, or its launch says KS_DEVICE; the
  *           caller has kernels of its own. A build without the library's headers, and a host without the library, list
