@@ -152,6 +152,7 @@ __device__ __forceinline__ void mm_wgmma_release(mm_wgmma_ring &ring, unsigned s
 {
     const unsigned lane = threadIdx.x % 32, barrier = ring.empty + stage * 8;
     if constexpr (TILE::PEERS == 1) {
+        if constexpr (TILE::ODD) __syncwarp(); /* what the other lanes read there is written by threads next */
         if (lane == 0) mm_barrier_arrive(barrier);
     } else {
         if (ring.alone > 0) mm_cluster_wait(), ring.alone = 0; /* the peers' barriers are ready */
