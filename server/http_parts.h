@@ -28,6 +28,7 @@ struct ks_http {
     uint64_t numbers;       /* for request ids */
     int64_t now_ns;         /* the last look at the clock in this turn */
     int64_t moves_until_ns; /* bytes of large requests move in this turn until then */
+    int64_t small_ns;       /* when a small request was over for the last time */
     int64_t walked_ns;
     int in_flight;
     int going_on;    /* connections whose piece of a body is taken up again in the next turn */
@@ -81,6 +82,8 @@ void ks_request_end(ks_http *http, ks_conn *conn, bool delivered);
 /* --- http_turn.c --- */
 
 bool ks_turn_watch(ks_http *http, int fd, uint64_t key);
+/* Whether small requests came lately, which would wait behind what a turn moves of large ones. */
+bool ks_turn_has_company(const ks_http *http);
 
 /* --- http_direct.c --- */
 

@@ -6,7 +6,7 @@
  * Answer   sent from where it lies: a slot, a piece of the ring, a text.
  * Line     of the connections that have bytes to move, first come, first served, a piece each. A turn moves pieces for as long
  *          as bytes of large requests may move in it, and one at least; who has more waits at the end of the line. So small
- *          requests never wait for a large one, however long.
+ *          requests never wait for a large one, however long; and while there are some, turns and pieces are short.
  * Threads  the loop's own. */
 #include <errno.h>
 #include <sys/socket.h>
@@ -15,7 +15,8 @@
 #include "clock.h"
 #include "http_direct.h"
 
-static const int64_t piece_ns = 100000; /* that a piece of a body may take */
+/* That a piece of a body may take: alone, and beside small requests. */
+static const int64_t piece_ns = 100000, piece_beside_ns = 25000;
 
 /* --- the line ----------------------------------------------------------------------------------------------------- */
 
@@ -70,9 +71,11 @@ static size_t least(size_t a, size_t b)
 
 /* What the engine did not take is looked at again: no more of it than is likely to be taken. And words take far longer to read
  * than bytes to copy: no more of them than keep the turn for a moment. */
-static void fit_piece(ks_talk *t, size_t offered, size_t taken, int64_t took_ns)
+static void fit_piece(const ks_http *http, ks_talk *t, size_t offered, size_t taken, int64_t took_ns)
 {
-    t->piece = taken < offered ? taken : least(took_ns > piece_ns ? t->piece / 2 : 2 * t->piece, KS_PIECE_MOST);
+    const bool beside = ks_turn_has_company(http), slow = took_ns > (beside ? piece_beside_ns : piece_ns);
+    t->piece = taken < offered ? taken : least(slow ? t->piece / 2 : 2 * t->piece, KS_PIECE_MOST);
+    if (beside) t->piece = least(t->piece, KS_BESIDE_MOST);
     if (t->piece < KS_PIECE_LEAST) t->piece = KS_PIECE_LEAST;
 }
 
@@ -91,7 +94,7 @@ static ks_move read_piece(ks_http *http, ks_conn *conn)
     const size_t taken = offered ? ks_request_take(http, conn, http->direct->peeked + head, offered) : 0;
     if (!drop(http, conn, heads + taken)) return give_up(http, conn);
     if (conn->stage == KS_AT_CUT) return KS_MOVED;
-    fit_piece(t, offered, taken, ks_now_ns() - begun_ns);
+    fit_piece(http, t, offered, taken, ks_now_ns() - begun_ns);
     if (taken == left) {
         ks_direct_end_body(http, conn);
         return KS_OVER;
@@ -128,8 +131,9 @@ ks_move ks_pieces_send(ks_http *http, ks_conn *conn)
         ks_direct_pause(conn);
         return KS_STUCK;
     }
+    const size_t most = ks_turn_has_company(http) ? KS_BESIDE_MOST : KS_SEND_MOST;
     struct iovec parts[2] = {{t->reply + t->reply_length - head, head},
-                             {(char *)(uintptr_t)body, least((size_t)there, KS_SEND_MOST)}};
+                             {(char *)(uintptr_t)body, least((size_t)there, most)}};
     const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     const ssize_t n = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return KS_STUCK;

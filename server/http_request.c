@@ -12,6 +12,7 @@ enum {
     CHUNK_BYTES = 4096
 };
 static const uint64_t swallow_bytes = 1 << 20; /* of a refused body: read and dropped, so that the connection stays */
+static const uint64_t small_bytes = 64 << 10;  /* of body and answer: a request that is over in a fraction of a turn */
 
 void ks_request_open(ks_http *http, ks_conn *conn)
 {
@@ -260,6 +261,7 @@ static void count(ks_http *http, ks_conn *conn, bool delivered)
 void ks_request_end(ks_http *http, ks_conn *conn, bool delivered)
 {
     count(http, conn, delivered);
+    if (conn->received + conn->answer_bytes <= small_bytes) http->small_ns = http->now_ns;
     ks_infer_leave(&conn->infer);
     ks_control_fini(&conn->control);
     ks_compat_fini(&conn->compat);

@@ -10,12 +10,19 @@
 #include "reply.h"
 
 static const int64_t walk_ns = 50000000, nudge_ns = 20000000;
-static const int64_t moves_ns = 100000; /* that a turn goes on for while bytes of large requests move */
+/* That a turn goes on for while bytes of large requests move: with nobody but them, and beside small ones, of which the last was
+ * over less than company_ns ago. */
+static const int64_t moves_ns = 100000, moves_beside_ns = 25000, company_ns = 20000000;
 
 bool ks_turn_watch(ks_http *http, int fd, uint64_t key)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = key};
     return epoll_ctl(http->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+bool ks_turn_has_company(const ks_http *http)
+{
+    return http->now_ns - http->small_ns < company_ns;
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
@@ -132,7 +139,7 @@ bool ks_http_turn(ks_http *http, int64_t timeout_ns)
     const int64_t most_ns = wait_ns(http, timeout_ns);
     const int count = wait_events(http, most_ns);
     http->now_ns = ks_now_ns();
-    http->moves_until_ns = http->now_ns + moves_ns;
+    http->moves_until_ns = http->now_ns + (ks_turn_has_company(http) ? moves_beside_ns : moves_ns);
     bool ready = http->unfinished || http->going_on > 0;
     const bool waited = http->direct_waits, moves = http->lined > 0;
     if (http->infers) ks_infers_turn(http->infers);
