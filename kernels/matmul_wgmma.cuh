@@ -146,14 +146,14 @@ __device__ __forceinline__ void mm_wgmma_fill(const mm_args &args, const mm_maps
     }
 }
 
-/* A warp has read a stage: all who write there are told. */
+/* A warp has read a stage: all who write there are told. By each lane where they are threads: racecheck does not follow a
+ * warp's hand-over through one of its lanes. */
 template <typename TILE>
 __device__ __forceinline__ void mm_wgmma_release(mm_wgmma_ring &ring, unsigned stage)
 {
     const unsigned lane = threadIdx.x % 32, barrier = ring.empty + stage * 8;
     if constexpr (TILE::PEERS == 1) {
-        if constexpr (TILE::ODD) __syncwarp(); /* what the other lanes read there is written by threads next */
-        if (lane == 0) mm_barrier_arrive(barrier);
+        if (TILE::ODD || lane == 0) mm_barrier_arrive(barrier);
     } else {
         if (ring.alone > 0) mm_cluster_wait(), ring.alone = 0; /* the peers' barriers are ready */
         if (lane < TILE::PEERS && (mm_wgmma_a_peers<TILE>(ring) | mm_wgmma_b_peers<TILE>(ring)) >> lane & 1)

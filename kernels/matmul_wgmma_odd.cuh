@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         mm_map_prefetch(&maps.b);
         for (int i = 0; i < TILE::STAGES; i++) {
             mm_barrier_init(ring.full + i * 8, 1 + TILE::COPIERS);
-            mm_barrier_init(ring.empty + i * 8, TILE::WARPGROUPS * 4);
+            mm_barrier_init(ring.empty + i * 8, TILE::WORKERS);
         }
         mm_barrier_init(met, 1);
         mm_barrier_publish();

@@ -4,7 +4,7 @@
  * KS_CUBLASLT=auto tries cuBLASLt's kernels as well. KS_SEED repeats a run, KS_CASES sets how many random shapes; below
  * QUICK_CASES every problem runs one way, drawn, not all of them (a sanitizer makes each launch a hundred times slower), as
  * those with large outputs always do.
- * KS_HUGE: also over 2^31 outputs.
+ * KS_HUGE: also over 2^31 outputs. KS_ONLY: the one test of that name.
  *
  * Bounds: P is the sum of |a||b| of one output, u the unit roundoff of what sums are kept in; a sum may be off by
  * 2 sqrt(K) u P (twice that for 16-bit inputs, whose sums the tensor cores truncate, and for WIDE data, where one early
@@ -929,5 +929,6 @@ int main(void)
         cmocka_unit_test(onednn_from_two_threads),
         cmocka_unit_test(over_two_to_the_31),
     };
+    cmocka_set_test_filter(getenv("KS_ONLY"));
     return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
 }
