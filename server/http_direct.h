@@ -12,7 +12,7 @@ enum {
     KS_PIECE_LEAST = 16 << 10,
     KS_PIECE_MOST = 512 << 10,  /* of a body: stays in a core's own cache until it has been copied to its place */
     KS_SEND_MOST = 512 << 10,   /* of an answer, in one call */
-    KS_BESIDE_MOST = 128 << 10, /* of either, beside small requests: takes some 40 us */
+    KS_BESIDE_MOST = 128 << 10, /* of either, beside small requests */
     KS_REPLY_MOST = 2048
 };
 
