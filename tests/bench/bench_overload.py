@@ -78,22 +78,24 @@ def cheap(options, rest, shape):
     best = max(rates, key=rates.get)
     kept = True
     for queue in ((), ("--queue", "8")):
+        pairs, kept_by_echo, refusals, live = [], [], [], []
         echo = Side([os.path.join(os.path.dirname(options.daemon), "tests", "bare_echo"), None, str(row_bytes(shape)),
                      str(options.threads)], [])
-        with Daemon(options.daemon, *rest, *queue) as daemon:
-            pairs, kept_by_echo, refusals, live = [], [], [], []
-            for _ in range(options.rounds):
-                alone = wrk(echo, shape, best, options)[0]
-                kept_by_echo.append(wrk(echo, shape, 4 * best, options)[0] / alone)
-                peak = wrk(daemon, shape, best, options)[0]
-                watch = Watch(daemon, row_request(shape))
-                pairs.append((*wrk(daemon, shape, 4 * best, options), peak))
-                more = watch.stop()
-                refusals += more[0]
-                live += more[1]
-            daemon.stop()
-        echo.stop()
-        pairs = [(good, peak, bad) for good, bad, peak in pairs]
+        try:
+            with Daemon(options.daemon, *rest, *queue) as daemon:
+                for _ in range(options.rounds):
+                    alone = wrk(echo, shape, best, options)[0]
+                    kept_by_echo.append(wrk(echo, shape, 4 * best, options)[0] / alone)
+                    peak = wrk(daemon, shape, best, options)[0]
+                    watch = Watch(daemon, row_request(shape))
+                    good, bad = wrk(daemon, shape, 4 * best, options)
+                    pairs.append((good, peak, bad))
+                    more = watch.stop()
+                    refusals += more[0]
+                    live += more[1]
+                daemon.stop()
+        finally:
+            echo.stop()
         kept &= say("%s %d>%d conn %s" % (shape, best, 4 * best, " ".join(queue)), pairs, refusals, live,
                     quantile(kept_by_echo, 0.5))
     return kept
