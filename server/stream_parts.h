@@ -6,8 +6,8 @@
 #include "stream.h"
 
 enum {
-    KS_RING_PIECES = 12,
-    KS_RING_PIECE_BYTES = 512 << 10 /* some 10 us on the link, 100 us of a socket */
+    KS_RING_PIECES = 6,
+    KS_RING_PIECE_BYTES = 2 << 20 /* some 40 us on the link, 400 us of a socket, four calls of the driver */
 };
 
 typedef enum ks_piece_state {

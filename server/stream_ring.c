@@ -7,7 +7,7 @@
 
 #include "stream_parts.h"
 
-enum { AHEAD = 3 };                        /* pieces of an answer asked for before they are wanted */
+enum { AHEAD = 2 };                        /* pieces of an answer asked for before they are wanted */
 static const int64_t unused_ns = 50000000; /* a piece that its owner has not begun to use is not taken before */
 
 static void free_piece(ks_piece *of)
