@@ -236,9 +236,9 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
     case 20:
         return mm_skinny_entry<mm_skinny_fma<T, 1, 32, 8, 8, 4, false, 1>, true>("skinny 1x32 odd", {3.6f, 0.09f});
     case 21:
-        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 64, 12, 1>>("wgmma 64x64 odd", {1.0f, 0.3f}, a_k, b_k);
+        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 64, 12, 1>>("wgmma 64x64 odd", {1.0f, 0.355f}, a_k, b_k);
     case 22:
-        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 32, 6, 2>>("wgmma 64x32 odd x2", {0.6f, 0.2f}, a_k, b_k);
+        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 32, 6, 2>>("wgmma 64x32 odd x2", {0.6f, 0.26f}, a_k, b_k);
     case 23:
         return mm_strip<mm_strip_tile<T, 8, 2, 8, 2>>("strip 8x32", {2.8f, 0.03f}, a_k, b_k);
     case 24:
