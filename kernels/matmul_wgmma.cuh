@@ -22,8 +22,9 @@ struct mm_wgmma_tile {
     static constexpr int WARPGROUPS = WARPGROUPS_, M = 64 * WARPGROUPS, N = N_, STAGES = STAGES_, CTAS = CTAS_;
     static constexpr int BY_M = BY_M_, BY_N = BY_N_, PEERS = BY_M * BY_N;
     static constexpr int DEPTH = 128 / (int)sizeof(T); /* values of K of a stage */
-    /* Only a warpgroup can give registers to the others. */
+    /* Only a warpgroup can give registers to the others: what a thread is left with, of 65,536 in all. */
     static constexpr bool GIVES = N > 128;
+    static constexpr int FILLS_WITH = WARPGROUPS == 3 ? 32 : 56, WORKS_WITH = WARPGROUPS == 3 ? 160 : 224;
     static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32);
     /* TF32: A that is stored across K comes from registers, B is stored along K. */
     static constexpr bool WIDE = sizeof(T) == 4, ODD = false;
@@ -568,7 +569,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == TILE::WARPGROUPS) {
-        if constexpr (TILE::GIVES) mm_registers_give<56>();
+        if constexpr (TILE::GIVES) mm_registers_give<TILE::FILLS_WITH>();
         if (threadIdx.x == TILE::WORKERS) {
             if (args.packed) mm_await_packed();
             for (unsigned index = first; index < units; index += step)
@@ -578,7 +579,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_wait();
         if (threadIdx.x < TILE::WORKERS + 32) mm_wgmma_stamp<TILE>(site);
     } else {
-        if constexpr (TILE::GIVES) mm_registers_take<224>();
+        if constexpr (TILE::GIVES) mm_registers_take<TILE::WORKS_WITH>();
         if (!args.packed) ks_start(site);
         float sum[TILE::SUMS];
         for (unsigned index = first; index < units; index += step) {
