@@ -169,10 +169,12 @@ __device__ __forceinline__ void mm_wgmma_wait()
 #define MM_R64                                                                                                         \
     MM_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57," \
            "%58,%59,%60,%61,%62,%63"
-#define MM_R128                                                                                                        \
+#define MM_R96                                                                                                         \
     MM_R64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89," \
-           "%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"      \
-           "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+           "%90,%91,%92,%93,%94,%95"
+#define MM_R128                                                                                                        \
+    MM_R96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,"    \
+           "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define MM_WGMMA_OF(shape, type, registers, a, b, turn_a, turn_b, ...)                                                 \
     asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" registers "}, %" a ", %" b           \
                  ", 1, 1, 1, %" turn_a ", %" turn_b ";"                                                                \
@@ -188,6 +190,7 @@ __device__ __forceinline__ void mm_wgmma_wait()
 #define MM_SUMS_16 MM_D16(0)
 #define MM_SUMS_32 MM_D32(0)
 #define MM_SUMS_64 MM_D32(0), MM_D32(32)
+#define MM_SUMS_96 MM_D32(0), MM_D32(32), MM_D32(64)
 #define MM_SUMS_128 MM_D32(0), MM_D32(32), MM_D32(64), MM_D32(96)
 
 /* d += 64 x 16 of A times 16 x N of B. */
@@ -204,6 +207,8 @@ __device__ __forceinline__ void mm_wgmma(float (&d)[N / 2], uint64_t da, uint64_
         MM_WGMMA("m64n64k16", MM_R32, "32", "33", "34", "35", MM_SUMS_32);
     } else if constexpr (N == 128) {
         MM_WGMMA("m64n128k16", MM_R64, "64", "65", "66", "67", MM_SUMS_64);
+    } else if constexpr (N == 192) {
+        MM_WGMMA("m64n192k16", MM_R96, "96", "97", "98", "99", MM_SUMS_96);
     } else if constexpr (N == 256) {
         MM_WGMMA("m64n256k16", MM_R128, "128", "129", "130", "131", MM_SUMS_128);
     }
@@ -226,6 +231,8 @@ __device__ __forceinline__ void mm_wgmma_tf32(float (&d)[N / 2], uint64_t da, ui
         MM_TF32("m64n64k8", MM_R32, "32", "33", MM_SUMS_32);
     } else if constexpr (N == 128) {
         MM_TF32("m64n128k8", MM_R64, "64", "65", MM_SUMS_64);
+    } else if constexpr (N == 192) {
+        MM_TF32("m64n192k8", MM_R96, "96", "97", MM_SUMS_96);
     } else if constexpr (N == 256) {
         MM_TF32("m64n256k8", MM_R128, "128", "129", MM_SUMS_128);
     }
@@ -256,6 +263,8 @@ __device__ __forceinline__ void mm_wgmma_fed(float (&d)[N / 2], const uint32_t (
         MM_FED("64", MM_R32, "32", "33", "34", "35", "36", MM_SUMS_32);
     } else if constexpr (N == 128) {
         MM_FED("128", MM_R64, "64", "65", "66", "67", "68", MM_SUMS_64);
+    } else if constexpr (N == 192) {
+        MM_FED("192", MM_R96, "96", "97", "98", "99", "100", MM_SUMS_96);
     } else if constexpr (N == 256) {
         MM_FED("256", MM_R128, "128", "129", "130", "131", "132", MM_SUMS_128);
     }

@@ -1,6 +1,7 @@
 /* TF32 on tensor cores: the tiles. wgmma's take B along K: the product of two operands that are not transposed is computed
  * turned, and what is transposed on the left alone is left to the others. x2, x3: CTAs to an SM; 2x: a tile of two CTAs;
- * odd: A's rows start anywhere. */
+ * odd: A's rows start anywhere. 192 x 192 pays although the compiler, short of registers where A comes from them, lets each
+ * product wait for the one before. */
 #include "matmul_batch.cuh"
 #include "matmul_tile.cuh"
 
@@ -38,6 +39,8 @@ mm_kernel mm_table_tf32(int index, bool a_k, bool b_k)
         return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 64, 12, 1>>("wgmma 64x64 odd", {4.5f, 0.31f}, a_k, b_k);
     case 18:
         return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 32, 6, 2>>("wgmma 64x32 odd x2", {3.4f, 0.28f}, a_k, b_k);
+    case 19:
+        return mm_wgmma<mm_wgmma_tile<T, 3, 192, 4, 1>>("wgmma 192x192", {5.5f, 0.775f}, a_k, b_k);
     default:
         return mm_mma_table<T>(index - MM_BATCH_TILES, a_k, b_k);
     }

@@ -196,8 +196,8 @@ static mm_kernel mm_mma_table(int index, bool a_k, bool b_k)
 }
 
 /* 16-bit types have wgmma's tiles and the skinny ones too. Narrow ones give the whole chip work where there is little;
- * those of two CTAs halve what is read of one operand. 2x: a tile of two CTAs; x2: two CTAs to an SM; odd: A's rows start
- * anywhere. */
+ * those of two CTAs halve what is read of one operand; 192 x 192 is for outputs that are just one wave of it. 2x: a tile
+ * of two CTAs; x2: two CTAs to an SM; odd: A's rows start anywhere. */
 template <typename T>
 static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
 {
@@ -236,15 +236,17 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
     case 20:
         return mm_skinny_entry<mm_skinny_fma<T, 1, 32, 8, 8, 4, false, 1>, true>("skinny 1x32 odd", {3.6f, 0.09f});
     case 21:
-        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 64, 12, 1>>("wgmma 64x64 odd", {1.0f, 0.3f}, a_k, b_k);
+        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 64, 12, 1>>("wgmma 64x64 odd", {1.0f, 0.355f}, a_k, b_k);
     case 22:
-        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 32, 6, 2>>("wgmma 64x32 odd x2", {0.6f, 0.2f}, a_k, b_k);
+        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 32, 6, 2>>("wgmma 64x32 odd x2", {0.6f, 0.26f}, a_k, b_k);
     case 23:
         return mm_strip<mm_strip_tile<T, 8, 2, 8, 2>>("strip 8x32", {2.8f, 0.03f}, a_k, b_k);
     case 24:
         return mm_strip<mm_strip_tile<T, 8, 2, 4, 4>>("strip 8x32 low", {2.7f, 0.066f}, a_k, b_k);
     case 25:
         return mm_strip<mm_strip_tile<T, 16, 2, 8, 2>>("strip 16x32", {3.1f, 0.04f}, a_k, b_k);
+    case 26:
+        return mm_wgmma<mm_wgmma_tile<T, 3, 192, 4, 1>>("wgmma 192x192", {1.0f, 0.7f}, a_k, b_k);
     default:
         return mm_mma_table<T>(index, a_k, b_k);
     }

@@ -22,8 +22,9 @@ struct mm_wgmma_tile {
     static constexpr int WARPGROUPS = WARPGROUPS_, M = 64 * WARPGROUPS, N = N_, STAGES = STAGES_, CTAS = CTAS_;
     static constexpr int BY_M = BY_M_, BY_N = BY_N_, PEERS = BY_M * BY_N;
     static constexpr int DEPTH = 128 / (int)sizeof(T); /* values of K of a stage */
-    /* Only a warpgroup can give registers to the others. */
+    /* Only a warpgroup can give registers to the others: what a thread is left with, of 65,536 in all. */
     static constexpr bool GIVES = N > 128;
+    static constexpr int FILLS_WITH = WARPGROUPS == 3 ? 32 : 56, WORKS_WITH = WARPGROUPS == 3 ? 160 : 224;
     static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32);
     /* TF32: A that is stored across K comes from registers, B is stored along K. */
     static constexpr bool WIDE = sizeof(T) == 4, ODD = false;
@@ -370,6 +371,57 @@ __device__ __forceinline__ void mm_wgmma_store_lines(const mm_args &args, const 
     }
 }
 
+/* Up to 64 columns of a warpgroup at a time where lines of the output start anywhere: in words, with one element in front of
+ * them or behind; `turn` is the warpgroup's own. */
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_store_words(const mm_args &args, const mm_out<typename TILE::element> &out,
+                                                     const float (&sum)[TILE::SUMS], unsigned char *turn)
+{
+    typedef typename TILE::element T;
+    constexpr int SOME = TILE::BLOCKS < 8 ? TILE::BLOCKS : 8;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, row = threadIdx.x / 128 * 64;
+    const mm_int pitch = args.turned ? args.m : args.n;
+    const int along_end = args.turned ? out.rows : out.columns, lines_end = args.turned ? out.columns : out.rows;
+    const int chunks = args.turned ? 8 : SOME, lines = args.turned ? SOME * 8 : 64, words = chunks * 4;
+    /* Of a line, the 16 bytes `at`; swizzled, for the banks. */
+    auto place = [&](int line, int at) { return (line * chunks + ((at ^ line) & (chunks - 1))) * 16; };
+#pragma unroll
+    for (int first = 0; first < TILE::BLOCKS; first += SOME) {
+        mm_workers_sync<TILE>();
+#pragma unroll
+        for (int i = 0; i < SOME; i++) {
+            const float *four = sum + (first + i) * 4;
+            const uint32_t high = ks_round_two<T>(four[0], four[1]), low = ks_round_two<T>(four[2], four[3]);
+            const unsigned to =
+                mm_shared_address(turn) +
+                (args.turned ? place(i * 8 + lane % 8, warp * 2 + lane / 8 % 2) : place(warp * 16 + lane % 16, i));
+            if (args.turned)
+                mm_stmatrix<true>(to, high, low);
+            else
+                mm_stmatrix<false>(to, high, low);
+        }
+        mm_workers_sync<TILE>();
+        const int line_first = args.turned ? first * 8 : row,
+                  along = (args.turned ? row : first * 8) + lane % words * 2;
+#pragma unroll 4
+        for (int line = (warp * 32 + lane) / words; line < lines; line += 128 / words) {
+            if (line_first + line >= lines_end) break;
+            T *to = out.c + (line_first + line) * pitch + along;
+            const int at = lane % words, odd = (int)((uintptr_t)to >> 1 & 1);
+            uint32_t word = *(const uint32_t *)(turn + place(line, at / 4) + at % 4 * 4);
+            if (odd) {
+                if (at == 0 && along < along_end) *(uint16_t *)to = (uint16_t)word;
+                const int next = at + 1 < words ? at + 1 : at;
+                word = word >> 16 | *(const uint32_t *)(turn + place(line, next / 4) + next % 4 * 4) << 16;
+            }
+            if (along + odd + 1 < along_end && at + odd < words)
+                *(uint32_t *)(to + odd) = word;
+            else if (along + odd < along_end)
+                *(uint16_t *)(to + odd) = (uint16_t)word;
+        }
+    }
+}
+
 /* A whole tile's. */
 template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out<typename TILE::element> &out,
@@ -384,8 +436,11 @@ __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out
                 mm_wgmma_store_pairs<TILE, !A_K, false>(args, out, sum);
             return;
         }
-    } else if (args.plain && (args.turned ? args.m : args.n) % 8 == 0) {
-        mm_wgmma_store_lines<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 32 * 32 * TILE::HELD));
+    } else if (args.plain) {
+        if ((args.turned ? args.m : args.n) % 8 == 0)
+            mm_wgmma_store_lines<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 32 * 32 * TILE::HELD));
+        else
+            mm_wgmma_store_words<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 128 * 128 * TILE::HELD));
         return;
     }
     constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD;
@@ -514,7 +569,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == TILE::WARPGROUPS) {
-        if constexpr (TILE::GIVES) mm_registers_give<56>();
+        if constexpr (TILE::GIVES) mm_registers_give<TILE::FILLS_WITH>();
         if (threadIdx.x == TILE::WORKERS) {
             if (args.packed) mm_await_packed();
             for (unsigned index = first; index < units; index += step)
@@ -524,7 +579,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_wait();
         if (threadIdx.x < TILE::WORKERS + 32) mm_wgmma_stamp<TILE>(site);
     } else {
-        if constexpr (TILE::GIVES) mm_registers_take<224>();
+        if constexpr (TILE::GIVES) mm_registers_take<TILE::WORKS_WITH>();
         if (!args.packed) ks_start(site);
         float sum[TILE::SUMS];
         for (unsigned index = first; index < units; index += step) {

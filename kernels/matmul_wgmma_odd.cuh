@@ -211,6 +211,7 @@ static mm_kernel mm_wgmma_odd(const char *name, mm_pace pace, bool a_k, bool b_k
                         1,
                         1};
     kernel.odd = true;
+    kernel.pace.shifted = 1; /* the stage's pace is already that of such rows */
     if (a_k || !b_k) kernel.function = NULL;
     return kernel;
 }

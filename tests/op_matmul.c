@@ -539,7 +539,7 @@ static void every_regime(void **unused)
                                         {33, 65, 515},  {68, 132, 100}, {64, 64, 5000}, {33, 65, 4099}, {1, 300, 4096},
                                         {300, 4, 1027}, {520, 7, 96},   {5, 1000, 512}, {129, 127, 96}, {1, 512, 4096}};
     enum { QUICK_SHAPES = 7 };
-    static const int64_t large[][3] = {{1537, 1665, 37}, {1700, 1500, 40}, {1536, 1664, 72}};
+    static const int64_t large[][3] = {{1537, 1665, 37}, {2047, 2049, 40}, {1536, 1664, 72}};
     const bool quick = cases() < QUICK_CASES;
     const size_t few = quick ? QUICK_SHAPES : sizeof shapes / sizeof *shapes;
     const size_t many = quick ? 1 : sizeof large / sizeof *large, all = harnesses[1] ? few + many : few;
