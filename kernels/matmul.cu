@@ -595,19 +595,20 @@ uint64_t ks_matmul_revision(void)
 /* --- launching ------------------------------------------------------------------------------------------------------- */
 
 /* The operand as rows of 128 bytes of a stage, or fewer of a narrow tile: a box of `tile` rows along K, or of `depth` rows
- * of K across it, and of either the part that one of `parts` CTAs copies. A copy rounds FP32 to the nearest TF32, ties to
+ * of K across it, and of either the part that one of `parts` CTAs copies. A copy for TF32 rounds to the nearest, ties to
  * even, at no cost; the products themselves would cut. */
-static bool make_map(CUtensorMap *map, ks_dtype dtype, const unsigned char *in, const mm_operand *o, bool along_k,
-                     mm_int across, mm_int k, mm_int matrices, int tile, int depth, int parts)
+static bool make_map(CUtensorMap *map, mm_table table, int size, const unsigned char *in, const mm_operand *o,
+                     bool along_k, mm_int across, mm_int k, mm_int matrices, int tile, int depth, int parts)
 {
-    const int size = (int)ks_dtype_size(dtype), width = along_k || tile * size > 128 ? 128 / size : tile;
+    const int width = along_k || tile * size > 128 ? 128 / size : tile;
     const CUtensorMapSwizzle swizzle = width * size == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                                        : width * size == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                        : width * size == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
                                                             : CU_TENSOR_MAP_SWIZZLE_NONE;
-    const CUtensorMapDataType type = dtype == KS_FP16   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                     : dtype == KS_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                        : CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+    const CUtensorMapDataType type = table == MM_FP16   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                     : table == MM_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                     : table == MM_TF32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+                                                        : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     const cuuint64_t inner = (cuuint64_t)(along_k ? k : across);
     const cuuint64_t rows = (cuuint64_t)(along_k ? across : k), row_bytes = ks_align(inner * size);
     /* A single row or matrix has no distance to the next. */
@@ -654,13 +655,15 @@ extern "C" ks_status ks_matmul_cuda_launch(const ks_spec *spec, const void *choi
     mm_layout layout;
     const mm_kernel kernel = fit(spec, &shape, &candidate, &args, &layout);
     mm_maps maps = {};
+    const mm_table table = (mm_table)candidate.table;
+    const int size = (int)ks_dtype_size(spec->out.dtype);
     cudaError_t code = cudaSuccess;
     if (candidate.packed)
         code = launch_pack(&layout, &args, candidate.turned, partial_bytes(spec, &shape, &args, &kernel), site, stream);
     if (kernel.bulk &&
-        ((!kernel.odd && !make_map(&maps.a, spec->out.dtype, site.only.in, &args.a, layout.a_k, args.m, args.k,
-                                   shape.batch, kernel.m / kernel.by_m, kernel.depth, kernel.by_n)) ||
-         !make_map(&maps.b, spec->out.dtype, site.only.in, &args.b, layout.b_k, args.n, args.k, shape.batch,
+        ((!kernel.odd && !make_map(&maps.a, table, size, site.only.in, &args.a, layout.a_k, args.m, args.k, shape.batch,
+                                   kernel.m / kernel.by_m, kernel.depth, kernel.by_n)) ||
+         !make_map(&maps.b, table, size, site.only.in, &args.b, layout.b_k, args.n, args.k, shape.batch,
                    kernel.n / kernel.by_n, kernel.depth, kernel.by_m)))
         return ks_fail(error, KS_DEVICE, "matmul: the driver makes no tensor map");
     void *arguments[] = {&site, &args, &maps};
@@ -718,7 +721,7 @@ static cudaError_t count_clusters(const ks_chip *chip)
     for (int index = 0;; index++) {
         const mm_kernel other = tables[MM_FP32](index, true, true);
         if (!other.name) break;
-        if (other.splits && other.shared_bytes > kernel.shared_bytes &&
+        if (other.function && other.splits && other.shared_bytes > kernel.shared_bytes &&
             (size_t)other.shared_bytes <= chip->shared_optin)
             kernel = other;
     }
