@@ -223,7 +223,7 @@ static const mm_family copied = {3.8e6, 5.3e6, 0.88, 0.33, 0.35, 0, 1.45},
 static const double launch_us = 2.6, cluster_us = 0.68, groups_us = 1.8, group_us = 0.086;
 /* Of the skinny kernels; their fixed_us has the launch in it. */
 static const double skinny_dram_us = 4.7e6, skinny_shared_pace = 0.3, skinny_idle_power = 0.29, skinny_overlap = 0.3,
-                    skinny_cluster_us = 0.27, skinny_wave = 0.79;
+                    skinny_cluster_us = 0.27, strip_cluster_us = 1.0, skinny_wave = 0.79;
 /* Of TF32's by wgmma, to 823 readings over 27 shapes. A kernel that walks over tiles has begun the next one's copies; CTAs
  * that share K come in waves, each of which takes as long as a launch; rows shorter than a tile are read as slowly as whole
  * ones. Their fixed_us has the launch in it. */
@@ -271,8 +271,9 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
         const double paced = waves * stages * kernel->pace.stage_us * (1 + skinny_shared_pace * (neighbours - 1));
         const double read =
             unique * element_bytes / skinny_dram_us * pow(chip->sms / fmin(running, chip->sms), skinny_idle_power);
-        return kernel->pace.fixed_us * (1 + skinny_wave * (waves - 1)) + skinny_cluster_us * args->cluster_log2 +
-               fmax(paced, read) + skinny_overlap * fmin(paced, read);
+        const double met = (kernel->bulk ? strip_cluster_us : skinny_cluster_us) * args->cluster_log2;
+        return kernel->pace.fixed_us * (1 + skinny_wave * (waves - 1)) + met + fmax(paced, read) +
+               skinny_overlap * fmin(paced, read);
     }
     if (kernel->bulk && element_bytes == 4) {
         const double paced = waves * stages * kernel->pace.stage_us * (1 + wide_shared_pace * (neighbours - 1)) *

@@ -36,7 +36,7 @@ struct mm_skinny_fma {
     static constexpr int HALVES = 1, W = W_, VECTORS = 4, ALONG = 32 / LANES;
     static constexpr int COLUMNS = B_K ? VECTORS : W, VALUES = B_K ? W : VECTORS; /* of a block; of K */
     static constexpr int N = LANES * COLUMNS, SHARE = ALONG * VALUES, DEPTH = PLANES * SHARE;
-    static constexpr int SUM_PITCH = N + 4, OUTPUTS = M * N, SUMS = PLANES * M * SUM_PITCH;
+    static constexpr int SUM_PITCH = N + 4, PLANE = M * SUM_PITCH, OUTPUTS = M * N, SUMS = PLANES * PLANE;
     typedef float sums[M][COLUMNS];
 };
 
@@ -49,7 +49,7 @@ struct mm_skinny_mma {
     static constexpr int M = M_, LANES = 8, BLOCKS = BLOCKS_, CTAS = CTAS_, PLANES = WARPS_, THREADS = 32 * PLANES;
     static constexpr int HALVES = M / 8, W = 16 / (int)sizeof(T), VECTORS = W, ALONG = 4, COLUMNS = W, VALUES = W;
     static constexpr int N = LANES * COLUMNS, SHARE = ALONG * VALUES, DEPTH = PLANES * SHARE;
-    static constexpr int SUM_PITCH = N + 4, OUTPUTS = M * N, SUMS = PLANES * M * SUM_PITCH;
+    static constexpr int SUM_PITCH = N + 4, PLANE = M * SUM_PITCH, OUTPUTS = M * N, SUMS = PLANES * PLANE;
     typedef float sums[COLUMNS][4];
 };
 
@@ -287,7 +287,7 @@ __device__ __forceinline__ void mm_peer_write(float *at, unsigned rank, float x)
 #endif
 }
 
-/* The CTA's threads have stored their sums in planes; slots: [cluster][its share of the outputs]. */
+/* The CTA's threads have stored their sums in planes, a PLANE apart; slots: [cluster][its share of the outputs]. */
 template <typename TILE>
 __device__ __forceinline__ void mm_skinny_finish(const ks_site &site, const mm_args &args, const mm_unit &unit,
                                                  const ks_entry &job, const float *planes, float *slots)
@@ -305,10 +305,10 @@ __device__ __forceinline__ void mm_skinny_finish(const ks_site &site, const mm_a
 #endif
 #pragma unroll 1
     for (int out = threadIdx.x / PARTS; out < TILE::OUTPUTS; out += TILE::THREADS / PARTS) {
-        const float *at = planes + part * (M * TILE::SUM_PITCH) + row_of(out) * TILE::SUM_PITCH + column_of(out);
+        const float *at = planes + part * TILE::PLANE + row_of(out) * TILE::SUM_PITCH + column_of(out);
         float sum = at[0];
 #pragma unroll
-        for (int p = PARTS; p < TILE::PLANES; p += PARTS) sum += at[p * (M * TILE::SUM_PITCH)];
+        for (int p = PARTS; p < TILE::PLANES; p += PARTS) sum += at[p * TILE::PLANE];
 #pragma unroll
         for (int lanes = 1; lanes < PARTS; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
         if (part > 0) continue;
@@ -375,7 +375,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
             feed.load(block[u]);
         }
     }
-    float *plane = planes + warp * (TILE::M * TILE::SUM_PITCH);
+    float *plane = planes + warp * TILE::PLANE;
     if constexpr (TILE::MMA) {
         mm_skinny_mma_spill<TILE>(sum, plane);
     } else {
