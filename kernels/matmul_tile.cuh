@@ -245,6 +245,8 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
         return mm_strip<mm_strip_tile<T, true, 8, 2, 4, 4>>("strip 8x32 low", {2.7f, 0.066f}, a_k, b_k);
     case 25:
         return mm_strip<mm_strip_tile<T, true, 16, 2, 8, 2>>("strip 16x32", {3.1f, 0.04f}, a_k, b_k);
+    case 26:
+        return mm_strip<mm_strip_tile<T, true, 16, 3, 8, 1>>("strip 16x32 deep", {3.0f, 0.035f}, a_k, b_k);
     default:
         return mm_mma_table<T>(index, a_k, b_k);
     }
