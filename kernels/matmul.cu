@@ -353,7 +353,7 @@ static bool skinny_can(const mm_kernel *kernel, const ks_matmul_candidate *c, co
                        const mm_layout *layout, int element_bytes)
 {
     const bool whole_k = args->k * element_bytes % 16 == 0;
-    if (args->tiles_m > 1 || c->groups > 1 || kernel->m * kernel->n / 4 < c->cluster) return false;
+    if (args->tiles_m > 1 || c->groups > 1 || kernel->m * kernel->n % c->cluster != 0) return false;
     if (kernel->skinny == MM_SKINNY_ODD) return !layout->b_k;
     if (kernel->skinny == MM_SKINNY_BULK) return true; /* bulk_can() */
     if (kernel->skinny == MM_SKINNY_STRAIGHT && (!layout->a_k || args->a.shifted || !whole_k)) return false;

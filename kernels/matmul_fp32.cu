@@ -65,6 +65,8 @@ mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
         return mm_strip<mm_strip_tile<float, false, 12, 2, 8, 1>>("strip 12x32", {2.9f, 0.08f}, a_k, b_k);
     case 18:
         return mm_strip<mm_strip_tile<float, false, 16, 2, 8, 1>>("strip 16x32", {3.2f, 0.1f}, a_k, b_k);
+    case 19:
+        return mm_skinny_odd<mm_skinny_odd_tile<float, 16, 8, 8, 3>>("skinny 1x60 odd", {2.5f, 0.045f});
     default:
         return {};
     }

@@ -247,6 +247,8 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
         return mm_strip<mm_strip_tile<T, true, 16, 2, 8, 2>>("strip 16x32", {3.1f, 0.04f}, a_k, b_k);
     case 26:
         return mm_strip<mm_strip_tile<T, true, 16, 3, 8, 1>>("strip 16x32 deep", {3.0f, 0.035f}, a_k, b_k);
+    case 27:
+        return mm_skinny_odd<mm_skinny_odd_tile<T, 32, 8, 8, 2>>("skinny 1x248 odd", {3.0f, 0.06f});
     default:
         return mm_mma_table<T>(index, a_k, b_k);
     }
