@@ -67,6 +67,8 @@ mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
         return mm_strip<mm_strip_tile<float, false, 16, 2, 8, 1>>("strip 16x32", {3.2f, 0.1f}, a_k, b_k);
     case 19:
         return mm_skinny_odd<mm_skinny_odd_tile<float, 16, 8, 8, 3>>("skinny 1x60 odd", {2.5f, 0.045f});
+    case 20:
+        return mm_skinny_narrow<mm_skinny_fma<float, 1, 4, 16, 2, 2, false>>("skinny 1x16", {2.4f, 0.6f}, b_k);
     default:
         return {};
     }

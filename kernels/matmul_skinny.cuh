@@ -415,6 +415,16 @@ static mm_kernel mm_skinny(const char *name, mm_pace pace, bool a_k, bool b_k)
                      : mm_skinny_entry<ACROSS, false>(name, pace);
 }
 
+/* For B's rows across K alone, which nobody shares: small matrices take narrow strips so that there are enough of them. */
+template <typename TILE>
+static mm_kernel mm_skinny_narrow(const char *name, mm_pace pace, bool b_k)
+{
+    mm_kernel kernel = mm_skinny_entry<TILE, true>(name, pace);
+    if (b_k) kernel.function = NULL;
+    kernel.splits = false;
+    return kernel;
+}
+
 /* --- rows of B that start anywhere ----------------------------------------------------------------------------------- */
 
 /* One row of A. B's rows lie across K; a warp takes every WARPS-th one. These start alike, and the warp reads them in whole
