@@ -223,7 +223,7 @@ static const mm_family copied = {3.8e6, 5.3e6, 0.88, 0.33, 0.35, 0, 1.45},
 static const double launch_us = 2.6, cluster_us = 0.68, groups_us = 1.8, group_us = 0.086;
 /* Of the skinny kernels; their fixed_us has the launch in it. */
 static const double skinny_dram_us = 4.7e6, skinny_shared_pace = 0.3, skinny_idle_power = 0.29, skinny_overlap = 0.3,
-                    skinny_cluster_us = 0.27, skinny_wave = 0.79;
+                    skinny_cluster_us = 0.27, strip_cluster_us = 1.0, skinny_wave = 0.79;
 /* Of TF32's by wgmma, to 823 readings over 27 shapes. A kernel that walks over tiles has begun the next one's copies; CTAs
  * that share K come in waves, each of which takes as long as a launch; rows shorter than a tile are read as slowly as whole
  * ones. Their fixed_us has the launch in it. */
@@ -271,8 +271,9 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
         const double paced = waves * stages * kernel->pace.stage_us * (1 + skinny_shared_pace * (neighbours - 1));
         const double read =
             unique * element_bytes / skinny_dram_us * pow(chip->sms / fmin(running, chip->sms), skinny_idle_power);
-        return kernel->pace.fixed_us * (1 + skinny_wave * (waves - 1)) + skinny_cluster_us * args->cluster_log2 +
-               fmax(paced, read) + skinny_overlap * fmin(paced, read);
+        const double met = (kernel->bulk ? strip_cluster_us : skinny_cluster_us) * args->cluster_log2;
+        return kernel->pace.fixed_us * (1 + skinny_wave * (waves - 1)) + met + fmax(paced, read) +
+               skinny_overlap * fmin(paced, read);
     }
     if (kernel->bulk && element_bytes == 4) {
         const double paced = waves * stages * kernel->pace.stage_us * (1 + wide_shared_pace * (neighbours - 1)) *
@@ -352,7 +353,7 @@ static bool skinny_can(const mm_kernel *kernel, const ks_matmul_candidate *c, co
                        const mm_layout *layout, int element_bytes)
 {
     const bool whole_k = args->k * element_bytes % 16 == 0;
-    if (args->tiles_m > 1 || c->groups > 1 || kernel->m * kernel->n / 4 < c->cluster) return false;
+    if (args->tiles_m > 1 || c->groups > 1 || kernel->m * kernel->n % c->cluster != 0) return false;
     if (kernel->skinny == MM_SKINNY_ODD) return !layout->b_k;
     if (kernel->skinny == MM_SKINNY_BULK) return true; /* bulk_can() */
     if (kernel->skinny == MM_SKINNY_STRAIGHT && (!layout->a_k || args->a.shifted || !whole_k)) return false;
@@ -595,19 +596,20 @@ uint64_t ks_matmul_revision(void)
 /* --- launching ------------------------------------------------------------------------------------------------------- */
 
 /* The operand as rows of 128 bytes of a stage, or fewer of a narrow tile: a box of `tile` rows along K, or of `depth` rows
- * of K across it, and of either the part that one of `parts` CTAs copies. A copy rounds FP32 to the nearest TF32, ties to
+ * of K across it, and of either the part that one of `parts` CTAs copies. A copy for TF32 rounds to the nearest, ties to
  * even, at no cost; the products themselves would cut. */
-static bool make_map(CUtensorMap *map, ks_dtype dtype, const unsigned char *in, const mm_operand *o, bool along_k,
-                     mm_int across, mm_int k, mm_int matrices, int tile, int depth, int parts)
+static bool make_map(CUtensorMap *map, mm_table table, int size, const unsigned char *in, const mm_operand *o,
+                     bool along_k, mm_int across, mm_int k, mm_int matrices, int tile, int depth, int parts)
 {
-    const int size = (int)ks_dtype_size(dtype), width = along_k || tile * size > 128 ? 128 / size : tile;
+    const int width = along_k || tile * size > 128 ? 128 / size : tile;
     const CUtensorMapSwizzle swizzle = width * size == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                                        : width * size == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                        : width * size == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
                                                             : CU_TENSOR_MAP_SWIZZLE_NONE;
-    const CUtensorMapDataType type = dtype == KS_FP16   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                     : dtype == KS_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                        : CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+    const CUtensorMapDataType type = table == MM_FP16   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                     : table == MM_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                     : table == MM_TF32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+                                                        : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     const cuuint64_t inner = (cuuint64_t)(along_k ? k : across);
     const cuuint64_t rows = (cuuint64_t)(along_k ? across : k), row_bytes = ks_align(inner * size);
     /* A single row or matrix has no distance to the next. */
@@ -654,13 +656,15 @@ extern "C" ks_status ks_matmul_cuda_launch(const ks_spec *spec, const void *choi
     mm_layout layout;
     const mm_kernel kernel = fit(spec, &shape, &candidate, &args, &layout);
     mm_maps maps = {};
+    const mm_table table = (mm_table)candidate.table;
+    const int size = (int)ks_dtype_size(spec->out.dtype);
     cudaError_t code = cudaSuccess;
     if (candidate.packed)
         code = launch_pack(&layout, &args, candidate.turned, partial_bytes(spec, &shape, &args, &kernel), site, stream);
     if (kernel.bulk &&
-        ((!kernel.odd && !make_map(&maps.a, spec->out.dtype, site.only.in, &args.a, layout.a_k, args.m, args.k,
-                                   shape.batch, kernel.m / kernel.by_m, kernel.depth, kernel.by_n)) ||
-         !make_map(&maps.b, spec->out.dtype, site.only.in, &args.b, layout.b_k, args.n, args.k, shape.batch,
+        ((!kernel.odd && !make_map(&maps.a, table, size, site.only.in, &args.a, layout.a_k, args.m, args.k, shape.batch,
+                                   kernel.m / kernel.by_m, kernel.depth, kernel.by_n)) ||
+         !make_map(&maps.b, table, size, site.only.in, &args.b, layout.b_k, args.n, args.k, shape.batch,
                    kernel.n / kernel.by_n, kernel.depth, kernel.by_m)))
         return ks_fail(error, KS_DEVICE, "matmul: the driver makes no tensor map");
     void *arguments[] = {&site, &args, &maps};
@@ -718,7 +722,7 @@ static cudaError_t count_clusters(const ks_chip *chip)
     for (int index = 0;; index++) {
         const mm_kernel other = tables[MM_FP32](index, true, true);
         if (!other.name) break;
-        if (other.splits && other.shared_bytes > kernel.shared_bytes &&
+        if (other.function && other.splits && other.shared_bytes > kernel.shared_bytes &&
             (size_t)other.shared_bytes <= chip->shared_optin)
             kernel = other;
     }

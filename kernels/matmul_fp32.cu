@@ -57,6 +57,18 @@ mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
             "skinny 16x64", {5.8f, 0.94f}, a_k, b_k);
     case 14:
         return mm_skinny_entry<mm_skinny_fma<float, 1, 32, 8, 8, 4, false, 1>, true>("skinny 1x32 odd", {3.6f, 0.15f});
+    case 15:
+        return mm_strip<mm_strip_tile<float, false, 4, 2, 8, 2>>("strip 4x32", {3.0f, 0.055f}, a_k, b_k);
+    case 16:
+        return mm_strip<mm_strip_tile<float, false, 8, 2, 8, 1>>("strip 8x32", {2.8f, 0.065f}, a_k, b_k);
+    case 17:
+        return mm_strip<mm_strip_tile<float, false, 12, 2, 8, 1>>("strip 12x32", {2.9f, 0.08f}, a_k, b_k);
+    case 18:
+        return mm_strip<mm_strip_tile<float, false, 16, 2, 8, 1>>("strip 16x32", {3.2f, 0.1f}, a_k, b_k);
+    case 19:
+        return mm_skinny_odd<mm_skinny_odd_tile<float, 16, 8, 8, 3>>("skinny 1x60 odd", {2.5f, 0.045f});
+    case 20:
+        return mm_skinny_narrow<mm_skinny_fma<float, 1, 4, 16, 2, 2, false>>("skinny 1x16", {2.4f, 0.6f}, b_k);
     default:
         return {};
     }

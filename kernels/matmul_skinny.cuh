@@ -36,7 +36,7 @@ struct mm_skinny_fma {
     static constexpr int HALVES = 1, W = W_, VECTORS = 4, ALONG = 32 / LANES;
     static constexpr int COLUMNS = B_K ? VECTORS : W, VALUES = B_K ? W : VECTORS; /* of a block; of K */
     static constexpr int N = LANES * COLUMNS, SHARE = ALONG * VALUES, DEPTH = PLANES * SHARE;
-    static constexpr int SUM_PITCH = N + 4, OUTPUTS = M * N, SUMS = PLANES * M * SUM_PITCH;
+    static constexpr int SUM_PITCH = N + 4, PLANE = M * SUM_PITCH, OUTPUTS = M * N, SUMS = PLANES * PLANE;
     typedef float sums[M][COLUMNS];
 };
 
@@ -49,7 +49,7 @@ struct mm_skinny_mma {
     static constexpr int M = M_, LANES = 8, BLOCKS = BLOCKS_, CTAS = CTAS_, PLANES = WARPS_, THREADS = 32 * PLANES;
     static constexpr int HALVES = M / 8, W = 16 / (int)sizeof(T), VECTORS = W, ALONG = 4, COLUMNS = W, VALUES = W;
     static constexpr int N = LANES * COLUMNS, SHARE = ALONG * VALUES, DEPTH = PLANES * SHARE;
-    static constexpr int SUM_PITCH = N + 4, OUTPUTS = M * N, SUMS = PLANES * M * SUM_PITCH;
+    static constexpr int SUM_PITCH = N + 4, PLANE = M * SUM_PITCH, OUTPUTS = M * N, SUMS = PLANES * PLANE;
     typedef float sums[COLUMNS][4];
 };
 
@@ -255,12 +255,14 @@ __device__ __forceinline__ void mm_skinny_mma_spill(const typename TILE::sums &s
                 make_float4(sum[j][e], sum[j + 1][e], sum[j + 2][e], sum[j + 3][e]);
 }
 
-/* Threads that share a sum over the planes. */
+/* Threads that share a sum over the planes: of whole warps, or each for itself. */
 template <typename TILE>
 static __host__ __device__ constexpr int mm_skinny_parts()
 {
     int parts = 1;
-    while (parts < 8 && 2 * parts <= TILE::PLANES && 2 * parts * TILE::OUTPUTS <= TILE::THREADS) parts *= 2;
+    while (parts < 8 && 2 * parts <= TILE::PLANES && 2 * parts * TILE::OUTPUTS <= TILE::THREADS &&
+           2 * parts * TILE::OUTPUTS % 32 == 0)
+        parts *= 2;
     return parts;
 }
 
@@ -287,7 +289,7 @@ __device__ __forceinline__ void mm_peer_write(float *at, unsigned rank, float x)
 #endif
 }
 
-/* The CTA's threads have stored their sums in planes; slots: [cluster][its share of the outputs]. */
+/* The CTA's threads have stored their sums in planes, a PLANE apart; slots: [cluster][its share of the outputs]. */
 template <typename TILE>
 __device__ __forceinline__ void mm_skinny_finish(const ks_site &site, const mm_args &args, const mm_unit &unit,
                                                  const ks_entry &job, const float *planes, float *slots)
@@ -305,10 +307,10 @@ __device__ __forceinline__ void mm_skinny_finish(const ks_site &site, const mm_a
 #endif
 #pragma unroll 1
     for (int out = threadIdx.x / PARTS; out < TILE::OUTPUTS; out += TILE::THREADS / PARTS) {
-        const float *at = planes + part * (M * TILE::SUM_PITCH) + row_of(out) * TILE::SUM_PITCH + column_of(out);
+        const float *at = planes + part * TILE::PLANE + row_of(out) * TILE::SUM_PITCH + column_of(out);
         float sum = at[0];
 #pragma unroll
-        for (int p = PARTS; p < TILE::PLANES; p += PARTS) sum += at[p * (M * TILE::SUM_PITCH)];
+        for (int p = PARTS; p < TILE::PLANES; p += PARTS) sum += at[p * TILE::PLANE];
 #pragma unroll
         for (int lanes = 1; lanes < PARTS; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
         if (part > 0) continue;
@@ -375,7 +377,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
             feed.load(block[u]);
         }
     }
-    float *plane = planes + warp * (TILE::M * TILE::SUM_PITCH);
+    float *plane = planes + warp * TILE::PLANE;
     if constexpr (TILE::MMA) {
         mm_skinny_mma_spill<TILE>(sum, plane);
     } else {
@@ -391,7 +393,6 @@ static mm_kernel mm_skinny_entry(const char *name, mm_pace pace)
 {
     static_assert(TILE::SHARE * sizeof(typename TILE::element) <= MM_HELD_UNIT,
                   "a warp's share ends within a held row");
-    static_assert(TILE::OUTPUTS * mm_skinny_parts<TILE>() % 32 == 0, "lanes that meet are in one warp");
     constexpr mm_skinny_kind KIND = TILE::MMA ? MM_SKINNY_STRAIGHT : TILE::W == 1 ? MM_SKINNY_ODD : MM_SKINNY_HELD;
     return {name,        (const void *)mm_skinny_kernel<TILE, A_K>,
             TILE::M,     TILE::N,
@@ -412,6 +413,106 @@ static mm_kernel mm_skinny(const char *name, mm_pace pace, bool a_k, bool b_k)
         return a_k   ? b_k ? mm_skinny_entry<ALONG, true>(name, pace) : mm_skinny_entry<ACROSS, true>(name, pace)
                  : b_k ? mm_skinny_entry<ALONG, false>(name, pace)
                      : mm_skinny_entry<ACROSS, false>(name, pace);
+}
+
+/* For B's rows across K alone, which nobody shares: small matrices take narrow strips so that there are enough of them. */
+template <typename TILE>
+static mm_kernel mm_skinny_narrow(const char *name, mm_pace pace, bool b_k)
+{
+    mm_kernel kernel = mm_skinny_entry<TILE, true>(name, pace);
+    if (b_k) kernel.function = NULL;
+    kernel.splits = false;
+    return kernel;
+}
+
+/* --- rows of B that start anywhere ----------------------------------------------------------------------------------- */
+
+/* One row of A. B's rows lie across K; a warp takes every WARPS-th one. These start alike, and the warp reads them in whole
+ * vectors from the one on that has the strip's first column: its sums lie shifted. LANES as above. */
+template <typename T, int LANES_, int WARPS_, int BLOCKS_, int CTAS_>
+struct mm_skinny_odd_tile {
+    typedef T element;
+    static constexpr int M = 1, LANES = LANES_, BLOCKS = BLOCKS_, CTAS = CTAS_, PLANES = WARPS_, THREADS = 32 * PLANES;
+    static constexpr int W = 16 / (int)sizeof(T), ALONG = 32 / LANES, N = (LANES - 1) * W;
+    static constexpr int SHARE = 1, DEPTH = PLANES * ALONG;
+    static constexpr int SUM_PITCH = N + 4, PLANE = SUM_PITCH, OUTPUTS = N, SUMS = PLANES * PLANE;
+    static_assert(PLANES % W == 0, "a warp's rows start alike");
+};
+
+template <typename TILE>
+__global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
+    mm_skinny_odd_kernel(ks_site site, const __grid_constant__ mm_args args)
+{
+    typedef typename TILE::element T;
+    typedef mm_vector<T, TILE::W> vector;
+    extern __shared__ __align__(16) unsigned char mm_shared[];
+    ks_entry job;
+    if (!ks_enter_again(site, &job)) return;
+#ifdef KS_MATMUL_CLUSTERS
+    if (args.cluster > 1) mm_cluster_arrive_relaxed();
+#endif
+    const mm_unit unit = mm_skinny_unit(args);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int mine = warp + lane / TILE::LANES * TILE::PLANES, slice = (int)(unit.k_end - unit.k_begin);
+    const mm_int pitch = args.b.pitch, first = (mm_int)unit.column * TILE::N;
+    float *slots = (float *)mm_shared, *planes = slots + TILE::OUTPUTS;
+    const T *at = (const T *)(job.in + args.b.at) + unit.b + (unit.k_begin + mine) * pitch + first;
+    const int shift = (int)((uintptr_t)at / sizeof(T) % TILE::W), column = lane % TILE::LANES * TILE::W - shift;
+    const bool inside = column < args.n - first;
+    at += column;
+    int left = slice - mine;
+    uint4 block[TILE::BLOCKS];
+    auto load = [&](uint4 &to) {
+        to = {};
+        if (inside && left > 0) to = mm_load_once<uint4>(at);
+        at += TILE::DEPTH * pitch;
+        left -= TILE::DEPTH;
+    };
+#pragma unroll
+    for (int u = 0; u < TILE::BLOCKS; u++) load(block[u]);
+    ks_start(site);
+    mm_skinny_stage<TILE, true>(args, unit, job, (unsigned char *)planes, 0);
+    __syncthreads();
+    const T *x = (const T *)planes + mine;
+    float sum[TILE::W] = {};
+#pragma unroll 1
+    for (int k = mine; k < slice; k += TILE::BLOCKS * TILE::DEPTH) {
+#pragma unroll
+        for (int u = 0; u < TILE::BLOCKS; u++) {
+            if (k + u * TILE::DEPTH < slice) {
+                const float a = mm_widen(x[u * TILE::DEPTH]);
+                const vector &y = (const vector &)block[u];
+#pragma unroll
+                for (int c = 0; c < TILE::W; c++) sum[c] = fmaf(a, mm_widen(y.value[c]), sum[c]);
+            }
+            load(block[u]);
+        }
+        x += TILE::BLOCKS * TILE::DEPTH;
+    }
+    __syncthreads(); /* all warps have left A */
+#pragma unroll
+    for (int lanes = TILE::LANES; lanes < 32; lanes *= 2)
+#pragma unroll
+        for (int c = 0; c < TILE::W; c++) sum[c] += __shfl_xor_sync(~0u, sum[c], lanes);
+    if (lane < TILE::LANES) {
+#pragma unroll
+        for (int c = 0; c < TILE::W; c++)
+            if (column + c >= 0 && column + c < TILE::N) planes[warp * TILE::PLANE + column + c] = sum[c];
+    }
+    mm_skinny_finish<TILE>(site, args, unit, job, planes, slots);
+    mm_leave(site);
+}
+
+template <typename TILE>
+static mm_kernel mm_skinny_odd(const char *name, mm_pace pace)
+{
+    return {name,        (const void *)mm_skinny_odd_kernel<TILE>,
+            TILE::M,     TILE::N,
+            TILE::DEPTH, TILE::THREADS,
+            TILE::CTAS,  (TILE::OUTPUTS + TILE::SUMS) * (int)sizeof(float),
+            pace,        false,
+            true,        0,
+            0,           MM_SKINNY_ODD};
 }
 
 #endif

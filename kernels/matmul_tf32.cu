@@ -41,6 +41,8 @@ mm_kernel mm_table_tf32(int index, bool a_k, bool b_k)
         return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 32, 6, 2>>("wgmma 64x32 odd x2", {3.4f, 0.28f}, a_k, b_k);
     case 19:
         return mm_wgmma<mm_wgmma_tile<T, 3, 192, 4, 1>>("wgmma 192x192", {5.5f, 0.775f}, a_k, b_k);
+    case 20:
+        return mm_strip<mm_strip_tile<T, true, 16, 4, 8, 1>>("strip 16x32", {3.3f, 0.05f}, a_k, b_k);
     default:
         return mm_mma_table<T>(index - MM_BATCH_TILES, a_k, b_k);
     }

@@ -240,12 +240,16 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
     case 22:
         return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 32, 6, 2>>("wgmma 64x32 odd x2", {0.6f, 0.26f}, a_k, b_k);
     case 23:
-        return mm_strip<mm_strip_tile<T, 8, 2, 8, 2>>("strip 8x32", {2.8f, 0.03f}, a_k, b_k);
+        return mm_strip<mm_strip_tile<T, true, 8, 2, 8, 2>>("strip 8x32", {2.8f, 0.03f}, a_k, b_k);
     case 24:
-        return mm_strip<mm_strip_tile<T, 8, 2, 4, 4>>("strip 8x32 low", {2.7f, 0.066f}, a_k, b_k);
+        return mm_strip<mm_strip_tile<T, true, 8, 2, 4, 4>>("strip 8x32 low", {2.7f, 0.066f}, a_k, b_k);
     case 25:
-        return mm_strip<mm_strip_tile<T, 16, 2, 8, 2>>("strip 16x32", {3.1f, 0.04f}, a_k, b_k);
+        return mm_strip<mm_strip_tile<T, true, 16, 2, 8, 2>>("strip 16x32", {3.1f, 0.04f}, a_k, b_k);
     case 26:
+        return mm_strip<mm_strip_tile<T, true, 16, 3, 8, 1>>("strip 16x32 deep", {3.0f, 0.035f}, a_k, b_k);
+    case 27:
+        return mm_skinny_odd<mm_skinny_odd_tile<T, 32, 8, 8, 2>>("skinny 1x248 odd", {3.0f, 0.06f});
+    case 28:
         return mm_wgmma<mm_wgmma_tile<T, 3, 192, 4, 1>>("wgmma 192x192", {1.0f, 0.7f}, a_k, b_k);
     default:
         return mm_mma_table<T>(index, a_k, b_k);

@@ -660,7 +660,7 @@ static void every_way_of_few_rows(void **unused)
     (void)unused;
     static const int64_t shapes[][3] = {{1, 72, 8},      {1, 264, 4104}, {16, 136, 1048}, {3, 200, 517},
                                         {200, 7, 520},   {9, 64, 2056},  {72, 1, 1032},   {5, 1032, 70},
-                                        {13, 4104, 264}, {6, 4104, 136}};
+                                        {13, 4104, 264}, {6, 4104, 136}, {1, 1021, 261}};
     every_way_of(shapes, sizeof shapes / sizeof *shapes);
 }
 
