@@ -142,12 +142,30 @@ __device__ __forceinline__ void mm_add(mm_four<S> &to, const mm_four<S> &x)
 
 /* Past the L1 cache: other CTAs have written it. */
 template <typename S>
-__device__ __forceinline__ mm_four<S> mm_read_fresh(const S *at)
+__device__ __forceinline__ mm_four<S> mm_read_fresh(const mm_four<S> *at)
 {
     mm_four<S> x;
 #pragma unroll
     for (size_t i = 0; i < sizeof x / 16; i++) ((float4 *)&x)[i] = __ldcg((const float4 *)at + i);
     return x;
+}
+
+/* The sum of all groups' parts, `step` fours apart, in the groups' order. FEW are under way before the first is added. */
+template <int FEW, typename S>
+__device__ __forceinline__ mm_four<S> mm_gather(const mm_four<S> *at, size_t step, unsigned groups)
+{
+    mm_four<S> sum = {};
+#pragma unroll 1
+    for (unsigned first = 0; first < groups; first += FEW) {
+        mm_four<S> part[FEW];
+#pragma unroll
+        for (unsigned g = 0; g < FEW; g++)
+            if (first + g < groups) part[g] = mm_read_fresh(at + (first + g) * step);
+#pragma unroll
+        for (unsigned g = 0; g < FEW; g++)
+            if (first + g < groups) mm_add(sum, part[g]);
+    }
+    return sum;
 }
 
 #ifdef KS_MATMUL_CLUSTERS
@@ -207,7 +225,7 @@ __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &ar
     }
 #endif
     const int share = FOURS >> args.cluster_log2, begin = (int)rank * share, end = begin + share;
-    S *partial = (S *)ks_workspace(site) + (size_t)unit.tile * args.groups * (M * N);
+    mm_four<S> *partial = (mm_four<S> *)ks_workspace(site) + (size_t)unit.tile * args.groups * FOURS;
 #pragma unroll 1
     for (int four = begin + threadIdx.x; four < end; four += THREADS) {
         mm_four<S> sum;
@@ -226,7 +244,7 @@ __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &ar
 #endif
             sum = own(four);
         if (args.groups > 1)
-            *(mm_four<S> *)(partial + ((size_t)unit.group * FOURS + four) * 4) = sum;
+            partial[(size_t)unit.group * FOURS + four] = sum;
         else
             mm_store_four(args, out, row_of(four), column_of(four), sum);
     }
@@ -242,13 +260,9 @@ __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &ar
         __syncthreads();
         if (last) {
 #pragma unroll 1
-            for (int four = begin + threadIdx.x; four < end; four += THREADS) {
-                mm_four<S> sum = {};
-#pragma unroll 4
-                for (unsigned g = 0; g < args.groups; g++)
-                    mm_add(sum, mm_read_fresh(partial + ((size_t)g * FOURS + four) * 4));
-                mm_store_four(args, out, row_of(four), column_of(four), sum);
-            }
+            for (int four = begin + threadIdx.x; four < end; four += THREADS)
+                mm_store_four(args, out, row_of(four), column_of(four),
+                              mm_gather<32 / sizeof(S)>(partial + four, FOURS, args.groups));
         }
     }
 #ifdef KS_MATMUL_CLUSTERS

@@ -22,7 +22,7 @@ struct mm_fma_tile {
                          CTAS = CTAS_;
     static constexpr int ROWS = M / TM, COLUMNS = N / TN, THREADS = ROWS * COLUMNS * PLANES, SUM_PITCH = N + 4;
     static constexpr int MMA = 0, W = 16 / (int)sizeof(T), SHARE = DEPTH / PLANES;
-    static constexpr bool TURNS = M >= 32; /* both operands lie across K; low tiles have too many copies for that */
+    static constexpr bool TURNS = M >= 16; /* both operands lie across K; low tiles have too many copies for that */
     /* A warp's lanes along a row of threads: 8 vectors are all banks. */
     static constexpr int LANES = ROWS < 4 ? 32 / ROWS : 8;
     static_assert(SHARE % W == 0 && COLUMNS % LANES == 0, "a thread's part of K is whole vectors, a row whole warps");

@@ -513,22 +513,10 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
     mm_workers_end<TILE>();
     if (!last) return;
 #pragma unroll 1
-    for (int i = 0; i < share; i++) {
-        mm_four<float> total = {};
-#pragma unroll 1
-        for (unsigned first = 0; first < args.groups; first += FEW) {
-            mm_four<float> part[FEW];
-#pragma unroll
-            for (unsigned g = 0; g < FEW; g++)
-                if (first + g < args.groups)
-                    part[g] = mm_read_fresh(
-                        (const float *)(partial + ((size_t)(first + g) * TILE::BLOCKS + i) * TILE::WORKERS));
-#pragma unroll
-            for (unsigned g = 0; g < FEW; g++)
-                if (first + g < args.groups) mm_add(total, part[g]);
-        }
-        mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i, total);
-    }
+    for (int i = 0; i < share; i++)
+        mm_wgmma_store_block<TILE, A_K>(
+            args, out, (int)rank * share + i,
+            mm_gather<FEW>(partial + i * TILE::WORKERS, (size_t)TILE::BLOCKS * TILE::WORKERS, args.groups));
 }
 #endif
 
