@@ -1,7 +1,7 @@
 /* FP32 by fused multiply-adds: the tiles. Behind those of batches, the first three stream a wide operand past few rows;
  * one warp is for batches of small matrices whose rows do not start on 16 bytes. Of the others a stage is 32 values of K,
- * so that few instructions of a stage are not multiply-adds. Two are for few outputs of a long K:
- * 16 x 64, and eight planes, whose threads read 12 values for 32 products, where those of four read 8 for 16. */
+ * so that few instructions of a stage are not multiply-adds. Two are for few outputs of a long K: 16 x 64, and eight planes,
+ * whose threads read 12 values for 32 products, where those of four read 8 for 16. */
 #include "matmul_batch.cuh"
 #include "matmul_tile.cuh"
 

@@ -7,7 +7,7 @@
 
 enum {
     KS_RING_PIECES = 6,
-    KS_RING_PIECE_BYTES = 2 << 20 /* some 40 us on the link, 400 us of a socket, four calls of the driver */
+    KS_RING_PIECE_BYTES = 2 << 20 /* some 40 us on the link, 400 us of a socket, three or four calls of the driver */
 };
 
 typedef enum ks_piece_state {
