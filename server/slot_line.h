@@ -4,18 +4,22 @@
  *
  * Why      an overflow slot is a mapping of its own, faulted in page by page under the process's one lock, and its bytes go
  *          to a device piece by piece: a request in one takes about twice the CPU time.
- * Patience slots may be out for long because of slow clients, who must not keep the others waiting. The preset of 100 ms: 128
- *          connections with 256 KiB each, on one shard of a quiet machine, have their answers after 40 to 55 ms at the 99th
- *          percentile, the wait included; and it is short beside what people notice.
+ * Patience slots may be out for long because of slow clients, who must not keep the others waiting. So it begins anew each
+ *          time that somebody in front is given a slot of that size or more, up to KS_SLOT_LINE_PATIENCES of it in all: a
+ *          long line that moves is overload, and slots are its fastest way out. The preset of 100 ms: 128 connections with
+ *          256 KiB each, on one shard of a quiet machine, have their answers after 40 to 55 ms at the 99th percentile, the
+ *          wait included; and it is short beside what people notice.
  * Small    what the smallest class holds never waits: that class has a slot for every connection.
  * Owner    ks_slot_wait lies in its request's record. Threads: the shard's own. */
 #ifndef KS_SLOT_LINE_H
 #define KS_SLOT_LINE_H
 #include "engine.h"
 
+enum { KS_SLOT_LINE_PATIENCES = 10 };
+
 typedef struct ks_slot_wait {
     size_t in_bytes, out_bytes;
-    int64_t until_ns;
+    int64_t until_ns, last_ns; /* patience ends; at the latest */
     struct ks_slot_wait *next;
     bool waits;
 } ks_slot_wait;
@@ -27,8 +31,9 @@ typedef struct ks_slot_line {
     int64_t patience_ns;
     ks_slot_wait *first, **end; /* the last link, always NULL */
     ks_slot_wait **at;          /* the link to the next one that this look may let go */
-    int64_t now_ns;
-    bool changed; /* since the last look: a slot has come back, or somebody has come */
+    int64_t now_ns, until_ns;   /* of the last look; nobody's patience ends before */
+    size_t given;               /* bytes of the largest side that this look has given a slot to */
+    bool changed;               /* since the last look: a slot has come back, or somebody has come */
 } ks_slot_line;
 
 void ks_slot_line_init(ks_slot_line *line, const ks_engine *engine, int64_t patience_ns);

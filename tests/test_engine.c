@@ -820,6 +820,47 @@ static void in_line_a_slot_too_small_for_the_first_goes_to_the_next(void **state
     close_bed();
 }
 
+/* Patience begins anew for those behind somebody who was given a slot that they could have taken, not for larger ones, and
+ * not for ever. */
+static void in_a_line_that_moves_patience_lasts(void **state)
+{
+    (void)state;
+    enum { WAITING = 20, STEP = 70, LAST = 100 * KS_SLOT_LINE_PATIENCES / STEP + 1 };
+    const int64_t now_ns = ks_now_ns();
+    ks_error error;
+    ks_slot_line line;
+    ks_slot_wait largest = {0}, waiting[WAITING] = {{0}};
+    ks_slot *slots[3] = {NULL};
+    ks_engine_options options = usual_options(1);
+    options.classes = 3;
+    options.size_class[2].side_bytes = 4 * LARGE_SIDE;
+    options.size_class[2].count = 1;
+    open_with(&ks_backend_cpu, options);
+    ks_slot_line_init(&line, bed.engine, 100 * MS);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ks_engine_slot(bed.engine, (i < 2 ? 1 : 4) * LARGE_SIDE, 10, &slots[i], &error), KS_OK);
+    assert_int_equal(slots[2]->size_class, 2);
+    ks_slot_line_join(&line, &largest, 4 * LARGE_SIDE, 10);
+    for (int i = 0; i < WAITING; i++) ks_slot_line_join(&line, &waiting[i], LARGE_SIDE, 10);
+    for (int i = 1; i <= LAST; i++) {
+        ks_engine_slot_release(bed.engine, &slots[0]);
+        ks_slot_line_freed(&line);
+        ks_slot_line_look(&line, now_ns + i * STEP * MS);
+        if (i == 2) assert_ptr_equal(ks_slot_line_next(&line), &largest);
+        assert_ptr_equal(ks_slot_line_next(&line), &waiting[i - 1]);
+        assert_int_equal(ks_engine_slot(bed.engine, LARGE_SIDE, 10, &slots[0], &error), KS_OK);
+        assert_int_equal(slots[0]->size_class, 1);
+        if (i == LAST) break;
+        assert_null(ks_slot_line_next(&line));
+        assert_in_range(ks_slot_line_wait_ns(&line), 1, 100 * MS);
+    }
+    for (int i = LAST; i < WAITING; i++) assert_ptr_equal(ks_slot_line_next(&line), &waiting[i]);
+    assert_null(ks_slot_line_next(&line));
+    assert_int_equal(ks_slot_line_wait_ns(&line), INT64_MAX);
+    for (int i = 0; i < 3; i++) ks_engine_slot_release(bed.engine, &slots[i]);
+    close_bed();
+}
+
 static void above_the_largest_class_is_overflow_and_computes(void **state)
 {
     (void)state;
@@ -1197,6 +1238,7 @@ int main(void)
         cmocka_unit_test(slots_come_from_the_smallest_class_then_overflow),
         cmocka_unit_test(who_finds_no_slot_stands_in_line),
         cmocka_unit_test(in_line_a_slot_too_small_for_the_first_goes_to_the_next),
+        cmocka_unit_test(in_a_line_that_moves_patience_lasts),
         cmocka_unit_test(above_the_largest_class_is_overflow_and_computes),
         cmocka_unit_test(a_plan_has_a_path_to_the_device),
         cmocka_unit_test(a_released_slot_keeps_nothing),
