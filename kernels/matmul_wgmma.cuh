@@ -25,7 +25,9 @@ struct mm_wgmma_tile {
     /* Only a warpgroup can give registers to the others: what a thread is left with, of 65,536 in all. */
     static constexpr bool GIVES = N > 128;
     static constexpr int FILLS_WITH = WARPGROUPS == 3 ? 32 : 56, WORKS_WITH = WARPGROUPS == 3 ? 160 : 224;
-    static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32);
+    /* COPIER: the thread that fills the ring. MET: threads that meet when it has made the barriers. */
+    static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32), COPIER = WORKERS,
+                         MET = WORKERS + 32;
     /* TF32: A that is stored across K comes from registers, B is stored along K. */
     static constexpr bool WIDE = sizeof(T) == 4, ODD = false;
     template <bool A_K>
@@ -66,6 +68,18 @@ __device__ __forceinline__ void mm_workers_sync()
     mm_barrier_sync<1, TILE::WORKERS>();
 }
 
+/* The warp that made the barriers goes on, the others wait for them. */
+template <typename TILE>
+__device__ __forceinline__ void mm_barriers_made()
+{
+    mm_barrier_join<3, TILE::MET>();
+}
+template <typename TILE>
+__device__ __forceinline__ void mm_barriers_wait()
+{
+    mm_barrier_sync<3, TILE::MET>();
+}
+
 /* The warps that multiply are about to store the CTA's last sums: the copying warp, which has nothing left to do, stamps. */
 template <typename TILE>
 __device__ __forceinline__ void mm_workers_end()
@@ -76,7 +90,7 @@ template <typename TILE>
 __device__ __forceinline__ void mm_wgmma_stamp(const ks_site &site)
 {
     mm_barrier_sync<2, TILE::WORKERS + 32>();
-    if (threadIdx.x == TILE::WORKERS) mm_stamp(site);
+    if (threadIdx.x == TILE::COPIER) mm_stamp(site);
 }
 
 /* A CTA's ring, its barriers, and where it stands in them: stages are counted over all units. */
@@ -528,47 +542,52 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ unsigned char mm_wgmma_shared[];
     __shared__ uint64_t barriers[2 * TILE::STAGES + 1];
-    ks_entry job;
-    if (!ks_enter_again(site, &job)) return;
+    const int warpgroup = threadIdx.x / 128;
+    if (threadIdx.x == TILE::COPIER) {
+        mm_map_prefetch(&maps.a); /* before an argument is asked for: they come from as far */
+        mm_map_prefetch(&maps.b);
+    }
+    const ks_entry job = site.only;
     const unsigned at = mm_shared_address(mm_wgmma_shared), start = (at + 1023) & ~1023u;
     mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
     mm_wgmma_ring ring = {};
     ring.at = start, ring.full = mm_shared_address(barriers), ring.empty = ring.full + TILE::STAGES * 8;
     const unsigned met = ring.empty + TILE::STAGES * 8;
     const unsigned units = args.tiles_m * args.tiles_n * args.matrices * args.cluster * args.groups;
-    const bool alone = args.cluster * args.groups == 1;
-    if (threadIdx.x == TILE::WORKERS) {
-        mm_map_prefetch(&maps.a);
-        mm_map_prefetch(&maps.b);
-        for (int i = 0; i < TILE::STAGES; i++) {
-            mm_barrier_init(ring.full + i * 8, 1);
-            mm_barrier_init(ring.empty + i * 8, TILE::WARPGROUPS * 4 * (TILE::BY_M + TILE::BY_N - 1));
-        }
-        mm_barrier_init(met, 1);
-        mm_barrier_publish();
-        mm_barrier_expect(met, TILE::SUMS_BYTES);
-    }
+    const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
+    const bool alone = args.cluster * args.groups == 1, cluster = TILE::PEERS > 1 || args.cluster > 1;
     if constexpr (TILE::PEERS > 1) {
         const unsigned rank = mm_cluster_rank();
         ring.row = rank % TILE::BY_M, ring.column = rank / TILE::BY_M, ring.alone = TILE::STAGES;
     }
-    __syncthreads();
-    if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_arrive();
-    const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
-    const int warpgroup = threadIdx.x / 128;
     if (warpgroup == TILE::WARPGROUPS) {
         if constexpr (TILE::GIVES) mm_registers_give<TILE::FILLS_WITH>();
-        if (threadIdx.x == TILE::WORKERS) {
+        /* Its copies wait for nobody: it makes the barriers itself, and tells the others behind. */
+        if (threadIdx.x == TILE::COPIER) {
+            for (int i = 0; i < TILE::STAGES; i++) {
+                mm_barrier_init(ring.full + i * 8, 1);
+                mm_barrier_init(ring.empty + i * 8, TILE::WARPGROUPS * 4 * (TILE::BY_M + TILE::BY_N - 1));
+            }
+            mm_barrier_init(met, 1);
+            mm_barrier_publish();
+            mm_barrier_expect(met, TILE::SUMS_BYTES);
+        }
+        __syncwarp();
+        if (cluster) mm_cluster_arrive_relaxed();
+        if (threadIdx.x < TILE::MET) mm_barriers_made<TILE>();
+        if (threadIdx.x == TILE::COPIER) {
             if (args.packed) mm_await_packed();
             for (unsigned index = first; index < units; index += step)
                 mm_wgmma_fill<TILE, A_K, B_K>(args, maps, mm_unit_at(args, index), ring);
         }
         __syncwarp();
-        if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_wait();
-        if (threadIdx.x < TILE::WORKERS + 32) mm_wgmma_stamp<TILE>(site);
+        if (cluster) mm_cluster_wait();
+        if (threadIdx.x < TILE::MET) mm_wgmma_stamp<TILE>(site);
     } else {
+        if (cluster) mm_cluster_arrive_relaxed();
         if constexpr (TILE::GIVES) mm_registers_take<TILE::WORKS_WITH>();
         if (!args.packed) ks_start(site);
+        mm_barriers_wait<TILE>();
         float sum[TILE::SUMS];
         for (unsigned index = first; index < units; index += step) {
             mm_unit unit = mm_unit_at(args, index);
