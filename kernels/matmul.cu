@@ -318,9 +318,12 @@ static size_t workspace_of(const ks_spec *spec, const ks_matmul_shape *s, const 
     return partial_bytes(spec, s, args, kernel) + layout->packed_bytes;
 }
 
-static size_t counters_of(const ks_matmul_shape *s, const mm_args *args)
+/* Of a kernel by wgmma one for each warp, else one for each CTA of a group. */
+static size_t counters_of(const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel)
 {
-    return args->groups == 1 ? 0 : (size_t)s->batch * args->tiles_m * args->tiles_n * args->cluster;
+    if (args->groups == 1) return 0;
+    return (size_t)s->batch * args->tiles_m * args->tiles_n * args->cluster *
+           (size_t)(kernel->bulk ? kernel->threads / 32 : 1);
 }
 
 static bool fits(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, const mm_args *args,
@@ -329,7 +332,7 @@ static bool fits(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape
     const double units = (double)s->batch * args->tiles_m * args->tiles_n * args->cluster * args->groups;
     return (size_t)kernel->shared_bytes <= chip->shared_optin && units <= (double)MM_GRID_MOST &&
            args->k_slice <= MM_SLICE_MOST && workspace_of(spec, s, args, layout, kernel) <= chip->workspace_bytes &&
-           counters_of(s, args) <= KS_COUNTERS_MAX;
+           counters_of(s, args, kernel) <= KS_COUNTERS_MAX;
 }
 
 /* A candidate's place in a list that is kept sorted and as long as `most`. */
@@ -477,7 +480,7 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     out->once = reads_once(&shape, &args) && grid <= KS_GRID_MAX && !kernel.bulk && !candidate->packed;
     out->batch_max = out->once ? KS_BATCH_MAX : 1;
     out->workspace_bytes = workspace_of(spec, &shape, &args, &layout, &kernel);
-    out->counters = counters_of(&shape, &args);
+    out->counters = counters_of(&shape, &args, &kernel);
     out->pick.grid = grid;
     out->pick.threads = kernel.threads;
     out->pick.cluster = (int)args.cluster;

@@ -473,14 +473,14 @@ __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out
 }
 
 /* A unit of several that share a tile: the cluster's sums of what this CTA finishes come to `held`, and `met` counts
- * their bytes. Every sum is taken in the order of the slices. */
+ * their bytes. A warp's part of them goes through the workspace, and the last of the groups' warps that have the same adds
+ * them. Every sum is taken in the order of the slices. */
 template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args &args, const mm_unit &unit,
                                               const mm_out<typename TILE::element> &out, const float (&sum)[TILE::SUMS],
                                               mm_four<float> *held, unsigned met)
 {
-    enum { FEW = 8 }; /* parts under way before the first is added */
-    __shared__ int last;
+    enum { FEW = 8, SOME = 2, WARPS = TILE::WORKERS / 32 }; /* under way at a time: parts, of so many blocks */
     const int share = TILE::BLOCKS >> args.cluster_log2;
     unsigned rank = 0;
     if (args.cluster > 1) {
@@ -495,12 +495,7 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
         mm_send(mm_peer_address(at + (i - to * share) * TILE::WORKERS * 16, to), mm_peer_address(met, to), sum + i * 4);
     }
     mm_barrier_wait_peers(met, 0);
-    if (args.groups == 1) mm_workers_end<TILE>();
-    mm_four<float> *partial = (mm_four<float> *)ks_workspace(site) +
-                              ((size_t)unit.tile * args.groups * TILE::BLOCKS + rank * share) * TILE::WORKERS +
-                              threadIdx.x;
-#pragma unroll 1
-    for (int i = 0; i < share; i++) {
+    auto met_of = [&](int i) {
         mm_four<float> part[FEW];
         static_assert((int)FEW >= (int)KS_MATMUL_CLUSTER_MAX, "a cluster's parts are read at once");
 #pragma unroll
@@ -509,28 +504,38 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
 #pragma unroll
         for (unsigned r = 1; r < FEW; r++)
             if (r < args.cluster) mm_add(part[0], part[r]);
-        if (args.groups > 1)
-            partial[((size_t)unit.group * TILE::BLOCKS + i) * TILE::WORKERS] = part[0];
-        else
-            mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i, part[0]);
+        return part[0];
+    };
+    if (args.groups == 1) {
+        mm_workers_end<TILE>();
+#pragma unroll 1
+        for (int i = 0; i < share; i++) mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i, met_of(i));
+        return;
     }
-    if (args.groups == 1) return;
-    uint32_t *counter = ks_counters(site) + ((size_t)unit.tile << args.cluster_log2) + rank;
-    __threadfence();
-    mm_workers_sync<TILE>();
-    if (threadIdx.x == 0) {
-        last = atomicAdd(counter, 1u) == args.groups - 1;
-        if (last) *counter = 0;
-        __threadfence();
-    }
-    mm_workers_sync<TILE>();
+    const size_t group = (size_t)TILE::BLOCKS * TILE::WORKERS;
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    mm_four<float> *partial = (mm_four<float> *)ks_workspace(site) + unit.tile * args.groups * group +
+                              rank * share * TILE::WORKERS + threadIdx.x;
+    uint32_t *counter = ks_counters(site) + (((size_t)unit.tile << args.cluster_log2) + rank) * WARPS + warp;
+#pragma unroll 2
+    for (int i = 0; i < share; i++) partial[unit.group * group + i * TILE::WORKERS] = met_of(i);
+    __syncwarp();
+    const int last = __any_sync(~0u, lane == 0 && mm_draw(counter) + 1 == args.groups);
+    __syncwarp();
     mm_workers_end<TILE>();
     if (!last) return;
+    if (lane == 0) *counter = 0;
 #pragma unroll 1
-    for (int i = 0; i < share; i++)
-        mm_wgmma_store_block<TILE, A_K>(
-            args, out, (int)rank * share + i,
-            mm_gather<FEW>(partial + i * TILE::WORKERS, (size_t)TILE::BLOCKS * TILE::WORKERS, args.groups));
+    for (int i = 0; i < share; i += SOME) {
+        mm_four<float> sums[SOME];
+        const int some = min((int)SOME, share - i);
+        mm_gather<FEW>(sums, some, TILE::WORKERS, partial + i * TILE::WORKERS, group, args.groups);
+#pragma unroll 1
+        for (int at = 0; at < some; at++) {
+            mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i + at, sums[0]);
+            sums[0] = sums[1];
+        }
+    }
 }
 #endif
 
