@@ -212,14 +212,15 @@ typedef struct mm_family {
     double dram_us, l2_us; /* bytes */
     double shared_pace;    /* of a CTA's pace alone, what each neighbour on its SM adds */
     double idle_power;     /* how few CTAs draw less than all of the memory's bandwidth */
+    double enough;         /* to an SM, of CTAs that share K: fewer draw as much less */
     double overlap;        /* of the shorter one of work and memory, what stays visible */
     double beyond;         /* what a stage's rows cost that lie beyond the operand, as a part of its time for memory */
     double turned;         /* what a turned tile's beginning and end take, times the others' */
 } mm_family;
 
 /* Fitted to 2,500 readings of candidates over 111 shapes on one H200, large tiles' paces to 4,700 before. */
-static const mm_family copied = {3.8e6, 5.3e6, 0.88, 0.33, 0.35, 0, 1.45},
-                       bulk = {3.55e6, 10.8e6, 0.63, 0.41, 0.34, 0.5, 1};
+static const mm_family copied = {3.8e6, 5.3e6, 0.88, 0.33, 0, 0.35, 0, 1.45},
+                       bulk = {3.55e6, 10.8e6, 0.63, 0.41, 0.45, 0.34, 0.5, 1};
 static const double launch_us = 2.6, cluster_us = 0.68, groups_us = 1.8, group_us = 0.086;
 /* Of the skinny kernels; their fixed_us has the launch in it. */
 static const double skinny_dram_us = 4.7e6, skinny_shared_pace = 0.3, skinny_idle_power = 0.29, skinny_overlap = 0.3,
@@ -228,7 +229,7 @@ static const double skinny_dram_us = 4.7e6, skinny_shared_pace = 0.3, skinny_idl
  * that share K come in waves, each of which takes as long as a launch; rows shorter than a tile are read as slowly as whole
  * ones. Their fixed_us has the launch in it. */
 static const double wide_dram_us = 4.4e6, wide_l2_us = 25e6, wide_shared_pace = 0.28, wide_overlap = 0.51,
-                    wide_cluster_us = 0.39, wide_groups_us = 1.85, wide_group_us = 0.067, wide_walk = 0.19;
+                    wide_cluster_us = 0.39, wide_groups_us = 1.0, wide_group_us = 0.067, wide_walk = 0.19;
 
 /* Before a product of packed operands. */
 static const double pack_us = 2.4, pack_bytes_us = 2.4e6;
@@ -277,7 +278,7 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
     }
     if (kernel->bulk && element_bytes == 4) {
         const double paced = waves * stages * kernel->pace.stage_us * (1 + wide_shared_pace * (neighbours - 1)) *
-                             (double)kernel->m / rows;
+                             (slices > 1 ? 1 : (double)kernel->m / rows);
         const double read =
             fmax(unique / wide_dram_us, units * (rows + columns) * ceil((double)s->k / slices) / wide_l2_us) *
             element_bytes;
@@ -291,7 +292,10 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
     double memory = fmax(unique * element_bytes / f->dram_us,
                          units * (rows + columns) * ceil((double)s->k / slices) * element_bytes / f->l2_us);
     memory *= 1 + f->beyond * (1 - (rows + columns) / (kernel->m + kernel->n));
-    if (running < chip->sms) memory *= pow(chip->sms / running, f->idle_power);
+    if (slices > 1 && f->enough > 0)
+        memory *= fmax(1, f->enough * chip->sms / running);
+    else if (running < chip->sms)
+        memory *= pow(chip->sms / running, f->idle_power);
     const double fixed = waves * kernel->pace.fixed_us * (args->turned ? f->turned : 1);
     const double meeting =
         (args->cluster > 1 ? cluster_us : 0) + (args->groups > 1 ? groups_us + group_us * args->groups : 0);
@@ -318,9 +322,12 @@ static size_t workspace_of(const ks_spec *spec, const ks_matmul_shape *s, const 
     return partial_bytes(spec, s, args, kernel) + layout->packed_bytes;
 }
 
-static size_t counters_of(const ks_matmul_shape *s, const mm_args *args)
+/* Of a kernel by wgmma one for each warp, else one for each CTA of a group. */
+static size_t counters_of(const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel)
 {
-    return args->groups == 1 ? 0 : (size_t)s->batch * args->tiles_m * args->tiles_n * args->cluster;
+    if (args->groups == 1) return 0;
+    return (size_t)s->batch * args->tiles_m * args->tiles_n * args->cluster *
+           (size_t)(kernel->bulk ? kernel->threads / 32 : 1);
 }
 
 static bool fits(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, const mm_args *args,
@@ -329,7 +336,7 @@ static bool fits(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape
     const double units = (double)s->batch * args->tiles_m * args->tiles_n * args->cluster * args->groups;
     return (size_t)kernel->shared_bytes <= chip->shared_optin && units <= (double)MM_GRID_MOST &&
            args->k_slice <= MM_SLICE_MOST && workspace_of(spec, s, args, layout, kernel) <= chip->workspace_bytes &&
-           counters_of(s, args) <= KS_COUNTERS_MAX;
+           counters_of(s, args, kernel) <= KS_COUNTERS_MAX;
 }
 
 /* A candidate's place in a list that is kept sorted and as long as `most`. */
@@ -477,7 +484,7 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     out->once = reads_once(&shape, &args) && grid <= KS_GRID_MAX && !kernel.bulk && !candidate->packed;
     out->batch_max = out->once ? KS_BATCH_MAX : 1;
     out->workspace_bytes = workspace_of(spec, &shape, &args, &layout, &kernel);
-    out->counters = counters_of(&shape, &args);
+    out->counters = counters_of(&shape, &args, &kernel);
     out->pick.grid = grid;
     out->pick.threads = kernel.threads;
     out->pick.cluster = (int)args.cluster;

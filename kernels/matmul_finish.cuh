@@ -150,22 +150,28 @@ __device__ __forceinline__ mm_four<S> mm_read_fresh(const mm_four<S> *at)
     return x;
 }
 
-/* The sum of all groups' parts, `step` fours apart, in the groups' order. FEW are under way before the first is added. */
-template <int FEW, typename S>
-__device__ __forceinline__ mm_four<S> mm_gather(const mm_four<S> *at, size_t step, unsigned groups)
+/* The sums of all groups' parts, `step` fours apart, in the groups' order: of `count` fours up to COUNT, `apart` from each
+ * other. FEW of each are under way before the first is added. */
+template <int FEW, int COUNT, typename S>
+__device__ __forceinline__ void mm_gather(mm_four<S> (&sum)[COUNT], int count, size_t apart, const mm_four<S> *at,
+                                          size_t step, unsigned groups)
 {
-    mm_four<S> sum = {};
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) sum[i] = {};
 #pragma unroll 1
     for (unsigned first = 0; first < groups; first += FEW) {
-        mm_four<S> part[FEW];
+        mm_four<S> part[COUNT][FEW];
 #pragma unroll
-        for (unsigned g = 0; g < FEW; g++)
-            if (first + g < groups) part[g] = mm_read_fresh(at + (first + g) * step);
+        for (int i = 0; i < COUNT; i++)
 #pragma unroll
-        for (unsigned g = 0; g < FEW; g++)
-            if (first + g < groups) mm_add(sum, part[g]);
+            for (unsigned g = 0; g < FEW; g++)
+                if (i < count && first + g < groups) part[i][g] = mm_read_fresh(at + (first + g) * step + i * apart);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+#pragma unroll
+            for (unsigned g = 0; g < FEW; g++)
+                if (first + g < groups) mm_add(sum[i], part[i][g]);
     }
-    return sum;
 }
 
 #ifdef KS_MATMUL_CLUSTERS
@@ -250,19 +256,19 @@ __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &ar
     }
     if (args.groups > 1) {
         uint32_t *counter = ks_counters(site) + ((size_t)unit.tile << args.cluster_log2) + rank;
-        __threadfence();
         __syncthreads();
         if (threadIdx.x == 0) {
-            last = atomicAdd(counter, 1u) == args.groups - 1;
+            last = mm_draw(counter) == args.groups - 1;
             if (last) *counter = 0;
-            __threadfence();
         }
         __syncthreads();
         if (last) {
 #pragma unroll 1
-            for (int four = begin + threadIdx.x; four < end; four += THREADS)
-                mm_store_four(args, out, row_of(four), column_of(four),
-                              mm_gather<32 / sizeof(S)>(partial + four, FOURS, args.groups));
+            for (int four = begin + threadIdx.x; four < end; four += THREADS) {
+                mm_four<S> sum[1];
+                mm_gather<32 / sizeof(S)>(sum, 1, 0, partial + four, FOURS, args.groups);
+                mm_store_four(args, out, row_of(four), column_of(four), sum[0]);
+            }
         }
     }
 #ifdef KS_MATMUL_CLUSTERS

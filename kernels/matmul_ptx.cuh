@@ -177,6 +177,15 @@ __device__ __forceinline__ void mm_launch_wait()
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
+/* Draws a number, from 0 on: what was written before it, by threads that this one has met, is seen by whoever draws a later
+ * one, and by threads that meet that one. */
+__device__ __forceinline__ unsigned mm_draw(uint32_t *counter)
+{
+    unsigned drawn;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(drawn) : "l"(counter) : "memory");
+    return drawn;
+}
+
 /* This CTA's place in its cluster. */
 __device__ __forceinline__ unsigned mm_cluster_rank()
 {

@@ -25,7 +25,9 @@ struct mm_wgmma_tile {
     /* Only a warpgroup can give registers to the others: what a thread is left with, of 65,536 in all. */
     static constexpr bool GIVES = N > 128;
     static constexpr int FILLS_WITH = WARPGROUPS == 3 ? 32 : 56, WORKS_WITH = WARPGROUPS == 3 ? 160 : 224;
-    static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32);
+    /* COPIER: the thread that fills the ring. MET: threads that meet when it has made the barriers. */
+    static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32), COPIER = WORKERS,
+                         MET = WORKERS + 32;
     /* TF32: A that is stored across K comes from registers, B is stored along K. */
     static constexpr bool WIDE = sizeof(T) == 4, ODD = false;
     template <bool A_K>
@@ -66,6 +68,18 @@ __device__ __forceinline__ void mm_workers_sync()
     mm_barrier_sync<1, TILE::WORKERS>();
 }
 
+/* The warp that made the barriers goes on, the others wait for them. */
+template <typename TILE>
+__device__ __forceinline__ void mm_barriers_made()
+{
+    mm_barrier_join<3, TILE::MET>();
+}
+template <typename TILE>
+__device__ __forceinline__ void mm_barriers_wait()
+{
+    mm_barrier_sync<3, TILE::MET>();
+}
+
 /* The warps that multiply are about to store the CTA's last sums: the copying warp, which has nothing left to do, stamps. */
 template <typename TILE>
 __device__ __forceinline__ void mm_workers_end()
@@ -76,7 +90,7 @@ template <typename TILE>
 __device__ __forceinline__ void mm_wgmma_stamp(const ks_site &site)
 {
     mm_barrier_sync<2, TILE::WORKERS + 32>();
-    if (threadIdx.x == TILE::WORKERS) mm_stamp(site);
+    if (threadIdx.x == TILE::COPIER) mm_stamp(site);
 }
 
 /* A CTA's ring, its barriers, and where it stands in them: stages are counted over all units. */
@@ -459,14 +473,14 @@ __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out
 }
 
 /* A unit of several that share a tile: the cluster's sums of what this CTA finishes come to `held`, and `met` counts
- * their bytes. Every sum is taken in the order of the slices. */
+ * their bytes. A warp's part of them goes through the workspace, and the last of the groups' warps that have the same adds
+ * them. Every sum is taken in the order of the slices. */
 template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args &args, const mm_unit &unit,
                                               const mm_out<typename TILE::element> &out, const float (&sum)[TILE::SUMS],
                                               mm_four<float> *held, unsigned met)
 {
-    enum { FEW = 8 }; /* parts under way before the first is added */
-    __shared__ int last;
+    enum { FEW = 8, SOME = 2, WARPS = TILE::WORKERS / 32 }; /* under way at a time: parts, of so many blocks */
     const int share = TILE::BLOCKS >> args.cluster_log2;
     unsigned rank = 0;
     if (args.cluster > 1) {
@@ -481,12 +495,7 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
         mm_send(mm_peer_address(at + (i - to * share) * TILE::WORKERS * 16, to), mm_peer_address(met, to), sum + i * 4);
     }
     mm_barrier_wait_peers(met, 0);
-    if (args.groups == 1) mm_workers_end<TILE>();
-    mm_four<float> *partial = (mm_four<float> *)ks_workspace(site) +
-                              ((size_t)unit.tile * args.groups * TILE::BLOCKS + rank * share) * TILE::WORKERS +
-                              threadIdx.x;
-#pragma unroll 1
-    for (int i = 0; i < share; i++) {
+    auto met_of = [&](int i) {
         mm_four<float> part[FEW];
         static_assert((int)FEW >= (int)KS_MATMUL_CLUSTER_MAX, "a cluster's parts are read at once");
 #pragma unroll
@@ -495,28 +504,38 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
 #pragma unroll
         for (unsigned r = 1; r < FEW; r++)
             if (r < args.cluster) mm_add(part[0], part[r]);
-        if (args.groups > 1)
-            partial[((size_t)unit.group * TILE::BLOCKS + i) * TILE::WORKERS] = part[0];
-        else
-            mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i, part[0]);
+        return part[0];
+    };
+    if (args.groups == 1) {
+        mm_workers_end<TILE>();
+#pragma unroll 1
+        for (int i = 0; i < share; i++) mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i, met_of(i));
+        return;
     }
-    if (args.groups == 1) return;
-    uint32_t *counter = ks_counters(site) + ((size_t)unit.tile << args.cluster_log2) + rank;
-    __threadfence();
-    mm_workers_sync<TILE>();
-    if (threadIdx.x == 0) {
-        last = atomicAdd(counter, 1u) == args.groups - 1;
-        if (last) *counter = 0;
-        __threadfence();
-    }
-    mm_workers_sync<TILE>();
+    const size_t group = (size_t)TILE::BLOCKS * TILE::WORKERS;
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    mm_four<float> *partial = (mm_four<float> *)ks_workspace(site) + unit.tile * args.groups * group +
+                              rank * share * TILE::WORKERS + threadIdx.x;
+    uint32_t *counter = ks_counters(site) + (((size_t)unit.tile << args.cluster_log2) + rank) * WARPS + warp;
+#pragma unroll 2
+    for (int i = 0; i < share; i++) partial[unit.group * group + i * TILE::WORKERS] = met_of(i);
+    __syncwarp();
+    const int last = __any_sync(~0u, lane == 0 && mm_draw(counter) + 1 == args.groups);
+    __syncwarp();
     mm_workers_end<TILE>();
     if (!last) return;
+    if (lane == 0) *counter = 0;
 #pragma unroll 1
-    for (int i = 0; i < share; i++)
-        mm_wgmma_store_block<TILE, A_K>(
-            args, out, (int)rank * share + i,
-            mm_gather<FEW>(partial + i * TILE::WORKERS, (size_t)TILE::BLOCKS * TILE::WORKERS, args.groups));
+    for (int i = 0; i < share; i += SOME) {
+        mm_four<float> sums[SOME];
+        const int some = min((int)SOME, share - i);
+        mm_gather<FEW>(sums, some, TILE::WORKERS, partial + i * TILE::WORKERS, group, args.groups);
+#pragma unroll 1
+        for (int at = 0; at < some; at++) {
+            mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i + at, sums[0]);
+            sums[0] = sums[1];
+        }
+    }
 }
 #endif
 
@@ -528,47 +547,52 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ unsigned char mm_wgmma_shared[];
     __shared__ uint64_t barriers[2 * TILE::STAGES + 1];
-    ks_entry job;
-    if (!ks_enter_again(site, &job)) return;
+    const int warpgroup = threadIdx.x / 128;
+    if (threadIdx.x == TILE::COPIER) {
+        mm_map_prefetch(&maps.a); /* before an argument is asked for: they come from as far */
+        mm_map_prefetch(&maps.b);
+    }
+    const ks_entry job = site.only;
     const unsigned at = mm_shared_address(mm_wgmma_shared), start = (at + 1023) & ~1023u;
     mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
     mm_wgmma_ring ring = {};
     ring.at = start, ring.full = mm_shared_address(barriers), ring.empty = ring.full + TILE::STAGES * 8;
     const unsigned met = ring.empty + TILE::STAGES * 8;
     const unsigned units = args.tiles_m * args.tiles_n * args.matrices * args.cluster * args.groups;
-    const bool alone = args.cluster * args.groups == 1;
-    if (threadIdx.x == TILE::WORKERS) {
-        mm_map_prefetch(&maps.a);
-        mm_map_prefetch(&maps.b);
-        for (int i = 0; i < TILE::STAGES; i++) {
-            mm_barrier_init(ring.full + i * 8, 1);
-            mm_barrier_init(ring.empty + i * 8, TILE::WARPGROUPS * 4 * (TILE::BY_M + TILE::BY_N - 1));
-        }
-        mm_barrier_init(met, 1);
-        mm_barrier_publish();
-        mm_barrier_expect(met, TILE::SUMS_BYTES);
-    }
+    const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
+    const bool alone = args.cluster * args.groups == 1, cluster = TILE::PEERS > 1 || args.cluster > 1;
     if constexpr (TILE::PEERS > 1) {
         const unsigned rank = mm_cluster_rank();
         ring.row = rank % TILE::BY_M, ring.column = rank / TILE::BY_M, ring.alone = TILE::STAGES;
     }
-    __syncthreads();
-    if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_arrive();
-    const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
-    const int warpgroup = threadIdx.x / 128;
     if (warpgroup == TILE::WARPGROUPS) {
         if constexpr (TILE::GIVES) mm_registers_give<TILE::FILLS_WITH>();
-        if (threadIdx.x == TILE::WORKERS) {
+        /* Its copies wait for nobody: it makes the barriers itself, and tells the others behind. */
+        if (threadIdx.x == TILE::COPIER) {
+            for (int i = 0; i < TILE::STAGES; i++) {
+                mm_barrier_init(ring.full + i * 8, 1);
+                mm_barrier_init(ring.empty + i * 8, TILE::WARPGROUPS * 4 * (TILE::BY_M + TILE::BY_N - 1));
+            }
+            mm_barrier_init(met, 1);
+            mm_barrier_publish();
+            mm_barrier_expect(met, TILE::SUMS_BYTES);
+        }
+        __syncwarp();
+        if (cluster) mm_cluster_arrive_relaxed();
+        if (threadIdx.x < TILE::MET) mm_barriers_made<TILE>();
+        if (threadIdx.x == TILE::COPIER) {
             if (args.packed) mm_await_packed();
             for (unsigned index = first; index < units; index += step)
                 mm_wgmma_fill<TILE, A_K, B_K>(args, maps, mm_unit_at(args, index), ring);
         }
         __syncwarp();
-        if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_wait();
-        if (threadIdx.x < TILE::WORKERS + 32) mm_wgmma_stamp<TILE>(site);
+        if (cluster) mm_cluster_wait();
+        if (threadIdx.x < TILE::MET) mm_wgmma_stamp<TILE>(site);
     } else {
+        if (cluster) mm_cluster_arrive_relaxed();
         if constexpr (TILE::GIVES) mm_registers_take<TILE::WORKS_WITH>();
         if (!args.packed) ks_start(site);
+        mm_barriers_wait<TILE>();
         float sum[TILE::SUMS];
         for (unsigned index = first; index < units; index += step) {
             mm_unit unit = mm_unit_at(args, index);

@@ -48,7 +48,8 @@ struct mm_wgmma_odd_tile : mm_wgmma_tile<T, WARPGROUPS_, N_, STAGES_, CTAS_> {
     template <bool A_K>
     static constexpr bool feeds = true;
     static constexpr bool ODD = true;
-    static constexpr int SIZE = (int)sizeof(T), COPIERS = CTAS_ > 1 ? 64 : 128, THREADS = base::WORKERS + COPIERS + 32;
+    static constexpr int SIZE = (int)sizeof(T), COPIERS = CTAS_ > 1 ? 64 : 128, THREADS = base::WORKERS + COPIERS + 32,
+                         MET = THREADS, COPIER = base::WORKERS + COPIERS;
     static constexpr int A_PITCH = base::M * SIZE + 8 * SIZE, A_BYTES = base::DEPTH * A_PITCH, A_GROUP = 64 * SIZE;
     static constexpr int STAGE = A_BYTES + base::B_BYTES, SHARED = 1024 + STAGES_ * STAGE + base::HELD_BYTES;
     static_assert(base::SPLITS && A_BYTES % 1024 == 0, "B's stages are swizzled");
@@ -135,32 +136,31 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     typedef typename TILE::element T;
     extern __shared__ unsigned char mm_wgmma_shared[];
     __shared__ uint64_t barriers[2 * TILE::STAGES + 1];
-    ks_entry job;
-    if (!ks_enter_again(site, &job)) return;
+    constexpr unsigned filler = TILE::COPIER;
+    if (threadIdx.x == filler) mm_map_prefetch(&maps.b); /* before an argument is asked for: they come from as far */
+    const ks_entry job = site.only;
     const unsigned at = mm_shared_address(mm_wgmma_shared), start = (at + 1023) & ~1023u;
     mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
     mm_wgmma_ring ring = {};
     ring.at = start, ring.full = mm_shared_address(barriers), ring.empty = ring.full + TILE::STAGES * 8;
-    const unsigned met = ring.empty + TILE::STAGES * 8, filler = TILE::WORKERS + TILE::COPIERS;
+    const unsigned met = ring.empty + TILE::STAGES * 8;
     const unsigned units = args.tiles_m * args.tiles_n * args.matrices * args.cluster * args.groups;
     const bool alone = args.cluster * args.groups == 1;
-    if (threadIdx.x == filler) {
-        mm_map_prefetch(&maps.b);
-        for (int i = 0; i < TILE::STAGES; i++) {
-            mm_barrier_init(ring.full + i * 8, 1 + TILE::COPIERS);
-            mm_barrier_init(ring.empty + i * 8, TILE::WORKERS);
+    if (args.cluster > 1 && threadIdx.x < filler) mm_cluster_arrive_relaxed();
+    if (threadIdx.x >= filler) {
+        /* Its copies wait for nobody: it makes the barriers itself, and tells the others behind. */
+        if (threadIdx.x == filler) {
+            for (int i = 0; i < TILE::STAGES; i++) {
+                mm_barrier_init(ring.full + i * 8, 1 + TILE::COPIERS);
+                mm_barrier_init(ring.empty + i * 8, TILE::WORKERS);
+            }
+            mm_barrier_init(met, 1);
+            mm_barrier_publish();
+            mm_barrier_expect(met, TILE::SUMS_BYTES);
         }
-        mm_barrier_init(met, 1);
-        mm_barrier_publish();
-        mm_barrier_expect(met, TILE::SUMS_BYTES);
-    }
-    __syncthreads();
-    if (args.cluster > 1) mm_cluster_arrive();
-    if (!args.packed) ks_start(site);
-    if (threadIdx.x >= TILE::WORKERS) {
-        if (threadIdx.x < filler)
-            for (unsigned index = blockIdx.x; index < units; index += gridDim.x)
-                mm_wgmma_odd_copy<TILE>(args, mm_unit_at(args, index), job.in, ring);
+        __syncwarp();
+        if (args.cluster > 1) mm_cluster_arrive_relaxed();
+        mm_barriers_made<TILE>();
         if (threadIdx.x == filler) {
             if (args.packed) mm_await_packed(); /* A is not: its copies are under way meanwhile */
             for (unsigned index = blockIdx.x; index < units; index += gridDim.x)
@@ -168,10 +168,16 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         }
         __syncwarp();
         if (args.cluster > 1) mm_cluster_wait();
-        if (threadIdx.x >= filler) {
-            mm_barrier_sync<2, TILE::WORKERS + 32>();
-            if (threadIdx.x == filler) mm_stamp(site);
-        }
+        mm_wgmma_stamp<TILE>(site);
+        return;
+    }
+    if (!args.packed) ks_start(site);
+    mm_barriers_wait<TILE>();
+    if (threadIdx.x >= TILE::WORKERS) {
+        for (unsigned index = blockIdx.x; index < units; index += gridDim.x)
+            mm_wgmma_odd_copy<TILE>(args, mm_unit_at(args, index), job.in, ring);
+        __syncwarp();
+        if (args.cluster > 1) mm_cluster_wait();
         return;
     }
     float sum[TILE::SUMS];

@@ -109,6 +109,10 @@ static inline void mm_launch_wait() /* launches come one after the other */
 {
 }
 
+static inline unsigned mm_draw(uint32_t *counter)
+{
+    return atomicAdd(counter, 1u);
+}
 static inline unsigned mm_cluster_rank()
 {
     return emulate_rank();
