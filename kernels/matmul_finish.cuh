@@ -198,6 +198,25 @@ __device__ __forceinline__ mm_four<S> mm_peer_read(const S *at, unsigned rank)
 }
 #endif
 
+/* Where mm_fma_spill leaves a sum in its plane: fours of a row are turned by the row's number, so that a warp, whose threads own
+ * fours of columns and of rows, stores to 32 banks instead of 8. */
+static __host__ __device__ constexpr int mm_turned_at(int row, int column)
+{
+    return column / 4 * 4 + (column + row / 4) % 4;
+}
+
+/* Back from there. */
+template <typename S>
+__device__ __forceinline__ mm_four<S> mm_turn_back(const mm_four<S> &x, int row)
+{
+    mm_four<S> half, whole;
+#pragma unroll
+    for (int e = 0; e < 4; e++) half.value[e] = row & 4 ? x.value[(e + 1) % 4] : x.value[e];
+#pragma unroll
+    for (int e = 0; e < 4; e++) whole.value[e] = row & 8 ? half.value[(e + 2) % 4] : half.value[e];
+    return whole;
+}
+
 /* All CTA's threads have stored their sums; planes: [PLANES][M][PITCH]. */
 template <typename T, typename TILE>
 __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &args, const mm_unit &unit,
@@ -217,6 +236,9 @@ __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &ar
 #pragma unroll
         for (int p = 1; p < TILE::PLANES; p++) mm_add(sum, *(const mm_four<S> *)(at + p * M * PITCH));
         return sum;
+    };
+    auto store = [&](int four, const mm_four<S> &sum) {
+        mm_store_four(args, out, row_of(four), column_of(four), TILE::MMA ? sum : mm_turn_back(sum, row_of(four)));
     };
 
     __syncthreads();
@@ -252,7 +274,7 @@ __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &ar
         if (args.groups > 1)
             partial[(size_t)unit.group * FOURS + four] = sum;
         else
-            mm_store_four(args, out, row_of(four), column_of(four), sum);
+            store(four, sum);
     }
     if (args.groups > 1) {
         uint32_t *counter = ks_counters(site) + ((size_t)unit.tile << args.cluster_log2) + rank;
@@ -267,7 +289,7 @@ __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &ar
             for (int four = begin + threadIdx.x; four < end; four += THREADS) {
                 mm_four<S> sum[1];
                 mm_gather<32 / sizeof(S)>(sum, 1, 0, partial + four, FOURS, args.groups);
-                mm_store_four(args, out, row_of(four), column_of(four), sum[0]);
+                store(four, sum[0]);
             }
         }
     }

@@ -11,6 +11,7 @@
 #ifndef KS_MATMUL_FMA_CUH
 #define KS_MATMUL_FMA_CUH
 
+#include "matmul_finish.cuh"
 #include "matmul_stage.cuh"
 
 /* A thread owns TM x TN outputs; the threads of one output tile are repeated WK times over a stage's K;
@@ -195,7 +196,7 @@ __device__ __forceinline__ void mm_fma_spill(const typename TILE::sums &sum, typ
         for (int j = 0; j < TILE::TN; j++) {
             const int row = mm_fma_place<TILE::TM, TILE::ROWS, TILE::W, A_ALONG>(ty, i),
                       column = mm_fma_place<TILE::TN, TILE::COLUMNS, TILE::W, B_ALONG>(tx, j);
-            to[row * TILE::SUM_PITCH + column] = sum[i][j];
+            to[row * TILE::SUM_PITCH + mm_turned_at(row, column)] = sum[i][j];
         }
 }
 

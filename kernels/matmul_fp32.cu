@@ -1,7 +1,7 @@
 /* FP32 by fused multiply-adds: the tiles. Behind those of batches, the first three stream a wide operand past few rows;
  * one warp is for batches of small matrices whose rows do not start on 16 bytes. Of the others a stage is 32 values of K,
- * so that few instructions of a stage are not multiply-adds. Two are for few outputs of a long K: 16 x 64, and eight planes,
- * whose threads read 12 values for 32 products, where those of four read 8 for 16. */
+ * so that few instructions of a stage are not multiply-adds. Some are for few outputs of a long K: 16 x 64, and eight planes,
+ * whose threads read 12 values for 32 products, where those of four read 8 for 16; 48 x 64 leaves out fewer rows than 64. */
 #include "matmul_batch.cuh"
 #include "matmul_tile.cuh"
 
@@ -73,7 +73,11 @@ mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
     case 21:
         return mm_tile<mm_fma_tile<float, 16, 64, 4, 8, 4, 32, 5, 4>>("16x64", {1.2f, 0.37f, 1.1f}, a_k, b_k);
     case 22:
-        return mm_tile<mm_fma_tile<float, 32, 32, 8, 4, 8, 32, 5, 2>>("32x32 8 planes", {1.6f, 0.35f, 1.1f}, a_k, b_k);
+        return mm_tile<mm_fma_tile<float, 32, 32, 8, 4, 8, 64, 3, 2>>("32x32 8 planes", {1.3f, 0.5f, 1.1f}, a_k, b_k);
+    case 23:
+        return mm_tile<mm_fma_tile<float, 32, 64, 8, 8, 8, 32, 4, 2>>("32x64", {2.0f, 0.45f, 1.1f}, a_k, b_k);
+    case 24:
+        return mm_tile<mm_fma_tile<float, 48, 64, 12, 8, 8, 32, 5, 1>>("48x64", {3.0f, 0.5f, 1.1f}, a_k, b_k);
     default:
         return {};
     }

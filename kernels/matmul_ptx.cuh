@@ -17,6 +17,10 @@ __device__ __forceinline__ void mm_keep(unsigned &word)
 {
     asm("" : "+r"(word));
 }
+__device__ __forceinline__ void mm_keep(const unsigned char *&at)
+{
+    asm("" : "+l"(at));
+}
 
 /* THREADS of a CTA, whole warps, meet at its barrier NUMBER, 1 to 15; who joins does not wait for the others. */
 template <int NUMBER, int THREADS>

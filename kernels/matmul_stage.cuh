@@ -89,74 +89,103 @@ struct mm_feed {
     }
 };
 
+/* The largest power of two, up to `most`, of which `count` is a multiple. */
+static constexpr int mm_lanes(int count, int most)
+{
+    int lanes = 1;
+    while (lanes < most && count % (lanes * 2) == 0) lanes *= 2;
+    return lanes;
+}
+
 /* The same for a stage whose rows lie across K, whatever the operand's do. Where they lie along it, and where they do not start
  * on 16 bytes, each element is a copy of its own: there is nothing to shift. A thread's share of a stage goes in passes from
- * running addresses: each instruction here is one that multiplies nothing. */
+ * running addresses, of which each serves several copies: each instruction here is one that multiplies nothing. What lies
+ * beyond the operand across K is not copied, as its sums are not stored; beyond the end of K come zeros. */
 template <typename STAGE, int THREADS, bool K_CONTIGUOUS, typename T>
 struct mm_feed_across {
     static constexpr int DEPTH = STAGE::ROWS, ACROSS = STAGE::COLUMNS, SIZE = (int)sizeof(T), W = 16 / SIZE;
     /* A pass that turns: neighbouring lanes copy a sector of a row. Rows of a stage are 16 bytes more than whole turns of the
      * banks, so that a warp's words of FP32 go to 32 banks. */
     static constexpr int ALONG = 32 / SIZE, TURNED = THREADS / ALONG;
-    /* A pass over whole rows of K, of elements or of vectors. */
-    static constexpr int SINGLES = ACROSS < THREADS ? ACROSS : THREADS, VECTORS = ACROSS / W;
-    static constexpr int SINGLE_ROWS = THREADS / SINGLES, VECTOR_ROWS = THREADS / VECTORS;
-    static_assert(K_CONTIGUOUS ? ACROSS % TURNED == 0 && DEPTH % ALONG == 0
-                               : ACROSS % SINGLES == 0 && DEPTH % SINGLE_ROWS == 0 && DEPTH % VECTOR_ROWS == 0,
-                  "passes are whole");
+    /* A pass over rows of K, by so many threads a row, of elements or of vectors. */
+    static constexpr int VECTORS = ACROSS / W;
+    static constexpr int SINGLES = mm_lanes(ACROSS, 32), VECTOR_LANES = mm_lanes(VECTORS, 32);
+    static constexpr int SINGLE_ROWS = THREADS / SINGLES;
+    static constexpr int VECTOR_ROWS = THREADS / VECTOR_LANES < DEPTH ? THREADS / VECTOR_LANES : DEPTH;
+    static_assert(DEPTH % ALONG == 0 && SINGLE_ROWS <= DEPTH && DEPTH % SINGLE_ROWS == 0, "passes are whole");
     const unsigned char *from; /* this thread's next element */
     unsigned mine;             /* its place in a stage */
     mm_int pitch, stride;      /* bytes; of a pass */
-    int wide, deep;            /* elements of the matrix from there on */
+    int wide, deep;            /* elements of the matrix: from there on; from the stage's first row on */
     bool shifted;
+
+    __device__ __forceinline__ int row() const
+    {
+        return K_CONTIGUOUS ? threadIdx.x % ALONG : threadIdx.x / (shifted ? SINGLES : VECTOR_LANES);
+    }
 
     __device__ __forceinline__ mm_feed_across(const T *matrix, const mm_operand &o, mm_int across, mm_int across_end,
                                               mm_int k, mm_int k_end)
     {
         shifted = o.shifted;
         pitch = o.pitch * SIZE;
-        const int lanes = shifted ? SINGLES : VECTORS, thread = threadIdx.x;
-        const int l = K_CONTIGUOUS ? thread % ALONG : thread / lanes;
-        const int j = K_CONTIGUOUS ? thread / ALONG : thread % lanes * (shifted ? 1 : W);
+        const int lanes = shifted ? SINGLES : VECTOR_LANES, thread = threadIdx.x;
+        const int l = row(), j = K_CONTIGUOUS ? thread / ALONG : thread % lanes * (shifted ? 1 : W);
         from = (const unsigned char *)matrix +
                (K_CONTIGUOUS ? (across + j) * pitch + (k + l) * SIZE : (k + l) * pitch + (across + j) * SIZE);
-        stride = pitch * (K_CONTIGUOUS ? TURNED : THREADS / lanes);
+        stride = pitch * (K_CONTIGUOUS ? TURNED : shifted ? SINGLE_ROWS : VECTOR_ROWS);
         mine = l * STAGE::PITCH + j * SIZE;
         wide = (int)min((mm_int)ACROSS, across_end - across) - j;
-        deep = (int)min((mm_int)(INT_MAX / 8), k_end - k) - l;
+        deep = (int)min((mm_int)(INT_MAX / 8), k_end - k);
     }
 
-    /* The next stage. Beyond the end of K there is nothing to read, only zeros to write. */
-    __device__ __forceinline__ void load(unsigned to)
+    /* The next stage. WHOLE: it has no rows behind the end of K. */
+    template <bool WHOLE>
+    __device__ __forceinline__ void copy(unsigned to)
     {
-        to += mine;
+        const int inside = deep - row(); /* rows from this thread's on */
         if constexpr (K_CONTIGUOUS) {
-#pragma unroll 2
-            for (int i = 0; i < ACROSS; i += TURNED) {
 #pragma unroll
-                for (int l = 0; l < DEPTH; l += ALONG)
-                    mm_copy_element<SIZE>(to + l * STAGE::PITCH, from + l * SIZE, i < wide && l < deep);
+            for (int i = 0; i < ACROSS; i += TURNED) {
+                if (i < wide) {
+#pragma unroll
+                    for (int l = 0; l < DEPTH; l += ALONG)
+                        mm_copy_element<SIZE>(to + l * STAGE::PITCH, from + l * SIZE, WHOLE || l < inside);
+                }
                 to += TURNED * SIZE;
                 from += stride;
+                mm_keep(from);
             }
-            from += DEPTH * SIZE - ACROSS * pitch;
+            from += DEPTH * SIZE - (ACROSS + TURNED - 1) / TURNED * stride;
         } else if (shifted) {
-#pragma unroll 2
+#pragma unroll
             for (int l = 0; l < DEPTH; l += SINGLE_ROWS) {
 #pragma unroll
                 for (int j = 0; j < ACROSS; j += SINGLES)
-                    mm_copy_element<SIZE>(to + j * SIZE, from + j * SIZE, j < wide && l < deep);
+                    if (j < wide) mm_copy_element<SIZE>(to + j * SIZE, from + j * SIZE, WHOLE || l < inside);
                 to += SINGLE_ROWS * STAGE::PITCH;
                 from += stride;
+                mm_keep(from);
             }
-        } else {
+        } else if (THREADS <= DEPTH * VECTOR_LANES || threadIdx.x < DEPTH * VECTOR_LANES) {
 #pragma unroll
             for (int l = 0; l < DEPTH; l += VECTOR_ROWS) {
-                mm_copy_async(to, from, wide > 0 && l < deep);
+#pragma unroll
+                for (int j = 0; j < ACROSS; j += VECTOR_LANES * W)
+                    if (j < wide) mm_copy_async(to + j * SIZE, from + j * SIZE, WHOLE || l < inside);
                 to += VECTOR_ROWS * STAGE::PITCH;
                 from += stride;
+                mm_keep(from);
             }
         }
+    }
+
+    __device__ __forceinline__ void load(unsigned to)
+    {
+        if (deep >= DEPTH)
+            copy<true>(to + mine);
+        else if (deep > 0)
+            copy<false>(to + mine);
         deep -= DEPTH;
     }
 };

@@ -13,6 +13,9 @@ static inline unsigned mm_shared_address(const void *at)
 static inline void mm_keep(unsigned &)
 {
 }
+static inline void mm_keep(const unsigned char *&)
+{
+}
 template <int NUMBER, int THREADS>
 static inline void mm_barrier_sync()
 {
