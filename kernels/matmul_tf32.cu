@@ -2,7 +2,7 @@
  * turned, and what is transposed on the left alone is left to the others. x2, x3: CTAs to an SM; 2x: a tile of two CTAs;
  * odd: A's rows start anywhere. 192 x 192 pays although the compiler, short of registers where A comes from them, lets each
  * product wait for the one before. */
-#include "matmul_batch.cuh"
+#include "matmul_batch_straight.cuh"
 #include "matmul_tile.cuh"
 
 mm_kernel mm_table_tf32(int index, bool a_k, bool b_k)
