@@ -4,8 +4,9 @@
  *          FP64. Few rows are low tiles that a wide operand streams past, or, where it goes straight into registers, strips
  *          (matmul_skinny.cuh); few columns are few rows of the transposed product. Tiles too few for the chip share K:
  *          within a cluster, and across clusters through the workspace. Batches of small matrices are computed by a warp or
- *          a CTA each (matmul_batch.cuh). Rows that do not start on 16 bytes are shifted in shared memory, or copied into the
- *          workspace by a launch of their own (matmul_pack.cuh), or read where they lie (matmul_wgmma_odd.cuh).
+ *          a CTA each (matmul_batch.cuh, matmul_batch_straight.cuh). Rows that do not start on 16 bytes are shifted in shared
+ *          memory, or copied into the workspace by a launch of their own (matmul_pack.cuh), or read where they lie
+ *          (matmul_wgmma_odd.cuh).
  * Bits     depend on the candidate alone: no atomics on values, every sum's order is fixed.
  * Threads  any; everything here is constant after setup. */
 #include "cublaslt.cuh"
@@ -368,8 +369,11 @@ static bool skinny_can(const mm_kernel *kernel, const ks_matmul_candidate *c, co
 }
 
 /* Kernels of several matrices have no tile but the first, copy whole vectors only, and have few stages in flight. */
-static bool batch_can(const mm_args *args)
+static bool batch_can(const mm_args *args, const mm_kernel *kernel)
 {
+    if (kernel->exact &&
+        (args->matrices == 0 || args->m != kernel->m || args->n != kernel->n || args->k != kernel->depth))
+        return false;
     return args->tiles_m == 1 && args->tiles_n == 1 && args->k <= MM_BATCH_K && !args->a.shifted && !args->b.shifted;
 }
 
@@ -388,7 +392,7 @@ static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_
     const mm_int stages = tiles_of(s->k, kernel.depth);
     const double tiles = (double)s->batch * args.tiles_m * args.tiles_n;
     if (!kernel.function || (kernel.bulk && !bulk_can(chip, s, &args, &kernel))) return false;
-    if (kernel.matrices && !batch_can(&args)) return false;
+    if (kernel.matrices && !batch_can(&args, &kernel)) return false;
     if (c.packed && (layout.packed_bytes == 0 || kernel.matrices || kernel.skinny)) return false;
     if (kernel.bulk && cluster * 8 > kernel.n) return false; /* a CTA finishes whole blocks of 8 columns */
     if (slices > 1 && (!kernel.splits || slices > stages || tiles * (double)slices > 8.0 * chip->sms)) return false;

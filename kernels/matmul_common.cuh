@@ -54,7 +54,12 @@ typedef struct mm_unit {
 /* Where matrix `index` of the output finds its operands, in elements. */
 __device__ __forceinline__ void mm_operands_at(const mm_args &args, unsigned index, mm_int *a, mm_int *b)
 {
+    if (args.batch_rank == 1) { /* without the loop, which reads its arguments one behind the other */
+        *a = index * args.a.step[0], *b = index * args.b.step[0];
+        return;
+    }
     *a = *b = 0;
+#pragma unroll 1
     for (int d = args.batch_rank - 1; d >= 0; d--) {
         const unsigned dim = (unsigned)args.batch_dims[d], digit = d > 0 ? index % dim : index;
         if (d > 0) index /= dim;

@@ -5,6 +5,9 @@
 #include "matmul_batch.cuh"
 #include "matmul_tile.cuh"
 
+/* The first ones. */
+enum { BATCH_TILES = 4 };
+
 static mm_kernel batch_table(int index, bool a_k, bool b_k)
 {
     switch (index) {
@@ -21,8 +24,8 @@ static mm_kernel batch_table(int index, bool a_k, bool b_k)
 
 mm_kernel mm_table_fp32(int index, bool a_k, bool b_k)
 {
-    if (index < MM_BATCH_TILES) return batch_table(index, a_k, b_k);
-    switch (index - MM_BATCH_TILES) {
+    if (index < BATCH_TILES) return batch_table(index, a_k, b_k);
+    switch (index - BATCH_TILES) {
     case 0:
         return mm_tile<mm_fma_tile<float, 1, 128, 1, 4, 8, 32, 5, 2>>("1x128", {0.2f, 0.15f}, a_k, b_k);
     case 1:

@@ -94,6 +94,25 @@ __device__ __forceinline__ V mm_load_once(const void *at)
     return v;
 }
 
+/* The same, 4, 8 or 16 bytes; their neighbours are read soon. */
+template <typename V>
+__device__ __forceinline__ V mm_load_near(const void *at)
+{
+    V v;
+    if constexpr (sizeof(V) == 16) {
+        uint4 &bits = *(uint4 *)&v;
+        asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                     : "l"(at));
+    } else if constexpr (sizeof(V) == 8) {
+        uint2 &bits = *(uint2 *)&v;
+        asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(bits.x), "=r"(bits.y) : "l"(at));
+    } else {
+        asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(*(uint32_t *)&v) : "l"(at));
+    }
+    return v;
+}
+
 /* Shared memory: a word; two neighbours, which start on 8 bytes; half a word. */
 __device__ __forceinline__ uint32_t mm_shared_read(unsigned from)
 {

@@ -251,6 +251,8 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
         return mm_skinny_odd<mm_skinny_odd_tile<T, 32, 8, 8, 2>>("skinny 1x248 odd", {3.0f, 0.06f});
     case 28:
         return mm_wgmma<mm_wgmma_tile<T, 3, 192, 4, 1>>("wgmma 192x192", {1.0f, 0.7f}, a_k, b_k);
+    case 29:
+        return mm_wgmma<mm_wgmma_tile<T, 1, 128, 2, 3, 1, 1, true>>("wgmma 64x128 x3", {1.4f, 0.3f}, a_k, b_k);
     default:
         return mm_mma_table<T>(index, a_k, b_k);
     }

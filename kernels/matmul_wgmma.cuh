@@ -15,8 +15,9 @@
 #include "matmul_wgmma_step.cuh"
 
 /* WARPGROUPS x 64 rows; STAGES of 128 bytes of K. The tiles of BY_M x BY_N CTAs, a cluster, are one: those above each
- * other get the same columns of B, those beside each other the same rows of A, and each copies its part to all. */
-template <typename T, int WARPGROUPS_, int N_, int STAGES_, int CTAS_, int BY_M_ = 1, int BY_N_ = 1>
+ * other get the same columns of B, those beside each other the same rows of A, and each copies its part to all. WHOLE: K is
+ * not shared, which leaves more of shared memory. */
+template <typename T, int WARPGROUPS_, int N_, int STAGES_, int CTAS_, int BY_M_ = 1, int BY_N_ = 1, bool WHOLE = false>
 struct mm_wgmma_tile {
     typedef T element;
     static constexpr int WARPGROUPS = WARPGROUPS_, M = 64 * WARPGROUPS, N = N_, STAGES = STAGES_, CTAS = CTAS_;
@@ -33,7 +34,7 @@ struct mm_wgmma_tile {
     template <bool A_K>
     static constexpr bool feeds = WIDE && !A_K;
     static constexpr int A_BYTES = M * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES, A_GROUP = 8192;
-    static constexpr bool SPLITS = PEERS == 1 && !GIVES;
+    static constexpr bool SPLITS = PEERS == 1 && !GIVES && !WHOLE;
     static constexpr int SUMS = N / 2, SUMS_BYTES = M * N * 4; /* of a thread; of all */
     /* Of 8 columns: four sums of a thread. */
     static constexpr int BLOCKS = N / 8, BLOCKS_LOG2 = N < 16 ? 0 : N < 32 ? 1 : N < 64 ? 2 : N < 128 ? 3 : 4;

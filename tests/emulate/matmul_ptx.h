@@ -56,6 +56,11 @@ static inline V mm_load_once(const void *at)
     if ((uintptr_t)at % sizeof(V)) emulate_fault("a load from an odd address");
     return *(const V *)at;
 }
+template <typename V>
+static inline V mm_load_near(const void *at)
+{
+    return mm_load_once<V>(at);
+}
 static inline uint32_t mm_shared_read(unsigned from)
 {
     uint32_t word;
