@@ -9,8 +9,9 @@
  * has just written lie in the cache. A launch is what a lane launches, stamps and all; the library's has none. Each
  * side holds the tuner's own contest (tune_contest.h), then the four that matter meet in another, alternating. us:
  * medians. ours, chosen: the library's best time over that one's, so above 1 is faster. floor: the time that the bytes
- * of operands and output take at the rate of a copy in the same run, and share, that over the chosen one's time. At
- * the end geometric means by regime. */
+ * of operands and output take at the rate of a long copy in the same run, and share, that over the chosen one's time.
+ * copy: the time of a copy that reads and writes as many bytes, launched as the ways are: a launch, its first read and
+ * its last write are in it. At the end geometric means by regime, and of low, kheavy, odd and batch together. */
 #include "bench_sets.cuh"
 #include "cublaslt.cuh"
 #include "matmul_plan.h"
@@ -73,22 +74,21 @@ static double replay_us(cudaGraphExec_t exec, int launches)
     return (double)ms * 1000 / launches;
 }
 
-/* 0: it cannot be launched. */
-static double measure(sets *s, const ks_way *way, int launches)
+/* Of each of the launches; `launch` says why it cannot, and then it is 0. */
+static double measure(const sets *s, int launches, const char *(*launch)(const sets *s, int at), const char *name)
 {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
-    const char *why = ops_choose(&s->work, way);
-    if (!why) why = launch_set(s, 0);
+    const char *why = launch(s, 0);
     if (!why) {
         CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-        for (int i = 0; i < launches && !why; i++) why = launch_set(s, i);
+        for (int i = 0; i < launches && !why; i++) why = launch(s, i);
         const cudaError_t code = cudaStreamEndCapture(stream, &graph);
         if (!why && code != cudaSuccess) why = cudaGetErrorString(code);
     }
     double us = 0;
     if (why) {
-        fprintf(stderr, "%s is out: %s\n", way->kernel, why);
+        fprintf(stderr, "%s is out: %s\n", name, why);
         cudaGetLastError();
     } else {
         CHECK(cudaGraphInstantiate(&exec, graph, 0));
@@ -100,6 +100,36 @@ static double measure(sets *s, const ks_way *way, int launches)
     return us;
 }
 
+static double measure_way(sets *s, const ks_way *way, int launches)
+{
+    const char *why = ops_choose(&s->work, way);
+    if (!why) return measure(s, launches, launch_set, way->kernel);
+    fprintf(stderr, "%s is out: %s\n", way->kernel, why);
+    return 0;
+}
+
+static __global__ void copy_set(const uint4 *from, uint4 *to, size_t count)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x)
+        to[i] = from[i];
+}
+
+static const char *launch_copy(const sets *s, int at)
+{
+    const size_t count = (size_t)s->work.bytes / 2 / sizeof(uint4), blocks = (count + 511) / 512;
+    uint4 *from = (uint4 *)(s->memory + s->bytes * (size_t)(at % s->count));
+    copy_set<<<(unsigned)(blocks < 1056 ? blocks : 1056), 512, 0, stream>>>(from, from + count, count);
+    return cudaPeekAtLastError() == cudaSuccess ? NULL : "the copy is not launched";
+}
+
+/* The least of a few: nothing is chosen by it. It overwrites the operands. */
+static double measure_copy(const sets *s)
+{
+    double least = measure(s, LAUNCHES_MOST, launch_copy, "copy");
+    for (int i = 0; i < 4; i++) least = fmin(least, measure(s, LAUNCHES_MOST, launch_copy, "copy"));
+    return least;
+}
+
 static void hold_contest(sets *s, const ks_way *ways, int count, ks_contest *contest)
 {
     int way;
@@ -108,7 +138,7 @@ static void hold_contest(sets *s, const ks_way *ways, int count, ks_contest *con
         const int64_t first_ns = contest->round ? contest->ns[way][0] : 0;
         const double launches = first_ns ? GRAPH_US * 1000 / (double)first_ns : 4;
         const int n = launches < 2 ? 2 : launches > (double)(int)LAUNCHES_MOST ? (int)LAUNCHES_MOST : (int)launches;
-        ks_contest_time(contest, (int64_t)(measure(s, &ways[way], n) * 1000));
+        ks_contest_time(contest, (int64_t)(measure_way(s, &ways[way], n) * 1000));
     }
 }
 
@@ -171,8 +201,8 @@ static void run_row(const ops_row *row, bool warm, mean *sum)
     const double first = found > FIRST ? us_of(&last, FIRST) : 0;
     const double best = found > FIRST ? fmin(first, us_of(&last, BEST)) : 0;
     const double floor_us = s.work.bytes / ops_copy_gbs() / 1e3;
-    printf("%9.2f %9.2f %9.2f %9.2f %9.2f %6.2f %6.2f %9.2f %6.1f%%  %s\n", us_of(&last, PLANNED), own, first, best,
-           chosen, best / own, best / chosen, floor_us, 100 * floor_us / chosen,
+    printf("%9.2f %9.2f %9.2f %9.2f %9.2f %6.2f %6.2f %9.2f %6.1f%% %9.2f  %s\n", us_of(&last, PLANNED), own, first,
+           best, chosen, best / own, best / chosen, floor_us, 100 * floor_us / chosen, measure_copy(&s),
            finalists[winner < 0 ? 0 : winner].kernel);
     fflush(stdout);
     if (best > 0 && own > 0 && chosen > 0) {
@@ -202,10 +232,26 @@ static void open_device(bool warm)
     if (why) die("open", why);
     ks_cublaslt_open("auto", library, sizeof library);
     printf("%s, %d SMs, L2 %d MB, %s; device copy %.0f GB/s (read + write); %s buffers\n%-44s %9s %9s %9s %9s %9s %6s "
-           "%6s %9s %7s  %s\n",
+           "%6s %9s %7s %9s  %s\n",
            has.name, has.multiProcessorCount, has.l2CacheSize >> 20, library, ops_copy_gbs(), warm ? "warm" : "cold",
            "us", "picked", "own best", "lt first", "lt best", "chosen", "ours", "chosen", "floor us", "share",
-           "chosen");
+           "copy us", "chosen");
+}
+
+static void join_mean(mean *to, const mean *m)
+{
+    if (m->count == 0) return;
+    to->least = to->count && to->least < m->least ? to->least : m->least;
+    to->ours += m->ours;
+    to->chosen += m->chosen;
+    to->count += m->count;
+}
+
+static void say_mean(const char *dtype, const char *regime, const mean *m)
+{
+    if (m->count)
+        printf("%-6s %-10s %3d shapes %18.3f %12.3f %16.2f\n", dtype, regime, m->count, exp(m->ours / m->count),
+               exp(m->chosen / m->count), m->least);
 }
 
 int main(int argc, char **argv)
@@ -230,13 +276,14 @@ int main(int argc, char **argv)
                      row.second);
             if (wanted(row.label, argv + 1 + warm)) run_row(&row, warm, &means[d][shapes[i].kind]);
         }
+    static mean services; /* few rows, long K, odd and batched: where services live */
     printf("\ngeometric means of lt best over: %12s %12s %16s\n", "own best", "chosen", "least, chosen");
     for (int d = 0; d < DTYPES; d++)
         for (int kind = 0; kind < REGIMES; kind++) {
             const mean *m = &means[d][kind];
-            if (m->count)
-                printf("%-6s %-10s %3d shapes %18.2f %12.2f %16.2f\n", dtypes[d], regime_names[kind], m->count,
-                       exp(m->ours / m->count), exp(m->chosen / m->count), m->least);
+            say_mean(dtypes[d], regime_names[kind], m);
+            if (kind == LOW || kind == KHEAVY || kind == ODD || kind == BATCH) join_mean(&services, m);
         }
+    say_mean("all", "four", &services);
     return 0;
 }
