@@ -107,7 +107,7 @@ static mm_args arguments(const ks_spec *spec, const ks_matmul_shape *s, bool tur
     args.alpha = s->alpha;
     args.plain = s->alpha == 1.0 && !s->biased && s->activation == KS_MATMUL_NONE;
     args.k = s->k;
-    args.batch_rank = s->batch_rank;
+    args.batch_rank = (uint8_t)s->batch_rank;
     for (int d = 0; d < s->batch_rank; d++) args.batch_dims[d] = s->batch_dims[d];
     bool a_k, b_k;
     const mm_operand a =
@@ -172,8 +172,13 @@ static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_mat
     if (args->tiles_m > 1) args->reciprocal = (unsigned)(((1ull << 32) + args->tiles_m - 1) / args->tiles_m);
     args->cluster = c->cluster;
     args->groups = (unsigned)c->groups;
+    if (args->groups > 1) args->groups_reciprocal = (unsigned)(((1ull << 32) + args->groups - 1) / args->groups);
     for (args->cluster_log2 = 0; 1u << args->cluster_log2 < args->cluster; args->cluster_log2++) continue;
     args->matrices = (unsigned)s->batch;
+    args->tiles = args->tiles_m * args->tiles_n;
+    while (1ull << args->tiles_shift < args->tiles) args->tiles_shift++;
+    if (args->tiles > 0)
+        args->tiles_factor = (unsigned)(((1ull << 31 << args->tiles_shift) + args->tiles - 1) / args->tiles);
     args->k_slice = c->k_slice;
     if (kernel.skinny == MM_SKINNY_HELD || kernel.skinny == MM_SKINNY_ODD)
         kernel.shared_bytes = held_bytes(&kernel, c->k_slice * (mm_int)ks_dtype_size(spec->out.dtype));
