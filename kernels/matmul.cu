@@ -175,6 +175,7 @@ static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_mat
     if (args->groups > 1) args->groups_reciprocal = (unsigned)(((1ull << 32) + args->groups - 1) / args->groups);
     for (args->cluster_log2 = 0; 1u << args->cluster_log2 < args->cluster; args->cluster_log2++) continue;
     args->matrices = (unsigned)s->batch;
+    args->many = (uint8_t)((args->a.step[0] != 0) | (args->b.step[0] != 0) << 1);
     args->tiles = args->tiles_m * args->tiles_n;
     while (1ull << args->tiles_shift < args->tiles) args->tiles_shift++;
     if (args->tiles > 0)

@@ -35,6 +35,7 @@ typedef struct mm_args {
     uint8_t cluster_log2;
     uint8_t batch_rank;
     uint8_t packed; /* a launch before this one has written operands, and stamped the start */
+    uint8_t many;   /* 1: A has a matrix for each of the output's; 2: B has */
     unsigned tiles, tiles_factor, tiles_shift; /* of a matrix; what divides up to 2^31 by them: mm_unit_at() */
     unsigned tiles_n, matrices, cluster;
     int turned;  /* C is stored transposed */
