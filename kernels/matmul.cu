@@ -107,7 +107,7 @@ static mm_args arguments(const ks_spec *spec, const ks_matmul_shape *s, bool tur
     args.alpha = s->alpha;
     args.plain = s->alpha == 1.0 && !s->biased && s->activation == KS_MATMUL_NONE;
     args.k = s->k;
-    args.batch_rank = s->batch_rank;
+    args.batch_rank = (uint8_t)s->batch_rank;
     for (int d = 0; d < s->batch_rank; d++) args.batch_dims[d] = s->batch_dims[d];
     bool a_k, b_k;
     const mm_operand a =
@@ -172,8 +172,14 @@ static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_mat
     if (args->tiles_m > 1) args->reciprocal = (unsigned)(((1ull << 32) + args->tiles_m - 1) / args->tiles_m);
     args->cluster = c->cluster;
     args->groups = (unsigned)c->groups;
+    if (args->groups > 1) args->groups_reciprocal = (unsigned)(((1ull << 32) + args->groups - 1) / args->groups);
     for (args->cluster_log2 = 0; 1u << args->cluster_log2 < args->cluster; args->cluster_log2++) continue;
     args->matrices = (unsigned)s->batch;
+    args->many = (uint8_t)((args->a.step[0] != 0) | (args->b.step[0] != 0) << 1);
+    args->tiles = args->tiles_m * args->tiles_n;
+    while (1ull << args->tiles_shift < args->tiles) args->tiles_shift++;
+    if (args->tiles > 0)
+        args->tiles_factor = (unsigned)(((1ull << 31 << args->tiles_shift) + args->tiles - 1) / args->tiles);
     args->k_slice = c->k_slice;
     if (kernel.skinny == MM_SKINNY_HELD || kernel.skinny == MM_SKINNY_ODD)
         kernel.shared_bytes = held_bytes(&kernel, c->k_slice * (mm_int)ks_dtype_size(spec->out.dtype));
@@ -210,19 +216,23 @@ static mm_int grid_of(const mm_args *args, const mm_kernel *kernel)
 /* How the chip carries the tiles of a family of kernels, whose own paces stand in their tables. All of them rank
  * candidates, so that other chips need only their proportions. */
 typedef struct mm_family {
-    double dram_us, l2_us; /* bytes */
-    double shared_pace;    /* of a CTA's pace alone, what each neighbour on its SM adds */
-    double idle_power;     /* how few CTAs draw less than all of the memory's bandwidth */
-    double enough;         /* to an SM, of CTAs that share K: fewer draw as much less */
-    double overlap;        /* of the shorter one of work and memory, what stays visible */
-    double beyond;         /* what a stage's rows cost that lie beyond the operand, as a part of its time for memory */
-    double turned;         /* what a turned tile's beginning and end take, times the others' */
+    double launch_us;             /* of each */
+    double cluster_us, groups_us; /* where CTAs share K so */
+    double dram_us, l2_us;        /* bytes */
+    double shared_pace;           /* of a CTA's pace alone, what each neighbour on its SM adds */
+    double idle_power;            /* how few CTAs draw less than all of the memory's bandwidth */
+    double enough;                /* to an SM, of CTAs that share K: fewer draw as much less */
+    double overlap;               /* of the shorter one of work and memory, what stays visible */
+    double beyond; /* what a stage's rows cost that lie beyond the operand, as a part of its time for memory */
+    double turned; /* what a turned tile's beginning and end take, times the others' */
 } mm_family;
 
 /* Fitted to 2,500 readings of candidates over 111 shapes on one H200, large tiles' paces to 4,700 before. */
-static const mm_family copied = {3.8e6, 5.3e6, 0.88, 0.33, 0, 0.35, 0, 1.45},
-                       bulk = {3.55e6, 10.8e6, 0.63, 0.41, 0.45, 0.34, 0.5, 1};
-static const double launch_us = 2.6, cluster_us = 0.68, groups_us = 1.8, group_us = 0.086;
+static const mm_family copied = {2.6, 0.68, 1.8, 3.8e6, 5.3e6, 0.88, 0.33, 0, 0.35, 0, 1.45},
+                       bulk = {2.0, 0.3, 0.8, 3.9e6, 10.8e6, 0.63, 0.41, 0.45, 0.34, 0.5, 1};
+static const double group_us = 0.086;
+/* Bytes that wgmma's kernels read where CTAs share K: few others ask for the same at about the same time. */
+static const double slices_l2_us = 7e6;
 /* Of the skinny kernels; their fixed_us has the launch in it. */
 static const double skinny_dram_us = 4.7e6, skinny_shared_pace = 0.3, skinny_idle_power = 0.29, skinny_overlap = 0.3,
                     skinny_cluster_us = 0.27, strip_cluster_us = 1.0, skinny_wave = 0.79;
@@ -230,7 +240,7 @@ static const double skinny_dram_us = 4.7e6, skinny_shared_pace = 0.3, skinny_idl
  * that share K come in waves, each of which takes as long as a launch; rows shorter than a tile are read as slowly as whole
  * ones. Their fixed_us has the launch in it. */
 static const double wide_dram_us = 4.4e6, wide_l2_us = 25e6, wide_shared_pace = 0.28, wide_overlap = 0.51,
-                    wide_cluster_us = 0.39, wide_groups_us = 1.0, wide_group_us = 0.067, wide_walk = 0.19;
+                    wide_slices_overlap = 0.25, wide_cluster_us = 0.3, wide_groups_us = 0.3, wide_walk = 0.19;
 
 /* Before a product of packed operands. */
 static const double pack_us = 2.4, pack_bytes_us = 2.4e6;
@@ -280,18 +290,19 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
     if (kernel->bulk && element_bytes == 4) {
         const double paced = waves * stages * kernel->pace.stage_us * (1 + wide_shared_pace * (neighbours - 1)) *
                              (slices > 1 ? 1 : (double)kernel->m / rows);
-        const double read =
-            fmax(unique / wide_dram_us, units * (rows + columns) * ceil((double)s->k / slices) / wide_l2_us) *
-            element_bytes;
+        const double read = fmax(unique / wide_dram_us, units * (rows + columns) * ceil((double)s->k / slices) /
+                                                            (slices > 1 ? slices_l2_us : wide_l2_us)) *
+                            element_bytes;
         const double met = (args->cluster > 1 ? wide_cluster_us : 0) +
-                           (args->groups > 1 ? wide_groups_us + wide_group_us * args->groups : 0);
+                           (args->groups > 1 ? wide_groups_us + group_us * args->groups : 0);
         return kernel->pace.fixed_us * (1 + (slices > 1 ? 1 : wide_walk) * (waves - 1)) + met + fmax(paced, read) +
-               wide_overlap * fmin(paced, read);
+               (slices > 1 ? wide_slices_overlap : wide_overlap) * fmin(paced, read);
     }
     const mm_family *f = kernel->bulk ? &bulk : &copied;
     const double work = waves * stages * pace * (1 + f->shared_pace * (neighbours - 1));
     double memory = fmax(unique * element_bytes / f->dram_us,
-                         units * (rows + columns) * ceil((double)s->k / slices) * element_bytes / f->l2_us);
+                         units * (rows + columns) * ceil((double)s->k / slices) * element_bytes /
+                             (slices > 1 && kernel->bulk ? slices_l2_us : f->l2_us));
     memory *= 1 + f->beyond * (1 - (rows + columns) / (kernel->m + kernel->n));
     if (slices > 1 && f->enough > 0)
         memory *= fmax(1, f->enough * chip->sms / running);
@@ -299,8 +310,8 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
         memory *= pow(chip->sms / running, f->idle_power);
     const double fixed = waves * kernel->pace.fixed_us * (args->turned ? f->turned : 1);
     const double meeting =
-        (args->cluster > 1 ? cluster_us : 0) + (args->groups > 1 ? groups_us + group_us * args->groups : 0);
-    return launch_us + fixed + meeting + fmax(work, memory) + f->overlap * fmin(work, memory);
+        (args->cluster > 1 ? f->cluster_us : 0) + (args->groups > 1 ? f->groups_us + group_us * args->groups : 0);
+    return f->launch_us + fixed + meeting + fmax(work, memory) + f->overlap * fmin(work, memory);
 }
 
 /* --- candidates ------------------------------------------------------------------------------------------------------ */

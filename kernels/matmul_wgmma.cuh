@@ -35,6 +35,8 @@ struct mm_wgmma_tile {
     static constexpr bool feeds = WIDE && !A_K;
     static constexpr int A_BYTES = M * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES, A_GROUP = 8192;
     static constexpr bool SPLITS = PEERS == 1 && !GIVES && !WHOLE;
+    /* Of a stage: bytes that the bulk copies bring, arrivals that make it full, arrivals that make it empty. */
+    static constexpr int COPIED = STAGE, FILLERS = 1, READERS = WARPGROUPS * 4 * (BY_M + BY_N - 1);
     static constexpr int SUMS = N / 2, SUMS_BYTES = M * N * 4; /* of a thread; of all */
     /* Of 8 columns: four sums of a thread. */
     static constexpr int BLOCKS = N / 8, BLOCKS_LOG2 = N < 16 ? 0 : N < 32 ? 1 : N < 64 ? 2 : N < 128 ? 3 : 4;
@@ -94,6 +96,12 @@ __device__ __forceinline__ void mm_wgmma_stamp(const ks_site &site)
     if (threadIdx.x == TILE::COPIER) mm_stamp(site);
 }
 
+/* Of the launch, or of clusters of PEERS. */
+__device__ __forceinline__ unsigned mm_wgmma_units(const mm_args &args)
+{
+    return args.tiles * args.matrices * args.cluster * args.groups;
+}
+
 /* A CTA's ring, its barriers, and where it stands in them: stages are counted over all units. */
 typedef struct mm_wgmma_ring {
     unsigned at, full, empty; /* in shared memory */
@@ -138,28 +146,96 @@ __device__ __forceinline__ void mm_wgmma_copy(unsigned to, const CUtensorMap *ma
         mm_wgmma_load<T, ACROSS, K_CONTIGUOUS, PARTS>(to, map, barrier, across, k, matrix, i, 0);
 }
 
-/* One thread: fills the ring with a unit's stages. The first time around nobody writes to a peer, which may not have
+/* Where the copying thread is: in a unit, whose next stage starts at k. */
+typedef struct mm_wgmma_source {
+    int row, column; /* of A, of B */
+    int a_matrix, b_matrix;
+    unsigned k, k_end;
+} mm_wgmma_source;
+
+template <typename TILE, bool BANDS>
+__device__ __forceinline__ mm_wgmma_source mm_wgmma_source_at(const mm_args &args, unsigned index,
+                                                              const mm_wgmma_ring &ring)
+{
+    const mm_unit unit = mm_unit_at<BANDS>(args, index);
+    mm_wgmma_source from;
+    from.row = ((int)unit.row * TILE::BY_M + (int)ring.row) * TILE::M;
+    from.column = ((int)unit.column * TILE::BY_N + (int)ring.column) * TILE::N;
+    from.a_matrix = args.many & 1 ? (int)unit.batch : 0;
+    from.b_matrix = args.many & 2 ? (int)unit.batch : 0;
+    from.k = (unsigned)unit.k_begin, from.k_end = (unsigned)unit.k_end;
+    return from;
+}
+
+/* One thread: asks for the next stage, which is empty. The first time around nobody writes to a peer, which may not have
  * begun; from then on a stage is empty when the peers have read theirs as well. */
 template <typename TILE, bool A_K, bool B_K>
-__device__ __forceinline__ void mm_wgmma_fill(const mm_args &args, const mm_maps &maps, const mm_unit &unit,
-                                              mm_wgmma_ring &ring)
+__device__ __forceinline__ void mm_wgmma_fill(const mm_maps &maps, mm_wgmma_source &from, mm_wgmma_ring &ring)
 {
     typedef typename TILE::element T;
-    const int row0 = ((int)unit.row * TILE::BY_M + (int)ring.row) * TILE::M,
-              column0 = ((int)unit.column * TILE::BY_N + (int)ring.column) * TILE::N;
-    const int a_matrix = unit.batch > 0 && args.a.step[0] ? (int)unit.batch : 0,
-              b_matrix = unit.batch > 0 && args.b.step[0] ? (int)unit.batch : 0;
-    for (mm_int k = unit.k_begin; k < unit.k_end; k += TILE::DEPTH) {
-        const unsigned full = ring.full + ring.stage * 8, to = ring.at + ring.stage * TILE::STAGE;
-        mm_barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
-        mm_barrier_expect(full, TILE::STAGE);
-        mm_wgmma_copy<T, TILE::M, A_K, TILE::BY_N>(to, &maps.a, full, row0, (int)k, a_matrix, (int)ring.column,
-                                                   mm_wgmma_a_peers<TILE>(ring), ring.alone > 0);
-        mm_wgmma_copy<T, TILE::N, B_K, TILE::BY_M>(to + TILE::A_BYTES, &maps.b, full, column0, (int)k, b_matrix,
-                                                   (int)ring.row, mm_wgmma_b_peers<TILE>(ring), ring.alone > 0);
-        if (ring.alone > 0) ring.alone--;
-        mm_wgmma_step<TILE>(ring);
+    const unsigned full = ring.full + ring.stage * 8, to = ring.at + ring.stage * TILE::STAGE;
+    mm_barrier_expect(full, TILE::COPIED);
+    if constexpr (!TILE::ODD)
+        mm_wgmma_copy<T, TILE::M, A_K, TILE::BY_N>(to, &maps.a, full, from.row, (int)from.k, from.a_matrix,
+                                                   (int)ring.column, mm_wgmma_a_peers<TILE>(ring), ring.alone > 0);
+    mm_wgmma_copy<T, TILE::N, B_K, TILE::BY_M>(to + TILE::A_BYTES, &maps.b, full, from.column, (int)from.k,
+                                               from.b_matrix, (int)ring.row, mm_wgmma_b_peers<TILE>(ring),
+                                               ring.alone > 0);
+    from.k += TILE::DEPTH;
+    if (ring.alone > 0) ring.alone--;
+    mm_wgmma_step<TILE>(ring);
+}
+
+/* The copying warp, to its end. Its first copy waits for nobody, and what stands in front of it is short and straight: lines
+ * of code and of arguments come from far away. So it makes the barriers itself, and tells the others behind that copy. Bands
+ * take divisions, and what is packed is waited for: there the others are told first. */
+template <typename TILE, bool A_K, bool B_K>
+__device__ __forceinline__ void mm_wgmma_fills(const ks_site &site, const mm_args &args, const mm_maps &maps,
+                                               mm_wgmma_ring &ring, unsigned met)
+{
+    const unsigned step = gridDim.x / TILE::PEERS;
+    unsigned index = blockIdx.x / TILE::PEERS;
+    mm_wgmma_source from = {};
+    if (threadIdx.x == TILE::COPIER) { /* before an argument is asked for: they come from as far */
+        if constexpr (!TILE::ODD) mm_map_prefetch(&maps.a);
+        mm_map_prefetch(&maps.b);
     }
+    __syncwarp();
+    if (threadIdx.x == TILE::COPIER) {
+        if (args.tiles_m <= MM_BAND)
+            from = mm_wgmma_source_at<TILE, false>(args, index, ring);
+        else
+            index -= step;
+        for (int i = 0; i < TILE::STAGES; i++) {
+            mm_barrier_init(ring.full + i * 8, TILE::FILLERS);
+            mm_barrier_init(ring.empty + i * 8, TILE::READERS);
+        }
+        mm_barrier_init(met, 1);
+        mm_barrier_publish();
+        if (!args.packed && from.k < from.k_end) mm_wgmma_fill<TILE, A_K, B_K>(maps, from, ring);
+        mm_barrier_expect(met, TILE::SUMS_BYTES);
+    }
+    __syncwarp();
+    const bool cluster = TILE::PEERS > 1 || args.cluster > 1;
+    if (cluster) mm_cluster_arrive_relaxed();
+    if (threadIdx.x < TILE::COPIER + 32) mm_barriers_made<TILE>();
+    if (threadIdx.x == TILE::COPIER) {
+        const unsigned units = mm_wgmma_units(args);
+        if (args.packed) mm_await_packed();
+        for (;;) {
+#pragma unroll 1
+            while (from.k < from.k_end) {
+                mm_barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
+                mm_wgmma_fill<TILE, A_K, B_K>(maps, from, ring);
+            }
+            index += step;
+            if (index >= units) break;
+            from = mm_wgmma_source_at<TILE, true>(args, index, ring);
+        }
+    }
+    __syncwarp();
+    if (cluster) mm_cluster_wait();
+    if (threadIdx.x < TILE::COPIER + 32) mm_wgmma_stamp<TILE>(site);
 }
 
 /* A warp has read a stage: all who write there are told. By each lane where they are threads: racecheck does not follow a
@@ -549,51 +625,26 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     extern __shared__ unsigned char mm_wgmma_shared[];
     __shared__ uint64_t barriers[2 * TILE::STAGES + 1];
     const int warpgroup = threadIdx.x / 128;
-    if (threadIdx.x == TILE::COPIER) {
-        mm_map_prefetch(&maps.a); /* before an argument is asked for: they come from as far */
-        mm_map_prefetch(&maps.b);
-    }
-    const ks_entry job = site.only;
     const unsigned at = mm_shared_address(mm_wgmma_shared), start = (at + 1023) & ~1023u;
-    mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
     mm_wgmma_ring ring = {};
     ring.at = start, ring.full = mm_shared_address(barriers), ring.empty = ring.full + TILE::STAGES * 8;
     const unsigned met = ring.empty + TILE::STAGES * 8;
-    const unsigned units = args.tiles_m * args.tiles_n * args.matrices * args.cluster * args.groups;
-    const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
-    const bool alone = args.cluster * args.groups == 1, cluster = TILE::PEERS > 1 || args.cluster > 1;
     if constexpr (TILE::PEERS > 1) {
         const unsigned rank = mm_cluster_rank();
         ring.row = rank % TILE::BY_M, ring.column = rank / TILE::BY_M, ring.alone = TILE::STAGES;
     }
     if (warpgroup == TILE::WARPGROUPS) {
         if constexpr (TILE::GIVES) mm_registers_give<TILE::FILLS_WITH>();
-        /* Its copies wait for nobody: it makes the barriers itself, and tells the others behind. */
-        if (threadIdx.x == TILE::COPIER) {
-            for (int i = 0; i < TILE::STAGES; i++) {
-                mm_barrier_init(ring.full + i * 8, 1);
-                mm_barrier_init(ring.empty + i * 8, TILE::WARPGROUPS * 4 * (TILE::BY_M + TILE::BY_N - 1));
-            }
-            mm_barrier_init(met, 1);
-            mm_barrier_publish();
-            mm_barrier_expect(met, TILE::SUMS_BYTES);
-        }
-        __syncwarp();
-        if (cluster) mm_cluster_arrive_relaxed();
-        if (threadIdx.x < TILE::MET) mm_barriers_made<TILE>();
-        if (threadIdx.x == TILE::COPIER) {
-            if (args.packed) mm_await_packed();
-            for (unsigned index = first; index < units; index += step)
-                mm_wgmma_fill<TILE, A_K, B_K>(args, maps, mm_unit_at(args, index), ring);
-        }
-        __syncwarp();
-        if (cluster) mm_cluster_wait();
-        if (threadIdx.x < TILE::MET) mm_wgmma_stamp<TILE>(site);
+        mm_wgmma_fills<TILE, A_K, B_K>(site, args, maps, ring, met);
     } else {
-        if (cluster) mm_cluster_arrive_relaxed();
+        if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_arrive_relaxed();
         if constexpr (TILE::GIVES) mm_registers_take<TILE::WORKS_WITH>();
         if (!args.packed) ks_start(site);
         mm_barriers_wait<TILE>();
+        const ks_entry job = site.only;
+        mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
+        const unsigned units = mm_wgmma_units(args), first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
+        const bool alone = args.cluster * args.groups == 1;
         float sum[TILE::SUMS];
         for (unsigned index = first; index < units; index += step) {
             mm_unit unit = mm_unit_at(args, index);
