@@ -4,8 +4,9 @@
  *          FP64. Few rows are low tiles that a wide operand streams past, or, where it goes straight into registers, strips
  *          (matmul_skinny.cuh); few columns are few rows of the transposed product. Tiles too few for the chip share K:
  *          within a cluster, and across clusters through the workspace. Batches of small matrices are computed by a warp or
- *          a CTA each (matmul_batch.cuh). Rows that do not start on 16 bytes are shifted in shared memory, or copied into the
- *          workspace by a launch of their own (matmul_pack.cuh), or read where they lie (matmul_wgmma_odd.cuh).
+ *          a CTA each (matmul_batch.cuh, matmul_batch_straight.cuh). Rows that do not start on 16 bytes are shifted in shared
+ *          memory, or copied into the workspace by a launch of their own (matmul_pack.cuh), or read where they lie
+ *          (matmul_wgmma_odd.cuh).
  * Bits     depend on the candidate alone: no atomics on values, every sum's order is fixed.
  * Threads  any; everything here is constant after setup. */
 #include "cublaslt.cuh"
@@ -106,7 +107,7 @@ static mm_args arguments(const ks_spec *spec, const ks_matmul_shape *s, bool tur
     args.alpha = s->alpha;
     args.plain = s->alpha == 1.0 && !s->biased && s->activation == KS_MATMUL_NONE;
     args.k = s->k;
-    args.batch_rank = s->batch_rank;
+    args.batch_rank = (uint8_t)s->batch_rank;
     for (int d = 0; d < s->batch_rank; d++) args.batch_dims[d] = s->batch_dims[d];
     bool a_k, b_k;
     const mm_operand a =
@@ -171,8 +172,14 @@ static mm_kernel fit(const ks_spec *spec, const ks_matmul_shape *s, const ks_mat
     if (args->tiles_m > 1) args->reciprocal = (unsigned)(((1ull << 32) + args->tiles_m - 1) / args->tiles_m);
     args->cluster = c->cluster;
     args->groups = (unsigned)c->groups;
+    if (args->groups > 1) args->groups_reciprocal = (unsigned)(((1ull << 32) + args->groups - 1) / args->groups);
     for (args->cluster_log2 = 0; 1u << args->cluster_log2 < args->cluster; args->cluster_log2++) continue;
     args->matrices = (unsigned)s->batch;
+    args->many = (uint8_t)((args->a.step[0] != 0) | (args->b.step[0] != 0) << 1);
+    args->tiles = args->tiles_m * args->tiles_n;
+    while (1ull << args->tiles_shift < args->tiles) args->tiles_shift++;
+    if (args->tiles > 0)
+        args->tiles_factor = (unsigned)(((1ull << 31 << args->tiles_shift) + args->tiles - 1) / args->tiles);
     args->k_slice = c->k_slice;
     if (kernel.skinny == MM_SKINNY_HELD || kernel.skinny == MM_SKINNY_ODD)
         kernel.shared_bytes = held_bytes(&kernel, c->k_slice * (mm_int)ks_dtype_size(spec->out.dtype));
@@ -209,18 +216,23 @@ static mm_int grid_of(const mm_args *args, const mm_kernel *kernel)
 /* How the chip carries the tiles of a family of kernels, whose own paces stand in their tables. All of them rank
  * candidates, so that other chips need only their proportions. */
 typedef struct mm_family {
-    double dram_us, l2_us; /* bytes */
-    double shared_pace;    /* of a CTA's pace alone, what each neighbour on its SM adds */
-    double idle_power;     /* how few CTAs draw less than all of the memory's bandwidth */
-    double overlap;        /* of the shorter one of work and memory, what stays visible */
-    double beyond;         /* what a stage's rows cost that lie beyond the operand, as a part of its time for memory */
-    double turned;         /* what a turned tile's beginning and end take, times the others' */
+    double launch_us;             /* of each */
+    double cluster_us, groups_us; /* where CTAs share K so */
+    double dram_us, l2_us;        /* bytes */
+    double shared_pace;           /* of a CTA's pace alone, what each neighbour on its SM adds */
+    double idle_power;            /* how few CTAs draw less than all of the memory's bandwidth */
+    double enough;                /* to an SM, of CTAs that share K: fewer draw as much less */
+    double overlap;               /* of the shorter one of work and memory, what stays visible */
+    double beyond; /* what a stage's rows cost that lie beyond the operand, as a part of its time for memory */
+    double turned; /* what a turned tile's beginning and end take, times the others' */
 } mm_family;
 
 /* Fitted to 2,500 readings of candidates over 111 shapes on one H200, large tiles' paces to 4,700 before. */
-static const mm_family copied = {3.8e6, 5.3e6, 0.88, 0.33, 0.35, 0, 1.45},
-                       bulk = {3.55e6, 10.8e6, 0.63, 0.41, 0.34, 0.5, 1};
-static const double launch_us = 2.6, cluster_us = 0.68, groups_us = 1.8, group_us = 0.086;
+static const mm_family copied = {2.6, 0.68, 1.8, 3.8e6, 5.3e6, 0.88, 0.33, 0, 0.35, 0, 1.45},
+                       bulk = {2.0, 0.3, 0.8, 3.9e6, 10.8e6, 0.63, 0.41, 0.45, 0.34, 0.5, 1};
+static const double group_us = 0.086;
+/* Bytes that wgmma's kernels read where CTAs share K: few others ask for the same at about the same time. */
+static const double slices_l2_us = 7e6;
 /* Of the skinny kernels; their fixed_us has the launch in it. */
 static const double skinny_dram_us = 4.7e6, skinny_shared_pace = 0.3, skinny_idle_power = 0.29, skinny_overlap = 0.3,
                     skinny_cluster_us = 0.27, strip_cluster_us = 1.0, skinny_wave = 0.79;
@@ -228,7 +240,7 @@ static const double skinny_dram_us = 4.7e6, skinny_shared_pace = 0.3, skinny_idl
  * that share K come in waves, each of which takes as long as a launch; rows shorter than a tile are read as slowly as whole
  * ones. Their fixed_us has the launch in it. */
 static const double wide_dram_us = 4.4e6, wide_l2_us = 25e6, wide_shared_pace = 0.28, wide_overlap = 0.51,
-                    wide_cluster_us = 0.39, wide_groups_us = 1.85, wide_group_us = 0.067, wide_walk = 0.19;
+                    wide_slices_overlap = 0.25, wide_cluster_us = 0.3, wide_groups_us = 0.3, wide_walk = 0.19;
 
 /* Before a product of packed operands. */
 static const double pack_us = 2.4, pack_bytes_us = 2.4e6;
@@ -277,25 +289,29 @@ static double predict(const ks_chip *chip, const ks_matmul_shape *s, const mm_ar
     }
     if (kernel->bulk && element_bytes == 4) {
         const double paced = waves * stages * kernel->pace.stage_us * (1 + wide_shared_pace * (neighbours - 1)) *
-                             (double)kernel->m / rows;
-        const double read =
-            fmax(unique / wide_dram_us, units * (rows + columns) * ceil((double)s->k / slices) / wide_l2_us) *
-            element_bytes;
+                             (slices > 1 ? 1 : (double)kernel->m / rows);
+        const double read = fmax(unique / wide_dram_us, units * (rows + columns) * ceil((double)s->k / slices) /
+                                                            (slices > 1 ? slices_l2_us : wide_l2_us)) *
+                            element_bytes;
         const double met = (args->cluster > 1 ? wide_cluster_us : 0) +
-                           (args->groups > 1 ? wide_groups_us + wide_group_us * args->groups : 0);
+                           (args->groups > 1 ? wide_groups_us + group_us * args->groups : 0);
         return kernel->pace.fixed_us * (1 + (slices > 1 ? 1 : wide_walk) * (waves - 1)) + met + fmax(paced, read) +
-               wide_overlap * fmin(paced, read);
+               (slices > 1 ? wide_slices_overlap : wide_overlap) * fmin(paced, read);
     }
     const mm_family *f = kernel->bulk ? &bulk : &copied;
     const double work = waves * stages * pace * (1 + f->shared_pace * (neighbours - 1));
     double memory = fmax(unique * element_bytes / f->dram_us,
-                         units * (rows + columns) * ceil((double)s->k / slices) * element_bytes / f->l2_us);
+                         units * (rows + columns) * ceil((double)s->k / slices) * element_bytes /
+                             (slices > 1 && kernel->bulk ? slices_l2_us : f->l2_us));
     memory *= 1 + f->beyond * (1 - (rows + columns) / (kernel->m + kernel->n));
-    if (running < chip->sms) memory *= pow(chip->sms / running, f->idle_power);
+    if (slices > 1 && f->enough > 0)
+        memory *= fmax(1, f->enough * chip->sms / running);
+    else if (running < chip->sms)
+        memory *= pow(chip->sms / running, f->idle_power);
     const double fixed = waves * kernel->pace.fixed_us * (args->turned ? f->turned : 1);
     const double meeting =
-        (args->cluster > 1 ? cluster_us : 0) + (args->groups > 1 ? groups_us + group_us * args->groups : 0);
-    return launch_us + fixed + meeting + fmax(work, memory) + f->overlap * fmin(work, memory);
+        (args->cluster > 1 ? f->cluster_us : 0) + (args->groups > 1 ? f->groups_us + group_us * args->groups : 0);
+    return f->launch_us + fixed + meeting + fmax(work, memory) + f->overlap * fmin(work, memory);
 }
 
 /* --- candidates ------------------------------------------------------------------------------------------------------ */
@@ -318,9 +334,12 @@ static size_t workspace_of(const ks_spec *spec, const ks_matmul_shape *s, const 
     return partial_bytes(spec, s, args, kernel) + layout->packed_bytes;
 }
 
-static size_t counters_of(const ks_matmul_shape *s, const mm_args *args)
+/* Of a kernel by wgmma one for each warp, else one for each CTA of a group. */
+static size_t counters_of(const ks_matmul_shape *s, const mm_args *args, const mm_kernel *kernel)
 {
-    return args->groups == 1 ? 0 : (size_t)s->batch * args->tiles_m * args->tiles_n * args->cluster;
+    if (args->groups == 1) return 0;
+    return (size_t)s->batch * args->tiles_m * args->tiles_n * args->cluster *
+           (size_t)(kernel->bulk ? kernel->threads / 32 : 1);
 }
 
 static bool fits(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape *s, const mm_args *args,
@@ -329,7 +348,7 @@ static bool fits(const ks_chip *chip, const ks_spec *spec, const ks_matmul_shape
     const double units = (double)s->batch * args->tiles_m * args->tiles_n * args->cluster * args->groups;
     return (size_t)kernel->shared_bytes <= chip->shared_optin && units <= (double)MM_GRID_MOST &&
            args->k_slice <= MM_SLICE_MOST && workspace_of(spec, s, args, layout, kernel) <= chip->workspace_bytes &&
-           counters_of(s, args) <= KS_COUNTERS_MAX;
+           counters_of(s, args, kernel) <= KS_COUNTERS_MAX;
 }
 
 /* A candidate's place in a list that is kept sorted and as long as `most`. */
@@ -361,8 +380,11 @@ static bool skinny_can(const mm_kernel *kernel, const ks_matmul_candidate *c, co
 }
 
 /* Kernels of several matrices have no tile but the first, copy whole vectors only, and have few stages in flight. */
-static bool batch_can(const mm_args *args)
+static bool batch_can(const mm_args *args, const mm_kernel *kernel)
 {
+    if (kernel->exact &&
+        (args->matrices == 0 || args->m != kernel->m || args->n != kernel->n || args->k != kernel->depth))
+        return false;
     return args->tiles_m == 1 && args->tiles_n == 1 && args->k <= MM_BATCH_K && !args->a.shifted && !args->b.shifted;
 }
 
@@ -381,7 +403,7 @@ static bool add_split(const ks_chip *chip, const ks_spec *spec, const ks_matmul_
     const mm_int stages = tiles_of(s->k, kernel.depth);
     const double tiles = (double)s->batch * args.tiles_m * args.tiles_n;
     if (!kernel.function || (kernel.bulk && !bulk_can(chip, s, &args, &kernel))) return false;
-    if (kernel.matrices && !batch_can(&args)) return false;
+    if (kernel.matrices && !batch_can(&args, &kernel)) return false;
     if (c.packed && (layout.packed_bytes == 0 || kernel.matrices || kernel.skinny)) return false;
     if (kernel.bulk && cluster * 8 > kernel.n) return false; /* a CTA finishes whole blocks of 8 columns */
     if (slices > 1 && (!kernel.splits || slices > stages || tiles * (double)slices > 8.0 * chip->sms)) return false;
@@ -477,7 +499,7 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     out->once = reads_once(&shape, &args) && grid <= KS_GRID_MAX && !kernel.bulk && !candidate->packed;
     out->batch_max = out->once ? KS_BATCH_MAX : 1;
     out->workspace_bytes = workspace_of(spec, &shape, &args, &layout, &kernel);
-    out->counters = counters_of(&shape, &args);
+    out->counters = counters_of(&shape, &args, &kernel);
     out->pick.grid = grid;
     out->pick.threads = kernel.threads;
     out->pick.cluster = (int)args.cluster;

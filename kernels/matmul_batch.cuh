@@ -220,14 +220,16 @@ struct alignas(4 * sizeof(T)) mm_batch_line {
     T value[4];
 };
 
-/* Nobody reads it soon: it leaves the cache first. */
-template <typename T>
-__device__ __forceinline__ void mm_batch_stream(T *to, const mm_batch_line<T> &line)
+/* 4, 8 or 16 bytes. Nobody reads them soon: they leave the cache first. */
+template <typename LINE>
+__device__ __forceinline__ void mm_batch_stream(void *to, const LINE &line)
 {
-    if constexpr (sizeof(T) == 4)
-        __stcs((float4 *)to, *(const float4 *)&line);
+    if constexpr (sizeof line == 16)
+        __stcs((uint4 *)to, *(const uint4 *)&line);
+    else if constexpr (sizeof line == 8)
+        __stcs((uint2 *)to, *(const uint2 *)&line);
     else
-        __stcs((float2 *)to, *(const float2 *)&line);
+        __stcs((uint32_t *)to, *(const uint32_t *)&line);
 }
 
 /* Straight from registers, where nothing is left to do but to round. FP32 sums are multiplied by alpha, which is 1 here:
@@ -368,30 +370,6 @@ static mm_kernel mm_batch(const char *name, mm_pace pace, bool a_k, bool b_k)
     return a_k   ? b_k ? mm_batch_entry<TILE, true, true>(name, pace) : mm_batch_entry<TILE, true, false>(name, pace)
              : b_k ? mm_batch_entry<TILE, false, true>(name, pace)
                  : mm_batch_entry<TILE, false, false>(name, pace);
-}
-
-/* How many tables have: the first ones of each. */
-enum { MM_BATCH_TILES = 4 };
-
-/* Those of the tensor cores. */
-template <typename T>
-static mm_kernel mm_batch_table(int index, bool a_k, bool b_k)
-{
-    constexpr bool WIDE = sizeof(T) == 4;
-    constexpr int DEPTH = WIDE ? 32 : 64; /* 128 bytes along K */
-    switch (index) {
-    case 0:
-        return mm_batch<mm_batch_mma<T, 16, 16, 16, 1, 1, 4, 1, 12>>("16x16 batch", {1.0f, 0.05f}, a_k, b_k);
-    case 1:
-        return mm_batch<mm_batch_mma<T, 32, 32, 32, 1, 1, 4, 1, 6>>("32x32 batch", {WIDE ? 1.0f : 1.6f, 0.2f}, a_k,
-                                                                    b_k);
-    case 2:
-        return mm_batch<mm_batch_mma<T, 64, 64, DEPTH, 2, 2, 1, WIDE ? 2 : 1, WIDE ? 5 : 6>>("64x64 batch",
-                                                                                             {1.4f, 0.2f}, a_k, b_k);
-    default:
-        return mm_batch<mm_batch_mma<T, 128, 128, DEPTH, 2, 4, 1, 2, 2>>("128x128 batch", {WIDE ? 2.5f : 3.0f, 0.5f},
-                                                                         a_k, b_k);
-    }
 }
 
 #endif

@@ -25,17 +25,22 @@ typedef struct mm_operand {
     int shifted; /* not all rows start on 16 bytes */
 } mm_operand;
 
-/* What finds a unit comes first and together: a launch reads its arguments from far away, line by line. */
+/* What finds a unit comes first and together: a launch reads its arguments from far away, line by line. Reciprocals are times
+ * 2^32 and rounded up: right for all units of a grid. */
 typedef struct mm_args {
-    mm_int m, n, k; /* of the product that is computed: turned, it is the transposed one */
     mm_int k_slice; /* values of K in a slice; the last ones may be shorter, or empty */
-    unsigned tiles_m, tiles_n, matrices;
-    unsigned reciprocal; /* of tiles_m up to MM_BAND, times 2^32 and rounded up: right for all tiles of a grid */
-    unsigned cluster, cluster_log2, groups;
-    int batch_rank;
-    int turned; /* C is stored transposed */
-    int plain;  /* alpha is 1, no bias, no activation */
-    int packed; /* a launch before this one has written operands, and stamped the start */
+    mm_int k;
+    unsigned tiles_m, reciprocal; /* of tiles_m up to MM_BAND */
+    unsigned groups, groups_reciprocal;
+    uint8_t cluster_log2;
+    uint8_t batch_rank;
+    uint8_t packed; /* a launch before this one has written operands, and stamped the start */
+    uint8_t many;   /* 1: A has a matrix for each of the output's; 2: B has */
+    unsigned tiles, tiles_factor, tiles_shift; /* of a matrix; what divides up to 2^31 by them: mm_unit_at() */
+    unsigned tiles_n, matrices, cluster;
+    int turned;  /* C is stored transposed */
+    int plain;   /* alpha is 1, no bias, no activation */
+    mm_int m, n; /* of the product that is computed: turned, it is the transposed one */
     int biased;
     int activation; /* ks_matmul_activation */
     size_t c_at, bias_at;
@@ -54,7 +59,12 @@ typedef struct mm_unit {
 /* Where matrix `index` of the output finds its operands, in elements. */
 __device__ __forceinline__ void mm_operands_at(const mm_args &args, unsigned index, mm_int *a, mm_int *b)
 {
+    if (args.batch_rank == 1) { /* without the loop, which reads its arguments one behind the other */
+        *a = index * args.a.step[0], *b = index * args.b.step[0];
+        return;
+    }
     *a = *b = 0;
+#pragma unroll 1
     for (int d = args.batch_rank - 1; d >= 0; d--) {
         const unsigned dim = (unsigned)args.batch_dims[d], digit = d > 0 ? index % dim : index;
         if (d > 0) index /= dim;
@@ -64,14 +74,15 @@ __device__ __forceinline__ void mm_operands_at(const mm_args &args, unsigned ind
 }
 
 /* Tiles go down MM_BAND rows before the next column, so that CTAs running at the same time share operands in the L2
- * cache. */
+ * cache. BANDS: there may be several. */
 enum { MM_BAND = 8 };
 
+template <bool BANDS = true>
 __device__ __forceinline__ mm_unit mm_unit_at(const mm_args &args, unsigned index)
 {
     mm_unit unit;
     const unsigned part = index >> args.cluster_log2;
-    unit.tile = args.groups == 1 ? part : part / args.groups;
+    unit.tile = args.groups == 1 ? part : __umulhi(part, args.groups_reciprocal);
     unit.group = part - unit.tile * args.groups;
     const unsigned slice = index - ((unit.tile * args.groups) << args.cluster_log2);
     unit.k_begin = min(args.k, slice * args.k_slice);
@@ -79,18 +90,20 @@ __device__ __forceinline__ mm_unit mm_unit_at(const mm_args &args, unsigned inde
     unsigned at = unit.tile;
     unit.batch = 0;
     if (args.batch_rank > 0) {
-        const unsigned tiles = args.tiles_m * args.tiles_n;
-        unit.batch = at / tiles;
-        at -= unit.batch * tiles;
+        unit.batch = (unsigned)((uint64_t)at * args.tiles_factor >> 31 >> args.tiles_shift);
+        at -= unit.batch * args.tiles;
     }
     mm_operands_at(args, unit.batch, &unit.a, &unit.b);
     unsigned first = 0, high = args.tiles_m;
-    if (high > MM_BAND) {
+    if (BANDS && high > MM_BAND) {
         first = at / (MM_BAND * args.tiles_n) * MM_BAND;
         at -= first * args.tiles_n;
         high = min((unsigned)MM_BAND, args.tiles_m - first);
     }
-    unit.column = args.tiles_m > MM_BAND ? at / high : high == 1 ? at : __umulhi(at, args.reciprocal);
+    if (BANDS && args.tiles_m > MM_BAND)
+        unit.column = at / high;
+    else
+        unit.column = high == 1 ? at : __umulhi(at, args.reciprocal);
     unit.row = first + at - unit.column * high;
     return unit;
 }

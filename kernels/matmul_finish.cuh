@@ -150,22 +150,28 @@ __device__ __forceinline__ mm_four<S> mm_read_fresh(const mm_four<S> *at)
     return x;
 }
 
-/* The sum of all groups' parts, `step` fours apart, in the groups' order. FEW are under way before the first is added. */
-template <int FEW, typename S>
-__device__ __forceinline__ mm_four<S> mm_gather(const mm_four<S> *at, size_t step, unsigned groups)
+/* The sums of all groups' parts, `step` fours apart, in the groups' order: of `count` fours up to COUNT, `apart` from each
+ * other. FEW of each are under way before the first is added. */
+template <int FEW, int COUNT, typename S>
+__device__ __forceinline__ void mm_gather(mm_four<S> (&sum)[COUNT], int count, size_t apart, const mm_four<S> *at,
+                                          size_t step, unsigned groups)
 {
-    mm_four<S> sum = {};
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) sum[i] = {};
 #pragma unroll 1
     for (unsigned first = 0; first < groups; first += FEW) {
-        mm_four<S> part[FEW];
+        mm_four<S> part[COUNT][FEW];
 #pragma unroll
-        for (unsigned g = 0; g < FEW; g++)
-            if (first + g < groups) part[g] = mm_read_fresh(at + (first + g) * step);
+        for (int i = 0; i < COUNT; i++)
 #pragma unroll
-        for (unsigned g = 0; g < FEW; g++)
-            if (first + g < groups) mm_add(sum, part[g]);
+            for (unsigned g = 0; g < FEW; g++)
+                if (i < count && first + g < groups) part[i][g] = mm_read_fresh(at + (first + g) * step + i * apart);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+#pragma unroll
+            for (unsigned g = 0; g < FEW; g++)
+                if (first + g < groups) mm_add(sum[i], part[i][g]);
     }
-    return sum;
 }
 
 #ifdef KS_MATMUL_CLUSTERS
@@ -192,77 +198,165 @@ __device__ __forceinline__ mm_four<S> mm_peer_read(const S *at, unsigned rank)
 }
 #endif
 
-/* All CTA's threads have stored their sums; planes: [PLANES][M][PITCH]. */
+/* Where mm_fma_spill leaves a sum in its plane: fours of a row are turned by the row's number, so that a warp, whose threads own
+ * fours of columns and of rows, stores to 32 banks instead of 8. */
+static __host__ __device__ constexpr int mm_turned_at(int row, int column)
+{
+    return column / 4 * 4 + (column + row / 4) % 4;
+}
+
+/* Back from there. */
+template <typename S>
+__device__ __forceinline__ mm_four<S> mm_turn_back(const mm_four<S> &x, int row)
+{
+    mm_four<S> half, whole;
+#pragma unroll
+    for (int e = 0; e < 4; e++) half.value[e] = row & 4 ? x.value[(e + 1) % 4] : x.value[e];
+#pragma unroll
+    for (int e = 0; e < 4; e++) whole.value[e] = row & 8 ? half.value[(e + 2) % 4] : half.value[e];
+    return whole;
+}
+
+/* A CTA's sums in shared memory, [PLANES][M][PITCH], by fours. Neighbouring ones, and threads, walk the output's contiguous
+ * dimension. */
+template <typename TILE>
+struct mm_planes {
+    typedef typename mm_sum<typename TILE::element>::type S;
+    S *sums;
+    bool turned;
+
+    __device__ __forceinline__ int row(int four) const
+    {
+        return turned ? four % TILE::M : four / (TILE::N / 4);
+    }
+    __device__ __forceinline__ int column(int four) const
+    {
+        return (turned ? four / TILE::M : four % (TILE::N / 4)) * 4;
+    }
+    /* In the first plane. */
+    __device__ __forceinline__ S *at(int four) const
+    {
+        return sums + row(four) * TILE::SUM_PITCH + column(four);
+    }
+    __device__ __forceinline__ mm_four<S> read(int four) const
+    {
+        return *(const mm_four<S> *)at(four);
+    }
+    __device__ __forceinline__ void write(int four, const mm_four<S> &sum) const
+    {
+        *(mm_four<S> *)at(four) = sum;
+    }
+    /* Of all planes. */
+    __device__ __forceinline__ mm_four<S> sum(int four) const
+    {
+        mm_four<S> sum = read(four);
+#pragma unroll
+        for (int p = 1; p < TILE::PLANES; p++)
+            mm_add(sum, *(const mm_four<S> *)(at(four) + p * TILE::M * TILE::SUM_PITCH));
+        return sum;
+    }
+};
+
+#ifdef KS_MATMUL_CLUSTERS
+/* This CTA's share of a tile, from its own planes and its peers' first ones to its own first one; a cluster of up to MOST.
+ * AT_ONCE of a thread's fours are asked for before the first is added. */
+template <int MOST, int AT_ONCE, typename TILE>
+__device__ __forceinline__ void mm_meet(const mm_planes<TILE> &planes, int begin, int end, unsigned rank,
+                                        unsigned cluster)
+{
+    typedef typename mm_planes<TILE>::S S;
+#pragma unroll 1
+    for (int first = begin + threadIdx.x; first < end; first += AT_ONCE * TILE::THREADS) {
+        mm_four<S> part[AT_ONCE][MOST];
+#pragma unroll
+        for (int e = 0; e < AT_ONCE; e++) {
+            const S *at = planes.at(min(first + e * TILE::THREADS, end - 1));
+#pragma unroll
+            for (unsigned r = 0; r < MOST; r++)
+                if (r < cluster && r != rank) part[e][r] = mm_peer_read(at, r);
+        }
+#pragma unroll
+        for (int e = 0; e < AT_ONCE; e++) {
+            const int four = first + e * TILE::THREADS;
+            if (four >= end) break;
+            const mm_four<S> mine = planes.sum(four);
+#pragma unroll
+            for (unsigned r = 0; r < MOST; r++)
+                if (r == rank) part[e][r] = mine;
+            mm_four<S> sum = part[e][0];
+#pragma unroll
+            for (unsigned r = 1; r < MOST; r++)
+                if (r < cluster) mm_add(sum, part[e][r]);
+            planes.write(four, sum);
+        }
+    }
+}
+#endif
+
+/* All CTA's threads have stored their sums. */
 template <typename T, typename TILE>
 __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &args, const mm_unit &unit,
-                                          const ks_entry &job, typename mm_sum<T>::type *planes)
+                                          const ks_entry &job, typename mm_sum<T>::type *sums)
 {
     typedef typename mm_sum<T>::type S;
-    enum { M = TILE::M, N = TILE::N, THREADS = TILE::THREADS, PITCH = TILE::SUM_PITCH, FOURS = M * N / 4 };
+    enum { M = TILE::M, N = TILE::N, THREADS = TILE::THREADS, FOURS = M * N / 4 };
     __shared__ int last;
     const mm_out<T> out = mm_out_at<T, TILE>(args, unit, job);
+    const int share = FOURS >> args.cluster_log2;
     unsigned rank = 0;
-    /* Neighbouring threads walk the output's contiguous dimension. */
-    auto row_of = [&](int four) { return args.turned ? four % M : four / (N / 4); };
-    auto column_of = [&](int four) { return (args.turned ? four / M : four % (N / 4)) * 4; };
-    auto own = [&](int four) {
-        const S *at = planes + row_of(four) * PITCH + column_of(four);
-        mm_four<S> sum = *(const mm_four<S> *)at;
-#pragma unroll
-        for (int p = 1; p < TILE::PLANES; p++) mm_add(sum, *(const mm_four<S> *)(at + p * M * PITCH));
-        return sum;
+    const mm_planes<TILE> planes = {sums, (bool)args.turned};
+    auto store = [&](int four, const mm_four<S> &sum) {
+        mm_store_four(args, out, planes.row(four), planes.column(four),
+                      TILE::MMA ? sum : mm_turn_back(sum, planes.row(four)));
     };
 
     __syncthreads();
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) {
         rank = mm_cluster_rank();
-        if (TILE::PLANES > 1) {
-            for (int four = threadIdx.x; four < FOURS; four += THREADS)
-                *(mm_four<S> *)(planes + row_of(four) * PITCH + column_of(four)) = own(four);
+        if (TILE::PLANES > 1) { /* its own share it reads from all planes */
+#pragma unroll 2
+            for (int i = threadIdx.x; i < FOURS - share; i += THREADS) {
+                const int four = i < (int)rank * share ? i : i + share;
+                planes.write(four, planes.sum(four));
+            }
         }
         mm_cluster_sync();
     }
 #endif
-    const int share = FOURS >> args.cluster_log2, begin = (int)rank * share, end = begin + share;
+    const int begin = (int)rank * share, end = begin + share;
     mm_four<S> *partial = (mm_four<S> *)ks_workspace(site) + (size_t)unit.tile * args.groups * FOURS;
+#ifdef KS_MATMUL_CLUSTERS
+    constexpr int HALF = FOURS / 2 / THREADS; /* a thread's fours of half a tile */
+    if (args.cluster == 2)
+        mm_meet<2, (HALF < 1 ? 1 : HALF < 4 ? HALF : 4)>(planes, begin, end, rank, args.cluster);
+    else if (args.cluster > 2)
+        mm_meet<KS_MATMUL_CLUSTER_MAX, 1>(planes, begin, end, rank, args.cluster);
+#endif
 #pragma unroll 1
     for (int four = begin + threadIdx.x; four < end; four += THREADS) {
-        mm_four<S> sum;
-#ifdef KS_MATMUL_CLUSTERS
-        if (args.cluster > 1) {
-            const S *at = planes + row_of(four) * PITCH + column_of(four);
-            mm_four<S> part[KS_MATMUL_CLUSTER_MAX]; /* all under way before the first is added */
-#pragma unroll
-            for (unsigned r = 0; r < KS_MATMUL_CLUSTER_MAX; r++)
-                if (r < args.cluster) part[r] = mm_peer_read(at, r);
-            sum = part[0];
-#pragma unroll
-            for (unsigned r = 1; r < KS_MATMUL_CLUSTER_MAX; r++)
-                if (r < args.cluster) mm_add(sum, part[r]);
-        } else
-#endif
-            sum = own(four);
+        mm_four<S> sum = planes.read(four);
+        if (args.cluster == 1) sum = planes.sum(four);
         if (args.groups > 1)
             partial[(size_t)unit.group * FOURS + four] = sum;
         else
-            mm_store_four(args, out, row_of(four), column_of(four), sum);
+            store(four, sum);
     }
     if (args.groups > 1) {
         uint32_t *counter = ks_counters(site) + ((size_t)unit.tile << args.cluster_log2) + rank;
-        __threadfence();
         __syncthreads();
         if (threadIdx.x == 0) {
-            last = atomicAdd(counter, 1u) == args.groups - 1;
+            last = mm_draw(counter) == args.groups - 1;
             if (last) *counter = 0;
-            __threadfence();
         }
         __syncthreads();
         if (last) {
 #pragma unroll 1
-            for (int four = begin + threadIdx.x; four < end; four += THREADS)
-                mm_store_four(args, out, row_of(four), column_of(four),
-                              mm_gather<32 / sizeof(S)>(partial + four, FOURS, args.groups));
+            for (int four = begin + threadIdx.x; four < end; four += THREADS) {
+                mm_four<S> sum[1];
+                mm_gather<32 / sizeof(S)>(sum, 1, 0, partial + four, FOURS, args.groups);
+                store(four, sum[0]);
+            }
         }
     }
 #ifdef KS_MATMUL_CLUSTERS

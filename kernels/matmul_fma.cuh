@@ -11,6 +11,7 @@
 #ifndef KS_MATMUL_FMA_CUH
 #define KS_MATMUL_FMA_CUH
 
+#include "matmul_finish.cuh"
 #include "matmul_stage.cuh"
 
 /* A thread owns TM x TN outputs; the threads of one output tile are repeated WK times over a stage's K;
@@ -26,6 +27,13 @@ struct mm_fma_tile {
     /* A warp's lanes along a row of threads: 8 vectors are all banks. */
     static constexpr int LANES = ROWS < 4 ? 32 / ROWS : 8;
     static_assert(SHARE % W == 0 && COLUMNS % LANES == 0, "a thread's part of K is whole vectors, a row whole warps");
+    /* So many lanes copy neighbours of an operand's row along K: the more, the cheaper a copy. Half did better where a thread
+     * reads more than 8 values of K of a stage. */
+    static constexpr int TURN_LANES = THREADS < 16 * W ? THREADS / W : SHARE <= 8 ? 8 * W : 4 * W;
+    /* A stage's copies are spread in so many pieces among the products of the stage before last; all at once hold up the
+     * products behind them. Not where a thread has few products a piece, nor where they are a loop. */
+    static constexpr int PIECES = TM * TN < 64 || SHARE > 16 ? 0 : SHARE < 8 ? SHARE / 2 : 4;
+    static_assert(!TURNS || (TM % W == 0 && TN % W == 0), "a thread's part of a stage's row is whole vectors");
     typedef T sums[TM][TN];
 };
 
@@ -83,22 +91,36 @@ __device__ __forceinline__ void mm_fma_across(T (&to)[COUNT], const unsigned cha
     }
 }
 
+/* A thread's vectors of row l of its plane: turned back. What the plane itself is turned by stays, for mm_fma_spill. */
+template <typename TILE, int COUNT>
+__device__ __forceinline__ void mm_fma_unturn(typename TILE::element (&x)[COUNT], int l)
+{
+    constexpr int W = TILE::W;
+    typename TILE::element was[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) was[i] = x[i];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) x[i] = was[i / W * W + (i + mm_turn(l, W, TILE::TURN_LANES)) % W];
+}
+
 /* One value of K, both operands across it. Column by column, down and up: each product shares an operand with the one before
  * it. */
-template <typename TILE>
+template <typename TILE, bool A_K, bool B_K>
 __device__ __forceinline__ void mm_fma_outer(typename TILE::sums &sum, const unsigned char *a, const unsigned char *b,
-                                             int k)
+                                             int l)
 {
     typedef typename TILE::element T;
     constexpr int TM = TILE::TM, TN = TILE::TN;
     T x[TM], y[TN];
-    mm_fma_across<typename mm_fma_operand<TILE, TILE::M, false>::stage, T, TM, TILE::ROWS, TILE::W>(x, a, 0, k);
-    mm_fma_across<typename mm_fma_operand<TILE, TILE::N, false>::stage, T, TN, TILE::COLUMNS, TILE::W>(y, b, 0, k);
+    mm_fma_across<typename mm_fma_operand<TILE, TILE::M, false>::stage, T, TM, TILE::ROWS, TILE::W>(x, a, 0, l);
+    mm_fma_across<typename mm_fma_operand<TILE, TILE::N, false>::stage, T, TN, TILE::COLUMNS, TILE::W>(y, b, 0, l);
+    if constexpr (A_K) mm_fma_unturn<TILE, TM>(x, l);
+    if constexpr (B_K) mm_fma_unturn<TILE, TN>(y, l);
 #pragma unroll
     for (int j = 0; j < TN; j++)
 #pragma unroll
-        for (int l = 0; l < TM; l++) {
-            const int i = j % 2 ? TM - 1 - l : l;
+        for (int e = 0; e < TM; e++) {
+            const int i = j % 2 ? TM - 1 - e : e;
             sum[i][j] = fma(x[i], y[j], sum[i][j]);
         }
 }
@@ -172,13 +194,33 @@ __device__ __forceinline__ void mm_fma_start(unsigned *a, unsigned *b)
     mm_keep(*b);
 }
 
-/* The other tiles, from there on. */
-template <typename TILE>
+/* The other tiles, from there on. between(l) comes behind row l, of a plane's first rows AT_ONCE. */
+template <typename TILE, bool A_K, bool B_K, typename BETWEEN>
 __device__ __forceinline__ void mm_fma_multiply_across(typename TILE::sums &sum, const unsigned char *a,
-                                                       const unsigned char *b)
+                                                       const unsigned char *b, BETWEEN between)
 {
-#pragma unroll 16
-    for (int l = 0; l < TILE::SHARE; l++) mm_fma_outer<TILE>(sum, a, b, l);
+    constexpr int AT_ONCE = TILE::SHARE < 16 ? TILE::SHARE : 16;
+    static_assert(AT_ONCE == TILE::SHARE || mm_turn(AT_ONCE, TILE::W, TILE::TURN_LANES) == 0, "all rounds turn alike");
+#pragma unroll 1
+    for (int first = 0; first < TILE::SHARE; first += AT_ONCE) {
+#pragma unroll
+        for (int l = 0; l < AT_ONCE; l++) {
+            mm_fma_outer<TILE, A_K, B_K>(sum, a, b, l);
+            between(l);
+        }
+        a += AT_ONCE * mm_fma_operand<TILE, TILE::M, false>::stage::PITCH;
+        b += AT_ONCE * mm_fma_operand<TILE, TILE::N, false>::stage::PITCH;
+    }
+}
+
+/* Where a thread's i-th row (column) lies, whose vectors are turned by `turn`. */
+template <int COUNT, int THREADS, int W, bool ALONG>
+__device__ __forceinline__ int mm_fma_turned_place(int thread, int i, int turn)
+{
+    if constexpr (ALONG || COUNT < W)
+        return mm_fma_place<COUNT, THREADS, W, ALONG>(thread, i);
+    else
+        return mm_fma_place<COUNT, THREADS, W, ALONG>(thread, i / W * W) + ((i + W - turn) & (W - 1));
 }
 
 template <typename TILE, bool A_K, bool B_K>
@@ -188,14 +230,15 @@ __device__ __forceinline__ void mm_fma_spill(const typename TILE::sums &sum, typ
                    B_ALONG = mm_fma_operand<TILE, TILE::N, B_K>::ALONG;
     int ty, tx, plane;
     mm_fma_thread<TILE>(&ty, &tx, &plane);
+    const int turn = TILE::TURNS ? mm_turn(plane * TILE::SHARE, TILE::W, TILE::TURN_LANES) : 0;
     volatile typename TILE::element *to = planes + plane * (TILE::M * TILE::SUM_PITCH);
 #pragma unroll
     for (int i = 0; i < TILE::TM; i++)
 #pragma unroll
         for (int j = 0; j < TILE::TN; j++) {
-            const int row = mm_fma_place<TILE::TM, TILE::ROWS, TILE::W, A_ALONG>(ty, i),
-                      column = mm_fma_place<TILE::TN, TILE::COLUMNS, TILE::W, B_ALONG>(tx, j);
-            to[row * TILE::SUM_PITCH + column] = sum[i][j];
+            const int row = mm_fma_turned_place<TILE::TM, TILE::ROWS, TILE::W, A_ALONG>(ty, i, A_K ? turn : 0),
+                      column = mm_fma_turned_place<TILE::TN, TILE::COLUMNS, TILE::W, B_ALONG>(tx, j, B_K ? turn : 0);
+            to[row * TILE::SUM_PITCH + mm_turned_at(row, column)] = sum[i][j];
         }
 }
 

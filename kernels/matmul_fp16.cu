@@ -1,5 +1,5 @@
 /* FP16 on tensor cores: the tiles. */
-#include "matmul_batch.cuh"
+#include "matmul_batch_straight.cuh"
 #include "matmul_tile.cuh"
 
 mm_kernel mm_table_fp16(int index, bool a_k, bool b_k)

@@ -17,6 +17,10 @@ __device__ __forceinline__ void mm_keep(unsigned &word)
 {
     asm("" : "+r"(word));
 }
+__device__ __forceinline__ void mm_keep(const unsigned char *&at)
+{
+    asm("" : "+l"(at));
+}
 
 /* THREADS of a CTA, whole warps, meet at its barrier NUMBER, 1 to 15; who joins does not wait for the others. */
 template <int NUMBER, int THREADS>
@@ -86,6 +90,25 @@ __device__ __forceinline__ V mm_load_once(const void *at)
         asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(*(uint32_t *)&v) : "l"(at));
     } else {
         asm volatile("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(*(uint16_t *)&v) : "l"(at));
+    }
+    return v;
+}
+
+/* The same, 4, 8 or 16 bytes; their neighbours are read soon. */
+template <typename V>
+__device__ __forceinline__ V mm_load_near(const void *at)
+{
+    V v;
+    if constexpr (sizeof(V) == 16) {
+        uint4 &bits = *(uint4 *)&v;
+        asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                     : "l"(at));
+    } else if constexpr (sizeof(V) == 8) {
+        uint2 &bits = *(uint2 *)&v;
+        asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(bits.x), "=r"(bits.y) : "l"(at));
+    } else {
+        asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(*(uint32_t *)&v) : "l"(at));
     }
     return v;
 }
@@ -175,6 +198,15 @@ __device__ __forceinline__ void mm_launch_next()
 __device__ __forceinline__ void mm_launch_wait()
 {
     asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+/* Draws a number, from 0 on: what was written before it, by threads that this one has met, is seen by whoever draws a later
+ * one, and by threads that meet that one. */
+__device__ __forceinline__ unsigned mm_draw(uint32_t *counter)
+{
+    unsigned drawn;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(drawn) : "l"(counter) : "memory");
+    return drawn;
 }
 
 /* This CTA's place in its cluster. */

@@ -51,10 +51,11 @@ __device__ __forceinline__ void mm_barrier_arrive_copied(unsigned barrier)
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-/* Copies and the cluster find the barriers that this thread has made. */
+/* Copies, and the cluster behind any meeting, find the barriers that this thread has made. Of the CTA's shared memory alone: a
+ * fence for all memory waits for all of it. */
 __device__ __forceinline__ void mm_barrier_publish()
 {
-    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async;" ::: "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* What CTAs of the cluster have sent is seen. */

@@ -62,14 +62,9 @@ __device__ __forceinline__ mm_unit mm_skinny_unit(const mm_args &args)
     unit.k_begin = min(args.k, slice * args.k_slice);
     unit.k_end = min(args.k, unit.k_begin + args.k_slice);
     if (args.batch_rank > 0) {
-        unsigned rest = unit.batch = unit.column / args.tiles_n;
+        unit.batch = unit.column / args.tiles_n;
         unit.column -= unit.batch * args.tiles_n;
-        for (int d = args.batch_rank - 1; d >= 0; d--) {
-            const unsigned dim = (unsigned)args.batch_dims[d], digit = d > 0 ? rest % dim : rest;
-            if (d > 0) rest /= dim;
-            unit.a += digit * args.a.step[d];
-            unit.b += digit * args.b.step[d];
-        }
+        mm_operands_at(args, unit.batch, &unit.a, &unit.b);
     }
     return unit;
 }

@@ -89,75 +89,131 @@ struct mm_feed {
     }
 };
 
+/* The largest power of two, up to `most`, of which `count` is a multiple. */
+static constexpr int mm_lanes(int count, int most)
+{
+    int lanes = 1;
+    while (lanes < most && count % (lanes * 2) == 0) lanes *= 2;
+    return lanes;
+}
+
+/* Of a stage's row l whose elements LANES lanes copy one by one from a row along K: by how many elements its vectors of W are
+ * turned. Rows of a stage are 16 bytes more than whole turns of the banks: 8 rows go to all banks, the next 8 beside them. */
+static __host__ __device__ constexpr int mm_turn(int l, int w, int lanes)
+{
+    return l / 8 * (8 * w / lanes) % w;
+}
+
+/* A thread's share of a stage goes in passes. */
+enum mm_pass {
+    MM_PASS_TURNS,   /* LANES neighbouring threads copy neighbouring elements of a row along K */
+    MM_PASS_SINGLES, /* elements of rows across K that do not start on 16 bytes */
+    MM_PASS_VECTORS, /* of rows across K that do */
+};
+
 /* The same for a stage whose rows lie across K, whatever the operand's do. Where they lie along it, and where they do not start
- * on 16 bytes, each element is a copy of its own: there is nothing to shift. A thread's share of a stage goes in passes from
- * running addresses: each instruction here is one that multiplies nothing. */
-template <typename STAGE, int THREADS, bool K_CONTIGUOUS, typename T>
+ * on 16 bytes, each element is a copy of its own: there is nothing to shift. Passes go on from a running address, and each
+ * serves several copies: each instruction here is one that multiplies nothing. What lies beyond the operand across K is not
+ * copied, as its sums are not stored; beyond the end of K come zeros. */
+template <typename STAGE, int THREADS, bool K_CONTIGUOUS, int LANES, typename T>
 struct mm_feed_across {
     static constexpr int DEPTH = STAGE::ROWS, ACROSS = STAGE::COLUMNS, SIZE = (int)sizeof(T), W = 16 / SIZE;
-    /* A pass that turns: neighbouring lanes copy a sector of a row. Rows of a stage are 16 bytes more than whole turns of the
-     * banks, so that a warp's words of FP32 go to 32 banks. */
-    static constexpr int ALONG = 32 / SIZE, TURNED = THREADS / ALONG;
-    /* A pass over whole rows of K, of elements or of vectors. */
-    static constexpr int SINGLES = ACROSS < THREADS ? ACROSS : THREADS, VECTORS = ACROSS / W;
-    static constexpr int SINGLE_ROWS = THREADS / SINGLES, VECTOR_ROWS = THREADS / VECTORS;
-    static_assert(K_CONTIGUOUS ? ACROSS % TURNED == 0 && DEPTH % ALONG == 0
-                               : ACROSS % SINGLES == 0 && DEPTH % SINGLE_ROWS == 0 && DEPTH % VECTOR_ROWS == 0,
-                  "passes are whole");
+    static constexpr int TURNED = THREADS / LANES; /* rows along K of a pass */
+    /* A pass over rows of K, by so many threads a row, of elements or of vectors. */
+    static constexpr int VECTORS = ACROSS / W;
+    static constexpr int SINGLES = mm_lanes(ACROSS, 32), VECTOR_LANES = mm_lanes(VECTORS, 32);
+    static constexpr int SINGLE_ROWS = THREADS / SINGLES;
+    static constexpr int VECTOR_ROWS = THREADS / VECTOR_LANES < DEPTH ? THREADS / VECTOR_LANES : DEPTH;
+    static_assert(TURNED % W == 0, "an element lies as far in its vector in each pass");
+    static_assert(DEPTH % LANES == 0 && SINGLE_ROWS <= DEPTH && DEPTH % SINGLE_ROWS == 0, "passes are whole");
     const unsigned char *from; /* this thread's next element */
     unsigned mine;             /* its place in a stage */
     mm_int pitch, stride;      /* bytes; of a pass */
-    int wide, deep;            /* elements of the matrix from there on */
+    int wide, deep;            /* elements of the matrix: from there on; from the stage's first row on */
     bool shifted;
+
+    __device__ __forceinline__ int row() const
+    {
+        return K_CONTIGUOUS ? threadIdx.x % LANES : threadIdx.x / (shifted ? SINGLES : VECTOR_LANES);
+    }
 
     __device__ __forceinline__ mm_feed_across(const T *matrix, const mm_operand &o, mm_int across, mm_int across_end,
                                               mm_int k, mm_int k_end)
     {
         shifted = o.shifted;
         pitch = o.pitch * SIZE;
-        const int lanes = shifted ? SINGLES : VECTORS, thread = threadIdx.x;
-        const int l = K_CONTIGUOUS ? thread % ALONG : thread / lanes;
-        const int j = K_CONTIGUOUS ? thread / ALONG : thread % lanes * (shifted ? 1 : W);
+        const int lanes = shifted ? SINGLES : VECTOR_LANES, thread = threadIdx.x;
+        const int l = row(), j = K_CONTIGUOUS ? thread / LANES : thread % lanes * (shifted ? 1 : W);
         from = (const unsigned char *)matrix +
                (K_CONTIGUOUS ? (across + j) * pitch + (k + l) * SIZE : (k + l) * pitch + (across + j) * SIZE);
-        stride = pitch * (K_CONTIGUOUS ? TURNED : THREADS / lanes);
-        mine = l * STAGE::PITCH + j * SIZE;
+        stride = pitch * (K_CONTIGUOUS ? TURNED : shifted ? SINGLE_ROWS : VECTOR_ROWS);
+        mine = l * STAGE::PITCH + (K_CONTIGUOUS ? j / W * W + (j + mm_turn(l, W, LANES)) % W : j) * SIZE;
         wide = (int)min((mm_int)ACROSS, across_end - across) - j;
-        deep = (int)min((mm_int)(INT_MAX / 8), k_end - k) - l;
+        deep = (int)min((mm_int)(INT_MAX / 8), k_end - k);
     }
 
-    /* The next stage. Beyond the end of K there is nothing to read, only zeros to write. */
+    /* Pass p. WHOLE: the stage has no rows behind the end of K. */
+    template <mm_pass PASS, bool WHOLE>
+    __device__ __forceinline__ void pass(unsigned to, int p)
+    {
+        const int inside = deep - row(); /* rows from this thread's on */
+        if constexpr (PASS == MM_PASS_TURNS) {
+            if (p * TURNED < wide) {
+#pragma unroll
+                for (int l = 0; l < DEPTH; l += LANES)
+                    mm_copy_element<SIZE>(to + p * TURNED * SIZE + l * STAGE::PITCH, from + l * SIZE,
+                                          WHOLE || l < inside);
+            }
+        } else if constexpr (PASS == MM_PASS_SINGLES) {
+#pragma unroll
+            for (int j = 0; j < ACROSS; j += SINGLES)
+                if (j < wide)
+                    mm_copy_element<SIZE>(to + p * SINGLE_ROWS * STAGE::PITCH + j * SIZE, from + j * SIZE,
+                                          WHOLE || p * SINGLE_ROWS < inside);
+        } else if (THREADS <= DEPTH * VECTOR_LANES || threadIdx.x < DEPTH * VECTOR_LANES) {
+#pragma unroll
+            for (int j = 0; j < ACROSS; j += VECTOR_LANES * W)
+                if (j < wide)
+                    mm_copy_async(to + p * VECTOR_ROWS * STAGE::PITCH + j * SIZE, from + j * SIZE,
+                                  WHOLE || p * VECTOR_ROWS < inside);
+        }
+        from += stride;
+        mm_keep(from);
+    }
+
+    /* Piece i of PIECES of the next stage. */
+    template <mm_pass PASS, bool WHOLE, int PIECES>
+    __device__ __forceinline__ void piece(unsigned to, int i)
+    {
+        constexpr int PASSES = PASS == MM_PASS_TURNS     ? (ACROSS + TURNED - 1) / TURNED
+                               : PASS == MM_PASS_SINGLES ? DEPTH / SINGLE_ROWS
+                                                         : (DEPTH + VECTOR_ROWS - 1) / VECTOR_ROWS;
+#pragma unroll
+        for (int p = 0; p < PASSES; p++)
+            if (p * PIECES / PASSES == i) pass<PASS, WHOLE>(to + mine, p);
+        if (i < PIECES - 1) return;
+        if (PASS == MM_PASS_TURNS) from += DEPTH * SIZE - PASSES * stride;
+        deep -= DEPTH;
+    }
+
+    template <bool WHOLE>
+    __device__ __forceinline__ void copy(unsigned to)
+    {
+        if constexpr (K_CONTIGUOUS)
+            piece<MM_PASS_TURNS, WHOLE, 1>(to, 0);
+        else if (shifted)
+            piece<MM_PASS_SINGLES, WHOLE, 1>(to, 0);
+        else
+            piece<MM_PASS_VECTORS, WHOLE, 1>(to, 0);
+    }
+
+    /* The next stage, if there is one. */
     __device__ __forceinline__ void load(unsigned to)
     {
-        to += mine;
-        if constexpr (K_CONTIGUOUS) {
-#pragma unroll 2
-            for (int i = 0; i < ACROSS; i += TURNED) {
-#pragma unroll
-                for (int l = 0; l < DEPTH; l += ALONG)
-                    mm_copy_element<SIZE>(to + l * STAGE::PITCH, from + l * SIZE, i < wide && l < deep);
-                to += TURNED * SIZE;
-                from += stride;
-            }
-            from += DEPTH * SIZE - ACROSS * pitch;
-        } else if (shifted) {
-#pragma unroll 2
-            for (int l = 0; l < DEPTH; l += SINGLE_ROWS) {
-#pragma unroll
-                for (int j = 0; j < ACROSS; j += SINGLES)
-                    mm_copy_element<SIZE>(to + j * SIZE, from + j * SIZE, j < wide && l < deep);
-                to += SINGLE_ROWS * STAGE::PITCH;
-                from += stride;
-            }
-        } else {
-#pragma unroll
-            for (int l = 0; l < DEPTH; l += VECTOR_ROWS) {
-                mm_copy_async(to, from, wide > 0 && l < deep);
-                to += VECTOR_ROWS * STAGE::PITCH;
-                from += stride;
-            }
-        }
-        deep -= DEPTH;
+        if (deep >= DEPTH)
+            copy<true>(to);
+        else if (deep > 0)
+            copy<false>(to);
     }
 };
 

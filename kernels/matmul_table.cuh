@@ -37,8 +37,9 @@ typedef struct mm_kernel {
     bool splits;            /* K may be shared */
     int by_m = 0, by_n = 0; /* of `bulk`: the CTAs, a cluster, among which rows and columns of a tile are divided */
     mm_skinny_kind skinny = MM_NOT_SKINNY;
-    int matrices = 0; /* whole ones, of operands that are not shifted, that a CTA computes at a time; 0: a tile */
-    bool odd = false; /* of `bulk`: A's rows start anywhere, and B alone may be packed */
+    int matrices = 0;   /* whole ones, of operands that are not shifted, that a CTA computes at a time; 0: a tile */
+    bool odd = false;   /* of `bulk`: A's rows start anywhere, and B alone may be packed */
+    bool exact = false; /* of `matrices`: they are m x n x depth, and there are some */
 } mm_kernel;
 
 enum { MM_HELD_UNIT = 256 };

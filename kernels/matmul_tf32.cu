@@ -2,7 +2,7 @@
  * turned, and what is transposed on the left alone is left to the others. x2, x3: CTAs to an SM; 2x: a tile of two CTAs;
  * odd: A's rows start anywhere. 192 x 192 pays although the compiler, short of registers where A comes from them, lets each
  * product wait for the one before. */
-#include "matmul_batch.cuh"
+#include "matmul_batch_straight.cuh"
 #include "matmul_tile.cuh"
 
 mm_kernel mm_table_tf32(int index, bool a_k, bool b_k)
@@ -43,6 +43,8 @@ mm_kernel mm_table_tf32(int index, bool a_k, bool b_k)
         return mm_wgmma<mm_wgmma_tile<T, 3, 192, 4, 1>>("wgmma 192x192", {5.5f, 0.775f}, a_k, b_k);
     case 20:
         return mm_strip<mm_strip_tile<T, true, 16, 4, 8, 1>>("strip 16x32", {3.3f, 0.05f}, a_k, b_k);
+    case 21:
+        return mm_wgmma<mm_wgmma_tile<T, 1, 128, 4, 2, 1, 1, true>>("wgmma 64x128 x2", {5.0f, 0.25f}, a_k, b_k);
     default:
         return mm_mma_table<T>(index - MM_BATCH_TILES, a_k, b_k);
     }

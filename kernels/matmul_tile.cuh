@@ -89,29 +89,61 @@ __device__ __forceinline__ void mm_accumulate_across(const mm_args &args, const 
     typedef typename TILE::element T;
     const T *a = (const T *)(job.in + args.a.at) + unit.a, *b = (const T *)(job.in + args.b.at) + unit.b;
     const mm_int row0 = (mm_int)unit.row * TILE::M, column0 = (mm_int)unit.column * TILE::N;
-    const int steps = (int)((unit.k_end - unit.k_begin + TILE::DEPTH - 1) / TILE::DEPTH);
-    mm_feed_across<typename RING::A, TILE::THREADS, A_K, T> af(a, args.a, row0, args.m, unit.k_begin, unit.k_end);
-    mm_feed_across<typename RING::B, TILE::THREADS, B_K, T> bf(b, args.b, column0, args.n, unit.k_begin, unit.k_end);
+    int left = (int)((unit.k_end - unit.k_begin + TILE::DEPTH - 1) / TILE::DEPTH), stage = 0; /* steps */
+    constexpr int LANES = TILE::TURN_LANES, PIECES = TILE::PIECES;
+    mm_feed_across<typename RING::A, TILE::THREADS, A_K, LANES, T> af(a, args.a, row0, args.m, unit.k_begin,
+                                                                      unit.k_end);
+    mm_feed_across<typename RING::B, TILE::THREADS, B_K, LANES, T> bf(b, args.b, column0, args.n, unit.k_begin,
+                                                                      unit.k_end);
     const unsigned ring = mm_shared_address(shared);
-    auto load = [&](int stage) {
-        af.load(ring + stage * RING::STAGE);
-        bf.load(ring + stage * RING::STAGE + RING::A::BYTES);
+    auto load = [&](unsigned to) {
+        af.load(to);
+        bf.load(to + RING::A::BYTES);
         mm_copy_commit();
     };
 
 #pragma unroll 1
-    for (int stage = 0; stage < TILE::STAGES - 1; stage++) load(stage);
+    for (int stage = 0; stage < TILE::STAGES - 1; stage++) load(ring + stage * RING::STAGE);
     unsigned a_start, b_start;
     mm_fma_start<TILE>(&a_start, &b_start);
-    int stage = 0;
-#pragma unroll 1
-    for (int step = 0; step < steps; step++) {
+    /* The next stage is there; the one that is loaded meanwhile, all warps have left. */
+    auto await = [&] {
         mm_copy_wait<TILE::STAGES - 2>();
         __syncthreads();
-        load(stage == 0 ? TILE::STAGES - 1 : stage - 1); /* that all warps left before this barrier */
+        return ring + (stage == 0 ? TILE::STAGES - 1 : stage - 1) * RING::STAGE;
+    };
+    auto multiply = [&](auto between) {
         const unsigned char *as = shared + stage * RING::STAGE;
-        mm_fma_multiply_across<TILE>(sum, as + a_start, as + RING::A::BYTES + b_start);
+        mm_fma_multiply_across<TILE, A_K, B_K>(sum, as + a_start, as + RING::A::BYTES + b_start, between);
         stage = stage + 1 == TILE::STAGES ? 0 : stage + 1;
+    };
+    if constexpr (PIECES > 0) {
+        auto among = [&](auto shifted) {
+            constexpr mm_pass ACROSS = decltype(shifted)::value ? MM_PASS_SINGLES : MM_PASS_VECTORS;
+#pragma unroll 1
+            for (; af.deep >= TILE::DEPTH; left--) {
+                bf.deep = af.deep; /* they are the same: a register less */
+                const unsigned to = await();
+                multiply([&](int l) {
+                    constexpr int EVERY = TILE::SHARE / PIECES;
+                    if (l % EVERY) return;
+                    af.template piece<A_K ? MM_PASS_TURNS : ACROSS, true, PIECES>(to, l / EVERY);
+                    bf.template piece<B_K ? MM_PASS_TURNS : ACROSS, true, PIECES>(to + RING::A::BYTES, l / EVERY);
+                });
+                mm_copy_commit();
+            }
+        };
+        const bool a_shifted = !A_K && af.shifted, b_shifted = !B_K && bf.shifted;
+        if (!a_shifted && !b_shifted)
+            among(std::false_type());
+        else if ((A_K || a_shifted) && (B_K || b_shifted))
+            among(std::true_type());
+    }
+    /* What stages are left, and those of one operand that is shifted and one that is not. */
+#pragma unroll 1
+    for (; left > 0; left--) {
+        load(await());
+        multiply([](int) {});
     }
     mm_copy_wait<0>();
     __syncthreads();
@@ -251,6 +283,8 @@ static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
         return mm_skinny_odd<mm_skinny_odd_tile<T, 32, 8, 8, 2>>("skinny 1x248 odd", {3.0f, 0.06f});
     case 28:
         return mm_wgmma<mm_wgmma_tile<T, 3, 192, 4, 1>>("wgmma 192x192", {1.0f, 0.7f}, a_k, b_k);
+    case 29:
+        return mm_wgmma<mm_wgmma_tile<T, 1, 128, 2, 3, 1, 1, true>>("wgmma 64x128 x3", {1.4f, 0.3f}, a_k, b_k);
     default:
         return mm_mma_table<T>(index, a_k, b_k);
     }

@@ -15,8 +15,9 @@
 #include "matmul_wgmma_step.cuh"
 
 /* WARPGROUPS x 64 rows; STAGES of 128 bytes of K. The tiles of BY_M x BY_N CTAs, a cluster, are one: those above each
- * other get the same columns of B, those beside each other the same rows of A, and each copies its part to all. */
-template <typename T, int WARPGROUPS_, int N_, int STAGES_, int CTAS_, int BY_M_ = 1, int BY_N_ = 1>
+ * other get the same columns of B, those beside each other the same rows of A, and each copies its part to all. WHOLE: K is
+ * not shared, which leaves more of shared memory. */
+template <typename T, int WARPGROUPS_, int N_, int STAGES_, int CTAS_, int BY_M_ = 1, int BY_N_ = 1, bool WHOLE = false>
 struct mm_wgmma_tile {
     typedef T element;
     static constexpr int WARPGROUPS = WARPGROUPS_, M = 64 * WARPGROUPS, N = N_, STAGES = STAGES_, CTAS = CTAS_;
@@ -25,13 +26,17 @@ struct mm_wgmma_tile {
     /* Only a warpgroup can give registers to the others: what a thread is left with, of 65,536 in all. */
     static constexpr bool GIVES = N > 128;
     static constexpr int FILLS_WITH = WARPGROUPS == 3 ? 32 : 56, WORKS_WITH = WARPGROUPS == 3 ? 160 : 224;
-    static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32);
+    /* COPIER: the thread that fills the ring. MET: threads that meet when it has made the barriers. */
+    static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32), COPIER = WORKERS,
+                         MET = WORKERS + 32;
     /* TF32: A that is stored across K comes from registers, B is stored along K. */
     static constexpr bool WIDE = sizeof(T) == 4, ODD = false;
     template <bool A_K>
     static constexpr bool feeds = WIDE && !A_K;
     static constexpr int A_BYTES = M * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES, A_GROUP = 8192;
-    static constexpr bool SPLITS = PEERS == 1 && !GIVES;
+    static constexpr bool SPLITS = PEERS == 1 && !GIVES && !WHOLE;
+    /* Of a stage: bytes that the bulk copies bring, arrivals that make it full, arrivals that make it empty. */
+    static constexpr int COPIED = STAGE, FILLERS = 1, READERS = WARPGROUPS * 4 * (BY_M + BY_N - 1);
     static constexpr int SUMS = N / 2, SUMS_BYTES = M * N * 4; /* of a thread; of all */
     /* Of 8 columns: four sums of a thread. */
     static constexpr int BLOCKS = N / 8, BLOCKS_LOG2 = N < 16 ? 0 : N < 32 ? 1 : N < 64 ? 2 : N < 128 ? 3 : 4;
@@ -66,6 +71,18 @@ __device__ __forceinline__ void mm_workers_sync()
     mm_barrier_sync<1, TILE::WORKERS>();
 }
 
+/* The warp that made the barriers goes on, the others wait for them. */
+template <typename TILE>
+__device__ __forceinline__ void mm_barriers_made()
+{
+    mm_barrier_join<3, TILE::MET>();
+}
+template <typename TILE>
+__device__ __forceinline__ void mm_barriers_wait()
+{
+    mm_barrier_sync<3, TILE::MET>();
+}
+
 /* The warps that multiply are about to store the CTA's last sums: the copying warp, which has nothing left to do, stamps. */
 template <typename TILE>
 __device__ __forceinline__ void mm_workers_end()
@@ -76,7 +93,13 @@ template <typename TILE>
 __device__ __forceinline__ void mm_wgmma_stamp(const ks_site &site)
 {
     mm_barrier_sync<2, TILE::WORKERS + 32>();
-    if (threadIdx.x == TILE::WORKERS) mm_stamp(site);
+    if (threadIdx.x == TILE::COPIER) mm_stamp(site);
+}
+
+/* Of the launch, or of clusters of PEERS. */
+__device__ __forceinline__ unsigned mm_wgmma_units(const mm_args &args)
+{
+    return args.tiles * args.matrices * args.cluster * args.groups;
 }
 
 /* A CTA's ring, its barriers, and where it stands in them: stages are counted over all units. */
@@ -123,28 +146,96 @@ __device__ __forceinline__ void mm_wgmma_copy(unsigned to, const CUtensorMap *ma
         mm_wgmma_load<T, ACROSS, K_CONTIGUOUS, PARTS>(to, map, barrier, across, k, matrix, i, 0);
 }
 
-/* One thread: fills the ring with a unit's stages. The first time around nobody writes to a peer, which may not have
+/* Where the copying thread is: in a unit, whose next stage starts at k. */
+typedef struct mm_wgmma_source {
+    int row, column; /* of A, of B */
+    int a_matrix, b_matrix;
+    unsigned k, k_end;
+} mm_wgmma_source;
+
+template <typename TILE, bool BANDS>
+__device__ __forceinline__ mm_wgmma_source mm_wgmma_source_at(const mm_args &args, unsigned index,
+                                                              const mm_wgmma_ring &ring)
+{
+    const mm_unit unit = mm_unit_at<BANDS>(args, index);
+    mm_wgmma_source from;
+    from.row = ((int)unit.row * TILE::BY_M + (int)ring.row) * TILE::M;
+    from.column = ((int)unit.column * TILE::BY_N + (int)ring.column) * TILE::N;
+    from.a_matrix = args.many & 1 ? (int)unit.batch : 0;
+    from.b_matrix = args.many & 2 ? (int)unit.batch : 0;
+    from.k = (unsigned)unit.k_begin, from.k_end = (unsigned)unit.k_end;
+    return from;
+}
+
+/* One thread: asks for the next stage, which is empty. The first time around nobody writes to a peer, which may not have
  * begun; from then on a stage is empty when the peers have read theirs as well. */
 template <typename TILE, bool A_K, bool B_K>
-__device__ __forceinline__ void mm_wgmma_fill(const mm_args &args, const mm_maps &maps, const mm_unit &unit,
-                                              mm_wgmma_ring &ring)
+__device__ __forceinline__ void mm_wgmma_fill(const mm_maps &maps, mm_wgmma_source &from, mm_wgmma_ring &ring)
 {
     typedef typename TILE::element T;
-    const int row0 = ((int)unit.row * TILE::BY_M + (int)ring.row) * TILE::M,
-              column0 = ((int)unit.column * TILE::BY_N + (int)ring.column) * TILE::N;
-    const int a_matrix = unit.batch > 0 && args.a.step[0] ? (int)unit.batch : 0,
-              b_matrix = unit.batch > 0 && args.b.step[0] ? (int)unit.batch : 0;
-    for (mm_int k = unit.k_begin; k < unit.k_end; k += TILE::DEPTH) {
-        const unsigned full = ring.full + ring.stage * 8, to = ring.at + ring.stage * TILE::STAGE;
-        mm_barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
-        mm_barrier_expect(full, TILE::STAGE);
-        mm_wgmma_copy<T, TILE::M, A_K, TILE::BY_N>(to, &maps.a, full, row0, (int)k, a_matrix, (int)ring.column,
-                                                   mm_wgmma_a_peers<TILE>(ring), ring.alone > 0);
-        mm_wgmma_copy<T, TILE::N, B_K, TILE::BY_M>(to + TILE::A_BYTES, &maps.b, full, column0, (int)k, b_matrix,
-                                                   (int)ring.row, mm_wgmma_b_peers<TILE>(ring), ring.alone > 0);
-        if (ring.alone > 0) ring.alone--;
-        mm_wgmma_step<TILE>(ring);
+    const unsigned full = ring.full + ring.stage * 8, to = ring.at + ring.stage * TILE::STAGE;
+    mm_barrier_expect(full, TILE::COPIED);
+    if constexpr (!TILE::ODD)
+        mm_wgmma_copy<T, TILE::M, A_K, TILE::BY_N>(to, &maps.a, full, from.row, (int)from.k, from.a_matrix,
+                                                   (int)ring.column, mm_wgmma_a_peers<TILE>(ring), ring.alone > 0);
+    mm_wgmma_copy<T, TILE::N, B_K, TILE::BY_M>(to + TILE::A_BYTES, &maps.b, full, from.column, (int)from.k,
+                                               from.b_matrix, (int)ring.row, mm_wgmma_b_peers<TILE>(ring),
+                                               ring.alone > 0);
+    from.k += TILE::DEPTH;
+    if (ring.alone > 0) ring.alone--;
+    mm_wgmma_step<TILE>(ring);
+}
+
+/* The copying warp, to its end. Its first copy waits for nobody, and what stands in front of it is short and straight: lines
+ * of code and of arguments come from far away. So it makes the barriers itself, and tells the others behind that copy. Bands
+ * take divisions, and what is packed is waited for: there the others are told first. */
+template <typename TILE, bool A_K, bool B_K>
+__device__ __forceinline__ void mm_wgmma_fills(const ks_site &site, const mm_args &args, const mm_maps &maps,
+                                               mm_wgmma_ring &ring, unsigned met)
+{
+    const unsigned step = gridDim.x / TILE::PEERS;
+    unsigned index = blockIdx.x / TILE::PEERS;
+    mm_wgmma_source from = {};
+    if (threadIdx.x == TILE::COPIER) { /* before an argument is asked for: they come from as far */
+        if constexpr (!TILE::ODD) mm_map_prefetch(&maps.a);
+        mm_map_prefetch(&maps.b);
     }
+    __syncwarp();
+    if (threadIdx.x == TILE::COPIER) {
+        if (args.tiles_m <= MM_BAND)
+            from = mm_wgmma_source_at<TILE, false>(args, index, ring);
+        else
+            index -= step;
+        for (int i = 0; i < TILE::STAGES; i++) {
+            mm_barrier_init(ring.full + i * 8, TILE::FILLERS);
+            mm_barrier_init(ring.empty + i * 8, TILE::READERS);
+        }
+        mm_barrier_init(met, 1);
+        mm_barrier_publish();
+        if (!args.packed && from.k < from.k_end) mm_wgmma_fill<TILE, A_K, B_K>(maps, from, ring);
+        mm_barrier_expect(met, TILE::SUMS_BYTES);
+    }
+    __syncwarp();
+    const bool cluster = TILE::PEERS > 1 || args.cluster > 1;
+    if (cluster) mm_cluster_arrive_relaxed();
+    if (threadIdx.x < TILE::COPIER + 32) mm_barriers_made<TILE>();
+    if (threadIdx.x == TILE::COPIER) {
+        const unsigned units = mm_wgmma_units(args);
+        if (args.packed) mm_await_packed();
+        for (;;) {
+#pragma unroll 1
+            while (from.k < from.k_end) {
+                mm_barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
+                mm_wgmma_fill<TILE, A_K, B_K>(maps, from, ring);
+            }
+            index += step;
+            if (index >= units) break;
+            from = mm_wgmma_source_at<TILE, true>(args, index, ring);
+        }
+    }
+    __syncwarp();
+    if (cluster) mm_cluster_wait();
+    if (threadIdx.x < TILE::COPIER + 32) mm_wgmma_stamp<TILE>(site);
 }
 
 /* A warp has read a stage: all who write there are told. By each lane where they are threads: racecheck does not follow a
@@ -459,14 +550,14 @@ __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out
 }
 
 /* A unit of several that share a tile: the cluster's sums of what this CTA finishes come to `held`, and `met` counts
- * their bytes. Every sum is taken in the order of the slices. */
+ * their bytes. A warp's part of them goes through the workspace, and the last of the groups' warps that have the same adds
+ * them. Every sum is taken in the order of the slices. */
 template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args &args, const mm_unit &unit,
                                               const mm_out<typename TILE::element> &out, const float (&sum)[TILE::SUMS],
                                               mm_four<float> *held, unsigned met)
 {
-    enum { FEW = 8 }; /* parts under way before the first is added */
-    __shared__ int last;
+    enum { FEW = 8, SOME = 2, WARPS = TILE::WORKERS / 32 }; /* under way at a time: parts, of so many blocks */
     const int share = TILE::BLOCKS >> args.cluster_log2;
     unsigned rank = 0;
     if (args.cluster > 1) {
@@ -481,12 +572,7 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
         mm_send(mm_peer_address(at + (i - to * share) * TILE::WORKERS * 16, to), mm_peer_address(met, to), sum + i * 4);
     }
     mm_barrier_wait_peers(met, 0);
-    if (args.groups == 1) mm_workers_end<TILE>();
-    mm_four<float> *partial = (mm_four<float> *)ks_workspace(site) +
-                              ((size_t)unit.tile * args.groups * TILE::BLOCKS + rank * share) * TILE::WORKERS +
-                              threadIdx.x;
-#pragma unroll 1
-    for (int i = 0; i < share; i++) {
+    auto met_of = [&](int i) {
         mm_four<float> part[FEW];
         static_assert((int)FEW >= (int)KS_MATMUL_CLUSTER_MAX, "a cluster's parts are read at once");
 #pragma unroll
@@ -495,28 +581,38 @@ __device__ __forceinline__ void mm_wgmma_meet(const ks_site &site, const mm_args
 #pragma unroll
         for (unsigned r = 1; r < FEW; r++)
             if (r < args.cluster) mm_add(part[0], part[r]);
-        if (args.groups > 1)
-            partial[((size_t)unit.group * TILE::BLOCKS + i) * TILE::WORKERS] = part[0];
-        else
-            mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i, part[0]);
+        return part[0];
+    };
+    if (args.groups == 1) {
+        mm_workers_end<TILE>();
+#pragma unroll 1
+        for (int i = 0; i < share; i++) mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i, met_of(i));
+        return;
     }
-    if (args.groups == 1) return;
-    uint32_t *counter = ks_counters(site) + ((size_t)unit.tile << args.cluster_log2) + rank;
-    __threadfence();
-    mm_workers_sync<TILE>();
-    if (threadIdx.x == 0) {
-        last = atomicAdd(counter, 1u) == args.groups - 1;
-        if (last) *counter = 0;
-        __threadfence();
-    }
-    mm_workers_sync<TILE>();
+    const size_t group = (size_t)TILE::BLOCKS * TILE::WORKERS;
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    mm_four<float> *partial = (mm_four<float> *)ks_workspace(site) + unit.tile * args.groups * group +
+                              rank * share * TILE::WORKERS + threadIdx.x;
+    uint32_t *counter = ks_counters(site) + (((size_t)unit.tile << args.cluster_log2) + rank) * WARPS + warp;
+#pragma unroll 2
+    for (int i = 0; i < share; i++) partial[unit.group * group + i * TILE::WORKERS] = met_of(i);
+    __syncwarp();
+    const int last = __any_sync(~0u, lane == 0 && mm_draw(counter) + 1 == args.groups);
+    __syncwarp();
     mm_workers_end<TILE>();
     if (!last) return;
+    if (lane == 0) *counter = 0;
 #pragma unroll 1
-    for (int i = 0; i < share; i++)
-        mm_wgmma_store_block<TILE, A_K>(
-            args, out, (int)rank * share + i,
-            mm_gather<FEW>(partial + i * TILE::WORKERS, (size_t)TILE::BLOCKS * TILE::WORKERS, args.groups));
+    for (int i = 0; i < share; i += SOME) {
+        mm_four<float> sums[SOME];
+        const int some = min((int)SOME, share - i);
+        mm_gather<FEW>(sums, some, TILE::WORKERS, partial + i * TILE::WORKERS, group, args.groups);
+#pragma unroll 1
+        for (int at = 0; at < some; at++) {
+            mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i + at, sums[0]);
+            sums[0] = sums[1];
+        }
+    }
 }
 #endif
 
@@ -528,47 +624,27 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ unsigned char mm_wgmma_shared[];
     __shared__ uint64_t barriers[2 * TILE::STAGES + 1];
-    ks_entry job;
-    if (!ks_enter_again(site, &job)) return;
+    const int warpgroup = threadIdx.x / 128;
     const unsigned at = mm_shared_address(mm_wgmma_shared), start = (at + 1023) & ~1023u;
-    mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
     mm_wgmma_ring ring = {};
     ring.at = start, ring.full = mm_shared_address(barriers), ring.empty = ring.full + TILE::STAGES * 8;
     const unsigned met = ring.empty + TILE::STAGES * 8;
-    const unsigned units = args.tiles_m * args.tiles_n * args.matrices * args.cluster * args.groups;
-    const bool alone = args.cluster * args.groups == 1;
-    if (threadIdx.x == TILE::WORKERS) {
-        mm_map_prefetch(&maps.a);
-        mm_map_prefetch(&maps.b);
-        for (int i = 0; i < TILE::STAGES; i++) {
-            mm_barrier_init(ring.full + i * 8, 1);
-            mm_barrier_init(ring.empty + i * 8, TILE::WARPGROUPS * 4 * (TILE::BY_M + TILE::BY_N - 1));
-        }
-        mm_barrier_init(met, 1);
-        mm_barrier_publish();
-        mm_barrier_expect(met, TILE::SUMS_BYTES);
-    }
     if constexpr (TILE::PEERS > 1) {
         const unsigned rank = mm_cluster_rank();
         ring.row = rank % TILE::BY_M, ring.column = rank / TILE::BY_M, ring.alone = TILE::STAGES;
     }
-    __syncthreads();
-    if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_arrive();
-    const unsigned first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
-    const int warpgroup = threadIdx.x / 128;
     if (warpgroup == TILE::WARPGROUPS) {
         if constexpr (TILE::GIVES) mm_registers_give<TILE::FILLS_WITH>();
-        if (threadIdx.x == TILE::WORKERS) {
-            if (args.packed) mm_await_packed();
-            for (unsigned index = first; index < units; index += step)
-                mm_wgmma_fill<TILE, A_K, B_K>(args, maps, mm_unit_at(args, index), ring);
-        }
-        __syncwarp();
-        if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_wait();
-        if (threadIdx.x < TILE::WORKERS + 32) mm_wgmma_stamp<TILE>(site);
+        mm_wgmma_fills<TILE, A_K, B_K>(site, args, maps, ring, met);
     } else {
+        if (TILE::PEERS > 1 || args.cluster > 1) mm_cluster_arrive_relaxed();
         if constexpr (TILE::GIVES) mm_registers_take<TILE::WORKS_WITH>();
         if (!args.packed) ks_start(site);
+        mm_barriers_wait<TILE>();
+        const ks_entry job = site.only;
+        mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
+        const unsigned units = mm_wgmma_units(args), first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
+        const bool alone = args.cluster * args.groups == 1;
         float sum[TILE::SUMS];
         for (unsigned index = first; index < units; index += step) {
             mm_unit unit = mm_unit_at(args, index);

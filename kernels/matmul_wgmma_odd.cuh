@@ -48,8 +48,10 @@ struct mm_wgmma_odd_tile : mm_wgmma_tile<T, WARPGROUPS_, N_, STAGES_, CTAS_> {
     template <bool A_K>
     static constexpr bool feeds = true;
     static constexpr bool ODD = true;
-    static constexpr int SIZE = (int)sizeof(T), COPIERS = CTAS_ > 1 ? 64 : 128, THREADS = base::WORKERS + COPIERS + 32;
+    static constexpr int SIZE = (int)sizeof(T), COPIERS = CTAS_ > 1 ? 64 : 128, THREADS = base::WORKERS + COPIERS + 32,
+                         MET = THREADS, COPIER = base::WORKERS + COPIERS;
     static constexpr int A_PITCH = base::M * SIZE + 8 * SIZE, A_BYTES = base::DEPTH * A_PITCH, A_GROUP = 64 * SIZE;
+    static constexpr int COPIED = base::B_BYTES, FILLERS = 1 + COPIERS, READERS = base::WORKERS;
     static constexpr int STAGE = A_BYTES + base::B_BYTES, SHARED = 1024 + STAGES_ * STAGE + base::HELD_BYTES;
     static_assert(base::SPLITS && A_BYTES % 1024 == 0, "B's stages are swizzled");
 
@@ -71,10 +73,10 @@ __device__ __forceinline__ int mm_wgmma_odd_bytes(const mm_args &args, const uns
     return (shift + (int)min((mm_int)TILE::M, args.m - across) * TILE::SIZE + 15) & ~15;
 }
 
-/* The copiers: they fill A's part of a unit's stages. */
+/* The copiers: they fill A's part of a unit's stages; of the first unit, once the barriers are made. */
 template <typename TILE>
 __device__ __forceinline__ void mm_wgmma_odd_copy(const mm_args &args, const mm_unit &unit, const unsigned char *in,
-                                                  mm_wgmma_ring &ring)
+                                                  mm_wgmma_ring &ring, bool first)
 {
     constexpr int CHUNKS = TILE::M * TILE::SIZE / 16 + 1, ALL = CHUNKS * TILE::DEPTH,
                   EACH = (ALL + TILE::COPIERS - 1) / TILE::COPIERS;
@@ -95,6 +97,7 @@ __device__ __forceinline__ void mm_wgmma_odd_copy(const mm_args &args, const mm_
         if (at >= bytes) line[i] = TILE::DEPTH;
         if (index >= ALL) mine[i] = 0;
     }
+    if (first) mm_barriers_wait<TILE>();
     for (mm_int k = unit.k_begin; k < unit.k_end; k += TILE::DEPTH) {
         const int left = (int)min((mm_int)TILE::DEPTH, unit.k_end - k);
         mm_barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
@@ -104,23 +107,6 @@ __device__ __forceinline__ void mm_wgmma_odd_copy(const mm_args &args, const mm_
             from[i] += TILE::DEPTH * pitch;
         }
         mm_barrier_arrive_copied(ring.full + ring.stage * 8);
-        mm_wgmma_step<TILE>(ring);
-    }
-}
-
-/* One thread: fills B's. */
-template <typename TILE>
-__device__ __forceinline__ void mm_wgmma_odd_fill(const mm_args &args, const mm_maps &maps, const mm_unit &unit,
-                                                  mm_wgmma_ring &ring)
-{
-    const int matrix = unit.batch > 0 && args.b.step[0] ? (int)unit.batch : 0;
-    for (mm_int k = unit.k_begin; k < unit.k_end; k += TILE::DEPTH) {
-        const unsigned full = ring.full + ring.stage * 8;
-        mm_barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
-        mm_barrier_expect(full, TILE::B_BYTES);
-        mm_wgmma_load<typename TILE::element, TILE::N, true, 1>(ring.at + ring.stage * TILE::STAGE + TILE::A_BYTES,
-                                                                &maps.b, full, (int)unit.column * TILE::N, (int)k,
-                                                                matrix, 0, 0);
         mm_wgmma_step<TILE>(ring);
     }
 }
@@ -135,45 +121,28 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     typedef typename TILE::element T;
     extern __shared__ unsigned char mm_wgmma_shared[];
     __shared__ uint64_t barriers[2 * TILE::STAGES + 1];
-    ks_entry job;
-    if (!ks_enter_again(site, &job)) return;
     const unsigned at = mm_shared_address(mm_wgmma_shared), start = (at + 1023) & ~1023u;
-    mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
     mm_wgmma_ring ring = {};
     ring.at = start, ring.full = mm_shared_address(barriers), ring.empty = ring.full + TILE::STAGES * 8;
-    const unsigned met = ring.empty + TILE::STAGES * 8, filler = TILE::WORKERS + TILE::COPIERS;
-    const unsigned units = args.tiles_m * args.tiles_n * args.matrices * args.cluster * args.groups;
-    const bool alone = args.cluster * args.groups == 1;
-    if (threadIdx.x == filler) {
-        mm_map_prefetch(&maps.b);
-        for (int i = 0; i < TILE::STAGES; i++) {
-            mm_barrier_init(ring.full + i * 8, 1 + TILE::COPIERS);
-            mm_barrier_init(ring.empty + i * 8, TILE::WORKERS);
-        }
-        mm_barrier_init(met, 1);
-        mm_barrier_publish();
-        mm_barrier_expect(met, TILE::SUMS_BYTES);
-    }
-    __syncthreads();
-    if (args.cluster > 1) mm_cluster_arrive();
-    if (!args.packed) ks_start(site);
-    if (threadIdx.x >= TILE::WORKERS) {
-        if (threadIdx.x < filler)
-            for (unsigned index = blockIdx.x; index < units; index += gridDim.x)
-                mm_wgmma_odd_copy<TILE>(args, mm_unit_at(args, index), job.in, ring);
-        if (threadIdx.x == filler) {
-            if (args.packed) mm_await_packed(); /* A is not: its copies are under way meanwhile */
-            for (unsigned index = blockIdx.x; index < units; index += gridDim.x)
-                mm_wgmma_odd_fill<TILE>(args, maps, mm_unit_at(args, index), ring);
-        }
-        __syncwarp();
-        if (args.cluster > 1) mm_cluster_wait();
-        if (threadIdx.x >= filler) {
-            mm_barrier_sync<2, TILE::WORKERS + 32>();
-            if (threadIdx.x == filler) mm_stamp(site);
-        }
+    const unsigned met = ring.empty + TILE::STAGES * 8;
+    if (threadIdx.x >= TILE::COPIER) {
+        mm_wgmma_fills<TILE, true, true>(site, args, maps, ring, met);
         return;
     }
+    if (args.cluster > 1) mm_cluster_arrive_relaxed();
+    if (!args.packed) ks_start(site);
+    const ks_entry job = site.only;
+    const unsigned units = mm_wgmma_units(args);
+    if (threadIdx.x >= TILE::WORKERS) {
+        for (unsigned index = blockIdx.x; index < units; index += gridDim.x)
+            mm_wgmma_odd_copy<TILE>(args, mm_unit_at(args, index), job.in, ring, index == blockIdx.x);
+        __syncwarp();
+        if (args.cluster > 1) mm_cluster_wait();
+        return;
+    }
+    mm_barriers_wait<TILE>();
+    mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
+    const bool alone = args.cluster * args.groups == 1;
     float sum[TILE::SUMS];
     for (unsigned index = blockIdx.x; index < units; index += gridDim.x) {
         const mm_unit unit = mm_unit_at(args, index);

@@ -485,6 +485,7 @@ static void draw_problem(problem *p)
         break;
     case 4: /* batches of small matrices, all rows in whole vectors */
         m = 8 * (1 + below(16)), n = 8 * (1 + below(16)), k = 8 * (1 + below(16));
+        if (below(3) == 0) m = n = k = below(2) ? 16 : 32; /* which have kernels of their own */
         many = 1 + below(1 + MANY_PRODUCTS / (m * n * k));
         break;
     }
@@ -585,7 +586,7 @@ static void run_ways(op_harness *harness, const problem *p, const ks_backend *ba
 }
 
 /* Few matrices do, though they are for many: each of the kernels is among the ways. Sizes that fill the tile, that end
- * within it, and that go over several stages; the last CTA has groups without a matrix. */
+ * within it, and that go over several stages; the last CTA has groups without a matrix. B is at times the same for all. */
 static void every_way_of_small_matrices(void **unused)
 {
     (void)unused;
@@ -599,15 +600,17 @@ static void every_way_of_small_matrices(void **unused)
             if (quick && below(6)) continue;
             const int64_t *size = shapes[s];
             const bool ta = way & 1, tb = way & 2;
-            const int64_t dims[2][KS_RANK_MAX] = {{size[0], ta ? size[3] : size[1], ta ? size[1] : size[3]},
-                                                  {size[0], tb ? size[2] : size[3], tb ? size[3] : size[2]}};
+            const bool plain = (s / 2 + (size_t)way / 4) % 2 == 0, shared = (s + (size_t)way) % 3 == 0;
+            const int64_t dims[2][KS_RANK_MAX] = {
+                {size[0], ta ? size[3] : size[1], ta ? size[1] : size[3]},
+                {shared ? 1 : size[0], tb ? size[2] : size[3], tb ? size[3] : size[2]}};
             problem p = {.fill = WHOLE};
             set_shape(&p.spec, dtypes[way / 4 % 4], dims, (const int[]){3, 3});
             p.spec.params[TRANSPOSE_A].i = ta;
             p.spec.params[TRANSPOSE_B].i = tb;
             p.spec.params[PRECISION].i = way >= 16;
-            p.spec.params[ACTIVATION].i = ((int64_t)s + way) % ACTIVATIONS;
-            if ((s + (size_t)way) % 3 == 0) add_bias(&p.spec);
+            p.spec.params[ACTIVATION].i = plain ? NONE : ((int64_t)s + way) % ACTIVATIONS;
+            if (!plain && !shared) add_bias(&p.spec);
             begin(&p);
             run_everywhere(&p);
             if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);

@@ -13,6 +13,9 @@ static inline unsigned mm_shared_address(const void *at)
 static inline void mm_keep(unsigned &)
 {
 }
+static inline void mm_keep(const unsigned char *&)
+{
+}
 template <int NUMBER, int THREADS>
 static inline void mm_barrier_sync()
 {
@@ -52,6 +55,11 @@ static inline V mm_load_once(const void *at)
 {
     if ((uintptr_t)at % sizeof(V)) emulate_fault("a load from an odd address");
     return *(const V *)at;
+}
+template <typename V>
+static inline V mm_load_near(const void *at)
+{
+    return mm_load_once<V>(at);
 }
 static inline uint32_t mm_shared_read(unsigned from)
 {
@@ -109,6 +117,10 @@ static inline void mm_launch_wait() /* launches come one after the other */
 {
 }
 
+static inline unsigned mm_draw(uint32_t *counter)
+{
+    return atomicAdd(counter, 1u);
+}
 static inline unsigned mm_cluster_rank()
 {
     return emulate_rank();
