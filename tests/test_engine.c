@@ -826,7 +826,6 @@ static void in_a_line_that_moves_patience_lasts(void **state)
 {
     (void)state;
     enum { WAITING = 20, STEP = 70, LAST = 100 * KS_SLOT_LINE_PATIENCES / STEP + 1 };
-    const int64_t now_ns = ks_now_ns();
     ks_error error;
     ks_slot_line line;
     ks_slot_wait largest = {0}, waiting[WAITING] = {{0}};
@@ -840,6 +839,7 @@ static void in_a_line_that_moves_patience_lasts(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(ks_engine_slot(bed.engine, (i < 2 ? 1 : 4) * LARGE_SIDE, 10, &slots[i], &error), KS_OK);
     assert_int_equal(slots[2]->size_class, 2);
+    const int64_t now_ns = ks_now_ns();
     ks_slot_line_join(&line, &largest, 4 * LARGE_SIDE, 10);
     for (int i = 0; i < WAITING; i++) ks_slot_line_join(&line, &waiting[i], LARGE_SIDE, 10);
     for (int i = 1; i <= LAST; i++) {
