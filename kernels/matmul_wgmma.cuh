@@ -26,9 +26,8 @@ struct mm_wgmma_tile {
     /* Only a warpgroup can give registers to the others: what a thread is left with, of 65,536 in all. */
     static constexpr bool GIVES = N > 128;
     static constexpr int FILLS_WITH = WARPGROUPS == 3 ? 32 : 56, WORKS_WITH = WARPGROUPS == 3 ? 160 : 224;
-    /* COPIER: the thread that fills the ring. MET: threads that meet when it has made the barriers. */
-    static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32), COPIER = WORKERS,
-                         MET = WORKERS + 32;
+    /* COPIER: the thread that fills the ring. */
+    static constexpr int WORKERS = 128 * WARPGROUPS, THREADS = WORKERS + (GIVES ? 128 : 32), COPIER = WORKERS;
     /* TF32: A that is stored across K comes from registers, B is stored along K. */
     static constexpr bool WIDE = sizeof(T) == 4, ODD = false;
     template <bool A_K>
@@ -71,16 +70,18 @@ __device__ __forceinline__ void mm_workers_sync()
     mm_barrier_sync<1, TILE::WORKERS>();
 }
 
-/* The warp that made the barriers goes on, the others wait for them. */
+/* The warp that made the barriers goes on; those that multiply wait for it, and an odd tile's copiers, each in a meeting of
+ * their own: they need nothing of each other, and synccheck takes all of a CTA's threads to wait in one place. */
 template <typename TILE>
 __device__ __forceinline__ void mm_barriers_made()
 {
-    mm_barrier_join<3, TILE::MET>();
+    mm_barrier_join<3, TILE::WORKERS + 32>();
+    if constexpr (TILE::ODD) mm_barrier_join<4, TILE::COPIERS + 32>();
 }
 template <typename TILE>
 __device__ __forceinline__ void mm_barriers_wait()
 {
-    mm_barrier_sync<3, TILE::MET>();
+    mm_barrier_sync<3, TILE::WORKERS + 32>();
 }
 
 /* The warps that multiply are about to store the CTA's last sums: the copying warp, which has nothing left to do, stamps. */

@@ -49,7 +49,7 @@ struct mm_wgmma_odd_tile : mm_wgmma_tile<T, WARPGROUPS_, N_, STAGES_, CTAS_> {
     static constexpr bool feeds = true;
     static constexpr bool ODD = true;
     static constexpr int SIZE = (int)sizeof(T), COPIERS = CTAS_ > 1 ? 64 : 128, THREADS = base::WORKERS + COPIERS + 32,
-                         MET = THREADS, COPIER = base::WORKERS + COPIERS;
+                         COPIER = base::WORKERS + COPIERS;
     static constexpr int A_PITCH = base::M * SIZE + 8 * SIZE, A_BYTES = base::DEPTH * A_PITCH, A_GROUP = 64 * SIZE;
     static constexpr int COPIED = base::B_BYTES, FILLERS = 1 + COPIERS, READERS = base::WORKERS;
     static constexpr int STAGE = A_BYTES + base::B_BYTES, SHARED = 1024 + STAGES_ * STAGE + base::HELD_BYTES;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void mm_wgmma_odd_copy(const mm_args &args, const mm_
         if (at >= bytes) line[i] = TILE::DEPTH;
         if (index >= ALL) mine[i] = 0;
     }
-    if (first) mm_barriers_wait<TILE>();
+    if (first) mm_barrier_sync<4, TILE::COPIERS + 32>();
     for (mm_int k = unit.k_begin; k < unit.k_end; k += TILE::DEPTH) {
         const int left = (int)min((mm_int)TILE::DEPTH, unit.k_end - k);
         mm_barrier_wait(ring.empty + ring.stage * 8, ring.parity ^ 1);
