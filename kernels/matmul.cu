@@ -511,11 +511,36 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     memcpy(out->choice, candidate, sizeof *candidate);
 }
 
+/* Bytes, in and out together, up to which a plan rather shares its launches: a kernel that reads each byte once works on
+ * mapped slots, all requests of a turn in one launch, which gains more than any kernel can. */
+enum { MM_SHARED_MOST = 64 << 10 };
+
+/* The candidates in the order in which they are tried: the model's, but where launches may be shared the first that can. */
+static int order_candidates(const ks_chip *chip, const ks_spec *spec, ks_matmul_candidate *out, int most)
+{
+    ks_matmul_candidate all[KS_MATMUL_CANDIDATES], first;
+    ks_cuda_plan plan;
+    size_t bytes = spec->out.size_bytes;
+    for (int i = 0; i < spec->inputs; i++) bytes += spec->in[i].size_bytes;
+    const int count = ks_matmul_candidates(chip, spec, all, KS_MATMUL_CANDIDATES);
+    for (int i = 0; i < count && bytes <= MM_SHARED_MOST; i++) {
+        ks_matmul_candidate_plan(chip, spec, &all[i], &plan);
+        if (!plan.once) continue;
+        first = all[i];
+        memmove(all + 1, all, (size_t)i * sizeof first);
+        all[0] = first;
+        break;
+    }
+    const int found = count < most ? count : most;
+    memcpy(out, all, (size_t)found * sizeof *all);
+    return found;
+}
+
 /* ks_cuda_plan_fn */
 extern "C" ks_status ks_matmul_cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
     ks_matmul_candidate best;
-    if (ks_matmul_candidates(chip, spec, &best, 1) == 0)
+    if (order_candidates(chip, spec, &best, 1) == 0)
         return ks_fail(error, KS_WORK, "matmul: more than %d tiles, or than %d values of K to a slice",
                        (int)MM_GRID_MOST, (int)MM_SLICE_MOST);
     ks_matmul_candidate_plan(chip, spec, &best, out);
@@ -562,7 +587,7 @@ int ks_matmul_ways(const ks_chip *chip, const ks_spec *spec, ks_way *out, int mo
     ks_matmul_shape shape;
     int count = 0;
     ks_matmul_shape_of(spec, &shape);
-    const int owns = ks_matmul_candidates(chip, spec, own, most < (int)MM_OWN_WAYS ? most : (int)MM_OWN_WAYS);
+    const int owns = order_candidates(chip, spec, own, most < (int)MM_OWN_WAYS ? most : (int)MM_OWN_WAYS);
     for (; count < owns; count++) {
         ks_matmul_candidate_plan(chip, spec, &own[count], &plan);
         way_of(&plan, &out[count]);

@@ -231,6 +231,21 @@ int op_harness_ways(op_harness *harness, const ks_spec *spec, op_path path)
     return count;
 }
 
+int op_harness_batch(op_harness *harness, const ks_spec *spec, op_path path)
+{
+    bench *b;
+    ks_error error;
+    int most = 0;
+    ks_plan *plan = malloc(sizeof *plan);
+    if (plan && open_bench(harness, path, &b, &error) == KS_OK &&
+        prepare_plan(harness, b, spec, plan, &error) == KS_OK) {
+        most = (int)plan->batch_max;
+        harness->backend->forget(b->lane, plan);
+    }
+    free(plan);
+    return most;
+}
+
 void op_harness_choose(op_harness *harness, int way)
 {
     harness->way = way;

@@ -618,6 +618,28 @@ static void every_way_of_small_matrices(void **unused)
         }
 }
 
+/* Requests for small matrices share launches, whatever kernel would be faster for one alone. */
+static void small_matrices_share_launches(void **unused)
+{
+    (void)unused;
+    static const int64_t shapes[][4] = {{1, 32, 32, 32}, {1, 64, 64, 64}, {1, 17, 100, 33}, {1, 1, 200, 16},
+                                        {1, 8, 512, 8},  {4, 32, 32, 16}, {20, 16, 16, 16}, {3, 20, 28, 40}};
+    if (!harnesses[1]) skip();
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int d = 0; d < 5; d++) {
+            const int64_t *size = shapes[s];
+            const int64_t dims[2][KS_RANK_MAX] = {{size[0], size[1], size[2]}, {size[0], size[2], size[3]}};
+            problem p = {.fill = WHOLE};
+            set_shape(&p.spec, dtypes[d % 4], dims, (const int[]){3, 3});
+            p.spec.params[PRECISION].i = d == 4;
+            begin(&p);
+            const size_t bytes = p.spec.in[0].size_bytes + p.spec.in[1].size_bytes + p.spec.out.size_bytes;
+            const int jobs = bytes > 64 << 10 ? 2 : op_harness_batch(harnesses[1], &p.spec, OP_PATH_MAPPED);
+            end(&p);
+            if (jobs < 2) fail_msg("shape %zu, datatype %d: a launch has %d jobs", s, d, jobs);
+        }
+}
+
 static void every_way_of_random_shapes(void **unused)
 {
     (void)unused;
@@ -925,6 +947,7 @@ int main(void)
         cmocka_unit_test(empty_sizes),
         cmocka_unit_test(every_regime),
         cmocka_unit_test(every_way_of_small_matrices),
+        cmocka_unit_test(small_matrices_share_launches),
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(every_way_of_random_shapes),
         cmocka_unit_test(every_way_of_few_rows),
