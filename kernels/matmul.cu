@@ -522,8 +522,9 @@ static int order_candidates(const ks_chip *chip, const ks_spec *spec, ks_matmul_
     ks_cuda_plan plan;
     size_t bytes = spec->out.size_bytes;
     for (int i = 0; i < spec->inputs; i++) bytes += spec->in[i].size_bytes;
-    const int count = ks_matmul_candidates(chip, spec, all, KS_MATMUL_CANDIDATES);
-    for (int i = 0; i < count && bytes <= MM_SHARED_MOST; i++) {
+    const bool shares = bytes <= MM_SHARED_MOST;
+    const int count = ks_matmul_candidates(chip, spec, all, shares ? (int)KS_MATMUL_CANDIDATES : most);
+    for (int i = 0; i < count && shares; i++) {
         ks_matmul_candidate_plan(chip, spec, &all[i], &plan);
         if (!plan.once) continue;
         first = all[i];

@@ -791,6 +791,16 @@ static void who_finds_no_slot_stands_in_line(void **state)
     close_bed();
 }
 
+/* Of one slot, four times as large. */
+static void open_with_a_third_class(void)
+{
+    ks_engine_options options = usual_options(1);
+    options.classes = 3;
+    options.size_class[2].side_bytes = 4 * LARGE_SIDE;
+    options.size_class[2].count = 1;
+    open_with(&ks_backend_cpu, options);
+}
+
 static void in_line_a_slot_too_small_for_the_first_goes_to_the_next(void **state)
 {
     (void)state;
@@ -799,11 +809,7 @@ static void in_line_a_slot_too_small_for_the_first_goes_to_the_next(void **state
     ks_slot_line line;
     ks_slot_wait first = {0}, second = {0};
     ks_slot *slot = NULL;
-    ks_engine_options options = usual_options(1);
-    options.classes = 3;
-    options.size_class[2].side_bytes = 4 * LARGE_SIDE;
-    options.size_class[2].count = 1;
-    open_with(&ks_backend_cpu, options);
+    open_with_a_third_class();
     ks_slot_line_init(&line, bed.engine, 100 * MS);
     assert_int_equal(ks_engine_slot(bed.engine, 4 * LARGE_SIDE, 10, &slot, &error), KS_OK);
     ks_slot_line_join(&line, &first, 4 * LARGE_SIDE, 10);
@@ -830,11 +836,7 @@ static void in_a_line_that_moves_patience_lasts(void **state)
     ks_slot_line line;
     ks_slot_wait largest = {0}, waiting[WAITING] = {{0}};
     ks_slot *slots[3] = {NULL};
-    ks_engine_options options = usual_options(1);
-    options.classes = 3;
-    options.size_class[2].side_bytes = 4 * LARGE_SIDE;
-    options.size_class[2].count = 1;
-    open_with(&ks_backend_cpu, options);
+    open_with_a_third_class();
     ks_slot_line_init(&line, bed.engine, 100 * MS);
     for (int i = 0; i < 3; i++)
         assert_int_equal(ks_engine_slot(bed.engine, (i < 2 ? 1 : 4) * LARGE_SIDE, 10, &slots[i], &error), KS_OK);
