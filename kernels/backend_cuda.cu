@@ -92,8 +92,9 @@ static bool is_matmul(const ks_plan *plan)
     return strcmp(plan->spec.op->name, "matmul") == 0;
 }
 
-/* The plan as the way makes it. One that works on mapped slots, with others in one launch, never gives that up: requests
- * that share a launch gain more than a kernel can. */
+/* The plan as the way makes it, on the path that it has. One that works on mapped slots, with others in one launch, never
+ * gives that up: requests that share a launch gain more than a kernel can. One that copies goes on to copy, whether or not
+ * the way's kernel could do without: the border is measured at each start, and what was chosen at one must fit the next. */
 static ks_status try_way(ks_device *device, const ks_plan *plan, const ks_way *way, ks_plan *out, ks_error *error)
 {
     ks_cuda_plan chosen;
@@ -101,8 +102,12 @@ static ks_status try_way(ks_device *device, const ks_plan *plan, const ks_way *w
     if (!is_matmul(plan)) return ks_fail(error, KS_CONFIG, "%s has one way", plan->spec.op->name);
     ks_status status = ks_matmul_way_plan(&device->chip, &plan->spec, way, &chosen, error);
     if (!status) status = use_choice(device, out, &chosen, error);
-    if (!status && (out->mapped != plan->mapped || out->batch_max != plan->batch_max))
+    if (!plan->mapped) {
+        out->mapped = false;
+        out->batch_max = 1;
+    } else if (!status && (!out->mapped || out->batch_max != plan->batch_max)) {
         return ks_fail(error, KS_CONFIG, "%s meets the device in another way", way->kernel);
+    }
     return status;
 }
 

@@ -175,9 +175,9 @@ typedef struct ks_streaming {
 typedef struct ks_tuning {
     /* What choices depend on beside the device's name and its driver: the kernels, the libraries. One line of text. */
     void (*revision)(const ks_device *device, char *out, size_t cap);
-    /* The ways of a prepared plan that meet the device as it does: mapped or not, and in batches as large. The one that
-     * prepare picks is the first. Any thread; takes up to some milliseconds. Returns how many; 0: nothing to choose
-     * from. */
+    /* The ways of a prepared plan on the path that it has: on mapped slots those that can, in batches as large; by copies
+     * all, wherever the border is. The one that prepare picks is the first. Any thread; takes up to some milliseconds.
+     * Returns how many; 0: nothing to choose from. */
     int (*list)(ks_device *device, const ks_plan *plan, ks_way *out, int most);
     /* Makes a way the plan's, as prepare makes the first one; the plan is prepared and has no graphs. KS_CONFIG: it is no
      * way of this plan here, whatever its bytes are; the plan is as it was. */

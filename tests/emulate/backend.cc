@@ -198,6 +198,10 @@ static ks_status adopt(ks_device *device, ks_plan *plan, const ks_way *way, ks_e
     const ks_status status = ks_matmul_way_plan(&chip, &plan->spec, way, &chosen, error);
     if (status) return status;
     const ks_status used = use_choice(device, plan, chosen, error);
+    if (!used && !was.mapped) {
+        plan->mapped = false;
+        plan->batch_max = 1;
+    }
     if (used || (plan->mapped == was.mapped && plan->batch_max == was.batch_max)) return used;
     *plan = was;
     return ks_fail(error, KS_CONFIG, "%s meets the device in another way", way->kernel);
