@@ -618,6 +618,13 @@ static void every_way_of_small_matrices(void **unused)
         }
 }
 
+/* size: matrices, M, K and N. */
+static void set_batch(ks_spec *spec, ks_dtype dtype, const int64_t *size)
+{
+    const int64_t dims[2][KS_RANK_MAX] = {{size[0], size[1], size[2]}, {size[0], size[2], size[3]}};
+    set_shape(spec, dtype, dims, (const int[]){3, 3});
+}
+
 /* Requests for small matrices share launches, whatever kernel would be faster for one alone. */
 static void small_matrices_share_launches(void **unused)
 {
@@ -627,10 +634,8 @@ static void small_matrices_share_launches(void **unused)
     if (!harnesses[1]) skip();
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int d = 0; d < 5; d++) {
-            const int64_t *size = shapes[s];
-            const int64_t dims[2][KS_RANK_MAX] = {{size[0], size[1], size[2]}, {size[0], size[2], size[3]}};
             problem p = {.fill = WHOLE};
-            set_shape(&p.spec, dtypes[d % 4], dims, (const int[]){3, 3});
+            set_batch(&p.spec, dtypes[d % 4], shapes[s]);
             p.spec.params[PRECISION].i = d == 4;
             begin(&p);
             const size_t bytes = p.spec.in[0].size_bytes + p.spec.in[1].size_bytes + p.spec.out.size_bytes;
@@ -650,10 +655,8 @@ static void ways_do_not_depend_on_the_border(void **unused)
     int compared = 0;
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int d = 0; d < 4; d++) {
-            const int64_t *size = shapes[s];
-            const int64_t dims[2][KS_RANK_MAX] = {{size[0], size[1], size[2]}, {size[0], size[2], size[3]}};
             problem p = {.fill = WHOLE};
-            set_shape(&p.spec, dtypes[d], dims, (const int[]){3, 3});
+            set_batch(&p.spec, dtypes[d], shapes[s]);
             begin(&p);
             const bool copies = op_harness_batch(harnesses[1], &p.spec, OP_PATH_MAPPED) == 1;
             const int below = op_harness_ways(harnesses[1], &p.spec, OP_PATH_COPIES);
