@@ -1,7 +1,7 @@
 /* What the parts of backend_cuda.cu share: the device, the lane, and what happens to a CUDA call that fails.
  *
  * The backend_cuda_*.cuh files are parts of one translation unit (one file's worth of static functions, cut by idea):
- * device (this one), clock, slots, graphs, lanes, stream, staged, trial, launch, border, floors. Only backend_cuda.cu
+ * device (this one), clock, memory, slots, graphs, lanes, stream, staged, trial, launch, border, floors. Only backend_cuda.cu
  * includes them. */
 #ifndef KS_BACKEND_CUDA_DEVICE_CUH
 #define KS_BACKEND_CUDA_DEVICE_CUH

@@ -48,7 +48,7 @@ typedef enum ks_job_state { KS_JOB_IDLE, KS_JOB_READY, KS_JOB_RUNNING, KS_JOB_DO
 /* One piece of work under way. The infer owns it; from submit until it is handed back by collect the engine keeps a
  * pointer, so it must not move or end. */
 typedef struct ks_job {
-    ks_plan *plan; /* held: ks_engine_plan .. ks_engine_release */
+    ks_plan *plan; /* held: ks_engine_plan .. ks_engine_plan_release */
     ks_slot *slot;
     ks_job_state state;
     uint64_t priority;   /* 0: default (after all others), 1: highest */

@@ -2,7 +2,7 @@
  * fault names the same thing. The scanner has already read tensor data to its place and knows shapes and datatypes.
  *
  * In the skeleton a number is a string with a mark in front and U+0000 is C0 80 (scan.h), so integers are read exactly,
- * from their text. cJSON is used here only. */
+ * from their text. */
 #include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdio.h>

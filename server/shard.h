@@ -1,8 +1,8 @@
 /* A shard: one thread with its own libmicrohttpd daemon in an external epoll loop, the connections handed to it, its
  * engine and its counters. Nothing is shared with other shards on the path of a request.
  *
- * Interface  open (engine, known-answer test, --warm plans: all in the shard's own thread, then it waits), serve, give,
- *            drain, join. Threads: all functions here are for main's thread and the listener's, but where said. */
+ * Interface  open (engine, known-answer test, --warm plans: all in the shard's own thread, then it serves), give, drain,
+ *            join. Threads: all functions here are for main's thread and the listener's, but where said. */
 #ifndef KS_SHARD_H
 #define KS_SHARD_H
 #include "daemon.h"

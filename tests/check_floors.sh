@@ -36,12 +36,12 @@ floors='
 2.0 backends   kernels/backend_*
 2.1 choice     server/backends.*
 3.0 plan       server/plan.*
-3.1 engine     server/engine* server/budget.c server/sizes.* server/warm.* server/slot* server/graphs.* server/check.* server/queue.* server/stream* server/tune*
+3.1 engine     server/engine* server/budget.c server/warm.* server/slot* server/graphs.* server/check.* server/queue.* server/stream* server/tune*
 3.2 regions    server/regions*
 3.5 daemon     server/daemon.h
 4.0 inflate    server/inflate* server/deflate*
 4.1 scan       server/scan*
-4.2 oip        server/oip* server/answer* server/documents* server/words*
+4.2 oip        server/oip* server/answer* server/documents*
 4.25 gate      server/gate* server/plain_head* server/routes*
 4.27 openapi   server/openapi*
 4.26 identity  server/identity*

@@ -1,4 +1,4 @@
-/* Requests in all four forms, from bytes to spec and from result to answer: the protocol's examples byte by byte, and a
+/* Requests in all six forms, from bytes to spec and from result to answer: the protocol's examples byte by byte, and a
  * table of refusals, each with the status that reliability demands. Every request is fed whole, cut at random, and cut
  * into single bytes; all three must end alike. */
 #include "words_test.h"

@@ -1,5 +1,5 @@
-/* The border to a device: thirteen functions, one for measuring, three for choosing by trial, and five for client
- * memory; a device may lack the last nine. `cuda` and `cpu` implement it; tests wrap either in `faulty`.
+/* The border to a device: 29 functions, 13 that every device has, and 16 that it may lack: floors (1), tuning (3), streaming
+ * (7), client memory (5). `cuda` and `cpu` implement it; tests wrap either in `faulty`.
  *
  * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
  *         batch = jobs of one plan that go out together.
