@@ -44,11 +44,11 @@ void ks_config_help(void)
          "Every option may also stand in the environment (KERNSERVE_MAX_BODY=64M) or in the file (max-body = 64M);\n"
          "the command line wins over the environment, that over the file. In parentheses: the preset and the range.\n\n"
          "  --config FILE                 key = value lines, # comments, repeated keys for lists\n"
-         "  --check-config                reads the configuration, says what is wrong with it, and ends\n"
+         "  --check-config                checks the configuration, prints what is wrong, and ends\n"
          "  --dump-config                 prints every value with its origin, as a config file\n"
-         "  --list-devices                the devices that would be used\n"
-         "  --tune SHAPES...              tries the kernels for each, e.g. 64,4096:4096,4096:FP16; fills --tune-cache\n"
-         "  --self-test[=table|json]      measures this host's floors and how far the daemon is from them, and ends\n"
+         "  --list-devices                prints the devices that --backend and --device can choose\n"
+         "  --tune SHAPES...              times the kernels for each, e.g. 64,4096:4096,4096:FP16; fills --tune-cache\n"
+         "  --self-test[=table|json]      measures the limits of this host and the daemon beside them, and ends\n"
          "  --healthcheck [URL]           asks a running daemon whether it is ready\n"
          "  --version, --help\n");
     for (int i = 0; i < KS_OPTIONS; i++) {
