@@ -32,7 +32,8 @@ LABEL org.opencontainers.image.title="kernserve" \
       org.opencontainers.image.description="CUDA kernels over HTTP" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.created="${CREATED}"
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.licenses="Apache-2.0"
 RUN --mount=type=bind,from=build,source=/build/packages,target=/tmp/packages \
     apt-get update && xargs apt-get install -y --no-install-recommends < /tmp/packages && rm -rf /var/lib/apt/lists/*
 COPY --from=build /build/kernserve /usr/local/bin/kernserve
