@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # kernserve beside a bare server and a Python server, in one run on one host: requests/s, latency, GB/s and their
-# ratios, and what is wanted of them. Builds what it needs; README, "Reading the HTTP table", explains the columns.
+# ratios, and what is wanted of them. Builds what it needs; docs/benchmarks.md explains the columns.
 #
 #   tests/bench/bench_http.sh [--build FOLDER] [OPTION...]     options: bench_http.py, at the head of it
 #   tests/bench/bench_http.sh --quick                          about a minute; without it at most eight
