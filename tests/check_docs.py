@@ -355,30 +355,30 @@ def check_prose(tree):
 CHECKS = (check_sizes, check_options, check_words_of_options, check_metrics, check_routes, check_errors, check_links, check_paths,
           check_identifiers, check_walks, check_prose)
 
-# A fault for each check: the file, what is replaced there (None: appended), by what, and a part of the message.
+# Faults for each check: the check, the file, what is replaced there (None: appended), by what, and a part of the message.
 PLANTS = (
-    ("README.md", None, "x" * README_BYTES, "README.md has"),
-    ("docs/decisions.md", None, "\n" * 200, "docs/decisions.md has"),
-    ("*options.def", None, 'FLAG(planted, "planted", 0, "help")\n', "option planted is not documented"),
-    ("docs/operate.md", "| `--queue` |", "| `--queu` |", "option queu does not exist"),
-    ("docs/operate.md", "`128; 1 to 65536`", "`64; 1 to 65536`", "--queue has preset"),
-    ("docs/http.md", None, "\n`--max-bodi`\n", "no option --max-bodi"),
-    ("*metrics.def", None, 'FAMILY(planted, COUNTER, "kernserve_planted", "", "help")\n', "metric kernserve_planted_total is not"),
-    ("docs/metrics.md", "| `kernserve_queue_depth` |", "| `kernserve_queue_deep` |", "metric kernserve_queue_deep does not"),
-    ("docs/operate.md", None, "\n`kernserve_nothing`\n", "no metric kernserve_nothing"),
-    ("*routes.c", '{"livez",', '{"planted", KS_ROUTE_LIVE, KS_HANDLER_live, READS, 1, 1, 1},\n    {"livez",', "route GET, HEAD /planted is not"),
-    ("docs/http.md", "| `/readyz` | GET, HEAD |", "| `/readyz` | POST |", "route POST /readyz does not"),
-    ("README.md", None, "\n`GET /v2/modells/stats`\n", "no route /v2/modells/stats"),
-    ("*status.h", 'X(SHAPE, 400, "shape", 0)', 'X(SHAPE, 400, "shapes", 0)', "error code 400 shapes is not"),
-    ("docs/http.md", "| 503 | `queue_full` |", "| 503 | `queue_fool` |", "error code 503 queue_fool does not"),
-    ("README.md", None, "\n[x](docs/nothing.md)\n", "link to docs/nothing.md, which is not there"),
-    ("README.md", None, "\n[x](docs/http.md#nothing)\n", "which has no such heading"),
-    ("docs/benchmarks.md", None, "\n`tests/bench/nothing.py`\n", "no file tests/bench/nothing.py"),
-    ("docs/benchmarks.md", None, "\n`nothing_here.c`\n", "no file of the name nothing_here.c"),
-    ("docs/architecture.md", None, "\n`ks_nothing_at_all`\n", "no identifier ks_nothing_at_all"),
-    ("docs/architecture.md", "ks_http_turn > wait_events,", "ks_http_turn > wait_event,", "does not define wait_event"),
-    ("docs/architecture.md", "turn > work", "turn > warm", "warm is not called by turn"),
-    ("docs/metrics.md", None, "\nnobody\n", "is a private word"),
+    (check_sizes, "README.md", None, "x" * README_BYTES, "README.md has"),
+    (check_sizes, "docs/decisions.md", None, "\n" * 200, "docs/decisions.md has"),
+    (check_options, "*options.def", None, 'FLAG(planted, "planted", 0, "help")\n', "option planted is not documented"),
+    (check_options, "docs/operate.md", "| `--queue` |", "| `--queu` |", "option queu does not exist"),
+    (check_options, "docs/operate.md", "`128; 1 to 65536`", "`64; 1 to 65536`", "--queue has preset"),
+    (check_words_of_options, "docs/http.md", None, "\n`--max-bodi`\n", "no option --max-bodi"),
+    (check_metrics, "*metrics.def", None, 'FAMILY(planted, COUNTER, "kernserve_planted", "", "help")\n', "metric kernserve_planted_total is not"),
+    (check_metrics, "docs/metrics.md", "| `kernserve_queue_depth` |", "| `kernserve_queue_deep` |", "metric kernserve_queue_deep does not"),
+    (check_metrics, "docs/operate.md", None, "\n`kernserve_nothing`\n", "no metric kernserve_nothing"),
+    (check_routes, "*routes.c", '{"livez",', '{"planted", KS_ROUTE_LIVE, KS_HANDLER_live, READS, 1, 1, 1},\n    {"livez",', "route GET, HEAD /planted is not"),
+    (check_routes, "docs/http.md", "| `/readyz` | GET, HEAD |", "| `/readyz` | POST |", "route POST /readyz does not"),
+    (check_routes, "README.md", None, "\n`GET /v2/modells/stats`\n", "no route /v2/modells/stats"),
+    (check_errors, "*status.h", 'X(SHAPE, 400, "shape", 0)', 'X(SHAPE, 400, "shapes", 0)', "error code 400 shapes is not"),
+    (check_errors, "docs/http.md", "| 503 | `queue_full` |", "| 503 | `queue_fool` |", "error code 503 queue_fool does not"),
+    (check_links, "README.md", None, "\n[x](docs/nothing.md)\n", "link to docs/nothing.md, which is not there"),
+    (check_links, "README.md", None, "\n[x](docs/http.md#nothing)\n", "which has no such heading"),
+    (check_paths, "docs/benchmarks.md", None, "\n`tests/bench/nothing.py`\n", "no file tests/bench/nothing.py"),
+    (check_paths, "docs/benchmarks.md", None, "\n`nothing_here.c`\n", "no file of the name nothing_here.c"),
+    (check_identifiers, "docs/architecture.md", None, "\n`ks_nothing_at_all`\n", "no identifier ks_nothing_at_all"),
+    (check_walks, "docs/architecture.md", "ks_http_turn > wait_events,", "ks_http_turn > wait_event,", "does not define wait_event"),
+    (check_walks, "docs/architecture.md", "turn > work", "turn > warm", "warm is not called by turn"),
+    (check_prose, "docs/metrics.md", None, "\nnobody\n", "is a private word"),
 )
 
 
@@ -387,13 +387,16 @@ def faults(tree):
 
 
 def self_test(root):
-    missed = 0
-    for pattern, old, new, message in PLANTS:
-        tree = Tree(root)
+    missed, tree = 0, Tree(root)
+    for check in set(CHECKS) - {plant[0] for plant in PLANTS}:
+        print("MISSED  no fault is planted for %s" % check.__name__)
+        missed += 1
+    for check, pattern, old, new, message in PLANTS:
         path = next(p for p in tree.paths if fnmatch.fnmatch(p, pattern))
         before = tree.text(path)
         tree.texts[path] = before.replace(old, new, 1) if old else before + new
-        found = [f for f in faults(tree) if message in f] if tree.texts[path] != before else []
+        found = [f for f in check(tree) if message in f] if tree.texts[path] != before else []
+        tree.texts[path] = before
         print("%-7s %s" % ("caught" if found else "MISSED", found[0] if found else "%s in %s" % (message, path)))
         missed += not found
     print("%d planted, %d missed" % (len(PLANTS), missed))
