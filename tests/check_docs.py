@@ -375,6 +375,7 @@ PLANTS = (
     (check_links, "README.md", None, "\n[x](docs/http.md#nothing)\n", "which has no such heading"),
     (check_paths, "docs/benchmarks.md", None, "\n`tests/bench/nothing.py`\n", "no file tests/bench/nothing.py"),
     (check_paths, "docs/benchmarks.md", None, "\n`nothing_here.c`\n", "no file of the name nothing_here.c"),
+    (check_paths, "docs/benchmarks.md", None, "\n```\ntests/http/refusal_rows.py\n```\n", "is not executable"),
     (check_identifiers, "docs/architecture.md", None, "\n`ks_nothing_at_all`\n", "no identifier ks_nothing_at_all"),
     (check_walks, "docs/architecture.md", "ks_http_turn > wait_events,", "ks_http_turn > wait_event,", "does not define wait_event"),
     (check_walks, "docs/architecture.md", "turn > work", "turn > warm", "warm is not called by turn"),
