@@ -343,6 +343,7 @@ static void *work(void *context)
 static ks_status cpu_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
 {
     (void)device;
+    ks_onednn_enter(); /* small products run on this thread */
     ks_lane *lane = calloc(1, sizeof *lane);
     if (!lane) return ks_fail(error, KS_MEMORY, "no memory for lane %d", index);
     lane->wake_fd = wake_fd;
