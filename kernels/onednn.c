@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -151,7 +152,11 @@ static void rehearse(void)
 /* true: a child has made the code with the memory that this process has left. */
 static bool rehearsed(void)
 {
+    sigset_t all, old; /* a signal to all processes of a service is not for the child */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
     const pid_t child = fork();
+    if (child != 0) pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (child < 0) return false;
     if (child == 0) rehearse();
     int status = 0;
