@@ -42,7 +42,7 @@ struct ks_lane {
     sem_t mailbox;
     /* written by the shard before the post, read by the worker after its wait: */
     ks_batch *batch;
-    ks_onednn *onednn;
+    bool onednn;
     void *scratch;
     size_t scratch_bytes;
     unsigned char *operands; /* of a trial, while one runs */
@@ -56,8 +56,8 @@ struct ks_lane {
 
 /* What prepare keeps in plan->choice. */
 typedef struct cpu_choice {
-    ks_onednn *onednn; /* NULL: the op's reference */
-    double job_ns;     /* expected time of one job; follows what was measured */
+    bool onednn;   /* false: the op's reference */
+    double job_ns; /* expected time of one job; follows what was measured */
 } cpu_choice;
 _Static_assert(sizeof(cpu_choice) <= KS_CHOICE_BYTES, "a plan has no room for the choice");
 
@@ -121,6 +121,8 @@ static double measure_copy(void)
 
 static ks_status cpu_open(const ks_limits *limits, ks_device **out, ks_error *error)
 {
+    const ks_status status = ks_onednn_open(error);
+    if (status != KS_OK) return status;
     ks_device *device = calloc(1, sizeof *device);
     if (!device) return ks_fail(error, KS_MEMORY, "no memory for the CPU device");
     device->limits = *limits;
@@ -198,21 +200,20 @@ static void cpu_slot_fini(ks_device *device, ks_slot *slot)
 
 static const char *const way_names[] = {"reference", "onednn"};
 
-/* onednn: NULL where the reference is picked. */
-static void choose(ks_plan *plan, ks_onednn *onednn)
+static void choose(ks_plan *plan, bool onednn)
 {
     const double bytes = (double)plan->in_bytes + (double)plan->out_bytes;
     const cpu_choice choice = {.onednn = onednn, .job_ns = 1 + plan->spec.flops / FLOPS_PER_NS + bytes / BYTES_PER_NS};
     choice_set(plan, &choice);
     plan->pick = (ks_pick){.grid = 1, .threads = 1, .cluster = 1};
-    snprintf(plan->pick.kernel, sizeof plan->pick.kernel, "%s", way_names[onednn != NULL]);
+    snprintf(plan->pick.kernel, sizeof plan->pick.kernel, "%s", way_names[onednn]);
 }
 
 static ks_status cpu_prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
     (void)device, (void)error;
     const ks_op *op = plan->spec.op;
-    choose(plan, ks_onednn_prepare(&plan->spec));
+    choose(plan, ks_onednn_takes(&plan->spec));
     plan->workspace_bytes = op->scratch_bytes ? op->scratch_bytes(&plan->spec) : 0;
     plan->mapped = true;
     plan->large = false;
@@ -229,13 +230,10 @@ static ks_status cpu_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error 
     return KS_OK; /* there are no graphs; plan->graphs says so */
 }
 
-/* The primitive is the plan's, not the lane's: the first lane that forgets frees it. */
+/* A lane keeps nothing of a plan. */
 static void cpu_forget(ks_lane *lane, ks_plan *plan)
 {
-    (void)lane;
-    cpu_choice choice = choice_of(plan);
-    ks_onednn_free(&choice.onednn);
-    choice_set(plan, &choice);
+    (void)lane, (void)plan;
 }
 
 /* tuning.revision */
@@ -249,9 +247,7 @@ static void cpu_revision(const ks_device *device, char *out, size_t cap)
 static int cpu_list(ks_device *device, const ks_plan *plan, ks_way *out, int most)
 {
     (void)device;
-    ks_onednn *onednn = ks_onednn_prepare(&plan->spec);
-    if (!onednn || most < 2) return 0;
-    ks_onednn_free(&onednn);
+    if (most < 2 || !ks_onednn_takes(&plan->spec)) return 0;
     for (int i = 0; i < 2; i++) {
         const int which = 1 - i; /* prepare picks oneDNN where it can */
         memset(&out[i], 0, sizeof out[i]);
@@ -266,12 +262,9 @@ static ks_status cpu_adopt(ks_device *device, ks_plan *plan, const ks_way *way, 
 {
     (void)device;
     const unsigned char which = way->choice[0];
-    ks_onednn *onednn = which == 1 ? ks_onednn_prepare(&plan->spec) : NULL;
-    if (which > 1 || (which == 1 && !onednn))
+    if (which > 1 || (which == 1 && !ks_onednn_takes(&plan->spec)))
         return ks_fail(error, KS_CONFIG, "%s: way %d is none of the CPU's", plan->spec.op->name, which);
-    cpu_choice old = choice_of(plan);
-    ks_onednn_free(&old.onednn);
-    choose(plan, onednn);
+    choose(plan, which == 1);
     return KS_OK;
 }
 
@@ -284,7 +277,7 @@ static void run_job(const ks_lane *lane, const ks_spec *spec, const ks_slot *slo
     const void *in[KS_INPUTS_MAX] = {NULL};
     for (int i = 0; i < spec->inputs; i++) in[i] = slot->in + spec->in[i].offset;
     void *out = slot->out + spec->out.offset;
-    if (lane->onednn && ks_onednn_run(lane->onednn, in, out)) return;
+    if (lane->onednn && ks_onednn_run(spec, in, out)) return;
     spec->op->reference(spec, in, out, lane->scratch);
 }
 
@@ -333,6 +326,7 @@ static void run_batch(ks_lane *lane, int64_t begun_ns)
 static void *work(void *context)
 {
     ks_lane *lane = context;
+    ks_onednn_enter();
     for (;;) {
         while (sem_wait(&lane->mailbox) != 0) {
         }
@@ -349,6 +343,7 @@ static void *work(void *context)
 static ks_status cpu_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
 {
     (void)device;
+    ks_onednn_enter(); /* small products run on this thread */
     ks_lane *lane = calloc(1, sizeof *lane);
     if (!lane) return ks_fail(error, KS_MEMORY, "no memory for lane %d", index);
     lane->wake_fd = wake_fd;

@@ -1,9 +1,10 @@
 /* oneDNN's versions of the CPU operations, where the library is found: the one door to it.
  *
- * Owns     nothing shared; a ks_onednn is one plan's prepared primitive.
- * Threads  prepare and free: any thread. One ks_onednn may be run by several threads at once. A run stays on its
- * caller's thread: lanes are the parallelism. Limits   FP32 matmul of at least 5 rows and columns, none empty;
- * everything else, and every spec in a build without oneDNN, is "not supported", and the reference does it. */
+ * Owns     nothing for a plan: the library's code serves all shapes, and is made by ks_onednn_open().
+ * Threads  open: one, before all others call. The others: any, several at once. A run stays on its caller's thread: lanes
+ *          are the parallelism.
+ * Limits   FP32 matmul of at least 5 rows and columns, none empty; everything else, and every spec in a build without
+ *          oneDNN, is "not taken", and the reference does it. */
 #ifndef KS_ONEDNN_H
 #define KS_ONEDNN_H
 
@@ -13,20 +14,22 @@
 extern "C" {
 #endif
 
-typedef struct ks_onednn ks_onednn;
-
 /* Such as "oneDNN 2.7.4"; "no oneDNN" where this build has none. */
 const char *ks_onednn_version(void);
 
-/* For a resolved spec. NULL: not supported, use the reference. Free with ks_onednn_free. */
-ks_onednn *ks_onednn_prepare(const ks_spec *spec);
+/* Makes the library's code, first in a child, so that a failure there harms nothing. Takes some 60 ms and 8 MiB, once a
+ * process. KS_MEMORY. */
+ks_status ks_onednn_open(ks_error *error);
 
-/* in[i], out: addresses of the tensors themselves, as for ks_cpu_fn. false: the library failed; the output is
- * undefined, and the reference may be run instead. */
-bool ks_onednn_run(ks_onednn *prepared, const void *const *in, void *out);
+/* A thread that will run products says so at its start, when there is memory. */
+void ks_onednn_enter(void);
 
-/* Frees and clears *prepared, which may be NULL. */
-void ks_onednn_free(ks_onednn **prepared);
+/* For a resolved spec; false also before ks_onednn_open(). Allocates nothing. */
+bool ks_onednn_takes(const ks_spec *spec);
+
+/* A spec that is taken. in[i], out: addresses of the tensors themselves, as for ks_cpu_fn. false: there was no memory; the
+ * output is undefined, and the reference may be run instead. */
+bool ks_onednn_run(const ks_spec *spec, const void *const *in, void *out);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,8 @@
 static ks_status open_parts(ks_engine *engine, ks_error *error)
 {
     const ks_engine_options *options = &engine->options;
-    ks_status status = ks_plans_open(options->plan_bytes, ks_graphs_forget, engine, &engine->plans, error);
+    ks_status status =
+        ks_plans_open(options->plan_bytes, options->plans_max, ks_graphs_forget, engine, &engine->plans, error);
     if (status == KS_OK) status = ks_slots_open(options, &engine->slots, error);
     for (int i = 0; status == KS_OK && i < options->lanes; i++) {
         status = engine->backend->lane_open(engine->device, i, options->wake_fd, &engine->lane[i].lane, error);
@@ -89,24 +90,30 @@ void ks_engine_count_plans(ks_engine *engine)
     ks_counter_set(KS_COUNTER(engine, plan_evictions), ks_plans_evictions(engine->plans));
 }
 
-static ks_status make_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error)
+/* plan has its spec, and all else zero. */
+static ks_status prepare(ks_engine *engine, ks_plan *plan, ks_error *error)
 {
-    ks_plan *plan;
-    ks_status status = ks_plans_make(engine->plans, spec, &plan, error);
-    if (status != KS_OK) return status;
+    const ks_spec *spec = &plan->spec;
     for (int i = 0; i < spec->inputs; i++) {
         const size_t end = spec->in[i].offset + spec->in[i].size_bytes;
         if (end > plan->in_bytes) plan->in_bytes = end;
     }
     plan->out_bytes = spec->out.offset + spec->out.size_bytes;
     plan->batch_max = 1;
-    status = engine->backend->prepare(engine->device, plan, error);
-    if (status != KS_OK) {
-        ks_plans_drop(engine->plans, &plan);
-    } else {
-        ks_tune_take_over(engine, plan);
-        assert(plan->batch_max >= 1 && plan->batch_max <= KS_BATCH_MAX);
-    }
+    const ks_status status = engine->backend->prepare(engine->device, plan, error);
+    if (status != KS_OK) return status;
+    ks_tune_new_plan(engine, plan);
+    assert(plan->batch_max >= 1 && plan->batch_max <= KS_BATCH_MAX);
+    return KS_OK;
+}
+
+static ks_status make_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error)
+{
+    ks_plan *plan;
+    ks_status status = ks_plans_make(engine->plans, spec, &plan, error);
+    if (status != KS_OK) return status;
+    status = prepare(engine, plan, error);
+    if (status != KS_OK) ks_plans_drop(engine->plans, &plan);
     ks_engine_count_plans(engine);
     *out = plan;
     return status;
@@ -122,6 +129,18 @@ ks_status ks_engine_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, 
     plan->users++;
     *out = plan;
     return KS_OK;
+}
+
+ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, ks_error *error)
+{
+    const ks_plan *plan = ks_plans_peek(engine->plans, spec);
+    if (plan) {
+        *out = *plan;
+        return KS_OK;
+    }
+    memset(out, 0, sizeof *out);
+    memcpy(&out->spec, spec, sizeof *spec);
+    return prepare(engine, out, error);
 }
 
 void ks_engine_plan_release(ks_engine *engine, ks_plan **plan)

@@ -35,6 +35,7 @@ typedef struct ks_engine_options {
     } size_class[KS_SIZE_CLASSES_MAX];
     bool pinned;
     size_t plan_bytes; /* budget of the plan cache */
+    size_t plans_max;  /* in it; 0: bytes alone limit them */
     int queue_max;     /* ready jobs */
     int64_t stall_ns;  /* device work without progress: a device fault */
     bool scrub;        /* clear a slot's used bytes when nobody takes it again soon */
@@ -81,6 +82,9 @@ size_t ks_engine_small_bytes(const ks_engine *engine); /* of a side in the small
 /* Finds the plan of a resolved spec, or makes it; holds it for the job. KS_MEMORY, KS_WORK. */
 ks_status ks_engine_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error);
 void ks_engine_plan_release(ks_engine *engine, ks_plan **plan);
+/* What the plan of a resolved spec is, or would be, in the caller's memory: for a person who asks. The cache stays as it
+ * is, and *out is not for a job. KS_WORK. */
+ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, ks_error *error);
 /* How a job of the plan meets the device: "mapped" (kernels work on the slot itself), "copies", "streamed" (in pieces,
  * because no slot holds it), or "staged" (whole, and then in pieces, because no lane holds it, or its body was JSON or
  * packed). While all slots that hold it are out, a job may be staged as well. */

@@ -158,19 +158,15 @@ int ks_infers_held(const ks_infers *infers)
     return infers->held;
 }
 
-ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, const ks_plan **out,
-                         const char **path, ks_error *error)
+ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, ks_plan *out, const char **path,
+                         ks_error *error)
 {
     const ks_oip_head head = {.model = model, .query = query, .content_length = -1};
-    ks_plan *plan = NULL;
     ks_status status = ks_oip_begin(infers->asked, &head, &infers->limits, NULL, NULL, error);
-    if (status == KS_OK) status = ks_engine_plan(infers->engine, &ks_oip_ask(infers->asked)->spec, &plan, error);
+    if (status == KS_OK) status = ks_engine_look(infers->engine, &ks_oip_ask(infers->asked)->spec, out, error);
     ks_oip_fini(infers->asked);
-    if (status != KS_OK) return status;
-    *out = plan;
-    *path = ks_engine_path(infers->engine, plan);
-    ks_engine_plan_release(infers->engine, &plan);
-    return KS_OK;
+    if (status == KS_OK) *path = ks_engine_path(infers->engine, out);
+    return status;
 }
 
 /* A fault gives back at once what a stream holds, but for what the engine or the link are busy with. */

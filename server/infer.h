@@ -77,10 +77,10 @@ void ks_infers_look(ks_infers *infers, int64_t now_ns);
 void *ks_infers_woken(ks_infers *infers);
 int64_t ks_infers_wait_ns(const ks_infers *infers); /* until a turn may bring something; INT64_MAX: nothing to come */
 
-/* The plan of the work that a query names, as a plain raw request does, and its ks_engine_path; made where it is not
- * there yet. *out stays valid until this thread makes another plan. The errors of a request with that query. */
-ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, const ks_plan **out,
-                         const char **path, ks_error *error);
+/* The plan of the work that a query names, as a plain raw request does, and its ks_engine_path: as it is, or as it would
+ * be, for a person who asks. Keeps nothing. The errors of a request with that query. */
+ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, ks_plan *out, const char **path,
+                         ks_error *error);
 int ks_infers_held(const ks_infers *infers);
 /* The access log's line of a request without a record: refused before it had one, or to a compatibility model. */
 void ks_infers_log_other(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,

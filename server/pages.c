@@ -113,10 +113,10 @@ static void write_index(const ks_daemon *daemon, ks_text *out)
 static ks_status write_plan(const ks_daemon *daemon, ks_infers *infers, const ks_route *route, ks_text *out,
                             ks_error *error)
 {
-    const ks_plan *plan = NULL;
+    ks_plan plan;
     const char *path = NULL;
     const ks_status status = ks_infers_plan(infers, route->model, route->query, &plan, &path, error);
-    if (status == KS_OK) ks_oip_plan(out, route->model, plan, path, &daemon->device_info);
+    if (status == KS_OK) ks_oip_plan(out, route->model, &plan, path, &daemon->device_info);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* A shard's plans: a hash table over the spec's bytes and a list from the newest to the least recently used.
  *
- * Limits   a byte budget over plans and the graphs charged to them. A plan in use is never evicted, so the cache can be
- *          past its budget by what is in use, and comes back with the next plan made or charged.
+ * Limits   a byte budget over plans and the graphs charged to them, and a number of plans. A plan in use is never evicted,
+ *          so the cache can be past its limits by what is in use, and comes back with the next plan made or charged.
  * Threads  the shard's own. */
 #include "plan.h"
 
@@ -19,7 +19,7 @@ typedef struct node {
 
 struct ks_plans {
     uint64_t seed;
-    uint64_t max_bytes, bytes, count, evictions, last_id;
+    uint64_t max_bytes, max_count, bytes, count, evictions, last_id;
     ks_plan_forget_fn *forget;
     void *context;
     ks_plan *newest, *oldest;
@@ -48,14 +48,16 @@ static uint64_t hash_spec(const ks_plans *plans, const ks_spec *spec)
 }
 _Static_assert(sizeof(ks_spec) % 8 == 0, "hash_spec reads whole words");
 
-ks_status ks_plans_open(size_t max_bytes, ks_plan_forget_fn *forget, void *context, ks_plans **out, ks_error *error)
+ks_status ks_plans_open(size_t max_bytes, size_t max_count, ks_plan_forget_fn *forget, void *context, ks_plans **out,
+                        ks_error *error)
 {
     size_t chains = 64;
-    while (chains < 65536 && chains < max_bytes / sizeof(node)) chains *= 2;
+    while (chains < 65536 && chains < max_bytes / sizeof(node) && (!max_count || chains < max_count)) chains *= 2;
     ks_plans *plans = calloc(1, sizeof *plans + chains * sizeof *plans->chains);
     if (!plans) return ks_fail(error, KS_MEMORY, "no memory for a plan cache of %zu chains", chains);
     if (getrandom(&plans->seed, sizeof plans->seed, GRND_NONBLOCK) < 0) plans->seed = (uintptr_t)plans;
     plans->max_bytes = max_bytes;
+    plans->max_count = max_count ? max_count : SIZE_MAX;
     plans->forget = forget;
     plans->context = context;
     plans->mask = chains - 1;
@@ -90,10 +92,15 @@ static void destroy(ks_plans *plans, ks_plan *plan)
     free(node_of(plan));
 }
 
+static bool is_past_limits(const ks_plans *plans)
+{
+    return plans->bytes > plans->max_bytes || plans->count > plans->max_count;
+}
+
 static void evict(ks_plans *plans, const ks_plan *keep)
 {
     ks_plan *plan = plans->oldest;
-    while (plan && plans->bytes > plans->max_bytes) {
+    while (plan && is_past_limits(plans)) {
         ks_plan *newer = plan->newer;
         if (plan->users == 0 && plan != keep) {
             plans->forget(plans->context, plan);
@@ -116,20 +123,24 @@ void ks_plans_close(ks_plans **plans)
     free(closing);
 }
 
-ks_plan *ks_plans_find(ks_plans *plans, const ks_spec *spec)
+ks_plan *ks_plans_peek(ks_plans *plans, const ks_spec *spec)
 {
     /* The same work again, most likely: to compare is a tenth of hashing. */
     if (plans->newest && memcmp(&plans->newest->spec, spec, sizeof *spec) == 0) return plans->newest;
     const uint64_t hash = hash_spec(plans, spec);
-    for (ks_plan *plan = plans->chains[hash & plans->mask]; plan; plan = plan->chain) {
-        if (node_of(plan)->hash != hash || memcmp(&plan->spec, spec, sizeof *spec) != 0) continue;
-        if (plan != plans->newest) {
-            list_remove(plans, plan);
-            list_push(plans, plan);
-        }
-        return plan;
-    }
+    for (ks_plan *plan = plans->chains[hash & plans->mask]; plan; plan = plan->chain)
+        if (node_of(plan)->hash == hash && memcmp(&plan->spec, spec, sizeof *spec) == 0) return plan;
     return NULL;
+}
+
+ks_plan *ks_plans_find(ks_plans *plans, const ks_spec *spec)
+{
+    ks_plan *plan = ks_plans_peek(plans, spec);
+    if (plan && plan != plans->newest) {
+        list_remove(plans, plan);
+        list_push(plans, plan);
+    }
+    return plan;
 }
 
 ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_error *error)

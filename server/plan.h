@@ -1,4 +1,4 @@
-/* One shard's plans: found by spec, made on demand, least recently used goes past the byte budget (never one in use).
+/* One shard's plans: found by spec, made on demand, least recently used goes past the limits (never one in use).
  * Owns the plans. The shard's thread only. */
 #ifndef KS_PLAN_H
 #define KS_PLAN_H
@@ -8,10 +8,13 @@ typedef struct ks_plans ks_plans;
 /* forget is called for an evicted plan on every lane, before it is freed */
 typedef void ks_plan_forget_fn(void *context, ks_plan *plan);
 
-ks_status ks_plans_open(size_t max_bytes, ks_plan_forget_fn *forget, void *context, ks_plans **out, ks_error *error);
+/* max_count 0: bytes alone limit them */
+ks_status ks_plans_open(size_t max_bytes, size_t max_count, ks_plan_forget_fn *forget, void *context, ks_plans **out,
+                        ks_error *error);
 void ks_plans_close(ks_plans **plans);
 /* NULL: not there. Marks it used. */
 ks_plan *ks_plans_find(ks_plans *plans, const ks_spec *spec);
+ks_plan *ks_plans_peek(ks_plans *plans, const ks_spec *spec); /* likewise; does not mark it */
 /* A new plan for the spec with id set, everything else zero; in the cache from now on. KS_MEMORY. */
 ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_error *error);
 void ks_plans_drop(ks_plans *plans, ks_plan **plan); /* prepare failed */

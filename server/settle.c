@@ -102,6 +102,7 @@ void ks_settle_engine(const ks_config *config, ks_engine_options *out)
     out->lanes = (int)config->lanes;
     settle_classes(config, out);
     out->plan_bytes = config->plan_cache;
+    out->plans_max = (size_t)config->plans;
     out->queue_max = (int)config->queue;
     out->stall_ns = config->stall_timeout;
     out->scrub = config->scrub;

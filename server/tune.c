@@ -41,21 +41,37 @@ static const ks_tuning *tuning_of(const ks_engine *engine)
 
 /* --- taking over ---------------------------------------------------------------------------------------------------- */
 
-void ks_tune_take_over(ks_engine *engine, ks_plan *plan)
+static void adopt(ks_engine *engine, ks_plan *plan, const ks_tuned *tuned)
 {
-    ks_tuned tuned;
     ks_error ignored;
-    assert(plan->users == 0);
-    if (!tuning_of(engine) || !ks_tunes_find(engine->options.tunes, &plan->spec, &tuned)) return;
-    ks_graphs_drop(engine, plan);
-    if (tuning_of(engine)->adopt(engine->device, plan, &tuned.way, &ignored) == KS_OK) {
-        plan->trials = tuned.trials;
+    if (tuning_of(engine)->adopt(engine->device, plan, &tuned->way, &ignored) == KS_OK) {
+        plan->trials = tuned->trials;
     } else { /* found under other limits, or by a library that is not open now */
         (void)engine->backend->prepare(engine->device, plan, &ignored);
         plan->untunable = true;
     }
     plan->measured_ns = plan->timed_ns = 0;
     plan->timed_jobs = 0;
+}
+
+static bool find_tuned(const ks_engine *engine, const ks_plan *plan, ks_tuned *tuned)
+{
+    assert(plan->users == 0);
+    return tuning_of(engine) && ks_tunes_find(engine->options.tunes, &plan->spec, tuned);
+}
+
+void ks_tune_new_plan(ks_engine *engine, ks_plan *plan)
+{
+    ks_tuned tuned;
+    if (find_tuned(engine, plan, &tuned)) adopt(engine, plan, &tuned);
+}
+
+void ks_tune_take_over(ks_engine *engine, ks_plan *plan)
+{
+    ks_tuned tuned;
+    if (!find_tuned(engine, plan, &tuned)) return;
+    ks_graphs_drop(engine, plan);
+    adopt(engine, plan, &tuned);
 }
 
 /* What any shard has found since the last time. A plan that a job holds is left for the next time. */

@@ -386,17 +386,14 @@ static void run_reference(const problem *p)
 /* Returns whether oneDNN takes it. */
 static bool run_onednn(const problem *p)
 {
-    ks_onednn *prepared = ks_onednn_prepare(&p->spec);
-    if (!prepared) return false;
+    if (!ks_onednn_takes(&p->spec)) return false;
     const size_t bytes = p->spec.out.size_bytes;
     unsigned char *out = malloc(bytes + GUARD);
     assert_non_null(out);
     memset(out, 0xFF, bytes + GUARD);
-    assert_true(ks_onednn_run(prepared, (const void *const *)p->in, out));
+    assert_true(ks_onednn_run(&p->spec, (const void *const *)p->in, out));
     for (size_t i = 0; i < GUARD; i++) assert_int_equal(out[bytes + i], 0xFF);
     check(p, out, "oneDNN");
-    ks_onednn_free(&prepared);
-    assert_null(prepared);
     free(out);
     return true;
 }
@@ -893,7 +890,6 @@ static int thread_count(void)
 }
 
 typedef struct lane {
-    ks_onednn *prepared;
     const problem *problem;
     float *out;
     int threads; /* of the process, seen while running */
@@ -903,30 +899,29 @@ static void *lane_main(void *argument)
 {
     lane *l = argument;
     for (int i = 0; i < 20; i++)
-        if (!ks_onednn_run(l->prepared, (const void *const *)l->problem->in, l->out)) l->out[0] = NAN;
+        if (!ks_onednn_run(&l->problem->spec, (const void *const *)l->problem->in, l->out)) l->out[0] = NAN;
     l->threads = thread_count();
     return NULL;
 }
 
-/* Two threads on one prepared primitive: the same bits as alone, and no team behind either of them. */
+/* Two threads on one spec: the same bits as alone, and no team behind either of them. */
 static void onednn_from_two_threads(void **unused)
 {
     (void)unused;
     problem p = {.fill = UNIFORM};
     spec_2d(&p.spec, KS_FP32, 192, 200, 300, false, true);
     begin(&p);
-    ks_onednn *prepared = ks_onednn_prepare(&p.spec);
-    if (!prepared) {
+    if (!ks_onednn_takes(&p.spec)) {
         end(&p);
         skip();
     }
     const int threads_before = thread_count();
     float *alone = malloc(p.spec.out.size_bytes);
-    assert_true(ks_onednn_run(prepared, (const void *const *)p.in, alone));
+    assert_true(ks_onednn_run(&p.spec, (const void *const *)p.in, alone));
     lane lanes[2];
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) {
-        lanes[i] = (lane){prepared, &p, malloc(p.spec.out.size_bytes), 0};
+        lanes[i] = (lane){&p, malloc(p.spec.out.size_bytes), 0};
         assert_int_equal(pthread_create(&threads[i], NULL, lane_main, &lanes[i]), 0);
     }
     for (int i = 0; i < 2; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
@@ -936,7 +931,6 @@ static void onednn_from_two_threads(void **unused)
         free(lanes[i].out);
     }
     assert_int_equal(thread_count(), threads_before);
-    ks_onednn_free(&prepared);
     free(alone);
     end(&p);
 }

@@ -1207,6 +1207,33 @@ static void a_plan_that_cannot_be_prepared_is_not_kept(void **state)
     close_bed();
 }
 
+static void a_question_for_a_plan_keeps_none(void **state)
+{
+    (void)state;
+    open_faulty(1);
+    submit(0, 10, 0, 0);
+    turn_until(1);
+    check_answer(0);
+    const ks_engine_stats before = stats();
+    ks_plan seen;
+    ks_error error;
+    for (int64_t count = 1; count <= 2000; count++) { /* more than the cache holds */
+        const ks_spec spec = tiny_spec(count, 0, 0);
+        assert_int_equal(ks_engine_look(bed.engine, &spec, &seen, &error), KS_OK);
+        assert_int_equal(seen.out_bytes, spec.out.offset + spec.out.size_bytes);
+        assert_true(seen.batch_max >= 1);
+        assert_int_equal(seen.timed_jobs > 0, count == 10); /* the one that is there is told as it is */
+    }
+    assert_int_equal(stats().plans, 1);
+    assert_int_equal(stats().plan_bytes, before.plan_bytes);
+    assert_int_equal(stats().plan_evictions, 0);
+    ks_faulty_arm(KS_FAULT_PREPARE, 1, KS_FAULT_OOM);
+    const ks_spec other = tiny_spec(3000, 0, 0);
+    assert_int_equal(ks_engine_look(bed.engine, &other, &seen, &error), KS_MEMORY);
+    assert_int_equal(stats().plans, 1);
+    close_bed();
+}
+
 int main(void)
 {
     const char *seed = getenv("KS_SEED");
@@ -1257,6 +1284,7 @@ int main(void)
         cmocka_unit_test(opening_gives_back_what_it_took),
         cmocka_unit_test(a_failed_overflow_slot_returns_its_budget),
         cmocka_unit_test(a_plan_that_cannot_be_prepared_is_not_kept),
+        cmocka_unit_test(a_question_for_a_plan_keeps_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,13 +18,18 @@ static void forget(void *context, ks_plan *plan)
     forgotten[forgotten_count++] = plan;
 }
 
-static ks_plans *open_plans(size_t max_bytes)
+static ks_plans *open_plans_of(size_t max_bytes, size_t max_count)
 {
     ks_plans *plans;
     ks_error error;
     forgotten_count = 0;
-    assert_int_equal(ks_plans_open(max_bytes, forget, forgotten, &plans, &error), KS_OK);
+    assert_int_equal(ks_plans_open(max_bytes, max_count, forget, forgotten, &plans, &error), KS_OK);
     return plans;
+}
+
+static ks_plans *open_plans(size_t max_bytes)
+{
+    return open_plans_of(max_bytes, 0);
 }
 
 static ks_plan *make(ks_plans *plans, int64_t count)
@@ -108,6 +113,36 @@ static void the_least_recently_used_goes_first(void **state)
     ks_plans_close(&plans);
 }
 
+static void their_number_is_limited_too(void **state)
+{
+    (void)state;
+    ks_plans *plans = open_plans_of(1 << 20, 3);
+    ks_plan *a = make(plans, 1), *b = make(plans, 2);
+    make(plans, 3);
+    assert_int_equal(forgotten_count, 0);
+    a->users = 1;
+    make(plans, 4); /* a is the oldest, and in use */
+    assert_int_equal(forgotten_count, 1);
+    assert_ptr_equal(forgotten[0], b);
+    assert_int_equal(ks_plans_count(plans), 3);
+    assert_ptr_equal(find(plans, 1), a);
+    ks_plans_close(&plans);
+}
+
+static void peeking_does_not_make_a_plan_newer(void **state)
+{
+    (void)state;
+    ks_plans *plans = open_plans_of(1 << 20, 2);
+    ks_plan *a = make(plans, 1), *b = make(plans, 2);
+    const ks_spec spec = tiny_spec(1, 0, 0), other = tiny_spec(9, 0, 0);
+    assert_ptr_equal(ks_plans_peek(plans, &spec), a);
+    assert_null(ks_plans_peek(plans, &other));
+    assert_ptr_equal(ks_plans_newest(plans), b);
+    make(plans, 3);
+    assert_ptr_equal(forgotten[0], a);
+    ks_plans_close(&plans);
+}
+
 static void a_plan_in_use_stays_past_the_budget(void **state)
 {
     (void)state;
@@ -171,6 +206,8 @@ int main(void)
         cmocka_unit_test(equal_specs_share_a_plan_and_others_do_not),
         cmocka_unit_test(many_plans_are_all_found_again),
         cmocka_unit_test(the_least_recently_used_goes_first),
+        cmocka_unit_test(their_number_is_limited_too),
+        cmocka_unit_test(peeking_does_not_make_a_plan_newer),
         cmocka_unit_test(a_plan_in_use_stays_past_the_budget),
         cmocka_unit_test(graphs_count_as_bytes_of_their_plan),
         cmocka_unit_test(a_dropped_plan_is_not_forgotten_by_lanes),
