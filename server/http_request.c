@@ -8,7 +8,7 @@
 #include "reply.h"
 
 enum {
-    CHUNK_CALLS = 65536, /* pieces of a body that may come without being worth 4 KiB each */
+    CHUNK_CALLS = 65536, /* pieces of a chunked body that may come without being worth 4 KiB each */
     CHUNK_BYTES = 4096
 };
 static const uint64_t swallow_bytes = 1 << 20; /* of a refused body: read and dropped, so that the connection stays */
@@ -150,7 +150,8 @@ size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n
     conn->received += n;
     conn->callbacks += anew;
     conn->goes_on = false;
-    if (conn->fault == KS_OK && conn->callbacks > CHUNK_CALLS + conn->received / CHUNK_BYTES) {
+    /* Of a body with a length a piece is what one read happened to find: its client is held to --min-rate alone. */
+    if (conn->fault == KS_OK && conn->head.chunked && conn->callbacks > CHUNK_CALLS + conn->received / CHUNK_BYTES) {
         conn->fault = ks_fail(&conn->error, KS_CHUNKS, "request body comes in more than %d tiny chunks", CHUNK_CALLS);
         ks_request_cut(http, conn);
         return n;
