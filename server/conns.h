@@ -39,6 +39,8 @@ typedef struct ks_conn {
     ks_stage stage;
     int64_t since_ns;  /* in this stage */
     int64_t paused_ns; /* since when a large request waits for us amid its body or answer; 0: it does not */
+    int64_t fin_ns;    /* when the end of what the client sends was seen; 0: not yet */
+    int64_t probed_ns; /* the last ks_conn_probe that wrote */
     int64_t requests;
     int active_at; /* place in the table of open ones */
     struct ks_conn *next_free;
@@ -84,6 +86,10 @@ uint64_t ks_conns_key(const ks_conn *conn);
 ks_conn *ks_conns_by_key(ks_conns *conns, uint64_t key); /* NULL: it has ended */
 /* EPOLLRDHUP, EPOLLHUP or EPOLLERR came. */
 void ks_conns_hang_up(ks_conns *conns, ks_conn *conn, bool gone);
+/* The end of what the client sends has been seen. */
+void ks_conn_fin(ks_conn *conn, int64_t now_ns);
+/* Finds out whether a client that has ended its side, and whose request waits, still reads. An event tells. */
+void ks_conn_probe(ks_conn *conn, const ks_config *config, int64_t now_ns);
 /* Makes the library look at half-closed connections again: an edge that came with data is lost to it. */
 void ks_conns_nudge(ks_conns *conns);
 

@@ -71,6 +71,7 @@ static void on_event(ks_http *http, uint64_t key, uint32_t events)
     }
     if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) return; /* of before the library got it */
     /* Half a close says only that nothing more will be sent; a reset says that nobody is there to be answered. */
+    ks_conn_fin(conn, http->now_ns);
     ks_conns_hang_up(&http->conns, conn, events & (EPOLLHUP | EPOLLERR));
     if (conn->gone && conn->stage == KS_AT_WAIT && ks_infer_cancel(conn->infer) && conn->suspended) {
         ks_library_resume(conn);
@@ -100,6 +101,7 @@ static void walk(ks_http *http)
     http->walked_ns = http->now_ns;
     for (int i = http->conns.active_count - 1; i >= 0; i--) {
         ks_conn *conn = http->conns.active[i];
+        ks_conn_probe(conn, http->daemon->config, http->now_ns);
         const ks_late late = ks_conn_late(conn, http->daemon->config, http->now_ns);
         if (late != KS_IN_TIME) end_late(http, conn, late);
         if (conn->direct) ks_direct_walk(http, conn);
