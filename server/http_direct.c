@@ -300,7 +300,8 @@ static void begin(ks_http *http, ks_conn *conn, size_t n)
     conn->counted = true;
     conn->requests++;
     http->in_flight++;
-    conn->more = n > t->unread;
+    conn->more =
+        n > t->unread || conn->fin_ns; /* there is another one, or the end, of which no event will tell again */
     ks_identity_read(&conn->identity, &conn->head, &http->numbers);
     conn->fault = ks_request_begin(http, conn);
     if (t->whole)
@@ -364,6 +365,7 @@ static bool rests(const ks_conn *conn)
 void ks_direct_event(ks_http *http, ks_conn *conn, uint32_t events)
 {
     const bool now = rests(conn);
+    if (events & EPOLLRDHUP) ks_conn_fin(conn, http->now_ns);
     if (events & (EPOLLHUP | EPOLLERR)) {
         if (now) {
             pass_on(http, conn);
