@@ -9,6 +9,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "eviction.h"
+
 enum {
     LINGER_NS = 1000000000,
     CLOSE_WAIT = 8 /* TCP_CLOSE_WAIT, which a header has that does not go with linux/tcp.h */
@@ -21,6 +23,7 @@ ks_status ks_conns_open(ks_conns *conns, int capacity, size_t max_uri, int epoll
     memset(conns, 0, sizeof *conns);
     conns->capacity = capacity;
     conns->epoll = epoll;
+    atomic_store(&conns->yields, INT64_MAX);
     conns->all = calloc((size_t)capacity, sizeof *conns->all);
     conns->active = calloc((size_t)capacity, sizeof *conns->active);
     conns->half = calloc((size_t)capacity, sizeof *conns->half);
@@ -61,8 +64,9 @@ ks_conn *ks_conns_by_key(ks_conns *conns, uint64_t key)
     return conn->magic == KS_CONN_MAGIC && conn->generation == (uint32_t)(key >> 32) ? conn : NULL;
 }
 
-ks_conn *ks_conns_take(ks_conns *conns, int fd, bool loopback, int64_t now_ns)
+ks_conn *ks_conns_take(ks_conns *conns, const ks_arrival *arrival, int64_t now_ns)
 {
+    const int fd = arrival->fd;
     ks_conn *conn = conns->free;
     if (conn == NULL) return NULL;
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u64 = ks_conns_key(conn)};
@@ -70,13 +74,15 @@ ks_conn *ks_conns_take(ks_conns *conns, int fd, bool loopback, int64_t now_ns)
     conns->free = conn->next_free;
     conn->magic = KS_CONN_MAGIC;
     conn->fd = fd;
-    conn->loopback = loopback;
+    conn->loopback = arrival->loopback;
+    conn->address = arrival->address;
     conn->mhd = NULL;
     conn->half_closed = conn->gone = conn->suspended = conn->counted = conn->direct = conn->more = false;
     conn->stage = KS_AT_IDLE;
     conn->since_ns = now_ns;
     conn->fin_ns = conn->probed_ns = 0;
     conn->requests = 0;
+    ks_eviction_enter(conns, conn, now_ns);
     conn->active_at = conns->active_count;
     conns->active[conns->active_count++] = conn;
     atomic_store_explicit(&conns->open, conns->active_count, memory_order_relaxed);
@@ -88,6 +94,8 @@ void ks_conns_give(ks_conns *conns, ks_conn *conn)
     ks_conn *last = conns->active[--conns->active_count];
     conns->active[conn->active_at] = last;
     last->active_at = conn->active_at;
+    ks_eviction_leave(conn);
+    ks_address_give(&conn->address);
     conn->magic = 0;
     conn->generation++;
     for (int i = 0; conn->half_closed && i < conns->half_count; i++)

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "clock.h"
+#include "eviction.h"
 #include "http_parts.h"
 #include "reply.h"
 
@@ -55,6 +56,20 @@ static ks_status refuse_wire(ks_conn *conn, const char *method, ks_status status
     return status;
 }
 
+/* The second listener keeps places for health: while it has more requests than this under way, no other one is begun, and none
+ * waits for its body, so that connections are left that end at once or may be closed for others. */
+static bool is_crowded(const ks_http *http)
+{
+    enum { REQUESTS_MOST = KS_ADMIN_CONNECTIONS * 3 / 4 };
+    return http->engine == NULL && http->in_flight > REQUESTS_MOST;
+}
+
+static bool is_health(const ks_conn *conn)
+{
+    const bool body = conn->head.chunked || conn->head.content_length > 0;
+    return !body && (conn->route.handler == KS_HANDLER_live || conn->route.handler == KS_HANDLER_ready);
+}
+
 ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method)
 {
     ks_status status = ks_gate_wire(&http->rules, &conn->head, &conn->error);
@@ -71,6 +86,8 @@ ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method)
     }
     if (found != KS_OK) return found;
     status = ks_gate_body(&http->rules, &conn->head, &conn->error);
+    if (status == KS_OK && is_crowded(http) && !is_health(conn))
+        status = ks_fail(&conn->error, KS_QUEUE_FULL, "too many requests at once on the second listener");
     if (status == KS_OK && http->draining)
         status = ks_fail(&conn->error, KS_DRAINING, "%s", ks_reply_sentence(KS_DRAINING));
     return status;
@@ -120,7 +137,7 @@ ks_status ks_request_begin(ks_http *http, ks_conn *conn)
 bool ks_request_refuses_early(const ks_http *http, const ks_conn *conn)
 {
     const ks_head *head = &conn->head;
-    if (head->expects || ks_status_closes(conn->fault)) return true;
+    if (head->expects || ks_status_closes(conn->fault) || is_crowded(http)) return true;
     const uint64_t limit = swallow_bytes + (conn->fault == KS_BODY_SIZE ? http->rules.max_body : 0);
     return head->content_length > 0 && (uint64_t)head->content_length > limit;
 }
@@ -268,4 +285,5 @@ void ks_request_end(ks_http *http, ks_conn *conn, bool delivered)
     ks_compat_fini(&conn->compat);
     conn->stage = KS_AT_IDLE;
     conn->since_ns = http->now_ns;
+    ks_eviction_rest(&http->conns, conn, http->now_ns);
 }

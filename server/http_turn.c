@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "clock.h"
+#include "eviction.h"
 #include "http_parts.h"
 #include "reply.h"
 
@@ -99,6 +100,7 @@ static void walk(ks_http *http)
 {
     if (http->now_ns - http->walked_ns < walk_ns) return;
     http->walked_ns = http->now_ns;
+    ks_eviction_rank(&http->conns, http->now_ns);
     for (int i = http->conns.active_count - 1; i >= 0; i--) {
         ks_conn *conn = http->conns.active[i];
         ks_conn_probe(conn, http->daemon->config, http->now_ns);
