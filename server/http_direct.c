@@ -64,6 +64,7 @@ static void pass_on(ks_http *http, ks_conn *conn)
 {
     ks_pieces_leave(http, conn);
     conn->direct = conn->more = false;
+    if (conn->stage != KS_AT_IDLE) conn->begun_ns = conn->since_ns; /* the library does not tell of a part of a head */
     if (conn->stage != KS_AT_IDLE) conn->since_ns = http->now_ns;
     conn->stage = KS_AT_IDLE;
     ks_conns_watch(&http->conns, conn, EPOLLRDHUP | EPOLLET);
