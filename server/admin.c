@@ -67,12 +67,17 @@ static void accept_some(ks_admin *admin)
     }
 }
 
+static void tell(int fd)
+{
+    (void)!TEMP_FAILURE_RETRY(write(fd, &(uint64_t){1}, sizeof(uint64_t)));
+}
+
 static void *serve(void *argument)
 {
     ks_admin *admin = argument;
     pthread_setname_np(pthread_self(), "kernserve-admin");
     admin->status = ks_http_open(admin->daemon, NULL, admin->metrics, admin->wake_fd, &admin->http, &admin->error);
-    (void)!write(admin->started_fd, &(uint64_t){1}, sizeof(uint64_t));
+    tell(admin->started_fd);
     if (admin->status != KS_OK) return NULL;
     while (!atomic_load(&admin->stop)) {
         ks_http_turn(admin->http, 1000000000);
@@ -135,7 +140,7 @@ void ks_admin_close(ks_admin **admin)
 {
     if (!*admin) return;
     atomic_store(&(*admin)->stop, true);
-    (void)!write((*admin)->stop_fd, &(uint64_t){1}, sizeof(uint64_t));
+    tell((*admin)->stop_fd);
     pthread_join((*admin)->thread, NULL);
     free_admin(*admin);
     *admin = NULL;

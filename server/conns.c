@@ -1,5 +1,6 @@
 #include "conns.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>
@@ -8,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "eviction.h"
 
@@ -167,7 +169,7 @@ void ks_conn_probe(ks_conn *conn, const ks_config *config, int64_t now_ns)
     if (conn->fin_ns == 0 || !waits_for_us(conn) || conn->head.http10 || conn->probed_ns > conn->first_ns) return;
     if (config->half_close_wait == 0 || now_ns - from_ns < config->half_close_wait || !may_probe(conn->fd)) return;
     conn->probed_ns = now_ns;
-    const ssize_t sent = send(conn->fd, interim, sizeof interim - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent = TEMP_FAILURE_RETRY(send(conn->fd, interim, sizeof interim - 1, MSG_DONTWAIT | MSG_NOSIGNAL));
     (void)sent; /* a failure is followed by an event */
 }
 

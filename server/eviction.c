@@ -1,9 +1,11 @@
 #include "eviction.h"
 
+#include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum {
     LOOKS = 32,      /* at connections that have rested longest, for one of an address with more than its share */
@@ -62,7 +64,7 @@ static bool has_read_since(const ks_conn *conn, int64_t now_ns)
 static bool has_bytes(int fd)
 {
     char byte;
-    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    return TEMP_FAILURE_RETRY(recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)) > 0;
 }
 
 /* A part of its next request is there. Of a fresh connection that counts only until it has been looked at once. */

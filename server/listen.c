@@ -122,7 +122,8 @@ static void remove_stale(const address *local)
     if (lstat(local->u.local.sun_path, &info) != 0 || !S_ISSOCK(info.st_mode)) return;
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (probe < 0) return;
-    if (connect(probe, &local->u.any, local->length) != 0 && errno == ECONNREFUSED) unlink(local->u.local.sun_path);
+    if (TEMP_FAILURE_RETRY(connect(probe, &local->u.any, local->length)) != 0 && errno == ECONNREFUSED)
+        unlink(local->u.local.sun_path);
     close(probe);
 }
 
@@ -351,7 +352,7 @@ void ks_listener_close(ks_listener **pointer)
     *pointer = NULL;
     if (listener == NULL) return;
     uint64_t one = 1;
-    ssize_t wrote = write(listener->stop_fd, &one, sizeof one);
+    ssize_t wrote = TEMP_FAILURE_RETRY(write(listener->stop_fd, &one, sizeof one));
     (void)wrote; /* an eventfd that cannot be written is full, and wakes all the same */
     pthread_join(listener->thread, NULL);
     for (int i = 0; i < listener->count; i++) close_socket(listener->fds[i]);

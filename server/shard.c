@@ -51,7 +51,7 @@ struct ks_shard {
 static void wake_fd(int fd)
 {
     uint64_t one = 1;
-    ssize_t wrote = write(fd, &one, sizeof one);
+    ssize_t wrote = TEMP_FAILURE_RETRY(write(fd, &one, sizeof one));
     (void)wrote; /* a full counter wakes all the same */
 }
 
