@@ -131,7 +131,7 @@ static void end_pause(ks_conn *conn)
 /* Of a whole request. Only behind its answer: the client need not wait for that. */
 static void take_whole(ks_http *http, ks_talk *t, int fd)
 {
-    const ssize_t taken = recv(fd, http->direct->peeked, t->unread, MSG_DONTWAIT | MSG_TRUNC);
+    const ssize_t taken = TEMP_FAILURE_RETRY(recv(fd, http->direct->peeked, t->unread, MSG_DONTWAIT | MSG_TRUNC));
     t->last |= taken != (ssize_t)t->unread;
     t->unread = 0;
 }
@@ -313,7 +313,7 @@ static void begin(ks_http *http, ks_conn *conn, size_t n)
 
 static ssize_t peek(const ks_http *http, const ks_conn *conn)
 {
-    return recv(conn->fd, http->direct->peeked, KS_WHOLE_MOST, MSG_PEEK | MSG_DONTWAIT);
+    return TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, KS_WHOLE_MOST, MSG_PEEK | MSG_DONTWAIT));
 }
 
 static void read_next(ks_http *http, ks_conn *conn)

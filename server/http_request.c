@@ -1,7 +1,9 @@
 /* One request as far as it needs no library: its head judged, its body counted and passed on, its books. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "clock.h"
 #include "eviction.h"
@@ -205,8 +207,8 @@ void ks_request_cut(ks_http *http, ks_conn *conn)
     ks_text_init(&text, KS_ERROR_TEXT * 8);
     ks_reply_raw(&text, conn->fault, conn->error.text);
     char *bytes = ks_text_take(&text, &length);
-    if (bytes && send(conn->fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length)
-        conn->code = ks_status_http(conn->fault);
+    const ssize_t sent = bytes ? TEMP_FAILURE_RETRY(send(conn->fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL)) : -1;
+    if (sent == (ssize_t)length) conn->code = ks_status_http(conn->fault);
     free(bytes);
     shutdown(conn->fd, SHUT_WR);
     conn->stage = KS_AT_CUT;
