@@ -11,6 +11,7 @@
 #include "kernserve/backend.h"
 #include "onednn.h"
 
+#include <errno.h>
 #include <assert.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -334,7 +335,7 @@ static void *work(void *context)
         const int wake_fd = lane->wake_fd; /* the lane is the shard's again as soon as run_batch has said so */
         run_batch(lane, now_ns());
         const uint64_t one = 1;
-        if (wake_fd >= 0 && write(wake_fd, &one, sizeof one) < 0) {
+        if (wake_fd >= 0 && TEMP_FAILURE_RETRY(write(wake_fd, &one, sizeof one)) < 0) {
             /* The counter is full: the shard has wake-ups enough. */
         }
     }

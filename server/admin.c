@@ -10,6 +10,8 @@
 
 #include "http.h"
 
+enum { ACCEPTS = 8 }; /* in a turn */
+
 struct ks_admin {
     /* fixed after open: */
     ks_daemon *daemon;
@@ -18,6 +20,7 @@ struct ks_admin {
     int listen_fd, stop_fd;
     int wake_fd; /* an epoll over both: readable while either wants attention, so one turn waits for everything */
     bool loopback;
+    ks_addresses *addresses; /* of its clients */
     /* the thread's, until it has started: */
     ks_http *http;
     ks_status status;
@@ -26,12 +29,35 @@ struct ks_admin {
     _Atomic bool stop;
 };
 
-static void accept_all(ks_admin *admin)
+/* false: all places are taken, and none gives way. */
+static bool has_room(ks_admin *admin)
 {
-    for (;;) {
-        const int fd = accept4(admin->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (ks_http_connections(admin->http) >= KS_ADMIN_CONNECTIONS && ks_http_make_room(admin->http, 1) == 0)
+        return false;
+    return ks_http_has_place(admin->http);
+}
+
+static void take(ks_admin *admin, int fd, const struct sockaddr_storage *from)
+{
+    if (!has_room(admin)) {
+        close(fd);
+        return;
+    }
+    const ks_arrival arrival = {
+        .fd = fd, .loopback = admin->loopback, .address = ks_addresses_take(admin->addresses, from)};
+    ks_http_add(admin->http, &arrival);
+}
+
+/* A few: what they send is read before the next ones come, so that none gives way for a connection that came with it. */
+static void accept_some(ks_admin *admin)
+{
+    for (int taken = 0; taken < ACCEPTS;) {
+        struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+        socklen_t length = sizeof from;
+        const int fd = accept4(admin->listen_fd, (struct sockaddr *)&from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            ks_http_add(admin->http, fd, admin->loopback);
+            take(admin, fd, &from);
+            taken++;
             continue;
         }
         if (errno == ECONNABORTED || errno == EINTR) continue;
@@ -41,16 +67,21 @@ static void accept_all(ks_admin *admin)
     }
 }
 
+static void tell(int fd)
+{
+    (void)!TEMP_FAILURE_RETRY(write(fd, &(uint64_t){1}, sizeof(uint64_t)));
+}
+
 static void *serve(void *argument)
 {
     ks_admin *admin = argument;
     pthread_setname_np(pthread_self(), "kernserve-admin");
     admin->status = ks_http_open(admin->daemon, NULL, admin->metrics, admin->wake_fd, &admin->http, &admin->error);
-    (void)!write(admin->started_fd, &(uint64_t){1}, sizeof(uint64_t));
+    tell(admin->started_fd);
     if (admin->status != KS_OK) return NULL;
     while (!atomic_load(&admin->stop)) {
         ks_http_turn(admin->http, 1000000000);
-        accept_all(admin);
+        accept_some(admin);
     }
     ks_http_close(&admin->http);
     return NULL;
@@ -62,6 +93,7 @@ static void free_admin(ks_admin *admin)
     if (admin->stop_fd >= 0) close(admin->stop_fd);
     if (admin->started_fd >= 0) close(admin->started_fd);
     if (admin->wake_fd >= 0) close(admin->wake_fd);
+    ks_addresses_close(&admin->addresses);
     free(admin);
 }
 
@@ -86,7 +118,8 @@ ks_status ks_admin_open(ks_daemon *daemon, ks_shard_metrics *metrics, int fd, bo
     }
     *admin = (ks_admin){.daemon = daemon, .metrics = metrics, .loopback = loopback, .listen_fd = fd};
     admin->stop_fd = admin->started_fd = admin->wake_fd = -1;
-    if (!open_descriptors(admin) || pthread_create(&admin->thread, NULL, serve, admin) != 0) {
+    admin->addresses = ks_addresses_open(KS_ADMIN_CONNECTIONS + ACCEPTS);
+    if (!admin->addresses || !open_descriptors(admin) || pthread_create(&admin->thread, NULL, serve, admin) != 0) {
         free_admin(admin);
         return ks_fail(error, KS_SYSTEM, "cannot start the second listener's thread");
     }
@@ -107,7 +140,7 @@ void ks_admin_close(ks_admin **admin)
 {
     if (!*admin) return;
     atomic_store(&(*admin)->stop, true);
-    (void)!write((*admin)->stop_fd, &(uint64_t){1}, sizeof(uint64_t));
+    tell((*admin)->stop_fd);
     pthread_join((*admin)->thread, NULL);
     free_admin(*admin);
     *admin = NULL;

@@ -1,5 +1,6 @@
 #include "commands.h"
 
+#include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,8 +148,9 @@ int ks_command_healthcheck(const char *url)
         snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", parts.path, parts.host);
     size_t got = 0;
     ssize_t more = 0;
-    if (send(fd, text, (size_t)n, MSG_NOSIGNAL) == n)
-        while (got < 12 && (more = recv(fd, text + got, sizeof text - 1 - got, 0)) > 0) got += (size_t)more;
+    if (TEMP_FAILURE_RETRY(send(fd, text, (size_t)n, MSG_NOSIGNAL)) == n)
+        while (got < 12 && (more = TEMP_FAILURE_RETRY(recv(fd, text + got, sizeof text - 1 - got, 0))) > 0)
+            got += (size_t)more;
     close(fd);
     text[got] = 0;
     if (got >= 12 && strncmp(text, "HTTP/1.", 7) == 0 && text[9] == '2') return 0;

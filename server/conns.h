@@ -8,14 +8,15 @@
 #define KS_CONNS_H
 #include <stdatomic.h>
 
+#include "addresses.h"
 #include "compat.h"
 #include "control.h"
 #include "gate.h"
+#include "http.h"
 #include "infer.h"
 #include "routes.h"
 
 struct MHD_Connection;
-struct ks_http;
 
 typedef enum ks_stage {
     KS_AT_IDLE, /* nothing of a request known */
@@ -31,7 +32,7 @@ enum { KS_CONN_MAGIC = 0x6b73636e };
 typedef struct ks_conn {
     uint32_t magic, index, generation;
     int fd;
-    struct ks_http *http;
+    ks_http *http;
     struct MHD_Connection *mhd; /* NULL: not yet known to the library */
     bool loopback, half_closed, gone, suspended;
     bool direct, more; /* see http_direct.c: the library does not know it yet; its socket is to be read again */
@@ -39,8 +40,16 @@ typedef struct ks_conn {
     ks_stage stage;
     int64_t since_ns;  /* in this stage */
     int64_t paused_ns; /* since when a large request waits for us amid its body or answer; 0: it does not */
+    int64_t fin_ns;    /* when the end of what the client sends was seen; 0: not yet */
+    int64_t probed_ns; /* the last ks_conn_probe that wrote */
     int64_t requests;
     int active_at; /* place in the table of open ones */
+    ks_address *address;
+    /* eviction.c: */
+    struct ks_conn *older, *newer; /* in the list of connections that rest */
+    struct ks_rest *rest;          /* which one; NULL: none */
+    int64_t rests_ns;              /* since when it rests: since it was accepted, or its last request was over */
+    int64_t begun_ns;              /* when a look found a part of its next request; 0: none since it rests */
     struct ks_conn *next_free;
     /* the request: */
     int64_t first_ns;
@@ -61,8 +70,18 @@ typedef struct ks_conn {
     int code;
 } ks_conn;
 
+/* Connections that may rest, those that have rested longest first. One may be amid a request as well: it is put to the end
+ * when that is over, and is dropped from the list by a look that comes before. */
+typedef struct ks_rest {
+    ks_conn *first, *last;
+    int count;
+} ks_rest;
+
 typedef struct ks_conns {
     int capacity, active_count;
+    int address_share; /* connections of one address, above which it gives way first */
+    ks_rest fresh;     /* of which no request has been over */
+    ks_rest kept;
     ks_conn *all, *free;
     ks_conn **active;
     int half_count;
@@ -70,12 +89,13 @@ typedef struct ks_conns {
     char *targets;
     int epoll;
     _Atomic int open;
+    _Atomic int64_t yields; /* ks_eviction_rank */
 } ks_conns;
 
 ks_status ks_conns_open(ks_conns *conns, int capacity, size_t max_uri, int epoll, ks_error *error);
 void ks_conns_close(ks_conns *conns);
 /* NULL: table full. The descriptor is watched for its peer's leaving. */
-ks_conn *ks_conns_take(ks_conns *conns, int fd, bool loopback, int64_t now_ns);
+ks_conn *ks_conns_take(ks_conns *conns, const ks_arrival *arrival, int64_t now_ns);
 void ks_conns_give(ks_conns *conns, ks_conn *conn);
 /* Else than for its peer's leaving. */
 bool ks_conns_watch(const ks_conns *conns, const ks_conn *conn, uint32_t events);
@@ -84,6 +104,10 @@ uint64_t ks_conns_key(const ks_conn *conn);
 ks_conn *ks_conns_by_key(ks_conns *conns, uint64_t key); /* NULL: it has ended */
 /* EPOLLRDHUP, EPOLLHUP or EPOLLERR came. */
 void ks_conns_hang_up(ks_conns *conns, ks_conn *conn, bool gone);
+/* The end of what the client sends has been seen. */
+void ks_conn_fin(ks_conn *conn, int64_t now_ns);
+/* Finds out whether a client that has ended its side, and whose request waits, still reads. An event tells. */
+void ks_conn_probe(ks_conn *conn, const ks_config *config, int64_t now_ns);
 /* Makes the library look at half-closed connections again: an edge that came with data is lost to it. */
 void ks_conns_nudge(ks_conns *conns);
 

@@ -4,6 +4,7 @@
 #define KS_DAEMON_H
 #include <stdatomic.h>
 
+#include "addresses.h"
 #include "config.h"
 #include "engine.h"
 #include "metrics.h"
@@ -23,6 +24,8 @@ typedef struct ks_daemon {
     ks_nvml *nvml;            /* the second listener's thread; NULL: nothing to ask */
     int shards;
     const ks_engine *engines[64]; /* one per shard; for pages */
+    ks_addresses *addresses;      /* of the data listeners' clients */
+    int room_fd;                  /* eventfd of the listener: connections that gave way have been replaced */
     bool loopback_only;           /* every data listener is loopback or unix: the Host check applies */
     /* any thread, atomic: */
     const char *const *_Atomic tokens; /* NULL-terminated; NULL: no authentication. SIGHUP may replace it: read it for

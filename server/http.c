@@ -29,8 +29,7 @@ enum {
      * an mmap and its page faults. */
     POOL_BYTES = 32768,
     BLOCK_BYTES = 65536, /* of long texts and large answers, in a run of the library */
-    SPARE = 16,          /* connections beside this shard's even share */
-    ADMIN_CONNECTIONS = 64
+    SPARE = 16           /* connections beside this shard's even share, and those that the library has yet to close */
 };
 static const int64_t spin_ns = 50000;
 
@@ -341,11 +340,13 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
     }
 }
 
-void ks_http_add(ks_http *http, int fd, bool loopback)
+void ks_http_add(ks_http *http, const ks_arrival *arrival)
 {
-    ks_conn *conn = ks_conns_take(&http->conns, fd, loopback, ks_now_ns());
+    ks_conn *conn = ks_conns_take(&http->conns, arrival, ks_now_ns());
     if (conn == NULL) {
-        close(fd);
+        ks_address *address = arrival->address;
+        close(arrival->fd);
+        ks_address_give(&address);
         if (http->engine) atomic_fetch_sub(&http->daemon->connections, 1);
         return;
     }
@@ -466,11 +467,12 @@ static ks_status open_parts(ks_http *http, ks_error *error)
 {
     ks_daemon *daemon = http->daemon;
     int shards = daemon->shards > 0 ? daemon->shards : 1;
-    int capacity =
-        http->engine ? (int)((daemon->config->connections + shards - 1) / shards) + SPARE : ADMIN_CONNECTIONS;
+    const int places = http->engine ? (int)((daemon->config->connections + shards - 1) / shards) : KS_ADMIN_CONNECTIONS;
+    const int capacity = places + SPARE;
     http->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (http->epoll < 0) return ks_fail(error, KS_SYSTEM, "cannot make an epoll descriptor");
     ks_status status = ks_conns_open(&http->conns, capacity, http->rules.max_uri, http->epoll, error);
+    http->conns.address_share = (int)(http->engine ? daemon->config->connections : KS_ADMIN_CONNECTIONS) / 2;
     if (status == KS_OK && http->engine)
         status = ks_infers_open(daemon, http->engine, http->metrics, capacity + SPARE, &http->infers, error);
     if (status != KS_OK) return status;

@@ -4,14 +4,30 @@
 #define KS_HTTP_H
 #include "daemon.h"
 
+enum { KS_ADMIN_CONNECTIONS = 64 }; /* of the second listener */
+
 typedef struct ks_http ks_http;
+
+/* An accepted connection on its way to a table. */
+typedef struct ks_arrival {
+    int fd;
+    bool loopback;
+    bool replaces;       /* all places are taken: another connection gives way for it */
+    ks_address *address; /* its client's, or NULL; given back with the connection */
+} ks_arrival;
 
 /* engine NULL: the second listener (metrics, health, status only). wake_fd: written to end an epoll wait. */
 ks_status ks_http_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int wake_fd, ks_http **out,
                        ks_error *error);
 void ks_http_close(ks_http **http); /* after drain: no request suspended */
 /* Takes an accepted socket; closes it where it cannot. */
-void ks_http_add(ks_http *http, int fd, bool loopback);
+void ks_http_add(ks_http *http, const ks_arrival *arrival);
+/* Closes up to n connections that rest, for others; returns how many. They are gone, or will be in the next turn. */
+int ks_http_make_room(ks_http *http, int n);
+int ks_http_room_most(const ks_http *http);  /* that it may be asked for in a turn */
+bool ks_http_has_place(const ks_http *http); /* for one more */
+/* Which of its connections would give way, as ks_eviction_rank; any thread. */
+int64_t ks_http_yields(const ks_http *http);
 /* One turn: waits at most timeout_ns (less while something is unfinished; 0: polls), reads, answers. true: something happened. */
 bool ks_http_turn(ks_http *http, int64_t timeout_ns);
 /* Answers of finished jobs (a list by ->next) are queued and sent. */

@@ -64,6 +64,7 @@ static void pass_on(ks_http *http, ks_conn *conn)
 {
     ks_pieces_leave(http, conn);
     conn->direct = conn->more = false;
+    if (conn->stage != KS_AT_IDLE) conn->begun_ns = conn->since_ns; /* the library does not tell of a part of a head */
     if (conn->stage != KS_AT_IDLE) conn->since_ns = http->now_ns;
     conn->stage = KS_AT_IDLE;
     ks_conns_watch(&http->conns, conn, EPOLLRDHUP | EPOLLET);
@@ -130,7 +131,7 @@ static void end_pause(ks_conn *conn)
 /* Of a whole request. Only behind its answer: the client need not wait for that. */
 static void take_whole(ks_http *http, ks_talk *t, int fd)
 {
-    const ssize_t taken = recv(fd, http->direct->peeked, t->unread, MSG_DONTWAIT | MSG_TRUNC);
+    const ssize_t taken = TEMP_FAILURE_RETRY(recv(fd, http->direct->peeked, t->unread, MSG_DONTWAIT | MSG_TRUNC));
     t->last |= taken != (ssize_t)t->unread;
     t->unread = 0;
 }
@@ -300,7 +301,8 @@ static void begin(ks_http *http, ks_conn *conn, size_t n)
     conn->counted = true;
     conn->requests++;
     http->in_flight++;
-    conn->more = n > t->unread;
+    conn->more =
+        n > t->unread || conn->fin_ns; /* there is another one, or the end, of which no event will tell again */
     ks_identity_read(&conn->identity, &conn->head, &http->numbers);
     conn->fault = ks_request_begin(http, conn);
     if (t->whole)
@@ -311,7 +313,7 @@ static void begin(ks_http *http, ks_conn *conn, size_t n)
 
 static ssize_t peek(const ks_http *http, const ks_conn *conn)
 {
-    return recv(conn->fd, http->direct->peeked, KS_WHOLE_MOST, MSG_PEEK | MSG_DONTWAIT);
+    return TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, KS_WHOLE_MOST, MSG_PEEK | MSG_DONTWAIT));
 }
 
 static void read_next(ks_http *http, ks_conn *conn)
@@ -364,6 +366,7 @@ static bool rests(const ks_conn *conn)
 void ks_direct_event(ks_http *http, ks_conn *conn, uint32_t events)
 {
     const bool now = rests(conn);
+    if (events & EPOLLRDHUP) ks_conn_fin(conn, http->now_ns);
     if (events & (EPOLLHUP | EPOLLERR)) {
         if (now) {
             pass_on(http, conn);

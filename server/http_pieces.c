@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "clock.h"
 #include "http_direct.h"
@@ -59,7 +60,7 @@ static ks_move give_up(ks_http *http, ks_conn *conn)
 
 static bool drop(ks_http *http, ks_conn *conn, size_t n)
 {
-    const ssize_t taken = n ? recv(conn->fd, http->direct->peeked, n, MSG_DONTWAIT | MSG_TRUNC) : 0;
+    const ssize_t taken = n ? TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, n, MSG_DONTWAIT | MSG_TRUNC)) : 0;
     ks_talk_of(conn)->unread -= n;
     return taken == (ssize_t)n;
 }
@@ -85,7 +86,7 @@ static ks_move read_piece(ks_http *http, ks_conn *conn)
     const size_t left = (size_t)conn->head.content_length - conn->received, head = t->unread - left;
     /* And a byte behind the request, which tells that there is another one. */
     const size_t most = head + least(left, t->piece) + 1;
-    const ssize_t n = recv(conn->fd, http->direct->peeked, most, MSG_PEEK | MSG_DONTWAIT);
+    const ssize_t n = TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, most, MSG_PEEK | MSG_DONTWAIT));
     if (n < 0 && errno == EAGAIN) return KS_STUCK;
     if (n <= 0) return give_up(http, conn);
     conn->more |= (size_t)n > t->unread;
@@ -110,7 +111,8 @@ static ks_move read_piece(ks_http *http, ks_conn *conn)
 static ks_move drop_piece(ks_http *http, ks_conn *conn)
 {
     ks_talk *t = ks_talk_of(conn);
-    const ssize_t n = recv(conn->fd, http->direct->peeked, least(t->unread, KS_PIECE_MOST), MSG_DONTWAIT | MSG_TRUNC);
+    const size_t most = least(t->unread, KS_PIECE_MOST);
+    const ssize_t n = TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, most, MSG_DONTWAIT | MSG_TRUNC));
     if (n < 0 && errno == EAGAIN) return KS_STUCK;
     if (n > 0) t->unread -= (size_t)n;
     return n > 0 && t->unread > 0 ? KS_MOVED : give_up(http, conn);
@@ -135,7 +137,7 @@ ks_move ks_pieces_send(ks_http *http, ks_conn *conn)
     struct iovec parts[2] = {{t->reply + t->reply_length - head, head},
                              {(char *)(uintptr_t)body, least((size_t)there, most)}};
     const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    const ssize_t n = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = TEMP_FAILURE_RETRY(sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
     if (n < 0 && errno == EAGAIN) return KS_STUCK;
     if (n < 0) return give_up(http, conn);
     t->sent += (size_t)n;

@@ -1,14 +1,17 @@
 /* One request as far as it needs no library: its head judged, its body counted and passed on, its books. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "clock.h"
+#include "eviction.h"
 #include "http_parts.h"
 #include "reply.h"
 
 enum {
-    CHUNK_CALLS = 65536, /* pieces of a body that may come without being worth 4 KiB each */
+    CHUNK_CALLS = 65536, /* pieces of a chunked body that may come without being worth 4 KiB each */
     CHUNK_BYTES = 4096
 };
 static const uint64_t swallow_bytes = 1 << 20; /* of a refused body: read and dropped, so that the connection stays */
@@ -55,6 +58,20 @@ static ks_status refuse_wire(ks_conn *conn, const char *method, ks_status status
     return status;
 }
 
+/* The second listener keeps places for health: while it has more requests than this under way, no other one is begun, and none
+ * waits for its body, so that connections are left that end at once or may be closed for others. */
+static bool is_crowded(const ks_http *http)
+{
+    enum { REQUESTS_MOST = KS_ADMIN_CONNECTIONS * 3 / 4 };
+    return http->engine == NULL && http->in_flight > REQUESTS_MOST;
+}
+
+static bool is_health(const ks_conn *conn)
+{
+    const bool body = conn->head.chunked || conn->head.content_length > 0;
+    return !body && (conn->route.handler == KS_HANDLER_live || conn->route.handler == KS_HANDLER_ready);
+}
+
 ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method)
 {
     ks_status status = ks_gate_wire(&http->rules, &conn->head, &conn->error);
@@ -71,6 +88,8 @@ ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method)
     }
     if (found != KS_OK) return found;
     status = ks_gate_body(&http->rules, &conn->head, &conn->error);
+    if (status == KS_OK && is_crowded(http) && !is_health(conn))
+        status = ks_fail(&conn->error, KS_QUEUE_FULL, "too many requests at once on the second listener");
     if (status == KS_OK && http->draining)
         status = ks_fail(&conn->error, KS_DRAINING, "%s", ks_reply_sentence(KS_DRAINING));
     return status;
@@ -120,7 +139,7 @@ ks_status ks_request_begin(ks_http *http, ks_conn *conn)
 bool ks_request_refuses_early(const ks_http *http, const ks_conn *conn)
 {
     const ks_head *head = &conn->head;
-    if (head->expects || ks_status_closes(conn->fault)) return true;
+    if (head->expects || ks_status_closes(conn->fault) || is_crowded(http)) return true;
     const uint64_t limit = swallow_bytes + (conn->fault == KS_BODY_SIZE ? http->rules.max_body : 0);
     return head->content_length > 0 && (uint64_t)head->content_length > limit;
 }
@@ -150,7 +169,8 @@ size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n
     conn->received += n;
     conn->callbacks += anew;
     conn->goes_on = false;
-    if (conn->fault == KS_OK && conn->callbacks > CHUNK_CALLS + conn->received / CHUNK_BYTES) {
+    /* Of a body with a length a piece is what one read happened to find: its client is held to --min-rate alone. */
+    if (conn->fault == KS_OK && conn->head.chunked && conn->callbacks > CHUNK_CALLS + conn->received / CHUNK_BYTES) {
         conn->fault = ks_fail(&conn->error, KS_CHUNKS, "request body comes in more than %d tiny chunks", CHUNK_CALLS);
         ks_request_cut(http, conn);
         return n;
@@ -187,8 +207,8 @@ void ks_request_cut(ks_http *http, ks_conn *conn)
     ks_text_init(&text, KS_ERROR_TEXT * 8);
     ks_reply_raw(&text, conn->fault, conn->error.text);
     char *bytes = ks_text_take(&text, &length);
-    if (bytes && send(conn->fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length)
-        conn->code = ks_status_http(conn->fault);
+    const ssize_t sent = bytes ? TEMP_FAILURE_RETRY(send(conn->fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL)) : -1;
+    if (sent == (ssize_t)length) conn->code = ks_status_http(conn->fault);
     free(bytes);
     shutdown(conn->fd, SHUT_WR);
     conn->stage = KS_AT_CUT;
@@ -267,4 +287,5 @@ void ks_request_end(ks_http *http, ks_conn *conn, bool delivered)
     ks_compat_fini(&conn->compat);
     conn->stage = KS_AT_IDLE;
     conn->since_ns = http->now_ns;
+    ks_eviction_rest(&http->conns, conn, http->now_ns);
 }

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "clock.h"
+#include "eviction.h"
 #include "http_parts.h"
 #include "reply.h"
 
@@ -71,6 +72,7 @@ static void on_event(ks_http *http, uint64_t key, uint32_t events)
     }
     if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) return; /* of before the library got it */
     /* Half a close says only that nothing more will be sent; a reset says that nobody is there to be answered. */
+    ks_conn_fin(conn, http->now_ns);
     ks_conns_hang_up(&http->conns, conn, events & (EPOLLHUP | EPOLLERR));
     if (conn->gone && conn->stage == KS_AT_WAIT && ks_infer_cancel(conn->infer) && conn->suspended) {
         ks_library_resume(conn);
@@ -98,8 +100,10 @@ static void walk(ks_http *http)
 {
     if (http->now_ns - http->walked_ns < walk_ns) return;
     http->walked_ns = http->now_ns;
+    ks_eviction_rank(&http->conns, http->now_ns);
     for (int i = http->conns.active_count - 1; i >= 0; i--) {
         ks_conn *conn = http->conns.active[i];
+        ks_conn_probe(conn, http->daemon->config, http->now_ns);
         const ks_late late = ks_conn_late(conn, http->daemon->config, http->now_ns);
         if (late != KS_IN_TIME) end_late(http, conn, late);
         if (conn->direct) ks_direct_walk(http, conn);

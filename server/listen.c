@@ -16,8 +16,9 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "metrics.h"
 
-enum { BACKLOG = 4096, FIRST_INHERITED = 3, STOP = KS_LISTENERS_MAX, PAUSE_FULL_MS = 5, PAUSE_FAULT_MS = 100 };
+enum { BACKLOG = 4096, FIRST_INHERITED = 3, STOP = KS_LISTENERS_MAX, ROOM, PAUSE_FULL_MS = 5, PAUSE_FAULT_MS = 100 };
 
 struct ks_listener {
     ks_daemon *daemon;
@@ -121,7 +122,8 @@ static void remove_stale(const address *local)
     if (lstat(local->u.local.sun_path, &info) != 0 || !S_ISSOCK(info.st_mode)) return;
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (probe < 0) return;
-    if (connect(probe, &local->u.any, local->length) != 0 && errno == ECONNREFUSED) unlink(local->u.local.sun_path);
+    if (TEMP_FAILURE_RETRY(connect(probe, &local->u.any, local->length)) != 0 && errno == ECONNREFUSED)
+        unlink(local->u.local.sun_path);
     close(probe);
 }
 
@@ -164,7 +166,7 @@ int ks_listen_inherited(void)
 /* --- accepting ---------------------------------------------------------------------------------------------------- */
 
 /* The shard with the fewest connections; equals take turns. */
-static ks_shard *choose(ks_listener *listener)
+static ks_shard *choose_fewest(ks_listener *listener)
 {
     int shards = listener->daemon->shards;
     int best = -1, fewest = 0;
@@ -180,29 +182,63 @@ static ks_shard *choose(ks_listener *listener)
     return listener->shards[best];
 }
 
-static void hand_over(ks_listener *listener, int fd, bool loopback)
+/* The shard whose connection gives way first; NULL: none has one that does. */
+static ks_shard *choose_yielding(const ks_listener *listener)
+{
+    ks_shard *best = NULL;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < listener->daemon->shards; i++) {
+        const int64_t yields = ks_shard_yields(listener->shards[i]);
+        if (yields >= least) continue;
+        least = yields;
+        best = listener->shards[i];
+    }
+    return best;
+}
+
+/* *replaces: another connection gives way for the next one. */
+static bool has_room(const ks_listener *listener, bool *replaces)
+{
+    const int above = atomic_load(&listener->daemon->connections) - (int)listener->daemon->config->connections;
+    *replaces = above >= 0;
+    return above < 0 || (above < KS_ARRIVALS_MOST && choose_yielding(listener));
+}
+
+static void hand_over(ks_listener *listener, ks_arrival *arrival)
 {
     int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* fails on unix sockets, which need none */
+    ks_shard *shard = arrival->replaces ? choose_yielding(listener) : NULL;
+    if (shard == NULL) shard = choose_fewest(listener);
+    setsockopt(arrival->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* fails on unix sockets, which need none */
     atomic_fetch_add(&listener->daemon->connections, 1);
-    if (!ks_shard_give(choose(listener), fd, loopback)) {
-        atomic_fetch_sub(&listener->daemon->connections, 1);
-        close(fd);
-    }
+    if (ks_shard_give(shard, arrival)) return;
+    atomic_fetch_sub(&listener->daemon->connections, 1);
+    ks_address_give(&arrival->address);
+    close(arrival->fd);
 }
 
-static bool full(const ks_listener *listener)
+/* Closes what is one too many of its client's. */
+static bool admit(ks_listener *listener, ks_arrival *arrival, const struct sockaddr_storage *from)
 {
-    return atomic_load(&listener->daemon->connections) >= listener->daemon->config->connections;
+    const int64_t most = listener->daemon->config->address_connections;
+    arrival->address = ks_addresses_take(listener->daemon->addresses, from);
+    if (most == 0 || ks_address_connections(arrival->address) <= most) return true;
+    ks_address_give(&arrival->address);
+    close(arrival->fd);
+    ks_metrics_address_full(listener->daemon->metrics);
+    return false;
 }
 
-/* Takes what waits, up to the limit. false: out of descriptors or memory, a pause is due. */
+/* Takes what waits, as long as there is room. false: out of descriptors or memory, a pause is due. */
 static bool accept_some(ks_listener *listener, int at)
 {
-    while (!full(listener)) {
-        int fd = accept4(listener->fds[at], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd >= 0) {
-            hand_over(listener, fd, listener->loopback[at]);
+    ks_arrival arrival = {.loopback = listener->loopback[at]};
+    while (has_room(listener, &arrival.replaces)) {
+        struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+        socklen_t length = sizeof from;
+        arrival.fd = accept4(listener->fds[at], (struct sockaddr *)&from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (arrival.fd >= 0) {
+            if (admit(listener, &arrival, &from)) hand_over(listener, &arrival);
             continue;
         }
         if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -219,21 +255,32 @@ static void watch(ks_listener *listener, bool on)
     }
 }
 
+static void clear(int fd)
+{
+    uint64_t count;
+    ssize_t got = read(fd, &count, sizeof count);
+    (void)got; /* that it was written is all that it says */
+}
+
 static void *listener_main(void *context)
 {
     ks_listener *listener = context;
     int pause_ms = -1;
     pthread_setname_np(pthread_self(), "ks-listen");
     for (;;) {
-        struct epoll_event events[KS_LISTENERS_MAX + 1];
+        struct epoll_event events[KS_LISTENERS_MAX + 2];
         bool good = true;
-        int count = epoll_wait(listener->epoll, events, KS_LISTENERS_MAX + 1, pause_ms);
+        int count = epoll_wait(listener->epoll, events, KS_LISTENERS_MAX + 2, pause_ms);
         for (int i = 0; i < count; i++) {
             if (events[i].data.u32 == STOP) return NULL;
-            good &= accept_some(listener, (int)events[i].data.u32);
+            if (events[i].data.u32 == ROOM)
+                clear(listener->daemon->room_fd);
+            else
+                good &= accept_some(listener, (int)events[i].data.u32);
         }
         /* While full, or without descriptors, new connections wait in the backlog, and this thread sleeps. */
-        int want_ms = !good ? PAUSE_FAULT_MS : full(listener) ? PAUSE_FULL_MS : -1;
+        bool replaces;
+        int want_ms = !good ? PAUSE_FAULT_MS : has_room(listener, &replaces) ? -1 : PAUSE_FULL_MS;
         if (want_ms == PAUSE_FAULT_MS)
             KS_LOG(KS_LOG_WARN, "cannot accept connections", KS_TEXT("error", strerror(errno)));
         if ((want_ms < 0) != (pause_ms < 0)) watch(listener, want_ms < 0);
@@ -244,7 +291,9 @@ static void *listener_main(void *context)
 static bool add_all(ks_listener *listener)
 {
     struct epoll_event stop = {.events = EPOLLIN, .data.u32 = STOP};
+    struct epoll_event room = {.events = EPOLLIN, .data.u32 = ROOM};
     if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, listener->stop_fd, &stop) != 0) return false;
+    if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, listener->daemon->room_fd, &room) != 0) return false;
     for (int i = 0; i < listener->count; i++) {
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
         if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, listener->fds[i], &event) != 0) return false;
@@ -303,7 +352,7 @@ void ks_listener_close(ks_listener **pointer)
     *pointer = NULL;
     if (listener == NULL) return;
     uint64_t one = 1;
-    ssize_t wrote = write(listener->stop_fd, &one, sizeof one);
+    ssize_t wrote = TEMP_FAILURE_RETRY(write(listener->stop_fd, &one, sizeof one));
     (void)wrote; /* an eventfd that cannot be written is full, and wakes all the same */
     pthread_join(listener->thread, NULL);
     for (int i = 0; i < listener->count; i++) close_socket(listener->fds[i]);

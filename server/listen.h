@@ -1,10 +1,14 @@
 /* Owns the listening sockets of the data side: opens them (or takes them from systemd or the supervisor: LISTEN_FDS), accepts
- * on its own thread, hands each connection to the shard with the fewest. Closing them is the drain's first step. */
+ * on its own thread, hands each connection to the shard with the fewest. While --connections are taken, it hands one to the
+ * shard whose longest resting connection gives way for it (eviction.h); while none would, new ones wait in the backlog. Closing them is the drain's first step. */
 #ifndef KS_LISTEN_H
 #define KS_LISTEN_H
 #include "shard.h"
 
-enum { KS_LISTENERS_MAX = 34 };
+enum {
+    KS_LISTENERS_MAX = 34,
+    KS_ARRIVALS_MOST = 32 /* connections above --connections, for which others are giving way */
+};
 
 typedef struct ks_listener ks_listener;
 

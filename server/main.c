@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -216,7 +217,10 @@ static int open_counters(open_house *house)
     daemon->budget = ks_budget_open(house->config.inflight_bytes);
     daemon->metrics = ks_metrics_open(daemon->shards + 1); /* the last is the second listener's */
     daemon->engine.budget = daemon->budget;
-    if (!daemon->budget || !daemon->metrics) return fail(KS_EXIT_SYSTEM, "out of memory for counters");
+    daemon->addresses = ks_addresses_open((int)house->config.connections + KS_ARRIVALS_MOST);
+    daemon->room_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (!daemon->budget || !daemon->metrics || !daemon->addresses || daemon->room_fd < 0)
+        return fail(KS_EXIT_SYSTEM, "out of memory for counters");
     return KS_EXIT_OK;
 }
 
@@ -336,6 +340,8 @@ static void close_all(open_house *house)
     for (int i = 0; i < house->fds_count; i++) close(house->fds[i]);
     ks_nvml_close(&daemon->nvml);
     ks_metrics_close(&daemon->metrics);
+    ks_addresses_close(&daemon->addresses);
+    if (daemon->room_fd >= 0) close(daemon->room_fd);
     ks_regions_close(&daemon->regions);
     if (daemon->budget) ks_budget_close(&daemon->budget);
     if (daemon->device) daemon->backend->close(&daemon->device);
@@ -345,7 +351,7 @@ static int serve(open_house *house, int argc, char **argv)
 {
     const int64_t begun_ns = ks_now_ns();
     house->daemon.config = &house->config;
-    house->admin_fd = -1;
+    house->admin_fd = house->daemon.room_fd = -1;
     ks_models_init();
     if (house->config.compat_models) ks_models_add_compat();
     int code = open_all(house);

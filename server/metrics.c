@@ -196,6 +196,16 @@ void ks_metrics_aborted(ks_shard_metrics *m, ks_abort phase)
     add(&m->aborted[phase], 1);
 }
 
+void ks_metrics_evicted(ks_shard_metrics *m, ks_evicted reason)
+{
+    add(&m->evicted[reason], 1);
+}
+
+void ks_metrics_address_full(ks_metrics *metrics)
+{
+    atomic_fetch_add_explicit(&metrics->address_full, 1, memory_order_relaxed);
+}
+
 static void shift(_Atomic int64_t *gauge, int delta)
 {
     atomic_store_explicit(gauge, atomic_load_explicit(gauge, memory_order_relaxed) + delta, memory_order_relaxed);

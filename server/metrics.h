@@ -82,10 +82,16 @@ void ks_metrics_http(ks_shard_metrics *m, ks_handler handler, ks_method method, 
 void ks_metrics_rejected(ks_shard_metrics *m, ks_status status);
 typedef enum ks_abort { KS_ABORT_RECEIVE, KS_ABORT_QUEUE, KS_ABORT_COMPUTE, KS_ABORT_SEND, KS_ABORTS } ks_abort;
 void ks_metrics_aborted(ks_shard_metrics *m, ks_abort phase);
+/* Why a connection was closed for others' sake: no request of it was ever over, or it was between requests. */
+typedef enum ks_evicted { KS_EVICTED_FRESH, KS_EVICTED_IDLE, KS_EVICTED_REASONS } ks_evicted;
+void ks_metrics_evicted(ks_shard_metrics *m, ks_evicted reason);
 void ks_metrics_in_flight(ks_shard_metrics *m, int delta);
 void ks_metrics_connections(ks_shard_metrics *m, int delta);
 
 int64_t ks_metrics_in_flight_now(const ks_metrics *metrics); /* sum of all writers; any thread */
+
+/* A connection was closed as one above --connections-per-address. Any thread. */
+void ks_metrics_address_full(ks_metrics *metrics);
 
 /* A reading of the configuration ended (SIGHUP). Any thread. */
 void ks_metrics_reloaded(ks_metrics *metrics, bool accepted);

@@ -39,12 +39,14 @@ struct ks_shard_metrics {
     ks_cell http_in[KS_HANDLERS], http_out[KS_HANDLERS];
     ks_cell rejected[KS_STATUS_COUNT];
     ks_cell aborted[KS_ABORTS];
+    ks_cell evicted[KS_EVICTED_REASONS];
     _Atomic int64_t in_flight, connections;
 };
 
 struct ks_metrics {
     int writers;
     ks_shard_metrics *shard;
+    _Atomic uint64_t address_full;
     _Atomic int reload_successful;
     _Atomic int64_t reload_success_ns; /* wall time */
 };

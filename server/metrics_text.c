@@ -176,6 +176,14 @@ static void write_refusals(ks_sheet *sheet, const ks_metrics *metrics)
         ks_sheet_label(sheet, 0, "phase", aborts[a]);
         ks_sheet_sample(sheet, SUM(metrics, aborted[a]));
     }
+    static const char *const evicted[KS_EVICTED_REASONS] = {"no_request", "idle"};
+    ks_sheet_begin(sheet, F_evicted);
+    for (int e = 0; e < KS_EVICTED_REASONS; e++) {
+        ks_sheet_label(sheet, 0, "reason", evicted[e]);
+        ks_sheet_sample(sheet, SUM(metrics, evicted[e]));
+    }
+    ks_sheet_label(sheet, 0, "reason", "address");
+    ks_sheet_sample(sheet, relaxed(&metrics->address_full));
 }
 
 static void write_reload_and_log(ks_sheet *sheet, const ks_metrics *metrics)

@@ -1,5 +1,6 @@
 #include "notify.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,8 @@ void ks_notify(const char *state)
     if (path[0] == '@') address.sun_path[0] = 0; /* abstract */
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return;
-    (void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
-                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
+    const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+    (void)!TEMP_FAILURE_RETRY(sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address, size));
     close(fd);
 }
 

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "listen.h"
 #include "log.h"
 #include "regions.h"
 
@@ -138,7 +139,7 @@ ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *eng
 
 void ks_settle_files(ks_config *config)
 {
-    enum { OTHERS = 64, PER_SHARD = 8 }; /* listeners, log, epoll, eventfds, the driver's */
+    enum { OTHERS = 64 + KS_ARRIVALS_MOST, PER_SHARD = 8 }; /* listeners, log, epoll, eventfds, the driver's */
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
     const rlim_t regions = config->allow_client_shm ? KS_REGIONS_MAX : 0;

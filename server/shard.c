@@ -21,11 +21,6 @@ static const int64_t quiet_ns = 300000000;  /* without a request before a draine
 static const int64_t recheck_ns = 30000000000;
 static const int64_t device_ns = 1000000000; /* for running work, after a drain's deadline */
 
-typedef struct handed {
-    int fd;
-    bool loopback;
-} handed;
-
 struct ks_shard {
     /* fixed after start: */
     ks_daemon *daemon;
@@ -39,41 +34,48 @@ struct ks_shard {
     ks_error error;
     /* under lock: */
     pthread_mutex_t lock;
-    handed queue[HANDED_MAX];
-    int first;
+    ks_arrival queue[HANDED_MAX];
+    int first, replacing; /* of the queued ones, those that take another's place */
     /* any thread, atomic: */
     _Atomic int queued; /* changed under lock */
     _Atomic int64_t turned_ns, drain_until_ns;
     _Atomic bool draining;
     /* this thread only: */
     bool drained, lost, captured, clean;
+    bool crowded; /* more connections than a turn makes room for have come */
     int64_t now_ns, expired_ns, checked_ns, quiet_since_ns;
 };
 
 /* --- connections in ----------------------------------------------------------------------------------------------- */
 
-static void wake(const ks_shard *shard)
+static void wake_fd(int fd)
 {
     uint64_t one = 1;
-    ssize_t wrote = write(shard->wake_fd, &one, sizeof one);
+    ssize_t wrote = TEMP_FAILURE_RETRY(write(fd, &one, sizeof one));
     (void)wrote; /* a full counter wakes all the same */
 }
 
-bool ks_shard_give(ks_shard *shard, int fd, bool loopback)
+static void wake(const ks_shard *shard)
+{
+    wake_fd(shard->wake_fd);
+}
+
+bool ks_shard_give(ks_shard *shard, const ks_arrival *arrival)
 {
     pthread_mutex_lock(&shard->lock);
     int queued = atomic_load(&shard->queued);
     bool room = queued < HANDED_MAX;
     if (room) {
-        shard->queue[(shard->first + queued) % HANDED_MAX] = (handed){fd, loopback};
+        shard->queue[(shard->first + queued) % HANDED_MAX] = *arrival;
+        shard->replacing += arrival->replaces;
         atomic_store(&shard->queued, queued + 1);
     }
     pthread_mutex_unlock(&shard->lock);
-    if (room && queued == 0) wake(shard);
+    if (room && (queued == 0 || arrival->replaces)) wake(shard);
     return room;
 }
 
-static bool take_one(ks_shard *shard, handed *out)
+static bool take_one(ks_shard *shard, ks_arrival *out)
 {
     if (atomic_load(&shard->queued) == 0) return false;
     pthread_mutex_lock(&shard->lock);
@@ -86,18 +88,62 @@ static bool take_one(ks_shard *shard, handed *out)
 static void taken_one(ks_shard *shard)
 {
     pthread_mutex_lock(&shard->lock);
+    shard->replacing -= shard->queue[shard->first].replaces;
     shard->first = (shard->first + 1) % HANDED_MAX;
     atomic_fetch_sub(&shard->queued, 1);
     pthread_mutex_unlock(&shard->lock);
 }
 
+/* Of the whole daemon, those on their way included. */
+static int above_limit(const ks_shard *shard)
+{
+    return atomic_load(&shard->daemon->connections) - (int)shard->daemon->config->connections;
+}
+
+/* How many connections gave way for queued ones. */
+static int make_room(ks_shard *shard)
+{
+    pthread_mutex_lock(&shard->lock);
+    const int replacing = shard->replacing, above = above_limit(shard);
+    pthread_mutex_unlock(&shard->lock);
+    const int wanted = replacing < above ? replacing : above, most = ks_http_room_most(shard->http);
+    const int made = wanted > 0 ? ks_http_make_room(shard->http, wanted < most ? wanted : most) : 0;
+    shard->crowded = made == most;
+    return made;
+}
+
 static void take_handed(ks_shard *shard)
 {
-    handed next;
-    while (take_one(shard, &next)) {
-        ks_http_add(shard->http, next.fd, next.loopback);
+    ks_arrival next;
+    shard->crowded = false;
+    if (atomic_load(&shard->queued) == 0) return;
+    int made = make_room(shard);
+    bool replaced = false;
+    while (ks_http_has_place(shard->http) && take_one(shard, &next)) {
+        if (next.replaces && made == 0 && above_limit(shard) > 0) break; /* until a connection gives way */
+        if (next.replaces && made > 0) made--;
+        replaced |= next.replaces;
+        ks_http_add(shard->http, &next);
         taken_one(shard);
     }
+    if (replaced) wake_fd(shard->daemon->room_fd);
+}
+
+/* Those that nobody will serve. */
+static void close_handed(ks_shard *shard)
+{
+    ks_arrival next;
+    while (take_one(shard, &next)) {
+        close(next.fd);
+        ks_address_give(&next.address);
+        atomic_fetch_sub(&shard->daemon->connections, 1);
+        taken_one(shard);
+    }
+}
+
+int64_t ks_shard_yields(const ks_shard *shard)
+{
+    return ks_http_yields(shard->http);
 }
 
 int ks_shard_connections(const ks_shard *shard)
@@ -115,7 +161,7 @@ int64_t ks_shard_turned_ns(const ks_shard *shard)
 /* How long nothing can happen that no descriptor tells of. */
 static int64_t may_sleep_ns(const ks_shard *shard)
 {
-    if (shard->captured) return 0;
+    if (shard->captured || shard->crowded) return 0;
     if (ks_engine_running(shard->engine) && ks_engine_polls(shard->engine)) {
         /* Short work is spun for; of long work the first half is slept through. */
         int64_t expected_ns = ks_engine_expected_ns(shard->engine);
@@ -253,7 +299,7 @@ static void close_parts(ks_shard *shard)
         shard->clean = false;
         return;
     }
-    if (shard->http) take_handed(shard);
+    close_handed(shard);
     ks_http_close(&shard->http);
 }
 

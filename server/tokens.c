@@ -37,7 +37,7 @@ static char *read_bytes(const char *file, size_t *n, int *code, ks_error *error)
         char *at = bytes + (TOKENS_MAX + 1) * sizeof(char *);
         ssize_t got;
         *n = 0;
-        while (*n < FILE_MAX && (got = read(fd, at + *n, FILE_MAX - *n)) > 0) *n += (size_t)got;
+        while (*n < FILE_MAX && (got = TEMP_FAILURE_RETRY(read(fd, at + *n, FILE_MAX - *n))) > 0) *n += (size_t)got;
     }
     close(fd);
     return bytes;

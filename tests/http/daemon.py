@@ -351,14 +351,17 @@ def row_request(values, path="/v2/models/reduce/infer"):
 
 
 def read_answer(s):
-    """(status, fields, body) of the next answer on a bare socket; None at the end of the stream."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        more = s.recv(65536)
-        if not more:
-            return None
-        data += more
-    head, body = data.split(b"\r\n\r\n", 1)
+    """(status, fields, body) of the next answer on a bare socket, behind interim ones; None at the end of the stream."""
+    body = b""
+    while True:
+        while b"\r\n\r\n" not in body:
+            more = s.recv(65536)
+            if not more:
+                return None
+            body += more
+        head, body = body.split(b"\r\n\r\n", 1)
+        if not head.startswith(b"HTTP/1.1 100 "):
+            break
     lines = head.decode("latin-1").split("\r\n")
     fields = {name.strip().lower(): value.strip() for name, value in (line.split(":", 1) for line in lines[1:])}
     while len(body) < int(fields.get("content-length", 0)):

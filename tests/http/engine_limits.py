@@ -77,7 +77,8 @@ def quiet(daemon, what):
 
 
 def admission(generator):
-    """Connections above the limit wait unanswered, cost nothing, and are served when others close."""
+    """While every connection within the limit is amid a request, those above it wait unanswered, cost nothing, and are served when
+    others close. (What rests gives way: engine_eviction.py.)"""
     limit, extra = 8, 5
     with cpu_daemon("--threads", "2", "--connections", str(limit)) as daemon:
         time.sleep(0.2)
@@ -85,13 +86,14 @@ def admission(generator):
         served = [daemon.dial() for _ in range(limit)]
         for s in served:
             assert exchange(s, head + body)[2] == body
+            s.sendall(head + body[:7])
         waiting = [daemon.dial() for _ in range(extra)]
         for s in waiting:
             s.sendall(head + body)
         assert not select.select(waiting, [], [], 0.5)[0], "a connection above the limit was served"
         quiet(daemon, "connections above the limit")
         for s in served:
-            assert exchange(s, head + body)[2] == body, "a connection within the limit suffers"
+            assert exchange(s, body[7:] + head + body[:7])[2] == body, "a connection within the limit suffers"
         for closing, s in zip(served, waiting):
             closing.close()
             s.settimeout(5)

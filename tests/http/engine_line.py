@@ -93,7 +93,8 @@ def refused_after_patience(generator):
 def served_by_returned_slots(generator):
     """With no memory but the slots one that comes back serves all who wait, one after the other, and those who have closed
     their sending side as well; who has gone away is forgotten."""
-    with cpu_daemon(*OPTIONS, *NO_OVERFLOW, "--slot-wait", "30s") as daemon:
+    # Nothing but answers is to come, also to those that have closed: no question whether they still read.
+    with cpu_daemon(*OPTIONS, *NO_OVERFLOW, "--slot-wait", "30s", "--half-close-wait", "0s") as daemon:
         holders = Holders(daemon, generator)
         gone, _ = send(daemon, generator)
         waiting = [send(daemon, generator, half_close=i % 2 == 1) for i in range(5)]

@@ -77,6 +77,9 @@ class Reader:
                 return None
             self.rest += more
         head, rest = self.rest.split(b"\r\n\r\n", 1)
+        if head.startswith(b"HTTP/1.1 100 "):
+            self.rest = rest
+            return self.answer()
         lines = head.decode("latin-1").split("\r\n")
         fields = {name.strip().lower(): value.strip() for name, value in (line.split(":", 1) for line in lines[1:])}
         length, parts, got = int(fields.get("content-length", 0)), [rest], len(rest)
