@@ -23,7 +23,8 @@ typedef struct ks_piece {
     ks_stream *owner; /* but of a free one */
     size_t offset, bytes;
     int64_t touched_ns;
-    bool read; /* in part */
+    ks_turn_clock still; /* of a copy under way */
+    bool read;           /* in part */
 } ks_piece;
 
 struct ks_streams {

@@ -561,8 +561,14 @@ static void a_copy_that_never_ends_is_a_device_fault(void **state)
     while (bed.stream[0].pause != KS_PAUSE_ROOM) send_some(0, &of, CHUNK);
     ks_streams_turn(bed.streams, ks_now_ns());
     assert_false(ks_engine_lost(bed.engine));
-    usleep(310000);
+    usleep(310000);               /* a pause of the process is not the copy's */
     for (int i = 0; i < 3; i++) { /* a piece is looked at more often than its copy needs looks */
+        send_some(0, &of, CHUNK);
+        ks_streams_turn(bed.streams, ks_now_ns());
+    }
+    assert_false(ks_engine_lost(bed.engine));
+    for (int i = 0; i < 2000 && !ks_engine_lost(bed.engine); i++) {
+        usleep(1000);
         send_some(0, &of, CHUNK);
         ks_streams_turn(bed.streams, ks_now_ns());
     }
