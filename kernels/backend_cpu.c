@@ -11,8 +11,9 @@
 #include "kernserve/backend.h"
 #include "onednn.h"
 
-#include <errno.h>
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -25,6 +26,7 @@
 #include <unistd.h>
 
 enum { INLINE_NS = 20000, BATCH_NS = 200000 };
+enum { ENDLESS = 1000 }; /* times what work should take: it does not end */
 
 /* Until a plan has been measured: one core's cautious rates in plain C, per nanosecond. */
 static const double FLOPS_PER_NS = 2, BYTES_PER_NS = 4;
@@ -51,8 +53,11 @@ struct ks_lane {
     /* written by whoever ran the batch, before state says LANE_DONE: */
     int64_t begun_ns, done_ns;
     _Atomic int state;
+    _Atomic int task; /* the worker's, as the system numbers it; 0: it has not run yet */
     /* the shard's own: */
     int64_t launched_ns;
+    int64_t likely_ns;                   /* what the batch should take */
+    int64_t first_used_ns, last_used_ns; /* the worker's processor time when first and last asked; -1: not asked */
 };
 
 /* What prepare keeps in plan->choice. */
@@ -328,6 +333,7 @@ static void *work(void *context)
 {
     ks_lane *lane = context;
     ks_onednn_enter();
+    atomic_store_explicit(&lane->task, gettid(), memory_order_relaxed);
     for (;;) {
         while (sem_wait(&lane->mailbox) != 0) {
         }
@@ -412,6 +418,8 @@ static ks_status cpu_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
     lane->batch = batch;
     lane->onednn = choice.onednn;
     lane->launched_ns = now_ns();
+    lane->likely_ns = (int64_t)(choice.job_ns * (batch->trial + batch->count));
+    lane->first_used_ns = lane->last_used_ns = -1;
     if (!batch->trial && choice.job_ns * batch->count < INLINE_NS) {
         run_batch(lane, lane->launched_ns);
     } else {
@@ -450,6 +458,45 @@ static ks_poll cpu_poll(ks_lane *lane, ks_error *error)
     return KS_DONE;
 }
 
+/* Processor time of the worker, which does all of its lane's work itself: onednn.c sees to that. */
+static int64_t used_ns(const ks_lane *lane)
+{
+    clockid_t clock;
+    struct timespec used;
+    if (pthread_getcpuclockid(lane->thread, &clock) != 0 || clock_gettime(clock, &used) != 0) return -1;
+    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
+/* Whether a thread that has used no processor time sleeps, for whatever it waits: what else it may be is ready to run but
+ * not let (many threads, a control group's quota), or stopped, which says nothing of its work. A thread that falls asleep
+ * uses some time for it, so one that sleeps now, and used none, has slept all the while. */
+static bool is_asleep(int task)
+{
+    char path[64], text[256];
+    if (task == 0) return false;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", task);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno == ENOENT || errno == EACCES; /* no /proc to ask: the time alone decides */
+    const ssize_t got = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[got > 0 ? got : 0] = 0;
+    const char *name_end = strrchr(text, ')'); /* "12 (ks-lane-0) S ..." */
+    return name_end && name_end[1] == ' ' && (name_end[2] == 'S' || name_end[2] == 'D');
+}
+
+/* backend.goes_on */
+static bool cpu_goes_on(ks_lane *lane, int64_t stall_ns)
+{
+    const int64_t used = used_ns(lane), last = lane->last_used_ns;
+    lane->last_used_ns = used;
+    if (lane->first_used_ns < 0) {
+        lane->first_used_ns = used;
+        return true;
+    }
+    if (used != last) return used - lane->first_used_ns <= stall_ns + ENDLESS * lane->likely_ns;
+    return !is_asleep(atomic_load_explicit(&lane->task, memory_order_relaxed));
+}
+
 const ks_backend ks_backend_cpu = {
     .name = "cpu",
     .open = cpu_open,
@@ -464,6 +511,7 @@ const ks_backend ks_backend_cpu = {
     .forget = cpu_forget,
     .launch = cpu_launch,
     .poll = cpu_poll,
+    .goes_on = cpu_goes_on,
     .failed = cpu_failed,
     .tuning = &tuning,
 };

@@ -341,6 +341,7 @@ static const ks_backend backend = {
     .forget = forget,
     .launch = launch,
     .poll = poll_lane,
+    .goes_on = NULL,
     .failed = device_failed,
     .floors = floors,
     .tuning = &tuning,

@@ -12,8 +12,22 @@ static const size_t KS_BORDER_LEAST = 8 << 10, KS_BORDER_MOST = 2 << 20; /* byte
 static const size_t KS_BORDER_GUESS = 64 << 10;     /* where the op does not work on mapped slots */
 static const int64_t BORDER_TIME_NS = 400000000;    /* then the border found so far holds */
 static const int64_t BORDER_STALL_NS = 30000000000; /* a first launch under a checking tool takes seconds */
+static const int64_t BORDER_GAP_NS = 100000000;     /* between two looks: more of it was a pause of the process */
 
 static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error);
+
+/* A wait by looks. Only time in which the looks went on is the device's. */
+typedef struct border_wait {
+    int64_t seen_ns, waited_ns;
+} border_wait;
+
+static bool border_stalls(border_wait *wait)
+{
+    const int64_t now = now_ns(), gap_ns = now - wait->seen_ns;
+    wait->seen_ns = now;
+    wait->waited_ns += gap_ns < BORDER_GAP_NS ? gap_ns : BORDER_GAP_NS;
+    return wait->waited_ns > BORDER_STALL_NS;
+}
 
 static int compare_times(const void *left, const void *right)
 {
@@ -48,9 +62,9 @@ static ks_status border_run(ks_lane *lane, ks_plan *plan, ks_slot *slot, int64_t
     const ks_status status = launch(lane, &batch, error);
     if (status) return status;
     ks_poll poll;
-    while ((poll = poll_lane(lane, error)) == KS_RUNNING) {
-        if (now_ns() - begin > BORDER_STALL_NS) return ks_fail(error, KS_DEVICE, "a launch did not end in 30 s");
-    }
+    border_wait wait = {begin, 0};
+    while ((poll = poll_lane(lane, error)) == KS_RUNNING)
+        if (border_stalls(&wait)) return ks_fail(error, KS_DEVICE, "a launch did not end in 30 s");
     *out_ns = now_ns() - begin;
     return poll == KS_DONE ? KS_OK : KS_DEVICE;
 }

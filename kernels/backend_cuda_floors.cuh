@@ -104,14 +104,14 @@ static ks_status floor_graph(ks_device *device, ks_floor_room *room, bool row, k
 static ks_status floor_turn(ks_device *device, ks_floor_room *room, bool row, ks_error *error)
 {
     const uint32_t sequence = ++room->words->sequence;
-    const int64_t begin = now_ns();
+    border_wait wait = {now_ns(), 0};
     KS_TRY(device, error, cudaGraphLaunch(room->ready, room->in));
     if (!row) KS_TRY(device, error, cudaEventRecord(room->event, room->in));
     for (;;) {
         const cudaError_t code = row ? cudaSuccess : quiet(cudaEventQuery(room->event));
         if (code != cudaSuccess && code != cudaErrorNotReady) return judge(device, code, "cudaEventQuery", error);
         if (row ? __atomic_load_n(&room->words->flag, __ATOMIC_ACQUIRE) == sequence : code == cudaSuccess) return KS_OK;
-        if (now_ns() - begin > BORDER_STALL_NS) return ks_fail(error, KS_DEVICE, "a graph did not end in 30 s");
+        if (border_stalls(&wait)) return ks_fail(error, KS_DEVICE, "a graph did not end in 30 s");
     }
 }
 

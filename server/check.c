@@ -9,7 +9,7 @@
 #include <time.h>
 
 /* Submits and waits. Jobs of others that end meanwhile come from the next collect, as they would have. A device without
- * progress ends the wait: collect fails the job after stall_ns. */
+ * progress ends the wait: collect fails the job after stall_ns of turns. */
 static ks_status run_alone(ks_engine *engine, ks_job *job, ks_error *error)
 {
     const ks_status status = ks_engine_submit(engine, job, error);

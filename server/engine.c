@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { STALL_LOOKS = 4 };                    /* at a lane's progress, within the time that may pass without any */
+static const int64_t GAP_MAX_NS = 100000000; /* twice what a turn sleeps while work runs */
+
 /* --- open and close ----------------------------------------------------------------------------------------------- */
 
 static ks_status open_parts(ks_engine *engine, ks_error *error)
@@ -29,6 +32,7 @@ ks_status ks_engine_open(const ks_engine_options *options, ks_engine **out, ks_e
     engine->backend = options->backend;
     engine->device = options->device;
     engine->done_end = &engine->done;
+    engine->gap_max_ns = options->stall_ns / STALL_LOOKS < GAP_MAX_NS ? options->stall_ns / STALL_LOOKS : GAP_MAX_NS;
     ks_queue_init(&engine->queue);
     ks_device_info info;
     engine->backend->info(engine->device, &info);
@@ -285,6 +289,8 @@ void ks_engine_set_busy(ks_engine *engine, ks_lane_use *use, bool busy, int64_t 
 {
     account(engine, now_ns);
     use->busy = busy;
+    use->asked_ns = 0;
+    ks_turn_clock_start(&use->still, now_ns);
     engine->busy += busy ? 1 : -1;
     use->batch.plan->users += busy ? 1 : -1; /* the batch holds its plan, whatever becomes of the jobs */
     ks_counter_set(KS_COUNTER(engine, lanes_busy), (uint64_t)engine->busy);
@@ -433,15 +439,29 @@ static void collect_done(ks_engine *engine, ks_lane_use *use)
     finish_batch(engine, use, NULL, now_ns);
 }
 
+/* Time counts only while this shard's turns go on, and what the work shows of itself begins it anew. So neither a process
+ * that was stopped nor one of many that share a processor loses its device; a lane that does nothing is found after the
+ * limit and at most a STALL_LOOKS-th of it, in turns. */
+static bool is_stalled(ks_engine *engine, ks_lane_use *use)
+{
+    const int64_t limit_ns = engine->options.stall_ns;
+    const int64_t still_ns = ks_turn_clock_look(&use->still, ks_now_ns(), engine->gap_max_ns);
+    const bool stalled = still_ns > limit_ns;
+    if (!engine->backend->goes_on || (!stalled && still_ns - use->asked_ns < limit_ns / STALL_LOOKS)) return stalled;
+    use->asked_ns = still_ns;
+    if (!engine->backend->goes_on(use->lane, limit_ns)) return stalled;
+    use->still.counted_ns = use->asked_ns = 0;
+    return false;
+}
+
 static void collect_lane(ks_engine *engine, ks_lane_use *use)
 {
     ks_error error = {.status = KS_OK};
     const ks_poll poll = engine->backend->poll(use->lane, &error);
     if (poll == KS_RUNNING) {
-        const int64_t passed_ns = ks_now_ns() - use->launched_ns;
-        if (passed_ns <= engine->options.stall_ns) return;
-        ks_fail(&error, KS_DEVICE, "no progress on the device for %.1f s, the limit is %.1f s", (double)passed_ns / 1e9,
-                (double)engine->options.stall_ns / 1e9);
+        if (!is_stalled(engine, use)) return;
+        ks_fail(&error, KS_DEVICE, "no progress on the device for %.1f s, the limit is %.1f s",
+                (double)use->still.counted_ns / 1e9, (double)engine->options.stall_ns / 1e9);
         ks_engine_count_error(engine, KS_DEVICE);
         ks_engine_lose(engine, &error);
         return;

@@ -37,7 +37,7 @@ typedef struct ks_engine_options {
     size_t plan_bytes; /* budget of the plan cache */
     size_t plans_max;  /* in it; 0: bytes alone limit them */
     int queue_max;     /* ready jobs */
-    int64_t stall_ns;  /* device work without progress: a device fault */
+    int64_t stall_ns;  /* device work without progress, in time of this shard's turns: a device fault */
     bool scrub;        /* clear a slot's used bytes when nobody takes it again soon */
     int wake_fd;       /* the shard's eventfd */
     ks_tunes *tunes;   /* what tuning found, of the whole daemon; NULL: plans run as prepare picks */

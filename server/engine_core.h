@@ -14,6 +14,8 @@ typedef struct ks_lane_use {
     ks_lane *lane;
     bool busy;
     int64_t launched_ns;
+    ks_turn_clock still; /* without progress, as far as is known */
+    int64_t asked_ns;    /* what it said when the backend was last asked for progress */
     ks_batch batch;
     ks_job *jobs[KS_BATCH_MAX];
 } ks_lane_use;
@@ -27,6 +29,7 @@ struct ks_engine {
     ks_device *device;
     bool polls;
     int lanes;
+    int64_t gap_max_ns; /* between two turns: what of it counts as time without progress */
     /* this shard only: */
     ks_slots *slots;
     ks_plans *plans;

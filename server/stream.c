@@ -8,6 +8,7 @@
 
 enum { SLOT_EXTRA = 4096 };             /* of an overflow slot, more than its head room and pads */
 static const int64_t look_ns = 1000000; /* between two looks at memory that others may have given back */
+static const double DOUBT = 2;          /* so many times too late by the estimate, and who waits already is told */
 
 /* --- open and close ------------------------------------------------------------------------------------------------ */
 
@@ -137,6 +138,40 @@ static void release_plans(ks_stream *stream)
     if (stream->whole) ks_engine_plan_release(stream->streams->engine, &stream->whole);
 }
 
+static size_t bytes_of(const ks_stream *stream)
+{
+    return stream->in_bytes + stream->out_bytes;
+}
+
+static void join_line(ks_stream *stream)
+{
+    ks_streams *streams = stream->streams;
+    if (streams->waiting == 0) ks_memory_rate_begin(&streams->rate, streams->now_ns);
+    stream->state = KS_STREAM_WAITS;
+    streams->waiting++;
+    streams->waiting_bytes += bytes_of(stream);
+}
+
+static void leave_line(ks_stream *stream)
+{
+    stream->streams->waiting--;
+    stream->streams->waiting_bytes -= bytes_of(stream);
+}
+
+/* A line that is longer than the deadline allows is no use to who stands at its end: better now that it be told than then.
+ * line_bytes: of who stands before it, and its own. Who would be first always waits, so that there is news of the rate. */
+static ks_status check_line(const ks_stream *stream, size_t line_bytes, double doubt, ks_error *error)
+{
+    const ks_streams *streams = stream->streams;
+    const double wait_ns = ks_memory_rate_wait_ns(&streams->rate, (double)line_bytes);
+    const int64_t left_ns = stream->deadline_ns - streams->now_ns;
+    if (line_bytes == bytes_of(stream) || wait_ns <= doubt * (double)left_ns) return KS_OK;
+    return ks_fail(error, KS_BUDGET,
+                   "large requests wait for memory, and by the rate of the last ones this one would for %.1f s; its "
+                   "deadline is in %.1f s",
+                   wait_ns / 1e9, (double)left_ns / 1e9);
+}
+
 static ks_status take_or_wait(ks_stream *stream, ks_error *error)
 {
     ks_streams *streams = stream->streams;
@@ -144,9 +179,9 @@ static ks_status take_or_wait(ks_stream *stream, ks_error *error)
     if (status != KS_BUDGET) return status;
     if (streams->waiting >= streams->engine->options.queue_max)
         return ks_fail(error, KS_QUEUE_FULL, "%d large requests wait for memory already", streams->waiting);
-    stream->state = KS_STREAM_WAITS;
-    streams->waiting++;
-    return KS_OK;
+    const ks_status hope = check_line(stream, streams->waiting_bytes + bytes_of(stream), 1, error);
+    if (hope == KS_OK) join_line(stream);
+    return hope;
 }
 
 ks_status ks_stream_begin(ks_streams *streams, ks_stream *stream, const ks_spec *spec, int64_t deadline_ns,
@@ -221,7 +256,7 @@ static void shut(ks_stream *stream)
     ks_streams *streams = stream->streams;
     unlink_stream(stream);
     streams->paused[stream->pause]--;
-    if (stream->state == KS_STREAM_WAITS) streams->waiting--;
+    if (stream->state == KS_STREAM_WAITS) leave_line(stream);
     if (stream->state == KS_STREAM_LEAVES) streams->leaving--;
     if (ks_stream_has_area(stream) || stream->slot) streams->open--;
     give_memory(stream);
@@ -270,24 +305,38 @@ void ks_streams_close(ks_streams **streams)
 
 /* --- turns --------------------------------------------------------------------------------------------------------- */
 
+/* Who waits is given its memory, or told that it gets none in time. false: it waits on. line_bytes: of who still waits before
+ * it, and its own. */
+static bool let_go(ks_stream *stream, bool *full, size_t line_bytes)
+{
+    ks_streams *streams = stream->streams;
+    ks_error error;
+    ks_status status = *full ? KS_BUDGET : take_memory(stream, &error);
+    const bool none = status == KS_BUDGET;
+    *full |= none;
+    if (none && stream->deadline_ns <= streams->now_ns)
+        status = ks_fail(&error, KS_DEADLINE, "the deadline passed while the request waited for memory");
+    else if (none && check_line(stream, line_bytes, DOUBT, &error) == KS_OK)
+        return false;
+    leave_line(stream);
+    stream->state = KS_STREAM_OPEN;
+    if (status != KS_OK) {
+        ks_stream_fail(stream, &error, status);
+        return true;
+    }
+    ks_memory_rate_give(&streams->rate, (double)bytes_of(stream));
+    ks_stream_happen(stream);
+    return true;
+}
+
 /* In order of arrival: a large request is not passed by small ones for ever. */
 static void admit(ks_streams *streams)
 {
     bool full = false;
+    size_t before = 0;
     for (ks_stream *stream = streams->first; stream && streams->waiting > 0; stream = stream->next) {
         if (stream->state != KS_STREAM_WAITS) continue;
-        ks_error error;
-        ks_status status = full ? KS_BUDGET : take_memory(stream, &error);
-        full |= status == KS_BUDGET;
-        if (status == KS_BUDGET && stream->deadline_ns > streams->now_ns) continue;
-        if (status == KS_BUDGET)
-            status = ks_fail(&error, KS_DEADLINE, "the deadline passed while the request waited for memory");
-        streams->waiting--;
-        stream->state = KS_STREAM_OPEN;
-        if (status == KS_OK)
-            ks_stream_happen(stream);
-        else
-            ks_stream_fail(stream, &error, status);
+        if (!let_go(stream, &full, before + bytes_of(stream))) before += bytes_of(stream);
     }
     count(streams);
 }
@@ -319,7 +368,10 @@ static bool any_paused(const ks_streams *streams)
 ks_stream *ks_streams_turn(ks_streams *streams, int64_t now_ns)
 {
     streams->now_ns = now_ns;
-    if (streams->waiting > 0) admit(streams);
+    if (streams->waiting > 0) {
+        ks_memory_rate_turn(&streams->rate, now_ns);
+        admit(streams);
+    }
     if (any_paused(streams) || streams->leaving > 0) {
         ks_ring_look(streams);
         ks_stream *next;

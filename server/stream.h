@@ -6,6 +6,8 @@
  *          are one launch.
  * Waiting  nothing here blocks. A stream without memory, or without a piece, takes fewer bytes than it is offered or gives
  *          none; it then comes back from ks_streams_turn when it can go on. Memory is given out in order of arrival.
+ *          Who would wait beyond its deadline at the rate at which memory comes free (memory_rate.h) is refused at once, and
+ *          who waits already as soon as that is plain.
  * Blocks   of equal size, one after the other, so that one plan serves them all. They are chosen such that a row's bits are
  *          those that it has in one launch of the whole.
  * Ring     only a cache: a piece that fills slowly is sent as it is, one that is read slowly is dropped and fetched again.
@@ -69,8 +71,8 @@ void ks_streams_close(ks_streams **streams);
 /* Whether a request of that size goes through here: one that no slot class holds. */
 bool ks_streams_takes(const ks_streams *streams, size_t in_bytes, size_t out_bytes);
 
-/* OPEN or WAITS. stream: SHUT, of any content otherwise. KS_QUEUE_FULL: too many wait already; KS_WORK, KS_BUDGET: such a
- * request never fits; KS_MEMORY. */
+/* OPEN or WAITS. stream: SHUT, of any content otherwise. KS_QUEUE_FULL: too many wait already; KS_BUDGET: those that do want
+ * more than the deadline allows; KS_WORK, KS_BUDGET: such a request never fits; KS_MEMORY. */
 ks_status ks_stream_begin(ks_streams *streams, ks_stream *stream, const ks_spec *spec, int64_t deadline_ns,
                           ks_error *error);
 /* Bytes of the in side; *taken < n: paused. */

@@ -3,6 +3,7 @@
 #ifndef KS_STREAM_PARTS_H
 #define KS_STREAM_PARTS_H
 #include "engine_core.h"
+#include "memory_rate.h"
 #include "stream.h"
 
 enum {
@@ -23,7 +24,8 @@ typedef struct ks_piece {
     ks_stream *owner; /* but of a free one */
     size_t offset, bytes;
     int64_t touched_ns;
-    bool read; /* in part */
+    ks_turn_clock still; /* of a copy under way */
+    bool read;           /* in part */
 } ks_piece;
 
 struct ks_streams {
@@ -35,6 +37,8 @@ struct ks_streams {
     int64_t now_ns;
     ks_stream *first, *last; /* all that are not shut, in order of arrival */
     int waiting, open;
+    size_t waiting_bytes; /* that those who wait want */
+    ks_memory_rate rate;
     int paused[KS_PAUSES], leaving, under_way;
     ks_stream *events;
     ks_piece pieces[KS_RING_PIECES];

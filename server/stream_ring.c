@@ -29,6 +29,7 @@ static void go(ks_streams *streams, ks_piece *of, ks_piece_state state)
 {
     of->state = state;
     of->touched_ns = streams->now_ns;
+    ks_turn_clock_start(&of->still, streams->now_ns);
     of->owner->under_way++;
     streams->under_way++;
 }
@@ -61,7 +62,8 @@ static void look_at_piece(ks_streams *streams, ks_piece *of)
     ks_stream *owner = of->owner;
     if (of->state != KS_PIECE_GOING && of->state != KS_PIECE_COMING) return;
     const ks_poll poll = streams->streaming->piece_poll(streams->ring, index_of(streams, of), &error);
-    const int64_t passed_ns = streams->now_ns - of->touched_ns, most_ns = streams->engine->options.stall_ns;
+    const int64_t passed_ns = ks_turn_clock_look(&of->still, streams->now_ns, streams->engine->gap_max_ns);
+    const int64_t most_ns = streams->engine->options.stall_ns;
     if (poll == KS_RUNNING && passed_ns > most_ns) {
         ks_fail(&error, KS_DEVICE, "a copy has not ended within %.1f s, the limit is %.1f s", (double)passed_ns / 1e9,
                 (double)most_ns / 1e9);

@@ -11,8 +11,8 @@
 #include "notify.h"
 #include "tokens.h"
 
-static const int64_t tick_ns = 50 * KS_MS, stuck_ns = 30 * KS_S, answer_ns = KS_S, seen_ns = 250 * KS_MS,
-                     grace_ns = 2 * KS_S;
+static const int64_t tick_ns = 50 * KS_MS, late_tick_ns = 100 * KS_MS, stuck_ns = 30 * KS_S, answer_ns = KS_S,
+                     seen_ns = 250 * KS_MS, grace_ns = 2 * KS_S;
 
 static void stop_signals(sigset_t *set)
 {
@@ -68,32 +68,50 @@ static _Noreturn void leave_lost(ks_daemon *daemon)
 /* --- shards ---------------------------------------------------------------------------------------------------------
  */
 
+/* A turn that lasts: time counts only while the watch itself ticks, so that after a pause of the process the shards have
+ * their turns before anybody judges them. */
+typedef struct lasting {
+    int64_t turned_ns; /* when the shard's last turn ended */
+    ks_turn_clock since;
+} lasting;
+
+typedef struct shard_watch {
+    int reported; /* the stuck shard that the log knows of; -1: none */
+    int64_t fed_ns, feed_ns;
+    lasting shard[sizeof((ks_daemon *)0)->engines / sizeof((ks_daemon *)0)->engines[0]];
+} shard_watch;
+
 /* The shard whose turn has lasted longest, and how long; -1: all turn. */
-static int stuck_shard(const ks_watched *watched, int64_t *late_ns)
+static int stuck_shard(const ks_watched *watched, shard_watch *self, int64_t *late_ns)
 {
     const int64_t now = ks_now_ns();
     int stuck = -1;
     *late_ns = stuck_ns;
     for (int i = 0; i < watched->daemon->shards; i++) {
+        lasting *one = &self->shard[i];
         const int64_t turned = ks_shard_turned_ns(watched->shards[i]);
-        if (turned <= 0 || now - turned < *late_ns) continue;
-        *late_ns = now - turned;
-        stuck = i;
+        const int64_t lasts_ns = ks_turn_clock_look(&one->since, now, late_tick_ns);
+        if (turned != one->turned_ns) ks_turn_clock_start(&one->since, now);
+        if (turned == one->turned_ns && turned > 0 && lasts_ns >= *late_ns) {
+            *late_ns = lasts_ns;
+            stuck = i;
+        }
+        one->turned_ns = turned;
     }
     return stuck;
 }
 
 /* Says it once per stuck shard; systemd's watchdog is fed only while none is stuck. */
-static void check_shards(const ks_watched *watched, int *reported, int64_t *fed_ns, int64_t feed_ns)
+static void check_shards(const ks_watched *watched, shard_watch *self)
 {
     int64_t late_ns;
-    const int stuck = stuck_shard(watched, &late_ns);
-    if (stuck >= 0 && stuck != *reported)
+    const int stuck = stuck_shard(watched, self, &late_ns);
+    if (stuck >= 0 && stuck != self->reported)
         KS_LOG(KS_LOG_ERROR, "a shard's turn does not end", KS_INT("shard", stuck), KS_INT("seconds", late_ns / KS_S));
-    *reported = stuck;
+    self->reported = stuck;
     const int64_t now = ks_now_ns();
-    if (stuck >= 0 || feed_ns == 0 || now - *fed_ns < feed_ns) return;
-    *fed_ns = now;
+    if (stuck >= 0 || self->feed_ns == 0 || now - self->fed_ns < self->feed_ns) return;
+    self->fed_ns = now;
     ks_notify("WATCHDOG=1");
 }
 
@@ -148,15 +166,13 @@ void ks_watch_save_tunes(ks_daemon *daemon, int64_t wait_ns)
 
 void ks_watch(const ks_watched *watched)
 {
-    const int64_t feed_ns = ks_notify_watchdog_ns();
-    int64_t fed_ns = 0;
-    int reported = -1;
+    shard_watch shards = {.reported = -1, .feed_ns = ks_notify_watchdog_ns()};
     for (;;) {
         const int signal = wait_signal(tick_ns);
         if (signal == SIGTERM || signal == SIGINT) return;
         if (signal == SIGHUP) on_hang_up(watched);
         if (device_lost(watched->daemon)) leave_lost(watched->daemon);
-        check_shards(watched, &reported, &fed_ns, feed_ns);
+        check_shards(watched, &shards);
         ks_watch_save_tunes(watched->daemon, 0);
     }
 }

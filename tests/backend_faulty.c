@@ -147,6 +147,11 @@ static ks_poll faulty_poll(ks_lane *lane, ks_error *error)
     return kind == KS_FAULT_OOM || kind == KS_FAULT_STICKY ? KS_FAILED : poll;
 }
 
+static bool faulty_goes_on(ks_lane *lane, int64_t stall_ns)
+{
+    return fault_of(lane)->kind != KS_FAULT_HANG && faulty.inner->goes_on(lane, stall_ns);
+}
+
 static bool faulty_failed(const ks_device *device)
 {
     return atomic_load(&faulty.lost) || faulty.inner->failed(device);
@@ -173,6 +178,7 @@ const ks_backend *ks_faulty_backend(const ks_backend *inner)
     memset(&faulty, 0, sizeof faulty);
     faulty.inner = inner;
     backend.name = inner->name; /* callers tell devices apart by it */
+    backend.goes_on = inner->goes_on ? faulty_goes_on : NULL;
     return &backend;
 }
 

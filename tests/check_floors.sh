@@ -36,7 +36,7 @@ floors='
 2.0 backends   kernels/backend_*
 2.1 choice     server/backends.*
 3.0 plan       server/plan.*
-3.1 engine     server/engine* server/budget.c server/warm.* server/slot* server/graphs.* server/check.* server/queue.* server/stream* server/tune*
+3.1 engine     server/engine* server/budget.c server/memory_rate.* server/warm.* server/slot* server/graphs.* server/check.* server/queue.* server/stream* server/tune*
 3.2 regions    server/regions*
 3.5 daemon     server/daemon.h
 4.0 inflate    server/inflate* server/deflate*

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <math.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -295,6 +296,80 @@ static void a_lane_that_works_can_be_closed(void **state)
     close_cpu(bed);
 }
 
+static sem_t wakes;
+
+static void sleeping_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
+{
+    while (sem_wait(&wakes) != 0) continue;
+    tiny_reference(spec, in, out, scratch);
+}
+
+static void sleep_ms(int ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
+}
+
+static void a_lane_that_sleeps_does_not_go_on(void **state)
+{
+    (void)state;
+    const int64_t long_ns = 60000000000;
+    cpu_bed *bed = open_cpu(64, 5000);
+    ks_op op = op_tiny;
+    ks_error error;
+    op.reference = sleeping_reference;
+    bed->plan.spec.op = &op;
+    sem_init(&wakes, 0, 0);
+    assert_int_equal(ks_backend_cpu.launch(bed->lanes[0], &bed->batches[0], &error), KS_OK);
+    assert_true(ks_backend_cpu.goes_on(bed->lanes[0], long_ns)); /* asked for the first time */
+    int asked = 0;
+    for (; ks_backend_cpu.goes_on(bed->lanes[0], long_ns); asked++) { /* until it has come to its sleep */
+        assert_true(asked < 10000);
+        sleep_ms(1);
+    }
+    for (int i = 0; i < 10; i++) {
+        sleep_ms(1);
+        assert_false(ks_backend_cpu.goes_on(bed->lanes[0], long_ns));
+    }
+    assert_int_equal(ks_backend_cpu.poll(bed->lanes[0], &error), KS_RUNNING);
+    sem_post(&wakes);
+    while (ks_backend_cpu.poll(bed->lanes[0], &error) == KS_RUNNING) assert_true(woken(bed, 10000));
+    check_cpu(bed, 0);
+    close_cpu(bed);
+    sem_destroy(&wakes);
+}
+
+static _Atomic bool ends;
+
+static void spinning_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
+{
+    while (!ends) continue;
+    tiny_reference(spec, in, out, scratch);
+}
+
+/* Work of 0.1 ms goes on, however often it is asked, until it has used a thousand times that and what may pass besides. */
+static void work_that_never_ends_does_not_go_on(void **state)
+{
+    (void)state;
+    const int64_t stall_ns = 100000000;
+    cpu_bed *bed = open_cpu(64, 100);
+    ks_op op = op_tiny;
+    ks_error error;
+    op.reference = spinning_reference;
+    bed->plan.spec.op = &op;
+    ends = false;
+    const int64_t begun_ns = tiny_now_ns();
+    assert_int_equal(ks_backend_cpu.launch(bed->lanes[0], &bed->batches[0], &error), KS_OK);
+    while (ks_backend_cpu.goes_on(bed->lanes[0], stall_ns)) {
+        assert_true(tiny_now_ns() - begun_ns < 60 * 1000000000LL);
+        sleep_ms(5);
+    }
+    assert_true(tiny_now_ns() - begun_ns > stall_ns + 100000000);
+    ends = true;
+    while (ks_backend_cpu.poll(bed->lanes[0], &error) == KS_RUNNING) assert_true(woken(bed, 10000));
+    check_cpu(bed, 0);
+    close_cpu(bed);
+}
+
 /* --- the harness finds what it is there for -------------------------------------------------------------------------- */
 
 static int spoil_at; /* bytes from the output's start or, where spoil_input, of the input */
@@ -369,6 +444,8 @@ int main(void)
         cmocka_unit_test(small_work_is_done_when_launch_returns),
         cmocka_unit_test(long_work_runs_beside_the_caller),
         cmocka_unit_test(a_lane_that_works_can_be_closed),
+        cmocka_unit_test(a_lane_that_sleeps_does_not_go_on),
+        cmocka_unit_test(work_that_never_ends_does_not_go_on),
         cmocka_unit_test(the_harness_sees_stray_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -464,6 +464,53 @@ static void who_waits_too_long_for_memory_is_told(void **state)
     close_bed();
 }
 
+/* Turns of 10 ms, as a test's clock has it, until so much time has passed. */
+static void pass(int64_t *now_ns, int64_t ns)
+{
+    for (const int64_t end_ns = *now_ns + ns; *now_ns < end_ns; ks_streams_turn(bed.streams, *now_ns))
+        *now_ns += 10000000;
+}
+
+/* Memory for one, given on every half second. Its rate is known when four have come out of the line, and then judges it. */
+static void a_line_beyond_the_deadline_is_refused(void **state)
+{
+    const int64_t step_ns = 500000000;
+    const ks_spec spec = spec_of("softmax", 1024, 1024);
+    ks_error error;
+    open_bed(state, 10 << 20, STREAMS);
+    int64_t now_ns = ks_now_ns();
+    ks_streams_turn(bed.streams, now_ns);
+    for (int i = 0; i < 5; i++) assert_int_equal(begin(i, &spec, now_ns + LONG_NS, &error), KS_OK);
+    for (int i = 5; i < 8; i++) { /* too late for sure, but nobody knows */
+        assert_int_equal(begin(i, &spec, now_ns + 1000000, &error), KS_OK);
+        assert_true(ks_stream_leave(&bed.stream[i]));
+    }
+    for (int i = 0; i < 4; i++) {
+        pass(&now_ns, step_ns);
+        assert_true(ks_stream_leave(&bed.stream[i]));
+        ks_streams_turn(bed.streams, now_ns);
+        assert_int_equal(bed.stream[i + 1].state, KS_STREAM_OPEN);
+    }
+    /* Whoever is first waits, however little hope there is. A pause of the process says nothing of the rate. */
+    assert_int_equal(begin(5, &spec, now_ns + step_ns / 2, &error), KS_OK);
+    assert_true(ks_stream_leave(&bed.stream[5]));
+    assert_int_equal(begin(5, &spec, now_ns + LONG_NS, &error), KS_OK);
+    ks_streams_turn(bed.streams, now_ns += 50 * step_ns);
+    /* As many wait as their deadline has steps. */
+    for (int i = 6; i < 9; i++) assert_int_equal(begin(i, &spec, now_ns + 9 * step_ns / 2, &error), KS_OK);
+    assert_int_equal(begin(9, &spec, now_ns + 9 * step_ns / 2, &error), KS_BUDGET);
+    assert_non_null(strstr(error.text, "wait for memory"));
+    assert_int_equal(bed.stream[9].state, KS_STREAM_SHUT);
+    assert_int_equal(begin(9, &spec, now_ns + LONG_NS, &error), KS_OK);
+    /* Turns in which none is given tell that it comes more slowly. */
+    pass(&now_ns, 2 * step_ns);
+    for (int i = 5; i < 10; i++) assert_int_equal(bed.stream[i].status, i == 8 ? KS_BUDGET : KS_OK);
+    for (int i = 5; i < 10; i++) assert_true(ks_stream_leave(&bed.stream[i]));
+    assert_int_equal(stats().streams_waiting, 0);
+    leave(4);
+    close_bed();
+}
+
 static void what_never_fits_is_refused_at_once(void **state)
 {
     const ks_spec spec = spec_of("softmax", 4096, 1024);
@@ -561,8 +608,14 @@ static void a_copy_that_never_ends_is_a_device_fault(void **state)
     while (bed.stream[0].pause != KS_PAUSE_ROOM) send_some(0, &of, CHUNK);
     ks_streams_turn(bed.streams, ks_now_ns());
     assert_false(ks_engine_lost(bed.engine));
-    usleep(310000);
+    usleep(310000);               /* a pause of the process is not the copy's */
     for (int i = 0; i < 3; i++) { /* a piece is looked at more often than its copy needs looks */
+        send_some(0, &of, CHUNK);
+        ks_streams_turn(bed.streams, ks_now_ns());
+    }
+    assert_false(ks_engine_lost(bed.engine));
+    for (int i = 0; i < 2000 && !ks_engine_lost(bed.engine); i++) {
+        usleep(1000);
         send_some(0, &of, CHUNK);
         ks_streams_turn(bed.streams, ks_now_ns());
     }
@@ -634,6 +687,7 @@ int main(void)
         ON_ALL(whoever_has_stopped_keeps_nobody_waiting),
         ON_ALL(memory_is_given_out_in_order_of_arrival),
         ON_ALL(who_waits_too_long_for_memory_is_told),
+        ON_ALL(a_line_beyond_the_deadline_is_refused),
         ON_ALL(what_never_fits_is_refused_at_once),
         ON_RING(an_area_goes_back_when_its_copies_have_ended),
         ON_RING(a_full_ring_takes_no_bytes_and_says_when_it_does),

@@ -1,5 +1,5 @@
-/* The border to a device: 29 functions, 13 that every device has, and 16 that it may lack: floors (1), tuning (3), streaming
- * (7), client memory (5). `cuda` and `cpu` implement it; tests wrap either in `faulty`.
+/* The border to a device: 30 functions, 13 that every device has, and 17 that it may lack: goes_on (1), floors (1), tuning (3),
+ * streaming (7), client memory (5). `cuda` and `cpu` implement it; tests wrap either in `faulty`.
  *
  * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
  *         batch = jobs of one plan that go out together.
@@ -208,6 +208,11 @@ typedef struct ks_backend {
      * valid until poll says KS_DONE or KS_FAILED. KS_DEVICE with device_failed(): fatal; else only this batch failed. */
     ks_status (*launch)(ks_lane *lane, ks_batch *batch, ks_error *error);
     ks_poll (*poll)(ks_lane *lane, ks_error *error); /* never blocks longer than one copied piece (1 MiB) */
+    /* Asked now and then of a batch under way, which poll has just said to be KS_RUNNING. true: since it was last asked, work
+     * was done, or could not be for want of a processor; also when it is asked for the first time. stall_ns: what may pass
+     * without progress; work that goes on far beyond what it should take, and so long besides, counts as none. NULL: the
+     * device tells nothing before work is done. */
+    bool (*goes_on)(ks_lane *lane, int64_t stall_ns);
     /* true once the device is lost for good (sticky error). Any thread. */
     bool (*failed)(const ks_device *device);
     /* For --self-test; blocks for about half a second. NULL: kernels work where requests lie, without a launch. KS_MEMORY,

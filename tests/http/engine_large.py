@@ -262,6 +262,71 @@ def the_deadline_ends_waiting(path, generator):
         assert daemon.stop() == 0
 
 
+class Taker(threading.Thread):
+    """Sends as far as it is let, and reads on `hold` seconds after its answer has begun, whose memory it keeps so long."""
+
+    def __init__(self, daemon, head, body, hold):
+        super().__init__()
+        self.head, self.body = head, body
+        self.where, self.hold, self.answer, self.took = daemon, hold, None, 0.0
+        self.start()
+
+    def run(self):
+        with self.where.dial(60) as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            begun = time.monotonic()
+            s.sendall(self.head)
+            left = memoryview(self.body)
+            while left:
+                readable, _, _ = select.select([s], [s], [], 60)
+                if readable:
+                    break
+                left = left[s.send(left[:65536]):]
+            first = s.recv(12, socket.MSG_PEEK)
+            self.took = time.monotonic() - begun
+            if first.endswith(b" 200"):
+                time.sleep(self.hold)
+            self.answer = read_large(s)
+
+    def status(self):
+        return self.answer[0] if self.answer else None
+
+
+def a_line_too_long(path, generator):
+    """Memory for two, which their clients keep for 0.25 s: within a deadline of 3 s some 24 can be served. Who would wait for
+    longer hears so at once, as soon as there is a rate to tell it by; before that everybody waits."""
+    hold = 0.25
+    head, body = large_request(8 * MIB)
+    with start(path, 36 * MIB, "--request-timeout", "3s", "--threads", "1") as daemon:
+        first = [Taker(daemon, head, body, hold) for _ in range(8)]
+        for one in first:
+            one.join()
+            assert one.status() == 200 and one.answer[2] == one.body, one.answer and one.answer[:2]
+        second = []
+        for _ in range(70):
+            second.append(Taker(daemon, head, body, hold))
+            time.sleep(0.005)
+        for one in second:
+            one.join()
+        counts = {status: sum(one.status() == status for one in second) for status in (200, 503, 504)}
+        refused = [one for one in second if one.status() == 503]
+        print("    of 70: %s; refused within %.2f s" % (counts, max([one.took for one in refused], default=0)))
+        assert sum(counts.values()) == 70, counts
+        assert counts[200] >= 10 and counts[503] >= 30 and counts[504] <= 10, counts
+        for one in second:
+            assert one.status() != 200 or one.answer[2] == one.body, "other bytes"
+        for one in refused:
+            assert one.answer[1]["kernserve-error"] == "budget" and int(one.answer[1]["retry-after"]) >= 1, one.answer[1]
+        at_once = sum(one.took < 1 for one in refused)
+        assert at_once >= 0.8 * len(refused), "%d of %d were told within a second" % (at_once, len(refused))
+        with daemon.dial(60) as s:  # the rate that was low keeps nobody out
+            answer = exchange(s, head, body)
+            assert answer[0] == 200 and answer[2] == body
+        wait_for(daemon, (0, 0, 0), "after all")
+        assert daemon.stop() == 0
+
+
 def a_drain_finishes_them(path, generator):
     with start(path, 64 * MIB) as daemon, daemon.dial(60) as s:
         head, body = large_request(12 * MIB)
@@ -310,7 +375,7 @@ def main():
     faults = []
     for path in (daemon_path(), STREAMING):
         for test in (bytes_in_every_form, more_than_the_memory_holds, stopped_clients, memory_goes_back_with_the_fault,
-                     waiting, the_deadline_ends_waiting, a_drain_finishes_them, a_drain_s_end_cuts_them,
+                     waiting, the_deadline_ends_waiting, a_line_too_long, a_drain_finishes_them, a_drain_s_end_cuts_them,
                      a_device_that_is_lost):
             begun = time.monotonic()
             name = "%s: %s" % (os.path.basename(path), test.__name__)

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Legal work never counts as a lost device, however long it takes: long products, many of them on one lane's share of a
+processor, a process that is stopped for a while, a worker that hardly ever gets a processor. --stall-timeout is far below
+what each takes. That work which really hangs is found is d_fault.sh's.
+
+The share is a control group's (version 1, made as root); where none can be made that part is left out, and the test says so."""
+import array
+import os
+import signal
+import sys
+import threading
+import time
+
+from daemon import Daemon, daemon_path, metric, request, seed
+
+STREAMING = os.path.join(os.path.dirname(daemon_path()), "tests", "kernserve_streaming")
+GROUPS = "/sys/fs/cgroup/cpu"
+
+
+class Product:
+    """A square product in FP64 whose elements are small integers, so that its sums are exact in any order."""
+
+    def __init__(self, generator, size):
+        self.size = size
+        self.a, self.b = self.numbers(generator), self.numbers(generator)
+        self.places = [(generator.randrange(size), generator.randrange(size)) for _ in range(50)]
+        target = "/v2/models/matmul/infer?shape=%d,%d&shape=%d,%d&datatype=FP64" % (size, size, size, size)
+        self.request = request("POST", target, [], self.a.tobytes() + self.b.tobytes())
+
+    def numbers(self, generator):
+        """A row of 4099, a prime, again and again."""
+        some = array.array("d", [generator.randrange(-8, 9) for _ in range(4099)])
+        return (some * (self.size * self.size // 4099 + 1))[:self.size * self.size]
+
+    def is_right(self, answer):
+        n = self.size
+        if answer is None or answer.status != 200 or len(answer.body) != 8 * n * n:
+            return False
+        c = array.array("d", answer.body)
+        return all(c[i * n + j] == sum(self.a[i * n + k] * self.b[k * n + j] for k in range(n)) for i, j in self.places)
+
+
+class Ask(threading.Thread):
+    def __init__(self, daemon, product):
+        super().__init__()
+        self.daemon_asked, self.product, self.answer, self.took = daemon, product, None, 0
+        self.start()
+
+    def run(self):
+        begun = time.monotonic()
+        with self.daemon_asked.connect(120) as connection:
+            self.answer = connection.ask(self.product.request)
+        self.took = time.monotonic() - begun
+
+
+def start(path, *options):
+    return Daemon(path, "--backend", "cpu", "--pinned-bytes", "64M", *options)
+
+
+def expect_right(daemon, asks, what):
+    for one in asks:
+        one.join()
+        assert one.product.is_right(one.answer), "%s: %r after %.2f s: %s" % (what, one.answer, one.took, daemon.said())
+    assert daemon.process.poll() is None, "%s: the daemon has ended" % what
+    assert metric(daemon.metrics(), "kernserve_device_faults_total") == 0, what
+
+
+def ask_until_it_runs(daemon, product):
+    for _ in range(10):
+        before = metric(daemon.metrics(), "kernserve_launches_total")
+        ask = Ask(daemon, product)
+        while ask.is_alive():
+            if metric(daemon.metrics(), "kernserve_launches_total") > before and ask.is_alive():
+                return ask
+        expect_right(daemon, [ask], "before the pause")
+    raise AssertionError("no work was seen under way")
+
+
+def long_products(generator):
+    """Each takes several times the limit; four lanes share the processors that are there."""
+    product = Product(generator, 1600)
+    with start(daemon_path(), "--threads", "1", "--lanes", "4", "--stall-timeout", "100ms") as daemon:
+        alone = [Ask(daemon, product)]
+        expect_right(daemon, alone, "a long product")
+        expect_right(daemon, [Ask(daemon, product) for _ in range(4)], "four at once")
+        assert daemon.stop() == 0
+    print("a product of %.2f s, the limit is 0.1 s" % alone[0].took)
+
+
+def a_pause(generator):
+    """The limit lies above what the work takes and below the pause, for a device that tells of progress and one that does not."""
+    product = Product(generator, 800)
+    with start(daemon_path(), "--threads", "1", "--stall-timeout", "5s") as first, \
+            start(STREAMING, "--threads", "1", "--stall-timeout", "5s", "--stream-bytes", "128M") as second:
+        asks = []
+        for daemon in (first, second):
+            asks.append(ask_until_it_runs(daemon, product))
+            os.kill(daemon.process.pid, signal.SIGSTOP)
+        time.sleep(6)
+        for daemon in (first, second):
+            os.kill(daemon.process.pid, signal.SIGCONT)
+        for daemon, ask in zip((first, second), asks):
+            expect_right(daemon, [ask], "a pause")
+            assert ask.took > 6, "it was not under way: %.2f s" % ask.took
+            assert daemon.stop() == 0
+
+
+def lanes_of(daemon):
+    folder = "/proc/%d/task" % daemon.process.pid
+    tasks = []
+    for task in os.listdir(folder):
+        with open("%s/%s/comm" % (folder, task)) as file:
+            if file.read().startswith("ks-lane"):
+                tasks.append(task)
+    return tasks
+
+
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def a_starved_worker(generator):
+    """The worker has 2 ms of each half second: it stands still for many times the limit, ready to run all the while."""
+    group = "%s/kernserve-test-%d" % (GROUPS, os.getpid())
+    try:
+        os.mkdir(group)
+    except OSError as fault:
+        print("no control group, that part is left out: %s" % fault)
+        return
+    try:
+        write(group + "/cpu.cfs_period_us", "500000")
+        write(group + "/cpu.cfs_quota_us", "2000")
+        product = Product(generator, 500)
+        with start(daemon_path(), "--threads", "1", "--lanes", "1", "--stall-timeout", "100ms") as daemon:
+            for task in lanes_of(daemon):
+                write(group + "/tasks", task)
+            ask = Ask(daemon, product)
+            expect_right(daemon, [ask], "a starved worker")
+            print("a worker with a 250th of a processor: %.2f s, the limit is 0.1 s" % ask.took)
+            assert ask.took > 0.3, "it was not starved: %.2f s" % ask.took
+            assert daemon.stop() == 0
+    finally:
+        os.rmdir(group)
+
+
+def main():
+    generator = seed()
+    long_products(generator)
+    a_pause(generator)
+    a_starved_worker(generator)
+    print("as promised")
+
+
+main()
