@@ -33,9 +33,9 @@ int ks_command_check(const ks_config *config)
         return refuse(KS_EXIT_CONFIG, &error);
     }
     if (*config->token_file) {
-        const char *const *tokens = NULL;
+        ks_tokens *tokens;
         const int code = ks_tokens_read(config->token_file, &tokens, &error);
-        free((void *)tokens);
+        ks_tokens_release(&tokens);
         if (code != KS_EXIT_OK) return refuse(code, &error);
     }
     ks_config settled = *config;

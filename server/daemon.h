@@ -9,6 +9,7 @@
 #include "metrics.h"
 #include "nvml.h"
 #include "regions.h"
+#include "tokens.h"
 
 typedef struct ks_daemon {
     /* fixed after start: */
@@ -25,9 +26,8 @@ typedef struct ks_daemon {
     const ks_engine *engines[64]; /* one per shard; for pages */
     bool loopback_only;           /* every data listener is loopback or unix: the Host check applies */
     /* any thread, atomic: */
-    const char *const *_Atomic tokens; /* NULL-terminated; NULL: no authentication. SIGHUP may replace it: read it for
-                                          each request; what was read stays valid */
-    _Atomic int state;                 /* ks_state */
+    ks_token_store tokens; /* SIGHUP may replace them: followed for each request */
+    _Atomic int state;     /* ks_state */
     _Atomic bool
         log_iso8601; /* the name that /v2/logging gives the times in our lines, which are ISO 8601 either way */
     _Atomic int warm_done, warm_total;

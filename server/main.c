@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,13 +129,13 @@ static int open_sockets(open_house *house)
 static int settle_access(open_house *house)
 {
     ks_error error = {0};
-    const char *const *tokens = NULL;
+    ks_tokens *tokens = NULL;
     house->tokens_wanted = *house->config.token_file != 0;
     if (house->tokens_wanted) {
         const int code = ks_tokens_read(house->config.token_file, &tokens, &error);
         if (code != KS_EXIT_OK) return fail(code, error.text);
     }
-    atomic_store(&house->daemon.tokens, tokens);
+    ks_tokens_publish_take(&house->daemon.tokens, tokens);
     const bool beyond = !house->daemon.loopback_only || (house->admin_fd >= 0 && !house->admin_loopback);
     if (!beyond || house->tokens_wanted || house->config.allow_unauthenticated) return KS_EXIT_OK;
     return fail(KS_EXIT_CONFIG, "listen: an address beyond loopback needs --token-file, or --allow-unauthenticated");
@@ -337,6 +338,7 @@ static void close_all(open_house *house)
     ks_nvml_close(&daemon->nvml);
     ks_metrics_close(&daemon->metrics);
     ks_regions_close(&daemon->regions);
+    ks_tokens_publish_take(&daemon->tokens, NULL);
     if (daemon->budget) ks_budget_close(&daemon->budget);
     if (daemon->device) daemon->backend->close(&daemon->device);
 }
@@ -346,6 +348,7 @@ static int serve(open_house *house, int argc, char **argv)
     const int64_t begun_ns = ks_now_ns();
     house->daemon.config = &house->config;
     house->admin_fd = -1;
+    pthread_mutex_init(&house->daemon.tokens.lock, NULL);
     ks_models_init();
     if (house->config.compat_models) ks_models_add_compat();
     int code = open_all(house);

@@ -106,7 +106,7 @@ static bool reload(const ks_watched *watched, ks_error *error)
     ks_config fresh;
     ks_command command;
     if (ks_config_load(watched->argc, watched->argv, &fresh, &command, error) != KS_EXIT_OK) return false;
-    const char *const *tokens = NULL;
+    ks_tokens *tokens = NULL;
     bool good = true;
     if (watched->tokens_wanted != (*fresh.token_file != 0)) {
         ks_fail(error, KS_CONFIG, "token-file: to begin or end with tokens needs a restart");
@@ -116,7 +116,7 @@ static bool reload(const ks_watched *watched, ks_error *error)
     }
     if (good) {
         ks_log_set_levels(ks_log_up_to((ks_level)fresh.log_level));
-        if (tokens) atomic_store(&watched->daemon->tokens, tokens);
+        if (tokens) ks_tokens_publish_take(&watched->daemon->tokens, tokens);
     }
     ks_config_free(&fresh);
     return good;
@@ -132,7 +132,7 @@ static void on_hang_up(const ks_watched *watched)
     ks_metrics_reloaded(watched->daemon->metrics, good);
     if (good)
         KS_LOG(KS_LOG_INFO, "configuration read again", KS_TEXT("applied", "log-level, token-file"),
-               KS_TEXT("others", "need a restart"));
+               KS_TEXT("others", "need a restart"), KS_INT("token_tables", ks_tokens_tables()));
     else
         KS_LOG(KS_LOG_ERROR, "configuration refused, nothing has changed", KS_TEXT("error", error.text));
     ks_notify("READY=1");
