@@ -41,7 +41,9 @@ int ks_command_check(const ks_config *config)
     ks_config settled = *config;
     ks_engine_options engine;
     ks_limits limits;
-    ks_settle_config(&settled, false);
+    ks_memory memory;
+    ks_settle_memory(&memory);
+    if (ks_settle_config(&settled, &memory, false, &error) != KS_OK) return refuse(KS_EXIT_CONFIG, &error);
     ks_settle_engine(&settled, &engine);
     if (ks_settle_limits(&settled, &engine, &limits, &error) != KS_OK) return refuse(KS_EXIT_CONFIG, &error);
     puts("configuration accepted");

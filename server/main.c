@@ -148,11 +148,14 @@ static ks_status try_backend(open_house *house, const ks_backend *backend, bool 
                              ks_error *error)
 {
     ks_limits limits;
+    ks_memory memory;
     house->config = *given;
-    ks_settle_config(&house->config, gpu);
+    ks_settle_memory(&memory);
+    ks_status status = ks_settle_config(&house->config, &memory, gpu, error);
+    if (status != KS_OK) return status;
     ks_settle_files(&house->config);
     ks_settle_engine(&house->config, &house->daemon.engine);
-    ks_status status = ks_settle_limits(&house->config, &house->daemon.engine, &limits, error);
+    status = ks_settle_limits(&house->config, &house->daemon.engine, &limits, error);
     if (status == KS_OK) status = backend->open(&limits, &house->daemon.device, error);
     if (status == KS_OK) house->daemon.backend = backend;
     return status;
@@ -301,8 +304,8 @@ static void say_ready(const open_house *house, int64_t begun_ns)
            KS_NUMBER("copy_gbs", info->copy_gbs), KS_INT("max_body", config->max_body),
            KS_INT("max_output", config->max_output), KS_INT("max_json", config->max_json),
            KS_INT("max_work", config->max_work), KS_INT("inflight_bytes", config->inflight_bytes),
-           KS_INT("connections", config->connections), KS_INT("queue", config->queue),
-           KS_INT("request_timeout_ms", config->request_timeout / KS_MS),
+           KS_INT("plan_cache", config->plan_cache), KS_INT("connections", config->connections),
+           KS_INT("queue", config->queue), KS_INT("request_timeout_ms", config->request_timeout / KS_MS),
            KS_INT("start_ms", (ks_now_ns() - begun_ns) / KS_MS));
 }
 
