@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "http.h"
+#include "listen.h"
 
 struct ks_admin {
     /* fixed after open: */
@@ -58,7 +59,7 @@ static void *serve(void *argument)
 
 static void free_admin(ks_admin *admin)
 {
-    close(admin->listen_fd);
+    ks_listen_close(admin->listen_fd);
     if (admin->stop_fd >= 0) close(admin->stop_fd);
     if (admin->started_fd >= 0) close(admin->started_fd);
     if (admin->wake_fd >= 0) close(admin->wake_fd);
@@ -81,7 +82,7 @@ ks_status ks_admin_open(ks_daemon *daemon, ks_shard_metrics *metrics, int fd, bo
 {
     ks_admin *admin = calloc(1, sizeof *admin);
     if (!admin) {
-        close(fd);
+        ks_listen_close(fd);
         return ks_fail(error, KS_MEMORY, "out of memory for the second listener");
     }
     *admin = (ks_admin){.daemon = daemon, .metrics = metrics, .loopback = loopback, .listen_fd = fd};

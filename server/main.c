@@ -17,6 +17,7 @@
 #include "backends.h"
 #include "clock.h"
 #include "commands.h"
+#include "early.h"
 #include "listen.h"
 #include "log.h"
 #include "model.h"
@@ -42,6 +43,7 @@ typedef struct open_house {
     ks_shard *shards[SHARDS_MAX];
     ks_listener *listener;
     bool tokens_wanted;
+    bool stopped; /* asked to, before all was open */
 } open_house;
 
 /* Says the line of a start that failed. */
@@ -64,7 +66,6 @@ static void settle_process(void)
      */
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
-    ks_watch_block_signals();
 }
 
 /* --- sockets --------------------------------------------------------------------------------------------------------
@@ -92,28 +93,40 @@ static int port_of(int fd)
     return getsockname(fd, (struct sockaddr *)&at, &length) == 0 && at.sin_family == AF_INET ? ntohs(at.sin_port) : 0;
 }
 
-static int open_socket(const char *address, int *fd, bool *loopback)
+static int open_socket(const char *address, int64_t unix_mode, int *fd, bool *loopback)
 {
     ks_error error = {0};
-    const ks_status status = ks_listen_socket(address, fd, loopback, &error);
+    const ks_status status = ks_listen_socket(address, (mode_t)unix_mode, fd, loopback, &error);
     if (status == KS_OK) return KS_EXIT_OK;
     return fail(status == KS_CONFIG ? KS_EXIT_CONFIG : KS_EXIT_AGAIN, error.text);
+}
+
+static void take_inherited(open_house *house)
+{
+    const int inherited = ks_listen_inherited();
+    for (int i = 0; i < inherited; i++) {
+        const int fd = 3 + i;
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+        if (house->admin_fd < 0 && ks_listen_inherited_admin(i)) {
+            house->admin_fd = fd;
+            house->admin_loopback = is_loopback(fd);
+            continue;
+        }
+        house->fds[house->fds_count] = fd;
+        house->loopback[house->fds_count++] = is_loopback(fd);
+    }
 }
 
 /* Before the device is opened, which takes long: a port that is taken ends the start at once. They accept later. */
 static int open_sockets(open_house *house)
 {
-    const ks_list *listen = &house->config.listen;
-    const int inherited = ks_listen_inherited();
-    for (int i = 0; i < inherited; i++) {
-        house->fds[i] = 3 + i;
-        fcntl(house->fds[i], F_SETFD, FD_CLOEXEC);
-        fcntl(house->fds[i], F_SETFL, fcntl(house->fds[i], F_GETFL) | O_NONBLOCK);
-        house->loopback[i] = is_loopback(house->fds[i]);
-        house->fds_count++;
-    }
-    for (int i = 0; i < listen->count && inherited == 0; i++) {
-        const int code = open_socket(listen->item[i], &house->fds[i], &house->loopback[i]);
+    const ks_config *config = &house->config;
+    const ks_list *listen = &config->listen;
+    take_inherited(house);
+    const bool opens = house->fds_count == 0;
+    for (int i = 0; i < listen->count && opens; i++) {
+        const int code = open_socket(listen->item[i], config->unix_mode, &house->fds[i], &house->loopback[i]);
         if (code != KS_EXIT_OK) return code;
         house->fds_count++;
     }
@@ -121,8 +134,8 @@ static int open_sockets(open_house *house)
     house->daemon.loopback_only = true;
     for (int i = 0; i < house->fds_count; i++)
         house->daemon.loopback_only = house->daemon.loopback_only && house->loopback[i];
-    if (!*house->config.admin_listen) return KS_EXIT_OK;
-    return open_socket(house->config.admin_listen, &house->admin_fd, &house->admin_loopback);
+    if (house->admin_fd >= 0 || !*config->admin_listen) return KS_EXIT_OK;
+    return open_socket(config->admin_listen, config->unix_mode, &house->admin_fd, &house->admin_loopback);
 }
 
 /* Who may ask: tokens, or nobody from beyond this machine unless the operator says so. */
@@ -318,6 +331,8 @@ static int open_all(open_house *house)
     static open_fn *const rooms[] = {open_sockets, settle_access, open_device, open_tunes,   open_counters,
                                      open_regions, open_admin,    open_shards, open_listener};
     for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
+        house->stopped = ks_watch_stop_asked();
+        if (house->stopped) return KS_EXIT_OK;
         const int code = rooms[i](house);
         if (code != KS_EXIT_OK) return code;
     }
@@ -336,8 +351,8 @@ static void close_all(open_house *house)
     }
     close_tunes(house);
     ks_admin_close(&house->admin);
-    if (house->admin_fd >= 0) close(house->admin_fd);
-    for (int i = 0; i < house->fds_count; i++) close(house->fds[i]);
+    if (house->admin_fd >= 0) ks_listen_close(house->admin_fd);
+    for (int i = 0; i < house->fds_count; i++) ks_listen_close(house->fds[i]);
     ks_nvml_close(&daemon->nvml);
     ks_metrics_close(&daemon->metrics);
     ks_regions_close(&daemon->regions);
@@ -355,7 +370,9 @@ static int serve(open_house *house, int argc, char **argv)
     ks_models_init();
     if (house->config.compat_models) ks_models_add_compat();
     int code = open_all(house);
-    if (code == KS_EXIT_OK) {
+    ks_early_end();
+    if (house->stopped) KS_LOG(KS_LOG_INFO, "stopped while starting", KS_INT("exit", code));
+    if (code == KS_EXIT_OK && !house->stopped) {
         const ks_watched watched = {.daemon = &house->daemon,
                                     .shards = house->shards,
                                     .listener = &house->listener,
@@ -414,11 +431,13 @@ int main(int argc, char **argv)
     int code = ks_config_load(argc, argv, &house.config, &command, &error);
     if (code != KS_EXIT_OK) {
         fprintf(stderr, "kernserve: %s\n", error.text);
+        ks_early_end();
         return code;
     }
     const bool tests = command == KS_COMMAND_SELF_TEST;
     if (tests) ks_selftest_config(&house.config);
     if (command != KS_COMMAND_SERVE && !tests) {
+        ks_early_release_signals();
         code = run_command(command, &house.config);
     } else if (house.config.supervise && !tests) {
         code = ks_supervise(&house.config, argc, argv);
@@ -430,5 +449,6 @@ int main(int argc, char **argv)
         ks_log_close();
     }
     ks_config_free(&house.config);
+    ks_early_end();
     return code;
 }

@@ -4,40 +4,59 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "clock.h"
 #include "log.h"
 #include "notify.h"
+#include "supervise.h"
 #include "tokens.h"
 
 static const int64_t tick_ns = 50 * KS_MS, stuck_ns = 30 * KS_S, answer_ns = KS_S, seen_ns = 250 * KS_MS,
                      grace_ns = 2 * KS_S;
 
-static void stop_signals(sigset_t *set)
+/* How often each sender asked to stop. Where the whole group of processes is asked, a supervised daemon gets the signal
+ * itself and passed on: that is one request. */
+static struct {
+    int passed_on, direct;
+} stops; /* main's; then the guard's of the drain */
+
+static bool is_stop(int signal)
 {
-    sigemptyset(set);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGINT);
+    return signal == SIGTERM || signal == SIGINT;
 }
 
-void ks_watch_block_signals(void)
+static void count_stop(const siginfo_t *info)
+{
+    const char *supervisor = getenv(KS_SUPERVISOR_PID);
+    if (!is_stop(info->si_signo)) return;
+    if (supervisor && info->si_pid == getppid() && atol(supervisor) == (long)getppid())
+        stops.passed_on++;
+    else
+        stops.direct++;
+}
+
+bool ks_watch_stop_asked(void)
 {
     sigset_t set;
-    stop_signals(&set);
-    sigaddset(&set, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    return sigpending(&set) == 0 && (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
 }
 
-/* 0: none came. */
+/* 0: none came. Signals are blocked in every thread since before main (early.cc). */
 static int wait_signal(int64_t timeout_ns)
 {
     sigset_t set;
-    stop_signals(&set);
+    siginfo_t info;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     const struct timespec timeout = {.tv_sec = timeout_ns / KS_S, .tv_nsec = timeout_ns % KS_S};
-    const int signal = sigtimedwait(&set, NULL, &timeout);
-    return signal > 0 ? signal : 0;
+    const int signal = sigtimedwait(&set, &info, &timeout);
+    if (signal <= 0) return 0;
+    count_stop(&info);
+    return signal;
 }
 
 /* --- the device -----------------------------------------------------------------------------------------------------
@@ -153,7 +172,7 @@ void ks_watch(const ks_watched *watched)
     int reported = -1;
     for (;;) {
         const int signal = wait_signal(tick_ns);
-        if (signal == SIGTERM || signal == SIGINT) return;
+        if (is_stop(signal)) return;
         if (signal == SIGHUP) on_hang_up(watched);
         if (device_lost(watched->daemon)) leave_lost(watched->daemon);
         check_shards(watched, &reported, &fed_ns, feed_ns);
@@ -183,9 +202,9 @@ static void *watch_over(void *argument)
 {
     guard *self = argument;
     for (int64_t now; (now = ks_now_ns()) < self->until_ns;) {
-        const int signal = wait_signal(self->until_ns - now);
+        wait_signal(self->until_ns - now);
         if (atomic_load(&self->drained)) return NULL;
-        if (signal == SIGTERM || signal == SIGINT) leave_at_once("a second signal");
+        if (stops.direct > 1 || stops.passed_on > 1) leave_at_once("a second signal");
     }
     leave_at_once("the shards did not end in time");
 }
