@@ -3,13 +3,16 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "http.h"
 #include "listen.h"
+#include "log.h"
 
 struct ks_admin {
     /* fixed after open: */
@@ -25,7 +28,16 @@ struct ks_admin {
     ks_error error;
     int started_fd; /* eventfd: written when status is known */
     _Atomic bool stop;
+    ks_log_limit failures; /* the thread's */
 };
+
+static void say_failure(ks_admin *admin, int fault)
+{
+    uint64_t times;
+    if (ks_log_due(&admin->failures, ks_now_ns(), &times))
+        KS_LOG(KS_LOG_WARN, "cannot accept connections", KS_TEXT("listener", "second"),
+               KS_TEXT("error", strerror(fault)), KS_INT("times", times));
+}
 
 static void accept_all(ks_admin *admin)
 {
@@ -37,7 +49,10 @@ static void accept_all(ks_admin *admin)
         }
         if (errno == ECONNABORTED || errno == EINTR) continue;
         /* Out of descriptors or memory: the listening socket stays readable, and a pause keeps that from spinning. */
-        if (errno != EAGAIN) usleep(100000);
+        if (errno != EAGAIN) {
+            say_failure(admin, errno);
+            usleep(100000);
+        }
         return;
     }
 }

@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "log.h"
 
 enum { BACKLOG = 4096, FIRST_INHERITED = 3, STOP = KS_LISTENERS_MAX, PAUSE_FULL_MS = 5, PAUSE_FAULT_MS = 100 };
@@ -27,7 +28,8 @@ struct ks_listener {
     bool loopback[KS_LISTENERS_MAX];
     pthread_t thread;
     int epoll, stop_fd;
-    int turn; /* the shard that takes the next connection among equals */
+    ks_log_limit failures; /* the thread's */
+    int turn;              /* the shard that takes the next connection among equals */
 };
 
 /* --- addresses ---------------------------------------------------------------------------------------------------- */
@@ -257,8 +259,9 @@ static void *listener_main(void *context)
         }
         /* While full, or without descriptors, new connections wait in the backlog, and this thread sleeps. */
         int want_ms = !good ? PAUSE_FAULT_MS : full(listener) ? PAUSE_FULL_MS : -1;
-        if (want_ms == PAUSE_FAULT_MS)
-            KS_LOG(KS_LOG_WARN, "cannot accept connections", KS_TEXT("error", strerror(errno)));
+        uint64_t times;
+        if (want_ms == PAUSE_FAULT_MS && ks_log_due(&listener->failures, ks_now_ns(), &times))
+            KS_LOG(KS_LOG_WARN, "cannot accept connections", KS_TEXT("error", strerror(errno)), KS_INT("times", times));
         if ((want_ms < 0) != (pause_ms < 0)) watch(listener, want_ms < 0);
         pause_ms = want_ms;
     }
