@@ -36,6 +36,7 @@ LABEL org.opencontainers.image.title="kernserve" \
 RUN --mount=type=bind,from=build,source=/build/packages,target=/tmp/packages \
     apt-get update && xargs apt-get install -y --no-install-recommends < /tmp/packages && rm -rf /var/lib/apt/lists/*
 COPY --from=build /build/kernserve /usr/local/bin/kernserve
+COPY --from=build /build/kernserve.spdx.json /usr/local/share/doc/kernserve/kernserve.spdx.json
 USER 65532:65532
 EXPOSE 8000 8002
 STOPSIGNAL SIGTERM
