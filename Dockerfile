@@ -18,7 +18,7 @@ RUN . deploy/packages.sh && need_build && install_needed && rm -rf /var/lib/apt/
 COPY . .
 # AUTO takes the GPU where the image has nvcc.
 RUN PATH=$PATH:/usr/local/cuda/bin cmake -S . -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF \
-    && PATH=$PATH:/usr/local/cuda/bin cmake --build /build --target kernserve \
+    && PATH=$PATH:/usr/local/cuda/bin cmake --build /build --target kernserve sbom \
     && strip /build/kernserve
 # The packages that hold the shared libraries of the binary; libc is everywhere.
 RUN ldd /build/kernserve | awk '$3 ~ /^\// { print $3 }' | xargs -n 1 readlink -f | while read -r library; do \
