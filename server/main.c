@@ -2,6 +2,7 @@
  * shards, listener; then main waits (watch.c). What fails says one line and leaves with its exit code. */
 #include <assert.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <netinet/in.h>
@@ -55,6 +56,18 @@ static int fail(int code, const char *text)
 
 /* --- the process ----------------------------------------------------------------------------------------------------
  */
+
+/* false: no memory. The C library loads what takes exceptions through its own functions when the first one comes, and ends
+ * the process where it cannot: oneDNN throws through pthread_once when memory is out. So it is loaded now. */
+static bool load_unwinder(void)
+{
+#ifdef __GLIBC__
+    void *frame;
+    return backtrace(&frame, 1) > 0;
+#else
+    return true;
+#endif
+}
 
 static void settle_process(void)
 {
@@ -428,6 +441,11 @@ int main(int argc, char **argv)
     ks_error error = {0};
     ks_command command;
     settle_process();
+    if (!load_unwinder()) {
+        fprintf(stderr, "kernserve: out of memory\n");
+        ks_early_end();
+        return KS_EXIT_SYSTEM;
+    }
     int code = ks_config_load(argc, argv, &house.config, &command, &error);
     if (code != KS_EXIT_OK) {
         fprintf(stderr, "kernserve: %s\n", error.text);
