@@ -18,7 +18,7 @@ RUN . deploy/packages.sh && need_build && install_needed && rm -rf /var/lib/apt/
 COPY . .
 # AUTO takes the GPU where the image has nvcc.
 RUN PATH=$PATH:/usr/local/cuda/bin cmake -S . -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF \
-    && PATH=$PATH:/usr/local/cuda/bin cmake --build /build --target kernserve \
+    && PATH=$PATH:/usr/local/cuda/bin cmake --build /build --target kernserve sbom \
     && strip /build/kernserve
 # The packages that hold the shared libraries of the binary; libc is everywhere.
 RUN ldd /build/kernserve | awk '$3 ~ /^\// { print $3 }' | xargs -n 1 readlink -f | while read -r library; do \
@@ -37,6 +37,7 @@ LABEL org.opencontainers.image.title="kernserve" \
 RUN --mount=type=bind,from=build,source=/build/packages,target=/tmp/packages \
     apt-get update && xargs apt-get install -y --no-install-recommends < /tmp/packages && rm -rf /var/lib/apt/lists/*
 COPY --from=build /build/kernserve /usr/local/bin/kernserve
+COPY --from=build /build/kernserve.spdx.json /usr/local/share/doc/kernserve/kernserve.spdx.json
 USER 65532:65532
 EXPOSE 8000 8002
 STOPSIGNAL SIGTERM

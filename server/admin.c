@@ -3,12 +3,16 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "http.h"
+#include "listen.h"
+#include "log.h"
 
 enum { ACCEPTS = 8 }; /* in a turn */
 
@@ -27,7 +31,16 @@ struct ks_admin {
     ks_error error;
     int started_fd; /* eventfd: written when status is known */
     _Atomic bool stop;
+    ks_log_limit failures; /* the thread's */
 };
+
+static void say_failure(ks_admin *admin, int fault)
+{
+    uint64_t times;
+    if (ks_log_due(&admin->failures, ks_now_ns(), &times))
+        KS_LOG(KS_LOG_WARN, "cannot accept connections", KS_TEXT("listener", "second"),
+               KS_TEXT("error", strerror(fault)), KS_INT("times", times));
+}
 
 /* false: all places are taken, and none gives way. */
 static bool has_room(ks_admin *admin)
@@ -62,7 +75,10 @@ static void accept_some(ks_admin *admin)
         }
         if (errno == ECONNABORTED || errno == EINTR) continue;
         /* Out of descriptors or memory: the listening socket stays readable, and a pause keeps that from spinning. */
-        if (errno != EAGAIN) usleep(100000);
+        if (errno != EAGAIN) {
+            say_failure(admin, errno);
+            usleep(100000);
+        }
         return;
     }
 }
@@ -89,7 +105,7 @@ static void *serve(void *argument)
 
 static void free_admin(ks_admin *admin)
 {
-    close(admin->listen_fd);
+    ks_listen_close(admin->listen_fd);
     if (admin->stop_fd >= 0) close(admin->stop_fd);
     if (admin->started_fd >= 0) close(admin->started_fd);
     if (admin->wake_fd >= 0) close(admin->wake_fd);
@@ -113,7 +129,7 @@ ks_status ks_admin_open(ks_daemon *daemon, ks_shard_metrics *metrics, int fd, bo
 {
     ks_admin *admin = calloc(1, sizeof *admin);
     if (!admin) {
-        close(fd);
+        ks_listen_close(fd);
         return ks_fail(error, KS_MEMORY, "out of memory for the second listener");
     }
     *admin = (ks_admin){.daemon = daemon, .metrics = metrics, .loopback = loopback, .listen_fd = fd};

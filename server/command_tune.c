@@ -65,12 +65,15 @@ static ks_status open_bench(bench *b, ks_config *config, ks_error *error)
     if (!b->backend)
         return ks_fail(error, KS_DEVICE, "no CUDA in this build; --backend cpu tunes what the CPU can choose from");
     config->threads = 1;
-    ks_settle_config(config, config->backend != CPU);
+    ks_memory memory;
+    ks_settle_memory(&memory);
+    ks_status status = ks_settle_config(config, &memory, config->backend != CPU, error);
+    if (status != KS_OK) return status;
     config->lanes = 1;
     ks_settle_engine(config, &options);
     options.classes = 1; /* trials need no slots */
     options.size_class[0].count = 1;
-    ks_status status = ks_settle_limits(config, &options, &limits, error);
+    status = ks_settle_limits(config, &options, &limits, error);
     limits.lane_bytes = limits.large_bytes; /* one lane, which holds whatever a request may */
     limits.large_bytes = 0;
     if (status == KS_OK) status = b->backend->open(&limits, &b->device, error);

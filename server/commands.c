@@ -34,15 +34,17 @@ int ks_command_check(const ks_config *config)
         return refuse(KS_EXIT_CONFIG, &error);
     }
     if (*config->token_file) {
-        const char *const *tokens = NULL;
+        ks_tokens *tokens;
         const int code = ks_tokens_read(config->token_file, &tokens, &error);
-        free((void *)tokens);
+        ks_tokens_release(&tokens);
         if (code != KS_EXIT_OK) return refuse(code, &error);
     }
     ks_config settled = *config;
     ks_engine_options engine;
     ks_limits limits;
-    ks_settle_config(&settled, false);
+    ks_memory memory;
+    ks_settle_memory(&memory);
+    if (ks_settle_config(&settled, &memory, false, &error) != KS_OK) return refuse(KS_EXIT_CONFIG, &error);
     ks_settle_engine(&settled, &engine);
     if (ks_settle_limits(&settled, &engine, &limits, &error) != KS_OK) return refuse(KS_EXIT_CONFIG, &error);
     puts("configuration accepted");

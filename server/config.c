@@ -46,7 +46,7 @@ static ks_status set(config_loader *loader, const ks_option *option, const char 
     return ks_option_read(option, loader->config, value, where, loader->error);
 }
 
-static void set_presets(config_loader *loader)
+static ks_status set_presets(config_loader *loader)
 {
     for (int i = 0; i < KS_OPTIONS; i++) {
         const ks_option *option = &ks_options[i];
@@ -58,9 +58,10 @@ static void set_presets(config_loader *loader)
         }
         if (option->kind == KS_OPTION_LIST && !*value) continue;
         const ks_status status = ks_option_read(option, loader->config, value, option->name, loader->error);
-        assert(status == KS_OK); /* a preset outside its range is a mistake in options.def */
-        (void)status;
+        assert(status == KS_OK || status == KS_MEMORY); /* a preset outside its range is a mistake in options.def */
+        if (status != KS_OK) return status;
     }
+    return KS_OK;
 }
 
 /* --- names that are wrong -------------------------------------------------------------------------------------------
@@ -286,13 +287,21 @@ static ks_status read_line(config_loader *loader, char *text, int line)
     return set(loader, option, trim(equals + 1), KS_FROM_FILE, line, where);
 }
 
+/* What is wrong with an option is its origin's fault, for want of memory it is none's. */
+static int code_of(ks_status status, int otherwise)
+{
+    return status == KS_OK ? KS_EXIT_OK : status == KS_MEMORY ? KS_EXIT_SYSTEM : otherwise;
+}
+
 /* The exit code. */
 static int read_file(config_loader *loader)
 {
     const char *name = loader->config->file;
     FILE *file = fopen(name, "re");
     if (!file) {
-        const int code = errno == EACCES || errno == EPERM ? KS_EXIT_PERMISSION : KS_EXIT_NO_FILE;
+        const int code = errno == EACCES || errno == EPERM ? KS_EXIT_PERMISSION
+                         : errno == ENOMEM                 ? KS_EXIT_SYSTEM
+                                                           : KS_EXIT_NO_FILE;
         ks_fail(loader->error, KS_CONFIG, "%.120s: %s", name, strerror(errno));
         return code;
     }
@@ -308,17 +317,17 @@ static int read_file(config_loader *loader)
         else
             status = read_line(loader, line, number);
     }
-    if (status == KS_OK && ferror(file))
-        status = ks_fail(loader->error, KS_CONFIG, "%.120s: %s", name, strerror(errno));
+    if (status == KS_OK && !feof(file)) /* getline also stops without an error of the file, for want of memory */
+        status = ks_fail(loader->error, errno == ENOMEM ? KS_MEMORY : KS_CONFIG, "%.120s: %s", name, strerror(errno));
     free(line);
     fclose(file);
-    return status == KS_OK ? KS_EXIT_OK : KS_EXIT_CONFIG;
+    return code_of(status, KS_EXIT_CONFIG);
 }
 
 static int load(config_loader *loader, int argc, char **argv)
 {
     if (walk(loader, argc, argv, true) != KS_OK) return KS_EXIT_USAGE;
-    set_presets(loader);
+    if (set_presets(loader) != KS_OK) return KS_EXIT_SYSTEM;
     if (loader->command == KS_COMMAND_HELP || loader->command == KS_COMMAND_VERSION ||
         loader->command == KS_COMMAND_HEALTHCHECK)
         return KS_EXIT_OK; /* these answer whatever else is wrong */
@@ -328,9 +337,11 @@ static int load(config_loader *loader, int argc, char **argv)
         const int code = read_file(loader);
         if (code != KS_EXIT_OK) return code;
     }
-    for (int i = 0; i < KS_OPTIONS; i++)
-        if (set_from_environment(loader, &ks_options[i]) != KS_OK) return KS_EXIT_CONFIG;
-    return walk(loader, argc, argv, false) == KS_OK ? KS_EXIT_OK : KS_EXIT_USAGE;
+    for (int i = 0; i < KS_OPTIONS; i++) {
+        const ks_status status = set_from_environment(loader, &ks_options[i]);
+        if (status != KS_OK) return code_of(status, KS_EXIT_CONFIG);
+    }
+    return code_of(walk(loader, argc, argv, false), KS_EXIT_USAGE);
 }
 
 int ks_config_load(int argc, char **argv, ks_config *out, ks_command *command, ks_error *error)

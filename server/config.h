@@ -20,6 +20,7 @@ typedef struct ks_config {
 #define SIZE(field, name, preset, least, most, help) uint64_t field;
 #define TIME(field, name, preset, least, most, help) int64_t field; /* ns */
 #define COUNT(field, name, preset, least, most, help) int64_t field;
+#define OCTAL(field, name, preset, least, most, help) int64_t field;
 #define FLAG(field, name, preset, help) bool field;
 #define CHOICE(field, name, preset, choices, help) int field; /* index into choices */
 #include "options.def"
@@ -28,6 +29,7 @@ typedef struct ks_config {
 #undef SIZE
 #undef TIME
 #undef COUNT
+#undef OCTAL
 #undef FLAG
 #undef CHOICE
     const char *file;      /* that was read (--config), or NULL */

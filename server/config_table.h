@@ -9,6 +9,7 @@ typedef enum ks_option_kind {
     KS_OPTION_SIZE,
     KS_OPTION_TIME,
     KS_OPTION_COUNT,
+    KS_OPTION_OCTAL,
     KS_OPTION_FLAG,
     KS_OPTION_CHOICE
 } ks_option_kind;
@@ -31,6 +32,7 @@ enum {
 #define SIZE TEXT
 #define TIME TEXT
 #define COUNT TEXT
+#define OCTAL TEXT
 #define FLAG TEXT
 #define CHOICE TEXT
 #include "options.def"
@@ -39,6 +41,7 @@ enum {
 #undef SIZE
 #undef TIME
 #undef COUNT
+#undef OCTAL
 #undef FLAG
 #undef CHOICE
     KS_OPTIONS

@@ -7,8 +7,8 @@
 static void write_form(const ks_option *option, char out[96])
 {
     static const char *const values[] = {
-        [KS_OPTION_TEXT] = "TEXT", [KS_OPTION_LIST] = "TEXT", [KS_OPTION_SIZE] = "SIZE", [KS_OPTION_TIME] = "TIME",
-        [KS_OPTION_COUNT] = "N",   [KS_OPTION_FLAG] = "",     [KS_OPTION_CHOICE] = ""};
+        [KS_OPTION_TEXT] = "TEXT", [KS_OPTION_LIST] = "TEXT",  [KS_OPTION_SIZE] = "SIZE", [KS_OPTION_TIME] = "TIME",
+        [KS_OPTION_COUNT] = "N",   [KS_OPTION_OCTAL] = "MODE", [KS_OPTION_FLAG] = "",     [KS_OPTION_CHOICE] = ""};
     if (option->kind == KS_OPTION_FLAG)
         snprintf(out, 96, "--[no-]%s", option->name);
     else if (option->kind == KS_OPTION_CHOICE)

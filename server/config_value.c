@@ -13,6 +13,8 @@ const ks_option ks_options[KS_OPTIONS] = {
 #define TIME(field, name, preset, least, most, help) {KS_OPTION_TIME, name, AT(field), NULL, preset, least, most, help},
 #define COUNT(field, name, preset, least, most, help)                                                                  \
     {KS_OPTION_COUNT, name, AT(field), NULL, preset, least, most, help},
+#define OCTAL(field, name, preset, least, most, help)                                                                  \
+    {KS_OPTION_OCTAL, name, AT(field), NULL, preset, least, most, help},
 #define FLAG(field, name, preset, help) {KS_OPTION_FLAG, name, AT(field), NULL, preset, 0, 1, help},
 #define CHOICE(field, name, preset, choices, help) {KS_OPTION_CHOICE, name, AT(field), choices, preset, 0, 0, help},
 #include "options.def"
@@ -111,6 +113,8 @@ void ks_option_write(const ks_option *option, int64_t value, char out[KS_VALUE_T
     } else if (option->kind == KS_OPTION_CHOICE) {
         const size_t n = choice_at(option->text, (int)value, &choice);
         snprintf(out, KS_VALUE_TEXT_MAX, "%.*s", (int)n, choice);
+    } else if (option->kind == KS_OPTION_OCTAL) {
+        snprintf(out, KS_VALUE_TEXT_MAX, value ? "0%" PRIo64 : "0", value);
     } else {
         const value_unit *unit = units_of(option);
         while (unit[1].name && (value == 0 || value % unit->factor != 0)) unit++;
@@ -118,17 +122,19 @@ void ks_option_write(const ks_option *option, int64_t value, char out[KS_VALUE_T
     }
 }
 
-/* A count, size or duration: digits, then one of the units. */
+/* A count, size or duration: digits, then one of the units; or octal digits. */
 static ks_status read_number(const ks_option *option, const char *value, const char *where, int64_t *out,
                              ks_error *error)
 {
     static const char *const forms[] = {[KS_OPTION_SIZE] = "bytes, or a number with k, M or G",
                                         [KS_OPTION_TIME] = "a number with us, ms, s or m",
-                                        [KS_OPTION_COUNT] = "a whole number"};
+                                        [KS_OPTION_COUNT] = "a whole number",
+                                        [KS_OPTION_OCTAL] = "a number in octal digits"};
     char least[KS_VALUE_TEXT_MAX], most[KS_VALUE_TEXT_MAX];
     ks_option_write(option, option->least, least);
     ks_option_write(option, option->most, most);
-    const size_t digits = strspn(value, "0123456789");
+    const int base = option->kind == KS_OPTION_OCTAL ? 8 : 10;
+    const size_t digits = strspn(value, base == 8 ? "01234567" : "0123456789");
     const value_unit *unit = units_of(option);
     while (unit->name && strcmp(unit->name, value + digits) != 0) unit++;
     const bool zero = digits > 0 && strspn(value, "0") == strlen(value); /* needs no unit */
@@ -138,7 +144,7 @@ static ks_status read_number(const ks_option *option, const char *value, const c
     int64_t number = 0;
     bool outside = negative;
     for (size_t i = 0; i < digits; i++)
-        outside = outside || __builtin_mul_overflow(number, 10, &number) ||
+        outside = outside || __builtin_mul_overflow(number, base, &number) ||
                   __builtin_add_overflow(number, value[i] - '0', &number);
     outside = outside || __builtin_mul_overflow(number, zero ? 1 : unit->factor, &number);
     if (outside || number < option->least || number > option->most)

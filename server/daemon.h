@@ -10,6 +10,7 @@
 #include "metrics.h"
 #include "nvml.h"
 #include "regions.h"
+#include "tokens.h"
 
 typedef struct ks_daemon {
     /* fixed after start: */
@@ -28,9 +29,8 @@ typedef struct ks_daemon {
     int room_fd;                  /* eventfd of the listener: connections that gave way have been replaced */
     bool loopback_only;           /* every data listener is loopback or unix: the Host check applies */
     /* any thread, atomic: */
-    const char *const *_Atomic tokens; /* NULL-terminated; NULL: no authentication. SIGHUP may replace it: read it for
-                                          each request; what was read stays valid */
-    _Atomic int state;                 /* ks_state */
+    ks_token_store tokens; /* SIGHUP may replace them: followed for each request */
+    _Atomic int state;     /* ks_state */
     _Atomic bool
         log_iso8601; /* the name that /v2/logging gives the times in our lines, which are ISO 8601 either way */
     _Atomic int warm_done, warm_total;

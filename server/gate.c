@@ -186,16 +186,16 @@ static bool origin_allowed(const ks_gate_rules *rules, const char *text, size_t 
 }
 
 /* Looks at every byte whatever it finds, so that the time tells nothing about the token but its length. */
-static bool same_secret(const char *token, const char *given, size_t length)
+static bool same_secret(const ks_token *token, const char *given, size_t length)
 {
-    size_t token_length = strlen(token);
-    unsigned difference = token_length != length;
+    unsigned difference = token->length != length;
     for (size_t i = 0; i < length; i++)
-        difference |= (unsigned char)given[i] ^ (unsigned char)token[token_length ? i % token_length : 0];
+        difference |= (unsigned char)given[i] ^ (unsigned char)token->text[token->length ? i % token->length : 0];
     return difference == 0;
 }
 
-static bool token_allowed(const ks_gate_rules *rules, const ks_head *head)
+/* *rights: of the token that the request brings. */
+static bool find_token(const ks_gate_rules *rules, const ks_head *head, unsigned *rights)
 {
     static const char scheme[] = "Bearer ";
     const size_t skip = sizeof scheme - 1;
@@ -203,12 +203,15 @@ static bool token_allowed(const ks_gate_rules *rules, const ks_head *head)
     size_t length = head->known_length[KS_KNOWN_AUTHORIZATION];
     if (value == NULL || length <= skip || strncasecmp(value, scheme, skip) != 0) return false;
     bool found = false;
-    for (const char *const *token = rules->tokens; *token; token++)
-        found |= same_secret(*token, value + skip, length - skip);
+    for (int i = 0; i < rules->tokens->count; i++) {
+        const bool same = same_secret(&rules->tokens->item[i], value + skip, length - skip);
+        if (same && !found) *rights = rules->tokens->item[i].rights; /* of a token that stands there twice, the first */
+        found |= same;
+    }
     return found;
 }
 
-ks_status ks_gate_access(const ks_gate_rules *rules, const ks_head *head, bool loopback, bool open, bool authorized,
+ks_status ks_gate_access(const ks_gate_rules *rules, ks_head *head, bool loopback, bool open, bool authorized,
                          ks_error *error)
 {
     const char *host = head->known[KS_KNOWN_HOST];
@@ -217,9 +220,17 @@ ks_status ks_gate_access(const ks_gate_rules *rules, const ks_head *head, bool l
     const char *origin = head->known[KS_KNOWN_ORIGIN];
     if (origin && !origin_allowed(rules, origin, head->known_length[KS_KNOWN_ORIGIN]))
         return ks_fail(error, KS_ORIGIN, "requests from web pages of another origin are not accepted");
-    if (rules->tokens && !authorized && !token_allowed(rules, head))
+    head->rights = KS_RIGHTS_ALL;
+    if (rules->tokens && !authorized && !find_token(rules, head, &head->rights))
         return ks_fail(error, KS_UNAUTHORIZED, "a bearer token is needed");
     return KS_OK;
+}
+
+ks_status ks_gate_right(const ks_head *head, unsigned right, ks_error *error)
+{
+    if ((right & ~head->rights) == 0) return KS_OK;
+    return ks_fail(error, KS_FORBIDDEN, "this token has no right '%s' (the token file's rights=)",
+                   ks_right_name(right));
 }
 
 ks_status ks_gate_body(const ks_gate_rules *rules, ks_head *head, ks_error *error)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "kernserve/status.h"
+#include "tokens.h"
 
 /* Fields that the daemon reads. X(NAME, "Field-Name", at most one) */
 #define KS_KNOWN_TABLE(X)                                                                                              \
@@ -49,6 +50,8 @@ typedef struct ks_head {
     /* set by ks_gate_wire: */
     int64_t content_length; /* -1: none */
     bool chunked, expects;
+    /* set by ks_gate_access: */
+    unsigned rights; /* of its token; all where none is needed */
     /* set by ks_gate_body: */
     ks_body_encoding encoding;
 } ks_head;
@@ -60,7 +63,7 @@ typedef struct ks_gate_rules {
     uint64_t max_body;
     const char *const *hosts; /* accepted beside localhost, 127.0.0.1 and [::1] */
     int hosts_count;
-    const char *const *tokens; /* NULL-terminated; NULL: no authentication */
+    const ks_tokens *tokens; /* NULL: no authentication */
 } ks_gate_rules;
 
 void ks_head_init(ks_head *head, const char *target, size_t target_length, const char *version);
@@ -70,8 +73,10 @@ void ks_head_add(ks_head *head, const char *name, size_t name_length, const char
 ks_status ks_gate_wire(const ks_gate_rules *rules, ks_head *head, ks_error *error);
 /* open: health and metrics, which orchestrators call by address (no Host check); authorized: no token needed.
  * KS_HOST, KS_ORIGIN, KS_UNAUTHORIZED. */
-ks_status ks_gate_access(const ks_gate_rules *rules, const ks_head *head, bool loopback, bool open, bool authorized,
+ks_status ks_gate_access(const ks_gate_rules *rules, ks_head *head, bool loopback, bool open, bool authorized,
                          ks_error *error);
+/* Behind ks_gate_access: whether the token has the route's right (0: being one is enough). KS_FORBIDDEN. */
+ks_status ks_gate_right(const ks_head *head, unsigned right, ks_error *error);
 /* KS_ENCODING, KS_BODY_SIZE. */
 ks_status ks_gate_body(const ks_gate_rules *rules, ks_head *head, ks_error *error);
 #endif

@@ -514,6 +514,7 @@ void ks_http_close(ks_http **pointer)
     ks_direct_close(&http->direct);
     ks_infers_close(&http->infers);
     ks_conns_close(&http->conns);
+    ks_tokens_release(&http->tokens);
     if (http->epoll >= 0) close(http->epoll);
     free(http);
 }

@@ -25,6 +25,7 @@ struct ks_http {
     int epoll, wake_fd;
     ks_conns conns;
     ks_gate_rules rules;
+    ks_tokens *tokens;      /* what rules.tokens points to: this reader's reference */
     uint64_t numbers;       /* for request ids */
     int64_t now_ns;         /* the last look at the clock in this turn */
     int64_t moves_until_ns; /* bytes of large requests move in this turn until then */

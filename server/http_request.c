@@ -79,7 +79,7 @@ ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method)
     const ks_status found = find_route(http, conn, method);
     /* Who may not ask does not learn which paths there are. */
     ks_error refused;
-    http->rules.tokens = atomic_load_explicit(&http->daemon->tokens, memory_order_acquire);
+    http->rules.tokens = ks_tokens_follow(&http->daemon->tokens, &http->tokens);
     status =
         ks_gate_access(&http->rules, &conn->head, conn->loopback, conn->route.open, conn->route.authorized, &refused);
     if (status != KS_OK) {
@@ -87,6 +87,8 @@ ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method)
         return status;
     }
     if (found != KS_OK) return found;
+    status = ks_gate_right(&conn->head, conn->route.right, &conn->error);
+    if (status != KS_OK) return status;
     status = ks_gate_body(&http->rules, &conn->head, &conn->error);
     if (status == KS_OK && is_crowded(http) && !is_health(conn))
         status = ks_fail(&conn->error, KS_QUEUE_FULL, "too many requests at once on the second listener");

@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "log.h"
 #include "metrics.h"
 
@@ -28,7 +29,8 @@ struct ks_listener {
     bool loopback[KS_LISTENERS_MAX];
     pthread_t thread;
     int epoll, stop_fd;
-    int turn; /* the shard that takes the next connection among equals */
+    ks_log_limit failures; /* the thread's */
+    int turn;              /* the shard that takes the next connection among equals */
 };
 
 /* --- addresses ---------------------------------------------------------------------------------------------------- */
@@ -127,7 +129,19 @@ static void remove_stale(const address *local)
     close(probe);
 }
 
-static bool open_socket(int fd, const address *parsed)
+/* The file appears with its mode: what may happen between a bind and a later change of it cannot. */
+static bool bind_to(int fd, const address *parsed, mode_t unix_mode)
+{
+    if (parsed->u.any.sa_family != AF_UNIX || unix_mode == 0) return bind(fd, &parsed->u.any, parsed->length) == 0;
+    const mode_t old = umask(~unix_mode & 0777);
+    const bool bound = bind(fd, &parsed->u.any, parsed->length) == 0;
+    const int fault = errno;
+    umask(old);
+    errno = fault;
+    return bound;
+}
+
+static bool open_socket(int fd, const address *parsed, mode_t unix_mode)
 {
     int on = 1;
     if (parsed->u.any.sa_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0)
@@ -135,10 +149,10 @@ static bool open_socket(int fd, const address *parsed)
     /* Reuse of an address in TIME_WAIT, so that a restart is immediate; never of a port that somebody listens on. */
     if (parsed->u.any.sa_family != AF_UNIX && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0)
         return false;
-    return bind(fd, &parsed->u.any, parsed->length) == 0 && listen(fd, BACKLOG) == 0;
+    return bind_to(fd, parsed, unix_mode) && listen(fd, BACKLOG) == 0;
 }
 
-ks_status ks_listen_socket(const char *text, int *fd, bool *loopback, ks_error *error)
+ks_status ks_listen_socket(const char *text, mode_t unix_mode, int *fd, bool *loopback, ks_error *error)
 {
     address parsed;
     *fd = -1;
@@ -146,7 +160,7 @@ ks_status ks_listen_socket(const char *text, int *fd, bool *loopback, ks_error *
     (void)parse(text, &parsed);
     if (parsed.u.any.sa_family == AF_UNIX) remove_stale(&parsed);
     int opened = socket(parsed.u.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (opened < 0 || !open_socket(opened, &parsed)) {
+    if (opened < 0 || !open_socket(opened, &parsed, unix_mode)) {
         int fault = errno;
         if (opened >= 0) close(opened);
         return ks_fail(error, KS_SYSTEM, "cannot listen on %s: %s", text, strerror(fault));
@@ -161,6 +175,17 @@ int ks_listen_inherited(void)
     if (pid == NULL || count == NULL || strtol(pid, NULL, 10) != (long)getpid()) return 0;
     long n = strtol(count, NULL, 10);
     return n < 0 ? 0 : n > KS_LISTENERS_MAX ? KS_LISTENERS_MAX : (int)n;
+}
+
+bool ks_listen_inherited_admin(int index)
+{
+    const char *names = getenv("LISTEN_FDNAMES");
+    for (int i = 0; names && i < index; i++) {
+        names = strchr(names, ':');
+        if (names) names++;
+    }
+    const size_t length = strlen(KS_LISTEN_ADMIN);
+    return names && strcspn(names, ":") == length && strncmp(names, KS_LISTEN_ADMIN, length) == 0;
 }
 
 /* --- accepting ---------------------------------------------------------------------------------------------------- */
@@ -281,8 +306,9 @@ static void *listener_main(void *context)
         /* While full, or without descriptors, new connections wait in the backlog, and this thread sleeps. */
         bool replaces;
         int want_ms = !good ? PAUSE_FAULT_MS : has_room(listener, &replaces) ? -1 : PAUSE_FULL_MS;
-        if (want_ms == PAUSE_FAULT_MS)
-            KS_LOG(KS_LOG_WARN, "cannot accept connections", KS_TEXT("error", strerror(errno)));
+        uint64_t times;
+        if (want_ms == PAUSE_FAULT_MS && ks_log_due(&listener->failures, ks_now_ns(), &times))
+            KS_LOG(KS_LOG_WARN, "cannot accept connections", KS_TEXT("error", strerror(errno)), KS_INT("times", times));
         if ((want_ms < 0) != (pause_ms < 0)) watch(listener, want_ms < 0);
         pause_ms = want_ms;
     }
@@ -333,8 +359,7 @@ ks_status ks_listener_open(ks_daemon *daemon, ks_shard **shards, const int *fds,
     return KS_OK;
 }
 
-/* A unix socket's file goes with it, unless somebody else opened the socket and keeps it. */
-static void close_socket(int fd)
+void ks_listen_close(int fd)
 {
     struct sockaddr_un local;
     socklen_t length = sizeof local;
@@ -355,6 +380,6 @@ void ks_listener_close(ks_listener **pointer)
     ssize_t wrote = TEMP_FAILURE_RETRY(write(listener->stop_fd, &one, sizeof one));
     (void)wrote; /* an eventfd that cannot be written is full, and wakes all the same */
     pthread_join(listener->thread, NULL);
-    for (int i = 0; i < listener->count; i++) close_socket(listener->fds[i]);
+    for (int i = 0; i < listener->count; i++) ks_listen_close(listener->fds[i]);
     free_parts(listener);
 }

@@ -3,6 +3,8 @@
  * shard whose longest resting connection gives way for it (eviction.h); while none would, new ones wait in the backlog. Closing them is the drain's first step. */
 #ifndef KS_LISTEN_H
 #define KS_LISTEN_H
+#include <sys/types.h>
+
 #include "shard.h"
 
 enum {
@@ -13,8 +15,10 @@ enum {
 typedef struct ks_listener ks_listener;
 
 /* A bound, listening, non-blocking socket for ADDR:PORT, [ADDR6]:PORT, or unix:PATH (a stale path is replaced). *loopback: only
- * this machine can reach it. KS_SYSTEM (address in use: error says so), KS_CONFIG (malformed). */
-ks_status ks_listen_socket(const char *address, int *fd, bool *loopback, ks_error *error);
+ * this machine can reach it. unix_mode: of a unix socket's file; 0: as the umask leaves it. KS_SYSTEM (address in use: error says so), KS_CONFIG (malformed). */
+ks_status ks_listen_socket(const char *address, mode_t unix_mode, int *fd, bool *loopback, ks_error *error);
+/* A unix socket's path goes with it, unless the socket was passed to this process: then its opener keeps it. */
+void ks_listen_close(int fd);
 /* Parses only: is it well formed, is it loopback. */
 ks_status ks_listen_parse(const char *address, bool *loopback, ks_error *error);
 /* Starts accepting; takes the sockets. */
@@ -25,4 +29,7 @@ void ks_listener_close(
 
 /* Sockets passed by systemd or --supervise: their number, fds from 3 on. */
 int ks_listen_inherited(void);
+/* Whether the one at index was passed for the second listener (FileDescriptorName=admin). */
+#define KS_LISTEN_ADMIN "admin"
+bool ks_listen_inherited_admin(int index);
 #endif

@@ -202,6 +202,16 @@ void ks_log(ks_level level, const char *msg, const ks_field *fields, int count)
     sem_post(&state.published);
 }
 
+bool ks_log_due(ks_log_limit *limit, int64_t now_ns, uint64_t *times)
+{
+    static const int64_t pause_ns = 1000000000;
+    int64_t next = atomic_load(&limit->next_ns);
+    atomic_fetch_add(&limit->held, 1);
+    if (now_ns < next || !atomic_compare_exchange_strong(&limit->next_ns, &next, now_ns + pause_ns)) return false;
+    *times = atomic_exchange(&limit->held, 0);
+    return *times > 0;
+}
+
 uint64_t ks_log_lines(ks_level level)
 {
     return atomic_load_explicit(&state.lines[level], memory_order_relaxed);

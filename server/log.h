@@ -36,6 +36,14 @@ void ks_log(ks_level level, const char *msg, const ks_field *fields, int count);
             ks_log(level, msg, ks_fields_, (int)(sizeof ks_fields_ / sizeof ks_fields_[0]));                           \
         }                                                                                                              \
     } while (0)
+/* Of a message that may come often: it is written at once and then once a second at most, with how often it came. Any
+ * thread. */
+typedef struct ks_log_limit {
+    _Atomic int64_t next_ns;
+    _Atomic uint64_t held; /* came since the last line */
+} ks_log_limit;
+/* Whether it is written now. *times: for the line, how often it came since the last one, this time included. */
+bool ks_log_due(ks_log_limit *limit, int64_t now_ns, uint64_t *times);
 uint64_t ks_log_lines(ks_level level);
 uint64_t ks_log_dropped(void);
 #endif

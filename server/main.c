@@ -2,9 +2,11 @@
  * shards, listener; then main waits (watch.c). What fails says one line and leaves with its exit code. */
 #include <assert.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@
 #include "backends.h"
 #include "clock.h"
 #include "commands.h"
+#include "early.h"
 #include "listen.h"
 #include "log.h"
 #include "model.h"
@@ -42,6 +45,7 @@ typedef struct open_house {
     ks_shard *shards[SHARDS_MAX];
     ks_listener *listener;
     bool tokens_wanted;
+    bool stopped; /* asked to, before all was open */
 } open_house;
 
 /* Says the line of a start that failed. */
@@ -54,6 +58,18 @@ static int fail(int code, const char *text)
 /* --- the process ----------------------------------------------------------------------------------------------------
  */
 
+/* false: no memory. The C library loads what takes exceptions through its own functions when the first one comes, and ends
+ * the process where it cannot: oneDNN throws through pthread_once when memory is out. So it is loaded now. */
+static bool load_unwinder(void)
+{
+#ifdef __GLIBC__
+    void *frame;
+    return backtrace(&frame, 1) > 0;
+#else
+    return true;
+#endif
+}
+
 static void settle_process(void)
 {
     /* A socket must never become descriptor 0, 1 or 2, where something may print. */
@@ -64,7 +80,6 @@ static void settle_process(void)
      */
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
-    ks_watch_block_signals();
 }
 
 /* --- sockets --------------------------------------------------------------------------------------------------------
@@ -92,28 +107,40 @@ static int port_of(int fd)
     return getsockname(fd, (struct sockaddr *)&at, &length) == 0 && at.sin_family == AF_INET ? ntohs(at.sin_port) : 0;
 }
 
-static int open_socket(const char *address, int *fd, bool *loopback)
+static int open_socket(const char *address, int64_t unix_mode, int *fd, bool *loopback)
 {
     ks_error error = {0};
-    const ks_status status = ks_listen_socket(address, fd, loopback, &error);
+    const ks_status status = ks_listen_socket(address, (mode_t)unix_mode, fd, loopback, &error);
     if (status == KS_OK) return KS_EXIT_OK;
     return fail(status == KS_CONFIG ? KS_EXIT_CONFIG : KS_EXIT_AGAIN, error.text);
+}
+
+static void take_inherited(open_house *house)
+{
+    const int inherited = ks_listen_inherited();
+    for (int i = 0; i < inherited; i++) {
+        const int fd = 3 + i;
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+        if (house->admin_fd < 0 && ks_listen_inherited_admin(i)) {
+            house->admin_fd = fd;
+            house->admin_loopback = is_loopback(fd);
+            continue;
+        }
+        house->fds[house->fds_count] = fd;
+        house->loopback[house->fds_count++] = is_loopback(fd);
+    }
 }
 
 /* Before the device is opened, which takes long: a port that is taken ends the start at once. They accept later. */
 static int open_sockets(open_house *house)
 {
-    const ks_list *listen = &house->config.listen;
-    const int inherited = ks_listen_inherited();
-    for (int i = 0; i < inherited; i++) {
-        house->fds[i] = 3 + i;
-        fcntl(house->fds[i], F_SETFD, FD_CLOEXEC);
-        fcntl(house->fds[i], F_SETFL, fcntl(house->fds[i], F_GETFL) | O_NONBLOCK);
-        house->loopback[i] = is_loopback(house->fds[i]);
-        house->fds_count++;
-    }
-    for (int i = 0; i < listen->count && inherited == 0; i++) {
-        const int code = open_socket(listen->item[i], &house->fds[i], &house->loopback[i]);
+    const ks_config *config = &house->config;
+    const ks_list *listen = &config->listen;
+    take_inherited(house);
+    const bool opens = house->fds_count == 0;
+    for (int i = 0; i < listen->count && opens; i++) {
+        const int code = open_socket(listen->item[i], config->unix_mode, &house->fds[i], &house->loopback[i]);
         if (code != KS_EXIT_OK) return code;
         house->fds_count++;
     }
@@ -121,21 +148,21 @@ static int open_sockets(open_house *house)
     house->daemon.loopback_only = true;
     for (int i = 0; i < house->fds_count; i++)
         house->daemon.loopback_only = house->daemon.loopback_only && house->loopback[i];
-    if (!*house->config.admin_listen) return KS_EXIT_OK;
-    return open_socket(house->config.admin_listen, &house->admin_fd, &house->admin_loopback);
+    if (house->admin_fd >= 0 || !*config->admin_listen) return KS_EXIT_OK;
+    return open_socket(config->admin_listen, config->unix_mode, &house->admin_fd, &house->admin_loopback);
 }
 
 /* Who may ask: tokens, or nobody from beyond this machine unless the operator says so. */
 static int settle_access(open_house *house)
 {
     ks_error error = {0};
-    const char *const *tokens = NULL;
+    ks_tokens *tokens = NULL;
     house->tokens_wanted = *house->config.token_file != 0;
     if (house->tokens_wanted) {
         const int code = ks_tokens_read(house->config.token_file, &tokens, &error);
         if (code != KS_EXIT_OK) return fail(code, error.text);
     }
-    atomic_store(&house->daemon.tokens, tokens);
+    ks_tokens_publish_take(&house->daemon.tokens, tokens);
     const bool beyond = !house->daemon.loopback_only || (house->admin_fd >= 0 && !house->admin_loopback);
     if (!beyond || house->tokens_wanted || house->config.allow_unauthenticated) return KS_EXIT_OK;
     return fail(KS_EXIT_CONFIG, "listen: an address beyond loopback needs --token-file, or --allow-unauthenticated");
@@ -148,11 +175,14 @@ static ks_status try_backend(open_house *house, const ks_backend *backend, bool 
                              ks_error *error)
 {
     ks_limits limits;
+    ks_memory memory;
     house->config = *given;
-    ks_settle_config(&house->config, gpu);
+    ks_settle_memory(&memory);
+    ks_status status = ks_settle_config(&house->config, &memory, gpu, error);
+    if (status != KS_OK) return status;
     ks_settle_files(&house->config);
     ks_settle_engine(&house->config, &house->daemon.engine);
-    ks_status status = ks_settle_limits(&house->config, &house->daemon.engine, &limits, error);
+    status = ks_settle_limits(&house->config, &house->daemon.engine, &limits, error);
     if (status == KS_OK) status = backend->open(&limits, &house->daemon.device, error);
     if (status == KS_OK) house->daemon.backend = backend;
     return status;
@@ -304,8 +334,8 @@ static void say_ready(const open_house *house, int64_t begun_ns)
            KS_NUMBER("copy_gbs", info->copy_gbs), KS_INT("max_body", config->max_body),
            KS_INT("max_output", config->max_output), KS_INT("max_json", config->max_json),
            KS_INT("max_work", config->max_work), KS_INT("inflight_bytes", config->inflight_bytes),
-           KS_INT("connections", config->connections), KS_INT("queue", config->queue),
-           KS_INT("request_timeout_ms", config->request_timeout / KS_MS),
+           KS_INT("plan_cache", config->plan_cache), KS_INT("connections", config->connections),
+           KS_INT("queue", config->queue), KS_INT("request_timeout_ms", config->request_timeout / KS_MS),
            KS_INT("start_ms", (ks_now_ns() - begun_ns) / KS_MS));
 }
 
@@ -318,6 +348,8 @@ static int open_all(open_house *house)
     static open_fn *const rooms[] = {open_sockets, settle_access, open_device, open_tunes,   open_counters,
                                      open_regions, open_admin,    open_shards, open_listener};
     for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
+        house->stopped = ks_watch_stop_asked();
+        if (house->stopped) return KS_EXIT_OK;
         const int code = rooms[i](house);
         if (code != KS_EXIT_OK) return code;
     }
@@ -336,13 +368,14 @@ static void close_all(open_house *house)
     }
     close_tunes(house);
     ks_admin_close(&house->admin);
-    if (house->admin_fd >= 0) close(house->admin_fd);
-    for (int i = 0; i < house->fds_count; i++) close(house->fds[i]);
+    if (house->admin_fd >= 0) ks_listen_close(house->admin_fd);
+    for (int i = 0; i < house->fds_count; i++) ks_listen_close(house->fds[i]);
     ks_nvml_close(&daemon->nvml);
     ks_metrics_close(&daemon->metrics);
     ks_addresses_close(&daemon->addresses);
     if (daemon->room_fd >= 0) close(daemon->room_fd);
     ks_regions_close(&daemon->regions);
+    ks_tokens_publish_take(&daemon->tokens, NULL);
     if (daemon->budget) ks_budget_close(&daemon->budget);
     if (daemon->device) daemon->backend->close(&daemon->device);
 }
@@ -352,10 +385,13 @@ static int serve(open_house *house, int argc, char **argv)
     const int64_t begun_ns = ks_now_ns();
     house->daemon.config = &house->config;
     house->admin_fd = house->daemon.room_fd = -1;
+    pthread_mutex_init(&house->daemon.tokens.lock, NULL);
     ks_models_init();
     if (house->config.compat_models) ks_models_add_compat();
     int code = open_all(house);
-    if (code == KS_EXIT_OK) {
+    ks_early_end();
+    if (house->stopped) KS_LOG(KS_LOG_INFO, "stopped while starting", KS_INT("exit", code));
+    if (code == KS_EXIT_OK && !house->stopped) {
         const ks_watched watched = {.daemon = &house->daemon,
                                     .shards = house->shards,
                                     .listener = &house->listener,
@@ -411,14 +447,21 @@ int main(int argc, char **argv)
     ks_error error = {0};
     ks_command command;
     settle_process();
+    if (!load_unwinder()) {
+        fprintf(stderr, "kernserve: out of memory\n");
+        ks_early_end();
+        return KS_EXIT_SYSTEM;
+    }
     int code = ks_config_load(argc, argv, &house.config, &command, &error);
     if (code != KS_EXIT_OK) {
         fprintf(stderr, "kernserve: %s\n", error.text);
+        ks_early_end();
         return code;
     }
     const bool tests = command == KS_COMMAND_SELF_TEST;
     if (tests) ks_selftest_config(&house.config);
     if (command != KS_COMMAND_SERVE && !tests) {
+        ks_early_release_signals();
         code = run_command(command, &house.config);
     } else if (house.config.supervise && !tests) {
         code = ks_supervise(&house.config, argc, argv);
@@ -430,5 +473,6 @@ int main(int argc, char **argv)
         ks_log_close();
     }
     ks_config_free(&house.config);
+    ks_early_end();
     return code;
 }

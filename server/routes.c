@@ -176,13 +176,30 @@ ks_status ks_route_name(const ks_route *route, char out[KS_ROUTE_NAME_MAX + 1], 
     return KS_OK;
 }
 
+/* What a POST's token must be allowed. A route that is not named here is the operator's: shared memory, which any name
+ * of this host's opens and all clients share, and the log. */
+static unsigned right_of(ks_route_id id)
+{
+    switch (id) {
+    case KS_ROUTE_INFER:
+        return KS_RIGHT_INFER;
+    case KS_ROUTE_LOAD:
+        return KS_RIGHT_MODELS;
+    case KS_ROUTE_REPOSITORY:
+        return 0; /* a list */
+    default:
+        return KS_RIGHT_OPERATOR;
+    }
+}
+
 bool ks_route_at(int index, ks_route_row *out)
 {
     if (index < 0 || (size_t)index >= sizeof table / sizeof table[0]) return false;
     *out = (ks_route_row){.id = table[index].id,
                           .path = table[index].path,
                           .reads = table[index].methods & READS,
-                          .works = table[index].methods & WORKS};
+                          .works = table[index].methods & WORKS,
+                          .right = right_of(table[index].id)};
     return true;
 }
 
@@ -216,6 +233,7 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
     static const char *const allowed[] = {[READS] = "GET, HEAD", [WORKS] = "POST", [BOTH] = "GET, HEAD, POST"};
     const ks_method m = ks_method_of(method);
     const int asked = m == KS_METHOD_POST ? WORKS : m == KS_METHOD_GET || m == KS_METHOD_HEAD ? READS : 0;
+    route->right = asked == WORKS ? right_of(route->id) : 0;
     if (!(table[row].methods & asked)) {
         route->allow = allowed[(int)table[row].methods];
         return ks_fail(error, KS_METHOD, "Method Not Allowed");

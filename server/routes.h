@@ -3,6 +3,7 @@
 #define KS_ROUTES_H
 #include "metrics.h"
 #include "model.h"
+#include "tokens.h"
 
 typedef enum ks_route_id {
     KS_ROUTE_NONE,
@@ -34,6 +35,7 @@ typedef struct ks_route {
     ks_handler handler;    /* label for metrics */
     bool open;             /* health and metrics: no Host check */
     bool authorized;       /* health: no token needed */
+    unsigned right;        /* that the token must have; 0: being one is enough */
     const ks_model *model; /* of routes with a model */
     const char *query;     /* raw, behind '?', or "" */
     bool cuda;             /* of the three about shared memory: which kind */
@@ -51,6 +53,7 @@ typedef struct ks_route_row {
     ks_route_id id;
     const char *path;  /* segments: a word, "*" a model, "#" a version, "@" another name */
     bool reads, works; /* GET and HEAD; POST */
+    unsigned right;    /* of POST */
 } ks_route_row;
 bool ks_route_at(int index, ks_route_row *out);
 /* Whether a POST to it has a JSON object that is read; that of any other but infer is dropped. */

@@ -1,6 +1,6 @@
 #include "settle.h"
 
-#include <errno.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,54 +12,102 @@
 #include "log.h"
 #include "regions.h"
 
-static const uint64_t no_limit = UINT64_MAX;
+/* Of the process itself: code, tables, the libraries' heaps. */
+static const uint64_t own_bytes = 64 << 20;
 
-/* The lowest value of a cgroup file from this process's group up to the root; "max" and what cannot be read: none. For
- * cpu.max (period wanted) the value is the quota in cores, rounded up. */
-static uint64_t cgroup_least(const char *file, bool quota)
-{
-    char group[512] = "/", line[512];
-    FILE *self = fopen("/proc/self/cgroup", "re");
-    while (self && fgets(line, sizeof line, self))
-        if (strncmp(line, "0::", 3) == 0) snprintf(group, sizeof group, "%.*s", (int)strcspn(line + 3, "\n"), line + 3);
-    if (self) fclose(self);
-    uint64_t least = no_limit;
-    for (;;) {
-        char path[1024];
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s/%s", strcmp(group, "/") == 0 ? "" : group, file);
-        FILE *in = fopen(path, "re");
-        unsigned long long value, period = 1;
-        const int got = in ? fscanf(in, "%llu %llu", &value, &period) : 0;
-        if (in) fclose(in);
-        if (got >= 1 && period > 0) {
-            const uint64_t limit = quota ? (value + period - 1) / period : value;
-            if (limit > 0 && limit < least) least = limit;
-        }
-        char *slash = strrchr(group, '/');
-        if (!slash || strcmp(group, "/") == 0) return least;
-        slash[slash == group] = 0;
-    }
-}
+enum { KS_PINNED_LEAST = 1 << 20, KS_PLANS_LEAST = 64 << 10 };
 
 int ks_cores(void)
 {
     cpu_set_t set;
-    uint64_t cores = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint64_t)CPU_COUNT(&set) : 1;
-    const uint64_t quota = cgroup_least("cpu.max", true);
-    if (quota < cores) cores = quota;
-    return cores > 0 ? (int)cores : 1;
+    ks_cgroup_limit quota;
+    const int allowed = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    ks_cgroup_cores("", &quota);
+    const int cores = quota.value < (uint64_t)allowed ? (int)quota.value : allowed;
+    return cores > 0 ? cores : 1;
 }
 
-uint64_t ks_memory_bytes(void)
+static void bound(ks_memory *memory, uint64_t bytes, const char *source)
 {
-    uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    const uint64_t group = cgroup_least("memory.max", false);
-    return group < bytes ? group : bytes;
+    if (bytes >= memory->bytes) return;
+    memory->bytes = bytes;
+    snprintf(memory->source, sizeof memory->source, "%s", source);
 }
 
-void ks_settle_config(ks_config *config, bool gpu)
+void ks_settle_memory(ks_memory *out)
 {
-    const uint64_t memory = ks_memory_bytes();
+    static const struct {
+        int resource;
+        const char *name;
+    } own[] = {{RLIMIT_AS, "the limit of address space, ulimit -v"}, {RLIMIT_DATA, "the limit of data, ulimit -d"}};
+    ks_cgroup_limit group;
+    out->bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    snprintf(out->source, sizeof out->source, "the host's memory");
+    ks_cgroup_memory("", &group);
+    bound(out, group.value, group.source);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        struct rlimit limit;
+        if (getrlimit(own[i].resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+            bound(out, limit.rlim_cur, own[i].name);
+    }
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* An automatic amount: its usual one, or its share of little memory, or of what the given ones leave; never so little
+ * that nothing could be served. */
+static uint64_t automatic(uint64_t usual, uint64_t share, uint64_t left, uint64_t floor)
+{
+    const uint64_t bytes = least(usual, least(share, left));
+    return bytes > floor ? bytes : floor;
+}
+
+/* Of little memory slots get a quarter, bodies and answers outside of them another, plans a sixteenth. */
+static void settle_bytes(ks_config *config, uint64_t usable)
+{
+    const uint64_t shards = (uint64_t)config->threads;
+    const uint64_t given = config->pinned_bytes + config->inflight_bytes + config->plan_cache * shards;
+    const uint64_t left = usable > given ? usable - given : 0;
+    if (config->pinned_bytes == 0) config->pinned_bytes = automatic(256 << 20, usable / 4, left / 4, 4 << 20);
+    if (config->inflight_bytes == 0) config->inflight_bytes = automatic(2ull << 30, usable / 4, left / 2, 16 << 20);
+    if (config->plan_cache == 0)
+        config->plan_cache = automatic(64 << 20, usable / 16 / shards, left / 4 / shards, 1 << 20);
+}
+
+/* A daemon that promises more than there is ends by the system's hand, amid others' requests. */
+static ks_status check_bytes(const ks_config *config, const ks_memory *memory, uint64_t usable, ks_error *error)
+{
+    const uint64_t plans = config->plan_cache * (uint64_t)config->threads;
+    const uint64_t needed = config->pinned_bytes + config->inflight_bytes + plans;
+    if (needed <= usable) return KS_OK;
+    return ks_fail(error, KS_CONFIG,
+                   "memory: pinned-bytes %" PRIu64 " MiB + inflight-bytes %" PRIu64 " MiB + plan-cache %" PRIu64
+                   " MiB (of %" PRId64 " shards) = %" PRIu64 " MiB, and %" PRIu64 " MiB of %" PRIu64
+                   " MiB are there for them (%s)",
+                   config->pinned_bytes >> 20, config->inflight_bytes >> 20, plans >> 20, config->threads,
+                   (needed + (1 << 20) - 1) >> 20, usable >> 20, memory->bytes >> 20, memory->source);
+}
+
+/* Their range has a gap behind 0, which is automatic. */
+static ks_status check_least(const ks_config *config, ks_error *error)
+{
+    if (config->pinned_bytes > 0 && config->pinned_bytes < KS_PINNED_LEAST)
+        return ks_fail(error, KS_CONFIG, "pinned-bytes: %" PRIu64 " is out of range: 1M to 256G, or 0",
+                       config->pinned_bytes);
+    if (config->plan_cache > 0 && config->plan_cache < KS_PLANS_LEAST)
+        return ks_fail(error, KS_CONFIG, "plan-cache: %" PRIu64 " is out of range: 64k to 16G, or 0",
+                       config->plan_cache);
+    return KS_OK;
+}
+
+ks_status ks_settle_config(ks_config *config, const ks_memory *memory, bool gpu, ks_error *error)
+{
+    const uint64_t usable = memory->bytes > 2 * own_bytes ? memory->bytes - own_bytes : memory->bytes / 2;
+    const ks_status status = check_least(config, error);
+    if (status != KS_OK) return status;
     if (config->threads == 0) {
         const int cores = ks_cores();
         config->threads = cores < 8 ? cores : 8;
@@ -70,7 +118,8 @@ void ks_settle_config(ks_config *config, bool gpu)
         config->lanes = share < 1 ? 1 : share > 8 ? 8 : share;
     }
     if (config->max_work == 0) config->max_work = gpu ? 10000000000000 : 100000000000;
-    if (config->inflight_bytes == 0) config->inflight_bytes = memory / 4 < 2ull << 30 ? memory / 4 : 2ull << 30;
+    settle_bytes(config, usable);
+    return check_bytes(config, memory, usable, error);
 }
 
 /* Sides of 16 KiB, 64 KiB and so on to 64 MiB. The smallest class has a slot for every connection; what remains of the

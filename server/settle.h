@@ -2,14 +2,22 @@
  */
 #ifndef KS_SETTLE_H
 #define KS_SETTLE_H
+#include "cgroup.h"
 #include "config.h"
 #include "engine.h"
 
-int ks_cores(void);             /* that this process may use: affinity and cgroup */
-uint64_t ks_memory_bytes(void); /* of the host, or less where a cgroup says so */
+int ks_cores(void); /* that this process may use: affinity and control groups */
 
-/* threads, lanes, max_work, inflight_bytes: no zeros afterwards. */
-void ks_settle_config(ks_config *config, bool gpu);
+/* The least of the host's memory, its control groups' limits and its own (ulimit -v, -d), and which of them it is. */
+typedef struct ks_memory {
+    uint64_t bytes;
+    char source[KS_CGROUP_SOURCE_MAX];
+} ks_memory;
+void ks_settle_memory(ks_memory *out);
+
+/* threads, lanes, max_work, pinned_bytes, inflight_bytes, plan_cache: no zeros afterwards. KS_CONFIG: what they take
+ * together is more than there is. */
+ks_status ks_settle_config(ks_config *config, const ks_memory *memory, bool gpu, ks_error *error);
 /* Slot classes and the rest of what every shard's engine gets; config settled. */
 void ks_settle_engine(const ks_config *config, ks_engine_options *out);
 /* Whether the backend opens cuBLASLt: it takes memory and time, so only where something may choose it. */

@@ -11,16 +11,18 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "early.h"
 #include "listen.h"
 #include "log.h"
 
-enum { STARTS_MAX = 5, FIRST_FD = 3 };
+enum { STARTS_MAX = 5, FIRST_FD = 3, NAME_MAX_BYTES = 8 };
 static const int64_t window_ns = 60 * KS_S, pause_ns = KS_S;
 
 typedef struct supervisor {
     const ks_config *config;
     char **argv; /* of the daemon: ours, and --no-supervise */
-    int fds[KS_LIST_MAX];
+    int fds[KS_LISTENERS_MAX];
+    bool admin[KS_LISTENERS_MAX];
     int count;
     pid_t child;
     bool asked_to_stop;
@@ -28,34 +30,92 @@ typedef struct supervisor {
     int starts;
 } supervisor;
 
-/* In the child, after fork: sockets to 3, 4, ..., the environment as systemd sets it. Only comes back when it failed.
- */
-static void become_daemon(const supervisor *self)
+/* --- the sockets -------------------------------------------------------------------------------------------------- */
+
+static int open_one(supervisor *self, const char *address, bool admin)
 {
-    int moved[KS_LIST_MAX];
-    char text[16];
-    sigset_t none;
+    bool loopback;
+    ks_error error = {0};
+    if (self->count == KS_LISTENERS_MAX) {
+        fprintf(stderr, "kernserve: listen: more than %d sockets\n", KS_LISTENERS_MAX);
+        return KS_EXIT_CONFIG;
+    }
+    const mode_t mode = (mode_t)self->config->unix_mode;
+    const ks_status status = ks_listen_socket(address, mode, &self->fds[self->count], &loopback, &error);
+    if (status == KS_OK) {
+        self->admin[self->count++] = admin;
+        return KS_EXIT_OK;
+    }
+    fprintf(stderr, "kernserve: %s\n", error.text);
+    return status == KS_CONFIG ? KS_EXIT_CONFIG : KS_EXIT_AGAIN;
+}
+
+/* systemd's, where there are any; of each side that they leave without one, those of the configuration. */
+static int open_sockets(supervisor *self)
+{
+    const ks_config *config = self->config;
+    bool data = false, admin = false;
+    int code = KS_EXIT_OK;
+    self->count = ks_listen_inherited();
+    for (int i = 0; i < self->count; i++) {
+        self->fds[i] = FIRST_FD + i;
+        self->admin[i] = ks_listen_inherited_admin(i);
+        fcntl(self->fds[i], F_SETFD, FD_CLOEXEC);
+        admin = admin || self->admin[i];
+        data = data || !self->admin[i];
+    }
+    for (int i = 0; i < config->listen.count && code == KS_EXIT_OK && !data; i++)
+        code = open_one(self, config->listen.item[i], false);
+    if (code == KS_EXIT_OK && !admin && *config->admin_listen) code = open_one(self, config->admin_listen, true);
+    return code;
+}
+
+static void close_sockets(supervisor *self)
+{
+    for (int i = 0; i < self->count; i++) ks_listen_close(self->fds[i]);
+}
+
+/* --- the daemon --------------------------------------------------------------------------------------------------- */
+
+/* As systemd sets it. */
+static bool set_environment(const supervisor *self, pid_t parent)
+{
+    char names[KS_LISTENERS_MAX * NAME_MAX_BYTES] = "", number[16];
+    for (int i = 0; i < self->count; i++) {
+        strcat(names, i ? ":" : "");
+        strcat(names, self->admin[i] ? KS_LISTEN_ADMIN : "listen");
+    }
+    snprintf(number, sizeof number, "%d", self->count);
+    if (setenv("LISTEN_FDNAMES", names, 1) != 0 || setenv("LISTEN_FDS", number, 1) != 0) return false;
+    snprintf(number, sizeof number, "%ld", (long)getpid());
+    if (setenv("LISTEN_PID", number, 1) != 0) return false;
+    snprintf(number, sizeof number, "%ld", (long)parent);
+    return setenv(KS_SUPERVISOR_PID, number, 1) == 0;
+}
+
+/* In the child, after fork: sockets to 3, 4, ... Only comes back when it failed. Signals stay blocked, as they are here:
+ * one that comes before the daemon waits for it waits too. */
+static void become_daemon(const supervisor *self, pid_t parent)
+{
+    int moved[KS_LISTENERS_MAX];
     /* Out of the way first: a socket may sit on a number that another one is to get. */
     for (int i = 0; i < self->count; i++) moved[i] = fcntl(self->fds[i], F_DUPFD_CLOEXEC, FIRST_FD + self->count);
     for (int i = 0; i < self->count; i++)
         if (moved[i] < 0 || dup2(moved[i], FIRST_FD + i) < 0) return;
-    snprintf(text, sizeof text, "%d", self->count);
-    setenv("LISTEN_FDS", text, 1);
-    snprintf(text, sizeof text, "%ld", (long)getpid());
-    setenv("LISTEN_PID", text, 1);
-    unsetenv("LISTEN_FDNAMES");
+    if (!set_environment(self, parent)) return;
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* a killed supervisor leaves no daemon behind */
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (getppid() != parent) _exit(KS_EXIT_OK);
     execv("/proc/self/exe", self->argv);
 }
 
 static bool start_daemon(supervisor *self)
 {
+    const pid_t parent = getpid();
     self->started_ns[self->starts++ % STARTS_MAX] = ks_now_ns();
     self->child = fork();
     if (self->child == 0) {
-        become_daemon(self);
+        become_daemon(self, parent);
+        fprintf(stderr, "kernserve: cannot start the daemon: %s\n", strerror(errno));
         _exit(KS_EXIT_SYSTEM);
     }
     return self->child > 0;
@@ -110,12 +170,16 @@ static void pause_before_start(supervisor *self)
 static int run(supervisor *self)
 {
     for (;;) {
+        pass_signal(self, 0); /* what came before there was a daemon */
+        if (self->asked_to_stop) return KS_EXIT_OK;
         if (!start_daemon(self)) {
             KS_LOG(KS_LOG_ERROR, "cannot start the daemon", KS_TEXT("error", strerror(errno)));
             return KS_EXIT_SYSTEM;
         }
         const int code = wait_for_daemon(self);
-        if (self->asked_to_stop || !is_worth_a_retry(code)) return code;
+        /* A loader that is killed before it has begun our code has stopped as it was asked to. */
+        if (self->asked_to_stop) return code == 128 + SIGTERM || code == 128 + SIGINT ? KS_EXIT_OK : code;
+        if (!is_worth_a_retry(code)) return code;
         if (!may_start(self)) {
             KS_LOG(KS_LOG_ERROR, "the daemon ends again and again; giving up", KS_INT("exit", code),
                    KS_INT("starts", STARTS_MAX), KS_INT("seconds", window_ns / KS_S));
@@ -123,14 +187,7 @@ static int run(supervisor *self)
         }
         KS_LOG(KS_LOG_WARN, "the daemon has ended and is started again", KS_INT("exit", code));
         pause_before_start(self);
-        if (self->asked_to_stop) return KS_EXIT_OK;
     }
-}
-
-static void remove_paths(const ks_config *config)
-{
-    for (int i = 0; i < config->listen.count; i++)
-        if (strncmp(config->listen.item[i], "unix:", 5) == 0) unlink(config->listen.item[i] + 5);
 }
 
 int ks_supervise(const ks_config *config, int argc, char **argv)
@@ -139,26 +196,18 @@ int ks_supervise(const ks_config *config, int argc, char **argv)
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &child, NULL);
+    sigprocmask(SIG_BLOCK, &child, NULL); /* the others are since before main (early.cc) */
     self.argv = calloc((size_t)argc + 2, sizeof *self.argv);
-    if (!self.argv) return KS_EXIT_SYSTEM;
+    if (!self.argv) {
+        fprintf(stderr, "kernserve: out of memory for the daemon's arguments\n");
+        return KS_EXIT_SYSTEM;
+    }
     memcpy(self.argv, argv, (size_t)argc * sizeof *argv);
     self.argv[argc] = "--no-supervise";
-    int code = KS_EXIT_OK;
-    for (int i = 0; i < config->listen.count && code == KS_EXIT_OK; i++) {
-        bool loopback;
-        ks_error error = {0};
-        const ks_status status = ks_listen_socket(config->listen.item[i], &self.fds[i], &loopback, &error);
-        if (status == KS_OK) {
-            self.count++;
-            continue;
-        }
-        fprintf(stderr, "kernserve: %s\n", error.text);
-        code = status == KS_CONFIG ? KS_EXIT_CONFIG : KS_EXIT_AGAIN;
-    }
+    int code = open_sockets(&self);
+    ks_early_end();
     if (code == KS_EXIT_OK) code = run(&self);
-    for (int i = 0; i < self.count; i++) close(self.fds[i]);
-    remove_paths(config);
+    close_sockets(&self);
     free(self.argv);
     return code;
 }

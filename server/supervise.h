@@ -1,10 +1,14 @@
-/* --supervise: a small parent that keeps the listening sockets, starts the daemon by fork + exec, hands it the sockets
+/* --supervise: a small parent that keeps every listening socket, starts the daemon by fork + exec, hands it the sockets
  * as systemd would (LISTEN_FDS), and starts it again when it leaves unasked with a code worth a retry. It never touches
  * CUDA, which does not survive a fork. One thread. */
 #ifndef KS_SUPERVISE_H
 #define KS_SUPERVISE_H
 #include "config.h"
 
-/* The exit code of the whole. Signals TERM, INT and HUP must be blocked. */
+/* In the daemon's environment: the process that passes signals on to it. */
+#define KS_SUPERVISOR_PID "KERNSERVE_SUPERVISOR_PID"
+
+/* The exit code of the whole: 0 whenever it was asked to stop, but for what a drain had to cut (75). Signals TERM, INT
+ * and HUP must be blocked. */
 int ks_supervise(const ks_config *config, int argc, char **argv);
 #endif

@@ -4,40 +4,59 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "clock.h"
 #include "log.h"
 #include "notify.h"
+#include "supervise.h"
 #include "tokens.h"
 
 static const int64_t tick_ns = 50 * KS_MS, late_tick_ns = 100 * KS_MS, stuck_ns = 30 * KS_S, answer_ns = KS_S,
                      seen_ns = 250 * KS_MS, grace_ns = 2 * KS_S;
 
-static void stop_signals(sigset_t *set)
+/* How often each sender asked to stop. Where the whole group of processes is asked, a supervised daemon gets the signal
+ * itself and passed on: that is one request. */
+static struct {
+    int passed_on, direct;
+} stops; /* main's; then the guard's of the drain */
+
+static bool is_stop(int signal)
 {
-    sigemptyset(set);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGINT);
+    return signal == SIGTERM || signal == SIGINT;
 }
 
-void ks_watch_block_signals(void)
+static void count_stop(const siginfo_t *info)
+{
+    const char *supervisor = getenv(KS_SUPERVISOR_PID);
+    if (!is_stop(info->si_signo)) return;
+    if (supervisor && info->si_pid == getppid() && atol(supervisor) == (long)getppid())
+        stops.passed_on++;
+    else
+        stops.direct++;
+}
+
+bool ks_watch_stop_asked(void)
 {
     sigset_t set;
-    stop_signals(&set);
-    sigaddset(&set, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    return sigpending(&set) == 0 && (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
 }
 
-/* 0: none came. */
+/* 0: none came. Signals are blocked in every thread since before main (early.cc). */
 static int wait_signal(int64_t timeout_ns)
 {
     sigset_t set;
-    stop_signals(&set);
+    siginfo_t info;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     const struct timespec timeout = {.tv_sec = timeout_ns / KS_S, .tv_nsec = timeout_ns % KS_S};
-    const int signal = sigtimedwait(&set, NULL, &timeout);
-    return signal > 0 ? signal : 0;
+    const int signal = sigtimedwait(&set, &info, &timeout);
+    if (signal <= 0) return 0;
+    count_stop(&info);
+    return signal;
 }
 
 /* --- the device -----------------------------------------------------------------------------------------------------
@@ -124,7 +143,7 @@ static bool reload(const ks_watched *watched, ks_error *error)
     ks_config fresh;
     ks_command command;
     if (ks_config_load(watched->argc, watched->argv, &fresh, &command, error) != KS_EXIT_OK) return false;
-    const char *const *tokens = NULL;
+    ks_tokens *tokens = NULL;
     bool good = true;
     if (watched->tokens_wanted != (*fresh.token_file != 0)) {
         ks_fail(error, KS_CONFIG, "token-file: to begin or end with tokens needs a restart");
@@ -134,7 +153,7 @@ static bool reload(const ks_watched *watched, ks_error *error)
     }
     if (good) {
         ks_log_set_levels(ks_log_up_to((ks_level)fresh.log_level));
-        if (tokens) atomic_store(&watched->daemon->tokens, tokens);
+        if (tokens) ks_tokens_publish_take(&watched->daemon->tokens, tokens);
     }
     ks_config_free(&fresh);
     return good;
@@ -150,7 +169,7 @@ static void on_hang_up(const ks_watched *watched)
     ks_metrics_reloaded(watched->daemon->metrics, good);
     if (good)
         KS_LOG(KS_LOG_INFO, "configuration read again", KS_TEXT("applied", "log-level, token-file"),
-               KS_TEXT("others", "need a restart"));
+               KS_TEXT("others", "need a restart"), KS_INT("token_tables", ks_tokens_tables()));
     else
         KS_LOG(KS_LOG_ERROR, "configuration refused, nothing has changed", KS_TEXT("error", error.text));
     ks_notify("READY=1");
@@ -169,7 +188,7 @@ void ks_watch(const ks_watched *watched)
     shard_watch shards = {.reported = -1, .feed_ns = ks_notify_watchdog_ns()};
     for (;;) {
         const int signal = wait_signal(tick_ns);
-        if (signal == SIGTERM || signal == SIGINT) return;
+        if (is_stop(signal)) return;
         if (signal == SIGHUP) on_hang_up(watched);
         if (device_lost(watched->daemon)) leave_lost(watched->daemon);
         check_shards(watched, &shards);
@@ -199,9 +218,9 @@ static void *watch_over(void *argument)
 {
     guard *self = argument;
     for (int64_t now; (now = ks_now_ns()) < self->until_ns;) {
-        const int signal = wait_signal(self->until_ns - now);
+        wait_signal(self->until_ns - now);
         if (atomic_load(&self->drained)) return NULL;
-        if (signal == SIGTERM || signal == SIGINT) leave_at_once("a second signal");
+        if (stops.direct > 1 || stops.passed_on > 1) leave_at_once("a second signal");
     }
     leave_at_once("the shards did not end in time");
 }

@@ -13,8 +13,8 @@ typedef struct ks_watched {
     bool tokens_wanted; /* there were tokens at start */
 } ks_watched;
 
-/* Blocked in every thread; main takes them with sigtimedwait. */
-void ks_watch_block_signals(void);
+/* Whether SIGTERM or SIGINT waits: for whoever has not come to ks_watch yet. */
+bool ks_watch_stop_asked(void);
 /* Writes the tune cache, if there is something new; says so where it cannot. */
 void ks_watch_save_tunes(ks_daemon *daemon, int64_t wait_ns);
 /* Until a signal asks to stop. Does not come back from a device fault: _exit(70). */

@@ -292,6 +292,7 @@ static void help_names_every_option(void **state)
 #define SIZE TEXT
 #define TIME TEXT
 #define COUNT TEXT
+#define OCTAL TEXT
 #define FLAG TEXT
 #define CHOICE TEXT
 #include "options.def"

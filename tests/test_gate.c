@@ -24,7 +24,6 @@
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
 static const char *const hosts[] = {"gpu.example"};
-static const char *const tokens[] = {"first-secret", "second", NULL};
 static const ks_gate_rules plain = {
     .max_uri = 100, .max_header = 1024, .max_fields = 8, .max_body = 1000, .hosts = hosts, .hosts_count = 1};
 
@@ -196,8 +195,12 @@ static void token_table(void **state)
         {H "Authorization: \n", 0},
         {H, 0},
     };
+    ks_tokens *tokens = calloc(1, sizeof *tokens + 2 * sizeof tokens->item[0]);
     ks_gate_rules rules = plain;
     (void)state;
+    tokens->count = 2;
+    tokens->item[0] = (ks_token){.text = "first-secret", .length = 12, .rights = KS_RIGHTS_ALL};
+    tokens->item[1] = (ks_token){.text = "second", .length = 6, .rights = KS_RIGHT_INFER};
     rules.tokens = tokens;
     for (size_t i = 0; i < COUNT(rows); i++) {
         ks_error error;
@@ -205,8 +208,49 @@ static void token_table(void **state)
         assert_int_equal(judge(rows[i].fields, "HTTP/1.1", &head, &error), KS_OK);
         ks_status status = ks_gate_access(&rules, &head, true, false, false, &error);
         if (status != (rows[i].good ? KS_OK : KS_UNAUTHORIZED)) fail_msg("%s", rows[i].fields);
+        /* The right that is asked for is that of the token that came. */
+        const bool operator= status == KS_OK && head.rights == KS_RIGHTS_ALL;
+        assert_int_equal(operator, i == 0);
+        if (status == KS_OK) {
+            assert_int_equal(ks_gate_right(&head, 0, &error), KS_OK);
+            assert_int_equal(ks_gate_right(&head, KS_RIGHT_INFER, &error), KS_OK);
+            assert_int_equal(ks_gate_right(&head, KS_RIGHT_OPERATOR, &error), operator? KS_OK : KS_FORBIDDEN);
+        }
         assert_int_equal(ks_gate_access(&rules, &head, true, true, true, &error), KS_OK);
     }
+    free(tokens);
+}
+
+/* Without a token file there is nobody to tell apart. */
+static void rights_without_tokens(void **state)
+{
+    ks_error error;
+    ks_head head;
+    (void)state;
+    assert_int_equal(judge(H, "HTTP/1.1", &head, &error), KS_OK);
+    assert_int_equal(ks_gate_access(&plain, &head, true, false, false, &error), KS_OK);
+    assert_int_equal(ks_gate_right(&head, KS_RIGHT_OPERATOR, &error), KS_OK);
+}
+
+/* A POST that is not named here needs the operator's right: whoever adds a route decides. */
+static void rights_of_routes(void **state)
+{
+    (void)state;
+    ks_route_row row;
+    for (int i = 0; ks_route_at(i, &row); i++) {
+        const bool infers = row.id == KS_ROUTE_INFER, lists = row.id == KS_ROUTE_REPOSITORY;
+        const unsigned right = infers                    ? KS_RIGHT_INFER
+                               : lists                   ? 0u
+                               : row.id == KS_ROUTE_LOAD ? KS_RIGHT_MODELS
+                                                         : KS_RIGHT_OPERATOR;
+        if (row.works && row.right != right) fail_msg("%s", row.path);
+    }
+    ks_route route;
+    ks_error error;
+    assert_int_equal(ks_route_find("GET", "/v2/logging", false, &route, &error), KS_OK);
+    assert_int_equal(route.right, 0);
+    assert_int_equal(ks_route_find("POST", "/v2/logging", false, &route, &error), KS_OK);
+    assert_int_equal(route.right, KS_RIGHT_OPERATOR);
 }
 
 static void body_table(void **state)
@@ -598,14 +642,24 @@ static void every_route_is_in_the_document(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wire_table),   cmocka_unit_test(wire_values),
-        cmocka_unit_test(wire_sizes),   cmocka_unit_test(access_table),
-        cmocka_unit_test(token_table),  cmocka_unit_test(body_table),
-        cmocka_unit_test(route_table),  cmocka_unit_test(admin_routes),
-        cmocka_unit_test(route_query),  cmocka_unit_test(warm_table),
-        cmocka_unit_test(times_add_up), cmocka_unit_test(times_longest),
-        cmocka_unit_test(request_ids),  cmocka_unit_test(trace_table),
-        cmocka_unit_test(plain_heads),  cmocka_unit_test(every_route_is_in_the_document),
+        cmocka_unit_test(wire_table),
+        cmocka_unit_test(wire_values),
+        cmocka_unit_test(wire_sizes),
+        cmocka_unit_test(access_table),
+        cmocka_unit_test(token_table),
+        cmocka_unit_test(body_table),
+        cmocka_unit_test(route_table),
+        cmocka_unit_test(admin_routes),
+        cmocka_unit_test(route_query),
+        cmocka_unit_test(warm_table),
+        cmocka_unit_test(times_add_up),
+        cmocka_unit_test(times_longest),
+        cmocka_unit_test(request_ids),
+        cmocka_unit_test(trace_table),
+        cmocka_unit_test(plain_heads),
+        cmocka_unit_test(every_route_is_in_the_document),
+        cmocka_unit_test(rights_without_tokens),
+        cmocka_unit_test(rights_of_routes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

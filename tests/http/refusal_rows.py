@@ -371,6 +371,14 @@ ROWS = HTTP_ROWS + JSON_ROWS + WORD_ROWS + CONTROL_ROWS + BINARY_ROWS + FILE_ROW
 
 # Rows that need a daemon of their own: (options, rows). TOKEN stands for a file that refusals.py makes.
 TOKEN = "{token file}"
+BARE, USER = "a-secret-of-the-tests", "a-user-of-the-tests"  # every right; to infer alone
+TOKEN_LINES = BARE + "\n" + USER + " tenant=alice rights=infer\n"
+
+
+def as_user(method, target, body=b""):
+    return request(method, target, [("Authorization", "Bearer " + USER)], body)
+
+
 BINARY_NAN = b"\x00\x00\xc0\x7f" * 4
 OTHER_ROWS = [
     (("--json-non-finite", "error"), [
@@ -382,6 +390,17 @@ OTHER_ROWS = [
     (("--token-file", TOKEN), [
         Row("no token", infer(), 401, "auth", EITHER),
         Row("wrong token", post(SOFTMAX, GOOD_BODY, ("Authorization", "Bearer wrong")), 401, "auth", EITHER),
+        Row("the operator's fields are no part of the token", post(SOFTMAX, GOOD_BODY, ("Authorization", "Bearer " + TOKEN_LINES.split("\n")[1])),
+            401, "auth", EITHER),
+        Row("log settings without the right", as_user("POST", "/v2/logging", b'{"log_info":false}'), 403, "auth", STAYS, "no right 'operator'"),
+        Row("log settings without the right, no body", as_user("POST", "/v2/logging"), 403, "auth", STAYS),
+        Row("trace settings without the right", as_user("POST", "/v2/trace/setting"), 403, "auth", STAYS),
+        Row("a model's trace settings without the right", as_user("POST", "/v2/models/softmax/trace/setting"), 403, "auth", STAYS),
+        Row("loading without the right", as_user("POST", "/v2/repository/models/softmax/load"), 403, "auth", STAYS, "no right 'models'"),
+        Row("unloading without the right", as_user("POST", "/v2/repository/models/softmax/unload"), 403, "auth", STAYS),
+    ] + [
+        Row("shared memory without the right: " + path, as_user("POST", "/v2/%ssharedmemory/%s" % (kind, path), b"{}"), 403, "auth", STAYS)
+        for kind in ("system", "cuda") for path in ("region/r/register", "region/r/unregister", "unregister")
     ]),
     (("--body-timeout", "600ms", "--header-timeout", "600ms"), [
         Row("body that never comes", raw("POST " + SOFTMAX + " HTTP/1.1", "Host: localhost", "Content-Length: 50", body=b"{"), 408, "slow", CLOSES),

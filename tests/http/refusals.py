@@ -11,9 +11,7 @@ import tempfile
 import time
 
 from daemon import Daemon, metric, request, settle
-from refusal_rows import CLOSES, GOOD_BODY, LIBRARY, OPTIONS, OTHER_ROWS, ROWS, SOFTMAX, STAYS, TOKEN
-
-SECRET = "correct-horse-battery-staple"
+from refusal_rows import BARE, CLOSES, GOOD_BODY, LIBRARY, OPTIONS, OTHER_ROWS, ROWS, SOFTMAX, STAYS, TOKEN, TOKEN_LINES
 
 
 def good_request(token=None):
@@ -119,10 +117,10 @@ def end(daemon, name):
 def with_options(path, options, rows):
     """One daemon of its own for rows that need other options."""
     with tempfile.NamedTemporaryFile("w", suffix=".tokens") as file:
-        file.write(SECRET + "\n")
+        file.write(TOKEN_LINES)
         file.flush()
         os.chmod(file.name, 0o600)
-        token = SECRET if TOKEN in options else None
+        token = BARE if TOKEN in options else None
         options = [file.name if o == TOKEN else o for o in options]
         with Daemon(path, *options, "--pinned-bytes", "16M") as daemon:
             bad = walk(daemon, rows, token)
