@@ -43,6 +43,14 @@ static char *read_bytes(const char *file, size_t *n, int *code, ks_error *error)
     return bytes;
 }
 
+/* A zero byte ends no line: it would make two shorter secrets of one. */
+static size_t line_length(const char *at, const char *end)
+{
+    const char *p = at;
+    while (p < end && *p != '\r' && *p != '\n') p++;
+    return (size_t)(p - at);
+}
+
 int ks_tokens_read(const char *file, const char *const **out, ks_error *error)
 {
     int code = KS_EXIT_OK;
@@ -53,10 +61,10 @@ int ks_tokens_read(const char *file, const char *const **out, ks_error *error)
     char *at = bytes + (TOKENS_MAX + 1) * sizeof(char *);
     int count = 0;
     for (char *end = at + n; at < end;) {
-        const size_t length = strcspn(at, "\r\n"); /* a zero byte lies behind the last one read */
+        const size_t length = line_length(at, end);
         char *line = at;
         at += length + 1;
-        line[length] = 0;
+        line[length] = 0; /* there is room for it behind the last byte read */
         if (length == 0 || line[0] == '#') continue;
         bool visible = true;
         for (size_t i = 0; i < length; i++) visible = visible && line[i] > 0x20 && line[i] < 0x7f;
