@@ -244,15 +244,14 @@ def main():
         if name not in [row.name for row in rows]:
             raise SystemExit("no row %s" % name)
     rows = [row for row in rows if not wanted or row.name in wanted]
-    sources, work, results, moved = read_sources(names), queue.Queue(), {}, 0
+    sources, work, results = read_sources(names), queue.Queue(), {}
     for row in rows:
         place, why = locate(row, sources)
         if place is None:
             results[row.name] = STALE
             print("%-22s %-28s %s" % (STALE, row.name, why))
         else:
-            moved += place[3] != row.function
-            if place[3] != row.function:
+            if place[3] != row.function and not row.function.startswith("the table"):
                 print("note: %s: the text is in %s now, not in %s" % (row.name, place[3] or place[0], row.function or "a function"))
             work.put((row, place))
     if not given.check:

@@ -20,7 +20,7 @@
 #include "reply.h"
 #include "slot_line.h"
 
-enum { MS = 1000000, SIDE = 65536, SMALL = 256 };
+enum { MS = 1000000, SMALL = 256, SIDE = 65536, LARGE = 2 * SIDE };
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
 static uint64_t random_state;
@@ -68,12 +68,12 @@ static struct {
     int wake_fd;
 } bed;
 
-/* slots: of SIDE bytes a side, beside one of SMALL; 0: no classes at all. */
+/* slots: of SIDE bytes a side, beside one of SMALL and one of LARGE; 0: no classes at all. */
 static void open_bed(int lanes, int slots)
 {
     ks_error error;
     memset(&script, 0, sizeof script);
-    script.batch_max = 1;
+    script.batch_max = 8;
     script.hold = true;
     bed.budget = ks_budget_open(1 << 20);
     bed.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -83,8 +83,8 @@ static void open_bed(int lanes, int slots)
                                        .device = bed.device,
                                        .budget = bed.budget,
                                        .lanes = lanes,
-                                       .classes = slots > 0 ? 2 : 0,
-                                       .size_class = {{SMALL, 1}, {SIDE, slots}},
+                                       .classes = slots > 0 ? 3 : 0,
+                                       .size_class = {{SMALL, 4}, {SIDE, slots}, {LARGE, 1}},
                                        .plan_bytes = 1 << 20,
                                        .queue_max = 64,
                                        .stall_ns = 60000 * (int64_t)MS,
@@ -125,14 +125,16 @@ static void without_classes_all_is_overflow(void **state)
 static void a_lost_device_keeps_its_memory(void **state)
 {
     ks_error error;
-    ks_slot *one = NULL, *overflow = NULL, *more = NULL;
+    ks_slot *one = NULL, *overflow = NULL, *more = NULL, *largest = NULL;
     (void)state;
     open_bed(1, 1);
+    assert_int_equal(ks_engine_slot(bed.engine, LARGE, SIDE, &largest, &error), KS_OK);
     assert_int_equal(ks_engine_slot(bed.engine, SIDE, SIDE, &one, &error), KS_OK);
     assert_int_equal(ks_engine_slot(bed.engine, SIDE, SIDE, &overflow, &error), KS_OK);
     unsigned char *const in = one->in, *const other = overflow->in;
     const uint64_t used = ks_budget_used(bed.budget);
     ks_engine_fail_all(bed.engine);
+    ks_engine_slot_release(bed.engine, &largest);
     assert_true(ks_engine_lost(bed.engine) && ks_engine_fault(bed.engine)[0]);
     ks_engine_slot_release(bed.engine, &one);
     ks_engine_slot_release(bed.engine, &overflow);
@@ -208,6 +210,43 @@ static void a_lost_device_takes_no_work(void **state)
     close_bed();
 }
 
+/* A client's memory, or memory that the device cannot see: first in line or behind others, it shares no launch. */
+static void work_that_goes_alone(void **state)
+{
+    ks_error error;
+    (void)state;
+    for (int alone = 0; alone < 3; alone++)
+        for (int why = 0; why < 2; why++) {
+            ks_job jobs[3] = {{0}};
+            open_bed(1, 2);
+            script.mapped = script.hold = true;
+            const ks_spec spec = tiny_spec(10, 0, 0);
+            for (int i = 0; i < 3; i++) {
+                assert_int_equal(ks_engine_plan(bed.engine, &spec, &jobs[i].plan, &error), KS_OK);
+                assert_int_equal(
+                    ks_engine_slot(bed.engine, jobs[i].plan->in_bytes, jobs[i].plan->out_bytes, &jobs[i].slot, &error),
+                    KS_OK);
+                memset(jobs[i].slot->in, 0, jobs[i].plan->in_bytes);
+                if (i == alone && why == 0) jobs[i].slot->windows = true;
+                if (i == alone && why == 1) jobs[i].slot->out_device = NULL;
+                assert_int_equal(ks_engine_submit(bed.engine, &jobs[i], &error), KS_OK);
+            }
+            for (int done = 0; done < 3;) {
+                ks_engine_launch(bed.engine);
+                script_release(0);
+                for (const ks_job *job = ks_engine_collect(bed.engine); job; job = job->next) done++;
+            }
+            assert_int_equal(script.launches, 2);
+            for (int i = 0; i < 3; i++) {
+                assert_int_equal(jobs[i].batch_count, i == alone ? 1 : 2);
+                jobs[i].slot->windows = false;
+                ks_engine_slot_release(bed.engine, &jobs[i].slot);
+                ks_engine_plan_release(bed.engine, &jobs[i].plan);
+            }
+            close_bed();
+        }
+}
+
 /* --- the line before the slots --------------------------------------------------------------------------------------- */
 
 /* Joining, leaving and being served at random, against a list in order of arrival: nobody is forgotten or served twice. */
@@ -217,11 +256,12 @@ static void the_line_against_a_list(void **state)
     ks_error error;
     ks_slot_line line;
     ks_slot_wait waits[WAITS] = {{0}}, *list[WAITS];
-    ks_slot *slot = NULL;
+    ks_slot *slot = NULL, *largest = NULL;
     int count = 0;
     int64_t now_ns = ks_now_ns();
     (void)state;
     open_bed(1, 1);
+    assert_int_equal(ks_engine_slot(bed.engine, LARGE, SIDE, &largest, &error), KS_OK);
     assert_int_equal(ks_engine_slot(bed.engine, SIDE, SIDE, &slot, &error), KS_OK);
     ks_slot_line_init(&line, bed.engine, 100 * (int64_t)MS);
     for (int turn = 0; turn < TURNS; turn++) {
@@ -270,6 +310,35 @@ static void the_line_against_a_list(void **state)
     assert_null(ks_slot_line_next(&line));
     assert_int_equal(ks_slot_line_wait_ns(&line), INT64_MAX);
     ks_engine_slot_release(bed.engine, &slot);
+    ks_engine_slot_release(bed.engine, &largest);
+    close_bed();
+}
+
+/* One that a look has passed over, because its slot is out, leaves before the look goes on. */
+static void leaving_behind_a_look(void **state)
+{
+    ks_error error;
+    ks_slot_line line;
+    ks_slot_wait large = {0}, waits[2] = {{0}};
+    ks_slot *slots[2] = {NULL}, *largest = NULL;
+    (void)state;
+    open_bed(1, 2);
+    assert_int_equal(ks_engine_slot(bed.engine, LARGE, SIDE, &largest, &error), KS_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(ks_engine_slot(bed.engine, SIDE, SIDE, &slots[i], &error), KS_OK);
+    ks_slot_line_init(&line, bed.engine, 1000 * (int64_t)MS);
+    ks_slot_line_join(&line, &large, LARGE, SIDE);
+    for (int i = 0; i < 2; i++) ks_slot_line_join(&line, &waits[i], SIDE, SIDE);
+    for (int i = 0; i < 2; i++) ks_engine_slot_release(bed.engine, &slots[i]);
+    ks_slot_line_freed(&line);
+    ks_slot_line_look(&line, ks_now_ns());
+    assert_ptr_equal(ks_slot_line_next(&line), &waits[0]);
+    assert_int_equal(ks_engine_slot(bed.engine, SIDE, SIDE, &slots[0], &error), KS_OK);
+    assert_true(large.waits);
+    ks_slot_line_leave(&line, &large);
+    assert_ptr_equal(ks_slot_line_next(&line), &waits[1]);
+    assert_null(ks_slot_line_next(&line));
+    ks_engine_slot_release(bed.engine, &slots[0]);
+    ks_engine_slot_release(bed.engine, &largest);
     close_bed();
 }
 
@@ -279,9 +348,10 @@ static void leaving_amid_a_look(void **state)
     ks_error error;
     ks_slot_line line;
     ks_slot_wait waits[4] = {{0}};
-    ks_slot *slot = NULL;
+    ks_slot *slot = NULL, *largest = NULL;
     (void)state;
     open_bed(1, 1);
+    assert_int_equal(ks_engine_slot(bed.engine, LARGE, SIDE, &largest, &error), KS_OK);
     assert_int_equal(ks_engine_slot(bed.engine, SIDE, SIDE, &slot, &error), KS_OK);
     for (int leaves = 1; leaves < 4; leaves++) {
         ks_slot_line_init(&line, bed.engine, 0);
@@ -298,6 +368,7 @@ static void leaving_amid_a_look(void **state)
         assert_ptr_equal(ks_slot_line_next(&line), &waits[3]);
     }
     ks_engine_slot_release(bed.engine, &slot);
+    ks_engine_slot_release(bed.engine, &largest);
     close_bed();
 }
 
@@ -505,7 +576,9 @@ int main(void)
         cmocka_unit_test(a_lost_device_keeps_its_memory),
         cmocka_unit_test(expected_ends),
         cmocka_unit_test(a_lost_device_takes_no_work),
+        cmocka_unit_test(work_that_goes_alone),
         cmocka_unit_test(the_line_against_a_list),
+        cmocka_unit_test(leaving_behind_a_look),
         cmocka_unit_test(leaving_amid_a_look),
         cmocka_unit_test(the_queue_against_a_sorted_list),
         cmocka_unit_test(ranks),

@@ -250,12 +250,66 @@ static void reduce_rules(void **state)
     assert_int_equal(resolved(&spec), KS_SHAPE);
 }
 
+static void matmul_shapes(void **state)
+{
+    static const struct {
+        int ranks[3]; /* the third one 0: no bias */
+        int64_t a[4], b[4], bias;
+        bool ta, tb;
+        ks_status status;
+        int64_t out[4];
+    } rows[] = {
+        {{2, 2, 0}, {2, 3}, {3, 4}, 0, false, false, KS_OK, {2, 4}},
+        {{2, 2, 0}, {2, 3}, {4, 3}, 0, false, true, KS_OK, {2, 4}},
+        {{2, 2, 0}, {3, 2}, {3, 4}, 0, true, false, KS_OK, {2, 4}},
+        {{2, 2, 0}, {3, 2}, {4, 3}, 0, true, true, KS_OK, {2, 4}},
+        {{2, 2, 0}, {2, 3}, {2, 4}, 0, false, false, KS_SHAPE, {0}},
+        {{2, 2, 0}, {2, 3}, {4, 4}, 0, false, false, KS_SHAPE, {0}},
+        {{2, 2, 0}, {2, 3}, {3, 4}, 0, true, false, KS_SHAPE, {0}},
+        {{2, 2, 0}, {2, 3}, {3, 4}, 0, false, true, KS_SHAPE, {0}},
+        {{2, 2, 1}, {2, 3}, {3, 4}, 4, false, false, KS_OK, {2, 4}},
+        {{2, 2, 1}, {2, 3}, {3, 4}, 3, false, false, KS_SHAPE, {0}},
+        {{2, 2, 1}, {2, 3}, {3, 4}, 5, false, false, KS_SHAPE, {0}},
+        {{2, 2, 2}, {2, 3}, {3, 4}, 4, false, false, KS_SHAPE, {0}},
+        {{3, 2, 0}, {5, 2, 3}, {3, 4}, 0, false, false, KS_OK, {5, 2, 4}},
+        {{2, 3, 0}, {2, 3}, {5, 3, 4}, 0, false, false, KS_OK, {5, 2, 4}},
+        {{3, 3, 0}, {1, 2, 3}, {5, 3, 4}, 0, false, false, KS_OK, {5, 2, 4}},
+        {{3, 3, 0}, {5, 2, 3}, {1, 3, 4}, 0, false, false, KS_OK, {5, 2, 4}},
+        {{3, 3, 0}, {0, 2, 3}, {1, 3, 4}, 0, false, false, KS_OK, {0, 2, 4}},
+        {{4, 3, 0}, {2, 1, 2, 3}, {5, 3, 4}, 0, false, false, KS_OK, {2, 5, 2, 4}},
+        {{3, 3, 0}, {5, 2, 3}, {4, 3, 4}, 0, false, false, KS_SHAPE, {0}},
+        {{3, 3, 0}, {4, 2, 3}, {5, 3, 4}, 0, false, false, KS_SHAPE, {0}},
+        {{3, 3, 0}, {0, 2, 3}, {5, 3, 4}, 0, false, false, KS_SHAPE, {0}},
+        {{1, 2, 0}, {3}, {3, 4}, 0, false, false, KS_SHAPE, {0}},
+        {{2, 1, 0}, {2, 3}, {3}, 0, false, false, KS_SHAPE, {0}},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        ks_spec spec;
+        ks_spec_init(&spec, op_named("matmul"));
+        spec.inputs = rows[i].ranks[2] ? 3 : 2;
+        for (int t = 0; t < spec.inputs; t++) {
+            spec.in[t].dtype = KS_FP32;
+            spec.in[t].rank = rows[i].ranks[t];
+        }
+        memcpy(spec.in[0].dims, rows[i].a, sizeof rows[i].a);
+        memcpy(spec.in[1].dims, rows[i].b, sizeof rows[i].b);
+        spec.in[2].dims[0] = rows[i].bias;
+        spec.in[2].dims[1] = rows[i].ranks[2] == 2 ? 1 : 0;
+        param(&spec, "transpose_a")->i = rows[i].ta;
+        param(&spec, "transpose_b")->i = rows[i].tb;
+        const ks_status status = resolved(&spec);
+        if (status != rows[i].status) fail_msg("row %zu: got %s", i, ks_status_name(status));
+        if (status == KS_OK) assert_memory_equal(spec.out.dims, rows[i].out, sizeof rows[i].out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measured),     cmocka_unit_test(aligned),       cmocka_unit_test(printed),
         cmocka_unit_test(datatypes),    cmocka_unit_test(softmax_rules), cmocka_unit_test(reduce_axes),
-        cmocka_unit_test(reduce_rules),
+        cmocka_unit_test(reduce_rules), cmocka_unit_test(matmul_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
