@@ -8,6 +8,7 @@ limits.py KERNSERVE
 The parts run side by side: they wait most of the time.
 """
 import gzip
+import json
 import os
 import re
 import select
@@ -72,29 +73,48 @@ def token_files():
         check(judged(os.path.join(folder, "folder"))[0] == 78, "a folder is a token file")
 
 
+def bearer(where, value, target="/v2"):
+    with where.connect() as connection:
+        return connection.ask(request("GET", target, [("Authorization", value)]))
+
+
+def each_byte(where):
+    for value, status in (("Bearer first-secret", 200), ("bearer Second", 200), ("Bearer first-secreT", 401), ("Bearer first-secre", 401),
+                          ("Bearer first-secrett", 401), ("Bearer xirst-secret", 401), ("Bearer second", 401), ("Bearer Secon\xe4", 401),
+                          ("Bearer SecondSecond", 401), ("Bearer # two", 401), ("Bearer ", 401), ("Bearer", 401), ("Basic Second", 401)):
+        answer = bearer(where, value)
+        check(answer.status == status, "Authorization: %s: %s" % (value, answer))
+    check(where.get("/v2/health/live").status == 200, "health wants a token")
+
+
+def read_again(where, folder, settings):
+    """SIGHUP: a good file takes the place of the old one; a bad one changes nothing, the log's level neither."""
+    rows = ((b"third\n", 0o600, "third", 0), (b"fourth\n", 0o644, "third", 0), (b"a\x01b\n", 0o600, "third", 0), (b"fifth\nsixth\n", 0o400, "sixth", 1))
+    for turn, (content, mode, opens, verbose) in enumerate(rows):
+        written(folder, content, mode)
+        with open(settings, "w") as file:
+            file.write("log-level = %s\n" % ("debug" if turn > 0 else "info"))
+        where.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 5
+        while len(re.findall("configuration (?:read again|refused)", where.said())) <= turn and time.monotonic() < end:
+            time.sleep(0.02)
+        for token in ("Second", "third", "fourth", "a", "sixth"):
+            answer = bearer(where, "Bearer " + token)
+            check(answer.status == (200 if token == opens else 401), "after reading %r, token %s: %s" % (content, token, answer))
+        level = json.loads(bearer(where, "Bearer " + opens, "/v2/logging").body)["log_verbose_level"]
+        check(level == verbose, "after reading %r: log_verbose_level %s" % (content, level))
+
+
 def tokens():
     """Every byte of a token counts, and each token of the file opens; one that is only alike does not."""
-    with tempfile.TemporaryDirectory() as folder, daemon("--token-file", written(folder, b"# two\r\nfirst-secret\r\nSecond\n")) as where:
-        for value, status in (("Bearer first-secret", 200), ("bearer Second", 200), ("Bearer first-secreT", 401), ("Bearer first-secre", 401),
-                              ("Bearer first-secrett", 401), ("Bearer xirst-secret", 401), ("Bearer second", 401), ("Bearer Secon\xe4", 401),
-                              ("Bearer SecondSecond", 401), ("Bearer # two", 401), ("Bearer ", 401), ("Bearer", 401), ("Basic Second", 401)):
-            with where.connect() as connection:
-                answer = connection.ask(request("GET", "/v2", [("Authorization", value)]))
-                check(answer.status == status, "Authorization: %s: %s" % (value, answer))
-        check(where.get("/v2/health/live").status == 200, "health wants a token")
-        # SIGHUP: a good file takes the place of the old one, a bad one changes nothing.
-        for turn, (content, mode, opens) in enumerate(((b"third\n", 0o600, "third"), (b"fourth\n", 0o644, "third"),
-                                                       (b"a\x01b\n", 0o600, "third"), (b"fifth\nsixth\n", 0o400, "sixth"))):
-            written(folder, content, mode)
-            where.process.send_signal(signal.SIGHUP)
-            end = time.monotonic() + 5
-            while len(re.findall("configuration (?:read again|refused)", where.said())) <= turn and time.monotonic() < end:
-                time.sleep(0.02)
-            for token in ("Second", "third", "fourth", "a", "sixth"):
-                with where.connect() as connection:
-                    answer = connection.ask(request("GET", "/v2", [("Authorization", "Bearer " + token)]))
-                    check(answer.status == (200 if token == opens else 401), "after reading %r, token %s: %s" % (content, token, answer))
-        check(where.stop() == 0, "the daemon's end")
+    with tempfile.TemporaryDirectory() as folder:
+        settings = os.path.join(folder, "settings")
+        with open(settings, "w") as file:
+            file.write("log-level = info\n")
+        with daemon("--config", settings, "--token-file", written(folder, b"# two\r\nfirst-secret\r\nSecond\n")) as where:
+            each_byte(where)
+            read_again(where, folder, settings)
+            check(where.stop() == 0, "the daemon's end")
 
 
 # --- times ------------------------------------------------------------------------------------------------------------
@@ -312,8 +332,31 @@ def connections():
         check(where.stop() == 0, "the daemon's end")
 
 
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def draining():
+    """A request amid its body is waited for, and the exit code says 0; past --shutdown-timeout it is cut, and that says 75."""
+    with daemon("--shutdown-timeout", "20s") as where, where.connect() as connection:
+        connection.send(SMALL[:-8])
+        time.sleep(0.1)
+        where.process.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        answer = connection.ask(SMALL[-8:])
+        check(answer is not None and answer.status == 200, "a request amid its body while draining: %s" % answer)
+        check(where.wait(10) == 0, "the daemon's end after all requests were answered")
+    with daemon("--shutdown-timeout", "500ms", "--body-timeout", "60s") as where, where.connect() as connection:
+        connection.send(SMALL[:-8])
+        time.sleep(0.1)
+        where.process.send_signal(signal.SIGTERM)
+        answer, took = next_answer(connection, 10)
+        check(took is not None and took > 0.3 and (answer is None or answer.status == 503), "a request past --shutdown-timeout: %s" % answer)
+        code = where.wait(10)
+        check(code == 75, "the daemon's end after a request was cut: %d" % code)
+
+
 def main():
-    parts = (token_files, tokens, heads, bodies, rates, deadlines, answers, sizes, connections)
+    parts = (token_files, tokens, heads, bodies, rates, deadlines, answers, sizes, connections, draining)
     threads = []
     daemon_path()  # without one the test is skipped here, not in a thread
 
