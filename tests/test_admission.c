@@ -16,6 +16,7 @@
 #include "clock.h"
 #include "engine.h"
 #include "op_tiny.h"
+#include "model.h"
 #include "queue.h"
 #include "reply.h"
 #include "slot_line.h"
@@ -245,6 +246,154 @@ static void work_that_goes_alone(void **state)
             }
             close_bed();
         }
+}
+
+/* One job on the scripted device, from the submission to what came of it. */
+static ks_job ends_as(ks_status wanted)
+{
+    ks_error error;
+    ks_job job = {0};
+    const ks_spec spec = tiny_spec(10, 0, 0);
+    assert_int_equal(ks_engine_plan(bed.engine, &spec, &job.plan, &error), KS_OK);
+    assert_int_equal(ks_engine_slot(bed.engine, job.plan->in_bytes, job.plan->out_bytes, &job.slot, &error), KS_OK);
+    memset(job.slot->in, 0, job.plan->in_bytes);
+    assert_int_equal(ks_engine_submit(bed.engine, &job, &error), KS_OK);
+    ks_engine_launch(bed.engine);
+    script_release(0);
+    assert_ptr_equal(ks_engine_collect(bed.engine), &job);
+    assert_int_equal(job.status, wanted);
+    assert_true(wanted == KS_OK || job.error.text[0]);
+    assert_int_equal(job.h2d_ns + job.compute_ns + job.d2h_ns, job.done_ns - job.launched_ns);
+    ks_engine_slot_release(bed.engine, &job.slot);
+    ks_engine_plan_release(bed.engine, &job.plan);
+    return job;
+}
+
+/* A device that does not say what failed: a sentence is there all the same, and times that cannot be add up. */
+static void a_device_that_says_nothing(void **state)
+{
+    ks_engine_stats stats;
+    (void)state;
+    open_bed(1, 1);
+    script.slow_ns = 3600 * (int64_t)1000 * MS;
+    script.untimed = true;
+    assert_true(ends_as(KS_OK).h2d_ns > script.slow_ns);
+    script.slow_ns = 0;
+    script.fails = true;
+    assert_string_equal(ends_as(KS_DEVICE).error.text, "the device failed and did not say why");
+    script.fails = false;
+    ends_as(KS_OK);
+    assert_false(ks_engine_lost(bed.engine));
+    script.loses = true;
+    assert_string_equal(ends_as(KS_DEVICE).error.text, "the device is lost");
+    assert_true(ks_engine_lost(bed.engine));
+    ks_engine_read_stats(bed.engine, &stats);
+    assert_int_equal(stats.errors_device, 2);
+    close_bed();
+}
+
+/* --- on the CPU: what is over before it would have been waited for ------------------------------------------------------ */
+
+static void run_job(ks_engine *engine, ks_job *job, int64_t count, int64_t spin_us)
+{
+    ks_error error;
+    const ks_spec spec = tiny_spec(count, 1, spin_us);
+    assert_int_equal(ks_engine_plan(engine, &spec, &job->plan, &error), KS_OK);
+    assert_int_equal(ks_engine_slot(engine, job->plan->in_bytes, job->plan->out_bytes, &job->slot, &error), KS_OK);
+    for (int64_t i = 0; i < count; i++) ((float *)job->slot->in)[i] = (float)i;
+    assert_int_equal(ks_engine_submit(engine, job, &error), KS_OK);
+}
+
+static void end_job(ks_engine *engine, ks_job *job)
+{
+    ks_engine_slot_release(engine, &job->slot);
+    ks_engine_plan_release(engine, &job->plan);
+    *job = (ks_job){0};
+}
+
+static int collected(ks_engine *engine)
+{
+    int count = 0;
+    for (const ks_job *job = ks_engine_collect(engine); job; job = job->next) count++;
+    return count;
+}
+
+static void short_work_is_over_at_once(void **state)
+{
+    ks_error error;
+    ks_device *device;
+    ks_engine *engine;
+    ks_job first = {0}, second = {0}, slow = {0};
+    (void)state;
+    const ks_limits limits_of = {.device_index = -1, .lanes = 1, .lane_bytes = 1 << 16, .workspace_bytes = 1 << 16};
+    assert_int_equal(ks_backend_cpu.open(&limits_of, &device, &error), KS_OK);
+    ks_budget *budget = ks_budget_open(1 << 20);
+    const ks_engine_options options = {.backend = &ks_backend_cpu,
+                                       .device = device,
+                                       .budget = budget,
+                                       .lanes = 1,
+                                       .classes = 1,
+                                       .size_class = {{SMALL, 4}},
+                                       .plan_bytes = 1 << 20,
+                                       .queue_max = 64,
+                                       .stall_ns = 60000 * (int64_t)MS,
+                                       .wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    assert_int_equal(ks_engine_open(&options, &engine, &error), KS_OK);
+    run_job(engine, &first, 8, 0);
+    assert_true(first.plan->at_once);
+    assert_true(ks_engine_run(engine, &first));
+    assert_true(first.state == KS_JOB_DONE && first.status == KS_OK && ((float *)first.slot->out)[7] == 15);
+    assert_int_equal(collected(engine), 0);
+    end_job(engine, &first);
+
+    /* Somebody waits before it, or behind it. */
+    run_job(engine, &first, 8, 0);
+    run_job(engine, &second, 8, 0);
+    assert_false(ks_engine_run(engine, &second));
+    assert_false(ks_engine_run(engine, &first));
+    ks_engine_launch(engine);
+    int done = 0;
+    while (done < 2) {
+        ks_engine_launch(engine);
+        done += collected(engine);
+    }
+    end_job(engine, &first);
+    end_job(engine, &second);
+
+    /* Its time is over; somebody is done and not collected yet. */
+    first.deadline_ns = 1;
+    run_job(engine, &first, 8, 0);
+    assert_false(ks_engine_run(engine, &first));
+    ks_engine_launch(engine);
+    run_job(engine, &second, 8, 0);
+    assert_false(ks_engine_run(engine, &second));
+    assert_true(ks_engine_polls(engine));
+    assert_int_equal(ks_engine_expected_ns(engine), 0);
+    assert_int_equal(collected(engine), 1);
+    assert_int_equal(first.status, KS_DEADLINE);
+    assert_true(ks_engine_run(engine, &second));
+    end_job(engine, &first);
+    end_job(engine, &second);
+
+    /* The lane works on something long. */
+    run_job(engine, &slow, 8, 20000);
+    assert_false(slow.plan->at_once);
+    assert_false(ks_engine_run(engine, &slow));
+    ks_engine_launch(engine);
+    run_job(engine, &first, 8, 0);
+    assert_false(ks_engine_run(engine, &first));
+    assert_false(ks_engine_polls(engine)); /* its thread wakes the shard */
+    done = 0;
+    while (done < 2) {
+        ks_engine_launch(engine);
+        done += collected(engine);
+    }
+    end_job(engine, &slow);
+    end_job(engine, &first);
+    close(options.wake_fd);
+    ks_engine_close(&engine);
+    ks_backend_cpu.close(&device);
+    ks_budget_close(&budget);
 }
 
 /* --- the line before the slots --------------------------------------------------------------------------------------- */
@@ -568,6 +717,23 @@ static void raw_answers(void **state)
     assert_string_equal(ks_reply_sentence(KS_DRAINING), "Server not ready");
 }
 
+/* A request that never had a record still counts, for its model or for none. */
+static void refusals_are_counted(void **state)
+{
+    ks_model_stats stats;
+    (void)state;
+    ks_models_init();
+    ks_metrics *metrics = ks_metrics_open(1);
+    const ks_model *model = ks_model_find("softmax", 7);
+    const ks_route known = {.model = model}, unknown = {.model = NULL};
+    ks_reply_count(ks_metrics_writer(metrics, 0), &known, KS_BUDGET, 1000);
+    ks_reply_count(ks_metrics_writer(metrics, 0), &unknown, KS_MODEL, 1000);
+    ks_metrics_stats(metrics, model->index, &stats);
+    assert_int_equal(stats.fail_count, 1);
+    assert_int_equal(stats.fail_ns, 1000);
+    ks_metrics_close(&metrics);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -577,6 +743,8 @@ int main(void)
         cmocka_unit_test(expected_ends),
         cmocka_unit_test(a_lost_device_takes_no_work),
         cmocka_unit_test(work_that_goes_alone),
+        cmocka_unit_test(a_device_that_says_nothing),
+        cmocka_unit_test(short_work_is_over_at_once),
         cmocka_unit_test(the_line_against_a_list),
         cmocka_unit_test(leaving_behind_a_look),
         cmocka_unit_test(leaving_amid_a_look),
@@ -586,6 +754,7 @@ int main(void)
         cmocka_unit_test(sentences),
         cmocka_unit_test(numbers_of_answers),
         cmocka_unit_test(raw_answers),
+        cmocka_unit_test(refusals_are_counted),
     };
     const char *fixed = getenv("KS_SEED");
     random_state = fixed ? strtoull(fixed, NULL, 0) : (uint64_t)ks_now_ns();

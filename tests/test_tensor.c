@@ -8,6 +8,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernserve/op.h"
@@ -250,6 +251,35 @@ static void reduce_rules(void **state)
     assert_int_equal(resolved(&spec), KS_SHAPE);
 }
 
+/* Nothing in, nothing out, whichever dimension is 0; reduced to one, what a sum of nothing is. */
+static void references_of_nothing(void **state)
+{
+    static const int64_t shapes[][KS_RANK_MAX] = {{0, 4}, {4, 0}, {0, 0}};
+    (void)state;
+    for (size_t i = 0; i < COUNT(shapes); i++)
+        for (int axis = 0; axis < 2; axis++)
+            for (int wide = 0; wide < 2; wide++) {
+                ks_spec spec = spec_of("softmax", wide ? KS_FP64 : KS_FP32, 2, shapes[i]);
+                param(&spec, "axis")->i = axis;
+                assert_int_equal(resolved(&spec), KS_OK);
+                assert_int_equal(spec.out.size_bytes, 0);
+                unsigned char byte = 7;
+                const void *in[KS_INPUTS_MAX] = {&byte};
+                void *scratch = malloc(spec.op->scratch_bytes(&spec) + 1);
+                spec.op->reference(&spec, in, &byte, scratch);
+                assert_int_equal(byte, 7);
+                free(scratch);
+            }
+    ks_spec spec = spec_of("reduce", KS_FP32, 2, shapes[1]);
+    assert_int_equal(resolved(&spec), KS_OK);
+    float out[5] = {9, 9, 9, 9, 9};
+    const void *in[KS_INPUTS_MAX] = {out};
+    void *scratch = malloc(spec.op->scratch_bytes(&spec) + 1);
+    spec.op->reference(&spec, in, out, scratch);
+    for (int i = 0; i < 5; i++) assert_true(out[i] == (i < 4 ? 0 : 9));
+    free(scratch);
+}
+
 static void matmul_shapes(void **state)
 {
     static const struct {
@@ -309,7 +339,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(measured),     cmocka_unit_test(aligned),       cmocka_unit_test(printed),
         cmocka_unit_test(datatypes),    cmocka_unit_test(softmax_rules), cmocka_unit_test(reduce_axes),
-        cmocka_unit_test(reduce_rules), cmocka_unit_test(matmul_shapes),
+        cmocka_unit_test(reduce_rules), cmocka_unit_test(matmul_shapes), cmocka_unit_test(references_of_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
