@@ -6,6 +6,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "deflate.h"
 #include "kernserve/backend.h"
 #include "metrics.h"
 #include "oip.h"
@@ -912,6 +913,43 @@ static void media_types(void **state)
     assert_int_equal(ks_file_of(" application/x-npy"), KS_FILE_NONE);
 }
 
+/* Accept-Encoding: the highest weight, the first on a tie, and nothing of weight 0. */
+static void packings_that_are_accepted(void **state)
+{
+    static const struct {
+        const char *text;
+        ks_packing packing;
+    } rows[] = {{NULL, KS_PACKING_NONE},
+                {"", KS_PACKING_NONE},
+                {"gzip", KS_PACKING_GZIP},
+                {"GZip", KS_PACKING_GZIP},
+                {"deflate", KS_PACKING_DEFLATE},
+                {"br, zstd", KS_PACKING_NONE},
+                {"br, gzip", KS_PACKING_GZIP},
+                {"gzip, deflate", KS_PACKING_GZIP},
+                {"deflate, gzip", KS_PACKING_DEFLATE},
+                {"gzip;q=0.5, deflate;q=0.8", KS_PACKING_DEFLATE},
+                {"gzip;q=0.8,deflate;q=0.5", KS_PACKING_GZIP},
+                {"gzip;q=0.5, deflate; q=0.501", KS_PACKING_DEFLATE},
+                {"gzip;Q=1, deflate;q=1.000", KS_PACKING_GZIP},
+                {"gzip;q=0", KS_PACKING_NONE},
+                {"gzip;q=0.000", KS_PACKING_NONE},
+                {"gzip;q=0.001", KS_PACKING_GZIP},
+                {"gzip;q=0, deflate;q=0", KS_PACKING_NONE},
+                {"gzip;q=x", KS_PACKING_NONE},
+                {"gzip;x=1", KS_PACKING_NONE},
+                {"gzip;q=9, deflate;q=1", KS_PACKING_GZIP},
+                {"identity, gzip;q=0.9", KS_PACKING_NONE},
+                {"identity;q=0.5, gzip", KS_PACKING_GZIP},
+                {"\t gzip\t;\tq=0.5 ,", KS_PACKING_GZIP},
+                {"gzipp, xgzip", KS_PACKING_NONE},
+                {"*", KS_PACKING_NONE}};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        if (ks_packing_accepted(rows[i].text) != rows[i].packing)
+            fail_msg("%s: %s", rows[i].text, ks_packing_name(ks_packing_accepted(rows[i].text)));
+}
+
 /* What output may not be, whatever is asked of it. */
 static void outputs_that_cannot_be(void **state)
 {
@@ -1097,6 +1135,7 @@ int main(void)
         cmocka_unit_test(control_members),
         cmocka_unit_test(what_may_be_streamed),
         cmocka_unit_test(media_types),
+        cmocka_unit_test(packings_that_are_accepted),
         cmocka_unit_test(outputs_that_cannot_be),
         cmocka_unit_test(answers_keep_their_bound),
         cmocka_unit_test(classes_in_their_order),
