@@ -19,7 +19,8 @@ The table (planted.def) has rows of this form; # begins a comment line:
     ++
     what takes its place
 
-A text is looked for in all sources of the tree but tests, wherever they lie: it must be found exactly once (or once in the
+More pairs of the two may follow, for code that stands in another form elsewhere: the first text that is found counts. A text
+is looked for in all sources of the tree but tests, wherever they lie: it must be found exactly once (or once in the
 named function). A row whose text is not found is stale, and that is a failure: code that changed needs its fault planted anew.
 A copy is built once (with ccache: a minute), then each row builds what hangs on one file. Failures: a row that lives without
 `lives`, is stale, or does not build; a test that fails without a fault.
@@ -43,8 +44,8 @@ DAEMON_TARGETS = ("kernserve", "kernserve_faulty", "kernserve_streaming", "turns
 
 
 class Row:
-    def __init__(self, name, fields, find, put):
-        self.name, self.find, self.put = name, find, put
+    def __init__(self, name, fields, pairs):
+        self.name, self.pairs = name, pairs
         self.breaks, self.function = fields.get("breaks", ""), fields.get("in", "")
         self.tests, self.build, self.lives = fields.get("tests", "").split(), fields.get("build", "plain"), fields.get("lives", "")
 
@@ -54,14 +55,14 @@ def read_table(path):
     with open(path) as file:
         lines = [line.rstrip("\n") for line in file if not line.startswith("#")]
     for part in re.split(r"^== ", "\n".join(lines), flags=re.M)[1:]:
-        head, rest = part.split("\n--\n", 1)
-        find, put = re.split(r"^\+\+$\n?", rest, maxsplit=1, flags=re.M)
-        name, *fields = head.strip().split("\n")
-        pairs = dict((key.strip(), value.strip()) for key, value in (line.split(":", 1) for line in fields))
-        unknown = set(pairs) - {"breaks", "in", "tests", "build", "lives"}
-        if unknown or not pairs.get("breaks") or not find.strip():
+        head, *ways = part.split("\n--\n")
+        pairs = [tuple(text.strip("\n") for text in re.split(r"^\+\+$\n?", way, maxsplit=1, flags=re.M)) for way in ways]
+        name, *lines_of = head.strip().split("\n")
+        fields = dict((key.strip(), value.strip()) for key, value in (line.split(":", 1) for line in lines_of))
+        unknown = set(fields) - {"breaks", "in", "tests", "build", "lives"}
+        if unknown or not fields.get("breaks") or not pairs or not all(len(pair) == 2 and pair[0].strip() for pair in pairs):
             raise SystemExit("%s: row %s: %s" % (path, name, "unknown field %s" % ", ".join(unknown) if unknown else "incomplete"))
-        rows.append(Row(name.strip(), pairs, find.strip("\n"), put.strip("\n")))
+        rows.append(Row(name.strip(), fields, pairs))
     names = [row.name for row in rows]
     for name in names:
         if names.count(name) > 1:
@@ -98,16 +99,24 @@ def function_at(text, place):
     return heads[-1] if heads else ""
 
 
+def places_of(find, sources):
+    """Where a text stands: path, begin, end and function of each place."""
+    pattern = re.compile(r"\s+".join(re.escape(word) for word in find.split()))
+    return [(path, match.start(), match.end(), function_at(text, match.start()))
+            for path, text in sources.items() for match in pattern.finditer(text)]
+
+
 def locate(row, sources):
-    """(path, begin, end, function) of the row's text; a sentence where there is not exactly one."""
-    pattern = re.compile(r"\s+".join(re.escape(word) for word in row.find.split()))
-    found = [(path, match.start(), match.end(), function_at(text, match.start()))
-             for path, text in sources.items() for match in pattern.finditer(text)]
-    if len(found) > 1:
-        found = [one for one in found if one[3] == row.function]
-    if len(found) == 1:
-        return found[0], None
-    return None, "the text is there %s" % ("no more" if not found else "%d times in %s" % (len(found), row.function))
+    """((path, begin, end, function), what takes the text's place) of a row; a sentence where there is not exactly one."""
+    why = "the text is there no more"
+    for find, put in row.pairs:
+        found = places_of(find, sources)
+        if len(found) > 1:
+            why = "the text is there %d times, and not once in %s" % (len(found), row.function)
+            found = [one for one in found if one[3] == row.function]
+        if len(found) == 1:
+            return (*found[0], put), None
+    return None, why
 
 
 def planted(text, begin, end, put):
@@ -186,8 +195,8 @@ class Copy:
 
 def judge(copy, row, place, sources, everything, log):
     """What became of one row."""
-    path, begin, end, _ = place
-    copy.write(path, planted(sources[path], begin, end, row.put).encode())
+    path, begin, end, _, put = place
+    copy.write(path, planted(sources[path], begin, end, put).encode())
     try:
         build, code = copy.make(row.build, row.tests, log)
         if code != 0:
