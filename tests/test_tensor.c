@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convert.h"
 #include "kernserve/op.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
@@ -280,6 +281,35 @@ static void references_of_nothing(void **state)
     free(scratch);
 }
 
+/* FP64 beside the middle between two narrow floats: by way of FP32 it would be the middle itself, and go to the even one. */
+static void doubles_are_rounded_once(void **state)
+{
+    static const struct {
+        double value;
+        uint16_t fp16, bf16;
+    } rows[] = {{1 + 0x1p-11 + 0x1p-40, 0x3C01, 0x3F80},
+                {1 + 0x1p-11 - 0x1p-40, 0x3C00, 0x3F80},
+                {1 + 0x1p-11, 0x3C00, 0x3F80},
+                {1 + 3 * 0x1p-11 + 0x1p-40, 0x3C02, 0x3F80},
+                {1 + 3 * 0x1p-11 - 0x1p-40, 0x3C01, 0x3F80},
+                {1 + 3 * 0x1p-11, 0x3C02, 0x3F80},
+                {1 + 0x1p-8 + 0x1p-40, 0x3C04, 0x3F81},
+                {1 + 0x1p-8 - 0x1p-40, 0x3C04, 0x3F80},
+                {1 + 3 * 0x1p-8 - 0x1p-40, 0x3C0C, 0x3F81},
+                {1 + 3 * 0x1p-8 + 0x1p-40, 0x3C0C, 0x3F82},
+                {65520 - 0x1p-30, 0x7BFF, 0x4780},
+                {65520, 0x7C00, 0x4780},
+                {0x1p-25 + 0x1p-60, 0x0001, 0x3300},
+                {0x1p-25, 0x0000, 0x3300}};
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++)
+        for (int sign = 0; sign < 2; sign++) {
+            const double value = sign ? -rows[i].value : rows[i].value;
+            assert_int_equal(ks_double_to_fp16(value), rows[i].fp16 | sign << 15);
+            assert_int_equal(ks_double_to_bf16(value), rows[i].bf16 | sign << 15);
+        }
+}
+
 static void matmul_shapes(void **state)
 {
     static const struct {
@@ -337,9 +367,16 @@ static void matmul_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(measured),     cmocka_unit_test(aligned),       cmocka_unit_test(printed),
-        cmocka_unit_test(datatypes),    cmocka_unit_test(softmax_rules), cmocka_unit_test(reduce_axes),
-        cmocka_unit_test(reduce_rules), cmocka_unit_test(matmul_shapes), cmocka_unit_test(references_of_nothing),
+        cmocka_unit_test(measured),
+        cmocka_unit_test(aligned),
+        cmocka_unit_test(printed),
+        cmocka_unit_test(datatypes),
+        cmocka_unit_test(softmax_rules),
+        cmocka_unit_test(reduce_axes),
+        cmocka_unit_test(reduce_rules),
+        cmocka_unit_test(matmul_shapes),
+        cmocka_unit_test(references_of_nothing),
+        cmocka_unit_test(doubles_are_rounded_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
