@@ -312,7 +312,8 @@ static ks_status read_inputs(ks_oip *oip, const cJSON *top, ks_error *error)
 static ks_status check_rest(const ks_oip *oip, ks_error *error)
 {
     uint64_t sum = 0;
-    for (int i = 0; i < oip->pieces; i++) sum += oip->piece[i].bytes; /* each below 2^63, three at most: no overflow */
+    for (int i = 0; i < oip->pieces; i++) /* each below 2^63: three of them may pass 2^64 */
+        if (__builtin_add_overflow(sum, (uint64_t)oip->piece[i].bytes, &sum)) sum = UINT64_MAX;
     const char *const model = oip->ask.model->name;
     if (sum > oip->limits.max_body)
         return ks_fail(error, KS_BODY_SIZE,

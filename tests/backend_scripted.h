@@ -21,6 +21,9 @@ static struct {
     bool refuse_capture;
     bool mapped, blind; /* blind: the device does not see the slots */
     bool lost;
+    bool fails, loses; /* the next poll says that the work failed, or finds the device lost; neither says why */
+    int64_t slow_ns;   /* of the copies' times: a clock that runs ahead */
+    bool untimed;      /* the kernels' time is not known */
     int captures, forgets, launches;
     struct {
         const ks_plan *plan;
@@ -120,6 +123,8 @@ static ks_poll script_poll(ks_lane *lane, ks_error *error)
 {
     (void)error;
     if (!lane->released) return KS_RUNNING;
+    script.lost = script.lost || script.loses;
+    if (script.fails || script.loses) return KS_FAILED;
     ks_batch *batch = lane->batch;
     const ks_spec *spec = &batch->plan->spec;
     void *scratch = malloc(spec->op->scratch_bytes ? spec->op->scratch_bytes(spec) + 1 : 1);
@@ -129,10 +134,10 @@ static ks_poll script_poll(ks_lane *lane, ks_error *error)
         spec->op->reference(spec, in, batch->slots[i]->out, scratch);
     }
     free(scratch);
-    batch->h2d_ns = 40;
+    batch->h2d_ns = 40 + script.slow_ns;
     batch->compute_ns = 20;
     batch->d2h_ns = 30;
-    batch->kernel_ns = 12;
+    batch->kernel_ns = script.untimed ? -1 : 12;
     lane->batch = NULL;
     return KS_DONE;
 }

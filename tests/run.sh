@@ -199,6 +199,8 @@ step "release build" build_release && suite release "$root/build"
 [ "${1:-}" != quick ] || finish
 
 step "floors" "$root/tests/check_floors.sh"
+step "coverage" "$root/tests/coverage.py" --build "$root/build-test/coverage"
+step "planted faults: texts" "$root/tests/planted.py" --check
 step "formatting" formatted
 step "clang-tidy" tidy
 step "CUDA code compiles" cuda_compiles

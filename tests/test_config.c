@@ -71,6 +71,22 @@ static void presets_hold_without_any_origin(void **state)
     assert_int_equal(config.host.count, 0);
 }
 
+static void flags_have_their_words(void **state)
+{
+    static const struct {
+        const char *text;
+        int on; /* -1: none of them */
+    } rows[] = {{"on", 1}, {"off", 0}, {"true", 1}, {"false", 0}, {"yes", 1},   {"no", 0},  {"1", 1},
+                {"0", 0},  {"", -1},   {"On", -1},  {"2", -1},    {"offf", -1}, {"of", -1}, {"on ", -1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char argument[32];
+        snprintf(argument, sizeof argument, "--scrub=%s", rows[i].text);
+        assert_int_equal(load(argument, NULL) == 0, rows[i].on >= 0);
+        if (rows[i].on >= 0) assert_int_equal(config.scrub, rows[i].on);
+    }
+}
+
 static void higher_origins_win(void **state)
 {
     (void)state;
@@ -157,6 +173,8 @@ static void bad_values_name_option_value_and_range(void **state)
                  {"--queue", "65537", "--queue: 65537 is out of range: 1 to 65536"},
                  {"--max-body", "99999999999999999999999", "is out of range: 1k to 16G"},
                  {"--max-body", "9007199254740992G", "is out of range: 1k to 16G"},
+                 {"--max-body", "17179869185G", "is out of range: 1k to 16G"}, /* 2^64 and a gibibyte */
+                 {"--max-body", "18446744073709552640", "is out of range: 1k to 16G"},
                  {"--max-body", "12q", "--max-body: '12q' is not bytes, or a number with k, M or G"},
                  {"--max-body", "", "--max-body: '' is not bytes"},
                  {"--queue", "1k", "--queue: '1k' is not a whole number"},
@@ -308,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(presets_hold_without_any_origin),
         TEST(higher_origins_win),
+        TEST(flags_have_their_words),
         TEST(lists_of_a_higher_origin_replace),
         TEST(flags_have_three_forms),
         TEST(units_are_read),

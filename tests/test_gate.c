@@ -64,6 +64,8 @@ static const struct {
     {H "X-A: tab\there\n", KS_OK},
     {H "Content-Length: 4\nContent-Length: 4\n", KS_FRAMING},
     {H "Content-Length: 4\ncontent-length: 5\n", KS_FRAMING},
+    {H "Content-Length: 4\nContent-Length: 14\n", KS_FRAMING},
+    {H "Content-Length: 4\nContent-Length: \n", KS_FRAMING},
     {H "Transfer-Encoding: chunked\nTransfer-Encoding: chunked\n", KS_FRAMING},
     {H "Transfer-Encoding: chunked\nContent-Length: 4\n", KS_FRAMING},
     {H "Transfer-Encoding: gzip, chunked\n", KS_FRAMING},
@@ -82,6 +84,7 @@ static const struct {
     {H "Inference-Header-Content-Length: 1\nInference-Header-Content-Length: 1\n", KS_FRAMING},
     {H "Expect: 200-ok\n", KS_EXPECT},
     {H "X A: b\n", KS_HEADER},
+    {H ": b\n", KS_HEADER},
     {H "Content-Length : 4\n", KS_HEADER},
     {H "X(A): b\n", KS_HEADER},
     {H "X-\xc3\xa4: b\n", KS_HEADER},
@@ -137,6 +140,25 @@ static void wire_sizes(void **state)
     }
 }
 
+/* What a reader hands over that has no value, and a field of one that comes again. */
+static void fields_without_a_value(void **state)
+{
+    ks_error error;
+    ks_head head;
+    (void)state;
+    ks_head_init(&head, "/v2", 3, "HTTP/1.1");
+    ks_head_add(&head, "Host", 4, NULL, 77);
+    ks_head_add(&head, "X-A", 3, NULL, 77);
+    assert_int_equal(head.bytes, 4 + 3 + 2 * 4);
+    assert_int_equal(ks_gate_wire(&plain, &head, &error), KS_OK);
+    assert_int_equal(ks_gate_access(&plain, &head, true, false, false, &error), KS_HOST);
+    ks_head_add(&head, "Host", 4, "localhost", 9);
+    ks_head_add(&head, "Authorization", 13, "a", 1);
+    ks_head_add(&head, "Authorization", 13, "b", 1);
+    assert_int_equal(ks_gate_wire(&plain, &head, &error), KS_FRAMING);
+    assert_non_null(strstr(error.text, "Host")); /* the first one is told */
+}
+
 static const struct {
     const char *fields;
     bool loopback, open;
@@ -152,6 +174,9 @@ static const struct {
     {"Host: localhost.evil.example\n", 1, 0, KS_HOST},
     {"Host: 127.0.0.1.evil.example\n", 1, 0, KS_HOST},
     {"Host: localhost:80x\n", 1, 0, KS_HOST},
+    {"Host: localhost:8/0\n", 1, 0, KS_HOST},
+    {"Host: localhost:\n", 1, 0, KS_OK},
+    {"Host: :80\n", 1, 0, KS_HOST},
     {"Host: localhost@evil\n", 1, 0, KS_HOST},
     {"Host: [::1]x\n", 1, 0, KS_HOST},
     {"Host: [::1\n", 1, 0, KS_HOST},
@@ -319,6 +344,11 @@ static const struct {
     {"GET", "/v2/models/softmax/versions/1", KS_OK, KS_ROUTE_MODEL, ""},
     {"GET", "/v2/models/softmax/versions/1/ready", KS_OK, KS_ROUTE_MODEL_READY, ""},
     {"GET", "/v2/models/softmax/versions/1/config", KS_OK, KS_ROUTE_MODEL_CONFIG, ""},
+    {"GET", "/v2/models/softmax/versions/001", KS_OK, KS_ROUTE_MODEL, ""},
+    {"GET", "/v2/models/softmax/versions/0", KS_MODEL, KS_ROUTE_MODEL,
+     "Request for unknown model: 'softmax' version 0 is not found"},
+    {"GET", "/v2/models/softmax/versions/11", KS_MODEL, KS_ROUTE_MODEL,
+     "Request for unknown model: 'softmax' version 11 is not found"},
     {"GET", "/v2/models/softmax/versions/v1", KS_PATH, KS_ROUTE_NONE, "Not Found"},
     {"GET", "/v2/models/softmax/versions/", KS_PATH, KS_ROUTE_NONE, "Not Found"},
     {"GET", "/v2/models/softmax/versions/2", KS_MODEL, KS_ROUTE_MODEL,
@@ -646,6 +676,7 @@ int main(void)
         cmocka_unit_test(wire_values),
         cmocka_unit_test(wire_sizes),
         cmocka_unit_test(access_table),
+        cmocka_unit_test(fields_without_a_value),
         cmocka_unit_test(token_table),
         cmocka_unit_test(body_table),
         cmocka_unit_test(route_table),

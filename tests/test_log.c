@@ -60,6 +60,21 @@ static void nothing_acts_on_a_terminal(void **state)
     }
 }
 
+/* logfmt leaves the quotes away for nothing that a reader would take apart, or that would act on it. */
+static void only_plain_words_go_without_quotes(void **state)
+{
+    (void)state;
+    for (int c = 1; c < 256; c++) {
+        const char text[] = {'a', (char)c, 'b', 0};
+        const ks_field field = KS_TEXT("v", text);
+        const char *line = line_of(KS_LOG_TEXT, "m", &field, 1);
+        const char *value = strstr(line, " v=") + 3;
+        const bool plain = c > 0x20 && c < 0x7f && c != '"' && c != '=' && c != '\\';
+        assert_int_equal(*value == '"', !plain);
+        assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
+    }
+}
+
 static void a_long_line_is_cut_and_says_so(void **state)
 {
     (void)state;
@@ -216,6 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_have_their_form),
         cmocka_unit_test(nothing_acts_on_a_terminal),
+        cmocka_unit_test(only_plain_words_go_without_quotes),
         cmocka_unit_test(a_long_line_is_cut_and_says_so),
         PIPED(a_stalled_reader_stalls_nobody),
         PIPED(every_line_is_written_or_counted_as_dropped),

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "metrics.h"
+#include "metrics_cells.h"
 #include "model.h"
 #include "text.h"
 
@@ -287,6 +288,49 @@ static void statistics_follow_the_protocol(void **state)
     assert_in_range(stats.last_inference_ms / 1000, (uint64_t)time(NULL) - 60, (uint64_t)time(NULL) + 1);
 }
 
+/* What each end of a request counts as, and each code under its own name. */
+static void every_status_and_code_has_its_place(void **state)
+{
+    static const struct {
+        ks_status status;
+        ks_outcome outcome;
+    } rows[] = {{KS_OK, KS_OUTCOME_ok},
+                {KS_DEVICE, KS_OUTCOME_device_error},
+                {KS_CANCELLED, KS_OUTCOME_cancelled},
+                {KS_DEADLINE, KS_OUTCOME_timeout},
+                {KS_SLOW, KS_OUTCOME_timeout},
+                {KS_BUDGET, KS_OUTCOME_rejected},
+                {KS_QUEUE_FULL, KS_OUTCOME_rejected},
+                {KS_DRAINING, KS_OUTCOME_rejected},
+                {KS_MEMORY, KS_OUTCOME_rejected},
+                {KS_UNSUPPORTED, KS_OUTCOME_rejected},
+                {KS_UNAVAILABLE, KS_OUTCOME_rejected},
+                {KS_JSON, KS_OUTCOME_client_error},
+                {KS_WORK, KS_OUTCOME_client_error},
+                {KS_MODEL, KS_OUTCOME_client_error},
+                {KS_NON_FINITE, KS_OUTCOME_client_error}};
+    char line[128];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_int_equal(ks_outcome_of(rows[i].status), rows[i].outcome);
+    ks_shard_metrics *m = ks_metrics_writer(metrics, 0);
+    for (int s = 0; s < KS_STATUS_COUNT; s++)
+        for (int i = 0; i < KS_CODES && ks_status_http((ks_status)s) != 499; i++) {
+            if (i == KS_CODES - 1) fail_msg("the page has no code %d", ks_status_http((ks_status)s));
+            if (ks_http_codes[i] == ks_status_http((ks_status)s)) break;
+        }
+    for (int i = 0; i < KS_CODES - 1; i++) ks_metrics_http(m, KS_HANDLER_infer, KS_METHOD_POST, ks_http_codes[i], 1, 1);
+    for (int i = 0; i < 2; i++) ks_metrics_http(m, KS_HANDLER_infer, KS_METHOD_POST, 418, 1, 1);
+    char *page = page_text(false);
+    for (int i = 0; i < KS_CODES - 1; i++) {
+        snprintf(line, sizeof line, "kernserve_http_requests_total{handler=\"infer\",method=\"POST\",code=\"%d\"} 1",
+                 ks_http_codes[i]);
+        assert_line(page, line);
+    }
+    assert_line(page, "kernserve_http_requests_total{handler=\"infer\",method=\"POST\",code=\"other\"} 2");
+    free(page);
+}
+
 /* A half-answered batch is one execution, and neither goes back afterwards. */
 static void executions_of_any_batch_size_add_up(void **state)
 {
@@ -353,10 +397,11 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_metrics, close_metrics)
     const struct CMUnitTest tests[] = {
-        TEST(buckets_hold_their_upper_bound),       TEST(writers_are_summed),
-        TEST(the_number_of_series_is_known),        TEST(promtool_finds_nothing),
-        TEST(a_strict_openmetrics_parser_takes_it), TEST(statistics_follow_the_protocol),
-        TEST(executions_of_any_batch_size_add_up),  TEST(snapshots_hold_all_of_a_request_or_none),
+        TEST(buckets_hold_their_upper_bound),          TEST(writers_are_summed),
+        TEST(the_number_of_series_is_known),           TEST(promtool_finds_nothing),
+        TEST(a_strict_openmetrics_parser_takes_it),    TEST(statistics_follow_the_protocol),
+        TEST(every_status_and_code_has_its_place),     TEST(executions_of_any_batch_size_add_up),
+        TEST(snapshots_hold_all_of_a_request_or_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

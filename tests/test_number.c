@@ -276,6 +276,177 @@ static void a_list_is_read_no_further_than_its_end(void **state)
     }
 }
 
+/* --- the fast way against the exact one ------------------------------------------------------------------------------ */
+
+static const ks_dtype readable[] = {KS_FP32,  KS_FP64,  KS_INT8,   KS_INT16,  KS_INT32,
+                                    KS_INT64, KS_UINT8, KS_UINT16, KS_UINT32, KS_UINT64};
+
+/* What the reader of lists takes of a text is what the reader of one element says of it: it may leave it, but never read
+ * something else. Far enough from the list's end that it tries. */
+static bool list_reads_as_token(const char *token, ks_dtype dtype)
+{
+    enum { BEHIND = 80 };
+    static const char ends[] = {',', ']', ' ', '\n', '\r', '\t'};
+    const size_t length = strlen(token);
+    char text[512];
+    unsigned char list[8] = {0}, one[8] = {0};
+    assert_true(length + BEHIND < sizeof text);
+    if (strpbrk(token, ", ]")) return false; /* more than one */
+    memcpy(text, token, length);
+    memset(text + length, '7', BEHIND);
+    text[length] = ends[words_below(sizeof ends)];
+    const char *p = text;
+    if (ks_numbers_read(&p, text + length + BEHIND, dtype, 1, list) == 0) return false;
+    const ks_number_result result = ks_number_read(token, length, dtype, one);
+    if (result != KS_NUMBER_OK || memcmp(list, one, ks_dtype_size(dtype)) != 0 || p != text + length)
+        fail_msg("'%s' as %s: %.17g in a list, %.17g alone (result %d)", token, ks_dtype_name(dtype),
+                 as_double(list, dtype), as_double(one, dtype), result);
+    return true;
+}
+
+static void every_token_in_a_list(void **state)
+{
+    static const char *const more[] = {"0",    "00",  "-00", "1x",     "1,",      "--1",  "1.5.5",   "1e5e5",
+                                       "1e",   "1e+", "-",   "0.",     ".0",      "0.00", "-0.0",    "1e-0",
+                                       "1E05", "1/2", "1:2", "12e",    "e5",      "1+1",  "-e",      "00.1",
+                                       "01.5", "1\"", "1}",  "1e0005", "1e00005", "1;",   "0e99999", "1e-9999"};
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(readable); k++) {
+        for (size_t i = 0; i < COUNT_OF(tokens); i++)
+            if (tokens[i].text[0]) list_reads_as_token(tokens[i].text, readable[k]);
+        for (size_t i = 0; i < COUNT_OF(more); i++) list_reads_as_token(more[i], readable[k]);
+    }
+    assert_true(list_reads_as_token("0", KS_INT8) && list_reads_as_token("-0.5", KS_FP32) &&
+                list_reads_as_token("1e5", KS_FP64));
+}
+
+/* Whole numbers of 1 to 22 digits, and the ends of every datatype, one beyond them and ten times as much. */
+static void whole_numbers_in_a_list(void **state)
+{
+    char text[64];
+    (void)state;
+    for (int round = 0; round < 100000; round++) {
+        const int digits = 1 + (int)words_below(22);
+        size_t n = 0;
+        if (words_below(3) == 0) text[n++] = '-';
+        for (int i = 0; i < digits; i++)
+            text[n++] = (char)('0' + words_below(i == 0 ? 2 : 10) + (i == 0 ? words_below(9) : 0));
+        text[n] = 0;
+        list_reads_as_token(text, readable[words_below(COUNT_OF(readable))]);
+    }
+    int taken = 0;
+    for (int bits = 7; bits <= 64; bits++)
+        for (int more = -2; more <= 2; more++)
+            for (int sign = 0; sign < 2; sign++) {
+                const unsigned __int128 value = ((unsigned __int128)1 << bits) + (unsigned __int128)(__int128)more;
+                const uint64_t high = (uint64_t)(value / 10000000000), low = (uint64_t)(value % 10000000000);
+                snprintf(text, sizeof text, high ? "%s%llu%010llu" : "%s%.0llu%llu", sign ? "-" : "",
+                         (unsigned long long)high, (unsigned long long)low);
+                for (size_t k = 0; k < COUNT_OF(readable); k++) taken += list_reads_as_token(text, readable[k]);
+            }
+    assert_true(taken > 1000);
+}
+
+/* Decimals as near as can be to the middle between two floats: there the last bit is decided, and a value that is rounded
+ * twice goes the wrong way. */
+static void middles_in_a_list(void **state)
+{
+    int taken = 0;
+    (void)state;
+    for (int round = 0; round < 100000; round++) {
+        char text[64];
+        const bool narrow = words_below(2);
+        const uint64_t random = words_random();
+        if (narrow) {
+            const uint32_t bits = (uint32_t)((100 + words_below(60)) << 23 | (random & 0x7FFFFF));
+            float one;
+            memcpy(&one, &bits, sizeof one);
+            const double middle = ((double)one + (double)nextafterf(one, INFINITY)) / 2;
+            snprintf(text, sizeof text, "%.*e", 14 + (int)words_below(5), middle);
+        } else {
+            const uint64_t bits = (1000 + words_below(60)) << 52 | (random & 0xFFFFFFFFFFFFF);
+            double one;
+            memcpy(&one, &bits, sizeof one);
+            const long double middle = ((long double)one + (long double)nextafter(one, (double)INFINITY)) / 2;
+            snprintf(text, sizeof text, "%.*Le", 14 + (int)words_below(5), middle);
+        }
+        taken += list_reads_as_token(text, KS_FP32) + list_reads_as_token(text, KS_FP64);
+    }
+    assert_true(taken > 10000);
+}
+
+/* --- writing -------------------------------------------------------------------------------------------------------- */
+
+static void integers_at_their_ends(void **state)
+{
+    static const struct {
+        ks_dtype dtype;
+        uint64_t bits;
+        const char *text;
+    } rows[] = {{KS_INT8, 0, "0"},
+                {KS_INT8, 0x7F, "127"},
+                {KS_INT8, 0x80, "-128"},
+                {KS_INT8, 0xFF, "-1"},
+                {KS_INT16, 0, "0"},
+                {KS_INT16, 0x8000, "-32768"},
+                {KS_INT32, 0, "0"},
+                {KS_INT32, 0x80000000, "-2147483648"},
+                {KS_INT32, 0x7FFFFFFF, "2147483647"},
+                {KS_INT64, 0, "0"},
+                {KS_INT64, (uint64_t)1 << 63, "-9223372036854775808"},
+                {KS_UINT8, 0, "0"},
+                {KS_UINT8, 255, "255"},
+                {KS_UINT16, 65535, "65535"},
+                {KS_UINT32, 10, "10"},
+                {KS_UINT32, 99999999, "99999999"},
+                {KS_UINT32, 100000000, "100000000"},
+                {KS_UINT64, UINT64_MAX, "18446744073709551615"},
+                {KS_UINT64, 9999999999999999u, "9999999999999999"},
+                {KS_UINT64, 10000000000000000u, "10000000000000000"},
+                {KS_BOOL, 0, "false"},
+                {KS_BOOL, 1, "true"},
+                {KS_BOOL, 2, "true"},
+                {KS_BOOL, 0x80, "true"}};
+    char text[KS_NUMBER_TEXT_MAX + 1];
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        text[ks_number_write(&rows[i].bits, rows[i].dtype, text)] = 0;
+        assert_string_equal(text, rows[i].text);
+    }
+    static const struct {
+        double value;
+        const char *text;
+    } doubles[] = {{1e100, "1e+100"},        {1e99, "1e+99"},    {1e-100, "1e-100"}, {-1.5e300, "-1.5e+300"},
+                   {5e-324, "5e-324"},       {1e-9, "1e-09"},    {1e10, "1e+10"},    {0.0001, "1e-04"},
+                   {123456.75, "123456.75"}, {9.5e-7, "9.5e-07"}};
+    for (size_t i = 0; i < COUNT_OF(doubles); i++) {
+        text[ks_double_write(doubles[i].value, text)] = 0;
+        assert_string_equal(text, doubles[i].text);
+    }
+}
+
+/* A list is its elements one by one, with a comma between each two, however many are made at a time. */
+static void a_list_is_its_elements(void **state)
+{
+    enum { MOST = 70 };
+    static uint64_t elements[MOST];
+    static char list[MOST * (KS_NUMBER_TEXT_MAX + 1)], joined[sizeof list];
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(readable); k++)
+        for (size_t count = 1; count <= MOST; count++) {
+            int non_finite = 0;
+            const size_t size = ks_dtype_size(readable[k]);
+            for (size_t i = 0; i < MOST; i++) elements[i] = words_random();
+            size_t n = 0;
+            for (size_t i = 0; i < count; i++) {
+                if (i > 0) joined[n++] = ',';
+                n += ks_number_write((const char *)elements + i * size, readable[k], joined + n);
+            }
+            assert_int_equal(ks_numbers_write(elements, count, readable[k], list, &non_finite), n);
+            assert_memory_equal(list, joined, n);
+        }
+}
+
 int main(void)
 {
     words_seed();
@@ -287,6 +458,11 @@ int main(void)
         cmocka_unit_test(a_list_is_read_no_further_than_its_end),
         cmocka_unit_test(random_elements_come_back_bit_by_bit),
         cmocka_unit_test(random_texts_read_as_strtof_reads_them),
+        cmocka_unit_test(every_token_in_a_list),
+        cmocka_unit_test(whole_numbers_in_a_list),
+        cmocka_unit_test(middles_in_a_list),
+        cmocka_unit_test(integers_at_their_ends),
+        cmocka_unit_test(a_list_is_its_elements),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

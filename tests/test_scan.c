@@ -199,6 +199,19 @@ static const struct {
     {D("FP32", "[2]", "[[1],2]"), KS_COUNT},
     {D("FP32", "[1]", "[[],[1]]"), KS_COUNT},
     {D("FP32", "[4]", "[[[1],[2]],[[3,4]]]"), KS_COUNT},
+    {D("FP32", "[5]", "[[1,2],[3,4],[5]]"), KS_COUNT},
+    {D("FP32", "[5]", "[[1],[2,3],[4,5]]"), KS_COUNT},
+    {D("FP32", "[1,1,1,1,1,1,1,1]", "[1]"), KS_OK},
+    {D("FP32", "[1,1,1,1,1,1,1,1,1]", "[1]"), KS_OK}, /* no shape of ours: the reader of the skeleton says so */
+    {D("FP32", "[[1]]", "[1]"), KS_OK},
+    {D("FP32", "[\"1\"]", "[1]"), KS_OK},
+    {D("FP32", "[true]", "[1]"), KS_OK},
+    {D("FP32", "[{}]", "[1]"), KS_OK},
+    {D("FP32", "[1]", "[nulL]"), KS_JSON},
+    {D("FP32", "[1]", "[fals]"), KS_JSON},
+    {D("FP32", "[1]", "[1}"), KS_JSON},
+    {D("FP32", "[1]", "[1 \"x\"]"), KS_JSON},
+    {D("FP32", "[1]", "[1 {}]"), KS_JSON},
     {D("FP32", "[1]", "[1e39]"), KS_RANGE},
     {D("INT8", "[1]", "[128]"), KS_RANGE},
     {D("FP16", "[1]", "[1]"), KS_DATATYPE},
@@ -214,6 +227,12 @@ static const struct {
     {S("{\"inputs\":[{\"data\":[NaN],\"shape\":[1],\"datatype\":\"INT8\"}]}"), KS_JSON},
     {S("{\"inputs\":[{\"data\":[nul],\"shape\":[1],\"datatype\":\"INT8\"}]}"), KS_JSON},
     {S("{\"inputs\":[{\"data\":[1],\"shape\":[2],\"datatype\":\"FP32\"}]}"), KS_COUNT},
+    {S("{\"inputs\":[{\"data\":[1,2],\"shape\":[1],\"datatype\":\"FP32\"}]}"), KS_COUNT},
+    {S("{\"inputs\":[{\"data\":[],\"shape\":[1],\"datatype\":\"FP32\"}]}"), KS_COUNT},
+    {S("{\"inputs\":[{\"data\":[],\"shape\":[0],\"datatype\":\"FP32\"}]}"), KS_OK},
+    {S("{\"inputs\":[{\"data\":[true,false],\"shape\":[2],\"datatype\":\"BOOL\"}]}"), KS_OK},
+    {S("{\"inputs\":[{\"data\":[null],\"shape\":[1],\"datatype\":\"FP32\"}]}"), KS_FIELD},
+    {S("{\"inputs\":[{\"data\":[1e999],\"shape\":[1],\"datatype\":\"FP64\"}]}"), KS_RANGE},
     {S("{\"inputs\":[{\"data\":[1],\"shape\":[1],\"datatype\":\"FP16\"}]}"), KS_DATATYPE},
     {S("{\"inputs\":[{\"data\":[\"x\"],\"shape\":[1],\"datatype\":\"BYTES\"}]}"), KS_DATATYPE},
     {S("{\"inputs\":[{\"data\":[1],\"shape\":[-1],\"datatype\":\"FP32\"}]}"), KS_OK},
@@ -397,6 +416,131 @@ static void depth_inside_data_is_100(void **state)
     }
 }
 
+/* Each end of a UTF-8 length, written as an escape in either case of its digits: the skeleton has the bytes. */
+static void code_points_become_utf8(void **state)
+{
+    static const struct {
+        const char *escape, *utf8;
+    } rows[] = {{"\\u0001", "\\u0001"},
+                {"\\u0020", " "},
+                {"\\u007f", "\x7F"},
+                {"\\u007F", "\x7F"},
+                {"\\u0080", "\xC2\x80"},
+                {"\\u07FF", "\xDF\xBF"},
+                {"\\u0800", "\xE0\xA0\x80"},
+                {"\\uabcd", "\xEA\xAF\x8D"},
+                {"\\uABCD", "\xEA\xAF\x8D"},
+                {"\\ud7ff", "\xED\x9F\xBF"},
+                {"\\uE000", "\xEE\x80\x80"},
+                {"\\uFFFF", "\xEF\xBF\xBF"},
+                {"\\uD800\\uDC00", "\xF0\x90\x80\x80"},
+                {"\\udbff\\udfff", "\xF4\x8F\xBF\xBF"},
+                {"\\ud83d\\ude00", "\xF0\x9F\x98\x80"}};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        char text[64], expected[64];
+        const size_t n = (size_t)snprintf(text, sizeof text, "{\"a\":\"%s\"}", rows[i].escape);
+        snprintf(expected, sizeof expected, "{\"a\":\"%s\"}", rows[i].utf8);
+        placed p = {0};
+        ks_error error = {0};
+        ks_scan *scan = NULL;
+        size_t length;
+        assert_int_equal(scan_cut(text, n, SIZE_MAX, &scan, &p, &error), KS_OK);
+        const char *const skeleton = ks_scan_skeleton(scan, &length);
+        assert_int_equal(length, strlen(expected));
+        assert_memory_equal(skeleton, expected, length);
+        ks_scan_fini(&scan);
+    }
+    for (int lead = 0x80; lead <= 0xFF; lead++) { /* and no other byte begins a sequence */
+        char text[16];
+        const size_t n = (size_t)snprintf(text, sizeof text, "{\"a\":\"%c\x90\x80\x80\x80", lead);
+        placed p = {0};
+        ks_error error = {0};
+        ks_scan *scan = NULL;
+        const bool begins =
+            (lead >= 0xC2 && lead <= 0xDF) || (lead >= 0xE1 && lead <= 0xEF) || (lead >= 0xF0 && lead <= 0xF3);
+        const size_t whole = n - 4 + (lead >= 0xF0 ? 3u : lead >= 0xE0 ? 2u : 1u);
+        assert_int_equal(ks_scan_begin(&usual, place, &p, &scan, &error), KS_OK);
+        assert_int_equal(feed(scan, text, whole, &error), begins ? KS_OK : KS_JSON);
+        ks_scan_fini(&scan);
+    }
+}
+
+/* Each limit to its last byte, and one beyond. */
+static ks_status scan_within(ks_scan_limits limits, const char *text, size_t n)
+{
+    placed p = {.size_max = 1 << 26};
+    ks_error error = {0};
+    ks_scan *scan = NULL;
+    assert_int_equal(ks_scan_begin(&limits, place, &p, &scan, &error), KS_OK);
+    ks_status status = KS_OK;
+    const size_t cut = words_below(n);
+    status = feed(scan, text, cut, &error);
+    if (status == KS_OK) status = feed(scan, text + cut, n - cut, &error);
+    if (status == KS_OK) status = ks_scan_end(scan, &error);
+    ks_scan_fini(&scan);
+    placed_free(&p);
+    return status;
+}
+
+static void limits_hold_to_the_last_byte(void **state)
+{
+    static const char text[] = "{\"abc\":[1,\"xyz\"]}", skeleton[] = "{\"abc\":[\"\xFF"
+                                                                     "1\",\"xyz\"]}";
+    static const char list[] = "{\"inputs\":[{\"datatype\":\"FP32\",\"shape\":[3],\"data\":[1,2,3]}]}";
+    (void)state;
+    ks_scan_limits limits = usual;
+    for (size_t less = 0; less < 2; less++) {
+        limits = usual;
+        limits.json_max = sizeof text - 1 - less;
+        assert_int_equal(scan_within(limits, S(text)), less ? KS_BODY_SIZE : KS_OK);
+        limits.json_max = sizeof list - 1 - less;
+        assert_int_equal(scan_within(limits, S(list)), less ? KS_BODY_SIZE : KS_OK);
+        limits = usual;
+        limits.skeleton_max = sizeof skeleton - 1 - less;
+        assert_int_equal(scan_within(limits, S(text)), less ? KS_BODY_SIZE : KS_OK);
+    }
+    for (int more = 0; more < 2; more++) {
+        char members[4096] = "{\"b\":{", inputs[4096] = "{\"inputs\":[", name[256];
+        size_t n = strlen(members);
+        for (int i = 0; i < usual.members_max + more; i++)
+            n += (size_t)sprintf(members + n, "%s\"%d\":1", i ? "," : "", i);
+        n += (size_t)sprintf(members + n, "}}");
+        assert_int_equal(scan_within(usual, members, n), more ? KS_JSON_LIMIT : KS_OK);
+        n = strlen(inputs);
+        for (int i = 0; i < KS_SCAN_INPUTS_MAX + more; i++)
+            n += (size_t)sprintf(inputs + n, "%s{\"name\":\"I%d\",\"datatype\":\"INT8\",\"shape\":[1],\"data\":[7]}",
+                                 i ? "," : "", i);
+        n += (size_t)sprintf(inputs + n, "]}");
+        assert_int_equal(scan_within(usual, inputs, n), more ? KS_JSON_LIMIT : KS_OK);
+        /* A name that is no name of ours is no reason to refuse, here. */
+        memset(name, 'n', sizeof name);
+        n = (size_t)sprintf(inputs,
+                            "{\"inputs\":[{\"name\":\"%.*s\"},{\"name\":\"a\\u0001\"},{\"name\":\"\xC3\xA4\"}]}",
+                            KS_SCAN_NAME_MAX + more, name);
+        assert_int_equal(scan_within(usual, inputs, n), KS_OK);
+    }
+}
+
+/* The sentence names the input: by its name, or by its place. */
+static void sentences_name_the_input(void **state)
+{
+    (void)state;
+    for (int at = 0; at < KS_SCAN_INPUTS_MAX; at++) {
+        char text[1024] = "{\"inputs\":[", expected[32];
+        size_t n = strlen(text);
+        for (int i = 0; i < at; i++) n += (size_t)sprintf(text + n, "{},");
+        n += (size_t)sprintf(text + n, "{\"datatype\":\"FP16\",\"shape\":[1],\"data\":[1]}]}");
+        placed p = {0};
+        ks_error error = {0};
+        ks_scan *scan = NULL;
+        assert_int_equal(scan_cut(text, n, 0, &scan, &p, &error), KS_DATATYPE);
+        snprintf(expected, sizeof expected, "inputs[%d]", at);
+        assert_non_null(strstr(error.text, expected));
+        ks_scan_fini(&scan);
+    }
+}
+
 /* 250,000 brackets: refused at the 17th, without touching the rest. */
 static void deep_nesting_is_refused_early(void **state)
 {
@@ -448,6 +592,9 @@ int main(void)
         cmocka_unit_test(depth_inside_data_is_100),
         cmocka_unit_test(deep_nesting_is_refused_early),
         cmocka_unit_test(long_numbers_and_strings_are_refused),
+        cmocka_unit_test(code_points_become_utf8),
+        cmocka_unit_test(limits_hold_to_the_last_byte),
+        cmocka_unit_test(sentences_name_the_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -191,6 +191,7 @@ def using(run):
                 ("offset at the end", 400, "Invalid offset for shared memory region: 'in'", work([2, 2], window("in", 16, 4096))),
                 ("offset of 2^64 - 32", 400, "Invalid offset for shared memory region: 'in'", work([2, 2], window("in", 16, 18446744073709551584))),
                 ("offset and size beyond the end", 400, "Invalid offset + byte size for shared memory region: 'in'", work([2, 2], window("in", 16, 4084))),
+                ("one byte beyond the end", 400, "Invalid offset + byte size for shared memory region: 'in'", work([2, 2], window("in", 16, 4081))),
                 ("a size that overflows", 400, "Integer overflow detected: byte_size (", work([2, 2], window("in", 2 ** 64 - 1, 8))),
                 ("a size that is not the tensor's", 400, "input byte size mismatch for input 'INPUT0' for model 'softmax'. Expected 16, got 12", work([2, 2], window("in", 12))),
                 ("no size", 400, "shared_memory_byte_size", work([2, 2], {"shared_memory_region": "in"})),
