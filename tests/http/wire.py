@@ -119,6 +119,15 @@ def names(path):
         want("the daemon's end", 0, daemon.stop())
 
 
+def nested(path):
+    with Daemon(path, "--threads", "1", "--pinned-bytes", "16M", "--compat-models") as daemon, daemon.connect() as connection:
+        for depth in (1, 16, 17, 100):
+            body = '{"inputs":[%s]}' % tensor("[1]", "[" * depth + "7" + "]" * depth)
+            answer = connection.ask(request("POST", "/v2/models/identity_fp32/infer", (), body.encode()))
+            want("%d levels inside data of a compatibility model" % depth, (200, [7.0]), (answer.status, answer.status == 200 and json.loads(answer.body)["outputs"][0]["data"]))
+        want("the daemon's end", 0, daemon.stop())
+
+
 def main():
     with Daemon(sys.argv[1], "--threads", "1", "--pinned-bytes", "16M") as daemon:
         talks(daemon)
@@ -126,6 +135,7 @@ def main():
         want("pinned memory in use", 0, settle(daemon))
         want("the daemon's end", 0, daemon.stop())
     names(sys.argv[1])
+    nested(sys.argv[1])
     print("%d wrong" % wrong)
     return 1 if wrong else 0
 
