@@ -52,7 +52,12 @@ static bool has_room(ks_admin *admin)
 
 static void take(ks_admin *admin, int fd, const struct sockaddr_storage *from)
 {
-    if (!has_room(admin)) {
+    bool room = has_room(admin);
+    if (!room) { /* what came just before is read first: it may then give way */
+        ks_http_turn(admin->http, 0);
+        room = has_room(admin);
+    }
+    if (!room) {
         close(fd);
         return;
     }

@@ -79,7 +79,8 @@ ks_conn *ks_conns_take(ks_conns *conns, const ks_arrival *arrival, int64_t now_n
     conn->loopback = arrival->loopback;
     conn->address = arrival->address;
     conn->mhd = NULL;
-    conn->half_closed = conn->gone = conn->suspended = conn->counted = conn->direct = conn->more = false;
+    conn->half_closed = conn->gone = conn->suspended = conn->counted = conn->more = conn->cut = false;
+    conn->transport = NULL;
     conn->stage = KS_AT_IDLE;
     conn->since_ns = now_ns;
     conn->fin_ns = conn->probed_ns = 0;

@@ -1,9 +1,6 @@
 #include "eviction.h"
 
 #include <errno.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,8 +10,8 @@ enum {
     MS = 1000000
 };
 /* In which a new connection's request may come; in which what was read behind a request is looked at; that a part of a head
- * protects its connection for. The kernel tells when bytes came last with the grain of its clock. */
-static const int64_t fresh_ns = 100 * MS, kept_ns = 10 * MS, begun_ns = 1000 * MS, grain_ns = 10 * MS;
+ * protects its connection for. */
+static const int64_t fresh_ns = 100 * MS, kept_ns = 10 * MS, begun_ns = 1000 * MS;
 static const int64_t fresh_first_ns = INT64_C(1) << 62;
 
 static void append(ks_rest *rest, ks_conn *conn, int64_t now_ns)
@@ -51,28 +48,24 @@ void ks_eviction_rest(ks_conns *conns, ks_conn *conn, int64_t now_ns)
     append(&conns->kept, conn, now_ns);
 }
 
-/* The library reads what has come of a head as soon as it comes; only the kernel knows then that it has. */
-static bool has_read_since(const ks_conn *conn, int64_t now_ns)
-{
-    struct tcp_info info;
-    socklen_t size = sizeof info;
-    memset(&info, 0, sizeof info);
-    if (conn->direct || getsockopt(conn->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
-    return now_ns - (int64_t)info.tcpi_last_data_recv * MS > conn->rests_ns + grain_ns;
-}
-
 static bool has_bytes(int fd)
 {
     char byte;
     return TEMP_FAILURE_RETRY(recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)) > 0;
 }
 
+/* Between requests; or behind a last response, where it lingers for bytes that will be dropped. */
+static bool rests(const ks_conn *conn)
+{
+    return conn->stage == KS_AT_IDLE || conn->stage == KS_AT_HEAD || conn->stage == KS_AT_CUT;
+}
+
 /* A part of its next request is there. Of a fresh connection that counts only until it has been looked at once. */
 static bool has_begun(ks_conn *conn, int64_t now_ns)
 {
-    if (conn->requests == 0) return conn->direct && conn->stage == KS_AT_IDLE && has_bytes(conn->fd);
-    if (conn->begun_ns == 0 && conn->stage == KS_AT_IDLE && !has_bytes(conn->fd) && !has_read_since(conn, now_ns))
-        return false;
+    if (conn->stage == KS_AT_CUT) return false;
+    if (conn->requests == 0) return conn->stage == KS_AT_IDLE && has_bytes(conn->fd);
+    if (conn->begun_ns == 0 && conn->stage == KS_AT_IDLE && !has_bytes(conn->fd)) return false;
     if (conn->begun_ns == 0) conn->begun_ns = now_ns;
     return now_ns - conn->begun_ns < begun_ns;
 }
@@ -80,13 +73,13 @@ static bool has_begun(ks_conn *conn, int64_t now_ns)
 /* The head of the list, without the ones whose request is under way. */
 static ks_conn *first_of(ks_rest *rest)
 {
-    while (rest->first && rest->first->stage != KS_AT_IDLE && rest->first->stage != KS_AT_HEAD)
-        ks_eviction_leave(rest->first);
+    while (rest->first && !rests(rest->first)) ks_eviction_leave(rest->first);
     return rest->first;
 }
 
 static bool is_ripe(const ks_conns *conns, const ks_conn *conn, int64_t now_ns)
 {
+    if (conn->stage == KS_AT_CUT) return true;
     if (conn->rest == &conns->kept) return now_ns - conn->rests_ns >= kept_ns;
     return now_ns - conn->rests_ns >= fresh_ns || conns->fresh.count >= conns->capacity / FRESH_SHARE;
 }
@@ -95,10 +88,9 @@ static ks_conn *pick(const ks_conns *conns, ks_rest *rest, int64_t now_ns)
 {
     ks_conn *best = NULL;
     ks_conn *one = first_of(rest);
-    for (int i = 0; i < LOOKS && one && is_ripe(conns, one, now_ns); i++, one = one->newer) {
-        const bool rests = one->stage == KS_AT_IDLE || one->stage == KS_AT_HEAD;
+    for (int i = 0; i < LOOKS && one; i++, one = one->newer) {
         const bool above = ks_address_connections(one->address) > conns->address_share;
-        if (!rests || (best && !above) || has_begun(one, now_ns)) continue;
+        if (!rests(one) || !is_ripe(conns, one, now_ns) || (best && !above) || has_begun(one, now_ns)) continue;
         if (above) return one;
         best = one;
     }
@@ -109,6 +101,8 @@ ks_conn *ks_eviction_pick(ks_conns *conns, int64_t now_ns, ks_evicted *reason)
 {
     ks_conn *conn = pick(conns, &conns->fresh, now_ns);
     *reason = conn ? KS_EVICTED_FRESH : KS_EVICTED_IDLE;
+    /* New ones that have not been read yet, or have their moment: afterwards they serve a request or go before a kept one does. */
+    if (conn == NULL && first_of(&conns->fresh)) return NULL;
     if (conn == NULL) conn = pick(conns, &conns->kept, now_ns);
     if (conn) ks_eviction_leave(conn);
     return conn;

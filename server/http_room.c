@@ -10,7 +10,7 @@
 static void evict(ks_http *http, ks_conn *conn, ks_evicted reason)
 {
     ks_metrics_evicted(http->metrics, reason);
-    if (conn->direct) {
+    if (ks_conn_is_plain(conn)) {
         ks_direct_hang_up(http, conn);
         return;
     }

@@ -672,47 +672,42 @@ static void numbers_of_answers(void **state)
     for (size_t i = 0; i < COUNT(rows); i++) assert_string_equal(ks_reply_number(out, rows[i].value), rows[i].text);
 }
 
-/* An answer amid a body: the bytes themselves, since no library makes them. */
-static void raw_answers(void **state)
+/* A fault's response: every byte but Date's. */
+static void faults_as_text(void **state)
 {
     static const struct {
         ks_status status;
-        const char *line;
+        const char *line, *allow;
         bool retries;
-    } rows[] = {{KS_SLOW, "HTTP/1.1 408 Request Timeout\r\n", false},
-                {KS_BODY_SIZE, "HTTP/1.1 413 Content Too Large\r\n", false},
-                {KS_DRAINING, "HTTP/1.1 503 Service Unavailable\r\n", true},
-                {KS_DEADLINE, "HTTP/1.1 504 Gateway Timeout\r\n", false},
-                {KS_CHUNKS, "HTTP/1.1 400 Bad Request\r\n", false}};
+    } rows[] = {{KS_SLOW, "HTTP/1.1 408 Request Timeout\r\n", NULL, false},
+                {KS_BODY_SIZE, "HTTP/1.1 413 Content Too Large\r\n", NULL, false},
+                {KS_METHOD, "HTTP/1.1 405 Method Not Allowed\r\n", "GET, HEAD", false},
+                {KS_DRAINING, "HTTP/1.1 503 Service Unavailable\r\n", NULL, true},
+                {KS_DEADLINE, "HTTP/1.1 504 Gateway Timeout\r\n", NULL, false},
+                {KS_CHUNKS, "HTTP/1.1 400 Bad Request\r\n", NULL, false}};
     static const char body[] = "{\"error\":\"too \\\"slow\\\"\"}";
+    ks_date date = {.dated = 0};
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
-        ks_text text;
-        char wanted[512];
-        ks_text_init(&text, 4096);
-        ks_reply_raw(&text, rows[i].status, "too \"slow\"");
-        snprintf(wanted, sizeof wanted,
-                 "%sConnection: close\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nKernserve-Error: "
-                 "%s\r\n%s\r\n%s",
-                 rows[i].line, sizeof body - 1, ks_status_code(rows[i].status),
-                 rows[i].retries ? "Retry-After: 1\r\n" : "", body);
-        assert_false(text.broken);
-        assert_int_equal(text.length, strlen(wanted));
-        assert_memory_equal(text.bytes, wanted, text.length);
-        ks_text_fini(&text);
+        char head[KS_RESPONSE_HEAD_MAX + 1], wanted[128];
+        ks_response response = {.last = i % 2 == 0};
+        assert_true(ks_response_fault(&response, rows[i].status, "too \"slow\"", rows[i].allow));
+        head[ks_response_head(&response, &date, head)] = 0;
+        assert_memory_equal(head, rows[i].line, strlen(rows[i].line));
+        assert_int_equal(response.length, sizeof body - 1);
+        assert_memory_equal(response.body, body, sizeof body - 1);
+        snprintf(wanted, sizeof wanted, "\r\nKernserve-Error: %s\r\n", ks_status_code(rows[i].status));
+        assert_non_null(strstr(head, wanted));
+        snprintf(wanted, sizeof wanted, "\r\nContent-Length: %zu\r\n", sizeof body - 1);
+        assert_non_null(strstr(head, wanted));
+        assert_non_null(strstr(head, "\r\nContent-Type: application/json\r\n"));
+        assert_non_null(strstr(head, "\r\nDate: "));
+        assert_int_equal(strstr(head, "\r\nRetry-After: 1\r\n") != NULL, rows[i].retries);
+        assert_int_equal(strstr(head, "\r\nConnection: close\r\n") != NULL, response.last);
+        assert_int_equal(strstr(head, "\r\nAllow: GET, HEAD\r\n") != NULL, rows[i].allow != NULL);
+        assert_string_equal(head + strlen(head) - 4, "\r\n\r\n");
+        ks_response_fini(&response);
     }
-    /* A sentence that no room holds: a head that says so, and no body. */
-    ks_text text;
-    char *const endless = malloc(KS_ERROR_TEXT * 8 + 2);
-    memset(endless, 'x', KS_ERROR_TEXT * 8 + 1);
-    endless[KS_ERROR_TEXT * 8 + 1] = 0;
-    ks_text_init(&text, 4096);
-    ks_reply_raw(&text, KS_SLOW, endless);
-    ks_text_add(&text, "", 1);
-    assert_non_null(strstr(text.bytes, "Content-Length: 0\r\n"));
-    assert_string_equal(text.bytes + text.length - 5, "\r\n\r\n");
-    ks_text_fini(&text);
-    free(endless);
     assert_non_null(strstr(ks_reply_sentence(KS_DEVICE), "device"));
     assert_string_equal(ks_reply_sentence(KS_DRAINING), "Server not ready");
 }
@@ -753,7 +748,7 @@ int main(void)
         cmocka_unit_test(statuses),
         cmocka_unit_test(sentences),
         cmocka_unit_test(numbers_of_answers),
-        cmocka_unit_test(raw_answers),
+        cmocka_unit_test(faults_as_text),
         cmocka_unit_test(refusals_are_counted),
     };
     const char *fixed = getenv("KS_SEED");
