@@ -68,7 +68,8 @@ ks_status ks_tensor_measure(ks_tensor *tensor, const char *what, ks_error *error
     }
     int64_t bytes;
     if (__builtin_mul_overflow(product, (int64_t)ks_dtype_size(tensor->dtype), &bytes))
-        return ks_fail(error, KS_SHAPE, "byte size overflow for %s", what);
+        return ks_fail(error, KS_SHAPE, "byte size overflow for %s '%s'",
+                       strncmp(what, "OUTPUT", 6) == 0 ? "output" : "input", what);
     tensor->size_bytes = count == 0 ? 0 : (size_t)bytes;
     return KS_OK;
 }

@@ -227,7 +227,9 @@ static ks_status json_answer(ks_oip *oip, const unsigned char *out, ks_answer *a
     oip->printing = false;
     ks_text_puts(text, "]}]}");
     if (status == KS_OK && text->broken && text->length > ANSWER_MAX / 2)
-        status = ks_fail(error, KS_WORK, "the answer's JSON exceeds %d bytes: ask for binary output", ANSWER_MAX);
+        status = ks_fail(error, KS_WORK,
+                         "the answer's JSON exceeds the maximum allowed size of %d bytes: ask for binary output",
+                         ANSWER_MAX);
     if (status == KS_OK) status = owned_answer(text, answer, error);
     ks_text_fini(text);
     answer->content_type = json;
@@ -300,5 +302,7 @@ ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_e
     answer->content_type = octets;
     answer->datatype = ks_dtype_name(ask->spec.out.dtype);
     ks_dims_text(&ask->spec.out, answer->shape, sizeof answer->shape);
+    /* Some readers of HTTP drop a field without a value, and some writers do not write one. */
+    if (answer->shape[0] == '\0') strcpy(answer->shape, "scalar");
     return KS_OK;
 }

@@ -50,8 +50,8 @@ static ks_status collect(void *context, const char *bytes, size_t *n, ks_error *
 {
     ks_compat_job *job = context;
     if (*n > KS_COMPAT_BODY_MAX - job->body.length)
-        return ks_fail(error, KS_BODY_SIZE, "a body for '%s' has at most %d bytes", job->model->name,
-                       KS_COMPAT_BODY_MAX);
+        return ks_fail(error, KS_BODY_SIZE, "request body for '%s' exceeds the maximum allowed input size of %d bytes",
+                       job->model->name, KS_COMPAT_BODY_MAX);
     ks_text_add(&job->body, bytes, *n);
     return job->body.broken ? ks_compat_no_memory(error) : KS_OK;
 }

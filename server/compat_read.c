@@ -9,7 +9,7 @@
 #include "number.h"
 #include "scan.h"
 
-enum { JSON_MAX = 1 << 20, DEPTH_MAX = KS_SCAN_DEPTH };
+enum { JSON_MAX = 1 << 20, DEPTH_MAX = KS_SCAN_DATA_DEPTH };
 
 static ks_status bad_field(const char *field, ks_error *error)
 {
@@ -110,7 +110,8 @@ static ks_status read_data(const ks_compat_job *job, const cJSON *data, ks_compa
         }
         at[depth] = item->next;
         if (cJSON_IsArray(item)) {
-            if (++depth == DEPTH_MAX) return ks_fail(error, KS_JSON_LIMIT, "'data' is nested too deeply");
+            assert(depth + 1 < DEPTH_MAX); /* the scanner has counted them */
+            depth++;
             at[depth] = item->child;
             continue;
         }
@@ -338,7 +339,9 @@ ks_status ks_compat_read(ks_compat_job *job, ks_regions *regions, ks_error *erro
                        job->body.length, job->json_length);
     job->taken = job->json_length > 0 ? (size_t)job->json_length : job->body.length;
     if (job->taken > JSON_MAX)
-        return ks_fail(error, KS_BODY_SIZE, "request JSON size of %zu bytes exceeds the maximum of %d for this model",
-                       job->taken, JSON_MAX);
+        return ks_fail(
+            error, KS_BODY_SIZE,
+            "request JSON size of %zu bytes exceeds the maximum allowed input size of %d bytes for this model",
+            job->taken, JSON_MAX);
     return read_json(job, regions, error);
 }

@@ -67,7 +67,8 @@ ks_conn *ks_conns_take(ks_conns *conns, int fd, bool loopback, int64_t now_ns)
     conn->fd = fd;
     conn->loopback = loopback;
     conn->mhd = NULL;
-    conn->half_closed = conn->gone = conn->suspended = conn->counted = conn->direct = conn->more = false;
+    conn->half_closed = conn->gone = conn->suspended = conn->counted = conn->more = conn->cut = false;
+    conn->transport = NULL;
     conn->stage = KS_AT_IDLE;
     conn->since_ns = now_ns;
     conn->requests = 0;

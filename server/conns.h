@@ -16,6 +16,7 @@
 
 struct MHD_Connection;
 struct ks_http;
+struct ks_transport;
 
 typedef enum ks_stage {
     KS_AT_IDLE, /* nothing of a request known */
@@ -23,7 +24,7 @@ typedef enum ks_stage {
     KS_AT_BODY, /* the head has been judged */
     KS_AT_WAIT, /* the body is complete, the work is not */
     KS_AT_SEND, /* the answer is queued */
-    KS_AT_CUT   /* answered past the library; what still comes is dropped */
+    KS_AT_CUT   /* answered; what still comes of the request is dropped */
 } ks_stage;
 
 enum { KS_CONN_MAGIC = 0x6b73636e };
@@ -32,10 +33,13 @@ typedef struct ks_conn {
     uint32_t magic, index, generation;
     int fd;
     struct ks_http *http;
-    struct MHD_Connection *mhd; /* NULL: not yet known to the library */
+    const struct ks_transport *transport; /* moves its bytes; NULL: none does yet */
+    struct MHD_Connection *mhd;           /* NULL: not known to the library */
     bool loopback, half_closed, gone, suspended;
-    bool direct, more; /* see http_direct.c: the library does not know it yet; its socket is to be read again */
-    bool goes_on;      /* a piece of its body was taken in part, and comes again */
+    bool more;    /* see http_direct.c: its socket is to be read again */
+    bool goes_on; /* a piece of its body was taken in part, and comes again */
+    bool queued;  /* the library has its response */
+    bool cut;     /* its fault is to be sent although more of the request is still to come */
     ks_stage stage;
     int64_t since_ns;  /* in this stage */
     int64_t paused_ns; /* since when a large request waits for us amid its body or answer; 0: it does not */
@@ -44,8 +48,9 @@ typedef struct ks_conn {
     struct ks_conn *next_free;
     /* the request: */
     int64_t first_ns;
-    char *target; /* raw; max_uri + 1 bytes */
-    size_t target_length;
+    char *target;          /* raw; max_uri + 1 bytes; of an absolute one: the path, then the authority */
+    size_t target_length;  /* as sent */
+    const char *authority; /* of an absolute target; else NULL */
     ks_head head;
     bool routed; /* route is that of method and target, as it is now */
     ks_route route;
@@ -57,7 +62,8 @@ typedef struct ks_conn {
     ks_control *control;   /* the words of a control request, while they come */
     ks_status fault;
     ks_error error;
-    uint64_t received, callbacks, answer_bytes;
+    uint64_t received, answer_bytes;
+    uint64_t chunks; /* of a chunked body */
     int code;
 } ks_conn;
 

@@ -256,7 +256,17 @@ void ks_oip_repository(ks_text *out, bool ready, const char *reason)
 
 void ks_oip_error(ks_text *out, const char *sentence)
 {
+    const size_t n = strlen(sentence);
+    ks_text valid;
+    ks_text_init(&valid, 3 * n + 1);
+    /* Names of the client's may be in it, of any bytes, and one cut amid a character. */
+    for (size_t i = 0, length; i < n; i += length ? length : 1) {
+        length = ks_utf8_length(sentence + i, n - i);
+        ks_text_add(&valid, length ? sentence + i : "\xef\xbf\xbd", length ? length : 3);
+    }
     ks_text_puts(out, "{\"error\":");
-    ks_text_json(out, sentence, strlen(sentence));
+    ks_text_json(out, valid.bytes ? valid.bytes : "", valid.length);
     ks_text_puts(out, "}");
+    out->broken |= valid.broken;
+    ks_text_fini(&valid);
 }

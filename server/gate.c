@@ -20,7 +20,7 @@ static const bool token_byte[256] = {
     ['`'] = 1, ['|'] = 1, ['~'] = 1, ['0' ... '9'] = 1, ['A' ... 'Z'] = 1, ['a' ... 'z'] = 1,
 };
 
-static bool is_token(const char *text, size_t length)
+bool ks_is_token(const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++)
         if (!token_byte[(unsigned char)text[i]]) return false;
@@ -55,6 +55,25 @@ void ks_head_init(ks_head *head, const char *target, size_t target_length, const
     head->doubled = KS_KNOWN_COUNT;
 }
 
+size_t ks_head_trim(const char *value, size_t length)
+{
+    while (length > 0 && (value[length - 1] == ' ' || value[length - 1] == '\t')) length--;
+    return length;
+}
+
+/* Whether a list of words, parted by commas, holds one. */
+static bool list_holds(const char *list, const char *word)
+{
+    const size_t length = strlen(word);
+    for (;;) {
+        list += strspn(list, ", \t");
+        const size_t n = strcspn(list, ", \t");
+        if (n == 0) return false;
+        if (n == length && strncasecmp(list, word, n) == 0) return true;
+        list += n;
+    }
+}
+
 void ks_head_add(ks_head *head, const char *name, size_t name_length, const char *value, size_t value_length)
 {
     if (value == NULL) {
@@ -63,10 +82,11 @@ void ks_head_add(ks_head *head, const char *name, size_t name_length, const char
     }
     head->fields++;
     head->bytes += name_length + value_length + 4;
-    head->bad_name |= !is_token(name, name_length);
+    head->bad_name |= !ks_is_token(name, name_length);
     head->bad_value |= !is_value(value, value_length);
     ks_known known = find_known(name, name_length);
     if (known == KS_KNOWN_COUNT) return;
+    if (known == KS_KNOWN_CONNECTION) head->closes |= list_holds(value, "close");
     if (head->known[known] != NULL) {
         if (known_fields[known].single && head->doubled == KS_KNOWN_COUNT) head->doubled = known;
         return;
@@ -98,7 +118,8 @@ static ks_status read_length(const char *text, size_t length, int64_t *out, ks_e
     for (size_t i = 0; i < length; i++)
         if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, text[i] - '0', &value)) {
             *out = INT64_MAX;
-            return ks_fail(error, KS_BODY_SIZE, "Content-Length is too large");
+            return ks_fail(error, KS_BODY_SIZE, "Content-Length exceeds the maximum allowed value of %lld bytes",
+                           (long long)INT64_MAX);
         }
     *out = value;
     return KS_OK;
@@ -135,7 +156,7 @@ ks_status ks_gate_wire(const ks_gate_rules *rules, ks_head *head, ks_error *erro
     const char *expect = head->known[KS_KNOWN_EXPECT];
     if (expect && strcasecmp(expect, "100-continue") != 0)
         return ks_fail(error, KS_EXPECT, "Expect other than 100-continue");
-    head->expects = expect != NULL;
+    head->expects = expect && !head->http10; /* whose clients know no status 100 */
     return KS_OK;
 }
 
@@ -225,16 +246,18 @@ ks_status ks_gate_access(const ks_gate_rules *rules, const ks_head *head, bool l
 ks_status ks_gate_body(const ks_gate_rules *rules, ks_head *head, ks_error *error)
 {
     const char *encoding = head->known[KS_KNOWN_CONTENT_ENCODING];
-    if (encoding == NULL || strcmp(encoding, "identity") == 0)
+    if (encoding == NULL || strcasecmp(encoding, "identity") == 0)
         head->encoding = KS_BODY_PLAIN;
-    else if (strcmp(encoding, "gzip") == 0)
+    else if (strcasecmp(encoding, "gzip") == 0 || strcasecmp(encoding, "x-gzip") == 0)
         head->encoding = KS_BODY_GZIP;
-    else if (strcmp(encoding, "deflate") == 0)
+    else if (strcasecmp(encoding, "deflate") == 0)
         head->encoding = KS_BODY_DEFLATE;
     else
         return ks_fail(error, KS_ENCODING, "Unsupported compression type");
     if (head->content_length >= 0 && (uint64_t)head->content_length > rules->max_body)
-        return ks_fail(error, KS_BODY_SIZE, "request body has %lld bytes, at most %llu are accepted (--max-body)",
+        return ks_fail(error, KS_BODY_SIZE,
+                       "request body of %lld bytes exceeds the maximum allowed input size of %llu bytes. Use "
+                       "--max-body to increase the limit.",
                        (long long)head->content_length, (unsigned long long)rules->max_body);
     return KS_OK;
 }

@@ -21,6 +21,7 @@
     X(AUTHORIZATION, "Authorization", 1)                                                                               \
     X(EXPECT, "Expect", 1)                                                                                             \
     X(HEADER_LENGTH, "Inference-Header-Content-Length", 1)                                                             \
+    X(CONNECTION, "Connection", 0)                                                                                     \
     X(ORIGIN, "Origin", 0)                                                                                             \
     X(ACCEPT, "Accept", 0)                                                                                             \
     X(REQUEST_ID, "X-Request-Id", 0)                                                                                   \
@@ -36,9 +37,11 @@ typedef enum ks_known {
 typedef enum ks_body_encoding { KS_BODY_PLAIN, KS_BODY_GZIP, KS_BODY_DEFLATE } ks_body_encoding;
 
 typedef struct ks_head {
+    const char *method; /* terminated; set by whatever reads the request line */
     const char *target; /* raw, as sent */
     size_t target_length;
     bool http10;
+    bool closes; /* Connection: close */
     int fields;
     size_t bytes;                      /* names, values and their punctuation */
     const char *known[KS_KNOWN_COUNT]; /* first value, terminated; NULL: absent */
@@ -64,7 +67,13 @@ typedef struct ks_gate_rules {
 } ks_gate_rules;
 
 void ks_head_init(ks_head *head, const char *target, size_t target_length, const char *version);
+/* value: trimmed, and terminated; NULL: empty. */
 void ks_head_add(ks_head *head, const char *name, size_t name_length, const char *value, size_t value_length);
+
+/* Whether it is what a field's name, or a method, may consist of (RFC 9110 token). */
+bool ks_is_token(const char *text, size_t length);
+/* How much of a value is left without the white space behind it, which is none of it (RFC 9110 5.5). */
+size_t ks_head_trim(const char *value, size_t length);
 
 /* KS_URI, KS_HEADERS, KS_HEADER, KS_FRAMING, KS_NO_HOST, KS_EXPECT; KS_BODY_SIZE for a length above 2^63. */
 ks_status ks_gate_wire(const ks_gate_rules *rules, ks_head *head, ks_error *error);

@@ -1,10 +1,12 @@
-/* The library's side: one request's life, told by libmicrohttpd's callbacks in their order.
+/* The library's transport: one request's life, told by libmicrohttpd's callbacks in their order. It is given a connection whose next
+ * request's head has been judged by the plain reader and lies whole in the socket, for that request alone: its response ends the
+ * connection.
  *
  *   on_target     the request line has come
  *   first_call    the head is complete: judged, begun, or refused at once
  *   take, end     the body's pieces; then the work goes to the engine, or a page is made
  *   wait_on       once a turn until the work is done, suspended if that takes long
- *   queue         the answer, one buffer
+ *   queue         the response, one buffer
  *   on_completed  the only place where a request's resources go back
  *
  * What needs no library is in http_request.c and http_turn.c. */
@@ -14,13 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "clock.h"
 #include "http_parts.h"
 #include "log.h"
-#include "pages.h"
-#include "reply.h"
 
 enum {
     /* A connection's memory, which the library clears after every request. Measured on two cores, loopback, CPU a
@@ -72,78 +74,16 @@ static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const 
     (void)kind;
     ks_head *head = context;
     head->folded |= value && is_folded(name, name_length, value);
+    if (value) {
+        /* The library leaves white space behind a value, in memory of the connection's own. */
+        value_length = ks_head_trim(value, value_length);
+        ((char *)(uintptr_t)value)[value_length] = '\0';
+    }
     ks_head_add(head, name, name_length, value, value_length);
     return MHD_YES;
 }
 
 /* --- one request: answer ------------------------------------------------------------------------------------------ */
-
-static enum MHD_Result queue(ks_http *http, ks_conn *conn, int code, struct MHD_Response *response, ks_fields *fields,
-                             uint64_t bytes)
-{
-    if (response == NULL) return MHD_NO;
-    ks_request_common_fields(conn, ks_request_is_last(http, conn), fields);
-    for (int i = 0; i < fields->count; i++) MHD_add_response_header(response, fields->at[i].name, fields->at[i].value);
-    enum MHD_Result result = MHD_queue_response(conn->mhd, (unsigned)code, response);
-    MHD_destroy_response(response);
-    conn->stage = KS_AT_SEND;
-    conn->since_ns = http->now_ns;
-    conn->answer_bytes = bytes;
-    conn->code = code;
-    return result;
-}
-
-static struct MHD_Response *response_of(ks_text *text, uint64_t *bytes)
-{
-    size_t length = 0;
-    char *body = ks_text_take(text, &length);
-    if (body == NULL) return NULL;
-    *bytes = length;
-    struct MHD_Response *response = MHD_create_response_from_buffer(length, body, MHD_RESPMEM_MUST_FREE);
-    if (response == NULL) free(body);
-    return response;
-}
-
-static enum MHD_Result answer_fault(ks_http *http, ks_conn *conn)
-{
-    uint64_t bytes = 0;
-    ks_text text;
-    ks_metrics_rejected(http->metrics, conn->fault);
-    if (conn->fault == KS_CANCELLED) return MHD_NO;
-    ks_text_init(&text, KS_ERROR_TEXT * 8);
-    ks_oip_error(&text, conn->error.text);
-    struct MHD_Response *response = response_of(&text, &bytes);
-    if (response == NULL) return MHD_NO;
-    ks_fields fields;
-    ks_request_fault_fields(conn, &fields);
-    return queue(http, conn, ks_status_http(conn->fault), response, &fields, bytes);
-}
-
-static enum MHD_Result answer_page(ks_http *http, ks_conn *conn)
-{
-    enum { PAGE_MAX = 16 << 20 };
-    const char *type = "";
-    uint64_t bytes = 0;
-    ks_text text;
-    ks_text_init(&text, PAGE_MAX);
-    int code = 200;
-    const ks_page_ask ask = {.route = &conn->route,
-                             .accept = conn->head.known[KS_KNOWN_ACCEPT],
-                             .infers = http->infers,
-                             .control = conn->received > 0 ? conn->control : NULL};
-    if (ask.control) conn->fault = ks_control_end(conn->control, &conn->error);
-    if (conn->fault == KS_OK) conn->fault = ks_page_make(http->daemon, &ask, &text, &code, &type, &conn->error);
-    struct MHD_Response *response = conn->fault == KS_OK ? response_of(&text, &bytes) : NULL;
-    ks_text_fini(&text);
-    if (response == NULL) {
-        if (conn->fault == KS_OK) conn->fault = ks_fail(&conn->error, KS_MEMORY, "no memory for the page");
-        return answer_fault(http, conn);
-    }
-    ks_fields fields = {.count = 0};
-    if (bytes > 0) MHD_add_response_header(response, "Content-Type", type);
-    if (code == 503) MHD_add_response_header(response, "Retry-After", "1");
-    return queue(http, conn, code, response, &fields, bytes);
-}
 
 /* Until ks_infers_woken names the request: the time does not count as the client's. */
 static void pause_library(ks_conn *conn)
@@ -170,71 +110,86 @@ static ssize_t read_answer(void *context, uint64_t at, char *out, size_t most)
     return (ssize_t)size;
 }
 
-/* One buffer, head and body in one piece; or a long text in blocks, because the kernel would take 4 MiB of it at once and
- * keep the shard for longer than a millisecond; or what comes from the device while it is sent. */
-static struct MHD_Response *response_from(ks_infer *infer, const ks_answer *answer)
+/* Of an inference. One buffer, head and body in one piece; or a long text in blocks, because the kernel would take 4 MiB of it at
+ * once and keep the shard for longer than a millisecond; or what comes from the device while it is sent. */
+static struct MHD_Response *response_from(const ks_response *response)
 {
-    if (ks_infer_streams(infer) || answer->length > KS_LONG_TEXT)
-        return MHD_create_response_from_callback(answer->length, BLOCK_BYTES, read_answer, infer, on_sent);
+    if (ks_infer_streams(response->infer) || response->length > KS_LONG_TEXT)
+        return MHD_create_response_from_callback(response->length, BLOCK_BYTES, read_answer, response->infer, on_sent);
     /* The library asks for a buffer that it may change, and changes none. */
-    char *body = (char *)(uintptr_t)answer->body;
-    return MHD_create_response_from_buffer_with_free_callback_cls(answer->length, body, on_sent, infer);
+    char *body = (char *)(uintptr_t)response->body;
+    return MHD_create_response_from_buffer_with_free_callback_cls(response->length, body, on_sent, response->infer);
 }
 
-static enum MHD_Result answer_inference(ks_http *http, ks_conn *conn)
+static struct MHD_Response *response_of(const ks_response *response)
 {
-    ks_answer answer = {0};
-    char timing[KS_TIMING_MAX];
-    if (!ks_infer_write(conn->infer)) return MHD_YES; /* called again next turn */
-    conn->fault =
-        ks_infer_answer(conn->infer, conn->head.known[KS_KNOWN_ACCEPT_ENCODING], &answer, timing, &conn->error);
-    if (conn->fault != KS_OK) return answer_fault(http, conn);
-    struct MHD_Response *response = response_from(conn->infer, &answer);
-    if (response == NULL) {
-        ks_infer_sent(conn->infer);
-        return MHD_NO;
+    if (response->infer) return response_from(response);
+    return MHD_create_response_from_buffer(response->length, response->owned, MHD_RESPMEM_MUST_FREE);
+}
+
+/* ks_transport.send: only from within a call of the library's. */
+static void send_library(ks_http *http, ks_conn *conn, ks_response *response)
+{
+    struct MHD_Response *made = response_of(response);
+    (void)http;
+    if (made == NULL) {
+        ks_response_fini(response);
+        return;
     }
-    ks_fields fields;
-    ks_request_answer_fields(&answer, timing, &fields);
-    return queue(http, conn, 200, response, &fields, answer.length);
+    for (int i = 0; i < response->fields.count; i++)
+        MHD_add_response_header(made, response->fields.at[i].name, response->fields.at[i].value);
+    if (response->last) MHD_add_response_header(made, "Connection", "close");
+    conn->queued = MHD_queue_response(conn->mhd, (unsigned)response->code, made) == MHD_YES;
+    MHD_destroy_response(made);
+}
+
+/* ks_transport.drop: what the library is told behind it ends the connection. */
+static void drop_library(ks_http *http, ks_conn *conn)
+{
+    (void)http;
+    conn->queued = false;
+}
+
+/* ks_transport.cut: straight to the socket, because the library takes no response amid a body; nothing else has been sent of this
+ * request. What still comes is read and dropped for a while, so that the client sees the response and no reset. */
+static void cut_library(ks_http *http, ks_conn *conn)
+{
+    ks_response response = {.last = true};
+    char head[KS_RESPONSE_HEAD_MAX];
+    conn->cut = false;
+    if (ks_request_make_fault(http, conn, &response)) {
+        if (conn->counted) ks_fields_add(&response.fields, "X-Request-Id", conn->identity.request_id);
+        struct iovec parts[2] = {{head, ks_response_head(&response, &http->date, head)},
+                                 {response.owned, (size_t)response.length}};
+        const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+        if (sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)(parts[0].iov_len + parts[1].iov_len))
+            conn->code = response.code;
+    }
+    ks_response_fini(&response);
+    shutdown(conn->fd, SHUT_WR);
+    conn->stage = KS_AT_CUT;
+    conn->since_ns = http->now_ns;
+    if (conn->infer) ks_infer_abort(conn->infer, conn->fault, conn->error.text);
 }
 
 /* --- one request: life -------------------------------------------------------------------------------------------- */
 
-static enum MHD_Result first_call(ks_http *http, ks_conn *conn, const char *method, const char *version)
+/* Of a request that is done, or refused. */
+static enum MHD_Result respond(ks_http *http, ks_conn *conn)
 {
-    conn->stage = KS_AT_BODY;
-    conn->counted = true;
-    conn->requests++;
-    http->in_flight++;
-    ks_head_init(&conn->head, conn->target, conn->target_length, version);
-    MHD_get_connection_values_n(conn->mhd, MHD_HEADER_KIND, take_field, &conn->head);
-    ks_identity_read(&conn->identity, &conn->head, &http->numbers);
-    conn->fault = ks_request_judge(http, conn, method);
-    if (conn->fault == KS_OK) conn->fault = ks_request_begin(http, conn);
-    if (conn->fault != KS_OK && ks_request_refuses_early(http, conn)) return answer_fault(http, conn);
-    return MHD_YES;
+    conn->queued = false;
+    if (!ks_request_respond(http, conn)) return MHD_YES; /* called again next turn */
+    return conn->queued ? MHD_YES : MHD_NO;
 }
 
-/* A compatibility model: its work is done right here. */
-static enum MHD_Result answer_compat(ks_http *http, ks_conn *conn)
+static enum MHD_Result first_call(ks_http *http, ks_conn *conn, const char *method, const char *version)
 {
-    enum { ANSWER_MAX = 64 << 20 };
-    uint64_t bytes = 0;
-    ks_answer answer = {.header_length = -1};
-    ks_text text;
-    ks_text_init(&text, ANSWER_MAX);
-    conn->fault = ks_compat_answer(conn->compat, http->daemon->regions, &text, &answer.header_length, &conn->error);
-    struct MHD_Response *response = conn->fault == KS_OK ? response_of(&text, &bytes) : NULL;
-    ks_text_fini(&text);
-    if (response == NULL) {
-        if (conn->fault == KS_OK) conn->fault = ks_fail(&conn->error, KS_MEMORY, "no memory for the answer");
-        return answer_fault(http, conn);
-    }
-    answer.content_type = answer.header_length >= 0 ? "application/octet-stream" : "application/json";
-    ks_fields fields;
-    ks_request_answer_fields(&answer, "", &fields);
-    return queue(http, conn, 200, response, &fields, bytes);
+    ks_head_init(&conn->head, conn->target, conn->target_length, version);
+    conn->head.method = method;
+    MHD_get_connection_values_n(conn->mhd, MHD_HEADER_KIND, take_field, &conn->head);
+    const ks_next next = ks_request_head(http, conn, KS_OK);
+    conn->cut = false; /* a response now ends the connection anyway */
+    return next == KS_NEXT_RESPOND ? respond(http, conn) : MHD_YES;
 }
 
 /* The body is complete. Work goes to the engine. What that has done at once is answered at once, and the library sends it in
@@ -243,19 +198,13 @@ static enum MHD_Result answer_compat(ks_http *http, ks_conn *conn)
  * still gets its answer. */
 static enum MHD_Result end_body(ks_http *http, ks_conn *conn)
 {
-    if (conn->fault != KS_OK) return answer_fault(http, conn);
-    if (conn->compat) return answer_compat(http, conn);
-    if (conn->infer == NULL) return answer_page(http, conn);
-    if (!ks_infer_end(conn->infer)) return MHD_YES; /* called again next turn */
-    if (ks_infer_fault(conn->infer) != KS_OK) return answer_inference(http, conn);
-    conn->stage = KS_AT_WAIT;
-    conn->since_ns = http->now_ns;
-    return ks_infer_done(conn->infer) ? answer_inference(http, conn) : MHD_YES;
+    if (!ks_request_end(http, conn)) return MHD_YES; /* called again next turn */
+    return ks_request_done(conn) ? respond(http, conn) : MHD_YES;
 }
 
 static enum MHD_Result wait_on(ks_http *http, ks_conn *conn)
 {
-    if (ks_infer_done(conn->infer)) return answer_inference(http, conn);
+    if (ks_request_done(conn)) return respond(http, conn);
     /* Short work on a device that is polled: one more turn is cheaper than a suspension. */
     if (ks_engine_polls(http->engine) && http->now_ns - conn->since_ns < spin_ns) return MHD_YES;
     MHD_suspend_connection(conn->mhd);
@@ -270,6 +219,21 @@ static void go_on(ks_http *http, ks_conn *conn)
     MHD_suspend_connection(conn->mhd);
     conn->suspended = conn->goes_on = true;
     http->going_on++;
+}
+
+/* n bytes of the body. */
+static size_t take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
+{
+    conn->chunks += !conn->goes_on && conn->head.chunked;
+    conn->goes_on = false;
+    const size_t taken = ks_request_body(http, conn, bytes, n);
+    if (conn->cut)
+        cut_library(http, conn);
+    else if (taken < n && ks_infer_waits(conn->infer))
+        pause_library(conn);
+    else if (taken < n)
+        go_on(http, conn);
+    return taken;
 }
 
 /* MHD_AccessHandlerCallback */
@@ -288,11 +252,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *mhd, con
         return first_call(http, conn, method, version);
     case KS_AT_BODY:
         if (n == 0) return end_body(http, conn);
-        *size = n - ks_request_take(http, conn, bytes, n);
-        if (*size > 0 && ks_infer_waits(conn->infer))
-            pause_library(conn);
-        else if (*size > 0)
-            go_on(http, conn);
+        *size = n - take(http, conn, bytes, n);
         return MHD_YES;
     case KS_AT_WAIT:
         return wait_on(http, conn);
@@ -314,7 +274,7 @@ static void on_completed(void *context, struct MHD_Connection *mhd, void **reque
     (void)mhd;
     if (conn == NULL) return;
     *request = NULL;
-    ks_request_end(http, conn, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
+    ks_request_sent(http, conn, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
 }
 
 /* --- connections -------------------------------------------------------------------------------------------------- */
@@ -351,10 +311,7 @@ void ks_http_add(ks_http *http, int fd, bool loopback)
     }
     conn->http = http;
     ks_metrics_connections(http->metrics, 1);
-    if (http->direct)
-        ks_direct_take(http, conn);
-    else
-        ks_library_take(http, conn);
+    ks_direct_take(http, conn);
 }
 
 void ks_library_take(ks_http *http, ks_conn *conn)
@@ -367,11 +324,6 @@ void ks_library_take(ks_http *http, ks_conn *conn)
         if (conn) ks_http_forget(http, conn);
     }
     http->unfinished = true;
-}
-
-const char *ks_library_reason(int code)
-{
-    return MHD_get_reason_phrase_for((unsigned)code);
 }
 
 static void on_library_log(void *context, const char *format, va_list arguments)
@@ -391,7 +343,7 @@ static void on_library_log(void *context, const char *format, va_list arguments)
 
 void ks_library_run(ks_http *http)
 {
-    http->unfinished = false;
+    http->unfinished = http->resumed = false;
     if (http->infers) ks_infers_run(http->infers);
     /* Never with a timeout: within the library one can hang for ever while 128 sockets are ready at once. */
     MHD_run_wait(http->library, 0);
@@ -413,6 +365,39 @@ void ks_library_resume(ks_conn *conn)
     conn->paused_ns = 0;
     MHD_resume_connection(conn->mhd);
 }
+
+/* ks_transport.resume */
+static void resume_library(ks_http *http, ks_conn *conn)
+{
+    if (conn->stage == KS_AT_BODY) ks_request_check(http, conn);
+    if (conn->cut) cut_library(http, conn);
+    ks_library_resume(conn);
+    http->resumed = true;
+}
+
+/* ks_transport.event: how the client leaves; the library sees the rest. */
+static void on_library_event(ks_http *http, ks_conn *conn, uint32_t events)
+{
+    if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) return; /* of before the library got it */
+    /* Half a close says only that nothing more will be sent; a reset says that nobody is there to be answered. */
+    ks_conns_hang_up(&http->conns, conn, events & (EPOLLHUP | EPOLLERR));
+    if (conn->gone && conn->stage == KS_AT_WAIT && conn->infer && ks_infer_cancel(conn->infer) && conn->suspended) {
+        ks_library_resume(conn);
+        http->unfinished = true;
+    }
+    if (conn->gone && conn->paused_ns) {
+        if (conn->stage == KS_AT_BODY) ks_infer_abort(conn->infer, KS_CANCELLED, "the client has gone");
+        ks_library_resume(conn);
+        http->unfinished = true;
+    }
+}
+
+const ks_transport ks_library_transport = {.reader = KS_READER_LIBRARY,
+                                           .send = send_library,
+                                           .drop = drop_library,
+                                           .cut = cut_library,
+                                           .resume = resume_library,
+                                           .event = on_library_event};
 
 /* --- open and close ----------------------------------------------------------------------------------------------- */
 
@@ -474,7 +459,7 @@ static ks_status open_parts(ks_http *http, ks_error *error)
     if (status == KS_OK && http->engine)
         status = ks_infers_open(daemon, http->engine, http->metrics, capacity + SPARE, &http->infers, error);
     if (status != KS_OK) return status;
-    if (http->engine && (http->direct = ks_direct_open(capacity)) == NULL)
+    if ((http->direct = ks_direct_open(&http->rules, capacity)) == NULL)
         return ks_fail(error, KS_MEMORY, "no memory for the heads of %d connections", capacity);
     http->library = start_library(http, capacity);
     if (http->library == NULL) return ks_fail(error, KS_SYSTEM, "libmicrohttpd does not start");

@@ -1,9 +1,10 @@
-/* The direct way: an inference request of the plainest form is read and answered without the library, which takes 16 allocations
- * for it, clears the connection's memory twice, looks at each connection that waits in every run, and copies what it sends.
+/* The plain transport: reads every head of either listener, strictly (plain_head.h), and serves all of HTTP/1.1, without the library,
+ * which takes 16 allocations for a request, clears the connection's memory twice, looks at each connection that waits in every
+ * run, and copies what it sends.
  *
- * A new connection begins here. Its bytes are looked at where they lie; whatever is not of the plainest form (plain_head.h), or
- * asks for something else, or is refused by its head, is still whole in the socket when the library is given the connection, for
- * good, and answers it as ever. A head that comes in pieces waits here for a moment.
+ * A connection's bytes are looked at where they lie. A head that is malformed, or too long, is answered here, and ends the
+ * connection. What this transport does not serve (HTTP/1.0) is still whole in the socket when the library is given the connection,
+ * for this one request: so it never reads a byte of a head that has not been judged.
  * A request that lies in its socket as a whole is taken from there only behind its answer. The bodies of others, and long
  * answers, are moved in pieces (http_pieces.c).
  *
@@ -13,32 +14,31 @@
  *   WAIT        for the work
  *   SEND        the rest of the answer follows in a later turn, or when the socket has room
  *   CUT         answered, and never to be taken up again: what still comes is dropped
- * Interface  http_parts.h, http_direct.h. Threads  the loop's own. */
+ * Interface  http_parts.h, http_direct.h, transport.h. Threads  the loop's own. */
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "http_direct.h"
-#include "oip.h"
 #include "plain_head.h"
-#include "reply.h"
 
-static const int64_t patience_ns = 10000000; /* with a head that comes in pieces */
-
-ks_direct *ks_direct_open(int capacity)
+ks_direct *ks_direct_open(const ks_gate_rules *rules, int capacity)
 {
     ks_direct *direct = calloc(1, sizeof *direct);
     if (direct) direct->talks = calloc((size_t)capacity, sizeof *direct->talks);
-    if (direct && direct->talks) return direct;
-    ks_direct_close(&direct);
-    return NULL;
+    if (direct == NULL || direct->talks == NULL) {
+        ks_direct_close(&direct);
+        return NULL;
+    }
+    direct->head_most = rules->max_uri + rules->max_header + KS_HEAD_SPARE;
+    direct->look_most = direct->head_most > KS_WHOLE_MOST ? direct->head_most : KS_WHOLE_MOST;
+    assert(direct->look_most <= sizeof direct->peeked);
+    return direct;
 }
 
 void ks_direct_close(ks_direct **pointer)
@@ -48,73 +48,125 @@ void ks_direct_close(ks_direct **pointer)
     *pointer = NULL;
 }
 
+void ks_direct_hang_up(ks_http *http, ks_conn *conn)
+{
+    const int fd = conn->fd;
+    ks_pieces_leave(http, conn);
+    conn->transport = NULL;
+    ks_http_forget(http, conn);
+    close(fd);
+}
+
 void ks_direct_take(ks_http *http, ks_conn *conn)
 {
     const int on = 1;
+    ks_talk *t = ks_talk_of(conn);
     setsockopt(conn->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* which a UNIX socket does not have, nor need */
-    ks_talk_of(conn)->head_length = 0;
-    ks_talk_of(conn)->lined = false;
-    ks_talk_of(conn)->piece = KS_PIECE_LEAST;
-    conn->direct = ks_conns_watch(&http->conns, conn, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
-    if (!conn->direct) ks_library_take(http, conn);
+    t->kept = t->unread = 0;
+    t->lined = t->ended = t->last = false;
+    t->piece = KS_PIECE_LEAST;
+    conn->transport = &ks_plain_transport;
+    if (!ks_conns_watch(&http->conns, conn, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)) ks_direct_hang_up(http, conn);
 }
 
 /* Nothing of the next request has been taken from the socket. */
-static void pass_on(ks_http *http, ks_conn *conn)
+static void pass_on(ks_http *http, ks_conn *conn, ks_handover reason)
 {
     ks_pieces_leave(http, conn);
-    conn->direct = conn->more = false;
+    free(ks_talk_of(conn)->long_head);
+    ks_talk_of(conn)->long_head = NULL;
+    conn->transport = &ks_library_transport;
+    conn->more = false;
     if (conn->stage != KS_AT_IDLE) conn->since_ns = http->now_ns;
     conn->stage = KS_AT_IDLE;
+    ks_metrics_handover(http->metrics, reason);
     ks_conns_watch(&http->conns, conn, EPOLLRDHUP | EPOLLET);
     ks_library_take(http, conn);
 }
 
 /* --- the head ----------------------------------------------------------------------------------------------------- */
 
-/* TAKE: an inference request of the plainest form; LATER: its head is not complete. */
-typedef enum verdict { TAKE, LATER, PASS } verdict;
-
-/* Of n bytes. TAKE: conn->head is theirs. Most clients send the same head with each request. */
-static verdict know_head(ks_http *http, ks_conn *conn, size_t n)
+/* Empty lines in front of a request are none of it (RFC 9112 2.2). */
+static size_t empty_lines(const char *bytes, size_t n)
 {
-    ks_talk *t = ks_talk_of(conn);
-    const char *const bytes = http->direct->peeked;
-    if (t->head_length > 0 && n >= t->head_length && memcmp(t->head, bytes, t->head_length) == 0) return TAKE;
-    t->head_length = 0;
-    const char *const end = memmem(bytes, n < KS_HEAD_MOST ? n : KS_HEAD_MOST, "\r\n\r\n", 4);
-    if (end == NULL) return n < KS_HEAD_MOST ? LATER : PASS;
-    const size_t length = (size_t)(end + 4 - bytes);
-    memcpy(t->head, bytes, length);
-    memcpy(t->words, bytes, length);
-    if (!ks_plain_head(t->words, length, &conn->head)) return PASS;
-    ks_request_target(http, conn, conn->head.target);
-    t->head_length = length;
-    return TAKE;
+    size_t at = 0;
+    while (at + 1 < n && bytes[at] == '\r' && bytes[at + 1] == '\n') at += 2;
+    return at;
 }
 
-static verdict look(ks_http *http, ks_conn *conn, size_t n)
+/* A head of which head_most bytes have come, and no end. */
+static ks_status too_long(const ks_http *http, ks_conn *conn, const char *bytes, size_t n)
 {
-    const verdict known = know_head(http, conn, n);
-    if (known != TAKE) return known;
-    if (ks_request_judge(http, conn, "POST") != KS_OK) return PASS;
-    const ks_head *head = &conn->head;
-    const ks_model *model = conn->route.model;
-    if (conn->route.id != KS_ROUTE_INFER || model->compat) return PASS;
-    const bool plain = !head->chunked && !head->expects && head->encoding == KS_BODY_PLAIN;
-    return plain && head->content_length > 0 ? TAKE : PASS;
+    const size_t most = http->rules.max_uri + KS_HEAD_SPARE;
+    if (memchr(bytes, '\r', n < most ? n : most) == NULL)
+        return ks_fail(&conn->error, KS_URI, "request target is longer than %zu bytes", http->rules.max_uri);
+    return ks_fail(&conn->error, KS_HEADERS, "header fields have more than the %zu bytes that are accepted",
+                   http->rules.max_header);
+}
+
+/* Memory for a head of that length, which its request keeps. */
+static char *place_head(ks_talk *t, const char *bytes, size_t length)
+{
+    t->kept = 0;
+    if (length > KS_HEAD_KEPT) {
+        t->long_head = malloc(length);
+        if (t->long_head) memcpy(t->long_head, bytes, length);
+        return t->long_head;
+    }
+    memcpy(t->head, bytes, length);
+    memcpy(t->words, bytes, length);
+    return t->words;
+}
+
+/* Of n bytes. LATER: the head is not complete; KNOWN: it is, and conn->head is theirs, or *read says what is wrong with it. */
+typedef enum verdict { KNOWN, LATER } verdict;
+
+static verdict read_head(ks_http *http, ks_conn *conn, size_t n, ks_status *read)
+{
+    ks_talk *t = ks_talk_of(conn);
+    const size_t empty = empty_lines(http->direct->peeked, n);
+    const char *const bytes = http->direct->peeked + empty;
+    n -= empty;
+    const size_t length = ks_plain_head_length(bytes, n, read, &conn->error);
+    if (length == 0 && *read == KS_OK && n + empty < http->direct->head_most) return LATER;
+    ks_head_init(&conn->head, "", 0, "HTTP/1.1");
+    conn->head.method = "";
+    t->kept = 0;
+    t->head_length = empty + length;
+    if (*read == KS_OK && (length == 0 || length > http->direct->head_most)) *read = too_long(http, conn, bytes, n);
+    if (*read != KS_OK) return KNOWN;
+    char *const words = place_head(t, bytes, length);
+    if (words == NULL)
+        *read = ks_fail(&conn->error, KS_MEMORY, "no memory for the head");
+    else
+        *read = ks_plain_head(words, length, &conn->head, &conn->error);
+    if (*read != KS_OK) return KNOWN;
+    ks_request_target(http, conn, conn->head.target);
+    if (words == t->words && empty == 0) t->kept = length;
+    return KNOWN;
+}
+
+/* Most clients send the same head with each request. */
+static verdict know_head(ks_http *http, ks_conn *conn, size_t n, ks_status *read)
+{
+    ks_talk *t = ks_talk_of(conn);
+    *read = KS_OK;
+    if (t->kept > 0 && n >= t->kept && memcmp(t->head, http->direct->peeked, t->kept) == 0) {
+        t->head_length = t->kept;
+        return KNOWN;
+    }
+    return read_head(http, conn, n, read);
+}
+
+/* Whether the library serves the request. Its head is judged first: what is wrong with it is told here. */
+static bool is_for_library(const ks_http *http, ks_conn *conn, ks_handover *reason)
+{
+    ks_error error;
+    *reason = conn->head.http10 ? KS_HANDOVER_HTTP10 : KS_HANDOVER_TEST;
+    return (conn->head.http10 || ks_http_prefers_library) && ks_gate_wire(&http->rules, &conn->head, &error) == KS_OK;
 }
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
-
-void ks_direct_hang_up(ks_http *http, ks_conn *conn)
-{
-    const int fd = conn->fd;
-    ks_pieces_leave(http, conn);
-    conn->direct = false;
-    ks_http_forget(http, conn);
-    close(fd);
-}
 
 void ks_direct_pause(ks_conn *conn)
 {
@@ -141,136 +193,87 @@ void ks_direct_finish(ks_http *http, ks_conn *conn, bool delivered)
     ks_infer *sent = t->infer;
     t->infer = NULL;
     if (t->whole) take_whole(http, t, conn->fd);
-    ks_request_end(http, conn, delivered);
+    ks_request_sent(http, conn, delivered);
     if (sent) ks_infer_sent(sent);
     free(t->owned);
-    t->owned = NULL;
+    free(t->long_head);
+    t->owned = t->long_head = NULL;
     conn->paused_ns = 0;
     http->direct_waits |= conn->more;
     if (!t->last || !delivered) return;
-    if (t->unread == 0) {
+    if (t->unread == 0 && !conn->more) {
         ks_direct_hang_up(http, conn);
         return;
     }
+    /* To close with bytes unread would take the answer back. */
+    t->unread = SIZE_MAX;
     shutdown(conn->fd, SHUT_WR);
     conn->stage = KS_AT_CUT;
     ks_pieces_join(http, conn);
 }
 
-static void put(ks_talk *t, const char *text)
-{
-    const size_t n = strlen(text);
-    assert(t->reply_length + n < KS_REPLY_MOST);
-    memcpy(t->reply + t->reply_length, text, n);
-    t->reply_length += n;
-}
-
-/* As the library writes it, but that a second is put into words once. */
-static const char *date_line(ks_direct *direct)
-{
-    const time_t now = time(NULL);
-    struct tm day;
-    if (now != direct->dated && gmtime_r(&now, &day)) {
-        direct->dated = now;
-        strftime(direct->date, sizeof direct->date, "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &day);
-    }
-    return direct->date;
-}
-
-static void put_head(ks_http *http, ks_talk *t, int code, const ks_fields *fields)
-{
-    char number[24];
-    t->reply_length = 0;
-    put(t, "HTTP/1.1 ");
-    put(t, ks_reply_number(number, code));
-    put(t, " ");
-    put(t, ks_library_reason(code));
-    put(t, "\r\n");
-    put(t, date_line(http->direct));
-    for (int i = 0; i < fields->count; i++) {
-        put(t, fields->at[i].name);
-        put(t, ": ");
-        put(t, fields->at[i].value);
-        put(t, "\r\n");
-    }
-    put(t, "Content-Length: ");
-    put(t, ks_reply_number(number, (int64_t)t->body_length));
-    put(t, "\r\n\r\n");
-}
-
-static void reply(ks_http *http, ks_conn *conn, int code, ks_fields *fields, const char *body, size_t length)
+/* ks_transport.send */
+static void send_plain(ks_http *http, ks_conn *conn, ks_response *response)
 {
     ks_talk *t = ks_talk_of(conn);
-    t->last = ks_request_is_last(http, conn) || (!t->whole && t->unread > 0);
-    ks_request_common_fields(conn, t->last, fields);
-    t->body = body;
-    t->body_length = length;
+    response->last |= !t->whole && t->unread > 0;
+    t->last = response->last;
+    t->body = response->infer ? NULL : response->body;
+    t->owned = response->owned;
+    t->infer = response->infer;
+    t->body_length = response->bodiless ? 0 : response->length;
     t->sent = 0;
-    put_head(http, t, code, fields);
-    conn->stage = KS_AT_SEND;
-    conn->since_ns = http->now_ns;
-    conn->answer_bytes = length;
-    conn->code = code;
-    if (length > KS_WHOLE_MOST || ks_pieces_send(http, conn) == KS_MOVED) ks_pieces_join(http, conn);
+    t->reply_length = ks_response_head(response, &http->date, t->reply);
+    if (t->body_length > KS_WHOLE_MOST || ks_pieces_send(http, conn) == KS_MOVED) ks_pieces_join(http, conn);
 }
 
-static void reply_fault(ks_http *http, ks_conn *conn)
+/* ks_transport.drop */
+static void drop_plain(ks_http *http, ks_conn *conn)
+{
+    ks_direct_finish(http, conn, false);
+    ks_direct_hang_up(http, conn);
+}
+
+/* ks_transport.cut */
+void ks_direct_cut(ks_http *http, ks_conn *conn)
 {
     ks_talk *t = ks_talk_of(conn);
-    ks_metrics_rejected(http->metrics, conn->fault);
-    ks_text text;
-    size_t length = 0;
-    ks_text_init(&text, KS_ERROR_TEXT * 8);
-    ks_oip_error(&text, conn->error.text);
-    t->owned = ks_text_take(&text, &length);
-    if (conn->fault == KS_CANCELLED || t->owned == NULL) {
-        ks_direct_finish(http, conn, false);
-        ks_direct_hang_up(http, conn);
-        return;
+    t->whole = false;
+    t->unread = SIZE_MAX;
+    if (conn->stage == KS_AT_IDLE || conn->stage == KS_AT_HEAD) {
+        ks_head_init(&conn->head, "", 0, "HTTP/1.1");
+        conn->head.method = "";
+        t->kept = 0;
+        const ks_status late = conn->fault;
+        ks_request_open(http, conn);
+        ks_request_head(http, conn, late);
     }
-    ks_fields fields;
-    ks_request_fault_fields(conn, &fields);
-    reply(http, conn, ks_status_http(conn->fault), &fields, t->owned, length);
-}
-
-static void reply_inference(ks_http *http, ks_conn *conn)
-{
-    ks_answer answer = {0};
-    ks_fields fields;
-    char timing[KS_TIMING_MAX];
-    if (!ks_infer_write(conn->infer)) {
-        http->direct_waits = true;
-        return;
-    }
-    conn->fault =
-        ks_infer_answer(conn->infer, conn->head.known[KS_KNOWN_ACCEPT_ENCODING], &answer, timing, &conn->error);
-    if (conn->fault != KS_OK) {
-        reply_fault(http, conn);
-        return;
-    }
-    ks_talk_of(conn)->infer = conn->infer;
-    ks_request_answer_fields(&answer, timing, &fields);
-    reply(http, conn, 200, &fields, answer.body, answer.length);
+    if (conn->infer) ks_infer_abort(conn->infer, conn->fault, conn->error.text);
+    conn->cut = false;
+    ks_request_respond(http, conn);
 }
 
 /* --- the body ----------------------------------------------------------------------------------------------------- */
 
+/* Of a request that is complete, or refused. */
+static void respond(ks_http *http, ks_conn *conn)
+{
+    if (ks_request_done(conn) && !ks_request_respond(http, conn)) http->direct_waits = true;
+}
+
 void ks_direct_end_body(ks_http *http, ks_conn *conn)
 {
-    if (conn->fault == KS_OK && !ks_infer_end(conn->infer)) {
+    if (ks_request_end(http, conn))
+        respond(http, conn);
+    else
         http->direct_waits = true;
-        return;
-    }
-    conn->stage = KS_AT_WAIT;
-    conn->since_ns = http->now_ns;
-    ks_direct_go(http, conn);
 }
 
 /* bytes: all of the body. */
 static void feed(ks_http *http, ks_conn *conn, const char *bytes)
 {
-    const size_t left = (size_t)conn->head.content_length - conn->received;
-    const size_t taken = ks_request_take(http, conn, bytes + conn->received, left);
+    const size_t left = ks_talk_of(conn)->unread - ks_talk_of(conn)->head_length - conn->received;
+    const size_t taken = left > 0 ? ks_request_body(http, conn, bytes + conn->received, left) : 0;
     if (taken == left)
         ks_direct_end_body(http, conn);
     else if (ks_infer_waits(conn->infer))
@@ -279,51 +282,77 @@ static void feed(ks_http *http, ks_conn *conn, const char *bytes)
         http->direct_waits = true;
 }
 
-/* Not all of it is there: who is refused before the body's end is told so now. */
-static void begin_pieces(ks_http *http, ks_conn *conn)
-{
-    ks_infers_run(http->infers); /* what is fed from now on comes behind a pause */
-    if (conn->fault != KS_OK && ks_request_refuses_early(http, conn))
-        reply_fault(http, conn);
-    else
-        ks_pieces_join(http, conn);
-}
-
-static void begin(ks_http *http, ks_conn *conn, size_t n)
+/* Not all of it is there: a client that is refused before the body's end is told so now, one that waits for leave to send it
+ * gets that. */
+static void begin_pieces(ks_http *http, ks_conn *conn, ks_next next)
 {
     ks_talk *t = ks_talk_of(conn);
-    t->unread = t->head_length + (size_t)conn->head.content_length;
-    t->whole = n >= t->unread;
-    ks_infers_run(http->infers);
+    if (http->infers) ks_infers_run(http->infers); /* what is fed from now on comes behind a pause */
+    if (conn->head.chunked) ks_chunks_init(&t->chunks, http->rules.max_header, http->rules.max_fields);
+    if (next == KS_NEXT_RESPOND) {
+        respond(http, conn);
+        return;
+    }
+    if (conn->head.expects) t->interim = KS_CONTINUE;
+    ks_pieces_join(http, conn);
+}
+
+/* The head is complete, n bytes of the request or more are there. read: as in ks_request_head. */
+static void begin(ks_http *http, ks_conn *conn, size_t n, ks_status read)
+{
+    ks_talk *t = ks_talk_of(conn);
+    if (http->infers) ks_infers_run(http->infers);
     ks_request_open(http, conn);
-    conn->stage = KS_AT_BODY;
-    conn->counted = true;
-    conn->requests++;
-    http->in_flight++;
-    conn->more = n > t->unread;
-    ks_identity_read(&conn->identity, &conn->head, &http->numbers);
-    conn->fault = ks_request_begin(http, conn);
-    if (t->whole)
+    t->interim = 0;
+    const ks_next next = ks_request_head(http, conn, read);
+    t->head_left = t->head_length;
+    t->unread = t->head_length + (conn->head.content_length > 0 ? (size_t)conn->head.content_length : 0);
+    if (conn->head.chunked) t->unread = SIZE_MAX;
+    t->whole = n >= t->unread;
+    conn->more = n > t->unread || t->ended;
+    if (conn->cut)
+        ks_direct_cut(http, conn);
+    else if (t->whole)
         feed(http, conn, http->direct->peeked + t->head_length);
     else
-        begin_pieces(http, conn);
+        begin_pieces(http, conn, next);
 }
 
 static ssize_t peek(const ks_http *http, const ks_conn *conn)
 {
-    return recv(conn->fd, http->direct->peeked, KS_WHOLE_MOST, MSG_PEEK | MSG_DONTWAIT);
+    const ssize_t n = recv(conn->fd, http->direct->peeked, KS_WHOLE_MOST, MSG_PEEK | MSG_DONTWAIT);
+    if (n < KS_WHOLE_MOST || http->direct->look_most == KS_WHOLE_MOST) return n;
+    return recv(conn->fd, http->direct->peeked, http->direct->look_most, MSG_PEEK | MSG_DONTWAIT);
+}
+
+/* A part of a head. */
+static void wait_for_head(ks_http *http, ks_conn *conn)
+{
+    if (ks_talk_of(conn)->ended) {
+        ks_direct_hang_up(http, conn);
+    } else if (conn->stage != KS_AT_HEAD) {
+        conn->stage = KS_AT_HEAD;
+        conn->since_ns = http->now_ns;
+    }
 }
 
 static void read_next(ks_http *http, ks_conn *conn)
 {
     const ssize_t n = peek(http, conn);
+    ks_status read;
+    ks_handover reason;
     if (n < 0 && errno == EAGAIN) return;
-    const verdict found = n > 0 ? look(http, conn, (size_t)n) : PASS;
-    if (found == TAKE) begin(http, conn, (size_t)n);
-    if (found == PASS) pass_on(http, conn);
-    if (found != LATER || conn->stage == KS_AT_HEAD) return;
-    conn->stage = KS_AT_HEAD;
-    conn->since_ns = http->now_ns;
+    const size_t empty = n > 0 ? empty_lines(http->direct->peeked, (size_t)n) : 0;
+    if (n <= 0)
+        ks_direct_hang_up(http, conn);
+    else if (empty == (size_t)n)
+        recv(conn->fd, http->direct->peeked, empty, MSG_DONTWAIT | MSG_TRUNC);
+    else if (know_head(http, conn, (size_t)n, &read) == LATER)
+        wait_for_head(http, conn);
+    else if (read == KS_OK && is_for_library(http, conn, &reason))
+        pass_on(http, conn, reason);
+    else
+        begin(http, conn, (size_t)n, read);
 }
 
 /* --- what happens ------------------------------------------------------------------------------------------------- */
@@ -331,29 +360,32 @@ static void read_next(ks_http *http, ks_conn *conn)
 static void go_on_with_body(ks_http *http, ks_conn *conn)
 {
     ks_talk *t = ks_talk_of(conn);
-    if (conn->received == (uint64_t)conn->head.content_length) {
+    if (t->whole) {
+        if (t->unread == t->head_length + conn->received)
+            ks_direct_end_body(http, conn);
+        else if (peek(http, conn) >= (ssize_t)t->unread)
+            feed(http, conn, http->direct->peeked + t->head_length);
+    } else if (!ks_pieces_are_next(conn)) {
         ks_direct_end_body(http, conn);
-    } else if (t->whole) {
-        if (peek(http, conn) >= (ssize_t)t->unread) feed(http, conn, http->direct->peeked + t->head_length);
     } else {
         ks_request_check(http, conn);
-        ks_pieces_join(http, conn);
+        if (conn->cut)
+            ks_direct_cut(http, conn);
+        else
+            ks_pieces_join(http, conn);
     }
 }
 
-void ks_direct_go(ks_http *http, ks_conn *conn)
+/* ks_transport.resume */
+static void resume_plain(ks_http *http, ks_conn *conn)
 {
     end_pause(conn);
-    if (conn->stage == KS_AT_BODY) {
+    if (conn->stage == KS_AT_BODY)
         go_on_with_body(http, conn);
-    } else if (conn->stage == KS_AT_SEND) {
+    else if (conn->stage == KS_AT_SEND)
         ks_pieces_join(http, conn);
-    } else if (conn->stage == KS_AT_WAIT) {
-        if (conn->fault != KS_OK)
-            reply_fault(http, conn);
-        else if (ks_infer_done(conn->infer))
-            reply_inference(http, conn);
-    }
+    else if (conn->stage == KS_AT_WAIT)
+        respond(http, conn);
 }
 
 static bool rests(const ks_conn *conn)
@@ -361,22 +393,20 @@ static bool rests(const ks_conn *conn)
     return conn->stage == KS_AT_IDLE || conn->stage == KS_AT_HEAD;
 }
 
-void ks_direct_event(ks_http *http, ks_conn *conn, uint32_t events)
+/* ks_transport.event */
+static void on_plain_event(ks_http *http, ks_conn *conn, uint32_t events)
 {
     const bool now = rests(conn);
     if (events & (EPOLLHUP | EPOLLERR)) {
-        if (now) {
-            pass_on(http, conn);
-        } else {
-            ks_direct_finish(http, conn, false);
-            ks_direct_hang_up(http, conn);
-        }
+        if (!now) ks_direct_finish(http, conn, false);
+        if (ks_conn_is_plain(conn)) ks_direct_hang_up(http, conn);
         return;
     }
+    ks_talk_of(conn)->ended |= (events & EPOLLRDHUP) != 0;
     if (ks_pieces_are_next(conn) && conn->paused_ns == 0) ks_pieces_join(http, conn);
     if (!(events & EPOLLIN)) return;
     if (now) read_next(http, conn);
-    if (!conn->direct || (now && !(events & EPOLLRDHUP))) return;
+    if (!ks_conn_is_plain(conn) || (now && !(events & EPOLLRDHUP))) return;
     /* Nothing else will tell of what has come meanwhile, or of the end that came with it. */
     conn->more = true;
     http->direct_waits |= rests(conn);
@@ -387,35 +417,42 @@ void ks_direct_turn(ks_http *http)
     http->direct_waits = false;
     for (int i = http->conns.active_count - 1; i >= 0; i--) {
         ks_conn *conn = http->conns.active[i];
-        if (conn->direct && conn->more && rests(conn)) {
+        if (!ks_conn_is_plain(conn)) continue;
+        if (conn->more && rests(conn)) {
             conn->more = false;
             read_next(http, conn);
-        } else if (conn->direct && conn->infer && !ks_infer_waits(conn->infer) && !ks_pieces_are_next(conn)) {
-            ks_direct_go(http, conn);
+        } else if (conn->infer && !ks_infer_waits(conn->infer) && !ks_pieces_are_next(conn)) {
+            resume_plain(http, conn);
         }
     }
 }
 
 void ks_direct_walk(ks_http *http, ks_conn *conn)
 {
-    if (conn->stage == KS_AT_HEAD && http->now_ns - conn->since_ns > patience_ns) pass_on(http, conn);
-    if (conn->direct && conn->stage == KS_AT_IDLE && http->now_ns - conn->since_ns > http->daemon->config->idle_timeout)
+    if (conn->stage == KS_AT_IDLE && http->now_ns - conn->since_ns > http->daemon->config->idle_timeout)
         shutdown(conn->fd, SHUT_RDWR); /* which is an event */
-    if (conn->direct && conn->stage == KS_AT_CUT) ks_pieces_join(http, conn);
+    if (conn->stage == KS_AT_CUT) ks_pieces_join(http, conn);
 }
 
 void ks_direct_fail(ks_http *http)
 {
     for (int i = http->conns.active_count - 1; i >= 0; i--)
-        if (http->conns.active[i]->direct) ks_direct_go(http, http->conns.active[i]);
+        if (ks_conn_is_plain(http->conns.active[i])) resume_plain(http, http->conns.active[i]);
 }
 
 void ks_direct_stop(ks_http *http)
 {
     for (int i = http->conns.active_count - 1; i >= 0; i--) {
         ks_conn *conn = http->conns.active[i];
-        if (!conn->direct) continue;
+        if (!ks_conn_is_plain(conn)) continue;
         if (!rests(conn)) ks_direct_finish(http, conn, false);
-        ks_direct_hang_up(http, conn);
+        if (ks_conn_is_plain(conn)) ks_direct_hang_up(http, conn);
     }
 }
+
+const ks_transport ks_plain_transport = {.reader = KS_READER_PLAIN,
+                                         .send = send_plain,
+                                         .drop = drop_plain,
+                                         .cut = ks_direct_cut,
+                                         .resume = resume_plain,
+                                         .event = on_plain_event};

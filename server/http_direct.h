@@ -2,33 +2,40 @@
  * one call) share. Nothing outside of these includes it. */
 #ifndef KS_HTTP_DIRECT_H
 #define KS_HTTP_DIRECT_H
-#include <time.h>
-
+#include "chunks.h"
 #include "http_parts.h"
 
 enum {
-    KS_HEAD_MOST = 1024,
-    KS_WHOLE_MOST = KS_HEAD_MOST + 16384 + 2048, /* of a request that is taken up in the look at its head */
+    KS_HEAD_KEPT = 1024,                         /* a head up to that length is recognised when it comes again */
+    KS_WHOLE_MOST = KS_HEAD_KEPT + 16384 + 2048, /* of a request that is taken up in the look at its head */
+    KS_HEAD_SPARE = 1024, /* method, version, white space: what a head may have beside its target and its fields */
     KS_PIECE_LEAST = 16 << 10,
     KS_PIECE_MOST = 512 << 10,  /* of a body: stays in a core's own cache until it has been copied to its place */
     KS_SEND_MOST = 512 << 10,   /* of an answer, in one call */
     KS_BESIDE_MOST = 128 << 10, /* of either, beside small requests */
-    KS_REPLY_MOST = 2048
+    KS_CONTINUE = 25            /* bytes of 100 Continue */
 };
 
 /* One connection's memory. */
 typedef struct ks_talk {
-    size_t head_length;                           /* of the last request; 0: none that was read */
-    char head[KS_HEAD_MOST], words[KS_HEAD_MOST]; /* as it came; cut into strings */
-    bool whole;                                   /* all of the request lies in the socket until its answer has left */
-    size_t unread;                                /* bytes of the request, to be taken from the socket yet */
-    size_t piece;                                 /* how much of a body is looked at at once */
+    size_t kept;                                  /* length of the head that lies in the next two; 0: none */
+    char head[KS_HEAD_KEPT], words[KS_HEAD_KEPT]; /* as it came; cut into strings */
+    char *long_head;    /* a longer one, cut into strings, until its request is over; NULL: none */
+    size_t head_length; /* of the request: with empty lines in front of it */
+    size_t head_left;   /* how much of that lies in the socket yet */
+    size_t
+        unread; /* bytes of the request, head and body, to be taken from the socket yet; SIZE_MAX: nobody knows how many */
+    bool whole;       /* all of the request lies in the socket until its answer has left */
+    bool ended;       /* the client sends no more than what lies in the socket */
+    unsigned interim; /* bytes of 100 Continue that are to be sent yet */
+    ks_chunks chunks; /* the framing of its body, where it is chunked */
+    size_t piece;     /* how much of a body is looked at at once */
     /* the answer: */
-    char reply[KS_REPLY_MOST];
+    char reply[KS_RESPONSE_HEAD_MAX];
     size_t reply_length, body_length, sent; /* sent: of both */
-    const char *body;                       /* of a fault's */
+    const char *body;                       /* NULL: infer's */
     char *owned;                            /* the same, to be freed */
-    ks_infer *infer;                        /* whose answer it is, to be told when it has been sent; NULL: a fault's */
+    ks_infer *infer;                        /* whose answer it is, to be told when it has been sent; NULL: nobody's */
     bool last;                              /* the connection ends with it */
     /* the line of those that have bytes to move: */
     bool lined;
@@ -37,10 +44,10 @@ typedef struct ks_talk {
 
 struct ks_direct {
     ks_talk *talks; /* by the connection's index */
-    time_t dated;
-    char date[40];
     ks_conn *first, *last;
-    char peeked[KS_HEAD_MOST + KS_PIECE_MOST + 1];
+    size_t head_most; /* that a head may have */
+    size_t look_most; /* that is looked at to find one: at least that, and KS_WHOLE_MOST */
+    char peeked[2 * KS_HEAD_KEPT + KS_PIECE_MOST + 1];
 };
 
 static inline ks_talk *ks_talk_of(const ks_conn *conn)
@@ -56,6 +63,8 @@ void ks_direct_finish(ks_http *http, ks_conn *conn, bool delivered);
 void ks_direct_hang_up(ks_http *http, ks_conn *conn);
 /* Until ks_infers_woken names the connection: the time does not count as the client's. */
 void ks_direct_pause(ks_conn *conn);
+/* Responds although more of the request is to come, and ends the connection then. */
+void ks_direct_cut(ks_http *http, ks_conn *conn);
 
 /* --- http_pieces.c --- */
 

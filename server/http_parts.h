@@ -7,6 +7,7 @@
 
 #include "conns.h"
 #include "http.h"
+#include "transport.h"
 
 enum { KS_EVENTS = 128 }; /* taken from the outer epoll at once */
 
@@ -33,51 +34,46 @@ struct ks_http {
     int in_flight;
     int going_on;    /* connections whose piece of a body is taken up again in the next turn */
     bool unfinished; /* the library has something to do without a new event */
+    bool resumed;    /* and a connection that was resumed since its last run */
     bool draining;
-    ks_direct *direct;  /* NULL: the library has every connection */
+    ks_direct *direct;
+    ks_date date;
     bool direct_waits;  /* a connection of it has something to do without a new event */
     int lined;          /* connections of it that have bytes to move */
     ks_status refusing; /* KS_OK, or what every new inference request gets */
     struct epoll_event events[KS_EVENTS];
 };
 
-/* --- http_request.c --- */
+/* --- http_request.c: the sequence; transports call it in this order --- */
 
-/* Fields of an answer; names and values are others' memory, but for the number. */
-typedef struct ks_fields {
-    int count;
-    struct {
-        const char *name, *value;
-    } at[8];
-    char number[24];
-} ks_fields;
+typedef enum ks_next {
+    KS_NEXT_BODY,   /* the body is wanted */
+    KS_NEXT_DROP,   /* refused: the body is read, and dropped by ks_request_body */
+    KS_NEXT_RESPOND /* refused: now, if the body has not come yet */
+} ks_next;
 
 /* The first byte of a request has come. */
 void ks_request_open(ks_http *http, ks_conn *conn);
 /* Its target, raw and terminated. */
 void ks_request_target(const ks_http *http, ks_conn *conn, const char *target);
-
-/* The head is complete: the route, or why it is refused. */
-ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method);
-/* Makes ready for the body of an inference or a control request. */
-ks_status ks_request_begin(ks_http *http, ks_conn *conn);
-/* Whether a refusal is sent before the body has come, which ends the connection. */
-bool ks_request_refuses_early(const ks_http *http, const ks_conn *conn);
-/* Whether its answer is the last one of the connection. */
-bool ks_request_is_last(const ks_http *http, const ks_conn *conn);
-/* A piece of the body. Returns how much of it was taken. */
-size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n);
+/* conn->head is complete. read: KS_OK, or what is wrong with its form, for which conn->error has the words. */
+ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read);
+/* Bytes of the body. Returns how many of them were taken: the rest comes again. Where it sets conn->cut, the transport's cut
+ * is next. */
+size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n);
 /* Amid a body: where this host has no room or no time for the request any more and much is still to come, the client is
- * told now. */
+ * told now: sets conn->cut. */
 void ks_request_check(ks_http *http, ks_conn *conn);
-/* Answers past the library, which takes no answer amid a body. */
-void ks_request_cut(ks_http *http, ks_conn *conn);
-/* The fields of an answer, those of a fault's, and those that both have. */
-void ks_request_answer_fields(const ks_answer *answer, const char *timing, ks_fields *fields);
-void ks_request_fault_fields(const ks_conn *conn, ks_fields *fields);
-void ks_request_common_fields(const ks_conn *conn, bool last, ks_fields *fields);
+/* The body is complete. false: again in the next turn. */
+bool ks_request_end(ks_http *http, ks_conn *conn);
+/* Behind its end: whether there is something to respond. */
+bool ks_request_done(const ks_conn *conn);
+/* Of a request that is done: makes the response, and the transport sends it. false: more of it in the next turn. */
+bool ks_request_respond(ks_http *http, ks_conn *conn);
+/* The response of a request's fault, counted; false: none can be made, or nobody is there to have it. */
+bool ks_request_make_fault(ks_http *http, const ks_conn *conn, ks_response *response);
 /* The request is over; delivered: its answer has been handed to the kernel. */
-void ks_request_end(ks_http *http, ks_conn *conn, bool delivered);
+void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered);
 
 /* --- http_turn.c --- */
 
@@ -87,13 +83,14 @@ bool ks_turn_has_company(const ks_http *http);
 
 /* --- http_direct.c --- */
 
-ks_direct *ks_direct_open(int capacity); /* NULL: no memory */
+ks_direct *ks_direct_open(const ks_gate_rules *rules, int capacity); /* NULL: no memory */
 void ks_direct_close(ks_direct **direct);
 void ks_direct_take(ks_http *http, ks_conn *conn); /* a new connection */
-/* Of a direct connection: */
-void ks_direct_event(ks_http *http, ks_conn *conn, uint32_t events);
-void ks_direct_go(ks_http *http, ks_conn *conn); /* its work is done, or has room now */
-void ks_direct_walk(ks_http *http, ks_conn *conn);
+static inline bool ks_conn_is_plain(const ks_conn *conn)
+{
+    return conn->transport == &ks_plain_transport;
+}
+void ks_direct_walk(ks_http *http, ks_conn *conn); /* of a plain connection */
 /* Of all of them: what was left for this turn; requests that were aborted are answered; all are closed. */
 void ks_direct_turn(ks_http *http);
 void ks_direct_fail(ks_http *http);
@@ -106,13 +103,17 @@ void ks_pieces_turn(ks_http *http);
 
 /* --- http.c, for the others --- */
 
-/* From now on the connection is the library's, or closed. */
+/* From now on the connection is the library's, or closed. Its next request's head has been judged; nothing of it has been taken
+ * from the socket. */
 void ks_library_take(ks_http *http, ks_conn *conn);
-const char *ks_library_reason(int code);
 /* The connection's descriptor is closed, or about to be. */
 void ks_http_forget(ks_http *http, ks_conn *conn);
 
 void ks_library_run(ks_http *http);
 int64_t ks_library_wait_ns(const ks_http *http); /* until it wants to run without an event; INT64_MAX: never */
 void ks_library_resume(ks_conn *conn);           /* if it is suspended or paused */
+
+/* Whether the library is given each request that it may be given, not only those that need it: for tests, which put another
+ * http_reader.c in the place of ours. */
+extern const bool ks_http_prefers_library;
 #endif

@@ -60,7 +60,7 @@ static ks_move give_up(ks_http *http, ks_conn *conn)
 static bool drop(ks_http *http, ks_conn *conn, size_t n)
 {
     const ssize_t taken = n ? recv(conn->fd, http->direct->peeked, n, MSG_DONTWAIT | MSG_TRUNC) : 0;
-    ks_talk_of(conn)->unread -= n;
+    if (ks_talk_of(conn)->unread != SIZE_MAX) ks_talk_of(conn)->unread -= n;
     return taken == (ssize_t)n;
 }
 
@@ -79,27 +79,86 @@ static void fit_piece(const ks_http *http, ks_talk *t, size_t offered, size_t ta
     if (t->piece < KS_PIECE_LEAST) t->piece = KS_PIECE_LEAST;
 }
 
+/* The rest of 100 Continue. */
+static ks_move send_interim(ks_http *http, ks_conn *conn)
+{
+    static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    _Static_assert(sizeof text - 1 == KS_CONTINUE, "the length of 100 Continue");
+    ks_talk *t = ks_talk_of(conn);
+    const ssize_t n = send(conn->fd, text + KS_CONTINUE - t->interim, t->interim, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) return KS_STUCK;
+    if (n < 0) return give_up(http, conn);
+    t->interim -= (unsigned)n;
+    return KS_MOVED;
+}
+
+/* n bytes of a chunked body, framing and data; sets *taken to how many of them are done with. false: its framing is
+ * malformed. */
+static bool take_chunks(ks_http *http, ks_conn *conn, const char *bytes, size_t n, size_t *taken)
+{
+    ks_chunks *chunks = &ks_talk_of(conn)->chunks;
+    *taken = 0;
+    while (*taken < n && !ks_chunks_over(chunks) && !conn->cut) {
+        ks_error error;
+        size_t used = 0;
+        const ks_status status = ks_chunks_read(chunks, bytes + *taken, n - *taken, &used, &error);
+        *taken += used;
+        if (status != KS_OK && conn->fault == KS_OK) conn->error = error;
+        if (status != KS_OK && conn->fault == KS_OK) conn->fault = status;
+        if (status != KS_OK) return false;
+        const size_t there = least(n - *taken, ks_chunks_data(chunks));
+        if (there == 0) continue;
+        conn->chunks = chunks->count;
+        const size_t went = ks_request_body(http, conn, bytes + *taken, there);
+        ks_chunks_took(chunks, went);
+        *taken += went;
+        if (went < there) break;
+    }
+    return true;
+}
+
+/* n bytes of a body, framing or not; sets *taken to how many of them are done with. false: it must be refused now. */
+static bool take(ks_http *http, ks_conn *conn, const char *bytes, size_t n, size_t *taken)
+{
+    *taken = 0;
+    if (conn->head.chunked) return take_chunks(http, conn, bytes, n, taken) && !conn->cut;
+    if (n > 0) *taken = ks_request_body(http, conn, bytes, n);
+    return !conn->cut;
+}
+
+/* Bytes of the body that may still come, framing and all. */
+static size_t body_left(const ks_conn *conn)
+{
+    if (conn->head.chunked) return ks_chunks_over(&ks_talk_of(conn)->chunks) ? 0 : SIZE_MAX;
+    return (size_t)conn->head.content_length - conn->received;
+}
+
 static ks_move read_piece(ks_http *http, ks_conn *conn)
 {
     ks_talk *t = ks_talk_of(conn);
-    const size_t left = (size_t)conn->head.content_length - conn->received, head = t->unread - left;
+    if (t->interim > 0) return send_interim(http, conn);
     /* And a byte behind the request, which tells that there is another one. */
-    const size_t most = head + least(left, t->piece) + 1;
+    const size_t most = t->head_left + least(body_left(conn), t->piece) + 1;
     const ssize_t n = recv(conn->fd, http->direct->peeked, most, MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return KS_STUCK;
     if (n <= 0) return give_up(http, conn);
-    conn->more |= (size_t)n > t->unread;
-    const size_t heads = least((size_t)n, head), offered = least((size_t)n - heads, left);
+    const size_t heads = least((size_t)n, t->head_left), offered = least((size_t)n - heads, body_left(conn));
     const int64_t begun_ns = ks_now_ns();
-    const size_t taken = offered ? ks_request_take(http, conn, http->direct->peeked + head, offered) : 0;
+    size_t taken = 0;
+    const bool good = take(http, conn, http->direct->peeked + heads, offered, &taken);
     if (!drop(http, conn, heads + taken)) return give_up(http, conn);
-    if (conn->stage == KS_AT_CUT) return KS_MOVED;
+    t->head_left -= heads;
+    if (!good) {
+        ks_direct_cut(http, conn);
+        return KS_OVER;
+    }
     fit_piece(http, t, offered, taken, ks_now_ns() - begun_ns);
-    if (taken == left) {
+    if (body_left(conn) == 0) {
+        t->unread = 0;
+        conn->more |= (size_t)n > heads + taken;
         ks_direct_end_body(http, conn);
         return KS_OVER;
     }
-    conn->goes_on = 0 < taken && taken < offered;
     if (taken == offered || !ks_infer_waits(conn->infer)) return KS_MOVED;
     ks_direct_pause(conn);
     return KS_STUCK;
@@ -112,7 +171,7 @@ static ks_move drop_piece(ks_http *http, ks_conn *conn)
     ks_talk *t = ks_talk_of(conn);
     const ssize_t n = recv(conn->fd, http->direct->peeked, least(t->unread, KS_PIECE_MOST), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && errno == EAGAIN) return KS_STUCK;
-    if (n > 0) t->unread -= (size_t)n;
+    if (n > 0 && t->unread != SIZE_MAX) t->unread -= (size_t)n;
     return n > 0 && t->unread > 0 ? KS_MOVED : give_up(http, conn);
 }
 
@@ -123,7 +182,7 @@ ks_move ks_pieces_send(ks_http *http, ks_conn *conn)
     ks_talk *t = ks_talk_of(conn);
     const size_t head = t->sent < t->reply_length ? t->reply_length - t->sent : 0;
     const size_t at = head ? 0 : t->sent - t->reply_length, left = t->body_length - at;
-    const char *body = t->body + at;
+    const char *body = t->body ? t->body + at : NULL;
     int64_t there = (int64_t)left;
     if (t->infer && left > 0) there = ks_infer_view(t->infer, at, &body);
     if (there < 0 || (left > 0 && there == 0 && http->refusing != KS_OK)) return give_up(http, conn);
@@ -149,8 +208,7 @@ ks_move ks_pieces_send(ks_http *http, ks_conn *conn)
 
 bool ks_pieces_are_next(const ks_conn *conn)
 {
-    if (conn->stage == KS_AT_BODY)
-        return !ks_talk_of(conn)->whole && conn->received < (uint64_t)conn->head.content_length;
+    if (conn->stage == KS_AT_BODY) return !ks_talk_of(conn)->whole && body_left(conn) > 0;
     return conn->stage == KS_AT_SEND || conn->stage == KS_AT_CUT;
 }
 

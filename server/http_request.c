@@ -1,14 +1,22 @@
-/* One request as far as it needs no library: its head judged, its body counted and passed on, its books. */
+/* The sequence of a request, whatever moves its bytes (transport.h):
+ *
+ *   ks_request_open     its first byte has come
+ *   ks_request_target   its target
+ *   ks_request_head     its head is complete: checked, routed, begun
+ *   ks_request_body     bytes of its body
+ *   ks_request_end      the body is complete: the work goes to the engine
+ *   ks_request_respond  the response is made, and sent by the transport
+ *   ks_request_sent     it is over: the books, and what it held goes back */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "clock.h"
 #include "http_parts.h"
-#include "reply.h"
+#include "pages.h"
+#include "plain_head.h"
 
 enum {
-    CHUNK_CALLS = 65536, /* pieces of a body that may come without being worth 4 KiB each */
+    CHUNKS_MAX = 65536, /* chunks of a body that may come without being worth CHUNK_BYTES each */
     CHUNK_BYTES = 4096
 };
 static const uint64_t swallow_bytes = 1 << 20; /* of a refused body: read and dropped, so that the connection stays */
@@ -19,47 +27,86 @@ void ks_request_open(ks_http *http, ks_conn *conn)
     conn->first_ns = conn->since_ns = http->now_ns = ks_now_ns();
     conn->stage = KS_AT_HEAD;
     conn->fault = KS_OK;
-    conn->received = conn->callbacks = conn->answer_bytes = 0;
+    conn->received = conn->chunks = conn->answer_bytes = 0;
     conn->code = 0;
-    conn->goes_on = false;
+    conn->goes_on = conn->cut = false;
+}
+
+/* --- target ------------------------------------------------------------------------------------------------------- */
+
+/* The path of an absolute target, with the slash that it may lack, and behind it the authority. Both fit: "http://" goes. */
+static void keep_absolute(ks_conn *conn, const char *authority, size_t length, const char *path)
+{
+    const size_t slash = *path != '/', path_length = strlen(path);
+    conn->target[0] = '/';
+    memcpy(conn->target + slash, path, path_length + 1);
+    char *const behind = conn->target + slash + path_length + 1;
+    memcpy(behind, authority, length);
+    behind[length] = '\0';
+    conn->authority = behind;
+    conn->routed = false;
 }
 
 void ks_request_target(const ks_http *http, ks_conn *conn, const char *target)
 {
+    const char *authority, *path;
+    size_t authority_length;
     const size_t length = strnlen(target, http->rules.max_uri + 1);
     const size_t kept = length <= http->rules.max_uri ? length : http->rules.max_uri;
+    conn->authority = NULL;
     if (length != conn->target_length || memcmp(conn->target, target, kept) != 0) conn->routed = false;
     conn->target_length = length;
+    if (kept == length && ks_plain_absolute(target, &authority, &authority_length, &path)) {
+        keep_absolute(conn, authority, authority_length, path);
+        return;
+    }
     memcpy(conn->target, target, kept);
     conn->target[kept] = '\0';
+}
+
+/* RFC 9112 3.2.2: the authority of an absolute target takes Host's place. */
+static ks_status take_authority(ks_conn *conn)
+{
+    if (conn->authority == NULL) return KS_OK;
+    const size_t length = strlen(conn->authority);
+    if (length == 0 || memchr(conn->authority, '@', length))
+        return ks_fail(&conn->error, KS_REQUEST_LINE, "the target's authority is empty, or holds a user's name");
+    conn->head.known[KS_KNOWN_HOST] = conn->authority;
+    conn->head.known_length[KS_KNOWN_HOST] = length;
+    return KS_OK;
 }
 
 /* --- head --------------------------------------------------------------------------------------------------------- */
 
 /* A route follows from method and target alone, and most clients ask for the same again and again. */
-static ks_status find_route(const ks_http *http, ks_conn *conn, const char *method)
+static ks_status find_route(const ks_http *http, ks_conn *conn)
 {
+    const char *method = conn->head.method;
     const ks_method asked = ks_method_of(method);
     if (conn->routed && conn->method == asked) return KS_OK;
     conn->method = asked;
     const ks_status status = ks_route_find(method, conn->target, http->engine == NULL, &conn->route, &conn->error);
-    conn->routed = status == KS_OK;
+    conn->routed = status == KS_OK && asked != KS_METHOD_OTHER;
     return status;
 }
 
-static ks_status refuse_wire(ks_conn *conn, const char *method, ks_status status)
+static ks_status refuse_wire(ks_conn *conn, ks_status status)
 {
-    conn->method = ks_method_of(method);
+    conn->method = ks_method_of(conn->head.method);
     conn->route = (ks_route){.handler = KS_HANDLER_other, .query = ""};
     conn->routed = false;
     return status;
 }
 
-ks_status ks_request_judge(ks_http *http, ks_conn *conn, const char *method)
+/* The route, or why the request is refused; read: what is wrong with the form of its head. */
+static ks_status judge(ks_http *http, ks_conn *conn, ks_status read)
 {
-    ks_status status = ks_gate_wire(&http->rules, &conn->head, &conn->error);
-    if (status != KS_OK) return refuse_wire(conn, method, status);
-    const ks_status found = find_route(http, conn, method);
+    ks_status status = read;
+    if (status == KS_OK) status = ks_gate_wire(&http->rules, &conn->head, &conn->error);
+    if (status == KS_OK) status = take_authority(conn);
+    conn->cut = status != KS_OK; /* where its body ends is not known */
+    if (status != KS_OK) return refuse_wire(conn, status);
+    const ks_status found = find_route(http, conn);
     /* Who may not ask does not learn which paths there are. */
     ks_error refused;
     http->rules.tokens = atomic_load_explicit(&http->daemon->tokens, memory_order_acquire);
@@ -107,7 +154,8 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
     return status == KS_OK ? busy_fault(conn) : status;
 }
 
-ks_status ks_request_begin(ks_http *http, ks_conn *conn)
+/* Makes ready for the body of an inference or a control request. */
+static ks_status begin(ks_http *http, ks_conn *conn)
 {
     if (conn->route.id == KS_ROUTE_INFER) return begin_infer(http, conn);
     if (conn->method != KS_METHOD_POST || !ks_route_has_words(&conn->route)) return KS_OK;
@@ -117,7 +165,7 @@ ks_status ks_request_begin(ks_http *http, ks_conn *conn)
 
 /* Where the client waits for leave to send, where the connection ends anyway, or where the body is too long to be
  * dropped. Else the refusal follows the body. */
-bool ks_request_refuses_early(const ks_http *http, const ks_conn *conn)
+static bool refuses_early(const ks_http *http, const ks_conn *conn)
 {
     const ks_head *head = &conn->head;
     if (head->expects || ks_status_closes(conn->fault)) return true;
@@ -125,10 +173,26 @@ bool ks_request_refuses_early(const ks_http *http, const ks_conn *conn)
     return head->content_length > 0 && (uint64_t)head->content_length > limit;
 }
 
-bool ks_request_is_last(const ks_http *http, const ks_conn *conn)
+ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
+{
+    conn->stage = KS_AT_BODY;
+    conn->counted = true;
+    conn->requests++;
+    http->in_flight++;
+    ks_metrics_reader(http->metrics, conn->transport->reader);
+    ks_identity_read(&conn->identity, &conn->head, &http->numbers);
+    conn->fault = judge(http, conn, read);
+    if (conn->fault == KS_OK) conn->fault = begin(http, conn);
+    if (conn->fault == KS_OK) return KS_NEXT_BODY;
+    return conn->cut || refuses_early(http, conn) ? KS_NEXT_RESPOND : KS_NEXT_DROP;
+}
+
+/* Whether its answer is the last one of the connection. The library is given a connection for one request. */
+static bool is_last(const ks_http *http, const ks_conn *conn)
 {
     const int64_t most = http->daemon->config->max_requests;
-    return http->draining || ks_status_closes(conn->fault) || (most > 0 && conn->requests >= most) ||
+    return http->draining || conn->head.closes || conn->transport->reader != KS_READER_PLAIN ||
+           ks_status_closes(conn->fault) || (most > 0 && conn->requests >= most) ||
            (http->engine && atomic_load_explicit(&http->daemon->state, memory_order_relaxed) == KS_STATE_DRAINING);
 }
 
@@ -136,34 +200,42 @@ bool ks_request_is_last(const ks_http *http, const ks_conn *conn)
 
 void ks_request_check(ks_http *http, ks_conn *conn)
 {
+    (void)http;
     if (conn->infer == NULL || conn->fault != KS_OK ||
         conn->head.content_length < (int64_t)(conn->received + swallow_bytes))
         return;
     conn->fault = busy_fault(conn);
-    if (conn->fault != KS_OK) ks_request_cut(http, conn);
+    conn->cut = conn->fault != KS_OK;
 }
 
-size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
+/* Chunks that are worth little each: a bound for what their framing costs. Larger ones buy more of them. */
+static bool too_many_chunks(const ks_conn *conn)
+{
+    const uint64_t worth = conn->received > CHUNKS_MAX ? (conn->received - CHUNKS_MAX) / CHUNK_BYTES : 0;
+    return conn->chunks > CHUNKS_MAX + worth;
+}
+
+/* n more bytes have come: what is wrong with so many of them, or in so many chunks. */
+static ks_status check_amount(const ks_http *http, ks_conn *conn)
 {
     const uint64_t most = conn->infer || conn->compat ? http->rules.max_body : 0;
-    const bool anew = !conn->goes_on;
+    if (conn->fault == KS_OK && too_many_chunks(conn)) {
+        conn->cut = true;
+        return ks_fail(&conn->error, KS_CHUNKS, "request body comes in more than %d tiny chunks", CHUNKS_MAX);
+    }
+    conn->cut |= conn->received > most + swallow_bytes && conn->head.content_length < 0;
+    if (conn->fault != KS_OK || !(conn->cut || ((conn->infer || conn->compat) && conn->received > most)))
+        return conn->fault;
+    return ks_fail(&conn->error, KS_BODY_SIZE,
+                   "request body exceeds the maximum allowed input size of %llu bytes. Use --max-body to increase the "
+                   "limit.",
+                   (unsigned long long)(most ? most : swallow_bytes));
+}
+
+size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
+{
     conn->received += n;
-    conn->callbacks += anew;
-    conn->goes_on = false;
-    if (conn->fault == KS_OK && conn->callbacks > CHUNK_CALLS + conn->received / CHUNK_BYTES) {
-        conn->fault = ks_fail(&conn->error, KS_CHUNKS, "request body comes in more than %d tiny chunks", CHUNK_CALLS);
-        ks_request_cut(http, conn);
-        return n;
-    }
-    if (conn->infer && conn->fault == KS_OK && conn->received > most)
-        conn->fault = ks_fail(&conn->error, KS_BODY_SIZE, "request body has more than %llu bytes (--max-body)",
-                              (unsigned long long)most);
-    if (conn->received > most + swallow_bytes && conn->head.content_length < 0) {
-        if (conn->fault == KS_OK)
-            conn->fault = ks_fail(&conn->error, KS_BODY_SIZE, "request body is too large for this path");
-        ks_request_cut(http, conn);
-        return n;
-    }
+    conn->fault = check_amount(http, conn);
     if (conn->fault != KS_OK) {
         if (conn->infer) ks_infer_abort(conn->infer, conn->fault, conn->error.text);
         return n;
@@ -172,67 +244,133 @@ size_t ks_request_take(ks_http *http, ks_conn *conn, const char *bytes, size_t n
     if (conn->control) conn->fault = ks_control_feed(conn->control, bytes, n, &conn->error);
     const size_t taken = conn->infer ? ks_infer_feed(conn->infer, bytes, n) : n;
     conn->received -= n - taken;
-    if (taken == 0) conn->callbacks -= anew;
     ks_request_check(http, conn);
     return taken;
 }
 
-/* Straight to the socket: nothing else has been sent of this request. What still comes is read and dropped for a while,
- * so that the client sees the answer and no reset. */
-void ks_request_cut(ks_http *http, ks_conn *conn)
+bool ks_request_end(ks_http *http, ks_conn *conn)
 {
-    ks_text text;
-    size_t length = 0;
-    ks_metrics_rejected(http->metrics, conn->fault);
-    ks_text_init(&text, KS_ERROR_TEXT * 8);
-    ks_reply_raw(&text, conn->fault, conn->error.text);
-    char *bytes = ks_text_take(&text, &length);
-    if (bytes && send(conn->fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length)
-        conn->code = ks_status_http(conn->fault);
-    free(bytes);
-    shutdown(conn->fd, SHUT_WR);
-    conn->stage = KS_AT_CUT;
+    if (conn->fault == KS_OK && conn->infer && !ks_infer_end(conn->infer)) return false;
+    conn->stage = KS_AT_WAIT;
     conn->since_ns = http->now_ns;
-    if (conn->infer) ks_infer_abort(conn->infer, conn->fault, conn->error.text);
+    return true;
 }
 
-/* --- answer ------------------------------------------------------------------------------------------------------- */
+/* --- response ----------------------------------------------------------------------------------------------------- */
 
-static void add(ks_fields *fields, const char *name, const char *value)
+bool ks_request_done(const ks_conn *conn)
 {
-    fields->at[fields->count].name = name;
-    fields->at[fields->count++].value = value;
+    return conn->fault != KS_OK || conn->infer == NULL || ks_infer_done(conn->infer);
 }
 
-void ks_request_answer_fields(const ks_answer *answer, const char *timing, ks_fields *fields)
+/* A text that was written to be the response's body. KS_MEMORY. */
+static ks_status take_text(ks_response *response, ks_text *text, ks_error *error)
 {
-    fields->count = 0;
-    add(fields, "Content-Type", answer->content_type);
-    if (answer->header_length >= 0)
-        add(fields, "Inference-Header-Content-Length", ks_reply_number(fields->number, answer->header_length));
-    if (answer->datatype) {
-        add(fields, "Kernserve-Shape", answer->shape);
-        add(fields, "Kernserve-Datatype", answer->datatype);
+    size_t length = 0;
+    response->body = response->owned = ks_text_take(text, &length);
+    response->length = length;
+    return response->owned ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for the answer");
+}
+
+static ks_status make_page(ks_http *http, ks_conn *conn, ks_response *response)
+{
+    enum { PAGE_MAX = 16 << 20 };
+    const char *type = "";
+    ks_text text;
+    ks_text_init(&text, PAGE_MAX);
+    const ks_page_ask ask = {.route = &conn->route,
+                             .accept = conn->head.known[KS_KNOWN_ACCEPT],
+                             .infers = http->infers,
+                             .control = conn->received > 0 ? conn->control : NULL};
+    ks_status status = ask.control ? ks_control_end(conn->control, &conn->error) : KS_OK;
+    if (status == KS_OK) status = ks_page_make(http->daemon, &ask, &text, &response->code, &type, &conn->error);
+    if (status == KS_OK) status = take_text(response, &text, &conn->error);
+    ks_text_fini(&text);
+    if (status != KS_OK) return status;
+    if (response->length > 0) ks_fields_add(&response->fields, "Content-Type", type);
+    if (response->code == 503) ks_fields_add(&response->fields, "Retry-After", "1");
+    if (conn->route.allow) ks_fields_add(&response->fields, "Allow", conn->route.allow);
+    return KS_OK;
+}
+
+/* A compatibility model: its work is done right here. */
+static ks_status make_compat(ks_http *http, ks_conn *conn, ks_response *response)
+{
+    enum { ANSWER_MAX = 64 << 20 };
+    ks_answer answer = {.header_length = -1};
+    ks_text text;
+    ks_text_init(&text, ANSWER_MAX);
+    ks_status status =
+        ks_compat_answer(conn->compat, http->daemon->regions, &text, &answer.header_length, &conn->error);
+    if (status == KS_OK) status = take_text(response, &text, &conn->error);
+    ks_text_fini(&text);
+    if (status != KS_OK) return status;
+    answer.length = response->length;
+    answer.content_type = answer.header_length >= 0 ? "application/octet-stream" : "application/json";
+    ks_response_answer(response, &answer, "");
+    return KS_OK;
+}
+
+static void send_response(ks_http *http, ks_conn *conn, ks_response *response)
+{
+    ks_fields_add(&response->fields, "X-Request-Id", conn->identity.request_id);
+    response->last = is_last(http, conn);
+    response->bodiless = conn->method == KS_METHOD_HEAD;
+    conn->stage = KS_AT_SEND;
+    conn->since_ns = http->now_ns;
+    conn->answer_bytes = response->bodiless ? 0 : response->length;
+    conn->code = response->code;
+    conn->transport->send(http, conn, response);
+}
+
+bool ks_request_make_fault(ks_http *http, const ks_conn *conn, ks_response *response)
+{
+    ks_metrics_rejected(http->metrics, conn->fault);
+    return conn->fault != KS_CANCELLED && ks_response_fault(response, conn->fault, conn->error.text, conn->route.allow);
+}
+
+static void respond_fault(ks_http *http, ks_conn *conn)
+{
+    ks_response response = {.code = 0};
+    if (ks_request_make_fault(http, conn, &response))
+        send_response(http, conn, &response);
+    else
+        conn->transport->drop(http, conn);
+}
+
+/* The answer of an inference; texts of the response lie here until it has been sent, or kept. */
+static void respond_inference(ks_http *http, ks_conn *conn)
+{
+    ks_response response = {.code = 0};
+    ks_answer answer;
+    char timing[KS_TIMING_MAX];
+    conn->fault =
+        ks_infer_answer(conn->infer, conn->head.known[KS_KNOWN_ACCEPT_ENCODING], &answer, timing, &conn->error);
+    if (conn->fault != KS_OK) {
+        respond_fault(http, conn);
+        return;
     }
-    if (answer->content_encoding) add(fields, "Content-Encoding", answer->content_encoding);
-    if (timing[0]) add(fields, "Server-Timing", timing);
+    response.infer = conn->infer;
+    response.body = answer.body;
+    ks_response_answer(&response, &answer, timing);
+    send_response(http, conn, &response);
 }
 
-void ks_request_fault_fields(const ks_conn *conn, ks_fields *fields)
+bool ks_request_respond(ks_http *http, ks_conn *conn)
 {
-    fields->count = 0;
-    add(fields, "Content-Type", "application/json");
-    add(fields, "Kernserve-Error", ks_status_code(conn->fault));
-    if (ks_status_retries(conn->fault)) add(fields, "Retry-After", "1");
-    if (conn->route.allow) add(fields, "Allow", conn->route.allow);
-    if (conn->fault == KS_ENCODING) add(fields, "Accept-Encoding", "gzip, deflate");
-    if (conn->fault == KS_UNAUTHORIZED) add(fields, "WWW-Authenticate", "Bearer realm=\"kernserve\"");
-}
-
-void ks_request_common_fields(const ks_conn *conn, bool last, ks_fields *fields)
-{
-    add(fields, "X-Request-Id", conn->identity.request_id);
-    if (last) add(fields, "Connection", "close");
+    if (conn->fault == KS_OK && conn->infer) {
+        if (!ks_infer_write(conn->infer)) return false;
+        respond_inference(http, conn);
+        return true;
+    }
+    ks_response response = {.code = 0};
+    if (conn->fault == KS_OK)
+        conn->fault = conn->compat ? make_compat(http, conn, &response) : make_page(http, conn, &response);
+    if (conn->fault == KS_OK)
+        send_response(http, conn, &response);
+    else
+        respond_fault(http, conn);
+    return true;
 }
 
 /* --- books -------------------------------------------------------------------------------------------------------- */
@@ -258,7 +396,7 @@ static void count(ks_http *http, ks_conn *conn, bool delivered)
     ks_infers_log_other(http->infers, conn->route.model, &conn->identity, conn->fault, total_ns);
 }
 
-void ks_request_end(ks_http *http, ks_conn *conn, bool delivered)
+void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered)
 {
     count(http, conn, delivered);
     if (conn->received + conn->answer_bytes <= small_bytes) http->small_ns = http->now_ns;

@@ -65,22 +65,7 @@ static void on_event(ks_http *http, uint64_t key, uint32_t events)
 {
     ks_conn *conn = ks_conns_by_key(&http->conns, key);
     if (conn == NULL) return;
-    if (conn->direct) {
-        ks_direct_event(http, conn, events);
-        return;
-    }
-    if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) return; /* of before the library got it */
-    /* Half a close says only that nothing more will be sent; a reset says that nobody is there to be answered. */
-    ks_conns_hang_up(&http->conns, conn, events & (EPOLLHUP | EPOLLERR));
-    if (conn->gone && conn->stage == KS_AT_WAIT && ks_infer_cancel(conn->infer) && conn->suspended) {
-        ks_library_resume(conn);
-        http->unfinished = true;
-    }
-    if (conn->gone && conn->paused_ns) {
-        if (conn->stage == KS_AT_BODY) ks_infer_abort(conn->infer, KS_CANCELLED, "the client has gone");
-        ks_library_resume(conn);
-        http->unfinished = true;
-    }
+    if (conn->transport) conn->transport->event(http, conn, events);
 }
 
 static void end_late(ks_http *http, ks_conn *conn, ks_late late)
@@ -90,7 +75,7 @@ static void end_late(ks_http *http, ks_conn *conn, ks_late late)
         return;
     }
     conn->fault = ks_fail(&conn->error, KS_SLOW, "the request came too slowly");
-    ks_request_cut(http, conn);
+    conn->transport->cut(http, conn);
 }
 
 /* Deadlines: ours, because the library knows inactivity only, which one byte now and then never is. */
@@ -102,26 +87,17 @@ static void walk(ks_http *http)
         ks_conn *conn = http->conns.active[i];
         const ks_late late = ks_conn_late(conn, http->daemon->config, http->now_ns);
         if (late != KS_IN_TIME) end_late(http, conn, late);
-        if (conn->direct) ks_direct_walk(http, conn);
+        if (ks_conn_is_plain(conn)) ks_direct_walk(http, conn);
     }
 }
 
 /* Large requests that waited for memory, for a piece of the ring or for the next bytes of their answer. */
 static void wake_streams(ks_http *http)
 {
-    bool any = false;
     ks_conn *conn;
     ks_infers_look(http->infers, http->now_ns);
-    while ((conn = ks_infers_woken(http->infers)) != NULL) {
-        if (conn->direct) {
-            ks_direct_go(http, conn);
-            continue;
-        }
-        any = true;
-        if (conn->stage == KS_AT_BODY) ks_request_check(http, conn);
-        ks_library_resume(conn);
-    }
-    if (any) ks_library_run(http);
+    while ((conn = ks_infers_woken(http->infers)) != NULL) conn->transport->resume(http, conn);
+    if (http->resumed) ks_library_run(http);
 }
 
 /* Whose piece of a body was left over by the last turn's slice. */
@@ -162,20 +138,14 @@ bool ks_http_turn(ks_http *http, int64_t timeout_ns)
 
 void ks_http_resume(ks_http *http, ks_job *done)
 {
-    bool any = false;
     if (done) http->now_ns = ks_now_ns();
     while (done) {
         ks_job *next = done->next;
         ks_conn *conn = ks_infer_collected(done);
-        if (conn && conn->direct) {
-            ks_direct_go(http, conn);
-        } else if (conn) {
-            ks_library_resume(conn);
-            any = true;
-        }
+        if (conn) conn->transport->resume(http, conn);
         done = next;
     }
-    if (any) ks_library_run(http);
+    if (http->resumed) ks_library_run(http);
 }
 
 void ks_http_drain(ks_http *http)

@@ -8,13 +8,15 @@
 #include <stdlib.h>
 #include <zlib.h>
 
-enum { BUFFER_BYTES = 16384, WINDOW_AND_DETECT = 15 + 32 };
+enum { BUFFER_BYTES = 16384, WINDOW_AND_DETECT = 15 + 32, WINDOW_AND_GZIP = 15 + 16, GZIP_FIRST = 0x1f };
 
 struct ks_inflate {
     z_stream stream;
     uint64_t max_bytes, bytes;
     size_t *slice;
-    bool over;          /* the stream's end was seen */
+    bool over;          /* the stream's end was seen, or a member's */
+    bool gzip;          /* which may have several members, one behind the other (RFC 1952 2.2) */
+    bool begun;         /* a byte has come */
     bool ahead;         /* the first byte that comes next has been used already */
     size_t made, given; /* of buffer */
     unsigned char buffer[BUFFER_BYTES];
@@ -48,7 +50,8 @@ static ks_status give(ks_inflate *it, ks_inflate_fn *take, void *context, ks_err
 static ks_status make(ks_inflate *it, ks_error *error)
 {
     z_stream *stream = &it->stream;
-    if (it->over) return ks_fail(error, KS_ENCODED, "the compressed body has bytes behind the end of its stream");
+    if (it->over && !(it->gzip && inflateReset2(stream, WINDOW_AND_GZIP) == Z_OK))
+        return ks_fail(error, KS_ENCODED, "the compressed body has bytes behind the end of its stream");
     stream->next_out = it->buffer;
     stream->avail_out = BUFFER_BYTES;
     const int result = inflate(stream, Z_NO_FLUSH);
@@ -81,6 +84,8 @@ ks_status ks_inflate_feed(ks_inflate *it, const char *bytes, size_t *n, ks_infla
     const size_t fed = *n < UINT_MAX ? *n : UINT_MAX; /* zlib counts in unsigned */
     stream->next_in = (z_const Bytef *)bytes + it->ahead;
     stream->avail_in = (unsigned)(fed - it->ahead);
+    if (!it->begun && fed > 0) it->gzip = (unsigned char)bytes[0] == GZIP_FIRST;
+    it->begun |= fed > 0;
     it->ahead = false;
     ks_status status = give(it, take, context, error);
     while (status == KS_OK && it->given == it->made && has_more(it) && !(it->slice && *it->slice == 0)) {

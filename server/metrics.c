@@ -13,8 +13,8 @@ const int64_t ks_bound_ns[KS_BOUNDS] = {10000,     25000,      50000,      10000
 const char *const ks_bound_text[KS_BOUNDS + 1] = {"1e-05",  "2.5e-05", "5e-05", "0.0001", "0.00025", "0.0005", "0.001",
                                                   "0.0025", "0.005",   "0.01",  "0.025",  "0.05",    "0.1",    "0.25",
                                                   "0.5",    "1.0",     "2.5",   "5.0",    "10.0",    "+Inf"};
-const int ks_http_codes[KS_CODES] = {200, 400, 401, 403, 404, 405, 408, 411, 413, 414,
-                                     415, 417, 421, 422, 431, 500, 501, 503, 504, 0};
+const int ks_http_codes[KS_CODES] = {200, 400, 401, 403, 404, 405, 408, 411, 413, 414, 415,
+                                     417, 421, 422, 431, 500, 501, 503, 504, 505, 0};
 
 static const char *const phase_names[KS_PHASES] = {
 #define X(name) #name,
@@ -184,6 +184,16 @@ void ks_metrics_http(ks_shard_metrics *m, ks_handler handler, ks_method method, 
     add(&m->http[handler][method][code_index(code)], 1);
     add(&m->http_in[handler], in_bytes);
     add(&m->http_out[handler], out_bytes);
+}
+
+void ks_metrics_reader(ks_shard_metrics *m, ks_reader reader)
+{
+    add(&m->reader[reader], 1);
+}
+
+void ks_metrics_handover(ks_shard_metrics *m, ks_handover reason)
+{
+    add(&m->handover[reason], 1);
 }
 
 void ks_metrics_rejected(ks_shard_metrics *m, ks_status status)

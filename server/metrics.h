@@ -56,6 +56,10 @@ typedef enum ks_handler {
 
 typedef enum ks_method { KS_METHOD_GET, KS_METHOD_POST, KS_METHOD_HEAD, KS_METHOD_OTHER, KS_METHODS } ks_method;
 
+/* Which reads a request's bytes, and why the second one does; labels in metrics_text.c. */
+typedef enum ks_reader { KS_READER_PLAIN, KS_READER_LIBRARY, KS_READERS } ks_reader;
+typedef enum ks_handover { KS_HANDOVER_HTTP10, KS_HANDOVER_TEST, KS_HANDOVERS } ks_handover;
+
 /* One finished inference request. model NULL: unknown model. */
 typedef struct ks_record {
     int model; /* index, -1: unknown */
@@ -79,6 +83,8 @@ void ks_metrics_inference(ks_shard_metrics *m, const ks_record *record);
 void ks_metrics_send(ks_shard_metrics *m, int model, int64_t ns); /* the answer's sending ended */
 void ks_metrics_http(ks_shard_metrics *m, ks_handler handler, ks_method method, int code, uint64_t in_bytes,
                      uint64_t out_bytes);
+void ks_metrics_reader(ks_shard_metrics *m, ks_reader reader);
+void ks_metrics_handover(ks_shard_metrics *m, ks_handover reason);
 void ks_metrics_rejected(ks_shard_metrics *m, ks_status status);
 typedef enum ks_abort { KS_ABORT_RECEIVE, KS_ABORT_QUEUE, KS_ABORT_COMPUTE, KS_ABORT_SEND, KS_ABORTS } ks_abort;
 void ks_metrics_aborted(ks_shard_metrics *m, ks_abort phase);

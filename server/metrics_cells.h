@@ -10,7 +10,7 @@
 /* One writer: its own thread adds by load and store, without a locked instruction. Anyone may read. */
 typedef _Atomic uint64_t ks_cell;
 
-enum { KS_CODES = 20 };
+enum { KS_CODES = 21 };
 
 /* Buckets are not cumulative here; the last one is +Inf. */
 typedef struct ks_histogram {
@@ -35,6 +35,7 @@ typedef struct ks_model_cells {
 
 struct ks_shard_metrics {
     _Alignas(64) ks_model_cells model[KS_MODELS_MAX + 1]; /* the last: unknown models */
+    ks_cell reader[KS_READERS], handover[KS_HANDOVERS];
     ks_cell http[KS_HANDLERS][KS_METHODS][KS_CODES];
     ks_cell http_in[KS_HANDLERS], http_out[KS_HANDLERS];
     ks_cell rejected[KS_STATUS_COUNT];

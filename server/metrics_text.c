@@ -109,6 +109,24 @@ static void write_http(ks_sheet *sheet, const ks_metrics *metrics)
     }
 }
 
+static void write_readers(ks_sheet *sheet, const ks_metrics *metrics)
+{
+    static const char *const readers[KS_READERS] = {"plain", "libmicrohttpd"};
+    static const char *const reasons[KS_HANDOVERS] = {"http10", "test"};
+    ks_sheet_begin(sheet, F_http_reader);
+    for (int r = 0; r < KS_READERS; r++) {
+        ks_sheet_label(sheet, 0, "reader", readers[r]);
+        ks_sheet_sample(sheet, SUM(metrics, reader[r]));
+    }
+    ks_sheet_begin(sheet, F_http_handover);
+    for (int r = 0; r < KS_HANDOVERS; r++) {
+        const uint64_t count = SUM(metrics, handover[r]);
+        if (!count && r == KS_HANDOVER_TEST) continue; /* only in a build for tests */
+        ks_sheet_label(sheet, 0, "reason", reasons[r]);
+        ks_sheet_sample(sheet, count);
+    }
+}
+
 static void write_gauges(ks_sheet *sheet, const ks_metrics *metrics)
 {
     int64_t connections = 0, in_flight = 0;
@@ -305,6 +323,7 @@ void ks_metrics_text(const ks_metrics *metrics, const ks_page *values, ks_text *
         snprintf(device, sizeof device, "%d", values->device.index);
     write_identity(&sheet, values);
     write_http(&sheet, metrics);
+    write_readers(&sheet, metrics);
     write_gauges(&sheet, metrics);
     write_inference(&sheet, metrics);
     write_refusals(&sheet, metrics);

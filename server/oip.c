@@ -105,8 +105,8 @@ ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
                                : out->size_bytes / ks_dtype_size(out->dtype) * 2;
     if (out->size_bytes > oip->limits.max_output || least > INT32_MAX - (uint64_t)2 * KS_HEAD_ROOM)
         return ks_fail(error, KS_WORK,
-                       "output 'OUTPUT0' has %zu bytes, more than the %" PRIu64
-                       " allowed. Use --max-output to increase the limit.",
+                       "output 'OUTPUT0' has a byte_size (%zu) that exceeds the maximum allowed value of %" PRIu64
+                       ". Use --max-output to increase the limit.",
                        out->size_bytes, oip->limits.max_output);
     if (ask->window[KS_WINDOW_OUT] && oip->out_window_bytes < out->size_bytes)
         return ks_fail(error, KS_WINDOW,
@@ -116,8 +116,8 @@ ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
     if (oip->limits.max_work > 0 && ask->spec.flops > oip->limits.max_work)
         return ks_fail(
             error, KS_WORK,
-            "the request takes %.3g floating-point operations, more than the %.3g allowed. Use --max-work to increase "
-            "the limit.",
+            "the work of %.3g floating-point operations exceeds the maximum allowed value of %.3g. Use --max-work to "
+            "increase the limit.",
             ask->spec.flops, oip->limits.max_work);
     return KS_OK;
 }

@@ -93,7 +93,7 @@ typedef struct ks_answer {
     const char *content_type;     /* static */
     const char *content_encoding; /* static; NULL: as it is */
     int64_t header_length;        /* Inference-Header-Content-Length, -1: not sent */
-    char shape[KS_RANK_MAX * 21]; /* Kernserve-Shape "2,3", plain raw only, else "" */
+    char shape[KS_RANK_MAX * 21]; /* Kernserve-Shape "2,3" or "scalar", plain raw only, else "" */
     const char *datatype;         /* Kernserve-Datatype, plain raw only, else NULL */
 } ks_answer;
 

@@ -40,7 +40,8 @@ static ks_status begin_head(ks_oip *oip, ks_error *error)
     }
     const uint64_t bytes = head_bytes(oip);
     if (bytes > oip->limits.max_skeleton)
-        return ks_fail(error, KS_BODY_SIZE, "the file's header of %" PRIu64 " bytes exceeds the maximum of %zu", bytes,
+        return ks_fail(error, KS_BODY_SIZE,
+                       "the file's header of %" PRIu64 " bytes exceeds the maximum allowed value of %zu", bytes,
                        oip->limits.max_skeleton);
     if (bytes < oip->file_length) return ks_fail(error, KS_FIELD, "the file's header is too short to be one");
     oip->file_due = (size_t)bytes;

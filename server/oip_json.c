@@ -316,7 +316,7 @@ static ks_status check_rest(const ks_oip *oip, ks_error *error)
     const char *const model = oip->ask.model->name;
     if (sum > oip->limits.max_body)
         return ks_fail(error, KS_BODY_SIZE,
-                       "binary inputs of %" PRIu64 " bytes exceed the maximum allowed input size of %" PRIu64
+                       "binary input data of %" PRIu64 " bytes exceeds the maximum allowed input size of %" PRIu64
                        " bytes. Use --max-body to increase the limit.",
                        sum, oip->limits.max_body);
     if (oip->content_length < 0 || oip->json_length < 0) return KS_OK;

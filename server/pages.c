@@ -152,6 +152,8 @@ ks_status ks_page_make(ks_daemon *daemon, const ks_page_ask *ask, ks_text *out, 
     *content_type = "application/json";
     *code = 200;
     switch (ask->route->id) {
+    case KS_ROUTE_OPTIONS: /* the answer is its fields */
+        return KS_OK;
     case KS_ROUTE_LIVE:
         ks_text_puts(out, "{\"live\":true}");
         return KS_OK;

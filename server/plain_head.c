@@ -3,42 +3,106 @@
 #include <string.h>
 #include <strings.h>
 
-/* Where the line ends; NULL: it holds what no plain line does. */
-static char *line_end(char *at, const char *end)
+static const char version[] = "HTTP/1.1";
+enum { VERSION = sizeof version - 1 };
+
+static ks_status bad_request_line(ks_error *error)
 {
-    while (at < end && (unsigned char)*at >= ' ' && *at != 0x7f) at++;
-    return at < end && at[0] == '\r' && at[1] == '\n' ? at : NULL;
+    return ks_fail(error, KS_REQUEST_LINE, "the request line is not METHOD TARGET HTTP/1.1");
 }
 
-/* Of the fields that say how a connection goes on, only one that says it does. */
-static bool read_field(ks_head *head, char *line, char *end)
+static ks_status bad_byte(bool in_field, ks_error *error)
 {
-    char *const colon = memchr(line, ':', (size_t)(end - line));
-    if (colon == NULL || colon == line || end - colon < 3) return false;
-    char *const value = colon + 2;
-    if (colon[1] != ' ' || value[0] == ' ' || end[-1] == ' ') return false;
-    *colon = *end = '\0';
-    ks_head_add(head, line, (size_t)(colon - line), value, (size_t)(end - value));
-    return strcasecmp(line, "Connection") != 0 || strcasecmp(value, "keep-alive") == 0;
+    if (in_field)
+        return ks_fail(error, KS_HEADER, "a header field holds a control byte, or a line that does not end in CR LF");
+    return ks_fail(error, KS_REQUEST_LINE, "the request line holds a control byte, or does not end in CR LF");
 }
 
-bool ks_plain_head(char *bytes, size_t length, ks_head *head)
+/* Where the text of a line ends: at a control byte that no text holds, or at the end. */
+static const char *text_end(const char *at, const char *end)
 {
-    static const char post[] = "POST ", version[] = " HTTP/1.1";
-    enum { POST = sizeof post - 1, VERSION = sizeof version - 1 };
-    const char *const end = bytes + length - 2; /* the empty line */
-    char *line = line_end(bytes, end);
-    if (line == NULL || line - bytes <= POST + VERSION || memcmp(bytes, post, POST) != 0 ||
-        memcmp(line - VERSION, version, VERSION) != 0)
-        return false;
-    const char *const target = bytes + POST;
-    const size_t target_length = (size_t)(line - VERSION - target);
-    if (memchr(target, ' ', target_length)) return false;
-    line[-VERSION] = '\0';
-    ks_head_init(head, target, target_length, version + 1);
-    for (char *at = line + 2; at < end; at = line + 2) {
-        line = line_end(at, end);
-        if (line == NULL || !read_field(head, at, line)) return false;
+    while (at < end && ((unsigned char)*at >= ' ' || *at == '\t') && *at != 0x7f) at++;
+    return at;
+}
+
+size_t ks_plain_head_length(const char *bytes, size_t n, ks_status *status, ks_error *error)
+{
+    const char *const empty = memmem(bytes, n, "\r\n\r\n", 4), *const end = bytes + n;
+    *status = KS_OK;
+    if (empty) return (size_t)(empty + 4 - bytes);
+    for (const char *at = bytes; (at = text_end(at, end)) < end; at += 2) {
+        if (*at == '\r' && at + 1 == end) break;
+        if (*at == '\r' && at[1] == '\n') continue;
+        *status = bad_byte(memchr(bytes, '\n', (size_t)(at - bytes)) != NULL, error);
+        break;
     }
+    return 0;
+}
+
+/* "HTTP/" DIGIT "." DIGIT. Any later HTTP/1 is read as 1.1. */
+static ks_status read_version(ks_head *head, const char *text, ks_error *error)
+{
+    if (memcmp(text, version, VERSION - 3) != 0 || text[VERSION - 3] < '0' || text[VERSION - 3] > '9' ||
+        text[VERSION - 2] != '.' || text[VERSION - 1] < '0' || text[VERSION - 1] > '9')
+        return bad_request_line(error);
+    if (text[VERSION - 3] != '1') return ks_fail(error, KS_HTTP_VERSION, "HTTP/1.1 and HTTP/1.0 are spoken here");
+    head->http10 = text[VERSION - 1] == '0';
+    return KS_OK;
+}
+
+/* METHOD SP TARGET SP VERSION, up to end, where its CR stands. */
+static ks_status read_request_line(ks_head *head, char *bytes, char *end, ks_error *error)
+{
+    char *const target = memchr(bytes, ' ', (size_t)(end - bytes));
+    if (target == NULL || end - target < VERSION + 3) return bad_request_line(error);
+    char *const behind = end - VERSION - 1;
+    if (*behind != ' ' || !ks_is_token(bytes, (size_t)(target - bytes))) return bad_request_line(error);
+    for (const char *at = target + 1; at < behind; at++)
+        if (*at == ' ' || *at == '\t') return bad_request_line(error);
+    *target = *behind = '\0';
+    ks_head_init(head, target + 1, (size_t)(behind - target - 1), version);
+    head->method = bytes;
+    return read_version(head, behind + 1, error);
+}
+
+static ks_status read_field(ks_head *head, char *line, char *end, ks_error *error)
+{
+    if (*line == ' ' || *line == '\t') return ks_fail(error, KS_HEADER, "a header field is folded over two lines");
+    char *const colon = memchr(line, ':', (size_t)(end - line));
+    if (colon == NULL) return ks_fail(error, KS_HEADER, "a header field has no colon");
+    if (!ks_is_token(line, (size_t)(colon - line)))
+        return ks_fail(error, KS_HEADER, "a header field's name holds a byte that is not allowed there");
+    char *value = colon + 1;
+    while (value < end && (*value == ' ' || *value == '\t')) value++;
+    const size_t length = ks_head_trim(value, (size_t)(end - value));
+    value[length] = '\0';
+    ks_head_add(head, line, (size_t)(colon - line), value, length);
+    return KS_OK;
+}
+
+ks_status ks_plain_head(char *bytes, size_t length, ks_head *head, ks_error *error)
+{
+    char *const end = bytes + length - 2; /* the empty line */
+    ks_head_init(head, "", 0, version);
+    head->method = "";
+    char *line = (char *)(uintptr_t)text_end(bytes, end);
+    if (line == end || line[0] != '\r' || line[1] != '\n') return bad_byte(false, error);
+    ks_status status = read_request_line(head, bytes, line, error);
+    for (char *at = line + 2; status == KS_OK && at < end; at = line + 2) {
+        line = (char *)(uintptr_t)text_end(at, end);
+        if (line == end || line[0] != '\r' || line[1] != '\n') return bad_byte(true, error);
+        status = read_field(head, at, line, error);
+    }
+    return status;
+}
+
+bool ks_plain_absolute(const char *target, const char **authority, size_t *length, const char **path)
+{
+    static const char scheme[] = "http://";
+    enum { SCHEME = sizeof scheme - 1 };
+    if (strncasecmp(target, scheme, SCHEME) != 0) return false;
+    *authority = target + SCHEME;
+    *length = strcspn(*authority, "/?#");
+    *path = *authority + *length;
     return true;
 }

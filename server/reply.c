@@ -1,5 +1,9 @@
 #include "reply.h"
 
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "oip.h"
 
 const char *ks_reply_sentence(ks_status status)
@@ -18,36 +22,133 @@ const char *ks_reply_number(char out[24], int64_t value)
     return end;
 }
 
-/* Of the few statuses that come amid a body. */
-static const char *reason_of(int code)
+/* --- fields ------------------------------------------------------------------------------------------------------- */
+
+void ks_fields_add(ks_fields *fields, const char *name, const char *value)
 {
-    switch (code) {
-    case 408:
-        return "Request Timeout";
-    case 413:
-        return "Content Too Large";
-    case 503:
-        return "Service Unavailable";
-    case 504:
-        return "Gateway Timeout";
-    default:
-        return "Bad Request";
-    }
+    assert((size_t)fields->count < sizeof fields->at / sizeof fields->at[0]);
+    fields->at[fields->count].name = name;
+    fields->at[fields->count++].value = value;
 }
 
-void ks_reply_raw(ks_text *out, ks_status status, const char *sentence)
+void ks_response_answer(ks_response *response, const ks_answer *answer, const char *timing)
 {
-    ks_text body;
-    ks_text_init(&body, KS_ERROR_TEXT * 8);
-    ks_oip_error(&body, sentence);
-    ks_text_printf(out,
-                   "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
-                   "Kernserve-Error: %s\r\n%s\r\n",
-                   ks_status_http(status), reason_of(ks_status_http(status)), body.broken ? (size_t)0 : body.length,
-                   ks_status_code(status), ks_status_retries(status) ? "Retry-After: 1\r\n" : "");
-    if (!body.broken) ks_text_add(out, body.bytes, body.length);
-    ks_text_fini(&body);
+    ks_fields *fields = &response->fields;
+    response->code = 200;
+    response->length = answer->length;
+    ks_fields_add(fields, "Content-Type", answer->content_type);
+    if (answer->header_length >= 0)
+        ks_fields_add(fields, "Inference-Header-Content-Length",
+                      ks_reply_number(fields->number, answer->header_length));
+    if (answer->datatype) {
+        ks_fields_add(fields, "Kernserve-Shape", answer->shape);
+        ks_fields_add(fields, "Kernserve-Datatype", answer->datatype);
+    }
+    if (answer->content_encoding) ks_fields_add(fields, "Content-Encoding", answer->content_encoding);
+    if (timing[0]) ks_fields_add(fields, "Server-Timing", timing);
 }
+
+bool ks_response_fault(ks_response *response, ks_status status, const char *sentence, const char *allow)
+{
+    ks_fields *fields = &response->fields;
+    size_t length = 0;
+    ks_text text;
+    ks_text_init(&text, KS_ERROR_TEXT * 8);
+    ks_oip_error(&text, sentence);
+    response->code = ks_status_http(status);
+    response->body = response->owned = ks_text_take(&text, &length);
+    response->length = length;
+    ks_fields_add(fields, "Content-Type", "application/json");
+    ks_fields_add(fields, "Kernserve-Error", ks_status_code(status));
+    if (ks_status_retries(status)) ks_fields_add(fields, "Retry-After", "1");
+    if (allow) ks_fields_add(fields, "Allow", allow);
+    if (status == KS_ENCODING) ks_fields_add(fields, "Accept-Encoding", "gzip, deflate");
+    if (status == KS_UNAUTHORIZED) ks_fields_add(fields, "WWW-Authenticate", "Bearer realm=\"kernserve\"");
+    return response->owned != NULL;
+}
+
+void ks_response_fini(ks_response *response)
+{
+    free(response->owned);
+    response->owned = NULL;
+    if (response->infer) ks_infer_sent(response->infer);
+    response->infer = NULL;
+}
+
+/* --- text --------------------------------------------------------------------------------------------------------- */
+
+/* Of the statuses that this server sends (RFC 9110 15). */
+static const char *phrase_of(int code)
+{
+    static const struct {
+        int code;
+        const char *phrase;
+    } phrases[] = {{200, "OK"},
+                   {400, "Bad Request"},
+                   {401, "Unauthorized"},
+                   {403, "Forbidden"},
+                   {404, "Not Found"},
+                   {405, "Method Not Allowed"},
+                   {408, "Request Timeout"},
+                   {413, "Content Too Large"},
+                   {414, "URI Too Long"},
+                   {415, "Unsupported Media Type"},
+                   {417, "Expectation Failed"},
+                   {421, "Misdirected Request"},
+                   {422, "Unprocessable Content"},
+                   {431, "Request Header Fields Too Large"},
+                   {500, "Internal Server Error"},
+                   {501, "Not Implemented"},
+                   {503, "Service Unavailable"},
+                   {504, "Gateway Timeout"},
+                   {505, "HTTP Version Not Supported"}};
+    for (size_t i = 0; i < sizeof phrases / sizeof phrases[0]; i++)
+        if (phrases[i].code == code) return phrases[i].phrase;
+    return "Unknown";
+}
+
+static const char *date_line(ks_date *date)
+{
+    const time_t now = time(NULL);
+    struct tm day;
+    if (now != date->dated && gmtime_r(&now, &day)) {
+        date->dated = now;
+        strftime(date->line, sizeof date->line, "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &day);
+    }
+    return date->line;
+}
+
+static char *put(char *at, const char *end, const char *text)
+{
+    const size_t n = strlen(text);
+    assert(n < (size_t)(end - at));
+    memcpy(at, text, n);
+    return at + n;
+}
+
+size_t ks_response_head(const ks_response *response, ks_date *date, char out[KS_RESPONSE_HEAD_MAX])
+{
+    const char *const end = out + KS_RESPONSE_HEAD_MAX;
+    char number[24], *at = put(out, end, "HTTP/1.1 ");
+    at = put(at, end, ks_reply_number(number, response->code));
+    at = put(at, end, " ");
+    at = put(at, end, phrase_of(response->code));
+    at = put(at, end, "\r\n");
+    at = put(at, end, date_line(date));
+    for (int i = 0; i < response->fields.count; i++) {
+        at = put(at, end, response->fields.at[i].name);
+        at = put(at, end, ": ");
+        at = put(at, end, response->fields.at[i].value);
+        at = put(at, end, "\r\n");
+    }
+    if (response->last) at = put(at, end, "Connection: close\r\n");
+    at = put(at, end, "Content-Length: ");
+    at = put(at, end, ks_reply_number(number, (int64_t)response->length));
+    at = put(at, end, "\r\n\r\n");
+    return (size_t)(at - out);
+}
+
+/* --- books -------------------------------------------------------------------------------------------------------- */
 
 void ks_reply_count(ks_shard_metrics *metrics, const ks_route *route, ks_status status, int64_t total_ns)
 {

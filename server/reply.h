@@ -1,15 +1,54 @@
-/* Small pieces of answers that need no library: texts, numbers, the raw form. Any thread. */
+/* Responses: what one consists of, and the only writer of its text: status line, phrase, Date, fields. Any thread. */
 #ifndef KS_REPLY_H
 #define KS_REPLY_H
+#include <time.h>
+
 #include "gate.h"
+#include "infer.h"
 #include "metrics.h"
 #include "routes.h"
 #include "text.h"
 
+/* Names and values are others' memory, but for the number. */
+typedef struct ks_fields {
+    int count;
+    struct {
+        const char *name, *value;
+    } at[10];
+    char number[24];
+} ks_fields;
+
+typedef struct ks_response {
+    int code;
+    bool last;        /* the connection ends with it */
+    bool bodiless;    /* to HEAD: the length is that of the body which is not sent */
+    const char *body; /* NULL: none, or infer's, by ks_infer_view */
+    char *owned;      /* body's memory, to be freed; or NULL */
+    ks_infer *infer;  /* ks_infer_sent must follow; or NULL */
+    uint64_t length;  /* of the body */
+    ks_fields fields; /* all but Date, Connection and Content-Length */
+} ks_response;
+
+/* The Date field's line; a second is put into words once. One thread at a time. */
+typedef struct ks_date {
+    time_t dated;
+    char line[40];
+} ks_date;
+
+enum { KS_RESPONSE_HEAD_MAX = 2048 };
+
+void ks_fields_add(ks_fields *fields, const char *name, const char *value);
+/* Of an inference's answer; timing: the value of Server-Timing, or "". Of a fault; allow: a path's methods, or NULL. */
+void ks_response_answer(ks_response *response, const ks_answer *answer, const char *timing);
+/* Also makes the body; false: no memory for it. */
+bool ks_response_fault(ks_response *response, ks_status status, const char *sentence, const char *allow);
+/* The text of everything before the body; returns its length. */
+size_t ks_response_head(const ks_response *response, ks_date *date, char out[KS_RESPONSE_HEAD_MAX]);
+/* What is left of a response that nobody sends. */
+void ks_response_fini(ks_response *response);
+
 const char *ks_reply_sentence(ks_status status);          /* why the server as a whole refuses */
 const char *ks_reply_number(char out[24], int64_t value); /* value >= 0 */
-/* A whole answer, with its status line, that closes the connection: 400, 408 or 413. */
-void ks_reply_raw(ks_text *out, ks_status status, const char *sentence);
 /* An inference request without a record: refused before it had one, or to a compatibility model. */
 void ks_reply_count(ks_shard_metrics *metrics, const ks_route *route, ks_status status, int64_t total_ns);
 #endif

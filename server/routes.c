@@ -198,6 +198,11 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
     memset(route, 0, sizeof *route);
     route->handler = KS_HANDLER_other;
     route->query = *end ? end + 1 : end;
+    if (strcmp(target, "*") == 0 && strcmp(method, "OPTIONS") == 0) {
+        route->id = KS_ROUTE_OPTIONS;
+        route->allow = "GET, HEAD, POST, OPTIONS";
+        return KS_OK;
+    }
     if (*target != '/') return ks_fail(error, KS_PATH, "Not Found");
     size_t row = 0;
     while (row < sizeof table / sizeof table[0] &&

@@ -26,6 +26,7 @@ typedef enum ks_route_id {
     KS_ROUTE_REGISTER,
     KS_ROUTE_UNREGISTER,
     KS_ROUTE_OPENAPI,
+    KS_ROUTE_OPTIONS, /* of the server as a whole: OPTIONS * */
     KS_ROUTES
 } ks_route_id;
 
@@ -39,7 +40,7 @@ typedef struct ks_route {
     bool cuda;             /* of the three about shared memory: which kind */
     const char *name;      /* of routes with a name that is no model's: its segment, raw; else NULL */
     size_t name_length;
-    const char *allow; /* the path is known: methods for Allow; else NULL */
+    const char *allow; /* the path is known, and not for this method; or OPTIONS *: methods for Allow; else NULL */
 } ks_route;
 
 ks_method ks_method_of(const char *method);

@@ -1,7 +1,7 @@
 /* The scanner's life and its loop over a chunk, which hands each byte to the part it belongs to: scan_string.c,
  * scan_data.c, scan_values.c.
  *
- * Limits  KS_SCAN_DEPTH levels, limits.members_max members per object, limits.string_max bytes per string,
+ * Limits  KS_SCAN_DEPTH levels, KS_SCAN_DATA_DEPTH within data, limits.members_max members per object, limits.string_max bytes per string,
  *         KS_SCAN_INPUTS_MAX inputs, limits.skeleton_max bytes of skeleton, limits.json_max bytes in all. */
 #include "scan.h"
 

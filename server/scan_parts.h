@@ -34,6 +34,7 @@ typedef struct ks_scan_frame {
     ks_scan_role role;
     int members;   /* of an object */
     int first_key; /* of its keys in ks_scan.keys */
+    int lists;     /* of data, up to and with this one; 0: it is none */
 } ks_scan_frame;
 
 typedef struct ks_scan_key {
@@ -107,7 +108,7 @@ struct ks_scan {
     char first[KS_SCAN_SKELETON_FIRST];
     double checked[KS_SCAN_CHECKED]; /* values of kept numbers, which nobody looks at */
     ks_scan_data data;
-    ks_scan_frame frame[KS_SCAN_DEPTH + 1];
+    ks_scan_frame frame[KS_SCAN_DEPTH + KS_SCAN_DATA_DEPTH + 1];
     ks_scan_input input[KS_SCAN_INPUTS_MAX];
     ks_scan_kept kept_of[KS_SCAN_INPUTS_MAX];
 };

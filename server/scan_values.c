@@ -67,9 +67,13 @@ void ks_scan_value_over(ks_scan *scan)
 
 static ks_status push(ks_scan *scan, bool object, ks_scan_role role, ks_error *error)
 {
-    if (scan->depth == KS_SCAN_DEPTH)
-        return ks_fail(error, KS_JSON_LIMIT, "JSON nesting depth exceeds maximum allowed limit (%d)", KS_SCAN_DEPTH);
-    scan->frame[++scan->depth] = (ks_scan_frame){.object = object, .role = role, .first_key = scan->keys_count};
+    /* The lists of data, where they go to the skeleton, have a limit of their own: nothing but lists lies between them. */
+    const int lists = role == KS_ROLE_ELEMENT ? scan->frame[scan->depth].lists + 1 : 0;
+    const int limit = lists ? KS_SCAN_DATA_DEPTH : KS_SCAN_DEPTH;
+    if (lists ? lists > limit : scan->depth >= limit)
+        return ks_fail(error, KS_JSON_LIMIT, "JSON nesting depth exceeds maximum allowed limit (%d)", limit);
+    scan->frame[++scan->depth] =
+        (ks_scan_frame){.object = object, .role = role, .lists = lists, .first_key = scan->keys_count};
     scan->state = object ? KS_SCAN_FIRST_KEY : KS_SCAN_FIRST_VALUE;
     return copy(scan, object ? "{" : "[", 1, error);
 }

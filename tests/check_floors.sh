@@ -42,13 +42,13 @@ floors='
 4.0 inflate    server/inflate* server/deflate*
 4.1 scan       server/scan*
 4.2 oip        server/oip* server/answer* server/documents* server/words*
-4.25 gate      server/gate* server/plain_head* server/routes*
+4.25 gate      server/gate* server/plain_head* server/chunks* server/routes*
 4.27 openapi   server/openapi*
 4.26 identity  server/identity*
 4.27 compat    server/compat*
 4.28 control   server/control*
 4.3 infer      server/infer* server/timing.*
-5.0 http       server/http* server/conns* server/reply* server/pages*
+5.0 http       server/http* server/transport* server/conns* server/reply* server/pages*
 6.0 shard      server/shard*
 7.0 listen     server/listen*
 7.0 admin      server/admin*

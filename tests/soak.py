@@ -16,7 +16,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "http"))
 from daemon import Daemon, settle  # noqa: E402
 from forms import FORMS, TRANSPORTS, Wrong, check_answer, fits, random_case  # noqa: E402
-from refusal_rows import CLOSES, LIBRARY, OPTIONS, ROWS  # noqa: E402
+from refusal_rows import CLOSES, OPTIONS, ROWS  # noqa: E402
 from refusals import answer_fault  # noqa: E402
 
 GROWTH_KIB = 1024
@@ -37,7 +37,7 @@ class Mix:
         self.daemon, self.random = daemon, random
         self.slots = [None] * 6
         self.cases = [random_case(random, small=True) for _ in range(200)]
-        self.bad = [row for row in ROWS if len(row.data) < SMALL and row.code != LIBRARY]
+        self.bad = [row for row in ROWS if len(row.data) < SMALL]
         self.counts = {"good": 0, "refused": 0, "broken off": 0}
         self.faults = []
 

@@ -15,6 +15,7 @@
 #include "infer.h"
 #include "identity.h"
 #include "openapi.h"
+#include "chunks.h"
 #include "plain_head.h"
 #include "reply.h"
 #include "routes.h"
@@ -252,7 +253,9 @@ static const struct {
     {"GET", "/V2", KS_PATH, KS_ROUTE_NONE, "Not Found"},
     {"GET", "/%76%32", KS_PATH, KS_ROUTE_NONE, "Not Found"},
     {"GET", "v2", KS_PATH, KS_ROUTE_NONE, "Not Found"},
-    {"OPTIONS", "*", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"OPTIONS", "*", KS_OK, KS_ROUTE_OPTIONS, ""},
+    {"TRACE", "*", KS_PATH, KS_ROUTE_NONE, "Not Found"},
+    {"OPTIONS", "/v2", KS_METHOD, KS_ROUTE_SERVER, "GET, HEAD"},
     {"GET", "http://localhost/v2", KS_PATH, KS_ROUTE_NONE, "Not Found"},
     {"GET", "/v2/health/live", KS_OK, KS_ROUTE_LIVE, ""},
     {"GET", "/v2/health/ready", KS_OK, KS_ROUTE_READY, ""},
@@ -517,60 +520,261 @@ static void trace_table(void **state)
 #define P "POST /v2?a=b HTTP/1.1\r\n"
 static const struct {
     const char *text;
-    int fields; /* -1: the library's to read */
+    ks_status status;
+    int fields;
 } plain_rows[] = {
-    {P "\r\n", 0},
-    {P "Host: localhost\r\n\r\n", 1},
-    {P "Host: localhost\r\nContent-Length: 4\r\nX: a:b c\r\n\r\n", 3},
-    {P "connection: Keep-Alive\r\n\r\n", 1},
-    {P "Connection: close\r\n\r\n", -1},
-    {P "Connection: keep-alive, upgrade\r\n\r\n", -1},
-    {P "Host:localhost\r\n\r\n", -1},
-    {P "Host:  localhost\r\n\r\n", -1},
-    {P "Host: localhost \r\n\r\n", -1},
-    {P "Host: \r\n\r\n", -1},
-    {P "Host:\r\n\r\n", -1},
-    {P ": localhost\r\n\r\n", -1},
-    {P "localhost\r\n\r\n", -1},
-    {P "Host: local\r\n host\r\n\r\n", -1},
-    {P "Host: a\nb: c\r\n\r\n", -1},
-    {P "Host: a\rb: c\r\n\r\n", -1},
-    {P "Host: a\tb\r\n\r\n", -1},
-    {P "Host: a\x7f\r\n\r\n", -1},
-    {"GET /v2 HTTP/1.1\r\n\r\n", -1},
-    {"post /v2 HTTP/1.1\r\n\r\n", -1},
-    {"POST /v2 HTTP/1.0\r\n\r\n", -1},
-    {"POST /v2  HTTP/1.1\r\n\r\n", -1},
-    {"POST /v2 b HTTP/1.1\r\n\r\n", -1},
-    {"POST  HTTP/1.1\r\n\r\n", -1},
-    {"POST /v2 HTTP/1.1 \r\n\r\n", -1},
-    {"POST /v2\r\n\r\n", -1},
-    {"\r\n\r\n", -1},
+    {P "\r\n", KS_OK, 0},
+    {P "Host: localhost\r\n\r\n", KS_OK, 1},
+    {P "Host: localhost\r\nContent-Length: 4\r\nX: a:b c\r\n\r\n", KS_OK, 3},
+    {P "Host:localhost\r\n\r\n", KS_OK, 1},
+    {P "Host:  localhost\r\n\r\n", KS_OK, 1},
+    {P "Host: localhost \t \r\n\r\n", KS_OK, 1},
+    {P "Host: \r\n\r\n", KS_OK, 1},
+    {P "Host:\r\n\r\n", KS_OK, 1},
+    {P "Host: a\tb\r\n\r\n", KS_OK, 1},
+    {P "Host: \xff\r\n\r\n", KS_OK, 1},
+    {"POST /v2?a=b HTTP/1.0\r\n\r\n", KS_OK, 0},
+    {"POST /v2?a=b HTTP/1.2\r\n\r\n", KS_OK, 0},
+    {"post /v2?a=b HTTP/1.1\r\n\r\n", KS_OK, 0},
+    {P ": localhost\r\n\r\n", KS_HEADER, 0},
+    {P "localhost\r\n\r\n", KS_HEADER, 0},
+    {P "Host : localhost\r\n\r\n", KS_HEADER, 0},
+    {P "Host: local\r\n host\r\n\r\n", KS_HEADER, 0},
+    {P "\tHost: local\r\n\r\n", KS_HEADER, 0},
+    {P "Host: a\nb: c\r\n\r\n", KS_HEADER, 0},
+    {P "Host: a\rb: c\r\n\r\n", KS_HEADER, 0},
+    {P "Host: a\x7f\r\n\r\n", KS_HEADER, 0},
+    {"POST /v2?a=b HTTP/2.0\r\n\r\n", KS_HTTP_VERSION, 0},
+    {"POST /v2?a=b HTTP/0.9\r\n\r\n", KS_HTTP_VERSION, 0},
+    {"POST /v2?a=b http/1.1\r\n\r\n", KS_REQUEST_LINE, 0},
+    {"POST /v2?a=b HTTP/1.10\r\n\r\n", KS_REQUEST_LINE, 0},
+    {"POST /v2?a=b HTTP/1\r\n\r\n", KS_REQUEST_LINE, 0},
+    {"POST /v2  HTTP/1.1\r\n\r\n", KS_REQUEST_LINE, 0},
+    {"POST /v2 b HTTP/1.1\r\n\r\n", KS_REQUEST_LINE, 0},
+    {"POST  HTTP/1.1\r\n\r\n", KS_REQUEST_LINE, 0},
+    {"POST /v2 HTTP/1.1 \r\n\r\n", KS_REQUEST_LINE, 0},
+    {"POST /v2\tb HTTP/1.1\r\n\r\n", KS_REQUEST_LINE, 0},
+    {" POST /v2 HTTP/1.1\r\n\r\n", KS_REQUEST_LINE, 0},
+    {"(POST) /v2 HTTP/1.1\r\n\r\n", KS_REQUEST_LINE, 0},
+    {"POST /v2\n HTTP/1.1\r\n\r\n", KS_REQUEST_LINE, 0},
+    {"POST /v2\r\n\r\n", KS_REQUEST_LINE, 0},
+    {"P\r\n\r\n", KS_REQUEST_LINE, 0},
 };
 #undef P
+
+/* In memory of its own, so that a sanitizer sees what is read behind it. */
+static ks_status read_plain(const char *text, size_t length, ks_head *head, char **memory)
+{
+    ks_error error;
+    *memory = malloc(length + !length);
+    assert_non_null(*memory);
+    memcpy(*memory, text, length);
+    return ks_plain_head(*memory, length, head, &error);
+}
 
 static void plain_heads(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT(plain_rows); i++) {
-        const size_t length = strlen(plain_rows[i].text);
-        char *text = malloc(length); /* so that a sanitizer sees what is read behind it */
+        char *memory;
         ks_head head;
-        assert_non_null(text);
-        memcpy(text, plain_rows[i].text, length);
-        const bool plainly = ks_plain_head(text, length, &head);
-        if (plainly != (plain_rows[i].fields >= 0) || (plainly && head.fields != plain_rows[i].fields))
-            fail_msg("%s", plain_rows[i].text);
-        if (plainly) assert_string_equal(head.target, "/v2?a=b");
-        free(text);
+        const ks_status status = read_plain(plain_rows[i].text, strlen(plain_rows[i].text), &head, &memory);
+        if (status != plain_rows[i].status || (status == KS_OK && head.fields != plain_rows[i].fields))
+            fail_msg("%s: %s", plain_rows[i].text, ks_status_name(status));
+        if (status == KS_OK) assert_string_equal(head.target, "/v2?a=b");
+        free(memory);
     }
-    char text[] = "POST /v2 HTTP/1.1\r\nhost: localhost:1\r\nX-A: b\r\nContent-Length: 4\r\n\r\n";
+    static const char text[] = "POST /v2 HTTP/1.1\r\nhost: localhost:1 \t\r\nX-A: b\r\nContent-Length:4  \r\n"
+                               "connection: a,Close ,b\r\n\r\n";
+    char *memory;
     ks_head head;
     ks_error error;
-    assert_true(ks_plain_head(text, sizeof text - 1, &head));
+    assert_int_equal(read_plain(text, sizeof text - 1, &head, &memory), KS_OK);
     assert_string_equal(head.known[KS_KNOWN_HOST], "localhost:1");
+    assert_string_equal(head.method, "POST");
+    assert_true(head.closes);
     assert_int_equal(ks_gate_wire(&plain, &head, &error), KS_OK);
     assert_int_equal(head.content_length, 4);
+    free(memory);
+}
+
+/* What has come of a head: its length once it is complete; a byte that no head holds is known as soon as it is there. */
+static void plain_lengths(void **state)
+{
+    static const char whole[] = "GET /v2 HTTP/1.1\r\nHost: a\r\n\r\nmore";
+    ks_status status;
+    ks_error error;
+    (void)state;
+    for (size_t n = 0; n < sizeof whole; n++) {
+        char *memory = malloc(n + !n);
+        assert_non_null(memory);
+        memcpy(memory, whole, n);
+        assert_int_equal(ks_plain_head_length(memory, n, &status, &error), n < 29 ? 0 : 29);
+        assert_int_equal(status, KS_OK);
+        free(memory);
+    }
+    for (int c = 0; c < 256; c++) {
+        char early[] = "GET /?", late[] = "GET / HTTP/1.1\r\nHost?";
+        const bool bad = (c < ' ' && c != '\t' && c != '\r') || c == 0x7f;
+        early[5] = late[20] = (char)c;
+        assert_int_equal(ks_plain_head_length(early, 6, &status, &error), 0);
+        assert_int_equal(status, bad ? KS_REQUEST_LINE : KS_OK);
+        assert_int_equal(ks_plain_head_length(late, 21, &status, &error), 0);
+        assert_int_equal(status, bad ? KS_HEADER : KS_OK);
+    }
+}
+
+static const struct {
+    const char *target, *authority, *path; /* authority NULL: another form */
+} absolute_rows[] = {
+    {"http://a/v2", "a", "/v2"},
+    {"HTTP://a:1?b", "a:1", "?b"},
+    {"http://a", "a", ""},
+    {"http:///v2", "", "/v2"},
+    {"http://[::1]:1/", "[::1]:1", "/"},
+    {"https://a/", NULL, ""},
+    {"/http://a", NULL, ""},
+    {"*", NULL, ""},
+};
+
+static void absolute_targets(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(absolute_rows); i++) {
+        const char *authority, *path;
+        size_t length;
+        const bool absolute = ks_plain_absolute(absolute_rows[i].target, &authority, &length, &path);
+        assert_int_equal(absolute, absolute_rows[i].authority != NULL);
+        if (!absolute) continue;
+        assert_int_equal(length, strlen(absolute_rows[i].authority));
+        assert_memory_equal(authority, absolute_rows[i].authority, length);
+        assert_string_equal(path, absolute_rows[i].path);
+    }
+}
+
+static const struct {
+    const char *text;
+    ks_status status;
+    const char *data; /* of good ones; what lies behind "|" in the text is not read */
+} chunk_rows[] = {
+    {"0\r\n\r\n|", KS_OK, ""},
+    {"3\r\nabc\r\n0\r\n\r\n|GET", KS_OK, "abc"},
+    {"3\r\nabc\r\n00a\r\n0123456789\r\n000\r\n\r\n|", KS_OK, "abc0123456789"},
+    {"0000000000000003;a\r\nabc\r\n0;b=c\r\nX: y\r\nZ:\r\n\r\n|", KS_OK, "abc"},
+    {"3 ; a = b\t;c=\"d;\\\"\" ; e\r\nabc\r\n0\r\n\r\n|", KS_OK, "abc"},
+    {"3\r\n\r\n\r\r\n0\r\n\r\n|", KS_OK, "\r\n\r"},
+    {"00000000000000003\r\n", KS_CHUNKS, NULL},
+    {"8000000000000000\r\n", KS_CHUNKS, NULL},
+    {"ffffffffffffffff\r\n", KS_CHUNKS, NULL},
+    {"3 \r\n", KS_CHUNKS, NULL},
+    {"3;\r\n", KS_CHUNKS, NULL},
+    {"3;a \r\n", KS_CHUNKS, NULL},
+    {"3;a=\r\n", KS_CHUNKS, NULL},
+    {"3;a=\"b\r\n", KS_CHUNKS, NULL},
+    {"3;a=\"b\\\r\n", KS_CHUNKS, NULL},
+    {"3;a=\"b\"c\r\n", KS_CHUNKS, NULL},
+    {"3,a\r\n", KS_CHUNKS, NULL},
+    {"3\n", KS_CHUNKS, NULL},
+    {"3\rx", KS_CHUNKS, NULL},
+    {"g\r\n", KS_CHUNKS, NULL},
+    {"\r\n", KS_CHUNKS, NULL},
+    {"3\r\nabcd", KS_CHUNKS, NULL},
+    {"3\r\nabc\n", KS_CHUNKS, NULL},
+    {"3\r\nabc\r0", KS_CHUNKS, NULL},
+    {"0\r\n\n", KS_HEADER, NULL},
+    {"0\r\n: a\r\n", KS_HEADER, NULL},
+    {"0\r\na\r\n", KS_HEADER, NULL},
+    {"0\r\na: b\n", KS_HEADER, NULL},
+    {"0\r\na: b\rc", KS_HEADER, NULL},
+    {"0\r\na: \x01", KS_HEADER, NULL},
+    {"0\r\na: b\r\n c", KS_HEADER, NULL},
+    {"0\r\na: b\r\na: b\r\na: b\r\na", KS_HEADERS, NULL},
+    {"0\r\na: 12345678901234567890123456789\r\n", KS_HEADERS, NULL},
+};
+
+/* Feeds text, step bytes at a time, each in memory of its own; *used: what was read of it. */
+static ks_status read_chunks(const char *text, size_t length, size_t step, ks_chunks *chunks, char *data, size_t *used)
+{
+    ks_status status = KS_OK;
+    ks_error error;
+    *used = 0;
+    while (*used < length && status == KS_OK && !ks_chunks_over(chunks)) {
+        const size_t n = step < length - *used ? step : length - *used;
+        char *piece = malloc(n);
+        assert_non_null(piece);
+        memcpy(piece, text + *used, n);
+        size_t at = 0;
+        while (at < n && status == KS_OK && !ks_chunks_over(chunks)) {
+            size_t read = 0;
+            status = ks_chunks_read(chunks, piece + at, n - at, &read, &error);
+            at += read;
+            size_t there = ks_chunks_data(chunks) < n - at ? (size_t)ks_chunks_data(chunks) : n - at;
+            strncat(data, piece + at, there);
+            ks_chunks_took(chunks, there);
+            at += there;
+        }
+        free(piece);
+        *used += at;
+    }
+    return status;
+}
+
+static void chunked_bodies(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(chunk_rows); i++)
+        for (size_t step = 1; step < 40; step++) {
+            ks_chunks chunks;
+            char data[64] = "";
+            size_t used;
+            ks_chunks_init(&chunks, 32, 3);
+            const ks_status status =
+                read_chunks(chunk_rows[i].text, strlen(chunk_rows[i].text), step, &chunks, data, &used);
+            if (status != chunk_rows[i].status || ks_chunks_over(&chunks) != (status == KS_OK))
+                fail_msg("%s: %s", chunk_rows[i].text, ks_status_name(status));
+            if (status != KS_OK) continue;
+            assert_string_equal(data, chunk_rows[i].data);
+            assert_int_equal(used, strchr(chunk_rows[i].text, '|') - chunk_rows[i].text);
+        }
+}
+
+/* A size's line has a bound, whatever it is made of. */
+static void chunk_lines(void **state)
+{
+    static const char *const starts[] = {"3;a=", "3;", "3;a=\"", "3 ", "3;a "};
+    (void)state;
+    for (size_t i = 0; i < COUNT(starts); i++)
+        for (int over = 0; over < 2; over++) {
+            char text[KS_CHUNK_LINE + 16];
+            ks_chunks chunks;
+            char data[1] = "";
+            size_t used;
+            const size_t length = KS_CHUNK_LINE + (size_t)over, from = strlen(starts[i]);
+            memcpy(text, starts[i], from);
+            memset(text + from, starts[i][from - 1] == ' ' ? ' ' : 'b', length - from);
+            ks_chunks_init(&chunks, 32, 3);
+            assert_int_equal(read_chunks(text, length, 100, &chunks, data, &used), over ? KS_CHUNKS : KS_OK);
+        }
+}
+
+/* Every byte in every place of a size's line: taken or refused, and never anything else. */
+static void chunk_bytes(void **state)
+{
+    static const char line[] = "1f ; a = b ; c=\"d\\\"\"\r\n";
+    (void)state;
+    for (size_t at = 0; at + 1 < sizeof line; at++)
+        for (int c = 0; c < 256; c++) {
+            ks_chunks chunks;
+            char text[sizeof line], data[64] = "";
+            size_t used;
+            memcpy(text, line, sizeof line);
+            text[at] = (char)c;
+            ks_chunks_init(&chunks, 32, 3);
+            const ks_status status = read_chunks(text, sizeof line - 1, 64, &chunks, data, &used);
+            const bool control = (c < ' ' && c != '\t' && c != '\r' && c != '\n') || c == 0x7f;
+            if (status != KS_OK && status != KS_CHUNKS) fail_msg("byte %d at %zu: %s", c, at, ks_status_name(status));
+            if (control && status == KS_OK) fail_msg("control byte %d at %zu is taken", c, at);
+        }
 }
 
 /* Whoever adds a route also says what it is. */
@@ -598,14 +802,27 @@ static void every_route_is_in_the_document(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wire_table),   cmocka_unit_test(wire_values),
-        cmocka_unit_test(wire_sizes),   cmocka_unit_test(access_table),
-        cmocka_unit_test(token_table),  cmocka_unit_test(body_table),
-        cmocka_unit_test(route_table),  cmocka_unit_test(admin_routes),
-        cmocka_unit_test(route_query),  cmocka_unit_test(warm_table),
-        cmocka_unit_test(times_add_up), cmocka_unit_test(times_longest),
-        cmocka_unit_test(request_ids),  cmocka_unit_test(trace_table),
-        cmocka_unit_test(plain_heads),  cmocka_unit_test(every_route_is_in_the_document),
+        cmocka_unit_test(wire_table),
+        cmocka_unit_test(wire_values),
+        cmocka_unit_test(wire_sizes),
+        cmocka_unit_test(access_table),
+        cmocka_unit_test(token_table),
+        cmocka_unit_test(body_table),
+        cmocka_unit_test(route_table),
+        cmocka_unit_test(admin_routes),
+        cmocka_unit_test(route_query),
+        cmocka_unit_test(warm_table),
+        cmocka_unit_test(times_add_up),
+        cmocka_unit_test(times_longest),
+        cmocka_unit_test(request_ids),
+        cmocka_unit_test(trace_table),
+        cmocka_unit_test(plain_heads),
+        cmocka_unit_test(plain_lengths),
+        cmocka_unit_test(absolute_targets),
+        cmocka_unit_test(chunked_bodies),
+        cmocka_unit_test(chunk_lines),
+        cmocka_unit_test(chunk_bytes),
+        cmocka_unit_test(every_route_is_in_the_document),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -768,12 +768,12 @@ typedef struct raw_case {
 /* The body is always 1 2 3 4 as FP32. */
 static const raw_case raws[] = {
     {"reduce", "shape=2,2", NULL, KS_OK, "2", "FP32", 3},
-    {"reduce", "shape=4", NULL, KS_OK, "", "FP32", 10},
+    {"reduce", "shape=4", NULL, KS_OK, "scalar", "FP32", 10},
     {"reduce", "shape=2%2C2&axis=0&op=max&datatype=FP32", NULL, KS_OK, "2", "FP32", 3},
     {"reduce", "test_1=1&shape=2,2&&x&op=m%61x&axis=0,1&keepdims=true", NULL, KS_OK, "1,1", "FP32", 4},
-    {"reduce", "shape=2,2&axis=all", NULL, KS_OK, "", "FP32", 10},
+    {"reduce", "shape=2,2&axis=all", NULL, KS_OK, "scalar", "FP32", 10},
     {"reduce", "shape=2,2&keepdims=1", NULL, KS_OK, "2,1", "FP32", 3},
-    {"reduce_max", "shape=4", NULL, KS_OK, "", "FP32", 4},
+    {"reduce_max", "shape=4", NULL, KS_OK, "scalar", "FP32", 4},
     {"matmul", "shape=1,2&shape=2,1", NULL, KS_OK, "1,1", "FP32", 11},
     {"matmul", "shape=1,2&shape=1,2&transpose_b=true&alpha=2", NULL, KS_OK, "1,1", "FP32", 22},
     {"matmul", "shape=1,1&shape=1,1&shape=1&activation=relu", NULL, KS_BINARY_SIZE, NULL, NULL, 0},

@@ -12,6 +12,8 @@ extern "C" {
 #define KS_STATUS_TABLE(X)                                                                                             \
     X(OK, 200, "", 0)                                                                                                  \
     /* the wire */                                                                                                     \
+    X(REQUEST_LINE, 400, "request_line", 1)                                                                            \
+    X(HTTP_VERSION, 505, "version", 1)                                                                                 \
     X(FRAMING, 400, "framing", 1)                                                                                      \
     X(HEADER, 400, "header", 1)                                                                                        \
     X(CHUNKS, 400, "chunks", 1)                                                                                        \

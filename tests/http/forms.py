@@ -206,7 +206,7 @@ def read_answer(case, form, answer, request_id):
         require(answer.header("content-type") == "application/octet-stream", "type %s", answer.header("content-type"))
         shape = answer.header("kernserve-shape", "")
         datatype = answer.header("kernserve-datatype")
-        return datatype, [int(d) for d in shape.split(",") if d], decode(datatype, answer.body)
+        return datatype, [] if shape == "scalar" else [int(d) for d in shape.split(",")], decode(datatype, answer.body)
     for kind, read in (("npy", files.read_npy), ("safetensors", files.read_safetensors)):
         if form.startswith(kind) or form.endswith("_to_" + kind):
             require(answer.header("content-type") == "application/x-" + kind, "type %s", answer.header("content-type"))

@@ -5,6 +5,7 @@ and what every document has: its exact type and no spaces.
 wire.py KERNSERVE
 """
 
+import gzip
 import json
 import sys
 
@@ -24,7 +25,6 @@ TALKS = [
     ("three requests at once", request("POST", SOFTMAX, (), GOOD_BODY) * 3, [200, 200, 200]),
     ("errors between them", request("POST", SOFTMAX, (), b"{]") + request("GET", "/nope") + request("DELETE", "/v2") + request("POST", SOFTMAX, (), GOOD_BODY), [400, 404, 405, 200]),
     ("a body where none is wanted", request("GET", "/v2", (), b"hello") + request("GET", "/v2"), [200, 200]),
-    ("HTTP/1.0 that wants to stay", raw("POST " + SOFTMAX + " HTTP/1.0", LENGTH, "Connection: keep-alive", body=GOOD_BODY) * 2, [200, 200]),
     ("empty lines before a request", b"\r\n\r\n" + request("GET", "/v2"), [200]),
     ("TE: trailers", raw(POST, "Host: localhost", LENGTH, "TE: trailers", body=GOOD_BODY), [200]),
     ("an upgrade that is not taken", raw("GET /v2 HTTP/1.1", "Host: localhost", "Connection: Upgrade", "Upgrade: h2c"), [200]),
@@ -35,8 +35,18 @@ TALKS = [
     ("a type that is none", raw(POST, "Host: localhost", LENGTH, "Content-Type: ;;;", body=GOOD_BODY), [200]),
     ("names in any case", raw(POST, "HOST: LOCALHOST", "cOnTeNt-LeNgTh: %d" % len(GOOD_BODY), "INFERENCE-header-content-LENGTH: %d" % len(GOOD_BODY), body=GOOD_BODY), [200]),
     ("Host with a port, IPv6", raw("GET /v2 HTTP/1.1", "Host: [::1]:8000"), [200]),
-    ("the absolute form, a fragment", request("GET", "http://localhost/v2") + request("GET", "/v2#x"), [404, 404]),
-    ("TRACE, a method in lower case, OPTIONS *", request("TRACE", "/v2") + request("post", SOFTMAX, (), b"{}") + request("OPTIONS", "*"), [405, 405, 404]),
+    ("the absolute form, a fragment", request("GET", "http://localhost/v2") + request("GET", "/v2#x"), [200, 404]),
+    ("absolute forms", b"".join(request(m, t) for m, t in (("GET", "HTTP://LOCALHOST:8000/v2?a=b"), ("GET", "http://localhost"), ("GET", "http://localhost?a=b"), ("GET", "http://[::1]/v2"))) +
+     raw("GET http://localhost/v2 HTTP/1.1", "Host: evil.example"), [200] * 5),
+    ("TRACE, a method in lower case, OPTIONS *", request("TRACE", "/v2") + request("post", SOFTMAX, (), b"{}") + request("OPTIONS", "*"), [405, 405, 200]),
+    ("white space behind values", raw(POST, "Host: localhost \t", LENGTH + "  ", "Content-Encoding: identity ", "Inference-Header-Content-Length:\t%d\t" % len(GOOD_BODY), "Expect: 100-continue \t", body=GOOD_BODY), [200]),
+    ("white space behind chunked", raw(POST, "Host:localhost", "Transfer-Encoding:chunked \t", body=CHUNKS + b"\r\n"), [200]),
+    ("extensions and trailers", raw(POST, "Host: localhost", "Transfer-Encoding: Chunked", body=CHUNKS.replace(b"\r\n", b' ; a = b;c;d="e\\"f;" ;x\r\n', 1) + b"X:\r\nY: z \r\n\r\n"), [200]),
+    ("a size of 16 digits, a line of 1,024 bytes", raw(POST, "Host: localhost", "Transfer-Encoding: chunked", body=b"%016x;a=" % len(GOOD_BODY) + b"b" * 1005 + b"\r\n" + GOOD_BODY + b"\r\n0\r\n\r\n"), [200]),
+    ("Content-Encoding: GZIP", request("POST", SOFTMAX, [("Content-Encoding", "GZIP")], gzip.compress(GOOD_BODY)), [200]),
+    ("gzip of three members, one empty", request("POST", SOFTMAX, [("Content-Encoding", "gzip")], gzip.compress(GOOD_BODY[:20]) + gzip.compress(b"") + gzip.compress(GOOD_BODY[20:])), [200]),
+    ("chunked, pipelined", (chunked("POST", SOFTMAX, (), [GOOD_BODY[:7], GOOD_BODY[7:]]) + request("GET", "/v2")) * 3, [200] * 6),
+    ("a head of 15 KiB", raw(POST, "Host: localhost", LENGTH, *("X-%d: %s" % (i, "y" * 1000) for i in range(15)), body=GOOD_BODY) * 2, [200, 200]),
     ("HEAD where GET is", raw("HEAD /v2/health/ready HTTP/1.1", "Host: localhost"), [200]),
     ("50 brackets around a value, an empty id, no outputs named", request("POST", SOFTMAX, (), ('{"id":"","outputs":[],"inputs":[%s]}' % tensor("[1,1]", "[" * 50 + "7" + "]" * 50)).encode()), [200]),
 ]
@@ -71,6 +81,15 @@ def talks(daemon):
     with daemon.connect() as connection:
         answer = connection.ask(raw("POST " + SOFTMAX + " HTTP/1.0", LENGTH, body=GOOD_BODY))
         want("HTTP/1.0", (200, True), (answer.status, connection.closed_within(5)))
+    with daemon.connect() as connection:  # it is given to the library for one request
+        answer = connection.ask(raw("POST " + SOFTMAX + " HTTP/1.0", LENGTH, "Connection: keep-alive", body=GOOD_BODY) * 2)
+        want("HTTP/1.0 that wants to stay", (200, True, True), (answer.status, answer.says_close(), connection.closed_within(5)))
+    with daemon.connect() as connection:
+        answer = connection.ask(request("OPTIONS", "*"))
+        want("OPTIONS *", (200, "GET, HEAD, POST, OPTIONS", b""), (answer.status, answer.header("allow"), answer.body))
+    with daemon.connect() as connection:
+        answer = connection.ask(request("POST", "/v2/models/reduce/infer?shape=2&datatype=FP32&axis=0&op=sum", (), bytes(8)))
+        want("a scalar's shape", (200, "scalar"), (answer.status, answer.header("kernserve-shape")))
     with daemon.connect() as connection:
         answer = connection.ask(raw(POST, "Host: localhost", LENGTH, "Connection: close", body=GOOD_BODY))
         want("Connection: close", (200, True, True), (answer.status, answer.says_close(), connection.closed_within(5)))

@@ -1,0 +1,170 @@
+#include "chunks.h"
+
+#include <string.h>
+
+#include "gate.h"
+
+void ks_chunks_init(ks_chunks *chunks, size_t trailer_max, int fields_max)
+{
+    memset(chunks, 0, sizeof *chunks);
+    chunks->trailer_max = trailer_max;
+    chunks->fields_max = fields_max;
+}
+
+void ks_chunks_took(ks_chunks *chunks, size_t n)
+{
+    chunks->left -= n;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+/* What may stand in a quoted value, and in a field's value. */
+static bool is_text(char c)
+{
+    return ((unsigned char)c >= ' ' && c != 0x7f) || c == '\t';
+}
+
+/* One byte of the size. false: it does not belong there. */
+static bool read_size(ks_chunks *chunks, char c)
+{
+    const int digit = hex_digit(c);
+    if (digit >= 0) {
+        chunks->left = chunks->left << 4 | (uint64_t)digit;
+        return ++chunks->digits <= KS_CHUNK_DIGITS && chunks->left <= INT64_MAX;
+    }
+    if (chunks->digits == 0) return false;
+    if (c == ';')
+        chunks->state = KS_CHUNK_NAME_FIRST;
+    else if (c == '\r')
+        chunks->state = KS_CHUNK_LF;
+    else if (is_space(c))
+        chunks->state = KS_CHUNK_SPACE;
+    else
+        return false;
+    return true;
+}
+
+/* Behind a name or a value that is complete: the line's end, another extension, or, behind a name, its value. */
+static bool end_word(ks_chunks *chunks, char c, bool name)
+{
+    if (c == '\r')
+        chunks->state = KS_CHUNK_LF;
+    else if (c == ';')
+        chunks->state = KS_CHUNK_NAME_FIRST;
+    else if (c == '=' && name)
+        chunks->state = KS_CHUNK_VALUE_FIRST;
+    else if (is_space(c))
+        chunks->state = name ? KS_CHUNK_BEHIND : KS_CHUNK_SPACE;
+    else
+        return false;
+    return true;
+}
+
+/* One byte of the extensions: *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted ) ] ). */
+static bool read_extension(ks_chunks *chunks, char c)
+{
+    switch (chunks->state) {
+    case KS_CHUNK_SPACE:
+        if (c == ';') chunks->state = KS_CHUNK_NAME_FIRST;
+        return c == ';' || is_space(c);
+    case KS_CHUNK_BEHIND:
+        if (c == ';' || c == '=') chunks->state = c == ';' ? KS_CHUNK_NAME_FIRST : KS_CHUNK_VALUE_FIRST;
+        return c == ';' || c == '=' || is_space(c);
+    case KS_CHUNK_NAME_FIRST:
+        if (is_space(c)) return true;
+        chunks->state = KS_CHUNK_NAME;
+        return ks_is_token(&c, 1);
+    case KS_CHUNK_NAME:
+        return ks_is_token(&c, 1) || end_word(chunks, c, true);
+    case KS_CHUNK_VALUE_FIRST:
+        if (is_space(c)) return true;
+        chunks->state = c == '"' ? KS_CHUNK_QUOTED : KS_CHUNK_VALUE;
+        return c == '"' || ks_is_token(&c, 1);
+    case KS_CHUNK_VALUE:
+        return ks_is_token(&c, 1) || end_word(chunks, c, false);
+    case KS_CHUNK_QUOTED:
+        if (c == '"' || c == '\\') chunks->state = c == '"' ? KS_CHUNK_CLOSED : KS_CHUNK_ESCAPED;
+        return is_text(c);
+    case KS_CHUNK_ESCAPED:
+        chunks->state = KS_CHUNK_QUOTED;
+        return is_text(c);
+    default:
+        return end_word(chunks, c, false);
+    }
+}
+
+/* The line with the size is complete. */
+static bool end_size(ks_chunks *chunks, char c)
+{
+    chunks->state = chunks->left > 0 ? KS_CHUNK_DATA : KS_CHUNK_FIELD;
+    chunks->count += chunks->left > 0;
+    return c == '\n';
+}
+
+static bool end_data(ks_chunks *chunks, char c)
+{
+    const bool cr = chunks->state == KS_CHUNK_DATA;
+    chunks->state = cr ? KS_CHUNK_DATA_LF : KS_CHUNK_SIZE;
+    chunks->line = 0;
+    chunks->digits = 0;
+    return c == (cr ? '\r' : '\n');
+}
+
+/* One byte of the trailer. */
+static bool read_trailer(ks_chunks *chunks, char c)
+{
+    switch (chunks->state) {
+    case KS_CHUNK_FIELD:
+        chunks->state = c == '\r' ? KS_CHUNK_LAST_LF : KS_CHUNK_FIELD_NAME;
+        chunks->fields += c != '\r';
+        return c == '\r' || ks_is_token(&c, 1);
+    case KS_CHUNK_FIELD_NAME:
+        if (c == ':') chunks->state = KS_CHUNK_FIELD_VALUE;
+        return c == ':' || ks_is_token(&c, 1);
+    case KS_CHUNK_FIELD_VALUE:
+        if (c == '\r') chunks->state = KS_CHUNK_FIELD_LF;
+        return c == '\r' || is_text(c);
+    default:
+        chunks->state = chunks->state == KS_CHUNK_LAST_LF ? KS_CHUNK_OVER : KS_CHUNK_FIELD;
+        return c == '\n';
+    }
+}
+
+static ks_status read_byte(ks_chunks *chunks, char c, ks_error *error)
+{
+    if (chunks->state >= KS_CHUNK_FIELD) {
+        if (!read_trailer(chunks, c)) return ks_fail(error, KS_HEADER, "the trailer of the chunked body is malformed");
+        if (++chunks->trailer <= chunks->trailer_max && chunks->fields <= chunks->fields_max) return KS_OK;
+        return ks_fail(error, KS_HEADERS, "the trailer of the chunked body has more than %d fields or %zu bytes",
+                       chunks->fields_max, chunks->trailer_max);
+    }
+    const bool data = chunks->state == KS_CHUNK_DATA || chunks->state == KS_CHUNK_DATA_LF;
+    if (data && !end_data(chunks, c)) return ks_fail(error, KS_CHUNKS, "a chunk does not end where its size says");
+    if (data) return KS_OK;
+    if (c != '\r' && c != '\n' && ++chunks->line > KS_CHUNK_LINE)
+        return ks_fail(error, KS_CHUNKS, "the line with a chunk's size is longer than %d bytes", KS_CHUNK_LINE);
+    const bool good = chunks->state == KS_CHUNK_SIZE ? read_size(chunks, c)
+                      : chunks->state == KS_CHUNK_LF ? end_size(chunks, c)
+                                                     : read_extension(chunks, c);
+    return good ? KS_OK : ks_fail(error, KS_CHUNKS, "the line with a chunk's size is malformed");
+}
+
+ks_status ks_chunks_read(ks_chunks *chunks, const char *bytes, size_t n, size_t *used, ks_error *error)
+{
+    ks_status status = KS_OK;
+    size_t i = 0;
+    while (i < n && status == KS_OK && !ks_chunks_over(chunks) && !(chunks->state == KS_CHUNK_DATA && chunks->left > 0))
+        status = read_byte(chunks, bytes[i++], error);
+    *used = i;
+    return status;
+}
