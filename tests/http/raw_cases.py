@@ -9,7 +9,10 @@ Behind each case stands another good request, the tail. A case is
            tail is never answered
   served   exactly one answer with the status, and the tail's answer behind it
   either   HTTP leaves it to the server: one of the two, whole
-A status may be a pair: the data listener's and the second listener's, which has no operations.
+  last     exactly one answer with the status, which needs not be a refusal, and the end
+  kept     answered with the status; whether the tail gets its answer too or the connection ends is the server's choice
+A status may be a pair: the data listener's and the second listener's, which has no operations: there a path may be refused before
+the body's framing is.
 """
 
 import argparse
@@ -23,7 +26,7 @@ from daemon import Daemon, check, wrongs
 from strict import Exchange, Malformed, error_fault
 
 Case = namedtuple("Case", "name data kind statuses codes method", defaults=((), "GET"))
-REFUSED, SERVED, EITHER = "refused", "served", "either"
+REFUSED, SERVED, EITHER, LAST, KEPT = "refused", "served", "either", "last", "kept"
 
 INFER = "/v2/models/softmax/infer?shape=1,1&datatype=FP32"
 LIVE = "/v2/health/live"
@@ -75,6 +78,10 @@ def served(name, data, *statuses, method="GET"):
 
 def either(name, data, *statuses):
     return Case(name, data, EITHER, statuses or (200, 400))
+
+
+def kept(name, data, *statuses):
+    return Case(name, data, KEPT, statuses or (200,))
 
 
 def named(value):
@@ -143,7 +150,7 @@ def targets():
     yield served("absolute form with a query and no path", get(target="http://localhost?x"), 200, 404)
     yield served("absolute form of another host than Host's", get(target="http://127.0.0.1" + LIVE, host="Host: localhost"))
     yield served("absolute form beside a foreign Host", get(target="http://localhost/v2", host="Host: evil.example"), (200, 404))
-    yield served("absolute form of a foreign host", get(target="http://evil.example/v2"), (421, 404))
+    yield served("absolute form of a foreign host", get(target="http://evil.example/v2"), 421, 404)
     yield refused("absolute form without a host", get(target="http:///v2"))
     yield either("absolute form with a user", get(target="http://me@localhost" + LIVE), 200, 400, 421)
     yield either("absolute form of https", get(target="https://localhost" + LIVE), 200, 400, 404, 421)
@@ -279,7 +286,7 @@ def codings():
 def chunk_sizes():
     for line in (b"", b" ", b"+4", b"-4", b"0x4", b"x", b"zz", b"g", b"4h", b"4 4", b" 4", b"\t4", b"4\0", b"\x004", b"4\x0b", b"4\r", b"4,4", b"4.", b"--", b"four", b"\xb4", b"4_", b"4x;a=b", b'"4"', b"4\x01;a"):
         yield refused("chunk size %r" % line, chunked(line + b"\r\nabcd\r\n0\r\n\r\n"))
-    for line in (b"7fffffffffffffff", b"8000000000000000", b"8000000000000004", b"ffffffffffffffff", b"fffffffffffffffe", b"10000000000000000", b"10000000000000004", b"f" * 17, b"1" + b"0" * 30 + b"4", b"1" + b"0" * 300):
+    for line in (b"8000000000000000", b"8000000000000004", b"ffffffffffffffff", b"fffffffffffffffe", b"10000000000000000", b"10000000000000004", b"f" * 17, b"1" + b"0" * 30 + b"4", b"1" + b"0" * 300):
         yield refused("chunk size %s" % line[:20].decode(), chunked(line + b"\r\nabcd\r\n0\r\n\r\n"), 400, 413)
     for line in (b"4", b"04", b"0000000004"):
         yield served("chunk size %s" % line.decode(), chunked(line + b"\r\nabcd\r\n0\r\n\r\n"), *ONE)
@@ -338,7 +345,7 @@ def expectations():
     yield served("Expect with a space behind it", sized("Expect: 100-continue "), *ONE)
     yield served("Expect in capitals", sized("EXPECT: 100-CONTINUE"), *ONE)
     yield served("Expect on GET", get("Expect: 100-continue"))
-    yield either("Expect in HTTP/1.0", sized("Expect: 100-continue", "Connection: keep-alive", version="HTTP/1.0"), ONE)
+    yield kept("Expect in HTTP/1.0", sized("Expect: 100-continue", "Connection: keep-alive", version="HTTP/1.0"), ONE)
     for value in ("200-ok", "100-continue, x", "100", "", "100-continue;a", "x"):
         yield refused("Expect: %s" % value, sized("Expect: " + value), 417)
     yield refused("Expect twice", sized("Expect: 100-continue", "Expect: 100-continue"), 400, 417)
@@ -376,9 +383,9 @@ def connections():
     yield served("TE: trailers", sized("TE: trailers", "Connection: TE"), *ONE)
     yield served("a range", get("Range: bytes=0-0"), 200, 206)
     yield served("conditions", get("If-None-Match: *", "If-Modified-Since: Sat, 01 Jan 2000 00:00:00 GMT"), 200)
-    yield served("HTTP/1.0 and keep-alive", get("Connection: keep-alive", version="HTTP/1.0"))
-    yield served("HTTP/1.0, keep-alive, a body", sized("Connection: keep-alive", version="HTTP/1.0"), *ONE)
-    yield served("HTTP/1.0, keep-alive, no Host", get("Connection: keep-alive", version="HTTP/1.0", host=None), 200, 400)
+    yield kept("HTTP/1.0 and keep-alive", get("Connection: keep-alive", version="HTTP/1.0"))
+    yield kept("HTTP/1.0, keep-alive, a body", sized("Connection: keep-alive", version="HTTP/1.0"), *ONE)
+    yield kept("HTTP/1.0, keep-alive, no Host", get("Connection: keep-alive", version="HTTP/1.0", host=None), 200, 400)
 
 
 def last_answers():
@@ -388,7 +395,7 @@ def last_answers():
                        ("Connection:close and a space", get("Connection:close ")), ("close with a body", sized("Connection: close")), ("close with a chunked body", chunked(CHUNKED, "Connection: close")),
                        ("HTTP/1.0", get(version="HTTP/1.0")), ("HTTP/1.0 with a body", sized(version="HTTP/1.0")), ("HTTP/1.0 without Host", get(version="HTTP/1.0", host=None)),
                        ("HTTP/1.0 and close", get("Connection: close", version="HTTP/1.0"))):
-        yield Case(name, data, "last", (200, 404))
+        yield Case(name, data, LAST, (200, 404))
 
 
 FAMILIES = (request_lines, targets, hosts, fields, lengths, codings, chunk_sizes, chunk_frames, trailers, expectations, contents, connections, last_answers)
@@ -399,6 +406,8 @@ def all_cases():
 
 
 def status_fits(case, status, second):
+    if second and case.kind == REFUSED and status == 404 and b" /v2/models/" in case.data:
+        return True
     return any(status == (wanted[second] if isinstance(wanted, tuple) else wanted) for wanted in case.statuses)
 
 
@@ -413,7 +422,7 @@ def refusal_fault(case, answers, rest, ended):
     if answer.status < 400:
         return "accepted with %d" % answer.status
     code = answer.header("kernserve-error")
-    if case.codes and code not in case.codes:
+    if case.codes and code not in case.codes and code != "path":
         return "code %s" % code
     return error_fault(answer)
 
@@ -441,11 +450,11 @@ def case_fault(case, answers, rest, ended, second):
     if not status_fits(case, answers[0].status, second):
         return "status %d instead of %s: %r" % (answers[0].status, " or ".join(map(str, case.statuses)), answers[0])
     kind = case.kind
-    if kind == EITHER:
-        kind = REFUSED if len(answers) == 1 else SERVED
+    if kind in (EITHER, KEPT) and len(answers) == 1:
+        kind = REFUSED if kind == EITHER else LAST
     if kind == REFUSED:
         return refusal_fault(case, answers, rest, ended)
-    return service_fault(answers, rest) if kind == SERVED else last_fault(answers, rest, ended)
+    return last_fault(answers, rest, ended) if kind == LAST else service_fault(answers, rest)
 
 
 def cuts(generator, data, delivery):
@@ -464,8 +473,9 @@ def run_case(address, case, pieces, second):
     with Exchange(address) as exchange:
         exchange.send(pieces, 0.002 if len(pieces) == 4 else 0.0)
         try:
-            answers, _, rest = exchange.collect(1 if case.kind in (REFUSED, "last") else 2, methods)
-            if case.kind in (REFUSED, "last") or (case.kind == EITHER and len(answers) < 2):
+            ends = case.kind in (REFUSED, LAST)
+            answers, _, rest = exchange.collect(1 if ends else 2, methods)
+            if ends or len(answers) < 2:
                 while not exchange.ended and exchange.receive(1.5):
                     pass
             ended = exchange.ended

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Both readers of HTTP, the plain one and libmicrohttpd, give the same answers to the same requests, and count the same.
 
-readers.py KERNSERVE [--count N] [--seed N] [--keep-going]   N requests; the full run is --count 20000 with five seeds
+readers.py KERNSERVE KERNSERVE_LIBRARY [--count N] [--seed N] [--keep-going]   the full run: --count 20000 with five seeds
 
-Two daemons with the same options get the same connections: requests drawn by drawn.py, some pipelined, some cut at random places,
-each connection going on behind every answer that lets it. Compared are status, every field but Date, X-Request-Id (unless the
-client gave one) and Server-Timing, which must be there on both or on neither, the body's bytes, how many interim answers came,
-whether the connection ends, and, behind every so many connections, by how much the counters of /metrics grew.
+Two daemons with the same options get the same requests, drawn by drawn.py. The plain reader gets them on kept connections, some
+pipelined, each connection going on behind every answer that lets it; the library, which is given a connection for one request,
+each on one of its own. On both sides some are cut at random places. Compared are status, every field but Date, X-Request-Id
+(unless the client gave one), Server-Timing, which must be there on both or on neither, and Connection; the body's bytes; how many
+interim answers came; and, behind every 250 requests, by how much the counters of /metrics grew. The plain reader's connection must
+end where the request or the refusal says so, and nowhere else.
 Profiles   options under which other answers are possible: a token, strict parameters, compressed answers, a last request.
 """
 
@@ -19,11 +21,12 @@ import tempfile
 import time
 
 from daemon import Daemon, check, metric, request, settle, wrongs
-from drawn import COMPAT, Draw
-from refusal_rows import LIBRARY, OPTIONS, OTHER_ROWS, ROWS, STAYS
+from drawn import COMPAT, Draw, Drawn
+from refusal_rows import CHUNK_ROWS, CLOSES, OPTIONS, OTHER_ROWS, ROWS, STAYS
 from strict import Exchange, Malformed, read_all
 
 OWN = ("date", "x-request-id", "server-timing")
+CLOSING = ("request_line", "version", "framing", "header", "chunks", "host", "expect", "uri", "headers", "slow", "draining")
 SECRET = "correct-horse-battery-staple"
 TOKEN = "{token file}"
 MARKER = request("GET", "/v2/health/live", [("X-Request-Id", "marker"), ("Authorization", "Bearer " + SECRET)])
@@ -43,96 +46,82 @@ READER = "kernserve_http_reader_requests_total"
 STATUSES = {200, 400, 401, 403, 404, 405, 413, 414, 415, 417, 421, 422, 431, 501, 503, 504}
 
 
-def second_reader(path, options, **others):
-    """A daemon in which libmicrohttpd reads, and how a head is changed for it: not at all, where the plain reader can be turned
-    off; else into a legal form that it leaves to the library."""
-    environment = {"KERNSERVE_TEST_READER": "libmicrohttpd"}
-    daemon = Daemon(path, *options, environment=environment, **others)
-    if metric(daemon.metrics(), READER, reader="libmicrohttpd"):
-        return daemon, lambda head: head
-    return daemon, lambda head: head.replace(b"\r\nHost: ", b"\r\nHost:  ", 1)
+def second_reader(path, options):
+    """A daemon in which libmicrohttpd reads whatever it may be given."""
+    return Daemon(path, *options)
 
 
-class Side:
-    """One of the two daemons."""
-
-    def __init__(self, name, daemon, form):
-        self.name, self.daemon, self.form = name, daemon, form
-        self.before = None
-
-    def wire(self, drawn):
-        data = drawn.bytes()
-        at = data.find(b"\r\n\r\n") + 4
-        return self.form(data[:at]) + data[at:]
-
-    def counters(self):
-        """The counted samples by name and labels."""
-        found = {}
-        for line in self.daemon.metrics().splitlines():
-            name = line.split("{")[0].split(" ")[0]
-            key, _, value = line.rpartition(" ")
-            if name in COUNTED and not UNEVEN.search(key):
-                found[key] = float(value)
-        return found
+def counters(daemon):
+    """The counted samples by name and labels."""
+    found = {}
+    for line in daemon.metrics().splitlines():
+        key, _, value = line.rpartition(" ")
+        if key.split("{")[0] in COUNTED and not UNEVEN.search(key):
+            found[key] = float(value)
+    return found
 
 
 class Talk:
-    """One connection to one side: what was asked, and everything that came back."""
+    """One connection: what was asked, and everything that came back."""
 
-    def __init__(self, side):
-        self.side, self.exchange = side, Exchange((side.daemon.host, side.daemon.port), 10)
-        self.methods, self.fault = [], None
+    def __init__(self, daemon):
+        self.exchange = Exchange((daemon.host, daemon.port), 10)
+        self.methods, self.fault, self.interims = [], None, 0
+
+    def read(self):
+        """All answers so far; none, and a fault, where they are not HTTP."""
+        try:
+            answers, self.interims, self.rest = read_all(self.exchange.got, self.methods or ["GET"])
+            return answers
+        except Malformed as fault:
+            self.fault, self.rest = str(fault), b""
+            return []
+
+    def answers(self):
+        """As many as requests were sent, or until the end."""
+        while not self.exchange.ended and not self.fault and len(self.read()) < len(self.methods):
+            if not self.exchange.receive(5):
+                break
+        return self.read()
 
     def send(self, group, random):
-        """The group's bytes, pipelined; the same random numbers on both sides cut them at the same places, but for the form."""
-        wire = b"".join(self.side.wire(drawn) for drawn in group)
+        """Several requests at once, cut at random places."""
+        wire = b"".join(drawn.bytes() for drawn in group)
         self.methods += [drawn.method for drawn in group]
         places = sorted(int(random.random() * len(wire)) for _ in range(random.choice((0, 0, 0, 1, 2, 5))))
         pause = random.choice((0.0, 0.0, 0.001)) if places else 0.0
         self.exchange.send([wire[a:b] for a, b in zip([0] + places, places + [len(wire)]) if a < b], pause)
+        return self.answers()
 
-    def send_head(self, drawn):
+    def send_expecting(self, drawn):
+        """The head alone; the body behind a 100, not behind anything final."""
         self.methods.append(drawn.method)
-        self.exchange.send([self.side.form(drawn.head())])
+        self.exchange.send([drawn.head()])
+        self.read()
+        before = self.interims
+        while self.interims == before and len(self.read()) < len(self.methods) and not self.fault:
+            if not self.exchange.receive(3):
+                break
+        if self.interims > before:
+            self.exchange.send([drawn.framed()])
+        return self.answers()
 
-    def interim(self):
-        """Whether 100 came before anything final: the body may follow."""
-        try:
-            before = len(read_all(self.exchange.got, self.methods)[0]), read_all(self.exchange.got, self.methods)[1]
-            while True:
-                answers, interim, _ = read_all(self.exchange.got, self.methods)
-                if interim > before[1] or len(answers) >= len(self.methods):
-                    return interim > before[1]
-                if not self.exchange.receive(3):
-                    return False
-        except Malformed as fault:
-            self.fault = str(fault)
-            return False
-
-    def answers(self):
-        """(answers so far, interim ones), as many as requests were sent, or until the end."""
-        try:
-            answers, interim, _ = self.exchange.collect(len(self.methods), self.methods, 5)
-            return answers, interim
-        except Malformed as fault:
-            self.fault = str(fault)
-            return [], 0
+    def ask(self, group, random):
+        if len(group) == 1 and group[0].expects:
+            return self.send_expecting(group[0])
+        return self.send(group, random)
 
     def end(self):
         self.exchange.finish(5)
-        try:
-            answers, _, rest = read_all(self.exchange.got, self.methods)
-        except Malformed as fault:
-            self.fault, answers, rest = str(fault), [], b""
         self.exchange.close()
-        return answers, rest
+        return self.read()
 
 
 def shown(answer, drawn):
     """What must be alike of an answer."""
     volatile = VOLATILE.match(drawn.target) is not None and answer.status == 200 or answer.status == 504  # which tells how long
     given = any(name == "X-Request-Id" for name, _ in drawn.headers)
-    fields = [(name, value) for name, value in answer.headers if (name not in OWN or (name == "x-request-id" and given)) and not (volatile and name == "content-length")]
+    fields = [(name, value) for name, value in answer.headers if name != "connection" and (name not in OWN or (name == "x-request-id" and given)) and not (volatile and name == "content-length")]
     own = sorted(name for name, _ in answer.headers if name in OWN)
     if given and answer.header("x-request-id") not in [v for n, v in drawn.headers if n == "X-Request-Id"]:
         fields = [pair for pair in fields if pair[0] != "x-request-id"]  # refused, and one of ours in its place
@@ -147,14 +136,27 @@ def difference(mine, other, drawn):
     return None
 
 
-class Run:
-    def __init__(self, sides, draw, random):
-        self.sides, self.draw, self.random = sides, draw, random
-        self.asked, self.statuses, self.differences = 0, {}, 0
+def must_close(drawn, answer, interims):
+    """Whether the connection ends behind an answer: by the request's wish, by its refusal, or because its body was not read. None:
+    either is right."""
+    if drawn.then is not None:
+        return {STAYS: False, CLOSES: True}.get(drawn.then)
+    if any(name == "Connection" and "close" in value.lower() for name, value in drawn.headers):
+        return True
+    if answer.status >= 400 and (drawn.expects and interims == 0 or answer.header("kernserve-error") in CLOSING and answer.status != 421):
+        return True
+    return None if len(drawn.body) > 1 << 20 else False
 
-    def wrong(self, *words):
+
+class Run:
+    def __init__(self, plain, library, draw, random, most):
+        self.plain, self.library, self.draw, self.random, self.most = plain, library, draw, random, most
+        self.asked, self.statuses, self.differences, self.connections = 0, {}, 0, 0
+        self.before = [counters(plain), counters(library)]
+
+    def wrong(self, text, *values):
         self.differences += 1
-        check(False, *words)
+        check(False, text % values)
 
     def groups(self):
         """What one connection asks: groups of requests that go out together; the last group ends with what may close."""
@@ -162,151 +164,148 @@ class Run:
         for _ in range(r.choice((1, 1, 2, 4, 8))):
             group = []
             for _ in range(r.choice((1, 1, 1, 2, 5))):
-                group.append(self.draw.request())
-                if group[-1].ends:
+                drawn = self.draw.request()
+                if drawn.expects and group:
+                    break
+                group.append(drawn)
+                if drawn.ends:
                     break
             groups.append(group)
             if group[-1].ends:
                 break
         return groups
 
-    def ask(self, talks, group):
-        """Sends one group on both sides. False: the connection is over."""
-        for drawn in group[:-1]:
-            drawn.expects = False
-        last = group[-1]
-        if last.expects and last.raw is None:
-            if group[:-1]:
-                self.ask(talks, group[:-1])
-            for talk in talks:
-                talk.send_head(last)
-            for talk in talks:
-                if talk.interim():
-                    talk.exchange.send([last.framed()])
-        else:
-            number = self.random.getrandbits(64)
-            for talk in talks:
-                talk.send(group, random.Random(number))
-        return self.compare(talks, group)
+    def compare(self, drawn, mine, interims):
+        """One request once more, at the library."""
+        talk = Talk(self.library)
+        found = talk.ask([drawn], random.Random(self.random.getrandbits(64)))
+        talk.end()
+        self.asked += 1
+        self.statuses[mine.status] = self.statuses.get(mine.status, 0) + 1
+        if talk.fault or len(found) != 1 or talk.rest:
+            self.wrong("%s: the library's answers are %s, %s", drawn, found, talk.fault)
+            return
+        fault = difference(mine, found[0], drawn)
+        if not fault and drawn.expects and interims != talk.interims:
+            fault = "%d interim answers, the library's %d" % (interims, talk.interims)
+        if fault:
+            self.wrong("%s: %s", drawn, fault)
+            print("      %r" % drawn.bytes()[:300])
 
-    def compare(self, talks, group):
-        found = [talk.answers() for talk in talks]
-        self.asked += len(group)
-        for talk in talks:
-            if talk.fault:
-                self.wrong("%s: %s behind %s" % (talk.side.name, talk.fault, group[-1]))
-                return False
-        counts = [len(answers) for answers, _ in found]
-        if counts[0] != counts[1] or found[0][1] != found[1][1]:
-            self.wrong("answers %d, the library's %d, interim %d, %d, to %s" % (*counts, found[0][1], found[1][1], " | ".join(map(str, group))))
+    def ask(self, talk, group):
+        """One group. False: the connection is over."""
+        first, before = len(talk.methods), talk.interims
+        answers = talk.ask(group, random.Random(self.random.getrandbits(64)))[first:]
+        if talk.fault or not answers:
+            self.wrong("%s: no answer, %s", " | ".join(map(str, group)), talk.fault)
             return False
-        first = len(talks[0].methods) - len(group)
-        for i, drawn in enumerate(group):
-            if first + i >= counts[0]:
-                break
-            mine, other = (answers[first + i] for answers, _ in found)
-            self.statuses[mine.status] = self.statuses.get(mine.status, 0) + 1
-            fault = difference(mine, other, drawn)
-            if fault:
-                self.wrong("%s: %s" % (drawn, fault))
-                print("      %r" % drawn.bytes()[:300])
-        if not counts[0]:
-            self.wrong("no answer to %s" % " | ".join(map(str, group)))
-            return False
-        if counts[0] < len(talks[0].methods) and not found[0][0][-1].says_close():
-            self.wrong("%d answers to %d requests, the end is not announced: %s" % (counts[0], len(talks[0].methods), " | ".join(map(str, group))))
-        return counts[0] == len(talks[0].methods) and not found[0][0][-1].says_close()
+        for drawn, answer in zip(group, answers):
+            self.compare(drawn, answer, talk.interims - before)
+            wanted = must_close(drawn, answer, talk.interims - before) or first + group.index(drawn) + 1 == self.most
+            if wanted is not None and answer.says_close() != wanted:
+                self.wrong("%s: the connection %s behind %r", drawn, "ends" if answer.says_close() else "stays", answer)
+        if len(answers) < len(group) and not answers[-1].says_close():
+            self.wrong("%d answers to %d requests: %s", len(answers), len(group), " | ".join(map(str, group)))
+        return not answers[-1].says_close()
 
     def connection(self, groups):
-        talks = [Talk(side) for side in self.sides]
-        goes_on = True
+        """The groups, and a request by which the connection shows that it goes on, or is over."""
+        talk, goes_on = Talk(self.plain), True
+        self.connections += 1
         for group in groups:
-            goes_on = self.ask(talks, group)
+            goes_on = self.ask(talk, group)
             if not goes_on:
                 break
-        marked = len(talks[0].methods)
-        for talk in talks:
-            talk.methods.append("GET")
-            talk.exchange.send([MARKER])
+        before = len(talk.read())
+        talk.methods = talk.methods[:before] + ["GET"]
+        talk.exchange.send([MARKER])
         if goes_on:
-            for talk in talks:
-                talk.answers()
-        ends = [talk.end() for talk in talks]
-        for talk, (answers, rest) in zip(talks, ends):
-            right = len(answers) == marked + 1 and answers[-1].header("x-request-id") == "marker" if goes_on else len(answers) <= marked
-            if not right or rest:
-                self.wrong("%s: behind %d requests the marker %s; %d answers, %d bytes, %s" % (talk.side.name, marked, "got no answer" if goes_on else "got one", len(answers), len(rest), talk.fault))
+            talk.answers()
+        answers = talk.end()
+        right = len(answers) == before + 1 and answers[-1].header("x-request-id") == "marker" if goes_on else len(answers) == before
+        if not right or talk.rest:
+            self.wrong("behind %s the marker %s; %d answers, %d bytes, %s", groups[-1][-1], "got no answer" if goes_on else "got one", len(answers), len(talk.rest), talk.fault)
+        if goes_on:
+            Talk(self.library).send([self.marker()], random.Random(0))
 
-    def counters(self, when):
+    @staticmethod
+    def marker():
+        drawn = Drawn("GET", "/v2/health/live", framing="none")
+        drawn.raw = MARKER
+        return drawn
+
+    def counted(self, when):
         """All that was asked has been counted when the last answer has left, a moment later at the latest."""
         end = time.monotonic() + 2
         while True:
-            now = [side.counters() for side in self.sides]
-            wrong = {key: tuple(int(n.get(key, 0) - side.before.get(key, 0)) for side, n in zip(self.sides, now)) for key in now[0].keys() | now[1].keys()}
-            wrong = {key: grew for key, grew in wrong.items() if grew[0] != grew[1]}
-            if not wrong or time.monotonic() > end:
+            now = [counters(self.plain), counters(self.library)]
+            grew = {key: [int(n.get(key, 0) - b.get(key, 0)) for n, b in zip(now, self.before)] for key in now[0].keys() | now[1].keys()}
+            uneven = {key: pair for key, pair in grew.items() if pair[0] != pair[1]}
+            if not uneven or time.monotonic() > end:
                 break
             time.sleep(0.02)
-        for key, grew in sorted(wrong.items()):
-            self.wrong("%s: %s grew by %d, the library's by %d" % (when, key, *grew))
-        for side, n in zip(self.sides, now):
-            side.before = n
+        for key, pair in sorted(uneven.items()):
+            self.wrong("%s: %s grew by %d, the library's by %d", when, key, *pair)
+        self.before = now
 
 
-def models_of(daemon):
-    """All names, presets among them, that are no compatibility models."""
-    names = re.findall(rb'"name":"([a-z0-9_]+)"', daemon.connect().ask(request("POST", "/v2/repository/index", [("Authorization", "Bearer " + SECRET)]), "POST").body)
-    return tuple(n for n in sorted({name.decode() for name in names}) if n not in COMPAT)
+def models_of(*daemons):
+    """All names, presets among them, that are no compatibility models; asked of both, so that both have counted it."""
+    for daemon in daemons:
+        with daemon.connect() as connection:
+            body = connection.ask(request("POST", "/v2/repository/index", [("Authorization", "Bearer " + SECRET)]), "POST").body
+    names = {name.decode() for name in re.findall(rb'"name":"([a-z0-9_]+)"', body)}
+    return tuple(n for n in sorted(names) if n not in COMPAT)
 
 
-def read_by(daemon):
-    text = daemon.metrics()
-    return {reader: int(metric(text, READER, reader=reader) or 0) for reader in ("plain", "libmicrohttpd")}
+def say_readers(plain, library):
+    """That each side was read by the reader that it stands for: all but refused heads."""
+    counts = []
+    for daemon in (plain, library):
+        text = daemon.metrics()
+        counts.append({reader: int(metric(text, READER, reader=reader) or 0) for reader in ("plain", "libmicrohttpd")})
+    check(counts[0]["libmicrohttpd"] == 0 and counts[0]["plain"] > 0, "the first daemon is not read by the plain reader", counts[0])
+    check(counts[1]["libmicrohttpd"] > 3 * counts[1]["plain"], "the second daemon is not read by the library", counts[1])
+    return "%d by the plain reader, %d by the library" % (counts[0]["plain"], counts[1]["libmicrohttpd"])
 
 
-def say_readers(sides):
-    """That each side was read by the reader that it stands for."""
-    counts = [read_by(side.daemon) for side in sides]
-    print("      read by: %s; %s" % tuple(counts))
-    if any(counts[0].values()):
-        check(counts[0]["plain"] > 20 * counts[0]["libmicrohttpd"], "the first daemon was read by the library", counts[0])
-        check(counts[1]["libmicrohttpd"] > 20 * counts[1]["plain"], "the second daemon was read by the plain reader", counts[1])
+def pair_of(paths, options, token):
+    daemons = Daemon(paths[0], *options), second_reader(paths[1], options)
+    if token:
+        for daemon in daemons:
+            daemon.get = lambda target, connect=daemon.connect: connect().ask(request("GET", target, [("Authorization", "Bearer " + SECRET)]))
+    return daemons
 
 
-def profile(path, options, wanted, generator, keep_going):
-    """One pair of daemons; the statuses that were seen."""
+def walk(run, first, wanted, keep_going):
+    for drawn in first:
+        run.connection([[drawn]])
+    while run.asked < wanted and (run.differences == 0 or keep_going):
+        batch = min(run.asked + 250, wanted)
+        while run.asked < batch:
+            run.connection(run.groups())
+        run.counted("after %d requests" % run.asked)
+
+
+def profile(paths, options, wanted, generator, keep_going):
+    """One pair of daemons."""
     with tempfile.NamedTemporaryFile("w", suffix=".tokens") as file:
         file.write(SECRET + "\n")
         file.flush()
         os.chmod(file.name, 0o600)
         token = SECRET if TOKEN in options else None
-        options = ["--backend", "cpu", "--threads", "1", *(file.name if o == TOKEN else o for o in options)]
-        plain = Daemon(path, *options)
-        library, form = second_reader(path, options)
-        sides = [Side("plain", plain, lambda head: head), Side("libmicrohttpd", library, form)]
-        if token:
-            for side in sides:
-                ask = lambda target, daemon=side.daemon: daemon.connect().ask(request("GET", target, [("Authorization", "Bearer " + SECRET)]))
-                side.daemon.get = ask
-        rows = [row for row in ROWS if row.code != LIBRARY and not is_apart(row)]
+        most = int(options[options.index("--max-requests-per-connection") + 1]) if "--max-requests-per-connection" in options else 0
+        plain, library = pair_of(paths, ["--backend", "cpu", "--threads", "1", *(file.name if o == TOKEN else o for o in options)], token)
+        rows = [row for row in ROWS if not is_apart(row) and row not in CHUNK_ROWS]  # whose framing the library is never given
         others = [row for needed, more in OTHER_ROWS if set(needed) <= set(options) for row in more if TOKEN not in needed]
-        draw = Draw(generator, rows + others, models_of(plain), token, "--compat-models" in options)
-        run = Run(sides, draw, generator)
-        for side in sides:
-            side.before = side.counters()
-        for drawn in [draw.row(row) for row in (rows if tuple(options[4:]) == OPTIONS else others)] + draw.scalars():
-            run.connection([[drawn]])
-        while run.asked < wanted and (run.differences == 0 or keep_going):
-            batch = run.asked + 250
-            while run.asked < min(batch, wanted):
-                run.connection(run.groups())
-            run.counters("after %d requests" % run.asked)
-        for side in sides:
-            check(token or settle(side.daemon) == 0, side.name, "holds slots")
-        say_readers(sides)
-        for side in sides:
-            check(side.daemon.stop() == 0, side.name, "ends badly")
-        print("%-70s %6d requests, %d differences, statuses %s" % (" ".join(options[4:])[:70], run.asked, run.differences, dict(sorted(run.statuses.items()))))
+        draw = Draw(generator, rows + others, models_of(plain, library), token, "--compat-models" in options)
+        run = Run(plain, library, draw, generator, most)
+        walk(run, [draw.row(row) for row in (rows if options == OPTIONS else others)] + draw.scalars(), wanted, keep_going)
+        for daemon in (plain, library):
+            check(token or settle(daemon) == 0, "slots are held")
+        readers = say_readers(plain, library)
+        check(plain.stop() == 0 and library.stop() == 0, "a daemon ends badly")
+        print("%-60.60s %6d requests on %d connections, %s, %d differences, statuses %s" % (" ".join(options[6:]), run.asked, run.connections, readers, run.differences, dict(sorted(run.statuses.items()))))
         return run
 
 
@@ -315,25 +314,25 @@ def is_apart(row):
     return row.then != STAYS and len(row.data) > 65536
 
 
-def rows_apart(path):
+def rows_apart(paths):
     """Refusals that take their time, or may cut a body anywhere: one by one, on both."""
     slow = [(options, rows) for options, rows in OTHER_ROWS if "--body-timeout" in options]
-    for options, rows in slow + [(OPTIONS, [row for row in ROWS if is_apart(row)])]:
-        plain = Daemon(path, "--backend", "cpu", "--threads", "1", *options)
-        library, form = second_reader(path, ["--backend", "cpu", "--threads", "1", *options])
-        for row in [r for r in rows if r.code != LIBRARY]:
+    for options, rows in slow + [(OPTIONS, [row for row in ROWS if is_apart(row) and row not in CHUNK_ROWS])]:
+        daemons = pair_of(paths, ["--backend", "cpu", "--threads", "1", *options], None)
+        for row in rows:
             found = []
-            for daemon, change in ((plain, lambda head: head), (library, form)):
+            for daemon in daemons:
                 with daemon.connect() as connection:
-                    answer = connection.ask(change(row.data))
+                    answer = connection.ask(row.data)
                     found.append((answer.status, sorted((n, v) for n, v in answer.headers if n not in OWN), answer.body, connection.closed_within(3)))
             check(found[0] == found[1], row.name, *found)
-        check(plain.stop() == 0 and library.stop() == 0, "the daemons of", options, "end badly")
+        check(all(daemon.stop() == 0 for daemon in daemons), "a daemon of", options, "ends badly")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("kernserve")
+    parser.add_argument("kernserve_library", help="the program of tests/reader_library.c")
     parser.add_argument("--count", type=int, default=1500)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--keep-going", action="store_true", help="behind the first difference too")
@@ -342,10 +341,10 @@ def main():
     print("KS_SEED=%d" % seed)
     begun, asked, seen = time.monotonic(), 0, set()
     for share, options in PROFILES:
-        run = profile(arguments.kernserve, options, int(share * arguments.count), random.Random(seed), arguments.keep_going)
+        run = profile((arguments.kernserve, arguments.kernserve_library), options, int(share * arguments.count), random.Random(seed), arguments.keep_going)
         asked += run.asked
         seen |= set(run.statuses)
-    rows_apart(arguments.kernserve)
+    rows_apart((arguments.kernserve, arguments.kernserve_library))
     check(arguments.count < 1500 or seen >= STATUSES, "statuses never seen:", sorted(STATUSES - seen))
     print("%d requests through both readers, %d differences, %.1f s" % (asked, wrongs(), time.monotonic() - begun))
     return 1 if wrongs() else 0
