@@ -161,9 +161,9 @@ static verdict know_head(ks_http *http, ks_conn *conn, size_t n, ks_status *read
 /* Whether the library serves the request. Its head is judged first: what is wrong with it is told here. */
 static bool is_for_library(const ks_http *http, ks_conn *conn, ks_handover *reason)
 {
-    ks_error error;
+    if (!conn->head.http10 && !ks_http_prefers_library) return false;
     *reason = conn->head.http10 ? KS_HANDOVER_HTTP10 : KS_HANDOVER_TEST;
-    return (conn->head.http10 || ks_http_prefers_library) && ks_gate_wire(&http->rules, &conn->head, &error) == KS_OK;
+    return ks_gate_wire(&http->rules, &conn->head, &conn->error) == KS_OK;
 }
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */

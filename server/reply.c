@@ -75,6 +75,8 @@ void ks_response_fini(ks_response *response)
     response->infer = NULL;
 }
 
+enum { HEAD_SPARE = 128 }; /* for what follows the fields */
+
 /* --- text --------------------------------------------------------------------------------------------------------- */
 
 /* Of the statuses that this server sends (RFC 9110 15). */
@@ -118,33 +120,45 @@ static const char *date_line(ks_date *date)
     return date->line;
 }
 
-static char *put(char *at, const char *end, const char *text)
+static inline char *put(char *at, const char *text, size_t n)
 {
-    const size_t n = strlen(text);
-    assert(n < (size_t)(end - at));
     memcpy(at, text, n);
     return at + n;
 }
 
+#define PUT(at, literal) put(at, literal, sizeof(literal) - 1)
+
+static char *put_text(char *at, const char *text)
+{
+    return put(at, text, strlen(text));
+}
+
+static char *put_status(char *at, int code)
+{
+    char number[24];
+    if (code == 200) return PUT(at, "HTTP/1.1 200 OK\r\n");
+    at = PUT(at, "HTTP/1.1 ");
+    at = put_text(at, ks_reply_number(number, code));
+    at = PUT(at, " ");
+    at = put_text(at, phrase_of(code));
+    return PUT(at, "\r\n");
+}
+
+/* Names are ours, and values bounded: by KS_TIMING_MAX, KS_REQUEST_ID_MAX and the length of a shape. */
 size_t ks_response_head(const ks_response *response, ks_date *date, char out[KS_RESPONSE_HEAD_MAX])
 {
-    const char *const end = out + KS_RESPONSE_HEAD_MAX;
-    char number[24], *at = put(out, end, "HTTP/1.1 ");
-    at = put(at, end, ks_reply_number(number, response->code));
-    at = put(at, end, " ");
-    at = put(at, end, phrase_of(response->code));
-    at = put(at, end, "\r\n");
-    at = put(at, end, date_line(date));
+    char number[24], *at = put_text(put_status(out, response->code), date_line(date));
     for (int i = 0; i < response->fields.count; i++) {
-        at = put(at, end, response->fields.at[i].name);
-        at = put(at, end, ": ");
-        at = put(at, end, response->fields.at[i].value);
-        at = put(at, end, "\r\n");
+        const char *const name = response->fields.at[i].name, *const value = response->fields.at[i].value;
+        const size_t name_length = strlen(name), value_length = strlen(value);
+        assert((size_t)(at - out) + name_length + value_length < KS_RESPONSE_HEAD_MAX - HEAD_SPARE);
+        at = PUT(put(at, name, name_length), ": ");
+        at = PUT(put(at, value, value_length), "\r\n");
     }
-    if (response->last) at = put(at, end, "Connection: close\r\n");
-    at = put(at, end, "Content-Length: ");
-    at = put(at, end, ks_reply_number(number, (int64_t)response->length));
-    at = put(at, end, "\r\n\r\n");
+    if (response->last) at = PUT(at, "Connection: close\r\n");
+    at = PUT(at, "Content-Length: ");
+    at = put_text(at, ks_reply_number(number, (int64_t)response->length));
+    at = PUT(at, "\r\n\r\n");
     return (size_t)(at - out);
 }
 
