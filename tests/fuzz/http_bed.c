@@ -20,6 +20,7 @@ enum {
 };
 
 struct http_bed {
+    bool plain;
     ks_config config;
     ks_daemon daemon;
     ks_engine *engine;
@@ -34,11 +35,8 @@ static void must(bool right, const char *what)
     abort();
 }
 
-/* The way to reach the library: the one place that knows it. */
-static void turn_plain_off(ks_http *http)
-{
-    ks_direct_close(&http->direct);
-}
+/* The way to reach the library: the one place that knows it (http_switch.c). */
+void http_switch_to_library(bool on);
 
 static void open_daemon(http_bed *bed)
 {
@@ -96,7 +94,7 @@ http_bed *http_bed_open(bool plain)
     must(ks_http_open(&bed->daemon, bed->engine, ks_metrics_writer(bed->daemon.metrics, 0), bed->wake_fd, &bed->http,
                       &error) == KS_OK,
          "the HTTP side");
-    if (!plain) turn_plain_off(bed->http);
+    bed->plain = plain;
     return bed;
 }
 
@@ -158,6 +156,7 @@ size_t http_bed_exchange(http_bed *bed, const uint8_t *bytes, size_t size, size_
     bool ended = false;
     size_t got = 0;
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0, "a socket pair");
+    http_switch_to_library(!bed->plain);
     atomic_fetch_add(&bed->daemon.connections, 1);
     ks_http_add(bed->http, pair[1], true);
     for (size_t at = 0; at < size && !ended;) {

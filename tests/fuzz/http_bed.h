@@ -1,5 +1,5 @@
 /* HTTP in process: engines on the CPU and the HTTP side above them, as a shard has it, spoken to over a socket pair. One bed has
- * the plain reader, the other one libmicrohttpd alone. For fuzz targets; one thread. */
+ * the plain reader, the other one libmicrohttpd, which answers the first request of a connection and ends it. For fuzz targets; one thread. */
 #ifndef KS_HTTP_BED_H
 #define KS_HTTP_BED_H
 #include <stdbool.h>

@@ -398,7 +398,17 @@ def last_answers():
         yield Case(name, data, LAST, (200, 404))
 
 
-FAMILIES = (request_lines, targets, hosts, fields, lengths, codings, chunk_sizes, chunk_frames, trailers, expectations, contents, connections, last_answers)
+def as_old():
+    """Heads of other families as HTTP/1.0, which has no chunks and needs no Host, and whose connections may always end."""
+    for family in (targets, hosts, fields, lengths, contents):
+        for case in family():
+            line, _, rest = case.data.partition(b"\r\n")
+            if not line.endswith(b" HTTP/1.1") or TE.encode() in rest or b"\r\nHost:" not in case.data:
+                continue
+            yield case._replace(name=case.name + ", HTTP/1.0", data=line[:-1] + b"0\r\n" + rest, kind=KEPT if case.kind == SERVED else case.kind)
+
+
+FAMILIES = (request_lines, targets, hosts, fields, lengths, codings, chunk_sizes, chunk_frames, trailers, expectations, contents, connections, last_answers, as_old)
 
 
 def all_cases():
@@ -451,7 +461,7 @@ def case_fault(case, answers, rest, ended, second):
         return "status %d instead of %s: %r" % (answers[0].status, " or ".join(map(str, case.statuses)), answers[0])
     kind = case.kind
     if kind in (EITHER, KEPT) and len(answers) == 1:
-        kind = REFUSED if kind == EITHER else LAST
+        kind = REFUSED if kind == EITHER and answers[0].status >= 400 else LAST
     if kind == REFUSED:
         return refusal_fault(case, answers, rest, ended)
     return last_fault(answers, rest, ended) if kind == LAST else service_fault(answers, rest)

@@ -99,7 +99,7 @@ class Talk:
         self.exchange.send([drawn.head()])
         self.read()
         before = self.interims
-        while self.interims == before and len(self.read()) < len(self.methods) and not self.fault:
+        while len(self.read()) < len(self.methods) and self.interims == before and not self.fault:
             if not self.exchange.receive(3):
                 break
         if self.interims > before:
