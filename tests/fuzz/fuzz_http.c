@@ -197,7 +197,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     other.length = http_bed_exchange(plain, data, size, size < 512 ? 1 : 97, other.bytes, OUTPUT_MAX);
     size_t m = alike(&other, others, &ignored);
     if (n != m || memcmp(mine, others, n) != 0) differ("cut otherwise, answered otherwise", mine, n, others, m);
-    if (first == 0) return 0;
+    /* libmicrohttpd 0.9.75 sends 100 where no body follows, too, and then drops the answer if bytes lie behind the head. */
+    if (first == 0 || memmem(data, size, "xpect", 5) || memmem(data, size, "XPECT", 5)) return 0;
     other.length = http_bed_exchange(library, data, size, size + 1, other.bytes, OUTPUT_MAX);
     m = alike(&other, others, &ignored);
     if (m != first || memcmp(mine, others, first) != 0) differ("the library answers otherwise", mine, first, others, m);
