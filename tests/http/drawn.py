@@ -31,7 +31,7 @@ class Drawn:
 
     def __init__(self, method, target, headers=(), body=b"", framing="length", name=""):
         self.method, self.target, self.headers, self.body, self.framing, self.name = method, target, list(headers), body, framing, name
-        self.pieces, self.host, self.raw, self.then, self.expects, self.ends = [], "localhost", None, None, False, False
+        self.pieces, self.host, self.raw, self.row, self.expects, self.ends = [], "localhost", None, None, False, False
 
     def head(self):
         lines = ["%s %s HTTP/1.1" % (self.method, self.target), "Host: %s" % self.host]
@@ -260,7 +260,7 @@ class Draw:
         """The bytes of a row of refusal_rows.py as they stand."""
         words = row.data.split(b"\r\n", 1)[0].decode("latin-1").split(" ") + [""]
         drawn = Drawn(words[0], words[1], name="row: " + row.name)
-        drawn.raw, drawn.then, drawn.ends = row.data, row.then, row.then != "stays"
+        drawn.raw, drawn.row, drawn.ends = row.data, row, row.then != "stays"
         return drawn
 
     def scalars(self):

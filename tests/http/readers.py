@@ -139,8 +139,8 @@ def difference(mine, other, drawn):
 def must_close(drawn, answer, interims):
     """Whether the connection ends behind an answer: by the request's wish, by its refusal, or because its body was not read. None:
     either is right."""
-    if drawn.then is not None:
-        return {STAYS: False, CLOSES: True}.get(drawn.then)
+    if drawn.row is not None:
+        return {STAYS: False, CLOSES: True}.get(drawn.row.then) if answer.status == drawn.row.status else None
     if any(name == "Connection" and "close" in value.lower() for name, value in drawn.headers):
         return True
     if answer.status >= 400 and (drawn.expects and interims == 0 or answer.header("kernserve-error") in CLOSING and answer.status != 421):
