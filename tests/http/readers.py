@@ -201,7 +201,7 @@ class Run:
             return False
         for drawn, answer in zip(group, answers):
             self.compare(drawn, answer, talk.interims - before)
-            wanted = must_close(drawn, answer, talk.interims - before) or first + group.index(drawn) + 1 == self.most
+            wanted = first + group.index(drawn) + 1 == self.most or must_close(drawn, answer, talk.interims - before)
             if wanted is not None and answer.says_close() != wanted:
                 self.wrong("%s: the connection %s behind %r", drawn, "ends" if answer.says_close() else "stays", answer)
         if len(answers) < len(group) and not answers[-1].says_close():
@@ -305,7 +305,7 @@ def profile(paths, options, wanted, generator, keep_going):
             check(token or settle(daemon) == 0, "slots are held")
         readers = say_readers(plain, library)
         check(plain.stop() == 0 and library.stop() == 0, "a daemon ends badly")
-        print("%-60.60s %6d requests on %d connections, %s, %d differences, statuses %s" % (" ".join(options[6:]), run.asked, run.connections, readers, run.differences, dict(sorted(run.statuses.items()))))
+        print("%-60.60s %6d requests on %d connections, %s, %d differences, statuses %s" % (" ".join(options[6:]) or "the presets", run.asked, run.connections, readers, run.differences, dict(sorted(run.statuses.items()))))
         return run
 
 
