@@ -484,7 +484,7 @@ def run_case(address, case, pieces, second):
     """What is wrong with one case on a connection of its own; None: nothing."""
     methods = [case.method, "GET"]
     with Exchange(address) as exchange:
-        exchange.send(pieces, 0.002 if len(pieces) == 4 else 0.0)
+        exchange.send(pieces, 0.001 if len(pieces) == 4 else 0.0)
         try:
             ends = case.kind in (REFUSED, LAST)
             answers, _, rest = exchange.collect(1 if ends else 2, methods)
