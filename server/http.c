@@ -369,7 +369,7 @@ void ks_library_resume(ks_conn *conn)
 /* ks_transport.resume */
 static void resume_library(ks_http *http, ks_conn *conn)
 {
-    if (conn->stage == KS_AT_BODY) ks_request_check(http, conn);
+    if (conn->stage == KS_AT_BODY) ks_request_check(conn);
     if (conn->cut) cut_library(http, conn);
     ks_library_resume(conn);
     http->resumed = true;

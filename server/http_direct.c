@@ -368,7 +368,7 @@ static void go_on_with_body(ks_http *http, ks_conn *conn)
     } else if (!ks_pieces_are_next(conn)) {
         ks_direct_end_body(http, conn);
     } else {
-        ks_request_check(http, conn);
+        ks_request_check(conn);
         if (conn->cut)
             ks_direct_cut(http, conn);
         else

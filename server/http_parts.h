@@ -1,6 +1,5 @@
-/* What the files of this room share: http.c (the library's side), http_direct.c and http_pieces.c (plain requests
- * past the library), http_request.c (one request, as far as it needs no library) and http_turn.c (the loop around all of them). Nothing outside
- * of these includes it. */
+/* What the files of this room share: http_request.c (the sequence of a request), http_direct.c and http_pieces.c (the plain
+ * transport), http.c (the library's) and http_turn.c (the loop around all of them). Nothing outside of these includes it. */
 #ifndef KS_HTTP_PARTS_H
 #define KS_HTTP_PARTS_H
 #include <sys/epoll.h>
@@ -63,7 +62,7 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read);
 size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n);
 /* Amid a body: where this host has no room or no time for the request any more and much is still to come, the client is
  * told now: sets conn->cut. */
-void ks_request_check(ks_http *http, ks_conn *conn);
+void ks_request_check(ks_conn *conn);
 /* The body is complete. false: again in the next turn. */
 bool ks_request_end(ks_http *http, ks_conn *conn);
 /* Behind its end: whether there is something to respond. */

@@ -198,9 +198,8 @@ static bool is_last(const ks_http *http, const ks_conn *conn)
 
 /* --- body --------------------------------------------------------------------------------------------------------- */
 
-void ks_request_check(ks_http *http, ks_conn *conn)
+void ks_request_check(ks_conn *conn)
 {
-    (void)http;
     if (conn->infer == NULL || conn->fault != KS_OK ||
         conn->head.content_length < (int64_t)(conn->received + swallow_bytes))
         return;
@@ -244,7 +243,7 @@ size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n
     if (conn->control) conn->fault = ks_control_feed(conn->control, bytes, n, &conn->error);
     const size_t taken = conn->infer ? ks_infer_feed(conn->infer, bytes, n) : n;
     conn->received -= n - taken;
-    ks_request_check(http, conn);
+    ks_request_check(conn);
     return taken;
 }
 

@@ -116,7 +116,7 @@ CHUNKED = raw(POST, HOST, "Transfer-Encoding: chunked")
 SILENT = {
     "nothing": b"", "half a request line": b"GET /liv", "half a head": raw(LIVE, HOST)[:-3], "a CR": raw(LIVE, HOST)[:-1],
     "15 KiB of a head": raw(LIVE, HOST, *("X-%d: %s" % (i, "y" * 1000) for i in range(15)))[:-2], "half a body": raw(POST, HOST, "Content-Length: 256", body=bytes(100)),
-    "a chunked head": CHUNKED, "half a size": CHUNKED + b"1", "1,000 bytes of a size's line": CHUNKED + b"100;a=" + b"b" * 990, "an open quote": CHUNKED + b'100;a="b',
+    "a chunked head": CHUNKED, "half a size": CHUNKED + b"1", "1,000 bytes of a size's line": CHUNKED + b"100;a=" + b"b" * 990, "64 KiB of a size's line": CHUNKED + b"100;a=" + b"b" * 65536, "an open quote": CHUNKED + b'100;a="b',
     "half a chunk": CHUNKED + b"100\r\n" + bytes(100), "a chunk without its end": CHUNKED + b"80\r\n" + bytes(128), "half a trailer": CHUNKED + b"100\r\n" + bytes(256) + b"\r\n0\r\nX: y\r\nZ",
     "leave to send was given": raw(POST, HOST, "Content-Length: 256", "Expect: 100-continue"), "refused, the body is dropped": raw("POST /nothing HTTP/1.1", HOST, "Content-Length: 256"),
     "HTTP/1.0, half a body": raw(POST.replace("1.1", "1.0"), "Content-Length: 256", body=bytes(100)), "a whole request": SMUGGLED,

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Where libmicrohttpd 0.9.75 does what one does not expect, and what holds us off each such place.
+"""Where libmicrohttpd 0.9.75 does what one does not expect, and what holds us off each such place. It is given HTTP/1.0 alone, a
+connection for one request.
 
   a timeout within the library: stall at 128, 256 ... ready sockets    engine_stall; check_floors.sh: MHD_run_wait(.., 0) only
   a FIN that came with data is lost                                    engine_leak
   suspended in the first final call: a half-closed client's answer     engine_half_close
   resumed, then asleep                                                 here: wakes_for_answers
-  answered in the first call: the connection ends                      here: keeps_connections; rows that STAY in refusal_rows
+  answered in the first call: the connection ends                      it does anyway; the plain reader's: keeps_connections
   one more call without data after a suspension amid the body          engine_large, engine_slices
   deadlines of single connections are walked every turn                check_floors.sh: none set; engine_limits has our own
   a large pool of memory for a connection is cleared each request      engine_counts: bytes cleared
   its thread pool leaves shards idle                                   here: spreads_connections
   quiesced, or stopped while one is suspended                          check_floors.sh; engine_drain, d_stop, end of engine_large
-  it answers some bad heads itself                                     refusal_rows, LIBRARY
-  doubled and foreign framing gets through, or hangs                   engine_framing
+  it answers some bad heads itself, with two status lines              it is given none: engine_heads
+  doubled and foreign framing gets through, or hangs                   likewise: engine_framing, CHUNK_ROWS in refusal_rows
+  it looks at a long chunk-size line again and again                   it is given no chunked body: silence in engine_heads
   %00 shortens the path                                                refusal_rows, "encoded NUL"
   texts of a head lie in its pool, where the body comes behind them    here: keeps_texts
   select() above descriptor 1023                                       here: serves_high_descriptors
@@ -27,6 +29,7 @@ from daemon import cpu_daemon, random_values, read_answer, request, row_request,
 
 # Some milliseconds of work on another thread: the connection is suspended until it is done.
 SLOW = request("POST", "/v2/models/matmul/infer?shape=128,256&shape=256,128&datatype=FP64", (), bytes(2 * 8 * 128 * 256))
+SLOW10 = SLOW.replace(b" HTTP/1.1", b" HTTP/1.0", 1)  # libmicrohttpd's
 
 
 def exchange(s, data):
@@ -38,9 +41,10 @@ def wakes_for_answers(_):
     """Alone on its shard a suspended connection is answered as soon as the work is done: nothing else wakes the loop within 50 ms.
     The quickest of twenty counts, since other load on the machine is no sleep."""
     encode = []
-    with cpu_daemon("--threads", "1") as daemon, daemon.dial() as s:
+    with cpu_daemon("--threads", "1") as daemon:
         for _ in range(20):
-            status, fields, _ = exchange(s, SLOW)
+            with daemon.dial() as s:
+                status, fields, _ = exchange(s, SLOW10)
             assert status == 200
             encode.append(float(fields["server-timing"].split("encode;dur=")[1].split(",")[0]))
         assert daemon.stop() == 0
@@ -99,10 +103,11 @@ def spreads_connections(generator):
 def keeps_texts(_):
     """Id and trace are those of the head, although a body of many pools' size came behind it and the work took a while."""
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-    with cpu_daemon("--threads", "1") as daemon, daemon.dial() as s:
-        for i in range(3):
+    with cpu_daemon("--threads", "1") as daemon, daemon.dial() as kept:
+        for i, slow in enumerate((SLOW, SLOW10) * 3):
             fields = "X-Request-Id: mine-%d\r\ntraceparent: 00-%s-00f067aa0ba902b7-01\r\n" % (i, trace)
-            answer = exchange(s, SLOW.replace(b"Host:", fields.encode() + b"Host:", 1))
+            with daemon.dial() as once:
+                answer = exchange(kept if slow == SLOW else once, slow.replace(b"Host:", fields.encode() + b"Host:", 1))
             assert answer[0] == 200 and answer[1]["x-request-id"] == "mine-%d" % i, answer[:2]
             assert "trace;desc=00-%s-" % trace in answer[1]["server-timing"], answer[1]
         assert daemon.stop() == 0
@@ -123,6 +128,7 @@ def serves_high_descriptors(generator):
             assert exchange(s, head + body)[2] == body
         assert daemon.descriptors() > 1024 + 3
         assert exchange(connections[-1], SLOW)[0] == 200
+        assert exchange(connections[-2], SLOW10)[0] == 200
         for s in connections:
             s.close()
         assert daemon.stop() == 0

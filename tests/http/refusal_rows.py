@@ -425,6 +425,15 @@ OTHER_ROWS = [
     (("--strict-parameters",), [
         Row("unknown parameter, strictly", parameters(colour="red"), 400, "parameter", STAYS),
     ]),
+    (("--compat-models",), [
+        Row("101 levels inside data of a compatibility model", infer(tensor("[1]", deep(101)), to="/v2/models/identity_fp32/infer"), 400, "json_limit", STAYS, "JSON nesting depth exceeds maximum allowed limit (100)"),
+        Row("17 levels outside data of a compatibility model", infer(to="/v2/models/identity_fp32/infer", more=',"x":' + deep(17)), 400, "json_limit", STAYS, "(16)"),
+        Row("lists around an object in data of a compatibility model", infer(tensor("[1]", "[" * 20 + "{}" + "]" * 20), to="/v2/models/identity_fp32/infer"), 400, "json_limit", STAYS),
+        Row("2 MiB of JSON to a compatibility model", infer(tensor("[1]", "[" + " " * (2 << 20) + "1]"), to="/v2/models/identity_fp32/infer"), 413, "body_size", STAYS),
+    ]),
+    (("--max-work", "1000"), [
+        Row("too much work", pair("[20,20]", "[20,20]"), 413, "work", STAYS, "exceeds the maximum allowed value of 1e+03"),
+    ]),
     (("--token-file", TOKEN), [
         Row("no token", infer(), 401, "auth", EITHER),
         Row("wrong token", post(SOFTMAX, GOOD_BODY, ("Authorization", "Bearer wrong")), 401, "auth", EITHER),

@@ -38,6 +38,9 @@ TALKS = [
     ("the absolute form, a fragment", request("GET", "http://localhost/v2") + request("GET", "/v2#x"), [200, 404]),
     ("absolute forms", b"".join(request(m, t) for m, t in (("GET", "HTTP://LOCALHOST:8000/v2?a=b"), ("GET", "http://localhost"), ("GET", "http://localhost?a=b"), ("GET", "http://[::1]/v2"))) +
      raw("GET http://localhost/v2 HTTP/1.1", "Host: evil.example"), [200] * 5),
+    ("an absolute form again and again", request("GET", "http://localhost/v2") * 3 + request("GET", "/v2"), [200] * 4),
+    ("OPTIONS *, TRACE *", request("OPTIONS", "*") + request("TRACE", "*") + request("OPTIONS", "*"), [200, 404, 200]),
+    ("gzip in chunks", chunked("POST", SOFTMAX, [("Content-Encoding", "gzip")], [bytes([b]) for b in gzip.compress(GOOD_BODY)]), [200]),
     ("TRACE, a method in lower case, OPTIONS *", request("TRACE", "/v2") + request("post", SOFTMAX, (), b"{}") + request("OPTIONS", "*"), [405, 405, 200]),
     ("white space behind values", raw(POST, "Host: localhost \t", LENGTH + "  ", "Content-Encoding: identity ", "Inference-Header-Content-Length:\t%d\t" % len(GOOD_BODY), "Expect: 100-continue \t", body=GOOD_BODY), [200]),
     ("white space behind chunked", raw(POST, "Host:localhost", "Transfer-Encoding:chunked \t", body=CHUNKS + b"\r\n"), [200]),
@@ -116,6 +119,15 @@ def names(path):
         want("the daemon's end", 0, daemon.stop())
 
 
+def nested(path):
+    with Daemon(path, "--threads", "1", "--pinned-bytes", "16M", "--compat-models") as daemon, daemon.connect() as connection:
+        for depth in (1, 16, 17, 100):
+            body = '{"inputs":[%s]}' % tensor("[1]", "[" * depth + "7" + "]" * depth)
+            answer = connection.ask(request("POST", "/v2/models/identity_fp32/infer", (), body.encode()))
+            want("%d levels inside data of a compatibility model" % depth, (200, [7.0]), (answer.status, answer.status == 200 and json.loads(answer.body)["outputs"][0]["data"]))
+        want("the daemon's end", 0, daemon.stop())
+
+
 def main():
     with Daemon(sys.argv[1], "--threads", "1", "--pinned-bytes", "16M") as daemon:
         talks(daemon)
@@ -123,6 +135,7 @@ def main():
         want("pinned memory in use", 0, settle(daemon))
         want("the daemon's end", 0, daemon.stop())
     names(sys.argv[1])
+    nested(sys.argv[1])
     print("%d wrong" % wrong)
     return 1 if wrong else 0
 
