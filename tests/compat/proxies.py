@@ -231,6 +231,7 @@ FRONTS = (("nginx", "nginx, bodies kept back", NGINX, {"buffering": "on", "ignor
 
 
 def run(arguments, folder):
+    os.environ["PATH"] += ":/usr/sbin"  # where Debian has both
     there = [front for front in FRONTS if shutil.which(front[0]) and arguments.only in ("", front[0])]
     if not there:
         print("neither nginx nor HAProxy is installed")
