@@ -27,14 +27,30 @@ bool ks_is_token(const char *text, size_t length)
     return length > 0;
 }
 
+/* Whether one of eight bytes is below a space, or is DEL. */
+static bool any_control(const char *at)
+{
+    static const uint64_t ones = 0x0101010101010101u, highs = 0x8080808080808080u;
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    const uint64_t below = (word - ones * ' ') & ~word, other = word ^ ones * 0x7f;
+    return (below | ((other - ones) & ~other)) & highs;
+}
+
 /* Control bytes end lines for some parsers and not for others; a tab is the one that a value may hold. */
+const char *ks_head_text_end(const char *at, const char *end)
+{
+    for (;; at++) {
+        while (end - at >= 8 && !any_control(at)) at += 8;
+        if (at == end) return end;
+        const unsigned char c = (unsigned char)*at;
+        if ((c < ' ' && c != '\t') || c == 0x7f) return at;
+    }
+}
+
 static bool is_value(const char *text, size_t length)
 {
-    for (size_t i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if ((c < 32 && c != '\t') || c == 127) return false;
-    }
-    return true;
+    return ks_head_text_end(text, text + length) == text + length;
 }
 
 static ks_known find_known(const char *name, size_t length)

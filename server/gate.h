@@ -72,6 +72,8 @@ void ks_head_add(ks_head *head, const char *name, size_t name_length, const char
 
 /* Whether it is what a field's name, or a method, may consist of (RFC 9110 token). */
 bool ks_is_token(const char *text, size_t length);
+/* The first control byte, but for tabs, which no value holds; end: none. */
+const char *ks_head_text_end(const char *at, const char *end);
 /* How much of a value is left without the white space behind it, which is none of it (RFC 9110 5.5). */
 size_t ks_head_trim(const char *value, size_t length);
 

@@ -5,8 +5,10 @@
 #include "chunks.h"
 #include "http_parts.h"
 
+/* A head that is recognised costs 200 instructions in place of 6 for each of its bytes. Of 2 KiB, where a token and tracing fields fit,
+ * the kept ones take 2.0 KiB of a connection's resident 8.2 more than those of 1 KiB would. */
 enum {
-    KS_HEAD_KEPT = 1024,                         /* a head up to that length is recognised when it comes again */
+    KS_HEAD_KEPT = 2048,                         /* a head up to that length is recognised when it comes again */
     KS_WHOLE_MOST = KS_HEAD_KEPT + 16384 + 2048, /* of a request that is taken up in the look at its head */
     KS_HEAD_SPARE = 1024, /* method, version, white space: what a head may have beside its target and its fields */
     KS_PIECE_LEAST = 16 << 10,

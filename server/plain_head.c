@@ -18,24 +18,23 @@ static ks_status bad_byte(bool in_field, ks_error *error)
     return ks_fail(error, KS_REQUEST_LINE, "the request line holds a control byte, or does not end in CR LF");
 }
 
-/* Where the text of a line ends: at a control byte that no text holds, or at the end. */
-static const char *text_end(const char *at, const char *end)
+/* What is wrong with a head whose end has not come yet. */
+static ks_status check_part(const char *bytes, const char *end, ks_error *error)
 {
-    while (at < end && ((unsigned char)*at >= ' ' || *at == '\t') && *at != 0x7f) at++;
-    return at;
+    for (const char *at = bytes; (at = ks_head_text_end(at, end)) < end; at += 2) {
+        if (*at == '\r' && at + 1 == end) break;
+        if (*at != '\r' || at[1] != '\n') return bad_byte(memchr(bytes, '\n', (size_t)(at - bytes)) != NULL, error);
+    }
+    return KS_OK;
 }
 
 size_t ks_plain_head_length(const char *bytes, size_t n, ks_status *status, ks_error *error)
 {
-    const char *const empty = memmem(bytes, n, "\r\n\r\n", 4), *const end = bytes + n;
+    const char *const end = bytes + n;
     *status = KS_OK;
-    if (empty) return (size_t)(empty + 4 - bytes);
-    for (const char *at = bytes; (at = text_end(at, end)) < end; at += 2) {
-        if (*at == '\r' && at + 1 == end) break;
-        if (*at == '\r' && at[1] == '\n') continue;
-        *status = bad_byte(memchr(bytes, '\n', (size_t)(at - bytes)) != NULL, error);
-        break;
-    }
+    for (const char *at = bytes; (at = memchr(at, '\r', (size_t)(end - at))) != NULL; at++)
+        if (end - at >= 4 && memcmp(at, "\r\n\r\n", 4) == 0) return (size_t)(at + 4 - bytes);
+    *status = check_part(bytes, end, error);
     return 0;
 }
 
@@ -85,11 +84,11 @@ ks_status ks_plain_head(char *bytes, size_t length, ks_head *head, ks_error *err
     char *const end = bytes + length - 2; /* the empty line */
     ks_head_init(head, "", 0, version);
     head->method = "";
-    char *line = (char *)(uintptr_t)text_end(bytes, end);
+    char *line = (char *)(uintptr_t)ks_head_text_end(bytes, end);
     if (line == end || line[0] != '\r' || line[1] != '\n') return bad_byte(false, error);
     ks_status status = read_request_line(head, bytes, line, error);
     for (char *at = line + 2; status == KS_OK && at < end; at = line + 2) {
-        line = (char *)(uintptr_t)text_end(at, end);
+        line = (char *)(uintptr_t)ks_head_text_end(at, end);
         if (line == end || line[0] != '\r' || line[1] != '\n') return bad_byte(true, error);
         status = read_field(head, at, line, error);
     }

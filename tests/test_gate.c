@@ -598,6 +598,24 @@ static void plain_heads(void **state)
     free(memory);
 }
 
+/* Every byte at every place of texts of several words, with another control byte behind it and none. */
+static void control_bytes(void **state)
+{
+    char text[40];
+    (void)state;
+    for (int c = 0; c < 256; c++)
+        for (size_t length = 1; length < sizeof text; length++)
+            for (size_t at = 0; at < length; at++) {
+                memset(text, (int)(at % 3 == 0 ? 0xff : at % 3 == 1 ? ' ' : '~'), sizeof text);
+                text[at] = (char)c;
+                const bool control = (c < ' ' && c != '\t') || c == 0x7f;
+                assert_ptr_equal(ks_head_text_end(text, text + length), text + (control ? at : length));
+                text[length - 1] = '\n';
+                const size_t first = control && at < length ? at : length - 1;
+                assert_ptr_equal(ks_head_text_end(text, text + length), text + (at == length - 1 ? at : first));
+            }
+}
+
 /* What has come of a head: its length once it is complete; a byte that no head holds is known as soon as it is there. */
 static void plain_lengths(void **state)
 {
@@ -802,27 +820,17 @@ static void every_route_is_in_the_document(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wire_table),
-        cmocka_unit_test(wire_values),
-        cmocka_unit_test(wire_sizes),
-        cmocka_unit_test(access_table),
-        cmocka_unit_test(token_table),
-        cmocka_unit_test(body_table),
-        cmocka_unit_test(route_table),
-        cmocka_unit_test(admin_routes),
-        cmocka_unit_test(route_query),
-        cmocka_unit_test(warm_table),
-        cmocka_unit_test(times_add_up),
-        cmocka_unit_test(times_longest),
-        cmocka_unit_test(request_ids),
-        cmocka_unit_test(trace_table),
-        cmocka_unit_test(plain_heads),
-        cmocka_unit_test(plain_lengths),
-        cmocka_unit_test(absolute_targets),
-        cmocka_unit_test(chunked_bodies),
-        cmocka_unit_test(chunk_lines),
-        cmocka_unit_test(chunk_bytes),
-        cmocka_unit_test(every_route_is_in_the_document),
+        cmocka_unit_test(wire_table),     cmocka_unit_test(wire_values),
+        cmocka_unit_test(wire_sizes),     cmocka_unit_test(access_table),
+        cmocka_unit_test(token_table),    cmocka_unit_test(body_table),
+        cmocka_unit_test(route_table),    cmocka_unit_test(admin_routes),
+        cmocka_unit_test(route_query),    cmocka_unit_test(warm_table),
+        cmocka_unit_test(times_add_up),   cmocka_unit_test(times_longest),
+        cmocka_unit_test(request_ids),    cmocka_unit_test(trace_table),
+        cmocka_unit_test(plain_heads),    cmocka_unit_test(plain_lengths),
+        cmocka_unit_test(control_bytes),  cmocka_unit_test(absolute_targets),
+        cmocka_unit_test(chunked_bodies), cmocka_unit_test(chunk_lines),
+        cmocka_unit_test(chunk_bytes),    cmocka_unit_test(every_route_is_in_the_document),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
