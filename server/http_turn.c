@@ -1,4 +1,4 @@
-/* The loop around the library: what a turn waits for, who has hung up or is late, what finished work resumes. */
+/* The loop around both transports: what a turn waits for, who has hung up or is late, what finished work resumes. */
 #include <errno.h>
 #include <time.h>
 #include <unistd.h>

@@ -41,7 +41,7 @@ struct ks_infer {
     ks_encoding encoding;
     ks_times times;
     int64_t begun_ns;   /* there has been nothing but words since then, */
-    uint64_t run;       /* in this run of the library; UINT64_MAX: decode_ns is up to date */
+    uint64_t run;       /* in this run (ks_infers_run); UINT64_MAX: decode_ns is up to date */
     bool packed;        /* the body is compressed */
     bool streamed;      /* through the stream: job's plan and slot are the stream's */
     int64_t ended_ns;   /* streamed: the body is complete; 0: not yet */
@@ -69,7 +69,7 @@ struct ks_infers {
     int count, held;
     uint64_t logged; /* for one line in N */
     size_t slice;    /* numbers left of this turn */
-    uint64_t runs;   /* of the library */
+    uint64_t runs;   /* looks at connections, by whichever transport */
     ks_infer *records;
     unsigned char *words; /* of every record, and one more, for plans that are asked for */
     ks_oip *asked;

@@ -25,7 +25,7 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
 void ks_infers_close(ks_infers **infers); /* no record held */
 /* A new turn: what its numbers may take is whole again. */
 void ks_infers_turn(ks_infers *infers);
-/* The library looks at each connection once more: what it gives of one until the next run came without a pause. */
+/* A transport looks at connections once more: what it gives of one until the next run came without a pause. */
 void ks_infers_run(ks_infers *infers);
 
 /* first_ns: when the request's first byte was read; now_ns: the clock, a moment ago. A fault of the head is remembered

@@ -83,6 +83,47 @@ static void gzip_and_zlib_come_back_whatever_the_cuts(void **state)
     }
 }
 
+/* Members of n bytes in all, some of them empty, one behind the other; returns their length, and the last one's. */
+static size_t compress_members(size_t n, size_t *last)
+{
+    size_t length = 0;
+    for (size_t at = 0, part; at < n || length == 0; at += part) {
+        part = words_below(3) ? words_below(n - at + 1) : 0;
+        *last = compress_as(GZIP, plain + at, part, packed + length, sizeof packed - length);
+        length += *last;
+    }
+    return length;
+}
+
+static void members_of_gzip_are_one_body(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 100; round++) {
+        fill_plain();
+        const size_t n = 1 + words_below(PLAIN / 2), most = 1 + words_below(round % 2 ? 5000 : 5);
+        size_t last = 0;
+        const size_t length = compress_members(n, &last);
+        sink s = {.bytes = back, .cap = PLAIN, .bites = round % 3 == 0};
+        ks_error error = {0};
+        assert_int_equal(inflate_all(packed, length, most, n, &s, &error), KS_OK);
+        assert_int_equal(s.length, n);
+        assert_memory_equal(back, plain, n);
+        s.length = 0; /* a limit for all of them together */
+        assert_int_equal(inflate_all(packed, length, most, n - 1, &s, &error), KS_BODY_SIZE);
+        s.length = 0; /* the last one is cut */
+        assert_int_equal(inflate_all(packed, length - 1 - words_below(last - 1), most, n, &s, &error), KS_ENCODED);
+        s.length = 0; /* what follows is none */
+        packed[length] = (char)words_random();
+        packed[length + 1] = (char)~0x8b;
+        assert_int_equal(inflate_all(packed, length + 2, most, n, &s, &error), KS_ENCODED);
+    }
+    const size_t length = compress_as(ZLIB, plain, 10, packed, sizeof packed);
+    sink s = {.bytes = back, .cap = PLAIN};
+    ks_error error = {0};
+    memcpy(packed + length, packed, length);
+    assert_int_equal(inflate_all(packed, 2 * length, 5000, PLAIN, &s, &error), KS_ENCODED);
+}
+
 static void one_byte_past_the_limit_is_413(void **state)
 {
     (void)state;
@@ -206,6 +247,7 @@ int main(void)
     words_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gzip_and_zlib_come_back_whatever_the_cuts),
+        cmocka_unit_test(members_of_gzip_are_one_body),
         cmocka_unit_test(one_byte_past_the_limit_is_413),
         cmocka_unit_test(a_bomb_costs_no_more_than_the_limit),
         cmocka_unit_test(damage_is_400),

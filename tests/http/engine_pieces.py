@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Bodies and answers that are moved in pieces, past the library: every way in which such a request can end, and what its
+"""Bodies and answers that are moved in pieces: every way in which such a request can end, and what its
 connection is good for afterwards. On the daemon itself, and on kernserve_streaming beside it, whose device has memory of its
 own, so that what is above the slots goes through the ring."""
 import json
