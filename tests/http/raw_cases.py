@@ -529,6 +529,25 @@ def over_a_unix_socket(path):
             check(len(answers) == 1 and answers[0].status == 200, "a head with a field of", size, "bytes, byte by byte over a Unix socket:", answers)
 
 
+def long_heads_behind_a_long_body(address, generator, rounds=60):
+    """A part of a head that is left in its socket may keep the sender's window shut, until the sender tries again seconds later."""
+    data = get("Content-Length: 250000", target="/v2/repository/index", method="POST") + b'{"ready":' + b"[" * 249991
+    data += get(*["X-%d: %s" % (i, "a" * 1000) for i in range(15)]) * 6
+    for _ in range(rounds):
+        places = sorted(generator.sample(range(1, len(data)), 3))
+        with Exchange(address) as exchange:
+            exchange.send([data[a:b] for a, b in zip([0] + places, places + [len(data)])])
+            answers, _, _ = exchange.collect(7, ["GET"], 1)
+            if not check_all(answers, places):
+                return
+
+
+def check_all(answers, places):
+    right = [answer.status for answer in answers] == [400] + [200] * 6
+    check(right, "long heads behind a long body, cut at", places, [answer.status for answer in answers])
+    return right
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("kernserve")
@@ -539,6 +558,7 @@ def main():
     cases = [case for case in all_cases() if arguments.words in case.name]
     with tempfile.TemporaryDirectory() as folder, Daemon(arguments.kernserve, "--backend", "cpu", "--threads", "1", "--pinned-bytes", "64M", "--listen", "unix:" + folder + "/data") as daemon:
         over_a_unix_socket(folder + "/data")
+        long_heads_behind_a_long_body((daemon.host, daemon.port), random.Random(seed))
         walk(daemon, cases, random.Random(seed))
         check(daemon.stop() == 0, "the exit code")
     print("%d cases on two listeners, %d wrong" % (len(cases), wrongs()))
