@@ -17,6 +17,7 @@ struct ks_inflate {
     bool over;          /* the stream's end was seen, or a member's */
     bool gzip;          /* which may have several members, one behind the other (RFC 1952 2.2) */
     bool begun;         /* a byte has come */
+    bool corrupt;       /* what lies in the buffer is the last that could be read */
     bool ahead;         /* the first byte that comes next has been used already */
     size_t made, given; /* of buffer */
     unsigned char buffer[BUFFER_BYTES];
@@ -50,14 +51,15 @@ static ks_status give(ks_inflate *it, ks_inflate_fn *take, void *context, ks_err
 static ks_status make(ks_inflate *it, ks_error *error)
 {
     z_stream *stream = &it->stream;
+    if (it->corrupt) return ks_fail(error, KS_ENCODED, "the compressed body is corrupt");
     if (it->over && !(it->gzip && inflateReset2(stream, WINDOW_AND_GZIP) == Z_OK))
         return ks_fail(error, KS_ENCODED, "the compressed body has bytes behind the end of its stream");
     stream->next_out = it->buffer;
     stream->avail_out = BUFFER_BYTES;
     const int result = inflate(stream, Z_NO_FLUSH);
     if (result == Z_MEM_ERROR) return ks_fail(error, KS_MEMORY, "no memory to decompress the request");
-    if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
-        return ks_fail(error, KS_ENCODED, "the compressed body is corrupt");
+    /* Told when what came before it has been given: which of two faults is met must not hang on how the bytes came. */
+    it->corrupt = result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR;
     it->over = result == Z_STREAM_END;
     it->made = BUFFER_BYTES - stream->avail_out;
     it->given = 0;
@@ -74,7 +76,7 @@ static ks_status make(ks_inflate *it, ks_error *error)
 /* More may come of what zlib has been given: bytes that it has not used, or a buffer that it has filled. */
 static bool has_more(const ks_inflate *it)
 {
-    return it->stream.avail_in > 0 || (it->made == BUFFER_BYTES && !it->over);
+    return it->corrupt || it->stream.avail_in > 0 || (it->made == BUFFER_BYTES && !it->over);
 }
 
 ks_status ks_inflate_feed(ks_inflate *it, const char *bytes, size_t *n, ks_inflate_fn *take, void *context,

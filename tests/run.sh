@@ -9,7 +9,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 71
 logs=$root/build-test/logs
 mkdir -p "$logs"
-PATH=$PATH:/usr/local/cuda/bin
+PATH=$PATH:/usr/local/cuda/bin:/usr/sbin # where Debian has nginx and haproxy
 passed=0 failed=0 skipped=0
 jobs=$(nproc)
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 # what one clone has compiled serves the next
@@ -190,6 +190,8 @@ if [ "${1:-}" != quick ]; then
     wish golang-go go
     wish r-base-core Rscript
     wish libcurl4-openssl-dev curl/curl.h
+    wish haproxy haproxy
+    wish nginx nginx
     [ -e /usr/lib/R/site-library/curl ] || ks_wished="$ks_wished r-cran-curl"
     python3 -c 'import ensurepip' 2>/dev/null || ks_wished="$ks_wished python3-venv"
 fi
@@ -209,6 +211,7 @@ command -v promtool >/dev/null || skip "promtool check metrics" "promtool is not
 if [ -z "$(gpu_chips)" ]; then skip "GPU tests" "no GPU here; tests/gpu.sh runs them on a host that has one"; fi
 if [ -x "$root/build/kernserve" ]; then
     step "soak" "$root/tests/soak.py" "$root/build/kernserve" --count 20000
+    step "behind HAProxy and nginx" "$root/tests/compat/proxies.py" "$root/build/kernserve" --count 300
     step "valgrind" "$root/tests/valgrind.sh" "$root/build/kernserve" 200
     clients
 fi
