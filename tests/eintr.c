@@ -1,6 +1,7 @@
 /* Preloaded into the daemon: now and then a call of those that wait or move bytes is interrupted, in every thread, as a profiler's
  * or a debugger's signal does it. KS_EINTR=N: one call in N gives EINTR, by chance, so that no loop keeps step with it. At the
  * process's end "interrupted COUNT" goes to the file that KS_EINTR_FILE names. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes" /* the checked forms of a fortified build have none elsewhere */
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
