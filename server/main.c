@@ -15,21 +15,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "admin.h"
-#include "backends.h"
-#include "clock.h"
-#include "commands.h"
-#include "early.h"
-#include "listen.h"
-#include "log.h"
-#include "model.h"
-#include "notify.h"
-#include "selftest.h"
-#include "settle.h"
-#include "supervise.h"
-#include "tokens.h"
-#include "version.h"
-#include "watch.h"
+#include "daemon/admin.h"
+#include "daemon/backends.h"
+#include "base/clock.h"
+#include "daemon/commands.h"
+#include "daemon/early.h"
+#include "daemon/listen.h"
+#include "base/log.h"
+#include "base/model.h"
+#include "base/notify.h"
+#include "daemon/selftest/selftest.h"
+#include "daemon/defaults.h"
+#include "daemon/supervise.h"
+#include "base/tokens.h"
+#include "base/version.h"
+#include "daemon/watch.h"
 
 enum { SHARDS_MAX = 64 };
 

@@ -1,7 +1,7 @@
 /* What an operation promises, and one piece of work for it (ks_spec), without addresses.
  *
- * An op is one descriptor (kernels/NAME.c), one reference on the CPU, one set of CUDA kernels (kernels/NAME.cu) and one
- * line in kernels/ops.def. Models of the protocol, their presets, parameters and metrics labels all follow from the
+ * An op is one descriptor (kernels/ops/NAME.c), one reference on the CPU (kernels/cpu/NAME/NAME.c), one set of CUDA kernels
+ * (kernels/cuda/NAME/NAME.cu) and one line in kernels/ops/ops.def. Models of the protocol, their presets, parameters and metrics labels all follow from the
  * descriptor. Descriptors are constant; everything here may be used by any thread. */
 #ifndef KERNSERVE_OP_H
 #define KERNSERVE_OP_H
@@ -69,10 +69,6 @@ typedef struct ks_spec {
  * Errors: KS_DATATYPE, KS_SHAPE, KS_AXIS, KS_EMPTY, KS_PARAMETER; the sentence names the input and both numbers. */
 typedef ks_status ks_resolve_fn(ks_spec *spec, ks_error *error);
 
-/* The reference on the CPU: exact enough to test against (FP64 accumulators), vectorisable, one thread, no allocation
- * beyond scratch_bytes (see ks_op). in[i], out: addresses of the tensors themselves. Never fails on a resolved spec. */
-typedef void ks_cpu_fn(const ks_spec *spec, const void *const *in, void *out, void *scratch);
-
 /* A small, representative piece of work (unresolved), which start-up and health checks run on the device and compare with
  * the reference. */
 typedef void ks_sample_fn(ks_spec *spec);
@@ -89,8 +85,6 @@ struct ks_op {
     int presets_count;
     const ks_preset *presets;
     ks_resolve_fn *resolve;
-    ks_cpu_fn *reference;
-    size_t (*scratch_bytes)(const ks_spec *spec); /* for reference; NULL: none */
     /* Of a resolved spec: how many of INPUT0's leading dimensions the output has as well, such that what lies at one index
      * of them depends on nothing at another. Work may be cut there. NULL: none. */
     int (*free_dims)(const ks_spec *spec);

@@ -9,7 +9,8 @@
  * Work shorter than INLINE_NS runs inside launch: waking a thread and being woken by it costs 10 us or more here, and
  * the shard has nothing better to do meanwhile than to wait for exactly this answer. */
 #include "kernserve/backend.h"
-#include "onednn.h"
+#include "cpu/onednn.h"
+#include "cpu/reference.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -218,9 +219,8 @@ static void choose(ks_plan *plan, bool onednn)
 static ks_status cpu_prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
     (void)device, (void)error;
-    const ks_op *op = plan->spec.op;
     choose(plan, ks_onednn_takes(&plan->spec));
-    plan->workspace_bytes = op->scratch_bytes ? op->scratch_bytes(&plan->spec) : 0;
+    plan->workspace_bytes = ks_cpu_scratch_bytes(&plan->spec);
     plan->mapped = true;
     plan->large = false;
     plan->graphs = false;
@@ -284,7 +284,7 @@ static void run_job(const ks_lane *lane, const ks_spec *spec, const ks_slot *slo
     for (int i = 0; i < spec->inputs; i++) in[i] = slot->in + spec->in[i].offset;
     void *out = slot->out + spec->out.offset;
     if (lane->onednn && ks_onednn_run(spec, in, out)) return;
-    spec->op->reference(spec, in, out, lane->scratch);
+    ks_cpu_reference(spec, in, out, lane->scratch);
 }
 
 /* Operands and output of a trial behind one another: as large as the sides of a slot. */

@@ -1,8 +1,8 @@
 /* Branch-free, so that the array forms become vector code for whatever the compiler is told to use.
  * FP16's exponent is moved by multiplication and its rounding done by an addition whose ulp is FP16's: the tricks are
  * those of Fabian Giesen's and Marat Dukhan's public conversions. */
-#include "convert.h"
-#include "vectorise.h"
+#include "cpu/convert.h"
+#include "cpu/simd.h"
 
 #include <string.h>
 

@@ -12,11 +12,11 @@
  *          enters here sets its own to 1 first, so a lane never spawns a team.
  * Limits   alpha must be a float exactly, as the library multiplies in FP32, and not 0, where it skips the product and
  *          with it every NaN. Bias and activation follow as a pass of ours over the output. */
-#include "onednn.h"
+#include "cpu/onednn.h"
 
 #ifdef KS_HAVE_ONEDNN
 
-#include "matmul_shape.h"
+#include "ops/matmul.h"
 
 #include <dlfcn.h>
 #include <errno.h>

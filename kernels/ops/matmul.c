@@ -1,21 +1,15 @@
-/* OUTPUT0 = activation(alpha * op(INPUT0) op(INPUT1) + INPUT2) over the last two dimensions: the descriptor and the
- * reference on the CPU.
+/* OUTPUT0 = activation(alpha * op(INPUT0) op(INPUT1) + INPUT2) over the last two dimensions: the descriptor and
+ * the shape.
  *
  * Shapes   INPUT0: [..., M, K], INPUT1: [..., K, N], each [.., columns, rows] where its transpose parameter is set; the
  * leading dimensions broadcast as NumPy's. INPUT2, optional: [N]. OUTPUT0: [..., M, N].
- * Values   FP16 and BF16 are computed as FP32 and rounded once. FP32 sums run over KS_MATMUL_DEPTH values at a time and
- * are collected in FP64, so the error does not grow with K beyond that. Nothing is skipped: NaN and infinity meet zeros
- * as IEEE 754 says. K = 0 gives activation(INPUT2). relu, gelu (with erf) and silu are the plain formulas: NaN stays NaN,
- * and gelu and silu of -inf are NaN, as in PyTorch. precision allows TF32 products; the reference needs no such leave.
- * Source   the blocking follows Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication". */
-#include "matmul_shape.h"
-
-#include "convert.h"
+ * Values   FP16 and BF16 are computed as FP32 and rounded once. Nothing is skipped: NaN and infinity meet zeros as IEEE 754 says. K = 0 gives activation(INPUT2). relu, gelu (with erf) and silu are the plain formulas: NaN stays NaN,
+ * and gelu and silu of -inf are NaN, as in PyTorch. precision allows TF32 products. */
+#include "ops/matmul.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 enum { PARAM_TRANSPOSE_A, PARAM_TRANSPOSE_B, PARAM_ALPHA, PARAM_ACTIVATION, PARAM_PRECISION, PARAM_COUNT };
 
@@ -214,63 +208,7 @@ void ks_matmul_offsets(const ks_matmul_shape *shape, int64_t index, int64_t *a, 
     }
 }
 
-/* --- the reference --------------------------------------------------------------------------------------------------- */
-
-enum {
-    KS_MATMUL_ROWS = 240,    /* of a block: a multiple of every tile's rows below */
-    KS_MATMUL_COLUMNS = 512, /* of a block: a multiple of every tile's columns */
-    KS_MATMUL_DEPTH = 128,   /* values summed in the element's own precision before they go to FP64 */
-    KS_MATMUL_SKINNY = 4,    /* up to so many rows, packing INPUT1 costs more than it saves */
-    KS_MATMUL_NARROW = 16,   /* up to so few columns, the transposed product wastes less of a tile */
-    KS_MATMUL_STRIP = 1024,  /* columns of a skinny product done at once */
-    KS_MATMUL_SCRATCH_ALIGNMENT = 64
-};
-
-/* One matrix: C may be swapped with its transpose, so it has strides too. */
-typedef struct product {
-    const unsigned char *a, *b;
-    const unsigned char *bias; /* NULL: none */
-    unsigned char *c;
-    ks_dtype dtype;
-    ks_matmul_activation activation;
-    int64_t m, n, k, a_row, a_col, b_row, b_col, c_row, c_col;
-    double alpha;
-    bool turned;
-} product;
-
-static int64_t least(int64_t x, int64_t y)
-{
-    return x < y ? x : y;
-}
-
-static int64_t up(int64_t value, int64_t multiple)
-{
-    return (value + multiple - 1) / multiple * multiple;
-}
-
-static void read_run_float(ks_dtype dtype, const unsigned char *from, int64_t at, int64_t count, float *to)
-{
-    if (dtype == KS_FP16)
-        ks_fp16_to_floats((const uint16_t *)from + at, to, (size_t)count);
-    else if (dtype == KS_BF16)
-        ks_bf16_to_floats((const uint16_t *)from + at, to, (size_t)count);
-    else
-        memcpy(to, (const float *)from + at, (size_t)count * sizeof *to);
-}
-
-static void read_run_double(ks_dtype dtype, const unsigned char *from, int64_t at, int64_t count, double *to)
-{
-    (void)dtype;
-    memcpy(to, (const double *)from + at, (size_t)count * sizeof *to);
-}
-
-static double read_one(ks_dtype dtype, const unsigned char *from, int64_t at)
-{
-    if (dtype == KS_FP64) return ((const double *)from)[at];
-    float value;
-    read_run_float(dtype, from, at, 1, &value);
-    return (double)value;
-}
+/* --- the descriptor -------------------------------------------------------------------------------------------------- */
 
 double ks_matmul_activate(ks_matmul_activation activation, double x)
 {
@@ -283,152 +221,6 @@ double ks_matmul_activate(ks_matmul_activation activation, double x)
         return x / (1 + exp(-x));
     default:
         return x;
-    }
-}
-
-/* From sums to values that are ready to be rounded, in place. */
-static void finish_run(const product *p, int64_t row, int64_t column, double *sum, int64_t count)
-{
-    if (p->alpha != 1.0)
-        for (int64_t j = 0; j < count; j++) sum[j] *= p->alpha;
-    if (p->bias)
-        for (int64_t j = 0; j < count; j++) sum[j] += read_one(p->dtype, p->bias, p->turned ? row : column + j);
-    if (p->activation != KS_MATMUL_NONE)
-        for (int64_t j = 0; j < count; j++) sum[j] = ks_matmul_activate(p->activation, sum[j]);
-}
-
-/* The only rounding to the output's datatype. */
-static void store_run(const product *p, int64_t row, int64_t column, double *sum, int64_t count)
-{
-    const int64_t at = row * p->c_row + column * p->c_col, step = p->c_col;
-    finish_run(p, row, column, sum, count);
-    switch (p->dtype) {
-    case KS_FP16:
-        for (int64_t j = 0; j < count; j++) ((uint16_t *)p->c)[at + j * step] = ks_double_to_fp16(sum[j]);
-        break;
-    case KS_BF16:
-        for (int64_t j = 0; j < count; j++) ((uint16_t *)p->c)[at + j * step] = ks_double_to_bf16(sum[j]);
-        break;
-    case KS_FP32:
-        for (int64_t j = 0; j < count; j++) ((float *)p->c)[at + j * step] = (float)sum[j];
-        break;
-    default:
-        for (int64_t j = 0; j < count; j++) ((double *)p->c)[at + j * step] = sum[j];
-        break;
-    }
-}
-
-#define JOIN3_(a, b, c) a##_##b##_##c
-#define JOIN3(a, b, c) JOIN3_(a, b, c)
-
-/* The same code for each width of vectors; run picks the widest that this processor has. */
-#define ISA plain
-#define ISA_TARGET
-#if defined(__x86_64__)
-#define TILE_ROWS 2
-#else
-#define TILE_ROWS 6
-#endif
-#define TILE_VECTORS 1
-#include "matmul_isa.h"
-
-#if defined(__x86_64__)
-#define ISA avx2
-#define ISA_TARGET __attribute__((target("avx2,fma")))
-#define TILE_ROWS 6
-#define TILE_VECTORS 1
-#include "matmul_isa.h"
-
-#define ISA avx512
-#define ISA_TARGET __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma")))
-#define TILE_ROWS 8
-#define TILE_VECTORS 2
-#include "matmul_isa.h"
-#endif
-
-typedef void run_fn(const product *p, unsigned char *scratch);
-
-static run_fn *pick(ks_dtype dtype)
-{
-    const bool wide = dtype == KS_FP64;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw"))
-        return wide ? run_double_avx512 : run_float_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return wide ? run_double_avx2 : run_float_avx2;
-#endif
-    return wide ? run_double_plain : run_float_plain;
-}
-
-/* Few columns are few rows of the transposed product. */
-static bool turns(int64_t m, int64_t n)
-{
-    return n <= KS_MATMUL_NARROW && m > n;
-}
-
-static size_t matmul_scratch_bytes(const ks_spec *spec)
-{
-    ks_matmul_shape s;
-    ks_matmul_shape_of(spec, &s);
-    if (turns(s.m, s.n)) swap(&s.m, &s.n);
-    const size_t real = spec->in[0].dtype == KS_FP64 ? sizeof(double) : sizeof(float);
-    if (s.m <= KS_MATMUL_SKINNY)
-        return KS_MATMUL_SCRATCH_ALIGNMENT + (size_t)KS_MATMUL_SKINNY * KS_MATMUL_STRIP * (sizeof(double) + real) +
-               (size_t)(KS_MATMUL_SKINNY * KS_MATMUL_DEPTH + 4 * KS_MATMUL_STRIP) * real;
-    /* Tiles are padded: rounding up to the least common multiple of their sizes holds for each of them. */
-    const size_t rows = (size_t)up(least(s.m, KS_MATMUL_ROWS), 24),
-                 columns = (size_t)up(least(s.n, KS_MATMUL_COLUMNS), 32);
-    return KS_MATMUL_SCRATCH_ALIGNMENT + rows * columns * sizeof(double) +
-           (rows + columns + 1) * KS_MATMUL_DEPTH * real;
-}
-
-static void turn(product *p)
-{
-    const product old = *p;
-    p->a = old.b;
-    p->b = old.a;
-    p->m = old.n;
-    p->n = old.m;
-    p->a_row = old.b_col;
-    p->a_col = old.b_row;
-    p->b_row = old.a_col;
-    p->b_col = old.a_row;
-    p->c_row = old.c_col;
-    p->c_col = old.c_row;
-    p->turned = true;
-}
-
-/* ks_cpu_fn */
-static void matmul_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
-{
-    ks_matmul_shape s;
-    ks_matmul_shape_of(spec, &s);
-    if (spec->out.size_bytes == 0) return;
-    unsigned char *aligned = scratch;
-    aligned += -(uintptr_t)scratch % KS_MATMUL_SCRATCH_ALIGNMENT;
-    const size_t size = ks_dtype_size(spec->out.dtype);
-    run_fn *run = pick(spec->out.dtype);
-    for (int64_t x = 0; x < s.batch; x++) {
-        int64_t a, b;
-        ks_matmul_offsets(&s, x, &a, &b);
-        product p = {.a = (const unsigned char *)in[0] + (size_t)a * size,
-                     .b = (const unsigned char *)in[1] + (size_t)b * size,
-                     .bias = s.biased ? in[2] : NULL,
-                     .c = (unsigned char *)out + (size_t)x * (size_t)s.m * (size_t)s.n * size,
-                     .dtype = spec->out.dtype,
-                     .activation = s.activation,
-                     .m = s.m,
-                     .n = s.n,
-                     .k = s.k,
-                     .a_row = s.a_row,
-                     .a_col = s.a_col,
-                     .b_row = s.b_row,
-                     .b_col = s.b_col,
-                     .c_row = s.n,
-                     .c_col = 1,
-                     .alpha = s.alpha};
-        if (turns(p.m, p.n)) turn(&p);
-        run(&p, aligned);
     }
 }
 
@@ -456,7 +248,5 @@ const ks_op ks_op_matmul = {
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = matmul_resolve,
-    .reference = matmul_reference,
-    .scratch_bytes = matmul_scratch_bytes,
     .sample = matmul_sample,
 };

@@ -1,11 +1,10 @@
-/* Reductions over one axis, a list of axes or all: descriptor and rules of the reference on the CPU.
+/* Reductions over one axis, a list of axes or all: descriptor and rules.
  *
  * Values   sums and products of integers wrap in INT64; means of integers, and their l2norm and logsumexp, are FP64.
  *          max and min give NaN where there is one; argmax and argmin the first NaN, else the first extremum. Of
  *          nothing: sum 0, prod 1, l2norm 0, logsumexp -inf, the others KS_EMPTY.
- * Numbers  everything is accumulated in double or in 64-bit integers and rounded once.
- * Threads  any; all memory is the caller's. */
-#include "reduce_parts.h"
+ * Numbers  everything is accumulated in double or in 64-bit integers and rounded once. */
+#include "ops/reduce.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -93,20 +92,6 @@ static ks_status reduce_resolve(ks_spec *spec, ks_error *error)
     return KS_OK;
 }
 
-/* ks_cpu_fn */
-static void reduce_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
-{
-    if (ks_tensor_count(&spec->out) == 0) return;
-    if (!ks_reduce_floats(spec, in[0], out, scratch)) ks_reduce_lanes(spec, in[0], out, scratch);
-}
-
-static size_t reduce_scratch(const ks_spec *spec)
-{
-    (void)spec;
-    const size_t lanes = ks_reduce_lanes_scratch(), floats = ks_reduce_floats_scratch();
-    return lanes > floats ? lanes : floats;
-}
-
 /* Axes are sorted: the first one is the lowest. */
 static int reduce_free_dims(const ks_spec *spec)
 {
@@ -160,8 +145,6 @@ const ks_op ks_op_reduce = {
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = reduce_resolve,
-    .reference = reduce_reference,
-    .scratch_bytes = reduce_scratch,
     .free_dims = reduce_free_dims,
     .sample = reduce_sample,
 };

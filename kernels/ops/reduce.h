@@ -1,6 +1,5 @@
-/* What the files of reduce share. reduce.c holds the rules; reduce_walk.c turns any set of axes into lines of one axis;
- * reduce_floats.c goes along them for FP32, FP16 and BF16 (loops: reduce_folds.c), reduce_lanes.c
- * for everything else (elements: reduce_load.c). */
+/* What every backend knows of reduce: the places of its parameters, its operations, its datatypes, and the walk, which turns
+ * any set of axes into rows of one axis. */
 #ifndef KS_REDUCE_PARTS_H
 #define KS_REDUCE_PARTS_H
 
@@ -43,17 +42,6 @@ ks_walk ks_walk_plan(const ks_spec *spec, int64_t short_row);
 /* How many combinations there are, and the offset of the n-th, in elements. */
 int64_t ks_walk_combinations(const ks_dimensions *list);
 int64_t ks_walk_offset(const ks_dimensions *list, int64_t n);
-
-/* --- the ways; in, out, scratch: as ks_cpu_fn has them, the output is not empty --- */
-
-void ks_reduce_lanes(const ks_spec *spec, const void *in, void *out, void *scratch);
-/* false: not one of its datatypes or shapes, nothing was done. */
-bool ks_reduce_floats(const ks_spec *spec, const void *in, void *out, void *scratch);
-size_t ks_reduce_lanes_scratch(void);
-size_t ks_reduce_floats_scratch(void);
-
-/* One rounding from double to a floating-point datatype. */
-void ks_reduce_store_real(ks_dtype dtype, void *out, int64_t at, double value);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 /* Any set of axes as lines of one axis. */
-#include "reduce_parts.h"
+#include "ops/reduce.h"
 
 unsigned ks_reduce_axes(const ks_spec *spec)
 {

@@ -1,18 +1,13 @@
-/* Softmax over one axis: descriptor, rules, and the reference on the CPU.
+/* Softmax over one axis: descriptor and rules.
  *
  *   y = exp(z - max z) / sum exp(z - max z), or its logarithm; z = scale * x
  *
- * Values   a row with NaN, +inf (of z) or nothing but -inf gives NaN; -inf beside finite values gives exactly 0.
- * Numbers  FP32, FP16 and BF16 compute in float and sum in double; FP64 is double throughout. z - max z is taken as
- *          scale * (x - x of the maximum), so that a large scale does not round first and cannot overflow.
- * Threads  any; all memory is the caller's. */
-#include "softmax_parts.h"
-#include "vectorise.h"
+ * Values   a row with NaN, +inf (of z) or nothing but -inf gives NaN; -inf beside finite values gives exactly 0. */
+#include "ops/softmax.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-enum { AXIS, LOG, SCALE };
 enum { DTYPES = KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP64) };
 extern const ks_op ks_op_softmax;
 
@@ -27,12 +22,12 @@ static ks_status softmax_resolve(ks_spec *spec, ks_error *error)
         return ks_fail(error, KS_SHAPE, "softmax: INPUT0 has rank %d, takes 1 to %d", in->rank, KS_RANK_MAX);
     const ks_status status = ks_tensor_measure(in, "INPUT0", error);
     if (status != KS_OK) return status;
-    int64_t *axis = &spec->params[AXIS].i;
+    int64_t *axis = &spec->params[KS_SOFTMAX_AXIS].i;
     if (*axis < -in->rank || *axis >= in->rank)
         return ks_fail(error, KS_AXIS, "softmax: axis %" PRId64 " is outside [%d, %d) of INPUT0's rank", *axis,
                        -in->rank, in->rank);
     if (*axis < 0) *axis += in->rank;
-    double *scale = &spec->params[SCALE].d;
+    double *scale = &spec->params[KS_SOFTMAX_SCALE].d;
     if (!(fabs(*scale) <= 1e38))
         return ks_fail(error, KS_PARAMETER, "softmax: parameter 'scale' is %g, takes -1e38 to 1e38", *scale);
     if (*scale == 0) *scale = 0; /* -0 is the same work */
@@ -42,35 +37,9 @@ static ks_status softmax_resolve(ks_spec *spec, ks_error *error)
     return KS_OK;
 }
 
-/* ks_cpu_fn */
-static void softmax_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
-{
-    const ks_tensor *x = &spec->in[0];
-    const int axis = (int)spec->params[AXIS].i;
-    const int64_t outer = ks_dims_product(x->dims, 0, axis), length = x->dims[axis];
-    const int64_t inner = ks_dims_product(x->dims, axis + 1, x->rank);
-    if (ks_tensor_count(x) == 0) return;
-    const double scale = spec->params[SCALE].d;
-    const ks_softmax_rule r = {.dtype = x->dtype,
-                               .log = spec->params[LOG].i != 0,
-                               .half = scale < 0 ? -0.5f : 0.5f,
-                               .twice_scale = (float)(2 * fabs(scale)),
-                               .factor = (float)(2 * fabs(scale) * KS_LOG2_E),
-                               .scale = fabs(scale)};
-    if (x->dtype == KS_FP64)
-        ks_softmax_double(&r, in[0], out, outer, length, inner, scratch);
-    else
-        ks_softmax_floats(&r, in[0], out, outer, length, inner, scratch);
-}
-
-static size_t softmax_scratch(const ks_spec *spec)
-{
-    return spec->in[0].dtype == KS_FP64 ? ks_softmax_double_scratch() : ks_softmax_floats_scratch();
-}
-
 static int softmax_free_dims(const ks_spec *spec)
 {
-    return (int)spec->params[AXIS].i;
+    return (int)spec->params[KS_SOFTMAX_AXIS].i;
 }
 
 /* ks_sample_fn */
@@ -92,14 +61,12 @@ const ks_op ks_op_softmax = {
     .rank_max = KS_RANK_MAX,
     .dtypes = DTYPES,
     .params_count = 3,
-    .params = {[AXIS] = {.name = "axis", .kind = KS_PARAM_INT, .preset = {.i = -1}, .status = KS_AXIS},
-               [LOG] = {.name = "log", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
-               [SCALE] = {.name = "scale", .kind = KS_PARAM_NUMBER, .preset = {.d = 1}, .status = KS_PARAMETER}},
+    .params = {[KS_SOFTMAX_AXIS] = {.name = "axis", .kind = KS_PARAM_INT, .preset = {.i = -1}, .status = KS_AXIS},
+               [KS_SOFTMAX_LOG] = {.name = "log", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
+               [KS_SOFTMAX_SCALE] = {.name = "scale", .kind = KS_PARAM_NUMBER, .preset = {.d = 1}, .status = KS_PARAMETER}},
     .presets_count = 1,
     .presets = presets,
     .resolve = softmax_resolve,
-    .reference = softmax_reference,
-    .scratch_bytes = softmax_scratch,
     .free_dims = softmax_free_dims,
     .sample = softmax_sample,
 };

@@ -1,4 +1,4 @@
-#include "compat.h"
+#include "api/compat.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compat_parts.h"
-#include "number.h"
+#include "api/compat_parts.h"
+#include "base/number/number.h"
 
 enum { NUMBER_MAX = 24 };
 

@@ -3,10 +3,10 @@
  * one call. One thread at a time for each job. */
 #ifndef KS_COMPAT_H
 #define KS_COMPAT_H
-#include "gate.h"
-#include "model.h"
-#include "regions.h"
-#include "text.h"
+#include "base/head.h"
+#include "base/model.h"
+#include "engine/regions.h"
+#include "base/text.h"
 
 typedef struct ks_compat_job ks_compat_job;
 

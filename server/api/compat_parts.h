@@ -2,8 +2,8 @@
  * includes it. */
 #ifndef KS_COMPAT_PARTS_H
 #define KS_COMPAT_PARTS_H
-#include "compat.h"
-#include "inflate.h"
+#include "api/compat.h"
+#include "codec/inflate.h"
 
 enum { KS_COMPAT_BODY_MAX = 16 << 20, KS_COMPAT_TENSORS = 2, KS_COMPAT_ID_MAX = 1024 };
 

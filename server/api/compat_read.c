@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "compat_parts.h"
-#include "number.h"
-#include "scan.h"
+#include "api/compat_parts.h"
+#include "base/number/number.h"
+#include "codec/scan.h"
 
 enum { JSON_MAX = 1 << 20, DEPTH_MAX = KS_SCAN_DATA_DEPTH };
 

@@ -1,10 +1,10 @@
-#include "control.h"
+#include "api/control.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "log.h"
-#include "oip.h"
+#include "base/log.h"
+#include "codec/decode.h"
 
 ks_status ks_control_repository(ks_daemon *daemon, const ks_control *words, ks_text *out, ks_error *error)
 {

@@ -2,10 +2,10 @@
  * sockets. */
 #ifndef KS_CONTROL_H
 #define KS_CONTROL_H
-#include "daemon.h"
-#include "oip_control.h"
-#include "routes.h"
-#include "text.h"
+#include "daemon/daemon.h"
+#include "api/control_body.h"
+#include "api/routes.h"
+#include "base/text.h"
 
 /* words NULL: none came. */
 ks_status ks_control_repository(ks_daemon *daemon, const ks_control *words, ks_text *out, ks_error *error);

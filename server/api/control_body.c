@@ -1,11 +1,11 @@
-#include "oip_control.h"
+#include "api/control_body.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "number.h"
-#include "scan.h"
+#include "base/number/number.h"
+#include "codec/scan.h"
 
 enum { JSON_MAX = 1 << 20, SKELETON_MAX = 1 << 16, STRING_MAX = 1024, MEMBERS_MAX = 64 };
 

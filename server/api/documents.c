@@ -1,10 +1,10 @@
-#include "pages.h"
+#include "api/documents.h"
 
 #include <pthread.h>
 #include <string.h>
 
-#include "oip.h"
-#include "openapi.h"
+#include "codec/decode.h"
+#include "api/openapi.h"
 
 static const char *state_name(ks_state state)
 {

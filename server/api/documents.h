@@ -2,10 +2,10 @@
  * shard's; knows no sockets. */
 #ifndef KS_PAGES_H
 #define KS_PAGES_H
-#include "control.h"
-#include "infer.h"
-#include "routes.h"
-#include "text.h"
+#include "api/control.h"
+#include "request/infer.h"
+#include "api/routes.h"
+#include "base/text.h"
 
 typedef struct ks_page_ask {
     const ks_route *route;

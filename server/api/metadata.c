@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "metrics.h"
-#include "oip_parts.h"
-#include "text.h"
+#include "observe/metrics.h"
+#include "codec/codec_parts.h"
+#include "base/text.h"
 
 void ks_oip_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm)
 {

@@ -1,12 +1,12 @@
 /* Paths, methods and path parameters come from the route table; what a route takes and gives stands in the table below,
  * by its id. JSON is written here with ' for ", which no text of ours holds. */
-#include "openapi.h"
+#include "api/openapi.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "model.h"
-#include "routes.h"
+#include "base/model.h"
+#include "api/routes.h"
 
 typedef struct route_words {
     const char *name, *summary;

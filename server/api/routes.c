@@ -1,4 +1,4 @@
-#include "routes.h"
+#include "api/routes.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* The routes of both listeners, in one table: methods, path by raw segments, handler. Pure; any thread. */
 #ifndef KS_ROUTES_H
 #define KS_ROUTES_H
-#include "metrics.h"
-#include "model.h"
-#include "tokens.h"
+#include "observe/metrics.h"
+#include "base/model.h"
+#include "base/tokens.h"
 
 typedef enum ks_route_id {
     KS_ROUTE_NONE,

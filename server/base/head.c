@@ -1,4 +1,4 @@
-#include "gate.h"
+#include "base/head.h"
 
 #include <string.h>
 #include <strings.h>

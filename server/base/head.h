@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "kernserve/status.h"
-#include "tokens.h"
+#include "base/tokens.h"
 
 /* Fields that the daemon reads. X(NAME, "Field-Name", at most one) */
 #define KS_KNOWN_TABLE(X)                                                                                              \

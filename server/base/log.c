@@ -3,7 +3,7 @@
  * The ring is a bounded queue with a sequence number per place: a caller takes a place by one compare-and-swap, writes
  * its line there, publishes it, and wakes the writer. No lock, so a caller stopped anywhere holds up nobody but the
  * lines behind its own; a full ring drops the line. The writer alone may block, on a reader that does not read. */
-#include "log.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -17,8 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "log_line.h"
+#include "base/clock.h"
+#include "base/log_line.h"
 
 enum { PLACES = 2048, GATHER = 4096 /* PIPE_BUF: a pipe that poll calls writable takes that much without blocking */ };
 

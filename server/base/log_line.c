@@ -1,4 +1,4 @@
-#include "log_line.h"
+#include "base/log_line.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "text.h"
+#include "base/text.h"
 
 typedef struct text_line {
     char *bytes;

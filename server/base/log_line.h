@@ -4,7 +4,7 @@
 #define KS_LOG_LINE_H
 #include <stddef.h>
 
-#include "log.h"
+#include "base/log.h"
 
 enum { KS_LINE_MAX = 1024 }; /* an access line with all its fields fits */
 

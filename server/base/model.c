@@ -1,4 +1,4 @@
-#include "model.h"
+#include "base/model.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "notify.h"
+#include "base/notify.h"
 
 #include <errno.h>
 #include <stddef.h>

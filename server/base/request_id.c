@@ -1,9 +1,9 @@
-#include "identity.h"
+#include "base/request_id.h"
 
 #include <string.h>
 #include <sys/random.h>
 
-#include "clock.h"
+#include "base/clock.h"
 
 /* SplitMix64: each call another number, none twice in 2^64. */
 static uint64_t next_number(uint64_t *numbers)

@@ -2,7 +2,7 @@
  * distributed trace that a traceparent gives it (W3C Trace Context). Pure; any thread. */
 #ifndef KS_IDENTITY_H
 #define KS_IDENTITY_H
-#include "gate.h"
+#include "base/head.h"
 
 enum { KS_REQUEST_ID_MAX = 128 };
 

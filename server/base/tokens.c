@@ -1,4 +1,4 @@
-#include "tokens.h"
+#include "base/tokens.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config.h"
+#include "base/config/config.h"
 
 enum { FILE_MAX = 65536, TOKENS_MAX = 256, TENANT_MAX = 128 };
 

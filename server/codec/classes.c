@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "oip_parts.h"
-#include "text.h"
+#include "codec/codec_parts.h"
+#include "base/text.h"
 
 enum { CLASS_TEXT_MAX = 352 }; /* the largest FP64 with six decimals has 317 bytes */
 

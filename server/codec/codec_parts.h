@@ -2,9 +2,9 @@
 #ifndef KS_OIP_PARTS_H
 #define KS_OIP_PARTS_H
 #include "kernserve/backend.h"
-#include "oip.h"
-#include "scan.h"
-#include "text.h"
+#include "codec/decode.h"
+#include "codec/scan.h"
+#include "base/text.h"
 
 /* Bytes of the body that go to one model input, in the body's order. */
 typedef struct ks_oip_piece {

@@ -4,7 +4,7 @@
  *         Content-Type names one; plain raw where the query names a shape; else the whole body is JSON.
  * Owner   ks_oip is the caller's memory; while JSON or a file's head arrives it owns the scanner or the head's bytes,
  *         which their reader or fini frees. */
-#include "oip.h"
+#include "codec/decode.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -12,8 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "number.h"
-#include "oip_parts.h"
+#include "base/number/number.h"
+#include "codec/codec_parts.h"
 
 ks_file ks_file_of(const char *media_type)
 {

@@ -7,7 +7,7 @@
 #ifndef KS_OIP_H
 #define KS_OIP_H
 #include "kernserve/op.h"
-#include "model.h"
+#include "base/model.h"
 
 enum { KS_ID_MAX = 1024, KS_IDENTITY_QUERY_MAX = 2048 };
 

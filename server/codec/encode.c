@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "number.h"
-#include "oip_parts.h"
-#include "text.h"
+#include "base/number/number.h"
+#include "codec/codec_parts.h"
+#include "base/text.h"
 
 static const char octets[] = "application/octet-stream", json[] = "application/json";
 

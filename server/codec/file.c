@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "oip_parts.h"
+#include "codec/codec_parts.h"
 
 enum { NPY_FIRST = 12, SAFETENSORS_FIRST = 8 };
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "oip_parts.h"
+#include "codec/codec_parts.h"
 
 enum { KS_MEMOS = 16, KS_MEMO_TEXT = 512 };
 

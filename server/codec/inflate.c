@@ -1,6 +1,6 @@
 /* Inflates a request body a buffer at a time, so that a bomb costs what the limit allows and no more. gzip or zlib is
  * told from the stream's first bytes, whatever the header said, as Triton does. */
-#include "inflate.h"
+#include "codec/inflate.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "number.h"
-#include "oip_parts.h"
+#include "base/number/number.h"
+#include "codec/codec_parts.h"
 
 static const char magic[6] = "\x93NUMPY";
 

@@ -2,8 +2,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "number.h"
-#include "oip_parts.h"
+#include "base/number/number.h"
+#include "codec/codec_parts.h"
 
 static bool numeric(const ks_oip_value *value)
 {

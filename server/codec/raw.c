@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "number.h"
-#include "oip_parts.h"
+#include "base/number/number.h"
+#include "codec/codec_parts.h"
 
 enum { NAME_MAX_BYTES = 64, VALUE_MAX_BYTES = 256 };
 

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "number.h"
-#include "oip_parts.h"
+#include "base/number/number.h"
+#include "codec/codec_parts.h"
 
 enum { FIRST = 8 };
 

@@ -3,13 +3,13 @@
  *
  * Limits  KS_SCAN_DEPTH levels, KS_SCAN_DATA_DEPTH within data, limits.members_max members per object, limits.string_max bytes per string,
  *         KS_SCAN_INPUTS_MAX inputs, limits.skeleton_max bytes of skeleton, limits.json_max bytes in all. */
-#include "scan.h"
+#include "codec/scan.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "scan_parts.h"
+#include "codec/scan_parts.h"
 
 const unsigned char ks_scan_token[256] = {
     ['0' ... '9'] = 1, ['a' ... 'z'] = 1, ['A' ... 'Z'] = 1, ['-'] = 1, ['+'] = 1, ['.'] = 1,

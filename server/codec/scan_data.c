@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "number.h"
-#include "scan_parts.h"
-#include "text.h"
+#include "base/number/number.h"
+#include "codec/scan_parts.h"
+#include "base/text.h"
 
 enum { KEPT_AT_ONCE = 1 << 28 };
 

@@ -1,5 +1,5 @@
 /* A JSON string, decoded byte by byte into scan->text: escapes, surrogate pairs, UTF-8 as RFC 3629 has it. */
-#include "scan_parts.h"
+#include "codec/scan_parts.h"
 
 /* Bytes that stand for themselves, without anything before or behind them. */
 static const bool as_it_is[256] = {[0x20 ... 0x21] = 1, [0x23 ... 0x5B] = 1, [0x5D ... 0x7F] = 1};

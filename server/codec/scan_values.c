@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "number.h"
-#include "scan_parts.h"
+#include "base/number/number.h"
+#include "codec/scan_parts.h"
 
 /* Doubles until n more bytes, which are below skeleton_max, have room. */
 static bool grow_skeleton(ks_scan *scan, size_t n)

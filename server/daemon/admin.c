@@ -1,4 +1,4 @@
-#include "admin.h"
+#include "daemon/admin.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -9,10 +9,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "http.h"
-#include "listen.h"
-#include "log.h"
+#include "base/clock.h"
+#include "http/http.h"
+#include "daemon/listen.h"
+#include "base/log.h"
 
 enum { ACCEPTS = 8 }; /* in a turn */
 

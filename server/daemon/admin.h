@@ -1,7 +1,7 @@
 /* The second listener: metrics and health, on a thread of its own, so that they answer whatever the shards do. */
 #ifndef KS_ADMIN_H
 #define KS_ADMIN_H
-#include "daemon.h"
+#include "daemon/daemon.h"
 
 typedef struct ks_admin ks_admin;
 /* Takes the listening socket (also when it fails) and serves at once. */

@@ -1,4 +1,4 @@
-#include "backends.h"
+#include "daemon/backends.h"
 
 const ks_backend *ks_backends_cpu(void)
 {

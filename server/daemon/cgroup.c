@@ -1,4 +1,4 @@
-#include "cgroup.h"
+#include "daemon/cgroup.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,16 +1,16 @@
 /* --tune: the ways of named plans tried on the device by hand, as at a daemon's start, with a table. */
-#include "commands.h"
+#include "daemon/commands.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "backends.h"
-#include "log.h"
-#include "model.h"
-#include "settle.h"
-#include "warm.h"
+#include "daemon/backends.h"
+#include "base/log.h"
+#include "base/model.h"
+#include "daemon/defaults.h"
+#include "engine/warm.h"
 
 enum { SHAPE_MAX = 256 };
 static const int64_t save_ns = 5000000000; /* for another daemon that writes the same file */

@@ -1,4 +1,4 @@
-#include "commands.h"
+#include "daemon/commands.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -9,9 +9,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "listen.h"
-#include "settle.h"
-#include "tokens.h"
+#include "daemon/listen.h"
+#include "daemon/defaults.h"
+#include "base/tokens.h"
 
 static int refuse(int code, const ks_error *error)
 {

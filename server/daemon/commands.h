@@ -1,8 +1,8 @@
 /* What the command line may ask for instead of serving, each with its exit code. */
 #ifndef KS_COMMANDS_H
 #define KS_COMMANDS_H
-#include "config.h"
-#include "engine.h"
+#include "base/config/config.h"
+#include "engine/engine.h"
 
 /* What a start would find wrong without opening anything: addresses, token file, device's form. */
 int ks_command_check(const ks_config *config);

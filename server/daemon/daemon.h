@@ -4,13 +4,13 @@
 #define KS_DAEMON_H
 #include <stdatomic.h>
 
-#include "addresses.h"
-#include "config.h"
-#include "engine.h"
-#include "metrics.h"
-#include "nvml.h"
-#include "regions.h"
-#include "tokens.h"
+#include "http/addresses.h"
+#include "base/config/config.h"
+#include "engine/engine.h"
+#include "observe/metrics.h"
+#include "observe/nvml.h"
+#include "engine/regions.h"
+#include "base/tokens.h"
 
 typedef struct ks_daemon {
     /* fixed after start: */

@@ -1,4 +1,4 @@
-#include "settle.h"
+#include "daemon/defaults.h"
 
 #include <inttypes.h>
 #include <sched.h>
@@ -8,9 +8,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "listen.h"
-#include "log.h"
-#include "regions.h"
+#include "daemon/listen.h"
+#include "base/log.h"
+#include "engine/regions.h"
 
 /* Of the process itself: code, tables, the libraries' heaps. */
 static const uint64_t own_bytes = 64 << 20;

@@ -2,9 +2,9 @@
  */
 #ifndef KS_SETTLE_H
 #define KS_SETTLE_H
-#include "cgroup.h"
-#include "config.h"
-#include "engine.h"
+#include "daemon/cgroup.h"
+#include "base/config/config.h"
+#include "engine/engine.h"
 
 int ks_cores(void); /* that this process may use: affinity and control groups */
 

@@ -1,5 +1,5 @@
 /* In C++ because handlers of exceptions are. Runs before any constructor, of libraries too (.preinit_array): no allocation. */
-#include "early.h"
+#include "daemon/early.h"
 
 #include <atomic>
 #include <csignal>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 extern "C" {
-#include "config.h"
+#include "base/config/config.h"
 }
 
 static std::atomic<bool> over;

@@ -1,4 +1,4 @@
-#include "listen.h"
+#include "daemon/listen.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -15,9 +15,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "log.h"
-#include "metrics.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "observe/metrics.h"
 
 enum { BACKLOG = 4096, FIRST_INHERITED = 3, STOP = KS_LISTENERS_MAX, ROOM, PAUSE_FULL_MS = 5, PAUSE_FAULT_MS = 100 };
 

@@ -5,7 +5,7 @@
 #define KS_LISTEN_H
 #include <sys/types.h>
 
-#include "shard.h"
+#include "daemon/shard.h"
 
 enum {
     KS_LISTENERS_MAX = 34,

@@ -1,4 +1,4 @@
-#include "shard.h"
+#include "daemon/shard.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -8,11 +8,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "http.h"
-#include "log.h"
-#include "pages.h"
-#include "warm.h"
+#include "base/clock.h"
+#include "http/http.h"
+#include "base/log.h"
+#include "api/documents.h"
+#include "engine/warm.h"
 
 enum { HANDED_MAX = 1024, ROUNDS = 8 };
 static const int64_t asleep_ns = 500000000; /* longest sleep: the watchdog wants to see turns */

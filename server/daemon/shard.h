@@ -5,8 +5,8 @@
  *            join. Threads: all functions here are for main's thread and the listener's, but where said. */
 #ifndef KS_SHARD_H
 #define KS_SHARD_H
-#include "daemon.h"
-#include "http.h"
+#include "daemon/daemon.h"
+#include "http/http.h"
 
 typedef struct ks_shard ks_shard;
 

@@ -1,4 +1,4 @@
-#include "supervise.h"
+#include "daemon/supervise.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,10 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "early.h"
-#include "listen.h"
-#include "log.h"
+#include "base/clock.h"
+#include "daemon/early.h"
+#include "daemon/listen.h"
+#include "base/log.h"
 
 enum { STARTS_MAX = 5, FIRST_FD = 3, NAME_MAX_BYTES = 8 };
 static const int64_t window_ns = 60 * KS_S, pause_ns = KS_S;

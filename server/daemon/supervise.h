@@ -3,7 +3,7 @@
  * CUDA, which does not survive a fork. One thread. */
 #ifndef KS_SUPERVISE_H
 #define KS_SUPERVISE_H
-#include "config.h"
+#include "base/config/config.h"
 
 /* In the daemon's environment: the process that passes signals on to it. */
 #define KS_SUPERVISOR_PID "KERNSERVE_SUPERVISOR_PID"

@@ -1,4 +1,4 @@
-#include "watch.h"
+#include "daemon/watch.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "log.h"
-#include "notify.h"
-#include "supervise.h"
-#include "tokens.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/notify.h"
+#include "daemon/supervise.h"
+#include "base/tokens.h"
 
 static const int64_t tick_ns = 50 * KS_MS, late_tick_ns = 100 * KS_MS, stuck_ns = 30 * KS_S, answer_ns = KS_S,
                      seen_ns = 250 * KS_MS, grace_ns = 2 * KS_S;

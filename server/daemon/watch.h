@@ -1,8 +1,8 @@
 /* What main does while the daemon serves: signals, the device, stuck shards, systemd's watchdog; then the drain. */
 #ifndef KS_WATCH_H
 #define KS_WATCH_H
-#include "daemon.h"
-#include "listen.h"
+#include "daemon/daemon.h"
+#include "daemon/listen.h"
 
 typedef struct ks_watched {
     ks_daemon *daemon;

@@ -1,5 +1,5 @@
 /* Bytes in flight of the whole daemon: one number that never passes its limit. Any thread, no lock. */
-#include "engine.h"
+#include "engine/engine.h"
 
 #include <assert.h>
 #include <stdatomic.h>

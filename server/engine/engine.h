@@ -7,8 +7,8 @@
 #ifndef KS_ENGINE_H
 #define KS_ENGINE_H
 #include "kernserve/backend.h"
-#include "metrics.h"
-#include "tune_cache.h"
+#include "observe/metrics.h"
+#include "engine/tune/cache.h"
 
 typedef struct ks_engine ks_engine;
 typedef struct ks_budget ks_budget;

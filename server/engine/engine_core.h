@@ -4,11 +4,11 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "clock.h"
-#include "engine.h"
-#include "plan.h"
-#include "queue.h"
-#include "slots.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/plan.h"
+#include "engine/queue.h"
+#include "engine/slots.h"
 
 typedef struct ks_lane_use {
     ks_lane *lane;

@@ -2,7 +2,7 @@
  *
  * A launch that found no graph sets a bit in plan->wanted for its lane and bucket; a turn's end makes at most one of
  * them. A plan that cannot be captured goes on as plain launches and is tried again after RETRY_NS. */
-#include "engine_core.h"
+#include "engine/engine_core.h"
 
 #include <assert.h>
 

@@ -3,7 +3,7 @@
  * Limits   a byte budget over plans and the graphs charged to them, and a number of plans. A plan in use is never evicted,
  *          so the cache can be past its limits by what is in use, and comes back with the next plan made or charged.
  * Threads  the shard's own. */
-#include "plan.h"
+#include "engine/plan.h"
 
 #include <assert.h>
 #include <stdlib.h>

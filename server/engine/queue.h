@@ -4,7 +4,7 @@
  * Borrows the jobs. The shard's thread only. */
 #ifndef KS_QUEUE_H
 #define KS_QUEUE_H
-#include "engine.h"
+#include "engine/engine.h"
 
 /* Holds addresses of its own fields: it must not move after init. */
 typedef struct ks_queue {

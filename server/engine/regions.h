@@ -9,7 +9,7 @@
 #ifndef KS_REGIONS_H
 #define KS_REGIONS_H
 #include "kernserve/backend.h"
-#include "text.h"
+#include "base/text.h"
 
 enum { KS_REGIONS_MAX = 128, KS_REGION_NAME_MAX = 128, KS_REGION_KEY_MAX = 255 };
 

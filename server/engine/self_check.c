@@ -1,5 +1,6 @@
 /* What runs through an engine from inside, blocking: the known-answer test and the plans of --warm. */
-#include "engine_core.h"
+#include "engine/engine_core.h"
+#include "cpu/reference.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -235,14 +236,14 @@ static ks_status compare(const ks_spec *spec, const void *got, const void *wante
 
 static ks_status compare_with_reference(const ks_spec *spec, const ks_slot *slot, ks_error *error)
 {
-    const size_t scratch_bytes = spec->op->scratch_bytes ? spec->op->scratch_bytes(spec) : 0;
+    const size_t scratch_bytes = ks_cpu_scratch_bytes(spec);
     void *out = aligned_alloc(KS_ALIGNMENT, ks_align(spec->out.size_bytes + 1));
     void *scratch = aligned_alloc(KS_ALIGNMENT, ks_align(scratch_bytes + 1));
     ks_status status;
     if (out && scratch) {
         const void *in[KS_INPUTS_MAX] = {NULL};
         for (int i = 0; i < spec->inputs; i++) in[i] = slot->in + spec->in[i].offset;
-        spec->op->reference(spec, in, out, scratch);
+        ks_cpu_reference(spec, in, out, scratch);
         status = compare(spec, slot->out + spec->out.offset, out, error);
     } else {
         status = ks_fail(error, KS_MEMORY, "no memory for the known answer of %s", spec->op->name);

@@ -1,6 +1,6 @@
-#include "slot_line.h"
+#include "engine/slot_queue.h"
 
-#include "clock.h"
+#include "base/clock.h"
 
 static int64_t least(int64_t a, int64_t b)
 {

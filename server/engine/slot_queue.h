@@ -13,7 +13,7 @@
  * Owner    ks_slot_wait lies in its request's record. Threads: the shard's own. */
 #ifndef KS_SLOT_LINE_H
 #define KS_SLOT_LINE_H
-#include "engine.h"
+#include "engine/engine.h"
 
 enum { KS_SLOT_LINE_PATIENCES = 10 };
 

@@ -1,4 +1,4 @@
-#include "slots.h"
+#include "engine/slots.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * Owns the slots. The shard's thread only. No allocation but for an overflow slot. */
 #ifndef KS_SLOTS_H
 #define KS_SLOTS_H
-#include "engine.h"
+#include "engine/engine.h"
 
 typedef struct ks_slots ks_slots;
 

@@ -1,9 +1,9 @@
-#include "warm.h"
+#include "engine/warm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "model.h"
+#include "base/model.h"
 
 static bool read_dims(const char *text, size_t length, ks_tensor *tensor)
 {

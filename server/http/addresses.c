@@ -1,4 +1,4 @@
-#include "addresses.h"
+#include "http/addresses.h"
 
 #include <netinet/in.h>
 #include <pthread.h>

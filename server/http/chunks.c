@@ -1,8 +1,8 @@
-#include "chunks.h"
+#include "http/chunks.h"
 
 #include <string.h>
 
-#include "gate.h"
+#include "base/head.h"
 
 void ks_chunks_init(ks_chunks *chunks, size_t trailer_max, int fields_max)
 {

@@ -1,4 +1,4 @@
-#include "conns.h"
+#include "http/conns.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "eviction.h"
+#include "http/eviction.h"
 
 enum {
     LINGER_NS = 1000000000,

@@ -8,13 +8,13 @@
 #define KS_CONNS_H
 #include <stdatomic.h>
 
-#include "addresses.h"
-#include "compat.h"
-#include "control.h"
-#include "gate.h"
-#include "http.h"
-#include "infer.h"
-#include "routes.h"
+#include "http/addresses.h"
+#include "api/compat.h"
+#include "api/control.h"
+#include "base/head.h"
+#include "http/http.h"
+#include "request/infer.h"
+#include "api/routes.h"
 
 struct MHD_Connection;
 struct ks_transport;

@@ -1,4 +1,4 @@
-#include "eviction.h"
+#include "http/eviction.h"
 
 #include <errno.h>
 #include <sys/socket.h>

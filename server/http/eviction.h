@@ -8,7 +8,7 @@
  * Threads  the loop's own, but for conns->yields, which the listener reads. */
 #ifndef KS_EVICTION_H
 #define KS_EVICTION_H
-#include "conns.h"
+#include "http/conns.h"
 
 /* The connection has come. */
 void ks_eviction_enter(ks_conns *conns, ks_conn *conn, int64_t now_ns);

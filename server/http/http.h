@@ -2,7 +2,7 @@
  * and one for the second listener (without). Its functions belong to the thread that runs its turns. */
 #ifndef KS_HTTP_H
 #define KS_HTTP_H
-#include "daemon.h"
+#include "daemon/daemon.h"
 
 enum { KS_ADMIN_CONNECTIONS = 64 }; /* of the second listener */
 

@@ -4,9 +4,9 @@
 #define KS_HTTP_PARTS_H
 #include <sys/epoll.h>
 
-#include "conns.h"
-#include "http.h"
-#include "transport.h"
+#include "http/conns.h"
+#include "http/http.h"
+#include "http/transport.h"
 
 enum { KS_EVENTS = 128 }; /* taken from the outer epoll at once */
 

@@ -21,9 +21,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "http_parts.h"
-#include "log.h"
+#include "base/clock.h"
+#include "http/http_parts.h"
+#include "base/log.h"
 
 enum {
     /* A connection's memory, which the library clears after every request. Measured on two cores, loopback, CPU a

@@ -24,8 +24,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "http_direct.h"
-#include "plain_head.h"
+#include "http/plain.h"
+#include "http/plain_head.h"
 
 ks_direct *ks_direct_open(const ks_gate_rules *rules, int capacity)
 {

@@ -2,8 +2,8 @@
  * one call) share. Nothing outside of these includes it. */
 #ifndef KS_HTTP_DIRECT_H
 #define KS_HTTP_DIRECT_H
-#include "chunks.h"
-#include "http_parts.h"
+#include "http/chunks.h"
+#include "http/http_parts.h"
 
 /* A head that is recognised costs 200 instructions in place of 6 for each of its bytes. Of 2 KiB, where a token and tracing fields fit,
  * the kept ones take 2.0 KiB of a connection's resident 8.2 more than those of 1 KiB would. */

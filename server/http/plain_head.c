@@ -1,4 +1,4 @@
-#include "plain_head.h"
+#include "http/plain_head.h"
 
 #include <string.h>
 #include <strings.h>

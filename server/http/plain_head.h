@@ -3,7 +3,7 @@
  * otherwise. Pure; any thread. */
 #ifndef KS_PLAIN_HEAD_H
 #define KS_PLAIN_HEAD_H
-#include "gate.h"
+#include "base/head.h"
 
 /* Of bytes that have come, as they lie: how many of them are a head, up to and with its first empty line; 0: not all of it has
  * come yet. *status: KS_OK, or what no head holds, however it goes on (KS_REQUEST_LINE, KS_HEADER). */

@@ -13,8 +13,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "http_direct.h"
+#include "base/clock.h"
+#include "http/plain.h"
 
 /* That a piece of a body may take: alone, and beside small requests. */
 static const int64_t piece_ns = 100000, piece_beside_ns = 25000;

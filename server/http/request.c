@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "eviction.h"
-#include "http_parts.h"
-#include "pages.h"
-#include "plain_head.h"
+#include "base/clock.h"
+#include "http/eviction.h"
+#include "http/http_parts.h"
+#include "api/documents.h"
+#include "http/plain_head.h"
 
 enum {
     CHUNKS_MAX = 65536, /* chunks of a body that may come without being worth CHUNK_BYTES each */

@@ -1,10 +1,10 @@
-#include "reply.h"
+#include "http/response.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "oip.h"
+#include "codec/decode.h"
 
 const char *ks_reply_sentence(ks_status status)
 {

@@ -3,11 +3,11 @@
 #define KS_REPLY_H
 #include <time.h>
 
-#include "gate.h"
-#include "infer.h"
-#include "metrics.h"
-#include "routes.h"
-#include "text.h"
+#include "base/head.h"
+#include "request/infer.h"
+#include "observe/metrics.h"
+#include "api/routes.h"
+#include "base/text.h"
 
 /* Names and values are others' memory, but for the number. */
 typedef struct ks_fields {

@@ -1,9 +1,9 @@
 /* Makes room in a full table of connections: which ones give way is eviction.c's to say. */
 #include <sys/socket.h>
 
-#include "clock.h"
-#include "eviction.h"
-#include "http_direct.h"
+#include "base/clock.h"
+#include "http/eviction.h"
+#include "http/plain.h"
 
 /* A plain close: a client that sends its next request at this moment sees the end before any answer, as every client that keeps
  * connections must expect. The library closes its own ones, when it has seen the end. */

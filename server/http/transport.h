@@ -6,8 +6,8 @@
  * until it has sent, ks_request_sent. The sequence calls the transport below. The loop's thread. */
 #ifndef KS_TRANSPORT_H
 #define KS_TRANSPORT_H
-#include "metrics.h"
-#include "reply.h"
+#include "observe/metrics.h"
+#include "http/response.h"
 
 struct ks_http;
 struct ks_conn;

@@ -5,10 +5,10 @@
 
 #include <sys/socket.h>
 
-#include "clock.h"
-#include "eviction.h"
-#include "http_parts.h"
-#include "reply.h"
+#include "base/clock.h"
+#include "http/eviction.h"
+#include "http/http_parts.h"
+#include "http/response.h"
 
 static const int64_t walk_ns = 50000000, nudge_ns = 20000000;
 /* That a turn goes on for while bytes of large requests move: with nobody but them, and beside small ones, of which the last was

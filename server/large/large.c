@@ -1,10 +1,10 @@
-#include "stream.h"
+#include "large/large.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "stream_parts.h"
+#include "large/large_parts.h"
 
 enum { SLOT_EXTRA = 4096 };             /* of an overflow slot, more than its head room and pads */
 static const int64_t look_ns = 1000000; /* between two looks at memory that others may have given back */

@@ -15,7 +15,7 @@
  * Owner    ks_stream lies in its request's record; it must not move until it is SHUT.  Threads  the shard's own. */
 #ifndef KS_STREAM_H
 #define KS_STREAM_H
-#include "engine.h"
+#include "engine/engine.h"
 
 typedef struct ks_streams ks_streams;
 

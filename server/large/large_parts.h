@@ -2,9 +2,9 @@
  * Nothing outside of these includes it. */
 #ifndef KS_STREAM_PARTS_H
 #define KS_STREAM_PARTS_H
-#include "engine_core.h"
-#include "memory_rate.h"
-#include "stream.h"
+#include "engine/engine_core.h"
+#include "large/memory_rate.h"
+#include "large/large.h"
 
 enum {
     KS_RING_PIECES = 6,

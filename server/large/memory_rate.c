@@ -1,4 +1,4 @@
-#include "memory_rate.h"
+#include "large/memory_rate.h"
 
 static const double KEPT = 7.0 / 8;
 static const int64_t GAP_MAX_NS = 100000000; /* between two turns while somebody waits: more of it was a pause */

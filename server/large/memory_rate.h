@@ -9,7 +9,7 @@
  * Threads the shard's own. */
 #ifndef KS_MEMORY_RATE_H
 #define KS_MEMORY_RATE_H
-#include "clock.h"
+#include "base/clock.h"
 
 enum { KS_MEMORY_RATE_LEAST = 4 };
 

@@ -5,7 +5,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "stream_parts.h"
+#include "large/large_parts.h"
 
 enum { AHEAD = 2 };                        /* pieces of an answer asked for before they are wanted */
 static const int64_t unused_ns = 50000000; /* a piece that its owner has not begun to use is not taken before */

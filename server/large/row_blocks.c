@@ -1,7 +1,7 @@
 /* Which rows of a large request are one launch, and whether they are there. */
 #include <string.h>
 
-#include "stream_parts.h"
+#include "large/large_parts.h"
 
 static const size_t block_bytes = 2 << 20; /* in + out of a block, at least: other requests run between two blocks */
 

@@ -1,11 +1,11 @@
-#include "metrics.h"
+#include "observe/metrics.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "metrics_cells.h"
+#include "base/clock.h"
+#include "observe/metrics_cells.h"
 
 const int64_t ks_bound_ns[KS_BOUNDS] = {10000,     25000,      50000,      100000,     250000,     500000,    1000000,
                                         2500000,   5000000,    10000000,   25000000,   50000000,   100000000, 250000000,

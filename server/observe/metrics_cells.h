@@ -4,8 +4,8 @@
 #define KS_METRICS_CELLS_H
 #include <stdatomic.h>
 
-#include "metrics.h"
-#include "model.h"
+#include "observe/metrics.h"
+#include "base/model.h"
 
 /* One writer: its own thread adds by load and store, without a locked instruction. Anyone may read. */
 typedef _Atomic uint64_t ks_cell;

@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "metrics_sheet.h"
+#include "base/clock.h"
+#include "observe/metrics_sheet.h"
 
 typedef struct process_stat {
     uint64_t cpu_ticks, threads, start_ticks, virtual_bytes, resident_pages;

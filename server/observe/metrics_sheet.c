@@ -1,9 +1,9 @@
-#include "metrics_sheet.h"
+#include "observe/metrics_sheet.h"
 
 #include <string.h>
 
-#include "number.h"
-#include "text.h"
+#include "base/number/number.h"
+#include "base/text.h"
 
 typedef enum kind { COUNTER, BARE_COUNTER, GAUGE, HISTOGRAM, INFO, STATESET } kind;
 
@@ -15,7 +15,7 @@ typedef struct family {
 
 static const family families[] = {
 #define FAMILY(id, kind, name, unit, help) {name, kind, unit, help},
-#include "metrics.def"
+#include "observe/metrics.def"
 #undef FAMILY
 };
 

@@ -11,7 +11,7 @@ struct ks_text;
 
 enum {
 #define FAMILY(id, kind, name, unit, help) F_##id,
-#include "metrics.def"
+#include "observe/metrics.def"
 #undef FAMILY
 };
 

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "log.h"
-#include "metrics_cells.h"
-#include "metrics_sheet.h"
-#include "text.h"
-#include "version.h"
+#include "base/log.h"
+#include "observe/metrics_cells.h"
+#include "observe/metrics_sheet.h"
+#include "base/text.h"
+#include "base/version.h"
 
 static uint64_t relaxed(const ks_cell *cell)
 {

@@ -1,9 +1,9 @@
 /* Triton's names for what is known here under our own, for tools and dashboards that ask for those: perf_analyzer's
  * --collect-metrics matches lines with gpu_uuid as their only label, and no other sign before the number. */
-#include "metrics.h"
-#include "metrics_sheet.h"
-#include "model.h"
-#include "nvml.h"
+#include "observe/metrics.h"
+#include "observe/metrics_sheet.h"
+#include "base/model.h"
+#include "observe/nvml.h"
 
 enum { NV_INFERENCE = F_nv_output - F_nv_success + 1 };
 

@@ -1,5 +1,5 @@
 /* NVML's names are resolved by hand: nvml.h is no part of what a build needs, and of its types these few are used. */
-#include "nvml.h"
+#include "observe/nvml.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

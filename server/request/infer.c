@@ -1,17 +1,17 @@
-#include "infer.h"
+#include "request/infer.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
-#include "deflate.h"
-#include "inflate.h"
-#include "log.h"
-#include "slot_line.h"
-#include "stream.h"
-#include "text.h"
-#include "timing.h"
+#include "base/clock.h"
+#include "codec/deflate.h"
+#include "codec/inflate.h"
+#include "base/log.h"
+#include "engine/slot_queue.h"
+#include "large/large.h"
+#include "base/text.h"
+#include "request/timing.h"
 
 enum { HELD_BY_CLIENT = 1, HELD_BY_ANSWER = 2, HELD_BY_ENGINE = 4 };
 enum { UNTIMED_BYTES = 4096 };

@@ -10,10 +10,10 @@
  * Threads  the shard's own. */
 #ifndef KS_INFER_H
 #define KS_INFER_H
-#include "daemon.h"
-#include "gate.h"
-#include "identity.h"
-#include "oip.h"
+#include "daemon/daemon.h"
+#include "base/head.h"
+#include "base/request_id.h"
+#include "codec/decode.h"
 
 typedef struct ks_infer ks_infer;
 typedef struct ks_infers ks_infers;

@@ -1,4 +1,4 @@
-#include "timing.h"
+#include "request/timing.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* The host clock's view of one request: contiguous phases that add up to its total. Pure; any thread. */
 #ifndef KS_TIMING_H
 #define KS_TIMING_H
-#include "engine.h"
-#include "identity.h"
+#include "engine/engine.h"
+#include "base/request_id.h"
 
 typedef struct ks_times {
     int64_t first_ns;    /* the first byte was read */

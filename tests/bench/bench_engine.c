@@ -15,8 +15,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "engine.h"
+#include "base/clock.h"
+#include "engine/engine.h"
 
 enum { LANE_COUNTS_MAX = 8, IN_FLIGHT_LARGE = 2, IN_FLIGHT_SMALL = 64, SMALL_BYTES = 65536 };
 

@@ -5,7 +5,7 @@
  * Each row is a list of numbers as clients send them, read and printed in lists as the daemon does it. The best of many
  * passes counts, ours and <charconv>'s in turn, because a shared machine has slow moments. <charconv> is called alone,
  * without the check of JSON's grammar that it would need. plain: the share of numbers that need no second way. */
-#include "number.h"
+#include "base/number/number.h"
 
 #include <charconv>
 #include <cmath>

@@ -13,9 +13,9 @@
  * copy: the time of a copy that reads and writes as many bytes, launched as the ways are: a launch, its first read and
  * its last write are in it. At the end geometric means by regime, and of low, kheavy, odd and batch together. */
 #include "bench_sets.cuh"
-#include "cublaslt.cuh"
-#include "matmul_plan.h"
-#include "tune_contest.h"
+#include "cuda/matmul/cublaslt.cuh"
+#include "cuda/matmul/plan.h"
+#include "engine/tune/contest.h"
 
 #include <math.h>
 #include <stdio.h>

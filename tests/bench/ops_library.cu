@@ -1,6 +1,5 @@
 #include "ops_library.h"
-#include "launch.cuh"
-#include "matmul_plan.h"
+#include "cuda/op.h"
 #include "ops_rows.h"
 
 #include <stdio.h>
@@ -10,17 +9,6 @@
 static const size_t WORKSPACE_BYTES = 64 << 20, COPY_BYTES = (size_t)2 << 30;
 enum { COPIES = 20 };
 #define COUNT(table) (int)(sizeof(table) / sizeof(table)[0])
-
-static const struct {
-    const char *name;
-    ks_cuda_setup_fn *setup;
-    ks_cuda_plan_fn *plan;
-    ks_cuda_launch_fn *launch;
-} ops[] = {
-#define OP(name) {#name, ks_##name##_cuda_setup, ks_##name##_cuda_plan, ks_##name##_cuda_launch},
-#include "ops.def"
-#undef OP
-};
 
 static struct {
     ks_chip chip;
@@ -177,8 +165,8 @@ const char *ops_open(void)
                              .workspace_bytes = WORKSPACE_BYTES};
     TRY(cudaMalloc(&library.memory, CONTROL_BYTES + WORKSPACE_BYTES + KS_PAD));
     TRY(cudaMemset(library.memory, 0, CONTROL_BYTES + WORKSPACE_BYTES + KS_PAD));
-    for (int i = 0; i < COUNT(ops); i++)
-        if (ops[i].setup(&library.chip, &library.error)) return library.error.text;
+    for (int i = 0; ks_cuda_ops[i]; i++)
+        if (ks_cuda_ops[i]->setup(&library.chip, &library.error)) return library.error.text;
     return measure_copy();
 }
 
@@ -202,10 +190,10 @@ const char *ops_plan(const ops_row *row, ops_work *out)
     memset(out, 0, sizeof *out);
     const char *why = make_spec(row, &out->spec);
     if (why) return why;
-    while (strcmp(ops[out->op].name, out->spec.op->name) != 0) out->op++;
+    const ks_cuda_op *op = ks_cuda_op_of(out->spec.op);
     ks_cuda_plan plan;
     memset(&plan, 0, sizeof plan);
-    if (ops[out->op].plan(&library.chip, &out->spec, &plan, &library.error)) return library.error.text;
+    if (op->plan(&library.chip, &out->spec, &plan, &library.error)) return library.error.text;
     const ks_tensor *last = &out->spec.in[out->spec.inputs - 1];
     out->in_bytes = ks_align(last->offset + last->size_bytes) + KS_PAD;
     out->out_bytes = ks_align(out->spec.out.size_bytes) + KS_PAD;
@@ -218,13 +206,15 @@ const char *ops_plan(const ops_row *row, ops_work *out)
 
 int ops_ways(const ops_work *work, ks_way *out, int most)
 {
-    return strcmp(ops[work->op].name, "matmul") == 0 ? ks_matmul_ways(&library.chip, &work->spec, out, most) : 0;
+    const ks_cuda_op *op = ks_cuda_op_of(work->spec.op);
+    return op->candidates ? op->candidates(&library.chip, &work->spec, out, most) : 0;
 }
 
 const char *ops_choose(ops_work *work, const ks_way *way)
 {
     ks_cuda_plan plan;
-    if (ks_matmul_way_plan(&library.chip, &work->spec, way, &plan, &library.error)) return library.error.text;
+    if (ks_cuda_op_of(work->spec.op)->adopt(&library.chip, &work->spec, way, &plan, &library.error))
+        return library.error.text;
     use_plan(&plan, work);
     return NULL;
 }
@@ -240,7 +230,8 @@ const char *ops_launch(const ops_work *work, const void *in, void *out, void *st
                           .workspace = at + CONTROL_BYTES,
                           .workspace_stride = work->workspace_bytes,
                           .counters_stride = work->counters};
-    return ops[work->op].launch(&work->spec, work->choice, site, 1, (cudaStream_t)stream, &library.error)
+    return ks_cuda_op_of(work->spec.op)
+                   ->launch(&work->spec, work->choice, site, 1, (cudaStream_t)stream, &library.error)
                ? library.error.text
                : NULL;
 }

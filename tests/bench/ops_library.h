@@ -29,7 +29,6 @@ typedef struct ops_work {
     double flops;
     ks_pick pick;
     ks_spec spec;
-    int op;
     size_t workspace_bytes, counters;
     unsigned char choice[KS_CHOICE_BYTES];
 } ops_work;

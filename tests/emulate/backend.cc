@@ -6,35 +6,16 @@
 
 #include "matmul_ptx.h"
 
-#include "cublaslt.cuh"
-#include "launch.cuh"
-#include "matmul_plan.h"
-#include "matmul_table.cuh"
+#include "cuda/backend/internal.h"
+#include "cuda/matmul/cublaslt.cuh"
+#include "cuda/matmul/table.cuh"
 
 #include <stdio.h>
 #include <sys/mman.h>
 
-struct ks_device {
-    ks_limits limits;
-};
-struct ks_lane {
-    ks_device *device;
-    uint32_t sequence;
-    bool front; /* whether memory begins behind a forbidden page, or ends before one */
-};
-
-static const struct {
-    const char *name;
-    ks_cuda_setup_fn *setup;
-    ks_cuda_plan_fn *plan;
-    ks_cuda_launch_fn *launch;
-} ops[] = {{"softmax", ks_softmax_cuda_setup, ks_softmax_cuda_plan, ks_softmax_cuda_launch},
-           {"reduce", ks_reduce_cuda_setup, ks_reduce_cuda_plan, ks_reduce_cuda_launch},
-           {"matmul", ks_matmul_cuda_setup, ks_matmul_cuda_plan, ks_matmul_cuda_launch}};
-
 static const size_t WORKSPACE = 64 << 20;
 static const unsigned char NOISE = 0xFF;
-static ks_chip chip;
+static bool front_now; /* whether memory begins behind a forbidden page, or ends before one; by turns */
 
 /* --- memory ---------------------------------------------------------------------------------------------------------- */
 
@@ -75,25 +56,31 @@ struct job_memory {
 static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error *error)
 {
     const char *sms = getenv("KS_EMULATED_SMS");
-    chip = {.capability = 90,
-            .sms = sms ? atoi(sms) : 4,
-            .threads_sm = 2048,
-            .shared_sm = 228 << 10,
-            .shared_optin = 227 << 10,
-            .l2_bytes = 50 << 20,
-            .workspace_bytes = WORKSPACE};
-    emulate_chip_now = {chip.sms, chip.shared_sm, chip.shared_optin};
-    for (const auto &op : ops) {
-        const ks_status status = op.setup(&chip, error);
-        if (status) return status;
-    }
-    *out = new ks_device{*limits};
-    return KS_OK;
+    ks_device *device = (ks_device *)calloc(1, sizeof *device);
+    if (!device) emulate_fault("no memory for a device");
+    device->limits = *limits;
+    device->limits.lane_bytes = SIZE_MAX;
+    device->info.mapped_max = limits->mapped_max;
+    device->chip = {.capability = 90,
+                    .sms = sms ? atoi(sms) : 4,
+                    .threads_sm = 2048,
+                    .shared_sm = 228 << 10,
+                    .shared_optin = 227 << 10,
+                    .l2_bytes = 50 << 20,
+                    .workspace_bytes = WORKSPACE};
+    emulate_chip_now = {device->chip.sms, device->chip.shared_sm, device->chip.shared_optin};
+    ks_status status = KS_OK;
+    for (int i = 0; !status && ks_cuda_ops[i]; i++) status = ks_cuda_ops[i]->setup(&device->chip, error);
+    if (status)
+        free(device);
+    else
+        *out = device;
+    return status;
 }
 
 static void close_device(ks_device **device)
 {
-    delete *device;
+    free(*device);
     *device = NULL;
 }
 
@@ -118,21 +105,16 @@ static void slot_fini(ks_device *, ks_slot *slot)
 
 static ks_status lane_open(ks_device *device, int, int, ks_lane **out, ks_error *)
 {
-    *out = new ks_lane{device, 0, false};
+    *out = (ks_lane *)calloc(1, sizeof **out);
+    if (!*out) emulate_fault("no memory for a lane");
+    (*out)->device = device;
     return KS_OK;
 }
 
 static void lane_close(ks_lane **lane)
 {
-    delete *lane;
+    free(*lane);
     *lane = NULL;
-}
-
-static int op_of(const ks_spec *spec)
-{
-    int op = 0;
-    while (strcmp(spec->op->name, ops[op].name) != 0) op++;
-    return op;
 }
 
 /* A kernel without maps finds the other arguments where it would without them. */
@@ -142,34 +124,30 @@ void emulate_call(const void *kernel, void **arguments)
     ((function *)kernel)(*(ks_site *)arguments[0], *(mm_args *)arguments[1], *(mm_maps *)arguments[2]);
 }
 
-static ks_status use_choice(ks_device *device, ks_plan *plan, const ks_cuda_plan &chosen, ks_error *error)
+/* What plan.cu asks of the runtime. */
+cudaError_t ks_cuda_use(const ks_device *)
 {
-    const size_t bytes = plan->in_bytes + plan->out_bytes;
-    memcpy(plan->choice, chosen.choice, sizeof plan->choice);
-    plan->workspace_bytes = ks_align(chosen.workspace_bytes);
-    plan->counters = chosen.counters;
-    plan->pick = chosen.pick;
-    plan->mapped = chosen.once && bytes <= KS_MAPPED_MOST && bytes <= device->limits.mapped_max;
-    plan->batch_max = plan->mapped ? chosen.batch_max : 1;
-    while (plan->batch_max > 1 && (plan->workspace_bytes > WORKSPACE >> ks_bucket(plan->batch_max) ||
-                                   plan->counters > (size_t)KS_COUNTERS_MAX >> ks_bucket(plan->batch_max)))
-        plan->batch_max /= 2;
-    if (plan->counters > KS_COUNTERS_MAX || plan->workspace_bytes > WORKSPACE)
-        return ks_fail(error, KS_DEVICE, "%s: %zu counters and %zu bytes of workspace are planned", plan->pick.kernel,
-                       plan->counters, plan->workspace_bytes);
-    if (getenv("KS_EMULATED_PICKS")) printf("pick %s grid %lld\n", plan->pick.kernel, (long long)plan->pick.grid);
-    return KS_OK;
+    return cudaSuccess;
+}
+ks_status ks_cuda_judge(ks_device *, cudaError_t, const char *call, ks_error *error)
+{
+    return ks_fail(error, KS_DEVICE, "%s", call);
 }
 
 static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
-    ks_cuda_plan chosen;
-    memset(&chosen, 0, sizeof chosen);
-    const ks_status status = ops[op_of(&plan->spec)].plan(&chip, &plan->spec, &chosen, error);
-    return status ? status : use_choice(device, plan, chosen, error);
+    const ks_status status = ks_cuda_prepare(device, plan, error);
+    if (!status && plan->counters > KS_COUNTERS_MAX)
+        return ks_fail(error, KS_DEVICE, "%s: %zu counters are planned", plan->pick.kernel, plan->counters);
+    if (getenv("KS_EMULATED_PICKS")) printf("pick %s grid %lld\n", plan->pick.kernel, (long long)plan->pick.grid);
+    return status;
 }
 
 /* No library here. */
+int ks_cublaslt_version(void)
+{
+    return 0;
+}
 int ks_cublaslt_list(const ks_spec *, const ks_matmul_shape *, size_t, ks_cublaslt_way *, int)
 {
     return 0;
@@ -188,62 +166,25 @@ ks_status ks_cublaslt_launch(const ks_spec *, const ks_matmul_shape *, const ks_
     return ks_fail(error, KS_DEVICE, "there is no library here");
 }
 
-/* --- ways, of matmul ------------------------------------------------------------------------------------------------- */
-
-static ks_status adopt(ks_device *device, ks_plan *plan, const ks_way *way, ks_error *error)
+/* A graph is the launch itself. */
+static ks_status capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *)
 {
-    ks_cuda_plan chosen;
-    const ks_plan was = *plan;
-    memset(&chosen, 0, sizeof chosen);
-    const ks_status status = ks_matmul_way_plan(&chip, &plan->spec, way, &chosen, error);
-    if (status) return status;
-    const ks_status used = use_choice(device, plan, chosen, error);
-    if (!used && !was.mapped) {
-        plan->mapped = false;
-        plan->batch_max = 1;
-    }
-    if (used || (plan->mapped == was.mapped && plan->batch_max == was.batch_max)) return used;
-    *plan = was;
-    return ks_fail(error, KS_CONFIG, "%s meets the device in another way", way->kernel);
-}
-
-static int list(ks_device *device, const ks_plan *plan, ks_way *out, int most)
-{
-    int count = 0;
-    const int all = ks_matmul_ways(&chip, &plan->spec, out, most);
-    for (int i = 0; i < all; i++) {
-        ks_plan tried = *plan;
-        ks_error ignored;
-        if (adopt(device, &tried, &out[i], &ignored) == KS_OK) out[count++] = out[i];
-    }
-    return count;
-}
-
-static ks_tuning ways_of_matmul()
-{
-    ks_tuning t = {};
-    t.list = list;
-    t.adopt = adopt;
-    return t;
-}
-static const ks_tuning tuning = ways_of_matmul();
-
-static ks_status capture(ks_lane *, ks_plan *, int, ks_error *)
-{
+    plan->captured[lane->index] |= 1u << bucket;
     return KS_OK;
 }
 
-static void forget(ks_lane *, ks_plan *)
+static void forget(ks_lane *lane, ks_plan *plan)
 {
+    plan->captured[lane->index] = 0;
 }
 
 /* The jobs' memory and what a launch finds there; then the launch, and a look at what it has left. */
 static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *const *jobs, int count, ks_error *error)
 {
     const int bucket = plan->mapped ? 1 << ks_bucket(count) : 1;
-    guarded workspace(plan->workspace_bytes * (size_t)bucket, lane->front);
-    guarded counters(plan->counters * sizeof(uint32_t) * (size_t)bucket, lane->front);
-    guarded control(sizeof(ks_block), lane->front);
+    guarded workspace(plan->workspace_bytes * (size_t)bucket, front_now);
+    guarded counters(plan->counters * sizeof(uint32_t) * (size_t)bucket, front_now);
+    guarded control(sizeof(ks_block), front_now);
     ks_block *block = (ks_block *)(void *)control.data;
     ks_line line = {};
     uint32_t ticket = 0;
@@ -262,7 +203,7 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
         site.block = block;
     else
         site.only = block->entry[0];
-    const ks_status status = ops[op_of(&plan->spec)].launch(&plan->spec, plan->choice, site, bucket, NULL, error);
+    const ks_status status = ks_cuda_op_of(plan->spec.op)->launch(&plan->spec, plan->choice, site, bucket, NULL, error);
     if (status) return status;
     const char *kernel = plan->pick.kernel;
     if (!line.start_ns || !line.end_ns) return ks_fail(error, KS_DEVICE, "%s: no stamps", kernel);
@@ -282,16 +223,17 @@ static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
     const ks_plan *plan = batch->plan;
     job_memory *jobs[KS_BATCH_MAX];
-    batch->graph = KS_GRAPH_NONE;
+    const bool captured = plan->captured[lane->index] >> ks_bucket(batch->count) & 1;
+    batch->graph = captured ? KS_GRAPH_HIT : KS_GRAPH_MISS;
     batch->kernel_ns = 1;
-    lane->front = !lane->front;
+    front_now = !front_now;
     if (batch->trial) {
-        job_memory noise(plan, lane->front);
+        job_memory noise(plan, front_now);
         jobs[0] = &noise;
         return launch_jobs(lane, plan, jobs, 1, error);
     }
     for (int i = 0; i < batch->count; i++) {
-        jobs[i] = new job_memory(plan, lane->front);
+        jobs[i] = new job_memory(plan, front_now);
         memcpy(jobs[i]->in.data, batch->slots[i]->in, plan->in_bytes);
     }
     const ks_status status = launch_jobs(lane, plan, jobs, batch->count, error);
@@ -328,7 +270,7 @@ static ks_backend border() /* what is not set has no part in the op tests */
     b.launch = launch;
     b.poll = poll_lane;
     b.failed = failed;
-    b.tuning = &tuning;
+    b.tuning = &ks_cuda_tuning;
     return b;
 }
 

@@ -219,7 +219,7 @@ enum cudaLaunchAttributeID {
 };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess };
 enum { cudaEnableDefault };
-typedef void *cudaStream_t;
+typedef void *cudaStream_t, *cudaEvent_t, *cudaGraph_t, *cudaGraphExec_t, *cudaGraphNode_t;
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
     struct {

@@ -1,4 +1,4 @@
-#include "backend_faulty.h"
+#include "fake/backend_faulty.h"
 
 #include <assert.h>
 #include <stdatomic.h>

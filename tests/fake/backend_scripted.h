@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "kernserve/backend.h"
+#include "cpu/reference.h"
 
 enum { SCRIPT_LOG = 256 };
 
@@ -127,11 +128,11 @@ static ks_poll script_poll(ks_lane *lane, ks_error *error)
     if (script.fails || script.loses) return KS_FAILED;
     ks_batch *batch = lane->batch;
     const ks_spec *spec = &batch->plan->spec;
-    void *scratch = malloc(spec->op->scratch_bytes ? spec->op->scratch_bytes(spec) + 1 : 1);
+    void *scratch = malloc(ks_cpu_scratch_bytes(spec) + 1);
     for (int i = 0; i < batch->count; i++) {
         const void *in[KS_INPUTS_MAX] = {NULL};
         for (int k = 0; k < spec->inputs; k++) in[k] = batch->slots[i]->in + spec->in[k].offset;
-        spec->op->reference(spec, in, batch->slots[i]->out, scratch);
+        ks_cpu_reference(spec, in, batch->slots[i]->out, scratch);
     }
     free(scratch);
     batch->h2d_ns = 40 + script.slow_ns;

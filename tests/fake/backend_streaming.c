@@ -1,4 +1,4 @@
-#include "backend_streaming.h"
+#include "fake/backend_streaming.h"
 
 #include <assert.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend_faulty.h"
-#include "backends.h"
+#include "fake/backend_faulty.h"
+#include "daemon/backends.h"
 
 static int place(const char *word, const char *const *words, int count)
 {

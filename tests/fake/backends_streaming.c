@@ -2,8 +2,8 @@
  * KS_FAIL_COPY=N loses the device at the N-th copy. */
 #include <stdlib.h>
 
-#include "backend_streaming.h"
-#include "backends.h"
+#include "fake/backend_streaming.h"
+#include "daemon/backends.h"
 
 const ks_backend *ks_backends_cpu(void)
 {

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "oip.h"
-#include "op_harness.h"
+#include "codec/decode.h"
+#include "ops/op_harness.h"
 
 enum { ARENA_BYTES = 256 << 20, LINE = 4096 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend_streaming.h"
+#include "fake/backend_streaming.h"
 
 int nvmlInit_v2(void);
 int nvmlShutdown(void);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chunks.h"
+#include "http/chunks.h"
 #include "fuzz.h"
 
 enum { INPUT_MAX = 8192, TRAILER_MAX = 1024, FIELDS_MAX = 4 };

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compat.h"
+#include "api/compat.h"
 #include "fuzz.h"
-#include "scan.h"
+#include "codec/scan.h"
 
 /* Our own answers obey our own grammar. */
 static void check_head(const char *text, size_t length)

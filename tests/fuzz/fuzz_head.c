@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "plain_head.h"
+#include "http/plain_head.h"
 
 enum { FIELDS_MAX = 512 };
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "inflate.h"
+#include "codec/inflate.h"
 
 enum { MOST = 1 << 16 };
 

@@ -10,8 +10,8 @@
 
 #include "fuzz.h"
 #include "kernserve/backend.h"
-#include "oip.h"
-#include "scan.h"
+#include "codec/decode.h"
+#include "codec/scan.h"
 
 typedef struct memory {
     unsigned char *in, *room;

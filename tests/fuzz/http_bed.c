@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "http_parts.h"
-#include "log.h"
+#include "http/http_parts.h"
+#include "base/log.h"
 
 enum {
     CONNECTIONS = 64,

@@ -26,9 +26,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "convert.h"
-#include "onednn.h"
-#include "op_harness.h"
+#include "cpu/convert.h"
+#include "cpu/onednn.h"
+#include "ops/op_harness.h"
+#include "cpu/reference.h"
 
 extern const ks_op ks_op_matmul;
 
@@ -372,11 +373,11 @@ static void run_reference(const problem *p)
 {
     const size_t bytes = p->spec.out.size_bytes;
     unsigned char *out = malloc(bytes + GUARD);
-    void *scratch = malloc(p->spec.op->scratch_bytes(&p->spec));
+    void *scratch = malloc(ks_cpu_scratch_bytes(&p->spec));
     assert_non_null(out);
     assert_non_null(scratch);
     memset(out, 0xFF, bytes + GUARD);
-    p->spec.op->reference(&p->spec, (const void *const *)p->in, out, scratch);
+    ks_cpu_reference(&p->spec, (const void *const *)p->in, out, scratch);
     for (size_t i = 0; i < GUARD; i++) assert_int_equal(out[bytes + i], 0xFF);
     check(p, out, "reference");
     free(scratch);
@@ -737,9 +738,9 @@ static void empty_sizes(void **unused)
             p.spec.params[ALPHA].d = -1.0; /* -1 times nothing is still +0 */
             begin(&p);
             unsigned char *out = malloc(p.spec.out.size_bytes + 1);
-            void *scratch = malloc(p.spec.op->scratch_bytes(&p.spec));
+            void *scratch = malloc(ks_cpu_scratch_bytes(&p.spec));
             memset(out, 0xFF, p.spec.out.size_bytes);
-            p.spec.op->reference(&p.spec, (const void *const *)p.in, out, scratch);
+            ks_cpu_reference(&p.spec, (const void *const *)p.in, out, scratch);
             assert_memory_equal(out, zeros, p.spec.out.size_bytes);
             for (int b = 0; b < 2; b++) {
                 if (!harnesses[b]) continue;

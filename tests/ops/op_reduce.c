@@ -7,8 +7,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "op_harness.h"
-#include "op_values.h"
+#include "ops/op_harness.h"
+#include "ops/op_values.h"
+#include "cpu/reference.h"
 
 extern const ks_op ks_op_reduce;
 
@@ -255,13 +256,13 @@ static void try_paths(ks_spec *spec, values_kind kind, bool everywhere)
     const int64_t last = x->dims[x->rank - 1];
     void *in = malloc(x->size_bytes ? x->size_bytes : 1),
          *out = malloc(spec->out.size_bytes ? spec->out.size_bytes : 1);
-    void *scratch = malloc(ks_op_reduce.scratch_bytes(spec));
+    void *scratch = malloc(ks_cpu_scratch_bytes(spec));
     assert_true(in && out && scratch);
     values_fill(x->dtype, in, ks_tensor_count(x), kind, last ? last : 1);
     memset(out, 0xFF, spec->out.size_bytes);
     const void *inputs[] = {in};
     tally *all = tally_all(spec, in);
-    ks_op_reduce.reference(spec, inputs, out, scratch);
+    ks_cpu_reference(spec, inputs, out, scratch);
     check(spec, all, out, "reference");
     for (int b = 0; b < 2; b++) {
         if (!harnesses[b]) continue;
@@ -424,9 +425,9 @@ static void special_values(void **state)
         assert_int_equal(ks_op_reduce.resolve(&spec, NULL), KS_OK);
         int64_t index[7];
         float *value = (float *)index;
-        void *scratch = malloc(ks_op_reduce.scratch_bytes(&spec));
+        void *scratch = malloc(ks_cpu_scratch_bytes(&spec));
         const void *in[] = {x};
-        ks_op_reduce.reference(&spec, in, index, scratch);
+        ks_cpu_reference(&spec, in, index, scratch);
         free(scratch);
         for (int i = 0; i < 7; i++) {
             if (!rows[o].want) {
@@ -514,12 +515,12 @@ static void over_two_to_the_31(void **state)
     ks_spec spec = spec_of(KS_INT8, ARGMAX, 1, &count, one_axis(0));
     assert_int_equal(ks_op_reduce.resolve(&spec, NULL), KS_OK);
     int8_t *in = calloc((size_t)count, 1);
-    void *scratch = malloc(ks_op_reduce.scratch_bytes(&spec));
+    void *scratch = malloc(ks_cpu_scratch_bytes(&spec));
     assert_true(in && scratch);
     in[count - 1] = 1;
     int64_t out = 0;
     const void *inputs[] = {in};
-    ks_op_reduce.reference(&spec, inputs, &out, scratch);
+    ks_cpu_reference(&spec, inputs, &out, scratch);
     assert_int_equal(out, count - 1);
     for (int b = 0; b < 2; b++) {
         op_harness *harness = b == 0 || ks_backend_cuda

@@ -7,8 +7,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "op_harness.h"
-#include "op_values.h"
+#include "ops/op_harness.h"
+#include "ops/op_values.h"
+#include "cpu/reference.h"
 
 extern const ks_op ks_op_softmax;
 
@@ -148,13 +149,13 @@ static void try_on(ks_spec *spec, values_kind kind, bool gpu_only)
     assert_int_equal(spec->out.size_bytes, x->size_bytes);
     const int64_t last = x->dims[x->rank - 1];
     void *in = malloc(x->size_bytes ? x->size_bytes : 1), *out = malloc(x->size_bytes ? x->size_bytes : 1);
-    void *scratch = malloc(ks_op_softmax.scratch_bytes(spec));
+    void *scratch = malloc(ks_cpu_scratch_bytes(spec));
     assert_true(in && out && scratch);
     values_fill(x->dtype, in, ks_tensor_count(x), kind, last ? last : 1);
     if (!gpu_only) {
         memset(out, 0xFF, x->size_bytes);
         const void *inputs[] = {in};
-        ks_op_softmax.reference(spec, inputs, out, scratch);
+        ks_cpu_reference(spec, inputs, out, scratch);
         check(spec, in, out, "reference", INT64_MAX);
     }
     run_backends(spec, in, out, gpu_only, gpu_only ? SOME : INT64_MAX);
@@ -366,11 +367,11 @@ static void special_values(void **state)
             assert_int_equal(ks_op_softmax.resolve(&spec, NULL), KS_OK);
             ks_spec_layout(&spec);
             float out[ROWS][3];
-            void *scratch = malloc(ks_op_softmax.scratch_bytes(&spec));
+            void *scratch = malloc(ks_cpu_scratch_bytes(&spec));
             const void *in[] = {x};
             ks_error error = {0};
             if (b < 0)
-                ks_op_softmax.reference(&spec, in, out, scratch);
+                ks_cpu_reference(&spec, in, out, scratch);
             else if (op_harness_run(harnesses[b], &spec, in, out, OP_PATH_PLANNED, 1, false, &error) != KS_OK)
                 fail_msg("%s", error.text);
             free(scratch);

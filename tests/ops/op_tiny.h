@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernserve/op.h"
+#include "cpu/reference.h"
 
 enum { TINY_ADD, TINY_SPIN_US };
 
@@ -43,6 +43,8 @@ static size_t tiny_scratch(const ks_spec *spec)
     return spec->out.size_bytes;
 }
 
+static const ks_cpu_op tiny_cpu = {.reference = tiny_reference, .scratch_bytes = tiny_scratch};
+
 static void tiny_sample(ks_spec *spec)
 {
     spec->in[0] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {3, 5}};
@@ -60,8 +62,6 @@ static const ks_op op_tiny = {
     .params_count = 2,
     .params = {{.name = "add", .kind = KS_PARAM_INT}, {.name = "spin_us", .kind = KS_PARAM_INT}},
     .resolve = tiny_resolve,
-    .reference = tiny_reference,
-    .scratch_bytes = tiny_scratch,
     .sample = tiny_sample,
 };
 
@@ -69,6 +69,7 @@ static const ks_op op_tiny = {
 static ks_spec tiny_spec(int64_t count, int64_t add, int64_t spin_us)
 {
     ks_spec spec;
+    ks_cpu_add_op(&op_tiny, &tiny_cpu);
     ks_spec_init(&spec, &op_tiny);
     spec.params[TINY_ADD].i = add;
     spec.params[TINY_SPIN_US].i = spin_us;

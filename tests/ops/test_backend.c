@@ -14,8 +14,9 @@
 #include <cmocka.h>
 
 #include "kernserve/backend.h"
-#include "op_harness.h"
-#include "op_tiny.h"
+#include "ops/op_harness.h"
+#include "ops/op_tiny.h"
+#include "cpu/reference.h"
 
 static uint64_t random_state;
 
@@ -155,8 +156,8 @@ static void check_sample(op_harness *harness, const ks_op *op, op_path path, int
     }
     float *got = malloc(spec.out.size_bytes + 1);
     float *wanted = malloc(spec.out.size_bytes + 1);
-    void *scratch = malloc((op->scratch_bytes ? op->scratch_bytes(&spec) : 0) + 1);
-    op->reference(&spec, (const void *const *)inputs, wanted, scratch);
+    void *scratch = malloc(ks_cpu_scratch_bytes(&spec) + 1);
+    ks_cpu_reference(&spec, (const void *const *)inputs, wanted, scratch);
     const ks_status status =
         op_harness_run(harness, &spec, (const void *const *)inputs, got, path, copies, captured, &error);
     if (status != KS_OK) fail_msg("%s, path %d, %d copies: %s", op->name, (int)path, copies, error.text);
@@ -314,9 +315,11 @@ static void a_lane_that_sleeps_does_not_go_on(void **state)
     (void)state;
     const int64_t long_ns = 60000000000;
     cpu_bed *bed = open_cpu(64, 5000);
-    ks_op op = op_tiny;
+    static ks_op op;
+    static const ks_cpu_op cpu = {.reference = sleeping_reference, .scratch_bytes = tiny_scratch};
     ks_error error;
-    op.reference = sleeping_reference;
+    op = op_tiny;
+    ks_cpu_add_op(&op, &cpu);
     bed->plan.spec.op = &op;
     sem_init(&wakes, 0, 0);
     assert_int_equal(ks_backend_cpu.launch(bed->lanes[0], &bed->batches[0], &error), KS_OK);
@@ -352,9 +355,11 @@ static void work_that_never_ends_does_not_go_on(void **state)
     (void)state;
     const int64_t stall_ns = 100000000;
     cpu_bed *bed = open_cpu(64, 100);
-    ks_op op = op_tiny;
+    static ks_op op;
+    static const ks_cpu_op cpu = {.reference = spinning_reference, .scratch_bytes = tiny_scratch};
     ks_error error;
-    op.reference = spinning_reference;
+    op = op_tiny;
+    ks_cpu_add_op(&op, &cpu);
     bed->plan.spec.op = &op;
     ends = false;
     const int64_t begun_ns = tiny_now_ns();
@@ -383,8 +388,10 @@ static void spoiling_reference(const ks_spec *spec, const void *const *in, void 
 
 static ks_status run_spoiled(int at, bool input, ks_error *error)
 {
-    ks_op op = op_tiny;
-    op.reference = spoiling_reference;
+    static ks_op op;
+    static const ks_cpu_op cpu = {.reference = spoiling_reference, .scratch_bytes = tiny_scratch};
+    op = op_tiny;
+    ks_cpu_add_op(&op, &cpu);
     spoil_at = at;
     spoil_input = input;
     ks_spec spec = tiny_spec(100, 0, 0);

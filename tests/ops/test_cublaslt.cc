@@ -9,7 +9,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "cublaslt.cuh"
+#include "cuda/matmul/cublaslt.cuh"
+#include "cpu/reference.h"
 
 static int wrong;
 
@@ -87,13 +88,13 @@ static void random_product(ks_dtype dtype)
     CHECK(count >= 2);
     const ks_tensor *last = &spec.in[spec.inputs - 1];
     std::vector<unsigned char> in(last->offset + last->size_bytes), workspace(WORKSPACE),
-        scratch(spec.op->scratch_bytes(&spec)), out(spec.out.size_bytes, 0xFF), right(spec.out.size_bytes);
+        scratch(ks_cpu_scratch_bytes(&spec)), out(spec.out.size_bytes, 0xFF), right(spec.out.size_bytes);
     const void *inputs[KS_INPUTS_MAX] = {};
     for (int i = 0; i < spec.inputs; i++) {
         inputs[i] = in.data() + spec.in[i].offset;
         fill(dtype, in.data() + spec.in[i].offset, ks_tensor_count(&spec.in[i]));
     }
-    spec.op->reference(&spec, inputs, right.data(), scratch.data());
+    ks_cpu_reference(&spec, inputs, right.data(), scratch.data());
     const ks_status status =
         ks_cublaslt_launch(&spec, &shape, &ways[below(2)], in.data(), out.data(), workspace.data(), NULL, &error);
     if (status != KS_OK) fprintf(stderr, "%s\n", error.text);

@@ -16,9 +16,9 @@
 
 #include <cmocka.h>
 
-#include "clock.h"
-#include "engine.h"
-#include "onednn.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "cpu/onednn.h"
 
 /* --- the allocator ------------------------------------------------------------------------------------------------------ */
 

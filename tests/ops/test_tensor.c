@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "convert.h"
+#include "cpu/convert.h"
 #include "kernserve/op.h"
+#include "cpu/reference.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
@@ -266,8 +267,8 @@ static void references_of_nothing(void **state)
                 assert_int_equal(spec.out.size_bytes, 0);
                 unsigned char byte = 7;
                 const void *in[KS_INPUTS_MAX] = {&byte};
-                void *scratch = malloc(spec.op->scratch_bytes(&spec) + 1);
-                spec.op->reference(&spec, in, &byte, scratch);
+                void *scratch = malloc(ks_cpu_scratch_bytes(&spec) + 1);
+                ks_cpu_reference(&spec, in, &byte, scratch);
                 assert_int_equal(byte, 7);
                 free(scratch);
             }
@@ -275,8 +276,8 @@ static void references_of_nothing(void **state)
     assert_int_equal(resolved(&spec), KS_OK);
     float out[5] = {9, 9, 9, 9, 9};
     const void *in[KS_INPUTS_MAX] = {out};
-    void *scratch = malloc(spec.op->scratch_bytes(&spec) + 1);
-    spec.op->reference(&spec, in, out, scratch);
+    void *scratch = malloc(ks_cpu_scratch_bytes(&spec) + 1);
+    ks_cpu_reference(&spec, in, out, scratch);
     for (int i = 0; i < 5; i++) assert_true(out[i] == (i < 4 ? 0 : 9));
     free(scratch);
 }

@@ -3,8 +3,8 @@
 #ifndef KS_REDUCE_COLUMN_LOOPS_H
 #define KS_REDUCE_COLUMN_LOOPS_H
 
-#include "reduce_floats.h"
-#include "vectorise.h"
+#include "cpu/reduce/floats.h"
+#include "cpu/simd.h"
 
 #include <float.h>
 #include <math.h>

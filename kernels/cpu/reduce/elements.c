@@ -1,8 +1,8 @@
 /* Reductions of every datatype: running results side by side in double or int64_t, one line of the axis after the
  * other folded into them. */
-#include "reduce_lanes.h"
-#include "convert.h"
-#include "vectorise.h"
+#include "cpu/reduce/elements.h"
+#include "cpu/convert.h"
+#include "cpu/simd.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #ifndef KS_REDUCE_LANES_H
 #define KS_REDUCE_LANES_H
 
-#include "reduce_parts.h"
+#include "cpu/reduce/reduce.h"
 
 enum { LANES = 1024 }; /* most running results side by side */
 

@@ -3,8 +3,8 @@
  * Numbers  sums, squares and products are kept in double; extremes in float, which holds them. logsumexp keeps a
  *          reference and the sum of exp relative to it; the reference follows the maximum only when that has run away,
  *          so that a slowly rising row does not round its sum again with every element. */
-#include "reduce_floats.h"
-#include "convert.h"
+#include "cpu/reduce/floats.h"
+#include "cpu/convert.h"
 
 #include <float.h>
 #include <math.h>

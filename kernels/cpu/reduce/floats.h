@@ -2,7 +2,7 @@
 #ifndef KS_REDUCE_FLOATS_H
 #define KS_REDUCE_FLOATS_H
 
-#include "reduce_parts.h"
+#include "cpu/reduce/reduce.h"
 
 enum {
     PANEL = 4096,   /* elements worked on at a time: stays in the first-level cache */

@@ -1,7 +1,7 @@
 /* The loops of reduce_floats.c: rows by vectors, columns four lines at a time.
  *
  * Bits  depend on the shape alone: lanes are fixed in number and join in a fixed order, whatever the processor. */
-#include "reduce_column_loops.h"
+#include "cpu/reduce/column_loops.h"
 
 #include <float.h>
 #include <math.h>

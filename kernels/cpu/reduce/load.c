@@ -1,7 +1,7 @@
 /* Elements of every datatype, a line at a time, as double or int64_t. */
-#include "reduce_lanes.h"
-#include "convert.h"
-#include "vectorise.h"
+#include "cpu/reduce/elements.h"
+#include "cpu/convert.h"
+#include "cpu/simd.h"
 
 #define LOADER(name, in_type, out_type, out_array, expression)                                                         \
     KS_CLONES static void name(const void *in, int64_t at, int64_t stride, int count, work *restrict w)                \

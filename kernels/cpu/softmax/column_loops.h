@@ -2,8 +2,8 @@
 #ifndef KS_SOFTMAX_COLUMN_LOOPS_H
 #define KS_SOFTMAX_COLUMN_LOOPS_H
 
-#include "softmax_parts.h"
-#include "vectorise.h"
+#include "cpu/softmax/softmax.h"
+#include "cpu/simd.h"
 
 #include <float.h>
 #include <math.h>

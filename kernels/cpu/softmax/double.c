@@ -1,6 +1,6 @@
 /* Softmax of FP64: rows and columns, sums with what their rounding lost. */
-#include "softmax_parts.h"
-#include "vectorise.h"
+#include "cpu/softmax/softmax.h"
+#include "cpu/simd.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,9 +3,9 @@
  *
  * Memory and arithmetic overlap only where the next elements are asked for while these are worked on, because the first
  * pass over a panel waits for memory and the others do not need it. */
-#include "convert.h"
-#include "softmax_column_loops.h"
-#include "softmax_row_loops.h"
+#include "cpu/convert.h"
+#include "cpu/softmax/column_loops.h"
+#include "cpu/softmax/row_loops.h"
 
 #include <assert.h>
 #include <math.h>

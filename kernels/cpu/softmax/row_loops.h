@@ -5,8 +5,8 @@
 #ifndef KS_SOFTMAX_ROW_LOOPS_H
 #define KS_SOFTMAX_ROW_LOOPS_H
 
-#include "softmax_parts.h"
-#include "vectorise.h"
+#include "cpu/softmax/softmax.h"
+#include "cpu/simd.h"
 
 #include <math.h>
 

@@ -1,143 +1,12 @@
-/* ks_backend_cuda: the only file with streams, pinned memory, graphs and completion flags.
+/* ks_backend_cuda: open, close, and the table. This folder alone has streams, pinned memory, graphs and completion flags.
  *
  * Owns       the CUDA context's things: pinned chunks (slots), streams, device memory, graphs, mapped flag lines.
- * Interface  ks_backend_cuda (include/kernserve/backend.h); ops come in through ops.def and launch.cuh.
- * Parts      backend_cuda_*.cuh, all of this translation unit: device (errors), clock (stamps), slots (pinned chunks),
- *            memory (of clients), graphs (record, capture), lanes, stream (areas, rings), staged, trial (of a plan), launch (the
- *            ways of a batch), border (mapped or copies), floors (for --self-test).
+ * Interface  ks_backend_cuda (include/kernserve/backend.h); ops come in through ops.def and cuda/common/launch.cuh.
  * Threads    as backend.h says. After open no call waits for the whole device: that breaks other threads' captures.
  * Faults     a code that is not known to leave the context whole marks the device as lost, for good; from then on
  *            nothing is launched and nothing is freed, because both may block for ever. */
-#include "backend_cuda_floors.cuh"
-#include "backend_cuda_memory.cuh"
-#include "cublaslt.cuh"
-#include "matmul_plan.h"
-
-/* A job's in + out side on one lane; beyond it the plan is large. The workspace has memory of its own. */
-static ks_status prepare_sizes(ks_device *device, ks_plan *plan, ks_error *error)
-{
-    const ks_spec *spec = &plan->spec;
-    const ks_tensor *last = &spec->in[spec->inputs - 1];
-    if (!plan->in_bytes) plan->in_bytes = last->offset + last->size_bytes;
-    if (!plan->out_bytes) plan->out_bytes = spec->out.size_bytes;
-    if (plan->in_bytes > SIZE_MAX / 4 || plan->out_bytes > SIZE_MAX / 4)
-        return ks_fail(error, KS_WORK, "%s: %zu + %zu bytes exceed the address space", spec->op->name, plan->in_bytes,
-                       plan->out_bytes);
-    const size_t bytes = plan->in_bytes + plan->out_bytes;
-    plan->large = bytes > device->limits.lane_bytes;
-    const size_t arena = __atomic_load_n(&device->large_fits, __ATOMIC_ACQUIRE);
-    const size_t fits = arena > device->pool_bytes ? arena : device->pool_bytes;
-    if (plan->large && bytes > fits)
-        return ks_fail(error, KS_WORK, "%s: %zu bytes of inputs and output, the device holds %zu of one request",
-                       spec->op->name, bytes, fits > device->limits.lane_bytes ? fits : device->limits.lane_bytes);
-    return KS_OK;
-}
-
-/* Equal choices are the same kernel with the same threads and parts (FNV-1a). */
-static uint64_t hash_choice(const unsigned char *choice)
-{
-    uint64_t hash = 0xCBF29CE484222325u;
-    for (int i = 0; i < KS_CHOICE_BYTES; i++) hash = (hash ^ choice[i]) * 0x100000001B3u;
-    return hash;
-}
-
-/* Everything that prepare sets but the sizes, which are settled. */
-static ks_status use_choice(ks_device *device, ks_plan *plan, const ks_cuda_plan *chosen, ks_error *error)
-{
-    plan->workspace_bytes = ks_align(chosen->workspace_bytes);
-    if (plan->workspace_bytes > device->chip.workspace_bytes)
-        return ks_fail(error, KS_WORK, "%s: %zu bytes of workspace, a lane has %zu", plan->spec.op->name,
-                       plan->workspace_bytes, device->chip.workspace_bytes);
-    memcpy(plan->choice, chosen->choice, sizeof plan->choice);
-    plan->rows_like = hash_choice(plan->choice);
-    plan->counters = chosen->counters;
-    plan->unstamped = chosen->unstamped;
-    plan->pick = chosen->pick;
-    plan->mapped = chosen->once && !plan->large && plan->in_bytes + plan->out_bytes <= KS_MAPPED_MOST &&
-                   plan->in_bytes + plan->out_bytes <= device->info.mapped_max &&
-                   !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
-    plan->graphs = !plan->large;
-    int most = chosen->batch_max < 1 ? 1 : chosen->batch_max > KS_BATCH_MAX ? (int)KS_BATCH_MAX : chosen->batch_max;
-    /* A bucket is a power of two, and each job of it has its own part of the workspace. */
-    while (most > 1 && (plan->workspace_bytes > device->chip.workspace_bytes / ((size_t)1 << ks_bucket(most)) ||
-                        plan->counters > (size_t)KS_COUNTERS_MAX >> ks_bucket(most)))
-        most /= 2;
-    plan->batch_max = plan->mapped ? most : 1;
-    return KS_OK;
-}
-
-/* backend.prepare */
-static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
-{
-    const ks_cuda_op *op = cuda_op(plan->spec.op);
-    if (!op) return ks_fail(error, KS_WORK, "%s has no kernels", plan->spec.op->name);
-    ks_cuda_plan chosen;
-    memset(&chosen, 0, sizeof chosen);
-    ks_status status = op->plan(&device->chip, &plan->spec, &chosen, error);
-    if (!status) status = prepare_sizes(device, plan, error);
-    return status ? status : use_choice(device, plan, &chosen, error);
-}
-
-/* --- ways ------------------------------------------------------------------------------------------------------------ */
-
-/* tuning.revision */
-static void revision(const ks_device *device, char *out, size_t cap)
-{
-    (void)device;
-    snprintf(out, cap, "cuBLASLt %d; kernels %016llx", ks_cublaslt_version(), (unsigned long long)ks_matmul_revision());
-}
-
-static bool is_matmul(const ks_plan *plan)
-{
-    return strcmp(plan->spec.op->name, "matmul") == 0;
-}
-
-/* The plan as the way makes it, on the path that it has. One that works on mapped slots, with others in one launch, never
- * gives that up: requests that share a launch gain more than a kernel can. One that copies goes on to copy, whether or not
- * the way's kernel could do without: the border is measured at each start, and what was chosen at one must fit the next. */
-static ks_status try_way(ks_device *device, const ks_plan *plan, const ks_way *way, ks_plan *out, ks_error *error)
-{
-    ks_cuda_plan chosen;
-    *out = *plan;
-    if (!is_matmul(plan)) return ks_fail(error, KS_CONFIG, "%s has one way", plan->spec.op->name);
-    ks_status status = ks_matmul_way_plan(&device->chip, &plan->spec, way, &chosen, error);
-    if (!status) status = use_choice(device, out, &chosen, error);
-    if (!plan->mapped) {
-        out->mapped = false;
-        out->batch_max = 1;
-    } else if (!status && (!out->mapped || out->batch_max != plan->batch_max)) {
-        return ks_fail(error, KS_CONFIG, "%s meets the device in another way", way->kernel);
-    }
-    return status;
-}
-
-/* tuning.list */
-static int list_ways(ks_device *device, const ks_plan *plan, ks_way *out, int most)
-{
-    ks_plan tried;
-    ks_error ignored;
-    if (!is_matmul(plan) || use_device(device) != cudaSuccess) return 0;
-    const int all = ks_matmul_ways(&device->chip, &plan->spec, out, most);
-    int count = 0;
-    for (int i = 0; i < all; i++)
-        if (try_way(device, plan, &out[i], &tried, &ignored) == KS_OK) out[count++] = out[i];
-    return count;
-}
-
-/* tuning.adopt */
-static ks_status adopt_way(ks_device *device, ks_plan *plan, const ks_way *way, ks_error *error)
-{
-    ks_plan made;
-    KS_TRY(device, error, use_device(device));
-    const ks_status status = try_way(device, plan, way, &made, error);
-    if (!status) *plan = made;
-    return status;
-}
-
-static const ks_tuning tuning = {.revision = revision, .list = list_ways, .adopt = adopt_way};
-
-/* --- open ------------------------------------------------------------------------------------------------------------
- */
+#include "cuda/backend/internal.h"
+#include "cuda/matmul/cublaslt.cuh"
 
 /* The driver's release ("580.65.06") where the kernel tells, else the CUDA version that it serves. */
 static void read_driver(char *out, size_t cap)
@@ -183,55 +52,6 @@ static ks_status read_device(ks_device *device, int index, ks_error *error)
     return KS_OK;
 }
 
-static ks_status setup_ops(ks_device *device, ks_error *error)
-{
-    for (int i = 0; i < KS_CUDA_OPS; i++) {
-        if (strcmp(ks_ops[i]->name, cuda_ops[i].name) != 0)
-            return ks_fail(error, KS_CONFIG, "operation %d is %s on the host, %s on the device", i, ks_ops[i]->name,
-                           cuda_ops[i].name);
-        const ks_status status = cuda_ops[i].setup(&device->chip, error);
-        if (status) return status;
-    }
-    return KS_OK;
-}
-
-/* Copies from one half of the memory to the other, some between two events so that their start does not count; the best
- * of a few times. */
-static double copy_rate(unsigned char *from, size_t bytes, cudaEvent_t begin, cudaEvent_t end, cudaStream_t stream)
-{
-    enum { RUNS = 3, COPIES = 4 }; /* the first run warms */
-    double best = 0;
-    for (int i = 0; i < RUNS; i++) {
-        float ms = 0;
-        cudaEventRecord(begin, stream);
-        for (int c = 0; c < COPIES; c++) cudaMemcpyAsync(from + bytes, from, bytes, cudaMemcpyDeviceToDevice, stream);
-        cudaEventRecord(end, stream);
-        if (cudaGetLastError() != cudaSuccess || cudaEventSynchronize(end) != cudaSuccess ||
-            cudaEventElapsedTime(&ms, begin, end) != cudaSuccess)
-            return 0;
-        const double gbs = 2.0 * (double)COPIES * (double)bytes / ms / 1e6;
-        if (i > 0 && gbs > best) best = gbs;
-    }
-    return best;
-}
-
-/* Buffers that the L2 cache would hold say nothing about memory: where not even twice its size fits, the rate stays
- * unknown. About 3 ms. */
-static void measure_copy(ks_device *device, ks_lane *lane)
-{
-    void *memory = NULL;
-    cudaEvent_t begin = NULL, end = NULL;
-    size_t bytes = 256 << 20;
-    while (bytes >= 2 * device->chip.l2_bytes && cudaMalloc(&memory, 2 * bytes) != cudaSuccess) bytes /= 2;
-    if (memory && cudaMemsetAsync(memory, 1, bytes, lane->stream) == cudaSuccess &&
-        cudaEventCreate(&begin) == cudaSuccess && cudaEventCreate(&end) == cudaSuccess)
-        device->info.copy_gbs = copy_rate((unsigned char *)memory, bytes, begin, end, lane->stream);
-    if (begin) cudaEventDestroy(begin);
-    if (end) cudaEventDestroy(end);
-    cudaFree(memory);
-    cudaGetLastError(); /* no memory for it is no fault; a lost context shows in what follows */
-}
-
 /* What proves that the device works: a kernel ran and its mark arrived. Then the clock, the border and the rate of copies.
  */
 static ks_status try_device(ks_device *device, int index, ks_error *error)
@@ -240,18 +60,18 @@ static ks_status try_device(ks_device *device, int index, ks_error *error)
     KS_TRY_SOFT(error, cudaInitDevice(index, cudaDeviceScheduleSpin | cudaDeviceMapHost, cudaInitDeviceFlagsAreValid));
     ks_status status = read_device(device, index, error);
     if (status) return status;
-    KS_TRY_SOFT(error, use_device(device));
+    KS_TRY_SOFT(error, ks_cuda_use(device));
     /* Not lane 0: that one would take the large arena. */
-    status = lane_open(device, 1, -1, &lane, error);
+    status = ks_cuda_lane_open(device, 1, -1, &lane, error);
     if (status) return status;
-    status = clock_start(device, lane, error);
-    if (!status) status = setup_ops(device, error);
+    status = ks_cuda_clock_start(device, lane, error);
+    for (int i = 0; !status && ks_cuda_ops[i]; i++) status = ks_cuda_ops[i]->setup(&device->chip, error);
     if (!status && device->limits.cublaslt)
         (void)ks_cublaslt_open(device->limits.cublaslt, device->info.library, sizeof device->info.library);
-    if (!status) status = border_find(device, lane, error);
-    if (!status) measure_copy(device, lane);
-    lane_close(&lane);
-    if (!status) status = pool_open(device, error);
+    if (!status) status = ks_cuda_border_find(device, lane, error);
+    if (!status) ks_cuda_measure_copy(device, lane);
+    ks_cuda_lane_close(&lane);
+    if (!status) status = ks_cuda_pool_open(device, error);
     return status;
 }
 
@@ -285,7 +105,7 @@ static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error 
     set_environment(limits);
     const cudaError_t code = cudaGetDeviceCount(&count);
     if (code != cudaSuccess) {
-        say(code, "cudaGetDeviceCount", error);
+        ks_cuda_say(code, "cudaGetDeviceCount", error);
         if (error) error->status = KS_DEVICE;
         return KS_DEVICE;
     }
@@ -314,8 +134,8 @@ static void close_device(ks_device **taken)
     ks_device *device = *taken;
     *taken = NULL;
     if (!device) return;
-    slots_close(device);
-    pool_close(device);
+    ks_cuda_slots_close(device);
+    ks_cuda_pool_close(device);
     pthread_mutex_destroy(&device->arena_lock);
     pthread_mutex_destroy(&device->pool_lock);
     free(device);
@@ -332,25 +152,25 @@ static const ks_backend backend = {
     .open = open_device,
     .close = close_device,
     .info = device_info,
-    .slot_init = slot_init,
-    .slot_fini = slot_fini,
-    .lane_open = lane_open,
-    .lane_close = lane_close,
-    .prepare = prepare,
-    .capture = capture,
-    .forget = forget,
-    .launch = launch,
-    .poll = poll_lane,
+    .slot_init = ks_cuda_slot_init,
+    .slot_fini = ks_cuda_slot_fini,
+    .lane_open = ks_cuda_lane_open,
+    .lane_close = ks_cuda_lane_close,
+    .prepare = ks_cuda_prepare,
+    .capture = ks_cuda_capture,
+    .forget = ks_cuda_forget,
+    .launch = ks_cuda_launch,
+    .poll = ks_cuda_poll,
+    .failed = ks_cuda_failed,
     .goes_on = NULL,
-    .failed = device_failed,
-    .floors = floors,
-    .tuning = &tuning,
-    .streaming = &streaming,
-    .memory_pin = memory_pin,
-    .memory_unpin = memory_unpin,
-    .memory_import = memory_import,
-    .memory_leave = memory_leave,
-    .memory_copy = memory_copy,
+    .floors = ks_cuda_floors,
+    .tuning = &ks_cuda_tuning,
+    .streaming = &ks_cuda_streaming,
+    .memory_pin = ks_cuda_memory_pin,
+    .memory_unpin = ks_cuda_memory_unpin,
+    .memory_import = ks_cuda_memory_import,
+    .memory_leave = ks_cuda_memory_leave,
+    .memory_copy = ks_cuda_memory_copy,
 };
 
 const ks_backend *const ks_backend_cuda = &backend;

@@ -1,4 +1,6 @@
-/* In the place of backend_cuda.cu where nvcc is missing. */
+/* In the place of backend.cu where nvcc is missing. */
 #include "kernserve/backend.h"
 
+#ifndef KS_HAVE_CUDA
 const ks_backend *const ks_backend_cuda = NULL;
+#endif

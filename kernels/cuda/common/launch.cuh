@@ -1,4 +1,4 @@
-/* What backend_cuda.cu and an op's .cu file agree on: how a kernel finds its jobs, and how it says that it is done.
+/* What the CUDA backend and an op's .cu file agree on: how a kernel finds its jobs, and how it says that it is done.
  *
  * Two ways of one kernel. On device memory there is one job at fixed addresses, which come by value, and nothing has to
  * be made visible to the host: the stream orders the copy behind the kernel. On mapped slots a launch serves a bucket of
@@ -23,7 +23,7 @@
 #include <cuda_runtime.h>
 
 #include "kernserve/backend.h"
-#include "ptx.cuh"
+#include "cuda/common/ptx.cuh"
 
 enum {
     KS_GRID_MAX = 4096,
@@ -63,45 +63,6 @@ typedef struct ks_site {
     size_t workspace_stride; /* bytes from one job's to the next */
     size_t counters_stride;  /* words, likewise */
 } ks_site;
-
-/* Of the device, for planners. */
-typedef struct ks_chip {
-    int capability; /* 80, 90, 100, 120 */
-    int sms;
-    int threads_sm;      /* threads that an SM holds */
-    size_t shared_sm;    /* shared memory of an SM */
-    size_t shared_optin; /* dynamic shared memory per CTA after opt-in */
-    size_t l2_bytes;
-    size_t
-        workspace_bytes; /* a job's most, all jobs of the bucket together: the planner keeps workspace * batch_max within it */
-} ks_chip;
-
-/* What a planner decides; `choice` is the op's own and goes to its launcher unread. */
-typedef struct ks_cuda_plan {
-    bool once;              /* each input byte is read from memory at most about once: may work on mapped slots */
-    int batch_max;          /* jobs in one launch (1 where the op cannot) */
-    size_t workspace_bytes; /* per job, multiple of KS_ALIGNMENT */
-    size_t counters;        /* words per job; counters * batch_max <= KS_COUNTERS_MAX */
-    bool unstamped;         /* a library's kernels: nobody calls ks_enter and ks_leave */
-    ks_pick pick;
-    unsigned char choice[KS_CHOICE_BYTES];
-} ks_cuda_plan;
-
-/* Choosing only, no device calls but attribute look-ups cached at start. KS_WORK: cannot be done on this chip. */
-typedef ks_status ks_cuda_plan_fn(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error);
-/* Enqueues the kernels for `bucket` jobs on the stream; called under capture and outside it; allocates nothing,
- * synchronises nothing. KS_DEVICE: a launch failed (cudaGetLastError checked after each). */
-typedef ks_status ks_cuda_launch_fn(const ks_spec *spec, const void *choice, ks_site site, int bucket,
-                                    cudaStream_t stream, ks_error *error);
-/* Once, at open: cudaFuncSetAttribute and the like. */
-typedef ks_status ks_cuda_setup_fn(const ks_chip *chip, ks_error *error);
-
-#define OP(name)                                                                                                       \
-    extern "C" ks_cuda_setup_fn ks_##name##_cuda_setup;                                                                \
-    extern "C" ks_cuda_plan_fn ks_##name##_cuda_plan;                                                                  \
-    extern "C" ks_cuda_launch_fn ks_##name##_cuda_launch;
-#include "ops.def"
-#undef OP
 
 #ifdef __CUDACC__
 

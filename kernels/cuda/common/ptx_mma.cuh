@@ -5,7 +5,7 @@
 #ifndef KS_MATMUL_PTX_CUH
 #define KS_MATMUL_PTX_CUH
 
-#include "ptx.cuh"
+#include "cuda/common/ptx.cuh"
 
 __device__ __forceinline__ unsigned mm_shared_address(const void *at)
 {

@@ -4,7 +4,7 @@
 #ifndef KS_MATMUL_PTX_SM90_CUH
 #define KS_MATMUL_PTX_SM90_CUH
 
-#include "matmul_ptx.cuh"
+#include "cuda/common/ptx_mma.cuh"
 
 #include <cuda.h>
 #include <type_traits>

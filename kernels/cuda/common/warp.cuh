@@ -3,7 +3,7 @@
 #ifndef KS_WARP_CUH
 #define KS_WARP_CUH
 
-#include "ptx.cuh"
+#include "cuda/common/ptx.cuh"
 
 enum { KS_WARP = 32, KS_WARPS_MAX = 32 };
 

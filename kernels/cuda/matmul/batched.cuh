@@ -7,10 +7,10 @@
 #ifndef KS_MATMUL_BATCH_CUH
 #define KS_MATMUL_BATCH_CUH
 
-#include "matmul_finish.cuh"
-#include "matmul_fma.cuh"
-#include "matmul_mma.cuh"
-#include "matmul_table.cuh"
+#include "cuda/matmul/epilogue.cuh"
+#include "cuda/matmul/simt.cuh"
+#include "cuda/matmul/mma.cuh"
+#include "cuda/matmul/table.cuh"
 
 /* A thread owns TM x TN outputs; a warp's lanes are LANES along a row of threads. GROUPS groups are a CTA, CTAS of them fit
  * an SM. */

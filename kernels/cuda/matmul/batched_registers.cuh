@@ -8,7 +8,7 @@
 #ifndef KS_MATMUL_BATCH_STRAIGHT_CUH
 #define KS_MATMUL_BATCH_STRAIGHT_CUH
 
-#include "matmul_batch.cuh"
+#include "cuda/matmul/batched.cuh"
 
 /* A CTA has a warp for each of MATRICES, and CTAS of them fit an SM. */
 template <typename T, int SIZE_, int MATRICES_, int CTAS_>

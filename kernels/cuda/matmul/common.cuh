@@ -5,9 +5,9 @@
 #ifndef KS_MATMUL_COMMON_CUH
 #define KS_MATMUL_COMMON_CUH
 
-#include "launch.cuh"
-#include "matmul_ptx.cuh"
-#include "matmul_shape.h"
+#include "cuda/common/launch.cuh"
+#include "cuda/common/ptx_mma.cuh"
+#include "ops/matmul.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -1,4 +1,4 @@
-#include "cublaslt.cuh"
+#include "cuda/matmul/cublaslt.cuh"
 
 #include <stdio.h>
 #include <string.h>

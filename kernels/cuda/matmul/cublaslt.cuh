@@ -15,7 +15,7 @@
 #include <cuda_runtime.h>
 
 #include "kernserve/backend.h"
-#include "matmul_shape.h"
+#include "ops/matmul.h"
 
 /* One of its algorithms for one problem; plain bytes, good for the same version of the library. */
 typedef struct ks_cublaslt_way {

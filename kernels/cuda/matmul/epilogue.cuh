@@ -6,7 +6,7 @@
 #ifndef KS_MATMUL_FINISH_CUH
 #define KS_MATMUL_FINISH_CUH
 
-#include "matmul_common.cuh"
+#include "cuda/matmul/common.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define KS_MATMUL_CLUSTERS 1

@@ -15,9 +15,9 @@
 #ifndef KS_MATMUL_SKINNY_CUH
 #define KS_MATMUL_SKINNY_CUH
 
-#include "matmul_finish.cuh"
-#include "matmul_mma.cuh"
-#include "matmul_table.cuh"
+#include "cuda/matmul/epilogue.cuh"
+#include "cuda/matmul/mma.cuh"
+#include "cuda/matmul/table.cuh"
 
 /* W elements. */
 template <typename T, int W>

@@ -9,10 +9,11 @@
  *          (matmul_wgmma_odd.cuh).
  * Bits     depend on the candidate alone: no atomics on values, every sum's order is fixed.
  * Threads  any; everything here is constant after setup. */
-#include "cublaslt.cuh"
-#include "matmul_pack.cuh"
-#include "matmul_plan.h"
-#include "matmul_table.cuh"
+#include "cuda/op.h"
+#include "cuda/matmul/cublaslt.cuh"
+#include "cuda/matmul/pack.cuh"
+#include "cuda/matmul/plan.h"
+#include "cuda/matmul/table.cuh"
 
 #include <cudaTypedefs.h>
 #include <math.h>
@@ -538,7 +539,7 @@ static int order_candidates(const ks_chip *chip, const ks_spec *spec, ks_matmul_
 }
 
 /* ks_cuda_plan_fn */
-extern "C" ks_status ks_matmul_cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
+static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
     ks_matmul_candidate best;
     if (order_candidates(chip, spec, &best, 1) == 0)
@@ -580,7 +581,7 @@ static void way_of(const ks_cuda_plan *plan, ks_way *out)
     memcpy(out->choice, plan->choice, sizeof out->choice);
 }
 
-int ks_matmul_ways(const ks_chip *chip, const ks_spec *spec, ks_way *out, int most)
+static int cuda_candidates(const ks_chip *chip, const ks_spec *spec, ks_way *out, int most)
 {
     ks_matmul_candidate own[MM_OWN_WAYS];
     ks_cublaslt_way library[KS_WAYS_MAX];
@@ -602,8 +603,8 @@ int ks_matmul_ways(const ks_chip *chip, const ks_spec *spec, ks_way *out, int mo
     return count;
 }
 
-ks_status ks_matmul_way_plan(const ks_chip *chip, const ks_spec *spec, const ks_way *way, ks_cuda_plan *out,
-                             ks_error *error)
+static ks_status cuda_adopt(const ks_chip *chip, const ks_spec *spec, const ks_way *way, ks_cuda_plan *out,
+                            ks_error *error)
 {
     ks_matmul_candidate own[KS_MATMUL_CANDIDATES];
     ks_matmul_shape shape;
@@ -626,7 +627,7 @@ ks_status ks_matmul_way_plan(const ks_chip *chip, const ks_spec *spec, const ks_
 }
 
 /* FNV-1a over what the tables say of their kernels. */
-uint64_t ks_matmul_revision(void)
+static uint64_t cuda_revision(void)
 {
     uint64_t hash = 0xCBF29CE484222325u;
     for (int table = 0; table < MM_TABLES; table++)
@@ -689,8 +690,8 @@ static cudaError_t launch_pack(mm_layout *layout, mm_args *args, int turned, siz
 }
 
 /* ks_cuda_launch_fn */
-extern "C" ks_status ks_matmul_cuda_launch(const ks_spec *spec, const void *choice, ks_site site, int bucket,
-                                           cudaStream_t stream, ks_error *error)
+static ks_status cuda_launch(const ks_spec *spec, const void *choice, ks_site site, int bucket, cudaStream_t stream,
+                             ks_error *error)
 {
     mm_library library;
     memcpy(&library, choice, sizeof library);
@@ -793,7 +794,7 @@ static cudaError_t count_clusters(const ks_chip *chip)
 }
 
 /* ks_cuda_setup_fn */
-extern "C" ks_status ks_matmul_cuda_setup(const ks_chip *chip, ks_error *error)
+static ks_status cuda_setup(const ks_chip *chip, ks_error *error)
 {
     const cudaError_t found = find_bulk(chip);
     if (found != cudaSuccess)
@@ -822,3 +823,10 @@ extern "C" ks_status ks_matmul_cuda_setup(const ks_chip *chip, ks_error *error)
         return ks_fail(error, KS_DEVICE, "matmul: clusters: %s (%d)", cudaGetErrorString(counted), (int)counted);
     return KS_OK;
 }
+
+const ks_cuda_op ks_matmul_cuda = {.setup = cuda_setup,
+                                   .plan = cuda_plan,
+                                   .launch = cuda_launch,
+                                   .candidates = cuda_candidates,
+                                   .adopt = cuda_adopt,
+                                   .revision = cuda_revision};

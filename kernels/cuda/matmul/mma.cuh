@@ -6,7 +6,7 @@
 #ifndef KS_MATMUL_MMA_CUH
 #define KS_MATMUL_MMA_CUH
 
-#include "matmul_stage.cuh"
+#include "cuda/matmul/stage.cuh"
 
 /* The warps are WM x WN over the tile and WK over a stage's K; CTAS of them fit an SM. */
 template <typename T, int M_, int N_, int WM_, int WN_, int WK_, int STAGES_, int CTAS_>

@@ -7,7 +7,7 @@
 #ifndef KS_MATMUL_PACK_CUH
 #define KS_MATMUL_PACK_CUH
 
-#include "matmul_common.cuh"
+#include "cuda/matmul/common.cuh"
 
 enum {
     MM_PACK_PITCH = 128, /* bytes: packed rows start on so many */

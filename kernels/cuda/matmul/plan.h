@@ -34,16 +34,6 @@ int ks_matmul_candidates(const struct ks_chip *chip, const ks_spec *spec, ks_mat
 void ks_matmul_candidate_plan(const struct ks_chip *chip, const ks_spec *spec, const ks_matmul_candidate *candidate,
                               struct ks_cuda_plan *out);
 
-/* The ways of a spec, as a plan's choice and a name: our own candidates that the model likes best, of small specs with one
- * in front whose launches may be shared, the first of which ks_matmul_cuda_plan picks, and all that cuBLASLt offers, where
- * it is open. */
-int ks_matmul_ways(const struct ks_chip *chip, const ks_spec *spec, ks_way *out, int most);
-/* As ks_matmul_cuda_plan, from a way of any origin. KS_CONFIG: it is none of this spec's, on this chip. */
-ks_status ks_matmul_way_plan(const struct ks_chip *chip, const ks_spec *spec, const ks_way *way,
-                             struct ks_cuda_plan *out, ks_error *error);
-/* Changes with the kernels. */
-uint64_t ks_matmul_revision(void);
-
 #ifdef __cplusplus
 }
 #endif

@@ -11,8 +11,8 @@
 #ifndef KS_MATMUL_FMA_CUH
 #define KS_MATMUL_FMA_CUH
 
-#include "matmul_finish.cuh"
-#include "matmul_stage.cuh"
+#include "cuda/matmul/epilogue.cuh"
+#include "cuda/matmul/stage.cuh"
 
 /* A thread owns TM x TN outputs; the threads of one output tile are repeated WK times over a stage's K;
  * CTAS of them fit an SM. */

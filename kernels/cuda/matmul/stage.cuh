@@ -7,7 +7,7 @@
 #ifndef KS_MATMUL_STAGE_CUH
 #define KS_MATMUL_STAGE_CUH
 
-#include "matmul_common.cuh"
+#include "cuda/matmul/common.cuh"
 
 #include <limits.h>
 

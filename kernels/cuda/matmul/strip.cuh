@@ -10,8 +10,8 @@
 #ifndef KS_MATMUL_STRIP_CUH
 #define KS_MATMUL_STRIP_CUH
 
-#include "matmul_skinny.cuh"
-#include "matmul_wgmma.cuh"
+#include "cuda/matmul/gemv.cuh"
+#include "cuda/matmul/wgmma.cuh"
 
 /* M rows of A, or fewer; a stage is 128 bytes of K, and OWN of them are a warp's. TENSOR: by mma.sync, of TF32 where T is
  * float; else FP32 by fused multiply-adds. */

@@ -2,7 +2,7 @@
 #ifndef KS_MATMUL_TABLE_CUH
 #define KS_MATMUL_TABLE_CUH
 
-#include "matmul_common.cuh"
+#include "cuda/matmul/common.cuh"
 
 #include <cuda.h>
 

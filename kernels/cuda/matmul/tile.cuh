@@ -3,13 +3,13 @@
 #ifndef KS_MATMUL_TILE_CUH
 #define KS_MATMUL_TILE_CUH
 
-#include "matmul_finish.cuh"
-#include "matmul_fma.cuh"
-#include "matmul_mma.cuh"
-#include "matmul_skinny.cuh"
-#include "matmul_strip.cuh"
-#include "matmul_table.cuh"
-#include "matmul_wgmma_odd.cuh"
+#include "cuda/matmul/epilogue.cuh"
+#include "cuda/matmul/simt.cuh"
+#include "cuda/matmul/mma.cuh"
+#include "cuda/matmul/gemv.cuh"
+#include "cuda/matmul/strip.cuh"
+#include "cuda/matmul/table.cuh"
+#include "cuda/matmul/wgmma_odd.cuh"
 
 template <typename TILE, bool A_K, bool B_K>
 struct mm_ring {

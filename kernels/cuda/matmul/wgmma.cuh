@@ -10,9 +10,9 @@
 #ifndef KS_MATMUL_WGMMA_CUH
 #define KS_MATMUL_WGMMA_CUH
 
-#include "matmul_finish.cuh"
-#include "matmul_table.cuh"
-#include "matmul_wgmma_step.cuh"
+#include "cuda/matmul/epilogue.cuh"
+#include "cuda/matmul/table.cuh"
+#include "cuda/matmul/wgmma_step.cuh"
 
 /* WARPGROUPS x 64 rows; STAGES of 128 bytes of K. The tiles of BY_M x BY_N CTAs, a cluster, are one: those above each
  * other get the same columns of B, those beside each other the same rows of A, and each copies its part to all. WHOLE: K is

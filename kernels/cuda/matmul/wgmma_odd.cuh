@@ -8,7 +8,7 @@
 #ifndef KS_MATMUL_WGMMA_ODD_CUH
 #define KS_MATMUL_WGMMA_ODD_CUH
 
-#include "matmul_wgmma.cuh"
+#include "cuda/matmul/wgmma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 

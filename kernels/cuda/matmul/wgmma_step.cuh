@@ -6,8 +6,8 @@
 #ifndef KS_MATMUL_WGMMA_STEP_CUH
 #define KS_MATMUL_WGMMA_STEP_CUH
 
-#include "matmul_common.cuh"
-#include "matmul_ptx_sm90.cuh"
+#include "cuda/matmul/common.cuh"
+#include "cuda/common/ptx_sm90.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 

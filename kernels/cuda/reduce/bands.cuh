@@ -8,7 +8,7 @@
 #ifndef KS_REDUCE_BANDS_CUH
 #define KS_REDUCE_BANDS_CUH
 
-#include "reduce_columns.cuh"
+#include "cuda/reduce/columns.cuh"
 
 template <class Op>
 __global__ void __launch_bounds__(256, sizeof(typename Op::Source::W) > 4 ? 2

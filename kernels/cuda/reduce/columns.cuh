@@ -12,7 +12,7 @@
 #ifndef KS_REDUCE_COLUMNS_CUH
 #define KS_REDUCE_COLUMNS_CUH
 
-#include "reduce_take.cuh"
+#include "cuda/reduce/take.cuh"
 
 /* --- elements -------------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* Reductions of FP32 and FP64 on the GPU. */
-#include "reduce_launch.cuh"
+#include "cuda/reduce/launch.cuh"
 
 cudaError_t reduce_launch_float(const reduce_launch &l)
 {

@@ -1,5 +1,5 @@
 /* Reductions of FP16 and BF16 on the GPU. */
-#include "reduce_launch.cuh"
+#include "cuda/reduce/launch.cuh"
 
 cudaError_t reduce_launch_half(const reduce_launch &l)
 {

@@ -1,7 +1,7 @@
 /* Reductions of integers on the GPU: kernels by the element's size, signed and unsigned ones by the same (reduce_ops.cuh).
  * What needs them as numbers (prod, l2norm, logsumexp, the mean of 64 bits) goes element by element, whatever the
  * axes. */
-#include "reduce_launch.cuh"
+#include "cuda/reduce/launch.cuh"
 
 template <class T, class W, class Leaf>
 static cudaError_t reduce_start_integers(const reduce_launch &l)

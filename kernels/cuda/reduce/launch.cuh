@@ -2,11 +2,11 @@
 #ifndef KS_REDUCE_LAUNCH_CUH
 #define KS_REDUCE_LAUNCH_CUH
 
-#include "reduce_bands.cuh"
-#include "reduce_columns.cuh"
-#include "reduce_once.cuh"
-#include "reduce_rows.cuh"
-#include "reduce_slab.cuh"
+#include "cuda/reduce/bands.cuh"
+#include "cuda/reduce/columns.cuh"
+#include "cuda/reduce/once.cuh"
+#include "cuda/reduce/rows.cuh"
+#include "cuda/reduce/slab.cuh"
 
 template <class Op>
 static cudaError_t reduce_start(void (*kernel)(ks_site, reduce_shape, Op), const reduce_launch &l)

@@ -6,7 +6,7 @@
 #ifndef KS_REDUCE_ONCE_CUH
 #define KS_REDUCE_ONCE_CUH
 
-#include "reduce_take.cuh"
+#include "cuda/reduce/take.cuh"
 
 /* By value: what is read of a larger one is fetched line by line. */
 struct reduce_once_shape {

@@ -14,8 +14,8 @@
 #ifndef KS_REDUCE_OPS_CUH
 #define KS_REDUCE_OPS_CUH
 
-#include "reduce_shape.cuh"
-#include "warp.cuh"
+#include "cuda/reduce/shape.cuh"
+#include "cuda/common/warp.cuh"
 
 #include <float.h>
 

@@ -10,7 +10,8 @@
  *
  * One kernel each: where there are too few results to fill the chip the axis is cut into parts, and the CTA that comes
  * last in a result joins them in their order. What is accumulated, and how, stands in reduce_ops.cuh. */
-#include "reduce_shape.cuh"
+#include "cuda/op.h"
+#include "cuda/reduce/shape.cuh"
 
 #include <stdio.h>
 #include <string.h>
@@ -336,7 +337,7 @@ static reduce_choice choose(const ks_chip *chip, const reduce_work *w)
 }
 
 /* ks_cuda_setup_fn: no kernel here needs more shared memory than every CTA has. */
-extern "C" ks_status ks_reduce_cuda_setup(const ks_chip *chip, ks_error *error)
+static ks_status cuda_setup(const ks_chip *chip, ks_error *error)
 {
     (void)chip, (void)error;
     return KS_OK;
@@ -354,7 +355,7 @@ static void describe(const ks_spec *spec, const reduce_choice *c, ks_pick *pick)
 }
 
 /* ks_cuda_plan_fn */
-extern "C" ks_status ks_reduce_cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
+static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
     const reduce_work w = work_of(spec);
     reduce_choice c = choose(chip, &w);
@@ -403,8 +404,8 @@ static reduce_rule rule_of(const ks_spec *spec, int64_t depth)
 }
 
 /* ks_cuda_launch_fn */
-extern "C" ks_status ks_reduce_cuda_launch(const ks_spec *spec, const void *choice, ks_site site, int bucket,
-                                           cudaStream_t stream, ks_error *error)
+static ks_status cuda_launch(const ks_spec *spec, const void *choice, ks_site site, int bucket, cudaStream_t stream,
+                             ks_error *error)
 {
     reduce_launch l = {};
     memcpy(&l.choice, choice, sizeof l.choice);
@@ -435,3 +436,6 @@ extern "C" ks_status ks_reduce_cuda_launch(const ks_spec *spec, const void *choi
     if (status == cudaSuccess) return KS_OK;
     return ks_fail(error, KS_DEVICE, "reduce: launch failed: %s", cudaGetErrorString(status));
 }
+
+const ks_cuda_op ks_reduce_cuda = {
+    .setup = cuda_setup, .plan = cuda_plan, .launch = cuda_launch, .candidates = NULL, .adopt = NULL, .revision = NULL};

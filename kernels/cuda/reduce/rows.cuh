@@ -7,7 +7,7 @@
 #ifndef KS_REDUCE_ROWS_CUH
 #define KS_REDUCE_ROWS_CUH
 
-#include "reduce_take.cuh"
+#include "cuda/reduce/take.cuh"
 
 /* Sends the CTA's part. True in the first thread of the last CTA, which has the row's state. */
 template <class Op>

@@ -3,8 +3,8 @@
 #ifndef KS_REDUCE_SHAPE_CUH
 #define KS_REDUCE_SHAPE_CUH
 
-#include "launch.cuh"
-#include "reduce_parts.h"
+#include "cuda/common/launch.cuh"
+#include "ops/reduce.h"
 
 /* Words: the counters of a row that is cut are a ticket, in the place of a record, and a record of each part. */
 enum { REDUCE_RECORD = 4 };

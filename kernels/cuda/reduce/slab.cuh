@@ -6,7 +6,7 @@
 #ifndef KS_REDUCE_SLAB_CUH
 #define KS_REDUCE_SLAB_CUH
 
-#include "reduce_take.cuh"
+#include "cuda/reduce/take.cuh"
 
 /* A row of `length` whole vectors. */
 template <class Op>

@@ -2,7 +2,7 @@
 #ifndef KS_REDUCE_TAKE_CUH
 #define KS_REDUCE_TAKE_CUH
 
-#include "reduce_ops.cuh"
+#include "cuda/reduce/ops.cuh"
 
 /* --- vectors --------------------------------------------------------------------------------------------------------- */
 

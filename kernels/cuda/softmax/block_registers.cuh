@@ -3,7 +3,7 @@
 #ifndef KS_SOFTMAX_HELD_CUH
 #define KS_SOFTMAX_HELD_CUH
 
-#include "softmax_common.cuh"
+#include "cuda/softmax/common.cuh"
 
 /* A row, or a piece of `share` of its vectors. Vector i of it is in[i]; a first and a last one may belong to the rows
  * beside this one, too. */

@@ -10,7 +10,7 @@
 #ifndef KS_SOFTMAX_COLUMNS_CUH
 #define KS_SOFTMAX_COLUMNS_CUH
 
-#include "softmax_stream.cuh"
+#include "cuda/softmax/multiblock_registers.cuh"
 
 #include <type_traits>
 

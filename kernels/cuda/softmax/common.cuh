@@ -6,8 +6,8 @@
 #ifndef KS_SOFTMAX_COMMON_CUH
 #define KS_SOFTMAX_COMMON_CUH
 
-#include "launch.cuh"
-#include "warp.cuh"
+#include "cuda/common/launch.cuh"
+#include "cuda/common/warp.cuh"
 
 #include <math.h>
 

@@ -7,7 +7,7 @@
 #ifndef KS_SOFTMAX_TEAM_CUH
 #define KS_SOFTMAX_TEAM_CUH
 
-#include "softmax_common.cuh"
+#include "cuda/softmax/common.cuh"
 
 enum { TEAM_RECORD = 4, TEAM_PLACES = 2 }; /* words; of a record, where not said otherwise */
 

@@ -20,8 +20,8 @@
 #ifndef KS_SOFTMAX_FLOW_CUH
 #define KS_SOFTMAX_FLOW_CUH
 
-#include "softmax_columns.cuh"
-#include "softmax_team.cuh"
+#include "cuda/softmax/columns.cuh"
+#include "cuda/softmax/cta_group.cuh"
 
 enum {
     FLOW_THREADS = 512, /* workers; three more warps pass pairs on */

@@ -8,8 +8,8 @@
 #ifndef KS_SOFTMAX_STREAM_CUH
 #define KS_SOFTMAX_STREAM_CUH
 
-#include "softmax_held.cuh"
-#include "softmax_team.cuh"
+#include "cuda/softmax/block_registers.cuh"
+#include "cuda/softmax/cta_group.cuh"
 
 static constexpr int STREAM_THREADS = 512, STREAM_PACKS = 8, HUGE_PACKS = 8;
 

@@ -5,8 +5,8 @@
 #ifndef KS_SOFTMAX_RING_CUH
 #define KS_SOFTMAX_RING_CUH
 
-#include "softmax_held.cuh"
-#include "softmax_team.cuh"
+#include "cuda/softmax/block_registers.cuh"
+#include "cuda/softmax/cta_group.cuh"
 
 enum {
     RING_WORKERS = 512, /* at most; two more warps tell pairs */

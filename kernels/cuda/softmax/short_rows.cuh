@@ -9,7 +9,7 @@
 #ifndef KS_SOFTMAX_SHORT_CUH
 #define KS_SOFTMAX_SHORT_CUH
 
-#include "softmax_held.cuh"
+#include "cuda/softmax/block_registers.cuh"
 
 /* Threads of a CTA, at most; of lanes and spans at large: small CTAs follow each other without gaps. */
 static constexpr int SHORT_THREADS = 256, GROUP_THREADS = 64;

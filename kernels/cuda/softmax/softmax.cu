@@ -9,12 +9,13 @@
  *
  * Borders are bytes and counts of the device where they follow from it, and else were measured on an H200, but SLAB_ROW:
  * there a row takes about as many instructions in a slab as in spans. */
-#include "softmax_columns.cuh"
-#include "softmax_flow.cuh"
-#include "softmax_held.cuh"
-#include "softmax_ring.cuh"
-#include "softmax_short.cuh"
-#include "softmax_stream.cuh"
+#include "cuda/op.h"
+#include "cuda/softmax/columns.cuh"
+#include "cuda/softmax/multiblock_pipelined.cuh"
+#include "cuda/softmax/block_registers.cuh"
+#include "cuda/softmax/multiblock_ring.cuh"
+#include "cuda/softmax/short_rows.cuh"
+#include "cuda/softmax/multiblock_registers.cuh"
 
 #include <stdio.h>
 #include <string.h>
@@ -433,7 +434,7 @@ static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
 }
 
 /* ks_cuda_plan_fn */
-extern "C" ks_status ks_softmax_cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
+static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
     (void)error;
     const softmax_problem p = problem_of(chip, spec);
@@ -575,8 +576,8 @@ static cudaError_t launch_choice(ks_dtype dtype, const softmax_choice &c, const 
 }
 
 /* ks_cuda_launch_fn */
-extern "C" ks_status ks_softmax_cuda_launch(const ks_spec *spec, const void *choice, ks_site site, int bucket,
-                                            cudaStream_t stream, ks_error *error)
+static ks_status cuda_launch(const ks_spec *spec, const void *choice, ks_site site, int bucket, cudaStream_t stream,
+                             ks_error *error)
 {
     softmax_choice c;
     memcpy(&c, choice, sizeof c);
@@ -622,7 +623,7 @@ static cudaError_t allow(const ks_chip *chip)
 }
 
 /* ks_cuda_setup_fn */
-extern "C" ks_status ks_softmax_cuda_setup(const ks_chip *chip, ks_error *error)
+static ks_status cuda_setup(const ks_chip *chip, ks_error *error)
 {
     cudaError_t status = allow<float>(chip);
     if (status == cudaSuccess) status = allow<__half>(chip);
@@ -632,3 +633,6 @@ extern "C" ks_status ks_softmax_cuda_setup(const ks_chip *chip, ks_error *error)
     cudaGetLastError();
     return ks_fail(error, KS_DEVICE, "softmax: cannot set its kernels' shared memory: %s", cudaGetErrorString(status));
 }
+
+const ks_cuda_op ks_softmax_cuda = {
+    .setup = cuda_setup, .plan = cuda_plan, .launch = cuda_launch, .candidates = NULL, .adopt = NULL, .revision = NULL};

@@ -1,6 +1,6 @@
 /* Reads the origins in rising precedence: presets, file, environment, command line. The command line is walked twice:
  * first for what it asks (and the file's name), at the end for its options. */
-#include "config.h"
+#include "base/config/config.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config_table.h"
+#include "base/config/table.h"
 
 enum { FILE_MAX = 1 << 20 };
 

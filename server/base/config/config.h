@@ -23,7 +23,7 @@ typedef struct ks_config {
 #define OCTAL(field, name, preset, least, most, help) int64_t field;
 #define FLAG(field, name, preset, help) bool field;
 #define CHOICE(field, name, preset, choices, help) int field; /* index into choices */
-#include "options.def"
+#include "base/config/options.def"
 #undef TEXT
 #undef LIST
 #undef SIZE

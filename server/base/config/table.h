@@ -1,7 +1,7 @@
 /* The options as a table, for the files of this room: what options.def says, and how one value is read and written. */
 #ifndef KS_CONFIG_TABLE_H
 #define KS_CONFIG_TABLE_H
-#include "config.h"
+#include "base/config/config.h"
 
 typedef enum ks_option_kind {
     KS_OPTION_TEXT,
@@ -35,7 +35,7 @@ enum {
 #define OCTAL TEXT
 #define FLAG TEXT
 #define CHOICE TEXT
-#include "options.def"
+#include "base/config/options.def"
 #undef TEXT
 #undef LIST
 #undef SIZE

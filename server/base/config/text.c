@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "config_table.h"
+#include "base/config/table.h"
 
 static void write_form(const ks_option *option, char out[96])
 {

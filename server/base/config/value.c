@@ -1,4 +1,4 @@
-#include "config_table.h"
+#include "base/config/table.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ const ks_option ks_options[KS_OPTIONS] = {
     {KS_OPTION_OCTAL, name, AT(field), NULL, preset, least, most, help},
 #define FLAG(field, name, preset, help) {KS_OPTION_FLAG, name, AT(field), NULL, preset, 0, 1, help},
 #define CHOICE(field, name, preset, choices, help) {KS_OPTION_CHOICE, name, AT(field), choices, preset, 0, 0, help},
-#include "options.def"
+#include "base/config/options.def"
 };
 
 typedef struct value_unit {

@@ -1,7 +1,7 @@
 /* Number text by <charconv>: one token of any kind, and what the fast ways leave. The JSON grammar is checked before
  * from_chars sees a token, because from_chars takes more ("inf", "1.", "01") and less (a range error for tiny numbers)
  * than the protocol does. */
-#include "number_parts.h"
+#include "base/number/parts.h"
 
 #include <charconv>
 #include <cmath>

@@ -2,7 +2,7 @@
  * of these includes it. */
 #ifndef KS_NUMBER_PARTS_H
 #define KS_NUMBER_PARTS_H
-#include "number.h"
+#include "base/number/number.h"
 
 #define KS_INLINE static inline __attribute__((always_inline))
 

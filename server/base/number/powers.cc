@@ -1,6 +1,6 @@
 /* The powers of ten, worked out by the compiler in whole numbers: 10^q and 5^q have the same leading bits. Positive ones
  * by multiplying by 5; negative ones by dividing 2^1023 by 5 again and again, which rounds down as one division does. */
-#include "number_parts.h"
+#include "base/number/parts.h"
 
 #include <bit>
 

@@ -6,7 +6,7 @@
  *         Number parsing at a gigabyte per second, 2021, arXiv:2101.11408, its first product only. */
 #include <string.h>
 
-#include "number_parts.h"
+#include "base/number/parts.h"
 
 /* Every byte that reading one element may look at: sign, 24 digits, point, 24 digits, exponent, end. */
 enum { AHEAD = 64, EXPONENT_DIGITS = 4 };

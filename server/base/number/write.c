@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "number_parts.h"
+#include "base/number/parts.h"
 
 /* --- digits ------------------------------------------------------------------------------------------------------- */
 

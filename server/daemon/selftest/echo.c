@@ -14,7 +14,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "selftest_parts.h"
+#include "daemon/selftest/parts.h"
 
 enum { EVENTS = 128, HEAD_LEAST = 128, LOOPS_MAX = 64 };
 

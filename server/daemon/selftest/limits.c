@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "selftest_parts.h"
+#include "base/clock.h"
+#include "daemon/selftest/parts.h"
 
 enum { RUNS_LEAST = 3 };
 

@@ -12,8 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "selftest_parts.h"
+#include "base/clock.h"
+#include "daemon/selftest/parts.h"
 
 enum { EVENTS = 128, HEAD_MAX = 8192, DROP_BYTES = 1 << 20, SAMPLES_MAX = 1 << 18, GRACE_NS = 1000000000 };
 

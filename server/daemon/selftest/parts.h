@@ -2,8 +2,8 @@
  * selftest_load.c (clients), selftest_echo.c (the bare server beside the daemon), selftest_print.c (table and JSON). */
 #ifndef KS_SELFTEST_PARTS_H
 #define KS_SELFTEST_PARTS_H
-#include "selftest.h"
-#include "text.h"
+#include "daemon/selftest/selftest.h"
+#include "base/text.h"
 
 enum { KS_TEST_COLS = 1024, KS_TEST_ROW = KS_TEST_COLS * 4, KS_TEST_CELLS = 4 };
 

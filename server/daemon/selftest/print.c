@@ -3,8 +3,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "clock.h"
-#include "selftest_parts.h"
+#include "base/clock.h"
+#include "daemon/selftest/parts.h"
 
 /* --- what follows from the figures -------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-#include "selftest.h"
+#include "daemon/selftest/selftest.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "log.h"
-#include "selftest_parts.h"
-#include "settle.h"
+#include "base/log.h"
+#include "daemon/selftest/parts.h"
+#include "daemon/defaults.h"
 
 enum { SLICES = 4, LARGE_MOST = 16 << 20, TEXT_MAX = 1 << 16 };
 

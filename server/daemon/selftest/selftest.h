@@ -2,7 +2,7 @@
  * with the configuration that was given; it serves a loopback port that nobody else knows. Main's thread. */
 #ifndef KS_SELFTEST_H
 #define KS_SELFTEST_H
-#include "daemon.h"
+#include "daemon/daemon.h"
 
 /* Changes what would disturb or be disturbed: a port of its own, no second listener, no tokens, a quiet log. */
 void ks_selftest_config(ks_config *config);

@@ -1,4 +1,4 @@
-#include "tune_cache.h"
+#include "engine/tune/cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "log.h"
-#include "text.h"
-#include "tune_line.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "engine/tune/line.h"
 
 enum { FILE_MAX = 16 << 20, CONTEXT_MAX = 512 };
 static const char first_line[] = "kernserve tuned choices 1\n";

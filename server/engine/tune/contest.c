@@ -1,4 +1,4 @@
-#include "tune_contest.h"
+#include "engine/tune/contest.h"
 
 #include <assert.h>
 #include <string.h>

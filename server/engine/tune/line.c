@@ -1,4 +1,4 @@
-#include "tune_line.h"
+#include "engine/tune/line.h"
 
 #include <inttypes.h>
 #include <stdio.h>

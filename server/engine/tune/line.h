@@ -1,8 +1,8 @@
 /* One line of the tune cache: a checksum, then fields parted by tabs. Pure; any thread. */
 #ifndef KS_TUNE_LINE_H
 #define KS_TUNE_LINE_H
-#include "text.h"
-#include "tune_cache.h"
+#include "base/text.h"
+#include "engine/tune/cache.h"
 
 enum { KS_TUNE_LINE_MAX = 2048 };
 

@@ -6,15 +6,15 @@
  * Takeover   a plan changes its way while no job holds it: within one answer nothing changes, from one answer to the
  *            next the last bits may. That is why plans in use are tuned on demand only (--autotune background).
  * Threads    the shard's own; what was found is shared through ks_tunes. */
-#include "engine_core.h"
+#include "engine/engine_core.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "log.h"
-#include "tune_contest.h"
+#include "base/log.h"
+#include "engine/tune/contest.h"
 
 enum {
     SEARCH_MAX = 64, /* plans that one search looks at; the newest first */

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "config.h"
+#include "base/config/config.h"
 
 static char file_name[64];
 
@@ -313,7 +313,7 @@ static void help_names_every_option(void **state)
 #define OCTAL TEXT
 #define FLAG TEXT
 #define CHOICE TEXT
-#include "options.def"
+#include "base/config/options.def"
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strstr(text, names[i])) fail_msg("--help does not name %s", names[i]);

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "model.h"
-#include "text.h"
+#include "base/model.h"
+#include "base/text.h"
 
 static void assert_text(ks_text *text, const char *expected)
 {

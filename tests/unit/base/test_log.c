@@ -11,9 +11,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "clock.h"
-#include "log.h"
-#include "log_line.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/log_line.h"
 
 static const int64_t wall_ns = 1767225600123456789; /* 2026-01-01T00:00:00.123456789Z */
 

@@ -1,10 +1,10 @@
 /* Number text both ways: a table of tokens by datatype, and a million random bit patterns that must come back exactly.
  */
-#include "words_test.h"
+#include "unit/codec/words_test.h"
 
 #include <math.h>
 
-#include "number.h"
+#include "base/number/number.h"
 
 typedef struct token_case {
     const char *text;

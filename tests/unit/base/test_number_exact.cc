@@ -6,7 +6,7 @@
  * Random bit patterns, and what goes wrong first: powers of two and of ten and their neighbours, subnormal values, whole
  * numbers around the ends of their datatypes, texts half way between two floats and a last digit beside it, long digit
  * strings, zeros in front and behind. That the fast way was taken, and not <charconv> compared with itself, is counted. */
-#include "number.h"
+#include "base/number/number.h"
 
 #include <bit>
 #include <charconv>

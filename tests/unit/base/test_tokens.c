@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "config.h"
-#include "tokens.h"
+#include "base/config/config.h"
+#include "base/tokens.h"
 
 static char file_name[] = "/tmp/ks_tokens_XXXXXX";
 

@@ -1,14 +1,15 @@
 /* Requests in all six forms, from bytes to spec and from result to answer: the protocol's examples byte by byte, and a
  * table of refusals, each with the status that reliability demands. Every request is fed whole, cut at random, and cut
  * into single bytes; all three must end alike. */
-#include "words_test.h"
+#include "unit/codec/words_test.h"
 
 #include <math.h>
 
 #include "kernserve/backend.h"
-#include "metrics.h"
-#include "oip.h"
-#include "text.h"
+#include "observe/metrics.h"
+#include "codec/decode.h"
+#include "base/text.h"
+#include "cpu/reference.h"
 
 /* --- allocation that fails on demand (the linker wraps these; cJSON, a shared library, keeps its own) ----------------
  */
@@ -154,8 +155,8 @@ static void compute(memory *m)
         if (spec->in[i].offset + spec->in[i].size_bytes > end) end = spec->in[i].offset + spec->in[i].size_bytes;
     }
     assert_true(end <= m->in_cap && spec->out.size_bytes <= m->out_cap);
-    void *scratch = spec->op->scratch_bytes ? __real_malloc(spec->op->scratch_bytes(spec) + 1) : NULL;
-    spec->op->reference(spec, in, m->out, scratch);
+    void *scratch = __real_malloc(ks_cpu_scratch_bytes(spec) + 1);
+    ks_cpu_reference(spec, in, m->out, scratch);
     free(scratch);
 }
 

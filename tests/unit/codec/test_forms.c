@@ -1,17 +1,17 @@
 /* Forms of a body at their edges: the heads of npy and safetensors files, queries, what outputs may be asked for, windows of
  * shared memory, and bodies that pass a limit without an end. Each row is fed whole and in single bytes, with its length
  * told and not; memory is as large as what was asked for, so that a sanitizer sees one byte too many. */
-#include "words_test.h"
+#include "unit/codec/words_test.h"
 
 #include <float.h>
 #include <math.h>
 
-#include "deflate.h"
+#include "codec/deflate.h"
 #include "kernserve/backend.h"
-#include "metrics.h"
-#include "oip.h"
-#include "oip_control.h"
-#include "text.h"
+#include "observe/metrics.h"
+#include "codec/decode.h"
+#include "api/control_body.h"
+#include "base/text.h"
 
 enum { MAX_BODY = 4096, CLASSED_MAX = 1000000 };
 

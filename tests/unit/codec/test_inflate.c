@@ -1,10 +1,10 @@
 /* Compressed bodies: both wrappers, any cut, bombs, truncation, corruption, bytes behind the end. */
-#include "words_test.h"
+#include "unit/codec/words_test.h"
 
 #include <zlib.h>
 
-#include "deflate.h"
-#include "inflate.h"
+#include "codec/deflate.h"
+#include "codec/inflate.h"
 
 typedef struct sink {
     char *bytes;

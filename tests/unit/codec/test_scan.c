@@ -1,10 +1,10 @@
 /* The scanner alone: what it accepts and refuses, cut at every byte; what it leaves in the skeleton; where the numbers
  * go. To add a case, add a line to a table. */
-#include "words_test.h"
+#include "unit/codec/words_test.h"
 
 #include <math.h>
 
-#include "scan.h"
+#include "codec/scan.h"
 
 static const ks_scan_limits usual = {.skeleton_max = 65536, .string_max = 1024, .members_max = 64, .json_max = 1 << 24};
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "cgroup.h"
+#include "daemon/cgroup.h"
 
 static char folder[] = "/tmp/ks_cgroup_XXXXXX";
 

@@ -12,12 +12,12 @@
 
 #include <cmocka.h>
 
-#include "backend_faulty.h"
-#include "backend_scripted.h"
-#include "clock.h"
-#include "engine.h"
-#include "op_tiny.h"
-#include "slot_line.h"
+#include "fake/backend_faulty.h"
+#include "fake/backend_scripted.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "ops/op_tiny.h"
+#include "engine/slot_queue.h"
 
 enum { JOBS = 64, MS = 1000000, SMALL_SIDE = 4096, LARGE_SIDE = 65536, BUDGET = 1 << 20 };
 

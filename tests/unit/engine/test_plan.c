@@ -5,8 +5,8 @@
 
 #include <cmocka.h>
 
-#include "op_tiny.h"
-#include "plan.h"
+#include "ops/op_tiny.h"
+#include "engine/plan.h"
 
 static ks_plan *forgotten[64];
 static int forgotten_count;

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "regions.h"
+#include "engine/regions.h"
 
 enum { BYTES = 4096 };
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])

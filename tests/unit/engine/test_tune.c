@@ -13,11 +13,11 @@
 
 #include <cmocka.h>
 
-#include "clock.h"
-#include "engine_core.h"
-#include "log.h"
-#include "op_tiny.h"
-#include "tune_contest.h"
+#include "base/clock.h"
+#include "engine/engine_core.h"
+#include "base/log.h"
+#include "ops/op_tiny.h"
+#include "engine/tune/contest.h"
 
 enum { MS = 1000000, SIDE = 4096 };
 

@@ -12,14 +12,14 @@
 
 #include <cmocka.h>
 
-#include "backend_scripted.h"
-#include "clock.h"
-#include "engine.h"
-#include "op_tiny.h"
-#include "model.h"
-#include "queue.h"
-#include "reply.h"
-#include "slot_line.h"
+#include "fake/backend_scripted.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "ops/op_tiny.h"
+#include "base/model.h"
+#include "engine/queue.h"
+#include "http/response.h"
+#include "engine/slot_queue.h"
 
 enum { MS = 1000000, SMALL = 256, SIDE = 65536, LARGE = 2 * SIDE };
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])

@@ -11,16 +11,16 @@
 #include <string.h>
 #include <time.h>
 
-#include "gate.h"
-#include "infer.h"
-#include "identity.h"
-#include "openapi.h"
-#include "chunks.h"
-#include "plain_head.h"
-#include "reply.h"
-#include "routes.h"
-#include "timing.h"
-#include "warm.h"
+#include "base/head.h"
+#include "request/infer.h"
+#include "base/request_id.h"
+#include "api/openapi.h"
+#include "http/chunks.h"
+#include "http/plain_head.h"
+#include "http/response.h"
+#include "api/routes.h"
+#include "request/timing.h"
+#include "engine/warm.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 

@@ -11,9 +11,10 @@
 
 #include <cmocka.h>
 
-#include "backend_streaming.h"
-#include "clock.h"
-#include "stream.h"
+#include "fake/backend_streaming.h"
+#include "base/clock.h"
+#include "large/large.h"
+#include "cpu/reference.h"
 
 enum { STREAMS = 16, SIDE = 4096, CHUNK = 32768, BUDGET = 64 << 20 };
 static const int64_t LONG_NS = 60000000000;
@@ -128,10 +129,10 @@ static unsigned char *random_input(const ks_spec *spec)
 static unsigned char *expected(const ks_spec *spec, const unsigned char *input)
 {
     unsigned char *out = calloc(1, spec->out.size_bytes);
-    void *scratch = malloc((spec->op->scratch_bytes ? spec->op->scratch_bytes(spec) : 0) + 1);
+    void *scratch = malloc(ks_cpu_scratch_bytes(spec) + 1);
     const void *in[KS_INPUTS_MAX] = {NULL};
     for (int i = 0; i < spec->inputs; i++) in[i] = input + spec->in[i].offset;
-    spec->op->reference(spec, in, out, scratch);
+    ks_cpu_reference(spec, in, out, scratch);
     free(scratch);
     return out;
 }

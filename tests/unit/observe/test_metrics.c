@@ -14,10 +14,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "metrics.h"
-#include "metrics_cells.h"
-#include "model.h"
-#include "text.h"
+#include "observe/metrics.h"
+#include "observe/metrics_cells.h"
+#include "base/model.h"
+#include "base/text.h"
 
 static ks_metrics *metrics;
 static const ks_engine_stats engines[2] = {{.lanes = 2,

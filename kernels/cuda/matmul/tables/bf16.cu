@@ -1,6 +1,6 @@
 /* BF16 on tensor cores: the tiles. */
-#include "matmul_batch_straight.cuh"
-#include "matmul_tile.cuh"
+#include "cuda/matmul/batched_registers.cuh"
+#include "cuda/matmul/tile.cuh"
 
 mm_kernel mm_table_bf16(int index, bool a_k, bool b_k)
 {

@@ -2,8 +2,8 @@
  * one warp is for batches of small matrices whose rows do not start on 16 bytes. Of the others a stage is 32 values of K,
  * so that few instructions of a stage are not multiply-adds. Some are for few outputs of a long K: 16 x 64, and eight planes,
  * whose threads read 12 values for 32 products, where those of four read 8 for 16; 48 x 64 leaves out fewer rows than 64. */
-#include "matmul_batch.cuh"
-#include "matmul_tile.cuh"
+#include "cuda/matmul/batched.cuh"
+#include "cuda/matmul/tile.cuh"
 
 /* The first ones. */
 enum { BATCH_TILES = 4 };

@@ -1,5 +1,5 @@
 /* FP64 by fused multiply-adds: the tiles. */
-#include "matmul_tile.cuh"
+#include "cuda/matmul/tile.cuh"
 
 mm_kernel mm_table_fp64(int index, bool a_k, bool b_k)
 {

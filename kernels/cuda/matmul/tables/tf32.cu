@@ -2,8 +2,8 @@
  * turned, and what is transposed on the left alone is left to the others. x2, x3: CTAs to an SM; 2x: a tile of two CTAs;
  * odd: A's rows start anywhere. 192 x 192 pays although the compiler, short of registers where A comes from them, lets each
  * product wait for the one before. */
-#include "matmul_batch_straight.cuh"
-#include "matmul_tile.cuh"
+#include "cuda/matmul/batched_registers.cuh"
+#include "cuda/matmul/tile.cuh"
 
 mm_kernel mm_table_tf32(int index, bool a_k, bool b_k)
 {

@@ -1,69 +1,22 @@
 /* What is enqueued for a batch, and the graphs made of it: one graph per plan, lane and bucket.
  *
- * record() is the one place that enqueues copies and kernels; capture is record() with the tape on, a plan without a
+ * ks_cuda_record() is the one place that enqueues copies and kernels; capture is ks_cuda_record() with the tape on, a plan without a
  * graph calls it directly. A graph of mapped slots needs nothing per launch: its kernels read the lane's block. A graph
  * with copies has its two copy nodes re-pointed to the slot, where that is another one than last time. */
-#ifndef KS_BACKEND_CUDA_GRAPHS_CUH
-#define KS_BACKEND_CUDA_GRAPHS_CUH
-
-#include "backend_cuda_slots.cuh"
+#include "cuda/backend/internal.h"
 
 enum { KS_NODES_MAX = 64 };
 
-typedef struct ks_cuda_graph {
-    cudaGraphExec_t exec;              /* NULL: not captured */
-    cudaGraph_t graph;                 /* kept: the nodes below are its */
-    cudaGraphNode_t in_node, out_node; /* NULL on mapped slots; in_node also where there is nothing to copy in */
-    const void *in_at;                 /* what the nodes point to now */
-    void *out_at;
-} ks_cuda_graph;
-
-/* plan->lane_state[lane->index] */
-typedef struct ks_cuda_graphs {
-    ks_cuda_graph bucket[KS_BUCKETS];
-} ks_cuda_graphs;
-
-/* plan->choice */
-static_assert(sizeof(((ks_plan *)0)->choice) == sizeof(((ks_cuda_plan *)0)->choice), "the op's choice is the plan's");
-
-typedef struct ks_cuda_op {
-    const char *name;
-    ks_cuda_setup_fn *setup;
-    ks_cuda_plan_fn *plan;
-    ks_cuda_launch_fn *launch;
-} ks_cuda_op;
-
-static const ks_cuda_op cuda_ops[] = {
-#define OP(name) {#name, ks_##name##_cuda_setup, ks_##name##_cuda_plan, ks_##name##_cuda_launch},
-#include "ops.def"
-#undef OP
-};
-enum { KS_CUDA_OPS = sizeof cuda_ops / sizeof cuda_ops[0] };
-
-/* ks_ops and cuda_ops come from the same list in the same order; a spec holds the descriptor. */
-static const ks_cuda_op *cuda_op(const ks_op *op)
-{
-    for (int i = 0; i < KS_CUDA_OPS; i++)
-        if (ks_ops[i] == op) return &cuda_ops[i];
-    return NULL;
-}
-
-/* Where a copied job lies in device memory: the line, the out side, a pad, the in side. The line comes first because its
- * end stamp only grows: no other plan's bytes may ever lie there. */
-typedef struct ks_place {
-    unsigned char *line, *out, *in;
-} ks_place;
-
-static ks_place place_of(const ks_lane *lane, const ks_plan *plan)
+ks_place ks_cuda_place_of(const ks_lane *lane, const ks_plan *plan)
 {
     unsigned char *base = plan->large ? lane->large : lane->arena;
     unsigned char *out = base + KS_ALIGNMENT;
     return (ks_place){.line = out - KS_LINE_BYTES, .out = out, .in = out + ks_align(plan->out_bytes) + KS_PAD};
 }
 
-static ks_site site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
+ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
 {
-    const ks_place place = place_of(lane, plan);
+    const ks_place place = ks_cuda_place_of(lane, plan);
     const bool mapped = path == KS_PATH_MAPPED;
     return (ks_site){
         .block = mapped ? &lane->shared_device->block : NULL,
@@ -79,30 +32,30 @@ static ks_site site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
 
 /* Where a library's kernels cannot be launched, our own do the work: the site's workspace and counters are a lane's, and
  * hold whatever one job needs. */
-static ks_status record_on(ks_lane *lane, const ks_plan *plan, const ks_site *site, int bucket, ks_error *error)
+ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_site *site, int bucket, ks_error *error)
 {
-    const ks_cuda_op *op = cuda_op(plan->spec.op);
+    const ks_cuda_op *op = ks_cuda_op_of(plan->spec.op);
     const ks_status status = op->launch(&plan->spec, plan->choice, *site, bucket, lane->stream, error);
     ks_cuda_plan own;
     if (!status || !plan->unstamped || op->plan(&lane->device->chip, &plan->spec, &own, error)) return status;
     return op->launch(&plan->spec, own.choice, *site, bucket, lane->stream, error);
 }
 
-static ks_status record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error)
+ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error)
 {
-    const ks_site site = site_of(lane, plan, path);
-    return record_on(lane, plan, &site, bucket, error);
+    const ks_site site = ks_cuda_site_of(lane, plan, path);
+    return ks_cuda_record_on(lane, plan, &site, bucket, error);
 }
 
 /* in, out: host addresses (with room for the line in front of out); unused on mapped slots. */
-static ks_status record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, const unsigned char *in,
-                        unsigned char *out, ks_error *error)
+ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, const unsigned char *in,
+                         unsigned char *out, ks_error *error)
 {
-    if (path == KS_PATH_MAPPED) return record_kernels(lane, plan, path, bucket, error);
-    const ks_place place = place_of(lane, plan);
+    if (path == KS_PATH_MAPPED) return ks_cuda_record_kernels(lane, plan, path, bucket, error);
+    const ks_place place = ks_cuda_place_of(lane, plan);
     if (plan->in_bytes)
         KS_TRY_SOFT(error, cudaMemcpyAsync(place.in, in, plan->in_bytes, cudaMemcpyHostToDevice, lane->stream));
-    const ks_status status = record_kernels(lane, plan, path, bucket, error);
+    const ks_status status = ks_cuda_record_kernels(lane, plan, path, bucket, error);
     if (status) return status;
     KS_TRY_SOFT(error, cudaMemcpyAsync(out - KS_LINE_BYTES, place.line, KS_LINE_BYTES + plan->out_bytes,
                                        cudaMemcpyDeviceToHost, lane->stream));
@@ -111,9 +64,9 @@ static ks_status record(ks_lane *lane, const ks_plan *plan, ks_path path, int bu
 
 /* The same for one job with windows: each tensor from and to where it lies. The line comes last, so that what it shows is
  * true of the output too. */
-static ks_status record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
+ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
 {
-    const ks_place place = place_of(lane, plan);
+    const ks_place place = ks_cuda_place_of(lane, plan);
     for (int i = 0; i < plan->spec.inputs; i++) {
         const ks_tensor *in = &plan->spec.in[i];
         const void *from = slot->in_window[i] ? slot->in_window[i] : slot->in + in->offset;
@@ -121,7 +74,7 @@ static ks_status record_windows(ks_lane *lane, const ks_plan *plan, const ks_slo
             KS_TRY_SOFT(error,
                         cudaMemcpyAsync(place.in + in->offset, from, in->size_bytes, cudaMemcpyDefault, lane->stream));
     }
-    const ks_status status = record_kernels(lane, plan, KS_PATH_COPIES, 1, error);
+    const ks_status status = ks_cuda_record_kernels(lane, plan, KS_PATH_COPIES, 1, error);
     if (status) return status;
     void *to = slot->out_window ? slot->out_window : slot->out;
     KS_TRY_SOFT(error, cudaMemcpyAsync(to, place.out, plan->out_bytes, cudaMemcpyDefault, lane->stream));
@@ -152,7 +105,7 @@ static ks_status graph_find_copies(ks_cuda_graph *made, const ks_place *place, k
     return KS_OK;
 }
 
-static void graph_drop(ks_cuda_graph *graph)
+void ks_cuda_graph_drop(ks_cuda_graph *graph)
 {
     if (graph->exec) cudaGraphExecDestroy(graph->exec);
     if (graph->graph) cudaGraphDestroy(graph->graph);
@@ -165,13 +118,13 @@ static ks_status graph_tape(ks_lane *lane, const ks_plan *plan, int bucket, unsi
 {
     KS_TRY_SOFT(error, cudaStreamBeginCapture(lane->stream, cudaStreamCaptureModeThreadLocal));
     const ks_path path = plan->mapped ? KS_PATH_MAPPED : KS_PATH_COPIES;
-    const ks_status status = record(lane, plan, path, 1 << bucket, host, host, error);
+    const ks_status status = ks_cuda_record(lane, plan, path, 1 << bucket, host, host, error);
     const cudaError_t code = cudaStreamEndCapture(lane->stream, out);
     if (status) {
         cudaGetLastError();
         return status;
     }
-    return code == cudaSuccess ? KS_OK : say(code, "cudaStreamEndCapture", error);
+    return code == cudaSuccess ? KS_OK : ks_cuda_say(code, "cudaStreamEndCapture", error);
 }
 
 static ks_status graph_make(ks_lane *lane, const ks_plan *plan, int bucket, ks_cuda_graph *made, ks_error *error)
@@ -179,14 +132,14 @@ static ks_status graph_make(ks_lane *lane, const ks_plan *plan, int bucket, ks_c
     void *host = NULL;
     if (!plan->mapped) {
         const size_t more = plan->in_bytes > plan->out_bytes ? plan->in_bytes : plan->out_bytes;
-        const ks_status status = stand_in(lane->device, KS_LINE_BYTES + more, &host, error);
+        const ks_status status = ks_cuda_stand_in(lane->device, KS_LINE_BYTES + more, &host, error);
         if (status) return status;
         made->in_at = made->out_at = host = (unsigned char *)host + KS_LINE_BYTES;
     }
     const ks_status status = graph_tape(lane, plan, bucket, (unsigned char *)host, &made->graph, error);
     if (status) return status;
     if (!plan->mapped) {
-        const ks_place place = place_of(lane, plan);
+        const ks_place place = ks_cuda_place_of(lane, plan);
         const ks_status found = graph_find_copies(made, &place, error);
         if (found) return found;
         if ((plan->in_bytes && !made->in_node) || !made->out_node)
@@ -198,7 +151,7 @@ static ks_status graph_make(ks_lane *lane, const ks_plan *plan, int bucket, ks_c
 }
 
 /* backend.capture */
-static ks_status capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error)
+ks_status ks_cuda_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error)
 {
     assert(!lane->batch && bucket >= 0 && bucket < KS_BUCKETS);
     const uint32_t bit = 1u << bucket;
@@ -206,7 +159,7 @@ static ks_status capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *err
     if (!plan->graphs || plan->large) return ks_fail(error, KS_DEVICE, "this plan runs without graphs");
     if (!plan->mapped && bucket > 0)
         return ks_fail(error, KS_DEVICE, "a plan with copies has one job in a graph, not %d", 1 << bucket);
-    KS_TRY(lane->device, error, use_device(lane->device));
+    KS_TRY(lane->device, error, ks_cuda_use(lane->device));
     ks_cuda_graphs *graphs = (ks_cuda_graphs *)plan->lane_state[lane->index];
     if (!graphs) {
         graphs = (ks_cuda_graphs *)calloc(1, sizeof *graphs);
@@ -215,9 +168,9 @@ static ks_status capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *err
     }
     const ks_status status = graph_make(lane, plan, bucket, &graphs->bucket[bucket], error);
     if (status) {
-        graph_drop(&graphs->bucket[bucket]);
+        ks_cuda_graph_drop(&graphs->bucket[bucket]);
         cudaGetLastError();
-        ask_stream(lane);
+        ks_cuda_ask_stream(lane);
         return status;
     }
     plan->captured[lane->index] |= bit;
@@ -225,23 +178,23 @@ static ks_status capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *err
 }
 
 /* backend.forget */
-static void forget(ks_lane *lane, ks_plan *plan)
+void ks_cuda_forget(ks_lane *lane, ks_plan *plan)
 {
     ks_cuda_graphs *graphs = (ks_cuda_graphs *)plan->lane_state[lane->index];
     if (!graphs) return;
-    if (!device_failed(lane->device) && use_device(lane->device) == cudaSuccess)
-        for (int i = 0; i < KS_BUCKETS; i++) graph_drop(&graphs->bucket[i]);
+    if (!ks_cuda_failed(lane->device) && ks_cuda_use(lane->device) == cudaSuccess)
+        for (int i = 0; i < KS_BUCKETS; i++) ks_cuda_graph_drop(&graphs->bucket[i]);
     free(graphs);
     plan->lane_state[lane->index] = NULL;
     plan->captured[lane->index] = 0;
 }
 
 /* Launches a captured graph; for a copied job its nodes are re-pointed to the slot first. */
-static ks_status graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph *graph, ks_slot *slot, ks_error *error)
+ks_status ks_cuda_graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph *graph, ks_slot *slot, ks_error *error)
 {
     ks_device *device = lane->device;
     if (graph->out_node) {
-        const ks_place place = place_of(lane, plan);
+        const ks_place place = ks_cuda_place_of(lane, plan);
         if (graph->in_node && graph->in_at != slot->in)
             KS_TRY(device, error,
                    cudaGraphExecMemcpyNodeSetParams1D(graph->exec, graph->in_node, place.in, slot->in, plan->in_bytes,
@@ -257,5 +210,3 @@ static ks_status graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph 
     KS_TRY(device, error, cudaGraphLaunch(graph->exec, lane->stream));
     return KS_OK;
 }
-
-#endif

@@ -5,19 +5,10 @@
  * A ring has a CUDA stream for each direction, so that both are on the link at once. Order between a ring's copies in and
  * the lanes' kernels is kept by the area's own event; copies out are asked for only behind kernels that have ended.
  * Area  line | out, pad | in, pad.     Threads  areas any (pool_lock), a ring its shard's. */
-#ifndef KS_BACKEND_CUDA_STREAM_CUH
-#define KS_BACKEND_CUDA_STREAM_CUH
-
-#include "backend_cuda_lanes.cuh"
+#include "cuda/backend/internal.h"
 
 enum { RING_PIECES_MAX = 64 };
 static const size_t POOL_MOST = (size_t)8 << 30, POOL_LEAST = 1 << 20;
-
-typedef struct ks_area {
-    size_t at, bytes;     /* in the pool */
-    cudaEvent_t filled;   /* behind the last copy in */
-    struct ks_area *next; /* by address */
-} ks_area;
 
 struct ks_ring {
     ks_device *device;
@@ -33,7 +24,7 @@ struct ks_ring {
 
 /* Takes what fits, halving from what is wanted; none at all leaves large requests to the staged way. The preset is a share
  * of what is free, so that processes that come later find memory on a device, too. */
-static ks_status pool_open(ks_device *device, ks_error *error)
+ks_status ks_cuda_pool_open(ks_device *device, ks_error *error)
 {
     size_t bytes = device->limits.stream_bytes, left = 0, whole = 0;
     if (!bytes) {
@@ -50,20 +41,20 @@ static ks_status pool_open(ks_device *device, ks_error *error)
             KS_TRY_SOFT(error, cudaStreamSynchronize(cudaStreamLegacy));
             return KS_OK;
         }
-        if (!is_recoverable(code)) return judge(device, code, "cudaMalloc", error);
+        if (!ks_cuda_recoverable(code)) return ks_cuda_judge(device, code, "cudaMalloc", error);
         cudaGetLastError();
     }
     return KS_OK;
 }
 
-static void pool_close(ks_device *device)
+void ks_cuda_pool_close(ks_device *device)
 {
     while (device->areas) { /* of a shard that lost the device */
         ks_area *area = device->areas;
         device->areas = area->next;
         free(area);
     }
-    if (device->pool && !device_failed(device)) cudaFree(device->pool);
+    if (device->pool && !ks_cuda_failed(device)) cudaFree(device->pool);
     device->pool = NULL;
 }
 
@@ -92,7 +83,7 @@ static void area_give(ks_device *device, ks_area *area)
     while (*link != area) link = &(*link)->next;
     *link = area->next;
     pthread_mutex_unlock(&device->pool_lock);
-    if (area->filled && !device_failed(device)) cudaEventDestroy(area->filled);
+    if (area->filled && !ks_cuda_failed(device)) cudaEventDestroy(area->filled);
     free(area);
 }
 
@@ -105,7 +96,7 @@ static ks_status area_init(ks_device *device, size_t in_bytes, size_t out_bytes,
                        "%zu bytes in and %zu bytes out exceed the %zu bytes of device memory for large requests "
                        "(--stream-bytes)",
                        in_bytes, out_bytes, most);
-    KS_TRY(device, error, use_device(device));
+    KS_TRY(device, error, ks_cuda_use(device));
     ks_area *area = (ks_area *)calloc(1, sizeof *area);
     if (!area) return ks_fail(error, KS_MEMORY, "no memory for the record of an area");
     area->bytes = out_side + ks_align(in_bytes) + KS_PAD;
@@ -120,7 +111,7 @@ static ks_status area_init(ks_device *device, size_t in_bytes, size_t out_bytes,
     const cudaError_t code = cudaEventCreateWithFlags(&area->filled, cudaEventDisableTiming);
     if (code != cudaSuccess) {
         area_give(device, area);
-        return judge(device, code, "cudaEventCreateWithFlags", error);
+        return ks_cuda_judge(device, code, "cudaEventCreateWithFlags", error);
     }
     memset(slot, 0, sizeof *slot);
     slot->memory = area;
@@ -140,7 +131,7 @@ static void area_fini(ks_device *device, ks_slot *slot)
 }
 
 /* Where a launch's stamps go: in front of its area's out side. */
-static ks_line *area_line(const ks_device *device, const ks_slot *slot)
+ks_line *ks_cuda_area_line(const ks_device *device, const ks_slot *slot)
 {
     return (ks_line *)(void *)(device->pool + ((const ks_area *)slot->memory)->at + KS_ALIGNMENT - KS_LINE_BYTES);
 }
@@ -155,7 +146,8 @@ static ks_status ring_memory(ks_ring *ring, ks_error *error)
     const cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
     ring->pinned = code == cudaSuccess;
     if (!ring->pinned) {
-        if (!is_recoverable(code) || device->limits.pinned_must) return judge(device, code, "cudaHostAlloc", error);
+        if (!ks_cuda_recoverable(code) || device->limits.pinned_must)
+            return ks_cuda_judge(device, code, "cudaHostAlloc", error);
         cudaGetLastError();
         memory = aligned_alloc(KS_ALIGNMENT, ks_align(bytes));
         if (!memory) return ks_fail(error, KS_MEMORY, "no memory for a ring of %zu bytes", bytes);
@@ -168,7 +160,7 @@ static ks_status ring_memory(ks_ring *ring, ks_error *error)
 static ks_status ring_open_all(ks_ring *ring, ks_error *error)
 {
     ks_device *device = ring->device;
-    KS_TRY(device, error, use_device(device));
+    KS_TRY(device, error, ks_cuda_use(device));
     KS_TRY(device, error, cudaStreamCreateWithFlags(&ring->in, cudaStreamNonBlocking));
     KS_TRY(device, error, cudaStreamCreateWithFlags(&ring->out, cudaStreamNonBlocking));
     for (int i = 0; i < ring->pieces; i++)
@@ -182,7 +174,7 @@ static void ring_close(ks_ring **taken)
     ks_ring *ring = *taken;
     *taken = NULL;
     if (!ring) return;
-    if (!device_failed(ring->device) && use_device(ring->device) == cudaSuccess) {
+    if (!ks_cuda_failed(ring->device) && ks_cuda_use(ring->device) == cudaSuccess) {
         if (ring->in) cudaStreamSynchronize(ring->in);
         if (ring->out) cudaStreamSynchronize(ring->out);
         for (int i = 0; i < ring->pieces; i++)
@@ -226,7 +218,7 @@ static unsigned char *piece_at(const ks_ring *ring, int piece)
 static ks_status piece_in(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error)
 {
     ks_device *device = ring->device;
-    if (device_failed(device)) return ks_fail(error, KS_DEVICE, "the device is lost");
+    if (ks_cuda_failed(device)) return ks_fail(error, KS_DEVICE, "the device is lost");
     KS_TRY(device, error,
            cudaMemcpyAsync((unsigned char *)area->in_device + offset, piece_at(ring, piece), bytes,
                            cudaMemcpyHostToDevice, ring->in));
@@ -239,7 +231,7 @@ static ks_status piece_in(ks_ring *ring, int piece, const ks_slot *area, size_t 
 static ks_status piece_out(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error)
 {
     ks_device *device = ring->device;
-    if (device_failed(device)) return ks_fail(error, KS_DEVICE, "the device is lost");
+    if (ks_cuda_failed(device)) return ks_fail(error, KS_DEVICE, "the device is lost");
     KS_TRY(device, error,
            cudaMemcpyAsync(piece_at(ring, piece), (const unsigned char *)area->out_device + offset, bytes,
                            cudaMemcpyDeviceToHost, ring->out));
@@ -250,18 +242,18 @@ static ks_status piece_out(ks_ring *ring, int piece, const ks_slot *area, size_t
 /* ks_streaming.piece_poll */
 static ks_poll piece_poll(ks_ring *ring, int piece, ks_error *error)
 {
-    if (device_failed(ring->device)) {
+    if (ks_cuda_failed(ring->device)) {
         ks_fail(error, KS_DEVICE, "the device is lost");
         return KS_FAILED;
     }
-    const cudaError_t code = quiet(cudaEventQuery(ring->event[piece]));
+    const cudaError_t code = ks_cuda_quiet(cudaEventQuery(ring->event[piece]));
     if (code == cudaSuccess) return KS_DONE;
     if (code == cudaErrorNotReady) return KS_RUNNING;
-    judge(ring->device, code, "cudaEventQuery", error);
+    ks_cuda_judge(ring->device, code, "cudaEventQuery", error);
     return KS_FAILED;
 }
 
-static const ks_streaming streaming = {
+const ks_streaming ks_cuda_streaming = {
     .area_init = area_init,
     .area_fini = area_fini,
     .ring_open = ring_open,
@@ -270,25 +262,3 @@ static const ks_streaming streaming = {
     .piece_out = piece_out,
     .piece_poll = piece_poll,
 };
-
-/* --- a launch on an area -------------------------------------------------------------------------------------------- */
-
-/* Behind the area's copies in: fresh stamps, the kernels, the stamps to the lane. */
-static ks_status area_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
-{
-    ks_device *device = lane->device;
-    ks_line *line = area_line(device, slot);
-    ks_site site = site_of(lane, plan, KS_PATH_AREA);
-    site.only = (ks_entry){.in = (const unsigned char *)slot->in_device, .out = (unsigned char *)slot->out_device};
-    site.line = line;
-    KS_TRY(device, error, cudaStreamWaitEvent(lane->stream, ((const ks_area *)slot->memory)->filled, 0));
-    KS_TRY(device, error, cudaMemsetAsync(line, plan->unstamped, KS_LINE_BYTES, lane->stream)); /* not 0: it shows */
-    const ks_status status = record_on(lane, plan, &site, 1, error);
-    if (status) return status;
-    KS_TRY(device, error,
-           cudaMemcpyAsync(&lane->shared->area_line, line, KS_LINE_BYTES, cudaMemcpyDeviceToHost, lane->stream));
-    KS_TRY(device, error, cudaEventRecord(lane->event, lane->stream));
-    return KS_OK;
-}
-
-#endif

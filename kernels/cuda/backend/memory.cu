@@ -4,16 +4,11 @@
  * it is given back when its last slot is. Layout of a slot, every part a multiple of KS_ALIGNMENT:
  *     in, in_cap | KS_PAD | KS_HEAD_ROOM | out, out_cap | KS_PAD
  * Threads: any (arena_lock); several shards take their slots at the same time, at start. */
-#ifndef KS_BACKEND_CUDA_SLOTS_CUH
-#define KS_BACKEND_CUDA_SLOTS_CUH
-
-#include "backend_cuda_device.cuh"
+#include "cuda/backend/internal.h"
 
 #include <sys/mman.h>
 
-static const size_t SLOT_PAD = KS_PAD, SLOT_HEAD_ROOM = KS_HEAD_ROOM, SLOT_ALIGNMENT = KS_ALIGNMENT;
-static const size_t SLOT_EXTRA = SLOT_PAD + SLOT_HEAD_ROOM + SLOT_PAD;
-static_assert(SLOT_PAD % SLOT_ALIGNMENT == 0 && SLOT_HEAD_ROOM % SLOT_ALIGNMENT == 0, "the sides stay aligned");
+static const size_t KS_CHUNK_BYTES = 16 << 20; /* pinned at a time, then carved into slots */
 
 /* With arena_lock. */
 static ks_status chunk_open(ks_device *device, size_t least, ks_chunk **out, ks_error *error)
@@ -28,7 +23,7 @@ static ks_status chunk_open(ks_device *device, size_t least, ks_chunk **out, ks_
         const size_t size = chunk->size;
         if (host) cudaFreeHost(host);
         free(chunk);
-        if (!is_recoverable(code)) return judge(device, code, "cudaHostAlloc", error);
+        if (!ks_cuda_recoverable(code)) return ks_cuda_judge(device, code, "cudaHostAlloc", error);
         cudaGetLastError();
         return ks_fail(error, KS_MEMORY, "cudaHostAlloc of %zu bytes: %s (CUDA error %d)", size,
                        cudaGetErrorString(code), (int)code);
@@ -46,7 +41,7 @@ static void chunk_close(ks_device *device, ks_chunk *chunk)
     ks_chunk **link = &device->chunks;
     while (*link != chunk) link = &(*link)->next;
     *link = chunk->next;
-    if (!device_failed(device)) cudaFreeHost(chunk->host);
+    if (!ks_cuda_failed(device)) cudaFreeHost(chunk->host);
     free(chunk);
 }
 
@@ -68,7 +63,7 @@ static ks_status chunk_take(ks_device *device, size_t bytes, ks_chunk **out, siz
 
 /* Pinned memory of that size for a graph's copy nodes to be captured with: the address is replaced before each launch,
  * but it must be memory of the same kind. Any chunk does; with none large enough one is taken for good. */
-static ks_status stand_in(ks_device *device, size_t bytes, void **out, ks_error *error)
+ks_status ks_cuda_stand_in(ks_device *device, size_t bytes, void **out, ks_error *error)
 {
     ks_status status = KS_OK;
     pthread_mutex_lock(&device->arena_lock);
@@ -97,7 +92,7 @@ static ks_status slot_init_pinned(ks_device *device, size_t in_cap, size_t out_c
 {
     ks_chunk *chunk = NULL;
     size_t at = 0;
-    KS_TRY(device, error, use_device(device));
+    KS_TRY(device, error, ks_cuda_use(device));
     pthread_mutex_lock(&device->arena_lock);
     const ks_status status = chunk_take(device, in_cap + out_cap + SLOT_EXTRA, &chunk, &at, error);
     pthread_mutex_unlock(&device->arena_lock);
@@ -113,8 +108,8 @@ static ks_status slot_init_pinned(ks_device *device, size_t in_cap, size_t out_c
 
 /* backend.slot_init. A slot with an empty in side is pinned like any other: its out side is mapped.
  */
-static ks_status slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,
-                           ks_error *error)
+ks_status ks_cuda_slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,
+                            ks_error *error)
 {
     const size_t in_cap = ks_align(in_bytes), out_cap = ks_align(out_bytes);
     if (in_cap < in_bytes || out_cap < out_bytes || in_cap > SIZE_MAX / 4 || out_cap > SIZE_MAX / 4)
@@ -137,7 +132,7 @@ static ks_status slot_init(ks_device *device, size_t in_bytes, size_t out_bytes,
 }
 
 /* backend.slot_fini */
-static void slot_fini(ks_device *device, ks_slot *slot)
+void ks_cuda_slot_fini(ks_device *device, ks_slot *slot)
 {
     if (!slot->memory) return;
     if (!slot->pinned) {
@@ -154,9 +149,86 @@ static void slot_fini(ks_device *device, ks_slot *slot)
     slot->pinned = false;
 }
 
-static void slots_close(ks_device *device)
+void ks_cuda_slots_close(ks_device *device)
 {
     while (device->chunks) chunk_close(device, device->chunks);
 }
 
-#endif
+/* --- client memory ------------------------------------------------------------------------------------------------------
+ *
+ * Pages of a shared mapping, pinned, and other processes' device memory, opened by CUDA IPC. Nothing of it is
+ * touched by the host; launches copy from and to it, or memory_copy does. Threads: any. */
+
+/* Whatever the code says: if the context is lost, the next launch will tell. */
+static ks_status memory_refused(cudaError_t code, const char *call, ks_error *error)
+{
+    ks_cuda_say(code, call, error);
+    if (error) error->status = KS_WINDOW;
+    return KS_WINDOW;
+}
+
+/* backend.memory_pin */
+ks_status ks_cuda_memory_pin(ks_device *device, void *memory, size_t bytes, ks_error *error)
+{
+    KS_TRY(device, error, ks_cuda_use(device));
+    const cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
+    return code == cudaSuccess ? KS_OK : memory_refused(code, "cudaHostRegister", error);
+}
+
+/* backend.memory_unpin */
+void ks_cuda_memory_unpin(ks_device *device, void *memory)
+{
+    if (ks_cuda_use(device) == cudaSuccess) cudaHostUnregister(memory);
+    cudaGetLastError();
+}
+
+/* The size of the allocation that an address lies in: the driver knows it, the runtime does not tell. */
+static bool allocation_holds(void *memory, size_t bytes)
+{
+    typedef int get_range_fn(unsigned long long *base, size_t *size, unsigned long long address);
+    void *found = NULL;
+    unsigned long long base = 0;
+    size_t size = 0;
+    cudaDriverEntryPointQueryResult result;
+    if (cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &found, 3020, cudaEnableDefault, &result) !=
+            cudaSuccess ||
+        result != cudaDriverEntryPointSuccess)
+        return false;
+    const unsigned long long address = (unsigned long long)(uintptr_t)memory;
+    if (((get_range_fn *)found)(&base, &size, address) != 0) return false;
+    return bytes <= size - (address - base);
+}
+
+/* backend.memory_import. The device is asked for by its index in the client's eyes, which sees the same devices. */
+ks_status ks_cuda_memory_import(ks_device *device, const unsigned char *handle, int device_index, size_t bytes,
+                                void **out, ks_error *error)
+{
+    cudaIpcMemHandle_t read;
+    static_assert(sizeof read == KS_HANDLE_BYTES, "a handle is what the protocol carries");
+    memcpy(&read, handle, sizeof read);
+    if (device_index != device->info.index)
+        return ks_fail(error, KS_WINDOW, "device %d is not served here, %d is", device_index, device->info.index);
+    KS_TRY(device, error, ks_cuda_use(device));
+    const cudaError_t code = cudaIpcOpenMemHandle(out, read, cudaIpcMemLazyEnablePeerAccess);
+    if (code != cudaSuccess) return memory_refused(code, "cudaIpcOpenMemHandle", error);
+    if (allocation_holds(*out, bytes)) return KS_OK;
+    cudaIpcCloseMemHandle(*out);
+    cudaGetLastError();
+    return ks_fail(error, KS_WINDOW, "the allocation has fewer than %zu bytes", bytes);
+}
+
+/* backend.memory_leave */
+void ks_cuda_memory_leave(ks_device *device, void *memory)
+{
+    if (ks_cuda_use(device) == cudaSuccess) cudaIpcCloseMemHandle(memory);
+    cudaGetLastError();
+}
+
+/* backend.memory_copy. cudaMemcpy alone may return while what came from unpinned host memory is still on its way. */
+ks_status ks_cuda_memory_copy(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error)
+{
+    KS_TRY(device, error, ks_cuda_use(device));
+    KS_TRY(device, error, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cudaStreamPerThread));
+    KS_TRY(device, error, cudaStreamSynchronize(cudaStreamPerThread));
+    return KS_OK;
+}

@@ -1,23 +1,17 @@
 /* Lanes: a stream, its device memory and its mapped lines; opening and closing them.
  * Device memory of a lane, one allocation:  ticket | counters | workspace, KS_PAD | arena (line, out, pad, in, pad). Lane 0 of a
  * shard also has the large arena and the pinned ring of staged requests. */
-#ifndef KS_BACKEND_CUDA_LANES_CUH
-#define KS_BACKEND_CUDA_LANES_CUH
-
-#include "backend_cuda_graphs.cuh"
+#include "cuda/backend/internal.h"
 
 /* The arena's own share: the line, both pads, and what aligning two sides costs. */
 static const size_t ARENA_EXTRA = 3 * SLOT_ALIGNMENT + 2 * SLOT_PAD;
-
-/* What is zero between launches: the ticket, then the counters. */
-static const size_t CONTROL_BYTES = KS_ALIGNMENT + KS_COUNTERS_MAX * sizeof(uint32_t);
 
 static ks_status device_memory(ks_lane *lane, size_t bytes, unsigned char **out, ks_error *error)
 {
     void *memory = NULL;
     const cudaError_t code = cudaMalloc(&memory, bytes);
     if (code != cudaSuccess) {
-        if (!is_recoverable(code)) return judge(lane->device, code, "cudaMalloc", error);
+        if (!ks_cuda_recoverable(code)) return ks_cuda_judge(lane->device, code, "cudaMalloc", error);
         cudaGetLastError();
         return ks_fail(error, KS_MEMORY, "cudaMalloc of %zu bytes for a lane: %s (CUDA error %d)", bytes,
                        cudaGetErrorString(code), (int)code);
@@ -79,8 +73,8 @@ static ks_status lane_open_ring(ks_lane *lane, ks_error *error)
     void *memory = NULL;
     const cudaError_t code = cudaHostAlloc(&memory, (size_t)KS_STAGES * KS_PIECE_BYTES, cudaHostAllocPortable);
     if (code != cudaSuccess) {
-        if (!is_recoverable(code) || lane->device->limits.pinned_must)
-            return judge(lane->device, code, "cudaHostAlloc", error);
+        if (!ks_cuda_recoverable(code) || lane->device->limits.pinned_must)
+            return ks_cuda_judge(lane->device, code, "cudaHostAlloc", error);
         cudaGetLastError();
         return KS_OK;
     }
@@ -93,7 +87,7 @@ static ks_status lane_open_ring(ks_lane *lane, ks_error *error)
 static ks_status lane_open_all(ks_lane *lane, ks_error *error)
 {
     ks_device *device = lane->device;
-    KS_TRY(device, error, use_device(device));
+    KS_TRY(device, error, ks_cuda_use(device));
     KS_TRY(device, error, cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking));
     KS_TRY(device, error, cudaEventCreateWithFlags(&lane->event, cudaEventDisableTiming));
     void *shared = NULL, *seen = NULL;
@@ -114,12 +108,12 @@ static ks_status lane_open_all(ks_lane *lane, ks_error *error)
 }
 
 /* backend.lane_close. A lost context may block for ever in any call: its things stay where they are. */
-static void lane_close(ks_lane **taken)
+void ks_cuda_lane_close(ks_lane **taken)
 {
     ks_lane *lane = *taken;
     *taken = NULL;
     if (!lane) return;
-    if (!device_failed(lane->device) && use_device(lane->device) == cudaSuccess) {
+    if (!ks_cuda_failed(lane->device) && ks_cuda_use(lane->device) == cudaSuccess) {
         if (lane->stream) cudaStreamSynchronize(lane->stream);
         for (int i = 0; i < KS_STAGES; i++)
             if (lane->ring_event[i]) cudaEventDestroy(lane->ring_event[i]);
@@ -137,7 +131,7 @@ static void lane_close(ks_lane **taken)
 }
 
 /* backend.lane_open. wake_fd: nothing here finishes on another host thread, the shard polls. */
-static ks_status lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
+ks_status ks_cuda_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
 {
     (void)wake_fd;
     if (index < 0 || index >= KS_LANES_MAX)
@@ -149,11 +143,9 @@ static ks_status lane_open(ks_device *device, int index, int wake_fd, ks_lane **
     lane->clock = device->clock;
     const ks_status status = lane_open_all(lane, error);
     if (status) {
-        lane_close(&lane);
+        ks_cuda_lane_close(&lane);
         return status;
     }
     *out = lane;
     return KS_OK;
 }
-
-#endif

@@ -8,10 +8,7 @@
  * came for 0.5 s, a lane that has just become free enqueues a one-thread probe and reads its stamp at its next launch:
  * nothing waits for it. Accuracy: 2-3 us after a tight sample, plus the clock's own tick (up to 1 us) and KS_DRIFT_PPM
  * since. */
-#ifndef KS_BACKEND_CUDA_CLOCK_CUH
-#define KS_BACKEND_CUDA_CLOCK_CUH
-
-#include "backend_cuda_device.cuh"
+#include "cuda/backend/internal.h"
 
 enum { KS_DRIFT_PPM = 20, KS_PROBES = 24, KS_PROBE_EVERY_NS = 500000000, KS_FLAG_NS = 700 };
 
@@ -23,7 +20,7 @@ __global__ void ks_cuda_probe(ks_line *line, uint32_t sequence)
     *(volatile uint32_t *)&line->sequence = sequence;
 }
 
-static void clock_sample(ks_cuda_clock *clock, int64_t now, int64_t low, int64_t high)
+void ks_cuda_clock_sample(ks_cuda_clock *clock, int64_t now, int64_t low, int64_t high)
 {
     const int64_t drift = (now - clock->at_ns) / 1000 * KS_DRIFT_PPM / 1000;
     clock->low -= drift;
@@ -49,54 +46,54 @@ static ks_status clock_probe(ks_device *device, ks_lane *lane, ks_error *error)
 {
     ks_line *line = &lane->shared->probe;
     const uint32_t sequence = ++lane->probe_sequence;
-    const int64_t launched = now_ns();
+    const int64_t launched = ks_cuda_now_ns();
     ks_cuda_probe<<<1, 1, 0, lane->stream>>>(&lane->shared_device->probe, sequence);
     KS_TRY_SOFT(error, cudaGetLastError());
     while (__atomic_load_n(&line->sequence, __ATOMIC_ACQUIRE) != sequence) {
-        if (now_ns() - launched < KS_LATE_NS) continue;
+        if (ks_cuda_now_ns() - launched < KS_LATE_NS) continue;
         KS_TRY_SOFT(error, cudaStreamSynchronize(lane->stream));
         if (__atomic_load_n(&line->sequence, __ATOMIC_ACQUIRE) == sequence) break;
         return ks_fail(error, KS_DEVICE, "%s: a kernel ended and its mark in mapped memory did not arrive",
                        device->info.name);
     }
-    const int64_t seen = now_ns();
-    clock_sample(&lane->clock, seen, launched - (int64_t)line->start_ns, seen - (int64_t)line->start_ns);
+    const int64_t seen = ks_cuda_now_ns();
+    ks_cuda_clock_sample(&lane->clock, seen, launched - (int64_t)line->start_ns, seen - (int64_t)line->start_ns);
     return KS_OK;
 }
 
 /* The first bounds of every lane opened later, and the launch delay. */
-static ks_status clock_start(ks_device *device, ks_lane *lane, ks_error *error)
+ks_status ks_cuda_clock_start(ks_device *device, ks_lane *lane, ks_error *error)
 {
     for (int i = 0; i < KS_PROBES; i++) {
         if (i == KS_PROBES / 2) /* the first ones load and warm the driver */
-            lane->clock =
-                (ks_cuda_clock){.low = INT64_MIN / 2, .high = INT64_MAX, .lead = 0, .at_ns = now_ns(), .tight_ns = 0};
+            lane->clock = (ks_cuda_clock){
+                .low = INT64_MIN / 2, .high = INT64_MAX, .lead = 0, .at_ns = ks_cuda_now_ns(), .tight_ns = 0};
         const ks_status status = clock_probe(device, lane, error);
         if (status) return status;
     }
     const int64_t width = lane->clock.high - lane->clock.low;
     lane->clock.lead = width > KS_FLAG_NS ? width - KS_FLAG_NS : 0;
-    lane->clock.tight_ns = now_ns();
+    lane->clock.tight_ns = ks_cuda_now_ns();
     device->clock = lane->clock;
     return KS_OK;
 }
 
 /* A lane that has just become free; nobody waits for the answer. A failure shows at the next launch. */
-static void clock_probe_later(ks_lane *lane, int64_t now)
+void ks_cuda_clock_probe_later(ks_lane *lane, int64_t now)
 {
     if (lane->probe_ns || now - lane->clock.tight_ns < KS_PROBE_EVERY_NS) return;
-    lane->probe_ns = now_ns();
+    lane->probe_ns = ks_cuda_now_ns();
     ks_cuda_probe<<<1, 1, 0, lane->stream>>>(&lane->shared_device->probe, ++lane->probe_sequence);
     if (cudaGetLastError() != cudaSuccess) lane->probe_ns = 0;
     lane->clock.tight_ns = now;
 }
 
 /* Reads a probe's stamp before the lane's next launch; one that has not come yet is read later. */
-static void clock_probe_read(ks_lane *lane)
+void ks_cuda_clock_probe_read(ks_lane *lane)
 {
     const ks_line *line = &lane->shared->probe;
     if (!lane->probe_ns || __atomic_load_n(&line->sequence, __ATOMIC_ACQUIRE) != lane->probe_sequence) return;
-    clock_sample(&lane->clock, now_ns(), lane->probe_ns - (int64_t)line->start_ns, INT64_MAX);
+    ks_cuda_clock_sample(&lane->clock, ks_cuda_now_ns(), lane->probe_ns - (int64_t)line->start_ns, INT64_MAX);
     lane->probe_ns = 0;
 }
 
@@ -106,14 +103,12 @@ static int64_t between(int64_t value, int64_t most)
 }
 
 /* Splits launch .. done; the three parts add up exactly whatever the clocks say. */
-static void clock_phases(ks_lane *lane, const ks_line *line, int64_t done, ks_batch *batch)
+void ks_cuda_clock_phases(ks_lane *lane, const ks_line *line, int64_t done, ks_batch *batch)
 {
     const int64_t total = done - lane->launch_ns;
-    clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)line->start_ns, done - (int64_t)line->end_ns);
+    ks_cuda_clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)line->start_ns, done - (int64_t)line->end_ns);
     const int64_t start = clock_host(&lane->clock, line->start_ns), end = clock_host(&lane->clock, line->end_ns);
     batch->h2d_ns = between(start - lane->launch_ns, total);
     batch->compute_ns = between(end - start, total - batch->h2d_ns);
     batch->d2h_ns = total - batch->h2d_ns - batch->compute_ns;
 }
-
-#endif

@@ -6,10 +6,7 @@
  * many runs, twice: the second is timed by events, the first keeps the device busy until the second is enqueued, so
  * that no gap counts. Whole trials are the tuner's to alternate. A library that fails here fails the trial: ours would
  * stand in for it in a request only. */
-#ifndef KS_BACKEND_CUDA_TRIAL_CUH
-#define KS_BACKEND_CUDA_TRIAL_CUH
-
-#include "backend_cuda_staged.cuh"
+#include "cuda/backend/internal.h"
 
 /* Numbers of either sign between 1/2 and 1, as 16-bit, 32-bit or 64-bit floating point. */
 __global__ void ks_cuda_fill(unsigned char *out, size_t words, int dtype)
@@ -31,7 +28,7 @@ __global__ void ks_cuda_fill(unsigned char *out, size_t words, int dtype)
     }
 }
 
-static void trial_drop(ks_lane *lane)
+void ks_cuda_trial_drop(ks_lane *lane)
 {
     if (lane->trial_exec) cudaGraphExecDestroy(lane->trial_exec);
     if (lane->trial_graph) cudaGraphDestroy(lane->trial_graph);
@@ -42,8 +39,8 @@ static void trial_drop(ks_lane *lane)
 
 static ks_status trial_once(ks_lane *lane, const ks_plan *plan, ks_error *error)
 {
-    return cuda_op(plan->spec.op)
-        ->launch(&plan->spec, plan->choice, site_of(lane, plan, KS_PATH_COPIES), 1, lane->stream, error);
+    return ks_cuda_op_of(plan->spec.op)
+        ->launch(&plan->spec, plan->choice, ks_cuda_site_of(lane, plan, KS_PATH_COPIES), 1, lane->stream, error);
 }
 
 /* As graph_tape: whatever happens between, the capture is ended. */
@@ -63,13 +60,13 @@ static ks_status trial_tape(ks_lane *lane, const ks_batch *batch, ks_error *erro
     return KS_OK;
 }
 
-static ks_status trial_launch(ks_lane *lane, const ks_batch *batch, ks_error *error)
+ks_status ks_cuda_trial_launch(ks_lane *lane, const ks_batch *batch, ks_error *error)
 {
     const ks_plan *plan = batch->plan;
     const size_t words = ks_align(plan->in_bytes) / sizeof(uint32_t);
     for (int i = 0; i < 2; i++)
         if (!lane->trial_event[i]) KS_TRY_SOFT(error, cudaEventCreate(&lane->trial_event[i]));
-    ks_cuda_fill<<<512, 256, 0, lane->stream>>>(place_of(lane, plan).in, words, plan->spec.in[0].dtype);
+    ks_cuda_fill<<<512, 256, 0, lane->stream>>>(ks_cuda_place_of(lane, plan).in, words, plan->spec.in[0].dtype);
     KS_TRY_SOFT(error, cudaGetLastError());
     ks_status status = trial_once(lane, plan, error);
     if (!status) status = trial_tape(lane, batch, error);
@@ -82,12 +79,10 @@ static ks_status trial_launch(ks_lane *lane, const ks_batch *batch, ks_error *er
 }
 
 /* Done. A time that cannot be read is none. */
-static void trial_finish(ks_lane *lane, ks_batch *batch)
+void ks_cuda_trial_finish(ks_lane *lane, ks_batch *batch)
 {
     float ms = 0;
     if (cudaEventElapsedTime(&ms, lane->trial_event[0], lane->trial_event[1]) != cudaSuccess) ms = 0;
     batch->kernel_ns = (int64_t)((double)ms * 1e6 / batch->trial);
-    trial_drop(lane);
+    ks_cuda_trial_drop(lane);
 }
-
-#endif

@@ -1,0 +1,231 @@
+/* What the units of the CUDA backend share. From the lowest up, each calling those before it alone:
+ *
+ *   device.cu  errors                 memory.cu  slots, client memory   lane.cu     streams and their memory
+ *   clock.cu   a kernel's stamps      graph.cu   what is enqueued       large.cu    device buffers, rings
+ *   trial.cu   a plan's kernels timed launch.cu  the paths of a batch   plan.cu     prepare, tuning
+ *   probe.cu   what is measured       backend.cu open, close, the table */
+#ifndef KS_CUDA_BACKEND_INTERNAL_H
+#define KS_CUDA_BACKEND_INTERNAL_H
+
+#include "cuda/op.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t KS_PIECE_BYTES = 1 << 20;   /* of a staged request: one is copied by the host within a poll */
+static const int64_t KS_LATE_NS = 2000000;      /* a launch without news for so long is asked for its error */
+static const int64_t KS_LATE_STEP_NS = 1000000; /* and again after so long: each question takes the driver's lock */
+enum { KS_STAGES = 3 };                         /* pieces: one being filled, one on the link, one being emptied */
+static_assert(sizeof(ks_line) == KS_LINE_BYTES && (int)KS_LINE_BYTES <= (int)KS_ALIGNMENT,
+              "the line fits in front of an out side");
+
+/* Host time = device time + an offset that lies in [low, high] (clock.cu). */
+typedef struct ks_cuda_clock {
+    int64_t low, high, lead, at_ns, tight_ns;
+} ks_cuda_clock;
+
+typedef struct ks_chunk {
+    unsigned char *host, *device;
+    size_t size, used;
+    int slots;
+    struct ks_chunk *next;
+} ks_chunk;
+
+struct ks_device {
+    /* fixed after open: */
+    ks_limits limits;
+    unsigned char *pool; /* device memory of streamed requests; NULL: none */
+    size_t pool_bytes;
+    ks_chip chip;
+    ks_device_info info;
+    ks_cuda_clock clock;
+    /* any thread, atomic: */
+    bool failed;       /* sticky: the context is lost */
+    bool pageable;     /* a slot that was to be pinned is not */
+    size_t large_fits; /* the smallest large arena that a lane could get */
+    /* under arena_lock: */
+    pthread_mutex_t arena_lock;
+    ks_chunk *chunks;
+    /* under pool_lock: */
+    pthread_mutex_t pool_lock;
+    struct ks_area *areas; /* by address */
+};
+
+/* Mapped host memory of a lane; the lines are polled, so each has its own cache lines. */
+typedef struct ks_lane_shared {
+    alignas(256) ks_block block;
+    alignas(128) ks_line line;
+    alignas(128) ks_line probe;
+    alignas(128) ks_line area_line; /* a copy of the area's, behind its kernels */
+} ks_lane_shared;
+
+typedef enum ks_path { KS_PATH_MAPPED, KS_PATH_COPIES, KS_PATH_STAGED, KS_PATH_AREA, KS_PATH_TRIAL } ks_path;
+typedef enum ks_stage { KS_STAGE_IN, KS_STAGE_OUT, KS_STAGE_LAST } ks_stage;
+
+struct ks_lane {
+    /* fixed after open: */
+    ks_device *device;
+    int index;
+    cudaStream_t stream;
+    cudaEvent_t event;
+    unsigned char *memory; /* the ticket and the counters, the workspace and the arena: one allocation */
+    uint32_t *counters;
+    unsigned char *workspace, *arena;
+    unsigned char *large; /* lane 0 only, NULL where the limits ask for none */
+    size_t large_bytes;
+    unsigned char *ring; /* lane 0 only: KS_STAGES pinned pieces */
+    cudaEvent_t ring_event[KS_STAGES];
+    ks_lane_shared *shared, *shared_device;
+    /* this shard only: */
+    ks_cuda_clock clock;
+    uint32_t sequence;
+    uint32_t probe_sequence; /* of the last probe */
+    int64_t probe_ns;        /* when it was launched; 0: none under way */
+    /* the launch under way: */
+    ks_batch *batch; /* NULL: free */
+    ks_path path;
+    int64_t launch_ns, asked_ns;
+    ks_stage stage;
+    int job;                 /* of a staged batch */
+    size_t moved_in;         /* bytes of the job's in side under way to the device */
+    size_t asked, moved_out; /* bytes of its line and out side asked for; arrived in the slot */
+    cudaGraph_t trial_graph; /* of the trial under way, */
+    cudaGraphExec_t trial_exec;
+    cudaEvent_t trial_event[2]; /* and what it is timed by; made for the first one */
+};
+
+static const size_t SLOT_PAD = KS_PAD, SLOT_HEAD_ROOM = KS_HEAD_ROOM, SLOT_ALIGNMENT = KS_ALIGNMENT;
+static const size_t SLOT_EXTRA = SLOT_PAD + SLOT_HEAD_ROOM + SLOT_PAD;
+static_assert(SLOT_PAD % SLOT_ALIGNMENT == 0 && SLOT_HEAD_ROOM % SLOT_ALIGNMENT == 0, "the sides stay aligned");
+
+/* What is zero between launches: the ticket, then the counters. */
+static const size_t CONTROL_BYTES = KS_ALIGNMENT + KS_COUNTERS_MAX * sizeof(uint32_t);
+
+typedef struct ks_area {
+    size_t at, bytes;     /* in the pool */
+    cudaEvent_t filled;   /* behind the last copy in */
+    struct ks_area *next; /* by address */
+} ks_area;
+
+typedef struct ks_cuda_graph {
+    cudaGraphExec_t exec;              /* NULL: not captured */
+    cudaGraph_t graph;                 /* kept: the nodes below are its */
+    cudaGraphNode_t in_node, out_node; /* NULL on mapped slots; in_node also where there is nothing to copy in */
+    const void *in_at;                 /* what the nodes point to now */
+    void *out_at;
+} ks_cuda_graph;
+
+/* plan->lane_state[lane->index] */
+typedef struct ks_cuda_graphs {
+    ks_cuda_graph bucket[KS_BUCKETS];
+} ks_cuda_graphs;
+
+/* plan->choice */
+static_assert(sizeof(((ks_plan *)0)->choice) == sizeof(((ks_cuda_plan *)0)->choice), "the op's choice is the plan's");
+
+/* Where a copied job lies in device memory: the line, the out side, a pad, the in side. The line comes first because its
+ * end stamp only grows: no other plan's bytes may ever lie there. */
+typedef struct ks_place {
+    unsigned char *line, *out, *in;
+} ks_place;
+
+/* --- device.cu --- */
+
+/* Both return from the calling function when the call fails. KS_TRY judges; KS_TRY_SOFT is for calls whose failure does
+ * not tell about the context (open, capture): their callers ask the stream afterwards. */
+#define KS_TRY(device, error, call)                                                                                    \
+    do {                                                                                                               \
+        const cudaError_t code_ = (call);                                                                              \
+        if (__builtin_expect(code_ != cudaSuccess, 0)) return ks_cuda_judge(device, code_, #call, error);              \
+    } while (0)
+#define KS_TRY_SOFT(error, call)                                                                                       \
+    do {                                                                                                               \
+        const cudaError_t code_ = (call);                                                                              \
+        if (__builtin_expect(code_ != cudaSuccess, 0)) return ks_cuda_say(code_, #call, error);                        \
+    } while (0)
+
+int64_t ks_cuda_now_ns();
+cudaError_t ks_cuda_use(const ks_device *device);
+bool ks_cuda_recoverable(cudaError_t code);
+ks_status ks_cuda_say(cudaError_t code, const char *call, ks_error *error);
+ks_status ks_cuda_judge(ks_device *device, cudaError_t code, const char *call, ks_error *error);
+bool ks_cuda_failed(const ks_device *device);
+cudaError_t ks_cuda_quiet(cudaError_t code);
+void ks_cuda_ask_stream(ks_lane *lane);
+
+/* --- memory.cu --- */
+
+ks_status ks_cuda_stand_in(ks_device *device, size_t bytes, void **out, ks_error *error);
+ks_status ks_cuda_slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,
+                            ks_error *error);
+void ks_cuda_slot_fini(ks_device *device, ks_slot *slot);
+void ks_cuda_slots_close(ks_device *device);
+ks_status ks_cuda_memory_pin(ks_device *device, void *memory, size_t bytes, ks_error *error);
+void ks_cuda_memory_unpin(ks_device *device, void *memory);
+ks_status ks_cuda_memory_import(ks_device *device, const unsigned char *handle, int device_index, size_t bytes,
+                                void **out, ks_error *error);
+void ks_cuda_memory_leave(ks_device *device, void *memory);
+ks_status ks_cuda_memory_copy(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error);
+
+/* --- lane.cu --- */
+
+void ks_cuda_lane_close(ks_lane **taken);
+ks_status ks_cuda_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error);
+
+/* --- clock.cu --- */
+
+void ks_cuda_clock_sample(ks_cuda_clock *clock, int64_t now, int64_t low, int64_t high);
+ks_status ks_cuda_clock_start(ks_device *device, ks_lane *lane, ks_error *error);
+void ks_cuda_clock_probe_later(ks_lane *lane, int64_t now);
+void ks_cuda_clock_probe_read(ks_lane *lane);
+void ks_cuda_clock_phases(ks_lane *lane, const ks_line *line, int64_t done, ks_batch *batch);
+
+/* --- graph.cu --- */
+
+ks_place ks_cuda_place_of(const ks_lane *lane, const ks_plan *plan);
+ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path);
+ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_site *site, int bucket, ks_error *error);
+ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error);
+ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, const unsigned char *in,
+                         unsigned char *out, ks_error *error);
+ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error);
+void ks_cuda_graph_drop(ks_cuda_graph *graph);
+ks_status ks_cuda_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error);
+void ks_cuda_forget(ks_lane *lane, ks_plan *plan);
+ks_status ks_cuda_graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph *graph, ks_slot *slot,
+                               ks_error *error);
+
+/* --- large.cu --- */
+
+ks_status ks_cuda_pool_open(ks_device *device, ks_error *error);
+void ks_cuda_pool_close(ks_device *device);
+ks_line *ks_cuda_area_line(const ks_device *device, const ks_slot *slot);
+extern const ks_streaming ks_cuda_streaming;
+
+/* --- trial.cu --- */
+
+void ks_cuda_trial_drop(ks_lane *lane);
+ks_status ks_cuda_trial_launch(ks_lane *lane, const ks_batch *batch, ks_error *error);
+void ks_cuda_trial_finish(ks_lane *lane, ks_batch *batch);
+
+/* --- launch.cu --- */
+
+ks_status ks_cuda_launch(ks_lane *lane, ks_batch *batch, ks_error *error);
+ks_poll ks_cuda_poll(ks_lane *lane, ks_error *error);
+
+/* --- plan.cu --- */
+
+ks_status ks_cuda_prepare(ks_device *device, ks_plan *plan, ks_error *error);
+extern const ks_tuning ks_cuda_tuning;
+
+/* --- probe.cu --- */
+
+ks_status ks_cuda_border_find(ks_device *device, ks_lane *lane, ks_error *error);
+void ks_cuda_measure_copy(ks_device *device, ks_lane *lane);
+ks_status ks_cuda_floors(ks_device *device, ks_floors *out, ks_error *error);
+
+#endif

@@ -1,0 +1,364 @@
+/* A batch on a lane: launch and poll, by one of these paths.
+ *
+ *   mapped  kernels work on the pinned slots themselves, all jobs in one launch; done when the lane's line shows the
+ *           launch's sequence number.
+ *   copies  one pinned slot: copy in, kernels, copy out; done when the event behind them is. The event is asked only
+ *           after the line, the first that is copied out, has arrived: each question takes the driver's lock.
+ *           A job with windows (client memory) goes the same way without a graph, each tensor copied by itself.
+ *   area    a slot of the device's own memory, filled and emptied by others (large.cu): kernels, then the
+ *           line alone is copied out.
+ *   trial   no job at all: a plan's kernels, timed (trial.cu).
+ *   staged  slots in ordinary memory. Also the path of an overflow slot whose plan is small
+ *           enough for any lane.
+ *
+ * A flag never tells of an error: a launch that is late is asked for its stream's state. */
+#include "cuda/backend/internal.h"
+
+/* --- waiting for a launch ------------------------------------------------------------------------------------------- */
+
+static void next_sequence(ks_lane *lane)
+{
+    if (++lane->sequence == 0) lane->sequence = 1;
+}
+
+/* A copied job's line arrives in front of its slot's out side, an area's in the lane's own memory. */
+static ks_line *line_of(const ks_lane *lane, const ks_slot *slot)
+{
+    return slot->out ? (ks_line *)(void *)(slot->out - KS_LINE_BYTES) : &lane->shared->area_line;
+}
+
+static void line_clear(const ks_lane *lane, const ks_slot *slot)
+{
+    __atomic_store_n(&line_of(lane, slot)->start_ns, 0, __ATOMIC_RELEASE);
+}
+
+/* Mapped: the launch is done. Copies, areas: its kernels are, and the copy out has begun. */
+static bool line_shows(const ks_lane *lane)
+{
+    if (lane->path == KS_PATH_MAPPED)
+        return __atomic_load_n(&lane->shared->line.sequence, __ATOMIC_ACQUIRE) == lane->sequence;
+    return __atomic_load_n(&line_of(lane, lane->batch->slots[0])->start_ns, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* While the line does not show the launch. The stream is asked only when it is late: asking costs the driver's lock. */
+static ks_poll wait_line(ks_lane *lane, ks_error *error)
+{
+    const int64_t now = ks_cuda_now_ns();
+    if (now - lane->launch_ns < KS_LATE_NS || now - lane->asked_ns < KS_LATE_STEP_NS) return KS_RUNNING;
+    lane->asked_ns = now;
+    const cudaError_t code = ks_cuda_quiet(cudaStreamQuery(lane->stream));
+    if (code == cudaErrorNotReady) return KS_RUNNING;
+    if (code != cudaSuccess) {
+        ks_cuda_judge(lane->device, code, "cudaStreamQuery", error);
+        return KS_FAILED;
+    }
+    if (line_shows(lane)) return KS_RUNNING; /* came just now: the next poll reads it */
+    ks_fail(error, KS_DEVICE, "%s: the kernels ended without their mark", lane->batch->plan->spec.op->name);
+    return KS_FAILED;
+}
+
+static ks_poll wait_event(ks_lane *lane, cudaEvent_t event, ks_error *error)
+{
+    const cudaError_t code = ks_cuda_quiet(cudaEventQuery(event));
+    if (code == cudaSuccess) return KS_DONE;
+    if (code == cudaErrorNotReady) return KS_RUNNING;
+    ks_cuda_judge(lane->device, code, "cudaEventQuery", error);
+    return KS_FAILED;
+}
+
+static ks_status event_record(ks_lane *lane, ks_error *error)
+{
+    KS_TRY(lane->device, error, cudaEventRecord(lane->event, lane->stream));
+    return KS_OK;
+}
+
+/* --- staged: slots in ordinary memory, one job after the other --------------------------------------------------------
+ *
+ * The in side goes out in pieces of KS_PIECE_BYTES through lane 0's pinned ring, one piece a poll; then the kernels;
+ * then the out side comes back the same way, KS_STAGES pieces asked for ahead. A piece's place in the ring is free once
+ * the event behind its copy is done; between the two directions the stream's order keeps them apart. A lane without a
+ * ring copies from and to ordinary memory, piece by piece, and leaves the staging to the driver. */
+
+static size_t piece(size_t bytes, size_t at)
+{
+    return bytes - at < KS_PIECE_BYTES ? bytes - at : KS_PIECE_BYTES;
+}
+
+static int ring_index(size_t at)
+{
+    return (int)(at / KS_PIECE_BYTES % KS_STAGES);
+}
+
+/* One piece of the in side goes out. */
+static ks_status staged_in(ks_lane *lane, const ks_plan *plan, ks_slot *slot, size_t bytes, ks_error *error)
+{
+    ks_device *device = lane->device;
+    const size_t at = lane->moved_in, size = piece(bytes, at);
+    const void *source = slot->in + at;
+    if (lane->ring) {
+        void *stage = lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES;
+        memcpy(stage, source, size);
+        source = stage;
+    }
+    KS_TRY(device, error,
+           cudaMemcpyAsync(ks_cuda_place_of(lane, plan).in + at, source, size, cudaMemcpyHostToDevice, lane->stream));
+    if (lane->ring) KS_TRY(device, error, cudaEventRecord(lane->ring_event[ring_index(at)], lane->stream));
+    lane->moved_in += size;
+    return KS_OK;
+}
+
+/* Asks for as many pieces of the out side as the ring holds; they arrive in order. */
+static ks_status staged_ask(ks_lane *lane, const ks_plan *plan, ks_error *error)
+{
+    ks_device *device = lane->device;
+    const size_t bytes = KS_LINE_BYTES + plan->out_bytes;
+    while (lane->asked < bytes && lane->asked - lane->moved_out < (size_t)KS_STAGES * KS_PIECE_BYTES) {
+        const size_t at = lane->asked, size = piece(bytes, at);
+        KS_TRY(device, error,
+               cudaMemcpyAsync(lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES,
+                               ks_cuda_place_of(lane, plan).line + at, size, cudaMemcpyDeviceToHost, lane->stream));
+        KS_TRY(device, error, cudaEventRecord(lane->ring_event[ring_index(at)], lane->stream));
+        lane->asked += size;
+    }
+    return KS_OK;
+}
+
+/* One piece of the out side arrives in the slot. KS_DONE: the piece is there. */
+static ks_poll staged_out(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_error *error)
+{
+    const size_t at = lane->moved_out, size = piece(KS_LINE_BYTES + plan->out_bytes, at);
+    unsigned char *line = (unsigned char *)line_of(lane, slot);
+    if (lane->ring) {
+        const ks_poll poll = wait_event(lane, lane->ring_event[ring_index(at)], error);
+        if (poll != KS_DONE) return poll;
+        memcpy(line + at, lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES, size);
+        lane->moved_out += size;
+        return staged_ask(lane, plan, error) ? KS_FAILED : KS_DONE;
+    }
+    const ks_poll kernels = wait_event(lane, lane->event, error); /* such a copy blocks until they ended */
+    if (kernels != KS_DONE) return kernels;
+    const cudaError_t code =
+        cudaMemcpyAsync(line + at, ks_cuda_place_of(lane, plan).line + at, size, cudaMemcpyDeviceToHost, lane->stream);
+    if (code != cudaSuccess) {
+        ks_cuda_judge(lane->device, code, "cudaMemcpyAsync", error);
+        return KS_FAILED;
+    }
+    lane->moved_out += size;
+    return KS_DONE;
+}
+
+/* Sends the next piece; behind the last one the kernels and the way back. */
+static ks_poll staged_send(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_error *error)
+{
+    const size_t bytes = plan->in_bytes;
+    if (lane->ring) {
+        const ks_poll poll = wait_event(lane, lane->ring_event[ring_index(lane->moved_in)], error);
+        if (poll != KS_DONE) return poll;
+    }
+    if (staged_in(lane, plan, slot, bytes, error)) return KS_FAILED;
+    if (lane->moved_in < bytes) return KS_RUNNING;
+    if (ks_cuda_record_kernels(lane, plan, KS_PATH_STAGED, 1, error)) {
+        ks_cuda_ask_stream(lane);
+        return KS_FAILED;
+    }
+    if (lane->ring ? staged_ask(lane, plan, error) != KS_OK : event_record(lane, error) != KS_OK) return KS_FAILED;
+    lane->stage = KS_STAGE_OUT;
+    return KS_RUNNING;
+}
+
+/* One step of the staged batch; KS_DONE: all its jobs are done. */
+static ks_poll staged_step(ks_lane *lane, ks_error *error)
+{
+    ks_batch *batch = lane->batch;
+    ks_slot *slot = batch->slots[lane->job];
+    if (lane->stage == KS_STAGE_IN) return staged_send(lane, batch->plan, slot, error);
+    if (lane->stage == KS_STAGE_OUT) {
+        const ks_poll poll = staged_out(lane, batch->plan, slot, error);
+        if (poll != KS_DONE || lane->moved_out < KS_LINE_BYTES + batch->plan->out_bytes)
+            return poll == KS_FAILED ? poll : KS_RUNNING;
+        if (event_record(lane, error)) return KS_FAILED;
+        lane->stage = KS_STAGE_LAST;
+    }
+    const ks_poll poll = wait_event(lane, lane->event, error);
+    if (poll != KS_DONE || lane->job + 1 == batch->count) return poll;
+    lane->job++;
+    lane->stage = KS_STAGE_IN;
+    lane->moved_in = lane->asked = lane->moved_out = 0;
+    next_sequence(lane);
+    return KS_RUNNING;
+}
+
+/* --- an area -------------------------------------------------------------------------------------------------------- */
+
+/* Behind the area's copies in: fresh stamps, the kernels, the stamps to the lane. */
+static ks_status area_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
+{
+    ks_device *device = lane->device;
+    ks_line *line = ks_cuda_area_line(device, slot);
+    ks_site site = ks_cuda_site_of(lane, plan, KS_PATH_AREA);
+    site.only = (ks_entry){.in = (const unsigned char *)slot->in_device, .out = (unsigned char *)slot->out_device};
+    site.line = line;
+    KS_TRY(device, error, cudaStreamWaitEvent(lane->stream, ((const ks_area *)slot->memory)->filled, 0));
+    KS_TRY(device, error, cudaMemsetAsync(line, plan->unstamped, KS_LINE_BYTES, lane->stream)); /* not 0: it shows */
+    const ks_status status = ks_cuda_record_on(lane, plan, &site, 1, error);
+    if (status) return status;
+    KS_TRY(device, error,
+           cudaMemcpyAsync(&lane->shared->area_line, line, KS_LINE_BYTES, cudaMemcpyDeviceToHost, lane->stream));
+    KS_TRY(device, error, cudaEventRecord(lane->event, lane->stream));
+    return KS_OK;
+}
+
+/* --- launch and poll -------------------------------------------------------------------------------------------------- */
+
+static void write_block(ks_lane *lane, const ks_batch *batch)
+{
+    ks_block *block = &lane->shared->block;
+    block->sequence = lane->sequence;
+    block->count = (uint32_t)batch->count;
+    for (int i = 0; i < batch->count; i++)
+        block->entry[i] = (ks_entry){.in = (const unsigned char *)batch->slots[i]->in_device,
+                                     .out = (unsigned char *)batch->slots[i]->out_device};
+}
+
+static ks_path path_of(const ks_batch *batch)
+{
+    if (batch->trial) return KS_PATH_TRIAL;
+    if (!batch->slots[0]->out) return KS_PATH_AREA;
+    bool mapped = batch->plan->mapped, pinned = true;
+    if (batch->slots[0]->windows) return KS_PATH_COPIES; /* it goes alone */
+    for (int i = 0; i < batch->count; i++) {
+        mapped = mapped && batch->slots[i]->in_device && batch->slots[i]->out_device;
+        pinned = pinned && batch->slots[i]->pinned;
+    }
+    return mapped ? KS_PATH_MAPPED : pinned && batch->count == 1 ? KS_PATH_COPIES : KS_PATH_STAGED;
+}
+
+/* A failed launch may have left copies and kernels under way that touch the slots: they end before the slots are the
+ * caller's again. Rare, and bounded by the work of one batch. */
+static ks_status launch_failed(ks_lane *lane, ks_status status)
+{
+    if (!ks_cuda_failed(lane->device)) ks_cuda_ask_stream(lane);
+    if (!ks_cuda_failed(lane->device)) {
+        cudaStreamSynchronize(lane->stream);
+        cudaMemsetAsync(lane->memory, 0, CONTROL_BYTES, lane->stream); /* tickets and counters may be half drawn */
+        ks_cuda_trial_drop(lane);
+        cudaGetLastError();
+    }
+    lane->batch = NULL;
+    return status;
+}
+
+static ks_status enqueue(ks_lane *lane, ks_batch *batch, ks_error *error)
+{
+    ks_plan *plan = batch->plan;
+    ks_slot *slot = batch->slots[0];
+    const int bucket = ks_bucket(batch->count);
+    const bool graphs =
+        plan->graphs && !plan->large && !slot->windows && plan->mapped == (lane->path == KS_PATH_MAPPED);
+    ks_status status = KS_DEVICE;
+    batch->graph = KS_GRAPH_NONE;
+    if (graphs && plan->captured[lane->index] >> bucket & 1) {
+        ks_cuda_graphs *state = (ks_cuda_graphs *)plan->lane_state[lane->index];
+        batch->graph = KS_GRAPH_HIT;
+        status = ks_cuda_graph_launch(lane, plan, &state->bucket[bucket], slot, error);
+        if (status && ks_cuda_failed(lane->device)) return status;
+        if (status) { /* a graph that cannot be launched is no reason to refuse the work */
+            ks_cuda_graph_drop(&state->bucket[bucket]);
+            plan->captured[lane->index] &= ~(1u << bucket);
+        }
+    }
+    if (status) {
+        batch->graph = graphs ? KS_GRAPH_MISS : KS_GRAPH_NONE;
+        status = slot->windows ? ks_cuda_record_windows(lane, plan, slot, error)
+                               : ks_cuda_record(lane, plan, lane->path, batch->count, slot->in, slot->out, error);
+    }
+    if (!status && lane->path == KS_PATH_COPIES)
+        KS_TRY(lane->device, error, cudaEventRecord(lane->event, lane->stream));
+    return status;
+}
+
+/* backend.launch */
+ks_status ks_cuda_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
+{
+    assert(!lane->batch && (batch->trial > 0 || (batch->count >= 1 && batch->count <= KS_BATCH_MAX)));
+    if (ks_cuda_failed(lane->device)) return ks_fail(error, KS_DEVICE, "the device is lost");
+    KS_TRY(lane->device, error, ks_cuda_use(lane->device));
+    const ks_plan *plan = batch->plan;
+    const ks_path path = path_of(batch);
+    if (path != KS_PATH_AREA && plan->large && lane->large_bytes < plan->in_bytes + plan->out_bytes)
+        return ks_fail(error, KS_WORK, "the request needs %zu bytes of device memory at once, lane %d has %zu",
+                       plan->in_bytes + plan->out_bytes, lane->index, lane->large_bytes);
+    ks_cuda_clock_probe_read(lane);
+    lane->launch_ns = lane->asked_ns = ks_cuda_now_ns();
+    lane->path = path;
+    lane->batch = batch;
+    next_sequence(lane);
+    batch->graph = KS_GRAPH_NONE;
+    if (lane->path == KS_PATH_TRIAL) {
+        const ks_status tried = ks_cuda_trial_launch(lane, batch, error);
+        return tried ? launch_failed(lane, tried) : KS_OK;
+    }
+    if (lane->path == KS_PATH_STAGED) { /* poll does all of it */
+        lane->stage = KS_STAGE_IN;
+        lane->job = 0;
+        lane->moved_in = lane->asked = lane->moved_out = 0;
+        return KS_OK;
+    }
+    if (lane->path == KS_PATH_MAPPED)
+        write_block(lane, batch);
+    else
+        line_clear(lane, batch->slots[0]);
+    const ks_status status = lane->path == KS_PATH_AREA ? area_launch(lane, batch->plan, batch->slots[0], error)
+                                                        : enqueue(lane, batch, error);
+    return status ? launch_failed(lane, status) : KS_OK;
+}
+
+static void finish_times(ks_lane *lane, ks_batch *batch)
+{
+    const int64_t done = ks_cuda_now_ns();
+    batch->h2d_ns = batch->d2h_ns = 0;
+    batch->compute_ns = done - lane->launch_ns;
+    batch->kernel_ns = -1;
+    if (batch->plan->unstamped) return;
+    if (lane->path == KS_PATH_MAPPED) {
+        const ks_line *line = &lane->shared->line;
+        batch->kernel_ns = (int64_t)(line->end_ns - line->start_ns);
+        ks_cuda_clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)line->start_ns,
+                             done - (int64_t)line->end_ns);
+        lane->clock.tight_ns = done;
+    } else if (batch->count == 1) {
+        const ks_line *line = line_of(lane, batch->slots[0]);
+        batch->kernel_ns = (int64_t)(line->end_ns - line->start_ns);
+        ks_cuda_clock_phases(lane, line, done, batch);
+        ks_cuda_clock_probe_later(lane, done);
+    }
+}
+
+/* backend.poll */
+ks_poll ks_cuda_poll(ks_lane *lane, ks_error *error)
+{
+    assert(lane->batch);
+    ks_poll poll;
+    if (ks_cuda_failed(lane->device)) {
+        ks_fail(error, KS_DEVICE, "the device is lost");
+        poll = KS_FAILED;
+    } else if (lane->path == KS_PATH_TRIAL) {
+        poll = wait_event(lane, lane->trial_event[1], error);
+    } else if (lane->path == KS_PATH_STAGED) {
+        poll = staged_step(lane, error);
+    } else if (!line_shows(lane)) {
+        poll = wait_line(lane, error);
+    } else {
+        poll = lane->path == KS_PATH_MAPPED ? KS_DONE : wait_event(lane, lane->event, error);
+    }
+    if (poll == KS_DONE) {
+        if (lane->path == KS_PATH_TRIAL)
+            ks_cuda_trial_finish(lane, lane->batch);
+        else
+            finish_times(lane, lane->batch);
+        lane->batch = NULL;
+    } else if (poll == KS_FAILED) {
+        launch_failed(lane, KS_DEVICE);
+    }
+    return poll;
+}

@@ -1,0 +1,127 @@
+/* prepare: what an op's planner has chosen becomes the plan's; and the algorithms that a plan may have instead (ks_tuning). */
+#include "cuda/backend/internal.h"
+
+#include "cuda/matmul/cublaslt.cuh"
+
+/* A job's in + out side on one lane; beyond it the plan is large. The workspace has memory of its own. */
+static ks_status prepare_sizes(ks_device *device, ks_plan *plan, ks_error *error)
+{
+    const ks_spec *spec = &plan->spec;
+    const ks_tensor *last = &spec->in[spec->inputs - 1];
+    if (!plan->in_bytes) plan->in_bytes = last->offset + last->size_bytes;
+    if (!plan->out_bytes) plan->out_bytes = spec->out.size_bytes;
+    if (plan->in_bytes > SIZE_MAX / 4 || plan->out_bytes > SIZE_MAX / 4)
+        return ks_fail(error, KS_WORK, "%s: %zu + %zu bytes exceed the address space", spec->op->name, plan->in_bytes,
+                       plan->out_bytes);
+    const size_t bytes = plan->in_bytes + plan->out_bytes;
+    plan->large = bytes > device->limits.lane_bytes;
+    const size_t arena = __atomic_load_n(&device->large_fits, __ATOMIC_ACQUIRE);
+    const size_t fits = arena > device->pool_bytes ? arena : device->pool_bytes;
+    if (plan->large && bytes > fits)
+        return ks_fail(error, KS_WORK, "%s: %zu bytes of inputs and output, the device holds %zu of one request",
+                       spec->op->name, bytes, fits > device->limits.lane_bytes ? fits : device->limits.lane_bytes);
+    return KS_OK;
+}
+
+/* Equal choices are the same kernel with the same threads and parts (FNV-1a). */
+static uint64_t hash_choice(const unsigned char *choice)
+{
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (int i = 0; i < KS_CHOICE_BYTES; i++) hash = (hash ^ choice[i]) * 0x100000001B3u;
+    return hash;
+}
+
+/* Everything that prepare sets but the sizes, which are settled. */
+static ks_status use_choice(ks_device *device, ks_plan *plan, const ks_cuda_plan *chosen, ks_error *error)
+{
+    plan->workspace_bytes = ks_align(chosen->workspace_bytes);
+    if (plan->workspace_bytes > device->chip.workspace_bytes)
+        return ks_fail(error, KS_WORK, "%s: %zu bytes of workspace, a lane has %zu", plan->spec.op->name,
+                       plan->workspace_bytes, device->chip.workspace_bytes);
+    memcpy(plan->choice, chosen->choice, sizeof plan->choice);
+    plan->rows_like = hash_choice(plan->choice);
+    plan->counters = chosen->counters;
+    plan->unstamped = chosen->unstamped;
+    plan->pick = chosen->pick;
+    plan->mapped = chosen->once && !plan->large && plan->in_bytes + plan->out_bytes <= KS_MAPPED_MOST &&
+                   plan->in_bytes + plan->out_bytes <= device->info.mapped_max &&
+                   !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
+    plan->graphs = !plan->large;
+    int most = chosen->batch_max < 1 ? 1 : chosen->batch_max > KS_BATCH_MAX ? (int)KS_BATCH_MAX : chosen->batch_max;
+    /* A bucket is a power of two, and each job of it has its own part of the workspace. */
+    while (most > 1 && (plan->workspace_bytes > device->chip.workspace_bytes / ((size_t)1 << ks_bucket(most)) ||
+                        plan->counters > (size_t)KS_COUNTERS_MAX >> ks_bucket(most)))
+        most /= 2;
+    plan->batch_max = plan->mapped ? most : 1;
+    return KS_OK;
+}
+
+/* backend.prepare */
+ks_status ks_cuda_prepare(ks_device *device, ks_plan *plan, ks_error *error)
+{
+    const ks_cuda_op *op = ks_cuda_op_of(plan->spec.op);
+    if (!op) return ks_fail(error, KS_WORK, "%s has no kernels", plan->spec.op->name);
+    ks_cuda_plan chosen;
+    memset(&chosen, 0, sizeof chosen);
+    ks_status status = op->plan(&device->chip, &plan->spec, &chosen, error);
+    if (!status) status = prepare_sizes(device, plan, error);
+    return status ? status : use_choice(device, plan, &chosen, error);
+}
+
+/* --- algorithms ------------------------------------------------------------------------------------------------------------ */
+
+/* tuning.revision */
+static void revision(const ks_device *device, char *out, size_t cap)
+{
+    uint64_t kernels = 0;
+    (void)device;
+    for (int i = 0; ks_cuda_ops[i]; i++)
+        if (ks_cuda_ops[i]->revision) kernels ^= ks_cuda_ops[i]->revision();
+    snprintf(out, cap, "cuBLASLt %d; kernels %016llx", ks_cublaslt_version(), (unsigned long long)kernels);
+}
+
+/* The plan as the way makes it, on the path that it has. One that works on mapped slots, with others in one launch, never
+ * gives that up: requests that share a launch gain more than a kernel can. One that copies goes on to copy, whether or not
+ * the way's kernel could do without: the border is measured at each start, and what was chosen at one must fit the next. */
+static ks_status try_way(ks_device *device, const ks_plan *plan, const ks_way *way, ks_plan *out, ks_error *error)
+{
+    ks_cuda_plan chosen;
+    *out = *plan;
+    const ks_cuda_op *op = ks_cuda_op_of(plan->spec.op);
+    if (!op || !op->adopt) return ks_fail(error, KS_CONFIG, "%s has one algorithm", plan->spec.op->name);
+    ks_status status = op->adopt(&device->chip, &plan->spec, way, &chosen, error);
+    if (!status) status = use_choice(device, out, &chosen, error);
+    if (!plan->mapped) {
+        out->mapped = false;
+        out->batch_max = 1;
+    } else if (!status && (!out->mapped || out->batch_max != plan->batch_max)) {
+        return ks_fail(error, KS_CONFIG, "%s meets the device in another way", way->kernel);
+    }
+    return status;
+}
+
+/* tuning.list */
+static int list_ways(ks_device *device, const ks_plan *plan, ks_way *out, int most)
+{
+    ks_plan tried;
+    ks_error ignored;
+    const ks_cuda_op *op = ks_cuda_op_of(plan->spec.op);
+    if (!op || !op->candidates || ks_cuda_use(device) != cudaSuccess) return 0;
+    const int all = op->candidates(&device->chip, &plan->spec, out, most);
+    int count = 0;
+    for (int i = 0; i < all; i++)
+        if (try_way(device, plan, &out[i], &tried, &ignored) == KS_OK) out[count++] = out[i];
+    return count;
+}
+
+/* tuning.adopt */
+static ks_status adopt_way(ks_device *device, ks_plan *plan, const ks_way *way, ks_error *error)
+{
+    ks_plan made;
+    KS_TRY(device, error, ks_cuda_use(device));
+    const ks_status status = try_way(device, plan, way, &made, error);
+    if (!status) *plan = made;
+    return status;
+}
+
+const ks_tuning ks_cuda_tuning = {.revision = revision, .list = list_ways, .adopt = adopt_way};

@@ -1,0 +1,63 @@
+/* An op's side of the CUDA backend: ks_NAME_cuda, in cuda/NAME/NAME.cu, and what its functions take. */
+#ifndef KS_CUDA_OP_H
+#define KS_CUDA_OP_H
+
+#include "cuda/common/launch.cuh"
+
+/* Of the device, for planners. */
+typedef struct ks_chip {
+    int capability; /* 80, 90, 100, 120 */
+    int sms;
+    int threads_sm;      /* threads that an SM holds */
+    size_t shared_sm;    /* shared memory of an SM */
+    size_t shared_optin; /* dynamic shared memory per CTA after opt-in */
+    size_t l2_bytes;
+    size_t
+        workspace_bytes; /* a job's most, all jobs of the bucket together: the planner keeps workspace * batch_max within it */
+} ks_chip;
+
+/* What a planner decides; `choice` is the op's own and goes to its launcher unread. */
+typedef struct ks_cuda_plan {
+    bool once;              /* each input byte is read from memory at most about once: may work on mapped slots */
+    int batch_max;          /* jobs in one launch (1 where the op cannot) */
+    size_t workspace_bytes; /* per job, multiple of KS_ALIGNMENT */
+    size_t counters;        /* words per job; counters * batch_max <= KS_COUNTERS_MAX */
+    bool unstamped;         /* a library's kernels: nobody calls ks_enter and ks_leave */
+    ks_pick pick;
+    unsigned char choice[KS_CHOICE_BYTES];
+} ks_cuda_plan;
+
+/* Choosing only, no device calls but attribute look-ups cached at start. KS_WORK: cannot be done on this chip. */
+typedef ks_status ks_cuda_plan_fn(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error);
+/* Enqueues the kernels for `bucket` jobs on the stream; called under capture and outside it; allocates nothing,
+ * synchronises nothing. KS_DEVICE: a launch failed (cudaGetLastError checked after each). */
+typedef ks_status ks_cuda_launch_fn(const ks_spec *spec, const void *choice, ks_site site, int bucket,
+                                    cudaStream_t stream, ks_error *error);
+/* Once, at open: cudaFuncSetAttribute and the like. */
+typedef ks_status ks_cuda_setup_fn(const ks_chip *chip, ks_error *error);
+
+/* Algorithms of a spec, as a plan's choice and a name, the one that the plan function picks among them. Returns how many were
+ * written, at most `most`. */
+typedef int ks_cuda_candidates_fn(const ks_chip *chip, const ks_spec *spec, ks_way *out, int most);
+/* As the plan function, from an algorithm of any origin. KS_CONFIG: it is none of this spec's, on this chip. */
+typedef ks_status ks_cuda_adopt_fn(const ks_chip *chip, const ks_spec *spec, const ks_way *way, ks_cuda_plan *out,
+                                   ks_error *error);
+
+typedef struct ks_cuda_op {
+    ks_cuda_setup_fn *setup;
+    ks_cuda_plan_fn *plan;
+    ks_cuda_launch_fn *launch;
+    /* Choosing by trial; all three NULL: one algorithm for a spec. */
+    ks_cuda_candidates_fn *candidates;
+    ks_cuda_adopt_fn *adopt;
+    uint64_t (*revision)(void); /* changes with the kernels */
+} ks_cuda_op;
+
+#define OP(name) extern const ks_cuda_op ks_##name##_cuda;
+#include "ops/ops.def"
+#undef OP
+
+extern const ks_cuda_op *const ks_cuda_ops[];     /* in the order of ks_ops; NULL-terminated */
+const ks_cuda_op *ks_cuda_op_of(const ks_op *op); /* NULL: an op without kernels */
+
+#endif
