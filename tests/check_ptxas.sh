@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 jobs=()
-for source in kernels/softmax*.cu kernels/reduce*.cu; do
+for source in kernels/cuda/softmax/*.cu kernels/cuda/reduce/*.cu; do
     nvcc -arch="$chip" -std=c++20 -O3 --expt-relaxed-constexpr -Iinclude -Ikernels -Xptxas -v -cubin -o "$work/cubin.${#jobs[@]}" \
         "$source" >"$work/${source##*/}.log" 2>&1 &
     jobs+=($!)

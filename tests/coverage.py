@@ -6,12 +6,12 @@ coverage.py [--build FOLDER] [--tests PATTERN] [--least PERCENT] [--missing] [--
 It configures FOLDER (build-coverage; KS_COVERAGE, CPU only), builds, forgets what earlier runs counted, runs the tests that
 PATTERN names and asks gcov. --missing prints each line with a branch that was never taken; --no-build reads what is there.
 
-A source is found by its base name, wherever it lies; a name of PARTS that no object has is a failure, as is a group below
+A name of PARTS that no object has is a failure, as is a group below
 the least share. What does not count, each by a rule of its own:
   assert     the branches of an assert(): the other one ends the process.
   throw      branches that gcov calls exceptional: a call that does not come back.
   memory     a line that fails with KS_MEMORY or tests what malloc, calloc or realloc gave: the tests of failed allocations
-             (test_oip, test_inflate) take many of them, but no run takes all of them.
+             (test_decode, test_inflate) take many of them, but no run takes all of them.
   switch     the branch of a `switch` over an enum to nowhere: all rows of the enum have a case.
 Needs gcc's gcov (the compiler's own version), CMake, Python 3.8 and nothing else.
 """
@@ -26,19 +26,21 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# group: the sources, by base name
+# group: the sources
 PARTS = {
-    "head": ("gate.c", "plain_head.c"),
-    "JSON": ("scan.c", "scan_values.c", "scan_string.c", "scan_data.c", "oip.c", "oip_json.c", "oip_param.c", "oip_raw.c", "oip_memo.c",
-             "oip_file.c", "oip_npy.c", "oip_safetensors.c", "oip_control.c", "number_read.c"),
-    "shape": ("tensor.c", "softmax.c", "reduce.c"),
-    "admission": ("slots.c", "budget.c", "slot_line.c", "engine.c"),
-    "error code": ("status.c", "reply.c"),
+    "head": ("server/base/head.c", "server/http/plain_head.c"),
+    "JSON": ("server/codec/scan.c", "server/codec/scan_text.c", "server/codec/scan_values.c", "server/codec/scan_string.c",
+             "server/codec/scan_data.c", "server/codec/decode.c", "server/codec/json.c", "server/codec/params.c", "server/codec/raw.c",
+             "server/codec/head_cache.c", "server/codec/file.c", "server/codec/npy.c", "server/codec/safetensors.c",
+             "server/api/control_body.c", "server/base/number/read.c"),
+    "shape": ("kernels/ops/tensor.c", "kernels/ops/softmax.c", "kernels/ops/reduce.c"),
+    "admission": ("server/engine/slots.c", "server/engine/budget.c", "server/engine/slot_queue.c", "server/engine/engine.c"),
+    "error code": ("kernels/ops/status.c", "server/http/response.c"),
 }
 
 # The unit tests and the kept inputs of the fuzzers. The daemon's tests add no branch to these sources that they lack, and take
 # minutes: --tests . runs all of them.
-TESTS = r"^(test_(tensor|backend|number|scan|oip|forms|inflate|plan|engine|gate|admission|leaf)|replay_.*)$"
+TESTS = r"^(test_(tensor|backend|number|scan|decode|forms|inflate|plan|engine|head|admission|leaf)|replay_.*)$"
 
 MEMORY = re.compile(r"\b(KS_MEMORY|malloc|calloc|realloc|aligned_alloc)\b")
 
@@ -69,12 +71,12 @@ def counted(folder, suffix):
 
 
 def objects(folder):
-    """Base name of a source -> its notes. What tests compile a second time (emulate) does not count."""
+    """A source -> its notes. What tests compile a second time (emulate) does not count."""
     found = {}
     for path in counted(folder, ".gcno"):
-        name = os.path.basename(path)[:-len(".gcno")]
-        if "%stests%s" % (os.sep, os.sep) not in path[len(folder):]:
-            found.setdefault(name[:-2] if name.endswith(".o") else name, []).append(path)
+        place = re.search(r"\.dir/((?:server|kernels)/.*?\.c)(?:\.o)?\.gcno$", path)
+        if place and "%stests%s" % (os.sep, os.sep) not in path[len(folder):]:
+            found.setdefault(place[1], []).append(path)
     return found
 
 
@@ -88,7 +90,7 @@ def gcov(path, name):
     for line in told.splitlines():
         record = json.loads(line)
         for file in record["files"]:
-            if os.path.basename(file["file"]) == name:
+            if file["file"].endswith(name):
                 return {**file, "file": os.path.join(record["current_working_directory"], file["file"])}
     return None
 

@@ -132,7 +132,7 @@ tidy() {
     command -v clang-tidy-14 >/dev/null || { echo "clang-tidy-14 is not installed" && return 77; }
     local dnnl=
     [ ! -e /usr/include/oneapi/dnnl/dnnl.h ] || dnnl=-DKS_HAVE_ONEDNN=1
-    printf '%s\n' server/*.c kernels/*.c | xargs -P "$jobs" -n 2 sh -c 'for f; do clang-tidy-14 --quiet "$f" -- -std=gnu17 -D_GNU_SOURCE \
+    find server kernels -name '*.c' | xargs -P "$jobs" -n 2 sh -c 'for f; do clang-tidy-14 --quiet "$f" -- -std=gnu17 -D_GNU_SOURCE \
         "-DKS_VERSION=\"0\"" '$dnnl' -Iinclude -Iserver -Ikernels || exit 255; done' tidy
 }
 
@@ -200,7 +200,7 @@ install_needed || { failed=1 && finish; }
 step "release build" build_release && suite release "$root/build"
 [ "${1:-}" != quick ] || finish
 
-step "floors" "$root/tests/check_floors.sh"
+step "layers" python3 -B "$root/tests/check_layers.py" "$root/build"
 step "coverage" "$root/tests/coverage.py" --build "$root/build-test/coverage"
 step "planted faults: texts" "$root/tests/planted.py" --check
 step "formatting" formatted

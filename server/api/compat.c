@@ -11,14 +11,6 @@
 
 enum { NUMBER_MAX = 24 };
 
-const char *const ks_compat_inputs[KS_COMPAT_TENSORS] = {"INPUT0", "INPUT1"};
-const char *const ks_compat_outputs[KS_COMPAT_TENSORS] = {"OUTPUT0", "OUTPUT1"};
-
-ks_status ks_compat_no_memory(ks_error *error)
-{
-    return ks_fail(error, KS_MEMORY, "no memory for the request");
-}
-
 ks_status ks_compat_begin(const ks_model *model, const char *header_length, ks_body_encoding encoding,
                           bool non_finite_error, ks_compat_job **out, ks_error *error)
 {

@@ -9,6 +9,14 @@
 #include "base/number/number.h"
 #include "codec/scan.h"
 
+const char *const ks_compat_inputs[KS_COMPAT_TENSORS] = {"INPUT0", "INPUT1"};
+const char *const ks_compat_outputs[KS_COMPAT_TENSORS] = {"OUTPUT0", "OUTPUT1"};
+
+ks_status ks_compat_no_memory(ks_error *error)
+{
+    return ks_fail(error, KS_MEMORY, "no memory for the request");
+}
+
 enum { JSON_MAX = 1 << 20, DEPTH_MAX = KS_SCAN_DATA_DEPTH };
 
 static ks_status bad_field(const char *field, ks_error *error)

@@ -60,11 +60,6 @@ static ks_status copy_string(ks_scan *scan, ks_error *error)
 /* --- the stack -------------------------------------------------------------------------------------------------------
  */
 
-void ks_scan_value_over(ks_scan *scan)
-{
-    scan->state = scan->depth == 0 ? KS_SCAN_OVER : KS_SCAN_COMMA;
-}
-
 static ks_status push(ks_scan *scan, bool object, ks_scan_role role, ks_error *error)
 {
     /* The lists of data, where they go to the skeleton, have a limit of their own: nothing but lists lies between them. */

@@ -97,13 +97,6 @@ void ks_stream_happen(ks_stream *stream)
     stream->streams->events = stream;
 }
 
-void ks_stream_pause_at(ks_stream *stream, ks_stream_pause pause)
-{
-    stream->streams->paused[stream->pause]--;
-    stream->streams->paused[pause]++;
-    stream->pause = pause;
-}
-
 ks_status ks_stream_fail(ks_stream *stream, const ks_error *error, ks_status status)
 {
     if (stream->status == KS_OK) {

@@ -10,6 +10,13 @@
 enum { AHEAD = 2 };                        /* pieces of an answer asked for before they are wanted */
 static const int64_t unused_ns = 50000000; /* a piece that its owner has not begun to use is not taken before */
 
+void ks_stream_pause_at(ks_stream *stream, ks_stream_pause pause)
+{
+    stream->streams->paused[stream->pause]--;
+    stream->streams->paused[pause]++;
+    stream->pause = pause;
+}
+
 static void free_piece(ks_piece *of)
 {
     memset(of, 0, sizeof *of);

@@ -712,6 +712,55 @@ static void faults_as_text(void **state)
     assert_string_equal(ks_reply_sentence(KS_DRAINING), "Server not ready");
 }
 
+/* The fields that one answer has and another one lacks, and the statuses that say what the client may do. */
+static void answers_as_text(void **state)
+{
+    static const struct {
+        ks_answer answer;
+        const char *timing, *has[4], *lacks[4];
+    } rows[] = {
+        {{.content_type = "application/json", .header_length = -1, .length = 2},
+         "",
+         {"HTTP/1.1 200 OK\r\n", "\r\nContent-Type: application/json\r\n", "\r\nContent-Length: 2\r\n"},
+         {"Inference-Header-Content-Length", "Kernserve-Shape", "Content-Encoding", "Server-Timing"}},
+        {{.content_type = "application/octet-stream", .header_length = 77, .content_encoding = "gzip", .length = 99},
+         "total;dur=1",
+         {"\r\nInference-Header-Content-Length: 77\r\n", "\r\nContent-Encoding: gzip\r\n",
+          "\r\nServer-Timing: total;dur=1\r\n"},
+         {"Kernserve-Shape"}},
+        {{.content_type = "application/octet-stream", .header_length = -1, .shape = "2,3", .datatype = "FP32"},
+         "",
+         {"\r\nKernserve-Shape: 2,3\r\n", "\r\nKernserve-Datatype: FP32\r\n"},
+         {"Content-Encoding"}},
+    };
+    ks_date date = {.dated = 0};
+    char head[KS_RESPONSE_HEAD_MAX + 1];
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        ks_response response = {.code = 0};
+        ks_response_answer(&response, &rows[i].answer, rows[i].timing);
+        head[ks_response_head(&response, &date, head)] = 0;
+        for (int k = 0; k < 4 && rows[i].has[k]; k++) assert_non_null(strstr(head, rows[i].has[k]));
+        for (int k = 0; k < 4 && rows[i].lacks[k]; k++) assert_null(strstr(head, rows[i].lacks[k]));
+        ks_response_fini(&response);
+    }
+    static const struct {
+        ks_status status;
+        const char *field;
+    } faults[] = {{KS_ENCODING, "\r\nAccept-Encoding: gzip, deflate\r\n"},
+                  {KS_UNAUTHORIZED, "\r\nWWW-Authenticate: Bearer realm=\"kernserve\"\r\n"}};
+    for (size_t i = 0; i < COUNT(faults); i++) {
+        ks_response response = {.code = 0};
+        assert_true(ks_response_fault(&response, faults[i].status, "no", NULL));
+        head[ks_response_head(&response, &date, head)] = 0;
+        assert_non_null(strstr(head, faults[i].field));
+        ks_response_fini(&response);
+    }
+    const ks_response strange = {.code = 299};
+    head[ks_response_head(&strange, &date, head)] = 0;
+    assert_memory_equal(head, "HTTP/1.1 299 Unknown\r\n", 22);
+}
+
 /* A request that never had a record still counts, for its model or for none. */
 static void refusals_are_counted(void **state)
 {
@@ -749,6 +798,7 @@ int main(void)
         cmocka_unit_test(sentences),
         cmocka_unit_test(numbers_of_answers),
         cmocka_unit_test(faults_as_text),
+        cmocka_unit_test(answers_as_text),
         cmocka_unit_test(refusals_are_counted),
     };
     const char *fixed = getenv("KS_SEED");
