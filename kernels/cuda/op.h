@@ -4,7 +4,9 @@
 
 #include "cuda/common/launch.cuh"
 
-/* Of the device, for planners. */
+#include <cudaTypedefs.h>
+
+/* Of one device, for planners and launchers. */
 typedef struct ks_chip {
     int capability; /* 80, 90, 100, 120 */
     int sms;
@@ -14,6 +16,12 @@ typedef struct ks_chip {
     size_t l2_bytes;
     size_t
         workspace_bytes; /* a job's most, all jobs of the bucket together: the planner keeps workspace * batch_max within it */
+    /* Found by an op's setup, 0 before: */
+    int clusters
+        [4]; /* of 1 << i CTAs, one CTA to an SM, that run at a time: fewer than the SMs make one think, because a
+                        cluster stays within a part of the chip */
+    bool launches_early;                            /* a launch may begin before the one in front of it has ended */
+    PFN_cuTensorMapEncodeTiled_v12000 encode_tiled; /* NULL: no tensor maps, or no code for them in this build */
 } ks_chip;
 
 /* What a planner decides; `choice` is the op's own and goes to its launcher unread. */
@@ -31,10 +39,10 @@ typedef struct ks_cuda_plan {
 typedef ks_status ks_cuda_plan_fn(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error);
 /* Enqueues the kernels for `bucket` jobs on the stream; called under capture and outside it; allocates nothing,
  * synchronises nothing. KS_DEVICE: a launch failed (cudaGetLastError checked after each). */
-typedef ks_status ks_cuda_launch_fn(const ks_spec *spec, const void *choice, ks_site site, int bucket,
-                                    cudaStream_t stream, ks_error *error);
-/* Once, at open: cudaFuncSetAttribute and the like. */
-typedef ks_status ks_cuda_setup_fn(const ks_chip *chip, ks_error *error);
+typedef ks_status ks_cuda_launch_fn(const ks_chip *chip, const ks_spec *spec, const void *choice, ks_site site,
+                                    int bucket, cudaStream_t stream, ks_error *error);
+/* Once, at open: cudaFuncSetAttribute and the like, and what is found out about the chip. */
+typedef ks_status ks_cuda_setup_fn(ks_chip *chip, ks_error *error);
 
 /* Algorithms of a spec, as a plan's choice and a name, the one that the plan function picks among them. Returns how many were
  * written, at most `most`. */

@@ -162,7 +162,10 @@ const char *ops_open(void)
                              .shared_sm = has.sharedMemPerMultiprocessor,
                              .shared_optin = has.sharedMemPerBlockOptin,
                              .l2_bytes = (size_t)has.l2CacheSize,
-                             .workspace_bytes = WORKSPACE_BYTES};
+                             .workspace_bytes = WORKSPACE_BYTES,
+                             .clusters = {},
+                             .launches_early = false,
+                             .encode_tiled = NULL};
     TRY(cudaMalloc(&library.memory, CONTROL_BYTES + WORKSPACE_BYTES + KS_PAD));
     TRY(cudaMemset(library.memory, 0, CONTROL_BYTES + WORKSPACE_BYTES + KS_PAD));
     for (int i = 0; ks_cuda_ops[i]; i++)
@@ -231,7 +234,7 @@ const char *ops_launch(const ops_work *work, const void *in, void *out, void *st
                           .workspace_stride = work->workspace_bytes,
                           .counters_stride = work->counters};
     return ks_cuda_op_of(work->spec.op)
-                   ->launch(&work->spec, work->choice, site, 1, (cudaStream_t)stream, &library.error)
+                   ->launch(&library.chip, &work->spec, work->choice, site, 1, (cudaStream_t)stream, &library.error)
                ? library.error.text
                : NULL;
 }

@@ -67,7 +67,10 @@ static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error 
                     .shared_sm = 228 << 10,
                     .shared_optin = 227 << 10,
                     .l2_bytes = 50 << 20,
-                    .workspace_bytes = WORKSPACE};
+                    .workspace_bytes = WORKSPACE,
+                    .clusters = {},
+                    .launches_early = false,
+                    .encode_tiled = NULL};
     emulate_chip_now = {device->chip.sms, device->chip.shared_sm, device->chip.shared_optin};
     ks_status status = KS_OK;
     for (int i = 0; !status && ks_cuda_ops[i]; i++) status = ks_cuda_ops[i]->setup(&device->chip, error);
@@ -203,7 +206,8 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
         site.block = block;
     else
         site.only = block->entry[0];
-    const ks_status status = ks_cuda_op_of(plan->spec.op)->launch(&plan->spec, plan->choice, site, bucket, NULL, error);
+    const ks_status status =
+        ks_cuda_op_of(plan->spec.op)->launch(&lane->device->chip, &plan->spec, plan->choice, site, bucket, NULL, error);
     if (status) return status;
     const char *kernel = plan->pick.kernel;
     if (!line.start_ns || !line.end_ns) return ks_fail(error, KS_DEVICE, "%s: no stamps", kernel);

@@ -35,10 +35,11 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
 ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_site *site, int bucket, ks_error *error)
 {
     const ks_cuda_op *op = ks_cuda_op_of(plan->spec.op);
-    const ks_status status = op->launch(&plan->spec, plan->choice, *site, bucket, lane->stream, error);
+    const ks_status status =
+        op->launch(&lane->device->chip, &plan->spec, plan->choice, *site, bucket, lane->stream, error);
     ks_cuda_plan own;
     if (!status || !plan->unstamped || op->plan(&lane->device->chip, &plan->spec, &own, error)) return status;
-    return op->launch(&plan->spec, own.choice, *site, bucket, lane->stream, error);
+    return op->launch(&lane->device->chip, &plan->spec, own.choice, *site, bucket, lane->stream, error);
 }
 
 ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error)

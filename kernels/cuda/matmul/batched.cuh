@@ -352,24 +352,26 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 }
 
 template <typename TILE, bool A_K, bool B_K>
-static mm_kernel mm_batch_entry(const char *name, mm_pace pace)
+static constexpr mm_kernel mm_batch_entry(const char *name, mm_cost cost)
 {
-    return {name,        (const void *)mm_batch_kernel<TILE, A_K, B_K>,
-            TILE::M,     TILE::N,
-            TILE::DEPTH, TILE::THREADS,
-            TILE::CTAS,  TILE::GROUPS * mm_batch_ring<TILE, A_K, B_K>::BYTES,
-            pace,        false,
-            false,       0,
-            0,           MM_NOT_SKINNY,
-            TILE::GROUPS};
+    return {.name = name,
+            .entry = mm_batch_kernel<TILE, A_K, B_K>,
+            .m = TILE::M,
+            .n = TILE::N,
+            .depth = TILE::DEPTH,
+            .threads = TILE::THREADS,
+            .ctas = TILE::CTAS,
+            .shared_bytes = TILE::GROUPS * mm_batch_ring<TILE, A_K, B_K>::BYTES,
+            .cost = cost,
+            .matrices = TILE::GROUPS};
 }
 
 template <typename TILE>
-static mm_kernel mm_batch(const char *name, mm_pace pace, bool a_k, bool b_k)
+static constexpr mm_row mm_batch(const char *name, mm_cost cost)
 {
-    return a_k   ? b_k ? mm_batch_entry<TILE, true, true>(name, pace) : mm_batch_entry<TILE, true, false>(name, pace)
-             : b_k ? mm_batch_entry<TILE, false, true>(name, pace)
-                 : mm_batch_entry<TILE, false, false>(name, pace);
+#define ENTRY(A_K, B_K) mm_batch_entry<TILE, A_K, B_K>(name, cost)
+    return MM_LAYOUTS(ENTRY);
+#undef ENTRY
 }
 
 #endif

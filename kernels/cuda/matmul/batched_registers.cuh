@@ -155,45 +155,20 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 
 /* A along K, B across it. */
 template <typename TILE>
-static mm_kernel mm_straight(const char *name, mm_pace pace, bool a_k, bool b_k)
+static constexpr mm_row mm_straight(const char *name, mm_cost cost)
 {
-    mm_kernel kernel = {};
-    kernel.name = name;
-    kernel.function = a_k && !b_k ? (const void *)mm_straight_kernel<TILE> : NULL;
-    kernel.m = kernel.n = kernel.depth = TILE::SIZE;
-    kernel.threads = TILE::THREADS;
-    kernel.ctas = TILE::CTAS;
-    kernel.pace = pace;
-    kernel.matrices = TILE::MATRICES;
-    kernel.exact = true;
-    return kernel;
-}
-
-/* The first ones of the tables of the tensor cores. */
-enum { MM_BATCH_TILES = 6 };
-
-template <typename T>
-static mm_kernel mm_batch_table(int index, bool a_k, bool b_k)
-{
-    constexpr bool WIDE = sizeof(T) == 4;
-    constexpr int DEPTH = WIDE ? 32 : 64; /* 128 bytes along K */
-    switch (index) {
-    case 0:
-        return mm_batch<mm_batch_mma<T, 16, 16, 16, 1, 1, 4, 1, 12>>("16x16 batch", {1.0f, 0.05f}, a_k, b_k);
-    case 1:
-        return mm_batch<mm_batch_mma<T, 32, 32, 32, 1, 1, 4, 1, 6>>("32x32 batch", {WIDE ? 1.0f : 1.6f, 0.2f}, a_k,
-                                                                    b_k);
-    case 2:
-        return mm_batch<mm_batch_mma<T, 64, 64, DEPTH, 2, 2, 1, WIDE ? 2 : 1, WIDE ? 5 : 6>>("64x64 batch",
-                                                                                             {1.4f, 0.2f}, a_k, b_k);
-    case 3:
-        return mm_batch<mm_batch_mma<T, 128, 128, DEPTH, 2, 4, 1, 2, 2>>("128x128 batch", {WIDE ? 2.5f : 3.0f, 0.5f},
-                                                                         a_k, b_k);
-    case 4:
-        return mm_straight<mm_straight_tile<T, 16, 4, 8>>("16x16 straight", {0.4f, 0.05f}, a_k, b_k);
-    default:
-        return mm_straight<mm_straight_tile<T, 32, 4, WIDE ? 4 : 9>>("32x32 straight", {0.4f, 0.1f}, a_k, b_k);
-    }
+    const mm_kernel kernel = {.name = name,
+                              .entry = mm_straight_kernel<TILE>,
+                              .m = TILE::SIZE,
+                              .n = TILE::SIZE,
+                              .depth = TILE::SIZE,
+                              .threads = TILE::THREADS,
+                              .ctas = TILE::CTAS,
+                              .cost = cost,
+                              .exact = true,
+                              .matrices = TILE::MATRICES};
+    const mm_kernel none = mm_without_entry(kernel);
+    return {{{none, none}, {kernel, none}}};
 }
 
 #endif

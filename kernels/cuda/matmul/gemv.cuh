@@ -384,40 +384,51 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 }
 
 template <typename TILE, bool A_K>
-static mm_kernel mm_skinny_entry(const char *name, mm_pace pace)
+static constexpr mm_kernel mm_skinny_entry(const char *name, mm_cost cost)
 {
     static_assert(TILE::SHARE * sizeof(typename TILE::element) <= MM_HELD_UNIT,
                   "a warp's share ends within a held row");
-    constexpr mm_skinny_kind KIND = TILE::MMA ? MM_SKINNY_STRAIGHT : TILE::W == 1 ? MM_SKINNY_ODD : MM_SKINNY_HELD;
-    return {name,        (const void *)mm_skinny_kernel<TILE, A_K>,
-            TILE::M,     TILE::N,
-            TILE::DEPTH, TILE::THREADS,
-            TILE::CTAS,  (TILE::OUTPUTS + TILE::SUMS) * (int)sizeof(float),
-            pace,        false,
-            true,        0,
-            0,           KIND};
+    return {.name = name,
+            .entry = mm_skinny_kernel<TILE, A_K>,
+            .m = TILE::M,
+            .n = TILE::N,
+            .depth = TILE::DEPTH,
+            .threads = TILE::THREADS,
+            .ctas = TILE::CTAS,
+            .shared_bytes = (TILE::OUTPUTS + TILE::SUMS) * (int)sizeof(float),
+            .cost = cost,
+            .splits = true,
+            .skinny = TILE::MMA      ? MM_SKINNY_STRAIGHT
+                      : TILE::W == 1 ? MM_SKINNY_ODD
+                                     : MM_SKINNY_HELD};
 }
 
 /* Two tiles, for B's rows across K and along it. A single row of A lies along K. */
 template <typename ACROSS, typename ALONG>
-static mm_kernel mm_skinny(const char *name, mm_pace pace, bool a_k, bool b_k)
+static constexpr mm_row mm_skinny(const char *name, mm_cost cost)
 {
-    if constexpr (ACROSS::MMA || ACROSS::M == 1)
-        return b_k ? mm_skinny_entry<ALONG, true>(name, pace) : mm_skinny_entry<ACROSS, true>(name, pace);
-    else
-        return a_k   ? b_k ? mm_skinny_entry<ALONG, true>(name, pace) : mm_skinny_entry<ACROSS, true>(name, pace)
-                 : b_k ? mm_skinny_entry<ALONG, false>(name, pace)
-                     : mm_skinny_entry<ACROSS, false>(name, pace);
+    constexpr bool ALWAYS_K = ACROSS::MMA || ACROSS::M == 1;
+#define ENTRY(A_K, B_K) mm_skinny_entry<std::conditional_t<B_K, ALONG, ACROSS>, ALWAYS_K || A_K>(name, cost)
+    return MM_LAYOUTS(ENTRY);
+#undef ENTRY
 }
 
 /* For B's rows across K alone, which nobody shares: small matrices take narrow strips so that there are enough of them. */
 template <typename TILE>
-static mm_kernel mm_skinny_narrow(const char *name, mm_pace pace, bool b_k)
+static constexpr mm_row mm_skinny_narrow(const char *name, mm_cost cost)
 {
-    mm_kernel kernel = mm_skinny_entry<TILE, true>(name, pace);
-    if (b_k) kernel.function = NULL;
+    mm_kernel kernel = mm_skinny_entry<TILE, true>(name, cost);
     kernel.splits = false;
-    return kernel;
+    const mm_kernel none = mm_without_entry(kernel);
+    return {{{kernel, none}, {kernel, none}}};
+}
+
+/* Vectors of one element, for rows that start anywhere: the same for all layouts. */
+template <typename TILE>
+static constexpr mm_row mm_skinny_singles(const char *name, mm_cost cost)
+{
+    const mm_kernel kernel = mm_skinny_entry<TILE, true>(name, cost);
+    return {{{kernel, kernel}, {kernel, kernel}}};
 }
 
 /* --- rows of B that start anywhere ----------------------------------------------------------------------------------- */
@@ -499,15 +510,20 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 }
 
 template <typename TILE>
-static mm_kernel mm_skinny_odd(const char *name, mm_pace pace)
+static constexpr mm_row mm_skinny_odd(const char *name, mm_cost cost)
 {
-    return {name,        (const void *)mm_skinny_odd_kernel<TILE>,
-            TILE::M,     TILE::N,
-            TILE::DEPTH, TILE::THREADS,
-            TILE::CTAS,  (TILE::OUTPUTS + TILE::SUMS) * (int)sizeof(float),
-            pace,        false,
-            true,        0,
-            0,           MM_SKINNY_ODD};
+    const mm_kernel kernel = {.name = name,
+                              .entry = mm_skinny_odd_kernel<TILE>,
+                              .m = TILE::M,
+                              .n = TILE::N,
+                              .depth = TILE::DEPTH,
+                              .threads = TILE::THREADS,
+                              .ctas = TILE::CTAS,
+                              .shared_bytes = (TILE::OUTPUTS + TILE::SUMS) * (int)sizeof(float),
+                              .cost = cost,
+                              .splits = true,
+                              .skinny = MM_SKINNY_ODD};
+    return {{{kernel, kernel}, {kernel, kernel}}};
 }
 
 #endif

@@ -7,24 +7,12 @@
 #ifndef KS_MATMUL_PACK_CUH
 #define KS_MATMUL_PACK_CUH
 
-#include "cuda/matmul/common.cuh"
+#include "cuda/matmul/candidates.h"
 
 enum {
-    MM_PACK_PITCH = 128, /* bytes: packed rows start on so many */
     MM_PACK_THREADS = 256,
     MM_PACK_EACH = 4 /* vectors of a thread, all of them under way before the first is used */
 };
-
-/* One operand; no chunks: it is not packed. */
-typedef struct mm_pack_part {
-    size_t at, to; /* bytes from the in side, and from the workspace */
-    unsigned chunks, row_chunks;
-    unsigned row_bytes, pitch; /* bytes of a row, and from a packed row to the next */
-} mm_pack_part;
-
-typedef struct mm_pack {
-    mm_pack_part part[2];
-} mm_pack;
 
 typedef struct mm_pack_chunk {
     uint4 low, high;

@@ -207,16 +207,24 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 
 /* A's rows lie along K, B's across it. */
 template <typename TILE>
-static mm_kernel mm_strip(const char *name, mm_pace pace, bool a_k, bool b_k)
+static constexpr mm_row mm_strip(const char *name, mm_cost cost)
 {
-    constexpr bool SPLITS = sizeof(typename TILE::element) == 4;
-    return {name,        a_k && !b_k ? (const void *)mm_strip_kernel<TILE> : NULL,
-            TILE::M,     TILE::N,
-            TILE::DEPTH, TILE::THREADS,
-            TILE::CTAS,  TILE::SHARED,
-            pace,        true,
-            SPLITS,      1,
-            1,           MM_SKINNY_BULK};
+    const mm_kernel kernel = {.name = name,
+                              .bulk_entry = mm_strip_kernel<TILE>,
+                              .m = TILE::M,
+                              .n = TILE::N,
+                              .depth = TILE::DEPTH,
+                              .threads = TILE::THREADS,
+                              .ctas = TILE::CTAS,
+                              .shared_bytes = TILE::SHARED,
+                              .cost = cost,
+                              .bulk = true,
+                              .splits = sizeof(typename TILE::element) == 4,
+                              .by_m = 1,
+                              .by_n = 1,
+                              .skinny = MM_SKINNY_BULK};
+    const mm_kernel none = mm_without_entry(kernel);
+    return {{{none, none}, {kernel, none}}};
 }
 
 #endif

@@ -1,4 +1,6 @@
-/* The kernels by number: what matmul.cu chooses from. Each table is compiled in a file of its own. */
+/* The tables of kernels that candidates are made from: a row is a kernel's tile in all layouts of its operands, with the flags
+ * that say what it can do and the times that the cost model needs. Each table is compiled in a file of its own, and a
+ * candidate's `kernel` is a row's number: a new row goes behind the others, or tune caches end. */
 #ifndef KS_MATMUL_TABLE_CUH
 #define KS_MATMUL_TABLE_CUH
 
@@ -11,36 +13,78 @@ typedef struct mm_maps {
     CUtensorMap a, b;
 } mm_maps;
 
-/* A CTA's pace alone on an H200's SM: all but the stages; one stage, and how many times as long it takes where rows of an
- * operand do not start on 16 bytes. */
-typedef struct mm_pace {
-    float fixed_us, stage_us, shifted = 3;
-} mm_pace;
+/* What a CTA takes that has an H200's SM for itself: all but the stages; one stage, and how many times as long it takes where
+ * rows of an operand do not start on 16 bytes. */
+typedef struct mm_cost {
+    float fixed_us, us_per_stage, shifted_times = 3;
+} mm_cost;
 
-/* matmul_skinny.cuh: one tile of rows and no groups. */
+/* gemv.cuh, strip.cuh: one tile of rows, and K is shared within a cluster only. */
 enum mm_skinny_kind {
     MM_NOT_SKINNY,
     MM_SKINNY_HELD,     /* B in whole vectors; A's slice, whatever its rows, is held in shared memory */
     MM_SKINNY_ODD,      /* as that, but B's rows lie across K and start anywhere */
     MM_SKINNY_STRAIGHT, /* A too comes straight into registers: both in whole vectors, A's along K */
-    MM_SKINNY_BULK,     /* matmul_strip.cuh: `bulk`, but a CTA has one unit */
+    MM_SKINNY_BULK,     /* strip.cuh: `bulk`, but a CTA has one unit */
 };
 
+/* One layout of a row. Neither entry: the row's kernel cannot do this layout. */
 typedef struct mm_kernel {
-    const char *name;       /* NULL: behind the table's end */
-    const void *function;   /* of (ks_site, mm_args), and mm_maps where `bulk` */
-    int m, n, depth;        /* of the tile; of a stage */
-    int threads, ctas;      /* ctas: of an SM, that its registers are for */
-    int shared_bytes;       /* dynamic; a slice of A that is held is not counted yet */
-    mm_pace pace;           /* for the model */
-    bool bulk;              /* sm_90a, device memory, operands that are not shifted but for `odd`; walks over units */
-    bool splits;            /* K may be shared */
+    const char *name = NULL;
+    void (*entry)(ks_site, mm_args) = NULL;
+    void (*bulk_entry)(ks_site, mm_args, mm_maps) = NULL; /* in the place of `entry` where `bulk` */
+    int m = 0, n = 0, depth = 0;                          /* of the tile; of a stage */
+    int threads = 0, ctas = 0;                            /* ctas: of an SM, that its registers are for */
+    int shared_bytes = 0;                                 /* dynamic; a slice of A that is held is not counted yet */
+    mm_cost cost = {};
+    bool bulk = false;      /* sm_90a, device memory, operands that are not shifted but for `odd`; walks over units */
+    bool splits = false;    /* K may be shared */
+    bool odd = false;       /* of `bulk`: A's rows start anywhere, and B alone may be packed */
+    bool exact = false;     /* of `matrices`: they are m x n x depth, and there are some */
     int by_m = 0, by_n = 0; /* of `bulk`: the CTAs, a cluster, among which rows and columns of a tile are divided */
     mm_skinny_kind skinny = MM_NOT_SKINNY;
-    int matrices = 0;   /* whole ones, of operands that are not shifted, that a CTA computes at a time; 0: a tile */
-    bool odd = false;   /* of `bulk`: A's rows start anywhere, and B alone may be packed */
-    bool exact = false; /* of `matrices`: they are m x n x depth, and there are some */
+    int matrices = 0; /* whole ones, of operands that are not shifted, that a CTA computes at a time; 0: a tile */
 } mm_kernel;
+
+/* By layout: [A's rows lie along K][B's do]. The one with both is the row's own: its name and tile stand for the row. */
+typedef struct mm_row {
+    mm_kernel layout[2][2];
+} mm_row;
+
+typedef struct mm_table {
+    const char *name; /* of the datatype */
+    const mm_row *rows;
+    int count;
+} mm_table;
+
+/* Candidates say which by number. */
+enum { MM_FP16, MM_BF16, MM_TF32, MM_FP32, MM_FP64, MM_TABLES };
+extern const mm_table mm_table_fp16, mm_table_bf16, mm_table_tf32, mm_table_fp32, mm_table_fp64;
+
+template <int COUNT>
+static constexpr mm_table mm_table_of(const char *name, const mm_row (&rows)[COUNT])
+{
+    return {name, rows, COUNT};
+}
+
+/* Kernels that differ by layout in nothing but code and shared memory: ENTRY<A_K, B_K>() makes each. */
+#define MM_LAYOUTS(ENTRY)                                                                                              \
+    {                                                                                                                  \
+        {                                                                                                              \
+            {ENTRY(false, false), ENTRY(false, true)},                                                                 \
+            {                                                                                                          \
+                ENTRY(true, false), ENTRY(true, true)                                                                  \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+
+/* A kernel with no code for this layout. */
+static constexpr mm_kernel mm_without_entry(mm_kernel kernel)
+{
+    kernel.entry = NULL;
+    kernel.bulk_entry = NULL;
+    return kernel;
+}
 
 enum { MM_HELD_UNIT = 256 };
 
@@ -49,10 +93,5 @@ static __host__ __device__ __forceinline__ int mm_held_pitch(int bytes)
 {
     return (bytes + MM_HELD_UNIT - 1) / MM_HELD_UNIT * MM_HELD_UNIT;
 }
-
-/* Kernel `index` of a table for operands whose rows lie along K or not. */
-typedef mm_kernel mm_table_fn(int index, bool a_k, bool b_k);
-
-mm_table_fn mm_table_fp16, mm_table_bf16, mm_table_tf32, mm_table_fp32, mm_table_fp64;
 
 #endif

@@ -175,119 +175,27 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 }
 
 template <typename TILE, bool A_K, bool B_K>
-static mm_kernel mm_tile_entry(const char *name, mm_pace pace)
+static constexpr mm_kernel mm_tile_entry(const char *name, mm_cost cost)
 {
-    return {name,        (const void *)mm_tile_kernel<TILE, A_K, B_K>,
-            TILE::M,     TILE::N,
-            TILE::DEPTH, TILE::THREADS,
-            TILE::CTAS,  mm_ring<TILE, A_K, B_K>::SHARED,
-            pace,        false,
-            true};
+    return {.name = name,
+            .entry = mm_tile_kernel<TILE, A_K, B_K>,
+            .m = TILE::M,
+            .n = TILE::N,
+            .depth = TILE::DEPTH,
+            .threads = TILE::THREADS,
+            .ctas = TILE::CTAS,
+            .shared_bytes = mm_ring<TILE, A_K, B_K>::SHARED,
+            .cost = cost,
+            .splits = true};
 }
 
-/* The four layouts of a tile. A tile of one row has only those in which A's row is contiguous. */
+/* A tile of one row has only the layouts in which A's row is contiguous. */
 template <typename TILE>
-static mm_kernel mm_tile(const char *name, mm_pace pace, bool a_k, bool b_k)
+static constexpr mm_row mm_tile(const char *name, mm_cost cost)
 {
-    if constexpr (TILE::M == 1)
-        return b_k ? mm_tile_entry<TILE, true, true>(name, pace) : mm_tile_entry<TILE, true, false>(name, pace);
-    else
-        return a_k   ? b_k ? mm_tile_entry<TILE, true, true>(name, pace) : mm_tile_entry<TILE, true, false>(name, pace)
-                 : b_k ? mm_tile_entry<TILE, false, true>(name, pace)
-                     : mm_tile_entry<TILE, false, false>(name, pace);
-}
-
-/* The tiles of the tensor cores. The low ones stream a wide operand past few rows; 32 x 32 is for latency, one warp for
- * batches of small matrices. */
-template <typename T>
-static mm_kernel mm_mma_table(int index, bool a_k, bool b_k)
-{
-    constexpr bool WIDE = sizeof(T) == 4;
-    switch (index) {
-    case 0:
-        return mm_tile<mm_mma_tile<T, 16, 128, 1, 2, 4, 5, 2>>("16x128", {WIDE ? 1.9f : 1.6f, WIDE ? 0.18f : 0.21f},
-                                                               a_k, b_k);
-    case 1:
-        return mm_tile<mm_mma_tile<T, 32, 32, 1, 1, 4, 4, 3>>("32x32", {WIDE ? 0.5f : 1.6f, WIDE ? 0.23f : 0.19f}, a_k,
-                                                              b_k);
-    case 2:
-        return mm_tile<mm_mma_tile<T, 64, 64, 2, 2, 1, 5, 2>>("64x64", {WIDE ? 2.7f : 2.5f, WIDE ? 0.27f : 0.19f}, a_k,
-                                                              b_k);
-    case 3:
-        return mm_tile<mm_mma_tile<T, 64, 128, 2, 4, 1, 4, 2>>("64x128", {WIDE ? 4.2f : 5.9f, WIDE ? 0.36f : 0.19f},
-                                                               a_k, b_k);
-    case 4:
-        return mm_tile<mm_mma_tile<T, 128, 128, 2, 4, 1, 3, 2>>("128x128", {WIDE ? 4.5f : 6.5f, WIDE ? 0.63f : 0.28f},
-                                                                a_k, b_k);
-    case 5:
-        return mm_tile<mm_mma_tile<T, 32, 32, 1, 1, 1, 2, 12>>("32x32 warp", {WIDE ? 1.9f : 2.8f, WIDE ? 0.20f : 0.25f},
-                                                               a_k, b_k);
-    default:
-        return {};
-    }
-}
-
-/* 16-bit types have wgmma's tiles and the skinny ones too. Narrow ones give the whole chip work where there is little;
- * those of two CTAs halve what is read of one operand; 192 x 192 is for outputs that are just one wave of it. 2x: a tile
- * of two CTAs; x2: two CTAs to an SM; odd: A's rows start anywhere. */
-template <typename T>
-static mm_kernel mm_half_table(int index, bool a_k, bool b_k)
-{
-    switch (index) {
-    case 6:
-        return mm_wgmma<mm_wgmma_tile<T, 2, 256, 4, 1>>("wgmma 128x256", {1.05f, 0.446f}, a_k, b_k);
-    case 7:
-        return mm_wgmma<mm_wgmma_tile<T, 2, 256, 4, 1, 2, 1>>("wgmma 2x 128x256", {1.3f, 0.56f}, a_k, b_k);
-    case 8:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 256, 4, 1, 1, 2>>("wgmma 2x 64x256", {0.65f, 0.39f}, a_k, b_k);
-    case 9:
-        return mm_wgmma<mm_wgmma_tile<T, 2, 128, 5, 1>>("wgmma 128x128", {2.95f, 0.016f}, a_k, b_k);
-    case 10:
-        return mm_wgmma<mm_wgmma_tile<T, 2, 64, 8, 1>>("wgmma 128x64", {1.6f, 0.02f}, a_k, b_k);
-    case 11:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 128, 8, 1>>("wgmma 64x128", {1.4f, 0.018f}, a_k, b_k);
-    case 12:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 64, 10, 1>>("wgmma 64x64", {0.9f, 0.02f}, a_k, b_k);
-    case 13:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 64, 5, 2>>("wgmma 64x64 x2", {0.85f, 0.062f}, a_k, b_k);
-    case 14:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 32, 14, 1>>("wgmma 64x32", {0.4f, 0.113f}, a_k, b_k);
-    case 15:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 16, 14, 1>>("wgmma 64x16", {0.2f, 0.125f}, a_k, b_k);
-    case 16:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 16, 6, 3>>("wgmma 64x16 x3", {0.4f, 0.143f}, a_k, b_k);
-    case 17:
-        return mm_skinny<mm_skinny_mma<T, 8, 16, 1, 1, false>, mm_skinny_mma<T, 8, 16, 1, 1, true>>(
-            "skinny 8x64", {4.1f, 0.25f}, a_k, b_k);
-    case 18:
-        return mm_skinny<mm_skinny_fma<T, 1, 8, 16, 1, 2, false>, mm_skinny_fma<T, 1, 4, 16, 1, 2, true>>(
-            "skinny 1x64", {3.6f, 0.60f}, a_k, b_k);
-    case 19:
-        return mm_skinny<mm_skinny_fma<T, 1, 4, 8, 1, 2, false>, mm_skinny_fma<T, 1, 4, 8, 1, 2, true>>(
-            "skinny 1x32", {2.8f, 0.60f}, a_k, b_k);
-    case 20:
-        return mm_skinny_entry<mm_skinny_fma<T, 1, 32, 8, 8, 4, false, 1>, true>("skinny 1x32 odd", {3.6f, 0.09f});
-    case 21:
-        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 64, 12, 1>>("wgmma 64x64 odd", {1.0f, 0.355f}, a_k, b_k);
-    case 22:
-        return mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 32, 6, 2>>("wgmma 64x32 odd x2", {0.6f, 0.26f}, a_k, b_k);
-    case 23:
-        return mm_strip<mm_strip_tile<T, true, 8, 2, 8, 2>>("strip 8x32", {2.8f, 0.03f}, a_k, b_k);
-    case 24:
-        return mm_strip<mm_strip_tile<T, true, 8, 2, 4, 4>>("strip 8x32 low", {2.7f, 0.066f}, a_k, b_k);
-    case 25:
-        return mm_strip<mm_strip_tile<T, true, 16, 2, 8, 2>>("strip 16x32", {3.1f, 0.04f}, a_k, b_k);
-    case 26:
-        return mm_strip<mm_strip_tile<T, true, 16, 3, 8, 1>>("strip 16x32 deep", {3.0f, 0.035f}, a_k, b_k);
-    case 27:
-        return mm_skinny_odd<mm_skinny_odd_tile<T, 32, 8, 8, 2>>("skinny 1x248 odd", {3.0f, 0.06f});
-    case 28:
-        return mm_wgmma<mm_wgmma_tile<T, 3, 192, 4, 1>>("wgmma 192x192", {1.0f, 0.7f}, a_k, b_k);
-    case 29:
-        return mm_wgmma<mm_wgmma_tile<T, 1, 128, 2, 3, 1, 1, true>>("wgmma 64x128 x3", {1.4f, 0.3f}, a_k, b_k);
-    default:
-        return mm_mma_table<T>(index, a_k, b_k);
-    }
+#define ENTRY(A_K, B_K) mm_tile_entry<TILE, TILE::M == 1 || A_K, B_K>(name, cost)
+    return MM_LAYOUTS(ENTRY);
+#undef ENTRY
 }
 
 #endif

@@ -667,35 +667,34 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 }
 
 template <typename TILE, bool A_K, bool B_K>
-static mm_kernel mm_wgmma_entry(const char *name, mm_pace pace)
+static constexpr mm_kernel mm_wgmma_entry(const char *name, mm_cost cost)
 {
-    return {name,
-            (const void *)mm_wgmma_kernel<TILE, A_K, B_K>,
-            TILE::M * TILE::BY_M,
-            TILE::N * TILE::BY_N,
-            TILE::DEPTH,
-            TILE::THREADS,
-            TILE::CTAS,
-            TILE::SHARED,
-            pace,
-            true,
-            TILE::SPLITS,
-            TILE::BY_M,
-            TILE::BY_N};
+    return {.name = name,
+            .bulk_entry = mm_wgmma_kernel<TILE, A_K, B_K>,
+            .m = TILE::M * TILE::BY_M,
+            .n = TILE::N * TILE::BY_N,
+            .depth = TILE::DEPTH,
+            .threads = TILE::THREADS,
+            .ctas = TILE::CTAS,
+            .shared_bytes = TILE::SHARED,
+            .cost = cost,
+            .bulk = true,
+            .splits = TILE::SPLITS,
+            .by_m = TILE::BY_M,
+            .by_n = TILE::BY_N};
 }
 
 template <typename TILE>
-static mm_kernel mm_wgmma(const char *name, mm_pace pace, bool a_k, bool b_k)
+static constexpr mm_row mm_wgmma(const char *name, mm_cost cost)
 {
     if constexpr (TILE::WIDE) {
-        mm_kernel kernel =
-            a_k ? mm_wgmma_entry<TILE, true, true>(name, pace) : mm_wgmma_entry<TILE, false, true>(name, pace);
-        if (!b_k) kernel.function = NULL;
-        return kernel;
+        const mm_kernel across = mm_wgmma_entry<TILE, false, true>(name, cost),
+                        along = mm_wgmma_entry<TILE, true, true>(name, cost);
+        return {{{mm_without_entry(across), across}, {mm_without_entry(along), along}}};
     } else {
-        return a_k ? b_k ? mm_wgmma_entry<TILE, true, true>(name, pace) : mm_wgmma_entry<TILE, true, false>(name, pace)
-               : b_k ? mm_wgmma_entry<TILE, false, true>(name, pace)
-                     : mm_wgmma_entry<TILE, false, false>(name, pace);
+#define ENTRY(A_K, B_K) mm_wgmma_entry<TILE, A_K, B_K>(name, cost)
+        return MM_LAYOUTS(ENTRY);
+#undef ENTRY
     }
 }
 

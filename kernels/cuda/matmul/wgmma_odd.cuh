@@ -163,26 +163,27 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 #endif
 }
 
+/* A across K, B along it. */
 template <typename TILE>
-static mm_kernel mm_wgmma_odd(const char *name, mm_pace pace, bool a_k, bool b_k)
+static constexpr mm_row mm_wgmma_odd(const char *name, mm_cost cost)
 {
-    mm_kernel kernel = {name,
-                        (const void *)mm_wgmma_odd_kernel<TILE>,
-                        TILE::M,
-                        TILE::N,
-                        TILE::DEPTH,
-                        TILE::THREADS,
-                        TILE::CTAS,
-                        TILE::SHARED,
-                        pace,
-                        true,
-                        true,
-                        1,
-                        1};
-    kernel.odd = true;
-    kernel.pace.shifted = 1; /* the stage's pace is already that of such rows */
-    if (a_k || !b_k) kernel.function = NULL;
-    return kernel;
+    mm_kernel kernel = {.name = name,
+                        .bulk_entry = mm_wgmma_odd_kernel<TILE>,
+                        .m = TILE::M,
+                        .n = TILE::N,
+                        .depth = TILE::DEPTH,
+                        .threads = TILE::THREADS,
+                        .ctas = TILE::CTAS,
+                        .shared_bytes = TILE::SHARED,
+                        .cost = cost,
+                        .bulk = true,
+                        .splits = true,
+                        .odd = true,
+                        .by_m = 1,
+                        .by_n = 1};
+    kernel.cost.shifted_times = 1; /* the stage's time is already that of such rows */
+    const mm_kernel none = mm_without_entry(kernel);
+    return {{{none, kernel}, {none, none}}};
 }
 
 #endif

@@ -337,7 +337,7 @@ static reduce_choice choose(const ks_chip *chip, const reduce_work *w)
 }
 
 /* ks_cuda_setup_fn: no kernel here needs more shared memory than every CTA has. */
-static ks_status cuda_setup(const ks_chip *chip, ks_error *error)
+static ks_status cuda_setup(ks_chip *chip, ks_error *error)
 {
     (void)chip, (void)error;
     return KS_OK;
@@ -404,8 +404,8 @@ static reduce_rule rule_of(const ks_spec *spec, int64_t depth)
 }
 
 /* ks_cuda_launch_fn */
-static ks_status cuda_launch(const ks_spec *spec, const void *choice, ks_site site, int bucket, cudaStream_t stream,
-                             ks_error *error)
+static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *choice, ks_site site, int bucket,
+                             cudaStream_t stream, ks_error *error)
 {
     reduce_launch l = {};
     memcpy(&l.choice, choice, sizeof l.choice);

@@ -576,8 +576,8 @@ static cudaError_t launch_choice(ks_dtype dtype, const softmax_choice &c, const 
 }
 
 /* ks_cuda_launch_fn */
-static ks_status cuda_launch(const ks_spec *spec, const void *choice, ks_site site, int bucket, cudaStream_t stream,
-                             ks_error *error)
+static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *choice, ks_site site, int bucket,
+                             cudaStream_t stream, ks_error *error)
 {
     softmax_choice c;
     memcpy(&c, choice, sizeof c);
@@ -623,7 +623,7 @@ static cudaError_t allow(const ks_chip *chip)
 }
 
 /* ks_cuda_setup_fn */
-static ks_status cuda_setup(const ks_chip *chip, ks_error *error)
+static ks_status cuda_setup(ks_chip *chip, ks_error *error)
 {
     cudaError_t status = allow<float>(chip);
     if (status == cudaSuccess) status = allow<__half>(chip);

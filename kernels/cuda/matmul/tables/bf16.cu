@@ -1,9 +1,3 @@
-/* BF16 on tensor cores: the tiles. */
-#include "cuda/matmul/batched_registers.cuh"
-#include "cuda/matmul/tile.cuh"
+#include "cuda/matmul/tables/half.cuh"
 
-mm_kernel mm_table_bf16(int index, bool a_k, bool b_k)
-{
-    return index < MM_BATCH_TILES ? mm_batch_table<__nv_bfloat16>(index, a_k, b_k)
-                                  : mm_half_table<__nv_bfloat16>(index - MM_BATCH_TILES, a_k, b_k);
-}
+const mm_table mm_table_bf16 = mm_table_of("BF16", mm_half_rows<__nv_bfloat16>);

@@ -1,0 +1,53 @@
+/* FP16 and BF16 on tensor cores: the rows. Batches of small matrices first; then mma.sync's tiles, of which the low ones stream a
+ * wide operand past few rows, 32 x 32 is for latency, one warp for batches; then wgmma's and the skinny ones. Narrow tiles of
+ * wgmma give the whole chip work where there is little; those of two CTAs halve what is read of one operand; 192 x 192 is for
+ * outputs that are just one wave of it. 2x: a tile of two CTAs; x2: two CTAs to an SM; odd: A's rows start anywhere. */
+#ifndef KS_MATMUL_HALF_CUH
+#define KS_MATMUL_HALF_CUH
+
+#include "cuda/matmul/batched_registers.cuh"
+#include "cuda/matmul/tile.cuh"
+
+template <typename T>
+static constexpr mm_row mm_half_rows[] = {
+    mm_batch<mm_batch_mma<T, 16, 16, 16, 1, 1, 4, 1, 12>>("16x16 batch", {1.0f, 0.05f}),
+    mm_batch<mm_batch_mma<T, 32, 32, 32, 1, 1, 4, 1, 6>>("32x32 batch", {1.6f, 0.2f}),
+    mm_batch<mm_batch_mma<T, 64, 64, 64, 2, 2, 1, 1, 6>>("64x64 batch", {1.4f, 0.2f}),
+    mm_batch<mm_batch_mma<T, 128, 128, 64, 2, 4, 1, 2, 2>>("128x128 batch", {3.0f, 0.5f}),
+    mm_straight<mm_straight_tile<T, 16, 4, 8>>("16x16 straight", {0.4f, 0.05f}),
+    mm_straight<mm_straight_tile<T, 32, 4, 9>>("32x32 straight", {0.4f, 0.1f}),
+    mm_tile<mm_mma_tile<T, 16, 128, 1, 2, 4, 5, 2>>("16x128", {1.6f, 0.21f}),
+    mm_tile<mm_mma_tile<T, 32, 32, 1, 1, 4, 4, 3>>("32x32", {1.6f, 0.19f}),
+    mm_tile<mm_mma_tile<T, 64, 64, 2, 2, 1, 5, 2>>("64x64", {2.5f, 0.19f}),
+    mm_tile<mm_mma_tile<T, 64, 128, 2, 4, 1, 4, 2>>("64x128", {5.9f, 0.19f}),
+    mm_tile<mm_mma_tile<T, 128, 128, 2, 4, 1, 3, 2>>("128x128", {6.5f, 0.28f}),
+    mm_tile<mm_mma_tile<T, 32, 32, 1, 1, 1, 2, 12>>("32x32 warp", {2.8f, 0.25f}),
+    mm_wgmma<mm_wgmma_tile<T, 2, 256, 4, 1>>("wgmma 128x256", {1.05f, 0.446f}),
+    mm_wgmma<mm_wgmma_tile<T, 2, 256, 4, 1, 2, 1>>("wgmma 2x 128x256", {1.3f, 0.56f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 256, 4, 1, 1, 2>>("wgmma 2x 64x256", {0.65f, 0.39f}),
+    mm_wgmma<mm_wgmma_tile<T, 2, 128, 5, 1>>("wgmma 128x128", {2.95f, 0.016f}),
+    mm_wgmma<mm_wgmma_tile<T, 2, 64, 8, 1>>("wgmma 128x64", {1.6f, 0.02f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 128, 8, 1>>("wgmma 64x128", {1.4f, 0.018f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 64, 10, 1>>("wgmma 64x64", {0.9f, 0.02f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 64, 5, 2>>("wgmma 64x64 x2", {0.85f, 0.062f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 32, 14, 1>>("wgmma 64x32", {0.4f, 0.113f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 16, 14, 1>>("wgmma 64x16", {0.2f, 0.125f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 16, 6, 3>>("wgmma 64x16 x3", {0.4f, 0.143f}),
+    mm_skinny<mm_skinny_mma<T, 8, 16, 1, 1, false>, mm_skinny_mma<T, 8, 16, 1, 1, true>>("skinny 8x64", {4.1f, 0.25f}),
+    mm_skinny<mm_skinny_fma<T, 1, 8, 16, 1, 2, false>, mm_skinny_fma<T, 1, 4, 16, 1, 2, true>>("skinny 1x64",
+                                                                                               {3.6f, 0.60f}),
+    mm_skinny<mm_skinny_fma<T, 1, 4, 8, 1, 2, false>, mm_skinny_fma<T, 1, 4, 8, 1, 2, true>>("skinny 1x32",
+                                                                                             {2.8f, 0.60f}),
+    mm_skinny_singles<mm_skinny_fma<T, 1, 32, 8, 8, 4, false, 1>>("skinny 1x32 odd", {3.6f, 0.09f}),
+    mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 64, 12, 1>>("wgmma 64x64 odd", {1.0f, 0.355f}),
+    mm_wgmma_odd<mm_wgmma_odd_tile<T, 1, 32, 6, 2>>("wgmma 64x32 odd x2", {0.6f, 0.26f}),
+    mm_strip<mm_strip_tile<T, true, 8, 2, 8, 2>>("strip 8x32", {2.8f, 0.03f}),
+    mm_strip<mm_strip_tile<T, true, 8, 2, 4, 4>>("strip 8x32 low", {2.7f, 0.066f}),
+    mm_strip<mm_strip_tile<T, true, 16, 2, 8, 2>>("strip 16x32", {3.1f, 0.04f}),
+    mm_strip<mm_strip_tile<T, true, 16, 3, 8, 1>>("strip 16x32 deep", {3.0f, 0.035f}),
+    mm_skinny_odd<mm_skinny_odd_tile<T, 32, 8, 8, 2>>("skinny 1x248 odd", {3.0f, 0.06f}),
+    mm_wgmma<mm_wgmma_tile<T, 3, 192, 4, 1>>("wgmma 192x192", {1.0f, 0.7f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 128, 2, 3, 1, 1, true>>("wgmma 64x128 x3", {1.4f, 0.3f}),
+};
+
+#endif
