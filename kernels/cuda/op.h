@@ -30,7 +30,7 @@ typedef struct ks_cuda_plan {
     int batch_max;          /* jobs in one launch (1 where the op cannot) */
     size_t workspace_bytes; /* per job, multiple of KS_ALIGNMENT */
     size_t counters;        /* words per job; counters * batch_max <= KS_COUNTERS_MAX */
-    bool unstamped;         /* a library's kernels: nobody calls ks_enter and ks_leave */
+    bool unstamped;         /* a library's kernels: without ks_enter and ks_leave */
     ks_pick pick;
     unsigned char choice[KS_CHOICE_BYTES];
 } ks_cuda_plan;

@@ -151,20 +151,20 @@ int ks_cublaslt_version(void)
 {
     return 0;
 }
-int ks_cublaslt_list(const ks_spec *, const ks_matmul_shape *, size_t, ks_cublaslt_way *, int)
+int ks_cublaslt_list(const ks_spec *, const ks_matmul_shape *, size_t, ks_cublaslt_algorithm *, int)
 {
     return 0;
 }
-bool ks_cublaslt_check(const ks_spec *, const ks_matmul_shape *, size_t, const ks_cublaslt_way *)
+bool ks_cublaslt_check(const ks_spec *, const ks_matmul_shape *, size_t, const ks_cublaslt_algorithm *)
 {
     return false;
 }
-void ks_cublaslt_name(const ks_cublaslt_way *, char *out, size_t)
+void ks_cublaslt_name(const ks_cublaslt_algorithm *, char *out, size_t)
 {
     *out = '\0';
 }
-ks_status ks_cublaslt_launch(const ks_spec *, const ks_matmul_shape *, const ks_cublaslt_way *, const unsigned char *,
-                             unsigned char *, void *, cudaStream_t, ks_error *error)
+ks_status ks_cublaslt_launch(const ks_spec *, const ks_matmul_shape *, const ks_cublaslt_algorithm *,
+                             const unsigned char *, unsigned char *, void *, cudaStream_t, ks_error *error)
 {
     return ks_fail(error, KS_DEVICE, "there is no library here");
 }

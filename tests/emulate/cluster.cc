@@ -1,4 +1,4 @@
-/* Addresses in shared memory, the CTAs of a cluster, barriers of some warps, gates, and what the chip does by itself. */
+/* Addresses in shared memory, the CTAs of a cluster, barriers of some warps, mbarriers, and what the chip does by itself. */
 #include "worker.h"
 
 #include <pthread.h>
@@ -89,24 +89,24 @@ void emulate_behind_copies(const std::function<void()> &work)
     });
 }
 
-struct gate {                 /* of a word and its neighbour; the first word's highest bit is the parity */
+struct mbarrier {             /* of a word and its neighbour; the first word's highest bit is the parity */
     uint16_t missing, opened; /* opened: for so many arrivals */
     int32_t bytes;
 };
-static_assert(sizeof(gate) == 8, "a gate is a word");
+static_assert(sizeof(mbarrier) == 8, "an mbarrier is a word");
 static pthread_mutex_t gates = PTHREAD_MUTEX_INITIALIZER;
 
-void emulate_gate_open(uint32_t at, int arrivals)
+void emulate_mbarrier_init(uint32_t at, int arrivals)
 {
-    const gate g = {(uint16_t)arrivals, (uint16_t)arrivals, 0};
+    const mbarrier g = {(uint16_t)arrivals, (uint16_t)arrivals, 0};
     memcpy(emulate_at(at), &g, sizeof g);
 }
 
 static void change(uint32_t at, int arrivals, int bytes)
 {
-    gate *g = (gate *)(void *)emulate_at(at);
+    mbarrier *g = (mbarrier *)(void *)emulate_at(at);
     pthread_mutex_lock(&gates);
-    if (g->missing < arrivals) emulate_fault("more arrivals at a gate than it was opened for");
+    if (g->missing < arrivals) emulate_fault("more arrivals at an mbarrier than it was opened for");
     g->missing = (uint16_t)(g->missing - arrivals);
     g->bytes += bytes;
     if (g->missing == 0 && g->bytes == 0) {
@@ -116,17 +116,17 @@ static void change(uint32_t at, int arrivals, int bytes)
     pthread_mutex_unlock(&gates);
 }
 
-void emulate_gate_arrive(uint32_t at, int bytes_to_come)
+void emulate_mbarrier_arrive(uint32_t at, int bytes_to_come)
 {
     change(at, 1, bytes_to_come);
 }
 
-void emulate_gate_bytes(uint32_t at, int came)
+void emulate_mbarrier_bytes(uint32_t at, int came)
 {
     change(at, 0, -came);
 }
 
-void emulate_gate_wait(uint32_t at, uint32_t parity)
+void emulate_mbarrier_wait(uint32_t at, uint32_t parity)
 {
     emulate_until((const uint32_t *)(const void *)emulate_at(at), 1u << 31, parity << 31);
 }

@@ -64,15 +64,15 @@ void emulate_cluster_wait();
 /* A barrier of some warps: threads in all; those that do not wait go on. */
 void emulate_meet(int barrier, int threads, bool wait);
 /* The chip does it by itself, in a while: writes to shared memory of CTA `rank` of the cluster, which is there until then,
- * and to gates there. */
+ * and to mbarriers there. */
 void emulate_later(uint32_t rank, const std::function<void()> &work);
 /* The copies so far, since the last wait, and then `work`, likewise. */
 void emulate_behind_copies(const std::function<void()> &work);
-/* Gates count arrivals and bytes. */
-void emulate_gate_open(uint32_t gate, int arrivals);
-void emulate_gate_arrive(uint32_t gate, int bytes_to_come);
-void emulate_gate_bytes(uint32_t gate, int came);
-void emulate_gate_wait(uint32_t gate, uint32_t parity);
+/* mbarriers count arrivals and bytes. */
+void emulate_mbarrier_init(uint32_t mbarrier, int arrivals);
+void emulate_mbarrier_arrive(uint32_t mbarrier, int bytes_to_come);
+void emulate_mbarrier_bytes(uint32_t mbarrier, int came);
+void emulate_mbarrier_wait(uint32_t mbarrier, uint32_t parity);
 /* Products, by groups as copies are. */
 void emulate_product(const std::function<void()> &product);
 void emulate_product_group();

@@ -1,4 +1,4 @@
-/* kernels/matmul_ptx.cuh and matmul_ptx_sm90.cuh in C++: stands in their place. */
+/* cuda/common/ptx_mma.cuh and ptx_sm90.cuh in C++: stands in their place. */
 #ifndef KS_MATMUL_PTX_CUH
 #define KS_MATMUL_PTX_CUH
 #define KS_MATMUL_PTX_SM90_CUH
@@ -87,9 +87,9 @@ static inline void mm_ldmatrix(uint32_t (&to)[4], unsigned at)
 {
     emulate_load_blocks(to, at, TRANSPOSE);
 }
-static inline uint32_t mm_turn_block(uint32_t two)
+static inline uint32_t mm_transpose_block(uint32_t two)
 {
-    return emulate_turn_block(two);
+    return emulate_transpose_block(two);
 }
 static inline uint32_t mm_round_tf32(float x)
 {
@@ -153,46 +153,46 @@ static inline void mm_peer_store(unsigned to, float x)
 
 /* --- barriers -------------------------------------------------------------------------------------------------------- */
 
-static inline void mm_barrier_init(unsigned barrier, unsigned count)
+static inline void mm_mbarrier_init(unsigned barrier, unsigned count)
 {
-    emulate_gate_open(barrier, (int)count);
+    emulate_mbarrier_init(barrier, (int)count);
 }
-static inline void mm_barrier_arrive(unsigned barrier)
+static inline void mm_mbarrier_arrive(unsigned barrier)
 {
-    emulate_gate_arrive(barrier, 0);
+    emulate_mbarrier_arrive(barrier, 0);
 }
-static inline void mm_barrier_expect(unsigned barrier, unsigned bytes)
+static inline void mm_mbarrier_expect(unsigned barrier, unsigned bytes)
 {
-    emulate_gate_arrive(barrier, (int)bytes);
+    emulate_mbarrier_arrive(barrier, (int)bytes);
 }
-static inline void mm_barrier_wait(unsigned barrier, unsigned parity)
+static inline void mm_mbarrier_wait(unsigned barrier, unsigned parity)
 {
-    emulate_gate_wait(barrier, parity);
+    emulate_mbarrier_wait(barrier, parity);
 }
-static inline void mm_barrier_publish()
+static inline void mm_mbarrier_publish()
 {
 }
-static inline void mm_barrier_wait_peers(unsigned barrier, unsigned parity)
+static inline void mm_mbarrier_wait_peers(unsigned barrier, unsigned parity)
 {
-    emulate_gate_wait(barrier, parity);
+    emulate_mbarrier_wait(barrier, parity);
 }
-static inline void mm_barrier_arrive_at(unsigned barrier, unsigned rank)
+static inline void mm_mbarrier_arrive_at(unsigned barrier, unsigned rank)
 {
-    emulate_gate_arrive(emulate_peer_address(barrier, rank), 0);
+    emulate_mbarrier_arrive(emulate_peer_address(barrier, rank), 0);
 }
 
-static inline void mm_barrier_arrive_copied(unsigned barrier)
+static inline void mm_mbarrier_arrive_copied(unsigned barrier)
 {
-    emulate_behind_copies([=] { emulate_gate_arrive(barrier, 0); });
+    emulate_behind_copies([=] { emulate_mbarrier_arrive(barrier, 0); });
 }
 
 static inline void mm_map_prefetch(const CUtensorMap *)
 {
 }
-static inline void mm_bulk_load(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y, int z,
-                                unsigned peers)
+static inline void mm_tma_load(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y, int z,
+                               unsigned peers)
 {
-    emulate_bulk_load(to, map, barrier, x, y, z, peers);
+    emulate_tma_load(to, map, barrier, x, y, z, peers);
 }
 static inline void mm_send(unsigned to, unsigned barrier, const float *four)
 {

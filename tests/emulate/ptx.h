@@ -124,28 +124,28 @@ static inline void ks_copy_wait_but()
     emulate_copy_wait_but(BUT);
 }
 
-struct emulate_gate { /* in the words of a gate */
+struct emulate_mbarrier { /* in the words of an mbarrier */
     uint16_t missing, arrivals;
     uint32_t parity;
 };
-static inline void ks_gate_open(uint64_t *gate, uint32_t arrivals)
+static inline void ks_mbarrier_init(uint64_t *mbarrier, uint32_t arrivals)
 {
-    const emulate_gate g = {(uint16_t)arrivals, (uint16_t)arrivals, 0};
-    memcpy(gate, &g, sizeof g);
+    const emulate_mbarrier g = {(uint16_t)arrivals, (uint16_t)arrivals, 0};
+    memcpy(mbarrier, &g, sizeof g);
 }
-static inline void ks_gate_arrive(uint64_t *gate)
+static inline void ks_mbarrier_arrive(uint64_t *mbarrier)
 {
-    emulate_gate g;
-    memcpy(&g, gate, sizeof g);
+    emulate_mbarrier g;
+    memcpy(&g, mbarrier, sizeof g);
     if (--g.missing == 0) g = {g.arrivals, g.arrivals, g.parity ^ 1};
-    memcpy(gate, &g, sizeof g);
+    memcpy(mbarrier, &g, sizeof g);
 }
-static inline void ks_gate_wait(uint64_t *gate, uint32_t parity)
+static inline void ks_mbarrier_wait(uint64_t *mbarrier, uint32_t parity)
 {
-    emulate_until((const uint32_t *)(const void *)gate + 1, ~0u, parity);
+    emulate_until((const uint32_t *)(const void *)mbarrier + 1, ~0u, parity);
 }
 
-struct alignas(16) ks_record {
+struct alignas(16) ks_message {
     uint64_t first, second;
 };
 
@@ -158,13 +158,13 @@ static inline uint64_t ks_read_relaxed(const uint64_t *at)
     emulate_turn();
     return __atomic_load_n(at, __ATOMIC_SEQ_CST);
 }
-static inline void ks_write_relaxed(ks_record *at, ks_record r)
+static inline void ks_write_relaxed(ks_message *at, ks_message r)
 {
     emulate_at_once(at, &r, sizeof r);
 }
-static inline ks_record ks_read_relaxed(const ks_record *at)
+static inline ks_message ks_read_relaxed(const ks_message *at)
 {
-    ks_record r;
+    ks_message r;
     emulate_turn();
     emulate_at_once(&r, at, sizeof r);
     return r;

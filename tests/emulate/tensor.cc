@@ -31,33 +31,33 @@ static float element(emulate_type type, const unsigned char *at, int index)
 /* --- a warp ---------------------------------------------------------------------------------------------------------- */
 
 /* Of a block of 8 x 8, whose row i is at `rows` + i * EMULATE_EACH. */
-static uint32_t part(const unsigned char *rows, int lane, bool turned)
+static uint32_t part(const unsigned char *rows, int lane, bool transposed)
 {
     uint16_t two[2];
     for (int i = 0; i < 2; i++) {
-        const int row = turned ? lane % 4 * 2 + i : lane / 4, column = turned ? lane / 4 : lane % 4 * 2 + i;
+        const int row = transposed ? lane % 4 * 2 + i : lane / 4, column = transposed ? lane / 4 : lane % 4 * 2 + i;
         memcpy(&two[i], lane_of(rows, row) + column * 2, 2);
     }
     return two[0] | (uint32_t)two[1] << 16;
 }
 
-void emulate_load_blocks(uint32_t *to, uint32_t row, bool turned)
+void emulate_load_blocks(uint32_t *to, uint32_t row, bool transposed)
 {
     if (row % 16) emulate_fault("a row of a block that does not start on 16 bytes");
     const unsigned char *rows = emulate_warp(emulate_at(row), 16);
-    for (int i = 0; i < 4; i++) to[i] = part(lane_of(rows, i * 8), (int)threadIdx.x % 32, turned);
+    for (int i = 0; i < 4; i++) to[i] = part(lane_of(rows, i * 8), (int)threadIdx.x % 32, transposed);
 }
 
 /* Column or row `row` of the block of which the lanes have their words at `at`. */
-static void gather(uint16_t *out, const unsigned char *warp, int at, int row, bool turned)
+static void gather(uint16_t *out, const unsigned char *warp, int at, int row, bool transposed)
 {
     for (int column = 0; column < 8; column++) {
-        const int lane = turned ? column * 4 + row / 2 : row * 4 + column / 2;
-        memcpy(&out[column], lane_of(warp, lane) + at + (turned ? row % 2 : column % 2) * 2, 2);
+        const int lane = transposed ? column * 4 + row / 2 : row * 4 + column / 2;
+        memcpy(&out[column], lane_of(warp, lane) + at + (transposed ? row % 2 : column % 2) * 2, 2);
     }
 }
 
-void emulate_store_blocks(uint32_t row, uint32_t first, uint32_t second, bool turned)
+void emulate_store_blocks(uint32_t row, uint32_t first, uint32_t second, bool transposed)
 {
     const uint32_t words[2] = {first, second};
     const int lane = (int)threadIdx.x % 32;
@@ -65,11 +65,11 @@ void emulate_store_blocks(uint32_t row, uint32_t first, uint32_t second, bool tu
     const unsigned char *warp = emulate_warp(words, sizeof words);
     if (lane >= 16) return;
     if (row % 16) emulate_fault("a row of a block that does not start on 16 bytes");
-    gather(line, warp, lane / 8 * 4, lane % 8, turned);
+    gather(line, warp, lane / 8 * 4, lane % 8, transposed);
     memcpy(emulate_at(row), line, sizeof line);
 }
 
-uint32_t emulate_turn_block(uint32_t two)
+uint32_t emulate_transpose_block(uint32_t two)
 {
     const unsigned char *warp = emulate_warp(&two, sizeof two);
     const int lane = (int)threadIdx.x % 32;
@@ -225,7 +225,7 @@ static void copy_box(uint32_t to, const CUtensorMap &map, int64_t x, int64_t y, 
             }
 }
 
-void emulate_bulk_load(uint32_t to, const CUtensorMap *map, uint32_t gate, int x, int y, int z, uint32_t peers)
+void emulate_tma_load(uint32_t to, const CUtensorMap *map, uint32_t mbarrier, int x, int y, int z, uint32_t peers)
 {
     const uint32_t bytes = map->box[0] * map->box[1] * map->box[2] * (uint32_t)map->element_bytes;
     if (to % 128) emulate_fault("a bulk copy to where no 128 bytes begin");
@@ -235,17 +235,17 @@ void emulate_bulk_load(uint32_t to, const CUtensorMap *map, uint32_t gate, int x
         if (!(peers >> rank & 1)) continue;
         emulate_later(rank, [=] {
             copy_box(emulate_peer_address(to, rank), copied, x, y, z);
-            emulate_gate_bytes(emulate_peer_address(gate, rank), (int)bytes);
+            emulate_mbarrier_bytes(emulate_peer_address(mbarrier, rank), (int)bytes);
         });
     }
 }
 
-void emulate_send(uint32_t to, uint32_t gate, const float *four)
+void emulate_send(uint32_t to, uint32_t mbarrier, const float *four)
 {
     const float4 values = {four[0], four[1], four[2], four[3]};
     emulate_later(emulate_rank_of(to), [=] {
         memcpy(emulate_at(to), &values, sizeof values);
-        emulate_gate_bytes(gate, sizeof values);
+        emulate_mbarrier_bytes(mbarrier, sizeof values);
     });
 }
 

@@ -8,9 +8,9 @@
 enum emulate_type { EMULATE_FP16, EMULATE_BF16, EMULATE_TF32 };
 
 /* A warp's: */
-void emulate_load_blocks(uint32_t *to, uint32_t row, bool turned);                     /* ldmatrix of four */
-void emulate_store_blocks(uint32_t row, uint32_t first, uint32_t second, bool turned); /* stmatrix of two */
-uint32_t emulate_turn_block(uint32_t two);                                             /* movmatrix */
+void emulate_load_blocks(uint32_t *to, uint32_t row, bool transposed);                     /* ldmatrix of four */
+void emulate_store_blocks(uint32_t row, uint32_t first, uint32_t second, bool transposed); /* stmatrix of two */
+uint32_t emulate_transpose_block(uint32_t two);                                            /* movmatrix */
 void emulate_mma(emulate_type type, float *c, const uint32_t *a, uint32_t b0, uint32_t b1);
 
 /* A warpgroup's 64 rows times n columns of shared memory, 32 bytes of K: d is added to when the products are waited for.
@@ -22,8 +22,8 @@ struct emulate_operand {
 void emulate_wgmma(emulate_type type, float *d, int n, emulate_operand a, const uint32_t *fed, emulate_operand b);
 
 /* Of a map, from x, y, z on, to a place of each peer in the mask; 0: of this CTA. */
-void emulate_bulk_load(uint32_t to, const CUtensorMap *map, uint32_t gate, int x, int y, int z, uint32_t peers);
+void emulate_tma_load(uint32_t to, const CUtensorMap *map, uint32_t mbarrier, int x, int y, int z, uint32_t peers);
 /* 16 bytes to a peer. */
-void emulate_send(uint32_t to, uint32_t gate, const float *four);
+void emulate_send(uint32_t to, uint32_t mbarrier, const float *four);
 
 #endif

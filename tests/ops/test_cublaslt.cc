@@ -80,7 +80,7 @@ static void random_product(ks_dtype dtype)
 {
     ks_spec spec;
     ks_matmul_shape shape;
-    ks_cublaslt_way ways[8];
+    ks_cublaslt_algorithm ways[8];
     ks_error error = {};
     draw_spec(&spec, dtype);
     ks_matmul_shape_of(&spec, &shape);
@@ -119,7 +119,7 @@ static ks_spec square(ks_dtype dtype, int64_t size)
 static int listed(const ks_spec *spec)
 {
     ks_matmul_shape shape;
-    ks_cublaslt_way ways[8];
+    ks_cublaslt_algorithm ways[8];
     ks_matmul_shape_of(spec, &shape);
     const int count = ks_cublaslt_list(spec, &shape, WORKSPACE, ways, 8);
     for (int i = 0; i < count; i++) {
@@ -155,12 +155,12 @@ static void bytes_of_any_origin_are_refused()
 {
     const ks_spec spec = square(KS_FP32, 8);
     ks_matmul_shape shape;
-    ks_cublaslt_way way = {};
+    ks_cublaslt_algorithm way = {};
     ks_matmul_shape_of(&spec, &shape);
     CHECK(!ks_cublaslt_check(&spec, &shape, WORKSPACE, &way));
     memset(&way, 0xFF, sizeof way);
     CHECK(!ks_cublaslt_check(&spec, &shape, WORKSPACE, &way));
-    ks_cublaslt_way good;
+    ks_cublaslt_algorithm good;
     CHECK(ks_cublaslt_list(&spec, &shape, WORKSPACE, &good, 1) == 1);
     char name[KS_KERNEL_NAME];
     ks_cublaslt_name(&good, name, sizeof name);
@@ -174,7 +174,7 @@ static void a_failing_launch_says_so()
     const ks_spec spec = square(KS_FP32, 2);
     float memory[256] = {};
     ks_matmul_shape shape;
-    ks_cublaslt_way way;
+    ks_cublaslt_algorithm way;
     ks_error error = {};
     ks_matmul_shape_of(&spec, &shape);
     CHECK(ks_cublaslt_list(&spec, &shape, WORKSPACE, &way, 1) == 1);

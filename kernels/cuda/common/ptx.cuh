@@ -1,4 +1,4 @@
-/* Instructions that CUDA C++ has no name for, a function each: all inline assembly but that of matmul (matmul_ptx.cuh).
+/* Instructions that CUDA C++ has no name for, a function each: all inline assembly but that of matmul (ptx_mma.cuh).
  * tests/emulate/ptx.h says the same in C++, for machines without a GPU. */
 #ifndef KS_PTX_CUH
 #define KS_PTX_CUH
@@ -166,23 +166,23 @@ __device__ __forceinline__ void ks_copy_wait_but()
     asm volatile("cp.async.wait_group %0;" : : "n"(BUT) : "memory");
 }
 
-/* A gate in shared memory, which so many arrivals pass on to its next phase. What was written before an arrival is seen
- * behind a wait for the end of its phase; phases are told by their parity. */
-__device__ __forceinline__ void ks_gate_open(uint64_t *gate, uint32_t arrivals)
+/* An mbarrier in shared memory, which so many arrivals pass on to its next phase. What was written before an arrival is seen
+ * behind a wait for the end of its phase; phases differ by their parity. */
+__device__ __forceinline__ void ks_mbarrier_init(uint64_t *mbarrier, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;"
                  :
-                 : "r"((uint32_t)__cvta_generic_to_shared(gate)), "r"(arrivals)
+                 : "r"((uint32_t)__cvta_generic_to_shared(mbarrier)), "r"(arrivals)
                  : "memory");
 }
-__device__ __forceinline__ void ks_gate_arrive(uint64_t *gate)
+__device__ __forceinline__ void ks_mbarrier_arrive(uint64_t *mbarrier)
 {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }"
                  :
-                 : "r"((uint32_t)__cvta_generic_to_shared(gate))
+                 : "r"((uint32_t)__cvta_generic_to_shared(mbarrier))
                  : "memory");
 }
-__device__ __forceinline__ void ks_gate_wait(uint64_t *gate, uint32_t parity)
+__device__ __forceinline__ void ks_mbarrier_wait(uint64_t *mbarrier, uint32_t parity)
 {
     uint32_t passed;
     do {
@@ -192,13 +192,13 @@ __device__ __forceinline__ void ks_gate_wait(uint64_t *gate, uint32_t parity)
         asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
 #endif
                      : "=r"(passed)
-                     : "r"((uint32_t)__cvta_generic_to_shared(gate)), "r"(parity)
+                     : "r"((uint32_t)__cvta_generic_to_shared(mbarrier)), "r"(parity)
                      : "memory");
     } while (!passed);
 }
 
-/* Words that CTAs of a launch tell each other: written and read at once, in no order with other memory. */
-struct alignas(16) ks_record {
+/* A message between CTAs of a launch: written and read at once, in no order with other memory. */
+struct alignas(16) ks_message {
     uint64_t first, second;
 };
 
@@ -212,16 +212,16 @@ __device__ __forceinline__ uint64_t ks_read_relaxed(const uint64_t *at)
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(at) : "memory");
     return word;
 }
-__device__ __forceinline__ void ks_write_relaxed(ks_record *at, ks_record r)
+__device__ __forceinline__ void ks_write_relaxed(ks_message *at, ks_message r)
 {
     asm volatile("{ .reg .b128 r; mov.b128 r, {%1, %2}; st.relaxed.gpu.global.b128 [%0], r; }"
                  :
                  : "l"(at), "l"(r.first), "l"(r.second)
                  : "memory");
 }
-__device__ __forceinline__ ks_record ks_read_relaxed(const ks_record *at)
+__device__ __forceinline__ ks_message ks_read_relaxed(const ks_message *at)
 {
-    ks_record r;
+    ks_message r;
     asm volatile("{ .reg .b128 r; ld.relaxed.gpu.global.b128 r, [%2]; mov.b128 {%0, %1}, r; }"
                  : "=l"(r.first), "=l"(r.second)
                  : "l"(at)

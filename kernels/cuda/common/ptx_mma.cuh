@@ -1,4 +1,4 @@
-/* Instructions that CUDA C++ has no name for, a function each: with ptx.cuh and matmul_ptx_sm90.cuh all inline assembly
+/* Instructions that CUDA C++ has no name for, a function each: with ptx.cuh and ptx_sm90.cuh all inline assembly
  * of the matmul kernels. Nothing here knows a kernel's types: tests/emulate/matmul_ptx.h says the same in C++.
  *
  * Addresses in shared memory are those of its own window, of 32 bits. */
@@ -22,7 +22,7 @@ __device__ __forceinline__ void mm_keep(const unsigned char *&at)
     asm("" : "+l"(at));
 }
 
-/* THREADS of a CTA, whole warps, meet at its barrier NUMBER, 1 to 15; who joins does not wait for the others. */
+/* THREADS of a CTA, whole warps, synchronise at its named barrier NUMBER, 1 to 15; join: arrive without waiting. */
 template <int NUMBER, int THREADS>
 __device__ __forceinline__ void mm_barrier_sync()
 {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void mm_copy_wait()
 
 /* --- reads ----------------------------------------------------------------------------------------------------------- */
 
-/* Global memory that nobody writes meanwhile, 2, 4 or 16 bytes. Past the L1 cache: nobody reads it again. */
+/* Global memory that is not written meanwhile, 2, 4 or 16 bytes. Past the L1 cache: it is not read again. */
 template <typename V>
 __device__ __forceinline__ V mm_load_once(const void *at)
 {
@@ -151,11 +151,11 @@ __device__ __forceinline__ void mm_ldmatrix(uint32_t (&to)[4], unsigned at)
 }
 
 /* Such a block, of which a lane has two neighbours of row lane / 4, becomes the transposed one. */
-__device__ __forceinline__ uint32_t mm_turn_block(uint32_t two)
+__device__ __forceinline__ uint32_t mm_transpose_block(uint32_t two)
 {
-    uint32_t turned;
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(two));
-    return turned;
+    uint32_t transposed;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(two));
+    return transposed;
 }
 
 /* The nearest number of TF32, away from zero where two are as near. */
@@ -200,8 +200,8 @@ __device__ __forceinline__ void mm_launch_wait()
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-/* Draws a number, from 0 on: what was written before it, by threads that this one has met, is seen by whoever draws a later
- * one, and by threads that meet that one. */
+/* Draws a number, from 0 on: what this thread, and threads synchronised with it, wrote before is seen by a thread that draws a
+ * later one, and by threads synchronised with that one. */
 __device__ __forceinline__ unsigned mm_draw(uint32_t *counter)
 {
     unsigned drawn;
@@ -217,7 +217,7 @@ __device__ __forceinline__ unsigned mm_cluster_rank()
     return rank;
 }
 
-/* All threads of the cluster meet: each arrives, then waits. What was written before an arrival is seen behind the wait;
+/* All threads of the cluster synchronise: each arrives, then waits. What was written before an arrival is seen behind the wait;
  * the relaxed arrival orders no memory, and waits for no store. */
 __device__ __forceinline__ void mm_cluster_arrive()
 {

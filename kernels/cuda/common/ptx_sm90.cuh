@@ -1,4 +1,4 @@
-/* As matmul_ptx.cuh, what sm_90a alone has: barriers that count bytes, bulk tensor copies, wgmma.
+/* As ptx_mma.cuh, what sm_90a alone has: mbarriers, TMA copies, wgmma.
  *
  * Source   wgmma's operands and registers: PTX ISA 8.0, 9.7.15. */
 #ifndef KS_MATMUL_PTX_SM90_CUH
@@ -15,23 +15,23 @@
 
 /* A barrier in shared memory goes on to its next phase when `count` threads have arrived and all bytes that they
  * expected have come. What was written before an arrival, and the bytes, are seen behind a wait for the end of the
- * phase; phases are told by their parity. */
-__device__ __forceinline__ void mm_barrier_init(unsigned barrier, unsigned count)
+ * phase; phases differ by their parity. */
+__device__ __forceinline__ void mm_mbarrier_init(unsigned barrier, unsigned count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
-__device__ __forceinline__ void mm_barrier_arrive(unsigned barrier)
+__device__ __forceinline__ void mm_mbarrier_arrive(unsigned barrier)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-__device__ __forceinline__ void mm_barrier_expect(unsigned barrier, unsigned bytes)
+__device__ __forceinline__ void mm_mbarrier_expect(unsigned barrier, unsigned bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-__device__ __forceinline__ void mm_barrier_wait(unsigned barrier, unsigned parity)
+__device__ __forceinline__ void mm_mbarrier_wait(unsigned barrier, unsigned parity)
 {
     asm volatile("{\n\t"
                  ".reg .pred done;\n\t"
@@ -46,20 +46,20 @@ __device__ __forceinline__ void mm_barrier_wait(unsigned barrier, unsigned parit
 }
 
 /* When this thread's copies by mm_copy_async() are there; the barrier's count has it. */
-__device__ __forceinline__ void mm_barrier_arrive_copied(unsigned barrier)
+__device__ __forceinline__ void mm_mbarrier_arrive_copied(unsigned barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-/* Copies, and the cluster behind any meeting, find the barriers that this thread has made. Of the CTA's shared memory alone: a
- * fence for all memory waits for all of it. */
-__device__ __forceinline__ void mm_barrier_publish()
+/* Copies, and the cluster behind its next barrier, find the mbarriers that this thread has made. Of the CTA's shared
+ * memory alone: a fence for all memory waits for all of it. */
+__device__ __forceinline__ void mm_mbarrier_publish()
 {
     asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* What CTAs of the cluster have sent is seen. */
-__device__ __forceinline__ void mm_barrier_wait_peers(unsigned barrier, unsigned parity)
+__device__ __forceinline__ void mm_mbarrier_wait_peers(unsigned barrier, unsigned parity)
 {
     asm volatile("{\n\t"
                  ".reg .pred done;\n\t"
@@ -74,7 +74,7 @@ __device__ __forceinline__ void mm_barrier_wait_peers(unsigned barrier, unsigned
 }
 
 /* At the same place's barrier in CTA `rank` of the cluster. */
-__device__ __forceinline__ void mm_barrier_arrive_at(unsigned barrier, unsigned rank)
+__device__ __forceinline__ void mm_mbarrier_arrive_at(unsigned barrier, unsigned rank)
 {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mm_peer_address(barrier, rank)) : "memory");
 }
@@ -89,8 +89,8 @@ __device__ __forceinline__ void mm_map_prefetch(const CUtensorMap *map)
 
 /* The map's box from x, y, z on, x along its rows, to the same place of all CTAs in `peers`, each of whose barriers
  * counts the bytes; 0: to this CTA alone. */
-__device__ __forceinline__ void mm_bulk_load(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y, int z,
-                                             unsigned peers)
+__device__ __forceinline__ void mm_tma_load(unsigned to, const CUtensorMap *map, unsigned barrier, int x, int y, int z,
+                                            unsigned peers)
 {
     if (peers == 0)
         asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
@@ -144,7 +144,7 @@ __device__ __forceinline__ void mm_registers_take()
 /* --- wgmma ----------------------------------------------------------------------------------------------------------- */
 
 /* Products are under way in groups, each ended by a commit. From the fence before a group to the wait for it, for all
- * groups but the last PENDING ones, nobody touches its sums, or A where it comes from registers. */
+ * groups but the last PENDING ones, no code touches its sums, or A where it comes from registers. */
 __device__ __forceinline__ void mm_wgmma_fence()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -176,16 +176,16 @@ __device__ __forceinline__ void mm_wgmma_wait()
 #define MM_R128                                                                                                        \
     MM_R96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,"    \
            "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define MM_WGMMA_OF(shape, type, registers, a, b, turn_a, turn_b, ...)                                                 \
+#define MM_WGMMA_OF(shape, type, registers, a, b, trans_a, trans_b, ...)                                               \
     asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" registers "}, %" a ", %" b           \
-                 ", 1, 1, 1, %" turn_a ", %" turn_b ";"                                                                \
+                 ", 1, 1, 1, %" trans_a ", %" trans_b ";"                                                              \
                  : __VA_ARGS__                                                                                         \
                  : "l"(da), "l"(db), "n"(!A_K), "n"(!B_K))
-#define MM_WGMMA(shape, registers, a, b, turn_a, turn_b, ...)                                                          \
+#define MM_WGMMA(shape, registers, a, b, trans_a, trans_b, ...)                                                        \
     if constexpr (std::is_same_v<T, __half>)                                                                           \
-        MM_WGMMA_OF(shape, "f16", registers, a, b, turn_a, turn_b, __VA_ARGS__);                                       \
+        MM_WGMMA_OF(shape, "f16", registers, a, b, trans_a, trans_b, __VA_ARGS__);                                     \
     else                                                                                                               \
-        MM_WGMMA_OF(shape, "bf16", registers, a, b, turn_a, turn_b, __VA_ARGS__)
+        MM_WGMMA_OF(shape, "bf16", registers, a, b, trans_a, trans_b, __VA_ARGS__)
 #define MM_SUMS_4 MM_D4(0)
 #define MM_SUMS_8 MM_D8(0)
 #define MM_SUMS_16 MM_D16(0)
@@ -239,9 +239,9 @@ __device__ __forceinline__ void mm_wgmma_tf32(float (&d)[N / 2], uint64_t da, ui
     }
 }
 
-#define MM_FED_OF(shape, types, turn_b, registers, a0, a1, a2, a3, b, ...)                                             \
+#define MM_FED_OF(shape, types, trans_b, registers, a0, a1, a2, a3, b, ...)                                            \
     asm volatile("wgmma.mma_async.sync.aligned." shape ".f32." types " {" registers "}, {%" a0 ", %" a1 ", %" a2       \
-                 ", %" a3 "}, %" b ", 1, 1, 1" turn_b ";"                                                              \
+                 ", %" a3 "}, %" b ", 1, 1, 1" trans_b ";"                                                             \
                  : __VA_ARGS__                                                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(db))
 #define MM_FED(n, ...)                                                                                                 \

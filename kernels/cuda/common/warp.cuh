@@ -173,7 +173,7 @@ __device__ __forceinline__ int64_t ks_shuffle(int64_t x, int distance)
 /* join(a, b) over groups of `width` threads (a power of two, at most a warp; all 32 take part); each gets the result.
  */
 template <class S, class Join>
-__device__ __forceinline__ S ks_group_reduce(S value, int width, Join join)
+__device__ __forceinline__ S ks_subwarp_reduce(S value, int width, Join join)
 {
     for (int distance = width / 2; distance > 0; distance /= 2) value = join(value, ks_shuffle(value, distance));
     return value;
@@ -184,7 +184,7 @@ template <class S, class Join>
 __device__ __forceinline__ S ks_block_reduce(S value, S *shared, Join join)
 {
     const int warps = blockDim.x / KS_WARP;
-    value = ks_group_reduce(value, KS_WARP, join);
+    value = ks_subwarp_reduce(value, KS_WARP, join);
     if (warps == 1) return value;
     if (threadIdx.x % KS_WARP == 0) shared[threadIdx.x / KS_WARP] = value;
     __syncthreads();
@@ -198,7 +198,7 @@ __device__ __forceinline__ S ks_block_reduce(S value, S *shared, Join join)
 template <class S, class Join>
 __device__ __forceinline__ S ks_width_reduce(S value, int width, S *shared, Join join)
 {
-    return width <= KS_WARP ? ks_group_reduce(value, width, join) : ks_block_reduce(value, shared, join);
+    return width <= KS_WARP ? ks_subwarp_reduce(value, width, join) : ks_block_reduce(value, shared, join);
 }
 
 struct ks_adds {

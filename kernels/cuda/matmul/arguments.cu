@@ -45,7 +45,7 @@ static mm_operand operand_of(const mm_problem *p, size_t at, const mm_strides *b
     return o;
 }
 
-static void set_arguments(const mm_problem *p, bool turned, mm_args *args, mm_layout *layout)
+static void set_arguments(const mm_problem *p, bool swap_ab, mm_args *args, mm_layout *layout)
 {
     const ks_matmul_shape *s = &p->shape;
     args->c_at = p->spec->out.offset;
@@ -61,13 +61,13 @@ static void set_arguments(const mm_problem *p, bool turned, mm_args *args, mm_la
     bool a_k, b_k;
     const mm_operand a = operand_of(p, p->spec->in[0].offset, &a_by, &a_k),
                      b = operand_of(p, p->spec->in[1].offset, &b_by, &b_k);
-    args->turned = turned;
-    args->m = turned ? s->n : s->m;
-    args->n = turned ? s->m : s->n;
-    args->a = turned ? b : a;
-    args->b = turned ? a : b;
-    layout->a_k = turned ? b_k : a_k;
-    layout->b_k = turned ? a_k : b_k;
+    args->swap_ab = swap_ab;
+    args->m = swap_ab ? s->n : s->m;
+    args->n = swap_ab ? s->m : s->n;
+    args->a = swap_ab ? b : a;
+    args->b = swap_ab ? a : b;
+    layout->a_k = swap_ab ? b_k : a_k;
+    layout->b_k = swap_ab ? a_k : b_k;
 }
 
 /* Input `in` as it lies once it is packed, where it has to be. */
@@ -91,8 +91,8 @@ static void pack_operand(const ks_tensor *in, mm_operand *o, mm_pack_part *part,
 static void pack_operands(const ks_spec *spec, const ks_matmul_candidate *c, mm_fit *fit)
 {
     for (int i = 0; i < 2 && c->packed; i++)
-        if (!fit->kernel.odd || i != c->turned)
-            pack_operand(&spec->in[i], i == c->turned ? &fit->args.a : &fit->args.b, &fit->layout.pack.part[i],
+        if (!fit->kernel.odd || i != c->swap_ab)
+            pack_operand(&spec->in[i], i == c->swap_ab ? &fit->args.a : &fit->args.b, &fit->layout.pack.part[i],
                          &fit->layout.packed_bytes);
 }
 
@@ -121,14 +121,14 @@ mm_fit mm_fit_to(const mm_problem *p, const ks_matmul_candidate *c)
 {
     mm_fit fit = {};
     mm_args *args = &fit.args;
-    set_arguments(p, c->turned, args, &fit.layout);
+    set_arguments(p, c->swap_ab, args, &fit.layout);
     fit.kernel = mm_tables[c->table]->rows[c->kernel].layout[fit.layout.a_k][fit.layout.b_k];
     args->packed = c->packed;
     pack_operands(p->spec, c, &fit);
     count_tiles(&fit.kernel, args);
     args->cluster = c->cluster;
-    args->groups = (unsigned)c->groups;
-    if (args->groups > 1) args->groups_reciprocal = (unsigned)(((1ull << 32) + args->groups - 1) / args->groups);
+    args->splits = (unsigned)c->splits;
+    if (args->splits > 1) args->splits_reciprocal = (unsigned)(((1ull << 32) + args->splits - 1) / args->splits);
     for (args->cluster_log2 = 0; 1u << args->cluster_log2 < args->cluster; args->cluster_log2++) continue;
     args->matrices = (unsigned)p->shape.batch;
     args->many = (uint8_t)((args->a.step[0] != 0) | (args->b.step[0] != 0) << 1);
@@ -144,8 +144,8 @@ size_t mm_partial_bytes(const mm_problem *p, const mm_fit *fit)
 {
     const mm_args *args = &fit->args;
     const size_t sum_bytes = p->spec->out.dtype == KS_FP64 ? sizeof(double) : sizeof(float);
-    if (args->groups == 1) return 0;
-    return ks_align((size_t)p->shape.batch * args->tiles_m * args->tiles_n * args->groups * (size_t)fit->kernel.m *
+    if (args->splits == 1) return 0;
+    return ks_align((size_t)p->shape.batch * args->tiles_m * args->tiles_n * args->splits * (size_t)fit->kernel.m *
                     (size_t)fit->kernel.n * sum_bytes);
 }
 
@@ -157,9 +157,9 @@ size_t mm_workspace_bytes(const mm_problem *p, const mm_fit *fit)
 size_t mm_counters(const mm_problem *p, const mm_fit *fit)
 {
     const mm_args *args = &fit->args;
-    if (args->groups == 1) return 0;
+    if (args->splits == 1) return 0;
     return (size_t)p->shape.batch * args->tiles_m * args->tiles_n * args->cluster *
-           (size_t)(fit->kernel.bulk ? fit->kernel.threads / 32 : 1);
+           (size_t)(fit->kernel.tma ? fit->kernel.threads / 32 : 1);
 }
 
 /* A unit is a CTA, or a cluster, but for kernels that walk over whole tiles, or take several matrices at a time. */
@@ -168,9 +168,9 @@ mm_int mm_grid(const mm_problem *p, const mm_fit *fit)
     const mm_args *args = &fit->args;
     const mm_kernel *kernel = &fit->kernel;
     if (kernel->matrices) return mm_tiles(args->matrices, kernel->matrices);
-    const mm_int units = (mm_int)args->matrices * args->tiles_m * args->tiles_n * args->cluster * args->groups;
+    const mm_int units = (mm_int)args->matrices * args->tiles_m * args->tiles_n * args->cluster * args->splits;
     const unsigned peers = mm_peers(kernel);
     const mm_int most = (mm_int)mm_clusters(p->chip, peers) * kernel->ctas;
-    const bool walks = kernel->bulk && !kernel->skinny && args->cluster * args->groups == 1;
+    const bool walks = kernel->tma && !kernel->skinny && args->cluster * args->splits == 1;
     return (walks && units > most ? most : units) * peers;
 }

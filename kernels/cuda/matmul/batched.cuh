@@ -1,11 +1,11 @@
 /* Batches of small matrices: a group of threads, a warp or the CTA, computes one. The kernel, and how fused multiply-adds
  * and mma.sync are set to it.
  *
- * A matrix is one tile: nothing is shared or split, and no group waits for another. All stages of a group's ring are on
+ * A matrix is one tile: nothing is shared or split, and no group waits for another. All stages of a group's pipeline are on
  * their way before the first is waited for, so that an SM's CTAs together have more in flight than the memory needs. The
  * sums go straight from registers to the output. Operands' rows start on 16 bytes. */
-#ifndef KS_MATMUL_BATCH_CUH
-#define KS_MATMUL_BATCH_CUH
+#ifndef KS_MATMUL_BATCHED_CUH
+#define KS_MATMUL_BATCHED_CUH
 
 #include "cuda/matmul/epilogue.cuh"
 #include "cuda/matmul/simt.cuh"
@@ -38,16 +38,16 @@ struct mm_batch_mma {
     typedef float sums[WARP_M / 16][WARP_N / 8][4];
 };
 
-/* Fused multiply-adds read both operands across K: rows that lie along it are turned on their way. */
+/* Fused multiply-adds read both operands across K: rows that lie along it are transposed on their way. */
 template <typename TILE, int ACROSS, bool K_CONTIGUOUS>
 struct mm_batch_operand {
-    static constexpr bool TURNS = !TILE::MMA && K_CONTIGUOUS;
+    static constexpr bool TRANSPOSES = !TILE::MMA && K_CONTIGUOUS;
     typedef mm_stage<typename TILE::element, TILE::DEPTH, ACROSS, MM_SPARE> across;
     typedef std::conditional_t<TILE::MMA, typename mm_mma_operand<TILE, ACROSS, K_CONTIGUOUS>::stage, across> stage;
 };
 
 template <typename TILE, bool A_K, bool B_K>
-struct mm_batch_ring {
+struct mm_batch_pipeline {
     typedef mm_batch_operand<TILE, TILE::M, A_K> OA;
     typedef mm_batch_operand<TILE, TILE::N, B_K> OB;
     typedef typename OA::stage A;
@@ -88,10 +88,10 @@ __device__ __forceinline__ void mm_batch_copy(unsigned to, const unsigned char *
     }
 }
 
-/* The same of `rows` rows of `words` words along K, turned: a warp takes 8 words of 4 rows, one of each bank. */
+/* The same of `rows` rows of `words` words along K, transposed: a warp takes 8 words of 4 rows, one of each bank. */
 template <typename STAGE, int THREADS>
-__device__ __forceinline__ void mm_batch_copy_turned(unsigned to, const unsigned char *from, mm_int pitch, int rows,
-                                                     int words, int thread)
+__device__ __forceinline__ void mm_batch_copy_transposed(unsigned to, const unsigned char *from, mm_int pitch, int rows,
+                                                         int words, int thread)
 {
     constexpr int STEP = THREADS / 8;
     static_assert(STAGE::ROWS % 8 == 0 && STAGE::COLUMNS % STEP == 0, "a thread stays in its words");
@@ -115,8 +115,8 @@ __device__ __forceinline__ void mm_batch_feed(unsigned to, const T *from, mm_int
     typedef typename OPERAND::stage STAGE;
     const unsigned char *at = (const unsigned char *)from;
     const int size = sizeof(T);
-    if constexpr (OPERAND::TURNS)
-        mm_batch_copy_turned<STAGE, THREADS>(to, at, pitch * size, across, left, thread);
+    if constexpr (OPERAND::TRANSPOSES)
+        mm_batch_copy_transposed<STAGE, THREADS>(to, at, pitch * size, across, left, thread);
     else
         mm_batch_copy<STAGE, THREADS>(to, at, pitch * size, K_CONTIGUOUS ? across : left,
                                       (K_CONTIGUOUS ? left : across) * size, thread);
@@ -129,9 +129,9 @@ template <typename TILE>
 __device__ __forceinline__ void mm_batch_thread(int thread, int *ty, int *tx)
 {
     constexpr int ACROSS = TILE::COLUMNS / TILE::LANES;
-    const int warp = thread / 32, lane = thread % 32;
-    *ty = warp / ACROSS * (32 / TILE::LANES) + lane / TILE::LANES;
-    *tx = warp % ACROSS * TILE::LANES + lane % TILE::LANES;
+    const int warp = thread / 32, lane_id = thread % 32;
+    *ty = warp / ACROSS * (32 / TILE::LANES) + lane_id / TILE::LANES;
+    *tx = warp % ACROSS * TILE::LANES + lane_id % TILE::LANES;
 }
 
 /* One value of K. Row by row, there and back: each product shares an operand with the one before it, as the register file
@@ -157,7 +157,7 @@ template <typename TILE, bool A_K, bool B_K>
 __device__ __forceinline__ void mm_batch_multiply(typename TILE::sums &sum, const unsigned char *a,
                                                   const unsigned char *b, int thread)
 {
-    typedef mm_batch_ring<TILE, A_K, B_K> RING;
+    typedef mm_batch_pipeline<TILE, A_K, B_K> PIPELINE;
     if constexpr (TILE::MMA) {
         typedef typename TILE::element T;
         const int warp = thread / 32, m = warp / TILE::WN * TILE::WARP_M, n = warp % TILE::WN * TILE::WARP_N;
@@ -167,10 +167,10 @@ __device__ __forceinline__ void mm_batch_multiply(typename TILE::sums &sum, cons
             uint32_t fa[TILE::WARP_M / 16][4], fb[TILE::WARP_N / 16][4];
 #pragma unroll
             for (int i = 0; i < TILE::WARP_M / 16; i++)
-                mm_fragment<T, typename RING::A, A_K, true>(fa[i], a_at, m + 16 * i, k);
+                mm_fragment<T, typename PIPELINE::A, A_K, true>(fa[i], a_at, m + 16 * i, k);
 #pragma unroll
             for (int j = 0; j < TILE::WARP_N / 16; j++)
-                mm_fragment<T, typename RING::B, B_K, false>(fb[j], b_at, n + 16 * j, k);
+                mm_fragment<T, typename PIPELINE::B, B_K, false>(fb[j], b_at, n + 16 * j, k);
 #pragma unroll
             for (int i = 0; i < TILE::WARP_M / 16; i++)
 #pragma unroll
@@ -182,7 +182,7 @@ __device__ __forceinline__ void mm_batch_multiply(typename TILE::sums &sum, cons
         mm_batch_thread<TILE>(thread, &ty, &tx);
 #pragma unroll(TILE::UNROLL)
         for (int k = 0; k < TILE::DEPTH; k++)
-            mm_batch_outer<TILE, typename RING::A, typename RING::B>(sum, a, b, ty, tx, k);
+            mm_batch_outer<TILE, typename PIPELINE::A, typename PIPELINE::B>(sum, a, b, ty, tx, k);
     }
 }
 
@@ -193,9 +193,9 @@ template <typename TILE>
 __device__ __forceinline__ void mm_batch_spill(const typename TILE::sums &sum, float *plane, int thread)
 {
     if constexpr (TILE::MMA) {
-        const int warp = thread / 32, lane = thread % 32;
-        float *to = plane + (warp / TILE::WN * TILE::WARP_M + lane / 4) * TILE::SUM_PITCH +
-                    warp % TILE::WN * TILE::WARP_N + lane % 4 * 2;
+        const int warp = thread / 32, lane_id = thread % 32;
+        float *to = plane + (warp / TILE::WN * TILE::WARP_M + lane_id / 4) * TILE::SUM_PITCH +
+                    warp % TILE::WN * TILE::WARP_N + lane_id % 4 * 2;
 #pragma unroll
         for (int i = 0; i < TILE::WARP_M / 8; i++)
 #pragma unroll
@@ -243,9 +243,9 @@ __device__ __forceinline__ void mm_batch_store_plain(const typename TILE::sums &
     mm_batch_line<T> line;
     if constexpr (TILE::MMA) {
         /* Two fragments side by side: lanes trade halves until each has four neighbours. */
-        const int warp = thread / 32, lane = thread % 32, odd = lane % 2;
-        const int row0 = warp / TILE::WN * TILE::WARP_M + lane / 4,
-                  column0 = warp % TILE::WN * TILE::WARP_N + odd * 8 + lane % 4 / 2 * 4;
+        const int warp = thread / 32, lane_id = thread % 32, odd = lane_id % 2;
+        const int row0 = warp / TILE::WN * TILE::WARP_M + lane_id / 4,
+                  column0 = warp % TILE::WN * TILE::WARP_N + odd * 8 + lane_id % 4 / 2 * 4;
 #pragma unroll
         for (int i = 0; i < TILE::WARP_M / 8; i++)
 #pragma unroll
@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     mm_batch_kernel(ks_site site, const __grid_constant__ mm_args args)
 {
     typedef typename TILE::element T;
-    typedef mm_batch_ring<TILE, A_K, B_K> RING;
+    typedef mm_batch_pipeline<TILE, A_K, B_K> PIPELINE;
     extern __shared__ __align__(128) unsigned char mm_batch_shared[];
     ks_entry job;
     if (!ks_enter_again(site, &job)) return;
@@ -307,13 +307,13 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     mm_int a = 0, b = 0;
     if (live) mm_operands_at(args, matrix, &a, &b);
     const T *const a_from = (const T *)(job.in + args.a.at) + a, *const b_from = (const T *)(job.in + args.b.at) + b;
-    unsigned char *const ring = mm_batch_shared + group * RING::BYTES;
+    unsigned char *const pipeline = mm_batch_shared + group * PIPELINE::BYTES;
     const auto copy = [&](int stage, int l) {
-        const unsigned to = mm_shared_address(ring + stage * RING::STAGE);
-        mm_batch_feed<typename RING::OA, TILE::GROUP, A_K>(to, a_from + (A_K ? l : l * args.a.pitch), args.a.pitch, m,
-                                                           m ? k - l : 0, thread);
-        mm_batch_feed<typename RING::OB, TILE::GROUP, B_K>(to + RING::A::BYTES, b_from + (B_K ? l : l * args.b.pitch),
-                                                           args.b.pitch, n, n ? k - l : 0, thread);
+        const unsigned to = mm_shared_address(pipeline + stage * PIPELINE::STAGE);
+        mm_batch_feed<typename PIPELINE::OA, TILE::GROUP, A_K>(to, a_from + (A_K ? l : l * args.a.pitch), args.a.pitch,
+                                                               m, m ? k - l : 0, thread);
+        mm_batch_feed<typename PIPELINE::OB, TILE::GROUP, B_K>(
+            to + PIPELINE::A::BYTES, b_from + (B_K ? l : l * args.b.pitch), args.b.pitch, n, n ? k - l : 0, thread);
     };
 
 #pragma unroll
@@ -328,8 +328,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     for (int l = 0; l < k; l += TILE::DEPTH) {
         mm_copy_wait<TILE::STAGES - 1>();
         mm_batch_sync<TILE>();
-        const unsigned char *from = ring + stage * RING::STAGE;
-        mm_batch_multiply<TILE, A_K, B_K>(sum, from, from + RING::A::BYTES, thread);
+        const unsigned char *from = pipeline + stage * PIPELINE::STAGE;
+        mm_batch_multiply<TILE, A_K, B_K>(sum, from, from + PIPELINE::A::BYTES, thread);
         if (l + TILE::STAGES * TILE::DEPTH < k) {
             mm_batch_sync<TILE>(); /* all have left the stage */
             copy(stage, l + TILE::STAGES * TILE::DEPTH);
@@ -343,10 +343,10 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     if (args.plain && out.whole) {
         mm_batch_store_plain<TILE>(sum, out, n, (float)args.alpha, thread);
     } else {
-        mm_batch_sync<TILE>(); /* all have left the ring */
-        mm_batch_spill<TILE>(sum, (float *)ring, thread);
+        mm_batch_sync<TILE>(); /* all have left the pipeline */
+        mm_batch_spill<TILE>(sum, (float *)pipeline, thread);
         mm_batch_sync<TILE>();
-        mm_batch_store<TILE>(args, out, (const float *)ring, thread);
+        mm_batch_store<TILE>(args, out, (const float *)pipeline, thread);
     }
     mm_leave(site);
 }
@@ -361,7 +361,7 @@ static constexpr mm_kernel mm_batch_entry(const char *name, mm_cost cost)
             .depth = TILE::DEPTH,
             .threads = TILE::THREADS,
             .ctas = TILE::CTAS,
-            .shared_bytes = TILE::GROUPS * mm_batch_ring<TILE, A_K, B_K>::BYTES,
+            .shared_bytes = TILE::GROUPS * mm_batch_pipeline<TILE, A_K, B_K>::BYTES,
             .cost = cost,
             .matrices = TILE::GROUPS};
 }

@@ -1,12 +1,12 @@
 /* Batches of matrices of exactly 16 or 32 each way, by mma.sync: a warp computes one, and reads the operands straight into the
  * registers that multiply them.
  *
- * Which value of K is which of an instruction's is for us to say, if only A and B are told the same; so is the order of B's
- * columns. A lane takes neighbours along the rows of both operands, as vectors: of A values of K that nobody else wants, of
+ * Which value of K is which of an instruction's may be chosen, if only A and B get the same; so may the order of B's
+ * columns. A lane takes neighbours along the rows of both operands, as vectors: of A values of K that no other lane needs, of
  * B as many rows and a few columns. All of a warp's loads are on their way before its first product, nothing goes through
  * shared memory, and no warp waits for another. */
-#ifndef KS_MATMUL_BATCH_STRAIGHT_CUH
-#define KS_MATMUL_BATCH_STRAIGHT_CUH
+#ifndef KS_MATMUL_BATCHED_REGISTERS_CUH
+#define KS_MATMUL_BATCHED_REGISTERS_CUH
 
 #include "cuda/matmul/batched.cuh"
 
@@ -69,7 +69,7 @@ __device__ __forceinline__ void mm_straight_matrix(const ks_site &site, const mm
     typedef mm_straight_vector<TILE::A_VECTOR> a_vector;
     typedef mm_straight_vector<TILE::B_VECTOR> b_vector;
     constexpr int EIGHTS = TILE::SIZE / 8, PAIRS = TILE::BESIDE / 2;
-    const int lane = threadIdx.x % 32, eighth = lane / 4, fourth = lane % 4;
+    const int lane_id = threadIdx.x % 32, eighth = lane_id / 4, fourth = lane_id % 4;
     mm_int a, b;
     mm_operands_at(args, matrix, &a, &b);
     /* Columns 2 i and 2 i + 1 of the instruction are rows i and i + 4 of eight: what four lanes store lies together. */

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { MM_GROUPS_MAX = 64, MM_BATCH_K = 128 };
+enum { MM_SPLITS_MAX = 64, MM_BATCH_K = 128 };
 
 /* Those found so far, sorted, at most `most`. */
 typedef struct mm_list {
@@ -33,14 +33,14 @@ static void insert(mm_list *list, const ks_matmul_candidate *candidate)
 static bool fits(const mm_problem *p, const mm_fit *fit)
 {
     const mm_args *args = &fit->args;
-    const double units = (double)p->shape.batch * args->tiles_m * args->tiles_n * args->cluster * args->groups;
+    const double units = (double)p->shape.batch * args->tiles_m * args->tiles_n * args->cluster * args->splits;
     return (size_t)fit->kernel.shared_bytes <= p->chip->shared_optin && units <= (double)MM_GRID_MOST &&
            args->k_slice <= MM_SLICE_MOST && mm_workspace_bytes(p, fit) <= p->chip->workspace_bytes &&
            mm_counters(p, fit) <= KS_COUNTERS_MAX;
 }
 
 /* Tensor maps need something to map, rows that start on 16 bytes and at most one dimension of the batch. */
-static bool bulk_can(const mm_problem *p, const mm_fit *fit)
+static bool tma_can(const mm_problem *p, const mm_fit *fit)
 {
     const ks_matmul_shape *s = &p->shape;
     return p->chip->capability == 90 && p->chip->encode_tiled && s->m > 0 && s->n > 0 && s->k > 0 && s->batch > 0 &&
@@ -52,9 +52,9 @@ static bool skinny_can(const mm_problem *p, const mm_fit *fit)
     const mm_kernel *kernel = &fit->kernel;
     const mm_args *args = &fit->args;
     const bool whole_k = args->k * p->element_bytes % 16 == 0;
-    if (args->tiles_m > 1 || args->groups > 1 || kernel->m * kernel->n % args->cluster != 0) return false;
+    if (args->tiles_m > 1 || args->splits > 1 || kernel->m * kernel->n % args->cluster != 0) return false;
     if (kernel->skinny == MM_SKINNY_ODD) return !fit->layout.b_k;
-    if (kernel->skinny == MM_SKINNY_BULK) return true; /* bulk_can() */
+    if (kernel->skinny == MM_SKINNY_TMA) return true; /* tma_can() */
     if (kernel->skinny == MM_SKINNY_STRAIGHT && (!fit->layout.a_k || args->a.shifted || !whole_k)) return false;
     return !args->b.shifted && (fit->layout.b_k ? whole_k : args->n * p->element_bytes % 16 == 0);
 }
@@ -76,11 +76,11 @@ static bool can(const mm_problem *p, const mm_fit *fit, mm_int slices)
     const mm_kernel *kernel = &fit->kernel;
     const mm_args *args = &fit->args;
     const double tiles = (double)p->shape.batch * args->tiles_m * args->tiles_n;
-    if (!mm_function(kernel) || (kernel->bulk && !bulk_can(p, fit))) return false;
+    if (!mm_function(kernel) || (kernel->tma && !tma_can(p, fit))) return false;
     if (kernel->matrices && !batch_can(fit)) return false;
     if (args->packed && (fit->layout.packed_bytes == 0 || kernel->matrices || kernel->skinny)) return false;
-    if (kernel->bulk && (int)args->cluster * 8 > kernel->n) return false; /* a CTA finishes whole blocks of 8 columns */
-    if (slices > 1 && (!kernel->splits || slices > mm_tiles(p->shape.k, kernel->depth) ||
+    if (kernel->tma && (int)args->cluster * 8 > kernel->n) return false; /* a CTA finishes whole blocks of 8 columns */
+    if (slices > 1 && (!kernel->split_k || slices > mm_tiles(p->shape.k, kernel->depth) ||
                        tiles * (double)slices > 8.0 * p->chip->sms))
         return false;
     return !kernel->skinny || skinny_can(p, fit);
@@ -89,11 +89,11 @@ static bool can(const mm_problem *p, const mm_fit *fit, mm_int slices)
 /* --- the list -------------------------------------------------------------------------------------------------------- */
 
 /* One way to share K; returns false where there is no more than this to share. */
-static bool add_split(const mm_problem *p, ks_matmul_candidate c, int cluster, int groups, mm_list *list)
+static bool add_split(const mm_problem *p, ks_matmul_candidate c, int cluster, int splits, mm_list *list)
 {
-    const mm_int slices = (mm_int)cluster * groups;
+    const mm_int slices = (mm_int)cluster * splits;
     c.cluster = (uint8_t)cluster;
-    c.groups = (int16_t)groups;
+    c.splits = (int16_t)splits;
     c.k_slice = p->shape.k;
     mm_fit fit = mm_fit_to(p, &c);
     if (!can(p, &fit, slices)) return false;
@@ -113,17 +113,17 @@ static void add_splits(const mm_problem *p, ks_matmul_candidate c, mm_list *list
 {
     const int cluster_most = p->chip->capability >= 90 ? KS_MATMUL_CLUSTER_MAX : 1;
     c.cluster = 1;
-    c.groups = 1;
+    c.splits = 1;
     const mm_fit alone = mm_fit_to(p, &c);
     const double tiles = (double)p->shape.batch * alone.args.tiles_m * alone.args.tiles_n;
     for (int cluster = 1; cluster <= cluster_most; cluster *= 2) {
-        for (int groups = 1; groups <= MM_GROUPS_MAX; groups *= 2) {
-            if (groups > 1 && cluster == 1 && cluster_most > 1) break; /* a cluster is the cheaper way to reduce */
-            if (!add_split(p, c, cluster, groups, list)) break;
+        for (int splits = 1; splits <= MM_SPLITS_MAX; splits *= 2) {
+            if (splits > 1 && cluster == 1 && cluster_most > 1) break; /* a cluster is the cheaper way to reduce */
+            if (!add_split(p, c, cluster, splits, list)) break;
         }
         for (int each = 1; each <= 2; each++) { /* CTAs to an SM */
             const int full = (int)(mm_clusters(p->chip, (unsigned)cluster) * each / tiles);
-            if (full > 2 && full <= MM_GROUPS_MAX && (full & (full - 1)) && (cluster > 1 || cluster_most == 1))
+            if (full > 2 && full <= MM_SPLITS_MAX && (full & (full - 1)) && (cluster > 1 || cluster_most == 1))
                 (void)add_split(p, c, cluster, full, list);
         }
     }
@@ -132,12 +132,12 @@ static void add_splits(const mm_problem *p, ks_matmul_candidate c, mm_list *list
 static void add_table(const mm_problem *p, ks_matmul_candidate c, mm_list *list)
 {
     const mm_table *table = mm_tables[c.table];
-    const mm_int rows = c.turned ? p->shape.n : p->shape.m;
+    const mm_int rows = c.swap_ab ? p->shape.n : p->shape.m;
     for (int row = 0; row < table->count; row++) {
         const mm_kernel *tile = &table->rows[row].layout[1][1];
         c.kernel = (uint8_t)row;
-        /* Turned is for low tiles, and for those of few columns; a tile of one row has no layout for more. */
-        if ((!c.turned || tile->skinny || tile->m < tile->n || tile->bulk) && (tile->m > 1 || rows == 1))
+        /* swap_ab is for low tiles, and for those of few columns; a tile of one row has no layout for more. */
+        if ((!c.swap_ab || tile->skinny || tile->m < tile->n || tile->tma) && (tile->m > 1 || rows == 1))
             add_splits(p, c, list);
     }
 }
@@ -162,8 +162,8 @@ int ks_matmul_candidates(const ks_chip *chip, const ks_spec *spec, ks_matmul_can
     mm_list list = {out, 0, most};
     ks_matmul_candidate c;
     memset(&c, 0, sizeof c);
-    for (int turned = 0; turned < 2; turned++) {
-        c.turned = (uint8_t)turned;
+    for (int swap_ab = 0; swap_ab < 2; swap_ab++) {
+        c.swap_ab = (uint8_t)swap_ab;
         c.table = (uint8_t)table_of(&p);
         for (c.packed = 0; c.packed < 2; c.packed++) add_table(&p, c, &list);
         c.packed = 0;

@@ -56,7 +56,7 @@ typedef struct mm_fit {
 mm_fit mm_fit_to(const mm_problem *p, const ks_matmul_candidate *candidate);
 size_t mm_partial_bytes(const mm_problem *p, const mm_fit *fit);
 size_t mm_workspace_bytes(const mm_problem *p, const mm_fit *fit);
-/* Of a kernel by wgmma one for each warp, else one for each CTA of a group. */
+/* Of a kernel by wgmma one for each warp, else one for each CTA of a cluster. */
 size_t mm_counters(const mm_problem *p, const mm_fit *fit);
 mm_int mm_grid(const mm_problem *p, const mm_fit *fit);
 
@@ -75,13 +75,13 @@ static inline mm_int mm_tiles(mm_int size, mm_int tile)
 
 static inline const void *mm_function(const mm_kernel *kernel)
 {
-    return kernel->bulk ? (const void *)kernel->bulk_entry : (const void *)kernel->entry;
+    return kernel->tma ? (const void *)kernel->tma_entry : (const void *)kernel->entry;
 }
 
 /* CTAs that a unit is divided among. */
 static inline unsigned mm_peers(const mm_kernel *kernel)
 {
-    return kernel->bulk ? (unsigned)(kernel->by_m * kernel->by_n) : 1;
+    return kernel->tma ? (unsigned)(kernel->by_m * kernel->by_n) : 1;
 }
 
 /* Clusters of so many CTAs, a power of two, that run at a time. */

@@ -1,7 +1,7 @@
 /* What the matmul kernels share: their arguments, how a CTA finds its unit of work.
  *
  * A unit is one output tile of one matrix over one slice of K, and one CTA. Neighbouring units are the slices of one tile:
- * `cluster` of them are a cluster, `groups` clusters share the tile. Split, tiles and order come from the plan alone. */
+ * `cluster` of them are a cluster, `splits` clusters share the tile. Split, tiles and order come from the plan alone. */
 #ifndef KS_MATMUL_COMMON_CUH
 #define KS_MATMUL_COMMON_CUH
 
@@ -31,16 +31,16 @@ typedef struct mm_args {
     mm_int k_slice; /* values of K in a slice; the last ones may be shorter, or empty */
     mm_int k;
     unsigned tiles_m, reciprocal; /* of tiles_m up to MM_BAND */
-    unsigned groups, groups_reciprocal;
+    unsigned splits, splits_reciprocal;
     uint8_t cluster_log2;
     uint8_t batch_rank;
     uint8_t packed; /* a launch before this one has written operands, and stamped the start */
     uint8_t many;   /* 1: A has a matrix for each of the output's; 2: B has */
     unsigned tiles, tiles_factor, tiles_shift; /* of a matrix; what divides up to 2^31 by them: mm_unit_at() */
     unsigned tiles_n, matrices, cluster;
-    int turned;  /* C is stored transposed */
+    int swap_ab; /* C is stored transposed */
     int plain;   /* alpha is 1, no bias, no activation */
-    mm_int m, n; /* of the product that is computed: turned, it is the transposed one */
+    mm_int m, n; /* of the product that is computed: with swap_ab, it is the transposed one */
     int biased;
     int activation; /* ks_matmul_activation */
     size_t c_at, bias_at;
@@ -50,7 +50,7 @@ typedef struct mm_args {
 } mm_args;
 
 typedef struct mm_unit {
-    unsigned batch, row, column, group; /* row, column: of the tile, in tiles */
+    unsigned batch, row, column, split; /* row, column: of the tile, in tiles */
     unsigned tile;                      /* of all matrices' tiles */
     mm_int a, b;                        /* of the matrix, in elements */
     mm_int k_begin, k_end;
@@ -82,9 +82,9 @@ __device__ __forceinline__ mm_unit mm_unit_at(const mm_args &args, unsigned inde
 {
     mm_unit unit;
     const unsigned part = index >> args.cluster_log2;
-    unit.tile = args.groups == 1 ? part : __umulhi(part, args.groups_reciprocal);
-    unit.group = part - unit.tile * args.groups;
-    const unsigned slice = index - ((unit.tile * args.groups) << args.cluster_log2);
+    unit.tile = args.splits == 1 ? part : __umulhi(part, args.splits_reciprocal);
+    unit.split = part - unit.tile * args.splits;
+    const unsigned slice = index - ((unit.tile * args.splits) << args.cluster_log2);
     unit.k_begin = min(args.k, slice * args.k_slice);
     unit.k_end = min(args.k, unit.k_begin + args.k_slice);
     unsigned at = unit.tile;

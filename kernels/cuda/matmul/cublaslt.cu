@@ -54,7 +54,7 @@ static void *open_file(const char *file)
     char path[sizeof folder + sizeof soname];
     snprintf(path, sizeof path, "%s%s", folder, soname);
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) library = dlopen(soname, RTLD_NOW | RTLD_LOCAL); /* for the sentence that dlerror tells */
+    if (!library) library = dlopen(soname, RTLD_NOW | RTLD_LOCAL); /* for dlerror's sentence */
     return library;
 }
 
@@ -215,10 +215,11 @@ static bool prefer(size_t workspace_bytes, cublasLtMatmulPreferenceOpaque_t *out
 }
 
 /* Addresses are multiples of KS_ALIGNMENT, which is what the library takes for granted. */
-static_assert(KS_ALIGNMENT == 256, "operands are aligned as cuBLASLt's preferences say unless told otherwise");
-static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(((ks_cublaslt_way *)0)->algorithm), "a way holds an algorithm");
+static_assert(KS_ALIGNMENT == 256, "operands are aligned as cuBLASLt's preferences say unless set otherwise");
+static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(((ks_cublaslt_algorithm *)0)->algorithm),
+              "its bytes are kept whole");
 
-int ks_cublaslt_list(const ks_spec *spec, const ks_matmul_shape *s, size_t workspace_bytes, ks_cublaslt_way *out,
+int ks_cublaslt_list(const ks_spec *spec, const ks_matmul_shape *s, size_t workspace_bytes, ks_cublaslt_algorithm *out,
                      int most)
 {
     problem p;
@@ -244,21 +245,21 @@ int ks_cublaslt_list(const ks_spec *spec, const ks_matmul_shape *s, size_t works
 }
 
 bool ks_cublaslt_check(const ks_spec *spec, const ks_matmul_shape *s, size_t workspace_bytes,
-                       const ks_cublaslt_way *way)
+                       const ks_cublaslt_algorithm *chosen)
 {
     problem p;
     cublasLtMatmulAlgo_t algorithm;
     cublasLtMatmulHeuristicResult_t result;
-    memcpy(&algorithm, way->algorithm, sizeof algorithm);
+    memcpy(&algorithm, chosen->algorithm, sizeof algorithm);
     return describe(spec, s, SOMEWHERE, &p) && precise(spec, s, &algorithm) &&
            lt.MatmulAlgoCheck(handle, &p.op, &p.a, &p.b, &p.c, &p.c, &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
-           result.workspaceSize <= way->workspace_bytes && way->workspace_bytes <= workspace_bytes;
+           result.workspaceSize <= chosen->workspace_bytes && chosen->workspace_bytes <= workspace_bytes;
 }
 
-void ks_cublaslt_name(const ks_cublaslt_way *way, char *out, size_t cap)
+void ks_cublaslt_name(const ks_cublaslt_algorithm *chosen, char *out, size_t cap)
 {
     cublasLtMatmulAlgo_t algorithm;
-    memcpy(&algorithm, way->algorithm, sizeof algorithm);
+    memcpy(&algorithm, chosen->algorithm, sizeof algorithm);
     snprintf(out, cap, "cublasLt %d: tile %u, stages %u, %d slices, option %u",
              config_of<int32_t>(&algorithm, CUBLASLT_ALGO_CONFIG_ID, -1),
              config_of<uint32_t>(&algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, 0),
@@ -269,7 +270,7 @@ void ks_cublaslt_name(const ks_cublaslt_way *way, char *out, size_t cap)
 
 /* --- launching ------------------------------------------------------------------------------------------------------ */
 
-ks_status ks_cublaslt_launch(const ks_spec *spec, const ks_matmul_shape *s, const ks_cublaslt_way *way,
+ks_status ks_cublaslt_launch(const ks_spec *spec, const ks_matmul_shape *s, const ks_cublaslt_algorithm *chosen,
                              const unsigned char *in, unsigned char *out, void *workspace, cudaStream_t stream,
                              ks_error *error)
 {
@@ -277,15 +278,15 @@ ks_status ks_cublaslt_launch(const ks_spec *spec, const ks_matmul_shape *s, cons
     cublasLtMatmulAlgo_t algorithm;
     if (!describe(spec, s, in + spec->in[2].offset, &p))
         return ks_fail(error, KS_DEVICE, "matmul: cuBLASLt takes no such product");
-    memcpy(&algorithm, way->algorithm, sizeof algorithm);
+    memcpy(&algorithm, chosen->algorithm, sizeof algorithm);
     const float alpha = (float)s->alpha, beta = 0;
     const double wide_alpha = s->alpha, wide_beta = 0;
     void *c = out + spec->out.offset;
     const cublasStatus_t status =
         lt.Matmul(handle, &p.op, p.single ? (const void *)&alpha : &wide_alpha, in + spec->in[1].offset, &p.a,
                   in + spec->in[0].offset, &p.b, p.single ? (const void *)&beta : &wide_beta, c, &p.c, c, &p.c,
-                  &algorithm, workspace, way->workspace_bytes, stream);
-    cudaGetLastError(); /* whatever the library left there: its status tells */
+                  &algorithm, workspace, chosen->workspace_bytes, stream);
+    cudaGetLastError(); /* whatever the library left there: its status says it */
     if (status == CUBLAS_STATUS_SUCCESS) return KS_OK;
     return ks_fail(error, KS_DEVICE, "matmul: cublasLtMatmul says %d", (int)status);
 }
@@ -303,24 +304,24 @@ int ks_cublaslt_version(void)
     return 0;
 }
 
-int ks_cublaslt_list(const ks_spec *spec, const ks_matmul_shape *s, size_t workspace_bytes, ks_cublaslt_way *out,
+int ks_cublaslt_list(const ks_spec *spec, const ks_matmul_shape *s, size_t workspace_bytes, ks_cublaslt_algorithm *out,
                      int most)
 {
     return 0;
 }
 
 bool ks_cublaslt_check(const ks_spec *spec, const ks_matmul_shape *s, size_t workspace_bytes,
-                       const ks_cublaslt_way *way)
+                       const ks_cublaslt_algorithm *chosen)
 {
     return false;
 }
 
-void ks_cublaslt_name(const ks_cublaslt_way *way, char *out, size_t cap)
+void ks_cublaslt_name(const ks_cublaslt_algorithm *chosen, char *out, size_t cap)
 {
     snprintf(out, cap, "cublasLt");
 }
 
-ks_status ks_cublaslt_launch(const ks_spec *spec, const ks_matmul_shape *s, const ks_cublaslt_way *way,
+ks_status ks_cublaslt_launch(const ks_spec *spec, const ks_matmul_shape *s, const ks_cublaslt_algorithm *chosen,
                              const unsigned char *in, unsigned char *out, void *workspace, cudaStream_t stream,
                              ks_error *error)
 {

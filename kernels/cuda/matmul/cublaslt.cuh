@@ -18,26 +18,26 @@
 #include "ops/matmul.h"
 
 /* One of its algorithms for one problem; plain bytes, good for the same version of the library. */
-typedef struct ks_cublaslt_way {
+typedef struct ks_cublaslt_algorithm {
     uint64_t workspace_bytes;
     uint64_t algorithm[8]; /* cublasLtMatmulAlgo_t */
-} ks_cublaslt_way;
+} ks_cublaslt_algorithm;
 
-/* The current device's, the first time; later calls only tell. file: "auto", by the name that the toolkit of this build
+/* The current device's, the first time; later calls only report. file: "auto", by the name that the toolkit of this build
  * knows it by. *what: such as "cuBLASLt 13.1.0", or why there is none. */
 bool ks_cublaslt_open(const char *file, char *what, size_t cap);
 int ks_cublaslt_version(void); /* such as 130100; 0: it is not open */
 
 /* By the library's own guess of their speed, the fastest first; at most `most`. workspace_bytes: that a way may need.
  */
-int ks_cublaslt_list(const ks_spec *spec, const ks_matmul_shape *s, size_t workspace_bytes, ks_cublaslt_way *out,
+int ks_cublaslt_list(const ks_spec *spec, const ks_matmul_shape *s, size_t workspace_bytes, ks_cublaslt_algorithm *out,
                      int most);
 /* Whether bytes of any origin are such a way, here and now. */
 bool ks_cublaslt_check(const ks_spec *spec, const ks_matmul_shape *s, size_t workspace_bytes,
-                       const ks_cublaslt_way *way);
-void ks_cublaslt_name(const ks_cublaslt_way *way, char *out, size_t cap);
+                       const ks_cublaslt_algorithm *algorithm);
+void ks_cublaslt_name(const ks_cublaslt_algorithm *algorithm, char *out, size_t cap);
 /* in, out: the sides, to which the spec's offsets are added. Allocates nothing; may be captured. */
-ks_status ks_cublaslt_launch(const ks_spec *spec, const ks_matmul_shape *s, const ks_cublaslt_way *way,
+ks_status ks_cublaslt_launch(const ks_spec *spec, const ks_matmul_shape *s, const ks_cublaslt_algorithm *algorithm,
                              const unsigned char *in, unsigned char *out, void *workspace, cudaStream_t stream,
                              ks_error *error);
 

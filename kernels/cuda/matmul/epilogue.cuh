@@ -1,10 +1,10 @@
-/* From sums in shared memory to the output: the slices of a tile meet, then alpha, bias, activation and the one rounding.
+/* The epilogue: the split-K reduce of sums in shared memory, then alpha, bias, activation and the one rounding.
  *
- * Within a CTA the sums lie in PLANES planes (its warps' shares of K). Across a cluster each CTA takes a part of the tile and
- * reads it from all of them. Across groups of clusters that part goes through the workspace, and the last group to arrive
- * adds all. Every sum is taken in the order of the slices, so the bits do not depend on who is last. */
-#ifndef KS_MATMUL_FINISH_CUH
-#define KS_MATMUL_FINISH_CUH
+ * Within a CTA the sums lie in PLANES planes (its warps' shares of K). Across a cluster each CTA reduces a part of the tile, by
+ * reads of the others' shared memory. Across the clusters that share a tile that part goes through the workspace, and the last
+ * cluster to arrive reduces all. Every sum is taken in the order of the slices, so the bits do not depend on which is last. */
+#ifndef KS_MATMUL_EPILOGUE_CUH
+#define KS_MATMUL_EPILOGUE_CUH
 
 #include "cuda/matmul/common.cuh"
 
@@ -83,7 +83,7 @@ __device__ __forceinline__ S mm_epilogue(const mm_args &args, S sum, S bias)
 template <typename T>
 struct mm_out {
     T *c;              /* of the tile's first element */
-    const T *bias;     /* of its first column (turned: row) */
+    const T *bias;     /* of its first column (with swap_ab: row) */
     int rows, columns; /* that are inside */
     bool whole;        /* four neighbours of a row are one aligned vector */
 };
@@ -94,11 +94,11 @@ __device__ __forceinline__ mm_out<T> mm_out_at(const mm_args &args, const mm_uni
     const mm_int row = (mm_int)unit.row * TILE::M, column = (mm_int)unit.column * TILE::N;
     mm_out<T> out;
     out.c = (T *)(job.out + args.c_at) + unit.batch * (args.m * args.n) +
-            (args.turned ? column * args.m + row : row * args.n + column);
-    out.bias = (const T *)(job.in + args.bias_at) + (args.turned ? row : column);
+            (args.swap_ab ? column * args.m + row : row * args.n + column);
+    out.bias = (const T *)(job.in + args.bias_at) + (args.swap_ab ? row : column);
     out.rows = (int)min((mm_int)TILE::M, args.m - row);
     out.columns = (int)min((mm_int)TILE::N, args.n - column);
-    out.whole = !args.turned && ((unsigned)args.n & 3) == 0;
+    out.whole = !args.swap_ab && ((unsigned)args.n & 3) == 0;
     return out;
 }
 
@@ -112,7 +112,7 @@ __device__ __forceinline__ void mm_store_four(const mm_args &args, const mm_out<
 #pragma unroll 1
         for (int e = 0; e < 4; e++) {
             const S bias =
-                args.biased && column + e < out.columns ? mm_widen(out.bias[args.turned ? row : column + e]) : (S)0;
+                args.biased && column + e < out.columns ? mm_widen(out.bias[args.swap_ab ? row : column + e]) : (S)0;
             const S x = mm_epilogue(args, sum.value[0], bias);
             sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
         }
@@ -126,8 +126,8 @@ __device__ __forceinline__ void mm_store_four(const mm_args &args, const mm_out<
         *(decltype(line) *)(out.c + row * args.n + column) = line;
         return;
     }
-    const mm_int step = args.turned ? args.m : 1;
-    T *to = out.c + (args.turned ? column * args.m + row : row * args.n + column);
+    const mm_int step = args.swap_ab ? args.m : 1;
+    T *to = out.c + (args.swap_ab ? column * args.m + row : row * args.n + column);
 #pragma unroll
     for (int e = 0; e < 4; e++)
         if (column + e < out.columns) to[e * step] = line.value[e];
@@ -150,27 +150,27 @@ __device__ __forceinline__ mm_four<S> mm_read_fresh(const mm_four<S> *at)
     return x;
 }
 
-/* The sums of all groups' parts, `step` fours apart, in the groups' order: of `count` fours up to COUNT, `apart` from each
+/* The sums of all splits' parts, `step` fours apart, in the splits' order: of `count` fours up to COUNT, `apart` from each
  * other. FEW of each are under way before the first is added. */
 template <int FEW, int COUNT, typename S>
-__device__ __forceinline__ void mm_gather(mm_four<S> (&sum)[COUNT], int count, size_t apart, const mm_four<S> *at,
-                                          size_t step, unsigned groups)
+__device__ __forceinline__ void mm_workspace_reduce(mm_four<S> (&sum)[COUNT], int count, size_t apart,
+                                                    const mm_four<S> *at, size_t step, unsigned splits)
 {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) sum[i] = {};
 #pragma unroll 1
-    for (unsigned first = 0; first < groups; first += FEW) {
+    for (unsigned first = 0; first < splits; first += FEW) {
         mm_four<S> part[COUNT][FEW];
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
 #pragma unroll
             for (unsigned g = 0; g < FEW; g++)
-                if (i < count && first + g < groups) part[i][g] = mm_read_fresh(at + (first + g) * step + i * apart);
+                if (i < count && first + g < splits) part[i][g] = mm_read_fresh(at + (first + g) * step + i * apart);
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
 #pragma unroll
             for (unsigned g = 0; g < FEW; g++)
-                if (first + g < groups) mm_add(sum[i], part[i][g]);
+                if (first + g < splits) mm_add(sum[i], part[i][g]);
     }
 }
 
@@ -181,7 +181,7 @@ __device__ __forceinline__ void mm_cluster_sync()
     mm_cluster_wait();
 }
 
-/* Nobody leaves while another reads here. Orders no memory: it would wait for the output's stores. */
+/* No CTA ends while another reads its memory. Orders no memory: it would wait for the output's stores. */
 __device__ __forceinline__ void mm_cluster_leave()
 {
     mm_cluster_arrive_relaxed();
@@ -198,16 +198,16 @@ __device__ __forceinline__ mm_four<S> mm_peer_read(const S *at, unsigned rank)
 }
 #endif
 
-/* Where mm_fma_spill leaves a sum in its plane: fours of a row are turned by the row's number, so that a warp, whose threads own
- * fours of columns and of rows, stores to 32 banks instead of 8. */
-static __host__ __device__ constexpr int mm_turned_at(int row, int column)
+/* Where mm_fma_spill leaves a sum in its plane: fours of a row are rotated by the row's number, so that a warp, whose threads
+ * own fours of columns and of rows, stores to 32 banks instead of 8. */
+static __host__ __device__ constexpr int mm_rotated_at(int row, int column)
 {
     return column / 4 * 4 + (column + row / 4) % 4;
 }
 
 /* Back from there. */
 template <typename S>
-__device__ __forceinline__ mm_four<S> mm_turn_back(const mm_four<S> &x, int row)
+__device__ __forceinline__ mm_four<S> mm_rotate_back(const mm_four<S> &x, int row)
 {
     mm_four<S> half, whole;
 #pragma unroll
@@ -223,15 +223,15 @@ template <typename TILE>
 struct mm_planes {
     typedef typename mm_sum<typename TILE::element>::type S;
     S *sums;
-    bool turned;
+    bool swap_ab;
 
     __device__ __forceinline__ int row(int four) const
     {
-        return turned ? four % TILE::M : four / (TILE::N / 4);
+        return swap_ab ? four % TILE::M : four / (TILE::N / 4);
     }
     __device__ __forceinline__ int column(int four) const
     {
-        return (turned ? four / TILE::M : four % (TILE::N / 4)) * 4;
+        return (swap_ab ? four / TILE::M : four % (TILE::N / 4)) * 4;
     }
     /* In the first plane. */
     __device__ __forceinline__ S *at(int four) const
@@ -261,8 +261,8 @@ struct mm_planes {
 /* This CTA's share of a tile, from its own planes and its peers' first ones to its own first one; a cluster of up to MOST.
  * AT_ONCE of a thread's fours are asked for before the first is added. */
 template <int MOST, int AT_ONCE, typename TILE>
-__device__ __forceinline__ void mm_meet(const mm_planes<TILE> &planes, int begin, int end, unsigned rank,
-                                        unsigned cluster)
+__device__ __forceinline__ void mm_cluster_reduce(const mm_planes<TILE> &planes, int begin, int end, unsigned rank,
+                                                  unsigned cluster)
 {
     typedef typename mm_planes<TILE>::S S;
 #pragma unroll 1
@@ -295,8 +295,8 @@ __device__ __forceinline__ void mm_meet(const mm_planes<TILE> &planes, int begin
 
 /* All CTA's threads have stored their sums. */
 template <typename T, typename TILE>
-__device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &args, const mm_unit &unit,
-                                          const ks_entry &job, typename mm_sum<T>::type *sums)
+__device__ __forceinline__ void mm_reduce_and_store(const ks_site &site, const mm_args &args, const mm_unit &unit,
+                                                    const ks_entry &job, typename mm_sum<T>::type *sums)
 {
     typedef typename mm_sum<T>::type S;
     enum { M = TILE::M, N = TILE::N, THREADS = TILE::THREADS, FOURS = M * N / 4 };
@@ -304,10 +304,10 @@ __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &ar
     const mm_out<T> out = mm_out_at<T, TILE>(args, unit, job);
     const int share = FOURS >> args.cluster_log2;
     unsigned rank = 0;
-    const mm_planes<TILE> planes = {sums, (bool)args.turned};
+    const mm_planes<TILE> planes = {sums, (bool)args.swap_ab};
     auto store = [&](int four, const mm_four<S> &sum) {
         mm_store_four(args, out, planes.row(four), planes.column(four),
-                      TILE::MMA ? sum : mm_turn_back(sum, planes.row(four)));
+                      TILE::MMA ? sum : mm_rotate_back(sum, planes.row(four)));
     };
 
     __syncthreads();
@@ -325,28 +325,28 @@ __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &ar
     }
 #endif
     const int begin = (int)rank * share, end = begin + share;
-    mm_four<S> *partial = (mm_four<S> *)ks_workspace(site) + (size_t)unit.tile * args.groups * FOURS;
+    mm_four<S> *partial = (mm_four<S> *)ks_workspace(site) + (size_t)unit.tile * args.splits * FOURS;
 #ifdef KS_MATMUL_CLUSTERS
     constexpr int HALF = FOURS / 2 / THREADS; /* a thread's fours of half a tile */
     if (args.cluster == 2)
-        mm_meet<2, (HALF < 1 ? 1 : HALF < 4 ? HALF : 4)>(planes, begin, end, rank, args.cluster);
+        mm_cluster_reduce<2, (HALF < 1 ? 1 : HALF < 4 ? HALF : 4)>(planes, begin, end, rank, args.cluster);
     else if (args.cluster > 2)
-        mm_meet<KS_MATMUL_CLUSTER_MAX, 1>(planes, begin, end, rank, args.cluster);
+        mm_cluster_reduce<KS_MATMUL_CLUSTER_MAX, 1>(planes, begin, end, rank, args.cluster);
 #endif
 #pragma unroll 1
     for (int four = begin + threadIdx.x; four < end; four += THREADS) {
         mm_four<S> sum = planes.read(four);
         if (args.cluster == 1) sum = planes.sum(four);
-        if (args.groups > 1)
-            partial[(size_t)unit.group * FOURS + four] = sum;
+        if (args.splits > 1)
+            partial[(size_t)unit.split * FOURS + four] = sum;
         else
             store(four, sum);
     }
-    if (args.groups > 1) {
+    if (args.splits > 1) {
         uint32_t *counter = ks_counters(site) + ((size_t)unit.tile << args.cluster_log2) + rank;
         __syncthreads();
         if (threadIdx.x == 0) {
-            last = mm_draw(counter) == args.groups - 1;
+            last = mm_draw(counter) == args.splits - 1;
             if (last) *counter = 0;
         }
         __syncthreads();
@@ -354,7 +354,7 @@ __device__ __forceinline__ void mm_finish(const ks_site &site, const mm_args &ar
 #pragma unroll 1
             for (int four = begin + threadIdx.x; four < end; four += THREADS) {
                 mm_four<S> sum[1];
-                mm_gather<32 / sizeof(S)>(sum, 1, 0, partial + four, FOURS, args.groups);
+                mm_workspace_reduce<32 / sizeof(S)>(sum, 1, 0, partial + four, FOURS, args.splits);
                 store(four, sum[0]);
             }
         }

@@ -3,17 +3,17 @@
  * A CTA owns a strip of columns and a slice of K, and its warps share the slice: no warp waits for another before its sums
  * are complete. A thread has BLOCKS blocks of B under way, a block being some vectors of 16 bytes; it asks for a block's
  * successor as soon as it has used it. Where multiply-adds do it, A's few rows of the slice are copied to shared memory
- * while the first blocks come; fragments for the tensor cores come with B's blocks. At the end the warps meet in shared
+ * while the first blocks come; fragments for the tensor cores come with B's blocks. At the end the warps reduce in shared
  * memory, and each CTA of a cluster sends its sums to the one that stores them.
  *
  * Where B's rows lie along K, a lane's neighbours have the next values of K, else the next columns. Tensor cores see K in
  * another order within a block, the same for A and B, so that a lane's values of a fragment are neighbours in memory. The
  * rows of B start on 16 bytes and are whole vectors; for the tensor cores those of A too, and they lie along K.
  *
- * How it begins and ends is its own: by mm_unit_at() and mm_finish() FP32 1 x 4096 x 4096 took 19.5 us on an H200, of which
- * 1.9 were the end, and so 18.1. */
-#ifndef KS_MATMUL_SKINNY_CUH
-#define KS_MATMUL_SKINNY_CUH
+ * How it begins and ends is its own: by mm_unit_at() and mm_reduce_and_store() FP32 1 x 4096 x 4096 took 19.5 us on an H200,
+ * of which 1.9 were the end, and so 18.1. */
+#ifndef KS_MATMUL_GEMV_CUH
+#define KS_MATMUL_GEMV_CUH
 
 #include "cuda/matmul/epilogue.cuh"
 #include "cuda/matmul/mma.cuh"
@@ -53,7 +53,7 @@ struct mm_skinny_mma {
     typedef float sums[COLUMNS][4];
 };
 
-/* As mm_unit_at(), for one row of tiles and clusters that meet nobody else. */
+/* As mm_unit_at(), for one row of tiles and K shared within a cluster only. */
 __device__ __forceinline__ mm_unit mm_skinny_unit(const mm_args &args)
 {
     mm_unit unit = {};
@@ -69,7 +69,7 @@ __device__ __forceinline__ mm_unit mm_skinny_unit(const mm_args &args)
     return unit;
 }
 
-/* A's rows of the slice, as they are in memory. The caller waits and meets the CTA's other threads. */
+/* A's rows of the slice, as they are in memory. The caller waits, and synchronises the CTA. */
 template <typename TILE, bool A_K>
 __device__ __forceinline__ void mm_skinny_stage(const mm_args &args, const mm_unit &unit, const ks_entry &job,
                                                 unsigned char *to, int pitch)
@@ -241,7 +241,7 @@ __device__ __forceinline__ void mm_skinny_fma_spill(typename TILE::sums &sum, fl
 template <typename TILE>
 __device__ __forceinline__ void mm_skinny_mma_spill(const typename TILE::sums &sum, float *plane)
 {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int lane_id = threadIdx.x % 32, g = lane_id / 4, t = lane_id % 4;
 #pragma unroll
     for (int e = 0; e < (TILE::M > 8 ? 4 : 2); e++)
 #pragma unroll
@@ -270,10 +270,10 @@ __device__ __forceinline__ void mm_skinny_store(const mm_args &args, const mm_un
     if (row >= args.m || j >= args.n) return;
     if (!args.plain) {
         const T *bias = (const T *)(job.in + args.bias_at);
-        sum = mm_epilogue(args, sum, args.biased ? mm_widen(bias[args.turned ? row : j]) : 0.0f);
+        sum = mm_epilogue(args, sum, args.biased ? mm_widen(bias[args.swap_ab ? row : j]) : 0.0f);
     }
     T *c = (T *)(job.out + args.c_at) + unit.batch * (args.m * args.n);
-    mm_narrow(sum, c + (args.turned ? j * args.m + row : row * args.n + j));
+    mm_narrow(sum, c + (args.swap_ab ? j * args.m + row : row * args.n + j));
 }
 
 /* Slots in the shared memory of another CTA of the cluster. */
@@ -286,15 +286,16 @@ __device__ __forceinline__ void mm_peer_write(float *at, unsigned rank, float x)
 
 /* The CTA's threads have stored their sums in planes, a PLANE apart; slots: [cluster][its share of the outputs]. */
 template <typename TILE>
-__device__ __forceinline__ void mm_skinny_finish(const ks_site &site, const mm_args &args, const mm_unit &unit,
-                                                 const ks_entry &job, const float *planes, float *slots)
+__device__ __forceinline__ void mm_skinny_reduce_and_store(const ks_site &site, const mm_args &args,
+                                                           const mm_unit &unit, const ks_entry &job,
+                                                           const float *planes, float *slots)
 {
     constexpr int M = TILE::M, N = TILE::N, PARTS = mm_skinny_parts<TILE>();
     const int part = threadIdx.x % PARTS, share = TILE::OUTPUTS >> args.cluster_log2;
     const int rank = blockIdx.x & (args.cluster - 1);
     /* Neighbouring threads walk the output's contiguous dimension. */
-    auto row_of = [&](int out) { return args.turned ? out % M : out / N; };
-    auto column_of = [&](int out) { return args.turned ? out / M : out % N; };
+    auto row_of = [&](int out) { return args.swap_ab ? out % M : out / N; };
+    auto column_of = [&](int out) { return args.swap_ab ? out / M : out % N; };
     __syncthreads();
     if (threadIdx.x == TILE::THREADS - 1) mm_stamp(site);
 #ifdef KS_MATMUL_CLUSTERS
@@ -342,9 +343,9 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
 #endif
     const mm_unit unit = mm_skinny_unit(args);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int along = ALONG_FIRST ? lane % TILE::ALONG : lane / TILE::LANES;
-    const int column = (ALONG_FIRST ? lane / TILE::ALONG : lane % TILE::LANES) * TILE::COLUMNS;
+    const int warp = threadIdx.x / 32, lane_id = threadIdx.x % 32;
+    const int along = ALONG_FIRST ? lane_id % TILE::ALONG : lane_id / TILE::LANES;
+    const int column = (ALONG_FIRST ? lane_id / TILE::ALONG : lane_id % TILE::LANES) * TILE::COLUMNS;
     const int mine = warp * TILE::SHARE, slice = (int)(unit.k_end - unit.k_begin);
     float *slots = (float *)mm_shared, *planes = slots + TILE::OUTPUTS;
     const unsigned char *x = (const unsigned char *)planes + (mine + along * TILE::VALUES) * (int)sizeof(T);
@@ -379,7 +380,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         __syncthreads(); /* all warps have left A */
         mm_skinny_fma_spill<TILE>(sum, plane, along, column);
     }
-    mm_skinny_finish<TILE>(site, args, unit, job, planes, slots);
+    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, planes, slots);
     mm_leave(site);
 }
 
@@ -397,7 +398,7 @@ static constexpr mm_kernel mm_skinny_entry(const char *name, mm_cost cost)
             .ctas = TILE::CTAS,
             .shared_bytes = (TILE::OUTPUTS + TILE::SUMS) * (int)sizeof(float),
             .cost = cost,
-            .splits = true,
+            .split_k = true,
             .skinny = TILE::MMA      ? MM_SKINNY_STRAIGHT
                       : TILE::W == 1 ? MM_SKINNY_ODD
                                      : MM_SKINNY_HELD};
@@ -413,12 +414,12 @@ static constexpr mm_row mm_skinny(const char *name, mm_cost cost)
 #undef ENTRY
 }
 
-/* For B's rows across K alone, which nobody shares: small matrices take narrow strips so that there are enough of them. */
+/* For B's rows across K alone, not shared along K: small matrices take narrow strips so that there are enough of them. */
 template <typename TILE>
 static constexpr mm_row mm_skinny_narrow(const char *name, mm_cost cost)
 {
     mm_kernel kernel = mm_skinny_entry<TILE, true>(name, cost);
-    kernel.splits = false;
+    kernel.split_k = false;
     const mm_kernel none = mm_without_entry(kernel);
     return {{{kernel, none}, {kernel, none}}};
 }
@@ -458,12 +459,12 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
 #endif
     const mm_unit unit = mm_skinny_unit(args);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int mine = warp + lane / TILE::LANES * TILE::PLANES, slice = (int)(unit.k_end - unit.k_begin);
+    const int warp = threadIdx.x / 32, lane_id = threadIdx.x % 32;
+    const int mine = warp + lane_id / TILE::LANES * TILE::PLANES, slice = (int)(unit.k_end - unit.k_begin);
     const mm_int pitch = args.b.pitch, first = (mm_int)unit.column * TILE::N;
     float *slots = (float *)mm_shared, *planes = slots + TILE::OUTPUTS;
     const T *at = (const T *)(job.in + args.b.at) + unit.b + (unit.k_begin + mine) * pitch + first;
-    const int shift = (int)((uintptr_t)at / sizeof(T) % TILE::W), column = lane % TILE::LANES * TILE::W - shift;
+    const int shift = (int)((uintptr_t)at / sizeof(T) % TILE::W), column = lane_id % TILE::LANES * TILE::W - shift;
     const bool inside = column < args.n - first;
     at += column;
     int left = slice - mine;
@@ -500,12 +501,12 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     for (int lanes = TILE::LANES; lanes < 32; lanes *= 2)
 #pragma unroll
         for (int c = 0; c < TILE::W; c++) sum[c] += __shfl_xor_sync(~0u, sum[c], lanes);
-    if (lane < TILE::LANES) {
+    if (lane_id < TILE::LANES) {
 #pragma unroll
         for (int c = 0; c < TILE::W; c++)
             if (column + c >= 0 && column + c < TILE::N) planes[warp * TILE::PLANE + column + c] = sum[c];
     }
-    mm_skinny_finish<TILE>(site, args, unit, job, planes, slots);
+    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, planes, slots);
     mm_leave(site);
 }
 
@@ -521,7 +522,7 @@ static constexpr mm_row mm_skinny_odd(const char *name, mm_cost cost)
                               .ctas = TILE::CTAS,
                               .shared_bytes = (TILE::OUTPUTS + TILE::SUMS) * (int)sizeof(float),
                               .cost = cost,
-                              .splits = true,
+                              .split_k = true,
                               .skinny = MM_SKINNY_ODD};
     return {{{kernel, kernel}, {kernel, kernel}}};
 }

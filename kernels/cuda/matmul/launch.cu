@@ -72,7 +72,7 @@ static cudaError_t launch_pack(const mm_problem *p, mm_fit *fit, const ks_site &
         mm_pack_part *part = &fit->layout.pack.part[i];
         if (part->chunks == 0) continue;
         part->to += first;
-        (i == fit->args.turned ? fit->args.a : fit->args.b).at =
+        (i == fit->args.swap_ab ? fit->args.a : fit->args.b).at =
             (size_t)((uintptr_t)site.workspace + part->to - (uintptr_t)site.only.in);
         chunks += part->chunks;
     }
@@ -95,7 +95,7 @@ ks_status mm_launch(const mm_problem *p, const ks_matmul_candidate *candidate, c
     mm_fit fit = mm_fit_to(p, candidate);
     mm_maps maps = {};
     cudaError_t code = candidate->packed ? launch_pack(p, &fit, *site, stream) : cudaSuccess;
-    if (fit.kernel.bulk && !make_maps(p, candidate->table, &fit, site->only.in, &maps))
+    if (fit.kernel.tma && !make_maps(p, candidate->table, &fit, site->only.in, &maps))
         return ks_fail(error, KS_DEVICE, "matmul: the driver makes no tensor map");
     void *arguments[] = {(void *)(uintptr_t)site, &fit.args, &maps};
     cudaLaunchAttribute attributes[2] = {};

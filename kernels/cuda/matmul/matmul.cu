@@ -27,7 +27,7 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     const mm_fit fit = mm_fit_to(&p, candidate);
     const mm_int grid = mm_grid(&p, &fit);
     memset(out, 0, sizeof *out);
-    out->once = reads_once(&p, &fit.args) && grid <= KS_GRID_MAX && !fit.kernel.bulk && !candidate->packed;
+    out->once = reads_once(&p, &fit.args) && grid <= KS_GRID_MAX && !fit.kernel.tma && !candidate->packed;
     out->batch_max = out->once ? KS_BATCH_MAX : 1;
     out->workspace_bytes = mm_workspace_bytes(&p, &fit);
     out->counters = mm_counters(&p, &fit);
@@ -36,8 +36,8 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     out->pick.cluster = (int)fit.args.cluster;
     out->pick.shared_bytes = (size_t)fit.kernel.shared_bytes;
     snprintf(out->pick.kernel, sizeof out->pick.kernel, "matmul<%s, %s%s%s>, %u x %u slices",
-             mm_tables[candidate->table]->name, fit.kernel.name, candidate->turned ? " turned" : "",
-             candidate->packed ? " packed" : "", fit.args.groups, fit.args.cluster);
+             mm_tables[candidate->table]->name, fit.kernel.name, candidate->swap_ab ? " swap_ab" : "",
+             candidate->packed ? " packed" : "", fit.args.splits, fit.args.cluster);
     static_assert(sizeof *candidate <= sizeof out->choice, "a plan has no room for the candidate");
     memcpy(out->choice, candidate, sizeof *candidate);
 }
@@ -82,29 +82,29 @@ static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_pla
 /* --- algorithms ------------------------------------------------------------------------------------------------------ */
 
 /* A plan's choice where cuBLASLt does it. */
-typedef struct mm_library {
+typedef struct mm_library_choice {
     ks_matmul_candidate mark;
-    ks_cublaslt_way way;
-} mm_library;
-static_assert(sizeof(mm_library) <= KS_CHOICE_BYTES, "a plan has no room for cuBLASLt's choice");
+    ks_cublaslt_algorithm algorithm;
+} mm_library_choice;
+static_assert(sizeof(mm_library_choice) <= KS_CHOICE_BYTES, "a plan has no room for cuBLASLt's choice");
 
-enum { MM_OWN_WAYS = 16 }; /* that are tried: the rest of the 256 is further back in the model's order */
+enum { MM_OWN_ALGORITHMS = 16 }; /* that are tried: the rest of the 256 is further back in the model's order */
 
-static void library_plan(const ks_cublaslt_way *way, ks_cuda_plan *out)
+static void library_plan(const ks_cublaslt_algorithm *algorithm, ks_cuda_plan *out)
 {
-    mm_library library;
+    mm_library_choice library;
     memset(&library, 0, sizeof library);
     library.mark.table = KS_MATMUL_LIBRARY;
-    library.way = *way;
+    library.algorithm = *algorithm;
     memset(out, 0, sizeof *out);
     out->batch_max = 1; /* a graph's addresses are frozen, and the library reads no block */
-    out->workspace_bytes = (size_t)way->workspace_bytes;
+    out->workspace_bytes = (size_t)algorithm->workspace_bytes;
     out->unstamped = true;
-    ks_cublaslt_name(way, out->pick.kernel, sizeof out->pick.kernel);
+    ks_cublaslt_name(algorithm, out->pick.kernel, sizeof out->pick.kernel);
     memcpy(out->choice, &library, sizeof library);
 }
 
-static void way_of(const ks_cuda_plan *plan, ks_way *out)
+static void algorithm_of(const ks_cuda_plan *plan, ks_way *out)
 {
     memset(out, 0, sizeof *out);
     memcpy(out->kernel, plan->pick.kernel, sizeof out->kernel);
@@ -113,43 +113,43 @@ static void way_of(const ks_cuda_plan *plan, ks_way *out)
 
 static int cuda_candidates(const ks_chip *chip, const ks_spec *spec, ks_way *out, int most)
 {
-    ks_matmul_candidate own[MM_OWN_WAYS];
-    ks_cublaslt_way library[KS_WAYS_MAX];
+    ks_matmul_candidate own[MM_OWN_ALGORITHMS];
+    ks_cublaslt_algorithm library[KS_WAYS_MAX];
     ks_cuda_plan plan;
     ks_matmul_shape shape;
     int count = 0;
     ks_matmul_shape_of(spec, &shape);
-    const int owns = order_candidates(chip, spec, own, most < (int)MM_OWN_WAYS ? most : (int)MM_OWN_WAYS);
+    const int owns = order_candidates(chip, spec, own, most < (int)MM_OWN_ALGORITHMS ? most : (int)MM_OWN_ALGORITHMS);
     for (; count < owns; count++) {
         ks_matmul_candidate_plan(chip, spec, &own[count], &plan);
-        way_of(&plan, &out[count]);
+        algorithm_of(&plan, &out[count]);
     }
     const int room = most - owns < (int)KS_WAYS_MAX ? most - owns : (int)KS_WAYS_MAX;
     const int found = ks_cublaslt_list(spec, &shape, chip->workspace_bytes, library, room);
     for (int i = 0; i < found; i++) {
         library_plan(&library[i], &plan);
-        way_of(&plan, &out[count++]);
+        algorithm_of(&plan, &out[count++]);
     }
     return count;
 }
 
-static ks_status cuda_adopt(const ks_chip *chip, const ks_spec *spec, const ks_way *way, ks_cuda_plan *out,
+static ks_status cuda_adopt(const ks_chip *chip, const ks_spec *spec, const ks_way *algorithm, ks_cuda_plan *out,
                             ks_error *error)
 {
     ks_matmul_candidate own[KS_MATMUL_CANDIDATES];
     ks_matmul_shape shape;
-    mm_library library;
+    mm_library_choice library;
     ks_matmul_shape_of(spec, &shape);
-    memcpy(&library, way->choice, sizeof library);
+    memcpy(&library, algorithm->choice, sizeof library);
     if (library.mark.table == KS_MATMUL_LIBRARY) {
-        if (!ks_cublaslt_check(spec, &shape, chip->workspace_bytes, &library.way))
+        if (!ks_cublaslt_check(spec, &shape, chip->workspace_bytes, &library.algorithm))
             return ks_fail(error, KS_CONFIG, "matmul: no such algorithm of cuBLASLt for these shapes");
-        library_plan(&library.way, out);
+        library_plan(&library.algorithm, out);
         return KS_OK;
     }
     const int owns = ks_matmul_candidates(chip, spec, own, KS_MATMUL_CANDIDATES);
     for (int i = 0; i < owns; i++) {
-        if (memcmp(&own[i], way->choice, sizeof own[i]) != 0) continue;
+        if (memcmp(&own[i], algorithm->choice, sizeof own[i]) != 0) continue;
         ks_matmul_candidate_plan(chip, spec, &own[i], out);
         return KS_OK;
     }
@@ -175,22 +175,24 @@ static uint64_t cuda_revision(void)
 static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const void *choice, ks_site site, int bucket,
                              cudaStream_t stream, ks_error *error)
 {
-    mm_library library;
+    mm_library_choice library;
     memcpy(&library, choice, sizeof library);
     const mm_problem p = mm_problem_of(chip, spec);
     if (library.mark.table != KS_MATMUL_LIBRARY) return mm_launch(&p, &library.mark, &site, bucket, stream, error);
-    return ks_cublaslt_launch(spec, &p.shape, &library.way, site.only.in, site.only.out, site.workspace, stream, error);
+    return ks_cublaslt_launch(spec, &p.shape, &library.algorithm, site.only.in, site.only.out, site.workspace, stream,
+                              error);
 }
 
 /* --- setup ----------------------------------------------------------------------------------------------------------- */
 
-/* The first wgmma kernel of the tables has code only where the build made it for sm_90a: its barriers tell. */
-static cudaError_t find_bulk(ks_chip *chip)
+/* The first wgmma kernel of the tables has code only where the build made it for sm_90a: then it has shared memory, for its
+ * mbarriers. */
+static cudaError_t find_tma(ks_chip *chip)
 {
     const mm_table *table = mm_tables[MM_FP16];
     chip->encode_tiled = NULL;
     int row = 0;
-    while (row < table->count && !table->rows[row].layout[1][1].bulk) row++;
+    while (row < table->count && !table->rows[row].layout[1][1].tma) row++;
     if (chip->capability != 90 || row == table->count) return cudaSuccess;
     cudaFuncAttributes attributes;
     const cudaError_t code = cudaFuncGetAttributes(&attributes, mm_function(&table->rows[row].layout[1][1]));
@@ -209,7 +211,7 @@ static cudaError_t count_clusters(ks_chip *chip)
     mm_kernel kernel = {};
     for (int row = 0; row < table->count; row++) {
         const mm_kernel *other = &table->rows[row].layout[1][1];
-        if (mm_function(other) && other->splits && other->shared_bytes > kernel.shared_bytes &&
+        if (mm_function(other) && other->split_k && other->shared_bytes > kernel.shared_bytes &&
             (size_t)other->shared_bytes <= chip->shared_optin)
             kernel = *other;
     }
@@ -255,7 +257,7 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
     static const struct {
         cudaError_t (*step)(ks_chip *chip);
         const char *what;
-    } steps[] = {{find_bulk, "tensor maps"},
+    } steps[] = {{find_tma, "tensor maps"},
                  {allow_all, "shared memory"},
                  {mm_find_early, "attributes"},
                  {count_clusters, "clusters"}};

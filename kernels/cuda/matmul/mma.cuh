@@ -1,4 +1,4 @@
-/* FP16, BF16 and TF32 by mma.sync with FP32 sums, on sm_80 and later: the engine of a tile (matmul_tile.cuh).
+/* FP16, BF16 and TF32 by mma.sync with FP32 sums, on sm_80 and later: the engine of a tile (tile.cuh).
  *
  * Operands keep their layout in shared memory; ldmatrix, transposing where K is not the contiguous dimension, serves all
  * transposes of 16-bit types. TF32 elements are FP32 in memory, are rounded to nearest on the way into registers, and are
@@ -13,7 +13,7 @@ template <typename T, int M_, int N_, int WM_, int WN_, int WK_, int STAGES_, in
 struct mm_mma_tile {
     typedef T element;
     static constexpr int M = M_, N = N_, WM = WM_, WN = WN_, PLANES = WK_, STAGES = STAGES_, CTAS = CTAS_;
-    static constexpr bool TURNS = false;
+    static constexpr bool TRANSPOSES = false;
     static constexpr int THREADS = 32 * WM * WN * WK_, MMA = 1, WARP_M = M / WM, WARP_N = N / WN, SUM_PITCH = N + 8;
     static constexpr int DEPTH = 128 / (int)sizeof(T), WARP_K = DEPTH / PLANES, CHUNK = 16 / (int)sizeof(T),
                          STEP = 2 * CHUNK;
@@ -36,18 +36,18 @@ template <typename T, typename STAGE, bool K_CONTIGUOUS, bool ACROSS_FIRST>
 __device__ __forceinline__ void mm_fragment(uint32_t (&to)[4], unsigned stage, int across, int k)
 {
     constexpr int CHUNK = 16 / (int)sizeof(T);
-    const int lane = threadIdx.x % 32;
+    const int lane_id = threadIdx.x % 32;
     if constexpr (K_CONTIGUOUS || sizeof(T) == 2) {
-        const int matrix = lane / 8, second = ACROSS_FIRST ? matrix % 2 : matrix / 2;
+        const int matrix = lane_id / 8, second = ACROSS_FIRST ? matrix % 2 : matrix / 2;
         const int further = ACROSS_FIRST ? matrix / 2 : matrix % 2;
-        const int w = across + second * 8, l = k + further * CHUNK, inner = lane % 8;
+        const int w = across + second * 8, l = k + further * CHUNK, inner = lane_id % 8;
         const int row = K_CONTIGUOUS ? w + inner : l + inner, column = K_CONTIGUOUS ? l : w;
         mm_ldmatrix<!K_CONTIGUOUS>(to, stage + row * STAGE::PITCH + column * (int)sizeof(T));
     } else {
 #pragma unroll
         for (int r = 0; r < 4; r++) {
             const int second = ACROSS_FIRST ? r % 2 : r / 2, further = ACROSS_FIRST ? r / 2 : r % 2;
-            const int w = across + second * 8 + lane / 4, l = k + further * CHUNK + lane % 4;
+            const int w = across + second * 8 + lane_id / 4, l = k + further * CHUNK + lane_id % 4;
             to[r] = mm_shared_read(stage + l * STAGE::PITCH + w * 4);
         }
     }
@@ -87,9 +87,9 @@ __device__ __forceinline__ void mm_mma_multiply(typename TILE::sums &sum, const 
 template <typename TILE>
 __device__ __forceinline__ void mm_mma_spill(const typename TILE::sums &sum, float *planes)
 {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, plane = warp / (TILE::WM * TILE::WN);
-    const int m = warp / TILE::WN % TILE::WM * TILE::WARP_M + lane / 4,
-              n = warp % TILE::WN * TILE::WARP_N + lane % 4 * 2;
+    const int warp = threadIdx.x / 32, lane_id = threadIdx.x % 32, plane = warp / (TILE::WM * TILE::WN);
+    const int m = warp / TILE::WN % TILE::WM * TILE::WARP_M + lane_id / 4,
+              n = warp % TILE::WN * TILE::WARP_N + lane_id % 4 * 2;
     float *to = planes + (plane * TILE::M + m) * TILE::SUM_PITCH + n;
 #pragma unroll
     for (int i = 0; i < TILE::WARP_M / 16; i++)

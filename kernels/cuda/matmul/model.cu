@@ -10,14 +10,14 @@
 /* Of the tiles, whose launch is not in their fixed_us. */
 typedef struct mm_tile_costs {
     double launch_us;
-    double cluster_us, groups_us; /* where CTAs share K so */
+    double cluster_us, workspace_us; /* where CTAs share K so */
     double dram_bytes_us, l2_bytes_us;
     double neighbour;  /* of a CTA's us_per_stage alone, what each neighbour on its SM adds */
     double idle_power; /* how few CTAs draw less than all of the memory's bandwidth */
     double enough;     /* to an SM, of CTAs that share K: fewer draw as much less; 0: as idle_power says */
     double overlap;    /* of the shorter one of work and memory, what stays visible */
     double beyond;     /* what a stage's rows cost that lie beyond the operand, as a part of its time for memory */
-    double turned;     /* what a turned tile's beginning and end take, times the others' */
+    double swap_ab;    /* what a tile with swap_ab takes to begin and to end, times the others' */
 } mm_tile_costs;
 
 /* Of gemv.cuh's and strip.cuh's, whose launch is in their fixed_us. */
@@ -33,14 +33,14 @@ typedef struct mm_skinny_costs {
 typedef struct mm_wide_costs {
     double dram_bytes_us, l2_bytes_us, neighbour;
     double overlap, slices_overlap; /* the second where CTAs share K */
-    double cluster_us, groups_us;
+    double cluster_us, workspace_us;
     double walk; /* of fixed_us, each tile behind a CTA's first */
 } mm_wide_costs;
 
 typedef struct mm_chip_costs {
-    mm_tile_costs copied, bulk; /* stages that threads copy, or the TMA unit */
-    double group_us;            /* each of the groups that share a tile */
-    double slices_l2_bytes_us;  /* bytes that wgmma's kernels read where CTAs share K: few others ask for the same */
+    mm_tile_costs copied, tma; /* stages that threads copy, or the TMA unit */
+    double split_us;           /* each of the splits of a tile */
+    double slices_l2_bytes_us; /* bytes that wgmma's kernels read where CTAs share K: few others ask for the same */
     mm_skinny_costs skinny;
     mm_wide_costs wide;
     double pack_us, pack_bytes_us;               /* before a product of packed operands */
@@ -51,7 +51,7 @@ typedef struct mm_chip_costs {
  * shapes; batches of 1 to 4096 matrices. The heuristic's time over the best trial's, 111 shapes: geometric mean 1.041. */
 static const mm_chip_costs h200 = {.copied = {.launch_us = 2.6,
                                               .cluster_us = 0.68,
-                                              .groups_us = 1.8,
+                                              .workspace_us = 1.8,
                                               .dram_bytes_us = 3.8e6,
                                               .l2_bytes_us = 5.3e6,
                                               .neighbour = 0.88,
@@ -59,19 +59,19 @@ static const mm_chip_costs h200 = {.copied = {.launch_us = 2.6,
                                               .enough = 0,
                                               .overlap = 0.35,
                                               .beyond = 0,
-                                              .turned = 1.45},
-                                   .bulk = {.launch_us = 2.0,
-                                            .cluster_us = 0.3,
-                                            .groups_us = 0.8,
-                                            .dram_bytes_us = 3.9e6,
-                                            .l2_bytes_us = 10.8e6,
-                                            .neighbour = 0.63,
-                                            .idle_power = 0.41,
-                                            .enough = 0.45,
-                                            .overlap = 0.34,
-                                            .beyond = 0.5,
-                                            .turned = 1},
-                                   .group_us = 0.086,
+                                              .swap_ab = 1.45},
+                                   .tma = {.launch_us = 2.0,
+                                           .cluster_us = 0.3,
+                                           .workspace_us = 0.8,
+                                           .dram_bytes_us = 3.9e6,
+                                           .l2_bytes_us = 10.8e6,
+                                           .neighbour = 0.63,
+                                           .idle_power = 0.41,
+                                           .enough = 0.45,
+                                           .overlap = 0.34,
+                                           .beyond = 0.5,
+                                           .swap_ab = 1},
+                                   .split_us = 0.086,
                                    .slices_l2_bytes_us = 7e6,
                                    .skinny = {.dram_bytes_us = 4.7e6,
                                               .neighbour = 0.3,
@@ -86,7 +86,7 @@ static const mm_chip_costs h200 = {.copied = {.launch_us = 2.6,
                                             .overlap = 0.51,
                                             .slices_overlap = 0.25,
                                             .cluster_us = 0.3,
-                                            .groups_us = 0.3,
+                                            .workspace_us = 0.3,
                                             .walk = 0.19},
                                    .pack_us = 2.4,
                                    .pack_bytes_us = 2.4e6,
@@ -133,7 +133,7 @@ static mm_waves waves_of(const mm_problem *p, const mm_fit *fit)
     const mm_args *args = &fit->args;
     const mm_kernel *kernel = &fit->kernel;
     mm_waves w;
-    w.slices = (double)args->cluster * args->groups;
+    w.slices = (double)args->cluster * args->splits;
     w.units = (double)p->shape.batch * args->tiles_m * args->tiles_n * w.slices;
     const unsigned together = args->cluster * mm_peers(kernel);
     const double ctas = w.units * mm_peers(kernel);
@@ -168,7 +168,7 @@ static double predict_skinny(const mm_problem *p, const mm_fit *fit, const mm_ch
     const double work = w.waves * w.stages * kernel->cost.us_per_stage * (1 + c->neighbour * (w.neighbours - 1));
     const double memory = w.unique * p->element_bytes / c->dram_bytes_us *
                           pow(p->chip->sms / fmin(w.running, p->chip->sms), c->idle_power);
-    const double reduce = (kernel->bulk ? c->strip_cluster_us : c->cluster_us) * fit->args.cluster_log2;
+    const double reduce = (kernel->tma ? c->strip_cluster_us : c->cluster_us) * fit->args.cluster_log2;
     return kernel->cost.fixed_us * (1 + c->wave * (w.waves - 1)) + reduce + fmax(work, memory) +
            c->overlap * fmin(work, memory);
 }
@@ -186,7 +186,7 @@ static double predict_wide(const mm_problem *p, const mm_fit *fit, const mm_chip
                                               (split ? costs->slices_l2_bytes_us : c->l2_bytes_us)) *
         p->element_bytes;
     const double reduce = (fit->args.cluster > 1 ? c->cluster_us : 0) +
-                          (fit->args.groups > 1 ? c->groups_us + costs->group_us * fit->args.groups : 0);
+                          (fit->args.splits > 1 ? c->workspace_us + costs->split_us * fit->args.splits : 0);
     return kernel->cost.fixed_us * (1 + (split ? 1 : c->walk) * (w.waves - 1)) + reduce + fmax(work, memory) +
            (split ? c->slices_overlap : c->overlap) * fmin(work, memory);
 }
@@ -195,22 +195,22 @@ static double predict_tile(const mm_problem *p, const mm_fit *fit, const mm_chip
 {
     const mm_args *args = &fit->args;
     const mm_kernel *kernel = &fit->kernel;
-    const mm_tile_costs *c = kernel->bulk ? &costs->bulk : &costs->copied;
+    const mm_tile_costs *c = kernel->tma ? &costs->tma : &costs->copied;
     const mm_waves w = waves_of(p, fit);
     const double stage =
         kernel->cost.us_per_stage * (args->a.shifted || args->b.shifted ? kernel->cost.shifted_times : 1);
     const double work = w.waves * w.stages * stage * (1 + c->neighbour * (w.neighbours - 1));
     double memory = fmax(w.unique * p->element_bytes / c->dram_bytes_us,
                          w.units * (w.rows + w.columns) * ceil((double)p->shape.k / w.slices) * p->element_bytes /
-                             (w.slices > 1 && kernel->bulk ? costs->slices_l2_bytes_us : c->l2_bytes_us));
+                             (w.slices > 1 && kernel->tma ? costs->slices_l2_bytes_us : c->l2_bytes_us));
     memory *= 1 + c->beyond * (1 - (w.rows + w.columns) / (kernel->m + kernel->n));
     if (w.slices > 1 && c->enough > 0)
         memory *= fmax(1, c->enough * p->chip->sms / w.running);
     else if (w.running < p->chip->sms)
         memory *= pow(p->chip->sms / w.running, c->idle_power);
-    const double fixed = w.waves * kernel->cost.fixed_us * (args->turned ? c->turned : 1);
+    const double fixed = w.waves * kernel->cost.fixed_us * (args->swap_ab ? c->swap_ab : 1);
     const double reduce = (args->cluster > 1 ? c->cluster_us : 0) +
-                          (args->groups > 1 ? c->groups_us + costs->group_us * args->groups : 0);
+                          (args->splits > 1 ? c->workspace_us + costs->split_us * args->splits : 0);
     return c->launch_us + fixed + reduce + fmax(work, memory) + c->overlap * fmin(work, memory);
 }
 
@@ -218,9 +218,9 @@ double mm_predict_us(const mm_problem *p, const mm_fit *fit)
 {
     const mm_kernel *kernel = &fit->kernel;
     const mm_chip_costs *costs = costs_of(p->chip);
-    const double us = kernel->matrices                        ? predict_batch(p, fit, costs)
-                      : kernel->skinny                        ? predict_skinny(p, fit, costs)
-                      : kernel->bulk && p->element_bytes == 4 ? predict_wide(p, fit, costs)
-                                                              : predict_tile(p, fit, costs);
+    const double us = kernel->matrices                       ? predict_batch(p, fit, costs)
+                      : kernel->skinny                       ? predict_skinny(p, fit, costs)
+                      : kernel->tma && p->element_bytes == 4 ? predict_wide(p, fit, costs)
+                                                             : predict_tile(p, fit, costs);
     return us + (fit->args.packed ? costs->pack_us + (double)fit->layout.packed_bytes / costs->pack_bytes_us : 0);
 }

@@ -1,6 +1,6 @@
-/* What matmul.cu can run for a spec: candidates, the model's favourite first. A tuner times them and may keep another one.
+/* What can run a spec: candidates, the cost model's first choice first. A tuner times them and may keep another one.
  *
- * A candidate is complete: ks_matmul_candidate_plan makes the plan that launches it, whoever chose it. */
+ * A candidate is complete: ks_matmul_candidate_plan makes the plan that launches it, whatever its origin. */
 #ifndef KS_MATMUL_PLAN_H
 #define KS_MATMUL_PLAN_H
 
@@ -17,12 +17,12 @@ enum { KS_MATMUL_CANDIDATES = 256, KS_MATMUL_LIBRARY = 255 };
 
 /* Same bytes, same bits of every result. Kept in a plan's choice. */
 typedef struct ks_matmul_candidate {
-    uint8_t table, kernel; /* of matmul_table.cuh; table KS_MATMUL_LIBRARY: cuBLASLt's, the rest is 0 */
-    uint8_t turned;        /* the transposed product is computed, with the operands' roles swapped */
-    uint8_t cluster;       /* CTAs that share a tile, each a slice of K, and meet in shared memory */
+    uint8_t table, kernel; /* of table.cuh; table KS_MATMUL_LIBRARY: cuBLASLt's, the rest is 0 */
+    uint8_t swap_ab;       /* the transposed product is computed, with the operands' roles swapped */
+    uint8_t cluster;       /* CTAs of a tile, a slice of K each, reduced in shared memory */
     uint8_t packed;        /* rows that do not start on 16 bytes are first copied to where they do */
     uint8_t unused;
-    int16_t groups;        /* clusters that share a tile and meet in the workspace */
+    int16_t splits;        /* clusters of a tile, reduced in the workspace */
     int64_t k_slice, grid; /* values of K in a slice; CTAs */
     double predicted_us;
 } ks_matmul_candidate;

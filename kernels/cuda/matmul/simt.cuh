@@ -1,5 +1,5 @@
 /* FP32 and FP64 by fused multiply-adds: exact products, one rounding per addition. The engine of a tile
- * (matmul_tile.cuh).
+ * (tile.cuh).
  *
  * Operands are read from shared memory in 16-byte vectors: W neighbours across K, or, in low tiles, where an operand keeps its
  * layout, W values of K for one row or column.
@@ -8,8 +8,8 @@
  * (mm_fma_outer) lets each share an operand with the one before, and the sums are stored one by one (mm_fma_spill), because
  * vectors would bind them to their columns' banks. Cycles of an FFMA of 8 x 16 sums a thread, H200: 1.04 without the reads of
  * shared memory, 1.21 with them, 1.40 with neither order nor single stores. Other instructions add theirs. */
-#ifndef KS_MATMUL_FMA_CUH
-#define KS_MATMUL_FMA_CUH
+#ifndef KS_MATMUL_SIMT_CUH
+#define KS_MATMUL_SIMT_CUH
 
 #include "cuda/matmul/epilogue.cuh"
 #include "cuda/matmul/stage.cuh"
@@ -23,23 +23,24 @@ struct mm_fma_tile {
                          CTAS = CTAS_;
     static constexpr int ROWS = M / TM, COLUMNS = N / TN, THREADS = ROWS * COLUMNS * PLANES, SUM_PITCH = N + 4;
     static constexpr int MMA = 0, W = 16 / (int)sizeof(T), SHARE = DEPTH / PLANES;
-    static constexpr bool TURNS = M >= 16; /* both operands lie across K; low tiles have too many copies for that */
+    static constexpr bool TRANSPOSES =
+        M >= 16; /* both operands lie across K; low tiles have too many copies for that */
     /* A warp's lanes along a row of threads: 8 vectors are all banks. */
     static constexpr int LANES = ROWS < 4 ? 32 / ROWS : 8;
     static_assert(SHARE % W == 0 && COLUMNS % LANES == 0, "a thread's part of K is whole vectors, a row whole warps");
     /* So many lanes copy neighbours of an operand's row along K: the more, the cheaper a copy. Half did better where a thread
      * reads more than 8 values of K of a stage. */
-    static constexpr int TURN_LANES = THREADS < 16 * W ? THREADS / W : SHARE <= 8 ? 8 * W : 4 * W;
-    /* A stage's copies are spread in so many pieces among the products of the stage before last; all at once hold up the
+    static constexpr int TRANSPOSE_LANES = THREADS < 16 * W ? THREADS / W : SHARE <= 8 ? 8 * W : 4 * W;
+    /* A stage's copies are spread in so many parts among the products of the stage before last; all at once hold up the
      * products behind them. Not where a thread has few products a piece, nor where they are a loop. */
-    static constexpr int PIECES = TM * TN < 64 || SHARE > 16 ? 0 : SHARE < 8 ? SHARE / 2 : 4;
-    static_assert(!TURNS || (TM % W == 0 && TN % W == 0), "a thread's part of a stage's row is whole vectors");
+    static constexpr int PARTS = TM * TN < 64 || SHARE > 16 ? 0 : SHARE < 8 ? SHARE / 2 : 4;
+    static_assert(!TRANSPOSES || (TM % W == 0 && TN % W == 0), "a thread's part of a stage's row is whole vectors");
     typedef T sums[TM][TN];
 };
 
 template <typename TILE, int ACROSS, bool K_CONTIGUOUS>
 struct mm_fma_operand {
-    static constexpr bool ALONG = K_CONTIGUOUS && !TILE::TURNS;
+    static constexpr bool ALONG = K_CONTIGUOUS && !TILE::TRANSPOSES;
     typedef mm_stage<typename TILE::element, ALONG ? ACROSS : TILE::DEPTH, ALONG ? TILE::DEPTH : ACROSS, MM_SPARE>
         stage;
 };
@@ -49,9 +50,9 @@ template <typename TILE>
 __device__ __forceinline__ void mm_fma_thread(int *ty, int *tx, int *plane)
 {
     constexpr int ACROSS = TILE::COLUMNS / TILE::LANES, DOWN = 32 / TILE::LANES;
-    const int thread = threadIdx.x % (TILE::ROWS * TILE::COLUMNS), warp = thread / 32, lane = thread % 32;
-    *ty = warp / ACROSS * DOWN + lane / TILE::LANES;
-    *tx = warp % ACROSS * TILE::LANES + lane % TILE::LANES;
+    const int thread = threadIdx.x % (TILE::ROWS * TILE::COLUMNS), warp = thread / 32, lane_id = thread % 32;
+    *ty = warp / ACROSS * DOWN + lane_id / TILE::LANES;
+    *tx = warp % ACROSS * TILE::LANES + lane_id % TILE::LANES;
     *plane = threadIdx.x / (TILE::ROWS * TILE::COLUMNS);
 }
 
@@ -91,16 +92,16 @@ __device__ __forceinline__ void mm_fma_across(T (&to)[COUNT], const unsigned cha
     }
 }
 
-/* A thread's vectors of row l of its plane: turned back. What the plane itself is turned by stays, for mm_fma_spill. */
+/* A thread's vectors of row l of its plane: rotated back. The plane's own rotation stays, for mm_fma_spill. */
 template <typename TILE, int COUNT>
-__device__ __forceinline__ void mm_fma_unturn(typename TILE::element (&x)[COUNT], int l)
+__device__ __forceinline__ void mm_fma_unrotate(typename TILE::element (&x)[COUNT], int l)
 {
     constexpr int W = TILE::W;
     typename TILE::element was[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; i++) was[i] = x[i];
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) x[i] = was[i / W * W + (i + mm_turn(l, W, TILE::TURN_LANES)) % W];
+    for (int i = 0; i < COUNT; i++) x[i] = was[i / W * W + (i + mm_rotation(l, W, TILE::TRANSPOSE_LANES)) % W];
 }
 
 /* One value of K, both operands across it. Column by column, down and up: each product shares an operand with the one before
@@ -114,8 +115,8 @@ __device__ __forceinline__ void mm_fma_outer(typename TILE::sums &sum, const uns
     T x[TM], y[TN];
     mm_fma_across<typename mm_fma_operand<TILE, TILE::M, false>::stage, T, TM, TILE::ROWS, TILE::W>(x, a, 0, l);
     mm_fma_across<typename mm_fma_operand<TILE, TILE::N, false>::stage, T, TN, TILE::COLUMNS, TILE::W>(y, b, 0, l);
-    if constexpr (A_K) mm_fma_unturn<TILE, TM>(x, l);
-    if constexpr (B_K) mm_fma_unturn<TILE, TN>(y, l);
+    if constexpr (A_K) mm_fma_unrotate<TILE, TM>(x, l);
+    if constexpr (B_K) mm_fma_unrotate<TILE, TN>(y, l);
 #pragma unroll
     for (int j = 0; j < TN; j++)
 #pragma unroll
@@ -200,7 +201,8 @@ __device__ __forceinline__ void mm_fma_multiply_across(typename TILE::sums &sum,
                                                        const unsigned char *b, BETWEEN between)
 {
     constexpr int AT_ONCE = TILE::SHARE < 16 ? TILE::SHARE : 16;
-    static_assert(AT_ONCE == TILE::SHARE || mm_turn(AT_ONCE, TILE::W, TILE::TURN_LANES) == 0, "all rounds turn alike");
+    static_assert(AT_ONCE == TILE::SHARE || mm_rotation(AT_ONCE, TILE::W, TILE::TRANSPOSE_LANES) == 0,
+                  "all rounds rotate alike");
 #pragma unroll 1
     for (int first = 0; first < TILE::SHARE; first += AT_ONCE) {
 #pragma unroll
@@ -213,14 +215,14 @@ __device__ __forceinline__ void mm_fma_multiply_across(typename TILE::sums &sum,
     }
 }
 
-/* Where a thread's i-th row (column) lies, whose vectors are turned by `turn`. */
+/* Where a thread's i-th row (column) lies, whose vectors are rotated by `rotation`. */
 template <int COUNT, int THREADS, int W, bool ALONG>
-__device__ __forceinline__ int mm_fma_turned_place(int thread, int i, int turn)
+__device__ __forceinline__ int mm_fma_rotated_place(int thread, int i, int rotation)
 {
     if constexpr (ALONG || COUNT < W)
         return mm_fma_place<COUNT, THREADS, W, ALONG>(thread, i);
     else
-        return mm_fma_place<COUNT, THREADS, W, ALONG>(thread, i / W * W) + ((i + W - turn) & (W - 1));
+        return mm_fma_place<COUNT, THREADS, W, ALONG>(thread, i / W * W) + ((i + W - rotation) & (W - 1));
 }
 
 template <typename TILE, bool A_K, bool B_K>
@@ -230,15 +232,16 @@ __device__ __forceinline__ void mm_fma_spill(const typename TILE::sums &sum, typ
                    B_ALONG = mm_fma_operand<TILE, TILE::N, B_K>::ALONG;
     int ty, tx, plane;
     mm_fma_thread<TILE>(&ty, &tx, &plane);
-    const int turn = TILE::TURNS ? mm_turn(plane * TILE::SHARE, TILE::W, TILE::TURN_LANES) : 0;
+    const int rotation = TILE::TRANSPOSES ? mm_rotation(plane * TILE::SHARE, TILE::W, TILE::TRANSPOSE_LANES) : 0;
     volatile typename TILE::element *to = planes + plane * (TILE::M * TILE::SUM_PITCH);
 #pragma unroll
     for (int i = 0; i < TILE::TM; i++)
 #pragma unroll
         for (int j = 0; j < TILE::TN; j++) {
-            const int row = mm_fma_turned_place<TILE::TM, TILE::ROWS, TILE::W, A_ALONG>(ty, i, A_K ? turn : 0),
-                      column = mm_fma_turned_place<TILE::TN, TILE::COLUMNS, TILE::W, B_ALONG>(tx, j, B_K ? turn : 0);
-            to[row * TILE::SUM_PITCH + mm_turned_at(row, column)] = sum[i][j];
+            const int row = mm_fma_rotated_place<TILE::TM, TILE::ROWS, TILE::W, A_ALONG>(ty, i, A_K ? rotation : 0),
+                      column =
+                          mm_fma_rotated_place<TILE::TN, TILE::COLUMNS, TILE::W, B_ALONG>(tx, j, B_K ? rotation : 0);
+            to[row * TILE::SUM_PITCH + mm_rotated_at(row, column)] = sum[i][j];
         }
 }
 

@@ -3,7 +3,7 @@
  * All copies are asynchronous. mm_feed keeps the rows and copies 16 bytes at a time. A row that does not start on 16 bytes is
  * copied with the bytes in front of it and behind it (buffers start on KS_ALIGNMENT and end in KS_PAD, so those are there)
  * into a row that has 16 bytes to spare, and once it has arrived a warp moves it to the row's start, in place.
- * mm_feed_across turns rows along K into rows across it, an element at a time. */
+ * mm_feed_across transposes rows along K into rows across it, an element at a time. */
 #ifndef KS_MATMUL_STAGE_CUH
 #define KS_MATMUL_STAGE_CUH
 
@@ -98,17 +98,17 @@ static constexpr int mm_lanes(int count, int most)
 }
 
 /* Of a stage's row l whose elements LANES lanes copy one by one from a row along K: by how many elements its vectors of W are
- * turned. Rows of a stage are 16 bytes more than whole turns of the banks: 8 rows go to all banks, the next 8 beside them. */
-static __host__ __device__ constexpr int mm_turn(int l, int w, int lanes)
+ * rotated. Rows of a stage are 16 bytes more than a multiple of all banks: 8 rows go to all banks, the next 8 beside them. */
+static __host__ __device__ constexpr int mm_rotation(int l, int w, int lanes)
 {
     return l / 8 * (8 * w / lanes) % w;
 }
 
 /* A thread's share of a stage goes in passes. */
 enum mm_pass {
-    MM_PASS_TURNS,   /* LANES neighbouring threads copy neighbouring elements of a row along K */
-    MM_PASS_SINGLES, /* elements of rows across K that do not start on 16 bytes */
-    MM_PASS_VECTORS, /* of rows across K that do */
+    MM_PASS_TRANSPOSE, /* LANES neighbouring threads copy neighbouring elements of a row along K */
+    MM_PASS_SINGLES,   /* elements of rows across K that do not start on 16 bytes */
+    MM_PASS_VECTORS,   /* of rows across K that do */
 };
 
 /* The same for a stage whose rows lie across K, whatever the operand's do. Where they lie along it, and where they do not start
@@ -118,13 +118,13 @@ enum mm_pass {
 template <typename STAGE, int THREADS, bool K_CONTIGUOUS, int LANES, typename T>
 struct mm_feed_across {
     static constexpr int DEPTH = STAGE::ROWS, ACROSS = STAGE::COLUMNS, SIZE = (int)sizeof(T), W = 16 / SIZE;
-    static constexpr int TURNED = THREADS / LANES; /* rows along K of a pass */
+    static constexpr int TRANSPOSED_ROWS = THREADS / LANES; /* rows along K of a pass */
     /* A pass over rows of K, by so many threads a row, of elements or of vectors. */
     static constexpr int VECTORS = ACROSS / W;
     static constexpr int SINGLES = mm_lanes(ACROSS, 32), VECTOR_LANES = mm_lanes(VECTORS, 32);
     static constexpr int SINGLE_ROWS = THREADS / SINGLES;
     static constexpr int VECTOR_ROWS = THREADS / VECTOR_LANES < DEPTH ? THREADS / VECTOR_LANES : DEPTH;
-    static_assert(TURNED % W == 0, "an element lies as far in its vector in each pass");
+    static_assert(TRANSPOSED_ROWS % W == 0, "an element lies as far in its vector in each pass");
     static_assert(DEPTH % LANES == 0 && SINGLE_ROWS <= DEPTH && DEPTH % SINGLE_ROWS == 0, "passes are whole");
     const unsigned char *from; /* this thread's next element */
     unsigned mine;             /* its place in a stage */
@@ -146,8 +146,8 @@ struct mm_feed_across {
         const int l = row(), j = K_CONTIGUOUS ? thread / LANES : thread % lanes * (shifted ? 1 : W);
         from = (const unsigned char *)matrix +
                (K_CONTIGUOUS ? (across + j) * pitch + (k + l) * SIZE : (k + l) * pitch + (across + j) * SIZE);
-        stride = pitch * (K_CONTIGUOUS ? TURNED : shifted ? SINGLE_ROWS : VECTOR_ROWS);
-        mine = l * STAGE::PITCH + (K_CONTIGUOUS ? j / W * W + (j + mm_turn(l, W, LANES)) % W : j) * SIZE;
+        stride = pitch * (K_CONTIGUOUS ? TRANSPOSED_ROWS : shifted ? SINGLE_ROWS : VECTOR_ROWS);
+        mine = l * STAGE::PITCH + (K_CONTIGUOUS ? j / W * W + (j + mm_rotation(l, W, LANES)) % W : j) * SIZE;
         wide = (int)min((mm_int)ACROSS, across_end - across) - j;
         deep = (int)min((mm_int)(INT_MAX / 8), k_end - k);
     }
@@ -157,11 +157,11 @@ struct mm_feed_across {
     __device__ __forceinline__ void pass(unsigned to, int p)
     {
         const int inside = deep - row(); /* rows from this thread's on */
-        if constexpr (PASS == MM_PASS_TURNS) {
-            if (p * TURNED < wide) {
+        if constexpr (PASS == MM_PASS_TRANSPOSE) {
+            if (p * TRANSPOSED_ROWS < wide) {
 #pragma unroll
                 for (int l = 0; l < DEPTH; l += LANES)
-                    mm_copy_element<SIZE>(to + p * TURNED * SIZE + l * STAGE::PITCH, from + l * SIZE,
+                    mm_copy_element<SIZE>(to + p * TRANSPOSED_ROWS * SIZE + l * STAGE::PITCH, from + l * SIZE,
                                           WHOLE || l < inside);
             }
         } else if constexpr (PASS == MM_PASS_SINGLES) {
@@ -181,18 +181,18 @@ struct mm_feed_across {
         mm_keep(from);
     }
 
-    /* Piece i of PIECES of the next stage. */
-    template <mm_pass PASS, bool WHOLE, int PIECES>
-    __device__ __forceinline__ void piece(unsigned to, int i)
+    /* Part i of PARTS of the next stage. */
+    template <mm_pass PASS, bool WHOLE, int PARTS>
+    __device__ __forceinline__ void part(unsigned to, int i)
     {
-        constexpr int PASSES = PASS == MM_PASS_TURNS     ? (ACROSS + TURNED - 1) / TURNED
+        constexpr int PASSES = PASS == MM_PASS_TRANSPOSE ? (ACROSS + TRANSPOSED_ROWS - 1) / TRANSPOSED_ROWS
                                : PASS == MM_PASS_SINGLES ? DEPTH / SINGLE_ROWS
                                                          : (DEPTH + VECTOR_ROWS - 1) / VECTOR_ROWS;
 #pragma unroll
         for (int p = 0; p < PASSES; p++)
-            if (p * PIECES / PASSES == i) pass<PASS, WHOLE>(to + mine, p);
-        if (i < PIECES - 1) return;
-        if (PASS == MM_PASS_TURNS) from += DEPTH * SIZE - PASSES * stride;
+            if (p * PARTS / PASSES == i) pass<PASS, WHOLE>(to + mine, p);
+        if (i < PARTS - 1) return;
+        if (PASS == MM_PASS_TRANSPOSE) from += DEPTH * SIZE - PASSES * stride;
         deep -= DEPTH;
     }
 
@@ -200,11 +200,11 @@ struct mm_feed_across {
     __device__ __forceinline__ void copy(unsigned to)
     {
         if constexpr (K_CONTIGUOUS)
-            piece<MM_PASS_TURNS, WHOLE, 1>(to, 0);
+            part<MM_PASS_TRANSPOSE, WHOLE, 1>(to, 0);
         else if (shifted)
-            piece<MM_PASS_SINGLES, WHOLE, 1>(to, 0);
+            part<MM_PASS_SINGLES, WHOLE, 1>(to, 0);
         else
-            piece<MM_PASS_VECTORS, WHOLE, 1>(to, 0);
+            part<MM_PASS_VECTORS, WHOLE, 1>(to, 0);
     }
 
     /* The next stage, if there is one. */
@@ -223,17 +223,17 @@ template <typename T, typename STAGE, int THREADS>
 __device__ __forceinline__ void mm_realign(unsigned char *stage, unsigned first, unsigned pitch, int bytes)
 {
     constexpr int LANES = STAGE::WORDS < 32 ? STAGE::WORDS : 32, EACH = STAGE::WORDS / LANES;
-    constexpr int STEP = THREADS / LANES, TURNS = (STAGE::ROWS + STEP - 1) / STEP;
-    constexpr int AT_ONCE = TURNS * EACH <= 8 ? TURNS : EACH < 8 ? 8 / EACH : 1;
+    constexpr int STEP = THREADS / LANES, ROUNDS = (STAGE::ROWS + STEP - 1) / STEP;
+    constexpr int AT_ONCE = ROUNDS * EACH <= 8 ? ROUNDS : EACH < 8 ? 8 / EACH : 1;
     static_assert(32 % LANES == 0 && STAGE::WORDS % LANES == 0, "a warp's lanes cover whole rows");
-    const int lane = threadIdx.x % LANES, row0 = threadIdx.x / LANES;
+    const int lane_id = threadIdx.x % LANES, row0 = threadIdx.x / LANES;
 #pragma unroll 1
-    for (int turn = 0; turn < TURNS; turn += AT_ONCE) {
+    for (int round = 0; round < ROUNDS; round += AT_ONCE) {
         uint32_t moved[AT_ONCE][EACH];
-        uint32_t *const words = (uint32_t *)(stage + (row0 + turn * STEP) * STAGE::PITCH) + lane;
-        const unsigned from = first + (row0 + turn * STEP) * pitch;
+        uint32_t *const words = (uint32_t *)(stage + (row0 + round * STEP) * STAGE::PITCH) + lane_id;
+        const unsigned from = first + (row0 + round * STEP) * pitch;
         const auto live = [&](int i) {
-            return (TURNS % AT_ONCE == 0 && STAGE::ROWS % STEP == 0) || row0 + (turn + i) * STEP < STAGE::ROWS;
+            return (ROUNDS % AT_ONCE == 0 && STAGE::ROWS % STEP == 0) || row0 + (round + i) * STEP < STAGE::ROWS;
         };
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
@@ -242,7 +242,7 @@ __device__ __forceinline__ void mm_realign(unsigned char *stage, unsigned first,
             const uint32_t *at = words + i * STEP * (STAGE::PITCH / 4) + shift / 4;
 #pragma unroll
             for (int e = 0; e < EACH; e++) {
-                const int end = (lane + e * LANES) * 4;
+                const int end = (lane_id + e * LANES) * 4;
                 moved[i][e] =
                     sizeof(T) == 2 ? __funnelshift_r(at[e * LANES], at[e * LANES + 1], shift % 4 * 8) : at[e * LANES];
                 if (end >= bytes) moved[i][e] = 0;

@@ -1,7 +1,7 @@
-/* The kernels of few rows, B across K by bulk tensor copies.
+/* The kernels of few rows, B across K by TMA copies.
  *
  * A CTA owns a strip of columns, and each of its warps some stages: the warp fills them, multiplies what has come and fills
- * them again, and waits for no other before its sums are complete; the warps meet in shared memory. CTAs of 16-bit types do
+ * them again, and waits for no other before its sums are complete; the warps reduce in shared memory. CTAs of 16-bit types do
  * not share K: they walk along it side by side, so that what is read at a time lies together. On an H200 BF16
  * 1 x 4096 x 4096 takes 10.3 us in 128 strips, 13.7 where two CTAs share a strip's K, and 11.4 in 64 strips of twice the
  * columns that two share; but FP32 12 x 8192 x 2048, of twice the bytes and more work, 27.1 us in 64 strips and 21.5 where
@@ -41,7 +41,7 @@ template <typename TILE>
 __device__ __forceinline__ void mm_strip_multiply_half(typename TILE::sums &sum, unsigned a, unsigned b)
 {
     typedef typename TILE::element T;
-    const int lane = threadIdx.x % 32, line = lane % 8, matrix = lane / 8;
+    const int lane_id = threadIdx.x % 32, line = lane_id % 8, matrix = lane_id / 8;
 #pragma unroll
     for (int k = 0; k < TILE::DEPTH; k += 32) {
         uint32_t x[TILE::HALVES][4];
@@ -67,7 +67,7 @@ template <typename TILE>
 __device__ __forceinline__ void mm_strip_multiply_tf32(typename TILE::sums &sum, const unsigned char *a,
                                                        const unsigned char *b)
 {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int lane_id = threadIdx.x % 32, g = lane_id / 4, t = lane_id % 4;
 #pragma unroll
     for (int step = 0; step < TILE::DEPTH / 8; step++) {
         const uint4 y0 = *(const uint4 *)(b + (step * 8 + 2 * t) * 128 + ((g ^ (2 * t)) * 16));
@@ -87,7 +87,7 @@ template <typename TILE>
 __device__ __forceinline__ void mm_strip_multiply_fma(typename TILE::sums &sum, const unsigned char *a,
                                                       const unsigned char *b)
 {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int lane_id = threadIdx.x % 32, g = lane_id / 4, t = lane_id % 4;
     mm_vector<float, 4> y[4][2];
 #pragma unroll
     for (int k = 0; k < 4; k++)
@@ -108,7 +108,7 @@ __device__ __forceinline__ void mm_strip_multiply_fma(typename TILE::sums &sum, 
 template <typename TILE>
 __device__ __forceinline__ void mm_strip_spill(typename TILE::sums &sum, float *plane, int rows)
 {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int lane_id = threadIdx.x % 32, g = lane_id / 4, t = lane_id % 4;
     if constexpr (TILE::TENSOR) {
 #pragma unroll
         for (int h = 0; h < TILE::HALVES; h++)
@@ -127,7 +127,7 @@ __device__ __forceinline__ void mm_strip_spill(typename TILE::sums &sum, float *
         /* Lanes of the same columns add their sums, and each keeps one column of eight. */
 #pragma unroll
         for (int step = 4; step > 0; step /= 2) {
-            const bool upper = lane & 4 * step;
+            const bool upper = lane_id & 4 * step;
 #pragma unroll
             for (int m = 0; m < TILE::M; m++)
 #pragma unroll
@@ -137,7 +137,7 @@ __device__ __forceinline__ void mm_strip_spill(typename TILE::sums &sum, float *
                     sum[m][c] = kept + __shfl_xor_sync(~0u, sent, 4 * step);
                 }
         }
-        const int column = 16 * (lane / 16) + 4 * t + lane / 8 % 2 * 2 + lane / 4 % 2;
+        const int column = 16 * (lane_id / 16) + 4 * t + lane_id / 8 % 2 * 2 + lane_id / 4 % 2;
 #pragma unroll
         for (int m = 0; m < TILE::M; m++)
             if (m < rows) plane[m * TILE::SUM_PITCH + column] = sum[m][0];
@@ -145,7 +145,7 @@ __device__ __forceinline__ void mm_strip_spill(typename TILE::sums &sum, float *
 }
 #endif
 
-/* Device memory only: the maps hold addresses. Empty where the code is not made for sm_90a (find_bulk). */
+/* Device memory only: the maps hold addresses. Empty where the code is not made for sm_90a (find_tma). */
 template <typename TILE>
 __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     mm_strip_kernel(ks_site site, const __grid_constant__ mm_args args, const __grid_constant__ mm_maps maps)
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
 #endif
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32, lane_id = threadIdx.x % 32;
     const int b = warp * TILE::OWN * TILE::B_BYTES, a = TILE::STAGES * TILE::B_BYTES + warp * TILE::OWN * TILE::A_PITCH;
     const unsigned start = mm_shared_address(mm_strip_shared), full = start + TILE::BARRIERS + warp * TILE::OWN * 8;
     const mm_unit unit = mm_skinny_unit(args);
@@ -167,13 +167,13 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     const int a_matrix = unit.batch > 0 && args.a.step[0] ? (int)unit.batch : 0,
               b_matrix = unit.batch > 0 && args.b.step[0] ? (int)unit.batch : 0;
     auto fill = [&](int stage, int k) {
-        mm_barrier_expect(full + stage * 8, TILE::A_BYTES + TILE::B_BYTES);
-        mm_bulk_load(start + b + stage * TILE::B_BYTES, &maps.b, full + stage * 8, column, k, b_matrix, 0);
-        mm_bulk_load(start + a + stage * TILE::A_PITCH, &maps.a, full + stage * 8, k, 0, a_matrix, 0);
+        mm_mbarrier_expect(full + stage * 8, TILE::A_BYTES + TILE::B_BYTES);
+        mm_tma_load(start + b + stage * TILE::B_BYTES, &maps.b, full + stage * 8, column, k, b_matrix, 0);
+        mm_tma_load(start + a + stage * TILE::A_PITCH, &maps.a, full + stage * 8, k, 0, a_matrix, 0);
     };
-    if (lane == 0) {
-        for (int i = 0; i < TILE::OWN; i++) mm_barrier_init(full + i * 8, 1);
-        mm_barrier_publish();
+    if (lane_id == 0) {
+        for (int i = 0; i < TILE::OWN; i++) mm_mbarrier_init(full + i * 8, 1);
+        mm_mbarrier_publish();
 #pragma unroll
         for (int i = 0; i < TILE::OWN; i++)
             if (i < stages) fill(i, begin + i * STEP);
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     int stage = 0, parity = 0;
 #pragma unroll 1
     for (int i = 0; i < stages; i++) {
-        mm_barrier_wait(full + stage * 8, parity);
+        mm_mbarrier_wait(full + stage * 8, parity);
         const int b_at = b + stage * TILE::B_BYTES, a_at = a + stage * TILE::A_PITCH;
         if constexpr (sizeof(typename TILE::element) == 2)
             mm_strip_multiply_half<TILE>(sum, start + a_at, start + b_at);
@@ -194,14 +194,14 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
             mm_strip_multiply_fma<TILE>(sum, mm_strip_shared + a_at, mm_strip_shared + b_at);
         if (i + TILE::OWN < stages) {
             __syncwarp(); /* all have read */
-            if (lane == 0) fill(stage, begin + (i + TILE::OWN) * STEP);
+            if (lane_id == 0) fill(stage, begin + (i + TILE::OWN) * STEP);
         }
         if (++stage == TILE::OWN) stage = 0, parity ^= 1;
     }
     float *planes = (float *)mm_strip_shared;
     __syncwarp();
     mm_strip_spill<TILE>(sum, planes + warp * TILE::PLANE, (int)args.m);
-    mm_skinny_finish<TILE>(site, args, unit, job, planes, (float *)(mm_strip_shared + TILE::SLOTS));
+    mm_skinny_reduce_and_store<TILE>(site, args, unit, job, planes, (float *)(mm_strip_shared + TILE::SLOTS));
 #endif
 }
 
@@ -210,7 +210,7 @@ template <typename TILE>
 static constexpr mm_row mm_strip(const char *name, mm_cost cost)
 {
     const mm_kernel kernel = {.name = name,
-                              .bulk_entry = mm_strip_kernel<TILE>,
+                              .tma_entry = mm_strip_kernel<TILE>,
                               .m = TILE::M,
                               .n = TILE::N,
                               .depth = TILE::DEPTH,
@@ -218,11 +218,11 @@ static constexpr mm_row mm_strip(const char *name, mm_cost cost)
                               .ctas = TILE::CTAS,
                               .shared_bytes = TILE::SHARED,
                               .cost = cost,
-                              .bulk = true,
-                              .splits = sizeof(typename TILE::element) == 4,
+                              .tma = true,
+                              .split_k = sizeof(typename TILE::element) == 4,
                               .by_m = 1,
                               .by_n = 1,
-                              .skinny = MM_SKINNY_BULK};
+                              .skinny = MM_SKINNY_TMA};
     const mm_kernel none = mm_without_entry(kernel);
     return {{{none, none}, {kernel, none}}};
 }

@@ -25,23 +25,23 @@ enum mm_skinny_kind {
     MM_SKINNY_HELD,     /* B in whole vectors; A's slice, whatever its rows, is held in shared memory */
     MM_SKINNY_ODD,      /* as that, but B's rows lie across K and start anywhere */
     MM_SKINNY_STRAIGHT, /* A too comes straight into registers: both in whole vectors, A's along K */
-    MM_SKINNY_BULK,     /* strip.cuh: `bulk`, but a CTA has one unit */
+    MM_SKINNY_TMA,      /* strip.cuh: `tma`, but a CTA has one unit */
 };
 
 /* One layout of a row. Neither entry: the row's kernel cannot do this layout. */
 typedef struct mm_kernel {
     const char *name = NULL;
     void (*entry)(ks_site, mm_args) = NULL;
-    void (*bulk_entry)(ks_site, mm_args, mm_maps) = NULL; /* in the place of `entry` where `bulk` */
-    int m = 0, n = 0, depth = 0;                          /* of the tile; of a stage */
-    int threads = 0, ctas = 0;                            /* ctas: of an SM, that its registers are for */
-    int shared_bytes = 0;                                 /* dynamic; a slice of A that is held is not counted yet */
+    void (*tma_entry)(ks_site, mm_args, mm_maps) = NULL; /* in the place of `entry` where `tma` */
+    int m = 0, n = 0, depth = 0;                         /* of the tile; of a stage */
+    int threads = 0, ctas = 0;                           /* ctas: of an SM, that its registers are for */
+    int shared_bytes = 0;                                /* dynamic; a slice of A that is held is not counted yet */
     mm_cost cost = {};
-    bool bulk = false;      /* sm_90a, device memory, operands that are not shifted but for `odd`; walks over units */
-    bool splits = false;    /* K may be shared */
-    bool odd = false;       /* of `bulk`: A's rows start anywhere, and B alone may be packed */
+    bool tma = false;       /* sm_90a, device memory, operands that are not shifted but for `odd`; walks over units */
+    bool split_k = false;   /* K may be shared */
+    bool odd = false;       /* of `tma`: A's rows start anywhere, and B alone may be packed */
     bool exact = false;     /* of `matrices`: they are m x n x depth, and there are some */
-    int by_m = 0, by_n = 0; /* of `bulk`: the CTAs, a cluster, among which rows and columns of a tile are divided */
+    int by_m = 0, by_n = 0; /* of `tma`: the CTAs, a cluster, among which rows and columns of a tile are divided */
     mm_skinny_kind skinny = MM_NOT_SKINNY;
     int matrices = 0; /* whole ones, of operands that are not shifted, that a CTA computes at a time; 0: a tile */
 } mm_kernel;
@@ -82,7 +82,7 @@ static constexpr mm_table mm_table_of(const char *name, const mm_row (&rows)[COU
 static constexpr mm_kernel mm_without_entry(mm_kernel kernel)
 {
     kernel.entry = NULL;
-    kernel.bulk_entry = NULL;
+    kernel.tma_entry = NULL;
     return kernel;
 }
 

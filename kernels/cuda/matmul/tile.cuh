@@ -1,5 +1,5 @@
-/* The kernel of a tile: a ring of stages that asynchronous copies fill ahead of the engine that multiplies them. One CTA is
- * one unit; the engine (matmul_mma.cuh, matmul_fma.cuh) and its tile are the template's. */
+/* The kernel of a tile: a pipeline of stages that asynchronous copies fill ahead of the products. One CTA is one unit; how it
+ * multiplies (mma.cuh, simt.cuh) and its tile are the template's. */
 #ifndef KS_MATMUL_TILE_CUH
 #define KS_MATMUL_TILE_CUH
 
@@ -12,36 +12,36 @@
 #include "cuda/matmul/wgmma_odd.cuh"
 
 template <typename TILE, bool A_K, bool B_K>
-struct mm_ring {
+struct mm_pipeline {
     typedef typename TILE::element T;
     typedef std::conditional_t<TILE::MMA, mm_mma_operand<TILE, TILE::M, A_K>, mm_fma_operand<TILE, TILE::M, A_K>> OA;
     typedef std::conditional_t<TILE::MMA, mm_mma_operand<TILE, TILE::N, B_K>, mm_fma_operand<TILE, TILE::N, B_K>> OB;
     typedef typename OA::stage A;
     typedef typename OB::stage B;
-    static constexpr int STAGE = A::BYTES + B::BYTES, RING = TILE::STAGES * STAGE;
+    static constexpr int STAGE = A::BYTES + B::BYTES, PIPELINE = TILE::STAGES * STAGE;
     static constexpr int SUMS = TILE::PLANES * TILE::M * TILE::SUM_PITCH * (int)sizeof(typename mm_sum<T>::type);
-    static constexpr int SHARED = RING > SUMS ? RING : SUMS;
+    static constexpr int SHARED = PIPELINE > SUMS ? PIPELINE : SUMS;
 };
 
 template <typename TILE, bool A_K, bool B_K>
 __device__ __forceinline__ void mm_accumulate(const mm_args &args, const mm_unit &unit, const ks_entry &job,
                                               unsigned char *shared, typename TILE::sums &sum)
 {
-    typedef mm_ring<TILE, A_K, B_K> RING;
+    typedef mm_pipeline<TILE, A_K, B_K> PIPELINE;
     typedef typename TILE::element T;
     const T *a = (const T *)(job.in + args.a.at) + unit.a, *b = (const T *)(job.in + args.b.at) + unit.b;
     const mm_int row0 = (mm_int)unit.row * TILE::M, column0 = (mm_int)unit.column * TILE::N;
     const int steps = (int)((unit.k_end - unit.k_begin + TILE::DEPTH - 1) / TILE::DEPTH);
-    mm_feed<typename RING::A, TILE::THREADS, A_K, T> af(a, args.a, row0, args.m, unit.k_begin, unit.k_end);
-    mm_feed<typename RING::B, TILE::THREADS, B_K, T> bf(b, args.b, column0, args.n, unit.k_begin, unit.k_end);
+    mm_feed<typename PIPELINE::A, TILE::THREADS, A_K, T> af(a, args.a, row0, args.m, unit.k_begin, unit.k_end);
+    mm_feed<typename PIPELINE::B, TILE::THREADS, B_K, T> bf(b, args.b, column0, args.n, unit.k_begin, unit.k_end);
     const bool shifted = args.a.shifted | args.b.shifted;
     unsigned a_first = (unsigned)(uintptr_t)af.corner,
              b_first = (unsigned)(uintptr_t)bf.corner; /* of the step's stage */
     auto load = [&](int step, int stage) {
         if (step < steps) {
-            const unsigned to = mm_shared_address(shared) + stage * RING::STAGE;
+            const unsigned to = mm_shared_address(shared) + stage * PIPELINE::STAGE;
             af.load(to);
-            bf.load(to + RING::A::BYTES);
+            bf.load(to + PIPELINE::A::BYTES);
             af.move();
             bf.move();
         }
@@ -57,15 +57,17 @@ __device__ __forceinline__ void mm_accumulate(const mm_args &args, const mm_unit
         __syncthreads();
         /* Into the stage that all warps left before this barrier. */
         load(step + TILE::STAGES - 1, stage == 0 ? TILE::STAGES - 1 : stage - 1);
-        unsigned char *as = shared + stage * RING::STAGE, *bs = as + RING::A::BYTES;
+        unsigned char *as = shared + stage * PIPELINE::STAGE, *bs = as + PIPELINE::A::BYTES;
         if (shifted) {
             const int left = (int)min((mm_int)TILE::DEPTH, unit.k_end - unit.k_begin - (mm_int)step * TILE::DEPTH);
             const unsigned size = sizeof(T), depth = TILE::DEPTH;
             const unsigned a_pitch = (unsigned)af.pitch, b_pitch = (unsigned)bf.pitch;
             if (args.a.shifted)
-                mm_realign<T, typename RING::A, TILE::THREADS>(as, a_first, a_pitch, A_K ? left * (int)size : INT_MAX);
+                mm_realign<T, typename PIPELINE::A, TILE::THREADS>(as, a_first, a_pitch,
+                                                                   A_K ? left * (int)size : INT_MAX);
             if (args.b.shifted)
-                mm_realign<T, typename RING::B, TILE::THREADS>(bs, b_first, b_pitch, B_K ? left * (int)size : INT_MAX);
+                mm_realign<T, typename PIPELINE::B, TILE::THREADS>(bs, b_first, b_pitch,
+                                                                   B_K ? left * (int)size : INT_MAX);
             a_first += depth * (A_K ? size : a_pitch);
             b_first += depth * (B_K ? size : b_pitch);
             __syncthreads();
@@ -85,39 +87,39 @@ template <typename TILE, bool A_K, bool B_K>
 __device__ __forceinline__ void mm_accumulate_across(const mm_args &args, const mm_unit &unit, const ks_entry &job,
                                                      unsigned char *shared, typename TILE::sums &sum)
 {
-    typedef mm_ring<TILE, A_K, B_K> RING;
+    typedef mm_pipeline<TILE, A_K, B_K> PIPELINE;
     typedef typename TILE::element T;
     const T *a = (const T *)(job.in + args.a.at) + unit.a, *b = (const T *)(job.in + args.b.at) + unit.b;
     const mm_int row0 = (mm_int)unit.row * TILE::M, column0 = (mm_int)unit.column * TILE::N;
     int left = (int)((unit.k_end - unit.k_begin + TILE::DEPTH - 1) / TILE::DEPTH), stage = 0; /* steps */
-    constexpr int LANES = TILE::TURN_LANES, PIECES = TILE::PIECES;
-    mm_feed_across<typename RING::A, TILE::THREADS, A_K, LANES, T> af(a, args.a, row0, args.m, unit.k_begin,
-                                                                      unit.k_end);
-    mm_feed_across<typename RING::B, TILE::THREADS, B_K, LANES, T> bf(b, args.b, column0, args.n, unit.k_begin,
-                                                                      unit.k_end);
-    const unsigned ring = mm_shared_address(shared);
+    constexpr int LANES = TILE::TRANSPOSE_LANES, PARTS = TILE::PARTS;
+    mm_feed_across<typename PIPELINE::A, TILE::THREADS, A_K, LANES, T> af(a, args.a, row0, args.m, unit.k_begin,
+                                                                          unit.k_end);
+    mm_feed_across<typename PIPELINE::B, TILE::THREADS, B_K, LANES, T> bf(b, args.b, column0, args.n, unit.k_begin,
+                                                                          unit.k_end);
+    const unsigned pipeline = mm_shared_address(shared);
     auto load = [&](unsigned to) {
         af.load(to);
-        bf.load(to + RING::A::BYTES);
+        bf.load(to + PIPELINE::A::BYTES);
         mm_copy_commit();
     };
 
 #pragma unroll 1
-    for (int stage = 0; stage < TILE::STAGES - 1; stage++) load(ring + stage * RING::STAGE);
+    for (int stage = 0; stage < TILE::STAGES - 1; stage++) load(pipeline + stage * PIPELINE::STAGE);
     unsigned a_start, b_start;
     mm_fma_start<TILE>(&a_start, &b_start);
     /* The next stage is there; the one that is loaded meanwhile, all warps have left. */
     auto await = [&] {
         mm_copy_wait<TILE::STAGES - 2>();
         __syncthreads();
-        return ring + (stage == 0 ? TILE::STAGES - 1 : stage - 1) * RING::STAGE;
+        return pipeline + (stage == 0 ? TILE::STAGES - 1 : stage - 1) * PIPELINE::STAGE;
     };
     auto multiply = [&](auto between) {
-        const unsigned char *as = shared + stage * RING::STAGE;
-        mm_fma_multiply_across<TILE, A_K, B_K>(sum, as + a_start, as + RING::A::BYTES + b_start, between);
+        const unsigned char *as = shared + stage * PIPELINE::STAGE;
+        mm_fma_multiply_across<TILE, A_K, B_K>(sum, as + a_start, as + PIPELINE::A::BYTES + b_start, between);
         stage = stage + 1 == TILE::STAGES ? 0 : stage + 1;
     };
-    if constexpr (PIECES > 0) {
+    if constexpr (PARTS > 0) {
         auto among = [&](auto shifted) {
             constexpr mm_pass ACROSS = decltype(shifted)::value ? MM_PASS_SINGLES : MM_PASS_VECTORS;
 #pragma unroll 1
@@ -125,10 +127,10 @@ __device__ __forceinline__ void mm_accumulate_across(const mm_args &args, const 
                 bf.deep = af.deep; /* they are the same: a register less */
                 const unsigned to = await();
                 multiply([&](int l) {
-                    constexpr int EVERY = TILE::SHARE / PIECES;
+                    constexpr int EVERY = TILE::SHARE / PARTS;
                     if (l % EVERY) return;
-                    af.template piece<A_K ? MM_PASS_TURNS : ACROSS, true, PIECES>(to, l / EVERY);
-                    bf.template piece<B_K ? MM_PASS_TURNS : ACROSS, true, PIECES>(to + RING::A::BYTES, l / EVERY);
+                    af.template part<A_K ? MM_PASS_TRANSPOSE : ACROSS, true, PARTS>(to, l / EVERY);
+                    bf.template part<B_K ? MM_PASS_TRANSPOSE : ACROSS, true, PARTS>(to + PIPELINE::A::BYTES, l / EVERY);
                 });
                 mm_copy_commit();
             }
@@ -161,7 +163,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     mm_begin(site, args);
     const mm_unit unit = mm_unit_at(args, blockIdx.x);
     typename TILE::sums sum = {};
-    if constexpr (TILE::TURNS)
+    if constexpr (TILE::TRANSPOSES)
         mm_accumulate_across<TILE, A_K, B_K>(args, unit, job, mm_shared, sum);
     else
         mm_accumulate<TILE, A_K, B_K>(args, unit, job, mm_shared, sum);
@@ -170,7 +172,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         mm_mma_spill<TILE>(sum, planes);
     else
         mm_fma_spill<TILE, A_K, B_K>(sum, planes);
-    mm_finish<T, TILE>(site, args, unit, job, planes);
+    mm_reduce_and_store<T, TILE>(site, args, unit, job, planes);
     ks_leave(site);
 }
 
@@ -184,9 +186,9 @@ static constexpr mm_kernel mm_tile_entry(const char *name, mm_cost cost)
             .depth = TILE::DEPTH,
             .threads = TILE::THREADS,
             .ctas = TILE::CTAS,
-            .shared_bytes = mm_ring<TILE, A_K, B_K>::SHARED,
+            .shared_bytes = mm_pipeline<TILE, A_K, B_K>::SHARED,
             .cost = cost,
-            .splits = true};
+            .split_k = true};
 }
 
 /* A tile of one row has only the layouts in which A's row is contiguous. */

@@ -35,11 +35,11 @@ constexpr unsigned mm_descriptor_step = K_CONTIGUOUS  ? 32
 template <bool FED>
 __device__ __forceinline__ int mm_wgmma_row()
 {
-    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32 % 4, lane_id = threadIdx.x % 32;
     if constexpr (FED)
-        return warp / 2 * 32 + warp % 2 * 8 + lane / 16 * 4 + lane / 8 % 2 * 16 + lane / 4 % 2 * 2;
+        return warp / 2 * 32 + warp % 2 * 8 + lane_id / 16 * 4 + lane_id / 8 % 2 * 16 + lane_id / 4 % 2 * 2;
     else
-        return warp * 16 + lane / 4;
+        return warp * 16 + lane_id / 4;
 }
 
 /* A stage of 64 columns at `a`, stored across K in rows of 128 bytes, for the four instructions that multiply them. */

@@ -74,7 +74,7 @@ struct reduce_tile {
 };
 
 /* Where a column's state lies in a row of shared memory: the E of a thread apart, those of threads side by side together,
- * so that no two of these meet in a bank. */
+ * so that no two of these go to one bank. */
 template <int E>
 __device__ __forceinline__ int reduce_seat(int column, int span)
 {
@@ -149,7 +149,7 @@ __device__ __forceinline__ void reduce_last(const Op &op, const reduce_tile &til
     if (threadIdx.x == 0) *counter = 0;
 }
 
-/* A thread's own results, which nobody shares: side by side, so that they are stored as vectors. */
+/* A thread's own results, which no other thread shares: side by side, so that they are stored as vectors. */
 template <class Op, int E, int C>
 __device__ __forceinline__ void reduce_store_own(const Op &op, const typename Op::Acc (&acc)[E / C][C], bool any,
                                                  void *out)

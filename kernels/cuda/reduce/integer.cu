@@ -1,4 +1,4 @@
-/* Reductions of integers on the GPU: kernels by the element's size, signed and unsigned ones by the same (reduce_ops.cuh).
+/* Reductions of integers on the GPU: kernels by the element's size, signed and unsigned ones by the same (ops.cuh).
  * What needs them as numbers (prod, l2norm, logsumexp, the mean of 64 bits) goes element by element, whatever the
  * axes. */
 #include "cuda/reduce/launch.cuh"

@@ -34,7 +34,7 @@ static cudaError_t reduce_start_once(const reduce_launch &l)
 template <class Op>
 static cudaError_t reduce_start_single(const reduce_launch &l)
 {
-    if (l.choice.way == REDUCE_SLAB) return reduce_start<Op>(reduce_slab<Op>, l);
+    if (l.choice.kernel == REDUCE_SLAB) return reduce_start<Op>(reduce_slab<Op>, l);
     return l.shape.reduced.count > 1 ? reduce_start<Op>(reduce_columns<Op, 1, true>, l)
                                      : reduce_start<Op>(reduce_columns<Op, 1, false>, l);
 }
@@ -43,7 +43,7 @@ template <class Op>
 static cudaError_t reduce_start_any(const reduce_launch &l)
 {
     constexpr int E = ks_vector<typename Op::Source::T>::length;
-    switch (l.choice.way) {
+    switch (l.choice.kernel) {
     case REDUCE_ROWS:
         return reduce_start<Op>(reduce_rows<Op, false>, l);
     case REDUCE_ONCE:

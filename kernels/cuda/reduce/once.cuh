@@ -2,7 +2,7 @@
  * once costs the time in which it is fetched, so this kernel is short.
  *
  * A CTA takes a row, or a part of one: shape.share vectors of it. The CTA that begins last in a row joins its parts, in
- * their order: all others have begun and wait for nobody. */
+ * their order: all others have begun and do not wait. */
 #ifndef KS_REDUCE_ONCE_CUH
 #define KS_REDUCE_ONCE_CUH
 
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 
     uint32_t *ticket = NULL;
     uint32_t drawn = 0;
     if (CUT) {
-        ticket = ks_counters(site) + row * (REDUCE_RECORD * (s.parts + 1));
+        ticket = ks_counters(site) + row * (REDUCE_MESSAGE * (s.parts + 1));
         if (threadIdx.x == 0) drawn = atomicAdd(ticket, 1u);
     }
     ks_start(site);
@@ -62,16 +62,16 @@ __global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 
     state = reduce_across(op, state, blockDim.x, shared);
     bool done = threadIdx.x == 0;
     if (CUT) {
-        ks_record *records = (ks_record *)ticket + 1;
+        ks_message *messages = (ks_message *)ticket + 1;
         if (threadIdx.x == 0) {
             last = drawn == s.parts - 1;
-            reduce_post<State>(state).send(records + part);
+            reduce_message<State>(state).send(messages + part);
         }
         __syncthreads();
         if (last) {
             state = op.none();
             for (uint32_t p = threadIdx.x; p < s.parts; p += blockDim.x)
-                state = op.join(state, reduce_post<State>::receive(records + p));
+                state = op.join(state, reduce_message<State>::receive(messages + p));
             __syncthreads(); /* those that have waited for different times go on together */
             state = reduce_across(op, state, blockDim.x, shared);
             if (threadIdx.x == 0) *ticket = 0;

@@ -9,7 +9,7 @@
  *   elements  the same by single elements: what vectors cannot do
  *
  * One kernel each: where there are too few results to fill the chip the axis is cut into parts, and the CTA that comes
- * last in a result joins them in their order. What is accumulated, and how, stands in reduce_ops.cuh. */
+ * last in a result joins them in their order. What is accumulated, and how, stands in ops.cuh. */
 #include "cuda/op.h"
 #include "cuda/reduce/shape.cuh"
 
@@ -123,18 +123,18 @@ static int64_t period_of(const reduce_work *w)
 /* How many items; *tiles as in the shape. */
 static int64_t items_of(const reduce_work *w, const reduce_choice *c, uint32_t *tiles)
 {
-    const int piece = c->way == REDUCE_COLUMNS ? w->length : 1;
+    const int piece = c->kernel == REDUCE_COLUMNS ? w->length : 1;
     int64_t items = w->results;
-    if (c->way == REDUCE_SLAB) {
+    if (c->kernel == REDUCE_SLAB) {
         items = quotient_up(w->results, w->inner * c->width);
-    } else if (c->way == REDUCE_BANDS) {
+    } else if (c->kernel == REDUCE_BANDS) {
         *tiles = (uint32_t)quotient_up(neighbours_of(w), c->width);
         items = w->results / neighbours_of(w) * *tiles;
-    } else if (c->way == REDUCE_ONCE) {
+    } else if (c->kernel == REDUCE_ONCE) {
         items = w->results;
-    } else if (c->way > REDUCE_SLAB && w->inner % piece == 0) {
+    } else if (c->kernel > REDUCE_SLAB && w->inner % piece == 0) {
         items = quotient_up(w->results / piece, c->width);
-    } else if (c->way > REDUCE_SLAB) {
+    } else if (c->kernel > REDUCE_SLAB) {
         *tiles = (uint32_t)quotient_up(w->inner, (c->width - 1) * piece);
         items = w->results / w->inner * *tiles;
     }
@@ -144,7 +144,7 @@ static int64_t items_of(const reduce_work *w, const reduce_choice *c, uint32_t *
 static reduce_shape shape_of(const ks_spec *spec, const reduce_choice *c)
 {
     const reduce_work w = work_of(spec);
-    const int piece = c->way == REDUCE_COLUMNS ? w.length : 1;
+    const int piece = c->kernel == REDUCE_COLUMNS ? w.length : 1;
     reduce_shape s = {};
     s.offset = spec->in[0].offset;
     s.results = w.results;
@@ -156,14 +156,14 @@ static reduce_shape shape_of(const ks_spec *spec, const reduce_choice *c)
     s.rows = c->threads / c->width;
     if (w.inner % piece) s.rows -= s.rows % (int)period_of(&w);
     s.items = (uint32_t)items_of(&w, c, &s.tiles);
-    if (c->way == REDUCE_ROWS) {
+    if (c->kernel == REDUCE_ROWS) {
         if (w.depth % w.length == 0) s.vectors = w.depth / w.length;
-    } else if (c->way == REDUCE_RUNS) {
+    } else if (c->kernel == REDUCE_RUNS) {
         s.inner = w.walk.depth.extent;
         s.slots = (uint32_t)slots_of(&w);
         s.kept = list_of(&w.walk.kept, w.walk.lanes, 1);
         s.reduced = list_of(&w.walk.rest, ks_dimension{1, 0}, 1);
-    } else if (c->way == REDUCE_BANDS) {
+    } else if (c->kernel == REDUCE_BANDS) {
         ks_dimensions lines = w.walk.kept;
         lines.count--;
         s.inner = neighbours_of(&w);
@@ -172,7 +172,7 @@ static reduce_shape shape_of(const ks_spec *spec, const reduce_choice *c)
         s.steps = w.depth / w.walk.depth.extent;
         s.kept = list_of(&lines, ks_dimension{1, 0}, 1);
         s.reduced = list_of(&w.walk.rest, ks_dimension{1, 0}, 1);
-    } else if (c->way != REDUCE_SLAB) {
+    } else if (c->kernel != REDUCE_SLAB) {
         s.reduced = list_of(&w.walk.rest, w.walk.depth, 1);
         s.kept = s.tiles ? list_of(&w.walk.kept, ks_dimension{1, 0}, 1) : list_of(&w.walk.kept, w.walk.lanes, piece);
     }
@@ -209,8 +209,8 @@ static void choose_long(const ks_chip *chip, const reduce_work *w, int64_t vecto
  * where there are rows enough. */
 static void choose_rows(const ks_chip *chip, const reduce_work *w, reduce_choice *c)
 {
-    const int64_t vectors = c->way == REDUCE_RUNS ? slots_of(w) * (w->depth / w->walk.depth.extent)
-                                                  : quotient_up(w->depth, w->length) + (w->depth % w->length != 0);
+    const int64_t vectors = c->kernel == REDUCE_RUNS ? slots_of(w) * (w->depth / w->walk.depth.extent)
+                                                     : quotient_up(w->depth, w->length) + (w->depth % w->length != 0);
     const bool many = w->results >= (int64_t)chip->sms * 4;
     const int64_t inner = vectors - (w->depth % w->length != 0 ? 2 : 0); /* those at the edges are beside them */
     int64_t width = power_up(quotient_up(inner, w->length > 4 && !many ? 4 : 8));
@@ -263,7 +263,7 @@ static void choose_slab(const ks_chip *chip, const reduce_work *w, reduce_choice
  * flight, as many as an SM holds where the axis is long enough. */
 static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_choice *c)
 {
-    const int piece = c->way == REDUCE_COLUMNS ? w->length : 1, threads = piece == 16 ? 128 : 256;
+    const int piece = c->kernel == REDUCE_COLUMNS ? w->length : 1, threads = piece == 16 ? 128 : 256;
     const int64_t lines = w->results / w->inner, wanted = 2 * (int64_t)chip->sms;
     const bool off = w->inner % piece != 0;
     const int64_t across = off ? quotient_up(w->inner, piece) + 1 : w->inner / piece, period = off ? period_of(w) : 1;
@@ -316,21 +316,21 @@ static reduce_choice choose(const ks_chip *chip, const reduce_work *w)
     const bool whole = w->inner * w->depth % w->length == 0 && w->inner == 1;
     const bool narrow = w->inner == 1 || w->inner % w->length != 0 || w->inner < 4 * w->length;
     if (w->depth > 0 && narrow && block <= (whole ? SLAB_ROW_MAX : w->inner == 1 ? 2 * SLAB_ROW_MAX : SLAB_BLOCK_MAX)) {
-        c.way = REDUCE_SLAB;
+        c.kernel = REDUCE_SLAB;
         choose_slab(chip, w, &c);
     } else if (w->numbers || w->depth == 0) {
-        c.way = REDUCE_ELEMENTS;
+        c.kernel = REDUCE_ELEMENTS;
         choose_columns(chip, w, &c);
     } else if (w->inner == 1) {
-        c.way = simple ? REDUCE_ROWS : neighbours_of(w) > 1 ? REDUCE_BANDS : REDUCE_RUNS;
-        if (c.way == REDUCE_BANDS)
+        c.kernel = simple ? REDUCE_ROWS : neighbours_of(w) > 1 ? REDUCE_BANDS : REDUCE_RUNS;
+        if (c.kernel == REDUCE_BANDS)
             choose_bands(chip, w, &c);
-        else if (c.way == REDUCE_ROWS && choose_once(chip, w, &c))
-            c.way = REDUCE_ONCE;
+        else if (c.kernel == REDUCE_ROWS && choose_once(chip, w, &c))
+            c.kernel = REDUCE_ONCE;
         else
             choose_rows(chip, w, &c);
     } else {
-        c.way = takes_vectors(w) ? REDUCE_COLUMNS : REDUCE_ELEMENTS;
+        c.kernel = takes_vectors(w) ? REDUCE_COLUMNS : REDUCE_ELEMENTS;
         choose_columns(chip, w, &c);
     }
     return c;
@@ -346,7 +346,7 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
 static void describe(const ks_spec *spec, const reduce_choice *c, ks_pick *pick)
 {
     static const char *const ways[] = {"rows", "runs", "slab", "columns", "elements", "bands", "once"};
-    snprintf(pick->kernel, sizeof pick->kernel, "reduce_%s<%s, %s, %d wide, %u parts>", ways[c->way],
+    snprintf(pick->kernel, sizeof pick->kernel, "reduce_%s<%s, %s, %d wide, %u parts>", ways[c->kernel],
              ks_dtype_name(spec->in[0].dtype), spec->op->params[OP].choices[spec->params[OP].i], c->width, c->parts);
     pick->grid = c->grid;
     pick->threads = c->threads;
@@ -364,11 +364,11 @@ static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_pla
     const int64_t items = items_of(&w, &c, &tiles);
     out->once = true;
     out->batch_max = KS_BATCH_MAX;
-    if (c.parts > 1 && (c.way <= REDUCE_RUNS || c.way == REDUCE_ONCE)) {
-        out->counters = (size_t)w.results * REDUCE_RECORD * (c.parts + 1);
+    if (c.parts > 1 && (c.kernel <= REDUCE_RUNS || c.kernel == REDUCE_ONCE)) {
+        out->counters = (size_t)w.results * REDUCE_MESSAGE * (c.parts + 1);
     } else if (c.parts > 1) {
-        const bool more = c.way != REDUCE_BANDS && tiles > 0; /* a thread more than pieces */
-        const int64_t span = (c.width - more) * (int64_t)(c.way == REDUCE_COLUMNS ? w.length : 1);
+        const bool more = c.kernel != REDUCE_BANDS && tiles > 0; /* a thread more than pieces */
+        const int64_t span = (c.width - more) * (int64_t)(c.kernel == REDUCE_COLUMNS ? w.length : 1);
         out->workspace_bytes = ks_align((size_t)(items * span) * STATE_BYTES);
         out->counters = (size_t)items / c.parts;
     }

@@ -16,16 +16,16 @@ __device__ __forceinline__ bool reduce_last(const Op &op, typename Op::State &st
 {
     typedef typename Op::State State;
     __shared__ bool last;
-    ks_record *records = (ks_record *)counters + 1;
+    ks_message *messages = (ks_message *)counters + 1;
     if (threadIdx.x == 0) {
-        reduce_post<State>(state).send(records + part);
+        reduce_message<State>(state).send(messages + part);
         last = atomicAdd(counters, 1u) == parts - 1;
     }
     __syncthreads();
     if (!last) return false;
     state = op.none();
     for (uint32_t p = threadIdx.x; p < parts; p += blockDim.x)
-        state = op.join(state, reduce_post<State>::receive(records + p));
+        state = op.join(state, reduce_message<State>::receive(messages + p));
     __syncthreads(); /* those that have waited for different times go on together */
     state = reduce_across(op, state, blockDim.x, shared);
     if (threadIdx.x == 0) *counters = 0;
@@ -65,14 +65,14 @@ __device__ __forceinline__ reduce_stretch reduce_stretch_of(const reduce_shape &
 /* Vectors that are whole. */
 template <class Op>
 __device__ __forceinline__ typename Op::State reduce_body(const Op &op, const uint4 *in, int count, int64_t place,
-                                                          int width, int lane)
+                                                          int width, int lane_id)
 {
     typedef typename Op::Source::T T;
     constexpr int E = ks_vector<T>::length, U = reduce_loads<T>::count;
     const ks_vector<T> missing = reduce_missing(op);
     typename Op::Acc acc[1] = {op.start()};
     in = ks_one_address(in);
-    for (int i = lane, n = 0; i < count; i += U * width, n += U * E) {
+    for (int i = lane_id, n = 0; i < count; i += U * width, n += U * E) {
         ks_vector<T> v[U];
 #pragma unroll
         for (int u = 0; u < U; u++) {
@@ -82,23 +82,23 @@ __device__ __forceinline__ typename Op::State reduce_body(const Op &op, const ui
         }
         reduce_take<Op, U>(op, acc, v, n);
     }
-    return op.finish(acc[0], lane < count,
-                     [&](int n) { return place + lane * E + (int64_t)(n / E) * width * E + n % E; });
+    return op.finish(acc[0], lane_id < count,
+                     [&](int n) { return place + lane_id * E + (int64_t)(n / E) * width * E + n % E; });
 }
 
 template <class Op>
 __device__ __forceinline__ typename Op::State reduce_row(const Op &op, const reduce_shape &s, const void *in,
-                                                         uint32_t row, uint32_t part, int lane)
+                                                         uint32_t row, uint32_t part, int lane_id)
 {
     typedef typename Op::Source::T T;
     constexpr int E = ks_vector<T>::length;
     const reduce_stretch r = reduce_stretch_of<T>(s, in, row, part);
-    const int head = r.head > 0, tail = r.tail > 0 && r.count > head, at = lane == 0 && head ? 0 : r.count - 1;
-    const bool edge = lane == 0 ? head : lane == 1 && tail;
+    const int head = r.head > 0, tail = r.tail > 0 && r.count > head, at = lane_id == 0 && head ? 0 : r.count - 1;
+    const bool edge = lane_id == 0 ? head : lane_id == 1 && tail;
     ks_vector<T> v[1]; /* under way while the others are taken */
     if (edge) v[0] = reduce_load<T>(r.in + at);
     const typename Op::State state =
-        reduce_body(op, r.in + head, r.count - head - tail, r.place + head * E, s.width, lane);
+        reduce_body(op, r.in + head, r.count - head - tail, r.place + head * E, s.width, lane_id);
     if (!edge) return state;
     reduce_trim(v[0], at == 0 ? r.head : 0, at == r.count - 1 && r.tail > 0 ? r.tail : E, reduce_missing(op));
     typename Op::Acc acc[1] = {op.start()};
@@ -110,7 +110,7 @@ __device__ __forceinline__ typename Op::State reduce_row(const Op &op, const red
 
 template <class Op>
 __device__ __forceinline__ typename Op::State reduce_runs(const Op &op, const reduce_shape &s, const void *in,
-                                                          uint32_t row, uint32_t part, int lane)
+                                                          uint32_t row, uint32_t part, int lane_id)
 {
     typedef typename Op::Source::T T;
     constexpr int E = ks_vector<T>::length, U = 4;
@@ -119,7 +119,7 @@ __device__ __forceinline__ typename Op::State reduce_runs(const Op &op, const re
     const int begin = (int)(part * s.share), end = min(begin + (int)s.share, all);
     const int64_t origin = reduce_offset(s.kept, row);
     typename Op::Acc acc[1] = {op.start()};
-    for (int i = begin + lane; i < end; i += U * s.width) {
+    for (int i = begin + lane_id; i < end; i += U * s.width) {
         ks_vector<T> v[U];
         int from[U];
 #pragma unroll
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 
     ks_entry job;
     if (!ks_enter(site, &job)) return;
     const void *in = job.in + s.offset;
-    const int width = s.width, shift = __ffs(width) - 1, lane = threadIdx.x & (width - 1);
+    const int width = s.width, shift = __ffs(width) - 1, lane_id = threadIdx.x & (width - 1);
     const uint32_t together = blockDim.x >> shift;
 
     for (uint32_t first = blockIdx.x * together; first < s.items; first += gridDim.x * together) {
@@ -158,14 +158,14 @@ __global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 
         typename Op::State state = op.none();
         if (live) {
             if constexpr (RUNS)
-                state = reduce_runs(op, s, in, row, part, lane);
+                state = reduce_runs(op, s, in, row, part, lane_id);
             else
-                state = reduce_row(op, s, in, row, part, lane);
+                state = reduce_row(op, s, in, row, part, lane_id);
         }
         state = reduce_across(op, state, width, shared);
-        bool done = live && lane == 0;
+        bool done = live && lane_id == 0;
         if (s.parts > 1) {
-            uint32_t *counters = ks_counters(site) + (int64_t)row * (REDUCE_RECORD * (s.parts + 1));
+            uint32_t *counters = ks_counters(site) + (int64_t)row * (REDUCE_MESSAGE * (s.parts + 1));
             done = reduce_last(op, state, counters, part, s.parts, shared);
         }
         if (done) ((typename Op::Out *)job.out)[row] = op.result(state);

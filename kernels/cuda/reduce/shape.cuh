@@ -6,8 +6,8 @@
 #include "cuda/common/launch.cuh"
 #include "ops/reduce.h"
 
-/* Words: the counters of a row that is cut are a ticket, in the place of a record, and a record of each part. */
-enum { REDUCE_RECORD = 4 };
+/* Words: the counters of a row that is cut are a ticket, in the place of a message, and a message of each part. */
+enum { REDUCE_MESSAGE = 4 };
 
 /* Vectors of a thread that has all of them in flight. */
 enum { REDUCE_ONCE_LOADS = 4 };
@@ -29,8 +29,8 @@ typedef struct reduce_list {
 } reduce_list;
 
 /* By value as a kernel's second argument; lengths, strides and offsets in elements where nothing else is said. What the
- * fields mean to each way stands in its file: reduce_rows.cuh, reduce_slab.cuh, reduce_columns.cuh,
- * reduce_bands.cuh. */
+ * fields mean to each kernel stands in its file: rows.cuh, slab.cuh, columns.cuh,
+ * bands.cuh. */
 typedef struct reduce_shape {
     size_t offset;          /* of the input in its side, bytes */
     int64_t results, depth; /* products of the extents kept and reduced */
@@ -51,7 +51,7 @@ typedef struct reduce_words {
     uint32_t even, odd;
 } reduce_words;
 
-/* What the op's functor is told. */
+/* What the op's functor is given. */
 typedef struct reduce_rule {
     reduce_words
         flip;    /* exclusive-or for each element, so that the wanted order is that of floats or unsigned integers */
@@ -67,7 +67,7 @@ enum { REDUCE_ROWS, REDUCE_RUNS, REDUCE_SLAB, REDUCE_COLUMNS, REDUCE_ELEMENTS, R
 typedef struct reduce_choice {
     int64_t share;
     uint32_t grid, parts;
-    int16_t way, threads, width;
+    int16_t kernel, threads, width;
     int32_t shared_bytes;
 } reduce_choice;
 static_assert(sizeof(reduce_choice) <= KS_CHOICE_BYTES, "a plan remembers the choice");

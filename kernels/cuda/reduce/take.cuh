@@ -105,43 +105,43 @@ __device__ __forceinline__ typename Op::State reduce_across(const Op &op, typena
     if (width < KS_WARP) return reduce_across_lanes(op, state, width);
     state = op.across(state, KS_WARP);
     if (width == KS_WARP) return state;
-    const int lane = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP, warps = width / KS_WARP;
-    if (lane == 0) shared[warp] = state;
+    const int lane_id = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP, warps = width / KS_WARP;
+    if (lane_id == 0) shared[warp] = state;
     __syncthreads();
     if ((warp & (warps - 1)) != 0) return state;
-    return op.across(lane < warps ? shared[warp + lane] : op.none(), warps);
+    return op.across(lane_id < warps ? shared[warp + lane_id] : op.none(), warps);
 }
 
 /* A state on its way to another CTA of the launch: 16 bytes that are written at once, zero before and afterwards. So no
  * fence is needed. The top bit of the second half says that they have arrived: no state has it, for places and sums are not
  * negative, and a NaN's sign says nothing. */
 template <class State>
-struct reduce_post {
+struct reduce_message {
     union {
         State state;
-        ks_record record;
+        ks_message message;
     };
-    __device__ __forceinline__ reduce_post()
+    __device__ __forceinline__ reduce_message()
     {
     }
-    __device__ __forceinline__ reduce_post(const State &sent)
+    __device__ __forceinline__ reduce_message(const State &sent)
     {
-        record = {0, 0};
+        message = {0, 0};
         state = sent;
     }
-    __device__ __forceinline__ void send(ks_record *to)
+    __device__ __forceinline__ void send(ks_message *to)
     {
-        record.second |= (uint64_t)1 << 63;
-        ks_write_relaxed(to, record);
+        message.second |= (uint64_t)1 << 63;
+        ks_write_relaxed(to, message);
     }
-    static __device__ __forceinline__ State receive(ks_record *from)
+    static __device__ __forceinline__ State receive(ks_message *from)
     {
-        reduce_post post;
-        do post.record = ks_read_relaxed(from);
-        while (!(post.record.second >> 63));
-        post.record.second &= UINT64_MAX >> 1;
+        reduce_message message;
+        do message.message = ks_read_relaxed(from);
+        while (!(message.message.second >> 63));
+        message.message.second &= UINT64_MAX >> 1;
         *from = {0, 0};
-        return post.state;
+        return message.state;
     }
 };
 

@@ -1,123 +1,127 @@
-/* Softmax along an axis that is not contiguous and longer than a CTA's registers, by a ring as in softmax_ring.cuh: parts of
- * tiles come in while others wait for the pairs of their columns.
+/* Softmax along an axis that is not contiguous and longer than a CTA's registers, through a pipeline as in
+ * row_multiblock_pipelined.cuh: parts of tiles come in while others wait for the pairs of their columns.
  *
- * The pairs go two ways. A member of the team gathers what all of them know of its own columns, and tells everyone what
- * that comes to: two messages behind each other, of which nobody waits for but the warps that pass them on.
+ * The pairs take two messages. Each CTA of the CTA group owns some columns: it combines the pairs that all CTAs publish of
+ * them, and publishes the results to all. Only the warps that pass messages on wait for them.
  *
- * In a CTA a tile's cell goes round: the workers sum a tile, one warp reads the sums, another writes the whole, the
- * workers read it. Two gates of the cell hand it on, at which each thread arrives for itself, since racecheck takes an
- * arrival for that of one thread alone:
+ * Within a CTA a tile's cell is used in rotation: the consumer warps write the tile's pairs, one warp reads these, another
+ * writes the combined pairs, the consumer warps read them. Two mbarriers of a cell order this; each thread arrives for itself,
+ * since racecheck takes an arrival for that of one thread alone:
  *
- *   summed  by all workers: the tile's pairs are written, and the whole of FLOW_CELLS tiles ago is read
- *   told    by both warps: the pairs are read, the whole is written
+ *   summed    arrival of all consumers: the tile's pairs are written, and the combined ones of CELLS tiles ago are read
+ *   combined  arrival of both warps: the pairs are read, the combined ones are written
  *
- * No gate gets a phase ahead of one that waits for it: a worker is FLOW_BEHIND < FLOW_CELLS tiles ahead of what it
- * writes, so it arrives at a cell's `summed` when it has waited for the cell's `told` of the tile before; and at `told`
- * both warps arrive when they have waited for `summed`. Nor is a note written over that somebody has yet to read: a CTA
- * posts its pairs of a tile when it was told of each column FLOW_CELLS < FLOW_TURNS tiles ago, so when all had gathered
- * that; and who tells a CTA of a tile has that CTA's pairs of it, which come when it has heard all of FLOW_CELLS tiles
- * ago. */
-#ifndef KS_SOFTMAX_FLOW_CUH
-#define KS_SOFTMAX_FLOW_CUH
+ * Phases. No mbarrier is a phase ahead of a thread that waits for it: a consumer is BEHIND < CELLS tiles ahead of what it
+ * writes, so it arrives at a cell's `summed` after it has waited for the cell's `combined` of the tile before; both warps
+ * arrive at `combined` after they have waited for `summed`.
+ * Slots. No message is overwritten before it is consumed: a CTA publishes its pairs of a tile after it has the results of
+ * all columns of CELLS < SLOTS tiles ago, so after all CTAs have consumed the pairs of that tile; and a CTA that publishes
+ * results of a tile has every CTA's pairs of it, which each publishes after it has consumed the results of CELLS tiles ago. */
+#ifndef KS_SOFTMAX_COLUMN_MULTIBLOCK_PIPELINED_CUH
+#define KS_SOFTMAX_COLUMN_MULTIBLOCK_PIPELINED_CUH
 
 #include "cuda/softmax/columns.cuh"
 #include "cuda/softmax/cta_group.cuh"
 
 enum {
-    FLOW_THREADS = 512, /* workers; three more warps pass pairs on */
-    FLOW_PACKS = 4,     /* of a worker in a part of a tile */
-    FLOW_SLOTS = 6,
-    FLOW_BEHIND = 3, /* tiles later the results of one are written */
-    FLOW_CELLS = 4,  /* tiles that a CTA may be at: who sums one has the pairs of FLOW_CELLS tiles ago */
-    FLOW_TURNS = 5   /* places of a note */
+    COLUMN_PIPELINE_CONSUMERS = 512, /* threads; three more warps exchange pairs */
+    COLUMN_PIPELINE_PACKS = 4,       /* of a consumer thread in a part of a tile */
+    COLUMN_PIPELINE_STAGES = 6,
+    COLUMN_PIPELINE_BEHIND = 3, /* tiles later the results of one are written */
+    COLUMN_PIPELINE_CELLS = 4,  /* of tiles: a CTA that sums one has the pairs of so many tiles ago */
+    COLUMN_PIPELINE_SLOTS = 5   /* of a message */
 };
 
-/* Pairs that some write and one reads, as records are: softmax_team.cuh. Half as long, of which more fit. */
-struct softmax_notes {
-    uint64_t *places; /* [FLOW_TURNS][count] */
+/* Messages as in cta_group.cuh, half as long, of which more fit. */
+struct softmax_messages {
+    uint64_t *slots; /* [COLUMN_PIPELINE_SLOTS][count] */
     int count;
 
-    __device__ __forceinline__ void post(uint32_t round, int i, softmax_pair<float> n) const
+    __device__ __forceinline__ void publish(uint32_t round, int i, softmax_pair<float> n) const
     {
-        const uint32_t sum = (__float_as_uint(n.sum) & INT32_MAX) | (round / FLOW_TURNS & 1) << 31;
-        ks_write_relaxed(&places[round % FLOW_TURNS * count + i], (uint64_t)sum << 32 | __float_as_uint(n.h));
+        const uint32_t sum = (__float_as_uint(n.sum) & INT32_MAX) | (round / COLUMN_PIPELINE_SLOTS & 1) << 31;
+        ks_write_relaxed(&slots[round % COLUMN_PIPELINE_SLOTS * count + i], (uint64_t)sum << 32 | __float_as_uint(n.h));
     }
-    __device__ __forceinline__ softmax_pair<float> wait(uint32_t round, int i) const
+    __device__ __forceinline__ softmax_pair<float> consume(uint32_t round, int i) const
     {
         uint64_t word;
-        do word = ks_read_relaxed(&places[round % FLOW_TURNS * count + i]);
-        while (word == 0 || word >> 63 != (round / FLOW_TURNS & 1));
+        do word = ks_read_relaxed(&slots[round % COLUMN_PIPELINE_SLOTS * count + i]);
+        while (word == 0 || word >> 63 != (round / COLUMN_PIPELINE_SLOTS & 1));
         return {__uint_as_float((uint32_t)word), __uint_as_float((uint32_t)(word >> 32) & INT32_MAX)};
     }
     __device__ __forceinline__ void clear() const /* by a warp */
     {
-        for (int i = threadIdx.x % KS_WARP; i < FLOW_TURNS * count; i += KS_WARP) places[i] = 0;
+        for (int i = threadIdx.x % KS_WARP; i < COLUMN_PIPELINE_SLOTS * count; i += KS_WARP) slots[i] = 0;
     }
 };
 
-/* Notes of a member: on its own columns from all, and on all columns from their members. */
-__host__ __device__ inline int softmax_flow_own(int columns, int parts)
+/* Messages to a CTA: of its own columns from all CTAs, and of all columns from their owners. */
+__host__ __device__ inline int softmax_column_own(int columns, int parts)
 {
     return (columns + parts - 1) / parts * parts;
 }
 
-inline size_t softmax_flow_counters(int grid, int columns, int parts)
+inline size_t softmax_column_counters(int grid, int columns, int parts)
 {
-    return (size_t)grid * FLOW_TURNS * 2 * (size_t)(softmax_flow_own(columns, parts) + columns); /* words */
+    return (size_t)grid * COLUMN_PIPELINE_SLOTS * 2 *
+           (size_t)(softmax_column_own(columns, parts) + columns); /* words */
 }
 
 /* Bytes of what a CTA knows of a tile: a pair of each warp's, and the whole. */
-__host__ __device__ constexpr size_t softmax_flow_cells(int columns)
+__host__ __device__ constexpr size_t softmax_column_cells(int columns)
 {
-    return ((size_t)FLOW_THREADS / KS_WARP + 1) * columns * sizeof(softmax_pair<float>);
+    return ((size_t)COLUMN_PIPELINE_CONSUMERS / KS_WARP + 1) * columns * sizeof(softmax_pair<float>);
 }
 
-/* A tile for each team of `parts` CTAs at a time, `share` of the axis each: not more than the packs of a worker. lanes: fewer
- * than a warp's, a power of two. */
+/* A tile for each CTA group of `parts` CTAs at a time, `share` of the axis each: not more than the packs of a consumer thread.
+ * lanes: fewer than a warp has threads, a power of two. */
 template <class T>
-__global__ void __launch_bounds__(FLOW_THREADS + 3 * KS_WARP, 1)
-    softmax_flow(ks_site site, softmax_shape s, int lanes, int parts, int64_t share)
+__global__ void __launch_bounds__(COLUMN_PIPELINE_CONSUMERS + 3 * KS_WARP, 1)
+    softmax_column_multiblock_pipelined(ks_site site, softmax_shape s, int lanes, int parts, int64_t share)
 {
     typedef uint32_t Index;
-    constexpr int E = ks_vector<T>::length, V = FLOW_PACKS, SLOTS = FLOW_SLOTS, BEHIND = FLOW_BEHIND,
-                  CELLS = FLOW_CELLS;
-    constexpr int AHEAD = SLOTS - BEHIND, WARPS = FLOW_THREADS / (int)KS_WARP;
-    static_assert(BEHIND < CELLS && CELLS < FLOW_TURNS, "nothing is lost before its use");
-    __shared__ uint64_t summed[CELLS], told[CELLS];
+    constexpr int E = ks_vector<T>::length, V = COLUMN_PIPELINE_PACKS, STAGES = COLUMN_PIPELINE_STAGES,
+                  BEHIND = COLUMN_PIPELINE_BEHIND, CELLS = COLUMN_PIPELINE_CELLS, CONSUMERS = COLUMN_PIPELINE_CONSUMERS;
+    constexpr int AHEAD = STAGES - BEHIND, WARPS = CONSUMERS / (int)KS_WARP;
+    static_assert(BEHIND < CELLS && CELLS < COLUMN_PIPELINE_SLOTS, "nothing is lost before its use");
+    __shared__ uint64_t summed[CELLS], combined[CELLS];
     ks_entry job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<float> rule(s);
-    const int lane = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP, columns = lanes * E;
-    const int teams = gridDim.x / parts, team = blockIdx.x / parts, me = blockIdx.x - team * parts;
-    const int own = softmax_flow_own(columns, parts);
-    /* A member's notes: [its column][who tells of it], and [column]. */
-    const auto gathers = [&](int member) {
-        uint64_t *const notes = (uint64_t *)ks_counters(site);
-        return softmax_notes{notes + (size_t)FLOW_TURNS * (own + columns) * (team * parts + member), own};
+    const int lane_id = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP, columns = lanes * E;
+    const int cta_groups = gridDim.x / parts, cta_group = blockIdx.x / parts, rank = blockIdx.x - cta_group * parts;
+    const int own = softmax_column_own(columns, parts);
+    /* Messages to a CTA: [its column][the publishing CTA], and [column]. */
+    const auto sums_of = [&](int rank) {
+        uint64_t *const messages = (uint64_t *)ks_counters(site);
+        return softmax_messages{messages + (size_t)COLUMN_PIPELINE_SLOTS * (own + columns) * (cta_group * parts + rank),
+                                own};
     };
-    const auto hears = [&](int member) { return softmax_notes{gathers(member).places + FLOW_TURNS * own, columns}; };
+    const auto results = [&](int rank) {
+        return softmax_messages{sums_of(rank).slots + COLUMN_PIPELINE_SLOTS * own, columns};
+    };
     /* Pairs: [warp][column], and [column]. */
     const auto tile = [&](int r) {
-        unsigned char *const cells = (unsigned char *)(ks_dynamic + SLOTS * V * FLOW_THREADS);
-        softmax_tile<float> t(cells + r % CELLS * softmax_flow_cells(columns), lanes, E, FLOW_THREADS);
+        unsigned char *const cells = (unsigned char *)(ks_dynamic + STAGES * V * CONSUMERS);
+        softmax_tile<float> t(cells + r % CELLS * softmax_column_cells(columns), lanes, E, CONSUMERS);
         t.pitch = columns;
         t.whole = t.group + WARPS * columns;
         return t;
     };
     if (threadIdx.x < CELLS) {
-        ks_gate_open(&summed[threadIdx.x], FLOW_THREADS);
-        ks_gate_open(&told[threadIdx.x], 2 * KS_WARP);
+        ks_mbarrier_init(&summed[threadIdx.x], CONSUMERS);
+        ks_mbarrier_init(&combined[threadIdx.x], 2 * KS_WARP);
     }
     __syncthreads();
     const Index tiles = (Index)((s.outer * (s.inner / E) + lanes - 1) / lanes);
-    const int rounds = (int)((tiles - team + teams - 1) / teams);
+    const int rounds = (int)((tiles - cta_group + cta_groups - 1) / cta_groups);
     if (warp == WARPS) { /* what the CTA knows */
 #pragma unroll 1
         for (int r = 0; r < rounds; r++) {
-            ks_gate_wait(&summed[r % CELLS], r / CELLS & 1);
+            ks_mbarrier_wait(&summed[r % CELLS], r / CELLS & 1);
             const softmax_tile<float> t = tile(r);
 #pragma unroll 1
-            for (int c = lane; c < columns; c += KS_WARP) {
+            for (int c = lane_id; c < columns; c += KS_WARP) {
                 softmax_pair<float> mine[WARPS], whole = {-INFINITY, 0};
 #pragma unroll
                 for (int g = 0; g < WARPS; g++) mine[g] = t.group[g * t.pitch + c];
@@ -125,42 +129,42 @@ __global__ void __launch_bounds__(FLOW_THREADS + 3 * KS_WARP, 1)
                 for (int g = 0; g < WARPS; g++) whole.h = ks_max(whole.h, mine[g].h);
 #pragma unroll
                 for (int g = 0; g < WARPS; g++) whole.sum += mine[g].sum * softmax_weight(mine[g].h, whole.h, rule);
-                gathers(c % parts).post((uint32_t)r, c / parts * parts + me, whole);
+                sums_of(c % parts).publish((uint32_t)r, c / parts * parts + rank, whole);
             }
-            ks_gate_arrive(&told[r % CELLS]);
+            ks_mbarrier_arrive(&combined[r % CELLS]);
         }
     } else if (warp == WARPS + 1) { /* of each of its columns */
 #pragma unroll 1
         for (int r = 0; r < rounds; r++)
 #pragma unroll 1
-            for (int c = me, first = 0; c < columns; c += parts, first += parts) {
+            for (int c = rank, first = 0; c < columns; c += parts, first += parts) {
                 softmax_pair<float> whole = softmax_none<float>();
 #pragma unroll 1
-                for (int i = lane; i < parts; i += KS_WARP)
-                    whole = softmax_both(whole, gathers(me).wait((uint32_t)r, first + i), rule);
+                for (int i = lane_id; i < parts; i += KS_WARP)
+                    whole = softmax_both(whole, sums_of(rank).consume((uint32_t)r, first + i), rule);
                 whole = softmax_join(whole, KS_WARP, rule);
 #pragma unroll 1
-                for (int i = lane; i < parts; i += KS_WARP) hears(i).post((uint32_t)r, c, whole);
+                for (int i = lane_id; i < parts; i += KS_WARP) results(i).publish((uint32_t)r, c, whole);
             }
-        gathers(me).clear();
+        sums_of(rank).clear();
     } else if (warp > WARPS) {
 #pragma unroll 1
         for (int r = 0; r < rounds; r++) {
             const softmax_tile<float> t = tile(r);
-            ks_gate_wait(&summed[r % CELLS], r / CELLS & 1);
+            ks_mbarrier_wait(&summed[r % CELLS], r / CELLS & 1);
 #pragma unroll 1
-            for (int c = lane; c < columns; c += KS_WARP)
-                t.whole[c] = softmax_settle(hears(me).wait((uint32_t)r, c), rule);
-            ks_gate_arrive(&told[r % CELLS]);
+            for (int c = lane_id; c < columns; c += KS_WARP)
+                t.whole[c] = softmax_settle(results(rank).consume((uint32_t)r, c), rule);
+            ks_mbarrier_arrive(&combined[r % CELLS]);
         }
         __syncwarp(); /* all of it is read */
-        hears(me).clear();
+        results(rank).clear();
     } else {
-        const int64_t begin = me * share, end = min(begin + share, s.length);
-        const softmax_strip<Index> strip((Index)(s.inner / E), lanes, begin, end, FLOW_THREADS);
-        const auto slot = [&](int r) { return ks_dynamic + r % SLOTS * V * FLOW_THREADS + threadIdx.x; };
+        const int64_t begin = rank * share, end = min(begin + share, s.length);
+        const softmax_strip<Index> strip((Index)(s.inner / E), lanes, begin, end, CONSUMERS);
+        const auto stage = [&](int r) { return ks_dynamic + r % STAGES * V * CONSUMERS + threadIdx.x; };
         const auto place = [&](int r, Index *base, int *count) {
-            strip.place(s, (Index)(team + r * teams), base, count);
+            strip.place(s, (Index)(cta_group + r * cta_groups), base, count);
         };
         const auto fetch = [&](int r) {
             if (r < rounds) {
@@ -170,7 +174,7 @@ __global__ void __launch_bounds__(FLOW_THREADS + 3 * KS_WARP, 1)
                 const uint4 *const in = (const uint4 *)(job.in + s.offset);
 #pragma unroll
                 for (int v = 0; v < V; v++)
-                    if (v < count) ks_copy_async(slot(r) + v * FLOW_THREADS, in + (base + v * strip.stride));
+                    if (v < count) ks_copy_async(stage(r) + v * CONSUMERS, in + (base + v * strip.stride));
             }
             ks_copy_group();
         };
@@ -187,20 +191,20 @@ __global__ void __launch_bounds__(FLOW_THREADS + 3 * KS_WARP, 1)
                 ks_copy_wait_but<AHEAD - 1>();
 #pragma unroll
                 for (int v = 0; v < V; v++) {
-                    x[v].word = slot(r)[v * FLOW_THREADS];
+                    x[v].word = stage(r)[v * CONSUMERS];
                     if (v >= count) softmax_blank(x[v], 0);
                 }
-                softmax_turn(x, s.sign, [&](int v) { return v < count; });
-                softmax_columns_tell<false>(x, tile(r), rule);
-                ks_gate_arrive(&summed[r % CELLS]);
+                softmax_apply_sign(x, s.sign, [&](int v) { return v < count; });
+                softmax_column_publish<false>(x, tile(r), rule);
+                ks_mbarrier_arrive(&summed[r % CELLS]);
             }
             if (q >= 0) {
-                ks_gate_wait(&told[q % CELLS], q / CELLS & 1);
+                ks_mbarrier_wait(&combined[q % CELLS], q / CELLS & 1);
                 place(q, &base, &count);
 #pragma unroll
-                for (int v = 0; v < V; v++) x[v].word = slot(q)[v * FLOW_THREADS];
-                softmax_turn(x, s.sign);
-                softmax_columns_values<false>(x, tile(q), rule);
+                for (int v = 0; v < V; v++) x[v].word = stage(q)[v * CONSUMERS];
+                softmax_apply_sign(x, s.sign);
+                softmax_column_values<false>(x, tile(q), rule);
                 uint4 *const out = (uint4 *)job.out;
 #pragma unroll
                 for (int v = 0; v < V; v++)

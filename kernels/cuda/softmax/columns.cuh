@@ -3,14 +3,14 @@
  * A tile is `lanes` packs of the columns that follow each other, of one outer dimension or of several, and as long as the
  * axis. A pack is a vector where columns come in whole vectors, else an element.
  *
- *   columns  the registers of a CTA hold a tile
- *   stream   longer ones: CTAs that stay, each with a tile after the other, or its part of it down the axis in a team as in
- *            softmax_stream.cuh. The tile is in shared memory, and what has been written makes room for the next one;
- *            what does not fit is read twice */
+ *   column_block_registers  the registers of a CTA hold a tile
+ *   column_multiblock_smem  longer ones: CTAs that stay, each with a tile after the other, or its part of it down the axis in a
+ *                           CTA group as in row_multiblock_registers.cuh. The tile is in shared memory, and what has been
+ *                           written makes room for the next one; what does not fit is read twice */
 #ifndef KS_SOFTMAX_COLUMNS_CUH
 #define KS_SOFTMAX_COLUMNS_CUH
 
-#include "cuda/softmax/multiblock_registers.cuh"
+#include "cuda/softmax/row_multiblock_registers.cuh"
 
 #include <type_traits>
 
@@ -51,7 +51,7 @@ struct softmax_strip {
     }
 };
 
-/* The pairs of a tile in shared memory: one for each column from each group of threads. Lanes of a warp that stand
+/* The pairs of a tile in shared memory: one for each column from each group of threads. Threads of a warp that stand
  * above each other join by shuffles, and the warp is the group; else each row of threads is one. */
 template <class M>
 struct softmax_tile {
@@ -81,13 +81,13 @@ struct softmax_tile {
     {
         return group + threadIdx.x / (narrow(lanes) ? (int)KS_WARP : lanes) * pitch;
     }
-    /* Element e of this thread's pack has the pair: told to its group. */
-    __device__ __forceinline__ void tell(int e, softmax_pair<M> mine) const
+    /* Writes the pair of element e of this thread's pack for its group. */
+    __device__ __forceinline__ void publish(int e, softmax_pair<M> mine) const
     {
         const bool first = narrow(lanes) ? (int)threadIdx.x % KS_WARP < lanes : (int)threadIdx.x / lanes < groups;
         if (first) this->mine()[e * lanes + threadIdx.x % lanes] = mine;
     }
-    /* The greatest of each element, and each sum, over the lanes that join by shuffles. */
+    /* The greatest of each element, and each sum, over the threads that join by shuffles. */
     template <class T, int E>
     __device__ __forceinline__ void over_lanes(softmax_pack<T, E> &most) const
     {
@@ -132,39 +132,39 @@ __device__ __forceinline__ void softmax_join_columns(int groups, int columns, co
     }
 }
 
-/* The results of V packs of a thread. KEPT: the packs hold the terms, or distances, that the thread's group told of. */
+/* The results of V packs of a thread. KEPT: the packs hold the terms, or distances, that the thread's group has published. */
 template <bool KEPT, class T, int E, int V, class M>
-__device__ __forceinline__ void softmax_columns_values(softmax_pack<T, E> (&x)[V], const softmax_tile<M> &tile,
-                                                       const softmax_rule<M> &rule)
+__device__ __forceinline__ void softmax_column_values(softmax_pack<T, E> (&x)[V], const softmax_tile<M> &tile,
+                                                      const softmax_rule<M> &rule)
 {
     constexpr int STEP = softmax_pack<T, E>::STEP;
-    const int lane = threadIdx.x % tile.lanes;
-    const softmax_pair<M> *const whole = tile.whole + lane, *const mine = tile.mine() + lane;
+    const int lane_id = threadIdx.x % tile.lanes;
+    const softmax_pair<M> *const whole = tile.whole + lane_id, *const mine = tile.mine() + lane_id;
 #pragma unroll
     for (int e = 0; e < E; e += STEP) {
         if constexpr (KEPT) {
-            const softmax_finish<M> finish(whole[e * tile.lanes], mine[e * tile.lanes].h, rule);
+            const softmax_epilogue<M> epilogue(whole[e * tile.lanes], mine[e * tile.lanes].h, rule);
 #pragma unroll
-            for (int v = 0; v < V; v++) x[v].element[e] = fma(x[v].element[e], finish.a, finish.b);
+            for (int v = 0; v < V; v++) x[v].element[e] = fma(x[v].element[e], epilogue.a, epilogue.b);
         } else {
-            const softmax_finish<M> finish[2] = {{whole[e * tile.lanes], rule},
-                                                 {whole[(e + STEP - 1) * tile.lanes], rule}};
+            const softmax_epilogue<M> epilogue[2] = {{whole[e * tile.lanes], rule},
+                                                     {whole[(e + STEP - 1) * tile.lanes], rule}};
 #pragma unroll
             for (int v = 0; v < V; v++) {
                 M y[STEP];
 #pragma unroll
                 for (int i = 0; i < STEP; i++)
-                    y[i] = finish[i](rule.distance(x[v].get(e + i), finish[i].reference), rule);
+                    y[i] = epilogue[i](rule.distance(x[v].get(e + i), epilogue[i].reference), rule);
                 x[v].put(e, y);
             }
         }
     }
 }
 
-/* What the thread's packs come to, told to its group; the packs keep what they can. */
+/* The pairs of the thread's packs, published for its group; the packs keep what they can. */
 template <bool KEEP, class T, int E, int V, class M>
-__device__ __forceinline__ void softmax_columns_tell(softmax_pack<T, E> (&x)[V], const softmax_tile<M> &tile,
-                                                     const softmax_rule<M> &rule)
+__device__ __forceinline__ void softmax_column_publish(softmax_pack<T, E> (&x)[V], const softmax_tile<M> &tile,
+                                                       const softmax_rule<M> &rule)
 {
     softmax_pack<T, E> most = x[0];
 #pragma unroll
@@ -189,21 +189,21 @@ __device__ __forceinline__ void softmax_columns_tell(softmax_pack<T, E> (&x)[V],
     }
     tile.over_lanes(sum);
 #pragma unroll
-    for (int e = 0; e < E; e++) tile.tell(e, {most.get(e) * (M)0.5, sum[e]});
+    for (int e = 0; e < E; e++) tile.publish(e, {most.get(e) * (M)0.5, sum[e]});
 }
 
 /* The most threads of a CTA that holds a tile, and CTAs of so many that an SM gets. */
 template <class T, int E, int V>
-constexpr int columns_threads = sizeof(T) == 2 && E *V == 64 ? 256 : STREAM_THREADS;
+constexpr int column_block_threads = sizeof(T) == 2 && E *V == 64 ? 256 : GROUP_CTA_THREADS;
 template <class T, int E, int V>
-constexpr int columns_ctas = sizeof(T) == 8 || E *V * sizeof(T) == 256 ? 1
-                             : sizeof(T) == 2 && E *V == 64            ? 4
-                                                                       : 2;
+constexpr int column_block_ctas = sizeof(T) == 8 || E *V * sizeof(T) == 256 ? 1
+                                  : sizeof(T) == 2 && E *V == 64            ? 4
+                                                                            : 2;
 
 /* A tile for each CTA, V packs of it in each thread. */
 template <class T, int E, int V>
-__global__ void __launch_bounds__(columns_threads<T, E, V>, columns_ctas<T, E, V>)
-    softmax_columns(ks_site site, softmax_shape s, int lanes)
+__global__ void __launch_bounds__(column_block_threads<T, E, V>, column_block_ctas<T, E, V>)
+    softmax_column_block_registers(ks_site site, softmax_shape s, int lanes)
 {
     typedef typename ks_element<T>::math M;
     typedef typename softmax_pack<T, E>::Word Word;
@@ -225,14 +225,14 @@ __global__ void __launch_bounds__(columns_threads<T, E, V>, columns_ctas<T, E, V
         else
             softmax_blank(x[v], 0);
     }
-    softmax_turn(x, s.sign, [&](int v) { return v < count; });
-    softmax_columns_tell<KEEP>(x, tile, rule);
+    softmax_apply_sign(x, s.sign, [&](int v) { return v < count; });
+    softmax_column_publish<KEEP>(x, tile, rule);
     __syncthreads();
     softmax_join_columns(
         tile.groups, tile.columns, rule, [&](int g, int column) { return tile.group[g * tile.pitch + column]; },
         [&](int column, softmax_pair<M> n) { tile.whole[column] = softmax_settle(n, rule); });
     __syncthreads();
-    softmax_columns_values<KEEP>(x, tile, rule);
+    softmax_column_values<KEEP>(x, tile, rule);
     Word *const out = (Word *)job.out;
 #pragma unroll
     for (int v = 0; v < V; v++)
@@ -240,28 +240,28 @@ __global__ void __launch_bounds__(columns_threads<T, E, V>, columns_ctas<T, E, V
     ks_leave(site);
 }
 
-/* A tile for each team of `parts` CTAs at a time, `share` of the axis each; kept: packs of a thread in shared memory, a
+/* A tile for each CTA group of `parts` CTAs at a time, `share` of the axis each; kept: packs of a thread in shared memory, a
  * multiple of V. BEYOND: the part may have more. */
 template <class T, int E, int V, bool BEYOND>
-__global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2)
-    softmax_columns_stream(ks_site site, softmax_shape s, int lanes, int parts, int64_t share, int kept)
+__global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 || BEYOND ? 1 : 2)
+    softmax_column_multiblock_smem(ks_site site, softmax_shape s, int lanes, int parts, int64_t share, int kept)
 {
     typedef typename ks_element<T>::math M;
     typedef typename softmax_pack<T, E>::Word Word;
     constexpr bool COPIES = sizeof(Word) >= 4; /* what cp.async takes */
-    __shared__ softmax_team team;
+    __shared__ softmax_cta_group cta_group;
     ks_entry job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
-    if (threadIdx.x == 0) team.open(site, parts, lanes * E);
+    if (threadIdx.x == 0) cta_group.open(site, parts, lanes * E);
     __syncthreads();
     const int threads = blockDim.x;
     const softmax_tile<M> tile((Word *)ks_dynamic + kept * threads, lanes, E);
     const Word *const in = (const Word *)(job.in + s.offset);
     Word *const keep = (Word *)ks_dynamic + threadIdx.x;
-    const int64_t begin = team.me * share, end = min(begin + share, s.length);
+    const int64_t begin = cta_group.rank * share, end = min(begin + share, s.length);
     const int64_t tiles = (s.outer * (s.inner / E) + lanes - 1) / lanes;
-    const int rounds = (int)((tiles - team.team + team.teams - 1) / team.teams);
+    const int rounds = (int)((tiles - cta_group.index + cta_group.groups - 1) / cta_group.groups);
     const softmax_strip<int64_t> strip(s.inner / E, lanes, begin, end);
     const int held = min(strip.used, kept);
     int64_t base;
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
             if constexpr (COPIES)
                 if (c + v < packs) ks_copy_async(&keep[(c + v) * threads], from);
     };
-    strip.place(s, team.team, &base, &count);
+    strip.place(s, cta_group.index, &base, &count);
 #pragma unroll 1
     for (int c = 0; c < held; c += V) fetch(base, count, c);
     uint32_t drawn = 0;
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
                 if (c + v >= count) softmax_blank(x[v], 0);
             }
         };
-        const auto turn = [&](int c) { softmax_turn(x, s.sign, [&](int v) { return c + v < count; }); };
+        const auto apply_sign = [&](int c) { softmax_apply_sign(x, s.sign, [&](int v) { return c + v < count; }); };
         M h[E];
         double beyond[E];
         if constexpr (BEYOND) {
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
 #pragma unroll 1
             for (int c = kept; c < strip.used; c += V) {
                 direct(c);
-                turn(c);
+                apply_sign(c);
                 softmax_pack<T, E> top = x[0];
 #pragma unroll
                 for (int v = 1; v < V; v++) top = softmax_greater(top, x[v]);
@@ -336,7 +336,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
 #pragma unroll
                 for (int v = 0; v < V; v++) keep[(c + v) * threads] = x[v].word;
             }
-            turn(c);
+            apply_sign(c);
 #pragma unroll
             for (int v = 0; v < V; v++) most = softmax_greater(most, x[v]);
         }
@@ -350,7 +350,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
 #pragma unroll 1
         for (int c = 0; c < held; c += V) {
             again(c);
-            turn(c);
+            apply_sign(c);
 #pragma unroll
             for (int e = 0; e < E; e++) {
                 M term[V];
@@ -371,7 +371,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
                             softmax_both(other, {ks_shuffle(other.h, distance), ks_shuffle(other.sum, distance)}, rule);
                 mine = softmax_both(mine, other, rule);
             }
-            tile.tell(e, mine);
+            tile.publish(e, mine);
         }
         __syncthreads();
         const auto of_group = [&](int g, int column) { return tile.group[g * tile.pitch + column]; };
@@ -380,18 +380,19 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
             softmax_join_columns(tile.groups, tile.columns, rule, of_group, settle);
         } else {
             softmax_join_columns(tile.groups, tile.columns, rule, of_group, [&](int column, softmax_pair<M> n) {
-                team.post((uint32_t)r, team.me * tile.columns + column, n.h, n.sum);
+                cta_group.publish((uint32_t)r, cta_group.rank * tile.columns + column, n.h, n.sum);
             });
             softmax_join_columns(
                 parts, tile.columns, rule,
-                [&](int p, int column) { return team.wait<M>((uint32_t)r, p * tile.columns + column); }, settle);
+                [&](int p, int column) { return cta_group.consume<M>((uint32_t)r, p * tile.columns + column); },
+                settle);
         }
         __syncthreads();
         const bool more = r + 1 < rounds;
-        if (!more && parts > 1) drawn = team.draw();
+        if (!more && parts > 1) drawn = cta_group.draw();
         int64_t next;
         int next_count;
-        strip.place(s, team.team + (int64_t)(r + more) * team.teams, &next, &next_count);
+        strip.place(s, cta_group.index + (int64_t)(r + more) * cta_group.groups, &next, &next_count);
         const auto store = [&](int c) {
             Word *to = (Word *)job.out + base + c * strip.stride;
 #pragma unroll
@@ -402,23 +403,23 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 || BEYOND ? 1 :
 #pragma unroll 1
             for (int c = kept + (strip.used - kept + V - 1) / V * V - V; c >= kept; c -= V) { /* the last bytes first */
                 direct(c);
-                turn(c);
-                softmax_columns_values<false>(x, tile, rule);
+                apply_sign(c);
+                softmax_column_values<false>(x, tile, rule);
                 store(c);
             }
         }
 #pragma unroll 1
         for (int c = 0; c < held; c += V) {
             again(c);
-            turn(c);
-            softmax_columns_values<false>(x, tile, rule);
+            apply_sign(c);
+            softmax_column_values<false>(x, tile, rule);
             if (more) fetch(next, next_count, c); /* what lay there is in registers */
             store(c);
         }
         base = next;
         count = next_count;
     }
-    if (parts > 1) team.leave(drawn);
+    if (parts > 1) cta_group.leave(drawn);
     ks_leave(site);
 }
 

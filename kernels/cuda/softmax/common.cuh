@@ -1,7 +1,7 @@
 /* What the softmax kernels share: the shape they get, the packs of elements that threads hold, and how an element
  * becomes a result.
  *
- * Everything is told of x' = x * sign, h = x'/2 and the distance d = h - max h, which is finite for finite x; the term
+ * Everything is computed from x' = x * sign, h = x'/2 and the distance d = h - max h, which is finite for finite x; the term
  * of an element is exp2(d * factor). Elements that are not the row's are -inf, whose term is 0. */
 #ifndef KS_SOFTMAX_COMMON_CUH
 #define KS_SOFTMAX_COMMON_CUH
@@ -88,7 +88,7 @@ __device__ __forceinline__ void softmax_blank(softmax_pack<T, E> &x, unsigned ma
 /* Times the scale's sign, exactly; a scale of 0 makes 0 of finite values and NaN of the others. Packs that are not live
  * stay blank. */
 template <class T, int E, int V, class Live>
-__device__ __forceinline__ void softmax_turn(softmax_pack<T, E> (&x)[V], float sign, Live live)
+__device__ __forceinline__ void softmax_apply_sign(softmax_pack<T, E> (&x)[V], float sign, Live live)
 {
     if (sign == 1) return;
 #pragma unroll
@@ -106,9 +106,9 @@ __device__ __forceinline__ void softmax_turn(softmax_pack<T, E> (&x)[V], float s
 }
 
 template <class T, int E, int V>
-__device__ __forceinline__ void softmax_turn(softmax_pack<T, E> (&x)[V], float sign)
+__device__ __forceinline__ void softmax_apply_sign(softmax_pack<T, E> (&x)[V], float sign)
 {
-    softmax_turn(x, sign, [](int) { return true; });
+    softmax_apply_sign(x, sign, [](int) { return true; });
 }
 
 /* Stores those elements whose bit is set. */
@@ -207,7 +207,7 @@ __device__ __forceinline__ softmax_pair<M> softmax_both(softmax_pair<M> a, softm
     return {most, ks_sum_of_products(a.sum, softmax_weight(a.h, most, rule), b.sum, softmax_weight(b.h, most, rule))};
 }
 
-/* Over the lanes of a warp, `width` at a time: a power of two; each lane gets the whole. */
+/* Over subwarps of `width` threads, a power of two; each thread gets the whole. */
 template <class M>
 __device__ __forceinline__ softmax_pair<M> softmax_join(softmax_pair<M> mine, int width, const softmax_rule<M> &rule)
 {
@@ -227,18 +227,18 @@ __device__ __forceinline__ softmax_pair<M> softmax_settle(softmax_pair<M> n, con
     return {ks_reference(n.h), isinf(n.h) ? (M)NAN : tail}; /* an infinite maximum: no probabilities */
 }
 
-/* What turns a distance d or its term into a result: keep * a + b. */
+/* A distance d, or its term, becomes a result: keep * a + b. */
 template <class M>
-struct softmax_finish {
+struct softmax_epilogue {
     M reference, a, b;
     /* From the row's settled pair. */
-    __device__ __forceinline__ softmax_finish(softmax_pair<M> settled, const softmax_rule<M> &rule)
+    __device__ __forceinline__ softmax_epilogue(softmax_pair<M> settled, const softmax_rule<M> &rule)
         : reference(settled.h), a(rule.log ? rule.twice_scale : settled.sum), b(rule.log ? settled.sum : 0)
     {
     }
     /* For what was kept of a part of the row, with the part's greatest h. */
-    __device__ __forceinline__ softmax_finish(softmax_pair<M> settled, M part, const softmax_rule<M> &rule)
-        : softmax_finish(settled, rule)
+    __device__ __forceinline__ softmax_epilogue(softmax_pair<M> settled, M part, const softmax_rule<M> &rule)
+        : softmax_epilogue(settled, rule)
     {
         if (rule.log)
             b += (ks_reference(part) - reference) * rule.twice_scale;
@@ -273,7 +273,7 @@ __device__ __forceinline__ M softmax_sum(softmax_pack<T, E> &x, M reference, con
 
 /* A pack's results take its place. */
 template <bool KEPT, class T, int E, class M>
-__device__ __forceinline__ void softmax_values(softmax_pack<T, E> &x, const softmax_finish<M> &finish,
+__device__ __forceinline__ void softmax_values(softmax_pack<T, E> &x, const softmax_epilogue<M> &epilogue,
                                                const softmax_rule<M> &rule)
 {
     constexpr int STEP = softmax_pack<T, E>::STEP;
@@ -283,9 +283,9 @@ __device__ __forceinline__ void softmax_values(softmax_pack<T, E> &x, const soft
 #pragma unroll
         for (int i = 0; i < STEP; i++) {
             if constexpr (KEPT)
-                y[i] = fma(x.get(e + i), finish.a, finish.b);
+                y[i] = fma(x.get(e + i), epilogue.a, epilogue.b);
             else
-                y[i] = finish(rule.distance(x.get(e + i), finish.reference), rule);
+                y[i] = epilogue(rule.distance(x.get(e + i), epilogue.reference), rule);
         }
         x.put(e, y);
     }

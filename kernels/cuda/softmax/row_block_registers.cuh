@@ -1,11 +1,11 @@
 /* Softmax of rows that the registers of a CTA hold: one reading, one writing. Rows are read in the vectors of their
  * aligned superset. */
-#ifndef KS_SOFTMAX_HELD_CUH
-#define KS_SOFTMAX_HELD_CUH
+#ifndef KS_SOFTMAX_ROW_BLOCK_REGISTERS_CUH
+#define KS_SOFTMAX_ROW_BLOCK_REGISTERS_CUH
 
 #include "cuda/softmax/common.cuh"
 
-/* A row, or a piece of `share` of its vectors. Vector i of it is in[i]; a first and a last one may belong to the rows
+/* A row, or a part of `share` of its vectors. Vector i of it is in[i]; a first and a last one may belong to the rows
  * beside this one, too. */
 template <class T>
 struct softmax_span {
@@ -55,11 +55,11 @@ struct softmax_span {
     {
         if (i < count) x.word = __ldg(in + i);
     }
-    /* Packs at i, i + step ... as the row's values: turned, and blank where they are not the row's. */
+    /* Packs at i, i + step ... as the row's values: with the scale's sign, and blank where they are not the row's. */
     template <int V>
     __device__ __forceinline__ void clean(softmax_pack<T, E> (&x)[V], int i, int step, float sign) const
     {
-        softmax_turn(x, sign);
+        softmax_apply_sign(x, sign);
 #pragma unroll
         for (int v = 0; v < V; v++)
             if (!whole(i + v * step)) softmax_blank(x[v], mask(i + v * step));
@@ -73,20 +73,20 @@ struct softmax_span {
     }
 };
 
-/* What the warps of a CTA tell each other. */
+/* A value of each warp, for all warps of the CTA. */
 template <class M>
 struct softmax_cells {
     M h[KS_WARPS_MAX], sum[KS_WARPS_MAX];
 };
 
-/* join over a CTA of at most `MOST` warps: each warp's lanes hold its value, each thread gets the whole. cells: one of each
+/* join over a CTA of at most `MOST` warps: each warp's threads hold its value, each thread gets the whole. cells: one of each
  * warp. Of a few warps each thread joins all: steps of a shuffle wait for each other, reads do not. */
 template <int MOST, class M, class Join>
 __device__ __forceinline__ M softmax_over_warps(M mine, M none, M *cells, Join join)
 {
-    const int warps = blockDim.x / KS_WARP, lane = threadIdx.x % KS_WARP;
+    const int warps = blockDim.x / KS_WARP, lane_id = threadIdx.x % KS_WARP;
     if (warps == 1) return mine;
-    if (lane == 0) cells[threadIdx.x / KS_WARP] = mine;
+    if (lane_id == 0) cells[threadIdx.x / KS_WARP] = mine;
     __syncthreads();
     if constexpr (MOST == 8) {
         M all[MOST];
@@ -94,8 +94,8 @@ __device__ __forceinline__ M softmax_over_warps(M mine, M none, M *cells, Join j
         for (int w = 0; w < MOST; w++) all[w] = w < warps ? cells[w] : none;
         return join(join(join(all[0], all[4]), join(all[2], all[6])), join(join(all[1], all[5]), join(all[3], all[7])));
     }
-    mine = lane < warps ? cells[lane] : none;
-    return ks_group_reduce(mine, KS_WARP, join);
+    mine = lane_id < warps ? cells[lane_id] : none;
+    return ks_subwarp_reduce(mine, KS_WARP, join);
 }
 
 struct softmax_maxes {
@@ -115,7 +115,7 @@ __device__ __forceinline__ softmax_pair<M> softmax_cta_pair(softmax_pack<T, E> (
 #pragma unroll
     for (int v = 1; v < V; v++)
         if (v < used) most = softmax_greater(most, x[v]);
-    M h = ks_group_reduce(softmax_half(most), KS_WARP, softmax_maxes());
+    M h = ks_subwarp_reduce(softmax_half(most), KS_WARP, softmax_maxes());
     h = softmax_over_warps<MOST>(h, -(M)INFINITY, cells.h, softmax_maxes());
     M sum = 0;
 #pragma unroll
@@ -123,21 +123,21 @@ __device__ __forceinline__ softmax_pair<M> softmax_cta_pair(softmax_pack<T, E> (
         if (v >= used) break;
         sum += softmax_sum<softmax_keeps<T>>(x[v], ks_reference(h), rule);
     }
-    sum = ks_group_reduce(sum, KS_WARP, ks_adds());
+    sum = ks_subwarp_reduce(sum, KS_WARP, ks_adds());
     sum = softmax_over_warps<MOST>(sum, (M)0, cells.sum, ks_adds());
     return {h, sum};
 }
 
 /* The most threads of a CTA. */
 template <class T, int V>
-constexpr int held_threads = V < 4                      ? 256
-                             : V == 4 || sizeof(T) == 8 ? 512
-                                                        : 1024;
+constexpr int row_block_threads = V < 4                      ? 256
+                                  : V == 4 || sizeof(T) == 8 ? 512
+                                                             : 1024;
 
 /* A row for each CTA, V packs of it in each thread. */
 template <class T, int V>
-__global__ void __launch_bounds__(held_threads<T, V>, V == 4 && sizeof(T) < 8 ? 3 : 1)
-    softmax_held(ks_site site, softmax_shape s)
+__global__ void __launch_bounds__(row_block_threads<T, V>, V == 4 && sizeof(T) < 8 ? 3 : 1)
+    softmax_row_block_registers(ks_site site, softmax_shape s)
 {
     typedef typename ks_element<T>::math M;
     typedef softmax_span<T> Span;
@@ -154,12 +154,12 @@ __global__ void __launch_bounds__(held_threads<T, V>, V == 4 && sizeof(T) < 8 ? 
     const int used = V < 4 ? V : (span.count + blockDim.x - 1) / blockDim.x;
     span.clean(x, threadIdx.x, blockDim.x, s.sign);
     const softmax_pair<M> whole =
-        softmax_settle(softmax_cta_pair<held_threads<T, V> / KS_WARP>(x, used, cells, rule), rule);
-    const softmax_finish<M> finish(whole, rule);
+        softmax_settle(softmax_cta_pair<row_block_threads<T, V> / KS_WARP>(x, used, cells, rule), rule);
+    const softmax_epilogue<M> epilogue(whole, rule);
 #pragma unroll
     for (int v = 0; v < V; v++) {
         if (v >= used) break;
-        softmax_values<softmax_keeps<T>>(x[v], finish, rule);
+        softmax_values<softmax_keeps<T>>(x[v], epilogue, rule);
         span.store(x[v], v * blockDim.x + threadIdx.x);
     }
     ks_leave(site);

@@ -1,69 +1,71 @@
-/* Softmax of rows too long for a CTA: teams of CTAs that stay, a row after the other.
+/* Softmax of rows too long for a CTA: CTA groups that stay, a row after the other.
  *
- *   stream  the registers of a team hold the row, and while one is worked on, the next comes into shared memory
- *   huge    one row over the whole grid: a CTA keeps of its part what fits into shared memory and reads the rest twice,
- *           the last bytes first, which still lie in the L2 cache
+ *   row_multiblock_registers  the registers of a CTA group hold the row; while it is worked on, the next one comes into shared
+ *                             memory
+ *   row_grid                  one row over the whole grid: a CTA keeps of its part what fits into shared memory and reads the
+ *                             rest twice, the last bytes first, which still lie in the L2 cache
  *
  * Each thread copies and reads its own packs only, so that nothing but a row's pair needs a barrier. */
-#ifndef KS_SOFTMAX_STREAM_CUH
-#define KS_SOFTMAX_STREAM_CUH
+#ifndef KS_SOFTMAX_ROW_MULTIBLOCK_REGISTERS_CUH
+#define KS_SOFTMAX_ROW_MULTIBLOCK_REGISTERS_CUH
 
-#include "cuda/softmax/block_registers.cuh"
+#include "cuda/softmax/row_block_registers.cuh"
 #include "cuda/softmax/cta_group.cuh"
 
-static constexpr int STREAM_THREADS = 512, STREAM_PACKS = 8, HUGE_PACKS = 8;
+static constexpr int GROUP_CTA_THREADS = 512, ROW_REGISTER_PACKS = 8, ROW_GRID_PACKS = 8;
 
-/* The row's pair from those of the team's CTAs, in their order; the CTA calls it whole. warps: a pair of each. */
+/* The row's pair from those of the CTA group's CTAs, in their order; the CTA calls it whole. warps: a pair of each. */
 template <class M>
-__device__ __forceinline__ softmax_pair<M> softmax_team_pair(softmax_pair<M> mine, softmax_pair<M> *warps,
-                                                             const softmax_team &team, uint32_t round,
-                                                             const softmax_rule<M> &rule)
+__device__ __forceinline__ softmax_pair<M> softmax_cta_group_pair(softmax_pair<M> mine, softmax_pair<M> *warps,
+                                                                  const softmax_cta_group &cta_group, uint32_t round,
+                                                                  const softmax_rule<M> &rule)
 {
-    const int lane = threadIdx.x % KS_WARP, first = threadIdx.x - lane, groups = (team.members + KS_WARP - 1) / KS_WARP;
-    if (threadIdx.x == 0) team.post(round, team.me, mine.h, mine.sum);
-    if (first < team.members) {
+    const int lane_id = threadIdx.x % KS_WARP, first = threadIdx.x - lane_id,
+              groups = (cta_group.size + KS_WARP - 1) / KS_WARP;
+    if (threadIdx.x == 0) cta_group.publish(round, cta_group.rank, mine.h, mine.sum);
+    if (first < cta_group.size) {
         mine = softmax_none<M>();
-        if ((int)threadIdx.x < team.members) mine = team.wait<M>(round, threadIdx.x);
+        if ((int)threadIdx.x < cta_group.size) mine = cta_group.consume<M>(round, threadIdx.x);
         mine = softmax_join(mine, KS_WARP, rule);
-        if (lane == 0) warps[first / KS_WARP] = mine;
+        if (lane_id == 0) warps[first / KS_WARP] = mine;
     }
     __syncthreads();
     if (groups == 1) return warps[0];
-    return softmax_join(lane < groups ? warps[lane] : softmax_none<M>(), KS_WARP, rule);
+    return softmax_join(lane_id < groups ? warps[lane_id] : softmax_none<M>(), KS_WARP, rule);
 }
 
-/* A row for each team of `parts` CTAs at a time, `share` vectors each. */
+/* A row for each CTA group of `parts` CTAs at a time, `share` vectors each. */
 template <class T>
-__global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 ? 1 : 2)
-    softmax_stream(ks_site site, softmax_shape s, int parts, int64_t share)
+__global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 ? 1 : 2)
+    softmax_row_multiblock_registers(ks_site site, softmax_shape s, int parts, int64_t share)
 {
     typedef typename ks_element<T>::math M;
     typedef softmax_span<T> Span;
-    constexpr int V = STREAM_PACKS;
-    uint4 *const slot = ks_dynamic;
+    constexpr int V = ROW_REGISTER_PACKS;
+    uint4 *const stage = ks_dynamic;
     __shared__ softmax_cells<M> cells;
     __shared__ softmax_pair<M> warps[KS_WARPS_MAX];
-    __shared__ softmax_team team;
+    __shared__ softmax_cta_group cta_group;
     __shared__ Span spans[4];
     ks_entry job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
     const int threads = blockDim.x;
-    if (threadIdx.x == 0) team.open(site, parts, 1);
+    if (threadIdx.x == 0) cta_group.open(site, parts, 1);
     __syncthreads();
     const auto prepare = [&](int r) { /* by one thread, for all */
                                       if (threadIdx.x == 0)
-                                          spans[r % 4] =
-                                              Span(s, job, team.team + (int64_t)r * team.teams, share, team.me);
+                                          spans[r % 4] = Span(s, job, cta_group.index + (int64_t)r * cta_group.groups,
+                                                              share, cta_group.rank);
     };
     const auto fetch = [&](int r) {
 #pragma unroll
         for (int v = 0; v < V; v++) {
             const int i = v * threads + threadIdx.x;
-            if (i < spans[r % 4].count) ks_copy_async(&slot[i], &spans[r % 4].in[i]);
+            if (i < spans[r % 4].count) ks_copy_async(&stage[i], &spans[r % 4].in[i]);
         }
     };
-    const int rows = (int)((s.outer - team.team + team.teams - 1) / team.teams);
+    const int rows = (int)((s.outer - cta_group.index + cta_group.groups - 1) / cta_group.groups);
     uint32_t drawn = 0;
     prepare(0);
     __syncthreads();
@@ -77,47 +79,48 @@ __global__ void __launch_bounds__(STREAM_THREADS, sizeof(T) == 8 ? 1 : 2)
         if (more) prepare(r + 1);
         ks_copy_wait();
 #pragma unroll
-        for (int v = 0; v < V; v++) x[v].word = slot[v * threads + threadIdx.x];
+        for (int v = 0; v < V; v++) x[v].word = stage[v * threads + threadIdx.x];
         span.clean(x, threadIdx.x, threads, s.sign);
         const softmax_pair<M> mine = softmax_cta_pair(x, used, cells, rule);
         if (more) fetch(r + 1); /* what lay in the slot is in registers */
-        const softmax_pair<M> whole = softmax_settle(softmax_team_pair(mine, warps, team, (uint32_t)r, rule), rule);
-        if (!more) drawn = team.draw();
-        const softmax_finish<M> finish =
-            softmax_keeps<T> ? softmax_finish<M>(whole, mine.h, rule) : softmax_finish<M>(whole, rule);
+        const softmax_pair<M> whole =
+            softmax_settle(softmax_cta_group_pair(mine, warps, cta_group, (uint32_t)r, rule), rule);
+        if (!more) drawn = cta_group.draw();
+        const softmax_epilogue<M> epilogue =
+            softmax_keeps<T> ? softmax_epilogue<M>(whole, mine.h, rule) : softmax_epilogue<M>(whole, rule);
 #pragma unroll
         for (int v = 0; v < V; v++) {
             if (v >= used) break;
-            softmax_values<softmax_keeps<T>>(x[v], finish, rule);
+            softmax_values<softmax_keeps<T>>(x[v], epilogue, rule);
             span.store(x[v], v * threads + threadIdx.x);
         }
     }
-    team.leave(drawn);
+    cta_group.leave(drawn);
     ks_leave(site);
 }
 
-/* A row for the whole grid at a time. kept: packs of each thread in shared memory, a multiple of HUGE_PACKS. */
+/* A row for the whole grid at a time. kept: packs of each thread in shared memory, a multiple of ROW_GRID_PACKS. */
 template <class T>
-__global__ void __launch_bounds__(STREAM_THREADS, 1)
-    softmax_huge(ks_site site, softmax_shape s, int64_t share, int kept)
+__global__ void __launch_bounds__(GROUP_CTA_THREADS, 1)
+    softmax_row_grid(ks_site site, softmax_shape s, int64_t share, int kept)
 {
     typedef typename ks_element<T>::math M;
     typedef softmax_span<T> Span;
-    constexpr int V = sizeof(T) == 8 ? HUGE_PACKS / 2 : HUGE_PACKS;
+    constexpr int V = sizeof(T) == 8 ? ROW_GRID_PACKS / 2 : ROW_GRID_PACKS;
     uint4 *const keep = ks_dynamic;
     __shared__ softmax_pair<M> warps[KS_WARPS_MAX];
-    __shared__ softmax_team team;
+    __shared__ softmax_cta_group cta_group;
     ks_entry job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
-    if (threadIdx.x == 0) team.open(site, gridDim.x, 1);
+    if (threadIdx.x == 0) cta_group.open(site, gridDim.x, 1);
     __syncthreads();
     const int threads = blockDim.x, step = V * threads, held = kept * threads;
     softmax_pack<T, Span::E> x[V];
     uint32_t drawn = 0;
 #pragma unroll 1
     for (int64_t row = 0; row < s.outer; row++) {
-        const Span span(s, job, row, share, team.me);
+        const Span span(s, job, row, share, cta_group.rank);
         for (int i = threadIdx.x; i < min(span.count, held); i += threads) ks_copy_async(&keep[i], &span.in[i]);
         M h = -(M)INFINITY;
         double sum = 0;
@@ -149,17 +152,17 @@ __global__ void __launch_bounds__(STREAM_THREADS, 1)
         softmax_pair<M> whole = softmax_join({h, (M)sum}, KS_WARP, rule);
         if (threadIdx.x % KS_WARP == 0) warps[threadIdx.x / KS_WARP] = whole;
         __syncthreads();
-        const int lane = threadIdx.x % KS_WARP;
-        whole = softmax_join(lane < threads / KS_WARP ? warps[lane] : softmax_none<M>(), KS_WARP, rule);
+        const int lane_id = threadIdx.x % KS_WARP;
+        whole = softmax_join(lane_id < threads / KS_WARP ? warps[lane_id] : softmax_none<M>(), KS_WARP, rule);
         __syncthreads();
-        whole = softmax_settle(softmax_team_pair(whole, warps, team, (uint32_t)row, rule), rule);
-        if (row + 1 == s.outer) drawn = team.draw();
-        const softmax_finish<M> finish(whole, rule);
+        whole = softmax_settle(softmax_cta_group_pair(whole, warps, cta_group, (uint32_t)row, rule), rule);
+        if (row + 1 == s.outer) drawn = cta_group.draw();
+        const softmax_epilogue<M> epilogue(whole, rule);
         const auto give = [&](int i) {
-            softmax_turn(x, s.sign);
+            softmax_apply_sign(x, s.sign);
 #pragma unroll
             for (int v = 0; v < V; v++) {
-                softmax_values<false>(x[v], finish, rule);
+                softmax_values<false>(x[v], epilogue, rule);
                 span.store(x[v], i + v * threads);
             }
         };
@@ -177,7 +180,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, 1)
             give(i);
         }
     }
-    team.leave(drawn);
+    cta_group.leave(drawn);
     ks_leave(site);
 }
 

@@ -1,5 +1,5 @@
 /* TF32 on tensor cores: the rows. wgmma's take B along K: the product of two operands that are not transposed is computed
- * turned, and what is transposed on the left alone is left to the others. x2, x3: CTAs to an SM; 2x: a tile of two CTAs;
+ * with swap_ab, and what is transposed on the left alone is left to the others. x2, x3: CTAs to an SM; 2x: a tile of two CTAs;
  * odd: A's rows start anywhere. 192 x 192 pays although the compiler, short of registers where A comes from them, lets each
  * product wait for the one before. */
 #include "cuda/matmul/batched_registers.cuh"
