@@ -13,7 +13,7 @@ enum { COPIES = 20 };
 static struct {
     ks_chip chip;
     double copy_gbs;
-    unsigned char *memory; /* line | ticket | counters | workspace, KS_PAD */
+    unsigned char *memory; /* completion | ticket | counters | workspace, KS_PAD */
     ks_error error;
 } library;
 static const size_t CONTROL_BYTES = 2 * KS_ALIGNMENT + KS_COUNTERS_MAX * sizeof(uint32_t);
@@ -225,9 +225,9 @@ const char *ops_choose(ops_work *work, const ks_way *way)
 const char *ops_launch(const ops_work *work, const void *in, void *out, void *stream)
 {
     unsigned char *at = library.memory;
-    const ks_site site = {.block = NULL,
+    const ks_site site = {.job_table = NULL,
                           .only = {.in = (const unsigned char *)in, .out = (unsigned char *)out},
-                          .line = (ks_line *)(void *)at,
+                          .completion = (ks_completion *)(void *)at,
                           .ticket = (uint32_t *)(void *)(at + KS_ALIGNMENT),
                           .counters = (uint32_t *)(void *)(at + 2 * KS_ALIGNMENT),
                           .workspace = at + CONTROL_BYTES,

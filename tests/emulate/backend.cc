@@ -1,7 +1,7 @@
 /* ks_backend_cuda over the emulated GPU, for the op tests: plans and launches as backend_cuda.cu makes them, but at once.
  *
  * Each launch has memory of its own that ends, or begins, where a page begins that cannot be touched; what nobody has
- * written holds noise. Tickets and counters have to be 0 after it, the line filled, nothing written beside the output. */
+ * written holds noise. Tickets and counters have to be 0 after it, the completion filled, nothing written beside the output. */
 #include "cuda_runtime.h"
 
 #include "matmul_ptx.h"
@@ -187,31 +187,32 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
     const int bucket = plan->mapped ? 1 << ks_bucket(count) : 1;
     guarded workspace(plan->workspace_bytes * (size_t)bucket, front_now);
     guarded counters(plan->counters * sizeof(uint32_t) * (size_t)bucket, front_now);
-    guarded control(sizeof(ks_block), front_now);
-    ks_block *block = (ks_block *)(void *)control.data;
-    ks_line line = {};
+    guarded control(sizeof(ks_job_table), front_now);
+    ks_job_table *job_table = (ks_job_table *)(void *)control.data;
+    ks_completion completion = {};
     uint32_t ticket = 0;
     memset(counters.data, 0, counters.bytes);
-    block->sequence = ++lane->sequence;
-    block->count = (uint32_t)count;
-    for (int i = 0; i < count; i++) block->entry[i] = {jobs[i]->in.data, jobs[i]->out.data + KS_HEAD_ROOM};
+    job_table->sequence = ++lane->sequence;
+    job_table->count = (uint32_t)count;
+    for (int i = 0; i < count; i++) job_table->job[i] = {jobs[i]->in.data, jobs[i]->out.data + KS_HEAD_ROOM};
     ks_site site = {};
-    site.line = &line;
+    site.completion = &completion;
     site.ticket = &ticket;
     site.counters = (uint32_t *)(void *)counters.data;
     site.workspace = workspace.data;
     site.workspace_stride = plan->workspace_bytes;
     site.counters_stride = plan->counters;
     if (plan->mapped)
-        site.block = block;
+        site.job_table = job_table;
     else
-        site.only = block->entry[0];
+        site.only = job_table->job[0];
     const ks_status status =
         ks_cuda_op_of(plan->spec.op)->launch(&lane->device->chip, &plan->spec, plan->choice, site, bucket, NULL, error);
     if (status) return status;
     const char *kernel = plan->pick.kernel;
-    if (!line.start_ns || !line.end_ns) return ks_fail(error, KS_DEVICE, "%s: no stamps", kernel);
-    if (plan->mapped && line.sequence != block->sequence) return ks_fail(error, KS_DEVICE, "%s: no flag", kernel);
+    if (!completion.start_ns || !completion.end_ns) return ks_fail(error, KS_DEVICE, "%s: no stamps", kernel);
+    if (plan->mapped && completion.sequence != job_table->sequence)
+        return ks_fail(error, KS_DEVICE, "%s: no flag", kernel);
     if (ticket) return ks_fail(error, KS_DEVICE, "%s: the ticket is left at %u", kernel, ticket);
     if (!emulate_all(counters.data, 0, counters.bytes))
         return ks_fail(error, KS_DEVICE, "%s: counters are left", kernel);

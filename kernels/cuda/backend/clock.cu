@@ -13,11 +13,11 @@
 enum { KS_DRIFT_PPM = 20, KS_PROBES = 24, KS_PROBE_EVERY_NS = 500000000, KS_FLAG_NS = 700 };
 
 /* One thread: the stamp and the flag of a launch that does nothing. */
-__global__ void ks_cuda_probe(ks_line *line, uint32_t sequence)
+__global__ void ks_cuda_probe(ks_completion *completion, uint32_t sequence)
 {
-    line->start_ns = ks_globaltimer();
+    completion->start_ns = ks_globaltimer();
     __threadfence_system();
-    *(volatile uint32_t *)&line->sequence = sequence;
+    *(volatile uint32_t *)&completion->sequence = sequence;
 }
 
 void ks_cuda_clock_sample(ks_cuda_clock *clock, int64_t now, int64_t low, int64_t high)
@@ -44,20 +44,21 @@ static int64_t clock_host(const ks_cuda_clock *clock, uint64_t device_ns)
 /* Spins, at open only. */
 static ks_status clock_probe(ks_device *device, ks_lane *lane, ks_error *error)
 {
-    ks_line *line = &lane->shared->probe;
+    ks_completion *completion = &lane->shared->probe;
     const uint32_t sequence = ++lane->probe_sequence;
     const int64_t launched = ks_cuda_now_ns();
     ks_cuda_probe<<<1, 1, 0, lane->stream>>>(&lane->shared_device->probe, sequence);
     KS_TRY_SOFT(error, cudaGetLastError());
-    while (__atomic_load_n(&line->sequence, __ATOMIC_ACQUIRE) != sequence) {
+    while (__atomic_load_n(&completion->sequence, __ATOMIC_ACQUIRE) != sequence) {
         if (ks_cuda_now_ns() - launched < KS_LATE_NS) continue;
         KS_TRY_SOFT(error, cudaStreamSynchronize(lane->stream));
-        if (__atomic_load_n(&line->sequence, __ATOMIC_ACQUIRE) == sequence) break;
+        if (__atomic_load_n(&completion->sequence, __ATOMIC_ACQUIRE) == sequence) break;
         return ks_fail(error, KS_DEVICE, "%s: a kernel ended and its mark in mapped memory did not arrive",
                        device->info.name);
     }
     const int64_t seen = ks_cuda_now_ns();
-    ks_cuda_clock_sample(&lane->clock, seen, launched - (int64_t)line->start_ns, seen - (int64_t)line->start_ns);
+    ks_cuda_clock_sample(&lane->clock, seen, launched - (int64_t)completion->start_ns,
+                         seen - (int64_t)completion->start_ns);
     return KS_OK;
 }
 
@@ -91,9 +92,9 @@ void ks_cuda_clock_probe_later(ks_lane *lane, int64_t now)
 /* Reads a probe's stamp before the lane's next launch; one that has not come yet is read later. */
 void ks_cuda_clock_probe_read(ks_lane *lane)
 {
-    const ks_line *line = &lane->shared->probe;
-    if (!lane->probe_ns || __atomic_load_n(&line->sequence, __ATOMIC_ACQUIRE) != lane->probe_sequence) return;
-    ks_cuda_clock_sample(&lane->clock, ks_cuda_now_ns(), lane->probe_ns - (int64_t)line->start_ns, INT64_MAX);
+    const ks_completion *completion = &lane->shared->probe;
+    if (!lane->probe_ns || __atomic_load_n(&completion->sequence, __ATOMIC_ACQUIRE) != lane->probe_sequence) return;
+    ks_cuda_clock_sample(&lane->clock, ks_cuda_now_ns(), lane->probe_ns - (int64_t)completion->start_ns, INT64_MAX);
     lane->probe_ns = 0;
 }
 
@@ -103,11 +104,13 @@ static int64_t between(int64_t value, int64_t most)
 }
 
 /* Splits launch .. done; the three parts add up exactly whatever the clocks say. */
-void ks_cuda_clock_phases(ks_lane *lane, const ks_line *line, int64_t done, ks_batch *batch)
+void ks_cuda_clock_phases(ks_lane *lane, const ks_completion *completion, int64_t done, ks_batch *batch)
 {
     const int64_t total = done - lane->launch_ns;
-    ks_cuda_clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)line->start_ns, done - (int64_t)line->end_ns);
-    const int64_t start = clock_host(&lane->clock, line->start_ns), end = clock_host(&lane->clock, line->end_ns);
+    ks_cuda_clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)completion->start_ns,
+                         done - (int64_t)completion->end_ns);
+    const int64_t start = clock_host(&lane->clock, completion->start_ns),
+                  end = clock_host(&lane->clock, completion->end_ns);
     batch->h2d_ns = between(start - lane->launch_ns, total);
     batch->compute_ns = between(end - start, total - batch->h2d_ns);
     batch->d2h_ns = total - batch->h2d_ns - batch->compute_ns;

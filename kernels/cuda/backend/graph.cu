@@ -1,7 +1,7 @@
 /* What is enqueued for a batch, and the graphs made of it: one graph per plan, lane and bucket.
  *
  * ks_cuda_record() is the one place that enqueues copies and kernels; capture is ks_cuda_record() with the tape on, a plan without a
- * graph calls it directly. A graph of mapped slots needs nothing per launch: its kernels read the lane's block. A graph
+ * graph calls it directly. A graph of mapped slots needs nothing per launch: its kernels read the lane's job table. A graph
  * with copies has its two copy nodes re-pointed to the slot, where that is another one than last time. */
 #include "cuda/backend/internal.h"
 
@@ -11,7 +11,7 @@ ks_place ks_cuda_place_of(const ks_lane *lane, const ks_plan *plan)
 {
     unsigned char *base = plan->large ? lane->large : lane->arena;
     unsigned char *out = base + KS_ALIGNMENT;
-    return (ks_place){.line = out - KS_LINE_BYTES, .out = out, .in = out + ks_align(plan->out_bytes) + KS_PAD};
+    return (ks_place){.completion = out - KS_LINE_BYTES, .out = out, .in = out + ks_align(plan->out_bytes) + KS_PAD};
 }
 
 ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
@@ -19,9 +19,9 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
     const ks_place place = ks_cuda_place_of(lane, plan);
     const bool mapped = path == KS_PATH_MAPPED;
     return (ks_site){
-        .block = mapped ? &lane->shared_device->block : NULL,
+        .job_table = mapped ? &lane->shared_device->job_table : NULL,
         .only = {.in = place.in, .out = place.out},
-        .line = mapped ? &lane->shared_device->line : (ks_line *)(void *)place.line,
+        .completion = mapped ? &lane->shared_device->completion : (ks_completion *)(void *)place.completion,
         .ticket = (uint32_t *)lane->memory,
         .counters = lane->counters,
         .workspace = lane->workspace,
@@ -48,7 +48,7 @@ ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path pat
     return ks_cuda_record_on(lane, plan, &site, bucket, error);
 }
 
-/* in, out: host addresses (with room for the line in front of out); unused on mapped slots. */
+/* in, out: host addresses (with room for the completion in front of out); unused on mapped slots. */
 ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, const unsigned char *in,
                          unsigned char *out, ks_error *error)
 {
@@ -58,12 +58,12 @@ ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int b
         KS_TRY_SOFT(error, cudaMemcpyAsync(place.in, in, plan->in_bytes, cudaMemcpyHostToDevice, lane->stream));
     const ks_status status = ks_cuda_record_kernels(lane, plan, path, bucket, error);
     if (status) return status;
-    KS_TRY_SOFT(error, cudaMemcpyAsync(out - KS_LINE_BYTES, place.line, KS_LINE_BYTES + plan->out_bytes,
+    KS_TRY_SOFT(error, cudaMemcpyAsync(out - KS_LINE_BYTES, place.completion, KS_LINE_BYTES + plan->out_bytes,
                                        cudaMemcpyDeviceToHost, lane->stream));
     return KS_OK;
 }
 
-/* The same for one job with windows: each tensor from and to where it lies. The line comes last, so that what it shows is
+/* The same for one job with windows: each tensor from and to where it lies. The completion comes last, so that what it shows is
  * true of the output too. */
 ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
 {
@@ -79,8 +79,8 @@ ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_sl
     if (status) return status;
     void *to = slot->out_window ? slot->out_window : slot->out;
     KS_TRY_SOFT(error, cudaMemcpyAsync(to, place.out, plan->out_bytes, cudaMemcpyDefault, lane->stream));
-    KS_TRY_SOFT(error, cudaMemcpyAsync(slot->out - KS_LINE_BYTES, place.line, KS_LINE_BYTES, cudaMemcpyDeviceToHost,
-                                       lane->stream));
+    KS_TRY_SOFT(error, cudaMemcpyAsync(slot->out - KS_LINE_BYTES, place.completion, KS_LINE_BYTES,
+                                       cudaMemcpyDeviceToHost, lane->stream));
     return KS_OK;
 }
 
@@ -101,7 +101,7 @@ static ks_status graph_find_copies(ks_cuda_graph *made, const ks_place *place, k
         if (type != cudaGraphNodeTypeMemcpy) continue;
         KS_TRY_SOFT(error, cudaGraphMemcpyNodeGetParams(nodes[i], &copy));
         if (copy.dstPtr.ptr == place->in) made->in_node = nodes[i];
-        if (copy.srcPtr.ptr == place->line) made->out_node = nodes[i];
+        if (copy.srcPtr.ptr == place->completion) made->out_node = nodes[i];
     }
     return KS_OK;
 }
@@ -204,7 +204,7 @@ ks_status ks_cuda_graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph
         if (graph->out_at != slot->out)
             KS_TRY(device, error,
                    cudaGraphExecMemcpyNodeSetParams1D(graph->exec, graph->out_node, slot->out - KS_LINE_BYTES,
-                                                      place.line, KS_LINE_BYTES + plan->out_bytes,
+                                                      place.completion, KS_LINE_BYTES + plan->out_bytes,
                                                       cudaMemcpyDeviceToHost));
         graph->out_at = slot->out;
     }

@@ -20,8 +20,8 @@ static const size_t KS_PIECE_BYTES = 1 << 20;   /* of a staged request: one is c
 static const int64_t KS_LATE_NS = 2000000;      /* a launch without news for so long is asked for its error */
 static const int64_t KS_LATE_STEP_NS = 1000000; /* and again after so long: each question takes the driver's lock */
 enum { KS_STAGES = 3 };                         /* pieces: one being filled, one on the link, one being emptied */
-static_assert(sizeof(ks_line) == KS_LINE_BYTES && (int)KS_LINE_BYTES <= (int)KS_ALIGNMENT,
-              "the line fits in front of an out side");
+static_assert(sizeof(ks_completion) == KS_LINE_BYTES && (int)KS_LINE_BYTES <= (int)KS_ALIGNMENT,
+              "the completion fits in front of an out side");
 
 /* Host time = device time + an offset that lies in [low, high] (clock.cu). */
 typedef struct ks_cuda_clock {
@@ -57,10 +57,10 @@ struct ks_device {
 
 /* Mapped host memory of a lane; the lines are polled, so each has its own cache lines. */
 typedef struct ks_lane_shared {
-    alignas(256) ks_block block;
-    alignas(128) ks_line line;
-    alignas(128) ks_line probe;
-    alignas(128) ks_line area_line; /* a copy of the area's, behind its kernels */
+    alignas(256) ks_job_table job_table;
+    alignas(128) ks_completion completion;
+    alignas(128) ks_completion probe;
+    alignas(128) ks_completion area_completion; /* a copy of the area's, behind its kernels */
 } ks_lane_shared;
 
 typedef enum ks_path { KS_PATH_MAPPED, KS_PATH_COPIES, KS_PATH_STAGED, KS_PATH_AREA, KS_PATH_TRIAL } ks_path;
@@ -92,7 +92,7 @@ struct ks_lane {
     ks_stage stage;
     int job;                 /* of a staged batch */
     size_t moved_in;         /* bytes of the job's in side under way to the device */
-    size_t asked, moved_out; /* bytes of its line and out side asked for; arrived in the slot */
+    size_t asked, moved_out; /* bytes of its completion and out side asked for; arrived in the slot */
     cudaGraph_t trial_graph; /* of the trial under way, */
     cudaGraphExec_t trial_exec;
     cudaEvent_t trial_event[2]; /* and what it is timed by; made for the first one */
@@ -127,10 +127,10 @@ typedef struct ks_cuda_graphs {
 /* plan->choice */
 static_assert(sizeof(((ks_plan *)0)->choice) == sizeof(((ks_cuda_plan *)0)->choice), "the op's choice is the plan's");
 
-/* Where a copied job lies in device memory: the line, the out side, a pad, the in side. The line comes first because its
+/* Where a copied job lies in device memory: the completion, the out side, a pad, the in side. The completion comes first because its
  * end stamp only grows: no other plan's bytes may ever lie there. */
 typedef struct ks_place {
-    unsigned char *line, *out, *in;
+    unsigned char *completion, *out, *in;
 } ks_place;
 
 /* --- device.cu --- */
@@ -182,7 +182,7 @@ void ks_cuda_clock_sample(ks_cuda_clock *clock, int64_t now, int64_t low, int64_
 ks_status ks_cuda_clock_start(ks_device *device, ks_lane *lane, ks_error *error);
 void ks_cuda_clock_probe_later(ks_lane *lane, int64_t now);
 void ks_cuda_clock_probe_read(ks_lane *lane);
-void ks_cuda_clock_phases(ks_lane *lane, const ks_line *line, int64_t done, ks_batch *batch);
+void ks_cuda_clock_phases(ks_lane *lane, const ks_completion *completion, int64_t done, ks_batch *batch);
 
 /* --- graph.cu --- */
 
@@ -203,7 +203,7 @@ ks_status ks_cuda_graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph
 
 ks_status ks_cuda_pool_open(ks_device *device, ks_error *error);
 void ks_cuda_pool_close(ks_device *device);
-ks_line *ks_cuda_area_line(const ks_device *device, const ks_slot *slot);
+ks_completion *ks_cuda_area_completion(const ks_device *device, const ks_slot *slot);
 extern const ks_streaming ks_cuda_streaming;
 
 /* --- trial.cu --- */

@@ -1,9 +1,9 @@
 /* Lanes: a stream, its device memory and its mapped lines; opening and closing them.
- * Device memory of a lane, one allocation:  ticket | counters | workspace, KS_PAD | arena (line, out, pad, in, pad). Lane 0 of a
+ * Device memory of a lane, one allocation:  ticket | counters | workspace, KS_PAD | arena (completion, out, pad, in, pad). Lane 0 of a
  * shard also has the large arena and the pinned ring of staged requests. */
 #include "cuda/backend/internal.h"
 
-/* The arena's own share: the line, both pads, and what aligning two sides costs. */
+/* The arena's own share: the completion, both pads, and what aligning two sides costs. */
 static const size_t ARENA_EXTRA = 3 * SLOT_ALIGNMENT + 2 * SLOT_PAD;
 
 static ks_status device_memory(ks_lane *lane, size_t bytes, unsigned char **out, ks_error *error)
@@ -22,7 +22,7 @@ static ks_status device_memory(ks_lane *lane, size_t bytes, unsigned char **out,
     return KS_OK;
 }
 
-/* A copied job is seen by its line, whose start stamp is not 0: a library's kernels leave what the last ones wrote. */
+/* A copied job is seen by its completion, whose start stamp is not 0: a library's kernels leave what the last ones wrote. */
 static ks_status line_open(ks_lane *lane, unsigned char *arena, ks_error *error)
 {
     KS_TRY(lane->device, error,

@@ -4,7 +4,7 @@
  * The pool is one allocation made at open; areas lie in it in order of address, a new one at the first gap that holds it.
  * A ring has a CUDA stream for each direction, so that both are on the link at once. Order between a ring's copies in and
  * the lanes' kernels is kept by the area's own event; copies out are asked for only behind kernels that have ended.
- * Area  line | out, pad | in, pad.     Threads  areas any (pool_lock), a ring its shard's. */
+ * Area  completion | out, pad | in, pad.     Threads  areas any (pool_lock), a ring its shard's. */
 #include "cuda/backend/internal.h"
 
 enum { RING_PIECES_MAX = 64 };
@@ -131,9 +131,9 @@ static void area_fini(ks_device *device, ks_slot *slot)
 }
 
 /* Where a launch's stamps go: in front of its area's out side. */
-ks_line *ks_cuda_area_line(const ks_device *device, const ks_slot *slot)
+ks_completion *ks_cuda_area_completion(const ks_device *device, const ks_slot *slot)
 {
-    return (ks_line *)(void *)(device->pool + ((const ks_area *)slot->memory)->at + KS_ALIGNMENT - KS_LINE_BYTES);
+    return (ks_completion *)(void *)(device->pool + ((const ks_area *)slot->memory)->at + KS_ALIGNMENT - KS_LINE_BYTES);
 }
 
 /* --- rings ---------------------------------------------------------------------------------------------------------- */

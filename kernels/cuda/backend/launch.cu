@@ -1,12 +1,12 @@
 /* A batch on a lane: launch and poll, by one of these paths.
  *
- *   mapped  kernels work on the pinned slots themselves, all jobs in one launch; done when the lane's line shows the
+ *   mapped  kernels work on the pinned slots themselves, all jobs in one launch; done when the lane's completion shows the
  *           launch's sequence number.
  *   copies  one pinned slot: copy in, kernels, copy out; done when the event behind them is. The event is asked only
- *           after the line, the first that is copied out, has arrived: each question takes the driver's lock.
+ *           after the completion, the first that is copied out, has arrived: each question takes the driver's lock.
  *           A job with windows (client memory) goes the same way without a graph, each tensor copied by itself.
  *   area    a slot of the device's own memory, filled and emptied by others (large.cu): kernels, then the
- *           line alone is copied out.
+ *           completion alone is copied out.
  *   trial   no job at all: a plan's kernels, timed (trial.cu).
  *   staged  slots in ordinary memory. Also the path of an overflow slot whose plan is small
  *           enough for any lane.
@@ -21,26 +21,26 @@ static void next_sequence(ks_lane *lane)
     if (++lane->sequence == 0) lane->sequence = 1;
 }
 
-/* A copied job's line arrives in front of its slot's out side, an area's in the lane's own memory. */
-static ks_line *line_of(const ks_lane *lane, const ks_slot *slot)
+/* A copied job's completion arrives in front of its slot's out side, an area's in the lane's own memory. */
+static ks_completion *completion_of(const ks_lane *lane, const ks_slot *slot)
 {
-    return slot->out ? (ks_line *)(void *)(slot->out - KS_LINE_BYTES) : &lane->shared->area_line;
+    return slot->out ? (ks_completion *)(void *)(slot->out - KS_LINE_BYTES) : &lane->shared->area_completion;
 }
 
 static void line_clear(const ks_lane *lane, const ks_slot *slot)
 {
-    __atomic_store_n(&line_of(lane, slot)->start_ns, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&completion_of(lane, slot)->start_ns, 0, __ATOMIC_RELEASE);
 }
 
 /* Mapped: the launch is done. Copies, areas: its kernels are, and the copy out has begun. */
 static bool line_shows(const ks_lane *lane)
 {
     if (lane->path == KS_PATH_MAPPED)
-        return __atomic_load_n(&lane->shared->line.sequence, __ATOMIC_ACQUIRE) == lane->sequence;
-    return __atomic_load_n(&line_of(lane, lane->batch->slots[0])->start_ns, __ATOMIC_ACQUIRE) != 0;
+        return __atomic_load_n(&lane->shared->completion.sequence, __ATOMIC_ACQUIRE) == lane->sequence;
+    return __atomic_load_n(&completion_of(lane, lane->batch->slots[0])->start_ns, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* While the line does not show the launch. The stream is asked only when it is late: asking costs the driver's lock. */
+/* While the completion does not show the launch. The stream is asked only when it is late: asking costs the driver's lock. */
 static ks_poll wait_line(ks_lane *lane, ks_error *error)
 {
     const int64_t now = ks_cuda_now_ns();
@@ -116,7 +116,8 @@ static ks_status staged_ask(ks_lane *lane, const ks_plan *plan, ks_error *error)
         const size_t at = lane->asked, size = piece(bytes, at);
         KS_TRY(device, error,
                cudaMemcpyAsync(lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES,
-                               ks_cuda_place_of(lane, plan).line + at, size, cudaMemcpyDeviceToHost, lane->stream));
+                               ks_cuda_place_of(lane, plan).completion + at, size, cudaMemcpyDeviceToHost,
+                               lane->stream));
         KS_TRY(device, error, cudaEventRecord(lane->ring_event[ring_index(at)], lane->stream));
         lane->asked += size;
     }
@@ -127,18 +128,18 @@ static ks_status staged_ask(ks_lane *lane, const ks_plan *plan, ks_error *error)
 static ks_poll staged_out(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_error *error)
 {
     const size_t at = lane->moved_out, size = piece(KS_LINE_BYTES + plan->out_bytes, at);
-    unsigned char *line = (unsigned char *)line_of(lane, slot);
+    unsigned char *completion = (unsigned char *)completion_of(lane, slot);
     if (lane->ring) {
         const ks_poll poll = wait_event(lane, lane->ring_event[ring_index(at)], error);
         if (poll != KS_DONE) return poll;
-        memcpy(line + at, lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES, size);
+        memcpy(completion + at, lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES, size);
         lane->moved_out += size;
         return staged_ask(lane, plan, error) ? KS_FAILED : KS_DONE;
     }
     const ks_poll kernels = wait_event(lane, lane->event, error); /* such a copy blocks until they ended */
     if (kernels != KS_DONE) return kernels;
-    const cudaError_t code =
-        cudaMemcpyAsync(line + at, ks_cuda_place_of(lane, plan).line + at, size, cudaMemcpyDeviceToHost, lane->stream);
+    const cudaError_t code = cudaMemcpyAsync(completion + at, ks_cuda_place_of(lane, plan).completion + at, size,
+                                             cudaMemcpyDeviceToHost, lane->stream);
     if (code != cudaSuccess) {
         ks_cuda_judge(lane->device, code, "cudaMemcpyAsync", error);
         return KS_FAILED;
@@ -194,16 +195,18 @@ static ks_poll staged_step(ks_lane *lane, ks_error *error)
 static ks_status area_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
 {
     ks_device *device = lane->device;
-    ks_line *line = ks_cuda_area_line(device, slot);
+    ks_completion *completion = ks_cuda_area_completion(device, slot);
     ks_site site = ks_cuda_site_of(lane, plan, KS_PATH_AREA);
-    site.only = (ks_entry){.in = (const unsigned char *)slot->in_device, .out = (unsigned char *)slot->out_device};
-    site.line = line;
+    site.only = (ks_job_sides){.in = (const unsigned char *)slot->in_device, .out = (unsigned char *)slot->out_device};
+    site.completion = completion;
     KS_TRY(device, error, cudaStreamWaitEvent(lane->stream, ((const ks_area *)slot->memory)->filled, 0));
-    KS_TRY(device, error, cudaMemsetAsync(line, plan->unstamped, KS_LINE_BYTES, lane->stream)); /* not 0: it shows */
+    KS_TRY(device, error,
+           cudaMemsetAsync(completion, plan->unstamped, KS_LINE_BYTES, lane->stream)); /* not 0: it shows */
     const ks_status status = ks_cuda_record_on(lane, plan, &site, 1, error);
     if (status) return status;
     KS_TRY(device, error,
-           cudaMemcpyAsync(&lane->shared->area_line, line, KS_LINE_BYTES, cudaMemcpyDeviceToHost, lane->stream));
+           cudaMemcpyAsync(&lane->shared->area_completion, completion, KS_LINE_BYTES, cudaMemcpyDeviceToHost,
+                           lane->stream));
     KS_TRY(device, error, cudaEventRecord(lane->event, lane->stream));
     return KS_OK;
 }
@@ -212,12 +215,12 @@ static ks_status area_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *
 
 static void write_block(ks_lane *lane, const ks_batch *batch)
 {
-    ks_block *block = &lane->shared->block;
-    block->sequence = lane->sequence;
-    block->count = (uint32_t)batch->count;
+    ks_job_table *job_table = &lane->shared->job_table;
+    job_table->sequence = lane->sequence;
+    job_table->count = (uint32_t)batch->count;
     for (int i = 0; i < batch->count; i++)
-        block->entry[i] = (ks_entry){.in = (const unsigned char *)batch->slots[i]->in_device,
-                                     .out = (unsigned char *)batch->slots[i]->out_device};
+        job_table->job[i] = (ks_job_sides){.in = (const unsigned char *)batch->slots[i]->in_device,
+                                           .out = (unsigned char *)batch->slots[i]->out_device};
 }
 
 static ks_path path_of(const ks_batch *batch)
@@ -321,15 +324,15 @@ static void finish_times(ks_lane *lane, ks_batch *batch)
     batch->kernel_ns = -1;
     if (batch->plan->unstamped) return;
     if (lane->path == KS_PATH_MAPPED) {
-        const ks_line *line = &lane->shared->line;
-        batch->kernel_ns = (int64_t)(line->end_ns - line->start_ns);
-        ks_cuda_clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)line->start_ns,
-                             done - (int64_t)line->end_ns);
+        const ks_completion *completion = &lane->shared->completion;
+        batch->kernel_ns = (int64_t)(completion->end_ns - completion->start_ns);
+        ks_cuda_clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)completion->start_ns,
+                             done - (int64_t)completion->end_ns);
         lane->clock.tight_ns = done;
     } else if (batch->count == 1) {
-        const ks_line *line = line_of(lane, batch->slots[0]);
-        batch->kernel_ns = (int64_t)(line->end_ns - line->start_ns);
-        ks_cuda_clock_phases(lane, line, done, batch);
+        const ks_completion *completion = completion_of(lane, batch->slots[0]);
+        batch->kernel_ns = (int64_t)(completion->end_ns - completion->start_ns);
+        ks_cuda_clock_phases(lane, completion, done, batch);
         ks_cuda_clock_probe_later(lane, done);
     }
 }

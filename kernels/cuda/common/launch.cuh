@@ -2,12 +2,12 @@
  *
  * Two ways of one kernel. On device memory there is one job at fixed addresses, which come by value, and nothing has to
  * be made visible to the host: the stream orders the copy behind the kernel. On mapped slots a launch serves a bucket of
- * jobs whose addresses stand in the lane's parameter block, because a captured graph's arguments are frozen; blockIdx.y
- * is the job, blockIdx.x the op's own, and CTAs of jobs at or beyond block->count are surplus: they return at once,
+ * jobs whose addresses stand in the lane's job table, because a captured graph's arguments are frozen; blockIdx.y
+ * is the job, blockIdx.x the op's own, and CTAs of jobs at or beyond job_table->count are surplus: they return at once,
  * before any barrier.
  *
  *   __global__ void k(ks_site site, ...) {
- *       ks_entry job;
+ *       ks_job_sides job;
  *       if (!ks_enter(site, &job)) return;      every kernel of the op; the first one's CTA 0 stamps the start
  *       ... every thread of the CTA reaches the end ...
  *       ks_leave(site);                         last kernel of the op only: end stamp; on mapped slots ticket and flag
@@ -32,31 +32,31 @@ enum {
     KS_STAMPING = 256          /* CTAs, the last ones of a grid, that stamp the end on device memory */
 };
 
-typedef struct ks_entry {
+typedef struct ks_job_sides {
     const unsigned char *in; /* side of the slot, or the lane's device copy of it: add the tensor's offset */
     unsigned char *out;
-} ks_entry;
+} ks_job_sides;
 
 /* In mapped memory; written by the host before each launch. */
-typedef struct ks_block {
-    uint32_t sequence; /* what the line must show when this launch is done; never 0 */
+typedef struct ks_job_table {
+    uint32_t sequence; /* what the completion must show when this launch is done; never 0 */
     uint32_t count;    /* jobs, <= bucket */
-    ks_entry entry[KS_BATCH_MAX];
-} ks_block;
+    ks_job_sides job[KS_BATCH_MAX];
+} ks_job_table;
 
 /* On mapped slots: host memory that the shard polls, one cache line of a lane. On device memory: in front of the out
  * side, and copied out with it. */
-typedef struct ks_line {
+typedef struct ks_completion {
     uint64_t start_ns, end_ns; /* %globaltimer */
     uint32_t sequence;         /* on mapped slots: written last, release at system scope */
     uint32_t unused[11];
-} ks_line;
+} ks_completion;
 
 /* By value as each kernel's first argument: fixed for a lane. */
 typedef struct ks_site {
-    const ks_block *block; /* mapped slots; NULL: device memory, one job, `only` */
-    ks_entry only;
-    ks_line *line;
+    const ks_job_table *job_table; /* mapped slots; NULL: device memory, one job, `only` */
+    ks_job_sides only;
+    ks_completion *completion;
     uint32_t *ticket; /* device memory, 0 between launches */
     uint32_t *counters;
     unsigned char *workspace;
@@ -88,22 +88,22 @@ static cudaError_t ks_launch(void (*kernel)(ks_site, Taken...), dim3 grid, int t
 }
 
 /* Where the job lies, for the kernels of an op behind its first one. false: a surplus CTA of the bucket, which returns. */
-__device__ __forceinline__ bool ks_enter_again(const ks_site &site, ks_entry *job)
+__device__ __forceinline__ bool ks_enter_again(const ks_site &site, ks_job_sides *job)
 {
     *job = site.only;
-    if (!site.block) return true;
-    if (blockIdx.y >= site.block->count) return false;
-    *job = site.block->entry[blockIdx.y];
+    if (!site.job_table) return true;
+    if (blockIdx.y >= site.job_table->count) return false;
+    *job = site.job_table->job[blockIdx.y];
     return true;
 }
 
 /* The start stamp. A kernel for which each 100 ns counts calls it behind ks_enter_again() and its first loads. */
 __device__ __forceinline__ void ks_start(const ks_site &site)
 {
-    if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) site.line->start_ns = ks_globaltimer();
+    if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) site.completion->start_ns = ks_globaltimer();
 }
 
-__device__ __forceinline__ bool ks_enter(const ks_site &site, ks_entry *job)
+__device__ __forceinline__ bool ks_enter(const ks_site &site, ks_job_sides *job)
 {
     if (!ks_enter_again(site, job)) return false;
     ks_start(site);
@@ -125,20 +125,20 @@ __device__ __forceinline__ uint32_t *ks_counters(const ks_site &site)
  * the live CTAs re-arms the ticket (replays start clean) and writes the flag. threadIdx must be one-dimensional. */
 __device__ __forceinline__ void ks_leave(const ks_site &site)
 {
-    if (!site.block) {
+    if (!site.job_table) {
         if (threadIdx.x == 0 && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
-            ks_write_relaxed(&site.line->end_ns, ks_globaltimer());
+            ks_write_relaxed(&site.completion->end_ns, ks_globaltimer());
         return;
     }
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0) {
-        const uint32_t live = gridDim.x * site.block->count;
+        const uint32_t live = gridDim.x * site.job_table->count;
         if (atomicAdd(site.ticket, 1u) == live - 1) {
             *site.ticket = 0;
-            site.line->end_ns = ks_globaltimer();
+            site.completion->end_ns = ks_globaltimer();
             __threadfence_system();
-            *(volatile uint32_t *)&site.line->sequence = site.block->sequence;
+            *(volatile uint32_t *)&site.completion->sequence = site.job_table->sequence;
         }
     }
 }

@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     typedef typename TILE::element T;
     typedef mm_batch_pipeline<TILE, A_K, B_K> PIPELINE;
     extern __shared__ __align__(128) unsigned char mm_batch_shared[];
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
     const int group = threadIdx.x / TILE::GROUP, thread = threadIdx.x % TILE::GROUP;
     const unsigned matrix = blockIdx.x * TILE::GROUPS + group;

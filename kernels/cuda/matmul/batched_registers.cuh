@@ -62,7 +62,7 @@ __device__ __forceinline__ void mm_straight_store(typename TILE::element *to, co
 /* One warp's matrix. The product that is computed is the transposed one: what the instruction calls A is B, whose
  * elements have to be put in order anyway, and rows of A are its columns as they were loaded. */
 template <typename TILE>
-__device__ __forceinline__ void mm_straight_matrix(const ks_site &site, const mm_args &args, const ks_entry &job,
+__device__ __forceinline__ void mm_straight_matrix(const ks_site &site, const mm_args &args, const ks_job_sides &job,
                                                    unsigned matrix)
 {
     typedef typename TILE::element T;
@@ -146,7 +146,7 @@ template <typename TILE>
 __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     mm_straight_kernel(ks_site site, const __grid_constant__ mm_args args)
 {
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
     const unsigned matrix = blockIdx.x * TILE::MATRICES + threadIdx.x / 32;
     if (matrix < args.matrices) mm_straight_matrix<TILE>(site, args, job, matrix);

@@ -112,14 +112,14 @@ __device__ __forceinline__ mm_unit mm_unit_at(const mm_args &args, unsigned inde
  * would be waited for. */
 __device__ __forceinline__ void mm_stamp(const ks_site &site)
 {
-    if (!site.block && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
-        ks_write_relaxed(&site.line->end_ns, ks_globaltimer());
+    if (!site.job_table && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
+        ks_write_relaxed(&site.completion->end_ns, ks_globaltimer());
 }
 
 /* The kernel has stamped: what is left is ks_leave() on mapped slots. */
 __device__ __forceinline__ void mm_leave(const ks_site &site)
 {
-    if (site.block) ks_leave(site);
+    if (site.job_table) ks_leave(site);
 }
 
 /* What an element is summed in. */

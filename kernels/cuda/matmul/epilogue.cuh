@@ -89,7 +89,7 @@ struct mm_out {
 };
 
 template <typename T, typename TILE>
-__device__ __forceinline__ mm_out<T> mm_out_at(const mm_args &args, const mm_unit &unit, const ks_entry &job)
+__device__ __forceinline__ mm_out<T> mm_out_at(const mm_args &args, const mm_unit &unit, const ks_job_sides &job)
 {
     const mm_int row = (mm_int)unit.row * TILE::M, column = (mm_int)unit.column * TILE::N;
     mm_out<T> out;
@@ -296,7 +296,7 @@ __device__ __forceinline__ void mm_cluster_reduce(const mm_planes<TILE> &planes,
 /* All CTA's threads have stored their sums. */
 template <typename T, typename TILE>
 __device__ __forceinline__ void mm_reduce_and_store(const ks_site &site, const mm_args &args, const mm_unit &unit,
-                                                    const ks_entry &job, typename mm_sum<T>::type *sums)
+                                                    const ks_job_sides &job, typename mm_sum<T>::type *sums)
 {
     typedef typename mm_sum<T>::type S;
     enum { M = TILE::M, N = TILE::N, THREADS = TILE::THREADS, FOURS = M * N / 4 };

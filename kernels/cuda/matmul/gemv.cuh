@@ -71,7 +71,7 @@ __device__ __forceinline__ mm_unit mm_skinny_unit(const mm_args &args)
 
 /* A's rows of the slice, as they are in memory. The caller waits, and synchronises the CTA. */
 template <typename TILE, bool A_K>
-__device__ __forceinline__ void mm_skinny_stage(const mm_args &args, const mm_unit &unit, const ks_entry &job,
+__device__ __forceinline__ void mm_skinny_stage(const mm_args &args, const mm_unit &unit, const ks_job_sides &job,
                                                 unsigned char *to, int pitch)
 {
     typedef typename TILE::element T;
@@ -109,7 +109,7 @@ struct mm_skinny_feed {
     mm_int pitch, stride;
     int values, columns; /* that are left from there on */
 
-    __device__ __forceinline__ mm_skinny_feed(const mm_args &args, const mm_unit &unit, const ks_entry &job, int k,
+    __device__ __forceinline__ mm_skinny_feed(const mm_args &args, const mm_unit &unit, const ks_job_sides &job, int k,
                                               int column)
     {
         const mm_int first = (mm_int)unit.column * TILE::N + column;
@@ -262,8 +262,8 @@ static __host__ __device__ constexpr int mm_skinny_parts()
 }
 
 template <typename TILE>
-__device__ __forceinline__ void mm_skinny_store(const mm_args &args, const mm_unit &unit, const ks_entry &job, int row,
-                                                int column, float sum)
+__device__ __forceinline__ void mm_skinny_store(const mm_args &args, const mm_unit &unit, const ks_job_sides &job,
+                                                int row, int column, float sum)
 {
     typedef typename TILE::element T;
     const mm_int j = (mm_int)unit.column * TILE::N + column;
@@ -287,7 +287,7 @@ __device__ __forceinline__ void mm_peer_write(float *at, unsigned rank, float x)
 /* The CTA's threads have stored their sums in planes, a PLANE apart; slots: [cluster][its share of the outputs]. */
 template <typename TILE>
 __device__ __forceinline__ void mm_skinny_reduce_and_store(const ks_site &site, const mm_args &args,
-                                                           const mm_unit &unit, const ks_entry &job,
+                                                           const mm_unit &unit, const ks_job_sides &job,
                                                            const float *planes, float *slots)
 {
     constexpr int M = TILE::M, N = TILE::N, PARTS = mm_skinny_parts<TILE>();
@@ -337,7 +337,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     typedef typename TILE::element T;
     constexpr bool ALONG_FIRST = TILE::MMA || TILE::B_K;
     extern __shared__ __align__(16) unsigned char mm_shared[];
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
@@ -453,7 +453,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     typedef typename TILE::element T;
     typedef mm_vector<T, TILE::W> vector;
     extern __shared__ __align__(16) unsigned char mm_shared[];
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();

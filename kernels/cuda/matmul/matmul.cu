@@ -97,7 +97,7 @@ static void library_plan(const ks_cublaslt_algorithm *algorithm, ks_cuda_plan *o
     library.mark.table = KS_MATMUL_LIBRARY;
     library.algorithm = *algorithm;
     memset(out, 0, sizeof *out);
-    out->batch_max = 1; /* a graph's addresses are frozen, and the library reads no block */
+    out->batch_max = 1; /* a graph's addresses are frozen, and the library reads no job table */
     out->workspace_bytes = (size_t)algorithm->workspace_bytes;
     out->unstamped = true;
     ks_cublaslt_name(algorithm, out->pick.kernel, sizeof out->pick.kernel);

@@ -55,7 +55,7 @@ __device__ __forceinline__ void mm_pack_write(const mm_pack_chunk &chunk)
 static __global__ void __launch_bounds__(MM_PACK_THREADS)
     mm_pack_kernel(ks_site site, const __grid_constant__ mm_pack pack)
 {
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     mm_launch_next();

@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char mm_strip_shared[];
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
 #ifdef KS_MATMUL_CLUSTERS
     if (args.cluster > 1) mm_cluster_arrive_relaxed();

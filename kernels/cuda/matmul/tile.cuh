@@ -24,7 +24,7 @@ struct mm_pipeline {
 };
 
 template <typename TILE, bool A_K, bool B_K>
-__device__ __forceinline__ void mm_accumulate(const mm_args &args, const mm_unit &unit, const ks_entry &job,
+__device__ __forceinline__ void mm_accumulate(const mm_args &args, const mm_unit &unit, const ks_job_sides &job,
                                               unsigned char *shared, typename TILE::sums &sum)
 {
     typedef mm_pipeline<TILE, A_K, B_K> PIPELINE;
@@ -84,7 +84,7 @@ __device__ __forceinline__ void mm_accumulate(const mm_args &args, const mm_unit
 
 /* Of the tiles of fused multiply-adds that read both operands across K. */
 template <typename TILE, bool A_K, bool B_K>
-__device__ __forceinline__ void mm_accumulate_across(const mm_args &args, const mm_unit &unit, const ks_entry &job,
+__device__ __forceinline__ void mm_accumulate_across(const mm_args &args, const mm_unit &unit, const ks_job_sides &job,
                                                      unsigned char *shared, typename TILE::sums &sum)
 {
     typedef mm_pipeline<TILE, A_K, B_K> PIPELINE;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     typedef typename TILE::element T;
     typedef typename mm_sum<T>::type S;
     extern __shared__ __align__(16) unsigned char mm_shared[];
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
     mm_begin(site, args);
     const mm_unit unit = mm_unit_at(args, blockIdx.x);

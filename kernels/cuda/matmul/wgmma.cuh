@@ -650,7 +650,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
         if constexpr (TILE::GIVES) mm_registers_take<TILE::CONSUMER_REGISTERS>();
         if (!args.packed) ks_start(site);
         mm_barriers_wait<TILE>();
-        const ks_entry job = site.only;
+        const ks_job_sides job = site.only;
         mm_four<float> *held = (mm_four<float> *)(mm_wgmma_shared + (start - at) + TILE::STAGES * TILE::STAGE);
         const unsigned units = mm_wgmma_units(args), first = blockIdx.x / TILE::PEERS, step = gridDim.x / TILE::PEERS;
         const bool alone = args.cluster * args.splits == 1;

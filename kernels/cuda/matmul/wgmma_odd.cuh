@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     }
     if (args.cluster > 1) mm_cluster_arrive_relaxed();
     if (!args.packed) ks_start(site);
-    const ks_entry job = site.only;
+    const ks_job_sides job = site.only;
     const unsigned units = mm_wgmma_units(args);
     if (threadIdx.x >= TILE::CONSUMERS) {
         for (unsigned index = blockIdx.x; index < units; index += gridDim.x)

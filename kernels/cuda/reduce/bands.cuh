@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(256, sizeof(typename Op::Source::W) > 4 ? 2
     State *shared = (State *)ks_dynamic;
     int64_t *const places = (int64_t *)(ks_dynamic + blockDim.x); /* behind a state of each thread */
     const int ahead = reduce_band_steps(s.rows);
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const int across = s.width * s.slots, down = threadIdx.x / across, at = threadIdx.x - down * across;
     const int result = at / s.slots, slot = at - result * s.slots;

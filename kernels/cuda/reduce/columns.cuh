@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(256, reduce_columns_ctas<Op, E, LIST>)
     typedef reduce_pieces<Op, E> Pieces;
     constexpr int U = Pieces::U, G = 4, C = E < 4 ? E : 4; /* G steps of C results are taken at once */
     State *shared = (State *)ks_dynamic;
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const int width = s.width, rows = s.rows, down = threadIdx.x / width, across = threadIdx.x - down * width;
     const int64_t gap = LIST ? 0 : rows * s.reduced.at[0].stride;

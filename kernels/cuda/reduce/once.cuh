@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 
     constexpr int E = ks_vector<T>::length, V = REDUCE_ONCE_LOADS;
     __shared__ State shared[KS_WARPS_MAX];
     __shared__ bool last;
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
     const uint32_t row = CUT ? (uint32_t)((uint64_t)blockIdx.x * s.reciprocal >> 32) : blockIdx.x;
     const uint32_t part = CUT ? blockIdx.x - row * s.parts : 0, begin = part * s.share;

@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 
     reduce_rows(ks_site site, const __grid_constant__ reduce_shape s, Op op)
 {
     __shared__ typename Op::State shared[KS_WARPS_MAX];
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const void *in = job.in + s.offset;
     const int width = s.width, shift = __ffs(width) - 1, lane_id = threadIdx.x & (width - 1);

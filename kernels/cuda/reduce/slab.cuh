@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(128, sizeof(typename Op::Source::W) > 4 ? 3 : 
     typedef typename Op::Source::T T;
     constexpr int E = ks_vector<T>::length, LOADS = 8;
     uint4 *const slab = ks_dynamic;
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const uint4 *in = (const uint4 *)(job.in + s.offset);
     const int depth = (int)s.depth, inner = (int)s.inner, block = depth * inner, vectors = s.width * block / E;

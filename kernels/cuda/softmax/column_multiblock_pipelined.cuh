@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(COLUMN_PIPELINE_CONSUMERS + 3 * KS_WARP, 1)
     constexpr int AHEAD = STAGES - BEHIND, WARPS = CONSUMERS / (int)KS_WARP;
     static_assert(BEHIND < CELLS && CELLS < COLUMN_PIPELINE_SLOTS, "nothing is lost before its use");
     __shared__ uint64_t summed[CELLS], combined[CELLS];
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<float> rule(s);
     const int lane_id = threadIdx.x % KS_WARP, warp = threadIdx.x / KS_WARP, columns = lanes * E;

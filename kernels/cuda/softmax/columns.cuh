@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(column_block_threads<T, E, V>, column_block_ct
     typedef typename softmax_pack<T, E>::Word Word;
     typedef softmax_index<E> Index;
     constexpr bool KEEP = softmax_keeps<T>;
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
     const softmax_strip<Index> strip((Index)(s.inner / E), lanes, 0, s.length);
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 || BEYOND ? 
     typedef typename softmax_pack<T, E>::Word Word;
     constexpr bool COPIES = sizeof(Word) >= 4; /* what cp.async takes */
     __shared__ softmax_cta_group cta_group;
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
     if (threadIdx.x == 0) cta_group.open(site, parts, lanes * E);

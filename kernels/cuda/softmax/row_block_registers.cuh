@@ -18,8 +18,8 @@ struct softmax_span {
 
     softmax_span() = default;
     /* share 0: the whole row */
-    __device__ __forceinline__ softmax_span(const softmax_shape &s, const ks_entry &job, int64_t row, int64_t share = 0,
-                                            int piece = 0)
+    __device__ __forceinline__ softmax_span(const softmax_shape &s, const ks_job_sides &job, int64_t row,
+                                            int64_t share = 0, int piece = 0)
     {
         const int64_t start = row * s.length;
         const int skip = (int)(start & (E - 1));
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(row_block_threads<T, V>, V == 4 && sizeof(T) <
     typedef typename ks_element<T>::math M;
     typedef softmax_span<T> Span;
     __shared__ softmax_cells<M> cells;
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter_again(site, &job)) return;
     const Span span(s, job, blockIdx.x);
     softmax_pack<T, Span::E> x[V];

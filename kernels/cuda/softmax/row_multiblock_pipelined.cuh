@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(ROW_PIPELINE_CONSUMERS + 2 * KS_WARP, 1)
     __shared__ uint32_t drawn;
     __shared__ softmax_cta_group_of<SLOTS> group;
     __shared__ Span spans[ROW_PIPELINE_SPANS];
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
     const int threads = blockDim.x - 2 * KS_WARP, warps = threads / KS_WARP;

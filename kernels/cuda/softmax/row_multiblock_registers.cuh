@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 ? 1 : 2)
     __shared__ softmax_pair<M> warps[KS_WARPS_MAX];
     __shared__ softmax_cta_group cta_group;
     __shared__ Span spans[4];
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
     const int threads = blockDim.x;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, 1)
     uint4 *const keep = ks_dynamic;
     __shared__ softmax_pair<M> warps[KS_WARPS_MAX];
     __shared__ softmax_cta_group cta_group;
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
     if (threadIdx.x == 0) cta_group.open(site, gridDim.x, 1);

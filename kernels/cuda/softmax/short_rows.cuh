@@ -114,7 +114,7 @@ template <class T, int V, int ROWS>
 __global__ void __launch_bounds__(SHORT_THREADS) softmax_row_subwarp(ks_site site, softmax_shape s, int shift)
 {
     constexpr int E = ks_vector<T>::length;
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<typename ks_element<T>::math> rule(s);
     const int lane_id = threadIdx.x & ((1 << shift) - 1), subwarp = threadIdx.x >> shift,
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(SHORT_THREADS) softmax_row_in_vector(ks_site s
         uint4 word;
         typename softmax_pack<T, L>::Word row[ROWS];
     };
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<typename ks_element<T>::math> rule(s);
     const int64_t first = (int64_t)blockIdx.x * (V * blockDim.x) + threadIdx.x, elements = s.outer * L;
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(SUBWARP_THREADS, 1024 / SUBWARP_THREADS)
     softmax_row_warp_unaligned(ks_site site, softmax_shape s, int shift)
 {
     constexpr int E = ks_vector<T>::length;
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<typename ks_element<T>::math> rule(s);
     const int lane_id = threadIdx.x & ((1 << shift) - 1), subwarp = threadIdx.x >> shift,
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(SHORT_THREADS)
     typedef typename ks_element<T>::math M;
     constexpr int VECTOR = ks_vector<T>::length, STEP = 2, SUMS = 4;
     uint4 *const slab = ks_dynamic;
-    ks_entry job;
+    ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const softmax_rule<M> rule(s);
     const M half = (M)s.sign * (M)0.5;
