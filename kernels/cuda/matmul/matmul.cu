@@ -35,9 +35,11 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     out->pick.threads = fit.kernel.threads;
     out->pick.cluster = (int)fit.args.cluster;
     out->pick.shared_bytes = (size_t)fit.kernel.shared_bytes;
-    snprintf(out->pick.kernel, sizeof out->pick.kernel, "matmul<%s, %s%s%s>, %u x %u slices",
-             mm_tables[candidate->table]->name, fit.kernel.name, candidate->swap_ab ? " swap_ab" : "",
-             candidate->packed ? " packed" : "", fit.args.splits, fit.args.cluster);
+    char slices[24] = ""; /* clusters of a tile, CTAs of a cluster */
+    if (fit.args.splits * fit.args.cluster > 1)
+        snprintf(slices, sizeof slices, ", %ux%u slices", fit.args.splits, fit.args.cluster);
+    snprintf(out->pick.kernel, sizeof out->pick.kernel, "matmul<%s, %s%s%s>%s", mm_tables[candidate->table]->name,
+             fit.kernel.name, candidate->swap_ab ? " swap_ab" : "", candidate->packed ? " packed" : "", slices);
     static_assert(sizeof *candidate <= sizeof out->choice, "a plan has no room for the candidate");
     memcpy(out->choice, candidate, sizeof *candidate);
 }
