@@ -57,7 +57,9 @@ typedef struct ks_slot {
     /* Client memory that takes the place of parts of the sides: addresses from memory_pin or memory_import. Such a job
      * goes alone, and the launch copies each tensor from where it lies. */
     bool windows; /* one of these is set */
-    void *in_window[KS_INPUTS_MAX], *out_window;
+    void *in_window[KS_INPUTS_MAX], *out_window[KS_OUTPUTS_MAX];
+    const ks_places
+        *places; /* of the tensors, for some rows of a large request, which go alone; NULL: the spec's offsets */
     struct ks_slot *next; /* engine's free list */
 } ks_slot;
 

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { KS_INPUTS_MAX = 3, KS_PARAMS_MAX = 6 };
+enum { KS_INPUTS_MAX = 8, KS_OUTPUTS_MAX = 4, KS_PARAMS_MAX = 16 };
 
 typedef enum ks_param_kind {
     KS_PARAM_INT,    /* value.i */
@@ -50,21 +50,45 @@ typedef struct ks_preset {
     int in_rank, out_rank; /* declared in the metadata; 0: as the op; out_rank -1: a scalar, shown as [1] */
 } ks_preset;
 
+/* What an op says of one input. */
+typedef struct ks_input {
+    const char *name, *role; /* "INPUT2", "bias": sentences, documents */
+    uint32_t dtypes;         /* KS_DTYPE_BIT of each that it takes; 0: the datatype of INPUT0, which resolve checks */
+    int rank_min, rank_max;  /* accepted; checked by resolve */
+    bool optional;           /* may be left out, wherever it stands */
+    bool small; /* lies in front of the others in the slot's side, so that rows run while INPUT0 still comes */
+} ks_input;
+
 typedef struct ks_op ks_op;
 
-/* One piece of work: what a plan is made for and found by. Zeroed before it is filled, so that two equal ones are equal
- * bytes. Inputs lie in a slot's `in` side, the output in its `out` side, at offsets that are multiples of KS_ALIGNMENT. */
+/* One piece of work: what a plan is made for and found by (ks_spec_same). The parts in use are zeroed before they are filled,
+ * so that equal ones are equal bytes. Inputs lie in a slot's `in` side, outputs in its `out` side, at offsets that are multiples
+ * of KS_ALIGNMENT. */
 typedef struct ks_spec {
     const ks_op *op;
+    double flops;    /* estimate of the arithmetic, for the work limit */
+    uint16_t given;  /* bit i: INPUTi is there */
+    uint8_t outputs; /* set by resolve: the first ones of out[] */
     ks_value params[KS_PARAMS_MAX];
-    int inputs;                  /* given: op->inputs_least .. op->inputs, the first ones */
-    ks_tensor in[KS_INPUTS_MAX]; /* `inputs` of them */
-    ks_tensor out;
-    double flops; /* estimate of the arithmetic, for the work limit */
+    ks_tensor in[KS_INPUTS_MAX];
+    ks_tensor out[KS_OUTPUTS_MAX];
 } ks_spec;
 
-/* Checks datatypes, ranks, shapes and parameters of spec->in and spec->params; fills spec->out (dtype, rank, dims,
- * size_bytes, offset 0) and spec->flops. Negative axes are resolved to [0, rank) in spec->params, lists sorted, "all"
+/* The rows of a resolved spec: indices of INPUT0's first `dims` dimensions, such that what lies at one index depends on nothing
+ * at another. Work may be cut there. */
+typedef struct ks_rows {
+    int dims;
+    uint16_t cut; /* bit i: INPUTi has these rows as well; the others are needed whole */
+    uint8_t out;  /* bit i: so has OUTPUTi */
+} ks_rows;
+
+/* Where a launch finds its tensors, from the start of the slot's sides: the spec's offsets, or those of some of its rows. */
+typedef struct ks_places {
+    size_t in[KS_INPUTS_MAX], out[KS_OUTPUTS_MAX];
+} ks_places;
+
+/* Checks datatypes, ranks, shapes and parameters of spec->in and spec->params; fills spec->outputs, as many of spec->out (dtype,
+ * rank, dims, size_bytes) and spec->flops. Negative axes are resolved to [0, rank) in spec->params, lists sorted, "all"
  * spelled out, so that equal work has equal keys.
  * Errors: KS_DATATYPE, KS_SHAPE, KS_AXIS, KS_EMPTY, KS_PARAMETER; the sentence names the input and both numbers. */
 typedef ks_status ks_resolve_fn(ks_spec *spec, ks_error *error);
@@ -75,29 +99,54 @@ typedef void ks_sample_fn(ks_spec *spec);
 
 struct ks_op {
     const char *name;
-    int inputs;             /* at most; named INPUT0, INPUT1, ... */
-    int inputs_least;       /* those behind it may be left out */
-    int in_rank, out_rank;  /* declared in the metadata */
-    int rank_min, rank_max; /* accepted; checked by resolve */
-    uint32_t dtypes;        /* KS_DTYPE_BIT of each accepted input datatype */
+    int inputs_count;
+    ks_input inputs[KS_INPUTS_MAX];
+    int in_rank, out_rank; /* declared in the metadata, for INPUT0 and inputs that take the rank, and for OUTPUT0 */
     int params_count;
     ks_param params[KS_PARAMS_MAX];
     int presets_count;
     const ks_preset *presets;
     ks_resolve_fn *resolve;
-    /* Of a resolved spec: how many of INPUT0's leading dimensions the output has as well, such that what lies at one index
-     * of them depends on nothing at another. Work may be cut there. NULL: none. */
-    int (*free_dims)(const ks_spec *spec);
+    ks_rows (*rows)(const ks_spec *spec); /* NULL: none */
     ks_sample_fn *sample;
 };
 
 extern const ks_op *const ks_ops[]; /* all of ops.def, in its order; NULL-terminated */
 const ks_op *ks_op_find(const char *name, size_t length);
 
-/* spec zeroed, its op set, no optional inputs, every parameter at its preset. */
+/* Of OUTPUT0 to OUTPUT3. */
+const char *ks_output_name(int output);
+/* Inputs that may not be left out, as bits. */
+uint16_t ks_op_required(const ks_op *op);
+/* The index of the input of that name; -1: the op has none. name need not be terminated. */
+int ks_op_input(const ks_op *op, const char *name, size_t length);
+/* What an input takes, as bits of KS_DTYPE_BIT. */
+uint32_t ks_op_dtypes(const ks_op *op, int input);
+
+/* The op's inputs zeroed, no optional ones, every parameter at its preset; outputs are resolve's, and what the op does not have
+ * is left as it is. */
 void ks_spec_init(ks_spec *spec, const ks_op *op);
-/* Lays the inputs out one after the other on aligned offsets (size_bytes must be set); returns the bytes of the side. */
+/* Inputs on aligned offsets one after the other, small ones first, and outputs likewise (size_bytes must be set); returns the
+ * bytes of the `in` side. */
 size_t ks_spec_layout(ks_spec *spec);
+/* The bytes of a side, up to the end of the last tensor. */
+size_t ks_spec_in_bytes(const ks_spec *spec);
+size_t ks_spec_out_bytes(const ks_spec *spec);
+/* Copies what is in use, and compares it: the same work, at the same places. Outputs but for their places follow from the rest. */
+void ks_spec_copy(ks_spec *to, const ks_spec *from);
+bool ks_spec_same(const ks_spec *a, const ks_spec *b);
+
+/* Whether an input is there; the next one that is, behind `after` (-1 at first); -1: none. */
+static inline bool ks_has_input(const ks_spec *spec, int input)
+{
+    return (spec->given >> input & 1) != 0;
+}
+
+static inline int ks_next_input(const ks_spec *spec, int after)
+{
+    const unsigned left = (unsigned)spec->given >> (after + 1);
+    return left ? after + 1 + __builtin_ctz(left) : -1;
+}
 
 #ifdef __cplusplus
 }

@@ -280,10 +280,13 @@ static const ks_tuning tuning = {.revision = cpu_revision, .list = cpu_list, .ad
 
 static void run_job(const ks_lane *lane, const ks_spec *spec, const ks_slot *slot)
 {
+    const ks_places *places = slot->places;
     const void *in[KS_INPUTS_MAX] = {NULL};
-    for (int i = 0; i < spec->inputs; i++) in[i] = slot->in + spec->in[i].offset;
-    void *out = slot->out + spec->out.offset;
-    if (lane->onednn && ks_onednn_run(spec, in, out)) return;
+    void *out[KS_OUTPUTS_MAX] = {NULL};
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
+        in[i] = slot->in + (places ? places->in[i] : spec->in[i].offset);
+    for (int i = 0; i < spec->outputs; i++) out[i] = slot->out + (places ? places->out[i] : spec->out[i].offset);
+    if (lane->onednn && ks_onednn_run(spec, in, out[0])) return;
     ks_cpu_reference(spec, in, out, lane->scratch);
 }
 

@@ -44,7 +44,7 @@ size_t ks_cpu_scratch_bytes(const ks_spec *spec)
     return op->scratch_bytes ? op->scratch_bytes(spec) : 0;
 }
 
-void ks_cpu_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
+void ks_cpu_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
     ks_cpu_op_of(spec->op)->reference(spec, in, out, scratch);
 }

@@ -8,9 +8,9 @@
 extern "C" {
 #endif
 
-/* Exact enough to test against (FP64 accumulators), vectorisable, one thread, no allocation beyond scratch_bytes. in[i], out:
- * addresses of the tensors themselves. Never fails on a resolved spec. */
-typedef void ks_cpu_fn(const ks_spec *spec, const void *const *in, void *out, void *scratch);
+/* Exact enough to test against (FP64 accumulators), vectorisable, one thread, no allocation beyond scratch_bytes. in[i],
+ * out[i]: addresses of the tensors themselves, NULL where one is not there. Never fails on a resolved spec. */
+typedef void ks_cpu_fn(const ks_spec *spec, const void *const *in, void *const *out, void *scratch);
 
 /* ks_NAME_cpu, in cpu/NAME/NAME.c */
 typedef struct ks_cpu_op {
@@ -24,7 +24,7 @@ const ks_cpu_op *ks_cpu_op_of(const ks_op *op);
 void ks_cpu_add_op(const ks_op *op, const ks_cpu_op *cpu);
 size_t ks_cpu_scratch_bytes(const ks_spec *spec);
 /* scratch: of ks_cpu_scratch_bytes, aligned to KS_ALIGNMENT or not */
-void ks_cpu_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch);
+void ks_cpu_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch);
 
 #ifdef __cplusplus
 }

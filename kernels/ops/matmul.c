@@ -11,35 +11,34 @@
 #include <inttypes.h>
 #include <math.h>
 
+enum { DTYPES = KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP64) };
 enum { PARAM_TRANSPOSE_A, PARAM_TRANSPOSE_B, PARAM_ALPHA, PARAM_ACTIVATION, PARAM_PRECISION, PARAM_COUNT };
 
 /* --- what is accepted ------------------------------------------------------------------------------------------------ */
 
-static const char *const input_names[KS_INPUTS_MAX] = {"INPUT0", "INPUT1", "INPUT2"};
-
 static ks_status check_inputs(ks_spec *spec, ks_error *error)
 {
-    const int inputs = spec->inputs;
-    assert(inputs >= 2 && inputs <= KS_INPUTS_MAX);
-    for (int i = 0; i < inputs; i++) {
+    const ks_input *row = spec->op->inputs;
+    assert((spec->given & 3) == 3);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         const ks_tensor *in = &spec->in[i];
-        if ((spec->op->dtypes & KS_DTYPE_BIT(in->dtype)) == 0)
+        if ((ks_op_dtypes(spec->op, i) & KS_DTYPE_BIT(in->dtype)) == 0)
             return ks_fail(error, KS_DATATYPE, "matmul: %s has datatype %s, takes FP16, BF16, FP32 or FP64",
-                           input_names[i], ks_dtype_name(in->dtype));
+                           row[i].name, ks_dtype_name(in->dtype));
     }
-    for (int i = 1; i < inputs; i++)
+    for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i))
         if (spec->in[0].dtype != spec->in[i].dtype)
-            return ks_fail(error, KS_DATATYPE, "matmul: INPUT0 has datatype %s, %s %s; they must be equal",
-                           ks_dtype_name(spec->in[0].dtype), input_names[i], ks_dtype_name(spec->in[i].dtype));
+            return ks_fail(error, KS_DATATYPE, "matmul: %s has datatype %s, %s %s; they must be equal", row[0].name,
+                           ks_dtype_name(spec->in[0].dtype), row[i].name, ks_dtype_name(spec->in[i].dtype));
     for (int i = 0; i < 2; i++) {
         const ks_tensor *in = &spec->in[i];
-        if (in->rank < spec->op->rank_min || in->rank > spec->op->rank_max)
-            return ks_fail(error, KS_SHAPE, "matmul: %s has rank %d, takes %d to %d (INPUT0 %d, INPUT1 %d)",
-                           input_names[i], in->rank, spec->op->rank_min, spec->op->rank_max, spec->in[0].rank,
+        if (in->rank < row[i].rank_min || in->rank > row[i].rank_max)
+            return ks_fail(error, KS_SHAPE, "matmul: %s has rank %d, takes %d to %d (%s %d, %s %d)", row[i].name,
+                           in->rank, row[i].rank_min, row[i].rank_max, row[0].name, spec->in[0].rank, row[1].name,
                            spec->in[1].rank);
     }
-    for (int i = 0; i < inputs; i++) {
-        const ks_status status = ks_tensor_measure(&spec->in[i], input_names[i], error);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+        const ks_status status = ks_tensor_measure(&spec->in[i], row[i].name, error);
         if (status != KS_OK) return status;
     }
     return KS_OK;
@@ -58,11 +57,12 @@ static ks_status check_params(const ks_spec *spec, ks_error *error)
 
 static ks_status check_bias(const ks_spec *spec, int64_t n, ks_error *error)
 {
-    if (spec->inputs < 3) return KS_OK;
+    if (!ks_has_input(spec, 2)) return KS_OK;
     const ks_tensor *bias = &spec->in[2];
-    if (bias->rank != 1) return ks_fail(error, KS_SHAPE, "matmul: INPUT2 has rank %d, needs 1", bias->rank);
+    const char *const name = spec->op->inputs[2].name;
+    if (bias->rank != 1) return ks_fail(error, KS_SHAPE, "matmul: %s has rank %d, needs 1", name, bias->rank);
     if (bias->dims[0] != n)
-        return ks_fail(error, KS_SHAPE, "matmul: INPUT2 has %" PRId64 " values, OUTPUT0 has %" PRId64 " columns",
+        return ks_fail(error, KS_SHAPE, "matmul: %s has %" PRId64 " values, OUTPUT0 has %" PRId64 " columns", name,
                        bias->dims[0], n);
     return KS_OK;
 }
@@ -75,7 +75,7 @@ static int64_t batch_dim(const ks_tensor *in, int d)
 
 static ks_status broadcast_batch(ks_spec *spec, ks_error *error)
 {
-    const int rank = spec->out.rank;
+    const int rank = spec->out[0].rank;
     for (int d = 0; d < rank - 2; d++) {
         const int64_t a = batch_dim(&spec->in[0], d), b = batch_dim(&spec->in[1], d);
         if (a != b && a != 1 && b != 1)
@@ -83,7 +83,7 @@ static ks_status broadcast_batch(ks_spec *spec, ks_error *error)
                            "matmul: INPUT0 has %" PRId64 " and INPUT1 %" PRId64
                            " in batch dimension %d of %d; they must be equal or 1",
                            a, b, rank - 3 - d, rank - 2);
-        spec->out.dims[rank - 3 - d] = a == 1 ? b : a;
+        spec->out[0].dims[rank - 3 - d] = a == 1 ? b : a;
     }
     return KS_OK;
 }
@@ -106,14 +106,15 @@ static ks_status matmul_resolve(ks_spec *spec, ks_error *error)
     status = check_bias(spec, n, error);
     if (status != KS_OK) return status;
 
-    spec->out = (ks_tensor){.dtype = a->dtype, .rank = a->rank > b->rank ? a->rank : b->rank};
+    spec->out[0] = (ks_tensor){.dtype = a->dtype, .rank = a->rank > b->rank ? a->rank : b->rank};
     status = broadcast_batch(spec, error);
     if (status != KS_OK) return status;
-    spec->out.dims[spec->out.rank - 2] = m;
-    spec->out.dims[spec->out.rank - 1] = n;
-    status = ks_tensor_measure(&spec->out, "OUTPUT0", error);
+    spec->out[0].dims[spec->out[0].rank - 2] = m;
+    spec->out[0].dims[spec->out[0].rank - 1] = n;
+    spec->outputs = 1;
+    status = ks_tensor_measure(&spec->out[0], ks_output_name(0), error);
     if (status != KS_OK) return status;
-    spec->flops = 2.0 * (double)ks_tensor_count(&spec->out) * (double)k;
+    spec->flops = 2.0 * (double)ks_tensor_count(&spec->out[0]) * (double)k;
     return KS_OK;
 }
 
@@ -173,16 +174,16 @@ void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out)
     s.transpose_a = ta;
     s.transpose_b = tb;
     s.alpha = s.k == 0 ? 1.0 : spec->params[PARAM_ALPHA].d; /* a sum of nothing is +0, whatever alpha's sign */
-    s.biased = spec->inputs > 2;
+    s.biased = ks_has_input(spec, 2);
     s.activation = (ks_matmul_activation)spec->params[PARAM_ACTIVATION].i;
     s.tf32 = spec->params[PARAM_PRECISION].i != 0;
     s.a_row = ta ? 1 : s.k;
     s.a_col = ta ? s.m : 1;
     s.b_row = tb ? 1 : s.n;
     s.b_col = tb ? s.k : 1;
-    s.batch = ks_dims_product(spec->out.dims, 0, spec->out.rank - 2);
+    s.batch = ks_dims_product(spec->out[0].dims, 0, spec->out[0].rank - 2);
     int64_t a_step = s.m * s.k, b_step = s.k * s.n;
-    for (int d = 0; d < spec->out.rank - 2 && s.batch > 0; d++) {
+    for (int d = 0; d < spec->out[0].rank - 2 && s.batch > 0; d++) {
         const int64_t a_dim = batch_dim(a, d), b_dim = batch_dim(b, d);
         batch_push(&s, a_dim > b_dim ? a_dim : b_dim, a_dim == 1 ? 0 : a_step, b_dim == 1 ? 0 : b_step);
         a_step *= a_dim;
@@ -230,13 +231,12 @@ static const ks_preset presets[] = {{.suffix = "tb", .param = PARAM_TRANSPOSE_B,
 
 const ks_op ks_op_matmul = {
     .name = "matmul",
-    .inputs = 3,
-    .inputs_least = 2,
+    .inputs_count = 3,
+    .inputs = {{.name = "INPUT0", .role = "a", .dtypes = DTYPES, .rank_min = 2, .rank_max = KS_RANK_MAX},
+               {.name = "INPUT1", .role = "b", .rank_min = 2, .rank_max = KS_RANK_MAX},
+               {.name = "INPUT2", .role = "bias", .rank_min = 1, .rank_max = 1, .optional = true}},
     .in_rank = 2,
     .out_rank = 2,
-    .rank_min = 2,
-    .rank_max = KS_RANK_MAX,
-    .dtypes = KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP64),
     .params_count = PARAM_COUNT,
     .params = {[PARAM_TRANSPOSE_A] = {.name = "transpose_a", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
                [PARAM_TRANSPOSE_B] = {.name = "transpose_b", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},

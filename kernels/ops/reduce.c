@@ -16,15 +16,16 @@ static const char *const op_names[] = {"sum",    "mean",   "max",    "min",     
 
 /* --- rules ----------------------------------------------------------------------------------------------------------- */
 
-static ks_status check_input(ks_tensor *in, ks_error *error)
+static ks_status check_input(const ks_input *row, ks_tensor *in, ks_error *error)
 {
-    if (!((FLOATS | INTEGERS) & KS_DTYPE_BIT(in->dtype)))
+    if (!(row->dtypes & KS_DTYPE_BIT(in->dtype)))
         return ks_fail(error, KS_DATATYPE,
-                       "reduce: INPUT0 has datatype %s, takes FP16 to FP64, BF16, INT8 to INT64 or UINT8 to UINT64",
-                       ks_dtype_name(in->dtype));
-    if (in->rank < 1 || in->rank > KS_RANK_MAX)
-        return ks_fail(error, KS_SHAPE, "reduce: INPUT0 has rank %d, takes 1 to %d", in->rank, KS_RANK_MAX);
-    return ks_tensor_measure(in, "INPUT0", error);
+                       "reduce: %s has datatype %s, takes FP16 to FP64, BF16, INT8 to INT64 or UINT8 to UINT64",
+                       row->name, ks_dtype_name(in->dtype));
+    if (in->rank < row->rank_min || in->rank > row->rank_max)
+        return ks_fail(error, KS_SHAPE, "reduce: %s has rank %d, takes %d to %d", row->name, in->rank, row->rank_min,
+                       row->rank_max);
+    return ks_tensor_measure(in, row->name, error);
 }
 
 /* Sorted, from 0, each once, unused places 0. "All" is spelled out, but for arg, where it means the flat index. */
@@ -67,7 +68,7 @@ static ks_dtype out_dtype(int op, ks_dtype in)
 static ks_status reduce_resolve(ks_spec *spec, ks_error *error)
 {
     ks_tensor *in = &spec->in[0];
-    ks_status status = check_input(in, error);
+    ks_status status = check_input(&spec->op->inputs[0], in, error);
     if (status != KS_OK) return status;
     const int op = (int)spec->params[OP].i;
     if (op < 0 || op >= OPS) return ks_fail(error, KS_PARAMETER, "reduce: op %d is not one of %d", op, OPS);
@@ -85,17 +86,18 @@ static ks_status reduce_resolve(ks_spec *spec, ks_error *error)
     }
     if (extent == 0 && op != SUM && op != PROD && op != L2NORM && op != LOGSUMEXP)
         return ks_fail(error, KS_EMPTY, "reduce: %s of nothing: INPUT0 has 0 elements along axis", op_names[op]);
-    status = ks_tensor_measure(&out, "OUTPUT0", error);
+    status = ks_tensor_measure(&out, ks_output_name(0), error);
     if (status != KS_OK) return status;
-    spec->out = out;
+    spec->out[0] = out;
+    spec->outputs = 1;
     spec->flops = (double)ks_tensor_count(in) * (op == LOGSUMEXP ? 10 : op == L2NORM ? 2 : 1);
     return KS_OK;
 }
 
 /* Axes are sorted: the first one is the lowest. */
-static int reduce_free_dims(const ks_spec *spec)
+static ks_rows reduce_rows(const ks_spec *spec)
 {
-    return spec->params[AXIS].axes.axis[0];
+    return (ks_rows){.dims = spec->params[AXIS].axes.axis[0], .cut = 1, .out = 1};
 }
 
 /* ks_sample_fn */
@@ -124,13 +126,10 @@ static const ks_preset presets[] = {
 
 const ks_op ks_op_reduce = {
     .name = "reduce",
-    .inputs = 1,
-    .inputs_least = 1,
+    .inputs_count = 1,
+    .inputs = {{.name = "INPUT0", .role = "x", .dtypes = FLOATS | INTEGERS, .rank_min = 1, .rank_max = KS_RANK_MAX}},
     .in_rank = 2,
     .out_rank = 1,
-    .rank_min = 1,
-    .rank_max = KS_RANK_MAX,
-    .dtypes = FLOATS | INTEGERS,
     .params_count = 3,
     .params = {[OP] = {.name = "op",
                        .kind = KS_PARAM_CHOICE,
@@ -145,6 +144,6 @@ const ks_op ks_op_reduce = {
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = reduce_resolve,
-    .free_dims = reduce_free_dims,
+    .rows = reduce_rows,
     .sample = reduce_sample,
 };

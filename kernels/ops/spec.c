@@ -2,20 +2,111 @@
 
 #include <string.h>
 
+const char *ks_output_name(int output)
+{
+    static const char *const names[KS_OUTPUTS_MAX] = {"OUTPUT0", "OUTPUT1", "OUTPUT2", "OUTPUT3"};
+    return names[output];
+}
+
+uint16_t ks_op_required(const ks_op *op)
+{
+    unsigned required = 0;
+    for (int i = 0; i < op->inputs_count; i++) required |= (unsigned)!op->inputs[i].optional << i;
+    return (uint16_t)required;
+}
+
+int ks_op_input(const ks_op *op, const char *name, size_t length)
+{
+    for (int i = 0; i < op->inputs_count; i++)
+        if (strlen(op->inputs[i].name) == length && memcmp(op->inputs[i].name, name, length) == 0) return i;
+    return -1;
+}
+
+uint32_t ks_op_dtypes(const ks_op *op, int input)
+{
+    return op->inputs[input].dtypes ? op->inputs[input].dtypes : op->inputs[0].dtypes;
+}
+
 void ks_spec_init(ks_spec *spec, const ks_op *op)
 {
-    memset(spec, 0, sizeof *spec);
+    memset(spec, 0, offsetof(ks_spec, params));
+    memset(spec->in, 0, (size_t)op->inputs_count * sizeof *spec->in);
     spec->op = op;
-    spec->inputs = op->inputs_least;
+    spec->given = ks_op_required(op);
     for (int i = 0; i < op->params_count; i++) spec->params[i] = op->params[i].preset;
+}
+
+/* Returns where the next one goes. */
+static size_t lay_out(ks_tensor *tensors, unsigned set, size_t at)
+{
+    for (; set; set &= set - 1) {
+        ks_tensor *tensor = &tensors[__builtin_ctz(set)];
+        tensor->offset = at;
+        at = ks_align(at + tensor->size_bytes);
+    }
+    return at;
 }
 
 size_t ks_spec_layout(ks_spec *spec)
 {
-    size_t bytes = 0;
-    for (int i = 0; i < spec->inputs; i++) {
-        spec->in[i].offset = bytes;
-        bytes = ks_align(bytes + spec->in[i].size_bytes);
+    unsigned small = 0;
+    if (spec->given == 1 && spec->outputs == 1) { /* most requests */
+        spec->in[0].offset = spec->out[0].offset = 0;
+        return ks_align(spec->in[0].size_bytes);
     }
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
+        small |= (unsigned)spec->op->inputs[i].small << i;
+    lay_out(spec->out, (1u << spec->outputs) - 1, 0);
+    return lay_out(spec->in, spec->given & ~small, lay_out(spec->in, small, 0));
+}
+
+static size_t end_of(const ks_tensor *tensor, size_t bytes)
+{
+    const size_t end = tensor->offset + tensor->size_bytes;
+    return end > bytes ? end : bytes;
+}
+
+size_t ks_spec_in_bytes(const ks_spec *spec)
+{
+    size_t bytes = 0;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) bytes = end_of(&spec->in[i], bytes);
     return bytes;
+}
+
+size_t ks_spec_out_bytes(const ks_spec *spec)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < spec->outputs; i++) bytes = end_of(&spec->out[i], bytes);
+    return bytes;
+}
+
+/* Bytes, not assignment: equal work must have equal bytes, padding too. */
+void ks_spec_copy(ks_spec *to, const ks_spec *from)
+{
+    memcpy(to, from, offsetof(ks_spec, params));
+    memcpy(to->params, from->params, (size_t)from->op->params_count * sizeof *to->params);
+    for (int i = ks_next_input(from, -1); i >= 0; i = ks_next_input(from, i))
+        memcpy(&to->in[i], &from->in[i], sizeof to->in[i]);
+    memcpy(to->out, from->out, from->outputs * sizeof *to->out);
+}
+
+/* Field by field: to call memcmp for so few bytes takes longer. */
+static bool same_input(const ks_tensor *a, const ks_tensor *b)
+{
+    if (a->dtype != b->dtype || a->rank != b->rank || a->offset != b->offset) return false;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dims[i] != b->dims[i]) return false;
+    return true;
+}
+
+bool ks_spec_same(const ks_spec *a, const ks_spec *b)
+{
+    if (a->op != b->op || a->given != b->given || a->outputs != b->outputs) return false;
+    for (int i = 0; i < a->op->params_count; i++)
+        if (a->params[i].bits[0] != b->params[i].bits[0] || a->params[i].bits[1] != b->params[i].bits[1]) return false;
+    for (int i = ks_next_input(a, -1); i >= 0; i = ks_next_input(a, i))
+        if (!same_input(&a->in[i], &b->in[i])) return false;
+    for (int i = 0; i < a->outputs; i++)
+        if (a->out[i].offset != b->out[i].offset) return false;
+    return true;
 }

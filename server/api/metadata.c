@@ -57,8 +57,7 @@ static void compat_metadata(ks_text *out, const ks_model *model)
     ks_text_puts(out, "}");
 }
 
-/* Required inputs only, as in the configuration: metadata has no word for an optional one, and clients send all that it
- * names. */
+/* Required inputs only: metadata has no word for an optional one, and clients send all that it names. */
 void ks_oip_model_metadata(ks_text *out, const ks_model *model)
 {
     if (model->compat) {
@@ -67,12 +66,19 @@ void ks_oip_model_metadata(ks_text *out, const ks_model *model)
     }
     ks_text_printf(out, "{\"name\":\"%s\",\"versions\":[\"1\"],\"platform\":\"cuda_kernels\",\"inputs\":[",
                    model->name);
-    for (int i = 0; i < model->op->inputs_least; i++) {
-        if (i > 0) ks_text_puts(out, ",");
-        metadata_tensor(out, ks_oip_input_name(i), model->dtype, model->in_rank);
+    const char *separator = "";
+    for (int i = 0; i < model->op->inputs_count; i++) {
+        const ks_input *row = &model->op->inputs[i];
+        if (row->optional) continue;
+        ks_text_puts(out, separator);
+        metadata_tensor(out, row->name, ks_model_dtype(model, i), model->in_rank[i]);
+        separator = ",";
     }
     ks_text_puts(out, "],\"outputs\":[");
-    metadata_tensor(out, "OUTPUT0", model->out_dtype, model->out_rank);
+    for (int i = 0; i < model->outputs; i++) {
+        if (i > 0) ks_text_puts(out, ",");
+        metadata_tensor(out, ks_output_name(i), model->out_dtype[i], model->out_rank[i]);
+    }
     ks_text_puts(out, "]}");
 }
 
@@ -100,6 +106,34 @@ static void compat_config(ks_text *out, const ks_model *model)
     ks_text_puts(out, ",\"parameters\":{},\"model_transaction_policy\":{\"decoupled\":false}}");
 }
 
+static void config_inputs(ks_text *out, const ks_model *model, bool optional)
+{
+    const char *separator = "";
+    for (int i = 0; i < model->op->inputs_count; i++) {
+        const ks_input *row = &model->op->inputs[i];
+        if (row->optional != optional) continue;
+        ks_text_printf(out,
+                       "%s{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"format\":\"FORMAT_NONE\",\"dims\":", separator,
+                       row->name, config_type(ks_model_dtype(model, i)));
+        any_shape(out, model->in_rank[i]);
+        ks_text_printf(out, ",\"is_shape_tensor\":false,\"allow_ragged_batch\":false,\"optional\":%s}",
+                       optional ? "true" : "false");
+        separator = ",";
+    }
+}
+
+static void config_outputs(ks_text *out, const ks_model *model)
+{
+    for (int i = 0; i < model->outputs; i++) {
+        ks_text_printf(out, "%s{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"dims\":", i > 0 ? "," : "",
+                       ks_output_name(i), config_type(model->out_dtype[i]));
+        any_shape(out, model->out_rank[i]);
+        ks_text_puts(out, ",\"label_filename\":\"\",\"is_shape_tensor\":false}");
+    }
+}
+
+/* Optional inputs are a list of their own: perf_analyzer ends where "input" names one that the metadata does not, and clients
+ * send all that the metadata names. */
 void ks_oip_model_config(ks_text *out, const ks_model *model, bool gpu)
 {
     if (model->compat) {
@@ -110,20 +144,17 @@ void ks_oip_model_config(ks_text *out, const ks_model *model, bool gpu)
                    "{\"name\":\"%s\",\"platform\":\"\",\"backend\":\"cuda_kernels\",\"version_policy\":{\"latest\":"
                    "{\"num_versions\":1}},\"max_batch_size\":0,\"input\":[",
                    model->name);
-    for (int i = 0; i < model->op->inputs_least; i++) {
-        ks_text_printf(out, "%s{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"format\":\"FORMAT_NONE\",\"dims\":",
-                       i > 0 ? "," : "", ks_oip_input_name(i), config_type(model->dtype));
-        any_shape(out, model->in_rank);
-        ks_text_puts(out, ",\"is_shape_tensor\":false,\"allow_ragged_batch\":false,\"optional\":false}");
+    config_inputs(out, model, false);
+    ks_text_puts(out, "],\"output\":[");
+    config_outputs(out, model);
+    if (ks_op_required(model->op) != (1u << model->op->inputs_count) - 1) {
+        ks_text_puts(out, "],\"optional_input\":[");
+        config_inputs(out, model, true);
     }
-    ks_text_printf(
-        out, "],\"output\":[{\"name\":\"OUTPUT0\",\"data_type\":\"TYPE_%s\",\"dims\":", config_type(model->out_dtype));
-    any_shape(out, model->out_rank);
-    ks_text_printf(
-        out,
-        ",\"label_filename\":\"\",\"is_shape_tensor\":false}],\"instance_group\":[{\"name\":\"%s_0\",\"kind\":\"%s\","
-        "\"count\":1,\"gpus\":[%s]}],\"parameters\":{},\"model_transaction_policy\":{\"decoupled\":false}}",
-        model->name, gpu ? "KIND_GPU" : "KIND_CPU", gpu ? "0" : "");
+    ks_text_printf(out,
+                   "],\"instance_group\":[{\"name\":\"%s_0\",\"kind\":\"%s\","
+                   "\"count\":1,\"gpus\":[%s]}],\"parameters\":{},\"model_transaction_policy\":{\"decoupled\":false}}",
+                   model->name, gpu ? "KIND_GPU" : "KIND_CPU", gpu ? "0" : "");
 }
 
 static void counter(ks_text *out, const char *name, uint64_t count, uint64_t ns)
@@ -212,16 +243,22 @@ void ks_oip_plan(ks_text *out, const ks_model *model, const ks_plan *plan, const
 {
     const ks_spec *spec = &plan->spec;
     const ks_pick *pick = &plan->pick;
-    size_t bytes = spec->out.size_bytes;
+    size_t bytes = 0;
+    const char *separator = "";
     ks_text_printf(out, "{\"model_name\":\"%s\",\"model_version\":\"1\",\"backend\":\"%s\",\"inputs\":[", model->name,
                    device->backend);
-    for (int i = 0; i < spec->inputs; i++) {
-        if (i > 0) ks_text_puts(out, ",");
-        plan_tensor(out, ks_oip_input_name(i), &spec->in[i]);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+        ks_text_puts(out, separator);
+        plan_tensor(out, spec->op->inputs[i].name, &spec->in[i]);
         bytes += spec->in[i].size_bytes;
+        separator = ",";
     }
     ks_text_puts(out, "],\"outputs\":[");
-    plan_tensor(out, "OUTPUT0", &spec->out);
+    for (int i = 0; i < spec->outputs; i++) {
+        if (i > 0) ks_text_puts(out, ",");
+        plan_tensor(out, ks_output_name(i), &spec->out[i]);
+        bytes += spec->out[i].size_bytes;
+    }
     ks_text_puts(out, "],\"kernel\":");
     ks_text_json(out, pick->kernel, strlen(pick->kernel));
     ks_text_printf(out,

@@ -7,39 +7,55 @@
 static ks_model models[KS_MODELS_MAX];
 static int models_count;
 
-/* What the metadata declares for the output: resolve's own verdict on a small piece of work of the declared datatype
- * and rank. Its failure is a mistake in a descriptor, not an operating error. */
-static ks_dtype declared_out(const ks_model *model)
+ks_dtype ks_model_dtype(const ks_model *model, int input)
+{
+    const uint32_t dtypes = ks_op_dtypes(model->op, input);
+    return !dtypes || dtypes & KS_DTYPE_BIT(model->dtype) ? model->dtype : (ks_dtype)__builtin_ctz(dtypes);
+}
+
+/* What the metadata declares for the outputs: resolve's own verdict on a small piece of work of the declared datatypes
+ * and ranks. Its failure is a mistake in a descriptor, not an operating error. */
+static void declare_outputs(ks_model *model)
 {
     ks_spec spec;
     ks_spec_init(&spec, model->op);
     if (model->fixed_param >= 0) spec.params[model->fixed_param] = model->fixed_value;
     ks_error error = {0};
-    for (int i = 0; i < spec.inputs; i++) {
+    for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i)) {
         ks_tensor *in = &spec.in[i];
-        in->dtype = model->dtype;
-        in->rank = model->in_rank;
+        in->dtype = ks_model_dtype(model, i);
+        in->rank = model->in_rank[i];
         for (int axis = 0; axis < in->rank; axis++) in->dims[axis] = 2;
-        if (ks_tensor_measure(in, "INPUT", &error) != KS_OK) assert(0 && "a declared input is not measurable");
+        if (ks_tensor_measure(in, model->op->inputs[i].name, &error) != KS_OK)
+            assert(0 && "a declared input is not measurable");
     }
     ks_spec_layout(&spec);
     if (model->op->resolve(&spec, &error) != KS_OK) {
         fprintf(stderr, "model %s does not resolve: %s\n", model->name, error.text);
         assert(0 && "a descriptor's declared input must resolve");
     }
-    return spec.out.dtype;
+    assert(spec.outputs >= 1 && spec.outputs <= KS_OUTPUTS_MAX);
+    model->outputs = spec.outputs;
+    for (int i = 0; i < spec.outputs; i++) {
+        model->out_dtype[i] = spec.out[i].dtype;
+        if (i > 0) model->out_rank[i] = spec.out[i].rank;
+    }
+}
+
+static void declare_inputs(ks_model *model, int rank)
+{
+    for (int i = 0; i < model->op->inputs_count; i++) {
+        const ks_input *row = &model->op->inputs[i];
+        model->in_rank[i] = rank < row->rank_min ? row->rank_min : rank > row->rank_max ? row->rank_max : rank;
+    }
 }
 
 static ks_model *add_model(const ks_op *op, const char *suffix, ks_dtype dtype)
 {
     assert(models_count < KS_MODELS_MAX);
     ks_model *model = &models[models_count];
-    *model = (ks_model){.index = models_count,
-                        .op = op,
-                        .dtype = dtype,
-                        .in_rank = op->in_rank,
-                        .out_rank = op->out_rank,
-                        .fixed_param = -1};
+    *model = (ks_model){.index = models_count, .op = op, .dtype = dtype, .out_rank = {op->out_rank}, .fixed_param = -1};
+    declare_inputs(model, op->in_rank);
     const int n =
         snprintf(model->name, sizeof model->name, "%s%s%s", op->name, suffix ? "_" : "", suffix ? suffix : "");
     assert(n > 0 && (size_t)n < sizeof model->name);
@@ -53,21 +69,20 @@ static void add_preset(const ks_op *op, const ks_preset *preset)
     ks_model *model = add_model(op, preset->suffix, KS_FP32);
     model->fixed_param = preset->param;
     model->fixed_value = preset->value;
-    if (preset->in_rank) model->in_rank = preset->in_rank;
-    if (preset->out_rank) model->out_rank = preset->out_rank < 0 ? 0 : preset->out_rank; /* -1: a scalar */
-    model->out_dtype = declared_out(model);
+    if (preset->in_rank) declare_inputs(model, preset->in_rank);
+    if (preset->out_rank) model->out_rank[0] = preset->out_rank < 0 ? 0 : preset->out_rank; /* -1: a scalar */
+    declare_outputs(model);
 }
 
-static void add_op(const ks_op *op)
+void ks_models_add(const ks_op *op)
 {
     static const struct {
         const char *suffix;
         ks_dtype dtype;
     } declared[] = {{NULL, KS_FP32}, {"fp16", KS_FP16}, {"bf16", KS_BF16}, {"fp64", KS_FP64}};
     for (size_t i = 0; i < sizeof declared / sizeof declared[0]; i++) {
-        if (!(op->dtypes & KS_DTYPE_BIT(declared[i].dtype))) continue;
-        ks_model *model = add_model(op, declared[i].suffix, declared[i].dtype);
-        model->out_dtype = declared_out(model);
+        if (op->inputs[0].dtypes & KS_DTYPE_BIT(declared[i].dtype))
+            declare_outputs(add_model(op, declared[i].suffix, declared[i].dtype));
     }
     for (int i = 0; i < op->presets_count; i++) add_preset(op, &op->presets[i]);
 }
@@ -75,7 +90,7 @@ static void add_op(const ks_op *op)
 void ks_models_init(void)
 {
     if (models_count) return; /* a test may ask twice */
-    for (const ks_op *const *op = ks_ops; *op; op++) add_op(*op);
+    for (const ks_op *const *op = ks_ops; *op; op++) ks_models_add(*op);
 }
 
 /* --- compatibility models ------------------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 #define KS_MODEL_H
 #include "kernserve/op.h"
 
-enum { KS_MODELS_MAX = 64, KS_MODEL_NAME_MAX = 64 };
+enum { KS_MODELS_MAX = 256, KS_MODEL_NAME_MAX = 64 };
 
 /* A model without an operation (--compat-models): as many outputs as inputs, all alike. Two inputs give sum and
  * difference, one gives itself. */
@@ -20,15 +20,21 @@ typedef struct ks_model {
     int index; /* 0 .. ks_model_count()-1: for counters */
     const ks_op *op;
     ks_dtype dtype; /* declared in the metadata; FP32 unless a preset says otherwise. The request's datatype decides */
-    ks_dtype out_dtype; /* declared for the output: as resolve gives it for the declared input and preset */
-    int in_rank, out_rank;
+    int outputs;
+    ks_dtype
+        out_dtype[KS_OUTPUTS_MAX]; /* declared for the outputs: as resolve gives it for declared inputs and preset */
+    int in_rank[KS_INPUTS_MAX], out_rank[KS_OUTPUTS_MAX];
     int fixed_param; /* index of the parameter that the preset fixes, or -1 */
     ks_value fixed_value;
     const ks_compat *compat; /* NULL: an operation; else op is one that resolves nothing */
 } ks_model;
 
-void ks_models_init(void);       /* <op>, <op>_fp16, <op>_bf16, <op>_fp64, then <op>_<suffix> of its presets */
-void ks_models_add_compat(void); /* at start */
+/* Declared for an input: the model's, or the first datatype that the input takes. */
+ks_dtype ks_model_dtype(const ks_model *model, int input);
+
+void ks_models_init(void);           /* <op>, <op>_fp16, <op>_bf16, <op>_fp64, then <op>_<suffix> of its presets */
+void ks_models_add(const ks_op *op); /* those of one op; at start, or an op of tests */
+void ks_models_add_compat(void);     /* at start */
 int ks_model_count(void);
 const ks_model *ks_model_at(int index);
 const ks_model *ks_model_find(const char *name, size_t length); /* NULL: unknown */

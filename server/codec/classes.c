@@ -14,17 +14,17 @@ typedef struct class_place {
     uint32_t index;
 } class_place;
 
-size_t ks_answer_class_count(const ks_ask *ask)
+size_t ks_answer_class_count(const ks_ask *ask, int output)
 {
-    const uint64_t all = (uint64_t)ks_tensor_count(&ask->spec.out);
-    return (size_t)(ask->classes < all ? ask->classes : all);
+    const uint64_t all = (uint64_t)ks_tensor_count(&ask->spec.out[output]), asked = ask->classes[output];
+    return (size_t)(asked < all ? asked : all);
 }
 
-uint64_t ks_answer_class_bytes(const ks_ask *ask)
+uint64_t ks_answer_class_bytes(const ks_ask *ask, int output)
 {
     static const uint64_t texts = 3; /* the blob, the answer, and what doubling a text leaves empty */
-    const uint64_t longest = ask->spec.out.dtype == KS_FP64 ? CLASS_TEXT_MAX : 64;
-    return ks_answer_class_count(ask) * (texts * longest + sizeof(class_place));
+    const uint64_t longest = ask->spec.out[output].dtype == KS_FP64 ? CLASS_TEXT_MAX : 64;
+    return ks_answer_class_count(ask, output) * (texts * longest + sizeof(class_place));
 }
 
 static int64_t signed_element(const unsigned char *at, size_t size)
@@ -119,22 +119,23 @@ static size_t write_class(const ks_tensor *tensor, const unsigned char *out, uin
     return (size_t)n;
 }
 
-ks_status ks_answer_class_texts(const ks_ask *ask, const unsigned char *out, ks_text *text, ks_error *error)
+ks_status ks_answer_class_texts(const ks_ask *ask, int output, const unsigned char *out, ks_text *text, ks_error *error)
 {
-    const ks_tensor *tensor = &ask->spec.out;
-    const size_t count = ks_answer_class_count(ask);
+    const ks_tensor *tensor = &ask->spec.out[output];
+    const size_t count = ks_answer_class_count(ask, output);
+    const bool binary = ks_in(ask->binary, output);
     class_place *best = malloc((count + 1) * sizeof *best);
     if (!best) return ks_fail(error, KS_MEMORY, "no memory for %zu classes", count);
     if (count > 0) find_best(tensor, out, best, count);
     for (size_t i = 0; i < count; i++) {
         char one[CLASS_TEXT_MAX];
         const uint32_t length = (uint32_t)write_class(tensor, out, best[i].index, one);
-        if (ask->out_binary)
+        if (binary)
             ks_text_add(text, (const char *)&length, sizeof length);
         else
             ks_text_puts(text, i > 0 ? ",\"" : "\"");
         ks_text_add(text, one, length);
-        if (!ask->out_binary) ks_text_puts(text, "\"");
+        if (!binary) ks_text_puts(text, "\"");
     }
     free(best);
     return KS_OK;

@@ -12,6 +12,8 @@ typedef struct ks_oip_piece {
     size_t bytes;
 } ks_oip_piece;
 
+enum { KS_OUTPUTS_ALL = (1 << KS_OUTPUTS_MAX) - 1 };
+
 /* Where a model input's elements come from. */
 typedef struct ks_oip_source {
     bool present, binary, shared;
@@ -39,7 +41,6 @@ struct ks_oip {
     int64_t json_length;    /* bytes of JSON in front; -1: the whole body; 0: none */
     bool accept_json;
     ks_oip_window_fn *window;
-    ks_ask ask;
     /* the body so far: */
     uint64_t received;
     ks_scan *scan; /* NULL but while JSON arrives */
@@ -51,7 +52,7 @@ struct ks_oip {
     ks_oip_piece piece[KS_INPUTS_MAX];
     int pieces, piece_now;
     size_t piece_filled;
-    uint64_t out_window_bytes;
+    uint64_t out_window_bytes[KS_OUTPUTS_MAX];
     /* a file: its head, until it is read; then the walk over elements in Fortran's order */
     char *file;
     size_t file_length, file_due;
@@ -60,13 +61,16 @@ struct ks_oip {
     ks_fortran fortran;
     bool deduce;     /* OIP raw: the shape follows from the body's length */
     bool all_binary; /* parameter binary_data_output */
-    /* raw forms: what the query says */
-    bool query_datatype;
-    int query_shapes;
+    /* raw forms: what the query says, in its order */
+    int query_shapes, query_datatypes, query_inputs;
+    ks_dtype query_datatype[KS_INPUTS_MAX];
+    int query_input[KS_INPUTS_MAX];
     /* the answer's JSON so far: */
     bool printing;
-    size_t printed; /* elements */
-    ks_text text;
+    int printing_output;
+    size_t printed; /* elements of it */
+    ks_text text, blobs;
+    ks_ask ask; /* last: most of it is not cleared at the beginning */
 };
 
 /* A parameter's value as it came. */
@@ -95,13 +99,13 @@ void ks_fortran_begin(ks_fortran *walk, const ks_tensor *tensor);
 void ks_fortran_put(ks_fortran *walk, unsigned char *to, const char *bytes, size_t n);
 
 /* oip_npy.c, oip_safetensors.c: read oip->file into spec.in and pieces; write the head of an answer. */
-enum { KS_FILE_HEAD_MAX = 512 };
+enum { KS_FILE_HEAD_MAX = KS_HEAD_ROOM };
 ks_status ks_oip_npy_check_magic(const char *first, ks_error *error);
 ks_status ks_oip_npy_read(ks_oip *oip, ks_error *error);
 const char *ks_npy_type(ks_dtype dtype); /* "f4"; NULL: npy has none */
-size_t ks_npy_head(const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX]);
+size_t ks_npy_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX]);
 ks_status ks_oip_safetensors_read(ks_oip *oip, ks_error *error);
-size_t ks_safetensors_head(const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX]);
+size_t ks_safetensors_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX]);
 
 /* oip_json.c */
 ks_scan_place_fn ks_oip_place_json;
@@ -114,15 +118,18 @@ void ks_oip_remember(const ks_oip *oip, const char *text, size_t length, ks_file
 
 /* oip.c: shared by all forms. */
 ks_status ks_oip_ask_place(ks_oip *oip, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error);
-ks_status ks_oip_check_dtype(const ks_oip *oip, const char *name, ks_dtype dtype, ks_error *error);
+/* input: the model's; -1: not known yet, then what any of them takes. name: in the sentence. */
+ks_status ks_oip_check_dtype(const ks_oip *oip, int input, const char *name, ks_dtype dtype, ks_error *error);
 /* spec.in is complete but for the offsets: resolves it and applies the limits. */
 ks_status ks_oip_resolve(ks_oip *oip, ks_error *error);
-const char *ks_oip_input_name(int input); /* "INPUT0" */
+/* Behind ks_oip_resolve, for bodies of elements alone: offsets, and the memory for them. */
+ks_status ks_oip_place_tensors(ks_oip *oip, ks_error *error);
 
-/* answer_classes.c: how many classes there are, and their texts VALUE:INDEX, the largest first: as a JSON list's members
- * or as BYTES. KS_MEMORY. */
+/* answer_classes.c: how many classes of an output there are, and their texts VALUE:INDEX, the largest first: as a JSON list's
+ * members or as BYTES. out: the output's elements. KS_MEMORY. */
 enum { KS_CLASSES_ROW_MAX = 1000000 };
-size_t ks_answer_class_count(const ks_ask *ask);
-uint64_t ks_answer_class_bytes(const ks_ask *ask); /* the most memory that they take, beside the head */
-ks_status ks_answer_class_texts(const ks_ask *ask, const unsigned char *out, ks_text *text, ks_error *error);
+size_t ks_answer_class_count(const ks_ask *ask, int output);
+uint64_t ks_answer_class_bytes(const ks_ask *ask, int output); /* the most memory that they take, beside the head */
+ks_status ks_answer_class_texts(const ks_ask *ask, int output, const unsigned char *out, ks_text *text,
+                                ks_error *error);
 #endif

@@ -42,10 +42,26 @@ size_t ks_oip_size(void)
     return scanner_offset() + ks_scan_bytes(&limits);
 }
 
-const char *ks_oip_input_name(int input)
+/* Up to the end of the last tensor of a side that the device does not move. */
+static size_t side_bytes(const ks_tensor *tensors, unsigned used, unsigned directs)
 {
-    static const char *const names[KS_INPUTS_MAX] = {"INPUT0", "INPUT1", "INPUT2"};
-    return names[input];
+    size_t bytes = 0;
+    for (unsigned left = used & ~directs; left; left &= left - 1) {
+        const ks_tensor *tensor = &tensors[__builtin_ctz(left)];
+        const size_t end = tensor->offset + tensor->size_bytes;
+        if (end > bytes) bytes = end;
+    }
+    return bytes;
+}
+
+size_t ks_ask_in_bytes(const ks_ask *ask)
+{
+    return side_bytes(ask->spec.in, ask->spec.given, ask->directs);
+}
+
+size_t ks_ask_out_bytes(const ks_ask *ask)
+{
+    return side_bytes(ask->spec.out, (1u << ask->spec.outputs) - 1, (unsigned)ask->directs >> KS_WINDOW_OUT);
 }
 
 ks_status ks_oip_ask_place(ks_oip *oip, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error)
@@ -59,14 +75,23 @@ ks_status ks_oip_ask_place(ks_oip *oip, size_t in_bytes, size_t out_bytes, size_
     return KS_OK;
 }
 
-ks_status ks_oip_check_dtype(const ks_oip *oip, const char *name, ks_dtype dtype, ks_error *error)
+static uint32_t dtypes_of(const ks_op *op, int input)
+{
+    if (input >= 0) return ks_op_dtypes(op, input);
+    uint32_t any = 0;
+    for (int i = 0; i < op->inputs_count; i++) any |= op->inputs[i].dtypes;
+    return any;
+}
+
+ks_status ks_oip_check_dtype(const ks_oip *oip, int input, const char *name, ks_dtype dtype, ks_error *error)
 {
     const ks_model *model = oip->ask.model;
-    if (model->op->dtypes & KS_DTYPE_BIT(dtype)) return KS_OK;
-    char expected[96];
+    const uint32_t dtypes = dtypes_of(model->op, input);
+    if (dtypes & KS_DTYPE_BIT(dtype)) return KS_OK;
+    char expected[128];
     size_t n = 0;
     for (int i = 0; i < KS_DTYPE_COUNT; i++) {
-        if (!(model->op->dtypes & KS_DTYPE_BIT(i))) continue;
+        if (!(dtypes & KS_DTYPE_BIT(i))) continue;
         const char *const one = ks_dtype_name((ks_dtype)i);
         const size_t length = strlen(one);
         if (n + length + 2 > sizeof expected) break;
@@ -79,40 +104,81 @@ ks_status ks_oip_check_dtype(const ks_oip *oip, const char *name, ks_dtype dtype
                    ks_dtype_name(dtype), model->name, expected);
 }
 
-ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
+/* Which outputs the answer holds: those that the request names; none: all, or the first, where the answer is one tensor. */
+static ks_status choose_outputs(ks_oip *oip, ks_error *error)
+{
+    ks_ask *ask = &oip->ask;
+    const unsigned all = (1u << ask->spec.outputs) - 1;
+    const bool raw = ask->form == KS_FORM_PLAIN_RAW && ask->binary && ask->answer == KS_FILE_NONE;
+    const bool single = raw || ask->answer == KS_FILE_NPY;
+    if (ask->outputs & ~all)
+        return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'",
+                       ks_output_name(__builtin_ctz(ask->outputs & ~all)), ask->model->name);
+    if (single && (ask->outputs & (ask->outputs - 1)))
+        return ks_fail(error, KS_NAME, "%s answer holds 1 output: name one of model '%s'", raw ? "a raw" : "an npy",
+                       ask->model->name);
+    if (ask->outputs == 0) ask->outputs = (uint8_t)(single ? 1 : all);
+    return KS_OK;
+}
+
+/* One that goes into the answer, or to shared memory. */
+static ks_status check_output(const ks_oip *oip, int output, ks_error *error)
 {
     const ks_ask *ask = &oip->ask;
-    const ks_status status = ask->spec.op->resolve(&oip->ask.spec, error);
-    if (status != KS_OK) return status;
-    const ks_tensor *out = &ask->spec.out;
-    if (!ask->out_binary && !ask->classes && !ask->window[KS_WINDOW_OUT] &&
-        (out->dtype == KS_FP16 || out->dtype == KS_BF16))
+    const ks_tensor *out = &ask->spec.out[output];
+    const uint64_t classes = ask->classes[output];
+    const bool window = ks_in(ask->windows, KS_WINDOW_OUT + output);
+    if (!ks_in(ask->binary, output) && !classes && !window && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
         return ks_fail(error, KS_DATATYPE,
                        "sending %s data via JSON is not supported. Please use the binary data format for output",
                        ks_dtype_name(out->dtype));
     if (ask->answer == KS_FILE_NPY && !ks_npy_type(out->dtype))
         return ks_fail(error, KS_DATATYPE, "npy has no type for %s: ask for application/x-safetensors",
                        ks_dtype_name(out->dtype));
-    if (ask->classes > 0 && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
+    if (classes > 0 && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
         return ks_fail(error, KS_DATATYPE, "class result not available for output due to unsupported type '%s'",
                        ks_dtype_name(out->dtype));
-    if (ask->classes > 0 && ks_tensor_count(out) > KS_CLASSES_ROW_MAX)
+    if (classes > 0 && ks_tensor_count(out) > KS_CLASSES_ROW_MAX)
         return ks_fail(error, KS_SHAPE, "class result not available for output of %" PRId64 " elements, at most %d",
                        ks_tensor_count(out), KS_CLASSES_ROW_MAX);
-    /* An element takes two bytes of JSON or more. */
-    const uint64_t least = ask->out_binary || ask->window[KS_WINDOW_OUT]
-                               ? out->size_bytes
-                               : out->size_bytes / ks_dtype_size(out->dtype) * 2;
-    if (out->size_bytes > oip->limits.max_output || least > INT32_MAX - (uint64_t)2 * KS_HEAD_ROOM)
-        return ks_fail(error, KS_WORK,
-                       "output 'OUTPUT0' has a byte_size (%zu) that exceeds the maximum allowed value of %" PRIu64
-                       ". Use --max-output to increase the limit.",
-                       out->size_bytes, oip->limits.max_output);
-    if (ask->window[KS_WINDOW_OUT] && oip->out_window_bytes < out->size_bytes)
-        return ks_fail(error, KS_WINDOW,
-                       "shared memory size specified with the request for output 'OUTPUT0' (%" PRIu64
-                       " bytes) should be at least %zu bytes to hold the results",
-                       oip->out_window_bytes, out->size_bytes);
+    return KS_OK;
+}
+
+/* All outputs are made, whether or not the answer holds them. */
+static ks_status check_output_bytes(const ks_oip *oip, ks_error *error)
+{
+    const ks_ask *ask = &oip->ask;
+    uint64_t bytes = 0, sent = 0;
+    for (int i = 0; i < ask->spec.outputs; i++) {
+        const ks_tensor *out = &ask->spec.out[i];
+        const bool json = ks_in(ask->outputs & ~(unsigned)ask->binary & ~((unsigned)ask->windows >> KS_WINDOW_OUT), i);
+        /* An element takes two bytes of JSON or more. Each is below 2^63 and there are four at most: they cannot overflow
+         * before the first of them is refused. */
+        bytes += out->size_bytes;
+        sent += json ? out->size_bytes / ks_dtype_size(out->dtype) * 2 : out->size_bytes;
+        if (bytes > oip->limits.max_output || sent > INT32_MAX - (uint64_t)2 * KS_HEAD_ROOM)
+            return ks_fail(error, KS_WORK,
+                           "output '%s' has %zu bytes, more than the %" PRIu64
+                           " allowed. Use --max-output to increase the limit.",
+                           ks_output_name(i), out->size_bytes, oip->limits.max_output);
+        if (ks_in(ask->windows, KS_WINDOW_OUT + i) && oip->out_window_bytes[i] < out->size_bytes)
+            return ks_fail(error, KS_WINDOW,
+                           "shared memory size specified with the request for output '%s' (%" PRIu64
+                           " bytes) should be at least %zu bytes to hold the results",
+                           ks_output_name(i), oip->out_window_bytes[i], out->size_bytes);
+    }
+    return KS_OK;
+}
+
+ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
+{
+    const ks_ask *ask = &oip->ask;
+    ks_status status = ask->spec.op->resolve(&oip->ask.spec, error);
+    if (status == KS_OK) status = choose_outputs(oip, error);
+    for (int i = 0; i < ask->spec.outputs && status == KS_OK; i++)
+        if (ks_in(ask->outputs, i)) status = check_output(oip, i, error);
+    if (status == KS_OK) status = check_output_bytes(oip, error);
+    if (status != KS_OK) return status;
     if (oip->limits.max_work > 0 && ask->spec.flops > oip->limits.max_work)
         return ks_fail(
             error, KS_WORK,
@@ -120,6 +186,12 @@ ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
             "increase the limit.",
             ask->spec.flops, oip->limits.max_work);
     return KS_OK;
+}
+
+ks_status ks_oip_place_tensors(ks_oip *oip, ks_error *error)
+{
+    const size_t in_bytes = ks_spec_layout(&oip->ask.spec);
+    return ks_oip_ask_place(oip, in_bytes, ks_spec_out_bytes(&oip->ask.spec), oip->in_used, error);
 }
 
 /* --- begin -----------------------------------------------------------------------------------------------------------
@@ -164,7 +236,7 @@ static ks_status begin_json(ks_oip *oip, ks_error *error)
 ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limits *limits, ks_oip_place_fn *place,
                        void *context, ks_error *error)
 {
-    memset(oip, 0, sizeof *oip);
+    memset(oip, 0, offsetof(ks_oip, ask.spec));
     oip->limits = *limits;
     oip->place = place;
     oip->context = context;
@@ -187,17 +259,17 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
     if (!head->header_length && head->body != KS_FILE_NONE) {
         oip->ask.form = head->body == KS_FILE_NPY ? KS_FORM_NPY : KS_FORM_SAFETENSORS;
         if (head->answer == KS_FILE_NONE && !head->accept_json) oip->ask.answer = head->body;
-        oip->ask.out_binary = oip->ask.answer != KS_FILE_NONE;
+        oip->ask.binary = oip->ask.answer != KS_FILE_NONE ? KS_OUTPUTS_ALL : 0;
         return ks_oip_file_begin(oip, head->query, error);
     }
     if (oip->json_length == 0) {
         oip->ask.form = KS_FORM_OIP_RAW;
-        oip->ask.out_binary = true;
+        oip->ask.binary = KS_OUTPUTS_ALL;
         return ks_oip_raw_begin(oip, head->query, error);
     }
     if (!head->header_length && (!place || ks_oip_query_has(head->query, "shape"))) {
         oip->ask.form = KS_FORM_PLAIN_RAW;
-        oip->ask.out_binary = !head->accept_json || head->answer != KS_FILE_NONE;
+        oip->ask.binary = !head->accept_json || head->answer != KS_FILE_NONE ? KS_OUTPUTS_ALL : 0;
         oip->accept_json = head->accept_json;
         return ks_oip_raw_begin(oip, head->query, error);
     }
@@ -212,7 +284,7 @@ static ks_status put_bytes(ks_oip *oip, size_t offset, const char *bytes, size_t
 {
     if (oip->write) return oip->write(oip->context, offset, bytes, n, taken, error);
     if (oip->fortran_order) {
-        ks_fortran_put(&oip->fortran, oip->in + oip->ask.spec.in[0].offset, bytes, n);
+        ks_fortran_put(&oip->fortran, oip->in + oip->ask.spec.in[oip->piece[0].input].offset, bytes, n);
         *taken = n;
         return KS_OK;
     }
@@ -248,9 +320,8 @@ static ks_status feed_pieces(ks_oip *oip, const char *bytes, size_t n, size_t *u
 
 static ks_status place_tensors(ks_oip *oip, size_t in_bytes, ks_error *error)
 {
-    const size_t out_bytes = oip->ask.direct[KS_WINDOW_OUT] ? 0 : oip->ask.spec.out.size_bytes;
     ks_scan_fini(&oip->scan);
-    return ks_oip_ask_place(oip, in_bytes, out_bytes, oip->in_used, error);
+    return ks_oip_ask_place(oip, in_bytes, ks_ask_out_bytes(&oip->ask), oip->in_used, error);
 }
 
 /* head: all of the JSON, where one piece of the body holds it; else NULL. */
@@ -275,9 +346,9 @@ bool ks_oip_may_stream(const ks_oip *oip)
     const bool short_id = 6 * ask->id_length <= KS_HEAD_ROOM / 4; /* its answer's head fits into the head room */
     /* Files have heads of their own, and what lies in shared memory neither comes nor goes with the bodies. */
     const bool file = ask->form == KS_FORM_NPY || ask->form == KS_FORM_SAFETENSORS || ask->answer != KS_FILE_NONE;
-    bool window = false;
-    for (int i = 0; i <= KS_WINDOW_OUT; i++) window |= ask->window[i];
-    return oip->in_used == 0 && !oip->deduce && ask->out_binary && short_id && !file && !window;
+    /* None is chosen before all of the request's words are read. */
+    const bool binary = ask->outputs != 0 && (ask->outputs & ~(unsigned)ask->binary) == 0;
+    return oip->in_used == 0 && !oip->deduce && binary && short_id && !file && !ask->windows;
 }
 
 void ks_oip_stream(ks_oip *oip, ks_oip_write_fn *write)
@@ -356,9 +427,9 @@ ks_status ks_oip_end(ks_oip *oip, ks_error *error)
     }
     if (oip->piece_now < oip->pieces) {
         const ks_oip_piece *piece = &oip->piece[oip->piece_now];
-        return ks_fail(error, KS_BINARY_SIZE,
-                       "unexpected size for input '%s', expecting %zu additional bytes for model '%s'",
-                       ks_oip_input_name(piece->input), piece->bytes - oip->piece_filled, oip->ask.model->name);
+        return ks_fail(
+            error, KS_BINARY_SIZE, "unexpected size for input '%s', expecting %zu additional bytes for model '%s'",
+            oip->ask.spec.op->inputs[piece->input].name, piece->bytes - oip->piece_filled, oip->ask.model->name);
     }
     return KS_OK;
 }
@@ -384,4 +455,5 @@ void ks_oip_fini(ks_oip *oip)
     free(oip->file);
     oip->file = NULL;
     ks_text_fini(&oip->text);
+    if (oip->blobs.bytes) ks_text_fini(&oip->blobs);
 }

@@ -40,9 +40,9 @@ typedef struct ks_oip_memos ks_oip_memos;
 ks_oip_memos *ks_oip_memos_open(void); /* NULL: no memory */
 void ks_oip_memos_close(ks_oip_memos **memos);
 
-/* A request names a window of a client's shared memory: for the input `which`, or for the output (KS_WINDOW_OUT). Holds
+/* A request names a window of a client's shared memory: for the input `which`, or for output i (KS_WINDOW_OUT + i). Holds
  * it. *direct: the device moves its bytes; else the caller does, from and to the slot. KS_REGION, KS_WINDOW. */
-enum { KS_WINDOW_OUT = KS_INPUTS_MAX };
+enum { KS_WINDOW_OUT = KS_INPUTS_MAX, KS_WINDOWS = KS_INPUTS_MAX + KS_OUTPUTS_MAX };
 typedef ks_status ks_oip_window_fn(void *context, int which, const char *region, uint64_t offset, uint64_t bytes,
                                    bool *direct, ks_error *error);
 
@@ -73,17 +73,29 @@ typedef ks_status ks_oip_write_fn(void *context, size_t offset, const char *byte
 typedef struct ks_ask {
     const ks_model *model;
     ks_form form;
-    ks_spec spec;                   /* resolved; offsets laid out */
-    ks_file answer;                 /* the output as a file */
-    bool out_binary;                /* output asked for as binary (else JSON) */
-    bool window[KS_INPUTS_MAX + 1]; /* this tensor lies in shared memory, by its input or KS_WINDOW_OUT */
-    bool direct[KS_INPUTS_MAX + 1]; /* and the device moves it; an input then takes no part of the slot */
-    uint64_t classes;               /* 0: the output itself; else that many of its largest elements, as texts */
-    uint64_t priority;              /* 0: default, 1: highest */
-    int64_t timeout_us;             /* 0: none */
+    ks_file answer;     /* the outputs as a file */
+    uint8_t outputs;    /* bit i: OUTPUTi is asked for: the answer holds it, or says that it is in shared memory */
+    uint8_t binary;     /* bit i: and as binary (else JSON) */
+    uint16_t windows;   /* bit i: this tensor lies in shared memory, by its input or KS_WINDOW_OUT + output */
+    uint16_t directs;   /* bit i: and the device moves it; it then takes no part of the slot */
+    uint64_t priority;  /* 0: default, 1: highest */
+    int64_t timeout_us; /* 0: none */
+    uint64_t classes[KS_OUTPUTS_MAX]; /* 0: the output itself; else that many of its largest elements, as texts */
     size_t id_length;
+    /* from here on nothing is cleared at the beginning: */
+    ks_spec spec;       /* resolved; offsets laid out */
     char id[KS_ID_MAX]; /* as UTF-8, unescaped */
 } ks_ask;
+
+/* Whether a set of tensors or outputs holds this one. */
+static inline bool ks_in(unsigned set, int which)
+{
+    return (set >> which & 1) != 0;
+}
+
+/* What the slot's sides must hold: all but what the device moves. */
+size_t ks_ask_in_bytes(const ks_ask *ask);
+size_t ks_ask_out_bytes(const ks_ask *ask);
 
 /* Bytes ready to be sent. */
 typedef struct ks_answer {
@@ -107,8 +119,8 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
  * another turn. feed sets *n to what it has taken of bytes; the rest comes again. Errors are those of reliability:
  * KS_JSON .. KS_WORK, KS_BODY_SIZE, and what place returned. After an error no more feed. */
 ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t *n, ks_error *error);
-/* From within the place function: true where every byte of the `in` side comes from the body's binary part and the output
- * is asked for as binary. Then ks_oip_stream may take the place of the memory (in and out are NULL). */
+/* From within the place function: true where every byte of the `in` side comes from the body's binary part and the outputs
+ * are asked for as binary. Then ks_oip_stream may take the place of the memory (in and out are NULL). */
 bool ks_oip_may_stream(const ks_oip *oip);
 void ks_oip_stream(ks_oip *oip, ks_oip_write_fn *write);
 ks_status ks_oip_end(ks_oip *oip, ks_error *error);

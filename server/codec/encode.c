@@ -30,6 +30,8 @@ static void puts_(head_text *head, const char *text)
     put(head, text, strlen(text));
 }
 
+#define PUT(head, literal) put(head, literal, sizeof literal - 1)
+
 static void put_integer(head_text *head, int64_t value)
 {
     char digits[KS_NUMBER_TEXT_MAX];
@@ -53,102 +55,122 @@ static void put_json(head_text *head, const char *bytes, size_t n)
     put(head, "\"", 1);
 }
 
-static void put_output(head_text *head, const ks_ask *ask)
+/* Up to where the output's data, or the size of its blob, follows. */
+#define BEGIN(name) "{\"name\":\"" name "\",\"datatype\":\""
+static const char begins[KS_OUTPUTS_MAX][sizeof BEGIN("OUTPUT0") - 1] = {BEGIN("OUTPUT0"), BEGIN("OUTPUT1"),
+                                                                         BEGIN("OUTPUT2"), BEGIN("OUTPUT3")};
+
+static void put_output(head_text *head, const ks_ask *ask, int output)
 {
-    ks_tensor shown = ask->spec.out;
-    const ks_tensor *const out = &shown;
-    if (ask->classes > 0)
-        shown = (ks_tensor){.dtype = KS_BYTES, .rank = 1, .dims = {(int64_t)ks_answer_class_count(ask)}};
-    puts_(head, "\"model_name\":\"");
-    puts_(head, ask->model->name);
-    puts_(head, "\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"OUTPUT0\",\"datatype\":\"");
-    puts_(head, ks_dtype_name(out->dtype));
-    puts_(head, "\",\"shape\":[");
-    for (int i = 0; i < out->rank; i++) {
-        if (i > 0) puts_(head, ",");
-        put_integer(head, out->dims[i]);
+    const ks_tensor *tensor = &ask->spec.out[output];
+    const bool classes = ask->classes[output] > 0;
+    put(head, begins[output], sizeof begins[0]);
+    puts_(head, ks_dtype_name(classes ? KS_BYTES : tensor->dtype));
+    PUT(head, "\",\"shape\":[");
+    if (classes) put_integer(head, (int64_t)ks_answer_class_count(ask, output));
+    for (int i = 0; i < tensor->rank && !classes; i++) {
+        if (i > 0) PUT(head, ",");
+        put_integer(head, tensor->dims[i]);
     }
-    puts_(head, "]");
+    PUT(head, "]");
 }
 
 static void put_size(head_text *head, size_t bytes)
 {
-    puts_(head, ",\"parameters\":{\"binary_data_size\":");
+    PUT(head, ",\"parameters\":{\"binary_data_size\":");
     put_integer(head, (int64_t)bytes);
-    puts_(head, "}}]}");
+    PUT(head, "}}");
 }
 
-/* Up to where the output's data, or the size of its blob, follows. */
-static void put_head(head_text *head, const ks_ask *ask)
+/* All of it, of outputs whose elements follow as they are. */
+static void put_binary_head(head_text *head, const ks_ask *ask)
 {
     head->length = 0;
-    puts_(head, "{");
+    PUT(head, "{");
     if (ask->id_length > 0) {
-        puts_(head, "\"id\":");
+        PUT(head, "\"id\":");
         put_json(head, ask->id, ask->id_length);
-        puts_(head, ",");
+        PUT(head, ",");
     }
-    put_output(head, ask);
+    PUT(head, "\"model_name\":\"");
+    puts_(head, ask->model->name);
+    PUT(head, "\",\"model_version\":\"1\",\"outputs\":[");
+    for (unsigned left = ask->outputs; left; left &= left - 1) {
+        const int output = __builtin_ctz(left);
+        if (left != ask->outputs) PUT(head, ",");
+        put_output(head, ask, output);
+        put_size(head, ask->spec.out[output].size_bytes);
+    }
+    PUT(head, "]}");
 }
 
-/* The same into a text, which also holds an id too long for the head room. */
-static void add_head(const ks_ask *ask, ks_text *text)
+/* --- answers in the slot ---------------------------------------------------------------------------------------------- */
+
+/* The outputs that are asked for, one behind the other from where the first one lies, which is returned. */
+static unsigned char *gather(const ks_ask *ask, unsigned char *out, size_t *bytes)
+{
+    unsigned left = ask->outputs;
+    const ks_tensor *tensor = &ask->spec.out[__builtin_ctz(left)];
+    unsigned char *const begin = out + tensor->offset;
+    *bytes = tensor->size_bytes;
+    for (left &= left - 1; left; left &= left - 1) {
+        tensor = &ask->spec.out[__builtin_ctz(left)];
+        memmove(begin + *bytes, out + tensor->offset, tensor->size_bytes);
+        *bytes += tensor->size_bytes;
+    }
+    return begin;
+}
+
+/* false: the head is longer than the head room. */
+static bool binary_answer(const ks_ask *ask, unsigned char *out, ks_answer *answer)
 {
     head_text head;
-    put_head(&head, ask);
-    if (head.length <= sizeof head.bytes) {
-        ks_text_add(text, head.bytes, head.length);
-        return;
-    }
-    ks_text_puts(text, "{\"id\":");
-    ks_text_json(text, ask->id, ask->id_length);
-    ks_text_puts(text, ",");
-    head.length = 0;
-    put_output(&head, ask);
-    ks_text_add(text, head.bytes, head.length);
+    size_t size;
+    put_binary_head(&head, ask);
+    if (head.length > sizeof head.bytes) return false;
+    unsigned char *const begin = gather(ask, out, &size);
+    memcpy(begin - head.length, head.bytes, head.length);
+    answer->body = (const char *)begin - head.length;
+    answer->length = head.length + size;
+    /* Empty outputs have no blobs: then it is plain JSON, as Triton sends it. */
+    answer->content_type = size > 0 ? octets : json;
+    if (size > 0) answer->header_length = (int64_t)head.length;
+    return true;
 }
 
-/* Head and blob in a buffer of their own. Sets the head's length. */
-static void add_binary(const ks_ask *ask, const char *blob, size_t size, ks_text *text, size_t *head_length)
+/* A file: its head right in front of the outputs, as with the JSON head. */
+static void file_answer(const ks_ask *ask, unsigned char *out, ks_answer *answer)
 {
-    head_text end = {.length = 0};
-    add_head(ask, text);
-    put_size(&end, size);
-    ks_text_add(text, end.bytes, end.length);
-    *head_length = text->length;
-    ks_text_add(text, blob, size);
+    char head[KS_FILE_HEAD_MAX];
+    const bool npy = ask->answer == KS_FILE_NPY;
+    size_t size;
+    const size_t length = npy ? ks_npy_head(ask, head) : ks_safetensors_head(ask, head);
+    unsigned char *const begin = gather(ask, out, &size);
+    memcpy(begin - length, head, length);
+    answer->body = (const char *)begin - length;
+    answer->length = length + size;
+    answer->content_type = npy ? "application/x-npy" : "application/x-safetensors";
 }
+
+static void raw_answer(const ks_ask *ask, unsigned char *out, ks_answer *answer)
+{
+    const ks_tensor *tensor = &ask->spec.out[__builtin_ctz(ask->outputs)];
+    answer->body = (const char *)out + tensor->offset;
+    answer->length = tensor->size_bytes;
+    answer->content_type = octets;
+    answer->datatype = ks_dtype_name(tensor->dtype);
+    ks_dims_text(tensor, answer->shape, sizeof answer->shape);
+    /* Some readers of HTTP drop a field without a value, and some writers do not write one. */
+    if (answer->shape[0] == '\0') strcpy(answer->shape, "scalar");
+}
+
+/* --- answers with memory of their own --------------------------------------------------------------------------------- */
 
 static ks_status owned_answer(ks_text *text, ks_answer *answer, ks_error *error)
 {
     answer->owned = ks_text_take(text, &answer->length);
     answer->body = answer->owned;
     return answer->owned ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for the answer");
-}
-
-static ks_status binary_answer(const ks_ask *ask, unsigned char *out, ks_answer *answer, ks_error *error)
-{
-    const size_t size = ask->spec.out.size_bytes;
-    head_text head;
-    put_head(&head, ask);
-    put_size(&head, size);
-    if (head.length > sizeof head.bytes) {
-        ks_text text;
-        size_t head_length;
-        ks_text_init(&text, ANSWER_MAX);
-        add_binary(ask, (const char *)out, size, &text, &head_length);
-        const ks_status status = owned_answer(&text, answer, error);
-        ks_text_fini(&text);
-        if (status != KS_OK) return status;
-    } else {
-        memcpy(out - head.length, head.bytes, head.length);
-        answer->body = (const char *)out - head.length;
-        answer->length = head.length + size;
-    }
-    /* An empty output has no blob: then it is plain JSON, as Triton sends it. */
-    answer->content_type = size > 0 ? octets : json;
-    if (size > 0) answer->header_length = (int64_t)(answer->length - size);
-    return KS_OK;
 }
 
 /* The most bytes that one element takes as JSON text, with its comma. */
@@ -166,22 +188,40 @@ static size_t text_bytes(ks_dtype dtype)
     }
 }
 
+/* Every output that is asked for follows the head as it is. */
+static bool is_binary(const ks_ask *ask)
+{
+    if ((ask->outputs & ~(unsigned)ask->binary) | (unsigned)ask->windows >> KS_WINDOW_OUT) return false;
+    for (unsigned left = ask->outputs; left; left &= left - 1)
+        if (ask->classes[__builtin_ctz(left)] > 0) return false;
+    return true;
+}
+
+/* What one output takes in a text, beside the head. */
+static uint64_t output_bound(const ks_ask *ask, int output)
+{
+    const ks_tensor *tensor = &ask->spec.out[output];
+    if (ks_in(ask->windows, KS_WINDOW_OUT + output)) return 0;
+    if (ask->classes[output] > 0) return ks_answer_class_bytes(ask, output);
+    if (ks_in(ask->binary, output)) return 2 * (uint64_t)tensor->size_bytes; /* there, and on its way there */
+    return tensor->size_bytes / ks_dtype_size(tensor->dtype) * text_bytes(tensor->dtype);
+}
+
 uint64_t ks_oip_answer_bound(const ks_oip *oip)
 {
     const ks_ask *ask = &oip->ask;
-    const uint64_t head = KS_HEAD_ROOM + 6 * (uint64_t)ask->id_length;
-    const ks_tensor *out = &ask->spec.out;
-    if (ask->window[KS_WINDOW_OUT]) return head;
+    uint64_t bound = KS_HEAD_ROOM + 6 * (uint64_t)ask->id_length;
     if (ask->answer != KS_FILE_NONE) return 0;
-    if (ask->classes > 0) return head + ks_answer_class_bytes(ask);
-    if (!ask->out_binary) return head + out->size_bytes / ks_dtype_size(out->dtype) * text_bytes(out->dtype);
-    return ask->form != KS_FORM_PLAIN_RAW && 6 * ask->id_length > KS_HEAD_ROOM / 4 ? head + out->size_bytes : 0;
+    if (is_binary(ask) && (ask->form == KS_FORM_PLAIN_RAW || 6 * ask->id_length <= KS_HEAD_ROOM / 4)) return 0;
+    for (int i = 0; i < ask->spec.outputs; i++)
+        if (ks_in(ask->outputs, i)) bound += output_bound(ask, i);
+    return bound;
 }
 
 /* KS_NON_FINITE as soon as one is found. Stops where the slice ends. */
 static ks_status put_numbers(ks_oip *oip, const unsigned char *out, ks_error *error)
 {
-    const ks_tensor *tensor = &oip->ask.spec.out;
+    const ks_tensor *tensor = &oip->ask.spec.out[oip->printing_output];
     const size_t element = ks_dtype_size(tensor->dtype), count = tensor->size_bytes / element;
     size_t *const slice = oip->limits.slice;
     int non_finite = 0;
@@ -191,88 +231,132 @@ static ks_status put_numbers(ks_oip *oip, const unsigned char *out, ks_error *er
         if (oip->printed > 0) ks_text_add(&oip->text, ",", 1);
         char *const room = ks_text_room(&oip->text, n * KS_NUMBER_TEXT_MAX);
         if (room)
-            oip->text.length += ks_numbers_write(out + oip->printed * element, n, tensor->dtype, room, &non_finite);
+            oip->text.length +=
+                ks_numbers_write(out + tensor->offset + oip->printed * element, n, tensor->dtype, room, &non_finite);
         else
             n = count - oip->printed; /* the text is marked; its taker says so */
         if (non_finite && oip->limits.json_non_finite_error)
-            return ks_fail(
-                error, KS_NON_FINITE,
-                "output 'OUTPUT0' holds NaN or infinity, which JSON has no number for: ask for binary output");
+            return ks_fail(error, KS_NON_FINITE,
+                           "output '%s' holds NaN or infinity, which JSON has no number for: ask for binary output",
+                           ks_output_name(oip->printing_output));
         oip->printed += n;
         if (slice) *slice -= n < *slice ? n : *slice;
     }
-    oip->printing = oip->printed < count;
     return KS_OK;
 }
 
 /* All the memory at once: no slice waits until what there is has been copied to a larger place. */
-static ks_status begin_json(ks_oip *oip, const unsigned char *out, ks_error *error)
+static void begin_text(ks_oip *oip)
 {
     const ks_ask *ask = &oip->ask;
     const uint64_t room = ks_oip_answer_bound(oip) + (uint64_t)NUMBERS_AT_ONCE * KS_NUMBER_TEXT_MAX;
     ks_text_init(&oip->text, ANSWER_MAX);
+    ks_text_init(&oip->blobs, ANSWER_MAX);
     ks_text_room(&oip->text, room < ANSWER_MAX ? (size_t)room : ANSWER_MAX);
-    add_head(ask, &oip->text);
-    ks_text_puts(&oip->text, ",\"data\":[");
-    oip->printed = 0;
-    return ask->classes > 0 ? ks_answer_class_texts(ask, out, &oip->text, error) : KS_OK;
+    ks_text_puts(&oip->text, "{");
+    if (ask->id_length > 0) {
+        ks_text_puts(&oip->text, "\"id\":");
+        ks_text_json(&oip->text, ask->id, ask->id_length);
+        ks_text_puts(&oip->text, ",");
+    }
+    ks_text_puts(&oip->text, "\"model_name\":\"");
+    ks_text_puts(&oip->text, ask->model->name);
+    ks_text_puts(&oip->text, "\",\"model_version\":\"1\",\"outputs\":[");
+    oip->printing = true;
+    oip->printing_output = -1;
 }
 
-static ks_status json_answer(ks_oip *oip, const unsigned char *out, ks_answer *answer, ks_error *error)
+/* The output's blob, and its size in the text. */
+static ks_status put_blob(ks_oip *oip, int output, const unsigned char *out, ks_error *error)
+{
+    const ks_ask *ask = &oip->ask;
+    const ks_tensor *tensor = &ask->spec.out[output];
+    const size_t before = oip->blobs.length;
+    char digits[KS_NUMBER_TEXT_MAX];
+    ks_status status = KS_OK;
+    if (ask->classes[output] > 0)
+        status = ks_answer_class_texts(ask, output, out + tensor->offset, &oip->blobs, error);
+    else
+        ks_text_add(&oip->blobs, (const char *)out + tensor->offset, tensor->size_bytes);
+    const int64_t size = (int64_t)(oip->blobs.length - before);
+    ks_text_puts(&oip->text, ",\"parameters\":{\"binary_data_size\":");
+    ks_text_add(&oip->text, digits, ks_number_write(&size, KS_INT64, digits));
+    ks_text_puts(&oip->text, "}}");
+    return status;
+}
+
+/* What comes of an output at once: all but a list of its elements, of which only the beginning. */
+static ks_status begin_output(ks_oip *oip, int output, const unsigned char *out, ks_error *error)
+{
+    const ks_ask *ask = &oip->ask;
+    ks_status status = KS_OK;
+    head_text head;
+    head.length = 0;
+    put_output(&head, ask, output);
+    ks_text_add(&oip->text, head.bytes, head.length);
+    oip->printed = 0;
+    if (ks_in(ask->windows, KS_WINDOW_OUT + output)) {
+        ks_text_puts(&oip->text, "}");
+    } else if (ks_in(ask->binary, output)) {
+        status = put_blob(oip, output, out, error);
+    } else {
+        ks_text_puts(&oip->text, ",\"data\":[");
+        if (ask->classes[output] == 0) return KS_OK;
+        status = ks_answer_class_texts(ask, output, out + ask->spec.out[output].offset, &oip->text, error);
+        ks_text_puts(&oip->text, "]}");
+    }
+    oip->printed = SIZE_MAX;
+    return status;
+}
+
+/* To the next output that is asked for; behind the last one the answer is written. */
+static ks_status next_output(ks_oip *oip, const unsigned char *out, ks_error *error)
+{
+    const ks_ask *ask = &oip->ask;
+    const bool first = oip->printing_output < 0;
+    do {
+        oip->printing_output++;
+    } while (oip->printing_output < ask->spec.outputs && !ks_in(ask->outputs, oip->printing_output));
+    oip->printing = oip->printing_output < ask->spec.outputs;
+    if (!oip->printing) return KS_OK;
+    if (!first) ks_text_add(&oip->text, ",", 1);
+    return begin_output(oip, oip->printing_output, out, error);
+}
+
+/* As far as the slice goes. */
+static ks_status put_outputs(ks_oip *oip, const unsigned char *out, ks_error *error)
+{
+    ks_status status = KS_OK;
+    while (oip->printing && status == KS_OK) {
+        if (oip->printing_output >= 0 && oip->printed != SIZE_MAX) {
+            const ks_tensor *tensor = &oip->ask.spec.out[oip->printing_output];
+            status = put_numbers(oip, out, error);
+            if (status != KS_OK || oip->printed < tensor->size_bytes / ks_dtype_size(tensor->dtype)) return status;
+            ks_text_puts(&oip->text, "]}");
+        }
+        status = next_output(oip, out, error);
+    }
+    return status;
+}
+
+static ks_status text_answer(ks_oip *oip, const unsigned char *out, ks_answer *answer, ks_error *error)
 {
     ks_text *const text = &oip->text;
-    ks_status status = oip->printing ? KS_OK : begin_json(oip, out, error);
-    if (status == KS_OK && oip->ask.classes == 0) status = put_numbers(oip, out, error);
+    if (!oip->printing) begin_text(oip);
+    ks_status status = put_outputs(oip, out, error);
     if (status == KS_OK && oip->printing) return KS_OK;
     oip->printing = false;
-    ks_text_puts(text, "]}]}");
+    ks_text_puts(text, "]}");
+    const size_t head_length = text->length, size = oip->blobs.length;
+    if (size > 0) ks_text_add(text, oip->blobs.bytes, size);
+    text->broken |= oip->blobs.broken;
     if (status == KS_OK && text->broken && text->length > ANSWER_MAX / 2)
         status = ks_fail(error, KS_WORK,
                          "the answer's JSON exceeds the maximum allowed size of %d bytes: ask for binary output",
                          ANSWER_MAX);
     if (status == KS_OK) status = owned_answer(text, answer, error);
     ks_text_fini(text);
-    answer->content_type = json;
-    return status;
-}
-
-/* The output lies in shared memory: nothing but its name, datatype and shape is said here. */
-static ks_status shared_answer(const ks_ask *ask, ks_answer *answer, ks_error *error)
-{
-    ks_text text;
-    ks_text_init(&text, ANSWER_MAX);
-    add_head(ask, &text);
-    ks_text_puts(&text, "}]}");
-    const ks_status status = owned_answer(&text, answer, error);
-    ks_text_fini(&text);
-    return status;
-}
-
-/* A file: its head right in front of the output, as with the JSON head. */
-static void file_answer(const ks_ask *ask, unsigned char *out, ks_answer *answer)
-{
-    char head[KS_FILE_HEAD_MAX];
-    const bool npy = ask->answer == KS_FILE_NPY;
-    const size_t length = npy ? ks_npy_head(&ask->spec.out, head) : ks_safetensors_head(&ask->spec.out, head);
-    memcpy(out - length, head, length);
-    answer->body = (const char *)out - length;
-    answer->length = length + ask->spec.out.size_bytes;
-    answer->content_type = npy ? "application/x-npy" : "application/x-safetensors";
-}
-
-static ks_status binary_classes(const ks_ask *ask, const unsigned char *out, ks_answer *answer, ks_error *error)
-{
-    ks_text blob, text;
-    size_t head_length = 0;
-    ks_text_init(&blob, ANSWER_MAX);
-    ks_text_init(&text, ANSWER_MAX);
-    ks_status status = ks_answer_class_texts(ask, out, &blob, error);
-    const size_t size = blob.length;
-    if (status == KS_OK) add_binary(ask, blob.bytes, size, &text, &head_length);
-    text.broken |= blob.broken;
-    if (status == KS_OK) status = owned_answer(&text, answer, error);
-    ks_text_fini(&blob);
-    ks_text_fini(&text);
+    ks_text_fini(&oip->blobs);
     answer->content_type = size > 0 ? octets : json;
     if (size > 0) answer->header_length = (int64_t)head_length;
     return status;
@@ -289,20 +373,13 @@ ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_e
     answer->header_length = -1;
     answer->shape[0] = 0;
     answer->datatype = NULL;
-    if (ask->window[KS_WINDOW_OUT]) return shared_answer(ask, answer, error);
-    if (ask->answer != KS_FILE_NONE) {
+    if (ask->answer != KS_FILE_NONE)
         file_answer(ask, out, answer);
-        return KS_OK;
-    }
-    if (!ask->out_binary) return json_answer(oip, out, answer, error);
-    if (ask->classes > 0) return binary_classes(ask, out, answer, error);
-    if (ask->form != KS_FORM_PLAIN_RAW) return binary_answer(ask, out, answer, error);
-    answer->body = (const char *)out;
-    answer->length = ask->spec.out.size_bytes;
-    answer->content_type = octets;
-    answer->datatype = ks_dtype_name(ask->spec.out.dtype);
-    ks_dims_text(&ask->spec.out, answer->shape, sizeof answer->shape);
-    /* Some readers of HTTP drop a field without a value, and some writers do not write one. */
-    if (answer->shape[0] == '\0') strcpy(answer->shape, "scalar");
+    else if (!is_binary(ask))
+        return text_answer(oip, out, answer, error);
+    else if (ask->form == KS_FORM_PLAIN_RAW)
+        raw_answer(ask, out, answer);
+    else if (!binary_answer(ask, out, answer))
+        return text_answer(oip, out, answer, error);
     return KS_OK;
 }

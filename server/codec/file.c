@@ -11,9 +11,9 @@ enum { NPY_FIRST = 12, SAFETENSORS_FIRST = 8 };
 ks_status ks_oip_file_begin(ks_oip *oip, const char *query, ks_error *error)
 {
     const ks_model *model = oip->ask.model;
-    if (oip->ask.form == KS_FORM_NPY && model->op->inputs != 1)
+    if (oip->ask.form == KS_FORM_NPY && __builtin_popcount(ks_op_required(model->op)) != 1)
         return ks_fail(error, KS_NAME, "an npy body holds 1 input but '%s' has %d: send a safetensors body",
-                       model->name, model->op->inputs);
+                       model->name, model->op->inputs_count);
     oip->file_due = oip->ask.form == KS_FORM_NPY ? NPY_FIRST : SAFETENSORS_FIRST;
     return ks_oip_read_query(oip, query, error);
 }
@@ -52,7 +52,6 @@ static ks_status begin_head(ks_oip *oip, ks_error *error)
 /* The inputs are known: one piece of the body for each that has bytes, as the head's reader has ordered them. */
 static ks_status end_head(ks_oip *oip, ks_error *error)
 {
-    ks_spec *spec = &oip->ask.spec;
     ks_status status = oip->ask.form == KS_FORM_NPY ? ks_oip_npy_read(oip, error) : ks_oip_safetensors_read(oip, error);
     if (status != KS_OK) return status;
     uint64_t sum = oip->file_length;
@@ -71,8 +70,7 @@ static ks_status end_head(ks_oip *oip, ks_error *error)
     oip->file = NULL;
     oip->file_due = 0;
     status = ks_oip_resolve(oip, error);
-    if (status != KS_OK) return status;
-    return ks_oip_ask_place(oip, ks_spec_layout(spec), spec->out.size_bytes, oip->in_used, error);
+    return status == KS_OK ? ks_oip_place_tensors(oip, error) : status;
 }
 
 ks_status ks_oip_file_feed(ks_oip *oip, const char **bytes, size_t *n, ks_error *error)

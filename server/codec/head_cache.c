@@ -56,6 +56,13 @@ static memo *place_of(const ks_oip *oip, const char *text, size_t length)
     return &oip->limits.memos->memo[hash % KS_MEMOS];
 }
 
+static void copy_ask(ks_ask *to, const ks_ask *from)
+{
+    memcpy(to, from, offsetof(ks_ask, spec));
+    ks_spec_copy(&to->spec, &from->spec);
+    memcpy(to->id, from->id, from->id_length);
+}
+
 bool ks_oip_recall(ks_oip *oip, const char *text, size_t length, size_t *in_bytes)
 {
     if (!oip->limits.memos || length > KS_MEMO_TEXT) return false;
@@ -63,9 +70,9 @@ bool ks_oip_recall(ks_oip *oip, const char *text, size_t length, size_t *in_byte
     if (it->length != length || memcmp(it->text, text, length) != 0 || it->content_length != oip->content_length ||
         it->model != oip->ask.model || it->asked != oip->ask.answer)
         return false;
-    memcpy(&oip->ask, &it->ask, sizeof oip->ask); /* padding too: a plan is found by its bytes */
-    memcpy(oip->source, it->source, sizeof oip->source);
-    memcpy(oip->piece, it->piece, sizeof oip->piece);
+    copy_ask(&oip->ask, &it->ask);
+    memcpy(oip->source, it->source, (size_t)it->model->op->inputs_count * sizeof *oip->source);
+    memcpy(oip->piece, it->piece, (size_t)it->pieces * sizeof *oip->piece);
     oip->pieces = it->pieces;
     oip->all_binary = it->all_binary;
     *in_bytes = it->in_bytes;
@@ -75,15 +82,14 @@ bool ks_oip_recall(ks_oip *oip, const char *text, size_t length, size_t *in_byte
 void ks_oip_remember(const ks_oip *oip, const char *text, size_t length, ks_file asked, size_t in_bytes)
 {
     if (!oip->limits.memos || length > KS_MEMO_TEXT || oip->in_used > 0) return;
-    for (int i = 0; i <= KS_WINDOW_OUT; i++)
-        if (oip->ask.window[i]) return;
+    if (oip->ask.windows) return;
     memo *const it = place_of(oip, text, length);
     it->length = length;
     memcpy(it->text, text, length);
     it->content_length = oip->content_length;
     it->model = oip->ask.model;
     it->asked = asked;
-    memcpy(&it->ask, &oip->ask, sizeof it->ask);
+    copy_ask(&it->ask, &oip->ask);
     memcpy(it->source, oip->source, sizeof it->source);
     memcpy(it->piece, oip->piece, sizeof it->piece);
     it->pieces = oip->pieces;

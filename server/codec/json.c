@@ -44,6 +44,11 @@ static ks_status missing(const char *field, ks_error *error)
                    field);
 }
 
+static const char *input_name(const ks_oip *oip, int input)
+{
+    return oip->ask.spec.op->inputs[input].name;
+}
+
 /* --- elements from JSON, while the body arrives ----------------------------------------------------------------------
  */
 
@@ -53,13 +58,14 @@ ks_status ks_oip_place_json(void *context, int index, const ks_scan_input *input
     ks_oip *oip = context;
     const ks_model *model = oip->ask.model;
     const ks_quote name = quoted(input->name[0] ? input->name : "(not named yet)");
-    for (int i = 0; i < index && index >= model->op->inputs; i++)
+    const int input_of_name = ks_op_input(model->op, input->name, strlen(input->name));
+    for (int i = 0; i < index && index >= model->op->inputs_count; i++)
         if (input->name[0] && strcmp(ks_scan_input_at(oip->scan, i)->name, input->name) == 0)
             return ks_fail(error, KS_NAME, "input '%s' already exists in request", name.text);
-    if (index >= model->op->inputs)
+    if (index >= model->op->inputs_count)
         return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s': it has %d inputs", name.text,
-                       model->name, model->op->inputs);
-    ks_status status = ks_oip_check_dtype(oip, name.text, input->dtype, error);
+                       model->name, model->op->inputs_count);
+    ks_status status = ks_oip_check_dtype(oip, input_of_name, name.text, input->dtype, error);
     if (status != KS_OK) return status;
     ks_tensor tensor = {.dtype = input->dtype, .rank = input->rank};
     memcpy(tensor.dims, input->dims, sizeof tensor.dims);
@@ -75,7 +81,7 @@ ks_status ks_oip_place_json(void *context, int index, const ks_scan_input *input
     if (text_bytes >= 0 && ks_tensor_count(&tensor) > text_bytes / 2)
         return ks_fail(error, KS_COUNT, "Failed to parse 'data' field: shape does not match true shape");
     /* softmax, and whatever keeps its shape, has then asked once; others ask again when all is known. */
-    const size_t out_bytes = model->op->inputs_least == 1 ? tensor.size_bytes : 0;
+    const size_t out_bytes = model->op->inputs_count == 1 ? tensor.size_bytes : 0;
     status = ks_oip_ask_place(oip, oip->in_used + ks_align(tensor.size_bytes), out_bytes, oip->in_used, error);
     if (status != KS_OK) return status;
     oip->json_offset[index] = oip->in_used;
@@ -136,7 +142,7 @@ static ks_status read_size(const cJSON *parameters, const char *name, uint64_t *
     return KS_OK;
 }
 
-/* The window that parameters name for an input, or for the output. */
+/* The window that parameters name for an input, or for an output. */
 static ks_status read_window(ks_oip *oip, const cJSON *parameters, int which, uint64_t *bytes, ks_error *error)
 {
     const cJSON *region = member(parameters, "shared_memory_region");
@@ -152,8 +158,11 @@ static ks_status read_window(ks_oip *oip, const cJSON *parameters, int which, ui
         return missing("shared_memory_byte_size", error);
     if (status == KS_OK) status = read_size(parameters, "shared_memory_byte_size", bytes, error);
     if (status != KS_OK) return status;
-    oip->ask.window[which] = true;
-    return oip->window(oip->context, which, region->valuestring, offset, *bytes, &oip->ask.direct[which], error);
+    bool direct = false;
+    status = oip->window(oip->context, which, region->valuestring, offset, *bytes, &direct, error);
+    oip->ask.windows |= (uint16_t)(1u << which);
+    oip->ask.directs |= (uint16_t)(direct << which);
+    return status;
 }
 
 /* --- inputs ----------------------------------------------------------------------------------------------------------
@@ -183,13 +192,13 @@ static ks_status read_name(ks_oip *oip, const cJSON *input, int *which, ks_error
     const cJSON *name = member(input, "name");
     if (!name) return missing("name", error);
     if (!is_text(name)) return wrong_type("name", "string", error);
-    for (*which = 0; *which < model->op->inputs; ++*which) {
-        if (strcmp(name->valuestring, ks_oip_input_name(*which)) != 0) continue;
-        if (!oip->source[*which].present) return KS_OK;
+    *which = ks_op_input(model->op, name->valuestring, strlen(name->valuestring));
+    if (*which < 0)
+        return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'", quoted(name->valuestring).text,
+                       model->name);
+    if (oip->source[*which].present)
         return ks_fail(error, KS_NAME, "input '%s' already exists in request", name->valuestring);
-    }
-    return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'", quoted(name->valuestring).text,
-                   model->name);
+    return KS_OK;
 }
 
 static ks_status read_datatype(ks_oip *oip, const cJSON *input, int which, ks_error *error)
@@ -200,13 +209,13 @@ static ks_status read_datatype(ks_oip *oip, const cJSON *input, int which, ks_er
     if (!is_text(datatype)) return wrong_type("datatype", "string", error);
     if (!ks_dtype_find(datatype->valuestring, strlen(datatype->valuestring), &tensor->dtype))
         return ks_fail(error, KS_DATATYPE, "inference input '%s' data-type is '%s', but model '%s' expects '%s'",
-                       ks_oip_input_name(which), quoted(datatype->valuestring).text, oip->ask.model->name,
-                       ks_dtype_name(oip->ask.model->dtype));
-    return ks_oip_check_dtype(oip, ks_oip_input_name(which), tensor->dtype, error);
+                       input_name(oip, which), quoted(datatype->valuestring).text, oip->ask.model->name,
+                       ks_dtype_name(ks_model_dtype(oip->ask.model, which)));
+    return ks_oip_check_dtype(oip, which, input_name(oip, which), tensor->dtype, error);
 }
 
 /* The scanner has found the shape wanting: says where. */
-static ks_status bad_shape(const cJSON *shape, int which, ks_error *error)
+static ks_status bad_shape(const cJSON *shape, const char *name, ks_error *error)
 {
     const cJSON *item;
     int rank = 0;
@@ -217,23 +226,23 @@ static ks_status bad_shape(const cJSON *shape, int which, ks_error *error)
         int64_t dim;
         const char *const text = is_number(item) ? item->valuestring + 1 : "";
         if (++rank > KS_RANK_MAX)
-            return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': input '%s' has more than %d dimensions",
-                           ks_oip_input_name(which), KS_RANK_MAX);
+            return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': input '%s' has more than %d dimensions", name,
+                           KS_RANK_MAX);
         if (*text == 0 || *text == '-' || ks_number_read(text, strlen(text), KS_INT64, &dim) != KS_NUMBER_OK)
             return ks_fail(error, KS_SHAPE,
                            "Unable to parse 'shape': dimension %d of input '%s' is %s, not an integer of 0 or more",
-                           rank - 1, ks_oip_input_name(which), *text ? quoted(text).text : "no number");
+                           rank - 1, name, *text ? quoted(text).text : "no number");
     }
-    return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': input '%s'", ks_oip_input_name(which));
+    return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': input '%s'", name);
 }
 
 static ks_status read_shape(ks_oip *oip, const cJSON *input, const ks_scan_input *scanned, int which, ks_error *error)
 {
-    if (!scanned->has_shape) return bad_shape(member(input, "shape"), which, error);
+    if (!scanned->has_shape) return bad_shape(member(input, "shape"), input_name(oip, which), error);
     ks_tensor *tensor = &oip->ask.spec.in[which];
     tensor->rank = scanned->rank;
     memcpy(tensor->dims, scanned->dims, (size_t)scanned->rank * sizeof tensor->dims[0]);
-    return ks_tensor_measure(tensor, ks_oip_input_name(which), error);
+    return ks_tensor_measure(tensor, input_name(oip, which), error);
 }
 
 static ks_status read_binary_size(ks_oip *oip, const cJSON *item, int which, ks_error *error)
@@ -245,7 +254,7 @@ static ks_status read_binary_size(ks_oip *oip, const cJSON *item, int which, ks_
     if (ks_number_read(text, strlen(text), KS_UINT64, &bytes) != KS_NUMBER_OK || bytes != expected)
         return ks_fail(error, KS_BINARY_SIZE,
                        "input byte size mismatch for input '%s' for model '%s'. Expected %zu, got %s",
-                       ks_oip_input_name(which), oip->ask.model->name, expected, quoted(text).text);
+                       input_name(oip, which), oip->ask.model->name, expected, quoted(text).text);
     if (bytes > 0) oip->piece[oip->pieces++] = (ks_oip_piece){.input = which, .bytes = expected};
     return KS_OK;
 }
@@ -258,7 +267,7 @@ static ks_status read_input_window(ks_oip *oip, const cJSON *parameters, int whi
     if (status != KS_OK || bytes == expected) return status;
     return ks_fail(error, KS_BINARY_SIZE,
                    "input byte size mismatch for input '%s' for model '%s'. Expected %zu, got %" PRIu64,
-                   ks_oip_input_name(which), oip->ask.model->name, expected, bytes);
+                   input_name(oip, which), oip->ask.model->name, expected, bytes);
 }
 
 static ks_status read_input(ks_oip *oip, const cJSON *input, int index, ks_error *error)
@@ -278,20 +287,22 @@ static ks_status read_input(ks_oip *oip, const cJSON *input, int index, ks_error
     return source.binary ? read_binary_size(oip, member(parameters, "binary_data_size"), which, error) : KS_OK;
 }
 
-static ks_status missing_inputs(const ks_oip *oip, int count, ks_error *error)
+/* wanted: those required, and those that are there. */
+static ks_status missing_inputs(const ks_oip *oip, unsigned wanted, int count, ks_error *error)
 {
     const ks_model *model = oip->ask.model;
-    char got[64] = "", lacks[64] = "";
-    for (int i = 0; i < oip->ask.spec.inputs; i++) {
+    char got[96] = "", lacks[96] = "";
+    for (int i = 0; i < model->op->inputs_count; i++) {
+        if (!ks_in(wanted, i)) continue;
         char *const list = oip->source[i].present ? got : lacks;
         const size_t n = strlen(list);
-        snprintf(list + n, sizeof got - n, "%s'%s'", n ? "," : "", ks_oip_input_name(i));
+        snprintf(list + n, sizeof got - n, "%s'%s'", n ? "," : "", input_name(oip, i));
     }
     return ks_fail(
         error, KS_NAME,
         "expected %d inputs but got %d inputs for model '%s'. Got input(s) [%s], but missing required input(s) [%s]. "
         "Please provide all required input(s).",
-        oip->ask.spec.inputs, count, model->name, got, lacks);
+        __builtin_popcount(wanted), count, model->name, got, lacks);
 }
 
 static ks_status read_inputs(ks_oip *oip, const cJSON *top, ks_error *error)
@@ -328,7 +339,7 @@ static ks_status check_rest(const ks_oip *oip, ks_error *error)
         if (oip->piece[i].bytes > left)
             return ks_fail(error, KS_BINARY_SIZE,
                            "unexpected size for input '%s', expecting %" PRIu64 " additional bytes for model '%s'",
-                           ks_oip_input_name(oip->piece[i].input), oip->piece[i].bytes - left, model);
+                           input_name(oip, oip->piece[i].input), oip->piece[i].bytes - left, model);
         left -= oip->piece[i].bytes;
     }
     return KS_OK;
@@ -338,33 +349,48 @@ static ks_status check_rest(const ks_oip *oip, ks_error *error)
  */
 
 /* A window takes the whole output as it is: not as classes, and not into the body. */
-static ks_status read_output_window(ks_oip *oip, const cJSON *parameters, ks_error *error)
+static ks_status read_output_window(ks_oip *oip, const cJSON *parameters, int output, ks_error *error)
 {
-    const char *const other = oip->ask.classes > 0 ? "classification" : oip->ask.out_binary ? "binary_data" : NULL;
-    if (other) return ks_fail(error, KS_PARAMETER, "output 'OUTPUT0' has both '%s' and 'shared_memory_region'", other);
-    return read_window(oip, parameters, KS_WINDOW_OUT, &oip->out_window_bytes, error);
+    const char *const other = oip->ask.classes[output] > 0     ? "classification"
+                              : ks_in(oip->ask.binary, output) ? "binary_data"
+                                                               : NULL;
+    if (other)
+        return ks_fail(error, KS_PARAMETER, "output '%s' has both '%s' and 'shared_memory_region'",
+                       ks_output_name(output), other);
+    return read_window(oip, parameters, KS_WINDOW_OUT + output, &oip->out_window_bytes[output], error);
 }
 
-static ks_status read_output(ks_oip *oip, const cJSON *output, int index, ks_error *error)
+/* -1: the model has none of that name. */
+static int output_of(const ks_oip *oip, const char *name)
+{
+    for (int i = 0; i < oip->ask.model->outputs; i++)
+        if (strcmp(name, ks_output_name(i)) == 0) return i;
+    return -1;
+}
+
+static ks_status read_output(ks_oip *oip, const cJSON *output, ks_error *error)
 {
     if (!cJSON_IsObject(output)) return wrong_type("outputs", "object", error);
     const cJSON *name = member(output, "name"), *parameters = member(output, "parameters");
     if (!name) return missing("name", error);
     if (!is_text(name)) return wrong_type("name", "string", error);
-    if (strcmp(name->valuestring, "OUTPUT0") != 0)
+    const int which = output_of(oip, name->valuestring);
+    if (which < 0)
         return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'",
                        quoted(name->valuestring).text, oip->ask.model->name);
-    if (index > 0) return ks_fail(error, KS_NAME, "output 'OUTPUT0' already exists in request");
+    if (ks_in(oip->ask.outputs, which))
+        return ks_fail(error, KS_NAME, "output '%s' already exists in request", name->valuestring);
+    oip->ask.outputs |= (uint8_t)(1u << which);
     if (!parameters) return KS_OK;
     if (!cJSON_IsObject(parameters)) return wrong_type("parameters", "object", error);
     const cJSON *classes = member(parameters, "classification");
     const char *const number = classes && is_number(classes) ? classes->valuestring + 1 : "";
-    if (classes && ks_number_read(number, strlen(number), KS_UINT64, &oip->ask.classes) != KS_NUMBER_OK)
+    if (classes && ks_number_read(number, strlen(number), KS_UINT64, &oip->ask.classes[which]) != KS_NUMBER_OK)
         return wrong_type("classification", "unsigned-integer", error);
     const cJSON *binary = member(parameters, "binary_data");
     if (binary && !cJSON_IsBool(binary)) return wrong_type("binary_data", "boolean", error);
-    oip->ask.out_binary = binary && cJSON_IsTrue(binary);
-    return member(parameters, "shared_memory_region") ? read_output_window(oip, parameters, error) : KS_OK;
+    if (binary && cJSON_IsTrue(binary)) oip->ask.binary |= (uint8_t)(1u << which);
+    return member(parameters, "shared_memory_region") ? read_output_window(oip, parameters, which, error) : KS_OK;
 }
 
 static ks_status read_outputs(ks_oip *oip, const cJSON *top, ks_error *error)
@@ -376,11 +402,12 @@ static ks_status read_outputs(ks_oip *oip, const cJSON *top, ks_error *error)
     {
         if (count == OUTPUTS_MAX)
             return ks_fail(error, KS_JSON_LIMIT, "'outputs' holds more than %d outputs", OUTPUTS_MAX);
-        const ks_status status = read_output(oip, output, count++, error);
+        const ks_status status = read_output(oip, output, error);
+        count++;
         if (status != KS_OK) return status;
     }
     /* With outputs listed each one's own binary_data decides, and binary_data_output does not: as Triton has it. */
-    if (count == 0) oip->ask.out_binary = oip->all_binary;
+    if (count == 0 && oip->all_binary) oip->ask.binary = KS_OUTPUTS_ALL;
     return KS_OK;
 }
 
@@ -395,32 +422,55 @@ static ks_status read_top(ks_oip *oip, const cJSON *top, ks_error *error)
     if (status == KS_OK) status = check_rest(oip, error);
     if (status == KS_OK) status = read_outputs(oip, top, error);
     if (status != KS_OK) return status;
-    ks_spec *spec = &oip->ask.spec;
-    for (int i = spec->inputs; i < spec->op->inputs; i++)
-        if (oip->source[i].present) spec->inputs = i + 1; /* optional ones, none left out in between */
-    for (int i = 0; i < spec->inputs; i++)
-        if (!oip->source[i].present) return missing_inputs(oip, ks_scan_inputs(oip->scan), error);
+    unsigned present = 0;
+    const ks_op *op = oip->ask.model->op;
+    for (int i = 0; i < op->inputs_count; i++) present |= (unsigned)oip->source[i].present << i;
+    oip->ask.spec.given = (uint16_t)present;
+    const unsigned required = ks_op_required(op);
+    if (required & ~present) return missing_inputs(oip, required | present, ks_scan_inputs(oip->scan), error);
     return KS_OK;
 }
 
-/* Elements from JSON stay where they were read; then come inputs from the body and from windows, in the model's order,
- * and behind all of them those that the device moves itself, for which the slot needs no room. Returns what it needs. */
+/* A set of inputs. Returns where the next ones go. */
+static size_t lay_out_inputs(ks_oip *oip, unsigned set, size_t bytes)
+{
+    for (; set; set &= set - 1) {
+        const int i = __builtin_ctz(set);
+        ks_tensor *tensor = &oip->ask.spec.in[i];
+        if (!oip->source[i].binary && !oip->source[i].shared) {
+            tensor->offset = oip->json_offset[oip->source[i].index];
+        } else {
+            tensor->offset = bytes;
+            bytes = ks_align(bytes + tensor->size_bytes);
+        }
+    }
+    return bytes;
+}
+
+static size_t lay_out_outputs(ks_oip *oip, unsigned set, size_t bytes)
+{
+    for (; set; set &= set - 1) {
+        ks_tensor *tensor = &oip->ask.spec.out[__builtin_ctz(set)];
+        tensor->offset = bytes;
+        bytes = ks_align(bytes + tensor->size_bytes);
+    }
+    return bytes;
+}
+
+/* Elements from JSON stay where they were read; then come inputs from the body and from windows, small ones first, else in
+ * the model's order, and behind all of them those that the device moves itself, for which the slot needs no room. Returns what
+ * it needs. */
 static size_t lay_out(ks_oip *oip)
 {
-    ks_spec *spec = &oip->ask.spec;
-    size_t bytes = oip->in_used, in_slot = 0;
-    for (int direct = 0; direct <= 1; direct++) {
-        for (int i = 0; i < spec->inputs; i++) {
-            if (oip->ask.direct[i] != (direct == 1)) continue;
-            if (!oip->source[i].binary && !oip->source[i].shared) {
-                spec->in[i].offset = oip->json_offset[oip->source[i].index];
-            } else {
-                spec->in[i].offset = bytes;
-                bytes = ks_align(bytes + spec->in[i].size_bytes);
-            }
-        }
-        if (direct == 0) in_slot = bytes;
-    }
+    const ks_spec *spec = &oip->ask.spec;
+    const unsigned outputs = (1u << spec->outputs) - 1, moved_outputs = (unsigned)oip->ask.directs >> KS_WINDOW_OUT;
+    const unsigned moved = oip->ask.directs & spec->given, ours = spec->given & ~moved;
+    unsigned small = 0;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
+        small |= (unsigned)spec->op->inputs[i].small << i;
+    const size_t in_slot = lay_out_inputs(oip, ours & ~small, lay_out_inputs(oip, ours & small, oip->in_used));
+    lay_out_inputs(oip, moved & ~small, lay_out_inputs(oip, moved & small, in_slot));
+    lay_out_outputs(oip, moved_outputs, lay_out_outputs(oip, outputs & ~moved_outputs, 0));
     return in_slot;
 }
 
@@ -434,11 +484,13 @@ ks_status ks_oip_read_skeleton(ks_oip *oip, size_t *in_bytes, ks_error *error)
     ks_status status = read_top(oip, top, error);
     cJSON_Delete(top);
     /* What the request itself asks for goes before what its head accepts. */
-    if (oip->ask.classes > 0 || oip->ask.window[KS_WINDOW_OUT]) oip->ask.answer = KS_FILE_NONE;
-    oip->ask.out_binary |= oip->ask.answer != KS_FILE_NONE;
+    uint64_t classes = 0;
+    for (int i = 0; i < KS_OUTPUTS_MAX; i++) classes |= oip->ask.classes[i];
+    if (classes > 0 || oip->ask.windows >> KS_WINDOW_OUT) oip->ask.answer = KS_FILE_NONE;
+    if (oip->ask.answer != KS_FILE_NONE) oip->ask.binary = KS_OUTPUTS_ALL;
     if (status == KS_OK) status = ks_oip_resolve(oip, error);
     if (status != KS_OK) return status;
-    if (oip->pieces > 0 || oip->ask.out_binary) oip->ask.form = KS_FORM_BINARY;
+    if (oip->pieces > 0 || oip->ask.binary) oip->ask.form = KS_FORM_BINARY;
     *in_bytes = lay_out(oip);
     return KS_OK;
 }

@@ -133,7 +133,9 @@ static ks_status read_member(npy_text *text, ks_tensor *out, bool *fortran, int 
 
 ks_status ks_oip_npy_read(ks_oip *oip, ks_error *error)
 {
-    ks_tensor *tensor = &oip->ask.spec.in[0];
+    const int input = __builtin_ctz(ks_op_required(oip->ask.spec.op));
+    const char *const name = oip->ask.spec.op->inputs[input].name;
+    ks_tensor *tensor = &oip->ask.spec.in[input];
     npy_text text = {oip->file + (oip->file[6] == 1 ? 10 : 12), oip->file + oip->file_length};
     bool fortran = false;
     int has = 0;
@@ -147,10 +149,10 @@ ks_status ks_oip_npy_read(ks_oip *oip, ks_error *error)
     }
     skip_space(&text);
     if (has != HAS_ALL || text.at != text.end) return malformed("dictionary", error);
-    ks_status status = ks_oip_check_dtype(oip, ks_oip_input_name(0), tensor->dtype, error);
-    if (status == KS_OK) status = ks_tensor_measure(tensor, ks_oip_input_name(0), error);
+    ks_status status = ks_oip_check_dtype(oip, input, name, tensor->dtype, error);
+    if (status == KS_OK) status = ks_tensor_measure(tensor, name, error);
     if (status != KS_OK) return status;
-    oip->piece[oip->pieces++] = (ks_oip_piece){.input = 0, .bytes = tensor->size_bytes};
+    oip->piece[oip->pieces++] = (ks_oip_piece){.input = input, .bytes = tensor->size_bytes};
     oip->fortran_order = fortran && tensor->rank > 1 && tensor->size_bytes > 0;
     if (oip->fortran_order) ks_fortran_begin(&oip->fortran, tensor);
     return KS_OK;
@@ -164,8 +166,9 @@ const char *ks_npy_type(ks_dtype dtype)
 }
 
 /* Version 1, padded so that the elements begin at a multiple of 64. */
-size_t ks_npy_head(const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX])
+size_t ks_npy_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX])
 {
+    const ks_tensor *tensor = &ask->spec.out[__builtin_ctz(ask->outputs)];
     enum { FIRST = 10, UNIT = 64 };
     char dims[KS_RANK_MAX * 21 + 1];
     const size_t shape = ks_dims_text(tensor, dims, sizeof dims);

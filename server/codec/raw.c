@@ -1,4 +1,5 @@
-/* Bodies without JSON. The query may name shape (one per input), datatype and parameters; OIP's own raw request
+/* Bodies without JSON. The query may name shape (one per input), datatype (one, or one per input), inputs where not the first
+ * ones are meant or the body has them in another order, an output, and parameters; OIP's own raw request
  * (Inference-Header-Content-Length: 0) may leave the shape to the body's length. No allocation. */
 #include <inttypes.h>
 #include <string.h>
@@ -72,9 +73,9 @@ bool ks_oip_query_has(const char *query, const char *name)
 static ks_status query_shape(ks_oip *oip, const char *text, size_t length, ks_error *error)
 {
     const ks_model *model = oip->ask.model;
-    if (oip->query_shapes == model->op->inputs)
+    if (oip->query_shapes == model->op->inputs_count)
         return ks_fail(error, KS_NAME, "expected %d inputs but the query has more shapes for model '%s'",
-                       model->op->inputs, model->name);
+                       model->op->inputs_count, model->name);
     ks_tensor *tensor = &oip->ask.spec.in[oip->query_shapes++];
     tensor->rank = 0;
     const char *const end = text + length;
@@ -93,95 +94,207 @@ static ks_status query_shape(ks_oip *oip, const char *text, size_t length, ks_er
     return KS_OK;
 }
 
+static ks_status twice(ks_error *error)
+{
+    return ks_fail(error, KS_DATATYPE, "the query names 'datatype' twice");
+}
+
 static ks_status query_datatype(ks_oip *oip, const char *text, size_t length, ks_error *error)
 {
-    const ks_model *model = oip->ask.model;
+    const ks_op *op = oip->ask.model->op;
     ks_dtype dtype;
-    if (oip->query_datatype) return ks_fail(error, KS_DATATYPE, "the query names 'datatype' twice");
+    if (oip->query_datatypes == op->inputs_count) return twice(error);
     if (!ks_dtype_find(text, length, &dtype))
         return ks_fail(error, KS_DATATYPE, "data-type '%s' is unknown", ks_quoted(text, length).text);
-    const ks_status status = ks_oip_check_dtype(oip, ks_oip_input_name(0), dtype, error);
-    if (status != KS_OK) return status;
-    for (int i = 0; i < model->op->inputs; i++) oip->ask.spec.in[i].dtype = dtype;
-    oip->query_datatype = true;
+    oip->query_datatype[oip->query_datatypes++] = dtype;
     return KS_OK;
+}
+
+static ks_status query_input(ks_oip *oip, const char *text, size_t length, ks_error *error)
+{
+    const ks_model *model = oip->ask.model;
+    const int input = ks_op_input(model->op, text, length);
+    if (input < 0)
+        return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'", ks_quoted(text, length).text,
+                       model->name);
+    for (int i = 0; i < oip->query_inputs; i++)
+        if (oip->query_input[i] == input)
+            return ks_fail(error, KS_NAME, "input '%s' already exists in request", model->op->inputs[input].name);
+    oip->query_input[oip->query_inputs++] = input;
+    return KS_OK;
+}
+
+static ks_status query_output(ks_oip *oip, const char *text, size_t length, ks_error *error)
+{
+    for (int i = 0; i < oip->ask.model->outputs; i++) {
+        if (strlen(ks_output_name(i)) != length || memcmp(text, ks_output_name(i), length) != 0) continue;
+        if (ks_in(oip->ask.outputs, i))
+            return ks_fail(error, KS_NAME, "output '%s' already exists in request", ks_output_name(i));
+        oip->ask.outputs |= (uint8_t)(1u << i);
+        return KS_OK;
+    }
+    return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'", ks_quoted(text, length).text,
+                   oip->ask.model->name);
+}
+
+/* What only a body without a head of its own leaves to the query. */
+static ks_status query_tensor(ks_oip *oip, const query_pair *pair, bool *known, ks_error *error)
+{
+    const size_t length = (size_t)pair->value_length;
+    *known = true;
+    if (strcmp(pair->name, "shape") == 0) return query_shape(oip, pair->value, length, error);
+    if (strcmp(pair->name, "datatype") == 0) return query_datatype(oip, pair->value, length, error);
+    if (strcmp(pair->name, "input") == 0) return query_input(oip, pair->value, length, error);
+    *known = false;
+    return KS_OK;
+}
+
+/* One pair that can be decoded. */
+static ks_status query_one(ks_oip *oip, const query_pair *pair, ks_error *error)
+{
+    const bool raw = oip->ask.form == KS_FORM_OIP_RAW || oip->ask.form == KS_FORM_PLAIN_RAW;
+    const ks_oip_value value = {.kind = KS_VALUE_QUERY, .text = pair->value, .length = (size_t)pair->value_length};
+    bool known = false;
+    const ks_status status = raw ? query_tensor(oip, pair, &known, error) : KS_OK;
+    if (known || status != KS_OK) return status;
+    if (!raw &&
+        (strcmp(pair->name, "shape") == 0 || strcmp(pair->name, "datatype") == 0 || strcmp(pair->name, "input") == 0))
+        return ks_fail(error, KS_PARAMETER, "the query names '%s', which the body itself says", pair->name);
+    if (strcmp(pair->name, "output") == 0) return query_output(oip, value.text, value.length, error);
+    return ks_oip_parameter(oip, pair->name, &value, error);
 }
 
 ks_status ks_oip_read_query(ks_oip *oip, const char *query, ks_error *error)
 {
-    const bool raw = oip->ask.form == KS_FORM_OIP_RAW || oip->ask.form == KS_FORM_PLAIN_RAW;
     query_pair pair;
     while (next_pair(&query, &pair)) {
         if (pair.name[0] == 0) continue;
         if (pair.value_length < 0)
             return ks_fail(error, KS_PARAMETER, "the query's '%s' is too long or badly encoded",
                            ks_quoted(pair.name, strlen(pair.name)).text);
-        const ks_oip_value value = {.kind = KS_VALUE_QUERY, .text = pair.value, .length = (size_t)pair.value_length};
-        ks_status status;
-        if (!raw && (strcmp(pair.name, "shape") == 0 || strcmp(pair.name, "datatype") == 0))
-            return ks_fail(error, KS_PARAMETER, "the query names '%s', which the body itself says", pair.name);
-        if (strcmp(pair.name, "shape") == 0)
-            status = query_shape(oip, value.text, value.length, error);
-        else if (strcmp(pair.name, "datatype") == 0)
-            status = query_datatype(oip, value.text, value.length, error);
-        else
-            status = ks_oip_parameter(oip, pair.name, &value, error);
+        const ks_status status = query_one(oip, &pair, error);
         if (status != KS_OK) return status;
     }
     return KS_OK;
 }
 
-/* Shapes are known: one piece of the body per input. */
+/* The query's shapes go to the inputs that it names. */
+static __attribute__((noinline)) void sort_inputs(ks_oip *oip)
+{
+    ks_spec *spec = &oip->ask.spec;
+    ks_tensor tensors[KS_INPUTS_MAX];
+    memcpy(tensors, spec->in, sizeof tensors);
+    memset(spec->in, 0, sizeof spec->in);
+    spec->given = 0;
+    for (int i = 0; i < oip->query_shapes; i++) {
+        spec->in[oip->query_input[i]] = tensors[i];
+        spec->given |= (uint16_t)(1u << oip->query_input[i]);
+    }
+}
+
+/* Or else to the first ones. */
+static ks_status name_inputs(ks_oip *oip, ks_error *error)
+{
+    const ks_model *model = oip->ask.model;
+    const unsigned required = oip->ask.spec.given;
+    if (oip->query_inputs != 0 && oip->query_inputs != oip->query_shapes)
+        return ks_fail(error, KS_NAME, "the query names %d inputs and %d shapes", oip->query_inputs, oip->query_shapes);
+    if (oip->query_inputs > 0) sort_inputs(oip);
+    for (int i = oip->query_inputs; i < oip->query_shapes; i++) oip->query_input[i] = i;
+    if (oip->query_inputs == 0) oip->ask.spec.given = (uint16_t)((1u << oip->query_shapes) - 1);
+    const unsigned missing = required & ~(unsigned)oip->ask.spec.given;
+    if (missing)
+        return ks_fail(error, KS_NAME, "the query has no shape for input '%s' of model '%s'",
+                       model->op->inputs[__builtin_ctz(missing)].name, model->name);
+    return KS_OK;
+}
+
+static ks_status name_datatypes(ks_oip *oip, ks_error *error)
+{
+    const ks_model *model = oip->ask.model;
+    if (oip->query_datatypes > 1 && oip->query_shapes <= 1) return twice(error);
+    if (oip->query_datatypes > 1 && oip->query_datatypes != oip->query_shapes)
+        return ks_fail(error, KS_DATATYPE, "the query names %d datatypes and %d shapes", oip->query_datatypes,
+                       oip->query_shapes);
+    for (int i = 0; i < oip->query_shapes; i++) {
+        const int input = oip->query_input[i];
+        ks_dtype *dtype = &oip->ask.spec.in[input].dtype;
+        *dtype = oip->query_datatypes == 0 ? ks_model_dtype(model, input)
+                                           : oip->query_datatype[oip->query_datatypes > 1 ? i : 0];
+        const ks_status status = ks_oip_check_dtype(oip, input, model->op->inputs[input].name, *dtype, error);
+        if (status != KS_OK) return status;
+    }
+    return KS_OK;
+}
+
+/* Shapes are known: one piece of the body per input, in the query's order. */
 static ks_status raw_resolve(ks_oip *oip, ks_error *error)
 {
     ks_spec *spec = &oip->ask.spec;
     const ks_model *model = oip->ask.model;
+    const ks_input *row = model->op->inputs;
     uint64_t expected = 0;
-    for (int i = 0; i < spec->inputs; i++) {
-        const ks_status status = ks_tensor_measure(&spec->in[i], ks_oip_input_name(i), error);
+    oip->pieces = oip->query_shapes;
+    for (int i = 0; i < oip->pieces; i++) {
+        const int input = oip->query_input[i];
+        const ks_status status = ks_tensor_measure(&spec->in[input], row[input].name, error);
         if (status != KS_OK) return status;
-        oip->piece[i] = (ks_oip_piece){.input = i, .bytes = spec->in[i].size_bytes};
-        if (__builtin_add_overflow(expected, (uint64_t)spec->in[i].size_bytes, &expected)) expected = UINT64_MAX;
+        oip->piece[i] = (ks_oip_piece){.input = input, .bytes = spec->in[input].size_bytes};
+        if (__builtin_add_overflow(expected, (uint64_t)oip->piece[i].bytes, &expected)) expected = UINT64_MAX;
     }
-    oip->pieces = spec->inputs;
     if (oip->content_length >= 0 && (uint64_t)oip->content_length != expected)
         return ks_fail(error, KS_BINARY_SIZE,
-                       "input byte size mismatch for %s for model '%s'. Expected %" PRIu64 ", got %" PRId64,
-                       spec->inputs == 1 ? "input 'INPUT0'" : "all inputs", model->name, expected, oip->content_length);
+                       "input byte size mismatch for %s%s%s for model '%s'. Expected %" PRIu64 ", got %" PRId64,
+                       oip->pieces == 1 ? "input '" : "all inputs",
+                       oip->pieces == 1 ? row[oip->piece[0].input].name : "", oip->pieces == 1 ? "'" : "", model->name,
+                       expected, oip->content_length);
     if (expected > oip->limits.max_body)
         return ks_fail(error, KS_BODY_SIZE,
                        "Raw input has a byte_size (%" PRIu64 ") that exceeds the maximum allowed value of %" PRIu64
                        ". Use --max-body to increase the limit.",
                        expected, oip->limits.max_body);
     const ks_status status = ks_oip_resolve(oip, error);
-    if (status != KS_OK) return status;
-    return ks_oip_ask_place(oip, ks_spec_layout(spec), spec->out.size_bytes, oip->in_used, error);
+    return status == KS_OK ? ks_oip_place_tensors(oip, error) : status;
+}
+
+/* The query has a shape for each required input. */
+static ks_status raw_shaped(ks_oip *oip, ks_error *error)
+{
+    ks_status status = name_inputs(oip, error);
+    if (status == KS_OK) status = name_datatypes(oip, error);
+    return status == KS_OK ? raw_resolve(oip, error) : status;
 }
 
 ks_status ks_oip_raw_begin(ks_oip *oip, const char *query, ks_error *error)
 {
     const ks_model *model = oip->ask.model;
-    const int inputs = model->op->inputs_least;
-    for (int i = 0; i < model->op->inputs; i++) oip->ask.spec.in[i].dtype = model->dtype;
+    const unsigned required = oip->ask.spec.given;
+    const int inputs = required & (required - 1) ? __builtin_popcount(required) : 1;
     if (oip->ask.form == KS_FORM_OIP_RAW && inputs != 1)
         return ks_fail(
             error, KS_NAME,
             "Raw request must only have 1 input (found 1) to be deduced but got %d inputs in '%s' model configuration",
             inputs, model->name);
-    const ks_status status = ks_oip_read_query(oip, query, error);
+    ks_status status = ks_oip_read_query(oip, query, error);
     if (status != KS_OK) return status;
-    if (oip->query_shapes >= inputs) {
-        oip->ask.spec.inputs = oip->query_shapes;
-        return raw_resolve(oip, error);
-    }
+    if (oip->query_shapes >= inputs) return raw_shaped(oip, error);
     if (oip->ask.form == KS_FORM_PLAIN_RAW)
         return ks_fail(error, KS_NAME, "expected %d inputs but the query has %d shapes for model '%s'", inputs,
                        oip->query_shapes, model->name);
-    if (model->in_rank > 1)
+    const int input = __builtin_ctz(required);
+    if (model->in_rank[input] > 1)
         return ks_fail(
             error, KS_SHAPE,
-            "The shape of the raw input 'INPUT0' can not be deduced because there are more than one variable-sized "
-            "dimension");
+            "The shape of the raw input '%s' can not be deduced because there are more than one variable-sized "
+            "dimension",
+            model->op->inputs[input].name);
+    if (oip->query_inputs > 1 || (oip->query_inputs == 1 && oip->query_input[0] != input))
+        return ks_fail(error, KS_NAME, "the query has no shape for input '%s' of model '%s'",
+                       model->op->inputs[oip->query_input[oip->query_inputs - 1]].name, model->name);
+    oip->query_shapes = 1;
+    oip->query_input[0] = input;
+    status = name_datatypes(oip, error);
+    if (status != KS_OK) return status;
     oip->deduce = true;
     if (oip->content_length < 0) return KS_OK;
     return ks_oip_raw_deduce(oip, (size_t)oip->content_length, error);
@@ -189,7 +302,7 @@ ks_status ks_oip_raw_begin(ks_oip *oip, const char *query, ks_error *error)
 
 ks_status ks_oip_raw_deduce(ks_oip *oip, size_t body_bytes, ks_error *error)
 {
-    ks_tensor *tensor = &oip->ask.spec.in[0];
+    ks_tensor *tensor = &oip->ask.spec.in[oip->query_input[0]];
     oip->deduce = false;
     tensor->rank = 1;
     tensor->dims[0] = (int64_t)(body_bytes / ks_dtype_size(tensor->dtype));

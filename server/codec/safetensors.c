@@ -62,16 +62,17 @@ static ks_status read_dtype(const cJSON *item, ks_tensor *out, ks_error *error)
 static ks_status read_tensor(ks_oip *oip, const cJSON *item, int which, uint64_t *begin, ks_error *error)
 {
     ks_tensor *tensor = &oip->ask.spec.in[which];
+    const char *const name = oip->ask.spec.op->inputs[which].name;
     uint64_t dims[KS_RANK_MAX], range[2];
     ks_status status = read_dtype(cJSON_GetObjectItemCaseSensitive(item, "dtype"), tensor, error);
-    if (status == KS_OK) status = ks_oip_check_dtype(oip, ks_oip_input_name(which), tensor->dtype, error);
+    if (status == KS_OK) status = ks_oip_check_dtype(oip, which, name, tensor->dtype, error);
     if (status != KS_OK) return status;
     tensor->rank = read_list(cJSON_GetObjectItemCaseSensitive(item, "shape"), dims, KS_RANK_MAX);
     if (tensor->rank < 0)
         return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': it is not a list of up to %d dimensions of 0 or more",
                        KS_RANK_MAX);
     for (int i = 0; i < tensor->rank; i++) tensor->dims[i] = dims[i] <= INT64_MAX ? (int64_t)dims[i] : -1;
-    status = ks_tensor_measure(tensor, ks_oip_input_name(which), error);
+    status = ks_tensor_measure(tensor, name, error);
     if (status != KS_OK) return status;
     if (read_list(cJSON_GetObjectItemCaseSensitive(item, "data_offsets"), range, 2) != 2)
         return malformed(item->string, "data_offsets", error);
@@ -79,7 +80,7 @@ static ks_status read_tensor(ks_oip *oip, const cJSON *item, int which, uint64_t
         return ks_fail(error, KS_BINARY_SIZE,
                        "input byte size mismatch for input '%s' for model '%s'. Expected %zu, got %" PRIu64
                        " to %" PRIu64,
-                       ks_oip_input_name(which), oip->ask.model->name, tensor->size_bytes, range[0], range[1]);
+                       name, oip->ask.model->name, tensor->size_bytes, range[0], range[1]);
     *begin = range[0];
     return KS_OK;
 }
@@ -87,10 +88,11 @@ static ks_status read_tensor(ks_oip *oip, const cJSON *item, int which, uint64_t
 /* -1: none of the model's. */
 static int input_of(const ks_oip *oip, const char *name, bool only)
 {
-    const int inputs = oip->ask.model->op->inputs;
-    for (int i = 0; i < inputs; i++)
-        if (strcmp(name, ks_oip_input_name(i)) == 0) return i;
-    return only && inputs == 1 ? 0 : -1;
+    const ks_op *op = oip->ask.model->op;
+    const unsigned required = ks_op_required(op);
+    const int input = ks_op_input(op, name, strlen(name));
+    if (input >= 0 || !only || __builtin_popcount(required) != 1) return input;
+    return __builtin_ctz(required);
 }
 
 /* Pieces in the order of their bytes, which follow each other without a gap. */
@@ -98,10 +100,10 @@ static ks_status order_pieces(ks_oip *oip, const uint64_t *begin, ks_error *erro
 {
     uint64_t at = 0;
     bool placed[KS_INPUTS_MAX] = {false};
-    const int inputs = oip->ask.spec.inputs;
-    while (oip->pieces < inputs) {
+    const ks_spec *spec = &oip->ask.spec;
+    while (oip->pieces < __builtin_popcount(spec->given)) {
         int next = -1;
-        for (int i = 0; i < inputs; i++)
+        for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
             if (!placed[i] && begin[i] == at && (next < 0 || oip->ask.spec.in[i].size_bytes == 0)) next = i;
         if (next < 0)
             return ks_fail(error, KS_BINARY_SIZE,
@@ -118,7 +120,8 @@ static ks_status read_tensors(ks_oip *oip, const cJSON *top, ks_error *error)
     static const char metadata[] = "__metadata__";
     const ks_model *model = oip->ask.model;
     uint64_t begin[KS_INPUTS_MAX];
-    bool present[KS_INPUTS_MAX + 1] = {false};
+    const unsigned required = ks_op_required(model->op);
+    unsigned present = 0;
     const cJSON *item;
     int count = 0;
     cJSON_ArrayForEach(item, top) count += strcmp(item->string, metadata) != 0;
@@ -133,15 +136,13 @@ static ks_status read_tensors(ks_oip *oip, const cJSON *top, ks_error *error)
                            ks_quoted(item->string, strlen(item->string)).text, model->name);
         const ks_status status = read_tensor(oip, item, which, &begin[which], error);
         if (status != KS_OK) return status;
-        present[which] = true;
+        present |= 1u << which;
         count++; /* the scanner lets no key come twice */
     }
-    int given = 0;
-    while (present[given]) given++; /* optional ones, none left out in between */
-    if (given < model->op->inputs_least || given < count)
+    if (required & ~present)
         return ks_fail(error, KS_NAME, "expected %d inputs but got %d inputs for model '%s'",
-                       given < model->op->inputs_least ? model->op->inputs_least : given + 1, count, model->name);
-    oip->ask.spec.inputs = given;
+                       __builtin_popcount(required | present), count, model->name);
+    oip->ask.spec.given = (uint16_t)present;
     return order_pieces(oip, begin, error);
 }
 
@@ -166,18 +167,30 @@ ks_status ks_oip_safetensors_read(ks_oip *oip, ks_error *error)
     return status;
 }
 
-size_t ks_safetensors_head(const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX])
+static const char *type_of(ks_dtype dtype)
 {
-    char dims[KS_RANK_MAX * 21 + 1];
-    const char *type = "";
     for (int i = 0; i < TYPES; i++)
-        if (types[i].dtype == tensor->dtype) type = types[i].name;
-    const size_t shape = ks_dims_text(tensor, dims, sizeof dims);
-    const size_t n = (size_t)snprintf(out + FIRST, KS_FILE_HEAD_MAX - FIRST,
-                                      "{\"OUTPUT0\":{\"dtype\":\"%s\",\"shape\":[%.*s],\"data_offsets\":[0,%zu]}}",
-                                      type, (int)shape, dims, tensor->size_bytes);
-    const size_t whole = (FIRST + n + 7) / 8 * 8;
-    memset(out + FIRST + n, ' ', whole - FIRST - n);
+        if (types[i].dtype == dtype) return types[i].name;
+    return "";
+}
+
+/* Four outputs take some 600 bytes of it at most: a shape of eight dimensions that can be measured has 34 characters. */
+size_t ks_safetensors_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX])
+{
+    size_t n = FIRST, begin = 0;
+    for (int i = 0; i < ask->spec.outputs; i++) {
+        const ks_tensor *tensor = &ask->spec.out[i];
+        char dims[KS_RANK_MAX * 21 + 1];
+        if (!ks_in(ask->outputs, i)) continue;
+        ks_dims_text(tensor, dims, sizeof dims);
+        n += (size_t)snprintf(
+            out + n, KS_FILE_HEAD_MAX - n, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+            n == FIRST ? '{' : ',', ks_output_name(i), type_of(tensor->dtype), dims, begin, begin + tensor->size_bytes);
+        begin += tensor->size_bytes;
+    }
+    out[n++] = '}';
+    const size_t whole = (n + 7) / 8 * 8;
+    memset(out + n, ' ', whole - n);
     for (int i = 0; i < FIRST; i++) out[i] = (char)((whole - FIRST) >> 8 * i & 255);
     return whole;
 }

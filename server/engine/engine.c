@@ -98,11 +98,8 @@ void ks_engine_count_plans(ks_engine *engine)
 static ks_status prepare(ks_engine *engine, ks_plan *plan, ks_error *error)
 {
     const ks_spec *spec = &plan->spec;
-    for (int i = 0; i < spec->inputs; i++) {
-        const size_t end = spec->in[i].offset + spec->in[i].size_bytes;
-        if (end > plan->in_bytes) plan->in_bytes = end;
-    }
-    plan->out_bytes = spec->out.offset + spec->out.size_bytes;
+    plan->in_bytes = ks_spec_in_bytes(spec);
+    plan->out_bytes = ks_spec_out_bytes(spec);
     plan->batch_max = 1;
     const ks_status status = engine->backend->prepare(engine->device, plan, error);
     if (status != KS_OK) return status;
@@ -313,11 +310,11 @@ static int free_lane(const ks_engine *engine, const ks_job *job)
 }
 
 /* A mapped plan's kernel reaches a slot of ordinary memory, the device's own, or a client's, only with the backend's
- * help: such a job goes alone. */
+ * help, and some rows of a large request lie elsewhere than in other slots: such a job goes alone. */
 static bool goes_alone(const ks_job *job)
 {
     const ks_slot *slot = job->slot;
-    return slot->windows || (job->plan->mapped && (!slot->in || !slot->in_device || !slot->out_device));
+    return slot->windows || slot->places || (job->plan->mapped && (!slot->in || !slot->in_device || !slot->out_device));
 }
 
 /* Moves the job at the link, and what may go with it, from the queue to the lane's batch. */

@@ -1,4 +1,4 @@
-/* A shard's plans: a hash table over the spec's bytes and a list from the newest to the least recently used.
+/* A shard's plans: a hash table over the bytes of specs and a list from the newest to the least recently used.
  *
  * Limits   a byte budget over plans and the graphs charged to them, and a number of plans. A plan in use is never evicted,
  *          so the cache can be past its limits by what is in use, and comes back with the next plan made or charged.
@@ -32,21 +32,26 @@ static node *node_of(ks_plan *plan)
     return (node *)plan;
 }
 
-/* Multiply and fold, eight bytes at a time: a spec is some 500 bytes, mostly zero, hashed once a request. Clients choose
- * the bytes: the seed keeps them from filling one chain on purpose. */
+static uint64_t hash_word(uint64_t hash, uint64_t word)
+{
+    const unsigned __int128 product = (unsigned __int128)(hash ^ word) * 0x9E3779B97F4A7C15u;
+    return (uint64_t)product ^ (uint64_t)(product >> 64) ^ 0xD6E8FEB86659FD93u;
+}
+
+/* Multiply and fold, eight bytes at a time, what is in use. Clients choose the bytes: the seed keeps them from filling one
+ * chain on purpose. */
 static uint64_t hash_spec(const ks_plans *plans, const ks_spec *spec)
 {
-    const unsigned char *bytes = (const unsigned char *)spec;
-    uint64_t hash = plans->seed;
-    for (size_t i = 0; i < sizeof *spec; i += 8) {
-        uint64_t word;
-        memcpy(&word, bytes + i, 8);
-        const unsigned __int128 product = (unsigned __int128)(hash ^ word) * 0x9E3779B97F4A7C15u;
-        hash = (uint64_t)product ^ (uint64_t)(product >> 64) ^ 0xD6E8FEB86659FD93u;
+    uint64_t hash = hash_word(plans->seed, (uint64_t)(uintptr_t)spec->op ^ (uint64_t)spec->given << 48);
+    for (int i = 0; i < spec->op->params_count; i++)
+        hash = hash_word(hash_word(hash, spec->params[i].bits[0]), spec->params[i].bits[1]);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+        const ks_tensor *in = &spec->in[i];
+        hash = hash_word(hash_word(hash, (uint64_t)in->dtype << 32 | (uint64_t)in->rank), in->offset);
+        for (int d = 0; d < in->rank; d++) hash = hash_word(hash, (uint64_t)in->dims[d]);
     }
     return hash;
 }
-_Static_assert(sizeof(ks_spec) % 8 == 0, "hash_spec reads whole words");
 
 ks_status ks_plans_open(size_t max_bytes, size_t max_count, ks_plan_forget_fn *forget, void *context, ks_plans **out,
                         ks_error *error)
@@ -126,10 +131,10 @@ void ks_plans_close(ks_plans **plans)
 ks_plan *ks_plans_peek(ks_plans *plans, const ks_spec *spec)
 {
     /* The same work again, most likely: to compare is a tenth of hashing. */
-    if (plans->newest && memcmp(&plans->newest->spec, spec, sizeof *spec) == 0) return plans->newest;
+    if (plans->newest && ks_spec_same(&plans->newest->spec, spec)) return plans->newest;
     const uint64_t hash = hash_spec(plans, spec);
     for (ks_plan *plan = plans->chains[hash & plans->mask]; plan; plan = plan->chain)
-        if (node_of(plan)->hash == hash && memcmp(&plan->spec, spec, sizeof *spec) == 0) return plan;
+        if (node_of(plan)->hash == hash && ks_spec_same(&plan->spec, spec)) return plan;
     return NULL;
 }
 
@@ -148,7 +153,7 @@ ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_
     node *made = calloc(1, sizeof *made);
     if (!made) return ks_fail(error, KS_MEMORY, "no memory for a plan of %s", spec->op->name);
     ks_plan *plan = &made->plan;
-    memcpy(&plan->spec, spec, sizeof *spec); /* not assignment: equal work must have equal bytes, padding too */
+    ks_spec_copy(&plan->spec, spec);
     plan->id = ++plans->last_id;
     made->hash = hash_spec(plans, spec);
     made->bytes = sizeof *made;

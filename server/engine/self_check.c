@@ -200,7 +200,7 @@ static void set_element(ks_dtype dtype, void *data, size_t i, int step)
 static void fill(const ks_spec *spec, unsigned char *side)
 {
     uint32_t state = 2463534242u;
-    for (int t = 0; t < spec->inputs; t++) {
+    for (int t = ks_next_input(spec, -1); t >= 0; t = ks_next_input(spec, t)) {
         const ks_tensor *tensor = &spec->in[t];
         const size_t count = (size_t)ks_tensor_count(tensor);
         for (size_t i = 0; i < count; i++) {
@@ -217,9 +217,9 @@ static double tolerance(ks_dtype dtype)
     return dtype == KS_BF16 ? 8e-3 : dtype == KS_FP16 ? 2e-3 : 1e-3;
 }
 
-static ks_status compare(const ks_spec *spec, const void *got, const void *wanted, ks_error *error)
+static ks_status compare(const ks_spec *spec, const ks_tensor *out, const void *got, const void *wanted,
+                         ks_error *error)
 {
-    const ks_tensor *out = &spec->out;
     const size_t count = (size_t)ks_tensor_count(out);
     double largest = 0;
     for (size_t i = 0; i < count; i++) largest = fmax(largest, fabs(element(out->dtype, wanted, i)));
@@ -237,18 +237,21 @@ static ks_status compare(const ks_spec *spec, const void *got, const void *wante
 static ks_status compare_with_reference(const ks_spec *spec, const ks_slot *slot, ks_error *error)
 {
     const size_t scratch_bytes = ks_cpu_scratch_bytes(spec);
-    void *out = aligned_alloc(KS_ALIGNMENT, ks_align(spec->out.size_bytes + 1));
+    unsigned char *side = aligned_alloc(KS_ALIGNMENT, ks_align(ks_spec_out_bytes(spec) + 1));
     void *scratch = aligned_alloc(KS_ALIGNMENT, ks_align(scratch_bytes + 1));
-    ks_status status;
-    if (out && scratch) {
+    ks_status status = KS_OK;
+    if (side && scratch) {
         const void *in[KS_INPUTS_MAX] = {NULL};
-        for (int i = 0; i < spec->inputs; i++) in[i] = slot->in + spec->in[i].offset;
+        for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) in[i] = slot->in + spec->in[i].offset;
+        void *out[KS_OUTPUTS_MAX] = {NULL};
+        for (int i = 0; i < spec->outputs; i++) out[i] = side + spec->out[i].offset;
         ks_cpu_reference(spec, in, out, scratch);
-        status = compare(spec, slot->out + spec->out.offset, out, error);
+        for (int i = 0; i < spec->outputs && status == KS_OK; i++)
+            status = compare(spec, &spec->out[i], slot->out + spec->out[i].offset, out[i], error);
     } else {
         status = ks_fail(error, KS_MEMORY, "no memory for the known answer of %s", spec->op->name);
     }
-    free(out);
+    free(side);
     free(scratch);
     return status;
 }

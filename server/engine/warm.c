@@ -70,21 +70,21 @@ static ks_status read_parts(const char *option, const char *text, ks_spec *spec,
     *model = ks_model_find(text, (size_t)(colon - text));
     if (*model == NULL) return ks_fail(error, KS_CONFIG, "%s %s: no such model", option, text);
     ks_spec_init(spec, (*model)->op);
-    for (int i = 0; i < spec->inputs || (i < spec->op->inputs && *colon == ':' && colon[1] >= '0' && colon[1] <= '9');
+    const int required = 32 - __builtin_clz((unsigned)spec->given | 1); /* shapes are those of the first inputs */
+    for (int i = 0; i < required || (i < spec->op->inputs_count && *colon == ':' && colon[1] >= '0' && colon[1] <= '9');
          i++) {
         if (*colon != ':')
-            return ks_fail(error, KS_CONFIG, "%s %s: model %s needs %d shapes", option, text, (*model)->name,
-                           spec->inputs);
+            return ks_fail(error, KS_CONFIG, "%s %s: model %s needs %d shapes", option, text, (*model)->name, required);
         const char *shape = colon + 1;
         colon = shape + strcspn(shape, ":?");
         if (!read_dims(shape, (size_t)(colon - shape), &spec->in[i]))
             return ks_fail(error, KS_CONFIG, "%s %s: shape %d is not like 64,1024", option, text, i + 1);
-        if (i == spec->inputs) spec->inputs++;
+        spec->given |= (uint16_t)(1u << i);
     }
     ks_dtype dtype = (*model)->dtype;
     if (*colon == ':' && !ks_dtype_find(colon + 1, (size_t)(end - colon - 1), &dtype))
         return ks_fail(error, KS_CONFIG, "%s %s: no such datatype", option, text);
-    for (int i = 0; i < spec->inputs; i++) spec->in[i].dtype = dtype;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) spec->in[i].dtype = dtype;
     if (*end && !read_params(end + 1, spec))
         return ks_fail(error, KS_CONFIG, "%s %s: a parameter is none of %s's, or has no such value", option, text,
                        spec->op->name);
@@ -97,7 +97,8 @@ ks_status ks_warm_spec(const char *option, const char *text, ks_spec *spec, ks_e
     ks_status status = read_parts(option, text, spec, &model, error);
     if (status != KS_OK) return status;
     if (model->fixed_param >= 0) spec->params[model->fixed_param] = model->fixed_value;
-    for (int i = 0; i < spec->inputs && status == KS_OK; i++) status = ks_tensor_measure(&spec->in[i], option, error);
+    for (int i = ks_next_input(spec, -1); i >= 0 && status == KS_OK; i = ks_next_input(spec, i))
+        status = ks_tensor_measure(&spec->in[i], option, error);
     ks_error why = {0};
     if (status == KS_OK) status = spec->op->resolve(spec, &why);
     if (status != KS_OK) return ks_fail(error, KS_CONFIG, "%s %s: %s", option, text, why.text);

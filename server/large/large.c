@@ -214,7 +214,7 @@ ks_status ks_stream_write(ks_stream *stream, size_t offset, const char *bytes, s
     }
     if (stream->slot) {
         memcpy(stream->slot->in + offset, bytes, n);
-        stream->there = offset + n;
+        ks_stream_came(stream, offset, n);
         *taken = n;
     }
     return KS_OK;

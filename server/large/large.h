@@ -49,18 +49,19 @@ typedef struct ks_stream {
     ks_slot area;  /* the backend's own */
     ks_slot *slot; /* or an overflow slot */
     /* copies: */
-    int filling;    /* piece that takes the body's bytes; -1: none */
-    int under_way;  /* pieces on the link */
-    size_t there;   /* bytes of the in side that are on their way or there, from the start */
-    size_t reading; /* the out side's bytes from here on are wanted */
+    int filling;                /* piece that takes the body's bytes; -1: none */
+    int under_way;              /* pieces on the link */
+    size_t came[KS_INPUTS_MAX]; /* bytes of each input, from its start, that are on their way or there */
+    size_t reading;             /* the out side's bytes from here on are wanted */
     /* blocks: */
     ks_plan *plan;     /* of each block */
     ks_plan *whole;    /* whose rows the blocks are; NULL: plan itself */
     int64_t kernel_ns; /* of the blocks that are done; -1: not known */
     int64_t blocks, launched, done;
-    size_t block_in, block_out;   /* bytes of a block */
+    size_t block_in, block_out;   /* bytes of a block's INPUT0 and OUTPUT0 */
     size_t stride_in, stride_out; /* from one block's start to the next */
     ks_slot view;                 /* the block under way */
+    ks_places places;             /* of its tensors */
     unsigned char head[KS_HEAD_ROOM];
 } ks_stream;
 

@@ -61,6 +61,8 @@ ks_status ks_stream_fail(ks_stream *stream, const ks_error *error, ks_status sta
 
 /* Sizes, blocks and their plan. */
 ks_status ks_stream_plan(ks_stream *stream, const ks_spec *spec, ks_error *error);
+/* So many bytes of the in side are there, or on their way in front of any launch. */
+void ks_stream_came(ks_stream *stream, size_t offset, size_t bytes);
 
 /* --- stream_ring.c --- */
 

@@ -57,7 +57,7 @@ static ks_status send_piece(ks_streams *streams, ks_piece *of)
         free_piece(of);
         return ks_stream_fail(owner, &error, status);
     }
-    owner->there = of->offset + of->bytes;
+    ks_stream_came(owner, of->offset, of->bytes);
     go(streams, of, KS_PIECE_GOING);
     return KS_OK;
 }

@@ -5,11 +5,15 @@
 
 static const size_t block_bytes = 2 << 20; /* in + out of a block, at least: other requests run between two blocks */
 
-/* Rows: the indices of the first dimension that has more than one. *dim: which that is. */
+/* Rows: the indices of the first dimension that has more than one. *dim: which that is. Only INPUT0 is cut, behind all that
+ * its rows need; the response is one output's rows. */
 static int64_t rows_of(const ks_spec *spec, int *dim)
 {
-    const int most = spec->op->free_dims && spec->in[0].offset == 0 ? spec->op->free_dims(spec) : 0;
-    for (int i = 0; i < most; i++) {
+    const ks_tensor *x = &spec->in[0];
+    if (!spec->op->rows || spec->outputs != 1 || x->offset + x->size_bytes != ks_spec_in_bytes(spec)) return 0;
+    const ks_rows rows = spec->op->rows(spec);
+    if ((rows.cut & spec->given) != 1 || !(rows.out & 1)) return 0;
+    for (int i = 0; i < rows.dims; i++) {
         *dim = i;
         if (spec->in[0].dims[i] != 1) return spec->in[0].dims[i];
     }
@@ -27,10 +31,11 @@ static int64_t aligned_rows(size_t row_bytes)
 static bool cut_spec(const ks_spec *whole, int dim, int64_t rows, ks_spec *out)
 {
     ks_error ignored;
-    memcpy(out, whole, sizeof *out);
-    memset(&out->out, 0, sizeof out->out);
+    ks_spec_copy(out, whole);
+    memset(out->out, 0, sizeof out->out);
     out->in[0].dims[dim] = rows;
-    return ks_tensor_measure(&out->in[0], "INPUT0", &ignored) == KS_OK && out->op->resolve(out, &ignored) == KS_OK;
+    return ks_tensor_measure(&out->in[0], out->op->inputs[0].name, &ignored) == KS_OK &&
+           out->op->resolve(out, &ignored) == KS_OK;
 }
 
 /* Blocks of equal size, so that one plan serves them all. The last one ends with the last row; where that does not come
@@ -41,14 +46,14 @@ static bool cut_blocks(ks_stream *stream, const ks_spec *whole, size_t least, ks
     int dim = 0;
     const int64_t rows = rows_of(whole, &dim);
     if (rows < 2) return false;
-    const size_t in_row = whole->in[0].size_bytes / (size_t)rows, out_row = whole->out.size_bytes / (size_t)rows;
+    const size_t in_row = whole->in[0].size_bytes / (size_t)rows, out_row = whole->out[0].size_bytes / (size_t)rows;
     if (in_row == 0 || out_row == 0) return false;
     const int64_t in_step = aligned_rows(in_row), out_step = aligned_rows(out_row);
     const int64_t step = in_step > out_step ? in_step : out_step; /* powers of two */
     const int64_t stride = ((int64_t)(least / (in_row + out_row)) + step) / step * step;
     const int64_t taken = stride + rows % step;
     if (rows < 2 * taken || !cut_spec(whole, dim, taken, block)) return false;
-    if (block->out.size_bytes != out_row * (size_t)taken) return false;
+    if (block->out[0].size_bytes != out_row * (size_t)taken) return false;
     stream->blocks = (rows - taken + stride - 1) / stride + 1;
     stream->block_in = in_row * (size_t)taken;
     stream->block_out = out_row * (size_t)taken;
@@ -81,8 +86,8 @@ ks_status ks_stream_plan(ks_stream *stream, const ks_spec *spec, ks_error *error
         return KS_OK;
     }
     stream->blocks = 1;
-    stream->block_in = stream->in_bytes;
-    stream->block_out = stream->out_bytes;
+    stream->block_in = spec->in[0].size_bytes;
+    stream->block_out = spec->out[0].size_bytes;
     stream->stride_in = stream->stride_out = 0;
     return KS_OK;
 }
@@ -94,20 +99,55 @@ static size_t block_at(int64_t i, size_t stride, size_t block, size_t all)
     return at < all - block ? at : all - block;
 }
 
+static const ks_spec *spec_of(const ks_stream *stream)
+{
+    return stream->whole ? &stream->whole->spec : &stream->plan->spec;
+}
+
+/* Inputs come in any order, each from its start. */
+void ks_stream_came(ks_stream *stream, size_t offset, size_t bytes)
+{
+    const ks_spec *spec = spec_of(stream);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+        const size_t begin = spec->in[i].offset, end = begin + spec->in[i].size_bytes;
+        const size_t from = offset > begin ? offset : begin, to = offset + bytes < end ? offset + bytes : end;
+        if (from < to) stream->came[i] += to - from;
+    }
+}
+
+/* Whether so much of INPUT0 is there, and the other inputs are complete. */
+static bool is_there(const ks_stream *stream, size_t rows_end)
+{
+    const ks_spec *spec = spec_of(stream);
+    for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i))
+        if (stream->came[i] < spec->in[i].size_bytes) return false;
+    return stream->came[0] >= rows_end;
+}
+
+static void place_tensors(ks_stream *stream, size_t in, size_t out)
+{
+    const ks_spec *spec = spec_of(stream);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) stream->places.in[i] = spec->in[i].offset;
+    for (int i = 0; i < spec->outputs; i++) stream->places.out[i] = spec->out[i].offset;
+    stream->places.in[0] += in;
+    stream->places.out[0] += out;
+}
+
 bool ks_stream_next(ks_stream *stream, ks_job *job)
 {
     if (stream->state != KS_STREAM_OPEN || stream->launched == stream->blocks) return false;
-    const size_t in = block_at(stream->launched, stream->stride_in, stream->block_in, stream->in_bytes);
-    const size_t out = block_at(stream->launched, stream->stride_out, stream->block_out, stream->out_bytes);
-    if (stream->there < in + stream->block_in) return false;
+    const ks_spec *spec = spec_of(stream);
+    const size_t in = block_at(stream->launched, stream->stride_in, stream->block_in, spec->in[0].size_bytes);
+    const size_t out = block_at(stream->launched, stream->stride_out, stream->block_out, spec->out[0].size_bytes);
+    if (!is_there(stream, in + stream->block_in)) return false;
     ks_slot *view = &stream->view;
     *view = stream->slot ? *stream->slot : stream->area;
-    if (view->in) view->in += in;
-    if (view->out) view->out += out;
-    if (view->in_device) view->in_device = (unsigned char *)view->in_device + in;
-    if (view->out_device) view->out_device = (unsigned char *)view->out_device + out;
-    view->in_cap = stream->block_in;
-    view->out_cap = stream->block_out;
+    place_tensors(stream, in, out);
+    view->places = &stream->places;
+    if (stream->whole) { /* no more of the sides than up to the block's end */
+        view->in_cap = stream->places.in[0] + stream->block_in;
+        view->out_cap = stream->places.out[0] + stream->block_out;
+    }
     job->plan = stream->plan;
     job->slot = view;
     return true;

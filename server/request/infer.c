@@ -31,8 +31,8 @@ struct ks_infer {
     void *client;
     const ks_identity *identity; /* the client's */
     int held;
-    bool words_open;                      /* oip wants its fini */
-    ks_window windows[KS_INPUTS_MAX + 1]; /* of shared memory, held */
+    bool words_open;               /* oip wants its fini */
+    ks_window windows[KS_WINDOWS]; /* of shared memory, held */
     bool recorded;
     ks_status fault;
     ks_error error;
@@ -218,8 +218,8 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
     ks_infer *infer = context;
     ks_slot *old = infer->job.slot;
     const bool held_back = old == NULL && !infer->packed && ks_oip_may_stream(infer->oip);
-    if (held_back && ks_streams_takes(infer->infers->streams, in_bytes, out_bytes)) {
-        const ks_spec *spec = &ks_oip_ask(infer->oip)->spec;
+    const ks_spec *spec = &ks_oip_ask(infer->oip)->spec;
+    if (held_back && spec->outputs == 1 && ks_streams_takes(infer->infers->streams, in_bytes, out_bytes)) {
         *in = *out = NULL;
         ks_oip_stream(infer->oip, write_stream);
         infer->streamed = true;
@@ -424,18 +424,20 @@ static ks_status take_windows(ks_infer *infer)
 {
     const ks_ask *ask = ks_oip_ask(infer->oip);
     ks_slot *slot = infer->job.slot;
-    for (int i = 0; i < ask->spec.inputs; i++) {
+    if (!ask->windows) return KS_OK;
+    for (int i = ks_next_input(&ask->spec, -1); i >= 0; i = ks_next_input(&ask->spec, i)) {
         const ks_tensor *in = &ask->spec.in[i];
         ks_status status = KS_OK;
-        if (ask->direct[i])
+        if (ks_in(ask->directs, i))
             slot->in_window[i] = ks_window_device(&infer->windows[i]);
-        else if (ask->window[i])
+        else if (ks_in(ask->windows, i))
             status = ks_window_read(&infer->windows[i], slot->in + in->offset, in->size_bytes, &infer->error);
         if (status != KS_OK) return status;
-        slot->windows |= ask->direct[i];
     }
-    if (ask->direct[KS_WINDOW_OUT]) slot->out_window = ks_window_device(&infer->windows[KS_WINDOW_OUT]);
-    slot->windows |= ask->direct[KS_WINDOW_OUT];
+    for (int i = 0; i < ask->spec.outputs; i++)
+        if (ks_in(ask->directs, KS_WINDOW_OUT + i))
+            slot->out_window[i] = ks_window_device(&infer->windows[KS_WINDOW_OUT + i]);
+    slot->windows |= ask->directs != 0;
     return KS_OK;
 }
 
@@ -444,10 +446,11 @@ static void drop_windows(ks_infer *infer)
     ks_slot *slot = infer->job.slot;
     if (slot && slot->windows) {
         memset(slot->in_window, 0, sizeof slot->in_window);
-        slot->out_window = NULL;
+        memset(slot->out_window, 0, sizeof slot->out_window);
         slot->windows = false;
     }
-    for (int i = 0; i <= KS_WINDOW_OUT; i++)
+    if (!ks_oip_ask(infer->oip)->windows) return;
+    for (int i = 0; i < KS_WINDOWS; i++)
         if (infer->windows[i].region) ks_window_release(infer->infers->daemon->regions, &infer->windows[i]);
 }
 
@@ -458,16 +461,10 @@ static ks_status submit(ks_infer *infer)
     const ks_ask *ask = ks_oip_ask(infer->oip);
     ks_job *job = &infer->job;
     unsigned char *in = NULL, *out = NULL;
-    size_t in_bytes = 0;
-    for (int i = 0; i < ask->spec.inputs; i++) {
-        if (ask->direct[i]) continue;
-        size_t end = ask->spec.in[i].offset + ask->spec.in[i].size_bytes;
-        in_bytes = end > in_bytes ? end : in_bytes;
-    }
+    const size_t in_bytes = ks_ask_in_bytes(ask);
     infer->encoding = encoding_of(ask->form);
     size_t keep = job->slot ? (in_bytes < job->slot->in_cap ? in_bytes : job->slot->in_cap) : 0;
-    const size_t out_bytes = ask->direct[KS_WINDOW_OUT] ? 0 : ask->spec.out.size_bytes;
-    ks_status status = place(infer, in_bytes, out_bytes, keep, &in, &out, &infer->error);
+    ks_status status = place(infer, in_bytes, ks_ask_out_bytes(ask), keep, &in, &out, &infer->error);
     if (status == KS_OK) status = take_windows(infer);
     if (status == KS_OK) status = ks_engine_plan(infers->engine, &ask->spec, &job->plan, &infer->error);
     if (status == KS_OK) status = submit_job(infer);
@@ -612,6 +609,21 @@ static void record(ks_infer *infer, ks_status status)
     if (wants_line(infers)) log_line(infer, &r);
 }
 
+/* Outputs that go to shared memory, and that the device has not moved there. */
+static ks_status write_windows(ks_infer *infer)
+{
+    const ks_ask *ask = ks_oip_ask(infer->oip);
+    const unsigned ours = (unsigned)(ask->windows & ~ask->directs) >> KS_WINDOW_OUT;
+    for (int i = 0; ours >> i; i++) {
+        if (!ks_in(ours, i)) continue;
+        const ks_tensor *out = &ask->spec.out[i];
+        const ks_status status = ks_window_write(&infer->windows[KS_WINDOW_OUT + i], infer->job.slot->out + out->offset,
+                                                 out->size_bytes, &infer->error);
+        if (status != KS_OK) return status;
+    }
+    return KS_OK;
+}
+
 /* A finished job, or its fault. Text beyond the slot counts against the bytes in flight: its bound from before the first
  * byte is written, then what it came to, until it is sent. */
 static ks_status begin_words(ks_infer *infer)
@@ -621,12 +633,8 @@ static ks_status begin_words(ks_infer *infer)
         infer->error = infer->job.error;
         return infer->job.status;
     }
-    const ks_ask *ask = ks_oip_ask(infer->oip);
-    if (ask->window[KS_WINDOW_OUT] && !ask->direct[KS_WINDOW_OUT]) {
-        const ks_status wrote = ks_window_write(&infer->windows[KS_WINDOW_OUT], infer->job.slot->out,
-                                                ask->spec.out.size_bytes, &infer->error);
-        if (wrote != KS_OK) return wrote;
-    }
+    const ks_status wrote = write_windows(infer);
+    if (wrote != KS_OK) return wrote;
     const uint64_t bound = ks_oip_answer_bound(infer->oip);
     if (bound > 0 && !ks_budget_take(infer->infers->daemon->budget, bound))
         return ks_fail(&infer->error, KS_BUDGET, "no memory for an answer of up to %llu bytes",
@@ -723,7 +731,7 @@ bool ks_infer_waits(const ks_infer *infer)
 /* Of a streamed answer: what lies in front of the tensor. */
 static size_t head_bytes(const ks_infer *infer)
 {
-    return infer->answer.length - ks_oip_ask(infer->oip)->spec.out.size_bytes;
+    return infer->answer.length - ks_oip_ask(infer->oip)->spec.out[0].size_bytes;
 }
 
 int64_t ks_infer_view(ks_infer *infer, uint64_t at, const char **bytes)

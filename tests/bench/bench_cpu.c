@@ -169,7 +169,7 @@ static double best_seconds(const ks_spec *spec, const void *in, void *out, void 
     int64_t best = INT64_MAX, spent = 0;
     for (int i = 0; i < REPEATS_MOST && (i < REPEATS_LEAST || spent < ENOUGH_NS); i++) {
         const int64_t begin = now_ns();
-        ks_cpu_reference(spec, &in, out, scratch);
+        ks_cpu_reference(spec, &in, (void *const[]){out}, scratch);
         const int64_t took = now_ns() - begin;
         spent += took;
         if (took < best) best = took;
@@ -192,12 +192,12 @@ int main(int argc, char **argv)
         if (!wanted(rows[i].name, argc - 1, argv + 1)) continue;
         copy = fmin(copy, copy_seconds_per_byte());
         const ks_spec spec = spec_of(&rows[i]);
-        void *in = must(malloc(spec.in[0].size_bytes)), *out = must(malloc(spec.out.size_bytes));
+        void *in = must(malloc(spec.in[0].size_bytes)), *out = must(malloc(spec.out[0].size_bytes));
         void *scratch = must(malloc(ks_cpu_scratch_bytes(&spec)));
         fill(rows[i].dtype, in, ks_tensor_count(&spec.in[0]));
-        memset(out, 0xFF, spec.out.size_bytes);
+        memset(out, 0xFF, spec.out[0].size_bytes);
         seconds[i] = best_seconds(&spec, in, out, scratch);
-        bytes[i] = (double)(spec.in[0].size_bytes + spec.out.size_bytes);
+        bytes[i] = (double)(spec.in[0].size_bytes + spec.out[0].size_bytes);
         free(scratch);
         free(out);
         free(in);

@@ -112,7 +112,7 @@ static void make_jobs(run *r)
 /* A measurement of wrong answers is none. */
 static void check_answers(const run *r)
 {
-    const int64_t columns = r->spec.out.dims[1];
+    const int64_t columns = r->spec.out[0].dims[1];
     for (int i = 0; i < r->in_flight && i < r->done; i++) {
         double sum = 0;
         for (int64_t k = 0; k < columns; k++) sum += (double)((const float *)r->jobs[i].slot->out)[k];

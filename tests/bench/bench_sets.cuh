@@ -69,7 +69,7 @@ static void open_sets(sets *s, int most)
     CHECK(cudaMalloc(&s->memory, s->bytes * (size_t)s->count));
     CHECK(cudaMemsetAsync(s->memory, 0, s->bytes * (size_t)s->count, stream));
     for (int at = 0; at < s->count; at++)
-        for (int i = 0; i < spec->inputs; i++) {
+        for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
             const ks_tensor *t = &spec->in[i];
             bench_fill<<<528, 512, 0, stream>>>(s->memory + s->bytes * (size_t)at + t->offset,
                                                 (size_t)ks_tensor_count(t), t->dtype,

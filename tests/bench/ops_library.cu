@@ -103,7 +103,7 @@ static const char *make_spec(const ops_row *row, ks_spec *spec)
     const bool tf32 = strcmp(row->dtype, "TF32") == 0;
     const char *dtype = tf32 ? "FP32" : row->dtype;
     if (tf32 && !set_param(spec, "precision", "tf32")) return refuse(row->op, "has no precision");
-    for (int i = 0; i < spec->inputs; i++) {
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         if (!ks_dtype_find(dtype, strlen(dtype), &spec->in[i].dtype)) return refuse(row->dtype, "no such datatype");
         read_shape(shapes[i], &spec->in[i]);
         if (ks_tensor_measure(&spec->in[i], "INPUT", &error)) return refuse(row->label, error.text);
@@ -197,11 +197,11 @@ const char *ops_plan(const ops_row *row, ops_work *out)
     ks_cuda_plan plan;
     memset(&plan, 0, sizeof plan);
     if (op->plan(&library.chip, &out->spec, &plan, &library.error)) return library.error.text;
-    const ks_tensor *last = &out->spec.in[out->spec.inputs - 1];
-    out->in_bytes = ks_align(last->offset + last->size_bytes) + KS_PAD;
-    out->out_bytes = ks_align(out->spec.out.size_bytes) + KS_PAD;
-    out->bytes = (double)out->spec.out.size_bytes;
-    for (int i = 0; i < out->spec.inputs; i++) out->bytes += (double)out->spec.in[i].size_bytes;
+    out->in_bytes = ks_align(ks_spec_in_bytes(&out->spec)) + KS_PAD;
+    out->out_bytes = ks_align(out->spec.out[0].size_bytes) + KS_PAD;
+    out->bytes = (double)out->spec.out[0].size_bytes;
+    for (int i = ks_next_input(&out->spec, -1); i >= 0; i = ks_next_input(&out->spec, i))
+        out->bytes += (double)out->spec.in[i].size_bytes;
     out->flops = out->spec.flops;
     use_plan(&plan, out);
     return NULL;

@@ -131,8 +131,9 @@ static ks_poll script_poll(ks_lane *lane, ks_error *error)
     void *scratch = malloc(ks_cpu_scratch_bytes(spec) + 1);
     for (int i = 0; i < batch->count; i++) {
         const void *in[KS_INPUTS_MAX] = {NULL};
-        for (int k = 0; k < spec->inputs; k++) in[k] = batch->slots[i]->in + spec->in[k].offset;
-        ks_cpu_reference(spec, in, batch->slots[i]->out, scratch);
+        for (int k = ks_next_input(spec, -1); k >= 0; k = ks_next_input(spec, k))
+            in[k] = batch->slots[i]->in + spec->in[k].offset;
+        ks_cpu_reference(spec, in, (void *const[]){batch->slots[i]->out}, scratch);
     }
     free(scratch);
     batch->h2d_ns = 40 + script.slow_ns;

@@ -26,7 +26,7 @@ static int fail(const char *what, const char *why)
 /* The inputs come one after the other, without the gaps of a slot. */
 static bool read_inputs(const ks_spec *spec, void **inputs)
 {
-    for (int i = 0; i < spec->inputs; i++) {
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         inputs[i] = malloc(spec->in[i].size_bytes + 1);
         if (!inputs[i] || fread(inputs[i], 1, spec->in[i].size_bytes, stdin) != spec->in[i].size_bytes) return false;
     }
@@ -36,13 +36,13 @@ static bool read_inputs(const ks_spec *spec, void **inputs)
 static int run(op_harness *harness, op_path path, const ks_spec *spec)
 {
     ks_error error = {.text = "no memory, or the input is too short"};
-    void *inputs[KS_INPUTS_MAX] = {NULL}, *output = malloc(spec->out.size_bytes + 1);
+    void *inputs[KS_INPUTS_MAX] = {NULL}, *output = malloc(spec->out[0].size_bytes + 1);
     const bool done =
         output && read_inputs(spec, inputs) &&
         op_harness_run(harness, spec, (const void *const *)inputs, output, path, 1, false, &error) == KS_OK;
     if (done) {
-        printf("%zu\n", spec->out.size_bytes);
-        fwrite(output, 1, spec->out.size_bytes, stdout);
+        printf("%zu\n", spec->out[0].size_bytes);
+        fwrite(output, 1, spec->out[0].size_bytes, stdout);
         fflush(stdout);
     }
     for (int i = 0; i < KS_INPUTS_MAX; i++) free(inputs[i]);

@@ -74,17 +74,17 @@ static void check_accepted(ks_oip *oip, memory *m)
 {
     const ks_ask *ask = ks_oip_ask(oip);
     const ks_spec *spec = &ask->spec;
-    for (int i = 0; i < spec->inputs; i++) {
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         assert(spec->in[i].offset % KS_ALIGNMENT == 0);
-        if (ask->direct[i]) continue;
+        if (ks_in(ask->directs, i)) continue;
         assert(spec->in[i].size_bytes == 0 || spec->in[i].offset + spec->in[i].size_bytes <= m->in_cap);
         for (int j = 0; j < i; j++)
-            assert(ask->direct[j] || spec->in[i].size_bytes == 0 || spec->in[j].size_bytes == 0 ||
+            assert(ks_in(ask->directs, j) || spec->in[i].size_bytes == 0 || spec->in[j].size_bytes == 0 ||
                    spec->in[j].offset + spec->in[j].size_bytes <= spec->in[i].offset ||
                    spec->in[i].offset + spec->in[i].size_bytes <= spec->in[j].offset);
     }
-    if (ask->direct[KS_WINDOW_OUT]) return;
-    assert(spec->out.size_bytes <= m->out_cap);
+    if (ks_in(ask->directs, KS_WINDOW_OUT)) return;
+    assert(spec->out[0].size_bytes <= m->out_cap);
     ks_answer answer;
     ks_error error = {0};
     ks_status status;

@@ -103,11 +103,11 @@ static ks_status need_slots(op_harness *harness, bench *b, size_t in_bytes, size
  * all of the input. */
 static void fill_slot(const ks_slot *slot, const ks_spec *spec, const void *const *inputs)
 {
-    for (int i = 0; i < spec->inputs; i++)
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
         if (spec->in[i].size_bytes) memcpy(slot->in + spec->in[i].offset, inputs[i], spec->in[i].size_bytes);
     memset(slot->out - KS_HEAD_ROOM, GUARD_BYTE, KS_HEAD_ROOM);
-    memset(slot->out, OUT_POISON, spec->out.size_bytes);
-    memset(slot->out + spec->out.size_bytes, GUARD_BYTE, GUARD);
+    memset(slot->out, OUT_POISON, spec->out[0].size_bytes);
+    memset(slot->out + spec->out[0].size_bytes, GUARD_BYTE, GUARD);
 }
 
 static ks_status check_slot(const ks_slot *slot, const ks_spec *spec, const void *const *inputs, ks_error *error)
@@ -117,10 +117,10 @@ static ks_status check_slot(const ks_slot *slot, const ks_spec *spec, const void
             return ks_fail(error, KS_DEVICE, "%s wrote %d bytes in front of its output", spec->op->name,
                            KS_HEAD_ROOM - i);
     for (size_t i = 0; i < GUARD; i++)
-        if (slot->out[spec->out.size_bytes + i] != GUARD_BYTE)
+        if (slot->out[spec->out[0].size_bytes + i] != GUARD_BYTE)
             return ks_fail(error, KS_DEVICE, "%s wrote %zu bytes behind its output of %zu", spec->op->name, i + 1,
-                           spec->out.size_bytes);
-    for (int i = 0; i < spec->inputs; i++)
+                           spec->out[0].size_bytes);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
         if (spec->in[i].size_bytes && memcmp(slot->in + spec->in[i].offset, inputs[i], spec->in[i].size_bytes) != 0)
             return ks_fail(error, KS_DEVICE, "%s changed its input %d", spec->op->name, i);
     return KS_OK;
@@ -168,7 +168,7 @@ static ks_status check_all(const bench *b, const ks_spec *spec, const void *cons
     for (int i = 0; i < copies; i++) {
         const ks_status status = check_slot(&b->slots[i], spec, inputs, error);
         if (status != KS_OK) return status;
-        if (memcmp(b->slots[i].out, b->slots[0].out, spec->out.size_bytes) != 0)
+        if (memcmp(b->slots[i].out, b->slots[0].out, spec->out[0].size_bytes) != 0)
             return ks_fail(error, KS_DEVICE, "job %d of %d equal ones gives other bytes than job 0", i, copies);
     }
     return KS_OK;
@@ -180,11 +180,8 @@ static void make_plan(bench *b, const ks_spec *spec, ks_plan *plan)
     memcpy(&plan->spec, spec, sizeof *spec);
     plan->id = ++b->last_plan;
     plan->batch_max = 1;
-    for (int i = 0; i < spec->inputs; i++) {
-        const size_t end = spec->in[i].offset + spec->in[i].size_bytes;
-        if (end > plan->in_bytes) plan->in_bytes = end;
-    }
-    plan->out_bytes = spec->out.offset + spec->out.size_bytes;
+    plan->in_bytes = ks_spec_in_bytes(spec);
+    plan->out_bytes = ks_spec_out_bytes(spec);
 }
 
 /* The ways of a prepared plan, in memory of the caller's to free; NULL: memory. */
@@ -279,7 +276,7 @@ ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *c
     bench *b;
     ks_status status = open_bench(harness, path, &b, error);
     if (status != KS_OK) return status;
-    if (spec->out.size_bytes == 0) return KS_OK; /* never reaches a backend */
+    if (spec->out[0].size_bytes == 0) return KS_OK; /* never reaches a backend */
     ks_plan *plan = malloc(sizeof *plan);
     if (!plan) return ks_fail(error, KS_MEMORY, "no memory for a plan");
     status = prepare_plan(harness, b, spec, plan, error);
@@ -295,7 +292,7 @@ ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *c
         status = run_plan(harness, b, plan, copies, captured, error);
     }
     if (status == KS_OK) status = check_all(b, spec, inputs, copies, error);
-    if (status == KS_OK) memcpy(output, b->slots[0].out, spec->out.size_bytes);
+    if (status == KS_OK) memcpy(output, b->slots[0].out, spec->out[0].size_bytes);
     harness->backend->forget(b->lane, plan);
     free(plan);
     return status;

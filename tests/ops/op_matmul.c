@@ -161,7 +161,7 @@ static void set_shape(ks_spec *spec, ks_dtype dtype, const int64_t (*dims)[KS_RA
 static void add_bias(ks_spec *spec)
 {
     const ks_tensor *b = &spec->in[1];
-    spec->inputs = 3;
+    spec->given = 7;
     spec->in[2].dtype = b->dtype;
     spec->in[2].rank = 1;
     spec->in[2].dims[0] = b->dims[b->rank - (spec->params[TRANSPOSE_B].i ? 2 : 1)];
@@ -179,7 +179,7 @@ static void spec_2d(ks_spec *spec, ks_dtype dtype, int64_t m, int64_t n, int64_t
  */
 static int64_t matrix_at(const ks_spec *spec, int i, int64_t index)
 {
-    const ks_tensor *in = &spec->in[i], *out = &spec->out;
+    const ks_tensor *in = &spec->in[i], *out = &spec->out[0];
     int64_t at = 0, step = in->dims[in->rank - 1] * in->dims[in->rank - 2];
     for (int d = 0; d < out->rank - 2; d++) {
         const int64_t out_dim = out->dims[out->rank - 3 - d], digit = index % out_dim;
@@ -257,7 +257,7 @@ static truth true_value(const problem *p, int64_t at)
 {
     const ks_spec *spec = &p->spec;
     const ks_tensor *a = &spec->in[0];
-    const int64_t m = spec->out.dims[spec->out.rank - 2], n = spec->out.dims[spec->out.rank - 1];
+    const int64_t m = spec->out[0].dims[spec->out[0].rank - 2], n = spec->out[0].dims[spec->out[0].rank - 1];
     const int64_t k = a->dims[a->rank - 1 - spec->params[TRANSPOSE_A].i], i = at / n % m, j = at % n;
     const double *x = p->wide[0] + matrix_at(spec, 0, at / (m * n)) + i * k;
     const double *y = p->wide[1] + matrix_at(spec, 1, at / (m * n)) + j * k;
@@ -265,7 +265,7 @@ static truth true_value(const problem *p, int64_t at)
     long double sum = sum_of(x, y, k, &magnitude);
     if (a->dtype == KS_FP64) sum = long_sum_of(x, y, k);
     const double alpha = k == 0 ? 1.0 : spec->params[ALPHA].d;
-    const double bias = spec->inputs > 2 ? get(p->in[2], spec->in[2].dtype, j) : 0;
+    const double bias = ks_has_input(spec, 2) ? get(p->in[2], spec->in[2].dtype, j) : 0;
     sum = sum * alpha + bias;
     return (truth){(double)sum, magnitude * fabs(alpha) + fabs(bias), (double)activate(spec->params[ACTIVATION].i, sum),
                    at, k};
@@ -283,17 +283,18 @@ static int64_t checks_most(const problem *p)
 static void begin(problem *p)
 {
     ks_error error;
-    for (int i = 0; i < p->spec.inputs; i++) assert_int_equal(ks_tensor_measure(&p->spec.in[i], "in", &error), KS_OK);
+    for (int i = ks_next_input(&p->spec, -1); i >= 0; i = ks_next_input(&p->spec, i))
+        assert_int_equal(ks_tensor_measure(&p->spec.in[i], "in", &error), KS_OK);
     if (p->spec.op->resolve(&p->spec, &error) != KS_OK) fail_msg("resolve: %s", error.text);
     (void)ks_spec_layout(&p->spec);
-    for (int i = 0; i < p->spec.inputs; i++) {
+    for (int i = ks_next_input(&p->spec, -1); i >= 0; i = ks_next_input(&p->spec, i)) {
         const ks_tensor *in = &p->spec.in[i];
         p->in[i] = malloc(in->size_bytes + 1); /* no padding: reads beyond the end show under a sanitizer */
         assert_non_null(p->in[i]);
         const int64_t count = ks_tensor_count(in);
         for (int64_t at = 0; at < count; at++) put(p->in[i], in->dtype, at, make_value(p->fill, in->dtype));
     }
-    const ks_tensor *a = &p->spec.in[0], *c = &p->spec.out;
+    const ks_tensor *a = &p->spec.in[0], *c = &p->spec.out[0];
     const int64_t k = a->dims[a->rank - 1 - p->spec.params[TRANSPOSE_A].i];
     for (int i = 0; i < 2; i++) widen(p, i, c->dims[c->rank - 2 + i], k);
     const int64_t count = ks_tensor_count(c), most = checks_most(p);
@@ -308,7 +309,7 @@ static void begin(problem *p)
 
 static void end(problem *p)
 {
-    for (int i = 0; i < p->spec.inputs; i++) free(p->in[i]);
+    for (int i = ks_next_input(&p->spec, -1); i >= 0; i = ks_next_input(&p->spec, i)) free(p->in[i]);
     for (int i = 0; i < 2; i++) free(p->wide[i]);
     free(p->truths);
 }
@@ -320,7 +321,7 @@ static double bound(const problem *p, truth t)
     static const double unit[] = {[KS_FP16] = 0x1p-11, [KS_BF16] = 0x1p-8, [KS_FP32] = 0x1p-24, [KS_FP64] = 0x1p-53};
     static const double floors[] = {
         [KS_FP16] = 0x1p-25, [KS_BF16] = 0x1p-134, [KS_FP32] = 0x1p-149, [KS_FP64] = 0x1p-1074};
-    const ks_dtype dtype = p->spec.out.dtype;
+    const ks_dtype dtype = p->spec.out[0].dtype;
     const bool narrow = dtype == KS_FP16 || dtype == KS_BF16, tf32 = p->spec.params[PRECISION].i;
     const double sums = narrow ? 0x1p-23 : unit[dtype], k = (double)t.k, alpha = fabs(p->spec.params[ALPHA].d);
     /* Tensor cores cut what does not fit into a sum, 16 terms at a time: of terms with one sign that adds up. */
@@ -336,7 +337,7 @@ static double bound(const problem *p, truth t)
 
 static void check(const problem *p, const void *out, const char *who)
 {
-    const ks_dtype dtype = p->spec.out.dtype;
+    const ks_dtype dtype = p->spec.out[0].dtype;
     for (int64_t c = 0; c < p->truths_count; c++) {
         const truth t = p->truths[c];
         const int64_t at = t.at;
@@ -361,7 +362,7 @@ static void check(const problem *p, const void *out, const char *who)
             "%s: %s [%s]%s x [%s]%s alpha %g bias %d activation %d precision %d fill %d: output %lld is %.17g, must be "
             "%.17g +- %.3g",
             who, ks_dtype_name(dtype), a, p->spec.params[TRANSPOSE_A].i ? "^T" : "", b,
-            p->spec.params[TRANSPOSE_B].i ? "^T" : "", p->spec.params[ALPHA].d, p->spec.inputs > 2,
+            p->spec.params[TRANSPOSE_B].i ? "^T" : "", p->spec.params[ALPHA].d, ks_has_input(&p->spec, 2),
             (int)p->spec.params[ACTIVATION].i, (int)p->spec.params[PRECISION].i, (int)p->fill, (long long)at, got,
             t.value, bound(p, t));
     }
@@ -371,13 +372,13 @@ static void check(const problem *p, const void *out, const char *who)
 
 static void run_reference(const problem *p)
 {
-    const size_t bytes = p->spec.out.size_bytes;
+    const size_t bytes = p->spec.out[0].size_bytes;
     unsigned char *out = malloc(bytes + GUARD);
     void *scratch = malloc(ks_cpu_scratch_bytes(&p->spec));
     assert_non_null(out);
     assert_non_null(scratch);
     memset(out, 0xFF, bytes + GUARD);
-    ks_cpu_reference(&p->spec, (const void *const *)p->in, out, scratch);
+    ks_cpu_reference(&p->spec, (const void *const *)p->in, (void *const[]){out}, scratch);
     for (size_t i = 0; i < GUARD; i++) assert_int_equal(out[bytes + i], 0xFF);
     check(p, out, "reference");
     free(scratch);
@@ -388,7 +389,7 @@ static void run_reference(const problem *p)
 static bool run_onednn(const problem *p)
 {
     if (!ks_onednn_takes(&p->spec)) return false;
-    const size_t bytes = p->spec.out.size_bytes;
+    const size_t bytes = p->spec.out[0].size_bytes;
     unsigned char *out = malloc(bytes + GUARD);
     assert_non_null(out);
     memset(out, 0xFF, bytes + GUARD);
@@ -404,7 +405,7 @@ static void run_way(op_harness *harness, const problem *p, const char *who, op_p
                     unsigned char **first)
 {
     ks_error error = {.text = ""};
-    const size_t bytes = p->spec.out.size_bytes;
+    const size_t bytes = p->spec.out[0].size_bytes;
     unsigned char *out = malloc(bytes + 1);
     assert_non_null(out);
     const ks_status status =
@@ -433,7 +434,7 @@ static void run_backend(op_harness *harness, const problem *p, const ks_backend 
     const int last = cuda ? OP_PATH_MAPPED : OP_PATH_PLANNED;
     unsigned char *first = NULL;
     /* Of a large output the copies and comparisons, not the kernels, would be nearly all of this test's time. */
-    if (cases() < QUICK_CASES || p->spec.out.size_bytes > (size_t)LARGE_BYTES) {
+    if (cases() < QUICK_CASES || p->spec.out[0].size_bytes > (size_t)LARGE_BYTES) {
         run_way(harness, p, backend->name, (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
         free(first);
         return;
@@ -636,7 +637,7 @@ static void small_matrices_share_launches(void **unused)
             set_batch(&p.spec, dtypes[d % 4], shapes[s]);
             p.spec.params[PRECISION].i = d == 4;
             begin(&p);
-            const size_t bytes = p.spec.in[0].size_bytes + p.spec.in[1].size_bytes + p.spec.out.size_bytes;
+            const size_t bytes = p.spec.in[0].size_bytes + p.spec.in[1].size_bytes + p.spec.out[0].size_bytes;
             const int jobs = bytes > 64 << 10 ? 2 : op_harness_batch(harnesses[1], &p.spec, OP_PATH_MAPPED);
             end(&p);
             if (jobs < 2) fail_msg("shape %zu, datatype %d: a launch has %d jobs", s, d, jobs);
@@ -737,19 +738,19 @@ static void empty_sizes(void **unused)
             spec_2d(&p.spec, dtypes[way / 4], shapes[s][0], shapes[s][1], shapes[s][2], way & 1, way & 2);
             p.spec.params[ALPHA].d = -1.0; /* -1 times nothing is still +0 */
             begin(&p);
-            unsigned char *out = malloc(p.spec.out.size_bytes + 1);
+            unsigned char *out = malloc(p.spec.out[0].size_bytes + 1);
             void *scratch = malloc(ks_cpu_scratch_bytes(&p.spec));
-            memset(out, 0xFF, p.spec.out.size_bytes);
-            ks_cpu_reference(&p.spec, (const void *const *)p.in, out, scratch);
-            assert_memory_equal(out, zeros, p.spec.out.size_bytes);
+            memset(out, 0xFF, p.spec.out[0].size_bytes);
+            ks_cpu_reference(&p.spec, (const void *const *)p.in, (void *const[]){out}, scratch);
+            assert_memory_equal(out, zeros, p.spec.out[0].size_bytes);
             for (int b = 0; b < 2; b++) {
                 if (!harnesses[b]) continue;
                 ks_error error = {.text = ""};
-                memset(out, 0xFF, p.spec.out.size_bytes);
+                memset(out, 0xFF, p.spec.out[0].size_bytes);
                 if (op_harness_run(harnesses[b], &p.spec, (const void *const *)p.in, out, OP_PATH_PLANNED, 1, false,
                                    &error) != KS_OK)
                     fail_msg("%s", error.text);
-                assert_memory_equal(out, zeros, p.spec.out.size_bytes);
+                assert_memory_equal(out, zeros, p.spec.out[0].size_bytes);
             }
             free(scratch);
             free(out);
@@ -771,7 +772,7 @@ static void over_two_to_the_31(void **unused)
     for (int b = 0; b < 2; b++) {
         if (!harnesses[b]) continue;
         const ks_backend *backend = b ? ks_backend_cuda : &ks_backend_cpu;
-        op_harness *harness = op_harness_open(backend, p.spec.out.size_bytes + (64 << 20));
+        op_harness *harness = op_harness_open(backend, p.spec.out[0].size_bytes + (64 << 20));
         unsigned char *out = NULL;
         if (harness) run_way(harness, &p, backend->name, OP_PATH_PLANNED, 1, false, &out);
         free(out);
@@ -787,14 +788,14 @@ static void output_shapes(void **unused)
     ks_error error;
     set_shape(&spec, KS_FP32, (const int64_t[2][KS_RANK_MAX]){{7, 1, 2, 3}, {5, 3, 4}}, (const int[]){4, 3});
     assert_int_equal(ks_op_matmul.resolve(&spec, &error), KS_OK);
-    assert_int_equal(spec.out.rank, 4);
-    assert_memory_equal(spec.out.dims, ((const int64_t[]){7, 5, 2, 4}), 4 * sizeof(int64_t));
-    assert_int_equal(spec.out.size_bytes, 7 * 5 * 2 * 4 * 4);
+    assert_int_equal(spec.out[0].rank, 4);
+    assert_memory_equal(spec.out[0].dims, ((const int64_t[]){7, 5, 2, 4}), 4 * sizeof(int64_t));
+    assert_int_equal(spec.out[0].size_bytes, 7 * 5 * 2 * 4 * 4);
     assert_true(spec.flops == 2.0 * 7 * 5 * 2 * 4 * 3);
     set_shape(&spec, KS_BF16, (const int64_t[2][KS_RANK_MAX]){{1, 2, 3}, {0, 3, 4}}, (const int[]){3, 3});
     assert_int_equal(ks_op_matmul.resolve(&spec, &error), KS_OK);
-    assert_int_equal(spec.out.dims[0], 0);
-    assert_int_equal(spec.out.size_bytes, 0);
+    assert_int_equal(spec.out[0].dims[0], 0);
+    assert_int_equal(spec.out[0].size_bytes, 0);
     assert_int_equal(ks_op_matmul.presets_count, 1);
     assert_string_equal(ks_op_matmul.presets[0].suffix, "tb");
 }
@@ -917,17 +918,17 @@ static void onednn_from_two_threads(void **unused)
         skip();
     }
     const int threads_before = thread_count();
-    float *alone = malloc(p.spec.out.size_bytes);
+    float *alone = malloc(p.spec.out[0].size_bytes);
     assert_true(ks_onednn_run(&p.spec, (const void *const *)p.in, alone));
     lane lanes[2];
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) {
-        lanes[i] = (lane){&p, malloc(p.spec.out.size_bytes), 0};
+        lanes[i] = (lane){&p, malloc(p.spec.out[0].size_bytes), 0};
         assert_int_equal(pthread_create(&threads[i], NULL, lane_main, &lanes[i]), 0);
     }
     for (int i = 0; i < 2; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
     for (int i = 0; i < 2; i++) {
-        assert_memory_equal(lanes[i].out, alone, p.spec.out.size_bytes);
+        assert_memory_equal(lanes[i].out, alone, p.spec.out[0].size_bytes);
         assert_true(lanes[i].threads <= threads_before + 2);
         free(lanes[i].out);
     }

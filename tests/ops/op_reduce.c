@@ -123,7 +123,7 @@ static void take(tally *t, const ks_spec *spec, const void *in, int64_t i, int64
 
 static tally *tally_all(const ks_spec *spec, const void *in)
 {
-    const int64_t results = ks_tensor_count(&spec->out), count = ks_tensor_count(&spec->in[0]);
+    const int64_t results = ks_tensor_count(&spec->out[0]), count = ks_tensor_count(&spec->in[0]);
     tally *all = calloc((size_t)results + 1, sizeof *all);
     assert_non_null(all);
     for (int64_t r = 0; r < results; r++) {
@@ -185,7 +185,7 @@ static bool result_right(const ks_spec *spec, const tally *t, const void *out, i
     if (integer && op == SUM) return ((const uint64_t *)out)[r] == t->wrapped_sum;
     if (integer && op == PROD) return ((const uint64_t *)out)[r] == t->wrapped_product;
     long double bound;
-    const ks_dtype dtype = spec->out.dtype;
+    const ks_dtype dtype = spec->out[0].dtype;
     const long double got = values_get(dtype, out, r), ref = expected(spec, t, &bound);
     if (op == PROD && t->wild) return true;
     if (isnan(ref)) return isnan(got);
@@ -209,14 +209,14 @@ static void describe(const ks_spec *spec, const char *who)
 
 static void check(const ks_spec *spec, const tally *all, const void *out, const char *who)
 {
-    const int64_t results = ks_tensor_count(&spec->out);
+    const int64_t results = ks_tensor_count(&spec->out[0]);
     for (int64_t r = 0; r < results; r++) {
         if (result_right(spec, &all[r], out, r)) continue;
         long double bound;
         describe(spec, who);
         const long double ref = expected(spec, &all[r], &bound);
         fail_msg("result %lld: got %.17Lg, expected %.17Lg or index %lld", (long long)r,
-                 values_get(spec->out.dtype, out, r), ref, (long long)all[r].at);
+                 values_get(spec->out[0].dtype, out, r), ref, (long long)all[r].at);
     }
 }
 
@@ -234,12 +234,12 @@ static void run_one(int b, const ks_spec *spec, const void *const *inputs, void 
 /* A plan gives the same bits on mapped slots and on copies, alone and among others, captured or not, and once more. */
 static void run_paths(int b, const ks_spec *spec, const void *const *inputs, void *out, const tally *all)
 {
-    void *first = malloc(spec->out.size_bytes);
+    void *first = malloc(spec->out[0].size_bytes);
     assert_non_null(first);
     run_one(b, spec, inputs, first, all, OP_PATH_COPIES);
     for (int i = 0; i < 3; i++) {
         run_one(b, spec, inputs, out, all, i ? OP_PATH_MAPPED : OP_PATH_COPIES);
-        if (memcmp(out, first, spec->out.size_bytes) == 0) continue;
+        if (memcmp(out, first, spec->out[0].size_bytes) == 0) continue;
         describe(spec, b ? "cuda" : "cpu");
         fail_msg("run %d gives other bytes than the first one", i);
     }
@@ -255,18 +255,18 @@ static void try_paths(ks_spec *spec, values_kind kind, bool everywhere)
     const ks_tensor *x = &spec->in[0];
     const int64_t last = x->dims[x->rank - 1];
     void *in = malloc(x->size_bytes ? x->size_bytes : 1),
-         *out = malloc(spec->out.size_bytes ? spec->out.size_bytes : 1);
+         *out = malloc(spec->out[0].size_bytes ? spec->out[0].size_bytes : 1);
     void *scratch = malloc(ks_cpu_scratch_bytes(spec));
     assert_true(in && out && scratch);
     values_fill(x->dtype, in, ks_tensor_count(x), kind, last ? last : 1);
-    memset(out, 0xFF, spec->out.size_bytes);
+    memset(out, 0xFF, spec->out[0].size_bytes);
     const void *inputs[] = {in};
     tally *all = tally_all(spec, in);
-    ks_cpu_reference(spec, inputs, out, scratch);
+    ks_cpu_reference(spec, inputs, (void *const[]){out}, scratch);
     check(spec, all, out, "reference");
     for (int b = 0; b < 2; b++) {
         if (!harnesses[b]) continue;
-        if (everywhere && spec->out.size_bytes)
+        if (everywhere && spec->out[0].size_bytes)
             run_paths(b, spec, inputs, out, all);
         else
             run_one(b, spec, inputs, out, all, (op_path)values_below(3));
@@ -427,7 +427,7 @@ static void special_values(void **state)
         float *value = (float *)index;
         void *scratch = malloc(ks_cpu_scratch_bytes(&spec));
         const void *in[] = {x};
-        ks_cpu_reference(&spec, in, index, scratch);
+        ks_cpu_reference(&spec, in, (void *const[]){index}, scratch);
         free(scratch);
         for (int i = 0; i < 7; i++) {
             if (!rows[o].want) {
@@ -447,25 +447,25 @@ static void shapes_and_datatypes_of_results(void **state)
     const int64_t dims[] = {2, 3, 4};
     ks_spec spec = spec_of(KS_INT8, SUM, 3, dims, (ks_axes){.count = 2, .axis = {-1, 0}});
     assert_int_equal(ks_op_reduce.resolve(&spec, NULL), KS_OK);
-    assert_int_equal(spec.out.dtype, KS_INT64);
-    assert_int_equal(spec.out.rank, 1);
-    assert_int_equal(spec.out.dims[0], 3);
+    assert_int_equal(spec.out[0].dtype, KS_INT64);
+    assert_int_equal(spec.out[0].rank, 1);
+    assert_int_equal(spec.out[0].dims[0], 3);
     assert_int_equal(spec.params[AXIS].axes.axis[0], 0);
     assert_int_equal(spec.params[AXIS].axes.axis[1], 2);
     spec = spec_of(KS_UINT16, MEAN, 3, dims, (ks_axes){.count = -1});
     assert_int_equal(ks_op_reduce.resolve(&spec, NULL), KS_OK);
-    assert_int_equal(spec.out.dtype, KS_FP64);
-    assert_int_equal(spec.out.rank, 0);
-    assert_int_equal(spec.out.size_bytes, 8);
+    assert_int_equal(spec.out[0].dtype, KS_FP64);
+    assert_int_equal(spec.out[0].rank, 0);
+    assert_int_equal(spec.out[0].size_bytes, 8);
     ks_spec listed = spec_of(KS_UINT16, MEAN, 3, dims, (ks_axes){.count = 3, .axis = {2, 0, -2}});
     assert_int_equal(ks_op_reduce.resolve(&listed, NULL), KS_OK);
     assert_memory_equal(&spec, &listed, sizeof spec);
     spec = spec_of(KS_BF16, ARGMIN, 3, dims, one_axis(1));
     spec.params[KEEPDIMS].i = 1;
     assert_int_equal(ks_op_reduce.resolve(&spec, NULL), KS_OK);
-    assert_int_equal(spec.out.dtype, KS_INT64);
-    assert_int_equal(spec.out.rank, 3);
-    assert_int_equal(spec.out.dims[1], 1);
+    assert_int_equal(spec.out[0].dtype, KS_INT64);
+    assert_int_equal(spec.out[0].rank, 3);
+    assert_int_equal(spec.out[0].dims[1], 1);
     ks_op_reduce.sample(&spec);
     assert_int_equal(ks_op_reduce.resolve(&spec, NULL), KS_OK);
 }
@@ -520,7 +520,7 @@ static void over_two_to_the_31(void **state)
     in[count - 1] = 1;
     int64_t out = 0;
     const void *inputs[] = {in};
-    ks_cpu_reference(&spec, inputs, &out, scratch);
+    ks_cpu_reference(&spec, inputs, (void *const[]){&out}, scratch);
     assert_int_equal(out, count - 1);
     for (int b = 0; b < 2; b++) {
         op_harness *harness = b == 0 || ks_backend_cuda

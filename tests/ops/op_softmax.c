@@ -146,7 +146,7 @@ static void try_on(ks_spec *spec, values_kind kind, bool gpu_only)
     if (ks_op_softmax.resolve(spec, &error) != KS_OK) fail_msg("%s", error.text);
     ks_spec_layout(spec);
     const ks_tensor *x = &spec->in[0];
-    assert_int_equal(spec->out.size_bytes, x->size_bytes);
+    assert_int_equal(spec->out[0].size_bytes, x->size_bytes);
     const int64_t last = x->dims[x->rank - 1];
     void *in = malloc(x->size_bytes ? x->size_bytes : 1), *out = malloc(x->size_bytes ? x->size_bytes : 1);
     void *scratch = malloc(ks_cpu_scratch_bytes(spec));
@@ -155,7 +155,7 @@ static void try_on(ks_spec *spec, values_kind kind, bool gpu_only)
     if (!gpu_only) {
         memset(out, 0xFF, x->size_bytes);
         const void *inputs[] = {in};
-        ks_cpu_reference(spec, inputs, out, scratch);
+        ks_cpu_reference(spec, inputs, (void *const[]){out}, scratch);
         check(spec, in, out, "reference", INT64_MAX);
     }
     run_backends(spec, in, out, gpu_only, gpu_only ? SOME : INT64_MAX);
@@ -371,7 +371,7 @@ static void special_values(void **state)
             const void *in[] = {x};
             ks_error error = {0};
             if (b < 0)
-                ks_cpu_reference(&spec, in, out, scratch);
+                ks_cpu_reference(&spec, in, (void *const[]){out}, scratch);
             else if (op_harness_run(harnesses[b], &spec, in, out, OP_PATH_PLANNED, 1, false, &error) != KS_OK)
                 fail_msg("%s", error.text);
             free(scratch);

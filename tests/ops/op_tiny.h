@@ -13,8 +13,9 @@ static ks_status tiny_resolve(ks_spec *spec, ks_error *error)
 {
     if (spec->in[0].dtype != KS_FP32) return ks_fail(error, KS_DATATYPE, "INPUT0 must be FP32");
     const ks_status status = ks_tensor_measure(&spec->in[0], "INPUT0", error);
-    spec->out = spec->in[0];
-    spec->out.offset = 0;
+    spec->out[0] = spec->in[0];
+    spec->out[0].offset = 0;
+    spec->outputs = 1;
     spec->flops = 2.0 * (double)ks_tensor_count(&spec->in[0]) + 2000.0 * (double)spec->params[TINY_SPIN_US].i;
     return status;
 }
@@ -26,7 +27,7 @@ static inline int64_t tiny_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static void tiny_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
+static void tiny_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
     const int64_t until_ns = tiny_now_ns() + 1000 * spec->params[TINY_SPIN_US].i;
     while (spec->params[TINY_SPIN_US].i && tiny_now_ns() < until_ns) {
@@ -35,12 +36,12 @@ static void tiny_reference(const ks_spec *spec, const void *const *in, void *out
     float *y = scratch; /* through the scratch, so that a backend that gives none is found out */
     const int64_t count = ks_tensor_count(&spec->in[0]);
     for (int64_t i = 0; i < count; i++) y[i] = x[i] * 2 + (float)spec->params[TINY_ADD].i;
-    memcpy(out, y, spec->out.size_bytes);
+    memcpy(out[0], y, spec->out[0].size_bytes);
 }
 
 static size_t tiny_scratch(const ks_spec *spec)
 {
-    return spec->out.size_bytes;
+    return spec->out[0].size_bytes;
 }
 
 static const ks_cpu_op tiny_cpu = {.reference = tiny_reference, .scratch_bytes = tiny_scratch};
@@ -52,13 +53,10 @@ static void tiny_sample(ks_spec *spec)
 
 static const ks_op op_tiny = {
     .name = "tiny",
-    .inputs = 1,
-    .inputs_least = 1,
+    .inputs_count = 1,
+    .inputs = {{.name = "INPUT0", .role = "x", .dtypes = KS_DTYPE_BIT(KS_FP32), .rank_max = KS_RANK_MAX}},
     .in_rank = 1,
     .out_rank = 1,
-    .rank_min = 0,
-    .rank_max = KS_RANK_MAX,
-    .dtypes = KS_DTYPE_BIT(KS_FP32),
     .params_count = 2,
     .params = {{.name = "add", .kind = KS_PARAM_INT}, {.name = "spin_us", .kind = KS_PARAM_INT}},
     .resolve = tiny_resolve,

@@ -126,7 +126,7 @@ static void a_plan_says_what_was_picked(void **state)
         (*op)->sample(&plan.spec);
         assert_int_equal((*op)->resolve(&plan.spec, &error), KS_OK);
         plan.in_bytes = ks_spec_layout(&plan.spec);
-        plan.out_bytes = plan.spec.out.size_bytes;
+        plan.out_bytes = plan.spec.out[0].size_bytes;
         assert_int_equal(backend->prepare(device, &plan, &error), KS_OK);
         if (plan.pick.kernel[0] == 0) fail_msg("%s: no kernel is named", (*op)->name);
         assert_true(strlen(plan.pick.kernel) < sizeof plan.pick.kernel);
@@ -148,24 +148,24 @@ static void check_sample(op_harness *harness, const ks_op *op, op_path path, int
     assert_int_equal(op->resolve(&spec, &error), KS_OK);
     ks_spec_layout(&spec);
     void *inputs[KS_INPUTS_MAX] = {NULL};
-    for (int i = 0; i < op->inputs_least; i++) {
+    for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i)) {
         assert_int_equal(spec.in[i].dtype, KS_FP32);
         inputs[i] = malloc(spec.in[i].size_bytes + 1);
         for (size_t k = 0; k < spec.in[i].size_bytes / sizeof(float); k++)
             ((float *)inputs[i])[k] = (float)((double)(random_next() % 2001) / 1000 - 1);
     }
-    float *got = malloc(spec.out.size_bytes + 1);
-    float *wanted = malloc(spec.out.size_bytes + 1);
+    float *got = malloc(spec.out[0].size_bytes + 1);
+    float *wanted = malloc(spec.out[0].size_bytes + 1);
     void *scratch = malloc(ks_cpu_scratch_bytes(&spec) + 1);
-    ks_cpu_reference(&spec, (const void *const *)inputs, wanted, scratch);
+    ks_cpu_reference(&spec, (const void *const *)inputs, (void *const[]){wanted}, scratch);
     const ks_status status =
         op_harness_run(harness, &spec, (const void *const *)inputs, got, path, copies, captured, &error);
     if (status != KS_OK) fail_msg("%s, path %d, %d copies: %s", op->name, (int)path, copies, error.text);
-    for (size_t k = 0; k < spec.out.size_bytes / sizeof(float); k++)
+    for (size_t k = 0; k < spec.out[0].size_bytes / sizeof(float); k++)
         if (!(fabsf(got[k] - wanted[k]) <= 1e-3f * (1 + fabsf(wanted[k]))))
             fail_msg("%s, path %d, %d copies: element %zu is %g and not %g", op->name, (int)path, copies, k,
                      (double)got[k], (double)wanted[k]);
-    for (int i = 0; i < op->inputs_least; i++) free(inputs[i]);
+    for (int i = 0; i < KS_INPUTS_MAX; i++) free(inputs[i]);
     free(got);
     free(wanted);
     free(scratch);
@@ -299,7 +299,7 @@ static void a_lane_that_works_can_be_closed(void **state)
 
 static sem_t wakes;
 
-static void sleeping_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
+static void sleeping_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
     while (sem_wait(&wakes) != 0) continue;
     tiny_reference(spec, in, out, scratch);
@@ -343,7 +343,7 @@ static void a_lane_that_sleeps_does_not_go_on(void **state)
 
 static _Atomic bool ends;
 
-static void spinning_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
+static void spinning_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
     while (!ends) continue;
     tiny_reference(spec, in, out, scratch);
@@ -380,10 +380,10 @@ static void work_that_never_ends_does_not_go_on(void **state)
 static int spoil_at; /* bytes from the output's start or, where spoil_input, of the input */
 static bool spoil_input;
 
-static void spoiling_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
+static void spoiling_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
     tiny_reference(spec, in, out, scratch);
-    ((unsigned char *)(spoil_input ? (void *)(uintptr_t)in[0] : out))[spoil_at] ^= 0x11;
+    ((unsigned char *)(spoil_input ? (void *)(uintptr_t)in[0] : out[0]))[spoil_at] ^= 0x11;
 }
 
 static ks_status run_spoiled(int at, bool input, ks_error *error)

@@ -55,12 +55,13 @@ static void draw_spec(ks_spec *spec, ks_dtype dtype)
     set_dims(&spec->in[0], dtype, a_batch ? batch : 0, ta ? k : m, ta ? m : k);
     set_dims(&spec->in[1], dtype, b_batch ? batch : 0, tb ? n : k, tb ? k : n);
     if (below(2)) {
-        spec->inputs = 3;
+        spec->given = 7;
         spec->in[2].dtype = dtype;
         spec->in[2].rank = 1;
         spec->in[2].dims[0] = n;
     }
-    for (int i = 0; i < spec->inputs; i++) CHECK(ks_tensor_measure(&spec->in[i], "INPUT", &error) == KS_OK);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
+        CHECK(ks_tensor_measure(&spec->in[i], "INPUT", &error) == KS_OK);
     ks_spec_layout(spec);
     CHECK(spec->op->resolve(spec, &error) == KS_OK);
 }
@@ -86,15 +87,15 @@ static void random_product(ks_dtype dtype)
     ks_matmul_shape_of(&spec, &shape);
     const int count = ks_cublaslt_list(&spec, &shape, WORKSPACE, ways, 8);
     CHECK(count >= 2);
-    const ks_tensor *last = &spec.in[spec.inputs - 1];
-    std::vector<unsigned char> in(last->offset + last->size_bytes), workspace(WORKSPACE),
-        scratch(ks_cpu_scratch_bytes(&spec)), out(spec.out.size_bytes, 0xFF), right(spec.out.size_bytes);
+    std::vector<unsigned char> in(ks_spec_in_bytes(&spec)), workspace(WORKSPACE), scratch(ks_cpu_scratch_bytes(&spec)),
+        out(spec.out[0].size_bytes, 0xFF), right(spec.out[0].size_bytes);
     const void *inputs[KS_INPUTS_MAX] = {};
-    for (int i = 0; i < spec.inputs; i++) {
+    for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i)) {
         inputs[i] = in.data() + spec.in[i].offset;
         fill(dtype, in.data() + spec.in[i].offset, ks_tensor_count(&spec.in[i]));
     }
-    ks_cpu_reference(&spec, inputs, right.data(), scratch.data());
+    void *const reference[] = {right.data()};
+    ks_cpu_reference(&spec, inputs, reference, scratch.data());
     const ks_status status =
         ks_cublaslt_launch(&spec, &shape, &ways[below(2)], in.data(), out.data(), workspace.data(), NULL, &error);
     if (status != KS_OK) fprintf(stderr, "%s\n", error.text);

@@ -190,7 +190,8 @@ static const ks_op *op_of(const char *name)
 static void finish_spec(ks_spec *spec)
 {
     ks_error error = {.status = KS_OK};
-    for (int i = 0; i < spec->inputs; i++) assert_int_equal(ks_tensor_measure(&spec->in[i], "INPUT", &error), KS_OK);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
+        assert_int_equal(ks_tensor_measure(&spec->in[i], "INPUT", &error), KS_OK);
     if (spec->op->resolve(spec, &error) != KS_OK) fail_msg("%s", error.text);
     ks_spec_layout(spec);
 }
@@ -233,7 +234,7 @@ static float value_at(int input, int64_t at)
 
 static void fill(const ks_spec *spec, unsigned char *side)
 {
-    for (int i = 0; i < spec->inputs; i++) {
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         float *data = (float *)(void *)(side + spec->in[i].offset);
         const int64_t count = ks_tensor_count(&spec->in[i]);
         for (int64_t at = 0; at < count; at++) data[at] = value_at(i, at);
@@ -243,7 +244,7 @@ static void fill(const ks_spec *spec, unsigned char *side)
 static void check_product(const ks_spec *spec, const float *out)
 {
     const bool ta = spec->params[0].i != 0, tb = spec->params[1].i != 0;
-    const int64_t m = spec->out.dims[0], n = spec->out.dims[1], k = spec->in[0].dims[ta ? 0 : 1];
+    const int64_t m = spec->out[0].dims[0], n = spec->out[0].dims[1], k = spec->in[0].dims[ta ? 0 : 1];
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
             float sum = 0;
@@ -301,11 +302,10 @@ static bool fail_once(spec_fn *next, int64_t step, long at, bool all, int *refus
     ks_error error = {.status = KS_OK};
     ks_slot *slot = NULL;
     ks_plan *plan = NULL;
-    assert_int_equal(ks_engine_slot(bed.engine, spec.in[spec.inputs - 1].offset + spec.in[spec.inputs - 1].size_bytes,
-                                    spec.out.size_bytes, &slot, &error),
+    assert_int_equal(ks_engine_slot(bed.engine, ks_spec_in_bytes(&spec), ks_spec_out_bytes(&spec), &slot, &error),
                      KS_OK);
     fill(&spec, slot->in);
-    memset(slot->out, 0xFF, spec.out.size_bytes);
+    memset(slot->out, 0xFF, spec.out[0].size_bytes);
     arm_at(at, all);
     ks_status status = ks_engine_plan(bed.engine, &spec, &plan, &error);
     if (status == KS_OK) status = run(plan, slot);

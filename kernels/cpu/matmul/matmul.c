@@ -157,8 +157,7 @@ static size_t matmul_scratch_bytes(const ks_spec *spec)
         return KS_MATMUL_SCRATCH_ALIGNMENT + (size_t)KS_MATMUL_SKINNY * KS_MATMUL_STRIP * (sizeof(double) + real) +
                (size_t)(KS_MATMUL_SKINNY * KS_MATMUL_DEPTH + 4 * KS_MATMUL_STRIP) * real;
     /* Tiles are padded: rounding up to the least common multiple of their sizes holds for each of them. */
-    const size_t rows = (size_t)up(least(m, KS_MATMUL_ROWS), 24),
-                 columns = (size_t)up(least(n, KS_MATMUL_COLUMNS), 32);
+    const size_t rows = (size_t)up(least(m, KS_MATMUL_ROWS), 24), columns = (size_t)up(least(n, KS_MATMUL_COLUMNS), 32);
     return KS_MATMUL_SCRATCH_ALIGNMENT + rows * columns * sizeof(double) +
            (rows + columns + 1) * KS_MATMUL_DEPTH * real;
 }
@@ -180,23 +179,23 @@ static void turn(product *p)
 }
 
 /* ks_cpu_fn */
-static void matmul_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
+static void matmul_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
     ks_matmul_shape s;
     ks_matmul_shape_of(spec, &s);
-    if (spec->out.size_bytes == 0) return;
+    if (spec->out[0].size_bytes == 0) return;
     unsigned char *aligned = scratch;
     aligned += -(uintptr_t)scratch % KS_MATMUL_SCRATCH_ALIGNMENT;
-    const size_t size = ks_dtype_size(spec->out.dtype);
-    run_fn *run = pick(spec->out.dtype);
+    const size_t size = ks_dtype_size(spec->out[0].dtype);
+    run_fn *run = pick(spec->out[0].dtype);
     for (int64_t x = 0; x < s.batch; x++) {
         int64_t a, b;
         ks_matmul_offsets(&s, x, &a, &b);
         product p = {.a = (const unsigned char *)in[0] + (size_t)a * size,
                      .b = (const unsigned char *)in[1] + (size_t)b * size,
                      .bias = s.biased ? in[2] : NULL,
-                     .c = (unsigned char *)out + (size_t)x * (size_t)s.m * (size_t)s.n * size,
-                     .dtype = spec->out.dtype,
+                     .c = (unsigned char *)out[0] + (size_t)x * (size_t)s.m * (size_t)s.n * size,
+                     .dtype = spec->out[0].dtype,
                      .activation = s.activation,
                      .m = s.m,
                      .n = s.n,

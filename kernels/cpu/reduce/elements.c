@@ -158,7 +158,7 @@ static job plan_job(const ks_spec *spec, const void *in, void *out, void *scratc
     const ks_dtype dtype = spec->in[0].dtype;
     job j = {.op = (int)spec->params[OP].i,
              .in_dtype = dtype,
-             .out_dtype = spec->out.dtype,
+             .out_dtype = spec->out[0].dtype,
              .in = in,
              .out = out,
              .w = scratch};

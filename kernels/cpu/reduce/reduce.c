@@ -4,10 +4,10 @@
 #include "cpu/reference.h"
 
 /* ks_cpu_fn */
-static void reduce_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
+static void reduce_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
-    if (ks_tensor_count(&spec->out) == 0) return;
-    if (!ks_reduce_floats(spec, in[0], out, scratch)) ks_reduce_lanes(spec, in[0], out, scratch);
+    if (ks_tensor_count(&spec->out[0]) == 0) return;
+    if (!ks_reduce_floats(spec, in[0], out[0], scratch)) ks_reduce_lanes(spec, in[0], out[0], scratch);
 }
 
 static size_t reduce_scratch(const ks_spec *spec)

@@ -11,7 +11,7 @@
 #include <math.h>
 
 /* ks_cpu_fn */
-static void softmax_reference(const ks_spec *spec, const void *const *in, void *out, void *scratch)
+static void softmax_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
     const ks_tensor *x = &spec->in[0];
     const int axis = (int)spec->params[KS_SOFTMAX_AXIS].i;
@@ -26,9 +26,9 @@ static void softmax_reference(const ks_spec *spec, const void *const *in, void *
                                .factor = (float)(2 * fabs(scale) * KS_LOG2_E),
                                .scale = fabs(scale)};
     if (x->dtype == KS_FP64)
-        ks_softmax_double(&r, in[0], out, outer, length, inner, scratch);
+        ks_softmax_double(&r, in[0], out[0], outer, length, inner, scratch);
     else
-        ks_softmax_floats(&r, in[0], out, outer, length, inner, scratch);
+        ks_softmax_floats(&r, in[0], out[0], outer, length, inner, scratch);
 }
 
 static size_t softmax_scratch(const ks_spec *spec)

@@ -32,20 +32,21 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
 
 /* Where a library's kernels cannot be launched, our own do the work: the site's workspace and counters are a lane's, and
  * hold whatever one job needs. */
-ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_site *site, int bucket, ks_error *error)
+ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
+                            ks_error *error)
 {
-    const ks_cuda_op *op = ks_cuda_op_of(plan->spec.op);
-    const ks_status status =
-        op->launch(&lane->device->chip, &plan->spec, plan->choice, *site, bucket, lane->stream, error);
+    const ks_cuda_op *op = ks_cuda_op_of(spec->op);
+    const ks_chip *chip = &lane->device->chip;
+    const ks_status status = op->launch(chip, spec, plan->choice, *site, bucket, lane->stream, error);
     ks_cuda_plan own;
-    if (!status || !plan->unstamped || op->plan(&lane->device->chip, &plan->spec, &own, error)) return status;
-    return op->launch(&lane->device->chip, &plan->spec, own.choice, *site, bucket, lane->stream, error);
+    if (!status || !plan->unstamped || op->plan(chip, spec, &own, error)) return status;
+    return op->launch(chip, spec, own.choice, *site, bucket, lane->stream, error);
 }
 
 ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error)
 {
     const ks_site site = ks_cuda_site_of(lane, plan, path);
-    return ks_cuda_record_on(lane, plan, &site, bucket, error);
+    return ks_cuda_record_on(lane, plan, &plan->spec, &site, bucket, error);
 }
 
 /* in, out: host addresses (with room for the completion in front of out); unused on mapped slots. */
@@ -68,7 +69,7 @@ ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int b
 ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
 {
     const ks_place place = ks_cuda_place_of(lane, plan);
-    for (int i = 0; i < plan->spec.inputs; i++) {
+    for (int i = ks_next_input(&plan->spec, -1); i >= 0; i = ks_next_input(&plan->spec, i)) {
         const ks_tensor *in = &plan->spec.in[i];
         const void *from = slot->in_window[i] ? slot->in_window[i] : slot->in + in->offset;
         if (in->size_bytes)
@@ -77,10 +78,15 @@ ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_sl
     }
     const ks_status status = ks_cuda_record_kernels(lane, plan, KS_PATH_COPIES, 1, error);
     if (status) return status;
-    void *to = slot->out_window ? slot->out_window : slot->out;
-    KS_TRY_SOFT(error, cudaMemcpyAsync(to, place.out, plan->out_bytes, cudaMemcpyDefault, lane->stream));
-    KS_TRY_SOFT(error, cudaMemcpyAsync(slot->out - KS_LINE_BYTES, place.completion, KS_LINE_BYTES,
-                                       cudaMemcpyDeviceToHost, lane->stream));
+    for (int i = 0; i < plan->spec.outputs; i++) {
+        const ks_tensor *out = &plan->spec.out[i];
+        void *to = slot->out_window[i] ? slot->out_window[i] : slot->out + out->offset;
+        if (out->size_bytes)
+            KS_TRY_SOFT(error,
+                        cudaMemcpyAsync(to, place.out + out->offset, out->size_bytes, cudaMemcpyDefault, lane->stream));
+    }
+    KS_TRY_SOFT(error, cudaMemcpyAsync(slot->out - KS_LINE_BYTES, place.completion, KS_LINE_BYTES, cudaMemcpyDeviceToHost,
+                                       lane->stream));
     return KS_OK;
 }
 

@@ -188,7 +188,9 @@ void ks_cuda_clock_phases(ks_lane *lane, const ks_completion *completion, int64_
 
 ks_place ks_cuda_place_of(const ks_lane *lane, const ks_plan *plan);
 ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path);
-ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_site *site, int bucket, ks_error *error);
+/* spec: the plan's, or the same with its tensors elsewhere. */
+ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
+                            ks_error *error);
 ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error);
 ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, const unsigned char *in,
                          unsigned char *out, ks_error *error);

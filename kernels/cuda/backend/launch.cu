@@ -191,6 +191,21 @@ static ks_poll staged_step(ks_lane *lane, ks_error *error)
 
 /* --- an area -------------------------------------------------------------------------------------------------------- */
 
+/* The plan's spec with its tensors where the slot has them. A tensor that is alone on its side lies at the side's start: then
+ * the side moves. */
+static void place_tensors(const ks_plan *plan, const ks_places *places, ks_spec *out, ks_entry *sides)
+{
+    ks_spec_copy(out, &plan->spec);
+    if (out->given == 1)
+        sides->in += places->in[0];
+    else
+        for (int i = ks_next_input(out, -1); i >= 0; i = ks_next_input(out, i)) out->in[i].offset = places->in[i];
+    if (out->outputs == 1)
+        sides->out += places->out[0];
+    else
+        for (int i = 0; i < out->outputs; i++) out->out[i].offset = places->out[i];
+}
+
 /* Behind the area's copies in: fresh stamps, the kernels, the stamps to the lane. */
 static ks_status area_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
 {
@@ -200,9 +215,10 @@ static ks_status area_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *
     site.only = (ks_job_sides){.in = (const unsigned char *)slot->in_device, .out = (unsigned char *)slot->out_device};
     site.completion = completion;
     KS_TRY(device, error, cudaStreamWaitEvent(lane->stream, ((const ks_area *)slot->memory)->filled, 0));
-    KS_TRY(device, error,
-           cudaMemsetAsync(completion, plan->unstamped, KS_LINE_BYTES, lane->stream)); /* not 0: it shows */
-    const ks_status status = ks_cuda_record_on(lane, plan, &site, 1, error);
+    KS_TRY(device, error, cudaMemsetAsync(completion, plan->unstamped, KS_LINE_BYTES, lane->stream)); /* not 0: it shows */
+    ks_spec placed;
+    if (slot->places) place_tensors(plan, slot->places, &placed, &site.only);
+    const ks_status status = ks_cuda_record_on(lane, plan, slot->places ? &placed : &plan->spec, &site, 1, error);
     if (status) return status;
     KS_TRY(device, error,
            cudaMemcpyAsync(&lane->shared->area_completion, completion, KS_LINE_BYTES, cudaMemcpyDeviceToHost,

@@ -7,9 +7,8 @@
 static ks_status prepare_sizes(ks_device *device, ks_plan *plan, ks_error *error)
 {
     const ks_spec *spec = &plan->spec;
-    const ks_tensor *last = &spec->in[spec->inputs - 1];
-    if (!plan->in_bytes) plan->in_bytes = last->offset + last->size_bytes;
-    if (!plan->out_bytes) plan->out_bytes = spec->out.size_bytes;
+    if (!plan->in_bytes) plan->in_bytes = ks_spec_in_bytes(spec);
+    if (!plan->out_bytes) plan->out_bytes = ks_spec_out_bytes(spec);
     if (plan->in_bytes > SIZE_MAX / 4 || plan->out_bytes > SIZE_MAX / 4)
         return ks_fail(error, KS_WORK, "%s: %zu + %zu bytes exceed the address space", spec->op->name, plan->in_bytes,
                        plan->out_bytes);

@@ -12,7 +12,7 @@ mm_problem mm_problem_of(const ks_chip *chip, const ks_spec *spec)
     mm_problem p;
     p.chip = chip;
     p.spec = spec;
-    p.element_bytes = (int)ks_dtype_size(spec->out.dtype);
+    p.element_bytes = (int)ks_dtype_size(spec->out[0].dtype);
     ks_matmul_shape_of(spec, &p.shape);
     return p;
 }
@@ -48,7 +48,7 @@ static mm_operand operand_of(const mm_problem *p, size_t at, const mm_strides *b
 static void set_arguments(const mm_problem *p, bool swap_ab, mm_args *args, mm_layout *layout)
 {
     const ks_matmul_shape *s = &p->shape;
-    args->c_at = p->spec->out.offset;
+    args->c_at = p->spec->out[0].offset;
     args->biased = s->biased;
     args->bias_at = p->spec->in[2].offset;
     args->activation = s->activation;
@@ -143,7 +143,7 @@ mm_fit mm_fit_to(const mm_problem *p, const ks_matmul_candidate *c)
 size_t mm_partial_bytes(const mm_problem *p, const mm_fit *fit)
 {
     const mm_args *args = &fit->args;
-    const size_t sum_bytes = p->spec->out.dtype == KS_FP64 ? sizeof(double) : sizeof(float);
+    const size_t sum_bytes = p->spec->out[0].dtype == KS_FP64 ? sizeof(double) : sizeof(float);
     if (args->splits == 1) return 0;
     return ks_align((size_t)p->shape.batch * args->tiles_m * args->tiles_n * args->splits * (size_t)fit->kernel.m *
                     (size_t)fit->kernel.n * sum_bytes);

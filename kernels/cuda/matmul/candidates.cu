@@ -144,7 +144,7 @@ static void add_table(const mm_problem *p, ks_matmul_candidate c, mm_list *list)
 
 static int table_of(const mm_problem *p)
 {
-    switch (p->spec->out.dtype) {
+    switch (p->spec->out[0].dtype) {
     case KS_FP16:
         return MM_FP16;
     case KS_BF16:

@@ -122,7 +122,7 @@ static cudaDataType_t type_of(ks_dtype dtype)
 
 static cublasComputeType_t compute_of(const ks_spec *spec, const ks_matmul_shape *s)
 {
-    if (spec->out.dtype == KS_FP64) return CUBLAS_COMPUTE_64F;
+    if (spec->out[0].dtype == KS_FP64) return CUBLAS_COMPUTE_64F;
     return s->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
@@ -130,8 +130,8 @@ static cublasComputeType_t compute_of(const ks_spec *spec, const ks_matmul_shape
  * bias by some of its kernels: FP16 1031 for 1031.81 and 4116 for 4118.08, of 13.1.0. */
 static bool fits(const ks_spec *spec, const ks_matmul_shape *s)
 {
-    const bool exact = spec->out.dtype == KS_FP64 || (double)(float)s->alpha == s->alpha;
-    const bool narrow = spec->out.dtype == KS_FP16 || spec->out.dtype == KS_BF16;
+    const bool exact = spec->out[0].dtype == KS_FP64 || (double)(float)s->alpha == s->alpha;
+    const bool narrow = spec->out[0].dtype == KS_FP16 || spec->out[0].dtype == KS_BF16;
     return version && s->m > 0 && s->n > 0 && s->k > 0 && s->batch > 0 && s->batch <= INT32_MAX && s->batch_rank <= 1 &&
            s->activation == KS_MATMUL_NONE && s->alpha != 0 && exact && !(narrow && s->biased);
 }
@@ -160,11 +160,11 @@ static const void *const SOMEWHERE = (const void *)(uintptr_t)KS_ALIGNMENT;
 
 static bool describe(const ks_spec *spec, const ks_matmul_shape *s, const void *bias, problem *p)
 {
-    const cudaDataType_t type = type_of(spec->out.dtype);
+    const cudaDataType_t type = type_of(spec->out[0].dtype);
     const int32_t as_stored = CUBLAS_OP_N, transposed = CUBLAS_OP_T;
     const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     memset(p, 0, sizeof *p);
-    p->single = spec->out.dtype != KS_FP64;
+    p->single = spec->out[0].dtype != KS_FP64;
     return fits(spec, s) &&
            lt.MatmulDescInit_internal(&p->op, sizeof p->op, compute_of(spec, s), p->single ? CUDA_R_32F : CUDA_R_64F) ==
                CUBLAS_STATUS_SUCCESS &&
@@ -200,7 +200,7 @@ static bool precise(const ks_spec *spec, const ks_matmul_shape *s, const cublasL
         written != sizeof flags)
         return false;
     if (flags & (CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_16F | CUBLASLT_NUMERICAL_IMPL_FLAGS_GAUSSIAN)) return false;
-    const bool exact = spec->out.dtype == KS_FP32 && !s->tf32;
+    const bool exact = spec->out[0].dtype == KS_FP32 && !s->tf32;
     return !exact || !(flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK);
 }
 
@@ -281,7 +281,7 @@ ks_status ks_cublaslt_launch(const ks_spec *spec, const ks_matmul_shape *s, cons
     memcpy(&algorithm, chosen->algorithm, sizeof algorithm);
     const float alpha = (float)s->alpha, beta = 0;
     const double wide_alpha = s->alpha, wide_beta = 0;
-    void *c = out + spec->out.offset;
+    void *c = out + spec->out[0].offset;
     const cublasStatus_t status =
         lt.Matmul(handle, &p.op, p.single ? (const void *)&alpha : &wide_alpha, in + spec->in[1].offset, &p.a,
                   in + spec->in[0].offset, &p.b, p.single ? (const void *)&beta : &wide_beta, c, &p.c, c, &p.c,

@@ -53,8 +53,8 @@ static int order_candidates(const ks_chip *chip, const ks_spec *spec, ks_matmul_
 {
     ks_matmul_candidate all[KS_MATMUL_CANDIDATES], first;
     ks_cuda_plan plan;
-    size_t bytes = spec->out.size_bytes;
-    for (int i = 0; i < spec->inputs; i++) bytes += spec->in[i].size_bytes;
+    size_t bytes = spec->out[0].size_bytes;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) bytes += spec->in[i].size_bytes;
     const bool shares = bytes <= MM_SHARED_MOST;
     const int count = ks_matmul_candidates(chip, spec, all, shares ? (int)KS_MATMUL_CANDIDATES : most);
     for (int i = 0; i < count && shares; i++) {

@@ -359,7 +359,8 @@ static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_pla
 {
     const reduce_work w = work_of(spec);
     reduce_choice c = choose(chip, &w);
-    if (spec->in[0].size_bytes + spec->out.size_bytes <= KS_MAPPED_MOST && c.grid > KS_GRID_MAX) c.grid = KS_GRID_MAX;
+    if (spec->in[0].size_bytes + spec->out[0].size_bytes <= KS_MAPPED_MOST && c.grid > KS_GRID_MAX)
+        c.grid = KS_GRID_MAX;
     uint32_t tiles = 0;
     const int64_t items = items_of(&w, &c, &tiles);
     out->once = true;

@@ -32,7 +32,8 @@ char *ks_tune_key(const ks_spec *spec)
     ks_text_init(&out, KEY_MAX);
     ks_text_puts(&out, spec->op->name);
     for (int i = 0; i < spec->op->params_count; i++) put_value(&out, &spec->op->params[i], &spec->params[i]);
-    for (int i = 0; i < spec->inputs; i++) {
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+        if (i > 0 && !ks_has_input(spec, i - 1)) ks_text_printf(&out, " %s", spec->op->inputs[i].name);
         ks_text_printf(&out, " %s", ks_dtype_name(spec->in[i].dtype));
         for (int d = 0; d < spec->in[i].rank; d++)
             ks_text_printf(&out, "%c%" PRId64, d ? ',' : ':', spec->in[i].dims[d]);

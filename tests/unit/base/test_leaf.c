@@ -114,9 +114,9 @@ static void models_declare_what_the_protocol_lists(void **state)
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         const ks_model *found = model(expected[i].name);
         assert_int_equal(found->dtype, expected[i].in);
-        assert_int_equal(found->out_dtype, expected[i].out);
-        assert_int_equal(found->in_rank, expected[i].in_rank);
-        assert_int_equal(found->out_rank, expected[i].out_rank);
+        assert_int_equal(found->out_dtype[0], expected[i].out);
+        assert_int_equal(found->in_rank[0], expected[i].in_rank);
+        assert_int_equal(found->out_rank[0], expected[i].out_rank);
     }
     assert_int_equal(model("reduce")->fixed_param, -1);
     const ks_model *mean = model("reduce_mean");

@@ -563,9 +563,9 @@ static void windows_are_never_remembered(void **state)
         assert_string_equal(m.region, round % 2 ? "s2" : "d1");
         assert_true(m.offset == (round % 2 ? 0 : 64) && m.bytes == (round % 2 ? 8 : 4));
         const ks_ask *ask = ks_oip_ask(oip);
-        assert_int_equal(ask->window[0], round % 2 == 0);
-        assert_int_equal(ask->direct[0], round % 2 == 0);
-        assert_int_equal(ask->window[KS_WINDOW_OUT], round % 2 == 1);
+        assert_int_equal(ks_in(ask->windows, 0), round % 2 == 0);
+        assert_int_equal(ks_in(ask->directs, 0), round % 2 == 0);
+        assert_int_equal(ks_in(ask->windows, KS_WINDOW_OUT), round % 2 == 1);
         assert_false(ks_oip_may_stream(oip));
         ks_oip_fini(oip);
         memory_free(&m);
@@ -596,7 +596,7 @@ static void a_remembered_head_and_accept(void **state)
                         .length = sizeof body - 1};
         assert_int_equal(hold(&t, &m, &fed, &error), KS_OK);
         assert_int_equal(ks_oip_ask(oip)->answer, file);
-        assert_int_equal(ks_oip_ask(oip)->out_binary, file != KS_FILE_NONE);
+        assert_int_equal(ks_oip_ask(oip)->binary != 0, file != KS_FILE_NONE);
         ks_oip_fini(oip);
         memory_free(&m);
     }

@@ -147,7 +147,7 @@ static void check_answer(int i)
     assert_true(job->h2d_ns >= 0 && job->compute_ns >= 0 && job->d2h_ns >= 0);
     assert_int_equal(job->h2d_ns + job->compute_ns + job->d2h_ns, job->done_ns - job->launched_ns);
     const ks_spec *spec = &job->plan->spec;
-    for (size_t k = 0; k < spec->out.size_bytes / sizeof(float); k++)
+    for (size_t k = 0; k < spec->out[0].size_bytes / sizeof(float); k++)
         assert_true(((float *)job->slot->out)[k] == input(i, k) * 2 + (float)spec->params[TINY_ADD].i);
 }
 
@@ -1278,7 +1278,7 @@ static void a_question_for_a_plan_keeps_none(void **state)
     for (int64_t count = 1; count <= 2000; count++) { /* more than the cache holds */
         const ks_spec spec = tiny_spec(count, 0, 0);
         assert_int_equal(ks_engine_look(bed.engine, &spec, &seen, &error), KS_OK);
-        assert_int_equal(seen.out_bytes, spec.out.offset + spec.out.size_bytes);
+        assert_int_equal(seen.out_bytes, spec.out[0].offset + spec.out[0].size_bytes);
         assert_true(seen.batch_max >= 1);
         assert_int_equal(seen.timed_jobs > 0, count == 10); /* the one that is there is told as it is */
     }

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "large/large.h"
 #include "cpu/reference.h"
+#include "ops/op_wide.h"
 
 enum { STREAMS = 16, SIDE = 4096, CHUNK = 32768, BUDGET = 64 << 20 };
 static const int64_t LONG_NS = 60000000000;
@@ -103,9 +104,10 @@ static ks_spec spec_of(const char *name, int64_t rows, int64_t cols)
     ks_spec spec;
     ks_error error;
     ks_spec_init(&spec, ks_op_find(name, strlen(name)));
-    for (int i = 0; i < spec.inputs; i++)
+    for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i))
         spec.in[i] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {i ? cols : rows, i ? rows : cols}};
-    for (int i = 0; i < spec.inputs; i++) assert_int_equal(ks_tensor_measure(&spec.in[i], "x", &error), KS_OK);
+    for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i))
+        assert_int_equal(ks_tensor_measure(&spec.in[i], "x", &error), KS_OK);
     ks_spec_layout(&spec);
     assert_int_equal(spec.op->resolve(&spec, &error), KS_OK);
     return spec;
@@ -113,8 +115,7 @@ static ks_spec spec_of(const char *name, int64_t rows, int64_t cols)
 
 static size_t in_bytes(const ks_spec *spec)
 {
-    const ks_tensor *last = &spec->in[spec->inputs - 1];
-    return last->offset + last->size_bytes;
+    return ks_spec_in_bytes(spec);
 }
 
 static unsigned char *random_input(const ks_spec *spec)
@@ -128,11 +129,11 @@ static unsigned char *random_input(const ks_spec *spec)
 
 static unsigned char *expected(const ks_spec *spec, const unsigned char *input)
 {
-    unsigned char *out = calloc(1, spec->out.size_bytes);
+    unsigned char *out = calloc(1, spec->out[0].size_bytes);
     void *scratch = malloc(ks_cpu_scratch_bytes(spec) + 1);
     const void *in[KS_INPUTS_MAX] = {NULL};
-    for (int i = 0; i < spec->inputs; i++) in[i] = input + spec->in[i].offset;
-    ks_cpu_reference(spec, in, out, scratch);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) in[i] = input + spec->in[i].offset;
+    ks_cpu_reference(spec, in, (void *const[]){out}, scratch);
     free(scratch);
     return out;
 }
@@ -188,7 +189,7 @@ static client make_client(const ks_spec *spec)
 {
     client made = {.spec = spec, .input = random_input(spec)};
     made.wanted = expected(spec, made.input);
-    made.got = calloc(1, spec->out.size_bytes);
+    made.got = calloc(1, spec->out[0].size_bytes);
     return made;
 }
 
@@ -204,7 +205,7 @@ static void send_some(int i, client *of, size_t most)
 {
     const ks_spec *spec = of->spec;
     ks_error error;
-    for (int k = 0; k < spec->inputs; k++) {
+    for (int k = ks_next_input(spec, -1); k >= 0; k = ks_next_input(spec, k)) {
         const size_t from = spec->in[k].offset, to = from + spec->in[k].size_bytes;
         if (of->sent >= to) continue;
         if (of->sent < from) of->sent = from;
@@ -225,7 +226,7 @@ static void send_some(int i, client *of, size_t most)
 
 static bool read_some(int i, client *of, size_t most)
 {
-    const size_t size = of->spec->out.size_bytes;
+    const size_t size = of->spec->out[0].size_bytes;
     if (!ks_stream_is_done(&bed.stream[i])) return false;
     if (!ks_stream_is_remote(&bed.stream[i])) {
         memcpy(of->got, ks_stream_out(&bed.stream[i]), size);
@@ -254,13 +255,13 @@ static void leave(int i)
 static void check_values(const client *of)
 {
     const float *got = (const float *)(void *)of->got, *wanted = (const float *)(void *)of->wanted;
-    const size_t count = of->spec->out.size_bytes / sizeof *got;
+    const size_t count = of->spec->out[0].size_bytes / sizeof *got;
     if (bed.backend != ks_backend_cuda) {
-        assert_memory_equal(got, wanted, of->spec->out.size_bytes);
+        assert_memory_equal(got, wanted, of->spec->out[0].size_bytes);
         return;
     }
     /* What sums over many large numbers may lose; a softmax's values are at most 1. */
-    const float near = of->spec->inputs > 1 ? 0.5f : strcmp(of->spec->op->name, "reduce") == 0 ? 1e-3f : 1e-5f;
+    const float near = ks_has_input(of->spec, 1) ? 0.5f : strcmp(of->spec->op->name, "reduce") == 0 ? 1e-3f : 1e-5f;
     for (size_t i = 0; i < count; i++)
         if (!(fabsf(got[i] - wanted[i]) <= near + 1e-5f * fabsf(wanted[i])))
             fail_msg("%s: element %zu of %zu is %g and not %g", of->spec->op->name, i, count, (double)got[i],
@@ -344,6 +345,86 @@ static void rows_are_worked_on_while_the_rest_is_still_to_come(void **state)
     assert_true(bed.stream[0].launched <= bed.stream[0].blocks / 2 + 1);
     leave(0);
     free_client(&of);
+    close_bed();
+}
+
+/* Bytes of one input, in chunks; turns go on meanwhile. */
+static void send_input(int i, const client *of, int input, size_t from, size_t to)
+{
+    const size_t begin_at = of->spec->in[input].offset;
+    ks_error error;
+    while (from < to) {
+        size_t n = 1 + random_next() % CHUNK, taken = 0;
+        if (n > to - from) n = to - from;
+        const char *bytes = (const char *)of->input + begin_at + from;
+        if (ks_stream_write(&bed.stream[i], begin_at + from, bytes, n, &taken, &error) != KS_OK)
+            fail_msg("write: %s", error.text);
+        from += taken;
+        run_block(i);
+        turn();
+    }
+}
+
+static void finish_and_check(int i, client *of)
+{
+    ks_error error;
+    assert_int_equal(ks_stream_finish(&bed.stream[i], &error), KS_OK);
+    run_block(i);
+    while (!read_some(i, of, 1 + random_next() % CHUNK)) turn();
+    check_and_leave(i, of);
+}
+
+static void nothing_runs_before_all_that_it_needs_is_there(void **state)
+{
+    const ks_spec spec = spec_of("matmul", 4, 200000);
+    ks_error error;
+    open_bed(state, 48 << 20, 8);
+    assert_int_equal(begin(0, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+    client of = make_client(&spec);
+    send_input(0, &of, 1, 0, spec.in[1].size_bytes);
+    assert_int_equal(bed.stream[0].launched, 0);
+    send_input(0, &of, 0, 0, spec.in[0].size_bytes);
+    finish_and_check(0, &of);
+    close_bed();
+}
+
+/* Small inputs lie in front, and rows run as soon as they are there, whatever comes first. */
+static void rows_wait_for_small_inputs_alone(void **state)
+{
+    if (*state == NULL || *state == (const void *)ks_backend_cuda) skip(); /* no kernel of it */
+    ks_cpu_add_op(&op_wide, &wide_cpu);
+    ks_error error;
+    ks_spec spec;
+    ks_spec_init(&spec, &op_wide);
+    spec.given |= 1u << WIDE_WEIGHT;
+    spec.params[0].i = 3;
+    spec.params[WIDE_ONE_OUTPUT].i = 1;
+    spec.in[WIDE_X] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {4001, 1000}};
+    spec.in[WIDE_WEIGHT] = (ks_tensor){.dtype = KS_FP32, .rank = 1, .dims = {1000}};
+    spec.in[WIDE_LIMIT] = (ks_tensor){.dtype = KS_INT32, .rank = 1, .dims = {1}};
+    assert_int_equal(op_wide.resolve(&spec, &error), KS_OK);
+    ks_spec_layout(&spec);
+    assert_true(spec.in[WIDE_X].offset > spec.in[WIDE_WEIGHT].offset);
+    open_bed(state, 48 << 20, 8);
+    for (int small_last = 0; small_last < 2; small_last++) {
+        assert_int_equal(begin(0, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
+        assert_true(bed.stream[0].blocks > 2);
+        client of = make_client(&spec);
+        const size_t all = spec.in[WIDE_X].size_bytes, half = all / 2;
+        if (small_last) send_input(0, &of, WIDE_X, 0, half);
+        assert_int_equal(bed.stream[0].launched, 0);
+        send_input(0, &of, WIDE_LIMIT, 0, spec.in[WIDE_LIMIT].size_bytes);
+        send_input(0, &of, WIDE_WEIGHT, 0, spec.in[WIDE_WEIGHT].size_bytes);
+        /* The ring sends what it holds of an input when bytes of another one come. */
+        send_input(0, &of, WIDE_X, small_last ? half : 0, half + 4);
+        for (int i = 0; i < 2000 && bed.stream[0].done == 0; i++) {
+            turn();
+            usleep(1000);
+        }
+        assert_true(bed.stream[0].done > 0);
+        send_input(0, &of, WIDE_X, half + 4, all);
+        finish_and_check(0, &of);
+    }
     close_bed();
 }
 
@@ -684,6 +765,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ON_ALL(what_goes_in_in_pieces_comes_out_right),
         ON_ALL(rows_are_worked_on_while_the_rest_is_still_to_come),
+        ON_ALL(nothing_runs_before_all_that_it_needs_is_there),
+        ON_ALL(rows_wait_for_small_inputs_alone),
         ON_ALL(many_at_once_share_the_ring),
         ON_ALL(whoever_has_stopped_keeps_nobody_waiting),
         ON_ALL(memory_is_given_out_in_order_of_arrival),

@@ -1,0 +1,366 @@
+/* Requests to an operation that uses every border (op_wide.h), from the body's bytes through the codec, the engine and the CPU
+ * backend to the answer's bytes: gaps between inputs, datatypes of their own, sixteen parameters, two outputs. */
+#include "unit/codec/words_test.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "codec/decode.h"
+#include "engine/engine.h"
+#include "ops/op_wide.h"
+
+enum { SIDE = 65536 };
+
+static struct {
+    ks_device *device;
+    ks_budget *budget;
+    ks_engine *engine;
+    ks_oip *oip;
+    ks_oip_memos *memos;
+    ks_job job;
+    int wake_fd;
+    /* of the next request */
+    ks_file body, accept;
+    bool accept_json;
+    const char *model;
+    size_t chunk;
+} bed;
+
+/* ks_oip_place_fn */
+static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
+                       unsigned char **out, ks_error *error)
+{
+    (void)context;
+    ks_slot *old = bed.job.slot;
+    const ks_status status = ks_engine_slot(bed.engine, in_bytes, out_bytes, &bed.job.slot, error);
+    if (status != KS_OK) return status;
+    memset(bed.job.slot->in, 0xA5, bed.job.slot->in_cap);
+    if (old) {
+        memcpy(bed.job.slot->in, old->in, keep);
+        ks_engine_slot_release(bed.engine, &old);
+    }
+    *in = bed.job.slot->in;
+    *out = bed.job.slot->out;
+    return KS_OK;
+}
+
+static ks_status read_request(const char *query, const char *header_length, const char *body, size_t length,
+                              ks_error *error)
+{
+    static const ks_word_limits limits = {
+        .max_body = 1 << 20, .max_json = 1 << 19, .max_output = 1 << 20, .max_work = 1e9, .max_skeleton = 65536};
+    ks_word_limits mine = limits;
+    mine.memos = bed.memos;
+    const ks_oip_head head = {.model = ks_model_find(bed.model, strlen(bed.model)),
+                              .query = query,
+                              .header_length = header_length,
+                              .content_length = (int64_t)length,
+                              .body = bed.body,
+                              .answer = bed.accept,
+                              .accept_json = bed.accept_json};
+    memset(&bed.job, 0, sizeof bed.job);
+    ks_status status = ks_oip_begin(bed.oip, &head, &mine, place, NULL, error);
+    for (size_t at = 0; at < length && status == KS_OK;) {
+        size_t n = bed.chunk && bed.chunk < length - at ? bed.chunk : length - at;
+        status = ks_oip_feed(bed.oip, body + at, &n, error);
+        at += n;
+    }
+    return status == KS_OK ? ks_oip_end(bed.oip, error) : status;
+}
+
+static void run_job(void)
+{
+    ks_error error;
+    const ks_ask *ask = ks_oip_ask(bed.oip);
+    unsigned char *in, *out;
+    if (!bed.job.slot)
+        assert_int_equal(place(NULL, ks_ask_in_bytes(ask), ks_ask_out_bytes(ask), 0, &in, &out, &error), 0);
+    memset(bed.job.slot->out, 0xA5, bed.job.slot->out_cap);
+    assert_int_equal(ks_engine_plan(bed.engine, &ask->spec, &bed.job.plan, &error), KS_OK);
+    bed.job.deadline_ns = ks_now_ns() + 60000000000;
+    assert_int_equal(ks_engine_submit(bed.engine, &bed.job, &error), KS_OK);
+    ks_job *done = NULL;
+    while (!done) {
+        ks_engine_launch(bed.engine);
+        done = ks_engine_collect(bed.engine);
+    }
+    assert_int_equal(bed.job.status, KS_OK);
+}
+
+static void end_request(void)
+{
+    ks_oip_fini(bed.oip);
+    if (bed.job.plan) ks_engine_plan_release(bed.engine, &bed.job.plan);
+    if (bed.job.slot) ks_engine_slot_release(bed.engine, &bed.job.slot);
+}
+
+/* The answer is these bytes, however the body is cut; header: of its JSON head, -1: there is none. */
+static void check(const char *query, const char *header_length, const char *body, size_t length, const char *expected,
+                  size_t expected_length, int64_t header)
+{
+    static const size_t chunks[] = {0, 1, 7};
+    for (size_t i = 0; i < COUNT_OF(chunks); i++) {
+        ks_error error = {0};
+        ks_answer answer;
+        bed.chunk = chunks[i];
+        const ks_status status = read_request(query, header_length, body, length, &error);
+        if (status != KS_OK) fail_msg("%s: %s", query, error.text);
+        run_job();
+        assert_int_equal(ks_oip_answer(bed.oip, bed.job.slot->out, &answer, &error), KS_OK);
+        if (answer.length != expected_length || memcmp(answer.body, expected, expected_length) != 0)
+            fail_msg("got %.*s\nexpected %.*s", (int)answer.length, answer.body, (int)expected_length, expected);
+        assert_int_equal(answer.header_length, header);
+        assert_true(answer.owned == NULL || answer.length <= ks_oip_answer_bound(bed.oip));
+        free(answer.owned);
+        end_request();
+    }
+}
+
+static void refuse(const char *query, const char *header_length, const char *body, size_t length, ks_status expected,
+                   const char *sentence)
+{
+    ks_error error = {0};
+    bed.chunk = 0;
+    const ks_status status = read_request(query, header_length, body, length, &error);
+    end_request();
+    if (status != expected || !strstr(error.text, sentence))
+        fail_msg("%s: %s '%s', and not %s '%s'", query, ks_status_name(status), error.text, ks_status_name(expected),
+                 sentence);
+}
+
+#define TEXT(text) text, sizeof text - 1
+#define NAMES "\"model_name\":\"wide\",\"model_version\":\"1\",\"outputs\":["
+#define X "{\"name\":\"INPUT0\",\"datatype\":\"FP32\",\"shape\":[2,2],\"data\":[1,2,3,4]}"
+#define MASK "{\"name\":\"INPUT3\",\"datatype\":\"BOOL\",\"shape\":[2,2],\"data\":[true,false,1,0]}"
+#define LIMIT "{\"name\":\"INPUT4\",\"datatype\":\"INT32\",\"shape\":[1],\"data\":[2]}"
+#define OUT0(values) "{\"name\":\"OUTPUT0\",\"datatype\":\"FP32\",\"shape\":[2,2],\"data\":[" values "]}"
+#define OUT1(values) "{\"name\":\"OUTPUT1\",\"datatype\":\"INT64\",\"shape\":[2],\"data\":[" values "]}"
+
+static void json_has_gaps_datatypes_and_two_outputs(void **state)
+{
+    (void)state;
+    static const char body[] = "{\"inputs\":[" LIMIT "," X "]}";
+    static const char answer[] = "{" NAMES OUT0("1.0,2.0,3.0,4.0") "," OUT1("0,2") "]}";
+    check("", NULL, TEXT(body), TEXT(answer), -1);
+    static const char masked[] = "{\"inputs\":[" X "," MASK "," LIMIT "],\"parameters\":{\"p0\":1,\"p14\":2}}";
+    static const char masked_answer[] = "{" NAMES OUT0("32.0,0.0,34.0,0.0") "," OUT1("1,1") "]}";
+    check("", NULL, TEXT(masked), TEXT(masked_answer), -1);
+    static const char all[] = "{\"inputs\":[{\"name\":\"INPUT2\",\"datatype\":\"FP32\",\"shape\":[1],\"data\":[0.5]}," X
+                              "," MASK "," LIMIT ",{\"name\":\"INPUT1\",\"datatype\":\"FP32\",\"shape\":[2],\"data\":["
+                                                 "10,20]}],\"outputs\":[{\"name\":\"OUTPUT1\"},"
+                              "{\"name\":\"OUTPUT0\",\"parameters\":{\"classification\":2}}]}";
+    static const char all_answer[] = "{" NAMES "{\"name\":\"OUTPUT0\",\"datatype\":\"BYTES\",\"shape\":[2],\"data\":["
+                                     "\"30.500000:2\",\"10.500000:0\"]}," OUT1("1,1") "]}";
+    check("", NULL, TEXT(all), TEXT(all_answer), -1);
+    static const char one[] = "{\"inputs\":[" X "," LIMIT "],\"outputs\":[{\"name\":\"OUTPUT1\"}]}";
+    static const char one_answer[] = "{" NAMES OUT1("0,2") "]}";
+    check("", NULL, TEXT(one), TEXT(one_answer), -1);
+}
+
+#define BINARY(name, datatype, shape, size)                                                                            \
+    "{\"name\":\"" name "\",\"datatype\":\"" datatype "\",\"shape\":" shape                                            \
+    ",\"parameters\":{\"binary_data_size\":" size "}}"
+#define ONE "\0\0\x80\x3f"
+#define TWO "\0\0\0\x40"
+#define THREE "\0\0\x40\x40"
+#define FOUR "\0\0\x80\x40"
+#define COUNTS "\0\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0"
+
+static size_t json_bytes(const char *body, size_t length)
+{
+    size_t n = length;
+    while (body[n - 1] != '}' || body[n - 2] != ']') n--;
+    return n;
+}
+
+/* A body whose JSON ends in "]}". */
+static void check_binary(const char *body, size_t length, const char *answer, size_t answer_length)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%zu", json_bytes(body, length));
+    for (int again = 0; again < 2; again++) /* the second time the head is known */
+        check("", text, body, length, answer, answer_length, (int64_t)json_bytes(answer, answer_length));
+}
+
+static void blobs_follow_each_other_without_gaps(void **state)
+{
+    (void)state;
+    static const char both[] = "{\"parameters\":{\"binary_data_output\":true},\"inputs\":[" BINARY(
+        "INPUT0", "FP32", "[2,2]", "16") "," BINARY("INPUT4", "INT32", "[1]", "4") "]}" ONE TWO THREE FOUR "\2\0\0\0";
+    static const char both_answer[] = "{" NAMES BINARY("OUTPUT0", "FP32", "[2,2]", "16") "," BINARY(
+        "OUTPUT1", "INT64", "[2]", "16") "]}" ONE TWO THREE FOUR COUNTS;
+    check_binary(TEXT(both), TEXT(both_answer));
+    static const char second[] =
+        "{\"outputs\":[{\"name\":\"OUTPUT1\",\"parameters\":{\"binary_data\":true}}],\"inputs\":[" BINARY(
+            "INPUT4", "INT32", "[1]", "4") "," BINARY("INPUT3", "BOOL", "[2,2]", "4") "," X "]}\2\0\0\0\1\1\1\0";
+    static const char second_answer[] =
+        "{" NAMES BINARY("OUTPUT1", "INT64", "[2]", "16") "]}\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0";
+    check_binary(TEXT(second), TEXT(second_answer));
+    static const char mixed[] = "{\"outputs\":[{\"name\":\"OUTPUT1\",\"parameters\":{\"binary_data\":true}},{\"name\":"
+                                "\"OUTPUT0\"}],\"inputs\":[" X "," BINARY("INPUT4", "INT32", "[1]", "4") "]}\2\0\0\0";
+    static const char mixed_answer[] =
+        "{" NAMES OUT0("1.0,2.0,3.0,4.0") "," BINARY("OUTPUT1", "INT64", "[2]", "16") "]}" COUNTS;
+    check_binary(TEXT(mixed), TEXT(mixed_answer));
+}
+
+static void raw_bodies_name_inputs_in_any_order(void **state)
+{
+    (void)state;
+    static const char straight[] = "input=INPUT0&input=INPUT4&shape=2,2&shape=1&datatype=FP32&datatype=INT32";
+    check(straight, NULL, TEXT(ONE TWO THREE FOUR "\2\0\0\0"), TEXT(ONE TWO THREE FOUR), -1);
+    static const char turned[] = "shape=1&input=INPUT4&datatype=INT32&datatype=BOOL&shape=2,2&input=INPUT3&input=INPUT0"
+                                 "&shape=2,2&datatype=FP32&output=OUTPUT1&p1=1";
+    check(turned, NULL, TEXT("\2\0\0\0\1\0\1\1" ONE TWO THREE FOUR), TEXT("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0"), -1);
+    assert_int_equal(ks_oip_ask(bed.oip)->spec.in[WIDE_LIMIT].offset, 0); /* small ones lie in front */
+    assert_int_equal(ks_oip_ask(bed.oip)->spec.in[WIDE_X].offset, KS_ALIGNMENT);
+    /* None named: what the metadata declares. */
+    check("input=INPUT4&input=INPUT0&shape=1&shape=2,2", NULL, TEXT("\2\0\0\0" ONE TWO THREE FOUR),
+          TEXT(ONE TWO THREE FOUR), -1);
+    bed.accept_json = true;
+    static const char answer[] = "{" NAMES OUT0("1.0,2.0,3.0,4.0") "," OUT1("0,2") "]}";
+    check(straight, NULL, TEXT(ONE TWO THREE FOUR "\2\0\0\0"), TEXT(answer), -1);
+    bed.accept_json = false;
+}
+
+#define TENSOR(name, dtype, shape, from, to)                                                                           \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]}"
+
+static void safetensors_hold_all_and_npy_one(void **state)
+{
+    (void)state;
+    static const char head[] =
+        "{" TENSOR("INPUT4", "I32", "[1]", "16", "20") "," TENSOR("INPUT0", "F32", "[2,2]", "0", "16") "}";
+    static const char answer_head[] =
+        "{" TENSOR("OUTPUT0", "F32", "[2,2]", "0", "16") "," TENSOR("OUTPUT1", "I64", "[2]", "16", "32") "}";
+    char body[512] = "", answer[512] = "";
+    const size_t padded = (sizeof answer_head - 1 + 7) / 8 * 8;
+    body[0] = sizeof head - 1;
+    memcpy(body + 8, head, sizeof head - 1);
+    memcpy(body + 8 + sizeof head - 1, ONE TWO THREE FOUR "\2\0\0\0", 20);
+    memset(answer + 8, ' ', padded);
+    answer[0] = (char)padded;
+    memcpy(answer + 8, answer_head, sizeof answer_head - 1);
+    memcpy(answer + 8 + padded, ONE TWO THREE FOUR COUNTS, 32);
+    bed.body = KS_FILE_SAFETENSORS;
+    check("", NULL, body, 8 + sizeof head - 1 + 20, answer, 8 + padded + 32, -1);
+    bed.accept = KS_FILE_NPY;
+    char array[128 + 16];
+    memset(array, ' ', sizeof array);
+    static const char npy[] = "\x93NUMPY\1\0\x76\0{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }";
+    memcpy(array, npy, sizeof npy - 1);
+    array[127] = '\n';
+    memcpy(array + 128, COUNTS, 16);
+    check("output=OUTPUT1", NULL, body, 8 + sizeof head - 1 + 20, array, sizeof array, -1);
+    refuse("output=OUTPUT1&output=OUTPUT0", NULL, body, 8 + sizeof head - 1 + 20, KS_NAME, "holds 1 output");
+    bed.body = bed.accept = KS_FILE_NONE;
+}
+
+/* OUTPUT1 is there with some parameters only. */
+static void outputs_are_as_many_as_the_work_has(void **state)
+{
+    (void)state;
+    static const char body[] = "{\"inputs\":[" LIMIT "," X "],\"parameters\":{\"p15\":1}}";
+    static const char answer[] = "{" NAMES OUT0("17.0,18.0,19.0,20.0") "]}";
+    check("", NULL, TEXT(body), TEXT(answer), -1);
+    static const char wanted[] =
+        "{\"inputs\":[" LIMIT "," X "],\"parameters\":{\"p15\":1},\"outputs\":[{\"name\":\"OUTPUT1\"}]}";
+    refuse("", NULL, TEXT(wanted), KS_NAME, "unexpected inference output 'OUTPUT1' for model 'wide'");
+}
+
+static void wrong_requests_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *query, *body;
+        ks_status status;
+        const char *sentence;
+    } rows[] = {
+        {"", "{\"inputs\":[" X "," MASK "]}", KS_NAME,
+         "expected 3 inputs but got 2 inputs for model 'wide'. Got input(s) ['INPUT0','INPUT3'], but missing required "
+         "input(s) ['INPUT4']"},
+        {"", "{\"inputs\":[" X "," LIMIT "],\"outputs\":[{\"name\":\"OUTPUT2\"}]}", KS_NAME,
+         "unexpected inference output"},
+        {"", "{\"inputs\":[" X "," LIMIT "],\"outputs\":[{\"name\":\"OUTPUT1\"},{\"name\":\"OUTPUT1\"}]}", KS_NAME,
+         "output 'OUTPUT1' already exists"},
+        {"", "{\"inputs\":[" X ",{\"name\":\"INPUT4\",\"datatype\":\"FP32\",\"shape\":[1],\"data\":[2]}]}", KS_DATATYPE,
+         "inference input 'INPUT4' data-type is 'FP32', but model 'wide' expects 'INT32'"},
+        {"", "{\"inputs\":[{\"name\":\"INPUT5\",\"datatype\":\"FP32\",\"shape\":[1],\"data\":[2]}]}", KS_NAME,
+         "unexpected inference input 'INPUT5'"},
+        {"input=INPUT0&shape=2,2&shape=1", "", KS_NAME, "names 1 inputs and 2 shapes"},
+        {"shape=2,2&shape=2", "", KS_NAME, "no shape for input 'INPUT4'"},
+        {"input=INPUT9&shape=2,2", "", KS_NAME, "unexpected inference input 'INPUT9'"},
+        {"input=INPUT0&input=INPUT0&shape=2,2&shape=1", "", KS_NAME, "input 'INPUT0' already exists"},
+        {"input=INPUT0&input=INPUT4&shape=2,2&shape=1&datatype=FP32", "", KS_DATATYPE, "expects 'INT32'"},
+        {"input=INPUT0&input=INPUT4&shape=2,2&shape=1&datatype=FP32&datatype=INT32&datatype=INT32", "", KS_DATATYPE,
+         "names 3 datatypes and 2 shapes"},
+        {"shape=2,2&datatype=FP32&datatype=FP32", "", KS_NAME, "expected 2 inputs but the query has 1 shapes"},
+        {"shape=2,2&output=OUTPUT7", "", KS_NAME, "unexpected inference output 'OUTPUT7'"},
+        {"input=INPUT0&input=INPUT4&shape=2,2&shape=1&output=OUTPUT0&output=OUTPUT1&datatype=FP32&datatype=INT32",
+         "aaaaaaaaaaaaaaaaaaaa", KS_NAME, "a raw answer holds 1 output"},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        refuse(rows[i].query, NULL, rows[i].body, strlen(rows[i].body), rows[i].status, rows[i].sentence);
+    bed.model = "softmax";
+    refuse("shape=1&datatype=FP32&datatype=FP32", NULL, "", 0, KS_DATATYPE, "the query names 'datatype' twice");
+    refuse("shape=1&output=OUTPUT1", NULL, "", 0, KS_NAME, "unexpected inference output 'OUTPUT1'");
+    bed.model = "wide";
+}
+
+static int open_bed(void **state)
+{
+    (void)state;
+    ks_error error;
+    ks_models_init();
+    ks_models_add(&op_wide);
+    ks_cpu_add_op(&op_wide, &wide_cpu);
+    bed.model = "wide";
+    bed.oip = calloc(1, ks_oip_size());
+    bed.memos = ks_oip_memos_open();
+    bed.budget = ks_budget_open(64 << 20);
+    bed.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    const ks_limits limits = {.device_index = -1, .lanes = 1, .lane_bytes = SIDE, .workspace_bytes = SIDE};
+    assert_int_equal(ks_backend_cpu.open(&limits, &bed.device, &error), KS_OK);
+    const ks_engine_options options = {.backend = &ks_backend_cpu,
+                                       .device = bed.device,
+                                       .budget = bed.budget,
+                                       .lanes = 1,
+                                       .classes = 1,
+                                       .size_class = {{.side_bytes = SIDE, .count = 4}},
+                                       .plan_bytes = 1 << 20,
+                                       .queue_max = 8,
+                                       .stall_ns = 60000000000,
+                                       .scrub = true,
+                                       .wake_fd = bed.wake_fd};
+    assert_int_equal(ks_engine_open(&options, &bed.engine, &error), KS_OK);
+    return 0;
+}
+
+static int close_bed(void **state)
+{
+    (void)state;
+    ks_engine_stats stats;
+    ks_engine_read_stats(bed.engine, &stats);
+    assert_int_equal(stats.slot_used_bytes, 0);
+    ks_engine_close(&bed.engine);
+    ks_backend_cpu.close(&bed.device);
+    assert_int_equal(ks_budget_used(bed.budget), 0);
+    ks_budget_close(&bed.budget);
+    ks_oip_memos_close(&bed.memos);
+    free(bed.oip);
+    close(bed.wake_fd);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(json_has_gaps_datatypes_and_two_outputs),
+        cmocka_unit_test(blobs_follow_each_other_without_gaps),
+        cmocka_unit_test(raw_bodies_name_inputs_in_any_order),
+        cmocka_unit_test(safetensors_hold_all_and_npy_one),
+        cmocka_unit_test(outputs_are_as_many_as_the_work_has),
+        cmocka_unit_test(wrong_requests_are_refused),
+    };
+    return cmocka_run_group_tests(tests, open_bed, close_bed);
+}
