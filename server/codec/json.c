@@ -1,47 +1,20 @@
 /* The JSON of a request: checks the skeleton member by member, in the order in which Triton checks, so that the first
  * fault names the same thing. The scanner has already read tensor data to its place and knows shapes and datatypes.
  *
- * In the skeleton a number is a string with a mark in front and U+0000 is C0 80 (scan.h), so integers are read exactly,
- * from their text. */
-#include <cjson/cJSON.h>
+ * In the skeleton U+0000 is C0 80 (scan.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/number/number.h"
 #include "codec/codec_parts.h"
+#include "codec/json_tree.h"
 
 enum { OUTPUTS_MAX = 16 };
-
-static bool is_number(const cJSON *item)
-{
-    return cJSON_IsString(item) && (unsigned char)item->valuestring[0] == KS_SCAN_NUMBER;
-}
-
-static bool is_text(const cJSON *item)
-{
-    return cJSON_IsString(item) && !is_number(item);
-}
-
-static const cJSON *member(const cJSON *object, const char *name)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, name);
-}
 
 static ks_quote quoted(const char *text)
 {
     return ks_quoted(text, strlen(text));
-}
-
-static ks_status wrong_type(const char *field, const char *type, ks_error *error)
-{
-    return ks_fail(error, KS_FIELD, "Unable to parse '%s': attempt to access JSON non-%s as %s", field, type, type);
-}
-
-static ks_status missing(const char *field, ks_error *error)
-{
-    return ks_fail(error, KS_FIELD, "Unable to parse '%s': attempt to access non-existing object member '%s'", field,
-                   field);
 }
 
 static const char *input_name(const ks_oip *oip, int input)
@@ -93,13 +66,13 @@ ks_status ks_oip_place_json(void *context, int index, const ks_scan_input *input
 /* --- id, parameters --------------------------------------------------------------------------------------------------
  */
 
-static ks_status read_id(ks_oip *oip, const cJSON *top, ks_error *error)
+static ks_status read_id(ks_oip *oip, const ks_json *top, ks_error *error)
 {
-    const cJSON *id = member(top, "id");
+    const ks_json *id = ks_json_member(top, "id");
     if (!id) return KS_OK;
-    if (!is_text(id)) return wrong_type("id", "string", error);
+    if (!ks_json_is_text(id)) return ks_json_wrong_type("id", "string", error);
     /* The scanner's string limit is KS_ID_MAX decoded bytes, and C0 80 stands for one of them. */
-    for (const char *p = id->valuestring; *p && oip->ask.id_length < KS_ID_MAX; p++) {
+    for (const char *p = ks_json_text(id); *p && oip->ask.id_length < KS_ID_MAX; p++) {
         const bool zero = (unsigned char)p[0] == 0xC0;
         oip->ask.id[oip->ask.id_length++] = zero ? 0 : *p;
         if (zero) p++;
@@ -107,24 +80,23 @@ static ks_status read_id(ks_oip *oip, const cJSON *top, ks_error *error)
     return KS_OK;
 }
 
-static ks_oip_value value_of(const cJSON *item)
+static ks_oip_value value_of(const ks_json *item)
 {
-    if (cJSON_IsBool(item))
-        return (ks_oip_value){KS_VALUE_BOOL, cJSON_IsTrue(item) ? "true" : "false", cJSON_IsTrue(item) ? 4 : 5};
-    if (!cJSON_IsString(item)) return (ks_oip_value){KS_VALUE_OTHER, "", 0};
-    const char *const text = item->valuestring + (is_number(item) ? 1 : 0);
-    return (ks_oip_value){is_number(item) ? KS_VALUE_NUMBER : KS_VALUE_TEXT, text, strlen(text)};
+    if (ks_json_is_bool(item))
+        return (ks_oip_value){KS_VALUE_BOOL, ks_json_is_true(item) ? "true" : "false", ks_json_is_true(item) ? 4 : 5};
+    if (!ks_json_is_number(item) && !ks_json_is_text(item)) return (ks_oip_value){KS_VALUE_OTHER, "", 0};
+    const char *const text = ks_json_text(item);
+    return (ks_oip_value){ks_json_is_number(item) ? KS_VALUE_NUMBER : KS_VALUE_TEXT, text, strlen(text)};
 }
 
-static ks_status read_parameters(ks_oip *oip, const cJSON *top, ks_error *error)
+static ks_status read_parameters(ks_oip *oip, const ks_json *top, ks_error *error)
 {
-    const cJSON *parameters = member(top, "parameters"), *item;
-    if (!parameters) return KS_OK;
-    if (!cJSON_IsObject(parameters)) return wrong_type("parameters", "object", error);
-    cJSON_ArrayForEach(item, parameters)
-    {
+    const ks_json *parameters, *item;
+    const ks_status found = ks_json_find_object(top, "parameters", &parameters, error);
+    if (found != KS_OK) return found;
+    for (item = ks_json_first(parameters); item; item = ks_json_next(item)) {
         const ks_oip_value value = value_of(item);
-        const ks_status status = ks_oip_parameter(oip, item->string, &value, error);
+        const ks_status status = ks_oip_parameter(oip, ks_json_key(item), &value, error);
         if (status != KS_OK) return status;
     }
     return KS_OK;
@@ -133,33 +105,21 @@ static ks_status read_parameters(ks_oip *oip, const cJSON *top, ks_error *error)
 /* --- shared memory ---------------------------------------------------------------------------------------------------
  */
 
-static ks_status read_size(const cJSON *parameters, const char *name, uint64_t *out, ks_error *error)
-{
-    const cJSON *item = member(parameters, name);
-    const char *const text = item && is_number(item) ? item->valuestring + 1 : "";
-    if (ks_number_read(text, strlen(text), KS_UINT64, out) != KS_NUMBER_OK)
-        return wrong_type(name, "unsigned-integer", error);
-    return KS_OK;
-}
-
 /* The window that parameters name for an input, or for an output. */
-static ks_status read_window(ks_oip *oip, const cJSON *parameters, int which, uint64_t *bytes, ks_error *error)
+static ks_status read_window(ks_oip *oip, const ks_json *parameters, int which, uint64_t *bytes, ks_error *error)
 {
-    const cJSON *region = member(parameters, "shared_memory_region");
+    const char *region;
     uint64_t offset = 0;
     if (!oip->window)
         return ks_fail(error, KS_UNSUPPORTED,
                        "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.");
-    if (!is_text(region)) return wrong_type("shared_memory_region", "string", error);
-    ks_status status = KS_OK;
-    if (member(parameters, "shared_memory_offset"))
-        status = read_size(parameters, "shared_memory_offset", &offset, error);
-    if (status == KS_OK && !member(parameters, "shared_memory_byte_size"))
-        return missing("shared_memory_byte_size", error);
-    if (status == KS_OK) status = read_size(parameters, "shared_memory_byte_size", bytes, error);
+    ks_status status = ks_json_get_text(parameters, "shared_memory_region", &region, error);
+    if (status == KS_OK && ks_json_member(parameters, "shared_memory_offset"))
+        status = ks_json_get_unsigned(parameters, "shared_memory_offset", &offset, error);
+    if (status == KS_OK) status = ks_json_get_unsigned(parameters, "shared_memory_byte_size", bytes, error);
     if (status != KS_OK) return status;
     bool direct = false;
-    status = oip->window(oip->context, which, region->valuestring, offset, *bytes, &direct, error);
+    status = oip->window(oip->context, which, region, offset, *bytes, &direct, error);
     oip->ask.windows |= (uint16_t)(1u << which);
     oip->ask.directs |= (uint16_t)(direct << which);
     return status;
@@ -169,14 +129,14 @@ static ks_status read_window(ks_oip *oip, const cJSON *parameters, int which, ui
  */
 
 /* Exactly one source of data. */
-static ks_status read_source(const cJSON *input, const ks_scan_input *scanned, const cJSON **parameters,
+static ks_status read_source(const ks_json *input, const ks_scan_input *scanned, const ks_json **parameters,
                              ks_oip_source *source, ks_error *error)
 {
-    *parameters = member(input, "parameters");
-    if (*parameters && !cJSON_IsObject(*parameters)) return wrong_type("parameters", "object", error);
+    const ks_status found = ks_json_find_object(input, "parameters", parameters, error);
+    if (found != KS_OK) return found;
     source->present = true;
-    source->binary = *parameters && member(*parameters, "binary_data_size");
-    source->shared = *parameters && member(*parameters, "shared_memory_region");
+    source->binary = *parameters && ks_json_member(*parameters, "binary_data_size");
+    source->shared = *parameters && ks_json_member(*parameters, "shared_memory_region");
     if (scanned->has_data + source->binary + source->shared == 1) return KS_OK;
     return ks_fail(error, KS_COUNT,
                    "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
@@ -186,45 +146,43 @@ static ks_status read_source(const cJSON *input, const ks_scan_input *scanned, c
                    scanned->has_data || source->binary || source->shared ? " are" : " none of them is");
 }
 
-static ks_status read_name(ks_oip *oip, const cJSON *input, int *which, ks_error *error)
+static ks_status read_name(ks_oip *oip, const ks_json *input, int *which, ks_error *error)
 {
     const ks_model *model = oip->ask.model;
-    const cJSON *name = member(input, "name");
-    if (!name) return missing("name", error);
-    if (!is_text(name)) return wrong_type("name", "string", error);
-    *which = ks_op_input(model->op, name->valuestring, strlen(name->valuestring));
+    const char *name;
+    const ks_status status = ks_json_get_text(input, "name", &name, error);
+    if (status != KS_OK) return status;
+    *which = ks_op_input(model->op, name, strlen(name));
     if (*which < 0)
-        return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'", quoted(name->valuestring).text,
+        return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'", quoted(name).text,
                        model->name);
-    if (oip->source[*which].present)
-        return ks_fail(error, KS_NAME, "input '%s' already exists in request", name->valuestring);
+    if (oip->source[*which].present) return ks_fail(error, KS_NAME, "input '%s' already exists in request", name);
     return KS_OK;
 }
 
-static ks_status read_datatype(ks_oip *oip, const cJSON *input, int which, ks_error *error)
+static ks_status read_datatype(ks_oip *oip, const ks_json *input, int which, ks_error *error)
 {
-    const cJSON *datatype = member(input, "datatype");
+    const char *datatype;
     ks_tensor *tensor = &oip->ask.spec.in[which];
-    if (!datatype) return missing("datatype", error);
-    if (!is_text(datatype)) return wrong_type("datatype", "string", error);
-    if (!ks_dtype_find(datatype->valuestring, strlen(datatype->valuestring), &tensor->dtype))
+    const ks_status status = ks_json_get_text(input, "datatype", &datatype, error);
+    if (status != KS_OK) return status;
+    if (!ks_dtype_find(datatype, strlen(datatype), &tensor->dtype))
         return ks_fail(error, KS_DATATYPE, "inference input '%s' data-type is '%s', but model '%s' expects '%s'",
-                       input_name(oip, which), quoted(datatype->valuestring).text, oip->ask.model->name,
+                       input_name(oip, which), quoted(datatype).text, oip->ask.model->name,
                        ks_dtype_name(ks_model_dtype(oip->ask.model, which)));
     return ks_oip_check_dtype(oip, which, input_name(oip, which), tensor->dtype, error);
 }
 
 /* The scanner has found the shape wanting: says where. */
-static ks_status bad_shape(const cJSON *shape, const char *name, ks_error *error)
+static ks_status bad_shape(const ks_json *shape, const char *name, ks_error *error)
 {
-    const cJSON *item;
+    const ks_json *item;
     int rank = 0;
-    if (!shape) return missing("shape", error);
-    if (!cJSON_IsArray(shape)) return wrong_type("shape", "array", error);
-    cJSON_ArrayForEach(item, shape)
-    {
+    if (!shape) return ks_json_missing("shape", error);
+    if (!ks_json_is_list(shape)) return ks_json_wrong_type("shape", "array", error);
+    for (item = ks_json_first(shape); item; item = ks_json_next(item)) {
         int64_t dim;
-        const char *const text = is_number(item) ? item->valuestring + 1 : "";
+        const char *const text = ks_json_is_number(item) ? ks_json_text(item) : "";
         if (++rank > KS_RANK_MAX)
             return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': input '%s' has more than %d dimensions", name,
                            KS_RANK_MAX);
@@ -236,21 +194,21 @@ static ks_status bad_shape(const cJSON *shape, const char *name, ks_error *error
     return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': input '%s'", name);
 }
 
-static ks_status read_shape(ks_oip *oip, const cJSON *input, const ks_scan_input *scanned, int which, ks_error *error)
+static ks_status read_shape(ks_oip *oip, const ks_json *input, const ks_scan_input *scanned, int which, ks_error *error)
 {
-    if (!scanned->has_shape) return bad_shape(member(input, "shape"), input_name(oip, which), error);
+    if (!scanned->has_shape) return bad_shape(ks_json_member(input, "shape"), input_name(oip, which), error);
     ks_tensor *tensor = &oip->ask.spec.in[which];
     tensor->rank = scanned->rank;
     memcpy(tensor->dims, scanned->dims, (size_t)scanned->rank * sizeof tensor->dims[0]);
     return ks_tensor_measure(tensor, input_name(oip, which), error);
 }
 
-static ks_status read_binary_size(ks_oip *oip, const cJSON *item, int which, ks_error *error)
+static ks_status read_binary_size(ks_oip *oip, const ks_json *item, int which, ks_error *error)
 {
     const size_t expected = oip->ask.spec.in[which].size_bytes;
     uint64_t bytes = 0;
-    if (!is_number(item)) return wrong_type("binary_data_size", "unsigned-integer", error);
-    const char *const text = item->valuestring + 1;
+    if (!ks_json_is_number(item)) return ks_json_wrong_type("binary_data_size", "unsigned-integer", error);
+    const char *const text = ks_json_text(item);
     if (ks_number_read(text, strlen(text), KS_UINT64, &bytes) != KS_NUMBER_OK || bytes != expected)
         return ks_fail(error, KS_BINARY_SIZE,
                        "input byte size mismatch for input '%s' for model '%s'. Expected %zu, got %s",
@@ -259,7 +217,7 @@ static ks_status read_binary_size(ks_oip *oip, const cJSON *item, int which, ks_
     return KS_OK;
 }
 
-static ks_status read_input_window(ks_oip *oip, const cJSON *parameters, int which, ks_error *error)
+static ks_status read_input_window(ks_oip *oip, const ks_json *parameters, int which, ks_error *error)
 {
     const size_t expected = oip->ask.spec.in[which].size_bytes;
     uint64_t bytes = 0;
@@ -270,13 +228,13 @@ static ks_status read_input_window(ks_oip *oip, const cJSON *parameters, int whi
                    input_name(oip, which), oip->ask.model->name, expected, bytes);
 }
 
-static ks_status read_input(ks_oip *oip, const cJSON *input, int index, ks_error *error)
+static ks_status read_input(ks_oip *oip, const ks_json *input, int index, ks_error *error)
 {
     const ks_scan_input *scanned = ks_scan_input_at(oip->scan, index);
-    const cJSON *parameters = NULL;
+    const ks_json *parameters = NULL;
     ks_oip_source source = {.index = index};
     int which = 0;
-    if (!cJSON_IsObject(input)) return wrong_type("inputs", "object", error);
+    if (!ks_json_is_object(input)) return ks_json_wrong_type("inputs", "object", error);
     ks_status status = read_source(input, scanned, &parameters, &source, error);
     if (status == KS_OK) status = read_name(oip, input, &which, error);
     if (status == KS_OK) status = read_datatype(oip, input, which, error);
@@ -284,7 +242,7 @@ static ks_status read_input(ks_oip *oip, const cJSON *input, int index, ks_error
     if (status != KS_OK) return status;
     oip->source[which] = source;
     if (source.shared) return read_input_window(oip, parameters, which, error);
-    return source.binary ? read_binary_size(oip, member(parameters, "binary_data_size"), which, error) : KS_OK;
+    return source.binary ? read_binary_size(oip, ks_json_member(parameters, "binary_data_size"), which, error) : KS_OK;
 }
 
 /* wanted: those required, and those that are there. */
@@ -305,14 +263,14 @@ static ks_status missing_inputs(const ks_oip *oip, unsigned wanted, int count, k
         __builtin_popcount(wanted), count, model->name, got, lacks);
 }
 
-static ks_status read_inputs(ks_oip *oip, const cJSON *top, ks_error *error)
+static ks_status read_inputs(ks_oip *oip, const ks_json *top, ks_error *error)
 {
-    const cJSON *inputs = member(top, "inputs"), *input;
+    const ks_json *inputs, *input;
     int count = 0;
-    if (!inputs) return missing("inputs", error);
-    if (!cJSON_IsArray(inputs)) return wrong_type("inputs", "array", error);
-    cJSON_ArrayForEach(input, inputs)
-    {
+    const ks_status found = ks_json_find_list(top, "inputs", &inputs, error);
+    if (found != KS_OK) return found;
+    if (!inputs) return ks_json_missing("inputs", error);
+    for (input = ks_json_first(inputs); input; input = ks_json_next(input)) {
         const ks_status status = read_input(oip, input, count++, error);
         if (status != KS_OK) return status;
     }
@@ -349,7 +307,7 @@ static ks_status check_rest(const ks_oip *oip, ks_error *error)
  */
 
 /* A window takes the whole output as it is: not as classes, and not into the body. */
-static ks_status read_output_window(ks_oip *oip, const cJSON *parameters, int output, ks_error *error)
+static ks_status read_output_window(ks_oip *oip, const ks_json *parameters, int output, ks_error *error)
 {
     const char *const other = oip->ask.classes[output] > 0     ? "classification"
                               : ks_in(oip->ask.binary, output) ? "binary_data"
@@ -368,38 +326,38 @@ static int output_of(const ks_oip *oip, const char *name)
     return -1;
 }
 
-static ks_status read_output(ks_oip *oip, const cJSON *output, ks_error *error)
+static ks_status read_output(ks_oip *oip, const ks_json *output, ks_error *error)
 {
-    if (!cJSON_IsObject(output)) return wrong_type("outputs", "object", error);
-    const cJSON *name = member(output, "name"), *parameters = member(output, "parameters");
-    if (!name) return missing("name", error);
-    if (!is_text(name)) return wrong_type("name", "string", error);
-    const int which = output_of(oip, name->valuestring);
+    if (!ks_json_is_object(output)) return ks_json_wrong_type("outputs", "object", error);
+    const ks_json *parameters;
+    const char *name;
+    bool binary = false;
+    ks_status status = ks_json_get_text(output, "name", &name, error);
+    if (status != KS_OK) return status;
+    const int which = output_of(oip, name);
     if (which < 0)
-        return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'",
-                       quoted(name->valuestring).text, oip->ask.model->name);
-    if (ks_in(oip->ask.outputs, which))
-        return ks_fail(error, KS_NAME, "output '%s' already exists in request", name->valuestring);
+        return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'", quoted(name).text,
+                       oip->ask.model->name);
+    if (ks_in(oip->ask.outputs, which)) return ks_fail(error, KS_NAME, "output '%s' already exists in request", name);
     oip->ask.outputs |= (uint8_t)(1u << which);
-    if (!parameters) return KS_OK;
-    if (!cJSON_IsObject(parameters)) return wrong_type("parameters", "object", error);
-    const cJSON *classes = member(parameters, "classification");
-    const char *const number = classes && is_number(classes) ? classes->valuestring + 1 : "";
-    if (classes && ks_number_read(number, strlen(number), KS_UINT64, &oip->ask.classes[which]) != KS_NUMBER_OK)
-        return wrong_type("classification", "unsigned-integer", error);
-    const cJSON *binary = member(parameters, "binary_data");
-    if (binary && !cJSON_IsBool(binary)) return wrong_type("binary_data", "boolean", error);
-    if (binary && cJSON_IsTrue(binary)) oip->ask.binary |= (uint8_t)(1u << which);
-    return member(parameters, "shared_memory_region") ? read_output_window(oip, parameters, which, error) : KS_OK;
+    status = ks_json_find_object(output, "parameters", &parameters, error);
+    if (status != KS_OK || !parameters) return status;
+    if (ks_json_member(parameters, "classification"))
+        status = ks_json_get_unsigned(parameters, "classification", &oip->ask.classes[which], error);
+    if (status == KS_OK) status = ks_json_find_bool(parameters, "binary_data", &binary, error);
+    if (status != KS_OK) return status;
+    if (binary) oip->ask.binary |= (uint8_t)(1u << which);
+    return ks_json_member(parameters, "shared_memory_region") ? read_output_window(oip, parameters, which, error)
+                                                              : KS_OK;
 }
 
-static ks_status read_outputs(ks_oip *oip, const cJSON *top, ks_error *error)
+static ks_status read_outputs(ks_oip *oip, const ks_json *top, ks_error *error)
 {
-    const cJSON *outputs = member(top, "outputs"), *output;
-    if (outputs && !cJSON_IsArray(outputs)) return wrong_type("outputs", "array", error);
+    const ks_json *outputs, *output;
+    const ks_status found = ks_json_find_list(top, "outputs", &outputs, error);
+    if (found != KS_OK) return found;
     int count = 0;
-    cJSON_ArrayForEach(output, outputs)
-    {
+    for (output = ks_json_first(outputs); output; output = ks_json_next(output)) {
         if (count == OUTPUTS_MAX)
             return ks_fail(error, KS_JSON_LIMIT, "'outputs' holds more than %d outputs", OUTPUTS_MAX);
         const ks_status status = read_output(oip, output, error);
@@ -414,7 +372,7 @@ static ks_status read_outputs(ks_oip *oip, const cJSON *top, ks_error *error)
 /* --- all of it -------------------------------------------------------------------------------------------------------
  */
 
-static ks_status read_top(ks_oip *oip, const cJSON *top, ks_error *error)
+static ks_status read_top(ks_oip *oip, const ks_json *top, ks_error *error)
 {
     ks_status status = read_id(oip, top, error);
     if (status == KS_OK) status = read_parameters(oip, top, error);
@@ -476,13 +434,11 @@ static size_t lay_out(ks_oip *oip)
 
 ks_status ks_oip_read_skeleton(ks_oip *oip, size_t *in_bytes, ks_error *error)
 {
-    size_t length;
-    const char *skeleton = ks_scan_skeleton(oip->scan, &length);
-    cJSON *top = cJSON_ParseWithLength(skeleton, length);
-    /* The scanner has accepted every byte of it, so that only memory can be missing. */
-    if (!top) return ks_fail(error, KS_MEMORY, "no memory for the request's JSON");
-    ks_status status = read_top(oip, top, error);
-    cJSON_Delete(top);
+    ks_json *top;
+    ks_status status = ks_json_open(oip->scan, "the request's JSON", &top, error);
+    if (status != KS_OK) return status;
+    status = read_top(oip, top, error);
+    ks_json_close(&top);
     /* What the request itself asks for goes before what its head accepts. */
     uint64_t classes = 0;
     for (int i = 0; i < KS_OUTPUTS_MAX; i++) classes |= oip->ask.classes[i];

@@ -1,13 +1,13 @@
 /* The head of a safetensors body: eight bytes of length and a JSON object that names each tensor's datatype, shape and
  * place. Tensors are named as the model's inputs; the one tensor for a model of one input may have any name. Also the
  * head of a safetensors answer. */
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/number/number.h"
 #include "codec/codec_parts.h"
+#include "codec/json_tree.h"
 
 enum { FIRST = 8 };
 
@@ -33,23 +33,20 @@ static ks_status malformed(const char *name, const char *what, ks_error *error)
 }
 
 /* A list of `most` numbers at most; -1: it is none. */
-static int read_list(const cJSON *list, uint64_t *out, int most)
+static int read_list(const ks_json *list, uint64_t *out, int most)
 {
-    const cJSON *item;
+    const ks_json *item;
     int count = 0;
-    if (!cJSON_IsArray(list)) return -1;
-    cJSON_ArrayForEach(item, list)
-    {
-        const bool number = cJSON_IsString(item) && (unsigned char)item->valuestring[0] == KS_SCAN_NUMBER;
-        const char *const text = number ? item->valuestring + 1 : "";
-        if (count == most || ks_number_read(text, strlen(text), KS_UINT64, &out[count++]) != KS_NUMBER_OK) return -1;
+    if (!ks_json_is_list(list)) return -1;
+    for (item = ks_json_first(list); item; item = ks_json_next(item)) {
+        if (count == most || !ks_json_read_unsigned(item, &out[count++])) return -1;
     }
     return count;
 }
 
-static ks_status read_dtype(const cJSON *item, ks_tensor *out, ks_error *error)
+static ks_status read_dtype(const ks_json *item, ks_tensor *out, ks_error *error)
 {
-    const char *const name = cJSON_IsString(item) ? item->valuestring : "";
+    const char *const name = ks_json_text(item);
     for (int i = 0; i < TYPES; i++) {
         if (strcmp(types[i].name, name) != 0) continue;
         out->dtype = types[i].dtype;
@@ -59,23 +56,23 @@ static ks_status read_dtype(const cJSON *item, ks_tensor *out, ks_error *error)
                    ks_quoted(name, strlen(name)).text);
 }
 
-static ks_status read_tensor(ks_oip *oip, const cJSON *item, int which, uint64_t *begin, ks_error *error)
+static ks_status read_tensor(ks_oip *oip, const ks_json *item, int which, uint64_t *begin, ks_error *error)
 {
     ks_tensor *tensor = &oip->ask.spec.in[which];
     const char *const name = oip->ask.spec.op->inputs[which].name;
     uint64_t dims[KS_RANK_MAX], range[2];
-    ks_status status = read_dtype(cJSON_GetObjectItemCaseSensitive(item, "dtype"), tensor, error);
+    ks_status status = read_dtype(ks_json_member(item, "dtype"), tensor, error);
     if (status == KS_OK) status = ks_oip_check_dtype(oip, which, name, tensor->dtype, error);
     if (status != KS_OK) return status;
-    tensor->rank = read_list(cJSON_GetObjectItemCaseSensitive(item, "shape"), dims, KS_RANK_MAX);
+    tensor->rank = read_list(ks_json_member(item, "shape"), dims, KS_RANK_MAX);
     if (tensor->rank < 0)
         return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': it is not a list of up to %d dimensions of 0 or more",
                        KS_RANK_MAX);
     for (int i = 0; i < tensor->rank; i++) tensor->dims[i] = dims[i] <= INT64_MAX ? (int64_t)dims[i] : -1;
     status = ks_tensor_measure(tensor, name, error);
     if (status != KS_OK) return status;
-    if (read_list(cJSON_GetObjectItemCaseSensitive(item, "data_offsets"), range, 2) != 2)
-        return malformed(item->string, "data_offsets", error);
+    if (read_list(ks_json_member(item, "data_offsets"), range, 2) != 2)
+        return malformed(ks_json_key(item), "data_offsets", error);
     if (range[1] < range[0] || range[1] - range[0] != tensor->size_bytes)
         return ks_fail(error, KS_BINARY_SIZE,
                        "input byte size mismatch for input '%s' for model '%s'. Expected %zu, got %" PRIu64
@@ -115,25 +112,24 @@ static ks_status order_pieces(ks_oip *oip, const uint64_t *begin, ks_error *erro
     return KS_OK;
 }
 
-static ks_status read_tensors(ks_oip *oip, const cJSON *top, ks_error *error)
+static ks_status read_tensors(ks_oip *oip, const ks_json *top, ks_error *error)
 {
     static const char metadata[] = "__metadata__";
     const ks_model *model = oip->ask.model;
     uint64_t begin[KS_INPUTS_MAX];
     const unsigned required = ks_op_required(model->op);
     unsigned present = 0;
-    const cJSON *item;
+    const ks_json *item;
     int count = 0;
-    cJSON_ArrayForEach(item, top) count += strcmp(item->string, metadata) != 0;
+    for (item = ks_json_first(top); item; item = ks_json_next(item)) count += strcmp(ks_json_key(item), metadata) != 0;
     const bool only = count == 1;
     count = 0;
-    cJSON_ArrayForEach(item, top)
-    {
-        if (strcmp(item->string, metadata) == 0) continue;
-        const int which = input_of(oip, item->string, only);
+    for (item = ks_json_first(top); item; item = ks_json_next(item)) {
+        if (strcmp(ks_json_key(item), metadata) == 0) continue;
+        const int which = input_of(oip, ks_json_key(item), only);
         if (which < 0)
             return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'",
-                           ks_quoted(item->string, strlen(item->string)).text, model->name);
+                           ks_quoted(ks_json_key(item), strlen(ks_json_key(item))).text, model->name);
         const ks_status status = read_tensor(oip, item, which, &begin[which], error);
         if (status != KS_OK) return status;
         present |= 1u << which;
@@ -153,16 +149,13 @@ ks_status ks_oip_safetensors_read(ks_oip *oip, ks_error *error)
                                    .members_max = 64,
                                    .json_max = oip->limits.max_json};
     ks_scan *scan = NULL;
-    size_t length = 0;
+    ks_json *top = NULL;
     ks_status status = ks_scan_begin(&limits, no_data, NULL, &scan, error);
     if (status == KS_OK) status = ks_scan_feed(scan, oip->file + FIRST, oip->file_length - FIRST, error);
     if (status == KS_OK) status = ks_scan_end(scan, error);
-    if (status == KS_OK) {
-        const char *skeleton = ks_scan_skeleton(scan, &length);
-        cJSON *top = cJSON_ParseWithLength(skeleton, length);
-        status = top ? read_tensors(oip, top, error) : ks_fail(error, KS_MEMORY, "no memory for the file's header");
-        cJSON_Delete(top);
-    }
+    if (status == KS_OK) status = ks_json_open(scan, "the file's header", &top, error);
+    if (status == KS_OK) status = read_tensors(oip, top, error);
+    ks_json_close(&top);
     ks_scan_fini(&scan);
     return status;
 }

@@ -1,0 +1,138 @@
+/* The one door to cJSON. In a skeleton a number is a text with a mark in front (scan.h), so that integers are read exactly. */
+#include "codec/json_tree.h"
+
+#include <cjson/cJSON.h>
+#include <string.h>
+
+#include "base/number/number.h"
+
+ks_status ks_json_open(const ks_scan *scan, const char *what, ks_json **out, ks_error *error)
+{
+    size_t length;
+    const char *const skeleton = ks_scan_skeleton(scan, &length);
+    *out = cJSON_ParseWithLength(skeleton, length);
+    /* The scanner has accepted every byte of it, so that only memory can be missing. */
+    return *out ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for %s", what);
+}
+
+void ks_json_close(ks_json **top)
+{
+    cJSON_Delete(*top);
+    *top = NULL;
+}
+
+const ks_json *ks_json_member(const ks_json *object, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, name);
+}
+
+const ks_json *ks_json_first(const ks_json *list)
+{
+    return list ? list->child : NULL;
+}
+
+const ks_json *ks_json_next(const ks_json *item)
+{
+    return item->next;
+}
+
+const char *ks_json_key(const ks_json *item)
+{
+    return item->string;
+}
+
+bool ks_json_is_null(const ks_json *item)
+{
+    return cJSON_IsNull(item);
+}
+
+bool ks_json_is_bool(const ks_json *item)
+{
+    return cJSON_IsBool(item);
+}
+
+bool ks_json_is_true(const ks_json *item)
+{
+    return cJSON_IsTrue(item);
+}
+
+bool ks_json_is_number(const ks_json *item)
+{
+    return cJSON_IsString(item) && (unsigned char)item->valuestring[0] == KS_SCAN_NUMBER;
+}
+
+bool ks_json_is_text(const ks_json *item)
+{
+    return cJSON_IsString(item) && (unsigned char)item->valuestring[0] != KS_SCAN_NUMBER;
+}
+
+bool ks_json_is_list(const ks_json *item)
+{
+    return cJSON_IsArray(item);
+}
+
+bool ks_json_is_object(const ks_json *item)
+{
+    return cJSON_IsObject(item);
+}
+
+const char *ks_json_text(const ks_json *item)
+{
+    if (!cJSON_IsString(item)) return "";
+    return item->valuestring + (ks_json_is_number(item) ? 1 : 0);
+}
+
+bool ks_json_read_unsigned(const ks_json *item, uint64_t *out)
+{
+    if (!ks_json_is_number(item)) return false;
+    const char *const text = ks_json_text(item);
+    return ks_number_read(text, strlen(text), KS_UINT64, out) == KS_NUMBER_OK;
+}
+
+ks_status ks_json_wrong_type(const char *name, const char *type, ks_error *error)
+{
+    return ks_fail(error, KS_FIELD, "Unable to parse '%s': attempt to access JSON non-%s as %s", name, type, type);
+}
+
+ks_status ks_json_missing(const char *name, ks_error *error)
+{
+    return ks_fail(error, KS_FIELD, "Unable to parse '%s': attempt to access non-existing object member '%s'", name,
+                   name);
+}
+
+ks_status ks_json_get_text(const ks_json *object, const char *name, const char **out, ks_error *error)
+{
+    const ks_json *item = ks_json_member(object, name);
+    if (!item) return ks_json_missing(name, error);
+    if (!ks_json_is_text(item)) return ks_json_wrong_type(name, "string", error);
+    *out = item->valuestring;
+    return KS_OK;
+}
+
+ks_status ks_json_get_unsigned(const ks_json *object, const char *name, uint64_t *out, ks_error *error)
+{
+    const ks_json *item = ks_json_member(object, name);
+    if (!item) return ks_json_missing(name, error);
+    return ks_json_read_unsigned(item, out) ? KS_OK : ks_json_wrong_type(name, "unsigned-integer", error);
+}
+
+ks_status ks_json_find_object(const ks_json *object, const char *name, const ks_json **out, ks_error *error)
+{
+    *out = ks_json_member(object, name);
+    return !*out || ks_json_is_object(*out) ? KS_OK : ks_json_wrong_type(name, "object", error);
+}
+
+ks_status ks_json_find_list(const ks_json *object, const char *name, const ks_json **out, ks_error *error)
+{
+    *out = ks_json_member(object, name);
+    return !*out || ks_json_is_list(*out) ? KS_OK : ks_json_wrong_type(name, "array", error);
+}
+
+ks_status ks_json_find_bool(const ks_json *object, const char *name, bool *out, ks_error *error)
+{
+    const ks_json *item = ks_json_member(object, name);
+    if (!item) return KS_OK;
+    if (!ks_json_is_bool(item)) return ks_json_wrong_type(name, "boolean", error);
+    *out = ks_json_is_true(item);
+    return KS_OK;
+}
