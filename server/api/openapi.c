@@ -7,6 +7,7 @@
 
 #include "base/model.h"
 #include "api/routes.h"
+#include "codec/format.h"
 
 typedef struct route_words {
     const char *name, *summary;
@@ -98,9 +99,6 @@ static const char error_answer[] = "'default':{'description':'What is wrong, in 
                                    "code','schema':{'type':'string'}}},'content':{'application/"
                                    "json':{'schema':{'$ref':'#/components/schemas/Error'}}}}";
 
-/* Bodies that are no JSON. */
-static const char files[] = ",'application/octet-stream':{},'application/x-npy':{},'application/x-safetensors':{}";
-
 static void put(ks_text *out, const char *text)
 {
     const size_t n = strlen(text);
@@ -108,6 +106,14 @@ static void put(ks_text *out, const char *text)
     if (!room) return;
     for (size_t i = 0; i < n; i++) room[i] = text[i] == '\'' ? '"' : text[i];
     out->length += n;
+}
+
+/* Bodies that are no JSON. */
+static void put_files(ks_text *out)
+{
+    put(out, ",'application/octet-stream':{}");
+    for (const ks_format *const *format = ks_formats; *format; format++)
+        ks_text_printf(out, ",\"%s\":{}", (*format)->content_type);
 }
 
 static void put_schema(ks_text *out, const char *name)
@@ -166,7 +172,7 @@ static void put_answer(ks_text *out, const ks_route_row *row, const route_words 
     if (row->id == KS_ROUTE_INFER) {
         put(out, ",'content':{");
         put_schema(out, "InferAnswer");
-        put(out, files);
+        put_files(out);
         put(out, "}");
     } else if (row->id == KS_ROUTE_METRICS) {
         put(out, ",'content':{'text/plain':{},'application/openmetrics-text':{}}");
@@ -188,7 +194,7 @@ static void put_operation(ks_text *out, const ks_route_row *row, const char *met
     if (w->request && strcmp(method, "post") == 0) {
         put(out, "'requestBody':{'content':{");
         put_schema(out, w->request);
-        if (row->id == KS_ROUTE_INFER) put(out, files);
+        if (row->id == KS_ROUTE_INFER) put_files(out);
         put(out, row->id == KS_ROUTE_REPOSITORY || row->id == KS_ROUTE_LOGGING ? "}}," : "},'required':true},");
     }
     put_answer(out, row, w);

@@ -1,4 +1,4 @@
-/* What oip*.c and answer.c share: one request's words. Nothing outside of these includes it. */
+/* What the files of this folder share: one request's words. Nothing outside of these includes it. */
 #ifndef KS_OIP_PARTS_H
 #define KS_OIP_PARTS_H
 #include "kernserve/backend.h"
@@ -80,10 +80,10 @@ typedef struct ks_oip_value {
     size_t length;
 } ks_oip_value;
 
-/* oip_param.c: one request parameter, of the protocol or of the op. */
+/* params.c: one request parameter, of the protocol or of the op. */
 ks_status ks_oip_parameter(ks_oip *oip, const char *name, const ks_oip_value *value, ks_error *error);
 
-/* oip_raw.c: shape, datatype and parameters from the query; then the spec, as far as the body's length is known. */
+/* raw.c: shape, datatype and parameters from the query; then the spec, as far as the body's length is known. */
 bool ks_oip_query_has(const char *query, const char *name);
 ks_status ks_oip_raw_begin(ks_oip *oip, const char *query, ks_error *error);
 ks_status ks_oip_raw_grow(ks_oip *oip, const char *bytes, size_t n, ks_error *error); /* deduce only */
@@ -92,31 +92,24 @@ ks_status ks_oip_raw_deduce(ks_oip *oip, size_t body_bytes, ks_error *error);
 /* Parameters, and for raw forms shape and datatype. */
 ks_status ks_oip_read_query(ks_oip *oip, const char *query, ks_error *error);
 
-/* oip_file.c: a file's head, taken from the body's bytes until it is complete and read. */
+/* file.c: a file's head, taken from the body's bytes until it is complete and read. */
 ks_status ks_oip_file_begin(ks_oip *oip, const char *query, ks_error *error);
 ks_status ks_oip_file_feed(ks_oip *oip, const char **bytes, size_t *n, ks_error *error);
+
+/* fortran.c */
 void ks_fortran_begin(ks_fortran *walk, const ks_tensor *tensor);
 void ks_fortran_put(ks_fortran *walk, unsigned char *to, const char *bytes, size_t n);
 
-/* oip_npy.c, oip_safetensors.c: read oip->file into spec.in and pieces; write the head of an answer. */
-enum { KS_FILE_HEAD_MAX = KS_HEAD_ROOM };
-ks_status ks_oip_npy_check_magic(const char *first, ks_error *error);
-ks_status ks_oip_npy_read(ks_oip *oip, ks_error *error);
-const char *ks_npy_type(ks_dtype dtype); /* "f4"; NULL: npy has none */
-size_t ks_npy_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX]);
-ks_status ks_oip_safetensors_read(ks_oip *oip, ks_error *error);
-size_t ks_safetensors_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX]);
-
-/* oip_json.c */
+/* json.c */
 ks_scan_place_fn ks_oip_place_json;
 /* The skeleton is complete: reads it, checks all, resolves. *in_bytes: the memory that the inputs take. */
 ks_status ks_oip_read_skeleton(ks_oip *oip, size_t *in_bytes, ks_error *error);
 
-/* oip_memo.c: a head that was read before says the same again. asked: ask.answer before it was read. */
+/* head_cache.c: a head that was read before says the same again. asked: ask.answer before it was read. */
 bool ks_oip_recall(ks_oip *oip, const char *text, size_t length, size_t *in_bytes);
-void ks_oip_remember(const ks_oip *oip, const char *text, size_t length, ks_file asked, size_t in_bytes);
+void ks_oip_remember(const ks_oip *oip, const char *text, size_t length, const ks_format *asked, size_t in_bytes);
 
-/* oip.c: shared by all forms. */
+/* resolve.c: shared by all forms. */
 ks_status ks_oip_ask_place(ks_oip *oip, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error);
 /* input: the model's; -1: not known yet, then what any of them takes. name: in the sentence. */
 ks_status ks_oip_check_dtype(const ks_oip *oip, int input, const char *name, ks_dtype dtype, ks_error *error);
@@ -125,7 +118,7 @@ ks_status ks_oip_resolve(ks_oip *oip, ks_error *error);
 /* Behind ks_oip_resolve, for bodies of elements alone: offsets, and the memory for them. */
 ks_status ks_oip_place_tensors(ks_oip *oip, ks_error *error);
 
-/* answer_classes.c: how many classes of an output there are, and their texts VALUE:INDEX, the largest first: as a JSON list's
+/* classes.c: how many classes of an output there are, and their texts VALUE:INDEX, the largest first: as a JSON list's
  * members or as BYTES. out: the output's elements. KS_MEMORY. */
 enum { KS_CLASSES_ROW_MAX = 1000000 };
 size_t ks_answer_class_count(const ks_ask *ask, int output);

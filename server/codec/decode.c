@@ -10,23 +10,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/number/number.h"
 #include "codec/codec_parts.h"
-
-ks_file ks_file_of(const char *media_type)
-{
-    static const struct {
-        const char *name;
-        ks_file file;
-    } files[] = {{"application/x-npy", KS_FILE_NPY}, {"application/x-safetensors", KS_FILE_SAFETENSORS}};
-    const size_t length = media_type ? strcspn(media_type, " \t;") : 0;
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
-        if (strlen(files[i].name) == length && strncasecmp(media_type, files[i].name, length) == 0)
-            return files[i].file;
-    return KS_FILE_NONE;
-}
 
 enum { MEMBERS_MAX = 64 }; /* of an object in a request's JSON */
 
@@ -40,158 +26,6 @@ size_t ks_oip_size(void)
 {
     const ks_scan_limits limits = {.string_max = KS_ID_MAX, .members_max = MEMBERS_MAX};
     return scanner_offset() + ks_scan_bytes(&limits);
-}
-
-/* Up to the end of the last tensor of a side that the device does not move. */
-static size_t side_bytes(const ks_tensor *tensors, unsigned used, unsigned directs)
-{
-    size_t bytes = 0;
-    for (unsigned left = used & ~directs; left; left &= left - 1) {
-        const ks_tensor *tensor = &tensors[__builtin_ctz(left)];
-        const size_t end = tensor->offset + tensor->size_bytes;
-        if (end > bytes) bytes = end;
-    }
-    return bytes;
-}
-
-size_t ks_ask_in_bytes(const ks_ask *ask)
-{
-    return side_bytes(ask->spec.in, ask->spec.given, ask->directs);
-}
-
-size_t ks_ask_out_bytes(const ks_ask *ask)
-{
-    return side_bytes(ask->spec.out, (1u << ask->spec.outputs) - 1, (unsigned)ask->directs >> KS_WINDOW_OUT);
-}
-
-ks_status ks_oip_ask_place(ks_oip *oip, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error)
-{
-    if (!oip->place || (oip->in && in_bytes <= oip->in_asked && out_bytes <= oip->out_asked)) return KS_OK;
-    if (keep > oip->in_asked) keep = oip->in_asked;
-    const ks_status status = oip->place(oip->context, in_bytes, out_bytes, keep, &oip->in, &oip->out, error);
-    if (status != KS_OK) return status;
-    oip->in_asked = in_bytes;
-    oip->out_asked = out_bytes;
-    return KS_OK;
-}
-
-static uint32_t dtypes_of(const ks_op *op, int input)
-{
-    if (input >= 0) return ks_op_dtypes(op, input);
-    uint32_t any = 0;
-    for (int i = 0; i < op->inputs_count; i++) any |= op->inputs[i].dtypes;
-    return any;
-}
-
-ks_status ks_oip_check_dtype(const ks_oip *oip, int input, const char *name, ks_dtype dtype, ks_error *error)
-{
-    const ks_model *model = oip->ask.model;
-    const uint32_t dtypes = dtypes_of(model->op, input);
-    if (dtypes & KS_DTYPE_BIT(dtype)) return KS_OK;
-    char expected[128];
-    size_t n = 0;
-    for (int i = 0; i < KS_DTYPE_COUNT; i++) {
-        if (!(dtypes & KS_DTYPE_BIT(i))) continue;
-        const char *const one = ks_dtype_name((ks_dtype)i);
-        const size_t length = strlen(one);
-        if (n + length + 2 > sizeof expected) break;
-        if (n > 0) expected[n++] = ',';
-        memcpy(expected + n, one, length);
-        n += length;
-    }
-    expected[n] = 0;
-    return ks_fail(error, KS_DATATYPE, "inference input '%s' data-type is '%s', but model '%s' expects '%s'", name,
-                   ks_dtype_name(dtype), model->name, expected);
-}
-
-/* Which outputs the answer holds: those that the request names; none: all, or the first, where the answer is one tensor. */
-static ks_status choose_outputs(ks_oip *oip, ks_error *error)
-{
-    ks_ask *ask = &oip->ask;
-    const unsigned all = (1u << ask->spec.outputs) - 1;
-    const bool raw = ask->form == KS_FORM_PLAIN_RAW && ask->binary && ask->answer == KS_FILE_NONE;
-    const bool single = raw || ask->answer == KS_FILE_NPY;
-    if (ask->outputs & ~all)
-        return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'",
-                       ks_output_name(__builtin_ctz(ask->outputs & ~all)), ask->model->name);
-    if (single && (ask->outputs & (ask->outputs - 1)))
-        return ks_fail(error, KS_NAME, "%s answer holds 1 output: name one of model '%s'", raw ? "a raw" : "an npy",
-                       ask->model->name);
-    if (ask->outputs == 0) ask->outputs = (uint8_t)(single ? 1 : all);
-    return KS_OK;
-}
-
-/* One that goes into the answer, or to shared memory. */
-static ks_status check_output(const ks_oip *oip, int output, ks_error *error)
-{
-    const ks_ask *ask = &oip->ask;
-    const ks_tensor *out = &ask->spec.out[output];
-    const uint64_t classes = ask->classes[output];
-    const bool window = ks_in(ask->windows, KS_WINDOW_OUT + output);
-    if (!ks_in(ask->binary, output) && !classes && !window && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
-        return ks_fail(error, KS_DATATYPE,
-                       "sending %s data via JSON is not supported. Please use the binary data format for output",
-                       ks_dtype_name(out->dtype));
-    if (ask->answer == KS_FILE_NPY && !ks_npy_type(out->dtype))
-        return ks_fail(error, KS_DATATYPE, "npy has no type for %s: ask for application/x-safetensors",
-                       ks_dtype_name(out->dtype));
-    if (classes > 0 && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
-        return ks_fail(error, KS_DATATYPE, "class result not available for output due to unsupported type '%s'",
-                       ks_dtype_name(out->dtype));
-    if (classes > 0 && ks_tensor_count(out) > KS_CLASSES_ROW_MAX)
-        return ks_fail(error, KS_SHAPE, "class result not available for output of %" PRId64 " elements, at most %d",
-                       ks_tensor_count(out), KS_CLASSES_ROW_MAX);
-    return KS_OK;
-}
-
-/* All outputs are made, whether or not the answer holds them. */
-static ks_status check_output_bytes(const ks_oip *oip, ks_error *error)
-{
-    const ks_ask *ask = &oip->ask;
-    uint64_t bytes = 0, sent = 0;
-    for (int i = 0; i < ask->spec.outputs; i++) {
-        const ks_tensor *out = &ask->spec.out[i];
-        const bool json = ks_in(ask->outputs & ~(unsigned)ask->binary & ~((unsigned)ask->windows >> KS_WINDOW_OUT), i);
-        /* An element takes two bytes of JSON or more. Each is below 2^63 and there are four at most: they cannot overflow
-         * before the first of them is refused. */
-        bytes += out->size_bytes;
-        sent += json ? out->size_bytes / ks_dtype_size(out->dtype) * 2 : out->size_bytes;
-        if (bytes > oip->limits.max_output || sent > INT32_MAX - (uint64_t)2 * KS_HEAD_ROOM)
-            return ks_fail(error, KS_WORK,
-                           "output '%s' has %zu bytes, more than the %" PRIu64
-                           " allowed. Use --max-output to increase the limit.",
-                           ks_output_name(i), out->size_bytes, oip->limits.max_output);
-        if (ks_in(ask->windows, KS_WINDOW_OUT + i) && oip->out_window_bytes[i] < out->size_bytes)
-            return ks_fail(error, KS_WINDOW,
-                           "shared memory size specified with the request for output '%s' (%" PRIu64
-                           " bytes) should be at least %zu bytes to hold the results",
-                           ks_output_name(i), oip->out_window_bytes[i], out->size_bytes);
-    }
-    return KS_OK;
-}
-
-ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
-{
-    const ks_ask *ask = &oip->ask;
-    ks_status status = ask->spec.op->resolve(&oip->ask.spec, error);
-    if (status == KS_OK) status = choose_outputs(oip, error);
-    for (int i = 0; i < ask->spec.outputs && status == KS_OK; i++)
-        if (ks_in(ask->outputs, i)) status = check_output(oip, i, error);
-    if (status == KS_OK) status = check_output_bytes(oip, error);
-    if (status != KS_OK) return status;
-    if (oip->limits.max_work > 0 && ask->spec.flops > oip->limits.max_work)
-        return ks_fail(
-            error, KS_WORK,
-            "the work of %.3g floating-point operations exceeds the maximum allowed value of %.3g. Use --max-work to "
-            "increase the limit.",
-            ask->spec.flops, oip->limits.max_work);
-    return KS_OK;
-}
-
-ks_status ks_oip_place_tensors(ks_oip *oip, ks_error *error)
-{
-    const size_t in_bytes = ks_spec_layout(&oip->ask.spec);
-    return ks_oip_ask_place(oip, in_bytes, ks_spec_out_bytes(&oip->ask.spec), oip->in_used, error);
 }
 
 /* --- begin -----------------------------------------------------------------------------------------------------------
@@ -256,10 +90,11 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
         if (status != KS_OK) return status;
     }
     oip->ask.answer = head->answer;
-    if (!head->header_length && head->body != KS_FILE_NONE) {
-        oip->ask.form = head->body == KS_FILE_NPY ? KS_FORM_NPY : KS_FORM_SAFETENSORS;
-        if (head->answer == KS_FILE_NONE && !head->accept_json) oip->ask.answer = head->body;
-        oip->ask.binary = oip->ask.answer != KS_FILE_NONE ? KS_OUTPUTS_ALL : 0;
+    if (!head->header_length && head->body != NULL) {
+        oip->ask.form = KS_FORM_FILE;
+        oip->ask.body = head->body;
+        if (head->answer == NULL && !head->accept_json) oip->ask.answer = head->body;
+        oip->ask.binary = oip->ask.answer != NULL ? KS_OUTPUTS_ALL : 0;
         return ks_oip_file_begin(oip, head->query, error);
     }
     if (oip->json_length == 0) {
@@ -269,7 +104,7 @@ ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limit
     }
     if (!head->header_length && (!place || ks_oip_query_has(head->query, "shape"))) {
         oip->ask.form = KS_FORM_PLAIN_RAW;
-        oip->ask.binary = !head->accept_json || head->answer != KS_FILE_NONE ? KS_OUTPUTS_ALL : 0;
+        oip->ask.binary = !head->accept_json || head->answer != NULL ? KS_OUTPUTS_ALL : 0;
         oip->accept_json = head->accept_json;
         return ks_oip_raw_begin(oip, head->query, error);
     }
@@ -327,7 +162,7 @@ static ks_status place_tensors(ks_oip *oip, size_t in_bytes, ks_error *error)
 /* head: all of the JSON, where one piece of the body holds it; else NULL. */
 static ks_status end_json(ks_oip *oip, const char *head, ks_error *error)
 {
-    const ks_file asked = oip->ask.answer;
+    const ks_format *const asked = oip->ask.answer;
     size_t in_bytes = 0;
     ks_status status = ks_scan_end(oip->scan, error);
     if (status == KS_OK && ks_scan_busy(oip->scan)) return KS_OK;
@@ -345,7 +180,7 @@ bool ks_oip_may_stream(const ks_oip *oip)
     const ks_ask *ask = &oip->ask;
     const bool short_id = 6 * ask->id_length <= KS_HEAD_ROOM / 4; /* its answer's head fits into the head room */
     /* Files have heads of their own, and what lies in shared memory neither comes nor goes with the bodies. */
-    const bool file = ask->form == KS_FORM_NPY || ask->form == KS_FORM_SAFETENSORS || ask->answer != KS_FILE_NONE;
+    const bool file = ask->form == KS_FORM_FILE || ask->answer;
     /* None is chosen before all of the request's words are read. */
     const bool binary = ask->outputs != 0 && (ask->outputs & ~(unsigned)ask->binary) == 0;
     return oip->in_used == 0 && !oip->deduce && binary && short_id && !file && !ask->windows;
@@ -442,6 +277,15 @@ bool ks_oip_busy(const ks_oip *oip)
 bool ks_oip_complete(const ks_oip *oip)
 {
     return oip->content_length >= 0 && oip->received == (uint64_t)oip->content_length;
+}
+
+ks_encoding ks_ask_encoding(const ks_ask *ask)
+{
+    static const ks_encoding encodings[] = {[KS_FORM_JSON] = KS_ENCODING_json,
+                                            [KS_FORM_BINARY] = KS_ENCODING_binary,
+                                            [KS_FORM_OIP_RAW] = KS_ENCODING_raw,
+                                            [KS_FORM_PLAIN_RAW] = KS_ENCODING_raw};
+    return ask->form == KS_FORM_FILE ? ask->body->encoding : encodings[ask->form];
 }
 
 const ks_ask *ks_oip_ask(const ks_oip *oip)

@@ -8,6 +8,7 @@
 #define KS_OIP_H
 #include "kernserve/op.h"
 #include "base/model.h"
+#include "codec/format.h"
 
 enum { KS_ID_MAX = 1024, KS_IDENTITY_QUERY_MAX = 2048 };
 
@@ -16,14 +17,8 @@ typedef enum ks_form {
     KS_FORM_BINARY,
     KS_FORM_OIP_RAW,
     KS_FORM_PLAIN_RAW,
-    KS_FORM_NPY,
-    KS_FORM_SAFETENSORS
+    KS_FORM_FILE /* of ask.body's format */
 } ks_form;
-
-/* Files that a body or an answer may be, by Content-Type and Accept. */
-typedef enum ks_file { KS_FILE_NONE, KS_FILE_NPY, KS_FILE_SAFETENSORS } ks_file;
-/* Of a media type, whose parameters are ignored; NULL: none. */
-ks_file ks_file_of(const char *media_type);
 
 typedef struct ks_word_limits {
     uint64_t max_body, max_json, max_output; /* bytes */
@@ -52,8 +47,8 @@ typedef struct ks_oip_head {
     const char *query;         /* raw, behind the '?', or "" */
     const char *header_length; /* value of Inference-Header-Content-Length as sent, or NULL */
     int64_t content_length;    /* bytes of the (not compressed) body, -1: unknown (chunked or compressed) */
-    ks_file body;              /* by Content-Type; a header length goes before it */
-    ks_file answer;            /* by Accept: a single output as a file */
+    const ks_format *body;     /* by Content-Type; a header length goes before it; NULL: no file */
+    const ks_format *answer;   /* by Accept: outputs as a file; NULL: not */
     bool accept_json;          /* bodies without JSON: Accept asks for application/json */
     ks_oip_window_fn *window;  /* NULL: client shared memory is off */
 } ks_oip_head;
@@ -73,13 +68,14 @@ typedef ks_status ks_oip_write_fn(void *context, size_t offset, const char *byte
 typedef struct ks_ask {
     const ks_model *model;
     ks_form form;
-    ks_file answer;     /* the outputs as a file */
-    uint8_t outputs;    /* bit i: OUTPUTi is asked for: the answer holds it, or says that it is in shared memory */
-    uint8_t binary;     /* bit i: and as binary (else JSON) */
-    uint16_t windows;   /* bit i: this tensor lies in shared memory, by its input or KS_WINDOW_OUT + output */
-    uint16_t directs;   /* bit i: and the device moves it; it then takes no part of the slot */
-    uint64_t priority;  /* 0: default, 1: highest */
-    int64_t timeout_us; /* 0: none */
+    const ks_format *body;   /* KS_FORM_FILE */
+    const ks_format *answer; /* the outputs as a file; NULL: not */
+    uint8_t outputs;         /* bit i: OUTPUTi is asked for: the answer holds it, or says that it is in shared memory */
+    uint8_t binary;          /* bit i: and as binary (else JSON) */
+    uint16_t windows;        /* bit i: this tensor lies in shared memory, by its input or KS_WINDOW_OUT + output */
+    uint16_t directs;        /* bit i: and the device moves it; it then takes no part of the slot */
+    uint64_t priority;       /* 0: default, 1: highest */
+    int64_t timeout_us;      /* 0: none */
     uint64_t classes[KS_OUTPUTS_MAX]; /* 0: the output itself; else that many of its largest elements, as texts */
     size_t id_length;
     /* from here on nothing is cleared at the beginning: */
@@ -93,6 +89,8 @@ static inline bool ks_in(unsigned set, int which)
     return (set >> which & 1) != 0;
 }
 
+/* Whose counters are the request's. */
+ks_encoding ks_ask_encoding(const ks_ask *ask);
 /* What the slot's sides must hold: all but what the device moves. */
 size_t ks_ask_in_bytes(const ks_ask *ask);
 size_t ks_ask_out_bytes(const ks_ask *ask);

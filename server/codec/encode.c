@@ -142,14 +142,13 @@ static bool binary_answer(const ks_ask *ask, unsigned char *out, ks_answer *answ
 static void file_answer(const ks_ask *ask, unsigned char *out, ks_answer *answer)
 {
     char head[KS_FILE_HEAD_MAX];
-    const bool npy = ask->answer == KS_FILE_NPY;
     size_t size;
-    const size_t length = npy ? ks_npy_head(ask, head) : ks_safetensors_head(ask, head);
+    const size_t length = ask->answer->response_head(ask, head);
     unsigned char *const begin = gather(ask, out, &size);
     memcpy(begin - length, head, length);
     answer->body = (const char *)begin - length;
     answer->length = length + size;
-    answer->content_type = npy ? "application/x-npy" : "application/x-safetensors";
+    answer->content_type = ask->answer->content_type;
 }
 
 static void raw_answer(const ks_ask *ask, unsigned char *out, ks_answer *answer)
@@ -211,7 +210,7 @@ uint64_t ks_oip_answer_bound(const ks_oip *oip)
 {
     const ks_ask *ask = &oip->ask;
     uint64_t bound = KS_HEAD_ROOM + 6 * (uint64_t)ask->id_length;
-    if (ask->answer != KS_FILE_NONE) return 0;
+    if (ask->answer) return 0;
     if (is_binary(ask) && (ask->form == KS_FORM_PLAIN_RAW || 6 * ask->id_length <= KS_HEAD_ROOM / 4)) return 0;
     for (int i = 0; i < ask->spec.outputs; i++)
         if (ks_in(ask->outputs, i)) bound += output_bound(ask, i);
@@ -373,7 +372,7 @@ ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_e
     answer->header_length = -1;
     answer->shape[0] = 0;
     answer->datatype = NULL;
-    if (ask->answer != KS_FILE_NONE)
+    if (ask->answer)
         file_answer(ask, out, answer);
     else if (!is_binary(ask))
         return text_answer(oip, out, answer, error);

@@ -1,44 +1,28 @@
-/* Bodies that are files: .npy and safetensors. Both begin with a head that says datatype and shape; it is collected, read
- * (oip_npy.c, oip_safetensors.c), and then the elements go where those of any body go. Parameters come from the query. */
+/* Bodies that are files (format.h). They begin with a head that says datatypes and shapes; it is collected, read by its format, and then
+ * the elements go where those of any body go. Parameters come from the query. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "codec/codec_parts.h"
 
-enum { NPY_FIRST = 12, SAFETENSORS_FIRST = 8 };
-
 ks_status ks_oip_file_begin(ks_oip *oip, const char *query, ks_error *error)
 {
     const ks_model *model = oip->ask.model;
-    if (oip->ask.form == KS_FORM_NPY && __builtin_popcount(ks_op_required(model->op)) != 1)
-        return ks_fail(error, KS_NAME, "an npy body holds 1 input but '%s' has %d: send a safetensors body",
-                       model->name, model->op->inputs_count);
-    oip->file_due = oip->ask.form == KS_FORM_NPY ? NPY_FIRST : SAFETENSORS_FIRST;
+    const ks_format *format = oip->ask.body;
+    if (__builtin_popcount(ks_op_required(model->op)) > format->inputs_max)
+        return ks_fail(error, KS_NAME, "%s body holds %d input%s but '%s' has %d: send a safetensors body",
+                       format->called, format->inputs_max, format->inputs_max == 1 ? "" : "s", model->name,
+                       model->op->inputs_count);
+    oip->file_due = format->first;
     return ks_oip_read_query(oip, query, error);
-}
-
-/* The bytes of the whole head, once its first ones are there. */
-static uint64_t head_bytes(const ks_oip *oip)
-{
-    const unsigned char *first = (const unsigned char *)oip->file;
-    uint64_t length = 0;
-    if (oip->ask.form == KS_FORM_SAFETENSORS) {
-        for (int i = 7; i >= 0; i--) length = length << 8 | first[i];
-        return length > UINT64_MAX - SAFETENSORS_FIRST ? UINT64_MAX : SAFETENSORS_FIRST + length;
-    }
-    if (first[6] == 1) return 10 + (uint64_t)(first[8] | first[9] << 8);
-    for (int i = 3; i >= 0; i--) length = length << 8 | first[8 + i];
-    return NPY_FIRST + length;
 }
 
 static ks_status begin_head(ks_oip *oip, ks_error *error)
 {
-    if (oip->ask.form == KS_FORM_NPY) {
-        const ks_status status = ks_oip_npy_check_magic(oip->file, error);
-        if (status != KS_OK) return status;
-    }
-    const uint64_t bytes = head_bytes(oip);
+    uint64_t bytes = 0;
+    const ks_status status = oip->ask.body->begin((const unsigned char *)oip->file, &bytes, error);
+    if (status != KS_OK) return status;
     if (bytes > oip->limits.max_skeleton)
         return ks_fail(error, KS_BODY_SIZE,
                        "the file's header of %" PRIu64 " bytes exceeds the maximum allowed value of %zu", bytes,
@@ -52,7 +36,7 @@ static ks_status begin_head(ks_oip *oip, ks_error *error)
 /* The inputs are known: one piece of the body for each that has bytes, as the head's reader has ordered them. */
 static ks_status end_head(ks_oip *oip, ks_error *error)
 {
-    ks_status status = oip->ask.form == KS_FORM_NPY ? ks_oip_npy_read(oip, error) : ks_oip_safetensors_read(oip, error);
+    ks_status status = oip->ask.body->head(oip, error);
     if (status != KS_OK) return status;
     uint64_t sum = oip->file_length;
     for (int i = 0; i < oip->pieces; i++)
@@ -92,52 +76,4 @@ ks_status ks_oip_file_feed(ks_oip *oip, const char **bytes, size_t *n, ks_error 
         *n -= taken;
     }
     return KS_OK;
-}
-
-/* --- Fortran order -------------------------------------------------------------------------------------------------- */
-
-void ks_fortran_begin(ks_fortran *walk, const ks_tensor *tensor)
-{
-    memset(walk, 0, sizeof *walk);
-    walk->element = ks_dtype_size(tensor->dtype);
-    walk->rank = tensor->rank;
-    walk->left = (uint64_t)ks_tensor_count(tensor);
-    size_t stride = walk->element;
-    for (int i = tensor->rank - 1; i >= 0; i--) {
-        walk->dims[i] = tensor->dims[i];
-        walk->stride[i] = stride;
-        stride *= (size_t)tensor->dims[i];
-    }
-}
-
-/* To the next element in Fortran's order, in which the first index runs fastest. */
-static void step(ks_fortran *walk)
-{
-    walk->left--;
-    for (int i = 0; i < walk->rank; i++) {
-        walk->offset += walk->stride[i];
-        if (++walk->at[i] < walk->dims[i]) return;
-        walk->offset -= walk->stride[i] * (size_t)walk->dims[i];
-        walk->at[i] = 0;
-    }
-}
-
-void ks_fortran_put(ks_fortran *walk, unsigned char *to, const char *bytes, size_t n)
-{
-    const char *const end = bytes + n;
-    const size_t element = walk->element;
-    while (walk->left > 0 && bytes < end) {
-        if (walk->part_length == 0 && (size_t)(end - bytes) >= element) {
-            memcpy(to + walk->offset, bytes, element);
-            bytes += element;
-            step(walk);
-            continue;
-        }
-        /* One that a chunk's end has cut. */
-        walk->part[walk->part_length++] = *bytes++;
-        if (walk->part_length < element) continue;
-        memcpy(to + walk->offset, walk->part, element);
-        walk->part_length = 0;
-        step(walk);
-    }
 }

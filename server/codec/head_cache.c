@@ -18,7 +18,7 @@ typedef struct memo {
     char text[KS_MEMO_TEXT];
     int64_t content_length;
     const ks_model *model;
-    ks_file asked; /* ask.answer, before the head was read */
+    const ks_format *asked; /* ask.answer, before the head was read */
     /* what it says */
     ks_ask ask;
     ks_oip_source source[KS_INPUTS_MAX];
@@ -79,7 +79,7 @@ bool ks_oip_recall(ks_oip *oip, const char *text, size_t length, size_t *in_byte
     return true;
 }
 
-void ks_oip_remember(const ks_oip *oip, const char *text, size_t length, ks_file asked, size_t in_bytes)
+void ks_oip_remember(const ks_oip *oip, const char *text, size_t length, const ks_format *asked, size_t in_bytes)
 {
     if (!oip->limits.memos || length > KS_MEMO_TEXT || oip->in_used > 0) return;
     if (oip->ask.windows) return;

@@ -442,8 +442,8 @@ ks_status ks_oip_read_skeleton(ks_oip *oip, size_t *in_bytes, ks_error *error)
     /* What the request itself asks for goes before what its head accepts. */
     uint64_t classes = 0;
     for (int i = 0; i < KS_OUTPUTS_MAX; i++) classes |= oip->ask.classes[i];
-    if (classes > 0 || oip->ask.windows >> KS_WINDOW_OUT) oip->ask.answer = KS_FILE_NONE;
-    if (oip->ask.answer != KS_FILE_NONE) oip->ask.binary = KS_OUTPUTS_ALL;
+    if (classes > 0 || oip->ask.windows >> KS_WINDOW_OUT) oip->ask.answer = NULL;
+    if (oip->ask.answer) oip->ask.binary = KS_OUTPUTS_ALL;
     if (status == KS_OK) status = ks_oip_resolve(oip, error);
     if (status != KS_OK) return status;
     if (oip->pieces > 0 || oip->ask.binary) oip->ask.form = KS_FORM_BINARY;

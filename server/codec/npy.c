@@ -16,13 +16,20 @@ static const struct {
              {"i8", KS_INT64},  {"f2", KS_FP16},  {"f4", KS_FP32},   {"f8", KS_FP64}};
 enum { TYPES = sizeof types / sizeof types[0] };
 
-ks_status ks_oip_npy_check_magic(const char *first, ks_error *error)
+enum { FIRST = 12 };
+
+/* ks_format.begin */
+static ks_status npy_begin(const unsigned char *first, uint64_t *head_bytes, ks_error *error)
 {
     if (memcmp(first, magic, sizeof magic) != 0)
         return ks_fail(error, KS_FIELD, "the body is no npy file: it does not begin with \\x93NUMPY");
-    const unsigned char version = (unsigned char)first[6];
-    if (version >= 1 && version <= 3) return KS_OK;
-    return ks_fail(error, KS_FIELD, "npy version %d is not supported, versions 1 to 3 are", version);
+    const unsigned char version = first[6];
+    if (version < 1 || version > 3)
+        return ks_fail(error, KS_FIELD, "npy version %d is not supported, versions 1 to 3 are", version);
+    uint64_t length = 0;
+    for (int i = version == 1 ? 1 : 3; i >= 0; i--) length = length << 8 | first[8 + i];
+    *head_bytes = (version == 1 ? 10 : FIRST) + length;
+    return KS_OK;
 }
 
 typedef struct npy_text {
@@ -131,7 +138,8 @@ static ks_status read_member(npy_text *text, ks_tensor *out, bool *fortran, int 
     return *fortran || take_word(text, "False") ? KS_OK : malformed("fortran_order", error);
 }
 
-ks_status ks_oip_npy_read(ks_oip *oip, ks_error *error)
+/* ks_format.head */
+static ks_status npy_head(ks_oip *oip, ks_error *error)
 {
     const int input = __builtin_ctz(ks_op_required(oip->ask.spec.op));
     const char *const name = oip->ask.spec.op->inputs[input].name;
@@ -158,30 +166,46 @@ ks_status ks_oip_npy_read(ks_oip *oip, ks_error *error)
     return KS_OK;
 }
 
-const char *ks_npy_type(ks_dtype dtype)
+static const char *type_of(ks_dtype dtype)
 {
     for (int i = 0; i < TYPES; i++)
         if (types[i].dtype == dtype) return types[i].name;
     return NULL;
 }
 
-/* Version 1, padded so that the elements begin at a multiple of 64. */
-size_t ks_npy_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX])
+/* ks_format.response_head: version 1, padded so that the elements begin at a multiple of 64. */
+static size_t npy_response_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX])
 {
     const ks_tensor *tensor = &ask->spec.out[__builtin_ctz(ask->outputs)];
-    enum { FIRST = 10, UNIT = 64 };
+    enum { HEAD_AT = 10, UNIT = 64 };
     char dims[KS_RANK_MAX * 21 + 1];
     const size_t shape = ks_dims_text(tensor, dims, sizeof dims);
-    char *const text = out + FIRST;
-    size_t n = (size_t)snprintf(text, KS_FILE_HEAD_MAX - FIRST,
+    char *const text = out + HEAD_AT;
+    size_t n = (size_t)snprintf(text, KS_FILE_HEAD_MAX - HEAD_AT,
                                 "{'descr': '%c%s', 'fortran_order': False, 'shape': (%.*s%s), }",
-                                ks_dtype_size(tensor->dtype) > 1 ? '<' : '|', ks_npy_type(tensor->dtype), (int)shape,
-                                dims, tensor->rank == 1 ? "," : "");
-    const size_t whole = (FIRST + n + 1 + UNIT - 1) / UNIT * UNIT;
-    memset(text + n, ' ', whole - FIRST - n);
+                                ks_dtype_size(tensor->dtype) > 1 ? '<' : '|', type_of(tensor->dtype), (int)shape, dims,
+                                tensor->rank == 1 ? "," : "");
+    const size_t whole = (HEAD_AT + n + 1 + UNIT - 1) / UNIT * UNIT;
+    memset(text + n, ' ', whole - HEAD_AT - n);
     out[whole - 1] = '\n';
     memcpy(out, magic, sizeof magic);
-    const char after[4] = {1, 0, (char)((whole - FIRST) & 255), (char)((whole - FIRST) >> 8)};
+    const char after[4] = {1, 0, (char)((whole - HEAD_AT) & 255), (char)((whole - HEAD_AT) >> 8)};
     memcpy(out + sizeof magic, after, sizeof after);
     return whole;
 }
+
+const ks_format ks_format_npy = {
+    .name = "npy",
+    .called = "an npy",
+    .content_type = "application/x-npy",
+    .encoding = KS_ENCODING_npy,
+    .dtypes = KS_DTYPE_BIT(KS_BOOL) | KS_DTYPE_BIT(KS_UINT8) | KS_DTYPE_BIT(KS_UINT16) | KS_DTYPE_BIT(KS_UINT32) |
+              KS_DTYPE_BIT(KS_UINT64) | KS_DTYPE_BIT(KS_INT8) | KS_DTYPE_BIT(KS_INT16) | KS_DTYPE_BIT(KS_INT32) |
+              KS_DTYPE_BIT(KS_INT64) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP64),
+    .inputs_max = 1,
+    .outputs_max = 1,
+    .first = FIRST,
+    .begin = npy_begin,
+    .head = npy_head,
+    .response_head = npy_response_head,
+};

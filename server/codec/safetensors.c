@@ -142,7 +142,18 @@ static ks_status read_tensors(ks_oip *oip, const ks_json *top, ks_error *error)
     return order_pieces(oip, begin, error);
 }
 
-ks_status ks_oip_safetensors_read(ks_oip *oip, ks_error *error)
+/* ks_format.begin */
+static ks_status safetensors_begin(const unsigned char *first, uint64_t *head_bytes, ks_error *error)
+{
+    (void)error;
+    uint64_t length = 0;
+    for (int i = FIRST - 1; i >= 0; i--) length = length << 8 | first[i];
+    *head_bytes = length > UINT64_MAX - FIRST ? UINT64_MAX : FIRST + length;
+    return KS_OK;
+}
+
+/* ks_format.head */
+static ks_status safetensors_head(ks_oip *oip, ks_error *error)
 {
     const ks_scan_limits limits = {.skeleton_max = 2 * oip->limits.max_skeleton,
                                    .string_max = KS_ID_MAX,
@@ -167,8 +178,8 @@ static const char *type_of(ks_dtype dtype)
     return "";
 }
 
-/* Four outputs take some 600 bytes of it at most: a shape of eight dimensions that can be measured has 34 characters. */
-size_t ks_safetensors_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX])
+/* ks_format.response_head. Four outputs take some 600 bytes of it at most: a shape of eight dimensions that can be measured has 34 characters. */
+static size_t safetensors_response_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX])
 {
     size_t n = FIRST, begin = 0;
     for (int i = 0; i < ask->spec.outputs; i++) {
@@ -187,3 +198,20 @@ size_t ks_safetensors_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX])
     for (int i = 0; i < FIRST; i++) out[i] = (char)((whole - FIRST) >> 8 * i & 255);
     return whole;
 }
+
+const ks_format ks_format_safetensors = {
+    .name = "safetensors",
+    .called = "a safetensors",
+    .content_type = "application/x-safetensors",
+    .encoding = KS_ENCODING_safetensors,
+    .dtypes = KS_DTYPE_BIT(KS_BOOL) | KS_DTYPE_BIT(KS_UINT8) | KS_DTYPE_BIT(KS_UINT16) | KS_DTYPE_BIT(KS_UINT32) |
+              KS_DTYPE_BIT(KS_UINT64) | KS_DTYPE_BIT(KS_INT8) | KS_DTYPE_BIT(KS_INT16) | KS_DTYPE_BIT(KS_INT32) |
+              KS_DTYPE_BIT(KS_INT64) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP32) |
+              KS_DTYPE_BIT(KS_FP64),
+    .inputs_max = KS_INPUTS_MAX,
+    .outputs_max = KS_OUTPUTS_MAX,
+    .first = FIRST,
+    .begin = safetensors_begin,
+    .head = safetensors_head,
+    .response_head = safetensors_response_head,
+};

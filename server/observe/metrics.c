@@ -30,9 +30,8 @@ const char *ks_phase_name(ks_phase phase)
 const char *ks_encoding_name(ks_encoding encoding)
 {
     static const char *const names[KS_ENCODINGS] = {
-#define X(name) #name,
-        KS_ENCODING_TABLE(X)
-#undef X
+#define FORMAT(name) #name,
+#include "base/formats.def"
     };
     return names[encoding];
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/formats.h"
 #include "kernserve/backend.h"
 
 struct ks_text;
@@ -19,13 +20,6 @@ typedef enum ks_phase {
 } ks_phase;
 const char *ks_phase_name(ks_phase phase);
 
-#define KS_ENCODING_TABLE(X) X(json) X(binary) X(raw) X(npy) X(safetensors)
-typedef enum ks_encoding {
-#define X(name) KS_ENCODING_##name,
-    KS_ENCODING_TABLE(X)
-#undef X
-        KS_ENCODINGS
-} ks_encoding;
 const char *ks_encoding_name(ks_encoding encoding);
 
 #define KS_OUTCOME_TABLE(X) X(ok) X(client_error) X(rejected) X(timeout) X(cancelled) X(device_error)

@@ -297,15 +297,6 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     return KS_OK;
 }
 
-static ks_encoding encoding_of(ks_form form)
-{
-    static const ks_encoding encodings[] = {
-        [KS_FORM_JSON] = KS_ENCODING_json,   [KS_FORM_BINARY] = KS_ENCODING_binary,
-        [KS_FORM_OIP_RAW] = KS_ENCODING_raw, [KS_FORM_PLAIN_RAW] = KS_ENCODING_raw,
-        [KS_FORM_NPY] = KS_ENCODING_npy,     [KS_FORM_SAFETENSORS] = KS_ENCODING_safetensors};
-    return encodings[form];
-}
-
 /* --- blocks of a stream ------------------------------------------------------------------------------------------- */
 
 static ks_status submit_job(ks_infer *infer)
@@ -379,7 +370,7 @@ static ks_status end_stream(ks_infer *infer)
 {
     const ks_status status = ks_stream_finish(&infer->stream, &infer->error);
     if (status != KS_OK) return status;
-    infer->encoding = encoding_of(ks_oip_ask(infer->oip)->form);
+    infer->encoding = ks_ask_encoding(ks_oip_ask(infer->oip));
     infer->ended_ns = ks_now_ns();
     infer->job.submitted_ns = infer->ended_ns;
     run_block(infer);
@@ -462,7 +453,7 @@ static ks_status submit(ks_infer *infer)
     ks_job *job = &infer->job;
     unsigned char *in = NULL, *out = NULL;
     const size_t in_bytes = ks_ask_in_bytes(ask);
-    infer->encoding = encoding_of(ask->form);
+    infer->encoding = ks_ask_encoding(ask);
     size_t keep = job->slot ? (in_bytes < job->slot->in_cap ? in_bytes : job->slot->in_cap) : 0;
     ks_status status = place(infer, in_bytes, ks_ask_out_bytes(ask), keep, &in, &out, &infer->error);
     if (status == KS_OK) status = take_windows(infer);

@@ -93,7 +93,7 @@ static void check_accepted(ks_oip *oip, memory *m)
         status = ks_oip_answer(oip, m->room + KS_HEAD_ROOM, &answer, &error);
     } while (status == KS_OK && ks_oip_busy(oip));
     assert(status == KS_OK);
-    if (!answer.datatype && ask->answer == KS_FILE_NONE)
+    if (!answer.datatype && !ask->answer)
         check_head(answer.body, answer.header_length >= 0 ? (size_t)answer.header_length : answer.length);
     free(answer.owned);
 }
@@ -153,7 +153,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char type[96];
     snprintf(type, sizeof type, "application/x-%s", length);
     head.body = ks_file_of(type);
-    if (head.body != KS_FILE_NONE) head.header_length = NULL;
+    if (head.body) head.header_length = NULL;
     if (!head.model) head.model = ks_model_at((int)(strlen(model_name) % (size_t)ks_model_count()));
     const ks_status whole = run(&head, body, body_size, body_size + 1);
     const ks_status bytes = run(&head, body, body_size, 1);

@@ -95,9 +95,9 @@ typedef struct request {
 
 typedef enum cut { WHOLE, RANDOM, BYTES, SLICES, CUTS } cut; /* SLICES: whole, and a few numbers at a time */
 
-static ks_oip *oip_of_all;   /* reused, as the daemon does */
-static ks_file file_of_body; /* Content-Type of the next request */
-static size_t slice;         /* of SLICES */
+static ks_oip *oip_of_all;            /* reused, as the daemon does */
+static const ks_format *file_of_body; /* Content-Type of the next request */
+static size_t slice;                  /* of SLICES */
 
 static ks_status run(const request *r, const ks_word_limits *limits, cut how, memory *m, ks_error *error)
 {
@@ -962,9 +962,9 @@ static void any_failing_allocation_is_503(void **state)
     const request file = {"reduce", "", NULL, -2, false, tensors, sizeof tensors - 1};
     assert_int_equal(torture(&r), 2); /* the numbers' text, the answer's */
     assert_true(torture(&binary) > 2);
-    file_of_body = KS_FILE_SAFETENSORS;
+    file_of_body = &ks_format_safetensors;
     assert_true(torture(&file) > 2);
-    file_of_body = KS_FILE_NONE;
+    file_of_body = NULL;
     check_json(&r, ANSWER("reduce", "FP32", "[]", "[10.0]"));
 }
 

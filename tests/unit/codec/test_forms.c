@@ -10,6 +10,7 @@
 #include "kernserve/backend.h"
 #include "observe/metrics.h"
 #include "codec/decode.h"
+#include "codec/format.h"
 #include "api/control_body.h"
 #include "base/text.h"
 
@@ -84,7 +85,7 @@ static ks_word_limits limits = {
 
 typedef struct talk {
     const char *model, *query, *header_length;
-    ks_file file, answer;
+    const ks_format *file, *answer;
     bool known, whole, windows, accept_json;
     const char *body;
     size_t length;
@@ -233,24 +234,27 @@ static void npy_heads(void **state)
     for (size_t i = 0; i < COUNT_OF(npy_rows); i++)
         for (int version = 1; version <= 3; version++) {
             const size_t length = npy_body(body, npy_rows[i].text, version, npy_rows[i].data);
-            check_talk((talk){.model = "reduce", .file = KS_FILE_NPY, .body = body, .length = length},
+            check_talk((talk){.model = "reduce", .file = &ks_format_npy, .body = body, .length = length},
                        npy_rows[i].status, NULL);
         }
     static const int versions[] = {0, 4, 255};
     for (size_t i = 0; i < COUNT_OF(versions); i++) {
         const size_t length = npy_body(body, npy_rows[0].text, versions[i], 16);
-        check_talk((talk){.model = "reduce", .file = KS_FILE_NPY, .body = body, .length = length}, KS_FIELD, "version");
+        check_talk((talk){.model = "reduce", .file = &ks_format_npy, .body = body, .length = length}, KS_FIELD,
+                   "version");
     }
     const size_t length = npy_body(body, npy_rows[0].text, 1, 16);
     for (size_t cut = 0; cut < length; cut++)
-        check_talk((talk){.model = "reduce", .file = KS_FILE_NPY, .body = body, .length = cut}, KS_BINARY_SIZE, NULL);
+        check_talk((talk){.model = "reduce", .file = &ks_format_npy, .body = body, .length = cut}, KS_BINARY_SIZE,
+                   NULL);
     body[3] ^= 1;
-    check_talk((talk){.model = "reduce", .file = KS_FILE_NPY, .body = body, .length = length}, KS_FIELD, "NUMPY");
-    check_talk((talk){.model = "matmul", .file = KS_FILE_NPY, .body = body, .length = length}, KS_NAME, "1 input");
-    check_talk((talk){.model = "reduce", .query = "shape=4", .file = KS_FILE_NPY, .body = body, .length = length},
+    check_talk((talk){.model = "reduce", .file = &ks_format_npy, .body = body, .length = length}, KS_FIELD, "NUMPY");
+    check_talk((talk){.model = "matmul", .file = &ks_format_npy, .body = body, .length = length}, KS_NAME, "1 input");
+    check_talk((talk){.model = "reduce", .query = "shape=4", .file = &ks_format_npy, .body = body, .length = length},
                KS_PARAMETER, NULL);
-    check_talk((talk){.model = "reduce", .query = "datatype=FP32", .file = KS_FILE_NPY, .body = body, .length = length},
-               KS_PARAMETER, NULL);
+    check_talk(
+        (talk){.model = "reduce", .query = "datatype=FP32", .file = &ks_format_npy, .body = body, .length = length},
+        KS_PARAMETER, NULL);
 }
 
 /* Heads of any length that their first bytes can say, and sums that do not fit. */
@@ -259,15 +263,15 @@ static void heads_beyond_their_limit(void **state)
     char body[64];
     (void)state;
     memcpy(body, "\x93NUMPY\x02\0\xff\xff\xff\xff", 12);
-    check_talk((talk){.model = "reduce", .file = KS_FILE_NPY, .body = body, .length = 12}, KS_BODY_SIZE, "header");
+    check_talk((talk){.model = "reduce", .file = &ks_format_npy, .body = body, .length = 12}, KS_BODY_SIZE, "header");
     memcpy(body, "\x93NUMPY\x01\0\x01\0 ", 11);
-    check_talk((talk){.model = "reduce", .file = KS_FILE_NPY, .body = body, .length = 11}, KS_BINARY_SIZE, NULL);
+    check_talk((talk){.model = "reduce", .file = &ks_format_npy, .body = body, .length = 11}, KS_BINARY_SIZE, NULL);
     body[11] = ' ';
-    check_talk((talk){.model = "reduce", .file = KS_FILE_NPY, .body = body, .length = 12}, KS_FIELD, "too short");
+    check_talk((talk){.model = "reduce", .file = &ks_format_npy, .body = body, .length = 12}, KS_FIELD, "too short");
     for (int top = 0; top < 2; top++) { /* 2^64 - 1 and 2^56 - 1: with its eight bytes the first one wraps */
         memset(body, 0xff, 8);
         if (top) body[7] = 0;
-        check_talk((talk){.model = "reduce", .file = KS_FILE_SAFETENSORS, .body = body, .length = 8}, KS_BODY_SIZE,
+        check_talk((talk){.model = "reduce", .file = &ks_format_safetensors, .body = body, .length = 8}, KS_BODY_SIZE,
                    "header");
     }
     char npy[2048];
@@ -277,7 +281,7 @@ static void heads_beyond_their_limit(void **state)
         memory m = {.in = NULL};
         ks_error error = {0};
         size_t fed;
-        const talk t = {.model = "reduce", .file = KS_FILE_NPY, .whole = whole, .body = npy, .length = length};
+        const talk t = {.model = "reduce", .file = &ks_format_npy, .whole = whole, .body = npy, .length = length};
         assert_int_equal(hold(&t, &m, &fed, &error), KS_BODY_SIZE);
         assert_non_null(strstr(error.text, "--max-body"));
         ks_oip_fini(oip);
@@ -297,8 +301,10 @@ static void fortran_order_is_turned(void **state)
         memcpy(body + head, columns, sizeof columns);
         memory m = {.in = NULL};
         ks_error error = {0};
-        const ks_oip_head what = {
-            .model = ks_model_find("softmax", 7), .query = "", .content_length = (int64_t)length, .body = KS_FILE_NPY};
+        const ks_oip_head what = {.model = ks_model_find("softmax", 7),
+                                  .query = "",
+                                  .content_length = (int64_t)length,
+                                  .body = &ks_format_npy};
         assert_int_equal(ks_oip_begin(oip, &what, &limits, place, &m, &error), KS_OK);
         size_t first = (size_t)cut < sizeof columns ? head + (size_t)cut : length / 2, rest = length - first;
         const size_t some = rest < 3 ? rest : 3;
@@ -406,13 +412,13 @@ static void safetensors_heads(void **state)
     for (size_t i = 0; i < COUNT_OF(safetensors_rows); i++) {
         const size_t length = safetensors_body(body, safetensors_rows[i].text, safetensors_rows[i].data);
         check_talk(
-            (talk){.model = safetensors_rows[i].model, .file = KS_FILE_SAFETENSORS, .body = body, .length = length},
+            (talk){.model = safetensors_rows[i].model, .file = &ks_format_safetensors, .body = body, .length = length},
             safetensors_rows[i].status, NULL);
     }
     const size_t length = safetensors_body(body, safetensors_rows[0].text, 16);
     for (size_t cut = 0; cut < length; cut++)
-        check_talk((talk){.model = "reduce", .file = KS_FILE_SAFETENSORS, .body = body, .length = cut}, KS_BINARY_SIZE,
-                   NULL);
+        check_talk((talk){.model = "reduce", .file = &ks_format_safetensors, .body = body, .length = cut},
+                   KS_BINARY_SIZE, NULL);
 }
 
 /* --- JSON, queries --------------------------------------------------------------------------------------------------- */
@@ -583,7 +589,7 @@ static void a_remembered_head_and_accept(void **state)
     snprintf(length, sizeof length, "%zu", sizeof body - 1 - 4);
     limits.memos = ks_oip_memos_open();
     for (int round = 0; round < 8; round++) {
-        const ks_file file = round % 3 == 0 ? KS_FILE_NONE : round % 3 == 1 ? KS_FILE_NPY : KS_FILE_SAFETENSORS;
+        const ks_format *file = round % 3 == 0 ? NULL : round % 3 == 1 ? &ks_format_npy : &ks_format_safetensors;
         memory m = {.in = NULL};
         ks_error error = {0};
         size_t fed;
@@ -596,7 +602,7 @@ static void a_remembered_head_and_accept(void **state)
                         .length = sizeof body - 1};
         assert_int_equal(hold(&t, &m, &fed, &error), KS_OK);
         assert_int_equal(ks_oip_ask(oip)->answer, file);
-        assert_int_equal(ks_oip_ask(oip)->binary != 0, file != KS_FILE_NONE);
+        assert_int_equal(ks_oip_ask(oip)->binary != 0, file != NULL);
         ks_oip_fini(oip);
         memory_free(&m);
     }
@@ -836,18 +842,18 @@ static void what_may_be_streamed(void **state)
 #define LONG "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
     static const struct {
         const char *model, *query, *text;
-        ks_file file, answer;
+        const ks_format *file, *answer;
         bool accept_json, expected;
-    } rows[] = {{"softmax", "shape=2", NULL, KS_FILE_NONE, KS_FILE_NONE, false, true},
-                {"softmax", "shape=2", NULL, KS_FILE_NONE, KS_FILE_NONE, true, false},
-                {"softmax", "shape=2", NULL, KS_FILE_NONE, KS_FILE_NPY, false, false},
-                {"softmax", "shape=2", NULL, KS_FILE_NONE, KS_FILE_NPY, true, false},
-                {"softmax", "", BINARY("", OUT_BINARY), KS_FILE_NONE, KS_FILE_NONE, false, true},
-                {"softmax", "", BINARY("\"id\":\"a\",", OUT_BINARY), KS_FILE_NONE, KS_FILE_NONE, false, true},
-                {"softmax", "", BINARY("\"id\":\"" LONG LONG LONG LONG LONG LONG "\",", OUT_BINARY), KS_FILE_NONE,
-                 KS_FILE_NONE, false, false},
-                {"softmax", "", BINARY("", ""), KS_FILE_NONE, KS_FILE_NONE, false, false},
-                {"softmax", "", BINARY("", ""), KS_FILE_NONE, KS_FILE_SAFETENSORS, false, false}};
+    } rows[] = {
+        {"softmax", "shape=2", NULL, NULL, NULL, false, true},
+        {"softmax", "shape=2", NULL, NULL, NULL, true, false},
+        {"softmax", "shape=2", NULL, NULL, &ks_format_npy, false, false},
+        {"softmax", "shape=2", NULL, NULL, &ks_format_npy, true, false},
+        {"softmax", "", BINARY("", OUT_BINARY), NULL, NULL, false, true},
+        {"softmax", "", BINARY("\"id\":\"a\",", OUT_BINARY), NULL, NULL, false, true},
+        {"softmax", "", BINARY("\"id\":\"" LONG LONG LONG LONG LONG LONG "\",", OUT_BINARY), NULL, NULL, false, false},
+        {"softmax", "", BINARY("", ""), NULL, NULL, false, false},
+        {"softmax", "", BINARY("", ""), NULL, &ks_format_safetensors, false, false}};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         for (int streams = 0; streams < 2; streams++) {
@@ -903,14 +909,14 @@ static void what_may_be_streamed(void **state)
 static void media_types(void **state)
 {
     (void)state;
-    assert_int_equal(ks_file_of(NULL), KS_FILE_NONE);
-    assert_int_equal(ks_file_of(""), KS_FILE_NONE);
-    assert_int_equal(ks_file_of("application/x-npy"), KS_FILE_NPY);
-    assert_int_equal(ks_file_of("Application/X-NPY; a=b"), KS_FILE_NPY);
-    assert_int_equal(ks_file_of("application/x-safetensors\t;"), KS_FILE_SAFETENSORS);
-    assert_int_equal(ks_file_of("application/x-npyy"), KS_FILE_NONE);
-    assert_int_equal(ks_file_of("application/x-np"), KS_FILE_NONE);
-    assert_int_equal(ks_file_of(" application/x-npy"), KS_FILE_NONE);
+    assert_int_equal(ks_file_of(NULL), NULL);
+    assert_int_equal(ks_file_of(""), NULL);
+    assert_int_equal(ks_file_of("application/x-npy"), &ks_format_npy);
+    assert_int_equal(ks_file_of("Application/X-NPY; a=b"), &ks_format_npy);
+    assert_int_equal(ks_file_of("application/x-safetensors\t;"), &ks_format_safetensors);
+    assert_int_equal(ks_file_of("application/x-npyy"), NULL);
+    assert_int_equal(ks_file_of("application/x-np"), NULL);
+    assert_int_equal(ks_file_of(" application/x-npy"), NULL);
 }
 
 /* Accept-Encoding: the highest weight, the first on a tie, and nothing of weight 0. */
@@ -955,22 +961,22 @@ static void outputs_that_cannot_be(void **state)
 {
     static const struct {
         const char *query;
-        ks_file answer;
+        const ks_format *answer;
         bool accept_json;
         uint64_t max_output;
         double max_work;
         ks_status status;
-    } rows[] = {{"shape=4&datatype=FP32", KS_FILE_NPY, false, 16, 40, KS_OK},
-                {"shape=4&datatype=FP32", KS_FILE_NPY, false, 15, 40, KS_WORK},
-                {"shape=4&datatype=FP32", KS_FILE_NPY, false, 16, 39, KS_WORK},
-                {"shape=4&datatype=FP32", KS_FILE_NPY, false, 16, 0, KS_OK}, /* 0: no limit */
-                {"shape=4&datatype=BF16", KS_FILE_NPY, false, 16, 40, KS_DATATYPE},
-                {"shape=4&datatype=BF16", KS_FILE_SAFETENSORS, false, 16, 40, KS_OK},
-                {"shape=4&datatype=FP16", KS_FILE_NPY, false, 16, 40, KS_OK},
-                {"shape=4&datatype=FP16", KS_FILE_NONE, true, 16, 40, KS_DATATYPE},
-                {"shape=4&datatype=BF16", KS_FILE_NONE, true, 16, 40, KS_DATATYPE},
-                {"shape=4&datatype=BF16", KS_FILE_NONE, false, 16, 40, KS_OK},
-                {"shape=0&datatype=FP32", KS_FILE_NONE, false, 0, 40, KS_OK}};
+    } rows[] = {{"shape=4&datatype=FP32", &ks_format_npy, false, 16, 40, KS_OK},
+                {"shape=4&datatype=FP32", &ks_format_npy, false, 15, 40, KS_WORK},
+                {"shape=4&datatype=FP32", &ks_format_npy, false, 16, 39, KS_WORK},
+                {"shape=4&datatype=FP32", &ks_format_npy, false, 16, 0, KS_OK}, /* 0: no limit */
+                {"shape=4&datatype=BF16", &ks_format_npy, false, 16, 40, KS_DATATYPE},
+                {"shape=4&datatype=BF16", &ks_format_safetensors, false, 16, 40, KS_OK},
+                {"shape=4&datatype=FP16", &ks_format_npy, false, 16, 40, KS_OK},
+                {"shape=4&datatype=FP16", NULL, true, 16, 40, KS_DATATYPE},
+                {"shape=4&datatype=BF16", NULL, true, 16, 40, KS_DATATYPE},
+                {"shape=4&datatype=BF16", NULL, false, 16, 40, KS_OK},
+                {"shape=0&datatype=FP32", NULL, false, 0, 40, KS_OK}};
     const ks_word_limits usual = limits;
     (void)state;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {

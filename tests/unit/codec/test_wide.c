@@ -21,7 +21,7 @@ static struct {
     ks_job job;
     int wake_fd;
     /* of the next request */
-    ks_file body, accept;
+    const ks_format *body, *accept;
     bool accept_json;
     const char *model;
     size_t chunk;
@@ -148,7 +148,7 @@ static void json_has_gaps_datatypes_and_two_outputs(void **state)
     check("", NULL, TEXT(masked), TEXT(masked_answer), -1);
     static const char all[] = "{\"inputs\":[{\"name\":\"INPUT2\",\"datatype\":\"FP32\",\"shape\":[1],\"data\":[0.5]}," X
                               "," MASK "," LIMIT ",{\"name\":\"INPUT1\",\"datatype\":\"FP32\",\"shape\":[2],\"data\":["
-                                                 "10,20]}],\"outputs\":[{\"name\":\"OUTPUT1\"},"
+                              "10,20]}],\"outputs\":[{\"name\":\"OUTPUT1\"},"
                               "{\"name\":\"OUTPUT0\",\"parameters\":{\"classification\":2}}]}";
     static const char all_answer[] = "{" NAMES "{\"name\":\"OUTPUT0\",\"datatype\":\"BYTES\",\"shape\":[2],\"data\":["
                                      "\"30.500000:2\",\"10.500000:0\"]}," OUT1("1,1") "]}";
@@ -242,9 +242,9 @@ static void safetensors_hold_all_and_npy_one(void **state)
     answer[0] = (char)padded;
     memcpy(answer + 8, answer_head, sizeof answer_head - 1);
     memcpy(answer + 8 + padded, ONE TWO THREE FOUR COUNTS, 32);
-    bed.body = KS_FILE_SAFETENSORS;
+    bed.body = &ks_format_safetensors;
     check("", NULL, body, 8 + sizeof head - 1 + 20, answer, 8 + padded + 32, -1);
-    bed.accept = KS_FILE_NPY;
+    bed.accept = &ks_format_npy;
     char array[128 + 16];
     memset(array, ' ', sizeof array);
     static const char npy[] = "\x93NUMPY\1\0\x76\0{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }";
@@ -253,7 +253,7 @@ static void safetensors_hold_all_and_npy_one(void **state)
     memcpy(array + 128, COUNTS, 16);
     check("output=OUTPUT1", NULL, body, 8 + sizeof head - 1 + 20, array, sizeof array, -1);
     refuse("output=OUTPUT1&output=OUTPUT0", NULL, body, 8 + sizeof head - 1 + 20, KS_NAME, "holds 1 output");
-    bed.body = bed.accept = KS_FILE_NONE;
+    bed.body = bed.accept = NULL;
 }
 
 /* OUTPUT1 is there with some parameters only. */

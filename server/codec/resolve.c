@@ -1,0 +1,158 @@
+/* What the request's words come to, whatever form they have: datatypes and outputs that the model has, the work resolved, the
+ * limits applied, memory asked for. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "codec/codec_parts.h"
+
+/* Up to the end of the last tensor of a side that the device does not move. */
+static size_t side_bytes(const ks_tensor *tensors, unsigned used, unsigned directs)
+{
+    size_t bytes = 0;
+    for (unsigned left = used & ~directs; left; left &= left - 1) {
+        const ks_tensor *tensor = &tensors[__builtin_ctz(left)];
+        const size_t end = tensor->offset + tensor->size_bytes;
+        if (end > bytes) bytes = end;
+    }
+    return bytes;
+}
+
+size_t ks_ask_in_bytes(const ks_ask *ask)
+{
+    return side_bytes(ask->spec.in, ask->spec.given, ask->directs);
+}
+
+size_t ks_ask_out_bytes(const ks_ask *ask)
+{
+    return side_bytes(ask->spec.out, (1u << ask->spec.outputs) - 1, (unsigned)ask->directs >> KS_WINDOW_OUT);
+}
+
+ks_status ks_oip_ask_place(ks_oip *oip, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error)
+{
+    if (!oip->place || (oip->in && in_bytes <= oip->in_asked && out_bytes <= oip->out_asked)) return KS_OK;
+    if (keep > oip->in_asked) keep = oip->in_asked;
+    const ks_status status = oip->place(oip->context, in_bytes, out_bytes, keep, &oip->in, &oip->out, error);
+    if (status != KS_OK) return status;
+    oip->in_asked = in_bytes;
+    oip->out_asked = out_bytes;
+    return KS_OK;
+}
+
+static uint32_t dtypes_of(const ks_op *op, int input)
+{
+    if (input >= 0) return ks_op_dtypes(op, input);
+    uint32_t any = 0;
+    for (int i = 0; i < op->inputs_count; i++) any |= op->inputs[i].dtypes;
+    return any;
+}
+
+ks_status ks_oip_check_dtype(const ks_oip *oip, int input, const char *name, ks_dtype dtype, ks_error *error)
+{
+    const ks_model *model = oip->ask.model;
+    const uint32_t dtypes = dtypes_of(model->op, input);
+    if (dtypes & KS_DTYPE_BIT(dtype)) return KS_OK;
+    char expected[128];
+    size_t n = 0;
+    for (int i = 0; i < KS_DTYPE_COUNT; i++) {
+        if (!(dtypes & KS_DTYPE_BIT(i))) continue;
+        const char *const one = ks_dtype_name((ks_dtype)i);
+        const size_t length = strlen(one);
+        if (n + length + 2 > sizeof expected) break;
+        if (n > 0) expected[n++] = ',';
+        memcpy(expected + n, one, length);
+        n += length;
+    }
+    expected[n] = 0;
+    return ks_fail(error, KS_DATATYPE, "inference input '%s' data-type is '%s', but model '%s' expects '%s'", name,
+                   ks_dtype_name(dtype), model->name, expected);
+}
+
+/* Which outputs the answer holds: those that the request names; none: all, or the first, where the answer is one tensor. */
+static ks_status choose_outputs(ks_oip *oip, ks_error *error)
+{
+    ks_ask *ask = &oip->ask;
+    const unsigned all = (1u << ask->spec.outputs) - 1;
+    const bool raw = ask->form == KS_FORM_PLAIN_RAW && ask->binary && !ask->answer;
+    const bool single = raw || (ask->answer && ask->answer->outputs_max == 1);
+    if (ask->outputs & ~all)
+        return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'",
+                       ks_output_name(__builtin_ctz(ask->outputs & ~all)), ask->model->name);
+    if (single && (ask->outputs & (ask->outputs - 1)))
+        return ks_fail(error, KS_NAME, "%s answer holds 1 output: name one of model '%s'",
+                       raw ? "a raw" : ask->answer->called, ask->model->name);
+    if (ask->outputs == 0) ask->outputs = (uint8_t)(single ? 1 : all);
+    return KS_OK;
+}
+
+/* One that goes into the answer, or to shared memory. */
+static ks_status check_output(const ks_oip *oip, int output, ks_error *error)
+{
+    const ks_ask *ask = &oip->ask;
+    const ks_tensor *out = &ask->spec.out[output];
+    const uint64_t classes = ask->classes[output];
+    const bool window = ks_in(ask->windows, KS_WINDOW_OUT + output);
+    if (!ks_in(ask->binary, output) && !classes && !window && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
+        return ks_fail(error, KS_DATATYPE,
+                       "sending %s data via JSON is not supported. Please use the binary data format for output",
+                       ks_dtype_name(out->dtype));
+    if (ask->answer && !(ask->answer->dtypes & KS_DTYPE_BIT(out->dtype)))
+        return ks_fail(error, KS_DATATYPE, "%s has no type for %s: ask for application/x-safetensors",
+                       ask->answer->name, ks_dtype_name(out->dtype));
+    if (classes > 0 && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
+        return ks_fail(error, KS_DATATYPE, "class result not available for output due to unsupported type '%s'",
+                       ks_dtype_name(out->dtype));
+    if (classes > 0 && ks_tensor_count(out) > KS_CLASSES_ROW_MAX)
+        return ks_fail(error, KS_SHAPE, "class result not available for output of %" PRId64 " elements, at most %d",
+                       ks_tensor_count(out), KS_CLASSES_ROW_MAX);
+    return KS_OK;
+}
+
+/* All outputs are made, whether or not the answer holds them. */
+static ks_status check_output_bytes(const ks_oip *oip, ks_error *error)
+{
+    const ks_ask *ask = &oip->ask;
+    uint64_t bytes = 0, sent = 0;
+    for (int i = 0; i < ask->spec.outputs; i++) {
+        const ks_tensor *out = &ask->spec.out[i];
+        const bool json = ks_in(ask->outputs & ~(unsigned)ask->binary & ~((unsigned)ask->windows >> KS_WINDOW_OUT), i);
+        /* An element takes two bytes of JSON or more. Each is below 2^63 and there are four at most: they cannot overflow
+         * before the first of them is refused. */
+        bytes += out->size_bytes;
+        sent += json ? out->size_bytes / ks_dtype_size(out->dtype) * 2 : out->size_bytes;
+        if (bytes > oip->limits.max_output || sent > INT32_MAX - (uint64_t)2 * KS_HEAD_ROOM)
+            return ks_fail(error, KS_WORK,
+                           "output '%s' has a byte_size (%zu) that exceeds the maximum allowed value of %" PRIu64
+                           ". Use --max-output to increase the limit.",
+                           ks_output_name(i), out->size_bytes, oip->limits.max_output);
+        if (ks_in(ask->windows, KS_WINDOW_OUT + i) && oip->out_window_bytes[i] < out->size_bytes)
+            return ks_fail(error, KS_WINDOW,
+                           "shared memory size specified with the request for output '%s' (%" PRIu64
+                           " bytes) should be at least %zu bytes to hold the results",
+                           ks_output_name(i), oip->out_window_bytes[i], out->size_bytes);
+    }
+    return KS_OK;
+}
+
+ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
+{
+    const ks_ask *ask = &oip->ask;
+    ks_status status = ask->spec.op->resolve(&oip->ask.spec, error);
+    if (status == KS_OK) status = choose_outputs(oip, error);
+    for (int i = 0; i < ask->spec.outputs && status == KS_OK; i++)
+        if (ks_in(ask->outputs, i)) status = check_output(oip, i, error);
+    if (status == KS_OK) status = check_output_bytes(oip, error);
+    if (status != KS_OK) return status;
+    if (oip->limits.max_work > 0 && ask->spec.flops > oip->limits.max_work)
+        return ks_fail(
+            error, KS_WORK,
+            "the work of %.3g floating-point operations exceeds the maximum allowed value of %.3g. Use --max-work to "
+            "increase the limit.",
+            ask->spec.flops, oip->limits.max_work);
+    return KS_OK;
+}
+
+ks_status ks_oip_place_tensors(ks_oip *oip, ks_error *error)
+{
+    const size_t in_bytes = ks_spec_layout(&oip->ask.spec);
+    return ks_oip_ask_place(oip, in_bytes, ks_spec_out_bytes(&oip->ask.spec), oip->in_used, error);
+}
