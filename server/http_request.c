@@ -210,7 +210,7 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
 static bool is_last(const ks_http *http, const ks_conn *conn)
 {
     const int64_t most = http->daemon->config->max_requests;
-    return http->draining || conn->head.closes || conn->transport->reader != KS_READER_PLAIN ||
+    return http->draining || conn->head.closes || conn->head.http10 || conn->transport->reader != KS_READER_PLAIN ||
            ks_status_closes(conn->fault) || (conn->fault != KS_OK && is_crowded(http)) ||
            (most > 0 && conn->requests >= most) ||
            (http->engine && atomic_load_explicit(&http->daemon->state, memory_order_relaxed) == KS_STATE_DRAINING);
