@@ -107,7 +107,7 @@ static ks_status read_field(ks_head *head, char *line, char *end, ks_error *erro
     char *value = line + (colon - line) + 1;
     while (value < end && (*value == ' ' || *value == '\t')) value++;
     const size_t length = ks_head_trim(value, (size_t)(end - value));
-    head->spaced |= length == 0 || value != colon + 2 || colon[1] != ' ' || value + length != end;
+    head->spaced |= value != colon + 2 || colon[1] != ' ' || value + length != end;
     value[length] = '\0';
     ks_head_add(head, line, (size_t)(colon - line), value, length);
     return KS_OK;
