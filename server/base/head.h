@@ -49,7 +49,8 @@ typedef struct ks_head {
     size_t known_length[KS_KNOWN_COUNT];
     ks_known doubled; /* the first single field that came again; KS_KNOWN_COUNT: none */
     bool bad_name, bad_value;
-    bool folded; /* set by who reads the fields: one came in two lines */
+    bool folded; /* set by what reads the fields: one came in two lines */
+    bool spaced; /* likewise: one is not "name: value" with that blank and no other white space around the value */
     /* set by ks_gate_wire: */
     int64_t content_length; /* -1: none */
     bool chunked, expects;

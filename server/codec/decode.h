@@ -1,7 +1,6 @@
 /* Open Inference Protocol words <-> one piece of work. Takes a request's body in chunks in any of its six forms (ks_form),
  * checks everything the request says, and leaves the tensors at their aligned offsets in
- * the caller's memory; afterwards writes the answer. cJSON has four doors: oip_json.c, oip_safetensors.c, oip_control.c and
- * compat_read.c. No threads, device or sockets here.
+ * the caller's memory; afterwards writes the answer. No threads, device or sockets here.
  *
  * Life   ks_oip_begin -> ks_oip_feed* -> ks_oip_end -> [the work] -> ks_oip_answer -> ks_oip_fini (always). */
 #ifndef KS_OIP_H

@@ -61,6 +61,9 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read);
 /* Bytes of the body. Returns how many of them were taken: the rest comes again. Where it sets conn->cut, the transport's cut
  * is next. */
 size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n);
+/* Of a body without a length: n more bytes of it will come at least. Where that is too much whatever they are, the client is told now:
+ * sets conn->cut. */
+void ks_request_announce(const ks_http *http, ks_conn *conn, uint64_t n);
 /* Amid a body: where this host has no room or no time for the request any more and much is still to come, the client is
  * told now: sets conn->cut. */
 void ks_request_check(ks_conn *conn);

@@ -3,8 +3,10 @@
  * run, and copies what it sends.
  *
  * A connection's bytes are looked at where they lie. A head that is malformed, or too long, is answered here, and ends the
- * connection. What this transport does not serve (HTTP/1.0) is still whole in the socket when the library is given the connection,
- * for this one request: so it never reads a byte of a head that has not been judged.
+ * connection. A part of a head is taken from the socket and kept until the rest has come: left there, it would fill the
+ * socket's buffer with the overhead of small packets, or keep the sender's window shut.
+ * An HTTP/1.0 request whose head lies whole in the socket, in a form that nobody reads in two ways, is the library's, which is
+ * given the connection for this one request: so it never reads a byte of a head that has not been judged. Others are served here.
  * A request that lies in its socket as a whole is taken from there only behind its answer. The bodies of others, and long
  * answers, are moved in pieces (http_pieces.c).
  *
@@ -48,10 +50,18 @@ void ks_direct_close(ks_direct **pointer)
     *pointer = NULL;
 }
 
+static void drop_head(ks_talk *t)
+{
+    free(t->long_head);
+    t->long_head = NULL;
+    t->part = 0;
+}
+
 void ks_direct_hang_up(ks_http *http, ks_conn *conn)
 {
     const int fd = conn->fd;
     ks_pieces_leave(http, conn);
+    drop_head(ks_talk_of(conn));
     conn->transport = NULL;
     ks_http_forget(http, conn);
     close(fd);
@@ -62,7 +72,7 @@ void ks_direct_take(ks_http *http, ks_conn *conn)
     const int on = 1;
     ks_talk *t = ks_talk_of(conn);
     setsockopt(conn->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* which a UNIX socket does not have, nor need */
-    t->kept = t->unread = 0;
+    t->kept = t->unread = t->part = 0;
     t->lined = t->last = false;
     t->piece = KS_PIECE_LEAST;
     conn->transport = &ks_plain_transport;
@@ -73,8 +83,7 @@ void ks_direct_take(ks_http *http, ks_conn *conn)
 static void pass_on(ks_http *http, ks_conn *conn, ks_handover reason)
 {
     ks_pieces_leave(http, conn);
-    free(ks_talk_of(conn)->long_head);
-    ks_talk_of(conn)->long_head = NULL;
+    drop_head(ks_talk_of(conn));
     conn->transport = &ks_library_transport;
     conn->more = false;
     if (conn->stage != KS_AT_IDLE) conn->since_ns = http->now_ns;
@@ -95,10 +104,9 @@ static size_t empty_lines(const char *bytes, size_t n)
 }
 
 /* A head of which head_most bytes have come, and no end. */
-static ks_status too_long(const ks_http *http, ks_conn *conn, const char *bytes, size_t n)
+static ks_status too_long(const ks_http *http, ks_conn *conn, const char *bytes)
 {
-    const size_t most = http->rules.max_uri + KS_HEAD_SPARE;
-    if (memchr(bytes, '\r', n < most ? n : most) == NULL)
+    if (memchr(bytes, '\r', http->rules.max_uri + KS_HEAD_SPARE) == NULL)
         return ks_fail(&conn->error, KS_URI, "request target is longer than %zu bytes", http->rules.max_uri);
     return ks_fail(&conn->error, KS_HEADERS, "header fields have more than the %zu bytes that are accepted",
                    http->rules.max_header);
@@ -109,6 +117,7 @@ static char *place_head(ks_talk *t, const char *bytes, size_t length)
 {
     t->kept = 0;
     if (length > KS_HEAD_KEPT) {
+        free(t->long_head);
         t->long_head = malloc(length);
         if (t->long_head) memcpy(t->long_head, bytes, length);
         return t->long_head;
@@ -118,28 +127,44 @@ static char *place_head(ks_talk *t, const char *bytes, size_t length)
     return t->words;
 }
 
+/* Of a head that is refused before its end is known: the method, which says how it is counted, and whether a body may follow the
+ * refusal's head. */
+static void name_method(ks_conn *conn, const char *bytes, size_t n)
+{
+    ks_talk *t = ks_talk_of(conn);
+    const size_t length = ks_plain_method(bytes, n);
+    ks_head_init(&conn->head, "", 0, "HTTP/1.1");
+    conn->head.method = "";
+    if (length == 0 || length >= sizeof t->words) return;
+    memcpy(t->words, bytes, length);
+    t->words[length] = '\0';
+    conn->head.method = t->words;
+}
+
 /* Of n bytes. LATER: the head is not complete; KNOWN: it is, and conn->head is theirs, or *read says what is wrong with it. */
 typedef enum verdict { KNOWN, LATER } verdict;
 
+/* What is found does not depend on how much has come behind: no more than the longest head is looked at. */
 static verdict read_head(ks_http *http, ks_conn *conn, size_t n, ks_status *read)
 {
     ks_talk *t = ks_talk_of(conn);
     const size_t empty = empty_lines(http->direct->peeked, n);
     const char *const bytes = http->direct->peeked + empty;
-    n -= empty;
+    n = n - empty < http->direct->head_most ? n - empty : http->direct->head_most;
     const size_t length = ks_plain_head_length(bytes, n, read, &conn->error);
-    if (length == 0 && *read == KS_OK && n + empty < http->direct->head_most) return LATER;
-    ks_head_init(&conn->head, "", 0, "HTTP/1.1");
-    conn->head.method = "";
+    if (length == 0 && *read == KS_OK && n < http->direct->head_most) return LATER;
+    if (length == 0 && *read == KS_OK) *read = too_long(http, conn, bytes);
     t->kept = 0;
-    t->head_length = empty + length;
-    if (*read == KS_OK && (length == 0 || length > http->direct->head_most)) *read = too_long(http, conn, bytes, n);
+    t->head_length = length > 0 ? empty + length - t->part : 0;
+    if (length == 0) name_method(conn, bytes, n);
     if (*read != KS_OK) return KNOWN;
     char *const words = place_head(t, bytes, length);
-    if (words == NULL)
+    if (words == NULL) {
+        name_method(conn, bytes, n);
         *read = ks_fail(&conn->error, KS_MEMORY, "no memory for the head");
-    else
-        *read = ks_plain_head(words, length, &conn->head, &conn->error);
+        return KNOWN;
+    }
+    *read = ks_plain_head(words, length, &conn->head, &conn->error);
     if (*read != KS_OK) return KNOWN;
     ks_request_target(http, conn, conn->head.target);
     if (words == t->words && empty == 0) t->kept = length;
@@ -158,12 +183,39 @@ static verdict know_head(ks_http *http, ks_conn *conn, size_t n, ks_status *read
     return read_head(http, conn, n, read);
 }
 
-/* Whether the library serves the request. Its head is judged first: what is wrong with it is told here. */
+/* Whether the library serves the request. Its head is judged first: what is wrong with it is told here. White space around values is
+ * what the library reads in its own way. */
 static bool is_for_library(const ks_http *http, ks_conn *conn, ks_handover *reason)
 {
     if (!conn->head.http10 && !ks_http_prefers_library) return false;
+    if (conn->head.spaced || ks_talk_of(conn)->part > 0) return false;
     *reason = conn->head.http10 ? KS_HANDOVER_HTTP10 : KS_HANDOVER_TEST;
     return ks_gate_wire(&http->rules, &conn->head, &conn->error) == KS_OK;
+}
+
+/* --- a part of a head --------------------------------------------------------------------------------------------- */
+
+static char *part_of(ks_talk *t)
+{
+    return t->long_head ? t->long_head : t->head;
+}
+
+/* Keeps n bytes, of which the first ones are the part that is kept already. */
+static bool keep_part(ks_talk *t, const char *bytes, size_t n)
+{
+    enum { STEP = 4096 };
+    t->kept = 0;
+    if (n > KS_HEAD_KEPT && (t->long_head == NULL || n > t->part_room)) {
+        const size_t room = (n + STEP - 1) / STEP * STEP;
+        free(t->long_head);
+        t->part = 0;
+        t->long_head = malloc(room);
+        if (t->long_head == NULL) return false;
+        t->part_room = room;
+    }
+    memcpy(part_of(t) + t->part, bytes + t->part, n - t->part);
+    t->part = n;
+    return true;
 }
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
@@ -196,8 +248,8 @@ void ks_direct_finish(ks_http *http, ks_conn *conn, bool delivered)
     ks_request_sent(http, conn, delivered);
     if (sent) ks_infer_sent(sent);
     free(t->owned);
-    free(t->long_head);
-    t->owned = t->long_head = NULL;
+    t->owned = NULL;
+    drop_head(t);
     conn->paused_ns = 0;
     http->direct_waits |= conn->more;
     if (!t->last || !delivered) return;
@@ -241,10 +293,9 @@ void ks_direct_cut(ks_http *http, ks_conn *conn)
     t->whole = false;
     t->unread = SIZE_MAX;
     if (conn->stage == KS_AT_IDLE || conn->stage == KS_AT_HEAD) {
-        ks_head_init(&conn->head, "", 0, "HTTP/1.1");
-        conn->head.method = "";
-        t->kept = 0;
         const ks_status late = conn->fault;
+        name_method(conn, part_of(t), t->part);
+        t->kept = t->part = 0;
         ks_request_open(http, conn);
         ks_request_head(http, conn, late);
     }
@@ -297,10 +348,12 @@ static void begin_pieces(ks_http *http, ks_conn *conn, ks_next next)
     ks_pieces_join(http, conn);
 }
 
-/* The head is complete, n bytes of the request or more are there. read: as in ks_request_head. */
+/* The head is complete, n bytes of the request or more are in the socket, and seen. read: as in ks_request_head. */
 static void begin(ks_http *http, ks_conn *conn, size_t n, ks_status read)
 {
     ks_talk *t = ks_talk_of(conn);
+    const char *const seen = http->direct->peeked + t->part;
+    t->part = 0;
     if (http->infers) ks_infers_run(http->infers);
     ks_request_open(http, conn);
     t->interim = 0;
@@ -314,7 +367,7 @@ static void begin(ks_http *http, ks_conn *conn, size_t n, ks_status read)
     if (conn->cut)
         ks_direct_cut(http, conn);
     else if (t->whole)
-        feed(http, conn, http->direct->peeked + t->head_length);
+        feed(http, conn, seen + t->head_length);
     else
         begin_pieces(http, conn, next);
 }
@@ -326,30 +379,54 @@ static ssize_t peek(const ks_http *http, const ks_conn *conn)
     return TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, http->direct->look_most, MSG_PEEK | MSG_DONTWAIT));
 }
 
-/* A part of a head. */
-static void wait_for_head(ks_http *http, ks_conn *conn)
+/* Bytes of the next request: puts the part that has been taken in front of them. */
+static ssize_t peek_on(const ks_http *http, const ks_conn *conn)
 {
-    if (conn->fin_ns) {
+    ks_talk *t = ks_talk_of(conn);
+    char *const peeked = http->direct->peeked;
+    if (t->part == 0) return peek(http, conn);
+    memcpy(peeked, part_of(t), t->part);
+    return TEMP_FAILURE_RETRY(
+        recv(conn->fd, peeked + t->part, http->direct->look_most - t->part, MSG_PEEK | MSG_DONTWAIT));
+}
+
+/* n bytes in the socket, the first of which, or all, are empty lines; those behind them go on with a head, or begin one. */
+static void take_part(ks_http *http, ks_conn *conn, size_t n)
+{
+    ks_talk *t = ks_talk_of(conn);
+    char *const peeked = http->direct->peeked;
+    const size_t there = t->part + n, empty = empty_lines(peeked, there);
+    if (TEMP_FAILURE_RETRY(recv(conn->fd, peeked + t->part, n, MSG_DONTWAIT)) != (ssize_t)n) {
         ks_direct_hang_up(http, conn);
-    } else if (conn->stage != KS_AT_HEAD) {
-        conn->stage = KS_AT_HEAD;
-        conn->since_ns = http->now_ns;
+        return;
     }
+    if (empty > 0) t->part = 0;
+    if (!keep_part(t, peeked + empty, there - empty)) {
+        conn->fault = ks_fail(&conn->error, KS_MEMORY, "no memory for the head");
+        ks_direct_cut(http, conn);
+        return;
+    }
+    if (there == http->direct->look_most) /* no event tells of what was not looked at */
+        conn->more = http->direct_waits = true;
+    else if (empty < there && conn->fin_ns)
+        ks_direct_hang_up(http, conn);
+    if (!ks_conn_is_plain(conn)) return;
+    if (empty == there) conn->stage = KS_AT_IDLE;
+    if (empty == there || conn->stage == KS_AT_HEAD) return;
+    conn->stage = KS_AT_HEAD;
+    conn->since_ns = http->now_ns;
 }
 
 static void read_next(ks_http *http, ks_conn *conn)
 {
-    const ssize_t n = peek(http, conn);
+    const ssize_t n = peek_on(http, conn);
     ks_status read;
     ks_handover reason;
     if (n < 0 && errno == EAGAIN) return;
-    const size_t empty = n > 0 ? empty_lines(http->direct->peeked, (size_t)n) : 0;
     if (n <= 0)
         ks_direct_hang_up(http, conn);
-    else if (empty == (size_t)n)
-        recv(conn->fd, http->direct->peeked, empty, MSG_DONTWAIT | MSG_TRUNC);
-    else if (know_head(http, conn, (size_t)n, &read) == LATER)
-        wait_for_head(http, conn);
+    else if (know_head(http, conn, ks_talk_of(conn)->part + (size_t)n, &read) == LATER)
+        take_part(http, conn, (size_t)n);
     else if (read == KS_OK && is_for_library(http, conn, &reason))
         pass_on(http, conn, reason);
     else

@@ -22,9 +22,12 @@ enum {
 typedef struct ks_talk {
     size_t kept;                                  /* length of the head that lies in the next two; 0: none */
     char head[KS_HEAD_KEPT], words[KS_HEAD_KEPT]; /* as it came; cut into strings */
-    char *long_head;    /* a longer one, cut into strings, until its request is over; NULL: none */
-    size_t head_length; /* of the request: with empty lines in front of it */
-    size_t head_left;   /* how much of that lies in the socket yet */
+    char *long_head; /* a longer one, cut into strings, until its request is over, or a part of one; NULL: none */
+    size_t
+        part; /* bytes of a head that has no end yet, taken from the socket: in head, or in long_head; kept is 0 then */
+    size_t part_room;   /* of long_head then */
+    size_t head_length; /* of the request, in the socket: with empty lines in front of it, without the part */
+    size_t head_left;   /* how much of that lies there yet */
     size_t
         unread; /* bytes of the request, head and body, to be taken from the socket yet; SIZE_MAX: nobody knows how many */
     bool whole;       /* all of the request lies in the socket until its answer has left */

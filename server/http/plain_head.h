@@ -6,8 +6,11 @@
 #include "base/head.h"
 
 /* Of bytes that have come, as they lie: how many of them are a head, up to and with its first empty line; 0: not all of it has
- * come yet. *status: KS_OK, or what no head holds, however it goes on (KS_REQUEST_LINE, KS_HEADER). */
+ * come yet. *status: KS_OK, or what no head holds, however it goes on: what ks_plain_head will say of it. */
 size_t ks_plain_head_length(const char *bytes, size_t n, ks_status *status, ks_error *error);
+/* Of bytes that are not a head, or not a good one: the length of the method that they begin with, once their request line is complete
+ * and has its three words; else 0. */
+size_t ks_plain_method(const char *bytes, size_t n);
 
 /* Cuts a head of that length into the strings of *head, which they must outlive. KS_REQUEST_LINE, KS_HTTP_VERSION, KS_HEADER: then
  * *head has what was read before that. */

@@ -107,6 +107,8 @@ static bool take_chunks(ks_http *http, ks_conn *conn, const char *bytes, size_t 
         if (status != KS_OK && conn->fault == KS_OK) conn->error = error;
         if (status != KS_OK && conn->fault == KS_OK) conn->fault = status;
         if (status != KS_OK) return false;
+        ks_request_announce(http, conn, ks_chunks_data(chunks));
+        if (conn->cut) break;
         const size_t there = least(n - *taken, ks_chunks_data(chunks));
         if (there == 0) continue;
         conn->chunks = chunks->count;

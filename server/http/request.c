@@ -79,6 +79,13 @@ static ks_status take_authority(ks_conn *conn)
 
 /* --- head --------------------------------------------------------------------------------------------------------- */
 
+/* What follows the head of a CONNECT is a tunnel's, not a body: nobody sends it before the answer, and nothing may be read as the next
+ * request. */
+static bool is_connect(const ks_conn *conn)
+{
+    return conn->method == KS_METHOD_OTHER && strcmp(conn->head.method, "CONNECT") == 0;
+}
+
 /* A route follows from method and target alone, and most clients ask for the same again and again. */
 static ks_status find_route(const ks_http *http, ks_conn *conn)
 {
@@ -88,6 +95,7 @@ static ks_status find_route(const ks_http *http, ks_conn *conn)
     conn->method = asked;
     const ks_status status = ks_route_find(method, conn->target, http->engine == NULL, &conn->route, &conn->error);
     conn->routed = status == KS_OK && asked != KS_METHOD_OTHER;
+    if (status == KS_PATH && is_connect(conn)) return ks_fail(&conn->error, KS_UNSUPPORTED, "this server is no proxy");
     return status;
 }
 
@@ -187,7 +195,7 @@ static ks_status begin(ks_http *http, ks_conn *conn)
 static bool refuses_early(const ks_http *http, const ks_conn *conn)
 {
     const ks_head *head = &conn->head;
-    if (head->expects || ks_status_closes(conn->fault) || is_crowded(http)) return true;
+    if (head->expects || ks_status_closes(conn->fault) || is_connect(conn) || is_crowded(http)) return true;
     const uint64_t limit = swallow_bytes + (conn->fault == KS_BODY_SIZE ? http->rules.max_body : 0);
     return head->content_length > 0 && (uint64_t)head->content_length > limit;
 }
@@ -210,8 +218,8 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
 static bool is_last(const ks_http *http, const ks_conn *conn)
 {
     const int64_t most = http->daemon->config->max_requests;
-    return http->draining || conn->head.closes || conn->transport->reader != KS_READER_PLAIN ||
-           ks_status_closes(conn->fault) || (conn->fault != KS_OK && is_crowded(http)) ||
+    return http->draining || conn->head.closes || conn->head.http10 || conn->transport->reader != KS_READER_PLAIN ||
+           ks_status_closes(conn->fault) || is_connect(conn) || (conn->fault != KS_OK && is_crowded(http)) ||
            (most > 0 && conn->requests >= most) ||
            (http->engine && atomic_load_explicit(&http->daemon->state, memory_order_relaxed) == KS_STATE_DRAINING);
 }
@@ -234,10 +242,24 @@ static bool too_many_chunks(const ks_conn *conn)
     return conn->chunks > CHUNKS_MAX + worth;
 }
 
+static uint64_t body_most(const ks_http *http, const ks_conn *conn)
+{
+    return conn->infer || conn->compat ? http->rules.max_body : 0;
+}
+
+static ks_status too_large(const ks_http *http, ks_conn *conn)
+{
+    const uint64_t most = body_most(http, conn);
+    return ks_fail(&conn->error, KS_BODY_SIZE,
+                   "request body exceeds the maximum allowed input size of %llu bytes. Use --max-body to increase the "
+                   "limit.",
+                   (unsigned long long)(most ? most : swallow_bytes));
+}
+
 /* n more bytes have come: what is wrong with so many of them, or in so many chunks. */
 static ks_status check_amount(const ks_http *http, ks_conn *conn)
 {
-    const uint64_t most = conn->infer || conn->compat ? http->rules.max_body : 0;
+    const uint64_t most = body_most(http, conn);
     if (conn->fault == KS_OK && too_many_chunks(conn)) {
         conn->cut = true;
         return ks_fail(&conn->error, KS_CHUNKS, "request body comes in more than %d tiny chunks", CHUNKS_MAX);
@@ -245,10 +267,14 @@ static ks_status check_amount(const ks_http *http, ks_conn *conn)
     conn->cut |= conn->received > most + swallow_bytes && conn->head.content_length < 0;
     if (conn->fault != KS_OK || !(conn->cut || ((conn->infer || conn->compat) && conn->received > most)))
         return conn->fault;
-    return ks_fail(&conn->error, KS_BODY_SIZE,
-                   "request body exceeds the maximum allowed input size of %llu bytes. Use --max-body to increase the "
-                   "limit.",
-                   (unsigned long long)(most ? most : swallow_bytes));
+    return too_large(http, conn);
+}
+
+void ks_request_announce(const ks_http *http, ks_conn *conn, uint64_t n)
+{
+    if (conn->received + n <= body_most(http, conn) + swallow_bytes) return;
+    conn->cut = true;
+    if (conn->fault == KS_OK) conn->fault = too_large(http, conn);
 }
 
 size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n)

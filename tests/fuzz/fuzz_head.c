@@ -164,19 +164,20 @@ static void check_known(const ks_head *head, const reading *r)
     assert(head->target_length == r->target.length && memcmp(head->target, r->target.at, r->target.length) == 0);
 }
 
-/* Byte by byte: nothing, then the same end for ever; what was refused stays refused. */
-static size_t length_of(const char *bytes, size_t size, bool *refused)
+/* Byte by byte: nothing, then the same end for ever; what was refused stays refused, with the same code. */
+static size_t length_of(const char *bytes, size_t size, ks_status *refused)
 {
     ks_error error;
     size_t found = 0;
-    *refused = false;
+    *refused = KS_OK;
     for (size_t n = 0; n <= size; n++) {
         ks_status status;
         const size_t length = ks_plain_head_length(bytes, n, &status, &error);
         assert(status == KS_OK || (length == 0 && error.status == status && error.text[0]));
         assert(length <= n && (found == 0 || length == found));
         assert(!found || status == KS_OK);
-        if (status != KS_OK) *refused = true;
+        assert(*refused == KS_OK || length > 0 || status == *refused);
+        if (status != KS_OK) *refused = status;
         found = length;
     }
     const char *end = memmem(bytes, size, "\r\n\r\n", 4);
@@ -187,7 +188,7 @@ static size_t length_of(const char *bytes, size_t size, bool *refused)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static reading second;
-    bool refused;
+    ks_status refused;
     ks_head head;
     ks_error error;
     if (size > 4096) return 0;
@@ -200,7 +201,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const ks_status status = ks_plain_head(copy, length, &head, &error);
     assert(status == KS_OK || (error.status == status && ks_status_http(status) >= 400 && ks_status_closes(status)));
     assert(right == (status == KS_OK));
-    assert(!(refused && right));
+    assert(refused == KS_OK || refused == status);
     if (right) {
         check_known(&head, &second);
         check_gate(&head, &second);

@@ -19,6 +19,7 @@ import argparse
 import gzip
 import os
 import random
+import re
 import sys
 import tempfile
 from collections import namedtuple
@@ -463,6 +464,8 @@ def case_fault(case, answers, rest, ended, second):
     if not status_fits(case, answers[0].status, second):
         return "status %d instead of %s: %r" % (answers[0].status, " or ".join(map(str, case.statuses)), answers[0])
     kind = case.kind
+    if kind == SERVED and second and b"expect: 100" in case.data.lower() and answers[0].status == 404 and answers[0].says_close():
+        kind = LAST  # whether the body had come when the head was refused depends on time; if not, nobody knows whether it will
     if kind in (EITHER, KEPT) and len(answers) == 1:
         kind = REFUSED if kind == EITHER and answers[0].status >= 400 else LAST
     if kind == REFUSED:
@@ -548,6 +551,49 @@ def check_all(answers, places):
     return right
 
 
+CODE = re.compile(r'kernserve_http_requests_total{handler="other",method="([^"]*)",code="(\d+)"} (\d+)')
+# Heads with two faults, of which the first is told; and ones that are refused before their end has come. The method's label.
+FAULTS = ((b"GETx\r\nX: \0b\r\n\r\n", "request_line", "other"), (b"HEAD /livez HTTP/1.1\r\nX y: b\r\nX: \0\r\n\r\n", "header", "HEAD"), (b"HEAD /livez HTTP/3.0\r\n: b\r\n\r\n", "version", "HEAD"),
+          (b"POST /livez HTTP/1.1\r\nX: \x01\r\n: b\r\n\r\n", "header", "POST"), (b"HEAD /livez HTTP/1.1\r\nX: " + b"a" * 40000, "headers", "HEAD"),
+          (b"HEAD /livez HTTP/1.1\r\nX: " + b"a" * 40000 + b"\r\nX: \0\r\n\r\n", "headers", "HEAD"))
+
+
+def labels(daemon):
+    return {found[:2]: int(found[2]) for found in CODE.findall(daemon.metrics())}
+
+
+def one_code_however_cut(daemon, generator):
+    """And one label; and no body where the method is HEAD."""
+    for data, code, method in FAULTS:
+        for delivery in ("whole", "pieces", "bytes"):
+            before = labels(daemon)
+            with Exchange((daemon.host, daemon.port)) as exchange:
+                exchange.send(cuts(generator, data, delivery), 0.001 if delivery == "pieces" else 0.0)
+                try:
+                    answers, _, rest = exchange.collect(1, [method])
+                except Malformed as fault:
+                    answers, rest = [], str(fault)
+            found = [answer.header("kernserve-error") for answer in answers]
+            check(found == [code] and not rest, data[:60], delivery, "is", found, rest)
+            grew = [key[0] for key, value in labels(daemon).items() if value > before.get(key, 0)]
+            check(grew == [method], data[:60], delivery, "is counted as", grew)
+
+
+# Of which no more comes: told at once.
+EARLY = ((get("Content-Length: 5", method="CONNECT"), 405), (get(TE, method="CONNECT"), 405), (get(target="localhost:80", method="CONNECT"), 501), (get("Content-Length: 5", method="CONNECT", version="HTTP/1.0"), 405),
+         (post(TE, body=b"7fffffffffffffff\r\n"), (413, 404)), (post(TE, body=b"4\r\nabcd\r\n7fffffff\r\n"), (413, 404)), (post(TE, target="/nowhere", body=b"200000\r\n"), 404))
+
+
+def refused_early(daemon):
+    for second, port in enumerate((daemon.port, daemon.admin_port)):
+        for data, wanted in EARLY:
+            with Exchange((daemon.host, port)) as exchange:
+                exchange.send([data])
+                answers, _, _ = exchange.collect(1, ["GET"], 2)
+                wanted = wanted[second] if isinstance(wanted, tuple) else wanted
+                check([answer.status for answer in answers] == [wanted] and answers[0].says_close(), data[:60], data[-20:], "without more:", answers)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("kernserve")
@@ -559,6 +605,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder, Daemon(arguments.kernserve, "--backend", "cpu", "--threads", "1", "--pinned-bytes", "64M", "--listen", "unix:" + folder + "/data") as daemon:
         over_a_unix_socket(folder + "/data")
         long_heads_behind_a_long_body((daemon.host, daemon.port), random.Random(seed))
+        one_code_however_cut(daemon, random.Random(seed))
+        refused_early(daemon)
         walk(daemon, cases, random.Random(seed))
         check(daemon.stop() == 0, "the exit code")
     print("%d cases on two listeners, %d wrong" % (len(cases), wrongs()))

@@ -633,8 +633,28 @@ static const struct {
     {"POST /v2\n HTTP/1.1\r\n\r\n", KS_REQUEST_LINE, 0},
     {"POST /v2\r\n\r\n", KS_REQUEST_LINE, 0},
     {"P\r\n\r\n", KS_REQUEST_LINE, 0},
+    /* two faults: the first one is told */
+    {"POST/v2\r\nX: \001\r\n\r\n", KS_REQUEST_LINE, 0},
+    {"POST /v2 HTTP/2.0\r\nX: \001\r\n\r\n", KS_HTTP_VERSION, 0},
+    {"POST /v2 HTTP/2.0\r\n a\r\n\r\n", KS_HTTP_VERSION, 0},
 };
 #undef P
+
+/* Byte by byte: what is refused before its end is refused with the code that it has as a whole. */
+static void check_cuts(const char *text, ks_status whole)
+{
+    const size_t length = strlen(text);
+    for (size_t n = 0; n < length; n++) {
+        ks_status status;
+        ks_error error;
+        char *memory = malloc(n + !n);
+        assert_non_null(memory);
+        memcpy(memory, text, n);
+        assert_int_equal(ks_plain_head_length(memory, n, &status, &error), 0);
+        if (status != KS_OK && status != whole) fail_msg("%s: %zu bytes are %s", text, n, ks_status_name(status));
+        free(memory);
+    }
+}
 
 /* In memory of its own, so that a sanitizer sees what is read behind it. */
 static ks_status read_plain(const char *text, size_t length, ks_head *head, char **memory)
@@ -656,6 +676,7 @@ static void plain_heads(void **state)
         if (status != plain_rows[i].status || (status == KS_OK && head.fields != plain_rows[i].fields))
             fail_msg("%s: %s", plain_rows[i].text, ks_status_name(status));
         if (status == KS_OK) assert_string_equal(head.target, "/v2?a=b");
+        check_cuts(plain_rows[i].text, plain_rows[i].status);
         free(memory);
     }
     static const char text[] = "POST /v2 HTTP/1.1\r\nhost: localhost:1 \t\r\nX-A: b\r\nContent-Length:4  \r\n"
@@ -713,6 +734,50 @@ static void plain_lengths(void **state)
         assert_int_equal(status, bad ? KS_REQUEST_LINE : KS_OK);
         assert_int_equal(ks_plain_head_length(late, 21, &status, &error), 0);
         assert_int_equal(status, bad ? KS_HEADER : KS_OK);
+    }
+}
+
+/* The method is told as soon as the request line is complete and has its three words. */
+static void plain_methods(void **state)
+{
+    static const char whole[] = "HEAD /v2 HTTP/1.1\r\nHo";
+    static const char *const none[] = {"HEAD/v2 HTTP/1.1\r\n", "HEAD /v2\r\n", "HE\001D /v2 HTTP/1.1\r\n",
+                                       "H(D /v2 HTTP/1.1\r\n", "HEAD /v2 HTTP/1.1\n"};
+    (void)state;
+    for (size_t n = 0; n < sizeof whole; n++) {
+        char *memory = malloc(n + !n);
+        assert_non_null(memory);
+        memcpy(memory, whole, n);
+        assert_int_equal(ks_plain_method(memory, n), n < 19 ? 0 : 4);
+        free(memory);
+    }
+    for (size_t i = 0; i < COUNT(none); i++) assert_int_equal(ks_plain_method(none[i], strlen(none[i])), 0);
+    assert_int_equal(ks_plain_method("HEAD /v2 HTTP/2.0\r\n", 19), 4);
+}
+
+/* Which heads have white space beside the blank behind the colon. */
+static void plain_spaces(void **state)
+{
+    static const struct {
+        const char *text;
+        bool spaced;
+    } rows[] = {
+        {"GET / HTTP/1.0\r\nA: b\r\nC: d e\tf\r\n\r\n", false},
+        {"GET / HTTP/1.0\r\nA:b\r\n\r\n", true},
+        {"GET / HTTP/1.0\r\nA:\tb\r\n\r\n", true},
+        {"GET / HTTP/1.0\r\nA:  b\r\n\r\n", true},
+        {"GET / HTTP/1.0\r\nA: b \r\nC: d\r\n\r\n", true},
+        {"GET / HTTP/1.0\r\nA: b\t\r\n\r\n", true},
+        {"GET / HTTP/1.0\r\nA:\r\n\r\n", true},
+        {"GET / HTTP/1.0\r\nA: \r\n\r\n", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        char *memory;
+        ks_head head;
+        assert_int_equal(read_plain(rows[i].text, strlen(rows[i].text), &head, &memory), KS_OK);
+        if (head.spaced != rows[i].spaced) fail_msg("%s", rows[i].text);
+        free(memory);
     }
 }
 
@@ -914,6 +979,8 @@ int main(void)
         cmocka_unit_test(rights_without_tokens),
         cmocka_unit_test(rights_of_routes),
         cmocka_unit_test(plain_lengths),
+        cmocka_unit_test(plain_methods),
+        cmocka_unit_test(plain_spaces),
         cmocka_unit_test(control_bytes),
         cmocka_unit_test(absolute_targets),
         cmocka_unit_test(chunked_bodies),
