@@ -193,7 +193,7 @@ static ks_poll staged_step(ks_lane *lane, ks_error *error)
 
 /* The plan's spec with its tensors where the slot has them. A tensor that is alone on its side lies at the side's start: then
  * the side moves. */
-static void place_tensors(const ks_plan *plan, const ks_places *places, ks_spec *out, ks_entry *sides)
+static void place_tensors(const ks_plan *plan, const ks_places *places, ks_spec *out, ks_job_sides *sides)
 {
     ks_spec_copy(out, &plan->spec);
     if (out->given == 1)
