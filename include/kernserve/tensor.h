@@ -12,7 +12,8 @@
 extern "C" {
 #endif
 
-/* X(NAME, bytes per element, kind) ; names as in the Open Inference Protocol; all little-endian, packed */
+/* X(NAME, bytes per element, kind) ; names as in the Open Inference Protocol, and FP8 as safetensors and GPUs
+ * have it; all little-endian, packed */
 #define KS_DTYPE_TABLE(X)                                                                                              \
     X(BOOL, 1, KS_KIND_BOOL)                                                                                           \
     X(UINT8, 1, KS_KIND_UINT)                                                                                          \
@@ -23,6 +24,8 @@ extern "C" {
     X(INT16, 2, KS_KIND_INT)                                                                                           \
     X(INT32, 4, KS_KIND_INT)                                                                                           \
     X(INT64, 8, KS_KIND_INT)                                                                                           \
+    X(FP8E4M3, 1, KS_KIND_FLOAT)                                                                                       \
+    X(FP8E5M2, 1, KS_KIND_FLOAT)                                                                                       \
     X(FP16, 2, KS_KIND_FLOAT)                                                                                          \
     X(BF16, 2, KS_KIND_FLOAT)                                                                                          \
     X(FP32, 4, KS_KIND_FLOAT)                                                                                          \

@@ -3,6 +3,7 @@
  * those of Fabian Giesen's and Marat Dukhan's public conversions. */
 #include "cpu/convert.h"
 #include "cpu/simd.h"
+#include "ops/fp8.h"
 
 #include <string.h>
 
@@ -228,6 +229,26 @@ void ks_floats_to_bf16(const float *in, uint16_t *out, size_t count)
     }
 #endif
     plain_floats_to_bf16(in, out, count);
+}
+
+KS_CLONES void ks_fp8e4m3_to_floats(const uint8_t *restrict in, float *restrict out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = ks_fp8_to_float(ks_fp8_e4m3, in[i]);
+}
+
+KS_CLONES void ks_fp8e5m2_to_floats(const uint8_t *restrict in, float *restrict out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = ks_fp8_to_float(ks_fp8_e5m2, in[i]);
+}
+
+KS_CLONES void ks_floats_to_fp8e4m3(const float *restrict in, uint8_t *restrict out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = ks_fp8_of_float(ks_fp8_e4m3, in[i]);
+}
+
+KS_CLONES void ks_floats_to_fp8e5m2(const float *restrict in, uint8_t *restrict out, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[i] = ks_fp8_of_float(ks_fp8_e5m2, in[i]);
 }
 
 /* Whole cache lines: what hangs over at either end is stored as usual. */

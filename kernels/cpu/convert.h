@@ -1,4 +1,4 @@
-/* FP16 and BF16 as the host sees them: conversions to and from float and double, rounding to nearest even.
+/* FP16, BF16 and FP8 (ops/fp8.h) as the host sees them: conversions to and from float and double, rounding to nearest even.
  * NaN stays NaN (quiet, sign kept), overflow gives infinity, subnormals are exact. Any thread. */
 #ifndef KS_CONVERT_H
 #define KS_CONVERT_H
@@ -23,6 +23,12 @@ void ks_fp16_to_floats(const uint16_t *in, float *out, size_t count);
 void ks_bf16_to_floats(const uint16_t *in, float *out, size_t count);
 void ks_floats_to_fp16(const float *in, uint16_t *out, size_t count);
 void ks_floats_to_bf16(const float *in, uint16_t *out, size_t count);
+
+/* Overflow gives infinity in E5M2, NaN in E4M3. */
+void ks_fp8e4m3_to_floats(const uint8_t *in, float *out, size_t count);
+void ks_fp8e5m2_to_floats(const uint8_t *in, float *out, size_t count);
+void ks_floats_to_fp8e4m3(const float *in, uint8_t *out, size_t count);
+void ks_floats_to_fp8e5m2(const float *in, uint8_t *out, size_t count);
 
 /* A copy past the caches, for results too large to be read again from there: without it the processor reads each line
  * before it overwrites it. After the last one ks_stream_end(), before another thread may read. */

@@ -6,6 +6,7 @@
 
 #include "codec/codec_parts.h"
 #include "base/text.h"
+#include "ops/fp8.h"
 
 enum { CLASS_TEXT_MAX = 352 }; /* the largest FP64 with six decimals has 317 bytes */
 
@@ -41,7 +42,7 @@ static uint64_t unsigned_element(const unsigned char *at, size_t size)
     return value;
 }
 
-static double float_element(const unsigned char *at, size_t size)
+static double float_element(ks_dtype dtype, const unsigned char *at, size_t size)
 {
     double wide;
     float narrow;
@@ -49,6 +50,7 @@ static double float_element(const unsigned char *at, size_t size)
         memcpy(&wide, at, sizeof wide);
         return wide;
     }
+    if (ks_is_fp8(dtype)) return (double)ks_fp8_to_float(ks_fp8_form_of(dtype), *at);
     memcpy(&narrow, at, sizeof narrow);
     return (double)narrow;
 }
@@ -61,7 +63,7 @@ static uint64_t key_of(ks_dtype dtype, const unsigned char *at)
     uint64_t bits;
     if (ks_dtype_kind(dtype) == KS_KIND_INT) return (uint64_t)signed_element(at, size) ^ top;
     if (ks_dtype_kind(dtype) != KS_KIND_FLOAT) return unsigned_element(at, size);
-    const double value = float_element(at, size);
+    const double value = float_element(dtype, at, size);
     if (value != value) return 0;
     memcpy(&bits, &value, sizeof bits);
     return bits & top ? ~bits : bits | top;
@@ -111,7 +113,7 @@ static size_t write_class(const ks_tensor *tensor, const unsigned char *out, uin
     const ks_kind kind = ks_dtype_kind(tensor->dtype);
     int n;
     if (kind == KS_KIND_FLOAT)
-        n = snprintf(text, CLASS_TEXT_MAX, "%f:%u", float_element(at, size), index);
+        n = snprintf(text, CLASS_TEXT_MAX, "%f:%u", float_element(tensor->dtype, at, size), index);
     else if (kind == KS_KIND_INT)
         n = snprintf(text, CLASS_TEXT_MAX, "%lld.000000:%u", (long long)signed_element(at, size), index);
     else

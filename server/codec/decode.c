@@ -140,7 +140,8 @@ static ks_status feed_pieces(ks_oip *oip, const char *bytes, size_t n, size_t *u
         const size_t left = piece->bytes - oip->piece_filled;
         const size_t offered = n < left ? n : left, at = oip->ask.spec.in[piece->input].offset + oip->piece_filled;
         size_t taken;
-        const ks_status status = put_bytes(oip, at, bytes, offered, &taken, error);
+        ks_status status = ks_ask_check_bytes(&oip->ask, piece->input, bytes, offered, error);
+        if (status == KS_OK) status = put_bytes(oip, at, bytes, offered, &taken, error);
         if (status != KS_OK) return status;
         oip->piece_filled += taken;
         bytes += taken;

@@ -88,6 +88,8 @@ static inline bool ks_in(unsigned set, int which)
     return (set >> which & 1) != 0;
 }
 
+/* An input's bytes, or some of them, are elements of its datatype: of BOOL 0 and 1 alone. KS_RANGE. */
+ks_status ks_ask_check_bytes(const ks_ask *ask, int input, const void *bytes, size_t n, ks_error *error);
 /* Whose counters are the request's. */
 ks_encoding ks_ask_encoding(const ks_ask *ask);
 /* What the slot's sides must hold: all but what the device moves. */

@@ -175,6 +175,7 @@ static ks_status owned_answer(ks_text *text, ks_answer *answer, ks_error *error)
 /* The most bytes that one element takes as JSON text, with its comma. */
 static size_t text_bytes(ks_dtype dtype)
 {
+    if (ks_dtype_kind(dtype) == KS_KIND_FLOAT && ks_dtype_size(dtype) == 1) return 17; /* as FP32 */
     switch (ks_dtype_size(dtype)) {
     case 1:
         return 6;

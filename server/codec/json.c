@@ -121,7 +121,9 @@ static ks_status read_window(ks_oip *oip, const ks_json *parameters, int which, 
     bool direct = false;
     status = oip->window(oip->context, which, region, offset, *bytes, &direct, error);
     oip->ask.windows |= (uint16_t)(1u << which);
-    oip->ask.directs |= (uint16_t)(direct << which);
+    /* What nobody here has seen may be anything. */
+    const bool seen = which < KS_WINDOW_OUT && oip->ask.spec.in[which].dtype == KS_BOOL;
+    oip->ask.directs |= (uint16_t)((direct && !seen) << which);
     return status;
 }
 

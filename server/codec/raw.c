@@ -323,5 +323,5 @@ ks_status ks_oip_raw_grow(ks_oip *oip, const char *bytes, size_t n, ks_error *er
     }
     memcpy(oip->in + oip->in_used, bytes, n);
     oip->in_used += n;
-    return KS_OK;
+    return ks_ask_check_bytes(&oip->ask, oip->query_input[0], bytes, n, error);
 }

@@ -5,6 +5,17 @@
 
 #include "codec/codec_parts.h"
 
+ks_status ks_ask_check_bytes(const ks_ask *ask, int input, const void *bytes, size_t n, ks_error *error)
+{
+    const unsigned char *const byte = bytes;
+    unsigned char seen = 0;
+    if (ask->spec.in[input].dtype != KS_BOOL) return KS_OK;
+    for (size_t i = 0; i < n; i++) seen |= byte[i];
+    if (seen <= 1) return KS_OK;
+    return ks_fail(error, KS_RANGE, "input '%s' has datatype BOOL and a byte that is neither 0 nor 1",
+                   ask->spec.op->inputs[input].name);
+}
+
 /* Up to the end of the last tensor of a side that the device does not move. */
 static size_t side_bytes(const ks_tensor *tensors, unsigned used, unsigned directs)
 {

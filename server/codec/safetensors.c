@@ -14,9 +14,10 @@ enum { FIRST = 8 };
 static const struct {
     const char *name;
     ks_dtype dtype;
-} types[] = {{"BOOL", KS_BOOL}, {"U8", KS_UINT8},  {"U16", KS_UINT16}, {"U32", KS_UINT32}, {"U64", KS_UINT64},
-             {"I8", KS_INT8},   {"I16", KS_INT16}, {"I32", KS_INT32},  {"I64", KS_INT64},  {"F16", KS_FP16},
-             {"BF16", KS_BF16}, {"F32", KS_FP32},  {"F64", KS_FP64}};
+} types[] = {{"BOOL", KS_BOOL},  {"U8", KS_UINT8}, {"U16", KS_UINT16},      {"U32", KS_UINT32},
+             {"U64", KS_UINT64}, {"I8", KS_INT8},  {"I16", KS_INT16},       {"I32", KS_INT32},
+             {"I64", KS_INT64},  {"F16", KS_FP16}, {"F8_E4M3", KS_FP8E4M3}, {"F8_E5M2", KS_FP8E5M2},
+             {"BF16", KS_BF16},  {"F32", KS_FP32}, {"F64", KS_FP64}};
 enum { TYPES = sizeof types / sizeof types[0] };
 
 /* ks_scan_place_fn */
@@ -206,8 +207,8 @@ const ks_format ks_format_safetensors = {
     .encoding = KS_ENCODING_safetensors,
     .dtypes = KS_DTYPE_BIT(KS_BOOL) | KS_DTYPE_BIT(KS_UINT8) | KS_DTYPE_BIT(KS_UINT16) | KS_DTYPE_BIT(KS_UINT32) |
               KS_DTYPE_BIT(KS_UINT64) | KS_DTYPE_BIT(KS_INT8) | KS_DTYPE_BIT(KS_INT16) | KS_DTYPE_BIT(KS_INT32) |
-              KS_DTYPE_BIT(KS_INT64) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP32) |
-              KS_DTYPE_BIT(KS_FP64),
+              KS_DTYPE_BIT(KS_INT64) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_FP8E4M3) | KS_DTYPE_BIT(KS_FP8E5M2) |
+              KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP64),
     .inputs_max = KS_INPUTS_MAX,
     .outputs_max = KS_OUTPUTS_MAX,
     .first = FIRST,

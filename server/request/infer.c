@@ -423,6 +423,8 @@ static ks_status take_windows(ks_infer *infer)
             slot->in_window[i] = ks_window_device(&infer->windows[i]);
         else if (ks_in(ask->windows, i))
             status = ks_window_read(&infer->windows[i], slot->in + in->offset, in->size_bytes, &infer->error);
+        if (status == KS_OK && ks_in(ask->windows & ~(unsigned)ask->directs, i))
+            status = ks_ask_check_bytes(ask, i, slot->in + in->offset, in->size_bytes, &infer->error);
         if (status != KS_OK) return status;
     }
     for (int i = 0; i < ask->spec.outputs; i++)

@@ -87,7 +87,9 @@ static ks_rows wide_rows(const ks_spec *spec)
     return (ks_rows){.dims = 1, .cut = 1u << WIDE_X | 1u << WIDE_MASK, .out = 3};
 }
 
-#define WIDE_DTYPES (KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BOOL) | KS_DTYPE_BIT(KS_UINT8))
+#define WIDE_DTYPES                                                                                                    \
+    (KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_FP8E4M3) | KS_DTYPE_BIT(KS_FP8E5M2) |             \
+     KS_DTYPE_BIT(KS_BOOL) | KS_DTYPE_BIT(KS_UINT8))
 #define WIDE_PARAM(text)                                                                                               \
     {                                                                                                                  \
         .name = text, .kind = KS_PARAM_INT, .status = KS_PARAMETER                                                     \

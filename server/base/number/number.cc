@@ -2,6 +2,7 @@
  * from_chars sees a token, because from_chars takes more ("inf", "1.", "01") and less (a range error for tiny numbers)
  * than the protocol does. */
 #include "base/number/parts.h"
+#include "ops/fp8.h"
 
 #include <charconv>
 #include <cmath>
@@ -134,6 +135,83 @@ ks_number_result read_integer(const char *text, size_t length, void *out)
     return KS_NUMBER_OK;
 }
 
+/* The digits of a JSON number, without point, sign, or zeros around them, and the power of ten of the first. */
+struct digits_of {
+    const char *at, *end;
+    long first;
+
+    digits_of(const char *text, const char *stop) : at(text), end(text), first(0)
+    {
+        while (end != stop && *end != 'e' && *end != 'E') end++;
+        if (at != end && *at == '-') at++;
+        long point = 0;
+        while (at + point != end && at[point] != '.') point++;
+        first = point - 1;
+        const char *const start = at;
+        while (at != end && (*at == '0' || *at == '.')) at++;
+        if (at != end) first = at - start < point ? point - 1 - (at - start) : point - (at - start);
+        if (end != stop) {
+            long exponent = 0;
+            const char *from = end + 1 + (end[1] == '+');
+            if (std::from_chars(from, stop, exponent).ec == std::errc()) first += exponent;
+        }
+    }
+    char next() /* '0' behind the last one */
+    {
+        if (at != end && *at == '.') at++;
+        return at != end ? *at++ : '0';
+    }
+    bool over() const
+    {
+        return at == end;
+    }
+};
+
+/* Of two positive numbers of about the same size: whether the first one is above (1), below (-1) or equal (0). */
+int compare_digits(digits_of a, digits_of b)
+{
+    if (a.first != b.first) return a.first > b.first ? 1 : -1;
+    while (!a.over() || !b.over()) {
+        const char x = a.next(), y = b.next();
+        if (x != y) return x > y ? 1 : -1;
+    }
+    return 0;
+}
+
+/* The FP32 that rounds to FP8 as the number itself does. Where the FP64 nearest to it lies in the middle between two FP8, the
+ * digits say on which side the number lies; what FP32 cuts off leaves a last bit. */
+float towards(double value, ks_fp8_form form, const char *text, const char *end)
+{
+    float near = (float)value;
+    if ((double)near == value) {
+        const double magnitude = std::fabs(value);
+        if (std::fabs((double)ks_fp8_to_float(form, ks_fp8_of_float(form, near))) == magnitude) return near;
+        char exact[KS_NUMBER_TEXT_MAX]; /* all of a middle: it has 14 digits at most */
+        char *const stop = std::to_chars(exact, exact + sizeof exact, magnitude).ptr;
+        const int side = compare_digits(digits_of(text, end), digits_of(exact, stop));
+        if (side == 0) return near;
+        value = std::nextafter(value, side > 0 ? std::copysign(INFINITY, value) : 0.0);
+    }
+    uint32_t bits = ks_fp8_bits_of_float(near);
+    if (std::fabs((double)near) > std::fabs(value)) bits--;
+    return ks_fp8_float_of_bits(bits | 1u);
+}
+
+ks_number_result read_fp8(const char *text, size_t length, ks_dtype dtype, void *out)
+{
+    const ks_fp8_form form = ks_fp8_form_of(dtype);
+    const char *const end = text + length;
+    double value = 0;
+    const ks_number_result result = read_float<double>(text, length, &value);
+    if (result != KS_NUMBER_OK) return result;
+    const bool word = json_number(text, end) == token::none;
+    if (std::isinf(value) && !(word && form.infinite)) return KS_NUMBER_RANGE;
+    if (!word && std::fabs(value) > (form.infinite ? 57344 : 448)) return KS_NUMBER_RANGE;
+    const uint8_t code = ks_fp8_of_float(form, word ? (float)value : towards(value, form, text, end));
+    std::memcpy(out, &code, 1);
+    return KS_NUMBER_OK;
+}
+
 ks_number_result read_bool(const char *text, size_t length, void *out)
 {
     unsigned char value;
@@ -171,6 +249,9 @@ ks_number_result ks_number_read(const char *text, size_t length, ks_dtype dtype,
         return read_integer<int32_t>(text, length, out);
     case KS_INT64:
         return read_integer<int64_t>(text, length, out);
+    case KS_FP8E4M3:
+    case KS_FP8E5M2:
+        return read_fp8(text, length, dtype, out);
     case KS_FP32:
         return read_float<float>(text, length, out);
     case KS_FP64:

@@ -16,12 +16,12 @@ enum { KS_NUMBER_TEXT_MAX = 40 }; /* room for one element of any datatype with a
 typedef enum ks_number_result {
     KS_NUMBER_OK,
     KS_NUMBER_SYNTAX, /* not a JSON number */
-    KS_NUMBER_RANGE,  /* outside the datatype: 3e9 as INT32, -1 as UINT8, 1.5 as INT64, 1e39 as FP32 */
+    KS_NUMBER_RANGE,  /* outside the datatype: 3e9 as INT32, -1 as UINT8, 1.5 as INT64, 1e39 as FP32, 449 as FP8E4M3 */
     KS_NUMBER_KIND    /* FP16, BF16, BYTES: not readable from JSON */
 } ks_number_result;
 
 /* Reads one token [text, text+length), which must be a whole JSON number (RFC 8259), true/false for BOOL (0 and 1 as
- * well), or NaN, Infinity, -Infinity, Inf, -Inf for FP32 and FP64, and writes the element (unaligned) to out. */
+ * well), or NaN, Infinity, -Infinity, Inf, -Inf for FP8, FP32 and FP64 (FP8E4M3 has no infinity), and writes the element (unaligned) to out. */
 ks_number_result ks_number_read(const char *text, size_t length, ks_dtype dtype, void *out);
 
 /* Reads elements of a list, from *text on: plain numbers with a comma and spaces between them, `most` of them
@@ -30,7 +30,7 @@ ks_number_result ks_number_read(const char *text, size_t length, ks_dtype dtype,
  * refuses it. */
 size_t ks_numbers_read(const char **text, const char *end, ks_dtype dtype, size_t most, void *out);
 
-/* Appends the shortest text that reads back exactly ("2.0", "1e-05", NaN, Infinity) to out, at least KS_NUMBER_TEXT_MAX
+/* Appends the shortest text that reads back exactly ("2.0", "1e-05", NaN, Infinity; of FP8 that of the same FP32) to out, at least KS_NUMBER_TEXT_MAX
  * bytes of room; element may be unaligned. Returns the bytes written. */
 size_t ks_number_write(const void *element, ks_dtype dtype, char *out);
 

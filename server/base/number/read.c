@@ -225,7 +225,7 @@ size_t ks_numbers_read(const char **text, const char *end, ks_dtype dtype, size_
     switch (dtype) {
 #define X(name, size, kind)                                                                                            \
     case KS_##name:                                                                                                    \
-        if (kind == KS_KIND_BOOL || kind == KS_KIND_BYTES || (kind == KS_KIND_FLOAT && size == 2)) break;              \
+        if (kind == KS_KIND_BOOL || kind == KS_KIND_BYTES || (kind == KS_KIND_FLOAT && size < 4)) break;               \
         return list(text, end, size, kind, most, out);
         KS_DTYPE_TABLE(X)
 #undef X

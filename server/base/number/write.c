@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/number/parts.h"
+#include "ops/fp8.h"
 
 /* --- digits ------------------------------------------------------------------------------------------------------- */
 
@@ -309,6 +310,22 @@ KS_INLINE size_t wholes(const char *at, size_t n, size_t size, ks_kind kind, cha
     return (size_t)(p - out);
 }
 
+/* FP8, as the FP32 of the same value. */
+static size_t bytes(const unsigned char *at, size_t n, ks_fp8_form form, char *out, int *non_finite)
+{
+    enum { BLOCK = 64 };
+    float block[BLOCK];
+    char *p = out;
+    for (size_t i = 0; i < n; i += BLOCK) {
+        const size_t count = n - i < BLOCK ? n - i : BLOCK;
+        for (size_t j = 0; j < count; j++) block[j] = ks_fp8_to_float(form, at[i + j]);
+        *p = ',';
+        p += i > 0;
+        p += floats((const char *)block, count, &fp32, p, non_finite);
+    }
+    return (size_t)(p - out);
+}
+
 size_t ks_numbers_write(const void *elements, size_t n, ks_dtype dtype, char *out, int *non_finite)
 {
     switch (dtype) {
@@ -322,6 +339,7 @@ size_t ks_numbers_write(const void *elements, size_t n, ks_dtype dtype, char *ou
         break;
     }
     if (dtype == KS_FP32) return floats(elements, n, &fp32, out, non_finite);
+    if (ks_is_fp8(dtype)) return bytes(elements, n, ks_fp8_form_of(dtype), out, non_finite);
     assert(dtype == KS_FP64 && "FP16, BF16 and BYTES are refused before anything is printed");
     return floats(elements, n, &fp64, out, non_finite);
 }

@@ -256,6 +256,104 @@ static void safetensors_hold_all_and_npy_one(void **state)
     bed.body = bed.accept = NULL;
 }
 
+#define ONE_OUTPUT "\"parameters\":{\"p15\":1}"
+
+/* Of these datatypes OUTPUT0 is INPUT0, so that reading and printing are what is seen. */
+static void fp8_and_bool_travel_in_every_format(void **state)
+{
+    (void)state;
+    static const char e4m3[] =
+        "{\"inputs\":[{\"name\":\"INPUT0\",\"datatype\":\"FP8E4M3\",\"shape\":[1,6],\"data\":[448,-0.1,1e-9,NaN,"
+        "1.0625,0.001953125]}," LIMIT "]," ONE_OUTPUT "}";
+    static const char e4m3_answer[] =
+        "{" NAMES "{\"name\":\"OUTPUT0\",\"datatype\":\"FP8E4M3\",\"shape\":[1,6],\"data\":["
+        "448.0,-0.1015625,0.0,NaN,1.0,0.001953125]}]}";
+    check("", NULL, TEXT(e4m3), TEXT(e4m3_answer), -1);
+    static const char e5m2[] =
+        "{\"inputs\":[{\"data\":[57344,-Infinity,0.3],\"name\":\"INPUT0\",\"shape\":[1,3],\"datatype\":"
+        "\"FP8E5M2\"}," LIMIT "]," ONE_OUTPUT "}";
+    static const char e5m2_answer[] =
+        "{" NAMES "{\"name\":\"OUTPUT0\",\"datatype\":\"FP8E5M2\",\"shape\":[1,3],\"data\":["
+        "57344.0,-Infinity,0.3125]}]}";
+    check("", NULL, TEXT(e5m2), TEXT(e5m2_answer), -1);
+    static const char truth[] =
+        "{\"inputs\":[{\"name\":\"INPUT0\",\"datatype\":\"BOOL\",\"shape\":[1,3],\"data\":[true,0,1]}," LIMIT
+        "]," ONE_OUTPUT "}";
+    static const char truth_answer[] =
+        "{" NAMES "{\"name\":\"OUTPUT0\",\"datatype\":\"BOOL\",\"shape\":[1,3],\"data\":[true,false,true]}]}";
+    check("", NULL, TEXT(truth), TEXT(truth_answer), -1);
+    static const char largest[] =
+        "{\"inputs\":[{\"name\":\"INPUT0\",\"datatype\":\"FP8E4M3\",\"shape\":[1,3],\"data\":[1,NaN,2]}," LIMIT
+        "],\"outputs\":[{\"name\":\"OUTPUT0\",\"parameters\":{\"classification\":2}}]}";
+    static const char largest_answer[] =
+        "{" NAMES "{\"name\":\"OUTPUT0\",\"datatype\":\"BYTES\",\"shape\":[2],\"data\":[\"2.000000:2\","
+        "\"1.000000:0\"]}]}";
+    check("", NULL, TEXT(largest), TEXT(largest_answer), -1);
+    check("input=INPUT0&input=INPUT4&shape=1,3&shape=1&datatype=FP8E5M2&datatype=INT32", NULL,
+          TEXT("\x7b\xff\1\2\0\0\0"), TEXT("\x7b\xff\1"), -1);
+    static const char *const types[] = {"F8_E4M3", "F8_E5M2", "BOOL"};
+    bed.body = &ks_format_safetensors;
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        char body[256] = "", answer[256] = "";
+        const int head = snprintf(
+            body + 8, 200,
+            "{" TENSOR("INPUT0", "%s", "[1,3]", "0", "3") "," TENSOR("INPUT4", "I32", "[1]", "3", "7") "}", types[i]);
+        const int wanted = snprintf(answer + 8, 200, "{" TENSOR("OUTPUT0", "%s", "[1,3]", "0", "3") "}", types[i]);
+        const int padded = (wanted + 7) / 8 * 8;
+        memset(answer + 8 + wanted, ' ', (size_t)(padded - wanted));
+        body[0] = (char)head, answer[0] = (char)padded;
+        memcpy(body + 8 + head, "\1\0\1\2\0\0\0", 7);
+        memcpy(answer + 8 + padded, "\1\0\1", 3);
+        check("p15=1", NULL, body, (size_t)(8 + head + 7), answer, (size_t)(8 + padded + 3), -1);
+        body[8 + head + 1] = 2;
+        if (i == 2)
+            refuse("p15=1", NULL, body, (size_t)(8 + head + 7), KS_RANGE, "'INPUT0' has datatype BOOL and a byte");
+        bed.accept = &ks_format_npy;
+        body[8 + head + 1] = 0;
+        if (i < 2) refuse("", NULL, body, (size_t)(8 + head + 7), KS_DATATYPE, "npy has no type for FP8");
+        bed.accept = NULL;
+    }
+    bed.body = NULL;
+}
+
+static void fp8_and_bool_have_bounds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *query, *header_length, *body;
+        size_t length;
+        ks_status status;
+        const char *sentence;
+    } rows[] = {
+#define JSON(datatype, value)                                                                                          \
+    "", NULL,                                                                                                          \
+        TEXT("{\"inputs\":[{\"name\":\"INPUT0\",\"datatype\":\"" datatype "\",\"shape\":[1,1],\"data\":[" value        \
+             "]}]}")
+        {JSON("FP8E4M3", "449"), KS_RANGE, "449 is outside the range of FP8E4M3"},
+        {JSON("FP8E4M3", "Infinity"), KS_RANGE, "Infinity is outside the range of FP8E4M3"},
+        {JSON("FP8E5M2", "-57345"), KS_RANGE, "-57345 is outside the range of FP8E5M2"},
+        {JSON("FP8E5M2", "true"), KS_FIELD, "attempt to access JSON non-number"},
+        {JSON("BOOL", "2"), KS_RANGE, "2 is outside the range of BOOL"},
+        {"input=INPUT0&input=INPUT4&shape=1,2&shape=1&datatype=BOOL&datatype=INT32", NULL, TEXT("\1\2\0\0\0\0"),
+         KS_RANGE, "input 'INPUT0' has datatype BOOL and a byte that is neither 0 nor 1"},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        refuse(rows[i].query, rows[i].header_length, rows[i].body, rows[i].length, rows[i].status, rows[i].sentence);
+    static const char mask[] = "{\"inputs\":[" X "," LIMIT "," BINARY("INPUT3", "BOOL", "[2,2]", "4") "]}\1\0\xff\0";
+    char length[24];
+    snprintf(length, sizeof length, "%zu", json_bytes(mask, sizeof mask - 1));
+    refuse("", length, TEXT(mask), KS_RANGE, "input 'INPUT3' has datatype BOOL and a byte that is neither 0 nor 1");
+    static const char *const models[] = {"softmax", "reduce", "matmul"};
+    static const char *const datatypes[] = {"FP8E4M3", "FP8E5M2", "BOOL"};
+    for (size_t i = 0; i < 9; i++) {
+        char query[64];
+        bed.model = models[i / 3];
+        snprintf(query, sizeof query, "shape=2,2%s&datatype=%s", i / 3 == 2 ? "&shape=2,2" : "", datatypes[i % 3]);
+        refuse(query, NULL, "", 0, KS_DATATYPE, "inference input 'INPUT0' data-type is '");
+    }
+    bed.model = "wide";
+}
+
 /* OUTPUT1 is there with some parameters only. */
 static void outputs_are_as_many_as_the_work_has(void **state)
 {
@@ -359,6 +457,8 @@ int main(void)
         cmocka_unit_test(blobs_follow_each_other_without_gaps),
         cmocka_unit_test(raw_bodies_name_inputs_in_any_order),
         cmocka_unit_test(safetensors_hold_all_and_npy_one),
+        cmocka_unit_test(fp8_and_bool_travel_in_every_format),
+        cmocka_unit_test(fp8_and_bool_have_bounds),
         cmocka_unit_test(outputs_are_as_many_as_the_work_has),
         cmocka_unit_test(wrong_requests_are_refused),
     };
