@@ -214,13 +214,14 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
     return conn->cut || refuses_early(http, conn) ? KS_NEXT_RESPOND : KS_NEXT_DROP;
 }
 
-/* Whether its answer is the last one of the connection. The library is given a connection for one request. */
+/* Whether its answer is the last one of the connection. The library is given a connection for one request, and
+ * where it is preferred each connection has one, so that no request behind it is read otherwise. */
 static bool is_last(const ks_http *http, const ks_conn *conn)
 {
     const int64_t most = http->daemon->config->max_requests;
     return http->draining || conn->head.closes || conn->head.http10 || conn->transport->reader != KS_READER_PLAIN ||
            ks_status_closes(conn->fault) || is_connect(conn) || (conn->fault != KS_OK && is_crowded(http)) ||
-           (most > 0 && conn->requests >= most) ||
+           (most > 0 && conn->requests >= most) || ks_http_prefers_library ||
            (http->engine && atomic_load_explicit(&http->daemon->state, memory_order_relaxed) == KS_STATE_DRAINING);
 }
 

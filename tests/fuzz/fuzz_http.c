@@ -194,9 +194,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t n = alike(&whole, mine, &first);
     other.length = http_bed_exchange(plain, data, size, size / PIECES + 1, other.bytes, OUTPUT_MAX);
     size_t m = alike(&other, others, &ignored);
-    if (n != m || memcmp(mine, others, n) != 0) differ("cut otherwise, answered otherwise", mine, n, others, m);
+    const bool expects = memmem(data, size, "xpect", 5) || memmem(data, size, "XPECT", 5);
+    /* Whether a body that waits for leave has come when its head is refused says whether the connection can go on. */
+    const bool ended = expects && m > 0 && m < n;
+    if ((n != m && !ended) || memcmp(mine, others, m) != 0)
+        differ("cut otherwise, answered otherwise", mine, n, others, m);
     /* libmicrohttpd 0.9.75 sends 100 where no body follows, too, and then drops the answer if bytes lie behind the head. */
-    if (first == 0 || memmem(data, size, "xpect", 5) || memmem(data, size, "XPECT", 5)) return 0;
+    if (first == 0 || expects) return 0;
     other.length = http_bed_exchange(library, data, size, size + 1, other.bytes, OUTPUT_MAX);
     m = alike(&other, others, &ignored);
     if (m != first || memcmp(mine, others, first) != 0) differ("the library answers otherwise", mine, first, others, m);
