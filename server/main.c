@@ -171,14 +171,15 @@ static int settle_access(open_house *house)
 /* --- the device -----------------------------------------------------------------------------------------------------
  */
 
-static ks_status try_backend(open_house *house, const ks_backend *backend, bool gpu, const ks_config *given,
-                             ks_error *error)
+static ks_status try_backend(open_house *house, const ks_backend_row *row, const ks_config *given, ks_error *error)
 {
     ks_limits limits;
     ks_memory memory;
+    const ks_backend *backend = row->backend();
+    if (!backend) return ks_fail(error, KS_DEVICE, "this build has no %s", row->title);
     house->config = *given;
     ks_settle_memory(&memory);
-    ks_status status = ks_settle_config(&house->config, &memory, gpu, error);
+    ks_status status = ks_settle_config(&house->config, &memory, row->gpu, error);
     if (status != KS_OK) return status;
     ks_settle_files(&house->config);
     ks_settle_engine(&house->config, &house->daemon.engine);
@@ -188,29 +189,27 @@ static ks_status try_backend(open_house *house, const ks_backend *backend, bool 
     return status;
 }
 
+/* The one that is asked for, or the first one that works. */
 static int open_device(open_house *house)
 {
-    enum { AUTO, CUDA, CPU };
     const ks_config given = house->config;
-    ks_error error = {.status = KS_DEVICE, .text = "this build has no CUDA"};
-    ks_status status = KS_DEVICE;
-    const ks_backend *cuda = given.backend != CPU ? ks_backends_cuda() : NULL;
-    if (cuda) status = try_backend(house, cuda, true, &given, &error);
-    if (status == KS_CONFIG) return fail(KS_EXIT_CONFIG, error.text);
-    if (status != KS_OK && given.backend == CUDA) return fail(KS_EXIT_NO_DEVICE, error.text);
-    if (status != KS_OK) {
-        if (given.backend == AUTO)
-            KS_LOG(KS_LOG_WARN, "NO GPU: kernels run on the CPU", KS_TEXT("reason", error.text),
-                   KS_TEXT("backend", "cpu"));
-        status = try_backend(house, ks_backends_cpu(), false, &given, &error);
+    ks_error error;
+    for (const ks_backend_row *row = ks_backends();; row++) {
+        if (!ks_backend_is_chosen(row, given.backend)) continue;
+        const ks_status status = try_backend(house, row, &given, &error);
+        if (status == KS_OK) break;
+        if (status == KS_CONFIG) return fail(KS_EXIT_CONFIG, error.text);
+        const ks_backend_row *next = row + 1;
+        if (given.backend != KS_BACKEND_AUTO || !next->name)
+            return fail(row->gpu ? KS_EXIT_NO_DEVICE : KS_EXIT_SYSTEM, error.text);
+        KS_LOG(KS_LOG_WARN, "NO GPU: kernels run on the CPU", KS_TEXT("reason", error.text),
+               KS_TEXT("backend", next->name));
     }
-    if (status == KS_CONFIG) return fail(KS_EXIT_CONFIG, error.text);
-    if (status != KS_OK) return fail(KS_EXIT_SYSTEM, error.text);
     ks_daemon *daemon = &house->daemon;
     daemon->backend->info(daemon->device, &daemon->device_info);
     daemon->engine.backend = daemon->backend;
     daemon->engine.device = daemon->device;
-    daemon->engine.pinned = strcmp(daemon->device_info.backend, "cpu") != 0;
+    daemon->engine.pinned = daemon->device_info.pins_memory;
     daemon->shards = (int)house->config.threads;
     return KS_EXIT_OK;
 }

@@ -1,5 +1,5 @@
-/* The border to a device: 30 functions, 13 that every device has, and 17 that it may lack: goes_on (1), floors (1), tuning (3),
- * streaming (7), client memory (5). `cuda` and `cpu` implement it; tests wrap either in `faulty`.
+/* The border to a device: thirteen functions that each has, and what one may lack: goes_on and four groups. `cuda` and `cpu` implement it; tests
+ * wrap either in `faulty`. What sets devices apart stands in ks_device_info: nobody asks for a name.
  *
  * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
  *         batch = jobs of one plan that go out together.
@@ -45,7 +45,7 @@ typedef struct ks_limits {
 } ks_limits;
 
 /* Host memory of one request. Both sides start on KS_ALIGNMENT and are readable KS_PAD bytes beyond their end;
- * KS_HEAD_ROOM bytes in front of out belong to the answer's head. An area (ks_streaming) is a slot whose memory is the
+ * KS_HEAD_ROOM bytes in front of out belong to the answer's head. An area (ks_large) is a slot whose memory is the
  * device's alone: in and out are NULL. */
 typedef struct ks_slot {
     unsigned char *in, *out;
@@ -145,7 +145,13 @@ typedef struct ks_device_info {
     size_t memory_bytes;
     size_t mapped_max; /* measured border between mapped slots and copies */
     char library[160]; /* the matmul library that is open, or why none is; "" where the device has none */
-    double copy_gbs;   /* measured at open: a copy within the device's memory, bytes read + written; 0: unknown */
+    /* What the device is like: */
+    bool gpu;         /* one of several, with memory of its own: its index is its label */
+    bool polled;      /* lanes are looked at; else they write wake_fd */
+    bool pins_memory; /* slots are pinned */
+    bool linked;      /* kernels reach mapped slots over a link */
+    double work_max;  /* flops of a request, unless --max-work says */
+    double copy_gbs;  /* measured at open: a copy within the device's memory, bytes read + written; 0: unknown */
 } ks_device_info;
 
 /* What the device's link and launches can do at best; 0: not known. Times are medians, launched .. seen by the host; rates
@@ -158,7 +164,7 @@ typedef struct ks_floors {
 /* Large requests where kernels work on memory that the host does not see: areas of a pool on the device, filled and
  * emptied through a shard's ring of pinned pieces. A launch may name any part of an area as its slot (memory copied from
  * the area, in_device and out_device moved on by multiples of KS_ALIGNMENT). */
-typedef struct ks_streaming {
+typedef struct ks_large {
     /* KS_BUDGET: the pool has no room now; KS_WORK: it never has. Any thread. */
     ks_status (*area_init)(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *area, ks_error *error);
     void (*area_fini)(ks_device *device, ks_slot *area); /* no copy and no launch under way */
@@ -171,7 +177,7 @@ typedef struct ks_streaming {
     ks_status (*piece_in)(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error);
     ks_status (*piece_out)(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error);
     ks_poll (*piece_poll)(ks_ring *ring, int piece, ks_error *error); /* of the last copy begun */
-} ks_streaming;
+} ks_large;
 
 /* Choosing by trial among the ways of a plan. */
 typedef struct ks_tuning {
@@ -185,6 +191,25 @@ typedef struct ks_tuning {
      * way of this plan here, whatever its bytes are; the plan is as it was. */
     ks_status (*adopt)(ks_device *device, ks_plan *plan, const ks_way *way, ks_error *error);
 } ks_tuning;
+
+/* For --self-test. */
+typedef struct ks_probe {
+    /* Blocks for about half a second. KS_MEMORY, KS_DEVICE. */
+    ks_status (*floors)(ks_device *device, ks_floors *out, ks_error *error);
+} ks_probe;
+
+/* Client memory, for slots' windows; any thread. KS_WINDOW: it cannot be. */
+typedef struct ks_client_memory {
+    /* Host memory that is mapped; both NULL: the device reaches none of it. */
+    ks_status (*pin)(ks_device *device, void *memory, size_t bytes, ks_error *error);
+    void (*unpin)(ks_device *device, void *memory);
+    /* Another process's device memory, by the KS_HANDLE_BYTES of its CUDA IPC handle. */
+    ks_status (*import)(ks_device *device, const unsigned char *handle, int device_index, size_t bytes, void **out,
+                        ks_error *error);
+    void (*leave)(ks_device *device, void *memory);
+    /* Between imported memory and the host's, either way, outside of any job; done when it returns. */
+    ks_status (*copy)(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error);
+} ks_client_memory;
 
 typedef struct ks_backend {
     const char *name;
@@ -217,21 +242,10 @@ typedef struct ks_backend {
     bool (*goes_on)(ks_lane *lane, int64_t stall_ns);
     /* true once the device is lost for good (sticky error). Any thread. */
     bool (*failed)(const ks_device *device);
-    /* For --self-test; blocks for about half a second. NULL: kernels work where requests lie, without a launch. KS_MEMORY,
-     * KS_DEVICE. */
-    ks_status (*floors)(ks_device *device, ks_floors *out, ks_error *error);
-    const ks_tuning *tuning;       /* NULL: there is one way for each plan */
-    const ks_streaming *streaming; /* NULL: kernels work on ordinary memory, large requests on slots of it */
-    /* Client memory, for slots' windows; any thread. All five NULL: this device has no way of its own to it. pin: host
-     * memory that is mapped. import: another process's device memory, by the KS_HANDLE_BYTES of its CUDA IPC handle.
-     * copy: between imported memory and the host's, either way, for who is no job; done when it returns.
-     * KS_WINDOW: it cannot be. */
-    ks_status (*memory_pin)(ks_device *device, void *memory, size_t bytes, ks_error *error);
-    void (*memory_unpin)(ks_device *device, void *memory);
-    ks_status (*memory_import)(ks_device *device, const unsigned char *handle, int device_index, size_t bytes,
-                               void **out, ks_error *error);
-    void (*memory_leave)(ks_device *device, void *memory);
-    ks_status (*memory_copy)(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error);
+    const ks_probe *probe;                 /* NULL: kernels work where requests lie, without a launch */
+    const ks_tuning *tuning;               /* NULL: there is one way for each plan */
+    const ks_large *large;                 /* NULL: kernels work on ordinary memory, large requests on slots of it */
+    const ks_client_memory *client_memory; /* NULL: this device has no way of its own to it */
 } ks_backend;
 
 extern const ks_backend ks_backend_cpu;

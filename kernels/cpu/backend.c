@@ -138,6 +138,7 @@ static ks_status cpu_open(const ks_limits *limits, ks_device **out, ks_error *er
     const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     if (pages > 0 && page_bytes > 0) device->info.memory_bytes = (size_t)pages * (size_t)page_bytes;
     device->info.mapped_max = SIZE_MAX;
+    device->info.work_max = 1e11;
     device->info.copy_gbs = measure_copy();
     *out = device;
     return KS_OK;

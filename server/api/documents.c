@@ -132,7 +132,7 @@ static void write_document(ks_daemon *daemon, const ks_page_ask *ask, ks_text *o
         ks_oip_model_metadata(out, route->model);
         break;
     case KS_ROUTE_MODEL_CONFIG:
-        ks_oip_model_config(out, route->model, strcmp(daemon->backend->name, "cuda") == 0);
+        ks_oip_model_config(out, route->model, daemon->device_info.gpu);
         break;
     case KS_ROUTE_MODEL_STATS:
     case KS_ROUTE_ALL_STATS:

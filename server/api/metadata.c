@@ -269,7 +269,7 @@ void ks_oip_plan(ks_text *out, const ks_model *model, const ks_plan *plan, const
                    spec->flops);
     const double floor_us = device->copy_gbs > 0 ? (double)bytes / device->copy_gbs / 1e3 : 0;
     const double us = plan->timed_jobs ? (double)plan->timed_ns / 1e3 / (double)plan->timed_jobs : 0;
-    const bool link = strcmp(path, "mapped") == 0 && strcmp(device->backend, "cpu") != 0;
+    const bool link = strcmp(path, "mapped") == 0 && device->linked;
     ks_text_puts(out, ",\"floor\":{\"of\":\"bytes\"");
     known(out, "copy_gbs", device->copy_gbs);
     known(out, "us", floor_us);

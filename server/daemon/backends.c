@@ -1,11 +1,17 @@
 #include "daemon/backends.h"
 
-const ks_backend *ks_backends_cpu(void)
+static const ks_backend *cuda(void)
+{
+    return ks_backend_cuda;
+}
+
+static const ks_backend *cpu(void)
 {
     return &ks_backend_cpu;
 }
 
-const ks_backend *ks_backends_cuda(void)
+const ks_backend_row *ks_backends(void)
 {
-    return ks_backend_cuda;
+    static const ks_backend_row rows[] = {{"cuda", "CUDA", cuda, true}, {"cpu", "CPU", cpu, false}, {.name = NULL}};
+    return rows;
 }

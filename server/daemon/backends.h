@@ -1,9 +1,23 @@
-/* Which backends the daemon is made of. A file of its own, because tests build the daemon with another one, whose
- * backends fail on demand: nothing of that exists in the binary that is installed. */
+/* Which backends the daemon is made of, in the order of preference. A file of its own, because tests build the daemon with another one,
+ * whose backends fail on demand: nothing of that exists in the binary that is installed. */
 #ifndef KS_BACKENDS_H
 #define KS_BACKENDS_H
 #include "kernserve/backend.h"
 
-const ks_backend *ks_backends_cpu(void);
-const ks_backend *ks_backends_cuda(void); /* NULL: not in this build */
+typedef struct ks_backend_row {
+    const char *name, *title;           /* "cuda", "CUDA"; NULL: behind the last one */
+    const ks_backend *(*backend)(void); /* NULL: not in this build */
+    bool gpu;                           /* for defaults, which are settled before it is opened */
+} ks_backend_row;
+
+enum { KS_BACKEND_AUTO };
+
+/* As the choices of --backend behind "auto". */
+const ks_backend_row *ks_backends(void);
+
+/* choice: the option's. */
+static inline bool ks_backend_is_chosen(const ks_backend_row *row, int64_t choice)
+{
+    return choice == KS_BACKEND_AUTO || row - ks_backends() == choice - 1;
+}
 #endif

@@ -58,16 +58,17 @@ static ks_status read_shape(const char *text, ks_spec *spec, ks_error *error)
 
 static ks_status open_bench(bench *b, ks_config *config, ks_error *error)
 {
-    enum { AUTO, CUDA, CPU };
     ks_engine_options options;
     ks_limits limits;
-    b->backend = config->backend == CPU ? ks_backends_cpu() : ks_backends_cuda();
+    const ks_backend_row *row = ks_backends();
+    while (!ks_backend_is_chosen(row, config->backend)) row++; /* auto: the first one */
+    b->backend = row->backend();
     if (!b->backend)
         return ks_fail(error, KS_DEVICE, "no CUDA in this build; --backend cpu tunes what the CPU can choose from");
     config->threads = 1;
     ks_memory memory;
     ks_settle_memory(&memory);
-    ks_status status = ks_settle_config(config, &memory, config->backend != CPU, error);
+    ks_status status = ks_settle_config(config, &memory, row->gpu, error);
     if (status != KS_OK) return status;
     config->lanes = 1;
     ks_settle_engine(config, &options);
@@ -77,7 +78,7 @@ static ks_status open_bench(bench *b, ks_config *config, ks_error *error)
     limits.lane_bytes = limits.large_bytes; /* one lane, which holds whatever a request may */
     limits.large_bytes = 0;
     if (status == KS_OK) status = b->backend->open(&limits, &b->device, error);
-    if (status == KS_DEVICE && config->backend == AUTO) {
+    if (status == KS_DEVICE && config->backend == KS_BACKEND_AUTO) {
         const ks_error why = *error;
         return ks_fail(error, KS_DEVICE, "no GPU that works (%.300s); --backend cpu tunes what the CPU can choose from",
                        why.text);

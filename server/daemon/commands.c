@@ -9,6 +9,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "daemon/backends.h"
 #include "daemon/listen.h"
 #include "daemon/defaults.h"
 #include "base/tokens.h"
@@ -55,35 +56,41 @@ static void print_device(const ks_backend *backend, ks_device *device)
 {
     ks_device_info info = {0};
     backend->info(device, &info);
-    if (info.capability)
+    if (info.gpu)
         printf("%s:%d  %s  %s  sm_%d  %zu MiB  driver %s\n", info.backend, info.index, info.name, info.uuid,
                info.capability, info.memory_bytes >> 20, info.driver);
     else
         printf("%s  %s\n", info.backend, info.name);
 }
 
+/* A line for each device of a backend: one, but of GPUs as many as there are. */
+static ks_status list_devices(const ks_backend_row *row, const ks_config *config, ks_error *error)
+{
+    ks_limits limits = {
+        .device_index = -1, .lanes = 1, .lane_bytes = 1 << 20, .workspace_bytes = config->workspace, .mapped_max = 0};
+    const ks_backend *backend = row->backend();
+    ks_device *device = NULL;
+    if (!backend) printf("%s: not in this build\n", row->name);
+    for (int i = 0; backend && i < (row->gpu ? 64 : 1); i++) {
+        if (row->gpu) limits.device_index = i;
+        const ks_status status = backend->open(&limits, &device, error);
+        if (status != KS_OK && !row->gpu) return status;
+        if (status != KS_OK && i == 0) printf("%s: none (%s)\n", row->name, error->text);
+        if (status != KS_OK) break;
+        print_device(backend, device);
+        backend->close(&device);
+    }
+    return KS_OK;
+}
+
 int ks_command_list_devices(const ks_config *config)
 {
-    ks_limits limits = {.lanes = 1, .lane_bytes = 1 << 20, .workspace_bytes = config->workspace, .mapped_max = 0};
     ks_error error = {0};
-    ks_device *device = NULL;
-    for (int i = 0; ks_backend_cuda && i < 64; i++) {
-        limits.device_index = i;
-        if (ks_backend_cuda->open(&limits, &device, &error) != KS_OK) {
-            if (i == 0) printf("cuda: none (%s)\n", error.text);
-            break;
-        }
-        print_device(ks_backend_cuda, device);
-        ks_backend_cuda->close(&device);
-    }
-    if (!ks_backend_cuda) puts("cuda: not in this build");
-    limits.device_index = -1;
-    if (ks_backend_cpu.open(&limits, &device, &error) != KS_OK) {
+    for (const ks_backend_row *row = ks_backends(); row->name; row++) {
+        if (list_devices(row, config, &error) == KS_OK) continue;
         fprintf(stderr, "kernserve: %s\n", error.text);
         return KS_EXIT_SYSTEM;
     }
-    print_device(&ks_backend_cpu, device);
-    ks_backend_cpu.close(&device);
     return KS_EXIT_OK;
 }
 

@@ -36,7 +36,7 @@ ks_status ks_engine_open(const ks_engine_options *options, ks_engine **out, ks_e
     ks_queue_init(&engine->queue);
     ks_device_info info;
     engine->backend->info(engine->device, &info);
-    engine->polls = strcmp(info.backend, "cpu") != 0; /* CPU lanes write wake_fd */
+    engine->polls = info.polled;
     const ks_status status = open_parts(engine, error);
     if (status != KS_OK) {
         ks_engine_close(&engine);
@@ -156,7 +156,7 @@ const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan)
 {
     /* Ordinary memory is as good as a slot where the device is the CPU. */
     const bool slot = !engine->polls || ks_slots_hold(engine->slots, plan->in_bytes, plan->out_bytes);
-    if (!slot && engine->backend->streaming) return "streamed";
+    if (!slot && engine->backend->large) return "streamed";
     return slot && plan->mapped ? "mapped" : slot && !plan->large ? "copies" : "staged";
 }
 

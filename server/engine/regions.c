@@ -65,10 +65,10 @@ static void end_memory(ks_regions *regions, ks_region *region)
 {
     const bool alive = !regions->backend->failed(regions->device);
     if (region->kind == KS_REGION_CUDA) {
-        if (region->memory && alive) regions->backend->memory_leave(regions->device, region->memory);
+        if (region->memory && alive) regions->backend->client_memory->leave(regions->device, region->memory);
         return;
     }
-    if (region->memory && alive) regions->backend->memory_unpin(regions->device, region->mapping);
+    if (region->memory && alive) regions->backend->client_memory->unpin(regions->device, region->mapping);
     if (region->mapping && alive) munmap(region->mapping, region->mapped_bytes);
     close(region->fd);
 }
@@ -137,13 +137,13 @@ static ks_status invalid_args(const ks_region *region, ks_error *error)
 static void pin(ks_regions *regions, ks_region *region)
 {
     ks_error ignored;
-    if (!regions->backend->memory_pin) return;
+    if (!regions->backend->client_memory || !regions->backend->client_memory->pin) return;
     const uint64_t rest = region->offset % (uint64_t)sysconf(_SC_PAGESIZE);
     region->mapped_bytes = (size_t)(region->bytes + rest);
     void *mapping = mmap(NULL, region->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd,
                          (off_t)(region->offset - rest));
     if (mapping == MAP_FAILED) return;
-    if (regions->backend->memory_pin(regions->device, mapping, region->mapped_bytes, &ignored) != KS_OK) {
+    if (regions->backend->client_memory->pin(regions->device, mapping, region->mapped_bytes, &ignored) != KS_OK) {
         munmap(mapping, region->mapped_bytes);
         return;
     }
@@ -223,7 +223,7 @@ static bool read_handle(const char *text, unsigned char out[KS_HANDLE_BYTES])
 
 bool ks_regions_has_cuda(const ks_regions *regions)
 {
-    return regions->backend->memory_import != NULL;
+    return regions->backend->client_memory != NULL;
 }
 
 ks_status ks_regions_add_cuda(ks_regions *regions, const char *name, const char *handle, uint64_t device_index,
@@ -242,8 +242,8 @@ ks_status ks_regions_add_cuda(ks_regions *regions, const char *name, const char 
     region->device_index = device_index;
     if (bytes == 0 || bytes > SIZE_MAX / 2 || device_index > INT32_MAX)
         status = invalid_args(region, error);
-    else if (regions->backend->memory_import(regions->device, read, (int)device_index, (size_t)bytes,
-                                             (void **)&region->memory, error) != KS_OK)
+    else if (regions->backend->client_memory->import(regions->device, read, (int)device_index, (size_t)bytes,
+                                                     (void **)&region->memory, error) != KS_OK)
         status = invalid_args(region, error);
     publish(regions, region, status);
     return status;
@@ -376,7 +376,7 @@ static ks_status cut_object(const ks_window *window, ks_error *error)
 static ks_status copy_memory(const ks_window *window, void *to, const void *from, size_t size, ks_error *error)
 {
     const ks_regions *regions = window->region->regions;
-    return size == 0 ? KS_OK : regions->backend->memory_copy(regions->device, to, from, size, error);
+    return size == 0 ? KS_OK : regions->backend->client_memory->copy(regions->device, to, from, size, error);
 }
 
 ks_status ks_window_read(const ks_window *window, void *to, size_t size, ks_error *error)

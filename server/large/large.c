@@ -18,12 +18,12 @@ ks_status ks_streams_open(ks_engine *engine, ks_streams **out, ks_error *error)
     ks_streams *streams = calloc(1, sizeof *streams);
     if (!streams) return ks_fail(error, KS_MEMORY, "no memory for large requests");
     streams->engine = engine;
-    streams->streaming = engine->backend->streaming;
+    streams->large = engine->backend->large;
     streams->largest = options->classes > 0 ? options->size_class[options->classes - 1].side_bytes : 0;
     streams->now_ns = ks_now_ns();
-    if (streams->streaming) {
-        const ks_status status = streams->streaming->ring_open(engine->device, KS_RING_PIECES, KS_RING_PIECE_BYTES,
-                                                               &streams->ring, &streams->memory, error);
+    if (streams->large) {
+        const ks_status status = streams->large->ring_open(engine->device, KS_RING_PIECES, KS_RING_PIECE_BYTES,
+                                                           &streams->ring, &streams->memory, error);
         if (status != KS_OK) {
             free(streams);
             return status;
@@ -53,8 +53,8 @@ static ks_status take_memory(ks_stream *stream, ks_error *error)
     ks_streams *streams = stream->streams;
     ks_engine *engine = streams->engine;
     const ks_status status =
-        streams->streaming
-            ? streams->streaming->area_init(engine->device, stream->in_bytes, stream->out_bytes, &stream->area, error)
+        streams->large
+            ? streams->large->area_init(engine->device, stream->in_bytes, stream->out_bytes, &stream->area, error)
             : ks_engine_slot(engine, stream->in_bytes, stream->out_bytes, &stream->slot, error);
     if (status != KS_OK) return status;
     streams->open++;
@@ -71,7 +71,7 @@ static void give_memory(ks_stream *stream)
     ks_engine *engine = streams->engine;
     if (ks_stream_has_area(stream)) {
         ks_counter_add(KS_COUNTER(engine, stream_bytes), -(uint64_t)(stream->in_bytes + stream->out_bytes));
-        if (!engine->lost) streams->streaming->area_fini(engine->device, &stream->area);
+        if (!engine->lost) streams->large->area_fini(engine->device, &stream->area);
         stream->area.memory = NULL;
     }
     if (stream->slot) ks_engine_slot_release(engine, &stream->slot);
@@ -82,7 +82,7 @@ static ks_status check_fits(const ks_streams *streams, const ks_stream *stream, 
 {
     const uint64_t limit = ks_budget_limit(streams->engine->options.budget);
     const uint64_t bytes = (uint64_t)stream->in_bytes + stream->out_bytes + SLOT_EXTRA;
-    if (streams->streaming || bytes <= limit) return KS_OK;
+    if (streams->large || bytes <= limit) return KS_OK;
     return ks_fail(error, KS_BUDGET, "%zu bytes in and %zu bytes out exceed the %llu bytes in flight that are allowed",
                    stream->in_bytes, stream->out_bytes, (unsigned long long)limit);
 }
@@ -290,7 +290,7 @@ void ks_streams_close(ks_streams **streams)
     ks_streams *closing = *streams;
     if (!closing) return;
     *streams = NULL;
-    if (closing->ring) closing->streaming->ring_close(&closing->ring);
+    if (closing->ring) closing->large->ring_close(&closing->ring);
     while (closing->first) shut(closing->first);
     ks_counter_set(KS_COUNTER(closing->engine, ring_bytes), 0);
     free(closing);

@@ -1,7 +1,7 @@
 /* Large requests of one shard, in pieces: the body goes on while it arrives, rows are worked on as soon as they are there,
  * the answer comes back while it is sent.
  *
- * Words    area = the memory of one such request, in the backend's own (ks_streaming) or, where kernels work on ordinary
+ * Words    area = the memory of one such request, in the backend's own (ks_large) or, where kernels work on ordinary
  *          memory, an overflow slot; ring = the shard's pinned pieces between the sockets and the areas; block = rows that
  *          are one launch.
  * Waiting  nothing here blocks. A stream without memory, or without a piece, takes fewer bytes than it is offered or gives

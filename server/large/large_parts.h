@@ -30,7 +30,7 @@ typedef struct ks_piece {
 
 struct ks_streams {
     ks_engine *engine;
-    const ks_streaming *streaming; /* NULL: areas are overflow slots, and there is no ring */
+    const ks_large *large; /* NULL: areas are overflow slots, and there is no ring */
     ks_ring *ring;
     unsigned char *memory;
     size_t largest; /* side of the largest slot class */

@@ -52,7 +52,7 @@ static ks_status send_piece(ks_streams *streams, ks_piece *of)
         return KS_OK;
     }
     const ks_status status =
-        streams->streaming->piece_in(streams->ring, index_of(streams, of), &owner->area, of->offset, of->bytes, &error);
+        streams->large->piece_in(streams->ring, index_of(streams, of), &owner->area, of->offset, of->bytes, &error);
     if (status != KS_OK) {
         free_piece(of);
         return ks_stream_fail(owner, &error, status);
@@ -68,7 +68,7 @@ static void look_at_piece(ks_streams *streams, ks_piece *of)
     ks_error error;
     ks_stream *owner = of->owner;
     if (of->state != KS_PIECE_GOING && of->state != KS_PIECE_COMING) return;
-    const ks_poll poll = streams->streaming->piece_poll(streams->ring, index_of(streams, of), &error);
+    const ks_poll poll = streams->large->piece_poll(streams->ring, index_of(streams, of), &error);
     const int64_t passed_ns = ks_turn_clock_look(&of->still, streams->now_ns, streams->engine->gap_max_ns);
     const int64_t most_ns = streams->engine->options.stall_ns;
     if (poll == KS_RUNNING && passed_ns > most_ns) {
@@ -223,8 +223,8 @@ static void ask_pieces(ks_stream *stream)
             const size_t left = stream->out_bytes - at;
             one->offset = at;
             one->bytes = left < KS_RING_PIECE_BYTES ? left : KS_RING_PIECE_BYTES;
-            const ks_status status = streams->streaming->piece_out(streams->ring, index_of(streams, one), &stream->area,
-                                                                   one->offset, one->bytes, &error);
+            const ks_status status = streams->large->piece_out(streams->ring, index_of(streams, one), &stream->area,
+                                                               one->offset, one->bytes, &error);
             if (status != KS_OK) {
                 free_piece(one);
                 ks_stream_fail(stream, &error, status);

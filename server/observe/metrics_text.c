@@ -291,7 +291,7 @@ static void write_device(ks_sheet *sheet, const ks_page *values, const ks_engine
     ks_sheet_sample(sheet, sum->errors_memory);
     ks_sheet_label(sheet, 1, "error", "device");
     ks_sheet_sample(sheet, sum->errors_device);
-    if (strcmp(device, "cpu") != 0) {
+    if (values->device.gpu) {
         ks_sheet_begin(sheet, F_device_memory);
         ks_sheet_label(sheet, 0, "device", device);
         ks_sheet_sample(sheet, values->device.memory_bytes);
@@ -326,9 +326,11 @@ void ks_metrics_text(const ks_metrics *metrics, const ks_page *values, ks_text *
 {
     ks_sheet sheet = {.out = out, .openmetrics = values->openmetrics};
     const ks_engine_stats sum = engines_sum(values);
-    char device[16] = "cpu";
-    if (strcmp(values->device.backend ? values->device.backend : "cpu", "cpu") != 0)
+    char device[16];
+    if (values->device.gpu)
         snprintf(device, sizeof device, "%d", values->device.index);
+    else
+        snprintf(device, sizeof device, "%s", values->device.backend ? values->device.backend : "cpu");
     write_identity(&sheet, values);
     write_http(&sheet, metrics);
     write_readers(&sheet, metrics);

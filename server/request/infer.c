@@ -78,7 +78,7 @@ struct ks_infers {
 static double work_limit(const ks_daemon *daemon)
 {
     if (daemon->config->max_work > 0) return (double)daemon->config->max_work;
-    return strcmp(daemon->backend->name, "cuda") == 0 ? 1e13 : 1e11;
+    return daemon->device_info.work_max;
 }
 
 ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int count, ks_infers **out,

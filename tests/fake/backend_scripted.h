@@ -49,7 +49,7 @@ static void script_close(ks_device **device)
 static void script_info(const ks_device *device, ks_device_info *out)
 {
     (void)device;
-    *out = (ks_device_info){.backend = "scripted"};
+    *out = (ks_device_info){.backend = "scripted", .polled = true};
 }
 
 static ks_status script_slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,

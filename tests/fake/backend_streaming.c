@@ -220,13 +220,13 @@ static ks_poll piece_poll(ks_ring *ring, int piece, ks_error *error)
     return poll;
 }
 
-static const ks_streaming streaming = {.area_init = area_init,
-                                       .area_fini = area_fini,
-                                       .ring_open = ring_open,
-                                       .ring_close = ring_close,
-                                       .piece_in = piece_in,
-                                       .piece_out = piece_out,
-                                       .piece_poll = piece_poll};
+static const ks_large streaming = {.area_init = area_init,
+                                   .area_fini = area_fini,
+                                   .ring_open = ring_open,
+                                   .ring_close = ring_close,
+                                   .piece_in = piece_in,
+                                   .piece_out = piece_out,
+                                   .piece_poll = piece_poll};
 
 /* --- the rest is the CPU's -------------------------------------------------------------------------------------------
  */
@@ -372,6 +372,8 @@ static ks_status memory_copy(ks_device *device, void *to, const void *from, size
     return KS_OK;
 }
 
+static const ks_client_memory client_memory = {.import = memory_import, .leave = memory_leave, .copy = memory_copy};
+
 const ks_backend backend_streaming = {
     .name = "cpu",
     .open = open_device,
@@ -387,8 +389,6 @@ const ks_backend backend_streaming = {
     .launch = launch,
     .poll = poll,
     .failed = failed,
-    .streaming = &streaming,
-    .memory_import = memory_import,
-    .memory_leave = memory_leave,
-    .memory_copy = memory_copy,
+    .large = &streaming,
+    .client_memory = &client_memory,
 };

@@ -39,12 +39,18 @@ static const ks_backend *wrap(const ks_backend *inner)
     return backend;
 }
 
-const ks_backend *ks_backends_cpu(void)
+static const ks_backend *cpu(void)
 {
     return wrap(&ks_backend_cpu);
 }
 
-const ks_backend *ks_backends_cuda(void)
+static const ks_backend *cuda(void)
 {
     return wrap(ks_backend_cuda);
+}
+
+const ks_backend_row *ks_backends(void)
+{
+    static const ks_backend_row rows[] = {{"cuda", "CUDA", cuda, true}, {"cpu", "CPU", cpu, false}, {.name = NULL}};
+    return rows;
 }

@@ -5,14 +5,20 @@
 #include "fake/backend_streaming.h"
 #include "daemon/backends.h"
 
-const ks_backend *ks_backends_cpu(void)
+static const ks_backend *cpu(void)
 {
     const char *fail = getenv("KS_FAIL_COPY");
     if (fail) streaming_fail_copy(atoi(fail));
     return &backend_streaming;
 }
 
-const ks_backend *ks_backends_cuda(void)
+static const ks_backend *cuda(void)
 {
     return NULL;
+}
+
+const ks_backend_row *ks_backends(void)
+{
+    static const ks_backend_row rows[] = {{"cuda", "CUDA", cuda, true}, {"cpu", "CPU", cpu, false}, {.name = NULL}};
+    return rows;
 }

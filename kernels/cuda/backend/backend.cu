@@ -40,6 +40,8 @@ static ks_status read_device(ks_device *device, int index, ks_error *error)
     read_driver(info->driver, sizeof info->driver);
     info->capability = has.major * 10 + has.minor;
     info->index = index;
+    info->gpu = info->polled = info->pins_memory = info->linked = true;
+    info->work_max = 1e13;
     info->memory_bytes = has.totalGlobalMem;
     device->chip.capability = info->capability;
     device->chip.sms = has.multiProcessorCount;
@@ -163,14 +165,10 @@ static const ks_backend backend = {
     .poll = ks_cuda_poll,
     .goes_on = NULL,
     .failed = ks_cuda_failed,
-    .floors = ks_cuda_floors,
+    .probe = &ks_cuda_probe,
     .tuning = &ks_cuda_tuning,
-    .streaming = &ks_cuda_streaming,
-    .memory_pin = ks_cuda_memory_pin,
-    .memory_unpin = ks_cuda_memory_unpin,
-    .memory_import = ks_cuda_memory_import,
-    .memory_leave = ks_cuda_memory_leave,
-    .memory_copy = ks_cuda_memory_copy,
+    .large = &ks_cuda_large,
+    .client_memory = &ks_cuda_client_memory,
 };
 
 const ks_backend *const ks_backend_cuda = &backend;

@@ -164,12 +164,7 @@ ks_status ks_cuda_slot_init(ks_device *device, size_t in_bytes, size_t out_bytes
                             ks_error *error);
 void ks_cuda_slot_fini(ks_device *device, ks_slot *slot);
 void ks_cuda_slots_close(ks_device *device);
-ks_status ks_cuda_memory_pin(ks_device *device, void *memory, size_t bytes, ks_error *error);
-void ks_cuda_memory_unpin(ks_device *device, void *memory);
-ks_status ks_cuda_memory_import(ks_device *device, const unsigned char *handle, int device_index, size_t bytes,
-                                void **out, ks_error *error);
-void ks_cuda_memory_leave(ks_device *device, void *memory);
-ks_status ks_cuda_memory_copy(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error);
+extern const ks_client_memory ks_cuda_client_memory;
 
 /* --- lane.cu --- */
 
@@ -206,7 +201,7 @@ ks_status ks_cuda_graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph
 ks_status ks_cuda_pool_open(ks_device *device, ks_error *error);
 void ks_cuda_pool_close(ks_device *device);
 ks_completion *ks_cuda_area_completion(const ks_device *device, const ks_slot *slot);
-extern const ks_streaming ks_cuda_streaming;
+extern const ks_large ks_cuda_large;
 
 /* --- trial.cu --- */
 
@@ -228,6 +223,6 @@ extern const ks_tuning ks_cuda_tuning;
 
 ks_status ks_cuda_border_find(ks_device *device, ks_lane *lane, ks_error *error);
 void ks_cuda_measure_copy(ks_device *device, ks_lane *lane);
-ks_status ks_cuda_floors(ks_device *device, ks_floors *out, ks_error *error);
+extern const ks_probe ks_cuda_probe;
 
 #endif

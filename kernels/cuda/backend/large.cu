@@ -1,5 +1,5 @@
 /* Streamed requests: areas of device memory from one pool, and a shard's ring of pinned pieces that fills and empties
- * them (ks_streaming in backend.h).
+ * them (ks_large in backend.h).
  *
  * The pool is one allocation made at open; areas lie in it in order of address, a new one at the first gap that holds it.
  * A ring has a CUDA stream for each direction, so that both are on the link at once. Order between a ring's copies in and
@@ -87,7 +87,7 @@ static void area_give(ks_device *device, ks_area *area)
     free(area);
 }
 
-/* ks_streaming.area_init */
+/* ks_large.area_init */
 static ks_status area_init(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *slot, ks_error *error)
 {
     const size_t most = device->pool_bytes, out_side = KS_ALIGNMENT + ks_align(out_bytes) + KS_PAD;
@@ -123,7 +123,7 @@ static ks_status area_init(ks_device *device, size_t in_bytes, size_t out_bytes,
     return KS_OK;
 }
 
-/* ks_streaming.area_fini */
+/* ks_large.area_fini */
 static void area_fini(ks_device *device, ks_slot *slot)
 {
     area_give(device, (ks_area *)slot->memory);
@@ -168,7 +168,7 @@ static ks_status ring_open_all(ks_ring *ring, ks_error *error)
     return ring_memory(ring, error);
 }
 
-/* ks_streaming.ring_close. As with a lane: a lost context's things stay where they are. */
+/* ks_large.ring_close. As with a lane: a lost context's things stay where they are. */
 static void ring_close(ks_ring **taken)
 {
     ks_ring *ring = *taken;
@@ -188,7 +188,7 @@ static void ring_close(ks_ring **taken)
     free(ring);
 }
 
-/* ks_streaming.ring_open */
+/* ks_large.ring_open */
 static ks_status ring_open(ks_device *device, int pieces, size_t piece_bytes, ks_ring **out, unsigned char **memory,
                            ks_error *error)
 {
@@ -214,7 +214,7 @@ static unsigned char *piece_at(const ks_ring *ring, int piece)
     return ring->memory + (size_t)piece * ring->piece_bytes;
 }
 
-/* ks_streaming.piece_in */
+/* ks_large.piece_in */
 static ks_status piece_in(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error)
 {
     ks_device *device = ring->device;
@@ -227,7 +227,7 @@ static ks_status piece_in(ks_ring *ring, int piece, const ks_slot *area, size_t 
     return KS_OK;
 }
 
-/* ks_streaming.piece_out */
+/* ks_large.piece_out */
 static ks_status piece_out(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error)
 {
     ks_device *device = ring->device;
@@ -239,7 +239,7 @@ static ks_status piece_out(ks_ring *ring, int piece, const ks_slot *area, size_t
     return KS_OK;
 }
 
-/* ks_streaming.piece_poll */
+/* ks_large.piece_poll */
 static ks_poll piece_poll(ks_ring *ring, int piece, ks_error *error)
 {
     if (ks_cuda_failed(ring->device)) {
@@ -253,7 +253,7 @@ static ks_poll piece_poll(ks_ring *ring, int piece, ks_error *error)
     return KS_FAILED;
 }
 
-const ks_streaming ks_cuda_streaming = {
+const ks_large ks_cuda_large = {
     .area_init = area_init,
     .area_fini = area_fini,
     .ring_open = ring_open,

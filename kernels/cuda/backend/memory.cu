@@ -157,7 +157,7 @@ void ks_cuda_slots_close(ks_device *device)
 /* --- client memory ------------------------------------------------------------------------------------------------------
  *
  * Pages of a shared mapping, pinned, and other processes' device memory, opened by CUDA IPC. Nothing of it is
- * touched by the host; launches copy from and to it, or memory_copy does. Threads: any. */
+ * touched by the host; launches copy from and to it, or client_memory.copy does. Threads: any. */
 
 /* Whatever the code says: if the context is lost, the next launch will tell. */
 static ks_status memory_refused(cudaError_t code, const char *call, ks_error *error)
@@ -167,16 +167,16 @@ static ks_status memory_refused(cudaError_t code, const char *call, ks_error *er
     return KS_WINDOW;
 }
 
-/* backend.memory_pin */
-ks_status ks_cuda_memory_pin(ks_device *device, void *memory, size_t bytes, ks_error *error)
+/* client_memory.pin */
+static ks_status memory_pin(ks_device *device, void *memory, size_t bytes, ks_error *error)
 {
     KS_TRY(device, error, ks_cuda_use(device));
     const cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
     return code == cudaSuccess ? KS_OK : memory_refused(code, "cudaHostRegister", error);
 }
 
-/* backend.memory_unpin */
-void ks_cuda_memory_unpin(ks_device *device, void *memory)
+/* client_memory.unpin */
+static void memory_unpin(ks_device *device, void *memory)
 {
     if (ks_cuda_use(device) == cudaSuccess) cudaHostUnregister(memory);
     cudaGetLastError();
@@ -199,9 +199,9 @@ static bool allocation_holds(void *memory, size_t bytes)
     return bytes <= size - (address - base);
 }
 
-/* backend.memory_import. The device is asked for by its index in the client's eyes, which sees the same devices. */
-ks_status ks_cuda_memory_import(ks_device *device, const unsigned char *handle, int device_index, size_t bytes,
-                                void **out, ks_error *error)
+/* client_memory.import. The device is asked for by its index in the client's eyes, which sees the same devices. */
+static ks_status memory_import(ks_device *device, const unsigned char *handle, int device_index, size_t bytes,
+                               void **out, ks_error *error)
 {
     cudaIpcMemHandle_t read;
     static_assert(sizeof read == KS_HANDLE_BYTES, "a handle is what the protocol carries");
@@ -217,18 +217,21 @@ ks_status ks_cuda_memory_import(ks_device *device, const unsigned char *handle, 
     return ks_fail(error, KS_WINDOW, "the allocation has fewer than %zu bytes", bytes);
 }
 
-/* backend.memory_leave */
-void ks_cuda_memory_leave(ks_device *device, void *memory)
+/* client_memory.leave */
+static void memory_leave(ks_device *device, void *memory)
 {
     if (ks_cuda_use(device) == cudaSuccess) cudaIpcCloseMemHandle(memory);
     cudaGetLastError();
 }
 
-/* backend.memory_copy. cudaMemcpy alone may return while what came from unpinned host memory is still on its way. */
-ks_status ks_cuda_memory_copy(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error)
+/* client_memory.copy. cudaMemcpy alone may return while what came from unpinned host memory is still on its way. */
+static ks_status memory_copy(ks_device *device, void *to, const void *from, size_t bytes, ks_error *error)
 {
     KS_TRY(device, error, ks_cuda_use(device));
     KS_TRY(device, error, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cudaStreamPerThread));
     KS_TRY(device, error, cudaStreamSynchronize(cudaStreamPerThread));
     return KS_OK;
 }
+
+const ks_client_memory ks_cuda_client_memory = {
+    .pin = memory_pin, .unpin = memory_unpin, .import = memory_import, .leave = memory_leave, .copy = memory_copy};

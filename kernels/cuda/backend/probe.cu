@@ -337,8 +337,8 @@ static ks_status floor_copies(ks_device *device, ks_floor_room *room, bool in, b
     return KS_OK;
 }
 
-/* backend.floors */
-ks_status ks_cuda_floors(ks_device *device, ks_floors *out, ks_error *error)
+/* probe.floors */
+static ks_status floors(ks_device *device, ks_floors *out, ks_error *error)
 {
     ks_floor_room room;
     memset(&room, 0, sizeof room);
@@ -351,3 +351,5 @@ ks_status ks_cuda_floors(ks_device *device, ks_floors *out, ks_error *error)
     floor_close(device, &room);
     return status;
 }
+
+const ks_probe ks_cuda_probe = {.floors = floors};

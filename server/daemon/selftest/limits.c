@@ -100,7 +100,7 @@ static ks_status measure_engine(ks_test *test, int64_t for_ns, ks_error *error)
 {
     ks_engine_options options = test->daemon->engine;
     options.lanes = 1;
-    options.classes = options.backend->streaming ? 1 : 2;
+    options.classes = options.backend->large ? 1 : 2;
     options.size_class[0].side_bytes = KS_TEST_ROW;
     options.size_class[1].side_bytes = test->large_bytes;
     options.size_class[0].count = options.size_class[1].count = 1;
@@ -121,8 +121,8 @@ ks_status ks_test_floors_measure(ks_test *test, int64_t for_ns, ks_error *error)
 {
     const ks_daemon *daemon = test->daemon;
     ks_status status = measure_memcpy(&test->floors.memcpy_gbs, for_ns / 3, error);
-    if (status == KS_OK && daemon->backend->floors)
-        status = daemon->backend->floors(daemon->device, &test->floors.device, error);
+    if (status == KS_OK && daemon->backend->probe)
+        status = daemon->backend->probe->floors(daemon->device, &test->floors.device, error);
     if (status == KS_OK) status = measure_engine(test, for_ns / 3, error);
     return status;
 }

@@ -1099,7 +1099,7 @@ static void documents_are_the_protocols_examples(void **state)
     plan.spec.in[0] = plan.spec.out[0] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {2, 3}, .size_bytes = 24};
     plan.spec.flops = 30;
     plan.pick = (ks_pick){.kernel = "held<FP32>", .grid = 2, .threads = 64, .cluster = 1, .shared_bytes = 512};
-    ks_device_info device = {.backend = "cuda"};
+    ks_device_info device = {.backend = "cuda", .linked = true};
 #define PLAN(floor, measured)                                                                                          \
     "{\"model_name\":\"softmax\",\"model_version\":\"1\",\"backend\":\"cuda\",\"inputs\":[{\"name\":\"INPUT0\","       \
     "\"datatype\":"                                                                                                    \

@@ -52,7 +52,7 @@ static void open_bed(void **state, size_t pool, int queue_max)
     memset(bed.running, 0, sizeof bed.running);
     streaming_reset();
     bed.backend = backend;
-    bed.budget = ks_budget_open(backend->streaming ? BUDGET : pool);
+    bed.budget = ks_budget_open(backend->large ? BUDGET : pool);
     bed.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     const ks_limits limits = {.device_index = -1,
                               .lanes = 2,
@@ -599,7 +599,7 @@ static void what_never_fits_is_refused_at_once(void **state)
     ks_error error;
     open_bed(state, 16 << 20, 4);
     const ks_status status = begin(0, &spec, ks_now_ns() + LONG_NS, &error);
-    assert_int_equal(status, bed.backend->streaming ? KS_WORK : KS_BUDGET);
+    assert_int_equal(status, bed.backend->large ? KS_WORK : KS_BUDGET);
     assert_int_equal(bed.stream[0].state, KS_STREAM_SHUT);
     close_bed();
 }

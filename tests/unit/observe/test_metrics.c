@@ -61,6 +61,7 @@ static char *page_text(bool openmetrics)
                     .queue_capacity = 256,
                     .openmetrics = openmetrics,
                     .device = {.backend = "cuda",
+                               .gpu = true,
                                .name = "Some \"GPU\" \\ 1",
                                .uuid = "GPU-1",
                                .driver = "1.2",
