@@ -17,7 +17,7 @@ import sys
 
 README_BYTES = 10240
 # Lines of a document, at most: one that grows past them has become two.
-LINES = {"docs/architecture.md": 320, "docs/http.md": 260, "docs/operate.md": 340, "docs/metrics.md": 150, "docs/benchmarks.md": 200,
+LINES = {"docs/architecture.md": 360, "docs/http.md": 260, "docs/operate.md": 340, "docs/metrics.md": 150, "docs/benchmarks.md": 200,
          "docs/decisions.md": 150, "docs/kernels/softmax.md": 120, "docs/kernels/reduce.md": 120, "docs/kernels/matmul.md": 160,
          "CONTRIBUTING.md": 120}
 SOURCE = (".c", ".h", ".cc", ".cu", ".cuh", ".def")
@@ -50,7 +50,8 @@ class Tree:
         return self.texts[path]
 
     def named(self, name):
-        return [p for p in self.paths if p.rsplit("/", 1)[-1] == name]
+        """Files of that name, or of that last part of a path: ops/softmax.c"""
+        return [p for p in self.paths if p == name or p.endswith("/" + name)]
 
     def only(self, name):
         found = self.named(name)
@@ -285,6 +286,7 @@ def check_identifiers(tree):
     for path in tree.paths:
         if path.endswith(SOURCE):
             known.update(re.findall(r"\w+", tree.text(path)))
+    known.update(n for p in tree.paths if p.endswith("CMakeLists.txt") for n in re.findall(r"\bks_\w+", tree.text(p)))
     known.update("KS_" + n for n in re.findall(r"\bKS_(\w+)", "".join(tree.text(p) for p in tree.paths if p.endswith((".sh", ".py", "CMakeLists.txt")))))
     for path in tree.documents():
         for number, line, _ in code(tree.text(path)):
