@@ -1,5 +1,5 @@
-/* The border to a device: thirteen functions that each has, and what one may lack: goes_on and four groups. `cuda` and `cpu` implement it; tests
- * wrap either in `faulty`. What sets devices apart stands in ks_device_info: nobody asks for a name.
+/* The border to a device: thirteen functions that each has, and what one may lack: goes_on and four groups. `cuda` and
+ * `cpu` implement it; tests wrap either in `faulty`. What sets devices apart stands in ks_device_info: nobody asks for a name.
  *
  * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
  *         batch = jobs of one plan that go out together.
@@ -54,7 +54,7 @@ typedef struct ks_slot {
     void *memory;                 /* backend's: what slot_fini gives back */
     int size_class;               /* engine's; -1: an overflow slot, ordinary memory */
     bool pinned;
-    /* Client memory that takes the place of parts of the sides: addresses from memory_pin or memory_import. Such a job
+    /* Client memory that takes the place of parts of the sides: addresses from ks_client_memory: pin or import. Such a job
      * goes alone, and the launch copies each tensor from where it lies. */
     bool windows; /* one of these is set */
     void *in_window[KS_INPUTS_MAX], *out_window[KS_OUTPUTS_MAX];

@@ -51,11 +51,8 @@ static bool fake_failed(const ks_device *device)
     return fake.lost;
 }
 
-static const ks_backend backend = {.name = "fake",
-                                   .failed = fake_failed,
-                                   .memory_import = fake_import,
-                                   .memory_leave = fake_leave,
-                                   .memory_copy = fake_copy};
+static const ks_client_memory client_memory = {.import = fake_import, .leave = fake_leave, .copy = fake_copy};
+static const ks_backend backend = {.name = "fake", .failed = fake_failed, .client_memory = &client_memory};
 
 /* 64 bytes in base64: 0, 1, 2 ... 63. */
 #define HANDLE "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+Pw"
