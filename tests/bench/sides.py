@@ -40,8 +40,8 @@ class Side:
         while not self.listens():
             if self.process.poll() is not None or time.monotonic() > end:
                 self.stop()
-                self.log.seek(0)
-                raise RuntimeError(self.log.read().decode(errors="replace").strip() or "it did not start to listen")
+                said = os.pread(self.log.fileno(), os.fstat(self.log.fileno()).st_size, 0)
+                raise RuntimeError(said.decode(errors="replace").strip() or "it did not start to listen")
             time.sleep(0.02)
 
     def listens(self):

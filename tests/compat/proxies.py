@@ -113,6 +113,7 @@ class Front:
                 fields = text.split("\t")
                 if fields[0] == "LINE" and len(fields) == 7:
                     ids = [bytes.fromhex(f).decode("latin-1") if self.hexadecimal and f != "-" else f for f in fields[3:5]]
+                    ids = [re.sub(r"^(\\t|[ \t])+|(\\t|[ \t])+$", "", value) for value in ids]  # nginx keeps white space around a value
                     found.append(Line(*fields[1:3], *ids, "" if fields[5] in ("-", "<NOSRV>") else fields[5], fields[6]))
         return found
 

@@ -223,9 +223,8 @@ class Daemon(Remote):
         return len(os.listdir("/proc/%d/fd" % self.process.pid))
 
     def said(self):
-        """What it wrote to stderr so far."""
-        self.log.seek(0)
-        return self.log.read().decode(errors="replace")
+        """What it wrote to stderr so far. Not by seek(): the process shares the file's offset, and would write over what is there."""
+        return os.pread(self.log.fileno(), os.fstat(self.log.fileno()).st_size, 0).decode(errors="replace")
 
     def stop(self, seconds=40):
         """SIGTERM; the exit code. A daemon that does not end is killed and gives -9."""
