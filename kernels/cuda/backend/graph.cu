@@ -85,8 +85,8 @@ ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_sl
             KS_TRY_SOFT(error,
                         cudaMemcpyAsync(to, place.out + out->offset, out->size_bytes, cudaMemcpyDefault, lane->stream));
     }
-    KS_TRY_SOFT(error, cudaMemcpyAsync(slot->out - KS_LINE_BYTES, place.completion, KS_LINE_BYTES, cudaMemcpyDeviceToHost,
-                                       lane->stream));
+    KS_TRY_SOFT(error, cudaMemcpyAsync(slot->out - KS_LINE_BYTES, place.completion, KS_LINE_BYTES,
+                                       cudaMemcpyDeviceToHost, lane->stream));
     return KS_OK;
 }
 

@@ -215,7 +215,8 @@ static ks_status area_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *
     site.only = (ks_job_sides){.in = (const unsigned char *)slot->in_device, .out = (unsigned char *)slot->out_device};
     site.completion = completion;
     KS_TRY(device, error, cudaStreamWaitEvent(lane->stream, ((const ks_area *)slot->memory)->filled, 0));
-    KS_TRY(device, error, cudaMemsetAsync(completion, plan->unstamped, KS_LINE_BYTES, lane->stream)); /* not 0: it shows */
+    KS_TRY(device, error,
+           cudaMemsetAsync(completion, plan->unstamped, KS_LINE_BYTES, lane->stream)); /* not 0: it shows */
     ks_spec placed;
     if (slot->places) place_tensors(plan, slot->places, &placed, &site.only);
     const ks_status status = ks_cuda_record_on(lane, plan, slot->places ? &placed : &plan->spec, &site, 1, error);
