@@ -48,11 +48,6 @@ void ks_text_add(ks_text *text, const char *bytes, size_t n)
     text->length += n;
 }
 
-void ks_text_puts(ks_text *text, const char *string)
-{
-    ks_text_add(text, string, strlen(string));
-}
-
 void ks_text_printf(ks_text *text, const char *format, ...)
 {
     va_list arguments, again;

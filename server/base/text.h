@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct ks_text {
     char *bytes; /* malloc'ed, owned; not terminated */
@@ -17,7 +18,11 @@ void ks_text_fini(ks_text *text);
 /* Room for n more bytes: a pointer to them, or NULL when broken. Advance length by what was written. */
 char *ks_text_room(ks_text *text, size_t n);
 void ks_text_add(ks_text *text, const char *bytes, size_t n);
-void ks_text_puts(ks_text *text, const char *string);
+/* Here, so that the compiler counts the bytes of a literal. */
+static inline void ks_text_puts(ks_text *text, const char *string)
+{
+    ks_text_add(text, string, strlen(string));
+}
 __attribute__((format(printf, 2, 3))) void ks_text_printf(ks_text *text, const char *format, ...);
 /* A JSON string with its quotes; control bytes, quote and backslash escaped; the bytes are taken as UTF-8. */
 void ks_text_json(ks_text *text, const char *bytes, size_t n);
