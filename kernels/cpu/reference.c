@@ -30,7 +30,7 @@ void ks_cpu_add_op(const ks_op *op, const ks_cpu_op *cpu)
 
 const ks_cpu_op *ks_cpu_op_of(const ks_op *op)
 {
-    for (int i = 0; ks_ops[i]; i++)
+    for (size_t i = 0; i < sizeof references / sizeof references[0]; i++)
         if (ks_ops[i] == op) return references[i];
     int i = 0;
     while (i < ADDED_MAX && added[i].op != op) i++;

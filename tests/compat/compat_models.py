@@ -174,7 +174,7 @@ def refusals(client, daemon):
         for name, body, headers in (("no JSON", b"{", ()), ("a list", b"[]", ()), ("NaN as a shape", one.replace(b"[1]", b"[NaN]") % (b"[1]", b""), ()), ("NaN as a parameter", one % (b"[1]", b',"parameters":{"x":NaN}'), ()),
                                     ("a null among numbers", one % (b"[null]", b""), ()), ("a text among numbers", one % (b'["1"]', b""), ()), ("1e39", one % (b"[1e39]", b""), ()), ("a duplicate key", one % (b"[1]", b',"id":"a","id":"b"'), ()),
                                     ("bytes behind the JSON", one % (b"[1]", b"") + b"x", ()), ("a comment", b"/**/" + one % (b"[1]", b""), ()), ("a raw body of a byte too many", b"12345", [("Inference-Header-Content-Length", 0)]),
- ("deep", one % (b"[" * 40 + b"1" + b"]" * 40, b""), ()),
+ ("deep", one % (b"[" * 101 + b"1" + b"]" * 101, b""), ()),
                                     ("a header length beyond", b"{}", [("Inference-Header-Content-Length", 9)]), ("a header length below zero", b"{}", [("Inference-Header-Content-Length", -1)]),
                                     ("gzip that is none", b"{}", [("Content-Encoding", "gzip")])):
             answer = connection.ask(request("POST", "/v2/models/identity_fp32/infer", headers, body))

@@ -13,7 +13,7 @@
 enum { KS_DRIFT_PPM = 20, KS_PROBES = 24, KS_PROBE_EVERY_NS = 500000000, KS_FLAG_NS = 700 };
 
 /* One thread: the stamp and the flag of a launch that does nothing. */
-__global__ void ks_cuda_probe(ks_completion *completion, uint32_t sequence)
+__global__ void clock_probe_kernel(ks_completion *completion, uint32_t sequence)
 {
     completion->start_ns = ks_globaltimer();
     __threadfence_system();
@@ -47,7 +47,7 @@ static ks_status clock_probe(ks_device *device, ks_lane *lane, ks_error *error)
     ks_completion *completion = &lane->shared->probe;
     const uint32_t sequence = ++lane->probe_sequence;
     const int64_t launched = ks_cuda_now_ns();
-    ks_cuda_probe<<<1, 1, 0, lane->stream>>>(&lane->shared_device->probe, sequence);
+    clock_probe_kernel<<<1, 1, 0, lane->stream>>>(&lane->shared_device->probe, sequence);
     KS_TRY_SOFT(error, cudaGetLastError());
     while (__atomic_load_n(&completion->sequence, __ATOMIC_ACQUIRE) != sequence) {
         if (ks_cuda_now_ns() - launched < KS_LATE_NS) continue;
@@ -84,7 +84,7 @@ void ks_cuda_clock_probe_later(ks_lane *lane, int64_t now)
 {
     if (lane->probe_ns || now - lane->clock.tight_ns < KS_PROBE_EVERY_NS) return;
     lane->probe_ns = ks_cuda_now_ns();
-    ks_cuda_probe<<<1, 1, 0, lane->stream>>>(&lane->shared_device->probe, ++lane->probe_sequence);
+    clock_probe_kernel<<<1, 1, 0, lane->stream>>>(&lane->shared_device->probe, ++lane->probe_sequence);
     if (cudaGetLastError() != cudaSuccess) lane->probe_ns = 0;
     lane->clock.tight_ns = now;
 }
