@@ -24,6 +24,7 @@ void ks_cpu_add_op(const ks_op *op, const ks_cpu_op *cpu)
     int i = 0;
     while (i < ADDED_MAX && added[i].op && added[i].op != op) i++;
     assert(i < ADDED_MAX);
+    if (added[i].op == op && added[i].cpu == cpu) return; /* lanes may be reading it */
     added[i].op = op;
     added[i].cpu = cpu;
 }

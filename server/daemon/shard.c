@@ -38,8 +38,8 @@ struct ks_shard {
     int first, replacing; /* of the queued ones, those that take another's place */
     /* any thread, atomic: */
     _Atomic int queued; /* changed under lock */
-    _Atomic int64_t turned_ns, drain_until_ns;
     _Atomic bool draining;
+    _Atomic int64_t turned_ns, drain_until_ns; /* behind the flag: compilers read several flags below in one load */
     /* this thread only: */
     bool drained, lost, captured, clean;
     bool crowded; /* more connections than a turn makes room for have come */
