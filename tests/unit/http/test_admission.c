@@ -390,9 +390,9 @@ static void short_work_is_over_at_once(void **state)
     }
     end_job(engine, &slow);
     end_job(engine, &first);
-    close(options.wake_fd);
     ks_engine_close(&engine);
     ks_backend_cpu.close(&device);
+    close(options.wake_fd); /* its thread may still be writing */
     ks_budget_close(&budget);
 }
 
