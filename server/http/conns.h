@@ -37,7 +37,7 @@ typedef struct ks_conn {
     const struct ks_transport *transport; /* moves its bytes; NULL: none does yet */
     struct MHD_Connection *mhd;           /* NULL: not known to the library */
     bool loopback, half_closed, gone, suspended;
-    bool more;    /* see http_direct.c: its socket is to be read again */
+    bool more;    /* see plain.c: its socket is to be read again */
     bool goes_on; /* a piece of its body was taken in part, and comes again */
     bool queued;  /* the library has its response */
     bool cut;     /* its fault is to be sent although more of the request is still to come */

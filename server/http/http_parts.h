@@ -1,5 +1,5 @@
-/* What the files of this room share: http_request.c (the sequence of a request), http_direct.c and http_pieces.c (the plain
- * transport), http.c (the library's) and http_turn.c (the loop around all of them). Nothing outside of these includes it. */
+/* What the files of this folder share: request.c (the sequence of a request), plain.c and plain_io.c (the plain
+ * transport), mhd.c (the library's) and turn.c (the loop around all of them). Nothing outside of these includes it. */
 #ifndef KS_HTTP_PARTS_H
 #define KS_HTTP_PARTS_H
 #include <sys/epoll.h>
@@ -44,7 +44,7 @@ struct ks_http {
     struct epoll_event events[KS_EVENTS];
 };
 
-/* --- http_request.c: the sequence; transports call it in this order --- */
+/* --- request.c: the sequence; transports call it in this order --- */
 
 typedef enum ks_next {
     KS_NEXT_BODY,   /* the body is wanted */
@@ -78,13 +78,13 @@ bool ks_request_make_fault(ks_http *http, const ks_conn *conn, ks_response *resp
 /* The request is over; delivered: its answer has been handed to the kernel. */
 void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered);
 
-/* --- http_turn.c --- */
+/* --- turn.c --- */
 
 bool ks_turn_watch(ks_http *http, int fd, uint64_t key);
 /* Whether small requests came lately, which would wait behind what a turn moves of large ones. */
 bool ks_turn_has_company(const ks_http *http);
 
-/* --- http_direct.c --- */
+/* --- plain.c --- */
 
 ks_direct *ks_direct_open(const ks_gate_rules *rules, int capacity); /* NULL: no memory */
 void ks_direct_close(ks_direct **direct);
@@ -99,12 +99,12 @@ void ks_direct_turn(ks_http *http);
 void ks_direct_fail(ks_http *http);
 void ks_direct_stop(ks_http *http);
 
-/* --- http_pieces.c --- */
+/* --- plain_io.c --- */
 
 /* Moves bytes of large requests, for a while. */
 void ks_pieces_turn(ks_http *http);
 
-/* --- http.c, for the others --- */
+/* --- mhd.c, for the others --- */
 
 /* From now on the connection is the library's, or closed. Its next request's head has been judged; nothing of it has been taken
  * from the socket. */

@@ -9,7 +9,7 @@
  *   queue         the response, one buffer
  *   on_completed  the only place where a request's resources go back
  *
- * What needs no library is in http_request.c and http_turn.c. */
+ * What needs no library is in request.c and turn.c. */
 #include <assert.h>
 #include <errno.h>
 #include <microhttpd.h>

@@ -8,7 +8,7 @@
  * An HTTP/1.0 request whose head lies whole in the socket, in a form that nobody reads in two ways, is the library's, which is
  * given the connection for this one request: so it never reads a byte of a head that has not been judged. Others are served here.
  * A request that lies in its socket as a whole is taken from there only behind its answer. The bodies of others, and long
- * answers, are moved in pieces (http_pieces.c).
+ * answers, are moved in pieces (plain_io.c).
  *
  * One request of a connection is worked on at a time, in the stages of conns.h:
  *   IDLE, HEAD  nothing of a request there; a part of its head

@@ -1,7 +1,7 @@
-/* What http_direct.c (a request from its head to its answer) and http_pieces.c (bytes that take more than one look, or more than
+/* What plain.c (a request from its head to its answer) and plain_io.c (bytes that take more than one look, or more than
  * one call) share. Nothing outside of these includes it. */
-#ifndef KS_HTTP_DIRECT_H
-#define KS_HTTP_DIRECT_H
+#ifndef KS_HTTP_PLAIN_H
+#define KS_HTTP_PLAIN_H
 #include "http/chunks.h"
 #include "http/http_parts.h"
 
@@ -59,7 +59,7 @@ static inline ks_talk *ks_talk_of(const ks_conn *conn)
     return &conn->http->direct->talks[conn->index];
 }
 
-/* --- http_direct.c --- */
+/* --- plain.c --- */
 
 void ks_direct_end_body(ks_http *http, ks_conn *conn);
 /* The answer has left, or never will. */
@@ -70,7 +70,7 @@ void ks_direct_pause(ks_conn *conn);
 /* Responds although more of the request is to come, and ends the connection then. */
 void ks_direct_cut(ks_http *http, ks_conn *conn);
 
-/* --- http_pieces.c --- */
+/* --- plain_io.c --- */
 
 /* Whether what it does next is to move bytes. */
 bool ks_pieces_are_next(const ks_conn *conn);

@@ -1,5 +1,5 @@
-/* The border between the sequence of a request (http_request.c) and what moves the bytes of its connection. There are two: the
- * plain reader (http_direct.c), which reads every head and serves all of HTTP/1.1, and libmicrohttpd (http.c), which is given a
+/* The border between the sequence of a request (request.c) and what moves the bytes of its connection. There are two: the
+ * plain reader (plain.c), which reads every head and serves all of HTTP/1.1, and libmicrohttpd (mhd.c), which is given a
  * connection for one request whose head has been judged.
  *
  * A transport calls, in this order: ks_request_head, ks_request_body for each piece of the body, ks_request_end, ks_request_respond

@@ -1,7 +1,7 @@
-/* What the files of this room share: stream.c (memory, waiting, turns), stream_blocks.c (rows) and stream_ring.c (pieces).
+/* What the files of this folder share: large.c (memory, waiting, turns), row_blocks.c (rows) and ring.c (pieces).
  * Nothing outside of these includes it. */
-#ifndef KS_STREAM_PARTS_H
-#define KS_STREAM_PARTS_H
+#ifndef KS_LARGE_PARTS_H
+#define KS_LARGE_PARTS_H
 #include "engine/engine_core.h"
 #include "large/memory_rate.h"
 #include "large/large.h"
@@ -49,7 +49,7 @@ static inline bool ks_stream_has_area(const ks_stream *stream)
     return stream->area.memory != NULL;
 }
 
-/* --- stream.c --- */
+/* --- large.c --- */
 
 /* The next turn names it. */
 void ks_stream_happen(ks_stream *stream);
@@ -57,14 +57,14 @@ void ks_stream_pause_at(ks_stream *stream, ks_stream_pause pause);
 /* The first fault counts; returns status. */
 ks_status ks_stream_fail(ks_stream *stream, const ks_error *error, ks_status status);
 
-/* --- stream_blocks.c --- */
+/* --- row_blocks.c --- */
 
 /* Sizes, blocks and their plan. */
 ks_status ks_stream_plan(ks_stream *stream, const ks_spec *spec, ks_error *error);
 /* So many bytes of the in side are there, or on their way in front of any launch. */
 void ks_stream_came(ks_stream *stream, size_t offset, size_t bytes);
 
-/* --- stream_ring.c --- */
+/* --- ring.c --- */
 
 /* As ks_stream_write, to an area. */
 ks_status ks_ring_write(ks_stream *stream, size_t offset, const char *bytes, size_t n, size_t *taken);

@@ -1,5 +1,5 @@
 /* One inference request: begin, feed, end, done, write, answer, sent, leave; on top of the codec (oip) and the engine. Knows
- * no sockets: http_request.c, http.c and http_direct.c feed it bytes and ask for the response.
+ * no sockets: request.c, mhd.c and plain.c feed it bytes and ask for the response.
  *
  * Owns     a fixed array of records, one per connection that the shard can have, each with the words' memory; a record
  *          holds at most one slot and one plan.

@@ -1,4 +1,4 @@
-/* ks_backend_cuda over the emulated GPU, for the op tests: plans and launches as backend_cuda.cu makes them, but at once.
+/* ks_backend_cuda over the emulated GPU, for the op tests: plans and launches as kernels/cuda/backend makes them, but at once.
  *
  * Each launch has memory of its own that ends, or begins, where a page begins that cannot be touched; what nobody has
  * written holds noise. Tickets and counters have to be 0 after it, the completion filled, nothing written beside the output. */

@@ -1,4 +1,4 @@
-/* In place of server/backends.c in kernserve_faulty, the daemon that tests break: its backends are wrapped, and
+/* In place of server/daemon/backends.c in kernserve_faulty, the daemon that tests break: its backends are wrapped, and
  * KS_FAULT=CALL:N:KIND says which call fails how, counted from the start of the process. What the known-answer test of
  * each shard calls counts as well. */
 #include <stdio.h>

@@ -60,7 +60,7 @@ struct softmax_choice {
     int8_t kind, packs, rows; /* packs in a thread, rows of a thread: template choices */
     int8_t shift;             /* threads of a row, their logarithm */
     int8_t pack;              /* elements of a pack */
-    int8_t beyond;            /* columns_stream: a part is larger than what is kept */
+    int8_t beyond;            /* column_multiblock_pipelined: a part is larger than what is kept */
     int16_t threads, lanes, parts, kept;
     int32_t blocks, shared;
     int64_t grid, share;
@@ -455,7 +455,7 @@ static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
     case ROW_MULTIBLOCK_PIPELINED:
     case ROW_MULTIBLOCK_REGISTERS:
     case ROW_GRID:
-        snprintf(more, sizeof more, ", cta_groups of %d", c.parts);
+        snprintf(more, sizeof more, ", groups of %d CTAs", c.parts);
         break;
     default:
         snprintf(more, sizeof more, ", %dx%d, %d/%d", c.packs, c.pack, c.lanes, c.parts);

@@ -1,4 +1,4 @@
-/* The options as a table, for the files of this room: what options.def says, and how one value is read and written. */
+/* The options as a table, for the files of this folder: what options.def says, and how one value is read and written. */
 #ifndef KS_CONFIG_TABLE_H
 #define KS_CONFIG_TABLE_H
 #include "base/config/config.h"
