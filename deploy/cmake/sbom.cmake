@@ -4,8 +4,9 @@
 cmake_minimum_required(VERSION 3.25)
 
 find_program(DPKG_QUERY dpkg-query)
+string(REPLACE ":" ";" directories "$ENV{LD_LIBRARY_PATH}") # CMake by itself looks in the system's folders alone
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${PROGRAM} RESOLVED_DEPENDENCIES_VAR libraries UNRESOLVED_DEPENDENCIES_VAR missing
-     CONFLICTING_DEPENDENCIES_PREFIX conflicts)
+     CONFLICTING_DEPENDENCIES_PREFIX conflicts DIRECTORIES ${directories})
 if(missing)
   message(FATAL_ERROR "sbom: ${PROGRAM} needs ${missing}, not found")
 endif()
