@@ -17,7 +17,7 @@ SOURCE = re.compile(r"\.(c|h|cc|cu|cuh|def)$")
 # a header: the files that may include it
 DOORS = [
     ("microhttpd.h", "server/http/mhd.c"),
-    ("cjson/cJSON.h", "server/codec/json_tree.c server/api/compat_read.c"),
+    ("cjson/cJSON.h", "server/codec/json_tree.c"),
     ("zlib.h", "server/codec/inflate.c server/codec/deflate.c"),
     ("charconv", "server/base/number/number.cc"),
     ("oneapi/dnnl/", "kernels/cpu/onednn.c"),

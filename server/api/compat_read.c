@@ -1,13 +1,12 @@
-/* A compatibility model's request: the scanner checks its JSON and leaves all of it to cJSON, numbers with their own
+/* A compatibility model's request: the scanner checks its JSON and leaves all of it to the tree, numbers with their own
  * text and strings with U+0000 as C0 80 (scan.h). */
 #include <assert.h>
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "api/compat_parts.h"
 #include "base/number/number.h"
-#include "codec/scan.h"
+#include "codec/json_tree.h"
 
 const char *const ks_compat_inputs[KS_COMPAT_TENSORS] = {"INPUT0", "INPUT1"};
 const char *const ks_compat_outputs[KS_COMPAT_TENSORS] = {"OUTPUT0", "OUTPUT1"};
@@ -29,44 +28,26 @@ static ks_quote quoted(const char *text)
     return ks_quoted(text, strlen(text));
 }
 
-static bool is_number(const cJSON *item)
-{
-    return cJSON_IsString(item) && (unsigned char)item->valuestring[0] == KS_SCAN_NUMBER;
-}
-
-static bool is_text(const cJSON *item)
-{
-    return cJSON_IsString(item) && !is_number(item);
-}
-
-/* The bytes that a string of the skeleton stands for, in its own place; returns how many. */
-static size_t decode(char *text)
+/* The bytes that a text of the tree stands for, to out, or only counted where that is NULL; returns how many. */
+static size_t decode(const char *text, char *out)
 {
     size_t n = 0;
     for (const char *p = text; *p; p++, n++) {
         const bool zero = (unsigned char)*p == 0xC0;
-        text[n] = zero ? 0 : *p;
+        if (out) out[n] = zero ? 0 : *p;
         p += zero;
     }
     return n;
 }
 
-static bool read_size(const cJSON *item, uint64_t *out)
-{
-    return is_number(item) &&
-           ks_number_read(item->valuestring + 1, strlen(item->valuestring) - 1, KS_UINT64, out) == KS_NUMBER_OK;
-}
-
-static ks_status read_shape(const ks_compat_job *job, const cJSON *shape, ks_compat_tensor *out, ks_error *error)
+static ks_status read_shape(const ks_compat_job *job, const ks_json *shape, ks_compat_tensor *out, ks_error *error)
 {
     const int rank = job->compat->max_batch > 0 ? 2 : 1;
-    const cJSON *item;
-    if (!cJSON_IsArray(shape)) return bad_field("shape", error);
+    if (!ks_json_is_list(shape)) return bad_field("shape", error);
     out->count = 1;
-    cJSON_ArrayForEach(item, shape)
-    {
+    for (const ks_json *item = ks_json_first(shape); item; item = ks_json_next(item)) {
         uint64_t dim;
-        if (!read_size(item, &dim))
+        if (!ks_json_read_unsigned(item, &dim))
             return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': a dimension is no number");
         if (out->rank == rank || dim > KS_COMPAT_BODY_MAX)
             return ks_fail(error, KS_SHAPE, "the shape does not fit the model");
@@ -82,20 +63,21 @@ static ks_status read_shape(const ks_compat_job *job, const cJSON *shape, ks_com
     return KS_OK;
 }
 
-static ks_status add_element(const ks_compat_job *job, const cJSON *item, ks_text *out, ks_error *error)
+static ks_status add_element(const ks_compat_job *job, const ks_json *item, ks_text *out, ks_error *error)
 {
     const ks_dtype dtype = job->compat->dtype;
-    if (dtype == KS_BYTES && is_text(item)) {
-        const uint32_t length = (uint32_t)decode(item->valuestring);
+    if (dtype == KS_BYTES && ks_json_is_text(item)) {
+        const uint32_t length = (uint32_t)decode(ks_json_text(item), NULL);
         ks_text_add(out, (const char *)&length, sizeof length);
-        ks_text_add(out, item->valuestring, length);
+        char *const room = ks_text_room(out, length);
+        if (room) out->length += decode(ks_json_text(item), room);
         return KS_OK;
     }
-    if (dtype == KS_BYTES || !is_number(item))
+    if (dtype == KS_BYTES || !ks_json_is_number(item))
         return ks_fail(error, KS_FIELD, "Unable to parse 'data': an element is no %s",
                        dtype == KS_BYTES ? "string" : "number");
     char element[sizeof(double)];
-    const char *const text = item->valuestring + 1;
+    const char *const text = ks_json_text(item);
     if (ks_number_read(text, strlen(text), dtype, element) != KS_NUMBER_OK)
         return ks_fail(error, KS_RANGE, "Unable to parse 'data': %s is outside the range of %s", quoted(text).text,
                        ks_dtype_name(dtype));
@@ -104,23 +86,23 @@ static ks_status add_element(const ks_compat_job *job, const cJSON *item, ks_tex
 }
 
 /* Nested lists, in the order of their leaves. */
-static ks_status read_data(const ks_compat_job *job, const cJSON *data, ks_compat_tensor *out, ks_error *error)
+static ks_status read_data(const ks_compat_job *job, const ks_json *data, ks_compat_tensor *out, ks_error *error)
 {
-    const cJSON *at[DEPTH_MAX];
+    const ks_json *at[DEPTH_MAX];
     size_t count = 0;
     int depth = 0;
-    at[0] = data->child;
+    at[0] = ks_json_first(data);
     while (depth >= 0) {
-        const cJSON *item = at[depth];
+        const ks_json *item = at[depth];
         if (!item) {
             depth--;
             continue;
         }
-        at[depth] = item->next;
-        if (cJSON_IsArray(item)) {
+        at[depth] = ks_json_next(item);
+        if (ks_json_is_list(item)) {
             assert(depth + 1 < DEPTH_MAX); /* the scanner has counted them */
             depth++;
-            at[depth] = item->child;
+            at[depth] = ks_json_first(item);
             continue;
         }
         const ks_status status = add_element(job, item, &out->bytes, error);
@@ -131,10 +113,10 @@ static ks_status read_data(const ks_compat_job *job, const cJSON *data, ks_compa
     return ks_fail(error, KS_COUNT, "Failed to parse 'data' field: shape does not match true shape");
 }
 
-static ks_status read_blob(ks_compat_job *job, const cJSON *size, ks_compat_tensor *out, ks_error *error)
+static ks_status read_blob(ks_compat_job *job, const ks_json *size, ks_compat_tensor *out, ks_error *error)
 {
     uint64_t bytes;
-    if (!read_size(size, &bytes)) return bad_field("binary_data_size", error);
+    if (!ks_json_read_unsigned(size, &bytes)) return bad_field("binary_data_size", error);
     if (bytes > job->body.length - job->taken)
         return ks_fail(error, KS_BINARY_SIZE,
                        "unexpected size for an input, expecting %" PRIu64 " additional bytes for model '%s'",
@@ -145,21 +127,21 @@ static ks_status read_blob(ks_compat_job *job, const cJSON *size, ks_compat_tens
 }
 
 /* A window without a name of its own for the device: these models work on the host. */
-static ks_status hold(ks_regions *regions, const cJSON *parameters, ks_window *out, ks_error *error)
+static ks_status hold(ks_regions *regions, const ks_json *parameters, ks_window *out, ks_error *error)
 {
-    const cJSON *region = cJSON_GetObjectItemCaseSensitive(parameters, "shared_memory_region");
-    const cJSON *offset = cJSON_GetObjectItemCaseSensitive(parameters, "shared_memory_offset");
+    const ks_json *region = ks_json_member(parameters, "shared_memory_region");
+    const ks_json *offset = ks_json_member(parameters, "shared_memory_offset");
     uint64_t at = 0, bytes = 0;
     if (!regions)
         return ks_fail(error, KS_UNSUPPORTED,
                        "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.");
-    if (!is_text(region) || (offset && !read_size(offset, &at)) ||
-        !read_size(cJSON_GetObjectItemCaseSensitive(parameters, "shared_memory_byte_size"), &bytes))
+    if (!ks_json_is_text(region) || (offset && !ks_json_read_unsigned(offset, &at)) ||
+        !ks_json_read_unsigned(ks_json_member(parameters, "shared_memory_byte_size"), &bytes))
         return bad_field("shared_memory_byte_size", error);
-    return ks_window_hold(regions, region->valuestring, at, bytes, out, error);
+    return ks_window_hold(regions, ks_json_text(region), at, bytes, out, error);
 }
 
-static ks_status read_shared(ks_regions *regions, const cJSON *parameters, ks_compat_tensor *out, ks_error *error)
+static ks_status read_shared(ks_regions *regions, const ks_json *parameters, ks_compat_tensor *out, ks_error *error)
 {
     ks_window window = {0};
     ks_status status = hold(regions, parameters, &window, error);
@@ -207,31 +189,31 @@ static int index_of(const char *const *names, int count, const char *name)
     return -1;
 }
 
-static ks_status read_input(ks_compat_job *job, ks_regions *regions, const cJSON *input, ks_error *error)
+static ks_status read_input(ks_compat_job *job, ks_regions *regions, const ks_json *input, ks_error *error)
 {
-    const cJSON *name = cJSON_GetObjectItemCaseSensitive(input, "name");
-    const cJSON *datatype = cJSON_GetObjectItemCaseSensitive(input, "datatype");
-    const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(input, "parameters");
-    const cJSON *data = cJSON_GetObjectItemCaseSensitive(input, "data");
-    const cJSON *size = cJSON_GetObjectItemCaseSensitive(parameters, "binary_data_size");
-    const cJSON *region = cJSON_GetObjectItemCaseSensitive(parameters, "shared_memory_region");
-    if (!is_text(name)) return bad_field("name", error);
-    if (!is_text(datatype)) return bad_field("datatype", error);
-    const int which = index_of(ks_compat_inputs, job->compat->tensors, name->valuestring);
+    const ks_json *name = ks_json_member(input, "name");
+    const ks_json *datatype = ks_json_member(input, "datatype");
+    const ks_json *parameters = ks_json_member(input, "parameters");
+    const ks_json *data = ks_json_member(input, "data");
+    const ks_json *size = ks_json_member(parameters, "binary_data_size");
+    const ks_json *region = ks_json_member(parameters, "shared_memory_region");
+    if (!ks_json_is_text(name)) return bad_field("name", error);
+    if (!ks_json_is_text(datatype)) return bad_field("datatype", error);
+    const int which = index_of(ks_compat_inputs, job->compat->tensors, ks_json_text(name));
     if (which < 0 || job->in[which].present)
         return ks_fail(error, KS_NAME,
                        which < 0 ? "unexpected inference input '%s' for model '%s'"
                                  : "input '%s' already exists in request for model '%s'",
-                       quoted(name->valuestring).text, job->model->name);
-    if (strcmp(datatype->valuestring, ks_dtype_name(job->compat->dtype)) != 0)
+                       quoted(ks_json_text(name)).text, job->model->name);
+    if (strcmp(ks_json_text(datatype), ks_dtype_name(job->compat->dtype)) != 0)
         return ks_fail(error, KS_DATATYPE, "inference input '%s' data-type is '%s', but model '%s' expects '%s'",
-                       ks_compat_inputs[which], quoted(datatype->valuestring).text, job->model->name,
+                       ks_compat_inputs[which], quoted(ks_json_text(datatype)).text, job->model->name,
                        ks_dtype_name(job->compat->dtype));
     ks_compat_tensor *in = &job->in[which];
     in->present = true;
-    ks_status status = read_shape(job, cJSON_GetObjectItemCaseSensitive(input, "shape"), in, error);
+    ks_status status = read_shape(job, ks_json_member(input, "shape"), in, error);
     if (status != KS_OK) return status;
-    if (cJSON_IsArray(data) + (size != NULL) + (region != NULL) != 1)
+    if (ks_json_is_list(data) + (size != NULL) + (region != NULL) != 1)
         return ks_fail(error, KS_COUNT,
                        "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
                        "'shared_memory_region' in 'parameters'.");
@@ -241,30 +223,28 @@ static ks_status read_input(ks_compat_job *job, ks_regions *regions, const cJSON
     return status == KS_OK ? check_bytes(job, ks_compat_inputs[which], in, error) : status;
 }
 
-static ks_status read_outputs(ks_compat_job *job, ks_regions *regions, const cJSON *top, ks_error *error)
+static ks_status read_outputs(ks_compat_job *job, ks_regions *regions, const ks_json *top, ks_error *error)
 {
-    const cJSON *output;
-    const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(top, "parameters");
-    const bool all_binary = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(parameters, "binary_data_output"));
+    const ks_json *parameters = ks_json_member(top, "parameters");
+    const bool all_binary = ks_json_is_true(ks_json_member(parameters, "binary_data_output"));
     int count = 0;
-    cJSON_ArrayForEach(output, cJSON_GetObjectItemCaseSensitive(top, "outputs"))
-    {
-        const cJSON *name = cJSON_GetObjectItemCaseSensitive(output, "name");
-        parameters = cJSON_GetObjectItemCaseSensitive(output, "parameters");
-        if (!is_text(name)) return bad_field("name", error);
-        const int which = index_of(ks_compat_outputs, job->compat->tensors, name->valuestring);
+    for (const ks_json *output = ks_json_first(ks_json_member(top, "outputs")); output; output = ks_json_next(output)) {
+        const ks_json *name = ks_json_member(output, "name");
+        parameters = ks_json_member(output, "parameters");
+        if (!ks_json_is_text(name)) return bad_field("name", error);
+        const int which = index_of(ks_compat_outputs, job->compat->tensors, ks_json_text(name));
         if (which < 0 || job->wish[which].wanted)
             return ks_fail(error, KS_NAME,
                            which < 0 ? "unexpected inference output '%s' for model '%s'"
                                      : "output '%s' already exists in request for model '%s'",
-                           quoted(name->valuestring).text, job->model->name);
+                           quoted(ks_json_text(name)).text, job->model->name);
         ks_compat_wish *wish = &job->wish[which];
         wish->wanted = true;
-        wish->binary = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(parameters, "binary_data"));
+        wish->binary = ks_json_is_true(ks_json_member(parameters, "binary_data"));
         count++;
-        if (cJSON_GetObjectItemCaseSensitive(parameters, "classification"))
+        if (ks_json_member(parameters, "classification"))
             return ks_fail(error, KS_PARAMETER, "model '%s' has no classes", job->model->name);
-        if (!cJSON_GetObjectItemCaseSensitive(parameters, "shared_memory_region")) continue;
+        if (!ks_json_member(parameters, "shared_memory_region")) continue;
         const ks_status status = hold(regions, parameters, &wish->window, error);
         if (status != KS_OK) return status;
     }
@@ -273,18 +253,17 @@ static ks_status read_outputs(ks_compat_job *job, ks_regions *regions, const cJS
     return KS_OK;
 }
 
-static ks_status read_top(ks_compat_job *job, ks_regions *regions, const cJSON *top, ks_error *error)
+static ks_status read_top(ks_compat_job *job, ks_regions *regions, const ks_json *top, ks_error *error)
 {
-    const cJSON *inputs = cJSON_GetObjectItemCaseSensitive(top, "inputs"), *input;
-    const cJSON *id = cJSON_GetObjectItemCaseSensitive(top, "id");
+    const ks_json *inputs = ks_json_member(top, "inputs");
+    const ks_json *id = ks_json_member(top, "id");
     int count = 0;
-    if (id && !is_text(id)) return bad_field("id", error);
-    if (id) job->id_length = decode(id->valuestring);
+    if (id && !ks_json_is_text(id)) return bad_field("id", error);
+    if (id) job->id_length = decode(ks_json_text(id), NULL);
     if (job->id_length > sizeof job->id) return bad_field("id", error);
-    if (id) memcpy(job->id, id->valuestring, job->id_length);
-    if (!cJSON_IsArray(inputs)) return bad_field("inputs", error);
-    cJSON_ArrayForEach(input, inputs)
-    {
+    if (id) decode(ks_json_text(id), job->id);
+    if (!ks_json_is_list(inputs)) return bad_field("inputs", error);
+    for (const ks_json *input = ks_json_first(inputs); input; input = ks_json_next(input)) {
         const ks_status status = read_input(job, regions, input, error);
         if (status != KS_OK) return status;
         count++;
@@ -308,11 +287,10 @@ static ks_status read_json(ks_compat_job *job, ks_regions *regions, ks_error *er
     if (status == KS_OK) status = ks_scan_feed(scan, job->body.bytes ? job->body.bytes : "", job->taken, error);
     if (status == KS_OK) status = ks_scan_end(scan, error);
     if (status == KS_OK) {
-        size_t length;
-        const char *const skeleton = ks_scan_skeleton(scan, &length);
-        cJSON *top = cJSON_ParseWithLength(skeleton, length);
-        status = top ? read_top(job, regions, top, error) : ks_compat_no_memory(error);
-        cJSON_Delete(top);
+        ks_json *top;
+        status = ks_json_open(scan, "the request", &top, error);
+        if (status == KS_OK) status = read_top(job, regions, top, error);
+        ks_json_close(&top);
     }
     ks_scan_fini(&scan);
     return status;
