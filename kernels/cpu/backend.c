@@ -336,7 +336,6 @@ static void run_batch(ks_lane *lane, int64_t begun_ns)
 static void *work(void *context)
 {
     ks_lane *lane = context;
-    ks_onednn_enter();
     atomic_store_explicit(&lane->task, gettid(), memory_order_relaxed);
     for (;;) {
         while (sem_wait(&lane->mailbox) != 0) {
@@ -354,7 +353,6 @@ static void *work(void *context)
 static ks_status cpu_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
 {
     (void)device;
-    ks_onednn_enter(); /* small products run on this thread */
     ks_lane *lane = calloc(1, sizeof *lane);
     if (!lane) return ks_fail(error, KS_MEMORY, "no memory for lane %d", index);
     lane->wake_fd = wake_fd;

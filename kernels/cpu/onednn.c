@@ -8,8 +8,9 @@
  *          failure ends the child only.
  * Memory   Afterwards the library holds some 8 MiB of code for all shapes, and nothing for one of them. A call allocates
  *          what its packed operands take, 72 KiB to some MiB, and gives it back.
- * Threads  The library runs an OpenMP team of the calling thread's size, which OpenMP keeps per thread: each thread that
- *          enters here sets its own to 1 first, so a lane never spawns a team.
+ * Threads  The library asks OpenMP for the size of the calling thread's team, and runs a team of 1 without OpenMP. Here it
+ *          is this file that answers, so a lane never spawns a team. To set the size in OpenMP instead takes memory in each
+ *          thread that calls, and where there is none OpenMP ends the process.
  * Limits   alpha must be a float exactly, as the library multiplies in FP32, and not 0, where it skips the product and
  *          with it every NaN. Bias and activation follow as a pass of ours over the output. */
 #include "cpu/onednn.h"
@@ -18,7 +19,6 @@
 
 #include "ops/matmul.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -31,9 +31,9 @@
 
 extern const ks_op ks_op_matmul;
 
-/* TEAM_ROOM: what OpenMP takes at a thread's first call, several times over. SIDE: of the products that make the
- * library's code; with WIDE both kinds of them are met, for small and for packed operands. */
-enum { ROWS_MIN = 5, TEAM_ROOM = 4096, SIDE = 8, WIDE = 64, REHEARSAL_SECONDS = 60 };
+/* SIDE: of the products that make the library's code; with WIDE both kinds of them are met, for small and for packed
+ * operands. */
+enum { ROWS_MIN = 5, SIDE = 8, WIDE = 64, REHEARSAL_SECONDS = 60 };
 
 /* Products of few rows by a transposed operand are 1.2 to 2.3 times as fast with the operands exchanged (AVX2 and AVX-512,
  * version 2.6); then EXCHANGED floats of the transposed output at a time pass through the stack. */
@@ -41,21 +41,11 @@ enum { EXCHANGE_ROWS_MIN = 16, EXCHANGE_ROWS_MAX = 32, EXCHANGE_DEPTH_MIN = 256,
 
 static bool ready; /* fixed after ks_onednn_open() */
 
-/* --- a thread ---------------------------------------------------------------------------------------------------------- */
-
-/* OpenMP ends the process where it finds no memory for a thread's settings, so that memory is asked for first. */
-static bool enter(void)
+/* OpenMP's function, for the whole process: the program's own comes before that of a library. */
+int omp_get_max_threads(void);
+int omp_get_max_threads(void)
 {
-    static _Thread_local bool entered;
-    if (entered) return true;
-    void (*set_team)(int);
-    *(void **)&set_team = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    void *room = malloc(TEAM_ROOM);
-    if (!room) return false;
-    free(room);
-    if (set_team) set_team(1);
-    entered = true;
-    return true;
+    return 1;
 }
 
 /* --- one product ------------------------------------------------------------------------------------------------------- */
@@ -130,7 +120,7 @@ static void finish(const ks_matmul_shape *s, const float *bias, float *out)
 static bool make_code(void)
 {
     static float a[WIDE * WIDE], b[WIDE * WIDE], out[WIDE * WIDE];
-    bool made = enter();
+    bool made = true;
     for (int i = 0; made && i < 8; i++) {
         const int64_t side = i & 4 ? WIDE : SIDE;
         made = dnnl_sgemm(i & 1 ? 'T' : 'N', i & 2 ? 'T' : 'N', side, side, side, 1, a, side, b, side, 0, out, side) ==
@@ -196,7 +186,6 @@ bool ks_onednn_takes(const ks_spec *spec)
 
 bool ks_onednn_run(const ks_spec *spec, const void *const *in, void *out)
 {
-    if (!enter()) return false;
     ks_matmul_shape s;
     ks_matmul_shape_of(spec, &s);
     for (int64_t i = 0; i < s.batch; i++) {
@@ -207,11 +196,6 @@ bool ks_onednn_run(const ks_spec *spec, const void *const *in, void *out)
     }
     finish(&s, s.biased ? in[2] : NULL, out);
     return true;
-}
-
-void ks_onednn_enter(void)
-{
-    if (ready) (void)enter();
 }
 
 #define TEXT_(x) #x
@@ -233,10 +217,6 @@ ks_status ks_onednn_open(ks_error *error)
 {
     (void)error;
     return KS_OK;
-}
-
-void ks_onednn_enter(void)
-{
 }
 
 bool ks_onednn_takes(const ks_spec *spec)

@@ -21,9 +21,6 @@ const char *ks_onednn_version(void);
  * process. KS_MEMORY. */
 ks_status ks_onednn_open(ks_error *error);
 
-/* A thread that will run products says so at its start, when there is memory. */
-void ks_onednn_enter(void);
-
 /* For a resolved spec; false also before ks_onednn_open(). Allocates nothing. */
 bool ks_onednn_takes(const ks_spec *spec);
 

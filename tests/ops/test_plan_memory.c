@@ -3,7 +3,9 @@
  * right answer is KS_MEMORY. Needs glibc, and no sanitizer, which has an allocator of its own.
  *
  * KS_SITES=N   so many allocations of the start are let fail, in each of the two ways (default: 20; it has some 40,000). */
+#include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -342,7 +344,56 @@ static void each_allocation_of_a_plan_and_its_job_may_fail(void **state)
     fail_each(next_reduce);
 }
 
-/* Nothing is made at a first run of a shape, whatever shape it is: a call takes what it packs into, and no more. */
+typedef struct newcomer {
+    ks_spec spec;
+    long at; /* the allocation that fails in it, */
+    bool all;
+    long seen; /* of so many */
+} newcomer;
+
+static void *first_product(void *context)
+{
+    static float in[2][1 << 16], out[1 << 16];
+    newcomer *n = context;
+    const void *const operands[] = {in[0], in[1]};
+    arm_at(n->at, n->all);
+    (void)ks_onednn_run(&n->spec, operands, out);
+    n->seen = disarm();
+    return NULL;
+}
+
+/* As a lane's worker, which may have come to run only when memory is short: what a library keeps for a thread is made then. */
+static void a_threads_first_product_may_find_no_memory(void **state)
+{
+    (void)state;
+    const ks_spec specs[] = {product(8, 8, 8, 0), product(200, 200, 200, 0), product(16, 100, 300, 2)};
+    long most = 0;
+    for (int i = 0; i < 6; i++) {
+        newcomer n = {.spec = specs[i / 2], .all = i % 2};
+        if (!ks_onednn_takes(&n.spec)) skip();
+        do {
+            n.at++;
+            pthread_t thread;
+            assert_int_equal(pthread_create(&thread, NULL, first_product, &n), 0);
+            assert_int_equal(pthread_join(thread, NULL), 0);
+            if (n.seen > most) most = n.seen;
+        } while (n.seen >= n.at);
+    }
+    print_message("at most %ld allocations\n", most);
+}
+
+static int threads(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    assert_non_null(folder);
+    int count = -2; /* "." and ".." */
+    while (readdir(folder)) count++;
+    closedir(folder);
+    return count;
+}
+
+/* Nothing is made at a first run of a shape, whatever shape it is: a call takes what it packs into, and no more, and no other
+ * thread works for it. */
 static void the_librarys_code_is_complete(void **state)
 {
     (void)state;
@@ -370,6 +421,7 @@ static void the_librarys_code_is_complete(void **state)
     if (taken == 0) skip();
     print_message("%d products, at most %ld allocations each\n", taken, most);
     assert_true(most <= 4);
+    assert_int_equal(threads(), 1 + limits.lanes);
 }
 
 static long resident_kib(void)
@@ -408,6 +460,7 @@ int main(void)
     const struct CMUnitTest start[] = {cmocka_unit_test(a_start_without_memory_is_an_error)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_allocation_of_a_plan_and_its_job_may_fail),
+        cmocka_unit_test(a_threads_first_product_may_find_no_memory),
         cmocka_unit_test(the_librarys_code_is_complete),
         cmocka_unit_test(plans_stay_within_their_bytes_and_number),
     };
