@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What has become of a lane's batch. Lanes are told apart by their address. */
 typedef struct lane_fault {
@@ -18,6 +19,7 @@ static struct {
     ks_fault_call call;
     int n;
     ks_fault_kind kind;
+    const char *hold; /* NULL: none */
     _Atomic int calls[KS_FAULT_CALLS];
     _Atomic bool lost;
     lane_fault lanes[LANES_MAX]; /* each used by its lane's thread alone, once it is claimed */
@@ -132,10 +134,15 @@ static void spoil(const ks_batch *batch)
         for (size_t k = 0; k < batch->plan->out_bytes; k++) batch->slots[i]->out[k] ^= 0x55;
 }
 
+static bool is_held(void)
+{
+    return faulty.hold && access(faulty.hold, F_OK) == 0;
+}
+
 static ks_poll faulty_poll(ks_lane *lane, ks_error *error)
 {
     lane_fault *fault = fault_of(lane);
-    if (fault->kind == KS_FAULT_HANG) return KS_RUNNING;
+    if (fault->kind == KS_FAULT_HANG || is_held()) return KS_RUNNING;
     const ks_poll poll = faulty.inner->poll(lane, error);
     if (poll == KS_RUNNING) return poll;
     const ks_fault_kind kind = next(KS_FAULT_POLL);
@@ -149,7 +156,7 @@ static ks_poll faulty_poll(ks_lane *lane, ks_error *error)
 
 static bool faulty_goes_on(ks_lane *lane, int64_t stall_ns)
 {
-    return fault_of(lane)->kind != KS_FAULT_HANG && faulty.inner->goes_on(lane, stall_ns);
+    return fault_of(lane)->kind != KS_FAULT_HANG && (is_held() || faulty.inner->goes_on(lane, stall_ns));
 }
 
 static bool faulty_failed(const ks_device *device)
@@ -193,4 +200,9 @@ void ks_faulty_arm(ks_fault_call call, int n, ks_fault_kind kind)
 int ks_faulty_calls(ks_fault_call call)
 {
     return faulty.calls[call];
+}
+
+void ks_faulty_hold(const char *path)
+{
+    faulty.hold = path;
 }

@@ -1,5 +1,6 @@
-/* A backend that wraps another one and fails on demand. One at a time: a backend's functions carry no context, so the
- * fault is a static of this file. Threads: as the wrapped backend; arming is for a time in which no lane works. */
+/* A backend that wraps another one and fails, or does not come to an end, on demand. One at a time: a backend's
+ * functions carry no context, so the fault is a static of this file. Threads: as the wrapped backend; arming is for a
+ * time in which no lane works. */
 #ifndef KS_BACKEND_FAULTY_H
 #define KS_BACKEND_FAULTY_H
 #include "kernserve/backend.h"
@@ -28,4 +29,6 @@ const ks_backend *ks_faulty_backend(const ks_backend *inner);
 /* From now on the n-th call (1: the next) fails; polls that say KS_RUNNING do not count. */
 void ks_faulty_arm(ks_fault_call call, int n, ks_fault_kind kind);
 int ks_faulty_calls(ks_fault_call call); /* since the last arm or wrap */
+/* While there is a file of that name no work ends; that is no stall. The name stays the caller's. Behind the wrap. */
+void ks_faulty_hold(const char *path);
 #endif

@@ -1,6 +1,6 @@
 /* In place of server/daemon/backends.c in kernserve_faulty, the daemon that tests break: its backends are wrapped, and
  * KS_FAULT=CALL:N:KIND says which call fails how, counted from the start of the process. What the known-answer test of
- * each shard calls counts as well. */
+ * each shard calls counts as well. KS_HOLD=PATH: while there is a file of that name no work ends. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +26,7 @@ static const ks_backend *wrap(const ks_backend *inner)
         [KS_FAULT_OOM] = "oom", [KS_FAULT_STICKY] = "sticky", [KS_FAULT_HANG] = "hang", [KS_FAULT_GARBAGE] = "garbage"};
     if (!inner) return NULL;
     const ks_backend *backend = ks_faulty_backend(inner);
+    ks_faulty_hold(getenv("KS_HOLD"));
     const char *fault = getenv("KS_FAULT");
     if (!fault) return backend;
     char call[16], kind[16];

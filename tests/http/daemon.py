@@ -2,10 +2,12 @@
 
 Interface  Daemon (a process on free loopback ports), Remote (one that runs already), Connection (sends what a test made
            and reads one answer), metric() and settle() (the pinned pool must be empty after a test), check() and wrongs().
-           For the engine's tests: cpu_daemon(), dial() (the bare socket), row_request() and read_answer() on it.
+           For the engine's tests: cpu_daemon(), dial() (the bare socket), row_request() and read_answer() on it; HeldDaemon,
+           whose work ends only when the test lets it; comes_to().
 Needs      Python 3.8 and nothing else. One thread at a time for each Connection.
 """
 
+import contextlib
 import os
 import random
 import re
@@ -328,6 +330,42 @@ def daemon_path():
 
 def cpu_daemon(*options):
     return Daemon(daemon_path(), "--backend", "cpu", "--pinned-bytes", "64M", *options)
+
+
+def comes_to(read, wanted, seconds=10):
+    """What read() gives in the end: as soon as it is what is wanted, or when the time is over."""
+    end = time.monotonic() + seconds
+    while (got := read()) != wanted and time.monotonic() < end:
+        time.sleep(0.002)
+    return got
+
+
+class HeldDaemon(Daemon):
+    """kernserve_faulty on the CPU, with one shard of one lane. Within held() no work ends: what comes behind it waits in the queue,
+    however quick the host is and however late the test comes."""
+
+    def __init__(self, *options):
+        self.folder = tempfile.TemporaryDirectory()
+        self.hold = os.path.join(self.folder.name, "hold")
+        super().__init__(os.path.join(os.path.dirname(daemon_path()), "tests", "kernserve_faulty"), "--backend", "cpu", "--threads", "1",
+                         "--lanes", "1", "--pinned-bytes", "64M", *options, environment={"KS_HOLD": self.hold})
+
+    def queued(self):
+        return metric(self.metrics(), "kernserve_queue_depth")
+
+    @contextlib.contextmanager
+    def held(self):
+        """A request is on the lane; its answer is read at the end."""
+        with open(self.hold, "w"), self.dial(timeout=60) as front:
+            try:
+                head, body = row_request(range(1, 4))
+                front.sendall(head + body)
+                check(comes_to(lambda: metric(self.metrics(), "kernserve_lanes", state="busy"), 1) == 1, "the lane is not taken")
+                yield
+            finally:
+                os.remove(self.hold)
+            answer = read_answer(front)
+            check(answer and answer[0] == 200 and answer[2] == body, "the request in front", answer)
 
 
 def seed():
