@@ -11,9 +11,10 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "http"))
-from daemon import Daemon, libraries
+from daemon import Daemon, libraries, metric
 
 SHAPE = ("--shape", "INPUT0:8,256")
 # A fixed number of requests, or where that is not taken windows whose spread may be what a busy machine makes it.
@@ -31,6 +32,7 @@ RUNS = (
     ("a version by its number, zeros", SHAPE + ("-x", "1", "--input-data", "zero")),
 )
 ON_A_GPU = (("CUDA shared memory", SHAPE + ("--shared-memory", "cuda", "--output-shared-memory-size", "8192")),)
+SECONDS, RUNS_AT_MOST = 60, 3  # some 5 s are enough
 METRICS = SHAPE + ("--collect-metrics", "--metrics-interval", "200")
 
 
@@ -68,19 +70,47 @@ def start(path, *options, environment=None):
     return Daemon(path, "--allow-client-shm", "--pinned-bytes", "64M", *options, environment=environment)
 
 
+def answers_all(daemon):
+    """Whether no request waits for the daemon: within a second some were answered, or there are none."""
+    def answered(text):
+        return metric(text, "kernserve_http_requests_total", handler="infer", code="200") or 0
+    before = daemon.metrics()
+    time.sleep(1)
+    now = daemon.metrics()
+    return answered(now) > answered(before) or metric(now, "kernserve_inference_requests_in_flight") == 0
+
+
+def output_of(command, daemon, name):
+    """Exit code and output. On a busy host perf_analyzer 2.60 now and then (once in some 700 runs) goes on with one load for ever,
+    while each of its requests is answered: then it is run again."""
+    for _ in range(RUNS_AT_MOST):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            try:
+                output = process.communicate(timeout=SECONDS)[0]
+                return process.returncode, output
+            except subprocess.TimeoutExpired:
+                answered = answers_all(daemon)
+                process.kill()
+                output = process.communicate()[0]
+        print("again %s: no end within %d s, %s" % (name, SECONDS, "each request answered" if answered else "requests wait"))
+        if not answered:
+            break
+    return 1, output
+
+
 def run(program, daemon, name, options):
     """Whether it went wrong."""
     metrics = ("--metrics-url", "127.0.0.1:%d/metrics" % daemon.admin_port) if "--collect-metrics" in options else ()
     command = [program, "-m", "softmax", "-u", "127.0.0.1:%d" % daemon.port, *metrics,
                *(LOADS if any("range" in option for option in options) else ONE), *options]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
-    fault = fault_of(done.returncode, done.stdout, {"concurrency 1 to 16": 4, "request rate": 2}.get(name, 1))
-    if metrics and not fault and ("WARNING" in done.stdout or "Avg GPU Utilization" not in done.stdout):
+    code, output = output_of(command, daemon, name)
+    fault = fault_of(code, output, {"concurrency 1 to 16": 4, "request rate": 2}.get(name, 1))
+    if metrics and not fault and ("WARNING" in output or "Avg GPU Utilization" not in output):
         fault = "the metrics have not all been read"
-    rates = " ".join(re.findall(r"throughput: ([0-9.]+ infer/sec, latency \d+ usec)", done.stdout))
+    rates = " ".join(re.findall(r"throughput: ([0-9.]+ infer/sec, latency \d+ usec)", output))
     print("%-5s %s: %s" % ("WRONG" if fault else "ok", name, fault or rates))
     if fault:
-        print(done.stdout[-2000:])
+        print(output[-2000:])
     return fault is not None
 
 
