@@ -40,7 +40,7 @@ class Tree:
             paths = listing.stdout.splitlines()
         else:
             paths = [os.path.relpath(os.path.join(top, name), root) for top, folders, names in os.walk(root)
-                     if "/.git" not in top and "/build" not in top for name in names]
+                     if not re.search(r"/(\.git|build)", top[len(root):]) for name in names]
         self.paths = sorted(p for p in set(paths) if os.path.exists(os.path.join(root, p)))
 
     def text(self, path):
