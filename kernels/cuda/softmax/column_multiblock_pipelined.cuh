@@ -73,6 +73,32 @@ __host__ __device__ constexpr size_t softmax_column_cells(int columns)
     return ((size_t)COLUMN_PIPELINE_CONSUMERS / KS_WARP + 1) * columns * sizeof(softmax_pair<float>);
 }
 
+/* The pair of a column of a tile, from the pairs of the consumer warps. */
+__device__ __forceinline__ softmax_pair<float> softmax_join_warps(const softmax_tile<float> &t, int c,
+                                                                  const softmax_rule<float> &rule)
+{
+    constexpr int WARPS = COLUMN_PIPELINE_CONSUMERS / (int)KS_WARP;
+    softmax_pair<float> mine[WARPS], whole = {-INFINITY, 0};
+#pragma unroll
+    for (int g = 0; g < WARPS; g++) mine[g] = t.group[g * t.pitch + c];
+#pragma unroll
+    for (int g = 0; g < WARPS; g++) whole.h = ks_max(whole.h, mine[g].h);
+#pragma unroll
+    for (int g = 0; g < WARPS; g++) whole.sum += mine[g].sum * softmax_weight(mine[g].h, whole.h, rule);
+    return whole;
+}
+
+/* The pair of a column of a round, joined by a warp from the messages i = first ... of all CTAs. */
+__device__ __forceinline__ softmax_pair<float> softmax_join_sums(const softmax_messages &sums, uint32_t r, int first,
+                                                                 int parts, const softmax_rule<float> &rule)
+{
+    softmax_pair<float> whole = softmax_none<float>();
+#pragma unroll 1
+    for (int i = threadIdx.x % KS_WARP; i < parts; i += KS_WARP)
+        whole = softmax_both(whole, sums.consume(r, first + i), rule);
+    return softmax_join(whole, KS_WARP, rule);
+}
+
 /* A tile for each CTA group of `parts` CTAs at a time, `share` of the axis each: not more than the packs of a consumer thread.
  * lanes: fewer than a warp has threads, a power of two. */
 template <class T>
@@ -122,14 +148,7 @@ __global__ void __launch_bounds__(COLUMN_PIPELINE_CONSUMERS + 3 * KS_WARP, 1)
             const softmax_tile<float> t = tile(r);
 #pragma unroll 1
             for (int c = lane_id; c < columns; c += KS_WARP) {
-                softmax_pair<float> mine[WARPS], whole = {-INFINITY, 0};
-#pragma unroll
-                for (int g = 0; g < WARPS; g++) mine[g] = t.group[g * t.pitch + c];
-#pragma unroll
-                for (int g = 0; g < WARPS; g++) whole.h = ks_max(whole.h, mine[g].h);
-#pragma unroll
-                for (int g = 0; g < WARPS; g++) whole.sum += mine[g].sum * softmax_weight(mine[g].h, whole.h, rule);
-                sums_of(c % parts).publish((uint32_t)r, c / parts * parts + rank, whole);
+                sums_of(c % parts).publish((uint32_t)r, c / parts * parts + rank, softmax_join_warps(t, c, rule));
             }
             ks_mbarrier_arrive(&combined[r % CELLS]);
         }
@@ -138,11 +157,7 @@ __global__ void __launch_bounds__(COLUMN_PIPELINE_CONSUMERS + 3 * KS_WARP, 1)
         for (int r = 0; r < rounds; r++)
 #pragma unroll 1
             for (int c = rank, first = 0; c < columns; c += parts, first += parts) {
-                softmax_pair<float> whole = softmax_none<float>();
-#pragma unroll 1
-                for (int i = lane_id; i < parts; i += KS_WARP)
-                    whole = softmax_both(whole, sums_of(rank).consume((uint32_t)r, first + i), rule);
-                whole = softmax_join(whole, KS_WARP, rule);
+                const softmax_pair<float> whole = softmax_join_sums(sums_of(rank), (uint32_t)r, first, parts, rule);
 #pragma unroll 1
                 for (int i = lane_id; i < parts; i += KS_WARP) results(i).publish((uint32_t)r, c, whole);
             }
@@ -163,14 +178,11 @@ __global__ void __launch_bounds__(COLUMN_PIPELINE_CONSUMERS + 3 * KS_WARP, 1)
         const int64_t begin = rank * share, end = min(begin + share, s.length);
         const softmax_strip<Index> strip((Index)(s.inner / E), lanes, begin, end, CONSUMERS);
         const auto stage = [&](int r) { return ks_dynamic + r % STAGES * V * CONSUMERS + threadIdx.x; };
-        const auto place = [&](int r, Index *base, int *count) {
-            strip.place(s, (Index)(cta_group + r * cta_groups), base, count);
-        };
         const auto fetch = [&](int r) {
             if (r < rounds) {
                 Index base;
                 int count;
-                place(r, &base, &count);
+                strip.place(s, (Index)(cta_group + r * cta_groups), &base, &count);
                 const uint4 *const in = (const uint4 *)(job.in + s.offset);
 #pragma unroll
                 for (int v = 0; v < V; v++)
@@ -187,7 +199,7 @@ __global__ void __launch_bounds__(COLUMN_PIPELINE_CONSUMERS + 3 * KS_WARP, 1)
             Index base;
             int count;
             if (r < rounds) {
-                place(r, &base, &count);
+                strip.place(s, (Index)(cta_group + r * cta_groups), &base, &count);
                 ks_copy_wait_but<AHEAD - 1>();
 #pragma unroll
                 for (int v = 0; v < V; v++) {
@@ -200,15 +212,12 @@ __global__ void __launch_bounds__(COLUMN_PIPELINE_CONSUMERS + 3 * KS_WARP, 1)
             }
             if (q >= 0) {
                 ks_mbarrier_wait(&combined[q % CELLS], q / CELLS & 1);
-                place(q, &base, &count);
+                strip.place(s, (Index)(cta_group + q * cta_groups), &base, &count);
 #pragma unroll
                 for (int v = 0; v < V; v++) x[v].word = stage(q)[v * CONSUMERS];
                 softmax_apply_sign(x, s.sign);
                 softmax_column_values<false>(x, tile(q), rule);
-                uint4 *const out = (uint4 *)job.out;
-#pragma unroll
-                for (int v = 0; v < V; v++)
-                    if (v < count) out[base + v * strip.stride] = x[v].word;
+                softmax_column_store(x, (uint4 *)job.out, base, strip.stride, count);
             }
             fetch(r + AHEAD);
         }

@@ -192,6 +192,17 @@ __device__ __forceinline__ void softmax_column_publish(softmax_pack<T, E> (&x)[V
     for (int e = 0; e < E; e++) tile.publish(e, {most.get(e) * (M)0.5, sum[e]});
 }
 
+/* A thread's packs to its places in a tile: `count` of them, from `base` on. */
+template <class T, int E, int V, class Index>
+__device__ __forceinline__ void softmax_column_store(const softmax_pack<T, E> (&x)[V],
+                                                     typename softmax_pack<T, E>::Word *out, Index base, Index stride,
+                                                     int count)
+{
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        if (v < count) out[base + v * stride] = x[v].word;
+}
+
 /* The most threads of a CTA that holds a tile, and CTAs of so many that an SM gets. */
 template <class T, int E, int V>
 constexpr int column_block_threads = sizeof(T) == 2 && E *V == 64 ? 256 : GROUP_CTA_THREADS;
@@ -233,11 +244,144 @@ __global__ void __launch_bounds__(column_block_threads<T, E, V>, column_block_ct
         [&](int column, softmax_pair<M> n) { tile.whole[column] = softmax_settle(n, rule); });
     __syncthreads();
     softmax_column_values<KEEP>(x, tile, rule);
-    Word *const out = (Word *)job.out;
-#pragma unroll
-    for (int v = 0; v < V; v++)
-        if (v < count) out[base + v * strip.stride] = x[v].word;
+    softmax_column_store(x, (Word *)job.out, base, strip.stride, count);
     ks_leave(site);
+}
+
+/* What a thread does with its packs of a tile, V at a time from pack c on; the first ones are kept in shared memory. */
+template <class T, int E, int V>
+struct softmax_column_part {
+    typedef typename softmax_pack<T, E>::Word Word;
+    static constexpr bool COPIES = sizeof(Word) >= 4; /* what cp.async takes */
+    const Word *in;
+    Word *keep;
+    int64_t stride; /* of packs */
+    int threads;
+    float sign;
+    int64_t base; /* of the tile */
+    int count;    /* packs in it */
+
+    /* Starts copies of a tile at `at`, of which the thread has `packs`. */
+    __device__ __forceinline__ void fetch(int64_t at, int packs, int c) const
+    {
+        const Word *from = in + at + c * stride;
+#pragma unroll
+        for (int v = 0; v < V; v++, from += stride)
+            if constexpr (COPIES)
+                if (c + v < packs) ks_copy_async(&keep[(c + v) * threads], from);
+    }
+    __device__ __forceinline__ void read(softmax_pack<T, E> (&x)[V], int c) const
+    {
+        const Word *from = in + base + c * stride;
+#pragma unroll
+        for (int v = 0; v < V; v++, from += stride) {
+            if (c + v < count)
+                x[v].word = __ldg(from);
+            else
+                softmax_blank(x[v], 0);
+        }
+    }
+    __device__ __forceinline__ void apply_sign(softmax_pack<T, E> (&x)[V], int c) const
+    {
+        softmax_apply_sign(x, sign, [&](int v) { return c + v < count; });
+    }
+    /* Packs that are not kept. */
+    __device__ __forceinline__ void load(softmax_pack<T, E> (&x)[V], int c) const
+    {
+        read(x, c);
+        apply_sign(x, c);
+    }
+    __device__ __forceinline__ void load_kept(softmax_pack<T, E> (&x)[V], int c) const
+    {
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            x[v].word = keep[(c + v) * threads];
+            if (c + v >= count) softmax_blank(x[v], 0);
+        }
+        apply_sign(x, c);
+    }
+    /* The same for the first time: where nothing could be copied, they are kept from now on. */
+    __device__ __forceinline__ void load_first(softmax_pack<T, E> (&x)[V], int c) const
+    {
+        if constexpr (COPIES) {
+            load_kept(x, c);
+        } else {
+            read(x, c);
+#pragma unroll
+            for (int v = 0; v < V; v++) keep[(c + v) * threads] = x[v].word;
+            apply_sign(x, c);
+        }
+    }
+    __device__ __forceinline__ void store(const softmax_pack<T, E> (&x)[V], Word *out, int c) const
+    {
+        Word *to = out + base + c * stride;
+#pragma unroll
+        for (int v = 0; v < V; v++, to += stride)
+            if (c + v < count) *to = x[v].word;
+    }
+};
+
+/* The pairs (h, sum) of the packs that are not kept, from `kept` to `used`, of one thread. */
+template <class T, int E, int V, class M>
+__device__ __forceinline__ void softmax_column_beyond(const softmax_column_part<T, E, V> &part, int kept, int used,
+                                                      const softmax_rule<M> &rule, M (&h)[E], double (&sum)[E])
+{
+#pragma unroll
+    for (int e = 0; e < E; e++) {
+        h[e] = -(M)INFINITY;
+        sum[e] = 0;
+    }
+#pragma unroll 1
+    for (int c = kept; c < used; c += V) {
+        softmax_pack<T, E> x[V];
+        part.load(x, c);
+        softmax_pack<T, E> top = x[0];
+#pragma unroll
+        for (int v = 1; v < V; v++) top = softmax_greater(top, x[v]);
+#pragma unroll
+        for (int e = 0; e < E; e++) {
+            const M whole = ks_max(h[e], top.get(e) * (M)0.5);
+            M term[V];
+#pragma unroll
+            for (int v = 0; v < V; v++) term[v] = rule.term(rule.distance(x[v].get(e), ks_reference(whole)));
+            sum[e] = sum[e] * (double)softmax_weight(h[e], whole, rule) + (double)ks_tree(term);
+            h[e] = whole;
+        }
+    }
+}
+
+/* The pairs of the `held` packs that are kept, of the threads that join by shuffles. */
+template <class T, int E, int V, class M>
+__device__ __forceinline__ void softmax_column_held(const softmax_column_part<T, E, V> &part, int held,
+                                                    const softmax_tile<M> &tile, const softmax_rule<M> &rule, M (&h)[E],
+                                                    M (&sum)[E])
+{
+    softmax_pack<T, E> x[V], most;
+    softmax_blank(most, 0);
+#pragma unroll 1
+    for (int c = 0; c < held; c += V) {
+        part.load_first(x, c);
+#pragma unroll
+        for (int v = 0; v < V; v++) most = softmax_greater(most, x[v]);
+    }
+    tile.over_lanes(most);
+#pragma unroll
+    for (int e = 0; e < E; e++) {
+        h[e] = most.get(e) * (M)0.5;
+        sum[e] = 0;
+    }
+#pragma unroll 1
+    for (int c = 0; c < held; c += V) {
+        part.load_kept(x, c);
+#pragma unroll
+        for (int e = 0; e < E; e++) {
+            M term[V];
+#pragma unroll
+            for (int v = 0; v < V; v++) term[v] = rule.term(rule.distance(x[v].get(e), ks_reference(h[e])));
+            sum[e] += ks_tree(term);
+        }
+    }
+    tile.over_lanes(sum);
 }
 
 /* A tile for each CTA group of `parts` CTAs at a time, `share` of the axis each; kept: packs of a thread in shared memory, a
@@ -248,7 +392,6 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 || BEYOND ? 
 {
     typedef typename ks_element<T>::math M;
     typedef typename softmax_pack<T, E>::Word Word;
-    constexpr bool COPIES = sizeof(Word) >= 4; /* what cp.async takes */
     __shared__ softmax_cta_group cta_group;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
@@ -257,114 +400,30 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 || BEYOND ? 
     __syncthreads();
     const int threads = blockDim.x;
     const softmax_tile<M> tile((Word *)ks_dynamic + kept * threads, lanes, E);
-    const Word *const in = (const Word *)(job.in + s.offset);
-    Word *const keep = (Word *)ks_dynamic + threadIdx.x;
     const int64_t begin = cta_group.rank * share, end = min(begin + share, s.length);
     const int64_t tiles = (s.outer * (s.inner / E) + lanes - 1) / lanes;
     const int rounds = (int)((tiles - cta_group.index + cta_group.groups - 1) / cta_group.groups);
     const softmax_strip<int64_t> strip(s.inner / E, lanes, begin, end);
     const int held = min(strip.used, kept);
-    int64_t base;
-    int count;
-    const auto fetch = [&](int64_t at, int packs, int c) {
-        const Word *from = in + at + c * strip.stride;
-#pragma unroll
-        for (int v = 0; v < V; v++, from += strip.stride)
-            if constexpr (COPIES)
-                if (c + v < packs) ks_copy_async(&keep[(c + v) * threads], from);
-    };
-    strip.place(s, cta_group.index, &base, &count);
+    Word *const out = (Word *)job.out;
+    softmax_column_part<T, E, V> part = {(const Word *)(job.in + s.offset), (Word *)ks_dynamic + threadIdx.x,
+                                         strip.stride, threads, s.sign};
+    strip.place(s, cta_group.index, &part.base, &part.count);
 #pragma unroll 1
-    for (int c = 0; c < held; c += V) fetch(base, count, c);
+    for (int c = 0; c < held; c += V) part.fetch(part.base, part.count, c);
     uint32_t drawn = 0;
 #pragma unroll 1
     for (int r = 0; r < rounds; r++) {
-        softmax_pack<T, E> x[V], most;
-        softmax_blank(most, 0);
-        /* Packs of the part from c on, once more from memory or from where they were kept. */
-        const auto direct = [&](int c) {
-            const Word *from = in + base + c * strip.stride;
-#pragma unroll
-            for (int v = 0; v < V; v++, from += strip.stride) {
-                if (c + v < count)
-                    x[v].word = __ldg(from);
-                else
-                    softmax_blank(x[v], 0);
-            }
-        };
-        const auto again = [&](int c) {
-#pragma unroll
-            for (int v = 0; v < V; v++) {
-                x[v].word = keep[(c + v) * threads];
-                if (c + v >= count) softmax_blank(x[v], 0);
-            }
-        };
-        const auto apply_sign = [&](int c) { softmax_apply_sign(x, s.sign, [&](int v) { return c + v < count; }); };
-        M h[E];
-        double beyond[E];
-        if constexpr (BEYOND) {
-#pragma unroll
-            for (int e = 0; e < E; e++) {
-                h[e] = -(M)INFINITY;
-                beyond[e] = 0;
-            }
-#pragma unroll 1
-            for (int c = kept; c < strip.used; c += V) {
-                direct(c);
-                apply_sign(c);
-                softmax_pack<T, E> top = x[0];
-#pragma unroll
-                for (int v = 1; v < V; v++) top = softmax_greater(top, x[v]);
-#pragma unroll
-                for (int e = 0; e < E; e++) {
-                    const M whole = ks_max(h[e], top.get(e) * (M)0.5);
-                    M term[V];
-#pragma unroll
-                    for (int v = 0; v < V; v++) term[v] = rule.term(rule.distance(x[v].get(e), ks_reference(whole)));
-                    beyond[e] = beyond[e] * (double)softmax_weight(h[e], whole, rule) + (double)ks_tree(term);
-                    h[e] = whole;
-                }
-            }
-        }
+        M h[E], sum[E], h_beyond[E];
+        double sum_beyond[E];
+        if constexpr (BEYOND) softmax_column_beyond(part, kept, strip.used, rule, h_beyond, sum_beyond);
         ks_copy_wait();
-#pragma unroll 1
-        for (int c = 0; c < held; c += V) {
-            if constexpr (COPIES) {
-                again(c);
-            } else {
-                direct(c);
-#pragma unroll
-                for (int v = 0; v < V; v++) keep[(c + v) * threads] = x[v].word;
-            }
-            apply_sign(c);
-#pragma unroll
-            for (int v = 0; v < V; v++) most = softmax_greater(most, x[v]);
-        }
-        tile.over_lanes(most);
-        M sum[E], top[E];
+        softmax_column_held(part, held, tile, rule, h, sum);
 #pragma unroll
         for (int e = 0; e < E; e++) {
-            top[e] = most.get(e) * (M)0.5;
-            sum[e] = 0;
-        }
-#pragma unroll 1
-        for (int c = 0; c < held; c += V) {
-            again(c);
-            apply_sign(c);
-#pragma unroll
-            for (int e = 0; e < E; e++) {
-                M term[V];
-#pragma unroll
-                for (int v = 0; v < V; v++) term[v] = rule.term(rule.distance(x[v].get(e), ks_reference(top[e])));
-                sum[e] += ks_tree(term);
-            }
-        }
-        tile.over_lanes(sum);
-#pragma unroll
-        for (int e = 0; e < E; e++) {
-            softmax_pair<M> mine = {top[e], sum[e]};
+            softmax_pair<M> mine = {h[e], sum[e]};
             if constexpr (BEYOND) {
-                softmax_pair<M> other = {h[e], (M)beyond[e]};
+                softmax_pair<M> other = {h_beyond[e], (M)sum_beyond[e]};
                 if (tile.narrow(lanes))
                     for (int distance = lanes; distance < KS_WARP; distance *= 2)
                         other =
@@ -393,31 +452,24 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, sizeof(T) == 8 || BEYOND ? 
         int64_t next;
         int next_count;
         strip.place(s, cta_group.index + (int64_t)(r + more) * cta_group.groups, &next, &next_count);
-        const auto store = [&](int c) {
-            Word *to = (Word *)job.out + base + c * strip.stride;
-#pragma unroll
-            for (int v = 0; v < V; v++, to += strip.stride)
-                if (c + v < count) *to = x[v].word;
-        };
+        softmax_pack<T, E> x[V];
         if constexpr (BEYOND) {
 #pragma unroll 1
             for (int c = kept + (strip.used - kept + V - 1) / V * V - V; c >= kept; c -= V) { /* the last bytes first */
-                direct(c);
-                apply_sign(c);
+                part.load(x, c);
                 softmax_column_values<false>(x, tile, rule);
-                store(c);
+                part.store(x, out, c);
             }
         }
 #pragma unroll 1
         for (int c = 0; c < held; c += V) {
-            again(c);
-            apply_sign(c);
+            part.load_kept(x, c);
             softmax_column_values<false>(x, tile, rule);
-            if (more) fetch(next, next_count, c); /* what lay there is in registers */
-            store(c);
+            if (more) part.fetch(next, next_count, c); /* what lay there is in registers */
+            part.store(x, out, c);
         }
-        base = next;
-        count = next_count;
+        part.base = next;
+        part.count = next_count;
     }
     if (parts > 1) cta_group.leave(drawn);
     ks_leave(site);

@@ -18,6 +18,28 @@ enum {
     ROW_PIPELINE_READS = 5 /* a CTA group is seldom larger than so many warps */
 };
 
+/* The pair of a row, joined by a warp from the messages of all CTAs; a thread reads several of them at once. */
+template <class M>
+__device__ __forceinline__ softmax_pair<M> softmax_join_messages(const softmax_cta_group_of<ROW_PIPELINE_SLOTS> &group,
+                                                                 int r, int parts, const softmax_rule<M> &rule)
+{
+    const int lane_id = threadIdx.x % KS_WARP;
+    softmax_pair<M> whole = softmax_none<M>();
+#pragma unroll 1
+    for (int first = lane_id; first < parts; first += ROW_PIPELINE_READS * (int)KS_WARP) {
+        ks_message early[ROW_PIPELINE_READS];
+#pragma unroll
+        for (int j = 0; j < ROW_PIPELINE_READS; j++)
+            if (first + j * KS_WARP < parts) early[j] = group.read((uint32_t)r, first + j * KS_WARP);
+#pragma unroll
+        for (int j = 0; j < ROW_PIPELINE_READS; j++)
+            if (first + j * KS_WARP < parts)
+                whole =
+                    softmax_both(whole, group.template consume<M>((uint32_t)r, first + j * KS_WARP, early[j]), rule);
+    }
+    return softmax_settle(softmax_join(whole, KS_WARP, rule), rule);
+}
+
 /* A row for each CTA group of `parts` CTAs at a time, `share` vectors each. Consumer warps sum a row's terms as it arrives, and
  * write its results some rows later; two more warps publish the CTA's pair and combine those of the CTA group. No barrier holds
  * the consumer warps together. */
@@ -65,21 +87,8 @@ __global__ void __launch_bounds__(ROW_PIPELINE_CONSUMERS + 2 * KS_WARP, 1)
         }
     } else if (warp > warps) {
 #pragma unroll 1
-        for (int r = 0; r < rows; r++) { /* the row's: a thread reads several messages at once */
-            softmax_pair<M> whole = softmax_none<M>();
-#pragma unroll 1
-            for (int first = lane_id; first < parts; first += ROW_PIPELINE_READS * (int)KS_WARP) {
-                ks_message early[ROW_PIPELINE_READS];
-#pragma unroll
-                for (int j = 0; j < ROW_PIPELINE_READS; j++)
-                    if (first + j * KS_WARP < parts) early[j] = group.read((uint32_t)r, first + j * KS_WARP);
-#pragma unroll
-                for (int j = 0; j < ROW_PIPELINE_READS; j++)
-                    if (first + j * KS_WARP < parts)
-                        whole = softmax_both(
-                            whole, group.template consume<M>((uint32_t)r, first + j * KS_WARP, early[j]), rule);
-            }
-            whole = softmax_settle(softmax_join(whole, KS_WARP, rule), rule);
+        for (int r = 0; r < rows; r++) { /* the row's */
+            const softmax_pair<M> whole = softmax_join_messages<M>(group, r, parts, rule);
             if (lane_id == 0) {
                 wholes[r % SLOTS] = whole;
                 prepare(r + STAGES);
