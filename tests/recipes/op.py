@@ -1,6 +1,7 @@
 """A toy op: affine, y = scale * x + shift. Its kernel runs on the emulated GPU."""
 import json
 import os
+import platform
 import shutil
 import struct
 
@@ -24,8 +25,9 @@ PARAMETERS = {"scale": 2, "shift": -0.5}
 def test(kernserve, tree, command):
     folder = os.path.dirname(kernserve)
     command(os.path.join(folder, "tests", "op_affine"))
-    said = command(os.path.join(folder, "tests", "emulate", "emulate_affine"))
-    assert "backend emulated: right" in said and "backend cpu: right" in said, said
+    if platform.machine() == "x86_64":
+        said = command(os.path.join(folder, "tests", "emulate", "emulate_affine"))
+        assert "backend emulated: right" in said and "backend cpu: right" in said, said
     compile_for_gpu(tree, command)
     with Daemon(kernserve, "--backend", "cpu", "--pinned-bytes", "16M") as daemon:
         models = json.loads(daemon.get("/v2/models/stats").body)
