@@ -112,8 +112,7 @@ def command(*words, **options):
 
 
 def build(cost):
-    begun = time.monotonic()
-    out = os.path.join(COPY, "build")
+    begun, out = time.monotonic(), os.path.join(COPY, "build")
     env = {**os.environ, "CCACHE_BASEDIR": COPY, "CCACHE_NOHASHDIR": "1", "GIT_CEILING_DIRECTORIES": os.path.dirname(COPY)}
     cache = os.path.join(out, "CMakeCache.txt")
     if os.path.exists(cache) and b"HOME_DIRECTORY:INTERNAL=%s\n" % COPY.encode() not in read(cache):
@@ -142,9 +141,12 @@ def run(recipes, cost=False):
             recipe.apply(texts)
         write_copy(texts)
         out = build(cost)
-        check_tree(out)
     except Fault as fault:
         return {"tree": fault}
+    try:
+        check_tree(out)
+    except Fault as fault:
+        faults["tree"] = fault
     for recipe in recipes:
         try:
             faults[recipe.name] = recipe.module.test(os.path.join(out, "kernserve"), COPY, command)
