@@ -17,9 +17,9 @@ import sys
 
 README_BYTES = 10240
 # Lines of a document, at most: one that grows past them has become two.
-LINES = {"docs/architecture.md": 360, "docs/http.md": 260, "docs/operate.md": 340, "docs/metrics.md": 150, "docs/benchmarks.md": 200,
+LINES = {"docs/architecture.md": 410, "docs/http.md": 260, "docs/operate.md": 340, "docs/metrics.md": 150, "docs/benchmarks.md": 200,
          "docs/decisions.md": 150, "docs/kernels/softmax.md": 120, "docs/kernels/reduce.md": 120, "docs/kernels/matmul.md": 160,
-         "CONTRIBUTING.md": 120}
+         "CONTRIBUTING.md": 130}
 SOURCE = (".c", ".h", ".cc", ".cu", ".cuh", ".def")
 NAMED = SOURCE + (".py", ".sh", ".lua")  # a bare name of that ending is a file of the tree
 # Options of other programs, with the program that the line must name.
@@ -40,7 +40,7 @@ class Tree:
             paths = listing.stdout.splitlines()
         else:
             paths = [os.path.relpath(os.path.join(top, name), root) for top, folders, names in os.walk(root)
-                     if "/.git" not in top and "/build" not in top for name in names]
+                     if not re.search(r"/(\.git|build)", top[len(root):]) for name in names]
         self.paths = sorted(p for p in set(paths) if os.path.exists(os.path.join(root, p)))
 
     def text(self, path):

@@ -7,6 +7,7 @@ include or a call of another layer, a layer that its line names and that stands 
 a library outside its one file, inline assembly outside common/ptx*, and the calls of libmicrohttpd that lead into its traps.
 """
 import collections
+import glob
 import os
 import re
 import subprocess
@@ -105,14 +106,14 @@ def check_file(path, layers):
 def read_objects(build, layers):
     """{(layer, source): (defined symbols, undefined symbols)} of the layers' objects."""
     objects = {}
-    for folder in layers:
-        top = os.path.join(build, "CMakeFiles", "ks_%s.dir" % os.path.basename(folder))
+    for top in sorted(glob.glob(os.path.join(build, "CMakeFiles", "ks_*.dir"))):
         for place, _, names in os.walk(top):
             for path in (os.path.join(place, name) for name in names if name.endswith(".o")):
-                source = os.path.relpath(path, os.path.join(top, folder))[:-2]
-                if not os.path.exists(os.path.join(ROOT, folder, source)):
+                source = os.path.relpath(path, top)[:-2]
+                folder = layer_of(source, layers)
+                if folder not in layers or not os.path.exists(os.path.join(ROOT, source)):
                     continue  # of a file that is gone
-                defined, wanted = objects.setdefault((folder, source), (set(), set()))
+                defined, wanted = objects.setdefault((folder, os.path.relpath(source, folder)), (set(), set()))
                 for line in subprocess.run(["nm", "-P", "-g", path], capture_output=True, text=True, check=True).stdout.splitlines():
                     symbol, kind = line.split()[:2]
                     (wanted if kind == "U" else defined).add(symbol)

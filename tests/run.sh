@@ -201,6 +201,8 @@ step "release build" build_release && suite release "$root/build"
 [ "${1:-}" != quick ] || finish
 
 step "layers" python3 -B "$root/tests/check_layers.py" "$root/build"
+step "rulers of the house" python3 -B "$root/tests/house.py" --check
+step "recipes of CONTRIBUTING.md" python3 -B "$root/tests/check_recipes.py" --cost
 step "coverage" "$root/tests/coverage.py" --build "$root/build-test/coverage"
 step "planted faults: texts" "$root/tests/planted.py" --check
 step "formatting" formatted

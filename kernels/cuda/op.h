@@ -1,4 +1,5 @@
-/* An op's side of the CUDA backend: ks_NAME_cuda, in cuda/NAME/NAME.cu, and what its functions take. */
+/* An op's side of the CUDA backend: ks_NAME_cuda, in cuda/NAME/NAME.cu, and what its functions take. The list of ops is ops.cu's alone, so
+ * that a new op compiles no other one again. */
 #ifndef KS_CUDA_OP_H
 #define KS_CUDA_OP_H
 
@@ -61,10 +62,6 @@ typedef struct ks_cuda_op {
     ks_cuda_adopt_fn *adopt;
     uint64_t (*revision)(void); /* changes with the kernels */
 } ks_cuda_op;
-
-#define OP(name) extern const ks_cuda_op ks_##name##_cuda;
-#include "ops/ops.def"
-#undef OP
 
 extern const ks_cuda_op *const ks_cuda_ops[];     /* in the order of ks_ops; NULL-terminated */
 const ks_cuda_op *ks_cuda_op_of(const ks_op *op); /* NULL: an op without kernels */

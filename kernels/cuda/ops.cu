@@ -1,5 +1,9 @@
 #include "cuda/op.h"
 
+#define OP(name) extern const ks_cuda_op ks_##name##_cuda;
+#include "ops/ops.def"
+#undef OP
+
 const ks_cuda_op *const ks_cuda_ops[] = {
 #define OP(name) &ks_##name##_cuda,
 #include "ops/ops.def"

@@ -16,6 +16,8 @@
 enum { PRODUCTS = 150, DATATYPES = 5 };
 enum { TRANSPOSE_A, TRANSPOSE_B, ALPHA, ACTIVATION, PRECISION }; /* of the op's parameters */
 
+extern const ks_cuda_op ks_matmul_cuda;
+
 static uint64_t seed;
 
 static uint64_t draw(uint64_t below)

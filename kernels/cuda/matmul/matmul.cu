@@ -271,6 +271,7 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
     return KS_OK;
 }
 
+extern const ks_cuda_op ks_matmul_cuda;
 const ks_cuda_op ks_matmul_cuda = {.setup = cuda_setup,
                                    .plan = cuda_plan,
                                    .launch = cuda_launch,

@@ -438,5 +438,6 @@ static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *c
     return ks_fail(error, KS_DEVICE, "reduce: launch failed: %s", cudaGetErrorString(status));
 }
 
+extern const ks_cuda_op ks_reduce_cuda;
 const ks_cuda_op ks_reduce_cuda = {
     .setup = cuda_setup, .plan = cuda_plan, .launch = cuda_launch, .candidates = NULL, .adopt = NULL, .revision = NULL};

@@ -147,9 +147,8 @@ __global__ void __launch_bounds__(COLUMN_PIPELINE_CONSUMERS + 3 * KS_WARP, 1)
             ks_mbarrier_wait(&summed[r % CELLS], r / CELLS & 1);
             const softmax_tile<float> t = tile(r);
 #pragma unroll 1
-            for (int c = lane_id; c < columns; c += KS_WARP) {
+            for (int c = lane_id; c < columns; c += KS_WARP)
                 sums_of(c % parts).publish((uint32_t)r, c / parts * parts + rank, softmax_join_warps(t, c, rule));
-            }
             ks_mbarrier_arrive(&combined[r % CELLS]);
         }
     } else if (warp == WARPS + 1) { /* of each of its columns */

@@ -674,5 +674,6 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
     return ks_fail(error, KS_DEVICE, "softmax: cannot set its kernels' shared memory: %s", cudaGetErrorString(status));
 }
 
+extern const ks_cuda_op ks_softmax_cuda;
 const ks_cuda_op ks_softmax_cuda = {
     .setup = cuda_setup, .plan = cuda_plan, .launch = cuda_launch, .candidates = NULL, .adopt = NULL, .revision = NULL};

@@ -1,0 +1,33 @@
+/* Twin: a toy backend (tests/recipes/backend.py), the CPU's under a name of its own, which says what it runs.
+ * Threads  as the CPU's; `runs` is any lane's. */
+#include "kernserve/backend.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+const ks_backend *ks_backend_twin(void);
+
+static _Atomic long runs;
+
+static ks_status twin_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
+{
+    atomic_fetch_add(&runs, 1);
+    return ks_backend_cpu.launch(lane, batch, error);
+}
+
+static void twin_close(ks_device **device)
+{
+    fprintf(stderr, "twin: %ld launches\n", atomic_load(&runs));
+    ks_backend_cpu.close(device);
+}
+
+const ks_backend *ks_backend_twin(void)
+{
+    static ks_backend twin;
+    if (twin.name) return &twin;
+    twin = ks_backend_cpu;
+    twin.name = "twin";
+    twin.launch = twin_launch;
+    twin.close = twin_close;
+    return &twin;
+}
