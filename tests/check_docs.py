@@ -108,7 +108,7 @@ def slug(heading):
 
 
 def options(tree):
-    return set(re.findall(r'^(?:TEXT|LIST|SIZE|TIME|COUNT|OCTAL|FLAG|CHOICE)\(\w+,(?: \w+,)? "([\w-]+)"', tree.only("options.def"), re.M))
+    return set(re.findall(r'^(?:TEXT|LIST|SIZE|TIME|COUNT|OCTAL|FLAG|CHOICE(?:_OF)?)\(\w+,(?: \w+,)? "([\w-]+)"', tree.only("options.def"), re.M))
 
 
 def flags(tree):

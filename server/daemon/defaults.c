@@ -161,10 +161,10 @@ void ks_settle_engine(const ks_config *config, ks_engine_options *out)
 
 bool ks_settle_library(const ks_config *config)
 {
-    enum { OFF, START, BACKGROUND };
     if (strcmp(config->cublaslt, "off") == 0) return false;
     if (config->tune.count) return true;
-    return config->autotune == BACKGROUND || (config->autotune == START && (*config->tune_cache || config->warm.count));
+    return config->autotune == KS_AUTOTUNE_BACKGROUND ||
+           (config->autotune == KS_AUTOTUNE_START && (*config->tune_cache || config->warm.count));
 }
 
 ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *engine, ks_limits *out, ks_error *error)
@@ -176,7 +176,7 @@ ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *eng
                        .stream_bytes = config->stream_bytes,
                        .workspace_bytes = config->workspace,
                        .mapped_max = config->mapped_max ? config->mapped_max : SIZE_MAX,
-                       .pinned_must = config->pinned == 0,
+                       .pinned_must = config->pinned == KS_PINNED_MUST,
                        .cublaslt = ks_settle_library(config) ? config->cublaslt : NULL};
     if (strcmp(config->device, "auto") == 0) return KS_OK;
     if (strspn(config->device, "0123456789") != strlen(config->device) || !*config->device ||

@@ -164,7 +164,8 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
     if (http->refusing != KS_OK) return ks_fail(&conn->error, http->refusing, "%s", ks_reply_sentence(http->refusing));
     if (conn->route.model->compat)
         return ks_compat_begin(conn->route.model, head->known[KS_KNOWN_HEADER_LENGTH], head->encoding,
-                               http->daemon->config->json_non_finite == 1, &conn->compat, &conn->error);
+                               http->daemon->config->json_non_finite == KS_JSON_NON_FINITE_ERROR, &conn->compat,
+                               &conn->error);
     const char *accept = head->known[KS_KNOWN_ACCEPT];
     const bool known = head->encoding == KS_BODY_PLAIN && !head->chunked;
     const ks_oip_head words = {.model = conn->route.model,

@@ -112,7 +112,7 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
                                       .max_work = work_limit(daemon),
                                       .max_skeleton = config->max_skeleton,
                                       .strict_parameters = config->strict_parameters,
-                                      .json_non_finite_error = config->json_non_finite == 1,
+                                      .json_non_finite_error = config->json_non_finite == KS_JSON_NON_FINITE_ERROR,
                                       .slice = &infers->slice,
                                       .memos = infers->memos};
     infers->asked = (ks_oip *)(void *)(infers->words + (size_t)count * words);
@@ -552,7 +552,7 @@ void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence)
 static bool wants_line(ks_infers *infers)
 {
     const ks_config *config = infers->daemon->config;
-    return config->access_log && infers->logged++ % (uint64_t)config->access_log_sample == 0;
+    return config->access_log == KS_ACCESS_LOG_ON && infers->logged++ % (uint64_t)config->access_log_sample == 0;
 }
 
 /* Microseconds of a phase; one that did not happen took none. */
