@@ -283,7 +283,7 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     infer->streamed = false;
     infer->ended_ns = infer->tail_ns = 0;
     infer->times = (ks_times){.first_ns = first_ns};
-    ks_metrics_in_flight(infers->metrics, 1);
+    ks_metrics_add(infers->metrics, KS_COUNT_in_flight, 1);
     infer->words_open = true;
     ks_oip_head words = *head;
     words.window = infers->daemon->regions ? hold_window : NULL;
@@ -527,7 +527,7 @@ static void release(ks_infer *infer)
     infer->next_free = infers->free;
     infers->free = infer;
     infers->held--;
-    ks_metrics_in_flight(infers->metrics, -1);
+    ks_metrics_add(infers->metrics, KS_COUNT_in_flight, -1);
 }
 
 bool ks_infer_cancel(ks_infer *infer)
@@ -537,7 +537,7 @@ bool ks_infer_cancel(ks_infer *infer)
         return false;
     infer->held &= ~HELD_BY_ENGINE;
     set_fault(infer, ks_fail(&infer->error, KS_CANCELLED, "the client has gone"));
-    if (!infer->streamed || infer->ended_ns) ks_metrics_aborted(infer->infers->metrics, KS_ABORT_QUEUE);
+    if (!infer->streamed || infer->ended_ns) ks_metrics_add(infer->infers->metrics, KS_COUNT_aborted_queue, 1);
     return true;
 }
 
