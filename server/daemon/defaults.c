@@ -10,6 +10,7 @@
 
 #include "daemon/listen.h"
 #include "base/log.h"
+#include "base/util.h"
 #include "engine/regions.h"
 
 /* Of the process itself: code, tables, the libraries' heaps. */
@@ -52,16 +53,11 @@ void ks_settle_memory(ks_memory *out)
     }
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* An automatic amount: its usual one, or its share of little memory, or of what the given ones leave; never so little
  * that nothing could be served. */
 static uint64_t automatic(uint64_t usual, uint64_t share, uint64_t left, uint64_t floor)
 {
-    const uint64_t bytes = least(usual, least(share, left));
+    const uint64_t bytes = ks_least_size(usual, ks_least_size(share, left));
     return bytes > floor ? bytes : floor;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/number/number.h"
 #include "base/text.h"
+#include "base/util.h"
 
 typedef enum kind { COUNTER, BARE_COUNTER, GAUGE, HISTOGRAM, INFO, STATESET } kind;
 
@@ -84,9 +85,7 @@ static void put_integer(ks_sheet *sheet, uint64_t value)
     char digits[24];
     char *at = digits + sizeof digits;
     *--at = '\n';
-    do {
-        *--at = (char)('0' + value % 10);
-    } while (value /= 10);
+    at = ks_digits(at, value);
     ks_text_add(sheet->out, at, (size_t)(digits + sizeof digits - at));
 }
 
