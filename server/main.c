@@ -217,16 +217,15 @@ static int open_device(open_house *house)
 /* What tuning has found and will find: of all shards. */
 static int open_tunes(open_house *house)
 {
-    enum { OFF, START, BACKGROUND };
     ks_daemon *daemon = &house->daemon;
     ks_error error = {0};
     const ks_device_info *info = &daemon->device_info;
     if (*info->library) KS_LOG(KS_LOG_INFO, "matmul library", KS_TEXT("library", info->library));
-    if (house->config.autotune == OFF || !daemon->backend->tuning) return KS_EXIT_OK;
+    if (house->config.autotune == KS_AUTOTUNE_OFF || !daemon->backend->tuning) return KS_EXIT_OK;
     if (ks_command_open_tunes(daemon->backend, daemon->device, house->config.tune_cache, &daemon->engine.tunes,
                               &error) != KS_OK)
         return fail(KS_EXIT_SYSTEM, error.text);
-    daemon->engine.tune_live = house->config.autotune == BACKGROUND;
+    daemon->engine.tune_live = house->config.autotune == KS_AUTOTUNE_BACKGROUND;
     return KS_EXIT_OK;
 }
 
@@ -464,7 +463,7 @@ int main(int argc, char **argv)
         code = run_command(command, &house.config);
     } else if (house.config.supervise && !tests) {
         code = ks_supervise(&house.config, argc, argv);
-    } else if (!ks_log_open((ks_level)house.config.log_level, (ks_log_format)house.config.log_format)) {
+    } else if (!ks_log_open(house.config.log_level, house.config.log_format)) {
         fprintf(stderr, "kernserve: out of memory for the log\n");
         code = KS_EXIT_SYSTEM;
     } else {

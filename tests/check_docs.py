@@ -108,7 +108,7 @@ def slug(heading):
 
 
 def options(tree):
-    return set(re.findall(r'^(?:TEXT|LIST|SIZE|TIME|COUNT|OCTAL|FLAG|CHOICE)\(\w+,(?: \w+,)? "([\w-]+)"', tree.only("options.def"), re.M))
+    return set(re.findall(r'^(?:TEXT|LIST|SIZE|TIME|COUNT|OCTAL|FLAG|CHOICE(?:_OF)?)\(\w+,(?: \w+,)? "([\w-]+)"', tree.only("options.def"), re.M))
 
 
 def flags(tree):
@@ -122,7 +122,7 @@ def commands(tree):
 
 def metrics(tree):
     suffix = {"COUNTER": "_total", "INFO": "_info"}
-    found = re.findall(r'^(?:FAMILY|METRIC)\([^"]*?\b(COUNTER|BARE_COUNTER|GAUGE|HISTOGRAM|INFO|STATESET)\b[^"]*"(\w+)"', tree.only("metrics.def"), re.M)
+    found = re.findall(r'^[A-Z]+(?:_BY)?\([^"]*?\b(COUNTER|BARE_COUNTER|GAUGE|HISTOGRAM|INFO|STATESET)\b[^"]*"(\w+)"', tree.only("metrics.def"), re.M)
     return {name + suffix.get(kind, "") for kind, name in found}, {name for kind, name in found if kind == "HISTOGRAM"}
 
 
@@ -365,7 +365,7 @@ PLANTS = (
     (check_options, "docs/operate.md", "| `--queue` |", "| `--queu` |", "option queu does not exist"),
     (check_options, "docs/operate.md", "`128; 1 to 65536`", "`64; 1 to 65536`", "--queue has preset"),
     (check_words_of_options, "docs/http.md", None, "\n`--max-bodi`\n", "no option --max-bodi"),
-    (check_metrics, "*metrics.def", None, 'FAMILY(planted, COUNTER, "kernserve_planted", "", "help")\n', "metric kernserve_planted_total is not"),
+    (check_metrics, "*metrics.def", None, 'ENGINE(planted, COUNTER, "kernserve_planted", "", "help")\n', "metric kernserve_planted_total is not"),
     (check_metrics, "docs/metrics.md", "| `kernserve_queue_depth` |", "| `kernserve_queue_deep` |", "metric kernserve_queue_deep does not"),
     (check_metrics, "docs/operate.md", None, "\n`kernserve_nothing`\n", "no metric kernserve_nothing"),
     (check_routes, "*routes.c", '{"livez",', '{"planted", KS_ROUTE_LIVE, KS_HANDLER_live, READS, 1, 1, 1},\n    {"livez",', "route GET, HEAD /planted is not"),

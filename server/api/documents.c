@@ -6,12 +6,6 @@
 #include "codec/decode.h"
 #include "api/openapi.h"
 
-static const char *state_name(ks_state state)
-{
-    static const char *const names[KS_STATES] = {"starting", "warming", "ready", "draining", "failed"};
-    return names[state];
-}
-
 static int write_ready(ks_daemon *daemon, ks_text *out)
 {
     ks_state state = (ks_state)atomic_load(&daemon->state);
@@ -19,7 +13,7 @@ static int write_ready(ks_daemon *daemon, ks_text *out)
         ks_text_puts(out, "{\"live\":true,\"ready\":true}");
         return 200;
     }
-    ks_text_printf(out, "{\"live\":true,\"ready\":false,\"state\":\"%s\"", state_name(state));
+    ks_text_printf(out, "{\"live\":true,\"ready\":false,\"state\":\"%s\"", ks_state_names[state]);
     if (state == KS_STATE_WARMING)
         ks_text_printf(out, ",\"done\":%d,\"total\":%d", atomic_load(&daemon->warm_done),
                        atomic_load(&daemon->warm_total));

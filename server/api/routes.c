@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/util.h"
+
 enum { READS = 1, WORKS = 2, BOTH = 3 }; /* GET and HEAD; POST */
 
 /* A path's segments: a word stands for itself, "*" for a model's name, "#" for digits (a version), "@" for any other
@@ -104,13 +106,6 @@ static bool matches(const char *pattern, const char *path, const char *end, segm
     }
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* Percent-decodes a name. false: malformed, or an encoded slash or NUL, which no path of ours holds. What is
  * longer than any model's name is cut: it is unknown either way. */
 static bool decode_name(segment raw, char *out, size_t cap, size_t *length)
@@ -119,10 +114,9 @@ static bool decode_name(segment raw, char *out, size_t cap, size_t *length)
     for (size_t i = 0; i < raw.length && n < cap; i++) {
         char c = raw.text[i];
         if (c == '%') {
-            int high = i + 2 < raw.length ? hex_digit(raw.text[i + 1]) : -1;
-            int low = high >= 0 ? hex_digit(raw.text[i + 2]) : -1;
-            if (low < 0) return false;
-            c = (char)(high * 16 + low);
+            const int byte = ks_percent_byte(raw.text + i + 1, raw.text + raw.length);
+            if (byte < 0) return false;
+            c = (char)byte;
             if (c == '\0' || c == '/') return false;
             i += 2;
         }

@@ -5,8 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum ks_level { KS_LOG_ERROR, KS_LOG_WARN, KS_LOG_INFO, KS_LOG_DEBUG, KS_LEVELS } ks_level;
-typedef enum ks_log_format { KS_LOG_TEXT, KS_LOG_JSON } ks_log_format;
+#include "base/log_words.h"
 
 /* Before open (and after close) lines are written directly. */
 bool ks_log_open(ks_level level, ks_log_format format);

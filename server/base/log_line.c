@@ -120,7 +120,9 @@ static void put_time(text_line *line, int64_t wall_ns)
 
 const char *ks_level_name(ks_level level)
 {
-    static const char *const names[KS_LEVELS] = {"error", "warn", "info", "debug"};
+#define X(constant, word) word,
+    static const char *const names[KS_LEVELS] = {KS_LEVEL_TABLE(X)};
+#undef X
     return names[level];
 }
 

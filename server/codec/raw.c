@@ -5,17 +5,10 @@
 #include <string.h>
 
 #include "base/number/number.h"
+#include "base/util.h"
 #include "codec/codec_parts.h"
 
 enum { NAME_MAX_BYTES = 64, VALUE_MAX_BYTES = 256 };
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
 
 /* Percent-decodes [p, end) to a terminated text; -1: a broken escape, a NUL, or no room. '+' stays as it is: "1e+05".
  */
@@ -31,8 +24,9 @@ static int decode(const char *p, const char *end, char *out, int cap)
     while (p < end) {
         char c = *p++;
         if (c == '%') {
-            if (end - p < 2 || hex_digit(p[0]) < 0 || hex_digit(p[1]) < 0) return -1;
-            c = (char)(hex_digit(p[0]) << 4 | hex_digit(p[1]));
+            const int byte = ks_percent_byte(p, end);
+            if (byte < 0) return -1;
+            c = (char)byte;
             p += 2;
         }
         if (c == 0 || n + 1 >= cap) return -1;

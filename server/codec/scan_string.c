@@ -1,5 +1,6 @@
 /* A JSON string, decoded byte by byte into scan->text: escapes, surrogate pairs, UTF-8 as RFC 3629 has it. */
 #include "codec/scan_parts.h"
+#include "base/util.h"
 
 /* Bytes that stand for themselves, without anything before or behind them. */
 static const bool as_it_is[256] = {[0x20 ... 0x21] = 1, [0x23 ... 0x5B] = 1, [0x5D ... 0x7F] = 1};
@@ -115,18 +116,10 @@ static ks_status escape(ks_scan *scan, const char *at, ks_error *error)
     return ks_scan_text_add(scan, &c, 1, error);
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 static ks_status hex(ks_scan *scan, const char *at, ks_error *error)
 {
     ks_scan_string *string = &scan->string;
-    const int digit = hex_digit(*at);
+    const int digit = ks_hex_digit(*at);
     if (digit < 0) return ks_scan_bad(scan, "\\u without four hexadecimal digits", at, error);
     string->unit = string->unit << 4 | (uint32_t)digit;
     if (--string->due > 0) return KS_OK;

@@ -2,6 +2,7 @@
  * whose backends fail on demand: nothing of that exists in the binary that is installed. */
 #ifndef KS_BACKENDS_H
 #define KS_BACKENDS_H
+#include "base/config/config.h"
 #include "kernserve/backend.h"
 
 typedef struct ks_backend_row {
@@ -10,14 +11,11 @@ typedef struct ks_backend_row {
     bool gpu;                           /* for defaults, which are settled before it is opened */
 } ks_backend_row;
 
-enum { KS_BACKEND_AUTO };
-
 /* As the choices of --backend behind "auto". */
 const ks_backend_row *ks_backends(void);
 
-/* choice: the option's. */
-static inline bool ks_backend_is_chosen(const ks_backend_row *row, int64_t choice)
+static inline bool ks_backend_is_chosen(const ks_backend_row *row, ks_choice_backend choice)
 {
-    return choice == KS_BACKEND_AUTO || row - ks_backends() == choice - 1;
+    return choice == KS_BACKEND_AUTO || row - ks_backends() + 1 == (ptrdiff_t)choice;
 }
 #endif

@@ -10,6 +10,7 @@
 
 #include "daemon/listen.h"
 #include "base/log.h"
+#include "base/util.h"
 #include "engine/regions.h"
 
 /* Of the process itself: code, tables, the libraries' heaps. */
@@ -52,16 +53,11 @@ void ks_settle_memory(ks_memory *out)
     }
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* An automatic amount: its usual one, or its share of little memory, or of what the given ones leave; never so little
  * that nothing could be served. */
 static uint64_t automatic(uint64_t usual, uint64_t share, uint64_t left, uint64_t floor)
 {
-    const uint64_t bytes = least(usual, least(share, left));
+    const uint64_t bytes = ks_least_size(usual, ks_least_size(share, left));
     return bytes > floor ? bytes : floor;
 }
 
@@ -161,10 +157,10 @@ void ks_settle_engine(const ks_config *config, ks_engine_options *out)
 
 bool ks_settle_library(const ks_config *config)
 {
-    enum { OFF, START, BACKGROUND };
     if (strcmp(config->cublaslt, "off") == 0) return false;
     if (config->tune.count) return true;
-    return config->autotune == BACKGROUND || (config->autotune == START && (*config->tune_cache || config->warm.count));
+    return config->autotune == KS_AUTOTUNE_BACKGROUND ||
+           (config->autotune == KS_AUTOTUNE_START && (*config->tune_cache || config->warm.count));
 }
 
 ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *engine, ks_limits *out, ks_error *error)
@@ -176,7 +172,7 @@ ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *eng
                        .stream_bytes = config->stream_bytes,
                        .workspace_bytes = config->workspace,
                        .mapped_max = config->mapped_max ? config->mapped_max : SIZE_MAX,
-                       .pinned_must = config->pinned == 0,
+                       .pinned_must = config->pinned == KS_PINNED_MUST,
                        .cublaslt = ks_settle_library(config) ? config->cublaslt : NULL};
     if (strcmp(config->device, "auto") == 0) return KS_OK;
     if (strspn(config->device, "0123456789") != strlen(config->device) || !*config->device ||

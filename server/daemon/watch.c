@@ -152,7 +152,7 @@ static bool reload(const ks_watched *watched, ks_error *error)
         good = ks_tokens_read(fresh.token_file, &tokens, error) == KS_EXIT_OK;
     }
     if (good) {
-        ks_log_set_levels(ks_log_up_to((ks_level)fresh.log_level));
+        ks_log_set_levels(ks_log_up_to(fresh.log_level));
         if (tokens) ks_tokens_publish_take(&watched->daemon->tokens, tokens);
     }
     ks_config_free(&fresh);

@@ -1,11 +1,7 @@
 #include "engine/slot_queue.h"
 
 #include "base/clock.h"
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+#include "base/util.h"
 
 void ks_slot_line_init(ks_slot_line *line, const ks_engine *engine, int64_t patience_ns)
 {
@@ -33,7 +29,7 @@ void ks_slot_line_join(ks_slot_line *line, ks_slot_wait *wait, size_t in_bytes, 
                            .waits = true};
     *line->end = wait;
     line->end = &wait->next;
-    line->until_ns = least(line->until_ns, wait->until_ns);
+    line->until_ns = ks_least(line->until_ns, wait->until_ns);
     line->changed = true; /* there may be a slot that is too small for those before */
 }
 
@@ -78,9 +74,9 @@ ks_slot_wait *ks_slot_line_next(ks_slot_line *line)
         const size_t side = wait->in_bytes > wait->out_bytes ? wait->in_bytes : wait->out_bytes;
         const bool free = ks_engine_slot_free(line->engine, wait->in_bytes, wait->out_bytes);
         if (free && side > line->given) line->given = side;
-        if (!free && side <= line->given) wait->until_ns = least(wait->last_ns, line->now_ns + line->patience_ns);
+        if (!free && side <= line->given) wait->until_ns = ks_least(wait->last_ns, line->now_ns + line->patience_ns);
         if (!free && wait->until_ns > line->now_ns) {
-            line->until_ns = least(line->until_ns, wait->until_ns);
+            line->until_ns = ks_least(line->until_ns, wait->until_ns);
             continue;
         }
         unlink_at(line, line->at);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/head.h"
+#include "base/util.h"
 
 void ks_chunks_init(ks_chunks *chunks, size_t trailer_max, int fields_max)
 {
@@ -14,13 +15,6 @@ void ks_chunks_init(ks_chunks *chunks, size_t trailer_max, int fields_max)
 void ks_chunks_took(ks_chunks *chunks, size_t n)
 {
     chunks->left -= n;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 static bool is_space(char c)
@@ -37,7 +31,7 @@ static bool is_text(char c)
 /* One byte of the size. false: it does not belong there. */
 static bool read_size(ks_chunks *chunks, char c)
 {
-    const int digit = hex_digit(c);
+    const int digit = ks_hex_digit(c);
     if (digit >= 0) {
         chunks->left = chunks->left << 4 | (uint64_t)digit;
         return ++chunks->digits <= KS_CHUNK_DIGITS && chunks->left <= INT64_MAX;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "http/eviction.h"
+#include "base/util.h"
 
 enum {
     LINGER_NS = 1000000000,
@@ -183,11 +184,6 @@ static bool has_spoken(int fd)
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_bytes_received > 0;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* How long so many bytes may take: at the least rate, but never less than the grace. */
 static int64_t rate_ns(uint64_t bytes, uint64_t rate)
 {
@@ -215,8 +211,8 @@ ks_late ks_conn_late(const ks_conn *conn, const ks_config *config, int64_t now_n
     case KS_AT_WAIT:
         return KS_IN_TIME;
     case KS_AT_SEND:
-        return past_ns > least(config->send_timeout, rate_ns(conn->answer_bytes, config->min_rate)) ? KS_LATE_CLOSE
-                                                                                                    : KS_IN_TIME;
+        return past_ns > ks_least(config->send_timeout, rate_ns(conn->answer_bytes, config->min_rate)) ? KS_LATE_CLOSE
+                                                                                                       : KS_IN_TIME;
     case KS_AT_CUT:
         return past_ns > LINGER_NS ? KS_LATE_CLOSE : KS_IN_TIME;
     }

@@ -97,10 +97,10 @@ static ks_conn *pick(const ks_conns *conns, ks_rest *rest, int64_t now_ns)
     return best;
 }
 
-ks_conn *ks_eviction_pick(ks_conns *conns, int64_t now_ns, ks_evicted *reason)
+ks_conn *ks_eviction_pick(ks_conns *conns, int64_t now_ns, ks_count *reason)
 {
     ks_conn *conn = pick(conns, &conns->fresh, now_ns);
-    *reason = conn ? KS_EVICTED_FRESH : KS_EVICTED_IDLE;
+    *reason = conn ? KS_COUNT_evicted_fresh : KS_COUNT_evicted_idle;
     /* New ones that have not been read yet, or have their moment: afterwards they serve a request or go before a kept one does. */
     if (conn == NULL && first_of(&conns->fresh)) return NULL;
     if (conn == NULL) conn = pick(conns, &conns->kept, now_ns);

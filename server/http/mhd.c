@@ -282,7 +282,7 @@ static void on_completed(void *context, struct MHD_Connection *mhd, void **reque
 void ks_http_forget(ks_http *http, ks_conn *conn)
 {
     ks_conns_give(&http->conns, conn);
-    ks_metrics_connections(http->metrics, -1);
+    ks_metrics_add(http->metrics, KS_COUNT_connections, -1);
     if (http->engine) atomic_fetch_sub(&http->daemon->connections, 1);
 }
 
@@ -312,7 +312,7 @@ void ks_http_add(ks_http *http, const ks_arrival *arrival)
         return;
     }
     conn->http = http;
-    ks_metrics_connections(http->metrics, 1);
+    ks_metrics_add(http->metrics, KS_COUNT_connections, 1);
     ks_direct_take(http, conn);
 }
 
@@ -395,7 +395,7 @@ static void on_library_event(ks_http *http, ks_conn *conn, uint32_t events)
     }
 }
 
-const ks_transport ks_library_transport = {.reader = KS_READER_LIBRARY,
+const ks_transport ks_library_transport = {.reader = KS_COUNT_reader_library,
                                            .send = send_library,
                                            .drop = drop_library,
                                            .cut = cut_library,

@@ -80,7 +80,7 @@ void ks_direct_take(ks_http *http, ks_conn *conn)
 }
 
 /* Nothing of the next request has been taken from the socket. */
-static void pass_on(ks_http *http, ks_conn *conn, ks_handover reason)
+static void pass_on(ks_http *http, ks_conn *conn, ks_count reason)
 {
     ks_pieces_leave(http, conn);
     drop_head(ks_talk_of(conn));
@@ -88,7 +88,7 @@ static void pass_on(ks_http *http, ks_conn *conn, ks_handover reason)
     conn->more = false;
     if (conn->stage != KS_AT_IDLE) conn->since_ns = http->now_ns;
     conn->stage = KS_AT_IDLE;
-    ks_metrics_handover(http->metrics, reason);
+    ks_metrics_add(http->metrics, reason, 1);
     ks_conns_watch(&http->conns, conn, EPOLLRDHUP | EPOLLET);
     ks_library_take(http, conn);
 }
@@ -185,11 +185,11 @@ static verdict know_head(ks_http *http, ks_conn *conn, size_t n, ks_status *read
 
 /* Whether the library serves the request. Its head is judged first: what is wrong with it is told here. White space around values is
  * what the library reads in its own way. */
-static bool is_for_library(const ks_http *http, ks_conn *conn, ks_handover *reason)
+static bool is_for_library(const ks_http *http, ks_conn *conn, ks_count *reason)
 {
     if (!conn->head.http10 && !ks_http_prefers_library) return false;
     if (conn->head.spaced || ks_talk_of(conn)->part > 0) return false;
-    *reason = conn->head.http10 ? KS_HANDOVER_HTTP10 : KS_HANDOVER_TEST;
+    *reason = conn->head.http10 ? KS_COUNT_handover_http10 : KS_COUNT_handover_test;
     return ks_gate_wire(&http->rules, &conn->head, &conn->error) == KS_OK;
 }
 
@@ -421,7 +421,7 @@ static void read_next(ks_http *http, ks_conn *conn)
 {
     const ssize_t n = peek_on(http, conn);
     ks_status read;
-    ks_handover reason;
+    ks_count reason;
     if (n < 0 && errno == EAGAIN) return;
     if (n <= 0)
         ks_direct_hang_up(http, conn);
@@ -528,7 +528,7 @@ void ks_direct_stop(ks_http *http)
     }
 }
 
-const ks_transport ks_plain_transport = {.reader = KS_READER_PLAIN,
+const ks_transport ks_plain_transport = {.reader = KS_COUNT_reader_plain,
                                          .send = send_plain,
                                          .drop = drop_plain,
                                          .cut = ks_direct_cut,

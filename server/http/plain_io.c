@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/util.h"
 #include "http/plain.h"
 
 /* That a piece of a body may take: alone, and beside small requests. */
@@ -65,18 +66,13 @@ static bool drop(ks_http *http, ks_conn *conn, size_t n)
     return taken == (ssize_t)n;
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* What the engine did not take is looked at again: no more of it than is likely to be taken. And words take far longer to read
  * than bytes to copy: no more of them than keep the turn for a moment. */
 static void fit_piece(const ks_http *http, ks_talk *t, size_t offered, size_t taken, int64_t took_ns)
 {
     const bool beside = ks_turn_has_company(http), slow = took_ns > (beside ? piece_beside_ns : piece_ns);
-    t->piece = taken < offered ? taken : least(slow ? t->piece / 2 : 2 * t->piece, KS_PIECE_MOST);
-    if (beside) t->piece = least(t->piece, KS_BESIDE_MOST);
+    t->piece = taken < offered ? taken : ks_least_size(slow ? t->piece / 2 : 2 * t->piece, KS_PIECE_MOST);
+    if (beside) t->piece = ks_least_size(t->piece, KS_BESIDE_MOST);
     if (t->piece < KS_PIECE_LEAST) t->piece = KS_PIECE_LEAST;
 }
 
@@ -109,7 +105,7 @@ static bool take_chunks(ks_http *http, ks_conn *conn, const char *bytes, size_t 
         if (status != KS_OK) return false;
         ks_request_announce(http, conn, ks_chunks_data(chunks));
         if (conn->cut) break;
-        const size_t there = least(n - *taken, ks_chunks_data(chunks));
+        const size_t there = ks_least_size(n - *taken, ks_chunks_data(chunks));
         if (there == 0) continue;
         conn->chunks = chunks->count;
         const size_t went = ks_request_body(http, conn, bytes + *taken, there);
@@ -141,11 +137,12 @@ static ks_move read_piece(ks_http *http, ks_conn *conn)
     ks_talk *t = ks_talk_of(conn);
     if (t->interim > 0) return send_interim(http, conn);
     /* And a byte behind the request, which tells that there is another one. */
-    const size_t most = t->head_left + least(body_left(conn), t->piece) + 1;
+    const size_t most = t->head_left + ks_least_size(body_left(conn), t->piece) + 1;
     const ssize_t n = TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, most, MSG_PEEK | MSG_DONTWAIT));
     if (n < 0 && errno == EAGAIN) return KS_STUCK;
     if (n <= 0) return give_up(http, conn);
-    const size_t heads = least((size_t)n, t->head_left), offered = least((size_t)n - heads, body_left(conn));
+    const size_t heads = ks_least_size((size_t)n, t->head_left),
+                 offered = ks_least_size((size_t)n - heads, body_left(conn));
     const int64_t begun_ns = ks_now_ns();
     size_t taken = 0;
     const bool good = take(http, conn, http->direct->peeked + heads, offered, &taken);
@@ -172,7 +169,7 @@ static ks_move read_piece(ks_http *http, ks_conn *conn)
 static ks_move drop_piece(ks_http *http, ks_conn *conn)
 {
     ks_talk *t = ks_talk_of(conn);
-    const size_t most = least(t->unread, KS_PIECE_MOST);
+    const size_t most = ks_least_size(t->unread, KS_PIECE_MOST);
     const ssize_t n = TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, most, MSG_DONTWAIT | MSG_TRUNC));
     if (n < 0 && errno == EAGAIN) return KS_STUCK;
     if (n > 0 && t->unread != SIZE_MAX) t->unread -= (size_t)n;
@@ -196,7 +193,7 @@ ks_move ks_pieces_send(ks_http *http, ks_conn *conn)
     }
     const size_t most = ks_turn_has_company(http) ? KS_BESIDE_MOST : KS_SEND_MOST;
     struct iovec parts[2] = {{t->reply + t->reply_length - head, head},
-                             {(char *)(uintptr_t)body, least((size_t)there, most)}};
+                             {(char *)(uintptr_t)body, ks_least_size((size_t)there, most)}};
     const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     const ssize_t n = TEMP_FAILURE_RETRY(sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
     if (n < 0 && errno == EAGAIN) return KS_STUCK;

@@ -164,7 +164,8 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
     if (http->refusing != KS_OK) return ks_fail(&conn->error, http->refusing, "%s", ks_reply_sentence(http->refusing));
     if (conn->route.model->compat)
         return ks_compat_begin(conn->route.model, head->known[KS_KNOWN_HEADER_LENGTH], head->encoding,
-                               http->daemon->config->json_non_finite == 1, &conn->compat, &conn->error);
+                               http->daemon->config->json_non_finite == KS_JSON_NON_FINITE_ERROR, &conn->compat,
+                               &conn->error);
     const char *accept = head->known[KS_KNOWN_ACCEPT];
     const bool known = head->encoding == KS_BODY_PLAIN && !head->chunked;
     const ks_oip_head words = {.model = conn->route.model,
@@ -206,7 +207,7 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
     conn->counted = true;
     conn->requests++;
     http->in_flight++;
-    ks_metrics_reader(http->metrics, conn->transport->reader);
+    ks_metrics_add(http->metrics, conn->transport->reader, 1);
     ks_identity_read(&conn->identity, &conn->head, &http->numbers);
     conn->fault = judge(http, conn, read);
     if (conn->fault == KS_OK) conn->fault = begin(http, conn);
@@ -219,9 +220,10 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
 static bool is_last(const ks_http *http, const ks_conn *conn)
 {
     const int64_t most = http->daemon->config->max_requests;
-    return http->draining || conn->head.closes || conn->head.http10 || conn->transport->reader != KS_READER_PLAIN ||
-           ks_status_closes(conn->fault) || is_connect(conn) || (conn->fault != KS_OK && is_crowded(http)) ||
-           (most > 0 && conn->requests >= most) || ks_http_prefers_library ||
+    return http->draining || conn->head.closes || conn->head.http10 ||
+           conn->transport->reader != KS_COUNT_reader_plain || ks_status_closes(conn->fault) || is_connect(conn) ||
+           (conn->fault != KS_OK && is_crowded(http)) || (most > 0 && conn->requests >= most) ||
+           ks_http_prefers_library ||
            (http->engine && atomic_load_explicit(&http->daemon->state, memory_order_relaxed) == KS_STATE_DRAINING);
 }
 
@@ -427,11 +429,11 @@ static void count(ks_http *http, ks_conn *conn, bool delivered)
     http->in_flight--;
     conn->counted = false;
     if (conn->stage == KS_AT_BODY)
-        ks_metrics_aborted(http->metrics, KS_ABORT_RECEIVE);
+        ks_metrics_add(http->metrics, KS_COUNT_aborted_receive, 1);
     else if (conn->stage == KS_AT_WAIT)
-        ks_metrics_aborted(http->metrics, KS_ABORT_COMPUTE);
+        ks_metrics_add(http->metrics, KS_COUNT_aborted_compute, 1);
     else if (conn->stage == KS_AT_SEND && !delivered)
-        ks_metrics_aborted(http->metrics, KS_ABORT_SEND);
+        ks_metrics_add(http->metrics, KS_COUNT_aborted_send, 1);
     if (conn->code)
         ks_metrics_http(http->metrics, conn->route.handler, conn->method, conn->code, conn->received,
                         conn->answer_bytes);

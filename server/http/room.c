@@ -7,9 +7,9 @@
 
 /* A plain close: a client that sends its next request at this moment sees the end before any answer, as every client that keeps
  * connections must expect. The library closes its own ones, when it has seen the end. */
-static void evict(ks_http *http, ks_conn *conn, ks_evicted reason)
+static void evict(ks_http *http, ks_conn *conn, ks_count reason)
 {
-    ks_metrics_evicted(http->metrics, reason);
+    ks_metrics_add(http->metrics, reason, 1);
     if (ks_conn_is_plain(conn)) {
         ks_direct_hang_up(http, conn);
         return;
@@ -28,7 +28,7 @@ int ks_http_room_most(const ks_http *http)
 int ks_http_make_room(ks_http *http, int n)
 {
     int made = 0;
-    ks_evicted reason;
+    ks_count reason;
     ks_conn *conn;
     http->now_ns = ks_now_ns();
     while (made < n && (conn = ks_eviction_pick(&http->conns, http->now_ns, &reason)) != NULL) {

@@ -13,7 +13,7 @@ struct ks_http;
 struct ks_conn;
 
 typedef struct ks_transport {
-    ks_reader reader;
+    ks_count reader; /* counts the requests that it reads */
     /* Sends head and body, now or later, and calls ks_request_sent, once. Owns what the response owns from then on. */
     void (*send)(struct ks_http *, struct ks_conn *, ks_response *);
     /* Ends the connection without a response. */

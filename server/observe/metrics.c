@@ -22,6 +22,10 @@ static const char *const phase_names[KS_PHASES] = {
 #undef X
 };
 
+#define X(constant, word) word,
+const char *const ks_state_names[KS_STATES] = {KS_STATE_TABLE(X)};
+#undef X
+
 const char *ks_phase_name(ks_phase phase)
 {
     return phase_names[phase];
@@ -185,29 +189,14 @@ void ks_metrics_http(ks_shard_metrics *m, ks_handler handler, ks_method method, 
     add(&m->http_out[handler], out_bytes);
 }
 
-void ks_metrics_reader(ks_shard_metrics *m, ks_reader reader)
-{
-    add(&m->reader[reader], 1);
-}
-
-void ks_metrics_handover(ks_shard_metrics *m, ks_handover reason)
-{
-    add(&m->handover[reason], 1);
-}
-
 void ks_metrics_rejected(ks_shard_metrics *m, ks_status status)
 {
     add(&m->rejected[status], 1);
 }
 
-void ks_metrics_aborted(ks_shard_metrics *m, ks_abort phase)
+void ks_metrics_add(ks_shard_metrics *m, ks_count count, int64_t n)
 {
-    add(&m->aborted[phase], 1);
-}
-
-void ks_metrics_evicted(ks_shard_metrics *m, ks_evicted reason)
-{
-    add(&m->evicted[reason], 1);
+    add(&m->count[count], (uint64_t)n);
 }
 
 void ks_metrics_address_full(ks_metrics *metrics)
@@ -215,27 +204,17 @@ void ks_metrics_address_full(ks_metrics *metrics)
     atomic_fetch_add_explicit(&metrics->address_full, 1, memory_order_relaxed);
 }
 
-static void shift(_Atomic int64_t *gauge, int delta)
+uint64_t ks_metrics_sum(const ks_metrics *metrics, ks_count count)
 {
-    atomic_store_explicit(gauge, atomic_load_explicit(gauge, memory_order_relaxed) + delta, memory_order_relaxed);
-}
-
-void ks_metrics_in_flight(ks_shard_metrics *m, int delta)
-{
-    shift(&m->in_flight, delta);
-}
-
-void ks_metrics_connections(ks_shard_metrics *m, int delta)
-{
-    shift(&m->connections, delta);
+    uint64_t sum = 0;
+    for (int i = 0; i < metrics->writers; i++)
+        sum += atomic_load_explicit(&metrics->shard[i].count[count], memory_order_relaxed);
+    return sum;
 }
 
 int64_t ks_metrics_in_flight_now(const ks_metrics *metrics)
 {
-    int64_t sum = 0;
-    for (int i = 0; i < metrics->writers; i++)
-        sum += atomic_load_explicit(&metrics->shard[i].in_flight, memory_order_relaxed);
-    return sum;
+    return (int64_t)ks_metrics_sum(metrics, KS_COUNT_in_flight);
 }
 
 void ks_metrics_reloaded(ks_metrics *metrics, bool accepted)

@@ -50,9 +50,15 @@ typedef enum ks_handler {
 
 typedef enum ks_method { KS_METHOD_GET, KS_METHOD_POST, KS_METHOD_HEAD, KS_METHOD_OTHER, KS_METHODS } ks_method;
 
-/* Which reads a request's bytes, and why the second one does; labels in metrics_text.c. */
-typedef enum ks_reader { KS_READER_PLAIN, KS_READER_LIBRARY, KS_READERS } ks_reader;
-typedef enum ks_handover { KS_HANDOVER_HTTP10, KS_HANDOVER_TEST, KS_HANDOVERS } ks_handover;
+/* A shard's counters and gauges: the cells of the rows SHARD, SHARD_BY and CELL of metrics.def. */
+typedef enum ks_count {
+#define SHARD(id, ...) KS_COUNT_##id,
+#define SHARD_BY(id, kind, name, unit, label, values, help) values
+#define CELL(cell) KS_COUNT_##cell,
+#define V(cell, value) KS_COUNT_##cell,
+#include "observe/metrics.def"
+    KS_COUNTS
+} ks_count;
 
 /* One finished inference request. model NULL: unknown model. */
 typedef struct ks_record {
@@ -77,16 +83,8 @@ void ks_metrics_inference(ks_shard_metrics *m, const ks_record *record);
 void ks_metrics_send(ks_shard_metrics *m, int model, int64_t ns); /* the answer's sending ended */
 void ks_metrics_http(ks_shard_metrics *m, ks_handler handler, ks_method method, int code, uint64_t in_bytes,
                      uint64_t out_bytes);
-void ks_metrics_reader(ks_shard_metrics *m, ks_reader reader);
-void ks_metrics_handover(ks_shard_metrics *m, ks_handover reason);
 void ks_metrics_rejected(ks_shard_metrics *m, ks_status status);
-typedef enum ks_abort { KS_ABORT_RECEIVE, KS_ABORT_QUEUE, KS_ABORT_COMPUTE, KS_ABORT_SEND, KS_ABORTS } ks_abort;
-void ks_metrics_aborted(ks_shard_metrics *m, ks_abort phase);
-/* Why a connection was closed for others' sake: no request of it was ever over, or it was between requests. */
-typedef enum ks_evicted { KS_EVICTED_FRESH, KS_EVICTED_IDLE, KS_EVICTED_REASONS } ks_evicted;
-void ks_metrics_evicted(ks_shard_metrics *m, ks_evicted reason);
-void ks_metrics_in_flight(ks_shard_metrics *m, int delta);
-void ks_metrics_connections(ks_shard_metrics *m, int delta);
+void ks_metrics_add(ks_shard_metrics *m, ks_count count, int64_t n); /* n below 0: of a gauge */
 
 int64_t ks_metrics_in_flight_now(const ks_metrics *metrics); /* sum of all writers; any thread */
 
@@ -110,35 +108,38 @@ void ks_metrics_stats(const ks_metrics *metrics, int model, ks_model_stats *out)
 enum { KS_BOUNDS = 19 };
 int ks_metrics_bucket(int64_t ns);
 
-/* What one shard's engine counts (engine.c writes, a page sums). Every member is a uint64_t. */
+/* What one shard's engine counts (engine.c writes, a page sums): the cells of the rows ENGINE and DEVICE of metrics.def,
+ * and what functions of a page read. Every member is a uint64_t. */
 typedef struct ks_engine_stats {
-    uint64_t launches, graph_launches, graph_hits, graph_misses, graph_fallbacks, captures, capture_ns;
-    uint64_t plans, plan_evictions, plan_bytes;
-    uint64_t queue_depth, running, lanes_busy, lanes;
+#define ENGINE(id, ...) uint64_t id;
+#define ENGINE_BY(id, kind, name, unit, label, values, help) values
+#define V(cell, value) uint64_t cell;
+#include "observe/metrics.def"
+    uint64_t running, lanes_busy, lanes;
     uint64_t slot_used_bytes, slot_total_bytes; /* pinned pool of this shard */
-    uint64_t h2d_bytes, d2h_bytes, h2d_ns, compute_ns, d2h_ns, device_busy_ns;
-    uint64_t overlap_ns; /* time in which two or more lanes were busy */
+    uint64_t ring_bytes;
+    uint64_t captures, capture_ns;
     uint64_t capture_bucket[KS_BOUNDS + 1];
-    uint64_t errors_memory, errors_device; /* batches and captures that failed, by what the backend said */
-    uint64_t streams_waiting, streams_open, stream_bytes, ring_bytes; /* large requests */
 } ks_engine_stats;
 
 /* Values owned by other rooms, for a page. */
-typedef enum ks_state {
-    KS_STATE_STARTING,
-    KS_STATE_WARMING,
-    KS_STATE_READY,
-    KS_STATE_DRAINING,
-    KS_STATE_FAILED,
-    KS_STATES
-} ks_state;
+#define KS_STATE_TABLE(X)                                                                                              \
+    X(KS_STATE_STARTING, "starting")                                                                                   \
+    X(KS_STATE_WARMING, "warming")                                                                                     \
+    X(KS_STATE_READY, "ready") X(KS_STATE_DRAINING, "draining") X(KS_STATE_FAILED, "failed")
+#define X(constant, word) constant,
+typedef enum ks_state { KS_STATE_TABLE(X) KS_STATES } ks_state;
+#undef X
+extern const char *const ks_state_names[KS_STATES];
+
 typedef struct ks_page {
     ks_state state;
     ks_device_info device;
     const ks_engine_stats *engines; /* one per shard */
     int shards;
-    uint64_t queue_capacity, inflight_bytes, inflight_limit;
     uint64_t device_faults;
+#define VALUE(id, ...) uint64_t id;
+#include "observe/metrics.def"
     bool openmetrics, triton;         /* not both */
     const struct ks_gpu_figures *gpu; /* with triton; NULL: not known here */
 } ks_page;

@@ -35,13 +35,10 @@ typedef struct ks_model_cells {
 
 struct ks_shard_metrics {
     _Alignas(64) ks_model_cells model[KS_MODELS_MAX + 1]; /* the last: unknown models */
-    ks_cell reader[KS_READERS], handover[KS_HANDOVERS];
+    ks_cell count[KS_COUNTS];
     ks_cell http[KS_HANDLERS][KS_METHODS][KS_CODES];
     ks_cell http_in[KS_HANDLERS], http_out[KS_HANDLERS];
     ks_cell rejected[KS_STATUS_COUNT];
-    ks_cell aborted[KS_ABORTS];
-    ks_cell evicted[KS_EVICTED_REASONS];
-    _Atomic int64_t in_flight, connections;
 };
 
 struct ks_metrics {
@@ -51,6 +48,8 @@ struct ks_metrics {
     _Atomic int reload_successful;
     _Atomic int64_t reload_success_ns; /* wall time */
 };
+
+uint64_t ks_metrics_sum(const ks_metrics *metrics, ks_count count); /* of all writers */
 
 extern const int64_t ks_bound_ns[KS_BOUNDS];
 extern const char *const ks_bound_text[KS_BOUNDS + 1];

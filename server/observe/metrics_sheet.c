@@ -4,6 +4,7 @@
 
 #include "base/number/number.h"
 #include "base/text.h"
+#include "base/util.h"
 
 typedef enum kind { COUNTER, BARE_COUNTER, GAUGE, HISTOGRAM, INFO, STATESET } kind;
 
@@ -14,9 +15,8 @@ typedef struct family {
 } family;
 
 static const family families[] = {
-#define FAMILY(id, kind, name, unit, help) {name, kind, unit, help},
+#define METRIC(id, kind, name, unit, help) {name, kind, unit, help},
 #include "observe/metrics.def"
-#undef FAMILY
 };
 
 void ks_sheet_begin(ks_sheet *sheet, int id)
@@ -85,9 +85,7 @@ static void put_integer(ks_sheet *sheet, uint64_t value)
     char digits[24];
     char *at = digits + sizeof digits;
     *--at = '\n';
-    do {
-        *--at = (char)('0' + value % 10);
-    } while (value /= 10);
+    at = ks_digits(at, value);
     ks_text_add(sheet->out, at, (size_t)(digits + sizeof digits - at));
 }
 
@@ -121,6 +119,15 @@ void ks_sheet_real(ks_sheet *sheet, double value)
 void ks_sheet_seconds(ks_sheet *sheet, uint64_t ns)
 {
     ks_sheet_real(sheet, (double)ns / 1e9);
+}
+
+void ks_sheet_amount(ks_sheet *sheet, uint64_t value)
+{
+    const family *f = &families[sheet->family];
+    if (strcmp(f->unit, "seconds") == 0)
+        ks_sheet_seconds(sheet, value);
+    else
+        ks_sheet_sample(sheet, f->kind == GAUGE && (int64_t)value < 0 ? 0 : value);
 }
 
 void ks_sheet_single(ks_sheet *sheet, int id, uint64_t value)

@@ -10,9 +10,8 @@
 struct ks_text;
 
 enum {
-#define FAMILY(id, kind, name, unit, help) F_##id,
+#define METRIC(id, ...) F_##id,
 #include "observe/metrics.def"
-#undef FAMILY
 };
 
 typedef struct ks_sheet {
@@ -31,6 +30,8 @@ void ks_sheet_label(ks_sheet *sheet, int place, const char *name, const char *va
 void ks_sheet_sample(ks_sheet *sheet, uint64_t value);
 void ks_sheet_real(ks_sheet *sheet, double value);
 void ks_sheet_seconds(ks_sheet *sheet, uint64_t ns);
+/* A cell as its row says: nanoseconds of a family in seconds; a gauge that its writers hold between two steps below 0 is 0. */
+void ks_sheet_amount(ks_sheet *sheet, uint64_t value);
 void ks_sheet_single(ks_sheet *sheet, int family, uint64_t value);
 /* Lines of a histogram: _bucket with le, then _count, _sum. count is cumulative. */
 void ks_sheet_bucket(ks_sheet *sheet, const char *le, uint64_t count);

@@ -1,9 +1,9 @@
-/* The page /metrics: which families, which labels, from the counters of metrics_cells.h and the values that other rooms
- * handed in. */
+/* The page /metrics: a row of metrics.def is written by its owner's loop, a row PAGE by the function write_ID of this file, from
+ * the counters of metrics_cells.h and the values that other layers handed in. */
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "base/log_line.h"
 #include "observe/metrics_cells.h"
 #include "observe/metrics_sheet.h"
 #include "base/text.h"
@@ -21,6 +21,17 @@ static uint64_t relaxed(const ks_cell *cell)
         for (int w_ = 0; w_ < (metrics)->writers; w_++) sum_ += relaxed(&(metrics)->shard[w_].member);                 \
         sum_;                                                                                                          \
     })
+
+typedef struct page {
+    ks_sheet sheet;
+    const ks_metrics *metrics;
+    const ks_page *values;
+    ks_engine_stats sum; /* of all shards */
+    char device[16];     /* label of its families */
+    const char *label;   /* of the row under way, for each of its lines; NULL: none */
+    int place;           /* of that label */
+    int models;          /* with the unknown one, the last */
+} page;
 
 static void histogram(ks_sheet *sheet, const ks_metrics *metrics, size_t offset)
 {
@@ -60,33 +71,38 @@ static bool has_histograms(const ks_metrics *metrics, int model)
     return false;
 }
 
-static void write_identity(ks_sheet *sheet, const ks_page *values)
+static void write_build(page *p)
 {
-    ks_sheet_begin(sheet, F_build);
+    ks_sheet *sheet = &p->sheet;
     ks_sheet_label(sheet, 0, "version", KS_VERSION);
     ks_sheet_label(sheet, 1, "revision", KS_REVISION);
     ks_sheet_label(sheet, 2, "compiler", "gcc " __VERSION__);
     ks_sheet_label(sheet, 3, "cuda_version", KS_CUDA_VERSION);
     ks_sheet_sample(sheet, 1);
-
-    static const char *const state_names[KS_STATES] = {"starting", "warming", "ready", "draining", "failed"};
-    ks_sheet_begin(sheet, F_state);
-    ks_sheet_states(sheet, state_names, KS_STATES, (int)values->state);
 }
 
-static void write_http(ks_sheet *sheet, const ks_metrics *metrics)
+static void write_state(page *p)
 {
-    static const char *const handlers[KS_HANDLERS] = {
+    ks_sheet_states(&p->sheet, ks_state_names, KS_STATES, (int)p->values->state);
+}
+
+/* --- HTTP ------------------------------------------------------------------------------------------------------------
+ */
+
+static const char *const handlers[KS_HANDLERS] = {
 #define X(name) #name,
-        KS_HANDLER_TABLE(X)
+    KS_HANDLER_TABLE(X)
 #undef X
-    };
+};
+
+static void write_http_requests(page *p)
+{
     static const char *const methods[KS_METHODS] = {"GET", "POST", "HEAD", "other"};
-    ks_sheet_begin(sheet, F_http_requests);
+    ks_sheet *sheet = &p->sheet;
     for (int h = 0; h < KS_HANDLERS; h++)
         for (int m = 0; m < KS_METHODS; m++)
             for (int c = 0; c < KS_CODES; c++) {
-                const uint64_t count = SUM(metrics, http[h][m][c]);
+                const uint64_t count = SUM(p->metrics, http[h][m][c]);
                 /* Known beforehand: each handler's own method, answered well. */
                 const bool known = c == 0 && m == (h == KS_HANDLER_infer ? KS_METHOD_POST : KS_METHOD_GET);
                 if (!count && !known) continue;
@@ -97,83 +113,46 @@ static void write_http(ks_sheet *sheet, const ks_metrics *metrics)
                 ks_sheet_label(sheet, 2, "code", code);
                 ks_sheet_sample(sheet, count);
             }
-    ks_sheet_begin(sheet, F_http_in);
+}
+
+static void write_http_in(page *p)
+{
     for (int h = 0; h < KS_HANDLERS; h++) {
-        ks_sheet_label(sheet, 0, "handler", handlers[h]);
-        ks_sheet_sample(sheet, SUM(metrics, http_in[h]));
+        ks_sheet_label(&p->sheet, 0, "handler", handlers[h]);
+        ks_sheet_sample(&p->sheet, SUM(p->metrics, http_in[h]));
     }
-    ks_sheet_begin(sheet, F_http_out);
+}
+
+static void write_http_out(page *p)
+{
     for (int h = 0; h < KS_HANDLERS; h++) {
-        ks_sheet_label(sheet, 0, "handler", handlers[h]);
-        ks_sheet_sample(sheet, SUM(metrics, http_out[h]));
+        ks_sheet_label(&p->sheet, 0, "handler", handlers[h]);
+        ks_sheet_sample(&p->sheet, SUM(p->metrics, http_out[h]));
     }
 }
 
-static void write_readers(ks_sheet *sheet, const ks_metrics *metrics)
+static void write_reason(page *p, const char *reason, uint64_t count)
 {
-    static const char *const readers[KS_READERS] = {"plain", "libmicrohttpd"};
-    static const char *const reasons[KS_HANDOVERS] = {"http10", "test"};
-    ks_sheet_begin(sheet, F_http_reader);
-    for (int r = 0; r < KS_READERS; r++) {
-        ks_sheet_label(sheet, 0, "reader", readers[r]);
-        ks_sheet_sample(sheet, SUM(metrics, reader[r]));
-    }
-    ks_sheet_begin(sheet, F_http_handover);
-    for (int r = 0; r < KS_HANDOVERS; r++) {
-        const uint64_t count = SUM(metrics, handover[r]);
-        if (!count && r == KS_HANDOVER_TEST) continue; /* only in a build for tests */
-        ks_sheet_label(sheet, 0, "reason", reasons[r]);
-        ks_sheet_sample(sheet, count);
-    }
+    ks_sheet_label(&p->sheet, 0, "reason", reason);
+    ks_sheet_sample(&p->sheet, count);
 }
 
-static void write_gauges(ks_sheet *sheet, const ks_metrics *metrics)
+static void write_http_handover(page *p)
 {
-    int64_t connections = 0, in_flight = 0;
-    for (int w = 0; w < metrics->writers; w++) {
-        connections += atomic_load_explicit(&metrics->shard[w].connections, memory_order_relaxed);
-        in_flight += atomic_load_explicit(&metrics->shard[w].in_flight, memory_order_relaxed);
-    }
-    ks_sheet_single(sheet, F_connections, connections > 0 ? (uint64_t)connections : 0);
-    ks_sheet_single(sheet, F_in_flight, in_flight > 0 ? (uint64_t)in_flight : 0);
+    write_reason(p, "http10", ks_metrics_sum(p->metrics, KS_COUNT_handover_http10));
+    const uint64_t tests = ks_metrics_sum(p->metrics, KS_COUNT_handover_test);
+    if (tests) write_reason(p, "test", tests); /* only in a build for tests */
 }
 
-static void write_inference(ks_sheet *sheet, const ks_metrics *metrics)
+static void write_evicted(page *p)
 {
-    static const char *const outcomes[KS_OUTCOMES] = {
-#define X(name) #name,
-        KS_OUTCOME_TABLE(X)
-#undef X
-    };
-    const int models = ks_model_count() + 1;
-    ks_sheet_begin(sheet, F_requests);
-    for (int m = 0; m < models; m++)
-        for (int e = 0; e < KS_ENCODINGS; e++)
-            for (int o = 0; o < KS_OUTCOMES; o++) {
-                ks_sheet_label(sheet, 0, "model", model_name(m));
-                ks_sheet_label(sheet, 1, "encoding", ks_encoding_name((ks_encoding)e));
-                ks_sheet_label(sheet, 2, "outcome", outcomes[o]);
-                ks_sheet_sample(sheet, SUM(metrics, model[model_place(m)].requests[e][o]));
-            }
-    /* Nothing of an unknown model is ever answered 200: no histograms for it. */
-    ks_sheet_begin(sheet, F_duration);
-    for (int m = 0; m + 1 < models; m++) {
-        if (!has_histograms(metrics, m)) continue;
-        ks_sheet_label(sheet, 0, "model", model_name(m));
-        histogram(sheet, metrics, offsetof(ks_shard_metrics, model[m].duration));
-    }
-    ks_sheet_begin(sheet, F_phase);
-    for (int m = 0; m + 1 < models; m++)
-        for (int p = 0; p < KS_PHASES && has_histograms(metrics, m); p++) {
-            ks_sheet_label(sheet, 0, "model", model_name(m));
-            ks_sheet_label(sheet, 1, "phase", ks_phase_name((ks_phase)p));
-            histogram(sheet, metrics, offsetof(ks_shard_metrics, model[m].phase[p]));
-        }
+    write_reason(p, "no_request", ks_metrics_sum(p->metrics, KS_COUNT_evicted_fresh));
+    write_reason(p, "idle", ks_metrics_sum(p->metrics, KS_COUNT_evicted_idle));
+    write_reason(p, "address", relaxed(&p->metrics->address_full));
 }
 
-static void write_refusals(ks_sheet *sheet, const ks_metrics *metrics)
+static void write_rejected(page *p)
 {
-    ks_sheet_begin(sheet, F_rejected);
     for (int s = KS_OK + 1; s < KS_CANCELLED; s++) {
         /* Two statuses may share a code: summed where the first one stands. */
         const char *code = ks_status_code((ks_status)s);
@@ -182,41 +161,82 @@ static void write_refusals(ks_sheet *sheet, const ks_metrics *metrics)
         for (int other = KS_OK + 1; other < KS_CANCELLED; other++) {
             if (strcmp(ks_status_code((ks_status)other), code) != 0) continue;
             if (other < s) first = false;
-            count += SUM(metrics, rejected[other]);
+            count += SUM(p->metrics, rejected[other]);
         }
         if (!first) continue;
-        ks_sheet_label(sheet, 0, "code", code);
-        ks_sheet_sample(sheet, count);
+        ks_sheet_label(&p->sheet, 0, "code", code);
+        ks_sheet_sample(&p->sheet, count);
     }
-    static const char *const aborts[KS_ABORTS] = {"receive", "queue", "compute", "send"};
-    ks_sheet_begin(sheet, F_aborted);
-    for (int a = 0; a < KS_ABORTS; a++) {
-        ks_sheet_label(sheet, 0, "phase", aborts[a]);
-        ks_sheet_sample(sheet, SUM(metrics, aborted[a]));
-    }
-    static const char *const evicted[KS_EVICTED_REASONS] = {"no_request", "idle"};
-    ks_sheet_begin(sheet, F_evicted);
-    for (int e = 0; e < KS_EVICTED_REASONS; e++) {
-        ks_sheet_label(sheet, 0, "reason", evicted[e]);
-        ks_sheet_sample(sheet, SUM(metrics, evicted[e]));
-    }
-    ks_sheet_label(sheet, 0, "reason", "address");
-    ks_sheet_sample(sheet, relaxed(&metrics->address_full));
 }
 
-static void write_reload_and_log(ks_sheet *sheet, const ks_metrics *metrics)
+/* --- inference -------------------------------------------------------------------------------------------------------
+ */
+
+static void write_requests(page *p)
 {
-    ks_sheet_single(sheet, F_reload_ok, (uint64_t)atomic_load(&metrics->reload_successful));
-    ks_sheet_begin(sheet, F_reload_time);
-    ks_sheet_seconds(sheet, (uint64_t)atomic_load(&metrics->reload_success_ns));
-    static const char *const levels[KS_LEVELS] = {"error", "warn", "info", "debug"};
-    ks_sheet_begin(sheet, F_log_messages);
-    for (int l = 0; l < KS_LEVELS; l++) {
-        ks_sheet_label(sheet, 0, "level", levels[l]);
-        ks_sheet_sample(sheet, ks_log_lines((ks_level)l));
-    }
-    ks_sheet_single(sheet, F_log_dropped, ks_log_dropped());
+    static const char *const outcomes[KS_OUTCOMES] = {
+#define X(name) #name,
+        KS_OUTCOME_TABLE(X)
+#undef X
+    };
+    for (int m = 0; m < p->models; m++)
+        for (int e = 0; e < KS_ENCODINGS; e++)
+            for (int o = 0; o < KS_OUTCOMES; o++) {
+                ks_sheet_label(&p->sheet, 0, "model", model_name(m));
+                ks_sheet_label(&p->sheet, 1, "encoding", ks_encoding_name((ks_encoding)e));
+                ks_sheet_label(&p->sheet, 2, "outcome", outcomes[o]);
+                ks_sheet_sample(&p->sheet, SUM(p->metrics, model[model_place(m)].requests[e][o]));
+            }
 }
+
+/* Nothing of an unknown model is ever answered 200: no histograms for it. */
+static void write_duration(page *p)
+{
+    for (int m = 0; m + 1 < p->models; m++) {
+        if (!has_histograms(p->metrics, m)) continue;
+        ks_sheet_label(&p->sheet, 0, "model", model_name(m));
+        histogram(&p->sheet, p->metrics, offsetof(ks_shard_metrics, model[m].duration));
+    }
+}
+
+static void write_phase(page *p)
+{
+    for (int m = 0; m + 1 < p->models; m++)
+        for (int phase = 0; phase < KS_PHASES && has_histograms(p->metrics, m); phase++) {
+            ks_sheet_label(&p->sheet, 0, "model", model_name(m));
+            ks_sheet_label(&p->sheet, 1, "phase", ks_phase_name((ks_phase)phase));
+            histogram(&p->sheet, p->metrics, offsetof(ks_shard_metrics, model[m].phase[phase]));
+        }
+}
+
+/* --- configuration and log -------------------------------------------------------------------------------------------
+ */
+
+static void write_reload_ok(page *p)
+{
+    ks_sheet_sample(&p->sheet, (uint64_t)atomic_load(&p->metrics->reload_successful));
+}
+
+static void write_reload_time(page *p)
+{
+    ks_sheet_seconds(&p->sheet, (uint64_t)atomic_load(&p->metrics->reload_success_ns));
+}
+
+static void write_log_messages(page *p)
+{
+    for (int l = 0; l < KS_LEVELS; l++) {
+        ks_sheet_label(&p->sheet, 0, "level", ks_level_name((ks_level)l));
+        ks_sheet_sample(&p->sheet, ks_log_lines((ks_level)l));
+    }
+}
+
+static void write_log_dropped(page *p)
+{
+    ks_sheet_sample(&p->sheet, ks_log_dropped());
+}
+
+/* --- engines and device ----------------------------------------------------------------------------------------------
+ */
 
 static ks_engine_stats engines_sum(const ks_page *values)
 {
@@ -229,118 +249,143 @@ static ks_engine_stats engines_sum(const ks_page *values)
     return sum;
 }
 
-static void write_engine(ks_sheet *sheet, const ks_page *values, const ks_engine_stats *sum)
+static void write_of_state(page *p, int place, const char *state, uint64_t amount)
 {
-    ks_sheet_single(sheet, F_queue_depth, sum->queue_depth);
-    ks_sheet_single(sheet, F_queue_capacity, values->queue_capacity);
-    ks_sheet_single(sheet, F_inflight_bytes, values->inflight_bytes);
-    ks_sheet_single(sheet, F_inflight_limit, values->inflight_limit);
-    ks_sheet_single(sheet, F_launches, sum->launches);
-    ks_sheet_single(sheet, F_graph_launches, sum->graph_launches);
-    ks_sheet_begin(sheet, F_graph_lookups);
-    ks_sheet_label(sheet, 0, "result", "hit");
-    ks_sheet_sample(sheet, sum->graph_hits);
-    ks_sheet_label(sheet, 0, "result", "miss");
-    ks_sheet_sample(sheet, sum->graph_misses);
-    ks_sheet_single(sheet, F_graph_evictions, sum->plan_evictions);
-    ks_sheet_single(sheet, F_graph_entries, sum->plans);
-    ks_sheet_single(sheet, F_graph_bytes, sum->plan_bytes);
-    ks_sheet_begin(sheet, F_graph_capture);
-    uint64_t captures = 0;
-    for (int b = 0; b <= KS_BOUNDS; b++) ks_sheet_bucket(sheet, ks_bound_text[b], captures += sum->capture_bucket[b]);
-    ks_sheet_sum(sheet, captures, sum->capture_ns);
-    ks_sheet_single(sheet, F_graph_fallbacks, sum->graph_fallbacks);
-    ks_sheet_begin(sheet, F_pinned);
-    ks_sheet_label(sheet, 0, "state", "used");
-    ks_sheet_sample(sheet, sum->slot_used_bytes);
-    ks_sheet_label(sheet, 0, "state", "free");
-    ks_sheet_sample(sheet, sum->slot_total_bytes - sum->slot_used_bytes);
-    ks_sheet_label(sheet, 0, "state", "ring");
-    ks_sheet_sample(sheet, sum->ring_bytes);
-    ks_sheet_begin(sheet, F_streams);
-    ks_sheet_label(sheet, 0, "state", "waiting");
-    ks_sheet_sample(sheet, sum->streams_waiting);
-    ks_sheet_label(sheet, 0, "state", "open");
-    ks_sheet_sample(sheet, sum->streams_open);
-    ks_sheet_single(sheet, F_stream_memory, sum->stream_bytes);
+    ks_sheet_label(&p->sheet, place, "state", state);
+    ks_sheet_sample(&p->sheet, amount);
 }
 
-static void write_device(ks_sheet *sheet, const ks_page *values, const ks_engine_stats *sum, const char *device)
+static void write_graph_capture(page *p)
 {
+    uint64_t captures = 0;
+    for (int b = 0; b <= KS_BOUNDS; b++)
+        ks_sheet_bucket(&p->sheet, ks_bound_text[b], captures += p->sum.capture_bucket[b]);
+    ks_sheet_sum(&p->sheet, captures, p->sum.capture_ns);
+}
+
+static void write_pinned(page *p)
+{
+    write_of_state(p, 0, "used", p->sum.slot_used_bytes);
+    write_of_state(p, 0, "free", p->sum.slot_total_bytes - p->sum.slot_used_bytes);
+    write_of_state(p, 0, "ring", p->sum.ring_bytes);
+}
+
+static void label_device(page *p)
+{
+    ks_sheet_label(&p->sheet, 0, "device", p->device);
+}
+
+static void write_lanes(page *p)
+{
+    label_device(p);
+    write_of_state(p, 1, "busy", p->sum.lanes_busy);
+    write_of_state(p, 1, "idle", p->sum.lanes - p->sum.lanes_busy);
+}
+
+static void write_device(page *p)
+{
+    const ks_device_info *device = &p->values->device;
     char capability[16] = "";
-    const int sm = values->device.capability;
+    const int sm = device->capability;
     if (sm) snprintf(capability, sizeof capability, "%d.%d", sm / 10, sm % 10);
-    ks_sheet_begin(sheet, F_device);
-    ks_sheet_label(sheet, 0, "device", device);
-    ks_sheet_label(sheet, 1, "uuid", values->device.uuid);
-    ks_sheet_label(sheet, 2, "model_name", values->device.name);
-    ks_sheet_label(sheet, 3, "compute_capability", capability);
-    ks_sheet_label(sheet, 4, "driver_version", values->device.driver);
-    ks_sheet_sample(sheet, 1);
+    label_device(p);
+    ks_sheet_label(&p->sheet, 1, "uuid", device->uuid);
+    ks_sheet_label(&p->sheet, 2, "model_name", device->name);
+    ks_sheet_label(&p->sheet, 3, "compute_capability", capability);
+    ks_sheet_label(&p->sheet, 4, "driver_version", device->driver);
+    ks_sheet_sample(&p->sheet, 1);
+}
 
-    static const char *const state_names[] = {"good", "failed"};
-    ks_sheet_begin(sheet, F_device_state);
-    ks_sheet_label(sheet, 0, "device", device);
-    ks_sheet_states(sheet, state_names, 2, values->state == KS_STATE_FAILED);
-    ks_sheet_begin(sheet, F_device_faults);
-    ks_sheet_label(sheet, 0, "device", device);
-    ks_sheet_sample(sheet, values->device_faults);
-    ks_sheet_begin(sheet, F_device_errors);
-    ks_sheet_label(sheet, 0, "device", device);
-    ks_sheet_label(sheet, 1, "error", "memory");
-    ks_sheet_sample(sheet, sum->errors_memory);
-    ks_sheet_label(sheet, 1, "error", "device");
-    ks_sheet_sample(sheet, sum->errors_device);
-    if (values->device.gpu) {
-        ks_sheet_begin(sheet, F_device_memory);
-        ks_sheet_label(sheet, 0, "device", device);
-        ks_sheet_sample(sheet, values->device.memory_bytes);
-    }
+static void write_device_state(page *p)
+{
+    static const char *const names[] = {"good", "failed"};
+    label_device(p);
+    ks_sheet_states(&p->sheet, names, 2, p->values->state == KS_STATE_FAILED);
+}
 
-    const struct {
-        int family;
-        const char *label, *value;
-        uint64_t amount;
-        bool seconds;
-    } lines[] = {{F_lanes, "state", "busy", sum->lanes_busy, false},
-                 {F_lanes, "state", "idle", sum->lanes - sum->lanes_busy, false},
-                 {F_engine_busy, "engine", "h2d", sum->h2d_ns, true},
-                 {F_engine_busy, "engine", "compute", sum->compute_ns, true},
-                 {F_engine_busy, "engine", "d2h", sum->d2h_ns, true},
-                 {F_device_busy, NULL, NULL, sum->device_busy_ns, true},
-                 {F_device_overlap, NULL, NULL, sum->overlap_ns, true},
-                 {F_transfer, "direction", "h2d", sum->h2d_bytes, false},
-                 {F_transfer, "direction", "d2h", sum->d2h_bytes, false}};
-    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
-        if (i == 0 || lines[i].family != lines[i - 1].family) ks_sheet_begin(sheet, lines[i].family);
-        ks_sheet_label(sheet, 0, "device", device);
-        if (lines[i].label) ks_sheet_label(sheet, 1, lines[i].label, lines[i].value);
-        if (lines[i].seconds)
-            ks_sheet_seconds(sheet, lines[i].amount);
-        else
-            ks_sheet_sample(sheet, lines[i].amount);
+static void write_device_faults(page *p)
+{
+    label_device(p);
+    ks_sheet_sample(&p->sheet, p->values->device_faults);
+}
+
+static void write_device_memory(page *p)
+{
+    label_device(p);
+    ks_sheet_sample(&p->sheet, p->values->device.memory_bytes);
+}
+
+/* --- rows ------------------------------------------------------------------------------------------------------------
+ */
+
+/* label: of the row; NULL: it has none, and one line. */
+static void begin_row(page *p, int family, bool of_device, const char *label)
+{
+    ks_sheet_begin(&p->sheet, family);
+    if (of_device) label_device(p);
+    p->label = label;
+    p->place = of_device;
+}
+
+static void write_line(page *p, const char *value, uint64_t amount)
+{
+    if (p->label) ks_sheet_label(&p->sheet, p->place, p->label, value);
+    ks_sheet_amount(&p->sheet, amount);
+}
+
+#define ROW(id, of_device, amount)                                                                                     \
+    begin_row(p, F_##id, of_device, NULL);                                                                             \
+    write_line(p, NULL, amount);
+#define ROW_BY(id, of_device, label, lines)                                                                            \
+    begin_row(p, F_##id, of_device, label);                                                                            \
+    lines
+
+static void write_shards(page *p)
+{
+#define SHARD(id, ...) ROW(id, false, ks_metrics_sum(p->metrics, KS_COUNT_##id))
+#define SHARD_BY(id, kind, name, unit, label, values, help) ROW_BY(id, false, label, values)
+#define V(cell, value) write_line(p, value, ks_metrics_sum(p->metrics, KS_COUNT_##cell));
+#include "observe/metrics.def"
+}
+
+static void write_engines(page *p)
+{
+#define ENGINE(id, ...) ROW(id, false, p->sum.id)
+#define ENGINE_BY(id, kind, name, unit, label, values, help) ROW_BY(id, false, label, values)
+#define DEVICE(id, ...) ROW(id, true, p->sum.id)
+#define DEVICE_BY(id, kind, name, unit, label, values, help) ROW_BY(id, true, label, values)
+#define V(cell, value) write_line(p, value, p->sum.cell);
+#define VALUE(id, ...) ROW(id, false, p->values->id)
+#include "observe/metrics.def"
+}
+
+static void write_functions(page *p)
+{
+#define PAGE(id, ...)                                                                                                  \
+    ks_sheet_begin(&p->sheet, F_##id);                                                                                 \
+    write_##id(p);
+#define GPU(id, ...)                                                                                                   \
+    if (p->values->device.gpu) {                                                                                       \
+        PAGE(id)                                                                                                       \
     }
+#include "observe/metrics.def"
 }
 
 void ks_metrics_text(const ks_metrics *metrics, const ks_page *values, ks_text *out)
 {
-    ks_sheet sheet = {.out = out, .openmetrics = values->openmetrics};
-    const ks_engine_stats sum = engines_sum(values);
-    char device[16];
+    page p = {.sheet = {.out = out, .openmetrics = values->openmetrics},
+              .metrics = metrics,
+              .values = values,
+              .sum = engines_sum(values),
+              .models = ks_model_count() + 1};
     if (values->device.gpu)
-        snprintf(device, sizeof device, "%d", values->device.index);
+        snprintf(p.device, sizeof p.device, "%d", values->device.index);
     else
-        snprintf(device, sizeof device, "%s", values->device.backend ? values->device.backend : "cpu");
-    write_identity(&sheet, values);
-    write_http(&sheet, metrics);
-    write_readers(&sheet, metrics);
-    write_gauges(&sheet, metrics);
-    write_inference(&sheet, metrics);
-    write_refusals(&sheet, metrics);
-    write_engine(&sheet, values, &sum);
-    write_device(&sheet, values, &sum, device);
-    write_reload_and_log(&sheet, metrics);
-    ks_sheet_process(&sheet);
-    if (values->triton) ks_sheet_triton(&sheet, metrics, values);
+        snprintf(p.device, sizeof p.device, "%s", values->device.backend ? values->device.backend : "cpu");
+    write_functions(&p);
+    write_shards(&p);
+    write_engines(&p);
+    ks_sheet_process(&p.sheet);
+    if (values->triton) ks_sheet_triton(&p.sheet, metrics, values);
     if (values->openmetrics) ks_text_puts(out, "# EOF\n");
 }

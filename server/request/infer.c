@@ -112,7 +112,7 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
                                       .max_work = work_limit(daemon),
                                       .max_skeleton = config->max_skeleton,
                                       .strict_parameters = config->strict_parameters,
-                                      .json_non_finite_error = config->json_non_finite == 1,
+                                      .json_non_finite_error = config->json_non_finite == KS_JSON_NON_FINITE_ERROR,
                                       .slice = &infers->slice,
                                       .memos = infers->memos};
     infers->asked = (ks_oip *)(void *)(infers->words + (size_t)count * words);
@@ -283,7 +283,7 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     infer->streamed = false;
     infer->ended_ns = infer->tail_ns = 0;
     infer->times = (ks_times){.first_ns = first_ns};
-    ks_metrics_in_flight(infers->metrics, 1);
+    ks_metrics_add(infers->metrics, KS_COUNT_in_flight, 1);
     infer->words_open = true;
     ks_oip_head words = *head;
     words.window = infers->daemon->regions ? hold_window : NULL;
@@ -527,7 +527,7 @@ static void release(ks_infer *infer)
     infer->next_free = infers->free;
     infers->free = infer;
     infers->held--;
-    ks_metrics_in_flight(infers->metrics, -1);
+    ks_metrics_add(infers->metrics, KS_COUNT_in_flight, -1);
 }
 
 bool ks_infer_cancel(ks_infer *infer)
@@ -537,7 +537,7 @@ bool ks_infer_cancel(ks_infer *infer)
         return false;
     infer->held &= ~HELD_BY_ENGINE;
     set_fault(infer, ks_fail(&infer->error, KS_CANCELLED, "the client has gone"));
-    if (!infer->streamed || infer->ended_ns) ks_metrics_aborted(infer->infers->metrics, KS_ABORT_QUEUE);
+    if (!infer->streamed || infer->ended_ns) ks_metrics_add(infer->infers->metrics, KS_COUNT_aborted_queue, 1);
     return true;
 }
 
@@ -552,7 +552,7 @@ void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence)
 static bool wants_line(ks_infers *infers)
 {
     const ks_config *config = infers->daemon->config;
-    return config->access_log && infers->logged++ % (uint64_t)config->access_log_sample == 0;
+    return config->access_log == KS_ACCESS_LOG_ON && infers->logged++ % (uint64_t)config->access_log_sample == 0;
 }
 
 /* Microseconds of a phase; one that did not happen took none. */

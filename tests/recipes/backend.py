@@ -1,5 +1,4 @@
 """A toy backend: twin, the CPU's under a name of its own, which counts its launches."""
-import os
 import struct
 
 from daemon import Daemon, request
@@ -15,10 +14,6 @@ EDITS = [
     ("docs/operate.md", r"^(\| `--backend` .*?\|cpu)", r"\1\\|twin"),
     ("deploy/config/kernserve.conf", r"(\|cpu)\n(?=.*\nbackend = )", r"\1|twin\n"),
 ]
-OPTIONS = os.path.join(os.path.dirname(__file__), "..", "..", "server", "base", "config", "options.def")
-with open(OPTIONS) as file:
-    if '"auto|cuda|cpu"' in file.read():  # choices are not yet an enum's
-        EDITS[4] = ("server/base/config/options.def", r"^CHOICE\(backend, .*?\|cpu", r"\g<0>|twin")
 
 
 def test(kernserve, tree, command):

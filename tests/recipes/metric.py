@@ -1,5 +1,4 @@
 """A toy metric: kernserve_plans_made_total, the plans that the engines have made."""
-import os
 import struct
 
 from daemon import Daemon, metric, request
@@ -12,12 +11,6 @@ EDITS = [
     # documents
     ("docs/metrics.md", r"^\| `kernserve_graph_launches_total` .*\n", r"\g<0>| `%s_total` | counter | | plans made |\n" % NAME),
 ]
-FAMILIES = os.path.join(os.path.dirname(__file__), "..", "..", "server", "observe", "metrics.def")
-with open(FAMILIES) as file:
-    if "\nENGINE(" not in file.read():  # a family is not yet a row alone
-        EDITS[0] = ("server/observe/metrics.def", r"^FAMILY\(graph_launches, .*\n", r'\g<0>FAMILY(plans_made, COUNTER, "%s", "", "%s")\n' % (NAME, HELP))
-        EDITS += [("server/observe/metrics.h", r"^(    uint64_t )(launches, .*\n)", r"\1plans_made, \2"),
-                  ("server/observe/metrics_text.c", r"^    ks_sheet_single\(sheet, F_graph_launches, .*\n", r"\g<0>    ks_sheet_single(sheet, F_plans_made, sum->plans_made);\n")]
 
 
 def test(kernserve, tree, command):

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/log_words.h"
 #include "kernserve/status.h"
 
 enum { KS_LIST_MAX = 32 };
@@ -13,6 +14,12 @@ typedef struct ks_list {
     int count;
     const char *item[KS_LIST_MAX]; /* owned by the config */
 } ks_list;
+
+/* An enum for each option with choices, in the order of its words. */
+#define CHOICE(field, name, preset, values, help) typedef enum ks_choice_##field{values} ks_choice_##field;
+#define CHOICE_OF(type, ...)
+#define V(constant, word) constant,
+#include "base/config/options.def"
 
 typedef struct ks_config {
 #define TEXT(field, name, preset, help) const char *field;
@@ -22,16 +29,9 @@ typedef struct ks_config {
 #define COUNT(field, name, preset, least, most, help) int64_t field;
 #define OCTAL(field, name, preset, least, most, help) int64_t field;
 #define FLAG(field, name, preset, help) bool field;
-#define CHOICE(field, name, preset, choices, help) int field; /* index into choices */
+#define CHOICE(field, name, preset, values, help) ks_choice_##field field;
+#define CHOICE_OF(type, field, name, preset, values, help) type field;
 #include "base/config/options.def"
-#undef TEXT
-#undef LIST
-#undef SIZE
-#undef TIME
-#undef COUNT
-#undef OCTAL
-#undef FLAG
-#undef CHOICE
     const char *file;      /* that was read (--config), or NULL */
     const char *url;       /* of --healthcheck, or NULL */
     const char *self_test; /* "table" or "json": what --self-test writes; NULL: it is not asked for */

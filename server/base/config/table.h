@@ -27,23 +27,8 @@ typedef struct ks_option {
 typedef enum ks_origin { KS_FROM_PRESET, KS_FROM_FILE, KS_FROM_ENVIRONMENT, KS_FROM_COMMAND_LINE } ks_origin;
 
 enum {
-#define TEXT(field, ...) KS_OPTION_AT_##field,
-#define LIST TEXT
-#define SIZE TEXT
-#define TIME TEXT
-#define COUNT TEXT
-#define OCTAL TEXT
-#define FLAG TEXT
-#define CHOICE TEXT
+#define OPTION(field, ...) KS_OPTION_AT_##field,
 #include "base/config/options.def"
-#undef TEXT
-#undef LIST
-#undef SIZE
-#undef TIME
-#undef COUNT
-#undef OCTAL
-#undef FLAG
-#undef CHOICE
     KS_OPTIONS
 };
 

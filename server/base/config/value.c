@@ -16,7 +16,8 @@ const ks_option ks_options[KS_OPTIONS] = {
 #define OCTAL(field, name, preset, least, most, help)                                                                  \
     {KS_OPTION_OCTAL, name, AT(field), NULL, preset, least, most, help},
 #define FLAG(field, name, preset, help) {KS_OPTION_FLAG, name, AT(field), NULL, preset, 0, 1, help},
-#define CHOICE(field, name, preset, choices, help) {KS_OPTION_CHOICE, name, AT(field), choices, preset, 0, 0, help},
+#define CHOICE(field, name, preset, values, help) {KS_OPTION_CHOICE, name, AT(field), &(values)[1], preset, 0, 0, help},
+#define V(constant, word) "|" word
 #include "base/config/options.def"
 };
 

@@ -18,7 +18,7 @@ void ks_selftest_config(ks_config *config)
     config->admin_listen = "";
     config->token_file = "";
     if (config->log_level > KS_LOG_WARN) config->log_level = KS_LOG_WARN;
-    config->access_log = 0;
+    config->access_log = KS_ACCESS_LOG_OFF;
 }
 
 /* The one who waits may end it: nothing has to be finished. */

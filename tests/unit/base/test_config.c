@@ -87,6 +87,43 @@ static void flags_have_their_words(void **state)
     }
 }
 
+/* Each word is the constant that the daemon compares with. */
+static void choices_are_their_constants(void **state)
+{
+    static const struct {
+        const char *argument;
+        size_t offset;
+        int value;
+    } rows[] = {{"--backend=auto", offsetof(ks_config, backend), KS_BACKEND_AUTO},
+                {"--backend=cuda", offsetof(ks_config, backend), KS_BACKEND_CUDA},
+                {"--backend=cpu", offsetof(ks_config, backend), KS_BACKEND_CPU},
+                {"--pinned=must", offsetof(ks_config, pinned), KS_PINNED_MUST},
+                {"--pinned=try", offsetof(ks_config, pinned), KS_PINNED_TRY},
+                {"--autotune=off", offsetof(ks_config, autotune), KS_AUTOTUNE_OFF},
+                {"--autotune=start", offsetof(ks_config, autotune), KS_AUTOTUNE_START},
+                {"--autotune=background", offsetof(ks_config, autotune), KS_AUTOTUNE_BACKGROUND},
+                {"--json-non-finite=words", offsetof(ks_config, json_non_finite), KS_JSON_NON_FINITE_WORDS},
+                {"--json-non-finite=error", offsetof(ks_config, json_non_finite), KS_JSON_NON_FINITE_ERROR},
+                {"--log-level=error", offsetof(ks_config, log_level), KS_LOG_ERROR},
+                {"--log-level=warn", offsetof(ks_config, log_level), KS_LOG_WARN},
+                {"--log-level=info", offsetof(ks_config, log_level), KS_LOG_INFO},
+                {"--log-level=debug", offsetof(ks_config, log_level), KS_LOG_DEBUG},
+                {"--log-format=text", offsetof(ks_config, log_format), KS_LOG_TEXT},
+                {"--log-format=json", offsetof(ks_config, log_format), KS_LOG_JSON},
+                {"--access-log=off", offsetof(ks_config, access_log), KS_ACCESS_LOG_OFF},
+                {"--access-log=on", offsetof(ks_config, access_log), KS_ACCESS_LOG_ON}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int value = -1;
+        assert_int_equal(load(rows[i].argument, NULL), 0);
+        memcpy(&value, (const char *)&config + rows[i].offset, sizeof value);
+        if (value != rows[i].value) fail_msg("%s is %d, not %d", rows[i].argument, value, rows[i].value);
+    }
+    assert_int_equal(load("--autotune=startx", NULL), KS_EXIT_USAGE);
+    assert_string_equal(error.text, "--autotune: 'startx' is none of off|start|background");
+    assert_int_equal(load("--autotune=", NULL), KS_EXIT_USAGE);
+}
+
 static void higher_origins_win(void **state)
 {
     (void)state;
@@ -289,7 +326,7 @@ static void a_dump_reads_back_as_the_same(void **state)
     assert_string_equal(config.listen.item[1], "127.0.0.1:2");
     assert_int_equal(config.max_body, 3 << 20);
     assert_int_equal(config.idle_timeout, 90000000000);
-    assert_int_equal(config.backend, 2);
+    assert_int_equal(config.backend, KS_BACKEND_CPU);
     assert_string_equal(config.warm.item[0], "softmax:64,1024:FP32");
     assert_string_equal(config.admin_listen, "");
     assert_int_equal(config.host.count, 0);
@@ -305,14 +342,7 @@ static void help_names_every_option(void **state)
     text[fread(text, 1, sizeof text - 1, file)] = 0;
     fclose(file);
     static const char *const names[] = {
-#define TEXT(field, name, ...) name,
-#define LIST TEXT
-#define SIZE TEXT
-#define TIME TEXT
-#define COUNT TEXT
-#define OCTAL TEXT
-#define FLAG TEXT
-#define CHOICE TEXT
+#define OPTION(field, name, ...) name,
 #include "base/config/options.def"
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -327,6 +357,7 @@ int main(void)
         TEST(presets_hold_without_any_origin),
         TEST(higher_origins_win),
         TEST(flags_have_their_words),
+        TEST(choices_are_their_constants),
         TEST(lists_of_a_higher_origin_replace),
         TEST(flags_have_three_forms),
         TEST(units_are_read),
