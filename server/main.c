@@ -31,8 +31,6 @@
 #include "base/version.h"
 #include "daemon/watch.h"
 
-enum { SHARDS_MAX = 64 };
-
 typedef struct open_house {
     ks_config config;
     ks_daemon daemon;
@@ -42,7 +40,7 @@ typedef struct open_house {
     int admin_fd;
     bool admin_loopback;
     ks_admin *admin;
-    ks_shard *shards[SHARDS_MAX];
+    ks_shard *shards[KS_SHARDS_MAX];
     ks_listener *listener;
     bool tokens_wanted;
     bool stopped; /* asked to, before all was open */
@@ -261,13 +259,19 @@ static int open_regions(open_house *house)
     return fail(KS_EXIT_SYSTEM, error.text);
 }
 
+static int open_view(open_house *house)
+{
+    ks_daemon_fill_api(&house->daemon);
+    return KS_EXIT_OK;
+}
+
 /* Triton's figures of the GPU; a host that has none to tell serves without them. */
 static void open_nvml(ks_daemon *daemon)
 {
     const char *reason;
     if (!daemon->config->triton_metrics || !daemon->device_info.uuid[0]) return;
-    daemon->nvml = ks_nvml_open(daemon->device_info.uuid, &reason);
-    if (!daemon->nvml) KS_LOG(KS_LOG_INFO, "no figures of the GPU in /metrics", KS_TEXT("reason", reason));
+    daemon->api.nvml = ks_nvml_open(daemon->device_info.uuid, &reason);
+    if (!daemon->api.nvml) KS_LOG(KS_LOG_INFO, "no figures of the GPU in /metrics", KS_TEXT("reason", reason));
 }
 
 static int open_admin(open_house *house)
@@ -343,8 +347,8 @@ static void say_ready(const open_house *house, int64_t begun_ns)
 static int open_all(open_house *house)
 {
     typedef int open_fn(open_house *);
-    static open_fn *const rooms[] = {open_sockets, settle_access, open_device, open_tunes,   open_counters,
-                                     open_regions, open_admin,    open_shards, open_listener};
+    static open_fn *const rooms[] = {open_sockets, settle_access, open_device, open_tunes,  open_counters,
+                                     open_regions, open_view,     open_admin,  open_shards, open_listener};
     for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
         house->stopped = ks_watch_stop_asked();
         if (house->stopped) return KS_EXIT_OK;
@@ -359,7 +363,7 @@ static void close_all(open_house *house)
 {
     ks_daemon *daemon = &house->daemon;
     ks_listener_close(&house->listener);
-    for (int i = 0; i < SHARDS_MAX; i++) {
+    for (int i = 0; i < KS_SHARDS_MAX; i++) {
         if (!house->shards[i]) continue;
         ks_shard_drain(house->shards[i], ks_now_ns());
         ks_shard_join(&house->shards[i]);
@@ -368,7 +372,7 @@ static void close_all(open_house *house)
     ks_admin_close(&house->admin);
     if (house->admin_fd >= 0) ks_listen_close(house->admin_fd);
     for (int i = 0; i < house->fds_count; i++) ks_listen_close(house->fds[i]);
-    ks_nvml_close(&daemon->nvml);
+    ks_nvml_close(&daemon->api.nvml);
     ks_metrics_close(&daemon->metrics);
     ks_addresses_close(&daemon->addresses);
     if (daemon->room_fd >= 0) close(daemon->room_fd);

@@ -6,12 +6,12 @@
 #include "base/log.h"
 #include "codec/decode.h"
 
-ks_status ks_control_repository(ks_daemon *daemon, const ks_control *words, ks_text *out, ks_error *error)
+ks_status ks_control_repository(ks_api_view *view, const ks_control *words, ks_text *out, ks_error *error)
 {
     bool present, only_ready = false;
     const ks_status status = ks_control_bool(words, "ready", &present, &only_ready, error);
     if (status != KS_OK) return ks_fail(error, status, "Invalid value for 'ready': expected a boolean");
-    const bool ready = atomic_load(&daemon->state) == KS_STATE_READY;
+    const bool ready = atomic_load(view->state) == KS_STATE_READY;
     if (only_ready && !ready)
         ks_text_puts(out, "[]");
     else
@@ -61,14 +61,14 @@ static ks_status read_log_settings(const ks_control *words, log_settings *settin
     return ks_fail(error, KS_FIELD, "log_format must be 'default' or 'ISO8601'");
 }
 
-ks_status ks_control_logging(ks_daemon *daemon, const ks_control *words, ks_text *out, ks_error *error)
+ks_status ks_control_logging(ks_api_view *view, const ks_control *words, ks_text *out, ks_error *error)
 {
-    log_settings settings = {.levels = ks_log_levels(), .iso8601 = atomic_load(&daemon->log_iso8601)};
+    log_settings settings = {.levels = ks_log_levels(), .iso8601 = atomic_load(&view->log_iso8601)};
     const ks_status status = read_log_settings(words, &settings, error);
     if (status != KS_OK) return status;
     if (words) {
         ks_log_set_levels(settings.levels);
-        atomic_store(&daemon->log_iso8601, settings.iso8601);
+        atomic_store(&view->log_iso8601, settings.iso8601);
         KS_LOG(KS_LOG_INFO, "log settings changed", KS_INT("levels", settings.levels));
     }
     ks_text_puts(out, "{\"log_file\":\"\"");
@@ -93,12 +93,12 @@ static ks_region_kind kind_of(const ks_route *route)
     return route->cuda ? KS_REGION_CUDA : KS_REGION_SYSTEM;
 }
 
-ks_status ks_control_regions(ks_daemon *daemon, const ks_route *route, ks_text *out, ks_error *error)
+ks_status ks_control_regions(ks_api_view *view, const ks_route *route, ks_text *out, ks_error *error)
 {
     char name[KS_ROUTE_NAME_MAX + 1];
     const ks_status status = route->name ? ks_route_name(route, name, error) : KS_OK;
     if (status != KS_OK) return status;
-    return ks_regions_list(daemon->regions, kind_of(route), route->name ? name : NULL, out, error);
+    return ks_regions_list(view->regions, kind_of(route), route->name ? name : NULL, out, error);
 }
 
 static ks_status no_field(const char *field, ks_error *error)
@@ -131,28 +131,28 @@ static ks_status register_cuda(ks_regions *regions, const char *name, const ks_c
     return status == KS_OK ? ks_regions_add_cuda(regions, name, handle, device, bytes, error) : status;
 }
 
-ks_status ks_control_register(ks_daemon *daemon, const ks_route *route, const ks_control *words, ks_error *error)
+ks_status ks_control_register(ks_api_view *view, const ks_route *route, const ks_control *words, ks_error *error)
 {
     char name[KS_ROUTE_NAME_MAX + 1];
     bool present;
     uint64_t bytes = 0;
-    if (!daemon->regions) return disabled(error);
+    if (!view->regions) return disabled(error);
     ks_status status = ks_route_name(route, name, error);
     if (status == KS_OK) status = ks_control_unsigned(words, "byte_size", &present, &bytes, error);
     if (status == KS_OK && !present) return no_field("byte_size", error);
     if (status != KS_OK) return status;
-    status = route->cuda ? register_cuda(daemon->regions, name, words, bytes, error)
-                         : register_system(daemon->regions, name, words, bytes, error);
+    status = route->cuda ? register_cuda(view->regions, name, words, bytes, error)
+                         : register_system(view->regions, name, words, bytes, error);
     if (status == KS_OK)
         KS_LOG(KS_LOG_DEBUG, "shared memory registered", KS_TEXT("region", name), KS_INT("byte_size", bytes));
     return status;
 }
 
-ks_status ks_control_unregister(ks_daemon *daemon, const ks_route *route, ks_error *error)
+ks_status ks_control_unregister(ks_api_view *view, const ks_route *route, ks_error *error)
 {
     char name[KS_ROUTE_NAME_MAX + 1];
-    if (!daemon->regions) return disabled(error);
+    if (!view->regions) return disabled(error);
     const ks_status status = route->name ? ks_route_name(route, name, error) : KS_OK;
-    if (status == KS_OK) ks_regions_remove(daemon->regions, kind_of(route), route->name ? name : NULL);
+    if (status == KS_OK) ks_regions_remove(view->regions, kind_of(route), route->name ? name : NULL);
     return status;
 }

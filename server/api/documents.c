@@ -6,29 +6,28 @@
 #include "codec/decode.h"
 #include "api/openapi.h"
 
-static int write_ready(ks_daemon *daemon, ks_text *out)
+static int write_ready(ks_api_view *view, ks_text *out)
 {
-    ks_state state = (ks_state)atomic_load(&daemon->state);
+    ks_state state = (ks_state)atomic_load(view->state);
     if (state == KS_STATE_READY) {
         ks_text_puts(out, "{\"live\":true,\"ready\":true}");
         return 200;
     }
     ks_text_printf(out, "{\"live\":true,\"ready\":false,\"state\":\"%s\"", ks_state_names[state]);
     if (state == KS_STATE_WARMING)
-        ks_text_printf(out, ",\"done\":%d,\"total\":%d", atomic_load(&daemon->warm_done),
-                       atomic_load(&daemon->warm_total));
+        ks_text_printf(out, ",\"done\":%d,\"total\":%d", atomic_load(&view->warm_done), atomic_load(&view->warm_total));
     ks_text_puts(out, "}");
     return 503;
 }
 
-static int write_model_ready(ks_daemon *daemon, const ks_model *model, ks_text *out)
+static int write_model_ready(ks_api_view *view, const ks_model *model, ks_text *out)
 {
-    bool ready = atomic_load(&daemon->state) == KS_STATE_READY;
+    bool ready = atomic_load(view->state) == KS_STATE_READY;
     ks_text_printf(out, "{\"name\":\"%s\",\"ready\":%s}", model->name, ready ? "true" : "false");
     return ready ? 200 : 503;
 }
 
-static void write_stats(const ks_daemon *daemon, const ks_model *only, ks_text *out)
+static void write_stats(const ks_api_view *view, const ks_model *only, ks_text *out)
 {
     const ks_model *models[KS_MODELS_MAX];
     ks_model_stats stats[KS_MODELS_MAX];
@@ -37,7 +36,7 @@ static void write_stats(const ks_daemon *daemon, const ks_model *only, ks_text *
         const ks_model *model = ks_model_at(i);
         if (only && model != only) continue;
         models[count] = model;
-        ks_metrics_stats(daemon->metrics, model->index, &stats[count]);
+        ks_metrics_stats(view->metrics, model->index, &stats[count]);
         count++;
     }
     ks_oip_stats(out, models, stats, count);
@@ -55,92 +54,91 @@ static bool wants_openmetrics(const char *accept)
  */
 static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
 
-void ks_page_engine(ks_daemon *daemon, int shard, const ks_engine *engine)
+void ks_page_engine(ks_api_view *view, int shard, const ks_engine *engine)
 {
     pthread_mutex_lock(&engines_lock);
-    daemon->engines[shard] = engine;
+    view->engines[shard] = engine;
     pthread_mutex_unlock(&engines_lock);
 }
 
-static void write_metrics(ks_daemon *daemon, const ks_page_ask *ask, ks_text *out, const char **content_type)
+static void write_metrics(ks_api_view *view, const ks_page_ask *ask, ks_text *out, const char **content_type)
 {
-    enum { SHARDS_MAX = sizeof daemon->engines / sizeof daemon->engines[0] };
-    ks_engine_stats engines[SHARDS_MAX];
+    ks_engine_stats engines[KS_SHARDS_MAX];
     int shards = 0;
     pthread_mutex_lock(&engines_lock);
-    for (int i = 0; i < daemon->shards && i < SHARDS_MAX; i++) {
-        const ks_engine *engine = daemon->engines[i];
+    for (int i = 0; i < view->shards && i < KS_SHARDS_MAX; i++) {
+        const ks_engine *engine = view->engines[i];
         if (engine) ks_engine_read_stats(engine, &engines[shards++]);
     }
     pthread_mutex_unlock(&engines_lock);
     /* Asking the driver may take milliseconds, so shards leave the GPU's figures to the second listener. OpenMetrics has
      * no room for Triton's names. */
-    const bool triton = daemon->config->triton_metrics, openmetrics = !triton && wants_openmetrics(ask->accept);
-    const bool gpu = triton && daemon->nvml && !ask->infers;
+    const bool triton = view->config->triton_metrics, openmetrics = !triton && wants_openmetrics(ask->accept);
+    const bool gpu = triton && view->nvml && !ask->infers;
     ks_gpu_figures figures;
-    if (gpu) ks_nvml_read(daemon->nvml, &figures);
+    if (gpu) ks_nvml_read(view->nvml, &figures);
     *content_type = openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
                                 : "text/plain; version=0.0.4; charset=utf-8";
-    ks_page page = {.state = (ks_state)atomic_load(&daemon->state),
-                    .device = daemon->device_info,
+    ks_page page = {.state = (ks_state)atomic_load(view->state),
+                    .device = *view->device_info,
                     .engines = engines,
                     .shards = shards,
-                    .queue_capacity = (uint64_t)daemon->config->queue * (uint64_t)daemon->shards,
-                    .inflight_bytes = ks_budget_used(daemon->budget),
-                    .inflight_limit = ks_budget_limit(daemon->budget),
-                    .device_faults = atomic_load(&daemon->device_faults),
+                    .queue_capacity = (uint64_t)view->config->queue * (uint64_t)view->shards,
+                    .inflight_bytes = ks_budget_used(view->budget),
+                    .inflight_limit = ks_budget_limit(view->budget),
+                    .device_faults = atomic_load(view->device_faults),
                     .openmetrics = openmetrics,
                     .triton = triton,
                     .gpu = gpu ? &figures : NULL};
-    ks_metrics_text(daemon->metrics, &page, out);
+    ks_metrics_text(view->metrics, &page, out);
 }
 
-static void write_index(const ks_daemon *daemon, ks_text *out)
+static void write_index(const ks_api_view *view, ks_text *out)
 {
     ks_text_puts(out, "{\"name\":");
-    ks_text_json(out, daemon->config->server_name, strlen(daemon->config->server_name));
+    ks_text_json(out, view->config->server_name, strlen(view->config->server_name));
     ks_text_puts(out,
                  ",\"version\":\"" KS_VERSION
                  "\",\"links\":[\"/v2\",\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\",\"/openapi.json\"]}");
 }
 
-static ks_status write_plan(const ks_daemon *daemon, ks_infers *infers, const ks_route *route, ks_text *out,
+static ks_status write_plan(const ks_api_view *view, ks_infers *infers, const ks_route *route, ks_text *out,
                             ks_error *error)
 {
     ks_plan plan;
     const char *path = NULL;
     const ks_status status = ks_infers_plan(infers, route->model, route->query, &plan, &path, error);
-    if (status == KS_OK) ks_oip_plan(out, route->model, &plan, path, &daemon->device_info);
+    if (status == KS_OK) ks_oip_plan(out, route->model, &plan, path, view->device_info);
     return status;
 }
 
-static void write_document(ks_daemon *daemon, const ks_page_ask *ask, ks_text *out)
+static void write_document(ks_api_view *view, const ks_page_ask *ask, ks_text *out)
 {
     const ks_route *route = ask->route;
     switch (route->id) {
     case KS_ROUTE_SERVER:
-        ks_oip_server_metadata(out, daemon->config->server_name, KS_VERSION, daemon->regions != NULL,
-                               daemon->regions && ks_regions_has_cuda(daemon->regions));
+        ks_oip_server_metadata(out, view->config->server_name, KS_VERSION, view->regions != NULL,
+                               view->regions && ks_regions_has_cuda(view->regions));
         break;
     case KS_ROUTE_MODEL:
         ks_oip_model_metadata(out, route->model);
         break;
     case KS_ROUTE_MODEL_CONFIG:
-        ks_oip_model_config(out, route->model, daemon->device_info.gpu);
+        ks_oip_model_config(out, route->model, view->device_info->gpu);
         break;
     case KS_ROUTE_MODEL_STATS:
     case KS_ROUTE_ALL_STATS:
-        write_stats(daemon, route->model, out);
+        write_stats(view, route->model, out);
         break;
     case KS_ROUTE_OPENAPI:
         ks_openapi_write(out, KS_VERSION);
         break;
     default:
-        write_index(daemon, out);
+        write_index(view, out);
     }
 }
 
-ks_status ks_page_make(ks_daemon *daemon, const ks_page_ask *ask, ks_text *out, int *code, const char **content_type,
+ks_status ks_page_make(ks_api_view *view, const ks_page_ask *ask, ks_text *out, int *code, const char **content_type,
                        ks_error *error)
 {
     *content_type = "application/json";
@@ -152,32 +150,32 @@ ks_status ks_page_make(ks_daemon *daemon, const ks_page_ask *ask, ks_text *out, 
         ks_text_puts(out, "{\"live\":true}");
         return KS_OK;
     case KS_ROUTE_READY:
-        *code = write_ready(daemon, out);
+        *code = write_ready(view, out);
         return KS_OK;
     case KS_ROUTE_MODEL_READY:
-        *code = write_model_ready(daemon, ask->route->model, out);
+        *code = write_model_ready(view, ask->route->model, out);
         return KS_OK;
     case KS_ROUTE_METRICS:
-        write_metrics(daemon, ask, out, content_type);
+        write_metrics(view, ask, out, content_type);
         return KS_OK;
     case KS_ROUTE_PLAN:
-        return write_plan(daemon, ask->infers, ask->route, out, error);
+        return write_plan(view, ask->infers, ask->route, out, error);
     case KS_ROUTE_REPOSITORY:
-        return ks_control_repository(daemon, ask->control, out, error);
+        return ks_control_repository(view, ask->control, out, error);
     case KS_ROUTE_LOAD:
         return ks_fail(error, KS_UNAVAILABLE, "explicit model load / unload is not allowed if polling is enabled");
     case KS_ROUTE_LOGGING:
-        return ks_control_logging(daemon, ask->control, out, error);
+        return ks_control_logging(view, ask->control, out, error);
     case KS_ROUTE_REGIONS:
-        return ks_control_regions(daemon, ask->route, out, error);
+        return ks_control_regions(view, ask->route, out, error);
     case KS_ROUTE_REGISTER:
-        return ks_control_register(daemon, ask->route, ask->control, error);
+        return ks_control_register(view, ask->route, ask->control, error);
     case KS_ROUTE_UNREGISTER:
-        return ks_control_unregister(daemon, ask->route, error);
+        return ks_control_unregister(view, ask->route, error);
     case KS_ROUTE_TRACE:
         return ks_fail(error, KS_UNAVAILABLE, "the server does not support tracing");
     default:
-        write_document(daemon, ask, out);
+        write_document(view, ask, out);
         return KS_OK;
     }
 }

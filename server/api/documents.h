@@ -15,8 +15,8 @@ typedef struct ks_page_ask {
 } ks_page_ask;
 
 /* Writes the body of the answer and its HTTP status, or fails. content_type: static. */
-ks_status ks_page_make(ks_daemon *daemon, const ks_page_ask *ask, ks_text *out, int *code, const char **content_type,
+ks_status ks_page_make(ks_api_view *view, const ks_page_ask *ask, ks_text *out, int *code, const char **content_type,
                        ks_error *error);
 /* A shard's engine, for the metrics page: known from now on, or (NULL) about to end. Waits for a page that reads it. */
-void ks_page_engine(ks_daemon *daemon, int shard, const ks_engine *engine);
+void ks_page_engine(ks_api_view *view, int shard, const ks_engine *engine);
 #endif

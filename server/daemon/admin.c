@@ -97,7 +97,8 @@ static void *serve(void *argument)
 {
     ks_admin *admin = argument;
     pthread_setname_np(pthread_self(), "kernserve-admin");
-    admin->status = ks_http_open(admin->daemon, NULL, admin->metrics, admin->wake_fd, &admin->http, &admin->error);
+    const ks_http_options options = ks_daemon_http(admin->daemon, NULL, admin->metrics, admin->wake_fd);
+    admin->status = ks_http_open(&options, &admin->http, &admin->error);
     tell(admin->started_fd);
     if (admin->status != KS_OK) return NULL;
     while (!atomic_load(&admin->stop)) {

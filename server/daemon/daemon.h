@@ -4,11 +4,11 @@
 #define KS_DAEMON_H
 #include <stdatomic.h>
 
-#include "http/addresses.h"
+#include "api/view.h"
+#include "http/http.h"
 #include "base/config/config.h"
 #include "engine/engine.h"
 #include "observe/metrics.h"
-#include "observe/nvml.h"
 #include "engine/regions.h"
 #include "base/tokens.h"
 
@@ -22,21 +22,23 @@ typedef struct ks_daemon {
     ks_regions *regions;      /* NULL: client shared memory is off */
     ks_metrics *metrics;      /* writers: shards, then the admin thread */
     ks_engine_options engine; /* of each shard, all but wake_fd: slot classes, lanes, queue, plan cache */
-    ks_nvml *nvml;            /* the second listener's thread; NULL: nothing to ask */
     int shards;
-    const ks_engine *engines[64]; /* one per shard; for pages */
-    ks_addresses *addresses;      /* of the data listeners' clients */
-    int room_fd;                  /* eventfd of the listener: connections that gave way have been replaced */
-    bool loopback_only;           /* every data listener is loopback or unix: the Host check applies */
+    ks_addresses *addresses; /* of the data listeners' clients */
+    int room_fd;             /* eventfd of the listener: connections that gave way have been replaced */
+    bool loopback_only;      /* every data listener is loopback or unix: the Host check applies */
     /* any thread, atomic: */
-    ks_token_store tokens; /* SIGHUP may replace them: followed for each request */
-    _Atomic int state;     /* ks_state */
-    _Atomic bool
-        log_iso8601; /* the name that /v2/logging gives the times in our lines, which are ISO 8601 either way */
-    _Atomic int warm_done, warm_total;
+    ks_token_store tokens;   /* SIGHUP may replace them: followed for each request */
+    _Atomic int state;       /* ks_state */
     _Atomic int connections; /* open on data listeners */
     _Atomic uint64_t device_faults;
     _Atomic bool fault_told;    /* a shard has logged why */
     _Atomic int64_t checked_ns; /* when the known-answer kernel last passed */
+    /* its atomics by any thread: */
+    ks_api_view api; /* for the documents; owns nothing but nvml */
 } ks_daemon;
+
+/* For a reader of HTTP on the caller's thread: a shard's, or with engine NULL the second listener's. */
+ks_http_options ks_daemon_http(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int wake_fd);
+/* What the documents read, once budget, metrics and regions are open. */
+void ks_daemon_fill_api(ks_daemon *daemon);
 #endif

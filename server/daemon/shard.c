@@ -310,21 +310,21 @@ static ks_status open_engine(ks_shard *shard, ks_error *error)
     ks_engine_options options = shard->daemon->engine;
     options.wake_fd = shard->wake_fd;
     ks_status status = ks_engine_open(&options, &shard->engine, error);
-    if (status == KS_OK) ks_page_engine(shard->daemon, shard->index, shard->engine);
+    if (status == KS_OK) ks_page_engine(&shard->daemon->api, shard->index, shard->engine);
     return status;
 }
 
 static ks_status warm(ks_shard *shard, ks_error *error)
 {
     const ks_list *list = &shard->daemon->config->warm;
-    if (shard->index == 0) atomic_store(&shard->daemon->warm_total, list->count * shard->daemon->shards);
+    if (shard->index == 0) atomic_store(&shard->daemon->api.warm_total, list->count * shard->daemon->shards);
     for (int i = 0; i < list->count; i++) {
         ks_spec spec;
         ks_status status = ks_warm_spec("--warm", list->item[i], &spec, error);
         if (status == KS_OK) status = ks_engine_tune(shard->engine, &spec, NULL, NULL, error);
         if (status == KS_OK) status = ks_engine_warm(shard->engine, &spec, error);
         if (status != KS_OK) return status;
-        atomic_fetch_add(&shard->daemon->warm_done, 1);
+        atomic_fetch_add(&shard->daemon->api.warm_done, 1);
     }
     return KS_OK;
 }
@@ -339,10 +339,10 @@ static ks_status start(ks_shard *shard)
         atomic_store(&daemon->checked_ns, shard->checked_ns);
         status = warm(shard, &shard->error);
     }
-    if (status == KS_OK)
-        status = ks_http_open(daemon, shard->engine, ks_metrics_writer(daemon->metrics, shard->index), shard->wake_fd,
-                              &shard->http, &shard->error);
-    return status;
+    if (status != KS_OK) return status;
+    ks_shard_metrics *metrics = ks_metrics_writer(daemon->metrics, shard->index);
+    const ks_http_options options = ks_daemon_http(daemon, shard->engine, metrics, shard->wake_fd);
+    return ks_http_open(&options, &shard->http, &shard->error);
 }
 
 static void *shard_main(void *context)
@@ -365,7 +365,7 @@ static void *shard_main(void *context)
 static void destroy(ks_shard *shard)
 {
     /* A page may be read until main has ended the second listener. */
-    ks_page_engine(shard->daemon, shard->index, NULL);
+    ks_page_engine(&shard->daemon->api, shard->index, NULL);
     /* A lost device's memory and lanes stay: giving them back may block for ever, and the process is about to end. */
     if (shard->engine && shard->http == NULL && !shard->lost) ks_engine_close(&shard->engine);
     if (shard->wake_fd >= 0) close(shard->wake_fd);

@@ -97,7 +97,7 @@ typedef struct lasting {
 typedef struct shard_watch {
     int reported; /* the stuck shard that the log knows of; -1: none */
     int64_t fed_ns, feed_ns;
-    lasting shard[sizeof((ks_daemon *)0)->engines / sizeof((ks_daemon *)0)->engines[0]];
+    lasting shard[KS_SHARDS_MAX];
 } shard_watch;
 
 /* The shard whose turn has lasted longest, and how long; -1: all turn. */

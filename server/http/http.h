@@ -2,7 +2,10 @@
  * and one for the second listener (without). Its functions belong to the thread that runs its turns. */
 #ifndef KS_HTTP_H
 #define KS_HTTP_H
-#include "daemon/daemon.h"
+#include "api/view.h"
+#include "base/tokens.h"
+#include "http/addresses.h"
+#include "request/infer.h"
 
 enum { KS_ADMIN_CONNECTIONS = 64 }; /* of the second listener */
 
@@ -16,9 +19,17 @@ typedef struct ks_arrival {
     ks_address *address; /* its client's, or NULL; given back with the connection */
 } ks_arrival;
 
-/* engine NULL: the second listener (metrics, health, status only). wake_fd: written to end an epoll wait. */
-ks_status ks_http_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int wake_fd, ks_http **out,
-                       ks_error *error);
+/* What a reader of HTTP needs. All that it points to outlives it. */
+typedef struct ks_http_options {
+    ks_request_options
+        request; /* engine NULL: the second listener (metrics, health, status only); count: set by ks_http_open */
+    ks_api_view *api;
+    ks_token_store *tokens;   /* SIGHUP may replace them: followed for each request */
+    _Atomic int *connections; /* open on data listeners; any thread */
+    int wake_fd;              /* written to end an epoll wait */
+} ks_http_options;
+
+ks_status ks_http_open(const ks_http_options *options, ks_http **out, ks_error *error);
 void ks_http_close(ks_http **http); /* after drain: no request suspended */
 /* Takes an accepted socket; closes it where it cannot. */
 void ks_http_add(ks_http *http, const ks_arrival *arrival);

@@ -17,9 +17,12 @@ struct MHD_Daemon;
 typedef struct ks_direct ks_direct;
 
 struct ks_http {
-    ks_daemon *daemon;
+    const ks_config *config;
     ks_engine *engine; /* NULL: the second listener */
     ks_shard_metrics *metrics;
+    ks_api_view *api;
+    ks_token_store *token_store;
+    _Atomic int *connections; /* of the daemon, as the listener counts them */
     ks_infers *infers;
     struct MHD_Daemon *library;
     int epoll, wake_fd;

@@ -283,7 +283,7 @@ void ks_http_forget(ks_http *http, ks_conn *conn)
 {
     ks_conns_give(&http->conns, conn);
     ks_metrics_add(http->metrics, KS_COUNT_connections, -1);
-    if (http->engine) atomic_fetch_sub(&http->daemon->connections, 1);
+    if (http->engine) atomic_fetch_sub(http->connections, 1);
 }
 
 static void on_connection(void *context, struct MHD_Connection *mhd, void **socket,
@@ -308,7 +308,7 @@ void ks_http_add(ks_http *http, const ks_arrival *arrival)
         ks_address *address = arrival->address;
         close(arrival->fd);
         ks_address_give(&address);
-        if (http->engine) atomic_fetch_sub(&http->daemon->connections, 1);
+        if (http->engine) atomic_fetch_sub(http->connections, 1);
         return;
     }
     conn->http = http;
@@ -406,7 +406,7 @@ const ks_transport ks_library_transport = {.reader = KS_COUNT_reader_library,
 
 static void fill_rules(ks_http *http)
 {
-    const ks_config *config = http->daemon->config;
+    const ks_config *config = http->config;
     http->rules = (ks_gate_rules){.max_uri = config->max_uri,
                                   .max_header = config->max_header,
                                   .max_fields = (int)config->max_fields,
@@ -433,15 +433,14 @@ static size_t pool_bytes(const ks_config *config)
 
 static struct MHD_Daemon *start_library(ks_http *http, int capacity)
 {
-    const size_t pool = pool_bytes(http->daemon->config);
-    return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0,
-                            NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool, MHD_OPTION_CONNECTION_MEMORY_INCREMENT, pool,
-                            MHD_OPTION_CONNECTION_TIMEOUT, library_timeout_s(http->daemon->config),
-                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)capacity + SPARE, MHD_OPTION_NOTIFY_COMPLETED,
-                            on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
-                            MHD_OPTION_URI_LOG_CALLBACK, on_target, http, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes,
-                            NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+    const size_t pool = pool_bytes(http->config);
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+        on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool,
+        MHD_OPTION_CONNECTION_MEMORY_INCREMENT, pool, MHD_OPTION_CONNECTION_TIMEOUT, library_timeout_s(http->config),
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)capacity + SPARE, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_URI_LOG_CALLBACK, on_target, http,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
 }
 
 static bool watch_library(ks_http *http)
@@ -450,18 +449,18 @@ static bool watch_library(ks_http *http)
     return info && ks_turn_watch(http, info->epoll_fd, KS_LIBRARY_KEY);
 }
 
-static ks_status open_parts(ks_http *http, ks_error *error)
+static ks_status open_parts(ks_http *http, const ks_request_options *options, ks_error *error)
 {
-    ks_daemon *daemon = http->daemon;
-    int shards = daemon->shards > 0 ? daemon->shards : 1;
-    const int places = http->engine ? (int)((daemon->config->connections + shards - 1) / shards) : KS_ADMIN_CONNECTIONS;
+    const int shards = http->api->shards > 0 ? http->api->shards : 1;
+    const int places = http->engine ? (int)((http->config->connections + shards - 1) / shards) : KS_ADMIN_CONNECTIONS;
     const int capacity = places + SPARE;
     http->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (http->epoll < 0) return ks_fail(error, KS_SYSTEM, "cannot make an epoll descriptor");
     ks_status status = ks_conns_open(&http->conns, capacity, http->rules.max_uri, http->epoll, error);
-    http->conns.address_share = (int)(http->engine ? daemon->config->connections : KS_ADMIN_CONNECTIONS) / 2;
-    if (status == KS_OK && http->engine)
-        status = ks_infers_open(daemon, http->engine, http->metrics, capacity + SPARE, &http->infers, error);
+    http->conns.address_share = (int)(http->engine ? http->config->connections : KS_ADMIN_CONNECTIONS) / 2;
+    ks_request_options request = *options;
+    request.count = capacity + SPARE;
+    if (status == KS_OK && http->engine) status = ks_infers_open(&request, &http->infers, error);
     if (status != KS_OK) return status;
     if ((http->direct = ks_direct_open(&http->rules, capacity)) == NULL)
         return ks_fail(error, KS_MEMORY, "no memory for the heads of %d connections", capacity);
@@ -472,20 +471,22 @@ static ks_status open_parts(ks_http *http, ks_error *error)
     return KS_OK;
 }
 
-ks_status ks_http_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int wake_fd, ks_http **out,
-                       ks_error *error)
+ks_status ks_http_open(const ks_http_options *options, ks_http **out, ks_error *error)
 {
     ks_http *http = calloc(1, sizeof *http);
     if (http == NULL) return ks_fail(error, KS_MEMORY, "no memory for the HTTP engine");
-    http->daemon = daemon;
-    http->engine = engine;
-    http->metrics = metrics;
-    http->wake_fd = wake_fd;
+    http->config = options->request.config;
+    http->engine = options->request.engine;
+    http->metrics = options->request.metrics;
+    http->api = options->api;
+    http->token_store = options->tokens;
+    http->connections = options->connections;
+    http->wake_fd = options->wake_fd;
     http->epoll = -1;
     http->numbers = ks_identity_seed();
     http->now_ns = http->walked_ns = ks_now_ns();
     fill_rules(http);
-    ks_status status = open_parts(http, error);
+    ks_status status = open_parts(http, &options->request, error);
     if (status != KS_OK) ks_http_close(&http);
     *out = http;
     return status;

@@ -507,7 +507,7 @@ void ks_direct_turn(ks_http *http)
 
 void ks_direct_walk(ks_http *http, ks_conn *conn)
 {
-    if (conn->stage == KS_AT_IDLE && http->now_ns - conn->since_ns > http->daemon->config->idle_timeout)
+    if (conn->stage == KS_AT_IDLE && http->now_ns - conn->since_ns > http->config->idle_timeout)
         shutdown(conn->fd, SHUT_RDWR); /* which is an event */
     if (conn->stage == KS_AT_CUT) ks_pieces_join(http, conn);
 }

@@ -132,7 +132,7 @@ static ks_status judge(ks_http *http, ks_conn *conn, ks_status read)
     const ks_status found = find_route(http, conn);
     /* Who may not ask does not learn which paths there are. */
     ks_error refused;
-    http->rules.tokens = ks_tokens_follow(&http->daemon->tokens, &http->tokens);
+    http->rules.tokens = ks_tokens_follow(http->token_store, &http->tokens);
     status =
         ks_gate_access(&http->rules, &conn->head, conn->loopback, conn->route.open, conn->route.authorized, &refused);
     if (status != KS_OK) {
@@ -164,8 +164,7 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
     if (http->refusing != KS_OK) return ks_fail(&conn->error, http->refusing, "%s", ks_reply_sentence(http->refusing));
     if (conn->route.model->compat)
         return ks_compat_begin(conn->route.model, head->known[KS_KNOWN_HEADER_LENGTH], head->encoding,
-                               http->daemon->config->json_non_finite == KS_JSON_NON_FINITE_ERROR, &conn->compat,
-                               &conn->error);
+                               http->config->json_non_finite == KS_JSON_NON_FINITE_ERROR, &conn->compat, &conn->error);
     const char *accept = head->known[KS_KNOWN_ACCEPT];
     const bool known = head->encoding == KS_BODY_PLAIN && !head->chunked;
     const ks_oip_head words = {.model = conn->route.model,
@@ -219,12 +218,12 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
  * where it is preferred each connection has one, so that no request behind it is read otherwise. */
 static bool is_last(const ks_http *http, const ks_conn *conn)
 {
-    const int64_t most = http->daemon->config->max_requests;
+    const int64_t most = http->config->max_requests;
     return http->draining || conn->head.closes || conn->head.http10 ||
            conn->transport->reader != KS_COUNT_reader_plain || ks_status_closes(conn->fault) || is_connect(conn) ||
            (conn->fault != KS_OK && is_crowded(http)) || (most > 0 && conn->requests >= most) ||
            ks_http_prefers_library ||
-           (http->engine && atomic_load_explicit(&http->daemon->state, memory_order_relaxed) == KS_STATE_DRAINING);
+           (http->engine && atomic_load_explicit(http->api->state, memory_order_relaxed) == KS_STATE_DRAINING);
 }
 
 /* --- body --------------------------------------------------------------------------------------------------------- */
@@ -331,7 +330,7 @@ static ks_status make_page(ks_http *http, ks_conn *conn, ks_response *response)
                              .infers = http->infers,
                              .control = conn->received > 0 ? conn->control : NULL};
     ks_status status = ask.control ? ks_control_end(conn->control, &conn->error) : KS_OK;
-    if (status == KS_OK) status = ks_page_make(http->daemon, &ask, &text, &response->code, &type, &conn->error);
+    if (status == KS_OK) status = ks_page_make(http->api, &ask, &text, &response->code, &type, &conn->error);
     if (status == KS_OK) status = take_text(response, &text, &conn->error);
     ks_text_fini(&text);
     if (status != KS_OK) return status;
@@ -348,8 +347,7 @@ static ks_status make_compat(ks_http *http, ks_conn *conn, ks_response *response
     ks_answer answer = {.header_length = -1};
     ks_text text;
     ks_text_init(&text, ANSWER_MAX);
-    ks_status status =
-        ks_compat_answer(conn->compat, http->daemon->regions, &text, &answer.header_length, &conn->error);
+    ks_status status = ks_compat_answer(conn->compat, http->api->regions, &text, &answer.header_length, &conn->error);
     if (status == KS_OK) status = take_text(response, &text, &conn->error);
     ks_text_fini(&text);
     if (status != KS_OK) return status;

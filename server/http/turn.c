@@ -87,8 +87,8 @@ static void walk(ks_http *http)
     ks_eviction_rank(&http->conns, http->now_ns);
     for (int i = http->conns.active_count - 1; i >= 0; i--) {
         ks_conn *conn = http->conns.active[i];
-        ks_conn_probe(conn, http->daemon->config, http->now_ns);
-        const ks_late late = ks_conn_late(conn, http->daemon->config, http->now_ns);
+        ks_conn_probe(conn, http->config, http->now_ns);
+        const ks_late late = ks_conn_late(conn, http->config, http->now_ns);
         if (late != KS_IN_TIME) end_late(http, conn, late);
         if (ks_conn_is_plain(conn)) ks_direct_walk(http, conn);
     }

@@ -57,9 +57,12 @@ struct ks_infer {
 };
 
 struct ks_infers {
-    ks_daemon *daemon;
+    const ks_config *config;
     ks_engine *engine;
     ks_shard_metrics *metrics;
+    ks_budget *budget;
+    ks_regions *regions;      /* NULL: client shared memory is off */
+    const _Atomic int *state; /* ks_state */
     ks_streams *streams;
     ks_stream *events; /* of the last turn */
     ks_slot_line line;
@@ -75,16 +78,15 @@ struct ks_infers {
     ks_oip *asked;
 };
 
-static double work_limit(const ks_daemon *daemon)
+static double work_limit(const ks_request_options *options)
 {
-    if (daemon->config->max_work > 0) return (double)daemon->config->max_work;
-    return daemon->device_info.work_max;
+    return options->config->max_work > 0 ? (double)options->config->max_work : options->work_max;
 }
 
-ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int count, ks_infers **out,
-                         ks_error *error)
+ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_error *error)
 {
-    const ks_config *config = daemon->config;
+    const ks_config *config = options->config;
+    const int count = options->count;
     size_t words = (ks_oip_size() + 63) / 64 * 64;
     ks_infers *infers = calloc(1, sizeof *infers);
     if (infers) {
@@ -96,20 +98,23 @@ ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics 
         ks_infers_close(&infers);
         return ks_fail(error, KS_MEMORY, "no memory for %d request records", count);
     }
-    const ks_status status = ks_streams_open(engine, &infers->streams, error);
+    const ks_status status = ks_streams_open(options->engine, &infers->streams, error);
     if (status != KS_OK) {
         ks_infers_close(&infers);
         return status;
     }
-    infers->daemon = daemon;
-    infers->engine = engine;
-    infers->metrics = metrics;
+    infers->config = config;
+    infers->engine = options->engine;
+    infers->metrics = options->metrics;
+    infers->budget = options->budget;
+    infers->regions = options->regions;
+    infers->state = options->state;
     infers->count = count;
-    ks_slot_line_init(&infers->line, engine, config->slot_wait);
+    ks_slot_line_init(&infers->line, options->engine, config->slot_wait);
     infers->limits = (ks_word_limits){.max_body = config->max_body,
                                       .max_json = config->max_json,
                                       .max_output = config->max_output,
-                                      .max_work = work_limit(daemon),
+                                      .max_work = work_limit(options),
                                       .max_skeleton = config->max_skeleton,
                                       .strict_parameters = config->strict_parameters,
                                       .json_non_finite_error = config->json_non_finite == KS_JSON_NON_FINITE_ERROR,
@@ -187,7 +192,7 @@ static void give_slot(ks_infers *infers, ks_slot **slot)
 static int64_t deadline_of(const ks_infer *infer)
 {
     const ks_ask *ask = ks_oip_ask(infer->oip);
-    int64_t wait_ns = infer->infers->daemon->config->request_timeout;
+    int64_t wait_ns = infer->infers->config->request_timeout;
     if (ask->timeout_us > 0 && ask->timeout_us < wait_ns / 1000) wait_ns = ask->timeout_us * 1000;
     return infer->times.first_ns + wait_ns;
 }
@@ -252,7 +257,7 @@ static ks_status hold_window(void *context, int which, const char *region, uint6
 {
     ks_infer *infer = context;
     ks_window *window = &infer->windows[which];
-    const ks_status status = ks_window_hold(infer->infers->daemon->regions, region, offset, bytes, window, error);
+    const ks_status status = ks_window_hold(infer->infers->regions, region, offset, bytes, window, error);
     *direct = status == KS_OK && ks_window_device(window);
     return status;
 }
@@ -286,7 +291,7 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     ks_metrics_add(infers->metrics, KS_COUNT_in_flight, 1);
     infer->words_open = true;
     ks_oip_head words = *head;
-    words.window = infers->daemon->regions ? hold_window : NULL;
+    words.window = infers->regions ? hold_window : NULL;
     set_fault(infer, ks_oip_begin(infer->oip, &words, &infers->limits, place, infer, &infer->error));
     if (infer->fault == KS_OK && infer->packed)
         set_fault(infer, ks_inflate_begin(infers->limits.max_body, &infers->slice, &infer->inflate, &infer->error));
@@ -303,7 +308,7 @@ static ks_status submit_job(ks_infer *infer)
 {
     ks_job *job = &infer->job;
     /* Another shard may have met a fault that the backend knows nothing of, and told a client whose next request this is. */
-    if (atomic_load_explicit(&infer->infers->daemon->state, memory_order_acquire) == KS_STATE_FAILED)
+    if (atomic_load_explicit(infer->infers->state, memory_order_acquire) == KS_STATE_FAILED)
         return ks_fail(&infer->error, KS_DEVICE, "the device is lost");
     job->priority = ks_oip_ask(infer->oip)->priority;
     job->deadline_ns = deadline_of(infer);
@@ -444,7 +449,7 @@ static void drop_windows(ks_infer *infer)
     }
     if (!ks_oip_ask(infer->oip)->windows) return;
     for (int i = 0; i < KS_WINDOWS; i++)
-        if (infer->windows[i].region) ks_window_release(infer->infers->daemon->regions, &infer->windows[i]);
+        if (infer->windows[i].region) ks_window_release(infer->infers->regions, &infer->windows[i]);
 }
 
 /* Everything about the request is known: a slot that holds its output, its plan, its deadline; then to the engine. */
@@ -519,7 +524,7 @@ static void release(ks_infer *infer)
     if (infer->job.slot) give_slot(infers, &infer->job.slot);
     if (infer->inflate) ks_inflate_fini(&infer->inflate);
     if (infer->words_open) ks_oip_fini(infer->oip);
-    if (infer->owned_taken) ks_budget_give(infers->daemon->budget, infer->owned_taken);
+    if (infer->owned_taken) ks_budget_give(infers->budget, infer->owned_taken);
     free(infer->owned);
     infer->owned = NULL;
     infer->owned_taken = 0;
@@ -551,7 +556,7 @@ void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence)
 
 static bool wants_line(ks_infers *infers)
 {
-    const ks_config *config = infers->daemon->config;
+    const ks_config *config = infers->config;
     return config->access_log == KS_ACCESS_LOG_ON && infers->logged++ % (uint64_t)config->access_log_sample == 0;
 }
 
@@ -629,7 +634,7 @@ static ks_status begin_words(ks_infer *infer)
     const ks_status wrote = write_windows(infer);
     if (wrote != KS_OK) return wrote;
     const uint64_t bound = ks_oip_answer_bound(infer->oip);
-    if (bound > 0 && !ks_budget_take(infer->infers->daemon->budget, bound))
+    if (bound > 0 && !ks_budget_take(infer->infers->budget, bound))
         return ks_fail(&infer->error, KS_BUDGET, "no memory for an answer of up to %llu bytes",
                        (unsigned long long)bound);
     infer->owned_taken = bound;
@@ -654,7 +659,7 @@ bool ks_infer_write(ks_infer *infer)
     if (infer->fault == KS_OK && ks_oip_busy(infer->oip)) return false;
     const uint64_t used = infer->fault == KS_OK && infer->answer.owned ? infer->answer.length : 0;
     assert(used <= infer->owned_taken);
-    if (infer->owned_taken > used) ks_budget_give(infer->infers->daemon->budget, infer->owned_taken - used);
+    if (infer->owned_taken > used) ks_budget_give(infer->infers->budget, infer->owned_taken - used);
     infer->owned = infer->answer.owned;
     infer->owned_taken = used;
     infer->words = KS_WORDS_ALL;
@@ -667,7 +672,7 @@ static void pack(ks_infer *infer, ks_packing packing)
 {
     enum { PACK_LEAST = 1024, PACK_MOST = 1 << 20 };
     ks_answer *const answer = &infer->answer;
-    ks_budget *budget = infer->infers->daemon->budget;
+    ks_budget *budget = infer->infers->budget;
     if (packing == KS_PACKING_NONE || answer->length < PACK_LEAST || answer->length > PACK_MOST || infer->streamed)
         return;
     const uint64_t bound = ks_packing_bound(answer->length);
@@ -694,7 +699,7 @@ ks_status ks_infer_answer(ks_infer *infer, const char *accept_encoding, ks_answe
 {
     assert(infer->words == KS_WORDS_ALL);
     timing[0] = '\0';
-    if (infer->fault == KS_OK && infer->infers->daemon->config->response_compression)
+    if (infer->fault == KS_OK && infer->infers->config->response_compression)
         pack(infer, ks_packing_accepted(accept_encoding));
     infer->times.answered_ns = ks_now_ns();
     record(infer, infer->fault);
@@ -704,8 +709,7 @@ ks_status ks_infer_answer(ks_infer *infer, const char *accept_encoding, ks_answe
         return infer->fault;
     }
     *answer = infer->answer;
-    if (infer->infers->daemon->config->server_timing)
-        ks_times_text(&infer->times, &infer->job, infer->identity, timing);
+    if (infer->infers->config->server_timing) ks_times_text(&infer->times, &infer->job, infer->identity, timing);
     infer->sending_ns = infer->times.answered_ns;
     infer->held |= HELD_BY_ANSWER;
     return KS_OK;

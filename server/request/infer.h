@@ -10,18 +10,34 @@
  * Threads  the shard's own. */
 #ifndef KS_INFER_H
 #define KS_INFER_H
-#include "daemon/daemon.h"
+#include <stdatomic.h>
+
+#include "base/config/config.h"
 #include "base/head.h"
 #include "base/request_id.h"
 #include "codec/decode.h"
+#include "engine/engine.h"
+#include "engine/regions.h"
+#include "observe/metrics.h"
 
 typedef struct ks_infer ks_infer;
 typedef struct ks_infers ks_infers;
 
 enum { KS_TIMING_MAX = 384, KS_LONG_TEXT = 1 << 20 };
 
-ks_status ks_infers_open(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int count, ks_infers **out,
-                         ks_error *error);
+/* What a shard's requests need. All that it points to outlives them. */
+typedef struct ks_request_options {
+    const ks_config *config;
+    ks_engine *engine;
+    ks_shard_metrics *metrics; /* this thread is their writer */
+    ks_budget *budget;
+    ks_regions *regions;      /* NULL: client shared memory is off */
+    const _Atomic int *state; /* ks_state of the daemon, which any thread may change */
+    double work_max;          /* of the device, where --max-work is automatic */
+    int count;                /* of records */
+} ks_request_options;
+
+ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_error *error);
 void ks_infers_close(ks_infers **infers); /* no record held */
 /* A new turn: what its numbers may take is whole again. */
 void ks_infers_turn(ks_infers *infers);

@@ -22,7 +22,14 @@ enum {
 struct http_bed {
     bool plain;
     ks_config config;
-    ks_daemon daemon;
+    ks_device *device;
+    ks_device_info device_info;
+    ks_budget *budget;
+    ks_metrics *metrics;
+    ks_token_store tokens;
+    _Atomic int state, connections;
+    _Atomic uint64_t device_faults;
+    ks_api_view api;
     ks_engine *engine;
     ks_http *http;
     int wake_fd;
@@ -46,23 +53,25 @@ static void open_daemon(http_bed *bed)
     ks_error error;
     must(ks_config_load(6, arguments, &bed->config, &command, &error) == 0, "the configuration");
     bed->config.threads = bed->config.lanes = 1;
-    ks_daemon *daemon = &bed->daemon;
-    daemon->config = &bed->config;
-    daemon->backend = &ks_backend_cpu;
     const ks_limits limits = {.device_index = -1,
                               .lanes = 1,
                               .lane_bytes = 2 * SIDE,
                               .large_bytes = 4 << 20,
                               .workspace_bytes = 1 << 20,
                               .mapped_max = SIZE_MAX};
-    must(ks_backend_cpu.open(&limits, &daemon->device, &error) == KS_OK, "the backend");
-    ks_backend_cpu.info(daemon->device, &daemon->device_info);
-    daemon->budget = ks_budget_open(64 << 20);
-    daemon->metrics = ks_metrics_open(2);
-    must(daemon->budget && daemon->metrics, "memory");
-    daemon->shards = 1;
-    daemon->loopback_only = true;
-    atomic_store(&daemon->state, KS_STATE_READY);
+    must(ks_backend_cpu.open(&limits, &bed->device, &error) == KS_OK, "the backend");
+    ks_backend_cpu.info(bed->device, &bed->device_info);
+    bed->budget = ks_budget_open(64 << 20);
+    bed->metrics = ks_metrics_open(2);
+    must(bed->budget && bed->metrics, "memory");
+    atomic_store(&bed->state, KS_STATE_READY);
+    bed->api.config = &bed->config;
+    bed->api.device_info = &bed->device_info;
+    bed->api.budget = bed->budget;
+    bed->api.metrics = bed->metrics;
+    bed->api.shards = 1;
+    bed->api.state = &bed->state;
+    bed->api.device_faults = &bed->device_faults;
 }
 
 http_bed *http_bed_open(bool plain)
@@ -79,21 +88,29 @@ http_bed *http_bed_open(bool plain)
     }
     open_daemon(bed);
     bed->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    bed->daemon.engine = (ks_engine_options){.backend = bed->daemon.backend,
-                                             .device = bed->daemon.device,
-                                             .budget = bed->daemon.budget,
-                                             .lanes = 1,
-                                             .classes = 1,
-                                             .size_class = {{.side_bytes = SIDE, .count = CONNECTIONS}},
-                                             .plan_bytes = 1 << 20,
-                                             .queue_max = 128,
-                                             .stall_ns = 60000000000,
-                                             .wake_fd = bed->wake_fd};
-    must(ks_engine_open(&bed->daemon.engine, &bed->engine, &error) == KS_OK, "the engine");
-    bed->daemon.engines[0] = bed->engine;
-    must(ks_http_open(&bed->daemon, bed->engine, ks_metrics_writer(bed->daemon.metrics, 0), bed->wake_fd, &bed->http,
-                      &error) == KS_OK,
-         "the HTTP side");
+    const ks_engine_options engine = (ks_engine_options){.backend = &ks_backend_cpu,
+                                                         .device = bed->device,
+                                                         .budget = bed->budget,
+                                                         .lanes = 1,
+                                                         .classes = 1,
+                                                         .size_class = {{.side_bytes = SIDE, .count = CONNECTIONS}},
+                                                         .plan_bytes = 1 << 20,
+                                                         .queue_max = 128,
+                                                         .stall_ns = 60000000000,
+                                                         .wake_fd = bed->wake_fd};
+    must(ks_engine_open(&engine, &bed->engine, &error) == KS_OK, "the engine");
+    bed->api.engines[0] = bed->engine;
+    const ks_http_options options = {.request = {.config = &bed->config,
+                                                 .engine = bed->engine,
+                                                 .metrics = ks_metrics_writer(bed->metrics, 0),
+                                                 .budget = bed->budget,
+                                                 .state = &bed->state,
+                                                 .work_max = bed->device_info.work_max},
+                                     .api = &bed->api,
+                                     .tokens = &bed->tokens,
+                                     .connections = &bed->connections,
+                                     .wake_fd = bed->wake_fd};
+    must(ks_http_open(&options, &bed->http, &error) == KS_OK, "the HTTP side");
     bed->plain = plain;
     return bed;
 }
@@ -157,7 +174,7 @@ size_t http_bed_exchange(http_bed *bed, const uint8_t *bytes, size_t size, size_
     size_t got = 0;
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0, "a socket pair");
     http_switch_to_library(!bed->plain);
-    atomic_fetch_add(&bed->daemon.connections, 1);
+    atomic_fetch_add(&bed->connections, 1);
     ks_http_add(bed->http, &(ks_arrival){.fd = pair[1], .loopback = true});
     for (size_t at = 0; at < size && !ended;) {
         const size_t n = step < size - at ? step : size - at;

@@ -1,0 +1,30 @@
+/* What each folder below gets of the daemon: options with the few fields that it needs, never the whole. */
+#include "daemon/daemon.h"
+
+ks_http_options ks_daemon_http(ks_daemon *daemon, ks_engine *engine, ks_shard_metrics *metrics, int wake_fd)
+{
+    return (ks_http_options){.request = {.config = daemon->config,
+                                         .engine = engine,
+                                         .metrics = metrics,
+                                         .budget = daemon->budget,
+                                         .regions = daemon->regions,
+                                         .state = &daemon->state,
+                                         .work_max = daemon->device_info.work_max},
+                             .api = &daemon->api,
+                             .tokens = &daemon->tokens,
+                             .connections = &daemon->connections,
+                             .wake_fd = wake_fd};
+}
+
+void ks_daemon_fill_api(ks_daemon *daemon)
+{
+    ks_api_view *api = &daemon->api;
+    api->config = daemon->config;
+    api->device_info = &daemon->device_info;
+    api->budget = daemon->budget;
+    api->regions = daemon->regions;
+    api->metrics = daemon->metrics;
+    api->shards = daemon->shards;
+    api->state = &daemon->state;
+    api->device_faults = &daemon->device_faults;
+}
