@@ -68,7 +68,7 @@ static bool load_unwinder(void)
 #endif
 }
 
-static void settle_process(void)
+static void defaults_process(void)
 {
     /* A socket must never become descriptor 0, 1 or 2, where something may print. */
     for (int fd = 0; fd <= 2; fd++)
@@ -151,7 +151,7 @@ static int open_sockets(open_house *house)
 }
 
 /* Who may ask: tokens, or nobody from beyond this machine unless the operator says so. */
-static int settle_access(open_house *house)
+static int defaults_access(open_house *house)
 {
     ks_error error = {0};
     ks_tokens *tokens = NULL;
@@ -176,12 +176,12 @@ static ks_status try_backend(open_house *house, const ks_backend_row *row, const
     const ks_backend *backend = row->backend();
     if (!backend) return ks_fail(error, KS_DEVICE, "this build has no %s", row->title);
     house->config = *given;
-    ks_settle_memory(&memory);
-    ks_status status = ks_settle_config(&house->config, &memory, row->gpu, error);
+    ks_defaults_memory(&memory);
+    ks_status status = ks_defaults_config(&house->config, &memory, row->gpu, error);
     if (status != KS_OK) return status;
-    ks_settle_files(&house->config);
-    ks_settle_engine(&house->config, &house->daemon.engine);
-    status = ks_settle_limits(&house->config, &house->daemon.engine, &limits, error);
+    ks_defaults_files(&house->config);
+    ks_defaults_engine(&house->config, &house->daemon.engine);
+    status = ks_defaults_limits(&house->config, &house->daemon.engine, &limits, error);
     if (status == KS_OK) status = backend->open(&limits, &house->daemon.device, error);
     if (status == KS_OK) house->daemon.backend = backend;
     return status;
@@ -347,8 +347,8 @@ static void say_ready(const open_house *house, int64_t begun_ns)
 static int open_all(open_house *house)
 {
     typedef int open_fn(open_house *);
-    static open_fn *const rooms[] = {open_sockets, settle_access, open_device, open_tunes,  open_counters,
-                                     open_regions, open_view,     open_admin,  open_shards, open_listener};
+    static open_fn *const rooms[] = {open_sockets, defaults_access, open_device, open_tunes,  open_counters,
+                                     open_regions, open_view,       open_admin,  open_shards, open_listener};
     for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
         house->stopped = ks_watch_stop_asked();
         if (house->stopped) return KS_EXIT_OK;
@@ -448,7 +448,7 @@ int main(int argc, char **argv)
     static open_house house;
     ks_error error = {0};
     ks_command command;
-    settle_process();
+    defaults_process();
     if (!load_unwinder()) {
         fprintf(stderr, "kernserve: out of memory\n");
         ks_early_end();

@@ -290,7 +290,7 @@ part_compare() {
 # KS_MATMUL_ROWS: compare_cublaslt's options: --warm, or filter words such as BF16.
 part_matmul() {
     local program daemon cache=$logs/tune-cache
-    program=$(find_program op_matmul) && KS_CUBLASLT=auto KS_CASES="${KS_WAY_CASES:-200}" step "matmul ways" "$program"
+    program=$(find_program op_matmul) && KS_CUBLASLT=auto KS_CASES="${KS_ALGORITHM_CASES:-200}" step "matmul ways" "$program"
     daemon=$(find_program kernserve) && [ -e "$root/tests/http/tune_gpu.py" ] && {
         rm -f "$cache"
         step "matmul tuned" python3 -B "$root/tests/http/tune_gpu.py" "$daemon" "$cache"

@@ -14,15 +14,15 @@ extern "C" {
 #endif
 
 enum {
-    KS_BATCH_MAX = 128,    /* jobs in one launch */
-    KS_BUCKETS = 8,        /* batch sizes 1, 2, 4 ... 128: each its own graph */
-    KS_LANES_MAX = 16,     /* per shard */
-    KS_CHOICE_BYTES = 104, /* what an op's planner may remember in a plan */
-    KS_WAYS_MAX = 80,      /* that are tried for one plan */
+    KS_BATCH_MAX = 128,       /* jobs in one launch */
+    KS_BUCKETS = 8,           /* batch sizes 1, 2, 4 ... 128: each its own graph */
+    KS_LANES_MAX = 16,        /* per shard */
+    KS_ALGORITHM_BYTES = 104, /* what an op's planner may remember in a plan */
+    KS_CANDIDATES_MAX = 80,   /* that are tried for one plan */
     KS_KERNEL_NAME = 56,
-    KS_HEAD_ROOM = 1024, /* writable bytes in front of slot.out, for the answer's head */
-    KS_LINE_BYTES = 64,  /* of them, those right before out: the backend's from launch until poll says KS_DONE */
-    KS_PAD = 256         /* readable bytes behind each side of a slot and behind device buffers */
+    KS_HEAD_ROOM = 1024,      /* writable bytes in front of slot.out, for the response's head */
+    KS_COMPLETION_BYTES = 64, /* of them, those right before out: the backend's from launch until poll says KS_DONE */
+    KS_PAD = 256              /* readable bytes behind each side of a slot and behind device buffers */
 };
 
 typedef struct ks_device ks_device;
@@ -37,7 +37,7 @@ typedef struct ks_limits {
         lane_bytes; /* device memory of one lane for one request's inputs, output and workspace: the largest slot class */
     size_t large_bytes; /* the same for a request above the slot classes; one such arena per shard, on its lane 0 */
     size_t
-        stream_bytes; /* device memory for streamed requests, all shards; 0: an eighth of what is free of it, at most 8 GiB */
+        stream_bytes; /* device memory for large requests, all shards; 0: an eighth of what is free of it, at most 8 GiB */
     size_t workspace_bytes; /* of a lane, for a plan's partial results and packed operands */
     size_t mapped_max;      /* largest in + out that works on mapped slots; SIZE_MAX: measured at open */
     bool pinned_must;       /* false: go on with pageable memory where pinning fails */
@@ -45,7 +45,7 @@ typedef struct ks_limits {
 } ks_limits;
 
 /* Host memory of one request. Both sides start on KS_ALIGNMENT and are readable KS_PAD bytes beyond their end;
- * KS_HEAD_ROOM bytes in front of out belong to the answer's head. An area (ks_large) is a slot whose memory is the
+ * KS_HEAD_ROOM bytes in front of out belong to the response's head. A device buffer (ks_large) is a slot whose memory is the
  * device's alone: in and out are NULL. */
 typedef struct ks_slot {
     unsigned char *in, *out;
@@ -64,24 +64,24 @@ typedef struct ks_slot {
 } ks_slot;
 
 /* What was picked for a plan, for a person who asks. */
-typedef struct ks_pick {
+typedef struct ks_kernel_info {
     char kernel[KS_KERNEL_NAME]; /* "softmax_held<BF16, 4 vectors>", "reference"; "" where nothing is picked */
     int64_t grid;                /* CTAs of one job; 0: not known, a library's kernel */
     int threads, cluster;
     size_t shared_bytes; /* dynamic shared memory of a CTA */
-} ks_pick;
+} ks_kernel_info;
 
 /* One way to do a plan's work. The bytes of choice may be kept, and are read by the backend that gave them alone. */
-typedef struct ks_way {
-    char kernel[KS_KERNEL_NAME]; /* as in ks_pick */
-    unsigned char choice[KS_CHOICE_BYTES];
-} ks_way;
+typedef struct ks_algorithm {
+    char kernel[KS_KERNEL_NAME]; /* as in ks_kernel_info */
+    unsigned char algorithm[KS_ALGORITHM_BYTES];
+} ks_algorithm;
 
 /* What trials found for a plan; all zero: none were made. */
 typedef struct ks_trials {
-    int ways;                     /* that were tried */
-    double us, planned_us;        /* of the one that is used now, of the one that prepare picks */
-    char planned[KS_KERNEL_NAME]; /* that one's name */
+    int candidates;                 /* that were tried */
+    double us, heuristic_us;        /* of the one that is used now, of the one that prepare picks */
+    char heuristic[KS_KERNEL_NAME]; /* that one's name */
 } ks_trials;
 
 /* A spec with everything chosen. Made by the engine's plan cache; `choice` is the backend's, filled by prepare. */
@@ -91,9 +91,9 @@ typedef struct ks_plan {
     size_t in_bytes, out_bytes; /* of the slot's sides that the spec uses */
     size_t workspace_bytes;     /* per job, set by prepare */
     size_t counters;            /* words per job, likewise */
-    ks_pick pick;               /* likewise */
+    ks_kernel_info kernel_info; /* likewise */
     bool mapped;                /* set by prepare: kernels work on the slots themselves, batches allowed */
-    bool large;                 /* set by prepare: needs the large arena (lane 0) and pieces */
+    bool large;                 /* set by prepare: needs the large arena (lane 0) and ring buffers */
     bool graphs;                /* set by prepare: capture makes sense */
     bool at_once;               /* set by prepare, kept by poll: a launch of one job has done it when it returns */
     int batch_max;              /* set by prepare: 1 .. KS_BATCH_MAX */
@@ -104,7 +104,7 @@ typedef struct ks_plan {
     ks_trials trials;  /* engine's */
     bool uncapturable; /* engine's: capture failed; retried after uncapturable_until_ns */
     int64_t uncapturable_until_ns;
-    unsigned char choice[KS_CHOICE_BYTES];
+    unsigned char algorithm[KS_ALGORITHM_BYTES];
     void *lane_state[KS_LANES_MAX];  /* this plan's graphs on each lane of the shard; the backend's, freed by forget */
     uint32_t captured[KS_LANES_MAX]; /* bit b: bucket b is captured on the lane; kept by capture and forget */
     uint32_t wanted[KS_LANES_MAX];   /* bit b: a launch missed that bucket; the engine's */
@@ -156,46 +156,49 @@ typedef struct ks_device_info {
 
 /* What the device's link and launches can do at best; 0: not known. Times are medians, launched .. seen by the host; rates
  * count the bytes of one direction, both_gbs while the other is as busy. */
-typedef struct ks_floors {
+typedef struct ks_device_limits {
     double graph_empty_us, graph_flag_us; /* a graph that does nothing; one kernel on mapped memory that sets a flag */
     double h2d_gbs, d2h_gbs, both_gbs;    /* pinned memory, 64 MiB */
-} ks_floors;
+} ks_device_limits;
 
-/* Large requests where kernels work on memory that the host does not see: areas of a pool on the device, filled and
- * emptied through a shard's ring of pinned pieces. A launch may name any part of an area as its slot (memory copied from
- * the area, in_device and out_device moved on by multiples of KS_ALIGNMENT). */
+/* Large requests where kernels work on memory that the host does not see: device buffers of a pool on the device, filled and
+ * emptied through a shard's ring of pinned ring buffers. A launch may name any part of a device buffer as its slot (memory copied from
+ * the device buffer, in_device and out_device moved on by multiples of KS_ALIGNMENT). */
 typedef struct ks_large {
     /* KS_BUDGET: the pool has no room now; KS_WORK: it never has. Any thread. */
-    ks_status (*area_init)(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *area, ks_error *error);
-    void (*area_fini)(ks_device *device, ks_slot *area); /* no copy and no launch under way */
-    /* A ring is one thread's. *memory: its pieces, one behind the other. KS_MEMORY. */
-    ks_status (*ring_open)(ks_device *device, int pieces, size_t piece_bytes, ks_ring **out, unsigned char **memory,
+    ks_status (*buffer_init)(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *device_buffer,
+                             ks_error *error);
+    void (*buffer_fini)(ks_device *device, ks_slot *device_buffer); /* no copy and no launch under way */
+    /* A ring is one thread's. *memory: its ring buffers, one behind the other. KS_MEMORY. */
+    ks_status (*ring_open)(ks_device *device, int buffers, size_t buffer_bytes, ks_ring **out, unsigned char **memory,
                            ks_error *error);
     void (*ring_close)(ks_ring **ring); /* waits for the copies under way */
-    /* Begins a copy between a piece and an area's side; never blocks. A launch waits for the copies in begun before it; a
+    /* Begins a copy between a ring buffer and a device buffer's side; never blocks. A launch waits for the copies in begun before it; a
      * copy out is begun when the launches that write there are done. */
-    ks_status (*piece_in)(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error);
-    ks_status (*piece_out)(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error);
-    ks_poll (*piece_poll)(ks_ring *ring, int piece, ks_error *error); /* of the last copy begun */
+    ks_status (*copy_in)(ks_ring *ring, int buffer, const ks_slot *device_buffer, size_t offset, size_t bytes,
+                         ks_error *error);
+    ks_status (*copy_out)(ks_ring *ring, int buffer, const ks_slot *device_buffer, size_t offset, size_t bytes,
+                          ks_error *error);
+    ks_poll (*copy_poll)(ks_ring *ring, int buffer, ks_error *error); /* of the last copy begun */
 } ks_large;
 
-/* Choosing by trial among the ways of a plan. */
+/* Choosing by trial among the algorithms of a plan. */
 typedef struct ks_tuning {
     /* What choices depend on beside the device's name and its driver: the kernels, the libraries. One line of text. */
     void (*revision)(const ks_device *device, char *out, size_t cap);
-    /* The ways of a prepared plan on the path that it has: on mapped slots those that can, in batches as large; by copies
+    /* The algorithms of a prepared plan on the path that it has: on mapped slots those that can, in batches as large; by copies
      * all, wherever the border is. The one that prepare picks is the first. Any thread; takes up to some milliseconds.
      * Returns how many; 0: nothing to choose from. */
-    int (*list)(ks_device *device, const ks_plan *plan, ks_way *out, int most);
-    /* Makes a way the plan's, as prepare makes the first one; the plan is prepared and has no graphs. KS_CONFIG: it is no
-     * way of this plan here, whatever its bytes are; the plan is as it was. */
-    ks_status (*adopt)(ks_device *device, ks_plan *plan, const ks_way *way, ks_error *error);
+    int (*list)(ks_device *device, const ks_plan *plan, ks_algorithm *out, int most);
+    /* Makes an algorithm the plan's, as prepare makes the first one; the plan is prepared and has no graphs. KS_CONFIG: it is no
+     * algorithm of this plan here, whatever its bytes are; the plan is as it was. */
+    ks_status (*adopt)(ks_device *device, ks_plan *plan, const ks_algorithm *algorithm, ks_error *error);
 } ks_tuning;
 
 /* For --self-test. */
 typedef struct ks_probe {
     /* Blocks for about half a second. KS_MEMORY, KS_DEVICE. */
-    ks_status (*floors)(ks_device *device, ks_floors *out, ks_error *error);
+    ks_status (*device_limits)(ks_device *device, ks_device_limits *out, ks_error *error);
 } ks_probe;
 
 /* Client memory, for slots' windows; any thread. KS_WINDOW: it cannot be. */
@@ -234,7 +237,7 @@ typedef struct ks_backend {
     /* On a free lane; returns at once (the CPU may finish small work before it returns). The batch stays the caller's and
      * valid until poll says KS_DONE or KS_FAILED. KS_DEVICE with device_failed(): fatal; else only this batch failed. */
     ks_status (*launch)(ks_lane *lane, ks_batch *batch, ks_error *error);
-    ks_poll (*poll)(ks_lane *lane, ks_error *error); /* never blocks longer than one copied piece (1 MiB) */
+    ks_poll (*poll)(ks_lane *lane, ks_error *error); /* never blocks longer than one copied chunk (1 MiB) */
     /* Asked now and then of a batch under way, which poll has just said to be KS_RUNNING. true: since it was last asked, work
      * was done, or could not be for want of a processor; also when it is asked for the first time. stall_ns: what may pass
      * without progress; work that goes on far beyond what it should take, and so long besides, counts as none. NULL: the
@@ -243,7 +246,7 @@ typedef struct ks_backend {
     /* true once the device is lost for good (sticky error). Any thread. */
     bool (*failed)(const ks_device *device);
     const ks_probe *probe;                 /* NULL: kernels work where requests lie, without a launch */
-    const ks_tuning *tuning;               /* NULL: there is one way for each plan */
+    const ks_tuning *tuning;               /* NULL: there is one algorithm for each plan */
     const ks_large *large;                 /* NULL: kernels work on ordinary memory, large requests on slots of it */
     const ks_client_memory *client_memory; /* NULL: this device has no way of its own to it */
 } ks_backend;

@@ -1,5 +1,5 @@
 /* What can go wrong, in one table, and the sentence that says so.
- * A row is one answer of the daemon: HTTP status, the code for the header Kernserve-Error, and whether the connection
+ * A row is one response of the daemon: HTTP status, the code for the header Kernserve-Error, and whether the connection
  * closes afterwards. Finer than six classes because clients and metrics branch on the code. */
 #ifndef KERNSERVE_STATUS_H
 #define KERNSERVE_STATUS_H

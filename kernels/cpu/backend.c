@@ -62,11 +62,11 @@ struct ks_lane {
 };
 
 /* What prepare keeps in plan->choice. */
-typedef struct cpu_choice {
+typedef struct cpu_algorithm {
     bool onednn;   /* false: the op's reference */
     double job_ns; /* expected time of one job; follows what was measured */
-} cpu_choice;
-_Static_assert(sizeof(cpu_choice) <= KS_CHOICE_BYTES, "a plan has no room for the choice");
+} cpu_algorithm;
+_Static_assert(sizeof(cpu_algorithm) <= KS_ALGORITHM_BYTES, "a plan has no room for the choice");
 
 static int64_t now_ns(void)
 {
@@ -75,17 +75,17 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static cpu_choice choice_of(const ks_plan *plan)
+static cpu_algorithm algorithm_of(const ks_plan *plan)
 {
-    cpu_choice choice;
-    memcpy(&choice, plan->choice, sizeof choice);
-    return choice;
+    cpu_algorithm algorithm;
+    memcpy(&algorithm, plan->algorithm, sizeof algorithm);
+    return algorithm;
 }
 
-static void choice_set(ks_plan *plan, const cpu_choice *choice)
+static void algorithm_set(ks_plan *plan, const cpu_algorithm *algorithm)
 {
-    memcpy(plan->choice, choice, sizeof *choice);
-    plan->at_once = choice->job_ns < INLINE_NS;
+    memcpy(plan->algorithm, algorithm, sizeof *algorithm);
+    plan->at_once = algorithm->job_ns < INLINE_NS;
 }
 
 /* --- device ------------------------------------------------------------------------------------------------------- */
@@ -206,15 +206,16 @@ static void cpu_slot_fini(ks_device *device, ks_slot *slot)
 
 /* --- plans -------------------------------------------------------------------------------------------------------- */
 
-static const char *const way_names[] = {"reference", "onednn"};
+static const char *const algorithm_names[] = {"reference", "onednn"};
 
 static void choose(ks_plan *plan, bool onednn)
 {
     const double bytes = (double)plan->in_bytes + (double)plan->out_bytes;
-    const cpu_choice choice = {.onednn = onednn, .job_ns = 1 + plan->spec.flops / FLOPS_PER_NS + bytes / BYTES_PER_NS};
-    choice_set(plan, &choice);
-    plan->pick = (ks_pick){.grid = 1, .threads = 1, .cluster = 1};
-    snprintf(plan->pick.kernel, sizeof plan->pick.kernel, "%s", way_names[onednn]);
+    const cpu_algorithm algorithm = {.onednn = onednn,
+                                     .job_ns = 1 + plan->spec.flops / FLOPS_PER_NS + bytes / BYTES_PER_NS};
+    algorithm_set(plan, &algorithm);
+    plan->kernel_info = (ks_kernel_info){.grid = 1, .threads = 1, .cluster = 1};
+    snprintf(plan->kernel_info.kernel, sizeof plan->kernel_info.kernel, "%s", algorithm_names[onednn]);
 }
 
 static ks_status cpu_prepare(ks_device *device, ks_plan *plan, ks_error *error)
@@ -226,7 +227,7 @@ static ks_status cpu_prepare(ks_device *device, ks_plan *plan, ks_error *error)
     plan->large = false;
     plan->graphs = false;
     plan->rows_like = 0; /* free dimensions are outer loops */
-    const double jobs = BATCH_NS / choice_of(plan).job_ns;
+    const double jobs = BATCH_NS / algorithm_of(plan).job_ns;
     plan->batch_max = jobs < 1 ? 1 : jobs > KS_BATCH_MAX ? KS_BATCH_MAX : (int)jobs;
     return KS_OK;
 }
@@ -250,25 +251,25 @@ static void cpu_revision(const ks_device *device, char *out, size_t cap)
     snprintf(out, cap, "%s", ks_onednn_version());
 }
 
-/* tuning.list. A way is one byte: an index of way_names. */
-static int cpu_list(ks_device *device, const ks_plan *plan, ks_way *out, int most)
+/* tuning.list. An algorithm is one byte: an index of algorithm_names. */
+static int cpu_list(ks_device *device, const ks_plan *plan, ks_algorithm *out, int most)
 {
     (void)device;
     if (most < 2 || !ks_onednn_takes(&plan->spec)) return 0;
     for (int i = 0; i < 2; i++) {
         const int which = 1 - i; /* prepare picks oneDNN where it can */
         memset(&out[i], 0, sizeof out[i]);
-        snprintf(out[i].kernel, sizeof out[i].kernel, "%s", way_names[which]);
-        out[i].choice[0] = (unsigned char)which;
+        snprintf(out[i].kernel, sizeof out[i].kernel, "%s", algorithm_names[which]);
+        out[i].algorithm[0] = (unsigned char)which;
     }
     return 2;
 }
 
 /* tuning.adopt */
-static ks_status cpu_adopt(ks_device *device, ks_plan *plan, const ks_way *way, ks_error *error)
+static ks_status cpu_adopt(ks_device *device, ks_plan *plan, const ks_algorithm *algorithm, ks_error *error)
 {
     (void)device;
-    const unsigned char which = way->choice[0];
+    const unsigned char which = algorithm->algorithm[0];
     if (which > 1 || (which == 1 && !ks_onednn_takes(&plan->spec)))
         return ks_fail(error, KS_CONFIG, "%s: way %d is none of the CPU's", plan->spec.op->name, which);
     choose(plan, which == 1);
@@ -415,14 +416,14 @@ static ks_status cpu_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
         if (!lane->operands)
             return ks_fail(error, KS_MEMORY, "no memory for %zu bytes of a trial", trial_bytes(batch->plan));
     }
-    const cpu_choice choice = choice_of(batch->plan);
+    const cpu_algorithm algorithm = algorithm_of(batch->plan);
     batch->graph = KS_GRAPH_NONE;
     lane->batch = batch;
-    lane->onednn = choice.onednn;
+    lane->onednn = algorithm.onednn;
     lane->launched_ns = now_ns();
-    lane->likely_ns = (int64_t)(choice.job_ns * (batch->trial + batch->count));
+    lane->likely_ns = (int64_t)(algorithm.job_ns * (batch->trial + batch->count));
     lane->first_used_ns = lane->last_used_ns = -1;
-    if (!batch->trial && choice.job_ns * batch->count < INLINE_NS) {
+    if (!batch->trial && algorithm.job_ns * batch->count < INLINE_NS) {
         run_batch(lane, lane->launched_ns);
     } else {
         atomic_store_explicit(&lane->state, LANE_RUNNING, memory_order_relaxed);
@@ -451,10 +452,10 @@ static ks_poll cpu_poll(ks_lane *lane, ks_error *error)
     }
     /* An eighth of the news, and no news is above twice the old: a run that was preempted for milliseconds must not send a
      * small plan to the worker. Without the hand-over, or none would ever come back from there. */
-    cpu_choice choice = choice_of(batch->plan);
+    cpu_algorithm algorithm = algorithm_of(batch->plan);
     const double news_ns = (double)batch->kernel_ns / batch->count;
-    choice.job_ns += ((news_ns < 2 * choice.job_ns ? news_ns : 2 * choice.job_ns) - choice.job_ns) / 8;
-    choice_set(batch->plan, &choice);
+    algorithm.job_ns += ((news_ns < 2 * algorithm.job_ns ? news_ns : 2 * algorithm.job_ns) - algorithm.job_ns) / 8;
+    algorithm_set(batch->plan, &algorithm);
     lane->batch = NULL;
     atomic_store_explicit(&lane->state, LANE_FREE, memory_order_relaxed);
     return KS_DONE;

@@ -252,7 +252,7 @@ KS_CLONES void ks_floats_to_fp8e5m2(const float *restrict in, uint8_t *restrict 
 }
 
 /* Whole cache lines: what hangs over at either end is stored as usual. */
-void ks_stream(const void *in, void *out, size_t bytes)
+void ks_large_request(const void *in, void *out, size_t bytes)
 {
 #ifdef KS_WIDE_CONVERSIONS
     const char *from = in;
@@ -269,7 +269,7 @@ void ks_stream(const void *in, void *out, size_t bytes)
     memcpy(out, in, bytes);
 }
 
-void ks_stream_end(void)
+void ks_large_end(void)
 {
 #ifdef KS_WIDE_CONVERSIONS
     _mm_sfence();

@@ -31,9 +31,9 @@ void ks_floats_to_fp8e4m3(const float *in, uint8_t *out, size_t count);
 void ks_floats_to_fp8e5m2(const float *in, uint8_t *out, size_t count);
 
 /* A copy past the caches, for results too large to be read again from there: without it the processor reads each line
- * before it overwrites it. After the last one ks_stream_end(), before another thread may read. */
-void ks_stream(const void *in, void *out, size_t bytes);
-void ks_stream_end(void);
+ * before it overwrites it. After the last one ks_large_end(), before another thread may read. */
+void ks_large_request(const void *in, void *out, size_t bytes);
+void ks_large_end(void);
 
 #ifdef __cplusplus
 }

@@ -32,8 +32,8 @@ typedef struct ks_cuda_plan {
     size_t workspace_bytes; /* per job, multiple of KS_ALIGNMENT */
     size_t counters;        /* words per job; counters * batch_max <= KS_COUNTERS_MAX */
     bool unstamped;         /* a library's kernels: without ks_enter and ks_leave */
-    ks_pick pick;
-    unsigned char choice[KS_CHOICE_BYTES];
+    ks_kernel_info kernel_info;
+    unsigned char algorithm[KS_ALGORITHM_BYTES];
 } ks_cuda_plan;
 
 /* Choosing only, no device calls but attribute look-ups cached at start. KS_WORK: cannot be done on this chip. */
@@ -41,17 +41,17 @@ typedef ks_status ks_cuda_plan_fn(const ks_chip *chip, const ks_spec *spec, ks_c
 /* A job's tensors lie at the spec's offsets from its sides; one that is alone on its side lies at the side's start.
  * Enqueues the kernels for `bucket` jobs on the stream; called under capture and outside it; allocates nothing,
  * synchronises nothing. KS_DEVICE: a launch failed (cudaGetLastError checked after each). */
-typedef ks_status ks_cuda_launch_fn(const ks_chip *chip, const ks_spec *spec, const void *choice, ks_site site,
+typedef ks_status ks_cuda_launch_fn(const ks_chip *chip, const ks_spec *spec, const void *algorithm, ks_site site,
                                     int bucket, cudaStream_t stream, ks_error *error);
 /* Once, at open: cudaFuncSetAttribute and the like, and what is found out about the chip. */
 typedef ks_status ks_cuda_setup_fn(ks_chip *chip, ks_error *error);
 
 /* Algorithms of a spec, as a plan's choice and a name, the one that the plan function picks among them. Returns how many were
  * written, at most `most`. */
-typedef int ks_cuda_candidates_fn(const ks_chip *chip, const ks_spec *spec, ks_way *out, int most);
+typedef int ks_cuda_candidates_fn(const ks_chip *chip, const ks_spec *spec, ks_algorithm *out, int most);
 /* As the plan function, from an algorithm of any origin. KS_CONFIG: it is none of this spec's, on this chip. */
-typedef ks_status ks_cuda_adopt_fn(const ks_chip *chip, const ks_spec *spec, const ks_way *way, ks_cuda_plan *out,
-                                   ks_error *error);
+typedef ks_status ks_cuda_adopt_fn(const ks_chip *chip, const ks_spec *spec, const ks_algorithm *algorithm,
+                                   ks_cuda_plan *out, ks_error *error);
 
 typedef struct ks_cuda_op {
     ks_cuda_setup_fn *setup;

@@ -132,7 +132,7 @@ static ks_status work(ks_compat_job *job, ks_error *error)
     return status;
 }
 
-/* --- the answer ----------------------------------------------------------------------------------------------------- */
+/* --- the response ----------------------------------------------------------------------------------------------------- */
 
 static bool is_utf8(const char *text, size_t length)
 {
@@ -194,7 +194,7 @@ static ks_status write_output(ks_compat_job *job, int which, bool first, ks_text
     return status;
 }
 
-static ks_status write_answer(ks_compat_job *job, ks_text *out, int64_t *json_length, ks_error *error)
+static ks_status write_response(ks_compat_job *job, ks_text *out, int64_t *json_length, ks_error *error)
 {
     ks_text blobs;
     ks_status status = KS_OK;
@@ -220,12 +220,13 @@ static ks_status write_answer(ks_compat_job *job, ks_text *out, int64_t *json_le
     return status;
 }
 
-ks_status ks_compat_answer(ks_compat_job *job, ks_regions *regions, ks_text *out, int64_t *json_length, ks_error *error)
+ks_status ks_compat_respond(ks_compat_job *job, ks_regions *regions, ks_text *out, int64_t *json_length,
+                            ks_error *error)
 {
     ks_status status = job->inflate ? ks_inflate_end(job->inflate, error) : KS_OK;
     if (status == KS_OK) status = ks_compat_read(job, regions, error);
     if (status == KS_OK) status = work(job, error);
-    if (status == KS_OK) status = write_answer(job, out, json_length, error);
+    if (status == KS_OK) status = write_response(job, out, json_length, error);
     for (int i = 0; i < KS_COMPAT_TENSORS; i++)
         if (job->wish[i].window.region) ks_window_release(regions, &job->wish[i].window);
     return status;

@@ -1,4 +1,4 @@
-/* What compat.c (a job's life, its work and answer) and compat_read.c (its request) share. Nothing outside of these
+/* What compat.c (a job's life, its work and response) and compat_read.c (its request) share. Nothing outside of these
  * includes it. */
 #ifndef KS_COMPAT_PARTS_H
 #define KS_COMPAT_PARTS_H

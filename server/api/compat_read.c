@@ -281,7 +281,7 @@ static ks_status read_top(ks_compat_job *job, ks_regions *regions, const ks_json
 static ks_status read_json(ks_compat_job *job, ks_regions *regions, ks_error *error)
 {
     const ks_scan_limits limits = {
-        .skeleton_max = 4 * JSON_MAX, .string_max = JSON_MAX, .members_max = 64, .json_max = JSON_MAX};
+        .json_head_max = 4 * JSON_MAX, .string_max = JSON_MAX, .members_max = 64, .json_max = JSON_MAX};
     ks_scan *scan = NULL;
     ks_status status = ks_scan_begin(&limits, NULL, NULL, &scan, error);
     if (status == KS_OK) status = ks_scan_feed(scan, job->body.bytes ? job->body.bytes : "", job->taken, error);

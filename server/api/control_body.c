@@ -21,7 +21,7 @@ static ks_status no_tensors(void *context, int index, const ks_scan_input *input
 ks_status ks_control_begin(ks_control **out, ks_error *error)
 {
     static const ks_scan_limits limits = {
-        .skeleton_max = SKELETON_MAX, .string_max = STRING_MAX, .members_max = MEMBERS_MAX, .json_max = JSON_MAX};
+        .json_head_max = SKELETON_MAX, .string_max = STRING_MAX, .members_max = MEMBERS_MAX, .json_max = JSON_MAX};
     ks_control *control = calloc(1, sizeof *control);
     if (!control) return ks_fail(error, KS_MEMORY, "no memory for the request's JSON");
     const ks_status status = ks_scan_begin(&limits, no_tensors, NULL, &control->scan, error);

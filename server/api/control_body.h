@@ -1,7 +1,7 @@
 /* The words of a control request: one small JSON object, checked by the same scanner as an inference request's. One
  * thread at a time. */
-#ifndef KS_OIP_CONTROL_H
-#define KS_OIP_CONTROL_H
+#ifndef KS_CONTROL_BODY_H
+#define KS_CONTROL_BODY_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

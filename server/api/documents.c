@@ -39,7 +39,7 @@ static void write_stats(const ks_api_view *view, const ks_model *only, ks_text *
         ks_metrics_stats(view->metrics, model->index, &stats[count]);
         count++;
     }
-    ks_oip_stats(out, models, stats, count);
+    ks_document_stats(out, models, stats, count);
 }
 
 /* The scraper's list is ordered by what it prefers. */
@@ -50,18 +50,19 @@ static bool wants_openmetrics(const char *accept)
     return open && (plain == NULL || open < plain);
 }
 
-/* A page may be asked for while a shard still opens its engine, or closes it. Nothing on a request's path takes this.
+/* A document may be asked for while a shard still opens its engine, or closes it. Nothing on a request's path takes this.
  */
 static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
 
-void ks_page_engine(ks_api_view *view, int shard, const ks_engine *engine)
+void ks_document_engine(ks_api_view *view, int shard, const ks_engine *engine)
 {
     pthread_mutex_lock(&engines_lock);
     view->engines[shard] = engine;
     pthread_mutex_unlock(&engines_lock);
 }
 
-static void write_metrics(ks_api_view *view, const ks_page_ask *ask, ks_text *out, const char **content_type)
+static void write_metrics(ks_api_view *view, const ks_document_request *request, ks_text *out,
+                          const char **content_type)
 {
     ks_engine_stats engines[KS_SHARDS_MAX];
     int shards = 0;
@@ -73,24 +74,24 @@ static void write_metrics(ks_api_view *view, const ks_page_ask *ask, ks_text *ou
     pthread_mutex_unlock(&engines_lock);
     /* Asking the driver may take milliseconds, so shards leave the GPU's figures to the second listener. OpenMetrics has
      * no room for Triton's names. */
-    const bool triton = view->config->triton_metrics, openmetrics = !triton && wants_openmetrics(ask->accept);
-    const bool gpu = triton && view->nvml && !ask->infers;
+    const bool triton = view->config->triton_metrics, openmetrics = !triton && wants_openmetrics(request->accept);
+    const bool gpu = triton && view->nvml && !request->infers;
     ks_gpu_figures figures;
     if (gpu) ks_nvml_read(view->nvml, &figures);
     *content_type = openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
                                 : "text/plain; version=0.0.4; charset=utf-8";
-    ks_page page = {.state = (ks_state)atomic_load(view->state),
-                    .device = *view->device_info,
-                    .engines = engines,
-                    .shards = shards,
-                    .queue_capacity = (uint64_t)view->config->queue * (uint64_t)view->shards,
-                    .inflight_bytes = ks_budget_used(view->budget),
-                    .inflight_limit = ks_budget_limit(view->budget),
-                    .device_faults = atomic_load(view->device_faults),
-                    .openmetrics = openmetrics,
-                    .triton = triton,
-                    .gpu = gpu ? &figures : NULL};
-    ks_metrics_text(view->metrics, &page, out);
+    ks_document document = {.state = (ks_state)atomic_load(view->state),
+                            .device = *view->device_info,
+                            .engines = engines,
+                            .shards = shards,
+                            .queue_capacity = (uint64_t)view->config->queue * (uint64_t)view->shards,
+                            .inflight_bytes = ks_budget_used(view->budget),
+                            .inflight_limit = ks_budget_limit(view->budget),
+                            .device_faults = atomic_load(view->device_faults),
+                            .openmetrics = openmetrics,
+                            .triton = triton,
+                            .gpu = gpu ? &figures : NULL};
+    ks_metrics_text(view->metrics, &document, out);
 }
 
 static void write_index(const ks_api_view *view, ks_text *out)
@@ -108,23 +109,23 @@ static ks_status write_plan(const ks_api_view *view, ks_infers *infers, const ks
     ks_plan plan;
     const char *path = NULL;
     const ks_status status = ks_infers_plan(infers, route->model, route->query, &plan, &path, error);
-    if (status == KS_OK) ks_oip_plan(out, route->model, &plan, path, view->device_info);
+    if (status == KS_OK) ks_document_plan(out, route->model, &plan, path, view->device_info);
     return status;
 }
 
-static void write_document(ks_api_view *view, const ks_page_ask *ask, ks_text *out)
+static void write_document(ks_api_view *view, const ks_document_request *request, ks_text *out)
 {
-    const ks_route *route = ask->route;
+    const ks_route *route = request->route;
     switch (route->id) {
     case KS_ROUTE_SERVER:
-        ks_oip_server_metadata(out, view->config->server_name, KS_VERSION, view->regions != NULL,
-                               view->regions && ks_regions_has_cuda(view->regions));
+        ks_document_server_metadata(out, view->config->server_name, KS_VERSION, view->regions != NULL,
+                                    view->regions && ks_regions_has_cuda(view->regions));
         break;
     case KS_ROUTE_MODEL:
-        ks_oip_model_metadata(out, route->model);
+        ks_document_model_metadata(out, route->model);
         break;
     case KS_ROUTE_MODEL_CONFIG:
-        ks_oip_model_config(out, route->model, view->device_info->gpu);
+        ks_document_model_config(out, route->model, view->device_info->gpu);
         break;
     case KS_ROUTE_MODEL_STATS:
     case KS_ROUTE_ALL_STATS:
@@ -138,13 +139,13 @@ static void write_document(ks_api_view *view, const ks_page_ask *ask, ks_text *o
     }
 }
 
-ks_status ks_page_make(ks_api_view *view, const ks_page_ask *ask, ks_text *out, int *code, const char **content_type,
-                       ks_error *error)
+ks_status ks_document_make(ks_api_view *view, const ks_document_request *request, ks_text *out, int *code,
+                           const char **content_type, ks_error *error)
 {
     *content_type = "application/json";
     *code = 200;
-    switch (ask->route->id) {
-    case KS_ROUTE_OPTIONS: /* the answer is its fields */
+    switch (request->route->id) {
+    case KS_ROUTE_OPTIONS: /* the response is its fields */
         return KS_OK;
     case KS_ROUTE_LIVE:
         ks_text_puts(out, "{\"live\":true}");
@@ -153,29 +154,29 @@ ks_status ks_page_make(ks_api_view *view, const ks_page_ask *ask, ks_text *out, 
         *code = write_ready(view, out);
         return KS_OK;
     case KS_ROUTE_MODEL_READY:
-        *code = write_model_ready(view, ask->route->model, out);
+        *code = write_model_ready(view, request->route->model, out);
         return KS_OK;
     case KS_ROUTE_METRICS:
-        write_metrics(view, ask, out, content_type);
+        write_metrics(view, request, out, content_type);
         return KS_OK;
     case KS_ROUTE_PLAN:
-        return write_plan(view, ask->infers, ask->route, out, error);
+        return write_plan(view, request->infers, request->route, out, error);
     case KS_ROUTE_REPOSITORY:
-        return ks_control_repository(view, ask->control, out, error);
+        return ks_control_repository(view, request->control, out, error);
     case KS_ROUTE_LOAD:
         return ks_fail(error, KS_UNAVAILABLE, "explicit model load / unload is not allowed if polling is enabled");
     case KS_ROUTE_LOGGING:
-        return ks_control_logging(view, ask->control, out, error);
+        return ks_control_logging(view, request->control, out, error);
     case KS_ROUTE_REGIONS:
-        return ks_control_regions(view, ask->route, out, error);
+        return ks_control_regions(view, request->route, out, error);
     case KS_ROUTE_REGISTER:
-        return ks_control_register(view, ask->route, ask->control, error);
+        return ks_control_register(view, request->route, request->control, error);
     case KS_ROUTE_UNREGISTER:
-        return ks_control_unregister(view, ask->route, error);
+        return ks_control_unregister(view, request->route, error);
     case KS_ROUTE_TRACE:
         return ks_fail(error, KS_UNAVAILABLE, "the server does not support tracing");
     default:
-        write_document(view, ask, out);
+        write_document(view, request, out);
         return KS_OK;
     }
 }

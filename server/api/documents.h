@@ -1,22 +1,22 @@
-/* The answers of all routes but infer: documents, and what the control routes do. Any thread, but for plans, which are a
+/* The responses of all routes but infer: documents, and what the control routes do. Any thread, but for plans, which are a
  * shard's; knows no sockets. */
-#ifndef KS_PAGES_H
-#define KS_PAGES_H
+#ifndef KS_DOCUMENTS_H
+#define KS_DOCUMENTS_H
 #include "api/control.h"
 #include "request/infer.h"
 #include "api/routes.h"
 #include "base/text.h"
 
-typedef struct ks_page_ask {
+typedef struct ks_document_request {
     const ks_route *route;
     const char *accept;        /* the field's value, or NULL */
     ks_infers *infers;         /* of the shard whose thread this is; NULL: the second listener */
     const ks_control *control; /* words of a POST; NULL: none came */
-} ks_page_ask;
+} ks_document_request;
 
-/* Writes the body of the answer and its HTTP status, or fails. content_type: static. */
-ks_status ks_page_make(ks_api_view *view, const ks_page_ask *ask, ks_text *out, int *code, const char **content_type,
-                       ks_error *error);
-/* A shard's engine, for the metrics page: known from now on, or (NULL) about to end. Waits for a page that reads it. */
-void ks_page_engine(ks_api_view *view, int shard, const ks_engine *engine);
+/* Writes the body of the response and its HTTP status, or fails. content_type: static. */
+ks_status ks_document_make(ks_api_view *view, const ks_document_request *request, ks_text *out, int *code,
+                           const char **content_type, ks_error *error);
+/* A shard's engine, for the metrics document: known from now on, or (NULL) about to end. Waits for a document that reads it. */
+void ks_document_engine(ks_api_view *view, int shard, const ks_engine *engine);
 #endif

@@ -7,7 +7,7 @@
 #include "codec/codec_parts.h"
 #include "base/text.h"
 
-void ks_oip_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm)
+void ks_document_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm)
 {
     ks_text_puts(out, "{\"name\":");
     ks_text_json(out, name, strlen(name));
@@ -58,7 +58,7 @@ static void compat_metadata(ks_text *out, const ks_model *model)
 }
 
 /* Required inputs only: metadata has no word for an optional one, and clients send all that it names. */
-void ks_oip_model_metadata(ks_text *out, const ks_model *model)
+void ks_document_model_metadata(ks_text *out, const ks_model *model)
 {
     if (model->compat) {
         compat_metadata(out, model);
@@ -134,7 +134,7 @@ static void config_outputs(ks_text *out, const ks_model *model)
 
 /* Optional inputs are a list of their own: perf_analyzer ends where "input" names one that the metadata does not, and clients
  * send all that the metadata names. */
-void ks_oip_model_config(ks_text *out, const ks_model *model, bool gpu)
+void ks_document_model_config(ks_text *out, const ks_model *model, bool gpu)
 {
     if (model->compat) {
         compat_config(out, model);
@@ -196,7 +196,7 @@ static void model_stats(ks_text *out, const ks_model *model, const ks_model_stat
     ks_text_puts(out, "],\"memory_usage\":[]}");
 }
 
-void ks_oip_stats(ks_text *out, const ks_model *const *models, const ks_model_stats *stats, int count)
+void ks_document_stats(ks_text *out, const ks_model *const *models, const ks_model_stats *stats, int count)
 {
     ks_text_puts(out, "{\"model_stats\":[");
     for (int i = 0; i < count; i++) {
@@ -226,23 +226,23 @@ static void known(ks_text *out, const char *name, double value)
 
 static void plan_trials(ks_text *out, const ks_trials *trials)
 {
-    if (trials->ways == 0) {
+    if (trials->candidates == 0) {
         ks_text_puts(out, "null");
         return;
     }
-    ks_text_printf(out, "{\"ways\":%d", trials->ways);
+    ks_text_printf(out, "{\"ways\":%d", trials->candidates);
     known(out, "us", trials->us);
     ks_text_puts(out, ",\"planned\":");
-    ks_text_json(out, trials->planned, strlen(trials->planned));
-    known(out, "planned_us", trials->planned_us);
+    ks_text_json(out, trials->heuristic, strlen(trials->heuristic));
+    known(out, "planned_us", trials->heuristic_us);
     ks_text_puts(out, "}");
 }
 
-void ks_oip_plan(ks_text *out, const ks_model *model, const ks_plan *plan, const char *path,
-                 const ks_device_info *device)
+void ks_document_plan(ks_text *out, const ks_model *model, const ks_plan *plan, const char *path,
+                      const ks_device_info *device)
 {
     const ks_spec *spec = &plan->spec;
-    const ks_pick *pick = &plan->pick;
+    const ks_kernel_info *kernel_info = &plan->kernel_info;
     size_t bytes = 0;
     const char *separator = "";
     ks_text_printf(out, "{\"model_name\":\"%s\",\"model_version\":\"1\",\"backend\":\"%s\",\"inputs\":[", model->name,
@@ -260,13 +260,13 @@ void ks_oip_plan(ks_text *out, const ks_model *model, const ks_plan *plan, const
         bytes += spec->out[i].size_bytes;
     }
     ks_text_puts(out, "],\"kernel\":");
-    ks_text_json(out, pick->kernel, strlen(pick->kernel));
+    ks_text_json(out, kernel_info->kernel, strlen(kernel_info->kernel));
     ks_text_printf(out,
                    ",\"grid\":%" PRId64
                    ",\"threads\":%d,\"cluster\":%d,\"shared_bytes\":%zu,\"path\":\"%s\",\"batch_max\":%d,\"bytes\":%zu,"
                    "\"flops\":%.0f",
-                   pick->grid, pick->threads, pick->cluster, pick->shared_bytes, path, plan->batch_max, bytes,
-                   spec->flops);
+                   kernel_info->grid, kernel_info->threads, kernel_info->cluster, kernel_info->shared_bytes, path,
+                   plan->batch_max, bytes, spec->flops);
     const double floor_us = device->copy_gbs > 0 ? (double)bytes / device->copy_gbs / 1e3 : 0;
     const double us = plan->timed_jobs ? (double)plan->timed_ns / 1e3 / (double)plan->timed_jobs : 0;
     const bool link = strcmp(path, "mapped") == 0 && device->linked;
@@ -282,7 +282,7 @@ void ks_oip_plan(ks_text *out, const ks_model *model, const ks_plan *plan, const
     ks_text_puts(out, "}");
 }
 
-void ks_oip_repository(ks_text *out, bool ready, const char *reason)
+void ks_document_repository(ks_text *out, bool ready, const char *reason)
 {
     ks_text_puts(out, "[");
     for (int i = 0; i < ks_model_count(); i++)
@@ -291,7 +291,7 @@ void ks_oip_repository(ks_text *out, bool ready, const char *reason)
     ks_text_puts(out, "]");
 }
 
-void ks_oip_error(ks_text *out, const char *sentence)
+void ks_document_error(ks_text *out, const char *sentence)
 {
     const size_t n = strlen(sentence);
     ks_text valid;

@@ -11,8 +11,8 @@
 
 typedef struct route_words {
     const char *name, *summary;
-    const char *answer;  /* name of the schema of a 200; "": an empty body; NULL: see content_of */
-    const char *request; /* name of the schema of a POST's body; NULL: none is read */
+    const char *response; /* name of the schema of a 200; "": an empty body; NULL: see content_of */
+    const char *request;  /* name of the schema of a POST's body; NULL: none is read */
 } route_words;
 
 static const route_words words[KS_ROUTES] = {
@@ -94,10 +94,10 @@ static const char schemas[] =
     "items':{"
     "'type':'object','required':['name','datatype','shape']}}}}";
 
-static const char error_answer[] = "'default':{'description':'What is wrong, in one "
-                                   "sentence','headers':{'Kernserve-Error':{'description':'The reason as a "
-                                   "code','schema':{'type':'string'}}},'content':{'application/"
-                                   "json':{'schema':{'$ref':'#/components/schemas/Error'}}}}";
+static const char error_response[] = "'default':{'description':'What is wrong, in one "
+                                     "sentence','headers':{'Kernserve-Error':{'description':'The reason as a "
+                                     "code','schema':{'type':'string'}}},'content':{'application/"
+                                     "json':{'schema':{'$ref':'#/components/schemas/Error'}}}}";
 
 static void put(ks_text *out, const char *text)
 {
@@ -166,7 +166,7 @@ static void put_parameters(ks_text *out, const char *pattern)
     put(out, "],");
 }
 
-static void put_answer(ks_text *out, const ks_route_row *row, const route_words *w)
+static void put_response(ks_text *out, const ks_route_row *row, const route_words *w)
 {
     put(out, "'responses':{'200':{'description':'Done'");
     if (row->id == KS_ROUTE_INFER) {
@@ -176,13 +176,13 @@ static void put_answer(ks_text *out, const ks_route_row *row, const route_words 
         put(out, "}");
     } else if (row->id == KS_ROUTE_METRICS) {
         put(out, ",'content':{'text/plain':{},'application/openmetrics-text':{}}");
-    } else if (*w->answer) {
+    } else if (*w->response) {
         put(out, ",'content':{");
-        put_schema(out, w->answer);
+        put_schema(out, w->response);
         put(out, "}");
     }
     put(out, "},");
-    put(out, error_answer);
+    put(out, error_response);
     put(out, "}");
 }
 
@@ -197,7 +197,7 @@ static void put_operation(ks_text *out, const ks_route_row *row, const char *met
         if (row->id == KS_ROUTE_INFER) put_files(out);
         put(out, row->id == KS_ROUTE_REPOSITORY || row->id == KS_ROUTE_LOGGING ? "}}," : "},'required':true},");
     }
-    put_answer(out, row, w);
+    put_response(out, row, w);
     ks_text_puts(out, "}");
 }
 

@@ -197,7 +197,7 @@ bool ks_route_at(int index, ks_route_row *out)
     return true;
 }
 
-bool ks_route_has_words(const ks_route *route)
+bool ks_route_has_json_body(const ks_route *route)
 {
     return route->id == KS_ROUTE_REPOSITORY || route->id == KS_ROUTE_LOGGING || route->id == KS_ROUTE_REGISTER;
 }

@@ -29,6 +29,6 @@ typedef struct ks_api_view {
     _Atomic bool
         log_iso8601; /* the name that /v2/logging gives the times in our lines, which are ISO 8601 either way */
     /* under the lock of documents.c: */
-    const ks_engine *engines[KS_SHARDS_MAX]; /* one per shard, by ks_page_engine */
+    const ks_engine *engines[KS_SHARDS_MAX]; /* one per shard, by ks_document_engine */
 } ks_api_view;
 #endif

@@ -2,10 +2,10 @@
 #ifndef KS_FORMATS_H
 #define KS_FORMATS_H
 
-typedef enum ks_encoding {
-#define FORMAT(name) KS_ENCODING_##name,
+typedef enum ks_format_label {
+#define FORMAT(name) KS_FORMAT_LABEL_##name,
 #include "base/formats.def"
-    KS_ENCODINGS
-} ks_encoding;
+    KS_FORMAT_LABELS
+} ks_format_label;
 
 #endif

@@ -111,7 +111,7 @@ void ks_head_add(ks_head *head, const char *name, size_t name_length, const char
     head->known_length[known] = value_length;
 }
 
-static ks_status check_sizes(const ks_gate_rules *rules, const ks_head *head, ks_error *error)
+static ks_status check_sizes(const ks_check_rules *rules, const ks_head *head, ks_error *error)
 {
     if (head->target_length > rules->max_uri)
         return ks_fail(error, KS_URI, "request target is longer than %zu bytes", rules->max_uri);
@@ -158,7 +158,7 @@ static ks_status check_framing(ks_head *head, ks_error *error)
     return KS_OK;
 }
 
-ks_status ks_gate_wire(const ks_gate_rules *rules, ks_head *head, ks_error *error)
+ks_status ks_check_head(const ks_check_rules *rules, ks_head *head, ks_error *error)
 {
     ks_status status = check_sizes(rules, head, error);
     if (status != KS_OK) return status;
@@ -202,7 +202,7 @@ static bool same_name(const char *name, const char *text, size_t length)
     return strlen(name) == length && strncasecmp(name, text, length) == 0;
 }
 
-static bool host_allowed(const ks_gate_rules *rules, const char *text, size_t length)
+static bool host_allowed(const ks_check_rules *rules, const char *text, size_t length)
 {
     size_t name = 0;
     if (!host_name(text, length, &name) || name == 0) return false;
@@ -214,7 +214,7 @@ static bool host_allowed(const ks_gate_rules *rules, const char *text, size_t le
 }
 
 /* scheme://host[:port]; "null" and anything else is foreign. */
-static bool origin_allowed(const ks_gate_rules *rules, const char *text, size_t length)
+static bool origin_allowed(const ks_check_rules *rules, const char *text, size_t length)
 {
     const char *sign = memmem(text, length, "://", 3);
     if (sign == NULL) return false;
@@ -232,7 +232,7 @@ static bool same_secret(const ks_token *token, const char *given, size_t length)
 }
 
 /* *rights: of the token that the request brings. */
-static bool find_token(const ks_gate_rules *rules, const ks_head *head, unsigned *rights)
+static bool find_token(const ks_check_rules *rules, const ks_head *head, unsigned *rights)
 {
     static const char scheme[] = "Bearer ";
     const size_t skip = sizeof scheme - 1;
@@ -248,8 +248,8 @@ static bool find_token(const ks_gate_rules *rules, const ks_head *head, unsigned
     return found;
 }
 
-ks_status ks_gate_access(const ks_gate_rules *rules, ks_head *head, bool loopback, bool open, bool authorized,
-                         ks_error *error)
+ks_status ks_check_access(const ks_check_rules *rules, ks_head *head, bool loopback, bool open, bool authorized,
+                          ks_error *error)
 {
     const char *host = head->known[KS_KNOWN_HOST];
     if (loopback && !open && host && !host_allowed(rules, host, head->known_length[KS_KNOWN_HOST]))
@@ -263,14 +263,14 @@ ks_status ks_gate_access(const ks_gate_rules *rules, ks_head *head, bool loopbac
     return KS_OK;
 }
 
-ks_status ks_gate_right(const ks_head *head, unsigned right, ks_error *error)
+ks_status ks_check_right(const ks_head *head, unsigned right, ks_error *error)
 {
     if ((right & ~head->rights) == 0) return KS_OK;
     return ks_fail(error, KS_FORBIDDEN, "this token has no right '%s' (the token file's rights=)",
                    ks_right_name(right));
 }
 
-ks_status ks_gate_body(const ks_gate_rules *rules, ks_head *head, ks_error *error)
+ks_status ks_check_body(const ks_check_rules *rules, ks_head *head, ks_error *error)
 {
     const char *encoding = head->known[KS_KNOWN_CONTENT_ENCODING];
     if (encoding == NULL || strcasecmp(encoding, "identity") == 0)

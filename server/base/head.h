@@ -1,10 +1,10 @@
-/* The gate: judges a request's head before any of its body is read. Pure functions over text; no sockets, no library.
+/* Checks a request's head before any of its body is read. Pure functions over text; no sockets, no library.
  *
- * Interface  ks_head_init, ks_head_add for each field, then ks_gate_wire (framing, names, sizes: any listener, any
- * path) and, once the route is known, ks_gate_access (host, origin, token) and ks_gate_body (encoding, length). Threads
+ * Interface  ks_head_init, ks_head_add for each field, then ks_check_head (framing, names, sizes: any listener, any
+ * path) and, once the route is known, ks_check_access (host, origin, token) and ks_check_body (encoding, length). Threads
  * any. Strings belong to the caller and must outlive the head. */
-#ifndef KS_GATE_H
-#define KS_GATE_H
+#ifndef KS_HEAD_H
+#define KS_HEAD_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -51,24 +51,24 @@ typedef struct ks_head {
     bool bad_name, bad_value;
     bool folded; /* set by what reads the fields: one came in two lines */
     bool spaced; /* likewise: one is not "name: value" with that blank and no other white space around the value */
-    /* set by ks_gate_wire: */
+    /* set by ks_check_head: */
     int64_t content_length; /* -1: none */
     bool chunked, expects;
-    /* set by ks_gate_access: */
+    /* set by ks_check_access: */
     unsigned rights; /* of its token; all where none is needed */
-    /* set by ks_gate_body: */
+    /* set by ks_check_body: */
     ks_body_encoding encoding;
 } ks_head;
 
 /* Fixed after start. */
-typedef struct ks_gate_rules {
+typedef struct ks_check_rules {
     size_t max_uri, max_header;
     int max_fields;
     uint64_t max_body;
     const char *const *hosts; /* accepted beside localhost, 127.0.0.1 and [::1] */
     int hosts_count;
     const ks_tokens *tokens; /* NULL: no authentication */
-} ks_gate_rules;
+} ks_check_rules;
 
 void ks_head_init(ks_head *head, const char *target, size_t target_length, const char *version);
 /* value: trimmed, and terminated; NULL: empty. */
@@ -82,13 +82,13 @@ const char *ks_head_text_end(const char *at, const char *end);
 size_t ks_head_trim(const char *value, size_t length);
 
 /* KS_URI, KS_HEADERS, KS_HEADER, KS_FRAMING, KS_NO_HOST, KS_EXPECT; KS_BODY_SIZE for a length above 2^63. */
-ks_status ks_gate_wire(const ks_gate_rules *rules, ks_head *head, ks_error *error);
+ks_status ks_check_head(const ks_check_rules *rules, ks_head *head, ks_error *error);
 /* open: health and metrics, which orchestrators call by address (no Host check); authorized: no token needed.
  * KS_HOST, KS_ORIGIN, KS_UNAUTHORIZED. */
-ks_status ks_gate_access(const ks_gate_rules *rules, ks_head *head, bool loopback, bool open, bool authorized,
-                         ks_error *error);
-/* Behind ks_gate_access: whether the token has the route's right (0: being one is enough). KS_FORBIDDEN. */
-ks_status ks_gate_right(const ks_head *head, unsigned right, ks_error *error);
+ks_status ks_check_access(const ks_check_rules *rules, ks_head *head, bool loopback, bool open, bool authorized,
+                          ks_error *error);
+/* Behind ks_check_access: whether the token has the route's right (0: being one is enough). KS_FORBIDDEN. */
+ks_status ks_check_right(const ks_head *head, unsigned right, ks_error *error);
 /* KS_ENCODING, KS_BODY_SIZE. */
-ks_status ks_gate_body(const ks_gate_rules *rules, ks_head *head, ks_error *error);
+ks_status ks_check_body(const ks_check_rules *rules, ks_head *head, ks_error *error);
 #endif

@@ -15,17 +15,17 @@ typedef struct class_place {
     uint32_t index;
 } class_place;
 
-size_t ks_answer_class_count(const ks_ask *ask, int output)
+size_t ks_class_count(const ks_infer_request *request, int output)
 {
-    const uint64_t all = (uint64_t)ks_tensor_count(&ask->spec.out[output]), asked = ask->classes[output];
+    const uint64_t all = (uint64_t)ks_tensor_count(&request->spec.out[output]), asked = request->classes[output];
     return (size_t)(asked < all ? asked : all);
 }
 
-uint64_t ks_answer_class_bytes(const ks_ask *ask, int output)
+uint64_t ks_class_bytes(const ks_infer_request *request, int output)
 {
-    static const uint64_t texts = 3; /* the blob, the answer, and what doubling a text leaves empty */
-    const uint64_t longest = ask->spec.out[output].dtype == KS_FP64 ? CLASS_TEXT_MAX : 64;
-    return ks_answer_class_count(ask, output) * (texts * longest + sizeof(class_place));
+    static const uint64_t texts = 3; /* the blob, the response, and what doubling a text leaves empty */
+    const uint64_t longest = request->spec.out[output].dtype == KS_FP64 ? CLASS_TEXT_MAX : 64;
+    return ks_class_count(request, output) * (texts * longest + sizeof(class_place));
 }
 
 static int64_t signed_element(const unsigned char *at, size_t size)
@@ -50,7 +50,7 @@ static double float_element(ks_dtype dtype, const unsigned char *at, size_t size
         memcpy(&wide, at, sizeof wide);
         return wide;
     }
-    if (ks_is_fp8(dtype)) return (double)ks_fp8_to_float(ks_fp8_form_of(dtype), *at);
+    if (ks_is_fp8(dtype)) return (double)ks_fp8_to_float(ks_fp8_layout_of(dtype), *at);
     memcpy(&narrow, at, sizeof narrow);
     return (double)narrow;
 }
@@ -121,11 +121,12 @@ static size_t write_class(const ks_tensor *tensor, const unsigned char *out, uin
     return (size_t)n;
 }
 
-ks_status ks_answer_class_texts(const ks_ask *ask, int output, const unsigned char *out, ks_text *text, ks_error *error)
+ks_status ks_class_texts(const ks_infer_request *request, int output, const unsigned char *out, ks_text *text,
+                         ks_error *error)
 {
-    const ks_tensor *tensor = &ask->spec.out[output];
-    const size_t count = ks_answer_class_count(ask, output);
-    const bool binary = ks_in(ask->binary, output);
+    const ks_tensor *tensor = &request->spec.out[output];
+    const size_t count = ks_class_count(request, output);
+    const bool binary = ks_in(request->binary, output);
     class_place *best = malloc((count + 1) * sizeof *best);
     if (!best) return ks_fail(error, KS_MEMORY, "no memory for %zu classes", count);
     if (count > 0) find_best(tensor, out, best, count);

@@ -2,7 +2,7 @@
  *
  * Forms   Inference-Header-Content-Length N > 0: N bytes of JSON, then tensors. 0: OIP raw. Absent: a file where
  *         Content-Type names one; plain raw where the query names a shape; else the whole body is JSON.
- * Owner   ks_oip is the caller's memory; while JSON or a file's head arrives it owns the scanner or the head's bytes,
+ * Owner   ks_codec is the caller's memory; while JSON or a file's head arrives it owns the scanner or the head's bytes,
  *         which their reader or fini frees. */
 #include "codec/decode.h"
 
@@ -19,10 +19,10 @@ enum { MEMBERS_MAX = 64 }; /* of an object in a request's JSON */
 /* The scanner's memory lies behind the words. */
 static size_t scanner_offset(void)
 {
-    return (sizeof(ks_oip) + 63) / 64 * 64;
+    return (sizeof(ks_codec) + 63) / 64 * 64;
 }
 
-size_t ks_oip_size(void)
+size_t ks_codec_size(void)
 {
     const ks_scan_limits limits = {.string_max = KS_ID_MAX, .members_max = MEMBERS_MAX};
     return scanner_offset() + ks_scan_bytes(&limits);
@@ -31,7 +31,7 @@ size_t ks_oip_size(void)
 /* --- begin -----------------------------------------------------------------------------------------------------------
  */
 
-static ks_status header_length(ks_oip *oip, const char *text, ks_error *error)
+static ks_status header_length(ks_codec *codec, const char *text, ks_error *error)
 {
     const size_t n = strlen(text);
     const bool negative = n > 1 && text[0] == '-';
@@ -42,263 +42,266 @@ static ks_status header_length(ks_oip *oip, const char *text, ks_error *error)
     /* Leading zeros are no reason to refuse: the value is digits, not JSON. */
     const char *digits = text + sign;
     while (digits[0] == '0' && digits[1]) digits++;
-    const bool fits = !negative && ks_number_read(digits, strlen(digits), KS_INT64, &oip->json_length) == KS_NUMBER_OK;
-    const int64_t most = oip->content_length >= 0 ? oip->content_length : (int64_t)oip->limits.max_body;
-    if (!fits || oip->json_length > most)
+    const bool fits =
+        !negative && ks_number_read(digits, strlen(digits), KS_INT64, &codec->json_length) == KS_NUMBER_OK;
+    const int64_t most = codec->content_length >= 0 ? codec->content_length : (int64_t)codec->limits.max_body;
+    if (!fits || codec->json_length > most)
         return ks_fail(error, KS_HEADER_LENGTH, "inference header size should be in range (0, %" PRId64 "), got: %s",
                        most, ks_quoted(text, n).text);
     return KS_OK;
 }
 
-static ks_status begin_json(ks_oip *oip, ks_error *error)
+static ks_status begin_json(ks_codec *codec, ks_error *error)
 {
-    const int64_t known = oip->json_length >= 0 ? oip->json_length : oip->content_length;
-    if (known >= 0 && (uint64_t)known > oip->limits.max_json)
+    const int64_t known = codec->json_length >= 0 ? codec->json_length : codec->content_length;
+    if (known >= 0 && (uint64_t)known > codec->limits.max_json)
         return ks_fail(error, KS_BODY_SIZE,
                        "request JSON size of %" PRId64 " bytes exceeds the maximum allowed input size of %" PRIu64
                        " bytes. Use --max-json to increase the limit.",
-                       known, oip->limits.max_json);
-    const ks_scan_limits limits = {.skeleton_max = oip->limits.max_skeleton,
+                       known, codec->limits.max_json);
+    const ks_scan_limits limits = {.json_head_max = codec->limits.max_skeleton,
                                    .string_max = KS_ID_MAX,
                                    .members_max = MEMBERS_MAX,
-                                   .json_max = known >= 0 ? (size_t)known : oip->limits.max_json,
-                                   .slice = oip->limits.slice,
-                                   .memory = (char *)oip + scanner_offset()};
-    return ks_scan_begin(&limits, ks_oip_place_json, oip, &oip->scan, error);
+                                   .json_max = known >= 0 ? (size_t)known : codec->limits.max_json,
+                                   .slice = codec->limits.slice,
+                                   .memory = (char *)codec + scanner_offset()};
+    return ks_scan_begin(&limits, ks_codec_place_json, codec, &codec->scan, error);
 }
 
-ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limits *limits, ks_oip_place_fn *place,
-                       void *context, ks_error *error)
+ks_status ks_codec_begin(ks_codec *codec, const ks_codec_head *head, const ks_codec_limits *limits,
+                         ks_codec_place_fn *place, void *context, ks_error *error)
 {
-    memset(oip, 0, offsetof(ks_oip, ask.spec));
-    oip->limits = *limits;
-    oip->place = place;
-    oip->context = context;
-    oip->content_length = head->content_length;
-    oip->json_length = -1;
-    oip->window = head->window;
-    oip->ask.model = head->model;
-    ks_spec_init(&oip->ask.spec, head->model->op);
-    if (head->model->fixed_param >= 0) oip->ask.spec.params[head->model->fixed_param] = head->model->fixed_value;
+    memset(codec, 0, offsetof(ks_codec, request.spec));
+    codec->limits = *limits;
+    codec->place = place;
+    codec->context = context;
+    codec->content_length = head->content_length;
+    codec->json_length = -1;
+    codec->window = head->window;
+    codec->request.model = head->model;
+    ks_spec_init(&codec->request.spec, head->model->op);
+    if (head->model->fixed_param >= 0) codec->request.spec.params[head->model->fixed_param] = head->model->fixed_value;
     if (head->content_length >= 0 && (uint64_t)head->content_length > limits->max_body)
         return ks_fail(error, KS_BODY_SIZE,
                        "request body of %" PRId64 " bytes exceeds the maximum allowed input size of %" PRIu64
                        " bytes. Use --max-body to increase the limit.",
                        head->content_length, limits->max_body);
     if (head->header_length) {
-        const ks_status status = header_length(oip, head->header_length, error);
+        const ks_status status = header_length(codec, head->header_length, error);
         if (status != KS_OK) return status;
     }
-    oip->ask.answer = head->answer;
+    codec->request.response = head->response;
     if (!head->header_length && head->body != NULL) {
-        oip->ask.form = KS_FORM_FILE;
-        oip->ask.body = head->body;
-        if (head->answer == NULL && !head->accept_json) oip->ask.answer = head->body;
-        oip->ask.binary = oip->ask.answer != NULL ? KS_OUTPUTS_ALL : 0;
-        return ks_oip_file_begin(oip, head->query, error);
+        codec->request.format = KS_BODY_FORMAT_FILE;
+        codec->request.body = head->body;
+        if (head->response == NULL && !head->accept_json) codec->request.response = head->body;
+        codec->request.binary = codec->request.response != NULL ? KS_OUTPUTS_ALL : 0;
+        return ks_codec_file_begin(codec, head->query, error);
     }
-    if (oip->json_length == 0) {
-        oip->ask.form = KS_FORM_OIP_RAW;
-        oip->ask.binary = KS_OUTPUTS_ALL;
-        return ks_oip_raw_begin(oip, head->query, error);
+    if (codec->json_length == 0) {
+        codec->request.format = KS_BODY_FORMAT_OIP_RAW;
+        codec->request.binary = KS_OUTPUTS_ALL;
+        return ks_codec_raw_begin(codec, head->query, error);
     }
-    if (!head->header_length && (!place || ks_oip_query_has(head->query, "shape"))) {
-        oip->ask.form = KS_FORM_PLAIN_RAW;
-        oip->ask.binary = !head->accept_json || head->answer != NULL ? KS_OUTPUTS_ALL : 0;
-        oip->accept_json = head->accept_json;
-        return ks_oip_raw_begin(oip, head->query, error);
+    if (!head->header_length && (!place || ks_codec_query_has(head->query, "shape"))) {
+        codec->request.format = KS_BODY_FORMAT_RAW;
+        codec->request.binary = !head->accept_json || head->response != NULL ? KS_OUTPUTS_ALL : 0;
+        codec->accept_json = head->accept_json;
+        return ks_codec_raw_begin(codec, head->query, error);
     }
-    oip->ask.form = KS_FORM_JSON;
-    return begin_json(oip, error);
+    codec->request.format = KS_BODY_FORMAT_JSON;
+    return begin_json(codec, error);
 }
 
 /* --- the body --------------------------------------------------------------------------------------------------------
  */
 
-static ks_status put_bytes(ks_oip *oip, size_t offset, const char *bytes, size_t n, size_t *taken, ks_error *error)
+static ks_status put_bytes(ks_codec *codec, size_t offset, const char *bytes, size_t n, size_t *taken, ks_error *error)
 {
-    if (oip->write) return oip->write(oip->context, offset, bytes, n, taken, error);
-    if (oip->fortran_order) {
-        ks_fortran_put(&oip->fortran, oip->in + oip->ask.spec.in[oip->piece[0].input].offset, bytes, n);
+    if (codec->write) return codec->write(codec->context, offset, bytes, n, taken, error);
+    if (codec->fortran_order) {
+        ks_fortran_put(&codec->fortran, codec->in + codec->request.spec.in[codec->segment[0].input].offset, bytes, n);
         *taken = n;
         return KS_OK;
     }
-    memcpy(oip->in + offset, bytes, n);
+    memcpy(codec->in + offset, bytes, n);
     *taken = n;
     return KS_OK;
 }
 
 /* *unfed: the last bytes, which nobody took. */
-static ks_status feed_pieces(ks_oip *oip, const char *bytes, size_t n, size_t *unfed, ks_error *error)
+static ks_status feed_segments(ks_codec *codec, const char *bytes, size_t n, size_t *unfed, ks_error *error)
 {
     *unfed = n;
     while (n > 0) {
-        if (oip->piece_now == oip->pieces)
+        if (codec->segment_now == codec->segments)
             return ks_fail(error, KS_BINARY_SIZE, "unexpected additional input data for model '%s'",
-                           oip->ask.model->name);
-        const ks_oip_piece *piece = &oip->piece[oip->piece_now];
-        const size_t left = piece->bytes - oip->piece_filled;
-        const size_t offered = n < left ? n : left, at = oip->ask.spec.in[piece->input].offset + oip->piece_filled;
+                           codec->request.model->name);
+        const ks_segment *segment = &codec->segment[codec->segment_now];
+        const size_t left = segment->bytes - codec->segment_filled;
+        const size_t offered = n < left ? n : left,
+                     at = codec->request.spec.in[segment->input].offset + codec->segment_filled;
         size_t taken;
-        ks_status status = ks_ask_check_bytes(&oip->ask, piece->input, bytes, offered, error);
-        if (status == KS_OK) status = put_bytes(oip, at, bytes, offered, &taken, error);
+        ks_status status = ks_infer_request_check_bytes(&codec->request, segment->input, bytes, offered, error);
+        if (status == KS_OK) status = put_bytes(codec, at, bytes, offered, &taken, error);
         if (status != KS_OK) return status;
-        oip->piece_filled += taken;
+        codec->segment_filled += taken;
         bytes += taken;
         n -= taken;
         *unfed = n;
-        if (oip->piece_filled < piece->bytes) break;
-        oip->piece_now++;
-        oip->piece_filled = 0;
+        if (codec->segment_filled < segment->bytes) break;
+        codec->segment_now++;
+        codec->segment_filled = 0;
     }
     return KS_OK;
 }
 
-static ks_status place_tensors(ks_oip *oip, size_t in_bytes, ks_error *error)
+static ks_status place_tensors(ks_codec *codec, size_t in_bytes, ks_error *error)
 {
-    ks_scan_fini(&oip->scan);
-    return ks_oip_ask_place(oip, in_bytes, ks_ask_out_bytes(&oip->ask), oip->in_used, error);
+    ks_scan_fini(&codec->scan);
+    return ks_codec_take_memory(codec, in_bytes, ks_infer_request_out_bytes(&codec->request), codec->in_used, error);
 }
 
-/* head: all of the JSON, where one piece of the body holds it; else NULL. */
-static ks_status end_json(ks_oip *oip, const char *head, ks_error *error)
+/* head: all of the JSON, where one segment of the body holds it; else NULL. */
+static ks_status end_json(ks_codec *codec, const char *head, ks_error *error)
 {
-    const ks_format *const asked = oip->ask.answer;
+    const ks_format *const asked = codec->request.response;
     size_t in_bytes = 0;
-    ks_status status = ks_scan_end(oip->scan, error);
-    if (status == KS_OK && ks_scan_busy(oip->scan)) return KS_OK;
-    if (status == KS_OK) status = ks_oip_read_skeleton(oip, &in_bytes, error);
+    ks_status status = ks_scan_end(codec->scan, error);
+    if (status == KS_OK && ks_scan_busy(codec->scan)) return KS_OK;
+    if (status == KS_OK) status = ks_codec_read_json_head(codec, &in_bytes, error);
     if (status != KS_OK) {
-        ks_scan_fini(&oip->scan);
+        ks_scan_fini(&codec->scan);
         return status;
     }
-    if (head) ks_oip_remember(oip, head, (size_t)oip->json_length, asked, in_bytes);
-    return place_tensors(oip, in_bytes, error);
+    if (head) ks_head_cache_put(codec, head, (size_t)codec->json_length, asked, in_bytes);
+    return place_tensors(codec, in_bytes, error);
 }
 
-bool ks_oip_may_stream(const ks_oip *oip)
+bool ks_codec_may_write_through(const ks_codec *codec)
 {
-    const ks_ask *ask = &oip->ask;
-    const bool short_id = 6 * ask->id_length <= KS_HEAD_ROOM / 4; /* its answer's head fits into the head room */
+    const ks_infer_request *request = &codec->request;
+    const bool short_id = 6 * request->id_length <= KS_HEAD_ROOM / 4; /* its response's head fits into the head room */
     /* Files have heads of their own, and what lies in shared memory neither comes nor goes with the bodies. */
-    const bool file = ask->form == KS_FORM_FILE || ask->answer;
+    const bool file = request->format == KS_BODY_FORMAT_FILE || request->response;
     /* None is chosen before all of the request's words are read. */
-    const bool binary = ask->outputs != 0 && (ask->outputs & ~(unsigned)ask->binary) == 0;
-    return oip->in_used == 0 && !oip->deduce && binary && short_id && !file && !ask->windows;
+    const bool binary = request->outputs != 0 && (request->outputs & ~(unsigned)request->binary) == 0;
+    return codec->in_used == 0 && !codec->deduce && binary && short_id && !file && !request->windows;
 }
 
-void ks_oip_stream(ks_oip *oip, ks_oip_write_fn *write)
+void ks_codec_write_through(ks_codec *codec, ks_codec_write_fn *write)
 {
-    oip->write = write;
+    codec->write = write;
 }
 
 /* The JSON part of bytes, or of a tail of them that comes again; *n: as much as it took. */
-static ks_status feed_json(ks_oip *oip, const char *bytes, size_t *n, ks_error *error)
+static ks_status feed_json(ks_codec *codec, const char *bytes, size_t *n, ks_error *error)
 {
-    const uint64_t due = oip->json_length >= 0 ? (uint64_t)oip->json_length - oip->received : UINT64_MAX;
+    const uint64_t due = codec->json_length >= 0 ? (uint64_t)codec->json_length - codec->received : UINT64_MAX;
     if (*n > due) *n = (size_t)due;
-    const char *const head = oip->received == 0 && *n == due ? bytes : NULL;
+    const char *const head = codec->received == 0 && *n == due ? bytes : NULL;
     size_t in_bytes;
-    oip->received += *n;
-    if (head && ks_oip_recall(oip, head, *n, &in_bytes)) return place_tensors(oip, in_bytes, error);
-    ks_status status = *n > 0 ? ks_scan_feed(oip->scan, bytes, *n, error) : KS_OK;
-    if (status == KS_OK && *n == due) status = end_json(oip, head, error);
+    codec->received += *n;
+    if (head && ks_head_cache_find(codec, head, *n, &in_bytes)) return place_tensors(codec, in_bytes, error);
+    ks_status status = *n > 0 ? ks_scan_feed(codec->scan, bytes, *n, error) : KS_OK;
+    if (status == KS_OK && *n == due) status = end_json(codec, head, error);
     return status;
 }
 
-ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t *n, ks_error *error)
+ks_status ks_codec_feed(ks_codec *codec, const char *bytes, size_t *n, ks_error *error)
 {
     size_t taken = 0;
-    if (*n > oip->limits.max_body - oip->received)
+    if (*n > codec->limits.max_body - codec->received)
         return ks_fail(error, KS_BODY_SIZE,
                        "request body exceeds the maximum allowed input size of %" PRIu64
                        " bytes. Use --max-body to increase the limit.",
-                       oip->limits.max_body);
-    if (oip->scan) {
+                       codec->limits.max_body);
+    if (codec->scan) {
         taken = *n;
-        const ks_status status = feed_json(oip, bytes, &taken, error);
+        const ks_status status = feed_json(codec, bytes, &taken, error);
         if (status != KS_OK) return status;
     }
     size_t rest = *n - taken;
     if (rest == 0) return KS_OK;
-    if (ks_oip_busy(oip)) {
+    if (ks_codec_busy(codec)) {
         *n = taken;
         return KS_OK;
     }
-    oip->received += rest;
+    codec->received += rest;
     bytes += taken;
-    if (oip->file_due > 0) {
-        const ks_status status = ks_oip_file_feed(oip, &bytes, &rest, error);
+    if (codec->file_due > 0) {
+        const ks_status status = ks_codec_file_feed(codec, &bytes, &rest, error);
         if (status != KS_OK || rest == 0) return status;
     }
-    if (oip->deduce) return ks_oip_raw_grow(oip, bytes, rest, error);
+    if (codec->deduce) return ks_codec_raw_grow(codec, bytes, rest, error);
     size_t unfed;
-    const ks_status status = feed_pieces(oip, bytes, rest, &unfed, error);
+    const ks_status status = feed_segments(codec, bytes, rest, &unfed, error);
     if (status != KS_OK) return status;
-    oip->received -= unfed;
+    codec->received -= unfed;
     *n -= unfed;
     return KS_OK;
 }
 
-ks_status ks_oip_end(ks_oip *oip, ks_error *error)
+ks_status ks_codec_end(ks_codec *codec, ks_error *error)
 {
     ks_status status = KS_OK;
-    if (oip->scan && oip->json_length > 0 && (uint64_t)oip->json_length > oip->received)
+    if (codec->scan && codec->json_length > 0 && (uint64_t)codec->json_length > codec->received)
         return ks_fail(error, KS_HEADER_LENGTH,
-                       "inference header size should be in range (0, %" PRIu64 "), got: %" PRId64, oip->received,
-                       oip->json_length);
-    if (oip->scan) status = end_json(oip, NULL, error);
-    if (status == KS_OK && ks_oip_busy(oip)) return KS_OK;
-    if (oip->file_due > 0)
+                       "inference header size should be in range (0, %" PRIu64 "), got: %" PRId64, codec->received,
+                       codec->json_length);
+    if (codec->scan) status = end_json(codec, NULL, error);
+    if (status == KS_OK && ks_codec_busy(codec)) return KS_OK;
+    if (codec->file_due > 0)
         return ks_fail(error, KS_BINARY_SIZE, "the body ends within the file's header, after %" PRIu64 " bytes",
-                       oip->received);
-    if (oip->deduce) {
-        status = ks_oip_raw_deduce(oip, oip->in_used, error);
-        if (status == KS_OK) oip->piece_now = oip->pieces;
+                       codec->received);
+    if (codec->deduce) {
+        status = ks_codec_raw_deduce(codec, codec->in_used, error);
+        if (status == KS_OK) codec->segment_now = codec->segments;
     }
     if (status != KS_OK) return status;
-    while (oip->piece_now < oip->pieces && oip->piece_filled == oip->piece[oip->piece_now].bytes) {
-        oip->piece_now++;
-        oip->piece_filled = 0;
+    while (codec->segment_now < codec->segments && codec->segment_filled == codec->segment[codec->segment_now].bytes) {
+        codec->segment_now++;
+        codec->segment_filled = 0;
     }
-    if (oip->piece_now < oip->pieces) {
-        const ks_oip_piece *piece = &oip->piece[oip->piece_now];
-        return ks_fail(
-            error, KS_BINARY_SIZE, "unexpected size for input '%s', expecting %zu additional bytes for model '%s'",
-            oip->ask.spec.op->inputs[piece->input].name, piece->bytes - oip->piece_filled, oip->ask.model->name);
+    if (codec->segment_now < codec->segments) {
+        const ks_segment *segment = &codec->segment[codec->segment_now];
+        return ks_fail(error, KS_BINARY_SIZE,
+                       "unexpected size for input '%s', expecting %zu additional bytes for model '%s'",
+                       codec->request.spec.op->inputs[segment->input].name, segment->bytes - codec->segment_filled,
+                       codec->request.model->name);
     }
     return KS_OK;
 }
 
-bool ks_oip_busy(const ks_oip *oip)
+bool ks_codec_busy(const ks_codec *codec)
 {
-    return oip->printing || (oip->scan && ks_scan_busy(oip->scan));
+    return codec->printing || (codec->scan && ks_scan_busy(codec->scan));
 }
 
-bool ks_oip_complete(const ks_oip *oip)
+bool ks_codec_complete(const ks_codec *codec)
 {
-    return oip->content_length >= 0 && oip->received == (uint64_t)oip->content_length;
+    return codec->content_length >= 0 && codec->received == (uint64_t)codec->content_length;
 }
 
-ks_encoding ks_ask_encoding(const ks_ask *ask)
+ks_format_label ks_infer_request_label(const ks_infer_request *request)
 {
-    static const ks_encoding encodings[] = {[KS_FORM_JSON] = KS_ENCODING_json,
-                                            [KS_FORM_BINARY] = KS_ENCODING_binary,
-                                            [KS_FORM_OIP_RAW] = KS_ENCODING_raw,
-                                            [KS_FORM_PLAIN_RAW] = KS_ENCODING_raw};
-    return ask->form == KS_FORM_FILE ? ask->body->encoding : encodings[ask->form];
+    static const ks_format_label encodings[] = {[KS_BODY_FORMAT_JSON] = KS_FORMAT_LABEL_json,
+                                                [KS_BODY_FORMAT_BINARY] = KS_FORMAT_LABEL_binary,
+                                                [KS_BODY_FORMAT_OIP_RAW] = KS_FORMAT_LABEL_raw,
+                                                [KS_BODY_FORMAT_RAW] = KS_FORMAT_LABEL_raw};
+    return request->format == KS_BODY_FORMAT_FILE ? request->body->encoding : encodings[request->format];
 }
 
-const ks_ask *ks_oip_ask(const ks_oip *oip)
+const ks_infer_request *ks_codec_request(const ks_codec *codec)
 {
-    return &oip->ask;
+    return &codec->request;
 }
 
-void ks_oip_fini(ks_oip *oip)
+void ks_codec_fini(ks_codec *codec)
 {
-    ks_scan_fini(&oip->scan);
-    free(oip->file);
-    oip->file = NULL;
-    ks_text_fini(&oip->text);
-    if (oip->blobs.bytes) ks_text_fini(&oip->blobs);
+    ks_scan_fini(&codec->scan);
+    free(codec->file);
+    codec->file = NULL;
+    ks_text_fini(&codec->text);
+    if (codec->blobs.bytes) ks_text_fini(&codec->blobs);
 }

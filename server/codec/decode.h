@@ -1,86 +1,86 @@
-/* Open Inference Protocol words <-> one piece of work. Takes a request's body in chunks in any of its six forms (ks_form),
+/* Open Inference Protocol words <-> one piece of work. Takes a request's body in chunks in any of its six formats (ks_body_format),
  * checks everything the request says, and leaves the tensors at their aligned offsets in
- * the caller's memory; afterwards writes the answer. No threads, device or sockets here.
+ * the caller's memory; afterwards writes the response. No threads, device or sockets here.
  *
- * Life   ks_oip_begin -> ks_oip_feed* -> ks_oip_end -> [the work] -> ks_oip_answer -> ks_oip_fini (always). */
-#ifndef KS_OIP_H
-#define KS_OIP_H
+ * Life   ks_codec_begin -> ks_codec_feed* -> ks_codec_end -> [the work] -> ks_codec_encode -> ks_codec_fini (always). */
+#ifndef KS_DECODE_H
+#define KS_DECODE_H
 #include "kernserve/op.h"
 #include "base/model.h"
 #include "codec/format.h"
 
 enum { KS_ID_MAX = 1024, KS_IDENTITY_QUERY_MAX = 2048 };
 
-typedef enum ks_form {
-    KS_FORM_JSON,
-    KS_FORM_BINARY,
-    KS_FORM_OIP_RAW,
-    KS_FORM_PLAIN_RAW,
-    KS_FORM_FILE /* of ask.body's format */
-} ks_form;
+typedef enum ks_body_format {
+    KS_BODY_FORMAT_JSON,
+    KS_BODY_FORMAT_BINARY,
+    KS_BODY_FORMAT_OIP_RAW,
+    KS_BODY_FORMAT_RAW,
+    KS_BODY_FORMAT_FILE /* of request.body's format */
+} ks_body_format;
 
-typedef struct ks_word_limits {
+typedef struct ks_codec_limits {
     uint64_t max_body, max_json, max_output; /* bytes */
     double max_work;                         /* flops */
     size_t max_skeleton;
     bool strict_parameters;     /* an unknown parameter is KS_PARAMETER */
     bool json_non_finite_error; /* KS_NON_FINITE instead of the words NaN, Infinity */
     size_t *slice;              /* numbers that may still be converted or printed in this turn; NULL: any */
-    struct ks_oip_memos
-        *memos; /* heads that were read before, under these limits and in this thread; NULL: each is read */
-} ks_word_limits;
+    struct ks_head_cache
+        *head_cache; /* heads that were read before, under these limits and in this thread; NULL: each is read */
+} ks_codec_limits;
 
-typedef struct ks_oip_memos ks_oip_memos;
-ks_oip_memos *ks_oip_memos_open(void); /* NULL: no memory */
-void ks_oip_memos_close(ks_oip_memos **memos);
+typedef struct ks_head_cache ks_head_cache;
+ks_head_cache *ks_head_cache_open(void); /* NULL: no memory */
+void ks_head_cache_close(ks_head_cache **head_cache);
 
 /* A request names a window of a client's shared memory: for the input `which`, or for output i (KS_WINDOW_OUT + i). Holds
  * it. *direct: the device moves its bytes; else the caller does, from and to the slot. KS_REGION, KS_WINDOW. */
 enum { KS_WINDOW_OUT = KS_INPUTS_MAX, KS_WINDOWS = KS_INPUTS_MAX + KS_OUTPUTS_MAX };
-typedef ks_status ks_oip_window_fn(void *context, int which, const char *region, uint64_t offset, uint64_t bytes,
-                                   bool *direct, ks_error *error);
+typedef ks_status ks_codec_window_fn(void *context, int which, const char *region, uint64_t offset, uint64_t bytes,
+                                     bool *device_copies, ks_error *error);
 
-/* What the request's head says. Strings need not outlive ks_oip_begin. */
-typedef struct ks_oip_head {
+/* What the request's head says. Strings need not outlive ks_codec_begin. */
+typedef struct ks_codec_head {
     const ks_model *model;
-    const char *query;         /* raw, behind the '?', or "" */
-    const char *header_length; /* value of Inference-Header-Content-Length as sent, or NULL */
-    int64_t content_length;    /* bytes of the (not compressed) body, -1: unknown (chunked or compressed) */
-    const ks_format *body;     /* by Content-Type; a header length goes before it; NULL: no file */
-    const ks_format *answer;   /* by Accept: outputs as a file; NULL: not */
-    bool accept_json;          /* bodies without JSON: Accept asks for application/json */
-    ks_oip_window_fn *window;  /* NULL: client shared memory is off */
-} ks_oip_head;
+    const char *query;          /* raw, behind the '?', or "" */
+    const char *header_length;  /* value of Inference-Header-Content-Length as sent, or NULL */
+    int64_t content_length;     /* bytes of the (not compressed) body, -1: unknown (chunked or compressed) */
+    const ks_format *body;      /* by Content-Type; a header length goes before it; NULL: no file */
+    const ks_format *response;  /* by Accept: outputs as a file; NULL: not */
+    bool accept_json;           /* bodies without JSON: Accept asks for application/json */
+    ks_codec_window_fn *window; /* NULL: client shared memory is off */
+} ks_codec_head;
 
 /* Memory for the tensors: at least in_bytes and out_bytes, sides as in ks_slot. Called once or more; a later call asks
  * for more, and the first `keep` bytes of the former `in` side must have been carried over. Sets in and out (out has
  * KS_HEAD_ROOM in front). Errors: KS_BUDGET, KS_MEMORY, KS_BODY_SIZE. */
-typedef ks_status ks_oip_place_fn(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
-                                  unsigned char **out, ks_error *error);
+typedef ks_status ks_codec_place_fn(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
+                                    unsigned char **out, ks_error *error);
 
 /* Instead of memory for the `in` side: where its bytes go as they come. Sets *taken; fewer than n: the rest is offered
  * again. */
-typedef ks_status ks_oip_write_fn(void *context, size_t offset, const char *bytes, size_t n, size_t *taken,
-                                  ks_error *error);
+typedef ks_status ks_codec_write_fn(void *context, size_t offset, const char *bytes, size_t n, size_t *taken,
+                                    ks_error *error);
 
-/* What came of the request; valid after ks_oip_end. */
-typedef struct ks_ask {
+/* What came of the request; valid after ks_codec_end. */
+typedef struct ks_infer_request {
     const ks_model *model;
-    ks_form form;
-    const ks_format *body;   /* KS_FORM_FILE */
-    const ks_format *answer; /* the outputs as a file; NULL: not */
-    uint8_t outputs;         /* bit i: OUTPUTi is asked for: the answer holds it, or says that it is in shared memory */
-    uint8_t binary;          /* bit i: and as binary (else JSON) */
-    uint16_t windows;        /* bit i: this tensor lies in shared memory, by its input or KS_WINDOW_OUT + output */
-    uint16_t directs;        /* bit i: and the device moves it; it then takes no part of the slot */
-    uint64_t priority;       /* 0: default, 1: highest */
-    int64_t timeout_us;      /* 0: none */
+    ks_body_format format;
+    const ks_format *body;     /* KS_BODY_FORMAT_FILE */
+    const ks_format *response; /* the outputs as a file; NULL: not */
+    uint8_t outputs;  /* bit i: OUTPUTi is asked for: the response holds it, or says that it is in shared memory */
+    uint8_t binary;   /* bit i: and as binary (else JSON) */
+    uint16_t windows; /* bit i: this tensor lies in shared memory, by its input or KS_WINDOW_OUT + output */
+    uint16_t device_copies;           /* bit i: and the device moves it; it then takes no part of the slot */
+    uint64_t priority;                /* 0: default, 1: highest */
+    int64_t timeout_us;               /* 0: none */
     uint64_t classes[KS_OUTPUTS_MAX]; /* 0: the output itself; else that many of its largest elements, as texts */
     size_t id_length;
     /* from here on nothing is cleared at the beginning: */
     ks_spec spec;       /* resolved; offsets laid out */
     char id[KS_ID_MAX]; /* as UTF-8, unescaped */
-} ks_ask;
+} ks_infer_request;
 
 /* Whether a set of tensors or outputs holds this one. */
 static inline bool ks_in(unsigned set, int which)
@@ -89,15 +89,16 @@ static inline bool ks_in(unsigned set, int which)
 }
 
 /* An input's bytes, or some of them, are elements of its datatype: of BOOL 0 and 1 alone. KS_RANGE. */
-ks_status ks_ask_check_bytes(const ks_ask *ask, int input, const void *bytes, size_t n, ks_error *error);
+ks_status ks_infer_request_check_bytes(const ks_infer_request *request, int input, const void *bytes, size_t n,
+                                       ks_error *error);
 /* Whose counters are the request's. */
-ks_encoding ks_ask_encoding(const ks_ask *ask);
+ks_format_label ks_infer_request_label(const ks_infer_request *request);
 /* What the slot's sides must hold: all but what the device moves. */
-size_t ks_ask_in_bytes(const ks_ask *ask);
-size_t ks_ask_out_bytes(const ks_ask *ask);
+size_t ks_infer_request_in_bytes(const ks_infer_request *request);
+size_t ks_infer_request_out_bytes(const ks_infer_request *request);
 
 /* Bytes ready to be sent. */
-typedef struct ks_answer {
+typedef struct ks_response_body {
     const char *body;
     size_t length;
     char *owned;                  /* free() after sending; NULL: body lies in the slot's out side and its head room */
@@ -106,32 +107,32 @@ typedef struct ks_answer {
     int64_t header_length;        /* Inference-Header-Content-Length, -1: not sent */
     char shape[KS_RANK_MAX * 21]; /* Kernserve-Shape "2,3" or "scalar", plain raw only, else "" */
     const char *datatype;         /* Kernserve-Datatype, plain raw only, else NULL */
-} ks_answer;
+} ks_response_body;
 
-typedef struct ks_oip ks_oip;
-size_t ks_oip_size(void); /* the caller provides the memory (fixed at start), zeroed or reused */
+typedef struct ks_codec ks_codec;
+size_t ks_codec_size(void); /* the caller provides the memory (fixed at start), zeroed or reused */
 
-/* place NULL: no body will come. The query is read as that of a plain raw request, whose work ks_oip_ask then tells. */
-ks_status ks_oip_begin(ks_oip *oip, const ks_oip_head *head, const ks_word_limits *limits, ks_oip_place_fn *place,
-                       void *context, ks_error *error);
-/* feed, end and answer do no more than limits.slice allows: while the words are busy after them, the same call goes on in
+/* place NULL: no body will come. The query is read as that of a plain raw request, whose work ks_codec_request then tells. */
+ks_status ks_codec_begin(ks_codec *codec, const ks_codec_head *head, const ks_codec_limits *limits,
+                         ks_codec_place_fn *place, void *context, ks_error *error);
+/* feed, end and encode do no more than limits.slice allows: while the words are busy after them, the same call goes on in
  * another turn. feed sets *n to what it has taken of bytes; the rest comes again. Errors are those of reliability:
  * KS_JSON .. KS_WORK, KS_BODY_SIZE, and what place returned. After an error no more feed. */
-ks_status ks_oip_feed(ks_oip *oip, const char *bytes, size_t *n, ks_error *error);
+ks_status ks_codec_feed(ks_codec *codec, const char *bytes, size_t *n, ks_error *error);
 /* From within the place function: true where every byte of the `in` side comes from the body's binary part and the outputs
- * are asked for as binary. Then ks_oip_stream may take the place of the memory (in and out are NULL). */
-bool ks_oip_may_stream(const ks_oip *oip);
-void ks_oip_stream(ks_oip *oip, ks_oip_write_fn *write);
-ks_status ks_oip_end(ks_oip *oip, ks_error *error);
-bool ks_oip_busy(const ks_oip *oip);
-bool ks_oip_complete(const ks_oip *oip); /* the body's length is known, and that much has come */
-const ks_ask *ks_oip_ask(const ks_oip *oip);
-/* The most memory that the answer takes beyond the slot. 0: its head fits into the slot's head room. */
-uint64_t ks_oip_answer_bound(const ks_oip *oip);
-/* out: start of the slot's out side, holding the result. Writes the answer's head into the KS_HEAD_ROOM bytes in front,
+ * are asked for as binary. Then ks_codec_write_through may take the place of the memory (in and out are NULL). */
+bool ks_codec_may_write_through(const ks_codec *codec);
+void ks_codec_write_through(ks_codec *codec, ks_codec_write_fn *write);
+ks_status ks_codec_end(ks_codec *codec, ks_error *error);
+bool ks_codec_busy(const ks_codec *codec);
+bool ks_codec_complete(const ks_codec *codec); /* the body's length is known, and that much has come */
+const ks_infer_request *ks_codec_request(const ks_codec *codec);
+/* The most memory that the response takes beyond the slot. 0: its head fits into the slot's head room. */
+uint64_t ks_codec_encode_bound(const ks_codec *codec);
+/* out: start of the slot's out side, holding the result. Writes the response's head into the KS_HEAD_ROOM bytes in front,
  * or allocates the JSON text. KS_NON_FINITE, KS_MEMORY. */
-ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_error *error);
-void ks_oip_fini(ks_oip *oip);
+ks_status ks_codec_encode(ks_codec *codec, unsigned char *out, ks_response_body *response, ks_error *error);
+void ks_codec_fini(ks_codec *codec);
 
 /* The documents of GET endpoints. KS_MODEL, KS_MEMORY (text marked broken). */
 struct ks_text;
@@ -139,17 +140,18 @@ struct ks_model_stats;
 struct ks_plan;
 struct ks_device_info;
 /* shm, cuda_shm: these regions can be registered */
-void ks_oip_server_metadata(struct ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm);
-void ks_oip_model_metadata(struct ks_text *out, const ks_model *model);
-void ks_oip_model_config(struct ks_text *out, const ks_model *model, bool gpu);
+void ks_document_server_metadata(struct ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm);
+void ks_document_model_metadata(struct ks_text *out, const ks_model *model);
+void ks_document_model_config(struct ks_text *out, const ks_model *model, bool gpu);
 /* {"model_stats":[...]} of `count` models */
-void ks_oip_stats(struct ks_text *out, const ks_model *const *models, const struct ks_model_stats *stats, int count);
+void ks_document_stats(struct ks_text *out, const ks_model *const *models, const struct ks_model_stats *stats,
+                       int count);
 /* What was picked for the plan's work, its floor, and what was measured. path: ks_engine_path's. */
-void ks_oip_plan(struct ks_text *out, const ks_model *model, const struct ks_plan *plan, const char *path,
-                 const struct ks_device_info *device);
+void ks_document_plan(struct ks_text *out, const ks_model *model, const struct ks_plan *plan, const char *path,
+                      const struct ks_device_info *device);
 /* [{"name":"softmax","version":"1","state":"READY","reason":""},...] of all models, which share one state; reason: why
  * they are not ready, or "". */
-void ks_oip_repository(struct ks_text *out, bool ready, const char *reason);
+void ks_document_repository(struct ks_text *out, bool ready, const char *reason);
 /* {"error":"..."} */
-void ks_oip_error(struct ks_text *out, const char *sentence);
+void ks_document_error(struct ks_text *out, const char *sentence);
 #endif

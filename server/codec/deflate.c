@@ -6,13 +6,13 @@
 #include <strings.h>
 #include <zlib.h>
 
-/* The fastest: an answer is packed once and read once. */
+/* The fastest: a response is packed once and read once. */
 enum { LEVEL = 1, MEMORY = 8, GZIP_WINDOW = 15 + 16, ZLIB_WINDOW = 15, FRAME = 32 };
 
 static const struct {
     const char *name;
-    ks_packing packing;
-} known[] = {{"gzip", KS_PACKING_GZIP}, {"deflate", KS_PACKING_DEFLATE}, {"identity", KS_PACKING_NONE}};
+    ks_compression compression;
+} known[] = {{"gzip", KS_COMPRESSION_GZIP}, {"deflate", KS_COMPRESSION_DEFLATE}, {"identity", KS_COMPRESSION_NONE}};
 enum { KNOWN = sizeof known / sizeof known[0] };
 
 /* Of "NAME;q=0.5", in thousandths; 1 where none is given, 0 where it is no number. */
@@ -32,9 +32,9 @@ static int weight_of(const char *text, const char *end)
     return weight;
 }
 
-ks_packing ks_packing_accepted(const char *accept_encoding)
+ks_compression ks_compression_accepted(const char *accept_encoding)
 {
-    ks_packing best = KS_PACKING_NONE;
+    ks_compression best = KS_COMPRESSION_NONE;
     int best_weight = 0;
     const char *at = accept_encoding ? accept_encoding : "";
     while (*at) {
@@ -44,7 +44,7 @@ ks_packing ks_packing_accepted(const char *accept_encoding)
         for (int i = 0; i < KNOWN; i++) {
             if (strlen(known[i].name) != length || strncasecmp(at, known[i].name, length) != 0) continue;
             const int weight = weight_of(at, end);
-            if (weight > best_weight) best = known[i].packing;
+            if (weight > best_weight) best = known[i].compression;
             if (weight > best_weight) best_weight = weight;
         }
         at = end;
@@ -52,26 +52,26 @@ ks_packing ks_packing_accepted(const char *accept_encoding)
     return best;
 }
 
-const char *ks_packing_name(ks_packing packing)
+const char *ks_compression_name(ks_compression compression)
 {
-    return packing == KS_PACKING_GZIP ? "gzip" : packing == KS_PACKING_DEFLATE ? "deflate" : "identity";
+    return compression == KS_COMPRESSION_GZIP ? "gzip" : compression == KS_COMPRESSION_DEFLATE ? "deflate" : "identity";
 }
 
-size_t ks_packing_bound(size_t n)
+size_t ks_compression_bound(size_t n)
 {
     return compressBound(n) + FRAME;
 }
 
-size_t ks_pack(ks_packing packing, const char *bytes, size_t n, char *out)
+size_t ks_compress(ks_compression compression, const char *bytes, size_t n, char *out)
 {
     z_stream stream = {0};
-    const int window = packing == KS_PACKING_GZIP ? GZIP_WINDOW : ZLIB_WINDOW;
+    const int window = compression == KS_COMPRESSION_GZIP ? GZIP_WINDOW : ZLIB_WINDOW;
     if (n > UINT_MAX / 2 || deflateInit2(&stream, LEVEL, Z_DEFLATED, window, MEMORY, Z_DEFAULT_STRATEGY) != Z_OK)
         return 0;
     stream.next_in = (z_const Bytef *)bytes;
     stream.avail_in = (unsigned)n;
     stream.next_out = (Bytef *)out;
-    stream.avail_out = (unsigned)ks_packing_bound(n);
+    stream.avail_out = (unsigned)ks_compression_bound(n);
     const int result = deflate(&stream, Z_FINISH);
     const size_t packed = stream.total_out;
     deflateEnd(&stream);

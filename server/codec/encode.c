@@ -1,5 +1,5 @@
-/* The answer of one request. Binary: the JSON head is written right in front of the output, in the slot's head room, so
- * that head and tensor leave as one piece. JSON: text of its own, numbers in shortest form.
+/* The response of one request. Binary: the JSON head is written right in front of the output, in the slot's head room, so
+ * that head and tensor leave as one segment. JSON: text of its own, numbers in shortest form.
  *
  * Member names and their order are those of protocol.md's examples; clients exist that refuse any other member. */
 #include <stdlib.h>
@@ -60,14 +60,14 @@ static void put_json(head_text *head, const char *bytes, size_t n)
 static const char begins[KS_OUTPUTS_MAX][sizeof BEGIN("OUTPUT0") - 1] = {BEGIN("OUTPUT0"), BEGIN("OUTPUT1"),
                                                                          BEGIN("OUTPUT2"), BEGIN("OUTPUT3")};
 
-static void put_output(head_text *head, const ks_ask *ask, int output)
+static void put_output(head_text *head, const ks_infer_request *request, int output)
 {
-    const ks_tensor *tensor = &ask->spec.out[output];
-    const bool classes = ask->classes[output] > 0;
+    const ks_tensor *tensor = &request->spec.out[output];
+    const bool classes = request->classes[output] > 0;
     put(head, begins[output], sizeof begins[0]);
     puts_(head, ks_dtype_name(classes ? KS_BYTES : tensor->dtype));
     PUT(head, "\",\"shape\":[");
-    if (classes) put_integer(head, (int64_t)ks_answer_class_count(ask, output));
+    if (classes) put_integer(head, (int64_t)ks_class_count(request, output));
     for (int i = 0; i < tensor->rank && !classes; i++) {
         if (i > 0) PUT(head, ",");
         put_integer(head, tensor->dims[i]);
@@ -83,38 +83,38 @@ static void put_size(head_text *head, size_t bytes)
 }
 
 /* All of it, of outputs whose elements follow as they are. */
-static void put_binary_head(head_text *head, const ks_ask *ask)
+static void put_binary_head(head_text *head, const ks_infer_request *request)
 {
     head->length = 0;
     PUT(head, "{");
-    if (ask->id_length > 0) {
+    if (request->id_length > 0) {
         PUT(head, "\"id\":");
-        put_json(head, ask->id, ask->id_length);
+        put_json(head, request->id, request->id_length);
         PUT(head, ",");
     }
     PUT(head, "\"model_name\":\"");
-    puts_(head, ask->model->name);
+    puts_(head, request->model->name);
     PUT(head, "\",\"model_version\":\"1\",\"outputs\":[");
-    for (unsigned left = ask->outputs; left; left &= left - 1) {
+    for (unsigned left = request->outputs; left; left &= left - 1) {
         const int output = __builtin_ctz(left);
-        if (left != ask->outputs) PUT(head, ",");
-        put_output(head, ask, output);
-        put_size(head, ask->spec.out[output].size_bytes);
+        if (left != request->outputs) PUT(head, ",");
+        put_output(head, request, output);
+        put_size(head, request->spec.out[output].size_bytes);
     }
     PUT(head, "]}");
 }
 
-/* --- answers in the slot ---------------------------------------------------------------------------------------------- */
+/* --- responses in the slot ---------------------------------------------------------------------------------------------- */
 
 /* The outputs that are asked for, one behind the other from where the first one lies, which is returned. */
-static unsigned char *gather(const ks_ask *ask, unsigned char *out, size_t *bytes)
+static unsigned char *gather(const ks_infer_request *request, unsigned char *out, size_t *bytes)
 {
-    unsigned left = ask->outputs;
-    const ks_tensor *tensor = &ask->spec.out[__builtin_ctz(left)];
+    unsigned left = request->outputs;
+    const ks_tensor *tensor = &request->spec.out[__builtin_ctz(left)];
     unsigned char *const begin = out + tensor->offset;
     *bytes = tensor->size_bytes;
     for (left &= left - 1; left; left &= left - 1) {
-        tensor = &ask->spec.out[__builtin_ctz(left)];
+        tensor = &request->spec.out[__builtin_ctz(left)];
         memmove(begin + *bytes, out + tensor->offset, tensor->size_bytes);
         *bytes += tensor->size_bytes;
     }
@@ -122,54 +122,54 @@ static unsigned char *gather(const ks_ask *ask, unsigned char *out, size_t *byte
 }
 
 /* false: the head is longer than the head room. */
-static bool binary_answer(const ks_ask *ask, unsigned char *out, ks_answer *answer)
+static bool binary_response(const ks_infer_request *request, unsigned char *out, ks_response_body *response)
 {
     head_text head;
     size_t size;
-    put_binary_head(&head, ask);
+    put_binary_head(&head, request);
     if (head.length > sizeof head.bytes) return false;
-    unsigned char *const begin = gather(ask, out, &size);
+    unsigned char *const begin = gather(request, out, &size);
     memcpy(begin - head.length, head.bytes, head.length);
-    answer->body = (const char *)begin - head.length;
-    answer->length = head.length + size;
+    response->body = (const char *)begin - head.length;
+    response->length = head.length + size;
     /* Empty outputs have no blobs: then it is plain JSON, as Triton sends it. */
-    answer->content_type = size > 0 ? octets : json;
-    if (size > 0) answer->header_length = (int64_t)head.length;
+    response->content_type = size > 0 ? octets : json;
+    if (size > 0) response->header_length = (int64_t)head.length;
     return true;
 }
 
 /* A file: its head right in front of the outputs, as with the JSON head. */
-static void file_answer(const ks_ask *ask, unsigned char *out, ks_answer *answer)
+static void file_response(const ks_infer_request *request, unsigned char *out, ks_response_body *response)
 {
     char head[KS_FILE_HEAD_MAX];
     size_t size;
-    const size_t length = ask->answer->response_head(ask, head);
-    unsigned char *const begin = gather(ask, out, &size);
+    const size_t length = request->response->response_head(request, head);
+    unsigned char *const begin = gather(request, out, &size);
     memcpy(begin - length, head, length);
-    answer->body = (const char *)begin - length;
-    answer->length = length + size;
-    answer->content_type = ask->answer->content_type;
+    response->body = (const char *)begin - length;
+    response->length = length + size;
+    response->content_type = request->response->content_type;
 }
 
-static void raw_answer(const ks_ask *ask, unsigned char *out, ks_answer *answer)
+static void raw_response(const ks_infer_request *request, unsigned char *out, ks_response_body *response)
 {
-    const ks_tensor *tensor = &ask->spec.out[__builtin_ctz(ask->outputs)];
-    answer->body = (const char *)out + tensor->offset;
-    answer->length = tensor->size_bytes;
-    answer->content_type = octets;
-    answer->datatype = ks_dtype_name(tensor->dtype);
-    ks_dims_text(tensor, answer->shape, sizeof answer->shape);
+    const ks_tensor *tensor = &request->spec.out[__builtin_ctz(request->outputs)];
+    response->body = (const char *)out + tensor->offset;
+    response->length = tensor->size_bytes;
+    response->content_type = octets;
+    response->datatype = ks_dtype_name(tensor->dtype);
+    ks_dims_text(tensor, response->shape, sizeof response->shape);
     /* Some readers of HTTP drop a field without a value, and some writers do not write one. */
-    if (answer->shape[0] == '\0') strcpy(answer->shape, "scalar");
+    if (response->shape[0] == '\0') strcpy(response->shape, "scalar");
 }
 
-/* --- answers with memory of their own --------------------------------------------------------------------------------- */
+/* --- responses with memory of their own --------------------------------------------------------------------------------- */
 
-static ks_status owned_answer(ks_text *text, ks_answer *answer, ks_error *error)
+static ks_status owned_response(ks_text *text, ks_response_body *response, ks_error *error)
 {
-    answer->owned = ks_text_take(text, &answer->length);
-    answer->body = answer->owned;
-    return answer->owned ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for the answer");
+    response->owned = ks_text_take(text, &response->length);
+    response->body = response->owned;
+    return response->owned ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for the answer");
 }
 
 /* The most bytes that one element takes as JSON text, with its comma. */
@@ -189,197 +189,198 @@ static size_t text_bytes(ks_dtype dtype)
 }
 
 /* Every output that is asked for follows the head as it is. */
-static bool is_binary(const ks_ask *ask)
+static bool is_binary(const ks_infer_request *request)
 {
-    if ((ask->outputs & ~(unsigned)ask->binary) | (unsigned)ask->windows >> KS_WINDOW_OUT) return false;
-    for (unsigned left = ask->outputs; left; left &= left - 1)
-        if (ask->classes[__builtin_ctz(left)] > 0) return false;
+    if ((request->outputs & ~(unsigned)request->binary) | (unsigned)request->windows >> KS_WINDOW_OUT) return false;
+    for (unsigned left = request->outputs; left; left &= left - 1)
+        if (request->classes[__builtin_ctz(left)] > 0) return false;
     return true;
 }
 
 /* What one output takes in a text, beside the head. */
-static uint64_t output_bound(const ks_ask *ask, int output)
+static uint64_t output_bound(const ks_infer_request *request, int output)
 {
-    const ks_tensor *tensor = &ask->spec.out[output];
-    if (ks_in(ask->windows, KS_WINDOW_OUT + output)) return 0;
-    if (ask->classes[output] > 0) return ks_answer_class_bytes(ask, output);
-    if (ks_in(ask->binary, output)) return 2 * (uint64_t)tensor->size_bytes; /* there, and on its way there */
+    const ks_tensor *tensor = &request->spec.out[output];
+    if (ks_in(request->windows, KS_WINDOW_OUT + output)) return 0;
+    if (request->classes[output] > 0) return ks_class_bytes(request, output);
+    if (ks_in(request->binary, output)) return 2 * (uint64_t)tensor->size_bytes; /* there, and on its way there */
     return tensor->size_bytes / ks_dtype_size(tensor->dtype) * text_bytes(tensor->dtype);
 }
 
-uint64_t ks_oip_answer_bound(const ks_oip *oip)
+uint64_t ks_codec_encode_bound(const ks_codec *codec)
 {
-    const ks_ask *ask = &oip->ask;
-    uint64_t bound = KS_HEAD_ROOM + 6 * (uint64_t)ask->id_length;
-    if (ask->answer) return 0;
-    if (is_binary(ask) && (ask->form == KS_FORM_PLAIN_RAW || 6 * ask->id_length <= KS_HEAD_ROOM / 4)) return 0;
-    for (int i = 0; i < ask->spec.outputs; i++)
-        if (ks_in(ask->outputs, i)) bound += output_bound(ask, i);
+    const ks_infer_request *request = &codec->request;
+    uint64_t bound = KS_HEAD_ROOM + 6 * (uint64_t)request->id_length;
+    if (request->response) return 0;
+    if (is_binary(request) && (request->format == KS_BODY_FORMAT_RAW || 6 * request->id_length <= KS_HEAD_ROOM / 4))
+        return 0;
+    for (int i = 0; i < request->spec.outputs; i++)
+        if (ks_in(request->outputs, i)) bound += output_bound(request, i);
     return bound;
 }
 
 /* KS_NON_FINITE as soon as one is found. Stops where the slice ends. */
-static ks_status put_numbers(ks_oip *oip, const unsigned char *out, ks_error *error)
+static ks_status put_numbers(ks_codec *codec, const unsigned char *out, ks_error *error)
 {
-    const ks_tensor *tensor = &oip->ask.spec.out[oip->printing_output];
+    const ks_tensor *tensor = &codec->request.spec.out[codec->printing_output];
     const size_t element = ks_dtype_size(tensor->dtype), count = tensor->size_bytes / element;
-    size_t *const slice = oip->limits.slice;
+    size_t *const slice = codec->limits.slice;
     int non_finite = 0;
-    while (oip->printed < count && !(slice && *slice == 0)) {
-        size_t n = count - oip->printed < NUMBERS_AT_ONCE ? count - oip->printed : NUMBERS_AT_ONCE;
+    while (codec->printed < count && !(slice && *slice == 0)) {
+        size_t n = count - codec->printed < NUMBERS_AT_ONCE ? count - codec->printed : NUMBERS_AT_ONCE;
         if (slice && n > *slice) n = *slice;
-        if (oip->printed > 0) ks_text_add(&oip->text, ",", 1);
-        char *const room = ks_text_room(&oip->text, n * KS_NUMBER_TEXT_MAX);
+        if (codec->printed > 0) ks_text_add(&codec->text, ",", 1);
+        char *const room = ks_text_room(&codec->text, n * KS_NUMBER_TEXT_MAX);
         if (room)
-            oip->text.length +=
-                ks_numbers_write(out + tensor->offset + oip->printed * element, n, tensor->dtype, room, &non_finite);
+            codec->text.length +=
+                ks_numbers_write(out + tensor->offset + codec->printed * element, n, tensor->dtype, room, &non_finite);
         else
-            n = count - oip->printed; /* the text is marked; its taker says so */
-        if (non_finite && oip->limits.json_non_finite_error)
+            n = count - codec->printed; /* the text is marked; its taker says so */
+        if (non_finite && codec->limits.json_non_finite_error)
             return ks_fail(error, KS_NON_FINITE,
                            "output '%s' holds NaN or infinity, which JSON has no number for: ask for binary output",
-                           ks_output_name(oip->printing_output));
-        oip->printed += n;
+                           ks_output_name(codec->printing_output));
+        codec->printed += n;
         if (slice) *slice -= n < *slice ? n : *slice;
     }
     return KS_OK;
 }
 
 /* All the memory at once: no slice waits until what there is has been copied to a larger place. */
-static void begin_text(ks_oip *oip)
+static void begin_text(ks_codec *codec)
 {
-    const ks_ask *ask = &oip->ask;
-    const uint64_t room = ks_oip_answer_bound(oip) + (uint64_t)NUMBERS_AT_ONCE * KS_NUMBER_TEXT_MAX;
-    ks_text_init(&oip->text, ANSWER_MAX);
-    ks_text_init(&oip->blobs, ANSWER_MAX);
-    ks_text_room(&oip->text, room < ANSWER_MAX ? (size_t)room : ANSWER_MAX);
-    ks_text_puts(&oip->text, "{");
-    if (ask->id_length > 0) {
-        ks_text_puts(&oip->text, "\"id\":");
-        ks_text_json(&oip->text, ask->id, ask->id_length);
-        ks_text_puts(&oip->text, ",");
+    const ks_infer_request *request = &codec->request;
+    const uint64_t room = ks_codec_encode_bound(codec) + (uint64_t)NUMBERS_AT_ONCE * KS_NUMBER_TEXT_MAX;
+    ks_text_init(&codec->text, ANSWER_MAX);
+    ks_text_init(&codec->blobs, ANSWER_MAX);
+    ks_text_room(&codec->text, room < ANSWER_MAX ? (size_t)room : ANSWER_MAX);
+    ks_text_puts(&codec->text, "{");
+    if (request->id_length > 0) {
+        ks_text_puts(&codec->text, "\"id\":");
+        ks_text_json(&codec->text, request->id, request->id_length);
+        ks_text_puts(&codec->text, ",");
     }
-    ks_text_puts(&oip->text, "\"model_name\":\"");
-    ks_text_puts(&oip->text, ask->model->name);
-    ks_text_puts(&oip->text, "\",\"model_version\":\"1\",\"outputs\":[");
-    oip->printing = true;
-    oip->printing_output = -1;
+    ks_text_puts(&codec->text, "\"model_name\":\"");
+    ks_text_puts(&codec->text, request->model->name);
+    ks_text_puts(&codec->text, "\",\"model_version\":\"1\",\"outputs\":[");
+    codec->printing = true;
+    codec->printing_output = -1;
 }
 
 /* The output's blob, and its size in the text. */
-static ks_status put_blob(ks_oip *oip, int output, const unsigned char *out, ks_error *error)
+static ks_status put_blob(ks_codec *codec, int output, const unsigned char *out, ks_error *error)
 {
-    const ks_ask *ask = &oip->ask;
-    const ks_tensor *tensor = &ask->spec.out[output];
-    const size_t before = oip->blobs.length;
+    const ks_infer_request *request = &codec->request;
+    const ks_tensor *tensor = &request->spec.out[output];
+    const size_t before = codec->blobs.length;
     char digits[KS_NUMBER_TEXT_MAX];
     ks_status status = KS_OK;
-    if (ask->classes[output] > 0)
-        status = ks_answer_class_texts(ask, output, out + tensor->offset, &oip->blobs, error);
+    if (request->classes[output] > 0)
+        status = ks_class_texts(request, output, out + tensor->offset, &codec->blobs, error);
     else
-        ks_text_add(&oip->blobs, (const char *)out + tensor->offset, tensor->size_bytes);
-    const int64_t size = (int64_t)(oip->blobs.length - before);
-    ks_text_puts(&oip->text, ",\"parameters\":{\"binary_data_size\":");
-    ks_text_add(&oip->text, digits, ks_number_write(&size, KS_INT64, digits));
-    ks_text_puts(&oip->text, "}}");
+        ks_text_add(&codec->blobs, (const char *)out + tensor->offset, tensor->size_bytes);
+    const int64_t size = (int64_t)(codec->blobs.length - before);
+    ks_text_puts(&codec->text, ",\"parameters\":{\"binary_data_size\":");
+    ks_text_add(&codec->text, digits, ks_number_write(&size, KS_INT64, digits));
+    ks_text_puts(&codec->text, "}}");
     return status;
 }
 
 /* What comes of an output at once: all but a list of its elements, of which only the beginning. */
-static ks_status begin_output(ks_oip *oip, int output, const unsigned char *out, ks_error *error)
+static ks_status begin_output(ks_codec *codec, int output, const unsigned char *out, ks_error *error)
 {
-    const ks_ask *ask = &oip->ask;
+    const ks_infer_request *request = &codec->request;
     ks_status status = KS_OK;
     head_text head;
     head.length = 0;
-    put_output(&head, ask, output);
-    ks_text_add(&oip->text, head.bytes, head.length);
-    oip->printed = 0;
-    if (ks_in(ask->windows, KS_WINDOW_OUT + output)) {
-        ks_text_puts(&oip->text, "}");
-    } else if (ks_in(ask->binary, output)) {
-        status = put_blob(oip, output, out, error);
+    put_output(&head, request, output);
+    ks_text_add(&codec->text, head.bytes, head.length);
+    codec->printed = 0;
+    if (ks_in(request->windows, KS_WINDOW_OUT + output)) {
+        ks_text_puts(&codec->text, "}");
+    } else if (ks_in(request->binary, output)) {
+        status = put_blob(codec, output, out, error);
     } else {
-        ks_text_puts(&oip->text, ",\"data\":[");
-        if (ask->classes[output] == 0) return KS_OK;
-        status = ks_answer_class_texts(ask, output, out + ask->spec.out[output].offset, &oip->text, error);
-        ks_text_puts(&oip->text, "]}");
+        ks_text_puts(&codec->text, ",\"data\":[");
+        if (request->classes[output] == 0) return KS_OK;
+        status = ks_class_texts(request, output, out + request->spec.out[output].offset, &codec->text, error);
+        ks_text_puts(&codec->text, "]}");
     }
-    oip->printed = SIZE_MAX;
+    codec->printed = SIZE_MAX;
     return status;
 }
 
-/* To the next output that is asked for; behind the last one the answer is written. */
-static ks_status next_output(ks_oip *oip, const unsigned char *out, ks_error *error)
+/* To the next output that is asked for; behind the last one the response is written. */
+static ks_status next_output(ks_codec *codec, const unsigned char *out, ks_error *error)
 {
-    const ks_ask *ask = &oip->ask;
-    const bool first = oip->printing_output < 0;
+    const ks_infer_request *request = &codec->request;
+    const bool first = codec->printing_output < 0;
     do {
-        oip->printing_output++;
-    } while (oip->printing_output < ask->spec.outputs && !ks_in(ask->outputs, oip->printing_output));
-    oip->printing = oip->printing_output < ask->spec.outputs;
-    if (!oip->printing) return KS_OK;
-    if (!first) ks_text_add(&oip->text, ",", 1);
-    return begin_output(oip, oip->printing_output, out, error);
+        codec->printing_output++;
+    } while (codec->printing_output < request->spec.outputs && !ks_in(request->outputs, codec->printing_output));
+    codec->printing = codec->printing_output < request->spec.outputs;
+    if (!codec->printing) return KS_OK;
+    if (!first) ks_text_add(&codec->text, ",", 1);
+    return begin_output(codec, codec->printing_output, out, error);
 }
 
 /* As far as the slice goes. */
-static ks_status put_outputs(ks_oip *oip, const unsigned char *out, ks_error *error)
+static ks_status put_outputs(ks_codec *codec, const unsigned char *out, ks_error *error)
 {
     ks_status status = KS_OK;
-    while (oip->printing && status == KS_OK) {
-        if (oip->printing_output >= 0 && oip->printed != SIZE_MAX) {
-            const ks_tensor *tensor = &oip->ask.spec.out[oip->printing_output];
-            status = put_numbers(oip, out, error);
-            if (status != KS_OK || oip->printed < tensor->size_bytes / ks_dtype_size(tensor->dtype)) return status;
-            ks_text_puts(&oip->text, "]}");
+    while (codec->printing && status == KS_OK) {
+        if (codec->printing_output >= 0 && codec->printed != SIZE_MAX) {
+            const ks_tensor *tensor = &codec->request.spec.out[codec->printing_output];
+            status = put_numbers(codec, out, error);
+            if (status != KS_OK || codec->printed < tensor->size_bytes / ks_dtype_size(tensor->dtype)) return status;
+            ks_text_puts(&codec->text, "]}");
         }
-        status = next_output(oip, out, error);
+        status = next_output(codec, out, error);
     }
     return status;
 }
 
-static ks_status text_answer(ks_oip *oip, const unsigned char *out, ks_answer *answer, ks_error *error)
+static ks_status text_response(ks_codec *codec, const unsigned char *out, ks_response_body *response, ks_error *error)
 {
-    ks_text *const text = &oip->text;
-    if (!oip->printing) begin_text(oip);
-    ks_status status = put_outputs(oip, out, error);
-    if (status == KS_OK && oip->printing) return KS_OK;
-    oip->printing = false;
+    ks_text *const text = &codec->text;
+    if (!codec->printing) begin_text(codec);
+    ks_status status = put_outputs(codec, out, error);
+    if (status == KS_OK && codec->printing) return KS_OK;
+    codec->printing = false;
     ks_text_puts(text, "]}");
-    const size_t head_length = text->length, size = oip->blobs.length;
-    if (size > 0) ks_text_add(text, oip->blobs.bytes, size);
-    text->broken |= oip->blobs.broken;
+    const size_t head_length = text->length, size = codec->blobs.length;
+    if (size > 0) ks_text_add(text, codec->blobs.bytes, size);
+    text->broken |= codec->blobs.broken;
     if (status == KS_OK && text->broken && text->length > ANSWER_MAX / 2)
         status = ks_fail(error, KS_WORK,
                          "the answer's JSON exceeds the maximum allowed size of %d bytes: ask for binary output",
                          ANSWER_MAX);
-    if (status == KS_OK) status = owned_answer(text, answer, error);
+    if (status == KS_OK) status = owned_response(text, response, error);
     ks_text_fini(text);
-    ks_text_fini(&oip->blobs);
-    answer->content_type = size > 0 ? octets : json;
-    if (size > 0) answer->header_length = (int64_t)head_length;
+    ks_text_fini(&codec->blobs);
+    response->content_type = size > 0 ? octets : json;
+    if (size > 0) response->header_length = (int64_t)head_length;
     return status;
 }
 
-ks_status ks_oip_answer(ks_oip *oip, unsigned char *out, ks_answer *answer, ks_error *error)
+ks_status ks_codec_encode(ks_codec *codec, unsigned char *out, ks_response_body *response, ks_error *error)
 {
-    const ks_ask *ask = &oip->ask;
-    answer->body = NULL;
-    answer->length = 0;
-    answer->owned = NULL;
-    answer->content_encoding = NULL;
-    answer->content_type = json;
-    answer->header_length = -1;
-    answer->shape[0] = 0;
-    answer->datatype = NULL;
-    if (ask->answer)
-        file_answer(ask, out, answer);
-    else if (!is_binary(ask))
-        return text_answer(oip, out, answer, error);
-    else if (ask->form == KS_FORM_PLAIN_RAW)
-        raw_answer(ask, out, answer);
-    else if (!binary_answer(ask, out, answer))
-        return text_answer(oip, out, answer, error);
+    const ks_infer_request *request = &codec->request;
+    response->body = NULL;
+    response->length = 0;
+    response->owned = NULL;
+    response->content_encoding = NULL;
+    response->content_type = json;
+    response->header_length = -1;
+    response->shape[0] = 0;
+    response->datatype = NULL;
+    if (request->response)
+        file_response(request, out, response);
+    else if (!is_binary(request))
+        return text_response(codec, out, response, error);
+    else if (request->format == KS_BODY_FORMAT_RAW)
+        raw_response(request, out, response);
+    else if (!binary_response(request, out, response))
+        return text_response(codec, out, response, error);
     return KS_OK;
 }

@@ -1,7 +1,7 @@
-/* The JSON of a request: checks the skeleton member by member, in the order in which Triton checks, so that the first
+/* The JSON of a request: checks the JSON head member by member, in the order in which Triton checks, so that the first
  * fault names the same thing. The scanner has already read tensor data to its place and knows shapes and datatypes.
  *
- * In the skeleton U+0000 is C0 80 (scan.h). */
+ * In the JSON head U+0000 is C0 80 (scan.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,86 +17,88 @@ static ks_quote quoted(const char *text)
     return ks_quoted(text, strlen(text));
 }
 
-static const char *input_name(const ks_oip *oip, int input)
+static const char *input_name(const ks_codec *codec, int input)
 {
-    return oip->ask.spec.op->inputs[input].name;
+    return codec->request.spec.op->inputs[input].name;
 }
 
 /* --- elements from JSON, while the body arrives ----------------------------------------------------------------------
  */
 
 /* ks_scan_place_fn */
-ks_status ks_oip_place_json(void *context, int index, const ks_scan_input *input, unsigned char **out, ks_error *error)
+ks_status ks_codec_place_json(void *context, int index, const ks_scan_input *input, unsigned char **out,
+                              ks_error *error)
 {
-    ks_oip *oip = context;
-    const ks_model *model = oip->ask.model;
+    ks_codec *codec = context;
+    const ks_model *model = codec->request.model;
     const ks_quote name = quoted(input->name[0] ? input->name : "(not named yet)");
     const int input_of_name = ks_op_input(model->op, input->name, strlen(input->name));
     for (int i = 0; i < index && index >= model->op->inputs_count; i++)
-        if (input->name[0] && strcmp(ks_scan_input_at(oip->scan, i)->name, input->name) == 0)
+        if (input->name[0] && strcmp(ks_scan_input_at(codec->scan, i)->name, input->name) == 0)
             return ks_fail(error, KS_NAME, "input '%s' already exists in request", name.text);
     if (index >= model->op->inputs_count)
         return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s': it has %d inputs", name.text,
                        model->name, model->op->inputs_count);
-    ks_status status = ks_oip_check_dtype(oip, input_of_name, name.text, input->dtype, error);
+    ks_status status = ks_codec_check_dtype(codec, input_of_name, name.text, input->dtype, error);
     if (status != KS_OK) return status;
     ks_tensor tensor = {.dtype = input->dtype, .rank = input->rank};
     memcpy(tensor.dims, input->dims, sizeof tensor.dims);
     status = ks_tensor_measure(&tensor, name.text, error);
     if (status != KS_OK) return status;
-    if (tensor.size_bytes > oip->limits.max_body)
+    if (tensor.size_bytes > codec->limits.max_body)
         return ks_fail(error, KS_BODY_SIZE,
                        "JSON input '%s' has a byte_size (%zu) that exceeds the maximum allowed value of %" PRIu64
                        ". Use --max-body to increase the limit.",
-                       name.text, tensor.size_bytes, oip->limits.max_body);
+                       name.text, tensor.size_bytes, codec->limits.max_body);
     /* Each element takes a digit and a comma: a short body cannot make us take memory for a long shape. */
-    const int64_t text_bytes = oip->json_length >= 0 ? oip->json_length : oip->content_length;
+    const int64_t text_bytes = codec->json_length >= 0 ? codec->json_length : codec->content_length;
     if (text_bytes >= 0 && ks_tensor_count(&tensor) > text_bytes / 2)
         return ks_fail(error, KS_COUNT, "Failed to parse 'data' field: shape does not match true shape");
     /* softmax, and whatever keeps its shape, has then asked once; others ask again when all is known. */
     const size_t out_bytes = model->op->inputs_count == 1 ? tensor.size_bytes : 0;
-    status = ks_oip_ask_place(oip, oip->in_used + ks_align(tensor.size_bytes), out_bytes, oip->in_used, error);
+    status =
+        ks_codec_take_memory(codec, codec->in_used + ks_align(tensor.size_bytes), out_bytes, codec->in_used, error);
     if (status != KS_OK) return status;
-    oip->json_offset[index] = oip->in_used;
-    *out = oip->in + oip->in_used;
-    oip->in_used = ks_align(oip->in_used + tensor.size_bytes);
+    codec->json_offset[index] = codec->in_used;
+    *out = codec->in + codec->in_used;
+    codec->in_used = ks_align(codec->in_used + tensor.size_bytes);
     return KS_OK;
 }
 
 /* --- id, parameters --------------------------------------------------------------------------------------------------
  */
 
-static ks_status read_id(ks_oip *oip, const ks_json *top, ks_error *error)
+static ks_status read_id(ks_codec *codec, const ks_json *top, ks_error *error)
 {
     const ks_json *id = ks_json_member(top, "id");
     if (!id) return KS_OK;
     if (!ks_json_is_text(id)) return ks_json_wrong_type("id", "string", error);
     /* The scanner's string limit is KS_ID_MAX decoded bytes, and C0 80 stands for one of them. */
-    for (const char *p = ks_json_text(id); *p && oip->ask.id_length < KS_ID_MAX; p++) {
+    for (const char *p = ks_json_text(id); *p && codec->request.id_length < KS_ID_MAX; p++) {
         const bool zero = (unsigned char)p[0] == 0xC0;
-        oip->ask.id[oip->ask.id_length++] = zero ? 0 : *p;
+        codec->request.id[codec->request.id_length++] = zero ? 0 : *p;
         if (zero) p++;
     }
     return KS_OK;
 }
 
-static ks_oip_value value_of(const ks_json *item)
+static ks_param_value value_of(const ks_json *item)
 {
     if (ks_json_is_bool(item))
-        return (ks_oip_value){KS_VALUE_BOOL, ks_json_is_true(item) ? "true" : "false", ks_json_is_true(item) ? 4 : 5};
-    if (!ks_json_is_number(item) && !ks_json_is_text(item)) return (ks_oip_value){KS_VALUE_OTHER, "", 0};
+        return (ks_param_value){KS_VALUE_BOOL, ks_json_is_true(item) ? "true" : "false", ks_json_is_true(item) ? 4 : 5};
+    if (!ks_json_is_number(item) && !ks_json_is_text(item)) return (ks_param_value){KS_VALUE_OTHER, "", 0};
     const char *const text = ks_json_text(item);
-    return (ks_oip_value){ks_json_is_number(item) ? KS_VALUE_NUMBER : KS_VALUE_TEXT, text, strlen(text)};
+    return (ks_param_value){ks_json_is_number(item) ? KS_VALUE_NUMBER : KS_VALUE_TEXT, text, strlen(text)};
 }
 
-static ks_status read_parameters(ks_oip *oip, const ks_json *top, ks_error *error)
+static ks_status read_parameters(ks_codec *codec, const ks_json *top, ks_error *error)
 {
     const ks_json *parameters, *item;
     const ks_status found = ks_json_find_object(top, "parameters", &parameters, error);
     if (found != KS_OK) return found;
     for (item = ks_json_first(parameters); item; item = ks_json_next(item)) {
-        const ks_oip_value value = value_of(item);
-        const ks_status status = ks_oip_parameter(oip, ks_json_key(item), &value, error);
+        const ks_param_value value = value_of(item);
+        const ks_status status = ks_codec_parameter(codec, ks_json_key(item), &value, error);
         if (status != KS_OK) return status;
     }
     return KS_OK;
@@ -106,11 +108,11 @@ static ks_status read_parameters(ks_oip *oip, const ks_json *top, ks_error *erro
  */
 
 /* The window that parameters name for an input, or for an output. */
-static ks_status read_window(ks_oip *oip, const ks_json *parameters, int which, uint64_t *bytes, ks_error *error)
+static ks_status read_window(ks_codec *codec, const ks_json *parameters, int which, uint64_t *bytes, ks_error *error)
 {
     const char *region;
     uint64_t offset = 0;
-    if (!oip->window)
+    if (!codec->window)
         return ks_fail(error, KS_UNSUPPORTED,
                        "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.");
     ks_status status = ks_json_get_text(parameters, "shared_memory_region", &region, error);
@@ -118,12 +120,12 @@ static ks_status read_window(ks_oip *oip, const ks_json *parameters, int which, 
         status = ks_json_get_unsigned(parameters, "shared_memory_offset", &offset, error);
     if (status == KS_OK) status = ks_json_get_unsigned(parameters, "shared_memory_byte_size", bytes, error);
     if (status != KS_OK) return status;
-    bool direct = false;
-    status = oip->window(oip->context, which, region, offset, *bytes, &direct, error);
-    oip->ask.windows |= (uint16_t)(1u << which);
+    bool device_copies = false;
+    status = codec->window(codec->context, which, region, offset, *bytes, &device_copies, error);
+    codec->request.windows |= (uint16_t)(1u << which);
     /* What nobody here has seen may be anything. */
-    const bool seen = which < KS_WINDOW_OUT && oip->ask.spec.in[which].dtype == KS_BOOL;
-    oip->ask.directs |= (uint16_t)((direct && !seen) << which);
+    const bool seen = which < KS_WINDOW_OUT && codec->request.spec.in[which].dtype == KS_BOOL;
+    codec->request.device_copies |= (uint16_t)((device_copies && !seen) << which);
     return status;
 }
 
@@ -132,7 +134,7 @@ static ks_status read_window(ks_oip *oip, const ks_json *parameters, int which, 
 
 /* Exactly one source of data. */
 static ks_status read_source(const ks_json *input, const ks_scan_input *scanned, const ks_json **parameters,
-                             ks_oip_source *source, ks_error *error)
+                             ks_input_source *source, ks_error *error)
 {
     const ks_status found = ks_json_find_object(input, "parameters", parameters, error);
     if (found != KS_OK) return found;
@@ -148,9 +150,9 @@ static ks_status read_source(const ks_json *input, const ks_scan_input *scanned,
                    scanned->has_data || source->binary || source->shared ? " are" : " none of them is");
 }
 
-static ks_status read_name(ks_oip *oip, const ks_json *input, int *which, ks_error *error)
+static ks_status read_name(ks_codec *codec, const ks_json *input, int *which, ks_error *error)
 {
-    const ks_model *model = oip->ask.model;
+    const ks_model *model = codec->request.model;
     const char *name;
     const ks_status status = ks_json_get_text(input, "name", &name, error);
     if (status != KS_OK) return status;
@@ -158,21 +160,21 @@ static ks_status read_name(ks_oip *oip, const ks_json *input, int *which, ks_err
     if (*which < 0)
         return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'", quoted(name).text,
                        model->name);
-    if (oip->source[*which].present) return ks_fail(error, KS_NAME, "input '%s' already exists in request", name);
+    if (codec->source[*which].present) return ks_fail(error, KS_NAME, "input '%s' already exists in request", name);
     return KS_OK;
 }
 
-static ks_status read_datatype(ks_oip *oip, const ks_json *input, int which, ks_error *error)
+static ks_status read_datatype(ks_codec *codec, const ks_json *input, int which, ks_error *error)
 {
     const char *datatype;
-    ks_tensor *tensor = &oip->ask.spec.in[which];
+    ks_tensor *tensor = &codec->request.spec.in[which];
     const ks_status status = ks_json_get_text(input, "datatype", &datatype, error);
     if (status != KS_OK) return status;
     if (!ks_dtype_find(datatype, strlen(datatype), &tensor->dtype))
         return ks_fail(error, KS_DATATYPE, "inference input '%s' data-type is '%s', but model '%s' expects '%s'",
-                       input_name(oip, which), quoted(datatype).text, oip->ask.model->name,
-                       ks_dtype_name(ks_model_dtype(oip->ask.model, which)));
-    return ks_oip_check_dtype(oip, which, input_name(oip, which), tensor->dtype, error);
+                       input_name(codec, which), quoted(datatype).text, codec->request.model->name,
+                       ks_dtype_name(ks_model_dtype(codec->request.model, which)));
+    return ks_codec_check_dtype(codec, which, input_name(codec, which), tensor->dtype, error);
 }
 
 /* The scanner has found the shape wanting: says where. */
@@ -196,67 +198,69 @@ static ks_status bad_shape(const ks_json *shape, const char *name, ks_error *err
     return ks_fail(error, KS_SHAPE, "Unable to parse 'shape': input '%s'", name);
 }
 
-static ks_status read_shape(ks_oip *oip, const ks_json *input, const ks_scan_input *scanned, int which, ks_error *error)
+static ks_status read_shape(ks_codec *codec, const ks_json *input, const ks_scan_input *scanned, int which,
+                            ks_error *error)
 {
-    if (!scanned->has_shape) return bad_shape(ks_json_member(input, "shape"), input_name(oip, which), error);
-    ks_tensor *tensor = &oip->ask.spec.in[which];
+    if (!scanned->has_shape) return bad_shape(ks_json_member(input, "shape"), input_name(codec, which), error);
+    ks_tensor *tensor = &codec->request.spec.in[which];
     tensor->rank = scanned->rank;
     memcpy(tensor->dims, scanned->dims, (size_t)scanned->rank * sizeof tensor->dims[0]);
-    return ks_tensor_measure(tensor, input_name(oip, which), error);
+    return ks_tensor_measure(tensor, input_name(codec, which), error);
 }
 
-static ks_status read_binary_size(ks_oip *oip, const ks_json *item, int which, ks_error *error)
+static ks_status read_binary_size(ks_codec *codec, const ks_json *item, int which, ks_error *error)
 {
-    const size_t expected = oip->ask.spec.in[which].size_bytes;
+    const size_t expected = codec->request.spec.in[which].size_bytes;
     uint64_t bytes = 0;
     if (!ks_json_is_number(item)) return ks_json_wrong_type("binary_data_size", "unsigned-integer", error);
     const char *const text = ks_json_text(item);
     if (ks_number_read(text, strlen(text), KS_UINT64, &bytes) != KS_NUMBER_OK || bytes != expected)
         return ks_fail(error, KS_BINARY_SIZE,
                        "input byte size mismatch for input '%s' for model '%s'. Expected %zu, got %s",
-                       input_name(oip, which), oip->ask.model->name, expected, quoted(text).text);
-    if (bytes > 0) oip->piece[oip->pieces++] = (ks_oip_piece){.input = which, .bytes = expected};
+                       input_name(codec, which), codec->request.model->name, expected, quoted(text).text);
+    if (bytes > 0) codec->segment[codec->segments++] = (ks_segment){.input = which, .bytes = expected};
     return KS_OK;
 }
 
-static ks_status read_input_window(ks_oip *oip, const ks_json *parameters, int which, ks_error *error)
+static ks_status read_input_window(ks_codec *codec, const ks_json *parameters, int which, ks_error *error)
 {
-    const size_t expected = oip->ask.spec.in[which].size_bytes;
+    const size_t expected = codec->request.spec.in[which].size_bytes;
     uint64_t bytes = 0;
-    const ks_status status = read_window(oip, parameters, which, &bytes, error);
+    const ks_status status = read_window(codec, parameters, which, &bytes, error);
     if (status != KS_OK || bytes == expected) return status;
     return ks_fail(error, KS_BINARY_SIZE,
                    "input byte size mismatch for input '%s' for model '%s'. Expected %zu, got %" PRIu64,
-                   input_name(oip, which), oip->ask.model->name, expected, bytes);
+                   input_name(codec, which), codec->request.model->name, expected, bytes);
 }
 
-static ks_status read_input(ks_oip *oip, const ks_json *input, int index, ks_error *error)
+static ks_status read_input(ks_codec *codec, const ks_json *input, int index, ks_error *error)
 {
-    const ks_scan_input *scanned = ks_scan_input_at(oip->scan, index);
+    const ks_scan_input *scanned = ks_scan_input_at(codec->scan, index);
     const ks_json *parameters = NULL;
-    ks_oip_source source = {.index = index};
+    ks_input_source source = {.index = index};
     int which = 0;
     if (!ks_json_is_object(input)) return ks_json_wrong_type("inputs", "object", error);
     ks_status status = read_source(input, scanned, &parameters, &source, error);
-    if (status == KS_OK) status = read_name(oip, input, &which, error);
-    if (status == KS_OK) status = read_datatype(oip, input, which, error);
-    if (status == KS_OK) status = read_shape(oip, input, scanned, which, error);
+    if (status == KS_OK) status = read_name(codec, input, &which, error);
+    if (status == KS_OK) status = read_datatype(codec, input, which, error);
+    if (status == KS_OK) status = read_shape(codec, input, scanned, which, error);
     if (status != KS_OK) return status;
-    oip->source[which] = source;
-    if (source.shared) return read_input_window(oip, parameters, which, error);
-    return source.binary ? read_binary_size(oip, ks_json_member(parameters, "binary_data_size"), which, error) : KS_OK;
+    codec->source[which] = source;
+    if (source.shared) return read_input_window(codec, parameters, which, error);
+    return source.binary ? read_binary_size(codec, ks_json_member(parameters, "binary_data_size"), which, error)
+                         : KS_OK;
 }
 
 /* wanted: those required, and those that are there. */
-static ks_status missing_inputs(const ks_oip *oip, unsigned wanted, int count, ks_error *error)
+static ks_status missing_inputs(const ks_codec *codec, unsigned wanted, int count, ks_error *error)
 {
-    const ks_model *model = oip->ask.model;
+    const ks_model *model = codec->request.model;
     char got[96] = "", lacks[96] = "";
     for (int i = 0; i < model->op->inputs_count; i++) {
         if (!ks_in(wanted, i)) continue;
-        char *const list = oip->source[i].present ? got : lacks;
+        char *const list = codec->source[i].present ? got : lacks;
         const size_t n = strlen(list);
-        snprintf(list + n, sizeof got - n, "%s'%s'", n ? "," : "", input_name(oip, i));
+        snprintf(list + n, sizeof got - n, "%s'%s'", n ? "," : "", input_name(codec, i));
     }
     return ks_fail(
         error, KS_NAME,
@@ -265,7 +269,7 @@ static ks_status missing_inputs(const ks_oip *oip, unsigned wanted, int count, k
         __builtin_popcount(wanted), count, model->name, got, lacks);
 }
 
-static ks_status read_inputs(ks_oip *oip, const ks_json *top, ks_error *error)
+static ks_status read_inputs(ks_codec *codec, const ks_json *top, ks_error *error)
 {
     const ks_json *inputs, *input;
     int count = 0;
@@ -273,34 +277,34 @@ static ks_status read_inputs(ks_oip *oip, const ks_json *top, ks_error *error)
     if (found != KS_OK) return found;
     if (!inputs) return ks_json_missing("inputs", error);
     for (input = ks_json_first(inputs); input; input = ks_json_next(input)) {
-        const ks_status status = read_input(oip, input, count++, error);
+        const ks_status status = read_input(codec, input, count++, error);
         if (status != KS_OK) return status;
     }
     return KS_OK;
 }
 
 /* Blobs behind the JSON must fill the body exactly; known early where the body's length is. */
-static ks_status check_rest(const ks_oip *oip, ks_error *error)
+static ks_status check_rest(const ks_codec *codec, ks_error *error)
 {
     uint64_t sum = 0;
-    for (int i = 0; i < oip->pieces; i++) /* each below 2^63: three of them may pass 2^64 */
-        if (__builtin_add_overflow(sum, (uint64_t)oip->piece[i].bytes, &sum)) sum = UINT64_MAX;
-    const char *const model = oip->ask.model->name;
-    if (sum > oip->limits.max_body)
+    for (int i = 0; i < codec->segments; i++) /* each below 2^63: three of them may pass 2^64 */
+        if (__builtin_add_overflow(sum, (uint64_t)codec->segment[i].bytes, &sum)) sum = UINT64_MAX;
+    const char *const model = codec->request.model->name;
+    if (sum > codec->limits.max_body)
         return ks_fail(error, KS_BODY_SIZE,
                        "binary input data of %" PRIu64 " bytes exceeds the maximum allowed input size of %" PRIu64
                        " bytes. Use --max-body to increase the limit.",
-                       sum, oip->limits.max_body);
-    if (oip->content_length < 0 || oip->json_length < 0) return KS_OK;
-    const uint64_t rest = (uint64_t)(oip->content_length - oip->json_length);
+                       sum, codec->limits.max_body);
+    if (codec->content_length < 0 || codec->json_length < 0) return KS_OK;
+    const uint64_t rest = (uint64_t)(codec->content_length - codec->json_length);
     if (sum < rest) return ks_fail(error, KS_BINARY_SIZE, "unexpected additional input data for model '%s'", model);
     uint64_t left = rest;
-    for (int i = 0; i < oip->pieces; i++) {
-        if (oip->piece[i].bytes > left)
+    for (int i = 0; i < codec->segments; i++) {
+        if (codec->segment[i].bytes > left)
             return ks_fail(error, KS_BINARY_SIZE,
                            "unexpected size for input '%s', expecting %" PRIu64 " additional bytes for model '%s'",
-                           input_name(oip, oip->piece[i].input), oip->piece[i].bytes - left, model);
-        left -= oip->piece[i].bytes;
+                           input_name(codec, codec->segment[i].input), codec->segment[i].bytes - left, model);
+        left -= codec->segment[i].bytes;
     }
     return KS_OK;
 }
@@ -309,26 +313,26 @@ static ks_status check_rest(const ks_oip *oip, ks_error *error)
  */
 
 /* A window takes the whole output as it is: not as classes, and not into the body. */
-static ks_status read_output_window(ks_oip *oip, const ks_json *parameters, int output, ks_error *error)
+static ks_status read_output_window(ks_codec *codec, const ks_json *parameters, int output, ks_error *error)
 {
-    const char *const other = oip->ask.classes[output] > 0     ? "classification"
-                              : ks_in(oip->ask.binary, output) ? "binary_data"
-                                                               : NULL;
+    const char *const other = codec->request.classes[output] > 0     ? "classification"
+                              : ks_in(codec->request.binary, output) ? "binary_data"
+                                                                     : NULL;
     if (other)
         return ks_fail(error, KS_PARAMETER, "output '%s' has both '%s' and 'shared_memory_region'",
                        ks_output_name(output), other);
-    return read_window(oip, parameters, KS_WINDOW_OUT + output, &oip->out_window_bytes[output], error);
+    return read_window(codec, parameters, KS_WINDOW_OUT + output, &codec->out_window_bytes[output], error);
 }
 
 /* -1: the model has none of that name. */
-static int output_of(const ks_oip *oip, const char *name)
+static int output_of(const ks_codec *codec, const char *name)
 {
-    for (int i = 0; i < oip->ask.model->outputs; i++)
+    for (int i = 0; i < codec->request.model->outputs; i++)
         if (strcmp(name, ks_output_name(i)) == 0) return i;
     return -1;
 }
 
-static ks_status read_output(ks_oip *oip, const ks_json *output, ks_error *error)
+static ks_status read_output(ks_codec *codec, const ks_json *output, ks_error *error)
 {
     if (!ks_json_is_object(output)) return ks_json_wrong_type("outputs", "object", error);
     const ks_json *parameters;
@@ -336,24 +340,25 @@ static ks_status read_output(ks_oip *oip, const ks_json *output, ks_error *error
     bool binary = false;
     ks_status status = ks_json_get_text(output, "name", &name, error);
     if (status != KS_OK) return status;
-    const int which = output_of(oip, name);
+    const int which = output_of(codec, name);
     if (which < 0)
         return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'", quoted(name).text,
-                       oip->ask.model->name);
-    if (ks_in(oip->ask.outputs, which)) return ks_fail(error, KS_NAME, "output '%s' already exists in request", name);
-    oip->ask.outputs |= (uint8_t)(1u << which);
+                       codec->request.model->name);
+    if (ks_in(codec->request.outputs, which))
+        return ks_fail(error, KS_NAME, "output '%s' already exists in request", name);
+    codec->request.outputs |= (uint8_t)(1u << which);
     status = ks_json_find_object(output, "parameters", &parameters, error);
     if (status != KS_OK || !parameters) return status;
     if (ks_json_member(parameters, "classification"))
-        status = ks_json_get_unsigned(parameters, "classification", &oip->ask.classes[which], error);
+        status = ks_json_get_unsigned(parameters, "classification", &codec->request.classes[which], error);
     if (status == KS_OK) status = ks_json_find_bool(parameters, "binary_data", &binary, error);
     if (status != KS_OK) return status;
-    if (binary) oip->ask.binary |= (uint8_t)(1u << which);
-    return ks_json_member(parameters, "shared_memory_region") ? read_output_window(oip, parameters, which, error)
+    if (binary) codec->request.binary |= (uint8_t)(1u << which);
+    return ks_json_member(parameters, "shared_memory_region") ? read_output_window(codec, parameters, which, error)
                                                               : KS_OK;
 }
 
-static ks_status read_outputs(ks_oip *oip, const ks_json *top, ks_error *error)
+static ks_status read_outputs(ks_codec *codec, const ks_json *top, ks_error *error)
 {
     const ks_json *outputs, *output;
     const ks_status found = ks_json_find_list(top, "outputs", &outputs, error);
@@ -362,43 +367,43 @@ static ks_status read_outputs(ks_oip *oip, const ks_json *top, ks_error *error)
     for (output = ks_json_first(outputs); output; output = ks_json_next(output)) {
         if (count == OUTPUTS_MAX)
             return ks_fail(error, KS_JSON_LIMIT, "'outputs' holds more than %d outputs", OUTPUTS_MAX);
-        const ks_status status = read_output(oip, output, error);
+        const ks_status status = read_output(codec, output, error);
         count++;
         if (status != KS_OK) return status;
     }
     /* With outputs listed each one's own binary_data decides, and binary_data_output does not: as Triton has it. */
-    if (count == 0 && oip->all_binary) oip->ask.binary = KS_OUTPUTS_ALL;
+    if (count == 0 && codec->all_binary) codec->request.binary = KS_OUTPUTS_ALL;
     return KS_OK;
 }
 
 /* --- all of it -------------------------------------------------------------------------------------------------------
  */
 
-static ks_status read_top(ks_oip *oip, const ks_json *top, ks_error *error)
+static ks_status read_top(ks_codec *codec, const ks_json *top, ks_error *error)
 {
-    ks_status status = read_id(oip, top, error);
-    if (status == KS_OK) status = read_parameters(oip, top, error);
-    if (status == KS_OK) status = read_inputs(oip, top, error);
-    if (status == KS_OK) status = check_rest(oip, error);
-    if (status == KS_OK) status = read_outputs(oip, top, error);
+    ks_status status = read_id(codec, top, error);
+    if (status == KS_OK) status = read_parameters(codec, top, error);
+    if (status == KS_OK) status = read_inputs(codec, top, error);
+    if (status == KS_OK) status = check_rest(codec, error);
+    if (status == KS_OK) status = read_outputs(codec, top, error);
     if (status != KS_OK) return status;
     unsigned present = 0;
-    const ks_op *op = oip->ask.model->op;
-    for (int i = 0; i < op->inputs_count; i++) present |= (unsigned)oip->source[i].present << i;
-    oip->ask.spec.given = (uint16_t)present;
+    const ks_op *op = codec->request.model->op;
+    for (int i = 0; i < op->inputs_count; i++) present |= (unsigned)codec->source[i].present << i;
+    codec->request.spec.given = (uint16_t)present;
     const unsigned required = ks_op_required(op);
-    if (required & ~present) return missing_inputs(oip, required | present, ks_scan_inputs(oip->scan), error);
+    if (required & ~present) return missing_inputs(codec, required | present, ks_scan_inputs(codec->scan), error);
     return KS_OK;
 }
 
 /* A set of inputs. Returns where the next ones go. */
-static size_t lay_out_inputs(ks_oip *oip, unsigned set, size_t bytes)
+static size_t lay_out_inputs(ks_codec *codec, unsigned set, size_t bytes)
 {
     for (; set; set &= set - 1) {
         const int i = __builtin_ctz(set);
-        ks_tensor *tensor = &oip->ask.spec.in[i];
-        if (!oip->source[i].binary && !oip->source[i].shared) {
-            tensor->offset = oip->json_offset[oip->source[i].index];
+        ks_tensor *tensor = &codec->request.spec.in[i];
+        if (!codec->source[i].binary && !codec->source[i].shared) {
+            tensor->offset = codec->json_offset[codec->source[i].index];
         } else {
             tensor->offset = bytes;
             bytes = ks_align(bytes + tensor->size_bytes);
@@ -407,10 +412,10 @@ static size_t lay_out_inputs(ks_oip *oip, unsigned set, size_t bytes)
     return bytes;
 }
 
-static size_t lay_out_outputs(ks_oip *oip, unsigned set, size_t bytes)
+static size_t lay_out_outputs(ks_codec *codec, unsigned set, size_t bytes)
 {
     for (; set; set &= set - 1) {
-        ks_tensor *tensor = &oip->ask.spec.out[__builtin_ctz(set)];
+        ks_tensor *tensor = &codec->request.spec.out[__builtin_ctz(set)];
         tensor->offset = bytes;
         bytes = ks_align(bytes + tensor->size_bytes);
     }
@@ -420,35 +425,36 @@ static size_t lay_out_outputs(ks_oip *oip, unsigned set, size_t bytes)
 /* Elements from JSON stay where they were read; then come inputs from the body and from windows, small ones first, else in
  * the model's order, and behind all of them those that the device moves itself, for which the slot needs no room. Returns what
  * it needs. */
-static size_t lay_out(ks_oip *oip)
+static size_t lay_out(ks_codec *codec)
 {
-    const ks_spec *spec = &oip->ask.spec;
-    const unsigned outputs = (1u << spec->outputs) - 1, moved_outputs = (unsigned)oip->ask.directs >> KS_WINDOW_OUT;
-    const unsigned moved = oip->ask.directs & spec->given, ours = spec->given & ~moved;
+    const ks_spec *spec = &codec->request.spec;
+    const unsigned outputs = (1u << spec->outputs) - 1,
+                   moved_outputs = (unsigned)codec->request.device_copies >> KS_WINDOW_OUT;
+    const unsigned moved = codec->request.device_copies & spec->given, ours = spec->given & ~moved;
     unsigned small = 0;
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
         small |= (unsigned)spec->op->inputs[i].small << i;
-    const size_t in_slot = lay_out_inputs(oip, ours & ~small, lay_out_inputs(oip, ours & small, oip->in_used));
-    lay_out_inputs(oip, moved & ~small, lay_out_inputs(oip, moved & small, in_slot));
-    lay_out_outputs(oip, moved_outputs, lay_out_outputs(oip, outputs & ~moved_outputs, 0));
+    const size_t in_slot = lay_out_inputs(codec, ours & ~small, lay_out_inputs(codec, ours & small, codec->in_used));
+    lay_out_inputs(codec, moved & ~small, lay_out_inputs(codec, moved & small, in_slot));
+    lay_out_outputs(codec, moved_outputs, lay_out_outputs(codec, outputs & ~moved_outputs, 0));
     return in_slot;
 }
 
-ks_status ks_oip_read_skeleton(ks_oip *oip, size_t *in_bytes, ks_error *error)
+ks_status ks_codec_read_json_head(ks_codec *codec, size_t *in_bytes, ks_error *error)
 {
     ks_json *top;
-    ks_status status = ks_json_open(oip->scan, "the request's JSON", &top, error);
+    ks_status status = ks_json_open(codec->scan, "the request's JSON", &top, error);
     if (status != KS_OK) return status;
-    status = read_top(oip, top, error);
+    status = read_top(codec, top, error);
     ks_json_close(&top);
     /* What the request itself asks for goes before what its head accepts. */
     uint64_t classes = 0;
-    for (int i = 0; i < KS_OUTPUTS_MAX; i++) classes |= oip->ask.classes[i];
-    if (classes > 0 || oip->ask.windows >> KS_WINDOW_OUT) oip->ask.answer = NULL;
-    if (oip->ask.answer) oip->ask.binary = KS_OUTPUTS_ALL;
-    if (status == KS_OK) status = ks_oip_resolve(oip, error);
+    for (int i = 0; i < KS_OUTPUTS_MAX; i++) classes |= codec->request.classes[i];
+    if (classes > 0 || codec->request.windows >> KS_WINDOW_OUT) codec->request.response = NULL;
+    if (codec->request.response) codec->request.binary = KS_OUTPUTS_ALL;
+    if (status == KS_OK) status = ks_codec_resolve(codec, error);
     if (status != KS_OK) return status;
-    if (oip->pieces > 0 || oip->ask.binary) oip->ask.form = KS_FORM_BINARY;
-    *in_bytes = lay_out(oip);
+    if (codec->segments > 0 || codec->request.binary) codec->request.format = KS_BODY_FORMAT_BINARY;
+    *in_bytes = lay_out(codec);
     return KS_OK;
 }

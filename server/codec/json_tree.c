@@ -1,4 +1,4 @@
-/* The one door to cJSON. In a skeleton a number is a text with a mark in front (scan.h), so that integers are read exactly. */
+/* The one door to cJSON. In a JSON head a number is a text with a mark in front (scan.h), so that integers are read exactly. */
 #include "codec/json_tree.h"
 
 #include <cjson/cJSON.h>
@@ -9,8 +9,8 @@
 ks_status ks_json_open(const ks_scan *scan, const char *what, ks_json **out, ks_error *error)
 {
     size_t length;
-    const char *const skeleton = ks_scan_skeleton(scan, &length);
-    *out = cJSON_ParseWithLength(skeleton, length);
+    const char *const json_head = ks_scan_json_head(scan, &length);
+    *out = cJSON_ParseWithLength(json_head, length);
     /* The scanner has accepted every byte of it, so that only memory can be missing. */
     return *out ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for %s", what);
 }

@@ -1,4 +1,4 @@
-/* The tree that cJSON makes of a scanner's skeleton (scan.h): members by name and type, numbers as their own text. json_tree.c
+/* The tree that cJSON makes of a scanner's JSON head (scan.h): members by name and type, numbers as their own text. json_tree.c
  * alone knows cJSON. A tree is one thread's; what is read of it lives as long. */
 #ifndef KS_JSON_TREE_H
 #define KS_JSON_TREE_H

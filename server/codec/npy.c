@@ -1,5 +1,5 @@
 /* The head of an .npy body, versions 1 to 3: magic, version, length, and a Python dictionary with exactly the keys descr,
- * fortran_order and shape. A reader of that, not of Python. Also the head of an .npy answer. */
+ * fortran_order and shape. A reader of that, not of Python. Also the head of an .npy response. */
 #include <stdio.h>
 #include <string.h>
 
@@ -139,12 +139,12 @@ static ks_status read_member(npy_text *text, ks_tensor *out, bool *fortran, int 
 }
 
 /* ks_format.head */
-static ks_status npy_head(ks_oip *oip, ks_error *error)
+static ks_status npy_head(ks_codec *codec, ks_error *error)
 {
-    const int input = __builtin_ctz(ks_op_required(oip->ask.spec.op));
-    const char *const name = oip->ask.spec.op->inputs[input].name;
-    ks_tensor *tensor = &oip->ask.spec.in[input];
-    npy_text text = {oip->file + (oip->file[6] == 1 ? 10 : 12), oip->file + oip->file_length};
+    const int input = __builtin_ctz(ks_op_required(codec->request.spec.op));
+    const char *const name = codec->request.spec.op->inputs[input].name;
+    ks_tensor *tensor = &codec->request.spec.in[input];
+    npy_text text = {codec->file + (codec->file[6] == 1 ? 10 : 12), codec->file + codec->file_length};
     bool fortran = false;
     int has = 0;
     if (!take(&text, '{')) return malformed("dictionary", error);
@@ -157,12 +157,12 @@ static ks_status npy_head(ks_oip *oip, ks_error *error)
     }
     skip_space(&text);
     if (has != HAS_ALL || text.at != text.end) return malformed("dictionary", error);
-    ks_status status = ks_oip_check_dtype(oip, input, name, tensor->dtype, error);
+    ks_status status = ks_codec_check_dtype(codec, input, name, tensor->dtype, error);
     if (status == KS_OK) status = ks_tensor_measure(tensor, name, error);
     if (status != KS_OK) return status;
-    oip->piece[oip->pieces++] = (ks_oip_piece){.input = input, .bytes = tensor->size_bytes};
-    oip->fortran_order = fortran && tensor->rank > 1 && tensor->size_bytes > 0;
-    if (oip->fortran_order) ks_fortran_begin(&oip->fortran, tensor);
+    codec->segment[codec->segments++] = (ks_segment){.input = input, .bytes = tensor->size_bytes};
+    codec->fortran_order = fortran && tensor->rank > 1 && tensor->size_bytes > 0;
+    if (codec->fortran_order) ks_fortran_begin(&codec->fortran, tensor);
     return KS_OK;
 }
 
@@ -174,9 +174,9 @@ static const char *type_of(ks_dtype dtype)
 }
 
 /* ks_format.response_head: version 1, padded so that the elements begin at a multiple of 64. */
-static size_t npy_response_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX])
+static size_t npy_response_head(const ks_infer_request *request, char out[KS_FILE_HEAD_MAX])
 {
-    const ks_tensor *tensor = &ask->spec.out[__builtin_ctz(ask->outputs)];
+    const ks_tensor *tensor = &request->spec.out[__builtin_ctz(request->outputs)];
     enum { HEAD_AT = 10, UNIT = 64 };
     char dims[KS_RANK_MAX * 21 + 1];
     const size_t shape = ks_dims_text(tensor, dims, sizeof dims);
@@ -198,7 +198,7 @@ const ks_format ks_format_npy = {
     .name = "npy",
     .called = "an npy",
     .content_type = "application/x-npy",
-    .encoding = KS_ENCODING_npy,
+    .encoding = KS_FORMAT_LABEL_npy,
     .dtypes = KS_DTYPE_BIT(KS_BOOL) | KS_DTYPE_BIT(KS_UINT8) | KS_DTYPE_BIT(KS_UINT16) | KS_DTYPE_BIT(KS_UINT32) |
               KS_DTYPE_BIT(KS_UINT64) | KS_DTYPE_BIT(KS_INT8) | KS_DTYPE_BIT(KS_INT16) | KS_DTYPE_BIT(KS_INT32) |
               KS_DTYPE_BIT(KS_INT64) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP64),

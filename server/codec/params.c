@@ -5,22 +5,22 @@
 #include "base/number/number.h"
 #include "codec/codec_parts.h"
 
-static bool numeric(const ks_oip_value *value)
+static bool numeric(const ks_param_value *value)
 {
     return value->kind == KS_VALUE_NUMBER || value->kind == KS_VALUE_QUERY;
 }
 
-static bool textual(const ks_oip_value *value)
+static bool textual(const ks_param_value *value)
 {
     return value->kind == KS_VALUE_TEXT || value->kind == KS_VALUE_QUERY;
 }
 
-static bool is(const ks_oip_value *value, const char *word)
+static bool is(const ks_param_value *value, const char *word)
 {
     return value->length == strlen(word) && memcmp(value->text, word, value->length) == 0;
 }
 
-static bool read_bool(const ks_oip_value *value, bool *out)
+static bool read_bool(const ks_param_value *value, bool *out)
 {
     if (value->kind != KS_VALUE_BOOL && value->kind != KS_VALUE_QUERY) return false;
     const bool query = value->kind == KS_VALUE_QUERY;
@@ -44,7 +44,7 @@ static bool read_axes(const char *text, size_t length, ks_axes *out)
     }
 }
 
-static bool read_axes_value(const ks_oip_value *value, ks_axes *out)
+static bool read_axes_value(const ks_param_value *value, ks_axes *out)
 {
     if (textual(value) && is(value, "all")) {
         out->count = -1;
@@ -54,7 +54,7 @@ static bool read_axes_value(const ks_oip_value *value, ks_axes *out)
     return value->length > 0 && read_axes(value->text, value->length, out);
 }
 
-static bool read_choice(const ks_oip_value *value, const char *const *choices, int64_t *out)
+static bool read_choice(const ks_param_value *value, const char *const *choices, int64_t *out)
 {
     if (!textual(value)) return false;
     for (int i = 0; choices[i]; i++) {
@@ -65,7 +65,7 @@ static bool read_choice(const ks_oip_value *value, const char *const *choices, i
     return false;
 }
 
-static bool read_value(const ks_param *param, const ks_oip_value *value, ks_value *out)
+static bool read_value(const ks_param *param, const ks_param_value *value, ks_value *out)
 {
     bool truth = false;
     memset(out, 0, sizeof *out);
@@ -121,9 +121,9 @@ static ks_status no_value(const char *name, ks_status status, ks_error *error)
                    ks_quoted(name, strlen(name)).text);
 }
 
-static ks_status op_parameter(ks_oip *oip, int index, const ks_oip_value *value, ks_error *error)
+static ks_status op_parameter(ks_codec *codec, int index, const ks_param_value *value, ks_error *error)
 {
-    const ks_model *model = oip->ask.model;
+    const ks_model *model = codec->request.model;
     const ks_param *param = &model->op->params[index];
     ks_value read;
     if (value->kind == KS_VALUE_OTHER) return no_value(param->name, param->status, error);
@@ -133,7 +133,7 @@ static ks_status op_parameter(ks_oip *oip, int index, const ks_oip_value *value,
     if (index == model->fixed_param && !same_value(param, &read, &model->fixed_value))
         return ks_fail(error, KS_PARAMETER, "parameter '%s' is fixed in model '%s' and cannot be '%s'", param->name,
                        model->name, ks_quoted(value->text, value->length).text);
-    oip->ask.spec.params[index] = read;
+    codec->request.spec.params[index] = read;
     return KS_OK;
 }
 
@@ -142,26 +142,26 @@ static ks_status wrong_type(const char *name, const char *type, ks_error *error)
     return ks_fail(error, KS_PARAMETER, "Unable to parse '%s': attempt to access JSON non-%s as %s", name, type, type);
 }
 
-static bool read_unsigned(const ks_oip_value *value, uint64_t *out)
+static bool read_unsigned(const ks_param_value *value, uint64_t *out)
 {
     return numeric(value) && ks_number_read(value->text, value->length, KS_UINT64, out) == KS_NUMBER_OK;
 }
 
 /* Those with a meaning in the protocol; *known is false for any other. */
-static ks_status protocol_parameter(ks_oip *oip, const char *name, const ks_oip_value *value, bool *known,
+static ks_status protocol_parameter(ks_codec *codec, const char *name, const ks_param_value *value, bool *known,
                                     ks_error *error)
 {
     uint64_t number = 0;
     bool truth;
     *known = true;
     if (strcmp(name, "binary_data_output") == 0)
-        return read_bool(value, &oip->all_binary) ? KS_OK : wrong_type(name, "boolean", error);
+        return read_bool(value, &codec->all_binary) ? KS_OK : wrong_type(name, "boolean", error);
     if (strcmp(name, "priority") == 0)
-        return read_unsigned(value, &oip->ask.priority) ? KS_OK : wrong_type(name, "unsigned-integer", error);
+        return read_unsigned(value, &codec->request.priority) ? KS_OK : wrong_type(name, "unsigned-integer", error);
     if (strcmp(name, "timeout") == 0) {
         if (!read_unsigned(value, &number)) return wrong_type(name, "unsigned-integer", error);
         /* Nanoseconds must fit an int64_t too. */
-        oip->ask.timeout_us = number < INT64_MAX / 1000 ? (int64_t)number : INT64_MAX / 1000;
+        codec->request.timeout_us = number < INT64_MAX / 1000 ? (int64_t)number : INT64_MAX / 1000;
         return KS_OK;
     }
     if (strcmp(name, "sequence_id") == 0)
@@ -177,17 +177,17 @@ static ks_status protocol_parameter(ks_oip *oip, const char *name, const ks_oip_
     return KS_OK;
 }
 
-ks_status ks_oip_parameter(ks_oip *oip, const char *name, const ks_oip_value *value, ks_error *error)
+ks_status ks_codec_parameter(ks_codec *codec, const char *name, const ks_param_value *value, ks_error *error)
 {
-    const ks_op *op = oip->ask.model->op;
+    const ks_op *op = codec->request.model->op;
     for (int i = 0; i < op->params_count; i++)
-        if (strcmp(op->params[i].name, name) == 0) return op_parameter(oip, i, value, error);
+        if (strcmp(op->params[i].name, name) == 0) return op_parameter(codec, i, value, error);
     bool known;
-    const ks_status status = protocol_parameter(oip, name, value, &known, error);
+    const ks_status status = protocol_parameter(codec, name, value, &known, error);
     if (status != KS_OK || known) return status;
     if (value->kind == KS_VALUE_OTHER) return no_value(name, KS_PARAMETER, error);
-    if (oip->limits.strict_parameters)
-        return ks_fail(error, KS_PARAMETER, "model '%s' has no parameter '%s'", oip->ask.model->name,
+    if (codec->limits.strict_parameters)
+        return ks_fail(error, KS_PARAMETER, "model '%s' has no parameter '%s'", codec->request.model->name,
                        ks_quoted(name, strlen(name)).text);
     return KS_OK;
 }

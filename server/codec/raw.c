@@ -56,7 +56,7 @@ static bool next_pair(const char **query, query_pair *pair)
     return true;
 }
 
-bool ks_oip_query_has(const char *query, const char *name)
+bool ks_codec_query_has(const char *query, const char *name)
 {
     query_pair pair;
     while (next_pair(&query, &pair))
@@ -64,13 +64,13 @@ bool ks_oip_query_has(const char *query, const char *name)
     return false;
 }
 
-static ks_status query_shape(ks_oip *oip, const char *text, size_t length, ks_error *error)
+static ks_status query_shape(ks_codec *codec, const char *text, size_t length, ks_error *error)
 {
-    const ks_model *model = oip->ask.model;
-    if (oip->query_shapes == model->op->inputs_count)
+    const ks_model *model = codec->request.model;
+    if (codec->query_shapes == model->op->inputs_count)
         return ks_fail(error, KS_NAME, "expected %d inputs but the query has more shapes for model '%s'",
                        model->op->inputs_count, model->name);
-    ks_tensor *tensor = &oip->ask.spec.in[oip->query_shapes++];
+    ks_tensor *tensor = &codec->request.spec.in[codec->query_shapes++];
     tensor->rank = 0;
     const char *const end = text + length;
     while (text < end || tensor->rank > 0) {
@@ -93,72 +93,72 @@ static ks_status twice(ks_error *error)
     return ks_fail(error, KS_DATATYPE, "the query names 'datatype' twice");
 }
 
-static ks_status query_datatype(ks_oip *oip, const char *text, size_t length, ks_error *error)
+static ks_status query_datatype(ks_codec *codec, const char *text, size_t length, ks_error *error)
 {
-    const ks_op *op = oip->ask.model->op;
+    const ks_op *op = codec->request.model->op;
     ks_dtype dtype;
-    if (oip->query_datatypes == op->inputs_count) return twice(error);
+    if (codec->query_datatypes == op->inputs_count) return twice(error);
     if (!ks_dtype_find(text, length, &dtype))
         return ks_fail(error, KS_DATATYPE, "data-type '%s' is unknown", ks_quoted(text, length).text);
-    oip->query_datatype[oip->query_datatypes++] = dtype;
+    codec->query_datatype[codec->query_datatypes++] = dtype;
     return KS_OK;
 }
 
-static ks_status query_input(ks_oip *oip, const char *text, size_t length, ks_error *error)
+static ks_status query_input(ks_codec *codec, const char *text, size_t length, ks_error *error)
 {
-    const ks_model *model = oip->ask.model;
+    const ks_model *model = codec->request.model;
     const int input = ks_op_input(model->op, text, length);
     if (input < 0)
         return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'", ks_quoted(text, length).text,
                        model->name);
-    for (int i = 0; i < oip->query_inputs; i++)
-        if (oip->query_input[i] == input)
+    for (int i = 0; i < codec->query_inputs; i++)
+        if (codec->query_input[i] == input)
             return ks_fail(error, KS_NAME, "input '%s' already exists in request", model->op->inputs[input].name);
-    oip->query_input[oip->query_inputs++] = input;
+    codec->query_input[codec->query_inputs++] = input;
     return KS_OK;
 }
 
-static ks_status query_output(ks_oip *oip, const char *text, size_t length, ks_error *error)
+static ks_status query_output(ks_codec *codec, const char *text, size_t length, ks_error *error)
 {
-    for (int i = 0; i < oip->ask.model->outputs; i++) {
+    for (int i = 0; i < codec->request.model->outputs; i++) {
         if (strlen(ks_output_name(i)) != length || memcmp(text, ks_output_name(i), length) != 0) continue;
-        if (ks_in(oip->ask.outputs, i))
+        if (ks_in(codec->request.outputs, i))
             return ks_fail(error, KS_NAME, "output '%s' already exists in request", ks_output_name(i));
-        oip->ask.outputs |= (uint8_t)(1u << i);
+        codec->request.outputs |= (uint8_t)(1u << i);
         return KS_OK;
     }
     return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'", ks_quoted(text, length).text,
-                   oip->ask.model->name);
+                   codec->request.model->name);
 }
 
 /* What only a body without a head of its own leaves to the query. */
-static ks_status query_tensor(ks_oip *oip, const query_pair *pair, bool *known, ks_error *error)
+static ks_status query_tensor(ks_codec *codec, const query_pair *pair, bool *known, ks_error *error)
 {
     const size_t length = (size_t)pair->value_length;
     *known = true;
-    if (strcmp(pair->name, "shape") == 0) return query_shape(oip, pair->value, length, error);
-    if (strcmp(pair->name, "datatype") == 0) return query_datatype(oip, pair->value, length, error);
-    if (strcmp(pair->name, "input") == 0) return query_input(oip, pair->value, length, error);
+    if (strcmp(pair->name, "shape") == 0) return query_shape(codec, pair->value, length, error);
+    if (strcmp(pair->name, "datatype") == 0) return query_datatype(codec, pair->value, length, error);
+    if (strcmp(pair->name, "input") == 0) return query_input(codec, pair->value, length, error);
     *known = false;
     return KS_OK;
 }
 
 /* One pair that can be decoded. */
-static ks_status query_one(ks_oip *oip, const query_pair *pair, ks_error *error)
+static ks_status query_one(ks_codec *codec, const query_pair *pair, ks_error *error)
 {
-    const bool raw = oip->ask.form == KS_FORM_OIP_RAW || oip->ask.form == KS_FORM_PLAIN_RAW;
-    const ks_oip_value value = {.kind = KS_VALUE_QUERY, .text = pair->value, .length = (size_t)pair->value_length};
+    const bool raw = codec->request.format == KS_BODY_FORMAT_OIP_RAW || codec->request.format == KS_BODY_FORMAT_RAW;
+    const ks_param_value value = {.kind = KS_VALUE_QUERY, .text = pair->value, .length = (size_t)pair->value_length};
     bool known = false;
-    const ks_status status = raw ? query_tensor(oip, pair, &known, error) : KS_OK;
+    const ks_status status = raw ? query_tensor(codec, pair, &known, error) : KS_OK;
     if (known || status != KS_OK) return status;
     if (!raw &&
         (strcmp(pair->name, "shape") == 0 || strcmp(pair->name, "datatype") == 0 || strcmp(pair->name, "input") == 0))
         return ks_fail(error, KS_PARAMETER, "the query names '%s', which the body itself says", pair->name);
-    if (strcmp(pair->name, "output") == 0) return query_output(oip, value.text, value.length, error);
-    return ks_oip_parameter(oip, pair->name, &value, error);
+    if (strcmp(pair->name, "output") == 0) return query_output(codec, value.text, value.length, error);
+    return ks_codec_parameter(codec, pair->name, &value, error);
 }
 
-ks_status ks_oip_read_query(ks_oip *oip, const char *query, ks_error *error)
+ks_status ks_codec_read_query(ks_codec *codec, const char *query, ks_error *error)
 {
     query_pair pair;
     while (next_pair(&query, &pair)) {
@@ -166,115 +166,116 @@ ks_status ks_oip_read_query(ks_oip *oip, const char *query, ks_error *error)
         if (pair.value_length < 0)
             return ks_fail(error, KS_PARAMETER, "the query's '%s' is too long or badly encoded",
                            ks_quoted(pair.name, strlen(pair.name)).text);
-        const ks_status status = query_one(oip, &pair, error);
+        const ks_status status = query_one(codec, &pair, error);
         if (status != KS_OK) return status;
     }
     return KS_OK;
 }
 
 /* The query's shapes go to the inputs that it names. */
-static __attribute__((noinline)) void sort_inputs(ks_oip *oip)
+static __attribute__((noinline)) void sort_inputs(ks_codec *codec)
 {
-    ks_spec *spec = &oip->ask.spec;
+    ks_spec *spec = &codec->request.spec;
     ks_tensor tensors[KS_INPUTS_MAX];
     memcpy(tensors, spec->in, sizeof tensors);
     memset(spec->in, 0, sizeof spec->in);
     spec->given = 0;
-    for (int i = 0; i < oip->query_shapes; i++) {
-        spec->in[oip->query_input[i]] = tensors[i];
-        spec->given |= (uint16_t)(1u << oip->query_input[i]);
+    for (int i = 0; i < codec->query_shapes; i++) {
+        spec->in[codec->query_input[i]] = tensors[i];
+        spec->given |= (uint16_t)(1u << codec->query_input[i]);
     }
 }
 
 /* Or else to the first ones. */
-static ks_status name_inputs(ks_oip *oip, ks_error *error)
+static ks_status name_inputs(ks_codec *codec, ks_error *error)
 {
-    const ks_model *model = oip->ask.model;
-    const unsigned required = oip->ask.spec.given;
-    if (oip->query_inputs != 0 && oip->query_inputs != oip->query_shapes)
-        return ks_fail(error, KS_NAME, "the query names %d inputs and %d shapes", oip->query_inputs, oip->query_shapes);
-    if (oip->query_inputs > 0) sort_inputs(oip);
-    for (int i = oip->query_inputs; i < oip->query_shapes; i++) oip->query_input[i] = i;
-    if (oip->query_inputs == 0) oip->ask.spec.given = (uint16_t)((1u << oip->query_shapes) - 1);
-    const unsigned missing = required & ~(unsigned)oip->ask.spec.given;
+    const ks_model *model = codec->request.model;
+    const unsigned required = codec->request.spec.given;
+    if (codec->query_inputs != 0 && codec->query_inputs != codec->query_shapes)
+        return ks_fail(error, KS_NAME, "the query names %d inputs and %d shapes", codec->query_inputs,
+                       codec->query_shapes);
+    if (codec->query_inputs > 0) sort_inputs(codec);
+    for (int i = codec->query_inputs; i < codec->query_shapes; i++) codec->query_input[i] = i;
+    if (codec->query_inputs == 0) codec->request.spec.given = (uint16_t)((1u << codec->query_shapes) - 1);
+    const unsigned missing = required & ~(unsigned)codec->request.spec.given;
     if (missing)
         return ks_fail(error, KS_NAME, "the query has no shape for input '%s' of model '%s'",
                        model->op->inputs[__builtin_ctz(missing)].name, model->name);
     return KS_OK;
 }
 
-static ks_status name_datatypes(ks_oip *oip, ks_error *error)
+static ks_status name_datatypes(ks_codec *codec, ks_error *error)
 {
-    const ks_model *model = oip->ask.model;
-    if (oip->query_datatypes > 1 && oip->query_shapes <= 1) return twice(error);
-    if (oip->query_datatypes > 1 && oip->query_datatypes != oip->query_shapes)
-        return ks_fail(error, KS_DATATYPE, "the query names %d datatypes and %d shapes", oip->query_datatypes,
-                       oip->query_shapes);
-    for (int i = 0; i < oip->query_shapes; i++) {
-        const int input = oip->query_input[i];
-        ks_dtype *dtype = &oip->ask.spec.in[input].dtype;
-        *dtype = oip->query_datatypes == 0 ? ks_model_dtype(model, input)
-                                           : oip->query_datatype[oip->query_datatypes > 1 ? i : 0];
-        const ks_status status = ks_oip_check_dtype(oip, input, model->op->inputs[input].name, *dtype, error);
+    const ks_model *model = codec->request.model;
+    if (codec->query_datatypes > 1 && codec->query_shapes <= 1) return twice(error);
+    if (codec->query_datatypes > 1 && codec->query_datatypes != codec->query_shapes)
+        return ks_fail(error, KS_DATATYPE, "the query names %d datatypes and %d shapes", codec->query_datatypes,
+                       codec->query_shapes);
+    for (int i = 0; i < codec->query_shapes; i++) {
+        const int input = codec->query_input[i];
+        ks_dtype *dtype = &codec->request.spec.in[input].dtype;
+        *dtype = codec->query_datatypes == 0 ? ks_model_dtype(model, input)
+                                             : codec->query_datatype[codec->query_datatypes > 1 ? i : 0];
+        const ks_status status = ks_codec_check_dtype(codec, input, model->op->inputs[input].name, *dtype, error);
         if (status != KS_OK) return status;
     }
     return KS_OK;
 }
 
-/* Shapes are known: one piece of the body per input, in the query's order. */
-static ks_status raw_resolve(ks_oip *oip, ks_error *error)
+/* Shapes are known: one segment of the body per input, in the query's order. */
+static ks_status raw_resolve(ks_codec *codec, ks_error *error)
 {
-    ks_spec *spec = &oip->ask.spec;
-    const ks_model *model = oip->ask.model;
+    ks_spec *spec = &codec->request.spec;
+    const ks_model *model = codec->request.model;
     const ks_input *row = model->op->inputs;
     uint64_t expected = 0;
-    oip->pieces = oip->query_shapes;
-    for (int i = 0; i < oip->pieces; i++) {
-        const int input = oip->query_input[i];
+    codec->segments = codec->query_shapes;
+    for (int i = 0; i < codec->segments; i++) {
+        const int input = codec->query_input[i];
         const ks_status status = ks_tensor_measure(&spec->in[input], row[input].name, error);
         if (status != KS_OK) return status;
-        oip->piece[i] = (ks_oip_piece){.input = input, .bytes = spec->in[input].size_bytes};
-        if (__builtin_add_overflow(expected, (uint64_t)oip->piece[i].bytes, &expected)) expected = UINT64_MAX;
+        codec->segment[i] = (ks_segment){.input = input, .bytes = spec->in[input].size_bytes};
+        if (__builtin_add_overflow(expected, (uint64_t)codec->segment[i].bytes, &expected)) expected = UINT64_MAX;
     }
-    if (oip->content_length >= 0 && (uint64_t)oip->content_length != expected)
+    if (codec->content_length >= 0 && (uint64_t)codec->content_length != expected)
         return ks_fail(error, KS_BINARY_SIZE,
                        "input byte size mismatch for %s%s%s for model '%s'. Expected %" PRIu64 ", got %" PRId64,
-                       oip->pieces == 1 ? "input '" : "all inputs",
-                       oip->pieces == 1 ? row[oip->piece[0].input].name : "", oip->pieces == 1 ? "'" : "", model->name,
-                       expected, oip->content_length);
-    if (expected > oip->limits.max_body)
+                       codec->segments == 1 ? "input '" : "all inputs",
+                       codec->segments == 1 ? row[codec->segment[0].input].name : "", codec->segments == 1 ? "'" : "",
+                       model->name, expected, codec->content_length);
+    if (expected > codec->limits.max_body)
         return ks_fail(error, KS_BODY_SIZE,
                        "Raw input has a byte_size (%" PRIu64 ") that exceeds the maximum allowed value of %" PRIu64
                        ". Use --max-body to increase the limit.",
-                       expected, oip->limits.max_body);
-    const ks_status status = ks_oip_resolve(oip, error);
-    return status == KS_OK ? ks_oip_place_tensors(oip, error) : status;
+                       expected, codec->limits.max_body);
+    const ks_status status = ks_codec_resolve(codec, error);
+    return status == KS_OK ? ks_codec_place_tensors(codec, error) : status;
 }
 
 /* The query has a shape for each required input. */
-static ks_status raw_shaped(ks_oip *oip, ks_error *error)
+static ks_status raw_shaped(ks_codec *codec, ks_error *error)
 {
-    ks_status status = name_inputs(oip, error);
-    if (status == KS_OK) status = name_datatypes(oip, error);
-    return status == KS_OK ? raw_resolve(oip, error) : status;
+    ks_status status = name_inputs(codec, error);
+    if (status == KS_OK) status = name_datatypes(codec, error);
+    return status == KS_OK ? raw_resolve(codec, error) : status;
 }
 
-ks_status ks_oip_raw_begin(ks_oip *oip, const char *query, ks_error *error)
+ks_status ks_codec_raw_begin(ks_codec *codec, const char *query, ks_error *error)
 {
-    const ks_model *model = oip->ask.model;
-    const unsigned required = oip->ask.spec.given;
+    const ks_model *model = codec->request.model;
+    const unsigned required = codec->request.spec.given;
     const int inputs = required & (required - 1) ? __builtin_popcount(required) : 1;
-    if (oip->ask.form == KS_FORM_OIP_RAW && inputs != 1)
+    if (codec->request.format == KS_BODY_FORMAT_OIP_RAW && inputs != 1)
         return ks_fail(
             error, KS_NAME,
             "Raw request must only have 1 input (found 1) to be deduced but got %d inputs in '%s' model configuration",
             inputs, model->name);
-    ks_status status = ks_oip_read_query(oip, query, error);
+    ks_status status = ks_codec_read_query(codec, query, error);
     if (status != KS_OK) return status;
-    if (oip->query_shapes >= inputs) return raw_shaped(oip, error);
-    if (oip->ask.form == KS_FORM_PLAIN_RAW)
+    if (codec->query_shapes >= inputs) return raw_shaped(codec, error);
+    if (codec->request.format == KS_BODY_FORMAT_RAW)
         return ks_fail(error, KS_NAME, "expected %d inputs but the query has %d shapes for model '%s'", inputs,
-                       oip->query_shapes, model->name);
+                       codec->query_shapes, model->name);
     const int input = __builtin_ctz(required);
     if (model->in_rank[input] > 1)
         return ks_fail(
@@ -282,40 +283,40 @@ ks_status ks_oip_raw_begin(ks_oip *oip, const char *query, ks_error *error)
             "The shape of the raw input '%s' can not be deduced because there are more than one variable-sized "
             "dimension",
             model->op->inputs[input].name);
-    if (oip->query_inputs > 1 || (oip->query_inputs == 1 && oip->query_input[0] != input))
+    if (codec->query_inputs > 1 || (codec->query_inputs == 1 && codec->query_input[0] != input))
         return ks_fail(error, KS_NAME, "the query has no shape for input '%s' of model '%s'",
-                       model->op->inputs[oip->query_input[oip->query_inputs - 1]].name, model->name);
-    oip->query_shapes = 1;
-    oip->query_input[0] = input;
-    status = name_datatypes(oip, error);
+                       model->op->inputs[codec->query_input[codec->query_inputs - 1]].name, model->name);
+    codec->query_shapes = 1;
+    codec->query_input[0] = input;
+    status = name_datatypes(codec, error);
     if (status != KS_OK) return status;
-    oip->deduce = true;
-    if (oip->content_length < 0) return KS_OK;
-    return ks_oip_raw_deduce(oip, (size_t)oip->content_length, error);
+    codec->deduce = true;
+    if (codec->content_length < 0) return KS_OK;
+    return ks_codec_raw_deduce(codec, (size_t)codec->content_length, error);
 }
 
-ks_status ks_oip_raw_deduce(ks_oip *oip, size_t body_bytes, ks_error *error)
+ks_status ks_codec_raw_deduce(ks_codec *codec, size_t body_bytes, ks_error *error)
 {
-    ks_tensor *tensor = &oip->ask.spec.in[oip->query_input[0]];
-    oip->deduce = false;
+    ks_tensor *tensor = &codec->request.spec.in[codec->query_input[0]];
+    codec->deduce = false;
     tensor->rank = 1;
     tensor->dims[0] = (int64_t)(body_bytes / ks_dtype_size(tensor->dtype));
-    oip->content_length = (int64_t)body_bytes;
-    return raw_resolve(oip, error);
+    codec->content_length = (int64_t)body_bytes;
+    return raw_resolve(codec, error);
 }
 
 /* The length is unknown until the end: the body lies at the start of the side, which doubles as it fills. */
-ks_status ks_oip_raw_grow(ks_oip *oip, const char *bytes, size_t n, ks_error *error)
+ks_status ks_codec_raw_grow(ks_codec *codec, const char *bytes, size_t n, ks_error *error)
 {
-    const size_t needed = oip->in_used + n;
-    if (needed > oip->in_asked) {
-        size_t wanted = oip->in_asked ? oip->in_asked : 4096;
+    const size_t needed = codec->in_used + n;
+    if (needed > codec->in_asked) {
+        size_t wanted = codec->in_asked ? codec->in_asked : 4096;
         while (wanted < needed) wanted *= 2;
-        const size_t in_bytes = wanted < oip->limits.max_body ? wanted : (size_t)oip->limits.max_body;
-        const ks_status status = ks_oip_ask_place(oip, in_bytes, in_bytes, oip->in_used, error);
+        const size_t in_bytes = wanted < codec->limits.max_body ? wanted : (size_t)codec->limits.max_body;
+        const ks_status status = ks_codec_take_memory(codec, in_bytes, in_bytes, codec->in_used, error);
         if (status != KS_OK) return status;
     }
-    memcpy(oip->in + oip->in_used, bytes, n);
-    oip->in_used += n;
-    return ks_ask_check_bytes(&oip->ask, oip->query_input[0], bytes, n, error);
+    memcpy(codec->in + codec->in_used, bytes, n);
+    codec->in_used += n;
+    return ks_infer_request_check_bytes(&codec->request, codec->query_input[0], bytes, n, error);
 }

@@ -1,26 +1,27 @@
-/* What the request's words come to, whatever form they have: datatypes and outputs that the model has, the work resolved, the
+/* What the request's words come to, whatever format they have: datatypes and outputs that the model has, the work resolved, the
  * limits applied, memory asked for. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "codec/codec_parts.h"
 
-ks_status ks_ask_check_bytes(const ks_ask *ask, int input, const void *bytes, size_t n, ks_error *error)
+ks_status ks_infer_request_check_bytes(const ks_infer_request *request, int input, const void *bytes, size_t n,
+                                       ks_error *error)
 {
     const unsigned char *const byte = bytes;
     unsigned char seen = 0;
-    if (ask->spec.in[input].dtype != KS_BOOL) return KS_OK;
+    if (request->spec.in[input].dtype != KS_BOOL) return KS_OK;
     for (size_t i = 0; i < n; i++) seen |= byte[i];
     if (seen <= 1) return KS_OK;
     return ks_fail(error, KS_RANGE, "input '%s' has datatype BOOL and a byte that is neither 0 nor 1",
-                   ask->spec.op->inputs[input].name);
+                   request->spec.op->inputs[input].name);
 }
 
 /* Up to the end of the last tensor of a side that the device does not move. */
-static size_t side_bytes(const ks_tensor *tensors, unsigned used, unsigned directs)
+static size_t side_bytes(const ks_tensor *tensors, unsigned used, unsigned device_copies)
 {
     size_t bytes = 0;
-    for (unsigned left = used & ~directs; left; left &= left - 1) {
+    for (unsigned left = used & ~device_copies; left; left &= left - 1) {
         const ks_tensor *tensor = &tensors[__builtin_ctz(left)];
         const size_t end = tensor->offset + tensor->size_bytes;
         if (end > bytes) bytes = end;
@@ -28,24 +29,25 @@ static size_t side_bytes(const ks_tensor *tensors, unsigned used, unsigned direc
     return bytes;
 }
 
-size_t ks_ask_in_bytes(const ks_ask *ask)
+size_t ks_infer_request_in_bytes(const ks_infer_request *request)
 {
-    return side_bytes(ask->spec.in, ask->spec.given, ask->directs);
+    return side_bytes(request->spec.in, request->spec.given, request->device_copies);
 }
 
-size_t ks_ask_out_bytes(const ks_ask *ask)
+size_t ks_infer_request_out_bytes(const ks_infer_request *request)
 {
-    return side_bytes(ask->spec.out, (1u << ask->spec.outputs) - 1, (unsigned)ask->directs >> KS_WINDOW_OUT);
+    return side_bytes(request->spec.out, (1u << request->spec.outputs) - 1,
+                      (unsigned)request->device_copies >> KS_WINDOW_OUT);
 }
 
-ks_status ks_oip_ask_place(ks_oip *oip, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error)
+ks_status ks_codec_take_memory(ks_codec *codec, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error)
 {
-    if (!oip->place || (oip->in && in_bytes <= oip->in_asked && out_bytes <= oip->out_asked)) return KS_OK;
-    if (keep > oip->in_asked) keep = oip->in_asked;
-    const ks_status status = oip->place(oip->context, in_bytes, out_bytes, keep, &oip->in, &oip->out, error);
+    if (!codec->place || (codec->in && in_bytes <= codec->in_asked && out_bytes <= codec->out_asked)) return KS_OK;
+    if (keep > codec->in_asked) keep = codec->in_asked;
+    const ks_status status = codec->place(codec->context, in_bytes, out_bytes, keep, &codec->in, &codec->out, error);
     if (status != KS_OK) return status;
-    oip->in_asked = in_bytes;
-    oip->out_asked = out_bytes;
+    codec->in_asked = in_bytes;
+    codec->out_asked = out_bytes;
     return KS_OK;
 }
 
@@ -57,9 +59,9 @@ static uint32_t dtypes_of(const ks_op *op, int input)
     return any;
 }
 
-ks_status ks_oip_check_dtype(const ks_oip *oip, int input, const char *name, ks_dtype dtype, ks_error *error)
+ks_status ks_codec_check_dtype(const ks_codec *codec, int input, const char *name, ks_dtype dtype, ks_error *error)
 {
-    const ks_model *model = oip->ask.model;
+    const ks_model *model = codec->request.model;
     const uint32_t dtypes = dtypes_of(model->op, input);
     if (dtypes & KS_DTYPE_BIT(dtype)) return KS_OK;
     char expected[128];
@@ -78,37 +80,37 @@ ks_status ks_oip_check_dtype(const ks_oip *oip, int input, const char *name, ks_
                    ks_dtype_name(dtype), model->name, expected);
 }
 
-/* Which outputs the answer holds: those that the request names; none: all, or the first, where the answer is one tensor. */
-static ks_status choose_outputs(ks_oip *oip, ks_error *error)
+/* Which outputs the response holds: those that the request names; none: all, or the first, where the response is one tensor. */
+static ks_status choose_outputs(ks_codec *codec, ks_error *error)
 {
-    ks_ask *ask = &oip->ask;
-    const unsigned all = (1u << ask->spec.outputs) - 1;
-    const bool raw = ask->form == KS_FORM_PLAIN_RAW && ask->binary && !ask->answer;
-    const bool single = raw || (ask->answer && ask->answer->outputs_max == 1);
-    if (ask->outputs & ~all)
+    ks_infer_request *request = &codec->request;
+    const unsigned all = (1u << request->spec.outputs) - 1;
+    const bool raw = request->format == KS_BODY_FORMAT_RAW && request->binary && !request->response;
+    const bool single = raw || (request->response && request->response->outputs_max == 1);
+    if (request->outputs & ~all)
         return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'",
-                       ks_output_name(__builtin_ctz(ask->outputs & ~all)), ask->model->name);
-    if (single && (ask->outputs & (ask->outputs - 1)))
+                       ks_output_name(__builtin_ctz(request->outputs & ~all)), request->model->name);
+    if (single && (request->outputs & (request->outputs - 1)))
         return ks_fail(error, KS_NAME, "%s answer holds 1 output: name one of model '%s'",
-                       raw ? "a raw" : ask->answer->called, ask->model->name);
-    if (ask->outputs == 0) ask->outputs = (uint8_t)(single ? 1 : all);
+                       raw ? "a raw" : request->response->called, request->model->name);
+    if (request->outputs == 0) request->outputs = (uint8_t)(single ? 1 : all);
     return KS_OK;
 }
 
-/* One that goes into the answer, or to shared memory. */
-static ks_status check_output(const ks_oip *oip, int output, ks_error *error)
+/* One that goes into the response, or to shared memory. */
+static ks_status check_output(const ks_codec *codec, int output, ks_error *error)
 {
-    const ks_ask *ask = &oip->ask;
-    const ks_tensor *out = &ask->spec.out[output];
-    const uint64_t classes = ask->classes[output];
-    const bool window = ks_in(ask->windows, KS_WINDOW_OUT + output);
-    if (!ks_in(ask->binary, output) && !classes && !window && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
+    const ks_infer_request *request = &codec->request;
+    const ks_tensor *out = &request->spec.out[output];
+    const uint64_t classes = request->classes[output];
+    const bool window = ks_in(request->windows, KS_WINDOW_OUT + output);
+    if (!ks_in(request->binary, output) && !classes && !window && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
         return ks_fail(error, KS_DATATYPE,
                        "sending %s data via JSON is not supported. Please use the binary data format for output",
                        ks_dtype_name(out->dtype));
-    if (ask->answer && !(ask->answer->dtypes & KS_DTYPE_BIT(out->dtype)))
+    if (request->response && !(request->response->dtypes & KS_DTYPE_BIT(out->dtype)))
         return ks_fail(error, KS_DATATYPE, "%s has no type for %s: ask for application/x-safetensors",
-                       ask->answer->name, ks_dtype_name(out->dtype));
+                       request->response->name, ks_dtype_name(out->dtype));
     if (classes > 0 && (out->dtype == KS_FP16 || out->dtype == KS_BF16))
         return ks_fail(error, KS_DATATYPE, "class result not available for output due to unsupported type '%s'",
                        ks_dtype_name(out->dtype));
@@ -118,52 +120,53 @@ static ks_status check_output(const ks_oip *oip, int output, ks_error *error)
     return KS_OK;
 }
 
-/* All outputs are made, whether or not the answer holds them. */
-static ks_status check_output_bytes(const ks_oip *oip, ks_error *error)
+/* All outputs are made, whether or not the response holds them. */
+static ks_status check_output_bytes(const ks_codec *codec, ks_error *error)
 {
-    const ks_ask *ask = &oip->ask;
+    const ks_infer_request *request = &codec->request;
     uint64_t bytes = 0, sent = 0;
-    for (int i = 0; i < ask->spec.outputs; i++) {
-        const ks_tensor *out = &ask->spec.out[i];
-        const bool json = ks_in(ask->outputs & ~(unsigned)ask->binary & ~((unsigned)ask->windows >> KS_WINDOW_OUT), i);
+    for (int i = 0; i < request->spec.outputs; i++) {
+        const ks_tensor *out = &request->spec.out[i];
+        const bool json =
+            ks_in(request->outputs & ~(unsigned)request->binary & ~((unsigned)request->windows >> KS_WINDOW_OUT), i);
         /* An element takes two bytes of JSON or more. Each is below 2^63 and there are four at most: they cannot overflow
          * before the first of them is refused. */
         bytes += out->size_bytes;
         sent += json ? out->size_bytes / ks_dtype_size(out->dtype) * 2 : out->size_bytes;
-        if (bytes > oip->limits.max_output || sent > INT32_MAX - (uint64_t)2 * KS_HEAD_ROOM)
+        if (bytes > codec->limits.max_output || sent > INT32_MAX - (uint64_t)2 * KS_HEAD_ROOM)
             return ks_fail(error, KS_WORK,
                            "output '%s' has a byte_size (%zu) that exceeds the maximum allowed value of %" PRIu64
                            ". Use --max-output to increase the limit.",
-                           ks_output_name(i), out->size_bytes, oip->limits.max_output);
-        if (ks_in(ask->windows, KS_WINDOW_OUT + i) && oip->out_window_bytes[i] < out->size_bytes)
+                           ks_output_name(i), out->size_bytes, codec->limits.max_output);
+        if (ks_in(request->windows, KS_WINDOW_OUT + i) && codec->out_window_bytes[i] < out->size_bytes)
             return ks_fail(error, KS_WINDOW,
                            "shared memory size specified with the request for output '%s' (%" PRIu64
                            " bytes) should be at least %zu bytes to hold the results",
-                           ks_output_name(i), oip->out_window_bytes[i], out->size_bytes);
+                           ks_output_name(i), codec->out_window_bytes[i], out->size_bytes);
     }
     return KS_OK;
 }
 
-ks_status ks_oip_resolve(ks_oip *oip, ks_error *error)
+ks_status ks_codec_resolve(ks_codec *codec, ks_error *error)
 {
-    const ks_ask *ask = &oip->ask;
-    ks_status status = ask->spec.op->resolve(&oip->ask.spec, error);
-    if (status == KS_OK) status = choose_outputs(oip, error);
-    for (int i = 0; i < ask->spec.outputs && status == KS_OK; i++)
-        if (ks_in(ask->outputs, i)) status = check_output(oip, i, error);
-    if (status == KS_OK) status = check_output_bytes(oip, error);
+    const ks_infer_request *request = &codec->request;
+    ks_status status = request->spec.op->resolve(&codec->request.spec, error);
+    if (status == KS_OK) status = choose_outputs(codec, error);
+    for (int i = 0; i < request->spec.outputs && status == KS_OK; i++)
+        if (ks_in(request->outputs, i)) status = check_output(codec, i, error);
+    if (status == KS_OK) status = check_output_bytes(codec, error);
     if (status != KS_OK) return status;
-    if (oip->limits.max_work > 0 && ask->spec.flops > oip->limits.max_work)
+    if (codec->limits.max_work > 0 && request->spec.flops > codec->limits.max_work)
         return ks_fail(
             error, KS_WORK,
             "the work of %.3g floating-point operations exceeds the maximum allowed value of %.3g. Use --max-work to "
             "increase the limit.",
-            ask->spec.flops, oip->limits.max_work);
+            request->spec.flops, codec->limits.max_work);
     return KS_OK;
 }
 
-ks_status ks_oip_place_tensors(ks_oip *oip, ks_error *error)
+ks_status ks_codec_place_tensors(ks_codec *codec, ks_error *error)
 {
-    const size_t in_bytes = ks_spec_layout(&oip->ask.spec);
-    return ks_oip_ask_place(oip, in_bytes, ks_spec_out_bytes(&oip->ask.spec), oip->in_used, error);
+    const size_t in_bytes = ks_spec_layout(&codec->request.spec);
+    return ks_codec_take_memory(codec, in_bytes, ks_spec_out_bytes(&codec->request.spec), codec->in_used, error);
 }

@@ -1,6 +1,6 @@
 /* The head of a safetensors body: eight bytes of length and a JSON object that names each tensor's datatype, shape and
  * place. Tensors are named as the model's inputs; the one tensor for a model of one input may have any name. Also the
- * head of a safetensors answer. */
+ * head of a safetensors response. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,13 +57,13 @@ static ks_status read_dtype(const ks_json *item, ks_tensor *out, ks_error *error
                    ks_quoted(name, strlen(name)).text);
 }
 
-static ks_status read_tensor(ks_oip *oip, const ks_json *item, int which, uint64_t *begin, ks_error *error)
+static ks_status read_tensor(ks_codec *codec, const ks_json *item, int which, uint64_t *begin, ks_error *error)
 {
-    ks_tensor *tensor = &oip->ask.spec.in[which];
-    const char *const name = oip->ask.spec.op->inputs[which].name;
+    ks_tensor *tensor = &codec->request.spec.in[which];
+    const char *const name = codec->request.spec.op->inputs[which].name;
     uint64_t dims[KS_RANK_MAX], range[2];
     ks_status status = read_dtype(ks_json_member(item, "dtype"), tensor, error);
-    if (status == KS_OK) status = ks_oip_check_dtype(oip, which, name, tensor->dtype, error);
+    if (status == KS_OK) status = ks_codec_check_dtype(codec, which, name, tensor->dtype, error);
     if (status != KS_OK) return status;
     tensor->rank = read_list(ks_json_member(item, "shape"), dims, KS_RANK_MAX);
     if (tensor->rank < 0)
@@ -78,15 +78,15 @@ static ks_status read_tensor(ks_oip *oip, const ks_json *item, int which, uint64
         return ks_fail(error, KS_BINARY_SIZE,
                        "input byte size mismatch for input '%s' for model '%s'. Expected %zu, got %" PRIu64
                        " to %" PRIu64,
-                       name, oip->ask.model->name, tensor->size_bytes, range[0], range[1]);
+                       name, codec->request.model->name, tensor->size_bytes, range[0], range[1]);
     *begin = range[0];
     return KS_OK;
 }
 
 /* -1: none of the model's. */
-static int input_of(const ks_oip *oip, const char *name, bool only)
+static int input_of(const ks_codec *codec, const char *name, bool only)
 {
-    const ks_op *op = oip->ask.model->op;
+    const ks_op *op = codec->request.model->op;
     const unsigned required = ks_op_required(op);
     const int input = ks_op_input(op, name, strlen(name));
     if (input >= 0 || !only || __builtin_popcount(required) != 1) return input;
@@ -94,29 +94,30 @@ static int input_of(const ks_oip *oip, const char *name, bool only)
 }
 
 /* Pieces in the order of their bytes, which follow each other without a gap. */
-static ks_status order_pieces(ks_oip *oip, const uint64_t *begin, ks_error *error)
+static ks_status order_segments(ks_codec *codec, const uint64_t *begin, ks_error *error)
 {
     uint64_t at = 0;
     bool placed[KS_INPUTS_MAX] = {false};
-    const ks_spec *spec = &oip->ask.spec;
-    while (oip->pieces < __builtin_popcount(spec->given)) {
+    const ks_spec *spec = &codec->request.spec;
+    while (codec->segments < __builtin_popcount(spec->given)) {
         int next = -1;
         for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
-            if (!placed[i] && begin[i] == at && (next < 0 || oip->ask.spec.in[i].size_bytes == 0)) next = i;
+            if (!placed[i] && begin[i] == at && (next < 0 || codec->request.spec.in[i].size_bytes == 0)) next = i;
         if (next < 0)
             return ks_fail(error, KS_BINARY_SIZE,
                            "the safetensors header leaves a gap or an overlap at byte %" PRIu64 " of the data", at);
         placed[next] = true;
-        at += oip->ask.spec.in[next].size_bytes;
-        oip->piece[oip->pieces++] = (ks_oip_piece){.input = next, .bytes = oip->ask.spec.in[next].size_bytes};
+        at += codec->request.spec.in[next].size_bytes;
+        codec->segment[codec->segments++] =
+            (ks_segment){.input = next, .bytes = codec->request.spec.in[next].size_bytes};
     }
     return KS_OK;
 }
 
-static ks_status read_tensors(ks_oip *oip, const ks_json *top, ks_error *error)
+static ks_status read_tensors(ks_codec *codec, const ks_json *top, ks_error *error)
 {
     static const char metadata[] = "__metadata__";
-    const ks_model *model = oip->ask.model;
+    const ks_model *model = codec->request.model;
     uint64_t begin[KS_INPUTS_MAX];
     const unsigned required = ks_op_required(model->op);
     unsigned present = 0;
@@ -127,11 +128,11 @@ static ks_status read_tensors(ks_oip *oip, const ks_json *top, ks_error *error)
     count = 0;
     for (item = ks_json_first(top); item; item = ks_json_next(item)) {
         if (strcmp(ks_json_key(item), metadata) == 0) continue;
-        const int which = input_of(oip, ks_json_key(item), only);
+        const int which = input_of(codec, ks_json_key(item), only);
         if (which < 0)
             return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'",
                            ks_quoted(ks_json_key(item), strlen(ks_json_key(item))).text, model->name);
-        const ks_status status = read_tensor(oip, item, which, &begin[which], error);
+        const ks_status status = read_tensor(codec, item, which, &begin[which], error);
         if (status != KS_OK) return status;
         present |= 1u << which;
         count++; /* the scanner lets no key come twice */
@@ -139,8 +140,8 @@ static ks_status read_tensors(ks_oip *oip, const ks_json *top, ks_error *error)
     if (required & ~present)
         return ks_fail(error, KS_NAME, "expected %d inputs but got %d inputs for model '%s'",
                        __builtin_popcount(required | present), count, model->name);
-    oip->ask.spec.given = (uint16_t)present;
-    return order_pieces(oip, begin, error);
+    codec->request.spec.given = (uint16_t)present;
+    return order_segments(codec, begin, error);
 }
 
 /* ks_format.begin */
@@ -154,19 +155,19 @@ static ks_status safetensors_begin(const unsigned char *first, uint64_t *head_by
 }
 
 /* ks_format.head */
-static ks_status safetensors_head(ks_oip *oip, ks_error *error)
+static ks_status safetensors_head(ks_codec *codec, ks_error *error)
 {
-    const ks_scan_limits limits = {.skeleton_max = 2 * oip->limits.max_skeleton,
+    const ks_scan_limits limits = {.json_head_max = 2 * codec->limits.max_skeleton,
                                    .string_max = KS_ID_MAX,
                                    .members_max = 64,
-                                   .json_max = oip->limits.max_json};
+                                   .json_max = codec->limits.max_json};
     ks_scan *scan = NULL;
     ks_json *top = NULL;
     ks_status status = ks_scan_begin(&limits, no_data, NULL, &scan, error);
-    if (status == KS_OK) status = ks_scan_feed(scan, oip->file + FIRST, oip->file_length - FIRST, error);
+    if (status == KS_OK) status = ks_scan_feed(scan, codec->file + FIRST, codec->file_length - FIRST, error);
     if (status == KS_OK) status = ks_scan_end(scan, error);
     if (status == KS_OK) status = ks_json_open(scan, "the file's header", &top, error);
-    if (status == KS_OK) status = read_tensors(oip, top, error);
+    if (status == KS_OK) status = read_tensors(codec, top, error);
     ks_json_close(&top);
     ks_scan_fini(&scan);
     return status;
@@ -180,13 +181,13 @@ static const char *type_of(ks_dtype dtype)
 }
 
 /* ks_format.response_head. Four outputs take some 600 bytes of it at most: a shape of eight dimensions that can be measured has 34 characters. */
-static size_t safetensors_response_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX])
+static size_t safetensors_response_head(const ks_infer_request *request, char out[KS_FILE_HEAD_MAX])
 {
     size_t n = FIRST, begin = 0;
-    for (int i = 0; i < ask->spec.outputs; i++) {
-        const ks_tensor *tensor = &ask->spec.out[i];
+    for (int i = 0; i < request->spec.outputs; i++) {
+        const ks_tensor *tensor = &request->spec.out[i];
         char dims[KS_RANK_MAX * 21 + 1];
-        if (!ks_in(ask->outputs, i)) continue;
+        if (!ks_in(request->outputs, i)) continue;
         ks_dims_text(tensor, dims, sizeof dims);
         n += (size_t)snprintf(
             out + n, KS_FILE_HEAD_MAX - n, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
@@ -204,7 +205,7 @@ const ks_format ks_format_safetensors = {
     .name = "safetensors",
     .called = "a safetensors",
     .content_type = "application/x-safetensors",
-    .encoding = KS_ENCODING_safetensors,
+    .encoding = KS_FORMAT_LABEL_safetensors,
     .dtypes = KS_DTYPE_BIT(KS_BOOL) | KS_DTYPE_BIT(KS_UINT8) | KS_DTYPE_BIT(KS_UINT16) | KS_DTYPE_BIT(KS_UINT32) |
               KS_DTYPE_BIT(KS_UINT64) | KS_DTYPE_BIT(KS_INT8) | KS_DTYPE_BIT(KS_INT16) | KS_DTYPE_BIT(KS_INT32) |
               KS_DTYPE_BIT(KS_INT64) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_FP8E4M3) | KS_DTYPE_BIT(KS_FP8E5M2) |

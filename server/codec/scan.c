@@ -2,7 +2,7 @@
  * scan_data.c, scan_values.c.
  *
  * Limits  KS_SCAN_DEPTH levels, KS_SCAN_DATA_DEPTH within data, limits.members_max members per object, limits.string_max bytes per string,
- *         KS_SCAN_INPUTS_MAX inputs, limits.skeleton_max bytes of skeleton, limits.json_max bytes in all. */
+ *         KS_SCAN_INPUTS_MAX inputs, limits.json_head_max bytes of JSON head, limits.json_max bytes in all. */
 #include "codec/scan.h"
 
 #include <stdlib.h>
@@ -93,8 +93,8 @@ ks_status ks_scan_begin(const ks_scan_limits *limits, ks_scan_place_fn *place, v
     memset(scan, 0, offsetof(ks_scan, first));
     scan->keys = (ks_scan_key *)(void *)(scan + 1);
     scan->text = (char *)scan->keys + keys_bytes(limits);
-    scan->skeleton = scan->first;
-    scan->skeleton_cap = sizeof scan->first;
+    scan->json_head = scan->first;
+    scan->json_head_cap = sizeof scan->first;
     scan->limits = *limits;
     scan->place = place;
     scan->context = context;
@@ -103,10 +103,10 @@ ks_status ks_scan_begin(const ks_scan_limits *limits, ks_scan_place_fn *place, v
     return KS_OK;
 }
 
-const char *ks_scan_skeleton(const ks_scan *scan, size_t *length)
+const char *ks_scan_json_head(const ks_scan *scan, size_t *length)
 {
-    *length = scan->skeleton_length;
-    return scan->skeleton;
+    *length = scan->json_head_length;
+    return scan->json_head;
 }
 
 int ks_scan_inputs(const ks_scan *scan)
@@ -124,7 +124,7 @@ void ks_scan_fini(ks_scan **scan)
     ks_scan *const it = *scan;
     *scan = NULL;
     if (!it) return;
-    if (it->skeleton != it->first) free(it->skeleton);
+    if (it->json_head != it->first) free(it->json_head);
     free(it->kept);
     if (!it->limits.memory) free(it);
 }

@@ -13,10 +13,10 @@ enum { KEPT_AT_ONCE = 1 << 28 };
 
 static const char *input_name(const ks_scan *scan, int index, char out[32])
 {
-    static const char form[] = "inputs[";
+    static const char format[] = "inputs[";
     if (scan->input[index].name[0]) return scan->input[index].name;
-    memcpy(out, form, sizeof form - 1);
-    size_t n = sizeof form - 1;
+    memcpy(out, format, sizeof format - 1);
+    size_t n = sizeof format - 1;
     if (index >= 10) out[n++] = (char)('0' + index / 10);
     out[n++] = (char)('0' + index % 10);
     out[n++] = ']';

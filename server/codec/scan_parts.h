@@ -39,7 +39,7 @@ typedef struct ks_scan_frame {
 
 typedef struct ks_scan_key {
     uint32_t hash, length;
-    size_t offset; /* in the skeleton */
+    size_t offset; /* in the JSON head */
 } ks_scan_key;
 
 typedef enum ks_string_state {
@@ -80,7 +80,7 @@ typedef struct ks_scan_kept {
     bool present;
 } ks_scan_kept;
 
-enum { KS_SCAN_CHECKED = 128, KS_SCAN_SKELETON_FIRST = 1024 };
+enum { KS_SCAN_CHECKED = 128, KS_SCAN_JSON_HEAD_FIRST = 1024 };
 
 struct ks_scan {
     ks_scan_limits limits;
@@ -96,8 +96,8 @@ struct ks_scan {
     char *text;        /* decoded string, or token cut by a chunk's end; limits.string_max bytes */
     ks_scan_key *keys; /* of the open objects; KS_SCAN_DEPTH * limits.members_max */
     int keys_count;
-    char *skeleton; /* first, or malloc'ed */
-    size_t skeleton_length, skeleton_cap;
+    char *json_head; /* first, or malloc'ed */
+    size_t json_head_length, json_head_cap;
     char *kept;
     size_t kept_length, kept_cap;
     int converting;      /* the input whose kept text is next */
@@ -105,7 +105,7 @@ struct ks_scan {
     const char *kept_at; /* in kept, while it is being converted; NULL: it is not */
     ks_scan_string string;
     /* from here on nothing is cleared at the beginning: each is set when what it belongs to begins */
-    char first[KS_SCAN_SKELETON_FIRST];
+    char first[KS_SCAN_JSON_HEAD_FIRST];
     double checked[KS_SCAN_CHECKED]; /* values of kept numbers, which nobody looks at */
     ks_scan_data data;
     ks_scan_frame frame[KS_SCAN_DEPTH + KS_SCAN_DATA_DEPTH + 1];

@@ -1,5 +1,5 @@
 /* What stands between strings and tensor data: objects, arrays, numbers, literals, keys. A stack of what is open says
- * what may come next and what a value means by its path. All of it goes to the skeleton. */
+ * what may come next and what a value means by its path. All of it goes to the JSON head. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,35 +7,35 @@
 #include "base/number/number.h"
 #include "codec/scan_parts.h"
 
-/* Doubles until n more bytes, which are below skeleton_max, have room. */
-static bool grow_skeleton(ks_scan *scan, size_t n)
+/* Doubles until n more bytes, which are below json_head_max, have room. */
+static bool grow_json_head(ks_scan *scan, size_t n)
 {
-    size_t cap = scan->skeleton_cap;
-    while (cap - scan->skeleton_length < n) cap *= 2;
-    char *const own = scan->skeleton == scan->first ? NULL : scan->skeleton, *const grown = realloc(own, cap);
+    size_t cap = scan->json_head_cap;
+    while (cap - scan->json_head_length < n) cap *= 2;
+    char *const own = scan->json_head == scan->first ? NULL : scan->json_head, *const grown = realloc(own, cap);
     if (!grown) return false;
-    if (!own) memcpy(grown, scan->first, scan->skeleton_length);
-    scan->skeleton = grown;
-    scan->skeleton_cap = cap;
+    if (!own) memcpy(grown, scan->first, scan->json_head_length);
+    scan->json_head = grown;
+    scan->json_head_cap = cap;
     return true;
 }
 
 static ks_status copy(ks_scan *scan, const char *bytes, size_t n, ks_error *error)
 {
-    if (n > scan->limits.skeleton_max - scan->skeleton_length)
+    if (n > scan->limits.json_head_max - scan->json_head_length)
         return ks_fail(
             error, KS_BODY_SIZE,
             "request JSON without tensor data exceeds the maximum allowed size of %zu bytes. Use --max-skeleton to "
             "increase the limit.",
-            scan->limits.skeleton_max);
-    if (n > scan->skeleton_cap - scan->skeleton_length && !grow_skeleton(scan, n))
+            scan->limits.json_head_max);
+    if (n > scan->json_head_cap - scan->json_head_length && !grow_json_head(scan, n))
         return ks_fail(error, KS_MEMORY, "no memory for the request's JSON");
-    memcpy(scan->skeleton + scan->skeleton_length, bytes, n);
-    scan->skeleton_length += n;
+    memcpy(scan->json_head + scan->json_head_length, bytes, n);
+    scan->json_head_length += n;
     return KS_OK;
 }
 
-/* scan->text as a string of the skeleton. One spelling for one string, so that keys can be compared there. */
+/* scan->text as a string of the JSON head. One spelling for one string, so that keys can be compared there. */
 static ks_status copy_string(ks_scan *scan, ks_error *error)
 {
     ks_status status = copy(scan, "\"", 1, error);
@@ -62,7 +62,7 @@ static ks_status copy_string(ks_scan *scan, ks_error *error)
 
 static ks_status push(ks_scan *scan, bool object, ks_scan_role role, ks_error *error)
 {
-    /* The lists of data, where they go to the skeleton, have a limit of their own: nothing but lists lies between them. */
+    /* The lists of data, where they go to the JSON head, have a limit of their own: nothing but lists lies between them. */
     const int lists = role == KS_ROLE_ELEMENT ? scan->frame[scan->depth].lists + 1 : 0;
     const int limit = lists ? KS_SCAN_DATA_DEPTH : KS_SCAN_DEPTH;
     if (lists ? lists > limit : scan->depth >= limit)
@@ -153,7 +153,7 @@ static ks_status begin_value(ks_scan *scan, const char *at, ks_error *error)
     return ks_scan_text_add(scan, at, 1, error);
 }
 
-/* One dimension; rank turns to -1 where the shape is none, and the skeleton's reader says why. */
+/* One dimension; rank turns to -1 where the shape is none, and the JSON head's reader says why. */
 static void shape_element(ks_scan *scan, bool number)
 {
     ks_scan_input *input = &scan->input[scan->inputs - 1];
@@ -224,16 +224,16 @@ static ks_status end_key(ks_scan *scan, const char *at, ks_error *error)
     ks_scan_frame *frame = &scan->frame[scan->depth];
     if (++frame->members > scan->limits.members_max)
         return ks_fail(error, KS_JSON_LIMIT, "an object has more than %d members", scan->limits.members_max);
-    const size_t offset = scan->skeleton_length;
+    const size_t offset = scan->json_head_length;
     ks_status status = copy_string(scan, error);
     if (status != KS_OK) return status;
-    ks_scan_key key = {.hash = 2166136261u, .length = (uint32_t)(scan->skeleton_length - offset), .offset = offset};
-    for (size_t i = offset; i < scan->skeleton_length; i++)
-        key.hash = (key.hash ^ (unsigned char)scan->skeleton[i]) * 16777619u;
+    ks_scan_key key = {.hash = 2166136261u, .length = (uint32_t)(scan->json_head_length - offset), .offset = offset};
+    for (size_t i = offset; i < scan->json_head_length; i++)
+        key.hash = (key.hash ^ (unsigned char)scan->json_head[i]) * 16777619u;
     for (int i = frame->first_key; i < scan->keys_count; i++) {
         const ks_scan_key *other = &scan->keys[i];
         if (other->hash == key.hash && other->length == key.length &&
-            memcmp(scan->skeleton + other->offset, scan->skeleton + offset, key.length) == 0)
+            memcmp(scan->json_head + other->offset, scan->json_head + offset, key.length) == 0)
             return ks_scan_bad(scan, "duplicate key", at, error);
     }
     scan->keys[scan->keys_count++] = key;

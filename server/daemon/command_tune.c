@@ -37,7 +37,7 @@ typedef struct bench {
     int done; /* shapes */
 } bench;
 
-/* ks_tune_told_fn: on a terminal one line that changes. */
+/* ks_tune_progress_fn: on a terminal one line that changes. */
 static void tell(void *context, int trials, int most)
 {
     const bench *b = context;
@@ -67,14 +67,14 @@ static ks_status open_bench(bench *b, ks_config *config, ks_error *error)
         return ks_fail(error, KS_DEVICE, "no CUDA in this build; --backend cpu tunes what the CPU can choose from");
     config->threads = 1;
     ks_memory memory;
-    ks_settle_memory(&memory);
-    ks_status status = ks_settle_config(config, &memory, row->gpu, error);
+    ks_defaults_memory(&memory);
+    ks_status status = ks_defaults_config(config, &memory, row->gpu, error);
     if (status != KS_OK) return status;
     config->lanes = 1;
-    ks_settle_engine(config, &options);
+    ks_defaults_engine(config, &options);
     options.classes = 1; /* trials need no slots */
     options.size_class[0].count = 1;
-    status = ks_settle_limits(config, &options, &limits, error);
+    status = ks_defaults_limits(config, &options, &limits, error);
     limits.lane_bytes = limits.large_bytes; /* one lane, which holds whatever a request may */
     limits.large_bytes = 0;
     if (status == KS_OK) status = b->backend->open(&limits, &b->device, error);
@@ -115,9 +115,9 @@ static ks_status tune_one(bench *b, const char *text, ks_error *error)
     if (!ks_tunes_find(b->tunes, &spec, &tuned))
         printf("%-44s %5s %10s %10s %6s  nothing to choose from\n", text, "-", "-", "-", "-");
     else
-        printf("%-44s %5d %10.2f %10.2f %6.2f  %s%s\n", text, tuned.trials.ways, tuned.trials.planned_us,
-               tuned.trials.us, tuned.trials.us > 0 ? tuned.trials.planned_us / tuned.trials.us : 0, tuned.way.kernel,
-               known ? " (known)" : "");
+        printf("%-44s %5d %10.2f %10.2f %6.2f  %s%s\n", text, tuned.trials.candidates, tuned.trials.heuristic_us,
+               tuned.trials.us, tuned.trials.us > 0 ? tuned.trials.heuristic_us / tuned.trials.us : 0,
+               tuned.algorithm.kernel, known ? " (known)" : "");
     fflush(stdout);
     if (!isatty(STDERR_FILENO)) fprintf(stderr, "%d of %d: %s\n", b->done + 1, b->config->tune.count, text);
     b->done++;

@@ -44,10 +44,10 @@ int ks_command_check(const ks_config *config)
     ks_engine_options engine;
     ks_limits limits;
     ks_memory memory;
-    ks_settle_memory(&memory);
-    if (ks_settle_config(&settled, &memory, false, &error) != KS_OK) return refuse(KS_EXIT_CONFIG, &error);
-    ks_settle_engine(&settled, &engine);
-    if (ks_settle_limits(&settled, &engine, &limits, &error) != KS_OK) return refuse(KS_EXIT_CONFIG, &error);
+    ks_defaults_memory(&memory);
+    if (ks_defaults_config(&settled, &memory, false, &error) != KS_OK) return refuse(KS_EXIT_CONFIG, &error);
+    ks_defaults_engine(&settled, &engine);
+    if (ks_defaults_limits(&settled, &engine, &limits, &error) != KS_OK) return refuse(KS_EXIT_CONFIG, &error);
     puts("configuration accepted");
     return KS_EXIT_OK;
 }

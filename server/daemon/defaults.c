@@ -35,7 +35,7 @@ static void bound(ks_memory *memory, uint64_t bytes, const char *source)
     snprintf(memory->source, sizeof memory->source, "%s", source);
 }
 
-void ks_settle_memory(ks_memory *out)
+void ks_defaults_memory(ks_memory *out)
 {
     static const struct {
         int resource;
@@ -61,8 +61,8 @@ static uint64_t automatic(uint64_t usual, uint64_t share, uint64_t left, uint64_
     return bytes > floor ? bytes : floor;
 }
 
-/* Of little memory slots get a quarter, bodies and answers outside of them another, plans a sixteenth. */
-static void settle_bytes(ks_config *config, uint64_t usable)
+/* Of little memory slots get a quarter, bodies and responses outside of them another, plans a sixteenth. */
+static void defaults_bytes(ks_config *config, uint64_t usable)
 {
     const uint64_t shards = (uint64_t)config->threads;
     const uint64_t given = config->pinned_bytes + config->inflight_bytes + config->plan_cache * shards;
@@ -99,7 +99,7 @@ static ks_status check_least(const ks_config *config, ks_error *error)
     return KS_OK;
 }
 
-ks_status ks_settle_config(ks_config *config, const ks_memory *memory, bool gpu, ks_error *error)
+ks_status ks_defaults_config(ks_config *config, const ks_memory *memory, bool gpu, ks_error *error)
 {
     const uint64_t usable = memory->bytes > 2 * own_bytes ? memory->bytes - own_bytes : memory->bytes / 2;
     const ks_status status = check_least(config, error);
@@ -114,13 +114,13 @@ ks_status ks_settle_config(ks_config *config, const ks_memory *memory, bool gpu,
         config->lanes = share < 1 ? 1 : share > 8 ? 8 : share;
     }
     if (config->max_work == 0) config->max_work = gpu ? 10000000000000 : 100000000000;
-    settle_bytes(config, usable);
+    defaults_bytes(config, usable);
     return check_bytes(config, memory, usable, error);
 }
 
 /* Sides of 16 KiB, 64 KiB and so on to 64 MiB. The smallest class has a slot for every connection; what remains of the
  * shard's part is split evenly over the classes above, as long as one has two slots or more. */
-static void settle_classes(const ks_config *config, ks_engine_options *out)
+static void defaults_classes(const ks_config *config, ks_engine_options *out)
 {
     const uint64_t part = config->pinned_bytes / (uint64_t)config->threads;
     uint64_t side = 16384;
@@ -142,11 +142,11 @@ static void settle_classes(const ks_config *config, ks_engine_options *out)
     }
 }
 
-void ks_settle_engine(const ks_config *config, ks_engine_options *out)
+void ks_defaults_engine(const ks_config *config, ks_engine_options *out)
 {
     memset(out, 0, sizeof *out);
     out->lanes = (int)config->lanes;
-    settle_classes(config, out);
+    defaults_classes(config, out);
     out->plan_bytes = config->plan_cache;
     out->plans_max = (size_t)config->plans;
     out->queue_max = (int)config->queue;
@@ -155,7 +155,7 @@ void ks_settle_engine(const ks_config *config, ks_engine_options *out)
     out->wake_fd = -1;
 }
 
-bool ks_settle_library(const ks_config *config)
+bool ks_defaults_library(const ks_config *config)
 {
     if (strcmp(config->cublaslt, "off") == 0) return false;
     if (config->tune.count) return true;
@@ -163,7 +163,7 @@ bool ks_settle_library(const ks_config *config)
            (config->autotune == KS_AUTOTUNE_START && (*config->tune_cache || config->warm.count));
 }
 
-ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *engine, ks_limits *out, ks_error *error)
+ks_status ks_defaults_limits(const ks_config *config, const ks_engine_options *engine, ks_limits *out, ks_error *error)
 {
     *out = (ks_limits){.device_index = -1,
                        .lanes = (int)config->lanes,
@@ -173,7 +173,7 @@ ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *eng
                        .workspace_bytes = config->workspace,
                        .mapped_max = config->mapped_max ? config->mapped_max : SIZE_MAX,
                        .pinned_must = config->pinned == KS_PINNED_MUST,
-                       .cublaslt = ks_settle_library(config) ? config->cublaslt : NULL};
+                       .cublaslt = ks_defaults_library(config) ? config->cublaslt : NULL};
     if (strcmp(config->device, "auto") == 0) return KS_OK;
     if (strspn(config->device, "0123456789") != strlen(config->device) || !*config->device ||
         strlen(config->device) > 3)
@@ -182,7 +182,7 @@ ks_status ks_settle_limits(const ks_config *config, const ks_engine_options *eng
     return KS_OK;
 }
 
-void ks_settle_files(ks_config *config)
+void ks_defaults_files(ks_config *config)
 {
     enum { OTHERS = 64 + KS_ARRIVALS_MOST, PER_SHARD = 8 }; /* listeners, log, epoll, eventfds, the driver's */
     struct rlimit limit;

@@ -179,7 +179,7 @@ static void lose_device(ks_shard *shard, const char *reason)
 {
     if (shard->lost) return;
     shard->lost = true;
-    /* One fault of the device, however many shards meet it; the state is known before the first answer says so. The watch may
+    /* One fault of the device, however many shards meet it; the state is known before the first response says so. The watch may
      * have seen the fault first, which does not know the reason. */
     if (atomic_exchange(&shard->daemon->state, KS_STATE_FAILED) != KS_STATE_FAILED)
         atomic_fetch_add(&shard->daemon->device_faults, 1);
@@ -310,7 +310,7 @@ static ks_status open_engine(ks_shard *shard, ks_error *error)
     ks_engine_options options = shard->daemon->engine;
     options.wake_fd = shard->wake_fd;
     ks_status status = ks_engine_open(&options, &shard->engine, error);
-    if (status == KS_OK) ks_page_engine(&shard->daemon->api, shard->index, shard->engine);
+    if (status == KS_OK) ks_document_engine(&shard->daemon->api, shard->index, shard->engine);
     return status;
 }
 
@@ -364,8 +364,8 @@ static void *shard_main(void *context)
 
 static void destroy(ks_shard *shard)
 {
-    /* A page may be read until main has ended the second listener. */
-    ks_page_engine(&shard->daemon->api, shard->index, NULL);
+    /* A document may be read until main has ended the second listener. */
+    ks_document_engine(&shard->daemon->api, shard->index, NULL);
     /* A lost device's memory and lanes stay: giving them back may block for ever, and the process is about to end. */
     if (shard->engine && shard->http == NULL && !shard->lost) ks_engine_close(&shard->engine);
     if (shard->wake_fd >= 0) close(shard->wake_fd);

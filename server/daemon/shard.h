@@ -19,7 +19,7 @@ bool ks_shard_give(ks_shard *shard, const ks_arrival *arrival);
 int64_t ks_shard_yields(const ks_shard *shard);
 int ks_shard_connections(const ks_shard *shard);   /* handed over and not yet closed; any thread */
 int64_t ks_shard_turned_ns(const ks_shard *shard); /* when its last turn ended; any thread */
-/* From now on answers carry Connection: close and new requests get 503 draining; ends when nothing is in flight (quiet for
+/* From now on responses carry Connection: close and new requests get 503 draining; ends when nothing is in flight (quiet for
  * 300 ms) or at deadline_ns. */
 void ks_shard_drain(ks_shard *shard, int64_t deadline_ns);
 /* Waits for the thread; true: nothing was cut. Destroys it. */

@@ -13,7 +13,7 @@
 #include "daemon/supervise.h"
 #include "base/tokens.h"
 
-static const int64_t tick_ns = 50 * KS_MS, late_tick_ns = 100 * KS_MS, stuck_ns = 30 * KS_S, answer_ns = KS_S,
+static const int64_t tick_ns = 50 * KS_MS, late_tick_ns = 100 * KS_MS, stuck_ns = 30 * KS_S, response_ns = KS_S,
                      seen_ns = 250 * KS_MS, grace_ns = 2 * KS_S;
 
 /* How often each sender asked to stop. Where the whole group of processes is asked, a supervised daemon gets the signal
@@ -77,7 +77,7 @@ static _Noreturn void leave_lost(ks_daemon *daemon)
     KS_LOG(KS_LOG_ERROR, "the device is lost; leaving", KS_TEXT("backend", daemon->backend->name),
            KS_INT("exit", KS_EXIT_INTERNAL));
     ks_notify("STOPPING=1\nSTATUS=Device lost");
-    const int64_t until = ks_now_ns() + answer_ns;
+    const int64_t until = ks_now_ns() + response_ns;
     usleep((useconds_t)(seen_ns / 1000)); /* clients that ask for health now shall see it */
     while (ks_now_ns() < until && ks_metrics_in_flight_now(daemon->metrics) > 0) usleep(10000);
     ks_log_close();

@@ -129,11 +129,12 @@ ks_status ks_engine_check(ks_engine *engine, ks_error *error);
  */
 ks_status ks_engine_warm(ks_engine *engine, const ks_spec *spec, ks_error *error);
 
-/* Tries the ways of a resolved spec's plan, unless options.tunes knows the answer, keeps the fastest there, and uses
+/* Tries the candidates of a resolved spec's plan, unless options.tunes knows the response, keeps the fastest there, and uses
  * it. told, or NULL, hears of each trial: how many of at most how many. Blocks; start-up and --tune only. KS_OK also
  * where there is nothing to choose from. */
-typedef void ks_tune_told_fn(void *context, int trials, int most);
-ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_told_fn *told, void *context, ks_error *error);
+typedef void ks_tune_progress_fn(void *context, int trials, int most);
+ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_progress_fn *progress, void *context,
+                         ks_error *error);
 /* In a turn that slept as long as it may, and nothing happened: begins a trial, or takes over what tuning has found,
  * here or in another shard. */
 void ks_engine_tune_step(ks_engine *engine);

@@ -1,4 +1,4 @@
-/* The inside of an engine, for engine.c, graphs.c, tune.c, check.c and the stream*.c files. */
+/* The inside of an engine, for engine.c, graphs.c, tune.c, self_check.c and the files of server/large. */
 #ifndef KS_ENGINE_CORE_H
 #define KS_ENGINE_CORE_H
 #include <stdatomic.h>

@@ -196,7 +196,7 @@ static void set_element(ks_dtype dtype, void *data, size_t i, int step)
     }
 }
 
-/* The same numbers at every start, so that a wrong answer can be looked into. */
+/* The same numbers at every start, so that a wrong response can be looked into. */
 static void fill(const ks_spec *spec, unsigned char *side)
 {
     uint32_t state = 2463534242u;
@@ -268,7 +268,7 @@ static ks_status check_op(ks_engine *engine, const ks_op *op, ks_error *error)
     status = begin(engine, &spec, &job, error);
     if (status != KS_OK) return status;
     fill(&spec, job.slot->in);
-    /* An answer left from before must not pass for this one's. */
+    /* A response left from before must not pass for this one's. */
     memset(job.slot->out, 0xA5, job.plan->out_bytes);
     status = run_alone(engine, &job, error);
     if (status == KS_OK) status = compare_with_reference(&spec, job.slot, error);

@@ -1,51 +1,51 @@
-/* The line before the slots: requests whose body can be held back, and that found every slot of their size out, in order of
- * arrival. They wait unread, so that their client's window closes, until a slot comes back or their patience ends; then
+/* The slot queue: requests whose body can be held back, and that found every slot of their size out, in order of
+ * arrival. They wait unread, so that their client's window closes, until a slot comes back or their wait ends; then
  * they go on with an overflow slot.
  *
  * Why      an overflow slot is a mapping of its own, faulted in page by page under the process's one lock, and its bytes go
  *          to a device piece by piece: a request in one takes about twice the CPU time.
  * Patience slots may be out for long because of slow clients, who must not keep the others waiting. So it begins anew each
- *          time that somebody in front is given a slot of that size or more, up to KS_SLOT_LINE_PATIENCES of it in all: a
- *          long line that moves is overload, and slots are its fastest way out. The preset of 100 ms: 128 connections with
+ *          time that somebody in front is given a slot of that size or more, up to KS_SLOT_QUEUE_WAITS_MAX of it in all: a
+ *          long slot queue that moves is overload, and slots are its fastest way out. The preset of 100 ms: 128 connections with
  *          256 KiB each, on one shard of a quiet machine, have their answers after 40 to 55 ms at the 99th percentile, the
  *          wait included; and it is short beside what people notice.
  * Small    what the smallest class holds never waits: that class has a slot for every connection.
  * Owner    ks_slot_wait lies in its request's record. Threads: the shard's own. */
-#ifndef KS_SLOT_LINE_H
-#define KS_SLOT_LINE_H
+#ifndef KS_SLOT_QUEUE_H
+#define KS_SLOT_QUEUE_H
 #include "engine/engine.h"
 
-enum { KS_SLOT_LINE_PATIENCES = 10 };
+enum { KS_SLOT_QUEUE_WAITS_MAX = 10 };
 
 typedef struct ks_slot_wait {
     size_t in_bytes, out_bytes;
-    int64_t until_ns, last_ns; /* patience ends; at the latest */
+    int64_t until_ns, last_ns; /* wait ends; at the latest */
     struct ks_slot_wait *next;
     bool waits;
 } ks_slot_wait;
 
 /* Holds addresses of its own fields: it must not move after init. */
-typedef struct ks_slot_line {
+typedef struct ks_slot_queue {
     const ks_engine *engine;
     size_t small; /* bytes of a side in the smallest class */
-    int64_t patience_ns;
+    int64_t wait_max_ns;
     ks_slot_wait *first, **end; /* the last link, always NULL */
     ks_slot_wait **at;          /* the link to the next one that this look may let go */
-    int64_t now_ns, until_ns;   /* of the last look; nobody's patience ends before */
+    int64_t now_ns, until_ns;   /* of the last look; nobody's wait ends before */
     size_t given;               /* bytes of the largest side that this look has given a slot to */
     bool changed;               /* since the last look: a slot has come back, or somebody has come */
-} ks_slot_line;
+} ks_slot_queue;
 
-void ks_slot_line_init(ks_slot_line *line, const ks_engine *engine, int64_t patience_ns);
+void ks_slot_queue_init(ks_slot_queue *queue, const ks_engine *engine, int64_t wait_max_ns);
 /* Whether a request of that size has to wait: there is no slot for it, or others came before. */
-bool ks_slot_line_holds(const ks_slot_line *line, size_t in_bytes, size_t out_bytes);
-void ks_slot_line_join(ks_slot_line *line, ks_slot_wait *wait, size_t in_bytes, size_t out_bytes);
-void ks_slot_line_leave(ks_slot_line *line, ks_slot_wait *wait); /* if it is in it */
+bool ks_slot_queue_holds(const ks_slot_queue *queue, size_t in_bytes, size_t out_bytes);
+void ks_slot_queue_join(ks_slot_queue *queue, ks_slot_wait *wait, size_t in_bytes, size_t out_bytes);
+void ks_slot_queue_leave(ks_slot_queue *queue, ks_slot_wait *wait); /* if it is in it */
 /* A slot has come back. */
-void ks_slot_line_freed(ks_slot_line *line);
-/* Once a turn; then ks_slot_line_next gives those that may take a slot now, and are out of the line, until NULL. Each must
+void ks_slot_queue_freed(ks_slot_queue *queue);
+/* Once a turn; then ks_slot_queue_next gives those that may take a slot now, and are out of the slot queue, until NULL. Each must
  * do so before the next call. */
-void ks_slot_line_look(ks_slot_line *line, int64_t now_ns);
-ks_slot_wait *ks_slot_line_next(ks_slot_line *line);
-int64_t ks_slot_line_wait_ns(const ks_slot_line *line); /* until a look may let one go; INT64_MAX: nobody waits */
+void ks_slot_queue_look(ks_slot_queue *queue, int64_t now_ns);
+ks_slot_wait *ks_slot_queue_next(ks_slot_queue *queue);
+int64_t ks_slot_queue_wait_ns(const ks_slot_queue *queue); /* until a look may let one go; INT64_MAX: nobody waits */
 #endif

@@ -164,7 +164,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* What the request put into the slot, what came out, and the head of its answer; pads are never written. */
+/* What the request put into the slot, what came out, and the head of its response; pads are never written. */
 static void mark(entry *given)
 {
     given->in_dirty = larger(given->in_dirty, given->in_used);

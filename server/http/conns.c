@@ -82,7 +82,7 @@ ks_conn *ks_conns_take(ks_conns *conns, const ks_arrival *arrival, int64_t now_n
     conn->mhd = NULL;
     conn->half_closed = conn->gone = conn->suspended = conn->counted = conn->more = conn->cut = false;
     conn->transport = NULL;
-    conn->stage = KS_AT_IDLE;
+    conn->state = KS_AT_IDLE;
     conn->since_ns = now_ns;
     conn->fin_ns = conn->probed_ns = 0;
     conn->requests = 0;
@@ -143,7 +143,7 @@ void ks_conn_fin(ks_conn *conn, int64_t now_ns)
 
 static bool waits_for_us(const ks_conn *conn)
 {
-    return conn->stage == KS_AT_WAIT || (conn->stage == KS_AT_BODY && conn->paused_ns);
+    return conn->state == KS_AT_WAIT || (conn->state == KS_AT_BODY && conn->paused_ns);
 }
 
 /* A UNIX socket tells of a closed peer by itself. And what lies unsent, or unacknowledged, asks the same question already; it
@@ -162,7 +162,7 @@ static bool may_probe(int fd)
  * open, EPOLLRDHUP set and nothing else; keepalive probes are acknowledged for both (tried on Linux 6: four of them, a
  * second apart). Only bytes tell: a closed socket answers them with RST, within 0.1 ms on loopback. The bytes that HTTP has for
  * that are an interim response, which a client of HTTP/1.1 reads and drops (RFC 9110, 15.2). It is sent once a request, and
- * only where the answer has been waited for for --half-close-wait since the end was seen: quick answers are never preceded
+ * only where the response has been waited for for --half-close-wait since the end was seen: quick responses are never preceded
  * by one. */
 void ks_conn_probe(ks_conn *conn, const ks_config *config, int64_t now_ns)
 {
@@ -195,24 +195,24 @@ ks_late ks_conn_late(const ks_conn *conn, const ks_config *config, int64_t now_n
 {
     int64_t past_ns = now_ns - conn->since_ns;
     if (conn->paused_ns) return KS_IN_TIME;
-    switch (conn->stage) {
+    switch (conn->state) {
     case KS_AT_IDLE:
         if (conn->requests == 0 && past_ns > config->header_timeout)
-            return has_spoken(conn->fd) ? KS_LATE_ANSWER : KS_LATE_CLOSE;
+            return has_spoken(conn->fd) ? KS_LATE_RESPOND : KS_LATE_CLOSE;
         /* The library ends a silent connection itself; this is for one that sends a header byte by byte. */
         return conn->requests > 0 && past_ns > config->idle_timeout + config->header_timeout ? KS_LATE_CLOSE
                                                                                              : KS_IN_TIME;
     case KS_AT_HEAD:
-        return past_ns > config->header_timeout ? KS_LATE_ANSWER : KS_IN_TIME;
+        return past_ns > config->header_timeout ? KS_LATE_RESPOND : KS_IN_TIME;
     case KS_AT_BODY:
         if (past_ns > config->body_timeout || past_ns > rate_ns(conn->received, config->min_rate))
-            return KS_LATE_ANSWER;
+            return KS_LATE_RESPOND;
         return KS_IN_TIME;
     case KS_AT_WAIT:
         return KS_IN_TIME;
     case KS_AT_SEND:
-        return past_ns > ks_least(config->send_timeout, rate_ns(conn->answer_bytes, config->min_rate)) ? KS_LATE_CLOSE
-                                                                                                       : KS_IN_TIME;
+        return past_ns > ks_least(config->send_timeout, rate_ns(conn->response_bytes, config->min_rate)) ? KS_LATE_CLOSE
+                                                                                                         : KS_IN_TIME;
     case KS_AT_CUT:
         return past_ns > LINGER_NS ? KS_LATE_CLOSE : KS_IN_TIME;
     }

@@ -1,4 +1,4 @@
-/* The connections of one ks_http: a fixed table, what stage each is in and since when, who has gone away, who is late.
+/* The connections of one ks_http: a fixed table, what state each is in and since when, who has gone away, who is late.
  * Knows sockets, not libmicrohttpd.
  *
  * A descriptor's number is used again as soon as it is closed, within one batch of events even; so an event carries the
@@ -19,14 +19,14 @@
 struct MHD_Connection;
 struct ks_transport;
 
-typedef enum ks_stage {
+typedef enum ks_conn_state {
     KS_AT_IDLE, /* nothing of a request known */
     KS_AT_HEAD, /* the request line has come */
-    KS_AT_BODY, /* the head has been judged */
+    KS_AT_BODY, /* the head has been checked */
     KS_AT_WAIT, /* the body is complete, the work is not */
-    KS_AT_SEND, /* the answer is queued */
+    KS_AT_SEND, /* the response is queued */
     KS_AT_CUT   /* answered; what still comes of the request is dropped */
-} ks_stage;
+} ks_conn_state;
 
 enum { KS_CONN_MAGIC = 0x6b73636e };
 
@@ -38,12 +38,12 @@ typedef struct ks_conn {
     struct MHD_Connection *mhd;           /* NULL: not known to the library */
     bool loopback, half_closed, gone, suspended;
     bool more;    /* see plain.c: its socket is to be read again */
-    bool goes_on; /* a piece of its body was taken in part, and comes again */
+    bool goes_on; /* a chunk of its body was taken in part, and comes again */
     bool queued;  /* the library has its response */
     bool cut;     /* its fault is to be sent although more of the request is still to come */
-    ks_stage stage;
-    int64_t since_ns;  /* in this stage */
-    int64_t paused_ns; /* since when a large request waits for us amid its body or answer; 0: it does not */
+    ks_conn_state state;
+    int64_t since_ns;  /* in this state */
+    int64_t paused_ns; /* since when a large request waits for us amid its body or response; 0: it does not */
     int64_t fin_ns;    /* when the end of what the client sends was seen; 0: not yet */
     int64_t probed_ns; /* the last ks_conn_probe that wrote */
     int64_t requests;
@@ -71,7 +71,7 @@ typedef struct ks_conn {
     ks_control *control;   /* the words of a control request, while they come */
     ks_status fault;
     ks_error error;
-    uint64_t received, answer_bytes;
+    uint64_t received, response_bytes;
     uint64_t chunks; /* of a chunked body */
     int code;
 } ks_conn;
@@ -118,6 +118,6 @@ void ks_conn_probe(ks_conn *conn, const ks_config *config, int64_t now_ns);
 void ks_conns_nudge(ks_conns *conns);
 
 /* A connection is late: what to do. */
-typedef enum ks_late { KS_IN_TIME, KS_LATE_CLOSE, KS_LATE_ANSWER } ks_late;
+typedef enum ks_late { KS_IN_TIME, KS_LATE_CLOSE, KS_LATE_RESPOND } ks_late;
 ks_late ks_conn_late(const ks_conn *conn, const ks_config *config, int64_t now_ns);
 #endif

@@ -57,15 +57,15 @@ static bool has_bytes(int fd)
 /* Between requests; or behind a last response, where it lingers for bytes that will be dropped. */
 static bool rests(const ks_conn *conn)
 {
-    return conn->stage == KS_AT_IDLE || conn->stage == KS_AT_HEAD || conn->stage == KS_AT_CUT;
+    return conn->state == KS_AT_IDLE || conn->state == KS_AT_HEAD || conn->state == KS_AT_CUT;
 }
 
 /* A part of its next request is there. Of a fresh connection that counts only until it has been looked at once. */
 static bool has_begun(ks_conn *conn, int64_t now_ns)
 {
-    if (conn->stage == KS_AT_CUT) return false;
-    if (conn->requests == 0) return conn->stage == KS_AT_IDLE && has_bytes(conn->fd);
-    if (conn->begun_ns == 0 && conn->stage == KS_AT_IDLE && !has_bytes(conn->fd)) return false;
+    if (conn->state == KS_AT_CUT) return false;
+    if (conn->requests == 0) return conn->state == KS_AT_IDLE && has_bytes(conn->fd);
+    if (conn->begun_ns == 0 && conn->state == KS_AT_IDLE && !has_bytes(conn->fd)) return false;
     if (conn->begun_ns == 0) conn->begun_ns = now_ns;
     return now_ns - conn->begun_ns < begun_ns;
 }
@@ -79,7 +79,7 @@ static ks_conn *first_of(ks_rest *rest)
 
 static bool is_ripe(const ks_conns *conns, const ks_conn *conn, int64_t now_ns)
 {
-    if (conn->stage == KS_AT_CUT) return true;
+    if (conn->state == KS_AT_CUT) return true;
     if (conn->rest == &conns->kept) return now_ns - conn->rests_ns >= kept_ns;
     return now_ns - conn->rests_ns >= fresh_ns || conns->fresh.count >= conns->capacity / FRESH_SHARE;
 }
@@ -97,7 +97,7 @@ static ks_conn *pick(const ks_conns *conns, ks_rest *rest, int64_t now_ns)
     return best;
 }
 
-ks_conn *ks_eviction_pick(ks_conns *conns, int64_t now_ns, ks_count *reason)
+ks_conn *ks_eviction_choose(ks_conns *conns, int64_t now_ns, ks_count *reason)
 {
     ks_conn *conn = pick(conns, &conns->fresh, now_ns);
     *reason = conn ? KS_COUNT_evicted_fresh : KS_COUNT_evicted_idle;

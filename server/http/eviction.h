@@ -16,7 +16,7 @@ void ks_eviction_enter(ks_conns *conns, ks_conn *conn, int64_t now_ns);
 void ks_eviction_rest(ks_conns *conns, ks_conn *conn, int64_t now_ns);
 void ks_eviction_leave(ks_conn *conn);
 /* The next one to give way, to be closed by the caller; NULL: none does now. */
-ks_conn *ks_eviction_pick(ks_conns *conns, int64_t now_ns, ks_count *reason);
+ks_conn *ks_eviction_choose(ks_conns *conns, int64_t now_ns, ks_count *reason);
 /* Puts into conns->yields since when the next one to give way has rested, earlier times for the kind that goes first; INT64_MAX:
  * none does. So the least of several tables goes first. */
 void ks_eviction_rank(ks_conns *conns, int64_t now_ns);

@@ -41,7 +41,7 @@ bool ks_http_has_place(const ks_http *http); /* for one more */
 int64_t ks_http_yields(const ks_http *http);
 /* One turn: waits at most timeout_ns (less while something is unfinished; 0: polls), reads, answers. true: something happened. */
 bool ks_http_turn(ks_http *http, int64_t timeout_ns);
-/* Answers of finished jobs (a list by ->next) are queued and sent. */
+/* Responses of finished jobs (a list by ->next) are queued and sent. */
 void ks_http_resume(ks_http *http, ks_job *done);
 void ks_http_drain(ks_http *http);                  /* from now on: 503 draining, Connection: close */
 void ks_http_fail(ks_http *http, ks_status status); /* whatever is suspended or waiting is answered with status */

@@ -14,7 +14,7 @@ enum { KS_EVENTS = 128 }; /* taken from the outer epoll at once */
 #define KS_WAKE_KEY (UINT64_MAX - 1)
 
 struct MHD_Daemon;
-typedef struct ks_direct ks_direct;
+typedef struct ks_plain ks_plain;
 
 struct ks_http {
     const ks_config *config;
@@ -27,7 +27,7 @@ struct ks_http {
     struct MHD_Daemon *library;
     int epoll, wake_fd;
     ks_conns conns;
-    ks_gate_rules rules;
+    ks_check_rules rules;
     ks_tokens *tokens;      /* what rules.tokens points to: this reader's reference */
     uint64_t numbers;       /* for request ids */
     int64_t now_ns;         /* the last look at the clock in this turn */
@@ -35,14 +35,14 @@ struct ks_http {
     int64_t small_ns;       /* when a small request was over for the last time */
     int64_t walked_ns;
     int in_flight;
-    int going_on;    /* connections whose piece of a body is taken up again in the next turn */
+    int going_on;    /* connections whose chunk of a body is taken up again in the next turn */
     bool unfinished; /* the library has something to do without a new event */
     bool resumed;    /* and a connection that was resumed since its last run */
     bool draining;
-    ks_direct *direct;
+    ks_plain *plain;
     ks_date date;
-    bool direct_waits;  /* a connection of it has something to do without a new event */
-    int lined;          /* connections of it that have bytes to move */
+    bool plain_waits;   /* a connection of it has something to do without a new event */
+    int io_queued;      /* connections of it that have bytes to move */
     ks_status refusing; /* KS_OK, or what every new inference request gets */
     struct epoll_event events[KS_EVENTS];
 };
@@ -78,38 +78,38 @@ bool ks_request_done(const ks_conn *conn);
 bool ks_request_respond(ks_http *http, ks_conn *conn);
 /* The response of a request's fault, counted; false: none can be made, or nobody is there to have it. */
 bool ks_request_make_fault(ks_http *http, const ks_conn *conn, ks_response *response);
-/* The request is over; delivered: its answer has been handed to the kernel. */
+/* The request is over; delivered: its response has been handed to the kernel. */
 void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered);
 
 /* --- turn.c --- */
 
 bool ks_turn_watch(ks_http *http, int fd, uint64_t key);
 /* Whether small requests came lately, which would wait behind what a turn moves of large ones. */
-bool ks_turn_has_company(const ks_http *http);
+bool ks_turn_in_latency_mode(const ks_http *http);
 
 /* --- plain.c --- */
 
-ks_direct *ks_direct_open(const ks_gate_rules *rules, int capacity); /* NULL: no memory */
-void ks_direct_close(ks_direct **direct);
-void ks_direct_take(ks_http *http, ks_conn *conn); /* a new connection */
+ks_plain *ks_plain_open(const ks_check_rules *rules, int capacity); /* NULL: no memory */
+void ks_plain_close(ks_plain **plain);
+void ks_plain_take(ks_http *http, ks_conn *conn); /* a new connection */
 static inline bool ks_conn_is_plain(const ks_conn *conn)
 {
     return conn->transport == &ks_plain_transport;
 }
-void ks_direct_walk(ks_http *http, ks_conn *conn); /* of a plain connection */
+void ks_plain_walk(ks_http *http, ks_conn *conn); /* of a plain connection */
 /* Of all of them: what was left for this turn; requests that were aborted are answered; all are closed. */
-void ks_direct_turn(ks_http *http);
-void ks_direct_fail(ks_http *http);
-void ks_direct_stop(ks_http *http);
+void ks_plain_turn(ks_http *http);
+void ks_plain_fail(ks_http *http);
+void ks_plain_stop(ks_http *http);
 
 /* --- plain_io.c --- */
 
 /* Moves bytes of large requests, for a while. */
-void ks_pieces_turn(ks_http *http);
+void ks_io_queue_turn(ks_http *http);
 
 /* --- mhd.c, for the others --- */
 
-/* From now on the connection is the library's, or closed. Its next request's head has been judged; nothing of it has been taken
+/* From now on the connection is the library's, or closed. Its next request's head has been checked; nothing of it has been taken
  * from the socket. */
 void ks_library_take(ks_http *http, ks_conn *conn);
 /* The connection's descriptor is closed, or about to be. */

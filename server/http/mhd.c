@@ -1,10 +1,10 @@
 /* The library's transport: one request's life, told by libmicrohttpd's callbacks in their order. It is given a connection whose next
- * request's head has been judged by the plain reader and lies whole in the socket, for that request alone: its response ends the
+ * request's head has been checked by the plain reader and lies whole in the socket, for that request alone: its response ends the
  * connection.
  *
  *   on_target     the request line has come
- *   first_call    the head is complete: judged, begun, or refused at once
- *   take, end     the body's pieces; then the work goes to the engine, or a page is made
+ *   first_call    the head is complete: checked, begun, or refused at once
+ *   take, end     the body's chunks; then the work goes to the engine, or a page is made
  *   wait_on       once a turn until the work is done, suspended if that takes long
  *   queue         the response, one buffer
  *   on_completed  the only place where a request's resources go back
@@ -28,10 +28,10 @@
 enum {
     /* A connection's memory, which the library clears after every request. Measured on two cores, loopback, CPU a
      * request (16, 32, 64 KiB): 1 KiB bodies 9.0, 9.7, 10.2 us; 64 KiB bodies 43.8, 30.0, 33.2 us; 1 MiB bodies 904,
-     * 581, 534 us, because the body comes in pieces of half or all of it. Above 32 KiB each new connection also pays
+     * 581, 534 us, because the body comes in chunks of half or all of it. Above 32 KiB each new connection also pays
      * an mmap and its page faults. */
     POOL_BYTES = 32768,
-    BLOCK_BYTES = 65536, /* of long texts and large answers, in a run of the library */
+    BLOCK_BYTES = 65536, /* of long texts and large responses, in a run of the library */
     SPARE = 16           /* connections beside this shard's even share, and those that the library has yet to close */
 };
 static const int64_t spin_ns = 50000;
@@ -83,7 +83,7 @@ static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const 
     return MHD_YES;
 }
 
-/* --- one request: answer ------------------------------------------------------------------------------------------ */
+/* --- one request: response ------------------------------------------------------------------------------------------ */
 
 /* Until ks_infers_woken names the request: the time does not count as the client's. */
 static void pause_library(ks_conn *conn)
@@ -93,14 +93,14 @@ static void pause_library(ks_conn *conn)
     conn->paused_ns = conn->http->now_ns;
 }
 
-/* MHD_ContentReaderFreeCallback: the last byte of an answer has been handed to the kernel, or never will be. */
+/* MHD_ContentReaderFreeCallback: the last byte of a response has been handed to the kernel, or never will be. */
 static void on_sent(void *context)
 {
     ks_infer_sent(context);
 }
 
 /* MHD_ContentReaderCallback */
-static ssize_t read_answer(void *context, uint64_t at, char *out, size_t most)
+static ssize_t read_response(void *context, uint64_t at, char *out, size_t most)
 {
     ks_infer *infer = context;
     ks_conn *conn = ks_infer_client(infer);
@@ -110,12 +110,13 @@ static ssize_t read_answer(void *context, uint64_t at, char *out, size_t most)
     return (ssize_t)size;
 }
 
-/* Of an inference. One buffer, head and body in one piece; or a long text in blocks, because the kernel would take 4 MiB of it at
+/* Of an inference. One buffer, head and body in one chunk; or a long text in blocks, because the kernel would take 4 MiB of it at
  * once and keep the shard for longer than a millisecond; or what comes from the device while it is sent. */
 static struct MHD_Response *response_from(const ks_response *response)
 {
-    if (ks_infer_streams(response->infer) || response->length > KS_LONG_TEXT)
-        return MHD_create_response_from_callback(response->length, BLOCK_BYTES, read_answer, response->infer, on_sent);
+    if (ks_infer_is_remote(response->infer) || response->length > KS_LONG_TEXT)
+        return MHD_create_response_from_callback(response->length, BLOCK_BYTES, read_response, response->infer,
+                                                 on_sent);
     /* The library asks for a buffer that it may change, and changes none. */
     char *body = (char *)(uintptr_t)response->body;
     return MHD_create_response_from_buffer_with_free_callback_cls(response->length, body, on_sent, response->infer);
@@ -167,7 +168,7 @@ static void cut_library(ks_http *http, ks_conn *conn)
     }
     ks_response_fini(&response);
     shutdown(conn->fd, SHUT_WR);
-    conn->stage = KS_AT_CUT;
+    conn->state = KS_AT_CUT;
     conn->since_ns = http->now_ns;
     if (conn->infer) ks_infer_abort(conn->infer, conn->fault, conn->error.text);
 }
@@ -193,9 +194,9 @@ static enum MHD_Result first_call(ks_http *http, ks_conn *conn, const char *meth
 }
 
 /* The body is complete. Work goes to the engine. What that has done at once is answered at once, and the library sends it in
- * the run that has read the request; else the answer comes at the next call at the earliest: one turn later the library has
+ * the run that has read the request; else the response comes at the next call at the earliest: one turn later the library has
  * seen that there is nothing to read, so that a suspension costs no system call and a client that has closed its sending side
- * still gets its answer. */
+ * still gets its response. */
 static enum MHD_Result end_body(ks_http *http, ks_conn *conn)
 {
     if (!ks_request_end(http, conn)) return MHD_YES; /* called again next turn */
@@ -212,7 +213,7 @@ static enum MHD_Result wait_on(ks_http *http, ks_conn *conn)
     return MHD_YES;
 }
 
-/* The library gives the rest of a piece at once if more has come behind it, and else never: it is suspended until the
+/* The library gives the rest of a chunk at once if more has come behind it, and else never: it is suspended until the
  * next turn. */
 static void go_on(ks_http *http, ks_conn *conn)
 {
@@ -247,7 +248,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *mhd, con
     assert(conn->magic == KS_CONN_MAGIC && conn->mhd == mhd);
     size_t n = *size;
     *size = 0;
-    switch (conn->stage) {
+    switch (conn->state) {
     case KS_AT_HEAD:
         return first_call(http, conn, method, version);
     case KS_AT_BODY:
@@ -313,7 +314,7 @@ void ks_http_add(ks_http *http, const ks_arrival *arrival)
     }
     conn->http = http;
     ks_metrics_add(http->metrics, KS_COUNT_connections, 1);
-    ks_direct_take(http, conn);
+    ks_plain_take(http, conn);
 }
 
 void ks_library_take(ks_http *http, ks_conn *conn)
@@ -371,7 +372,7 @@ void ks_library_resume(ks_conn *conn)
 /* ks_transport.resume */
 static void resume_library(ks_http *http, ks_conn *conn)
 {
-    if (conn->stage == KS_AT_BODY) ks_request_check(conn);
+    if (conn->state == KS_AT_BODY) ks_request_check(conn);
     if (conn->cut) cut_library(http, conn);
     ks_library_resume(conn);
     http->resumed = true;
@@ -384,12 +385,12 @@ static void on_library_event(ks_http *http, ks_conn *conn, uint32_t events)
     /* Half a close says only that nothing more will be sent; a reset says that nobody is there to be answered. */
     ks_conn_fin(conn, http->now_ns);
     ks_conns_hang_up(&http->conns, conn, events & (EPOLLHUP | EPOLLERR));
-    if (conn->gone && conn->stage == KS_AT_WAIT && conn->infer && ks_infer_cancel(conn->infer) && conn->suspended) {
+    if (conn->gone && conn->state == KS_AT_WAIT && conn->infer && ks_infer_cancel(conn->infer) && conn->suspended) {
         ks_library_resume(conn);
         http->unfinished = true;
     }
     if (conn->gone && conn->paused_ns) {
-        if (conn->stage == KS_AT_BODY) ks_infer_abort(conn->infer, KS_CANCELLED, "the client has gone");
+        if (conn->state == KS_AT_BODY) ks_infer_abort(conn->infer, KS_CANCELLED, "the client has gone");
         ks_library_resume(conn);
         http->unfinished = true;
     }
@@ -407,12 +408,12 @@ const ks_transport ks_library_transport = {.reader = KS_COUNT_reader_library,
 static void fill_rules(ks_http *http)
 {
     const ks_config *config = http->config;
-    http->rules = (ks_gate_rules){.max_uri = config->max_uri,
-                                  .max_header = config->max_header,
-                                  .max_fields = (int)config->max_fields,
-                                  .max_body = config->max_body,
-                                  .hosts = config->host.item,
-                                  .hosts_count = config->host.count};
+    http->rules = (ks_check_rules){.max_uri = config->max_uri,
+                                   .max_header = config->max_header,
+                                   .max_fields = (int)config->max_fields,
+                                   .max_body = config->max_body,
+                                   .hosts = config->host.item,
+                                   .hosts_count = config->host.count};
 }
 
 static unsigned library_timeout_s(const ks_config *config)
@@ -462,7 +463,7 @@ static ks_status open_parts(ks_http *http, const ks_request_options *options, ks
     request.count = capacity + SPARE;
     if (status == KS_OK && http->engine) status = ks_infers_open(&request, &http->infers, error);
     if (status != KS_OK) return status;
-    if ((http->direct = ks_direct_open(&http->rules, capacity)) == NULL)
+    if ((http->plain = ks_plain_open(&http->rules, capacity)) == NULL)
         return ks_fail(error, KS_MEMORY, "no memory for the heads of %d connections", capacity);
     http->library = start_library(http, capacity);
     if (http->library == NULL) return ks_fail(error, KS_SYSTEM, "libmicrohttpd does not start");
@@ -497,9 +498,9 @@ void ks_http_close(ks_http **pointer)
     ks_http *http = *pointer;
     *pointer = NULL;
     if (http == NULL) return;
-    if (http->direct) ks_direct_stop(http);
+    if (http->plain) ks_plain_stop(http);
     if (http->library) MHD_stop_daemon(http->library);
-    ks_direct_close(&http->direct);
+    ks_plain_close(&http->plain);
     ks_infers_close(&http->infers);
     ks_conns_close(&http->conns);
     ks_tokens_release(&http->tokens);

@@ -6,17 +6,17 @@
  * connection. A part of a head is taken from the socket and kept until the rest has come: left there, it would fill the
  * socket's buffer with the overhead of small packets, or keep the sender's window shut.
  * An HTTP/1.0 request whose head lies whole in the socket, in a form that nobody reads in two ways, is the library's, which is
- * given the connection for this one request: so it never reads a byte of a head that has not been judged. Others are served here.
- * A request that lies in its socket as a whole is taken from there only behind its answer. The bodies of others, and long
- * answers, are moved in pieces (plain_io.c).
+ * given the connection for this one request: so it never reads a byte of a head that has not been checked. Others are served here.
+ * A request that lies in its socket as a whole is taken from there only behind its response. The bodies of others, and long
+ * responses, are moved in chunks (plain_io.c).
  *
- * One request of a connection is worked on at a time, in the stages of conns.h:
+ * One request of a connection is worked on at a time, in the states of conns.h:
  *   IDLE, HEAD  nothing of a request there; a part of its head
  *   BODY        begun: its body goes to the engine
  *   WAIT        for the work
- *   SEND        the rest of the answer follows in a later turn, or when the socket has room
+ *   SEND        the rest of the response follows in a later turn, or when the socket has room
  *   CUT         answered, and never to be taken up again: what still comes is dropped
- * Interface  http_parts.h, http_direct.h, transport.h. Threads  the loop's own. */
+ * Interface  http_parts.h, plain.h, transport.h. Threads  the loop's own. */
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -29,65 +29,65 @@
 #include "http/plain.h"
 #include "http/plain_head.h"
 
-ks_direct *ks_direct_open(const ks_gate_rules *rules, int capacity)
+ks_plain *ks_plain_open(const ks_check_rules *rules, int capacity)
 {
-    ks_direct *direct = calloc(1, sizeof *direct);
-    if (direct) direct->talks = calloc((size_t)capacity, sizeof *direct->talks);
-    if (direct == NULL || direct->talks == NULL) {
-        ks_direct_close(&direct);
+    ks_plain *plain = calloc(1, sizeof *plain);
+    if (plain) plain->conns = calloc((size_t)capacity, sizeof *plain->conns);
+    if (plain == NULL || plain->conns == NULL) {
+        ks_plain_close(&plain);
         return NULL;
     }
-    direct->head_most = rules->max_uri + rules->max_header + KS_HEAD_SPARE;
-    direct->look_most = direct->head_most > KS_WHOLE_MOST ? direct->head_most : KS_WHOLE_MOST;
-    assert(direct->look_most <= sizeof direct->peeked);
-    return direct;
+    plain->head_most = rules->max_uri + rules->max_header + KS_HEAD_SPARE;
+    plain->look_most = plain->head_most > KS_WHOLE_MAX ? plain->head_most : KS_WHOLE_MAX;
+    assert(plain->look_most <= sizeof plain->peeked);
+    return plain;
 }
 
-void ks_direct_close(ks_direct **pointer)
+void ks_plain_close(ks_plain **pointer)
 {
-    if (*pointer) free((*pointer)->talks);
+    if (*pointer) free((*pointer)->conns);
     free(*pointer);
     *pointer = NULL;
 }
 
-static void drop_head(ks_talk *t)
+static void drop_head(ks_plain_conn *t)
 {
     free(t->long_head);
     t->long_head = NULL;
     t->part = 0;
 }
 
-void ks_direct_hang_up(ks_http *http, ks_conn *conn)
+void ks_plain_hang_up(ks_http *http, ks_conn *conn)
 {
     const int fd = conn->fd;
-    ks_pieces_leave(http, conn);
-    drop_head(ks_talk_of(conn));
+    ks_io_queue_leave(http, conn);
+    drop_head(ks_plain_conn_of(conn));
     conn->transport = NULL;
     ks_http_forget(http, conn);
     close(fd);
 }
 
-void ks_direct_take(ks_http *http, ks_conn *conn)
+void ks_plain_take(ks_http *http, ks_conn *conn)
 {
     const int on = 1;
-    ks_talk *t = ks_talk_of(conn);
+    ks_plain_conn *t = ks_plain_conn_of(conn);
     setsockopt(conn->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* which a UNIX socket does not have, nor need */
     t->kept = t->unread = t->part = 0;
-    t->lined = t->last = false;
-    t->piece = KS_PIECE_LEAST;
+    t->io_queued = t->last = false;
+    t->chunk = KS_CHUNK_MIN;
     conn->transport = &ks_plain_transport;
-    if (!ks_conns_watch(&http->conns, conn, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)) ks_direct_hang_up(http, conn);
+    if (!ks_conns_watch(&http->conns, conn, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)) ks_plain_hang_up(http, conn);
 }
 
 /* Nothing of the next request has been taken from the socket. */
 static void pass_on(ks_http *http, ks_conn *conn, ks_count reason)
 {
-    ks_pieces_leave(http, conn);
-    drop_head(ks_talk_of(conn));
+    ks_io_queue_leave(http, conn);
+    drop_head(ks_plain_conn_of(conn));
     conn->transport = &ks_library_transport;
     conn->more = false;
-    if (conn->stage != KS_AT_IDLE) conn->since_ns = http->now_ns;
-    conn->stage = KS_AT_IDLE;
+    if (conn->state != KS_AT_IDLE) conn->since_ns = http->now_ns;
+    conn->state = KS_AT_IDLE;
     ks_metrics_add(http->metrics, reason, 1);
     ks_conns_watch(&http->conns, conn, EPOLLRDHUP | EPOLLET);
     ks_library_take(http, conn);
@@ -113,7 +113,7 @@ static ks_status too_long(const ks_http *http, ks_conn *conn, const char *bytes)
 }
 
 /* Memory for a head of that length, which its request keeps. */
-static char *place_head(ks_talk *t, const char *bytes, size_t length)
+static char *place_head(ks_plain_conn *t, const char *bytes, size_t length)
 {
     t->kept = 0;
     if (length > KS_HEAD_KEPT) {
@@ -123,22 +123,22 @@ static char *place_head(ks_talk *t, const char *bytes, size_t length)
         return t->long_head;
     }
     memcpy(t->head, bytes, length);
-    memcpy(t->words, bytes, length);
-    return t->words;
+    memcpy(t->strings, bytes, length);
+    return t->strings;
 }
 
 /* Of a head that is refused before its end is known: the method, which says how it is counted, and whether a body may follow the
  * refusal's head. */
 static void name_method(ks_conn *conn, const char *bytes, size_t n)
 {
-    ks_talk *t = ks_talk_of(conn);
+    ks_plain_conn *t = ks_plain_conn_of(conn);
     const size_t length = ks_plain_method(bytes, n);
     ks_head_init(&conn->head, "", 0, "HTTP/1.1");
     conn->head.method = "";
-    if (length == 0 || length >= sizeof t->words) return;
-    memcpy(t->words, bytes, length);
-    t->words[length] = '\0';
-    conn->head.method = t->words;
+    if (length == 0 || length >= sizeof t->strings) return;
+    memcpy(t->strings, bytes, length);
+    t->strings[length] = '\0';
+    conn->head.method = t->strings;
 }
 
 /* Of n bytes. LATER: the head is not complete; KNOWN: it is, and conn->head is theirs, or *read says what is wrong with it. */
@@ -147,61 +147,61 @@ typedef enum verdict { KNOWN, LATER } verdict;
 /* What is found does not depend on how much has come behind: no more than the longest head is looked at. */
 static verdict read_head(ks_http *http, ks_conn *conn, size_t n, ks_status *read)
 {
-    ks_talk *t = ks_talk_of(conn);
-    const size_t empty = empty_lines(http->direct->peeked, n);
-    const char *const bytes = http->direct->peeked + empty;
-    n = n - empty < http->direct->head_most ? n - empty : http->direct->head_most;
+    ks_plain_conn *t = ks_plain_conn_of(conn);
+    const size_t empty = empty_lines(http->plain->peeked, n);
+    const char *const bytes = http->plain->peeked + empty;
+    n = n - empty < http->plain->head_most ? n - empty : http->plain->head_most;
     const size_t length = ks_plain_head_length(bytes, n, read, &conn->error);
-    if (length == 0 && *read == KS_OK && n < http->direct->head_most) return LATER;
+    if (length == 0 && *read == KS_OK && n < http->plain->head_most) return LATER;
     if (length == 0 && *read == KS_OK) *read = too_long(http, conn, bytes);
     t->kept = 0;
     t->head_length = length > 0 ? empty + length - t->part : 0;
     if (length == 0) name_method(conn, bytes, n);
     if (*read != KS_OK) return KNOWN;
-    char *const words = place_head(t, bytes, length);
-    if (words == NULL) {
+    char *const strings = place_head(t, bytes, length);
+    if (strings == NULL) {
         name_method(conn, bytes, n);
         *read = ks_fail(&conn->error, KS_MEMORY, "no memory for the head");
         return KNOWN;
     }
-    *read = ks_plain_head(words, length, &conn->head, &conn->error);
+    *read = ks_plain_head(strings, length, &conn->head, &conn->error);
     if (*read != KS_OK) return KNOWN;
     ks_request_target(http, conn, conn->head.target);
-    if (words == t->words && empty == 0) t->kept = length;
+    if (strings == t->strings && empty == 0) t->kept = length;
     return KNOWN;
 }
 
 /* Most clients send the same head with each request. */
 static verdict know_head(ks_http *http, ks_conn *conn, size_t n, ks_status *read)
 {
-    ks_talk *t = ks_talk_of(conn);
+    ks_plain_conn *t = ks_plain_conn_of(conn);
     *read = KS_OK;
-    if (t->kept > 0 && n >= t->kept && memcmp(t->head, http->direct->peeked, t->kept) == 0) {
+    if (t->kept > 0 && n >= t->kept && memcmp(t->head, http->plain->peeked, t->kept) == 0) {
         t->head_length = t->kept;
         return KNOWN;
     }
     return read_head(http, conn, n, read);
 }
 
-/* Whether the library serves the request. Its head is judged first: what is wrong with it is told here. White space around values is
+/* Whether the library serves the request. Its head is checked first: what is wrong with it is told here. White space around values is
  * what the library reads in its own way. */
 static bool is_for_library(const ks_http *http, ks_conn *conn, ks_count *reason)
 {
     if (!conn->head.http10 && !ks_http_prefers_library) return false;
-    if (conn->head.spaced || ks_talk_of(conn)->part > 0) return false;
+    if (conn->head.spaced || ks_plain_conn_of(conn)->part > 0) return false;
     *reason = conn->head.http10 ? KS_COUNT_handover_http10 : KS_COUNT_handover_test;
-    return ks_gate_wire(&http->rules, &conn->head, &conn->error) == KS_OK;
+    return ks_check_head(&http->rules, &conn->head, &conn->error) == KS_OK;
 }
 
 /* --- a part of a head --------------------------------------------------------------------------------------------- */
 
-static char *part_of(ks_talk *t)
+static char *part_of(ks_plain_conn *t)
 {
     return t->long_head ? t->long_head : t->head;
 }
 
 /* Keeps n bytes, of which the first ones are the part that is kept already. */
-static bool keep_part(ks_talk *t, const char *bytes, size_t n)
+static bool keep_part(ks_plain_conn *t, const char *bytes, size_t n)
 {
     enum { STEP = 4096 };
     t->kept = 0;
@@ -218,9 +218,9 @@ static bool keep_part(ks_talk *t, const char *bytes, size_t n)
     return true;
 }
 
-/* --- the answer --------------------------------------------------------------------------------------------------- */
+/* --- the response --------------------------------------------------------------------------------------------------- */
 
-void ks_direct_pause(ks_conn *conn)
+void ks_plain_pause(ks_conn *conn)
 {
     if (conn->paused_ns == 0) conn->paused_ns = conn->http->now_ns;
 }
@@ -231,17 +231,17 @@ static void end_pause(ks_conn *conn)
     conn->paused_ns = 0;
 }
 
-/* Of a whole request. Only behind its answer: the client need not wait for that. */
-static void take_whole(ks_http *http, ks_talk *t, int fd)
+/* Of a whole request. Only behind its response: the client need not wait for that. */
+static void take_whole(ks_http *http, ks_plain_conn *t, int fd)
 {
-    const ssize_t taken = TEMP_FAILURE_RETRY(recv(fd, http->direct->peeked, t->unread, MSG_DONTWAIT | MSG_TRUNC));
+    const ssize_t taken = TEMP_FAILURE_RETRY(recv(fd, http->plain->peeked, t->unread, MSG_DONTWAIT | MSG_TRUNC));
     t->last |= taken != (ssize_t)t->unread;
     t->unread = 0;
 }
 
-void ks_direct_finish(ks_http *http, ks_conn *conn, bool delivered)
+void ks_plain_finish(ks_http *http, ks_conn *conn, bool delivered)
 {
-    ks_talk *t = ks_talk_of(conn);
+    ks_plain_conn *t = ks_plain_conn_of(conn);
     ks_infer *sent = t->infer;
     t->infer = NULL;
     if (t->whole) take_whole(http, t, conn->fd);
@@ -251,23 +251,23 @@ void ks_direct_finish(ks_http *http, ks_conn *conn, bool delivered)
     t->owned = NULL;
     drop_head(t);
     conn->paused_ns = 0;
-    http->direct_waits |= conn->more;
+    http->plain_waits |= conn->more;
     if (!t->last || !delivered) return;
     if (t->unread == 0 && !conn->more) {
-        ks_direct_hang_up(http, conn);
+        ks_plain_hang_up(http, conn);
         return;
     }
-    /* To close with bytes unread would take the answer back. */
+    /* To close with bytes unread would take the response back. */
     t->unread = SIZE_MAX;
     shutdown(conn->fd, SHUT_WR);
-    conn->stage = KS_AT_CUT;
-    ks_pieces_join(http, conn);
+    conn->state = KS_AT_CUT;
+    ks_io_queue_join(http, conn);
 }
 
 /* ks_transport.send */
 static void send_plain(ks_http *http, ks_conn *conn, ks_response *response)
 {
-    ks_talk *t = ks_talk_of(conn);
+    ks_plain_conn *t = ks_plain_conn_of(conn);
     response->last |= !t->whole && t->unread > 0;
     t->last = response->last;
     t->body = response->infer ? NULL : response->body;
@@ -275,24 +275,24 @@ static void send_plain(ks_http *http, ks_conn *conn, ks_response *response)
     t->infer = response->infer;
     t->body_length = response->bodiless ? 0 : response->length;
     t->sent = 0;
-    t->reply_length = ks_response_head(response, &http->date, t->reply);
-    if (t->body_length > KS_WHOLE_MOST || ks_pieces_send(http, conn) == KS_MOVED) ks_pieces_join(http, conn);
+    t->response_head_length = ks_response_head(response, &http->date, t->response_head);
+    if (t->body_length > KS_WHOLE_MAX || ks_io_send(http, conn) == KS_MOVED) ks_io_queue_join(http, conn);
 }
 
 /* ks_transport.drop */
 static void drop_plain(ks_http *http, ks_conn *conn)
 {
-    ks_direct_finish(http, conn, false);
-    ks_direct_hang_up(http, conn);
+    ks_plain_finish(http, conn, false);
+    ks_plain_hang_up(http, conn);
 }
 
 /* ks_transport.cut */
-void ks_direct_cut(ks_http *http, ks_conn *conn)
+void ks_plain_cut(ks_http *http, ks_conn *conn)
 {
-    ks_talk *t = ks_talk_of(conn);
+    ks_plain_conn *t = ks_plain_conn_of(conn);
     t->whole = false;
     t->unread = SIZE_MAX;
-    if (conn->stage == KS_AT_IDLE || conn->stage == KS_AT_HEAD) {
+    if (conn->state == KS_AT_IDLE || conn->state == KS_AT_HEAD) {
         const ks_status late = conn->fault;
         name_method(conn, part_of(t), t->part);
         t->kept = t->part = 0;
@@ -309,50 +309,50 @@ void ks_direct_cut(ks_http *http, ks_conn *conn)
 /* Of a request that is complete, or refused. */
 static void respond(ks_http *http, ks_conn *conn)
 {
-    if (ks_request_done(conn) && !ks_request_respond(http, conn)) http->direct_waits = true;
+    if (ks_request_done(conn) && !ks_request_respond(http, conn)) http->plain_waits = true;
 }
 
-void ks_direct_end_body(ks_http *http, ks_conn *conn)
+void ks_plain_end_body(ks_http *http, ks_conn *conn)
 {
     if (ks_request_end(http, conn))
         respond(http, conn);
     else
-        http->direct_waits = true;
+        http->plain_waits = true;
 }
 
 /* bytes: all of the body. */
 static void feed(ks_http *http, ks_conn *conn, const char *bytes)
 {
-    const size_t left = ks_talk_of(conn)->unread - ks_talk_of(conn)->head_length - conn->received;
+    const size_t left = ks_plain_conn_of(conn)->unread - ks_plain_conn_of(conn)->head_length - conn->received;
     const size_t taken = left > 0 ? ks_request_body(http, conn, bytes + conn->received, left) : 0;
     if (taken == left)
-        ks_direct_end_body(http, conn);
+        ks_plain_end_body(http, conn);
     else if (ks_infer_waits(conn->infer))
-        ks_direct_pause(conn);
+        ks_plain_pause(conn);
     else
-        http->direct_waits = true;
+        http->plain_waits = true;
 }
 
 /* Not all of it is there: a client that is refused before the body's end is told so now, one that waits for leave to send it
  * gets that. */
-static void begin_pieces(ks_http *http, ks_conn *conn, ks_next next)
+static void begin_chunks(ks_http *http, ks_conn *conn, ks_next next)
 {
-    ks_talk *t = ks_talk_of(conn);
+    ks_plain_conn *t = ks_plain_conn_of(conn);
     if (http->infers) ks_infers_run(http->infers); /* what is fed from now on comes behind a pause */
-    if (conn->head.chunked) ks_chunks_init(&t->chunks, http->rules.max_header, http->rules.max_fields);
+    if (conn->head.chunked) ks_chunked_init(&t->chunks, http->rules.max_header, http->rules.max_fields);
     if (next == KS_NEXT_RESPOND) {
         respond(http, conn);
         return;
     }
     if (conn->head.expects) t->interim = KS_CONTINUE;
-    ks_pieces_join(http, conn);
+    ks_io_queue_join(http, conn);
 }
 
 /* The head is complete, n bytes of the request or more are in the socket, and seen. read: as in ks_request_head. */
 static void begin(ks_http *http, ks_conn *conn, size_t n, ks_status read)
 {
-    ks_talk *t = ks_talk_of(conn);
-    const char *const seen = http->direct->peeked + t->part;
+    ks_plain_conn *t = ks_plain_conn_of(conn);
+    const char *const seen = http->plain->peeked + t->part;
     t->part = 0;
     if (http->infers) ks_infers_run(http->infers);
     ks_request_open(http, conn);
@@ -365,55 +365,55 @@ static void begin(ks_http *http, ks_conn *conn, size_t n, ks_status read)
     /* There is another one, or the end, of which no event will tell again. */
     conn->more = n > t->unread || conn->fin_ns;
     if (conn->cut)
-        ks_direct_cut(http, conn);
+        ks_plain_cut(http, conn);
     else if (t->whole)
         feed(http, conn, seen + t->head_length);
     else
-        begin_pieces(http, conn, next);
+        begin_chunks(http, conn, next);
 }
 
 static ssize_t peek(const ks_http *http, const ks_conn *conn)
 {
-    const ssize_t n = TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, KS_WHOLE_MOST, MSG_PEEK | MSG_DONTWAIT));
-    if (n < KS_WHOLE_MOST || http->direct->look_most == KS_WHOLE_MOST) return n;
-    return TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, http->direct->look_most, MSG_PEEK | MSG_DONTWAIT));
+    const ssize_t n = TEMP_FAILURE_RETRY(recv(conn->fd, http->plain->peeked, KS_WHOLE_MAX, MSG_PEEK | MSG_DONTWAIT));
+    if (n < KS_WHOLE_MAX || http->plain->look_most == KS_WHOLE_MAX) return n;
+    return TEMP_FAILURE_RETRY(recv(conn->fd, http->plain->peeked, http->plain->look_most, MSG_PEEK | MSG_DONTWAIT));
 }
 
 /* Bytes of the next request: puts the part that has been taken in front of them. */
 static ssize_t peek_on(const ks_http *http, const ks_conn *conn)
 {
-    ks_talk *t = ks_talk_of(conn);
-    char *const peeked = http->direct->peeked;
+    ks_plain_conn *t = ks_plain_conn_of(conn);
+    char *const peeked = http->plain->peeked;
     if (t->part == 0) return peek(http, conn);
     memcpy(peeked, part_of(t), t->part);
     return TEMP_FAILURE_RETRY(
-        recv(conn->fd, peeked + t->part, http->direct->look_most - t->part, MSG_PEEK | MSG_DONTWAIT));
+        recv(conn->fd, peeked + t->part, http->plain->look_most - t->part, MSG_PEEK | MSG_DONTWAIT));
 }
 
 /* n bytes in the socket, the first of which, or all, are empty lines; those behind them go on with a head, or begin one. */
 static void take_part(ks_http *http, ks_conn *conn, size_t n)
 {
-    ks_talk *t = ks_talk_of(conn);
-    char *const peeked = http->direct->peeked;
+    ks_plain_conn *t = ks_plain_conn_of(conn);
+    char *const peeked = http->plain->peeked;
     const size_t there = t->part + n, empty = empty_lines(peeked, there);
     if (TEMP_FAILURE_RETRY(recv(conn->fd, peeked + t->part, n, MSG_DONTWAIT)) != (ssize_t)n) {
-        ks_direct_hang_up(http, conn);
+        ks_plain_hang_up(http, conn);
         return;
     }
     if (empty > 0) t->part = 0;
     if (!keep_part(t, peeked + empty, there - empty)) {
         conn->fault = ks_fail(&conn->error, KS_MEMORY, "no memory for the head");
-        ks_direct_cut(http, conn);
+        ks_plain_cut(http, conn);
         return;
     }
-    if (there == http->direct->look_most) /* no event tells of what was not looked at */
-        conn->more = http->direct_waits = true;
+    if (there == http->plain->look_most) /* no event tells of what was not looked at */
+        conn->more = http->plain_waits = true;
     else if (empty < there && conn->fin_ns)
-        ks_direct_hang_up(http, conn);
+        ks_plain_hang_up(http, conn);
     if (!ks_conn_is_plain(conn)) return;
-    if (empty == there) conn->stage = KS_AT_IDLE;
-    if (empty == there || conn->stage == KS_AT_HEAD) return;
-    conn->stage = KS_AT_HEAD;
+    if (empty == there) conn->state = KS_AT_IDLE;
+    if (empty == there || conn->state == KS_AT_HEAD) return;
+    conn->state = KS_AT_HEAD;
     conn->since_ns = http->now_ns;
 }
 
@@ -424,8 +424,8 @@ static void read_next(ks_http *http, ks_conn *conn)
     ks_count reason;
     if (n < 0 && errno == EAGAIN) return;
     if (n <= 0)
-        ks_direct_hang_up(http, conn);
-    else if (know_head(http, conn, ks_talk_of(conn)->part + (size_t)n, &read) == LATER)
+        ks_plain_hang_up(http, conn);
+    else if (know_head(http, conn, ks_plain_conn_of(conn)->part + (size_t)n, &read) == LATER)
         take_part(http, conn, (size_t)n);
     else if (read == KS_OK && is_for_library(http, conn, &reason))
         pass_on(http, conn, reason);
@@ -437,20 +437,20 @@ static void read_next(ks_http *http, ks_conn *conn)
 
 static void go_on_with_body(ks_http *http, ks_conn *conn)
 {
-    ks_talk *t = ks_talk_of(conn);
+    ks_plain_conn *t = ks_plain_conn_of(conn);
     if (t->whole) {
         if (t->unread == t->head_length + conn->received)
-            ks_direct_end_body(http, conn);
+            ks_plain_end_body(http, conn);
         else if (peek(http, conn) >= (ssize_t)t->unread)
-            feed(http, conn, http->direct->peeked + t->head_length);
-    } else if (!ks_pieces_are_next(conn)) {
-        ks_direct_end_body(http, conn);
+            feed(http, conn, http->plain->peeked + t->head_length);
+    } else if (!ks_io_is_next(conn)) {
+        ks_plain_end_body(http, conn);
     } else {
         ks_request_check(conn);
         if (conn->cut)
-            ks_direct_cut(http, conn);
+            ks_plain_cut(http, conn);
         else
-            ks_pieces_join(http, conn);
+            ks_io_queue_join(http, conn);
     }
 }
 
@@ -458,17 +458,17 @@ static void go_on_with_body(ks_http *http, ks_conn *conn)
 static void resume_plain(ks_http *http, ks_conn *conn)
 {
     end_pause(conn);
-    if (conn->stage == KS_AT_BODY)
+    if (conn->state == KS_AT_BODY)
         go_on_with_body(http, conn);
-    else if (conn->stage == KS_AT_SEND)
-        ks_pieces_join(http, conn);
-    else if (conn->stage == KS_AT_WAIT)
+    else if (conn->state == KS_AT_SEND)
+        ks_io_queue_join(http, conn);
+    else if (conn->state == KS_AT_WAIT)
         respond(http, conn);
 }
 
 static bool rests(const ks_conn *conn)
 {
-    return conn->stage == KS_AT_IDLE || conn->stage == KS_AT_HEAD;
+    return conn->state == KS_AT_IDLE || conn->state == KS_AT_HEAD;
 }
 
 /* ks_transport.event */
@@ -477,60 +477,60 @@ static void on_plain_event(ks_http *http, ks_conn *conn, uint32_t events)
     const bool now = rests(conn);
     if (events & EPOLLRDHUP) ks_conn_fin(conn, http->now_ns);
     if (events & (EPOLLHUP | EPOLLERR)) {
-        if (!now) ks_direct_finish(http, conn, false);
-        if (ks_conn_is_plain(conn)) ks_direct_hang_up(http, conn);
+        if (!now) ks_plain_finish(http, conn, false);
+        if (ks_conn_is_plain(conn)) ks_plain_hang_up(http, conn);
         return;
     }
-    if (ks_pieces_are_next(conn) && conn->paused_ns == 0) ks_pieces_join(http, conn);
+    if (ks_io_is_next(conn) && conn->paused_ns == 0) ks_io_queue_join(http, conn);
     if (!(events & EPOLLIN)) return;
     if (now) read_next(http, conn);
     if (!ks_conn_is_plain(conn) || (now && !(events & EPOLLRDHUP))) return;
     /* Nothing else will tell of what has come meanwhile, or of the end that came with it. */
     conn->more = true;
-    http->direct_waits |= rests(conn);
+    http->plain_waits |= rests(conn);
 }
 
-void ks_direct_turn(ks_http *http)
+void ks_plain_turn(ks_http *http)
 {
-    http->direct_waits = false;
+    http->plain_waits = false;
     for (int i = http->conns.active_count - 1; i >= 0; i--) {
         ks_conn *conn = http->conns.active[i];
         if (!ks_conn_is_plain(conn)) continue;
         if (conn->more && rests(conn)) {
             conn->more = false;
             read_next(http, conn);
-        } else if (conn->infer && !ks_infer_waits(conn->infer) && !ks_pieces_are_next(conn)) {
+        } else if (conn->infer && !ks_infer_waits(conn->infer) && !ks_io_is_next(conn)) {
             resume_plain(http, conn);
         }
     }
 }
 
-void ks_direct_walk(ks_http *http, ks_conn *conn)
+void ks_plain_walk(ks_http *http, ks_conn *conn)
 {
-    if (conn->stage == KS_AT_IDLE && http->now_ns - conn->since_ns > http->config->idle_timeout)
+    if (conn->state == KS_AT_IDLE && http->now_ns - conn->since_ns > http->config->idle_timeout)
         shutdown(conn->fd, SHUT_RDWR); /* which is an event */
-    if (conn->stage == KS_AT_CUT) ks_pieces_join(http, conn);
+    if (conn->state == KS_AT_CUT) ks_io_queue_join(http, conn);
 }
 
-void ks_direct_fail(ks_http *http)
+void ks_plain_fail(ks_http *http)
 {
     for (int i = http->conns.active_count - 1; i >= 0; i--)
         if (ks_conn_is_plain(http->conns.active[i])) resume_plain(http, http->conns.active[i]);
 }
 
-void ks_direct_stop(ks_http *http)
+void ks_plain_stop(ks_http *http)
 {
     for (int i = http->conns.active_count - 1; i >= 0; i--) {
         ks_conn *conn = http->conns.active[i];
         if (!ks_conn_is_plain(conn)) continue;
-        if (!rests(conn)) ks_direct_finish(http, conn, false);
-        if (ks_conn_is_plain(conn)) ks_direct_hang_up(http, conn);
+        if (!rests(conn)) ks_plain_finish(http, conn, false);
+        if (ks_conn_is_plain(conn)) ks_plain_hang_up(http, conn);
     }
 }
 
 const ks_transport ks_plain_transport = {.reader = KS_COUNT_reader_plain,
                                          .send = send_plain,
                                          .drop = drop_plain,
-                                         .cut = ks_direct_cut,
+                                         .cut = ks_plain_cut,
                                          .resume = resume_plain,
                                          .event = on_plain_event};

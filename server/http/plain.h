@@ -1,27 +1,27 @@
-/* What plain.c (a request from its head to its answer) and plain_io.c (bytes that take more than one look, or more than
+/* What plain.c (a request from its head to its response) and plain_io.c (bytes that take more than one look, or more than
  * one call) share. Nothing outside of these includes it. */
 #ifndef KS_HTTP_PLAIN_H
 #define KS_HTTP_PLAIN_H
-#include "http/chunks.h"
+#include "http/chunked.h"
 #include "http/http_parts.h"
 
 /* A head that is recognised costs 200 instructions in place of 6 for each of its bytes. Of 2 KiB, where a token and tracing fields fit,
  * the kept ones take 2.0 KiB of a connection's resident 8.2 more than those of 1 KiB would. */
 enum {
-    KS_HEAD_KEPT = 2048,                         /* a head up to that length is recognised when it comes again */
-    KS_WHOLE_MOST = KS_HEAD_KEPT + 16384 + 2048, /* of a request that is taken up in the look at its head */
+    KS_HEAD_KEPT = 2048,                        /* a head up to that length is recognised when it comes again */
+    KS_WHOLE_MAX = KS_HEAD_KEPT + 16384 + 2048, /* of a request that is taken up in the look at its head */
     KS_HEAD_SPARE = 1024, /* method, version, white space: what a head may have beside its target and its fields */
-    KS_PIECE_LEAST = 16 << 10,
-    KS_PIECE_MOST = 512 << 10,  /* of a body: stays in a core's own cache until it has been copied to its place */
-    KS_SEND_MOST = 512 << 10,   /* of an answer, in one call */
-    KS_BESIDE_MOST = 128 << 10, /* of either, beside small requests */
-    KS_CONTINUE = 25            /* bytes of 100 Continue */
+    KS_CHUNK_MIN = 16 << 10,
+    KS_CHUNK_MAX = 512 << 10, /* of a body: stays in a core's own cache until it has been copied to its place */
+    KS_SEND_MAX = 512 << 10,  /* of a response, in one call */
+    KS_CHUNK_MAX_LATENCY_MODE = 128 << 10, /* of either, beside small requests */
+    KS_CONTINUE = 25                       /* bytes of 100 Continue */
 };
 
 /* One connection's memory. */
-typedef struct ks_talk {
-    size_t kept;                                  /* length of the head that lies in the next two; 0: none */
-    char head[KS_HEAD_KEPT], words[KS_HEAD_KEPT]; /* as it came; cut into strings */
+typedef struct ks_plain_conn {
+    size_t kept;                                    /* length of the head that lies in the next two; 0: none */
+    char head[KS_HEAD_KEPT], strings[KS_HEAD_KEPT]; /* as it came; cut into strings */
     char *long_head; /* a longer one, cut into strings, until its request is over, or a part of one; NULL: none */
     size_t
         part; /* bytes of a head that has no end yet, taken from the socket: in head, or in long_head; kept is 0 then */
@@ -30,53 +30,53 @@ typedef struct ks_talk {
     size_t head_left;   /* how much of that lies there yet */
     size_t
         unread; /* bytes of the request, head and body, to be taken from the socket yet; SIZE_MAX: nobody knows how many */
-    bool whole;       /* all of the request lies in the socket until its answer has left */
-    unsigned interim; /* bytes of 100 Continue that are to be sent yet */
-    ks_chunks chunks; /* the framing of its body, where it is chunked */
-    size_t piece;     /* how much of a body is looked at at once */
-    /* the answer: */
-    char reply[KS_RESPONSE_HEAD_MAX];
-    size_t reply_length, body_length, sent; /* sent: of both */
-    const char *body;                       /* NULL: infer's */
-    char *owned;                            /* the same, to be freed */
-    ks_infer *infer;                        /* whose answer it is, to be told when it has been sent; NULL: nobody's */
-    bool last;                              /* the connection ends with it */
+    bool whole;        /* all of the request lies in the socket until its response has left */
+    unsigned interim;  /* bytes of 100 Continue that are to be sent yet */
+    ks_chunked chunks; /* the framing of its body, where it is chunked */
+    size_t chunk;      /* how much of a body is looked at at once */
+    /* the response: */
+    char response_head[KS_RESPONSE_HEAD_MAX];
+    size_t response_head_length, body_length, sent; /* sent: of both */
+    const char *body;                               /* NULL: infer's */
+    char *owned;                                    /* the same, to be freed */
+    ks_infer *infer; /* whose response it is, to be told when it has been sent; NULL: nobody's */
+    bool last;       /* the connection ends with it */
     /* the line of those that have bytes to move: */
-    bool lined;
+    bool io_queued;
     ks_conn *next;
-} ks_talk;
+} ks_plain_conn;
 
-struct ks_direct {
-    ks_talk *talks; /* by the connection's index */
+struct ks_plain {
+    ks_plain_conn *conns; /* by the connection's index */
     ks_conn *first, *last;
     size_t head_most; /* that a head may have */
-    size_t look_most; /* that is looked at to find one: at least that, and KS_WHOLE_MOST */
-    char peeked[2 * KS_HEAD_KEPT + KS_PIECE_MOST + 1];
+    size_t look_most; /* that is looked at to find one: at least that, and KS_WHOLE_MAX */
+    char peeked[2 * KS_HEAD_KEPT + KS_CHUNK_MAX + 1];
 };
 
-static inline ks_talk *ks_talk_of(const ks_conn *conn)
+static inline ks_plain_conn *ks_plain_conn_of(const ks_conn *conn)
 {
-    return &conn->http->direct->talks[conn->index];
+    return &conn->http->plain->conns[conn->index];
 }
 
 /* --- plain.c --- */
 
-void ks_direct_end_body(ks_http *http, ks_conn *conn);
-/* The answer has left, or never will. */
-void ks_direct_finish(ks_http *http, ks_conn *conn, bool delivered);
-void ks_direct_hang_up(ks_http *http, ks_conn *conn);
+void ks_plain_end_body(ks_http *http, ks_conn *conn);
+/* The response has left, or never will. */
+void ks_plain_finish(ks_http *http, ks_conn *conn, bool delivered);
+void ks_plain_hang_up(ks_http *http, ks_conn *conn);
 /* Until ks_infers_woken names the connection: the time does not count as the client's. */
-void ks_direct_pause(ks_conn *conn);
+void ks_plain_pause(ks_conn *conn);
 /* Responds although more of the request is to come, and ends the connection then. */
-void ks_direct_cut(ks_http *http, ks_conn *conn);
+void ks_plain_cut(ks_http *http, ks_conn *conn);
 
 /* --- plain_io.c --- */
 
 /* Whether what it does next is to move bytes. */
-bool ks_pieces_are_next(const ks_conn *conn);
+bool ks_io_is_next(const ks_conn *conn);
 /* Its bytes may be moved: in this turn, or in one of the next. */
-void ks_pieces_join(ks_http *http, ks_conn *conn);
-void ks_pieces_leave(ks_http *http, ks_conn *conn);
+void ks_io_queue_join(ks_http *http, ks_conn *conn);
+void ks_io_queue_leave(ks_http *http, ks_conn *conn);
 
 typedef enum ks_move {
     KS_MOVED,
@@ -84,6 +84,6 @@ typedef enum ks_move {
     KS_OVER   /* the connection has no more of these, or has ended */
 } ks_move;
 
-/* Of an answer. */
-ks_move ks_pieces_send(ks_http *http, ks_conn *conn);
+/* Of a response. */
+ks_move ks_io_send(ks_http *http, ks_conn *conn);
 #endif

@@ -53,7 +53,7 @@ static ks_status check_field(const char *line, const char *end, const char **col
 }
 
 /* What is wrong with a head whose end has not come yet: one line after the other, as with a whole one, so that a head with two
- * faults has the same one however it is cut. Of the line that is not complete, only its bytes are judged. */
+ * faults has the same one however it is cut. Of the line that is not complete, only its bytes are checked. */
 static ks_status check_part(const char *bytes, const char *end, ks_error *error)
 {
     ks_status status = KS_OK;

@@ -1,12 +1,12 @@
-/* The direct way's bodies and answers that are not moved at once: piece by piece, by turns.
+/* The plain way's bodies and responses that are not moved at once: piece by piece, by turns.
  *
  * Body     looked at in its socket, copied to its place, and only as much taken from the socket as the engine had room for:
  *          nothing needs to be kept here, and a client that is quicker than the device meets a full socket. To receive it
  *          straight into the ring is slower: the kernel's stores would go through the caches.
- * Answer   sent from where it lies: a slot, a piece of the ring, a text.
- * Line     of the connections that have bytes to move, first come, first served, a piece each. A turn moves pieces for as long
+ * Answer   sent from where it lies: a slot, a chunk of the ring, a text.
+ * Line     of the connections that have bytes to move, first come, first served, a chunk each. A turn moves chunks for as long
  *          as bytes of large requests may move in it, and one at least; who has more waits at the end of the line. So small
- *          requests never wait for a large one, however long; and while there are some, turns and pieces are short.
+ *          requests never wait for a large one, however long; and while there are some, turns and chunks are short.
  * Threads  the loop's own. */
 #include <errno.h>
 #include <sys/socket.h>
@@ -17,63 +17,63 @@
 #include "base/util.h"
 #include "http/plain.h"
 
-/* That a piece of a body may take: alone, and beside small requests. */
-static const int64_t piece_ns = 100000, piece_beside_ns = 25000;
+/* That a chunk of a body may take: alone, and beside small requests. */
+static const int64_t chunk_ns = 100000, chunk_beside_ns = 25000;
 
 /* --- the line ----------------------------------------------------------------------------------------------------- */
 
-void ks_pieces_join(ks_http *http, ks_conn *conn)
+void ks_io_queue_join(ks_http *http, ks_conn *conn)
 {
-    ks_direct *direct = http->direct;
-    ks_talk *t = ks_talk_of(conn);
-    if (t->lined) return;
-    t->lined = true;
+    ks_plain *plain = http->plain;
+    ks_plain_conn *t = ks_plain_conn_of(conn);
+    if (t->io_queued) return;
+    t->io_queued = true;
     t->next = NULL;
-    *(direct->first ? &ks_talk_of(direct->last)->next : &direct->first) = conn;
-    direct->last = conn;
-    http->lined++;
+    *(plain->first ? &ks_plain_conn_of(plain->last)->next : &plain->first) = conn;
+    plain->last = conn;
+    http->io_queued++;
 }
 
-void ks_pieces_leave(ks_http *http, ks_conn *conn)
+void ks_io_queue_leave(ks_http *http, ks_conn *conn)
 {
-    ks_direct *direct = http->direct;
-    ks_talk *t = ks_talk_of(conn);
-    if (!t->lined) return;
-    ks_conn *before = NULL, *one = direct->first;
+    ks_plain *plain = http->plain;
+    ks_plain_conn *t = ks_plain_conn_of(conn);
+    if (!t->io_queued) return;
+    ks_conn *before = NULL, *one = plain->first;
     while (one != conn) {
         before = one;
-        one = ks_talk_of(one)->next;
+        one = ks_plain_conn_of(one)->next;
     }
-    *(before ? &ks_talk_of(before)->next : &direct->first) = t->next;
-    if (direct->last == conn) direct->last = before;
-    t->lined = false;
-    http->lined--;
+    *(before ? &ks_plain_conn_of(before)->next : &plain->first) = t->next;
+    if (plain->last == conn) plain->last = before;
+    t->io_queued = false;
+    http->io_queued--;
 }
 
 /* --- bytes that come ---------------------------------------------------------------------------------------------- */
 
 static ks_move give_up(ks_http *http, ks_conn *conn)
 {
-    ks_direct_finish(http, conn, false);
-    ks_direct_hang_up(http, conn);
+    ks_plain_finish(http, conn, false);
+    ks_plain_hang_up(http, conn);
     return KS_OVER;
 }
 
 static bool drop(ks_http *http, ks_conn *conn, size_t n)
 {
-    const ssize_t taken = n ? TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, n, MSG_DONTWAIT | MSG_TRUNC)) : 0;
-    if (ks_talk_of(conn)->unread != SIZE_MAX) ks_talk_of(conn)->unread -= n;
+    const ssize_t taken = n ? TEMP_FAILURE_RETRY(recv(conn->fd, http->plain->peeked, n, MSG_DONTWAIT | MSG_TRUNC)) : 0;
+    if (ks_plain_conn_of(conn)->unread != SIZE_MAX) ks_plain_conn_of(conn)->unread -= n;
     return taken == (ssize_t)n;
 }
 
 /* What the engine did not take is looked at again: no more of it than is likely to be taken. And words take far longer to read
  * than bytes to copy: no more of them than keep the turn for a moment. */
-static void fit_piece(const ks_http *http, ks_talk *t, size_t offered, size_t taken, int64_t took_ns)
+static void fit_chunk(const ks_http *http, ks_plain_conn *t, size_t offered, size_t taken, int64_t took_ns)
 {
-    const bool beside = ks_turn_has_company(http), slow = took_ns > (beside ? piece_beside_ns : piece_ns);
-    t->piece = taken < offered ? taken : ks_least_size(slow ? t->piece / 2 : 2 * t->piece, KS_PIECE_MOST);
-    if (beside) t->piece = ks_least_size(t->piece, KS_BESIDE_MOST);
-    if (t->piece < KS_PIECE_LEAST) t->piece = KS_PIECE_LEAST;
+    const bool beside = ks_turn_in_latency_mode(http), slow = took_ns > (beside ? chunk_beside_ns : chunk_ns);
+    t->chunk = taken < offered ? taken : ks_least_size(slow ? t->chunk / 2 : 2 * t->chunk, KS_CHUNK_MAX);
+    if (beside) t->chunk = ks_least_size(t->chunk, KS_CHUNK_MAX_LATENCY_MODE);
+    if (t->chunk < KS_CHUNK_MIN) t->chunk = KS_CHUNK_MIN;
 }
 
 /* The rest of 100 Continue. */
@@ -81,7 +81,7 @@ static ks_move send_interim(ks_http *http, ks_conn *conn)
 {
     static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
     _Static_assert(sizeof text - 1 == KS_CONTINUE, "the length of 100 Continue");
-    ks_talk *t = ks_talk_of(conn);
+    ks_plain_conn *t = ks_plain_conn_of(conn);
     const ssize_t n = send(conn->fd, text + KS_CONTINUE - t->interim, t->interim, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return KS_STUCK;
     if (n < 0) return give_up(http, conn);
@@ -93,23 +93,23 @@ static ks_move send_interim(ks_http *http, ks_conn *conn)
  * malformed. */
 static bool take_chunks(ks_http *http, ks_conn *conn, const char *bytes, size_t n, size_t *taken)
 {
-    ks_chunks *chunks = &ks_talk_of(conn)->chunks;
+    ks_chunked *chunks = &ks_plain_conn_of(conn)->chunks;
     *taken = 0;
-    while (*taken < n && !ks_chunks_over(chunks) && !conn->cut) {
+    while (*taken < n && !ks_chunked_over(chunks) && !conn->cut) {
         ks_error error;
         size_t used = 0;
-        const ks_status status = ks_chunks_read(chunks, bytes + *taken, n - *taken, &used, &error);
+        const ks_status status = ks_chunked_read(chunks, bytes + *taken, n - *taken, &used, &error);
         *taken += used;
         if (status != KS_OK && conn->fault == KS_OK) conn->error = error;
         if (status != KS_OK && conn->fault == KS_OK) conn->fault = status;
         if (status != KS_OK) return false;
-        ks_request_announce(http, conn, ks_chunks_data(chunks));
+        ks_request_announce(http, conn, ks_chunked_data(chunks));
         if (conn->cut) break;
-        const size_t there = ks_least_size(n - *taken, ks_chunks_data(chunks));
+        const size_t there = ks_least_size(n - *taken, ks_chunked_data(chunks));
         if (there == 0) continue;
         conn->chunks = chunks->count;
         const size_t went = ks_request_body(http, conn, bytes + *taken, there);
-        ks_chunks_took(chunks, went);
+        ks_chunked_took(chunks, went);
         *taken += went;
         if (went < there) break;
     }
@@ -128,49 +128,49 @@ static bool take(ks_http *http, ks_conn *conn, const char *bytes, size_t n, size
 /* Bytes of the body that may still come, framing and all. */
 static size_t body_left(const ks_conn *conn)
 {
-    if (conn->head.chunked) return ks_chunks_over(&ks_talk_of(conn)->chunks) ? 0 : SIZE_MAX;
+    if (conn->head.chunked) return ks_chunked_over(&ks_plain_conn_of(conn)->chunks) ? 0 : SIZE_MAX;
     return (size_t)conn->head.content_length - conn->received;
 }
 
-static ks_move read_piece(ks_http *http, ks_conn *conn)
+static ks_move read_chunk(ks_http *http, ks_conn *conn)
 {
-    ks_talk *t = ks_talk_of(conn);
+    ks_plain_conn *t = ks_plain_conn_of(conn);
     if (t->interim > 0) return send_interim(http, conn);
     /* And a byte behind the request, which tells that there is another one. */
-    const size_t most = t->head_left + ks_least_size(body_left(conn), t->piece) + 1;
-    const ssize_t n = TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, most, MSG_PEEK | MSG_DONTWAIT));
+    const size_t most = t->head_left + ks_least_size(body_left(conn), t->chunk) + 1;
+    const ssize_t n = TEMP_FAILURE_RETRY(recv(conn->fd, http->plain->peeked, most, MSG_PEEK | MSG_DONTWAIT));
     if (n < 0 && errno == EAGAIN) return KS_STUCK;
     if (n <= 0) return give_up(http, conn);
     const size_t heads = ks_least_size((size_t)n, t->head_left),
                  offered = ks_least_size((size_t)n - heads, body_left(conn));
     const int64_t begun_ns = ks_now_ns();
     size_t taken = 0;
-    const bool good = take(http, conn, http->direct->peeked + heads, offered, &taken);
+    const bool good = take(http, conn, http->plain->peeked + heads, offered, &taken);
     if (!drop(http, conn, heads + taken)) return give_up(http, conn);
     t->head_left -= heads;
     if (!good) {
-        ks_direct_cut(http, conn);
+        ks_plain_cut(http, conn);
         return KS_OVER;
     }
-    fit_piece(http, t, offered, taken, ks_now_ns() - begun_ns);
+    fit_chunk(http, t, offered, taken, ks_now_ns() - begun_ns);
     if (body_left(conn) == 0) {
         t->unread = 0;
         conn->more |= (size_t)n > heads + taken;
-        ks_direct_end_body(http, conn);
+        ks_plain_end_body(http, conn);
         return KS_OVER;
     }
     if (taken == offered || !ks_infer_waits(conn->infer)) return KS_MOVED;
-    ks_direct_pause(conn);
+    ks_plain_pause(conn);
     return KS_STUCK;
 }
 
-/* Behind an answer that came before the request's end, until the client has sent all of it or has seen the answer: to close
- * before would take the answer back. */
-static ks_move drop_piece(ks_http *http, ks_conn *conn)
+/* Behind a response that came before the request's end, until the client has sent all of it or has seen the response: to close
+ * before would take the response back. */
+static ks_move drop_chunk(ks_http *http, ks_conn *conn)
 {
-    ks_talk *t = ks_talk_of(conn);
-    const size_t most = ks_least_size(t->unread, KS_PIECE_MOST);
-    const ssize_t n = TEMP_FAILURE_RETRY(recv(conn->fd, http->direct->peeked, most, MSG_DONTWAIT | MSG_TRUNC));
+    ks_plain_conn *t = ks_plain_conn_of(conn);
+    const size_t most = ks_least_size(t->unread, KS_CHUNK_MAX);
+    const ssize_t n = TEMP_FAILURE_RETRY(recv(conn->fd, http->plain->peeked, most, MSG_DONTWAIT | MSG_TRUNC));
     if (n < 0 && errno == EAGAIN) return KS_STUCK;
     if (n > 0 && t->unread != SIZE_MAX) t->unread -= (size_t)n;
     return n > 0 && t->unread > 0 ? KS_MOVED : give_up(http, conn);
@@ -178,21 +178,21 @@ static ks_move drop_piece(ks_http *http, ks_conn *conn)
 
 /* --- bytes that leave --------------------------------------------------------------------------------------------- */
 
-ks_move ks_pieces_send(ks_http *http, ks_conn *conn)
+ks_move ks_io_send(ks_http *http, ks_conn *conn)
 {
-    ks_talk *t = ks_talk_of(conn);
-    const size_t head = t->sent < t->reply_length ? t->reply_length - t->sent : 0;
-    const size_t at = head ? 0 : t->sent - t->reply_length, left = t->body_length - at;
+    ks_plain_conn *t = ks_plain_conn_of(conn);
+    const size_t head = t->sent < t->response_head_length ? t->response_head_length - t->sent : 0;
+    const size_t at = head ? 0 : t->sent - t->response_head_length, left = t->body_length - at;
     const char *body = t->body ? t->body + at : NULL;
     int64_t there = (int64_t)left;
     if (t->infer && left > 0) there = ks_infer_view(t->infer, at, &body);
     if (there < 0 || (left > 0 && there == 0 && http->refusing != KS_OK)) return give_up(http, conn);
     if (left > 0 && there == 0) {
-        ks_direct_pause(conn);
+        ks_plain_pause(conn);
         return KS_STUCK;
     }
-    const size_t most = ks_turn_has_company(http) ? KS_BESIDE_MOST : KS_SEND_MOST;
-    struct iovec parts[2] = {{t->reply + t->reply_length - head, head},
+    const size_t most = ks_turn_in_latency_mode(http) ? KS_CHUNK_MAX_LATENCY_MODE : KS_SEND_MAX;
+    struct iovec parts[2] = {{t->response_head + t->response_head_length - head, head},
                              {(char *)(uintptr_t)body, ks_least_size((size_t)there, most)}};
     const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     const ssize_t n = TEMP_FAILURE_RETRY(sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
@@ -200,32 +200,32 @@ ks_move ks_pieces_send(ks_http *http, ks_conn *conn)
     if (n < 0) return give_up(http, conn);
     t->sent += (size_t)n;
     if (t->infer && (size_t)n > head) ks_infer_used(t->infer, at, (size_t)n - head);
-    if (t->sent < t->reply_length + t->body_length) return KS_MOVED;
-    ks_direct_finish(http, conn, true);
+    if (t->sent < t->response_head_length + t->body_length) return KS_MOVED;
+    ks_plain_finish(http, conn, true);
     return KS_OVER;
 }
 
 /* --- turns -------------------------------------------------------------------------------------------------------- */
 
-bool ks_pieces_are_next(const ks_conn *conn)
+bool ks_io_is_next(const ks_conn *conn)
 {
-    if (conn->stage == KS_AT_BODY) return !ks_talk_of(conn)->whole && body_left(conn) > 0;
-    return conn->stage == KS_AT_SEND || conn->stage == KS_AT_CUT;
+    if (conn->state == KS_AT_BODY) return !ks_plain_conn_of(conn)->whole && body_left(conn) > 0;
+    return conn->state == KS_AT_SEND || conn->state == KS_AT_CUT;
 }
 
 static ks_move move(ks_http *http, ks_conn *conn)
 {
-    if (!ks_pieces_are_next(conn)) return KS_OVER;
-    if (conn->stage == KS_AT_BODY) return read_piece(http, conn);
-    return conn->stage == KS_AT_SEND ? ks_pieces_send(http, conn) : drop_piece(http, conn);
+    if (!ks_io_is_next(conn)) return KS_OVER;
+    if (conn->state == KS_AT_BODY) return read_chunk(http, conn);
+    return conn->state == KS_AT_SEND ? ks_io_send(http, conn) : drop_chunk(http, conn);
 }
 
-void ks_pieces_turn(ks_http *http)
+void ks_io_queue_turn(ks_http *http)
 {
-    if (http->lined == 0) return;
+    if (http->io_queued == 0) return;
     do {
-        ks_conn *conn = http->direct->first;
-        ks_pieces_leave(http, conn);
-        if (move(http, conn) == KS_MOVED) ks_pieces_join(http, conn);
-    } while (http->lined > 0 && ks_now_ns() < http->moves_until_ns);
+        ks_conn *conn = http->plain->first;
+        ks_io_queue_leave(http, conn);
+        if (move(http, conn) == KS_MOVED) ks_io_queue_join(http, conn);
+    } while (http->io_queued > 0 && ks_now_ns() < http->moves_until_ns);
 }

@@ -21,14 +21,14 @@ enum {
     CHUNK_BYTES = 4096
 };
 static const uint64_t swallow_bytes = 1 << 20; /* of a refused body: read and dropped, so that the connection stays */
-static const uint64_t small_bytes = 64 << 10;  /* of body and answer: a request that is over in a fraction of a turn */
+static const uint64_t small_bytes = 64 << 10; /* of body and response: a request that is over in a fraction of a turn */
 
 void ks_request_open(ks_http *http, ks_conn *conn)
 {
     conn->first_ns = conn->since_ns = http->now_ns = ks_now_ns();
-    conn->stage = KS_AT_HEAD;
+    conn->state = KS_AT_HEAD;
     conn->fault = KS_OK;
-    conn->received = conn->chunks = conn->answer_bytes = 0;
+    conn->received = conn->chunks = conn->response_bytes = 0;
     conn->code = 0;
     conn->goes_on = conn->cut = false;
 }
@@ -79,7 +79,7 @@ static ks_status take_authority(ks_conn *conn)
 
 /* --- head --------------------------------------------------------------------------------------------------------- */
 
-/* What follows the head of a CONNECT is a tunnel's, not a body: nobody sends it before the answer, and nothing may be read as the next
+/* What follows the head of a CONNECT is a tunnel's, not a body: nobody sends it before the response, and nothing may be read as the next
  * request. */
 static bool is_connect(const ks_conn *conn)
 {
@@ -122,10 +122,10 @@ static bool is_health(const ks_conn *conn)
 }
 
 /* The route, or why the request is refused; read: what is wrong with the form of its head. */
-static ks_status judge(ks_http *http, ks_conn *conn, ks_status read)
+static ks_status check(ks_http *http, ks_conn *conn, ks_status read)
 {
     ks_status status = read;
-    if (status == KS_OK) status = ks_gate_wire(&http->rules, &conn->head, &conn->error);
+    if (status == KS_OK) status = ks_check_head(&http->rules, &conn->head, &conn->error);
     if (status == KS_OK) status = take_authority(conn);
     conn->cut = status != KS_OK; /* where its body ends is not known */
     if (status != KS_OK) return refuse_wire(conn, status);
@@ -134,19 +134,19 @@ static ks_status judge(ks_http *http, ks_conn *conn, ks_status read)
     ks_error refused;
     http->rules.tokens = ks_tokens_follow(http->token_store, &http->tokens);
     status =
-        ks_gate_access(&http->rules, &conn->head, conn->loopback, conn->route.open, conn->route.authorized, &refused);
+        ks_check_access(&http->rules, &conn->head, conn->loopback, conn->route.open, conn->route.authorized, &refused);
     if (status != KS_OK) {
         conn->error = refused;
         return status;
     }
     if (found != KS_OK) return found;
-    status = ks_gate_right(&conn->head, conn->route.right, &conn->error);
+    status = ks_check_right(&conn->head, conn->route.right, &conn->error);
     if (status != KS_OK) return status;
-    status = ks_gate_body(&http->rules, &conn->head, &conn->error);
+    status = ks_check_body(&http->rules, &conn->head, &conn->error);
     if (status == KS_OK && is_crowded(http) && !is_health(conn))
         status = ks_fail(&conn->error, KS_QUEUE_FULL, "too many requests at once on the second listener");
     if (status == KS_OK && http->draining)
-        status = ks_fail(&conn->error, KS_DRAINING, "%s", ks_reply_sentence(KS_DRAINING));
+        status = ks_fail(&conn->error, KS_DRAINING, "%s", ks_response_sentence(KS_DRAINING));
     return status;
 }
 
@@ -161,22 +161,23 @@ static ks_status busy_fault(ks_conn *conn)
 static ks_status begin_infer(ks_http *http, ks_conn *conn)
 {
     const ks_head *head = &conn->head;
-    if (http->refusing != KS_OK) return ks_fail(&conn->error, http->refusing, "%s", ks_reply_sentence(http->refusing));
+    if (http->refusing != KS_OK)
+        return ks_fail(&conn->error, http->refusing, "%s", ks_response_sentence(http->refusing));
     if (conn->route.model->compat)
         return ks_compat_begin(conn->route.model, head->known[KS_KNOWN_HEADER_LENGTH], head->encoding,
                                http->config->json_non_finite == KS_JSON_NON_FINITE_ERROR, &conn->compat, &conn->error);
     const char *accept = head->known[KS_KNOWN_ACCEPT];
     const bool known = head->encoding == KS_BODY_PLAIN && !head->chunked;
-    const ks_oip_head words = {.model = conn->route.model,
-                               .query = conn->route.query,
-                               .header_length = head->known[KS_KNOWN_HEADER_LENGTH],
-                               .content_length = !known                     ? -1
-                                                 : head->content_length < 0 ? 0
-                                                                            : head->content_length,
-                               .body = ks_file_of(head->known[KS_KNOWN_CONTENT_TYPE]),
-                               .answer = ks_file_of(accept),
-                               .accept_json = accept && strstr(accept, "application/json")};
-    const ks_status status = ks_infer_begin(http->infers, &words, head->encoding, &conn->identity, conn->first_ns,
+    const ks_codec_head strings = {.model = conn->route.model,
+                                   .query = conn->route.query,
+                                   .header_length = head->known[KS_KNOWN_HEADER_LENGTH],
+                                   .content_length = !known                     ? -1
+                                                     : head->content_length < 0 ? 0
+                                                                                : head->content_length,
+                                   .body = ks_file_of(head->known[KS_KNOWN_CONTENT_TYPE]),
+                                   .response = ks_file_of(accept),
+                                   .accept_json = accept && strstr(accept, "application/json")};
+    const ks_status status = ks_infer_begin(http->infers, &strings, head->encoding, &conn->identity, conn->first_ns,
                                             http->now_ns, conn, &conn->infer, &conn->error);
     return status == KS_OK ? busy_fault(conn) : status;
 }
@@ -185,7 +186,7 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
 static ks_status begin(ks_http *http, ks_conn *conn)
 {
     if (conn->route.id == KS_ROUTE_INFER) return begin_infer(http, conn);
-    if (conn->method != KS_METHOD_POST || !ks_route_has_words(&conn->route)) return KS_OK;
+    if (conn->method != KS_METHOD_POST || !ks_route_has_json_body(&conn->route)) return KS_OK;
     if (conn->head.encoding != KS_BODY_PLAIN) return ks_fail(&conn->error, KS_ENCODING, "Unsupported compression type");
     return ks_control_begin(&conn->control, &conn->error);
 }
@@ -202,19 +203,19 @@ static bool refuses_early(const ks_http *http, const ks_conn *conn)
 
 ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
 {
-    conn->stage = KS_AT_BODY;
+    conn->state = KS_AT_BODY;
     conn->counted = true;
     conn->requests++;
     http->in_flight++;
     ks_metrics_add(http->metrics, conn->transport->reader, 1);
     ks_identity_read(&conn->identity, &conn->head, &http->numbers);
-    conn->fault = judge(http, conn, read);
+    conn->fault = check(http, conn, read);
     if (conn->fault == KS_OK) conn->fault = begin(http, conn);
     if (conn->fault == KS_OK) return KS_NEXT_BODY;
     return conn->cut || refuses_early(http, conn) ? KS_NEXT_RESPOND : KS_NEXT_DROP;
 }
 
-/* Whether its answer is the last one of the connection. The library is given a connection for one request, and
+/* Whether its response is the last one of the connection. The library is given a connection for one request, and
  * where it is preferred each connection has one, so that no request behind it is read otherwise. */
 static bool is_last(const ks_http *http, const ks_conn *conn)
 {
@@ -298,7 +299,7 @@ size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n
 bool ks_request_end(ks_http *http, ks_conn *conn)
 {
     if (conn->fault == KS_OK && conn->infer && !ks_infer_end(conn->infer)) return false;
-    conn->stage = KS_AT_WAIT;
+    conn->state = KS_AT_WAIT;
     conn->since_ns = http->now_ns;
     return true;
 }
@@ -325,12 +326,12 @@ static ks_status make_page(ks_http *http, ks_conn *conn, ks_response *response)
     const char *type = "";
     ks_text text;
     ks_text_init(&text, PAGE_MAX);
-    const ks_page_ask ask = {.route = &conn->route,
-                             .accept = conn->head.known[KS_KNOWN_ACCEPT],
-                             .infers = http->infers,
-                             .control = conn->received > 0 ? conn->control : NULL};
+    const ks_document_request ask = {.route = &conn->route,
+                                     .accept = conn->head.known[KS_KNOWN_ACCEPT],
+                                     .infers = http->infers,
+                                     .control = conn->received > 0 ? conn->control : NULL};
     ks_status status = ask.control ? ks_control_end(conn->control, &conn->error) : KS_OK;
-    if (status == KS_OK) status = ks_page_make(http->api, &ask, &text, &response->code, &type, &conn->error);
+    if (status == KS_OK) status = ks_document_make(http->api, &ask, &text, &response->code, &type, &conn->error);
     if (status == KS_OK) status = take_text(response, &text, &conn->error);
     ks_text_fini(&text);
     if (status != KS_OK) return status;
@@ -344,16 +345,16 @@ static ks_status make_page(ks_http *http, ks_conn *conn, ks_response *response)
 static ks_status make_compat(ks_http *http, ks_conn *conn, ks_response *response)
 {
     enum { ANSWER_MAX = 64 << 20 };
-    ks_answer answer = {.header_length = -1};
+    ks_response_body encoded = {.header_length = -1};
     ks_text text;
     ks_text_init(&text, ANSWER_MAX);
-    ks_status status = ks_compat_answer(conn->compat, http->api->regions, &text, &answer.header_length, &conn->error);
+    ks_status status = ks_compat_respond(conn->compat, http->api->regions, &text, &encoded.header_length, &conn->error);
     if (status == KS_OK) status = take_text(response, &text, &conn->error);
     ks_text_fini(&text);
     if (status != KS_OK) return status;
-    answer.length = response->length;
-    answer.content_type = answer.header_length >= 0 ? "application/octet-stream" : "application/json";
-    ks_response_answer(response, &answer, "");
+    encoded.length = response->length;
+    encoded.content_type = encoded.header_length >= 0 ? "application/octet-stream" : "application/json";
+    ks_response_infer(response, &encoded, "");
     return KS_OK;
 }
 
@@ -362,9 +363,9 @@ static void send_response(ks_http *http, ks_conn *conn, ks_response *response)
     ks_fields_add(&response->fields, "X-Request-Id", conn->identity.request_id);
     response->last = is_last(http, conn);
     response->bodiless = conn->method == KS_METHOD_HEAD;
-    conn->stage = KS_AT_SEND;
+    conn->state = KS_AT_SEND;
     conn->since_ns = http->now_ns;
-    conn->answer_bytes = response->bodiless ? 0 : response->length;
+    conn->response_bytes = response->bodiless ? 0 : response->length;
     conn->code = response->code;
     conn->transport->send(http, conn, response);
 }
@@ -384,21 +385,21 @@ static void respond_fault(ks_http *http, ks_conn *conn)
         conn->transport->drop(http, conn);
 }
 
-/* The answer of an inference; texts of the response lie here until it has been sent, or kept. */
+/* The response of an inference; texts of the response lie here until it has been sent, or kept. */
 static void respond_inference(ks_http *http, ks_conn *conn)
 {
     ks_response response = {.code = 0};
-    ks_answer answer;
+    ks_response_body encoded;
     char timing[KS_TIMING_MAX];
     conn->fault =
-        ks_infer_answer(conn->infer, conn->head.known[KS_KNOWN_ACCEPT_ENCODING], &answer, timing, &conn->error);
+        ks_infer_response(conn->infer, conn->head.known[KS_KNOWN_ACCEPT_ENCODING], &encoded, timing, &conn->error);
     if (conn->fault != KS_OK) {
         respond_fault(http, conn);
         return;
     }
     response.infer = conn->infer;
-    response.body = answer.body;
-    ks_response_answer(&response, &answer, timing);
+    response.body = encoded.body;
+    ks_response_infer(&response, &encoded, timing);
     send_response(http, conn, &response);
 }
 
@@ -426,30 +427,30 @@ static void count(ks_http *http, ks_conn *conn, bool delivered)
     if (!conn->counted) return;
     http->in_flight--;
     conn->counted = false;
-    if (conn->stage == KS_AT_BODY)
+    if (conn->state == KS_AT_BODY)
         ks_metrics_add(http->metrics, KS_COUNT_aborted_receive, 1);
-    else if (conn->stage == KS_AT_WAIT)
+    else if (conn->state == KS_AT_WAIT)
         ks_metrics_add(http->metrics, KS_COUNT_aborted_compute, 1);
-    else if (conn->stage == KS_AT_SEND && !delivered)
+    else if (conn->state == KS_AT_SEND && !delivered)
         ks_metrics_add(http->metrics, KS_COUNT_aborted_send, 1);
     if (conn->code)
         ks_metrics_http(http->metrics, conn->route.handler, conn->method, conn->code, conn->received,
-                        conn->answer_bytes);
+                        conn->response_bytes);
     if (conn->route.id != KS_ROUTE_INFER || conn->infer || (conn->fault == KS_OK && !(conn->compat && conn->code)))
         return;
     const int64_t total_ns = http->now_ns - conn->first_ns;
-    ks_reply_count(http->metrics, &conn->route, conn->fault, total_ns);
+    ks_response_count(http->metrics, &conn->route, conn->fault, total_ns);
     ks_infers_log_other(http->infers, conn->route.model, &conn->identity, conn->fault, total_ns);
 }
 
 void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered)
 {
     count(http, conn, delivered);
-    if (conn->received + conn->answer_bytes <= small_bytes) http->small_ns = http->now_ns;
+    if (conn->received + conn->response_bytes <= small_bytes) http->small_ns = http->now_ns;
     ks_infer_leave(&conn->infer);
     ks_control_fini(&conn->control);
     ks_compat_fini(&conn->compat);
-    conn->stage = KS_AT_IDLE;
+    conn->state = KS_AT_IDLE;
     conn->since_ns = http->now_ns;
     ks_eviction_rest(&http->conns, conn, http->now_ns);
 }

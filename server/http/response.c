@@ -6,12 +6,12 @@
 
 #include "codec/decode.h"
 
-const char *ks_reply_sentence(ks_status status)
+const char *ks_response_sentence(ks_status status)
 {
     return status == KS_DEVICE ? "the device has failed; the server restarts" : "Server not ready";
 }
 
-const char *ks_reply_number(char out[24], int64_t value)
+const char *ks_response_number(char out[24], int64_t value)
 {
     char *end = out + 23;
     *end = '\0';
@@ -31,20 +31,20 @@ void ks_fields_add(ks_fields *fields, const char *name, const char *value)
     fields->at[fields->count++].value = value;
 }
 
-void ks_response_answer(ks_response *response, const ks_answer *answer, const char *timing)
+void ks_response_infer(ks_response *response, const ks_response_body *encoded, const char *timing)
 {
     ks_fields *fields = &response->fields;
     response->code = 200;
-    response->length = answer->length;
-    ks_fields_add(fields, "Content-Type", answer->content_type);
-    if (answer->header_length >= 0)
+    response->length = encoded->length;
+    ks_fields_add(fields, "Content-Type", encoded->content_type);
+    if (encoded->header_length >= 0)
         ks_fields_add(fields, "Inference-Header-Content-Length",
-                      ks_reply_number(fields->number, answer->header_length));
-    if (answer->datatype) {
-        ks_fields_add(fields, "Kernserve-Shape", answer->shape);
-        ks_fields_add(fields, "Kernserve-Datatype", answer->datatype);
+                      ks_response_number(fields->number, encoded->header_length));
+    if (encoded->datatype) {
+        ks_fields_add(fields, "Kernserve-Shape", encoded->shape);
+        ks_fields_add(fields, "Kernserve-Datatype", encoded->datatype);
     }
-    if (answer->content_encoding) ks_fields_add(fields, "Content-Encoding", answer->content_encoding);
+    if (encoded->content_encoding) ks_fields_add(fields, "Content-Encoding", encoded->content_encoding);
     if (timing[0]) ks_fields_add(fields, "Server-Timing", timing);
 }
 
@@ -54,7 +54,7 @@ bool ks_response_fault(ks_response *response, ks_status status, const char *sent
     size_t length = 0;
     ks_text text;
     ks_text_init(&text, KS_ERROR_TEXT * 8);
-    ks_oip_error(&text, sentence);
+    ks_document_error(&text, sentence);
     response->code = ks_status_http(status);
     response->body = response->owned = ks_text_take(&text, &length);
     response->length = length;
@@ -138,7 +138,7 @@ static char *put_status(char *at, int code)
     char number[24];
     if (code == 200) return PUT(at, "HTTP/1.1 200 OK\r\n");
     at = PUT(at, "HTTP/1.1 ");
-    at = put_text(at, ks_reply_number(number, code));
+    at = put_text(at, ks_response_number(number, code));
     at = PUT(at, " ");
     at = put_text(at, phrase_of(code));
     return PUT(at, "\r\n");
@@ -157,14 +157,14 @@ size_t ks_response_head(const ks_response *response, ks_date *date, char out[KS_
     }
     if (response->last) at = PUT(at, "Connection: close\r\n");
     at = PUT(at, "Content-Length: ");
-    at = put_text(at, ks_reply_number(number, (int64_t)response->length));
+    at = put_text(at, ks_response_number(number, (int64_t)response->length));
     at = PUT(at, "\r\n\r\n");
     return (size_t)(at - out);
 }
 
 /* --- books -------------------------------------------------------------------------------------------------------- */
 
-void ks_reply_count(ks_shard_metrics *metrics, const ks_route *route, ks_status status, int64_t total_ns)
+void ks_response_count(ks_shard_metrics *metrics, const ks_route *route, ks_status status, int64_t total_ns)
 {
     ks_record record = {.model = route->model ? route->model->index : -1, .status = status, .total_ns = total_ns};
     for (int i = 0; i < KS_PHASES; i++) record.phase_ns[i] = -1;

@@ -1,6 +1,6 @@
 /* Responses: what one consists of, and the only writer of its text: status line, phrase, Date, fields. Any thread. */
-#ifndef KS_REPLY_H
-#define KS_REPLY_H
+#ifndef KS_RESPONSE_H
+#define KS_RESPONSE_H
 #include <time.h>
 
 #include "base/head.h"
@@ -38,8 +38,8 @@ typedef struct ks_date {
 enum { KS_RESPONSE_HEAD_MAX = 2048 };
 
 void ks_fields_add(ks_fields *fields, const char *name, const char *value);
-/* Of an inference's answer; timing: the value of Server-Timing, or "". Of a fault; allow: a path's methods, or NULL. */
-void ks_response_answer(ks_response *response, const ks_answer *answer, const char *timing);
+/* Of an inference's response; timing: the value of Server-Timing, or "". Of a fault; allow: a path's methods, or NULL. */
+void ks_response_infer(ks_response *response, const ks_response_body *encoded, const char *timing);
 /* Also makes the body; false: no memory for it. */
 bool ks_response_fault(ks_response *response, ks_status status, const char *sentence, const char *allow);
 /* The text of everything before the body; returns its length. */
@@ -47,8 +47,8 @@ size_t ks_response_head(const ks_response *response, ks_date *date, char out[KS_
 /* What is left of a response that nobody sends. */
 void ks_response_fini(ks_response *response);
 
-const char *ks_reply_sentence(ks_status status);          /* why the server as a whole refuses */
-const char *ks_reply_number(char out[24], int64_t value); /* value >= 0 */
+const char *ks_response_sentence(ks_status status);          /* why the server as a whole refuses */
+const char *ks_response_number(char out[24], int64_t value); /* value >= 0 */
 /* An inference request without a record: refused before it had one, or to a compatibility model. */
-void ks_reply_count(ks_shard_metrics *metrics, const ks_route *route, ks_status status, int64_t total_ns);
+void ks_response_count(ks_shard_metrics *metrics, const ks_route *route, ks_status status, int64_t total_ns);
 #endif

@@ -5,13 +5,13 @@
 #include "http/eviction.h"
 #include "http/plain.h"
 
-/* A plain close: a client that sends its next request at this moment sees the end before any answer, as every client that keeps
+/* A plain close: a client that sends its next request at this moment sees the end before any response, as every client that keeps
  * connections must expect. The library closes its own ones, when it has seen the end. */
 static void evict(ks_http *http, ks_conn *conn, ks_count reason)
 {
     ks_metrics_add(http->metrics, reason, 1);
     if (ks_conn_is_plain(conn)) {
-        ks_direct_hang_up(http, conn);
+        ks_plain_hang_up(http, conn);
         return;
     }
     shutdown(conn->fd, SHUT_RDWR);
@@ -31,7 +31,7 @@ int ks_http_make_room(ks_http *http, int n)
     ks_count reason;
     ks_conn *conn;
     http->now_ns = ks_now_ns();
-    while (made < n && (conn = ks_eviction_pick(&http->conns, http->now_ns, &reason)) != NULL) {
+    while (made < n && (conn = ks_eviction_choose(&http->conns, http->now_ns, &reason)) != NULL) {
         evict(http, conn, reason);
         made++;
     }

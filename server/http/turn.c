@@ -21,7 +21,7 @@ bool ks_turn_watch(ks_http *http, int fd, uint64_t key)
     return epoll_ctl(http->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-bool ks_turn_has_company(const ks_http *http)
+bool ks_turn_in_latency_mode(const ks_http *http)
 {
     return http->now_ns - http->small_ns < company_ns;
 }
@@ -30,7 +30,7 @@ bool ks_turn_has_company(const ks_http *http)
 
 static int64_t wait_ns(ks_http *http, int64_t most_ns)
 {
-    if (http->unfinished || http->going_on > 0 || http->direct_waits || http->lined > 0) return 0;
+    if (http->unfinished || http->going_on > 0 || http->plain_waits || http->io_queued > 0) return 0;
     const int64_t library_ns = ks_library_wait_ns(http);
     http->unfinished = library_ns == 0;
     if (library_ns < most_ns) most_ns = library_ns;
@@ -90,11 +90,11 @@ static void walk(ks_http *http)
         ks_conn_probe(conn, http->config, http->now_ns);
         const ks_late late = ks_conn_late(conn, http->config, http->now_ns);
         if (late != KS_IN_TIME) end_late(http, conn, late);
-        if (ks_conn_is_plain(conn)) ks_direct_walk(http, conn);
+        if (ks_conn_is_plain(conn)) ks_plain_walk(http, conn);
     }
 }
 
-/* Large requests that waited for memory, for a piece of the ring or for the next bytes of their answer. */
+/* Large requests that waited for memory, for a chunk of the ring or for the next bytes of their response. */
 static void wake_streams(ks_http *http)
 {
     ks_conn *conn;
@@ -103,7 +103,7 @@ static void wake_streams(ks_http *http)
     if (http->resumed) ks_library_run(http);
 }
 
-/* Whose piece of a body was left over by the last turn's slice. */
+/* Whose chunk of a body was left over by the last turn's slice. */
 static void take_up(ks_http *http)
 {
     for (int i = 0; i < http->conns.active_count; i++)
@@ -118,11 +118,11 @@ bool ks_http_turn(ks_http *http, int64_t timeout_ns)
     const int64_t most_ns = wait_ns(http, timeout_ns);
     const int count = wait_events(http, most_ns);
     http->now_ns = ks_now_ns();
-    http->moves_until_ns = http->now_ns + (ks_turn_has_company(http) ? moves_beside_ns : moves_ns);
+    http->moves_until_ns = http->now_ns + (ks_turn_in_latency_mode(http) ? moves_beside_ns : moves_ns);
     bool ready = http->unfinished || http->going_on > 0;
-    const bool waited = http->direct_waits, moves = http->lined > 0;
+    const bool waited = http->plain_waits, moves = http->io_queued > 0;
     if (http->infers) ks_infers_turn(http->infers);
-    if (waited) ks_direct_turn(http);
+    if (waited) ks_plain_turn(http);
     if (http->going_on > 0) take_up(http);
     for (int i = 0; i < count; i++) {
         ready |= http->events[i].data.u64 == KS_LIBRARY_KEY;
@@ -135,7 +135,7 @@ bool ks_http_turn(ks_http *http, int64_t timeout_ns)
     ks_conns_nudge(&http->conns);
     walk(http);
     if (http->infers) wake_streams(http);
-    ks_pieces_turn(http);
+    ks_io_queue_turn(http);
     return count > 0 || ready || waited || moves;
 }
 
@@ -161,11 +161,11 @@ void ks_http_fail(ks_http *http, ks_status status)
     http->refusing = status;
     for (int i = 0; i < http->conns.active_count; i++) {
         ks_conn *conn = http->conns.active[i];
-        if (conn->infer && (conn->stage == KS_AT_BODY || conn->stage == KS_AT_WAIT))
-            ks_infer_abort(conn->infer, status, ks_reply_sentence(status));
+        if (conn->infer && (conn->state == KS_AT_BODY || conn->state == KS_AT_WAIT))
+            ks_infer_abort(conn->infer, status, ks_response_sentence(status));
         ks_library_resume(conn);
     }
-    ks_direct_fail(http);
+    ks_plain_fail(http);
     ks_library_run(http);
 }
 

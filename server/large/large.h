@@ -1,56 +1,56 @@
-/* Large requests of one shard, in pieces: the body goes on while it arrives, rows are worked on as soon as they are there,
+/* Large requests of one shard: the body goes on while it arrives, rows are worked on as soon as they are there,
  * the answer comes back while it is sent.
  *
- * Words    area = the memory of one such request, in the backend's own (ks_large) or, where kernels work on ordinary
- *          memory, an overflow slot; ring = the shard's pinned pieces between the sockets and the areas; block = rows that
+ * Words    device buffer = the memory of one such request, in the backend's own (ks_large) or, where kernels work on ordinary
+ *          memory, an overflow slot; ring = the shard's pinned ring buffers between the sockets and the device buffers; block = rows that
  *          are one launch.
- * Waiting  nothing here blocks. A stream without memory, or without a piece, takes fewer bytes than it is offered or gives
- *          none; it then comes back from ks_streams_turn when it can go on. Memory is given out in order of arrival.
+ * Waiting  nothing here blocks. A large request without memory, or without a ring buffer, takes fewer bytes than it is offered or gives
+ *          none; it then comes back from ks_large_requests_turn when it can go on. Memory is given out in order of arrival.
  *          Who would wait beyond its deadline at the rate at which memory comes free (memory_rate.h) is refused at once, and
  *          who waits already as soon as that is plain.
  * Blocks   of equal size, one after the other, so that one plan serves them all. They are chosen such that a row's bits are
  *          those that it has in one launch of the whole.
- * Ring     only a cache: a piece that fills slowly is sent as it is, one that is read slowly is dropped and fetched again.
- *          So a slow client never keeps a piece that another one needs.
- * Owner    ks_stream lies in its request's record; it must not move until it is SHUT.  Threads  the shard's own. */
-#ifndef KS_STREAM_H
-#define KS_STREAM_H
+ * Ring     only a cache: a ring buffer that fills slowly is sent as it is, one that is read slowly is dropped and fetched again.
+ *          So a slow client never keeps a ring buffer that another one needs.
+ * Owner    ks_large_request lies in its request's record; it must not move until it is SHUT.  Threads  the shard's own. */
+#ifndef KS_LARGE_H
+#define KS_LARGE_H
 #include "engine/engine.h"
 
-typedef struct ks_streams ks_streams;
+typedef struct ks_large_requests ks_large_requests;
 
-typedef enum ks_stream_state {
-    KS_STREAM_SHUT,
-    KS_STREAM_WAITS, /* for memory */
-    KS_STREAM_OPEN,
-    KS_STREAM_LEAVES /* given up; copies are still under way */
-} ks_stream_state;
+typedef enum ks_large_state {
+    KS_LARGE_SHUT,
+    KS_LARGE_WAITS, /* for memory */
+    KS_LARGE_OPEN,
+    KS_LARGE_LEAVES /* given up; copies are still under way */
+} ks_large_state;
 
-typedef enum ks_stream_pause {
+typedef enum ks_large_pause {
     KS_PAUSE_NONE,
     KS_PAUSE_MEMORY,
     KS_PAUSE_ROOM,
     KS_PAUSE_DATA,
     KS_PAUSE_QUEUE,
     KS_PAUSES
-} ks_stream_pause;
+} ks_large_pause;
 
-typedef struct ks_stream {
-    ks_streams *streams;
-    ks_stream_state state;
-    ks_stream_pause pause;
+typedef struct ks_large_request {
+    ks_large_requests *requests;
+    ks_large_state state;
+    ks_large_pause pause;
     ks_status status; /* a fault met since; error says which */
     ks_error error;
     int64_t deadline_ns; /* for its memory */
-    struct ks_stream *next, *previous, *event_next;
+    struct ks_large_request *next, *previous, *event_next;
     bool happened;
     /* memory: */
     size_t in_bytes, out_bytes;
-    ks_slot area;  /* the backend's own */
-    ks_slot *slot; /* or an overflow slot */
+    ks_slot device_buffer; /* the backend's own */
+    ks_slot *slot;         /* or an overflow slot */
     /* copies: */
-    int filling;                /* piece that takes the body's bytes; -1: none */
-    int under_way;              /* pieces on the link */
+    int filling;                /* ring buffer that takes the body's bytes; -1: none */
+    int under_way;              /* ring buffers on the link */
     size_t came[KS_INPUTS_MAX]; /* bytes of each input, from its start, that are on their way or there */
     size_t reading;             /* the out side's bytes from here on are wanted */
     /* blocks: */
@@ -63,45 +63,45 @@ typedef struct ks_stream {
     ks_slot view;                 /* the block under way */
     ks_places places;             /* of its tensors */
     unsigned char head[KS_HEAD_ROOM];
-} ks_stream;
+} ks_large_request;
 
 /* Takes the ring. KS_MEMORY. */
-ks_status ks_streams_open(ks_engine *engine, ks_streams **out, ks_error *error);
-/* Waits for the copies under way and gives back what streams still hold; no launch may be under way. */
-void ks_streams_close(ks_streams **streams);
+ks_status ks_large_requests_open(ks_engine *engine, ks_large_requests **out, ks_error *error);
+/* Waits for the copies under way and gives back what large requests still hold; no launch may be under way. */
+void ks_large_requests_close(ks_large_requests **requests);
 /* Whether a request of that size goes through here: one that no slot class holds. */
-bool ks_streams_takes(const ks_streams *streams, size_t in_bytes, size_t out_bytes);
+bool ks_large_requests_takes(const ks_large_requests *requests, size_t in_bytes, size_t out_bytes);
 
-/* OPEN or WAITS. stream: SHUT, of any content otherwise. KS_QUEUE_FULL: too many wait already; KS_BUDGET: those that do want
+/* OPEN or WAITS. large request: SHUT, of any content otherwise. KS_QUEUE_FULL: too many wait already; KS_BUDGET: those that do want
  * more than the deadline allows; KS_WORK, KS_BUDGET: such a request never fits; KS_MEMORY. */
-ks_status ks_stream_begin(ks_streams *streams, ks_stream *stream, const ks_spec *spec, int64_t deadline_ns,
-                          ks_error *error);
+ks_status ks_large_begin(ks_large_requests *requests, ks_large_request *request, const ks_spec *spec,
+                         int64_t deadline_ns, ks_error *error);
 /* Bytes of the in side; *taken < n: paused. */
-ks_status ks_stream_write(ks_stream *stream, size_t offset, const char *bytes, size_t n, size_t *taken,
-                          ks_error *error);
-ks_status ks_stream_finish(ks_stream *stream, ks_error *error); /* the in side is complete */
+ks_status ks_large_write(ks_large_request *request, size_t offset, const char *bytes, size_t n, size_t *taken,
+                         ks_error *error);
+ks_status ks_large_finish(ks_large_request *request, ks_error *error); /* the in side is complete */
 /* The next block, if its rows are there: plan and slot of a job that must have ended before the next call. */
-bool ks_stream_next(ks_stream *stream, ks_job *job);
-/* That job cannot be submitted now: the turn brings the stream back. */
-void ks_stream_later(ks_stream *stream);
-void ks_stream_launched(ks_stream *stream);
+bool ks_large_next(ks_large_request *request, ks_job *job);
+/* That job cannot be submitted now: the turn brings the large request back. */
+void ks_large_later(ks_large_request *request);
+void ks_large_launched(ks_large_request *request);
 /* That job was done well. true: it was the last one. */
-bool ks_stream_done(ks_stream *stream, const ks_job *job);
-bool ks_stream_is_done(const ks_stream *stream); /* that was so */
+bool ks_large_done(ks_large_request *request, const ks_job *job);
+bool ks_large_is_done(const ks_large_request *request); /* that was so */
 /* Where an answer's head is written: the last KS_HEAD_ROOM bytes in front. */
-unsigned char *ks_stream_out(ks_stream *stream);
-/* true: the out side comes by ks_stream_view, else it lies at ks_stream_out. */
-bool ks_stream_is_remote(const ks_stream *stream);
+unsigned char *ks_large_out(ks_large_request *request);
+/* true: the out side comes by ks_large_view, else it lies at ks_large_out. */
+bool ks_large_is_remote(const ks_large_request *request);
 /* How many bytes of the out side from offset on, which never goes back, lie at *bytes until the next call; 0: paused, or a
  * fault (status). */
-size_t ks_stream_view(ks_stream *stream, size_t offset, const char **bytes);
+size_t ks_large_view(ks_large_request *request, size_t offset, const char **bytes);
 /* So many of those just viewed are no longer needed. n >= 1. */
-void ks_stream_used(ks_stream *stream, size_t n);
+void ks_large_used(ks_large_request *request, size_t n);
 /* Gives everything back, at once or when its copies have ended; true: SHUT. No job under way. */
-bool ks_stream_leave(ks_stream *stream);
+bool ks_large_leave(ks_large_request *request);
 
-/* Looks at copies and memory. A list by ->event_next of the streams that can go on, have met a fault, or are SHUT now. */
-ks_stream *ks_streams_turn(ks_streams *streams, int64_t now_ns);
+/* Looks at copies and memory. A list by ->event_next of the large requests that can go on, have met a fault, or are SHUT now. */
+ks_large_request *ks_large_requests_turn(ks_large_requests *requests, int64_t now_ns);
 /* How long until a turn may bring something that no descriptor tells of; INT64_MAX: nothing to come. */
-int64_t ks_streams_wait_ns(const ks_streams *streams);
+int64_t ks_large_requests_wait_ns(const ks_large_requests *requests);
 #endif

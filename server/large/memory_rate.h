@@ -1,10 +1,10 @@
-/* How fast the memory for large requests comes free: measured, to tell how long a line of them will wait.
+/* How fast the memory for large requests comes free: measured, to tell how long a queue of them will wait.
  *
  * Rate    bytes that were given to who waited, by the time in which anybody did: while all memory is out, that is what the
  *         service achieves, whoever holds it up (the device, the link, slow clients). Of both sums an eighth is forgotten
  *         with each request that is given some, so that about the last eight count; the time since the last one counts in
  *         full, so that a service that has stopped is soon seen to be slow.
- * Unknown until KS_MEMORY_RATE_LEAST requests have come out of the line: before that nobody is judged by it.
+ * Unknown until KS_MEMORY_RATE_LEAST requests have come out of the queue: before that nobody is judged by it.
  * Time    as far as the shard's turns went on: a pause of the process is no slow service.
  * Threads the shard's own. */
 #ifndef KS_MEMORY_RATE_H

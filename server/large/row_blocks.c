@@ -41,7 +41,7 @@ static bool cut_spec(const ks_spec *whole, int dim, int64_t rows, ks_spec *out)
 /* Blocks of equal size, so that one plan serves them all. The last one ends with the last row; where that does not come
  * out, each block takes a few rows of the next one as well, which are then computed twice, to the same bits. false: not
  * worth it, or not possible. */
-static bool cut_blocks(ks_stream *stream, const ks_spec *whole, size_t least, ks_spec *block)
+static bool cut_blocks(ks_large_request *request, const ks_spec *whole, size_t least, ks_spec *block)
 {
     int dim = 0;
     const int64_t rows = rows_of(whole, &dim);
@@ -54,41 +54,41 @@ static bool cut_blocks(ks_stream *stream, const ks_spec *whole, size_t least, ks
     const int64_t taken = stride + rows % step;
     if (rows < 2 * taken || !cut_spec(whole, dim, taken, block)) return false;
     if (block->out[0].size_bytes != out_row * (size_t)taken) return false;
-    stream->blocks = (rows - taken + stride - 1) / stride + 1;
-    stream->block_in = in_row * (size_t)taken;
-    stream->block_out = out_row * (size_t)taken;
-    stream->stride_in = in_row * (size_t)stride;
-    stream->stride_out = out_row * (size_t)stride;
+    request->blocks = (rows - taken + stride - 1) / stride + 1;
+    request->block_in = in_row * (size_t)taken;
+    request->block_out = out_row * (size_t)taken;
+    request->stride_in = in_row * (size_t)stride;
+    request->stride_out = out_row * (size_t)stride;
     return true;
 }
 
 /* The smallest blocks whose rows come out as they do in one launch; else all of it is one block. Plans that were tried in
  * vain stay in the cache, so that the next request of the shape finds them. */
-ks_status ks_stream_plan(ks_stream *stream, const ks_spec *spec, ks_error *error)
+ks_status ks_large_plan(ks_large_request *request, const ks_spec *spec, ks_error *error)
 {
-    ks_engine *engine = stream->streams->engine;
+    ks_engine *engine = request->requests->engine;
     ks_error ignored;
     ks_spec block;
     ks_plan *whole, *part;
     const ks_status status = ks_engine_plan(engine, spec, &whole, error);
     if (status != KS_OK) return status;
-    stream->in_bytes = whole->in_bytes;
-    stream->out_bytes = whole->out_bytes;
-    stream->plan = whole;
-    for (size_t least = block_bytes; cut_blocks(stream, spec, least, &block); least *= 2) {
+    request->in_bytes = whole->in_bytes;
+    request->out_bytes = whole->out_bytes;
+    request->plan = whole;
+    for (size_t least = block_bytes; cut_blocks(request, spec, least, &block); least *= 2) {
         if (ks_engine_plan(engine, &block, &part, &ignored) != KS_OK) break;
         if (part->rows_like != whole->rows_like) {
             ks_engine_plan_release(engine, &part);
             continue;
         }
-        stream->plan = part;
-        stream->whole = whole;
+        request->plan = part;
+        request->whole = whole;
         return KS_OK;
     }
-    stream->blocks = 1;
-    stream->block_in = spec->in[0].size_bytes;
-    stream->block_out = spec->out[0].size_bytes;
-    stream->stride_in = stream->stride_out = 0;
+    request->blocks = 1;
+    request->block_in = spec->in[0].size_bytes;
+    request->block_out = spec->out[0].size_bytes;
+    request->stride_in = request->stride_out = 0;
     return KS_OK;
 }
 
@@ -99,79 +99,80 @@ static size_t block_at(int64_t i, size_t stride, size_t block, size_t all)
     return at < all - block ? at : all - block;
 }
 
-static const ks_spec *spec_of(const ks_stream *stream)
+static const ks_spec *spec_of(const ks_large_request *request)
 {
-    return stream->whole ? &stream->whole->spec : &stream->plan->spec;
+    return request->whole ? &request->whole->spec : &request->plan->spec;
 }
 
 /* Inputs come in any order, each from its start. */
-void ks_stream_came(ks_stream *stream, size_t offset, size_t bytes)
+void ks_large_came(ks_large_request *request, size_t offset, size_t bytes)
 {
-    const ks_spec *spec = spec_of(stream);
+    const ks_spec *spec = spec_of(request);
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         const size_t begin = spec->in[i].offset, end = begin + spec->in[i].size_bytes;
         const size_t from = offset > begin ? offset : begin, to = offset + bytes < end ? offset + bytes : end;
-        if (from < to) stream->came[i] += to - from;
+        if (from < to) request->came[i] += to - from;
     }
 }
 
 /* Whether so much of INPUT0 is there, and the other inputs are complete. */
-static bool is_there(const ks_stream *stream, size_t rows_end)
+static bool is_there(const ks_large_request *request, size_t rows_end)
 {
-    const ks_spec *spec = spec_of(stream);
+    const ks_spec *spec = spec_of(request);
     for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i))
-        if (stream->came[i] < spec->in[i].size_bytes) return false;
-    return stream->came[0] >= rows_end;
+        if (request->came[i] < spec->in[i].size_bytes) return false;
+    return request->came[0] >= rows_end;
 }
 
-static void place_tensors(ks_stream *stream, size_t in, size_t out)
+static void place_tensors(ks_large_request *request, size_t in, size_t out)
 {
-    const ks_spec *spec = spec_of(stream);
-    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) stream->places.in[i] = spec->in[i].offset;
-    for (int i = 0; i < spec->outputs; i++) stream->places.out[i] = spec->out[i].offset;
-    stream->places.in[0] += in;
-    stream->places.out[0] += out;
+    const ks_spec *spec = spec_of(request);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
+        request->places.in[i] = spec->in[i].offset;
+    for (int i = 0; i < spec->outputs; i++) request->places.out[i] = spec->out[i].offset;
+    request->places.in[0] += in;
+    request->places.out[0] += out;
 }
 
-bool ks_stream_next(ks_stream *stream, ks_job *job)
+bool ks_large_next(ks_large_request *request, ks_job *job)
 {
-    if (stream->state != KS_STREAM_OPEN || stream->launched == stream->blocks) return false;
-    const ks_spec *spec = spec_of(stream);
-    const size_t in = block_at(stream->launched, stream->stride_in, stream->block_in, spec->in[0].size_bytes);
-    const size_t out = block_at(stream->launched, stream->stride_out, stream->block_out, spec->out[0].size_bytes);
-    if (!is_there(stream, in + stream->block_in)) return false;
-    ks_slot *view = &stream->view;
-    *view = stream->slot ? *stream->slot : stream->area;
-    place_tensors(stream, in, out);
-    view->places = &stream->places;
-    if (stream->whole) { /* no more of the sides than up to the block's end */
-        view->in_cap = stream->places.in[0] + stream->block_in;
-        view->out_cap = stream->places.out[0] + stream->block_out;
+    if (request->state != KS_LARGE_OPEN || request->launched == request->blocks) return false;
+    const ks_spec *spec = spec_of(request);
+    const size_t in = block_at(request->launched, request->stride_in, request->block_in, spec->in[0].size_bytes);
+    const size_t out = block_at(request->launched, request->stride_out, request->block_out, spec->out[0].size_bytes);
+    if (!is_there(request, in + request->block_in)) return false;
+    ks_slot *view = &request->view;
+    *view = request->slot ? *request->slot : request->device_buffer;
+    place_tensors(request, in, out);
+    view->places = &request->places;
+    if (request->whole) { /* no more of the sides than up to the block's end */
+        view->in_cap = request->places.in[0] + request->block_in;
+        view->out_cap = request->places.out[0] + request->block_out;
     }
-    job->plan = stream->plan;
+    job->plan = request->plan;
     job->slot = view;
     return true;
 }
 
-void ks_stream_launched(ks_stream *stream)
+void ks_large_launched(ks_large_request *request)
 {
-    stream->launched++;
+    request->launched++;
 }
 
 /* Who asks for the plan of a request asks for the one of all its rows: the blocks' time is a run of that. */
-bool ks_stream_done(ks_stream *stream, const ks_job *job)
+bool ks_large_done(ks_large_request *request, const ks_job *job)
 {
-    stream->done++;
-    stream->kernel_ns = stream->kernel_ns < 0 || job->kernel_ns < 0 ? -1 : stream->kernel_ns + job->kernel_ns;
-    if (!ks_stream_is_done(stream)) return false;
-    if (stream->whole && stream->kernel_ns >= 0) {
-        stream->whole->timed_jobs++;
-        stream->whole->timed_ns += stream->kernel_ns;
+    request->done++;
+    request->kernel_ns = request->kernel_ns < 0 || job->kernel_ns < 0 ? -1 : request->kernel_ns + job->kernel_ns;
+    if (!ks_large_is_done(request)) return false;
+    if (request->whole && request->kernel_ns >= 0) {
+        request->whole->timed_jobs++;
+        request->whole->timed_ns += request->kernel_ns;
     }
     return true;
 }
 
-bool ks_stream_is_done(const ks_stream *stream)
+bool ks_large_is_done(const ks_large_request *request)
 {
-    return stream->state == KS_STREAM_OPEN && stream->done == stream->blocks;
+    return request->state == KS_LARGE_OPEN && request->done == request->blocks;
 }

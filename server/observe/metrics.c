@@ -31,9 +31,9 @@ const char *ks_phase_name(ks_phase phase)
     return phase_names[phase];
 }
 
-const char *ks_encoding_name(ks_encoding encoding)
+const char *ks_format_label_name(ks_format_label encoding)
 {
-    static const char *const names[KS_ENCODINGS] = {
+    static const char *const names[KS_FORMAT_LABELS] = {
 #define FORMAT(name) #name,
 #include "base/formats.def"
     };

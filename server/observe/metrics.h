@@ -1,6 +1,6 @@
 /* Counters of each shard (one writer each, C11 atomics, no lock, no allocation on the path), summed when somebody asks.
  * Families in metrics.def. Leaf service: knows models, statuses and phases, no other room; what other rooms own
- * (engine, log, state) is handed in as values when a page is written. */
+ * (engine, log, state) is handed in as values when a document is written. */
 #ifndef KS_METRICS_H
 #define KS_METRICS_H
 #include <stdbool.h>
@@ -20,7 +20,7 @@ typedef enum ks_phase {
 } ks_phase;
 const char *ks_phase_name(ks_phase phase);
 
-const char *ks_encoding_name(ks_encoding encoding);
+const char *ks_format_label_name(ks_format_label encoding);
 
 #define KS_OUTCOME_TABLE(X) X(ok) X(client_error) X(rejected) X(timeout) X(cancelled) X(device_error)
 typedef enum ks_outcome {
@@ -63,7 +63,7 @@ typedef enum ks_count {
 /* One finished inference request. model NULL: unknown model. */
 typedef struct ks_record {
     int model; /* index, -1: unknown */
-    ks_encoding encoding;
+    ks_format_label encoding;
     ks_status status;
     bool executed; /* it ran: phases are valid */
     int batch_count;
@@ -108,8 +108,8 @@ void ks_metrics_stats(const ks_metrics *metrics, int model, ks_model_stats *out)
 enum { KS_BOUNDS = 19 };
 int ks_metrics_bucket(int64_t ns);
 
-/* What one shard's engine counts (engine.c writes, a page sums): the cells of the rows ENGINE and DEVICE of metrics.def,
- * and what functions of a page read. Every member is a uint64_t. */
+/* What one shard's engine counts (engine.c writes, a document sums): the cells of the rows ENGINE and DEVICE of metrics.def,
+ * and what functions of a document read. Every member is a uint64_t. */
 typedef struct ks_engine_stats {
 #define ENGINE(id, ...) uint64_t id;
 #define ENGINE_BY(id, kind, name, unit, label, values, help) values
@@ -122,7 +122,7 @@ typedef struct ks_engine_stats {
     uint64_t capture_bucket[KS_BOUNDS + 1];
 } ks_engine_stats;
 
-/* Values owned by other rooms, for a page. */
+/* Values owned by other rooms, for a document. */
 #define KS_STATE_TABLE(X)                                                                                              \
     X(KS_STATE_STARTING, "starting")                                                                                   \
     X(KS_STATE_WARMING, "warming")                                                                                     \
@@ -132,7 +132,7 @@ typedef enum ks_state { KS_STATE_TABLE(X) KS_STATES } ks_state;
 #undef X
 extern const char *const ks_state_names[KS_STATES];
 
-typedef struct ks_page {
+typedef struct ks_document {
     ks_state state;
     ks_device_info device;
     const ks_engine_stats *engines; /* one per shard */
@@ -142,7 +142,7 @@ typedef struct ks_page {
 #include "observe/metrics.def"
     bool openmetrics, triton;         /* not both */
     const struct ks_gpu_figures *gpu; /* with triton; NULL: not known here */
-} ks_page;
+} ks_document;
 /* The whole text of /metrics, Prometheus 0.0.4 or OpenMetrics 1.0.0. Any thread; allocates. */
-void ks_metrics_text(const ks_metrics *metrics, const ks_page *page, struct ks_text *out);
+void ks_metrics_text(const ks_metrics *metrics, const ks_document *page, struct ks_text *out);
 #endif

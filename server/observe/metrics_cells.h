@@ -28,7 +28,7 @@ typedef struct ks_stats_cells {
 
 typedef struct ks_model_cells {
     _Alignas(64) ks_stats_cells stats;
-    ks_cell requests[KS_ENCODINGS][KS_OUTCOMES];
+    ks_cell requests[KS_FORMAT_LABELS][KS_OUTCOMES];
     ks_histogram duration;
     ks_histogram phase[KS_PHASES];
 } ks_model_cells;

@@ -54,7 +54,7 @@ static void put_label(ks_sheet *sheet, const char *separator, const char *name, 
     ks_text_puts(sheet->out, "\"");
 }
 
-/* A histogram's lines have the same labels but for the last: copied from the line before, which halves a page's time. */
+/* A histogram's lines have the same labels but for the last: copied from the line before, which halves a document's time. */
 static void put_labels(ks_sheet *sheet)
 {
     ks_text *out = sheet->out;

@@ -1,4 +1,4 @@
-/* One page of metrics under way: a family at a time, in either text form. begin() writes a family's head, sample() its
+/* One document of metrics under way: a family at a time, in either text form. begin() writes a family's head, sample() its
  * lines. metrics.def says what a family is; what differs between the forms (suffixes, UNIT, info and stateset types) is
  * known to metrics_sheet.c and nowhere else. */
 #ifndef KS_METRICS_SHEET_H
@@ -20,7 +20,7 @@ typedef struct ks_sheet {
     int family;
     const char *names[5], *values[5]; /* labels of the next line */
     int labels;
-    /* where the page has just these labels already, as text; 0 bytes: nowhere */
+    /* where the document has just these labels already, as text; 0 bytes: nowhere */
     size_t labels_at, labels_bytes;
 } ks_sheet;
 
@@ -41,8 +41,8 @@ void ks_sheet_states(ks_sheet *sheet, const char *const *names, int count, int c
 
 /* The process_* families, from /proc/self. A family that cannot be read is left out. */
 void ks_sheet_process(ks_sheet *sheet);
-/* Triton's names (--triton-metrics): nv_inference_* of every model, and nv_gpu_* as far as the page's GPU tells them. */
+/* Triton's names (--triton-metrics): nv_inference_* of every model, and nv_gpu_* as far as the document's GPU tells them. */
 struct ks_metrics;
-struct ks_page;
-void ks_sheet_triton(ks_sheet *sheet, const struct ks_metrics *metrics, const struct ks_page *page);
+struct ks_document;
+void ks_sheet_triton(ks_sheet *sheet, const struct ks_metrics *metrics, const struct ks_document *page);
 #endif

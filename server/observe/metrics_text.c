@@ -1,4 +1,4 @@
-/* The page /metrics: a row of metrics.def is written by its owner's loop, a row PAGE by the function write_ID of this file, from
+/* The document /metrics: a row of metrics.def is written by its owner's loop, a row PAGE by the function write_ID of this file, from
  * the counters of metrics_cells.h and the values that other layers handed in. */
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static uint64_t relaxed(const ks_cell *cell)
 typedef struct page {
     ks_sheet sheet;
     const ks_metrics *metrics;
-    const ks_page *values;
+    const ks_document *values;
     ks_engine_stats sum; /* of all shards */
     char device[16];     /* label of its families */
     const char *label;   /* of the row under way, for each of its lines; NULL: none */
@@ -58,14 +58,14 @@ static int model_place(int model)
     return model < ks_model_count() ? model : KS_MODELS_MAX;
 }
 
-/* Whose histograms are on the page. A model has nine of them, 198 lines: all 27 models at 0 were 506 kB and stood a shard
+/* Whose histograms are on the document. A model has nine of them, 198 lines: all 27 models at 0 were 506 kB and stood a shard
  * still for 2 ms at each scrape of the data port. So the operations themselves are there at 0
  * from the start; a variant's (softmax_fp16, reduce_sum) come with its first request and stay, as a reader of rates
  * needs them to. Counters all exist at 0 from the start: no first event is missed, whichever model it is of. */
 static bool has_histograms(const ks_metrics *metrics, int model)
 {
     if (strcmp(ks_model_at(model)->name, ks_model_at(model)->op->name) == 0) return true;
-    for (int e = 0; e < KS_ENCODINGS; e++)
+    for (int e = 0; e < KS_FORMAT_LABELS; e++)
         for (int o = 0; o < KS_OUTCOMES; o++)
             if (SUM(metrics, model[model].requests[e][o])) return true;
     return false;
@@ -180,10 +180,10 @@ static void write_requests(page *p)
 #undef X
     };
     for (int m = 0; m < p->models; m++)
-        for (int e = 0; e < KS_ENCODINGS; e++)
+        for (int e = 0; e < KS_FORMAT_LABELS; e++)
             for (int o = 0; o < KS_OUTCOMES; o++) {
                 ks_sheet_label(&p->sheet, 0, "model", model_name(m));
-                ks_sheet_label(&p->sheet, 1, "encoding", ks_encoding_name((ks_encoding)e));
+                ks_sheet_label(&p->sheet, 1, "encoding", ks_format_label_name((ks_format_label)e));
                 ks_sheet_label(&p->sheet, 2, "outcome", outcomes[o]);
                 ks_sheet_sample(&p->sheet, SUM(p->metrics, model[model_place(m)].requests[e][o]));
             }
@@ -238,7 +238,7 @@ static void write_log_dropped(page *p)
 /* --- engines and device ----------------------------------------------------------------------------------------------
  */
 
-static ks_engine_stats engines_sum(const ks_page *values)
+static ks_engine_stats engines_sum(const ks_document *values)
 {
     ks_engine_stats sum = {0};
     for (int i = 0; i < values->shards; i++) {
@@ -371,7 +371,7 @@ static void write_functions(page *p)
 #include "observe/metrics.def"
 }
 
-void ks_metrics_text(const ks_metrics *metrics, const ks_page *values, ks_text *out)
+void ks_metrics_text(const ks_metrics *metrics, const ks_document *values, ks_text *out)
 {
     page p = {.sheet = {.out = out, .openmetrics = values->openmetrics},
               .metrics = metrics,

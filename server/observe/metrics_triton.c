@@ -55,7 +55,7 @@ static void write_gpu(ks_sheet *sheet, const char *uuid, const ks_gpu_figures *g
     }
 }
 
-void ks_sheet_triton(ks_sheet *sheet, const ks_metrics *metrics, const ks_page *page)
+void ks_sheet_triton(ks_sheet *sheet, const ks_metrics *metrics, const ks_document *page)
 {
     write_models(sheet, metrics);
     if (page->gpu) write_gpu(sheet, page->device.uuid, page->gpu);

@@ -21,39 +21,39 @@ enum { UNTIMED_BYTES = 4096 };
  * that a small one never waits for a large one's end. */
 enum { SLICE_NUMBERS = 4096, SLICE_LEAST = 1024 };
 
-typedef enum ks_words { KS_WORDS_NONE, KS_WORDS_SOME, KS_WORDS_ALL } ks_words;
+typedef enum ks_encode_state { KS_ENCODE_NOT_BEGUN, KS_ENCODE_BEGUN, KS_ENCODE_DONE } ks_encode_state;
 
 struct ks_infer {
     ks_job job; /* first: a job is its record */
     ks_infers *infers;
     ks_infer *next_free;
-    ks_oip *oip;
+    ks_codec *codec;
     void *client;
     const ks_identity *identity; /* the client's */
     int held;
-    bool words_open;               /* oip wants its fini */
+    bool codec_open;               /* codec wants its fini */
     ks_window windows[KS_WINDOWS]; /* of shared memory, held */
     bool recorded;
     ks_status fault;
     ks_error error;
     const ks_model *model;
     ks_inflate *inflate;
-    ks_encoding encoding;
+    ks_format_label encoding;
     ks_times times;
-    int64_t begun_ns;   /* there has been nothing but words since then, */
-    uint64_t run;       /* in this run (ks_infers_run); UINT64_MAX: decode_ns is up to date */
-    bool packed;        /* the body is compressed */
-    bool streamed;      /* through the stream: job's plan and slot are the stream's */
-    int64_t ended_ns;   /* streamed: the body is complete; 0: not yet */
-    int64_t tail_ns;    /* streamed: when the first block that ended after that was launched */
-    int64_t sending_ns; /* answer handed over */
-    ks_words words;     /* of the answer, written so far */
-    ks_answer answer;
-    uint64_t given_back;  /* of the answer's text, from its start */
-    char *owned;          /* the answer's text */
+    int64_t begun_ns;             /* there has been nothing but words since then, */
+    uint64_t run;                 /* in this run (ks_infers_run); UINT64_MAX: decode_ns is up to date */
+    bool compressed;              /* the body is compressed */
+    bool is_large;                /* above the slots: job's plan and slot are the large request's */
+    int64_t ended_ns;             /* large: the body is complete; 0: not yet */
+    int64_t tail_ns;              /* large: when the first block that ended after that was launched */
+    int64_t sending_ns;           /* response handed over */
+    ks_encode_state encode_state; /* of the response, written so far */
+    ks_response_body response;
+    uint64_t given_back;  /* of the response's text, from its start */
+    char *owned;          /* the response's text */
     uint64_t owned_taken; /* of the budget */
-    ks_slot_wait wait;    /* in the line before the slots */
-    ks_stream stream;
+    ks_slot_wait wait;    /* in the slot queue */
+    ks_large_request large;
 };
 
 struct ks_infers {
@@ -63,19 +63,19 @@ struct ks_infers {
     ks_budget *budget;
     ks_regions *regions;      /* NULL: client shared memory is off */
     const _Atomic int *state; /* ks_state */
-    ks_streams *streams;
-    ks_stream *events; /* of the last turn */
-    ks_slot_line line;
-    ks_oip_memos *memos;
-    ks_word_limits limits;
+    ks_large_requests *large_requests;
+    ks_large_request *events; /* of the last turn */
+    ks_slot_queue slot_queue;
+    ks_head_cache *head_cache;
+    ks_codec_limits limits;
     ks_infer *free;
     int count, held;
     uint64_t logged; /* for one line in N */
     size_t slice;    /* numbers left of this turn */
     uint64_t runs;   /* looks at connections, by whichever transport */
     ks_infer *records;
-    unsigned char *words; /* of every record, and one more, for plans that are asked for */
-    ks_oip *asked;
+    unsigned char *codecs; /* of every record, and one more, for plans that are asked for */
+    ks_codec *asked;
 };
 
 static double work_limit(const ks_request_options *options)
@@ -87,18 +87,18 @@ ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_
 {
     const ks_config *config = options->config;
     const int count = options->count;
-    size_t words = (ks_oip_size() + 63) / 64 * 64;
+    size_t codec_bytes = (ks_codec_size() + 63) / 64 * 64;
     ks_infers *infers = calloc(1, sizeof *infers);
     if (infers) {
         infers->records = calloc((size_t)count, sizeof *infers->records);
-        infers->words = calloc((size_t)count + 1, words);
-        infers->memos = ks_oip_memos_open();
+        infers->codecs = calloc((size_t)count + 1, codec_bytes);
+        infers->head_cache = ks_head_cache_open();
     }
-    if (infers == NULL || infers->records == NULL || infers->words == NULL || infers->memos == NULL) {
+    if (infers == NULL || infers->records == NULL || infers->codecs == NULL || infers->head_cache == NULL) {
         ks_infers_close(&infers);
         return ks_fail(error, KS_MEMORY, "no memory for %d request records", count);
     }
-    const ks_status status = ks_streams_open(options->engine, &infers->streams, error);
+    const ks_status status = ks_large_requests_open(options->engine, &infers->large_requests, error);
     if (status != KS_OK) {
         ks_infers_close(&infers);
         return status;
@@ -110,21 +110,21 @@ ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_
     infers->regions = options->regions;
     infers->state = options->state;
     infers->count = count;
-    ks_slot_line_init(&infers->line, options->engine, config->slot_wait);
-    infers->limits = (ks_word_limits){.max_body = config->max_body,
-                                      .max_json = config->max_json,
-                                      .max_output = config->max_output,
-                                      .max_work = work_limit(options),
-                                      .max_skeleton = config->max_skeleton,
-                                      .strict_parameters = config->strict_parameters,
-                                      .json_non_finite_error = config->json_non_finite == KS_JSON_NON_FINITE_ERROR,
-                                      .slice = &infers->slice,
-                                      .memos = infers->memos};
-    infers->asked = (ks_oip *)(void *)(infers->words + (size_t)count * words);
+    ks_slot_queue_init(&infers->slot_queue, options->engine, config->slot_wait);
+    infers->limits = (ks_codec_limits){.max_body = config->max_body,
+                                       .max_json = config->max_json,
+                                       .max_output = config->max_output,
+                                       .max_work = work_limit(options),
+                                       .max_skeleton = config->max_skeleton,
+                                       .strict_parameters = config->strict_parameters,
+                                       .json_non_finite_error = config->json_non_finite == KS_JSON_NON_FINITE_ERROR,
+                                       .slice = &infers->slice,
+                                       .head_cache = infers->head_cache};
+    infers->asked = (ks_codec *)(void *)(infers->codecs + (size_t)count * codec_bytes);
     for (int i = count - 1; i >= 0; i--) {
         ks_infer *infer = &infers->records[i];
         infer->infers = infers;
-        infer->oip = (ks_oip *)(void *)(infers->words + (size_t)i * words);
+        infer->codec = (ks_codec *)(void *)(infers->codecs + (size_t)i * codec_bytes);
         infer->next_free = infers->free;
         infers->free = infer;
     }
@@ -135,10 +135,10 @@ ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_
 void ks_infers_close(ks_infers **infers)
 {
     if (*infers == NULL) return;
-    ks_streams_close(&(*infers)->streams);
+    ks_large_requests_close(&(*infers)->large_requests);
     free((*infers)->records);
-    free((*infers)->words);
-    ks_oip_memos_close(&(*infers)->memos);
+    free((*infers)->codecs);
+    ks_head_cache_close(&(*infers)->head_cache);
     free(*infers);
     *infers = NULL;
 }
@@ -166,45 +166,45 @@ int ks_infers_held(const ks_infers *infers)
 ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, ks_plan *out, const char **path,
                          ks_error *error)
 {
-    const ks_oip_head head = {.model = model, .query = query, .content_length = -1};
-    ks_status status = ks_oip_begin(infers->asked, &head, &infers->limits, NULL, NULL, error);
-    if (status == KS_OK) status = ks_engine_look(infers->engine, &ks_oip_ask(infers->asked)->spec, out, error);
-    ks_oip_fini(infers->asked);
+    const ks_codec_head head = {.model = model, .query = query, .content_length = -1};
+    ks_status status = ks_codec_begin(infers->asked, &head, &infers->limits, NULL, NULL, error);
+    if (status == KS_OK) status = ks_engine_look(infers->engine, &ks_codec_request(infers->asked)->spec, out, error);
+    ks_codec_fini(infers->asked);
     if (status == KS_OK) *path = ks_engine_path(infers->engine, out);
     return status;
 }
 
-/* A fault gives back at once what a stream holds, but for what the engine or the link are busy with. */
+/* A fault gives back at once what a large request holds, but for what the engine or the link are busy with. */
 static ks_status set_fault(ks_infer *infer, ks_status status)
 {
     if (infer->fault == KS_OK) infer->fault = status;
-    if (infer->fault != KS_OK) ks_slot_line_leave(&infer->infers->line, &infer->wait);
-    if (infer->fault != KS_OK && !(infer->held & HELD_BY_ENGINE)) ks_stream_leave(&infer->stream);
+    if (infer->fault != KS_OK) ks_slot_queue_leave(&infer->infers->slot_queue, &infer->wait);
+    if (infer->fault != KS_OK && !(infer->held & HELD_BY_ENGINE)) ks_large_leave(&infer->large);
     return status;
 }
 
 static void give_slot(ks_infers *infers, ks_slot **slot)
 {
     ks_engine_slot_release(infers->engine, slot);
-    ks_slot_line_freed(&infers->line);
+    ks_slot_queue_freed(&infers->slot_queue);
 }
 
 static int64_t deadline_of(const ks_infer *infer)
 {
-    const ks_ask *ask = ks_oip_ask(infer->oip);
+    const ks_infer_request *request = ks_codec_request(infer->codec);
     int64_t wait_ns = infer->infers->config->request_timeout;
-    if (ask->timeout_us > 0 && ask->timeout_us < wait_ns / 1000) wait_ns = ask->timeout_us * 1000;
+    if (request->timeout_us > 0 && request->timeout_us < wait_ns / 1000) wait_ns = request->timeout_us * 1000;
     return infer->times.first_ns + wait_ns;
 }
 
-/* ks_oip_write_fn */
-static ks_status write_stream(void *context, size_t offset, const char *bytes, size_t n, size_t *taken, ks_error *error)
+/* ks_codec_write_fn */
+static ks_status write_large(void *context, size_t offset, const char *bytes, size_t n, size_t *taken, ks_error *error)
 {
     ks_infer *infer = context;
-    return ks_stream_write(&infer->stream, offset, bytes, n, taken, error);
+    return ks_large_write(&infer->large, offset, bytes, n, taken, error);
 }
 
-/* ks_oip_write_fn: nothing is taken while there is no slot. */
+/* ks_codec_write_fn: nothing is taken while there is no slot. */
 static ks_status write_slot(void *context, size_t offset, const char *bytes, size_t n, size_t *taken, ks_error *error)
 {
     ks_infer *infer = context;
@@ -214,26 +214,27 @@ static ks_status write_slot(void *context, size_t offset, const char *bytes, siz
     return KS_OK;
 }
 
-/* ks_oip_place_fn: a larger slot takes the place of a smaller one, with the bytes that have come; what is above the slots
- * becomes a stream, and what finds no slot waits for one, where its words allow it. A packed body does not: what comes of it
+/* ks_codec_place_fn: a larger slot takes the place of a smaller one, with the bytes that have come; what is above the slots
+ * becomes a large request, and what finds no slot waits for one, where its words allow it. A compressed body does not: what comes of it
  * cannot be held back. */
 static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
                        unsigned char **out, ks_error *error)
 {
     ks_infer *infer = context;
     ks_slot *old = infer->job.slot;
-    const bool held_back = old == NULL && !infer->packed && ks_oip_may_stream(infer->oip);
-    const ks_spec *spec = &ks_oip_ask(infer->oip)->spec;
-    if (held_back && spec->outputs == 1 && ks_streams_takes(infer->infers->streams, in_bytes, out_bytes)) {
+    const bool held_back = old == NULL && !infer->compressed && ks_codec_may_write_through(infer->codec);
+    const ks_spec *spec = &ks_codec_request(infer->codec)->spec;
+    if (held_back && spec->outputs == 1 &&
+        ks_large_requests_takes(infer->infers->large_requests, in_bytes, out_bytes)) {
         *in = *out = NULL;
-        ks_oip_stream(infer->oip, write_stream);
-        infer->streamed = true;
-        return ks_stream_begin(infer->infers->streams, &infer->stream, spec, deadline_of(infer), error);
+        ks_codec_write_through(infer->codec, write_large);
+        infer->is_large = true;
+        return ks_large_begin(infer->infers->large_requests, &infer->large, spec, deadline_of(infer), error);
     }
-    if (held_back && in_bytes > 0 && ks_slot_line_holds(&infer->infers->line, in_bytes, out_bytes)) {
+    if (held_back && in_bytes > 0 && ks_slot_queue_holds(&infer->infers->slot_queue, in_bytes, out_bytes)) {
         *in = *out = NULL;
-        ks_oip_stream(infer->oip, write_slot);
-        ks_slot_line_join(&infer->infers->line, &infer->wait, in_bytes, out_bytes);
+        ks_codec_write_through(infer->codec, write_slot);
+        ks_slot_queue_join(&infer->infers->slot_queue, &infer->wait, in_bytes, out_bytes);
         return KS_OK;
     }
     if (old == NULL || old->in_cap < in_bytes || old->out_cap < out_bytes) {
@@ -251,18 +252,18 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
     return KS_OK;
 }
 
-/* ks_oip_window_fn */
+/* ks_codec_window_fn */
 static ks_status hold_window(void *context, int which, const char *region, uint64_t offset, uint64_t bytes,
-                             bool *direct, ks_error *error)
+                             bool *device_copies, ks_error *error)
 {
     ks_infer *infer = context;
     ks_window *window = &infer->windows[which];
     const ks_status status = ks_window_hold(infer->infers->regions, region, offset, bytes, window, error);
-    *direct = status == KS_OK && ks_window_device(window);
+    *device_copies = status == KS_OK && ks_window_device(window);
     return status;
 }
 
-ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding,
+ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, ks_body_encoding encoding,
                          const ks_identity *identity, int64_t first_ns, int64_t now_ns, void *client, ks_infer **out,
                          ks_error *error)
 {
@@ -276,24 +277,24 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     infer->identity = identity;
     infer->held = HELD_BY_CLIENT;
     infer->recorded = false;
-    infer->words = KS_WORDS_NONE;
-    infer->answer.owned = NULL;
+    infer->encode_state = KS_ENCODE_NOT_BEGUN;
+    infer->response.owned = NULL;
     infer->given_back = 0;
     infer->fault = KS_OK;
     infer->error.text[0] = '\0';
     infer->model = head->model;
-    infer->encoding = KS_ENCODING_json;
+    infer->encoding = KS_FORMAT_LABEL_json;
     infer->sending_ns = 0;
-    infer->packed = encoding != KS_BODY_PLAIN;
-    infer->streamed = false;
+    infer->compressed = encoding != KS_BODY_PLAIN;
+    infer->is_large = false;
     infer->ended_ns = infer->tail_ns = 0;
     infer->times = (ks_times){.first_ns = first_ns};
     ks_metrics_add(infers->metrics, KS_COUNT_in_flight, 1);
-    infer->words_open = true;
-    ks_oip_head words = *head;
-    words.window = infers->regions ? hold_window : NULL;
-    set_fault(infer, ks_oip_begin(infer->oip, &words, &infers->limits, place, infer, &infer->error));
-    if (infer->fault == KS_OK && infer->packed)
+    infer->codec_open = true;
+    ks_codec_head codec_head = *head;
+    codec_head.window = infers->regions ? hold_window : NULL;
+    set_fault(infer, ks_codec_begin(infer->codec, &codec_head, &infers->limits, place, infer, &infer->error));
+    if (infer->fault == KS_OK && infer->compressed)
         set_fault(infer, ks_inflate_begin(infers->limits.max_body, &infers->slice, &infer->inflate, &infer->error));
     infer->begun_ns = now_ns;
     infer->run = infers->runs;
@@ -302,7 +303,7 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_enc
     return KS_OK;
 }
 
-/* --- blocks of a stream ------------------------------------------------------------------------------------------- */
+/* --- blocks of a large request ------------------------------------------------------------------------------------------- */
 
 static ks_status submit_job(ks_infer *infer)
 {
@@ -310,9 +311,9 @@ static ks_status submit_job(ks_infer *infer)
     /* Another shard may have met a fault that the backend knows nothing of, and told a client whose next request this is. */
     if (atomic_load_explicit(infer->infers->state, memory_order_acquire) == KS_STATE_FAILED)
         return ks_fail(&infer->error, KS_DEVICE, "the device is lost");
-    job->priority = ks_oip_ask(infer->oip)->priority;
+    job->priority = ks_codec_request(infer->codec)->priority;
     job->deadline_ns = deadline_of(infer);
-    job->deadline_asked = ks_oip_ask(infer->oip)->timeout_us > 0;
+    job->deadline_asked = ks_codec_request(infer->codec)->timeout_us > 0;
     infer->held |= HELD_BY_ENGINE;
     const ks_status status = ks_engine_submit(infer->infers->engine, job, &infer->error);
     if (status != KS_OK) infer->held &= ~HELD_BY_ENGINE;
@@ -323,14 +324,14 @@ static ks_status submit_job(ks_infer *infer)
  * who has been let in tries again. */
 static void run_block(ks_infer *infer)
 {
-    ks_stream *stream = &infer->stream;
-    if (infer->fault != KS_OK || infer->held & HELD_BY_ENGINE || !ks_stream_next(stream, &infer->job)) return;
+    ks_large_request *large = &infer->large;
+    if (infer->fault != KS_OK || infer->held & HELD_BY_ENGINE || !ks_large_next(large, &infer->job)) return;
     const ks_status status = submit_job(infer);
     if (status == KS_OK)
-        ks_stream_launched(stream);
-    else if (status == KS_QUEUE_FULL && (infer->ended_ns == 0 || stream->done > 0) &&
+        ks_large_launched(large);
+    else if (status == KS_QUEUE_FULL && (infer->ended_ns == 0 || large->done > 0) &&
              ks_now_ns() < infer->job.deadline_ns)
-        ks_stream_later(stream);
+        ks_large_later(large);
     else
         set_fault(infer, status);
 }
@@ -357,12 +358,12 @@ static bool end_block(ks_infer *infer)
         set_fault(infer, job->status);
     }
     if (infer->fault != KS_OK || infer->client == NULL) {
-        ks_stream_leave(&infer->stream);
+        ks_large_leave(&infer->large);
         return true;
     }
     if (infer->ended_ns && infer->tail_ns == 0 && job->done_ns > infer->ended_ns)
         infer->tail_ns = job->launched_ns > infer->ended_ns ? job->launched_ns : infer->ended_ns;
-    if (!ks_stream_done(&infer->stream, job)) {
+    if (!ks_large_done(&infer->large, job)) {
         run_block(infer);
         return infer->fault != KS_OK;
     }
@@ -370,26 +371,26 @@ static bool end_block(ks_infer *infer)
     return infer->ended_ns != 0;
 }
 
-/* The body of a streamed request is complete. */
-static ks_status end_stream(ks_infer *infer)
+/* The body of a large request is complete. */
+static ks_status end_large(ks_infer *infer)
 {
-    const ks_status status = ks_stream_finish(&infer->stream, &infer->error);
+    const ks_status status = ks_large_finish(&infer->large, &infer->error);
     if (status != KS_OK) return status;
-    infer->encoding = ks_ask_encoding(ks_oip_ask(infer->oip));
+    infer->encoding = ks_infer_request_label(ks_codec_request(infer->codec));
     infer->ended_ns = ks_now_ns();
     infer->job.submitted_ns = infer->ended_ns;
     run_block(infer);
-    if (ks_stream_is_done(&infer->stream)) finish_times(infer);
+    if (ks_large_is_done(&infer->large)) finish_times(infer);
     return infer->fault;
 }
 
 /* --- the body ----------------------------------------------------------------------------------------------------- */
 
 /* ks_inflate_fn */
-static ks_status feed_words(void *context, const char *bytes, size_t *n, ks_error *error)
+static ks_status feed_codec(void *context, const char *bytes, size_t *n, ks_error *error)
 {
     ks_infer *infer = context;
-    return ks_oip_feed(infer->oip, bytes, n, error);
+    return ks_codec_feed(infer->codec, bytes, n, error);
 }
 
 size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n)
@@ -397,45 +398,45 @@ size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n)
     if (infer->fault != KS_OK) return n;
     size_t taken = n;
     allow_some(infer->infers);
-    /* To look at the clock twice takes as long as to copy a small piece. */
-    const bool copies = ks_oip_ask(infer->oip)->form == KS_FORM_PLAIN_RAW;
+    /* To look at the clock twice takes as long as to copy a small chunk. */
+    const bool copies = ks_codec_request(infer->codec)->format == KS_BODY_FORMAT_RAW;
     const bool first = infer->run == infer->infers->runs;
     const bool timed = !first && (infer->inflate || !copies || n > UNTIMED_BYTES);
     const int64_t started = timed ? ks_now_ns() : 0;
     if (infer->inflate)
-        set_fault(infer, ks_inflate_feed(infer->inflate, bytes, &taken, feed_words, infer, &infer->error));
+        set_fault(infer, ks_inflate_feed(infer->inflate, bytes, &taken, feed_codec, infer, &infer->error));
     else
-        set_fault(infer, ks_oip_feed(infer->oip, bytes, &taken, &infer->error));
+        set_fault(infer, ks_codec_feed(infer->codec, bytes, &taken, &infer->error));
     if (timed) infer->times.decode_ns += ks_now_ns() - started;
-    if (first && (infer->fault != KS_OK || !ks_oip_complete(infer->oip))) {
+    if (first && (infer->fault != KS_OK || !ks_codec_complete(infer->codec))) {
         infer->times.decode_ns = ks_now_ns() - infer->begun_ns;
         infer->run = UINT64_MAX;
     }
-    if (infer->streamed) run_block(infer);
+    if (infer->is_large) run_block(infer);
     return infer->fault == KS_OK ? taken : n;
 }
 
 /* Inputs from shared memory come into the slot, or the slot says where they lie. */
 static ks_status take_windows(ks_infer *infer)
 {
-    const ks_ask *ask = ks_oip_ask(infer->oip);
+    const ks_infer_request *request = ks_codec_request(infer->codec);
     ks_slot *slot = infer->job.slot;
-    if (!ask->windows) return KS_OK;
-    for (int i = ks_next_input(&ask->spec, -1); i >= 0; i = ks_next_input(&ask->spec, i)) {
-        const ks_tensor *in = &ask->spec.in[i];
+    if (!request->windows) return KS_OK;
+    for (int i = ks_next_input(&request->spec, -1); i >= 0; i = ks_next_input(&request->spec, i)) {
+        const ks_tensor *in = &request->spec.in[i];
         ks_status status = KS_OK;
-        if (ks_in(ask->directs, i))
+        if (ks_in(request->device_copies, i))
             slot->in_window[i] = ks_window_device(&infer->windows[i]);
-        else if (ks_in(ask->windows, i))
+        else if (ks_in(request->windows, i))
             status = ks_window_read(&infer->windows[i], slot->in + in->offset, in->size_bytes, &infer->error);
-        if (status == KS_OK && ks_in(ask->windows & ~(unsigned)ask->directs, i))
-            status = ks_ask_check_bytes(ask, i, slot->in + in->offset, in->size_bytes, &infer->error);
+        if (status == KS_OK && ks_in(request->windows & ~(unsigned)request->device_copies, i))
+            status = ks_infer_request_check_bytes(request, i, slot->in + in->offset, in->size_bytes, &infer->error);
         if (status != KS_OK) return status;
     }
-    for (int i = 0; i < ask->spec.outputs; i++)
-        if (ks_in(ask->directs, KS_WINDOW_OUT + i))
+    for (int i = 0; i < request->spec.outputs; i++)
+        if (ks_in(request->device_copies, KS_WINDOW_OUT + i))
             slot->out_window[i] = ks_window_device(&infer->windows[KS_WINDOW_OUT + i]);
-    slot->windows |= ask->directs != 0;
+    slot->windows |= request->device_copies != 0;
     return KS_OK;
 }
 
@@ -447,7 +448,7 @@ static void drop_windows(ks_infer *infer)
         memset(slot->out_window, 0, sizeof slot->out_window);
         slot->windows = false;
     }
-    if (!ks_oip_ask(infer->oip)->windows) return;
+    if (!ks_codec_request(infer->codec)->windows) return;
     for (int i = 0; i < KS_WINDOWS; i++)
         if (infer->windows[i].region) ks_window_release(infer->infers->regions, &infer->windows[i]);
 }
@@ -456,15 +457,15 @@ static void drop_windows(ks_infer *infer)
 static ks_status submit(ks_infer *infer)
 {
     ks_infers *infers = infer->infers;
-    const ks_ask *ask = ks_oip_ask(infer->oip);
+    const ks_infer_request *request = ks_codec_request(infer->codec);
     ks_job *job = &infer->job;
     unsigned char *in = NULL, *out = NULL;
-    const size_t in_bytes = ks_ask_in_bytes(ask);
-    infer->encoding = ks_ask_encoding(ask);
+    const size_t in_bytes = ks_infer_request_in_bytes(request);
+    infer->encoding = ks_infer_request_label(request);
     size_t keep = job->slot ? (in_bytes < job->slot->in_cap ? in_bytes : job->slot->in_cap) : 0;
-    ks_status status = place(infer, in_bytes, ks_ask_out_bytes(ask), keep, &in, &out, &infer->error);
+    ks_status status = place(infer, in_bytes, ks_infer_request_out_bytes(request), keep, &in, &out, &infer->error);
     if (status == KS_OK) status = take_windows(infer);
-    if (status == KS_OK) status = ks_engine_plan(infers->engine, &ask->spec, &job->plan, &infer->error);
+    if (status == KS_OK) status = ks_engine_plan(infers->engine, &request->spec, &job->plan, &infer->error);
     if (status == KS_OK) status = submit_job(infer);
     if (status == KS_OK && ks_engine_run(infers->engine, job)) infer->held &= ~HELD_BY_ENGINE;
     return status;
@@ -478,12 +479,12 @@ bool ks_infer_end(ks_infer *infer)
     const int64_t started = infer->run == infer->infers->runs ? infer->begun_ns : ks_now_ns();
     infer->run = UINT64_MAX;
     if (infer->inflate) set_fault(infer, ks_inflate_end(infer->inflate, &infer->error));
-    if (infer->fault == KS_OK) set_fault(infer, ks_oip_end(infer->oip, &infer->error));
-    if (infer->fault == KS_OK && ks_oip_busy(infer->oip)) {
+    if (infer->fault == KS_OK) set_fault(infer, ks_codec_end(infer->codec, &infer->error));
+    if (infer->fault == KS_OK && ks_codec_busy(infer->codec)) {
         infer->times.decode_ns += ks_now_ns() - started;
         return false;
     }
-    if (infer->fault == KS_OK) set_fault(infer, infer->streamed ? end_stream(infer) : submit(infer));
+    if (infer->fault == KS_OK) set_fault(infer, infer->is_large ? end_large(infer) : submit(infer));
     if (infer->fault == KS_OK) infer->times.decode_ns += infer->job.submitted_ns - started;
     return true;
 }
@@ -491,7 +492,7 @@ bool ks_infer_end(ks_infer *infer)
 bool ks_infer_done(const ks_infer *infer)
 {
     if (infer->fault != KS_OK) return true;
-    return infer->streamed ? infer->ended_ns && ks_stream_is_done(&infer->stream) : infer->job.state == KS_JOB_DONE;
+    return infer->is_large ? infer->ended_ns && ks_large_is_done(&infer->large) : infer->job.state == KS_JOB_DONE;
 }
 
 ks_status ks_infer_fault(const ks_infer *infer)
@@ -513,9 +514,9 @@ static void release(ks_infer *infer)
 {
     ks_infers *infers = infer->infers;
     if (infer->held) return;
-    ks_slot_line_leave(&infers->line, &infer->wait);
-    if (!ks_stream_leave(&infer->stream)) return; /* comes back from a turn */
-    if (infer->streamed) {
+    ks_slot_queue_leave(&infers->slot_queue, &infer->wait);
+    if (!ks_large_leave(&infer->large)) return; /* comes back from a turn */
+    if (infer->is_large) {
         infer->job.plan = NULL;
         infer->job.slot = NULL;
     }
@@ -523,12 +524,12 @@ static void release(ks_infer *infer)
     drop_windows(infer);
     if (infer->job.slot) give_slot(infers, &infer->job.slot);
     if (infer->inflate) ks_inflate_fini(&infer->inflate);
-    if (infer->words_open) ks_oip_fini(infer->oip);
+    if (infer->codec_open) ks_codec_fini(infer->codec);
     if (infer->owned_taken) ks_budget_give(infers->budget, infer->owned_taken);
     free(infer->owned);
     infer->owned = NULL;
     infer->owned_taken = 0;
-    infer->words_open = false;
+    infer->codec_open = false;
     infer->next_free = infers->free;
     infers->free = infer;
     infers->held--;
@@ -542,7 +543,7 @@ bool ks_infer_cancel(ks_infer *infer)
         return false;
     infer->held &= ~HELD_BY_ENGINE;
     set_fault(infer, ks_fail(&infer->error, KS_CANCELLED, "the client has gone"));
-    if (!infer->streamed || infer->ended_ns) ks_metrics_add(infer->infers->metrics, KS_COUNT_aborted_queue, 1);
+    if (!infer->is_large || infer->ended_ns) ks_metrics_add(infer->infers->metrics, KS_COUNT_aborted_queue, 1);
     return true;
 }
 
@@ -554,7 +555,7 @@ void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence)
     set_fault(infer, ks_fail(&infer->error, status, "%s", sentence));
 }
 
-static bool wants_line(ks_infers *infers)
+static bool wants_slot_queue(ks_infers *infers)
 {
     const ks_config *config = infers->config;
     return config->access_log == KS_ACCESS_LOG_ON && infers->logged++ % (uint64_t)config->access_log_sample == 0;
@@ -566,12 +567,12 @@ static int64_t phase_us(const ks_record *r, ks_phase phase)
     return r->phase_ns[phase] > 0 ? (r->phase_ns[phase] + 500) / 1000 : 0;
 }
 
-static void log_line(const ks_infer *infer, const ks_record *r)
+static void log_slot_queue(const ks_infer *infer, const ks_record *r)
 {
     const ks_identity *identity = infer->identity;
     KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),
            KS_TEXT("span_id", identity->span_id), KS_TEXT("model", infer->model->name),
-           KS_TEXT("encoding", ks_encoding_name(r->encoding)), KS_INT("status", ks_status_http(r->status)),
+           KS_TEXT("encoding", ks_format_label_name(r->encoding)), KS_INT("status", ks_status_http(r->status)),
            KS_TEXT("code", ks_status_code(r->status)), KS_INT("receive_us", phase_us(r, KS_PHASE_receive)),
            KS_INT("decode_us", phase_us(r, KS_PHASE_decode)), KS_INT("queue_us", phase_us(r, KS_PHASE_queue)),
            KS_INT("h2d_us", phase_us(r, KS_PHASE_h2d)), KS_INT("compute_us", phase_us(r, KS_PHASE_compute)),
@@ -583,7 +584,7 @@ static void log_line(const ks_infer *infer, const ks_record *r)
 void ks_infers_log_other(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
                          int64_t total_ns)
 {
-    if (!wants_line(infers)) return;
+    if (!wants_slot_queue(infers)) return;
     KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),
            KS_TEXT("span_id", identity->span_id), KS_TEXT("model", model ? model->name : "unknown"),
            KS_INT("status", ks_status_http(status)), KS_TEXT("code", ks_status_code(status)),
@@ -604,17 +605,17 @@ static void record(ks_infer *infer, ks_status status)
                    .total_ns = infer->times.answered_ns - infer->times.first_ns};
     ks_times_phases(&infer->times, &infer->job, r.executed, r.phase_ns);
     ks_metrics_inference(infers->metrics, &r);
-    if (wants_line(infers)) log_line(infer, &r);
+    if (wants_slot_queue(infers)) log_slot_queue(infer, &r);
 }
 
 /* Outputs that go to shared memory, and that the device has not moved there. */
 static ks_status write_windows(ks_infer *infer)
 {
-    const ks_ask *ask = ks_oip_ask(infer->oip);
-    const unsigned ours = (unsigned)(ask->windows & ~ask->directs) >> KS_WINDOW_OUT;
+    const ks_infer_request *request = ks_codec_request(infer->codec);
+    const unsigned ours = (unsigned)(request->windows & ~request->device_copies) >> KS_WINDOW_OUT;
     for (int i = 0; ours >> i; i++) {
         if (!ks_in(ours, i)) continue;
-        const ks_tensor *out = &ask->spec.out[i];
+        const ks_tensor *out = &request->spec.out[i];
         const ks_status status = ks_window_write(&infer->windows[KS_WINDOW_OUT + i], infer->job.slot->out + out->offset,
                                                  out->size_bytes, &infer->error);
         if (status != KS_OK) return status;
@@ -624,7 +625,7 @@ static ks_status write_windows(ks_infer *infer)
 
 /* A finished job, or its fault. Text beyond the slot counts against the bytes in flight: its bound from before the first
  * byte is written, then what it came to, until it is sent. */
-static ks_status begin_words(ks_infer *infer)
+static ks_status begin_encode(ks_infer *infer)
 {
     if (infer->fault != KS_OK) return infer->fault;
     if (infer->job.status != KS_OK) {
@@ -633,7 +634,7 @@ static ks_status begin_words(ks_infer *infer)
     }
     const ks_status wrote = write_windows(infer);
     if (wrote != KS_OK) return wrote;
-    const uint64_t bound = ks_oip_answer_bound(infer->oip);
+    const uint64_t bound = ks_codec_encode_bound(infer->codec);
     if (bound > 0 && !ks_budget_take(infer->infers->budget, bound))
         return ks_fail(&infer->error, KS_BUDGET, "no memory for an answer of up to %llu bytes",
                        (unsigned long long)bound);
@@ -643,64 +644,65 @@ static ks_status begin_words(ks_infer *infer)
 
 static unsigned char *out_of(ks_infer *infer)
 {
-    return infer->streamed ? ks_stream_out(&infer->stream) : infer->job.slot->out;
+    return infer->is_large ? ks_large_out(&infer->large) : infer->job.slot->out;
 }
 
 bool ks_infer_write(ks_infer *infer)
 {
-    if (infer->words == KS_WORDS_NONE) {
-        set_fault(infer, begin_words(infer));
-        infer->words = KS_WORDS_SOME;
+    if (infer->encode_state == KS_ENCODE_NOT_BEGUN) {
+        set_fault(infer, begin_encode(infer));
+        infer->encode_state = KS_ENCODE_BEGUN;
     }
-    if (infer->words == KS_WORDS_ALL) return true;
+    if (infer->encode_state == KS_ENCODE_DONE) return true;
     allow_some(infer->infers);
     if (infer->fault == KS_OK)
-        set_fault(infer, ks_oip_answer(infer->oip, out_of(infer), &infer->answer, &infer->error));
-    if (infer->fault == KS_OK && ks_oip_busy(infer->oip)) return false;
-    const uint64_t used = infer->fault == KS_OK && infer->answer.owned ? infer->answer.length : 0;
+        set_fault(infer, ks_codec_encode(infer->codec, out_of(infer), &infer->response, &infer->error));
+    if (infer->fault == KS_OK && ks_codec_busy(infer->codec)) return false;
+    const uint64_t used = infer->fault == KS_OK && infer->response.owned ? infer->response.length : 0;
     assert(used <= infer->owned_taken);
     if (infer->owned_taken > used) ks_budget_give(infer->infers->budget, infer->owned_taken - used);
-    infer->owned = infer->answer.owned;
+    infer->owned = infer->response.owned;
     infer->owned_taken = used;
-    infer->words = KS_WORDS_ALL;
+    infer->encode_state = KS_ENCODE_DONE;
     return true;
 }
 
-/* The same answer, packed as the client accepts it, where that makes it smaller. Past PACK_MOST it would hold the shard up
- * for longer than sending it takes; a stream's answer lies with the device. */
-static void pack(ks_infer *infer, ks_packing packing)
+/* The same response, compressed as the client accepts it, where that makes it smaller. Past PACK_MOST it would hold the shard up
+ * for longer than sending it takes; a large request's response lies with the device. */
+static void compress(ks_infer *infer, ks_compression compression)
 {
-    enum { PACK_LEAST = 1024, PACK_MOST = 1 << 20 };
-    ks_answer *const answer = &infer->answer;
+    enum { COMPRESS_MIN = 1024, COMPRESS_MAX = 1 << 20 };
+    ks_response_body *const response = &infer->response;
     ks_budget *budget = infer->infers->budget;
-    if (packing == KS_PACKING_NONE || answer->length < PACK_LEAST || answer->length > PACK_MOST || infer->streamed)
+    if (compression == KS_COMPRESSION_NONE || response->length < COMPRESS_MIN || response->length > COMPRESS_MAX ||
+        infer->is_large)
         return;
-    const uint64_t bound = ks_packing_bound(answer->length);
+    const uint64_t bound = ks_compression_bound(response->length);
     if (!ks_budget_take(budget, bound)) return;
-    char *packed = malloc(bound);
-    const size_t length = packed ? ks_pack(packing, answer->body, answer->length, packed) : 0;
+    char *compressed = malloc(bound);
+    const size_t length = compressed ? ks_compress(compression, response->body, response->length, compressed) : 0;
     if (length == 0) {
-        free(packed);
+        free(compressed);
         ks_budget_give(budget, bound);
         return;
     }
     ks_budget_give(budget, bound - length + infer->owned_taken);
     free(infer->owned);
-    infer->owned = packed;
+    infer->owned = compressed;
     infer->owned_taken = length;
-    answer->owned = packed;
-    answer->body = packed;
-    answer->length = length;
-    answer->content_encoding = ks_packing_name(packing);
+    response->owned = compressed;
+    response->body = compressed;
+    response->length = length;
+    response->content_encoding = ks_compression_name(compression);
 }
 
-ks_status ks_infer_answer(ks_infer *infer, const char *accept_encoding, ks_answer *answer, char *timing,
-                          ks_error *error)
+ks_status ks_infer_response(ks_infer *infer, const char *accept_encoding, ks_response_body *response, char *timing,
+                            ks_error *error)
 {
-    assert(infer->words == KS_WORDS_ALL);
+    assert(infer->encode_state == KS_ENCODE_DONE);
     timing[0] = '\0';
     if (infer->fault == KS_OK && infer->infers->config->response_compression)
-        pack(infer, ks_packing_accepted(accept_encoding));
+        compress(infer, ks_compression_accepted(accept_encoding));
     infer->times.answered_ns = ks_now_ns();
     record(infer, infer->fault);
     if (infer->fault != KS_OK) {
@@ -708,49 +710,49 @@ ks_status ks_infer_answer(ks_infer *infer, const char *accept_encoding, ks_answe
         error->status = infer->fault;
         return infer->fault;
     }
-    *answer = infer->answer;
+    *response = infer->response;
     if (infer->infers->config->server_timing) ks_times_text(&infer->times, &infer->job, infer->identity, timing);
     infer->sending_ns = infer->times.answered_ns;
     infer->held |= HELD_BY_ANSWER;
     return KS_OK;
 }
 
-bool ks_infer_streams(const ks_infer *infer)
+bool ks_infer_is_remote(const ks_infer *infer)
 {
-    return infer->streamed && ks_stream_is_remote(&infer->stream);
+    return infer->is_large && ks_large_is_remote(&infer->large);
 }
 
 bool ks_infer_waits(const ks_infer *infer)
 {
-    return infer->wait.waits || (infer->streamed && infer->stream.pause != KS_PAUSE_NONE);
+    return infer->wait.waits || (infer->is_large && infer->large.pause != KS_PAUSE_NONE);
 }
 
-/* Of a streamed answer: what lies in front of the tensor. */
+/* Of a large response: what lies in front of the tensor. */
 static size_t head_bytes(const ks_infer *infer)
 {
-    return infer->answer.length - ks_oip_ask(infer->oip)->spec.out[0].size_bytes;
+    return infer->response.length - ks_codec_request(infer->codec)->spec.out[0].size_bytes;
 }
 
 int64_t ks_infer_view(ks_infer *infer, uint64_t at, const char **bytes)
 {
-    if (infer->fault != KS_OK) return -1; /* a stream has given its memory back */
-    if (!ks_infer_streams(infer)) {
-        *bytes = infer->answer.body + at;
-        return (int64_t)(infer->answer.length - at);
+    if (infer->fault != KS_OK) return -1; /* a large request has given its memory back */
+    if (!ks_infer_is_remote(infer)) {
+        *bytes = infer->response.body + at;
+        return (int64_t)(infer->response.length - at);
     }
     const size_t head = head_bytes(infer);
     if (at < head) {
-        *bytes = (const char *)ks_stream_out(&infer->stream) - (head - at);
+        *bytes = (const char *)ks_large_out(&infer->large) - (head - at);
         return (int64_t)(head - at);
     }
-    const size_t size = ks_stream_view(&infer->stream, (size_t)at - head, bytes);
-    return size == 0 && infer->stream.status != KS_OK ? -1 : (int64_t)size;
+    const size_t size = ks_large_view(&infer->large, (size_t)at - head, bytes);
+    return size == 0 && infer->large.status != KS_OK ? -1 : (int64_t)size;
 }
 
 void ks_infer_used(ks_infer *infer, uint64_t at, size_t n)
 {
     if (infer->owned) ks_text_give_back(infer->owned, at + n, &infer->given_back);
-    if (ks_infer_streams(infer) && at >= head_bytes(infer)) ks_stream_used(&infer->stream, n);
+    if (ks_infer_is_remote(infer) && at >= head_bytes(infer)) ks_large_used(&infer->large, n);
 }
 
 int64_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most)
@@ -791,7 +793,7 @@ void *ks_infer_collected(ks_job *job)
     ks_infer *infer = (ks_infer *)job;
     void *client = infer->client;
     infer->held &= ~HELD_BY_ENGINE;
-    if (infer->streamed && !end_block(infer)) return NULL;
+    if (infer->is_large && !end_block(infer)) return NULL;
     release(infer);
     return client;
 }
@@ -800,26 +802,26 @@ void *ks_infer_collected(ks_job *job)
 
 void ks_infers_look(ks_infers *infers, int64_t now_ns)
 {
-    infers->events = ks_streams_turn(infers->streams, now_ns);
-    ks_slot_line_look(&infers->line, now_ns);
+    infers->events = ks_large_requests_turn(infers->large_requests, now_ns);
+    ks_slot_queue_look(&infers->slot_queue, now_ns);
 }
 
 void *ks_infers_woken(ks_infers *infers)
 {
     while (infers->events) {
-        ks_stream *stream = infers->events;
-        ks_infer *infer = (ks_infer *)((char *)stream - offsetof(ks_infer, stream));
+        ks_large_request *large = infers->events;
+        ks_infer *infer = (ks_infer *)((char *)large - offsetof(ks_infer, large));
         void *client = infer->client;
-        infers->events = stream->event_next;
-        if (stream->status != KS_OK && infer->fault == KS_OK) {
-            infer->error = stream->error;
-            set_fault(infer, stream->status);
+        infers->events = large->event_next;
+        if (large->status != KS_OK && infer->fault == KS_OK) {
+            infer->error = large->error;
+            set_fault(infer, large->status);
         }
         run_block(infer);
         release(infer);
         if (client) return client;
     }
-    const ks_slot_wait *wait = ks_slot_line_next(&infers->line);
+    const ks_slot_wait *wait = ks_slot_queue_next(&infers->slot_queue);
     if (wait == NULL) return NULL;
     ks_infer *infer = (ks_infer *)((char *)(uintptr_t)wait - offsetof(ks_infer, wait));
     set_fault(infer, ks_engine_slot(infers->engine, wait->in_bytes, wait->out_bytes, &infer->job.slot, &infer->error));
@@ -828,7 +830,7 @@ void *ks_infers_woken(ks_infers *infers)
 
 int64_t ks_infers_wait_ns(const ks_infers *infers)
 {
-    const int64_t streams_ns = infers->events ? 0 : ks_streams_wait_ns(infers->streams);
-    const int64_t line_ns = ks_slot_line_wait_ns(&infers->line);
-    return streams_ns < line_ns ? streams_ns : line_ns;
+    const int64_t large_requests_ns = infers->events ? 0 : ks_large_requests_wait_ns(infers->large_requests);
+    const int64_t slot_queue_ns = ks_slot_queue_wait_ns(&infers->slot_queue);
+    return large_requests_ns < slot_queue_ns ? large_requests_ns : slot_queue_ns;
 }

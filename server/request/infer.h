@@ -1,12 +1,12 @@
-/* One inference request: begin, feed, end, done, write, answer, sent, leave; on top of the codec (oip) and the engine. Knows
+/* One inference request: begin, feed, end, done, write, response, sent, leave; on top of the codec (codec) and the engine. Knows
  * no sockets: request.c, mhd.c and plain.c feed it bytes and ask for the response.
  *
  * Owns     a fixed array of records, one per connection that the shard can have, each with the words' memory; a record
  *          holds at most one slot and one plan.
- * Large    a request above the slots goes through a stream (stream.h): its blocks are the record's job, one after the
+ * Large    a request above the slots goes through a large request (large request.h): its blocks are the record's job, one after the
  *          other, the first ones while the body still arrives. Feeding and reading may then pause.
- * Life     a record ends when nobody holds it: the connection (begin .. leave), the answer (answer .. sent), the engine
- *          (submit .. collect), the stream's copies. A client that goes away leaves a RUNNING record behind until collect.
+ * Life     a record ends when nobody holds it: the connection (begin .. leave), the response (response .. sent), the engine
+ *          (submit .. collect), the large request's copies. A client that goes away leaves a RUNNING record behind until collect.
  * Threads  the shard's own. */
 #ifndef KS_INFER_H
 #define KS_INFER_H
@@ -46,7 +46,7 @@ void ks_infers_run(ks_infers *infers);
 
 /* first_ns: when the request's first byte was read; now_ns: the clock, a moment ago. A fault of the head is remembered
  * like one of the body. KS_BUDGET: no record free. client: what ks_infer_collected gives back; identity: the caller's, until ks_infer_leave. */
-ks_status ks_infer_begin(ks_infers *infers, const ks_oip_head *head, ks_body_encoding encoding,
+ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, ks_body_encoding encoding,
                          const ks_identity *identity, int64_t first_ns, int64_t now_ns, void *client, ks_infer **out,
                          ks_error *error);
 /* Never fails: a fault is remembered, and what follows is dropped. Returns how much of bytes it took: the rest comes again
@@ -56,21 +56,21 @@ size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n);
 bool ks_infer_end(ks_infer *infer);
 /* Of bytes that feed did not take: not before ks_infers_woken names the client. */
 bool ks_infer_waits(const ks_infer *infer);
-bool ks_infer_done(const ks_infer *infer);            /* the answer, or the fault, can be sent */
+bool ks_infer_done(const ks_infer *infer);            /* the response, or the fault, can be sent */
 ks_status ks_infer_fault(const ks_infer *infer);      /* KS_OK: none so far */
 const char *ks_infer_sentence(const ks_infer *infer); /* of the fault */
 /* The device's error or the reason of the server's end takes the result's place. READY work is dropped, RUNNING work
  * left. */
 void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence);
 
-/* A slice of the answer of a done record. true: it is complete; false: the rest in another turn. */
+/* A slice of the response of a done record. true: it is complete; false: the rest in another turn. */
 bool ks_infer_write(ks_infer *infer);
-/* Of a written record, once: the answer (then ks_infer_sent must follow, when its bytes are no longer needed), or the
+/* Of a written record, once: the response (then ks_infer_sent must follow, when its bytes are no longer needed), or the
  * fault. accept_encoding: the header's value, or NULL. timing: the value of Server-Timing, at least KS_TIMING_MAX bytes;
  * "" where there is none. */
-ks_status ks_infer_answer(ks_infer *infer, const char *accept_encoding, ks_answer *answer, char *timing,
-                          ks_error *error);
-/* How many of the answer's bytes from `at` on, which never goes back, lie at *bytes until the next call; 0: none now,
+ks_status ks_infer_response(ks_infer *infer, const char *accept_encoding, ks_response_body *response, char *timing,
+                            ks_error *error);
+/* How many of the response's bytes from `at` on, which never goes back, lie at *bytes until the next call; 0: none now,
  * ks_infers_woken will name the client; -1: there will be none. */
 int64_t ks_infer_view(ks_infer *infer, uint64_t at, const char **bytes);
 /* So many of those just viewed are no longer needed. A text's memory goes back to the system behind them. n >= 1. */
@@ -78,16 +78,16 @@ void ks_infer_used(ks_infer *infer, uint64_t at, size_t n);
 /* Both at once: at most `most` bytes to out. Returns as ks_infer_view, how many. */
 int64_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most);
 void ks_infer_sent(ks_infer *infer);
-bool ks_infer_streams(const ks_infer *infer); /* the answer's bytes come by ks_infer_view alone */
+bool ks_infer_is_remote(const ks_infer *infer); /* the response's bytes come by ks_infer_view alone */
 
-/* The connection lets go: after the answer was sent, or because the client is gone. */
+/* The connection lets go: after the response was sent, or because the client is gone. */
 void ks_infer_leave(ks_infer **infer);
 /* A job from ks_engine_collect: DONE. Returns the client, NULL: it has left, and the record is gone. */
 void *ks_infer_collected(ks_job *job);
 void *ks_infer_client(const ks_infer *infer); /* NULL: it has left */
 /* The client vanished while its request waited: true if it was still READY and is dropped now. */
 bool ks_infer_cancel(ks_infer *infer);
-/* Once a turn: looks at what streams wait for; then the clients that can go on, or whose request has met a fault, one
+/* Once a turn: looks at what large requests wait for; then the clients that can go on, or whose request has met a fault, one
  * after the other, until NULL. */
 void ks_infers_look(ks_infers *infers, int64_t now_ns);
 void *ks_infers_woken(ks_infers *infers);

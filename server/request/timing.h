@@ -7,7 +7,7 @@
 typedef struct ks_times {
     int64_t first_ns;    /* the first byte was read */
     int64_t decode_ns;   /* spent on the body's words, part of first .. submitted */
-    int64_t answered_ns; /* the answer was built */
+    int64_t answered_ns; /* the response was built */
 } ks_times;
 
 /* All KS_PHASES; -1: did not happen. send is not known yet. ran: the job is done and has its result. */

@@ -93,7 +93,7 @@ static void run_row(const ops_row *row, bool once)
         else
             printf("%8s  ", "");
     }
-    printf("%s\n", s.work.pick.kernel);
+    printf("%s\n", s.work.kernel_info.kernel);
     fflush(stdout);
     CHECK(cudaFree(s.memory));
 }

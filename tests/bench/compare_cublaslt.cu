@@ -100,11 +100,11 @@ static double measure(const sets *s, int launches, const char *(*launch)(const s
     return us;
 }
 
-static double measure_way(sets *s, const ks_way *way, int launches)
+static double measure_algorithm(sets *s, const ks_algorithm *algorithm, int launches)
 {
-    const char *why = ops_choose(&s->work, way);
-    if (!why) return measure(s, launches, launch_set, way->kernel);
-    fprintf(stderr, "%s is out: %s\n", way->kernel, why);
+    const char *why = ops_choose(&s->work, algorithm);
+    if (!why) return measure(s, launches, launch_set, algorithm->kernel);
+    fprintf(stderr, "%s is out: %s\n", algorithm->kernel, why);
     return 0;
 }
 
@@ -130,15 +130,15 @@ static double measure_copy(const sets *s)
     return least;
 }
 
-static void hold_contest(sets *s, const ks_way *ways, int count, ks_contest *contest)
+static void hold_contest(sets *s, const ks_algorithm *candidates, int count, ks_contest *contest)
 {
-    int way;
+    int algorithm;
     ks_contest_begin(contest, count);
-    while ((way = ks_contest_next(contest)) >= 0) {
-        const int64_t first_ns = contest->round ? contest->ns[way][0] : 0;
+    while ((algorithm = ks_contest_next(contest)) >= 0) {
+        const int64_t first_ns = contest->round ? contest->ns[algorithm][0] : 0;
         const double launches = first_ns ? GRAPH_US * 1000 / (double)first_ns : 4;
         const int n = launches < 2 ? 2 : launches > (double)(int)LAUNCHES_MOST ? (int)LAUNCHES_MOST : (int)launches;
-        ks_contest_time(contest, (int64_t)(measure_way(s, &ways[way], n) * 1000));
+        ks_contest_time(contest, (int64_t)(measure_algorithm(s, &candidates[algorithm], n) * 1000));
     }
 }
 
@@ -152,39 +152,39 @@ typedef struct mean {
 
 enum { PLANNED, OWN, FIRST, BEST, FINALISTS };
 
-static bool is_library(const ks_way *way)
+static bool is_library(const ks_algorithm *algorithm)
 {
-    return way->choice[0] == KS_MATMUL_LIBRARY;
+    return algorithm->algorithm[0] == KS_MATMUL_LIBRARY;
 }
 
 /* The four meet; without the library two. Returns how many. */
-static int find_finalists(sets *s, const ks_way *ways, int count, ks_way *out)
+static int find_finalists(sets *s, const ks_algorithm *candidates, int count, ks_algorithm *out)
 {
     static ks_contest contest;
     int own = 0;
-    while (own < count && !is_library(&ways[own])) own++;
-    hold_contest(s, ways, own, &contest);
+    while (own < count && !is_library(&candidates[own])) own++;
+    hold_contest(s, candidates, own, &contest);
     const int best_own = ks_contest_winner(&contest);
-    out[PLANNED] = ways[0];
-    out[OWN] = ways[best_own < 0 ? 0 : best_own];
+    out[PLANNED] = candidates[0];
+    out[OWN] = candidates[best_own < 0 ? 0 : best_own];
     if (own == count) return FIRST;
-    hold_contest(s, ways + own, count - own, &contest);
+    hold_contest(s, candidates + own, count - own, &contest);
     const int best = ks_contest_winner(&contest);
-    out[FIRST] = ways[own];
-    out[BEST] = ways[own + (best < 0 ? 0 : best)];
+    out[FIRST] = candidates[own];
+    out[BEST] = candidates[own + (best < 0 ? 0 : best)];
     return FINALISTS;
 }
 
-static double us_of(const ks_contest *contest, int way)
+static double us_of(const ks_contest *contest, int algorithm)
 {
-    return (double)ks_contest_ns(contest, way) / 1000;
+    return (double)ks_contest_ns(contest, algorithm) / 1000;
 }
 
 static void run_row(const ops_row *row, bool warm, mean *sum)
 {
-    static ks_way ways[KS_WAYS_MAX];
+    static ks_algorithm candidates[KS_CANDIDATES_MAX];
     static ks_contest last;
-    ks_way finalists[FINALISTS];
+    ks_algorithm finalists[FINALISTS];
     sets s;
     memset(&s, 0, sizeof s);
     const char *refused = ops_plan(row, &s.work);
@@ -194,7 +194,7 @@ static void run_row(const ops_row *row, bool warm, mean *sum)
         return;
     }
     open_sets(&s, warm ? 1 : SETS_MOST);
-    const int found = find_finalists(&s, ways, ops_ways(&s.work, ways, KS_WAYS_MAX), finalists);
+    const int found = find_finalists(&s, candidates, ops_candidates(&s.work, candidates, KS_CANDIDATES_MAX), finalists);
     hold_contest(&s, finalists, found, &last);
     const int winner = ks_contest_winner(&last);
     const double own = fmin(us_of(&last, PLANNED), us_of(&last, OWN)), chosen = us_of(&last, winner < 0 ? 0 : winner);

@@ -182,10 +182,10 @@ double ops_copy_gbs(void)
 
 static void use_plan(const ks_cuda_plan *plan, ops_work *out)
 {
-    out->pick = plan->pick;
+    out->kernel_info = plan->kernel_info;
     out->workspace_bytes = ks_align(plan->workspace_bytes);
     out->counters = plan->counters;
-    memcpy(out->choice, plan->choice, sizeof out->choice);
+    memcpy(out->algorithm, plan->algorithm, sizeof out->algorithm);
 }
 
 const char *ops_plan(const ops_row *row, ops_work *out)
@@ -207,16 +207,16 @@ const char *ops_plan(const ops_row *row, ops_work *out)
     return NULL;
 }
 
-int ops_ways(const ops_work *work, ks_way *out, int most)
+int ops_candidates(const ops_work *work, ks_algorithm *out, int most)
 {
     const ks_cuda_op *op = ks_cuda_op_of(work->spec.op);
     return op->candidates ? op->candidates(&library.chip, &work->spec, out, most) : 0;
 }
 
-const char *ops_choose(ops_work *work, const ks_way *way)
+const char *ops_choose(ops_work *work, const ks_algorithm *algorithm)
 {
     ks_cuda_plan plan;
-    if (ks_cuda_op_of(work->spec.op)->adopt(&library.chip, &work->spec, way, &plan, &library.error))
+    if (ks_cuda_op_of(work->spec.op)->adopt(&library.chip, &work->spec, algorithm, &plan, &library.error))
         return library.error.text;
     use_plan(&plan, work);
     return NULL;
@@ -234,7 +234,7 @@ const char *ops_launch(const ops_work *work, const void *in, void *out, void *st
                           .workspace_stride = work->workspace_bytes,
                           .counters_stride = work->counters};
     return ks_cuda_op_of(work->spec.op)
-                   ->launch(&library.chip, &work->spec, work->choice, site, 1, (cudaStream_t)stream, &library.error)
+                   ->launch(&library.chip, &work->spec, work->algorithm, site, 1, (cudaStream_t)stream, &library.error)
                ? library.error.text
                : NULL;
 }

@@ -27,10 +27,10 @@ typedef struct ops_work {
     size_t in_bytes, out_bytes; /* memory that each side needs, pads included; both start on KS_ALIGNMENT */
     double bytes;               /* of inputs and output, each counted once */
     double flops;
-    ks_pick pick;
+    ks_kernel_info kernel_info;
     ks_spec spec;
     size_t workspace_bytes, counters;
-    unsigned char choice[KS_CHOICE_BYTES];
+    unsigned char algorithm[KS_ALGORITHM_BYTES];
 } ops_work;
 
 /* false: there is no row i. */
@@ -41,8 +41,8 @@ const char *ops_open(void); /* device 0 of this process; measures the rate of co
 double ops_copy_gbs(void);  /* bytes read + bytes written */
 const char *ops_plan(const ops_row *row, ops_work *out);
 /* What a tuner tries for planned work, the planned way first. 0: there is one way. */
-int ops_ways(const ops_work *work, ks_way *out, int most);
-const char *ops_choose(ops_work *work, const ks_way *way);
+int ops_candidates(const ops_work *work, ks_algorithm *out, int most);
+const char *ops_choose(ops_work *work, const ks_algorithm *algorithm);
 /* in: the inputs at their offsets in the spec. Nothing is allocated or waited for, so a stream may be capturing. */
 const char *ops_launch(const ops_work *work, const void *in, void *out, void *stream);
 

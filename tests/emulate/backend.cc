@@ -132,7 +132,7 @@ cudaError_t ks_cuda_use(const ks_device *)
 {
     return cudaSuccess;
 }
-ks_status ks_cuda_judge(ks_device *, cudaError_t, const char *call, ks_error *error)
+ks_status ks_cuda_fault(ks_device *, cudaError_t, const char *call, ks_error *error)
 {
     return ks_fail(error, KS_DEVICE, "%s", call);
 }
@@ -141,8 +141,9 @@ static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
     const ks_status status = ks_cuda_prepare(device, plan, error);
     if (!status && plan->counters > KS_COUNTERS_MAX)
-        return ks_fail(error, KS_DEVICE, "%s: %zu counters are planned", plan->pick.kernel, plan->counters);
-    if (getenv("KS_EMULATED_PICKS")) printf("pick %s grid %lld\n", plan->pick.kernel, (long long)plan->pick.grid);
+        return ks_fail(error, KS_DEVICE, "%s: %zu counters are planned", plan->kernel_info.kernel, plan->counters);
+    if (getenv("KS_EMULATED_PICKS"))
+        printf("pick %s grid %lld\n", plan->kernel_info.kernel, (long long)plan->kernel_info.grid);
     return status;
 }
 
@@ -206,10 +207,10 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
         site.job_table = job_table;
     else
         site.only = job_table->job[0];
-    const ks_status status =
-        ks_cuda_op_of(plan->spec.op)->launch(&lane->device->chip, &plan->spec, plan->choice, site, bucket, NULL, error);
+    const ks_status status = ks_cuda_op_of(plan->spec.op)
+                                 ->launch(&lane->device->chip, &plan->spec, plan->algorithm, site, bucket, NULL, error);
     if (status) return status;
-    const char *kernel = plan->pick.kernel;
+    const char *kernel = plan->kernel_info.kernel;
     if (!completion.start_ns || !completion.end_ns) return ks_fail(error, KS_DEVICE, "%s: no stamps", kernel);
     if (plan->mapped && completion.sequence != job_table->sequence)
         return ks_fail(error, KS_DEVICE, "%s: no flag", kernel);

@@ -83,8 +83,9 @@ static void add_rounded(uint64_t *hash, double us)
 static void print_candidate(const ks_matmul_candidate *candidate, const ks_cuda_plan *plan)
 {
     printf("  %-60s once %d batch %d workspace %zu counters %zu grid %lld threads %d cluster %d shared %zu\n   ",
-           plan->pick.kernel, plan->once, plan->batch_max, plan->workspace_bytes, plan->counters,
-           (long long)plan->pick.grid, plan->pick.threads, plan->pick.cluster, plan->pick.shared_bytes);
+           plan->kernel_info.kernel, plan->once, plan->batch_max, plan->workspace_bytes, plan->counters,
+           (long long)plan->kernel_info.grid, plan->kernel_info.threads, plan->kernel_info.cluster,
+           plan->kernel_info.shared_bytes);
     for (size_t i = 0; i < sizeof *candidate; i++) printf("%02x", ((const unsigned char *)candidate)[i]);
     printf("\n");
 }
@@ -112,10 +113,10 @@ static void run(const char *name, const ks_chip *chip, int datatype, int product
             add_rounded(&order, all[i].predicted_us);
             add(&plans, &plan.workspace_bytes, sizeof plan.workspace_bytes);
             add(&plans, &plan.counters, sizeof plan.counters);
-            add(&plans, &plan.pick.shared_bytes, sizeof plan.pick.shared_bytes);
+            add(&plans, &plan.kernel_info.shared_bytes, sizeof plan.kernel_info.shared_bytes);
         }
         if (ks_matmul_cuda.plan(chip, &spec, &plan, &error) == KS_OK)
-            add(&plans, plan.choice, offsetof(ks_matmul_candidate, predicted_us));
+            add(&plans, plan.algorithm, offsetof(ks_matmul_candidate, predicted_us));
     }
     printf("%s %s: %lld products, %lld candidates, order %016" PRIx64 ", plans %016" PRIx64 "\n", name, names[datatype],
            made, candidates, order, plans);

@@ -14,15 +14,15 @@ enum { PIECES_MAX = 64, RINGS_MAX = 64 };
 typedef struct copy {
     bool in, early; /* early: a launch needed it, so it must still bring the same */
     int looks;      /* still to come; 0: none under way */
-    unsigned char *area;
-    unsigned char *piece;
+    unsigned char *device_buffer;
+    unsigned char *buffer;
     size_t bytes;
 } copy;
 
 struct ks_ring {
     unsigned char *memory;
-    size_t piece_bytes;
-    int pieces;
+    size_t buffer_bytes;
+    int buffers;
     bool failed[PIECES_MAX];
     copy copies[PIECES_MAX];
 };
@@ -71,11 +71,12 @@ streaming_counts streaming_read(void)
     return counts;
 }
 
-/* --- areas -----------------------------------------------------------------------------------------------------------
+/* --- device buffers -----------------------------------------------------------------------------------------------------------
  */
 
-/* in_device .. : in, pad, out, pad in one piece of memory. */
-static ks_status area_init(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *area, ks_error *error)
+/* in_device .. : in, pad, out, pad in one ring buffer of memory. */
+static ks_status buffer_init(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *device_buffer,
+                             ks_error *error)
 {
     (void)device;
     const size_t in_side = ks_align(in_bytes) + KS_PAD, out_side = ks_align(out_bytes) + KS_PAD;
@@ -85,55 +86,56 @@ static ks_status area_init(ks_device *device, size_t in_bytes, size_t out_bytes,
     const bool fits = bed.counts.bytes + in_side + out_side <= bed.pool;
     if (fits) {
         bed.counts.bytes += in_side + out_side;
-        bed.counts.areas++;
-        if (bed.counts.areas > bed.counts.areas_most) bed.counts.areas_most = bed.counts.areas;
+        bed.counts.device_buffers++;
+        if (bed.counts.device_buffers > bed.counts.device_buffers_most)
+            bed.counts.device_buffers_most = bed.counts.device_buffers;
         if (bed.counts.bytes > bed.counts.bytes_most) bed.counts.bytes_most = bed.counts.bytes;
     }
     pthread_mutex_unlock(&bed.lock);
     if (!fits) return ks_fail(error, KS_BUDGET, "the pool is taken");
-    memset(area, 0, sizeof *area);
-    area->memory = aligned_alloc(KS_ALIGNMENT, in_side + out_side);
-    assert(area->memory);
-    memset(area->memory, 0xA5, in_side + out_side);
-    area->in_device = area->memory;
-    area->out_device = (unsigned char *)area->memory + in_side;
-    area->in_cap = in_bytes;
-    area->out_cap = out_bytes;
+    memset(device_buffer, 0, sizeof *device_buffer);
+    device_buffer->memory = aligned_alloc(KS_ALIGNMENT, in_side + out_side);
+    assert(device_buffer->memory);
+    memset(device_buffer->memory, 0xA5, in_side + out_side);
+    device_buffer->in_device = device_buffer->memory;
+    device_buffer->out_device = (unsigned char *)device_buffer->memory + in_side;
+    device_buffer->in_cap = in_bytes;
+    device_buffer->out_cap = out_bytes;
     return KS_OK;
 }
 
-static bool touches(const copy *one, const ks_slot *area)
+static bool touches(const copy *one, const ks_slot *device_buffer)
 {
-    const unsigned char *end = (unsigned char *)area->out_device + ks_align(area->out_cap) + KS_PAD;
-    return one->looks > 0 && one->area >= (unsigned char *)area->memory && one->area < end;
+    const unsigned char *end = (unsigned char *)device_buffer->out_device + ks_align(device_buffer->out_cap) + KS_PAD;
+    return one->looks > 0 && one->device_buffer >= (unsigned char *)device_buffer->memory && one->device_buffer < end;
 }
 
-static void area_fini(ks_device *device, ks_slot *area)
+static void buffer_fini(ks_device *device, ks_slot *device_buffer)
 {
     (void)device;
     pthread_mutex_lock(&bed.lock);
     for (int r = 0; r < RINGS_MAX; r++)
         for (int i = 0; bed.rings[r] && i < PIECES_MAX; i++)
-            assert(bed.lost || !touches(&bed.rings[r]->copies[i], area));
-    bed.counts.bytes -= ks_align(area->in_cap) + ks_align(area->out_cap) + 2 * KS_PAD;
-    bed.counts.areas--;
+            assert(bed.lost || !touches(&bed.rings[r]->copies[i], device_buffer));
+    bed.counts.bytes -= ks_align(device_buffer->in_cap) + ks_align(device_buffer->out_cap) + 2 * KS_PAD;
+    bed.counts.device_buffers--;
     pthread_mutex_unlock(&bed.lock);
-    free(area->memory);
-    memset(area, 0, sizeof *area);
+    free(device_buffer->memory);
+    memset(device_buffer, 0, sizeof *device_buffer);
 }
 
 /* --- rings -----------------------------------------------------------------------------------------------------------
  */
 
-static ks_status ring_open(ks_device *device, int pieces, size_t piece_bytes, ks_ring **out, unsigned char **memory,
+static ks_status ring_open(ks_device *device, int buffers, size_t buffer_bytes, ks_ring **out, unsigned char **memory,
                            ks_error *error)
 {
     (void)device, (void)error;
-    assert(pieces <= PIECES_MAX);
+    assert(buffers <= PIECES_MAX);
     ks_ring *ring = calloc(1, sizeof *ring);
-    ring->memory = *memory = malloc((size_t)pieces * piece_bytes);
-    ring->piece_bytes = piece_bytes;
-    ring->pieces = pieces;
+    ring->memory = *memory = malloc((size_t)buffers * buffer_bytes);
+    ring->buffer_bytes = buffer_bytes;
+    ring->buffers = buffers;
     pthread_mutex_lock(&bed.lock);
     int r = 0;
     while (bed.rings[r]) r++;
@@ -148,9 +150,9 @@ static ks_status ring_open(ks_device *device, int pieces, size_t piece_bytes, ks
 static void finish(copy *one)
 {
     if (!bed.lost && one->early)
-        assert(memcmp(one->area, one->piece, one->bytes) == 0);
+        assert(memcmp(one->device_buffer, one->buffer, one->bytes) == 0);
     else if (!bed.lost)
-        memcpy(one->in ? one->area : one->piece, one->in ? one->piece : one->area, one->bytes);
+        memcpy(one->in ? one->device_buffer : one->buffer, one->in ? one->buffer : one->device_buffer, one->bytes);
     memset(one, 0, sizeof *one);
     bed.counts.under_way--;
 }
@@ -158,7 +160,7 @@ static void finish(copy *one)
 static void ring_close(ks_ring **ring)
 {
     pthread_mutex_lock(&bed.lock);
-    for (int i = 0; i < (*ring)->pieces; i++)
+    for (int i = 0; i < (*ring)->buffers; i++)
         if ((*ring)->copies[i].looks > 0) finish(&(*ring)->copies[i]);
     for (int r = 0; r < RINGS_MAX; r++)
         if (bed.rings[r] == *ring) bed.rings[r] = NULL;
@@ -168,44 +170,49 @@ static void ring_close(ks_ring **ring)
     *ring = NULL;
 }
 
-static ks_status begin_copy(ks_ring *ring, int piece, copy made, ks_error *error)
+static ks_status begin_copy(ks_ring *ring, int buffer, copy made, ks_error *error)
 {
     ks_status status = KS_OK;
     pthread_mutex_lock(&bed.lock);
-    assert(ring->copies[piece].looks == 0 && made.bytes > 0 && made.bytes <= ring->piece_bytes);
+    assert(ring->copies[buffer].looks == 0 && made.bytes > 0 && made.bytes <= ring->buffer_bytes);
     if (++bed.copies == bed.fail_at) bed.lost = true;
     if (bed.lost) {
         status = ks_fail(error, KS_DEVICE, "injected: the device is lost");
     } else {
         made.looks = bed.looks;
-        made.piece = ring->memory + (size_t)piece * ring->piece_bytes;
-        ring->copies[piece] = made;
+        made.buffer = ring->memory + (size_t)buffer * ring->buffer_bytes;
+        ring->copies[buffer] = made;
         bed.counts.under_way++;
         *(made.in ? &bed.counts.copies_in : &bed.counts.copies_out) += 1;
-        if (!made.in) memset(made.piece, 0x5A, made.bytes);
+        if (!made.in) memset(made.buffer, 0x5A, made.bytes);
     }
     pthread_mutex_unlock(&bed.lock);
     return status;
 }
 
-static ks_status piece_in(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error)
+static ks_status copy_in(ks_ring *ring, int buffer, const ks_slot *device_buffer, size_t offset, size_t bytes,
+                         ks_error *error)
 {
-    assert(offset + bytes <= area->in_cap);
-    return begin_copy(ring, piece,
-                      (copy){.in = true, .area = (unsigned char *)area->in_device + offset, .bytes = bytes}, error);
+    assert(offset + bytes <= device_buffer->in_cap);
+    return begin_copy(
+        ring, buffer,
+        (copy){.in = true, .device_buffer = (unsigned char *)device_buffer->in_device + offset, .bytes = bytes}, error);
 }
 
-static ks_status piece_out(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error)
+static ks_status copy_out(ks_ring *ring, int buffer, const ks_slot *device_buffer, size_t offset, size_t bytes,
+                          ks_error *error)
 {
-    assert(offset + bytes <= area->out_cap);
-    return begin_copy(ring, piece, (copy){.area = (unsigned char *)area->out_device + offset, .bytes = bytes}, error);
+    assert(offset + bytes <= device_buffer->out_cap);
+    return begin_copy(ring, buffer,
+                      (copy){.device_buffer = (unsigned char *)device_buffer->out_device + offset, .bytes = bytes},
+                      error);
 }
 
-static ks_poll piece_poll(ks_ring *ring, int piece, ks_error *error)
+static ks_poll copy_poll(ks_ring *ring, int buffer, ks_error *error)
 {
     ks_poll poll = KS_DONE;
     pthread_mutex_lock(&bed.lock);
-    copy *one = &ring->copies[piece];
+    copy *one = &ring->copies[buffer];
     if (bed.lost) {
         ks_fail(error, KS_DEVICE, "injected: the device is lost");
         poll = KS_FAILED;
@@ -220,13 +227,13 @@ static ks_poll piece_poll(ks_ring *ring, int piece, ks_error *error)
     return poll;
 }
 
-static const ks_large streaming = {.area_init = area_init,
-                                   .area_fini = area_fini,
+static const ks_large streaming = {.buffer_init = buffer_init,
+                                   .buffer_fini = buffer_fini,
                                    .ring_open = ring_open,
                                    .ring_close = ring_close,
-                                   .piece_in = piece_in,
-                                   .piece_out = piece_out,
-                                   .piece_poll = piece_poll};
+                                   .copy_in = copy_in,
+                                   .copy_out = copy_out,
+                                   .copy_poll = copy_poll};
 
 /* --- the rest is the CPU's -------------------------------------------------------------------------------------------
  */
@@ -239,7 +246,7 @@ static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error 
 
 static void close_device(ks_device **device)
 {
-    assert(bed.counts.areas == 0 || bed.lost);
+    assert(bed.counts.device_buffers == 0 || bed.lost);
     ks_backend_cpu.close(device);
 }
 
@@ -300,9 +307,9 @@ static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
         for (int i = 0; bed.rings[r] && i < PIECES_MAX; i++) {
             copy *one = &bed.rings[r]->copies[i];
             const unsigned char *in = slot->in_device;
-            if (one->looks > 0 && one->in && one->area < in + slot->in_cap && in < one->area + one->bytes &&
-                !one->early) {
-                memcpy(one->area, one->piece, one->bytes);
+            if (one->looks > 0 && one->in && one->device_buffer < in + slot->in_cap &&
+                in < one->device_buffer + one->bytes && !one->early) {
+                memcpy(one->device_buffer, one->buffer, one->bytes);
                 one->early = true;
             }
         }

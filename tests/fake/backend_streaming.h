@@ -1,12 +1,12 @@
-/* The CPU as a device with memory of its own: areas that the host must not touch but through a ring's pieces, whose
- * copies take a few looks to end. A piece that is used again too early, a byte read before it came and an area that is
+/* The CPU as a device with memory of its own: device buffers that the host must not touch but through a ring's ring buffers, whose
+ * copies take a few looks to end. A ring buffer that is used again too early, a byte read before it came and a device buffer that is
  * never given back show as wrong answers or as an abort at the end. It takes CUDA regions for models without an operation:
  * their handle is the name of an object below /dev/shm. Any number of threads. */
 #ifndef KS_BACKEND_STREAMING_H
 #define KS_BACKEND_STREAMING_H
 #include "kernserve/backend.h"
 
-enum { STREAMING_POOL = 8 << 20 }; /* bytes of all areas, where the limits name none */
+enum { STREAMING_POOL = 8 << 20 }; /* bytes of all device buffers, where the limits name none */
 
 extern const ks_backend backend_streaming;
 #define STREAMING_UUID "GPU-00000000-5eed-4e57-9a5e-57e4a1e50000" /* its info's */
@@ -19,7 +19,7 @@ void streaming_hold(bool hold);
 void streaming_looks(int looks);
 
 typedef struct streaming_counts {
-    int areas, areas_most, copies_in, copies_out, under_way;
+    int device_buffers, device_buffers_most, copies_in, copies_out, under_way;
     size_t bytes, bytes_most;
 } streaming_counts;
 streaming_counts streaming_read(void);

@@ -1,4 +1,4 @@
-/* In place of server/daemon/backends.c in kernserve_streaming: large requests go through a ring and areas, as on a GPU.
+/* In place of server/daemon/backends.c in kernserve_streaming: large requests go through a ring and device buffers, as on a GPU.
  * KS_FAIL_COPY=N loses the device at the N-th copy. */
 #include <stdlib.h>
 

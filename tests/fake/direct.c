@@ -15,7 +15,7 @@
 
 enum { ARENA_BYTES = 256 << 20, LINE = 4096 };
 
-static const ks_word_limits limits = {.max_body = ARENA_BYTES, .max_output = ARENA_BYTES};
+static const ks_codec_limits limits = {.max_body = ARENA_BYTES, .max_output = ARENA_BYTES};
 
 static int fail(const char *what, const char *why)
 {
@@ -50,21 +50,21 @@ static int run(op_harness *harness, op_path path, const ks_spec *spec)
     return done ? 0 : fail(spec->op->name, error.text);
 }
 
-static int serve(op_harness *harness, op_path path, ks_oip *oip)
+static int serve(op_harness *harness, op_path path, ks_codec *oip)
 {
     char line[LINE];
     int code = 0;
     while (code == 0 && fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = 0;
         const char *query = strchrnul(line, ' ');
-        const ks_oip_head head = {.model = ks_model_find(line, (size_t)(query - line)),
-                                  .query = *query ? query + 1 : query,
-                                  .content_length = -1};
+        const ks_codec_head head = {.model = ks_model_find(line, (size_t)(query - line)),
+                                    .query = *query ? query + 1 : query,
+                                    .content_length = -1};
         ks_error error;
         if (!head.model) return fail(line, "no such model");
-        if (ks_oip_begin(oip, &head, &limits, NULL, NULL, &error) != KS_OK) return fail(line, error.text);
-        code = run(harness, path, &ks_oip_ask(oip)->spec);
-        ks_oip_fini(oip);
+        if (ks_codec_begin(oip, &head, &limits, NULL, NULL, &error) != KS_OK) return fail(line, error.text);
+        code = run(harness, path, &ks_codec_request(oip)->spec);
+        ks_codec_fini(oip);
     }
     return code;
 }
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
     ks_models_init();
     op_harness *harness =
         op_harness_open(strcmp(argv[1], "cuda") == 0 ? ks_backend_cuda : &ks_backend_cpu, ARENA_BYTES);
-    ks_oip *oip = calloc(1, ks_oip_size());
+    ks_codec *oip = calloc(1, ks_codec_size());
     if (!harness || !oip) {
         fail(argv[1], "no such device");
         return 77;

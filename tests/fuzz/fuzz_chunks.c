@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/chunks.h"
+#include "http/chunked.h"
 #include "fuzz.h"
 
 enum { INPUT_MAX = 8192, TRAILER_MAX = 1024, FIELDS_MAX = 4 };
@@ -93,13 +93,13 @@ static bool take_size(input *in, uint64_t *size)
     char digits[32] = "";
     while (in->at < in->end && isxdigit((unsigned char)*in->at)) in->at++;
     const size_t n = (size_t)(in->at - from);
-    if (n == 0 || n > KS_CHUNK_DIGITS) return false;
+    if (n == 0 || n > KS_CHUNKED_DIGITS) return false;
     memcpy(digits, from, n);
     *size = strtoull(digits, NULL, 16);
     bool any = true;
     while (any)
         if (!take_extension(in, &any)) return false;
-    return (uint64_t)(in->at - from) <= KS_CHUNK_LINE && *size <= INT64_MAX && take_end(in);
+    return (uint64_t)(in->at - from) <= KS_CHUNKED_LINE && *size <= INT64_MAX && take_end(in);
 }
 
 static bool take_trailer(input *in)
@@ -137,29 +137,29 @@ static void read_second(const char *bytes, size_t size, outcome *out)
 
 static ks_status read_ours(const char *bytes, size_t size, size_t step, outcome *out)
 {
-    ks_chunks chunks;
+    ks_chunked chunks;
     ks_error error;
     ks_status status = KS_OK;
     size_t at = 0;
     memset(out, 0, sizeof *out);
-    ks_chunks_init(&chunks, TRAILER_MAX, FIELDS_MAX);
-    while (at < size && status == KS_OK && !ks_chunks_over(&chunks)) {
+    ks_chunked_init(&chunks, TRAILER_MAX, FIELDS_MAX);
+    while (at < size && status == KS_OK && !ks_chunked_over(&chunks)) {
         size_t used = 0, n = step < size - at ? step : size - at;
         char *const piece = malloc(n); /* a copy of its own, so that a sanitizer sees reads beyond its end */
         assert(piece);
         memcpy(piece, bytes + at, n);
-        status = ks_chunks_read(&chunks, piece, n, &used, &error);
+        status = ks_chunked_read(&chunks, piece, n, &used, &error);
         assert(used <= n && (status == KS_OK || (error.status == status && error.text[0])));
-        uint64_t there = status == KS_OK ? ks_chunks_data(&chunks) : 0;
+        uint64_t there = status == KS_OK ? ks_chunked_data(&chunks) : 0;
         if (there > n - used) there = n - used;
         memcpy(out->data + out->length, piece + used, there);
         out->length += there;
-        ks_chunks_took(&chunks, there);
+        ks_chunked_took(&chunks, there);
         assert(status != KS_OK || used + there > 0);
         at += used + there;
         free(piece);
     }
-    out->over = status == KS_OK && ks_chunks_over(&chunks);
+    out->over = status == KS_OK && ks_chunked_over(&chunks);
     out->used = at;
     return status;
 }

@@ -1,4 +1,4 @@
-/* Requests to the compatibility models. The first line of an input is MODEL HEADER-LENGTH, the latter as in fuzz_oip.c;
+/* Requests to the compatibility models. The first line of an input is MODEL HEADER-LENGTH, the latter as in fuzz_codec.c;
  * the rest is the body. A request must end alike however it is cut, never by a fault of ours, and its answer must be
  * JSON. */
 #include <assert.h>
@@ -14,7 +14,7 @@
 static void check_head(const char *text, size_t length)
 {
     static const ks_scan_limits limits = {
-        .skeleton_max = 1 << 26, .string_max = 1 << 22, .members_max = 64, .json_max = 1 << 26};
+        .json_head_max = 1 << 26, .string_max = 1 << 22, .members_max = 64, .json_max = 1 << 26};
     ks_scan *scan = NULL;
     ks_error error = {0};
     ks_status status = ks_scan_begin(&limits, NULL, NULL, &scan, &error);
@@ -28,19 +28,19 @@ static ks_status run(const ks_model *model, const char *length, const char *body
 {
     ks_compat_job *job = NULL;
     ks_error error = {0};
-    ks_text answer;
+    ks_text response;
     int64_t json_length = -1;
-    ks_text_init(&answer, 64 << 20);
+    ks_text_init(&response, 64 << 20);
     ks_status status = ks_compat_begin(model, length, KS_BODY_PLAIN, true, &job, &error);
     for (size_t at = 0, n; at < size && status == KS_OK; at += n) {
         n = step < size - at ? step : size - at;
         status = ks_compat_feed(job, body + at, n, &error);
     }
-    if (status == KS_OK) status = ks_compat_answer(job, NULL, &answer, &json_length, &error);
+    if (status == KS_OK) status = ks_compat_respond(job, NULL, &response, &json_length, &error);
     assert(status == KS_OK || (error.status == status && error.text[0]));
     assert(ks_status_http(status) < 500 || status == KS_UNSUPPORTED);
-    if (status == KS_OK) check_head(answer.bytes, json_length >= 0 ? (size_t)json_length : answer.length);
-    ks_text_fini(&answer);
+    if (status == KS_OK) check_head(response.bytes, json_length >= 0 ? (size_t)json_length : response.length);
+    ks_text_fini(&response);
     ks_compat_fini(&job);
     return status;
 }

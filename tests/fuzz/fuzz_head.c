@@ -12,7 +12,7 @@
 
 enum { FIELDS_MAX = 512 };
 
-static const ks_gate_rules rules = {.max_uri = 2048, .max_header = 16384, .max_fields = 64, .max_body = 1 << 20};
+static const ks_check_rules rules = {.max_uri = 2048, .max_header = 16384, .max_fields = 64, .max_body = 1 << 20};
 
 typedef struct text {
     const char *at;
@@ -139,7 +139,7 @@ static void check_gate(ks_head *head, const reading *r)
     const field *length, *coding;
     ks_error error;
     const bool clear = is_unambiguous(r, &length, &coding);
-    const ks_status status = ks_gate_wire(&rules, head, &error);
+    const ks_status status = ks_check_head(&rules, head, &error);
     if (status == KS_URI || status == KS_HEADERS || status == KS_BODY_SIZE || status == KS_EXPECT) return;
     assert(clear == (status == KS_OK));
     if (status != KS_OK) return;

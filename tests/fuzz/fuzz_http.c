@@ -14,11 +14,11 @@
 enum { INPUT_MAX = 65536, OUTPUT_MAX = 1 << 20, LINES_MAX = 64, PIECES = 48 };
 
 /* One answer. head: without its empty line. */
-typedef struct answer {
+typedef struct response {
     const char *head, *body;
     size_t head_length, body_length;
     int status;
-} answer;
+} response;
 
 typedef struct talk {
     char bytes[OUTPUT_MAX];
@@ -32,7 +32,7 @@ static void wrong(const char *what, const talk *t)
 }
 
 /* A field's value, or NULL; name: in small letters, with its colon. */
-static const char *field(const answer *a, const char *name, size_t *length)
+static const char *field(const response *a, const char *name, size_t *length)
 {
     const char *end = a->head + a->head_length;
     for (const char *line = a->head; line < end;) {
@@ -49,7 +49,7 @@ static const char *field(const answer *a, const char *name, size_t *length)
     return NULL;
 }
 
-static bool field_is(const answer *a, const char *name, const char *wanted)
+static bool field_is(const response *a, const char *name, const char *wanted)
 {
     size_t length = 0;
     const char *value = field(a, name, &length);
@@ -69,7 +69,7 @@ static bool is_utf8(const unsigned char *s, size_t n)
 }
 
 /* The next answer at *at; false: there is none. body: whether one of its length follows (not behind HEAD). */
-static bool next_answer(const talk *t, size_t *at, bool body, answer *a)
+static bool next_response(const talk *t, size_t *at, bool body, response *a)
 {
     const size_t left = t->length - *at;
     if (left == 0) return false;
@@ -92,18 +92,18 @@ static bool next_answer(const talk *t, size_t *at, bool body, answer *a)
 /* An answer to HEAD tells a length and has no body: what follows is the next answer, or the end. */
 static bool body_follows(const talk *t, size_t at)
 {
-    answer a;
+    response a;
     size_t behind = at;
     const char *end = memmem(t->bytes + at, t->length - at, "\r\n\r\n", 4);
     if (!end) return true;
     if (end + 4 == t->bytes + t->length || memcmp(end + 4, "HTTP/1.1 ", 9) == 0) {
-        (void)next_answer(t, &behind, false, &a);
+        (void)next_response(t, &behind, false, &a);
         return field_is(&a, "content-length:", "0");
     }
     return true;
 }
 
-static void check_refusal(const answer *a, const talk *t)
+static void check_refusal(const response *a, const talk *t)
 {
     size_t length = 0;
     if (a->status < 400 || a->body_length == 0) return;
@@ -113,7 +113,7 @@ static void check_refusal(const answer *a, const talk *t)
 }
 
 /* Refused before its body was read to the end, whose framing the library may see otherwise. */
-static bool ends_early(const answer *a)
+static bool ends_early(const response *a)
 {
     return a->status >= 400 && field_is(a, "connection:", "close");
 }
@@ -130,7 +130,7 @@ static bool begins(const char *line, const char *name)
 
 /* What must be alike of an answer: the head's lines in order of the alphabet, but for those of each answer's own; a body's
  * numbers where they tell of the process. Appends to out. */
-static size_t put_alike(const answer *a, char *out)
+static size_t put_alike(const response *a, char *out)
 {
     static char head[65536];
     char *lines[LINES_MAX], *rest = head, *at = out;
@@ -158,10 +158,10 @@ static size_t put_alike(const answer *a, char *out)
 /* All answers of a talk; *first: how much of it is the first one's, 0 where that refuses and ends the connection. */
 static size_t alike(const talk *t, char *out, size_t *first)
 {
-    answer a;
+    response a;
     size_t length = 0;
     *first = 0;
-    for (size_t at = 0; next_answer(t, &at, body_follows(t, at), &a);) {
+    for (size_t at = 0; next_response(t, &at, body_follows(t, at), &a);) {
         const size_t before = length;
         check_refusal(&a, t);
         length += put_alike(&a, out + length);

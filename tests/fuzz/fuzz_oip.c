@@ -18,7 +18,7 @@ typedef struct memory {
     size_t in_cap, out_cap;
 } memory;
 
-/* ks_oip_place_fn */
+/* ks_codec_place_fn */
 static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
                        unsigned char **out, ks_error *error)
 {
@@ -37,12 +37,12 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
     return KS_OK;
 }
 
-/* ks_oip_window_fn: a region whose name begins with 'd' is the device's to move, one with 'x' is not there. */
-static ks_status window(void *context, int which, const char *region, uint64_t offset, uint64_t bytes, bool *direct,
+/* ks_codec_window_fn: a region whose name begins with 'd' is the device's to move, one with 'x' is not there. */
+static ks_status window(void *context, int which, const char *region, uint64_t offset, uint64_t bytes, bool *plain,
                         ks_error *error)
 {
     (void)context, (void)which, (void)offset, (void)bytes;
-    *direct = region[0] == 'd';
+    *plain = region[0] == 'd';
     return region[0] == 'x' ? ks_fail(error, KS_REGION, "no such region") : KS_OK;
 }
 
@@ -60,7 +60,7 @@ static ks_status never(void *context, int index, const ks_scan_input *input, uns
 static void check_head(const char *text, size_t length)
 {
     static const ks_scan_limits limits = {
-        .skeleton_max = 1 << 22, .string_max = 4096, .members_max = 64, .json_max = 1 << 22};
+        .json_head_max = 1 << 22, .string_max = 4096, .members_max = 64, .json_max = 1 << 22};
     ks_scan *scan = NULL;
     ks_error error = {0};
     ks_status status = ks_scan_begin(&limits, never, NULL, &scan, &error);
@@ -70,61 +70,61 @@ static void check_head(const char *text, size_t length)
     ks_scan_fini(&scan);
 }
 
-static void check_accepted(ks_oip *oip, memory *m)
+static void check_accepted(ks_codec *codec, memory *m)
 {
-    const ks_ask *ask = ks_oip_ask(oip);
+    const ks_infer_request *ask = ks_codec_request(codec);
     const ks_spec *spec = &ask->spec;
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         assert(spec->in[i].offset % KS_ALIGNMENT == 0);
-        if (ks_in(ask->directs, i)) continue;
+        if (ks_in(ask->device_copies, i)) continue;
         assert(spec->in[i].size_bytes == 0 || spec->in[i].offset + spec->in[i].size_bytes <= m->in_cap);
         for (int j = 0; j < i; j++)
-            assert(ks_in(ask->directs, j) || spec->in[i].size_bytes == 0 || spec->in[j].size_bytes == 0 ||
+            assert(ks_in(ask->device_copies, j) || spec->in[i].size_bytes == 0 || spec->in[j].size_bytes == 0 ||
                    spec->in[j].offset + spec->in[j].size_bytes <= spec->in[i].offset ||
                    spec->in[i].offset + spec->in[i].size_bytes <= spec->in[j].offset);
     }
-    if (ks_in(ask->directs, KS_WINDOW_OUT)) return;
+    if (ks_in(ask->device_copies, KS_WINDOW_OUT)) return;
     assert(spec->out[0].size_bytes <= m->out_cap);
-    ks_answer answer;
+    ks_response_body response;
     ks_error error = {0};
     ks_status status;
     do {
         slice = AT_ONCE;
-        status = ks_oip_answer(oip, m->room + KS_HEAD_ROOM, &answer, &error);
-    } while (status == KS_OK && ks_oip_busy(oip));
+        status = ks_codec_encode(codec, m->room + KS_HEAD_ROOM, &response, &error);
+    } while (status == KS_OK && ks_codec_busy(codec));
     assert(status == KS_OK);
-    if (!answer.datatype && !ask->answer)
-        check_head(answer.body, answer.header_length >= 0 ? (size_t)answer.header_length : answer.length);
-    free(answer.owned);
+    if (!response.datatype && !ask->response)
+        check_head(response.body, response.header_length >= 0 ? (size_t)response.header_length : response.length);
+    free(response.owned);
 }
 
-static ks_status run(const ks_oip_head *head, const char *body, size_t size, size_t step)
+static ks_status run(const ks_codec_head *head, const char *body, size_t size, size_t step)
 {
-    static ks_word_limits limits = {.max_body = 1 << 16,
-                                    .max_json = 1 << 15,
-                                    .max_output = 1 << 16,
-                                    .max_work = 1e7,
-                                    .max_skeleton = 4096,
-                                    .slice = &slice};
-    static ks_oip *oip;
-    if (!oip) oip = malloc(ks_oip_size());
-    if (!limits.memos) limits.memos = ks_oip_memos_open();
+    static ks_codec_limits limits = {.max_body = 1 << 16,
+                                     .max_json = 1 << 15,
+                                     .max_output = 1 << 16,
+                                     .max_work = 1e7,
+                                     .max_skeleton = 4096,
+                                     .slice = &slice};
+    static ks_codec *codec;
+    if (!codec) codec = malloc(ks_codec_size());
+    if (!limits.head_cache) limits.head_cache = ks_head_cache_open();
     memory m = {0};
     ks_error error = {0};
-    ks_status status = ks_oip_begin(oip, head, &limits, place, &m, &error);
+    ks_status status = ks_codec_begin(codec, head, &limits, place, &m, &error);
     for (size_t at = 0, n; at < size && status == KS_OK; at += n) {
         n = step < size - at ? step : size - at;
         slice = AT_ONCE;
-        status = ks_oip_feed(oip, body + at, &n, &error);
+        status = ks_codec_feed(codec, body + at, &n, &error);
     }
-    for (bool over = false; status == KS_OK && !over; over = !ks_oip_busy(oip)) {
+    for (bool over = false; status == KS_OK && !over; over = !ks_codec_busy(codec)) {
         slice = AT_ONCE;
-        status = ks_oip_end(oip, &error);
+        status = ks_codec_end(codec, &error);
     }
     assert(status == KS_OK || (error.status == status && error.text[0]));
     assert(ks_status_http(status) < 500 || status == KS_BUDGET);
-    if (status == KS_OK) check_accepted(oip, &m);
-    ks_oip_fini(oip);
+    if (status == KS_OK) check_accepted(codec, &m);
+    ks_codec_fini(codec);
     free(m.in);
     free(m.room);
     return status;
@@ -145,11 +145,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const char *const brace = memrchr(body, '}', body_size);
         snprintf(length, sizeof length, "%td", brace ? brace + 1 - body : 0);
     }
-    ks_oip_head head = {.model = ks_model_find(model_name, strlen(model_name)),
-                        .query = strcmp(query, "-") == 0 ? "" : query,
-                        .header_length = strcmp(length, "-") == 0 ? NULL : length,
-                        .content_length = (int64_t)body_size,
-                        .window = window};
+    ks_codec_head head = {.model = ks_model_find(model_name, strlen(model_name)),
+                          .query = strcmp(query, "-") == 0 ? "" : query,
+                          .header_length = strcmp(length, "-") == 0 ? NULL : length,
+                          .content_length = (int64_t)body_size,
+                          .window = window};
     char type[96];
     snprintf(type, sizeof type, "application/x-%s", length);
     head.body = ks_file_of(type);

@@ -20,7 +20,7 @@ typedef struct bench {
 struct op_harness {
     const ks_backend *backend;
     size_t arena_bytes;
-    int way;              /* -1: as planned */
+    int algorithm;        /* -1: as planned */
     bench benches[PATHS]; /* by op_path; the two special ones are opened when they are asked for */
 };
 
@@ -55,7 +55,7 @@ op_harness *op_harness_open(const ks_backend *backend, size_t arena_bytes)
     if (!harness) return NULL;
     harness->backend = backend;
     harness->arena_bytes = arena_bytes;
-    harness->way = -1;
+    harness->algorithm = -1;
     bench *b;
     ks_error error;
     if (open_bench(harness, OP_PATH_PLANNED, &b, &error) == KS_OK) return harness;
@@ -112,7 +112,7 @@ static void fill_slot(const ks_slot *slot, const ks_spec *spec, const void *cons
 
 static ks_status check_slot(const ks_slot *slot, const ks_spec *spec, const void *const *inputs, ks_error *error)
 {
-    for (int i = 0; i < KS_HEAD_ROOM - KS_LINE_BYTES; i++)
+    for (int i = 0; i < KS_HEAD_ROOM - KS_COMPLETION_BYTES; i++)
         if (slot->out[i - KS_HEAD_ROOM] != GUARD_BYTE)
             return ks_fail(error, KS_DEVICE, "%s wrote %d bytes in front of its output", spec->op->name,
                            KS_HEAD_ROOM - i);
@@ -184,13 +184,13 @@ static void make_plan(bench *b, const ks_spec *spec, ks_plan *plan)
     plan->out_bytes = ks_spec_out_bytes(spec);
 }
 
-/* The ways of a prepared plan, in memory of the caller's to free; NULL: memory. */
-static ks_way *list_ways(op_harness *harness, bench *b, const ks_plan *plan, int *count)
+/* The algorithms of a prepared plan, in memory of the caller's to free; NULL: memory. */
+static ks_algorithm *list_candidates(op_harness *harness, bench *b, const ks_plan *plan, int *count)
 {
-    ks_way *ways = calloc(KS_WAYS_MAX, sizeof *ways);
+    ks_algorithm *candidates = calloc(KS_CANDIDATES_MAX, sizeof *candidates);
     const ks_tuning *tuning = harness->backend->tuning;
-    *count = ways && tuning ? tuning->list(b->device, plan, ways, KS_WAYS_MAX) : 0;
-    return ways;
+    *count = candidates && tuning ? tuning->list(b->device, plan, candidates, KS_CANDIDATES_MAX) : 0;
+    return candidates;
 }
 
 /* Prepared, and by the way that was chosen. */
@@ -198,18 +198,18 @@ static ks_status prepare_plan(op_harness *harness, bench *b, const ks_spec *spec
 {
     make_plan(b, spec, plan);
     ks_status status = harness->backend->prepare(b->device, plan, error);
-    if (status != KS_OK || harness->way < 0) return status;
+    if (status != KS_OK || harness->algorithm < 0) return status;
     int count;
-    ks_way *ways = list_ways(harness, b, plan, &count);
-    if (harness->way < count)
-        status = harness->backend->tuning->adopt(b->device, plan, &ways[harness->way], error);
+    ks_algorithm *candidates = list_candidates(harness, b, plan, &count);
+    if (harness->algorithm < count)
+        status = harness->backend->tuning->adopt(b->device, plan, &candidates[harness->algorithm], error);
     else
-        status = ks_fail(error, KS_CONFIG, "way %d of %d", harness->way, count);
-    free(ways);
+        status = ks_fail(error, KS_CONFIG, "way %d of %d", harness->algorithm, count);
+    free(candidates);
     return status;
 }
 
-int op_harness_ways(op_harness *harness, const ks_spec *spec, op_path path)
+int op_harness_candidates(op_harness *harness, const ks_spec *spec, op_path path)
 {
     bench *b;
     ks_error error;
@@ -221,7 +221,7 @@ int op_harness_ways(op_harness *harness, const ks_spec *spec, op_path path)
     }
     make_plan(b, spec, plan);
     if (harness->backend->prepare(b->device, plan, &error) == KS_OK) {
-        free(list_ways(harness, b, plan, &count));
+        free(list_candidates(harness, b, plan, &count));
         harness->backend->forget(b->lane, plan);
     }
     free(plan);
@@ -243,9 +243,9 @@ int op_harness_batch(op_harness *harness, const ks_spec *spec, op_path path)
     return most;
 }
 
-void op_harness_choose(op_harness *harness, int way)
+void op_harness_choose(op_harness *harness, int algorithm)
 {
-    harness->way = way;
+    harness->algorithm = algorithm;
 }
 
 ks_status op_harness_trial(op_harness *harness, const ks_spec *spec, op_path path, int runs, int64_t *run_ns,

@@ -23,11 +23,11 @@ ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *c
                          op_path path, int copies, bool captured, ks_error *error);
 
 /* The ways to do a spec's work on that path, cuBLASLt's among them where KS_CUBLASLT names the library (auto). 0: one. */
-int op_harness_ways(op_harness *harness, const ks_spec *spec, op_path path);
+int op_harness_candidates(op_harness *harness, const ks_spec *spec, op_path path);
 /* Jobs that a launch of its plan may share. 0: it has no plan. */
 int op_harness_batch(op_harness *harness, const ks_spec *spec, op_path path);
 /* From now on plans take that one of their ways; -1: the planned one. */
-void op_harness_choose(op_harness *harness, int way);
+void op_harness_choose(op_harness *harness, int algorithm);
 /* The time of one of so many runs, by a trial. */
 ks_status op_harness_trial(op_harness *harness, const ks_spec *spec, op_path path, int runs, int64_t *run_ns,
                            ks_error *error);

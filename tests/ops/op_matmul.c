@@ -401,8 +401,8 @@ static bool run_onednn(const problem *p)
 }
 
 /* One way to have it computed. Compared with *first where that is something, else with the truth. */
-static void run_way(op_harness *harness, const problem *p, const char *who, op_path path, int copies, bool captured,
-                    unsigned char **first)
+static void run_algorithm(op_harness *harness, const problem *p, const char *who, op_path path, int copies,
+                          bool captured, unsigned char **first)
 {
     ks_error error = {.text = ""};
     const size_t bytes = p->spec.out[0].size_bytes;
@@ -435,14 +435,14 @@ static void run_backend(op_harness *harness, const problem *p, const ks_backend 
     unsigned char *first = NULL;
     /* Of a large output the copies and comparisons, not the kernels, would be nearly all of this test's time. */
     if (cases() < QUICK_CASES || p->spec.out[0].size_bytes > (size_t)LARGE_BYTES) {
-        run_way(harness, p, backend->name, (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
+        run_algorithm(harness, p, backend->name, (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
         free(first);
         return;
     }
     for (int path = OP_PATH_PLANNED; path <= last; path++)
         for (int captured = 0; captured < (cuda ? 2 : 1); captured++)
             for (int copies = 1; copies <= 3; copies += 2)
-                run_way(harness, p, backend->name, (op_path)path, copies, captured, &first);
+                run_algorithm(harness, p, backend->name, (op_path)path, copies, captured, &first);
     free(first);
 }
 
@@ -544,15 +544,15 @@ static void every_regime(void **unused)
     const size_t few = quick ? QUICK_SHAPES : sizeof shapes / sizeof *shapes;
     const size_t many = quick ? 1 : sizeof large / sizeof *large, all = harnesses[1] ? few + many : few;
     for (size_t s = 0; s < all; s++)
-        for (int way = 0; way < 20; way++) {
+        for (int algorithm = 0; algorithm < 20; algorithm++) {
             if (quick && below(2)) continue; /* under a sanitizer it is the number of runs that takes the time */
             const int64_t *size = s < few ? shapes[s] : large[s - few];
-            problem p = {.fill = way < 8 && s < few ? UNIFORM : WHOLE};
-            spec_2d(&p.spec, dtypes[way / 4 % 4], size[0], size[1], size[2], way & 1, way & 2);
-            p.spec.params[PRECISION].i = way >= 16;
+            problem p = {.fill = algorithm < 8 && s < few ? UNIFORM : WHOLE};
+            spec_2d(&p.spec, dtypes[algorithm / 4 % 4], size[0], size[1], size[2], algorithm & 1, algorithm & 2);
+            p.spec.params[PRECISION].i = algorithm >= 16;
             /* The plain formulas of the large ones would be most of this test's time on a CPU. */
-            p.spec.params[ACTIVATION].i = ((int64_t)s + way) % (s < few ? ACTIVATIONS : GELU);
-            if ((s + (size_t)way) % 3 == 0) add_bias(&p.spec);
+            p.spec.params[ACTIVATION].i = ((int64_t)s + algorithm) % (s < few ? ACTIVATIONS : GELU);
+            if ((s + (size_t)algorithm) % 3 == 0) add_bias(&p.spec);
             begin(&p);
             run_everywhere(&p);
             end(&p);
@@ -560,25 +560,25 @@ static void every_regime(void **unused)
 }
 
 /* All that a tuner may choose from: right, the same bits at each run, captured or not, and timed by a trial. */
-static void run_ways(op_harness *harness, const problem *p, const ks_backend *backend)
+static void run_candidates(op_harness *harness, const problem *p, const ks_backend *backend)
 {
     const op_path path = backend == ks_backend_cuda ? OP_PATH_COPIES : OP_PATH_PLANNED;
-    const int ways = op_harness_ways(harness, &p->spec, path);
+    const int candidates = op_harness_candidates(harness, &p->spec, path);
     char who[64];
     const bool quick = cases() < QUICK_CASES;
-    const int step = quick ? 1 + ways / 3 : 1;
-    for (int way = quick ? (int)below(step) : 0; way < ways; way += step) {
+    const int step = quick ? 1 + candidates / 3 : 1;
+    for (int algorithm = quick ? (int)below(step) : 0; algorithm < candidates; algorithm += step) {
         unsigned char *first = NULL;
         ks_error error = {.text = ""};
         int64_t run_ns = 0;
-        op_harness_choose(harness, way);
-        snprintf(who, sizeof who, "%s, way %d of %d", backend->name, way, ways);
+        op_harness_choose(harness, algorithm);
+        snprintf(who, sizeof who, "%s, way %d of %d", backend->name, algorithm, candidates);
         const int last = quick ? (int)below(2) : 1;
         for (int captured = quick ? last : 0; captured <= last; captured++)
-            run_way(harness, p, who, path, 1, captured, &first);
-        if (way % (5 * step) == 0 && op_harness_trial(harness, &p->spec, path, 3, &run_ns, &error) != KS_OK)
+            run_algorithm(harness, p, who, path, 1, captured, &first);
+        if (algorithm % (5 * step) == 0 && op_harness_trial(harness, &p->spec, path, 3, &run_ns, &error) != KS_OK)
             fail_msg("%s: a trial: %s", who, error.text);
-        if (way % (5 * step) == 0 && run_ns <= 0) fail_msg("%s: a trial of %lld ns", who, (long long)run_ns);
+        if (algorithm % (5 * step) == 0 && run_ns <= 0) fail_msg("%s: a trial of %lld ns", who, (long long)run_ns);
         free(first);
     }
     op_harness_choose(harness, -1);
@@ -586,7 +586,7 @@ static void run_ways(op_harness *harness, const problem *p, const ks_backend *ba
 
 /* Few matrices do, though they are for many: each of the kernels is among the ways. Sizes that fill the tile, that end
  * within it, and that go over several stages; the last CTA has groups without a matrix. B is at times the same for all. */
-static void every_way_of_small_matrices(void **unused)
+static void every_algorithm_of_small_matrices(void **unused)
 {
     (void)unused;
     static const int64_t shapes[][4] = {{9, 16, 16, 16}, {9, 12, 8, 24},  {7, 32, 32, 32},  {7, 20, 28, 40},
@@ -595,24 +595,24 @@ static void every_way_of_small_matrices(void **unused)
     const bool quick = cases() < QUICK_CASES;
     const size_t count = quick || !harnesses[1] ? QUICK_SHAPES : sizeof shapes / sizeof *shapes;
     for (size_t s = 0; s < count; s++)
-        for (int way = 0; way < 20; way++) {
+        for (int algorithm = 0; algorithm < 20; algorithm++) {
             if (quick && below(6)) continue;
             const int64_t *size = shapes[s];
-            const bool ta = way & 1, tb = way & 2;
-            const bool plain = (s / 2 + (size_t)way / 4) % 2 == 0, shared = (s + (size_t)way) % 3 == 0;
+            const bool ta = algorithm & 1, tb = algorithm & 2;
+            const bool plain = (s / 2 + (size_t)algorithm / 4) % 2 == 0, shared = (s + (size_t)algorithm) % 3 == 0;
             const int64_t dims[2][KS_RANK_MAX] = {
                 {size[0], ta ? size[3] : size[1], ta ? size[1] : size[3]},
                 {shared ? 1 : size[0], tb ? size[2] : size[3], tb ? size[3] : size[2]}};
             problem p = {.fill = WHOLE};
-            set_shape(&p.spec, dtypes[way / 4 % 4], dims, (const int[]){3, 3});
+            set_shape(&p.spec, dtypes[algorithm / 4 % 4], dims, (const int[]){3, 3});
             p.spec.params[TRANSPOSE_A].i = ta;
             p.spec.params[TRANSPOSE_B].i = tb;
-            p.spec.params[PRECISION].i = way >= 16;
-            p.spec.params[ACTIVATION].i = plain ? NONE : ((int64_t)s + way) % ACTIVATIONS;
+            p.spec.params[PRECISION].i = algorithm >= 16;
+            p.spec.params[ACTIVATION].i = plain ? NONE : ((int64_t)s + algorithm) % ACTIVATIONS;
             if (!plain && !shared) add_bias(&p.spec);
             begin(&p);
             run_everywhere(&p);
-            if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);
+            if (harnesses[1]) run_candidates(harnesses[1], &p, ks_backend_cuda);
             end(&p);
         }
 }
@@ -646,7 +646,7 @@ static void small_matrices_share_launches(void **unused)
 
 /* A choice by trial must fit the next start, at which the measured border may be another: what a plan that copies can
  * choose from is the same at every border. */
-static void ways_do_not_depend_on_the_border(void **unused)
+static void candidates_do_not_depend_on_the_border(void **unused)
 {
     (void)unused;
     static const int64_t shapes[][4] = {{8, 32, 32, 32}, {20, 32, 32, 16}, {2, 96, 64, 100}, {1, 100, 300, 33}};
@@ -658,8 +658,8 @@ static void ways_do_not_depend_on_the_border(void **unused)
             set_batch(&p.spec, dtypes[d], shapes[s]);
             begin(&p);
             const bool copies = op_harness_batch(harnesses[1], &p.spec, OP_PATH_MAPPED) == 1;
-            const int below = op_harness_ways(harnesses[1], &p.spec, OP_PATH_COPIES);
-            const int above = op_harness_ways(harnesses[1], &p.spec, OP_PATH_MAPPED);
+            const int below = op_harness_candidates(harnesses[1], &p.spec, OP_PATH_COPIES);
+            const int above = op_harness_candidates(harnesses[1], &p.spec, OP_PATH_MAPPED);
             end(&p);
             if (copies && below != above)
                 fail_msg("shape %zu, datatype %d: %d ways below the border, %d above", s, d, below, above);
@@ -668,7 +668,7 @@ static void ways_do_not_depend_on_the_border(void **unused)
     assert_true(compared > 0);
 }
 
-static void every_way_of_random_shapes(void **unused)
+static void every_algorithm_of_random_shapes(void **unused)
 {
     (void)unused;
     const int count = 1 + cases() / 16;
@@ -676,55 +676,55 @@ static void every_way_of_random_shapes(void **unused)
         problem p = {.fill = UNIFORM};
         draw_problem(&p);
         begin(&p);
-        if (harnesses[0]) run_ways(harnesses[0], &p, &ks_backend_cpu);
-        if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);
+        if (harnesses[0]) run_candidates(harnesses[0], &p, &ks_backend_cpu);
+        if (harnesses[1]) run_candidates(harnesses[1], &p, ks_backend_cuda);
         end(&p);
     }
 }
 
 /* One matrix of the first shape, two of the second, and so on. */
-static void every_way_of(const int64_t (*shapes)[3], size_t count)
+static void every_algorithm_of(const int64_t (*shapes)[3], size_t count)
 {
     const bool quick = cases() < QUICK_CASES;
     for (size_t s = 0; s < count; s++)
-        for (int way = 0; way < 20; way++) {
+        for (int algorithm = 0; algorithm < 20; algorithm++) {
             if (quick && below(6)) continue;
             const int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2], batch = 1 + (int64_t)s % 2;
-            const bool ta = way & 1, tb = way & 2;
+            const bool ta = algorithm & 1, tb = algorithm & 2;
             const int64_t dims[2][KS_RANK_MAX] = {{batch, ta ? k : m, ta ? m : k}, {batch, tb ? n : k, tb ? k : n}};
-            problem p = {.fill = (fill)((s + (size_t)way) % FILLS)};
-            set_shape(&p.spec, dtypes[way / 4 % 4], dims, (const int[]){3, 3});
+            problem p = {.fill = (fill)((s + (size_t)algorithm) % FILLS)};
+            set_shape(&p.spec, dtypes[algorithm / 4 % 4], dims, (const int[]){3, 3});
             p.spec.params[TRANSPOSE_A].i = ta;
             p.spec.params[TRANSPOSE_B].i = tb;
-            p.spec.params[PRECISION].i = way >= 16;
-            p.spec.params[ACTIVATION].i = ((int64_t)s + way) % GELU;
-            if ((s + (size_t)way) % 3 == 0) add_bias(&p.spec);
+            p.spec.params[PRECISION].i = algorithm >= 16;
+            p.spec.params[ACTIVATION].i = ((int64_t)s + algorithm) % GELU;
+            if ((s + (size_t)algorithm) % 3 == 0) add_bias(&p.spec);
             begin(&p);
             run_everywhere(&p);
-            if (harnesses[1]) run_ways(harnesses[1], &p, ks_backend_cuda);
+            if (harnesses[1]) run_candidates(harnesses[1], &p, ks_backend_cuda);
             end(&p);
         }
 }
 
 /* The skinny kernels want B in whole vectors, which random shapes seldom are: edges of their strips, values of K behind the
  * last whole block, slices that are short or empty, few columns as few rows, two matrices. */
-static void every_way_of_few_rows(void **unused)
+static void every_algorithm_of_few_rows(void **unused)
 {
     (void)unused;
     static const int64_t shapes[][3] = {{1, 72, 8},      {1, 264, 4104}, {16, 136, 1048}, {3, 200, 517},
                                         {200, 7, 520},   {9, 64, 2056},  {72, 1, 1032},   {5, 1032, 70},
                                         {13, 4104, 264}, {6, 4104, 136}, {1, 1021, 261}};
-    every_way_of(shapes, sizeof shapes / sizeof *shapes);
+    every_algorithm_of(shapes, sizeof shapes / sizeof *shapes);
 }
 
 /* Rows of one operand or both that start anywhere: they are packed, or shifted as they are read; tiles that end within a
  * vector, a last stage with one value of K, slices. */
-static void every_way_of_odd_rows(void **unused)
+static void every_algorithm_of_odd_rows(void **unused)
 {
     (void)unused;
     static const int64_t shapes[][3] = {{64, 517, 1025}, {33, 777, 2049}, {130, 259, 131}, {257, 65, 515},
                                         {66, 1001, 64},  {66, 1000, 191}, {129, 191, 66}};
-    every_way_of(shapes, sizeof shapes / sizeof *shapes);
+    every_algorithm_of(shapes, sizeof shapes / sizeof *shapes);
 }
 
 static void empty_sizes(void **unused)
@@ -733,9 +733,10 @@ static void empty_sizes(void **unused)
     static const int64_t shapes[][3] = {{3, 5, 0}, {1, 100, 0}, {200, 300, 0}, {0, 4, 7}, {4, 0, 7}, {0, 0, 0}};
     static const unsigned char zeros[200 * 300 * 8];
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int way = 0; way < 16; way++) {
+        for (int algorithm = 0; algorithm < 16; algorithm++) {
             problem p = {.fill = UNIFORM};
-            spec_2d(&p.spec, dtypes[way / 4], shapes[s][0], shapes[s][1], shapes[s][2], way & 1, way & 2);
+            spec_2d(&p.spec, dtypes[algorithm / 4], shapes[s][0], shapes[s][1], shapes[s][2], algorithm & 1,
+                    algorithm & 2);
             p.spec.params[ALPHA].d = -1.0; /* -1 times nothing is still +0 */
             begin(&p);
             unsigned char *out = malloc(p.spec.out[0].size_bytes + 1);
@@ -774,7 +775,7 @@ static void over_two_to_the_31(void **unused)
         const ks_backend *backend = b ? ks_backend_cuda : &ks_backend_cpu;
         op_harness *harness = op_harness_open(backend, p.spec.out[0].size_bytes + (64 << 20));
         unsigned char *out = NULL;
-        if (harness) run_way(harness, &p, backend->name, OP_PATH_PLANNED, 1, false, &out);
+        if (harness) run_algorithm(harness, &p, backend->name, OP_PATH_PLANNED, 1, false, &out);
         free(out);
         op_harness_close(&harness);
     }
@@ -971,13 +972,13 @@ int main(void)
         cmocka_unit_test(output_shapes),
         cmocka_unit_test(empty_sizes),
         cmocka_unit_test(every_regime),
-        cmocka_unit_test(every_way_of_small_matrices),
+        cmocka_unit_test(every_algorithm_of_small_matrices),
         cmocka_unit_test(small_matrices_share_launches),
-        cmocka_unit_test(ways_do_not_depend_on_the_border),
+        cmocka_unit_test(candidates_do_not_depend_on_the_border),
         cmocka_unit_test(random_shapes),
-        cmocka_unit_test(every_way_of_random_shapes),
-        cmocka_unit_test(every_way_of_few_rows),
-        cmocka_unit_test(every_way_of_odd_rows),
+        cmocka_unit_test(every_algorithm_of_random_shapes),
+        cmocka_unit_test(every_algorithm_of_few_rows),
+        cmocka_unit_test(every_algorithm_of_odd_rows),
         cmocka_unit_test(onednn_from_two_threads),
         cmocka_unit_test(over_two_to_the_31),
     };

@@ -374,7 +374,7 @@ static const struct {
     {{200, 37, 32}, {2, {0, 2}}},  {{3, 11, 5, 2048}, {2, {1, 3}}},
 };
 
-static void every_way_on_every_path(void **state)
+static void every_algorithm_on_every_path(void **state)
 {
     (void)state;
     for (size_t n = 0; n < sizeof borders / sizeof *borders; n++) {
@@ -562,7 +562,7 @@ int main(void)
         cmocka_unit_test(random_shapes_and_parameters),
         cmocka_unit_test(lengths_around_powers_of_two),
         cmocka_unit_test(many_short_rows),
-        cmocka_unit_test(every_way_on_every_path),
+        cmocka_unit_test(every_algorithm_on_every_path),
         cmocka_unit_test(long_rising_lines),
         cmocka_unit_test(special_values),
         cmocka_unit_test(shapes_and_datatypes_of_results),

@@ -221,8 +221,8 @@ static inline void values_fill(ks_dtype dtype, void *data, int64_t count, values
  * no CTA holds, or for all of a chip. */
 static inline int64_t values_most(void)
 {
-    const int pick = values_below(64);
-    return pick == 0 ? 1 << 20 : pick < 8 ? 50000 : 5000;
+    const int kernel_info = values_below(64);
+    return kernel_info == 0 ? 1 << 20 : kernel_info < 8 ? 50000 : 5000;
 }
 
 /* 1 to rank_max dimensions of at most `most` elements together; now and then a zero. */
@@ -233,8 +233,8 @@ static inline void values_shape(ks_tensor *tensor, int rank_max, int64_t most)
     tensor->rank = 1 + values_below(rank_max);
     int64_t left = most;
     for (int i = 0; i < tensor->rank; i++) {
-        const int pick = extents[values_below(sizeof extents / sizeof *extents)];
-        tensor->dims[i] = pick <= left ? pick : 1 + values_below((int)(left < 40 ? left : 40));
+        const int kernel_info = extents[values_below(sizeof extents / sizeof *extents)];
+        tensor->dims[i] = kernel_info <= left ? kernel_info : 1 + values_below((int)(left < 40 ? left : 40));
         left /= tensor->dims[i];
     }
     if (tensor->rank > 1 && values_below(2)) { /* long axes come at every place */

@@ -128,9 +128,9 @@ static void a_plan_says_what_was_picked(void **state)
         plan.in_bytes = ks_spec_layout(&plan.spec);
         plan.out_bytes = plan.spec.out[0].size_bytes;
         assert_int_equal(backend->prepare(device, &plan, &error), KS_OK);
-        if (plan.pick.kernel[0] == 0) fail_msg("%s: no kernel is named", (*op)->name);
-        assert_true(strlen(plan.pick.kernel) < sizeof plan.pick.kernel);
-        assert_true(plan.pick.grid >= 1 && plan.pick.threads >= 1 && plan.pick.cluster >= 1);
+        if (plan.kernel_info.kernel[0] == 0) fail_msg("%s: no kernel is named", (*op)->name);
+        assert_true(strlen(plan.kernel_info.kernel) < sizeof plan.kernel_info.kernel);
+        assert_true(plan.kernel_info.grid >= 1 && plan.kernel_info.threads >= 1 && plan.kernel_info.cluster >= 1);
         assert_int_equal(backend->lane_open(device, 1, -1, &lane, &error), KS_OK);
         backend->forget(lane, &plan);
         backend->lane_close(&lane);
@@ -413,7 +413,7 @@ static void the_harness_sees_stray_writes(void **state)
     assert_int_equal(run_spoiled(400, false, &error), KS_DEVICE);
     assert_non_null(strstr(error.text, "behind"));
     assert_int_equal(run_spoiled(400 + 255, false, &error), KS_DEVICE);
-    assert_int_equal(run_spoiled(-KS_LINE_BYTES - 1, false, &error), KS_DEVICE);
+    assert_int_equal(run_spoiled(-KS_COMPLETION_BYTES - 1, false, &error), KS_DEVICE);
     assert_non_null(strstr(error.text, "in front"));
     assert_int_equal(run_spoiled(8, true, &error), KS_DEVICE);
     assert_non_null(strstr(error.text, "input"));

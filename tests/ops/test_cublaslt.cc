@@ -81,11 +81,11 @@ static void random_product(ks_dtype dtype)
 {
     ks_spec spec;
     ks_matmul_shape shape;
-    ks_cublaslt_algorithm ways[8];
+    ks_cublaslt_algorithm candidates[8];
     ks_error error = {};
     draw_spec(&spec, dtype);
     ks_matmul_shape_of(&spec, &shape);
-    const int count = ks_cublaslt_list(&spec, &shape, WORKSPACE, ways, 8);
+    const int count = ks_cublaslt_list(&spec, &shape, WORKSPACE, candidates, 8);
     CHECK(count >= 2);
     std::vector<unsigned char> in(ks_spec_in_bytes(&spec)), workspace(WORKSPACE), scratch(ks_cpu_scratch_bytes(&spec)),
         out(spec.out[0].size_bytes, 0xFF), right(spec.out[0].size_bytes);
@@ -97,7 +97,7 @@ static void random_product(ks_dtype dtype)
     void *const reference[] = {right.data()};
     ks_cpu_reference(&spec, inputs, reference, scratch.data());
     const ks_status status =
-        ks_cublaslt_launch(&spec, &shape, &ways[below(2)], in.data(), out.data(), workspace.data(), NULL, &error);
+        ks_cublaslt_launch(&spec, &shape, &candidates[below(2)], in.data(), out.data(), workspace.data(), NULL, &error);
     if (status != KS_OK) fprintf(stderr, "%s\n", error.text);
     CHECK(status == KS_OK && out == right);
 }
@@ -120,12 +120,12 @@ static ks_spec square(ks_dtype dtype, int64_t size)
 static int listed(const ks_spec *spec)
 {
     ks_matmul_shape shape;
-    ks_cublaslt_algorithm ways[8];
+    ks_cublaslt_algorithm candidates[8];
     ks_matmul_shape_of(spec, &shape);
-    const int count = ks_cublaslt_list(spec, &shape, WORKSPACE, ways, 8);
+    const int count = ks_cublaslt_list(spec, &shape, WORKSPACE, candidates, 8);
     for (int i = 0; i < count; i++) {
-        CHECK(ks_cublaslt_check(spec, &shape, WORKSPACE, &ways[i]));
-        CHECK(!ks_cublaslt_check(spec, &shape, 1024, &ways[i]) || ways[i].workspace_bytes <= 1024);
+        CHECK(ks_cublaslt_check(spec, &shape, WORKSPACE, &candidates[i]));
+        CHECK(!ks_cublaslt_check(spec, &shape, 1024, &candidates[i]) || candidates[i].workspace_bytes <= 1024);
     }
     return count;
 }
@@ -156,11 +156,11 @@ static void bytes_of_any_origin_are_refused()
 {
     const ks_spec spec = square(KS_FP32, 8);
     ks_matmul_shape shape;
-    ks_cublaslt_algorithm way = {};
+    ks_cublaslt_algorithm algorithm = {};
     ks_matmul_shape_of(&spec, &shape);
-    CHECK(!ks_cublaslt_check(&spec, &shape, WORKSPACE, &way));
-    memset(&way, 0xFF, sizeof way);
-    CHECK(!ks_cublaslt_check(&spec, &shape, WORKSPACE, &way));
+    CHECK(!ks_cublaslt_check(&spec, &shape, WORKSPACE, &algorithm));
+    memset(&algorithm, 0xFF, sizeof algorithm);
+    CHECK(!ks_cublaslt_check(&spec, &shape, WORKSPACE, &algorithm));
     ks_cublaslt_algorithm good;
     CHECK(ks_cublaslt_list(&spec, &shape, WORKSPACE, &good, 1) == 1);
     char name[KS_KERNEL_NAME];
@@ -175,11 +175,11 @@ static void a_failing_launch_says_so()
     const ks_spec spec = square(KS_FP32, 2);
     float memory[256] = {};
     ks_matmul_shape shape;
-    ks_cublaslt_algorithm way;
+    ks_cublaslt_algorithm algorithm;
     ks_error error = {};
     ks_matmul_shape_of(&spec, &shape);
-    CHECK(ks_cublaslt_list(&spec, &shape, WORKSPACE, &way, 1) == 1);
-    CHECK(ks_cublaslt_launch(&spec, &shape, &way, (unsigned char *)memory, (unsigned char *)memory, NULL, NULL,
+    CHECK(ks_cublaslt_list(&spec, &shape, WORKSPACE, &algorithm, 1) == 1);
+    CHECK(ks_cublaslt_launch(&spec, &shape, &algorithm, (unsigned char *)memory, (unsigned char *)memory, NULL, NULL,
                              &error) == KS_DEVICE);
     CHECK(strstr(error.text, "cublasLtMatmul says"));
 }

@@ -213,9 +213,9 @@ static void reduce_axes(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         ks_spec spec = spec_of("reduce", KS_FP32, 3, dims);
-        const char *const *choice = op_named("reduce")->params[0].choices;
-        while (strcmp(*choice, rows[i].op) != 0) choice++;
-        param(&spec, "op")->i = choice - op_named("reduce")->params[0].choices;
+        const char *const *algorithm = op_named("reduce")->params[0].choices;
+        while (strcmp(*algorithm, rows[i].op) != 0) algorithm++;
+        param(&spec, "op")->i = algorithm - op_named("reduce")->params[0].choices;
         param(&spec, "axis")->axes = rows[i].axes;
         const ks_status status = resolved(&spec);
         if (status != rows[i].status) fail_msg("row %zu: got %s", i, ks_status_name(status));

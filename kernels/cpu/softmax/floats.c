@@ -77,7 +77,7 @@ static void store(const rule *r, void *out, int64_t at, int64_t stride, int coun
         if (stride != 1)
             for (int i = 0; i < count; i++) y[i * stride] = w->y[i];
         else if (w->stream)
-            ks_stream(w->y, y, (size_t)count * sizeof *y);
+            ks_large_request(w->y, y, (size_t)count * sizeof *y);
         return;
     }
     uint16_t *y = (uint16_t *)out + at, *packed = stride == 1 && !w->stream ? y : w->raw;
@@ -88,7 +88,7 @@ static void store(const rule *r, void *out, int64_t at, int64_t stride, int coun
     if (stride != 1)
         for (int i = 0; i < count; i++) y[i * stride] = packed[i];
     else if (w->stream)
-        ks_stream(packed, y, (size_t)count * sizeof *y);
+        ks_large_request(packed, y, (size_t)count * sizeof *y);
 }
 
 /* --- rows ------------------------------------------------------------------------------------------------------------ */
@@ -314,7 +314,7 @@ void ks_softmax_floats(const ks_softmax_rule *r, const void *in, void *out, int6
                         panel(r, in, out, at + i, inner, 1, (int)length, 1, 0, w);
         }
     }
-    if (w->stream) ks_stream_end();
+    if (w->stream) ks_large_end();
 }
 
 size_t ks_softmax_floats_scratch(void)

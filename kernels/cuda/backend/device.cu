@@ -58,7 +58,7 @@ ks_status ks_cuda_say(cudaError_t code, const char *call, ks_error *error)
 }
 
 /* The same, and a fatal code marks the device as lost. */
-ks_status ks_cuda_judge(ks_device *device, cudaError_t code, const char *call, ks_error *error)
+ks_status ks_cuda_fault(ks_device *device, cudaError_t code, const char *call, ks_error *error)
 {
     if (!ks_cuda_recoverable(code)) __atomic_store_n(&device->failed, true, __ATOMIC_RELEASE);
     return ks_cuda_say(code, call, error);

@@ -11,7 +11,8 @@ ks_place ks_cuda_place_of(const ks_lane *lane, const ks_plan *plan)
 {
     unsigned char *base = plan->large ? lane->large : lane->arena;
     unsigned char *out = base + KS_ALIGNMENT;
-    return (ks_place){.completion = out - KS_LINE_BYTES, .out = out, .in = out + ks_align(plan->out_bytes) + KS_PAD};
+    return (ks_place){
+        .completion = out - KS_COMPLETION_BYTES, .out = out, .in = out + ks_align(plan->out_bytes) + KS_PAD};
 }
 
 ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
@@ -37,10 +38,10 @@ ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *s
 {
     const ks_cuda_op *op = ks_cuda_op_of(spec->op);
     const ks_chip *chip = &lane->device->chip;
-    const ks_status status = op->launch(chip, spec, plan->choice, *site, bucket, lane->stream, error);
+    const ks_status status = op->launch(chip, spec, plan->algorithm, *site, bucket, lane->stream, error);
     ks_cuda_plan own;
     if (!status || !plan->unstamped || op->plan(chip, spec, &own, error)) return status;
-    return op->launch(chip, spec, own.choice, *site, bucket, lane->stream, error);
+    return op->launch(chip, spec, own.algorithm, *site, bucket, lane->stream, error);
 }
 
 ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error)
@@ -59,8 +60,8 @@ ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int b
         KS_TRY_SOFT(error, cudaMemcpyAsync(place.in, in, plan->in_bytes, cudaMemcpyHostToDevice, lane->stream));
     const ks_status status = ks_cuda_record_kernels(lane, plan, path, bucket, error);
     if (status) return status;
-    KS_TRY_SOFT(error, cudaMemcpyAsync(out - KS_LINE_BYTES, place.completion, KS_LINE_BYTES + plan->out_bytes,
-                                       cudaMemcpyDeviceToHost, lane->stream));
+    KS_TRY_SOFT(error, cudaMemcpyAsync(out - KS_COMPLETION_BYTES, place.completion,
+                                       KS_COMPLETION_BYTES + plan->out_bytes, cudaMemcpyDeviceToHost, lane->stream));
     return KS_OK;
 }
 
@@ -85,7 +86,7 @@ ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_sl
             KS_TRY_SOFT(error,
                         cudaMemcpyAsync(to, place.out + out->offset, out->size_bytes, cudaMemcpyDefault, lane->stream));
     }
-    KS_TRY_SOFT(error, cudaMemcpyAsync(slot->out - KS_LINE_BYTES, place.completion, KS_LINE_BYTES,
+    KS_TRY_SOFT(error, cudaMemcpyAsync(slot->out - KS_COMPLETION_BYTES, place.completion, KS_COMPLETION_BYTES,
                                        cudaMemcpyDeviceToHost, lane->stream));
     return KS_OK;
 }
@@ -139,9 +140,9 @@ static ks_status graph_make(ks_lane *lane, const ks_plan *plan, int bucket, ks_c
     void *host = NULL;
     if (!plan->mapped) {
         const size_t more = plan->in_bytes > plan->out_bytes ? plan->in_bytes : plan->out_bytes;
-        const ks_status status = ks_cuda_stand_in(lane->device, KS_LINE_BYTES + more, &host, error);
+        const ks_status status = ks_cuda_stand_in(lane->device, KS_COMPLETION_BYTES + more, &host, error);
         if (status) return status;
-        made->in_at = made->out_at = host = (unsigned char *)host + KS_LINE_BYTES;
+        made->in_at = made->out_at = host = (unsigned char *)host + KS_COMPLETION_BYTES;
     }
     const ks_status status = graph_tape(lane, plan, bucket, (unsigned char *)host, &made->graph, error);
     if (status) return status;
@@ -209,8 +210,8 @@ ks_status ks_cuda_graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph
         graph->in_at = slot->in;
         if (graph->out_at != slot->out)
             KS_TRY(device, error,
-                   cudaGraphExecMemcpyNodeSetParams1D(graph->exec, graph->out_node, slot->out - KS_LINE_BYTES,
-                                                      place.completion, KS_LINE_BYTES + plan->out_bytes,
+                   cudaGraphExecMemcpyNodeSetParams1D(graph->exec, graph->out_node, slot->out - KS_COMPLETION_BYTES,
+                                                      place.completion, KS_COMPLETION_BYTES + plan->out_bytes,
                                                       cudaMemcpyDeviceToHost));
         graph->out_at = slot->out;
     }

@@ -16,11 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const size_t KS_PIECE_BYTES = 1 << 20;   /* of a staged request: one is copied by the host within a poll */
-static const int64_t KS_LATE_NS = 2000000;      /* a launch without news for so long is asked for its error */
-static const int64_t KS_LATE_STEP_NS = 1000000; /* and again after so long: each question takes the driver's lock */
-enum { KS_STAGES = 3 };                         /* pieces: one being filled, one on the link, one being emptied */
-static_assert(sizeof(ks_completion) == KS_LINE_BYTES && (int)KS_LINE_BYTES <= (int)KS_ALIGNMENT,
+static const size_t KS_COPY_CHUNK_BYTES = 1 << 20; /* of a staged request: one is copied by the host within a poll */
+static const int64_t KS_LATE_NS = 2000000;         /* a launch without news for so long is asked for its error */
+static const int64_t KS_LATE_STEP_NS = 1000000;    /* and again after so long: each question takes the driver's lock */
+enum { KS_COPY_CHUNKS = 3 }; /* ring buffers: one being filled, one on the link, one being emptied */
+static_assert(sizeof(ks_completion) == KS_COMPLETION_BYTES && (int)KS_COMPLETION_BYTES <= (int)KS_ALIGNMENT,
               "the completion fits in front of an out side");
 
 /* Host time = device time + an offset that lies in [low, high] (clock.cu). */
@@ -28,17 +28,17 @@ typedef struct ks_cuda_clock {
     int64_t low, high, lead, at_ns, tight_ns;
 } ks_cuda_clock;
 
-typedef struct ks_chunk {
+typedef struct ks_pinned_block {
     unsigned char *host, *device;
     size_t size, used;
     int slots;
-    struct ks_chunk *next;
-} ks_chunk;
+    struct ks_pinned_block *next;
+} ks_pinned_block;
 
 struct ks_device {
     /* fixed after open: */
     ks_limits limits;
-    unsigned char *pool; /* device memory of streamed requests; NULL: none */
+    unsigned char *pool; /* device memory of large requests; NULL: none */
     size_t pool_bytes;
     ks_chip chip;
     ks_device_info info;
@@ -49,10 +49,10 @@ struct ks_device {
     size_t large_fits; /* the smallest large arena that a lane could get */
     /* under arena_lock: */
     pthread_mutex_t arena_lock;
-    ks_chunk *chunks;
+    ks_pinned_block *pinned_blocks;
     /* under pool_lock: */
     pthread_mutex_t pool_lock;
-    struct ks_area *areas; /* by address */
+    struct ks_device_buffer *device_buffers; /* by address */
 };
 
 /* Mapped host memory of a lane; the lines are polled, so each has its own cache lines. */
@@ -60,11 +60,11 @@ typedef struct ks_lane_shared {
     alignas(256) ks_job_table job_table;
     alignas(128) ks_completion completion;
     alignas(128) ks_completion probe;
-    alignas(128) ks_completion area_completion; /* a copy of the area's, behind its kernels */
+    alignas(128) ks_completion device_buffer_completion; /* a copy of the device buffer's, behind its kernels */
 } ks_lane_shared;
 
-typedef enum ks_path { KS_PATH_MAPPED, KS_PATH_COPIES, KS_PATH_STAGED, KS_PATH_AREA, KS_PATH_TRIAL } ks_path;
-typedef enum ks_stage { KS_STAGE_IN, KS_STAGE_OUT, KS_STAGE_LAST } ks_stage;
+typedef enum ks_path { KS_PATH_MAPPED, KS_PATH_COPIES, KS_PATH_STAGED, KS_PATH_DEVICE_BUFFER, KS_PATH_TRIAL } ks_path;
+typedef enum ks_staged_phase { KS_STAGED_IN, KS_STAGED_OUT, KS_STAGED_LAST } ks_staged_phase;
 
 struct ks_lane {
     /* fixed after open: */
@@ -77,8 +77,8 @@ struct ks_lane {
     unsigned char *workspace, *arena;
     unsigned char *large; /* lane 0 only, NULL where the limits ask for none */
     size_t large_bytes;
-    unsigned char *ring; /* lane 0 only: KS_STAGES pinned pieces */
-    cudaEvent_t ring_event[KS_STAGES];
+    unsigned char *ring; /* lane 0 only: KS_COPY_CHUNKS pinned ring buffers */
+    cudaEvent_t ring_event[KS_COPY_CHUNKS];
     ks_lane_shared *shared, *shared_device;
     /* this shard only: */
     ks_cuda_clock clock;
@@ -89,7 +89,7 @@ struct ks_lane {
     ks_batch *batch; /* NULL: free */
     ks_path path;
     int64_t launch_ns, asked_ns;
-    ks_stage stage;
+    ks_staged_phase staged;
     int job;                 /* of a staged batch */
     size_t moved_in;         /* bytes of the job's in side under way to the device */
     size_t asked, moved_out; /* bytes of its completion and out side asked for; arrived in the slot */
@@ -105,11 +105,11 @@ static_assert(SLOT_PAD % SLOT_ALIGNMENT == 0 && SLOT_HEAD_ROOM % SLOT_ALIGNMENT 
 /* What is zero between launches: the ticket, then the counters. */
 static const size_t CONTROL_BYTES = KS_ALIGNMENT + KS_COUNTERS_MAX * sizeof(uint32_t);
 
-typedef struct ks_area {
-    size_t at, bytes;     /* in the pool */
-    cudaEvent_t filled;   /* behind the last copy in */
-    struct ks_area *next; /* by address */
-} ks_area;
+typedef struct ks_device_buffer {
+    size_t at, bytes;              /* in the pool */
+    cudaEvent_t filled;            /* behind the last copy in */
+    struct ks_device_buffer *next; /* by address */
+} ks_device_buffer;
 
 typedef struct ks_cuda_graph {
     cudaGraphExec_t exec;              /* NULL: not captured */
@@ -125,7 +125,8 @@ typedef struct ks_cuda_graphs {
 } ks_cuda_graphs;
 
 /* plan->choice */
-static_assert(sizeof(((ks_plan *)0)->choice) == sizeof(((ks_cuda_plan *)0)->choice), "the op's choice is the plan's");
+static_assert(sizeof(((ks_plan *)0)->algorithm) == sizeof(((ks_cuda_plan *)0)->algorithm),
+              "the op's choice is the plan's");
 
 /* Where a copied job lies in device memory: the completion, the out side, a pad, the in side. The completion comes first because its
  * end stamp only grows: no other plan's bytes may ever lie there. */
@@ -140,7 +141,7 @@ typedef struct ks_place {
 #define KS_TRY(device, error, call)                                                                                    \
     do {                                                                                                               \
         const cudaError_t code_ = (call);                                                                              \
-        if (__builtin_expect(code_ != cudaSuccess, 0)) return ks_cuda_judge(device, code_, #call, error);              \
+        if (__builtin_expect(code_ != cudaSuccess, 0)) return ks_cuda_fault(device, code_, #call, error);              \
     } while (0)
 #define KS_TRY_SOFT(error, call)                                                                                       \
     do {                                                                                                               \
@@ -152,7 +153,7 @@ int64_t ks_cuda_now_ns();
 cudaError_t ks_cuda_use(const ks_device *device);
 bool ks_cuda_recoverable(cudaError_t code);
 ks_status ks_cuda_say(cudaError_t code, const char *call, ks_error *error);
-ks_status ks_cuda_judge(ks_device *device, cudaError_t code, const char *call, ks_error *error);
+ks_status ks_cuda_fault(ks_device *device, cudaError_t code, const char *call, ks_error *error);
 bool ks_cuda_failed(const ks_device *device);
 cudaError_t ks_cuda_quiet(cudaError_t code);
 void ks_cuda_ask_stream(ks_lane *lane);
@@ -200,7 +201,7 @@ ks_status ks_cuda_graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph
 
 ks_status ks_cuda_pool_open(ks_device *device, ks_error *error);
 void ks_cuda_pool_close(ks_device *device);
-ks_completion *ks_cuda_area_completion(const ks_device *device, const ks_slot *slot);
+ks_completion *ks_cuda_buffer_completion(const ks_device *device, const ks_slot *slot);
 extern const ks_large ks_cuda_large;
 
 /* --- trial.cu --- */

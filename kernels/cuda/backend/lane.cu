@@ -11,7 +11,7 @@ static ks_status device_memory(ks_lane *lane, size_t bytes, unsigned char **out,
     void *memory = NULL;
     const cudaError_t code = cudaMalloc(&memory, bytes);
     if (code != cudaSuccess) {
-        if (!ks_cuda_recoverable(code)) return ks_cuda_judge(lane->device, code, "cudaMalloc", error);
+        if (!ks_cuda_recoverable(code)) return ks_cuda_fault(lane->device, code, "cudaMalloc", error);
         cudaGetLastError();
         return ks_fail(error, KS_MEMORY, "cudaMalloc of %zu bytes for a lane: %s (CUDA error %d)", bytes,
                        cudaGetErrorString(code), (int)code);
@@ -26,7 +26,7 @@ static ks_status device_memory(ks_lane *lane, size_t bytes, unsigned char **out,
 static ks_status line_open(ks_lane *lane, unsigned char *arena, ks_error *error)
 {
     KS_TRY(lane->device, error,
-           cudaMemsetAsync(arena + KS_ALIGNMENT - KS_LINE_BYTES, 1, sizeof(uint64_t), lane->stream));
+           cudaMemsetAsync(arena + KS_ALIGNMENT - KS_COMPLETION_BYTES, 1, sizeof(uint64_t), lane->stream));
     return KS_OK;
 }
 
@@ -71,15 +71,16 @@ static ks_status lane_open_large(ks_lane *lane, ks_error *error)
 static ks_status lane_open_ring(ks_lane *lane, ks_error *error)
 {
     void *memory = NULL;
-    const cudaError_t code = cudaHostAlloc(&memory, (size_t)KS_STAGES * KS_PIECE_BYTES, cudaHostAllocPortable);
+    const cudaError_t code =
+        cudaHostAlloc(&memory, (size_t)KS_COPY_CHUNKS * KS_COPY_CHUNK_BYTES, cudaHostAllocPortable);
     if (code != cudaSuccess) {
         if (!ks_cuda_recoverable(code) || lane->device->limits.pinned_must)
-            return ks_cuda_judge(lane->device, code, "cudaHostAlloc", error);
+            return ks_cuda_fault(lane->device, code, "cudaHostAlloc", error);
         cudaGetLastError();
         return KS_OK;
     }
     lane->ring = (unsigned char *)memory;
-    for (int i = 0; i < KS_STAGES; i++)
+    for (int i = 0; i < KS_COPY_CHUNKS; i++)
         KS_TRY(lane->device, error, cudaEventCreateWithFlags(&lane->ring_event[i], cudaEventDisableTiming));
     return KS_OK;
 }
@@ -115,7 +116,7 @@ void ks_cuda_lane_close(ks_lane **taken)
     if (!lane) return;
     if (!ks_cuda_failed(lane->device) && ks_cuda_use(lane->device) == cudaSuccess) {
         if (lane->stream) cudaStreamSynchronize(lane->stream);
-        for (int i = 0; i < KS_STAGES; i++)
+        for (int i = 0; i < KS_COPY_CHUNKS; i++)
             if (lane->ring_event[i]) cudaEventDestroy(lane->ring_event[i]);
         if (lane->ring) cudaFreeHost(lane->ring);
         if (lane->large) cudaFree(lane->large);

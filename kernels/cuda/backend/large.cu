@@ -1,13 +1,13 @@
-/* Streamed requests: areas of device memory from one pool, and a shard's ring of pinned pieces that fills and empties
+/* Large requests: device buffers of device memory from one pool, and a shard's ring of pinned ring buffers that fills and empties
  * them (ks_large in backend.h).
  *
- * The pool is one allocation made at open; areas lie in it in order of address, a new one at the first gap that holds it.
+ * The pool is one allocation made at open; device buffers lie in it in order of address, a new one at the first gap that holds it.
  * A ring has a CUDA stream for each direction, so that both are on the link at once. Order between a ring's copies in and
- * the lanes' kernels is kept by the area's own event; copies out are asked for only behind kernels that have ended.
- * Area  completion | out, pad | in, pad.     Threads  areas any (pool_lock), a ring its shard's. */
+ * the lanes' kernels is kept by the device buffer's own event; copies out are asked for only behind kernels that have ended.
+ * Buffer  completion | out, pad | in, pad.     Threads  device buffers any (pool_lock), a ring its shard's. */
 #include "cuda/backend/internal.h"
 
-enum { RING_PIECES_MAX = 64 };
+enum { RING_BUFFERS_MAX = 64 };
 static const size_t POOL_MOST = (size_t)8 << 30, POOL_LEAST = 1 << 20;
 
 struct ks_ring {
@@ -15,9 +15,9 @@ struct ks_ring {
     unsigned char *memory;
     bool pinned;
     cudaStream_t in, out;
-    int pieces;
-    size_t piece_bytes;
-    cudaEvent_t event[RING_PIECES_MAX];
+    int buffers;
+    size_t buffer_bytes;
+    cudaEvent_t event[RING_BUFFERS_MAX];
 };
 
 /* --- the pool ------------------------------------------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ ks_status ks_cuda_pool_open(ks_device *device, ks_error *error)
             KS_TRY_SOFT(error, cudaStreamSynchronize(cudaStreamLegacy));
             return KS_OK;
         }
-        if (!ks_cuda_recoverable(code)) return ks_cuda_judge(device, code, "cudaMalloc", error);
+        if (!ks_cuda_recoverable(code)) return ks_cuda_fault(device, code, "cudaMalloc", error);
         cudaGetLastError();
     }
     return KS_OK;
@@ -49,46 +49,46 @@ ks_status ks_cuda_pool_open(ks_device *device, ks_error *error)
 
 void ks_cuda_pool_close(ks_device *device)
 {
-    while (device->areas) { /* of a shard that lost the device */
-        ks_area *area = device->areas;
-        device->areas = area->next;
-        free(area);
+    while (device->device_buffers) { /* of a shard that lost the device */
+        ks_device_buffer *device_buffer = device->device_buffers;
+        device->device_buffers = device_buffer->next;
+        free(device_buffer);
     }
     if (device->pool && !ks_cuda_failed(device)) cudaFree(device->pool);
     device->pool = NULL;
 }
 
-/* With pool_lock: links the area in at the first gap. */
-static bool pool_take(ks_device *device, ks_area *area)
+/* With pool_lock: links the device buffer in at the first gap. */
+static bool pool_take(ks_device *device, ks_device_buffer *device_buffer)
 {
-    ks_area **link = &device->areas;
+    ks_device_buffer **link = &device->device_buffers;
     size_t at = 0;
-    while (*link && (*link)->at - at < area->bytes) {
+    while (*link && (*link)->at - at < device_buffer->bytes) {
         at = (*link)->at + (*link)->bytes;
         link = &(*link)->next;
     }
-    if (!*link && device->pool_bytes - at < area->bytes) return false;
-    area->at = at;
-    area->next = *link;
-    *link = area;
+    if (!*link && device->pool_bytes - at < device_buffer->bytes) return false;
+    device_buffer->at = at;
+    device_buffer->next = *link;
+    *link = device_buffer;
     return true;
 }
 
-/* --- areas ---------------------------------------------------------------------------------------------------------- */
+/* --- device buffers ---------------------------------------------------------------------------------------------------------- */
 
-static void area_give(ks_device *device, ks_area *area)
+static void device_buffer_give(ks_device *device, ks_device_buffer *device_buffer)
 {
     pthread_mutex_lock(&device->pool_lock);
-    ks_area **link = &device->areas;
-    while (*link != area) link = &(*link)->next;
-    *link = area->next;
+    ks_device_buffer **link = &device->device_buffers;
+    while (*link != device_buffer) link = &(*link)->next;
+    *link = device_buffer->next;
     pthread_mutex_unlock(&device->pool_lock);
-    if (area->filled && !ks_cuda_failed(device)) cudaEventDestroy(area->filled);
-    free(area);
+    if (device_buffer->filled && !ks_cuda_failed(device)) cudaEventDestroy(device_buffer->filled);
+    free(device_buffer);
 }
 
-/* ks_large.area_init */
-static ks_status area_init(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *slot, ks_error *error)
+/* ks_large.buffer_init */
+static ks_status buffer_init(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *slot, ks_error *error)
 {
     const size_t most = device->pool_bytes, out_side = KS_ALIGNMENT + ks_align(out_bytes) + KS_PAD;
     if (in_bytes > most || out_bytes > most || out_side + ks_align(in_bytes) + KS_PAD > most)
@@ -97,43 +97,44 @@ static ks_status area_init(ks_device *device, size_t in_bytes, size_t out_bytes,
                        "(--stream-bytes)",
                        in_bytes, out_bytes, most);
     KS_TRY(device, error, ks_cuda_use(device));
-    ks_area *area = (ks_area *)calloc(1, sizeof *area);
-    if (!area) return ks_fail(error, KS_MEMORY, "no memory for the record of an area");
-    area->bytes = out_side + ks_align(in_bytes) + KS_PAD;
+    ks_device_buffer *device_buffer = (ks_device_buffer *)calloc(1, sizeof *device_buffer);
+    if (!device_buffer) return ks_fail(error, KS_MEMORY, "no memory for the record of an area");
+    device_buffer->bytes = out_side + ks_align(in_bytes) + KS_PAD;
     pthread_mutex_lock(&device->pool_lock);
-    const bool taken = pool_take(device, area);
+    const bool taken = pool_take(device, device_buffer);
     pthread_mutex_unlock(&device->pool_lock);
     if (!taken) {
-        free(area);
+        free(device_buffer);
         return ks_fail(error, KS_BUDGET, "no device memory free for %zu bytes in and %zu bytes out", in_bytes,
                        out_bytes);
     }
-    const cudaError_t code = cudaEventCreateWithFlags(&area->filled, cudaEventDisableTiming);
+    const cudaError_t code = cudaEventCreateWithFlags(&device_buffer->filled, cudaEventDisableTiming);
     if (code != cudaSuccess) {
-        area_give(device, area);
-        return ks_cuda_judge(device, code, "cudaEventCreateWithFlags", error);
+        device_buffer_give(device, device_buffer);
+        return ks_cuda_fault(device, code, "cudaEventCreateWithFlags", error);
     }
     memset(slot, 0, sizeof *slot);
-    slot->memory = area;
-    slot->out_device = device->pool + area->at + KS_ALIGNMENT;
-    slot->in_device = device->pool + area->at + out_side;
+    slot->memory = device_buffer;
+    slot->out_device = device->pool + device_buffer->at + KS_ALIGNMENT;
+    slot->in_device = device->pool + device_buffer->at + out_side;
     slot->in_cap = in_bytes;
     slot->out_cap = out_bytes;
     slot->size_class = -1;
     return KS_OK;
 }
 
-/* ks_large.area_fini */
-static void area_fini(ks_device *device, ks_slot *slot)
+/* ks_large.buffer_fini */
+static void buffer_fini(ks_device *device, ks_slot *slot)
 {
-    area_give(device, (ks_area *)slot->memory);
+    device_buffer_give(device, (ks_device_buffer *)slot->memory);
     memset(slot, 0, sizeof *slot);
 }
 
-/* Where a launch's stamps go: in front of its area's out side. */
-ks_completion *ks_cuda_area_completion(const ks_device *device, const ks_slot *slot)
+/* Where a launch's stamps go: in front of its device buffer's out side. */
+ks_completion *ks_cuda_buffer_completion(const ks_device *device, const ks_slot *slot)
 {
-    return (ks_completion *)(void *)(device->pool + ((const ks_area *)slot->memory)->at + KS_ALIGNMENT - KS_LINE_BYTES);
+    return (ks_completion *)(void *)(device->pool + ((const ks_device_buffer *)slot->memory)->at + KS_ALIGNMENT -
+                                     KS_COMPLETION_BYTES);
 }
 
 /* --- rings ---------------------------------------------------------------------------------------------------------- */
@@ -141,13 +142,13 @@ ks_completion *ks_cuda_area_completion(const ks_device *device, const ks_slot *s
 static ks_status ring_memory(ks_ring *ring, ks_error *error)
 {
     ks_device *device = ring->device;
-    const size_t bytes = (size_t)ring->pieces * ring->piece_bytes;
+    const size_t bytes = (size_t)ring->buffers * ring->buffer_bytes;
     void *memory = NULL;
     const cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
     ring->pinned = code == cudaSuccess;
     if (!ring->pinned) {
         if (!ks_cuda_recoverable(code) || device->limits.pinned_must)
-            return ks_cuda_judge(device, code, "cudaHostAlloc", error);
+            return ks_cuda_fault(device, code, "cudaHostAlloc", error);
         cudaGetLastError();
         memory = aligned_alloc(KS_ALIGNMENT, ks_align(bytes));
         if (!memory) return ks_fail(error, KS_MEMORY, "no memory for a ring of %zu bytes", bytes);
@@ -163,7 +164,7 @@ static ks_status ring_open_all(ks_ring *ring, ks_error *error)
     KS_TRY(device, error, ks_cuda_use(device));
     KS_TRY(device, error, cudaStreamCreateWithFlags(&ring->in, cudaStreamNonBlocking));
     KS_TRY(device, error, cudaStreamCreateWithFlags(&ring->out, cudaStreamNonBlocking));
-    for (int i = 0; i < ring->pieces; i++)
+    for (int i = 0; i < ring->buffers; i++)
         KS_TRY(device, error, cudaEventCreateWithFlags(&ring->event[i], cudaEventDisableTiming));
     return ring_memory(ring, error);
 }
@@ -177,7 +178,7 @@ static void ring_close(ks_ring **taken)
     if (!ks_cuda_failed(ring->device) && ks_cuda_use(ring->device) == cudaSuccess) {
         if (ring->in) cudaStreamSynchronize(ring->in);
         if (ring->out) cudaStreamSynchronize(ring->out);
-        for (int i = 0; i < ring->pieces; i++)
+        for (int i = 0; i < ring->buffers; i++)
             if (ring->event[i]) cudaEventDestroy(ring->event[i]);
         if (ring->in) cudaStreamDestroy(ring->in);
         if (ring->out) cudaStreamDestroy(ring->out);
@@ -189,16 +190,16 @@ static void ring_close(ks_ring **taken)
 }
 
 /* ks_large.ring_open */
-static ks_status ring_open(ks_device *device, int pieces, size_t piece_bytes, ks_ring **out, unsigned char **memory,
+static ks_status ring_open(ks_device *device, int buffers, size_t buffer_bytes, ks_ring **out, unsigned char **memory,
                            ks_error *error)
 {
-    if (pieces < 1 || pieces > RING_PIECES_MAX)
-        return ks_fail(error, KS_CONFIG, "a ring of %d pieces, at most %d", pieces, (int)RING_PIECES_MAX);
+    if (buffers < 1 || buffers > RING_BUFFERS_MAX)
+        return ks_fail(error, KS_CONFIG, "a ring of %d pieces, at most %d", buffers, (int)RING_BUFFERS_MAX);
     ks_ring *ring = (ks_ring *)calloc(1, sizeof *ring);
     if (!ring) return ks_fail(error, KS_MEMORY, "no memory for the record of a ring");
     ring->device = device;
-    ring->pieces = pieces;
-    ring->piece_bytes = piece_bytes;
+    ring->buffers = buffers;
+    ring->buffer_bytes = buffer_bytes;
     const ks_status status = ring_open_all(ring, error);
     if (status) {
         ring_close(&ring);
@@ -209,56 +210,58 @@ static ks_status ring_open(ks_device *device, int pieces, size_t piece_bytes, ks
     return KS_OK;
 }
 
-static unsigned char *piece_at(const ks_ring *ring, int piece)
+static unsigned char *buffer_at(const ks_ring *ring, int buffer)
 {
-    return ring->memory + (size_t)piece * ring->piece_bytes;
+    return ring->memory + (size_t)buffer * ring->buffer_bytes;
 }
 
-/* ks_large.piece_in */
-static ks_status piece_in(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error)
+/* ks_large.copy_in */
+static ks_status copy_in(ks_ring *ring, int buffer, const ks_slot *device_buffer, size_t offset, size_t bytes,
+                         ks_error *error)
 {
     ks_device *device = ring->device;
     if (ks_cuda_failed(device)) return ks_fail(error, KS_DEVICE, "the device is lost");
     KS_TRY(device, error,
-           cudaMemcpyAsync((unsigned char *)area->in_device + offset, piece_at(ring, piece), bytes,
+           cudaMemcpyAsync((unsigned char *)device_buffer->in_device + offset, buffer_at(ring, buffer), bytes,
                            cudaMemcpyHostToDevice, ring->in));
-    KS_TRY(device, error, cudaEventRecord(ring->event[piece], ring->in));
-    KS_TRY(device, error, cudaEventRecord(((ks_area *)area->memory)->filled, ring->in));
+    KS_TRY(device, error, cudaEventRecord(ring->event[buffer], ring->in));
+    KS_TRY(device, error, cudaEventRecord(((ks_device_buffer *)device_buffer->memory)->filled, ring->in));
     return KS_OK;
 }
 
-/* ks_large.piece_out */
-static ks_status piece_out(ks_ring *ring, int piece, const ks_slot *area, size_t offset, size_t bytes, ks_error *error)
+/* ks_large.copy_out */
+static ks_status copy_out(ks_ring *ring, int buffer, const ks_slot *device_buffer, size_t offset, size_t bytes,
+                          ks_error *error)
 {
     ks_device *device = ring->device;
     if (ks_cuda_failed(device)) return ks_fail(error, KS_DEVICE, "the device is lost");
     KS_TRY(device, error,
-           cudaMemcpyAsync(piece_at(ring, piece), (const unsigned char *)area->out_device + offset, bytes,
+           cudaMemcpyAsync(buffer_at(ring, buffer), (const unsigned char *)device_buffer->out_device + offset, bytes,
                            cudaMemcpyDeviceToHost, ring->out));
-    KS_TRY(device, error, cudaEventRecord(ring->event[piece], ring->out));
+    KS_TRY(device, error, cudaEventRecord(ring->event[buffer], ring->out));
     return KS_OK;
 }
 
-/* ks_large.piece_poll */
-static ks_poll piece_poll(ks_ring *ring, int piece, ks_error *error)
+/* ks_large.copy_poll */
+static ks_poll copy_poll(ks_ring *ring, int buffer, ks_error *error)
 {
     if (ks_cuda_failed(ring->device)) {
         ks_fail(error, KS_DEVICE, "the device is lost");
         return KS_FAILED;
     }
-    const cudaError_t code = ks_cuda_quiet(cudaEventQuery(ring->event[piece]));
+    const cudaError_t code = ks_cuda_quiet(cudaEventQuery(ring->event[buffer]));
     if (code == cudaSuccess) return KS_DONE;
     if (code == cudaErrorNotReady) return KS_RUNNING;
-    ks_cuda_judge(ring->device, code, "cudaEventQuery", error);
+    ks_cuda_fault(ring->device, code, "cudaEventQuery", error);
     return KS_FAILED;
 }
 
 const ks_large ks_cuda_large = {
-    .area_init = area_init,
-    .area_fini = area_fini,
+    .buffer_init = buffer_init,
+    .buffer_fini = buffer_fini,
     .ring_open = ring_open,
     .ring_close = ring_close,
-    .piece_in = piece_in,
-    .piece_out = piece_out,
-    .piece_poll = piece_poll,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .copy_poll = copy_poll,
 };

@@ -5,7 +5,7 @@
  *   copies  one pinned slot: copy in, kernels, copy out; done when the event behind them is. The event is asked only
  *           after the completion, the first that is copied out, has arrived: each question takes the driver's lock.
  *           A job with windows (client memory) goes the same way without a graph, each tensor copied by itself.
- *   area    a slot of the device's own memory, filled and emptied by others (large.cu): kernels, then the
+ *   device buffer    a slot of the device's own memory, filled and emptied by others (large.cu): kernels, then the
  *           completion alone is copied out.
  *   trial   no job at all: a plan's kernels, timed (trial.cu).
  *   staged  slots in ordinary memory. Also the path of an overflow slot whose plan is small
@@ -21,10 +21,11 @@ static void next_sequence(ks_lane *lane)
     if (++lane->sequence == 0) lane->sequence = 1;
 }
 
-/* A copied job's completion arrives in front of its slot's out side, an area's in the lane's own memory. */
+/* A copied job's completion arrives in front of its slot's out side, a device buffer's in the lane's own memory. */
 static ks_completion *completion_of(const ks_lane *lane, const ks_slot *slot)
 {
-    return slot->out ? (ks_completion *)(void *)(slot->out - KS_LINE_BYTES) : &lane->shared->area_completion;
+    return slot->out ? (ks_completion *)(void *)(slot->out - KS_COMPLETION_BYTES)
+                     : &lane->shared->device_buffer_completion;
 }
 
 static void line_clear(const ks_lane *lane, const ks_slot *slot)
@@ -32,7 +33,7 @@ static void line_clear(const ks_lane *lane, const ks_slot *slot)
     __atomic_store_n(&completion_of(lane, slot)->start_ns, 0, __ATOMIC_RELEASE);
 }
 
-/* Mapped: the launch is done. Copies, areas: its kernels are, and the copy out has begun. */
+/* Mapped: the launch is done. Copies, device buffers: its kernels are, and the copy out has begun. */
 static bool line_shows(const ks_lane *lane)
 {
     if (lane->path == KS_PATH_MAPPED)
@@ -49,7 +50,7 @@ static ks_poll wait_line(ks_lane *lane, ks_error *error)
     const cudaError_t code = ks_cuda_quiet(cudaStreamQuery(lane->stream));
     if (code == cudaErrorNotReady) return KS_RUNNING;
     if (code != cudaSuccess) {
-        ks_cuda_judge(lane->device, code, "cudaStreamQuery", error);
+        ks_cuda_fault(lane->device, code, "cudaStreamQuery", error);
         return KS_FAILED;
     }
     if (line_shows(lane)) return KS_RUNNING; /* came just now: the next poll reads it */
@@ -62,7 +63,7 @@ static ks_poll wait_event(ks_lane *lane, cudaEvent_t event, ks_error *error)
     const cudaError_t code = ks_cuda_quiet(cudaEventQuery(event));
     if (code == cudaSuccess) return KS_DONE;
     if (code == cudaErrorNotReady) return KS_RUNNING;
-    ks_cuda_judge(lane->device, code, "cudaEventQuery", error);
+    ks_cuda_fault(lane->device, code, "cudaEventQuery", error);
     return KS_FAILED;
 }
 
@@ -74,31 +75,31 @@ static ks_status event_record(ks_lane *lane, ks_error *error)
 
 /* --- staged: slots in ordinary memory, one job after the other --------------------------------------------------------
  *
- * The in side goes out in pieces of KS_PIECE_BYTES through lane 0's pinned ring, one piece a poll; then the kernels;
- * then the out side comes back the same way, KS_STAGES pieces asked for ahead. A piece's place in the ring is free once
+ * The in side goes out in ring buffers of KS_COPY_CHUNK_BYTES through lane 0's pinned ring, one ring buffer a poll; then the kernels;
+ * then the out side comes back the same way, KS_COPY_CHUNKS ring buffers asked for ahead. A ring buffer's place in the ring is free once
  * the event behind its copy is done; between the two directions the stream's order keeps them apart. A lane without a
  * ring copies from and to ordinary memory, piece by piece, and leaves the staging to the driver. */
 
-static size_t piece(size_t bytes, size_t at)
+static size_t buffer(size_t bytes, size_t at)
 {
-    return bytes - at < KS_PIECE_BYTES ? bytes - at : KS_PIECE_BYTES;
+    return bytes - at < KS_COPY_CHUNK_BYTES ? bytes - at : KS_COPY_CHUNK_BYTES;
 }
 
 static int ring_index(size_t at)
 {
-    return (int)(at / KS_PIECE_BYTES % KS_STAGES);
+    return (int)(at / KS_COPY_CHUNK_BYTES % KS_COPY_CHUNKS);
 }
 
-/* One piece of the in side goes out. */
+/* One ring buffer of the in side goes out. */
 static ks_status staged_in(ks_lane *lane, const ks_plan *plan, ks_slot *slot, size_t bytes, ks_error *error)
 {
     ks_device *device = lane->device;
-    const size_t at = lane->moved_in, size = piece(bytes, at);
+    const size_t at = lane->moved_in, size = buffer(bytes, at);
     const void *source = slot->in + at;
     if (lane->ring) {
-        void *stage = lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES;
-        memcpy(stage, source, size);
-        source = stage;
+        void *staged = lane->ring + (size_t)ring_index(at) * KS_COPY_CHUNK_BYTES;
+        memcpy(staged, source, size);
+        source = staged;
     }
     KS_TRY(device, error,
            cudaMemcpyAsync(ks_cuda_place_of(lane, plan).in + at, source, size, cudaMemcpyHostToDevice, lane->stream));
@@ -107,15 +108,15 @@ static ks_status staged_in(ks_lane *lane, const ks_plan *plan, ks_slot *slot, si
     return KS_OK;
 }
 
-/* Asks for as many pieces of the out side as the ring holds; they arrive in order. */
+/* Asks for as many ring buffers of the out side as the ring holds; they arrive in order. */
 static ks_status staged_ask(ks_lane *lane, const ks_plan *plan, ks_error *error)
 {
     ks_device *device = lane->device;
-    const size_t bytes = KS_LINE_BYTES + plan->out_bytes;
-    while (lane->asked < bytes && lane->asked - lane->moved_out < (size_t)KS_STAGES * KS_PIECE_BYTES) {
-        const size_t at = lane->asked, size = piece(bytes, at);
+    const size_t bytes = KS_COMPLETION_BYTES + plan->out_bytes;
+    while (lane->asked < bytes && lane->asked - lane->moved_out < (size_t)KS_COPY_CHUNKS * KS_COPY_CHUNK_BYTES) {
+        const size_t at = lane->asked, size = buffer(bytes, at);
         KS_TRY(device, error,
-               cudaMemcpyAsync(lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES,
+               cudaMemcpyAsync(lane->ring + (size_t)ring_index(at) * KS_COPY_CHUNK_BYTES,
                                ks_cuda_place_of(lane, plan).completion + at, size, cudaMemcpyDeviceToHost,
                                lane->stream));
         KS_TRY(device, error, cudaEventRecord(lane->ring_event[ring_index(at)], lane->stream));
@@ -124,15 +125,15 @@ static ks_status staged_ask(ks_lane *lane, const ks_plan *plan, ks_error *error)
     return KS_OK;
 }
 
-/* One piece of the out side arrives in the slot. KS_DONE: the piece is there. */
+/* One ring buffer of the out side arrives in the slot. KS_DONE: the ring buffer is there. */
 static ks_poll staged_out(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_error *error)
 {
-    const size_t at = lane->moved_out, size = piece(KS_LINE_BYTES + plan->out_bytes, at);
+    const size_t at = lane->moved_out, size = buffer(KS_COMPLETION_BYTES + plan->out_bytes, at);
     unsigned char *completion = (unsigned char *)completion_of(lane, slot);
     if (lane->ring) {
         const ks_poll poll = wait_event(lane, lane->ring_event[ring_index(at)], error);
         if (poll != KS_DONE) return poll;
-        memcpy(completion + at, lane->ring + (size_t)ring_index(at) * KS_PIECE_BYTES, size);
+        memcpy(completion + at, lane->ring + (size_t)ring_index(at) * KS_COPY_CHUNK_BYTES, size);
         lane->moved_out += size;
         return staged_ask(lane, plan, error) ? KS_FAILED : KS_DONE;
     }
@@ -141,14 +142,14 @@ static ks_poll staged_out(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_
     const cudaError_t code = cudaMemcpyAsync(completion + at, ks_cuda_place_of(lane, plan).completion + at, size,
                                              cudaMemcpyDeviceToHost, lane->stream);
     if (code != cudaSuccess) {
-        ks_cuda_judge(lane->device, code, "cudaMemcpyAsync", error);
+        ks_cuda_fault(lane->device, code, "cudaMemcpyAsync", error);
         return KS_FAILED;
     }
     lane->moved_out += size;
     return KS_DONE;
 }
 
-/* Sends the next piece; behind the last one the kernels and the way back. */
+/* Sends the next ring buffer; behind the last one the kernels and the way back. */
 static ks_poll staged_send(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_error *error)
 {
     const size_t bytes = plan->in_bytes;
@@ -163,7 +164,7 @@ static ks_poll staged_send(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks
         return KS_FAILED;
     }
     if (lane->ring ? staged_ask(lane, plan, error) != KS_OK : event_record(lane, error) != KS_OK) return KS_FAILED;
-    lane->stage = KS_STAGE_OUT;
+    lane->staged = KS_STAGED_OUT;
     return KS_RUNNING;
 }
 
@@ -172,24 +173,24 @@ static ks_poll staged_step(ks_lane *lane, ks_error *error)
 {
     ks_batch *batch = lane->batch;
     ks_slot *slot = batch->slots[lane->job];
-    if (lane->stage == KS_STAGE_IN) return staged_send(lane, batch->plan, slot, error);
-    if (lane->stage == KS_STAGE_OUT) {
+    if (lane->staged == KS_STAGED_IN) return staged_send(lane, batch->plan, slot, error);
+    if (lane->staged == KS_STAGED_OUT) {
         const ks_poll poll = staged_out(lane, batch->plan, slot, error);
-        if (poll != KS_DONE || lane->moved_out < KS_LINE_BYTES + batch->plan->out_bytes)
+        if (poll != KS_DONE || lane->moved_out < KS_COMPLETION_BYTES + batch->plan->out_bytes)
             return poll == KS_FAILED ? poll : KS_RUNNING;
         if (event_record(lane, error)) return KS_FAILED;
-        lane->stage = KS_STAGE_LAST;
+        lane->staged = KS_STAGED_LAST;
     }
     const ks_poll poll = wait_event(lane, lane->event, error);
     if (poll != KS_DONE || lane->job + 1 == batch->count) return poll;
     lane->job++;
-    lane->stage = KS_STAGE_IN;
+    lane->staged = KS_STAGED_IN;
     lane->moved_in = lane->asked = lane->moved_out = 0;
     next_sequence(lane);
     return KS_RUNNING;
 }
 
-/* --- an area -------------------------------------------------------------------------------------------------------- */
+/* --- a device buffer -------------------------------------------------------------------------------------------------------- */
 
 /* The plan's spec with its tensors where the slot has them. A tensor that is alone on its side lies at the side's start: then
  * the side moves. */
@@ -206,24 +207,24 @@ static void place_tensors(const ks_plan *plan, const ks_places *places, ks_spec 
         for (int i = 0; i < out->outputs; i++) out->out[i].offset = places->out[i];
 }
 
-/* Behind the area's copies in: fresh stamps, the kernels, the stamps to the lane. */
-static ks_status area_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
+/* Behind the device buffer's copies in: fresh stamps, the kernels, the stamps to the lane. */
+static ks_status device_buffer_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
 {
     ks_device *device = lane->device;
-    ks_completion *completion = ks_cuda_area_completion(device, slot);
-    ks_site site = ks_cuda_site_of(lane, plan, KS_PATH_AREA);
+    ks_completion *completion = ks_cuda_buffer_completion(device, slot);
+    ks_site site = ks_cuda_site_of(lane, plan, KS_PATH_DEVICE_BUFFER);
     site.only = (ks_job_sides){.in = (const unsigned char *)slot->in_device, .out = (unsigned char *)slot->out_device};
     site.completion = completion;
-    KS_TRY(device, error, cudaStreamWaitEvent(lane->stream, ((const ks_area *)slot->memory)->filled, 0));
+    KS_TRY(device, error, cudaStreamWaitEvent(lane->stream, ((const ks_device_buffer *)slot->memory)->filled, 0));
     KS_TRY(device, error,
-           cudaMemsetAsync(completion, plan->unstamped, KS_LINE_BYTES, lane->stream)); /* not 0: it shows */
+           cudaMemsetAsync(completion, plan->unstamped, KS_COMPLETION_BYTES, lane->stream)); /* not 0: it shows */
     ks_spec placed;
     if (slot->places) place_tensors(plan, slot->places, &placed, &site.only);
     const ks_status status = ks_cuda_record_on(lane, plan, slot->places ? &placed : &plan->spec, &site, 1, error);
     if (status) return status;
     KS_TRY(device, error,
-           cudaMemcpyAsync(&lane->shared->area_completion, completion, KS_LINE_BYTES, cudaMemcpyDeviceToHost,
-                           lane->stream));
+           cudaMemcpyAsync(&lane->shared->device_buffer_completion, completion, KS_COMPLETION_BYTES,
+                           cudaMemcpyDeviceToHost, lane->stream));
     KS_TRY(device, error, cudaEventRecord(lane->event, lane->stream));
     return KS_OK;
 }
@@ -243,7 +244,7 @@ static void write_block(ks_lane *lane, const ks_batch *batch)
 static ks_path path_of(const ks_batch *batch)
 {
     if (batch->trial) return KS_PATH_TRIAL;
-    if (!batch->slots[0]->out) return KS_PATH_AREA;
+    if (!batch->slots[0]->out) return KS_PATH_DEVICE_BUFFER;
     bool mapped = batch->plan->mapped, pinned = true;
     if (batch->slots[0]->windows) return KS_PATH_COPIES; /* it goes alone */
     for (int i = 0; i < batch->count; i++) {
@@ -305,7 +306,7 @@ ks_status ks_cuda_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
     KS_TRY(lane->device, error, ks_cuda_use(lane->device));
     const ks_plan *plan = batch->plan;
     const ks_path path = path_of(batch);
-    if (path != KS_PATH_AREA && plan->large && lane->large_bytes < plan->in_bytes + plan->out_bytes)
+    if (path != KS_PATH_DEVICE_BUFFER && plan->large && lane->large_bytes < plan->in_bytes + plan->out_bytes)
         return ks_fail(error, KS_WORK, "the request needs %zu bytes of device memory at once, lane %d has %zu",
                        plan->in_bytes + plan->out_bytes, lane->index, lane->large_bytes);
     ks_cuda_clock_probe_read(lane);
@@ -319,7 +320,7 @@ ks_status ks_cuda_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
         return tried ? launch_failed(lane, tried) : KS_OK;
     }
     if (lane->path == KS_PATH_STAGED) { /* poll does all of it */
-        lane->stage = KS_STAGE_IN;
+        lane->staged = KS_STAGED_IN;
         lane->job = 0;
         lane->moved_in = lane->asked = lane->moved_out = 0;
         return KS_OK;
@@ -328,8 +329,9 @@ ks_status ks_cuda_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
         write_block(lane, batch);
     else
         line_clear(lane, batch->slots[0]);
-    const ks_status status = lane->path == KS_PATH_AREA ? area_launch(lane, batch->plan, batch->slots[0], error)
-                                                        : enqueue(lane, batch, error);
+    const ks_status status = lane->path == KS_PATH_DEVICE_BUFFER
+                                 ? device_buffer_launch(lane, batch->plan, batch->slots[0], error)
+                                 : enqueue(lane, batch, error);
     return status ? launch_failed(lane, status) : KS_OK;
 }
 

@@ -1,6 +1,6 @@
 /* Slots: host memory of one request, carved from pinned chunks; overflow slots are mappings of their own.
  *
- * Pinning costs 1.5 ms per MB and a driver call each time, so a thousand slots share chunks. A chunk only grows fuller;
+ * Pinning costs 1.5 ms per MB and a driver call each time, so a thousand slots share chunks. A pinned block only grows fuller;
  * it is given back when its last slot is. Layout of a slot, every part a multiple of KS_ALIGNMENT:
  *     in, in_cap | KS_PAD | KS_HEAD_ROOM | out, out_cap | KS_PAD
  * Threads: any (arena_lock); several shards take their slots at the same time, at start. */
@@ -8,72 +8,72 @@
 
 #include <sys/mman.h>
 
-static const size_t KS_CHUNK_BYTES = 16 << 20; /* pinned at a time, then carved into slots */
+static const size_t KS_PINNED_BLOCK_BYTES = 16 << 20; /* pinned at a time, then carved into slots */
 
 /* With arena_lock. */
-static ks_status chunk_open(ks_device *device, size_t least, ks_chunk **out, ks_error *error)
+static ks_status pinned_block_open(ks_device *device, size_t least, ks_pinned_block **out, ks_error *error)
 {
-    ks_chunk *chunk = (ks_chunk *)calloc(1, sizeof *chunk);
-    if (!chunk) return ks_fail(error, KS_MEMORY, "no memory for the record of a pinned chunk");
-    chunk->size = least > KS_CHUNK_BYTES ? least : KS_CHUNK_BYTES;
+    ks_pinned_block *pinned_block = (ks_pinned_block *)calloc(1, sizeof *pinned_block);
+    if (!pinned_block) return ks_fail(error, KS_MEMORY, "no memory for the record of a pinned chunk");
+    pinned_block->size = least > KS_PINNED_BLOCK_BYTES ? least : KS_PINNED_BLOCK_BYTES;
     void *host = NULL, *seen = NULL;
-    cudaError_t code = cudaHostAlloc(&host, chunk->size, cudaHostAllocMapped | cudaHostAllocPortable);
+    cudaError_t code = cudaHostAlloc(&host, pinned_block->size, cudaHostAllocMapped | cudaHostAllocPortable);
     if (code == cudaSuccess) code = cudaHostGetDevicePointer(&seen, host, 0);
     if (code != cudaSuccess) {
-        const size_t size = chunk->size;
+        const size_t size = pinned_block->size;
         if (host) cudaFreeHost(host);
-        free(chunk);
-        if (!ks_cuda_recoverable(code)) return ks_cuda_judge(device, code, "cudaHostAlloc", error);
+        free(pinned_block);
+        if (!ks_cuda_recoverable(code)) return ks_cuda_fault(device, code, "cudaHostAlloc", error);
         cudaGetLastError();
         return ks_fail(error, KS_MEMORY, "cudaHostAlloc of %zu bytes: %s (CUDA error %d)", size,
                        cudaGetErrorString(code), (int)code);
     }
-    chunk->host = (unsigned char *)host;
-    chunk->device = (unsigned char *)seen;
-    chunk->next = device->chunks;
-    device->chunks = chunk;
-    *out = chunk;
+    pinned_block->host = (unsigned char *)host;
+    pinned_block->device = (unsigned char *)seen;
+    pinned_block->next = device->pinned_blocks;
+    device->pinned_blocks = pinned_block;
+    *out = pinned_block;
     return KS_OK;
 }
 
-static void chunk_close(ks_device *device, ks_chunk *chunk)
+static void pinned_block_close(ks_device *device, ks_pinned_block *pinned_block)
 {
-    ks_chunk **link = &device->chunks;
-    while (*link != chunk) link = &(*link)->next;
-    *link = chunk->next;
-    if (!ks_cuda_failed(device)) cudaFreeHost(chunk->host);
-    free(chunk);
+    ks_pinned_block **link = &device->pinned_blocks;
+    while (*link != pinned_block) link = &(*link)->next;
+    *link = pinned_block->next;
+    if (!ks_cuda_failed(device)) cudaFreeHost(pinned_block->host);
+    free(pinned_block);
 }
 
 /* With arena_lock: room for one slot. */
-static ks_status chunk_take(ks_device *device, size_t bytes, ks_chunk **out, size_t *at, ks_error *error)
+static ks_status pinned_block_take(ks_device *device, size_t bytes, ks_pinned_block **out, size_t *at, ks_error *error)
 {
-    ks_chunk *chunk = device->chunks;
-    while (chunk && chunk->size - chunk->used < bytes) chunk = chunk->next;
-    if (!chunk) {
-        const ks_status status = chunk_open(device, bytes, &chunk, error);
+    ks_pinned_block *pinned_block = device->pinned_blocks;
+    while (pinned_block && pinned_block->size - pinned_block->used < bytes) pinned_block = pinned_block->next;
+    if (!pinned_block) {
+        const ks_status status = pinned_block_open(device, bytes, &pinned_block, error);
         if (status) return status;
     }
-    *at = chunk->used;
-    chunk->used += bytes;
-    chunk->slots++;
-    *out = chunk;
+    *at = pinned_block->used;
+    pinned_block->used += bytes;
+    pinned_block->slots++;
+    *out = pinned_block;
     return KS_OK;
 }
 
 /* Pinned memory of that size for a graph's copy nodes to be captured with: the address is replaced before each launch,
- * but it must be memory of the same kind. Any chunk does; with none large enough one is taken for good. */
+ * but it must be memory of the same kind. Any pinned block does; with none large enough one is taken for good. */
 ks_status ks_cuda_stand_in(ks_device *device, size_t bytes, void **out, ks_error *error)
 {
     ks_status status = KS_OK;
     pthread_mutex_lock(&device->arena_lock);
-    ks_chunk *chunk = device->chunks;
-    while (chunk && chunk->size < bytes) chunk = chunk->next;
-    if (!chunk) {
-        status = chunk_open(device, bytes, &chunk, error);
-        if (!status) chunk->slots = 1;
+    ks_pinned_block *pinned_block = device->pinned_blocks;
+    while (pinned_block && pinned_block->size < bytes) pinned_block = pinned_block->next;
+    if (!pinned_block) {
+        status = pinned_block_open(device, bytes, &pinned_block, error);
+        if (!status) pinned_block->slots = 1;
     }
-    if (!status) *out = chunk->host;
+    if (!status) *out = pinned_block->host;
     pthread_mutex_unlock(&device->arena_lock);
     return status;
 }
@@ -90,18 +90,18 @@ static void slot_lay_out(ks_slot *slot, unsigned char *memory, size_t in_cap, si
 
 static ks_status slot_init_pinned(ks_device *device, size_t in_cap, size_t out_cap, ks_slot *slot, ks_error *error)
 {
-    ks_chunk *chunk = NULL;
+    ks_pinned_block *pinned_block = NULL;
     size_t at = 0;
     KS_TRY(device, error, ks_cuda_use(device));
     pthread_mutex_lock(&device->arena_lock);
-    const ks_status status = chunk_take(device, in_cap + out_cap + SLOT_EXTRA, &chunk, &at, error);
+    const ks_status status = pinned_block_take(device, in_cap + out_cap + SLOT_EXTRA, &pinned_block, &at, error);
     pthread_mutex_unlock(&device->arena_lock);
     if (status) return status;
-    slot_lay_out(slot, chunk->host + at, in_cap, out_cap);
-    memset(chunk->host + at, 0, in_cap + out_cap + SLOT_EXTRA);
-    slot->in_device = chunk->device + (slot->in - chunk->host);
-    slot->out_device = chunk->device + (slot->out - chunk->host);
-    slot->memory = chunk;
+    slot_lay_out(slot, pinned_block->host + at, in_cap, out_cap);
+    memset(pinned_block->host + at, 0, in_cap + out_cap + SLOT_EXTRA);
+    slot->in_device = pinned_block->device + (slot->in - pinned_block->host);
+    slot->out_device = pinned_block->device + (slot->out - pinned_block->host);
+    slot->memory = pinned_block;
     slot->pinned = true;
     return KS_OK;
 }
@@ -138,9 +138,9 @@ void ks_cuda_slot_fini(ks_device *device, ks_slot *slot)
     if (!slot->pinned) {
         munmap(slot->memory, slot->in_cap + slot->out_cap + SLOT_EXTRA);
     } else {
-        ks_chunk *chunk = (ks_chunk *)slot->memory;
+        ks_pinned_block *pinned_block = (ks_pinned_block *)slot->memory;
         pthread_mutex_lock(&device->arena_lock);
-        if (--chunk->slots == 0) chunk_close(device, chunk);
+        if (--pinned_block->slots == 0) pinned_block_close(device, pinned_block);
         pthread_mutex_unlock(&device->arena_lock);
     }
     slot->memory = NULL;
@@ -151,7 +151,7 @@ void ks_cuda_slot_fini(ks_device *device, ks_slot *slot)
 
 void ks_cuda_slots_close(ks_device *device)
 {
-    while (device->chunks) chunk_close(device, device->chunks);
+    while (device->pinned_blocks) pinned_block_close(device, device->pinned_blocks);
 }
 
 /* --- client memory ------------------------------------------------------------------------------------------------------

@@ -23,25 +23,25 @@ static ks_status prepare_sizes(ks_device *device, ks_plan *plan, ks_error *error
 }
 
 /* Equal choices are the same kernel with the same threads and parts (FNV-1a). */
-static uint64_t hash_choice(const unsigned char *choice)
+static uint64_t hash_algorithm(const unsigned char *algorithm)
 {
     uint64_t hash = 0xCBF29CE484222325u;
-    for (int i = 0; i < KS_CHOICE_BYTES; i++) hash = (hash ^ choice[i]) * 0x100000001B3u;
+    for (int i = 0; i < KS_ALGORITHM_BYTES; i++) hash = (hash ^ algorithm[i]) * 0x100000001B3u;
     return hash;
 }
 
 /* Everything that prepare sets but the sizes, which are settled. */
-static ks_status use_choice(ks_device *device, ks_plan *plan, const ks_cuda_plan *chosen, ks_error *error)
+static ks_status use_algorithm(ks_device *device, ks_plan *plan, const ks_cuda_plan *chosen, ks_error *error)
 {
     plan->workspace_bytes = ks_align(chosen->workspace_bytes);
     if (plan->workspace_bytes > device->chip.workspace_bytes)
         return ks_fail(error, KS_WORK, "%s: %zu bytes of workspace, a lane has %zu", plan->spec.op->name,
                        plan->workspace_bytes, device->chip.workspace_bytes);
-    memcpy(plan->choice, chosen->choice, sizeof plan->choice);
-    plan->rows_like = hash_choice(plan->choice);
+    memcpy(plan->algorithm, chosen->algorithm, sizeof plan->algorithm);
+    plan->rows_like = hash_algorithm(plan->algorithm);
     plan->counters = chosen->counters;
     plan->unstamped = chosen->unstamped;
-    plan->pick = chosen->pick;
+    plan->kernel_info = chosen->kernel_info;
     plan->mapped = chosen->once && !plan->large && plan->in_bytes + plan->out_bytes <= KS_MAPPED_MOST &&
                    plan->in_bytes + plan->out_bytes <= device->info.mapped_max &&
                    !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
@@ -64,7 +64,7 @@ ks_status ks_cuda_prepare(ks_device *device, ks_plan *plan, ks_error *error)
     memset(&chosen, 0, sizeof chosen);
     ks_status status = op->plan(&device->chip, &plan->spec, &chosen, error);
     if (!status) status = prepare_sizes(device, plan, error);
-    return status ? status : use_choice(device, plan, &chosen, error);
+    return status ? status : use_algorithm(device, plan, &chosen, error);
 }
 
 /* --- algorithms ------------------------------------------------------------------------------------------------------------ */
@@ -79,28 +79,29 @@ static void revision(const ks_device *device, char *out, size_t cap)
     snprintf(out, cap, "cuBLASLt %d; kernels %016llx", ks_cublaslt_version(), (unsigned long long)kernels);
 }
 
-/* The plan as the way makes it, on the path that it has. One that works on mapped slots, with others in one launch, never
+/* The plan as the algorithm makes it, on the path that it has. One that works on mapped slots, with others in one launch, never
  * gives that up: requests that share a launch gain more than a kernel can. One that copies goes on to copy, whether or not
- * the way's kernel could do without: the border is measured at each start, and what was chosen at one must fit the next. */
-static ks_status try_way(ks_device *device, const ks_plan *plan, const ks_way *way, ks_plan *out, ks_error *error)
+ * the algorithm's kernel could do without: the border is measured at each start, and what was chosen at one must fit the next. */
+static ks_status try_algorithm(ks_device *device, const ks_plan *plan, const ks_algorithm *algorithm, ks_plan *out,
+                               ks_error *error)
 {
     ks_cuda_plan chosen;
     *out = *plan;
     const ks_cuda_op *op = ks_cuda_op_of(plan->spec.op);
     if (!op || !op->adopt) return ks_fail(error, KS_CONFIG, "%s has one algorithm", plan->spec.op->name);
-    ks_status status = op->adopt(&device->chip, &plan->spec, way, &chosen, error);
-    if (!status) status = use_choice(device, out, &chosen, error);
+    ks_status status = op->adopt(&device->chip, &plan->spec, algorithm, &chosen, error);
+    if (!status) status = use_algorithm(device, out, &chosen, error);
     if (!plan->mapped) {
         out->mapped = false;
         out->batch_max = 1;
     } else if (!status && (!out->mapped || out->batch_max != plan->batch_max)) {
-        return ks_fail(error, KS_CONFIG, "%s meets the device in another way", way->kernel);
+        return ks_fail(error, KS_CONFIG, "%s meets the device in another way", algorithm->kernel);
     }
     return status;
 }
 
 /* tuning.list */
-static int list_ways(ks_device *device, const ks_plan *plan, ks_way *out, int most)
+static int list_candidates(ks_device *device, const ks_plan *plan, ks_algorithm *out, int most)
 {
     ks_plan tried;
     ks_error ignored;
@@ -109,18 +110,18 @@ static int list_ways(ks_device *device, const ks_plan *plan, ks_way *out, int mo
     const int all = op->candidates(&device->chip, &plan->spec, out, most);
     int count = 0;
     for (int i = 0; i < all; i++)
-        if (try_way(device, plan, &out[i], &tried, &ignored) == KS_OK) out[count++] = out[i];
+        if (try_algorithm(device, plan, &out[i], &tried, &ignored) == KS_OK) out[count++] = out[i];
     return count;
 }
 
 /* tuning.adopt */
-static ks_status adopt_way(ks_device *device, ks_plan *plan, const ks_way *way, ks_error *error)
+static ks_status adopt_algorithm(ks_device *device, ks_plan *plan, const ks_algorithm *algorithm, ks_error *error)
 {
     ks_plan made;
     KS_TRY(device, error, ks_cuda_use(device));
-    const ks_status status = try_way(device, plan, way, &made, error);
+    const ks_status status = try_algorithm(device, plan, algorithm, &made, error);
     if (!status) *plan = made;
     return status;
 }
 
-const ks_tuning ks_cuda_tuning = {.revision = revision, .list = list_ways, .adopt = adopt_way};
+const ks_tuning ks_cuda_tuning = {.revision = revision, .list = list_candidates, .adopt = adopt_algorithm};

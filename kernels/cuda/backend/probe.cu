@@ -70,7 +70,7 @@ static ks_status border_run(ks_lane *lane, ks_plan *plan, ks_slot *slot, int64_t
     return poll == KS_DONE ? KS_OK : KS_DEVICE;
 }
 
-/* The median of one way, as a captured graph. */
+/* The median of one path, as a captured graph. */
 static ks_status border_time(ks_lane *lane, ks_plan *plan, ks_slot *slot, bool mapped, int64_t *out_ns, ks_error *error)
 {
     int64_t times[KS_BORDER_RUNS];
@@ -190,23 +190,23 @@ enum { FLOOR_THREADS = 1024, FLOOR_WARM = 100, FLOOR_RUNS = 1000, FLOOR_COPIES =
 static const size_t FLOOR_COPY_BYTES = 64 << 20;
 
 /* Mapped; each word that somebody spins on has its own cache lines. */
-typedef struct ks_floor_words {
+typedef struct ks_probe_words {
     float in[FLOOR_THREADS], out[FLOOR_THREADS];
     alignas(128) uint32_t flag;
     alignas(128) uint32_t sequence;
-} ks_floor_words;
+} ks_probe_words;
 
-typedef struct ks_floor_room {
-    ks_floor_words *words, *words_device;
+typedef struct ks_probe_memory {
+    ks_probe_words *words, *words_device;
     unsigned char *host, *memory; /* two copies' worth each, pinned and the device's */
     cudaStream_t in, out;
     cudaEvent_t event;
     cudaGraph_t graph;
     cudaGraphExec_t ready;
-} ks_floor_room;
+} ks_probe_memory;
 
 /* A row of 4 KiB from and to host memory, and the flag that says so. */
-__global__ void ks_cuda_floor_row(ks_floor_words *words)
+__global__ void ks_cuda_probe_row(ks_probe_words *words)
 {
     words->out[threadIdx.x] = 2 * words->in[threadIdx.x];
     __threadfence_system();
@@ -214,15 +214,15 @@ __global__ void ks_cuda_floor_row(ks_floor_words *words)
     if (threadIdx.x == 0) *(volatile uint32_t *)&words->flag = *(volatile uint32_t *)&words->sequence;
 }
 
-static ks_status floor_open(ks_device *device, ks_floor_room *room, ks_error *error)
+static ks_status probe_open(ks_device *device, ks_probe_memory *room, ks_error *error)
 {
     void *memory = NULL;
     KS_TRY(device, error, ks_cuda_use(device));
     KS_TRY(device, error, cudaHostAlloc(&memory, sizeof *room->words, cudaHostAllocMapped));
-    room->words = (ks_floor_words *)memory;
+    room->words = (ks_probe_words *)memory;
     memset(memory, 0, sizeof *room->words);
     KS_TRY(device, error, cudaHostGetDevicePointer(&memory, room->words, 0));
-    room->words_device = (ks_floor_words *)memory;
+    room->words_device = (ks_probe_words *)memory;
     KS_TRY(device, error, cudaHostAlloc(&memory, 2 * FLOOR_COPY_BYTES, cudaHostAllocDefault));
     room->host = (unsigned char *)memory;
     memset(memory, 1, 2 * FLOOR_COPY_BYTES);
@@ -234,7 +234,7 @@ static ks_status floor_open(ks_device *device, ks_floor_room *room, ks_error *er
     return KS_OK;
 }
 
-static void floor_graph_drop(ks_floor_room *room)
+static void probe_graph_drop(ks_probe_memory *room)
 {
     if (room->ready) cudaGraphExecDestroy(room->ready);
     if (room->graph) cudaGraphDestroy(room->graph);
@@ -243,10 +243,10 @@ static void floor_graph_drop(ks_floor_room *room)
 }
 
 /* A lost context may block for ever in any call: its things stay where they are. */
-static void floor_close(const ks_device *device, ks_floor_room *room)
+static void probe_close(const ks_device *device, ks_probe_memory *room)
 {
     if (ks_cuda_failed(device)) return;
-    floor_graph_drop(room);
+    probe_graph_drop(room);
     if (room->event) cudaEventDestroy(room->event);
     if (room->in) cudaStreamDestroy(room->in);
     if (room->out) cudaStreamDestroy(room->out);
@@ -259,15 +259,15 @@ static void floor_close(const ks_device *device, ks_floor_room *room)
 /* --- graphs ------------------------------------------------------------------------------------------------------- */
 
 /* One node: the row, or nothing. */
-static ks_status floor_graph(ks_device *device, ks_floor_room *room, bool row, ks_error *error)
+static ks_status probe_graph(ks_device *device, ks_probe_memory *room, bool row, ks_error *error)
 {
     cudaGraphNode_t node;
-    floor_graph_drop(room);
+    probe_graph_drop(room);
     KS_TRY(device, error, cudaGraphCreate(&room->graph, 0));
     if (row) {
         void *arguments[] = {&room->words_device};
         struct cudaKernelNodeParams params = {};
-        params.func = (void *)ks_cuda_floor_row;
+        params.func = (void *)ks_cuda_probe_row;
         params.gridDim = dim3(1, 1, 1);
         params.blockDim = dim3(FLOOR_THREADS, 1, 1);
         params.kernelParams = arguments;
@@ -282,7 +282,7 @@ static ks_status floor_graph(ks_device *device, ks_floor_room *room, bool row, k
 }
 
 /* Launched .. seen done: by the flag where the graph sets one, else by an event behind it. */
-static ks_status floor_turn(ks_device *device, ks_floor_room *room, bool row, ks_error *error)
+static ks_status probe_turn(ks_device *device, ks_probe_memory *room, bool row, ks_error *error)
 {
     const uint32_t sequence = ++room->words->sequence;
     border_wait wait = {ks_cuda_now_ns(), 0};
@@ -291,19 +291,19 @@ static ks_status floor_turn(ks_device *device, ks_floor_room *room, bool row, ks
     for (;;) {
         const cudaError_t code = row ? cudaSuccess : ks_cuda_quiet(cudaEventQuery(room->event));
         if (code != cudaSuccess && code != cudaErrorNotReady)
-            return ks_cuda_judge(device, code, "cudaEventQuery", error);
+            return ks_cuda_fault(device, code, "cudaEventQuery", error);
         if (row ? __atomic_load_n(&room->words->flag, __ATOMIC_ACQUIRE) == sequence : code == cudaSuccess) return KS_OK;
         if (border_stalls(&wait)) return ks_fail(error, KS_DEVICE, "a graph did not end in 30 s");
     }
 }
 
-static ks_status floor_latency(ks_device *device, ks_floor_room *room, bool row, double *us, ks_error *error)
+static ks_status probe_latency(ks_device *device, ks_probe_memory *room, bool row, double *us, ks_error *error)
 {
     int64_t times[FLOOR_RUNS];
-    ks_status status = floor_graph(device, room, row, error);
+    ks_status status = probe_graph(device, room, row, error);
     for (int i = -FLOOR_WARM; !status && i < FLOOR_RUNS; i++) {
         const int64_t begin = ks_cuda_now_ns();
-        status = floor_turn(device, room, row, error);
+        status = probe_turn(device, room, row, error);
         times[i < 0 ? 0 : i] = ks_cuda_now_ns() - begin;
     }
     if (status) return status;
@@ -314,7 +314,7 @@ static ks_status floor_latency(ks_device *device, ks_floor_room *room, bool row,
 
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
-static ks_status floor_copies(ks_device *device, ks_floor_room *room, bool in, bool out, double *gbs, ks_error *error)
+static ks_status probe_copies(ks_device *device, ks_probe_memory *room, bool in, bool out, double *gbs, ks_error *error)
 {
     int64_t times[FLOOR_COPY_RUNS];
     for (int i = -1; i < FLOOR_COPY_RUNS; i++) { /* the first one warms */
@@ -337,19 +337,19 @@ static ks_status floor_copies(ks_device *device, ks_floor_room *room, bool in, b
     return KS_OK;
 }
 
-/* probe.floors */
-static ks_status floors(ks_device *device, ks_floors *out, ks_error *error)
+/* probe.device limits */
+static ks_status device_limits(ks_device *device, ks_device_limits *out, ks_error *error)
 {
-    ks_floor_room room;
+    ks_probe_memory room;
     memset(&room, 0, sizeof room);
-    ks_status status = floor_open(device, &room, error);
-    if (!status) status = floor_latency(device, &room, false, &out->graph_empty_us, error);
-    if (!status) status = floor_latency(device, &room, true, &out->graph_flag_us, error);
-    if (!status) status = floor_copies(device, &room, true, false, &out->h2d_gbs, error);
-    if (!status) status = floor_copies(device, &room, false, true, &out->d2h_gbs, error);
-    if (!status) status = floor_copies(device, &room, true, true, &out->both_gbs, error);
-    floor_close(device, &room);
+    ks_status status = probe_open(device, &room, error);
+    if (!status) status = probe_latency(device, &room, false, &out->graph_empty_us, error);
+    if (!status) status = probe_latency(device, &room, true, &out->graph_flag_us, error);
+    if (!status) status = probe_copies(device, &room, true, false, &out->h2d_gbs, error);
+    if (!status) status = probe_copies(device, &room, false, true, &out->d2h_gbs, error);
+    if (!status) status = probe_copies(device, &room, true, true, &out->both_gbs, error);
+    probe_close(device, &room);
     return status;
 }
 
-const ks_probe ks_cuda_probe = {.floors = floors};
+const ks_probe ks_cuda_probe = {.device_limits = device_limits};

@@ -40,7 +40,7 @@ void ks_cuda_trial_drop(ks_lane *lane)
 static ks_status trial_once(ks_lane *lane, const ks_plan *plan, ks_error *error)
 {
     return ks_cuda_op_of(plan->spec.op)
-        ->launch(&lane->device->chip, &plan->spec, plan->choice, ks_cuda_site_of(lane, plan, KS_PATH_COPIES), 1,
+        ->launch(&lane->device->chip, &plan->spec, plan->algorithm, ks_cuda_site_of(lane, plan, KS_PATH_COPIES), 1,
                  lane->stream, error);
 }
 

@@ -224,9 +224,9 @@ int ks_cublaslt_list(const ks_spec *spec, const ks_matmul_shape *s, size_t works
 {
     problem p;
     cublasLtMatmulPreferenceOpaque_t preference;
-    cublasLtMatmulHeuristicResult_t results[KS_WAYS_MAX];
+    cublasLtMatmulHeuristicResult_t results[KS_CANDIDATES_MAX];
     int found = 0, count = 0;
-    const int asked_for = most < (int)KS_WAYS_MAX ? most : (int)KS_WAYS_MAX;
+    const int asked_for = most < (int)KS_CANDIDATES_MAX ? most : (int)KS_CANDIDATES_MAX;
     if (asked_for < 1 || !describe(spec, s, SOMEWHERE, &p) || !prefer(workspace_bytes, &preference)) return 0;
     if (lt.MatmulAlgoGetHeuristic(handle, &p.op, &p.a, &p.b, &p.c, &p.c, &preference, asked_for, results, &found) !=
         CUBLAS_STATUS_SUCCESS)

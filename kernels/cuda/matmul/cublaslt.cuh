@@ -5,7 +5,7 @@
  *           most one batch dimension, which may be broadcast. No activation: its relu does not promise to keep NaN,
  *           its gelu is the one with tanh. No bias of 16-bit types, before which it may round.
  * How       row-major C = A B is its column-major C^T = B^T A^T, so operands are swapped and nothing is copied.
- * Failures  whatever status a call returns: the way is not listed, is refused, or its launch says KS_DEVICE; the
+ * Failures  whatever status a call returns: the algorithm is not listed, is refused, or its launch says KS_DEVICE; the
  *           caller has kernels of its own. A build without the library's headers, and a host without the library, list
  *           nothing.
  * Threads   any; one handle for all, fixed after open, kept until the process ends. */
@@ -28,11 +28,11 @@ typedef struct ks_cublaslt_algorithm {
 bool ks_cublaslt_open(const char *file, char *what, size_t cap);
 int ks_cublaslt_version(void); /* such as 130100; 0: it is not open */
 
-/* By the library's own guess of their speed, the fastest first; at most `most`. workspace_bytes: that a way may need.
+/* By the library's own guess of their speed, the fastest first; at most `most`. workspace_bytes: that an algorithm may need.
  */
 int ks_cublaslt_list(const ks_spec *spec, const ks_matmul_shape *s, size_t workspace_bytes, ks_cublaslt_algorithm *out,
                      int most);
-/* Whether bytes of any origin are such a way, here and now. */
+/* Whether bytes of any origin are such an algorithm, here and now. */
 bool ks_cublaslt_check(const ks_spec *spec, const ks_matmul_shape *s, size_t workspace_bytes,
                        const ks_cublaslt_algorithm *algorithm);
 void ks_cublaslt_name(const ks_cublaslt_algorithm *algorithm, char *out, size_t cap);

@@ -31,17 +31,18 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     out->batch_max = out->once ? KS_BATCH_MAX : 1;
     out->workspace_bytes = mm_workspace_bytes(&p, &fit);
     out->counters = mm_counters(&p, &fit);
-    out->pick.grid = grid;
-    out->pick.threads = fit.kernel.threads;
-    out->pick.cluster = (int)fit.args.cluster;
-    out->pick.shared_bytes = (size_t)fit.kernel.shared_bytes;
+    out->kernel_info.grid = grid;
+    out->kernel_info.threads = fit.kernel.threads;
+    out->kernel_info.cluster = (int)fit.args.cluster;
+    out->kernel_info.shared_bytes = (size_t)fit.kernel.shared_bytes;
     char slices[24] = ""; /* clusters of a tile, CTAs of a cluster */
     if (fit.args.splits * fit.args.cluster > 1)
         snprintf(slices, sizeof slices, ", %ux%u slices", fit.args.splits, fit.args.cluster);
-    snprintf(out->pick.kernel, sizeof out->pick.kernel, "matmul<%s, %s%s%s>%s", mm_tables[candidate->table]->name,
-             fit.kernel.name, candidate->swap_ab ? " swap_ab" : "", candidate->packed ? " packed" : "", slices);
-    static_assert(sizeof *candidate <= sizeof out->choice, "a plan has no room for the candidate");
-    memcpy(out->choice, candidate, sizeof *candidate);
+    snprintf(out->kernel_info.kernel, sizeof out->kernel_info.kernel, "matmul<%s, %s%s%s>%s",
+             mm_tables[candidate->table]->name, fit.kernel.name, candidate->swap_ab ? " swap_ab" : "",
+             candidate->packed ? " packed" : "", slices);
+    static_assert(sizeof *candidate <= sizeof out->algorithm, "a plan has no room for the candidate");
+    memcpy(out->algorithm, candidate, sizeof *candidate);
 }
 
 /* Bytes, in and out together, up to which a plan rather shares its launches: a kernel that reads each byte once works on
@@ -84,17 +85,17 @@ static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_pla
 /* --- algorithms ------------------------------------------------------------------------------------------------------ */
 
 /* A plan's choice where cuBLASLt does it. */
-typedef struct mm_library_choice {
+typedef struct mm_library_algorithm {
     ks_matmul_candidate mark;
     ks_cublaslt_algorithm algorithm;
-} mm_library_choice;
-static_assert(sizeof(mm_library_choice) <= KS_CHOICE_BYTES, "a plan has no room for cuBLASLt's choice");
+} mm_library_algorithm;
+static_assert(sizeof(mm_library_algorithm) <= KS_ALGORITHM_BYTES, "a plan has no room for cuBLASLt's choice");
 
 enum { MM_OWN_ALGORITHMS = 16 }; /* that are tried: the rest of the 256 is further back in the model's order */
 
 static void library_plan(const ks_cublaslt_algorithm *algorithm, ks_cuda_plan *out)
 {
-    mm_library_choice library;
+    mm_library_algorithm library;
     memset(&library, 0, sizeof library);
     library.mark.table = KS_MATMUL_LIBRARY;
     library.algorithm = *algorithm;
@@ -102,21 +103,21 @@ static void library_plan(const ks_cublaslt_algorithm *algorithm, ks_cuda_plan *o
     out->batch_max = 1; /* a graph's addresses are frozen, and the library reads no job table */
     out->workspace_bytes = (size_t)algorithm->workspace_bytes;
     out->unstamped = true;
-    ks_cublaslt_name(algorithm, out->pick.kernel, sizeof out->pick.kernel);
-    memcpy(out->choice, &library, sizeof library);
+    ks_cublaslt_name(algorithm, out->kernel_info.kernel, sizeof out->kernel_info.kernel);
+    memcpy(out->algorithm, &library, sizeof library);
 }
 
-static void algorithm_of(const ks_cuda_plan *plan, ks_way *out)
+static void algorithm_of(const ks_cuda_plan *plan, ks_algorithm *out)
 {
     memset(out, 0, sizeof *out);
-    memcpy(out->kernel, plan->pick.kernel, sizeof out->kernel);
-    memcpy(out->choice, plan->choice, sizeof out->choice);
+    memcpy(out->kernel, plan->kernel_info.kernel, sizeof out->kernel);
+    memcpy(out->algorithm, plan->algorithm, sizeof out->algorithm);
 }
 
-static int cuda_candidates(const ks_chip *chip, const ks_spec *spec, ks_way *out, int most)
+static int cuda_candidates(const ks_chip *chip, const ks_spec *spec, ks_algorithm *out, int most)
 {
     ks_matmul_candidate own[MM_OWN_ALGORITHMS];
-    ks_cublaslt_algorithm library[KS_WAYS_MAX];
+    ks_cublaslt_algorithm library[KS_CANDIDATES_MAX];
     ks_cuda_plan plan;
     ks_matmul_shape shape;
     int count = 0;
@@ -126,7 +127,7 @@ static int cuda_candidates(const ks_chip *chip, const ks_spec *spec, ks_way *out
         ks_matmul_candidate_plan(chip, spec, &own[count], &plan);
         algorithm_of(&plan, &out[count]);
     }
-    const int room = most - owns < (int)KS_WAYS_MAX ? most - owns : (int)KS_WAYS_MAX;
+    const int room = most - owns < (int)KS_CANDIDATES_MAX ? most - owns : (int)KS_CANDIDATES_MAX;
     const int found = ks_cublaslt_list(spec, &shape, chip->workspace_bytes, library, room);
     for (int i = 0; i < found; i++) {
         library_plan(&library[i], &plan);
@@ -135,14 +136,14 @@ static int cuda_candidates(const ks_chip *chip, const ks_spec *spec, ks_way *out
     return count;
 }
 
-static ks_status cuda_adopt(const ks_chip *chip, const ks_spec *spec, const ks_way *algorithm, ks_cuda_plan *out,
+static ks_status cuda_adopt(const ks_chip *chip, const ks_spec *spec, const ks_algorithm *algorithm, ks_cuda_plan *out,
                             ks_error *error)
 {
     ks_matmul_candidate own[KS_MATMUL_CANDIDATES];
     ks_matmul_shape shape;
-    mm_library_choice library;
+    mm_library_algorithm library;
     ks_matmul_shape_of(spec, &shape);
-    memcpy(&library, algorithm->choice, sizeof library);
+    memcpy(&library, algorithm->algorithm, sizeof library);
     if (library.mark.table == KS_MATMUL_LIBRARY) {
         if (!ks_cublaslt_check(spec, &shape, chip->workspace_bytes, &library.algorithm))
             return ks_fail(error, KS_CONFIG, "matmul: no such algorithm of cuBLASLt for these shapes");
@@ -151,7 +152,7 @@ static ks_status cuda_adopt(const ks_chip *chip, const ks_spec *spec, const ks_w
     }
     const int owns = ks_matmul_candidates(chip, spec, own, KS_MATMUL_CANDIDATES);
     for (int i = 0; i < owns; i++) {
-        if (memcmp(&own[i], algorithm->choice, sizeof own[i]) != 0) continue;
+        if (memcmp(&own[i], algorithm->algorithm, sizeof own[i]) != 0) continue;
         ks_matmul_candidate_plan(chip, spec, &own[i], out);
         return KS_OK;
     }
@@ -174,11 +175,11 @@ static uint64_t cuda_revision(void)
 }
 
 /* ks_cuda_launch_fn */
-static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const void *choice, ks_site site, int bucket,
+static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
                              cudaStream_t stream, ks_error *error)
 {
-    mm_library_choice library;
-    memcpy(&library, choice, sizeof library);
+    mm_library_algorithm library;
+    memcpy(&library, algorithm, sizeof library);
     const mm_problem p = mm_problem_of(chip, spec);
     if (library.mark.table != KS_MATMUL_LIBRARY) return mm_launch(&p, &library.mark, &site, bucket, stream, error);
     return ks_cublaslt_launch(spec, &p.shape, &library.algorithm, site.only.in, site.only.out, site.workspace, stream,

@@ -13,8 +13,8 @@ static cudaError_t reduce_start(void (*kernel)(ks_site, reduce_shape, Op), const
 {
     Op op;
     op.rule = l.rule;
-    const dim3 grid(l.choice.grid, (unsigned)l.bucket);
-    return ks_launch(kernel, grid, l.choice.threads, l.choice.shared_bytes, false, l.stream, l.site, l.shape, op);
+    const dim3 grid(l.algorithm.grid, (unsigned)l.bucket);
+    return ks_launch(kernel, grid, l.algorithm.threads, l.algorithm.shared_bytes, false, l.stream, l.site, l.shape, op);
 }
 
 template <class Op>
@@ -25,8 +25,8 @@ static cudaError_t reduce_start_once(const reduce_launch &l)
     const uint32_t parts = l.shape.parts;
     const reduce_once_shape s = {l.shape.offset, (uint32_t)l.shape.depth, (uint32_t)l.shape.share, parts,
                                  (uint32_t)((((uint64_t)1 << 32) + parts - 1) / parts)};
-    const dim3 grid(l.choice.grid, (unsigned)l.bucket);
-    return ks_launch(parts > 1 ? reduce_once<Op, true> : reduce_once<Op, false>, grid, l.choice.threads, 0, false,
+    const dim3 grid(l.algorithm.grid, (unsigned)l.bucket);
+    return ks_launch(parts > 1 ? reduce_once<Op, true> : reduce_once<Op, false>, grid, l.algorithm.threads, 0, false,
                      l.stream, l.site, s, op);
 }
 
@@ -34,7 +34,7 @@ static cudaError_t reduce_start_once(const reduce_launch &l)
 template <class Op>
 static cudaError_t reduce_start_single(const reduce_launch &l)
 {
-    if (l.choice.kernel == REDUCE_SLAB) return reduce_start<Op>(reduce_slab<Op>, l);
+    if (l.algorithm.kernel == REDUCE_SLAB) return reduce_start<Op>(reduce_slab<Op>, l);
     return l.shape.reduced.count > 1 ? reduce_start<Op>(reduce_columns<Op, 1, true>, l)
                                      : reduce_start<Op>(reduce_columns<Op, 1, false>, l);
 }
@@ -43,7 +43,7 @@ template <class Op>
 static cudaError_t reduce_start_any(const reduce_launch &l)
 {
     constexpr int E = ks_vector<typename Op::Source::T>::length;
-    switch (l.choice.kernel) {
+    switch (l.algorithm.kernel) {
     case REDUCE_ROWS:
         return reduce_start<Op>(reduce_rows<Op, false>, l);
     case REDUCE_ONCE:

@@ -121,7 +121,7 @@ static int64_t period_of(const reduce_work *w)
 }
 
 /* How many items; *tiles as in the shape. */
-static int64_t items_of(const reduce_work *w, const reduce_choice *c, uint32_t *tiles)
+static int64_t items_of(const reduce_work *w, const reduce_algorithm *c, uint32_t *tiles)
 {
     const int piece = c->kernel == REDUCE_COLUMNS ? w->length : 1;
     int64_t items = w->results;
@@ -141,7 +141,7 @@ static int64_t items_of(const reduce_work *w, const reduce_choice *c, uint32_t *
     return items * c->parts;
 }
 
-static reduce_shape shape_of(const ks_spec *spec, const reduce_choice *c)
+static reduce_shape shape_of(const ks_spec *spec, const reduce_algorithm *c)
 {
     const reduce_work w = work_of(spec);
     const int piece = c->kernel == REDUCE_COLUMNS ? w.length : 1;
@@ -182,7 +182,7 @@ static reduce_shape shape_of(const ks_spec *spec, const reduce_choice *c)
 /* --- choosing -------------------------------------------------------------------------------------------------------- */
 
 /* Parts of an axis: at least `least` steps each, and at most `most`; their share is a multiple of `least`. */
-static void cut(reduce_choice *c, int64_t parts, int64_t steps, int64_t least, int64_t most)
+static void cut(reduce_algorithm *c, int64_t parts, int64_t steps, int64_t least, int64_t most)
 {
     const int64_t fewest = within(quotient_up(steps, most), 1, INT32_MAX);
     parts = within(parts, fewest, within(steps / least, fewest, INT32_MAX));
@@ -192,7 +192,7 @@ static void cut(reduce_choice *c, int64_t parts, int64_t steps, int64_t least, i
 
 /* A few long rows: parts such that the CTAs are there all at once and nearly fill the chip, with 512 threads or 256. Where
  * that would be a few loads a thread, as many parts as SMs: to join them costs more than to wait for a load. */
-static void choose_long(const ks_chip *chip, const reduce_work *w, int64_t vectors, reduce_choice *c)
+static void choose_long(const ks_chip *chip, const reduce_work *w, int64_t vectors, reduce_algorithm *c)
 {
     const bool small = w->results * vectors < (int64_t)chip->sms * 256 * 32;
     const int64_t slots = (int64_t)chip->sms * 2;
@@ -207,7 +207,7 @@ static void choose_long(const ks_chip *chip, const reduce_work *w, int64_t vecto
 
 /* Rows and runs: threads enough for 8 vectors each; of 16-bit and 8-bit elements, which are more work a vector, up to 32
  * where there are rows enough. */
-static void choose_rows(const ks_chip *chip, const reduce_work *w, reduce_choice *c)
+static void choose_rows(const ks_chip *chip, const reduce_work *w, reduce_algorithm *c)
 {
     const int64_t vectors = c->kernel == REDUCE_RUNS ? slots_of(w) * (w->depth / w->walk.depth.extent)
                                                      : quotient_up(w->depth, w->length) + (w->depth % w->length != 0);
@@ -227,7 +227,7 @@ static void choose_rows(const ks_chip *chip, const reduce_work *w, reduce_choice
 
 /* Rows of which all vectors are in flight at once: up to 4 of each of 512 threads in a CTA; then parts of 256 threads, or of
  * 512 where these are too many. */
-static bool choose_once(const ks_chip *chip, const reduce_work *w, reduce_choice *c)
+static bool choose_once(const ks_chip *chip, const reduce_work *w, reduce_algorithm *c)
 {
     const int64_t vectors = quotient_up(w->depth, w->length) + (w->depth % w->length != 0);
     int64_t threads = within(power_up(quotient_up(vectors, REDUCE_ONCE_LOADS)), 32, 512);
@@ -246,7 +246,7 @@ static bool choose_once(const ks_chip *chip, const reduce_work *w, reduce_choice
 }
 
 /* A slab of 128 bytes a thread, less where there are few results. */
-static void choose_slab(const ks_chip *chip, const reduce_work *w, reduce_choice *c)
+static void choose_slab(const ks_chip *chip, const reduce_work *w, reduce_algorithm *c)
 {
     const int64_t block = w->depth * w->inner * w->element;
     const int64_t few = quotient_up(quotient_up(w->results / w->inner, 4 * (int64_t)chip->sms), 16) * 16;
@@ -261,7 +261,7 @@ static void choose_slab(const ks_chip *chip, const reduce_work *w, reduce_choice
 /* Columns and elements: the deeper the axis, the more threads along it, the fewer side by side, down to a line of memory
  * (128 bytes). Parts such that two CTAs an SM are there; of 16-bit elements, which a thread has half as many bytes of in
  * flight, as many as an SM holds where the axis is long enough. */
-static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_choice *c)
+static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_algorithm *c)
 {
     const int piece = c->kernel == REDUCE_COLUMNS ? w->length : 1, threads = piece == 16 ? 128 : 256;
     const int64_t lines = w->results / w->inner, wanted = 2 * (int64_t)chip->sms;
@@ -287,7 +287,7 @@ static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_cho
 }
 
 /* Bands: as columns, of results with a run's vectors each. */
-static void choose_bands(const ks_chip *chip, const reduce_work *w, reduce_choice *c)
+static void choose_bands(const ks_chip *chip, const reduce_work *w, reduce_algorithm *c)
 {
     const int64_t piece = w->walk.depth.extent / w->length, steps = w->depth / w->walk.depth.extent;
     const int64_t all = neighbours_of(w);
@@ -308,9 +308,9 @@ static bool takes_vectors(const reduce_work *w)
     return w->inner % w->length == 0 || (w->walk.rest.count == 0 && w->depth >= 128);
 }
 
-static reduce_choice choose(const ks_chip *chip, const reduce_work *w)
+static reduce_algorithm choose(const ks_chip *chip, const reduce_work *w)
 {
-    reduce_choice c = {};
+    reduce_algorithm c = {};
     const bool simple = w->walk.rest.count == 0 && w->walk.kept.count <= 1;
     const int64_t block = simple ? w->depth * w->inner * w->element : INT64_MAX;
     const bool whole = w->inner * w->depth % w->length == 0 && w->inner == 1;
@@ -343,22 +343,22 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
     return KS_OK;
 }
 
-static void describe(const ks_spec *spec, const reduce_choice *c, ks_pick *pick)
+static void describe(const ks_spec *spec, const reduce_algorithm *c, ks_kernel_info *kernel_info)
 {
     static const char *const ways[] = {"rows", "runs", "slab", "columns", "elements", "bands", "once"};
-    snprintf(pick->kernel, sizeof pick->kernel, "reduce_%s<%s, %s, %d wide, %u parts>", ways[c->kernel],
+    snprintf(kernel_info->kernel, sizeof kernel_info->kernel, "reduce_%s<%s, %s, %d wide, %u parts>", ways[c->kernel],
              ks_dtype_name(spec->in[0].dtype), spec->op->params[OP].choices[spec->params[OP].i], c->width, c->parts);
-    pick->grid = c->grid;
-    pick->threads = c->threads;
-    pick->cluster = 1;
-    pick->shared_bytes = (size_t)c->shared_bytes;
+    kernel_info->grid = c->grid;
+    kernel_info->threads = c->threads;
+    kernel_info->cluster = 1;
+    kernel_info->shared_bytes = (size_t)c->shared_bytes;
 }
 
 /* ks_cuda_plan_fn */
 static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
     const reduce_work w = work_of(spec);
-    reduce_choice c = choose(chip, &w);
+    reduce_algorithm c = choose(chip, &w);
     if (spec->in[0].size_bytes + spec->out[0].size_bytes <= KS_MAPPED_MOST && c.grid > KS_GRID_MAX)
         c.grid = KS_GRID_MAX;
     uint32_t tiles = 0;
@@ -379,8 +379,8 @@ static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_pla
     if (out->workspace_bytes > chip->workspace_bytes)
         return ks_fail(error, KS_WORK, "reduce: needs %zu bytes of workspace, the device has %zu", out->workspace_bytes,
                        chip->workspace_bytes);
-    describe(spec, &c, &out->pick);
-    memcpy(out->choice, &c, sizeof c);
+    describe(spec, &c, &out->kernel_info);
+    memcpy(out->algorithm, &c, sizeof c);
     return KS_OK;
 }
 
@@ -405,12 +405,12 @@ static reduce_rule rule_of(const ks_spec *spec, int64_t depth)
 }
 
 /* ks_cuda_launch_fn */
-static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *choice, ks_site site, int bucket,
+static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
                              cudaStream_t stream, ks_error *error)
 {
     reduce_launch l = {};
-    memcpy(&l.choice, choice, sizeof l.choice);
-    l.shape = shape_of(spec, &l.choice);
+    memcpy(&l.algorithm, algorithm, sizeof l.algorithm);
+    l.shape = shape_of(spec, &l.algorithm);
     l.rule = rule_of(spec, l.shape.depth);
     l.op = (int)spec->params[OP].i;
     l.site = site;

@@ -64,13 +64,13 @@ typedef struct reduce_rule {
 enum { REDUCE_ROWS, REDUCE_RUNS, REDUCE_SLAB, REDUCE_COLUMNS, REDUCE_ELEMENTS, REDUCE_BANDS, REDUCE_ONCE };
 
 /* What a plan remembers. */
-typedef struct reduce_choice {
+typedef struct reduce_algorithm {
     int64_t share;
     uint32_t grid, parts;
     int16_t kernel, threads, width;
     int32_t shared_bytes;
-} reduce_choice;
-static_assert(sizeof(reduce_choice) <= KS_CHOICE_BYTES, "a plan remembers the choice");
+} reduce_algorithm;
+static_assert(sizeof(reduce_algorithm) <= KS_ALGORITHM_BYTES, "a plan remembers the choice");
 
 /* Steps of a band whose places a CTA works out at a time: rounds of 8 of each group of threads. */
 __host__ __device__ inline int reduce_band_steps(int rows)
@@ -81,7 +81,7 @@ __host__ __device__ inline int reduce_band_steps(int rows)
 /* All that a launch needs; the launchers of each datatype stand in files of their own, which build side by side. */
 typedef struct reduce_launch {
     reduce_shape shape;
-    reduce_choice choice;
+    reduce_algorithm algorithm;
     reduce_rule rule;
     ks_site site;
     int op, bucket;

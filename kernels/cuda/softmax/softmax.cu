@@ -56,7 +56,7 @@ enum {
         2 << 10 /* at least what a kernel of CTA groups has besides, with what the system takes of each CTA */
 };
 
-struct softmax_choice {
+struct softmax_algorithm {
     int8_t kind, packs, rows; /* packs in a thread, rows of a thread: template choices */
     int8_t shift;             /* threads of a row, their logarithm */
     int8_t pack;              /* elements of a pack */
@@ -65,7 +65,7 @@ struct softmax_choice {
     int32_t blocks, shared;
     int64_t grid, share;
 };
-static_assert(sizeof(softmax_choice) <= KS_CHOICE_BYTES, "a plan remembers the choice");
+static_assert(sizeof(softmax_algorithm) <= KS_ALGORITHM_BYTES, "a plan remembers the choice");
 
 static softmax_shape shape_of(const ks_spec *spec)
 {
@@ -134,7 +134,7 @@ static int short_threads(const softmax_problem &p, int64_t lanes, int threads)
     return threads;
 }
 
-static void plan_row_subwarp(const softmax_problem &p, softmax_choice *c)
+static void plan_row_subwarp(const softmax_problem &p, softmax_algorithm *c)
 {
     c->kind = ROW_SUBWARP;
     c->packs = p.vectors <= KS_WARP ? 1 : 2;
@@ -150,7 +150,7 @@ static void plan_row_subwarp(const softmax_problem &p, softmax_choice *c)
 /* Vectors of a thread in softmax_row_in_vector. */
 static constexpr int IN_VECTOR_VECTORS = 4;
 
-static void plan_row_in_vector(const softmax_problem &p, softmax_choice *c)
+static void plan_row_in_vector(const softmax_problem &p, softmax_algorithm *c)
 {
     c->kind = ROW_IN_VECTOR;
     c->packs = (int8_t)p.s.length;
@@ -160,7 +160,7 @@ static void plan_row_in_vector(const softmax_problem &p, softmax_choice *c)
 }
 
 /* false: rows are too long. */
-static bool plan_row_warp_unaligned(const softmax_problem &p, softmax_choice *c)
+static bool plan_row_warp_unaligned(const softmax_problem &p, softmax_algorithm *c)
 {
     const int64_t vectors = p.s.length / p.vector; /* that are whole, at most */
     int64_t least = INT64_MAX;
@@ -180,7 +180,7 @@ static bool plan_row_warp_unaligned(const softmax_problem &p, softmax_choice *c)
 }
 
 /* false: a row or a piece is too large. */
-static bool plan_rows_smem(const softmax_problem &p, softmax_choice *c)
+static bool plan_rows_smem(const softmax_problem &p, softmax_algorithm *c)
 {
     const int64_t block = p.s.length * p.s.inner * p.size; /* bytes */
     int together = 1;                                      /* pieces that are whole vectors */
@@ -219,7 +219,7 @@ static int block_packs(const softmax_problem &p)
     return p.size == 2 || p.vectors < 512 ? 4 : 8;
 }
 
-static void plan_row_block_registers(const softmax_problem &p, int packs, softmax_choice *c)
+static void plan_row_block_registers(const softmax_problem &p, int packs, softmax_algorithm *c)
 {
     c->kind = ROW_BLOCK_REGISTERS;
     c->packs = (int8_t)packs;
@@ -227,7 +227,7 @@ static void plan_row_block_registers(const softmax_problem &p, int packs, softma
     c->grid = p.s.outer;
 }
 
-static void plan_row_grid(const softmax_problem &p, softmax_choice *c)
+static void plan_row_grid(const softmax_problem &p, softmax_algorithm *c)
 {
     const int64_t fit = ((int64_t)p.chip->shared_optin - STATIC_BYTES) / (GROUP_CTA_THREADS * 16);
     c->kind = ROW_GRID;
@@ -241,7 +241,7 @@ static void plan_row_grid(const softmax_problem &p, softmax_choice *c)
 }
 
 /* false: no CTA group holds the row, or a large one has too few rows to go on with while a pair is on its way. */
-static bool plan_row_multiblock_pipelined(const softmax_problem &p, softmax_choice *c)
+static bool plan_row_multiblock_pipelined(const softmax_problem &p, softmax_algorithm *c)
 {
     const int64_t row = ROW_PIPELINE_STAGES * ROW_PIPELINE_PACKS * 16; /* bytes of a consumer */
     int64_t consumers = ((int64_t)p.chip->shared_optin - ROW_PIPELINE_STATIC) / row / KS_WARP * KS_WARP,
@@ -268,7 +268,7 @@ static bool plan_row_multiblock_pipelined(const softmax_problem &p, softmax_choi
 }
 
 /* false: no CTA group holds the row. */
-static bool plan_row_multiblock_registers(const softmax_problem &p, int threads, softmax_choice *c)
+static bool plan_row_multiblock_registers(const softmax_problem &p, int threads, softmax_algorithm *c)
 {
     const int64_t most = (int64_t)threads * ROW_REGISTER_PACKS; /* vectors of a CTA */
     const int64_t room = resident(p, threads, (size_t)most * 16);
@@ -285,7 +285,7 @@ static bool plan_row_multiblock_registers(const softmax_problem &p, int threads,
     return true;
 }
 
-static void plan_rows(const softmax_problem &p, softmax_choice *c)
+static void plan_rows(const softmax_problem &p, softmax_algorithm *c)
 {
     if (p.whole && p.vectors <= 64) {
         plan_row_subwarp(p, c);
@@ -315,7 +315,7 @@ static size_t tile_bytes(const softmax_problem &p, int threads, int lanes, int p
 }
 
 /* false: no CTA holds a tile, or too few SMs would have one. */
-static bool plan_column_block_registers(const softmax_problem &p, int64_t all, softmax_choice *c)
+static bool plan_column_block_registers(const softmax_problem &p, int64_t all, softmax_algorithm *c)
 {
     const int wide = p.whole ? 8 : 64 / p.size; /* lanes: 128 bytes, or 64 */
     const int most = p.size == 2 && p.whole ? GROUP_CTA_THREADS / 2 : GROUP_CTA_THREADS;
@@ -340,7 +340,7 @@ static bool plan_column_block_registers(const softmax_problem &p, int64_t all, s
     return true;
 }
 
-static void plan_column_multiblock_smem(const softmax_problem &p, int64_t all, softmax_choice *c)
+static void plan_column_multiblock_smem(const softmax_problem &p, int64_t all, softmax_algorithm *c)
 {
     const int packs = p.whole ? p.size == 8 ? 2 : 4 : 8, word = c->pack * p.size;
     const int64_t lanes = all < (p.whole ? 8 : KS_WARP) ? all : p.whole ? 8 : KS_WARP, step = GROUP_CTA_THREADS / lanes;
@@ -372,7 +372,7 @@ static void plan_column_multiblock_smem(const softmax_problem &p, int64_t all, s
 }
 
 /* false: too few tiles, no CTA group holds one, or a CTA would have to combine too much. */
-static bool plan_column_multiblock_pipelined(const softmax_problem &p, int64_t all, softmax_choice *c)
+static bool plan_column_multiblock_pipelined(const softmax_problem &p, int64_t all, softmax_algorithm *c)
 {
     const int lanes = 8, columns = lanes * c->pack,
               most = COLUMN_PIPELINE_CONSUMERS / lanes * COLUMN_PIPELINE_PACKS; /* rows of a part */
@@ -404,7 +404,7 @@ static bool plan_column_multiblock_pipelined(const softmax_problem &p, int64_t a
     return true;
 }
 
-static void plan_columns(const softmax_problem &p, softmax_choice *c)
+static void plan_columns(const softmax_problem &p, softmax_algorithm *c)
 {
     c->pack = (int8_t)(p.whole ? p.vector : 1);
     const int64_t all = p.s.outer * (p.s.inner / c->pack);
@@ -426,7 +426,7 @@ static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
     return p;
 }
 
-static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
+static void pick_of(const softmax_algorithm &c, ks_dtype dtype, ks_kernel_info *kernel_info)
 {
     static const char *const names[] = {[ROW_SUBWARP] = "row_subwarp",
                                         [ROW_IN_VECTOR] = "row_in_vector",
@@ -461,11 +461,12 @@ static void pick_of(const softmax_choice &c, ks_dtype dtype, ks_pick *pick)
         snprintf(more, sizeof more, ", %dx%d, %d/%d", c.packs, c.pack, c.lanes, c.parts);
         break;
     }
-    snprintf(pick->kernel, sizeof pick->kernel, "softmax_%s<%s%s>", names[c.kind], ks_dtype_name(dtype), more);
-    pick->grid = c.grid;
-    pick->threads = c.threads;
-    pick->cluster = 1;
-    pick->shared_bytes = (size_t)c.shared;
+    snprintf(kernel_info->kernel, sizeof kernel_info->kernel, "softmax_%s<%s%s>", names[c.kind], ks_dtype_name(dtype),
+             more);
+    kernel_info->grid = c.grid;
+    kernel_info->threads = c.threads;
+    kernel_info->cluster = 1;
+    kernel_info->shared_bytes = (size_t)c.shared;
 }
 
 /* ks_cuda_plan_fn */
@@ -473,7 +474,7 @@ static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_pla
 {
     (void)error;
     const softmax_problem p = problem_of(chip, spec);
-    softmax_choice c = {};
+    softmax_algorithm c = {};
     c.parts = 1;
     if (ks_tensor_count(&spec->in[0]) == 0)
         plan_row_block_registers(p, 1, &c);
@@ -492,15 +493,15 @@ static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_pla
                     : c.kind == COLUMN_MULTIBLOCK_PIPELINED
                         ? softmax_column_counters((int)c.grid, c.lanes * c.pack, c.parts)
                         : softmax_cta_group_counters((int)c.grid, messages, slots);
-    pick_of(c, spec->in[0].dtype, &out->pick);
-    memcpy(out->choice, &c, sizeof c);
+    pick_of(c, spec->in[0].dtype, &out->kernel_info);
+    memcpy(out->algorithm, &c, sizeof c);
     return KS_OK;
 }
 
 /* --- launching ------------------------------------------------------------------------------------------------------- */
 
 struct softmax_launch {
-    const softmax_choice &c;
+    const softmax_algorithm &c;
     const softmax_shape &s;
     ks_site site;
     int bucket;
@@ -529,7 +530,7 @@ static cudaError_t launch_row_in_vector(const softmax_launch &go)
 template <class T>
 static cudaError_t launch_rows(const softmax_launch &go)
 {
-    const softmax_choice &c = go.c;
+    const softmax_algorithm &c = go.c;
     switch (c.kind) {
     case ROW_SUBWARP:
         return c.packs == 1 ? go(softmax_row_subwarp<T, 1, 4>, (int)c.shift)
@@ -558,7 +559,7 @@ static cudaError_t launch_rows(const softmax_launch &go)
 template <class T, int E, int V>
 static cudaError_t launch_column_multiblock_smem(const softmax_launch &go)
 {
-    const softmax_choice &c = go.c;
+    const softmax_algorithm &c = go.c;
     return c.beyond
                ? go(softmax_column_multiblock_smem<T, E, V, true>, (int)c.lanes, (int)c.parts, c.share, (int)c.kept)
                : go(softmax_column_multiblock_smem<T, E, V, false>, (int)c.lanes, (int)c.parts, c.share, (int)c.kept);
@@ -580,7 +581,7 @@ template <class T>
 static cudaError_t launch_as(const softmax_launch &go)
 {
     constexpr int E = ks_vector<T>::length, V = sizeof(T) == 8 ? 2 : 4;
-    const softmax_choice &c = go.c;
+    const softmax_algorithm &c = go.c;
     switch (c.kind) {
     case ROWS_SMEM:
         return go.s.inner == 1 ? go(softmax_rows_smem<T, false>, (int)c.blocks, (int)c.shift, (int)c.packs)
@@ -599,8 +600,8 @@ static cudaError_t launch_as(const softmax_launch &go)
     }
 }
 
-static cudaError_t launch_choice(ks_dtype dtype, const softmax_choice &c, const softmax_shape &s, ks_site site,
-                                 int bucket, cudaStream_t stream)
+static cudaError_t launch_algorithm(ks_dtype dtype, const softmax_algorithm &c, const softmax_shape &s, ks_site site,
+                                    int bucket, cudaStream_t stream)
 {
     const softmax_launch go = {c, s, site, bucket, stream};
     switch (dtype) {
@@ -616,12 +617,12 @@ static cudaError_t launch_choice(ks_dtype dtype, const softmax_choice &c, const 
 }
 
 /* ks_cuda_launch_fn */
-static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *choice, ks_site site, int bucket,
+static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
                              cudaStream_t stream, ks_error *error)
 {
-    softmax_choice c;
-    memcpy(&c, choice, sizeof c);
-    const cudaError_t status = launch_choice(spec->in[0].dtype, c, shape_of(spec), site, bucket, stream);
+    softmax_algorithm c;
+    memcpy(&c, algorithm, sizeof c);
+    const cudaError_t status = launch_algorithm(spec->in[0].dtype, c, shape_of(spec), site, bucket, stream);
     if (status == cudaSuccess) return KS_OK;
     cudaGetLastError(); /* taken: reported here */
     return ks_fail(error, KS_DEVICE, "softmax: launch failed: %s", cudaGetErrorString(status));

@@ -180,7 +180,7 @@ int compare_digits(digits_of a, digits_of b)
 
 /* The FP32 that rounds to FP8 as the number itself does. Where the FP64 nearest to it lies in the middle between two FP8, the
  * digits say on which side the number lies; what FP32 cuts off leaves a last bit. */
-float towards(double value, ks_fp8_form form, const char *text, const char *end)
+float towards(double value, ks_fp8_layout form, const char *text, const char *end)
 {
     float near = (float)value;
     if ((double)near == value) {
@@ -199,7 +199,7 @@ float towards(double value, ks_fp8_form form, const char *text, const char *end)
 
 ks_number_result read_fp8(const char *text, size_t length, ks_dtype dtype, void *out)
 {
-    const ks_fp8_form form = ks_fp8_form_of(dtype);
+    const ks_fp8_layout form = ks_fp8_layout_of(dtype);
     const char *const end = text + length;
     double value = 0;
     const ks_number_result result = read_float<double>(text, length, &value);

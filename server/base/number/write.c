@@ -311,7 +311,7 @@ KS_INLINE size_t wholes(const char *at, size_t n, size_t size, ks_kind kind, cha
 }
 
 /* FP8, as the FP32 of the same value. */
-static size_t bytes(const unsigned char *at, size_t n, ks_fp8_form form, char *out, int *non_finite)
+static size_t bytes(const unsigned char *at, size_t n, ks_fp8_layout form, char *out, int *non_finite)
 {
     enum { BLOCK = 64 };
     float block[BLOCK];
@@ -339,7 +339,7 @@ size_t ks_numbers_write(const void *elements, size_t n, ks_dtype dtype, char *ou
         break;
     }
     if (dtype == KS_FP32) return floats(elements, n, &fp32, out, non_finite);
-    if (ks_is_fp8(dtype)) return bytes(elements, n, ks_fp8_form_of(dtype), out, non_finite);
+    if (ks_is_fp8(dtype)) return bytes(elements, n, ks_fp8_layout_of(dtype), out, non_finite);
     assert(dtype == KS_FP64 && "FP16, BF16 and BYTES are refused before anything is printed");
     return floats(elements, n, &fp64, out, non_finite);
 }

@@ -35,7 +35,7 @@ typedef struct loop {
 struct ks_echo {
     int listener, port, stop_fd;
     size_t request_bytes, body_bytes, head_bytes;
-    char *head; /* of an answer, as long as the daemon's */
+    char *head; /* of a response, as long as the daemon's */
     peer *peers;
     int threads, turn;
     loop loops[LOOPS_MAX];
@@ -43,8 +43,8 @@ struct ks_echo {
 
 /* --- a loop ------------------------------------------------------------------------------------------------------- */
 
-/* What is left of the answer. Where the socket is full, an event tells when it is not. */
-static void answer(const ks_echo *echo, peer *p)
+/* What is left of the response. Where the socket is full, an event tells when it is not. */
+static void response(const ks_echo *echo, peer *p)
 {
     while (p->sent < echo->head_bytes + echo->body_bytes) {
         const size_t head_done = p->sent < echo->head_bytes ? p->sent : echo->head_bytes;
@@ -69,7 +69,7 @@ static void serve(const ks_echo *echo, peer *p)
         if (n <= 0) return;
         p->got += (size_t)n;
     }
-    answer(echo, p);
+    response(echo, p);
 }
 
 static void *loop_main(void *context)
@@ -87,7 +87,7 @@ static void *loop_main(void *context)
 
 /* --- open and close ----------------------------------------------------------------------------------------------- */
 
-/* Everything that an answer of the daemon has in length, and of its meaning as much as the client reads. */
+/* Everything that a response of the daemon has in length, and of its meaning as much as the client reads. */
 static ks_status make_head(ks_echo *echo, ks_error *error)
 {
     echo->head = malloc(echo->head_bytes + 1);
@@ -123,14 +123,14 @@ static ks_status start_loop(ks_echo *echo, loop *self, ks_error *error)
     return self->started ? KS_OK : ks_fail(error, KS_SYSTEM, "cannot start a thread of the echo");
 }
 
-ks_status ks_echo_open(int threads, size_t request_bytes, size_t answer_bytes, size_t body_bytes, ks_echo **out,
+ks_status ks_echo_open(int threads, size_t request_bytes, size_t response_bytes, size_t body_bytes, ks_echo **out,
                        ks_error *error)
 {
     ks_echo *echo = calloc(1, sizeof *echo);
     if (echo == NULL) return ks_fail(error, KS_MEMORY, "no memory for an echo");
     echo->request_bytes = request_bytes;
     echo->body_bytes = body_bytes;
-    echo->head_bytes = answer_bytes - body_bytes > HEAD_LEAST ? answer_bytes - body_bytes : HEAD_LEAST;
+    echo->head_bytes = response_bytes - body_bytes > HEAD_LEAST ? response_bytes - body_bytes : HEAD_LEAST;
     echo->listener = echo->stop_fd = -1;
     ks_status status = make_head(echo, error);
     if (status == KS_OK) status = open_listener(echo, error);

@@ -108,21 +108,21 @@ static ks_status measure_engine(ks_test *test, int64_t for_ns, ks_error *error)
     ks_engine *engine = NULL;
     double large_us = 0;
     ks_status status = ks_engine_open(&options, &engine, error);
-    if (status == KS_OK) status = measure_work(engine, KS_TEST_ROW, for_ns / 2, &test->floors.row_us, error);
+    if (status == KS_OK) status = measure_work(engine, KS_TEST_ROW, for_ns / 2, &test->device_limits.row_us, error);
     if (status == KS_OK && options.classes == 2)
         status = measure_work(engine, test->large_bytes, for_ns / 2, &large_us, error);
-    test->floors.large_gbs = large_us > 0 ? (double)test->large_bytes / 1e3 / large_us : 0;
+    test->device_limits.large_gbs = large_us > 0 ? (double)test->large_bytes / 1e3 / large_us : 0;
     ks_engine_close(&engine);
     if (options.wake_fd >= 0) close(options.wake_fd);
     return status;
 }
 
-ks_status ks_test_floors_measure(ks_test *test, int64_t for_ns, ks_error *error)
+ks_status ks_test_device_limits_measure(ks_test *test, int64_t for_ns, ks_error *error)
 {
     const ks_daemon *daemon = test->daemon;
-    ks_status status = measure_memcpy(&test->floors.memcpy_gbs, for_ns / 3, error);
+    ks_status status = measure_memcpy(&test->device_limits.memcpy_gbs, for_ns / 3, error);
     if (status == KS_OK && daemon->backend->probe)
-        status = daemon->backend->probe->floors(daemon->device, &test->floors.device, error);
+        status = daemon->backend->probe->device_limits(daemon->device, &test->device_limits.device, error);
     if (status == KS_OK) status = measure_engine(test, for_ns / 3, error);
     return status;
 }

@@ -1,5 +1,5 @@
 /* Clients, as cheap as they can be made, because they share the host with what they measure: a request is one send, one
- * wait and one receive; bytes beyond an answer's first kilobytes are dropped in the kernel (MSG_TRUNC). Events are
+ * wait and one receive; bytes beyond a response's first kilobytes are dropped in the kernel (MSG_TRUNC). Events are
  * edge-triggered and never changed. A thread owns its connections while ks_load_run runs. */
 #include <errno.h>
 #include <netinet/in.h>
@@ -20,7 +20,7 @@ enum { EVENTS = 128, HEAD_MAX = 8192, DROP_BYTES = 1 << 20, SAMPLES_MAX = 1 << 1
 typedef struct client {
     int fd;
     bool busy;
-    size_t sent, got, need; /* need 0: the answer's head is not complete */
+    size_t sent, got, need; /* need 0: the response's head is not complete */
     int64_t begun_ns;
     char head[HEAD_MAX + 1];
 } client;
@@ -42,7 +42,7 @@ struct ks_load {
     int threads, connections;
     unsigned char *request;
     size_t request_bytes;
-    _Atomic size_t answer_bytes;
+    _Atomic size_t response_bytes;
     client *clients;
     worker *workers;
 };
@@ -103,7 +103,7 @@ static bool push(worker *w, client *c)
     return true;
 }
 
-/* The answer's status and length, once its head is complete. */
+/* The response's status and length, once its head is complete. */
 static bool read_head(worker *w, client *c)
 {
     c->head[c->got] = 0;
@@ -120,7 +120,7 @@ static bool read_head(worker *w, client *c)
     return true;
 }
 
-/* One piece of the answer. */
+/* One piece of the response. */
 static ssize_t pull_piece(worker *w, client *c)
 {
     if (c->need == 0) return recv(c->fd, c->head + c->got, HEAD_MAX - c->got, MSG_DONTWAIT);
@@ -160,7 +160,7 @@ static bool step(worker *w, client *c)
     if (w->samples < SAMPLES_MAX) w->us[w->samples++] = (float)(now_ns - c->begun_ns) / 1e3f;
     w->requests++;
     w->ended_ns = now_ns;
-    atomic_store_explicit(&w->load->answer_bytes, c->need, memory_order_relaxed);
+    atomic_store_explicit(&w->load->response_bytes, c->need, memory_order_relaxed);
     if (now_ns < w->until_ns) return begin(w, c, now_ns);
     c->busy = false;
     w->busy--;
@@ -222,9 +222,9 @@ size_t ks_load_request_bytes(const ks_load *load)
     return load->request_bytes;
 }
 
-size_t ks_load_answer_bytes(const ks_load *load)
+size_t ks_load_response_bytes(const ks_load *load)
 {
-    return atomic_load(&((ks_load *)load)->answer_bytes);
+    return atomic_load(&((ks_load *)load)->response_bytes);
 }
 
 /* --- open and close ----------------------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* What the parts of the self-test share: selftest.c (the order of things), selftest_floors.c (the host without HTTP),
+/* What the parts of the self-test share: selftest.c (the order of things), selftest_device_limits.c (the host without HTTP),
  * selftest_load.c (clients), selftest_echo.c (the bare server beside the daemon), selftest_print.c (table and JSON). */
 #ifndef KS_SELFTEST_PARTS_H
 #define KS_SELFTEST_PARTS_H
@@ -14,23 +14,23 @@ typedef struct ks_test_rate {
 
 /* The same load on the daemon and on the bare server. */
 typedef struct ks_test_cell {
-    size_t bytes; /* of the body, and of the answer's */
+    size_t bytes; /* of the body, and of the response's */
     int connections;
     ks_test_rate daemon, echo;
 } ks_test_cell;
 
-typedef struct ks_test_floors {
-    ks_floors device;         /* all 0: the backend has no link and no launches */
+typedef struct ks_test_device_limits {
+    ks_device_limits device;  /* all 0: the backend has no link and no launches */
     double row_us, large_gbs; /* one row, and a large body, through an engine without HTTP */
     double memcpy_gbs;
-} ks_test_floors;
+} ks_test_device_limits;
 
 typedef struct ks_test {
     const ks_daemon *daemon;
     int port, cores, load_threads;
     double load_average; /* of the minute before: what else this host does */
     size_t large_bytes;
-    ks_test_floors floors;
+    ks_test_device_limits device_limits;
     ks_test_cell cells[KS_TEST_CELLS]; /* the first: one row, one connection; the last: large bodies */
 } ks_test;
 
@@ -46,10 +46,10 @@ bool ks_samples_add(ks_test_samples *samples, const float *us, size_t count);
 double ks_samples_quantile(ks_test_samples *samples, double q); /* sorts; 0: none */
 void ks_samples_free(ks_test_samples *samples);
 
-/* --- selftest_floors.c --- */
+/* --- selftest_device_limits.c --- */
 
 /* Takes about for_ns. */
-ks_status ks_test_floors_measure(ks_test *test, int64_t for_ns, ks_error *error);
+ks_status ks_test_device_limits_measure(ks_test *test, int64_t for_ns, ks_error *error);
 
 /* --- selftest_load.c --- */
 
@@ -57,17 +57,17 @@ ks_status ks_test_floors_measure(ks_test *test, int64_t for_ns, ks_error *error)
 typedef struct ks_load ks_load;
 ks_status ks_load_open(int port, int threads, int connections, size_t bytes, ks_load **out, ks_error *error);
 size_t ks_load_request_bytes(const ks_load *load); /* head and body */
-/* Starts requests for for_ns and waits for their answers; adds to samples. KS_DEVICE: an answer other than 200, or
+/* Starts requests for for_ns and waits for their responses; adds to samples. KS_DEVICE: a response other than 200, or
  * none. */
 ks_status ks_load_run(ks_load *load, int64_t for_ns, ks_test_samples *samples, ks_error *error);
-size_t ks_load_answer_bytes(const ks_load *load); /* head and body of the last run's answers */
+size_t ks_load_response_bytes(const ks_load *load); /* head and body of the last run's responses */
 void ks_load_close(ks_load **load);
 
 /* --- selftest_echo.c --- */
 
 /* Bare epoll loops that know how long a request is and give its body back: no parser, no library, no engine. */
 typedef struct ks_echo ks_echo;
-ks_status ks_echo_open(int threads, size_t request_bytes, size_t answer_bytes, size_t body_bytes, ks_echo **out,
+ks_status ks_echo_open(int threads, size_t request_bytes, size_t response_bytes, size_t body_bytes, ks_echo **out,
                        ks_error *error);
 int ks_echo_port(const ks_echo *echo);
 /* Takes so many connections, which have been made, and spreads them evenly over the loops. */

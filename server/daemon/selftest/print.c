@@ -11,12 +11,13 @@
 /* The device's part of one small request at least: the bare graph where there are graphs, else the work itself. */
 static bool has_graphs(const ks_test *test)
 {
-    return test->floors.device.graph_flag_us > 0;
+    return test->device_limits.device.graph_flag_us > 0;
 }
 
 static double least_us(const ks_test *test)
 {
-    return test->cells[0].echo.p50_us + (has_graphs(test) ? test->floors.device.graph_flag_us : test->floors.row_us);
+    return test->cells[0].echo.p50_us +
+           (has_graphs(test) ? test->device_limits.device.graph_flag_us : test->device_limits.row_us);
 }
 
 /* NaN: absent. */
@@ -48,9 +49,9 @@ static void put_floor(ks_text *out, const char *name, double value, const char *
         ks_text_printf(out, "  %-34s %9s       none on this backend\n", name, "-");
 }
 
-static void put_floors(const ks_test *test, ks_text *out)
+static void put_device_limits(const ks_test *test, ks_text *out)
 {
-    const ks_floors *device = &test->floors.device;
+    const ks_device_limits *device = &test->device_limits.device;
     ks_text_puts(out, "\nfloors of this host, medians\n");
     put_floor(out, "echo turn, 4 KiB each way", test->cells[0].echo.p50_us, "us", "a bare epoll loop over loopback");
     put_floor(out, "graph round trip, empty", device->graph_empty_us, "us", "launched .. its event seen");
@@ -58,10 +59,10 @@ static void put_floors(const ks_test *test, ks_text *out)
     put_floor(out, "copy, host to device", device->h2d_gbs, "GB/s", "64 MiB, pinned");
     put_floor(out, "copy, device to host", device->d2h_gbs, "GB/s", "64 MiB, pinned");
     put_floor(out, "copies both ways at once, each", device->both_gbs, "GB/s", "64 MiB, pinned");
-    put_floor(out, "memcpy on the host", test->floors.memcpy_gbs, "GB/s", "64 MiB, one thread");
+    put_floor(out, "memcpy on the host", test->device_limits.memcpy_gbs, "GB/s", "64 MiB, one thread");
     ks_text_puts(out, "the daemon's engine without HTTP, one request after the other\n");
-    put_floor(out, "softmax of one row, 4 KiB", test->floors.row_us, "us", "submitted .. handed back");
-    put_floor(out, "softmax of a large body", test->floors.large_gbs, "GB/s", "one lane");
+    put_floor(out, "softmax of one row, 4 KiB", test->device_limits.row_us, "us", "submitted .. handed back");
+    put_floor(out, "softmax of a large body", test->device_limits.large_gbs, "GB/s", "one lane");
 }
 
 static void put_cells(const ks_test *test, ks_text *out)
@@ -88,10 +89,11 @@ static void put_distance(const ks_test *test, ks_text *out)
                    has_graphs(test) ? "graph round trip" : "the row's work");
     ks_text_printf(out, "  large: %.2f GB/s each way is %.2f of the echo", large->daemon.gbs,
                    large->daemon.gbs / large->echo.gbs);
-    if (test->floors.device.both_gbs > 0)
-        ks_text_printf(out, ", %.2f of the copies both ways\n", large->daemon.gbs / test->floors.device.both_gbs);
+    if (test->device_limits.device.both_gbs > 0)
+        ks_text_printf(out, ", %.2f of the copies both ways\n",
+                       large->daemon.gbs / test->device_limits.device.both_gbs);
     else
-        ks_text_printf(out, ", %.2f of one engine's work alone\n", large->daemon.gbs / test->floors.large_gbs);
+        ks_text_printf(out, ", %.2f of one engine's work alone\n", large->daemon.gbs / test->device_limits.large_gbs);
 }
 
 static void put_table(const ks_test *test, const char *when, ks_text *out)
@@ -104,7 +106,7 @@ static void put_table(const ks_test *test, const char *when, ks_text *out)
                    shares_cores(test) ? "share them: rates are those of server and load together"
                                       : "have one each, if nothing else runs here");
     if (test->load_average >= 0) ks_text_printf(out, "load    %.2f in the minute before\n", test->load_average);
-    put_floors(test, out);
+    put_device_limits(test, out);
     put_cells(test, out);
     put_distance(test, out);
 }
@@ -130,9 +132,9 @@ static void put_rate(ks_text *out, const char *name, const ks_test_rate *rate)
     ks_text_puts(out, "}");
 }
 
-static void put_json_floors(const ks_test *test, ks_text *out)
+static void put_json_device_limits(const ks_test *test, ks_text *out)
 {
-    const ks_floors *device = &test->floors.device;
+    const ks_device_limits *device = &test->device_limits.device;
     ks_text_puts(out, ",\"floors\":{");
     put_number(out, "", "echo_turn_us", test->cells[0].echo.p50_us);
     put_number(out, ",", "graph_empty_us", device->graph_empty_us);
@@ -140,9 +142,9 @@ static void put_json_floors(const ks_test *test, ks_text *out)
     put_number(out, ",", "copy_h2d_gbs", device->h2d_gbs);
     put_number(out, ",", "copy_d2h_gbs", device->d2h_gbs);
     put_number(out, ",", "copy_both_gbs", device->both_gbs);
-    put_number(out, ",", "memcpy_gbs", test->floors.memcpy_gbs);
-    put_number(out, ",", "engine_row_us", test->floors.row_us);
-    put_number(out, ",", "engine_large_gbs", test->floors.large_gbs);
+    put_number(out, ",", "memcpy_gbs", test->device_limits.memcpy_gbs);
+    put_number(out, ",", "engine_row_us", test->device_limits.row_us);
+    put_number(out, ",", "engine_large_gbs", test->device_limits.large_gbs);
     ks_text_puts(out, "}");
 }
 
@@ -155,8 +157,8 @@ static void put_json_distance(const ks_test *test, ks_text *out)
     put_number(out, ",", "p50_us", alone->daemon.p50_us);
     put_number(out, ",", "p50_per_floor", share(alone->daemon.p50_us, least_us(test)));
     put_number(out, ",", "large_per_echo", share(large->daemon.gbs, large->echo.gbs));
-    put_number(out, ",", "large_per_copy_both", share(large->daemon.gbs, test->floors.device.both_gbs));
-    put_number(out, ",", "large_per_engine", share(large->daemon.gbs, test->floors.large_gbs));
+    put_number(out, ",", "large_per_copy_both", share(large->daemon.gbs, test->device_limits.device.both_gbs));
+    put_number(out, ",", "large_per_engine", share(large->daemon.gbs, test->device_limits.large_gbs));
     ks_text_puts(out, "}");
 }
 
@@ -169,7 +171,7 @@ static void put_json(const ks_test *test, const char *when, ks_text *out)
     ks_text_printf(out, ",\"cores\":%d,\"shards\":%d,\"load_threads\":%d,\"shares_cores\":%s", test->cores,
                    daemon->shards, test->load_threads, shares_cores(test) ? "true" : "false");
     if (test->load_average >= 0) ks_text_printf(out, ",\"load_average\":%.2f", test->load_average);
-    put_json_floors(test, out);
+    put_json_device_limits(test, out);
     ks_text_puts(out, ",\"requests\":[");
     for (int i = 0; i < KS_TEST_CELLS; i++) {
         const ks_test_cell *cell = &test->cells[i];

@@ -80,7 +80,7 @@ static ks_status measure_cell(ks_test *test, ks_test_cell *cell, int64_t for_ns,
     ks_status status = ks_load_open(test->port, test->load_threads, cell->connections, cell->bytes, &daemon, error);
     if (status == KS_OK) status = ks_load_run(daemon, for_ns / 20, &first, error);
     if (status == KS_OK)
-        status = ks_echo_open(test->daemon->shards, ks_load_request_bytes(daemon), ks_load_answer_bytes(daemon),
+        status = ks_echo_open(test->daemon->shards, ks_load_request_bytes(daemon), ks_load_response_bytes(daemon),
                               cell->bytes, &echo, error);
     if (status == KS_OK)
         status = ks_load_open(ks_echo_port(echo), test->load_threads, cell->connections, cell->bytes, &beside, error);
@@ -96,7 +96,7 @@ static ks_status measure_cell(ks_test *test, ks_test_cell *cell, int64_t for_ns,
 static ks_status measure(ks_test *test, ks_error *error)
 {
     const int64_t part_ns = test->daemon->config->self_test_time / (KS_TEST_CELLS + 1);
-    ks_status status = ks_test_floors_measure(test, part_ns, error);
+    ks_status status = ks_test_device_limits_measure(test, part_ns, error);
     for (int i = 0; i < KS_TEST_CELLS && status == KS_OK; i++)
         status = measure_cell(test, &test->cells[i], part_ns, error);
     return status;

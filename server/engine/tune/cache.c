@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "engine/tune/line.h"
+#include "engine/tune/entry.h"
 
 enum { FILE_MAX = 16 << 20, CONTEXT_MAX = 512 };
 static const char first_line[] = "kernserve tuned choices 1\n";
@@ -166,26 +166,26 @@ static file_state read_file(const char *path, char **out)
 }
 
 /* One line after the other, cut. false: a damaged one; *line says which. *done: behind the last. */
-static bool next_line(char **at, int *line, ks_tune_line *fields, char *copy, bool *done)
+static bool next_line(char **at, int *line, ks_tune_entry *fields, char *copy, bool *done)
 {
     *done = !**at;
     if (*done) return true;
     ++*line;
     const size_t length = strcspn(*at, "\n");
-    if ((*at)[length] != '\n' || length >= KS_TUNE_LINE_MAX) return false;
+    if ((*at)[length] != '\n' || length >= KS_TUNE_ENTRY_MAX) return false;
     memcpy(copy, *at, length);
     copy[length] = 0;
     *at += length + 1;
-    return ks_tune_line_cut(copy, fields);
+    return ks_tune_entry_cut(copy, fields);
 }
 
-typedef void line_fn(void *user, const ks_tune_line *fields, const char *line, size_t length);
+typedef void line_fn(void *user, const ks_tune_entry *fields, const char *line, size_t length);
 
 /* Calls back for each line behind the first. false: one is damaged. */
 static bool walk_lines(char *text, line_fn *each, void *user, int *line)
 {
-    char copy[KS_TUNE_LINE_MAX];
-    ks_tune_line fields;
+    char copy[KS_TUNE_ENTRY_MAX];
+    ks_tune_entry fields;
     bool done;
     char *at = text + strlen(first_line);
     for (*line = 1;;) {
@@ -197,19 +197,19 @@ static bool walk_lines(char *text, line_fn *each, void *user, int *line)
 }
 
 /* line_fn */
-static void take_line(void *user, const ks_tune_line *fields, const char *line, size_t length)
+static void take_line(void *user, const ks_tune_entry *fields, const char *line, size_t length)
 {
     (void)line, (void)length;
     ks_tunes *tunes = user;
     ks_tuned tuned;
     ks_error ignored;
-    if (strcmp(fields->context, tunes->context) != 0 || !ks_tune_line_read(fields, &tuned)) return;
+    if (strcmp(fields->context, tunes->context) != 0 || !ks_tune_entry_read(fields, &tuned)) return;
     char *key = strdup(fields->key);
     if (key) (void)set_entry_take(tunes, key, &tuned, &ignored);
 }
 
 /* line_fn: damaged lines are found before a single one is believed. */
-static void skip_line(void *user, const ks_tune_line *fields, const char *line, size_t length)
+static void skip_line(void *user, const ks_tune_entry *fields, const char *line, size_t length)
 {
     (void)user, (void)fields, (void)line, (void)length;
 }
@@ -274,7 +274,7 @@ typedef struct merge {
 } merge;
 
 /* line_fn: what others found stays; what is ours is written from the table. */
-static void keep_line(void *user, const ks_tune_line *fields, const char *line, size_t length)
+static void keep_line(void *user, const ks_tune_entry *fields, const char *line, size_t length)
 {
     merge *merged = user;
     const bool ours = strcmp(fields->context, merged->tunes->context) == 0 && entry_of(merged->tunes, fields->key);
@@ -296,7 +296,7 @@ static ks_status merge_file(ks_tunes *tunes, ks_text *out, ks_error *error)
     pthread_mutex_lock(&tunes->lock);
     if (good) walk_lines(text, keep_line, &merged, &line);
     for (int i = 0; i < tunes->count; i++)
-        ks_tune_line_put(&merged.text, tunes->context, tunes->entries[i].key, &tunes->entries[i].tuned);
+        ks_tune_entry_put(&merged.text, tunes->context, tunes->entries[i].key, &tunes->entries[i].tuned);
     pthread_mutex_unlock(&tunes->lock);
     free(text);
     *out = merged.text;

@@ -1,7 +1,7 @@
 /* What tuning has found, of all plans, for all shards, and the file that keeps it (--tune-cache).
  *
  * The file     lines of text; each has a checksum, what it depends on (context: device, driver, libraries, kernels), a
- *              plan's key, a way's bytes, and what the trials said. A file that is not one of these, or is damaged,
+ *              plan's key, an algorithm's bytes, and what the trials said. A file that is not one of these, or is damaged,
  *              counts as empty, with one line in the log; a foreign one is never written to, a damaged one is
  *              replaced.
  * Writers      read the file again, put what they found into it, write a file beside it and rename that; a lock on the
@@ -14,7 +14,7 @@
 typedef struct ks_tunes ks_tunes;
 
 typedef struct ks_tuned {
-    ks_way way;
+    ks_algorithm algorithm;
     ks_trials trials;
 } ks_tuned;
 

@@ -8,12 +8,12 @@ static const int64_t TRIAL_NS = 400000;
 static const int64_t SLOW_NS = 20000000; /* of one run: such work is decided by the first round */
 static const double BEHIND = 1.5, BEATEN = 0.99;
 
-void ks_contest_begin(ks_contest *contest, int ways)
+void ks_contest_begin(ks_contest *contest, int candidates)
 {
-    assert(ways >= 1 && ways <= KS_WAYS_MAX);
+    assert(candidates >= 1 && candidates <= KS_CANDIDATES_MAX);
     memset(contest, 0, sizeof *contest);
-    contest->ways = contest->left = ways;
-    for (int i = 0; i < ways; i++) contest->order[i] = i;
+    contest->candidates = contest->left = candidates;
+    for (int i = 0; i < candidates; i++) contest->order[i] = i;
 }
 
 int ks_contest_next(const ks_contest *contest)
@@ -38,12 +38,12 @@ static int64_t time_of(const ks_contest *contest, int place)
     return contest->ns[contest->order[place]][0];
 }
 
-/* After the first round: sorted, the planned way first, and cut. */
+/* After the first round: sorted, the heuristic's candidate first, and cut. */
 static void keep_fastest(ks_contest *contest)
 {
     int *order = contest->order;
     int left = 0;
-    for (int i = 0; i < contest->ways; i++)
+    for (int i = 0; i < contest->candidates; i++)
         if (!contest->out[i]) order[left++] = i;
     for (int i = 1; i < left; i++)
         for (int at = i; at > 0 && time_of(contest, at) < time_of(contest, at - 1); at--) {
@@ -53,35 +53,35 @@ static void keep_fastest(ks_contest *contest)
         }
     contest->left = 0;
     for (int i = 0, kept = 0; i < left; i++) {
-        const int way = order[i];
-        const bool near = (double)contest->ns[way][0] <= BEHIND * (double)contest->ns[order[0]][0];
-        if (way == 0 || (near && kept < KS_CONTEST_KEPT))
-            order[contest->left++] = way; /* never ahead of i: nothing unread is overwritten */
+        const int algorithm = order[i];
+        const bool near = (double)contest->ns[algorithm][0] <= BEHIND * (double)contest->ns[order[0]][0];
+        if (algorithm == 0 || (near && kept < KS_CONTEST_KEPT))
+            order[contest->left++] = algorithm; /* never ahead of i: nothing unread is overwritten */
         else
-            contest->out[way] = true;
-        kept += way != 0;
+            contest->out[algorithm] = true;
+        kept += algorithm != 0;
     }
 }
 
 static void turn_round(ks_contest *contest)
 {
     for (int i = 0, j = contest->left - 1; i < j; i++, j--) {
-        const int way = contest->order[i];
+        const int algorithm = contest->order[i];
         contest->order[i] = contest->order[j];
-        contest->order[j] = way;
+        contest->order[j] = algorithm;
     }
 }
 
 void ks_contest_time(ks_contest *contest, int64_t ns)
 {
-    const int way = ks_contest_next(contest);
-    assert(way >= 0);
+    const int algorithm = ks_contest_next(contest);
+    assert(algorithm >= 0);
     if (ns > 0) {
-        contest->ns[way][contest->round] = ns;
+        contest->ns[algorithm][contest->round] = ns;
         contest->at++;
     } else {
-        contest->out[way] = true;
-        contest->ns[way][0] = 0;
+        contest->out[algorithm] = true;
+        contest->ns[algorithm][0] = 0;
         contest->left--;
         memmove(contest->order + contest->at, contest->order + contest->at + 1,
                 (size_t)(contest->left - contest->at) * sizeof *contest->order);
@@ -97,15 +97,15 @@ void ks_contest_time(ks_contest *contest, int64_t ns)
     }
 }
 
-int64_t ks_contest_ns(const ks_contest *contest, int way)
+int64_t ks_contest_ns(const ks_contest *contest, int algorithm)
 {
     int64_t sorted[KS_CONTEST_ROUNDS];
     int count = 0;
-    if (contest->ns[way][0] == 0 || contest->ns[way][1] == 0) return contest->ns[way][0];
-    for (int round = 1; round < KS_CONTEST_ROUNDS && contest->ns[way][round]; round++) {
+    if (contest->ns[algorithm][0] == 0 || contest->ns[algorithm][1] == 0) return contest->ns[algorithm][0];
+    for (int round = 1; round < KS_CONTEST_ROUNDS && contest->ns[algorithm][round]; round++) {
         int at = count++;
-        for (; at > 0 && sorted[at - 1] > contest->ns[way][round]; at--) sorted[at] = sorted[at - 1];
-        sorted[at] = contest->ns[way][round];
+        for (; at > 0 && sorted[at - 1] > contest->ns[algorithm][round]; at--) sorted[at] = sorted[at - 1];
+        sorted[at] = contest->ns[algorithm][round];
     }
     return sorted[count / 2];
 }
@@ -113,7 +113,7 @@ int64_t ks_contest_ns(const ks_contest *contest, int way)
 int ks_contest_winner(const ks_contest *contest)
 {
     int best = -1;
-    for (int i = 0; i < contest->ways; i++)
+    for (int i = 0; i < contest->candidates; i++)
         if (!contest->out[i] && (best < 0 || ks_contest_ns(contest, i) < ks_contest_ns(contest, best))) best = i;
     if (best > 0 && !contest->out[0] &&
         (double)ks_contest_ns(contest, best) > BEATEN * (double)ks_contest_ns(contest, 0))

@@ -1,9 +1,9 @@
-/* Tuning: the ways of a plan tried on a lane, one trial after the other, and the fastest one taken over.
+/* Tuning: the candidates of a plan tried on a lane, one trial after the other, and the fastest one taken over.
  *
  * Trials     run a copy of the plan, alone on the lane, through launch and poll like any batch. In a live shard one
  *            begins only after IDLE_NS in which nothing happened, with no lane busy, and takes at most a fifth of the
  *            time; a request that comes meanwhile finds the other lanes, or waits for what is left of the trial.
- * Takeover   a plan changes its way while no job holds it: within one answer nothing changes, from one answer to the
+ * Takeover   a plan changes its algorithm while no job holds it: within one response nothing changes, from one response to the
  *            next the last bits may. That is why plans in use are tuned on demand only (--autotune background).
  * Threads    the shard's own; what was found is shared through ks_tunes. */
 #include "engine/engine_core.h"
@@ -31,7 +31,7 @@ typedef struct ks_tuner {
     ks_contest contest;
     int trials;
     int64_t begun_ns; /* of the trial under way */
-    ks_way ways[KS_WAYS_MAX];
+    ks_algorithm candidates[KS_CANDIDATES_MAX];
 } ks_tuner;
 
 static const ks_tuning *tuning_of(const ks_engine *engine)
@@ -44,7 +44,7 @@ static const ks_tuning *tuning_of(const ks_engine *engine)
 static void adopt(ks_engine *engine, ks_plan *plan, const ks_tuned *tuned)
 {
     ks_error ignored;
-    if (tuning_of(engine)->adopt(engine->device, plan, &tuned->way, &ignored) == KS_OK) {
+    if (tuning_of(engine)->adopt(engine->device, plan, &tuned->algorithm, &ignored) == KS_OK) {
         plan->trials = tuned->trials;
     } else { /* found under other limits, or by a library that is not open now */
         (void)engine->backend->prepare(engine->device, plan, &ignored);
@@ -81,7 +81,7 @@ static void take_over_all(ks_engine *engine)
     bool all = true;
     if (generation == engine->tunes_seen) return;
     for (ks_plan *plan = ks_plans_newest(engine->plans); plan; plan = plan->older) {
-        if (plan->trials.ways || plan->untunable) continue;
+        if (plan->trials.candidates || plan->untunable) continue;
         if (plan->users == 0)
             ks_tune_take_over(engine, plan);
         else
@@ -99,15 +99,15 @@ static bool begin(ks_engine *engine, ks_plan *plan)
     plan->untunable = true;
     ks_tuner *tuner = calloc(1, sizeof *tuner);
     if (!tuner) return false;
-    const int ways = tuning_of(engine)->list(engine->device, plan, tuner->ways, KS_WAYS_MAX);
+    const int candidates = tuning_of(engine)->list(engine->device, plan, tuner->candidates, KS_CANDIDATES_MAX);
     tuner->trial.in_bytes = plan->in_bytes;
     tuner->trial.out_bytes = plan->out_bytes;
     memcpy(&tuner->trial.spec, &plan->spec, sizeof plan->spec);
-    if (ways < 2 || engine->backend->prepare(engine->device, &tuner->trial, &ignored) != KS_OK) {
+    if (candidates < 2 || engine->backend->prepare(engine->device, &tuner->trial, &ignored) != KS_OK) {
         free(tuner);
         return false;
     }
-    ks_contest_begin(&tuner->contest, ways);
+    ks_contest_begin(&tuner->contest, candidates);
     tuner->plan = plan;
     plan->users++;
     plan->untunable = false;
@@ -115,17 +115,17 @@ static bool begin(ks_engine *engine, ks_plan *plan)
     return true;
 }
 
-/* The next way on a free lane. A way that cannot even begin is out. */
+/* The next candidate on a free lane. A candidate that cannot even begin is out. */
 static void try_next(ks_engine *engine, int lane)
 {
     ks_tuner *tuner = engine->tuner;
     ks_lane_use *use = &engine->lane[lane];
     ks_error error = {.status = KS_OK};
-    const ks_way *way = &tuner->ways[ks_contest_next(&tuner->contest)];
+    const ks_algorithm *algorithm = &tuner->candidates[ks_contest_next(&tuner->contest)];
     const ks_plan *plan = tuner->plan;
     tuner->trials++;
     tuner->begun_ns = ks_now_ns();
-    if (tuning_of(engine)->adopt(engine->device, &tuner->trial, way, &error) != KS_OK) {
+    if (tuning_of(engine)->adopt(engine->device, &tuner->trial, algorithm, &error) != KS_OK) {
         ks_contest_time(&tuner->contest, 0);
         return;
     }
@@ -163,9 +163,9 @@ void ks_tune_drop(ks_engine *engine)
     if (engine->tuner) leave(engine);
 }
 
-static double us_of(const ks_contest *contest, int way)
+static double us_of(const ks_contest *contest, int algorithm)
 {
-    return (double)ks_contest_ns(contest, way) / 1e3;
+    return (double)ks_contest_ns(contest, algorithm) / 1e3;
 }
 
 /* It is decided: what was found goes to all shards. */
@@ -179,16 +179,16 @@ static void conclude(ks_engine *engine)
     memset(&tuned, 0, sizeof tuned);
     plan->untunable = winner < 0;
     if (winner >= 0) {
-        tuned.way = tuner->ways[winner];
-        tuned.trials.ways = tuner->contest.ways;
+        tuned.algorithm = tuner->candidates[winner];
+        tuned.trials.candidates = tuner->contest.candidates;
         tuned.trials.us = us_of(&tuner->contest, winner);
-        tuned.trials.planned_us = us_of(&tuner->contest, 0);
-        memcpy(tuned.trials.planned, tuner->ways[0].kernel, sizeof tuned.trials.planned);
+        tuned.trials.heuristic_us = us_of(&tuner->contest, 0);
+        memcpy(tuned.trials.heuristic, tuner->candidates[0].kernel, sizeof tuned.trials.heuristic);
         plan->untunable = ks_tunes_keep(engine->options.tunes, &plan->spec, &tuned, &error) != KS_OK;
     }
-    KS_LOG(KS_LOG_INFO, "plan tuned", KS_TEXT("op", plan->spec.op->name), KS_INT("ways", tuner->contest.ways),
-           KS_TEXT("kernel", tuned.way.kernel), KS_NUMBER("us", tuned.trials.us),
-           KS_TEXT("planned", tuned.trials.planned), KS_NUMBER("planned_us", tuned.trials.planned_us));
+    KS_LOG(KS_LOG_INFO, "plan tuned", KS_TEXT("op", plan->spec.op->name), KS_INT("ways", tuner->contest.candidates),
+           KS_TEXT("kernel", tuned.algorithm.kernel), KS_NUMBER("us", tuned.trials.us),
+           KS_TEXT("planned", tuned.trials.heuristic), KS_NUMBER("planned_us", tuned.trials.heuristic_us));
     leave(engine);
 }
 
@@ -196,7 +196,7 @@ static void conclude(ks_engine *engine)
 
 static bool worth_it(const ks_plan *plan)
 {
-    return plan->trials.ways == 0 && !plan->untunable && plan->timed_jobs >= USED_LEAST &&
+    return plan->trials.candidates == 0 && !plan->untunable && plan->timed_jobs >= USED_LEAST &&
            plan->timed_ns / (int64_t)plan->timed_jobs <= SLOW_NS;
 }
 
@@ -246,7 +246,7 @@ static bool claim(ks_engine *engine)
     return true;
 }
 
-static void run_contest(ks_engine *engine, ks_tune_told_fn *told, void *context)
+static void run_contest(ks_engine *engine, ks_tune_progress_fn *progress, void *context)
 {
     const ks_contest *contest = &engine->tuner->contest;
     while (!engine->lost && ks_contest_next(contest) >= 0) {
@@ -256,12 +256,13 @@ static void run_contest(ks_engine *engine, ks_tune_told_fn *told, void *context)
             if (engine->lane[0].busy) nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
         }
         const int most =
-            contest->ways + (KS_CONTEST_ROUNDS - 1) * (contest->round ? contest->left : KS_CONTEST_KEPT + 1);
-        if (told) told(context, engine->tuner->trials, most);
+            contest->candidates + (KS_CONTEST_ROUNDS - 1) * (contest->round ? contest->left : KS_CONTEST_KEPT + 1);
+        if (progress) progress(context, engine->tuner->trials, most);
     }
 }
 
-ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_told_fn *told, void *context, ks_error *error)
+ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_progress_fn *progress, void *context,
+                         ks_error *error)
 {
     ks_plan *plan;
     const ks_status status = ks_engine_plan(engine, spec, &plan, error);
@@ -269,9 +270,9 @@ ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_told_fn
         if (status == KS_OK) ks_engine_plan_release(engine, &plan);
         return status;
     }
-    if (plan->trials.ways == 0 && claim(engine)) {
+    if (plan->trials.candidates == 0 && claim(engine)) {
         if (begin(engine, plan)) {
-            run_contest(engine, told, context);
+            run_contest(engine, progress, context);
             if (engine->lost)
                 leave(engine);
             else
@@ -281,6 +282,6 @@ ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_told_fn
         }
     }
     plan->users--;
-    if (plan->users == 0 && plan->trials.ways == 0 && !engine->lost) ks_tune_take_over(engine, plan);
+    if (plan->users == 0 && plan->trials.candidates == 0 && !engine->lost) ks_tune_take_over(engine, plan);
     return engine->lost ? ks_fail(error, KS_DEVICE, "%s", engine->fault.text) : KS_OK;
 }

@@ -63,7 +63,7 @@ static void every_code_is_what_the_definition_says(void **state)
             assert_true(isnan(wanted) ? isnan(values[i]) : (double)values[i] == wanted);
             assert_true(isnan(wanted) || !signbit(values[i]) == !signbit(wanted));
             assert_int_equal(back[i], isnan(wanted) ? search(f, (double)values[i]) : i);
-            assert_true(ks_fp8_to_float(ks_fp8_form_of(f->dtype), (uint8_t)i) == values[i] || isnan(values[i]));
+            assert_true(ks_fp8_to_float(ks_fp8_layout_of(f->dtype), (uint8_t)i) == values[i] || isnan(values[i]));
         }
     }
     assert_true(value_of(&formats[0], 0x7E) == 448 && value_of(&formats[1], 0x7B) == 57344);
@@ -71,7 +71,7 @@ static void every_code_is_what_the_definition_says(void **state)
 
 static void check_float(const format *f, float value)
 {
-    const uint8_t got = ks_fp8_of_float(ks_fp8_form_of(f->dtype), value);
+    const uint8_t got = ks_fp8_of_float(ks_fp8_layout_of(f->dtype), value);
     if (got != search(f, (double)value))
         fail_msg("%s of %a: %02x and not %02x", ks_dtype_name(f->dtype), (double)value, got, search(f, (double)value));
 }
@@ -113,7 +113,7 @@ static void arrays_are_their_elements(void **state)
             memset(codes, 0x55, sizeof codes);
             formats[k].of_floats(values + n, codes, n);
             for (size_t i = 0; i < n; i++)
-                assert_int_equal(codes[i], ks_fp8_of_float(ks_fp8_form_of(formats[k].dtype), values[n + i]));
+                assert_int_equal(codes[i], ks_fp8_of_float(ks_fp8_layout_of(formats[k].dtype), values[n + i]));
             assert_int_equal(codes[n], 0x55);
         }
     }

@@ -121,8 +121,8 @@ static void models_declare_what_the_protocol_lists(void **state)
     assert_int_equal(model("reduce")->fixed_param, -1);
     const ks_model *mean = model("reduce_mean");
     assert_in_range(mean->fixed_param, 0, mean->op->params_count - 1);
-    const char *choice = mean->op->params[mean->fixed_param].choices[mean->fixed_value.i];
-    assert_string_equal(choice, "mean");
+    const char *algorithm = mean->op->params[mean->fixed_param].choices[mean->fixed_value.i];
+    assert_string_equal(algorithm, "mean");
 }
 
 static void model_names_are_exact_and_unique(void **state)

@@ -25,7 +25,7 @@ static const char *line_of(ks_log_format format, const char *msg, const ks_field
     return line;
 }
 
-static void lines_have_their_form(void **state)
+static void lines_have_their_format(void **state)
 {
     (void)state;
     const ks_field fields[] = {KS_TEXT("address", "127.0.0.1:80"), KS_TEXT("why", "a \"b\"=c"), KS_INT("n", -5),
@@ -229,7 +229,7 @@ int main(void)
 {
 #define PIPED(name) cmocka_unit_test_setup_teardown(name, stderr_to_pipe, stderr_back)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_have_their_form),
+        cmocka_unit_test(lines_have_their_format),
         cmocka_unit_test(nothing_acts_on_a_terminal),
         cmocka_unit_test(only_plain_words_go_without_quotes),
         cmocka_unit_test(a_long_line_is_cut_and_says_so),

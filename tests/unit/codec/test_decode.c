@@ -1,4 +1,4 @@
-/* Requests in all six forms, from bytes to spec and from result to answer: the protocol's examples byte by byte, and a
+/* Requests in all six formats, from bytes to spec and from result to answer: the protocol's examples byte by byte, and a
  * table of refusals, each with the status that reliability demands. Every request is fed whole, cut at random, and cut
  * into single bytes; all three must end alike. */
 #include "unit/codec/words_test.h"
@@ -53,7 +53,7 @@ typedef struct memory {
     int calls;
 } memory;
 
-/* ks_oip_place_fn: exact sizes, so that sanitizers see one byte too many; always moves, so that keep is honest. */
+/* ks_codec_place_fn: exact sizes, so that sanitizers see one byte too many; always moves, so that keep is honest. */
 static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
                        unsigned char **out, ks_error *error)
 {
@@ -82,7 +82,7 @@ static void memory_free(memory *m)
     *m = (memory){.in_max = m->in_max};
 }
 
-static ks_word_limits usual = {
+static ks_codec_limits usual = {
     .max_body = 1 << 20, .max_json = 1 << 19, .max_output = 1 << 20, .max_work = 1e9, .max_skeleton = 65536};
 
 typedef struct request {
@@ -95,23 +95,23 @@ typedef struct request {
 
 typedef enum cut { WHOLE, RANDOM, BYTES, SLICES, CUTS } cut; /* SLICES: whole, and a few numbers at a time */
 
-static ks_oip *oip_of_all;            /* reused, as the daemon does */
+static ks_codec *codec_of_all;        /* reused, as the daemon does */
 static const ks_format *file_of_body; /* Content-Type of the next request */
 static size_t slice;                  /* of SLICES */
 
-static ks_status run(const request *r, const ks_word_limits *limits, cut how, memory *m, ks_error *error)
+static ks_status run(const request *r, const ks_codec_limits *limits, cut how, memory *m, ks_error *error)
 {
     const ks_model *model = ks_model_find(r->model, strlen(r->model));
     assert_non_null(model);
-    const ks_oip_head head = {.model = model,
-                              .query = r->query ? r->query : "",
-                              .header_length = r->header_length,
-                              .content_length = r->content_length == -2 ? (int64_t)r->length : r->content_length,
-                              .body = file_of_body,
-                              .accept_json = r->accept_json};
-    ks_word_limits mine = *limits;
+    const ks_codec_head head = {.model = model,
+                                .query = r->query ? r->query : "",
+                                .header_length = r->header_length,
+                                .content_length = r->content_length == -2 ? (int64_t)r->length : r->content_length,
+                                .body = file_of_body,
+                                .accept_json = r->accept_json};
+    ks_codec_limits mine = *limits;
     if (how == SLICES) mine.slice = &slice;
-    ks_status status = ks_oip_begin(oip_of_all, &head, &mine, place, m, error);
+    ks_status status = ks_codec_begin(codec_of_all, &head, &mine, place, m, error);
     for (size_t at = 0; at < r->length && status == KS_OK;) {
         size_t n = how == WHOLE || how == SLICES ? r->length : how == BYTES ? 1 : 1 + words_below(r->length);
         if (n > r->length - at) n = r->length - at;
@@ -119,34 +119,34 @@ static ks_status run(const request *r, const ks_word_limits *limits, cut how, me
         memcpy(chunk, r->body + at, n);
         slice = words_below(4);
         size_t taken = n;
-        status = ks_oip_feed(oip_of_all, chunk, &taken, error);
-        assert_true(taken == n || (taken < n && ks_oip_busy(oip_of_all)));
+        status = ks_codec_feed(codec_of_all, chunk, &taken, error);
+        assert_true(taken == n || (taken < n && ks_codec_busy(codec_of_all)));
         free(chunk);
         at += taken;
     }
     while (status == KS_OK) {
         slice = words_below(4);
-        status = ks_oip_end(oip_of_all, error);
-        if (!ks_oip_busy(oip_of_all)) break;
+        status = ks_codec_end(codec_of_all, error);
+        if (!ks_codec_busy(codec_of_all)) break;
     }
     return status;
 }
 
-/* ks_oip_answer to its end. */
-static ks_status answer_all(memory *m, ks_answer *answer, ks_error *error)
+/* ks_codec_encode to its end. */
+static ks_status response_all(memory *m, ks_response_body *response, ks_error *error)
 {
     ks_status status;
     do {
         slice = words_below(4);
-        status = ks_oip_answer(oip_of_all, m->out, answer, error);
-    } while (status == KS_OK && ks_oip_busy(oip_of_all));
+        status = ks_codec_encode(codec_of_all, m->out, response, error);
+    } while (status == KS_OK && ks_codec_busy(codec_of_all));
     return status;
 }
 
 /* The work itself, by the op's reference. */
 static void compute(memory *m)
 {
-    const ks_spec *spec = &ks_oip_ask(oip_of_all)->spec;
+    const ks_spec *spec = &ks_codec_request(codec_of_all)->spec;
     const void *in[KS_INPUTS_MAX] = {NULL};
     size_t end = 0;
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
@@ -178,24 +178,24 @@ static void the_binary_example_matches_byte_by_byte(void **state)
     for (cut how = WHOLE; how < CUTS; how++) {
         memory m = {0};
         ks_error error = {0};
-        ks_answer answer;
+        ks_response_body response;
         assert_int_equal(run(&r, &usual, how, &m, &error), KS_OK);
         compute(&m);
-        assert_int_equal(answer_all(&m, &answer, &error), KS_OK);
+        assert_int_equal(response_all(&m, &response, &error), KS_OK);
         static const char head[] =
             "{\"id\":\"r-1\",\"model_name\":\"softmax\",\"model_version\":\"1\",\"outputs\":[{\"name\":"
             "\"OUTPUT0\",\"datatype\":\"FP32\",\"shape\":[2,3],\"parameters\":{\"binary_data_size\":24}}]}";
-        assert_int_equal(answer.header_length, 155);
-        assert_int_equal(answer.length, 179);
-        assert_memory_equal(answer.body, head, 155);
-        assert_null(answer.owned);
-        assert_string_equal(answer.content_type, "application/octet-stream");
+        assert_int_equal(response.header_length, 155);
+        assert_int_equal(response.length, 179);
+        assert_memory_equal(response.body, head, 155);
+        assert_null(response.owned);
+        assert_string_equal(response.content_type, "application/octet-stream");
         float y[6];
-        memcpy(y, answer.body + 155, sizeof y);
+        memcpy(y, response.body + 155, sizeof y);
         static const float expected[6] = {0.33333334f, 0.33333334f, 0.33333334f, 0.09003057f, 0.24472848f, 0.66524094f};
         for (int i = 0; i < 6; i++) assert_true(fabsf(y[i] - expected[i]) < 1e-6f);
         assert_int_equal(m.calls, 1);
-        ks_oip_fini(oip_of_all);
+        ks_codec_fini(codec_of_all);
         memory_free(&m);
     }
 }
@@ -205,17 +205,17 @@ static void check_json(const request *r, const char *expected)
     for (cut how = WHOLE; how < CUTS; how++) {
         memory m = {0};
         ks_error error = {0};
-        ks_answer answer;
+        ks_response_body response;
         const ks_status status = run(r, &usual, how, &m, &error);
         if (status != KS_OK) fail_msg("%s: %s", r->body, error.text);
         compute(&m);
-        assert_int_equal(answer_all(&m, &answer, &error), KS_OK);
-        if (answer.length != strlen(expected) || memcmp(answer.body, expected, answer.length) != 0)
-            fail_msg("got %.*s\nexpected %s", (int)answer.length, answer.body, expected);
-        assert_string_equal(answer.content_type, "application/json");
-        assert_int_equal(answer.header_length, -1);
-        free(answer.owned);
-        ks_oip_fini(oip_of_all);
+        assert_int_equal(response_all(&m, &response, &error), KS_OK);
+        if (response.length != strlen(expected) || memcmp(response.body, expected, response.length) != 0)
+            fail_msg("got %.*s\nexpected %s", (int)response.length, response.body, expected);
+        assert_string_equal(response.content_type, "application/json");
+        assert_int_equal(response.header_length, -1);
+        free(response.owned);
+        ks_codec_fini(codec_of_all);
         memory_free(&m);
     }
 }
@@ -244,7 +244,7 @@ static void the_mixed_example_gives_11(void **state)
 
 /* Requests to reduce (sum over the last axis unless said) whose answer is known: body, answer. */
 static const struct {
-    const char *body, *answer;
+    const char *body, *response;
 } good[] = {
     {REDUCE(IN("[2,2]", "FP32", "[1,2,3,4]"), ""), ANSWER("reduce", "FP32", "[2]", "[3.0,7.0]")},
     {REDUCE(IN("[2,2]", "FP32", "[[1,2],[3,4]]"), ""), ANSWER("reduce", "FP32", "[2]", "[3.0,7.0]")},
@@ -290,18 +290,18 @@ static const struct {
      ANSWER("reduce", "FP32", "[]", "[1.0]")},
 };
 
-static void good_json_gives_the_known_answer(void **state)
+static void good_json_gives_the_known_response(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(good); i++) {
         request r = {"reduce", "", NULL, -2, false, good[i].body, strlen(good[i].body)};
-        check_json(&r, good[i].answer);
+        check_json(&r, good[i].response);
         r.content_length = -1;
-        check_json(&r, good[i].answer);
+        check_json(&r, good[i].response);
         char length[24];
         snprintf(length, sizeof length, "%zu", r.length);
         r.header_length = length; /* the C++ client sends it always */
-        check_json(&r, good[i].answer);
+        check_json(&r, good[i].response);
     }
 }
 
@@ -321,7 +321,7 @@ static void inputs_may_come_in_any_order(void **state)
     snprintf(length, sizeof length, "%zu", (size_t)(strrchr(blobs, '}') + 1 - blobs));
     const request binary = {"matmul", "", length, -2, false, blobs, sizeof blobs - 1};
     check_json(&binary, ANSWER("matmul", "FP32", "[1,1]", "[11.0]"));
-    assert_int_equal(ks_oip_ask(oip_of_all)->spec.in[0].offset, 0); /* canonical: one plan whatever the order */
+    assert_int_equal(ks_codec_request(codec_of_all)->spec.in[0].offset, 0); /* canonical: one plan whatever the order */
 }
 
 #define AB                                                                                                             \
@@ -335,13 +335,13 @@ static void an_optional_input_counts_when_it_is_there(void **state)
     static const char without[] = "{\"inputs\":[" AB "]}";
     const request two = {"matmul", "", NULL, -2, false, without, sizeof without - 1};
     check_json(&two, ANSWER("matmul", "FP32", "[1,1]", "[11.0]"));
-    assert_int_equal(ks_oip_ask(oip_of_all)->spec.given, 3);
+    assert_int_equal(ks_codec_request(codec_of_all)->spec.given, 3);
     static const char with[] =
         "{\"inputs\":[{\"name\":\"INPUT2\",\"shape\":[1],\"datatype\":\"FP32\",\"data\":[-12]}," AB
         "],\"parameters\":{\"activation\":\"relu\"}}";
     const request three = {"matmul", "", NULL, -2, false, with, sizeof with - 1};
     check_json(&three, ANSWER("matmul", "FP32", "[1,1]", "[0.0]"));
-    assert_int_equal(ks_oip_ask(oip_of_all)->spec.given, 7);
+    assert_int_equal(ks_codec_request(codec_of_all)->spec.given, 7);
     static const char blobs[] =
         "{\"inputs\":[" AB ",{\"name\":\"INPUT2\",\"shape\":[1],\"datatype\":\"FP32\",\"parameters\":"
         "{\"binary_data_size\":4}}]}\0\0\x80\x3f";
@@ -573,7 +573,7 @@ static void refusals_have_their_status_however_they_are_cut(void **state)
                 /* Where the length is unknown some faults show later, with another sentence. */
                 if (known && refusals[i].sentence && !strstr(error.text, refusals[i].sentence))
                     fail_msg("%s: '%s' lacks '%s'", body, error.text, refusals[i].sentence);
-                ks_oip_fini(oip_of_all);
+                ks_codec_fini(codec_of_all);
                 memory_free(&m);
             }
         }
@@ -583,7 +583,7 @@ static void refusals_have_their_status_however_they_are_cut(void **state)
 /* --- limits ----------------------------------------------------------------------------------------------------------
  */
 
-static void check_limit(const request *r, const ks_word_limits *limits, ks_status expected, const char *option)
+static void check_limit(const request *r, const ks_codec_limits *limits, ks_status expected, const char *option)
 {
     for (cut how = WHOLE; how < CUTS; how++) {
         memory m = {0};
@@ -591,7 +591,7 @@ static void check_limit(const request *r, const ks_word_limits *limits, ks_statu
         const ks_status status = run(r, limits, how, &m, &error);
         if (status != expected) fail_msg("%s: %s (%s)", option, ks_status_name(status), error.text);
         if (!strstr(error.text, option)) fail_msg("'%s' lacks '%s'", error.text, option);
-        ks_oip_fini(oip_of_all);
+        ks_codec_fini(codec_of_all);
         memory_free(&m);
     }
 }
@@ -601,8 +601,8 @@ static void limits_are_413_and_name_their_option(void **state)
     (void)state;
     static const char body[] = F32("[4]", "[1,2,3,4]");
     request r = {"reduce", "", NULL, -2, false, body, sizeof body - 1};
-    ks_word_limits limits = usual;
-    limits.memos = NULL; /* heads that were read under other limits */
+    ks_codec_limits limits = usual;
+    limits.head_cache = NULL; /* heads that were read under other limits */
     limits.max_json = 20;
     check_limit(&r, &limits, KS_BODY_SIZE, "--max-json");
     r.content_length = -1;
@@ -655,8 +655,8 @@ static void json_limits_are_400(void **state)
 static void strict_parameters_refuse_unknown_ones(void **state)
 {
     (void)state;
-    ks_word_limits limits = usual;
-    limits.memos = NULL; /* heads that were read under other limits */
+    ks_codec_limits limits = usual;
+    limits.head_cache = NULL; /* heads that were read under other limits */
     limits.strict_parameters = true;
     static const char body[] = PARAMETERS("\"anything\":1");
     const request r = {"reduce", "", NULL, -2, false, body, sizeof body - 1};
@@ -669,19 +669,19 @@ static void strict_parameters_refuse_unknown_ones(void **state)
 static void non_finite_json_can_be_refused(void **state)
 {
     (void)state;
-    ks_word_limits limits = usual;
-    limits.memos = NULL; /* heads that were read under other limits */
+    ks_codec_limits limits = usual;
+    limits.head_cache = NULL; /* heads that were read under other limits */
     limits.json_non_finite_error = true;
     static const char body[] = F32("[1]", "[NaN]");
     const request r = {"reduce", "", NULL, -2, false, body, sizeof body - 1};
     memory m = {0};
     ks_error error = {0};
-    ks_answer answer;
+    ks_response_body response;
     assert_int_equal(run(&r, &limits, WHOLE, &m, &error), KS_OK);
     compute(&m);
-    assert_int_equal(answer_all(&m, &answer, &error), KS_NON_FINITE);
-    assert_null(answer.owned);
-    ks_oip_fini(oip_of_all);
+    assert_int_equal(response_all(&m, &response, &error), KS_NON_FINITE);
+    assert_null(response.owned);
+    ks_codec_fini(codec_of_all);
     memory_free(&m);
 }
 
@@ -729,16 +729,16 @@ static void any_id_comes_back(void **state)
             const request r = {"reduce", "", NULL, -2, false, body, strlen(body)};
             memory m = {0};
             ks_error error = {0};
-            ks_answer answer;
+            ks_response_body response;
             assert_int_equal(run(&r, &usual, RANDOM, &m, &error), KS_OK);
             compute(&m);
-            assert_int_equal(answer_all(&m, &answer, &error), KS_OK);
-            const size_t head = binary ? (size_t)answer.header_length : answer.length;
+            assert_int_equal(response_all(&m, &response, &error), KS_OK);
+            const size_t head = binary ? (size_t)response.header_length : response.length;
             assert_int_equal(head, strlen(expected));
-            assert_memory_equal(answer.body, expected, head);
-            if (binary) assert_memory_equal(answer.body + head, "\0\0\x80\x3f", 4);
-            free(answer.owned);
-            ks_oip_fini(oip_of_all);
+            assert_memory_equal(response.body, expected, head);
+            if (binary) assert_memory_equal(response.body + head, "\0\0\x80\x3f", 4);
+            free(response.owned);
+            ks_codec_fini(codec_of_all);
             memory_free(&m);
         }
     }
@@ -756,7 +756,7 @@ static void an_empty_binary_output_is_plain_json(void **state)
         "\"shape\":[0,3],\"parameters\":{\"binary_data_size\":0}}]}");
 }
 
-/* --- raw forms -------------------------------------------------------------------------------------------------------
+/* --- raw formats -------------------------------------------------------------------------------------------------------
  */
 
 typedef struct raw_case {
@@ -815,25 +815,25 @@ static void check_raw(const raw_case *c, const request *r, cut how)
     const ks_status status = run(r, &usual, how, &m, &error);
     if (status != c->status) fail_msg("%s?%s: %s (%s)", c->model, c->query, ks_status_name(status), error.text);
     if (status == KS_OK) {
-        ks_answer answer;
+        ks_response_body response;
         compute(&m);
-        assert_int_equal(answer_all(&m, &answer, &error), KS_OK);
-        const size_t head = c->header_length ? (size_t)answer.header_length : 0;
+        assert_int_equal(response_all(&m, &response, &error), KS_OK);
+        const size_t head = c->header_length ? (size_t)response.header_length : 0;
         float value;
-        memcpy(&value, answer.body + head, sizeof value);
+        memcpy(&value, response.body + head, sizeof value);
         if (value != c->value) fail_msg("%s?%s: %g", c->model, c->query, (double)value);
-        assert_null(answer.owned);
-        assert_string_equal(answer.content_type, "application/octet-stream");
+        assert_null(response.owned);
+        assert_string_equal(response.content_type, "application/octet-stream");
         if (c->shape) {
-            assert_int_equal(answer.header_length, -1);
-            assert_string_equal(answer.shape, c->shape);
-            assert_string_equal(answer.datatype, c->datatype);
+            assert_int_equal(response.header_length, -1);
+            assert_string_equal(response.shape, c->shape);
+            assert_string_equal(response.datatype, c->datatype);
         } else {
-            assert_null(answer.datatype);
-            assert_memory_equal(answer.body, "{\"model_name\":", 14);
+            assert_null(response.datatype);
+            assert_memory_equal(response.body, "{\"model_name\":", 14);
         }
     }
-    ks_oip_fini(oip_of_all);
+    ks_codec_fini(codec_of_all);
     memory_free(&m);
 }
 
@@ -864,19 +864,19 @@ static void a_query_alone_names_the_work(void **state)
     for (size_t i = 0; i < COUNT_OF(raws) + COUNT_OF(more); i++) {
         const raw_case *c = i < COUNT_OF(raws) ? &raws[i] : &more[i - COUNT_OF(raws)];
         if (c->header_length || c->status == KS_BINARY_SIZE) continue;
-        const ks_oip_head head = {
+        const ks_codec_head head = {
             .model = ks_model_find(c->model, strlen(c->model)), .query = c->query, .content_length = -1};
         ks_error error = {0};
-        const ks_status status = ks_oip_begin(oip_of_all, &head, &usual, NULL, NULL, &error);
+        const ks_status status = ks_codec_begin(codec_of_all, &head, &usual, NULL, NULL, &error);
         if (status != c->status) fail_msg("%s?%s: %s (%s)", c->model, c->query, ks_status_name(status), error.text);
         if (status == KS_OK) {
             char dims[KS_RANK_MAX * 21];
-            const ks_spec *spec = &ks_oip_ask(oip_of_all)->spec;
+            const ks_spec *spec = &ks_codec_request(codec_of_all)->spec;
             ks_dims_text(&spec->out[0], dims, sizeof dims);
             assert_string_equal(dims[0] ? dims : "scalar", c->shape);
             assert_string_equal(ks_dtype_name(spec->out[0].dtype), c->datatype);
         }
-        ks_oip_fini(oip_of_all);
+        ks_codec_fini(codec_of_all);
     }
 }
 
@@ -915,7 +915,7 @@ static void a_refusing_place_ends_the_request(void **state)
         memory m = {.in_max = 8};
         ks_error error = {0};
         assert_int_equal(run(&requests[i], &usual, BYTES, &m, &error), KS_BUDGET);
-        ks_oip_fini(oip_of_all);
+        ks_codec_fini(codec_of_all);
         memory_free(&m);
     }
 }
@@ -929,19 +929,19 @@ static int torture(const request *r)
         failures++;
         memory m = {0};
         ks_error error = {0};
-        ks_answer answer = {0};
+        ks_response_body response = {0};
         allocations_left = failures;
         ks_status status = run(r, &usual, RANDOM, &m, &error);
         if (status == KS_OK) {
             compute(&m);
-            status = answer_all(&m, &answer, &error);
+            status = response_all(&m, &response, &error);
         }
         over = allocations_left >= 0;
         allocations_left = -1;
         assert_int_equal(status, over ? KS_OK : KS_MEMORY);
         assert_true(over || error.text[0] != 0);
-        free(answer.owned);
-        ks_oip_fini(oip_of_all);
+        free(response.owned);
+        ks_codec_fini(codec_of_all);
         memory_free(&m);
     }
     return failures;
@@ -969,9 +969,9 @@ static void any_failing_allocation_is_503(void **state)
 }
 
 /* What of it is in use. */
-static void copy_ask(ks_ask *to, const ks_ask *from)
+static void copy_ask(ks_infer_request *to, const ks_infer_request *from)
 {
-    memcpy(to, from, offsetof(ks_ask, spec));
+    memcpy(to, from, offsetof(ks_infer_request, spec));
     ks_spec_copy(&to->spec, &from->spec);
     memcpy(to->id, from->id, from->id_length);
 }
@@ -980,34 +980,34 @@ static void copy_ask(ks_ask *to, const ks_ask *from)
 static void a_head_that_was_read_before_says_the_same(void **state)
 {
     (void)state;
-    static const char form[] = "{\"id\":\"%d\",\"inputs\":[{\"name\":\"INPUT0\",\"datatype\":\"FP32\",\"shape\":[%d],"
-                               "\"parameters\":{\"binary_data_size\":%d}}],\"outputs\":[{\"name\":\"OUTPUT0\","
-                               "\"parameters\":{\"binary_data\":true}}]}";
+    static const char format[] = "{\"id\":\"%d\",\"inputs\":[{\"name\":\"INPUT0\",\"datatype\":\"FP32\",\"shape\":[%d],"
+                                 "\"parameters\":{\"binary_data_size\":%d}}],\"outputs\":[{\"name\":\"OUTPUT0\","
+                                 "\"parameters\":{\"binary_data\":true}}]}";
     static const char *const models[] = {"softmax", "reduce", "reduce_max"};
-    ks_oip_memos *const known = usual.memos;
+    ks_head_cache *const known = usual.head_cache;
     for (int i = 0; i < 400; i++) {
         char body[512] = "", length[24];
         const int id = (int)words_below(6), count = 1 + (int)words_below(2);
-        const int head = snprintf(body, sizeof body, form, id, count, 4 * count);
+        const int head = snprintf(body, sizeof body, format, id, count, 4 * count);
         snprintf(length, sizeof length, "%d", head);
         const request r = {.model = models[words_below(3)],
                            .header_length = length,
                            .content_length = words_below(2) ? -2 : -1,
                            .body = body,
                            .length = (size_t)head + 4 * (words_below(8) ? (size_t)count : 3)};
-        ks_ask asks[2];
+        ks_infer_request asks[2];
         ks_status statuses[2];
         for (int anew = 0; anew < 2; anew++) {
             memory m = {0};
             ks_error error = {0};
-            usual.memos = anew ? NULL : known;
+            usual.head_cache = anew ? NULL : known;
             memset(&asks[anew], 0, sizeof asks[anew]);
             statuses[anew] = run(&r, &usual, WHOLE, &m, &error);
-            if (statuses[anew] == KS_OK) copy_ask(&asks[anew], ks_oip_ask(oip_of_all));
-            ks_oip_fini(oip_of_all);
+            if (statuses[anew] == KS_OK) copy_ask(&asks[anew], ks_codec_request(codec_of_all));
+            ks_codec_fini(codec_of_all);
             memory_free(&m);
         }
-        usual.memos = known;
+        usual.head_cache = known;
         assert_int_equal(statuses[0], statuses[1]);
         assert_memory_equal(&asks[0], &asks[1], sizeof asks[0]);
     }
@@ -1025,10 +1025,10 @@ static void bytes_in_and_out_allocate_nothing(void **state)
     char length[24];
     snprintf(length, sizeof length, "%zu", sizeof head - 1 - 8);
     const request binary = {"softmax", "", length, -2, false, head, sizeof head - 1};
-    const request oip_raw = {"softmax_vec", "", "0", -2, false, bytes, 8};
+    const request codec_raw = {"softmax_vec", "", "0", -2, false, bytes, 8};
     const request plain_raw = {"softmax", "shape=2&datatype=FP32&axis=0", NULL, -2, false, bytes, 8};
     assert_int_equal(torture(&binary), 0);
-    assert_int_equal(torture(&oip_raw), 0);
+    assert_int_equal(torture(&codec_raw), 0);
     assert_int_equal(torture(&plain_raw), 0);
 }
 
@@ -1049,18 +1049,18 @@ static void documents_are_the_protocols_examples(void **state)
     const ks_model *softmax = ks_model_find("softmax", 7);
     ks_text text;
     ks_text_init(&text, 65536);
-    ks_oip_server_metadata(&text, "kernserve", "0.1.0", true, false);
+    ks_document_server_metadata(&text, "kernserve", "0.1.0", true, false);
     check_text(&text,
                "{\"name\":\"kernserve\",\"version\":\"0.1.0\",\"extensions\":[\"classification\",\"model_repository\","
                "\"schedule_policy\",\"model_configuration\",\"binary_tensor_data\",\"parameters\",\"statistics\","
                "\"logging\",\"system_shared_memory\"]}");
-    ks_oip_model_metadata(&text, softmax);
+    ks_document_model_metadata(&text, softmax);
     check_text(
         &text,
         "{\"name\":\"softmax\",\"versions\":[\"1\"],\"platform\":\"cuda_kernels\",\"inputs\":[{\"name\":\"INPUT0\","
         "\"datatype\":\"FP32\",\"shape\":[-1,-1]}],\"outputs\":[{\"name\":\"OUTPUT0\",\"datatype\":\"FP32\","
         "\"shape\":[-1,-1]}]}");
-    ks_oip_model_config(&text, softmax, true);
+    ks_document_model_config(&text, softmax, true);
     check_text(
         &text,
         "{\"name\":\"softmax\",\"platform\":\"\",\"backend\":\"cuda_kernels\",\"version_policy\":{\"latest\":"
@@ -1079,7 +1079,7 @@ static void documents_are_the_protocols_examples(void **state)
                                   .compute_input_ns = 200000,
                                   .compute_infer_ns = 300000,
                                   .compute_output_ns = 180000};
-    ks_oip_stats(&text, &softmax, &stats, 1);
+    ks_document_stats(&text, &softmax, &stats, 1);
     check_text(&text, "{\"model_stats\":[{\"name\":\"softmax\",\"version\":\"1\",\"last_inference\":1760000000000,"
                       "\"inference_count\":12,"
                       "\"execution_count\":12,\"inference_stats\":{\"success\":{\"count\":12,\"ns\":900000},\"fail\":{"
@@ -1098,7 +1098,8 @@ static void documents_are_the_protocols_examples(void **state)
     plan.spec.given = plan.spec.outputs = 1;
     plan.spec.in[0] = plan.spec.out[0] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {2, 3}, .size_bytes = 24};
     plan.spec.flops = 30;
-    plan.pick = (ks_pick){.kernel = "held<FP32>", .grid = 2, .threads = 64, .cluster = 1, .shared_bytes = 512};
+    plan.kernel_info =
+        (ks_kernel_info){.kernel = "held<FP32>", .grid = 2, .threads = 64, .cluster = 1, .shared_bytes = 512};
     ks_device_info device = {.backend = "cuda", .linked = true};
 #define PLAN(floor, measured)                                                                                          \
     "{\"model_name\":\"softmax\",\"model_version\":\"1\",\"backend\":\"cuda\",\"inputs\":[{\"name\":\"INPUT0\","       \
@@ -1109,14 +1110,14 @@ static void documents_are_the_protocols_examples(void **state)
     "128,"                                                                                                             \
     "\"bytes\":48,\"flops\":30,\"floor\":{\"of\":\"bytes\"," floor                                                     \
     "},\"measured\":{\"of\":\"kernels and link\"," measured "},\"tuned\":null}"
-    ks_oip_plan(&text, softmax, &plan, "mapped", &device);
+    ks_document_plan(&text, softmax, &plan, "mapped", &device);
     check_text(&text, PLAN("\"copy_gbs\":null,\"us\":null", "\"runs\":0,\"us\":null,\"share\":null"));
     device.copy_gbs = 4000;
     plan.timed_jobs = 4;
     plan.timed_ns = 9600;
-    ks_oip_plan(&text, softmax, &plan, "mapped", &device);
+    ks_document_plan(&text, softmax, &plan, "mapped", &device);
     check_text(&text, PLAN("\"copy_gbs\":4000,\"us\":1.2e-05", "\"runs\":4,\"us\":2.4,\"share\":5e-06"));
-    ks_oip_error(&text, "a \"quoted\" sentence");
+    ks_document_error(&text, "a \"quoted\" sentence");
     check_text(&text, "{\"error\":\"a \\\"quoted\\\" sentence\"}");
 }
 
@@ -1124,12 +1125,12 @@ int main(void)
 {
     words_seed();
     ks_models_init();
-    oip_of_all = malloc(ks_oip_size());
-    usual.memos = ks_oip_memos_open();
+    codec_of_all = malloc(ks_codec_size());
+    usual.head_cache = ks_head_cache_open();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_binary_example_matches_byte_by_byte),
         cmocka_unit_test(the_mixed_example_gives_11),
-        cmocka_unit_test(good_json_gives_the_known_answer),
+        cmocka_unit_test(good_json_gives_the_known_response),
         cmocka_unit_test(inputs_may_come_in_any_order),
         cmocka_unit_test(an_optional_input_counts_when_it_is_there),
         cmocka_unit_test(refusals_have_their_status_however_they_are_cut),
@@ -1151,7 +1152,7 @@ int main(void)
         cmocka_unit_test(documents_are_the_protocols_examples),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    ks_oip_memos_close(&usual.memos);
-    free(oip_of_all);
+    ks_head_cache_close(&usual.head_cache);
+    free(codec_of_all);
     return failed;
 }

@@ -26,9 +26,9 @@ typedef struct memory {
     uint64_t offset, bytes;
 } memory;
 
-static ks_oip *oip;
+static ks_codec *codec;
 
-/* ks_oip_write_fn: three bytes at a time, and at the end of what there is a fault. */
+/* ks_codec_write_fn: three bytes at a time, and at the end of what there is a fault. */
 static ks_status write_some(void *context, size_t offset, const char *bytes, size_t n, size_t *taken, ks_error *error)
 {
     memory *m = context;
@@ -39,15 +39,15 @@ static ks_status write_some(void *context, size_t offset, const char *bytes, siz
     return KS_OK;
 }
 
-/* ks_oip_place_fn */
+/* ks_codec_place_fn */
 static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
                        unsigned char **out, ks_error *error)
 {
     memory *m = context;
     (void)error;
     assert_true(keep <= m->in_cap && keep <= in_bytes);
-    m->may_stream = ks_oip_may_stream(oip);
-    if (m->streams) ks_oip_stream(oip, write_some);
+    m->may_stream = ks_codec_may_write_through(codec);
+    if (m->streams) ks_codec_write_through(codec, write_some);
     unsigned char *const moved = malloc(in_bytes + (in_bytes == 0));
     if (keep > 0) memcpy(moved, m->in, keep);
     free(m->in);
@@ -59,9 +59,9 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
     return KS_OK;
 }
 
-/* ks_oip_window_fn: a region whose name begins with 'd' is the device's to move, one with 'x' is not there. */
-static ks_status window(void *context, int which, const char *region, uint64_t offset, uint64_t bytes, bool *direct,
-                        ks_error *error)
+/* ks_codec_window_fn: a region whose name begins with 'd' is the device's to move, one with 'x' is not there. */
+static ks_status window(void *context, int which, const char *region, uint64_t offset, uint64_t bytes,
+                        bool *device_copies, ks_error *error)
 {
     memory *m = context;
     assert_in_range(which, 0, KS_WINDOW_OUT);
@@ -69,7 +69,7 @@ static ks_status window(void *context, int which, const char *region, uint64_t o
     snprintf(m->region, sizeof m->region, "%s", region);
     m->offset = offset;
     m->bytes = bytes;
-    *direct = region[0] == 'd';
+    *device_copies = region[0] == 'd';
     return region[0] == 'x' ? ks_fail(error, KS_REGION, "no such region") : KS_OK;
 }
 
@@ -80,12 +80,12 @@ static void memory_free(memory *m)
     *m = (memory){.in = NULL};
 }
 
-static ks_word_limits limits = {
+static ks_codec_limits limits = {
     .max_body = MAX_BODY, .max_json = MAX_BODY, .max_output = 1 << 16, .max_work = 1e9, .max_skeleton = 2048};
 
 typedef struct talk {
     const char *model, *query, *header_length;
-    const ks_format *file, *answer;
+    const ks_format *file, *response;
     bool known, whole, windows, accept_json;
     const char *body;
     size_t length;
@@ -94,45 +94,45 @@ typedef struct talk {
 /* *fed: how many bytes it took until a fault was found. */
 static ks_status hold(const talk *t, memory *m, size_t *fed, ks_error *error)
 {
-    const ks_oip_head head = {.model = ks_model_find(t->model, strlen(t->model)),
-                              .query = t->query ? t->query : "",
-                              .header_length = t->header_length,
-                              .content_length = t->known ? (int64_t)t->length : -1,
-                              .body = t->file,
-                              .answer = t->answer,
-                              .accept_json = t->accept_json,
-                              .window = t->windows ? window : NULL};
+    const ks_codec_head head = {.model = ks_model_find(t->model, strlen(t->model)),
+                                .query = t->query ? t->query : "",
+                                .header_length = t->header_length,
+                                .content_length = t->known ? (int64_t)t->length : -1,
+                                .body = t->file,
+                                .response = t->response,
+                                .accept_json = t->accept_json,
+                                .window = t->windows ? window : NULL};
     *fed = 0;
-    ks_status status = ks_oip_begin(oip, &head, &limits, place, m, error);
+    ks_status status = ks_codec_begin(codec, &head, &limits, place, m, error);
     while (status == KS_OK && *fed < t->length) {
         const size_t n = t->whole ? t->length : 1;
         char *const chunk = malloc(n);
         memcpy(chunk, t->body + *fed, n);
         size_t taken = n;
-        status = ks_oip_feed(oip, chunk, &taken, error);
+        status = ks_codec_feed(codec, chunk, &taken, error);
         assert_true(taken == n || (m->streams && taken < n));
         free(chunk);
         *fed += status == KS_OK ? taken : n;
-        if (status == KS_OK) assert_int_equal(ks_oip_complete(oip), t->known && *fed == t->length);
+        if (status == KS_OK) assert_int_equal(ks_codec_complete(codec), t->known && *fed == t->length);
     }
-    return status == KS_OK ? ks_oip_end(oip, error) : status;
+    return status == KS_OK ? ks_codec_end(codec, error) : status;
 }
 
 /* Told or not, whole or in bytes: all four end alike. part: of the sentence where the length is told; NULL: any. */
 static void check_talk(talk t, ks_status expected, const char *part)
 {
-    for (int way = 0; way < 4; way++) {
+    for (int algorithm = 0; algorithm < 4; algorithm++) {
         memory m = {.in = NULL};
         ks_error error = {0};
         size_t fed;
-        t.known = way & 1;
-        t.whole = way & 2;
+        t.known = algorithm & 1;
+        t.whole = algorithm & 2;
         const ks_status status = hold(&t, &m, &fed, &error);
         if (status != expected)
-            fail_msg("%s?%s %s, way %d: %s (%s)", t.model, t.query ? t.query : "", t.body, way, ks_status_name(status),
-                     error.text);
+            fail_msg("%s?%s %s, way %d: %s (%s)", t.model, t.query ? t.query : "", t.body, algorithm,
+                     ks_status_name(status), error.text);
         if (part && t.known && !strstr(error.text, part)) fail_msg("'%s' lacks '%s'", error.text, part);
-        ks_oip_fini(oip);
+        ks_codec_fini(codec);
         memory_free(&m);
     }
 }
@@ -284,7 +284,7 @@ static void heads_beyond_their_limit(void **state)
         const talk t = {.model = "reduce", .file = &ks_format_npy, .whole = whole, .body = npy, .length = length};
         assert_int_equal(hold(&t, &m, &fed, &error), KS_BODY_SIZE);
         assert_non_null(strstr(error.text, "--max-body"));
-        ks_oip_fini(oip);
+        ks_codec_fini(codec);
         memory_free(&m);
     }
     limits.max_body = MAX_BODY;
@@ -301,24 +301,24 @@ static void fortran_order_is_turned(void **state)
         memcpy(body + head, columns, sizeof columns);
         memory m = {.in = NULL};
         ks_error error = {0};
-        const ks_oip_head what = {.model = ks_model_find("softmax", 7),
-                                  .query = "",
-                                  .content_length = (int64_t)length,
-                                  .body = &ks_format_npy};
-        assert_int_equal(ks_oip_begin(oip, &what, &limits, place, &m, &error), KS_OK);
+        const ks_codec_head what = {.model = ks_model_find("softmax", 7),
+                                    .query = "",
+                                    .content_length = (int64_t)length,
+                                    .body = &ks_format_npy};
+        assert_int_equal(ks_codec_begin(codec, &what, &limits, place, &m, &error), KS_OK);
         size_t first = (size_t)cut < sizeof columns ? head + (size_t)cut : length / 2, rest = length - first;
         const size_t some = rest < 3 ? rest : 3;
         size_t last = rest - some, n = some;
-        assert_int_equal(ks_oip_feed(oip, body, &first, &error), KS_OK);
-        assert_int_equal(ks_oip_feed(oip, body + first, &n, &error), KS_OK);
-        assert_int_equal(ks_oip_feed(oip, body + first + some, &last, &error), KS_OK);
-        assert_int_equal(ks_oip_end(oip, &error), KS_OK);
+        assert_int_equal(ks_codec_feed(codec, body, &first, &error), KS_OK);
+        assert_int_equal(ks_codec_feed(codec, body + first, &n, &error), KS_OK);
+        assert_int_equal(ks_codec_feed(codec, body + first + some, &last, &error), KS_OK);
+        assert_int_equal(ks_codec_end(codec, &error), KS_OK);
         for (int i = 0; i < 6; i++) {
             double value;
-            memcpy(&value, m.in + ks_oip_ask(oip)->spec.in[0].offset + 8 * (size_t)i, sizeof value);
+            memcpy(&value, m.in + ks_codec_request(codec)->spec.in[0].offset + 8 * (size_t)i, sizeof value);
             assert_true(value == i + 1);
         }
-        ks_oip_fini(oip);
+        ks_codec_fini(codec);
         memory_free(&m);
     }
 }
@@ -549,7 +549,7 @@ static void windows_are_never_remembered(void **state)
                               "\"shared_memory_byte_size\":8}}]}abcd";
     const char *const bodies[] = {body, out};
     (void)state;
-    limits.memos = ks_oip_memos_open();
+    limits.head_cache = ks_head_cache_open();
     for (int round = 0; round < 6; round++) {
         const char *text = bodies[round % 2];
         char length[24];
@@ -568,15 +568,15 @@ static void windows_are_never_remembered(void **state)
         assert_int_equal(m.windows, 1);
         assert_string_equal(m.region, round % 2 ? "s2" : "d1");
         assert_true(m.offset == (round % 2 ? 0 : 64) && m.bytes == (round % 2 ? 8 : 4));
-        const ks_ask *ask = ks_oip_ask(oip);
+        const ks_infer_request *ask = ks_codec_request(codec);
         assert_int_equal(ks_in(ask->windows, 0), round % 2 == 0);
-        assert_int_equal(ks_in(ask->directs, 0), round % 2 == 0);
+        assert_int_equal(ks_in(ask->device_copies, 0), round % 2 == 0);
         assert_int_equal(ks_in(ask->windows, KS_WINDOW_OUT), round % 2 == 1);
-        assert_false(ks_oip_may_stream(oip));
-        ks_oip_fini(oip);
+        assert_false(ks_codec_may_write_through(codec));
+        ks_codec_fini(codec);
         memory_free(&m);
     }
-    ks_oip_memos_close(&limits.memos);
+    ks_head_cache_close(&limits.head_cache);
 }
 
 /* A remembered head says another thing to a client that accepts a file. */
@@ -587,7 +587,7 @@ static void a_remembered_head_and_accept(void **state)
     char length[24];
     (void)state;
     snprintf(length, sizeof length, "%zu", sizeof body - 1 - 4);
-    limits.memos = ks_oip_memos_open();
+    limits.head_cache = ks_head_cache_open();
     for (int round = 0; round < 8; round++) {
         const ks_format *file = round % 3 == 0 ? NULL : round % 3 == 1 ? &ks_format_npy : &ks_format_safetensors;
         memory m = {.in = NULL};
@@ -595,18 +595,18 @@ static void a_remembered_head_and_accept(void **state)
         size_t fed;
         const talk t = {.model = "softmax",
                         .header_length = length,
-                        .answer = file,
+                        .response = file,
                         .known = true,
                         .whole = true,
                         .body = body,
                         .length = sizeof body - 1};
         assert_int_equal(hold(&t, &m, &fed, &error), KS_OK);
-        assert_int_equal(ks_oip_ask(oip)->answer, file);
-        assert_int_equal(ks_oip_ask(oip)->binary != 0, file != NULL);
-        ks_oip_fini(oip);
+        assert_int_equal(ks_codec_request(codec)->response, file);
+        assert_int_equal(ks_codec_request(codec)->binary != 0, file != NULL);
+        ks_codec_fini(codec);
         memory_free(&m);
     }
-    ks_oip_memos_close(&limits.memos);
+    ks_head_cache_close(&limits.head_cache);
 }
 
 static void queries(void **state)
@@ -698,7 +698,7 @@ static void queries(void **state)
                     .body = "",
                     .length = 0};
     assert_int_equal(hold(&t, &m, &fed, &error), KS_BODY_SIZE);
-    ks_oip_fini(oip);
+    ks_codec_fini(codec);
     memory_free(&m);
 }
 
@@ -732,7 +732,7 @@ static void no_end_in_sight(void **state)
             else
                 assert_int_equal(status, KS_BODY_SIZE);
             if (i < 2) assert_int_equal(fed, MAX_BODY + 1);
-            ks_oip_fini(oip);
+            ks_codec_fini(codec);
             memory_free(&m);
         }
     limits.max_json = MAX_BODY;
@@ -842,7 +842,7 @@ static void what_may_be_streamed(void **state)
 #define LONG "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
     static const struct {
         const char *model, *query, *text;
-        const ks_format *file, *answer;
+        const ks_format *file, *response;
         bool accept_json, expected;
     } rows[] = {
         {"softmax", "shape=2", NULL, NULL, NULL, false, true},
@@ -868,7 +868,7 @@ static void what_may_be_streamed(void **state)
                             .query = rows[i].query,
                             .header_length = rows[i].text ? length : NULL,
                             .file = rows[i].file,
-                            .answer = rows[i].answer,
+                            .response = rows[i].response,
                             .known = i % 2,
                             .whole = false,
                             .accept_json = rows[i].accept_json,
@@ -877,30 +877,30 @@ static void what_may_be_streamed(void **state)
             assert_int_equal(hold(&t, &m, &fed, &error), KS_OK);
             assert_int_equal(m.may_stream, rows[i].expected);
             assert_int_equal(m.streamed, m.streams ? 8 : 0);
-            assert_memory_equal(m.in + ks_oip_ask(oip)->spec.in[0].offset, body + head, 8);
-            ks_oip_fini(oip);
+            assert_memory_equal(m.in + ks_codec_request(codec)->spec.in[0].offset, body + head, 8);
+            ks_codec_fini(codec);
             memory_free(&m);
         }
     /* Several at a time: what was not taken comes again. */
     for (size_t more = 0; more < 2; more++) {
         const float values[6] = {1, 2, 3, 4, 5, 6};
-        const ks_oip_head head = {
+        const ks_codec_head head = {
             .model = ks_model_find("softmax", 7), .query = "shape=2,3", .content_length = sizeof values};
         memory m = {.streams = true};
         ks_error error = {0};
-        assert_int_equal(ks_oip_begin(oip, &head, &limits, place, &m, &error), KS_OK);
+        assert_int_equal(ks_codec_begin(codec, &head, &limits, place, &m, &error), KS_OK);
         if (more) m.in_cap = 12;
         ks_status status = KS_OK;
         for (size_t at = 0; at < sizeof values && status == KS_OK;) {
             size_t n = sizeof values - at;
-            status = ks_oip_feed(oip, (const char *)values + at, &n, &error);
+            status = ks_codec_feed(codec, (const char *)values + at, &n, &error);
             if (status == KS_OK) assert_true(n <= 3);
             at += n;
         }
         assert_int_equal(status, more ? KS_BUDGET : KS_OK);
-        if (!more) assert_int_equal(ks_oip_end(oip, &error), KS_OK);
+        if (!more) assert_int_equal(ks_codec_end(codec, &error), KS_OK);
         if (!more) assert_memory_equal(m.in, values, sizeof values);
-        ks_oip_fini(oip);
+        ks_codec_fini(codec);
         memory_free(&m);
     }
 }
@@ -924,36 +924,36 @@ static void packings_that_are_accepted(void **state)
 {
     static const struct {
         const char *text;
-        ks_packing packing;
-    } rows[] = {{NULL, KS_PACKING_NONE},
-                {"", KS_PACKING_NONE},
-                {"gzip", KS_PACKING_GZIP},
-                {"GZip", KS_PACKING_GZIP},
-                {"deflate", KS_PACKING_DEFLATE},
-                {"br, zstd", KS_PACKING_NONE},
-                {"br, gzip", KS_PACKING_GZIP},
-                {"gzip, deflate", KS_PACKING_GZIP},
-                {"deflate, gzip", KS_PACKING_DEFLATE},
-                {"gzip;q=0.5, deflate;q=0.8", KS_PACKING_DEFLATE},
-                {"gzip;q=0.8,deflate;q=0.5", KS_PACKING_GZIP},
-                {"gzip;q=0.5, deflate; q=0.501", KS_PACKING_DEFLATE},
-                {"gzip;Q=1, deflate;q=1.000", KS_PACKING_GZIP},
-                {"gzip;q=0", KS_PACKING_NONE},
-                {"gzip;q=0.000", KS_PACKING_NONE},
-                {"gzip;q=0.001", KS_PACKING_GZIP},
-                {"gzip;q=0, deflate;q=0", KS_PACKING_NONE},
-                {"gzip;q=x", KS_PACKING_NONE},
-                {"gzip;x=1", KS_PACKING_NONE},
-                {"gzip;q=9, deflate;q=1", KS_PACKING_GZIP},
-                {"identity, gzip;q=0.9", KS_PACKING_NONE},
-                {"identity;q=0.5, gzip", KS_PACKING_GZIP},
-                {"\t gzip\t;\tq=0.5 ,", KS_PACKING_GZIP},
-                {"gzipp, xgzip", KS_PACKING_NONE},
-                {"*", KS_PACKING_NONE}};
+        ks_compression packing;
+    } rows[] = {{NULL, KS_COMPRESSION_NONE},
+                {"", KS_COMPRESSION_NONE},
+                {"gzip", KS_COMPRESSION_GZIP},
+                {"GZip", KS_COMPRESSION_GZIP},
+                {"deflate", KS_COMPRESSION_DEFLATE},
+                {"br, zstd", KS_COMPRESSION_NONE},
+                {"br, gzip", KS_COMPRESSION_GZIP},
+                {"gzip, deflate", KS_COMPRESSION_GZIP},
+                {"deflate, gzip", KS_COMPRESSION_DEFLATE},
+                {"gzip;q=0.5, deflate;q=0.8", KS_COMPRESSION_DEFLATE},
+                {"gzip;q=0.8,deflate;q=0.5", KS_COMPRESSION_GZIP},
+                {"gzip;q=0.5, deflate; q=0.501", KS_COMPRESSION_DEFLATE},
+                {"gzip;Q=1, deflate;q=1.000", KS_COMPRESSION_GZIP},
+                {"gzip;q=0", KS_COMPRESSION_NONE},
+                {"gzip;q=0.000", KS_COMPRESSION_NONE},
+                {"gzip;q=0.001", KS_COMPRESSION_GZIP},
+                {"gzip;q=0, deflate;q=0", KS_COMPRESSION_NONE},
+                {"gzip;q=x", KS_COMPRESSION_NONE},
+                {"gzip;x=1", KS_COMPRESSION_NONE},
+                {"gzip;q=9, deflate;q=1", KS_COMPRESSION_GZIP},
+                {"identity, gzip;q=0.9", KS_COMPRESSION_NONE},
+                {"identity;q=0.5, gzip", KS_COMPRESSION_GZIP},
+                {"\t gzip\t;\tq=0.5 ,", KS_COMPRESSION_GZIP},
+                {"gzipp, xgzip", KS_COMPRESSION_NONE},
+                {"*", KS_COMPRESSION_NONE}};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        if (ks_packing_accepted(rows[i].text) != rows[i].packing)
-            fail_msg("%s: %s", rows[i].text, ks_packing_name(ks_packing_accepted(rows[i].text)));
+        if (ks_compression_accepted(rows[i].text) != rows[i].packing)
+            fail_msg("%s: %s", rows[i].text, ks_compression_name(ks_compression_accepted(rows[i].text)));
 }
 
 /* What output may not be, whatever is asked of it. */
@@ -961,7 +961,7 @@ static void outputs_that_cannot_be(void **state)
 {
     static const struct {
         const char *query;
-        const ks_format *answer;
+        const ks_format *response;
         bool accept_json;
         uint64_t max_output;
         double max_work;
@@ -977,7 +977,7 @@ static void outputs_that_cannot_be(void **state)
                 {"shape=4&datatype=BF16", NULL, true, 16, 40, KS_DATATYPE},
                 {"shape=4&datatype=BF16", NULL, false, 16, 40, KS_OK},
                 {"shape=0&datatype=FP32", NULL, false, 0, 40, KS_OK}};
-    const ks_word_limits usual = limits;
+    const ks_codec_limits usual = limits;
     (void)state;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         const bool half = strstr(rows[i].query, "16") != NULL, empty = strstr(rows[i].query, "=0") != NULL;
@@ -985,7 +985,7 @@ static void outputs_that_cannot_be(void **state)
         limits.max_work = rows[i].max_work;
         check_talk((talk){.model = "softmax",
                           .query = rows[i].query,
-                          .answer = rows[i].answer,
+                          .response = rows[i].response,
                           .accept_json = rows[i].accept_json,
                           .body = "0123456789abcdef",
                           .length = empty  ? 0
@@ -1017,7 +1017,7 @@ static void outputs_that_cannot_be(void **state)
         const talk t = {
             .model = "softmax", .header_length = length, .whole = true, .body = many, .length = (size_t)head};
         assert_int_equal(hold(&t, &m, &fed, &error), more ? KS_SHAPE : KS_BINARY_SIZE);
-        ks_oip_fini(oip);
+        ks_codec_fini(codec);
         memory_free(&m);
     }
     limits = usual;
@@ -1052,7 +1052,7 @@ static void answers_keep_their_bound(void **state)
             snprintf(length, sizeof length, "%d", head);
             memory m = {.in = NULL};
             ks_error error = {0};
-            ks_answer answer;
+            ks_response_body response;
             size_t fed;
             const talk t = {.model = "reduce",
                             .header_length = length,
@@ -1063,10 +1063,10 @@ static void answers_keep_their_bound(void **state)
             assert_int_equal(hold(&t, &m, &fed, &error), KS_OK);
             unsigned char *const out = m.room + KS_HEAD_ROOM;
             memcpy(out, body + head, COUNT * rows[i].size);
-            assert_int_equal(ks_oip_answer(oip, out, &answer, &error), KS_OK);
-            assert_true(answer.length <= ks_oip_answer_bound(oip));
-            free(answer.owned);
-            ks_oip_fini(oip);
+            assert_int_equal(ks_codec_encode(codec, out, &response, &error), KS_OK);
+            assert_true(response.length <= ks_codec_encode_bound(codec));
+            free(response.owned);
+            ks_codec_fini(codec);
             memory_free(&m);
         }
     limits.max_output = 1 << 16;
@@ -1099,7 +1099,7 @@ static void classes_in_their_order(void **state)
         snprintf(length, sizeof length, "%d", head);
         memory m = {.in = NULL};
         ks_error error = {0};
-        ks_answer answer;
+        ks_response_body response;
         size_t fed;
         const talk t = {.model = "softmax",
                         .header_length = length,
@@ -1110,14 +1110,14 @@ static void classes_in_their_order(void **state)
         assert_int_equal(hold(&t, &m, &fed, &error), KS_OK);
         unsigned char *const out = m.room + KS_HEAD_ROOM;
         memcpy(out, rows[i].values, 24);
-        assert_int_equal(ks_oip_answer(oip, out, &answer, &error), KS_OK);
+        assert_int_equal(ks_codec_encode(codec, out, &response, &error), KS_OK);
         const size_t n = strlen(rows[i].data);
         char whole[1024];
-        snprintf(whole, sizeof whole, "%.*s", (int)answer.length, answer.body);
+        snprintf(whole, sizeof whole, "%.*s", (int)response.length, response.body);
         const char *data = strstr(whole, "\"data\":");
         if (!data || strncmp(data + 7, rows[i].data, n) != 0) fail_msg("%s instead of %s", whole, rows[i].data);
-        free(answer.owned);
-        ks_oip_fini(oip);
+        free(response.owned);
+        ks_codec_fini(codec);
         memory_free(&m);
     }
 }
@@ -1126,7 +1126,7 @@ int main(void)
 {
     words_seed();
     ks_models_init();
-    oip = calloc(1, ks_oip_size());
+    codec = calloc(1, ks_codec_size());
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(npy_heads),
         cmocka_unit_test(heads_beyond_their_limit),
@@ -1147,6 +1147,6 @@ int main(void)
         cmocka_unit_test(classes_in_their_order),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    free(oip);
+    free(codec);
     return failed;
 }

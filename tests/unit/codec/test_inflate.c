@@ -185,61 +185,62 @@ static void the_takers_refusal_is_passed_on(void **state)
 
 static const struct {
     const char *accept;
-    ks_packing packing;
+    ks_compression packing;
 } accept_rows[] = {
-    {NULL, KS_PACKING_NONE},
-    {"", KS_PACKING_NONE},
-    {"gzip", KS_PACKING_GZIP},
-    {"deflate", KS_PACKING_DEFLATE},
-    {"GZIP", KS_PACKING_GZIP},
-    {"gzip, deflate, br", KS_PACKING_GZIP},
-    {"deflate, gzip", KS_PACKING_DEFLATE},
-    {"deflate;q=0.5, gzip;q=0.9", KS_PACKING_GZIP},
-    {"deflate;q=0.5,gzip;q=0.05", KS_PACKING_DEFLATE},
-    {"identity, gzip", KS_PACKING_NONE},
-    {"identity;q=0.5, gzip", KS_PACKING_GZIP},
-    {"gzip;q=0", KS_PACKING_NONE},
-    {"gzip;q=0.000", KS_PACKING_NONE},
-    {"gzip;q=nonsense", KS_PACKING_NONE},
-    {"gzip;", KS_PACKING_NONE},
-    {"br, zstd, *", KS_PACKING_NONE},
-    {"xgzip, gzipx", KS_PACKING_NONE},
-    {" , ,\tdeflate ; q=1.0", KS_PACKING_DEFLATE},
-    {"gzip;q=99999999999999999999", KS_PACKING_GZIP},
+    {NULL, KS_COMPRESSION_NONE},
+    {"", KS_COMPRESSION_NONE},
+    {"gzip", KS_COMPRESSION_GZIP},
+    {"deflate", KS_COMPRESSION_DEFLATE},
+    {"GZIP", KS_COMPRESSION_GZIP},
+    {"gzip, deflate, br", KS_COMPRESSION_GZIP},
+    {"deflate, gzip", KS_COMPRESSION_DEFLATE},
+    {"deflate;q=0.5, gzip;q=0.9", KS_COMPRESSION_GZIP},
+    {"deflate;q=0.5,gzip;q=0.05", KS_COMPRESSION_DEFLATE},
+    {"identity, gzip", KS_COMPRESSION_NONE},
+    {"identity;q=0.5, gzip", KS_COMPRESSION_GZIP},
+    {"gzip;q=0", KS_COMPRESSION_NONE},
+    {"gzip;q=0.000", KS_COMPRESSION_NONE},
+    {"gzip;q=nonsense", KS_COMPRESSION_NONE},
+    {"gzip;", KS_COMPRESSION_NONE},
+    {"br, zstd, *", KS_COMPRESSION_NONE},
+    {"xgzip, gzipx", KS_COMPRESSION_NONE},
+    {" , ,\tdeflate ; q=1.0", KS_COMPRESSION_DEFLATE},
+    {"gzip;q=99999999999999999999", KS_COMPRESSION_GZIP},
 };
 
 static void accepted_encodings(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof accept_rows / sizeof accept_rows[0]; i++)
-        if (ks_packing_accepted(accept_rows[i].accept) != accept_rows[i].packing) fail_msg("%s", accept_rows[i].accept);
+        if (ks_compression_accepted(accept_rows[i].accept) != accept_rows[i].packing)
+            fail_msg("%s", accept_rows[i].accept);
 }
 
 static void what_is_packed_comes_back(void **state)
 {
     (void)state;
-    static const ks_packing packings[] = {KS_PACKING_GZIP, KS_PACKING_DEFLATE};
+    static const ks_compression packings[] = {KS_COMPRESSION_GZIP, KS_COMPRESSION_DEFLATE};
     for (int i = 0; i < 2; i++) {
         fill_plain();
-        char *const out = malloc(ks_packing_bound(PLAIN));
-        const size_t length = ks_pack(packings[i], plain, PLAIN, out);
+        char *const out = malloc(ks_compression_bound(PLAIN));
+        const size_t length = ks_compress(packings[i], plain, PLAIN, out);
         assert_in_range(length, 1, PLAIN - 1);
-        assert_int_equal((unsigned char)out[0] == 0x1f, packings[i] == KS_PACKING_GZIP);
+        assert_int_equal((unsigned char)out[0] == 0x1f, packings[i] == KS_COMPRESSION_GZIP);
         sink s = {.bytes = back, .cap = PLAIN};
         ks_error error = {0};
         assert_int_equal(inflate_all(out, length, 5000, PLAIN, &s, &error), KS_OK);
         assert_int_equal(s.length, PLAIN);
         assert_memory_equal(back, plain, PLAIN);
         /* What was packed once does not become smaller. */
-        char *const again = malloc(ks_packing_bound(length));
-        const size_t twice = ks_pack(packings[i], out, length, again);
+        char *const again = malloc(ks_compression_bound(length));
+        const size_t twice = ks_compress(packings[i], out, length, again);
         assert_true(twice == 0 || twice < length);
         free(again);
         free(out);
     }
     char noise[2048], out[4096];
     for (size_t i = 0; i < sizeof noise; i++) noise[i] = (char)words_below(256);
-    assert_int_equal(ks_pack(KS_PACKING_GZIP, noise, sizeof noise, out), 0);
+    assert_int_equal(ks_compress(KS_COMPRESSION_GZIP, noise, sizeof noise, out), 0);
 }
 
 int main(void)

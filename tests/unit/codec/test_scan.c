@@ -6,7 +6,8 @@
 
 #include "codec/scan.h"
 
-static const ks_scan_limits usual = {.skeleton_max = 65536, .string_max = 1024, .members_max = 64, .json_max = 1 << 24};
+static const ks_scan_limits usual = {
+    .json_head_max = 65536, .string_max = 1024, .members_max = 64, .json_max = 1 << 24};
 
 typedef struct placed {
     unsigned char *memory[KS_SCAN_INPUTS_MAX];
@@ -267,7 +268,7 @@ static void cases_end_alike_cut_at_every_byte(void **state)
     }
 }
 
-static void the_skeleton_keeps_all_but_data(void **state)
+static void the_json_head_keeps_all_but_data(void **state)
 {
     (void)state;
     static const char text[] =
@@ -284,9 +285,9 @@ static void the_skeleton_keeps_all_but_data(void **state)
     ks_scan *scan = NULL;
     assert_int_equal(scan_cut(S(text), SIZE_MAX, &scan, &p, &error), KS_OK);
     size_t length;
-    const char *const skeleton = ks_scan_skeleton(scan, &length);
+    const char *const json_head = ks_scan_json_head(scan, &length);
     assert_int_equal(length, sizeof expected - 1);
-    assert_memory_equal(skeleton, expected, length);
+    assert_memory_equal(json_head, expected, length);
     const ks_scan_input *input = ks_scan_input_at(scan, 0);
     assert_int_equal(ks_scan_inputs(scan), 1);
     assert_string_equal(input->name, "INPUT0");
@@ -322,10 +323,10 @@ static void elements_that_nobody_places_stay(void **state)
         ks_status status = feed(scan, rows[i].text, strlen(rows[i].text), &error);
         if (status == KS_OK) status = ks_scan_end(scan, &error);
         assert_int_equal(status, rows[i].expected ? KS_OK : KS_JSON);
-        const char *const skeleton = ks_scan_skeleton(scan, &length);
+        const char *const json_head = ks_scan_json_head(scan, &length);
         if (rows[i].expected) {
             assert_int_equal(length, strlen(rows[i].expected));
-            assert_memory_equal(skeleton, rows[i].expected, length);
+            assert_memory_equal(json_head, rows[i].expected, length);
         }
         ks_scan_fini(&scan);
     }
@@ -446,9 +447,9 @@ static void code_points_become_utf8(void **state)
         ks_scan *scan = NULL;
         size_t length;
         assert_int_equal(scan_cut(text, n, SIZE_MAX, &scan, &p, &error), KS_OK);
-        const char *const skeleton = ks_scan_skeleton(scan, &length);
+        const char *const json_head = ks_scan_json_head(scan, &length);
         assert_int_equal(length, strlen(expected));
-        assert_memory_equal(skeleton, expected, length);
+        assert_memory_equal(json_head, expected, length);
         ks_scan_fini(&scan);
     }
     for (int lead = 0x80; lead <= 0xFF; lead++) { /* and no other byte begins a sequence */
@@ -485,8 +486,8 @@ static ks_status scan_within(ks_scan_limits limits, const char *text, size_t n)
 
 static void limits_hold_to_the_last_byte(void **state)
 {
-    static const char text[] = "{\"abc\":[1,\"xyz\"]}", skeleton[] = "{\"abc\":[\"\xFF"
-                                                                     "1\",\"xyz\"]}";
+    static const char text[] = "{\"abc\":[1,\"xyz\"]}", json_head[] = "{\"abc\":[\"\xFF"
+                                                                      "1\",\"xyz\"]}";
     static const char list[] = "{\"inputs\":[{\"datatype\":\"FP32\",\"shape\":[3],\"data\":[1,2,3]}]}";
     (void)state;
     ks_scan_limits limits = usual;
@@ -497,7 +498,7 @@ static void limits_hold_to_the_last_byte(void **state)
         limits.json_max = sizeof list - 1 - less;
         assert_int_equal(scan_within(limits, S(list)), less ? KS_BODY_SIZE : KS_OK);
         limits = usual;
-        limits.skeleton_max = sizeof skeleton - 1 - less;
+        limits.json_head_max = sizeof json_head - 1 - less;
         assert_int_equal(scan_within(limits, S(text)), less ? KS_BODY_SIZE : KS_OK);
     }
     for (int more = 0; more < 2; more++) {
@@ -586,7 +587,7 @@ int main(void)
     words_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cases_end_alike_cut_at_every_byte),
-        cmocka_unit_test(the_skeleton_keeps_all_but_data),
+        cmocka_unit_test(the_json_head_keeps_all_but_data),
         cmocka_unit_test(elements_that_nobody_places_stay),
         cmocka_unit_test(large_lists_arrive_whatever_the_chunks),
         cmocka_unit_test(depth_inside_data_is_100),

@@ -16,8 +16,8 @@ static struct {
     ks_device *device;
     ks_budget *budget;
     ks_engine *engine;
-    ks_oip *oip;
-    ks_oip_memos *memos;
+    ks_codec *codec;
+    ks_head_cache *head_cache;
     ks_job job;
     int wake_fd;
     /* of the next request */
@@ -27,7 +27,7 @@ static struct {
     size_t chunk;
 } bed;
 
-/* ks_oip_place_fn */
+/* ks_codec_place_fn */
 static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
                        unsigned char **out, ks_error *error)
 {
@@ -48,34 +48,35 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
 static ks_status read_request(const char *query, const char *header_length, const char *body, size_t length,
                               ks_error *error)
 {
-    static const ks_word_limits limits = {
+    static const ks_codec_limits limits = {
         .max_body = 1 << 20, .max_json = 1 << 19, .max_output = 1 << 20, .max_work = 1e9, .max_skeleton = 65536};
-    ks_word_limits mine = limits;
-    mine.memos = bed.memos;
-    const ks_oip_head head = {.model = ks_model_find(bed.model, strlen(bed.model)),
-                              .query = query,
-                              .header_length = header_length,
-                              .content_length = (int64_t)length,
-                              .body = bed.body,
-                              .answer = bed.accept,
-                              .accept_json = bed.accept_json};
+    ks_codec_limits mine = limits;
+    mine.head_cache = bed.head_cache;
+    const ks_codec_head head = {.model = ks_model_find(bed.model, strlen(bed.model)),
+                                .query = query,
+                                .header_length = header_length,
+                                .content_length = (int64_t)length,
+                                .body = bed.body,
+                                .response = bed.accept,
+                                .accept_json = bed.accept_json};
     memset(&bed.job, 0, sizeof bed.job);
-    ks_status status = ks_oip_begin(bed.oip, &head, &mine, place, NULL, error);
+    ks_status status = ks_codec_begin(bed.codec, &head, &mine, place, NULL, error);
     for (size_t at = 0; at < length && status == KS_OK;) {
         size_t n = bed.chunk && bed.chunk < length - at ? bed.chunk : length - at;
-        status = ks_oip_feed(bed.oip, body + at, &n, error);
+        status = ks_codec_feed(bed.codec, body + at, &n, error);
         at += n;
     }
-    return status == KS_OK ? ks_oip_end(bed.oip, error) : status;
+    return status == KS_OK ? ks_codec_end(bed.codec, error) : status;
 }
 
 static void run_job(void)
 {
     ks_error error;
-    const ks_ask *ask = ks_oip_ask(bed.oip);
+    const ks_infer_request *ask = ks_codec_request(bed.codec);
     unsigned char *in, *out;
     if (!bed.job.slot)
-        assert_int_equal(place(NULL, ks_ask_in_bytes(ask), ks_ask_out_bytes(ask), 0, &in, &out, &error), 0);
+        assert_int_equal(
+            place(NULL, ks_infer_request_in_bytes(ask), ks_infer_request_out_bytes(ask), 0, &in, &out, &error), 0);
     memset(bed.job.slot->out, 0xA5, bed.job.slot->out_cap);
     assert_int_equal(ks_engine_plan(bed.engine, &ask->spec, &bed.job.plan, &error), KS_OK);
     bed.job.deadline_ns = ks_now_ns() + 60000000000;
@@ -90,7 +91,7 @@ static void run_job(void)
 
 static void end_request(void)
 {
-    ks_oip_fini(bed.oip);
+    ks_codec_fini(bed.codec);
     if (bed.job.plan) ks_engine_plan_release(bed.engine, &bed.job.plan);
     if (bed.job.slot) ks_engine_slot_release(bed.engine, &bed.job.slot);
 }
@@ -102,17 +103,17 @@ static void check(const char *query, const char *header_length, const char *body
     static const size_t chunks[] = {0, 1, 7};
     for (size_t i = 0; i < COUNT_OF(chunks); i++) {
         ks_error error = {0};
-        ks_answer answer;
+        ks_response_body response;
         bed.chunk = chunks[i];
         const ks_status status = read_request(query, header_length, body, length, &error);
         if (status != KS_OK) fail_msg("%s: %s", query, error.text);
         run_job();
-        assert_int_equal(ks_oip_answer(bed.oip, bed.job.slot->out, &answer, &error), KS_OK);
-        if (answer.length != expected_length || memcmp(answer.body, expected, expected_length) != 0)
-            fail_msg("got %.*s\nexpected %.*s", (int)answer.length, answer.body, (int)expected_length, expected);
-        assert_int_equal(answer.header_length, header);
-        assert_true(answer.owned == NULL || answer.length <= ks_oip_answer_bound(bed.oip));
-        free(answer.owned);
+        assert_int_equal(ks_codec_encode(bed.codec, bed.job.slot->out, &response, &error), KS_OK);
+        if (response.length != expected_length || memcmp(response.body, expected, expected_length) != 0)
+            fail_msg("got %.*s\nexpected %.*s", (int)response.length, response.body, (int)expected_length, expected);
+        assert_int_equal(response.header_length, header);
+        assert_true(response.owned == NULL || response.length <= ks_codec_encode_bound(bed.codec));
+        free(response.owned);
         end_request();
     }
 }
@@ -141,21 +142,21 @@ static void json_has_gaps_datatypes_and_two_outputs(void **state)
 {
     (void)state;
     static const char body[] = "{\"inputs\":[" LIMIT "," X "]}";
-    static const char answer[] = "{" NAMES OUT0("1.0,2.0,3.0,4.0") "," OUT1("0,2") "]}";
-    check("", NULL, TEXT(body), TEXT(answer), -1);
+    static const char response[] = "{" NAMES OUT0("1.0,2.0,3.0,4.0") "," OUT1("0,2") "]}";
+    check("", NULL, TEXT(body), TEXT(response), -1);
     static const char masked[] = "{\"inputs\":[" X "," MASK "," LIMIT "],\"parameters\":{\"p0\":1,\"p14\":2}}";
-    static const char masked_answer[] = "{" NAMES OUT0("32.0,0.0,34.0,0.0") "," OUT1("1,1") "]}";
-    check("", NULL, TEXT(masked), TEXT(masked_answer), -1);
+    static const char masked_response[] = "{" NAMES OUT0("32.0,0.0,34.0,0.0") "," OUT1("1,1") "]}";
+    check("", NULL, TEXT(masked), TEXT(masked_response), -1);
     static const char all[] = "{\"inputs\":[{\"name\":\"INPUT2\",\"datatype\":\"FP32\",\"shape\":[1],\"data\":[0.5]}," X
                               "," MASK "," LIMIT ",{\"name\":\"INPUT1\",\"datatype\":\"FP32\",\"shape\":[2],\"data\":["
                               "10,20]}],\"outputs\":[{\"name\":\"OUTPUT1\"},"
                               "{\"name\":\"OUTPUT0\",\"parameters\":{\"classification\":2}}]}";
-    static const char all_answer[] = "{" NAMES "{\"name\":\"OUTPUT0\",\"datatype\":\"BYTES\",\"shape\":[2],\"data\":["
-                                     "\"30.500000:2\",\"10.500000:0\"]}," OUT1("1,1") "]}";
-    check("", NULL, TEXT(all), TEXT(all_answer), -1);
+    static const char all_response[] = "{" NAMES "{\"name\":\"OUTPUT0\",\"datatype\":\"BYTES\",\"shape\":[2],\"data\":["
+                                       "\"30.500000:2\",\"10.500000:0\"]}," OUT1("1,1") "]}";
+    check("", NULL, TEXT(all), TEXT(all_response), -1);
     static const char one[] = "{\"inputs\":[" X "," LIMIT "],\"outputs\":[{\"name\":\"OUTPUT1\"}]}";
-    static const char one_answer[] = "{" NAMES OUT1("0,2") "]}";
-    check("", NULL, TEXT(one), TEXT(one_answer), -1);
+    static const char one_response[] = "{" NAMES OUT1("0,2") "]}";
+    check("", NULL, TEXT(one), TEXT(one_response), -1);
 }
 
 #define BINARY(name, datatype, shape, size)                                                                            \
@@ -175,12 +176,12 @@ static size_t json_bytes(const char *body, size_t length)
 }
 
 /* A body whose JSON ends in "]}". */
-static void check_binary(const char *body, size_t length, const char *answer, size_t answer_length)
+static void check_binary(const char *body, size_t length, const char *response, size_t response_length)
 {
     char text[24];
     snprintf(text, sizeof text, "%zu", json_bytes(body, length));
     for (int again = 0; again < 2; again++) /* the second time the head is known */
-        check("", text, body, length, answer, answer_length, (int64_t)json_bytes(answer, answer_length));
+        check("", text, body, length, response, response_length, (int64_t)json_bytes(response, response_length));
 }
 
 static void blobs_follow_each_other_without_gaps(void **state)
@@ -188,20 +189,20 @@ static void blobs_follow_each_other_without_gaps(void **state)
     (void)state;
     static const char both[] = "{\"parameters\":{\"binary_data_output\":true},\"inputs\":[" BINARY(
         "INPUT0", "FP32", "[2,2]", "16") "," BINARY("INPUT4", "INT32", "[1]", "4") "]}" ONE TWO THREE FOUR "\2\0\0\0";
-    static const char both_answer[] = "{" NAMES BINARY("OUTPUT0", "FP32", "[2,2]", "16") "," BINARY(
+    static const char both_response[] = "{" NAMES BINARY("OUTPUT0", "FP32", "[2,2]", "16") "," BINARY(
         "OUTPUT1", "INT64", "[2]", "16") "]}" ONE TWO THREE FOUR COUNTS;
-    check_binary(TEXT(both), TEXT(both_answer));
+    check_binary(TEXT(both), TEXT(both_response));
     static const char second[] =
         "{\"outputs\":[{\"name\":\"OUTPUT1\",\"parameters\":{\"binary_data\":true}}],\"inputs\":[" BINARY(
             "INPUT4", "INT32", "[1]", "4") "," BINARY("INPUT3", "BOOL", "[2,2]", "4") "," X "]}\2\0\0\0\1\1\1\0";
-    static const char second_answer[] =
+    static const char second_response[] =
         "{" NAMES BINARY("OUTPUT1", "INT64", "[2]", "16") "]}\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0";
-    check_binary(TEXT(second), TEXT(second_answer));
+    check_binary(TEXT(second), TEXT(second_response));
     static const char mixed[] = "{\"outputs\":[{\"name\":\"OUTPUT1\",\"parameters\":{\"binary_data\":true}},{\"name\":"
                                 "\"OUTPUT0\"}],\"inputs\":[" X "," BINARY("INPUT4", "INT32", "[1]", "4") "]}\2\0\0\0";
-    static const char mixed_answer[] =
+    static const char mixed_response[] =
         "{" NAMES OUT0("1.0,2.0,3.0,4.0") "," BINARY("OUTPUT1", "INT64", "[2]", "16") "]}" COUNTS;
-    check_binary(TEXT(mixed), TEXT(mixed_answer));
+    check_binary(TEXT(mixed), TEXT(mixed_response));
 }
 
 static void raw_bodies_name_inputs_in_any_order(void **state)
@@ -212,14 +213,14 @@ static void raw_bodies_name_inputs_in_any_order(void **state)
     static const char turned[] = "shape=1&input=INPUT4&datatype=INT32&datatype=BOOL&shape=2,2&input=INPUT3&input=INPUT0"
                                  "&shape=2,2&datatype=FP32&output=OUTPUT1&p1=1";
     check(turned, NULL, TEXT("\2\0\0\0\1\0\1\1" ONE TWO THREE FOUR), TEXT("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0"), -1);
-    assert_int_equal(ks_oip_ask(bed.oip)->spec.in[WIDE_LIMIT].offset, 0); /* small ones lie in front */
-    assert_int_equal(ks_oip_ask(bed.oip)->spec.in[WIDE_X].offset, KS_ALIGNMENT);
+    assert_int_equal(ks_codec_request(bed.codec)->spec.in[WIDE_LIMIT].offset, 0); /* small ones lie in front */
+    assert_int_equal(ks_codec_request(bed.codec)->spec.in[WIDE_X].offset, KS_ALIGNMENT);
     /* None named: what the metadata declares. */
     check("input=INPUT4&input=INPUT0&shape=1&shape=2,2", NULL, TEXT("\2\0\0\0" ONE TWO THREE FOUR),
           TEXT(ONE TWO THREE FOUR), -1);
     bed.accept_json = true;
-    static const char answer[] = "{" NAMES OUT0("1.0,2.0,3.0,4.0") "," OUT1("0,2") "]}";
-    check(straight, NULL, TEXT(ONE TWO THREE FOUR "\2\0\0\0"), TEXT(answer), -1);
+    static const char response[] = "{" NAMES OUT0("1.0,2.0,3.0,4.0") "," OUT1("0,2") "]}";
+    check(straight, NULL, TEXT(ONE TWO THREE FOUR "\2\0\0\0"), TEXT(response), -1);
     bed.accept_json = false;
 }
 
@@ -231,19 +232,19 @@ static void safetensors_hold_all_and_npy_one(void **state)
     (void)state;
     static const char head[] =
         "{" TENSOR("INPUT4", "I32", "[1]", "16", "20") "," TENSOR("INPUT0", "F32", "[2,2]", "0", "16") "}";
-    static const char answer_head[] =
+    static const char response_head[] =
         "{" TENSOR("OUTPUT0", "F32", "[2,2]", "0", "16") "," TENSOR("OUTPUT1", "I64", "[2]", "16", "32") "}";
-    char body[512] = "", answer[512] = "";
-    const size_t padded = (sizeof answer_head - 1 + 7) / 8 * 8;
+    char body[512] = "", response[512] = "";
+    const size_t padded = (sizeof response_head - 1 + 7) / 8 * 8;
     body[0] = sizeof head - 1;
     memcpy(body + 8, head, sizeof head - 1);
     memcpy(body + 8 + sizeof head - 1, ONE TWO THREE FOUR "\2\0\0\0", 20);
-    memset(answer + 8, ' ', padded);
-    answer[0] = (char)padded;
-    memcpy(answer + 8, answer_head, sizeof answer_head - 1);
-    memcpy(answer + 8 + padded, ONE TWO THREE FOUR COUNTS, 32);
+    memset(response + 8, ' ', padded);
+    response[0] = (char)padded;
+    memcpy(response + 8, response_head, sizeof response_head - 1);
+    memcpy(response + 8 + padded, ONE TWO THREE FOUR COUNTS, 32);
     bed.body = &ks_format_safetensors;
-    check("", NULL, body, 8 + sizeof head - 1 + 20, answer, 8 + padded + 32, -1);
+    check("", NULL, body, 8 + sizeof head - 1 + 20, response, 8 + padded + 32, -1);
     bed.accept = &ks_format_npy;
     char array[128 + 16];
     memset(array, ' ', sizeof array);
@@ -265,46 +266,46 @@ static void fp8_and_bool_travel_in_every_format(void **state)
     static const char e4m3[] =
         "{\"inputs\":[{\"name\":\"INPUT0\",\"datatype\":\"FP8E4M3\",\"shape\":[1,6],\"data\":[448,-0.1,1e-9,NaN,"
         "1.0625,0.001953125]}," LIMIT "]," ONE_OUTPUT "}";
-    static const char e4m3_answer[] =
+    static const char e4m3_response[] =
         "{" NAMES "{\"name\":\"OUTPUT0\",\"datatype\":\"FP8E4M3\",\"shape\":[1,6],\"data\":["
         "448.0,-0.1015625,0.0,NaN,1.0,0.001953125]}]}";
-    check("", NULL, TEXT(e4m3), TEXT(e4m3_answer), -1);
+    check("", NULL, TEXT(e4m3), TEXT(e4m3_response), -1);
     static const char e5m2[] =
         "{\"inputs\":[{\"data\":[57344,-Infinity,0.3],\"name\":\"INPUT0\",\"shape\":[1,3],\"datatype\":"
         "\"FP8E5M2\"}," LIMIT "]," ONE_OUTPUT "}";
-    static const char e5m2_answer[] =
+    static const char e5m2_response[] =
         "{" NAMES "{\"name\":\"OUTPUT0\",\"datatype\":\"FP8E5M2\",\"shape\":[1,3],\"data\":["
         "57344.0,-Infinity,0.3125]}]}";
-    check("", NULL, TEXT(e5m2), TEXT(e5m2_answer), -1);
+    check("", NULL, TEXT(e5m2), TEXT(e5m2_response), -1);
     static const char truth[] =
         "{\"inputs\":[{\"name\":\"INPUT0\",\"datatype\":\"BOOL\",\"shape\":[1,3],\"data\":[true,0,1]}," LIMIT
         "]," ONE_OUTPUT "}";
-    static const char truth_answer[] =
+    static const char truth_response[] =
         "{" NAMES "{\"name\":\"OUTPUT0\",\"datatype\":\"BOOL\",\"shape\":[1,3],\"data\":[true,false,true]}]}";
-    check("", NULL, TEXT(truth), TEXT(truth_answer), -1);
+    check("", NULL, TEXT(truth), TEXT(truth_response), -1);
     static const char largest[] =
         "{\"inputs\":[{\"name\":\"INPUT0\",\"datatype\":\"FP8E4M3\",\"shape\":[1,3],\"data\":[1,NaN,2]}," LIMIT
         "],\"outputs\":[{\"name\":\"OUTPUT0\",\"parameters\":{\"classification\":2}}]}";
-    static const char largest_answer[] =
+    static const char largest_response[] =
         "{" NAMES "{\"name\":\"OUTPUT0\",\"datatype\":\"BYTES\",\"shape\":[2],\"data\":[\"2.000000:2\","
         "\"1.000000:0\"]}]}";
-    check("", NULL, TEXT(largest), TEXT(largest_answer), -1);
+    check("", NULL, TEXT(largest), TEXT(largest_response), -1);
     check("input=INPUT0&input=INPUT4&shape=1,3&shape=1&datatype=FP8E5M2&datatype=INT32", NULL,
           TEXT("\x7b\xff\1\2\0\0\0"), TEXT("\x7b\xff\1"), -1);
     static const char *const types[] = {"F8_E4M3", "F8_E5M2", "BOOL"};
     bed.body = &ks_format_safetensors;
     for (size_t i = 0; i < COUNT_OF(types); i++) {
-        char body[256] = "", answer[256] = "";
+        char body[256] = "", response[256] = "";
         const int head = snprintf(
             body + 8, 200,
             "{" TENSOR("INPUT0", "%s", "[1,3]", "0", "3") "," TENSOR("INPUT4", "I32", "[1]", "3", "7") "}", types[i]);
-        const int wanted = snprintf(answer + 8, 200, "{" TENSOR("OUTPUT0", "%s", "[1,3]", "0", "3") "}", types[i]);
+        const int wanted = snprintf(response + 8, 200, "{" TENSOR("OUTPUT0", "%s", "[1,3]", "0", "3") "}", types[i]);
         const int padded = (wanted + 7) / 8 * 8;
-        memset(answer + 8 + wanted, ' ', (size_t)(padded - wanted));
-        body[0] = (char)head, answer[0] = (char)padded;
+        memset(response + 8 + wanted, ' ', (size_t)(padded - wanted));
+        body[0] = (char)head, response[0] = (char)padded;
         memcpy(body + 8 + head, "\1\0\1\2\0\0\0", 7);
-        memcpy(answer + 8 + padded, "\1\0\1", 3);
-        check("p15=1", NULL, body, (size_t)(8 + head + 7), answer, (size_t)(8 + padded + 3), -1);
+        memcpy(response + 8 + padded, "\1\0\1", 3);
+        check("p15=1", NULL, body, (size_t)(8 + head + 7), response, (size_t)(8 + padded + 3), -1);
         body[8 + head + 1] = 2;
         if (i == 2)
             refuse("p15=1", NULL, body, (size_t)(8 + head + 7), KS_RANGE, "'INPUT0' has datatype BOOL and a byte");
@@ -359,8 +360,8 @@ static void outputs_are_as_many_as_the_work_has(void **state)
 {
     (void)state;
     static const char body[] = "{\"inputs\":[" LIMIT "," X "],\"parameters\":{\"p15\":1}}";
-    static const char answer[] = "{" NAMES OUT0("17.0,18.0,19.0,20.0") "]}";
-    check("", NULL, TEXT(body), TEXT(answer), -1);
+    static const char response[] = "{" NAMES OUT0("17.0,18.0,19.0,20.0") "]}";
+    check("", NULL, TEXT(body), TEXT(response), -1);
     static const char wanted[] =
         "{\"inputs\":[" LIMIT "," X "],\"parameters\":{\"p15\":1},\"outputs\":[{\"name\":\"OUTPUT1\"}]}";
     refuse("", NULL, TEXT(wanted), KS_NAME, "unexpected inference output 'OUTPUT1' for model 'wide'");
@@ -413,8 +414,8 @@ static int open_bed(void **state)
     ks_models_add(&op_wide);
     ks_cpu_add_op(&op_wide, &wide_cpu);
     bed.model = "wide";
-    bed.oip = calloc(1, ks_oip_size());
-    bed.memos = ks_oip_memos_open();
+    bed.codec = calloc(1, ks_codec_size());
+    bed.head_cache = ks_head_cache_open();
     bed.budget = ks_budget_open(64 << 20);
     bed.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     const ks_limits limits = {.device_index = -1, .lanes = 1, .lane_bytes = SIDE, .workspace_bytes = SIDE};
@@ -444,8 +445,8 @@ static int close_bed(void **state)
     ks_backend_cpu.close(&bed.device);
     assert_int_equal(ks_budget_used(bed.budget), 0);
     ks_budget_close(&bed.budget);
-    ks_oip_memos_close(&bed.memos);
-    free(bed.oip);
+    ks_head_cache_close(&bed.head_cache);
+    free(bed.codec);
     close(bed.wake_fd);
     return 0;
 }

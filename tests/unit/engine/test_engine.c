@@ -138,7 +138,7 @@ static ks_job *submit(int i, int64_t count, int64_t add, int64_t spin_us)
     return job;
 }
 
-static void check_answer(int i)
+static void check_response(int i)
 {
     const ks_job *job = &bed.jobs[i];
     assert_int_equal(job->state, KS_JOB_DONE);
@@ -192,7 +192,7 @@ static void jobs_of_one_plan_go_out_together(void **state)
     script_release(script.log[0].lane);
     assert_int_equal(count_done(ks_engine_collect(bed.engine)), 4);
     for (int i = 0; i < 4; i++) {
-        check_answer(i);
+        check_response(i);
         assert_int_equal(bed.jobs[i].batch_count, 4);
         assert_int_equal(bed.jobs[i].lane, script.log[0].lane);
         assert_int_equal(bed.jobs[i].h2d_ns, 40);
@@ -201,7 +201,7 @@ static void jobs_of_one_plan_go_out_together(void **state)
     assert_int_equal(bed.jobs[4].state, KS_JOB_RUNNING);
     script_release(script.log[1].lane);
     assert_int_equal(count_done(ks_engine_collect(bed.engine)), 2);
-    check_answer(5);
+    check_response(5);
     assert_int_equal(bed.jobs[0].plan->timed_jobs, 6);
     assert_int_equal(bed.jobs[0].plan->timed_ns, 2 * 12);
     assert_true(stats().overlap_ns > 0);
@@ -229,7 +229,7 @@ static void plans_of_one_turn_go_to_different_lanes(void **state)
     script_release(0);
     script_release(1);
     turn_until(4);
-    for (int i = 0; i < 4; i++) check_answer(i);
+    for (int i = 0; i < 4; i++) check_response(i);
     close_bed();
 }
 
@@ -290,7 +290,7 @@ static void a_slot_that_the_device_cannot_see_goes_alone(void **state)
     assert_int_equal(script.launches, 2);
     assert_int_equal(script.log[0].count, 2);
     assert_int_equal(script.log[1].count, 1);
-    for (int i = 0; i < 3; i++) check_answer(i);
+    for (int i = 0; i < 3; i++) check_response(i);
     close_bed();
 }
 
@@ -345,7 +345,7 @@ static void a_full_queue_refuses(void **state)
     script_release(0);
     assert_int_equal(ks_engine_submit(bed.engine, job, &error), KS_OK);
     turn_until(5);
-    for (int i = 0; i < 5; i++) check_answer(i);
+    for (int i = 0; i < 5; i++) check_response(i);
     close_bed();
 }
 
@@ -358,7 +358,7 @@ static void a_full_queue_is_launched_before_it_refuses(void **state)
     for (int i = 0; i < JOBS; i++) submit(i, 10, 0, 0);
     assert_int_equal(script.launches, JOBS - 3);
     turn_until(JOBS);
-    for (int i = 0; i < JOBS; i++) check_answer(i);
+    for (int i = 0; i < JOBS; i++) check_response(i);
     close_bed();
 }
 
@@ -406,10 +406,10 @@ static void a_full_queue_refuses_who_ranks_last(void **state)
     script.hold = false;
     script_release(0);
     turn_until(4);
-    check_answer(0);
-    check_answer(1);
-    check_answer(4);
-    check_answer(7);
+    check_response(0);
+    check_response(1);
+    check_response(4);
+    check_response(7);
     close_bed();
 }
 
@@ -455,13 +455,13 @@ static void late_jobs_are_dropped_and_running_ones_are_not(void **state)
     }
     script_release(0);
     assert_int_equal(count_done(ks_engine_collect(bed.engine)), 1);
-    check_answer(0);
+    check_response(0);
     bed.jobs[2].deadline_ns = soon_ns; /* nobody expired it: launch does not send it either */
     script.hold = false;
     turn_until(2);
     assert_int_equal(bed.jobs[2].status, KS_DEADLINE);
     assert_int_equal(script.launches, 2);
-    check_answer(3);
+    check_response(3);
     close_bed();
 }
 
@@ -476,8 +476,8 @@ static void a_late_mate_does_not_join_a_batch(void **state)
     assert_int_equal(script.launches, 1);
     assert_int_equal(script.log[0].count, 2);
     assert_int_equal(bed.jobs[1].status, KS_DEADLINE);
-    check_answer(0);
-    check_answer(2);
+    check_response(0);
+    check_response(2);
     close_bed();
 }
 
@@ -505,7 +505,7 @@ static void cancel_takes_back_only_what_waits(void **state)
     turn_until(5);
     const int expected[] = {0, 2, 1, 3, 4};
     for (int i = 0; i < 5; i++) assert_ptr_equal(script.log[i].plan, bed.jobs[expected[i]].plan);
-    for (int i = 0; i < 5; i++) check_answer(i);
+    for (int i = 0; i < 5; i++) check_response(i);
     close_bed();
 }
 
@@ -580,7 +580,7 @@ static void turns_that_do_not_come_are_no_stall(void **state)
     assert_false(ks_engine_lost(bed.engine));
     script_release(0);
     turn_until(1);
-    check_answer(0);
+    check_response(0);
     close_bed();
 }
 
@@ -598,8 +598,8 @@ static void work_that_goes_on_is_no_stall(void **state)
         left -= count_done(turn_until_any());
         assert_false(ks_engine_lost(bed.engine));
     }
-    check_answer(0);
-    check_answer(1);
+    check_response(0);
+    check_response(1);
     close_bed();
 }
 
@@ -690,7 +690,7 @@ static void a_plan_that_cannot_be_captured_still_answers(void **state)
     for (int i = 0; i < 3; i++) {
         submit(i, 10, 0, 0);
         turn_until(1);
-        check_answer(i);
+        check_response(i);
         assert_int_equal(bed.jobs[i].graph, KS_GRAPH_MISS);
         assert_false(ks_engine_capture(bed.engine));
     }
@@ -806,48 +806,48 @@ static void who_finds_no_slot_stands_in_line(void **state)
     (void)state;
     const int64_t now_ns = ks_now_ns();
     ks_error error;
-    ks_slot_line line;
+    ks_slot_queue line;
     ks_slot_wait large = {0}, largest = {0}, third = {0};
     ks_slot *slots[3] = {NULL};
     open_scripted(1, 1);
-    ks_slot_line_init(&line, bed.engine, 100 * MS);
-    assert_false(ks_slot_line_holds(&line, LARGE_SIDE, 10));
-    assert_int_equal(ks_slot_line_wait_ns(&line), INT64_MAX);
+    ks_slot_queue_init(&line, bed.engine, 100 * MS);
+    assert_false(ks_slot_queue_holds(&line, LARGE_SIDE, 10));
+    assert_int_equal(ks_slot_queue_wait_ns(&line), INT64_MAX);
     for (int i = 0; i < 2; i++)
         assert_int_equal(ks_engine_slot(bed.engine, LARGE_SIDE, LARGE_SIDE, &slots[i], &error), KS_OK);
-    assert_false(ks_slot_line_holds(&line, SMALL_SIDE, SMALL_SIDE));
-    assert_true(ks_slot_line_holds(&line, SMALL_SIDE + 1, 10));
-    assert_true(ks_slot_line_holds(&line, 10, SMALL_SIDE + 1));
-    ks_slot_line_join(&line, &large, SMALL_SIDE + 1, 10);
-    ks_slot_line_join(&line, &largest, LARGE_SIDE, LARGE_SIDE);
-    ks_slot_line_join(&line, &third, LARGE_SIDE, LARGE_SIDE);
-    ks_slot_line_look(&line, now_ns);
-    assert_null(ks_slot_line_next(&line));
-    assert_in_range(ks_slot_line_wait_ns(&line), MS, 1000 * MS);
+    assert_false(ks_slot_queue_holds(&line, SMALL_SIDE, SMALL_SIDE));
+    assert_true(ks_slot_queue_holds(&line, SMALL_SIDE + 1, 10));
+    assert_true(ks_slot_queue_holds(&line, 10, SMALL_SIDE + 1));
+    ks_slot_queue_join(&line, &large, SMALL_SIDE + 1, 10);
+    ks_slot_queue_join(&line, &largest, LARGE_SIDE, LARGE_SIDE);
+    ks_slot_queue_join(&line, &third, LARGE_SIDE, LARGE_SIDE);
+    ks_slot_queue_look(&line, now_ns);
+    assert_null(ks_slot_queue_next(&line));
+    assert_in_range(ks_slot_queue_wait_ns(&line), MS, 1000 * MS);
 
     /* One slot comes back: the first has it, and who comes now does not pass those who wait. */
     ks_engine_slot_release(bed.engine, &slots[0]);
-    ks_slot_line_freed(&line);
-    assert_int_equal(ks_slot_line_wait_ns(&line), 0);
-    assert_true(ks_slot_line_holds(&line, LARGE_SIDE, 10));
-    ks_slot_line_look(&line, now_ns);
-    assert_ptr_equal(ks_slot_line_next(&line), &large);
+    ks_slot_queue_freed(&line);
+    assert_int_equal(ks_slot_queue_wait_ns(&line), 0);
+    assert_true(ks_slot_queue_holds(&line, LARGE_SIDE, 10));
+    ks_slot_queue_look(&line, now_ns);
+    assert_ptr_equal(ks_slot_queue_next(&line), &large);
     assert_false(large.waits);
     assert_int_equal(ks_engine_slot(bed.engine, large.in_bytes, large.out_bytes, &slots[0], &error), KS_OK);
     assert_int_equal(slots[0]->size_class, 1);
-    assert_null(ks_slot_line_next(&line));
+    assert_null(ks_slot_queue_next(&line));
 
     /* Who leaves is passed over; patience ends without a slot. */
-    ks_slot_line_leave(&line, &largest);
-    ks_slot_line_leave(&line, &largest);
-    ks_slot_line_look(&line, now_ns + 1000 * MS);
-    assert_ptr_equal(ks_slot_line_next(&line), &third);
+    ks_slot_queue_leave(&line, &largest);
+    ks_slot_queue_leave(&line, &largest);
+    ks_slot_queue_look(&line, now_ns + 1000 * MS);
+    assert_ptr_equal(ks_slot_queue_next(&line), &third);
     assert_int_equal(ks_engine_slot(bed.engine, third.in_bytes, third.out_bytes, &slots[2], &error), KS_OK);
     assert_int_equal(slots[2]->size_class, -1);
-    assert_null(ks_slot_line_next(&line));
-    assert_int_equal(ks_slot_line_wait_ns(&line), INT64_MAX);
+    assert_null(ks_slot_queue_next(&line));
+    assert_int_equal(ks_slot_queue_wait_ns(&line), INT64_MAX);
     for (int i = 0; i < 3; i++) ks_engine_slot_release(bed.engine, &slots[i]);
-    assert_false(ks_slot_line_holds(&line, LARGE_SIDE, LARGE_SIDE));
+    assert_false(ks_slot_queue_holds(&line, LARGE_SIDE, LARGE_SIDE));
     close_bed();
 }
 
@@ -866,21 +866,21 @@ static void in_line_a_slot_too_small_for_the_first_goes_to_the_next(void **state
     (void)state;
     const int64_t now_ns = ks_now_ns();
     ks_error error;
-    ks_slot_line line;
+    ks_slot_queue line;
     ks_slot_wait first = {0}, second = {0};
     ks_slot *slot = NULL;
     open_with_a_third_class();
-    ks_slot_line_init(&line, bed.engine, 100 * MS);
+    ks_slot_queue_init(&line, bed.engine, 100 * MS);
     assert_int_equal(ks_engine_slot(bed.engine, 4 * LARGE_SIDE, 10, &slot, &error), KS_OK);
-    ks_slot_line_join(&line, &first, 4 * LARGE_SIDE, 10);
-    ks_slot_line_look(&line, now_ns);
-    assert_null(ks_slot_line_next(&line));
-    assert_true(ks_slot_line_holds(&line, LARGE_SIDE, 10));
-    ks_slot_line_join(&line, &second, LARGE_SIDE, 10);
-    assert_int_equal(ks_slot_line_wait_ns(&line), 0);
-    ks_slot_line_look(&line, now_ns);
-    assert_ptr_equal(ks_slot_line_next(&line), &second);
-    assert_null(ks_slot_line_next(&line));
+    ks_slot_queue_join(&line, &first, 4 * LARGE_SIDE, 10);
+    ks_slot_queue_look(&line, now_ns);
+    assert_null(ks_slot_queue_next(&line));
+    assert_true(ks_slot_queue_holds(&line, LARGE_SIDE, 10));
+    ks_slot_queue_join(&line, &second, LARGE_SIDE, 10);
+    assert_int_equal(ks_slot_queue_wait_ns(&line), 0);
+    ks_slot_queue_look(&line, now_ns);
+    assert_ptr_equal(ks_slot_queue_next(&line), &second);
+    assert_null(ks_slot_queue_next(&line));
     assert_true(first.waits);
     ks_engine_slot_release(bed.engine, &slot);
     close_bed();
@@ -891,34 +891,34 @@ static void in_line_a_slot_too_small_for_the_first_goes_to_the_next(void **state
 static void in_a_line_that_moves_patience_lasts(void **state)
 {
     (void)state;
-    enum { WAITING = 20, STEP = 70, LAST = 100 * KS_SLOT_LINE_PATIENCES / STEP + 1 };
+    enum { WAITING = 20, STEP = 70, LAST = 100 * KS_SLOT_QUEUE_WAITS_MAX / STEP + 1 };
     ks_error error;
-    ks_slot_line line;
+    ks_slot_queue line;
     ks_slot_wait largest = {0}, waiting[WAITING] = {{0}};
     ks_slot *slots[3] = {NULL};
     open_with_a_third_class();
-    ks_slot_line_init(&line, bed.engine, 100 * MS);
+    ks_slot_queue_init(&line, bed.engine, 100 * MS);
     for (int i = 0; i < 3; i++)
         assert_int_equal(ks_engine_slot(bed.engine, (i < 2 ? 1 : 4) * LARGE_SIDE, 10, &slots[i], &error), KS_OK);
     assert_int_equal(slots[2]->size_class, 2);
     const int64_t now_ns = ks_now_ns();
-    ks_slot_line_join(&line, &largest, 4 * LARGE_SIDE, 10);
-    for (int i = 0; i < WAITING; i++) ks_slot_line_join(&line, &waiting[i], LARGE_SIDE, 10);
+    ks_slot_queue_join(&line, &largest, 4 * LARGE_SIDE, 10);
+    for (int i = 0; i < WAITING; i++) ks_slot_queue_join(&line, &waiting[i], LARGE_SIDE, 10);
     for (int i = 1; i <= LAST; i++) {
         ks_engine_slot_release(bed.engine, &slots[0]);
-        ks_slot_line_freed(&line);
-        ks_slot_line_look(&line, now_ns + i * STEP * MS);
-        if (i == 2) assert_ptr_equal(ks_slot_line_next(&line), &largest);
-        assert_ptr_equal(ks_slot_line_next(&line), &waiting[i - 1]);
+        ks_slot_queue_freed(&line);
+        ks_slot_queue_look(&line, now_ns + i * STEP * MS);
+        if (i == 2) assert_ptr_equal(ks_slot_queue_next(&line), &largest);
+        assert_ptr_equal(ks_slot_queue_next(&line), &waiting[i - 1]);
         assert_int_equal(ks_engine_slot(bed.engine, LARGE_SIDE, 10, &slots[0], &error), KS_OK);
         assert_int_equal(slots[0]->size_class, 1);
         if (i == LAST) break;
-        assert_null(ks_slot_line_next(&line));
-        assert_in_range(ks_slot_line_wait_ns(&line), 1, 100 * MS);
+        assert_null(ks_slot_queue_next(&line));
+        assert_in_range(ks_slot_queue_wait_ns(&line), 1, 100 * MS);
     }
-    for (int i = LAST; i < WAITING; i++) assert_ptr_equal(ks_slot_line_next(&line), &waiting[i]);
-    assert_null(ks_slot_line_next(&line));
-    assert_int_equal(ks_slot_line_wait_ns(&line), INT64_MAX);
+    for (int i = LAST; i < WAITING; i++) assert_ptr_equal(ks_slot_queue_next(&line), &waiting[i]);
+    assert_null(ks_slot_queue_next(&line));
+    assert_int_equal(ks_slot_queue_wait_ns(&line), INT64_MAX);
     for (int i = 0; i < 3; i++) ks_engine_slot_release(bed.engine, &slots[i]);
     close_bed();
 }
@@ -931,7 +931,7 @@ static void above_the_largest_class_is_overflow_and_computes(void **state)
     assert_int_equal(bed.jobs[0].slot->size_class, -1);
     assert_true(ks_budget_used(bed.budget) >= 2 * LARGE_SIDE);
     turn_until(1);
-    check_answer(0);
+    check_response(0);
     close_bed();
 }
 
@@ -1072,7 +1072,7 @@ static void long_work_runs_on_the_lane_and_wakes_the_shard(void **state)
         uint64_t count;
         assert_int_equal(read(bed.wake_fd, &count, sizeof count), sizeof count);
         assert_int_equal(count_done(ks_engine_collect(bed.engine)), 1);
-        check_answer(0);
+        check_response(0);
         assert_true(bed.jobs[0].compute_ns >= 20 * (int64_t)MS);
         ks_engine_slot_release(bed.engine, &bed.jobs[0].slot);
         ks_engine_plan_release(bed.engine, &bed.jobs[0].plan);
@@ -1087,7 +1087,7 @@ static void short_work_is_done_in_its_turn(void **state)
     submit(0, 16, 1, 0);
     ks_engine_launch(bed.engine);
     assert_int_equal(count_done(ks_engine_collect(bed.engine)), 1);
-    check_answer(0);
+    check_response(0);
     close_bed();
 }
 
@@ -1130,7 +1130,7 @@ static void a_storm_of_jobs_comes_back_right(void **state)
         for (ks_job *done = ks_engine_collect(bed.engine), *next; done; done = next) {
             next = done->next;
             if (done->status == KS_OK)
-                check_answer((int)(done - bed.jobs));
+                check_response((int)(done - bed.jobs));
             else
                 assert_int_equal(done->status, KS_DEADLINE);
             answered += done->status == KS_OK;
@@ -1162,10 +1162,10 @@ static void a_recoverable_fault_costs_its_batch_only(void **state)
             submit(k, 10 + k, 0, k * 100);
             turn_until(1);
         }
-        check_answer(0);
+        check_response(0);
         assert_int_equal(bed.jobs[1].status, KS_MEMORY);
         assert_string_equal(bed.jobs[1].error.text, "injected: out of memory");
-        check_answer(2);
+        check_response(2);
         assert_false(ks_engine_lost(bed.engine));
         close_bed();
     }
@@ -1201,7 +1201,7 @@ static void a_hanging_lane_is_a_device_fault(void **state)
     }
 }
 
-static void garbage_fails_the_known_answer_test(void **state)
+static void garbage_fails_the_known_response_test(void **state)
 {
     (void)state;
     ks_engine_options options = usual_options(1);
@@ -1261,7 +1261,7 @@ static void a_plan_that_cannot_be_prepared_is_not_kept(void **state)
     submit(0, 10, 0, 0);
     assert_int_equal(stats().plans, 1);
     turn_until(1);
-    check_answer(0);
+    check_response(0);
     close_bed();
 }
 
@@ -1271,7 +1271,7 @@ static void a_question_for_a_plan_keeps_none(void **state)
     open_faulty(1);
     submit(0, 10, 0, 0);
     turn_until(1);
-    check_answer(0);
+    check_response(0);
     const ks_engine_stats before = stats();
     ks_plan seen;
     ks_error error;
@@ -1340,7 +1340,7 @@ int main(void)
         cmocka_unit_test(a_recoverable_fault_costs_its_batch_only),
         cmocka_unit_test(a_sticky_fault_ends_everything),
         cmocka_unit_test(a_hanging_lane_is_a_device_fault),
-        cmocka_unit_test(garbage_fails_the_known_answer_test),
+        cmocka_unit_test(garbage_fails_the_known_response_test),
         cmocka_unit_test(opening_gives_back_what_it_took),
         cmocka_unit_test(a_failed_overflow_slot_returns_its_budget),
         cmocka_unit_test(a_plan_that_cannot_be_prepared_is_not_kept),

@@ -24,80 +24,80 @@ enum { MS = 1000000, SIDE = 4096 };
 /* --- the contest ---------------------------------------------------------------------------------------------------- */
 
 /* The time of a way's trial number `trial` of the whole contest; 0: it fails. */
-typedef int64_t timer_fn(int way, int trial);
+typedef int64_t timer_fn(int algorithm, int trial);
 
-static int play(ks_contest *contest, int ways, timer_fn *timer)
+static int play(ks_contest *contest, int candidates, timer_fn *timer)
 {
-    int trials = 0, way;
-    ks_contest_begin(contest, ways);
-    while ((way = ks_contest_next(contest)) >= 0) {
-        assert_in_range(way, 0, ways - 1);
-        ks_contest_time(contest, timer(way, trials++));
+    int trials = 0, algorithm;
+    ks_contest_begin(contest, candidates);
+    while ((algorithm = ks_contest_next(contest)) >= 0) {
+        assert_in_range(algorithm, 0, candidates - 1);
+        ks_contest_time(contest, timer(algorithm, trials++));
     }
     return trials;
 }
 
-static int64_t third_is_fastest(int way, int trial)
+static int64_t third_is_fastest(int algorithm, int trial)
 {
     (void)trial;
-    return way == 3 ? 8000 : 10000 + way;
+    return algorithm == 3 ? 8000 : 10000 + algorithm;
 }
 
-static int64_t half_a_percent_better(int way, int trial)
+static int64_t half_a_percent_better(int algorithm, int trial)
 {
     (void)trial;
-    return way == 1 ? 9950 : 10000;
+    return algorithm == 1 ? 9950 : 10000;
 }
 
-static int64_t two_percent_better(int way, int trial)
+static int64_t two_percent_better(int algorithm, int trial)
 {
     (void)trial;
-    return way == 1 ? 9800 : 10000;
+    return algorithm == 1 ? 9800 : 10000;
 }
 
-static int64_t planned_fails(int way, int trial)
+static int64_t planned_fails(int algorithm, int trial)
 {
     (void)trial;
-    return way == 0 ? 0 : 5000 + way;
+    return algorithm == 0 ? 0 : 5000 + algorithm;
 }
 
-static int64_t all_fail(int way, int trial)
+static int64_t all_fail(int algorithm, int trial)
 {
-    (void)way, (void)trial;
+    (void)algorithm, (void)trial;
     return 0;
 }
 
 /* Lucky once: the first round is not what decides. */
-static int64_t lucky_in_the_first_round(int way, int trial)
+static int64_t lucky_in_the_first_round(int algorithm, int trial)
 {
-    if (way == 2) return trial < 5 ? 1000 : 20000;
+    if (algorithm == 2) return trial < 5 ? 1000 : 20000;
     return trial < 5 ? 1400 : 10000;
 }
 
 /* Everything slows down by 1 % a trial. Way 1 is 3 % faster than the planned one, but always comes behind it. */
-static int64_t clock_drifts(int way, int trial)
+static int64_t clock_drifts(int algorithm, int trial)
 {
-    return (int64_t)((way == 1 ? 9700.0 : 10000.0) * (1 + 0.01 * trial));
+    return (int64_t)((algorithm == 1 ? 9700.0 : 10000.0) * (1 + 0.01 * trial));
 }
 
 /* A third of a way's trials are disturbed. */
-static int64_t outliers(int way, int trial)
+static int64_t outliers(int algorithm, int trial)
 {
-    return trial % 3 == 0 && way == 1 ? 90000 : way == 1 ? 9000 : 10000;
+    return trial % 3 == 0 && algorithm == 1 ? 90000 : algorithm == 1 ? 9000 : 10000;
 }
 
-static int64_t fails_late(int way, int trial)
+static int64_t fails_late(int algorithm, int trial)
 {
-    return way == 1 ? (trial < 10 ? 5000 : 0) : 10000;
+    return algorithm == 1 ? (trial < 10 ? 5000 : 0) : 10000;
 }
 
-static int64_t descending(int way, int trial)
+static int64_t descending(int algorithm, int trial)
 {
     (void)trial;
-    return 10000 - way * 10;
+    return 10000 - algorithm * 10;
 }
 
-static void the_fastest_way_wins(void **state)
+static void the_fastest_algorithm_wins(void **state)
 {
     (void)state;
     ks_contest contest;
@@ -109,7 +109,7 @@ static void the_fastest_way_wins(void **state)
     assert_int_equal(ks_contest_winner(&contest), 0);
 }
 
-static void the_planned_way_stays_unless_it_is_beaten(void **state)
+static void the_planned_algorithm_stays_unless_it_is_beaten(void **state)
 {
     (void)state;
     ks_contest contest;
@@ -119,7 +119,7 @@ static void the_planned_way_stays_unless_it_is_beaten(void **state)
     assert_int_equal(ks_contest_winner(&contest), 1);
 }
 
-static void ways_that_fail_are_out(void **state)
+static void candidates_that_fail_are_out(void **state)
 {
     (void)state;
     ks_contest contest;
@@ -148,15 +148,15 @@ static void later_rounds_are_for_the_fastest_and_the_planned(void **state)
 {
     (void)state;
     ks_contest contest;
-    assert_int_equal(play(&contest, KS_WAYS_MAX, descending),
-                     KS_WAYS_MAX + (KS_CONTEST_ROUNDS - 1) * (KS_CONTEST_KEPT + 1));
-    assert_int_equal(ks_contest_winner(&contest), KS_WAYS_MAX - 1);
+    assert_int_equal(play(&contest, KS_CANDIDATES_MAX, descending),
+                     KS_CANDIDATES_MAX + (KS_CONTEST_ROUNDS - 1) * (KS_CONTEST_KEPT + 1));
+    assert_int_equal(ks_contest_winner(&contest), KS_CANDIDATES_MAX - 1);
 }
 
-static int64_t slow(int way, int trial)
+static int64_t slow(int algorithm, int trial)
 {
     (void)trial;
-    return way == 1 ? 900000000 : 1000000000;
+    return algorithm == 1 ? 900000000 : 1000000000;
 }
 
 static void work_of_a_second_runs_once(void **state)
@@ -217,10 +217,10 @@ static ks_tuned tuned_of(int i)
 {
     ks_tuned tuned;
     memset(&tuned, 0, sizeof tuned);
-    tuned.trials = (ks_trials){.ways = 1 + i, .us = 1.5 + i, .planned_us = 2.25 + i};
-    snprintf(tuned.trials.planned, sizeof tuned.trials.planned, "planned\t%d", i);
-    snprintf(tuned.way.kernel, sizeof tuned.way.kernel, "kernel %d", i);
-    for (int k = 0; k < KS_CHOICE_BYTES; k++) tuned.way.choice[k] = (unsigned char)(i * 7 + k * 13);
+    tuned.trials = (ks_trials){.candidates = 1 + i, .us = 1.5 + i, .heuristic_us = 2.25 + i};
+    snprintf(tuned.trials.heuristic, sizeof tuned.trials.heuristic, "planned\t%d", i);
+    snprintf(tuned.algorithm.kernel, sizeof tuned.algorithm.kernel, "kernel %d", i);
+    for (int k = 0; k < KS_ALGORITHM_BYTES; k++) tuned.algorithm.algorithm[k] = (unsigned char)(i * 7 + k * 13);
     return tuned;
 }
 
@@ -244,11 +244,11 @@ static int found(ks_tunes *tunes, int count)
     ks_tuned tuned, wanted;
     const ks_spec spec = tiny_spec(count, 3, 0);
     if (!ks_tunes_find(tunes, &spec, &tuned)) return -1;
-    const int which = tuned.trials.ways - 1;
+    const int which = tuned.trials.candidates - 1;
     wanted = tuned_of(which);
-    assert_memory_equal(tuned.way.choice, wanted.way.choice, KS_CHOICE_BYTES);
-    assert_string_equal(tuned.way.kernel, wanted.way.kernel);
-    assert_true(tuned.trials.us == wanted.trials.us && tuned.trials.planned_us == wanted.trials.planned_us);
+    assert_memory_equal(tuned.algorithm.algorithm, wanted.algorithm.algorithm, KS_ALGORITHM_BYTES);
+    assert_string_equal(tuned.algorithm.kernel, wanted.algorithm.kernel);
+    assert_true(tuned.trials.us == wanted.trials.us && tuned.trials.heuristic_us == wanted.trials.heuristic_us);
     return which;
 }
 
@@ -456,8 +456,8 @@ static void writers_at_one_file_lose_nothing(void **state)
 /* The CPU, with ways of the tiny operation that take the times of the script. The way in use is the plan's grid. */
 enum { WAYS = 5 };
 static struct {
-    int64_t way_ns[WAYS]; /* 0: its trial fails; -1: it cannot even be adopted */
-    int ways, trials, adoptions, lists;
+    int64_t algorithm_ns[WAYS]; /* 0: its trial fails; -1: it cannot even be adopted */
+    int candidates, trials, adoptions, lists;
     bool hold, lost;
     ks_backend backend;
     ks_tuning tuning;
@@ -475,27 +475,27 @@ static void fake_revision(const ks_device *device, char *out, size_t cap)
     snprintf(out, cap, "ways 1");
 }
 
-static int fake_list(ks_device *device, const ks_plan *plan, ks_way *out, int most)
+static int fake_list(ks_device *device, const ks_plan *plan, ks_algorithm *out, int most)
 {
     (void)device, (void)plan;
     bed.lists++;
-    for (int i = 0; i < bed.ways && i < most; i++) {
+    for (int i = 0; i < bed.candidates && i < most; i++) {
         memset(&out[i], 0, sizeof out[i]);
         snprintf(out[i].kernel, sizeof out[i].kernel, "way %d", i);
-        out[i].choice[0] = (unsigned char)i;
+        out[i].algorithm[0] = (unsigned char)i;
     }
-    return bed.ways;
+    return bed.candidates;
 }
 
-static ks_status fake_adopt(ks_device *device, ks_plan *plan, const ks_way *way, ks_error *error)
+static ks_status fake_adopt(ks_device *device, ks_plan *plan, const ks_algorithm *algorithm, ks_error *error)
 {
     (void)device;
-    const int which = way->choice[0];
+    const int which = algorithm->algorithm[0];
     bed.adoptions++;
     for (int i = 0; i < KS_LANES_MAX; i++) assert_int_equal(plan->captured[i], 0);
-    if (which >= bed.ways || bed.way_ns[which] < 0) return ks_fail(error, KS_CONFIG, "no way %d", which);
-    plan->pick.grid = which;
-    snprintf(plan->pick.kernel, sizeof plan->pick.kernel, "way %d", which);
+    if (which >= bed.candidates || bed.algorithm_ns[which] < 0) return ks_fail(error, KS_CONFIG, "no way %d", which);
+    plan->kernel_info.grid = which;
+    snprintf(plan->kernel_info.kernel, sizeof plan->kernel_info.kernel, "way %d", which);
     return KS_OK;
 }
 
@@ -513,7 +513,7 @@ static ks_poll fake_poll(ks_lane *lane, ks_error *error)
 {
     if (!bed.trial) return ks_backend_cpu.poll(lane, error);
     if (bed.hold) return KS_RUNNING;
-    bed.trial->kernel_ns = bed.way_ns[bed.trial->plan->pick.grid];
+    bed.trial->kernel_ns = bed.algorithm_ns[bed.trial->plan->kernel_info.grid];
     const bool failed = bed.trial->kernel_ns == 0;
     bed.trial = NULL;
     return failed ? KS_FAILED : KS_DONE;
@@ -530,10 +530,10 @@ static void open_bed(bool live, const char *context)
     ks_error error;
     const ks_limits limits = {.device_index = -1, .lanes = 1, .lane_bytes = 1 << 20, .mapped_max = SIZE_MAX};
     memset(&bed, 0, sizeof bed);
-    bed.ways = 3;
-    bed.way_ns[0] = 10000;
-    bed.way_ns[1] = 9000;
-    bed.way_ns[2] = 7000;
+    bed.candidates = 3;
+    bed.algorithm_ns[0] = 10000;
+    bed.algorithm_ns[1] = 9000;
+    bed.algorithm_ns[2] = 7000;
     bed.tuning = (ks_tuning){.revision = fake_revision, .list = fake_list, .adopt = fake_adopt};
     bed.backend = ks_backend_cpu;
     bed.backend.launch = fake_launch;
@@ -618,16 +618,16 @@ static ks_status tune_now(int64_t count)
     return ks_engine_tune(bed.engine, &spec, NULL, NULL, &error);
 }
 
-static void at_start_the_fastest_way_is_found_used_and_kept(void **state)
+static void at_start_the_fastest_algorithm_is_found_used_and_kept(void **state)
 {
     (void)state;
     open_bed(false, "a");
     assert_int_equal(tune_now(8), KS_OK);
     const ks_plan *plan = plan_of(8);
-    assert_string_equal(plan->pick.kernel, "way 2");
-    assert_int_equal(plan->trials.ways, 3);
-    assert_true(plan->trials.us == 7 && plan->trials.planned_us == 10);
-    assert_string_equal(plan->trials.planned, "way 0");
+    assert_string_equal(plan->kernel_info.kernel, "way 2");
+    assert_int_equal(plan->trials.candidates, 3);
+    assert_true(plan->trials.us == 7 && plan->trials.heuristic_us == 10);
+    assert_string_equal(plan->trials.heuristic, "way 0");
     const int trials = bed.trials;
     assert_int_equal(trials, 3 + 8 * 3);
     assert_int_equal(tune_now(8), KS_OK); /* known */
@@ -636,16 +636,16 @@ static void at_start_the_fastest_way_is_found_used_and_kept(void **state)
     assert_int_equal(save(bed.tunes), KS_OK);
     close_bed();
     open_bed(false, "a"); /* a restart */
-    assert_string_equal(plan_of(8)->pick.kernel, "way 2");
-    assert_string_equal(plan_of(9)->pick.kernel, "reference");
+    assert_string_equal(plan_of(8)->kernel_info.kernel, "way 2");
+    assert_string_equal(plan_of(9)->kernel_info.kernel, "reference");
     assert_int_equal(bed.trials, 0);
     close_bed();
     open_bed(false, "another driver");
-    assert_string_equal(plan_of(8)->pick.kernel, "reference");
+    assert_string_equal(plan_of(8)->kernel_info.kernel, "reference");
     close_bed();
 }
 
-static void a_kept_way_that_no_longer_exists_is_refused(void **state)
+static void a_kept_algorithm_that_no_longer_exists_is_refused(void **state)
 {
     (void)state;
     open_bed(false, "a");
@@ -653,27 +653,27 @@ static void a_kept_way_that_no_longer_exists_is_refused(void **state)
     assert_int_equal(save(bed.tunes), KS_OK);
     close_bed();
     open_bed(false, "a");
-    bed.ways = 2;
-    assert_string_equal(plan_of(8)->pick.kernel, "reference");
+    bed.candidates = 2;
+    assert_string_equal(plan_of(8)->kernel_info.kernel, "reference");
     run_jobs(8, 2);
     close_bed();
 }
 
-static void failing_ways_leave_the_others(void **state)
+static void failing_candidates_leave_the_others(void **state)
 {
     (void)state;
     open_bed(false, "a");
-    bed.way_ns[2] = 0;
-    bed.way_ns[1] = -1;
+    bed.algorithm_ns[2] = 0;
+    bed.algorithm_ns[1] = -1;
     assert_int_equal(tune_now(8), KS_OK);
-    assert_string_equal(plan_of(8)->pick.kernel, "way 0");
-    bed.way_ns[0] = 0;
+    assert_string_equal(plan_of(8)->kernel_info.kernel, "way 0");
+    bed.algorithm_ns[0] = 0;
     assert_int_equal(tune_now(9), KS_OK); /* none is left */
-    assert_string_equal(plan_of(9)->pick.kernel, "reference");
-    assert_int_equal(plan_of(9)->trials.ways, 0);
-    bed.ways = 1;
+    assert_string_equal(plan_of(9)->kernel_info.kernel, "reference");
+    assert_int_equal(plan_of(9)->trials.candidates, 0);
+    bed.candidates = 1;
     assert_int_equal(tune_now(10), KS_OK);
-    assert_string_equal(plan_of(10)->pick.kernel, "reference");
+    assert_string_equal(plan_of(10)->kernel_info.kernel, "reference");
     close_bed();
 }
 
@@ -681,7 +681,7 @@ static void failing_ways_leave_the_others(void **state)
 static int idle_turns(int most)
 {
     int turns = 0;
-    for (; turns < most && (plan_of(8)->trials.ways == 0); turns++) {
+    for (; turns < most && (plan_of(8)->trials.candidates == 0); turns++) {
         bed.engine->tune_after_ns = 0; /* time flies */
         ks_engine_tune_step(bed.engine);
         (void)ks_engine_collect(bed.engine);
@@ -700,7 +700,7 @@ static void plans_in_use_are_tuned_in_idle_turns(void **state)
     run_jobs(8, 10);
     assert_int_equal(ks_engine_tune_wait_ns(bed.engine), MS);
     assert_in_range(idle_turns(100), 10, 99);
-    assert_string_equal(plan_of(8)->pick.kernel, "way 2");
+    assert_string_equal(plan_of(8)->kernel_info.kernel, "way 2");
     assert_null(bed.engine->tuner);
     run_jobs(8, 30);
     assert_int_equal(ks_engine_tune_wait_ns(bed.engine), INT64_MAX);
@@ -750,11 +750,11 @@ static void requests_go_first(void **state)
     ks_engine_tune_step(bed.engine);
     assert_int_equal(bed.trials, 1); /* too early */
     idle_turns(100);
-    assert_string_equal(plan_of(8)->pick.kernel, "way 2");
+    assert_string_equal(plan_of(8)->kernel_info.kernel, "way 2");
     close_bed();
 }
 
-static void a_plan_in_use_keeps_its_way(void **state)
+static void a_plan_in_use_keeps_its_algorithm(void **state)
 {
     (void)state;
     ks_plan *held;
@@ -764,10 +764,10 @@ static void a_plan_in_use_keeps_its_way(void **state)
     run_jobs(8, 20);
     assert_int_equal(ks_engine_plan(bed.engine, &spec, &held, &error), KS_OK);
     idle_turns(100);
-    assert_non_null(strstr(held->pick.kernel, "reference"));
+    assert_non_null(strstr(held->kernel_info.kernel, "reference"));
     ks_engine_plan_release(bed.engine, &held);
     assert_in_range(idle_turns(100), 1, 2);
-    assert_string_equal(plan_of(8)->pick.kernel, "way 2");
+    assert_string_equal(plan_of(8)->kernel_info.kernel, "way 2");
     close_bed();
 }
 
@@ -778,12 +778,12 @@ static void findings_are_shared(void **state)
     ks_error error;
     open_bed(true, "a");
     run_jobs(8, 3);
-    ks_tuned tuned = {.trials = {.ways = 3, .us = 7, .planned_us = 10}};
-    tuned.way.choice[0] = 1;
+    ks_tuned tuned = {.trials = {.candidates = 3, .us = 7, .heuristic_us = 10}};
+    tuned.algorithm.algorithm[0] = 1;
     const ks_spec spec = tiny_spec(8, 3, 0);
     assert_int_equal(ks_tunes_keep(bed.tunes, &spec, &tuned, &error), KS_OK);
     ks_engine_tune_step(bed.engine);
-    assert_string_equal(plan_of(8)->pick.kernel, "way 1");
+    assert_string_equal(plan_of(8)->kernel_info.kernel, "way 1");
     assert_int_equal(bed.trials, 0);
     run_jobs(8, 1);
     close_bed();
@@ -825,9 +825,9 @@ int main(void)
 {
 #define FILED(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_fastest_way_wins),
-        cmocka_unit_test(the_planned_way_stays_unless_it_is_beaten),
-        cmocka_unit_test(ways_that_fail_are_out),
+        cmocka_unit_test(the_fastest_algorithm_wins),
+        cmocka_unit_test(the_planned_algorithm_stays_unless_it_is_beaten),
+        cmocka_unit_test(candidates_that_fail_are_out),
         cmocka_unit_test(neither_luck_nor_drift_nor_disturbance_decides),
         cmocka_unit_test(later_rounds_are_for_the_fastest_and_the_planned),
         cmocka_unit_test(work_of_a_second_runs_once),
@@ -839,13 +839,13 @@ int main(void)
         FILED(a_foreign_file_is_left_alone),
         FILED(a_folder_that_cannot_be_written_is_an_error_and_no_more),
         FILED(writers_at_one_file_lose_nothing),
-        FILED(at_start_the_fastest_way_is_found_used_and_kept),
-        FILED(a_kept_way_that_no_longer_exists_is_refused),
-        FILED(failing_ways_leave_the_others),
+        FILED(at_start_the_fastest_algorithm_is_found_used_and_kept),
+        FILED(a_kept_algorithm_that_no_longer_exists_is_refused),
+        FILED(failing_candidates_leave_the_others),
         FILED(plans_in_use_are_tuned_in_idle_turns),
         FILED(without_the_option_nothing_is_tried_live),
         FILED(requests_go_first),
-        FILED(a_plan_in_use_keeps_its_way),
+        FILED(a_plan_in_use_keeps_its_algorithm),
         FILED(findings_are_shared),
         FILED(one_tunes_at_a_time),
         FILED(a_lost_device_ends_it),

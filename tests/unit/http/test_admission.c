@@ -403,7 +403,7 @@ static void the_line_against_a_list(void **state)
 {
     enum { WAITS = 12, TURNS = 20000 };
     ks_error error;
-    ks_slot_line line;
+    ks_slot_queue line;
     ks_slot_wait waits[WAITS] = {{0}}, *list[WAITS];
     ks_slot *slot = NULL, *largest = NULL;
     int count = 0;
@@ -412,18 +412,18 @@ static void the_line_against_a_list(void **state)
     open_bed(1, 1);
     assert_int_equal(ks_engine_slot(bed.engine, LARGE, SIDE, &largest, &error), KS_OK);
     assert_int_equal(ks_engine_slot(bed.engine, SIDE, SIDE, &slot, &error), KS_OK);
-    ks_slot_line_init(&line, bed.engine, 100 * (int64_t)MS);
+    ks_slot_queue_init(&line, bed.engine, 100 * (int64_t)MS);
     for (int turn = 0; turn < TURNS; turn++) {
         ks_slot_wait *one = &waits[random_below(WAITS)];
         int served = 0;
         switch (random_below(4)) {
         case 0:
             if (one->waits) break;
-            ks_slot_line_join(&line, one, SIDE, SIDE);
+            ks_slot_queue_join(&line, one, SIDE, SIDE);
             list[count++] = one;
             break;
         case 1: /* who does not stand in it leaves as well */
-            ks_slot_line_leave(&line, one);
+            ks_slot_queue_leave(&line, one);
             for (int i = 0; i < count; i++)
                 if (list[i] == one) {
                     memmove(&list[i], &list[i + 1], (size_t)(--count - i) * sizeof *list);
@@ -431,16 +431,16 @@ static void the_line_against_a_list(void **state)
                 }
             break;
         case 2: /* the slot is out: nobody goes before patience ends, and one may leave while the line is looked at */
-            ks_slot_line_look(&line, now_ns);
-            assert_null(ks_slot_line_next(&line));
-            assert_true(ks_slot_line_wait_ns(&line) > 0);
+            ks_slot_queue_look(&line, now_ns);
+            assert_null(ks_slot_queue_next(&line));
+            assert_true(ks_slot_queue_wait_ns(&line) > 0);
             break;
         default: /* the slot is free for one: the first in line */
             ks_engine_slot_release(bed.engine, &slot);
-            ks_slot_line_freed(&line);
-            assert_int_equal(ks_slot_line_holds(&line, SIDE, SIDE), count > 0);
-            ks_slot_line_look(&line, now_ns);
-            while ((one = ks_slot_line_next(&line))) {
+            ks_slot_queue_freed(&line);
+            assert_int_equal(ks_slot_queue_holds(&line, SIDE, SIDE), count > 0);
+            ks_slot_queue_look(&line, now_ns);
+            while ((one = ks_slot_queue_next(&line))) {
                 assert_int_equal(served++, 0);
                 assert_ptr_equal(one, list[0]);
                 assert_int_equal(ks_engine_slot(bed.engine, SIDE, SIDE, &slot, &error), KS_OK);
@@ -450,14 +450,14 @@ static void the_line_against_a_list(void **state)
             if (!slot) assert_int_equal(ks_engine_slot(bed.engine, SIDE, SIDE, &slot, &error), KS_OK);
         }
         for (int i = 0; i < count; i++) assert_true(list[i]->waits);
-        assert_int_equal(ks_slot_line_wait_ns(&line) == INT64_MAX, count == 0);
+        assert_int_equal(ks_slot_queue_wait_ns(&line) == INT64_MAX, count == 0);
     }
     /* Patience ends: all go, in order, though the slot is out. */
-    now_ns = ks_now_ns() + 100 * (int64_t)MS * (KS_SLOT_LINE_PATIENCES + 1);
-    ks_slot_line_look(&line, now_ns);
-    for (int i = 0; i < count; i++) assert_ptr_equal(ks_slot_line_next(&line), list[i]);
-    assert_null(ks_slot_line_next(&line));
-    assert_int_equal(ks_slot_line_wait_ns(&line), INT64_MAX);
+    now_ns = ks_now_ns() + 100 * (int64_t)MS * (KS_SLOT_QUEUE_WAITS_MAX + 1);
+    ks_slot_queue_look(&line, now_ns);
+    for (int i = 0; i < count; i++) assert_ptr_equal(ks_slot_queue_next(&line), list[i]);
+    assert_null(ks_slot_queue_next(&line));
+    assert_int_equal(ks_slot_queue_wait_ns(&line), INT64_MAX);
     ks_engine_slot_release(bed.engine, &slot);
     ks_engine_slot_release(bed.engine, &largest);
     close_bed();
@@ -467,25 +467,25 @@ static void the_line_against_a_list(void **state)
 static void leaving_behind_a_look(void **state)
 {
     ks_error error;
-    ks_slot_line line;
+    ks_slot_queue line;
     ks_slot_wait large = {0}, waits[2] = {{0}};
     ks_slot *slots[2] = {NULL}, *largest = NULL;
     (void)state;
     open_bed(1, 2);
     assert_int_equal(ks_engine_slot(bed.engine, LARGE, SIDE, &largest, &error), KS_OK);
     for (int i = 0; i < 2; i++) assert_int_equal(ks_engine_slot(bed.engine, SIDE, SIDE, &slots[i], &error), KS_OK);
-    ks_slot_line_init(&line, bed.engine, 1000 * (int64_t)MS);
-    ks_slot_line_join(&line, &large, LARGE, SIDE);
-    for (int i = 0; i < 2; i++) ks_slot_line_join(&line, &waits[i], SIDE, SIDE);
+    ks_slot_queue_init(&line, bed.engine, 1000 * (int64_t)MS);
+    ks_slot_queue_join(&line, &large, LARGE, SIDE);
+    for (int i = 0; i < 2; i++) ks_slot_queue_join(&line, &waits[i], SIDE, SIDE);
     for (int i = 0; i < 2; i++) ks_engine_slot_release(bed.engine, &slots[i]);
-    ks_slot_line_freed(&line);
-    ks_slot_line_look(&line, ks_now_ns());
-    assert_ptr_equal(ks_slot_line_next(&line), &waits[0]);
+    ks_slot_queue_freed(&line);
+    ks_slot_queue_look(&line, ks_now_ns());
+    assert_ptr_equal(ks_slot_queue_next(&line), &waits[0]);
     assert_int_equal(ks_engine_slot(bed.engine, SIDE, SIDE, &slots[0], &error), KS_OK);
     assert_true(large.waits);
-    ks_slot_line_leave(&line, &large);
-    assert_ptr_equal(ks_slot_line_next(&line), &waits[1]);
-    assert_null(ks_slot_line_next(&line));
+    ks_slot_queue_leave(&line, &large);
+    assert_ptr_equal(ks_slot_queue_next(&line), &waits[1]);
+    assert_null(ks_slot_queue_next(&line));
     ks_engine_slot_release(bed.engine, &slots[0]);
     ks_engine_slot_release(bed.engine, &largest);
     close_bed();
@@ -495,7 +495,7 @@ static void leaving_behind_a_look(void **state)
 static void leaving_amid_a_look(void **state)
 {
     ks_error error;
-    ks_slot_line line;
+    ks_slot_queue line;
     ks_slot_wait waits[4] = {{0}};
     ks_slot *slot = NULL, *largest = NULL;
     (void)state;
@@ -503,18 +503,18 @@ static void leaving_amid_a_look(void **state)
     assert_int_equal(ks_engine_slot(bed.engine, LARGE, SIDE, &largest, &error), KS_OK);
     assert_int_equal(ks_engine_slot(bed.engine, SIDE, SIDE, &slot, &error), KS_OK);
     for (int leaves = 1; leaves < 4; leaves++) {
-        ks_slot_line_init(&line, bed.engine, 0);
-        for (int i = 0; i < 4; i++) ks_slot_line_join(&line, &waits[i], SIDE, SIDE);
-        ks_slot_line_look(&line, ks_now_ns() + MS);
-        assert_ptr_equal(ks_slot_line_next(&line), &waits[0]);
-        ks_slot_line_leave(&line, &waits[leaves]);
+        ks_slot_queue_init(&line, bed.engine, 0);
+        for (int i = 0; i < 4; i++) ks_slot_queue_join(&line, &waits[i], SIDE, SIDE);
+        ks_slot_queue_look(&line, ks_now_ns() + MS);
+        assert_ptr_equal(ks_slot_queue_next(&line), &waits[0]);
+        ks_slot_queue_leave(&line, &waits[leaves]);
         for (int i = 1; i < 4; i++)
-            if (i != leaves) assert_ptr_equal(ks_slot_line_next(&line), &waits[i]);
-        assert_null(ks_slot_line_next(&line));
+            if (i != leaves) assert_ptr_equal(ks_slot_queue_next(&line), &waits[i]);
+        assert_null(ks_slot_queue_next(&line));
         /* And the line is whole behind it. */
-        ks_slot_line_join(&line, &waits[3], SIDE, SIDE);
-        ks_slot_line_look(&line, ks_now_ns() + MS);
-        assert_ptr_equal(ks_slot_line_next(&line), &waits[3]);
+        ks_slot_queue_join(&line, &waits[3], SIDE, SIDE);
+        ks_slot_queue_look(&line, ks_now_ns() + MS);
+        assert_ptr_equal(ks_slot_queue_next(&line), &waits[3]);
     }
     ks_engine_slot_release(bed.engine, &slot);
     ks_engine_slot_release(bed.engine, &largest);
@@ -669,7 +669,7 @@ static void numbers_of_answers(void **state)
     } rows[] = {{0, "0"}, {1, "1"}, {9, "9"}, {10, "10"}, {100, "100"}, {INT64_MAX, "9223372036854775807"}};
     char out[24];
     (void)state;
-    for (size_t i = 0; i < COUNT(rows); i++) assert_string_equal(ks_reply_number(out, rows[i].value), rows[i].text);
+    for (size_t i = 0; i < COUNT(rows); i++) assert_string_equal(ks_response_number(out, rows[i].value), rows[i].text);
 }
 
 /* A fault's response: every byte but Date's. */
@@ -708,15 +708,15 @@ static void faults_as_text(void **state)
         assert_string_equal(head + strlen(head) - 4, "\r\n\r\n");
         ks_response_fini(&response);
     }
-    assert_non_null(strstr(ks_reply_sentence(KS_DEVICE), "device"));
-    assert_string_equal(ks_reply_sentence(KS_DRAINING), "Server not ready");
+    assert_non_null(strstr(ks_response_sentence(KS_DEVICE), "device"));
+    assert_string_equal(ks_response_sentence(KS_DRAINING), "Server not ready");
 }
 
 /* The fields that one answer has and another one lacks, and the statuses that say what the client may do. */
 static void answers_as_text(void **state)
 {
     static const struct {
-        ks_answer answer;
+        ks_response_body response;
         const char *timing, *has[4], *lacks[4];
     } rows[] = {
         {{.content_type = "application/json", .header_length = -1, .length = 2},
@@ -738,7 +738,7 @@ static void answers_as_text(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         ks_response response = {.code = 0};
-        ks_response_answer(&response, &rows[i].answer, rows[i].timing);
+        ks_response_infer(&response, &rows[i].response, rows[i].timing);
         head[ks_response_head(&response, &date, head)] = 0;
         for (int k = 0; k < 4 && rows[i].has[k]; k++) assert_non_null(strstr(head, rows[i].has[k]));
         for (int k = 0; k < 4 && rows[i].lacks[k]; k++) assert_null(strstr(head, rows[i].lacks[k]));
@@ -770,8 +770,8 @@ static void refusals_are_counted(void **state)
     ks_metrics *metrics = ks_metrics_open(1);
     const ks_model *model = ks_model_find("softmax", 7);
     const ks_route known = {.model = model}, unknown = {.model = NULL};
-    ks_reply_count(ks_metrics_writer(metrics, 0), &known, KS_BUDGET, 1000);
-    ks_reply_count(ks_metrics_writer(metrics, 0), &unknown, KS_MODEL, 1000);
+    ks_response_count(ks_metrics_writer(metrics, 0), &known, KS_BUDGET, 1000);
+    ks_response_count(ks_metrics_writer(metrics, 0), &unknown, KS_MODEL, 1000);
     ks_metrics_stats(metrics, model->index, &stats);
     assert_int_equal(stats.fail_count, 1);
     assert_int_equal(stats.fail_ns, 1000);

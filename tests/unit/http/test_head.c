@@ -15,7 +15,7 @@
 #include "request/infer.h"
 #include "base/request_id.h"
 #include "api/openapi.h"
-#include "http/chunks.h"
+#include "http/chunked.h"
 #include "http/plain_head.h"
 #include "http/response.h"
 #include "api/routes.h"
@@ -25,7 +25,7 @@
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
 static const char *const hosts[] = {"gpu.example"};
-static const ks_gate_rules plain = {
+static const ks_check_rules plain = {
     .max_uri = 100, .max_header = 1024, .max_fields = 8, .max_body = 1000, .hosts = hosts, .hosts_count = 1};
 
 /* fields: "Name: value" lines, each ended by '\n'. The text must outlive the head. */
@@ -47,7 +47,7 @@ static ks_status judge(const char *text, const char *version, ks_head *head, ks_
     assert_true(strlen(text) < sizeof fields);
     strcpy(fields, text);
     read_head(head, fields, "/v2", version);
-    return ks_gate_wire(&plain, head, error);
+    return ks_check_head(&plain, head, error);
 }
 
 #define H "Host: localhost\n"
@@ -131,9 +131,9 @@ static void wire_sizes(void **state)
     (void)state;
     memset(target, 'a', sizeof target);
     ks_head_init(&head, target, 101, "HTTP/1.0");
-    assert_int_equal(ks_gate_wire(&plain, &head, &error), KS_URI);
+    assert_int_equal(ks_check_head(&plain, &head, &error), KS_URI);
     ks_head_init(&head, target, 100, "HTTP/1.0");
-    assert_int_equal(ks_gate_wire(&plain, &head, &error), KS_OK);
+    assert_int_equal(ks_check_head(&plain, &head, &error), KS_OK);
     /* 1024 bytes in all: Host and its punctuation 17, the other field's name and punctuation 5. */
     for (size_t value = 1002; value <= 1003; value++) {
         snprintf(fields, sizeof fields, H "A: %0*d\n", (int)value, 0);
@@ -151,12 +151,12 @@ static void fields_without_a_value(void **state)
     ks_head_add(&head, "Host", 4, NULL, 77);
     ks_head_add(&head, "X-A", 3, NULL, 77);
     assert_int_equal(head.bytes, 4 + 3 + 2 * 4);
-    assert_int_equal(ks_gate_wire(&plain, &head, &error), KS_OK);
-    assert_int_equal(ks_gate_access(&plain, &head, true, false, false, &error), KS_HOST);
+    assert_int_equal(ks_check_head(&plain, &head, &error), KS_OK);
+    assert_int_equal(ks_check_access(&plain, &head, true, false, false, &error), KS_HOST);
     ks_head_add(&head, "Host", 4, "localhost", 9);
     ks_head_add(&head, "Authorization", 13, "a", 1);
     ks_head_add(&head, "Authorization", 13, "b", 1);
-    assert_int_equal(ks_gate_wire(&plain, &head, &error), KS_FRAMING);
+    assert_int_equal(ks_check_head(&plain, &head, &error), KS_FRAMING);
     assert_non_null(strstr(error.text, "Host")); /* the first one is told */
 }
 
@@ -199,7 +199,7 @@ static void access_table(void **state)
         ks_error error = {0};
         ks_head head;
         assert_int_equal(judge(access_rows[i].fields, "HTTP/1.1", &head, &error), KS_OK);
-        ks_status status = ks_gate_access(&plain, &head, access_rows[i].loopback, access_rows[i].open, false, &error);
+        ks_status status = ks_check_access(&plain, &head, access_rows[i].loopback, access_rows[i].open, false, &error);
         if (status != access_rows[i].status) fail_msg("%s: got %s", access_rows[i].fields, ks_status_name(status));
     }
 }
@@ -222,7 +222,7 @@ static void token_table(void **state)
         {H, 0},
     };
     ks_tokens *tokens = calloc(1, sizeof *tokens + 2 * sizeof tokens->item[0]);
-    ks_gate_rules rules = plain;
+    ks_check_rules rules = plain;
     (void)state;
     tokens->count = 2;
     tokens->item[0] = (ks_token){.text = "first-secret", .length = 12, .rights = KS_RIGHTS_ALL};
@@ -232,17 +232,17 @@ static void token_table(void **state)
         ks_error error;
         ks_head head;
         assert_int_equal(judge(rows[i].fields, "HTTP/1.1", &head, &error), KS_OK);
-        ks_status status = ks_gate_access(&rules, &head, true, false, false, &error);
+        ks_status status = ks_check_access(&rules, &head, true, false, false, &error);
         if (status != (rows[i].good ? KS_OK : KS_UNAUTHORIZED)) fail_msg("%s", rows[i].fields);
         /* The right that is asked for is that of the token that came. */
         const bool operator= status == KS_OK && head.rights == KS_RIGHTS_ALL;
         assert_int_equal(operator, i == 0);
         if (status == KS_OK) {
-            assert_int_equal(ks_gate_right(&head, 0, &error), KS_OK);
-            assert_int_equal(ks_gate_right(&head, KS_RIGHT_INFER, &error), KS_OK);
-            assert_int_equal(ks_gate_right(&head, KS_RIGHT_OPERATOR, &error), operator? KS_OK : KS_FORBIDDEN);
+            assert_int_equal(ks_check_right(&head, 0, &error), KS_OK);
+            assert_int_equal(ks_check_right(&head, KS_RIGHT_INFER, &error), KS_OK);
+            assert_int_equal(ks_check_right(&head, KS_RIGHT_OPERATOR, &error), operator? KS_OK : KS_FORBIDDEN);
         }
-        assert_int_equal(ks_gate_access(&rules, &head, true, true, true, &error), KS_OK);
+        assert_int_equal(ks_check_access(&rules, &head, true, true, true, &error), KS_OK);
     }
     free(tokens);
 }
@@ -254,8 +254,8 @@ static void rights_without_tokens(void **state)
     ks_head head;
     (void)state;
     assert_int_equal(judge(H, "HTTP/1.1", &head, &error), KS_OK);
-    assert_int_equal(ks_gate_access(&plain, &head, true, false, false, &error), KS_OK);
-    assert_int_equal(ks_gate_right(&head, KS_RIGHT_OPERATOR, &error), KS_OK);
+    assert_int_equal(ks_check_access(&plain, &head, true, false, false, &error), KS_OK);
+    assert_int_equal(ks_check_right(&head, KS_RIGHT_OPERATOR, &error), KS_OK);
 }
 
 /* A POST that is not named here needs the operator's right: whoever adds a route decides. */
@@ -301,7 +301,7 @@ static void body_table(void **state)
         ks_error error;
         ks_head head;
         assert_int_equal(judge(rows[i].fields, "HTTP/1.1", &head, &error), KS_OK);
-        assert_int_equal(ks_gate_body(&plain, &head, &error), rows[i].status);
+        assert_int_equal(ks_check_body(&plain, &head, &error), rows[i].status);
         assert_int_equal(head.encoding, rows[i].encoding);
     }
 }
@@ -540,8 +540,8 @@ static void request_ids(void **state)
     id[5] = ' ';
     assert_ptr_not_equal(identify(id, 128, NULL)->request_id, id);
     char number[24];
-    assert_string_equal(ks_reply_number(number, 0), "0");
-    assert_string_equal(ks_reply_number(number, INT64_MAX), "9223372036854775807");
+    assert_string_equal(ks_response_number(number, 0), "0");
+    assert_string_equal(ks_response_number(number, INT64_MAX), "9223372036854775807");
 }
 
 #define TRACE "0af7651916cd43dd8448eb211c80319c"
@@ -688,7 +688,7 @@ static void plain_heads(void **state)
     assert_string_equal(head.known[KS_KNOWN_HOST], "localhost:1");
     assert_string_equal(head.method, "POST");
     assert_true(head.closes);
-    assert_int_equal(ks_gate_wire(&plain, &head, &error), KS_OK);
+    assert_int_equal(ks_check_head(&plain, &head, &error), KS_OK);
     assert_int_equal(head.content_length, 4);
     free(memory);
 }
@@ -850,24 +850,24 @@ static const struct {
 };
 
 /* Feeds text, step bytes at a time, each in memory of its own; *used: what was read of it. */
-static ks_status read_chunks(const char *text, size_t length, size_t step, ks_chunks *chunks, char *data, size_t *used)
+static ks_status read_chunks(const char *text, size_t length, size_t step, ks_chunked *chunks, char *data, size_t *used)
 {
     ks_status status = KS_OK;
     ks_error error;
     *used = 0;
-    while (*used < length && status == KS_OK && !ks_chunks_over(chunks)) {
+    while (*used < length && status == KS_OK && !ks_chunked_over(chunks)) {
         const size_t n = step < length - *used ? step : length - *used;
         char *piece = malloc(n);
         assert_non_null(piece);
         memcpy(piece, text + *used, n);
         size_t at = 0;
-        while (at < n && status == KS_OK && !ks_chunks_over(chunks)) {
+        while (at < n && status == KS_OK && !ks_chunked_over(chunks)) {
             size_t read = 0;
-            status = ks_chunks_read(chunks, piece + at, n - at, &read, &error);
+            status = ks_chunked_read(chunks, piece + at, n - at, &read, &error);
             at += read;
-            size_t there = ks_chunks_data(chunks) < n - at ? (size_t)ks_chunks_data(chunks) : n - at;
+            size_t there = ks_chunked_data(chunks) < n - at ? (size_t)ks_chunked_data(chunks) : n - at;
             strncat(data, piece + at, there);
-            ks_chunks_took(chunks, there);
+            ks_chunked_took(chunks, there);
             at += there;
         }
         free(piece);
@@ -881,13 +881,13 @@ static void chunked_bodies(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(chunk_rows); i++)
         for (size_t step = 1; step < 40; step++) {
-            ks_chunks chunks;
+            ks_chunked chunks;
             char data[64] = "";
             size_t used;
-            ks_chunks_init(&chunks, 32, 3);
+            ks_chunked_init(&chunks, 32, 3);
             const ks_status status =
                 read_chunks(chunk_rows[i].text, strlen(chunk_rows[i].text), step, &chunks, data, &used);
-            if (status != chunk_rows[i].status || ks_chunks_over(&chunks) != (status == KS_OK))
+            if (status != chunk_rows[i].status || ks_chunked_over(&chunks) != (status == KS_OK))
                 fail_msg("%s: %s", chunk_rows[i].text, ks_status_name(status));
             if (status != KS_OK) continue;
             assert_string_equal(data, chunk_rows[i].data);
@@ -902,14 +902,14 @@ static void chunk_lines(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(starts); i++)
         for (int over = 0; over < 2; over++) {
-            char text[KS_CHUNK_LINE + 16];
-            ks_chunks chunks;
+            char text[KS_CHUNKED_LINE + 16];
+            ks_chunked chunks;
             char data[1] = "";
             size_t used;
-            const size_t length = KS_CHUNK_LINE + (size_t)over, from = strlen(starts[i]);
+            const size_t length = KS_CHUNKED_LINE + (size_t)over, from = strlen(starts[i]);
             memcpy(text, starts[i], from);
             memset(text + from, starts[i][from - 1] == ' ' ? ' ' : 'b', length - from);
-            ks_chunks_init(&chunks, 32, 3);
+            ks_chunked_init(&chunks, 32, 3);
             assert_int_equal(read_chunks(text, length, 100, &chunks, data, &used), over ? KS_CHUNKS : KS_OK);
         }
 }
@@ -921,12 +921,12 @@ static void chunk_bytes(void **state)
     (void)state;
     for (size_t at = 0; at + 1 < sizeof line; at++)
         for (int c = 0; c < 256; c++) {
-            ks_chunks chunks;
+            ks_chunked chunks;
             char text[sizeof line], data[64] = "";
             size_t used;
             memcpy(text, line, sizeof line);
             text[at] = (char)c;
-            ks_chunks_init(&chunks, 32, 3);
+            ks_chunked_init(&chunks, 32, 3);
             const ks_status status = read_chunks(text, sizeof line - 1, 64, &chunks, data, &used);
             const bool control = (c < ' ' && c != '\t' && c != '\r' && c != '\n') || c == 0x7f;
             if (status != KS_OK && status != KS_CHUNKS) fail_msg("byte %d at %zu: %s", c, at, ks_status_name(status));

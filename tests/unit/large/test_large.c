@@ -25,8 +25,8 @@ static struct {
     ks_device *device;
     ks_budget *budget;
     ks_engine *engine;
-    ks_streams *streams;
-    ks_stream stream[STREAMS];
+    ks_large_requests *streams;
+    ks_large_request stream[STREAMS];
     ks_job job[STREAMS];
     bool running[STREAMS];
     int wake_fd;
@@ -74,7 +74,7 @@ static void open_bed(void **state, size_t pool, int queue_max)
                                        .scrub = true,
                                        .wake_fd = bed.wake_fd};
     assert_int_equal(ks_engine_open(&options, &bed.engine, &error), KS_OK);
-    assert_int_equal(ks_streams_open(bed.engine, &bed.streams, &error), KS_OK);
+    assert_int_equal(ks_large_requests_open(bed.engine, &bed.streams, &error), KS_OK);
 }
 
 static ks_engine_stats stats(void)
@@ -89,8 +89,8 @@ static void close_bed(void)
     assert_int_equal(stats().streams_open, 0);
     assert_int_equal(stats().streams_waiting, 0);
     assert_int_equal(stats().stream_bytes, 0);
-    ks_streams_close(&bed.streams);
-    assert_int_equal(streaming_read().areas, 0);
+    ks_large_requests_close(&bed.streams);
+    assert_int_equal(streaming_read().device_buffers, 0);
     assert_int_equal(streaming_read().under_way, 0);
     ks_engine_close(&bed.engine);
     assert_int_equal(ks_budget_used(bed.budget), 0);
@@ -142,20 +142,20 @@ static unsigned char *expected(const ks_spec *spec, const unsigned char *input)
 
 static ks_status begin(int i, const ks_spec *spec, int64_t deadline_ns, ks_error *error)
 {
-    return ks_stream_begin(bed.streams, &bed.stream[i], spec, deadline_ns, error);
+    return ks_large_begin(bed.streams, &bed.stream[i], spec, deadline_ns, error);
 }
 
 static void run_block(int i)
 {
     ks_error error;
-    if (bed.running[i] || !ks_stream_next(&bed.stream[i], &bed.job[i])) return;
+    if (bed.running[i] || !ks_large_next(&bed.stream[i], &bed.job[i])) return;
     const ks_status status = ks_engine_submit(bed.engine, &bed.job[i], &error);
     if (status == KS_QUEUE_FULL) {
-        ks_stream_later(&bed.stream[i]);
+        ks_large_later(&bed.stream[i]);
         return;
     }
     assert_int_equal(status, KS_OK);
-    ks_stream_launched(&bed.stream[i]);
+    ks_large_launched(&bed.stream[i]);
     bed.running[i] = true;
 }
 
@@ -163,18 +163,18 @@ static void run_block(int i)
 static void turn(void)
 {
     const int64_t now_ns = ks_now_ns();
-    ks_streams_turn(bed.streams, now_ns);
+    ks_large_requests_turn(bed.streams, now_ns);
     ks_engine_launch(bed.engine);
     for (ks_job *job = ks_engine_collect(bed.engine), *next; job; job = next) {
         next = job->next;
         const int i = (int)(job - bed.job);
         bed.running[i] = false;
         if (job->status != KS_OK) fail_msg("block: %s", job->error.text);
-        ks_stream_done(&bed.stream[i], job);
+        ks_large_done(&bed.stream[i], job);
         run_block(i);
     }
     for (int i = 0; i < STREAMS; i++)
-        if (bed.stream[i].state == KS_STREAM_OPEN && bed.stream[i].status == KS_OK) run_block(i);
+        if (bed.stream[i].state == KS_LARGE_OPEN && bed.stream[i].status == KS_OK) run_block(i);
 }
 
 /* What a sender and a reader have come to. */
@@ -212,7 +212,7 @@ static void send_some(int i, client *of, size_t most)
         size_t n = to - of->sent, taken = 0;
         n = n < most ? n : most;
         const ks_status status =
-            ks_stream_write(&bed.stream[i], of->sent, (const char *)of->input + of->sent, n, &taken, &error);
+            ks_large_write(&bed.stream[i], of->sent, (const char *)of->input + of->sent, n, &taken, &error);
         if (status != KS_OK) fail_msg("write: %s", error.text);
         of->sent += taken;
         break;
@@ -220,23 +220,23 @@ static void send_some(int i, client *of, size_t most)
     run_block(i);
     if (of->sent < in_bytes(spec) || of->ended) return;
     of->ended = true;
-    assert_int_equal(ks_stream_finish(&bed.stream[i], &error), KS_OK);
+    assert_int_equal(ks_large_finish(&bed.stream[i], &error), KS_OK);
     run_block(i);
 }
 
 static bool read_some(int i, client *of, size_t most)
 {
     const size_t size = of->spec->out[0].size_bytes;
-    if (!ks_stream_is_done(&bed.stream[i])) return false;
-    if (!ks_stream_is_remote(&bed.stream[i])) {
-        memcpy(of->got, ks_stream_out(&bed.stream[i]), size);
+    if (!ks_large_is_done(&bed.stream[i])) return false;
+    if (!ks_large_is_remote(&bed.stream[i])) {
+        memcpy(of->got, ks_large_out(&bed.stream[i]), size);
         of->read = size;
     } else {
         const char *bytes;
-        const size_t there = ks_stream_view(&bed.stream[i], of->read, &bytes), n = there < most ? there : most;
+        const size_t there = ks_large_view(&bed.stream[i], of->read, &bytes), n = there < most ? there : most;
         if (n > 0) {
             memcpy(of->got + of->read, bytes, n);
-            ks_stream_used(&bed.stream[i], n);
+            ks_large_used(&bed.stream[i], n);
         }
         of->read += n;
         assert_int_equal(bed.stream[i].status, KS_OK);
@@ -247,7 +247,7 @@ static bool read_some(int i, client *of, size_t most)
 static void leave(int i)
 {
     while (bed.running[i]) turn();
-    while (!ks_stream_leave(&bed.stream[i])) turn();
+    while (!ks_large_leave(&bed.stream[i])) turn();
 }
 
 /* The CPU's results are the reference's own. Another device's are near them, and those of rows that are computed twice
@@ -357,7 +357,7 @@ static void send_input(int i, const client *of, int input, size_t from, size_t t
         size_t n = 1 + random_next() % CHUNK, taken = 0;
         if (n > to - from) n = to - from;
         const char *bytes = (const char *)of->input + begin_at + from;
-        if (ks_stream_write(&bed.stream[i], begin_at + from, bytes, n, &taken, &error) != KS_OK)
+        if (ks_large_write(&bed.stream[i], begin_at + from, bytes, n, &taken, &error) != KS_OK)
             fail_msg("write: %s", error.text);
         from += taken;
         run_block(i);
@@ -368,7 +368,7 @@ static void send_input(int i, const client *of, int input, size_t from, size_t t
 static void finish_and_check(int i, client *of)
 {
     ks_error error;
-    assert_int_equal(ks_stream_finish(&bed.stream[i], &error), KS_OK);
+    assert_int_equal(ks_large_finish(&bed.stream[i], &error), KS_OK);
     run_block(i);
     while (!read_some(i, of, 1 + random_next() % CHUNK)) turn();
     check_and_leave(i, of);
@@ -499,26 +499,26 @@ static void memory_is_given_out_in_order_of_arrival(void **state)
     const int64_t deadline_ns = ks_now_ns() + LONG_NS;
     for (int i = 0; i < 3; i++) assert_int_equal(begin(i, &spec, deadline_ns, &error), KS_OK);
     assert_int_equal(begin(3, &small, deadline_ns, &error), KS_OK);
-    assert_int_equal(bed.stream[1].state, KS_STREAM_OPEN);
-    assert_int_equal(bed.stream[2].state, KS_STREAM_WAITS);
-    assert_int_equal(bed.stream[3].state, KS_STREAM_WAITS); /* there is room, but it is not its turn */
+    assert_int_equal(bed.stream[1].state, KS_LARGE_OPEN);
+    assert_int_equal(bed.stream[2].state, KS_LARGE_WAITS);
+    assert_int_equal(bed.stream[3].state, KS_LARGE_WAITS); /* there is room, but it is not its turn */
     assert_int_equal(begin(4, &spec, deadline_ns, &error), KS_OK);
     assert_int_equal(begin(5, &spec, deadline_ns, &error), KS_QUEUE_FULL);
-    assert_int_equal(bed.stream[5].state, KS_STREAM_SHUT);
+    assert_int_equal(bed.stream[5].state, KS_LARGE_SHUT);
     size_t taken = 1;
-    assert_int_equal(ks_stream_write(&bed.stream[2], 0, "1234", 4, &taken, &error), KS_OK);
+    assert_int_equal(ks_large_write(&bed.stream[2], 0, "1234", 4, &taken, &error), KS_OK);
     assert_int_equal(taken, 0);
     turn();
-    assert_int_equal(bed.stream[2].state, KS_STREAM_WAITS);
-    assert_true(ks_stream_leave(&bed.stream[0]));
+    assert_int_equal(bed.stream[2].state, KS_LARGE_WAITS);
+    assert_true(ks_large_leave(&bed.stream[0]));
     turn();
-    assert_int_equal(bed.stream[2].state, KS_STREAM_OPEN);
-    assert_int_equal(bed.stream[3].state, KS_STREAM_OPEN);
-    assert_int_equal(bed.stream[4].state, KS_STREAM_WAITS);
+    assert_int_equal(bed.stream[2].state, KS_LARGE_OPEN);
+    assert_int_equal(bed.stream[3].state, KS_LARGE_OPEN);
+    assert_int_equal(bed.stream[4].state, KS_LARGE_WAITS);
     exchange(2, &spec);
     exchange(3, &small);
     turn();
-    assert_int_equal(bed.stream[4].state, KS_STREAM_OPEN);
+    assert_int_equal(bed.stream[4].state, KS_LARGE_OPEN);
     leave(1);
     leave(4);
     close_bed();
@@ -534,13 +534,13 @@ static void who_waits_too_long_for_memory_is_told(void **state)
     assert_int_equal(begin(1, &spec, ks_now_ns() + 20000000, &error), KS_OK);
     assert_int_equal(begin(2, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
     usleep(25000);
-    const ks_stream *events = ks_streams_turn(bed.streams, ks_now_ns());
+    const ks_large_request *events = ks_large_requests_turn(bed.streams, ks_now_ns());
     assert_ptr_equal(events, &bed.stream[1]);
     assert_null(events->event_next);
     assert_int_equal(bed.stream[1].status, KS_DEADLINE);
-    assert_int_equal(ks_stream_write(&bed.stream[1], 0, "1234", 4, &taken, &error), KS_DEADLINE);
-    assert_true(ks_stream_leave(&bed.stream[1]));
-    assert_true(ks_stream_leave(&bed.stream[2]));
+    assert_int_equal(ks_large_write(&bed.stream[1], 0, "1234", 4, &taken, &error), KS_DEADLINE);
+    assert_true(ks_large_leave(&bed.stream[1]));
+    assert_true(ks_large_leave(&bed.stream[2]));
     assert_int_equal(stats().streams_waiting, 0);
     leave(0);
     close_bed();
@@ -549,7 +549,7 @@ static void who_waits_too_long_for_memory_is_told(void **state)
 /* Turns of 10 ms, as a test's clock has it, until so much time has passed. */
 static void pass(int64_t *now_ns, int64_t ns)
 {
-    for (const int64_t end_ns = *now_ns + ns; *now_ns < end_ns; ks_streams_turn(bed.streams, *now_ns))
+    for (const int64_t end_ns = *now_ns + ns; *now_ns < end_ns; ks_large_requests_turn(bed.streams, *now_ns))
         *now_ns += 10000000;
 }
 
@@ -561,33 +561,33 @@ static void a_line_beyond_the_deadline_is_refused(void **state)
     ks_error error;
     open_bed(state, 10 << 20, STREAMS);
     int64_t now_ns = ks_now_ns();
-    ks_streams_turn(bed.streams, now_ns);
+    ks_large_requests_turn(bed.streams, now_ns);
     for (int i = 0; i < 5; i++) assert_int_equal(begin(i, &spec, now_ns + LONG_NS, &error), KS_OK);
     for (int i = 5; i < 8; i++) { /* too late for sure, but nobody knows */
         assert_int_equal(begin(i, &spec, now_ns + 1000000, &error), KS_OK);
-        assert_true(ks_stream_leave(&bed.stream[i]));
+        assert_true(ks_large_leave(&bed.stream[i]));
     }
     for (int i = 0; i < 4; i++) {
         pass(&now_ns, step_ns);
-        assert_true(ks_stream_leave(&bed.stream[i]));
-        ks_streams_turn(bed.streams, now_ns);
-        assert_int_equal(bed.stream[i + 1].state, KS_STREAM_OPEN);
+        assert_true(ks_large_leave(&bed.stream[i]));
+        ks_large_requests_turn(bed.streams, now_ns);
+        assert_int_equal(bed.stream[i + 1].state, KS_LARGE_OPEN);
     }
     /* Whoever is first waits, however little hope there is. A pause of the process says nothing of the rate. */
     assert_int_equal(begin(5, &spec, now_ns + step_ns / 2, &error), KS_OK);
-    assert_true(ks_stream_leave(&bed.stream[5]));
+    assert_true(ks_large_leave(&bed.stream[5]));
     assert_int_equal(begin(5, &spec, now_ns + LONG_NS, &error), KS_OK);
-    ks_streams_turn(bed.streams, now_ns += 50 * step_ns);
+    ks_large_requests_turn(bed.streams, now_ns += 50 * step_ns);
     /* As many wait as their deadline has steps. */
     for (int i = 6; i < 9; i++) assert_int_equal(begin(i, &spec, now_ns + 9 * step_ns / 2, &error), KS_OK);
     assert_int_equal(begin(9, &spec, now_ns + 9 * step_ns / 2, &error), KS_BUDGET);
     assert_non_null(strstr(error.text, "wait for memory"));
-    assert_int_equal(bed.stream[9].state, KS_STREAM_SHUT);
+    assert_int_equal(bed.stream[9].state, KS_LARGE_SHUT);
     assert_int_equal(begin(9, &spec, now_ns + LONG_NS, &error), KS_OK);
     /* Turns in which none is given tell that it comes more slowly. */
     pass(&now_ns, 2 * step_ns);
     for (int i = 5; i < 10; i++) assert_int_equal(bed.stream[i].status, i == 8 ? KS_BUDGET : KS_OK);
-    for (int i = 5; i < 10; i++) assert_true(ks_stream_leave(&bed.stream[i]));
+    for (int i = 5; i < 10; i++) assert_true(ks_large_leave(&bed.stream[i]));
     assert_int_equal(stats().streams_waiting, 0);
     leave(4);
     close_bed();
@@ -600,13 +600,13 @@ static void what_never_fits_is_refused_at_once(void **state)
     open_bed(state, 16 << 20, 4);
     const ks_status status = begin(0, &spec, ks_now_ns() + LONG_NS, &error);
     assert_int_equal(status, bed.backend->large ? KS_WORK : KS_BUDGET);
-    assert_int_equal(bed.stream[0].state, KS_STREAM_SHUT);
+    assert_int_equal(bed.stream[0].state, KS_LARGE_SHUT);
     close_bed();
 }
 
 /* --- the ring's own -------------------------------------------------------------------------------------------------- */
 
-static void an_area_goes_back_when_its_copies_have_ended(void **state)
+static void an_device_buffer_goes_back_when_its_copies_have_ended(void **state)
 {
     const ks_spec spec = spec_of("softmax", 1, 1 << 20); /* one block, so that no kernel works on it yet */
     ks_error error;
@@ -615,14 +615,14 @@ static void an_area_goes_back_when_its_copies_have_ended(void **state)
     client of = make_client(&spec);
     streaming_hold(true);
     while (streaming_read().under_way == 0) send_some(0, &of, CHUNK);
-    assert_false(ks_stream_leave(&bed.stream[0]));
-    assert_false(ks_stream_leave(&bed.stream[0]));
-    for (int i = 0; i < 10; i++) assert_null(ks_streams_turn(bed.streams, ks_now_ns()));
-    assert_int_equal(streaming_read().areas, 1);
+    assert_false(ks_large_leave(&bed.stream[0]));
+    assert_false(ks_large_leave(&bed.stream[0]));
+    for (int i = 0; i < 10; i++) assert_null(ks_large_requests_turn(bed.streams, ks_now_ns()));
+    assert_int_equal(streaming_read().device_buffers, 1);
     streaming_hold(false);
-    assert_ptr_equal(ks_streams_turn(bed.streams, ks_now_ns()), &bed.stream[0]);
-    assert_int_equal(bed.stream[0].state, KS_STREAM_SHUT);
-    assert_int_equal(streaming_read().areas, 0);
+    assert_ptr_equal(ks_large_requests_turn(bed.streams, ks_now_ns()), &bed.stream[0]);
+    assert_int_equal(bed.stream[0].state, KS_LARGE_SHUT);
+    assert_int_equal(streaming_read().device_buffers, 0);
     free_client(&of);
     close_bed();
 }
@@ -643,10 +643,10 @@ static void a_full_ring_takes_no_bytes_and_says_when_it_does(void **state)
     }
     assert_true(of.sent > 0 && of.sent < in_bytes(&spec) / 2);
     assert_int_equal(bed.stream[0].pause, KS_PAUSE_ROOM);
-    assert_null(ks_streams_turn(bed.streams, ks_now_ns()));
-    assert_int_equal(ks_streams_wait_ns(bed.streams), 0);
+    assert_null(ks_large_requests_turn(bed.streams, ks_now_ns()));
+    assert_int_equal(ks_large_requests_wait_ns(bed.streams), 0);
     streaming_hold(false);
-    assert_ptr_equal(ks_streams_turn(bed.streams, ks_now_ns()), &bed.stream[0]);
+    assert_ptr_equal(ks_large_requests_turn(bed.streams, ks_now_ns()), &bed.stream[0]);
     send_some(0, &of, CHUNK);
     assert_true(of.sent > before);
     leave(0);
@@ -666,11 +666,11 @@ static void a_lost_device_is_a_fault_of_whoever_copies(void **state)
         streaming_fail_copy(n);
         ks_status status = KS_OK;
         for (size_t at = 0, taken; at < in_bytes(&spec) && status == KS_OK; at += taken) {
-            status = ks_stream_write(&bed.stream[0], at, (char *)input + at, CHUNK, &taken, &error);
-            ks_streams_turn(bed.streams, ks_now_ns());
+            status = ks_large_write(&bed.stream[0], at, (char *)input + at, CHUNK, &taken, &error);
+            ks_large_requests_turn(bed.streams, ks_now_ns());
         }
         assert_int_equal(status, KS_DEVICE);
-        while (!ks_stream_leave(&bed.stream[0])) ks_streams_turn(bed.streams, ks_now_ns());
+        while (!ks_large_leave(&bed.stream[0])) ks_large_requests_turn(bed.streams, ks_now_ns());
         free(input);
         close_bed();
     }
@@ -686,30 +686,30 @@ static void a_copy_that_never_ends_is_a_device_fault(void **state)
     assert_int_equal(begin(0, &spec, ks_now_ns() + LONG_NS, &error), KS_OK);
     client of = make_client(&spec);
     streaming_hold(true);
-    ks_streams_turn(bed.streams, ks_now_ns());
+    ks_large_requests_turn(bed.streams, ks_now_ns());
     while (bed.stream[0].pause != KS_PAUSE_ROOM) send_some(0, &of, CHUNK);
-    ks_streams_turn(bed.streams, ks_now_ns());
+    ks_large_requests_turn(bed.streams, ks_now_ns());
     assert_false(ks_engine_lost(bed.engine));
     usleep(310000);               /* a pause of the process is not the copy's */
     for (int i = 0; i < 3; i++) { /* a piece is looked at more often than its copy needs looks */
         send_some(0, &of, CHUNK);
-        ks_streams_turn(bed.streams, ks_now_ns());
+        ks_large_requests_turn(bed.streams, ks_now_ns());
     }
     assert_false(ks_engine_lost(bed.engine));
     for (int i = 0; i < 2000 && !ks_engine_lost(bed.engine); i++) {
         usleep(1000);
         send_some(0, &of, CHUNK);
-        ks_streams_turn(bed.streams, ks_now_ns());
+        ks_large_requests_turn(bed.streams, ks_now_ns());
     }
     assert_true(ks_engine_lost(bed.engine));
     assert_non_null(strstr(ks_engine_fault(bed.engine), "copy"));
     assert_ptr_equal(ks_engine_collect(bed.engine), &bed.job[0]);
     assert_int_equal(bed.job[0].status, KS_DEVICE);
     /* What a lost device may still write to is not given to anybody. */
-    void *kept = bed.stream[0].area.memory;
+    void *kept = bed.stream[0].device_buffer.memory;
     streaming_hold(false);
-    while (!ks_stream_leave(&bed.stream[0])) ks_streams_turn(bed.streams, ks_now_ns());
-    assert_int_equal(streaming_read().areas, 1);
+    while (!ks_large_leave(&bed.stream[0])) ks_large_requests_turn(bed.streams, ks_now_ns());
+    assert_int_equal(streaming_read().device_buffers, 1);
     free(kept);
     streaming_reset();
     free_client(&of);
@@ -725,11 +725,11 @@ static void closing_waits_for_nobody(void **state)
     client of = make_client(&spec);
     streaming_hold(true);
     while (streaming_read().under_way == 0) send_some(0, &of, CHUNK);
-    assert_false(ks_stream_leave(&bed.stream[0]));
-    ks_streams_close(&bed.streams);
-    for (int i = 0; i < 4; i++) assert_int_equal(bed.stream[i].state, KS_STREAM_SHUT);
+    assert_false(ks_large_leave(&bed.stream[0]));
+    ks_large_requests_close(&bed.streams);
+    for (int i = 0; i < 4; i++) assert_int_equal(bed.stream[i].state, KS_LARGE_SHUT);
     ks_error ignored;
-    assert_int_equal(ks_streams_open(bed.engine, &bed.streams, &ignored), KS_OK);
+    assert_int_equal(ks_large_requests_open(bed.engine, &bed.streams, &ignored), KS_OK);
     free_client(&of);
     close_bed();
 }
@@ -773,7 +773,7 @@ int main(void)
         ON_ALL(who_waits_too_long_for_memory_is_told),
         ON_ALL(a_line_beyond_the_deadline_is_refused),
         ON_ALL(what_never_fits_is_refused_at_once),
-        ON_RING(an_area_goes_back_when_its_copies_have_ended),
+        ON_RING(an_device_buffer_goes_back_when_its_copies_have_ended),
         ON_RING(a_full_ring_takes_no_bytes_and_says_when_it_does),
         ON_RING(a_lost_device_is_a_fault_of_whoever_copies),
         ON_RING(a_copy_that_never_ends_is_a_device_fault),

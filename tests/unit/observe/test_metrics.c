@@ -55,18 +55,18 @@ static int close_metrics(void **state)
 /* The page, terminated; free it. */
 static char *page_text(bool openmetrics)
 {
-    ks_page page = {.state = KS_STATE_READY,
-                    .engines = engines,
-                    .shards = 2,
-                    .queue_capacity = 256,
-                    .openmetrics = openmetrics,
-                    .device = {.backend = "cuda",
-                               .gpu = true,
-                               .name = "Some \"GPU\" \\ 1",
-                               .uuid = "GPU-1",
-                               .driver = "1.2",
-                               .capability = 90,
-                               .memory_bytes = 1 << 20}};
+    ks_document page = {.state = KS_STATE_READY,
+                        .engines = engines,
+                        .shards = 2,
+                        .queue_capacity = 256,
+                        .openmetrics = openmetrics,
+                        .device = {.backend = "cuda",
+                                   .gpu = true,
+                                   .name = "Some \"GPU\" \\ 1",
+                                   .uuid = "GPU-1",
+                                   .driver = "1.2",
+                                   .capability = 90,
+                                   .memory_bytes = 1 << 20}};
     ks_text text;
     size_t length;
     ks_text_init(&text, 64 << 20);
@@ -124,7 +124,7 @@ static void writers_are_summed(void **state)
     for (int w = 0; w < 3; w++) {
         ks_shard_metrics *m = ks_metrics_writer(metrics, w);
         ks_record good = record_of(0, KS_OK), bad = record_of(-1, KS_MODEL);
-        good.encoding = KS_ENCODING_raw;
+        good.encoding = KS_FORMAT_LABEL_raw;
         good.phase_ns[KS_PHASE_compute] = 500000000;
         ks_metrics_inference(m, &good);
         ks_metrics_inference(m, &bad);

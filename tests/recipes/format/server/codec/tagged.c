@@ -26,7 +26,7 @@ static int64_t read_dim(const unsigned char *at)
 }
 
 /* ks_format.head */
-static ks_status tagged_head(ks_oip *oip, ks_error *error)
+static ks_status tagged_head(ks_codec *oip, ks_error *error)
 {
     const unsigned char *head = (const unsigned char *)oip->file;
     const int input = __builtin_ctz(ks_op_required(oip->ask.spec.op));
@@ -40,15 +40,15 @@ static ks_status tagged_head(ks_oip *oip, ks_error *error)
         tensor->dims[i] = read_dim(head + FIRST + i * DIM_BYTES);
         if (tensor->dims[i] < 0) return ks_fail(error, KS_SHAPE, "the tagged head's dimension %d is negative", i);
     }
-    ks_status status = ks_oip_check_dtype(oip, input, name, tensor->dtype, error);
+    ks_status status = ks_codec_check_dtype(oip, input, name, tensor->dtype, error);
     if (status == KS_OK) status = ks_tensor_measure(tensor, name, error);
     if (status != KS_OK) return status;
-    oip->piece[oip->pieces++] = (ks_oip_piece){.input = input, .bytes = tensor->size_bytes};
+    oip->piece[oip->pieces++] = (ks_segment){.input = input, .bytes = tensor->size_bytes};
     return KS_OK;
 }
 
 /* ks_format.response_head */
-static size_t tagged_response_head(const ks_ask *ask, char out[KS_FILE_HEAD_MAX])
+static size_t tagged_response_head(const ks_infer_request *ask, char out[KS_FILE_HEAD_MAX])
 {
     const ks_tensor *tensor = &ask->spec.out[__builtin_ctz(ask->outputs)];
     memset(out, 0, FIRST);
@@ -65,7 +65,7 @@ const ks_format ks_format_tagged = {
     .name = "tagged",
     .called = "a tagged",
     .content_type = "application/x-tagged",
-    .encoding = KS_ENCODING_tagged,
+    .encoding = KS_FORMAT_LABEL_tagged,
     .dtypes = KS_DTYPE_BIT(KS_BYTES) - 1, /* all of fixed size */
     .inputs_max = 1,
     .outputs_max = 1,

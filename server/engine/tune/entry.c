@@ -1,4 +1,4 @@
-#include "engine/tune/line.h"
+#include "engine/tune/entry.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 enum { KEY_MAX = 512, SUM_DIGITS = 16 };
 
-/* Tabs and line ends part fields and lines. */
+/* Tabs and entry ends part fields and lines. */
 static void put_field(ks_text *out, const char *text)
 {
     for (; *text; text++) ks_text_add(out, (unsigned char)*text < ' ' ? " " : text, 1);
@@ -53,19 +53,19 @@ static uint64_t sum_of(const char *bytes, size_t length)
     return sum;
 }
 
-void ks_tune_line_put(ks_text *out, const char *context, const char *key, const ks_tuned *tuned)
+void ks_tune_entry_put(ks_text *out, const char *context, const char *key, const ks_tuned *tuned)
 {
     const ks_trials *trials = &tuned->trials;
     const size_t begin = out->length;
     ks_text_printf(out, "%*s\t", SUM_DIGITS, "");
     put_field(out, context);
     ks_text_printf(out, "\t%s\t", key);
-    for (int i = 0; i < KS_CHOICE_BYTES; i++) ks_text_printf(out, "%02x", tuned->way.choice[i]);
+    for (int i = 0; i < KS_ALGORITHM_BYTES; i++) ks_text_printf(out, "%02x", tuned->algorithm.algorithm[i]);
     ks_text_puts(out, "\t");
-    put_field(out, tuned->way.kernel);
+    put_field(out, tuned->algorithm.kernel);
     ks_text_printf(out, "\t%.3f\t", trials->us);
-    put_field(out, trials->planned);
-    ks_text_printf(out, "\t%.3f\t%d", trials->planned_us, trials->ways);
+    put_field(out, trials->heuristic);
+    ks_text_printf(out, "\t%.3f\t%d", trials->heuristic_us, trials->candidates);
     if (out->broken) return;
     char sum[SUM_DIGITS + 1];
     const size_t from = begin + SUM_DIGITS;
@@ -74,16 +74,16 @@ void ks_tune_line_put(ks_text *out, const char *context, const char *key, const 
     ks_text_puts(out, "\n");
 }
 
-bool ks_tune_line_cut(char *line, ks_tune_line *out)
+bool ks_tune_entry_cut(char *entry, ks_tune_entry *out)
 {
-    char **const fields[] = {&out->context, &out->key,     &out->choice,     &out->kernel,
-                             &out->us,      &out->planned, &out->planned_us, &out->ways};
+    char **const fields[] = {&out->context, &out->key,       &out->algorithm,    &out->kernel,
+                             &out->us,      &out->heuristic, &out->heuristic_us, &out->candidates};
     enum { FIELDS = sizeof fields / sizeof *fields };
     char sum[SUM_DIGITS + 1];
-    if (strlen(line) <= SUM_DIGITS || line[SUM_DIGITS] != '\t') return false;
-    snprintf(sum, sizeof sum, "%016" PRIx64, sum_of(line + SUM_DIGITS, strlen(line + SUM_DIGITS)));
-    if (memcmp(sum, line, SUM_DIGITS) != 0) return false;
-    char *at = line + SUM_DIGITS;
+    if (strlen(entry) <= SUM_DIGITS || entry[SUM_DIGITS] != '\t') return false;
+    snprintf(sum, sizeof sum, "%016" PRIx64, sum_of(entry + SUM_DIGITS, strlen(entry + SUM_DIGITS)));
+    if (memcmp(sum, entry, SUM_DIGITS) != 0) return false;
+    char *at = entry + SUM_DIGITS;
     for (int i = 0; i < FIELDS; i++) {
         if (!at) return false;
         *at++ = 0;
@@ -93,25 +93,26 @@ bool ks_tune_line_cut(char *line, ks_tune_line *out)
     return !at;
 }
 
-static bool read_choice(const char *hex, unsigned char *choice)
+static bool read_algorithm(const char *hex, unsigned char *algorithm)
 {
-    if (strlen(hex) != 2 * KS_CHOICE_BYTES || strspn(hex, "0123456789abcdef") != 2 * KS_CHOICE_BYTES) return false;
-    for (int i = 0; i < KS_CHOICE_BYTES; i++) {
+    if (strlen(hex) != 2 * KS_ALGORITHM_BYTES || strspn(hex, "0123456789abcdef") != 2 * KS_ALGORITHM_BYTES)
+        return false;
+    for (int i = 0; i < KS_ALGORITHM_BYTES; i++) {
         unsigned byte;
         if (sscanf(hex + 2 * i, "%2x", &byte) != 1) return false;
-        choice[i] = (unsigned char)byte;
+        algorithm[i] = (unsigned char)byte;
     }
     return true;
 }
 
-bool ks_tune_line_read(const ks_tune_line *fields, ks_tuned *out)
+bool ks_tune_entry_read(const ks_tune_entry *fields, ks_tuned *out)
 {
     memset(out, 0, sizeof *out);
     ks_trials *trials = &out->trials;
-    snprintf(out->way.kernel, sizeof out->way.kernel, "%s", fields->kernel);
-    snprintf(trials->planned, sizeof trials->planned, "%s", fields->planned);
+    snprintf(out->algorithm.kernel, sizeof out->algorithm.kernel, "%s", fields->kernel);
+    snprintf(trials->heuristic, sizeof trials->heuristic, "%s", fields->heuristic);
     trials->us = strtod(fields->us, NULL);
-    trials->planned_us = strtod(fields->planned_us, NULL);
-    trials->ways = (int)strtol(fields->ways, NULL, 10);
-    return read_choice(fields->choice, out->way.choice) && trials->ways > 0;
+    trials->heuristic_us = strtod(fields->heuristic_us, NULL);
+    trials->candidates = (int)strtol(fields->candidates, NULL, 10);
+    return read_algorithm(fields->algorithm, out->algorithm.algorithm) && trials->candidates > 0;
 }
