@@ -1,4 +1,4 @@
-/* The rooms, opening in order and closing in reverse: configuration, log, models, sockets, device, second listener,
+/* The start_steps, opening in order and closing in reverse: configuration, log, models, sockets, device, second listener,
  * shards, listener; then main waits (watch.c). What fails says one line and leaves with its exit code. */
 #include <assert.h>
 #include <errno.h>
@@ -31,7 +31,7 @@
 #include "base/version.h"
 #include "daemon/watch.h"
 
-typedef struct open_house {
+typedef struct ks_server {
     ks_config config;
     ks_daemon daemon;
     int fds[KS_LISTENERS_MAX]; /* data sockets, until the listener takes them */
@@ -44,7 +44,7 @@ typedef struct open_house {
     ks_listener *listener;
     bool tokens_wanted;
     bool stopped; /* asked to, before all was open */
-} open_house;
+} ks_server;
 
 /* Says the line of a start that failed. */
 static int fail(int code, const char *text)
@@ -113,88 +113,88 @@ static int open_socket(const char *address, int64_t unix_mode, int *fd, bool *lo
     return fail(status == KS_CONFIG ? KS_EXIT_CONFIG : KS_EXIT_AGAIN, error.text);
 }
 
-static void take_inherited(open_house *house)
+static void take_inherited(ks_server *server)
 {
     const int inherited = ks_listen_inherited();
     for (int i = 0; i < inherited; i++) {
         const int fd = 3 + i;
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-        if (house->admin_fd < 0 && ks_listen_inherited_admin(i)) {
-            house->admin_fd = fd;
-            house->admin_loopback = is_loopback(fd);
+        if (server->admin_fd < 0 && ks_listen_inherited_admin(i)) {
+            server->admin_fd = fd;
+            server->admin_loopback = is_loopback(fd);
             continue;
         }
-        house->fds[house->fds_count] = fd;
-        house->loopback[house->fds_count++] = is_loopback(fd);
+        server->fds[server->fds_count] = fd;
+        server->loopback[server->fds_count++] = is_loopback(fd);
     }
 }
 
 /* Before the device is opened, which takes long: a port that is taken ends the start at once. They accept later. */
-static int open_sockets(open_house *house)
+static int open_sockets(ks_server *server)
 {
-    const ks_config *config = &house->config;
+    const ks_config *config = &server->config;
     const ks_list *listen = &config->listen;
-    take_inherited(house);
-    const bool opens = house->fds_count == 0;
+    take_inherited(server);
+    const bool opens = server->fds_count == 0;
     for (int i = 0; i < listen->count && opens; i++) {
-        const int code = open_socket(listen->item[i], config->unix_mode, &house->fds[i], &house->loopback[i]);
+        const int code = open_socket(listen->item[i], config->unix_mode, &server->fds[i], &server->loopback[i]);
         if (code != KS_EXIT_OK) return code;
-        house->fds_count++;
+        server->fds_count++;
     }
-    if (house->fds_count == 0) return fail(KS_EXIT_CONFIG, "listen: no address to listen on");
-    house->daemon.loopback_only = true;
-    for (int i = 0; i < house->fds_count; i++)
-        house->daemon.loopback_only = house->daemon.loopback_only && house->loopback[i];
-    if (house->admin_fd >= 0 || !*config->admin_listen) return KS_EXIT_OK;
-    return open_socket(config->admin_listen, config->unix_mode, &house->admin_fd, &house->admin_loopback);
+    if (server->fds_count == 0) return fail(KS_EXIT_CONFIG, "listen: no address to listen on");
+    server->daemon.loopback_only = true;
+    for (int i = 0; i < server->fds_count; i++)
+        server->daemon.loopback_only = server->daemon.loopback_only && server->loopback[i];
+    if (server->admin_fd >= 0 || !*config->admin_listen) return KS_EXIT_OK;
+    return open_socket(config->admin_listen, config->unix_mode, &server->admin_fd, &server->admin_loopback);
 }
 
-/* Who may ask: tokens, or nobody from beyond this machine unless the operator says so. */
-static int defaults_access(open_house *house)
+/* Access: tokens, or this machine alone unless the operator says otherwise. */
+static int read_access(ks_server *server)
 {
     ks_error error = {0};
     ks_tokens *tokens = NULL;
-    house->tokens_wanted = *house->config.token_file != 0;
-    if (house->tokens_wanted) {
-        const int code = ks_tokens_read(house->config.token_file, &tokens, &error);
+    server->tokens_wanted = *server->config.token_file != 0;
+    if (server->tokens_wanted) {
+        const int code = ks_tokens_read(server->config.token_file, &tokens, &error);
         if (code != KS_EXIT_OK) return fail(code, error.text);
     }
-    ks_tokens_publish_take(&house->daemon.tokens, tokens);
-    const bool beyond = !house->daemon.loopback_only || (house->admin_fd >= 0 && !house->admin_loopback);
-    if (!beyond || house->tokens_wanted || house->config.allow_unauthenticated) return KS_EXIT_OK;
+    ks_tokens_publish_take(&server->daemon.tokens, tokens);
+    const bool beyond = !server->daemon.loopback_only || (server->admin_fd >= 0 && !server->admin_loopback);
+    if (!beyond || server->tokens_wanted || server->config.allow_unauthenticated) return KS_EXIT_OK;
     return fail(KS_EXIT_CONFIG, "listen: an address beyond loopback needs --token-file, or --allow-unauthenticated");
 }
 
 /* --- the device -----------------------------------------------------------------------------------------------------
  */
 
-static ks_status try_backend(open_house *house, const ks_backend_row *row, const ks_config *given, ks_error *error)
+static ks_status try_backend(ks_server *server, const ks_backend_row *row, const ks_config *given, ks_error *error)
 {
     ks_limits limits;
     ks_memory memory;
     const ks_backend *backend = row->backend();
     if (!backend) return ks_fail(error, KS_DEVICE, "this build has no %s", row->title);
-    house->config = *given;
+    server->config = *given;
     ks_defaults_memory(&memory);
-    ks_status status = ks_defaults_config(&house->config, &memory, row->gpu, error);
+    ks_status status = ks_defaults_config(&server->config, &memory, row->gpu, error);
     if (status != KS_OK) return status;
-    ks_defaults_files(&house->config);
-    ks_defaults_engine(&house->config, &house->daemon.engine);
-    status = ks_defaults_limits(&house->config, &house->daemon.engine, &limits, error);
-    if (status == KS_OK) status = backend->open(&limits, &house->daemon.device, error);
-    if (status == KS_OK) house->daemon.backend = backend;
+    ks_defaults_files(&server->config);
+    ks_defaults_engine(&server->config, &server->daemon.engine);
+    status = ks_defaults_limits(&server->config, &server->daemon.engine, &limits, error);
+    if (status == KS_OK) status = backend->open(&limits, &server->daemon.device, error);
+    if (status == KS_OK) server->daemon.backend = backend;
     return status;
 }
 
 /* The one that is asked for, or the first one that works. */
-static int open_device(open_house *house)
+static int open_device(ks_server *server)
 {
-    const ks_config given = house->config;
+    const ks_config given = server->config;
     ks_error error;
     for (const ks_backend_row *row = ks_backends();; row++) {
         if (!ks_backend_is_chosen(row, given.backend)) continue;
-        const ks_status status = try_backend(house, row, &given, &error);
+        const ks_status status = try_backend(server, row, &given, &error);
         if (status == KS_OK) break;
         if (status == KS_CONFIG) return fail(KS_EXIT_CONFIG, error.text);
         const ks_backend_row *next = row + 1;
@@ -203,65 +203,65 @@ static int open_device(open_house *house)
         KS_LOG(KS_LOG_WARN, "NO GPU: kernels run on the CPU", KS_TEXT("reason", error.text),
                KS_TEXT("backend", next->name));
     }
-    ks_daemon *daemon = &house->daemon;
+    ks_daemon *daemon = &server->daemon;
     daemon->backend->info(daemon->device, &daemon->device_info);
     daemon->engine.backend = daemon->backend;
     daemon->engine.device = daemon->device;
     daemon->engine.pinned = daemon->device_info.pins_memory;
-    daemon->shards = (int)house->config.threads;
+    daemon->shards = (int)server->config.threads;
     return KS_EXIT_OK;
 }
 
 /* What tuning has found and will find: of all shards. */
-static int open_tunes(open_house *house)
+static int open_tunes(ks_server *server)
 {
-    ks_daemon *daemon = &house->daemon;
+    ks_daemon *daemon = &server->daemon;
     ks_error error = {0};
     const ks_device_info *info = &daemon->device_info;
     if (*info->library) KS_LOG(KS_LOG_INFO, "matmul library", KS_TEXT("library", info->library));
-    if (house->config.autotune == KS_AUTOTUNE_OFF || !daemon->backend->tuning) return KS_EXIT_OK;
-    if (ks_command_open_tunes(daemon->backend, daemon->device, house->config.tune_cache, &daemon->engine.tunes,
+    if (server->config.autotune == KS_AUTOTUNE_OFF || !daemon->backend->tuning) return KS_EXIT_OK;
+    if (ks_command_open_tunes(daemon->backend, daemon->device, server->config.tune_cache, &daemon->engine.tunes,
                               &error) != KS_OK)
         return fail(KS_EXIT_SYSTEM, error.text);
-    daemon->engine.tune_live = house->config.autotune == KS_AUTOTUNE_BACKGROUND;
+    daemon->engine.tune_live = server->config.autotune == KS_AUTOTUNE_BACKGROUND;
     return KS_EXIT_OK;
 }
 
-static void close_tunes(open_house *house)
+static void close_tunes(ks_server *server)
 {
-    if (!house->daemon.engine.tunes) return;
-    ks_watch_save_tunes(&house->daemon, KS_S);
-    ks_tunes_close(&house->daemon.engine.tunes);
+    if (!server->daemon.engine.tunes) return;
+    ks_watch_save_tunes(&server->daemon, KS_S);
+    ks_tunes_close(&server->daemon.engine.tunes);
 }
 
 /* --- shards ---------------------------------------------------------------------------------------------------------
  */
 
-static int open_counters(open_house *house)
+static int open_counters(ks_server *server)
 {
-    ks_daemon *daemon = &house->daemon;
-    daemon->budget = ks_budget_open(house->config.inflight_bytes);
+    ks_daemon *daemon = &server->daemon;
+    daemon->budget = ks_budget_open(server->config.inflight_bytes);
     daemon->metrics = ks_metrics_open(daemon->shards + 1); /* the last is the second listener's */
     daemon->engine.budget = daemon->budget;
-    daemon->addresses = ks_addresses_open((int)house->config.connections + KS_ARRIVALS_MOST);
+    daemon->addresses = ks_addresses_open((int)server->config.connections + KS_ARRIVALS_MOST);
     daemon->room_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (!daemon->budget || !daemon->metrics || !daemon->addresses || daemon->room_fd < 0)
         return fail(KS_EXIT_SYSTEM, "out of memory for counters");
     return KS_EXIT_OK;
 }
 
-static int open_regions(open_house *house)
+static int open_regions(ks_server *server)
 {
-    ks_daemon *daemon = &house->daemon;
+    ks_daemon *daemon = &server->daemon;
     ks_error error = {0};
-    if (!house->config.allow_client_shm) return KS_EXIT_OK;
+    if (!server->config.allow_client_shm) return KS_EXIT_OK;
     if (ks_regions_open(daemon->backend, daemon->device, &daemon->regions, &error) == KS_OK) return KS_EXIT_OK;
     return fail(KS_EXIT_SYSTEM, error.text);
 }
 
-static int open_view(open_house *house)
+static int open_view(ks_server *server)
 {
-    ks_daemon_fill_api(&house->daemon);
+    ks_daemon_fill_api(&server->daemon);
     return KS_EXIT_OK;
 }
 
@@ -274,22 +274,22 @@ static void open_nvml(ks_daemon *daemon)
     if (!daemon->api.nvml) KS_LOG(KS_LOG_INFO, "no figures of the GPU in /metrics", KS_TEXT("reason", reason));
 }
 
-static int open_admin(open_house *house)
+static int open_admin(ks_server *server)
 {
     ks_error error = {0};
-    if (house->admin_fd < 0) return KS_EXIT_OK;
-    open_nvml(&house->daemon);
-    ks_shard_metrics *metrics = ks_metrics_writer(house->daemon.metrics, house->daemon.shards);
-    const int fd = house->admin_fd;
-    house->admin_fd = -1;
-    if (ks_admin_open(&house->daemon, metrics, fd, house->admin_loopback, &house->admin, &error) != KS_OK)
+    if (server->admin_fd < 0) return KS_EXIT_OK;
+    open_nvml(&server->daemon);
+    ks_shard_metrics *metrics = ks_metrics_writer(server->daemon.metrics, server->daemon.shards);
+    const int fd = server->admin_fd;
+    server->admin_fd = -1;
+    if (ks_admin_open(&server->daemon, metrics, fd, server->admin_loopback, &server->admin, &error) != KS_OK)
         return fail(KS_EXIT_SYSTEM, error.text);
     return KS_EXIT_OK;
 }
 
-static int open_shards(open_house *house)
+static int open_shards(ks_server *server)
 {
-    ks_daemon *daemon = &house->daemon;
+    ks_daemon *daemon = &server->daemon;
     ks_error error = {0};
     atomic_store(&daemon->state, KS_STATE_WARMING);
     for (int i = 0; i < daemon->shards; i++) {
@@ -297,9 +297,9 @@ static int open_shards(open_house *house)
         snprintf(text, sizeof text, "STATUS=Opening shard %d of %d\nEXTEND_TIMEOUT_USEC=60000000", i + 1,
                  daemon->shards);
         ks_notify(text);
-        const ks_status status = ks_shard_open(daemon, i, &house->shards[i], &error);
+        const ks_status status = ks_shard_open(daemon, i, &server->shards[i], &error);
         if (status == KS_OK) continue;
-        house->shards[i] = NULL;
+        server->shards[i] = NULL;
         return fail(status == KS_DEVICE                          ? KS_EXIT_NO_DEVICE
                     : status == KS_MEMORY || status == KS_SYSTEM ? KS_EXIT_SYSTEM
                                                                  : KS_EXIT_CONFIG,
@@ -308,30 +308,30 @@ static int open_shards(open_house *house)
     return KS_EXIT_OK;
 }
 
-static int open_listener(open_house *house)
+static int open_listener(ks_server *server)
 {
     ks_error error = {0};
-    const int count = house->fds_count;
-    house->fds_count = 0;
-    if (ks_listener_open(&house->daemon, house->shards, house->fds, house->loopback, count, &house->listener, &error) ==
-        KS_OK)
+    const int count = server->fds_count;
+    server->fds_count = 0;
+    if (ks_listener_open(&server->daemon, server->shards, server->fds, server->loopback, count, &server->listener,
+                         &error) == KS_OK)
         return KS_EXIT_OK;
-    house->fds_count = count;
+    server->fds_count = count;
     return fail(KS_EXIT_SYSTEM, error.text);
 }
 
-static void say_ready(const open_house *house, int64_t begun_ns)
+static void say_ready(const ks_server *server, int64_t begun_ns)
 {
-    const ks_config *config = &house->config;
-    const ks_device_info *info = &house->daemon.device_info;
+    const ks_config *config = &server->config;
+    const ks_device_info *info = &server->daemon.device_info;
     uint64_t pinned = 0;
-    for (int i = 0; i < house->daemon.engine.classes; i++)
-        pinned += 2 * (uint64_t)house->daemon.engine.size_class[i].side_bytes *
-                  (uint64_t)house->daemon.engine.size_class[i].count * (uint64_t)house->daemon.shards;
+    for (int i = 0; i < server->daemon.engine.classes; i++)
+        pinned += 2 * (uint64_t)server->daemon.engine.size_class[i].side_bytes *
+                  (uint64_t)server->daemon.engine.size_class[i].count * (uint64_t)server->daemon.shards;
     KS_LOG(KS_LOG_INFO, "ready", KS_TEXT("address", config->listen.count ? config->listen.item[0] : "inherited"),
            KS_INT("addresses", config->listen.count), KS_TEXT("admin", config->admin_listen),
-           KS_TEXT("backend", house->daemon.backend->name), KS_TEXT("device", info->name),
-           KS_INT("shards", house->daemon.shards), KS_INT("lanes", config->lanes), KS_INT("slot_bytes", pinned),
+           KS_TEXT("backend", server->daemon.backend->name), KS_TEXT("device", info->name),
+           KS_INT("shards", server->daemon.shards), KS_INT("lanes", config->lanes), KS_INT("slot_bytes", pinned),
            KS_INT("mapped_max", info->mapped_max < INT64_MAX ? info->mapped_max : INT64_MAX),
            KS_NUMBER("copy_gbs", info->copy_gbs), KS_INT("max_body", config->max_body),
            KS_INT("max_output", config->max_output), KS_INT("max_json", config->max_json),
@@ -341,37 +341,37 @@ static void say_ready(const open_house *house, int64_t begun_ns)
            KS_INT("start_ms", (ks_now_ns() - begun_ns) / KS_MS));
 }
 
-/* --- the house ------------------------------------------------------------------------------------------------------
+/* --- the server ------------------------------------------------------------------------------------------------------
  */
 
-static int open_all(open_house *house)
+static int open_all(ks_server *server)
 {
-    typedef int open_fn(open_house *);
-    static open_fn *const rooms[] = {open_sockets, defaults_access, open_device, open_tunes,  open_counters,
-                                     open_regions, open_view,       open_admin,  open_shards, open_listener};
-    for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
-        house->stopped = ks_watch_stop_asked();
-        if (house->stopped) return KS_EXIT_OK;
-        const int code = rooms[i](house);
+    typedef int open_fn(ks_server *);
+    static open_fn *const start_steps[] = {open_sockets, read_access, open_device, open_tunes,  open_counters,
+                                           open_regions, open_view,   open_admin,  open_shards, open_listener};
+    for (size_t i = 0; i < sizeof start_steps / sizeof start_steps[0]; i++) {
+        server->stopped = ks_watch_stop_asked();
+        if (server->stopped) return KS_EXIT_OK;
+        const int code = start_steps[i](server);
         if (code != KS_EXIT_OK) return code;
     }
     return KS_EXIT_OK;
 }
 
 /* What is open, in reverse. Shards are open here only when the start failed. */
-static void close_all(open_house *house)
+static void close_all(ks_server *server)
 {
-    ks_daemon *daemon = &house->daemon;
-    ks_listener_close(&house->listener);
+    ks_daemon *daemon = &server->daemon;
+    ks_listener_close(&server->listener);
     for (int i = 0; i < KS_SHARDS_MAX; i++) {
-        if (!house->shards[i]) continue;
-        ks_shard_drain(house->shards[i], ks_now_ns());
-        ks_shard_join(&house->shards[i]);
+        if (!server->shards[i]) continue;
+        ks_shard_drain(server->shards[i], ks_now_ns());
+        ks_shard_join(&server->shards[i]);
     }
-    close_tunes(house);
-    ks_admin_close(&house->admin);
-    if (house->admin_fd >= 0) ks_listen_close(house->admin_fd);
-    for (int i = 0; i < house->fds_count; i++) ks_listen_close(house->fds[i]);
+    close_tunes(server);
+    ks_admin_close(&server->admin);
+    if (server->admin_fd >= 0) ks_listen_close(server->admin_fd);
+    for (int i = 0; i < server->fds_count; i++) ks_listen_close(server->fds[i]);
     ks_nvml_close(&daemon->api.nvml);
     ks_metrics_close(&daemon->metrics);
     ks_addresses_close(&daemon->addresses);
@@ -382,37 +382,37 @@ static void close_all(open_house *house)
     if (daemon->device) daemon->backend->close(&daemon->device);
 }
 
-static int serve(open_house *house, int argc, char **argv)
+static int serve(ks_server *server, int argc, char **argv)
 {
     const int64_t begun_ns = ks_now_ns();
-    house->daemon.config = &house->config;
-    house->admin_fd = house->daemon.room_fd = -1;
-    pthread_mutex_init(&house->daemon.tokens.lock, NULL);
+    server->daemon.config = &server->config;
+    server->admin_fd = server->daemon.room_fd = -1;
+    pthread_mutex_init(&server->daemon.tokens.lock, NULL);
     ks_models_init();
-    if (house->config.compat_models) ks_models_add_compat();
-    int code = open_all(house);
+    if (server->config.compat_models) ks_models_add_compat();
+    int code = open_all(server);
     ks_early_end();
-    if (house->stopped) KS_LOG(KS_LOG_INFO, "stopped while starting", KS_INT("exit", code));
-    if (code == KS_EXIT_OK && !house->stopped) {
-        const ks_watched watched = {.daemon = &house->daemon,
-                                    .shards = house->shards,
-                                    .listener = &house->listener,
+    if (server->stopped) KS_LOG(KS_LOG_INFO, "stopped while starting", KS_INT("exit", code));
+    if (code == KS_EXIT_OK && !server->stopped) {
+        const ks_watched watched = {.daemon = &server->daemon,
+                                    .shards = server->shards,
+                                    .listener = &server->listener,
                                     .argc = argc,
                                     .argv = argv,
-                                    .tokens_wanted = house->tokens_wanted};
+                                    .tokens_wanted = server->tokens_wanted};
         int warming = KS_STATE_WARMING; /* a device lost meanwhile stays failed */
-        atomic_compare_exchange_strong(&house->daemon.state, &warming, KS_STATE_READY);
-        if (house->config.self_test) {
-            code = ks_selftest(&house->daemon, port_of(house->fds[0]));
+        atomic_compare_exchange_strong(&server->daemon.state, &warming, KS_STATE_READY);
+        if (server->config.self_test) {
+            code = ks_selftest(&server->daemon, port_of(server->fds[0]));
         } else {
-            say_ready(house, begun_ns);
+            say_ready(server, begun_ns);
             ks_notify("READY=1\nSTATUS=Serving");
             ks_watch(&watched);
         }
         const int drained = ks_watch_drain(&watched);
         if (code == KS_EXIT_OK) code = drained;
     }
-    close_all(house);
+    close_all(server);
     return code;
 }
 
@@ -445,7 +445,7 @@ static int run_command(ks_command command, const ks_config *config)
 
 int main(int argc, char **argv)
 {
-    static open_house house;
+    static ks_server server;
     ks_error error = {0};
     ks_command command;
     defaults_process();
@@ -454,27 +454,27 @@ int main(int argc, char **argv)
         ks_early_end();
         return KS_EXIT_SYSTEM;
     }
-    int code = ks_config_load(argc, argv, &house.config, &command, &error);
+    int code = ks_config_load(argc, argv, &server.config, &command, &error);
     if (code != KS_EXIT_OK) {
         fprintf(stderr, "kernserve: %s\n", error.text);
         ks_early_end();
         return code;
     }
     const bool tests = command == KS_COMMAND_SELF_TEST;
-    if (tests) ks_selftest_config(&house.config);
+    if (tests) ks_selftest_config(&server.config);
     if (command != KS_COMMAND_SERVE && !tests) {
         ks_early_release_signals();
-        code = run_command(command, &house.config);
-    } else if (house.config.supervise && !tests) {
-        code = ks_supervise(&house.config, argc, argv);
-    } else if (!ks_log_open(house.config.log_level, house.config.log_format)) {
+        code = run_command(command, &server.config);
+    } else if (server.config.supervise && !tests) {
+        code = ks_supervise(&server.config, argc, argv);
+    } else if (!ks_log_open(server.config.log_level, server.config.log_format)) {
         fprintf(stderr, "kernserve: out of memory for the log\n");
         code = KS_EXIT_SYSTEM;
     } else {
-        code = serve(&house, argc, argv);
+        code = serve(&server, argc, argv);
         ks_log_close();
     }
-    ks_config_free(&house.config);
+    ks_config_free(&server.config);
     ks_early_end();
     return code;
 }

@@ -1,5 +1,5 @@
 /* The border to a device: thirteen functions that each has, and what one may lack: goes_on and four groups. `cuda` and
- * `cpu` implement it; tests wrap either in `faulty`. What sets devices apart stands in ks_device_info: nobody asks for a name.
+ * `cpu` implement it; tests wrap either in `faulty`. What sets devices apart stands in ks_device_info: no caller asks for a name.
  *
  * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
  *         batch = jobs of one plan that go out together.
@@ -63,7 +63,7 @@ typedef struct ks_slot {
     struct ks_slot *next; /* engine's free list */
 } ks_slot;
 
-/* What was picked for a plan, for a person who asks. */
+/* The kernel that was chosen for a plan, for the plan document. */
 typedef struct ks_kernel_info {
     char kernel[KS_KERNEL_NAME]; /* "softmax_held<BF16, 4 vectors>", "reference"; "" where nothing is picked */
     int64_t grid;                /* CTAs of one job; 0: not known, a library's kernel */
@@ -241,7 +241,7 @@ typedef struct ks_backend {
     /* Asked now and then of a batch under way, which poll has just said to be KS_RUNNING. true: since it was last asked, work
      * was done, or could not be for want of a processor; also when it is asked for the first time. stall_ns: what may pass
      * without progress; work that goes on far beyond what it should take, and so long besides, counts as none. NULL: the
-     * device tells nothing before work is done. */
+     * device reports nothing before work is done. */
     bool (*goes_on)(ks_lane *lane, int64_t stall_ns);
     /* true once the device is lost for good (sticky error). Any thread. */
     bool (*failed)(const ks_device *device);

@@ -51,7 +51,7 @@ struct ks_lane {
     size_t scratch_bytes;
     unsigned char *operands; /* of a trial, while one runs */
     bool stop;
-    /* written by whoever ran the batch, before state says LANE_DONE: */
+    /* written by the thread that ran the batch, before state says LANE_DONE: */
     int64_t begun_ns, done_ns;
     _Atomic int state;
     _Atomic int task; /* the worker's, as the system numbers it; 0: it has not run yet */
@@ -116,7 +116,7 @@ static double measure_copy(void)
         for (int i = 0; i < RUNS; i++) {
             const int64_t begun = now_ns();
             memcpy(to, from, BYTES);
-            __asm__ volatile("" ::"r"(to) : "memory"); /* somebody reads it */
+            __asm__ volatile("" ::"r"(to) : "memory"); /* the compiler must take it for read */
             const int64_t took = now_ns() - begun;
             if (took > 0 && 2.0 * BYTES / (double)took > best) best = 2.0 * BYTES / (double)took;
         }

@@ -1,4 +1,4 @@
-/* Branch-free, so that the array forms become vector code for whatever the compiler is told to use.
+/* Branch-free, so that the array forms become vector code for whatever instruction set the compiler is given.
  * FP16's exponent is moved by multiplication and its rounding done by an addition whose ulp is FP16's: the tricks are
  * those of Fabian Giesen's and Marat Dukhan's public conversions. */
 #include "cpu/convert.h"

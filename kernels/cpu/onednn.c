@@ -129,7 +129,7 @@ static bool make_code(void)
     return made;
 }
 
-/* What the library says while it dies is for nobody, nor is a core file; and a child that hangs is not waited for. */
+/* The library's last words are dropped, as a core file is; and a child that hangs is not waited for. */
 static void rehearse(void)
 {
     const struct rlimit none = {0, 0};

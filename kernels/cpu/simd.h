@@ -82,7 +82,7 @@ static inline __attribute__((always_inline)) double ks_exp2_double_inline(double
 
 #define KS_LOG2_E 1.4426950408889634
 
-/* exp(x) as a term of a sum that holds a term of 1: at most e^88, which tells infinity apart. */
+/* exp(x) as a term of a sum that holds a term of 1: at most e^88, so that infinity stands apart. */
 static inline __attribute__((always_inline)) float ks_exp_bounded_inline(float x)
 {
     return ks_exp2_inline(ks_choose_inline(x > 88.0f, 88.0f, x) * (float)KS_LOG2_E);

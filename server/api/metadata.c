@@ -230,11 +230,11 @@ static void plan_trials(ks_text *out, const ks_trials *trials)
         ks_text_puts(out, "null");
         return;
     }
-    ks_text_printf(out, "{\"ways\":%d", trials->candidates);
+    ks_text_printf(out, "{\"candidates\":%d", trials->candidates);
     known(out, "us", trials->us);
-    ks_text_puts(out, ",\"planned\":");
+    ks_text_puts(out, ",\"heuristic\":");
     ks_text_json(out, trials->heuristic, strlen(trials->heuristic));
-    known(out, "planned_us", trials->heuristic_us);
+    known(out, "heuristic_us", trials->heuristic_us);
     ks_text_puts(out, "}");
 }
 
@@ -267,16 +267,16 @@ void ks_document_plan(ks_text *out, const ks_model *model, const ks_plan *plan, 
                    "\"flops\":%.0f",
                    kernel_info->grid, kernel_info->threads, kernel_info->cluster, kernel_info->shared_bytes, path,
                    plan->batch_max, bytes, spec->flops);
-    const double floor_us = device->copy_gbs > 0 ? (double)bytes / device->copy_gbs / 1e3 : 0;
+    const double bound_us = device->copy_gbs > 0 ? (double)bytes / device->copy_gbs / 1e3 : 0;
     const double us = plan->timed_jobs ? (double)plan->timed_ns / 1e3 / (double)plan->timed_jobs : 0;
     const bool link = strcmp(path, "mapped") == 0 && device->linked;
-    ks_text_puts(out, ",\"floor\":{\"of\":\"bytes\"");
+    ks_text_puts(out, ",\"lower_bound\":{\"of\":\"bytes\"");
     known(out, "copy_gbs", device->copy_gbs);
-    known(out, "us", floor_us);
+    known(out, "us", bound_us);
     ks_text_printf(out, "},\"measured\":{\"of\":\"%s\",\"runs\":%" PRIu64, link ? "kernels and link" : "kernels",
                    plan->timed_jobs);
     known(out, "us", us);
-    known(out, "share", us > 0 ? floor_us / us : 0);
+    known(out, "share", us > 0 ? bound_us / us : 0);
     ks_text_puts(out, "},\"tuned\":");
     plan_trials(out, &plan->trials);
     ks_text_puts(out, "}");

@@ -222,7 +222,7 @@ static bool origin_allowed(const ks_check_rules *rules, const char *text, size_t
     return host_allowed(rules, host, length - (size_t)(host - text));
 }
 
-/* Looks at every byte whatever it finds, so that the time tells nothing about the token but its length. */
+/* Looks at every byte whatever it finds, so that the time depends on nothing of the token but its length. */
 static bool same_secret(const ks_token *token, const char *given, size_t length)
 {
     unsigned difference = token->length != length;

@@ -1,7 +1,7 @@
 /* Owns  the ring of lines and the thread that writes them to stderr.
  *
  * The ring is a bounded queue with a sequence number per place: a caller takes a place by one compare-and-swap, writes
- * its line there, publishes it, and wakes the writer. No lock, so a caller stopped anywhere holds up nobody but the
+ * its line there, publishes it, and wakes the writer. No lock, so a caller stopped anywhere holds up only the
  * lines behind its own; a full ring drops the line. The writer alone may block, on a reader that does not read. */
 #include "base/log.h"
 
@@ -118,7 +118,7 @@ bool ks_log_open(ks_level level, ks_log_format format)
     state.format = format;
     state.journal = is_journal();
     if (atomic_load(&state.running)) return true;
-    /* Kept from one opening to the next, so that a caller that is late never meets freed memory. */
+    /* Kept from one opening to the next, so that a caller that is late never uses freed memory. */
     if (!state.places) {
         state.places = calloc(PLACES, sizeof *state.places);
         if (!state.places) return false;

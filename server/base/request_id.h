@@ -1,4 +1,4 @@
-/* Who a request is, in its answer and in the logs: X-Request-Id, the client's own or one made here, and the place in a
+/* A request's identity, in its response and in the logs: X-Request-Id, the client's own or one made here, and the place in a
  * distributed trace that a traceparent gives it (W3C Trace Context). Pure; any thread. */
 #ifndef KS_IDENTITY_H
 #define KS_IDENTITY_H

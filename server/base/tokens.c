@@ -35,7 +35,7 @@ int ks_tokens_tables(void)
     return atomic_load(&tables);
 }
 
-/* --- tables and who holds them ------------------------------------------------------------------------------------ */
+/* --- tables and their references ----------------------------------------------------------------------------------- */
 
 /* Room for that many tokens, and behind them for the file's bytes and a zero. */
 static ks_tokens *new_table(int count, size_t text_bytes)

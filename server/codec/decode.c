@@ -129,7 +129,7 @@ static ks_status put_bytes(ks_codec *codec, size_t offset, const char *bytes, si
     return KS_OK;
 }
 
-/* *unfed: the last bytes, which nobody took. */
+/* *unfed: the last bytes, which were not taken. */
 static ks_status feed_segments(ks_codec *codec, const char *bytes, size_t n, size_t *unfed, ks_error *error)
 {
     *unfed = n;

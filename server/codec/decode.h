@@ -112,7 +112,7 @@ typedef struct ks_response_body {
 typedef struct ks_codec ks_codec;
 size_t ks_codec_size(void); /* the caller provides the memory (fixed at start), zeroed or reused */
 
-/* place NULL: no body will come. The query is read as that of a plain raw request, whose work ks_codec_request then tells. */
+/* place NULL: no body will come. The query is read as that of a plain raw request, whose work ks_codec_request then holds. */
 ks_status ks_codec_begin(ks_codec *codec, const ks_codec_head *head, const ks_codec_limits *limits,
                          ks_codec_place_fn *place, void *context, ks_error *error);
 /* feed, end and encode do no more than limits.slice allows: while the words are busy after them, the same call goes on in

@@ -1,5 +1,5 @@
 /* Inflates a request body a buffer at a time, so that a bomb costs what the limit allows and no more. gzip or zlib is
- * told from the stream's first bytes, whatever the header said, as Triton does. */
+ * known from the stream's first bytes, whatever the header said, as Triton does. */
 #include "codec/inflate.h"
 
 #include <inttypes.h>
@@ -58,7 +58,7 @@ static ks_status make(ks_inflate *it, ks_error *error)
     stream->avail_out = BUFFER_BYTES;
     const int result = inflate(stream, Z_NO_FLUSH);
     if (result == Z_MEM_ERROR) return ks_fail(error, KS_MEMORY, "no memory to decompress the request");
-    /* Told when what came before it has been given: which of two faults is met must not hang on how the bytes came. */
+    /* Reported when what came before it has been given: which of two faults comes first must not depend on how the bytes came. */
     it->corrupt = result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR;
     it->over = result == Z_STREAM_END;
     it->made = BUFFER_BYTES - stream->avail_out;

@@ -123,7 +123,7 @@ static ks_status read_window(ks_codec *codec, const ks_json *parameters, int whi
     bool device_copies = false;
     status = codec->window(codec->context, which, region, offset, *bytes, &device_copies, error);
     codec->request.windows |= (uint16_t)(1u << which);
-    /* What nobody here has seen may be anything. */
+    /* A member that was not read here may be anything. */
     const bool seen = which < KS_WINDOW_OUT && codec->request.spec.in[which].dtype == KS_BOOL;
     codec->request.device_copies |= (uint16_t)((device_copies && !seen) << which);
     return status;

@@ -26,7 +26,7 @@ typedef enum ks_scan_role {
     KS_ROLE_DATATYPE,
     KS_ROLE_SHAPE,
     KS_ROLE_DATA,
-    KS_ROLE_ELEMENT /* of data that nobody places */
+    KS_ROLE_ELEMENT /* of data that has no place */
 } ks_scan_role;
 
 typedef struct ks_scan_frame {
@@ -106,7 +106,7 @@ struct ks_scan {
     ks_scan_string string;
     /* from here on nothing is cleared at the beginning: each is set when what it belongs to begins */
     char first[KS_SCAN_JSON_HEAD_FIRST];
-    double checked[KS_SCAN_CHECKED]; /* values of kept numbers, which nobody looks at */
+    double checked[KS_SCAN_CHECKED]; /* values of kept numbers, which are not used */
     ks_scan_data data;
     ks_scan_frame frame[KS_SCAN_DEPTH + KS_SCAN_DATA_DEPTH + 1];
     ks_scan_input input[KS_SCAN_INPUTS_MAX];

@@ -113,9 +113,9 @@ static ks_status tune_one(bench *b, const char *text, ks_error *error)
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
     if (status != KS_OK) return status;
     if (!ks_tunes_find(b->tunes, &spec, &tuned))
-        printf("%-44s %5s %10s %10s %6s  nothing to choose from\n", text, "-", "-", "-", "-");
+        printf("%-44s %10s %12s %10s %6s  nothing to choose from\n", text, "-", "-", "-", "-");
     else
-        printf("%-44s %5d %10.2f %10.2f %6.2f  %s%s\n", text, tuned.trials.candidates, tuned.trials.heuristic_us,
+        printf("%-44s %10d %12.2f %10.2f %6.2f  %s%s\n", text, tuned.trials.candidates, tuned.trials.heuristic_us,
                tuned.trials.us, tuned.trials.us > 0 ? tuned.trials.heuristic_us / tuned.trials.us : 0,
                tuned.algorithm.kernel, known ? " (known)" : "");
     fflush(stdout);
@@ -146,8 +146,8 @@ int ks_command_tune(const ks_config *config)
     if (status == KS_OK) {
         ks_device_info info = {0};
         b.backend->info(b.device, &info);
-        printf("%s%s%s\n%-44s %5s %10s %10s %6s  %s\n", info.name, *info.library ? ", " : "", info.library, "", "ways",
-               "planned us", "us", "gain", "kernel");
+        printf("%s%s%s\n%-44s %10s %12s %10s %6s  %s\n", info.name, *info.library ? ", " : "", info.library, "",
+               "candidates", "heuristic us", "us", "gain", "kernel");
         for (int i = 0; i < config->tune.count && status == KS_OK; i++)
             status = tune_one(&b, config->tune.item[i], &error);
     }

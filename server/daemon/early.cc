@@ -41,7 +41,7 @@ void ks_early_release_signals(void)
 static void say(const char *text)
 {
     if (write(STDERR_FILENO, text, strlen(text)) < 0) {
-        /* Nobody reads: the exit code says it. */
+        /* No reader: the exit code says it. */
     }
 }
 

@@ -117,7 +117,7 @@ ks_status ks_listen_parse(const char *text, bool *loopback, ks_error *error)
 
 /* --- sockets ------------------------------------------------------------------------------------------------------ */
 
-/* A socket file that nobody listens on is what a killed daemon leaves; any other file is not ours to remove. */
+/* A socket file without a listener is what a killed daemon leaves; any other file is not ours to remove. */
 static void remove_stale(const address *local)
 {
     struct stat info;
@@ -146,7 +146,7 @@ static bool open_socket(int fd, const address *parsed, mode_t unix_mode)
     int on = 1;
     if (parsed->u.any.sa_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0)
         return false;
-    /* Reuse of an address in TIME_WAIT, so that a restart is immediate; never of a port that somebody listens on. */
+    /* Reuse of an address in TIME_WAIT, so that a restart is immediate; never of a port that has a listener. */
     if (parsed->u.any.sa_family != AF_UNIX && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0)
         return false;
     return bind_to(fd, parsed, unix_mode) && listen(fd, BACKLOG) == 0;

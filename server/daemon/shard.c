@@ -84,7 +84,7 @@ static bool take_one(ks_shard *shard, ks_arrival *out)
     return true;
 }
 
-/* Only after the connection counts as the shard's own, so that it never counts as nobody's. */
+/* Only after the connection counts as the shard's own, so that it is counted at all times. */
 static void taken_one(ks_shard *shard)
 {
     pthread_mutex_lock(&shard->lock);
@@ -129,7 +129,7 @@ static void take_handed(ks_shard *shard)
     if (replaced) wake_fd(shard->daemon->room_fd);
 }
 
-/* Those that nobody will serve. */
+/* Connections that no shard will serve. */
 static void close_handed(ks_shard *shard)
 {
     ks_arrival next;
@@ -158,7 +158,7 @@ int64_t ks_shard_turned_ns(const ks_shard *shard)
 
 /* --- a turn ------------------------------------------------------------------------------------------------------- */
 
-/* How long nothing can happen that no descriptor tells of. */
+/* How long nothing can happen without an event of a descriptor. */
 static int64_t may_sleep_ns(const ks_shard *shard)
 {
     if (shard->captured || shard->crowded) return 0;
@@ -174,7 +174,7 @@ static int64_t may_sleep_ns(const ks_shard *shard)
     return tune_ns < most_ns ? tune_ns : most_ns;
 }
 
-/* reason: NULL where another shard met the fault, and tells. */
+/* reason: NULL where another shard found the fault, and logs it. */
 static void lose_device(ks_shard *shard, const char *reason)
 {
     if (shard->lost) return;
@@ -190,7 +190,7 @@ static void lose_device(ks_shard *shard, const char *reason)
     ks_http_resume(shard->http, ks_engine_collect(shard->engine));
 }
 
-/* Whoever met the fault: the backend, this shard's engine (which also gives up on work that stalls), another shard. */
+/* Whichever found the fault: the backend, this shard's engine (which also gives up on work that stalls), another shard. */
 static void look_at_device(ks_shard *shard)
 {
     if (shard->lost) return;
@@ -275,7 +275,7 @@ static bool is_drained(ks_shard *shard)
     return shard->now_ns - shard->quiet_since_ns >= quiet_ns || shard->now_ns >= atomic_load(&shard->drain_until_ns);
 }
 
-/* What is still waiting is told so: the library must not be stopped with a suspended connection, nor the engine closed
+/* What still waits gets that response: the library must not be stopped with a suspended connection, nor the engine closed
  * while the device works. false: the device did not come back. */
 static bool cut_rest(ks_shard *shard)
 {

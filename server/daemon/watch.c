@@ -88,7 +88,7 @@ static _Noreturn void leave_lost(ks_daemon *daemon)
  */
 
 /* A turn that lasts: time counts only while the watch itself ticks, so that after a pause of the process the shards have
- * their turns before anybody judges them. */
+ * their turns before the watch looks at them. */
 typedef struct lasting {
     int64_t turned_ns; /* when the shard's last turn ended */
     ks_turn_clock since;
@@ -225,7 +225,7 @@ static void *watch_over(void *argument)
     leave_at_once("the shards did not end in time");
 }
 
-/* SIGHUP wakes it; where it leaves the process meanwhile, nobody comes back from here. */
+/* SIGHUP wakes it; where it leaves the process meanwhile, this does not return. */
 static void end_guard(guard *self)
 {
     if (!self->started) return;

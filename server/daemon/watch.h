@@ -13,7 +13,7 @@ typedef struct ks_watched {
     bool tokens_wanted; /* there were tokens at start */
 } ks_watched;
 
-/* Whether SIGTERM or SIGINT waits: for whoever has not come to ks_watch yet. */
+/* Whether SIGTERM or SIGINT is pending: for steps before ks_watch. */
 bool ks_watch_stop_asked(void);
 /* Writes the tune cache, if there is something new; says so where it cannot. */
 void ks_watch_save_tunes(ks_daemon *daemon, int64_t wait_ns);

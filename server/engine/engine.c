@@ -186,7 +186,7 @@ static void count_queue(ks_engine *engine)
 static void look_at_lanes(ks_engine *engine);
 
 /* Where the queue is full: within a turn requests may come faster than the turn's end launches them, so lanes may be free
- * or done. If they are not, who ranks last is refused, be it the newcomer. */
+ * or done. If they are not, the job that ranks last is refused, be it the new one. */
 static bool make_room(ks_engine *engine, const ks_job *job)
 {
     look_at_lanes(engine);

@@ -38,7 +38,7 @@ typedef struct ks_engine_options {
     size_t plans_max;  /* in it; 0: bytes alone limit them */
     int queue_max;     /* ready jobs */
     int64_t stall_ns;  /* device work without progress, in time of this shard's turns: a device fault */
-    bool scrub;        /* clear a slot's used bytes when nobody takes it again soon */
+    bool scrub;        /* clear a slot's used bytes when it is not taken again soon */
     int wake_fd;       /* the shard's eventfd */
     ks_tunes *tunes;   /* what tuning found, of the whole daemon; NULL: plans run as prepare picks */
     bool tune_live;    /* plans in use are tuned in idle turns */
@@ -82,10 +82,10 @@ size_t ks_engine_small_bytes(const ks_engine *engine); /* of a side in the small
 /* Finds the plan of a resolved spec, or makes it; holds it for the job. KS_MEMORY, KS_WORK. */
 ks_status ks_engine_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error);
 void ks_engine_plan_release(ks_engine *engine, ks_plan **plan);
-/* What the plan of a resolved spec is, or would be, in the caller's memory: for a person who asks. The cache stays as it
+/* What the plan of a resolved spec is, or would be, in the caller's memory: for the plan document. The cache stays as it
  * is, and *out is not for a job. KS_WORK. */
 ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, ks_error *error);
-/* How a job of the plan meets the device: "mapped" (kernels work on the slot itself), "copies", "streamed" (in pieces,
+/* A job's path to the device: "mapped" (kernels work on the slot itself), "copies", "streamed" (in pieces,
  * because no slot holds it), or "staged" (whole, and then in pieces, because no lane holds it, or its body was JSON or
  * packed). While all slots that hold it are out, a job may be staged as well. */
 const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan);
@@ -104,7 +104,7 @@ void ks_engine_launch(ks_engine *engine);     /* all ready jobs that find a free
 ks_job *ks_engine_collect(ks_engine *engine); /* a list of DONE jobs, by ->next; NULL: none */
 /* At most one missing graph, on a free lane; call when nothing is left to launch or to answer. true: one was made. */
 bool ks_engine_capture(ks_engine *engine);
-/* Drops every READY job past its deadline (they come from the next collect), and clears slots that nobody took since the
+/* Drops every READY job past its deadline (they come from the next collect), and clears slots that were not taken since the
  * last call. Call at most every 50 ms. */
 void ks_engine_expire(ks_engine *engine, int64_t now_ns);
 /* All READY and RUNNING jobs become DONE with KS_DEVICE: the device is lost. */
@@ -120,7 +120,7 @@ bool ks_engine_ready(const ks_engine *engine);          /* jobs wait for a lane 
 bool ks_engine_dirty(const ks_engine *engine);          /* ks_engine_expire() has slots to clear, now or later */
 int64_t ks_engine_expected_ns(const ks_engine *engine); /* until the next lane is likely done; 0: any moment */
 bool ks_engine_polls(
-    const ks_engine *engine); /* a busy lane needs polling (CUDA); false: wake_fd tells (CPU threads) */
+    const ks_engine *engine); /* a busy lane needs polling (CUDA); false: wake_fd is written (CPU threads) */
 
 /* The known-answer test: every op's sample, run through a lane and compared with its reference. Blocks; start-up and
  * idle health checks only. KS_DEVICE names the op and the difference. */
@@ -130,7 +130,7 @@ ks_status ks_engine_check(ks_engine *engine, ks_error *error);
 ks_status ks_engine_warm(ks_engine *engine, const ks_spec *spec, ks_error *error);
 
 /* Tries the candidates of a resolved spec's plan, unless options.tunes knows the response, keeps the fastest there, and uses
- * it. told, or NULL, hears of each trial: how many of at most how many. Blocks; start-up and --tune only. KS_OK also
+ * it. progress, or NULL, is called for each trial: how many of at most how many. Blocks; start-up and --tune only. KS_OK also
  * where there is nothing to choose from. */
 typedef void ks_tune_progress_fn(void *context, int trials, int most);
 ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_progress_fn *progress, void *context,

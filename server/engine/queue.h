@@ -21,7 +21,7 @@ static inline void ks_queue_init(ks_queue *queue)
     queue->count = 0;
 }
 
-/* Whether a goes before b, whoever came first. */
+/* Whether a goes before b, whichever came first. */
 static inline bool ks_queue_outranks(const ks_job *a, const ks_job *b)
 {
     if (a->priority != b->priority) return a->priority && (!b->priority || a->priority < b->priority);

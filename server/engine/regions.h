@@ -2,10 +2,10 @@
  * regions are objects below /dev/shm; CUDA regions another process's device memory.
  *
  * A region outlives its uses: unregistering hides it from new requests at once and ends it when the last one is over.
- * The file of a system region is its client's, who may cut it at any time, and a mapping of what was cut off kills its
+ * The file of a system region is its client's, which may cut it at any time, and a mapping of what was cut off kills its
  * reader. So nothing here ever reads or writes client memory through a mapping: where the device cannot move the bytes
  * itself (pinned pages stay, whatever becomes of the file), pread and pwrite do, which only come back short.
- * Threads  any; one lock, taken for look-ups by requests that name a region and by nobody else. */
+ * Threads  any; one lock, taken for look-ups by requests that name a region alone. */
 #ifndef KS_REGIONS_H
 #define KS_REGIONS_H
 #include "kernserve/backend.h"

@@ -1,14 +1,14 @@
-/* The slot queue: requests whose body can be held back, and that found every slot of their size out, in order of
- * arrival. They wait unread, so that their client's window closes, until a slot comes back or their wait ends; then
- * they go on with an overflow slot.
+/* The slot queue: requests whose body can be held back, and that found every slot of their size in use, in order of arrival.
+ * Their bodies stay in the socket, so that the client's window closes, until a slot comes back or their wait ends; then they
+ * go on with an overflow slot.
  *
  * Why      an overflow slot is a mapping of its own, faulted in page by page under the process's one lock, and its bytes go
- *          to a device piece by piece: a request in one takes about twice the CPU time.
- * Patience slots may be out for long because of slow clients, who must not keep the others waiting. So it begins anew each
- *          time that somebody in front is given a slot of that size or more, up to KS_SLOT_QUEUE_WAITS_MAX of it in all: a
- *          long slot queue that moves is overload, and slots are its fastest way out. The preset of 100 ms: 128 connections with
- *          256 KiB each, on one shard of a quiet machine, have their answers after 40 to 55 ms at the 99th percentile, the
- *          wait included; and it is short beside what people notice.
+ *          to a device chunk by chunk: a request in one takes about twice the CPU time.
+ * wait_max slots may be in use for long because of slow clients, which must not hold the others up. So the wait begins anew
+ *          each time that a request in front is given a slot of that size or more, up to KS_SLOT_QUEUE_WAITS_MAX of it in
+ *          all: a long queue that moves is overload, and slots are its fastest way out. The preset of 100 ms: 128
+ *          connections with 256 KiB each, on one shard of a quiet machine, have their responses after 40 to 55 ms at the
+ *          99th percentile, the wait included.
  * Small    what the smallest class holds never waits: that class has a slot for every connection.
  * Owner    ks_slot_wait lies in its request's record. Threads: the shard's own. */
 #ifndef KS_SLOT_QUEUE_H
@@ -31,9 +31,9 @@ typedef struct ks_slot_queue {
     int64_t wait_max_ns;
     ks_slot_wait *first, **end; /* the last link, always NULL */
     ks_slot_wait **at;          /* the link to the next one that this look may let go */
-    int64_t now_ns, until_ns;   /* of the last look; nobody's wait ends before */
+    int64_t now_ns, until_ns;   /* of the last look; no wait ends before */
     size_t given;               /* bytes of the largest side that this look has given a slot to */
-    bool changed;               /* since the last look: a slot has come back, or somebody has come */
+    bool changed;               /* since the last look: a slot has come back, or a request has joined */
 } ks_slot_queue;
 
 void ks_slot_queue_init(ks_slot_queue *queue, const ks_engine *engine, int64_t wait_max_ns);
@@ -47,5 +47,5 @@ void ks_slot_queue_freed(ks_slot_queue *queue);
  * do so before the next call. */
 void ks_slot_queue_look(ks_slot_queue *queue, int64_t now_ns);
 ks_slot_wait *ks_slot_queue_next(ks_slot_queue *queue);
-int64_t ks_slot_queue_wait_ns(const ks_slot_queue *queue); /* until a look may let one go; INT64_MAX: nobody waits */
+int64_t ks_slot_queue_wait_ns(const ks_slot_queue *queue); /* until a look may let one go; INT64_MAX: none waits */
 #endif

@@ -10,7 +10,7 @@ typedef struct entry {
     ks_slot slot;
     size_t in_used, out_used;
     size_t in_dirty, out_dirty;
-    bool out;                    /* somebody has it */
+    bool out;                    /* in use */
     bool listed;                 /* in `dirty` */
     unsigned given;              /* ks_slots.pass, when it was given back */
     struct entry *dirtier;       /* next in `dirty` */
@@ -205,7 +205,7 @@ void ks_slots_scrub(ks_slots *slots)
         const size_t bytes = one->in_dirty + one->out_dirty;
         const bool rests = !one->out && one->given != slots->pass;
         if (one->out || (rests && clear(one, 0, left))) {
-            one->listed = false; /* who has it leaves it dirty again */
+            one->listed = false; /* its user leaves it dirty again */
             *link = one->dirtier;
         } else {
             link = &one->dirtier;
@@ -236,7 +236,7 @@ void ks_slots_give(ks_slots *slots, ks_slot **slot, bool keep_memory)
     given->out = false;
     mark(given);
 #ifdef KS_POISON
-    clear(given, 0xA5, SIZE_MAX); /* a stale reader, or an output byte that nobody wrote, shows in the tests */
+    clear(given, 0xA5, SIZE_MAX); /* a stale reader, or an output byte that was not written, shows in the tests */
 #endif
     if (slots->scrub) list(slots, given);
     given->slot.next = slots->free[size_class];

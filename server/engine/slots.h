@@ -16,7 +16,7 @@ ks_status ks_slots_take(ks_slots *slots, size_t in_bytes, size_t out_bytes, ks_s
 /* keep_memory: a lost device may still write to the slot, so its memory stays mapped and is not handed out again. */
 void ks_slots_give(ks_slots *slots, ks_slot **slot, bool keep_memory);
 
-/* Clears what requests left in slots that nobody took since the last pass; a long one takes several passes. Slots in use
+/* Clears what requests left in slots that were not taken since the last pass; a long one takes several passes. Slots in use
  * are never cleared: their next bytes take the place of the last ones, and a memset for each request was up to a fifth of
  * what a shard does for one of 1 MiB. */
 void ks_slots_scrub(ks_slots *slots);

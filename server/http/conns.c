@@ -146,7 +146,7 @@ static bool waits_for_us(const ks_conn *conn)
     return conn->state == KS_AT_WAIT || (conn->state == KS_AT_BODY && conn->paused_ns);
 }
 
-/* A UNIX socket tells of a closed peer by itself. And what lies unsent, or unacknowledged, asks the same question already; it
+/* A UNIX socket reports a closed peer by itself. And what lies unsent, or unacknowledged, asks the same question already; it
  * could also leave room for a part of the interim response only. */
 static bool may_probe(int fd)
 {

@@ -1,4 +1,4 @@
-/* The connections of one ks_http: a fixed table, what state each is in and since when, who has gone away, who is late.
+/* The connections of one ks_http: a fixed table, what state each is in and since when, which client has gone, which is late.
  * Knows sockets, not libmicrohttpd.
  *
  * A descriptor's number is used again as soon as it is closed, within one batch of events even; so an event carries the
@@ -112,7 +112,7 @@ ks_conn *ks_conns_by_key(ks_conns *conns, uint64_t key); /* NULL: it has ended *
 void ks_conns_hang_up(ks_conns *conns, ks_conn *conn, bool gone);
 /* The end of what the client sends has been seen. */
 void ks_conn_fin(ks_conn *conn, int64_t now_ns);
-/* Finds out whether a client that has ended its side, and whose request waits, still reads. An event tells. */
+/* Finds out whether a client that has ended its side, and whose request waits, still reads. An event brings the result. */
 void ks_conn_probe(ks_conn *conn, const ks_config *config, int64_t now_ns);
 /* Makes the library look at half-closed connections again: an edge that came with data is lost to it. */
 void ks_conns_nudge(ks_conns *conns);

@@ -64,11 +64,11 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read);
 /* Bytes of the body. Returns how many of them were taken: the rest comes again. Where it sets conn->cut, the transport's cut
  * is next. */
 size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n);
-/* Of a body without a length: n more bytes of it will come at least. Where that is too much whatever they are, the client is told now:
+/* Of a body without a length: n more bytes of it will come at least. Where that is too much whatever they are, the response is due now:
  * sets conn->cut. */
 void ks_request_announce(const ks_http *http, ks_conn *conn, uint64_t n);
-/* Amid a body: where this host has no room or no time for the request any more and much is still to come, the client is
- * told now: sets conn->cut. */
+/* Amid a body: where this host has no room or no time for the request any more and much is still to come, the response is
+ * due now: sets conn->cut. */
 void ks_request_check(ks_conn *conn);
 /* The body is complete. false: again in the next turn. */
 bool ks_request_end(ks_http *http, ks_conn *conn);
@@ -76,7 +76,7 @@ bool ks_request_end(ks_http *http, ks_conn *conn);
 bool ks_request_done(const ks_conn *conn);
 /* Of a request that is done: makes the response, and the transport sends it. false: more of it in the next turn. */
 bool ks_request_respond(ks_http *http, ks_conn *conn);
-/* The response of a request's fault, counted; false: none can be made, or nobody is there to have it. */
+/* The response of a request's fault, counted; false: none can be made, or the client has gone. */
 bool ks_request_make_fault(ks_http *http, const ks_conn *conn, ks_response *response);
 /* The request is over; delivered: its response has been handed to the kernel. */
 void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered);

@@ -1,4 +1,4 @@
-/* The library's transport: one request's life, told by libmicrohttpd's callbacks in their order. It is given a connection whose next
+/* The library's transport: one request's life, by libmicrohttpd's callbacks in their order. It is given a connection whose next
  * request's head has been checked by the plain reader and lies whole in the socket, for that request alone: its response ends the
  * connection.
  *
@@ -60,7 +60,7 @@ static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text
 }
 
 /* libmicrohttpd 0.9.75 appends a folded line to the field's name, not to its value: "Content-Lengt: 4", folded "h", is a
- * length then that nobody in front has seen. It moves the name for that, so that its value no longer lies behind it. */
+ * length then that no proxy in front has seen. It moves the name for that, so that its value no longer lies behind it. */
 static bool is_folded(const char *name, size_t name_length, const char *value)
 {
     const char *behind = name + name_length + 1;
@@ -144,7 +144,7 @@ static void send_library(ks_http *http, ks_conn *conn, ks_response *response)
     MHD_destroy_response(made);
 }
 
-/* ks_transport.drop: what the library is told behind it ends the connection. */
+/* ks_transport.drop: the library's next answer from us ends the connection. */
 static void drop_library(ks_http *http, ks_conn *conn)
 {
     (void)http;
@@ -322,7 +322,7 @@ void ks_library_take(ks_http *http, ks_conn *conn)
     const struct sockaddr_in address = {.sin_family = AF_INET};
     const uint64_t key = ks_conns_key(conn);
     if (MHD_add_connection(http->library, conn->fd, (const struct sockaddr *)&address, sizeof address) != MHD_YES) {
-        /* The library has closed the socket, and told us so if it knew the connection. */
+        /* The library has closed the socket, and reported it if it knew the connection. */
         conn = ks_conns_by_key(&http->conns, key);
         if (conn) ks_http_forget(http, conn);
     }
@@ -382,7 +382,7 @@ static void resume_library(ks_http *http, ks_conn *conn)
 static void on_library_event(ks_http *http, ks_conn *conn, uint32_t events)
 {
     if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) return; /* of before the library got it */
-    /* Half a close says only that nothing more will be sent; a reset says that nobody is there to be answered. */
+    /* Half a close says only that nothing more will be sent; a reset says that there is no client any more. */
     ks_conn_fin(conn, http->now_ns);
     ks_conns_hang_up(&http->conns, conn, events & (EPOLLHUP | EPOLLERR));
     if (conn->gone && conn->state == KS_AT_WAIT && conn->infer && ks_infer_cancel(conn->infer) && conn->suspended) {

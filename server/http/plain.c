@@ -5,7 +5,7 @@
  * A connection's bytes are looked at where they lie. A head that is malformed, or too long, is answered here, and ends the
  * connection. A part of a head is taken from the socket and kept until the rest has come: left there, it would fill the
  * socket's buffer with the overhead of small packets, or keep the sender's window shut.
- * An HTTP/1.0 request whose head lies whole in the socket, in a form that nobody reads in two ways, is the library's, which is
+ * An HTTP/1.0 request whose head lies whole in the socket, in a form that cannot be read in two ways, is the library's, which is
  * given the connection for this one request: so it never reads a byte of a head that has not been checked. Others are served here.
  * A request that lies in its socket as a whole is taken from there only behind its response. The bodies of others, and long
  * responses, are moved in chunks (plain_io.c).
@@ -183,7 +183,7 @@ static verdict know_head(ks_http *http, ks_conn *conn, size_t n, ks_status *read
     return read_head(http, conn, n, read);
 }
 
-/* Whether the library serves the request. Its head is checked first: what is wrong with it is told here. White space around values is
+/* Whether the library serves the request. Its head is checked first: what is wrong with it is reported here. White space around values is
  * what the library reads in its own way. */
 static bool is_for_library(const ks_http *http, ks_conn *conn, ks_count *reason)
 {
@@ -333,7 +333,7 @@ static void feed(ks_http *http, ks_conn *conn, const char *bytes)
         http->plain_waits = true;
 }
 
-/* Not all of it is there: a client that is refused before the body's end is told so now, one that waits for leave to send it
+/* Not all of it is there: a client that is refused before the body's end gets that response now, one that waits for leave to send it
  * gets that. */
 static void begin_chunks(ks_http *http, ks_conn *conn, ks_next next)
 {
@@ -406,7 +406,7 @@ static void take_part(ks_http *http, ks_conn *conn, size_t n)
         ks_plain_cut(http, conn);
         return;
     }
-    if (there == http->plain->look_most) /* no event tells of what was not looked at */
+    if (there == http->plain->look_most) /* no event comes for bytes that were not looked at */
         conn->more = http->plain_waits = true;
     else if (empty < there && conn->fin_ns)
         ks_plain_hang_up(http, conn);

@@ -28,18 +28,17 @@ typedef struct ks_plain_conn {
     size_t part_room;   /* of long_head then */
     size_t head_length; /* of the request, in the socket: with empty lines in front of it, without the part */
     size_t head_left;   /* how much of that lies there yet */
-    size_t
-        unread; /* bytes of the request, head and body, to be taken from the socket yet; SIZE_MAX: nobody knows how many */
-    bool whole;        /* all of the request lies in the socket until its response has left */
-    unsigned interim;  /* bytes of 100 Continue that are to be sent yet */
-    ks_chunked chunks; /* the framing of its body, where it is chunked */
-    size_t chunk;      /* how much of a body is looked at at once */
+    size_t unread;      /* bytes of the request, head and body, to be taken from the socket yet; SIZE_MAX: not known */
+    bool whole;         /* all of the request lies in the socket until its response has left */
+    unsigned interim;   /* bytes of 100 Continue that are to be sent yet */
+    ks_chunked chunks;  /* the framing of its body, where it is chunked */
+    size_t chunk;       /* how much of a body is looked at at once */
     /* the response: */
     char response_head[KS_RESPONSE_HEAD_MAX];
     size_t response_head_length, body_length, sent; /* sent: of both */
     const char *body;                               /* NULL: infer's */
     char *owned;                                    /* the same, to be freed */
-    ks_infer *infer; /* whose response it is, to be told when it has been sent; NULL: nobody's */
+    ks_infer *infer; /* whose response it is: ks_infer_sent when it has left; NULL: none's */
     bool last;       /* the connection ends with it */
     /* the line of those that have bytes to move: */
     bool io_queued;

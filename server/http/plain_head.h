@@ -1,5 +1,5 @@
 /* The head of a request, read strictly, without a library: a request line of three words, fields of one line each, every line
- * ended by CR LF, no control bytes but tabs in values. What is read in it nobody in front of the daemon can have read
+ * ended by CR LF, no control bytes but tabs in values. What is read in it no proxy in front of the daemon can have read
  * otherwise. Pure; any thread. */
 #ifndef KS_PLAIN_HEAD_H
 #define KS_PLAIN_HEAD_H

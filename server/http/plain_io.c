@@ -1,11 +1,11 @@
 /* The plain way's bodies and responses that are not moved at once: piece by piece, by turns.
  *
  * Body     looked at in its socket, copied to its place, and only as much taken from the socket as the engine had room for:
- *          nothing needs to be kept here, and a client that is quicker than the device meets a full socket. To receive it
+ *          nothing needs to be kept here, and a client that is quicker than the device fills its socket. To receive it
  *          straight into the ring is slower: the kernel's stores would go through the caches.
  * Answer   sent from where it lies: a slot, a chunk of the ring, a text.
  * Line     of the connections that have bytes to move, first come, first served, a chunk each. A turn moves chunks for as long
- *          as bytes of large requests may move in it, and one at least; who has more waits at the end of the line. So small
+ *          as bytes of large requests may move in it, and one at least; a connection with more waits at the end of the queue. So small
  *          requests never wait for a large one, however long; and while there are some, turns and chunks are short.
  * Threads  the loop's own. */
 #include <errno.h>
@@ -136,7 +136,7 @@ static ks_move read_chunk(ks_http *http, ks_conn *conn)
 {
     ks_plain_conn *t = ks_plain_conn_of(conn);
     if (t->interim > 0) return send_interim(http, conn);
-    /* And a byte behind the request, which tells that there is another one. */
+    /* And a byte behind the request, which shows that there is another one. */
     const size_t most = t->head_left + ks_least_size(body_left(conn), t->chunk) + 1;
     const ssize_t n = TEMP_FAILURE_RETRY(recv(conn->fd, http->plain->peeked, most, MSG_PEEK | MSG_DONTWAIT));
     if (n < 0 && errno == EAGAIN) return KS_STUCK;

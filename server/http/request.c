@@ -79,7 +79,7 @@ static ks_status take_authority(ks_conn *conn)
 
 /* --- head --------------------------------------------------------------------------------------------------------- */
 
-/* What follows the head of a CONNECT is a tunnel's, not a body: nobody sends it before the response, and nothing may be read as the next
+/* What follows the head of a CONNECT is a tunnel's, not a body: it is not sent before the response, and nothing may be read as the next
  * request. */
 static bool is_connect(const ks_conn *conn)
 {
@@ -130,7 +130,7 @@ static ks_status check(ks_http *http, ks_conn *conn, ks_status read)
     conn->cut = status != KS_OK; /* where its body ends is not known */
     if (status != KS_OK) return refuse_wire(conn, status);
     const ks_status found = find_route(http, conn);
-    /* Who may not ask does not learn which paths there are. */
+    /* A client without the right does not learn which paths there are. */
     ks_error refused;
     http->rules.tokens = ks_tokens_follow(http->token_store, &http->tokens);
     status =
@@ -150,7 +150,7 @@ static ks_status check(ks_http *http, ks_conn *conn, ks_status read)
     return status;
 }
 
-/* What this host has no room or no time for, as opposed to what the request has wrong: told before the body's end. */
+/* What this host has no room or no time for, as opposed to what the request has wrong: reported before the body's end. */
 static ks_status busy_fault(ks_conn *conn)
 {
     const ks_status fault = ks_infer_fault(conn->infer);

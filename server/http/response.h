@@ -44,7 +44,7 @@ void ks_response_infer(ks_response *response, const ks_response_body *encoded, c
 bool ks_response_fault(ks_response *response, ks_status status, const char *sentence, const char *allow);
 /* The text of everything before the body; returns its length. */
 size_t ks_response_head(const ks_response *response, ks_date *date, char out[KS_RESPONSE_HEAD_MAX]);
-/* What is left of a response that nobody sends. */
+/* What is left of a response that is not sent. */
 void ks_response_fini(ks_response *response);
 
 const char *ks_response_sentence(ks_status status);          /* why the server as a whole refuses */

@@ -1,4 +1,4 @@
-/* The loop around both transports: what a turn waits for, who has hung up or is late, what finished work resumes. */
+/* The loop around both transports: what a turn waits for, which client has hung up or is late, what finished work resumes. */
 #include <errno.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "http/response.h"
 
 static const int64_t walk_ns = 50000000, nudge_ns = 20000000;
-/* That a turn goes on for while bytes of large requests move: with nobody but them, and beside small ones, of which the last was
+/* That a turn goes on for while bytes of large requests move: with them alone, and beside small ones, of which the last was
  * over less than company_ns ago. */
 static const int64_t moves_ns = 100000, moves_beside_ns = 25000, company_ns = 20000000;
 
@@ -57,10 +57,10 @@ static void clear_wake(const ks_http *http)
 {
     uint64_t count;
     const ssize_t got = read(http->wake_fd, &count, sizeof count);
-    (void)got; /* somebody else may have read it */
+    (void)got; /* another thread may have read it */
 }
 
-/* --- who has gone, who is late ------------------------------------------------------------------------------------ */
+/* --- clients that have gone or are late--------------------------------------------------------------------------------- */
 
 static void on_event(ks_http *http, uint64_t key, uint32_t events)
 {

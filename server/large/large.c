@@ -8,7 +8,7 @@
 
 enum { SLOT_EXTRA = 4096 };             /* of an overflow slot, more than its head room and pads */
 static const int64_t look_ns = 1000000; /* between two looks at memory that others may have given back */
-static const double DOUBT = 2;          /* so many times too late by the estimate, and who waits already is told */
+static const double DOUBT = 2; /* so many times too late by the estimate, and a request that waits already is refused */
 
 /* --- open and close ------------------------------------------------------------------------------------------------ */
 
@@ -64,7 +64,7 @@ static ks_status take_memory(ks_large_request *request, ks_error *error)
     return KS_OK;
 }
 
-/* A lost device may still write to a device buffer, as to a slot: it is given to nobody any more. */
+/* A lost device may still write to a device buffer, as to a slot: it is not given to another request. */
 static void give_memory(ks_large_request *request)
 {
     ks_large_requests *requests = request->requests;
@@ -151,8 +151,8 @@ static void leave_queue(ks_large_request *request)
     request->requests->waiting_bytes -= bytes_of(request);
 }
 
-/* A queue that is longer than the deadline allows is no use to who stands at its end: better now that it be told than then.
- * ahead_bytes: of who stands before it, and its own. Who would be first always waits, so that there is news of the rate. */
+/* A queue that is longer than the deadline allows is no use to the request at its end: better refused now than then.
+ * ahead_bytes: of the requests before it, and its own. A request that would be first always waits, so that there is news of the rate. */
 static ks_status check_queue(const ks_large_request *request, size_t ahead_bytes, double doubt, ks_error *error)
 {
     const ks_large_requests *requests = request->requests;
@@ -259,7 +259,7 @@ static void shut(ks_large_request *request)
     count(requests);
 }
 
-/* What happened to a large request that nobody waits for any more is told to nobody. */
+/* An event of a large request without a client is dropped. */
 static void forget_event(ks_large_request *request)
 {
     ks_large_request **link = &request->requests->events;
@@ -299,7 +299,7 @@ void ks_large_requests_close(ks_large_requests **requests)
 
 /* --- turns --------------------------------------------------------------------------------------------------------- */
 
-/* Who waits is given its memory, or told that it gets none in time. false: it waits on. ahead_bytes: of who still waits before
+/* A waiting request is given its memory, or refused because it gets none in time. false: it waits on. ahead_bytes: of the requests that still wait before
  * it, and its own. */
 static bool let_go(ks_large_request *request, bool *full, size_t ahead_bytes)
 {

@@ -6,8 +6,8 @@
  *          are one launch.
  * Waiting  nothing here blocks. A large request without memory, or without a ring buffer, takes fewer bytes than it is offered or gives
  *          none; it then comes back from ks_large_requests_turn when it can go on. Memory is given out in order of arrival.
- *          Who would wait beyond its deadline at the rate at which memory comes free (memory_rate.h) is refused at once, and
- *          who waits already as soon as that is plain.
+ *          A request that would wait beyond its deadline at the rate at which memory comes free (memory_rate.h) is refused at once, and
+ *          one that waits already as soon as that is plain.
  * Blocks   of equal size, one after the other, so that one plan serves them all. They are chosen such that a row's bits are
  *          those that it has in one launch of the whole.
  * Ring     only a cache: a ring buffer that fills slowly is sent as it is, one that is read slowly is dropped and fetched again.
@@ -102,6 +102,6 @@ bool ks_large_leave(ks_large_request *request);
 
 /* Looks at copies and memory. A list by ->event_next of the large requests that can go on, have met a fault, or are SHUT now. */
 ks_large_request *ks_large_requests_turn(ks_large_requests *requests, int64_t now_ns);
-/* How long until a turn may bring something that no descriptor tells of; INT64_MAX: nothing to come. */
+/* How long until a turn may bring something without an event of a descriptor; INT64_MAX: nothing to come. */
 int64_t ks_large_requests_wait_ns(const ks_large_requests *requests);
 #endif

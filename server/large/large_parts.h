@@ -37,7 +37,7 @@ struct ks_large_requests {
     int64_t now_ns;
     ks_large_request *first, *last; /* all that are not shut, in order of arrival */
     int waiting, open;
-    size_t waiting_bytes; /* that those who wait want */
+    size_t waiting_bytes; /* that waiting requests want */
     ks_memory_rate rate;
     int paused[KS_PAUSES], leaving, under_way;
     ks_large_request *events;

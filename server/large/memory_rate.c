@@ -1,7 +1,7 @@
 #include "large/memory_rate.h"
 
 static const double KEPT = 7.0 / 8;
-static const int64_t GAP_MAX_NS = 100000000; /* between two turns while somebody waits: more of it was a pause */
+static const int64_t GAP_MAX_NS = 100000000; /* between two turns while a request waits: more of it was a pause */
 
 void ks_memory_rate_begin(ks_memory_rate *rate, int64_t now_ns)
 {

@@ -62,7 +62,7 @@ static ks_status send_ring_buffer(ks_large_requests *requests, ks_ring_buffer *o
     return KS_OK;
 }
 
-/* A copy that has ended. A lost device's copies count as ended: nobody reads what they brought. */
+/* A copy that has ended. A lost device's copies count as ended: what they brought is not read. */
 static void look_at_ring_buffer(ks_large_requests *requests, ks_ring_buffer *of)
 {
     ks_error error;
@@ -95,7 +95,7 @@ void ks_ring_look(ks_large_requests *requests)
         look_at_ring_buffer(requests, &requests->ring_buffers[i]);
 }
 
-/* A ring buffer that its owner waited for is kept until it has been used once, so that everybody comes on; one that was fetched
+/* A ring buffer that its owner waited for is kept until it has been used once, so that every request comes on; one that was fetched
  * ahead is not. */
 static bool may_lose(const ks_large_requests *requests, const ks_ring_buffer *of)
 {
@@ -161,7 +161,7 @@ static void copy_past_caches(unsigned char *to, const char *from, size_t n)
         _mm_stream_si128(out + 2, c);
         _mm_stream_si128(out + 3, d);
     }
-    _mm_sfence(); /* before the device is told */
+    _mm_sfence(); /* before the copy begins */
 #endif
     memcpy(to, from, n);
 }

@@ -159,7 +159,7 @@ void ks_large_launched(ks_large_request *request)
     request->launched++;
 }
 
-/* Who asks for the plan of a request asks for the one of all its rows: the blocks' time is a run of that. */
+/* The plan document of a request is the one of all its rows: the blocks' time is a run of that. */
 bool ks_large_done(ks_large_request *request, const ks_job *job)
 {
     request->done++;

@@ -1,4 +1,4 @@
-/* Counters of each shard (one writer each, C11 atomics, no lock, no allocation on the path), summed when somebody asks.
+/* Counters of each shard (one writer each, C11 atomics, no lock, no allocation on the path), summed when the document is made.
  * Families in metrics.def. Leaf service: knows models, statuses and phases, no other room; what other rooms own
  * (engine, log, state) is handed in as values when a document is written. */
 #ifndef KS_METRICS_H

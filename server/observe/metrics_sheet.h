@@ -41,7 +41,7 @@ void ks_sheet_states(ks_sheet *sheet, const char *const *names, int count, int c
 
 /* The process_* families, from /proc/self. A family that cannot be read is left out. */
 void ks_sheet_process(ks_sheet *sheet);
-/* Triton's names (--triton-metrics): nv_inference_* of every model, and nv_gpu_* as far as the document's GPU tells them. */
+/* Triton's names (--triton-metrics): nv_inference_* of every model, and nv_gpu_* as far as NVML has them for the document's GPU. */
 struct ks_metrics;
 struct ks_document;
 void ks_sheet_triton(ks_sheet *sheet, const struct ks_metrics *metrics, const struct ks_document *page);

@@ -16,7 +16,7 @@ typedef struct nvml_utilization {
 struct ks_nvml {
     void *library;
     nvml_device device;
-    int64_t energy_mj; /* at open; -1: not told */
+    int64_t energy_mj; /* at open; -1: not known */
     int (*init)(void);
     int (*shutdown)(void);
     int (*by_uuid)(const char *uuid, nvml_device *out);

@@ -8,7 +8,7 @@
 
 typedef struct ks_nvml ks_nvml;
 
-/* -1: not told */
+/* -1: not known */
 typedef struct ks_gpu_figures {
     double utilization; /* 0 .. 1: share of the last sample in which a kernel ran */
     int64_t memory_total_bytes, memory_used_bytes;

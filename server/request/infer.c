@@ -16,7 +16,7 @@
 enum { HELD_BY_CLIENT = 1, HELD_BY_ANSWER = 2, HELD_BY_ENGINE = 4 };
 enum { UNTIMED_BYTES = 4096 };
 
-/* Numbers that are converted or printed in one turn, whoever's they are. A number takes 10 to 60 ns, the rare ones that go
+/* Numbers that are converted or printed in one turn, of all requests. A number takes 10 to 60 ns, the rare ones that go
  * through <charconv> included: a turn is kept for 0.25 ms at most. When they are used up each request still gets a few, so
  * that a small one never waits for a large one's end. */
 enum { SLICE_NUMBERS = 4096, SLICE_LEAST = 1024 };
@@ -308,7 +308,7 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, ks_body_e
 static ks_status submit_job(ks_infer *infer)
 {
     ks_job *job = &infer->job;
-    /* Another shard may have met a fault that the backend knows nothing of, and told a client whose next request this is. */
+    /* Another shard may have met a fault that the backend knows nothing of, and answered a client whose next request this is. */
     if (atomic_load_explicit(infer->infers->state, memory_order_acquire) == KS_STATE_FAILED)
         return ks_fail(&infer->error, KS_DEVICE, "the device is lost");
     job->priority = ks_codec_request(infer->codec)->priority;
@@ -320,8 +320,8 @@ static ks_status submit_job(ks_infer *infer)
     return status;
 }
 
-/* Rows that are there go to the engine as soon as the block before them is done. A full queue refuses who has just come;
- * who has been let in tries again. */
+/* Rows that are there go to the engine as soon as the block before them is done. A full queue refuses a new request;
+ * one that has been let in tries again. */
 static void run_block(ks_infer *infer)
 {
     ks_large_request *large = &infer->large;

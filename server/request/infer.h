@@ -5,7 +5,7 @@
  *          holds at most one slot and one plan.
  * Large    a request above the slots goes through a large request (large request.h): its blocks are the record's job, one after the
  *          other, the first ones while the body still arrives. Feeding and reading may then pause.
- * Life     a record ends when nobody holds it: the connection (begin .. leave), the response (response .. sent), the engine
+ * Life     a record ends when none of these holds it: the connection (begin .. leave), the response (response .. sent), the engine
  *          (submit .. collect), the large request's copies. A client that goes away leaves a RUNNING record behind until collect.
  * Threads  the shard's own. */
 #ifndef KS_INFER_H
@@ -94,7 +94,7 @@ void *ks_infers_woken(ks_infers *infers);
 int64_t ks_infers_wait_ns(const ks_infers *infers); /* until a turn may bring something; INT64_MAX: nothing to come */
 
 /* The plan of the work that a query names, as a plain raw request does, and its ks_engine_path: as it is, or as it would
- * be, for a person who asks. Keeps nothing. The errors of a request with that query. */
+ * be, for the plan document. Keeps nothing. The errors of a request with that query. */
 ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, ks_plan *out, const char **path,
                          ks_error *error);
 int ks_infers_held(const ks_infers *infers);

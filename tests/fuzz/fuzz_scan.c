@@ -1,5 +1,5 @@
 /* The scanner over any bytes: it ends, it writes within the place that it was given, its verdict does not depend on how
- * the text is cut, and its skeleton, scanned again, is itself good JSON. */
+ * the text is cut, and its JSON head, scanned again, is itself good JSON. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ static ks_status scan_all(const char *text, size_t size, size_t step, ks_error *
     return status;
 }
 
-/* The two marks of the skeleton are not UTF-8; anything else in it must be JSON. */
+/* The two marks of the JSON head are not UTF-8; anything else in it must be JSON. */
 static void check_json_head(char *json_head, size_t length)
 {
     for (size_t i = 0; i < length; i++)

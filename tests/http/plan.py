@@ -10,7 +10,7 @@ import sys
 from daemon import Daemon, check, chunked, metric, request, settle, wrongs
 
 MEMBERS = ["model_name", "model_version", "backend", "inputs", "outputs", "kernel", "grid", "threads", "cluster", "shared_bytes",
-           "path", "batch_max", "bytes", "flops", "floor", "measured", "tuned"]
+           "path", "batch_max", "bytes", "flops", "lower_bound", "measured", "tuned"]
 
 # model, query, the output's datatype and shape, bytes of inputs and output
 GOOD = [
@@ -66,8 +66,8 @@ def good(daemon):
         # work of no bytes is answered without a launch: its grid may be empty
         launched = (got["grid"], got["threads"], got["cluster"]) if size else (1,)
         check(got["kernel"] and min(*launched, got["batch_max"]) >= 1, query, got)
-        rate, floor = got["floor"]["copy_gbs"], got["floor"]["us"]
-        check(rate > 0 and (abs(floor - size / rate / 1e3) <= 1e-5 * floor if size else floor is None), query, got["floor"])
+        rate, floor = got["lower_bound"]["copy_gbs"], got["lower_bound"]["us"]
+        check(rate > 0 and (abs(floor - size / rate / 1e3) <= 1e-5 * floor if size else floor is None), query, got["lower_bound"])
         check(got["tuned"] is None, query, got["tuned"])
         check(got["measured"]["runs"] == 0 and got["measured"]["us"] is None and got["measured"]["share"] is None, query, got)
         check(plan(daemon, model + "/versions/1", query) == got, query, "differs for version 1")
@@ -113,7 +113,7 @@ def measured(daemon, model, query, size, path):
     figures = after["measured"]
     check(figures["runs"] == runs and figures["us"] > 0, query, figures)
     check(figures["of"] == ("kernels and link" if path == "mapped" and after["backend"] == "cuda" else "kernels"), query, figures)
-    check(abs(figures["share"] - after["floor"]["us"] / figures["us"]) <= 1e-4 * figures["share"], query, after)
+    check(abs(figures["share"] - after["lower_bound"]["us"] / figures["us"]) <= 1e-4 * figures["share"], query, after)
     check({**before, "measured": 0} == {**after, "measured": 0}, query, before, after)
     print("%s?%s on %s: %s, %s, %s" % (model, query, after["backend"], after["kernel"], after["path"], figures))
 

@@ -197,7 +197,7 @@ JSON_ROWS = [
     Row("250,000 levels", infer(shape="[1]", data="[" * 250000), 400, "json_limit", STAYS),
     Row("string of 2 KiB", infer(more=',"id":"%s"' % ("i" * 2048)), 400, "json_limit", STAYS),
     Row("65 members", infer(more="".join(',"m%d":1' % i for i in range(65))), 400, "json_limit", STAYS),
-    Row("skeleton of 96 KiB", infer(more=SKELETON), 413, "body_size", STAYS),
+    Row("JSON head of 96 KiB", infer(more=SKELETON), 413, "body_size", STAYS),
     Row("JSON over its limit", infer(shape="[400000]", data="[%s]" % ",".join(["0.5"] * 400000)), 413, "body_size", STAYS, "exceeds the maximum allowed input size of 1048576 bytes. Use --max-json to increase the limit."),
 ]
 

@@ -86,8 +86,8 @@ def before_ready(path, folder):
     cache = os.path.join(folder, "at-start")
     with Daemon(path, *OPTIONS, "--tune-cache", cache, "--warm", "matmul:" + SHAPES) as daemon:
         first = plan(daemon)
-        check(first["tuned"]["ways"] == 2 and first["tuned"]["us"] > 0, first)
-        check(first["tuned"]["planned"] == "onednn" and first["tuned"]["planned_us"] > 0, first)
+        check(first["tuned"]["candidates"] == 2 and first["tuned"]["us"] > 0, first)
+        check(first["tuned"]["heuristic"] == "onednn" and first["tuned"]["heuristic_us"] > 0, first)
         with daemon.connect() as connection:
             multiply(connection)
         check(len(lines(daemon, "plan tuned")) == 1, daemon.said())
@@ -111,7 +111,7 @@ def broken_file(path, folder):
         with open(cache, "w", encoding="ascii") as file:
             file.write(text)
         with Daemon(path, *OPTIONS, "--tune-cache", cache, "--warm", "matmul:" + SHAPES) as daemon:
-            check(plan(daemon)["tuned"]["ways"] == 2, plan(daemon))
+            check(plan(daemon)["tuned"]["candidates"] == 2, plan(daemon))
             check(len(lines(daemon, "the tune cache is ignored")) == 1, daemon.said())
             check(daemon.stop() == 0, "the daemon's end")
             check(len(lines(daemon, "the tune cache is not written")) == (name == "foreign"), daemon.said())
@@ -131,7 +131,7 @@ def in_idle_turns(path, folder):
                 multiply(connection)
                 time.sleep(0.01)
             tuned = plan(daemon)
-            check(tuned["tuned"] is not None and tuned["tuned"]["ways"] == 2, tuned)
+            check(tuned["tuned"] is not None and tuned["tuned"]["candidates"] == 2, tuned)
             multiply(connection)
         while not os.path.exists(cache) and time.monotonic() < until:
             time.sleep(0.01)

@@ -55,7 +55,7 @@ def main():
                 print(query, options, now["kernel"], now["path"], now["tuned"], now["measured"])
                 library = now["kernel"].startswith("cublasLt")
                 check(not (options and library), query, now)
-                check((now["tuned"] or {}).get("ways", 0) > 1 or options, query, now)
+                check((now["tuned"] or {}).get("candidates", 0) > 1 or options, query, now)
             check(daemon.stop() == 0, "the daemon's end")
     cut = os.path.join(os.path.dirname(cache), "cut")
     with open(cache, "rb") as whole, open(cut, "wb") as part:

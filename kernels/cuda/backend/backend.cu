@@ -8,7 +8,7 @@
 #include "cuda/backend/internal.h"
 #include "cuda/matmul/cublaslt.cuh"
 
-/* The driver's release ("580.65.06") where the kernel tells, else the CUDA version that it serves. */
+/* The driver's release ("580.65.06") where the kernel reports it, else the CUDA version that it serves. */
 static void read_driver(char *out, size_t cap)
 {
     FILE *file = fopen("/sys/module/nvidia/version", "re");

@@ -79,7 +79,7 @@ ks_status ks_cuda_clock_start(ks_device *device, ks_lane *lane, ks_error *error)
     return KS_OK;
 }
 
-/* A lane that has just become free; nobody waits for the answer. A failure shows at the next launch. */
+/* A lane that has just become free; no caller waits for the stamp. A failure shows at the next launch. */
 void ks_cuda_clock_probe_later(ks_lane *lane, int64_t now)
 {
     if (lane->probe_ns || now - lane->clock.tight_ns < KS_PROBE_EVERY_NS) return;

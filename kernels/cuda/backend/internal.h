@@ -136,7 +136,7 @@ typedef struct ks_place {
 
 /* --- device.cu --- */
 
-/* Both return from the calling function when the call fails. KS_TRY judges; KS_TRY_SOFT is for calls whose failure does
+/* Both return from the calling function when the call fails. KS_TRY looks for a lost device; KS_TRY_SOFT is for calls whose failure does
  * not tell about the context (open, capture): their callers ask the stream afterwards. */
 #define KS_TRY(device, error, call)                                                                                    \
     do {                                                                                                               \

@@ -11,7 +11,7 @@
  *   staged  slots in ordinary memory. Also the path of an overflow slot whose plan is small
  *           enough for any lane.
  *
- * A flag never tells of an error: a launch that is late is asked for its stream's state. */
+ * A flag never reports an error: a launch that is late is asked for its stream's state. */
 #include "cuda/backend/internal.h"
 
 /* --- waiting for a launch ------------------------------------------------------------------------------------------- */

@@ -95,7 +95,7 @@ static ks_status try_algorithm(ks_device *device, const ks_plan *plan, const ks_
         out->mapped = false;
         out->batch_max = 1;
     } else if (!status && (!out->mapped || out->batch_max != plan->batch_max)) {
-        return ks_fail(error, KS_CONFIG, "%s meets the device in another way", algorithm->kernel);
+        return ks_fail(error, KS_CONFIG, "%s takes another path to the device", algorithm->kernel);
     }
     return status;
 }

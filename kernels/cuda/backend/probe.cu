@@ -189,7 +189,7 @@ void ks_cuda_measure_copy(ks_device *device, ks_lane *lane)
 enum { FLOOR_THREADS = 1024, FLOOR_WARM = 100, FLOOR_RUNS = 1000, FLOOR_COPIES = 5, FLOOR_COPY_RUNS = 5 };
 static const size_t FLOOR_COPY_BYTES = 64 << 20;
 
-/* Mapped; each word that somebody spins on has its own cache lines. */
+/* Mapped; each word that is polled has its own cache lines. */
 typedef struct ks_probe_words {
     float in[FLOOR_THREADS], out[FLOOR_THREADS];
     alignas(128) uint32_t flag;

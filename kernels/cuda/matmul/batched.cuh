@@ -220,7 +220,7 @@ struct alignas(4 * sizeof(T)) mm_batch_line {
     T value[4];
 };
 
-/* 4, 8 or 16 bytes. Nobody reads them soon: they leave the cache first. */
+/* 4, 8 or 16 bytes. They are not read again soon: they leave the cache first. */
 template <typename LINE>
 __device__ __forceinline__ void mm_batch_stream(void *to, const LINE &line)
 {

@@ -26,7 +26,7 @@ ks_number_result ks_number_read(const char *text, size_t length, ks_dtype dtype,
 
 /* Reads elements of a list, from *text on: plain numbers with a comma and spaces between them, `most` of them
  * at most, to out (unaligned). Leaves *text behind the last one read and returns how many; what stands there (a bracket,
- * a word, a fault, a number that is not plain, or less than 64 bytes before end) is not judged: ks_number_read reads or
+ * a word, a fault, a number that is not plain, or less than 64 bytes before end) is left: ks_number_read reads or
  * refuses it. */
 size_t ks_numbers_read(const char **text, const char *end, ks_dtype dtype, size_t most, void *out);
 

@@ -1,5 +1,5 @@
 /* The yardstick: what one epoll loop for each shard does with messages of the same lengths, over the same loopback. A
- * message is known by its length alone. Connections are accepted by whoever made them, and handed over by adding them
+ * message is known by its length alone. Connections are accepted by the thread that made them, and handed over by adding them
  * to a loop's epoll. */
 #include <errno.h>
 #include <netinet/in.h>
@@ -43,7 +43,7 @@ struct ks_echo {
 
 /* --- a loop ------------------------------------------------------------------------------------------------------- */
 
-/* What is left of the response. Where the socket is full, an event tells when it is not. */
+/* What is left of the response. Where the socket is full, an event comes when it is not. */
 static void response(const ks_echo *echo, peer *p)
 {
     while (p->sent < echo->head_bytes + echo->body_bytes) {

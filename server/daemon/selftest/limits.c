@@ -24,7 +24,7 @@ static ks_status measure_memcpy(double *gbs, int64_t for_ns, ks_error *error)
     bool kept = true;
     for (int64_t begun_ns; kept && ((begun_ns = ks_now_ns()) < until_ns || samples.count < RUNS_LEAST);) {
         memcpy(both + bytes, both, bytes);
-        __asm__ volatile("" ::"r"(both) : "memory"); /* somebody reads it */
+        __asm__ volatile("" ::"r"(both) : "memory"); /* the compiler must take it for read */
         const float us = (float)(ks_now_ns() - begun_ns) / 1e3f;
         kept = ks_samples_add(&samples, &us, 1);
     }

@@ -21,7 +21,7 @@ void ks_selftest_config(ks_config *config)
     config->access_log = KS_ACCESS_LOG_OFF;
 }
 
-/* The one who waits may end it: nothing has to be finished. */
+/* The waiting caller may end it: nothing has to be finished. */
 static void let_signals_end_it(void)
 {
     sigset_t set;
@@ -56,7 +56,7 @@ static ks_test_rate rate_of(ks_test_samples *samples, size_t bytes)
     return rate;
 }
 
-/* In turn, so that what else the host does meets both. What the first requests find out (plans, graphs, pages) is not
+/* In turn, so that what else the host does falls on both. What the first requests find out (plans, graphs, pages) is not
  * measured. */
 static ks_status take_turns(ks_test_cell *cell, ks_load *daemon, ks_load *echo, int64_t for_ns, ks_error *error)
 {

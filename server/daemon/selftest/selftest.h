@@ -1,5 +1,5 @@
 /* --self-test: what this host can do at best, and how far the daemon is from it. The daemon is the one of this process,
- * with the configuration that was given; it serves a loopback port that nobody else knows. Main's thread. */
+ * with the configuration that was given; it serves a loopback port of its own. Main's thread. */
 #ifndef KS_SELFTEST_H
 #define KS_SELFTEST_H
 #include "daemon/daemon.h"

@@ -315,7 +315,7 @@ static bool write_all(int fd, const char *bytes, size_t length)
     return true;
 }
 
-/* Whoever reads meanwhile sees the old file or the new one. */
+/* A reader meanwhile sees the old file or the new one. */
 static ks_status replace_file(const char *path, const ks_text *text, ks_error *error)
 {
     char beside[PATH_MAX];

@@ -186,9 +186,10 @@ static void conclude(ks_engine *engine)
         memcpy(tuned.trials.heuristic, tuner->candidates[0].kernel, sizeof tuned.trials.heuristic);
         plan->untunable = ks_tunes_keep(engine->options.tunes, &plan->spec, &tuned, &error) != KS_OK;
     }
-    KS_LOG(KS_LOG_INFO, "plan tuned", KS_TEXT("op", plan->spec.op->name), KS_INT("ways", tuner->contest.candidates),
-           KS_TEXT("kernel", tuned.algorithm.kernel), KS_NUMBER("us", tuned.trials.us),
-           KS_TEXT("planned", tuned.trials.heuristic), KS_NUMBER("planned_us", tuned.trials.heuristic_us));
+    KS_LOG(KS_LOG_INFO, "plan tuned", KS_TEXT("op", plan->spec.op->name),
+           KS_INT("candidates", tuner->contest.candidates), KS_TEXT("kernel", tuned.algorithm.kernel),
+           KS_NUMBER("us", tuned.trials.us), KS_TEXT("heuristic", tuned.trials.heuristic),
+           KS_NUMBER("heuristic_us", tuned.trials.heuristic_us));
     leave(engine);
 }
 

@@ -1108,7 +1108,7 @@ static void documents_are_the_protocols_examples(void **state)
     "\"kernel\":"                                                                                                      \
     "\"held<FP32>\",\"grid\":2,\"threads\":64,\"cluster\":1,\"shared_bytes\":512,\"path\":\"mapped\",\"batch_max\":"   \
     "128,"                                                                                                             \
-    "\"bytes\":48,\"flops\":30,\"floor\":{\"of\":\"bytes\"," floor                                                     \
+    "\"bytes\":48,\"flops\":30,\"lower_bound\":{\"of\":\"bytes\"," floor                                               \
     "},\"measured\":{\"of\":\"kernels and link\"," measured "},\"tuned\":null}"
     ks_document_plan(&text, softmax, &plan, "mapped", &device);
     check_text(&text, PLAN("\"copy_gbs\":null,\"us\":null", "\"runs\":0,\"us\":null,\"share\":null"));

@@ -1,4 +1,4 @@
-/* The scanner alone: what it accepts and refuses, cut at every byte; what it leaves in the skeleton; where the numbers
+/* The scanner alone: what it accepts and refuses, cut at every byte; what it leaves in the JSON head; where the numbers
  * go. To add a case, add a line to a table. */
 #include "unit/codec/words_test.h"
 
@@ -203,7 +203,7 @@ static const struct {
     {D("FP32", "[5]", "[[1,2],[3,4],[5]]"), KS_COUNT},
     {D("FP32", "[5]", "[[1],[2,3],[4,5]]"), KS_COUNT},
     {D("FP32", "[1,1,1,1,1,1,1,1]", "[1]"), KS_OK},
-    {D("FP32", "[1,1,1,1,1,1,1,1,1]", "[1]"), KS_OK}, /* no shape of ours: the reader of the skeleton says so */
+    {D("FP32", "[1,1,1,1,1,1,1,1,1]", "[1]"), KS_OK}, /* no shape of ours: the reader of the JSON head says so */
     {D("FP32", "[[1]]", "[1]"), KS_OK},
     {D("FP32", "[\"1\"]", "[1]"), KS_OK},
     {D("FP32", "[true]", "[1]"), KS_OK},
@@ -220,7 +220,7 @@ static const struct {
     {D("BYTES", "[1]", "[\"x\"]"), KS_DATATYPE},
     {D("FP32", "[4294967296,4294967296]", "[1]"), KS_SHAPE},
     {D("FP32", "[100000000]", "[1]"), KS_BUDGET},
-    /* shape or datatype behind the data, or none that can be read: the reader of the skeleton says so */
+    /* shape or datatype behind the data, or none that can be read: the reader of the JSON head says so */
     {S("{\"inputs\":[{\"data\":[[1,2],[3,4]],\"shape\":[2,2],\"datatype\":\"INT8\"}]}"), KS_OK},
     {S("{\"inputs\":[{\"data\":[1.5],\"shape\":[1],\"datatype\":\"INT8\"}]}"), KS_RANGE},
     {S("{\"inputs\":[{\"data\":[true],\"shape\":[1],\"datatype\":\"FP32\"}]}"), KS_FIELD},
@@ -417,7 +417,7 @@ static void depth_inside_data_is_100(void **state)
     }
 }
 
-/* Each end of a UTF-8 length, written as an escape in either case of its digits: the skeleton has the bytes. */
+/* Each end of a UTF-8 length, written as an escape in either case of its digits: the JSON head has the bytes. */
 static void code_points_become_utf8(void **state)
 {
     static const struct {

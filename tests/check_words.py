@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""The words of the glossary (docs/architecture.md), held in the code. check_words.py [ROOT] [--self-test]
+
+Fails on a name that the glossary has replaced, in code, comments and documents, and on a comment of the server, the kernels or the
+public headers that makes a person of a machine ("who", "nobody", "told"). CHANGELOG.md, docs/decisions.md and results of benchmarks
+tell of older names and are left out, as are recorded texts of planted faults.
+"""
+import os
+import re
+import subprocess
+import sys
+
+# a name, by what it matches whole; what stands for it now
+RETIRED = [
+    (r"ks_slot_line\w*", "ks_slot_queue"), (r"ks_talk\w*", "ks_plain_conn"), (r"ks_direct\w*", "ks_plain"), (r"ks_pieces?(_\w+)?", "ks_ring_buffer, ks_io"),
+    (r"KS_PIECE_\w+", "KS_CHUNK_, KS_RING_BUFFER_"), (r"ks_gate_\w+", "ks_check_"), (r"ks_page(_\w+)?", "ks_document"), (r"ks_reply\w*", "ks_response"),
+    (r"ks_oip(_\w+)?", "ks_codec, ks_document"), (r"ks_ask(_\w+)?", "ks_infer_request"), (r"ks_answer(_\w+)?", "ks_response_body"),
+    (r"ks_forms?", "ks_body_format"), (r"KS_FORM_\w+", "KS_BODY_FORMAT_"), (r"ks_encoding(_\w+)?", "ks_format_label"), (r"ks_word_limits", "ks_codec_limits"),
+    (r"ks_pack(ing\w*)?", "ks_compression"), (r"ks_streams?(_\w+)?", "ks_large_request"), (r"ks_areas?", "ks_device_buffer"), (r"ks_ways?", "ks_algorithm"),
+    (r"ks_pick", "ks_kernel_info"), (r"KS_CHOICE_BYTES", "KS_ALGORITHM_BYTES"), (r"ks_floors?(_\w+)?", "ks_device_limits"), (r"ks_stage", "ks_conn_state, ks_staged_phase"),
+    (r"ks_settle_\w+", "ks_defaults_"), (r"ks_tune_line\w*", "ks_tune_entry"), (r"KS_LINE_BYTES", "KS_COMPLETION_BYTES"), (r"\w*skeleton\w*", "JSON head"),
+    (r"memos", "head cache"), (r"open_house|rooms\[\]", "start steps")]
+KEPT = {"max_skeleton", "max-skeleton", "MAX_SKELETON"}  # the option keeps its name
+PERSONS = r"who|whoever|nobody|somebody|anybody|everybody|told|hears|tells|meets|company|patience|patient|judged|judges"
+LEFT_OUT = ("CHANGELOG.md", "docs/decisions.md", "tests/bench/results/", "tests/fuzz/corpus/", "tests/check_words.py", "tests/check_docs.py", "tests/planted.def", ".git-blame-ignore-revs")
+
+retired = re.compile(r"(?<![\w-])(?:%s)(?![\w-])" % "|".join("(?:%s)" % name for name, _ in RETIRED))
+person = re.compile(r"\b(?:%s)\b" % PERSONS, re.I)
+comment = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|(/\*.*?\*/|//[^\n]*)', re.S)
+
+
+def stands_for(name):
+    return next(now for old, now in RETIRED if re.fullmatch(old, name))
+
+
+def faults(path, text):
+    """Yields (line, sentence)."""
+    for found in retired.finditer(text):
+        if found.group(0) not in KEPT:
+            yield text.count("\n", 0, found.start()) + 1, "'%s' is now %s" % (found.group(0), stands_for(found.group(0)))
+    if not re.match(r"(server|kernels|include)/.*\.(c|h|cc|cu|cuh|def)$", path):
+        return
+    for found in comment.finditer(text):
+        for word in person.finditer(found.group(1) or ""):
+            at = text.count("\n", 0, found.start() + word.start()) + 1
+            yield at, "a comment says '%s': name the thing that does it, or that it is done to" % word.group(0)
+
+
+def self_test():
+    bad = [("server/x.c", "static ks_talk *t;"), ("docs/x.md", "a `ks_slot_line` waits"), ("server/x.h", "/* Nobody asks. */"),
+           ("kernels/x.cu", "int a; // the host is told\n"), ("tests/x.py", "ks_oip_begin"), ("server/codec/x.c", "size_t skeleton_max;")]
+    good = [("server/x.c", 'puts("who");'), ("server/x.c", "config->max_skeleton"), ("docs/x.md", "who reads this"), ("server/x.c", "ks_large_begin(&request);")]
+    for path, text in bad:
+        assert list(faults(path, text)), (path, text)
+    for path, text in good:
+        assert not list(faults(path, text)), (path, text)
+    print("%d faults found, %d texts passed" % (len(bad), len(good)))
+
+
+def main():
+    if "--self-test" in sys.argv:
+        return self_test()
+    root = next((word for word in sys.argv[1:] if not word.startswith("-")), os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    listed = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"], stdout=subprocess.PIPE, universal_newlines=True)
+    files = listed.stdout.split("\n") if listed.returncode == 0 else [os.path.relpath(os.path.join(at, name), root) for top in ("server", "kernels", "include", "tests", "docs")
+                                                                    for at, _, names in os.walk(os.path.join(root, top)) for name in names]
+    count = checked = 0
+    for path in files:
+        whole = os.path.join(root, path)
+        if not path or path.startswith(LEFT_OUT) or not os.path.isfile(whole):
+            continue
+        with open(whole, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        checked += 1
+        for line, sentence in faults(path, text):
+            count += 1
+            print("%s:%d: %s" % (path, line, sentence))
+    print("%d files, %d faults" % (checked, count))
+    return count > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
