@@ -1,3 +1,9 @@
+/* One shard's engine: jobs come by submit, wait in the queue, are launched on lanes and handed out by collect.
+ *
+ * Owns       the lanes; slots and plans through slots.c and plan.c.
+ * Interface  engine.h; engine_core.h for this folder and large/.
+ * Limits     ks_engine_options: lanes, queue_max, slots, bytes of plans, the time without progress.
+ * Threads    the shard's own; any for ks_engine_read_stats. */
 #include "engine/engine_core.h"
 
 #include <assert.h>
@@ -192,8 +198,7 @@ static bool make_room(ks_engine *engine, const ks_job *job)
     look_at_lanes(engine);
     ks_engine_launch(engine);
     if (engine->queue.count < engine->options.queue_max) return true;
-    ks_job **last = &engine->queue.first;
-    while ((*last)->next) last = &(*last)->next;
+    ks_job **last = ks_queue_last(&engine->queue);
     if (!ks_queue_outranks(job, *last)) return false;
     ks_job *refused = ks_queue_take(&engine->queue, last);
     ks_fail(&refused->error, KS_QUEUE_FULL, "Exceeds maximum queue size: of %d requests this one ranked last",
@@ -237,17 +242,10 @@ bool ks_engine_cancel(ks_engine *engine, ks_job *job)
 {
     if (job->state == KS_JOB_IDLE) return true;
     if (job->state != KS_JOB_READY) return false;
-    ks_job **link = &engine->queue.first;
-    while (*link != job) link = &(*link)->next;
-    ks_queue_take(&engine->queue, link);
+    ks_queue_take(&engine->queue, ks_queue_find(&engine->queue, job));
     job->state = KS_JOB_IDLE;
     count_queue(engine);
     return true;
-}
-
-static bool is_late(const ks_job *job, int64_t now_ns)
-{
-    return job->deadline_ns && job->deadline_ns <= now_ns;
 }
 
 static void drop_late(ks_engine *engine, ks_job **link, int64_t now_ns)
@@ -262,7 +260,7 @@ void ks_engine_expire(ks_engine *engine, int64_t now_ns)
 {
     ks_job **link = &engine->queue.first;
     while (*link) {
-        if (is_late(*link, now_ns))
+        if (ks_job_is_late(*link, now_ns))
             drop_late(engine, link, now_ns);
         else
             link = &(*link)->next;
@@ -326,7 +324,7 @@ static void gather(ks_engine *engine, ks_job **link, ks_lane_use *use, int64_t n
     while (*link && count < most) {
         if ((*link)->plan != plan || (count > 0 && goes_alone(*link))) {
             link = &(*link)->next;
-        } else if (is_late(*link, now_ns)) {
+        } else if (ks_job_is_late(*link, now_ns)) {
             drop_late(engine, link, now_ns);
         } else {
             ks_job *job = ks_queue_take(&engine->queue, link);
@@ -385,11 +383,11 @@ void ks_engine_launch(ks_engine *engine)
     const int64_t now_ns = ks_now_ns();
     ks_job **link = &engine->queue.first;
     while (!engine->lost && *link && engine->busy < engine->lanes) {
-        const int lane = is_late(*link, now_ns) ? -1 : free_lane(engine, *link);
+        const int lane = ks_job_is_late(*link, now_ns) ? -1 : free_lane(engine, *link);
         if (lane >= 0) {
             gather(engine, link, &engine->lane[lane], now_ns);
             launch_lane(engine, lane, ks_now_ns());
-        } else if (is_late(*link, now_ns)) {
+        } else if (ks_job_is_late(*link, now_ns)) {
             drop_late(engine, link, now_ns);
         } else {
             link = &(*link)->next; /* a large plan, and lane 0 is busy */
@@ -488,11 +486,7 @@ static void look_at_lanes(ks_engine *engine)
 ks_job *ks_engine_collect(ks_engine *engine)
 {
     /* Another shard may have met the fault; this one's lanes would then never answer. */
-    if ((engine->busy || engine->queue.count) && engine->backend->failed(engine->device)) {
-        ks_error error;
-        ks_fail(&error, KS_DEVICE, "the device is lost");
-        ks_engine_lose(engine, &error);
-    }
+    if ((engine->busy || engine->queue.count) && engine->backend->failed(engine->device)) ks_engine_fail_all(engine);
     look_at_lanes(engine);
     ks_job *done = engine->done;
     engine->done = NULL;
@@ -503,7 +497,7 @@ ks_job *ks_engine_collect(ks_engine *engine)
 bool ks_engine_run(ks_engine *engine, ks_job *job)
 {
     if (!job->plan->at_once || engine->queue.first != job || job->next || engine->done ||
-        is_late(job, job->submitted_ns))
+        ks_job_is_late(job, job->submitted_ns))
         return false;
     const int lane = free_lane(engine, job);
     if (lane < 0) return false;

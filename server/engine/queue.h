@@ -42,6 +42,27 @@ static inline void ks_queue_add(ks_queue *queue, ks_job *job)
     queue->count++;
 }
 
+/* The link at which a job that waits is found. */
+static inline ks_job **ks_queue_find(ks_queue *queue, const ks_job *job)
+{
+    ks_job **link = &queue->first;
+    while (*link != job) link = &(*link)->next;
+    return link;
+}
+
+/* The link at which the one that ranks last is found; the queue is not empty. */
+static inline ks_job **ks_queue_last(ks_queue *queue)
+{
+    ks_job **link = &queue->first;
+    while ((*link)->next) link = &(*link)->next;
+    return link;
+}
+
+static inline bool ks_job_is_late(const ks_job *job, int64_t now_ns)
+{
+    return job->deadline_ns && job->deadline_ns <= now_ns;
+}
+
 /* Takes out the job at the link; the link then leads to the one behind it. */
 static inline ks_job *ks_queue_take(ks_queue *queue, ks_job **link)
 {

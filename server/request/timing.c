@@ -2,6 +2,13 @@
 
 #include <string.h>
 
+int64_t ks_times_deadline(const ks_times *times, int64_t asked_us, int64_t limit_ns)
+{
+    int64_t wait_ns = limit_ns;
+    if (asked_us > 0 && asked_us < wait_ns / 1000) wait_ns = asked_us * 1000;
+    return times->first_ns + wait_ns;
+}
+
 void ks_times_phases(const ks_times *times, const ks_job *job, bool ran, int64_t *phase_ns)
 {
     for (int i = 0; i < KS_PHASES; i++) phase_ns[i] = -1;

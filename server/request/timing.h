@@ -10,6 +10,9 @@ typedef struct ks_times {
     int64_t answered_ns; /* the response was built */
 } ks_times;
 
+/* When the result is wanted at the latest: limit_ns after the first byte, or what the client asked for (0: nothing) if that
+ * is sooner. */
+int64_t ks_times_deadline(const ks_times *times, int64_t asked_us, int64_t limit_ns);
 /* All KS_PHASES; -1: did not happen. send is not known yet. ran: the job is done and has its result. */
 void ks_times_phases(const ks_times *times, const ks_job *job, bool ran, int64_t *phase_ns);
 /* "receive;dur=0.012, ... total;dur=0.142, graph;desc=hit", and trace;desc=... where the request came with a trace: at

@@ -1,0 +1,222 @@
+/* The end of an inference request: its response is encoded, compressed and given out piece by piece; metrics and the access
+ * log get its record.
+ *
+ * Owns       the response's text beyond the slot, and its part of the budget, from the first ks_infer_write on until
+ *            ks_infer_release_text.
+ * Interface  infer.h: ks_infer_write, _response, _large_requests, _view, _used, _read, ks_infers_log_other; infer_parts.h.
+ * Limits     a text's bound is taken of the bytes in flight before its first byte is written: KS_BUDGET. A turn prints as
+ *            many numbers as ks_infers.slice has left.
+ * Threads    the shard's own. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "codec/deflate.h"
+#include "request/infer_parts.h"
+
+/* --- the record --------------------------------------------------------------------------------------------------- */
+
+static bool wants_slot_queue(ks_infers *infers)
+{
+    const ks_config *config = infers->config;
+    return config->access_log == KS_ACCESS_LOG_ON && infers->logged++ % (uint64_t)config->access_log_sample == 0;
+}
+
+/* Microseconds of a phase; one that did not happen took none. */
+static int64_t phase_us(const ks_record *r, ks_phase phase)
+{
+    return r->phase_ns[phase] > 0 ? (r->phase_ns[phase] + 500) / 1000 : 0;
+}
+
+static void log_slot_queue(const ks_infer *infer, const ks_record *r)
+{
+    const ks_identity *identity = infer->identity;
+    KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),
+           KS_TEXT("span_id", identity->span_id), KS_TEXT("model", infer->model->name),
+           KS_TEXT("encoding", ks_format_label_name(r->encoding)), KS_INT("status", ks_status_http(r->status)),
+           KS_TEXT("code", ks_status_code(r->status)), KS_INT("receive_us", phase_us(r, KS_PHASE_receive)),
+           KS_INT("decode_us", phase_us(r, KS_PHASE_decode)), KS_INT("queue_us", phase_us(r, KS_PHASE_queue)),
+           KS_INT("h2d_us", phase_us(r, KS_PHASE_h2d)), KS_INT("compute_us", phase_us(r, KS_PHASE_compute)),
+           KS_INT("d2h_us", phase_us(r, KS_PHASE_d2h)), KS_INT("encode_us", phase_us(r, KS_PHASE_encode)),
+           KS_INT("total_us", r->total_ns / 1000), KS_INT("batch", r->batch_count), KS_INT("lane", infer->job.lane),
+           KS_TEXT("graph", ks_graph_name(infer->job.graph)));
+}
+
+void ks_infers_log_other(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
+                         int64_t total_ns)
+{
+    if (!wants_slot_queue(infers)) return;
+    KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),
+           KS_TEXT("span_id", identity->span_id), KS_TEXT("model", model ? model->name : "unknown"),
+           KS_INT("status", ks_status_http(status)), KS_TEXT("code", ks_status_code(status)),
+           KS_INT("total_us", total_ns / 1000));
+}
+
+void ks_infer_record(ks_infer *infer, ks_status status)
+{
+    ks_infers *infers = infer->infers;
+    if (infer->recorded) return;
+    infer->recorded = true;
+    ks_record r = {.model = infer->model->index,
+                   .encoding = infer->encoding,
+                   .status = status,
+                   .executed = status == KS_OK,
+                   .batch_count = infer->job.batch_count,
+                   .total_ns = infer->times.answered_ns - infer->times.first_ns};
+    ks_times_phases(&infer->times, &infer->job, r.executed, r.phase_ns);
+    ks_metrics_inference(infers->metrics, &r);
+    if (wants_slot_queue(infers)) log_slot_queue(infer, &r);
+}
+
+/* --- the words ---------------------------------------------------------------------------------------------------- */
+
+/* A finished job, or its fault. Text beyond the slot counts against the bytes in flight: its bound from before the first
+ * byte is written, then what it came to, until it is sent. */
+static ks_status begin_encode(ks_infer *infer)
+{
+    if (infer->fault != KS_OK) return infer->fault;
+    if (infer->job.status != KS_OK) {
+        infer->error = infer->job.error;
+        return infer->job.status;
+    }
+    const ks_status wrote = ks_codec_request(infer->codec)->windows ? ks_infer_write_windows(infer) : KS_OK;
+    if (wrote != KS_OK) return wrote;
+    const uint64_t bound = ks_codec_encode_bound(infer->codec);
+    if (bound > 0 && !ks_budget_take(infer->infers->budget, bound))
+        return ks_fail(&infer->error, KS_BUDGET, "no memory for an answer of up to %llu bytes",
+                       (unsigned long long)bound);
+    infer->owned_taken = bound;
+    return KS_OK;
+}
+
+static unsigned char *out_of(ks_infer *infer)
+{
+    return infer->is_large ? ks_large_out(&infer->large) : infer->job.slot->out;
+}
+
+bool ks_infer_write(ks_infer *infer)
+{
+    if (infer->encode_state == KS_ENCODE_NOT_BEGUN) {
+        ks_infer_set_fault(infer, begin_encode(infer));
+        infer->encode_state = KS_ENCODE_BEGUN;
+    }
+    if (infer->encode_state == KS_ENCODE_DONE) return true;
+    ks_infers_allow_some(infer->infers);
+    if (infer->fault == KS_OK)
+        ks_infer_set_fault(infer, ks_codec_encode(infer->codec, out_of(infer), &infer->response, &infer->error));
+    if (infer->fault == KS_OK && ks_codec_busy(infer->codec)) return false;
+    const uint64_t used = infer->fault == KS_OK && infer->response.owned ? infer->response.length : 0;
+    assert(used <= infer->owned_taken);
+    if (infer->owned_taken > used) ks_budget_give(infer->infers->budget, infer->owned_taken - used);
+    infer->owned = infer->response.owned;
+    infer->owned_taken = used;
+    infer->encode_state = KS_ENCODE_DONE;
+    return true;
+}
+
+/* The same response, compressed as the client accepts it, where that makes it smaller. Past PACK_MOST it would hold the shard up
+ * for longer than sending it takes; a large request's response lies with the device. */
+static void compress(ks_infer *infer, ks_compression compression)
+{
+    enum { COMPRESS_MIN = 1024, COMPRESS_MAX = 1 << 20 };
+    ks_response_body *const response = &infer->response;
+    ks_budget *budget = infer->infers->budget;
+    if (compression == KS_COMPRESSION_NONE || response->length < COMPRESS_MIN || response->length > COMPRESS_MAX ||
+        infer->is_large)
+        return;
+    const uint64_t bound = ks_compression_bound(response->length);
+    if (!ks_budget_take(budget, bound)) return;
+    char *compressed = malloc(bound);
+    const size_t length = compressed ? ks_compress(compression, response->body, response->length, compressed) : 0;
+    if (length == 0) {
+        free(compressed);
+        ks_budget_give(budget, bound);
+        return;
+    }
+    ks_budget_give(budget, bound - length + infer->owned_taken);
+    free(infer->owned);
+    infer->owned = compressed;
+    infer->owned_taken = length;
+    response->owned = compressed;
+    response->body = compressed;
+    response->length = length;
+    response->content_encoding = ks_compression_name(compression);
+}
+
+ks_status ks_infer_response(ks_infer *infer, const char *accept_encoding, ks_response_body *response, char *timing,
+                            ks_error *error)
+{
+    assert(infer->encode_state == KS_ENCODE_DONE);
+    timing[0] = '\0';
+    if (infer->fault == KS_OK && infer->infers->config->response_compression)
+        compress(infer, ks_compression_accepted(accept_encoding));
+    infer->times.answered_ns = ks_now_ns();
+    ks_infer_record(infer, infer->fault);
+    if (infer->fault != KS_OK) {
+        *error = infer->error;
+        error->status = infer->fault;
+        return infer->fault;
+    }
+    *response = infer->response;
+    if (infer->infers->config->server_timing) ks_times_text(&infer->times, &infer->job, infer->identity, timing);
+    infer->sending_ns = infer->times.answered_ns;
+    infer->held |= KS_HELD_BY_RESPONSE;
+    return KS_OK;
+}
+
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
+
+bool ks_infer_is_remote(const ks_infer *infer)
+{
+    return infer->is_large && ks_large_is_remote(&infer->large);
+}
+
+/* Of a large response: what lies in front of the tensor. */
+static size_t head_bytes(const ks_infer *infer)
+{
+    return infer->response.length - ks_codec_request(infer->codec)->spec.out[0].size_bytes;
+}
+
+int64_t ks_infer_view(ks_infer *infer, uint64_t at, const char **bytes)
+{
+    if (infer->fault != KS_OK) return -1; /* a large request has given its memory back */
+    if (!ks_infer_is_remote(infer)) {
+        *bytes = infer->response.body + at;
+        return (int64_t)(infer->response.length - at);
+    }
+    const size_t head = head_bytes(infer);
+    if (at < head) {
+        *bytes = (const char *)ks_large_out(&infer->large) - (head - at);
+        return (int64_t)(head - at);
+    }
+    const size_t size = ks_large_view(&infer->large, (size_t)at - head, bytes);
+    return size == 0 && infer->large.status != KS_OK ? -1 : (int64_t)size;
+}
+
+void ks_infer_used(ks_infer *infer, uint64_t at, size_t n)
+{
+    if (infer->owned) ks_text_give_back(infer->owned, at + n, &infer->given_back);
+    if (ks_infer_is_remote(infer) && at >= head_bytes(infer)) ks_large_used(&infer->large, n);
+}
+
+int64_t ks_infer_read(ks_infer *infer, uint64_t at, char *out, size_t most)
+{
+    const char *bytes = NULL;
+    const int64_t size = ks_infer_view(infer, at, &bytes);
+    if (size <= 0) return size;
+    const size_t n = (uint64_t)size < most ? (size_t)size : most;
+    memcpy(out, bytes, n);
+    ks_infer_used(infer, at, n);
+    return (int64_t)n;
+}
+
+void ks_infer_release_text(ks_infer *infer)
+{
+    if (infer->owned_taken) ks_budget_give(infer->infers->budget, infer->owned_taken);
+    free(infer->owned);
+    infer->owned = NULL;
+    infer->owned_taken = 0;
+}

@@ -1,0 +1,119 @@
+/* What infer.c (a request's life), memory.c (where its tensors lie) and finish.c (its response and its record) share. Nothing
+ * outside of these includes it. infer.c calls the other two, finish.c calls memory.c; neither of the two calls infer.c. */
+#ifndef KS_INFER_PARTS_H
+#define KS_INFER_PARTS_H
+#include "codec/inflate.h"
+#include "engine/slot_queue.h"
+#include "large/large.h"
+#include "request/infer.h"
+#include "request/timing.h"
+
+/* Numbers that are converted or printed in one turn, of all requests. A number takes 10 to 60 ns, the rare ones that go
+ * through <charconv> included: a turn is kept for 0.25 ms at most. When they are used up each request still gets a few, so
+ * that a small one never waits for a large one's end. */
+enum { KS_SLICE_NUMBERS = 4096, KS_SLICE_LEAST = 1024 };
+
+enum { KS_HELD_BY_CLIENT = 1, KS_HELD_BY_RESPONSE = 2, KS_HELD_BY_ENGINE = 4 };
+
+typedef enum ks_encode_state { KS_ENCODE_NOT_BEGUN, KS_ENCODE_BEGUN, KS_ENCODE_DONE } ks_encode_state;
+
+struct ks_infer {
+    ks_job job; /* first: a job is its record */
+    ks_infers *infers;
+    ks_infer *next_free;
+    ks_codec *codec;
+    void *client;
+    const ks_identity *identity; /* the client's */
+    int held;
+    bool codec_open;               /* codec wants its fini */
+    ks_window windows[KS_WINDOWS]; /* of shared memory, held */
+    bool recorded;
+    ks_status fault;
+    ks_error error;
+    const ks_model *model;
+    ks_inflate *inflate;
+    ks_format_label encoding;
+    ks_times times;
+    int64_t begun_ns;             /* there has been nothing but words since then, */
+    uint64_t run;                 /* in this run (ks_infers_run); UINT64_MAX: decode_ns is up to date */
+    bool compressed;              /* the body is compressed */
+    bool is_large;                /* above the slots: job's plan and slot are the large request's */
+    int64_t ended_ns;             /* large: the body is complete; 0: not yet */
+    int64_t tail_ns;              /* large: when the first block that ended after that was launched */
+    int64_t sending_ns;           /* response handed over */
+    ks_encode_state encode_state; /* of the response, written so far */
+    ks_response_body response;
+    uint64_t given_back;  /* of the response's text, from its start */
+    char *owned;          /* the response's text */
+    uint64_t owned_taken; /* of the budget */
+    ks_slot_wait wait;    /* in the slot queue */
+    ks_large_request large;
+};
+
+struct ks_infers {
+    const ks_config *config;
+    ks_engine *engine;
+    ks_shard_metrics *metrics;
+    ks_budget *budget;
+    ks_regions *regions;      /* NULL: client shared memory is off */
+    const _Atomic int *state; /* ks_state */
+    ks_large_requests *large_requests;
+    ks_large_request *events; /* of the last turn */
+    ks_slot_queue slot_queue;
+    ks_head_cache *head_cache;
+    ks_codec_limits limits;
+    ks_infer *free;
+    int count, held;
+    uint64_t logged; /* for one line in N */
+    size_t slice;    /* numbers left of this turn */
+    uint64_t runs;   /* looks at connections, by whichever transport */
+    ks_infer *records;
+    unsigned char *codecs; /* of every record, and one more, for plans that are asked for */
+    ks_codec *asked;
+};
+
+static inline void ks_infers_allow_some(ks_infers *infers)
+{
+    if (infers->slice < KS_SLICE_LEAST) infers->slice = KS_SLICE_LEAST;
+}
+
+static inline int64_t ks_infer_deadline(const ks_infer *infer)
+{
+    return ks_times_deadline(&infer->times, ks_codec_request(infer->codec)->timeout_us,
+                             infer->infers->config->request_timeout);
+}
+
+/* memory.c */
+
+/* ks_codec_place_fn: a larger slot takes the place of a smaller one, with the bytes that have come; what is above the slots
+ * becomes a large request, and what finds no slot waits for one, where its words allow it. A compressed body does not: what comes of it
+ * cannot be held back. */
+ks_codec_place_fn ks_infer_place;
+ks_codec_window_fn ks_infer_hold_window;
+/* Of a request that names windows: inputs from shared memory come into the slot, or the slot says where they lie. KS_WINDOW,
+ * KS_DEVICE, KS_RANGE. */
+ks_status ks_infer_take_windows(ks_infer *infer);
+/* Likewise: outputs that go to shared memory, and that the device has not moved there. KS_WINDOW, KS_DEVICE. */
+ks_status ks_infer_write_windows(ks_infer *infer);
+/* Of a request with a fault: its place in the slot queue, and at once what its large request holds, but for what the engine or the link
+ * are busy with. */
+void ks_infer_stop_waiting(ks_infer *infer);
+/* Of a record that is not held: slot, plan, windows, large request. false: the large request's copies are under way, and it comes back
+ * from a turn. */
+bool ks_infer_release_memory(ks_infer *infer);
+
+/* The first fault stays. Inline: each step of a request ends with it, and nearly always with KS_OK. */
+static inline ks_status ks_infer_set_fault(ks_infer *infer, ks_status status)
+{
+    if (infer->fault == KS_OK) infer->fault = status;
+    if (infer->fault != KS_OK) ks_infer_stop_waiting(infer);
+    return status;
+}
+
+/* finish.c */
+
+/* Once per request, later calls do nothing: metrics, and the line in the access log. times.answered_ns is set. */
+void ks_infer_record(ks_infer *infer, ks_status status);
+/* The response's text, and its part of the budget. */
+void ks_infer_release_text(ks_infer *infer);
+#endif
