@@ -19,7 +19,7 @@ RETIRED = [
     (r"ks_pack(ing\w*)?", "ks_compression"), (r"ks_streams?(_\w+)?", "ks_large_request"), (r"ks_areas?", "ks_device_buffer"), (r"ks_ways?", "ks_algorithm"),
     (r"ks_pick", "ks_kernel_info"), (r"KS_CHOICE_BYTES", "KS_ALGORITHM_BYTES"), (r"ks_floors?(_\w+)?", "ks_device_limits"), (r"ks_stage", "ks_conn_state, ks_staged_phase"),
     (r"ks_settle_\w+", "ks_defaults_"), (r"ks_tune_line\w*", "ks_tune_entry"), (r"KS_LINE_BYTES", "KS_COMPLETION_BYTES"), (r"\w*skeleton\w*", "JSON head"),
-    (r"memos", "head cache"), (r"open_house|rooms\[\]", "start steps")]
+    (r"memos", "head cache"), (r"ks_encode_state|KS_ENCODE_\w+", "ks_infer_state"), (r"open_house|rooms\[\]", "start steps")]
 KEPT = {"max_skeleton", "max-skeleton", "MAX_SKELETON"}  # the option keeps its name
 PERSONS = r"who|whoever|nobody|somebody|anybody|everybody|told|hears|tells|meets|company|patience|patient|judged|judges"
 LEFT_OUT = ("CHANGELOG.md", "docs/decisions.md", "tests/bench/results/", "tests/fuzz/corpus/", "tests/check_words.py", "tests/check_docs.py", "tests/planted.def", ".git-blame-ignore-revs")

@@ -191,6 +191,12 @@ static void count_queue(ks_engine *engine)
 
 static void look_at_lanes(ks_engine *engine);
 
+/* The first fault of a request stays. */
+static void set_fault(ks_job *job, const ks_error *error)
+{
+    if (job->fault && job->fault->status == KS_OK) *job->fault = *error;
+}
+
 /* Where the queue is full: within a turn requests may come faster than the turn's end launches them, so lanes may be free
  * or done. If they are not, the job that ranks last is refused, be it the new one. */
 static bool make_room(ks_engine *engine, const ks_job *job)
@@ -201,8 +207,10 @@ static bool make_room(ks_engine *engine, const ks_job *job)
     ks_job **last = ks_queue_last(&engine->queue);
     if (!ks_queue_outranks(job, *last)) return false;
     ks_job *refused = ks_queue_take(&engine->queue, last);
-    ks_fail(&refused->error, KS_QUEUE_FULL, "Exceeds maximum queue size: of %d requests this one ranked last",
+    ks_error error;
+    ks_fail(&error, KS_QUEUE_FULL, "Exceeds maximum queue size: of %d requests this one ranked last",
             engine->options.queue_max + 1);
+    set_fault(refused, &error);
     finish_unrun(engine, refused, KS_QUEUE_FULL, ks_now_ns());
     return true;
 }
@@ -218,8 +226,6 @@ ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
         return ks_fail(error, KS_QUEUE_FULL, "Exceeds maximum queue size: %d requests wait already, the queue holds %d",
                        engine->queue.count, engine->options.queue_max);
     job->status = KS_OK;
-    job->error.status = KS_OK;
-    job->error.text[0] = 0;
     job->graph = KS_GRAPH_NONE;
     job->h2d_ns = job->compute_ns = job->d2h_ns = 0;
     job->batch_count = 1;
@@ -251,8 +257,10 @@ bool ks_engine_cancel(ks_engine *engine, ks_job *job)
 static void drop_late(ks_engine *engine, ks_job **link, int64_t now_ns)
 {
     ks_job *job = ks_queue_take(&engine->queue, link);
-    ks_fail(&job->error, KS_DEADLINE, "Request timeout expired after %.3f ms in the queue",
+    ks_error error;
+    ks_fail(&error, KS_DEADLINE, "Request timeout expired after %.3f ms in the queue",
             (double)(now_ns - job->submitted_ns) / 1e6);
+    set_fault(job, &error);
     finish_unrun(engine, job, KS_DEADLINE, now_ns);
 }
 
@@ -344,7 +352,7 @@ static void finish_batch(ks_engine *engine, ks_lane_use *use, const ks_error *er
 {
     for (int i = 0; i < use->batch.count; i++) {
         ks_job *job = use->jobs[i];
-        if (error) job->error = *error;
+        if (error) set_fault(job, error);
         job->done_ns = now_ns;
         job->compute_ns = now_ns - job->launched_ns - job->h2d_ns - job->d2h_ns;
         ks_engine_finish(engine, job, error ? error->status : KS_OK);
@@ -522,14 +530,14 @@ void ks_engine_lose(ks_engine *engine, const ks_error *fault)
     error.status = KS_DEVICE;
     for (ks_job *job = engine->done; job; job = job->next) { /* a full queue may have run them since the last look */
         if (job->status != KS_OK) continue;
-        job->error = error;
+        set_fault(job, &error);
         job->status = KS_DEVICE;
     }
     for (int i = 0; i < engine->lanes; i++)
         if (engine->lane[i].busy) finish_batch(engine, &engine->lane[i], &error, now_ns);
     while (engine->queue.first) {
         ks_job *job = ks_queue_take(&engine->queue, &engine->queue.first);
-        job->error = error;
+        set_fault(job, &error);
         finish_unrun(engine, job, KS_DEVICE, now_ns);
     }
     count_queue(engine);

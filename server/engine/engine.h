@@ -55,9 +55,9 @@ typedef struct ks_job {
     uint64_t priority;   /* 0: default (after all others), 1: highest */
     int64_t deadline_ns; /* dropped with KS_DEADLINE if not launched by then; 0: none */
     bool deadline_asked; /* by the client: among jobs of one priority the sooner one goes first */
+    ks_error *fault; /* its owner's: why status is not KS_OK is written there, unless one stands there; NULL: nowhere */
     /* set by the engine: */
     ks_status status; /* of a DONE job */
-    ks_error error;   /* when status is not KS_OK */
     ks_graph graph;
     int64_t submitted_ns, launched_ns, done_ns; /* ks_now_ns */
     int64_t h2d_ns, compute_ns, d2h_ns;         /* add up to done_ns - launched_ns */

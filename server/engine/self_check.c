@@ -13,6 +13,8 @@
  * progress ends the wait: collect fails the job after stall_ns of turns. */
 static ks_status run_alone(ks_engine *engine, ks_job *job, ks_error *error)
 {
+    if (error) error->status = KS_OK;
+    job->fault = error;
     const ks_status status = ks_engine_submit(engine, job, error);
     if (status != KS_OK) return status;
     ks_job *others = NULL, **others_end = &others;
@@ -36,7 +38,6 @@ static ks_status run_alone(ks_engine *engine, ks_job *job, ks_error *error)
         others = other->next;
         ks_engine_finish(engine, other, other->status);
     }
-    if (job->status != KS_OK && error) *error = job->error;
     return job->status;
 }
 

@@ -6,6 +6,7 @@
  * Threads  the loop's own, but for the count of open ones, which anyone may read. */
 #ifndef KS_CONNS_H
 #define KS_CONNS_H
+#include <assert.h>
 #include <stdatomic.h>
 
 #include "http/addresses.h"
@@ -75,6 +76,20 @@ typedef struct ks_conn {
     uint64_t chunks; /* of a chunked body */
     int code;
 } ks_conn;
+
+/* The one place where a connection's state changes, but for ks_conns_take. A response of a fault may come before the head is there. */
+static inline void ks_conn_enter(ks_conn *conn, ks_conn_state next)
+{
+    static const unsigned nexts[] = {
+        [KS_AT_IDLE] = 1u << KS_AT_IDLE | 1u << KS_AT_HEAD | 1u << KS_AT_SEND | 1u << KS_AT_CUT,
+        [KS_AT_HEAD] = 1u << KS_AT_IDLE | 1u << KS_AT_HEAD | 1u << KS_AT_BODY | 1u << KS_AT_SEND,
+        [KS_AT_BODY] = 1u << KS_AT_IDLE | 1u << KS_AT_WAIT | 1u << KS_AT_SEND | 1u << KS_AT_CUT,
+        [KS_AT_WAIT] = 1u << KS_AT_IDLE | 1u << KS_AT_SEND,
+        [KS_AT_SEND] = 1u << KS_AT_IDLE,
+        [KS_AT_CUT] = 1u << KS_AT_IDLE};
+    assert(nexts[conn->state] >> next & 1);
+    conn->state = next;
+}
 
 /* Connections that may rest, those that have rested longest first. One may be amid a request as well: it is put to the end
  * when that is over, and is dropped from the list by a look that comes before. */

@@ -168,7 +168,7 @@ static void cut_library(ks_http *http, ks_conn *conn)
     }
     ks_response_fini(&response);
     shutdown(conn->fd, SHUT_WR);
-    conn->state = KS_AT_CUT;
+    ks_conn_enter(conn, KS_AT_CUT);
     conn->since_ns = http->now_ns;
     if (conn->infer) ks_infer_abort(conn->infer, conn->fault, conn->error.text);
 }

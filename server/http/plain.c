@@ -87,7 +87,7 @@ static void pass_on(ks_http *http, ks_conn *conn, ks_count reason)
     conn->transport = &ks_library_transport;
     conn->more = false;
     if (conn->state != KS_AT_IDLE) conn->since_ns = http->now_ns;
-    conn->state = KS_AT_IDLE;
+    ks_conn_enter(conn, KS_AT_IDLE);
     ks_metrics_add(http->metrics, reason, 1);
     ks_conns_watch(&http->conns, conn, EPOLLRDHUP | EPOLLET);
     ks_library_take(http, conn);
@@ -260,7 +260,7 @@ void ks_plain_finish(ks_http *http, ks_conn *conn, bool delivered)
     /* To close with bytes unread would take the response back. */
     t->unread = SIZE_MAX;
     shutdown(conn->fd, SHUT_WR);
-    conn->state = KS_AT_CUT;
+    ks_conn_enter(conn, KS_AT_CUT);
     ks_io_queue_join(http, conn);
 }
 
@@ -411,9 +411,9 @@ static void take_part(ks_http *http, ks_conn *conn, size_t n)
     else if (empty < there && conn->fin_ns)
         ks_plain_hang_up(http, conn);
     if (!ks_conn_is_plain(conn)) return;
-    if (empty == there) conn->state = KS_AT_IDLE;
+    if (empty == there) ks_conn_enter(conn, KS_AT_IDLE);
     if (empty == there || conn->state == KS_AT_HEAD) return;
-    conn->state = KS_AT_HEAD;
+    ks_conn_enter(conn, KS_AT_HEAD);
     conn->since_ns = http->now_ns;
 }
 

@@ -26,7 +26,7 @@ static const uint64_t small_bytes = 64 << 10; /* of body and response: a request
 void ks_request_open(ks_http *http, ks_conn *conn)
 {
     conn->first_ns = conn->since_ns = http->now_ns = ks_now_ns();
-    conn->state = KS_AT_HEAD;
+    ks_conn_enter(conn, KS_AT_HEAD);
     conn->fault = KS_OK;
     conn->received = conn->chunks = conn->response_bytes = 0;
     conn->code = 0;
@@ -203,7 +203,7 @@ static bool refuses_early(const ks_http *http, const ks_conn *conn)
 
 ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
 {
-    conn->state = KS_AT_BODY;
+    ks_conn_enter(conn, KS_AT_BODY);
     conn->counted = true;
     conn->requests++;
     http->in_flight++;
@@ -299,7 +299,7 @@ size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n
 bool ks_request_end(ks_http *http, ks_conn *conn)
 {
     if (conn->fault == KS_OK && conn->infer && !ks_infer_end(conn->infer)) return false;
-    conn->state = KS_AT_WAIT;
+    ks_conn_enter(conn, KS_AT_WAIT);
     conn->since_ns = http->now_ns;
     return true;
 }
@@ -363,7 +363,7 @@ static void send_response(ks_http *http, ks_conn *conn, ks_response *response)
     ks_fields_add(&response->fields, "X-Request-Id", conn->identity.request_id);
     response->last = is_last(http, conn);
     response->bodiless = conn->method == KS_METHOD_HEAD;
-    conn->state = KS_AT_SEND;
+    ks_conn_enter(conn, KS_AT_SEND);
     conn->since_ns = http->now_ns;
     conn->response_bytes = response->bodiless ? 0 : response->length;
     conn->code = response->code;
@@ -450,7 +450,7 @@ void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered)
     ks_infer_leave(&conn->infer);
     ks_control_fini(&conn->control);
     ks_compat_fini(&conn->compat);
-    conn->state = KS_AT_IDLE;
+    ks_conn_enter(conn, KS_AT_IDLE);
     conn->since_ns = http->now_ns;
     ks_eviction_rest(&http->conns, conn, http->now_ns);
 }

@@ -101,7 +101,7 @@ ks_status ks_large_fail(ks_large_request *request, const ks_error *error, ks_sta
 {
     if (request->status == KS_OK) {
         request->status = status;
-        request->error = *error;
+        if (request->fault->status == KS_OK) *request->fault = *error;
     }
     ks_large_happen(request);
     return status;
@@ -178,17 +178,18 @@ static ks_status take_or_wait(ks_large_request *request, ks_error *error)
 }
 
 ks_status ks_large_begin(ks_large_requests *requests, ks_large_request *request, const ks_spec *spec,
-                         int64_t deadline_ns, ks_error *error)
+                         int64_t deadline_ns, ks_error *fault)
 {
     assert(request->state == KS_LARGE_SHUT && !request->happened);
     memset(request, 0, offsetof(ks_large_request, head));
     request->requests = requests;
     request->deadline_ns = deadline_ns;
+    request->fault = fault;
     request->filling = -1;
-    ks_status status = ks_large_plan(request, spec, error);
+    ks_status status = ks_large_plan(request, spec, fault);
     if (status != KS_OK) return status;
-    status = check_fits(requests, request, error);
-    if (status == KS_OK) status = take_or_wait(request, error);
+    status = check_fits(requests, request, fault);
+    if (status == KS_OK) status = take_or_wait(request, fault);
     if (status != KS_OK) {
         release_plans(request);
         return status;
@@ -199,8 +200,7 @@ ks_status ks_large_begin(ks_large_requests *requests, ks_large_request *request,
     return KS_OK;
 }
 
-ks_status ks_large_write(ks_large_request *request, size_t offset, const char *bytes, size_t n, size_t *taken,
-                         ks_error *error)
+ks_status ks_large_write(ks_large_request *request, size_t offset, const char *bytes, size_t n, size_t *taken)
 {
     *taken = 0;
     ks_status status = request->status;
@@ -209,10 +209,7 @@ ks_status ks_large_write(ks_large_request *request, size_t offset, const char *b
         return KS_OK;
     }
     if (status == KS_OK && ks_large_has_buffer(request)) status = ks_ring_write(request, offset, bytes, n, taken);
-    if (status != KS_OK) {
-        *error = request->error;
-        return status;
-    }
+    if (status != KS_OK) return status;
     if (request->slot) {
         memcpy(request->slot->in + offset, bytes, n);
         ks_large_came(request, offset, n);
@@ -221,10 +218,9 @@ ks_status ks_large_write(ks_large_request *request, size_t offset, const char *b
     return KS_OK;
 }
 
-ks_status ks_large_finish(ks_large_request *request, ks_error *error)
+ks_status ks_large_finish(ks_large_request *request)
 {
     if (request->status == KS_OK) ks_ring_finish(request);
-    if (request->status != KS_OK) *error = request->error;
     return request->status;
 }
 

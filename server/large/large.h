@@ -39,8 +39,8 @@ typedef struct ks_large_request {
     ks_large_requests *requests;
     ks_large_state state;
     ks_large_pause pause;
-    ks_status status; /* a fault met since; error says which */
-    ks_error error;
+    ks_status status;    /* of a fault since it began */
+    ks_error *fault;     /* its request's: says which, unless an earlier one stands there */
     int64_t deadline_ns; /* for its memory */
     struct ks_large_request *next, *previous, *event_next;
     bool happened;
@@ -75,11 +75,10 @@ bool ks_large_requests_takes(const ks_large_requests *requests, size_t in_bytes,
 /* OPEN or WAITS. large request: SHUT, of any content otherwise. KS_QUEUE_FULL: too many wait already; KS_BUDGET: those that do want
  * more than the deadline allows; KS_WORK, KS_BUDGET: such a request never fits; KS_MEMORY. */
 ks_status ks_large_begin(ks_large_requests *requests, ks_large_request *request, const ks_spec *spec,
-                         int64_t deadline_ns, ks_error *error);
+                         int64_t deadline_ns, ks_error *fault);
 /* Bytes of the in side; *taken < n: paused. */
-ks_status ks_large_write(ks_large_request *request, size_t offset, const char *bytes, size_t n, size_t *taken,
-                         ks_error *error);
-ks_status ks_large_finish(ks_large_request *request, ks_error *error); /* the in side is complete */
+ks_status ks_large_write(ks_large_request *request, size_t offset, const char *bytes, size_t n, size_t *taken);
+ks_status ks_large_finish(ks_large_request *request); /* the in side is complete */
 /* The next block, if its rows are there: plan and slot of a job that must have ended before the next call. */
 bool ks_large_next(ks_large_request *request, ks_job *job);
 /* That job cannot be submitted now: the turn brings the large request back. */

@@ -19,7 +19,7 @@
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
 
-static bool wants_slot_queue(ks_infers *infers)
+static bool wants_line(ks_infers *infers)
 {
     const ks_config *config = infers->config;
     return config->access_log == KS_ACCESS_LOG_ON && infers->logged++ % (uint64_t)config->access_log_sample == 0;
@@ -31,7 +31,7 @@ static int64_t phase_us(const ks_record *r, ks_phase phase)
     return r->phase_ns[phase] > 0 ? (r->phase_ns[phase] + 500) / 1000 : 0;
 }
 
-static void log_slot_queue(const ks_infer *infer, const ks_record *r)
+static void log_line(const ks_infer *infer, const ks_record *r)
 {
     const ks_identity *identity = infer->identity;
     KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),
@@ -48,7 +48,7 @@ static void log_slot_queue(const ks_infer *infer, const ks_record *r)
 void ks_infers_log_other(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
                          int64_t total_ns)
 {
-    if (!wants_slot_queue(infers)) return;
+    if (!wants_line(infers)) return;
     KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),
            KS_TEXT("span_id", identity->span_id), KS_TEXT("model", model ? model->name : "unknown"),
            KS_INT("status", ks_status_http(status)), KS_TEXT("code", ks_status_code(status)),
@@ -58,8 +58,6 @@ void ks_infers_log_other(ks_infers *infers, const ks_model *model, const ks_iden
 void ks_infer_record(ks_infer *infer, ks_status status)
 {
     ks_infers *infers = infer->infers;
-    if (infer->recorded) return;
-    infer->recorded = true;
     ks_record r = {.model = infer->model->index,
                    .encoding = infer->encoding,
                    .status = status,
@@ -68,7 +66,7 @@ void ks_infer_record(ks_infer *infer, ks_status status)
                    .total_ns = infer->times.answered_ns - infer->times.first_ns};
     ks_times_phases(&infer->times, &infer->job, r.executed, r.phase_ns);
     ks_metrics_inference(infers->metrics, &r);
-    if (wants_slot_queue(infers)) log_slot_queue(infer, &r);
+    if (wants_line(infers)) log_line(infer, &r);
 }
 
 /* --- the words ---------------------------------------------------------------------------------------------------- */
@@ -77,16 +75,13 @@ void ks_infer_record(ks_infer *infer, ks_status status)
  * byte is written, then what it came to, until it is sent. */
 static ks_status begin_encode(ks_infer *infer)
 {
-    if (infer->fault != KS_OK) return infer->fault;
-    if (infer->job.status != KS_OK) {
-        infer->error = infer->job.error;
-        return infer->job.status;
-    }
+    if (infer->fault.status != KS_OK) return infer->fault.status;
+    if (infer->job.status != KS_OK) return infer->job.status;
     const ks_status wrote = ks_codec_request(infer->codec)->windows ? ks_infer_write_windows(infer) : KS_OK;
     if (wrote != KS_OK) return wrote;
     const uint64_t bound = ks_codec_encode_bound(infer->codec);
     if (bound > 0 && !ks_budget_take(infer->infers->budget, bound))
-        return ks_fail(&infer->error, KS_BUDGET, "no memory for an answer of up to %llu bytes",
+        return ks_fail(&infer->fault, KS_BUDGET, "no memory for an answer of up to %llu bytes",
                        (unsigned long long)bound);
     infer->owned_taken = bound;
     return KS_OK;
@@ -99,25 +94,25 @@ static unsigned char *out_of(ks_infer *infer)
 
 bool ks_infer_write(ks_infer *infer)
 {
-    if (infer->encode_state == KS_ENCODE_NOT_BEGUN) {
+    if (infer->state < KS_INFER_ENCODE) {
         ks_infer_set_fault(infer, begin_encode(infer));
-        infer->encode_state = KS_ENCODE_BEGUN;
+        ks_infer_enter(infer, KS_INFER_ENCODE);
     }
-    if (infer->encode_state == KS_ENCODE_DONE) return true;
+    if (infer->state == KS_INFER_ENCODED) return true;
     ks_infers_allow_some(infer->infers);
-    if (infer->fault == KS_OK)
-        ks_infer_set_fault(infer, ks_codec_encode(infer->codec, out_of(infer), &infer->response, &infer->error));
-    if (infer->fault == KS_OK && ks_codec_busy(infer->codec)) return false;
-    const uint64_t used = infer->fault == KS_OK && infer->response.owned ? infer->response.length : 0;
+    if (infer->fault.status == KS_OK)
+        ks_infer_set_fault(infer, ks_codec_encode(infer->codec, out_of(infer), &infer->response, &infer->fault));
+    if (infer->fault.status == KS_OK && ks_codec_busy(infer->codec)) return false;
+    const uint64_t used = infer->fault.status == KS_OK && infer->response.owned ? infer->response.length : 0;
     assert(used <= infer->owned_taken);
     if (infer->owned_taken > used) ks_budget_give(infer->infers->budget, infer->owned_taken - used);
     infer->owned = infer->response.owned;
     infer->owned_taken = used;
-    infer->encode_state = KS_ENCODE_DONE;
+    ks_infer_enter(infer, KS_INFER_ENCODED);
     return true;
 }
 
-/* The same response, compressed as the client accepts it, where that makes it smaller. Past PACK_MOST it would hold the shard up
+/* The same response, compressed as the client accepts it, where that makes it smaller. Past COMPRESS_MAX it would hold the shard up
  * for longer than sending it takes; a large request's response lies with the device. */
 static void compress(ks_infer *infer, ks_compression compression)
 {
@@ -149,21 +144,19 @@ static void compress(ks_infer *infer, ks_compression compression)
 ks_status ks_infer_response(ks_infer *infer, const char *accept_encoding, ks_response_body *response, char *timing,
                             ks_error *error)
 {
-    assert(infer->encode_state == KS_ENCODE_DONE);
     timing[0] = '\0';
-    if (infer->fault == KS_OK && infer->infers->config->response_compression)
+    if (infer->fault.status == KS_OK && infer->infers->config->response_compression)
         compress(infer, ks_compression_accepted(accept_encoding));
     infer->times.answered_ns = ks_now_ns();
-    ks_infer_record(infer, infer->fault);
-    if (infer->fault != KS_OK) {
-        *error = infer->error;
-        error->status = infer->fault;
-        return infer->fault;
+    ks_infer_record(infer, infer->fault.status);
+    ks_infer_enter(infer, infer->fault.status == KS_OK ? KS_INFER_SENDING : KS_INFER_OVER);
+    if (infer->fault.status != KS_OK) {
+        *error = infer->fault;
+        return error->status;
     }
     *response = infer->response;
     if (infer->infers->config->server_timing) ks_times_text(&infer->times, &infer->job, infer->identity, timing);
     infer->sending_ns = infer->times.answered_ns;
-    infer->held |= KS_HELD_BY_RESPONSE;
     return KS_OK;
 }
 
@@ -182,7 +175,7 @@ static size_t head_bytes(const ks_infer *infer)
 
 int64_t ks_infer_view(ks_infer *infer, uint64_t at, const char **bytes)
 {
-    if (infer->fault != KS_OK) return -1; /* a large request has given its memory back */
+    if (infer->fault.status != KS_OK) return -1; /* a large request has given its memory back */
     if (!ks_infer_is_remote(infer)) {
         *bytes = infer->response.body + at;
         return (int64_t)(infer->response.length - at);
@@ -193,7 +186,7 @@ int64_t ks_infer_view(ks_infer *infer, uint64_t at, const char **bytes)
         return (int64_t)(head - at);
     }
     const size_t size = ks_large_view(&infer->large, (size_t)at - head, bytes);
-    return size == 0 && infer->large.status != KS_OK ? -1 : (int64_t)size;
+    return size == 0 && infer->fault.status != KS_OK ? -1 : (int64_t)size;
 }
 
 void ks_infer_used(ks_infer *infer, uint64_t at, size_t n)

@@ -117,13 +117,12 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, ks_body_e
     memset(&infer->job, 0, sizeof infer->job);
     infer->client = client;
     infer->identity = identity;
-    infer->held = KS_HELD_BY_CLIENT;
-    infer->recorded = false;
-    infer->encode_state = KS_ENCODE_NOT_BEGUN;
+    ks_infer_enter(infer, KS_INFER_BODY);
     infer->response.owned = NULL;
     infer->given_back = 0;
-    infer->fault = KS_OK;
-    infer->error.text[0] = '\0';
+    infer->fault.status = KS_OK;
+    infer->fault.text[0] = '\0';
+    infer->job.fault = &infer->fault;
     infer->model = head->model;
     infer->encoding = KS_FORMAT_LABEL_json;
     infer->sending_ns = 0;
@@ -136,13 +135,13 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, ks_body_e
     ks_codec_head codec_head = *head;
     codec_head.window = infers->regions ? ks_infer_hold_window : NULL;
     ks_infer_set_fault(
-        infer, ks_codec_begin(infer->codec, &codec_head, &infers->limits, ks_infer_place, infer, &infer->error));
-    if (infer->fault == KS_OK && infer->compressed)
+        infer, ks_codec_begin(infer->codec, &codec_head, &infers->limits, ks_infer_place, infer, &infer->fault));
+    if (infer->fault.status == KS_OK && infer->compressed)
         ks_infer_set_fault(infer,
-                           ks_inflate_begin(infers->limits.max_body, &infers->slice, &infer->inflate, &infer->error));
+                           ks_inflate_begin(infers->limits.max_body, &infers->slice, &infer->inflate, &infer->fault));
     infer->begun_ns = now_ns;
     infer->run = infers->runs;
-    if (infer->fault != KS_OK) infer->times.decode_ns = ks_now_ns() - now_ns;
+    if (infer->fault.status != KS_OK) infer->times.decode_ns = ks_now_ns() - now_ns;
     *out = infer;
     return KS_OK;
 }
@@ -154,13 +153,12 @@ static ks_status submit_job(ks_infer *infer)
     ks_job *job = &infer->job;
     /* Another shard may have met a fault that the backend knows nothing of, and answered a client whose next request this is. */
     if (atomic_load_explicit(infer->infers->state, memory_order_acquire) == KS_STATE_FAILED)
-        return ks_fail(&infer->error, KS_DEVICE, "the device is lost");
+        return ks_fail(&infer->fault, KS_DEVICE, "the device is lost");
     job->priority = ks_codec_request(infer->codec)->priority;
     job->deadline_ns = ks_infer_deadline(infer);
     job->deadline_asked = ks_codec_request(infer->codec)->timeout_us > 0;
-    infer->held |= KS_HELD_BY_ENGINE;
-    const ks_status status = ks_engine_submit(infer->infers->engine, job, &infer->error);
-    if (status != KS_OK) infer->held &= ~KS_HELD_BY_ENGINE;
+    const ks_status status = ks_engine_submit(infer->infers->engine, job, &infer->fault);
+    infer->in_engine = status == KS_OK;
     return status;
 }
 
@@ -169,15 +167,13 @@ static ks_status submit_job(ks_infer *infer)
 static void run_block(ks_infer *infer)
 {
     ks_large_request *large = &infer->large;
-    if (infer->fault != KS_OK || infer->held & KS_HELD_BY_ENGINE || !ks_large_next(large, &infer->job)) return;
+    if (infer->fault.status != KS_OK || infer->in_engine || !ks_large_next(large, &infer->job)) return;
     const ks_status status = submit_job(infer);
-    if (status == KS_OK)
-        ks_large_launched(large);
-    else if (status == KS_QUEUE_FULL && (infer->ended_ns == 0 || large->done > 0) &&
-             ks_now_ns() < infer->job.deadline_ns)
-        ks_large_later(large);
-    else
-        ks_infer_set_fault(infer, status);
+    const bool again = status == KS_QUEUE_FULL && (infer->state == KS_INFER_BODY || large->done > 0) &&
+                       ks_now_ns() < infer->job.deadline_ns;
+    ks_infer_set_fault(infer, again ? KS_OK : status);
+    if (status == KS_OK) ks_large_launched(large);
+    if (again) ks_large_later(large);
 }
 
 /* The phases behind the body's end; what was computed before it is part of receiving. */
@@ -197,35 +193,34 @@ static void finish_times(ks_infer *infer)
 static bool end_block(ks_infer *infer)
 {
     ks_job *job = &infer->job;
-    if (job->status != KS_OK && infer->fault == KS_OK) {
-        infer->error = job->error;
-        ks_infer_set_fault(infer, job->status);
-    }
-    if (infer->fault != KS_OK || infer->client == NULL) {
+    if (infer->fault.status == KS_OK) ks_infer_set_fault(infer, job->status);
+    if (infer->fault.status != KS_OK || infer->client == NULL) {
         ks_large_leave(&infer->large);
         return true;
     }
-    if (infer->ended_ns && infer->tail_ns == 0 && job->done_ns > infer->ended_ns)
+    if (infer->state != KS_INFER_BODY && infer->tail_ns == 0 && job->done_ns > infer->ended_ns)
         infer->tail_ns = job->launched_ns > infer->ended_ns ? job->launched_ns : infer->ended_ns;
     if (!ks_large_done(&infer->large, job)) {
         run_block(infer);
-        return infer->fault != KS_OK;
+        return infer->fault.status != KS_OK;
     }
-    if (infer->ended_ns) finish_times(infer);
-    return infer->ended_ns != 0;
+    if (infer->state == KS_INFER_BODY) return false;
+    finish_times(infer);
+    return true;
 }
 
 /* The body of a large request is complete. */
 static ks_status end_large(ks_infer *infer)
 {
-    const ks_status status = ks_large_finish(&infer->large, &infer->error);
+    const ks_status status = ks_large_finish(&infer->large);
     if (status != KS_OK) return status;
     infer->encoding = ks_infer_request_label(ks_codec_request(infer->codec));
+    ks_infer_enter(infer, KS_INFER_WORK);
     infer->ended_ns = ks_now_ns();
     infer->job.submitted_ns = infer->ended_ns;
     run_block(infer);
     if (ks_large_is_done(&infer->large)) finish_times(infer);
-    return infer->fault;
+    return infer->fault.status;
 }
 
 /* --- the body ----------------------------------------------------------------------------------------------------- */
@@ -239,7 +234,7 @@ static ks_status feed_codec(void *context, const char *bytes, size_t *n, ks_erro
 
 size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n)
 {
-    if (infer->fault != KS_OK) return n;
+    if (infer->fault.status != KS_OK) return n;
     size_t taken = n;
     ks_infers_allow_some(infer->infers);
     /* To look at the clock twice takes as long as to copy a small chunk. */
@@ -248,16 +243,16 @@ size_t ks_infer_feed(ks_infer *infer, const char *bytes, size_t n)
     const bool timed = !first && (infer->inflate || !copies || n > UNTIMED_BYTES);
     const int64_t started = timed ? ks_now_ns() : 0;
     if (infer->inflate)
-        ks_infer_set_fault(infer, ks_inflate_feed(infer->inflate, bytes, &taken, feed_codec, infer, &infer->error));
+        ks_infer_set_fault(infer, ks_inflate_feed(infer->inflate, bytes, &taken, feed_codec, infer, &infer->fault));
     else
-        ks_infer_set_fault(infer, ks_codec_feed(infer->codec, bytes, &taken, &infer->error));
+        ks_infer_set_fault(infer, ks_codec_feed(infer->codec, bytes, &taken, &infer->fault));
     if (timed) infer->times.decode_ns += ks_now_ns() - started;
-    if (first && (infer->fault != KS_OK || !ks_codec_complete(infer->codec))) {
+    if (first && (infer->fault.status != KS_OK || !ks_codec_complete(infer->codec))) {
         infer->times.decode_ns = ks_now_ns() - infer->begun_ns;
         infer->run = UINT64_MAX;
     }
     if (infer->is_large) run_block(infer);
-    return infer->fault == KS_OK ? taken : n;
+    return infer->fault.status == KS_OK ? taken : n;
 }
 
 /* Everything about the request is known: a slot that holds its output, its plan, its deadline; then to the engine. */
@@ -271,46 +266,49 @@ static ks_status submit(ks_infer *infer)
     infer->encoding = ks_infer_request_label(request);
     size_t keep = job->slot ? (in_bytes < job->slot->in_cap ? in_bytes : job->slot->in_cap) : 0;
     ks_status status =
-        ks_infer_place(infer, in_bytes, ks_infer_request_out_bytes(request), keep, &in, &out, &infer->error);
+        ks_infer_place(infer, in_bytes, ks_infer_request_out_bytes(request), keep, &in, &out, &infer->fault);
     if (status == KS_OK && request->windows) status = ks_infer_take_windows(infer);
-    if (status == KS_OK) status = ks_engine_plan(infers->engine, &request->spec, &job->plan, &infer->error);
+    if (status == KS_OK) status = ks_engine_plan(infers->engine, &request->spec, &job->plan, &infer->fault);
+    if (status == KS_OK) ks_infer_enter(infer, KS_INFER_WORK);
     if (status == KS_OK) status = submit_job(infer);
-    if (status == KS_OK && ks_engine_run(infers->engine, job)) infer->held &= ~KS_HELD_BY_ENGINE;
+    if (status == KS_OK && ks_engine_run(infers->engine, job)) infer->in_engine = false;
     return status;
 }
 
 bool ks_infer_end(ks_infer *infer)
 {
-    if (infer->fault != KS_OK) return true;
+    if (infer->fault.status != KS_OK) return true;
     ks_infers_allow_some(infer->infers);
     /* A small request is complete in the run that it begins in, and its words need only one look at the clock. */
     const int64_t started = infer->run == infer->infers->runs ? infer->begun_ns : ks_now_ns();
     infer->run = UINT64_MAX;
-    if (infer->inflate) ks_infer_set_fault(infer, ks_inflate_end(infer->inflate, &infer->error));
-    if (infer->fault == KS_OK) ks_infer_set_fault(infer, ks_codec_end(infer->codec, &infer->error));
-    if (infer->fault == KS_OK && ks_codec_busy(infer->codec)) {
+    if (infer->inflate) ks_infer_set_fault(infer, ks_inflate_end(infer->inflate, &infer->fault));
+    if (infer->fault.status == KS_OK) ks_infer_set_fault(infer, ks_codec_end(infer->codec, &infer->fault));
+    if (infer->fault.status == KS_OK && ks_codec_busy(infer->codec)) {
+        if (infer->state == KS_INFER_BODY) ks_infer_enter(infer, KS_INFER_DECODE);
         infer->times.decode_ns += ks_now_ns() - started;
         return false;
     }
-    if (infer->fault == KS_OK) ks_infer_set_fault(infer, infer->is_large ? end_large(infer) : submit(infer));
-    if (infer->fault == KS_OK) infer->times.decode_ns += infer->job.submitted_ns - started;
+    if (infer->fault.status == KS_OK) ks_infer_set_fault(infer, infer->is_large ? end_large(infer) : submit(infer));
+    if (infer->fault.status == KS_OK) infer->times.decode_ns += infer->job.submitted_ns - started;
     return true;
 }
 
 bool ks_infer_done(const ks_infer *infer)
 {
-    if (infer->fault != KS_OK) return true;
-    return infer->is_large ? infer->ended_ns && ks_large_is_done(&infer->large) : infer->job.state == KS_JOB_DONE;
+    if (infer->fault.status != KS_OK) return true;
+    return infer->is_large ? infer->state != KS_INFER_BODY && ks_large_is_done(&infer->large)
+                           : infer->job.state == KS_JOB_DONE;
 }
 
 ks_status ks_infer_fault(const ks_infer *infer)
 {
-    return infer->fault;
+    return infer->fault.status;
 }
 
 const char *ks_infer_sentence(const ks_infer *infer)
 {
-    return infer->error.text;
+    return infer->fault.text;
 }
 
 void *ks_infer_client(const ks_infer *infer)
@@ -321,7 +319,9 @@ void *ks_infer_client(const ks_infer *infer)
 static void release(ks_infer *infer)
 {
     ks_infers *infers = infer->infers;
-    if (infer->held || !ks_infer_release_memory(infer)) return;
+    if (infer->client || infer->state == KS_INFER_SENDING || infer->in_engine || !ks_infer_release_memory(infer))
+        return;
+    ks_infer_enter(infer, KS_INFER_FREE);
     if (infer->inflate) ks_inflate_fini(&infer->inflate);
     if (infer->codec_open) ks_codec_fini(infer->codec);
     if (infer->owned || infer->owned_taken) ks_infer_release_text(infer);
@@ -332,29 +332,34 @@ static void release(ks_infer *infer)
     ks_metrics_add(infers->metrics, KS_COUNT_in_flight, -1);
 }
 
+/* Work that waits for a lane is taken back. */
+static bool drop_ready(ks_infer *infer)
+{
+    const bool dropped =
+        infer->in_engine && infer->job.state == KS_JOB_READY && ks_engine_cancel(infer->infers->engine, &infer->job);
+    if (dropped) infer->in_engine = false;
+    return dropped;
+}
+
 bool ks_infer_cancel(ks_infer *infer)
 {
-    if (!(infer->held & KS_HELD_BY_ENGINE) || infer->job.state != KS_JOB_READY ||
-        !ks_engine_cancel(infer->infers->engine, &infer->job))
-        return false;
-    infer->held &= ~KS_HELD_BY_ENGINE;
-    ks_infer_set_fault(infer, ks_fail(&infer->error, KS_CANCELLED, "the client has gone"));
-    if (!infer->is_large || infer->ended_ns) ks_metrics_add(infer->infers->metrics, KS_COUNT_aborted_queue, 1);
+    if (!drop_ready(infer)) return false;
+    if (infer->state != KS_INFER_BODY) ks_metrics_add(infer->infers->metrics, KS_COUNT_aborted_queue, 1);
+    ks_infer_abort(infer, KS_CANCELLED, "the client has gone");
     return true;
 }
 
 void ks_infer_abort(ks_infer *infer, ks_status status, const char *sentence)
 {
-    if (infer->fault != KS_OK) return;
-    if (infer->job.state == KS_JOB_READY && ks_engine_cancel(infer->infers->engine, &infer->job))
-        infer->held &= ~KS_HELD_BY_ENGINE;
-    ks_infer_set_fault(infer, ks_fail(&infer->error, status, "%s", sentence));
+    if (infer->fault.status != KS_OK) return;
+    drop_ready(infer);
+    ks_infer_set_fault(infer, ks_fail(&infer->fault, status, "%s", sentence));
 }
 
 void ks_infer_sent(ks_infer *infer)
 {
     ks_metrics_send(infer->infers->metrics, infer->model->index, ks_now_ns() - infer->sending_ns);
-    infer->held &= ~KS_HELD_BY_RESPONSE;
+    ks_infer_enter(infer, KS_INFER_OVER);
     release(infer);
 }
 
@@ -364,12 +369,12 @@ void ks_infer_leave(ks_infer **pointer)
     *pointer = NULL;
     if (infer == NULL) return;
     ks_infer_cancel(infer);
-    if (!infer->recorded) {
+    if (infer->state < KS_INFER_SENDING) {
         infer->times.answered_ns = ks_now_ns();
-        ks_infer_record(infer, infer->fault != KS_OK ? infer->fault : KS_CANCELLED);
+        ks_infer_record(infer, infer->fault.status != KS_OK ? infer->fault.status : KS_CANCELLED);
+        ks_infer_enter(infer, KS_INFER_OVER);
     }
     infer->client = NULL;
-    infer->held &= ~KS_HELD_BY_CLIENT;
     release(infer);
 }
 
@@ -377,7 +382,7 @@ void *ks_infer_collected(ks_job *job)
 {
     ks_infer *infer = (ks_infer *)job;
     void *client = infer->client;
-    infer->held &= ~KS_HELD_BY_ENGINE;
+    infer->in_engine = false;
     if (infer->is_large && !end_block(infer)) return NULL;
     release(infer);
     return client;
@@ -398,10 +403,7 @@ void *ks_infers_woken(ks_infers *infers)
         ks_infer *infer = (ks_infer *)((char *)large - offsetof(ks_infer, large));
         void *client = infer->client;
         infers->events = large->event_next;
-        if (large->status != KS_OK && infer->fault == KS_OK) {
-            infer->error = large->error;
-            ks_infer_set_fault(infer, large->status);
-        }
+        ks_infer_set_fault(infer, infer->fault.status != KS_OK ? infer->fault.status : large->status);
         run_block(infer);
         release(infer);
         if (client) return client;
@@ -410,7 +412,7 @@ void *ks_infers_woken(ks_infers *infers)
     if (wait == NULL) return NULL;
     ks_infer *infer = (ks_infer *)((char *)(uintptr_t)wait - offsetof(ks_infer, wait));
     ks_infer_set_fault(
-        infer, ks_engine_slot(infers->engine, wait->in_bytes, wait->out_bytes, &infer->job.slot, &infer->error));
+        infer, ks_engine_slot(infers->engine, wait->in_bytes, wait->out_bytes, &infer->job.slot, &infer->fault));
     return infer->client;
 }
 

@@ -2,6 +2,8 @@
  * outside of these includes it. infer.c calls the other two, finish.c calls memory.c; neither of the two calls infer.c. */
 #ifndef KS_INFER_PARTS_H
 #define KS_INFER_PARTS_H
+#include <assert.h>
+
 #include "codec/inflate.h"
 #include "engine/slot_queue.h"
 #include "large/large.h"
@@ -13,9 +15,17 @@
  * that a small one never waits for a large one's end. */
 enum { KS_SLICE_NUMBERS = 4096, KS_SLICE_LEAST = 1024 };
 
-enum { KS_HELD_BY_CLIENT = 1, KS_HELD_BY_RESPONSE = 2, KS_HELD_BY_ENGINE = 4 };
-
-typedef enum ks_encode_state { KS_ENCODE_NOT_BEGUN, KS_ENCODE_BEGUN, KS_ENCODE_DONE } ks_encode_state;
+/* A request's state; docs/architecture.md has the table. A fault leads to ENCODE from each state before it. */
+typedef enum ks_infer_state {
+    KS_INFER_FREE,
+    KS_INFER_BODY,    /* bytes are taken; blocks of a large request run already */
+    KS_INFER_DECODE,  /* the body is complete, numbers are left for later turns */
+    KS_INFER_WORK,    /* with the engine, or done there */
+    KS_INFER_ENCODE,  /* the response is made, by slices */
+    KS_INFER_ENCODED, /* made */
+    KS_INFER_SENDING, /* its transport has it */
+    KS_INFER_OVER     /* in the metrics and the log; the engine or copies may still hold it */
+} ks_infer_state;
 
 struct ks_infer {
     ks_job job; /* first: a job is its record */
@@ -24,24 +34,22 @@ struct ks_infer {
     ks_codec *codec;
     void *client;
     const ks_identity *identity; /* the client's */
-    int held;
+    ks_infer_state state;
+    bool in_engine;                /* from submit to ks_infer_collected */
     bool codec_open;               /* codec wants its fini */
     ks_window windows[KS_WINDOWS]; /* of shared memory, held */
-    bool recorded;
-    ks_status fault;
-    ks_error error;
+    ks_error fault;                /* the first one; job and large request have its address */
     const ks_model *model;
     ks_inflate *inflate;
     ks_format_label encoding;
     ks_times times;
-    int64_t begun_ns;             /* there has been nothing but words since then, */
-    uint64_t run;                 /* in this run (ks_infers_run); UINT64_MAX: decode_ns is up to date */
-    bool compressed;              /* the body is compressed */
-    bool is_large;                /* above the slots: job's plan and slot are the large request's */
-    int64_t ended_ns;             /* large: the body is complete; 0: not yet */
-    int64_t tail_ns;              /* large: when the first block that ended after that was launched */
-    int64_t sending_ns;           /* response handed over */
-    ks_encode_state encode_state; /* of the response, written so far */
+    int64_t begun_ns;   /* there has been nothing but words since then, */
+    uint64_t run;       /* in this run (ks_infers_run); UINT64_MAX: decode_ns is up to date */
+    bool compressed;    /* the body is compressed */
+    bool is_large;      /* above the slots: job's plan and slot are the large request's */
+    int64_t ended_ns;   /* large: the body is complete; 0: not yet */
+    int64_t tail_ns;    /* large: when the first block that ended after that was launched */
+    int64_t sending_ns; /* response handed over */
     ks_response_body response;
     uint64_t given_back;  /* of the response's text, from its start */
     char *owned;          /* the response's text */
@@ -77,6 +85,22 @@ static inline void ks_infers_allow_some(ks_infers *infers)
     if (infers->slice < KS_SLICE_LEAST) infers->slice = KS_SLICE_LEAST;
 }
 
+/* The one place where a state changes. */
+static inline void ks_infer_enter(ks_infer *infer, ks_infer_state next)
+{
+    static const unsigned faulty = 1u << KS_INFER_ENCODE | 1u << KS_INFER_OVER;
+    static const unsigned nexts[] = {[KS_INFER_FREE] = 1u << KS_INFER_BODY,
+                                     [KS_INFER_BODY] = 1u << KS_INFER_DECODE | 1u << KS_INFER_WORK | faulty,
+                                     [KS_INFER_DECODE] = 1u << KS_INFER_WORK | faulty,
+                                     [KS_INFER_WORK] = faulty,
+                                     [KS_INFER_ENCODE] = 1u << KS_INFER_ENCODED | 1u << KS_INFER_OVER,
+                                     [KS_INFER_ENCODED] = 1u << KS_INFER_SENDING | 1u << KS_INFER_OVER,
+                                     [KS_INFER_SENDING] = 1u << KS_INFER_OVER,
+                                     [KS_INFER_OVER] = 1u << KS_INFER_FREE};
+    assert(nexts[infer->state] >> next & 1);
+    infer->state = next;
+}
+
 static inline int64_t ks_infer_deadline(const ks_infer *infer)
 {
     return ks_times_deadline(&infer->times, ks_codec_request(infer->codec)->timeout_us,
@@ -102,11 +126,11 @@ void ks_infer_stop_waiting(ks_infer *infer);
  * from a turn. */
 bool ks_infer_release_memory(ks_infer *infer);
 
-/* The first fault stays. Inline: each step of a request ends with it, and nearly always with KS_OK. */
+/* What a step of a request without a fault has come to; its sentence is in infer->fault. Inline: each step of a request ends with it, and nearly always with KS_OK. */
 static inline ks_status ks_infer_set_fault(ks_infer *infer, ks_status status)
 {
-    if (infer->fault == KS_OK) infer->fault = status;
-    if (infer->fault != KS_OK) ks_infer_stop_waiting(infer);
+    infer->fault.status = status;
+    if (status != KS_OK) ks_infer_stop_waiting(infer);
     return status;
 }
 

@@ -5,7 +5,7 @@
  *            ks_infer_release_memory.
  * Interface  infer_parts.h; ks_infer_waits of infer.h.
  * Limits     one slot, one plan, one large request and KS_WINDOWS windows of a record. What no slot holds is a large request; what finds no
- *            free slot waits in the line, or takes an overflow slot of the engine's budget.
+ *            free slot waits in the slot queue, or takes an overflow slot of the engine's budget.
  * Threads    the shard's own. */
 #include <string.h>
 
@@ -23,7 +23,8 @@ static void give_slot(ks_infers *infers, ks_slot **slot)
 static ks_status write_large(void *context, size_t offset, const char *bytes, size_t n, size_t *taken, ks_error *error)
 {
     ks_infer *infer = context;
-    return ks_large_write(&infer->large, offset, bytes, n, taken, error);
+    (void)error; /* the large request has it */
+    return ks_large_write(&infer->large, offset, bytes, n, taken);
 }
 
 /* ks_codec_write_fn: nothing is taken while there is no slot. */
@@ -49,7 +50,8 @@ ks_status ks_infer_place(void *context, size_t in_bytes, size_t out_bytes, size_
         *in = *out = NULL;
         ks_codec_write_through(infer->codec, write_large);
         infer->is_large = true;
-        return ks_large_begin(infer->infers->large_requests, &infer->large, spec, ks_infer_deadline(infer), error);
+        return ks_large_begin(infer->infers->large_requests, &infer->large, spec, ks_infer_deadline(infer),
+                              &infer->fault);
     }
     if (held_back && in_bytes > 0 && ks_slot_queue_holds(&infer->infers->slot_queue, in_bytes, out_bytes)) {
         *in = *out = NULL;
@@ -100,9 +102,9 @@ ks_status ks_infer_take_windows(ks_infer *infer)
         if (ks_in(request->device_copies, i))
             slot->in_window[i] = ks_window_device(&infer->windows[i]);
         else if (ks_in(request->windows, i))
-            status = ks_window_read(&infer->windows[i], slot->in + in->offset, in->size_bytes, &infer->error);
+            status = ks_window_read(&infer->windows[i], slot->in + in->offset, in->size_bytes, &infer->fault);
         if (status == KS_OK && ks_in(request->windows & ~(unsigned)request->device_copies, i))
-            status = ks_infer_request_check_bytes(request, i, slot->in + in->offset, in->size_bytes, &infer->error);
+            status = ks_infer_request_check_bytes(request, i, slot->in + in->offset, in->size_bytes, &infer->fault);
         if (status != KS_OK) return status;
     }
     for (int i = 0; i < request->spec.outputs; i++)
@@ -120,7 +122,7 @@ ks_status ks_infer_write_windows(ks_infer *infer)
         if (!ks_in(ours, i)) continue;
         const ks_tensor *out = &request->spec.out[i];
         const ks_status status = ks_window_write(&infer->windows[KS_WINDOW_OUT + i], infer->job.slot->out + out->offset,
-                                                 out->size_bytes, &infer->error);
+                                                 out->size_bytes, &infer->fault);
         if (status != KS_OK) return status;
     }
     return KS_OK;
@@ -144,7 +146,7 @@ static void drop_windows(ks_infer *infer)
 void ks_infer_stop_waiting(ks_infer *infer)
 {
     ks_slot_queue_leave(&infer->infers->slot_queue, &infer->wait);
-    if (!(infer->held & KS_HELD_BY_ENGINE)) ks_large_leave(&infer->large);
+    if (!infer->in_engine) ks_large_leave(&infer->large);
 }
 
 bool ks_infer_release_memory(ks_infer *infer)

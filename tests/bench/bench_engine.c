@@ -39,6 +39,7 @@ typedef struct run {
     ks_budget *budget;
     ks_engine *engine;
     ks_spec spec;
+    ks_error fault; /* the first one */
     ks_job *jobs;
     record *records; /* one per launch */
     int launches, done;
@@ -101,6 +102,7 @@ static void make_jobs(run *r)
     ks_error error;
     for (int i = 0; i < r->in_flight; i++) {
         ks_job *job = &r->jobs[i];
+        job->fault = &r->fault;
         stop_on(ks_engine_plan(r->engine, &r->spec, &job->plan, &error), &error, "plan");
         stop_on(ks_engine_slot(r->engine, job->plan->in_bytes, job->plan->out_bytes, &job->slot, &error), &error,
                 "slot");
@@ -124,7 +126,7 @@ static void check_answers(const run *r)
 
 static void note(run *r, const ks_job *job)
 {
-    stop_on(job->status, &job->error, "request");
+    stop_on(job->status, &r->fault, "request");
     for (int i = r->launches - 1; i >= 0 && i >= r->launches - 2 * KS_LANES_MAX; i--)
         if (r->records[i].lane == job->lane && r->records[i].launched_ns == job->launched_ns) return;
     r->records[r->launches++] = (record){.lane = job->lane,

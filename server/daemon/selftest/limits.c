@@ -51,11 +51,12 @@ static ks_status make_spec(size_t bytes, ks_spec *spec, ks_error *error)
 /* From submit until it is handed back, with nothing else to do. */
 static ks_status run_job(ks_engine *engine, ks_job *job, ks_error *error)
 {
+    error->status = KS_OK;
+    job->fault = error;
     const ks_status status = ks_engine_submit(engine, job, error);
     if (status != KS_OK) return status;
     ks_engine_launch(engine);
     while (ks_engine_collect(engine) == NULL) continue;
-    if (job->status != KS_OK) *error = job->error;
     return job->status;
 }
 

@@ -28,6 +28,7 @@ static struct {
     ks_engine *engine;
     int wake_fd;
     ks_job jobs[JOBS];
+    ks_error faults[JOBS];
     uint64_t random;
 } bed;
 
@@ -123,6 +124,8 @@ static ks_job *make_job(int i, int64_t count, int64_t add, int64_t spin_us)
 {
     ks_error error;
     ks_job *job = &bed.jobs[i];
+    job->fault = &bed.faults[i];
+    job->fault->status = KS_OK;
     const ks_spec spec = tiny_spec(count, add, spin_us);
     assert_int_equal(ks_engine_plan(bed.engine, &spec, &job->plan, &error), KS_OK);
     assert_int_equal(ks_engine_slot(bed.engine, job->plan->in_bytes, job->plan->out_bytes, &job->slot, &error), KS_OK);
@@ -373,7 +376,7 @@ static void what_a_full_queue_ran_does_not_outlive_the_device(void **state)
     assert_int_equal(count_done(ks_engine_collect(bed.engine)), 10);
     for (int i = 0; i < 10; i++) {
         assert_int_equal(bed.jobs[i].status, KS_DEVICE);
-        assert_int_equal(bed.jobs[i].error.status, KS_DEVICE);
+        assert_int_equal(bed.jobs[i].fault->status, KS_DEVICE);
     }
     close_bed();
 }
@@ -399,7 +402,7 @@ static void a_full_queue_refuses_who_ranks_last(void **state)
     for (int i = 0; i < 3; i++, refused = refused->next) {
         assert_ptr_equal(refused, &bed.jobs[who[i]]);
         assert_int_equal(refused->status, KS_QUEUE_FULL);
-        assert_int_equal(refused->error.status, KS_QUEUE_FULL);
+        assert_int_equal(refused->fault->status, KS_QUEUE_FULL);
         assert_int_equal(refused->state, KS_JOB_DONE);
     }
     assert_null(refused);
@@ -448,8 +451,8 @@ static void late_jobs_are_dropped_and_running_ones_are_not(void **state)
     assert_ptr_equal(late, &bed.jobs[1]);
     assert_null(late->next);
     assert_int_equal(late->status, KS_DEADLINE);
-    assert_int_equal(late->error.status, KS_DEADLINE);
-    assert_non_null(strstr(late->error.text, "expired"));
+    assert_int_equal(late->fault->status, KS_DEADLINE);
+    assert_non_null(strstr(late->fault->text, "expired"));
     assert_int_equal(stats().queue_depth, 2);
     while (ks_now_ns() <= soon_ns) {
     }
@@ -515,7 +518,7 @@ static void expect_lost_among(ks_job *done, int jobs)
     for (int i = 0; i < jobs; i++) {
         assert_int_equal(bed.jobs[i].state, KS_JOB_DONE);
         assert_int_equal(bed.jobs[i].status, KS_DEVICE);
-        assert_int_equal(bed.jobs[i].error.status, KS_DEVICE);
+        assert_int_equal(bed.jobs[i].fault->status, KS_DEVICE);
     }
     assert_true(ks_engine_lost(bed.engine));
     assert_false(ks_engine_ready(bed.engine));
@@ -556,7 +559,7 @@ static void work_that_stalls_is_a_device_fault(void **state)
     ks_engine_launch(bed.engine);
     expect_lost_among(turn_until_any(), 2);
     assert_true(ks_now_ns() - begun_ns > options.stall_ns);
-    assert_non_null(strstr(bed.jobs[1].error.text, "no progress"));
+    assert_non_null(strstr(bed.jobs[1].fault->text, "no progress"));
     close_bed();
 }
 
@@ -1164,7 +1167,7 @@ static void a_recoverable_fault_costs_its_batch_only(void **state)
         }
         check_response(0);
         assert_int_equal(bed.jobs[1].status, KS_MEMORY);
-        assert_string_equal(bed.jobs[1].error.text, "injected: out of memory");
+        assert_string_equal(bed.jobs[1].fault->text, "injected: out of memory");
         check_response(2);
         assert_false(ks_engine_lost(bed.engine));
         close_bed();

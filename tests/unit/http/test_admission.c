@@ -252,7 +252,9 @@ static void work_that_goes_alone(void **state)
 static ks_job ends_as(ks_status wanted)
 {
     ks_error error;
-    ks_job job = {0};
+    static ks_error fault;
+    fault.status = KS_OK;
+    ks_job job = {.fault = &fault};
     const ks_spec spec = tiny_spec(10, 0, 0);
     assert_int_equal(ks_engine_plan(bed.engine, &spec, &job.plan, &error), KS_OK);
     assert_int_equal(ks_engine_slot(bed.engine, job.plan->in_bytes, job.plan->out_bytes, &job.slot, &error), KS_OK);
@@ -262,7 +264,7 @@ static ks_job ends_as(ks_status wanted)
     script_release(0);
     assert_ptr_equal(ks_engine_collect(bed.engine), &job);
     assert_int_equal(job.status, wanted);
-    assert_true(wanted == KS_OK || job.error.text[0]);
+    assert_true(wanted == KS_OK || fault.text[0]);
     assert_int_equal(job.h2d_ns + job.compute_ns + job.d2h_ns, job.done_ns - job.launched_ns);
     ks_engine_slot_release(bed.engine, &job.slot);
     ks_engine_plan_release(bed.engine, &job.plan);
@@ -280,12 +282,12 @@ static void a_device_that_says_nothing(void **state)
     assert_true(ends_as(KS_OK).h2d_ns > script.slow_ns);
     script.slow_ns = 0;
     script.fails = true;
-    assert_string_equal(ends_as(KS_DEVICE).error.text, "the device failed and did not say why");
+    assert_string_equal(ends_as(KS_DEVICE).fault->text, "the device failed and did not say why");
     script.fails = false;
     ends_as(KS_OK);
     assert_false(ks_engine_lost(bed.engine));
     script.loses = true;
-    assert_string_equal(ends_as(KS_DEVICE).error.text, "the device is lost");
+    assert_string_equal(ends_as(KS_DEVICE).fault->text, "the device is lost");
     assert_true(ks_engine_lost(bed.engine));
     ks_engine_read_stats(bed.engine, &stats);
     assert_int_equal(stats.errors_device, 2);
