@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+from ports import free_ports
+
 
 class Answer:
     """One HTTP answer: status, headers as a list of (lower-case name, value), body, closed (the peer hung up behind it)."""
@@ -170,18 +172,6 @@ class Remote:
 
     def stop(self):
         return 0
-
-
-def free_ports(count):
-    """Ports that are free now. All are held until the last one is known, so that they differ."""
-    held = []
-    for _ in range(count):
-        held.append(socket.socket())
-        held[-1].bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in held]
-    for s in held:
-        s.close()
-    return ports
 
 
 def libraries(folder):

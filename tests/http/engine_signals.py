@@ -20,7 +20,8 @@ import tempfile
 import threading
 import time
 
-from daemon import check, daemon_path, free_ports, seed, wrongs
+from daemon import check, daemon_path, seed, wrongs
+from ports import free_ports
 
 ROUNDS, PLAIN_ROUNDS, GROUP_ROUNDS, PAUSE_ROUNDS = 90, 30, 12, 6
 OPTIONS = ("--backend", "cpu", "--threads", "1", "--pinned-bytes", "1M")
