@@ -21,6 +21,8 @@ import time
 
 from ports import free_ports
 
+DEADLINE_S = 30  # for what is to come: far more than a busy host needs, so that it is waited out only where it does not come
+
 
 class Answer:
     """One HTTP answer: status, headers as a list of (lower-case name, value), body, closed (the peer hung up behind it)."""
@@ -218,6 +220,13 @@ class Daemon(Remote):
         """What it wrote to stderr so far. Not by seek(): the process shares the file's offset, and would write over what is there."""
         return os.pread(self.log.fileno(), os.fstat(self.log.fileno()).st_size, 0).decode(errors="replace")
 
+    def says(self, pattern, seconds=DEADLINE_S):
+        """The match in what it wrote to stderr, where a line may come later than what it tells of; None: it has not come."""
+        end = time.monotonic() + seconds
+        while not (found := re.search(pattern, self.said())) and time.monotonic() < end:
+            time.sleep(0.01)
+        return found
+
     def stop(self, seconds=40):
         """SIGTERM; the exit code. A daemon that does not end is killed and gives -9."""
         if self.process.poll() is None:
@@ -286,7 +295,7 @@ def metric(text, name, **labels):
     return total
 
 
-def settle(where, seconds=3):
+def settle(where, seconds=DEADLINE_S):
     """Waits until no request holds a slot; the bytes of the pinned pool that stay in use (0 is right)."""
     end = time.monotonic() + seconds
     while True:
@@ -322,7 +331,7 @@ def cpu_daemon(*options):
     return Daemon(daemon_path(), "--backend", "cpu", "--pinned-bytes", "64M", *options)
 
 
-def comes_to(read, wanted, seconds=10):
+def comes_to(read, wanted, seconds=DEADLINE_S):
     """What read() gives in the end: as soon as it is what is wanted, or when the time is over."""
     end = time.monotonic() + seconds
     while (got := read()) != wanted and time.monotonic() < end:

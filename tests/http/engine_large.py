@@ -91,7 +91,7 @@ def held(daemon):
             metric(text, "kernserve_large_memory_bytes") + metric(text, "kernserve_inflight_bytes"))
 
 
-def wait_for(daemon, expected, what, seconds=3):
+def wait_for(daemon, expected, what, seconds=30):
     end = time.monotonic() + seconds
     while True:
         now = held(daemon)

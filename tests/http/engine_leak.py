@@ -78,7 +78,7 @@ def used_by(daemon):
 
 def settled(daemon, before):
     """Descriptors are counted before each look at the metrics, whose own connection takes a moment to go."""
-    end = time.monotonic() + 3
+    end = time.monotonic() + 30
     while True:
         descriptors, used = daemon.descriptors(), used_by(daemon)
         if (descriptors <= before and used == (0, 0)) or time.monotonic() > end:

@@ -102,7 +102,7 @@ def aborted(daemon, phase):
     return metric(daemon.metrics(), "kernserve_requests_aborted_total", phase=phase) or 0
 
 
-def wait_until(true, what, seconds=10):
+def wait_until(true, what, seconds=30):
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, what

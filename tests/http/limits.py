@@ -95,7 +95,7 @@ def read_again(where, folder, settings):
         with open(settings, "w") as file:
             file.write("log-level = %s\n" % ("debug" if turn > 0 else "info"))
         where.process.send_signal(signal.SIGHUP)
-        end = time.monotonic() + 5
+        end = time.monotonic() + 30
         while len(re.findall("configuration (?:read again|refused)", where.said())) <= turn and time.monotonic() < end:
             time.sleep(0.02)
         for token in ("Second", "third", "fourth", "a", "sixth"):
@@ -305,7 +305,7 @@ def connections():
     with daemon("--connections", str(limit), "--body-timeout", "60s") as where:
         admin = Daemon.__new__(Daemon)  # the second listener has places of its own
         admin.host, admin.port = where.host, where.admin_port
-        end = time.monotonic() + 3
+        end = time.monotonic() + 30
         while metric(admin.metrics(), "kernserve_http_connections") != 1 and time.monotonic() < end:
             time.sleep(0.02)  # the asker itself
         served = [where.connect() for _ in range(limit)]
@@ -323,7 +323,7 @@ def connections():
             check(connection.answer().status == 200, "a busy connection within the limit suffers")
         for at in range(extra):
             (served + waiting)[at].close()
-            answer, _ = next_answer(waiting[at], 5)
+            answer, _ = next_answer(waiting[at], 30)
             check(answer is not None and answer.status == 200, "one that waited, after another closed: %s" % answer)
         for connection in served + waiting:
             connection.close()
