@@ -4,8 +4,9 @@
  *
  * Counted is what an object asks the C library for: malloc and its kin, which operator new calls too, and anonymous
  * mappings. What the dynamic loader takes before it knows this library is none of them, nor are the stacks of threads,
- * which the C library maps for itself. The program asks where the code that called is its own, or that of a library which is
- * linked into it: not what the C library takes for an fopen().
+ * which the C library maps for itself. The program asks from main on, where the code that called is its own or that of a
+ * library which is linked into it: not what the C library takes for an fopen(). (CUDA's runtime is such a library. It
+ * registers each kernel before main, and looks at nothing that it gets.)
  *
  * A segmentation fault says on stderr in which object it happened: oneDNN 2.6.3 looks at nothing for two of its 79,000. */
 #include <dlfcn.h>
@@ -32,7 +33,7 @@ static struct counts {
     _Atomic uint64_t all, own;
 } nowhere, *count = &nowhere;
 static uint64_t first;
-static bool all_behind, own_alone;
+static bool all_behind, own_alone, main_runs;
 static uintptr_t program, program_end; /* where its code is */
 
 static void find_program(void)
@@ -88,7 +89,7 @@ static void begin(void)
 static bool fails(const void *caller)
 {
     begin();
-    const bool own = (uintptr_t)caller >= program && (uintptr_t)caller < program_end;
+    const bool own = main_runs && (uintptr_t)caller >= program && (uintptr_t)caller < program_end;
     const uint64_t of_all = atomic_fetch_add(&count->all, 1) + 1;
     const uint64_t of_own = own ? atomic_fetch_add(&count->own, 1) + 1 : 0;
     const uint64_t now = own_alone ? of_own : of_all;
@@ -135,4 +136,25 @@ void *mmap(void *address, size_t length, int protection, int flags, int fd, off_
 {
     if ((flags & MAP_ANONYMOUS) && fails(__builtin_return_address(0))) return MAP_FAILED;
     return (void *)syscall(SYS_mmap, address, length, protection, flags, fd, offset);
+}
+
+typedef int main_fn(int count, char **words, char **environment);
+typedef int start_fn(main_fn *function, int count, char **words, void (*init)(void), void (*fini)(void),
+                     void (*loader)(void), void *stack);
+
+static main_fn *own_main;
+
+static int begin_main(int words_count, char **words, char **environment)
+{
+    main_runs = true;
+    return own_main(words_count, words, environment);
+}
+
+start_fn __libc_start_main;
+int __libc_start_main(main_fn *function, int words_count, char **words, void (*init)(void), void (*fini)(void),
+                      void (*loader)(void), void *stack)
+{
+    own_main = function;
+    start_fn *const start = (start_fn *)dlsym(RTLD_NEXT, "__libc_start_main");
+    return start(begin_main, words_count, words, init, fini, loader, stack);
 }

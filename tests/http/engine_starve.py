@@ -3,7 +3,7 @@
 with 71. First those that the program itself asks for, then those of its libraries too, before main as well (starve.c). Of the
 libraries' a sample, the same each time unless KS_SEED is set; all with --all.
 
-A driver's libraries are not ours to starve: with CUDA in the build the program's own alone.
+CUDA's runtime and a driver's libraries are not ours to starve: with CUDA in the build the program's own alone, and no list of devices.
 
 engine_starve.py KERNSERVE LIBSTARVE [--all]
 """
@@ -167,7 +167,7 @@ def main():
         begun = time.monotonic()
         for case in (Case("serve", [*options, "--pinned-bytes", "1M"], True), Case("--version", ["--version"]), Case("--help", ["--help"]),
                      Case("--dump-config", [*options, "--dump-config"]), Case("--check-config", [*options, "--token-file", tokens, "--check-config"]),
-                     Case("--list-devices", [*options, "--list-devices"])):
+                     *([] if cuda else [Case("--list-devices", [*options, "--list-devices"])])):
             walk(path, library, case, listen, every, own=True)
             if not cuda:
                 walk(path, library, case, listen, every if whole else lambda n: sample(generator, main_at, n, case.serves))
