@@ -91,7 +91,7 @@ pool_empty() {
 }
 
 stop() {
-    local tries=30
+    local tries=300
     until pool_empty || [ "$tries" -eq 0 ]; do
         tries=$((tries - 1))
         sleep 0.1

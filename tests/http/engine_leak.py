@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Clients that vanish in every stage of a request leave nothing behind: descriptors and slots are back within a second.
+"""Clients that vanish in every stage of a request leave nothing behind: descriptors and slots come back.
 Once on an idle daemon, and once beside slow work, so that what is queued or runs is abandoned too. KS_ABORTS: how often."""
 import os
 import socket
