@@ -138,11 +138,7 @@ tidy() {
 
 quickstart() {
     local port other
-    read -r port other <<<"$(python3 -c '
-import socket
-held = [socket.socket() for _ in range(2)]
-for s in held: s.bind(("127.0.0.1", 0))
-print(*(s.getsockname()[1] for s in held))')"
+    read -r port other <<<"$(python3 -B "$root/tests/http/ports.py" 2)"
     # from another folder, by its full path
     (cd / && "$root/deploy/quickstart.sh" --check -- --listen "127.0.0.1:$port" --admin-listen "127.0.0.1:$other")
 }

@@ -18,7 +18,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "http"))
-from daemon import free_ports  # noqa: E402
+from ports import free_ports  # noqa: E402
 
 LARGE = 256 << 10  # bodies from here on are sent by load_large: wrk reads answers 8 KiB at a time
 

@@ -29,7 +29,8 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "http"))
 import hostile
-from daemon import Connection, Daemon, check, free_ports, wrongs
+from daemon import Connection, Daemon, check, wrongs
+from ports import free_ports
 
 SILENCE = 0.06  # seconds without a byte after which a payload has got all that it will get
 # answered: the daemon's status; sent: the proxy's; server: that the request went to, or none

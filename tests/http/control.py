@@ -140,7 +140,7 @@ def identity(run):
     run.ask("POST", "/v2/models/nope/infer", one("nope", [1]), [("X-Request-Id", "refused-1"), parent])
     run.ask("POST", "/v2/models/softmax/infer", one("softmax", [1], shape=[2]), [("X-Request-Id", "refused-2")])
     lines = {}
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while len(lines) < 3 and time.monotonic() < end:
         lines = {m.group(1): m.group(0) for m in re.finditer(r'request_id="?([a-z]+-\d).*', run.daemon.said())}
         time.sleep(0.05)

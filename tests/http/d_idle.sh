@@ -23,9 +23,12 @@ small() { # small NAME
     [ "$bound" -eq 0 ] || [ "$now" -lt "$bound" ] || fault "$1: $now kB resident, the bound is $bound kB"
 }
 small "idle after the start"
-before=$(ticks)
-sleep 2
-spent=$(($(ticks) - before)) # of a second's hundredths
+for _ in 1 2 3; do # the start's own work may end behind the answer that it is ready
+    before=$(ticks)
+    sleep 2
+    spent=$(($(ticks) - before)) # of a second's hundredths
+    [ "$spent" -gt 4 ] || break
+done
 [ "$spent" -le 4 ] || fault "idle: $spent ms x 10 of processor time in two seconds"
 page=$(curl -s -m 5 "$url/metrics")
 lines=$(printf '%s\n' "$page" | grep -vc '^#')

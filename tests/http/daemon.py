@@ -19,6 +19,10 @@ import sys
 import tempfile
 import time
 
+from ports import free_ports
+
+DEADLINE_S = 30  # for what is to come: far more than a busy host needs, so that it is waited out only where it does not come
+
 
 class Answer:
     """One HTTP answer: status, headers as a list of (lower-case name, value), body, closed (the peer hung up behind it)."""
@@ -172,18 +176,6 @@ class Remote:
         return 0
 
 
-def free_ports(count):
-    """Ports that are free now. All are held until the last one is known, so that they differ."""
-    held = []
-    for _ in range(count):
-        held.append(socket.socket())
-        held[-1].bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in held]
-    for s in held:
-        s.close()
-    return ports
-
-
 def libraries(folder):
     """An environment in which a folder's libraries come before those that this process would find."""
     return {"LD_LIBRARY_PATH": ":".join(filter(None, (folder, os.environ.get("LD_LIBRARY_PATH"))))}
@@ -227,6 +219,13 @@ class Daemon(Remote):
     def said(self):
         """What it wrote to stderr so far. Not by seek(): the process shares the file's offset, and would write over what is there."""
         return os.pread(self.log.fileno(), os.fstat(self.log.fileno()).st_size, 0).decode(errors="replace")
+
+    def says(self, pattern, seconds=DEADLINE_S):
+        """The match in what it wrote to stderr, where a line may come later than what it tells of; None: it has not come."""
+        end = time.monotonic() + seconds
+        while not (found := re.search(pattern, self.said())) and time.monotonic() < end:
+            time.sleep(0.01)
+        return found
 
     def stop(self, seconds=40):
         """SIGTERM; the exit code. A daemon that does not end is killed and gives -9."""
@@ -296,7 +295,7 @@ def metric(text, name, **labels):
     return total
 
 
-def settle(where, seconds=3):
+def settle(where, seconds=DEADLINE_S):
     """Waits until no request holds a slot; the bytes of the pinned pool that stay in use (0 is right)."""
     end = time.monotonic() + seconds
     while True:
@@ -332,7 +331,7 @@ def cpu_daemon(*options):
     return Daemon(daemon_path(), "--backend", "cpu", "--pinned-bytes", "64M", *options)
 
 
-def comes_to(read, wanted, seconds=10):
+def comes_to(read, wanted, seconds=DEADLINE_S):
     """What read() gives in the end: as soon as it is what is wanted, or when the time is over."""
     end = time.monotonic() + seconds
     while (got := read()) != wanted and time.monotonic() < end:

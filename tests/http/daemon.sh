@@ -37,12 +37,8 @@ lacks() {
     if printf '%s\n' "$3" | grep -Eq -- "$2"; then fault "$1: '$2' in: $(printf '%s' "$3" | head -c 600)"; else echo "ok    $1"; fi
 }
 
-free_ports() {
-    python3 -c '
-import socket
-held = [socket.socket() for _ in range(2)]
-for s in held: s.bind(("127.0.0.1", 0))
-print(*(s.getsockname()[1] for s in held))'
+free_ports() { # two of them
+    python3 -B "$(dirname "${BASH_SOURCE[0]}")/ports.py" 2
 }
 
 # launch OPTION...: starts without waiting
@@ -95,7 +91,7 @@ pool_empty() {
 }
 
 stop() {
-    local tries=30
+    local tries=300
     until pool_empty || [ "$tries" -eq 0 ]; do
         tries=$((tries - 1))
         sleep 0.1

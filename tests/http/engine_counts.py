@@ -26,7 +26,10 @@ WAITS = (232, 281, 441)
 # Of one request, at most: allocations of kernserve and of the libraries, copies in and out, system calls beyond epoll_wait, and
 # KiB that are cleared. kernserve's allocation with JSON is the text of the answer; cJSON's are what it makes of a head that is not
 # known yet. Two calls take each piece of a long body, and how many pieces it comes in follows from how the client sends and how quick
-# this machine is. kernserve clears a slot that rests, of 64 KiB, now and then.
+# this machine is.
+# kernserve clears slots that rest, 64 KiB at a time, and where this test's process has to wait for a processor they rest between
+# two requests. What a request takes itself it takes each time: so a form has several attempts.
+ATTEMPTS = 5
 LIMITS = {"plain_raw": (0, 0, 1, 0, 3, 4), "binary": (0, 0, 1, 0, 3, 4), "binary, new id": (0, 45, 1, 0, 3, 4),
           "oip_raw": (0, 0, 1, 0, 3, 4), "json": (1, 45, 0, 0, 3, 4), "plain_raw, 64 KiB": (0, 0, 1, 0, 6, 4),
           "plain_raw, 1 MiB": (0, 0, 1, 0, 64, 64)}
@@ -82,6 +85,20 @@ def cases():
                for size, shape in long.items()}}
 
 
+def counts_of(daemon, table, form, maximum, product):
+    """Copies in, and what LIMITS limits."""
+    calls, allocations, copied, cleared = measure(daemon, table, form, maximum)
+    copies_in = sum(copied) / len(maximum.inputs[0].data)
+    copies_out = 0.0
+    if product:
+        copies_out = sum(measure(daemon, table, form, product)[2]) / (4 * count_of(product.expected.shape))
+    named = ["%s %.2f" % (NAMES.get(n, "call %d" % n), count) for n, count in enumerate(calls) if count > 0.005]
+    print("%-16s  %s | %.2f, %.2f | %.1f | %s" % (form, "  ".join("%.2f" % a for a in allocations), copies_in, copies_out,
+                                                sum(cleared) / 1024, ", ".join(named)))
+    beyond = sum(count for n, count in enumerate(calls) if n not in WAITS)
+    return copies_in, (allocations[0], sum(allocations[1:]), copies_in, copies_out, beyond, sum(cleared) / 1024)
+
+
 def main():
     if len(sys.argv) < 3 or not os.access(sys.argv[2], os.R_OK):
         sys.exit(SKIP)
@@ -95,17 +112,12 @@ def main():
                 sys.exit(SKIP)
             print("of one request    allocations: %s | copies in, out | KiB cleared | system calls" % ", ".join(OWNERS))
             for form, (maximum, product) in cases().items():
-                calls, allocations, copied, cleared = measure(daemon, table, form, maximum)
-                copies_in = sum(copied) / len(maximum.inputs[0].data)
-                copies_out = 0.0
-                if product:
-                    copies_out = sum(measure(daemon, table, form, product)[2]) / (4 * count_of(product.expected.shape))
-                named = ["%s %.2f" % (NAMES.get(n, "call %d" % n), count) for n, count in enumerate(calls) if count > 0.005]
-                print("%-16s  %s | %.2f, %.2f | %.1f | %s" % (form, "  ".join("%.2f" % a for a in allocations), copies_in, copies_out,
-                                                            sum(cleared) / 1024, ", ".join(named)))
-                beyond = sum(count for n, count in enumerate(calls) if n not in WAITS)
-                found = (allocations[0], sum(allocations[1:]), copies_in, copies_out, beyond, sum(cleared) / 1024)
-                if any(count > limit + 0.04 for count, limit in zip(found, LIMITS[form])):
+                for _ in range(ATTEMPTS):
+                    copies_in, found = counts_of(daemon, table, form, maximum, product)
+                    within = all(count <= limit + 0.04 for count, limit in zip(found, LIMITS[form]))
+                    if within:
+                        break
+                if not within:
                     bad.append("%s: %s, at most %s" % (form, " ".join("%.2f" % count for count in found), LIMITS[form]))
                 if copies_in < 0.9 and LIMITS[form][2] > 0:  # the ends of pieces are too short to be counted
                     bad.append("%s: the copy in was not seen, so nothing is counted" % form)

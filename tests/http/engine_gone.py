@@ -45,7 +45,7 @@ def pipelined(daemon, generator):
         for count in (1, 2, 3):
             for pause in (None, 0, 0.05):  # None: the end comes in the last request's segment
                 asked = list(requests_of(generator, count, field))
-                with daemon.dial(timeout=2) as s:
+                with daemon.dial(timeout=30) as s:
                     s.sendall(b"".join(data for data, _ in asked), socket.MSG_MORE if pause is None else 0)
                     time.sleep(pause or 0)
                     s.shutdown(socket.SHUT_WR)

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 
-from daemon import check, cpu_daemon, metric, read_answer, request, row_request, random_values, seed, wrongs
+from daemon import DEADLINE_S, check, cpu_daemon, metric, read_answer, request, row_request, random_values, seed, wrongs
 from refusal_rows import CHUNK_ROWS, CLOSES, HTTP_ROWS, raw
 
 SMUGGLED = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -43,7 +43,10 @@ def cases():
             yield row.name, row.data
 
 
-def until_closed(s, seconds=3.0):
+ATTEMPTS = 3  # where a time is judged: a busy host may be late once, what takes long does so each time
+
+
+def until_closed(s, seconds=8.0):
     """All that comes; None behind it: the peer did not close."""
     got, end = b"", time.monotonic() + seconds
     s.settimeout(0.2)
@@ -84,7 +87,7 @@ def hostile(daemon):
             for step in (len(data), 1):
                 if step == 1 and len(data) > 2000:
                     continue
-                with socket.create_connection((daemon.host, port), timeout=3) as s:
+                with socket.create_connection((daemon.host, port), timeout=DEADLINE_S) as s:
                     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     try:
                         for at in range(0, len(data), step):
@@ -129,7 +132,7 @@ def silence(daemon):
     connections = []
     for data in SILENT.values():
         for port in (daemon.port,) * 8 + (daemon.admin_port,) * 2:
-            connections.append(socket.create_connection((daemon.host, port), timeout=3))
+            connections.append(socket.create_connection((daemon.host, port), timeout=DEADLINE_S))
             connections[-1].sendall(data)
     time.sleep(0.3)
     used = []
@@ -158,18 +161,18 @@ def readers(daemon):
     for port in (daemon.port, daemon.admin_port):
         before = counts()
         for data in plain:
-            with socket.create_connection((daemon.host, port), timeout=3) as s:
+            with socket.create_connection((daemon.host, port), timeout=DEADLINE_S) as s:
                 s.sendall(data)
                 check(s.recv(100)[:9] == b"HTTP/1.1 ", "no answer to", data[:100])
         for data in (b"GET /livez HTTP/1.0\r\n\r\n", b"GET /livez HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" + SMUGGLED):
-            with socket.create_connection((daemon.host, port), timeout=3) as s:
+            with socket.create_connection((daemon.host, port), timeout=DEADLINE_S) as s:
                 s.sendall(data)
                 got, closed = until_closed(s)
                 check(closed and got.count(b'"live":true') == 1 and b"Connection: close" in got, "HTTP/1.0", closed, got)
         # What the library may read otherwise, or would have to wait for, is not handed over.
         own = (b"GET /livez HTTP/1.0\r\nX: y \r\n\r\n",), (b"GET /livez HTTP/1.0\r\nX:y\r\n\r\n",), (b"GET /livez HTT", b"P/1.0\r\nX: y\r\n\r\n" + SMUGGLED)
         for pieces in own:
-            with socket.create_connection((daemon.host, port), timeout=3) as s:
+            with socket.create_connection((daemon.host, port), timeout=DEADLINE_S) as s:
                 for piece in pieces:
                     s.sendall(piece)
                     time.sleep(0.02)
@@ -183,7 +186,7 @@ def readers(daemon):
 def leave_to_send(daemon):
     """100 Continue comes before the body is there, and never in front of a refusal."""
     body = bytes(range(256))
-    with daemon.dial(timeout=3) as s:
+    with daemon.dial(timeout=DEADLINE_S) as s:
         for fields in (["Content-Length: 256"], ["Transfer-Encoding: chunked"]) * 2:
             s.sendall(raw(POST, HOST, "Expect: 100-continue", *fields))
             check(s.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n", "no leave to send")
@@ -191,7 +194,7 @@ def leave_to_send(daemon):
             answer = read_answer(s)
             check(answer and answer[0] == 200 and answer[2] == body, "after 100", answer and answer[:2])
     for target, fields in ((POST.replace("reduce", "nope"), ["Content-Length: 256"]), (POST, ["Content-Length: 9999999999"]), (POST.replace("reduce", "nope"), ["Transfer-Encoding: chunked"])):
-        with daemon.dial(timeout=3) as s:
+        with daemon.dial(timeout=DEADLINE_S) as s:
             s.sendall(raw(target, HOST, "Expect: 100-continue", *fields))
             got, closed = until_closed(s)
             check(closed and re.match(rb"HTTP/1\.1 4(04|13) ", got) and b"100 Continue" not in got, "refused before its body", got[:100], closed)
@@ -209,7 +212,7 @@ def long_heads(daemon, generator):
             rest -= n
         whole = head + b"\r\n" + body
         check(len(whole) == length + 256, "a head of", length, "has", len(whole) - 256)
-        with daemon.dial(timeout=3) as s:
+        with daemon.dial(timeout=DEADLINE_S) as s:
             for _ in range(3):
                 at = generator.randrange(1, len(whole))
                 s.sendall(whole[:at])
@@ -261,12 +264,16 @@ def ends(daemon):
     head, body = row_request([7] * 64)
     for name, data, answers in (("half a head", head[:40], 0), ("two requests", (head + body) * 2, 2), ("a request and half a head", head + body + head[:40], 1),
                                 ("half a chunked body", CHUNKED + b"100\r\n" + bytes(10), 0), ("nothing", b"", 0)):
-        with daemon.dial(timeout=3) as s:
-            s.sendall(data)
-            s.shutdown(socket.SHUT_WR)
-            begun = time.monotonic()
-            got, closed = until_closed(s)
-            check(closed and got.count(b" 200 OK") == answers and time.monotonic() - begun < 1, name, closed, got.count(b" 200 OK"), time.monotonic() - begun)
+        for _ in range(ATTEMPTS):
+            with daemon.dial(timeout=DEADLINE_S) as s:
+                s.sendall(data)
+                s.shutdown(socket.SHUT_WR)
+                begun = time.monotonic()
+                got, closed = until_closed(s)
+                took = time.monotonic() - begun
+            if took < 1:
+                break
+        check(closed and got.count(b" 200 OK") == answers and took < 1, name, closed, got.count(b" 200 OK"), took)
 
 
 def main():

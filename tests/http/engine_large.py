@@ -25,14 +25,15 @@ def start(path, memory, *options, environment=None):
 
 
 def read_large(s):
-    """As read_answer, in time that grows with the length alone."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        more = s.recv(65536)
-        if not more:
-            return None
-        data += more
-    head, rest = data.split(b"\r\n\r\n", 1)
+    """As read_answer, behind interim ones too, in time that grows with the length alone."""
+    head, rest = b"HTTP/1.1 100 ", b""
+    while head.startswith(b"HTTP/1.1 100 "):
+        while b"\r\n\r\n" not in rest:
+            more = s.recv(65536)
+            if not more:
+                return None
+            rest += more
+        head, rest = rest.split(b"\r\n\r\n", 1)
     lines = head.decode("latin-1").split("\r\n")
     fields = {name.strip().lower(): value.strip() for name, value in (line.split(":", 1) for line in lines[1:])}
     body = bytearray(int(fields.get("content-length", 0)))
@@ -91,7 +92,7 @@ def held(daemon):
             metric(text, "kernserve_large_memory_bytes") + metric(text, "kernserve_inflight_bytes"))
 
 
-def wait_for(daemon, expected, what, seconds=3):
+def wait_for(daemon, expected, what, seconds=30):
     end = time.monotonic() + seconds
     while True:
         now = held(daemon)
@@ -233,12 +234,12 @@ def waiting(path, generator):
             late.sendall(head)
             answer = read_large(late)
             assert answer[0] == 503 and answer[1]["kernserve-error"] == "queue_full", answer
-            assert answer[1]["retry-after"] and time.monotonic() - begun < 1.5
+            assert answer[1]["retry-after"] and time.monotonic() - begun < 2.5
             time.sleep(3.5)
             assert held(daemon)[:2] == (1, 2), "the body's time runs on while the request waits"
             third.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             third.close()
-            wait_for(daemon, (1, 1, None), "one that has gone", 1)
+            wait_for(daemon, (1, 1, None), "one that has gone")
             assert read_large(first)[2] == body
             answer = read_large(second)
             assert answer and answer[0] == 200 and answer[2] == body, answer and answer[:2]
@@ -257,7 +258,7 @@ def the_deadline_ends_waiting(path, generator):
             begun = time.monotonic()
             answer = read_large(second)
             assert answer[0] == 504 and answer[1]["kernserve-error"] == "deadline", answer
-            assert 1.5 < time.monotonic() - begun < 4
+            assert 1.5 < time.monotonic() - begun < 20
             wait_for(daemon, (1, 0, None), "one that was told")
         assert daemon.stop() == 0
 
@@ -293,12 +294,26 @@ class Taker(threading.Thread):
         return self.answer[0] if self.answer else None
 
 
+def alone_s(path, head, body):
+    """Seconds that such a request takes with nothing beside it, at most of three."""
+    took = []
+    with start(path, 36 * MIB, "--threads", "1") as daemon, daemon.dial(60) as s:
+        for _ in range(3):
+            begun = time.monotonic()
+            assert exchange(s, head, body)[0] == 200
+            took.append(time.monotonic() - begun)
+        assert daemon.stop() == 0
+    return max(took)
+
+
 def a_line_too_long(path, generator):
     """Memory for two, which their clients keep for 0.25 s: within a deadline of 3 s some 24 can be served. Who would wait for
-    longer hears so at once, as soon as there is a rate to tell it by; before that everybody waits."""
-    hold = 0.25
+    longer hears so at once, as soon as there is a rate to tell it by; before that everybody waits. Where the work itself takes
+    longer, clients keep it and wait for longer too."""
     head, body = large_request(8 * MIB)
-    with start(path, 36 * MIB, "--request-timeout", "3s", "--threads", "1") as daemon:
+    hold = max(0.25, 3 * alone_s(path, head, body))
+    deadline = 12 * hold
+    with start(path, 36 * MIB, "--request-timeout", "%dms" % (1e3 * deadline), "--threads", "1") as daemon:
         first = [Taker(daemon, head, body, hold) for _ in range(8)]
         for one in first:
             one.join()
@@ -318,8 +333,8 @@ def a_line_too_long(path, generator):
             assert one.status() != 200 or one.answer[2] == one.body, "other bytes"
         for one in refused:
             assert one.answer[1]["kernserve-error"] == "budget" and int(one.answer[1]["retry-after"]) >= 1, one.answer[1]
-        at_once = sum(one.took < 1 for one in refused)
-        assert at_once >= 0.8 * len(refused), "%d of %d were told within a second" % (at_once, len(refused))
+        at_once = sum(one.took < deadline / 3 for one in refused)
+        assert at_once >= 0.8 * len(refused), "%d of %d were told within a third of the deadline" % (at_once, len(refused))
         with daemon.dial(60) as s:  # the rate that was low keeps nobody out
             answer = exchange(s, head, body)
             assert answer[0] == 200 and answer[2] == body

@@ -9,7 +9,7 @@ import struct
 import sys
 import time
 
-from daemon import cpu_daemon, metric, random_values, read_answer, row_request, seed
+from daemon import comes_to, cpu_daemon, metric, random_values, read_answer, row_request, seed
 
 CHUNKS = 65536
 
@@ -58,7 +58,7 @@ def tiny_chunks(generator):
                     assert answer[2] == body, "%d chunks of %d: another body" % (count, size)
                 else:
                     assert answer[1]["kernserve-error"] == "chunks" and answer[1]["connection"] == "close", answer
-                    assert closed_after(s, 5) is not None, "the connection stays open after too many chunks"
+                    assert closed_after(s, 30) is not None, "the connection stays open after too many chunks"
         assert daemon.stop() == 0
 
 
@@ -96,7 +96,7 @@ def admission(generator):
             assert exchange(s, body[7:] + head + body[:7])[2] == body, "a connection within the limit suffers"
         for closing, s in zip(served, waiting):
             closing.close()
-            s.settimeout(5)
+            s.settimeout(30)
             assert read_answer(s)[2] == body, "a waiting connection is not served after another closed"
         for s in served + waiting:
             s.close()
@@ -117,7 +117,7 @@ def no_descriptors(generator):
         quiet(daemon, "no descriptor left")
         assert exchange(kept, head + body)[2] == body, "an open connection suffers from EMFILE"
         resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, limits)
-        late.settimeout(5)
+        late.settimeout(30)
         assert read_answer(late)[2] == body, "a connection is not accepted after descriptors are back"
         kept.close()
         late.close()
@@ -150,10 +150,10 @@ def slow_clients(generator):
             assert answer is None or (answer[0] == 408 and answer[1]["kernserve-error"] == "slow"), answer
         with daemon.dial() as s:
             s.sendall(head)
-            assert drip(s, body, 5), "a slow body is never answered"
+            assert drip(s, body, 12), "a slow body is never answered"
             answer = read_answer(s)
             assert answer and answer[0] == 408 and answer[1]["kernserve-error"] == "slow", answer
-            assert answer[1]["connection"] == "close" and closed_after(s, 5) is not None
+            assert answer[1]["connection"] == "close" and closed_after(s, 30) is not None
         with daemon.dial() as s:
             took = closed_after(s, 6)
             assert took is not None, "a silent connection is never closed"
@@ -204,10 +204,7 @@ def unread_answers(generator):
             s.close()
         print("answers:", codes, "most bytes in flight:", int(most), "grown by", grown >> 20, "MiB")
         assert most <= limit and codes.get(200, 0) >= 1 and codes.get(503, 0) >= 1, codes
-        end = time.monotonic() + 3
-        while metric(daemon.metrics(), "kernserve_inflight_bytes") and time.monotonic() < end:
-            time.sleep(0.05)
-        assert metric(daemon.metrics(), "kernserve_inflight_bytes") == 0, "bytes in flight after all is over"
+        assert comes_to(lambda: metric(daemon.metrics(), "kernserve_inflight_bytes"), 0) == 0, "bytes in flight after all is over"
         with daemon.dial(timeout=60) as s:
             assert exchange(s, head + body)[0] == 200
         assert daemon.stop() == 0

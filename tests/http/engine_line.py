@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from daemon import cpu_daemon, metric, random_values, read_answer, request, row_request, seed, settle
+from daemon import comes_to, cpu_daemon, metric, random_values, read_answer, request, row_request, seed, settle
 
 # One shard with slots of 16 KiB and six of 64 KiB.
 OPTIONS = ("--threads", "1", "--connections", "64", "--pinned-bytes", "1M")
@@ -17,7 +17,7 @@ NO_OVERFLOW = ("--inflight-bytes", "1")
 
 
 def await_value(read, least, what):
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while read() < least:
         assert time.monotonic() < end, what
 
@@ -149,6 +149,7 @@ def crowd(generator):
         for one in clients:
             one.start()
         time.sleep(0.7)
+        comes_to(lambda: answered[0] >= count or bool(faults), True)
         stop.set()
         for one in clients:
             one.join()

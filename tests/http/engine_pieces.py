@@ -102,7 +102,7 @@ def aborted(daemon, phase):
     return metric(daemon.metrics(), "kernserve_requests_aborted_total", phase=phase) or 0
 
 
-def wait_until(true, what, seconds=10):
+def wait_until(true, what, seconds=30):
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, what
@@ -114,7 +114,7 @@ def nothing_is_left(daemon):
         text = daemon.metrics()
         return not any(metric(text, name, **labels) for name, labels in (
             ("kernserve_large_requests", {"state": "open"}), ("kernserve_large_requests", {"state": "waiting"}),
-            ("kernserve_large_memory_bytes", {}), ("kernserve_inflight_bytes", {}), ("kernserve_requests_in_flight", {})))
+            ("kernserve_large_memory_bytes", {}), ("kernserve_inflight_bytes", {}), ("kernserve_inference_requests_in_flight", {})))
 
     wait_until(idle, "something is left")
     assert settle(daemon) == 0
@@ -324,7 +324,7 @@ def a_body_that_stops(daemon, generator):
             s.sendall(head + body[:size // 2])
             answer = Reader(s).answer()
             assert answer and answer[0] == 408 and answer[1]["kernserve-error"] == "slow", answer
-            assert answer[1]["connection"] == "close" and 0.8 < time.monotonic() - begun < 3
+            assert answer[1]["connection"] == "close" and 0.8 < time.monotonic() - begun < 20
             assert s.recv(1) == b""
         nothing_is_left(daemon)
 
@@ -336,7 +336,7 @@ def an_answer_that_nobody_reads(daemon, generator):
     with daemon.dial(60) as s:
         s.sendall(head + body)
         assert s.recv(13, socket.MSG_PEEK | socket.MSG_WAITALL) == b"HTTP/1.1 200 ", "no answer to leave unread"
-        wait_until(lambda: aborted(daemon, "send") == before + 1, "still there", 8)
+        wait_until(lambda: aborted(daemon, "send") == before + 1, "still there", 25)
         nothing_is_left(daemon)
 
 

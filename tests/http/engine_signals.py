@@ -20,7 +20,8 @@ import tempfile
 import threading
 import time
 
-from daemon import check, daemon_path, free_ports, seed, wrongs
+from daemon import check, comes_to, daemon_path, seed, wrongs
+from ports import free_ports
 
 ROUNDS, PLAIN_ROUNDS, GROUP_ROUNDS, PAUSE_ROUNDS = 90, 30, 12, 6
 OPTIONS = ("--backend", "cpu", "--threads", "1", "--pinned-bytes", "1M")
@@ -230,7 +231,9 @@ def while_it_pauses(path, generator):
         ports = free_ports(2)
         process = spawn(path, "--listen", "127.0.0.1:%d" % ports[0], "--admin-listen", "127.0.0.1:%d" % ports[1], "--supervise")
         wait_ready([(socket.AF_INET, ("127.0.0.1", ports[0]))])
-        os.kill(child_of(process), signal.SIGKILL)
+        child = child_of(process)
+        os.kill(child, signal.SIGKILL)
+        check(comes_to(lambda: child_of(process) != child, True), "the daemon's end is not noticed")  # asked before that, it would end as the daemon did
         time.sleep(generator.uniform(0, 1.2))
         process.send_signal(signal.SIGTERM)
         begun = time.monotonic()

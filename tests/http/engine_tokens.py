@@ -11,9 +11,8 @@ import re
 import signal
 import sys
 import tempfile
-import time
 
-from daemon import Daemon, check, daemon_path, request, wrongs
+from daemon import Daemon, check, comes_to, daemon_path, request, wrongs
 
 INFER = "/v2/models/softmax/infer"
 BODY = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 2], "data": [1, 1]}]}).encode()
@@ -38,10 +37,7 @@ def reloads(daemon):
 def reload(daemon):
     before = len(reloads(daemon))
     os.kill(daemon.process.pid, signal.SIGHUP)
-    end = time.monotonic() + 10
-    while len(reloads(daemon)) == before and time.monotonic() < end:
-        time.sleep(0.002)
-    check(len(reloads(daemon)) > before, "SIGHUP is not answered")
+    check(comes_to(lambda: len(reloads(daemon)) > before, True), "SIGHUP is not answered")
 
 
 def rss_kib(daemon):
@@ -79,10 +75,8 @@ def changes(daemon, path):
             check(got == [200, 401], "turn", turn, got)
     write(path, ["good", "s colour=red"])
     os.kill(daemon.process.pid, signal.SIGHUP)
-    end = time.monotonic() + 10
-    while "nothing has changed" not in daemon.said() and time.monotonic() < end:
-        time.sleep(0.01)
-    check("behind a token may stand" in daemon.said(), "the log says what is wrong with the file")
+    check(daemon.says("nothing has changed"), "SIGHUP is not answered")
+    check(daemon.says("behind a token may stand"), "the log says what is wrong with the file")
     check("colour" not in daemon.said(), "no byte of a token file's line is logged")
     with daemon.connect() as connection:
         check(ask(connection, "POST", INFER, "one", BODY).status == 200, "a file that is refused changes nothing")

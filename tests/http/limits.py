@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 
-from daemon import Daemon, check, chunked, daemon_path, metric, request, settle, wrongs
+from daemon import Daemon, check, chunked, comes_to, daemon_path, metric, request, settle, wrongs
 from files import npy_head
 
 REDUCE = "/v2/models/reduce/infer"
@@ -95,7 +95,7 @@ def read_again(where, folder, settings):
         with open(settings, "w") as file:
             file.write("log-level = %s\n" % ("debug" if turn > 0 else "info"))
         where.process.send_signal(signal.SIGHUP)
-        end = time.monotonic() + 5
+        end = time.monotonic() + 30
         while len(re.findall("configuration (?:read again|refused)", where.said())) <= turn and time.monotonic() < end:
             time.sleep(0.02)
         for token in ("Second", "third", "fourth", "a", "sixth"):
@@ -150,13 +150,13 @@ def heads():
         for name, piece in (("stops", b""), ("trickles", b"x")):
             with where.connect() as connection:
                 connection.send(b"POST /v2/models/reduce/infer HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
-                took = trickle(connection, piece, 0.05, 10)
-                check(took is not None and 0.6 < took < 3, "a head that %s is answered after %s s" % (name, took))
+                took = trickle(connection, piece, 0.05, 30)
+                check(took is not None and 0.6 < took < 20, "a head that %s is answered after %s s" % (name, took))
                 check(is_slow(connection.answer()), "a head that %s" % name)
-                check(connection.closed_within(3), "a head that %s: the connection stays" % name)
+                check(connection.closed_within(10), "a head that %s: the connection stays" % name)
         with where.connect() as connection:
             begun = time.monotonic()
-            check(connection.closed_within(5) and time.monotonic() - begun > 0.6, "a connection that says nothing")
+            check(connection.closed_within(30) and time.monotonic() - begun > 0.6, "a connection that says nothing")
         check(metric(where.metrics(), "kernserve_requests_rejected_total", code="slow") == 2, "heads that came too slowly are counted")
         check(where.stop() == 0, "the daemon's end")
 
@@ -167,8 +167,8 @@ def bodies():
         for name, head, piece in (("plain", PLAIN % (REDUCE.encode(), 4000, 4000), b"x"), ("chunked", LIBRARY % (REDUCE.encode(), 4000), b"1\r\nx\r\n")):
             with where.connect() as connection:
                 connection.send(head)
-                took = trickle(connection, piece, 0.05, 10)
-                check(took is not None and 0.6 < took < 3, "a %s body that trickles is answered after %s s" % (name, took))
+                took = trickle(connection, piece, 0.05, 30)
+                check(took is not None and 0.6 < took < 20, "a %s body that trickles is answered after %s s" % (name, took))
                 check(is_slow(connection.answer()), "a %s body that trickles" % name)
         check(where.stop() == 0, "the daemon's end")
 
@@ -182,8 +182,8 @@ def rates():
             with where.connect(timeout=30) as connection:
                 connection.send(head)
                 if slow:
-                    took = trickle(connection, piece, pause, 12)
-                    check(took is not None and 4.5 < took < 8, "%s: answered after %s s" % (name, took))
+                    took = trickle(connection, piece, pause, 30)
+                    check(took is not None and 4.5 < took < 20, "%s: answered after %s s" % (name, took))
                     check(is_slow(connection.answer()), name)
                     return
                 for _ in range(total // 10000):
@@ -207,8 +207,8 @@ def rates():
 def deadlines():
     """--request-timeout counts from the head, and a client may ask for less, never for more."""
     text = '{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1],"data":[1]}],"parameters":{"axis":0%s}}'
-    with daemon("--request-timeout", "400ms", "--body-timeout", "60s") as where:
-        for asked, pause, status in (("", 0, 200), ("", 0.8, 504), (',"timeout":10000000', 0.8, 504), (',"timeout":18446744073709551615', 0.8, 504),
+    with daemon("--request-timeout", "2s", "--body-timeout", "60s") as where:
+        for asked, pause, status in (("", 0, 200), ("", 2.3, 504), (',"timeout":10000000', 2.3, 504), (',"timeout":18446744073709551615', 2.3, 504),
                                      (',"timeout":9223372036854775', 0, 200), (',"timeout":0', 0, 200), (',"timeout":50000', 0.2, 504)):
             data = request("POST", REDUCE, (), (text % asked).encode())
             with where.connect() as connection:
@@ -228,10 +228,9 @@ def answers():
         with where.connect() as connection:
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
             connection.send(PLAIN % (REDUCE.encode(), size, size) + bytes(size))
-            time.sleep(3)
-            check(metric(where.metrics(), "kernserve_requests_in_flight") in (0, None), "an answer that nobody reads is in flight")
+            check(comes_to(lambda: metric(where.metrics(), "kernserve_inference_requests_in_flight") or 0, 0) == 0, "an answer that nobody reads is in flight")
             got = connection.answer()
-            check(got is None or len(got.body) < size, "an answer that nobody read for 3 s came whole")
+            check(got is None or len(got.body) < size, "an answer that nobody read came whole")
         with where.connect() as connection:
             answer = connection.ask(PLAIN % (REDUCE.encode(), size, size) + bytes(size))
             check(answer.status == 200 and len(answer.body) == size, "an answer that is read: %s" % answer.status)
@@ -291,7 +290,7 @@ def sizes():
                 answer, _ = next_answer(connection, 5)
                 check(answer is not None and answer.status == 413 and answer.header("kernserve-error") == "body_size" and answer.says_close(),
                       "a body without an end, %s: %s" % (name, answer))
-                check(connection.closed_within(5), "a body without an end, %s: the connection stays" % name)
+                check(connection.closed_within(30), "a body without an end, %s: the connection stays" % name)
         check(settle(where) == 0, "memory of refused bodies stays in use")
         check(where.stop() == 0, "the daemon's end")
 
@@ -305,7 +304,7 @@ def connections():
     with daemon("--connections", str(limit), "--body-timeout", "60s") as where:
         admin = Daemon.__new__(Daemon)  # the second listener has places of its own
         admin.host, admin.port = where.host, where.admin_port
-        end = time.monotonic() + 3
+        end = time.monotonic() + 30
         while metric(admin.metrics(), "kernserve_http_connections") != 1 and time.monotonic() < end:
             time.sleep(0.02)  # the asker itself
         served = [where.connect() for _ in range(limit)]
@@ -323,7 +322,7 @@ def connections():
             check(connection.answer().status == 200, "a busy connection within the limit suffers")
         for at in range(extra):
             (served + waiting)[at].close()
-            answer, _ = next_answer(waiting[at], 5)
+            answer, _ = next_answer(waiting[at], 30)
             check(answer is not None and answer.status == 200, "one that waited, after another closed: %s" % answer)
         for connection in served + waiting:
             connection.close()
@@ -342,14 +341,14 @@ def draining():
         time.sleep(1)
         answer = connection.ask(SMALL[-8:])
         check(answer is not None and answer.status == 200, "a request amid its body while draining: %s" % answer)
-        check(where.wait(10) == 0, "the daemon's end after all requests were answered")
+        check(where.wait(40) == 0, "the daemon's end after all requests were answered")
     with daemon("--shutdown-timeout", "500ms", "--body-timeout", "60s") as where, where.connect() as connection:
         connection.send(SMALL[:-8])
         time.sleep(0.1)
         where.process.send_signal(signal.SIGTERM)
-        answer, took = next_answer(connection, 10)
+        answer, took = next_answer(connection, 30)
         check(took is not None and took > 0.3 and (answer is None or answer.status == 503), "a request past --shutdown-timeout: %s" % answer)
-        code = where.wait(10)
+        code = where.wait(40)
         check(code == 75, "the daemon's end after a request was cut: %d" % code)
 
 

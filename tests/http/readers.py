@@ -241,7 +241,7 @@ class Run:
 
     def counted(self, when):
         """All that was asked has been counted when the last answer has left, a moment later at the latest."""
-        end = time.monotonic() + 2
+        end = time.monotonic() + 30
         while True:
             now = [counters(self.plain), counters(self.library)]
             grew = {key: [int(n.get(key, 0) - b.get(key, 0)) for n, b in zip(now, self.before)] for key in now[0].keys() | now[1].keys()}

@@ -253,7 +253,7 @@ def in_use(run):
         for thread in threads:
             thread.join()
         run.want("each request did, or found no region", {200, 404}, set(statuses))
-        end = time.monotonic() + 3
+        end = time.monotonic() + 30
         while run.names() and time.monotonic() < end:  # a request ends when its answer's last byte is sent
             time.sleep(0.01)
         run.want("in the end nothing is left", [], run.names())
@@ -268,7 +268,7 @@ def descriptors(run):
             run.ask("POST", SOFTMAX, work([2, 2], window("d", 16, 4090)))
             run.register("d", o.key, 9999)
             run.ask("POST", SYSTEM + "/region/d/unregister")
-        run.want("no descriptor is left", before, run.daemon.descriptors())
+        run.want("no descriptor is left", True, run.daemon.descriptors() <= before)
 
 
 def main():

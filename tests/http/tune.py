@@ -90,6 +90,7 @@ def before_ready(path, folder):
         check(first["tuned"]["heuristic"] == "onednn" and first["tuned"]["heuristic_us"] > 0, first)
         with daemon.connect() as connection:
             multiply(connection)
+        daemon.says('"plan tuned".*\n')
         check(len(lines(daemon, "plan tuned")) == 1, daemon.said())
         check(daemon.stop() == 0, "the daemon's end")
     with Daemon(path, *OPTIONS, "--tune-cache", cache) as daemon:
@@ -112,6 +113,7 @@ def broken_file(path, folder):
             file.write(text)
         with Daemon(path, *OPTIONS, "--tune-cache", cache, "--warm", "matmul:" + SHAPES) as daemon:
             check(plan(daemon)["tuned"]["candidates"] == 2, plan(daemon))
+            daemon.says('"the tune cache is ignored".*\n')
             check(len(lines(daemon, "the tune cache is ignored")) == 1, daemon.said())
             check(daemon.stop() == 0, "the daemon's end")
             check(len(lines(daemon, "the tune cache is not written")) == (name == "foreign"), daemon.said())
