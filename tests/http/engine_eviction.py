@@ -163,7 +163,9 @@ def storm(generator):
         check(len(times) >= 20 and good >= 0.98 * len(times), "new clients beside a storm", good, len(times))
         check(times[len(times) * 99 // 100] < 0.5, "p99 beside a storm", times[-5:])
         check(all(alive), "kept connections beside a storm", alive)
-        check(evicted(daemon, "idle") == 0 and evicted(daemon, "no_request") > count, "evictions")
+        # Idle is also a new client that has its answer and whose leaving has not been noticed yet.
+        idle, silent = evicted(daemon, "idle"), evicted(daemon, "no_request")
+        check(idle <= 0.02 * len(times) and silent > count, "evictions", idle, silent)
         check(daemon.stop() == 0, "exit code")
 
 
