@@ -26,12 +26,12 @@ static int64_t read_dim(const unsigned char *at)
 }
 
 /* ks_format.head */
-static ks_status tagged_head(ks_codec *oip, ks_error *error)
+static ks_status tagged_head(ks_codec *codec, ks_error *error)
 {
-    const unsigned char *head = (const unsigned char *)oip->file;
-    const int input = __builtin_ctz(ks_op_required(oip->ask.spec.op));
-    const char *const name = oip->ask.spec.op->inputs[input].name;
-    ks_tensor *tensor = &oip->ask.spec.in[input];
+    const unsigned char *head = (const unsigned char *)codec->file;
+    const int input = __builtin_ctz(ks_op_required(codec->request.spec.op));
+    const char *const name = codec->request.spec.op->inputs[input].name;
+    ks_tensor *tensor = &codec->request.spec.in[input];
     if (head[DTYPE_AT] >= KS_BYTES)
         return ks_fail(error, KS_DATATYPE, "the tagged head has datatype %d, which is none", head[DTYPE_AT]);
     tensor->dtype = (ks_dtype)head[DTYPE_AT];
@@ -40,17 +40,17 @@ static ks_status tagged_head(ks_codec *oip, ks_error *error)
         tensor->dims[i] = read_dim(head + FIRST + i * DIM_BYTES);
         if (tensor->dims[i] < 0) return ks_fail(error, KS_SHAPE, "the tagged head's dimension %d is negative", i);
     }
-    ks_status status = ks_codec_check_dtype(oip, input, name, tensor->dtype, error);
+    ks_status status = ks_codec_check_dtype(codec, input, name, tensor->dtype, error);
     if (status == KS_OK) status = ks_tensor_measure(tensor, name, error);
     if (status != KS_OK) return status;
-    oip->piece[oip->pieces++] = (ks_segment){.input = input, .bytes = tensor->size_bytes};
+    codec->segment[codec->segments++] = (ks_segment){.input = input, .bytes = tensor->size_bytes};
     return KS_OK;
 }
 
 /* ks_format.response_head */
-static size_t tagged_response_head(const ks_infer_request *ask, char out[KS_FILE_HEAD_MAX])
+static size_t tagged_response_head(const ks_infer_request *request, char out[KS_FILE_HEAD_MAX])
 {
-    const ks_tensor *tensor = &ask->spec.out[__builtin_ctz(ask->outputs)];
+    const ks_tensor *tensor = &request->spec.out[__builtin_ctz(request->outputs)];
     memset(out, 0, FIRST);
     memcpy(out, magic, sizeof magic);
     out[DTYPE_AT] = (char)tensor->dtype;

@@ -5,9 +5,9 @@
 
 enum { THREADS = 256 };
 
-typedef struct affine_choice {
+typedef struct affine_algorithm {
     int grid;
-} affine_choice;
+} affine_algorithm;
 
 __global__ void __launch_bounds__(THREADS) affine(ks_site site, size_t offset, int64_t count, float scale, float shift)
 {
@@ -24,24 +24,24 @@ __global__ void __launch_bounds__(THREADS) affine(ks_site site, size_t offset, i
 static ks_status affine_plan(const ks_chip *, const ks_spec *spec, ks_cuda_plan *out, ks_error *)
 {
     const int64_t grid = (ks_tensor_count(&spec->in[0]) + THREADS - 1) / THREADS;
-    const affine_choice c = {.grid = (int)(grid < 1 ? 1 : grid < KS_GRID_MAX ? grid : (int64_t)KS_GRID_MAX)};
+    const affine_algorithm c = {.grid = (int)(grid < 1 ? 1 : grid < KS_GRID_MAX ? grid : (int64_t)KS_GRID_MAX)};
     out->once = true;
     out->batch_max = (int)KS_BATCH_MAX;
     out->workspace_bytes = 0;
     out->counters = 0;
-    snprintf(out->pick.kernel, sizeof out->pick.kernel, "affine");
-    out->pick.grid = c.grid;
-    out->pick.threads = THREADS;
-    memcpy(out->choice, &c, sizeof c);
+    snprintf(out->kernel_info.kernel, sizeof out->kernel_info.kernel, "affine");
+    out->kernel_info.grid = c.grid;
+    out->kernel_info.threads = THREADS;
+    memcpy(out->algorithm, &c, sizeof c);
     return KS_OK;
 }
 
 /* ks_cuda_launch_fn */
-static ks_status affine_launch(const ks_chip *, const ks_spec *spec, const void *choice, ks_site site, int bucket,
+static ks_status affine_launch(const ks_chip *, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
                                cudaStream_t stream, ks_error *error)
 {
-    affine_choice c;
-    memcpy(&c, choice, sizeof c);
+    affine_algorithm c;
+    memcpy(&c, algorithm, sizeof c);
     const ks_tensor *in = &spec->in[0];
     const cudaError_t status =
         ks_launch(affine, dim3((unsigned)c.grid, (unsigned)bucket), THREADS, 0, false, stream, site, in->offset,
