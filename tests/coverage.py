@@ -29,8 +29,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # group: the sources
 PARTS = {
     "head": ("server/base/head.c", "server/http/plain_head.c"),
-    "JSON": ("server/codec/scan.c", "server/codec/scan_text.c", "server/codec/scan_values.c", "server/codec/scan_string.c",
-             "server/codec/scan_data.c", "server/codec/decode.c", "server/codec/json.c", "server/codec/params.c", "server/codec/raw.c",
+    "JSON": ("server/codec/scan/scan.c", "server/codec/scan/scan_text.c", "server/codec/scan/scan_values.c", "server/codec/scan/scan_string.c",
+             "server/codec/scan/scan_data.c", "server/codec/decode.c", "server/codec/json.c", "server/codec/params.c", "server/codec/raw.c",
              "server/codec/head_cache.c", "server/codec/file.c", "server/codec/npy.c", "server/codec/safetensors.c",
              "server/api/control_body.c", "server/base/number/read.c"),
     "shape": ("kernels/ops/tensor.c", "kernels/ops/softmax.c", "kernels/ops/reduce.c"),

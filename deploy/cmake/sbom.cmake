@@ -59,6 +59,7 @@ function(find_package_of library out_name out_version)
   string(REGEX REPLACE "^/usr/lib" "/lib" short ${real})
   foreach(path ${library} ${real} ${short} /usr${short})
     execute_process(COMMAND ${DPKG_QUERY} --search ${path} OUTPUT_VARIABLE found ERROR_QUIET RESULT_VARIABLE failed)
+    string(REGEX REPLACE "(local )?diversion [^\n]*\n" "" found "${found}") # a diverted file has lines in front of its owner's
     if(NOT failed AND found MATCHES "^([^:\n]+:?[a-z0-9]*): ")
       set(package ${CMAKE_MATCH_1})
       execute_process(COMMAND ${DPKG_QUERY} --show --showformat=\${Version} ${package} OUTPUT_VARIABLE version ERROR_QUIET)

@@ -3,7 +3,7 @@
 #define KS_CODEC_PARTS_H
 #include "kernserve/backend.h"
 #include "codec/decode.h"
-#include "codec/scan.h"
+#include "codec/scan/scan.h"
 #include "base/text.h"
 
 /* Bytes of the body that go to one model input, in the body's order. */

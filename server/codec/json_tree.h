@@ -2,7 +2,7 @@
  * alone knows cJSON. A tree is one thread's; what is read of it lives as long. */
 #ifndef KS_JSON_TREE_H
 #define KS_JSON_TREE_H
-#include "codec/scan.h"
+#include "codec/scan/scan.h"
 
 typedef struct cJSON ks_json;
 

@@ -191,12 +191,6 @@ static void count_queue(ks_engine *engine)
 
 static void look_at_lanes(ks_engine *engine);
 
-/* The first fault of a request stays. */
-static void set_fault(ks_job *job, const ks_error *error)
-{
-    if (job->fault && job->fault->status == KS_OK) *job->fault = *error;
-}
-
 /* Where the queue is full: within a turn requests may come faster than the turn's end launches them, so lanes may be free
  * or done. If they are not, the job that ranks last is refused, be it the new one. */
 static bool make_room(ks_engine *engine, const ks_job *job)
@@ -210,7 +204,7 @@ static bool make_room(ks_engine *engine, const ks_job *job)
     ks_error error;
     ks_fail(&error, KS_QUEUE_FULL, "Exceeds maximum queue size: of %d requests this one ranked last",
             engine->options.queue_max + 1);
-    set_fault(refused, &error);
+    ks_job_set_fault(refused, &error);
     finish_unrun(engine, refused, KS_QUEUE_FULL, ks_now_ns());
     return true;
 }
@@ -260,7 +254,7 @@ static void drop_late(ks_engine *engine, ks_job **link, int64_t now_ns)
     ks_error error;
     ks_fail(&error, KS_DEADLINE, "Request timeout expired after %.3f ms in the queue",
             (double)(now_ns - job->submitted_ns) / 1e6);
-    set_fault(job, &error);
+    ks_job_set_fault(job, &error);
     finish_unrun(engine, job, KS_DEADLINE, now_ns);
 }
 
@@ -352,7 +346,7 @@ static void finish_batch(ks_engine *engine, ks_lane_use *use, const ks_error *er
 {
     for (int i = 0; i < use->batch.count; i++) {
         ks_job *job = use->jobs[i];
-        if (error) set_fault(job, error);
+        if (error) ks_job_set_fault(job, error);
         job->done_ns = now_ns;
         job->compute_ns = now_ns - job->launched_ns - job->h2d_ns - job->d2h_ns;
         ks_engine_finish(engine, job, error ? error->status : KS_OK);
@@ -530,14 +524,14 @@ void ks_engine_lose(ks_engine *engine, const ks_error *fault)
     error.status = KS_DEVICE;
     for (ks_job *job = engine->done; job; job = job->next) { /* a full queue may have run them since the last look */
         if (job->status != KS_OK) continue;
-        set_fault(job, &error);
+        ks_job_set_fault(job, &error);
         job->status = KS_DEVICE;
     }
     for (int i = 0; i < engine->lanes; i++)
         if (engine->lane[i].busy) finish_batch(engine, &engine->lane[i], &error, now_ns);
     while (engine->queue.first) {
         ks_job *job = ks_queue_take(&engine->queue, &engine->queue.first);
-        set_fault(job, &error);
+        ks_job_set_fault(job, &error);
         finish_unrun(engine, job, KS_DEVICE, now_ns);
     }
     count_queue(engine);

@@ -58,6 +58,12 @@ static inline ks_job **ks_queue_last(ks_queue *queue)
     return link;
 }
 
+/* The first fault of a request stays. */
+static inline void ks_job_set_fault(ks_job *job, const ks_error *error)
+{
+    if (job->fault && job->fault->status == KS_OK) *job->fault = *error;
+}
+
 static inline bool ks_job_is_late(const ks_job *job, int64_t now_ns)
 {
     return job->deadline_ns && job->deadline_ns <= now_ns;

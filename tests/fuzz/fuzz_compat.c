@@ -8,7 +8,7 @@
 
 #include "api/compat.h"
 #include "fuzz.h"
-#include "codec/scan.h"
+#include "codec/scan/scan.h"
 
 /* Our own answers obey our own grammar. */
 static void check_head(const char *text, size_t length)

@@ -11,7 +11,7 @@
 #include "fuzz.h"
 #include "kernserve/backend.h"
 #include "codec/decode.h"
-#include "codec/scan.h"
+#include "codec/scan/scan.h"
 
 typedef struct memory {
     unsigned char *in, *room;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "codec/scan.h"
+#include "codec/scan/scan.h"
 
 enum { PLACE_MAX = 1 << 16 };
 

@@ -5,7 +5,7 @@
  *          (gemv.cuh, strip.cuh); few columns are few rows of the transposed product. Tiles too few for the chip share K:
  *          within a cluster, and across clusters through the workspace. Batches of small matrices are computed by a warp or
  *          a CTA each (batched.cuh, batched_registers.cuh). Rows that do not start on 16 bytes are shifted in shared memory,
- *          or copied into the workspace by a launch of their own (pack.cuh), or read where they lie (wgmma_odd.cuh). */
+ *          or copied into the workspace by a launch of their own (pack.cuh), or read where they lie (wgmma/odd.cuh). */
 #include "cuda/matmul/candidates.h"
 
 #include <string.h>

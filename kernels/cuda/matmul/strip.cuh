@@ -11,7 +11,7 @@
 #define KS_MATMUL_STRIP_CUH
 
 #include "cuda/matmul/gemv.cuh"
-#include "cuda/matmul/wgmma.cuh"
+#include "cuda/matmul/wgmma/wgmma.cuh"
 
 /* M rows of A, or fewer; a stage is 128 bytes of K, and OWN of them are a warp's. TENSOR: by mma.sync, of TF32 where T is
  * float; else FP32 by fused multiply-adds. */

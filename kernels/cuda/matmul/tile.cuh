@@ -9,7 +9,7 @@
 #include "cuda/matmul/gemv.cuh"
 #include "cuda/matmul/strip.cuh"
 #include "cuda/matmul/table.cuh"
-#include "cuda/matmul/wgmma_odd.cuh"
+#include "cuda/matmul/wgmma/odd.cuh"
 
 template <typename TILE, bool A_K, bool B_K>
 struct mm_pipeline {

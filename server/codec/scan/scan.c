@@ -3,12 +3,12 @@
  *
  * Limits  KS_SCAN_DEPTH levels, KS_SCAN_DATA_DEPTH within data, limits.members_max members per object, limits.string_max bytes per string,
  *         KS_SCAN_INPUTS_MAX inputs, limits.json_head_max bytes of JSON head, limits.json_max bytes in all. */
-#include "codec/scan.h"
+#include "codec/scan/scan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "codec/scan_parts.h"
+#include "codec/scan/scan_parts.h"
 
 static ks_status string_step(ks_scan *scan, const char **at, const char *end, ks_error *error)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/number/number.h"
-#include "codec/scan_parts.h"
+#include "codec/scan/scan_parts.h"
 #include "base/text.h"
 
 enum { KEPT_AT_ONCE = 1 << 28 };

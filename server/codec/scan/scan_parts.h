@@ -1,7 +1,7 @@
 /* What the files scan*.c share: the scanner's state. Nothing outside of these includes it. */
 #ifndef KS_SCAN_PARTS_H
 #define KS_SCAN_PARTS_H
-#include "codec/scan.h"
+#include "codec/scan/scan.h"
 
 typedef enum ks_scan_state {
     KS_SCAN_VALUE,       /* a value must come */

@@ -1,5 +1,5 @@
 /* A JSON string, decoded byte by byte into scan->text: escapes, surrogate pairs, UTF-8 as RFC 3629 has it. */
-#include "codec/scan_parts.h"
+#include "codec/scan/scan_parts.h"
 #include "base/util.h"
 
 /* Bytes that stand for themselves, without anything before or behind them. */

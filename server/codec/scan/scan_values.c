@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/number/number.h"
-#include "codec/scan_parts.h"
+#include "codec/scan/scan_parts.h"
 
 /* Doubles until n more bytes, which are below json_head_max, have room. */
 static bool grow_json_head(ks_scan *scan, size_t n)

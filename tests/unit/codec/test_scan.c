@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "codec/scan.h"
+#include "codec/scan/scan.h"
 
 static const ks_scan_limits usual = {
     .json_head_max = 65536, .string_max = 1024, .members_max = 64, .json_max = 1 << 24};

@@ -8,7 +8,7 @@
 #ifndef KS_MATMUL_WGMMA_ODD_CUH
 #define KS_MATMUL_WGMMA_ODD_CUH
 
-#include "cuda/matmul/wgmma.cuh"
+#include "cuda/matmul/wgmma/wgmma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 

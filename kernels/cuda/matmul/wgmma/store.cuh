@@ -1,0 +1,301 @@
+/* What becomes of a unit's sums: the epilogue and the store, in rows, pairs, lines or words; before that, where several CTAs share a
+ * tile, the reduction of its slices. */
+#ifndef KS_MATMUL_WGMMA_STORE_CUH
+#define KS_MATMUL_WGMMA_STORE_CUH
+
+#include "cuda/matmul/epilogue.cuh"
+#include "cuda/matmul/wgmma/pipeline.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+/* 8 columns of a warp's 16 rows, of which a thread has two neighbours of row lane / 4, then two of that + 8. */
+template <typename T>
+__device__ __forceinline__ void mm_store_block(const mm_args &args, const mm_out<T> &out, int row, int column,
+                                               mm_four<float> sum)
+{
+    const int lane_id = threadIdx.x % 32;
+    if (!args.plain) {
+#pragma unroll 1
+        for (int e = 0; e < 4; e++) {
+            const int at = args.swap_ab ? row + lane_id / 4 + e / 2 * 8 : column + lane_id % 4 * 2 + e % 2;
+            const float bias =
+                args.biased && at < (args.swap_ab ? out.rows : out.columns) ? mm_widen(out.bias[at]) : 0.0f;
+            const float x = mm_epilogue(args, sum.value[0], bias);
+            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
+        }
+    }
+    uint32_t two[2] = {ks_round_two<T>(sum.value[0], sum.value[1]), ks_round_two<T>(sum.value[2], sum.value[3])};
+    if (args.swap_ab) two[0] = mm_transpose_block(two[0]), two[1] = mm_transpose_block(two[1]);
+    const mm_int pitch = args.swap_ab ? args.m : args.n;
+    const int along_end = args.swap_ab ? out.rows : out.columns, lines_end = args.swap_ab ? out.columns : out.rows;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int along = (args.swap_ab ? row + half * 8 : column) + lane_id % 4 * 2,
+                  line = (args.swap_ab ? column : row + half * 8) + lane_id / 4;
+        if (line >= lines_end || along >= along_end) continue;
+        T *to = out.c + line * pitch + along;
+        if (pitch % 2 == 0)
+            *(uint32_t *)to = two[half];
+        else
+            for (int e = 0; e < 2 && along + e < along_end; e++)
+                *(uint16_t *)(to + e) = (uint16_t)(two[half] >> e * 16);
+    }
+}
+
+/* FP32: of the thread's two rows, the second the next one or 8 further, two neighbours each. */
+template <bool FED>
+__device__ __forceinline__ void mm_store_wide(const mm_args &args, const mm_out<float> &out, int row, int column,
+                                              mm_four<float> sum)
+{
+    constexpr int SECOND = FED ? 1 : 8;
+    if (!args.plain) {
+#pragma unroll 1
+        for (int e = 0; e < 4; e++) {
+            const int at = args.swap_ab ? row + e / 2 * SECOND : column + e % 2;
+            const float bias = args.biased && at < (args.swap_ab ? out.rows : out.columns) ? out.bias[at] : 0.0f;
+            const float x = mm_epilogue(args, sum.value[0], bias);
+            sum.value[0] = sum.value[1], sum.value[1] = sum.value[2], sum.value[2] = sum.value[3], sum.value[3] = x;
+        }
+    }
+    const mm_int pitch = args.swap_ab ? args.m : args.n;
+    const int along = args.swap_ab ? row : column, line = args.swap_ab ? column : row,
+              along_end = args.swap_ab ? out.rows : out.columns, lines_end = args.swap_ab ? out.columns : out.rows;
+    /* [line][along] of the four, and how far apart they are. */
+    const float four[2][2] = {{sum.value[0], args.swap_ab ? sum.value[2] : sum.value[1]},
+                              {args.swap_ab ? sum.value[1] : sum.value[2], sum.value[3]}};
+    const int lines_step = args.swap_ab ? 1 : SECOND, along_step = args.swap_ab ? SECOND : 1;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (line + i * lines_step >= lines_end || along >= along_end) continue;
+        float *to = out.c + (line + i * lines_step) * pitch + along;
+        if (along_step == 1 && pitch % 2 == 0) {
+            *(float2 *)to = make_float2(four[i][0], four[i][1]);
+        } else {
+            to[0] = four[i][0];
+            if (along + along_step < along_end) to[along_step] = four[i][1];
+        }
+    }
+}
+
+/* Columns 8 * block and up: four sums of a thread. */
+template <typename TILE, bool A_K>
+__device__ __forceinline__ void mm_wgmma_store_block(const mm_args &args, const mm_out<typename TILE::element> &out,
+                                                     int block, mm_four<float> sum)
+{
+    if constexpr (TILE::WIDE)
+        mm_store_wide<!A_K>(args, out, threadIdx.x / 128 * 64 + mm_wgmma_row<!A_K>(), block * 8 + threadIdx.x % 4 * 2,
+                            sum);
+    else
+        mm_store_block(args, out, threadIdx.x / 32 * 16, block * 8, sum);
+}
+
+/* FP32: a tile that is inside whole, two neighbours at a time: with swap_ab, of two rows, else of two columns. */
+template <typename TILE, bool FED, bool SWAP_AB>
+__device__ __forceinline__ void mm_wgmma_store_pairs(const mm_args &args, const mm_out<float> &out,
+                                                     const float (&sum)[TILE::SUMS])
+{
+    const int row = threadIdx.x / 128 * 64 + mm_wgmma_row<FED>(), column = threadIdx.x % 4 * 2;
+    const mm_int pitch = SWAP_AB ? args.m : args.n, second = SWAP_AB || FED ? pitch : pitch * 8;
+    float *to = out.c + (SWAP_AB ? column * pitch + row : row * pitch + column);
+#pragma unroll
+    for (int i = 0; i < TILE::SUMS; i += 4, to += SWAP_AB ? pitch * 8 : 8) {
+        *(float2 *)to = make_float2(sum[i], sum[i + (SWAP_AB ? 2 : 1)]);
+        *(float2 *)(to + second) = make_float2(sum[i + (SWAP_AB ? 1 : 2)], sum[i + 3]);
+    }
+}
+
+/* Up to 64 columns of a warp at a time, in lines of 16 bytes; `scratch` is the warp's own. */
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_store_lines(const mm_args &args, const mm_out<typename TILE::element> &out,
+                                                     const float (&sum)[TILE::SUMS], unsigned char *scratch)
+{
+    typedef typename TILE::element T;
+    constexpr int SOME = TILE::BLOCKS < 8 ? TILE::BLOCKS : 8;
+    const int lane_id = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
+    const mm_int pitch = args.swap_ab ? args.m : args.n;
+    const int along_end = args.swap_ab ? out.rows : out.columns, lines_end = args.swap_ab ? out.columns : out.rows;
+    /* Of the output's line, the 16 bytes `at`; swizzled, for the banks. */
+    auto place = [&](int line, int at) {
+        return (args.swap_ab ? line * 2 + ((at ^ line >> 2) & 1) : line * SOME + ((at ^ line) & (SOME - 1))) * 16;
+    };
+#pragma unroll
+    for (int first = 0; first < TILE::BLOCKS; first += SOME) {
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < SOME; i++) {
+            const float *four = sum + (first + i) * 4;
+            const uint32_t high = ks_round_two<T>(four[0], four[1]), low = ks_round_two<T>(four[2], four[3]);
+            const unsigned to = mm_shared_address(scratch) +
+                                (args.swap_ab ? place(i * 8 + lane_id % 8, lane_id / 8 % 2) : place(lane_id % 16, i));
+            if (args.swap_ab)
+                mm_stmatrix<true>(to, high, low);
+            else
+                mm_stmatrix<false>(to, high, low);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = lane_id; i < SOME * 16; i += 32) {
+            const int line = args.swap_ab ? i / 2 : i / SOME, at = args.swap_ab ? i % 2 : i % SOME;
+            const int line_at = (args.swap_ab ? first * 8 : row) + line,
+                      along = (args.swap_ab ? row : first * 8) + at * 8;
+            if (line_at < lines_end && along < along_end)
+                *(uint4 *)(out.c + line_at * pitch + along) = *(const uint4 *)(scratch + place(line, at));
+        }
+    }
+}
+
+/* Up to 64 columns of a warpgroup at a time where lines of the output start anywhere: in words, with one element in front of
+ * them or behind; `scratch` is the warpgroup's own. */
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_store_words(const mm_args &args, const mm_out<typename TILE::element> &out,
+                                                     const float (&sum)[TILE::SUMS], unsigned char *scratch)
+{
+    typedef typename TILE::element T;
+    constexpr int SOME = TILE::BLOCKS < 8 ? TILE::BLOCKS : 8;
+    const int lane_id = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, row = threadIdx.x / 128 * 64;
+    const mm_int pitch = args.swap_ab ? args.m : args.n;
+    const int along_end = args.swap_ab ? out.rows : out.columns, lines_end = args.swap_ab ? out.columns : out.rows;
+    const int chunks = args.swap_ab ? 8 : SOME, lines = args.swap_ab ? SOME * 8 : 64, words = chunks * 4;
+    /* Of a line, the 16 bytes `at`; swizzled, for the banks. */
+    auto place = [&](int line, int at) { return (line * chunks + ((at ^ line) & (chunks - 1))) * 16; };
+#pragma unroll
+    for (int first = 0; first < TILE::BLOCKS; first += SOME) {
+        mm_consumers_sync<TILE>();
+#pragma unroll
+        for (int i = 0; i < SOME; i++) {
+            const float *four = sum + (first + i) * 4;
+            const uint32_t high = ks_round_two<T>(four[0], four[1]), low = ks_round_two<T>(four[2], four[3]);
+            const unsigned to =
+                mm_shared_address(scratch) + (args.swap_ab ? place(i * 8 + lane_id % 8, warp * 2 + lane_id / 8 % 2)
+                                                           : place(warp * 16 + lane_id % 16, i));
+            if (args.swap_ab)
+                mm_stmatrix<true>(to, high, low);
+            else
+                mm_stmatrix<false>(to, high, low);
+        }
+        mm_consumers_sync<TILE>();
+        const int line_first = args.swap_ab ? first * 8 : row,
+                  along = (args.swap_ab ? row : first * 8) + lane_id % words * 2;
+#pragma unroll 4
+        for (int line = (warp * 32 + lane_id) / words; line < lines; line += 128 / words) {
+            if (line_first + line >= lines_end) break;
+            T *to = out.c + (line_first + line) * pitch + along;
+            const int at = lane_id % words, odd = (int)((uintptr_t)to >> 1 & 1);
+            uint32_t word = *(const uint32_t *)(scratch + place(line, at / 4) + at % 4 * 4);
+            if (odd) {
+                if (at == 0 && along < along_end) *(uint16_t *)to = (uint16_t)word;
+                const int next = at + 1 < words ? at + 1 : at;
+                word = word >> 16 | *(const uint32_t *)(scratch + place(line, next / 4) + next % 4 * 4) << 16;
+            }
+            if (along + odd + 1 < along_end && at + odd < words)
+                *(uint32_t *)(to + odd) = word;
+            else if (along + odd < along_end)
+                *(uint16_t *)(to + odd) = (uint16_t)word;
+        }
+    }
+}
+
+/* A whole tile's. */
+template <typename TILE, bool A_K>
+__device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out<typename TILE::element> &out,
+                                               const float (&sum)[TILE::SUMS], mm_four<float> *held)
+{
+    if constexpr (TILE::WIDE) {
+        if (args.plain && (args.swap_ab ? args.m : args.n) % 2 == 0 && out.rows == TILE::M && out.columns == TILE::N &&
+            !(A_K && args.swap_ab)) {
+            if (args.swap_ab)
+                mm_wgmma_store_pairs<TILE, !A_K, true>(args, out, sum);
+            else
+                mm_wgmma_store_pairs<TILE, !A_K, false>(args, out, sum);
+            return;
+        }
+    } else if (args.plain) {
+        if ((args.swap_ab ? args.m : args.n) % 8 == 0)
+            mm_wgmma_store_lines<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 32 * 32 * TILE::HELD));
+        else
+            mm_wgmma_store_words<TILE>(args, out, sum, (unsigned char *)(held + threadIdx.x / 128 * 128 * TILE::HELD));
+        return;
+    }
+    constexpr int SOME = TILE::BLOCKS < TILE::HELD ? TILE::BLOCKS : TILE::HELD;
+    held += threadIdx.x;
+#pragma unroll
+    for (int first = 0; first < TILE::BLOCKS; first += SOME) {
+        /* Through memory that is a thread's own, so that the code of a block is there once. */
+#pragma unroll
+        for (int i = 0; i < SOME; i++) {
+            const float *four = sum + (first + i) * 4;
+            held[i * TILE::CONSUMERS] = {four[0], four[1], four[2], four[3]};
+        }
+#pragma unroll 1
+        for (int i = 0; i < SOME; i++) mm_wgmma_store_block<TILE, A_K>(args, out, first + i, held[i * TILE::CONSUMERS]);
+    }
+}
+
+/* A unit of several that share a tile: the cluster's sums of what this CTA finishes come to `held`, and the mbarrier `reduced`
+ * counts their bytes. A warp's part of them goes through the workspace, and the last of the splits' warps that have the same
+ * part reduces it. Every sum is taken in the order of the slices. */
+template <typename TILE, bool A_K>
+__device__ __forceinline__ void mm_wgmma_reduce(const ks_site &site, const mm_args &args, const mm_unit &unit,
+                                                const mm_out<typename TILE::element> &out,
+                                                const float (&sum)[TILE::SUMS], mm_four<float> *held, unsigned reduced)
+{
+    enum { FEW = 8, SOME = 2, WARPS = TILE::CONSUMERS / 32 }; /* under way at a time: parts, of so many blocks */
+    const int share = TILE::BLOCKS >> args.cluster_log2;
+    unsigned rank = 0;
+    if (args.cluster > 1) {
+        rank = mm_cluster_rank();
+        mm_cluster_wait(); /* all barriers are ready */
+    }
+    held += threadIdx.x;
+    const unsigned at = mm_shared_address(held + rank * share * TILE::CONSUMERS);
+#pragma unroll
+    for (int i = 0; i < TILE::BLOCKS; i++) {
+        const unsigned to = (unsigned)i >> (TILE::BLOCKS_LOG2 - args.cluster_log2);
+        mm_send(mm_peer_address(at + (i - to * share) * TILE::CONSUMERS * 16, to), mm_peer_address(reduced, to),
+                sum + i * 4);
+    }
+    mm_mbarrier_wait_peers(reduced, 0);
+    auto reduced_of = [&](int i) {
+        mm_four<float> part[FEW];
+        static_assert((int)FEW >= (int)KS_MATMUL_CLUSTER_MAX, "a cluster's parts are read at once");
+#pragma unroll
+        for (unsigned r = 0; r < FEW; r++)
+            if (r < args.cluster) part[r] = held[(r * share + i) * TILE::CONSUMERS];
+#pragma unroll
+        for (unsigned r = 1; r < FEW; r++)
+            if (r < args.cluster) mm_add(part[0], part[r]);
+        return part[0];
+    };
+    if (args.splits == 1) {
+        mm_consumers_end<TILE>();
+#pragma unroll 1
+        for (int i = 0; i < share; i++)
+            mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i, reduced_of(i));
+        return;
+    }
+    const size_t split_fours = (size_t)TILE::BLOCKS * TILE::CONSUMERS;
+    const unsigned warp = threadIdx.x / 32, lane_id = threadIdx.x % 32;
+    mm_four<float> *partial = (mm_four<float> *)ks_workspace(site) + unit.tile * args.splits * split_fours +
+                              rank * share * TILE::CONSUMERS + threadIdx.x;
+    uint32_t *counter = ks_counters(site) + (((size_t)unit.tile << args.cluster_log2) + rank) * WARPS + warp;
+#pragma unroll 2
+    for (int i = 0; i < share; i++) partial[unit.split * split_fours + i * TILE::CONSUMERS] = reduced_of(i);
+    __syncwarp();
+    const int last = __any_sync(~0u, lane_id == 0 && mm_draw(counter) + 1 == args.splits);
+    __syncwarp();
+    mm_consumers_end<TILE>();
+    if (!last) return;
+    if (lane_id == 0) *counter = 0;
+#pragma unroll 1
+    for (int i = 0; i < share; i += SOME) {
+        mm_four<float> sums[SOME];
+        const int some = min((int)SOME, share - i);
+        mm_workspace_reduce<FEW>(sums, some, TILE::CONSUMERS, partial + i * TILE::CONSUMERS, split_fours, args.splits);
+#pragma unroll 1
+        for (int at = 0; at < some; at++) {
+            mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i + at, sums[0]);
+            sums[0] = sums[1];
+        }
+    }
+}
+#endif
+#endif
