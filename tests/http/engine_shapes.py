@@ -263,7 +263,7 @@ def start_within(path, kib):
     if daemon.ready_within(20):
         return daemon
     code, said = daemon.wait(20), daemon.said()
-    check(code == 71 and len(said.splitlines()) == 1, "a limit of %d KiB: exit %d" % (kib, code), said)
+    check((code == 71 or code == 78 and "memory:" in said) and len(said.splitlines()) == 1, "a limit of %d KiB: exit %d" % (kib, code), said)
     return None
 
 
