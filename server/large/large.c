@@ -87,26 +87,6 @@ static ks_status check_fits(const ks_large_requests *requests, const ks_large_re
                    request->in_bytes, request->out_bytes, (unsigned long long)limit);
 }
 
-/* --- events -------------------------------------------------------------------------------------------------------- */
-
-void ks_large_happen(ks_large_request *request)
-{
-    if (request->happened) return;
-    request->happened = true;
-    request->event_next = request->requests->events;
-    request->requests->events = request;
-}
-
-ks_status ks_large_fail(ks_large_request *request, const ks_error *error, ks_status status)
-{
-    if (request->status == KS_OK) {
-        request->status = status;
-        if (request->fault->status == KS_OK) *request->fault = *error;
-    }
-    ks_large_happen(request);
-    return status;
-}
-
 /* --- in ------------------------------------------------------------------------------------------------------------ */
 
 static void link_request(ks_large_request *request)

@@ -49,13 +49,27 @@ static inline bool ks_large_has_buffer(const ks_large_request *request)
     return request->device_buffer.memory != NULL;
 }
 
-/* --- large.c --- */
-
 /* The next turn names it. */
-void ks_large_happen(ks_large_request *request);
-void ks_large_pause_at(ks_large_request *request, ks_large_pause pause);
+static inline void ks_large_happen(ks_large_request *request)
+{
+    if (request->happened) return;
+    request->happened = true;
+    request->event_next = request->requests->events;
+    request->requests->events = request;
+}
+
 /* The first fault counts; returns status. */
-ks_status ks_large_fail(ks_large_request *request, const ks_error *error, ks_status status);
+static inline ks_status ks_large_fail(ks_large_request *request, const ks_error *error, ks_status status)
+{
+    if (request->status == KS_OK) {
+        request->status = status;
+        if (request->fault->status == KS_OK) *request->fault = *error;
+    }
+    ks_large_happen(request);
+    return status;
+}
+
+void ks_large_pause_at(ks_large_request *request, ks_large_pause pause);
 
 /* --- row_blocks.c --- */
 

@@ -162,8 +162,8 @@ def heads():
 
 
 def bodies():
-    """A body must be there within --body-timeout."""
-    with daemon("--body-timeout", "800ms", "--header-timeout", "60s", "--idle-timeout", "60s") as where:
+    """A body must be there within --body-timeout, whatever its rate."""
+    with daemon("--body-timeout", "800ms", "--min-rate", "1", "--header-timeout", "60s", "--idle-timeout", "60s") as where:
         for name, head, piece in (("plain", PLAIN % (REDUCE.encode(), 4000, 4000), b"x"), ("chunked", LIBRARY % (REDUCE.encode(), 4000), b"1\r\nx\r\n")):
             with where.connect() as connection:
                 connection.send(head)
