@@ -12,8 +12,9 @@ Exit code 0: no fault.
 import fnmatch
 import os
 import re
-import subprocess
 import sys
+
+import tree_files
 
 README_BYTES = 10240
 # Lines of a document, at most: one that grows past them has become two.
@@ -35,13 +36,7 @@ class Tree:
 
     def __init__(self, root):
         self.root, self.texts = root, {}
-        listing = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"], capture_output=True, text=True)
-        if listing.returncode == 0:
-            paths = listing.stdout.splitlines()
-        else:
-            paths = [os.path.relpath(os.path.join(top, name), root) for top, folders, names in os.walk(root)
-                     if not re.search(r"/(\.git|build)", top[len(root):]) for name in names]
-        self.paths = sorted(p for p in set(paths) if os.path.exists(os.path.join(root, p)))
+        self.paths = tree_files.files(root)
 
     def text(self, path):
         if path not in self.texts:

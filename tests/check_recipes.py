@@ -22,6 +22,8 @@ import sys
 import time
 import traceback
 
+import tree_files
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RECIPES = os.path.join(ROOT, "tests", "recipes")
 COPY = os.path.join(ROOT, "build-test", "recipes", "tree")
@@ -33,19 +35,6 @@ class Fault(Exception):
     pass
 
 
-def tree_files():
-    """Tracked files, and those that git would take."""
-    listing = subprocess.run(["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard"], capture_output=True, text=True)
-    paths = listing.stdout.splitlines() if listing.returncode == 0 else walk(ROOT)
-    return sorted(p for p in set(paths) if os.path.isfile(os.path.join(ROOT, p)))
-
-
-def walk(top):
-    for folder, folders, names in os.walk(top):
-        folders[:] = [f for f in folders if f not in (".git", "__pycache__") and not (folder == top and f.startswith("build"))]
-        yield from (os.path.relpath(os.path.join(folder, name), top) for name in names)
-
-
 def read(path):
     with open(path, "rb") as file:
         return file.read()
@@ -54,7 +43,7 @@ def read(path):
 class Recipe:
     def __init__(self, name, without):
         self.name, self.module = name, importlib.import_module(name)
-        self.new = sorted(walk(os.path.join(RECIPES, name))) if os.path.isdir(os.path.join(RECIPES, name)) else []
+        self.new = sorted(tree_files.walk(os.path.join(RECIPES, name))) if os.path.isdir(os.path.join(RECIPES, name)) else []
         self.edits = [edit for edit in self.module.EDITS if edit[0] not in without]
         self.all = set(self.new) | {edit[0] for edit in self.module.EDITS}
         self.new = [path for path in self.new if path not in without]
@@ -88,7 +77,7 @@ class Recipe:
 
 def write_copy(texts):
     """Only what differs is written: what did not change is not built again."""
-    gone = set(walk(COPY)) - set(texts) if os.path.isdir(COPY) else set()
+    gone = set(tree_files.walk(COPY)) - set(texts) if os.path.isdir(COPY) else set()
     for path in gone:
         os.remove(os.path.join(COPY, path))
     for path, content in texts.items():
@@ -134,7 +123,7 @@ def check_tree(out):
 
 def run(recipes, cost=False):
     """{recipe's name: fault or None}, and that of the whole as "tree"."""
-    texts = {path: read(os.path.join(ROOT, path)) for path in tree_files()}
+    texts = {path: read(os.path.join(ROOT, path)) for path in tree_files.files(ROOT)}
     faults = {}
     try:
         for recipe in recipes:

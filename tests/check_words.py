@@ -7,8 +7,9 @@ tell of older names and are left out, as are recorded texts of planted faults.
 """
 import os
 import re
-import subprocess
 import sys
+
+import tree_files
 
 # a name, by what it matches whole; what stands for it now
 RETIRED = [
@@ -61,15 +62,11 @@ def main():
     if "--self-test" in sys.argv:
         return self_test()
     root = next((word for word in sys.argv[1:] if not word.startswith("-")), os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-    listed = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"], stdout=subprocess.PIPE, universal_newlines=True)
-    files = listed.stdout.split("\n") if listed.returncode == 0 else [os.path.relpath(os.path.join(at, name), root) for top in ("server", "kernels", "include", "tests", "docs")
-                                                                    for at, _, names in os.walk(os.path.join(root, top)) for name in names]
     count = checked = 0
-    for path in files:
-        whole = os.path.join(root, path)
-        if not path or path.startswith(LEFT_OUT) or not os.path.isfile(whole):
+    for path in tree_files.files(root):
+        if path.startswith(LEFT_OUT):
             continue
-        with open(whole, encoding="utf-8", errors="replace") as file:
+        with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
             text = file.read()
         checked += 1
         for line, sentence in faults(path, text):

@@ -35,6 +35,8 @@ import sys
 import threading
 import time
 
+import tree_files
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCES = (".c", ".h", ".cc", ".def")
 CAUGHT, ALIVE, STALE, BROKEN, KNOWN = "caught", "ALIVE", "STALE", "DOES NOT BUILD", "alive, named"
@@ -68,20 +70,6 @@ def read_table(path):
         if names.count(name) > 1:
             raise SystemExit("%s: row %s comes twice" % (path, name))
     return rows
-
-
-def tree_files():
-    """Those that git knows or would take; without git all but builds."""
-    try:
-        out = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], check=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode()
-        return [name for name in out.split("\0") if name and os.path.isfile(os.path.join(ROOT, name))]
-    except (OSError, subprocess.CalledProcessError):
-        found = []
-        for folder, folders, names in os.walk(ROOT):
-            folders[:] = [name for name in folders if not name.startswith((".", "build"))]
-            found += [os.path.relpath(os.path.join(folder, name), ROOT) for name in names]
-        return found
 
 
 def read_sources(names):
@@ -250,7 +238,7 @@ def main():
     parser.add_argument("--work", default=os.path.join(ROOT, "build-planted"))
     given = parser.parse_args()
     given.work = os.path.abspath(given.work)
-    rows, names = read_table(given.table), tree_files()
+    rows, names = read_table(given.table), tree_files.files(ROOT)
     wanted = [name for name in given.rows.split(",") if name]
     for name in wanted:
         if name not in [row.name for row in rows]:
