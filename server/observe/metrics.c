@@ -7,12 +7,15 @@
 #include "base/clock.h"
 #include "observe/metrics_cells.h"
 
-const int64_t ks_bound_ns[KS_BOUNDS] = {10000,     25000,      50000,      100000,     250000,     500000,    1000000,
-                                        2500000,   5000000,    10000000,   25000000,   50000000,   100000000, 250000000,
-                                        500000000, 1000000000, 2500000000, 5000000000, 10000000000};
-const char *const ks_bound_text[KS_BOUNDS + 1] = {"1e-05",  "2.5e-05", "5e-05", "0.0001", "0.00025", "0.0005", "0.001",
-                                                  "0.0025", "0.005",   "0.01",  "0.025",  "0.05",    "0.1",    "0.25",
-                                                  "0.5",    "1.0",     "2.5",   "5.0",    "10.0",    "+Inf"};
+/* The first ones are those of a small request's phases: decode, queue and encode lie below 10 us. */
+const int64_t ks_bound_ns[KS_BOUNDS] = {250,       500,       1000,       2500,       5000,       10000,
+                                        25000,     50000,     100000,     250000,     500000,     1000000,
+                                        2500000,   5000000,   10000000,   25000000,   50000000,   100000000,
+                                        250000000, 500000000, 1000000000, 2500000000, 5000000000, 10000000000};
+const char *const ks_bound_text[KS_BOUNDS + 1] = {
+    "2.5e-07", "5e-07",  "1e-06", "2.5e-06", "5e-06", "1e-05", "2.5e-05", "5e-05", "0.0001",
+    "0.00025", "0.0005", "0.001", "0.0025",  "0.005", "0.01",  "0.025",   "0.05",  "0.1",
+    "0.25",    "0.5",    "1.0",   "2.5",     "5.0",   "10.0",  "+Inf"};
 const int ks_http_codes[KS_CODES] = {200, 400, 401, 403, 404, 405, 408, 411, 413, 414, 415,
                                      417, 421, 422, 431, 500, 501, 503, 504, 505, 0};
 
@@ -104,17 +107,27 @@ static uint64_t positive(int64_t ns)
     return ns > 0 ? (uint64_t)ns : 0;
 }
 
-int ks_metrics_bucket(int64_t ns)
+static inline int bucket_of(int64_t ns)
 {
-    /* From the bottom: a small request's phases lie in the first buckets, a long time pays for a few steps more. */
-    int bucket = 0;
+    /* By the bits of the time: where its octave begins. An octave has two bounds at most. */
+    static const unsigned char first[64] = {0,  0,  0,  0,  0,  0,  0,  0,  0,  1,  2,  3,  3,  4,  5,  6,
+                                            7,  8,  9,  10, 11, 12, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                                            21, 22, 23, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24,
+                                            24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24};
+    if (ns <= 0) return 0;
+    int bucket = first[64 - __builtin_clzll((unsigned long long)ns)];
     while (bucket < KS_BOUNDS && ns > ks_bound_ns[bucket]) bucket++;
     return bucket;
 }
 
+int ks_metrics_bucket(int64_t ns)
+{
+    return bucket_of(ns);
+}
+
 static void observe(ks_histogram *histogram, int64_t ns)
 {
-    add(&histogram->bucket[ks_metrics_bucket(ns)], 1);
+    add(&histogram->bucket[bucket_of(ns)], 1);
     add(&histogram->sum_ns, positive(ns));
 }
 

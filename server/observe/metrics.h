@@ -105,7 +105,7 @@ typedef struct ks_model_stats {
 void ks_metrics_stats(const ks_metrics *metrics, int model, ks_model_stats *out);
 
 /* Bounds of every histogram's buckets; the bucket that a time falls into, KS_BOUNDS for +Inf. */
-enum { KS_BOUNDS = 19 };
+enum { KS_BOUNDS = 24 };
 int ks_metrics_bucket(int64_t ns);
 
 /* What one shard's engine counts (engine.c writes, a document sums): the cells of the rows ENGINE and DEVICE of metrics.def,

@@ -30,6 +30,19 @@ if command -v promtool >/dev/null; then
 else
     echo "skip  promtool is not installed"
 fi
+for target in "$url/openapi.json" "$url/v2/models/stats"; do
+    plain=$(ask "$target")
+    want "${target##*:} unpacked" "$plain" "$(ask --compressed "$target")"
+    has "${target##*:} packed: its coding" '^[Cc]ontent-[Ee]ncoding: (deflate|gzip)' "$(headers)"
+    has "${target##*:} packed: a cache keeps both" '^[Vv]ary: Accept-Encoding' "$(headers)"
+    want "${target##*:} as it is to a client that has no coding" "" \
+        "$(ask "$target" >/dev/null; headers | grep -i '^content-encoding')"
+done
+packed=$(ask -H 'Accept-Encoding: gzip' "$admin/metrics" | wc -c)
+want "a packed scrape is below 20 kB ($packed)" yes "$([[ $packed -lt 20000 ]] && echo yes)"
+want "HEAD has the length of the packed document" "$(ask -H 'Accept-Encoding: gzip' "$url/openapi.json" | wc -c)" \
+    "$(curl -s -m 5 -I -H 'Accept-Encoding: gzip' "$url/openapi.json" | tr -d '\r' | sed -n 's/^[Cc]ontent-[Ll]ength: //p')"
+want "a short document stays as it is" "" "$(ask --compressed "$url/v2" >/dev/null; headers | grep -i '^content-encoding')"
 "$kernserve" --healthcheck "$url/v2/health/ready" >/dev/null 2>&1
 want "kernserve --healthcheck" 0 $?
 want "the example of a configuration has every option" "" \
