@@ -242,10 +242,12 @@ static int open_counters(ks_server *server)
     ks_daemon *daemon = &server->daemon;
     daemon->budget = ks_budget_open(server->config.inflight_bytes);
     daemon->metrics = ks_metrics_open(daemon->shards + 1); /* the last is the second listener's */
+    if (server->config.timeline > 0) daemon->timeline = ks_timeline_open(daemon->shards, (int)server->config.timeline);
     daemon->engine.budget = daemon->budget;
     daemon->addresses = ks_addresses_open((int)server->config.connections + KS_ARRIVALS_MOST);
     daemon->room_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (!daemon->budget || !daemon->metrics || !daemon->addresses || daemon->room_fd < 0)
+    if (!daemon->budget || !daemon->metrics || (server->config.timeline > 0 && !daemon->timeline) ||
+        !daemon->addresses || daemon->room_fd < 0)
         return fail(KS_EXIT_SYSTEM, "out of memory for counters");
     return KS_EXIT_OK;
 }
@@ -374,6 +376,7 @@ static void close_all(ks_server *server)
     for (int i = 0; i < server->fds_count; i++) ks_listen_close(server->fds[i]);
     ks_nvml_close(&daemon->api.nvml);
     ks_metrics_close(&daemon->metrics);
+    ks_timeline_close(&daemon->timeline);
     ks_addresses_close(&daemon->addresses);
     if (daemon->room_fd >= 0) close(daemon->room_fd);
     ks_regions_close(&daemon->regions);

@@ -363,7 +363,7 @@ PLANTS = (
     (check_metrics, "*metrics.def", None, 'ENGINE(planted, COUNTER, "kernserve_planted", "", "help")\n', "metric kernserve_planted_total is not"),
     (check_metrics, "docs/metrics.md", "| `kernserve_queue_depth` |", "| `kernserve_queue_deep` |", "metric kernserve_queue_deep does not"),
     (check_metrics, "docs/operate.md", None, "\n`kernserve_nothing`\n", "no metric kernserve_nothing"),
-    (check_routes, "*routes.c", '{"livez",', '{"planted", KS_ROUTE_LIVE, KS_HANDLER_live, READS, 1, 1, 1},\n    {"livez",', "route GET, HEAD /planted is not"),
+    (check_routes, "*routes.c", '{"livez",', '{"planted", KS_ROUTE_LIVE, KS_HANDLER_live, READS, EACH, 1, 1},\n    {"livez",', "route GET, HEAD /planted is not"),
     (check_routes, "docs/http.md", "| `/readyz` | GET, HEAD |", "| `/readyz` | POST |", "route POST /readyz does not"),
     (check_routes, "README.md", None, "\n`GET /v2/modells/stats`\n", "no route /v2/modells/stats"),
     (check_errors, "*status.h", 'X(SHAPE, 400, "shape", 0)', 'X(SHAPE, 400, "shapes", 0)', "error code 400 shapes is not"),

@@ -5,6 +5,7 @@
 
 #include "codec/decode.h"
 #include "api/openapi.h"
+#include "api/trace.h"
 
 static int write_ready(ks_api_view *view, ks_text *out)
 {
@@ -94,13 +95,13 @@ static void write_metrics(ks_api_view *view, const ks_document_request *request,
     ks_metrics_text(view->metrics, &document, out);
 }
 
-static void write_index(const ks_api_view *view, ks_text *out)
+static void write_index(const ks_api_view *view, bool second, ks_text *out)
 {
     ks_text_puts(out, "{\"name\":");
     ks_text_json(out, view->config->server_name, strlen(view->config->server_name));
     ks_text_puts(out,
-                 ",\"version\":\"" KS_VERSION
-                 "\",\"links\":[\"/v2\",\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\",\"/openapi.json\"]}");
+                 ",\"version\":\"" KS_VERSION "\",\"links\":[\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\",");
+    ks_text_puts(out, second ? "\"/v2/trace\"]}" : "\"/v2\",\"/openapi.json\"]}");
 }
 
 static ks_status write_plan(const ks_api_view *view, ks_infers *infers, const ks_route *route, ks_text *out,
@@ -135,7 +136,7 @@ static void write_document(ks_api_view *view, const ks_document_request *request
         ks_openapi_write(out, KS_VERSION);
         break;
     default:
-        write_index(view, out);
+        write_index(view, request->infers == NULL, out);
     }
 }
 
@@ -173,6 +174,8 @@ ks_status ks_document_make(ks_api_view *view, const ks_document_request *request
         return ks_control_register(view, request->route, request->control, error);
     case KS_ROUTE_UNREGISTER:
         return ks_control_unregister(view, request->route, error);
+    case KS_ROUTE_TIMELINE:
+        return ks_trace_write(view->timeline, view->shards, view->device_info, request->route->query, out, error);
     case KS_ROUTE_TRACE:
         return ks_fail(error, KS_UNAVAILABLE, "the server does not support tracing");
     default:

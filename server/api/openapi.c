@@ -204,9 +204,12 @@ static void put_operation(ks_text *out, const ks_route_row *row, const char *met
 static void put_paths(ks_text *out)
 {
     ks_route_row row;
+    const char *separator = "";
     put(out, "'paths':{");
     for (int i = 0; ks_route_at(i, &row); i++) {
-        if (i > 0) ks_text_puts(out, ",");
+        if (!row.data) continue;
+        ks_text_puts(out, separator);
+        separator = ",";
         put_path(out, row.path);
         put_parameters(out, row.path);
         if (row.reads) put_operation(out, &row, "get", i);

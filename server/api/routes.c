@@ -5,6 +5,7 @@
 #include "base/util.h"
 
 enum { READS = 1, WORKS = 2, BOTH = 3 }; /* GET and HEAD; POST */
+enum { DATA = 1, SECOND = 2, EACH = 3 }; /* listeners */
 
 /* A path's segments: a word stands for itself, "*" for a model's name, "#" for digits (a version), "@" for any other
  * name. The first row that fits counts, so that models/stats is not the metadata of a model named stats. */
@@ -12,46 +13,47 @@ static const struct {
     const char *path;
     ks_route_id id;
     ks_handler handler;
-    char methods;
-    bool admin, open, authorized;
+    char methods, listeners;
+    bool open, authorized;
 } table[] = {
-    {"v2/models/*/infer", KS_ROUTE_INFER, KS_HANDLER_infer, WORKS, 0, 0, 0},
-    {"v2/models/*/versions/#/infer", KS_ROUTE_INFER, KS_HANDLER_infer, WORKS, 0, 0, 0},
-    {"", KS_ROUTE_INDEX, KS_HANDLER_index, READS, 1, 0, 0},
-    {"v2/health/live", KS_ROUTE_LIVE, KS_HANDLER_live, READS, 1, 1, 1},
-    {"v2/health/ready", KS_ROUTE_READY, KS_HANDLER_ready, READS, 1, 1, 1},
-    {"livez", KS_ROUTE_LIVE, KS_HANDLER_live, READS, 1, 1, 1},
-    {"readyz", KS_ROUTE_READY, KS_HANDLER_ready, READS, 1, 1, 1},
-    {"healthz", KS_ROUTE_READY, KS_HANDLER_ready, READS, 1, 1, 1},
-    {"metrics", KS_ROUTE_METRICS, KS_HANDLER_metrics, READS, 1, 1, 0},
-    {"openapi.json", KS_ROUTE_OPENAPI, KS_HANDLER_index, READS, 0, 0, 0},
-    {"v2", KS_ROUTE_SERVER, KS_HANDLER_server_metadata, READS, 0, 0, 0},
-    {"v2/", KS_ROUTE_SERVER, KS_HANDLER_server_metadata, READS, 0, 0, 0},
-    {"v2/models/stats", KS_ROUTE_ALL_STATS, KS_HANDLER_model_stats, READS, 0, 0, 0},
-    {"v2/models/*", KS_ROUTE_MODEL, KS_HANDLER_model_metadata, READS, 0, 0, 0},
-    {"v2/models/*/ready", KS_ROUTE_MODEL_READY, KS_HANDLER_model_ready, READS, 0, 0, 0},
-    {"v2/models/*/config", KS_ROUTE_MODEL_CONFIG, KS_HANDLER_model_config, READS, 0, 0, 0},
-    {"v2/models/*/stats", KS_ROUTE_MODEL_STATS, KS_HANDLER_model_stats, READS, 0, 0, 0},
-    {"v2/models/*/plan", KS_ROUTE_PLAN, KS_HANDLER_model_plan, READS, 0, 0, 0},
-    {"v2/models/*/versions/#", KS_ROUTE_MODEL, KS_HANDLER_model_metadata, READS, 0, 0, 0},
-    {"v2/models/*/versions/#/ready", KS_ROUTE_MODEL_READY, KS_HANDLER_model_ready, READS, 0, 0, 0},
-    {"v2/models/*/versions/#/config", KS_ROUTE_MODEL_CONFIG, KS_HANDLER_model_config, READS, 0, 0, 0},
-    {"v2/models/*/versions/#/stats", KS_ROUTE_MODEL_STATS, KS_HANDLER_model_stats, READS, 0, 0, 0},
-    {"v2/models/*/versions/#/plan", KS_ROUTE_PLAN, KS_HANDLER_model_plan, READS, 0, 0, 0},
-    {"v2/repository/index", KS_ROUTE_REPOSITORY, KS_HANDLER_repository, WORKS, 0, 0, 0},
-    {"v2/repository/models/@/load", KS_ROUTE_LOAD, KS_HANDLER_repository, WORKS, 0, 0, 0},
-    {"v2/repository/models/@/unload", KS_ROUTE_LOAD, KS_HANDLER_repository, WORKS, 0, 0, 0},
-    {"v2/logging", KS_ROUTE_LOGGING, KS_HANDLER_logging, BOTH, 0, 0, 0},
+    {"v2/models/*/infer", KS_ROUTE_INFER, KS_HANDLER_infer, WORKS, DATA, 0, 0},
+    {"v2/models/*/versions/#/infer", KS_ROUTE_INFER, KS_HANDLER_infer, WORKS, DATA, 0, 0},
+    {"", KS_ROUTE_INDEX, KS_HANDLER_index, READS, EACH, 0, 0},
+    {"v2/health/live", KS_ROUTE_LIVE, KS_HANDLER_live, READS, EACH, 1, 1},
+    {"v2/health/ready", KS_ROUTE_READY, KS_HANDLER_ready, READS, EACH, 1, 1},
+    {"livez", KS_ROUTE_LIVE, KS_HANDLER_live, READS, EACH, 1, 1},
+    {"readyz", KS_ROUTE_READY, KS_HANDLER_ready, READS, EACH, 1, 1},
+    {"healthz", KS_ROUTE_READY, KS_HANDLER_ready, READS, EACH, 1, 1},
+    {"metrics", KS_ROUTE_METRICS, KS_HANDLER_metrics, READS, EACH, 1, 0},
+    {"openapi.json", KS_ROUTE_OPENAPI, KS_HANDLER_index, READS, DATA, 0, 0},
+    {"v2", KS_ROUTE_SERVER, KS_HANDLER_server_metadata, READS, DATA, 0, 0},
+    {"v2/", KS_ROUTE_SERVER, KS_HANDLER_server_metadata, READS, DATA, 0, 0},
+    {"v2/models/stats", KS_ROUTE_ALL_STATS, KS_HANDLER_model_stats, READS, DATA, 0, 0},
+    {"v2/models/*", KS_ROUTE_MODEL, KS_HANDLER_model_metadata, READS, DATA, 0, 0},
+    {"v2/models/*/ready", KS_ROUTE_MODEL_READY, KS_HANDLER_model_ready, READS, DATA, 0, 0},
+    {"v2/models/*/config", KS_ROUTE_MODEL_CONFIG, KS_HANDLER_model_config, READS, DATA, 0, 0},
+    {"v2/models/*/stats", KS_ROUTE_MODEL_STATS, KS_HANDLER_model_stats, READS, DATA, 0, 0},
+    {"v2/models/*/plan", KS_ROUTE_PLAN, KS_HANDLER_model_plan, READS, DATA, 0, 0},
+    {"v2/models/*/versions/#", KS_ROUTE_MODEL, KS_HANDLER_model_metadata, READS, DATA, 0, 0},
+    {"v2/models/*/versions/#/ready", KS_ROUTE_MODEL_READY, KS_HANDLER_model_ready, READS, DATA, 0, 0},
+    {"v2/models/*/versions/#/config", KS_ROUTE_MODEL_CONFIG, KS_HANDLER_model_config, READS, DATA, 0, 0},
+    {"v2/models/*/versions/#/stats", KS_ROUTE_MODEL_STATS, KS_HANDLER_model_stats, READS, DATA, 0, 0},
+    {"v2/models/*/versions/#/plan", KS_ROUTE_PLAN, KS_HANDLER_model_plan, READS, DATA, 0, 0},
+    {"v2/repository/index", KS_ROUTE_REPOSITORY, KS_HANDLER_repository, WORKS, DATA, 0, 0},
+    {"v2/repository/models/@/load", KS_ROUTE_LOAD, KS_HANDLER_repository, WORKS, DATA, 0, 0},
+    {"v2/repository/models/@/unload", KS_ROUTE_LOAD, KS_HANDLER_repository, WORKS, DATA, 0, 0},
+    {"v2/logging", KS_ROUTE_LOGGING, KS_HANDLER_logging, BOTH, DATA, 0, 0},
 #define SHARED_MEMORY(kind)                                                                                            \
-    {kind "/status", KS_ROUTE_REGIONS, KS_HANDLER_shared_memory, READS, 0, 0, 0},                                      \
-        {kind "/region/@/status", KS_ROUTE_REGIONS, KS_HANDLER_shared_memory, READS, 0, 0, 0},                         \
-        {kind "/region/@/register", KS_ROUTE_REGISTER, KS_HANDLER_shared_memory, WORKS, 0, 0, 0},                      \
-        {kind "/region/@/unregister", KS_ROUTE_UNREGISTER, KS_HANDLER_shared_memory, WORKS, 0, 0, 0},                  \
-        {kind "/unregister", KS_ROUTE_UNREGISTER, KS_HANDLER_shared_memory, WORKS, 0, 0, 0},
+    {kind "/status", KS_ROUTE_REGIONS, KS_HANDLER_shared_memory, READS, DATA, 0, 0},                                   \
+        {kind "/region/@/status", KS_ROUTE_REGIONS, KS_HANDLER_shared_memory, READS, DATA, 0, 0},                      \
+        {kind "/region/@/register", KS_ROUTE_REGISTER, KS_HANDLER_shared_memory, WORKS, DATA, 0, 0},                   \
+        {kind "/region/@/unregister", KS_ROUTE_UNREGISTER, KS_HANDLER_shared_memory, WORKS, DATA, 0, 0},               \
+        {kind "/unregister", KS_ROUTE_UNREGISTER, KS_HANDLER_shared_memory, WORKS, DATA, 0, 0},
     SHARED_MEMORY("v2/systemsharedmemory") SHARED_MEMORY("v2/cudasharedmemory")
 #undef SHARED_MEMORY
-        {"v2/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, 0, 0, 0},
-    {"v2/models/*/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, 0, 0, 0},
+        {"v2/trace", KS_ROUTE_TIMELINE, KS_HANDLER_trace, READS, SECOND, 0, 0},
+    {"v2/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, DATA, 0, 0},
+    {"v2/models/*/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, DATA, 0, 0},
 };
 
 typedef struct segment {
@@ -193,6 +195,7 @@ bool ks_route_at(int index, ks_route_row *out)
                           .path = table[index].path,
                           .reads = table[index].methods & READS,
                           .works = table[index].methods & WORKS,
+                          .data = table[index].listeners & DATA,
                           .right = right_of(table[index].id)};
     return true;
 }
@@ -217,7 +220,8 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
     if (*target != '/') return ks_fail(error, KS_PATH, "Not Found");
     size_t row = 0;
     while (row < sizeof table / sizeof table[0] &&
-           ((admin && !table[row].admin) || !matches(table[row].path, target + 1, end, &model, &version, &name))) {
+           (!(table[row].listeners & (admin ? SECOND : DATA)) ||
+            !matches(table[row].path, target + 1, end, &model, &version, &name))) {
         model = version = name = (segment){0};
         row++;
     }

@@ -22,7 +22,8 @@ typedef enum ks_route_id {
     KS_ROUTE_REPOSITORY,
     KS_ROUTE_LOAD,
     KS_ROUTE_LOGGING,
-    KS_ROUTE_TRACE,
+    KS_ROUTE_TRACE,    /* Triton's settings */
+    KS_ROUTE_TIMELINE, /* the trace */
     KS_ROUTE_REGIONS,
     KS_ROUTE_REGISTER,
     KS_ROUTE_UNREGISTER,
@@ -54,12 +55,13 @@ typedef struct ks_route_row {
     ks_route_id id;
     const char *path;  /* segments: a word, "*" a model, "#" a version, "@" another name */
     bool reads, works; /* GET and HEAD; POST */
+    bool data;         /* on the data listeners; else on the second one alone */
     unsigned right;    /* of POST */
 } ks_route_row;
 bool ks_route_at(int index, ks_route_row *out);
 /* Whether a POST to it has a JSON object that is read; that of any other but infer is dropped. */
 bool ks_route_has_json_body(const ks_route *route);
 /* Always fills *route. KS_PATH, KS_METHOD (route->allow), KS_MODEL. admin: the second listener, which has health,
- * metrics and the index only. target: terminated. */
+ * metrics, the trace and the index only. target: terminated. */
 ks_status ks_route_find(const char *method, const char *target, bool admin, ks_route *route, ks_error *error);
 #endif

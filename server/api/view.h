@@ -9,6 +9,7 @@
 #include "engine/regions.h"
 #include "observe/metrics.h"
 #include "observe/nvml.h"
+#include "observe/timeline.h"
 
 enum { KS_SHARDS_MAX = 64 };
 
@@ -19,7 +20,8 @@ typedef struct ks_api_view {
     const ks_budget *budget;
     ks_regions *regions; /* NULL: client shared memory is off */
     ks_metrics *metrics;
-    ks_nvml *nvml; /* the second listener's thread; NULL: nothing to ask */
+    ks_timeline *timeline; /* NULL: none is kept */
+    ks_nvml *nvml;         /* the second listener's thread; NULL: nothing to ask */
     int shards;
     /* any thread, atomic; the daemon's: */
     const _Atomic int *state; /* ks_state */

@@ -24,6 +24,7 @@ void ks_daemon_fill_api(ks_daemon *daemon)
     api->budget = daemon->budget;
     api->regions = daemon->regions;
     api->metrics = daemon->metrics;
+    api->timeline = daemon->timeline;
     api->shards = daemon->shards;
     api->state = &daemon->state;
     api->device_faults = &daemon->device_faults;

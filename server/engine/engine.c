@@ -120,7 +120,10 @@ static ks_status make_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out
     ks_status status = ks_plans_make(engine->plans, spec, &plan, error);
     if (status != KS_OK) return status;
     status = prepare(engine, plan, error);
-    if (status != KS_OK) ks_plans_drop(engine->plans, &plan);
+    if (status != KS_OK)
+        ks_plans_drop(engine->plans, &plan);
+    else
+        ks_books_plan(engine, plan);
     ks_engine_count_plans(engine);
     *out = plan;
     return status;
@@ -224,6 +227,7 @@ ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
     job->h2d_ns = job->compute_ns = job->d2h_ns = 0;
     job->batch_count = 1;
     job->lane = 0;
+    job->launch = 0;
     job->submitted_ns = ks_now_ns();
     if (job->plan->out_bytes == 0) {
         finish_unrun(engine, job, KS_OK, job->submitted_ns);
@@ -369,6 +373,7 @@ static void launch_lane(ks_engine *engine, int lane, int64_t now_ns)
     ks_error error = {.status = KS_OK};
     const ks_status status = engine->backend->launch(use->lane, batch, &error);
     if (status == KS_OK) {
+        use->issue_ns = batch->plan->at_once ? INT64_MAX : ks_now_ns() - use->launched_ns;
         ks_graphs_launched(engine, lane, use->launched_ns);
         for (int i = 0; i < batch->count; i++) use->jobs[i]->graph = batch->graph;
         return;
@@ -402,7 +407,9 @@ void ks_engine_launch(ks_engine *engine)
 
 static void collect_trial(ks_engine *engine, ks_lane_use *use, int64_t run_ns)
 {
-    ks_engine_set_busy(engine, use, false, ks_now_ns());
+    const int64_t now_ns = ks_now_ns();
+    ks_books_trial(engine, use, now_ns - use->launched_ns);
+    ks_engine_set_busy(engine, use, false, now_ns);
     ks_tune_done(engine, run_ns);
 }
 
@@ -426,13 +433,7 @@ static void collect_done(ks_engine *engine, ks_lane_use *use)
         plan->timed_jobs += (uint64_t)batch->count;
         plan->timed_ns += batch->kernel_ns;
     }
-    if (!plan->mapped) {
-        ks_counter_add(KS_COUNTER(engine, h2d_bytes), (uint64_t)batch->count * plan->in_bytes);
-        ks_counter_add(KS_COUNTER(engine, d2h_bytes), (uint64_t)batch->count * plan->out_bytes);
-    }
-    ks_counter_add(KS_COUNTER(engine, h2d_ns), (uint64_t)batch->h2d_ns);
-    ks_counter_add(KS_COUNTER(engine, compute_ns), (uint64_t)(total_ns - batch->h2d_ns - batch->d2h_ns));
-    ks_counter_add(KS_COUNTER(engine, d2h_ns), (uint64_t)batch->d2h_ns);
+    ks_books_launch(engine, use, total_ns);
     finish_batch(engine, use, NULL, now_ns);
 }
 

@@ -40,8 +40,9 @@ typedef struct ks_engine_options {
     int64_t stall_ns;  /* device work without progress, in time of this shard's turns: a device fault */
     bool scrub;        /* clear a slot's used bytes when it is not taken again soon */
     int wake_fd;       /* the shard's eventfd */
-    ks_tunes *tunes;   /* what tuning found, of the whole daemon; NULL: plans run as prepare picks */
-    bool tune_live;    /* plans in use are tuned in idle turns */
+    struct ks_shard_timeline *timeline; /* this shard is its writer; NULL: none is kept */
+    ks_tunes *tunes;                    /* what tuning found, of the whole daemon; NULL: plans run as prepare picks */
+    bool tune_live;                     /* plans in use are tuned in idle turns */
 } ks_engine_options;
 
 typedef enum ks_job_state { KS_JOB_IDLE, KS_JOB_READY, KS_JOB_RUNNING, KS_JOB_DONE } ks_job_state;
@@ -64,6 +65,7 @@ typedef struct ks_job {
     int64_t kernel_ns;                          /* its batch's: ks_batch */
     int batch_count;                            /* jobs in its launch */
     int lane;                                   /* that ran it */
+    uint64_t launch;                            /* its launch's number in the timeline; 0: none */
     struct ks_job *next;                        /* ready queue; the list that collect returns */
 } ks_job;
 
@@ -140,6 +142,8 @@ ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_progres
 void ks_engine_tune_step(ks_engine *engine);
 int64_t ks_engine_tune_wait_ns(const ks_engine *engine); /* how long a turn may sleep for that; INT64_MAX: for ever */
 
+/* This shard's part of the timeline; NULL: none is kept. */
+struct ks_shard_timeline *ks_engine_timeline(const ks_engine *engine);
 /* Gauges and counters of this shard's engine, written by the shard alone. */
 void ks_engine_read_stats(const ks_engine *engine, ks_engine_stats *out); /* any thread */
 #endif

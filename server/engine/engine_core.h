@@ -14,6 +14,7 @@ typedef struct ks_lane_use {
     ks_lane *lane;
     bool busy;
     int64_t launched_ns;
+    int64_t issue_ns;    /* that the launch took of this shard; at most until the work was done */
     ks_turn_clock still; /* without progress, as far as is known */
     int64_t asked_ns;    /* what it said when the backend was last asked for progress */
     ks_batch batch;
@@ -72,6 +73,12 @@ void ks_engine_finish(ks_engine *engine, ks_job *job, ks_status status);
 /* The device is lost: fails everything, now and later. */
 void ks_engine_lose(ks_engine *engine, const ks_error *fault);
 void ks_engine_count_plans(ks_engine *engine);
+
+/* books.c */
+void ks_books_launch(ks_engine *engine, const ks_lane_use *use,
+                     int64_t total_ns); /* a batch that took so long is done */
+void ks_books_trial(ks_engine *engine, const ks_lane_use *use, int64_t total_ns); /* likewise, of a trial */
+void ks_books_plan(const ks_engine *engine, const ks_plan *plan);                 /* a plan was made */
 
 /* graphs.c */
 void ks_graphs_launched(ks_engine *engine, int lane, int64_t now_ns); /* books the batch's hit or miss */

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "codec/deflate.h"
+#include "observe/timeline.h"
 #include "request/infer_parts.h"
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
@@ -55,6 +56,46 @@ void ks_infers_log_other(ks_infers *infers, const ks_model *model, const ks_iden
            KS_INT("total_us", total_ns / 1000));
 }
 
+/* The 16 hexadecimal digits at text. */
+static uint64_t half_of_trace(const char *text)
+{
+    char digits[17];
+    memcpy(digits, text, 16);
+    digits[16] = '\0';
+    return strtoull(digits, NULL, 16);
+}
+
+static void add_to_timeline(const ks_infer *infer, ks_status status)
+{
+    const ks_job *job = &infer->job;
+    const ks_identity *identity = infer->identity;
+    ks_request_record record = {.first_ns = infer->times.first_ns,
+                                .decode_ns = infer->times.decode_ns,
+                                .answered_ns = infer->times.answered_ns,
+                                .in_bytes = job->plan ? job->plan->in_bytes : 0,
+                                .out_bytes = infer->response.length,
+                                .model = (uint64_t)infer->model->index & 0xffffffff,
+                                .status = (uint64_t)status & 0xffff,
+                                .ran = status == KS_OK};
+    if (status == KS_OK) {
+        record.submitted_ns = job->submitted_ns;
+        record.launched_ns = job->launched_ns >= job->submitted_ns ? job->launched_ns : job->done_ns;
+        record.done_ns = job->done_ns;
+        record.h2d_ns = job->h2d_ns;
+        record.d2h_ns = job->d2h_ns;
+        record.launch = job->launch;
+    }
+    if (identity->trace_id[0]) {
+        record.trace[0] = half_of_trace(identity->trace_id);
+        record.trace[1] = half_of_trace(identity->trace_id + 16);
+    }
+    if (identity->request_id == identity->made)
+        memcpy(record.request_id, identity->made, sizeof identity->made);
+    else
+        memcpy(record.request_id, identity->request_id, strnlen(identity->request_id, sizeof record.request_id - 1));
+    ks_timeline_add_request(infer->infers->timeline, &record);
+}
+
 void ks_infer_record(ks_infer *infer, ks_status status)
 {
     ks_infers *infers = infer->infers;
@@ -66,6 +107,7 @@ void ks_infer_record(ks_infer *infer, ks_status status)
                    .total_ns = infer->times.answered_ns - infer->times.first_ns};
     ks_times_phases(&infer->times, &infer->job, r.executed, r.phase_ns);
     ks_metrics_inference(infers->metrics, &r);
+    if (infers->timeline) add_to_timeline(infer, status);
     if (wants_line(infers)) log_line(infer, &r);
 }
 

@@ -62,6 +62,7 @@ struct ks_infers {
     const ks_config *config;
     ks_engine *engine;
     ks_shard_metrics *metrics;
+    struct ks_shard_timeline *timeline; /* NULL: none is kept */
     ks_budget *budget;
     ks_regions *regions;      /* NULL: client shared memory is off */
     const _Atomic int *state; /* ks_state */

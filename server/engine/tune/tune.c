@@ -132,6 +132,7 @@ static void try_next(ks_engine *engine, int lane)
     const int64_t guess_ns = plan->timed_jobs ? plan->timed_ns / (int64_t)plan->timed_jobs : 0;
     use->batch = (ks_batch){.plan = &tuner->trial, .trial = ks_contest_runs(&tuner->contest, guess_ns)};
     use->launched_ns = tuner->begun_ns;
+    use->issue_ns = 0; /* it is the device's time that counts */
     ks_engine_set_busy(engine, use, true, tuner->begun_ns);
     if (engine->backend->launch(use->lane, &use->batch, &error) == KS_OK) return;
     ks_engine_set_busy(engine, use, false, ks_now_ns());

@@ -1,0 +1,60 @@
+/* The books of launches that ended well: counters for the metrics, records for the timeline. */
+#include <stdio.h>
+
+#include "engine/engine_core.h"
+#include "observe/timeline.h"
+
+static uint64_t add_record(const ks_engine *engine, const ks_lane_use *use, int64_t total_ns)
+{
+    const ks_batch *batch = &use->batch;
+    if (!engine->options.timeline) return 0;
+    const ks_launch_record record = {.launched_ns = use->launched_ns,
+                                     .h2d_ns = batch->h2d_ns,
+                                     .compute_ns = total_ns - batch->h2d_ns - batch->d2h_ns,
+                                     .d2h_ns = batch->d2h_ns,
+                                     .issue_ns = use->issue_ns < total_ns ? use->issue_ns : total_ns,
+                                     .plan = batch->plan->id,
+                                     .lane = (uint64_t)(use - engine->lane) & 0xffff,
+                                     .jobs = (uint64_t)batch->count & 0xffff,
+                                     .graph = (uint64_t)batch->graph & 0xffffffff};
+    return ks_timeline_add_launch(engine->options.timeline, &record);
+}
+
+void ks_books_launch(ks_engine *engine, const ks_lane_use *use, int64_t total_ns)
+{
+    const ks_batch *batch = &use->batch;
+    const ks_plan *plan = batch->plan;
+    const uint64_t number = add_record(engine, use, total_ns);
+    for (int i = 0; i < batch->count; i++) use->jobs[i]->launch = number;
+    if (!plan->mapped) {
+        ks_counter_add(KS_COUNTER(engine, h2d_bytes), (uint64_t)batch->count * plan->in_bytes);
+        ks_counter_add(KS_COUNTER(engine, d2h_bytes), (uint64_t)batch->count * plan->out_bytes);
+    }
+    ks_counter_add(KS_COUNTER(engine, h2d_ns), (uint64_t)batch->h2d_ns);
+    ks_counter_add(KS_COUNTER(engine, compute_ns), (uint64_t)(total_ns - batch->h2d_ns - batch->d2h_ns));
+    ks_counter_add(KS_COUNTER(engine, d2h_ns), (uint64_t)batch->d2h_ns);
+}
+
+void ks_books_trial(ks_engine *engine, const ks_lane_use *use, int64_t total_ns)
+{
+    add_record(engine, use, total_ns);
+}
+
+/* "matmul FP16 [64,128] [128,256]" */
+void ks_books_plan(const ks_engine *engine, const ks_plan *plan)
+{
+    const ks_spec *spec = &plan->spec;
+    char text[KS_PLAN_TEXT_MAX], dims[KS_RANK_MAX * 21];
+    if (!engine->options.timeline) return;
+    int length = snprintf(text, sizeof text, "%s %s", spec->op->name, ks_dtype_name(spec->in[0].dtype));
+    for (int i = ks_next_input(spec, -1); i >= 0 && length < (int)sizeof text; i = ks_next_input(spec, i)) {
+        ks_dims_text(&spec->in[i], dims, sizeof dims);
+        length += snprintf(text + length, sizeof text - (size_t)length, " [%s]", dims);
+    }
+    ks_timeline_add_plan(engine->options.timeline, plan->id, text);
+}
+
+ks_shard_timeline *ks_engine_timeline(const ks_engine *engine)
+{
+    return engine->options.timeline;
+}

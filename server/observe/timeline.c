@@ -1,0 +1,110 @@
+#include "observe/timeline.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum { PLANS = 4096, WORD = sizeof(uint64_t) };
+enum {
+    LAUNCH_WORDS = sizeof(ks_launch_record) / WORD,
+    REQUEST_WORDS = sizeof(ks_request_record) / WORD,
+    PLAN_WORDS = KS_PLAN_TEXT_MAX / WORD
+};
+static_assert(sizeof(ks_launch_record) % WORD == 0 && sizeof(ks_request_record) % WORD == 0 &&
+                  KS_PLAN_TEXT_MAX % WORD == 0,
+              "records are whole words");
+
+struct ks_timeline {
+    int writers;
+    ks_shard_timeline *shard;
+};
+
+static bool open_ring(ks_ring *r, uint64_t records, int words)
+{
+    r->records = records;
+    r->words = calloc(records, (size_t)(1 + words) * WORD);
+    return r->words != NULL;
+}
+
+ks_timeline *ks_timeline_open(int writers, int launches)
+{
+    ks_timeline *timeline = calloc(1, sizeof *timeline);
+    if (!timeline) return NULL;
+    timeline->shard = aligned_alloc(_Alignof(ks_shard_timeline), sizeof *timeline->shard * (size_t)writers);
+    if (!timeline->shard) {
+        free(timeline);
+        return NULL;
+    }
+    memset(timeline->shard, 0, sizeof *timeline->shard * (size_t)writers);
+    timeline->writers = writers;
+    const uint64_t records = launches < 4 ? 4 : (uint64_t)launches;
+    bool all = true;
+    for (int i = 0; i < writers && all; i++) {
+        ks_shard_timeline *shard = &timeline->shard[i];
+        all = open_ring(&shard->launches, records, LAUNCH_WORDS) &&
+              open_ring(&shard->requests, records / 4, REQUEST_WORDS) && open_ring(&shard->plans, PLANS, PLAN_WORDS);
+    }
+    if (!all) ks_timeline_close(&timeline);
+    return timeline;
+}
+
+void ks_timeline_close(ks_timeline **timeline)
+{
+    if (!*timeline) return;
+    for (int i = 0; i < (*timeline)->writers; i++) {
+        free((*timeline)->shard[i].launches.words);
+        free((*timeline)->shard[i].requests.words);
+        free((*timeline)->shard[i].plans.words);
+    }
+    free((*timeline)->shard);
+    free(*timeline);
+    *timeline = NULL;
+}
+
+ks_shard_timeline *ks_timeline_writer(ks_timeline *timeline, int index)
+{
+    assert(index >= 0 && index < timeline->writers);
+    return &timeline->shard[index];
+}
+
+static bool get(const ks_ring *r, uint64_t number, void *record, int words)
+{
+    const _Atomic uint64_t *at = r->words + number % r->records * (uint64_t)(1 + words);
+    if (number == 0 || atomic_load_explicit(at, memory_order_acquire) != number) return false;
+    for (int i = 0; i < words; i++) {
+        const uint64_t word = atomic_load_explicit(at + 1 + i, memory_order_acquire);
+        memcpy((char *)record + i * WORD, &word, WORD);
+    }
+    return atomic_load_explicit(at, memory_order_relaxed) == number;
+}
+
+void ks_timeline_add_plan(ks_shard_timeline *shard, uint64_t plan, const char *text)
+{
+    char whole[KS_PLAN_TEXT_MAX] = "";
+    memcpy(whole, text, strnlen(text, KS_PLAN_TEXT_MAX - 1));
+    ks_ring_put(&shard->plans, plan, whole, PLAN_WORDS);
+}
+
+uint64_t ks_timeline_launches(const ks_timeline *timeline, int shard)
+{
+    return atomic_load_explicit(&timeline->shard[shard].launches.last, memory_order_acquire);
+}
+
+uint64_t ks_timeline_requests(const ks_timeline *timeline, int shard)
+{
+    return atomic_load_explicit(&timeline->shard[shard].requests.last, memory_order_acquire);
+}
+
+bool ks_timeline_launch(const ks_timeline *timeline, int shard, uint64_t number, ks_launch_record *out)
+{
+    return get(&timeline->shard[shard].launches, number, out, LAUNCH_WORDS);
+}
+
+bool ks_timeline_request(const ks_timeline *timeline, int shard, uint64_t number, ks_request_record *out)
+{
+    return get(&timeline->shard[shard].requests, number, out, REQUEST_WORDS);
+}
+
+bool ks_timeline_plan(const ks_timeline *timeline, int shard, uint64_t plan, char out[KS_PLAN_TEXT_MAX])
+{
+    return get(&timeline->shard[shard].plans, plan, out, PLAN_WORDS);
+}
