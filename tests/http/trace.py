@@ -2,10 +2,9 @@
 """/v2/trace is Chrome trace JSON that a viewer can trust: slices of a track nest, what begins ends, phases have no gap, flows lie
 in slices, what is counted is there, and it agrees with the metrics. Ends with what overlapped.
 
-trace.py KERNSERVE [--overlap] [--keep FILE] [OPTION...]   options go to the daemon
-
---overlap  at least two lanes must have worked at once, and copies beside compute (a GPU)
---keep     the trace under load is written there
+trace.py KERNSERVE [OPTION...]     options go to the daemon
+trace.py --check FILE [--overlap]  a trace that was taken under any load; --overlap: copies in, copies out and kernels of different
+                                   lanes must have run side by side, as a GPU under load does
 """
 
 import collections
@@ -41,7 +40,7 @@ def read(daemon, query=""):
     check(answer.status == 200 and answer.header("content-type") == "application/json", query, answer.status, answer.headers)
     document = json.loads(answer.body, parse_float=decimal.Decimal)
     check(document["displayTimeUnit"] == "ns" and list(document) == ["displayTimeUnit", "traceEvents", "otherData"], list(document))
-    return document, answer.body
+    return document
 
 
 Trace = collections.namedtuple("Trace", "tracks requests names launches")
@@ -139,7 +138,7 @@ def copies(daemon, clients, rounds):
 def agrees(daemon, sent):
     """Every request that was answered is there, with its launch; times in the engines are those of the metrics."""
     before = daemon.metrics()
-    document, _ = read(daemon)
+    document = read(daemon)
     trace = parse(document)
     check(document["otherData"]["truncated"] is False, document["otherData"])
     check(document["otherData"]["requests"] == len(trace.requests) and document["otherData"]["launches"] == len(trace.launches), document["otherData"])
@@ -178,15 +177,23 @@ def overlap(trace):
     return both / busy if busy else 0, pairs
 
 
+def tell(document):
+    trace = parse(document)
+    share, pairs = overlap(trace)
+    print("%d launches, %d requests; two or more slices of the device under way in %.0f %% of its busy time; side by side: %s"
+          % (len(trace.launches), len(trace.requests), 100 * share, ", ".join("+".join(p) for p in sorted(pairs)) or "none"))
+    return pairs
+
+
 def spans(daemon):
     """ms= gives what ended within it."""
-    document, _ = read(daemon, "?ms=10000")
+    document = read(daemon, "?ms=10000")
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     parse(document)
     time.sleep(0.3)
     with daemon.connect() as connection:
         connection.ask(request("POST", "/v2/models/softmax/infer?shape=2,3&datatype=FP32", [("X-Request-Id", "late")], bytes(24)))
-    document, _ = read(daemon, "?ms=200")
+    document = read(daemon, "?ms=200")
     trace = parse(document)
     check([r["request_id"] for r in trace.requests.values()] == ["late"], "in the last 200 ms", trace.requests)
     check(document["otherData"]["from_ns"] > now, document["otherData"])
@@ -207,14 +214,14 @@ def refusals(daemon):
         check("/v2/trace" in connection.ask(request("GET", "/")).body.decode(), "the index has no link")
     with daemon.connect() as connection:
         connection.ask(request("POST", "/v2/models/softmax/infer?shape=2,3&datatype=FP32", [("X-Request-Id", "bad")], bytes(23)))
-    bad = [r for r in parse(read(daemon)[0]).requests.values() if r["request_id"] == "bad"]
+    bad = [r for r in parse(read(daemon)).requests.values() if r["request_id"] == "bad"]
     check(len(bad) == 1 and bad[0]["status"] == 400 and bad[0]["code"] == "binary_size" and not bad[0]["phases"], "a refused request", bad)
 
 
 def small_ring(path, options):
     with Daemon(path, "--timeline", "16", *options) as daemon:
         load(daemon, 4, 40, 7)
-        trace = parse(read(daemon)[0])
+        trace = parse(read(daemon))
         shards = sum(name.startswith("shard") and name.count(" ") == 1 for name in trace.names.values())
         check(0 < len(trace.launches) <= 16 * shards and 0 < len(trace.requests) <= 4 * shards, len(trace.launches), len(trace.requests), shards)
     with Daemon(path, "--timeline", "0", *options) as daemon:
@@ -223,13 +230,13 @@ def small_ring(path, options):
 
 
 def main():
-    arguments = sys.argv[1:]
-    path, must_overlap, keep = arguments.pop(0), False, None
-    while arguments and arguments[0] in ("--overlap", "--keep"):
-        if arguments.pop(0) == "--overlap":
-            must_overlap = True
-        else:
-            keep = arguments.pop(0)
+    path, *arguments = sys.argv[1:]
+    if path == "--check":
+        with open(arguments[0], "rb") as file:
+            pairs = tell(json.load(file, parse_float=decimal.Decimal))
+        wanted = {("d2h", "h2d"), ("compute", "h2d"), ("compute", "d2h")} if "--overlap" in arguments else set()
+        check(wanted <= pairs, "not side by side:", wanted - pairs)
+        return 1 if wrongs() else 0
     with Daemon(path, *arguments) as daemon:
         agrees(daemon, load(daemon, 6, 60, int(time.time())))
         reader = threading.Thread(target=lambda: [read(daemon, "?ms=50") and time.sleep(0.01) for _ in range(20)])
@@ -237,15 +244,7 @@ def main():
         load(daemon, 8, 40, 3)
         copies(daemon, 8, 20)
         reader.join()
-        document, body = read(daemon, "?ms=1000")
-        share, pairs = overlap(parse(document))
-        print("%d events, two or more slices of the device under way in %.0f %% of its busy time; side by side: %s"
-              % (len(document["traceEvents"]), 100 * share, ", ".join("+".join(p) for p in sorted(pairs)) or "none"))
-        if keep:
-            with open(keep, "wb") as file:
-                file.write(body)
-        if must_overlap:
-            check(("compute", "h2d") in pairs and ("d2h", "h2d") in pairs, "no copy ran beside another lane's work", pairs)
+        tell(read(daemon, "?ms=1000"))
         spans(daemon)
         refusals(daemon)
     small_ring(path, arguments)
