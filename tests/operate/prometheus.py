@@ -189,7 +189,8 @@ def check_rules(prometheus):
             needs_graphs = rule["name"] in ("kernserve:graph_hits:share5m",)  # the CPU looks nothing up
             check(prometheus.query(rule["name"]) or needs_graphs, rule["name"], "records nothing")
         else:
-            check(not rule["alerts"], rule["name"], "is on over a daemon that is well:", rule["alerts"])
+            fires = [alert for alert in rule["alerts"] if alert["state"] == "firing"]  # a host that stalls may make one pending
+            check(not fires, rule["name"], "fires over a daemon that is well:", fires)
     print("%d rules evaluated, none with a fault, no alert" % len(rules))
 
 
