@@ -12,6 +12,7 @@ mkdir -p "$logs"
 PATH=$PATH:/usr/local/cuda/bin:/usr/sbin # where Debian has nginx and haproxy
 passed=0 failed=0 skipped=0
 jobs=$(nproc)
+compat_python= # of tests/compat's packages, once clients has them
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 # what one clone has compiled serves the next
 export KS_SLOW_MS=15000 # d_stop.sh: sanitizers start slowly
 export ASAN_OPTIONS=detect_leaks=1:halt_on_error=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
@@ -148,6 +149,7 @@ clients() {
     local environment python='' reason client begun=$SECONDS
     if environment=$("$root/tests/compat/environment.sh" 2>"$logs/environment.log"); then
         python=$environment/bin/python
+        compat_python=$python
         pass "packages for tests/compat: $environment" $((SECONDS - begun))
     else
         reason=$(tail -n 1 <<<"$environment")
@@ -169,6 +171,26 @@ clients() {
     fi
 }
 
+# What deploy/ holds for a fleet, by real proxies, Prometheus, and the tools that judge manifests; after clients, whose packages
+# have KServe's.
+operate() {
+    local environment reason='' begun kserve=() python name
+    step "rollout behind HAProxy" "$root/tests/operate/rollout.py" "$root/build/kernserve" haproxy
+    begun=$SECONDS
+    if ! environment=$("$root/tests/compat/environment.sh" "$root/tests/operate" 2>"$logs/environment-operate.log"); then
+        reason=$(tail -n 1 <<<"$environment")
+        for name in "rollout behind Envoy" Prometheus manifests "manifests: planted mistakes"; do skip "$name" "$reason"; done
+        return
+    fi
+    python=$environment/bin/python
+    pass "packages for tests/operate: $environment" $((SECONDS - begun))
+    [ -z "$compat_python" ] || kserve=(--kserve "$compat_python")
+    step "rollout behind Envoy" "$root/tests/operate/rollout.py" "$root/build/kernserve" envoy --program "$environment/bin/envoy"
+    step "Prometheus" "$python" -B "$root/tests/operate/prometheus.py" "$root/build/kernserve"
+    step "manifests" "$python" -B "$root/tests/operate/manifests.py" "${kserve[@]}"
+    step "manifests: planted mistakes" "$python" -B "$root/tests/operate/manifests.py" "${kserve[@]}" --self-test
+}
+
 # --- the run --------------------------------------------------------------------------------------------------------------
 # shellcheck source=deploy/packages.sh
 . "$root/deploy/packages.sh"
@@ -188,6 +210,7 @@ if [ "${1:-}" != quick ]; then
     wish libcurl4-openssl-dev curl/curl.h
     wish haproxy haproxy
     wish nginx nginx
+    wish openssl openssl
     [ -e /usr/lib/R/site-library/curl ] || ks_wished="$ks_wished r-cran-curl"
     python3 -c 'import ensurepip' 2>/dev/null || ks_wished="$ks_wished python3-venv"
 fi
@@ -212,6 +235,7 @@ if [ -x "$root/build/kernserve" ]; then
     step "behind HAProxy and nginx" "$root/tests/compat/proxies.py" "$root/build/kernserve" --count 300
     step "valgrind" "$root/tests/valgrind.sh" "$root/build/kernserve" 200
     clients
+    operate
 fi
 step "ASan and UBSan build" sanitized asan address,undefined && suite asan+ubsan "$root/build-test/asan"
 # oneDNN's threads come from an OpenMP that TSan cannot see into

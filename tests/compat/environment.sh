@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# Makes the virtual environment that the tests of real clients need, and prints its path: environment.sh
+# Makes the virtual environment that a folder's requirements.txt names, and prints its path: environment.sh [FOLDER]
+# FOLDER: this one, whose tests of real clients need perf_analyzer besides, or tests/operate.
 # Kept below ${XDG_CACHE_HOME:-~/.cache}/kernserve, under a name that changes with requirements.txt, so that it is made once.
 # Exit code 77, and the reason as the last line: it cannot be made here, because no package index is reached.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
+folder=$(cd "${1:-$here}" && pwd) || exit 71
 perf_analyzer=perf-analyzer==2.60.0
-name=$(cat "$here/requirements.txt" "$0" | sha256sum | cut -c1-16)
+name=$(cat "$folder/requirements.txt" "$0" | sha256sum | cut -c1-16)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kernserve
-env=$cache/env-$name
+kind='env'
+[ "$folder" = "$here" ] || kind=$(basename "$folder")
+env=$cache/$kind-$name
 if [ -e "$env/.complete" ]; then
     echo "$env"
     exit 0
@@ -55,11 +59,11 @@ fetch_perf_analyzer() {
 }
 
 {
-    rm -rf "$cache"/env-*
+    rm -rf "$cache/$kind"-*
     mkdir -p "$cache" && python3 -m venv "$env" || give_up "python3 -m venv does not work here"
-    "$env/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 --only-binary=:all: -r "$here/requirements.txt" ||
+    "$env/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 20 --only-binary=:all: -r "$folder/requirements.txt" ||
         give_up "the packages of requirements.txt cannot be had: no index is reached, or this Python is another than 3.11"
-    fetch_perf_analyzer || rm -f "$env/bin/perf_analyzer"
+    [ "$folder" != "$here" ] || fetch_perf_analyzer || rm -f "$env/bin/perf_analyzer"
     touch "$env/.complete"
 } >&2
 echo "$env"
