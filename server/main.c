@@ -382,9 +382,19 @@ static void close_all(ks_server *server)
     if (daemon->device) daemon->backend->close(&daemon->device);
 }
 
+/* They do nothing, and were meant to. */
+static void warn_of_variables(void)
+{
+    ks_unknown_variable variable;
+    for (int at = 0; ks_config_next_unknown(&at, &variable);)
+        KS_LOG(KS_LOG_WARN, "no option has this variable", KS_TEXT("variable", variable.name),
+               KS_TEXT("nearest", variable.nearest));
+}
+
 static int serve(ks_server *server, int argc, char **argv)
 {
     const int64_t begun_ns = ks_now_ns();
+    warn_of_variables();
     server->daemon.config = &server->config;
     server->admin_fd = server->daemon.room_fd = -1;
     pthread_mutex_init(&server->daemon.tokens.lock, NULL);
@@ -420,7 +430,7 @@ static int run_command(ks_command command, const ks_config *config)
 {
     switch (command) {
     case KS_COMMAND_HELP:
-        ks_config_help();
+        ks_config_help(config->help);
         return KS_EXIT_OK;
     case KS_COMMAND_VERSION:
         ks_version_print();

@@ -20,9 +20,18 @@ static int refuse(int code, const ks_error *error)
     return code;
 }
 
+static void warn_of_variables(void)
+{
+    ks_unknown_variable variable;
+    for (int at = 0; ks_config_next_unknown(&at, &variable);)
+        fprintf(stderr, "kernserve: warning: no option has the variable %s%s%s\n", variable.name,
+                *variable.nearest ? "; the nearest is " : "", variable.nearest);
+}
+
 int ks_command_check(const ks_config *config)
 {
     ks_error error = {0};
+    warn_of_variables();
     bool loopback, beyond = false;
     for (int i = 0; i <= config->listen.count; i++) {
         const char *address = i < config->listen.count ? config->listen.item[i] : config->admin_listen;

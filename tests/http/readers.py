@@ -34,7 +34,7 @@ MARKER = request("GET", "/v2/health/live", [("X-Request-Id", "marker"), ("Author
 PROFILES = ((0.7, OPTIONS),
             (0.1, OPTIONS + ("--token-file", TOKEN, "--strict-parameters", "--compat-models", "--response-compression", "--no-server-timing")),
             (0.1, OPTIONS + ("--json-non-finite", "error", "--max-requests-per-connection", "4", "--compat-models", "--triton-metrics")),
-            (0.1, OPTIONS + ("--host", "evil.example", "--max-header", "2k", "--max-fields", "9", "--max-uri", "100")))
+            (0.1, OPTIONS + ("--accept-host", "evil.example", "--max-header", "2k", "--max-fields", "9", "--max-uri", "100")))
 # Pages that tell of the process: their numbers differ.
 VOLATILE = re.compile(r"^/(metrics|v2/models/.*stats|v2/models/[^/]*/(versions/[^/]*/)?plan)(\?|$)")
 # Counters that follow from what was asked alone.
