@@ -110,6 +110,8 @@ ks_status ks_codec_begin(ks_codec *codec, const ks_codec_head *head, const ks_co
         return ks_codec_raw_begin(codec, head->query, error);
     }
     codec->request.format = KS_BODY_FORMAT_JSON;
+    const ks_status status = *head->query ? ks_codec_check_query(codec, head->query, error) : KS_OK;
+    if (status != KS_OK) return status;
     return begin_json(codec, error);
 }
 

@@ -186,8 +186,6 @@ ks_status ks_codec_parameter(ks_codec *codec, const char *name, const ks_param_v
     const ks_status status = protocol_parameter(codec, name, value, &known, error);
     if (status != KS_OK || known) return status;
     if (value->kind == KS_VALUE_OTHER) return no_value(name, KS_PARAMETER, error);
-    if (codec->limits.strict_parameters)
-        return ks_fail(error, KS_PARAMETER, "model '%s' has no parameter '%s'", codec->request.model->name,
-                       ks_quoted(name, strlen(name)).text);
-    return KS_OK;
+    return ks_codec_unknown(codec, value->kind == KS_VALUE_QUERY ? KS_NAME_IN_QUERY : KS_NAME_IN_PARAMETERS, name,
+                            error);
 }
