@@ -108,9 +108,8 @@ static int port_of(int fd)
 static int open_socket(const char *address, int64_t unix_mode, int *fd, bool *loopback)
 {
     ks_error error = {0};
-    const ks_status status = ks_listen_socket(address, (mode_t)unix_mode, fd, loopback, &error);
-    if (status == KS_OK) return KS_EXIT_OK;
-    return fail(status == KS_CONFIG ? KS_EXIT_CONFIG : KS_EXIT_AGAIN, error.text);
+    const int code = ks_listen_socket(address, (mode_t)unix_mode, fd, loopback, &error);
+    return code == KS_EXIT_OK ? code : fail(code, error.text);
 }
 
 static void take_inherited(ks_server *server)
@@ -445,7 +444,7 @@ static int run_command(ks_command command, const ks_config *config)
     case KS_COMMAND_TUNE:
         return ks_command_tune(config);
     case KS_COMMAND_HEALTHCHECK:
-        return ks_command_healthcheck(config->url);
+        return ks_command_healthcheck(config);
     case KS_COMMAND_SERVE:
     case KS_COMMAND_SELF_TEST:
         break;
@@ -468,7 +467,7 @@ int main(int argc, char **argv)
     if (code != KS_EXIT_OK) {
         fprintf(stderr, "kernserve: %s\n", error.text);
         ks_early_end();
-        return code;
+        return command == KS_COMMAND_HEALTHCHECK && code != KS_EXIT_USAGE ? 1 : code;
     }
     const bool tests = command == KS_COMMAND_SELF_TEST;
     if (tests) ks_selftest_config(&server.config);

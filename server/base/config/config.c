@@ -134,6 +134,13 @@ static ks_status take_value(config_loader *loader, const ks_command_row *row, co
     }
 }
 
+/* --healthcheck=live, --healthcheck=ready: a URL may follow. Returns the value that is left. */
+static const char *take_question(ks_config *config, const char *value)
+{
+    config->health_live = value && strcmp(value, "live") == 0;
+    return config->health_live || (value && strcmp(value, "ready") == 0) ? NULL : value;
+}
+
 /* 1: it was a command, --config or the like and is dealt with; 0: an option; -1: failed. */
 static int take_command(config_loader *loader, const cli_argument *argument, int argc, char **argv, int *i)
 {
@@ -142,6 +149,7 @@ static int take_command(config_loader *loader, const cli_argument *argument, int
     if (!row) return 0;
     const bool is_file = row->command == KS_COMMAND_SERVE, is_url = row->command == KS_COMMAND_HEALTHCHECK;
     if (!is_file) loader->command = row->command;
+    if (is_url) value = take_question(loader->config, value);
     if (row->command == KS_COMMAND_TUNE) return take_shapes(loader, value, argc, argv, i) == KS_OK ? 1 : -1;
     if (!value && *i + 1 < argc && (is_file || (is_url && argv[*i + 1][0] != '-'))) value = argv[++*i];
     return take_value(loader, row, value) == KS_OK ? 1 : -1;
@@ -297,7 +305,7 @@ static int load(config_loader *loader, int argc, char **argv)
     if (walk(loader, argc, argv, true) != KS_OK) return KS_EXIT_USAGE;
     if (set_presets(loader) != KS_OK) return KS_EXIT_SYSTEM;
     if (loader->command == KS_COMMAND_HELP || loader->command == KS_COMMAND_VERSION ||
-        loader->command == KS_COMMAND_HEALTHCHECK)
+        (loader->command == KS_COMMAND_HEALTHCHECK && loader->config->url))
         return KS_EXIT_OK; /* these answer whatever else is wrong */
     if (!loader->config->file) loader->config->file = getenv("KERNSERVE_CONFIG");
     if (loader->config->file && !*loader->config->file) loader->config->file = NULL;

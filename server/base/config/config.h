@@ -35,6 +35,7 @@ typedef struct ks_config {
     const char *file;      /* that was read (--config), or NULL */
     const char *help;      /* of --help: "all" or a name; NULL: what most operators need */
     const char *url;       /* of --healthcheck, or NULL */
+    bool health_live;      /* it asks for live, not ready */
     const char *self_test; /* "table" or "json": what --self-test writes; NULL: it is not asked for */
     ks_list tune;          /* of --tune */
     void *owned;           /* config.c's */
