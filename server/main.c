@@ -33,6 +33,7 @@
 
 typedef struct ks_server {
     ks_config config;
+    ks_config given; /* config, before the machine settled it; owns nothing */
     ks_daemon daemon;
     int fds[KS_LISTENERS_MAX]; /* data sockets, until the listener takes them */
     bool loopback[KS_LISTENERS_MAX];
@@ -394,6 +395,7 @@ static int serve(ks_server *server, int argc, char **argv)
 {
     const int64_t begun_ns = ks_now_ns();
     warn_of_variables();
+    server->given = server->config;
     server->daemon.config = &server->config;
     server->admin_fd = server->daemon.room_fd = -1;
     pthread_mutex_init(&server->daemon.tokens.lock, NULL);
@@ -408,6 +410,7 @@ static int serve(ks_server *server, int argc, char **argv)
                                     .listener = &server->listener,
                                     .argc = argc,
                                     .argv = argv,
+                                    .given = &server->given,
                                     .tokens_wanted = server->tokens_wanted};
         int warming = KS_STATE_WARMING; /* a device lost meanwhile stays failed */
         atomic_compare_exchange_strong(&server->daemon.state, &warming, KS_STATE_READY);

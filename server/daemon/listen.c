@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -175,6 +176,36 @@ static int exit_code_of(int fault)
     }
 }
 
+static void set_port(address *at, unsigned port)
+{
+    if (at->u.any.sa_family == AF_INET) at->u.v4.sin_port = htons((uint16_t)port);
+    if (at->u.any.sa_family == AF_INET6) at->u.v6.sin6_port = htons((uint16_t)port);
+}
+
+static bool is_free(const address *at)
+{
+    const int fd = socket(at->u.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool bound = fd >= 0 && allow_reuse(fd, at) && bind(fd, &at->u.any, at->length) == 0;
+    if (fd >= 0) close(fd);
+    return bound;
+}
+
+/* Two ports above one that is in use; at: a copy. */
+static void name_free_ports(address at, ks_error *error)
+{
+    enum { FREE = 2, TRIES = 64 };
+    const sa_family_t family = at.u.any.sa_family;
+    if (family == AF_UNIX) return;
+    const unsigned port = ntohs(family == AF_INET ? at.u.v4.sin_port : at.u.v6.sin6_port);
+    int found = 0;
+    for (unsigned next = port + 1; next <= port + TRIES && next <= UINT16_MAX && found < FREE; next++) {
+        const size_t n = strlen(error->text);
+        set_port(&at, next);
+        if (!is_free(&at)) continue;
+        snprintf(error->text + n, sizeof error->text - n, "%s%u", found++ ? " and " : "; free are the ports ", next);
+    }
+}
+
 int ks_listen_socket(const char *text, mode_t unix_mode, int *fd, bool *loopback, ks_error *error)
 {
     address parsed;
@@ -187,6 +218,7 @@ int ks_listen_socket(const char *text, mode_t unix_mode, int *fd, bool *loopback
         int fault = errno;
         if (opened >= 0) close(opened);
         ks_fail(error, KS_SYSTEM, "cannot listen on %s: %s", text, strerror(fault));
+        if (fault == EADDRINUSE) name_free_ports(parsed, error);
         return exit_code_of(fault);
     }
     *fd = opened;

@@ -80,6 +80,8 @@ typedef struct ks_unknown_variable {
 } ks_unknown_variable;
 /* The next one of the environment from *at on (0 at first); false: no more. */
 bool ks_config_next_unknown(int *at, ks_unknown_variable *out);
+/* The name of the next option from *at on (0 at first) that has not the same value in both; NULL: no more. */
+const char *ks_config_next_change(const ks_config *a, const ks_config *b, int *at);
 void ks_config_help(const char *what); /* to stdout: one screen (NULL), "all", or an option or command by its name */
 void ks_config_dump(const ks_config *config); /* to stdout: each value with its origin, readable as a config file */
 #endif

@@ -118,6 +118,26 @@ int64_t ks_option_value(const ks_option *option, const ks_config *config)
     }
 }
 
+static bool is_same(const ks_option *option, const ks_config *a, const ks_config *b)
+{
+    const void *x = (const char *)a + option->offset, *y = (const char *)b + option->offset;
+    if (option->kind == KS_OPTION_TEXT) return strcmp(*(const char *const *)x, *(const char *const *)y) == 0;
+    if (option->kind != KS_OPTION_LIST) return ks_option_value(option, a) == ks_option_value(option, b);
+    const ks_list *left = x, *right = y;
+    int i = 0;
+    while (i < left->count && i < right->count && strcmp(left->item[i], right->item[i]) == 0) i++;
+    return left->count == right->count && i == left->count;
+}
+
+const char *ks_config_next_change(const ks_config *a, const ks_config *b, int *at)
+{
+    while (*at < KS_OPTIONS) {
+        const ks_option *option = &ks_options[(*at)++];
+        if (!is_same(option, a, b)) return option->name;
+    }
+    return NULL;
+}
+
 static void store(const ks_option *option, ks_config *config, int64_t value)
 {
     void *field = field_of(option, config);
