@@ -16,9 +16,10 @@ WORKDIR /src
 COPY deploy/packages.sh deploy/packages.sh
 RUN . deploy/packages.sh && need_build && install_needed && rm -rf /var/lib/apt/lists/*
 COPY . .
-# AUTO takes the GPU where the image has nvcc.
-RUN PATH=$PATH:/usr/local/cuda/bin cmake -S . -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF \
-    && PATH=$PATH:/usr/local/cuda/bin cmake --build /build --target kernserve sbom \
+# Kernels for GPUs where the image has nvcc; there is no GPU while it is built.
+RUN export PATH=$PATH:/usr/local/cuda/bin cuda=OFF; ! command -v nvcc || cuda=ON \
+    && cmake -S . -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF -DKERNSERVE_CUDA=$cuda \
+    && cmake --build /build --target kernserve sbom \
     && strip /build/kernserve
 # The packages that hold the shared libraries of the binary; libc is everywhere.
 RUN ldd /build/kernserve | awk '$3 ~ /^\// { print $3 }' | xargs -n 1 readlink -f | while read -r library; do \

@@ -33,6 +33,7 @@
 
 typedef struct ks_server {
     ks_config config;
+    ks_config given; /* config, before the machine settled it; owns nothing */
     ks_daemon daemon;
     int fds[KS_LISTENERS_MAX]; /* data sockets, until the listener takes them */
     bool loopback[KS_LISTENERS_MAX];
@@ -108,9 +109,8 @@ static int port_of(int fd)
 static int open_socket(const char *address, int64_t unix_mode, int *fd, bool *loopback)
 {
     ks_error error = {0};
-    const ks_status status = ks_listen_socket(address, (mode_t)unix_mode, fd, loopback, &error);
-    if (status == KS_OK) return KS_EXIT_OK;
-    return fail(status == KS_CONFIG ? KS_EXIT_CONFIG : KS_EXIT_AGAIN, error.text);
+    const int code = ks_listen_socket(address, (mode_t)unix_mode, fd, loopback, &error);
+    return code == KS_EXIT_OK ? code : fail(code, error.text);
 }
 
 static void take_inherited(ks_server *server)
@@ -385,9 +385,20 @@ static void close_all(ks_server *server)
     if (daemon->device) daemon->backend->close(&daemon->device);
 }
 
+/* They do nothing, and were meant to. */
+static void warn_of_variables(void)
+{
+    ks_unknown_variable variable;
+    for (int at = 0; ks_config_next_unknown(&at, &variable);)
+        KS_LOG(KS_LOG_WARN, "no option has this variable", KS_TEXT("variable", variable.name),
+               KS_TEXT("nearest", variable.nearest));
+}
+
 static int serve(ks_server *server, int argc, char **argv)
 {
     const int64_t begun_ns = ks_now_ns();
+    warn_of_variables();
+    server->given = server->config;
     server->daemon.config = &server->config;
     server->admin_fd = server->daemon.room_fd = -1;
     pthread_mutex_init(&server->daemon.tokens.lock, NULL);
@@ -402,6 +413,7 @@ static int serve(ks_server *server, int argc, char **argv)
                                     .listener = &server->listener,
                                     .argc = argc,
                                     .argv = argv,
+                                    .given = &server->given,
                                     .tokens_wanted = server->tokens_wanted};
         int warming = KS_STATE_WARMING; /* a device lost meanwhile stays failed */
         atomic_compare_exchange_strong(&server->daemon.state, &warming, KS_STATE_READY);
@@ -423,7 +435,7 @@ static int run_command(ks_command command, const ks_config *config)
 {
     switch (command) {
     case KS_COMMAND_HELP:
-        ks_config_help();
+        ks_config_help(config->help);
         return KS_EXIT_OK;
     case KS_COMMAND_VERSION:
         ks_version_print();
@@ -438,7 +450,7 @@ static int run_command(ks_command command, const ks_config *config)
     case KS_COMMAND_TUNE:
         return ks_command_tune(config);
     case KS_COMMAND_HEALTHCHECK:
-        return ks_command_healthcheck(config->url);
+        return ks_command_healthcheck(config);
     case KS_COMMAND_SERVE:
     case KS_COMMAND_SELF_TEST:
         break;
@@ -461,7 +473,7 @@ int main(int argc, char **argv)
     if (code != KS_EXIT_OK) {
         fprintf(stderr, "kernserve: %s\n", error.text);
         ks_early_end();
-        return code;
+        return command == KS_COMMAND_HEALTHCHECK && code != KS_EXIT_USAGE ? 1 : code;
     }
     const bool tests = command == KS_COMMAND_SELF_TEST;
     if (tests) ks_selftest_config(&server.config);

@@ -112,8 +112,15 @@ def flags(tree):
 
 
 def commands(tree):
-    at = re.search(r"\} commands\[\] = \{(.*?)\};", tree.only("config.c"), re.S)
+    at = re.search(r"ks_commands\[KS_COMMANDS\] = \{(.*?)\};", tree.only("value.c"), re.S)
     return set(re.findall(r'\{"([\w-]+)"', at.group(1)))
+
+
+def refused(tree):
+    """Options of other servers, for which the daemon names its own."""
+    text = tree.only("names.c")
+    at = re.search(r"\} foreign\[\] = \{(.*?)\};", text, re.S)
+    return set(re.findall(r'\{"([\w-]+)"', at.group(1))) | set(re.findall(r'is_named\(name, length, "([\w-]+)"\)', text))
 
 
 def metrics(tree):
@@ -187,7 +194,7 @@ def check_options(tree):
 
 
 def check_words_of_options(tree):
-    known = options(tree) | commands(tree) | {"no-" + f for f in flags(tree)}
+    known = options(tree) | commands(tree) | refused(tree) | {"no-" + f for f in flags(tree)}
     # Of scripts of the tree: what argparse knows, a case of a shell script, a comparison in C or Python.
     scripts = "\n".join(tree.text(p) for p in tree.paths if p.startswith(("tests/", "deploy/")) and p.endswith((".py", ".sh", ".c", ".cu")))
     own = set(re.findall(r"""add_argument\((?:"-\w", )?"--([a-z][\w-]*)|--([a-z][\w-]*)(?: \||\))|(?:[!=]= |strcmp\(.*?, )"--([a-z][\w-]*)""", scripts))

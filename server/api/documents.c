@@ -95,13 +95,15 @@ static void write_metrics(ks_api_view *view, const ks_document_request *request,
     ks_metrics_text(view->metrics, &document, out);
 }
 
-static void write_index(const ks_api_view *view, bool second, ks_text *out)
+/* What each listener has; the document of the data's describes all its routes. */
+static void write_index(const ks_api_view *view, bool admin, ks_text *out)
 {
     ks_text_puts(out, "{\"name\":");
     ks_text_json(out, view->config->server_name, strlen(view->config->server_name));
-    ks_text_puts(out,
-                 ",\"version\":\"" KS_VERSION "\",\"links\":[\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\",");
-    ks_text_puts(out, second ? "\"/v2/trace\"]}" : "\"/v2\",\"/openapi.json\"]}");
+    ks_text_puts(out, ",\"version\":\"" KS_VERSION "\",\"links\":[");
+    if (!admin) ks_text_puts(out, "\"/v2\",\"/v2/models/stats\",\"/openapi.json\",");
+    if (admin) ks_text_puts(out, "\"/v2/trace\",");
+    ks_text_puts(out, "\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\"]}");
 }
 
 static ks_status write_plan(const ks_api_view *view, ks_infers *infers, const ks_route *route, ks_text *out,

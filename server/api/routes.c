@@ -205,6 +205,13 @@ bool ks_route_has_json_body(const ks_route *route)
     return route->id == KS_ROUTE_REPOSITORY || route->id == KS_ROUTE_LOGGING || route->id == KS_ROUTE_REGISTER;
 }
 
+/* Clients of the protocol look for the bare words. */
+static ks_status no_route(const char *target, ks_error *error)
+{
+    const bool protocol = strncmp(target, "/v2", 3) == 0;
+    return ks_fail(error, KS_PATH, "Not Found%s", protocol ? "" : "; GET / lists the routes");
+}
+
 ks_status ks_route_find(const char *method, const char *target, bool admin, ks_route *route, ks_error *error)
 {
     const char *end = strchrnul(target, '?');
@@ -217,7 +224,7 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
         route->allow = "GET, HEAD, POST, OPTIONS";
         return KS_OK;
     }
-    if (*target != '/') return ks_fail(error, KS_PATH, "Not Found");
+    if (*target != '/') return no_route(target, error);
     size_t row = 0;
     while (row < sizeof table / sizeof table[0] &&
            (!(table[row].listeners & (admin ? SECOND : DATA)) ||
@@ -225,7 +232,7 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
         model = version = name = (segment){0};
         row++;
     }
-    if (row == sizeof table / sizeof table[0]) return ks_fail(error, KS_PATH, "Not Found");
+    if (row == sizeof table / sizeof table[0]) return no_route(target, error);
     route->id = table[row].id;
     route->handler = table[row].handler;
     route->open = table[row].open;

@@ -253,7 +253,7 @@ ks_status ks_check_access(const ks_check_rules *rules, ks_head *head, bool loopb
 {
     const char *host = head->known[KS_KNOWN_HOST];
     if (loopback && !open && host && !host_allowed(rules, host, head->known_length[KS_KNOWN_HOST]))
-        return ks_fail(error, KS_HOST, "Host is not one of this server's names (--host adds one)");
+        return ks_fail(error, KS_HOST, "Host is not one of this server's names (--accept-host adds one)");
     const char *origin = head->known[KS_KNOWN_ORIGIN];
     if (origin && !origin_allowed(rules, origin, head->known_length[KS_KNOWN_ORIGIN]))
         return ks_fail(error, KS_ORIGIN, "requests from web pages of another origin are not accepted");

@@ -131,3 +131,29 @@ ks_quote ks_quoted(const char *bytes, size_t n)
     quote.text[n] = 0;
     return quote;
 }
+
+int ks_name_distance(const char *a, size_t a_length, const char *b)
+{
+    const size_t b_length = strlen(b);
+    if (a_length >= KS_NAME_FAR || b_length >= KS_NAME_FAR) return KS_NAME_FAR;
+    int rows[3][KS_NAME_FAR]; /* of the last three letters of a */
+    for (size_t j = 0; j <= b_length; j++) rows[0][j] = (int)j;
+    for (size_t i = 1; i <= a_length; i++) {
+        int *const row = rows[i % 3], *const above = rows[(i + 2) % 3], *const before = rows[(i + 1) % 3];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= b_length; j++) {
+            int least = above[j - 1] + (a[i - 1] != b[j - 1]);
+            if (above[j] + 1 < least) least = above[j] + 1;
+            if (row[j - 1] + 1 < least) least = row[j - 1] + 1;
+            const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && before[j - 2] + 1 < least) least = before[j - 2] + 1;
+            row[j] = least;
+        }
+    }
+    return rows[a_length % 3][b_length];
+}
+
+bool ks_name_is_near(size_t length, int distance)
+{
+    return distance <= (length < 3 ? 1 : (int)(length / 3));
+}

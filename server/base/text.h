@@ -34,6 +34,11 @@ typedef struct ks_quote {
     char text[KS_QUOTE_MAX + 1];
 } ks_quote;
 ks_quote ks_quoted(const char *bytes, size_t n);
+/* Edits (insert, delete, replace, swap of neighbours) that make one name the other; KS_NAME_FAR: too long to be compared. */
+enum { KS_NAME_FAR = 64 };
+int ks_name_distance(const char *a, size_t a_length, const char *b);
+/* At most a third of the name's letters are wrong, so that a sentence may suggest the other one. */
+bool ks_name_is_near(size_t length, int distance);
 /* Of memory whose bytes are used from its start on, and are not needed behind that: gives the pages before `used` back to
  * the system, a MiB or more at a time. *given: what has gone already. 64 MiB at once, when it is freed, take 3 ms. */
 void ks_text_give_back(const char *memory, size_t used, size_t *given);

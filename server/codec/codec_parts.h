@@ -3,6 +3,7 @@
 #define KS_CODEC_PARTS_H
 #include "kernserve/backend.h"
 #include "codec/decode.h"
+#include "codec/json_tree.h"
 #include "codec/scan/scan.h"
 #include "base/text.h"
 
@@ -40,6 +41,7 @@ struct ks_codec {
     int64_t content_length; /* -1: unknown */
     int64_t json_length;    /* bytes of JSON in front; -1: the whole body; 0: none */
     bool accept_json;
+    bool query_warned; /* request.warning is of the query, which no head says */
     ks_codec_window_fn *window;
     /* the body so far: */
     uint64_t received;
@@ -91,6 +93,18 @@ ks_status ks_codec_raw_deduce(ks_codec *codec, size_t body_bytes, ks_error *erro
 
 /* Parameters, and for raw formats shape and datatype. */
 ks_status ks_codec_read_query(ks_codec *codec, const char *query, ks_error *error);
+/* Of a body with JSON: nothing is read from the query; what it says is refused, or the request is warned. */
+ks_status ks_codec_check_query(ks_codec *codec, const char *query, ks_error *error);
+
+/* unknown.c: a name that nothing here has is refused, or the request is warned. */
+typedef enum ks_name_place {
+    KS_NAME_IN_QUERY,
+    KS_NAME_BESIDE_JSON, /* in the query of a body with JSON */
+    KS_NAME_IN_PARAMETERS,
+    KS_NAME_IN_JSON /* a member of the whole */
+} ks_name_place;
+ks_status ks_codec_unknown(ks_codec *codec, ks_name_place place, const char *name, ks_error *error);
+ks_status ks_codec_check_members(ks_codec *codec, const ks_json *top, ks_error *error);
 
 /* file.c: a file's head, taken from the body's bytes until it is complete and read. */
 ks_status ks_codec_file_begin(ks_codec *codec, const char *query, ks_error *error);

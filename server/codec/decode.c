@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,6 +111,8 @@ ks_status ks_codec_begin(ks_codec *codec, const ks_codec_head *head, const ks_co
         return ks_codec_raw_begin(codec, head->query, error);
     }
     codec->request.format = KS_BODY_FORMAT_JSON;
+    const ks_status status = *head->query ? ks_codec_check_query(codec, head->query, error) : KS_OK;
+    if (status != KS_OK) return status;
     return begin_json(codec, error);
 }
 
@@ -194,6 +197,20 @@ void ks_codec_write_through(ks_codec *codec, ks_codec_write_fn *write)
     codec->write = write;
 }
 
+static bool is_raw(char first)
+{
+    return !strchr("{[\" \t\r\n", first) || first == 0;
+}
+
+/* Bytes without a shape, most often: what would make them a request. */
+static void name_raw(ks_error *error)
+{
+    const size_t n = strlen(error->text);
+    snprintf(
+        error->text + n, sizeof error->text - n,
+        "; the body is no JSON: for raw bytes name ?shape=R,C&datatype=FP32, or send Content-Type: application/x-npy");
+}
+
 /* The JSON part of bytes, or of a tail of them that comes again; *n: as much as it took. */
 static ks_status feed_json(ks_codec *codec, const char *bytes, size_t *n, ks_error *error)
 {
@@ -205,6 +222,7 @@ static ks_status feed_json(ks_codec *codec, const char *bytes, size_t *n, ks_err
     if (head && ks_head_cache_find(codec, head, *n, &in_bytes)) return place_tensors(codec, in_bytes, error);
     ks_status status = *n > 0 ? ks_scan_feed(codec->scan, bytes, *n, error) : KS_OK;
     if (status == KS_OK && *n == due) status = end_json(codec, head, error);
+    if (status == KS_JSON && codec->json_length < 0 && codec->received == *n && is_raw(*bytes)) name_raw(error);
     return status;
 }
 

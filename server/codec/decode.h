@@ -9,7 +9,7 @@
 #include "base/model.h"
 #include "codec/format.h"
 
-enum { KS_ID_MAX = 1024, KS_IDENTITY_QUERY_MAX = 2048 };
+enum { KS_ID_MAX = 1024, KS_IDENTITY_QUERY_MAX = 2048, KS_WARNING_MAX = 192 };
 
 typedef enum ks_body_format {
     KS_BODY_FORMAT_JSON,
@@ -19,11 +19,18 @@ typedef enum ks_body_format {
     KS_BODY_FORMAT_FILE /* of request.body's format */
 } ks_body_format;
 
+/* What becomes of names that neither the protocol nor the op has. */
+typedef enum ks_names {
+    KS_NAMES_ANY, /* nothing */
+    KS_NAMES_OWN, /* in the query of our own formats KS_PARAMETER, else a warning */
+    KS_NAMES_ALL  /* KS_PARAMETER */
+} ks_names;
+
 typedef struct ks_codec_limits {
     uint64_t max_body, max_json, max_output; /* bytes */
     double max_work;                         /* flops */
     size_t max_skeleton;
-    bool strict_parameters;     /* an unknown parameter is KS_PARAMETER */
+    ks_names unknown_names;
     bool json_non_finite_error; /* KS_NON_FINITE instead of the words NaN, Infinity */
     size_t *slice;              /* numbers that may still be converted or printed in this turn; NULL: any */
     struct ks_head_cache
@@ -71,6 +78,7 @@ typedef struct ks_infer_request {
     const ks_format *response; /* the outputs as a file; NULL: not */
     uint8_t outputs;  /* bit i: OUTPUTi is asked for: the response holds it, or says that it is in shared memory */
     uint8_t binary;   /* bit i: and as binary (else JSON) */
+    bool warned;      /* there is a warning */
     uint16_t windows; /* bit i: this tensor lies in shared memory, by its input or KS_WINDOW_OUT + output */
     uint16_t device_copies;           /* bit i: and the device moves it; it then takes no part of the slot */
     uint64_t priority;                /* 0: default, 1: highest */
@@ -78,8 +86,9 @@ typedef struct ks_infer_request {
     uint64_t classes[KS_OUTPUTS_MAX]; /* 0: the output itself; else that many of its largest elements, as texts */
     size_t id_length;
     /* from here on nothing is cleared at the beginning: */
-    ks_spec spec;       /* resolved; offsets laid out */
-    char id[KS_ID_MAX]; /* as UTF-8, unescaped */
+    ks_spec spec;                 /* resolved; offsets laid out */
+    char id[KS_ID_MAX];           /* as UTF-8, unescaped */
+    char warning[KS_WARNING_MAX]; /* the value of Kernserve-Warning */
 } ks_infer_request;
 
 /* Whether a set of tensors or outputs holds this one. */
@@ -107,6 +116,7 @@ typedef struct ks_response_body {
     int64_t header_length;        /* Inference-Header-Content-Length, -1: not sent */
     char shape[KS_RANK_MAX * 21]; /* Kernserve-Shape "2,3" or "scalar", plain raw only, else "" */
     const char *datatype;         /* Kernserve-Datatype, plain raw only, else NULL */
+    const char *warning;          /* Kernserve-Warning, of the request's record; NULL: none */
 } ks_response_body;
 
 typedef struct ks_codec ks_codec;

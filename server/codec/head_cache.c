@@ -61,11 +61,12 @@ static void copy_request(ks_infer_request *to, const ks_infer_request *from)
     memcpy(to, from, offsetof(ks_infer_request, spec));
     ks_spec_copy(&to->spec, &from->spec);
     memcpy(to->id, from->id, from->id_length);
+    if (from->warned) memcpy(to->warning, from->warning, sizeof to->warning);
 }
 
 bool ks_head_cache_find(ks_codec *codec, const char *text, size_t length, size_t *in_bytes)
 {
-    if (!codec->limits.head_cache || length > KS_HEAD_CACHE_TEXT_MAX) return false;
+    if (!codec->limits.head_cache || length > KS_HEAD_CACHE_TEXT_MAX || codec->query_warned) return false;
     const entry *const it = place_of(codec, text, length);
     if (it->length != length || memcmp(it->text, text, length) != 0 || it->content_length != codec->content_length ||
         it->model != codec->request.model || it->asked != codec->request.response)
@@ -82,7 +83,7 @@ bool ks_head_cache_find(ks_codec *codec, const char *text, size_t length, size_t
 void ks_head_cache_put(const ks_codec *codec, const char *text, size_t length, const ks_format *asked, size_t in_bytes)
 {
     if (!codec->limits.head_cache || length > KS_HEAD_CACHE_TEXT_MAX || codec->in_used > 0) return;
-    if (codec->request.windows) return;
+    if (codec->request.windows || codec->query_warned) return;
     entry *const it = place_of(codec, text, length);
     it->length = length;
     memcpy(it->text, text, length);

@@ -381,7 +381,8 @@ static ks_status read_outputs(ks_codec *codec, const ks_json *top, ks_error *err
 
 static ks_status read_top(ks_codec *codec, const ks_json *top, ks_error *error)
 {
-    ks_status status = read_id(codec, top, error);
+    ks_status status = ks_codec_check_members(codec, top, error);
+    if (status == KS_OK) status = read_id(codec, top, error);
     if (status == KS_OK) status = read_parameters(codec, top, error);
     if (status == KS_OK) status = read_inputs(codec, top, error);
     if (status == KS_OK) status = check_rest(codec, error);

@@ -1,5 +1,6 @@
 /* Request parameters: those of the protocol, and those that the op's descriptor lists. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/number/number.h"
@@ -88,7 +89,9 @@ static bool read_value(const ks_param *param, const ks_param_value *value, ks_va
     return false;
 }
 
-static const char *wanted(const ks_param *param)
+enum { WANTED_MAX = 160 };
+
+static const char *wanted(const ks_param *param, char list[WANTED_MAX])
 {
     switch (param->kind) {
     case KS_PARAM_INT:
@@ -98,7 +101,12 @@ static const char *wanted(const ks_param *param)
     case KS_PARAM_NUMBER:
         return "a finite number";
     case KS_PARAM_CHOICE:
-        return "one of its names";
+        snprintf(list, WANTED_MAX, "one of %s", param->choices[0]);
+        for (int i = 1; param->choices[i]; i++) {
+            const size_t n = strlen(list);
+            snprintf(list + n, WANTED_MAX - n, ", %s", param->choices[i]);
+        }
+        return list;
     case KS_PARAM_AXES:
         return "an integer, a list of axes as text such as \"0,2\", or \"all\"";
     }
@@ -127,9 +135,11 @@ static ks_status op_parameter(ks_codec *codec, int index, const ks_param_value *
     const ks_param *param = &model->op->params[index];
     ks_value read;
     if (value->kind == KS_VALUE_OTHER) return no_value(param->name, param->status, error);
-    if (!read_value(param, value, &read))
+    if (!read_value(param, value, &read)) {
+        char list[WANTED_MAX];
         return ks_fail(error, param->status, "parameter '%s' of model '%s' must be %s, got '%s'", param->name,
-                       model->name, wanted(param), ks_quoted(value->text, value->length).text);
+                       model->name, wanted(param, list), ks_quoted(value->text, value->length).text);
+    }
     if (index == model->fixed_param && !same_value(param, &read, &model->fixed_value))
         return ks_fail(error, KS_PARAMETER, "parameter '%s' is fixed in model '%s' and cannot be '%s'", param->name,
                        model->name, ks_quoted(value->text, value->length).text);
@@ -186,8 +196,6 @@ ks_status ks_codec_parameter(ks_codec *codec, const char *name, const ks_param_v
     const ks_status status = protocol_parameter(codec, name, value, &known, error);
     if (status != KS_OK || known) return status;
     if (value->kind == KS_VALUE_OTHER) return no_value(name, KS_PARAMETER, error);
-    if (codec->limits.strict_parameters)
-        return ks_fail(error, KS_PARAMETER, "model '%s' has no parameter '%s'", codec->request.model->name,
-                       ks_quoted(name, strlen(name)).text);
-    return KS_OK;
+    return ks_codec_unknown(codec, value->kind == KS_VALUE_QUERY ? KS_NAME_IN_QUERY : KS_NAME_IN_PARAMETERS, name,
+                            error);
 }

@@ -42,16 +42,17 @@ typedef struct query_pair {
     int value_length; /* -1: not decodable */
 } query_pair;
 
-/* The next pair; false at the end. A name that cannot be decoded is "": nothing of ours. */
+/* The next pair; false at the end. A name that cannot be decoded is "?": nothing of ours. */
 static bool next_pair(const char **query, query_pair *pair)
 {
     const char *p = *query;
     if (*p == 0) return false;
     const char *const end = strchrnul(p, '&');
     const char *const equals = memchr(p, '=', (size_t)(end - p));
-    if (decode(p, equals ? equals : end, pair->name, NAME_MAX_BYTES) < 0) pair->name[0] = 0;
-    pair->value_length = equals ? decode(equals + 1, end, pair->value, VALUE_MAX_BYTES) : 0;
-    if (!equals) pair->value[0] = 0;
+    const bool named = decode(p, equals ? equals : end, pair->name, NAME_MAX_BYTES) >= 0;
+    if (!named) strcpy(pair->name, "?");
+    pair->value_length = equals && named ? decode(equals + 1, end, pair->value, VALUE_MAX_BYTES) : 0;
+    if (!equals || !named) pair->value[0] = 0;
     *query = *end ? end + 1 : end;
     return true;
 }
@@ -62,6 +63,16 @@ bool ks_codec_query_has(const char *query, const char *name)
     while (next_pair(&query, &pair))
         if (strcmp(pair.name, name) == 0) return true;
     return false;
+}
+
+ks_status ks_codec_check_query(ks_codec *codec, const char *query, ks_error *error)
+{
+    query_pair pair;
+    ks_status status = KS_OK;
+    while (status == KS_OK && next_pair(&query, &pair))
+        if (pair.name[0]) status = ks_codec_unknown(codec, KS_NAME_BESIDE_JSON, pair.name, error);
+    codec->query_warned = codec->request.warned;
+    return status;
 }
 
 static ks_status query_shape(ks_codec *codec, const char *text, size_t length, ks_error *error)

@@ -11,46 +11,6 @@
 
 #include "daemon/backends.h"
 #include "daemon/listen.h"
-#include "daemon/defaults.h"
-#include "base/tokens.h"
-
-static int refuse(int code, const ks_error *error)
-{
-    fprintf(stderr, "kernserve: %s\n", error->text);
-    return code;
-}
-
-int ks_command_check(const ks_config *config)
-{
-    ks_error error = {0};
-    bool loopback, beyond = false;
-    for (int i = 0; i <= config->listen.count; i++) {
-        const char *address = i < config->listen.count ? config->listen.item[i] : config->admin_listen;
-        if (!*address) continue;
-        if (ks_listen_parse(address, &loopback, &error) != KS_OK) return refuse(KS_EXIT_CONFIG, &error);
-        beyond = beyond || !loopback;
-    }
-    if (beyond && !*config->token_file && !config->allow_unauthenticated) {
-        ks_fail(&error, KS_CONFIG, "listen: an address beyond loopback needs --token-file, or --allow-unauthenticated");
-        return refuse(KS_EXIT_CONFIG, &error);
-    }
-    if (*config->token_file) {
-        ks_tokens *tokens;
-        const int code = ks_tokens_read(config->token_file, &tokens, &error);
-        ks_tokens_release(&tokens);
-        if (code != KS_EXIT_OK) return refuse(code, &error);
-    }
-    ks_config settled = *config;
-    ks_engine_options engine;
-    ks_limits limits;
-    ks_memory memory;
-    ks_defaults_memory(&memory);
-    if (ks_defaults_config(&settled, &memory, false, &error) != KS_OK) return refuse(KS_EXIT_CONFIG, &error);
-    ks_defaults_engine(&settled, &engine);
-    if (ks_defaults_limits(&settled, &engine, &limits, &error) != KS_OK) return refuse(KS_EXIT_CONFIG, &error);
-    puts("configuration accepted");
-    return KS_EXIT_OK;
-}
 
 static void print_device(const ks_backend *backend, ks_device *device)
 {
@@ -140,21 +100,11 @@ static int connect_to(const url_parts *parts)
     return fd;
 }
 
-int ks_command_healthcheck(const char *url)
+/* true: the answer's status is 2xx. Closes fd. */
+static bool ask(int fd, const char *host, const char *path)
 {
-    url_parts parts;
-    if (!cut_url(url ? url : "127.0.0.1:8000/v2/health/ready", &parts)) {
-        fprintf(stderr, "kernserve: '%.200s' is not http://HOST:PORT/PATH\n", url);
-        return 1;
-    }
-    const int fd = connect_to(&parts);
-    if (fd < 0) {
-        fprintf(stderr, "kernserve: cannot connect to %s:%s\n", parts.host, parts.port);
-        return 1;
-    }
     char text[1024];
-    const int n =
-        snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", parts.path, parts.host);
+    const int n = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path, host);
     size_t got = 0;
     ssize_t more = 0;
     if (TEMP_FAILURE_RETRY(send(fd, text, (size_t)n, MSG_NOSIGNAL)) == n)
@@ -162,7 +112,34 @@ int ks_command_healthcheck(const char *url)
             got += (size_t)more;
     close(fd);
     text[got] = 0;
-    if (got >= 12 && strncmp(text, "HTTP/1.", 7) == 0 && text[9] == '2') return 0;
+    if (got >= 12 && strncmp(text, "HTTP/1.", 7) == 0 && text[9] == '2') return true;
     fprintf(stderr, "kernserve: not ready: %.12s\n", got ? text : "no answer");
+    return false;
+}
+
+static int ask_url(const char *url)
+{
+    url_parts parts;
+    if (!cut_url(url, &parts)) {
+        fprintf(stderr, "kernserve: '%.200s' is not http://HOST:PORT/PATH\n", url);
+        return 1;
+    }
+    const int fd = connect_to(&parts);
+    if (fd >= 0) return ask(fd, parts.host, parts.path) ? 0 : 1;
+    fprintf(stderr, "kernserve: cannot connect to %s:%s\n", parts.host, parts.port);
+    return 1;
+}
+
+int ks_command_healthcheck(const ks_config *config)
+{
+    enum { SECONDS = 2 };
+    if (config->url) return ask_url(config->url);
+    const char *path = config->health_live ? "/v2/health/live" : "/v2/health/ready", *address = config->admin_listen;
+    for (int i = -1; i < config->listen.count; i++) {
+        if (i >= 0) address = config->listen.item[i];
+        const int fd = *address ? ks_listen_connect(address, SECONDS) : -1;
+        if (fd >= 0) return ask(fd, "localhost", path) ? 0 : 1;
+    }
+    fprintf(stderr, "kernserve: nothing listens on %s\n", address);
     return 1;
 }

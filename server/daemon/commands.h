@@ -4,7 +4,8 @@
 #include "base/config/config.h"
 #include "engine/engine.h"
 
-/* What a start would find wrong without opening anything: addresses, token file, device's form. */
+/* command_check.c: what a start does short of opening a device and serving. All faults are listed, the exit code is that of
+ * the first. */
 int ks_command_check(const ks_config *config);
 int ks_command_list_devices(const ks_config *config);
 /* What tuning finds for this device, read from a file ("": none). KS_MEMORY. */
@@ -12,6 +13,7 @@ ks_status ks_command_open_tunes(const ks_backend *backend, ks_device *device, co
                                 ks_error *error);
 /* Tries the ways of config->tune's plans, prints a table, and fills the tune cache. */
 int ks_command_tune(const ks_config *config);
-/* url NULL: http://127.0.0.1:8000/v2/health/ready. 0: it answered 2xx within two seconds; else 1. */
-int ks_command_healthcheck(const char *url);
+/* The URL that is named, else the first listener of the configuration that answers, the second one of the daemon before those
+ * of the data. 0: it answered 2xx within two seconds; else 1. */
+int ks_command_healthcheck(const ks_config *config);
 #endif

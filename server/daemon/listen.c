@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -141,32 +142,131 @@ static bool bind_to(int fd, const address *parsed, mode_t unix_mode)
     return bound;
 }
 
-static bool open_socket(int fd, const address *parsed, mode_t unix_mode)
+static bool allow_reuse(int fd, const address *parsed)
 {
     int on = 1;
     if (parsed->u.any.sa_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) != 0)
         return false;
     /* Reuse of an address in TIME_WAIT, so that a restart is immediate; never of a port that has a listener. */
-    if (parsed->u.any.sa_family != AF_UNIX && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0)
-        return false;
-    return bind_to(fd, parsed, unix_mode) && listen(fd, BACKLOG) == 0;
+    return parsed->u.any.sa_family == AF_UNIX || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
 }
 
-ks_status ks_listen_socket(const char *text, mode_t unix_mode, int *fd, bool *loopback, ks_error *error)
+static bool open_socket(int fd, const address *parsed, mode_t unix_mode)
+{
+    return allow_reuse(fd, parsed) && bind_to(fd, parsed, unix_mode) && listen(fd, BACKLOG) == 0;
+}
+
+/* What a restart heals: a port that is taken, an address that the host has not got yet. */
+static int exit_code_of(int fault)
+{
+    switch (fault) {
+    case EACCES:
+    case EPERM:
+        return KS_EXIT_PERMISSION;
+    case EADDRINUSE:
+    case EADDRNOTAVAIL:
+        return KS_EXIT_AGAIN;
+    case ENOENT: /* of a unix socket's path */
+    case ENOTDIR:
+    case ELOOP:
+    case EROFS:
+        return KS_EXIT_CONFIG;
+    default:
+        return KS_EXIT_SYSTEM;
+    }
+}
+
+static void set_port(address *at, unsigned port)
+{
+    if (at->u.any.sa_family == AF_INET) at->u.v4.sin_port = htons((uint16_t)port);
+    if (at->u.any.sa_family == AF_INET6) at->u.v6.sin6_port = htons((uint16_t)port);
+}
+
+static bool is_free(const address *at)
+{
+    const int fd = socket(at->u.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool bound = fd >= 0 && allow_reuse(fd, at) && bind(fd, &at->u.any, at->length) == 0;
+    if (fd >= 0) close(fd);
+    return bound;
+}
+
+/* Two ports above one that is in use; at: a copy. */
+static void name_free_ports(address at, ks_error *error)
+{
+    enum { FREE = 2, TRIES = 64 };
+    const sa_family_t family = at.u.any.sa_family;
+    if (family == AF_UNIX) return;
+    const unsigned port = ntohs(family == AF_INET ? at.u.v4.sin_port : at.u.v6.sin6_port);
+    int found = 0;
+    for (unsigned next = port + 1; next <= port + TRIES && next <= UINT16_MAX && found < FREE; next++) {
+        const size_t n = strlen(error->text);
+        set_port(&at, next);
+        if (!is_free(&at)) continue;
+        snprintf(error->text + n, sizeof error->text - n, "%s%u", found++ ? " and " : "; free are the ports ", next);
+    }
+}
+
+int ks_listen_socket(const char *text, mode_t unix_mode, int *fd, bool *loopback, ks_error *error)
 {
     address parsed;
     *fd = -1;
-    if (ks_listen_parse(text, loopback, error) != KS_OK) return KS_CONFIG;
+    if (ks_listen_parse(text, loopback, error) != KS_OK) return KS_EXIT_CONFIG;
     (void)parse(text, &parsed);
     if (parsed.u.any.sa_family == AF_UNIX) remove_stale(&parsed);
     int opened = socket(parsed.u.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (opened < 0 || !open_socket(opened, &parsed, unix_mode)) {
         int fault = errno;
         if (opened >= 0) close(opened);
-        return ks_fail(error, KS_SYSTEM, "cannot listen on %s: %s", text, strerror(fault));
+        ks_fail(error, KS_SYSTEM, "cannot listen on %s: %s", text, strerror(fault));
+        if (fault == EADDRINUSE) name_free_ports(parsed, error);
+        return exit_code_of(fault);
     }
     *fd = opened;
-    return KS_OK;
+    return KS_EXIT_OK;
+}
+
+/* Bound and never listened on: no client gets as far as to be cut off. */
+int ks_listen_try(const char *text, bool *in_use, ks_error *error)
+{
+    address parsed;
+    bool loopback;
+    *in_use = false;
+    if (ks_listen_parse(text, &loopback, error) != KS_OK) return KS_EXIT_CONFIG;
+    (void)parse(text, &parsed);
+    if (parsed.u.any.sa_family == AF_UNIX) remove_stale(&parsed);
+    const int fd = socket(parsed.u.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool bound = fd >= 0 && allow_reuse(fd, &parsed) && bind(fd, &parsed.u.any, parsed.length) == 0;
+    const int fault = errno;
+    if (bound && parsed.u.any.sa_family == AF_UNIX) unlink(parsed.u.local.sun_path);
+    if (fd >= 0) close(fd);
+    *in_use = !bound && fault == EADDRINUSE;
+    if (bound || *in_use) return KS_EXIT_OK;
+    ks_fail(error, KS_SYSTEM, "cannot listen on %s: %s", text, strerror(fault));
+    return exit_code_of(fault);
+}
+
+/* From this host all addresses of a listener are its loopback. */
+static void aim_at_loopback(address *at)
+{
+    if (at->u.any.sa_family == AF_INET && at->u.v4.sin_addr.s_addr == htonl(INADDR_ANY))
+        at->u.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (at->u.any.sa_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&at->u.v6.sin6_addr))
+        at->u.v6.sin6_addr = in6addr_loopback;
+}
+
+int ks_listen_connect(const char *text, int seconds)
+{
+    address parsed;
+    const struct timeval limit = {.tv_sec = seconds};
+    if (!parse(text, &parsed)) return -1;
+    aim_at_loopback(&parsed);
+    const int fd = socket(parsed.u.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -1;
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* connect keeps to it as well */
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    if (connect(fd, &parsed.u.any, parsed.length) == 0) return fd;
+    close(fd);
+    return -1;
 }
 
 int ks_listen_inherited(void)

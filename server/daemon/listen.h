@@ -15,8 +15,13 @@ enum {
 typedef struct ks_listener ks_listener;
 
 /* A bound, listening, non-blocking socket for ADDR:PORT, [ADDR6]:PORT, or unix:PATH (a stale path is replaced). *loopback: only
- * this machine can reach it. unix_mode: of a unix socket's file; 0: as the umask leaves it. KS_SYSTEM (address in use: error says so), KS_CONFIG (malformed). */
-ks_status ks_listen_socket(const char *address, mode_t unix_mode, int *fd, bool *loopback, ks_error *error);
+ * this machine can reach it. unix_mode: of a unix socket's file; 0: as the umask leaves it. 0 or the exit code: malformed, or a
+ * path's folder that is not there (78), no permission (77), in use or no address of this host's (75), else the system (71). */
+int ks_listen_socket(const char *address, mode_t unix_mode, int *fd, bool *loopback, ks_error *error);
+/* Whether it could be: bound, and closed again. The same codes; *in_use is no fault. */
+int ks_listen_try(const char *address, bool *in_use, ks_error *error);
+/* A blocking socket to the listener of this address, by loopback where it listens on all; -1: nothing answers. */
+int ks_listen_connect(const char *address, int seconds);
 /* A unix socket's path goes with it, unless the socket was passed to this process: then its opener keeps it. */
 void ks_listen_close(int fd);
 /* Parses only: is it well formed, is it loopback. */

@@ -41,13 +41,12 @@ static int open_one(supervisor *self, const char *address, bool admin)
         return KS_EXIT_CONFIG;
     }
     const mode_t mode = (mode_t)self->config->unix_mode;
-    const ks_status status = ks_listen_socket(address, mode, &self->fds[self->count], &loopback, &error);
-    if (status == KS_OK) {
+    const int code = ks_listen_socket(address, mode, &self->fds[self->count], &loopback, &error);
+    if (code == KS_EXIT_OK)
         self->admin[self->count++] = admin;
-        return KS_EXIT_OK;
-    }
-    fprintf(stderr, "kernserve: %s\n", error.text);
-    return status == KS_CONFIG ? KS_EXIT_CONFIG : KS_EXIT_AGAIN;
+    else
+        fprintf(stderr, "kernserve: %s\n", error.text);
+    return code;
 }
 
 /* systemd's, where there are any; of each side that they leave without one, those of the configuration. */

@@ -137,8 +137,24 @@ static void check_shards(const ks_watched *watched, shard_watch *self)
 /* --- SIGHUP ---------------------------------------------------------------------------------------------------------
  */
 
+enum { CHANGES_MAX = 256 };
+
+/* Names of options that are not what they were, and that are not applied. */
+static void name_changes(const ks_config *given, const ks_config *fresh, char out[CHANGES_MAX])
+{
+    static const char *const applied[] = {"log-level", "token-file"};
+    const char *name;
+    out[0] = 0;
+    for (int at = 0; (name = ks_config_next_change(given, fresh, &at));) {
+        size_t i = 0;
+        const size_t n = strlen(out);
+        while (i < sizeof applied / sizeof applied[0] && strcmp(applied[i], name) != 0) i++;
+        if (i == sizeof applied / sizeof applied[0]) snprintf(out + n, CHANGES_MAX - n, "%s%s", n ? ", " : "", name);
+    }
+}
+
 /* All or nothing: the log level and the tokens. */
-static bool reload(const ks_watched *watched, ks_error *error)
+static bool reload(const ks_watched *watched, char changes[CHANGES_MAX], ks_error *error)
 {
     ks_config fresh;
     ks_command command;
@@ -154,6 +170,7 @@ static bool reload(const ks_watched *watched, ks_error *error)
     if (good) {
         ks_log_set_levels(ks_log_up_to(fresh.log_level));
         if (tokens) ks_tokens_publish_take(&watched->daemon->tokens, tokens);
+        name_changes(watched->given, &fresh, changes);
     }
     ks_config_free(&fresh);
     return good;
@@ -161,15 +178,15 @@ static bool reload(const ks_watched *watched, ks_error *error)
 
 static void on_hang_up(const ks_watched *watched)
 {
-    char text[64];
+    char text[64], changes[CHANGES_MAX] = "";
     ks_error error = {0};
     snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%" PRId64, ks_now_ns() / 1000);
     ks_notify(text);
-    const bool good = reload(watched, &error);
+    const bool good = reload(watched, changes, &error);
     ks_metrics_reloaded(watched->daemon->metrics, good);
     if (good)
         KS_LOG(KS_LOG_INFO, "configuration read again", KS_TEXT("applied", "log-level, token-file"),
-               KS_TEXT("others", "need a restart"), KS_INT("token_tables", ks_tokens_tables()));
+               KS_TEXT("need_restart", *changes ? changes : "none"), KS_INT("token_tables", ks_tokens_tables()));
     else
         KS_LOG(KS_LOG_ERROR, "configuration refused, nothing has changed", KS_TEXT("error", error.text));
     ks_notify("READY=1");

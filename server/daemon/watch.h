@@ -9,8 +9,9 @@ typedef struct ks_watched {
     ks_shard **shards;
     ks_listener **listener; /* closed by the drain */
     int argc;
-    char **argv;        /* SIGHUP reads them again */
-    bool tokens_wanted; /* there were tokens at start */
+    char **argv;            /* SIGHUP reads them again */
+    const ks_config *given; /* what they said at start, with nothing settled */
+    bool tokens_wanted;     /* there were tokens at start */
 } ks_watched;
 
 /* Whether SIGTERM or SIGINT is pending: for steps before ks_watch. */

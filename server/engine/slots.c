@@ -95,7 +95,8 @@ static ks_status take_overflow(ks_slots *slots, size_t in_bytes, size_t out_byte
     const uint64_t bytes = overflow_bytes(in_bytes, out_bytes);
     if (in_bytes > SIZE_MAX / 4 || out_bytes > SIZE_MAX / 4 || !ks_budget_take(slots->budget, bytes))
         return ks_fail(error, KS_BUDGET,
-                       "no buffer free for %zu bytes in and %zu bytes out: %llu of %llu bytes in flight are taken",
+                       "no buffer free for %zu bytes in and %zu bytes out: %llu of %llu bytes in flight are taken "
+                       "(--pinned-bytes, --inflight-bytes)",
                        in_bytes, out_bytes, (unsigned long long)ks_budget_used(slots->budget),
                        (unsigned long long)ks_budget_limit(slots->budget));
     entry *made = calloc(1, sizeof *made);

@@ -412,8 +412,8 @@ static void fill_rules(ks_http *http)
                                    .max_header = config->max_header,
                                    .max_fields = (int)config->max_fields,
                                    .max_body = config->max_body,
-                                   .hosts = config->host.item,
-                                   .hosts_count = config->host.count};
+                                   .hosts = config->accept_host.item,
+                                   .hosts_count = config->accept_host.count};
 }
 
 static unsigned library_timeout_s(const ks_config *config)

@@ -196,7 +196,10 @@ ks_status ks_infer_response(ks_infer *infer, const char *accept_encoding, ks_res
         *error = infer->fault;
         return error->status;
     }
+    const ks_infer_request *request = ks_codec_request(infer->codec);
     *response = infer->response;
+    response->warning = request->warned ? request->warning : NULL;
+    if (request->warned) ks_metrics_add(infer->infers->metrics, KS_COUNT_warned_parameter, 1);
     if (infer->infers->config->server_timing) ks_times_text(&infer->times, &infer->job, infer->identity, timing);
     infer->sending_ns = infer->times.answered_ns;
     return KS_OK;

@@ -19,6 +19,14 @@ static double work_limit(const ks_request_options *options)
     return options->config->max_work > 0 ? (double)options->config->max_work : options->work_max;
 }
 
+static ks_names names_rule(const ks_config *config)
+{
+    static const ks_names rules[] = {[KS_STRICT_PARAMETERS_OWN] = KS_NAMES_OWN,
+                                     [KS_STRICT_PARAMETERS_ALL] = KS_NAMES_ALL,
+                                     [KS_STRICT_PARAMETERS_OFF] = KS_NAMES_ANY};
+    return rules[config->strict_parameters];
+}
+
 ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_error *error)
 {
     const ks_config *config = options->config;
@@ -53,7 +61,7 @@ ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_
                                        .max_output = config->max_output,
                                        .max_work = work_limit(options),
                                        .max_skeleton = config->max_skeleton,
-                                       .strict_parameters = config->strict_parameters,
+                                       .unknown_names = names_rule(config),
                                        .json_non_finite_error = config->json_non_finite == KS_JSON_NON_FINITE_ERROR,
                                        .slice = &infers->slice,
                                        .head_cache = infers->head_cache};

@@ -100,7 +100,8 @@ static void check_accepted(ks_codec *codec, memory *m)
 
 static ks_status run(const ks_codec_head *head, const char *body, size_t size, size_t step)
 {
-    static ks_codec_limits limits = {.max_body = 1 << 16,
+    static ks_codec_limits limits = {.unknown_names = KS_NAMES_OWN,
+                                     .max_body = 1 << 16,
                                      .max_json = 1 << 15,
                                      .max_output = 1 << 16,
                                      .max_work = 1e7,

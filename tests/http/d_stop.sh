@@ -57,6 +57,14 @@ stop
 "$kernserve" --help >"$work/out" 2>"$work/said"
 want "--help: exit code" 0 $?
 has "--help: on stdout" '--max-body' "$(cat "$work/out")"
+for form in -h --help=all --help=max-body; do
+    "$kernserve" "$form" >"$work/out" 2>"$work/said"
+    want "$form: exit code" 0 $?
+    has "$form: on stdout" '--max-body' "$(cat "$work/out")"
+done
+KERNSERVE_MAX_BODYY=1 "$kernserve" --check-config "${free[@]}" >"$work/out" 2>&1
+want "an unknown variable: exit code" 0 $?
+has "an unknown variable: the nearest" 'KERNSERVE_MAX_BODYY; the nearest is KERNSERVE_MAX_BODY$' "$(cat "$work/out")"
 "$kernserve" --version >"$work/out"
 want "--version: exit code" 0 $?
 has "--version: says it" '[0-9]+\.[0-9]+\.[0-9]+' "$(cat "$work/out")"

@@ -21,7 +21,7 @@ GOOD = [
     ("softmax", "shape=0,4", "FP32", [0, 4], 0),
     ("reduce", "shape=2,3,4&op=argmax&axis=1&keepdims=1", "INT64", [2, 1, 4], 160),
     ("reduce", "shape=3,5&datatype=UINT8&op=mean&axis=all", "FP64", [], 23),
-    ("reduce_max", "shape=6,11&unknown=1", "FP32", [6], 288),
+    ("reduce_max", "shape=6,11&timeout=1", "FP32", [6], 288),
     ("matmul", "shape=64,128&shape=128,256", "FP32", [64, 256], 229376),
     ("matmul_tb", "shape=2%2C3&shape=4,3&alpha=2", "FP32", [2, 4], 104),
 ]
@@ -38,6 +38,8 @@ BAD = [
     ("softmax", "shape=4&datatype=INT32", 400, "datatype"),
     ("softmax", "shape=4&datatype=FP32&datatype=FP32", 400, "datatype"),
     ("softmax", "shape=4&axis=1", 400, "axis"),
+    ("reduce_max", "shape=6,11&unknown=1", 400, "parameter"),
+    ("softmax", "shape=4&axsi=0", 400, "parameter"),
     ("softmax", "shape=4&axis=%zz", 400, "parameter"),
     ("reduce", "shape=4&op=median", 400, "parameter"),
     ("reduce_max", "shape=4&op=sum", 400, "parameter"),

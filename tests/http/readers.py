@@ -32,13 +32,13 @@ TOKEN = "{token file}"
 MARKER = request("GET", "/v2/health/live", [("X-Request-Id", "marker"), ("Authorization", "Bearer " + SECRET)])
 # share of the requests, options
 PROFILES = ((0.7, OPTIONS),
-            (0.1, OPTIONS + ("--token-file", TOKEN, "--strict-parameters", "--compat-models", "--response-compression", "--no-server-timing")),
+            (0.1, OPTIONS + ("--token-file", TOKEN, "--strict-parameters", "all", "--compat-models", "--response-compression", "--no-server-timing")),
             (0.1, OPTIONS + ("--json-non-finite", "error", "--max-requests-per-connection", "4", "--compat-models", "--triton-metrics")),
-            (0.1, OPTIONS + ("--host", "evil.example", "--max-header", "2k", "--max-fields", "9", "--max-uri", "100")))
+            (0.1, OPTIONS + ("--accept-host", "evil.example", "--max-header", "2k", "--max-fields", "9", "--max-uri", "100")))
 # Pages that tell of the process: their numbers differ.
 VOLATILE = re.compile(r"^/(metrics|v2/models/.*stats|v2/models/[^/]*/(versions/[^/]*/)?plan)(\?|$)")
 # Counters that follow from what was asked alone.
-COUNTED = ("kernserve_http_requests_total", "kernserve_http_request_body_bytes_total", "kernserve_http_response_body_bytes_total", "kernserve_inference_requests_total", "kernserve_requests_rejected_total",
+COUNTED = ("kernserve_http_requests_total", "kernserve_http_request_body_bytes_total", "kernserve_http_response_body_bytes_total", "kernserve_inference_requests_total", "kernserve_requests_rejected_total", "kernserve_requests_warned_total",
            "kernserve_requests_aborted_total", "kernserve_transfer_bytes_total", "kernserve_inference_request_duration_seconds_count", "kernserve_inference_phase_duration_seconds_count",
            "kernserve_device_errors_total", "kernserve_log_messages_total")
 UNREAD = 1 << 20  # above it a refused body is cut: how much of it, and of the answer, has passed by then is a matter of time

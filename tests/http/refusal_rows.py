@@ -430,8 +430,10 @@ OTHER_ROWS = [
     (("--json-non-finite", "error"), [
         Row("NaN in a JSON answer for strict readers", binary(16, BINARY_NAN), 422, "non_finite", STAYS),
     ]),
-    (("--strict-parameters",), [
+    (("--strict-parameters", "all"), [
         Row("unknown parameter, strictly", parameters(colour="red"), 400, "parameter", STAYS),
+        Row("unknown member, strictly", infer(more=',"colour":1'), 400, "parameter", STAYS, "the request has no member 'colour'"),
+        Row("a query beside JSON, strictly", infer(to=SOFTMAX + "?colour=1"), 400, "parameter", STAYS, "parameters stand in the JSON"),
     ]),
     (("--compat-models",), [
         Row("101 levels inside data of a compatibility model", infer(tensor("[1]", deep(101)), to="/v2/models/identity_fp32/infer"), 400, "json_limit", STAYS, "JSON nesting depth exceeds maximum allowed limit (100)"),

@@ -109,11 +109,11 @@ def documents(daemon):
 
 
 def names(path):
-    with Daemon(path, "--threads", "1", "--pinned-bytes", "16M", "--host", "models.example", "--server-name", "triton",
+    with Daemon(path, "--threads", "1", "--pinned-bytes", "16M", "--accept-host", "models.example", "--server-name", "triton",
                 "--max-requests-per-connection", "3") as daemon:
         with daemon.connect() as connection:
             answers = [connection.ask(raw("GET /v2 HTTP/1.1", "Host: models.example:1234")) for _ in range(3)]
-            want("--host, --server-name", [(200, "triton")] * 3, [(a.status, json.loads(a.body)["name"]) for a in answers])
+            want("--accept-host, --server-name", [(200, "triton")] * 3, [(a.status, json.loads(a.body)["name"]) for a in answers])
             want("--max-requests-per-connection", [False, False, True], [a.says_close() for a in answers])
             want("closed behind the last", True, connection.closed_within(5))
         want("the daemon's end", 0, daemon.stop())

@@ -8,7 +8,7 @@ from daemon import Daemon
 HEADING = "Add an option"
 HELP = "text in the log line that says ready"
 EDITS = [
-    ("server/base/config/options.def", r"^TEXT\(server_name, .*\n", r'\g<0>TEXT(note, "note", "", "%s")\n' % HELP),
+    ("server/base/config/options.def", r"^TEXT\(server_name, .*\n", r'\g<0>TEXT(note, "note", "", LIFE, REST, "", "%s")\n' % HELP),
     ("server/main.c", r'KS_LOG\(KS_LOG_INFO, "ready", ', r'\g<0>KS_TEXT("note", config->note), '),
     # documents, and what --dump-config prints
     ("docs/operate.md", r"^\| `--server-name` .*\n", r"\g<0>| `--note` |  | %s |\n" % HELP),
@@ -28,7 +28,7 @@ def run(kernserve, *words):
 
 
 def test(kernserve, tree, command):
-    help_text = run(kernserve, "--help")
+    help_text = run(kernserve, "--help=all")
     assert "--note" in help_text and HELP in help_text, help_text
     with open(os.path.join(tree, "deploy", "config", "kernserve.conf")) as file:
         assert file.read() == run(kernserve, "--dump-config")

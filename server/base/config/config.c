@@ -3,7 +3,6 @@
 #include "base/config/config.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,59 +63,6 @@ static ks_status set_presets(config_loader *loader)
     return KS_OK;
 }
 
-/* --- names that are wrong -------------------------------------------------------------------------------------------
- */
-
-static const struct {
-    const char *name;
-    ks_command command;
-} commands[] = {{"help", KS_COMMAND_HELP},
-                {"version", KS_COMMAND_VERSION},
-                {"check-config", KS_COMMAND_CHECK_CONFIG},
-                {"dump-config", KS_COMMAND_DUMP_CONFIG},
-                {"list-devices", KS_COMMAND_LIST_DEVICES},
-                {"tune", KS_COMMAND_TUNE},
-                {"self-test", KS_COMMAND_SELF_TEST},
-                {"healthcheck", KS_COMMAND_HEALTHCHECK},
-                {"config", KS_COMMAND_SERVE}};
-enum { COMMANDS = sizeof commands / sizeof commands[0] };
-
-/* Edits (insert, delete, replace) that make one name the other. */
-static int distance(const char *a, size_t a_length, const char *b)
-{
-    enum { MOST = 64 };
-    const size_t b_length = strlen(b);
-    if (a_length >= MOST || b_length >= MOST) return MOST;
-    int row[MOST];
-    for (size_t j = 0; j <= b_length; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= a_length; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= b_length; j++) {
-            const int replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            const int edited = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
-            row[j] = replaced < edited ? replaced : edited;
-        }
-    }
-    return row[b_length];
-}
-
-static const char *nearest_name(const char *name, size_t length, bool with_commands)
-{
-    const char *nearest = ks_options[0].name;
-    int least = distance(name, length, nearest);
-    for (int i = 1; i < KS_OPTIONS + (with_commands ? COMMANDS : 0); i++) {
-        const char *other = i < KS_OPTIONS ? ks_options[i].name : commands[i - KS_OPTIONS].name;
-        const int d = distance(name, length, other);
-        if (d < least) {
-            least = d;
-            nearest = other;
-        }
-    }
-    return nearest;
-}
-
 /* --- the command line -----------------------------------------------------------------------------------------------
  */
 
@@ -129,16 +75,13 @@ typedef struct cli_argument {
 
 static bool cut_argument(const char *text, cli_argument *out)
 {
+    if (strcmp(text, "-h") == 0) text = "--help";
+    if (strcmp(text, "-V") == 0) text = "--version";
     if (strncmp(text, "--", 2) != 0 || !text[2]) return false;
     out->name = text + 2;
     out->length = strcspn(out->name, "=");
     out->value = out->name[out->length] ? out->name + out->length + 1 : NULL;
     return true;
-}
-
-static bool is_named(const cli_argument *argument, const char *name)
-{
-    return strlen(name) == argument->length && memcmp(name, argument->name, argument->length) == 0;
 }
 
 /* All arguments up to the next option. */
@@ -157,39 +100,70 @@ static ks_status take_shapes(config_loader *loader, const char *value, int argc,
     return ks_fail(loader->error, KS_CONFIG, "--tune needs shapes, e.g. 64,4096:4096,4096:FP16");
 }
 
+/* What --help may name. */
+static ks_status check_topic(config_loader *loader, const char *topic)
+{
+    char hint[KS_HINT_MAX];
+    const size_t length = strlen(topic);
+    if (strcmp(topic, "all") == 0 || ks_option_find(topic, length) || ks_command_find(topic, length)) return KS_OK;
+    ks_hint_option(topic, length, NULL, hint);
+    return ks_fail(loader->error, KS_CONFIG, "--help: no option --%.64s%s", topic, hint);
+}
+
+/* value NULL: none was given. */
+static ks_status take_value(config_loader *loader, const ks_command_row *row, const char *value)
+{
+    switch (row->command) {
+    case KS_COMMAND_SERVE:
+        if (!value || !*value) return ks_fail(loader->error, KS_CONFIG, "--config needs the name of a file");
+        loader->config->file = value;
+        return KS_OK;
+    case KS_COMMAND_HELP:
+        loader->config->help = value;
+        return value ? check_topic(loader, value) : KS_OK;
+    case KS_COMMAND_HEALTHCHECK:
+        loader->config->url = value;
+        return KS_OK;
+    case KS_COMMAND_SELF_TEST:
+        if (value && strcmp(value, "table") != 0 && strcmp(value, "json") != 0)
+            return ks_fail(loader->error, KS_CONFIG, "--self-test: '%.64s' is neither table nor json", value);
+        loader->config->self_test = value ? value : "table";
+        return KS_OK;
+    default:
+        return value ? ks_fail(loader->error, KS_CONFIG, "--%s takes no value", row->name) : KS_OK;
+    }
+}
+
+/* --healthcheck=live, --healthcheck=ready: a URL may follow. Returns the value that is left. */
+static const char *take_question(ks_config *config, const char *value)
+{
+    config->health_live = value && strcmp(value, "live") == 0;
+    return config->health_live || (value && strcmp(value, "ready") == 0) ? NULL : value;
+}
+
 /* 1: it was a command, --config or the like and is dealt with; 0: an option; -1: failed. */
 static int take_command(config_loader *loader, const cli_argument *argument, int argc, char **argv, int *i)
 {
-    for (int c = 0; c < COMMANDS; c++) {
-        if (!is_named(argument, commands[c].name)) continue;
-        const char *value = argument->value;
-        if (commands[c].command == KS_COMMAND_TUNE) {
-            loader->command = KS_COMMAND_TUNE;
-            return take_shapes(loader, value, argc, argv, i) == KS_OK ? 1 : -1;
-        }
-        const bool is_file = commands[c].command == KS_COMMAND_SERVE;
-        const bool is_url = commands[c].command == KS_COMMAND_HEALTHCHECK;
-        if (!value && *i + 1 < argc && (is_file || (is_url && argv[*i + 1][0] != '-'))) value = argv[++*i];
-        if (is_file && (!value || !*value)) {
-            ks_fail(loader->error, KS_CONFIG, "--config needs the name of a file");
-            return -1;
-        }
-        const bool is_form = commands[c].command == KS_COMMAND_SELF_TEST;
-        if (is_form && value && strcmp(value, "table") != 0 && strcmp(value, "json") != 0) {
-            ks_fail(loader->error, KS_CONFIG, "--self-test: '%.64s' is neither table nor json", value);
-            return -1;
-        }
-        if (!is_file && !is_url && !is_form && value) {
-            ks_fail(loader->error, KS_CONFIG, "--%s takes no value", commands[c].name);
-            return -1;
-        }
-        if (is_file) loader->config->file = value;
-        if (is_url) loader->config->url = value;
-        if (is_form) loader->config->self_test = value ? value : "table";
-        if (!is_file) loader->command = commands[c].command;
-        return 1;
-    }
-    return 0;
+    const ks_command_row *row = ks_command_find(argument->name, argument->length);
+    const char *value = argument->value;
+    if (!row) return 0;
+    const bool is_file = row->command == KS_COMMAND_SERVE, is_url = row->command == KS_COMMAND_HEALTHCHECK;
+    if (!is_file) loader->command = row->command;
+    if (is_url) value = take_question(loader->config, value);
+    if (row->command == KS_COMMAND_TUNE) return take_shapes(loader, value, argc, argv, i) == KS_OK ? 1 : -1;
+    if (!value && *i + 1 < argc && (is_file || (is_url && argv[*i + 1][0] != '-'))) value = argv[++*i];
+    return take_value(loader, row, value) == KS_OK ? 1 : -1;
+}
+
+/* dashes: as they were typed. */
+static ks_status unknown_option(config_loader *loader, const char *dashes, const cli_argument *argument,
+                                const char *next)
+{
+    char hint[KS_HINT_MAX];
+    const char *value = argument->value ? argument->value : next && next[0] != '-' ? next : NULL;
+    ks_hint_option(argument->name, argument->length, value, hint);
+    return ks_fail(loader->error, KS_CONFIG, "unknown option %s%.*s%s", dashes,
+                   argument->length < 64 ? (int)argument->length : 64, argument->name, hint);
 }
 
 static ks_status take_option(config_loader *loader, const cli_argument *argument, int argc, char **argv, int *i,
@@ -203,11 +177,8 @@ static ks_status take_option(config_loader *loader, const cli_argument *argument
         if (option && value) return ks_fail(loader->error, KS_CONFIG, "--no-%s takes no value", option->name);
         value = "off";
     }
-    if (!option)
-        return ks_fail(loader->error, KS_CONFIG, "unknown option --%.*s; the nearest is --%s",
-                       argument->length < 64 ? (int)argument->length : 64, argument->name,
-                       nearest_name(argument->name, argument->length, true));
     const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+    if (!option) return unknown_option(loader, "--", argument, next);
     if (!value && option->kind == KS_OPTION_FLAG) {
         const bool spelled = next && (strcmp(next, "on") == 0 || strcmp(next, "off") == 0);
         value = spelled ? argv[++*i] : "on";
@@ -225,7 +196,12 @@ static ks_status walk(config_loader *loader, int argc, char **argv, bool dry)
 {
     for (int i = 1; i < argc; i++) {
         cli_argument argument;
-        if (!cut_argument(argv[i], &argument))
+        const bool is_option = cut_argument(argv[i], &argument);
+        if (!is_option && argv[i][0] == '-' && argv[i][1] && argv[i][1] != '-') {
+            argument = (cli_argument){.name = argv[i] + 1, .length = strlen(argv[i] + 1)};
+            return unknown_option(loader, "-", &argument, i + 1 < argc ? argv[i + 1] : NULL);
+        }
+        if (!is_option)
             return ks_fail(loader->error, KS_CONFIG, "unexpected argument '%.64s'; options begin with --", argv[i]);
         const int took = take_command(loader, &argument, argc, argv, &i);
         if (took < 0) return KS_CONFIG;
@@ -239,11 +215,8 @@ static ks_status walk(config_loader *loader, int argc, char **argv, bool dry)
 
 static ks_status set_from_environment(config_loader *loader, const ks_option *option)
 {
-    char name[80] = "KERNSERVE_";
-    size_t n = strlen(name);
-    for (const char *c = option->name; *c && n + 1 < sizeof name; c++)
-        name[n++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-    name[n] = 0;
+    char name[KS_VARIABLE_NAME_MAX];
+    ks_option_write_variable(option, name);
     const char *value = getenv(name);
     if (!value) return KS_OK;
     if (option->kind != KS_OPTION_LIST || !*value) return set(loader, option, value, KS_FROM_ENVIRONMENT, 0, name);
@@ -279,9 +252,12 @@ static ks_status read_line(config_loader *loader, char *text, int line)
     *equals = 0;
     key = trim(key);
     const ks_option *option = ks_option_find(key, strlen(key));
-    if (!option)
-        return ks_fail(loader->error, KS_CONFIG, "%.120s:%d: unknown key '%.64s'; the nearest is %s",
-                       loader->config->file, line, key, nearest_name(key, strlen(key), false));
+    if (!option) {
+        char hint[KS_HINT_MAX];
+        ks_hint_key(key, hint);
+        return ks_fail(loader->error, KS_CONFIG, "%.120s:%d: unknown key '%.64s'%s", loader->config->file, line, key,
+                       hint);
+    }
     char where[220];
     snprintf(where, sizeof where, "%.120s:%d: %s", loader->config->file, line, option->name);
     return set(loader, option, trim(equals + 1), KS_FROM_FILE, line, where);
@@ -329,7 +305,7 @@ static int load(config_loader *loader, int argc, char **argv)
     if (walk(loader, argc, argv, true) != KS_OK) return KS_EXIT_USAGE;
     if (set_presets(loader) != KS_OK) return KS_EXIT_SYSTEM;
     if (loader->command == KS_COMMAND_HELP || loader->command == KS_COMMAND_VERSION ||
-        loader->command == KS_COMMAND_HEALTHCHECK)
+        (loader->command == KS_COMMAND_HEALTHCHECK && loader->config->url))
         return KS_EXIT_OK; /* these answer whatever else is wrong */
     if (!loader->config->file) loader->config->file = getenv("KERNSERVE_CONFIG");
     if (loader->config->file && !*loader->config->file) loader->config->file = NULL;

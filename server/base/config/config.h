@@ -16,24 +16,26 @@ typedef struct ks_list {
 } ks_list;
 
 /* An enum for each option with choices, in the order of its words. */
-#define CHOICE(field, name, preset, values, help) typedef enum ks_choice_##field{values} ks_choice_##field;
+#define CHOICE(field, name, preset, values, ...) typedef enum ks_choice_##field{values} ks_choice_##field;
 #define CHOICE_OF(type, ...)
 #define V(constant, word) constant,
 #include "base/config/options.def"
 
 typedef struct ks_config {
-#define TEXT(field, name, preset, help) const char *field;
-#define LIST(field, name, preset, help) ks_list field;
-#define SIZE(field, name, preset, least, most, help) uint64_t field;
-#define TIME(field, name, preset, least, most, help) int64_t field; /* ns */
-#define COUNT(field, name, preset, least, most, help) int64_t field;
-#define OCTAL(field, name, preset, least, most, help) int64_t field;
-#define FLAG(field, name, preset, help) bool field;
-#define CHOICE(field, name, preset, values, help) ks_choice_##field field;
-#define CHOICE_OF(type, field, name, preset, values, help) type field;
+#define TEXT(field, ...) const char *field;
+#define LIST(field, ...) ks_list field;
+#define SIZE(field, ...) uint64_t field;
+#define TIME(field, ...) int64_t field; /* ns */
+#define COUNT(field, ...) int64_t field;
+#define OCTAL(field, ...) int64_t field;
+#define FLAG(field, ...) bool field;
+#define CHOICE(field, ...) ks_choice_##field field;
+#define CHOICE_OF(type, field, ...) type field;
 #include "base/config/options.def"
     const char *file;      /* that was read (--config), or NULL */
+    const char *help;      /* of --help: "all" or a name; NULL: what most operators need */
     const char *url;       /* of --healthcheck, or NULL */
+    bool health_live;      /* it asks for live, not ready */
     const char *self_test; /* "table" or "json": what --self-test writes; NULL: it is not asked for */
     ks_list tune;          /* of --tune */
     void *owned;           /* config.c's */
@@ -70,6 +72,16 @@ enum {
  * stderr in error->text (a wrong option names the nearest right one). */
 int ks_config_load(int argc, char **argv, ks_config *out, ks_command *command, ks_error *error);
 void ks_config_free(ks_config *config);
-void ks_config_help(void);                    /* to stdout, ends with three examples */
+/* A variable KERNSERVE_* that no option has: it does nothing, and was meant to. Not those that Kubernetes makes from
+ * a Service's name (KERNSERVE_PORT, KERNSERVE_SERVICE_HOST ...): no option may ever be called port. */
+enum { KS_VARIABLE_NAME_MAX = 80 };
+typedef struct ks_unknown_variable {
+    char name[KS_VARIABLE_NAME_MAX], nearest[KS_VARIABLE_NAME_MAX]; /* nearest: "" where none is near */
+} ks_unknown_variable;
+/* The next one of the environment from *at on (0 at first); false: no more. */
+bool ks_config_next_unknown(int *at, ks_unknown_variable *out);
+/* The name of the next option from *at on (0 at first) that has not the same value in both; NULL: no more. */
+const char *ks_config_next_change(const ks_config *a, const ks_config *b, int *at);
+void ks_config_help(const char *what); /* to stdout: one screen (NULL), "all", or an option or command by its name */
 void ks_config_dump(const ks_config *config); /* to stdout: each value with its origin, readable as a config file */
 #endif

@@ -14,12 +14,19 @@ typedef enum ks_option_kind {
     KS_OPTION_CHOICE
 } ks_option_kind;
 
+/* A heading of --help. */
+typedef enum ks_group { KS_GROUP_LISTEN, KS_GROUP_DEVICE, KS_GROUP_LIMITS, KS_GROUP_LIFE, KS_GROUP_COMMANDS } ks_group;
+enum { KS_GROUPS = KS_GROUP_COMMANDS + 1 };
+
 typedef struct ks_option {
     ks_option_kind kind;
     const char *name;
     size_t offset;    /* in ks_config */
     const char *text; /* TEXT, LIST: the preset; CHOICE: "a|b|c" */
     int64_t preset, least, most;
+    ks_group group;
+    bool basic;              /* on the screen of -h */
+    const char *placeholder; /* "": that of the kind */
     const char *help;
 } ks_option;
 
@@ -33,6 +40,16 @@ enum {
 };
 
 extern const ks_option ks_options[KS_OPTIONS];
+
+/* What a command line may ask for instead of serving, and --config. */
+typedef struct ks_command_row {
+    const char *name, *form; /* form: what stands behind the name in --help */
+    ks_command command;      /* KS_COMMAND_SERVE: --config */
+    ks_group group;
+    const char *help;
+} ks_command_row;
+enum { KS_COMMANDS = 9 };
+extern const ks_command_row ks_commands[KS_COMMANDS];
 
 typedef struct ks_owned_text {
     struct ks_owned_text *next;
@@ -58,4 +75,18 @@ int64_t ks_option_value(const ks_option *option, const ks_config *config); /* of
 /* A copy that lives as long as the config; NULL: memory. */
 const char *ks_config_keep(ks_config *config, const char *bytes, size_t n);
 const ks_option *ks_option_find(const char *name, size_t length);
+const ks_command_row *ks_command_find(const char *name, size_t length);
+
+/* "(256M; 1k to 16G)" behind a blank, or "". */
+enum { KS_RANGE_TEXT_MAX = 224 };
+void ks_option_write_range(const ks_option *option, char out[KS_RANGE_TEXT_MAX]);
+/* "KERNSERVE_MAX_BODY" */
+#define KS_VARIABLE_PREFIX "KERNSERVE_"
+void ks_option_write_variable(const ks_option *option, char out[KS_VARIABLE_NAME_MAX]);
+
+/* The sentence for a name that nothing has: what another server's option is here, the only name that begins so, or the
+ * nearest. value: what was given with it, or NULL. */
+enum { KS_HINT_MAX = 160 };
+void ks_hint_option(const char *name, size_t length, const char *value, char out[KS_HINT_MAX]);
+void ks_hint_key(const char *name, char out[KS_HINT_MAX]); /* of a file */
 #endif

@@ -1,25 +1,58 @@
 #include "base/config/table.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { BASIC = true, REST = false };
+
 const ks_option ks_options[KS_OPTIONS] = {
 #define AT(field) offsetof(ks_config, field)
-#define TEXT(field, name, preset, help) {KS_OPTION_TEXT, name, AT(field), preset, 0, 0, 0, help},
-#define LIST(field, name, preset, help) {KS_OPTION_LIST, name, AT(field), preset, 0, 0, 0, help},
-#define SIZE(field, name, preset, least, most, help) {KS_OPTION_SIZE, name, AT(field), NULL, preset, least, most, help},
-#define TIME(field, name, preset, least, most, help) {KS_OPTION_TIME, name, AT(field), NULL, preset, least, most, help},
-#define COUNT(field, name, preset, least, most, help)                                                                  \
-    {KS_OPTION_COUNT, name, AT(field), NULL, preset, least, most, help},
-#define OCTAL(field, name, preset, least, most, help)                                                                  \
-    {KS_OPTION_OCTAL, name, AT(field), NULL, preset, least, most, help},
-#define FLAG(field, name, preset, help) {KS_OPTION_FLAG, name, AT(field), NULL, preset, 0, 1, help},
-#define CHOICE(field, name, preset, values, help) {KS_OPTION_CHOICE, name, AT(field), &(values)[1], preset, 0, 0, help},
+#define SHOWN(group, rank, placeholder, help) KS_GROUP_##group, rank, placeholder, help
+#define TEXT(field, name, preset, ...) {KS_OPTION_TEXT, name, AT(field), preset, 0, 0, 0, SHOWN(__VA_ARGS__)},
+#define LIST(field, name, preset, ...) {KS_OPTION_LIST, name, AT(field), preset, 0, 0, 0, SHOWN(__VA_ARGS__)},
+#define NUMBER(kind, field, name, preset, least, most, ...)                                                            \
+    {kind, name, AT(field), NULL, preset, least, most, SHOWN(__VA_ARGS__)},
+#define SIZE(...) NUMBER(KS_OPTION_SIZE, __VA_ARGS__)
+#define TIME(...) NUMBER(KS_OPTION_TIME, __VA_ARGS__)
+#define COUNT(...) NUMBER(KS_OPTION_COUNT, __VA_ARGS__)
+#define OCTAL(...) NUMBER(KS_OPTION_OCTAL, __VA_ARGS__)
+#define FLAG(field, name, preset, ...) {KS_OPTION_FLAG, name, AT(field), NULL, preset, 0, 1, SHOWN(__VA_ARGS__)},
+#define CHOICE(field, name, preset, values, ...)                                                                       \
+    {KS_OPTION_CHOICE, name, AT(field), &(values)[1], preset, 0, 0, SHOWN(__VA_ARGS__)},
 #define V(constant, word) "|" word
 #include "base/config/options.def"
 };
+
+const ks_command_row ks_commands[KS_COMMANDS] = {
+    {"check-config", "", KS_COMMAND_CHECK_CONFIG, KS_GROUP_COMMANDS,
+     "print what is wrong with the configuration; all that a start would meet, short of the device: addresses, tokens, "
+     "plans to "
+     "warm, files, memory"},
+    {"dump-config", "", KS_COMMAND_DUMP_CONFIG, KS_GROUP_COMMANDS, "print every value with its origin, as a file"},
+    {"list-devices", "", KS_COMMAND_LIST_DEVICES, KS_GROUP_COMMANDS, "print what --backend and --device can choose"},
+    {"self-test", "[=table|json]", KS_COMMAND_SELF_TEST, KS_GROUP_COMMANDS,
+     "measure this host and the daemon on it; the limits of the host, and what the daemon reaches beside them"},
+    {"tune", " SHAPES...", KS_COMMAND_TUNE, KS_GROUP_COMMANDS,
+     "time the kernels of each shape; e.g. 64,4096:4096,4096:FP16; fills --tune-cache"},
+    {"healthcheck", "[=live]", KS_COMMAND_HEALTHCHECK, KS_GROUP_COMMANDS,
+     "ask a running daemon whether it is ready; or live; =ready is the preset; the daemon of this configuration, or "
+     "that of a URL "
+     "that follows"},
+    {"version", ", -V", KS_COMMAND_VERSION, KS_GROUP_COMMANDS, "print the version and what was built in"},
+    {"help", "[=all|NAME], -h", KS_COMMAND_HELP, KS_GROUP_COMMANDS, "print this, all options, or one"},
+    {"config", " FILE", KS_COMMAND_SERVE, KS_GROUP_LIFE,
+     "key = value lines; # begins a comment, keys of lists are repeated"}};
+
+const ks_command_row *ks_command_find(const char *name, size_t length)
+{
+    for (int i = 0; i < KS_COMMANDS; i++)
+        if (strlen(ks_commands[i].name) == length && memcmp(ks_commands[i].name, name, length) == 0)
+            return &ks_commands[i];
+    return NULL;
+}
 
 typedef struct value_unit {
     const char *name;
@@ -42,6 +75,15 @@ const ks_option *ks_option_find(const char *name, size_t length)
         if (strlen(ks_options[i].name) == length && memcmp(ks_options[i].name, name, length) == 0)
             return &ks_options[i];
     return NULL;
+}
+
+void ks_option_write_variable(const ks_option *option, char out[KS_VARIABLE_NAME_MAX])
+{
+    size_t n = sizeof KS_VARIABLE_PREFIX - 1;
+    memcpy(out, KS_VARIABLE_PREFIX, n);
+    for (const char *c = option->name; *c && n + 1 < KS_VARIABLE_NAME_MAX; c++)
+        out[n++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    out[n] = 0;
 }
 
 const char *ks_config_keep(ks_config *config, const char *bytes, size_t n)
@@ -74,6 +116,26 @@ int64_t ks_option_value(const ks_option *option, const ks_config *config)
     default:
         return *(const int64_t *)field;
     }
+}
+
+static bool is_same(const ks_option *option, const ks_config *a, const ks_config *b)
+{
+    const void *x = (const char *)a + option->offset, *y = (const char *)b + option->offset;
+    if (option->kind == KS_OPTION_TEXT) return strcmp(*(const char *const *)x, *(const char *const *)y) == 0;
+    if (option->kind != KS_OPTION_LIST) return ks_option_value(option, a) == ks_option_value(option, b);
+    const ks_list *left = x, *right = y;
+    int i = 0;
+    while (i < left->count && i < right->count && strcmp(left->item[i], right->item[i]) == 0) i++;
+    return left->count == right->count && i == left->count;
+}
+
+const char *ks_config_next_change(const ks_config *a, const ks_config *b, int *at)
+{
+    while (*at < KS_OPTIONS) {
+        const ks_option *option = &ks_options[(*at)++];
+        if (!is_same(option, a, b)) return option->name;
+    }
+    return NULL;
 }
 
 static void store(const ks_option *option, ks_config *config, int64_t value)

@@ -68,7 +68,7 @@ static void presets_hold_without_any_origin(void **state)
     assert_int_equal(config.max_body, 256 << 20);
     assert_int_equal(config.request_timeout, 30000000000);
     assert_true(config.scrub);
-    assert_int_equal(config.host.count, 0);
+    assert_int_equal(config.accept_host.count, 0);
 }
 
 static void flags_have_their_words(void **state)
@@ -228,21 +228,88 @@ static void bad_values_name_option_value_and_range(void **state)
 static void wrong_names_get_the_nearest_right_one(void **state)
 {
     (void)state;
-    static const char *const cases[][2] = {{"--quue=3", "--queue"},
-                                           {"--max-bdoy=3", "--max-body"},
-                                           {"--no-scrubb", "--scrub"},
-                                           {"--hepl", "--help"},
-                                           {"--healthchek", "--healthcheck"}};
+    static const char *const cases[][2] = {
+        {"--quue=3", "--queue"},           {"--max-bdoy=3", "--max-body"},
+        {"--no-scrubb", "--no-scrub"},     {"--hepl", "--help"},
+        {"--healthchek", "--healthcheck"}, {"-queue", "--queue"},
+        {"--max-b=3", "--max-body"},       {"--connections-p=3", "--connections-per-address"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char nearest[64];
         snprintf(nearest, sizeof nearest, "the nearest is %s", cases[i][1]);
         assert_int_equal(load(cases[i][0], NULL), KS_EXIT_USAGE);
         if (!strstr(error.text, nearest)) fail_msg("%s: %s", cases[i][0], error.text);
     }
+    static const char *const none[] = {"--max-", "--colour=red", "-x", "--q"};
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        const bool begins = strcmp(none[i], "--q") == 0; /* of one name */
+        assert_int_equal(load(none[i], NULL), KS_EXIT_USAGE);
+        if (!strstr(error.text, begins ? "the nearest is --queue" : "; see --help"))
+            fail_msg("%s: %s", none[i], error.text);
+    }
     assert_int_equal(load("serve", NULL), KS_EXIT_USAGE);
     assert_int_equal(load("--", NULL), KS_EXIT_USAGE);
     assert_int_equal(load("--queue", NULL), KS_EXIT_USAGE);
     assert_int_equal(load("--config", NULL), KS_EXIT_USAGE);
+}
+
+static void other_servers_options_name_ours(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option, *value, *says;
+    } cases[] = {{"--port", "80", "unknown option --port; here it is --listen 127.0.0.1:80"},
+                 {"--port=80", NULL, "--listen 127.0.0.1:80"},
+                 {"--port", NULL, "--listen 127.0.0.1:PORT"},
+                 {"--port", "--queue=3", "--listen 127.0.0.1:PORT"},
+                 {"-p", "80", "unknown option -p; here it is --listen 127.0.0.1:80"},
+                 {"--http-port=80", NULL, "--listen 127.0.0.1:80"},
+                 {"--metrics-port", "81", "--admin-listen 127.0.0.1:81"},
+                 {"--grpc-port", "81", "HTTP only"},
+                 {"--model-repository", "/models", "GET /v2/models/stats"},
+                 {"--load-model=*", NULL, "GET /v2/models/stats"},
+                 {"--http-thread-count=4", NULL, "--threads"},
+                 {"--log-verbose=1", NULL, "--log-level debug"},
+                 {"--exit-timeout-secs=1", NULL, "--shutdown-timeout"},
+                 {"--trace-config=a", NULL, "GET /v2/trace/setting"},
+                 {"--build-info", NULL, "--version"},
+                 {"--host", "0.0.0.0", "unknown option --host; here it is --listen 0.0.0.0:8000"},
+                 {"--host=::", NULL, "--listen [::]:8000"},
+                 {"--host", "models.example", "--accept-host models.example"},
+                 {"--host", NULL, "--accept-host"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(load(cases[i].option, cases[i].value, NULL), KS_EXIT_USAGE);
+        if (!strstr(error.text, cases[i].says)) fail_msg("%s: %s", cases[i].option, error.text);
+    }
+}
+
+/* What Kubernetes sets beside a Service is none of ours. */
+static void unknown_variables_are_found(void **state)
+{
+    (void)state;
+    static const char *const rows[][3] = {{"KERNSERVE_MAX_BODYY", "1", "KERNSERVE_MAX_BODY"},
+                                          {"KERNSERVE_HOST", "0.0.0.0", "KERNSERVE_ACCEPT_HOST"},
+                                          {"KERNSERVE_Queue", "1", "KERNSERVE_QUEUE"},
+                                          {"KERNSERVE_COLOUR", "red", ""},
+                                          {"KERNSERVE_PORT", "tcp://10.0.0.1:8000", NULL},
+                                          {"KERNSERVE_PORT_8000_TCP_PROTO", "tcp", NULL},
+                                          {"KERNSERVE_SERVICE_HOST", "10.0.0.1", NULL},
+                                          {"KERNSERVE_ADMIN_SERVICE_PORT", "8002", NULL},
+                                          {"KERNSERVE_ADMIN_PORT", "tcp://10.0.0.1:8002", NULL},
+                                          {"KERNSERVE_CONFIG", "", NULL},
+                                          {"KERNSERVE_QUEUE", "6", NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ks_unknown_variable variable;
+        int at = 0;
+        setenv(rows[i][0], rows[i][1], 1);
+        const bool found = ks_config_next_unknown(&at, &variable);
+        if (found != (rows[i][2] != NULL)) fail_msg("%s: %s", rows[i][0], found ? "unknown" : "known");
+        if (found) {
+            assert_string_equal(variable.name, rows[i][0]);
+            assert_string_equal(variable.nearest, rows[i][2]);
+            assert_false(ks_config_next_unknown(&at, &variable));
+        }
+        unsetenv(rows[i][0]);
+    }
 }
 
 static void files_say_where(void **state)
@@ -290,7 +357,16 @@ static void commands_are_told_apart(void **state)
     assert_int_equal(load("--tune=4,4:4,4", "5,5:5,5", NULL), 0);
     assert_int_equal(config.tune.count, 2);
     assert_int_equal(load("--tune", "--queue", "5", NULL), KS_EXIT_USAGE);
-    assert_int_equal(load("--help=me", NULL), KS_EXIT_USAGE);
+    assert_int_equal(load("-h", NULL), 0);
+    assert_int_equal(command, KS_COMMAND_HELP);
+    assert_null(config.help);
+    assert_int_equal(load("-V", NULL), 0);
+    assert_int_equal(command, KS_COMMAND_VERSION);
+    assert_int_equal(load("--help=queue", NULL), 0);
+    assert_string_equal(config.help, "queue");
+    assert_int_equal(load("--help=all", NULL), 0);
+    assert_int_equal(load("--help=quue", NULL), KS_EXIT_USAGE);
+    assert_string_equal(error.text, "--help: no option --quue; the nearest is --queue");
 }
 
 /* Runs print with stdout in the file. */
@@ -329,25 +405,86 @@ static void a_dump_reads_back_as_the_same(void **state)
     assert_int_equal(config.backend, KS_BACKEND_CPU);
     assert_string_equal(config.warm.item[0], "softmax:64,1024:FP32");
     assert_string_equal(config.admin_listen, "");
-    assert_int_equal(config.host.count, 0);
+    assert_int_equal(config.accept_host.count, 0);
+}
+
+static const char *help_of;
+static void print_help(void)
+{
+    ks_config_help(help_of);
+}
+
+static char help_text[1 << 16];
+
+/* Returns its lines; each has at most 80 columns. */
+static int read_help(const char *what)
+{
+    help_of = what;
+    capture_stdout(print_help);
+    FILE *file = fopen(file_name, "r");
+    assert_non_null(file);
+    help_text[fread(help_text, 1, sizeof help_text - 1, file)] = 0;
+    fclose(file);
+    int lines = 0;
+    for (const char *line = help_text, *end; (end = strchr(line, '\n')); line = end + 1, lines++)
+        if (end - line > 80) fail_msg("%d columns: %.*s", (int)(end - line), (int)(end - line), line);
+    return lines;
+}
+
+static void help_is_one_screen(void **state)
+{
+    (void)state;
+    assert_in_range(read_help(NULL), 30, 45);
+    static const char *const says[] = {"\nListen\n",
+                                       "\nDevice\n",
+                                       "\nLimits\n",
+                                       "\nLife\n",
+                                       "\nCommands\n",
+                                       "\nExamples\n",
+                                       "--listen ADDR:PORT ...",
+                                       "(127.0.0.1:8000)",
+                                       "--max-body SIZE",
+                                       "(256M)",
+                                       "(automatic)",
+                                       "--backend auto|cuda|cpu",
+                                       "--config FILE",
+                                       "--check-config",
+                                       "--self-test",
+                                       "--help=all"};
+    for (size_t i = 0; i < sizeof says / sizeof says[0]; i++)
+        if (!strstr(help_text, says[i])) fail_msg("--help does not say %s", says[i]);
+    assert_null(strstr(help_text, "--max-uri"));
 }
 
 static void help_names_every_option(void **state)
 {
     (void)state;
-    static char text[1 << 16];
-    capture_stdout(ks_config_help);
-    FILE *file = fopen(file_name, "r");
-    assert_non_null(file);
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
+    read_help("all");
     static const char *const names[] = {
 #define OPTION(field, name, ...) name,
 #include "base/config/options.def"
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!strstr(text, names[i])) fail_msg("--help does not name %s", names[i]);
-    assert_non_null(strstr(text, "Examples\n"));
+        if (!strstr(help_text, names[i])) fail_msg("--help=all does not name %s", names[i]);
+    assert_non_null(strstr(help_text, "Examples\n"));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_in_range(read_help(names[i]), 4, 10);
+        assert_int_equal(strncmp(help_text, "--", 2), 0);
+        if (!strstr(help_text, names[i])) fail_msg("--help=%s does not name it", names[i]);
+    }
+    read_help("max-body");
+    static const char *const says[] = {"--max-body SIZE\n",
+                                       "largest request body",
+                                       "preset       256M\n",
+                                       "range        1k to 16G\n",
+                                       "environment  KERNSERVE_MAX_BODY=256M\n",
+                                       "file         max-body = 256M\n"};
+    for (size_t i = 0; i < sizeof says / sizeof says[0]; i++)
+        if (!strstr(help_text, says[i])) fail_msg("--help=max-body does not say %s", says[i]);
+    read_help("scrub");
+    assert_non_null(strstr(help_text, "--[no-]scrub\n"));
+    read_help("tune");
+    assert_non_null(strstr(help_text, "--tune SHAPES...\n"));
 }
 
 int main(void)
@@ -363,9 +500,12 @@ int main(void)
         TEST(units_are_read),
         TEST(bad_values_name_option_value_and_range),
         TEST(wrong_names_get_the_nearest_right_one),
+        TEST(other_servers_options_name_ours),
+        TEST(unknown_variables_are_found),
         TEST(files_say_where),
         TEST(commands_are_told_apart),
         TEST(a_dump_reads_back_as_the_same),
+        TEST(help_is_one_screen),
         TEST(help_names_every_option),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

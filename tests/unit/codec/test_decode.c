@@ -657,7 +657,7 @@ static void strict_parameters_refuse_unknown_ones(void **state)
     (void)state;
     ks_codec_limits limits = usual;
     limits.head_cache = NULL; /* heads that were read under other limits */
-    limits.strict_parameters = true;
+    limits.unknown_names = KS_NAMES_ALL;
     static const char body[] = PARAMETERS("\"anything\":1");
     const request r = {"reduce", "", NULL, -2, false, body, sizeof body - 1};
     check_limit(&r, &limits, KS_PARAMETER, "'anything'");

@@ -1,0 +1,159 @@
+/* --check-config: what a start does short of opening the device and serving, all faults listed. What is there only while the
+ * check runs is no fault: an address in use, perhaps by the daemon whose next configuration this is, is a note. */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/model.h"
+#include "base/tokens.h"
+#include "daemon/backends.h"
+#include "daemon/commands.h"
+#include "daemon/defaults.h"
+#include "daemon/listen.h"
+#include "engine/warm.h"
+
+typedef struct config_check {
+    const ks_config *config;
+    int code; /* of the first fault */
+    ks_error error;
+} config_check;
+
+/* The sentence is in check->error. */
+static void add_fault(config_check *check, int code)
+{
+    if (code == KS_EXIT_OK) return;
+    fprintf(stderr, "kernserve: %s\n", check->error.text);
+    if (check->code == KS_EXIT_OK) check->code = code;
+}
+
+static void check_variables(void)
+{
+    ks_unknown_variable variable;
+    for (int at = 0; ks_config_next_unknown(&at, &variable);)
+        fprintf(stderr, "kernserve: warning: no option has the variable %s%s%s\n", variable.name,
+                *variable.nearest ? "; the nearest is " : "", variable.nearest);
+}
+
+static void check_address(config_check *check, const char *address, bool *beyond)
+{
+    bool loopback, in_use = false;
+    if (ks_listen_parse(address, &loopback, &check->error) != KS_OK) {
+        add_fault(check, KS_EXIT_CONFIG);
+        return;
+    }
+    *beyond = *beyond || !loopback;
+    if (ks_listen_inherited() > 0) return; /* the sockets that are passed take their place */
+    add_fault(check, ks_listen_try(address, &in_use, &check->error));
+    if (in_use) fprintf(stderr, "kernserve: note: %s is in use now\n", address);
+}
+
+static void check_access(config_check *check)
+{
+    const ks_config *config = check->config;
+    bool beyond = false;
+    for (int i = 0; i < config->listen.count; i++) check_address(check, config->listen.item[i], &beyond);
+    if (*config->admin_listen) check_address(check, config->admin_listen, &beyond);
+    if (config->listen.count == 0 && ks_listen_inherited() == 0) {
+        ks_fail(&check->error, KS_CONFIG, "listen: no address to listen on");
+        add_fault(check, KS_EXIT_CONFIG);
+    }
+    if (beyond && !*config->token_file && !config->allow_unauthenticated) {
+        ks_fail(&check->error, KS_CONFIG,
+                "listen: an address beyond loopback needs --token-file, or --allow-unauthenticated");
+        add_fault(check, KS_EXIT_CONFIG);
+    }
+    if (*config->token_file) {
+        ks_tokens *tokens = NULL;
+        add_fault(check, ks_tokens_read(config->token_file, &tokens, &check->error));
+        ks_tokens_release(&tokens);
+    }
+}
+
+static void check_limits(config_check *check)
+{
+    ks_config settled = *check->config;
+    ks_engine_options engine;
+    ks_limits limits;
+    ks_memory memory;
+    ks_defaults_memory(&memory);
+    if (ks_defaults_config(&settled, &memory, false, &check->error) != KS_OK) {
+        add_fault(check, KS_EXIT_CONFIG);
+        return;
+    }
+    ks_defaults_files(&settled); /* which says itself where fewer connections are taken */
+    ks_defaults_engine(&settled, &engine);
+    if (ks_defaults_limits(&settled, &engine, &limits, &check->error) != KS_OK) add_fault(check, KS_EXIT_CONFIG);
+}
+
+static void check_warm(config_check *check)
+{
+    const ks_list *warm = &check->config->warm;
+    ks_spec spec;
+    ks_models_init();
+    if (check->config->compat_models) ks_models_add_compat();
+    for (int i = 0; i < warm->count; i++)
+        if (ks_warm_spec("--warm", warm->item[i], &spec, &check->error) != KS_OK) add_fault(check, KS_EXIT_CONFIG);
+}
+
+static void fail_file(config_check *check, const char *option, const char *path, int fault)
+{
+    ks_fail(&check->error, KS_CONFIG, "%s: %.200s: %s", option, path, strerror(fault));
+    add_fault(check, fault == EACCES || fault == EPERM ? KS_EXIT_PERMISSION : KS_EXIT_CONFIG);
+}
+
+/* The cache is written beside itself and renamed; a cuBLASLt without a slash is looked for along the library path. */
+static void check_files(config_check *check)
+{
+    const ks_config *config = check->config;
+    char copy[PATH_MAX];
+    if (*config->tune_cache) {
+        snprintf(copy, sizeof copy, "%s", config->tune_cache);
+        const char *folder = dirname(copy);
+        const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd < 0 || faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) != 0) fail_file(check, "tune-cache", folder, errno);
+        if (fd >= 0) close(fd);
+    }
+    if (strchr(config->cublaslt, '/')) {
+        const int fd = open(config->cublaslt, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) fail_file(check, "cublaslt", config->cublaslt, errno);
+        if (fd >= 0) close(fd);
+    }
+}
+
+/* Of the choice; auto is none of them. */
+static const char *backend_name(ks_choice_backend choice)
+{
+    for (const ks_backend_row *row = ks_backends(); row->name && choice != KS_BACKEND_AUTO; row++)
+        if (ks_backend_is_chosen(row, choice)) return row->name;
+    return "auto";
+}
+
+static void print_accepted(const ks_config *config)
+{
+    fputs("configuration accepted:", stdout);
+    for (int i = 0; i < config->listen.count; i++) {
+        const char *address = config->listen.item[i];
+        printf("%s %s%s", i ? "," : "", strncmp(address, "unix:", 5) == 0 ? "" : "http://", address);
+    }
+    const char *admin = config->admin_listen, *port = strrchr(admin, ':');
+    const char *first = config->listen.count ? config->listen.item[0] : "";
+    const bool same = port && strncmp(admin, "unix:", 5) != 0 && strncmp(first, admin, (size_t)(port - admin) + 1) == 0;
+    if (*admin) printf(", metrics on %s", same ? port : admin);
+    printf(", backend %s\n", backend_name(config->backend));
+}
+
+int ks_command_check(const ks_config *config)
+{
+    config_check check = {.config = config};
+    check_variables();
+    check_access(&check);
+    check_limits(&check);
+    check_warm(&check);
+    check_files(&check);
+    if (check.code == KS_EXIT_OK) print_accepted(config);
+    return check.code;
+}
