@@ -155,7 +155,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         config, listen, tokens = (os.path.join(folder, name) for name in ("config", "socket", "tokens"))
         with open(config, "w") as file:
-            file.write("queue = 64\nhost = a.example\nhost = b.example\n")
+            file.write("queue = 64\naccept-host = a.example\naccept-host = b.example\n")
         with open(tokens, "w") as file:
             os.fchmod(file.fileno(), 0o600)
             file.write("secret\n")
