@@ -1,6 +1,7 @@
 /* The process_* families, as every Prometheus client names them, read from /proc/self. */
 #include <dirent.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -49,6 +50,19 @@ static uint64_t count_fds(void)
     return count > 3 ? count - 3 : 0; /* ".", ".." and the folder's own */
 }
 
+/* Read off two clocks, which are set and drift: once, because a count of its changes is a count of restarts. */
+static uint64_t started_ns(uint64_t start_ticks)
+{
+    static _Atomic uint64_t first;
+    uint64_t known = atomic_load(&first);
+    if (known) return known;
+    struct timespec up;
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    const int64_t boot_ns = ks_wall_ns() - ((int64_t)up.tv_sec * 1000000000 + up.tv_nsec);
+    const uint64_t now = (uint64_t)boot_ns + ticks_ns(start_ticks);
+    return atomic_compare_exchange_strong(&first, &known, now) ? now : known;
+}
+
 void ks_sheet_process(ks_sheet *sheet)
 {
     struct rlimit limit;
@@ -61,9 +75,6 @@ void ks_sheet_process(ks_sheet *sheet)
     ks_sheet_single(sheet, F_virtual_memory, stat.virtual_bytes);
     ks_sheet_single(sheet, F_resident_memory, stat.resident_pages * (uint64_t)sysconf(_SC_PAGESIZE));
     ks_sheet_single(sheet, F_threads, stat.threads);
-    struct timespec up;
-    clock_gettime(CLOCK_BOOTTIME, &up);
-    const int64_t boot_ns = ks_wall_ns() - ((int64_t)up.tv_sec * 1000000000 + up.tv_nsec);
     ks_sheet_begin(sheet, F_start_time);
-    ks_sheet_seconds(sheet, (uint64_t)boot_ns + ticks_ns(stat.start_ticks));
+    ks_sheet_seconds(sheet, started_ns(stat.start_ticks));
 }

@@ -23,6 +23,8 @@ page=$(ask "$admin/metrics")
 has "the request is counted" '^kernserve_inference_requests_total\{.*model="softmax".*\} 1(\.0)?$' "$page"
 has "its phases are counted" '^kernserve_inference_phase_duration_seconds_count\{.*model="softmax".*phase="compute".*\} 1(\.0)?$' "$page"
 has "the state is ready" '^kernserve_state\{kernserve_state="ready"\} 1(\.0)?$' "$page"
+want "the start's time is the same in each scrape" "$(grep '^process_start_time_seconds' <<<"$page")" \
+    "$(ask "$url/metrics" | grep '^process_start_time_seconds')"
 if command -v promtool >/dev/null; then
     code=0
     complaint=$(promtool check metrics <<<"$page" 2>&1) || code=$?
