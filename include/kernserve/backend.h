@@ -7,6 +7,7 @@
 #ifndef KERNSERVE_BACKEND_H
 #define KERNSERVE_BACKEND_H
 
+#include "kernserve/backends.h"
 #include "kernserve/op.h"
 
 #ifdef __cplusplus
@@ -251,9 +252,10 @@ typedef struct ks_backend {
     const ks_client_memory *client_memory; /* NULL: this device has no way of its own to it */
 } ks_backend;
 
-extern const ks_backend ks_backend_cpu;
-/* NULL in a build without CUDA. */
-extern const ks_backend *const ks_backend_cuda;
+/* ks_backend_cuda, ks_backend_cpu; NULL: not in this build. */
+#define X(TITLE, name, gpu) extern const ks_backend *const ks_backend_##name;
+KS_BACKEND_TABLE(X)
+#undef X
 
 /* bucket b holds up to 1 << b jobs */
 int ks_bucket(int count);

@@ -500,7 +500,7 @@ static bool cpu_goes_on(ks_lane *lane, int64_t stall_ns)
     return !is_asleep(atomic_load_explicit(&lane->task, memory_order_relaxed));
 }
 
-const ks_backend ks_backend_cpu = {
+static const ks_backend backend = {
     .name = "cpu",
     .open = cpu_open,
     .close = cpu_close,
@@ -518,3 +518,5 @@ const ks_backend ks_backend_cpu = {
     .failed = cpu_failed,
     .tuning = &tuning,
 };
+
+const ks_backend *const ks_backend_cpu = &backend;

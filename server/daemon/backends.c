@@ -1,17 +1,16 @@
 #include "daemon/backends.h"
 
-static const ks_backend *cuda(void)
-{
-    return ks_backend_cuda;
-}
-
-static const ks_backend *cpu(void)
-{
-    return &ks_backend_cpu;
-}
+#define ROW(TITLE, name, gpu)                                                                                          \
+    static const ks_backend *name(void)                                                                                \
+    {                                                                                                                  \
+        return ks_backend_##name;                                                                                      \
+    }
+KS_BACKEND_TABLE(ROW)
+#undef ROW
 
 const ks_backend_row *ks_backends(void)
 {
-    static const ks_backend_row rows[] = {{"cuda", "CUDA", cuda, true}, {"cpu", "CPU", cpu, false}, {.name = NULL}};
+#define ROW(TITLE, name, gpu) {#name, #TITLE, name, gpu},
+    static const ks_backend_row rows[] = {KS_BACKEND_TABLE(ROW){.name = NULL}};
     return rows;
 }

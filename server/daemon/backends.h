@@ -1,4 +1,4 @@
-/* Which backends the daemon is made of, in the order of preference. A file of its own, because tests build the daemon with another one,
+/* Which backends the daemon is made of: a row for each of kernserve/backends.h, in its order. A file of its own, because tests build the daemon with another one,
  * whose backends fail on demand: nothing of that exists in the binary that is installed. */
 #ifndef KS_BACKENDS_H
 #define KS_BACKENDS_H

@@ -304,7 +304,7 @@ static long long number(const char *name, const char *text, long long least, lon
 
 static const ks_backend *backend_named(const char *name)
 {
-    if (name && strcmp(name, "cpu") == 0) return &ks_backend_cpu;
+    if (name && strcmp(name, "cpu") == 0) return ks_backend_cpu;
     if (name && strcmp(name, "cuda") == 0 && ks_backend_cuda) return ks_backend_cuda;
     fprintf(stderr, "bench_engine: --backend takes cpu%s\n", ks_backend_cuda ? " or cuda" : " (built without cuda)");
     exit(64);
@@ -312,7 +312,7 @@ static const ks_backend *backend_named(const char *name)
 
 int main(int argc, char **argv)
 {
-    settings s = {.backend = ks_backend_cuda ? ks_backend_cuda : &ks_backend_cpu, .rows = 16};
+    settings s = {.backend = ks_backend_cuda ? ks_backend_cuda : ks_backend_cpu, .rows = 16};
     for (int i = 1; i < argc; i += 2) {
         const char *name = argv[i], *value = argv[i + 1];
         if (strcmp(name, "--backend") == 0)
@@ -336,7 +336,7 @@ int main(int argc, char **argv)
         memcpy(s.lane_counts, usual, sizeof usual);
         s.lane_counts_used = sizeof usual / sizeof *usual;
     }
-    const bool cpu = s.backend == &ks_backend_cpu;
+    const bool cpu = s.backend == ks_backend_cpu;
     const struct {
         size_t bytes;
         int requests;

@@ -55,14 +55,14 @@ static void script_info(const ks_device *device, ks_device_info *out)
 static ks_status script_slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,
                                   ks_error *error)
 {
-    const ks_status status = ks_backend_cpu.slot_init(device, in_bytes, out_bytes, pinned, slot, error);
+    const ks_status status = ks_backend_cpu->slot_init(device, in_bytes, out_bytes, pinned, slot, error);
     if (script.blind) slot->in_device = slot->out_device = NULL;
     return status;
 }
 
 static void script_slot_fini(ks_device *device, ks_slot *slot)
 {
-    ks_backend_cpu.slot_fini(device, slot);
+    ks_backend_cpu->slot_fini(device, slot);
 }
 
 static ks_status script_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)

@@ -40,18 +40,17 @@ static const ks_backend *wrap(const ks_backend *inner)
     return backend;
 }
 
-static const ks_backend *cpu(void)
-{
-    return wrap(&ks_backend_cpu);
-}
-
-static const ks_backend *cuda(void)
-{
-    return wrap(ks_backend_cuda);
-}
+#define ROW(TITLE, name, gpu)                                                                                          \
+    static const ks_backend *name(void)                                                                                \
+    {                                                                                                                  \
+        return wrap(ks_backend_##name);                                                                                \
+    }
+KS_BACKEND_TABLE(ROW)
+#undef ROW
 
 const ks_backend_row *ks_backends(void)
 {
-    static const ks_backend_row rows[] = {{"cuda", "CUDA", cuda, true}, {"cpu", "CPU", cpu, false}, {.name = NULL}};
+#define ROW(TITLE, name, gpu) {#name, #TITLE, name, gpu},
+    static const ks_backend_row rows[] = {KS_BACKEND_TABLE(ROW){.name = NULL}};
     return rows;
 }

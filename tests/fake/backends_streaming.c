@@ -1,6 +1,7 @@
 /* In place of server/daemon/backends.c in kernserve_streaming: large requests go through a ring and device buffers, as on a GPU.
  * KS_FAIL_COPY=N loses the device at the N-th copy. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "fake/backend_streaming.h"
 #include "daemon/backends.h"
@@ -12,13 +13,14 @@ static const ks_backend *cpu(void)
     return &backend_streaming;
 }
 
-static const ks_backend *cuda(void)
+static const ks_backend *none(void)
 {
     return NULL;
 }
 
 const ks_backend_row *ks_backends(void)
 {
-    static const ks_backend_row rows[] = {{"cuda", "CUDA", cuda, true}, {"cpu", "CPU", cpu, false}, {.name = NULL}};
+#define ROW(TITLE, name, gpu) {#name, #TITLE, strcmp(#name, "cpu") == 0 ? cpu : none, gpu},
+    static const ks_backend_row rows[] = {KS_BACKEND_TABLE(ROW){.name = NULL}};
     return rows;
 }

@@ -77,8 +77,7 @@ int main(int argc, char **argv)
     while (path < 3 && strcmp(argv[2], paths[path]) != 0) path++;
     if (path == 3) return fail(argv[2], "no such path");
     ks_models_init();
-    op_harness *harness =
-        op_harness_open(strcmp(argv[1], "cuda") == 0 ? ks_backend_cuda : &ks_backend_cpu, ARENA_BYTES);
+    op_harness *harness = op_harness_open(strcmp(argv[1], "cuda") == 0 ? ks_backend_cuda : ks_backend_cpu, ARENA_BYTES);
     ks_codec *oip = calloc(1, ks_codec_size());
     if (!harness || !oip) {
         fail(argv[1], "no such device");

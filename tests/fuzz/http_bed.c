@@ -59,8 +59,8 @@ static void open_daemon(http_bed *bed)
                               .large_bytes = 4 << 20,
                               .workspace_bytes = 1 << 20,
                               .mapped_max = SIZE_MAX};
-    must(ks_backend_cpu.open(&limits, &bed->device, &error) == KS_OK, "the backend");
-    ks_backend_cpu.info(bed->device, &bed->device_info);
+    must(ks_backend_cpu->open(&limits, &bed->device, &error) == KS_OK, "the backend");
+    ks_backend_cpu->info(bed->device, &bed->device_info);
     bed->budget = ks_budget_open(64 << 20);
     bed->metrics = ks_metrics_open(2);
     must(bed->budget && bed->metrics, "memory");
@@ -88,7 +88,7 @@ http_bed *http_bed_open(bool plain)
     }
     open_daemon(bed);
     bed->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    const ks_engine_options engine = (ks_engine_options){.backend = &ks_backend_cpu,
+    const ks_engine_options engine = (ks_engine_options){.backend = ks_backend_cpu,
                                                          .device = bed->device,
                                                          .budget = bed->budget,
                                                          .lanes = 1,

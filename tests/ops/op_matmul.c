@@ -450,7 +450,7 @@ static void run_everywhere(const problem *p)
 {
     run_reference(p);
     (void)run_onednn(p);
-    if (harnesses[0]) run_backend(harnesses[0], p, &ks_backend_cpu);
+    if (harnesses[0]) run_backend(harnesses[0], p, ks_backend_cpu);
     if (harnesses[1]) run_backend(harnesses[1], p, ks_backend_cuda);
 }
 
@@ -676,7 +676,7 @@ static void every_algorithm_of_random_shapes(void **unused)
         problem p = {.fill = UNIFORM};
         draw_problem(&p);
         begin(&p);
-        if (harnesses[0]) run_candidates(harnesses[0], &p, &ks_backend_cpu);
+        if (harnesses[0]) run_candidates(harnesses[0], &p, ks_backend_cpu);
         if (harnesses[1]) run_candidates(harnesses[1], &p, ks_backend_cuda);
         end(&p);
     }
@@ -772,7 +772,7 @@ static void over_two_to_the_31(void **unused)
     begin(&p);
     for (int b = 0; b < 2; b++) {
         if (!harnesses[b]) continue;
-        const ks_backend *backend = b ? ks_backend_cuda : &ks_backend_cpu;
+        const ks_backend *backend = b ? ks_backend_cuda : ks_backend_cpu;
         op_harness *harness = op_harness_open(backend, p.spec.out[0].size_bytes + (64 << 20));
         unsigned char *out = NULL;
         if (harness) run_algorithm(harness, &p, backend->name, OP_PATH_PLANNED, 1, false, &out);
@@ -941,7 +941,7 @@ static void onednn_from_two_threads(void **unused)
 static int open_harnesses(void **unused)
 {
     (void)unused;
-    harnesses[0] = op_harness_open(&ks_backend_cpu, ARENA_BYTES);
+    harnesses[0] = op_harness_open(ks_backend_cpu, ARENA_BYTES);
     harnesses[1] = ks_backend_cuda ? op_harness_open(ks_backend_cuda, ARENA_BYTES) : NULL;
     if (!harnesses[1]) print_message("no CUDA device: the CPU alone\n");
     return harnesses[0] ? 0 : -1;

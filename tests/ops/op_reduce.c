@@ -524,7 +524,7 @@ static void over_two_to_the_31(void **state)
     assert_int_equal(out, count - 1);
     for (int b = 0; b < 2; b++) {
         op_harness *harness = b == 0 || ks_backend_cuda
-                                  ? op_harness_open(b ? ks_backend_cuda : &ks_backend_cpu, (size_t)count + (64 << 20))
+                                  ? op_harness_open(b ? ks_backend_cuda : ks_backend_cpu, (size_t)count + (64 << 20))
                                   : NULL;
         if (!harness) continue;
         ks_error error;
@@ -541,7 +541,7 @@ static void over_two_to_the_31(void **state)
 static int open_harnesses(void **state)
 {
     (void)state;
-    harnesses[0] = op_harness_open(&ks_backend_cpu, ARENA_BYTES);
+    harnesses[0] = op_harness_open(ks_backend_cpu, ARENA_BYTES);
     harnesses[1] = ks_backend_cuda ? op_harness_open(ks_backend_cuda, ARENA_BYTES) : NULL;
     if (!harnesses[1]) printf("skip: no CUDA device, the CUDA kernels are not run\n");
     return harnesses[0] ? 0 : -1;

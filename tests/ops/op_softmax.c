@@ -442,7 +442,7 @@ static void huge(const op_harness *cpu, int axis, int64_t rows, int64_t columns)
         memcpy(in + at, pattern, bytes - at < sizeof pattern ? bytes - at : sizeof pattern);
     for (int b = 0; b < 2; b++) {
         if (b ? !ks_backend_cuda : !cpu) continue;
-        op_harness *harness = op_harness_open(b ? ks_backend_cuda : &ks_backend_cpu, 2 * bytes + (64 << 20));
+        op_harness *harness = op_harness_open(b ? ks_backend_cuda : ks_backend_cpu, 2 * bytes + (64 << 20));
         if (!harness) continue;
         ks_error error = {0};
         const void *inputs[] = {in};
@@ -472,7 +472,7 @@ static void over_two_to_the_31(void **state)
 static int open_harnesses(void **state)
 {
     (void)state;
-    harnesses[0] = op_harness_open(&ks_backend_cpu, ARENA_BYTES);
+    harnesses[0] = op_harness_open(ks_backend_cpu, ARENA_BYTES);
     harnesses[1] = ks_backend_cuda ? op_harness_open(ks_backend_cuda, ARENA_BYTES) : NULL;
     if (!harnesses[1]) printf("skip: no CUDA device, the CUDA kernels are not run\n");
     return harnesses[0] ? 0 : -1;

@@ -203,17 +203,17 @@ static cpu_bed *open_cpu(int64_t count, int64_t spin_us)
 {
     cpu_bed *bed = calloc(1, sizeof *bed);
     ks_error error;
-    bed->device = open_device(&ks_backend_cpu);
+    bed->device = open_device(ks_backend_cpu);
     bed->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     bed->plan.spec = tiny_spec(count, 5, spin_us);
     bed->plan.in_bytes = bed->plan.out_bytes = (size_t)count * sizeof(float);
-    assert_int_equal(ks_backend_cpu.prepare(bed->device, &bed->plan, &error), KS_OK);
+    assert_int_equal(ks_backend_cpu->prepare(bed->device, &bed->plan, &error), KS_OK);
     assert_true(bed->plan.mapped);
     assert_false(bed->plan.graphs);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(ks_backend_cpu.lane_open(bed->device, i, bed->wake_fd, &bed->lanes[i], &error), KS_OK);
-        assert_int_equal(ks_backend_cpu.slot_init(bed->device, bed->plan.in_bytes, bed->plan.out_bytes, true,
-                                                  &bed->slots[i], &error),
+        assert_int_equal(ks_backend_cpu->lane_open(bed->device, i, bed->wake_fd, &bed->lanes[i], &error), KS_OK);
+        assert_int_equal(ks_backend_cpu->slot_init(bed->device, bed->plan.in_bytes, bed->plan.out_bytes, true,
+                                                   &bed->slots[i], &error),
                          KS_OK);
         for (int64_t k = 0; k < count; k++) ((float *)bed->slots[i].in)[k] = (float)(k + i);
         bed->batches[i].plan = &bed->plan;
@@ -232,12 +232,12 @@ static void check_cpu(const cpu_bed *bed, int i)
 static void close_cpu(cpu_bed *bed)
 {
     for (int i = 0; i < 2; i++) {
-        ks_backend_cpu.forget(bed->lanes[i], &bed->plan);
-        ks_backend_cpu.lane_close(&bed->lanes[i]);
+        ks_backend_cpu->forget(bed->lanes[i], &bed->plan);
+        ks_backend_cpu->lane_close(&bed->lanes[i]);
         assert_null(bed->lanes[i]);
-        ks_backend_cpu.slot_fini(bed->device, &bed->slots[i]);
+        ks_backend_cpu->slot_fini(bed->device, &bed->slots[i]);
     }
-    ks_backend_cpu.close(&bed->device);
+    ks_backend_cpu->close(&bed->device);
     close(bed->wake_fd);
     free(bed);
 }
@@ -255,8 +255,8 @@ static void small_work_is_done_when_launch_returns(void **state)
     ks_error error;
     assert_int_equal(bed->plan.batch_max, KS_BATCH_MAX);
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(ks_backend_cpu.launch(bed->lanes[0], &bed->batches[0], &error), KS_OK);
-        assert_int_equal(ks_backend_cpu.poll(bed->lanes[0], &error), KS_DONE);
+        assert_int_equal(ks_backend_cpu->launch(bed->lanes[0], &bed->batches[0], &error), KS_OK);
+        assert_int_equal(ks_backend_cpu->poll(bed->lanes[0], &error), KS_DONE);
         check_cpu(bed, 0);
     }
     assert_false(woken(bed, 0));
@@ -270,13 +270,14 @@ static void long_work_runs_beside_the_caller(void **state)
     ks_error error;
     assert_int_equal(bed->plan.batch_max, 1);
     const int64_t start_ns = tiny_now_ns();
-    for (int i = 0; i < 2; i++) assert_int_equal(ks_backend_cpu.launch(bed->lanes[i], &bed->batches[i], &error), KS_OK);
-    assert_int_equal(ks_backend_cpu.poll(bed->lanes[0], &error), KS_RUNNING);
-    assert_int_equal(ks_backend_cpu.poll(bed->lanes[1], &error), KS_RUNNING);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ks_backend_cpu->launch(bed->lanes[i], &bed->batches[i], &error), KS_OK);
+    assert_int_equal(ks_backend_cpu->poll(bed->lanes[0], &error), KS_RUNNING);
+    assert_int_equal(ks_backend_cpu->poll(bed->lanes[1], &error), KS_RUNNING);
     assert_true(tiny_now_ns() - start_ns < 30000000);
     for (int i = 0; i < 2; i++) {
         ks_poll poll;
-        while ((poll = ks_backend_cpu.poll(bed->lanes[i], &error)) == KS_RUNNING) assert_true(woken(bed, 10000));
+        while ((poll = ks_backend_cpu->poll(bed->lanes[i], &error)) == KS_RUNNING) assert_true(woken(bed, 10000));
         assert_int_equal(poll, KS_DONE);
         assert_true(bed->batches[i].kernel_ns >= 30000000);
         assert_true(bed->batches[i].compute_ns >= bed->batches[i].kernel_ns);
@@ -293,7 +294,7 @@ static void a_lane_that_works_can_be_closed(void **state)
     (void)state;
     cpu_bed *bed = open_cpu(64, 5000);
     ks_error error;
-    assert_int_equal(ks_backend_cpu.launch(bed->lanes[0], &bed->batches[0], &error), KS_OK);
+    assert_int_equal(ks_backend_cpu->launch(bed->lanes[0], &bed->batches[0], &error), KS_OK);
     close_cpu(bed);
 }
 
@@ -322,18 +323,18 @@ static void a_lane_that_sleeps_does_not_go_on(void **state)
     ks_cpu_add_op(&op, &cpu);
     bed->plan.spec.op = &op;
     sem_init(&wakes, 0, 0);
-    assert_int_equal(ks_backend_cpu.launch(bed->lanes[0], &bed->batches[0], &error), KS_OK);
-    assert_true(ks_backend_cpu.goes_on(bed->lanes[0], long_ns)); /* asked for the first time */
+    assert_int_equal(ks_backend_cpu->launch(bed->lanes[0], &bed->batches[0], &error), KS_OK);
+    assert_true(ks_backend_cpu->goes_on(bed->lanes[0], long_ns)); /* asked for the first time */
     /* Until it has come to its sleep. What a thread spends on falling asleep may show after it has been seen asleep, so that
      * it seems to go on once more; asleep for good it never does. */
     for (int asked = 0, asleep = 0; asleep < 10; asked++) {
         assert_true(asked < 10000);
         sleep_ms(1);
-        asleep = ks_backend_cpu.goes_on(bed->lanes[0], long_ns) ? 0 : asleep + 1;
+        asleep = ks_backend_cpu->goes_on(bed->lanes[0], long_ns) ? 0 : asleep + 1;
     }
-    assert_int_equal(ks_backend_cpu.poll(bed->lanes[0], &error), KS_RUNNING);
+    assert_int_equal(ks_backend_cpu->poll(bed->lanes[0], &error), KS_RUNNING);
     sem_post(&wakes);
-    while (ks_backend_cpu.poll(bed->lanes[0], &error) == KS_RUNNING) assert_true(woken(bed, 10000));
+    while (ks_backend_cpu->poll(bed->lanes[0], &error) == KS_RUNNING) assert_true(woken(bed, 10000));
     check_cpu(bed, 0);
     close_cpu(bed);
     sem_destroy(&wakes);
@@ -361,14 +362,14 @@ static void work_that_never_ends_does_not_go_on(void **state)
     bed->plan.spec.op = &op;
     ends = false;
     const int64_t begun_ns = tiny_now_ns();
-    assert_int_equal(ks_backend_cpu.launch(bed->lanes[0], &bed->batches[0], &error), KS_OK);
-    while (ks_backend_cpu.goes_on(bed->lanes[0], stall_ns)) {
+    assert_int_equal(ks_backend_cpu->launch(bed->lanes[0], &bed->batches[0], &error), KS_OK);
+    while (ks_backend_cpu->goes_on(bed->lanes[0], stall_ns)) {
         assert_true(tiny_now_ns() - begun_ns < 60 * 1000000000LL);
         sleep_ms(5);
     }
     assert_true(tiny_now_ns() - begun_ns > stall_ns + 100000000);
     ends = true;
-    while (ks_backend_cpu.poll(bed->lanes[0], &error) == KS_RUNNING) assert_true(woken(bed, 10000));
+    while (ks_backend_cpu->poll(bed->lanes[0], &error) == KS_RUNNING) assert_true(woken(bed, 10000));
     check_cpu(bed, 0);
     close_cpu(bed);
 }
@@ -396,7 +397,7 @@ static ks_status run_spoiled(int at, bool input, ks_error *error)
     spec.op = &op;
     const float numbers[100] = {1};
     float output[100];
-    op_harness *harness = op_harness_open(&ks_backend_cpu, 1 << 20);
+    op_harness *harness = op_harness_open(ks_backend_cpu, 1 << 20);
     const void *inputs[] = {numbers};
     const ks_status status = op_harness_run(harness, &spec, inputs, output, OP_PATH_PLANNED, 2, false, error);
     op_harness_close(&harness);
@@ -428,7 +429,7 @@ static bool works(const ks_backend *backend)
 }
 
 #define ON_BOTH(test)                                                                                                  \
-    {"cpu: " #test, test, NULL, NULL, (void *)(uintptr_t)&ks_backend_cpu},                                             \
+    {"cpu: " #test, test, NULL, NULL, (void *)(uintptr_t)ks_backend_cpu},                                              \
     {                                                                                                                  \
         "cuda: " #test, test, NULL, NULL, cuda                                                                         \
     }

@@ -105,7 +105,7 @@ static opened open_in_child(long at, bool all)
         ks_device *device = NULL;
         ks_error error = {.status = KS_OK};
         arm_at(at, all);
-        opened result = {.status = ks_backend_cpu.open(&limits, &device, &error)};
+        opened result = {.status = ks_backend_cpu->open(&limits, &device, &error)};
         result.allocations = disarm();
         _exit(write(ends[1], &result, sizeof result) == sizeof result ? 0 : 1);
     }
@@ -157,10 +157,10 @@ static int open_bed(void **state)
 {
     (void)state;
     ks_error error;
-    if (ks_backend_cpu.open(&limits, &bed.device, &error) != KS_OK) return -1;
+    if (ks_backend_cpu->open(&limits, &bed.device, &error) != KS_OK) return -1;
     bed.budget = ks_budget_open(64 << 20);
     bed.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    const ks_engine_options options = {.backend = &ks_backend_cpu,
+    const ks_engine_options options = {.backend = ks_backend_cpu,
                                        .device = bed.device,
                                        .budget = bed.budget,
                                        .lanes = 1,
@@ -178,7 +178,7 @@ static int close_bed(void **state)
 {
     (void)state;
     ks_engine_close(&bed.engine);
-    ks_backend_cpu.close(&bed.device);
+    ks_backend_cpu->close(&bed.device);
     ks_budget_close(&bed.budget);
     close(bed.wake_fd);
     return 0;

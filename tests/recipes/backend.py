@@ -7,9 +7,7 @@ HEADING = "Add a backend"
 EDITS = [
     ("CMakeLists.txt", r"^ks_layer\(kernels/cuda .*\n", r"\g<0>ks_layer(kernels/twin ops cpu)\n"),
     ("CMakeLists.txt", r"^(ks_layer\(server/daemon .*?\bcuda) ", r"\1 twin "),
-    ("server/daemon/backends.c", r"^const ks_backend_row \*ks_backends\(void\)\n\{\n", r"const ks_backend *ks_backend_twin(void);\n\n\g<0>"),
-    ("server/daemon/backends.c", r"\{\.name = NULL\}", r'{"twin", "TWIN", ks_backend_twin, false}, \g<0>'),
-    ("server/base/config/options.def", r'^CHOICE\(backend, .*?V\(KS_BACKEND_CPU, "cpu"\)', r'\g<0> V(KS_BACKEND_TWIN, "twin")'),
+    ("include/kernserve/backends.h", r"^    X\(CPU, cpu, false\)", r"\g<0> X(TWIN, twin, false)"),
     # documents, and what --dump-config prints
     ("docs/operate.md", r"^(\| `--backend` .*?\|cpu)", r"\1\\|twin"),
     ("deploy/config/kernserve.conf", r"(\|cpu)\n(?=.*\nbackend = )", r"\1|twin\n"),

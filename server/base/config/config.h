@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/log_words.h"
+#include "kernserve/backends.h"
 #include "kernserve/status.h"
 
 enum { KS_LIST_MAX = 32 };
@@ -14,6 +15,9 @@ typedef struct ks_list {
     int count;
     const char *item[KS_LIST_MAX]; /* owned by the config */
 } ks_list;
+
+/* A choice of --backend: KS_BACKEND_CPU, "cpu". */
+#define KS_BACKEND_CHOICE(TITLE, name, gpu) V(KS_BACKEND_##TITLE, #name)
 
 /* An enum for each option with choices, in the order of its words. */
 #define CHOICE(field, name, preset, values, ...) typedef enum ks_choice_##field{values} ks_choice_##field;

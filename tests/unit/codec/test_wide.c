@@ -419,8 +419,8 @@ static int open_bed(void **state)
     bed.budget = ks_budget_open(64 << 20);
     bed.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     const ks_limits limits = {.device_index = -1, .lanes = 1, .lane_bytes = SIDE, .workspace_bytes = SIDE};
-    assert_int_equal(ks_backend_cpu.open(&limits, &bed.device, &error), KS_OK);
-    const ks_engine_options options = {.backend = &ks_backend_cpu,
+    assert_int_equal(ks_backend_cpu->open(&limits, &bed.device, &error), KS_OK);
+    const ks_engine_options options = {.backend = ks_backend_cpu,
                                        .device = bed.device,
                                        .budget = bed.budget,
                                        .lanes = 1,
@@ -442,7 +442,7 @@ static int close_bed(void **state)
     ks_engine_read_stats(bed.engine, &stats);
     assert_int_equal(stats.slot_used_bytes, 0);
     ks_engine_close(&bed.engine);
-    ks_backend_cpu.close(&bed.device);
+    ks_backend_cpu->close(&bed.device);
     assert_int_equal(ks_budget_used(bed.budget), 0);
     ks_budget_close(&bed.budget);
     ks_head_cache_close(&bed.head_cache);

@@ -593,7 +593,7 @@ static void work_that_goes_on_is_no_stall(void **state)
     (void)state;
     ks_engine_options options = usual_options(2);
     options.stall_ns = 20 * MS;
-    open_with(&ks_backend_cpu, options);
+    open_with(ks_backend_cpu, options);
     submit(0, 10, 0, 300000);
     submit(1, 20, 0, 300000);
     ks_engine_launch(bed.engine);
@@ -861,7 +861,7 @@ static void open_with_a_third_class(void)
     options.classes = 3;
     options.size_class[2].side_bytes = 4 * LARGE_SIDE;
     options.size_class[2].count = 1;
-    open_with(&ks_backend_cpu, options);
+    open_with(ks_backend_cpu, options);
 }
 
 static void in_line_a_slot_too_small_for_the_first_goes_to_the_next(void **state)
@@ -929,7 +929,7 @@ static void in_a_line_that_moves_patience_lasts(void **state)
 static void above_the_largest_class_is_overflow_and_computes(void **state)
 {
     (void)state;
-    open_with(&ks_backend_cpu, usual_options(1));
+    open_with(ks_backend_cpu, usual_options(1));
     submit(0, LARGE_SIDE / 4 + 1, 9, 0);
     assert_int_equal(bed.jobs[0].slot->size_class, -1);
     assert_true(ks_budget_used(bed.budget) >= 2 * LARGE_SIDE);
@@ -962,7 +962,7 @@ static void a_plan_has_a_path_to_the_device(void **state)
     script.large_from = 4000;
     assert_string_equal(path_of(1001), "staged");
     close_bed();
-    open_with(&ks_backend_cpu, usual_options(1));
+    open_with(ks_backend_cpu, usual_options(1));
     assert_string_equal(path_of(LARGE_SIDE / 4 + 1), "mapped");
     close_bed();
 }
@@ -973,7 +973,7 @@ static void a_released_slot_keeps_nothing(void **state)
     (void)state;
     ks_error error;
     ks_slot *again = NULL;
-    open_with(&ks_backend_cpu, usual_options(1));
+    open_with(ks_backend_cpu, usual_options(1));
     submit(0, 100, 1, 0);
     turn_until(1);
     ks_slot *slot = bed.jobs[0].slot;
@@ -1007,7 +1007,7 @@ static void a_long_slot_is_cleared_in_passes(void **state)
     const size_t side = 12 << 20;
     ks_engine_options options = usual_options(1);
     options.size_class[options.classes - 1].side_bytes = side;
-    open_with(&ks_backend_cpu, options);
+    open_with(ks_backend_cpu, options);
     assert_int_equal(ks_engine_slot(bed.engine, side, side, &slot, &error), KS_OK);
     unsigned char *const in = slot->in, *const out = slot->out;
     memset(in, 'i', side);
@@ -1062,7 +1062,7 @@ static void the_budget_never_passes_its_limit(void **state)
 static void long_work_runs_on_the_lane_and_wakes_the_shard(void **state)
 {
     (void)state;
-    open_with(&ks_backend_cpu, usual_options(2));
+    open_with(ks_backend_cpu, usual_options(2));
     for (int round = 0; round < 2; round++) {
         submit(0, 10, 1, 20000);
         ks_engine_launch(bed.engine);
@@ -1086,7 +1086,7 @@ static void long_work_runs_on_the_lane_and_wakes_the_shard(void **state)
 static void short_work_is_done_in_its_turn(void **state)
 {
     (void)state;
-    open_with(&ks_backend_cpu, usual_options(1));
+    open_with(ks_backend_cpu, usual_options(1));
     submit(0, 16, 1, 0);
     ks_engine_launch(bed.engine);
     assert_int_equal(count_done(ks_engine_collect(bed.engine)), 1);
@@ -1099,7 +1099,7 @@ static void known_answers_pass_on_the_cpu(void **state)
     (void)state;
     ks_engine_options options = usual_options(2);
     options.size_class[1].side_bytes = 1 << 22;
-    open_with(&ks_backend_cpu, options);
+    open_with(ks_backend_cpu, options);
     ks_error error = {.status = KS_OK, .text = ""};
     if (ks_engine_check(bed.engine, &error) != KS_OK) fail_msg("%s", error.text);
     close_bed();
@@ -1109,7 +1109,7 @@ static void known_answers_pass_on_the_cpu(void **state)
 static void a_storm_of_jobs_comes_back_right(void **state)
 {
     (void)state;
-    open_with(&ks_backend_cpu, usual_options(3));
+    open_with(ks_backend_cpu, usual_options(3));
     int under_way = 0, submitted = 0, answered = 0;
     while (submitted < 2000 || under_way) {
         const int i = (int)(random_next() % 32);
@@ -1151,7 +1151,7 @@ static void a_storm_of_jobs_comes_back_right(void **state)
 
 static void open_faulty(int lanes)
 {
-    open_with(ks_faulty_backend(&ks_backend_cpu), usual_options(lanes));
+    open_with(ks_faulty_backend(ks_backend_cpu), usual_options(lanes));
 }
 
 static void a_recoverable_fault_costs_its_batch_only(void **state)
@@ -1195,7 +1195,7 @@ static void a_hanging_lane_is_a_device_fault(void **state)
     for (int i = 0; i < 2; i++) {
         ks_engine_options options = usual_options(2);
         options.stall_ns = 3 * MS;
-        open_with(ks_faulty_backend(&ks_backend_cpu), options);
+        open_with(ks_faulty_backend(ks_backend_cpu), options);
         ks_faulty_arm(calls[i], 1, KS_FAULT_HANG);
         submit(0, 10, 0, 0);
         ks_engine_launch(bed.engine);
@@ -1210,7 +1210,7 @@ static void garbage_fails_the_known_response_test(void **state)
     ks_engine_options options = usual_options(1);
     options.size_class[1].side_bytes = 1 << 22;
     for (int op = 0; ks_ops[op]; op++) {
-        open_with(ks_faulty_backend(&ks_backend_cpu), options);
+        open_with(ks_faulty_backend(ks_backend_cpu), options);
         ks_faulty_arm(KS_FAULT_POLL, op + 1, KS_FAULT_GARBAGE);
         ks_error error = {.status = KS_OK, .text = ""};
         assert_int_equal(ks_engine_check(bed.engine, &error), KS_DEVICE);
@@ -1226,7 +1226,7 @@ static void opening_gives_back_what_it_took(void **state)
     (void)state;
     const ks_fault_call calls[] = {KS_FAULT_SLOT_INIT, KS_FAULT_LANE_OPEN};
     for (int i = 0; i < 2; i++) {
-        const ks_backend *backend = ks_faulty_backend(&ks_backend_cpu);
+        const ks_backend *backend = ks_faulty_backend(ks_backend_cpu);
         ks_faulty_arm(calls[i], 2, KS_FAULT_OOM);
         ks_error error = {.status = KS_OK};
         assert_int_equal(try_open(backend, usual_options(3), &error), KS_MEMORY);

@@ -501,7 +501,7 @@ static ks_status fake_adopt(ks_device *device, ks_plan *plan, const ks_algorithm
 
 static ks_status fake_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
-    if (!batch->trial) return ks_backend_cpu.launch(lane, batch, error);
+    if (!batch->trial) return ks_backend_cpu->launch(lane, batch, error);
     assert_null(bed.trial);
     assert_int_equal(batch->count, 0);
     bed.trials++;
@@ -511,7 +511,7 @@ static ks_status fake_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 
 static ks_poll fake_poll(ks_lane *lane, ks_error *error)
 {
-    if (!bed.trial) return ks_backend_cpu.poll(lane, error);
+    if (!bed.trial) return ks_backend_cpu->poll(lane, error);
     if (bed.hold) return KS_RUNNING;
     bed.trial->kernel_ns = bed.algorithm_ns[bed.trial->plan->kernel_info.grid];
     const bool failed = bed.trial->kernel_ns == 0;
@@ -535,7 +535,7 @@ static void open_bed(bool live, const char *context)
     bed.algorithm_ns[1] = 9000;
     bed.algorithm_ns[2] = 7000;
     bed.tuning = (ks_tuning){.revision = fake_revision, .list = fake_list, .adopt = fake_adopt};
-    bed.backend = ks_backend_cpu;
+    bed.backend = *ks_backend_cpu;
     bed.backend.launch = fake_launch;
     bed.backend.poll = fake_poll;
     bed.backend.failed = fake_failed;

@@ -328,9 +328,9 @@ static void short_work_is_over_at_once(void **state)
     ks_job first = {0}, second = {0}, slow = {0};
     (void)state;
     const ks_limits limits_of = {.device_index = -1, .lanes = 1, .lane_bytes = 1 << 16, .workspace_bytes = 1 << 16};
-    assert_int_equal(ks_backend_cpu.open(&limits_of, &device, &error), KS_OK);
+    assert_int_equal(ks_backend_cpu->open(&limits_of, &device, &error), KS_OK);
     ks_budget *budget = ks_budget_open(1 << 20);
-    const ks_engine_options options = {.backend = &ks_backend_cpu,
+    const ks_engine_options options = {.backend = ks_backend_cpu,
                                        .device = device,
                                        .budget = budget,
                                        .lanes = 1,
@@ -393,7 +393,7 @@ static void short_work_is_over_at_once(void **state)
     end_job(engine, &slow);
     end_job(engine, &first);
     ks_engine_close(&engine);
-    ks_backend_cpu.close(&device);
+    ks_backend_cpu->close(&device);
     close(options.wake_fd); /* its thread may still be writing */
     ks_budget_close(&budget);
 }

@@ -747,7 +747,7 @@ static bool works(const ks_backend *backend)
 }
 
 #define ON_ALL(test)                                                                                                   \
-    {"cpu: " #test, test, NULL, NULL, (void *)(uintptr_t)&ks_backend_cpu},                                             \
+    {"cpu: " #test, test, NULL, NULL, (void *)(uintptr_t)ks_backend_cpu},                                              \
         {"ring: " #test, test, NULL, NULL, (void *)(uintptr_t)&backend_streaming},                                     \
     {                                                                                                                  \
         "cuda: " #test, test, NULL, NULL, cuda                                                                         \

@@ -44,7 +44,7 @@ static void check(op_harness *harness, int64_t rows, int64_t cols)
 static void values_of_each_backend(void **state)
 {
     (void)state;
-    const ks_backend *const backends[] = {&ks_backend_cpu, ks_backend_cuda};
+    const ks_backend *const backends[] = {ks_backend_cpu, ks_backend_cuda};
     for (int b = 0; b < 2; b++) {
         op_harness *harness = backends[b] ? op_harness_open(backends[b], 64 << 20) : NULL;
         if (!harness) continue;
