@@ -29,7 +29,7 @@ def test(kernserve, tree, command):
         assert json.loads(answer.body)["outputs"][0]["data"] == [8, 7], answer
         document = {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [2, 3], "data": VALUES}],
                     "parameters": {"op": "max", "axis": 1}}
-        answer = connection.ask(request("POST", target, [("Accept", "application/x-tagged")], json.dumps(document).encode()))
+        answer = connection.ask(request("POST", "/v2/models/reduce/infer", [("Accept", "application/x-tagged")], json.dumps(document).encode()))
         assert answer.body == head(INT32, 2) + struct.pack("<2i", 8, 7), answer
         for wrong, code in ((b"TAG2" + body[4:], "field"), (body[:-1], "binary_size"), (head(99, 6) + body[24:], "datatype")):
             answer = connection.ask(request("POST", target, [TYPE], wrong))
