@@ -50,7 +50,11 @@ install_needed
 
 log=$(mktemp)
 echo "building in $build"
-if ! { configure_release "$root" && cmake --build "$build" --target kernserve; } >"$log" 2>&1; then
+build() { # on a terminal ninja's own line says how far it is
+    configure_release "$root" >"$log" 2>&1 || return
+    if [ -t 1 ]; then cmake --build "$build" --target kernserve; else cmake --build "$build" --target kernserve >>"$log" 2>&1; fi
+}
+if ! build; then
     tail -n 40 "$log" >&2
     echo "the build failed; its whole output is in $log" >&2
     exit 70

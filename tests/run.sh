@@ -36,6 +36,7 @@ skip() { # NAME REASON
 step() {
     local name=$1 log=$logs/${1//[ \/]/_}.log begun=$SECONDS code=0
     shift
+    printf 'run   %s\n' "$name"
     "$@" >"$log" 2>&1 </dev/null || code=$?
     case $code in
     0) pass "$name" $((SECONDS - begun)) ;;
@@ -49,6 +50,7 @@ step() {
 suite() {
     local name=$1 build=$2 begun=$SECONDS report=$logs/$1.xml counts
     shift 2
+    printf 'run   %s\n' "$name"
     rm -f "$report"
     ctest --test-dir "$build" -j "$jobs" --output-junit "$report" "$@" >"$logs/$name.ctest.log" 2>&1 </dev/null
     if ! counts=$(python3 - "$name" "$report" <<'PYTHON'

@@ -109,6 +109,7 @@ static ks_status tune_one(bench *b, const char *text, ks_error *error)
     ks_tuned tuned;
     ks_status status = read_shape(text, &spec, error);
     const bool known = status == KS_OK && ks_tunes_find(b->tunes, &spec, &tuned);
+    if (!isatty(STDERR_FILENO)) fprintf(stderr, "%d of %d: %s\n", b->done + 1, b->config->tune.count, text);
     if (status == KS_OK) status = ks_engine_tune(b->engine, &spec, tell, b, error);
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
     if (status != KS_OK) return status;
@@ -119,7 +120,6 @@ static ks_status tune_one(bench *b, const char *text, ks_error *error)
                tuned.trials.us, tuned.trials.us > 0 ? tuned.trials.heuristic_us / tuned.trials.us : 0,
                tuned.algorithm.kernel, known ? " (known)" : "");
     fflush(stdout);
-    if (!isatty(STDERR_FILENO)) fprintf(stderr, "%d of %d: %s\n", b->done + 1, b->config->tune.count, text);
     b->done++;
     return ks_tunes_save(b->tunes, save_ns, error);
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -12,6 +13,7 @@
 #include "http/http.h"
 #include "base/log.h"
 #include "api/documents.h"
+#include "base/notify.h"
 #include "engine/warm.h"
 
 enum { HANDED_MAX = 1024, ROUNDS = 8 };
@@ -315,6 +317,14 @@ static ks_status open_engine(ks_shard *shard, ks_error *error)
     return status;
 }
 
+/* Trials of one plan may take seconds: each asks for as much time again. */
+static void say_warmed(int done, int total)
+{
+    char text[96];
+    snprintf(text, sizeof text, "STATUS=Warming up %d of %d\nEXTEND_TIMEOUT_USEC=60000000", done, total);
+    ks_notify(text);
+}
+
 static ks_status warm(ks_shard *shard, ks_error *error)
 {
     const ks_list *list = &shard->daemon->config->warm;
@@ -325,7 +335,7 @@ static ks_status warm(ks_shard *shard, ks_error *error)
         if (status == KS_OK) status = ks_engine_tune(shard->engine, &spec, NULL, NULL, error);
         if (status == KS_OK) status = ks_engine_warm(shard->engine, &spec, error);
         if (status != KS_OK) return status;
-        atomic_fetch_add(&shard->daemon->api.warm_done, 1);
+        say_warmed(atomic_fetch_add(&shard->daemon->api.warm_done, 1) + 1, atomic_load(&shard->daemon->api.warm_total));
     }
     return KS_OK;
 }

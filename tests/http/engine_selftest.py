@@ -57,6 +57,9 @@ def as_table():
     lines = ended.stdout.splitlines()
     assert lines[0].startswith("kernserve ") and any(line.startswith("distance") for line in lines), ended.stdout
     assert sum("none on this backend" in line for line in lines) == len(ON_A_GPU), ended.stdout
+    parts = ended.stderr.splitlines()
+    assert len(parts) == 5 and all(part.startswith("self-test: %d of 5, " % (i + 1)) for i, part in enumerate(parts)), ended.stderr
+    assert parts[0].endswith("0.5 s left: limits of this host") and parts[1].endswith(" 1 connections, bodies of 4096 bytes"), ended.stderr
     rows = [line.split() for line in lines if line.count("|") == 3][1:]
     # --max-body and --connections bound the load.
     assert [(row[0], row[1]) for row in rows] == [("4096", "1"), ("4096", "8"), ("4096", "8"), ("1048576", "4")], rows

@@ -9,12 +9,13 @@ import json
 import os
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
 
-from daemon import Remote, check, cpu_daemon, daemon_path, request, wrongs
+from daemon import Daemon, Remote, check, cpu_daemon, daemon_path, request, wrongs
 
 NUMBERS = struct.pack("<4f", 0.5, 1.25, -3.0, 2.0)
 JSON_FAULT = "failed to parse the request JSON buffer: "
@@ -68,6 +69,22 @@ def reload(settings):
         check(where.stop() == 0, "the exit code")
 
 
+def warming(folder):
+    """The supervisor hears how far a long start is."""
+    path = os.path.join(folder, "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(path)
+        heard.settimeout(30)
+        options = ("--backend", "cpu", "--pinned-bytes", "64M", "--threads", "1", "--warm", "softmax:4:FP32", "--warm", "softmax:5:FP32")
+        with Daemon(daemon_path(), *options, environment={"NOTIFY_SOCKET": path}) as where:
+            told = ""
+            while "READY=1" not in told:
+                told += heard.recv(4096).decode() + "\n"
+            steps = re.findall(r"STATUS=Warming up (.*)\nEXTEND_TIMEOUT_USEC=\d+\n", told)
+            check(steps == ["1 of 2", "2 of 2"], "a start that warms", told)
+            check(where.stop() == 0, "the exit code")
+
+
 def main():
     with cpu_daemon("--threads", "1") as where:
         with where.connect() as connection:
@@ -77,6 +94,7 @@ def main():
         check(where.stop() == 0, "the exit code")
     with tempfile.TemporaryDirectory() as folder:
         reload(os.path.join(folder, "settings"))
+        warming(folder)
     sys.exit(wrongs() > 0)
 
 

@@ -58,7 +58,7 @@ static const struct {
     {"http-thread-count", "; here it is --threads", false},
     {"log-verbose", "; here it is --log-level debug", false},
     {"exit-timeout-secs", "; here it is --shutdown-timeout", false},
-    {"trace-config", "; see GET /v2/trace/setting", false},
+    {"trace-config", "; see GET /v2/trace", false},
     {"build-info", "; here it is --version", false},
 };
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "daemon/selftest/parts.h"
@@ -93,12 +94,27 @@ static ks_status measure_cell(ks_test *test, ks_test_cell *cell, int64_t for_ns,
     return status;
 }
 
+/* cell NULL: the first part. On a terminal one line that changes, else a line for each. */
+static void say_part(int done, const ks_test_cell *cell, int64_t part_ns)
+{
+    enum { PARTS = KS_TEST_CELLS + 1 };
+    const bool terminal = isatty(STDERR_FILENO);
+    char what[64] = "limits of this host";
+    if (cell) snprintf(what, sizeof what, "%d connections, bodies of %zu bytes", cell->connections, cell->bytes);
+    fprintf(stderr, "%sself-test: %d of %d, %.1f s left: %s%s", terminal ? "\r\033[K" : "", done + 1, PARTS,
+            (double)(PARTS - done) * (double)part_ns / 1e9, what, terminal ? "" : "\n");
+}
+
 static ks_status measure(ks_test *test, ks_error *error)
 {
     const int64_t part_ns = test->daemon->config->self_test_time / (KS_TEST_CELLS + 1);
+    say_part(0, NULL, part_ns);
     ks_status status = ks_test_device_limits_measure(test, part_ns, error);
-    for (int i = 0; i < KS_TEST_CELLS && status == KS_OK; i++)
+    for (int i = 0; i < KS_TEST_CELLS && status == KS_OK; i++) {
+        say_part(i + 1, &test->cells[i], part_ns);
         status = measure_cell(test, &test->cells[i], part_ns, error);
+    }
+    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
     return status;
 }
 

@@ -270,7 +270,7 @@ static void other_servers_options_name_ours(void **state)
                  {"--http-thread-count=4", NULL, "--threads"},
                  {"--log-verbose=1", NULL, "--log-level debug"},
                  {"--exit-timeout-secs=1", NULL, "--shutdown-timeout"},
-                 {"--trace-config=a", NULL, "GET /v2/trace/setting"},
+                 {"--trace-config=a", NULL, "GET /v2/trace"},
                  {"--build-info", NULL, "--version"},
                  {"--host", "0.0.0.0", "unknown option --host; here it is --listen 0.0.0.0:8000"},
                  {"--host=::", NULL, "--listen [::]:8000"},
