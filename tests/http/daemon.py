@@ -21,6 +21,9 @@ import time
 
 from ports import free_ports
 
+for name in [name for name in os.environ if name.startswith("KERNSERVE_")]:
+    del os.environ[name]  # options, or warnings of a daemon that knows no such option: a test says itself what it wants
+
 DEADLINE_S = 30  # for what is to come: far more than a busy host needs, so that it is waited out only where it does not come
 
 

@@ -3,6 +3,7 @@
 # pid; `stop` ends it by SIGTERM and demands exit code 0 and an empty pinned pool. `want`, `has` and `lacks` judge; the
 # script's exit code is the number of wrong answers, at most 1.
 set -u
+unset "${!KERNSERVE_@}" # options, or warnings of a daemon that knows no such option: a test says itself what it wants
 kernserve=${1:?usage: $0 KERNSERVE}
 work=$(mktemp -d)
 wrong=0

@@ -297,8 +297,8 @@ static void unknown_variables_are_found(void **state)
                                           {"KERNSERVE_ADMIN_PORT", "tcp://10.0.0.1:8002", NULL},
                                           {"KERNSERVE_CONFIG", "", NULL},
                                           {"KERNSERVE_QUEUE", "6", NULL}};
+    ks_unknown_variable variable;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        ks_unknown_variable variable;
         int at = 0;
         setenv(rows[i][0], rows[i][1], 1);
         const bool found = ks_config_next_unknown(&at, &variable);
@@ -487,8 +487,22 @@ static void help_names_every_option(void **state)
     assert_non_null(strstr(help_text, "--tune SHAPES...\n"));
 }
 
+/* What the shell that runs the tests has is not what they are about. */
+static void clear_environment(void)
+{
+    for (char **at = environ; *at;) {
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(*at, "="), *at);
+        if (strncmp(name, "KERNSERVE_", 10) == 0 && unsetenv(name) == 0)
+            at = environ;
+        else
+            at++;
+    }
+}
+
 int main(void)
 {
+    clear_environment();
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_file, remove_file)
     const struct CMUnitTest tests[] = {
         TEST(presets_hold_without_any_origin),
