@@ -92,6 +92,7 @@ class Front:
         with open(os.path.join(self.folder, "output"), "wb") as output:
             self.process = subprocess.Popen(["nginx", "-p", self.folder, "-c", path] if template is NGINX else ["haproxy", "-db", "-f", path], stdout=output, stderr=subprocess.STDOUT)
         self.hexadecimal = template is HAPROXY
+        self.stuck = set()  # requests whose chunk line fills HAProxy's buffer: no byte of the body goes on, and it may wait for an answer until its own 504
         self.log = os.path.join(self.folder, "nginx.log" if template is NGINX else "output")
         self.wait()
         self.before = self.counted()
@@ -181,6 +182,8 @@ def attack(front, count, seed):
     for number in range(count):
         name, other = (b"%c-%016x" % (kind, generator.getrandbits(64)) for kind in b"pm")
         family, data = hostile.payload(generator, name, number)
+        if family == "huge_chunk_line":
+            front.stuck.add(name.decode())
         got = speak(front, data, generator)
         for status, answered in answers_in(got):
             check(answered not in issued, front.name, family, "got somebody else's answer", status, answered, data)
@@ -215,7 +218,8 @@ def compare(front, count):
     for line in forwarded:
         valid = re.fullmatch("[!-~]{1,128}", line.asked_id) is not None
         check(not valid or line.answered_id == line.asked_id or not re.fullmatch("[pm]-[0-9a-f]{16}(-hidden)?", line.answered_id), front.name, "the answer to", line.asked_id, "has the id", line.answered_id, line)
-    bad = [line for line in lines if line.sent.startswith("5") and not line.answered.startswith("5") and line.sent != "501" and line.sent != "505"]
+    bad = [line for line in lines if line.sent.startswith("5") and not line.answered.startswith("5") and line.sent != "501" and line.sent != "505"
+           and not (line.sent == "504" and line.asked_id in front.stuck)]
     check(not bad, front.name, "made", len(bad), "5xx of its own:", bad[:5])
     known = collections.Counter(line.asked_id.rstrip("\0") for line in lines)  # some without an answer: the client went, or its body was refused
     logged = collections.Counter(re.findall(r"msg=request request_id=\"?([!-~]*?)\"? trace_id", front.daemon.said()))
