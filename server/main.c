@@ -35,9 +35,7 @@ typedef struct ks_server {
     ks_config config;
     ks_config given; /* config, before the machine settled it; owns nothing */
     ks_daemon daemon;
-    int fds[KS_LISTENERS_MAX]; /* data sockets, until the listener takes them */
-    bool loopback[KS_LISTENERS_MAX];
-    int fds_count;
+    ks_listen_sockets sockets; /* until the listener takes them */
     int admin_fd;
     bool admin_loopback;
     ks_admin *admin;
@@ -125,8 +123,8 @@ static void take_inherited(ks_server *server)
             server->admin_loopback = is_loopback(fd);
             continue;
         }
-        server->fds[server->fds_count] = fd;
-        server->loopback[server->fds_count++] = is_loopback(fd);
+        server->sockets.fds[server->sockets.count] = fd;
+        server->sockets.loopback[server->sockets.count++] = is_loopback(fd);
     }
 }
 
@@ -136,16 +134,17 @@ static int open_sockets(ks_server *server)
     const ks_config *config = &server->config;
     const ks_list *listen = &config->listen;
     take_inherited(server);
-    const bool opens = server->fds_count == 0;
+    const bool opens = server->sockets.count == 0;
     for (int i = 0; i < listen->count && opens; i++) {
-        const int code = open_socket(listen->item[i], config->unix_mode, &server->fds[i], &server->loopback[i]);
+        const int code =
+            open_socket(listen->item[i], config->unix_mode, &server->sockets.fds[i], &server->sockets.loopback[i]);
         if (code != KS_EXIT_OK) return code;
-        server->fds_count++;
+        server->sockets.count++;
     }
-    if (server->fds_count == 0) return fail(KS_EXIT_CONFIG, "listen: no address to listen on");
+    if (server->sockets.count == 0) return fail(KS_EXIT_CONFIG, "listen: no address to listen on");
     server->daemon.loopback_only = true;
-    for (int i = 0; i < server->fds_count; i++)
-        server->daemon.loopback_only = server->daemon.loopback_only && server->loopback[i];
+    for (int i = 0; i < server->sockets.count; i++)
+        server->daemon.loopback_only = server->daemon.loopback_only && server->sockets.loopback[i];
     if (server->admin_fd >= 0 || !*config->admin_listen) return KS_EXIT_OK;
     return open_socket(config->admin_listen, config->unix_mode, &server->admin_fd, &server->admin_loopback);
 }
@@ -313,12 +312,10 @@ static int open_shards(ks_server *server)
 static int open_listener(ks_server *server)
 {
     ks_error error = {0};
-    const int count = server->fds_count;
-    server->fds_count = 0;
-    if (ks_listener_open(&server->daemon, server->shards, server->fds, server->loopback, count, &server->listener,
-                         &error) == KS_OK)
+    if (ks_listener_open(&server->daemon, server->shards, &server->sockets, &server->listener, &error) == KS_OK) {
+        server->sockets.count = 0;
         return KS_EXIT_OK;
-    server->fds_count = count;
+    }
     return fail(KS_EXIT_SYSTEM, error.text);
 }
 
@@ -373,7 +370,7 @@ static void close_all(ks_server *server)
     close_tunes(server);
     ks_admin_close(&server->admin);
     if (server->admin_fd >= 0) ks_listen_close(server->admin_fd);
-    for (int i = 0; i < server->fds_count; i++) ks_listen_close(server->fds[i]);
+    for (int i = 0; i < server->sockets.count; i++) ks_listen_close(server->sockets.fds[i]);
     ks_nvml_close(&daemon->api.nvml);
     ks_metrics_close(&daemon->metrics);
     ks_timeline_close(&daemon->timeline);
@@ -418,7 +415,7 @@ static int serve(ks_server *server, int argc, char **argv)
         int warming = KS_STATE_WARMING; /* a device lost meanwhile stays failed */
         atomic_compare_exchange_strong(&server->daemon.state, &warming, KS_STATE_READY);
         if (server->config.self_test) {
-            code = ks_selftest(&server->daemon, port_of(server->fds[0]));
+            code = ks_selftest(&server->daemon, port_of(server->sockets.fds[0]));
         } else {
             say_ready(server, begun_ns);
             ks_notify("READY=1\nSTATUS=Serving");

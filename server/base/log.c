@@ -30,8 +30,7 @@ typedef struct ring_place {
 
 static struct {
     /* fixed by open: */
-    ks_log_format format;
-    bool journal;
+    ks_line_style style;
     ring_place *places;
     pthread_t writer;
     /* any thread, atomic: */
@@ -115,8 +114,8 @@ static void *write_lines(void *unused)
 bool ks_log_open(ks_level level, ks_log_format format)
 {
     ks_log_set_levels(ks_log_up_to(level));
-    state.format = format;
-    state.journal = is_journal();
+    state.style.format = format;
+    state.style.journal = is_journal();
     if (atomic_load(&state.running)) return true;
     /* Kept from one opening to the next, so that a caller that is late never uses freed memory. */
     if (!state.places) {
@@ -187,7 +186,8 @@ void ks_log(ks_level level, const char *msg, const ks_field *fields, int count)
     atomic_fetch_add_explicit(&state.lines[level], 1, memory_order_relaxed);
     if (!atomic_load_explicit(&state.running, memory_order_acquire)) {
         char bytes[KS_LINE_MAX];
-        const size_t n = ks_line_write(bytes, state.format, state.journal, ks_wall_ns(), level, msg, fields, count);
+        const ks_line line = {ks_wall_ns(), level, msg, fields, count};
+        const size_t n = ks_line_write(bytes, state.style, &line);
         if (!write_out(bytes, n, false)) drop(1);
         return;
     }
@@ -197,7 +197,8 @@ void ks_log(ks_level level, const char *msg, const ks_field *fields, int count)
         drop(1);
         return;
     }
-    place->length = ks_line_write(place->bytes, state.format, state.journal, ks_wall_ns(), level, msg, fields, count);
+    const ks_line line = {ks_wall_ns(), level, msg, fields, count};
+    place->length = ks_line_write(place->bytes, state.style, &line);
     atomic_store_explicit(&place->sequence, position + 1, memory_order_release);
     sem_post(&state.published);
 }

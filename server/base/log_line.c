@@ -126,24 +126,23 @@ const char *ks_level_name(ks_level level)
     return names[level];
 }
 
-size_t ks_line_write(char out[KS_LINE_MAX], ks_log_format format, bool journal, int64_t wall_ns, ks_level level,
-                     const char *msg, const ks_field *fields, int count)
+size_t ks_line_write(char out[KS_LINE_MAX], ks_line_style style, const ks_line *says)
 {
     static const char *const prefixes[KS_LEVELS] = {"<3>", "<4>", "<6>", "<7>"};
     static const char json_cut[] = ",\"cut\":true", text_cut[] = " cut=true";
-    text_line line = {.bytes = out, .json = format == KS_LOG_JSON, .cap = KS_LINE_MAX - sizeof json_cut - 2};
-    if (journal) puts_(&line, prefixes[level]);
+    text_line line = {.bytes = out, .json = style.format == KS_LOG_JSON, .cap = KS_LINE_MAX - sizeof json_cut - 2};
+    if (style.journal) puts_(&line, prefixes[says->level]);
     puts_(&line, line.json ? "{\"ts\":\"" : "ts=");
-    put_time(&line, wall_ns);
+    put_time(&line, says->wall_ns);
     puts_(&line, line.json ? "\",\"level\":\"" : " level=");
-    puts_(&line, ks_level_name(level));
+    puts_(&line, ks_level_name(says->level));
     puts_(&line, line.json ? "\"" : "");
     bool cut = false;
-    put_field(&line, &KS_TEXT("msg", msg));
-    for (int i = 0; i < count; i++) {
+    put_field(&line, &KS_TEXT("msg", says->msg));
+    for (int i = 0; i < says->count; i++) {
         cut = cut || line.full;
         line.full = false;
-        put_field(&line, &fields[i]);
+        put_field(&line, &says->fields[i]);
     }
     cut = cut || line.full;
     line.full = false;

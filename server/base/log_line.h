@@ -8,8 +8,22 @@
 
 enum { KS_LINE_MAX = 1024 }; /* an access line with all its fields fits */
 
-/* Returns the length, newline included. wall_ns: CLOCK_REALTIME. journal: with the prefix <N> of a syslog level. */
-size_t ks_line_write(char out[KS_LINE_MAX], ks_log_format format, bool journal, int64_t wall_ns, ks_level level,
-                     const char *msg, const ks_field *fields, int count);
+/* How lines are written. */
+typedef struct ks_line_style {
+    ks_log_format format;
+    bool journal; /* with the prefix <N> of a syslog level */
+} ks_line_style;
+
+/* What a line says. */
+typedef struct ks_line {
+    int64_t wall_ns; /* CLOCK_REALTIME */
+    ks_level level;
+    const char *msg;
+    const ks_field *fields;
+    int count;
+} ks_line;
+
+/* Returns the length, newline included. */
+size_t ks_line_write(char out[KS_LINE_MAX], ks_line_style style, const ks_line *line);
 const char *ks_level_name(ks_level level);
 #endif

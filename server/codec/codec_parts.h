@@ -47,7 +47,7 @@ struct ks_codec {
     uint64_t received;
     ks_scan *scan; /* NULL but while JSON arrives */
     /* memory, and what of its `in` side is in use: */
-    unsigned char *in, *out;
+    ks_sides sides;
     size_t in_asked, out_asked, in_used;
     size_t json_offset[KS_INPUTS_MAX]; /* of elements read from JSON, by the request's index */
     ks_input_source source[KS_INPUTS_MAX];

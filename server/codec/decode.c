@@ -123,11 +123,12 @@ static ks_status put_bytes(ks_codec *codec, size_t offset, const char *bytes, si
 {
     if (codec->write) return codec->write(codec->context, offset, bytes, n, taken, error);
     if (codec->fortran_order) {
-        ks_fortran_put(&codec->fortran, codec->in + codec->request.spec.in[codec->segment[0].input].offset, bytes, n);
+        ks_fortran_put(&codec->fortran, codec->sides.in + codec->request.spec.in[codec->segment[0].input].offset, bytes,
+                       n);
         *taken = n;
         return KS_OK;
     }
-    memcpy(codec->in + offset, bytes, n);
+    memcpy(codec->sides.in + offset, bytes, n);
     *taken = n;
     return KS_OK;
 }

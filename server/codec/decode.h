@@ -41,11 +41,17 @@ typedef struct ks_head_cache ks_head_cache;
 ks_head_cache *ks_head_cache_open(void); /* NULL: no memory */
 void ks_head_cache_close(ks_head_cache **head_cache);
 
-/* A request names a window of a client's shared memory: for the input `which`, or for output i (KS_WINDOW_OUT + i). Holds
- * it. *direct: the device moves its bytes; else the caller does, from and to the slot. KS_REGION, KS_WINDOW. */
+/* A window of a client's shared memory, as a request names it. */
+typedef struct ks_window_name {
+    const char *region;
+    uint64_t offset, bytes;
+} ks_window_name;
+
+/* A request names a window: for the input `which`, or for output i (KS_WINDOW_OUT + i). Holds it. *device_copies: the
+ * device moves its bytes; else the caller does, from and to the slot. KS_REGION, KS_WINDOW. */
 enum { KS_WINDOW_OUT = KS_INPUTS_MAX, KS_WINDOWS = KS_INPUTS_MAX + KS_OUTPUTS_MAX };
-typedef ks_status ks_codec_window_fn(void *context, int which, const char *region, uint64_t offset, uint64_t bytes,
-                                     bool *device_copies, ks_error *error);
+typedef ks_status ks_codec_window_fn(void *context, int which, const ks_window_name *name, bool *device_copies,
+                                     ks_error *error);
 
 /* What the request's head says. Strings need not outlive ks_codec_begin. */
 typedef struct ks_codec_head {
@@ -59,11 +65,16 @@ typedef struct ks_codec_head {
     ks_codec_window_fn *window; /* NULL: client shared memory is off */
 } ks_codec_head;
 
-/* Memory for the tensors: at least in_bytes and out_bytes, sides as in ks_slot. Called once or more; a later call asks
- * for more, and the first `keep` bytes of the former `in` side must have been carried over. Sets in and out (out has
- * KS_HEAD_ROOM in front). Errors: KS_BUDGET, KS_MEMORY, KS_BODY_SIZE. */
-typedef ks_status ks_codec_place_fn(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
-                                    unsigned char **out, ks_error *error);
+/* Where the sides of a request's memory begin, as in ks_slot; NULL: there is none. */
+typedef struct ks_sides {
+    unsigned char *in, *out; /* out has KS_HEAD_ROOM in front */
+} ks_sides;
+
+/* Memory for the tensors: at least in_bytes and out_bytes. Called once or more; a later call asks for more, and the
+ * first `keep` bytes of the former `in` side must have been carried over. Sets *sides. Errors: KS_BUDGET, KS_MEMORY,
+ * KS_BODY_SIZE. */
+typedef ks_status ks_codec_place_fn(void *context, size_t in_bytes, size_t out_bytes, size_t keep, ks_sides *sides,
+                                    ks_error *error);
 
 /* Instead of memory for the `in` side: where its bytes go as they come. Sets *taken; fewer than n: the rest is offered
  * again. */

@@ -60,7 +60,7 @@ ks_status ks_codec_place_json(void *context, int index, const ks_scan_input *inp
         ks_codec_take_memory(codec, codec->in_used + ks_align(tensor.size_bytes), out_bytes, codec->in_used, error);
     if (status != KS_OK) return status;
     codec->json_offset[index] = codec->in_used;
-    *out = codec->in + codec->in_used;
+    *out = codec->sides.in + codec->in_used;
     codec->in_used = ks_align(codec->in_used + tensor.size_bytes);
     return KS_OK;
 }
@@ -110,18 +110,18 @@ static ks_status read_parameters(ks_codec *codec, const ks_json *top, ks_error *
 /* The window that parameters name for an input, or for an output. */
 static ks_status read_window(ks_codec *codec, const ks_json *parameters, int which, uint64_t *bytes, ks_error *error)
 {
-    const char *region;
-    uint64_t offset = 0;
+    ks_window_name name = {.offset = 0};
     if (!codec->window)
         return ks_fail(error, KS_UNSUPPORTED,
                        "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.");
-    ks_status status = ks_json_get_text(parameters, "shared_memory_region", &region, error);
+    ks_status status = ks_json_get_text(parameters, "shared_memory_region", &name.region, error);
     if (status == KS_OK && ks_json_member(parameters, "shared_memory_offset"))
-        status = ks_json_get_unsigned(parameters, "shared_memory_offset", &offset, error);
-    if (status == KS_OK) status = ks_json_get_unsigned(parameters, "shared_memory_byte_size", bytes, error);
+        status = ks_json_get_unsigned(parameters, "shared_memory_offset", &name.offset, error);
+    if (status == KS_OK) status = ks_json_get_unsigned(parameters, "shared_memory_byte_size", &name.bytes, error);
     if (status != KS_OK) return status;
+    *bytes = name.bytes;
     bool device_copies = false;
-    status = codec->window(codec->context, which, region, offset, *bytes, &device_copies, error);
+    status = codec->window(codec->context, which, &name, &device_copies, error);
     codec->request.windows |= (uint16_t)(1u << which);
     /* A member that was not read here may be anything. */
     const bool seen = which < KS_WINDOW_OUT && codec->request.spec.in[which].dtype == KS_BOOL;

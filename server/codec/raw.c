@@ -327,7 +327,7 @@ ks_status ks_codec_raw_grow(ks_codec *codec, const char *bytes, size_t n, ks_err
         const ks_status status = ks_codec_take_memory(codec, in_bytes, in_bytes, codec->in_used, error);
         if (status != KS_OK) return status;
     }
-    memcpy(codec->in + codec->in_used, bytes, n);
+    memcpy(codec->sides.in + codec->in_used, bytes, n);
     codec->in_used += n;
     return ks_infer_request_check_bytes(&codec->request, codec->query_input[0], bytes, n, error);
 }

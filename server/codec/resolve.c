@@ -42,9 +42,10 @@ size_t ks_infer_request_out_bytes(const ks_infer_request *request)
 
 ks_status ks_codec_take_memory(ks_codec *codec, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error)
 {
-    if (!codec->place || (codec->in && in_bytes <= codec->in_asked && out_bytes <= codec->out_asked)) return KS_OK;
+    if (!codec->place || (codec->sides.in && in_bytes <= codec->in_asked && out_bytes <= codec->out_asked))
+        return KS_OK;
     if (keep > codec->in_asked) keep = codec->in_asked;
-    const ks_status status = codec->place(codec->context, in_bytes, out_bytes, keep, &codec->in, &codec->out, error);
+    const ks_status status = codec->place(codec->context, in_bytes, out_bytes, keep, &codec->sides, error);
     if (status != KS_OK) return status;
     codec->in_asked = in_bytes;
     codec->out_asked = out_bytes;

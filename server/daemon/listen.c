@@ -25,9 +25,7 @@ enum { BACKLOG = 4096, FIRST_INHERITED = 3, STOP = KS_LISTENERS_MAX, ROOM, PAUSE
 struct ks_listener {
     ks_daemon *daemon;
     ks_shard **shards;
-    int count;
-    int fds[KS_LISTENERS_MAX];
-    bool loopback[KS_LISTENERS_MAX];
+    ks_listen_sockets sockets;
     pthread_t thread;
     int epoll, stop_fd;
     ks_log_limit failures; /* the thread's */
@@ -357,11 +355,12 @@ static bool admit(ks_listener *listener, ks_arrival *arrival, const struct socka
 /* Takes what waits, as long as there is room. false: out of descriptors or memory, a pause is due. */
 static bool accept_some(ks_listener *listener, int at)
 {
-    ks_arrival arrival = {.loopback = listener->loopback[at]};
+    ks_arrival arrival = {.loopback = listener->sockets.loopback[at]};
     while (has_room(listener, &arrival.replaces)) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
         socklen_t length = sizeof from;
-        arrival.fd = accept4(listener->fds[at], (struct sockaddr *)&from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        arrival.fd =
+            accept4(listener->sockets.fds[at], (struct sockaddr *)&from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (arrival.fd >= 0) {
             if (admit(listener, &arrival, &from)) hand_over(listener, &arrival);
             continue;
@@ -374,9 +373,9 @@ static bool accept_some(ks_listener *listener, int at)
 
 static void watch(ks_listener *listener, bool on)
 {
-    for (int i = 0; i < listener->count; i++) {
+    for (int i = 0; i < listener->sockets.count; i++) {
         struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.u32 = (uint32_t)i};
-        epoll_ctl(listener->epoll, EPOLL_CTL_MOD, listener->fds[i], &event);
+        epoll_ctl(listener->epoll, EPOLL_CTL_MOD, listener->sockets.fds[i], &event);
     }
 }
 
@@ -420,9 +419,9 @@ static bool add_all(ks_listener *listener)
     struct epoll_event room = {.events = EPOLLIN, .data.u32 = ROOM};
     if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, listener->stop_fd, &stop) != 0) return false;
     if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, listener->daemon->room_fd, &room) != 0) return false;
-    for (int i = 0; i < listener->count; i++) {
+    for (int i = 0; i < listener->sockets.count; i++) {
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
-        if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, listener->fds[i], &event) != 0) return false;
+        if (epoll_ctl(listener->epoll, EPOLL_CTL_ADD, listener->sockets.fds[i], &event) != 0) return false;
     }
     return true;
 }
@@ -434,19 +433,14 @@ static void free_parts(ks_listener *listener)
     free(listener);
 }
 
-ks_status ks_listener_open(ks_daemon *daemon, ks_shard **shards, const int *fds, const bool *loopback, int count,
-                           ks_listener **out, ks_error *error)
+ks_status ks_listener_open(ks_daemon *daemon, ks_shard **shards, const ks_listen_sockets *sockets, ks_listener **out,
+                           ks_error *error)
 {
     ks_listener *listener = calloc(1, sizeof *listener);
-    if (listener == NULL || count > KS_LISTENERS_MAX) {
-        free(listener);
-        return ks_fail(error, KS_MEMORY, "no memory for %d listeners", count);
-    }
+    if (listener == NULL) return ks_fail(error, KS_MEMORY, "no memory for %d listeners", sockets->count);
     listener->daemon = daemon;
     listener->shards = shards;
-    listener->count = count;
-    memcpy(listener->fds, fds, (size_t)count * sizeof *fds);
-    memcpy(listener->loopback, loopback, (size_t)count * sizeof *loopback);
+    listener->sockets = *sockets;
     listener->epoll = epoll_create1(EPOLL_CLOEXEC);
     listener->stop_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (listener->epoll < 0 || listener->stop_fd < 0 || !add_all(listener) ||
@@ -480,6 +474,6 @@ void ks_listener_close(ks_listener **pointer)
     ssize_t wrote = TEMP_FAILURE_RETRY(write(listener->stop_fd, &one, sizeof one));
     (void)wrote; /* an eventfd that cannot be written is full, and wakes all the same */
     pthread_join(listener->thread, NULL);
-    for (int i = 0; i < listener->count; i++) ks_listen_close(listener->fds[i]);
+    for (int i = 0; i < listener->sockets.count; i++) ks_listen_close(listener->sockets.fds[i]);
     free_parts(listener);
 }

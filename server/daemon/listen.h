@@ -14,6 +14,13 @@ enum {
 
 typedef struct ks_listener ks_listener;
 
+/* The listening sockets of the data side. */
+typedef struct ks_listen_sockets {
+    int fds[KS_LISTENERS_MAX];
+    bool loopback[KS_LISTENERS_MAX]; /* only this machine can reach it */
+    int count;
+} ks_listen_sockets;
+
 /* A bound, listening, non-blocking socket for ADDR:PORT, [ADDR6]:PORT, or unix:PATH (a stale path is replaced). *loopback: only
  * this machine can reach it. unix_mode: of a unix socket's file; 0: as the umask leaves it. 0 or the exit code: malformed, or a
  * path's folder that is not there (78), no permission (77), in use or no address of this host's (75), else the system (71). */
@@ -27,8 +34,8 @@ void ks_listen_close(int fd);
 /* Parses only: is it well formed, is it loopback. */
 ks_status ks_listen_parse(const char *address, bool *loopback, ks_error *error);
 /* Starts accepting; takes the sockets. */
-ks_status ks_listener_open(ks_daemon *daemon, ks_shard **shards, const int *fds, const bool *loopback, int count,
-                           ks_listener **out, ks_error *error);
+ks_status ks_listener_open(ks_daemon *daemon, ks_shard **shards, const ks_listen_sockets *sockets, ks_listener **out,
+                           ks_error *error);
 void ks_listener_close(
     ks_listener **listener); /* sockets closed: connects are refused from now on; unix paths removed */
 

@@ -178,8 +178,12 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
                                    .body = ks_file_of(head->known[KS_KNOWN_CONTENT_TYPE]),
                                    .response = ks_file_of(accept),
                                    .accept_json = accept && strstr(accept, "application/json")};
-    const ks_status status = ks_infer_begin(http->infers, &strings, head->encoding, &conn->identity, conn->first_ns,
-                                            http->now_ns, conn, &conn->infer, &conn->error);
+    const ks_infer_source source = {.encoding = head->encoding,
+                                    .identity = &conn->identity,
+                                    .first_ns = conn->first_ns,
+                                    .now_ns = http->now_ns,
+                                    .client = conn};
+    const ks_status status = ks_infer_begin(http->infers, &strings, &source, &conn->infer, &conn->error);
     return status == KS_OK ? busy_fault(conn) : status;
 }
 

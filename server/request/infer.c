@@ -114,8 +114,7 @@ ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *q
     return status;
 }
 
-ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, ks_body_encoding encoding,
-                         const ks_identity *identity, int64_t first_ns, int64_t now_ns, void *client, ks_infer **out,
+ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, const ks_infer_source *source, ks_infer **out,
                          ks_error *error)
 {
     ks_infer *infer = infers->free;
@@ -124,8 +123,8 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, ks_body_e
     infers->free = infer->next_free;
     infers->held++;
     memset(&infer->job, 0, sizeof infer->job);
-    infer->client = client;
-    infer->identity = identity;
+    infer->client = source->client;
+    infer->identity = source->identity;
     ks_infer_enter(infer, KS_INFER_BODY);
     infer->response.owned = NULL;
     infer->given_back = 0;
@@ -135,10 +134,10 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, ks_body_e
     infer->model = head->model;
     infer->encoding = KS_FORMAT_LABEL_json;
     infer->sending_ns = 0;
-    infer->compressed = encoding != KS_BODY_PLAIN;
+    infer->compressed = source->encoding != KS_BODY_PLAIN;
     infer->is_large = false;
     infer->ended_ns = infer->tail_ns = 0;
-    infer->times = (ks_times){.first_ns = first_ns};
+    infer->times = (ks_times){.first_ns = source->first_ns};
     ks_metrics_add(infers->metrics, KS_COUNT_in_flight, 1);
     infer->codec_open = true;
     ks_codec_head codec_head = *head;
@@ -148,9 +147,9 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, ks_body_e
     if (infer->fault.status == KS_OK && infer->compressed)
         ks_infer_set_fault(infer,
                            ks_inflate_begin(infers->limits.max_body, &infers->slice, &infer->inflate, &infer->fault));
-    infer->begun_ns = now_ns;
+    infer->begun_ns = source->now_ns;
     infer->run = infers->runs;
-    if (infer->fault.status != KS_OK) infer->times.decode_ns = ks_now_ns() - now_ns;
+    if (infer->fault.status != KS_OK) infer->times.decode_ns = ks_now_ns() - source->now_ns;
     *out = infer;
     return KS_OK;
 }
@@ -270,12 +269,12 @@ static ks_status submit(ks_infer *infer)
     ks_infers *infers = infer->infers;
     const ks_infer_request *request = ks_codec_request(infer->codec);
     ks_job *job = &infer->job;
-    unsigned char *in = NULL, *out = NULL;
+    ks_sides sides;
     const size_t in_bytes = ks_infer_request_in_bytes(request);
     infer->encoding = ks_infer_request_label(request);
     size_t keep = job->slot ? (in_bytes < job->slot->in_cap ? in_bytes : job->slot->in_cap) : 0;
     ks_status status =
-        ks_infer_place(infer, in_bytes, ks_infer_request_out_bytes(request), keep, &in, &out, &infer->fault);
+        ks_infer_place(infer, in_bytes, ks_infer_request_out_bytes(request), keep, &sides, &infer->fault);
     if (status == KS_OK && request->windows) status = ks_infer_take_windows(infer);
     if (status == KS_OK) status = ks_engine_plan(infers->engine, &request->spec, &job->plan, &infer->fault);
     if (status == KS_OK) ks_infer_enter(infer, KS_INFER_WORK);

@@ -44,10 +44,17 @@ void ks_infers_turn(ks_infers *infers);
 /* A transport looks at connections once more: what it gives of one until the next run came without a pause. */
 void ks_infers_run(ks_infers *infers);
 
-/* first_ns: when the request's first byte was read; now_ns: the clock, a moment ago. A fault of the head is remembered
- * like one of the body. KS_BUDGET: no record free. client: what ks_infer_collected gives back; identity: the caller's, until ks_infer_leave. */
-ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, ks_body_encoding encoding,
-                         const ks_identity *identity, int64_t first_ns, int64_t now_ns, void *client, ks_infer **out,
+/* Where a request comes from. */
+typedef struct ks_infer_source {
+    ks_body_encoding encoding;
+    const ks_identity *identity; /* the caller's, until ks_infer_leave */
+    int64_t first_ns;            /* when the request's first byte was read */
+    int64_t now_ns;              /* the clock, a moment ago */
+    void *client;                /* what ks_infer_collected gives back */
+} ks_infer_source;
+
+/* A fault of the head is remembered like one of the body. KS_BUDGET: no record free. */
+ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, const ks_infer_source *source, ks_infer **out,
                          ks_error *error);
 /* Never fails: a fault is remembered, and what follows is dropped. Returns how much of bytes it took: the rest comes again
  * in another turn. */

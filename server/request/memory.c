@@ -38,8 +38,8 @@ static ks_status write_slot(void *context, size_t offset, const char *bytes, siz
 }
 
 /* ks_codec_place_fn */
-ks_status ks_infer_place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
-                         unsigned char **out, ks_error *error)
+ks_status ks_infer_place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, ks_sides *sides,
+                         ks_error *error)
 {
     ks_infer *infer = context;
     ks_slot *old = infer->job.slot;
@@ -47,14 +47,14 @@ ks_status ks_infer_place(void *context, size_t in_bytes, size_t out_bytes, size_
     const ks_spec *spec = &ks_codec_request(infer->codec)->spec;
     if (held_back && spec->outputs == 1 &&
         ks_large_requests_takes(infer->infers->large_requests, in_bytes, out_bytes)) {
-        *in = *out = NULL;
+        *sides = (ks_sides){NULL, NULL};
         ks_codec_write_through(infer->codec, write_large);
         infer->is_large = true;
         return ks_large_begin(infer->infers->large_requests, &infer->large, spec, ks_infer_deadline(infer),
                               &infer->fault);
     }
     if (held_back && in_bytes > 0 && ks_slot_queue_holds(&infer->infers->slot_queue, in_bytes, out_bytes)) {
-        *in = *out = NULL;
+        *sides = (ks_sides){NULL, NULL};
         ks_codec_write_through(infer->codec, write_slot);
         ks_slot_queue_join(&infer->infers->slot_queue, &infer->wait, in_bytes, out_bytes);
         return KS_OK;
@@ -69,8 +69,7 @@ ks_status ks_infer_place(void *context, size_t in_bytes, size_t out_bytes, size_
         }
         infer->job.slot = slot;
     }
-    *in = infer->job.slot->in;
-    *out = infer->job.slot->out;
+    *sides = (ks_sides){infer->job.slot->in, infer->job.slot->out};
     return KS_OK;
 }
 
@@ -82,12 +81,13 @@ bool ks_infer_waits(const ks_infer *infer)
 /* --- windows ------------------------------------------------------------------------------------------------------ */
 
 /* ks_codec_window_fn */
-ks_status ks_infer_hold_window(void *context, int which, const char *region, uint64_t offset, uint64_t bytes,
-                               bool *device_copies, ks_error *error)
+ks_status ks_infer_hold_window(void *context, int which, const ks_window_name *name, bool *device_copies,
+                               ks_error *error)
 {
     ks_infer *infer = context;
     ks_window *window = &infer->windows[which];
-    const ks_status status = ks_window_hold(infer->infers->regions, region, offset, bytes, window, error);
+    const ks_status status =
+        ks_window_hold(infer->infers->regions, name->region, name->offset, name->bytes, window, error);
     *device_copies = status == KS_OK && ks_window_device(window);
     return status;
 }

@@ -165,7 +165,7 @@ void ks_cublaslt_name(const ks_cublaslt_algorithm *, char *out, size_t)
     *out = '\0';
 }
 ks_status ks_cublaslt_launch(const ks_spec *, const ks_matmul_shape *, const ks_cublaslt_algorithm *,
-                             const unsigned char *, unsigned char *, void *, cudaStream_t, ks_error *error)
+                             const ks_cublaslt_job *, cudaStream_t, ks_error *error)
 {
     return ks_fail(error, KS_DEVICE, "there is no library here");
 }

@@ -19,8 +19,7 @@ typedef struct memory {
 } memory;
 
 /* ks_codec_place_fn */
-static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
-                       unsigned char **out, ks_error *error)
+static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, ks_sides *sides, ks_error *error)
 {
     memory *m = context;
     if (in_bytes > 1 << 20 || out_bytes > 1 << 20) return ks_fail(error, KS_BUDGET, "too large");
@@ -29,21 +28,20 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
     if (keep > 0) memcpy(moved, m->in, keep);
     free(m->in);
     free(m->room);
-    m->in = *in = moved;
+    m->in = moved;
     m->room = calloc(1, KS_HEAD_ROOM + out_bytes);
-    *out = m->room + KS_HEAD_ROOM;
+    *sides = (ks_sides){moved, m->room + KS_HEAD_ROOM};
     m->in_cap = in_bytes;
     m->out_cap = out_bytes;
     return KS_OK;
 }
 
 /* ks_codec_window_fn: a region whose name begins with 'd' is the device's to move, one with 'x' is not there. */
-static ks_status window(void *context, int which, const char *region, uint64_t offset, uint64_t bytes, bool *plain,
-                        ks_error *error)
+static ks_status window(void *context, int which, const ks_window_name *name, bool *plain, ks_error *error)
 {
-    (void)context, (void)which, (void)offset, (void)bytes;
-    *plain = region[0] == 'd';
-    return region[0] == 'x' ? ks_fail(error, KS_REGION, "no such region") : KS_OK;
+    (void)context, (void)which;
+    *plain = name->region[0] == 'd';
+    return name->region[0] == 'x' ? ks_fail(error, KS_REGION, "no such region") : KS_OK;
 }
 
 /* Numbers that are converted or printed at once. */

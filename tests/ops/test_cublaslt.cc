@@ -96,8 +96,8 @@ static void random_product(ks_dtype dtype)
     }
     void *const reference[] = {right.data()};
     ks_cpu_reference(&spec, inputs, reference, scratch.data());
-    const ks_status status =
-        ks_cublaslt_launch(&spec, &shape, &candidates[below(2)], in.data(), out.data(), workspace.data(), NULL, &error);
+    const ks_cublaslt_job job = {in.data(), out.data(), workspace.data()};
+    const ks_status status = ks_cublaslt_launch(&spec, &shape, &candidates[below(2)], &job, NULL, &error);
     if (status != KS_OK) fprintf(stderr, "%s\n", error.text);
     CHECK(status == KS_OK && out == right);
 }
@@ -179,8 +179,8 @@ static void a_failing_launch_says_so()
     ks_error error = {};
     ks_matmul_shape_of(&spec, &shape);
     CHECK(ks_cublaslt_list(&spec, &shape, WORKSPACE, &algorithm, 1) == 1);
-    CHECK(ks_cublaslt_launch(&spec, &shape, &algorithm, (unsigned char *)memory, (unsigned char *)memory, NULL, NULL,
-                             &error) == KS_DEVICE);
+    const ks_cublaslt_job job = {(unsigned char *)memory, (unsigned char *)memory, NULL};
+    CHECK(ks_cublaslt_launch(&spec, &shape, &algorithm, &job, NULL, &error) == KS_DEVICE);
     CHECK(strstr(error.text, "cublasLtMatmul says"));
 }
 

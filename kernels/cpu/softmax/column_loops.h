@@ -16,15 +16,22 @@ enum { AHEAD = 8 }; /* lines taken together, and asked for ahead */
 #define HALF_MOST (FLT_MAX / 2)
 #define REACH 1
 
-/* Sixteen columns of `lines` lines. Sums are relative to a reference, the largest so far; it moves, and the sum shrinks,
+/* `lines` lines of FP32, `pitch` elements from one's start to the next's, `count` columns of them: a view. */
+typedef struct line_view {
+    const float *x;
+    int64_t pitch;
+    int lines, count;
+} line_view;
+
+/* Sixteen columns, the first ones of the view. Sums are relative to a reference, the largest so far; it moves, and the sum shrinks,
  * when that has grown by more than what a rounding may cost (REACH, of z). */
-KS_INLINE void take_lines(const float *x, int64_t pitch, int lines, float *half_max, float *reference,
-                          double *restrict sum, const rule *r)
+KS_INLINE void take_lines(line_view all, float *half_max, float *reference, double *restrict sum, const rule *r)
 {
+    const int lines = all.lines;
     const float half = r->half, factor = r->factor;
     ks_wide v[AHEAD], most = KS_WIDE_AT(half_max);
     for (int l = 0; l < lines; l++) {
-        v[l] = KS_WIDE_AT(x + l * pitch) * half;
+        v[l] = KS_WIDE_AT(all.x + l * all.pitch) * half;
         most = ks_wide_max(v[l], most);
     }
     const ks_wide old = KS_WIDE_AT(reference), least = KS_SPREAD(-HALF_MOST), limit = KS_SPREAD(HALF_MOST);
@@ -37,25 +44,28 @@ KS_INLINE void take_lines(const float *x, int64_t pitch, int lines, float *half_
         for (int l = 0; l < half_lines; l++) v[l] += v[l + half_lines];
     *(ks_wide *)half_max = most;
     *(ks_wide *)reference = now;
-    ks_wide_doubles *all = (ks_wide_doubles *)sum;
-    *all = *all * ks_wide_widen(shrink) + ks_wide_widen(v[0]);
+    ks_wide_doubles *sums = (ks_wide_doubles *)sum;
+    *sums = *sums * ks_wide_widen(shrink) + ks_wide_widen(v[0]);
 }
 
-/* `count` columns, rounded up to sixteen; `ahead`: as many lines follow, and are asked for. */
-KS_CLONES static void columns_take(const float *x, int64_t pitch, int lines, int count, float *half_max,
-                                   float *reference, double *sum, const rule *r, bool ahead)
+/* The columns' count is rounded up to sixteen; `ahead`: as many lines follow, and are asked for. */
+KS_CLONES static void columns_take(line_view all, float *half_max, float *reference, double *sum, const rule *r,
+                                   bool ahead)
 {
-    if (lines == AHEAD) {
-        for (int i = 0; i < count; i += KS_WIDE) {
+    if (all.lines == AHEAD) {
+        for (int i = 0; i < all.count; i += KS_WIDE) {
             if (ahead)
-                for (int l = 0; l < AHEAD; l++) __builtin_prefetch(x + (AHEAD + l) * pitch + i, 0, 2);
-            take_lines(x + i, pitch, AHEAD, half_max + i, reference + i, sum + i, r);
+                for (int l = 0; l < AHEAD; l++) __builtin_prefetch(all.x + (AHEAD + l) * all.pitch + i, 0, 2);
+            const line_view some = {all.x + i, all.pitch, AHEAD, KS_WIDE};
+            take_lines(some, half_max + i, reference + i, sum + i, r);
         }
         return;
     }
-    for (int l = 0; l < lines; l++)
-        for (int i = 0; i < count; i += KS_WIDE)
-            take_lines(x + l * pitch + i, pitch, 1, half_max + i, reference + i, sum + i, r);
+    for (int l = 0; l < all.lines; l++)
+        for (int i = 0; i < all.count; i += KS_WIDE) {
+            const line_view some = {all.x + l * all.pitch + i, all.pitch, 1, KS_WIDE};
+            take_lines(some, half_max + i, reference + i, sum + i, r);
+        }
 }
 
 KS_CLONES static void columns_exp(const float *x, const float *restrict reference, const float *restrict end,

@@ -31,11 +31,16 @@ KS_CLONES static double double_half_max(const double *x, int64_t count, double h
     return value;
 }
 
-/* z, and 2^(z / ln 2) of a piece of a row. */
-KS_CLONES static void double_exp(const double *x, double *restrict e, int count, double half, double half_max,
-                                 double factor)
+/* How far an element lies below its row's maximum: (x * half - half_max) * scale, for softmax's log; times log2 of e
+ * (`factor`), for a power of 2. */
+typedef struct fall {
+    double half, half_max, scale, factor;
+} fall;
+
+/* exp(z - max z) of a piece of a row. */
+KS_CLONES static void double_exp(const double *x, double *restrict e, int count, fall z)
 {
-    for (int i = 0; i < count; i++) e[i] = ks_exp2_double_inline((x[i] * half - half_max) * factor);
+    for (int i = 0; i < count; i++) e[i] = ks_exp2_double_inline((x[i] * z.half - z.half_max) * z.factor);
 }
 
 /* Adds a piece to the sums in LANES lanes; lost: what their rounding left out (Kahan). */
@@ -71,10 +76,9 @@ static double double_total(const work *w)
     return (double)total;
 }
 
-KS_CLONES static void double_log(const double *x, double *y, int64_t count, double half, double half_max, double scale,
-                                 double log_sum)
+KS_CLONES static void double_log(const double *x, double *y, int64_t count, fall z, double log_sum)
 {
-    for (int64_t i = 0; i < count; i++) y[i] = (x[i] * half - half_max) * scale - log_sum;
+    for (int64_t i = 0; i < count; i++) y[i] = (x[i] * z.half - z.half_max) * z.scale - log_sum;
 }
 
 KS_CLONES static void double_over(double *y, int64_t count, double sum)
@@ -84,26 +88,29 @@ KS_CLONES static void double_over(double *y, int64_t count, double sum)
 
 static void row_double(const rule *r, const double *x, double *y, int64_t length, work *w)
 {
-    const double half = (double)r->half, scale = 2 * r->scale, half_max = double_half_max(x, length, half);
+    fall z = {.half = (double)r->half, .scale = 2 * r->scale};
+    z.half_max = double_half_max(x, length, z.half);
+    z.factor = z.scale * KS_LOG2_E;
     memset(w->sum, 0, LANES * sizeof *w->sum);
     memset(w->lost, 0, LANES * sizeof *w->lost);
     for (int64_t i = 0; i < length; i += PIECE) {
         const int count = (int)(length - i < PIECE ? length - i : PIECE);
         double *e = r->log ? w->wide : y + i;
-        double_exp(x + i, e, count, half, half_max, scale * KS_LOG2_E);
+        double_exp(x + i, e, count, z);
         double_take(w, e, count);
     }
-    const double sum = isfinite(half_max) ? double_total(w) : (double)NAN;
+    const double sum = isfinite(z.half_max) ? double_total(w) : (double)NAN;
     if (r->log)
-        double_log(x, y, length, half, half_max, scale, log(sum));
+        double_log(x, y, length, z, log(sum));
     else
         double_over(y, length, sum);
 }
 
-/* Columns of FP64 that lie side by side: lines of at most PIECE, three readings. */
-KS_CLONES static void columns_double(const rule *r, const double *x, double *y, int count, int64_t length, int64_t step,
-                                     work *w)
+/* `count` columns of FP64 that lie side by side, PIECE at the most: three readings. */
+KS_CLONES static void columns_double(const rule *r, const ks_softmax_shape *shape, const double *x, double *y,
+                                     int count, work *w)
 {
+    const int64_t length = shape->length, step = shape->inner;
     const double half = (double)r->half, scale = 2 * r->scale, factor = scale * KS_LOG2_E;
     double *restrict most = w->wide, *restrict sum = w->sum, *restrict lost = w->lost;
     for (int i = 0; i < count; i++) {
@@ -136,17 +143,18 @@ KS_CLONES static void columns_double(const rule *r, const double *x, double *y, 
     }
 }
 
-void ks_softmax_double(const ks_softmax_rule *r, const double *x, double *y, int64_t outer, int64_t length,
-                       int64_t inner, void *scratch)
+void ks_softmax_double(const ks_softmax_rule *r, const ks_softmax_shape *shape, const double *x, double *y,
+                       void *scratch)
 {
     work *w = scratch;
-    for (int64_t o = 0; o < outer; o++, x += length * inner, y += length * inner) {
+    const int64_t length = shape->length, inner = shape->inner;
+    for (int64_t o = 0; o < shape->outer; o++, x += length * inner, y += length * inner) {
         if (inner == 1) {
             row_double(r, x, y, length, w);
             continue;
         }
         for (int64_t c = 0; c < inner; c += PIECE)
-            columns_double(r, x + c, y + c, (int)(inner - c < PIECE ? inner - c : PIECE), length, inner, w);
+            columns_double(r, shape, x + c, y + c, (int)(inner - c < PIECE ? inner - c : PIECE), w);
     }
 }
 

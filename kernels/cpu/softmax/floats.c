@@ -31,6 +31,25 @@ typedef struct work {
     bool stream;
 } work;
 
+/* One softmax: the caller's rule, operands and scratch. Places in `in` and `out` are counted in elements. */
+typedef struct task {
+    const rule *r;
+    const void *in;
+    void *out;
+    work *w;
+} task;
+
+/* `count` elements, `stride` apart, from `at` on. */
+typedef struct run {
+    int64_t at, stride, count;
+} run;
+
+/* The part of a run from its element `first` on. */
+static run part_of(run whole, int64_t first, int64_t count)
+{
+    return (run){whole.at + first * whole.stride, whole.stride, count};
+}
+
 /* --- moving between a datatype and float -------------------------------------------------------------------------- */
 
 KS_CLONES static void gather32(const float *in, int64_t stride, int count, float *restrict out)
@@ -43,21 +62,22 @@ KS_CLONES static void gather16(const uint16_t *in, int64_t stride, int count, ui
     for (int i = 0; i < count; i++) out[i] = in[i * stride];
 }
 
-/* `count` elements, `stride` apart, as floats: in place where they lie so already, else in `to`. */
-static const float *load(const rule *r, const void *in, int64_t at, int64_t stride, int count, float *to, work *w)
+/* A run as floats: in place where they lie so already, else in `to`. */
+static const float *load(const task *t, run from, float *to)
 {
-    if (r->dtype == KS_FP32) {
-        const float *x = (const float *)in + at;
-        if (stride == 1) return x;
-        gather32(x, stride, count, to);
+    const int count = (int)from.count;
+    if (t->r->dtype == KS_FP32) {
+        const float *x = (const float *)t->in + from.at;
+        if (from.stride == 1) return x;
+        gather32(x, from.stride, count, to);
         return to;
     }
-    const uint16_t *x = (const uint16_t *)in + at;
-    if (stride != 1) {
-        gather16(x, stride, count, w->raw);
-        x = w->raw;
+    const uint16_t *x = (const uint16_t *)t->in + from.at;
+    if (from.stride != 1) {
+        gather16(x, from.stride, count, t->w->raw);
+        x = t->w->raw;
     }
-    if (r->dtype == KS_FP16)
+    if (t->r->dtype == KS_FP16)
         ks_fp16_to_floats(x, to, (size_t)count);
     else
         ks_bf16_to_floats(x, to, (size_t)count);
@@ -65,28 +85,30 @@ static const float *load(const rule *r, const void *in, int64_t at, int64_t stri
 }
 
 /* Where results are to be computed, so that store() has the least to do. */
-static float *target(const rule *r, void *out, int64_t at, int64_t stride, work *w)
+static float *target(const task *t, run to)
 {
-    return r->dtype == KS_FP32 && stride == 1 && !w->stream ? (float *)out + at : w->y;
+    return t->r->dtype == KS_FP32 && to.stride == 1 && !t->w->stream ? (float *)t->out + to.at : t->w->y;
 }
 
-static void store(const rule *r, void *out, int64_t at, int64_t stride, int count, work *w)
+static void store(const task *t, run to)
 {
-    if (r->dtype == KS_FP32) {
-        float *y = (float *)out + at;
-        if (stride != 1)
-            for (int i = 0; i < count; i++) y[i * stride] = w->y[i];
+    work *w = t->w;
+    const int count = (int)to.count;
+    if (t->r->dtype == KS_FP32) {
+        float *y = (float *)t->out + to.at;
+        if (to.stride != 1)
+            for (int i = 0; i < count; i++) y[i * to.stride] = w->y[i];
         else if (w->stream)
             ks_large_request(w->y, y, (size_t)count * sizeof *y);
         return;
     }
-    uint16_t *y = (uint16_t *)out + at, *packed = stride == 1 && !w->stream ? y : w->raw;
-    if (r->dtype == KS_FP16)
+    uint16_t *y = (uint16_t *)t->out + to.at, *packed = to.stride == 1 && !w->stream ? y : w->raw;
+    if (t->r->dtype == KS_FP16)
         ks_floats_to_fp16(w->y, packed, (size_t)count);
     else
         ks_floats_to_bf16(w->y, packed, (size_t)count);
-    if (stride != 1)
-        for (int i = 0; i < count; i++) y[i * stride] = packed[i];
+    if (to.stride != 1)
+        for (int i = 0; i < count; i++) y[i * to.stride] = packed[i];
     else if (w->stream)
         ks_large_request(packed, y, (size_t)count * sizeof *y);
 }
@@ -130,26 +152,27 @@ static void tails(const rule *r, work *w, int rows, int period)
 }
 
 /* The elements after these, where they follow in memory. */
-static const char *next_of(const rule *r, const void *in, int64_t at, int64_t stride, int64_t left)
+static const char *next_of(const task *t, run these, int64_t left)
 {
-    return stride == 1 && left > 0 ? (const char *)in + at * (int64_t)ks_dtype_size(r->dtype) : NULL;
+    const int64_t at = these.at + these.count * these.stride;
+    return these.stride == 1 && left > 0 ? (const char *)t->in + at * (int64_t)ks_dtype_size(t->r->dtype) : NULL;
 }
 
-/* `rows` rows at once; `left`: how many elements of the tensor follow them. */
-static void panel(const rule *r, const void *in, void *out, int64_t at, int64_t stride, int rows, int count, int period,
-                  int64_t left, work *w)
+/* `rows` rows at once, from `row` on; `left`: how many elements of the tensor follow them. */
+static void panel(const task *t, run row, int rows, int period, int64_t left)
 {
-    const int all = rows * count;
-    const float *x = load(r, in, at, stride, all, w->x, w);
-    float *y = target(r, out, at, stride, w);
-    rows_max(x, w->half_max, rows, count, period, r->half);
-    rows_exp(x, y, w->half_max, w->sum, rows, count, period, r, next_of(r, in, at + all, stride, left - all));
-    tails(r, w, rows, period);
-    if (r->log)
-        rows_log(x, y, w->half_max, w->tail, rows, count, r);
+    work *w = t->w;
+    const run all = {row.at, row.stride, rows * row.count};
+    const row_view x = {load(t, all, w->x), rows, (int)row.count, period};
+    float *y = target(t, all);
+    rows_max(x, w->half_max, t->r->half);
+    rows_exp(x, y, w->half_max, w->sum, t->r, next_of(t, all, left));
+    tails(t->r, w, rows, period);
+    if (t->r->log)
+        rows_log(x, y, w->half_max, w->tail, t->r);
     else
-        rows_times(y, w->tail, rows, count);
-    store(r, out, at, stride, all, w);
+        rows_times(y, w->tail, rows, x.count);
+    store(t, all);
 }
 
 /* The last piece has sixteen elements at least, too. */
@@ -160,49 +183,50 @@ static int piece_at(int64_t done, int64_t count)
 }
 
 /* Two readings: statistics piece by piece, merged; then the values, whose exponentials are cheaper than a third pass. */
-static void long_row(const rule *r, const void *in, void *out, int64_t at, int64_t stride, int64_t count, int period,
-                     work *w)
+static void long_row(const task *t, run row, int period)
 {
+    const rule *r = t->r;
+    work *w = t->w;
     normaliser whole[KS_WIDE];
     assert(period >= 1 && period <= KS_WIDE);
     for (int p = 0; p < period; p++) whole[p] = (normaliser){-INFINITY, 0};
-    for (int64_t i = 0, part; i < count; i += part) {
-        part = piece_at(i, count);
-        const float *x = load(r, in, at + i * stride, stride, (int)part, w->x, w);
-        rows_max(x, w->half_max, 1, (int)part, period, r->half);
-        rows_exp(x, w->y, w->half_max, w->sum, 1, (int)part, period, r,
-                 next_of(r, in, at + (i + part) * stride, stride, count - i - 2 * part));
+    for (int64_t i = 0, part; i < row.count; i += part) {
+        part = piece_at(i, row.count);
+        const run piece = part_of(row, i, part);
+        const row_view x = {load(t, piece, w->x), 1, (int)part, period};
+        rows_max(x, w->half_max, r->half);
+        rows_exp(x, w->y, w->half_max, w->sum, r, next_of(t, piece, row.count - i - 2 * part));
         for (int p = 0; p < period; p++) whole[p] = join(r, whole[p], (normaliser){w->half_max[p], w->sum[p]});
     }
     for (int l = 0; l < KS_WIDE; l++) w->half_max[l] = whole[l % period].half_max;
     for (int p = 0; p < period; p++) w->sum[p] = whole[p].sum;
     tails(r, w, 1, period);
-    for (int64_t i = 0, part; i < count; i += part) {
-        part = piece_at(i, count);
-        const float *x = load(r, in, at + i * stride, stride, (int)part, w->x, w);
-        float *y = target(r, out, at + i * stride, stride, w);
+    for (int64_t i = 0, part; i < row.count; i += part) {
+        part = piece_at(i, row.count);
+        const run piece = part_of(row, i, part);
+        const row_view x = {load(t, piece, w->x), 1, (int)part, period};
+        float *y = target(t, piece);
         if (r->log) {
-            rows_log(x, y, w->half_max, w->tail, 1, (int)part, r);
+            rows_log(x, y, w->half_max, w->tail, r);
         } else {
-            rows_exp(x, y, w->half_max, w->sum, 1, (int)part, period, r,
-                     next_of(r, in, at + (i + part) * stride, stride, count - i - 2 * part));
+            rows_exp(x, y, w->half_max, w->sum, r, next_of(t, piece, row.count - i - 2 * part));
             rows_times(y, w->tail, 1, (int)part);
         }
-        store(r, out, at + i * stride, stride, (int)part, w);
+        store(t, piece);
     }
 }
 
-/* `outer` rows that follow each other. */
-static void all_rows(const rule *r, const void *in, void *out, int64_t outer, int64_t count, int period, work *w)
+/* `outer` rows of `count` that follow each other. */
+static void all_rows(const task *t, int64_t outer, int64_t count, int period)
 {
     if (count > CHUNK) {
-        for (int64_t o = 0; o < outer; o++) long_row(r, in, out, o * count, 1, count, period, w);
+        for (int64_t o = 0; o < outer; o++) long_row(t, (run){o * count, 1, count}, period);
         return;
     }
     const int64_t most = CHUNK / count < ROWS ? CHUNK / count : ROWS;
     for (int64_t o = 0; o < outer; o += most) {
-        const int64_t rows = outer - o < most ? outer - o : most, left = (outer - o) * count;
-        panel(r, in, out, o * count, 1, (int)rows, (int)count, period, left < 2 * most * count ? 0 : left, w);
+        const int64_t rows = outer - o < most ? outer - o : most, left = (outer - o - rows) * count;
+        panel(t, (run){o * count, 1, count}, (int)rows, period, left < most * count ? 0 : left);
     }
 }
 
@@ -210,23 +234,25 @@ static void all_rows(const rule *r, const void *in, void *out, int64_t outer, in
  */
 
 /* A line to come, because the hardware does not look beyond a page and a line is shorter. */
-static void prefetch(const rule *r, const void *in, int64_t at, int count)
+static void prefetch(const task *t, run line)
 {
-    const int64_t size = (int64_t)ks_dtype_size(r->dtype), step = 64 / size;
-    for (int64_t i = 0; i < count; i += step) __builtin_prefetch((const char *)in + (at + i) * size, 0, 2);
+    const int64_t size = (int64_t)ks_dtype_size(t->r->dtype), step = 64 / size;
+    for (int64_t i = 0; i < line.count; i += step) __builtin_prefetch((const char *)t->in + (line.at + i) * size, 0, 2);
 }
 
-/* `lines` lines into the sums: where they lie, and what is less than sixteen columns by way of a panel. */
-static void take_direct(const rule *r, const float *x, int64_t step, int lines, int count, bool ahead, work *w)
+/* Some lines into the sums: where they lie, and what is less than sixteen columns by way of a panel. */
+static void take_direct(const task *t, line_view all, bool ahead)
 {
-    const int whole = count - count % KS_WIDE, rest = count - whole;
-    columns_take(x, step, lines, whole, w->half_max, w->reference, w->sum, r, ahead);
+    work *w = t->w;
+    const int rest = all.count % KS_WIDE, whole = all.count - rest;
+    const line_view most = {all.x, all.pitch, all.lines, whole}, last = {w->rest, KS_WIDE, all.lines, KS_WIDE};
+    columns_take(most, w->half_max, w->reference, w->sum, t->r, ahead);
     if (!rest) return;
-    for (int l = 0; l < lines; l++) {
-        memcpy(w->rest + l * KS_WIDE, x + l * step + whole, (size_t)rest * sizeof *x);
-        memset(w->rest + l * KS_WIDE + rest, 0, (size_t)(KS_WIDE - rest) * sizeof *x);
+    for (int l = 0; l < all.lines; l++) {
+        memcpy(w->rest + l * KS_WIDE, all.x + l * all.pitch + whole, (size_t)rest * sizeof *all.x);
+        memset(w->rest + l * KS_WIDE + rest, 0, (size_t)(KS_WIDE - rest) * sizeof *all.x);
     }
-    columns_take(w->rest, KS_WIDE, lines, KS_WIDE, w->half_max + whole, w->reference + whole, w->sum + whole, r, false);
+    columns_take(last, w->half_max + whole, w->reference + whole, w->sum + whole, t->r, false);
 }
 
 static void columns_finish(const rule *r, int count, work *w)
@@ -236,12 +262,18 @@ static void columns_finish(const rule *r, int count, work *w)
         for (int i = 0; i < count; i++) w->tail[i] = (float)log(w->sum[i]);
 }
 
-/* `count` columns `stride` apart, each `length` elements `step` apart. */
-static void columns(const rule *r, const void *in, void *out, int64_t at, int count, int64_t stride, int64_t length,
-                    int64_t step, work *w)
+/* The line `down` steps below the first one. */
+static run line_at(run first, int64_t down, int64_t step)
 {
-    const bool direct = r->dtype == KS_FP32 && stride == 1;
-    const int wide = (count + KS_WIDE - 1) / KS_WIDE * KS_WIDE;
+    return (run){first.at + down * step, first.stride, first.count};
+}
+
+/* The columns whose first elements are `first`, each `length` elements `step` apart. */
+static void columns(const task *t, run first, int64_t length, int64_t step)
+{
+    work *w = t->w;
+    const int count = (int)first.count, wide = (count + KS_WIDE - 1) / KS_WIDE * KS_WIDE;
+    const bool direct = t->r->dtype == KS_FP32 && first.stride == 1;
     for (int i = 0; i < wide; i++) {
         w->half_max[i] = -INFINITY;
         w->reference[i] = -HALF_MOST;
@@ -252,37 +284,38 @@ static void columns(const rule *r, const void *in, void *out, int64_t at, int co
         for (int i = count; i < wide; i++) w->x[l * GATHERED + i] = 0;
     for (int64_t d = 0; d < length; d += AHEAD) {
         const int lines = (int)(length - d < AHEAD ? length - d : AHEAD);
-        const bool ahead = stride == 1 && d + 2 * AHEAD <= length;
+        const bool ahead = first.stride == 1 && d + 2 * AHEAD <= length;
         if (direct) {
-            take_direct(r, (const float *)in + at + d * step, step, lines, count, ahead, w);
+            take_direct(t, (line_view){(const float *)t->in + first.at + d * step, step, lines, count}, ahead);
             continue;
         }
         for (int l = 0; l < lines; l++) {
-            if (ahead) prefetch(r, in, at + (d + l + AHEAD) * step, count);
-            load(r, in, at + (d + l) * step, stride, count, w->x + l * GATHERED, w);
+            if (ahead) prefetch(t, line_at(first, d + l + AHEAD, step));
+            load(t, line_at(first, d + l, step), w->x + l * GATHERED);
         }
-        columns_take(w->x, GATHERED, lines, count, w->half_max, w->reference, w->sum, r, false);
+        const line_view gathered = {w->x, GATHERED, lines, count};
+        columns_take(gathered, w->half_max, w->reference, w->sum, t->r, false);
     }
-    columns_finish(r, count, w);
+    columns_finish(t->r, count, w);
     for (int64_t d = 0; d < length; d++) {
-        if (stride == 1 && d + 2 < length) prefetch(r, in, at + (d + 2) * step, count);
-        const float *x = load(r, in, at + d * step, stride, count, w->x, w);
-        float *y = target(r, out, at + d * step, stride, w);
-        (r->log ? columns_log : columns_exp)(x, w->half_max, w->tail, y, count, r);
-        store(r, out, at + d * step, stride, count, w);
+        const run line = line_at(first, d, step);
+        if (first.stride == 1 && d + 2 < length) prefetch(t, line_at(first, d + 2, step));
+        const float *x = load(t, line, w->x);
+        float *y = target(t, line);
+        (t->r->log ? columns_log : columns_exp)(x, w->half_max, w->tail, y, count, t->r);
+        store(t, line);
     }
 }
 
 /* A block of columns is read twice: as many at once as the second-level cache holds, but where those would be few, long
  * lines instead, which memory brings faster than it brings pieces of lines. */
-static void all_columns(const rule *r, const void *in, void *out, int64_t at, int64_t total, int64_t stride,
-                        int64_t length, int64_t step, work *w)
+static void all_columns(const task *t, run first, int64_t length, int64_t step)
 {
-    const int64_t most = r->dtype == KS_FP32 && stride == 1 ? COLUMNS : GATHERED;
+    const int64_t total = first.count, most = t->r->dtype == KS_FP32 && first.stride == 1 ? COLUMNS : GATHERED;
     const int64_t fit = TILE_BYTES / (int64_t)sizeof(float) / length / KS_WIDE * KS_WIDE;
     const int64_t width = fit < GATHERED || fit > most ? most : fit;
     for (int64_t c = 0; c < total; c += width)
-        columns(r, in, out, at + c * stride, (int)(total - c < width ? total - c : width), stride, length, step, w);
+        columns(t, part_of(first, c, total - c < width ? total - c : width), length, step);
 }
 
 /* --- the axis -------------------------------------------------------------------------------------------------------- */
@@ -292,26 +325,28 @@ static bool has_period(int64_t inner)
     return inner <= KS_WIDE && (inner & (inner - 1)) == 0;
 }
 
-void ks_softmax_floats(const ks_softmax_rule *r, const void *in, void *out, int64_t outer, int64_t length,
-                       int64_t inner, void *scratch)
+void ks_softmax_floats(const ks_softmax_rule *r, const ks_softmax_shape *shape, const void *in, void *out,
+                       void *scratch)
 {
     work *w = scratch;
+    const task t = {r, in, out, w};
+    const int64_t outer = shape->outer, length = shape->length, inner = shape->inner;
     w->stream = outer * length * inner >= STREAM_BYTES / (int64_t)ks_dtype_size(r->dtype);
     if (inner == 1 && length < SHORT_ROW) {
-        all_columns(r, in, out, 0, outer, length, length, 1, w);
+        all_columns(&t, (run){0, length, outer}, length, 1);
     } else if (has_period(inner)) {
-        all_rows(r, in, out, outer, length * inner, (int)inner, w);
+        all_rows(&t, outer, length * inner, (int)inner);
     } else {
         for (int64_t o = 0; o < outer; o++) {
             const int64_t at = o * length * inner;
             if (inner > SHORT_ROW)
-                all_columns(r, in, out, at, inner, 1, length, inner, w);
+                all_columns(&t, (run){at, 1, inner}, length, inner);
             else
                 for (int64_t i = 0; i < inner; i++)
                     if (length > CHUNK)
-                        long_row(r, in, out, at + i, inner, length, 1, w);
+                        long_row(&t, (run){at + i, inner, length}, 1);
                     else
-                        panel(r, in, out, at + i, inner, 1, (int)length, 1, 0, w);
+                        panel(&t, (run){at + i, inner, length}, 1, 1, 0);
         }
     }
     if (w->stream) ks_large_end();

@@ -12,6 +12,12 @@
 
 typedef ks_softmax_rule rule;
 
+/* `rows` rows of FP32 that follow each other, of `count` elements each: a view. */
+typedef struct row_view {
+    const float *x;
+    int rows, count, period;
+} row_view;
+
 /* Fewer than sixteen elements, and the first ones again. */
 KS_INLINE ks_wide few(const float *x, int count, int period)
 {
@@ -35,9 +41,11 @@ KS_INLINE ks_wide row_max(const float *x, int count, int period, float half)
 }
 
 /* The largest half * x, in each lane the one of its place in the period. A NaN may get lost; it reaches the sum. */
-KS_CLONES static void rows_max(const float *x, float *restrict half_max, int rows, int count, int period, float half)
+KS_CLONES static void rows_max(row_view all, float *restrict half_max, float half)
 {
-    for (int r = 0; r < rows; r++, x += count) {
+    const int count = all.count, period = all.period;
+    const float *x = all.x;
+    for (int r = 0; r < all.rows; r++, x += count) {
         ks_wide best = row_max(x, count, period, half);
         if (period < 16) best = ks_wide_max(KS_ROTATE(best, 8), best);
         if (period < 8) best = ks_wide_max(KS_ROTATE(best, 4), best);
@@ -63,11 +71,13 @@ KS_INLINE ks_wide keep_exp(const float *x, float *y, ks_wide reference, const ru
 
 /* exp(z - reference) of each element to y, and their sums; meanwhile `ahead` comes closer, a byte of it for every byte
  * of x that `size` leaves. */
-KS_CLONES static void rows_exp(const float *x, float *restrict y, const float *half_max, double *restrict sum, int rows,
-                               int count, int period, const rule *r, const char *ahead)
+KS_CLONES static void rows_exp(row_view all, float *restrict y, const float *half_max, double *restrict sum,
+                               const rule *r, const char *ahead)
 {
+    const int count = all.count, period = all.period;
+    const float *x = all.x;
     const int64_t size = (int64_t)(r->dtype == KS_FP32 ? sizeof(float) : sizeof(uint16_t));
-    for (int n = 0; n < rows; n++, x += count, y += count) {
+    for (int n = 0; n < all.rows; n++, x += count, y += count) {
         const ks_wide reference = references(half_max + n * KS_WIDE);
         ks_wide_doubles total = {0};
         int i = 0;
@@ -89,9 +99,9 @@ KS_CLONES static void rows_exp(const float *x, float *restrict y, const float *h
             /* Which lane of the period these begin in is the same, because both counts are multiples of it. */
             total += ks_wide_widen(mine);
         } else if (i < count) {
-            const ks_wide all = few(x, count, period);
+            const ks_wide filled = few(x, count, period);
             float e[KS_WIDE];
-            keep_exp((const float *)&all, e, reference, r);
+            keep_exp((const float *)&filled, e, reference, r);
             for (int l = count; l < KS_WIDE; l++) e[l] = 0;
             memcpy(y, e, (size_t)count * sizeof *e);
             total += ks_wide_widen(KS_WIDE_AT(e));
@@ -120,11 +130,12 @@ KS_CLONES static void rows_times(float *y, const float *tail, int rows, int coun
     }
 }
 
-KS_CLONES static void rows_log(const float *x, float *y, const float *half_max, const float *tail, int rows, int count,
-                               const rule *r)
+KS_CLONES static void rows_log(row_view all, float *y, const float *half_max, const float *tail, const rule *r)
 {
+    const int count = all.count;
+    const float *x = all.x;
     const float half = r->half, scale = r->twice_scale;
-    for (int n = 0; n < rows; n++, x += count, y += count) {
+    for (int n = 0; n < all.rows; n++, x += count, y += count) {
         float reference[KS_WIDE];
         const ks_wide first = references(half_max + n * KS_WIDE), less = KS_WIDE_AT(tail + n * KS_WIDE);
         memcpy(reference, &first, sizeof first);

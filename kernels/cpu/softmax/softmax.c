@@ -15,8 +15,9 @@ static void softmax_reference(const ks_spec *spec, const void *const *in, void *
 {
     const ks_tensor *x = &spec->in[0];
     const int axis = (int)spec->params[KS_SOFTMAX_AXIS].i;
-    const int64_t outer = ks_dims_product(x->dims, 0, axis), length = x->dims[axis];
-    const int64_t inner = ks_dims_product(x->dims, axis + 1, x->rank);
+    const ks_softmax_shape shape = {.outer = ks_dims_product(x->dims, 0, axis),
+                                    .length = x->dims[axis],
+                                    .inner = ks_dims_product(x->dims, axis + 1, x->rank)};
     if (ks_tensor_count(x) == 0) return;
     const double scale = spec->params[KS_SOFTMAX_SCALE].d;
     const ks_softmax_rule r = {.dtype = x->dtype,
@@ -26,9 +27,9 @@ static void softmax_reference(const ks_spec *spec, const void *const *in, void *
                                .factor = (float)(2 * fabs(scale) * KS_LOG2_E),
                                .scale = fabs(scale)};
     if (x->dtype == KS_FP64)
-        ks_softmax_double(&r, in[0], out[0], outer, length, inner, scratch);
+        ks_softmax_double(&r, &shape, in[0], out[0], scratch);
     else
-        ks_softmax_floats(&r, in[0], out[0], outer, length, inner, scratch);
+        ks_softmax_floats(&r, &shape, in[0], out[0], scratch);
 }
 
 static size_t softmax_scratch(const ks_spec *spec)

@@ -15,11 +15,15 @@ typedef struct ks_softmax_rule {
     double scale;      /* |scale| */
 } ks_softmax_rule;
 
-/* in and out as `outer` times `length` times `inner` elements, none of which is 0; the axis is `length`. */
-void ks_softmax_floats(const ks_softmax_rule *rule, const void *in, void *out, int64_t outer, int64_t length,
-                       int64_t inner, void *scratch);
-void ks_softmax_double(const ks_softmax_rule *rule, const double *in, double *out, int64_t outer, int64_t length,
-                       int64_t inner, void *scratch);
+/* in and out as `outer` times `length` times `inner` elements, row major, none of which is 0; the axis is `length`. */
+typedef struct ks_softmax_shape {
+    int64_t outer, length, inner;
+} ks_softmax_shape;
+
+void ks_softmax_floats(const ks_softmax_rule *rule, const ks_softmax_shape *shape, const void *in, void *out,
+                       void *scratch);
+void ks_softmax_double(const ks_softmax_rule *rule, const ks_softmax_shape *shape, const double *in, double *out,
+                       void *scratch);
 size_t ks_softmax_floats_scratch(void);
 size_t ks_softmax_double_scratch(void);
 

@@ -50,17 +50,17 @@ ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path pat
     return ks_cuda_record_on(lane, plan, &plan->spec, &site, bucket, error);
 }
 
-/* in, out: host addresses (with room for the completion in front of out); unused on mapped slots. */
-ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, const unsigned char *in,
-                         unsigned char *out, ks_error *error)
+/* host: where the job's sides lie there (with room for the completion in front of out); unused on mapped slots. */
+ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_job_sides host,
+                         ks_error *error)
 {
     if (path == KS_PATH_MAPPED) return ks_cuda_record_kernels(lane, plan, path, bucket, error);
     const ks_place place = ks_cuda_place_of(lane, plan);
     if (plan->in_bytes)
-        KS_TRY_SOFT(error, cudaMemcpyAsync(place.in, in, plan->in_bytes, cudaMemcpyHostToDevice, lane->stream));
+        KS_TRY_SOFT(error, cudaMemcpyAsync(place.in, host.in, plan->in_bytes, cudaMemcpyHostToDevice, lane->stream));
     const ks_status status = ks_cuda_record_kernels(lane, plan, path, bucket, error);
     if (status) return status;
-    KS_TRY_SOFT(error, cudaMemcpyAsync(out - KS_COMPLETION_BYTES, place.completion,
+    KS_TRY_SOFT(error, cudaMemcpyAsync(host.out - KS_COMPLETION_BYTES, place.completion,
                                        KS_COMPLETION_BYTES + plan->out_bytes, cudaMemcpyDeviceToHost, lane->stream));
     return KS_OK;
 }
@@ -126,7 +126,7 @@ static ks_status graph_tape(ks_lane *lane, const ks_plan *plan, int bucket, unsi
 {
     KS_TRY_SOFT(error, cudaStreamBeginCapture(lane->stream, cudaStreamCaptureModeThreadLocal));
     const ks_path path = plan->mapped ? KS_PATH_MAPPED : KS_PATH_COPIES;
-    const ks_status status = ks_cuda_record(lane, plan, path, 1 << bucket, host, host, error);
+    const ks_status status = ks_cuda_record(lane, plan, path, 1 << bucket, {host, host}, error);
     const cudaError_t code = cudaStreamEndCapture(lane->stream, out);
     if (status) {
         cudaGetLastError();

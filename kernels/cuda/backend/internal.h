@@ -188,8 +188,8 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path);
 ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
                             ks_error *error);
 ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error);
-ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, const unsigned char *in,
-                         unsigned char *out, ks_error *error);
+ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_job_sides host,
+                         ks_error *error);
 ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error);
 void ks_cuda_graph_drop(ks_cuda_graph *graph);
 ks_status ks_cuda_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error);

@@ -291,7 +291,7 @@ static ks_status enqueue(ks_lane *lane, ks_batch *batch, ks_error *error)
     if (status) {
         batch->graph = graphs ? KS_GRAPH_MISS : KS_GRAPH_NONE;
         status = slot->windows ? ks_cuda_record_windows(lane, plan, slot, error)
-                               : ks_cuda_record(lane, plan, lane->path, batch->count, slot->in, slot->out, error);
+                               : ks_cuda_record(lane, plan, lane->path, batch->count, {slot->in, slot->out}, error);
     }
     if (!status && lane->path == KS_PATH_COPIES)
         KS_TRY(lane->device, error, cudaEventRecord(lane->event, lane->stream));

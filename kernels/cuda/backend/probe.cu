@@ -86,21 +86,25 @@ static ks_status border_time(ks_lane *lane, ks_plan *plan, ks_slot *slot, bool m
     return KS_OK;
 }
 
-/* *able: the op may work on mapped slots at this size, and the lane's memory holds it for copies. */
-static ks_status border_size(ks_device *device, ks_lane *lane, ks_slot *slot, size_t bytes, bool *able,
-                             int64_t *mapped_ns, int64_t *copies_ns, ks_error *error)
+/* What one size takes, either way. */
+typedef struct border_times {
+    bool able; /* the op may work on mapped slots at this size, and the lane's memory holds it for copies */
+    int64_t mapped_ns, copies_ns;
+} border_times;
+
+static ks_status border_size(ks_lane *lane, ks_slot *slot, size_t bytes, border_times *out, ks_error *error)
 {
     ks_plan plan;
     memset(&plan, 0, sizeof plan);
     ks_status status = border_spec(bytes, &plan.spec, error);
     if (status) return status;
-    status = ks_cuda_prepare(device, &plan, error);
+    status = ks_cuda_prepare(lane->device, &plan, error);
     if (status == KS_WORK) return KS_OK; /* limits too tight for this size: the border lies below it */
     if (status) return status;
-    *able = plan.mapped && !plan.large;
-    if (!*able) return KS_OK;
-    status = border_time(lane, &plan, slot, true, mapped_ns, error);
-    if (!status) status = border_time(lane, &plan, slot, false, copies_ns, error);
+    out->able = plan.mapped && !plan.large;
+    if (!out->able) return KS_OK;
+    status = border_time(lane, &plan, slot, true, &out->mapped_ns, error);
+    if (!status) status = border_time(lane, &plan, slot, false, &out->copies_ns, error);
     return status;
 }
 
@@ -111,15 +115,14 @@ static ks_status border_measure(ks_device *device, ks_lane *lane, ks_slot *slot,
     int slower = 0;
     bool any = false;
     for (size_t bytes = KS_BORDER_LEAST; bytes <= KS_BORDER_MOST && slower < 2; bytes *= 2) {
-        bool able = false;
-        int64_t mapped_ns = 0, copies_ns = 0;
+        border_times times = {};
         device->info.mapped_max = SIZE_MAX;
-        const ks_status status = border_size(device, lane, slot, bytes, &able, &mapped_ns, &copies_ns, error);
+        const ks_status status = border_size(lane, slot, bytes, &times, error);
         if (status) return status;
-        if (!able || ks_cuda_now_ns() - begin > BORDER_TIME_NS) break;
+        if (!times.able || ks_cuda_now_ns() - begin > BORDER_TIME_NS) break;
         any = true;
-        if (mapped_ns <= copies_ns) border = bytes;
-        slower = mapped_ns <= copies_ns ? 0 : slower + 1; /* one slower size may be noise, two are not */
+        if (times.mapped_ns <= times.copies_ns) border = bytes;
+        slower = times.mapped_ns <= times.copies_ns ? 0 : slower + 1; /* one slower size may be noise, two are not */
     }
     device->info.mapped_max = any ? border : KS_BORDER_GUESS;
     return KS_OK;

@@ -271,21 +271,21 @@ void ks_cublaslt_name(const ks_cublaslt_algorithm *chosen, char *out, size_t cap
 /* --- launching ------------------------------------------------------------------------------------------------------ */
 
 ks_status ks_cublaslt_launch(const ks_spec *spec, const ks_matmul_shape *s, const ks_cublaslt_algorithm *chosen,
-                             const unsigned char *in, unsigned char *out, void *workspace, cudaStream_t stream,
-                             ks_error *error)
+                             const ks_cublaslt_job *job, cudaStream_t stream, ks_error *error)
 {
     problem p;
     cublasLtMatmulAlgo_t algorithm;
+    const unsigned char *in = job->in;
     if (!describe(spec, s, in + spec->in[2].offset, &p))
         return ks_fail(error, KS_DEVICE, "matmul: cuBLASLt takes no such product");
     memcpy(&algorithm, chosen->algorithm, sizeof algorithm);
     const float alpha = (float)s->alpha, beta = 0;
     const double wide_alpha = s->alpha, wide_beta = 0;
-    void *c = out + spec->out[0].offset;
+    void *c = job->out + spec->out[0].offset;
     const cublasStatus_t status =
         lt.Matmul(handle, &p.op, p.single ? (const void *)&alpha : &wide_alpha, in + spec->in[1].offset, &p.a,
                   in + spec->in[0].offset, &p.b, p.single ? (const void *)&beta : &wide_beta, c, &p.c, c, &p.c,
-                  &algorithm, workspace, chosen->workspace_bytes, stream);
+                  &algorithm, job->workspace, chosen->workspace_bytes, stream);
     cudaGetLastError(); /* whatever the library left there: its status says it */
     if (status == CUBLAS_STATUS_SUCCESS) return KS_OK;
     return ks_fail(error, KS_DEVICE, "matmul: cublasLtMatmul says %d", (int)status);
@@ -322,8 +322,7 @@ void ks_cublaslt_name(const ks_cublaslt_algorithm *chosen, char *out, size_t cap
 }
 
 ks_status ks_cublaslt_launch(const ks_spec *spec, const ks_matmul_shape *s, const ks_cublaslt_algorithm *chosen,
-                             const unsigned char *in, unsigned char *out, void *workspace, cudaStream_t stream,
-                             ks_error *error)
+                             const ks_cublaslt_job *job, cudaStream_t stream, ks_error *error)
 {
     return ks_fail(error, KS_DEVICE, "no cuBLASLt in this build");
 }

@@ -17,6 +17,13 @@
 #include "kernserve/backend.h"
 #include "ops/matmul.h"
 
+/* Where one job lies: its sides, to which the spec's offsets are added, and its workspace. */
+typedef struct ks_cublaslt_job {
+    const unsigned char *in;
+    unsigned char *out;
+    void *workspace;
+} ks_cublaslt_job;
+
 /* One of its algorithms for one problem; plain bytes, good for the same version of the library. */
 typedef struct ks_cublaslt_algorithm {
     uint64_t workspace_bytes;
@@ -36,9 +43,8 @@ int ks_cublaslt_list(const ks_spec *spec, const ks_matmul_shape *s, size_t works
 bool ks_cublaslt_check(const ks_spec *spec, const ks_matmul_shape *s, size_t workspace_bytes,
                        const ks_cublaslt_algorithm *algorithm);
 void ks_cublaslt_name(const ks_cublaslt_algorithm *algorithm, char *out, size_t cap);
-/* in, out: the sides, to which the spec's offsets are added. Allocates nothing; may be captured. */
+/* Allocates nothing; may be captured. */
 ks_status ks_cublaslt_launch(const ks_spec *spec, const ks_matmul_shape *s, const ks_cublaslt_algorithm *algorithm,
-                             const unsigned char *in, unsigned char *out, void *workspace, cudaStream_t stream,
-                             ks_error *error);
+                             const ks_cublaslt_job *job, cudaStream_t stream, ks_error *error);
 
 #endif

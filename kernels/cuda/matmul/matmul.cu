@@ -182,8 +182,8 @@ static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const voi
     memcpy(&library, algorithm, sizeof library);
     const mm_problem p = mm_problem_of(chip, spec);
     if (library.mark.table != KS_MATMUL_LIBRARY) return mm_launch(&p, &library.mark, &site, bucket, stream, error);
-    return ks_cublaslt_launch(spec, &p.shape, &library.algorithm, site.only.in, site.only.out, site.workspace, stream,
-                              error);
+    const ks_cublaslt_job job = {site.only.in, site.only.out, site.workspace};
+    return ks_cublaslt_launch(spec, &p.shape, &library.algorithm, &job, stream, error);
 }
 
 /* --- setup ----------------------------------------------------------------------------------------------------------- */

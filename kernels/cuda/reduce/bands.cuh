@@ -65,8 +65,10 @@ __global__ void __launch_bounds__(256, sizeof(typename Op::Source::W) > 4 ? 2
         if (s.parts == 1)
             reduce_store<Op, 1>(op, tile, shared, left, job.out);
         else
-            reduce_last<Op, 1>(op, tile, shared, left, (State *)ks_workspace(site) + (int64_t)t * s.parts * tile.span,
-                               ks_counters(site) + t, part, s.parts, job.out);
+            reduce_last<Op, 1>(op, tile, shared, left,
+                               {(State *)ks_workspace(site) + (int64_t)t * s.parts * tile.span, ks_counters(site) + t,
+                                (int)part, (int)s.parts},
+                               job.out);
         __syncthreads();
     }
     ks_leave(site);

@@ -118,20 +118,28 @@ __device__ __forceinline__ void reduce_store(const Op &op, const reduce_tile &ti
         ((typename Op::Out *)out)[tile.first + j] = op.result(reduce_down<Op, E>(op, shared, rows, tile.span, j));
 }
 
+/* Where the parts of a tile meet, one behind the other; `own` is the CTA's. */
+template <class State>
+struct reduce_meeting {
+    State *partial;
+    uint32_t *counter;
+    int own, parts;
+};
+
 /* Writes the CTA's part. The CTA that comes last joins them all: groups of threads take every so-many-th part each, then
  * as within a CTA. */
 template <class Op, int E>
 __device__ __forceinline__ void reduce_last(const Op &op, const reduce_tile &tile, typename Op::State *shared, int rows,
-                                            typename Op::State *partial, uint32_t *counter, int part, int parts,
-                                            void *out)
+                                            const reduce_meeting<typename Op::State> &all, void *out)
 {
+    const int parts = all.parts;
     __shared__ bool last;
     for (int j = threadIdx.x; j < tile.results; j += blockDim.x)
-        partial[(int64_t)part * tile.span + j] = reduce_down<Op, E>(op, shared, rows, tile.span, j);
+        all.partial[(int64_t)all.own * tile.span + j] = reduce_down<Op, E>(op, shared, rows, tile.span, j);
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
-        last = atomicAdd(counter, 1u) == (uint32_t)parts - 1;
+        last = atomicAdd(all.counter, 1u) == (uint32_t)parts - 1;
         __threadfence();
     }
     __syncthreads();
@@ -142,11 +150,11 @@ __device__ __forceinline__ void reduce_last(const Op &op, const reduce_tile &til
         typename Op::State state = op.none();
 #pragma unroll 8
         for (int p = j < tile.results ? group : parts; p < parts; p += groups)
-            state = op.join(state, reduce_read(&partial[(int64_t)p * tile.span + j]));
+            state = op.join(state, reduce_read(&all.partial[(int64_t)p * tile.span + j]));
         shared[group * tile.span + reduce_seat<E>(j, tile.span)] = state;
     }
     reduce_store<Op, E>(op, tile, shared, reduce_fold(op, shared, groups, tile.span), out);
-    if (threadIdx.x == 0) *counter = 0;
+    if (threadIdx.x == 0) *all.counter = 0;
 }
 
 /* A thread's own results, which no other thread shares: side by side, so that they are stored as vectors. */
@@ -254,8 +262,10 @@ __global__ void __launch_bounds__(256, reduce_columns_ctas<Op, E, LIST>)
         if (s.parts == 1)
             reduce_store<Op, E>(op, tile, shared, left, job.out);
         else
-            reduce_last<Op, E>(op, tile, shared, left, (State *)ks_workspace(site) + (int64_t)t * s.parts * tile.span,
-                               ks_counters(site) + t, part, s.parts, job.out);
+            reduce_last<Op, E>(op, tile, shared, left,
+                               {(State *)ks_workspace(site) + (int64_t)t * s.parts * tile.span, ks_counters(site) + t,
+                                (int)part, (int)s.parts},
+                               job.out);
         __syncthreads();
     }
     ks_leave(site);

@@ -73,12 +73,12 @@ static bool is_literal(const char *token, size_t n)
            (n == 4 && memcmp(token, "null", 4) == 0);
 }
 
-static ks_status unreadable(const ks_scan *scan, ks_number_result result, ks_dtype dtype, const char *token, size_t n,
-                            const char *at, ks_error *error)
+static ks_status unreadable(const ks_scan *scan, ks_number_result result, const char *token, size_t n, const char *at,
+                            ks_error *error)
 {
     if (result == KS_NUMBER_RANGE)
         return ks_fail(error, KS_RANGE, "Unable to parse 'data': %.*s is outside the range of %s",
-                       (int)(n < 48 ? n : 48), token, ks_dtype_name(dtype));
+                       (int)(n < 48 ? n : 48), token, ks_dtype_name(scan->data.dtype));
     if (is_literal(token, n))
         return ks_fail(error, KS_FIELD, "Unable to parse 'data': attempt to access JSON non-number as number (%.*s)",
                        (int)n, token);
@@ -108,14 +108,14 @@ static ks_status element(ks_scan *scan, const char *token, size_t n, const char 
         double ignored;
         const ks_number_result result = ks_number_read(token, n, KS_FP64, &ignored);
         if (result == KS_NUMBER_SYNTAX && !(is_literal(token, n) && token[0] != 'n'))
-            return unreadable(scan, result, KS_FP64, token, n, at, error);
+            return unreadable(scan, result, token, n, at, error);
         input->elements++;
         return keep_text(scan, token, n, error);
     }
     if (input->elements >= data->expected)
         return ks_fail(error, KS_COUNT, "Unable to parse 'data': Shape does not match true shape of 'data' field");
     const ks_number_result result = ks_number_read(token, n, data->dtype, data->out);
-    if (result != KS_NUMBER_OK) return unreadable(scan, result, data->dtype, token, n, at, error);
+    if (result != KS_NUMBER_OK) return unreadable(scan, result, token, n, at, error);
     data->out += data->element_bytes;
     input->elements++;
     return KS_OK;
@@ -279,8 +279,7 @@ static ks_status convert_some(ks_scan *scan, const char *end, ks_error *error)
         const char *const token = p;
         p = memchr(p, ',', (size_t)(end - p));
         const ks_number_result result = ks_number_read(token, (size_t)(p - token), data->dtype, data->out);
-        if (result != KS_NUMBER_OK)
-            return unreadable(scan, result, data->dtype, token, (size_t)(p - token), scan->chunk, error);
+        if (result != KS_NUMBER_OK) return unreadable(scan, result, token, (size_t)(p - token), scan->chunk, error);
         n = 1;
     }
     data->out += n * data->element_bytes;

@@ -20,7 +20,8 @@ static const int64_t wall_ns = 1767225600123456789; /* 2026-01-01T00:00:00.12345
 static const char *line_of(ks_log_format format, const char *msg, const ks_field *fields, int count)
 {
     static char line[KS_LINE_MAX + 1];
-    const size_t n = ks_line_write(line, format, false, wall_ns, KS_LOG_WARN, msg, fields, count);
+    const ks_line says = {wall_ns, KS_LOG_WARN, msg, fields, count};
+    const size_t n = ks_line_write(line, (ks_line_style){.format = format}, &says);
     line[n] = 0;
     return line;
 }
@@ -38,7 +39,8 @@ static void lines_have_their_format(void **state)
         "{\"ts\":\"2026-01-01T00:00:00.123456Z\",\"level\":\"warn\",\"msg\":\"it is so\","
         "\"address\":\"127.0.0.1:80\",\"why\":\"a \\\"b\\\"=c\",\"n\":-5,\"rate\":2.5,\"none\":\"\"}\n");
     char line[KS_LINE_MAX];
-    ks_line_write(line, KS_LOG_TEXT, true, wall_ns, KS_LOG_ERROR, "x", NULL, 0);
+    const ks_line says = {.wall_ns = wall_ns, .level = KS_LOG_ERROR, .msg = "x"};
+    ks_line_write(line, (ks_line_style){.format = KS_LOG_TEXT, .journal = true}, &says);
     assert_memory_equal(line, "<3>ts=", 6);
 }
 

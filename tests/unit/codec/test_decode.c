@@ -54,8 +54,7 @@ typedef struct memory {
 } memory;
 
 /* ks_codec_place_fn: exact sizes, so that sanitizers see one byte too many; always moves, so that keep is honest. */
-static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
-                       unsigned char **out, ks_error *error)
+static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, ks_sides *sides, ks_error *error)
 {
     memory *m = context;
     m->calls++;
@@ -70,8 +69,7 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
     m->out_cap = out_bytes;
     m->out_room = __real_malloc(KS_HEAD_ROOM + out_bytes);
     m->out = m->out_room + KS_HEAD_ROOM;
-    *in = m->in;
-    *out = m->out;
+    *sides = (ks_sides){m->in, m->out};
     return KS_OK;
 }
 

@@ -40,8 +40,7 @@ static ks_status write_some(void *context, size_t offset, const char *bytes, siz
 }
 
 /* ks_codec_place_fn */
-static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
-                       unsigned char **out, ks_error *error)
+static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, ks_sides *sides, ks_error *error)
 {
     memory *m = context;
     (void)error;
@@ -52,25 +51,24 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
     if (keep > 0) memcpy(moved, m->in, keep);
     free(m->in);
     free(m->room);
-    m->in = *in = moved;
+    m->in = moved;
     m->in_cap = in_bytes;
     m->room = malloc(KS_HEAD_ROOM + out_bytes);
-    *out = m->room + KS_HEAD_ROOM;
+    *sides = (ks_sides){moved, m->room + KS_HEAD_ROOM};
     return KS_OK;
 }
 
 /* ks_codec_window_fn: a region whose name begins with 'd' is the device's to move, one with 'x' is not there. */
-static ks_status window(void *context, int which, const char *region, uint64_t offset, uint64_t bytes,
-                        bool *device_copies, ks_error *error)
+static ks_status window(void *context, int which, const ks_window_name *name, bool *device_copies, ks_error *error)
 {
     memory *m = context;
     assert_in_range(which, 0, KS_WINDOW_OUT);
     m->windows++;
-    snprintf(m->region, sizeof m->region, "%s", region);
-    m->offset = offset;
-    m->bytes = bytes;
-    *device_copies = region[0] == 'd';
-    return region[0] == 'x' ? ks_fail(error, KS_REGION, "no such region") : KS_OK;
+    snprintf(m->region, sizeof m->region, "%s", name->region);
+    m->offset = name->offset;
+    m->bytes = name->bytes;
+    *device_copies = name->region[0] == 'd';
+    return name->region[0] == 'x' ? ks_fail(error, KS_REGION, "no such region") : KS_OK;
 }
 
 static void memory_free(memory *m)

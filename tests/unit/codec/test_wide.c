@@ -28,8 +28,7 @@ static struct {
 } bed;
 
 /* ks_codec_place_fn */
-static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, unsigned char **in,
-                       unsigned char **out, ks_error *error)
+static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t keep, ks_sides *sides, ks_error *error)
 {
     (void)context;
     ks_slot *old = bed.job.slot;
@@ -40,8 +39,7 @@ static ks_status place(void *context, size_t in_bytes, size_t out_bytes, size_t 
         memcpy(bed.job.slot->in, old->in, keep);
         ks_engine_slot_release(bed.engine, &old);
     }
-    *in = bed.job.slot->in;
-    *out = bed.job.slot->out;
+    *sides = (ks_sides){bed.job.slot->in, bed.job.slot->out};
     return KS_OK;
 }
 
@@ -73,10 +71,10 @@ static void run_job(void)
 {
     ks_error error;
     const ks_infer_request *ask = ks_codec_request(bed.codec);
-    unsigned char *in, *out;
+    ks_sides sides;
     if (!bed.job.slot)
         assert_int_equal(
-            place(NULL, ks_infer_request_in_bytes(ask), ks_infer_request_out_bytes(ask), 0, &in, &out, &error), 0);
+            place(NULL, ks_infer_request_in_bytes(ask), ks_infer_request_out_bytes(ask), 0, &sides, &error), 0);
     memset(bed.job.slot->out, 0xA5, bed.job.slot->out_cap);
     assert_int_equal(ks_engine_plan(bed.engine, &ask->spec, &bed.job.plan, &error), KS_OK);
     bed.job.deadline_ns = ks_now_ns() + 60000000000;

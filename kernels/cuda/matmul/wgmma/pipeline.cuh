@@ -39,20 +39,25 @@ struct mm_wgmma_tile {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
+/* Where in an operand a stage's copy begins. */
+typedef struct mm_wgmma_box {
+    int across, k, matrix;
+} mm_wgmma_box;
+
 /* Part `part` of a stage of ACROSS rows (columns): a box, or boxes of up to 128 bytes across where rows lie across K. */
 template <typename T, int ACROSS, bool K_CONTIGUOUS, int PARTS>
-__device__ __forceinline__ void mm_wgmma_load(unsigned to, const CUtensorMap *map, unsigned barrier, int across, int k,
-                                              int matrix, int part, unsigned peers)
+__device__ __forceinline__ void mm_wgmma_load(unsigned to, const CUtensorMap *map, unsigned barrier, mm_wgmma_box box,
+                                              int part, unsigned peers)
 {
     constexpr int LINE = 128 / (int)sizeof(T), WIDTH = ACROSS < LINE ? ACROSS : LINE,
                   ROWS = (K_CONTIGUOUS ? ACROSS : LINE) / PARTS;
     if constexpr (K_CONTIGUOUS) {
-        mm_tma_load(to + part * ROWS * 128, map, barrier, k, across + part * ROWS, matrix, peers);
+        mm_tma_load(to + part * ROWS * 128, map, barrier, box.k, box.across + part * ROWS, box.matrix, peers);
     } else {
 #pragma unroll
         for (int i = 0; i < ACROSS; i += WIDTH)
-            mm_tma_load(to + i * 128 + part * ROWS * WIDTH * (int)sizeof(T), map, barrier, across + i, k + part * ROWS,
-                        matrix, peers);
+            mm_tma_load(to + i * 128 + part * ROWS * WIDTH * (int)sizeof(T), map, barrier, box.across + i,
+                        box.k + part * ROWS, box.matrix, peers);
     }
 }
 
@@ -129,16 +134,15 @@ __device__ __forceinline__ unsigned mm_wgmma_b_peers(const mm_wgmma_pipeline &pi
 
 /* A CTA's part of a copy, for all CTAs that get the same; or all parts, for itself alone. */
 template <typename T, int ACROSS, bool K_CONTIGUOUS, int PARTS>
-__device__ __forceinline__ void mm_wgmma_copy(unsigned to, const CUtensorMap *map, unsigned barrier, int across, int k,
-                                              int matrix, int part, unsigned peers, bool alone)
+__device__ __forceinline__ void mm_wgmma_copy(unsigned to, const CUtensorMap *map, unsigned barrier, mm_wgmma_box box,
+                                              int part, unsigned peers, bool alone)
 {
     if (PARTS > 1 && !alone) {
-        mm_wgmma_load<T, ACROSS, K_CONTIGUOUS, PARTS>(to, map, barrier, across, k, matrix, part, peers);
+        mm_wgmma_load<T, ACROSS, K_CONTIGUOUS, PARTS>(to, map, barrier, box, part, peers);
         return;
     }
 #pragma unroll
-    for (int i = 0; i < PARTS; i++)
-        mm_wgmma_load<T, ACROSS, K_CONTIGUOUS, PARTS>(to, map, barrier, across, k, matrix, i, 0);
+    for (int i = 0; i < PARTS; i++) mm_wgmma_load<T, ACROSS, K_CONTIGUOUS, PARTS>(to, map, barrier, box, i, 0);
 }
 
 /* Where the producer thread is: in a unit, whose next stage starts at k. */
@@ -171,12 +175,12 @@ __device__ __forceinline__ void mm_wgmma_fill(const mm_maps &maps, mm_wgmma_sour
     const unsigned full = pipeline.full + pipeline.stage * 8, to = pipeline.at + pipeline.stage * TILE::STAGE;
     mm_mbarrier_expect(full, TILE::COPIED);
     if constexpr (!TILE::ODD)
-        mm_wgmma_copy<T, TILE::M, A_K, TILE::BY_N>(to, &maps.a, full, from.row, (int)from.k, from.a_matrix,
+        mm_wgmma_copy<T, TILE::M, A_K, TILE::BY_N>(to, &maps.a, full, {from.row, (int)from.k, from.a_matrix},
                                                    (int)pipeline.column, mm_wgmma_a_peers<TILE>(pipeline),
                                                    pipeline.alone > 0);
-    mm_wgmma_copy<T, TILE::N, B_K, TILE::BY_M>(to + TILE::A_BYTES, &maps.b, full, from.column, (int)from.k,
-                                               from.b_matrix, (int)pipeline.row, mm_wgmma_b_peers<TILE>(pipeline),
-                                               pipeline.alone > 0);
+    mm_wgmma_copy<T, TILE::N, B_K, TILE::BY_M>(to + TILE::A_BYTES, &maps.b, full,
+                                               {from.column, (int)from.k, from.b_matrix}, (int)pipeline.row,
+                                               mm_wgmma_b_peers<TILE>(pipeline), pipeline.alone > 0);
     from.k += TILE::DEPTH;
     if (pipeline.alone > 0) pipeline.alone--;
     mm_wgmma_step<TILE>(pipeline);
