@@ -237,7 +237,7 @@ def main():
         wanted = {("d2h", "h2d"), ("compute", "h2d"), ("compute", "d2h")} if "--overlap" in arguments else set()
         check(wanted <= pairs, "not side by side:", wanted - pairs)
         return 1 if wrongs() else 0
-    with Daemon(path, *arguments) as daemon:
+    with Daemon(path, "--timeline", "16384", *arguments) as daemon:
         agrees(daemon, load(daemon, 6, 60, int(time.time())))
         reader = threading.Thread(target=lambda: [read(daemon, "?ms=50") and time.sleep(0.01) for _ in range(20)])
         reader.start()  # reads while shards write
