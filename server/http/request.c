@@ -325,11 +325,14 @@ static ks_status take_text(ks_response *response, ks_text *text, ks_error *error
     return response->owned ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for the answer");
 }
 
-/* A document that the client takes in fewer bytes: a scrape is a tenth. What a cache keeps depends on the field either way. */
+/* A document of our own that the client takes in fewer bytes: a scrape is a tenth. What a cache keeps depends on the field either way.
+ * The protocol's documents stay as they are: tritonclient.http.aio unpacks what aiohttp has unpacked already. */
 static void pack_document(const ks_conn *conn, ks_response *response)
 {
     enum { PACK_MIN = 1024 };
-    if (response->length < PACK_MIN) return;
+    const ks_route_id id = conn->route.id;
+    if (response->length < PACK_MIN || (id != KS_ROUTE_METRICS && id != KS_ROUTE_OPENAPI && id != KS_ROUTE_TIMELINE))
+        return;
     ks_fields_add(&response->fields, "Vary", "Accept-Encoding");
     const ks_compression compression = ks_compression_accepted(conn->head.known[KS_KNOWN_ACCEPT_ENCODING]);
     if (compression == KS_COMPRESSION_NONE) return;

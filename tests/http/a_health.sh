@@ -32,7 +32,7 @@ if command -v promtool >/dev/null; then
 else
     echo "skip  promtool is not installed"
 fi
-for target in "$url/openapi.json" "$url/v2/models/stats"; do
+for target in "$url/openapi.json"; do
     plain=$(ask "$target")
     want "${target##*:} unpacked" "$plain" "$(ask --compressed "$target")"
     has "${target##*:} packed: its coding" '^[Cc]ontent-[Ee]ncoding: (deflate|gzip)' "$(headers)"

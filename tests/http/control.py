@@ -171,7 +171,7 @@ def compression(path):
                     run.want(name + ": values", True, all(abs(v - 0.0005) < 1e-9 for v in values))
             for name, method, target, document, coding in (
                     ("a small answer is never packed", "POST", "/v2/models/softmax/infer", one("softmax", [1, 2]), None), ("an error is never packed", "POST", "/v2/models/softmax/infer", {}, None),
-                    ("a document is packed", "GET", "/v2/models/stats", b"", "gzip"), ("the metrics are packed", "GET", "/metrics", b"", "gzip")):
+                    ("a document of the protocol is never packed", "GET", "/v2/models/stats", b"", None), ("the OpenAPI document is packed", "GET", "/openapi.json", b"", "gzip"), ("the metrics are packed", "GET", "/metrics", b"", "gzip")):
                 run.want(name, coding, run.ask(method, target, document, [("Accept-Encoding", "gzip")]).header("content-encoding"))
             run.want("nothing is held", 0, settle(daemon))
             run.want("exit code", 0, daemon.stop())
