@@ -26,7 +26,7 @@ typedef struct ks_launch_record {
     uint64_t lane : 16, jobs : 16, graph : 32; /* jobs 0: a trial of tuning; graph: a ks_graph */
 } ks_launch_record;
 
-/* A request that ended, whatever its status. Of one that did not run only first, answered and decode hold. */
+/* A request that ended, whatever its status. Of one that did not run only first, answered, decode and the response hold. */
 typedef struct ks_request_record {
     int64_t first_ns, submitted_ns, launched_ns, done_ns, answered_ns; /* points in time */
     int64_t decode_ns, h2d_ns, d2h_ns;

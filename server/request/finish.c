@@ -72,12 +72,13 @@ static void add_to_timeline(const ks_infer *infer, ks_status status)
     ks_request_record record = {.first_ns = infer->times.first_ns,
                                 .decode_ns = infer->times.decode_ns,
                                 .answered_ns = infer->times.answered_ns,
-                                .in_bytes = job->plan ? job->plan->in_bytes : 0,
                                 .out_bytes = infer->response.length,
                                 .model = (uint64_t)infer->model->index & 0xffffffff,
                                 .status = (uint64_t)status & 0xffff,
                                 .ran = status == KS_OK};
-    if (status == KS_OK) {
+    if (status == KS_OK) { /* with a fault a large request has given its plans back, and its plan is a block's */
+        record.in_bytes =
+            infer->is_large ? ks_spec_in_bytes(&ks_codec_request(infer->codec)->spec) : job->plan->in_bytes;
         record.submitted_ns = job->submitted_ns;
         record.launched_ns = job->launched_ns >= job->submitted_ns ? job->launched_ns : job->done_ns;
         record.done_ns = job->done_ns;

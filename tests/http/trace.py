@@ -185,6 +185,16 @@ def tell(document):
     return pairs
 
 
+def large(daemon):
+    """A request above the slots, whose blocks are launches of a plan of their own, has all of its bytes."""
+    size = 96 << 20
+    with daemon.connect(60) as connection:
+        answer = connection.ask(request("POST", "/v2/models/softmax/infer?shape=%d,1024&datatype=FP32" % (size >> 12), [("X-Request-Id", "large")], bytes(size)))
+    check(answer.status == 200, "96 MiB", answer.status)
+    found = [r for r in parse(read(daemon)).requests.values() if r["request_id"] == "large"]
+    check(len(found) == 1 and found[0]["in_bytes"] >= size and found[0]["out_bytes"] == size, "a large request", found)
+
+
 def spans(daemon):
     """ms= gives what ended within it."""
     document = read(daemon, "?ms=10000")
@@ -245,6 +255,7 @@ def main():
         copies(daemon, 8, 20)
         reader.join()
         tell(read(daemon, "?ms=1000"))
+        large(daemon)
         spans(daemon)
         refusals(daemon)
     small_ring(path, arguments)
