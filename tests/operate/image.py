@@ -42,6 +42,10 @@ class Fault(Exception):
     pass
 
 
+class Unable(Exception):
+    """What this host does not permit, or an archive that cannot be reached."""
+
+
 def check(good, *what):
     if not good:
         raise Fault(" ".join(str(one) for one in what))
@@ -65,8 +69,7 @@ def debian():
     os.makedirs(os.path.dirname(CACHE), exist_ok=True)
     done = subprocess.run(["debootstrap", "--variant=minbase", "bookworm", CACHE], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280)
     if done.returncode:
-        print("debootstrap: " + " ".join(done.stdout.splitlines()[-1:]))
-        sys.exit(77)
+        raise Unable("debootstrap: " + " ".join(done.stdout.splitlines()[-1:]))
     run("chroot", CACHE, "apt-get", "clean")
     shutil.rmtree(CACHE + "/var/lib/apt/lists")
     with open(CACHE + "/etc/apt/apt.conf.d/docker-clean", "w") as file:
@@ -95,10 +98,17 @@ def choose_storage():
 def build():
     debian()
     choose_storage()
-    container = buildah("from", "scratch")
+    try:
+        container = buildah("from", "scratch")
+    except Fault as fault:
+        raise Unable("buildah makes no container: %s" % fault) from None
     buildah("add", "--quiet", container, CACHE, "/")
     buildah("commit", "--quiet", container, "localhost/debian:12")
     buildah("tag", "localhost/debian:12", "localhost/debian:12-slim")
+    try:
+        buildah("run", "--isolation", "chroot", "--network", "host", container, "--", "apt-get", "-q", "-o", "Acquire::Retries=2", "-o", "APT::Update::Error-Mode=any", "update")
+    except Fault as fault:
+        raise Unable("apt-get in a container: %s" % fault) from None
     buildah("rm", container)
     wrapper = os.path.join(FOLDER, "buildah")
     with open(wrapper, "w") as file:
@@ -110,7 +120,8 @@ def build():
 
 def own_network():
     """Leaves the host's network: an empty one, with loopback."""
-    check(ctypes.CDLL(None).unshare(CLONE_NEWNET) == 0, "no network namespace")
+    if ctypes.CDLL(None).unshare(CLONE_NEWNET) != 0:
+        raise Unable("no network namespace")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         fcntl.ioctl(one, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
 
@@ -163,9 +174,9 @@ def try_out(version, revision):
         row = struct.unpack("<4f", ask("8000/v2/models/softmax/infer?shape=4&datatype=FP32", struct.pack("<4f", 0, 0, 0, 0)))
         check(row == (0.25,) * 4, "softmax of zeros:", row)
         check('revision="%s"' % revision in ask("8002/metrics").decode(), "the metrics name no revision")
-        check(subprocess.run([*enter, *health[1:]]).returncode == 0, "the health check of a daemon that is well")
+        check(subprocess.run([*enter, *health[1:]], stderr=subprocess.DEVNULL).returncode == 0, "the health check of a daemon that is well")
         os.kill(pid, signal.SIGSTOP)
-        check(subprocess.run([*enter, *health[1:]]).returncode == 1, "the health check of a daemon that stands still")
+        check(subprocess.run([*enter, *health[1:]], stderr=subprocess.DEVNULL).returncode == 1, "the health check of a daemon that stands still")
         os.kill(pid, signal.SIGCONT)
         os.kill(pid, signal.SIGTERM)
         check(process.wait(60) == 0, "SIGTERM:", process.returncode)
@@ -205,6 +216,9 @@ def main():
     except Fault as fault:
         print("WRONG %s" % fault)
         return 1
+    except Unable as reason:
+        print(" ".join(str(reason).split())[-300:])
+        return 77
     finally:
         if not arguments.keep:
             shutil.rmtree(FOLDER, ignore_errors=True)
