@@ -5,6 +5,7 @@
  * Limits     ks_engine_options: lanes, queue_max, slots, bytes of plans, the time without progress.
  * Threads    the shard's own; any for ks_engine_read_stats. */
 #include "engine/engine_core.h"
+#include "engine/plan_board.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -15,11 +16,19 @@ static const int64_t GAP_MAX_NS = 100000000; /* twice what a turn sleeps while w
 
 /* --- open and close ----------------------------------------------------------------------------------------------- */
 
+/* ks_plan_forget_fn */
+static void forget_plan(void *context, ks_plan *plan)
+{
+    ks_engine *engine = context;
+    ks_graphs_forget(engine, plan);
+    if (engine->options.board) ks_board_take(engine->options.board, plan);
+}
+
 static ks_status open_parts(ks_engine *engine, ks_error *error)
 {
     const ks_engine_options *options = &engine->options;
     ks_status status =
-        ks_plans_open(options->plan_bytes, options->plans_max, ks_graphs_forget, engine, &engine->plans, error);
+        ks_plans_open(options->plan_bytes, options->plans_max, forget_plan, engine, &engine->plans, error);
     if (status == KS_OK) status = ks_slots_open(options, &engine->slots, error);
     for (int i = 0; status == KS_OK && i < options->lanes; i++) {
         status = engine->backend->lane_open(engine->device, i, options->wake_fd, &engine->lane[i].lane, error);
@@ -123,7 +132,7 @@ static ks_status make_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out
     if (status != KS_OK)
         ks_plans_drop(engine->plans, &plan);
     else
-        ks_books_plan(engine, plan);
+        ks_books_plan(engine, plan, ks_engine_path(engine, plan));
     ks_engine_count_plans(engine);
     *out = plan;
     return status;
@@ -225,6 +234,7 @@ ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
     job->status = KS_OK;
     job->graph = KS_GRAPH_NONE;
     job->h2d_ns = job->compute_ns = job->d2h_ns = 0;
+    job->kernel_ns = -1;
     job->batch_count = 1;
     job->lane = 0;
     job->launch = 0;
@@ -433,6 +443,7 @@ static void collect_done(ks_engine *engine, ks_lane_use *use)
         plan->timed_jobs += (uint64_t)batch->count;
         plan->timed_ns += batch->kernel_ns;
     }
+    ks_board_count(plan, batch);
     ks_books_launch(engine, use, total_ns);
     finish_batch(engine, use, NULL, now_ns);
 }

@@ -41,9 +41,8 @@ void ks_graphs_launched(ks_engine *engine, int lane, int64_t now_ns)
     engine->wants++;
 }
 
-void ks_graphs_forget(void *context, ks_plan *plan)
+void ks_graphs_forget(ks_engine *engine, ks_plan *plan)
 {
-    ks_engine *engine = context;
     for (int i = 0; i < engine->lanes; i++) {
         unwant(engine, plan, i, UINT32_MAX);
         engine->backend->forget(engine->lane[i].lane, plan);

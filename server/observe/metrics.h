@@ -40,7 +40,7 @@ ks_outcome ks_outcome_of(ks_status status);
     X(model_metadata)                                                                                                  \
     X(model_config)                                                                                                    \
     X(model_ready)                                                                                                     \
-    X(model_stats) X(model_plan) X(metrics) X(index) X(repository) X(logging) X(trace) X(shared_memory) X(other)
+    X(model_stats) X(model_plan) X(metrics) X(index) X(repository) X(logging) X(trace) X(plans) X(shared_memory) X(other)
 typedef enum ks_handler {
 #define X(name) KS_HANDLER_##name,
     KS_HANDLER_TABLE(X)
