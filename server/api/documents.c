@@ -90,9 +90,12 @@ static void write_metrics(ks_api_view *view, const ks_document_request *request,
                             .inflight_bytes = ks_budget_used(view->budget),
                             .inflight_limit = ks_budget_limit(view->budget),
                             .device_faults = atomic_load(view->device_faults),
+                            .copy_gbs = ks_ceilings_copy_gbs(view->ceilings),
                             .openmetrics = openmetrics,
                             .triton = triton,
                             .gpu = gpu ? &figures : NULL};
+    for (int dtype = 0; dtype < KS_DTYPE_COUNT; dtype++)
+        document.tflops[dtype] = ks_ceilings_tflops(view->ceilings, (ks_dtype)dtype);
     ks_metrics_text(view->metrics, &document, out);
 }
 

@@ -239,8 +239,7 @@ void ks_plan_json(ks_text *out, const char *model, const ks_plan_row *row, const
 
 void ks_plan_json_counts(ks_text *out, const ks_plan_counts *counts)
 {
-    ks_text_printf(out,
-                   ",\"launches\":%" PRIu64 ",\"jobs\":%" PRIu64 ",\"graph_hits\":%" PRIu64 ",\"busy_us\":%.3f",
+    ks_text_printf(out, ",\"launches\":%" PRIu64 ",\"jobs\":%" PRIu64 ",\"graph_hits\":%" PRIu64 ",\"busy_us\":%.3f",
                    counts->launches, counts->jobs, counts->graph_hits, (double)counts->timed_ns / 1e3);
 }
 

@@ -9,9 +9,9 @@
 typedef struct ks_plan_figures {
     ks_roofline roofline;
     double bytes;
-    double us;              /* of a job's kernels; 0: none was timed, as what follows */
-    double gbs, tflops;     /* achieved */
-    double share;           /* of the roofline; 0: not known */
+    double us;               /* of a job's kernels; 0: none was timed, as what follows */
+    double gbs, tflops;      /* achieved */
+    double share;            /* of the roofline; 0: not known */
     double waves, last_wave; /* of CTAs; of the last one, the part that it fills; 0: not known */
 } ks_plan_figures;
 ks_plan_figures ks_plan_figures_of(const ks_plan_row *row, const ks_device_info *device, const ks_ceilings *ceilings);

@@ -174,8 +174,9 @@ static ks_status read_query(const char *query, plans_query *out, ks_error *error
         const size_t n = strcspn(query, "&"), name = strcspn(query, "=&");
         const char *value = query + name + (query[name] == '=');
         const size_t length = n - (size_t)(value - query);
-        const bool good = name == 3 && memcmp(query, "top", 3) == 0      ? read_top(value, length, &out->top)
-                          : name == 4 && memcmp(query, "sort", 4) == 0 && read_order(value, length, &out->order);
+        const bool good = name == 3 && memcmp(query, "top", 3) == 0
+                              ? read_top(value, length, &out->top)
+                              : name == 4 && memcmp(query, "sort", 4) == 0 && read_order(value, length, &out->order);
         if (!good)
             return ks_fail(error, KS_PARAMETER, "'%s': may be top=1 to %d, and sort=time, share or launches",
                            ks_quoted(query, n).text, (int)TOP_MAX);

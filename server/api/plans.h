@@ -24,5 +24,6 @@ void ks_plans_free(ks_plan_list *list);
 /* The document /v2/plans. query: raw, top=N and sort=time|share|launches. KS_PARAMETER, KS_MEMORY. */
 ks_status ks_plans_write(const ks_api_view *view, const char *query, bool csv, ks_text *out, ks_error *error);
 /* The document of one plan. path: ks_engine_path's. */
-void ks_plans_write_one(const ks_api_view *view, const char *model, const ks_plan *plan, const char *path, ks_text *out);
+void ks_plans_write_one(const ks_api_view *view, const char *model, const ks_plan *plan, const char *path,
+                        ks_text *out);
 #endif

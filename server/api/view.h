@@ -25,7 +25,7 @@ typedef struct ks_api_view {
     ks_timeline *timeline; /* NULL: none is kept */
     const ks_plan_boards *boards;
     ks_ceiling_store *ceilings;
-    ks_nvml *nvml;         /* the second listener's thread; NULL: nothing to ask */
+    ks_nvml *nvml; /* the second listener's thread; NULL: nothing to ask */
     int shards;
     /* any thread, atomic; the daemon's: */
     const _Atomic int *state; /* ks_state */

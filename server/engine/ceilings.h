@@ -18,7 +18,7 @@ void ks_ceilings_read(ks_ceiling_store *store, ks_dtype dtype, ks_ceilings *out)
 /* Without asking for anything. 0: not known. */
 double ks_ceilings_tflops(const ks_ceiling_store *store, ks_dtype dtype);
 double ks_ceilings_copy_gbs(const ks_ceiling_store *store);
-/* Blocks while it measures one thing that is not known and was asked for, the rates of memory first, which nobody need ask for.
+/* Blocks while it measures one thing that is not known: the rates of memory first, then what was asked for.
  * true: something was tried. What fails is not tried again. */
 bool ks_ceilings_measure(ks_ceiling_store *store);
 #endif

@@ -115,6 +115,7 @@ static ks_status prepare(ks_engine *engine, ks_plan *plan, ks_error *error)
     const ks_spec *spec = &plan->spec;
     plan->in_bytes = ks_spec_in_bytes(spec);
     plan->out_bytes = ks_spec_out_bytes(spec);
+    plan->bytes = ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec);
     plan->batch_max = 1;
     const ks_status status = engine->backend->prepare(engine->device, plan, error);
     if (status != KS_OK) return status;

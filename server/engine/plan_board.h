@@ -62,8 +62,7 @@ static inline void ks_board_count(const ks_plan *plan, const ks_batch *batch)
     _Atomic uint64_t *counts = plan->place->counts;
     const bool timed = batch->kernel_ns >= 0;
     const uint64_t more[KS_COUNTS_WORDS] = {1, (uint64_t)batch->count, batch->graph == KS_GRAPH_HIT,
-                                            timed ? (uint64_t)batch->count : 0,
-                                            timed ? (uint64_t)batch->kernel_ns : 0};
+                                            timed ? (uint64_t)batch->count : 0, timed ? (uint64_t)batch->kernel_ns : 0};
     for (int i = 0; i < (int)KS_COUNTS_WORDS; i++)
         atomic_store_explicit(&counts[i], atomic_load_explicit(&counts[i], memory_order_relaxed) + more[i],
                               memory_order_relaxed);

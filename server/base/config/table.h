@@ -48,7 +48,7 @@ typedef struct ks_command_row {
     ks_group group;
     const char *help;
 } ks_command_row;
-enum { KS_COMMANDS = 9 };
+enum { KS_COMMANDS = 10 };
 extern const ks_command_row ks_commands[KS_COMMANDS];
 
 typedef struct ks_owned_text {

@@ -41,6 +41,10 @@ const ks_command_row ks_commands[KS_COMMANDS] = {
      "ask a running daemon whether it is ready; or live; =ready is the preset; the daemon of this configuration, or "
      "that of a URL "
      "that follows"},
+    {"plans", "", KS_COMMAND_PLANS, KS_GROUP_COMMANDS,
+     "print what has run on a running daemon; how long it took and what bounds it; the daemon of this configuration, "
+     "or "
+     "that of a URL that follows"},
     {"version", ", -V", KS_COMMAND_VERSION, KS_GROUP_COMMANDS, "print the version and what was built in"},
     {"help", "[=all|NAME], -h", KS_COMMAND_HELP, KS_GROUP_COMMANDS, "print this, all options, or one"},
     {"config", " FILE", KS_COMMAND_SERVE, KS_GROUP_LIFE,

@@ -151,11 +151,12 @@ static void queries_sort_and_cut(void **state)
                              "10240,1.024,0.00128,,,\r\n";
     csv(&view, "top=1", slow_line);
     csv(&view, "top=1&sort=time", slow_line);
-    csv(&view, "sort=launches&top=1", "reduce,FP32,4x256,\"op=sum axis=1 keepdims=false\",\"kernel\",mapped,5,5,0,"
-                                      "5.000,1,4112,1024,4.112,0.001024,,,\r\n");
-    static const char *const wrong[] = {"top=0",  "top=4097", "top=",      "top=1x", "top=99999999999999999999",
-                                        "sort=",  "sort=x",   "sort=times", "tops=1", "x",
-                                        "top",    "top=1&&",  "&top=1"};
+    csv(&view, "sort=launches&top=1",
+        "reduce,FP32,4x256,\"op=sum axis=1 keepdims=false\",\"kernel\",mapped,5,5,0,"
+        "5.000,1,4112,1024,4.112,0.001024,,,\r\n");
+    static const char *const wrong[] = {"top=0", "top=4097", "top=",       "top=1x", "top=99999999999999999999",
+                                        "sort=", "sort=x",   "sort=times", "tops=1", "x",
+                                        "top",   "top=1&&",  "&top=1"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         ks_text text;
         ks_error error;

@@ -9,11 +9,8 @@
 #include "observe/roofline.h"
 
 /* An H200's, about: 4000 GB/s, a link of 50 GB/s, 800 TFLOP/s, 5 us a launch. */
-static const ks_ceilings gpu = {.copy_gbs = {4000, "a"},
-                                .h2d_gbs = {50, "b"},
-                                .d2h_gbs = {25, "c"},
-                                .launch_us = {5, "d"},
-                                .tflops = {800, "e"}};
+static const ks_ceilings gpu = {
+    .copy_gbs = {4000, "a"}, .h2d_gbs = {50, "b"}, .d2h_gbs = {25, "c"}, .launch_us = {5, "d"}, .tflops = {800, "e"}};
 /* A core: 20 GB/s of copies, 40 of reads, 32 MB of cache, 0.1 TFLOP/s. */
 static const ks_ceilings cpu = {
     .copy_gbs = {20, "a"}, .read_gbs = {40, "b"}, .tflops = {0.1, "c"}, .cache_bytes = 32e6};
