@@ -103,7 +103,7 @@ typedef struct ks_plan {
     ks_spec spec;
     uint64_t id;                /* unique in its shard, never 0 */
     size_t in_bytes, out_bytes; /* of the slot's sides that the spec uses */
-    size_t bytes;               /* engine's: that any kernel has to read and to write at least */
+    size_t bytes;               /* the cache's: that any kernel has to read and to write at least */
     size_t workspace_bytes;     /* per job, set by prepare */
     size_t counters;            /* words per job, likewise */
     ks_kernel_info kernel_info; /* likewise */

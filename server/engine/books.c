@@ -26,6 +26,7 @@ void ks_books_launch(ks_engine *engine, const ks_lane_use *use, int64_t total_ns
     const ks_batch *batch = &use->batch;
     const ks_plan *plan = batch->plan;
     const uint64_t number = add_record(engine, use, total_ns);
+    ks_board_count(plan, batch);
     for (int i = 0; i < batch->count; i++) use->jobs[i]->launch = number;
     if (!plan->mapped) {
         ks_counter_add(KS_COUNTER(engine, h2d_bytes), (uint64_t)batch->count * plan->in_bytes);

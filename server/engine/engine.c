@@ -5,7 +5,6 @@
  * Limits     ks_engine_options: lanes, queue_max, slots, bytes of plans, the time without progress.
  * Threads    the shard's own; any for ks_engine_read_stats. */
 #include "engine/engine_core.h"
-#include "engine/plan_board.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -16,19 +15,11 @@ static const int64_t GAP_MAX_NS = 100000000; /* twice what a turn sleeps while w
 
 /* --- open and close ----------------------------------------------------------------------------------------------- */
 
-/* ks_plan_forget_fn */
-static void forget_plan(void *context, ks_plan *plan)
-{
-    ks_engine *engine = context;
-    ks_graphs_forget(engine, plan);
-    if (engine->options.board) ks_board_take(engine->options.board, plan);
-}
-
 static ks_status open_parts(ks_engine *engine, ks_error *error)
 {
     const ks_engine_options *options = &engine->options;
     ks_status status =
-        ks_plans_open(options->plan_bytes, options->plans_max, forget_plan, engine, &engine->plans, error);
+        ks_plans_open(options->plan_bytes, options->plans_max, ks_graphs_forget, engine, &engine->plans, error);
     if (status == KS_OK) status = ks_slots_open(options, &engine->slots, error);
     for (int i = 0; status == KS_OK && i < options->lanes; i++) {
         status = engine->backend->lane_open(engine->device, i, options->wake_fd, &engine->lane[i].lane, error);
@@ -115,7 +106,6 @@ static ks_status prepare(ks_engine *engine, ks_plan *plan, ks_error *error)
     const ks_spec *spec = &plan->spec;
     plan->in_bytes = ks_spec_in_bytes(spec);
     plan->out_bytes = ks_spec_out_bytes(spec);
-    plan->bytes = ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec);
     plan->batch_max = 1;
     const ks_status status = engine->backend->prepare(engine->device, plan, error);
     if (status != KS_OK) return status;
@@ -235,7 +225,6 @@ ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
     job->status = KS_OK;
     job->graph = KS_GRAPH_NONE;
     job->h2d_ns = job->compute_ns = job->d2h_ns = 0;
-    job->kernel_ns = -1;
     job->batch_count = 1;
     job->lane = 0;
     job->launch = 0;
@@ -444,7 +433,6 @@ static void collect_done(ks_engine *engine, ks_lane_use *use)
         plan->timed_jobs += (uint64_t)batch->count;
         plan->timed_ns += batch->kernel_ns;
     }
-    ks_board_count(plan, batch);
     ks_books_launch(engine, use, total_ns);
     finish_batch(engine, use, NULL, now_ns);
 }

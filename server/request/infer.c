@@ -160,7 +160,7 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, const ks_
 static void count_kernels(ks_infer *infer)
 {
     const ks_job *job = &infer->job;
-    if (job->status != KS_OK || job->kernel_ns < 0) return;
+    if (job->status != KS_OK || job->plan->out_bytes == 0 || job->kernel_ns < 0) return;
     const int64_t ns = job->batch_count > 1 ? job->kernel_ns / job->batch_count : job->kernel_ns;
     ks_metrics_kernels(infer->infers->metrics, infer->model->index, ns, job->plan->bytes,
                        (uint64_t)job->plan->spec.flops);
