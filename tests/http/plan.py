@@ -78,6 +78,12 @@ def good(daemon):
         check(list(got["ceilings"]) == [*CEILINGS, "cache_bytes"], query, got["ceilings"])
         check(all((got["ceilings"][name]["value"] is None) == (got["ceilings"][name]["source"] is None) for name in CEILINGS), query, got["ceilings"])
         check(got["intensity"] == (float("%.6g" % (got["flops"] / size)) if size else None), query, got["intensity"])
+        if got["backend"] == "cuda" and size:
+            of = got["occupancy"]
+            check(1 <= of["ctas"] <= min(n for n in of["ctas_by"].values() if n) and of["warps"] <= of["warps_max"] and of["limit"], query, of)
+            check(got["waves"]["number"] >= 1 and 0 < got["waves"]["last"] <= 1, query, got["waves"])
+        else:
+            check(got["occupancy"] is None and got["waves"] is None, query, got)
         check(set(got["achieved"].values()) == {None}, query, got["achieved"])
         check(got["tuned"] is None, query, got["tuned"])
         check(got["measured"]["runs"] == 0 and got["measured"]["us"] is None, query, got)

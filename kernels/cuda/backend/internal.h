@@ -2,8 +2,8 @@
  *
  *   device.cu  errors                 memory.cu  slots, client memory   lane.cu     streams and their memory
  *   clock.cu   a kernel's stamps      graph.cu   what is enqueued       large.cu    device buffers, rings
- *   trial.cu   a plan's kernels timed launch.cu  the paths of a batch   plan.cu     prepare, tuning
- *   peak.cu    arithmetic at best     probe.cu   what else is measured
+ *   trial.cu   a plan's kernels timed launch.cu  the paths of a batch   occupancy.cu CTAs on an SM
+ *   plan.cu    prepare, tuning        peak.cu    arithmetic at best     probe.cu     what else is measured
  *   backend.cu open, close, the table */
 #ifndef KS_CUDA_BACKEND_INTERNAL_H
 #define KS_CUDA_BACKEND_INTERNAL_H
@@ -217,6 +217,12 @@ void ks_cuda_trial_finish(ks_lane *lane, ks_batch *batch);
 
 ks_status ks_cuda_launch(ks_lane *lane, ks_batch *batch, ks_error *error);
 ks_poll ks_cuda_poll(ks_lane *lane, ks_error *error);
+
+/* --- occupancy.cu --- */
+
+/* The kernel of a prepared plan, which is not launched. */
+ks_status ks_cuda_note(const ks_device *device, const ks_plan *plan, ks_launch_note *note, ks_error *error);
+void ks_cuda_find_occupancy(ks_device *device, ks_plan *plan);
 
 /* --- plan.cu --- */
 
