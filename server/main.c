@@ -18,6 +18,7 @@
 #include "daemon/admin.h"
 #include "daemon/backends.h"
 #include "base/clock.h"
+#include "daemon/client/plans.h"
 #include "daemon/commands.h"
 #include "daemon/early.h"
 #include "daemon/listen.h"
@@ -249,11 +250,15 @@ static int open_counters(ks_server *server)
     daemon->budget = ks_budget_open(server->config.inflight_bytes);
     daemon->metrics = ks_metrics_open(daemon->shards + 1); /* the last is the second listener's */
     if (server->config.timeline > 0) daemon->timeline = ks_timeline_open(daemon->shards, (int)server->config.timeline);
+    ks_memory memory;
+    ks_defaults_memory(&memory);
+    daemon->boards = ks_boards_open(daemon->shards);
+    daemon->ceilings = ks_ceilings_open(daemon->backend, daemon->device, memory.bytes / 8);
     daemon->engine.budget = daemon->budget;
     daemon->addresses = ks_addresses_open((int)server->config.connections + KS_ARRIVALS_MOST);
     daemon->room_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (!daemon->budget || !daemon->metrics || (server->config.timeline > 0 && !daemon->timeline) ||
-        !daemon->addresses || daemon->room_fd < 0)
+    if (!daemon->budget || !daemon->metrics || (server->config.timeline > 0 && !daemon->timeline) || !daemon->boards ||
+        !daemon->ceilings || !daemon->addresses || daemon->room_fd < 0)
         return fail(KS_EXIT_SYSTEM, "out of memory for counters");
     return KS_EXIT_OK;
 }
@@ -339,11 +344,11 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
            KS_TEXT("device", info->name), KS_INT("shards", server->daemon.shards), KS_INT("lanes", config->lanes),
            KS_INT("slot_bytes", pinned),
            KS_INT("mapped_max", info->mapped_max < INT64_MAX ? info->mapped_max : INT64_MAX),
-           KS_NUMBER("copy_gbs", info->copy_gbs), KS_INT("max_body", config->max_body),
-           KS_INT("max_output", config->max_output), KS_INT("max_json", config->max_json),
-           KS_INT("max_work", config->max_work), KS_INT("inflight_bytes", config->inflight_bytes),
-           KS_INT("plan_cache", config->plan_cache), KS_INT("connections", config->connections),
-           KS_INT("queue", config->queue), KS_INT("request_timeout_ms", config->request_timeout / KS_MS),
+           KS_INT("max_body", config->max_body), KS_INT("max_output", config->max_output),
+           KS_INT("max_json", config->max_json), KS_INT("max_work", config->max_work),
+           KS_INT("inflight_bytes", config->inflight_bytes), KS_INT("plan_cache", config->plan_cache),
+           KS_INT("connections", config->connections), KS_INT("queue", config->queue),
+           KS_INT("request_timeout_ms", config->request_timeout / KS_MS),
            KS_INT("start_ms", (ks_now_ns() - begun_ns) / KS_MS));
 }
 
@@ -381,6 +386,8 @@ static void close_all(ks_server *server)
     ks_nvml_close(&daemon->api.nvml);
     ks_metrics_close(&daemon->metrics);
     ks_timeline_close(&daemon->timeline);
+    ks_boards_close(&daemon->boards);
+    ks_ceilings_close(&daemon->ceilings);
     ks_addresses_close(&daemon->addresses);
     if (daemon->room_fd >= 0) close(daemon->room_fd);
     ks_regions_close(&daemon->regions);
@@ -462,6 +469,8 @@ static int run_command(ks_command command, const ks_config *config)
         return ks_command_list_devices(config);
     case KS_COMMAND_TUNE:
         return ks_command_tune(config);
+    case KS_COMMAND_PLANS:
+        return ks_command_plans(config);
     case KS_COMMAND_HEALTHCHECK:
         return ks_command_healthcheck(config);
     case KS_COMMAND_SERVE:

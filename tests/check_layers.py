@@ -24,6 +24,7 @@ DOORS = [
     ("oneapi/dnnl/", "kernels/cpu/onednn.c"),
     ("cublas", "kernels/cuda/matmul/cublaslt.cu"),
     ("cuda", "kernels/cuda/"),
+    ("nvtx3/", "kernels/cuda/common/nvtx.h"),
     ("cub/", "kernels/cuda/"),
 ]
 # what tests/http/engine_traps.py says of the library and no test can show

@@ -21,6 +21,7 @@ enum {
     KS_ALGORITHM_BYTES = 104, /* what an op's planner may remember in a plan */
     KS_CANDIDATES_MAX = 80,   /* that are tried for one plan */
     KS_KERNEL_NAME = 56,
+    KS_SOURCE_MAX = 64,       /* how a ceiling was measured */
     KS_HEAD_ROOM = 1024,      /* writable bytes in front of slot.out, for the response's head */
     KS_COMPLETION_BYTES = 64, /* of them, those right before out: the backend's from launch until poll says KS_DONE */
     KS_PAD = 256              /* readable bytes behind each side of a slot and behind device buffers */
@@ -64,12 +65,24 @@ typedef struct ks_slot {
     struct ks_slot *next; /* engine's free list */
 } ks_slot;
 
+/* How a kernel fills the processors (SMs) of a device; all 0: not known. */
+typedef struct ks_occupancy {
+    int registers;               /* of a thread */
+    size_t static_shared_bytes;  /* of a CTA */
+    int ctas;                    /* on an SM at a time */
+    int by_registers, by_shared; /* that each limit alone would let there be; 0: it does not limit */
+    int by_threads, by_ctas;
+    int warps, warps_max; /* on an SM: of these CTAs, and at most */
+    int sms;
+} ks_occupancy;
+
 /* The kernel that was chosen for a plan, for the plan document. */
 typedef struct ks_kernel_info {
     char kernel[KS_KERNEL_NAME]; /* "softmax_held<BF16, 4 vectors>", "reference"; "" where nothing is picked */
     int64_t grid;                /* CTAs of one job; 0: not known, a library's kernel */
     int threads, cluster;
     size_t shared_bytes; /* dynamic shared memory of a CTA */
+    ks_occupancy occupancy;
 } ks_kernel_info;
 
 /* One way to do a plan's work. The bytes of choice may be kept, and are read by the backend that gave them alone. */
@@ -90,6 +103,7 @@ typedef struct ks_plan {
     ks_spec spec;
     uint64_t id;                /* unique in its shard, never 0 */
     size_t in_bytes, out_bytes; /* of the slot's sides that the spec uses */
+    size_t bytes;               /* the cache's: that any kernel has to read and to write at least */
     size_t workspace_bytes;     /* per job, set by prepare */
     size_t counters;            /* words per job, likewise */
     ks_kernel_info kernel_info; /* likewise */
@@ -113,6 +127,7 @@ typedef struct ks_plan {
     int64_t measured_ns;             /* engine's: running mean of launch .. done; 0: never ran */
     uint64_t timed_jobs;             /* engine's: jobs whose kernels were timed, */
     int64_t timed_ns;                /* and their time in all */
+    struct ks_plan_place *place;     /* engine's: where other threads read of it; NULL: nowhere */
     struct ks_plan *newer, *older, *chain; /* the cache's */
 } ks_plan;
 
@@ -152,7 +167,6 @@ typedef struct ks_device_info {
     bool pins_memory; /* slots are pinned */
     bool linked;      /* kernels reach mapped slots over a link */
     double work_max;  /* flops of a request, unless --max-work says */
-    double copy_gbs;  /* measured at open: a copy within the device's memory, bytes read + written; 0: unknown */
 } ks_device_info;
 
 /* What the device's link and launches can do at best; 0: not known. Times are medians, launched .. seen by the host; rates
@@ -196,9 +210,27 @@ typedef struct ks_tuning {
     ks_status (*adopt)(ks_device *device, ks_plan *plan, const ks_algorithm *algorithm, ks_error *error);
 } ks_tuning;
 
-/* For --self-test. */
+/* Of the memory that kernels work on, beyond its caches; GB/s. */
+typedef struct ks_memory_rates {
+    double copy_gbs;    /* a copy, bytes read + written */
+    double read_gbs;    /* reading alone; 0: no faster than a copy */
+    size_t cache_bytes; /* that may be found in caches when work begins; 0: none */
+    char source[KS_SOURCE_MAX];
+} ks_memory_rates;
+
+/* Of arithmetic. */
+typedef struct ks_peak {
+    double tflops; /* 1e12 floating-point operations a second */
+    char source[KS_SOURCE_MAX];
+} ks_peak;
+
+/* What the device can do at best. Each blocks, on any thread, while the device may serve: what it serves lowers what is found. */
 typedef struct ks_probe {
-    /* Blocks for about half a second. KS_MEMORY, KS_DEVICE. */
+    /* About 0.1 s. most: bytes of host memory that it may use. KS_MEMORY: too few for buffers beyond the caches. */
+    ks_status (*memory)(ks_device *device, size_t most, ks_memory_rates *out, ks_error *error);
+    /* Some milliseconds: a product of that datatype. KS_DATATYPE: it has none. KS_MEMORY, KS_DEVICE. */
+    ks_status (*peak)(ks_device *device, ks_dtype dtype, ks_peak *out, ks_error *error);
+    /* About half a second. NULL: kernels work where requests lie, without a launch. KS_MEMORY, KS_DEVICE. */
     ks_status (*device_limits)(ks_device *device, ks_device_limits *out, ks_error *error);
 } ks_probe;
 
@@ -246,7 +278,7 @@ typedef struct ks_backend {
     bool (*goes_on)(ks_lane *lane, int64_t stall_ns);
     /* true once the device is lost for good (sticky error). Any thread. */
     bool (*failed)(const ks_device *device);
-    const ks_probe *probe;                 /* NULL: kernels work where requests lie, without a launch */
+    const ks_probe *probe;                 /* NULL: nothing is known of what it can do at best */
     const ks_tuning *tuning;               /* NULL: there is one algorithm for each plan */
     const ks_large *large;                 /* NULL: kernels work on ordinary memory, large requests on slots of it */
     const ks_client_memory *client_memory; /* NULL: this device has no way of its own to it */

@@ -66,7 +66,7 @@ typedef struct ks_op ks_op;
  * of KS_ALIGNMENT. */
 typedef struct ks_spec {
     const ks_op *op;
-    double flops;    /* estimate of the arithmetic, for the work limit */
+    double flops;    /* estimate of the arithmetic, for the work limit and the roofline */
     uint16_t given;  /* bit i: INPUTi is there */
     uint8_t outputs; /* set by resolve: the first ones of out[] */
     ks_value params[KS_PARAMS_MAX];
@@ -132,6 +132,9 @@ size_t ks_spec_layout(ks_spec *spec);
 /* The bytes of a side, up to the end of the last tensor. */
 size_t ks_spec_in_bytes(const ks_spec *spec);
 size_t ks_spec_out_bytes(const ks_spec *spec);
+/* What any kernel has to read and to write at least: each tensor once. With spec->flops the op's work. */
+size_t ks_spec_read_bytes(const ks_spec *spec);
+size_t ks_spec_written_bytes(const ks_spec *spec);
 /* Copies what is in use, and compares it: the same work, at the same places. Outputs but for their places follow from the rest. */
 void ks_spec_copy(ks_spec *to, const ks_spec *from);
 bool ks_spec_same(const ks_spec *a, const ks_spec *b);

@@ -10,6 +10,7 @@
  * the shard has nothing better to do meanwhile than to wait for exactly this answer. */
 #include "kernserve/backend.h"
 #include "cpu/onednn.h"
+#include "cpu/probe.h"
 #include "cpu/reference.h"
 
 #include <assert.h>
@@ -105,27 +106,6 @@ static void read_cpu_name(char *out, size_t cap)
     fclose(file);
 }
 
-/* The best of a few copies; the buffers are larger than a core's own caches. 0: no memory. */
-static double measure_copy(void)
-{
-    enum { BYTES = 4 << 20, RUNS = 4 };
-    unsigned char *from = malloc(BYTES), *to = malloc(BYTES);
-    double best = 0;
-    if (from && to) {
-        memset(from, 1, BYTES);
-        for (int i = 0; i < RUNS; i++) {
-            const int64_t begun = now_ns();
-            memcpy(to, from, BYTES);
-            __asm__ volatile("" ::"r"(to) : "memory"); /* the compiler must take it for read */
-            const int64_t took = now_ns() - begun;
-            if (took > 0 && 2.0 * BYTES / (double)took > best) best = 2.0 * BYTES / (double)took;
-        }
-    }
-    free(from);
-    free(to);
-    return best;
-}
-
 static ks_status cpu_open(const ks_limits *limits, ks_device **out, ks_error *error)
 {
     const ks_status status = ks_onednn_open(error);
@@ -139,7 +119,6 @@ static ks_status cpu_open(const ks_limits *limits, ks_device **out, ks_error *er
     if (pages > 0 && page_bytes > 0) device->info.memory_bytes = (size_t)pages * (size_t)page_bytes;
     device->info.mapped_max = SIZE_MAX;
     device->info.work_max = 1e11;
-    device->info.copy_gbs = measure_copy();
     *out = device;
     return KS_OK;
 }
@@ -516,6 +495,7 @@ static const ks_backend backend = {
     .poll = cpu_poll,
     .goes_on = cpu_goes_on,
     .failed = cpu_failed,
+    .probe = &ks_cpu_probe,
     .tuning = &tuning,
 };
 

@@ -11,9 +11,11 @@
 typedef struct ks_chip {
     int capability; /* 80, 90, 100, 120 */
     int sms;
-    int threads_sm;      /* threads that an SM holds */
-    size_t shared_sm;    /* shared memory of an SM */
-    size_t shared_optin; /* dynamic shared memory per CTA after opt-in */
+    int threads_sm;            /* threads that an SM holds */
+    int registers_sm, ctas_sm; /* likewise */
+    size_t shared_sm;          /* shared memory of an SM */
+    size_t shared_reserved;    /* that the system takes of it for each CTA */
+    size_t shared_optin;       /* dynamic shared memory per CTA after opt-in */
     size_t l2_bytes;
     size_t
         workspace_bytes; /* a job's most, all jobs of the bucket together: the planner keeps workspace * batch_max within it */

@@ -4,6 +4,8 @@
 #include "ops/ops.def"
 #undef OP
 
+thread_local ks_launch_note *ks_noting;
+
 const ks_cuda_op *const ks_cuda_ops[] = {
 #define OP(name) &ks_##name##_cuda,
 #include "ops/ops.def"

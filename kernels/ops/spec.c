@@ -80,6 +80,20 @@ size_t ks_spec_out_bytes(const ks_spec *spec)
     return bytes;
 }
 
+size_t ks_spec_read_bytes(const ks_spec *spec)
+{
+    size_t bytes = 0;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) bytes += spec->in[i].size_bytes;
+    return bytes;
+}
+
+size_t ks_spec_written_bytes(const ks_spec *spec)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < spec->outputs; i++) bytes += spec->out[i].size_bytes;
+    return bytes;
+}
+
 /* Bytes, not assignment: equal work must have equal bytes, padding too. */
 void ks_spec_copy(ks_spec *to, const ks_spec *from)
 {

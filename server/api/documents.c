@@ -5,6 +5,7 @@
 
 #include "codec/decode.h"
 #include "api/openapi.h"
+#include "api/plans.h"
 #include "api/trace.h"
 
 static int write_ready(ks_api_view *view, ks_text *out)
@@ -89,9 +90,12 @@ static void write_metrics(ks_api_view *view, const ks_document_request *request,
                             .inflight_bytes = ks_budget_used(view->budget),
                             .inflight_limit = ks_budget_limit(view->budget),
                             .device_faults = atomic_load(view->device_faults),
+                            .copy_gbs = ks_ceilings_copy_gbs(view->ceilings),
                             .openmetrics = openmetrics,
                             .triton = triton,
                             .gpu = gpu ? &figures : NULL};
+    for (int dtype = 0; dtype < KS_DTYPE_COUNT; dtype++)
+        document.tflops[dtype] = ks_ceilings_tflops(view->ceilings, (ks_dtype)dtype);
     ks_metrics_text(view->metrics, &document, out);
 }
 
@@ -102,7 +106,7 @@ static void write_index(const ks_api_view *view, bool admin, ks_text *out)
     ks_text_json(out, view->config->server_name, strlen(view->config->server_name));
     ks_text_puts(out, ",\"version\":\"" KS_VERSION "\",\"links\":[");
     if (!admin) ks_text_puts(out, "\"/v2\",\"/v2/models/stats\",\"/openapi.json\",");
-    if (admin) ks_text_puts(out, "\"/v2/trace\",");
+    if (admin) ks_text_puts(out, "\"/v2/trace\",\"/v2/plans\",");
     ks_text_puts(out, "\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\"]}");
 }
 
@@ -112,8 +116,16 @@ static ks_status write_plan(const ks_api_view *view, ks_infers *infers, const ks
     ks_plan plan;
     const char *path = NULL;
     const ks_status status = ks_infers_plan(infers, route->model, route->query, &plan, &path, error);
-    if (status == KS_OK) ks_document_plan(out, route->model, &plan, path, view->device_info);
+    if (status == KS_OK) ks_plans_write_one(view, route->model->name, &plan, path, out);
     return status;
+}
+
+static ks_status write_plans(const ks_api_view *view, const ks_document_request *request, ks_text *out,
+                             const char **content_type, ks_error *error)
+{
+    const bool csv = request->accept && strstr(request->accept, "text/csv");
+    if (csv) *content_type = "text/csv; charset=utf-8";
+    return ks_plans_write(view, request->route->query, csv, out, error);
 }
 
 static void write_document(ks_api_view *view, const ks_document_request *request, ks_text *out)
@@ -176,6 +188,8 @@ ks_status ks_document_make(ks_api_view *view, const ks_document_request *request
         return ks_control_register(view, request->route, request->control, error);
     case KS_ROUTE_UNREGISTER:
         return ks_control_unregister(view, request->route, error);
+    case KS_ROUTE_PLANS:
+        return write_plans(view, request, out, content_type, error);
     case KS_ROUTE_TIMELINE:
         return ks_trace_write(view->timeline, view->shards, view->device_info, request->route->query, out, error);
     case KS_ROUTE_TRACE:

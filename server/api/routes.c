@@ -52,6 +52,7 @@ static const struct {
     SHARED_MEMORY("v2/systemsharedmemory") SHARED_MEMORY("v2/cudasharedmemory")
 #undef SHARED_MEMORY
         {"v2/trace", KS_ROUTE_TIMELINE, KS_HANDLER_trace, READS, SECOND, 0, 0},
+    {"v2/plans", KS_ROUTE_PLANS, KS_HANDLER_plans, READS, SECOND, 0, 0},
     {"v2/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, DATA, 0, 0},
     {"v2/models/*/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, DATA, 0, 0},
 };

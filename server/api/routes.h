@@ -24,6 +24,7 @@ typedef enum ks_route_id {
     KS_ROUTE_LOGGING,
     KS_ROUTE_TRACE,    /* Triton's settings */
     KS_ROUTE_TIMELINE, /* the trace */
+    KS_ROUTE_PLANS,    /* what has run */
     KS_ROUTE_REGIONS,
     KS_ROUTE_REGISTER,
     KS_ROUTE_UNREGISTER,

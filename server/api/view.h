@@ -5,7 +5,9 @@
 #include <stdatomic.h>
 
 #include "base/config/config.h"
+#include "engine/ceilings.h"
 #include "engine/engine.h"
+#include "engine/plan_board.h"
 #include "engine/regions.h"
 #include "observe/metrics.h"
 #include "observe/nvml.h"
@@ -21,7 +23,9 @@ typedef struct ks_api_view {
     ks_regions *regions; /* NULL: client shared memory is off */
     ks_metrics *metrics;
     ks_timeline *timeline; /* NULL: none is kept */
-    ks_nvml *nvml;         /* the second listener's thread; NULL: nothing to ask */
+    const ks_plan_boards *boards;
+    ks_ceiling_store *ceilings;
+    ks_nvml *nvml; /* the second listener's thread; NULL: nothing to ask */
     int shards;
     /* any thread, atomic; the daemon's: */
     const _Atomic int *state; /* ks_state */

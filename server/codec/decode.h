@@ -158,8 +158,6 @@ void ks_codec_fini(ks_codec *codec);
 /* The documents of GET endpoints. KS_MODEL, KS_MEMORY (text marked broken). */
 struct ks_text;
 struct ks_model_stats;
-struct ks_plan;
-struct ks_device_info;
 /* shm, cuda_shm: these regions can be registered */
 void ks_document_server_metadata(struct ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm);
 void ks_document_model_metadata(struct ks_text *out, const ks_model *model);
@@ -167,9 +165,6 @@ void ks_document_model_config(struct ks_text *out, const ks_model *model, bool g
 /* {"model_stats":[...]} of `count` models */
 void ks_document_stats(struct ks_text *out, const ks_model *const *models, const struct ks_model_stats *stats,
                        int count);
-/* What was picked for the plan's work, its floor, and what was measured. path: ks_engine_path's. */
-void ks_document_plan(struct ks_text *out, const ks_model *model, const struct ks_plan *plan, const char *path,
-                      const struct ks_device_info *device);
 /* [{"name":"softmax","version":"1","state":"READY","reason":""},...] of all models, which share one state; reason: why
  * they are not ready, or "". */
 void ks_document_repository(struct ks_text *out, bool ready, const char *reason);

@@ -15,6 +15,7 @@
 #include "base/log.h"
 
 enum { ACCEPTS = 8 }; /* in a turn */
+static const int64_t TURN_NS = KS_S, QUIET_WAIT_NS = 30 * KS_S;
 
 struct ks_admin {
     /* fixed after open: */
@@ -31,7 +32,8 @@ struct ks_admin {
     ks_error error;
     int started_fd; /* eventfd: written when status is known */
     _Atomic bool stop;
-    ks_log_limit failures; /* the thread's */
+    ks_log_limit failures; /* the thread's, as what follows: */
+    int64_t ready_ns;      /* when it saw the daemon ready; 0: not yet */
 };
 
 static void say_failure(ks_admin *admin, int fault)
@@ -93,6 +95,20 @@ static void tell(int fd)
     (void)!TEMP_FAILURE_RETRY(write(fd, &(uint64_t){1}, sizeof(uint64_t)));
 }
 
+/* Once the daemon is ready: what its device can do at best, a thing at a time. Best while nothing runs, so that a busy daemon
+ * gets QUIET_WAIT_NS to come to a pause. */
+static void measure(ks_admin *admin)
+{
+    ks_daemon *daemon = admin->daemon;
+    if (atomic_load(&daemon->state) != KS_STATE_READY) return;
+    const int64_t now_ns = ks_now_ns();
+    if (!admin->ready_ns) admin->ready_ns = now_ns;
+    if (ks_metrics_in_flight_now(daemon->metrics) > 0 && now_ns - admin->ready_ns < QUIET_WAIT_NS) return;
+    if (ks_ceilings_measure(daemon->ceilings))
+        KS_LOG(KS_LOG_DEBUG, "device measured", KS_NUMBER("copy_gbs", ks_ceilings_copy_gbs(daemon->ceilings)),
+               KS_INT("took_us", (ks_now_ns() - now_ns) / 1000));
+}
+
 static void *serve(void *argument)
 {
     ks_admin *admin = argument;
@@ -102,8 +118,9 @@ static void *serve(void *argument)
     tell(admin->started_fd);
     if (admin->status != KS_OK) return NULL;
     while (!atomic_load(&admin->stop)) {
-        ks_http_turn(admin->http, 1000000000);
+        ks_http_turn(admin->http, TURN_NS);
         accept_some(admin);
+        measure(admin);
     }
     ks_http_close(&admin->http);
     return NULL;

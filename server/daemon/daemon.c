@@ -25,6 +25,8 @@ void ks_daemon_fill_api(ks_daemon *daemon)
     api->regions = daemon->regions;
     api->metrics = daemon->metrics;
     api->timeline = daemon->timeline;
+    api->boards = daemon->boards;
+    api->ceilings = daemon->ceilings;
     api->shards = daemon->shards;
     api->state = &daemon->state;
     api->device_faults = &daemon->device_faults;

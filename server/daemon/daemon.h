@@ -20,10 +20,12 @@ typedef struct ks_daemon {
     ks_device *device;
     ks_device_info device_info;
     ks_budget *budget;
-    ks_regions *regions;      /* NULL: client shared memory is off */
-    ks_metrics *metrics;      /* writers: shards, then the admin thread */
-    ks_timeline *timeline;    /* writers: shards; NULL: none is kept */
-    ks_engine_options engine; /* of each shard, all but wake_fd: slot classes, lanes, queue, plan cache */
+    ks_regions *regions;        /* NULL: client shared memory is off */
+    ks_metrics *metrics;        /* writers: shards, then the admin thread */
+    ks_timeline *timeline;      /* writers: shards; NULL: none is kept */
+    ks_plan_boards *boards;     /* writers: shards */
+    ks_ceiling_store *ceilings; /* measured by the admin thread */
+    ks_engine_options engine;   /* of each shard, all but wake_fd: slot classes, lanes, queue, plan cache */
     int shards;
     ks_addresses *addresses; /* of the data listeners' clients */
     int room_fd;             /* eventfd of the listener: connections that gave way have been replaced */

@@ -1,7 +1,8 @@
-/* The books of launches that ended well: counters for the metrics, records for the timeline. */
+/* The books of launches that ended well: counters for the metrics, records for the timeline; and of plans. */
 #include <stdio.h>
 
 #include "engine/engine_core.h"
+#include "engine/plan_board.h"
 #include "observe/timeline.h"
 
 static uint64_t add_record(const ks_engine *engine, const ks_lane_use *use, int64_t total_ns)
@@ -25,6 +26,7 @@ void ks_books_launch(ks_engine *engine, const ks_lane_use *use, int64_t total_ns
     const ks_batch *batch = &use->batch;
     const ks_plan *plan = batch->plan;
     const uint64_t number = add_record(engine, use, total_ns);
+    ks_board_count(plan, batch);
     for (int i = 0; i < batch->count; i++) use->jobs[i]->launch = number;
     if (!plan->mapped) {
         ks_counter_add(KS_COUNTER(engine, h2d_bytes), (uint64_t)batch->count * plan->in_bytes);
@@ -41,17 +43,22 @@ void ks_books_trial(ks_engine *engine, const ks_lane_use *use, int64_t total_ns)
 }
 
 /* "matmul FP16 [64,128] [128,256]" */
-void ks_books_plan(const ks_engine *engine, const ks_plan *plan)
+static void add_text(const ks_engine *engine, const ks_plan *plan)
 {
     const ks_spec *spec = &plan->spec;
     char text[KS_PLAN_TEXT_MAX], dims[KS_RANK_MAX * 21];
-    if (!engine->options.timeline) return;
     int length = snprintf(text, sizeof text, "%s %s", spec->op->name, ks_dtype_name(spec->in[0].dtype));
     for (int i = ks_next_input(spec, -1); i >= 0 && length < (int)sizeof text; i = ks_next_input(spec, i)) {
         ks_dims_text(&spec->in[i], dims, sizeof dims);
         length += snprintf(text + length, sizeof text - (size_t)length, " [%s]", dims);
     }
     ks_timeline_add_plan(engine->options.timeline, plan->id, text);
+}
+
+void ks_books_plan(const ks_engine *engine, ks_plan *plan, const char *path)
+{
+    if (engine->options.timeline) add_text(engine, plan);
+    if (engine->options.board) ks_board_put(engine->options.board, plan, path);
 }
 
 ks_shard_timeline *ks_engine_timeline(const ks_engine *engine)

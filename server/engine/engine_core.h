@@ -78,12 +78,13 @@ void ks_engine_count_plans(ks_engine *engine);
 void ks_books_launch(ks_engine *engine, const ks_lane_use *use,
                      int64_t total_ns); /* a batch that took so long is done */
 void ks_books_trial(ks_engine *engine, const ks_lane_use *use, int64_t total_ns); /* likewise, of a trial */
-void ks_books_plan(const ks_engine *engine, const ks_plan *plan);                 /* a plan was made */
+/* A plan was made, or its algorithm has changed. path: ks_engine_path's. */
+void ks_books_plan(const ks_engine *engine, ks_plan *plan, const char *path);
 
 /* graphs.c */
 void ks_graphs_launched(ks_engine *engine, int lane, int64_t now_ns); /* books the batch's hit or miss */
-void ks_graphs_forget(void *engine, ks_plan *plan);                   /* ks_plan_forget_fn */
-void ks_graphs_drop(ks_engine *engine, ks_plan *plan);                /* all of them; the plan stays */
+void ks_graphs_forget(void *engine, ks_plan *plan);    /* ks_plan_forget_fn: the plan's board place goes, too */
+void ks_graphs_drop(ks_engine *engine, ks_plan *plan); /* all of them; the plan stays */
 /* Captures one bucket on a free lane. false: it cannot be now; the plan is marked. */
 bool ks_graphs_make(ks_engine *engine, ks_plan *plan, int lane, int bucket);
 

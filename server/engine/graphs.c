@@ -3,6 +3,7 @@
  * A launch that found no graph sets a bit in plan->wanted for its lane and bucket; a turn's end makes at most one of
  * them. A plan that cannot be captured goes on as plain launches and is tried again after RETRY_NS. */
 #include "engine/engine_core.h"
+#include "engine/plan_board.h"
 
 #include <assert.h>
 
@@ -41,20 +42,26 @@ void ks_graphs_launched(ks_engine *engine, int lane, int64_t now_ns)
     engine->wants++;
 }
 
-void ks_graphs_forget(void *context, ks_plan *plan)
+static void forget(ks_engine *engine, ks_plan *plan)
 {
-    ks_engine *engine = context;
     for (int i = 0; i < engine->lanes; i++) {
         unwant(engine, plan, i, UINT32_MAX);
         engine->backend->forget(engine->lane[i].lane, plan);
     }
 }
 
+void ks_graphs_forget(void *context, ks_plan *plan)
+{
+    ks_engine *engine = context;
+    forget(engine, plan);
+    if (engine->options.board) ks_board_take(engine->options.board, plan);
+}
+
 void ks_graphs_drop(ks_engine *engine, ks_plan *plan)
 {
     int graphs = 0;
     for (int i = 0; i < engine->lanes; i++) graphs += __builtin_popcount(plan->captured[i]);
-    ks_graphs_forget(engine, plan);
+    forget(engine, plan);
     ks_plans_charge(engine->plans, plan, -(int64_t)GRAPH_BYTES * graphs);
     ks_engine_count_plans(engine);
 }

@@ -155,6 +155,7 @@ ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_
     ks_plan *plan = &made->plan;
     ks_spec_copy(&plan->spec, spec);
     plan->id = ++plans->last_id;
+    plan->bytes = ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec);
     made->hash = hash_spec(plans, spec);
     made->bytes = sizeof *made;
     ks_plan **chain = &plans->chains[made->hash & plans->mask];

@@ -15,7 +15,7 @@ void ks_plans_close(ks_plans **plans);
 /* NULL: not there. Marks it used. */
 ks_plan *ks_plans_find(ks_plans *plans, const ks_spec *spec);
 ks_plan *ks_plans_peek(ks_plans *plans, const ks_spec *spec); /* likewise; does not mark it */
-/* A new plan for the spec with id set, everything else zero; in the cache from now on. KS_MEMORY. */
+/* A new plan for the spec with id and bytes set, everything else zero; in the cache from now on. KS_MEMORY. */
 ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_error *error);
 void ks_plans_drop(ks_plans *plans, ks_plan **plan); /* prepare failed */
 /* A graph was captured (or forgotten: negative): adds its estimated bytes, then evicts while past the budget. */

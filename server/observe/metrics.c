@@ -182,6 +182,14 @@ void ks_metrics_inference(ks_shard_metrics *m, const ks_record *record)
             observe(&cells->phase[phase], record->phase_ns[phase]);
 }
 
+void ks_metrics_kernels(ks_shard_metrics *m, int model, int64_t ns, uint64_t bytes, uint64_t flops)
+{
+    ks_model_cells *cells = cells_of(m, model);
+    add(&cells->kernel_ns, (uint64_t)ns);
+    add(&cells->kernel_bytes, bytes);
+    add(&cells->kernel_flops, flops);
+}
+
 void ks_metrics_send(ks_shard_metrics *m, int model, int64_t ns)
 {
     observe(&cells_of(m, model)->phase[KS_PHASE_send], ns);

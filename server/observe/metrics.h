@@ -40,7 +40,8 @@ ks_outcome ks_outcome_of(ks_status status);
     X(model_metadata)                                                                                                  \
     X(model_config)                                                                                                    \
     X(model_ready)                                                                                                     \
-    X(model_stats) X(model_plan) X(metrics) X(index) X(repository) X(logging) X(trace) X(shared_memory) X(other)
+    X(model_stats)                                                                                                     \
+    X(model_plan) X(metrics) X(index) X(repository) X(logging) X(trace) X(plans) X(shared_memory) X(other)
 typedef enum ks_handler {
 #define X(name) KS_HANDLER_##name,
     KS_HANDLER_TABLE(X)
@@ -80,6 +81,8 @@ ks_shard_metrics *ks_metrics_writer(ks_metrics *metrics, int index);
 
 /* The writer's own thread: */
 void ks_metrics_inference(ks_shard_metrics *m, const ks_record *record);
+/* A job's kernels were timed: its part of that time, what they had to move and to compute. */
+void ks_metrics_kernels(ks_shard_metrics *m, int model, int64_t ns, uint64_t bytes, uint64_t flops);
 void ks_metrics_send(ks_shard_metrics *m, int model, int64_t ns); /* the answer's sending ended */
 void ks_metrics_http(ks_shard_metrics *m, ks_handler handler, ks_method method, int code, uint64_t in_bytes,
                      uint64_t out_bytes);
@@ -138,6 +141,7 @@ typedef struct ks_document {
     const ks_engine_stats *engines; /* one per shard */
     int shards;
     uint64_t device_faults;
+    double copy_gbs, tflops[KS_DTYPE_COUNT]; /* the device at best; 0: not known */
 #define VALUE(id, ...) uint64_t id;
 #include "observe/metrics.def"
     bool openmetrics, triton;         /* not both */

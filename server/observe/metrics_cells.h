@@ -31,6 +31,7 @@ typedef struct ks_model_cells {
     ks_cell requests[KS_FORMAT_LABELS][KS_OUTCOMES];
     ks_histogram duration;
     ks_histogram phase[KS_PHASES];
+    ks_cell kernel_ns, kernel_bytes, kernel_flops; /* of timed kernels */
 } ks_model_cells;
 
 struct ks_shard_metrics {

@@ -195,6 +195,48 @@ static void write_requests(page *p)
             }
 }
 
+/* A line for each model that has had work; cell: offset of its counter in ks_model_cells. */
+static void write_of_models(page *p, size_t cell)
+{
+    for (int m = 0; m + 1 < p->models; m++) {
+        if (!is_listed(p->metrics, m)) continue;
+        uint64_t sum = 0;
+        for (int w = 0; w < p->metrics->writers; w++)
+            sum += relaxed((const ks_cell *)((const char *)&p->metrics->shard[w].model[m] + cell));
+        ks_sheet_label(&p->sheet, 0, "model", model_name(m));
+        ks_sheet_amount(&p->sheet, sum);
+    }
+}
+
+static void write_kernel_busy(page *p)
+{
+    write_of_models(p, offsetof(ks_model_cells, kernel_ns));
+}
+
+static void write_kernel_bytes(page *p)
+{
+    write_of_models(p, offsetof(ks_model_cells, kernel_bytes));
+}
+
+static void write_kernel_flops(page *p)
+{
+    write_of_models(p, offsetof(ks_model_cells, kernel_flops));
+}
+
+static void write_ceiling_copy(page *p)
+{
+    if (p->values->copy_gbs > 0) ks_sheet_real(&p->sheet, p->values->copy_gbs * 1e9);
+}
+
+static void write_ceiling_flops(page *p)
+{
+    for (int dtype = 0; dtype < KS_DTYPE_COUNT; dtype++) {
+        if (p->values->tflops[dtype] <= 0) continue;
+        ks_sheet_label(&p->sheet, 0, "datatype", ks_dtype_name((ks_dtype)dtype));
+        ks_sheet_real(&p->sheet, p->values->tflops[dtype] * 1e12);
+    }
+}
+
 /* Nothing of an unknown model is ever answered 200: no histograms for it. */
 static void write_duration(page *p)
 {

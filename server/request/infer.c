@@ -156,6 +156,16 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, const ks_
 
 /* --- blocks of a large request ------------------------------------------------------------------------------------------- */
 
+/* The job is done: its part of its batch's time. */
+static void count_kernels(ks_infer *infer)
+{
+    const ks_job *job = &infer->job;
+    if (job->status != KS_OK || job->plan->out_bytes == 0 || job->kernel_ns < 0) return;
+    const int64_t ns = job->batch_count > 1 ? job->kernel_ns / job->batch_count : job->kernel_ns;
+    ks_metrics_kernels(infer->infers->metrics, infer->model->index, ns, job->plan->bytes,
+                       (uint64_t)job->plan->spec.flops);
+}
+
 static ks_status submit_job(ks_infer *infer)
 {
     ks_job *job = &infer->job;
@@ -279,7 +289,10 @@ static ks_status submit(ks_infer *infer)
     if (status == KS_OK) status = ks_engine_plan(infers->engine, &request->spec, &job->plan, &infer->fault);
     if (status == KS_OK) ks_infer_enter(infer, KS_INFER_WORK);
     if (status == KS_OK) status = submit_job(infer);
-    if (status == KS_OK && ks_engine_run(infers->engine, job)) infer->in_engine = false;
+    if (status == KS_OK && ks_engine_run(infers->engine, job)) {
+        infer->in_engine = false;
+        count_kernels(infer);
+    }
     return status;
 }
 
@@ -391,6 +404,7 @@ void *ks_infer_collected(ks_job *job)
     ks_infer *infer = (ks_infer *)job;
     void *client = infer->client;
     infer->in_engine = false;
+    count_kernels(infer);
     if (infer->is_large && !end_block(infer)) return NULL;
     release(infer);
     return client;

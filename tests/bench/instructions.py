@@ -97,8 +97,9 @@ class Profile:
         # a rep stosb as an instruction.
         environment = {"LD_PRELOAD": clock, "ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2",
                        "GLIBC_TUNABLES": "glibc.cpu.x86_rep_stosb_threshold=1000000000:glibc.cpu.x86_rep_movsb_threshold=1000000000"}
-        self.daemon = Daemon(path, "--backend", "cpu", "--threads", "1", "--pinned-bytes", "16M", *options, under=valgrind,
-                             environment=environment)
+        # The second listener's thread would measure the host meanwhile.
+        self.daemon = Daemon(path, "--backend", "cpu", "--threads", "1", "--pinned-bytes", "16M", "--admin-listen", "", *options,
+                             under=valgrind, environment=environment)
         self.dumps = 0
 
     def control(self, *what):

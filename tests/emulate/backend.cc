@@ -64,7 +64,10 @@ static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error 
     device->chip = {.capability = 90,
                     .sms = sms ? atoi(sms) : 4,
                     .threads_sm = 2048,
+                    .registers_sm = 65536,
+                    .ctas_sm = 32,
                     .shared_sm = 228 << 10,
+                    .shared_reserved = 1 << 10,
                     .shared_optin = 227 << 10,
                     .l2_bytes = 50 << 20,
                     .workspace_bytes = WORKSPACE,
@@ -137,9 +140,21 @@ ks_status ks_cuda_fault(ks_device *, cudaError_t, const char *call, ks_error *er
     return ks_fail(error, KS_DEVICE, "%s", call);
 }
 
+/* The plan says of its kernel what a launch does, and what an SM holds of it is known. */
+static void check_note(const ks_device *device, const ks_plan *plan)
+{
+    ks_launch_note note;
+    ks_error error;
+    const ks_kernel_info *info = &plan->kernel_info;
+    if (ks_cuda_note(device, plan, &note, &error) || !note.kernel || note.threads != info->threads ||
+        note.shared_bytes != info->shared_bytes || info->occupancy.ctas != 2048 / info->threads)
+        emulate_fault(info->kernel);
+}
+
 static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
     const ks_status status = ks_cuda_prepare(device, plan, error);
+    if (!status) check_note(device, plan);
     if (!status && plan->counters > KS_COUNTERS_MAX)
         return ks_fail(error, KS_DEVICE, "%s: %zu counters are planned", plan->kernel_info.kernel, plan->counters);
     if (getenv("KS_EMULATED_PICKS"))

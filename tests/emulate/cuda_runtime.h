@@ -239,7 +239,7 @@ struct cudaLaunchConfig_t {
 };
 struct cudaFuncAttributes {
     size_t sharedSizeBytes;
-    int ptxVersion;
+    int ptxVersion, numRegs;
 };
 
 static inline cudaError_t cudaGetLastError()
@@ -257,8 +257,14 @@ static inline cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttri
 }
 static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *)
 {
-    *out = {.sharedSizeBytes = 1, .ptxVersion = 90}; /* there is code in each kernel */
+    *out = {.sharedSizeBytes = 1, .ptxVersion = 90, .numRegs = 32}; /* there is code in each kernel */
     return cudaSuccess;
+}
+/* As an SM of 2048 threads has them. */
+static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const void *, int threads, size_t)
+{
+    *count = 2048 / threads;
+    return threads > 0 ? cudaSuccess : cudaErrorInvalidValue;
 }
 static inline cudaError_t cudaOccupancyMaxActiveClusters(int *count, const void *, const cudaLaunchConfig_t *config)
 {

@@ -9,8 +9,10 @@ import sys
 
 from daemon import Daemon, check, chunked, metric, request, settle, wrongs
 
-MEMBERS = ["model_name", "model_version", "backend", "inputs", "outputs", "kernel", "grid", "threads", "cluster", "shared_bytes",
-           "path", "batch_max", "bytes", "flops", "lower_bound", "measured", "tuned"]
+MEMBERS = ["model_name", "model_version", "backend", "inputs", "outputs", "parameters", "kernel", "grid", "threads", "cluster", "shared_bytes",
+           "path", "batch_max", "bytes", "flops", "intensity", "ceilings", "bound", "roofline_us", "measured", "achieved", "occupancy",
+           "waves", "tuned"]
+CEILINGS = ["copy_gbs", "read_gbs", "h2d_gbs", "d2h_gbs", "launch_us", "tflops"]
 
 # model, query, the output's datatype and shape, bytes of inputs and output
 GOOD = [
@@ -57,6 +59,11 @@ def plan(target, model, query):
     return json.loads(answer.body)
 
 
+def still(got):
+    """What does not change while the daemon gets to know its device."""
+    return {**got, "ceilings": 0, "bound": 0, "roofline_us": 0}
+
+
 def good(daemon):
     for model, query, datatype, shape, size in GOOD:
         got = plan(daemon, model, query)
@@ -68,11 +75,20 @@ def good(daemon):
         # work of no bytes is answered without a launch: its grid may be empty
         launched = (got["grid"], got["threads"], got["cluster"]) if size else (1,)
         check(got["kernel"] and min(*launched, got["batch_max"]) >= 1, query, got)
-        rate, floor = got["lower_bound"]["copy_gbs"], got["lower_bound"]["us"]
-        check(rate > 0 and (abs(floor - size / rate / 1e3) <= 1e-5 * floor if size else floor is None), query, got["lower_bound"])
+        check(list(got["ceilings"]) == [*CEILINGS, "cache_bytes"], query, got["ceilings"])
+        check(all((got["ceilings"][name]["value"] is None) == (got["ceilings"][name]["source"] is None) for name in CEILINGS), query, got["ceilings"])
+        check(got["intensity"] == (float("%.6g" % (got["flops"] / size)) if size else None), query, got["intensity"])
+        if got["backend"] == "cuda" and size:
+            of = got["occupancy"]
+            check(1 <= of["ctas"] <= min(n for n in of["ctas_by"].values() if n) and of["warps"] <= of["warps_max"] and of["limit"], query, of)
+            check(got["waves"]["number"] >= 1 and 0 < got["waves"]["last"] <= 1, query, got["waves"])
+        else:
+            check(got["occupancy"] is None and got["waves"] is None, query, got)
+        check(set(got["achieved"].values()) == {None}, query, got["achieved"])
         check(got["tuned"] is None, query, got["tuned"])
-        check(got["measured"]["runs"] == 0 and got["measured"]["us"] is None and got["measured"]["share"] is None, query, got)
-        check(plan(daemon, model + "/versions/1", query) == got, query, "differs for version 1")
+        check(got["measured"]["runs"] == 0 and got["measured"]["us"] is None, query, got)
+        check(still(plan(daemon, model + "/versions/1", query)) == still(got), query, "differs for version 1")
+    check(plan(daemon, "reduce", "shape=3,5,2&op=max&axis=0,-1")["parameters"] == {"op": "max", "axis": "0,2", "keepdims": False}, "parameters")
 
 
 def bad(daemon):
@@ -115,8 +131,8 @@ def measured(daemon, model, query, size, path):
     figures = after["measured"]
     check(figures["runs"] == runs and figures["us"] > 0, query, figures)
     check(figures["of"] == ("kernels and link" if path == "mapped" and after["backend"] == "cuda" else "kernels"), query, figures)
-    check(abs(figures["share"] - after["lower_bound"]["us"] / figures["us"]) <= 1e-4 * figures["share"], query, after)
-    check({**before, "measured": 0} == {**after, "measured": 0}, query, before, after)
+    check(abs(after["achieved"]["gbs"] - after["bytes"] / figures["us"] / 1e3) <= 1e-4 * after["achieved"]["gbs"], query, after)
+    check({**still(before), "measured": 0, "achieved": 0} == {**still(after), "measured": 0, "achieved": 0}, query, before, after)
     print("%s?%s on %s: %s, %s, %s" % (model, query, after["backend"], after["kernel"], after["path"], figures))
 
 

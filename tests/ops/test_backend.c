@@ -109,8 +109,36 @@ static void the_device_says_what_it_is(void **state)
     assert_string_equal(info.backend, backend->name);
     assert_true(strlen(info.name) > 0);
     assert_true(info.memory_bytes > 0);
-    assert_true(info.copy_gbs > 0);
     assert_false(backend->failed(device));
+    backend->close(&device);
+}
+
+static void the_device_says_what_it_can_do_at_best(void **state)
+{
+    const ks_backend *backend = backend_or_skip(state);
+    ks_device *device = open_device(backend);
+    ks_memory_rates rates = {0};
+    ks_peak peak = {0};
+    ks_error error;
+    assert_int_equal(backend->probe->memory(device, SIZE_MAX, &rates, &error), KS_OK);
+    assert_true(rates.copy_gbs > 0.1 && rates.copy_gbs < 1e5);
+    assert_true(strlen(rates.source) > 0);
+    assert_int_equal(backend->probe->peak(device, KS_FP32, &peak, &error), KS_OK);
+    assert_true(peak.tflops > 1e-4 && peak.tflops < 1e5);
+    assert_int_equal(backend->probe->peak(device, KS_BOOL, &peak, &error), KS_DATATYPE);
+    backend->close(&device);
+}
+
+/* Caches serve smaller buffers: no rate rather than theirs. */
+static void little_memory_has_no_rate(void **state)
+{
+    const ks_backend *backend = backend_or_skip(state);
+    ks_device *device = open_device(backend);
+    ks_device_info info;
+    ks_memory_rates rates;
+    ks_error error;
+    backend->info(device, &info);
+    if (!info.gpu) assert_int_equal(backend->probe->memory(device, 127 << 20, &rates, &error), KS_MEMORY);
     backend->close(&device);
 }
 
@@ -445,6 +473,8 @@ int main(void)
         ON_BOTH(slots_have_what_their_header_says),
         ON_BOTH(a_slot_too_large_for_any_memory_is_refused),
         ON_BOTH(the_device_says_what_it_is),
+        ON_BOTH(the_device_says_what_it_can_do_at_best),
+        ON_BOTH(little_memory_has_no_rate),
         ON_BOTH(a_plan_says_what_was_picked),
         ON_BOTH(samples_are_right_on_every_path),
         cmocka_unit_test(small_work_is_done_when_launch_returns),

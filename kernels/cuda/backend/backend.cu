@@ -46,7 +46,10 @@ static ks_status read_device(ks_device *device, int index, ks_error *error)
     device->chip.capability = info->capability;
     device->chip.sms = has.multiProcessorCount;
     device->chip.threads_sm = has.maxThreadsPerMultiProcessor;
+    device->chip.registers_sm = has.regsPerMultiprocessor;
+    device->chip.ctas_sm = has.maxBlocksPerMultiProcessor;
     device->chip.shared_sm = has.sharedMemPerMultiprocessor;
+    device->chip.shared_reserved = has.reservedSharedMemPerBlock;
     device->chip.shared_optin = has.sharedMemPerBlockOptin;
     device->chip.l2_bytes = (size_t)has.l2CacheSize;
     device->chip.workspace_bytes = device->limits.workspace_bytes;

@@ -4,6 +4,7 @@
  * graph calls it directly. A graph of mapped slots needs nothing per launch: its kernels read the lane's job table. A graph
  * with copies has its two copy nodes re-pointed to the slot, where that is another one than last time. */
 #include "cuda/backend/internal.h"
+#include "cuda/common/nvtx.h"
 
 enum { KS_NODES_MAX = 64 };
 
@@ -174,7 +175,9 @@ ks_status ks_cuda_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *er
         if (!graphs) return ks_fail(error, KS_MEMORY, "no memory for the record of a plan's graphs");
         plan->lane_state[lane->index] = graphs;
     }
+    ks_nvtx_push(KS_NVTX_CAPTURE);
     const ks_status status = graph_make(lane, plan, bucket, &graphs->bucket[bucket], error);
+    ks_nvtx_pop();
     if (status) {
         ks_cuda_graph_drop(&graphs->bucket[bucket]);
         cudaGetLastError();

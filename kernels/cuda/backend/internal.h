@@ -2,8 +2,9 @@
  *
  *   device.cu  errors                 memory.cu  slots, client memory   lane.cu     streams and their memory
  *   clock.cu   a kernel's stamps      graph.cu   what is enqueued       large.cu    device buffers, rings
- *   trial.cu   a plan's kernels timed launch.cu  the paths of a batch   plan.cu     prepare, tuning
- *   probe.cu   what is measured       backend.cu open, close, the table */
+ *   trial.cu   a plan's kernels timed launch.cu  the paths of a batch   occupancy.cu CTAs on an SM
+ *   plan.cu    prepare, tuning        peak.cu    arithmetic at best     probe.cu     what else is measured
+ *   backend.cu open, close, the table */
 #ifndef KS_CUDA_BACKEND_INTERNAL_H
 #define KS_CUDA_BACKEND_INTERNAL_H
 
@@ -43,6 +44,8 @@ struct ks_device {
     ks_chip chip;
     ks_device_info info;
     ks_cuda_clock clock;
+    double copy_gbs;     /* within device memory, bytes read + written; 0: not known */
+    size_t copied_bytes; /* that it was measured with */
     /* any thread, atomic: */
     bool failed;       /* sticky: the context is lost */
     bool pageable;     /* a slot that was to be pinned is not */
@@ -215,10 +218,20 @@ void ks_cuda_trial_finish(ks_lane *lane, ks_batch *batch);
 ks_status ks_cuda_launch(ks_lane *lane, ks_batch *batch, ks_error *error);
 ks_poll ks_cuda_poll(ks_lane *lane, ks_error *error);
 
+/* --- occupancy.cu --- */
+
+/* The kernel of a prepared plan, which is not launched. */
+ks_status ks_cuda_note(const ks_device *device, const ks_plan *plan, ks_launch_note *note, ks_error *error);
+void ks_cuda_find_occupancy(ks_device *device, ks_plan *plan);
+
 /* --- plan.cu --- */
 
 ks_status ks_cuda_prepare(ks_device *device, ks_plan *plan, ks_error *error);
 extern const ks_tuning ks_cuda_tuning;
+
+/* --- peak.cu --- */
+
+ks_status ks_cuda_peak(ks_device *device, ks_dtype dtype, ks_peak *out, ks_error *error); /* probe.peak */
 
 /* --- probe.cu --- */
 

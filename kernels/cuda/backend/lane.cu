@@ -2,6 +2,7 @@
  * Device memory of a lane, one allocation:  ticket | counters | workspace, KS_PAD | arena (completion, out, pad, in, pad). Lane 0 of a
  * shard also has the large arena and the pinned ring of staged requests. */
 #include "cuda/backend/internal.h"
+#include "cuda/common/nvtx.h"
 
 /* The arena's own share: the completion, both pads, and what aligning two sides costs. */
 static const size_t ARENA_EXTRA = 3 * SLOT_ALIGNMENT + 2 * SLOT_PAD;
@@ -90,6 +91,7 @@ static ks_status lane_open_all(ks_lane *lane, ks_error *error)
     ks_device *device = lane->device;
     KS_TRY(device, error, ks_cuda_use(device));
     KS_TRY(device, error, cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking));
+    ks_nvtx_name_lane(lane->stream, lane->index);
     KS_TRY(device, error, cudaEventCreateWithFlags(&lane->event, cudaEventDisableTiming));
     void *shared = NULL, *seen = NULL;
     KS_TRY(device, error, cudaHostAlloc(&shared, sizeof(ks_lane_shared), cudaHostAllocMapped | cudaHostAllocPortable));

@@ -13,6 +13,7 @@
  *
  * A flag never reports an error: a launch that is late is asked for its stream's state. */
 #include "cuda/backend/internal.h"
+#include "cuda/common/nvtx.h"
 
 /* --- waiting for a launch ------------------------------------------------------------------------------------------- */
 
@@ -298,8 +299,7 @@ static ks_status enqueue(ks_lane *lane, ks_batch *batch, ks_error *error)
     return status;
 }
 
-/* backend.launch */
-ks_status ks_cuda_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
+static ks_status launch_batch(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
     assert(!lane->batch && (batch->trial > 0 || (batch->count >= 1 && batch->count <= KS_BATCH_MAX)));
     if (ks_cuda_failed(lane->device)) return ks_fail(error, KS_DEVICE, "the device is lost");
@@ -333,6 +333,15 @@ ks_status ks_cuda_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
                                  ? device_buffer_launch(lane, batch->plan, batch->slots[0], error)
                                  : enqueue(lane, batch, error);
     return status ? launch_failed(lane, status) : KS_OK;
+}
+
+/* backend.launch */
+ks_status ks_cuda_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
+{
+    ks_nvtx_push(batch->trial > 0 ? KS_NVTX_TRIAL : KS_NVTX_LAUNCH);
+    const ks_status status = launch_batch(lane, batch, error);
+    ks_nvtx_pop();
+    return status;
 }
 
 static void finish_times(ks_lane *lane, ks_batch *batch)
@@ -374,11 +383,13 @@ ks_poll ks_cuda_poll(ks_lane *lane, ks_error *error)
         poll = lane->path == KS_PATH_MAPPED ? KS_DONE : wait_event(lane, lane->event, error);
     }
     if (poll == KS_DONE) {
+        ks_nvtx_push(KS_NVTX_COLLECT);
         if (lane->path == KS_PATH_TRIAL)
             ks_cuda_trial_finish(lane, lane->batch);
         else
             finish_times(lane, lane->batch);
         lane->batch = NULL;
+        ks_nvtx_pop();
     } else if (poll == KS_FAILED) {
         launch_failed(lane, KS_DEVICE);
     }

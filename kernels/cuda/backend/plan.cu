@@ -64,7 +64,9 @@ ks_status ks_cuda_prepare(ks_device *device, ks_plan *plan, ks_error *error)
     memset(&chosen, 0, sizeof chosen);
     ks_status status = op->plan(&device->chip, &plan->spec, &chosen, error);
     if (!status) status = prepare_sizes(device, plan, error);
-    return status ? status : use_algorithm(device, plan, &chosen, error);
+    if (!status) status = use_algorithm(device, plan, &chosen, error);
+    if (!status) ks_cuda_find_occupancy(device, plan);
+    return status;
 }
 
 /* --- algorithms ------------------------------------------------------------------------------------------------------------ */
@@ -120,8 +122,10 @@ static ks_status adopt_algorithm(ks_device *device, ks_plan *plan, const ks_algo
     ks_plan made;
     KS_TRY(device, error, ks_cuda_use(device));
     const ks_status status = try_algorithm(device, plan, algorithm, &made, error);
-    if (!status) *plan = made;
-    return status;
+    if (status) return status;
+    *plan = made;
+    ks_cuda_find_occupancy(device, plan);
+    return KS_OK;
 }
 
 const ks_tuning ks_cuda_tuning = {.revision = revision, .list = list_candidates, .adopt = adopt_algorithm};

@@ -177,7 +177,8 @@ void ks_cuda_measure_copy(ks_device *device, ks_lane *lane)
     while (bytes >= 2 * device->chip.l2_bytes && cudaMalloc(&memory, 2 * bytes) != cudaSuccess) bytes /= 2;
     if (memory && cudaMemsetAsync(memory, 1, bytes, lane->stream) == cudaSuccess &&
         cudaEventCreate(&begin) == cudaSuccess && cudaEventCreate(&end) == cudaSuccess)
-        device->info.copy_gbs = copy_rate((unsigned char *)memory, bytes, begin, end, lane->stream);
+        device->copy_gbs = copy_rate((unsigned char *)memory, bytes, begin, end, lane->stream);
+    device->copied_bytes = bytes;
     if (begin) cudaEventDestroy(begin);
     if (end) cudaEventDestroy(end);
     cudaFree(memory);
@@ -355,4 +356,15 @@ static ks_status device_limits(ks_device *device, ks_device_limits *out, ks_erro
     return status;
 }
 
-const ks_probe ks_cuda_probe = {.device_limits = device_limits};
+/* probe.memory: what was measured at open. */
+static ks_status memory_rates(ks_device *device, size_t most, ks_memory_rates *out, ks_error *error)
+{
+    (void)most;
+    if (device->copy_gbs <= 0) return ks_fail(error, KS_MEMORY, "no device memory for a copy beyond the L2 cache");
+    *out = {};
+    out->copy_gbs = device->copy_gbs;
+    snprintf(out->source, sizeof out->source, "device memory of %zu MiB, best of 2", device->copied_bytes >> 20);
+    return KS_OK;
+}
+
+const ks_probe ks_cuda_probe = {.memory = memory_rates, .peak = ks_cuda_peak, .device_limits = device_limits};

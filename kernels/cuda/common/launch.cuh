@@ -64,6 +64,14 @@ typedef struct ks_site {
     size_t counters_stride;  /* words, likewise */
 } ks_site;
 
+/* What a launch function would launch last: the kernel that does the work. */
+typedef struct ks_launch_note {
+    const void *kernel;
+    int threads;
+    size_t shared_bytes; /* dynamic */
+} ks_launch_note;
+extern thread_local ks_launch_note *ks_noting; /* while it is set, this thread's launches are noted, not made */
+
 #ifdef __CUDACC__
 
 /* A kernel's dynamic shared memory. */
@@ -76,6 +84,10 @@ static cudaError_t ks_launch(void (*kernel)(ks_site, Taken...), dim3 grid, int t
 {
     cudaLaunchAttribute attribute = {};
     cudaLaunchConfig_t config = {};
+    if (ks_noting) {
+        *ks_noting = {(const void *)kernel, threads, shared_bytes};
+        return cudaSuccess;
+    }
     attribute.id = cudaLaunchAttributeCooperative;
     attribute.val.cooperative = 1;
     config.gridDim = grid;

@@ -95,6 +95,10 @@ ks_status mm_launch(const mm_problem *p, const ks_matmul_candidate *candidate, c
     mm_fit fit = mm_fit_to(p, candidate);
     mm_maps maps = {};
     cudaError_t code = candidate->packed ? launch_pack(p, &fit, *site, stream) : cudaSuccess;
+    if (ks_noting) {
+        *ks_noting = {mm_function(&fit.kernel), fit.kernel.threads, (size_t)fit.kernel.shared_bytes};
+        return KS_OK;
+    }
     if (fit.kernel.tma && !make_maps(p, candidate->table, &fit, site->only.in, &maps))
         return ks_fail(error, KS_DEVICE, "matmul: the driver makes no tensor map");
     void *arguments[] = {(void *)(uintptr_t)site, &fit.args, &maps};

@@ -131,6 +131,7 @@ static ks_status take_value(config_loader *loader, const ks_command_row *row, co
         loader->config->help = value;
         return value ? check_topic(loader, value) : KS_OK;
     case KS_COMMAND_HEALTHCHECK:
+    case KS_COMMAND_PLANS:
         loader->config->url = value;
         return KS_OK;
     case KS_COMMAND_MANUAL:
@@ -159,9 +160,10 @@ static int take_command(config_loader *loader, const cli_argument *argument, int
     const ks_command_row *row = ks_command_find(argument->name, argument->length);
     const char *value = argument->value;
     if (!row) return 0;
-    const bool is_file = row->command == KS_COMMAND_SERVE, is_url = row->command == KS_COMMAND_HEALTHCHECK;
+    const bool is_file = row->command == KS_COMMAND_SERVE, is_health = row->command == KS_COMMAND_HEALTHCHECK;
+    const bool is_url = is_health || row->command == KS_COMMAND_PLANS;
     if (!is_file) loader->command = row->command;
-    if (is_url) value = take_question(loader->config, value);
+    if (is_health) value = take_question(loader->config, value);
     if (row->command == KS_COMMAND_TUNE) return take_shapes(loader, value, argc, argv, i) == KS_OK ? 1 : -1;
     if (!value && *i + 1 < argc && (is_file || (is_url && argv[*i + 1][0] != '-'))) value = argv[++*i];
     return take_value(loader, row, value) == KS_OK ? 1 : -1;

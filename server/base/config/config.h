@@ -39,7 +39,7 @@ typedef struct ks_config {
     const char *file;      /* that was read (--config), or NULL */
     const char *help;      /* of --help: "all" or a name; NULL: what most operators need */
     const char *word;      /* of --manual, --completion, --dump-config, as table.h has their words; NULL: none */
-    const char *url;       /* of --healthcheck, or NULL */
+    const char *url;       /* of --healthcheck or --plans, or NULL */
     bool health_live;      /* it asks for live, not ready */
     const char *self_test; /* "table" or "json": what --self-test writes; NULL: it is not asked for */
     ks_list tune;          /* of --tune */
@@ -58,7 +58,8 @@ typedef enum ks_command {
     KS_COMMAND_LIST_DEVICES,
     KS_COMMAND_TUNE,
     KS_COMMAND_SELF_TEST,
-    KS_COMMAND_HEALTHCHECK
+    KS_COMMAND_HEALTHCHECK,
+    KS_COMMAND_PLANS
 } ks_command;
 
 /* Exit codes, as sysexits.h; systemd prints them by name. X(NAME, code, whether a restart may help, "meaning") */

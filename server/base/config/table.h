@@ -54,7 +54,7 @@ typedef struct ks_command_row {
     ks_rank rank;
     const char *help;
 } ks_command_row;
-enum { KS_COMMANDS = 11 };
+enum { KS_COMMANDS = 12 };
 extern const ks_command_row ks_commands[KS_COMMANDS];
 
 typedef struct ks_owned_text {

@@ -12,7 +12,7 @@ enum { RUNS_LEAST = 3 };
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Buffers larger than caches; their pages are there before the clock starts. */
+/* Bytes read and written. Buffers larger than caches; their pages are there before the clock starts. */
 static ks_status measure_memcpy(double *gbs, int64_t for_ns, ks_error *error)
 {
     const size_t bytes = 64 << 20;
@@ -28,7 +28,7 @@ static ks_status measure_memcpy(double *gbs, int64_t for_ns, ks_error *error)
         const float us = (float)(ks_now_ns() - begun_ns) / 1e3f;
         kept = ks_samples_add(&samples, &us, 1);
     }
-    *gbs = kept ? (double)bytes / 1e3 / ks_samples_quantile(&samples, 0.5) : 0;
+    *gbs = kept ? 2 * (double)bytes / 1e3 / ks_samples_quantile(&samples, 0.5) : 0;
     ks_samples_free(&samples);
     munmap(both, 2 * bytes);
     return kept ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for latencies");
@@ -122,8 +122,9 @@ ks_status ks_test_device_limits_measure(ks_test *test, int64_t for_ns, ks_error 
 {
     const ks_daemon *daemon = test->daemon;
     ks_status status = measure_memcpy(&test->device_limits.memcpy_gbs, for_ns / 3, error);
-    if (status == KS_OK && daemon->backend->probe)
-        status = daemon->backend->probe->device_limits(daemon->device, &test->device_limits.device, error);
+    const ks_probe *probe = daemon->backend->probe;
+    if (status == KS_OK && probe && probe->device_limits)
+        status = probe->device_limits(daemon->device, &test->device_limits.device, error);
     if (status == KS_OK) status = measure_engine(test, for_ns / 3, error);
     return status;
 }

@@ -59,7 +59,8 @@ static void put_device_limits(const ks_test *test, ks_text *out)
     put_floor(out, "copy, host to device", device->h2d_gbs, "GB/s", "64 MiB, pinned");
     put_floor(out, "copy, device to host", device->d2h_gbs, "GB/s", "64 MiB, pinned");
     put_floor(out, "copies both ways at once, each", device->both_gbs, "GB/s", "64 MiB, pinned");
-    put_floor(out, "memcpy on the host", test->device_limits.memcpy_gbs, "GB/s", "64 MiB, one thread");
+    put_floor(out, "memcpy on the host", test->device_limits.memcpy_gbs, "GB/s",
+              "64 MiB, read and written, one thread");
     ks_text_puts(out, "the daemon's engine without HTTP, one request after the other\n");
     put_floor(out, "softmax of one row, 4 KiB", test->device_limits.row_us, "us", "submitted .. handed back");
     put_floor(out, "softmax of a large body", test->device_limits.large_gbs, "GB/s", "one lane");

@@ -1091,30 +1091,6 @@ static void documents_are_the_protocols_examples(void **state)
                       "\"ns\":200000},\"compute_infer\":{\"count\":12,\"ns\":300000},\"compute_output\":{\"count\":12,"
                       "\"ns\":180000}}],"
                       "\"memory_usage\":[]}]}");
-    ks_plan plan = {.in_bytes = 24, .out_bytes = 24, .batch_max = 128};
-    plan.spec.op = softmax->op;
-    plan.spec.given = plan.spec.outputs = 1;
-    plan.spec.in[0] = plan.spec.out[0] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {2, 3}, .size_bytes = 24};
-    plan.spec.flops = 30;
-    plan.kernel_info =
-        (ks_kernel_info){.kernel = "held<FP32>", .grid = 2, .threads = 64, .cluster = 1, .shared_bytes = 512};
-    ks_device_info device = {.backend = "cuda", .linked = true};
-#define PLAN(floor, measured)                                                                                          \
-    "{\"model_name\":\"softmax\",\"model_version\":\"1\",\"backend\":\"cuda\",\"inputs\":[{\"name\":\"INPUT0\","       \
-    "\"datatype\":"                                                                                                    \
-    "\"FP32\",\"shape\":[2,3]}],\"outputs\":[{\"name\":\"OUTPUT0\",\"datatype\":\"FP32\",\"shape\":[2,3]}],"           \
-    "\"kernel\":"                                                                                                      \
-    "\"held<FP32>\",\"grid\":2,\"threads\":64,\"cluster\":1,\"shared_bytes\":512,\"path\":\"mapped\",\"batch_max\":"   \
-    "128,"                                                                                                             \
-    "\"bytes\":48,\"flops\":30,\"lower_bound\":{\"of\":\"bytes\"," floor                                               \
-    "},\"measured\":{\"of\":\"kernels and link\"," measured "},\"tuned\":null}"
-    ks_document_plan(&text, softmax, &plan, "mapped", &device);
-    check_text(&text, PLAN("\"copy_gbs\":null,\"us\":null", "\"runs\":0,\"us\":null,\"share\":null"));
-    device.copy_gbs = 4000;
-    plan.timed_jobs = 4;
-    plan.timed_ns = 9600;
-    ks_document_plan(&text, softmax, &plan, "mapped", &device);
-    check_text(&text, PLAN("\"copy_gbs\":4000,\"us\":1.2e-05", "\"runs\":4,\"us\":2.4,\"share\":5e-06"));
     ks_document_error(&text, "a \"quoted\" sentence");
     check_text(&text, "{\"error\":\"a \\\"quoted\\\" sentence\"}");
 }

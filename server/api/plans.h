@@ -1,0 +1,29 @@
+/* What has run: the plans of all shards, merged. Any thread. */
+#ifndef KS_API_PLANS_H
+#define KS_API_PLANS_H
+#include "api/view.h"
+#include "base/text.h"
+
+typedef enum ks_plans_order {
+    KS_PLANS_BY_TIME,    /* of kernels, in all: most first */
+    KS_PLANS_BY_SHARE,   /* of the roofline: least first, what is not known last */
+    KS_PLANS_BY_LAUNCHES /* most first */
+} ks_plans_order;
+
+/* One row of each plan that has run: counts are the sums of all shards, the rest is the shard's that ran the most jobs. */
+typedef struct ks_plan_list {
+    ks_plan_row *row; /* malloc'ed, owned */
+    int count;
+} ks_plan_list;
+
+/* KS_MEMORY. */
+ks_status ks_plans_collect(const ks_api_view *view, ks_plan_list *out, ks_error *error);
+void ks_plans_sort(const ks_api_view *view, ks_plan_list *list, ks_plans_order order);
+void ks_plans_free(ks_plan_list *list);
+
+/* The document /v2/plans. query: raw, top=N and sort=time|share|launches. KS_PARAMETER, KS_MEMORY. */
+ks_status ks_plans_write(const ks_api_view *view, const char *query, bool csv, ks_text *out, ks_error *error);
+/* The document of one plan. path: ks_engine_path's. */
+void ks_plans_write_one(const ks_api_view *view, const char *model, const ks_plan *plan, const char *path,
+                        ks_text *out);
+#endif

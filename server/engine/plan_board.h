@@ -1,0 +1,77 @@
+/* Where other threads read a shard's plans: what each one is, and what it has run.
+ *
+ * Owns     the places. A plan gets a free one when it is made and gives it back when it is evicted; a plan that finds none runs
+ *          unseen.
+ * Threads  a shard's board has one writer, that shard. Any thread reads: a place that is written over meanwhile is not given out.
+ * Limits   KS_BOARD_PLACES a shard. Their memory is touched as they are used. */
+#ifndef KS_PLAN_BOARD_H
+#define KS_PLAN_BOARD_H
+#include <stdatomic.h>
+
+#include "kernserve/backend.h"
+
+enum { KS_BOARD_PLACES = 4096 };
+
+/* What a plan is. */
+typedef struct ks_plan_facts {
+    ks_spec spec;
+    ks_kernel_info kernel_info;
+    ks_trials trials;
+    const char *path; /* ks_engine_path's: static */
+    int64_t batch_max;
+} ks_plan_facts;
+
+/* What has run since the plan was made; of kernels, since its algorithm was chosen. */
+typedef struct ks_plan_counts {
+    uint64_t launches, jobs, graph_hits;
+    uint64_t timed_jobs, timed_ns; /* jobs whose kernels were timed, and that time in all */
+} ks_plan_counts;
+
+typedef struct ks_plan_row {
+    ks_plan_facts facts;
+    ks_plan_counts counts;
+} ks_plan_row;
+
+enum {
+    KS_FACTS_WORDS = sizeof(ks_plan_facts) / sizeof(uint64_t),
+    KS_COUNTS_WORDS = sizeof(ks_plan_counts) / sizeof(uint64_t)
+};
+
+typedef struct ks_plan_place {
+    _Atomic uint64_t number; /* of what stands here; 0: nothing, or it is being written */
+    _Atomic uint64_t facts[KS_FACTS_WORDS];
+    _Atomic uint64_t counts[KS_COUNTS_WORDS];
+    struct ks_plan_place *next_free; /* the shard's */
+} ks_plan_place;
+
+typedef struct ks_plan_board ks_plan_board;   /* of one writer */
+typedef struct ks_plan_boards ks_plan_boards; /* of the daemon */
+
+ks_plan_boards *ks_boards_open(int writers); /* NULL: memory */
+void ks_boards_close(ks_plan_boards **boards);
+ks_plan_board *ks_boards_writer(ks_plan_boards *boards, int index);
+
+/* The writer's own thread. A plan was made: it gets a place; or its algorithm has changed. */
+void ks_board_put(ks_plan_board *board, ks_plan *plan, const char *path);
+void ks_board_take(ks_plan_board *board, ks_plan *plan); /* the plan is about to go */
+
+/* A batch of the plan is done: plain stores. */
+static inline void ks_board_count(const ks_plan *plan, const ks_batch *batch)
+{
+    if (!plan->place) return;
+    _Atomic uint64_t *counts = plan->place->counts;
+    const bool timed = batch->kernel_ns >= 0;
+    const uint64_t more[KS_COUNTS_WORDS] = {1, (uint64_t)batch->count, batch->graph == KS_GRAPH_HIT,
+                                            timed ? (uint64_t)batch->count : 0, timed ? (uint64_t)batch->kernel_ns : 0};
+    for (int i = 0; i < (int)KS_COUNTS_WORDS; i++)
+        atomic_store_explicit(&counts[i], atomic_load_explicit(&counts[i], memory_order_relaxed) + more[i],
+                              memory_order_relaxed);
+}
+
+/* Any thread. How many places of a board have been in use; what stands in one: false: nothing. */
+int ks_boards_writers(const ks_plan_boards *boards);
+int ks_board_used(const ks_plan_boards *boards, int writer);
+bool ks_board_read(const ks_plan_boards *boards, int writer, int place, ks_plan_row *out);
+/* The row of a plan that is on no board. */
+void ks_plan_row_of(const ks_plan *plan, const char *path, ks_plan_row *out);
+#endif
