@@ -78,7 +78,7 @@ static void print_group(ks_group group, bool all)
     for (int i = 0; i < KS_COMMANDS; i++) {
         if (ks_commands[i].group != group) continue;
         snprintf(form, sizeof form, "--%s%s", ks_commands[i].name, ks_commands[i].form);
-        if (!all && ks_commands[i].command == KS_COMMAND_HELP) continue; /* it stands in the last line */
+        if (!all && ks_commands[i].rest) continue;
         if (!all) print_basic(form, ks_commands[i].help, "");
         if (all) printf("  %s\n", form);
         if (all) print_wrapped(ks_commands[i].help, "");

@@ -46,6 +46,7 @@ typedef struct ks_command_row {
     const char *name, *form; /* form: what stands behind the name in --help */
     ks_command command;      /* KS_COMMAND_SERVE: --config */
     ks_group group;
+    bool rest; /* not on the screen of -h */
     const char *help;
 } ks_command_row;
 enum { KS_COMMANDS = 10 };

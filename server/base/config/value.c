@@ -27,27 +27,27 @@ const ks_option ks_options[KS_OPTIONS] = {
 };
 
 const ks_command_row ks_commands[KS_COMMANDS] = {
-    {"check-config", "", KS_COMMAND_CHECK_CONFIG, KS_GROUP_COMMANDS,
+    {"check-config", "", KS_COMMAND_CHECK_CONFIG, KS_GROUP_COMMANDS, false,
      "print what is wrong with the configuration; all that a start would meet, short of the device: addresses, tokens, "
-     "plans to "
-     "warm, files, memory"},
-    {"dump-config", "", KS_COMMAND_DUMP_CONFIG, KS_GROUP_COMMANDS, "print every value with its origin, as a file"},
-    {"list-devices", "", KS_COMMAND_LIST_DEVICES, KS_GROUP_COMMANDS, "print what --backend and --device can choose"},
-    {"self-test", "[=table|json]", KS_COMMAND_SELF_TEST, KS_GROUP_COMMANDS,
+     "plans to warm, files, memory"},
+    {"dump-config", "", KS_COMMAND_DUMP_CONFIG, KS_GROUP_COMMANDS, false,
+     "print every value with its origin, as a file"},
+    {"list-devices", "", KS_COMMAND_LIST_DEVICES, KS_GROUP_COMMANDS, false,
+     "print what --backend and --device can choose"},
+    {"self-test", "[=table|json]", KS_COMMAND_SELF_TEST, KS_GROUP_COMMANDS, false,
      "measure this host and the daemon on it; the limits of the host, and what the daemon reaches beside them"},
-    {"tune", " SHAPES...", KS_COMMAND_TUNE, KS_GROUP_COMMANDS,
+    {"tune", " SHAPES...", KS_COMMAND_TUNE, KS_GROUP_COMMANDS, false,
      "time the kernels of each shape; e.g. 64,4096:4096,4096:FP16; fills --tune-cache"},
-    {"healthcheck", "[=live]", KS_COMMAND_HEALTHCHECK, KS_GROUP_COMMANDS,
+    {"healthcheck", "[=live]", KS_COMMAND_HEALTHCHECK, KS_GROUP_COMMANDS, false,
      "ask a running daemon whether it is ready; or live; =ready is the preset; the daemon of this configuration, or "
-     "that of a URL "
-     "that follows"},
-    {"plans", "", KS_COMMAND_PLANS, KS_GROUP_COMMANDS,
-     "print what has run on a running daemon; how long it took and what bounds it; the daemon of this configuration, "
-     "or "
      "that of a URL that follows"},
-    {"version", ", -V", KS_COMMAND_VERSION, KS_GROUP_COMMANDS, "print the version and what was built in"},
-    {"help", "[=all|NAME], -h", KS_COMMAND_HELP, KS_GROUP_COMMANDS, "print this, all options, or one"},
-    {"config", " FILE", KS_COMMAND_SERVE, KS_GROUP_LIFE,
+    {"plans", " [URL]", KS_COMMAND_PLANS, KS_GROUP_COMMANDS, true,
+     "print what has run on a running daemon; how long it took and what bounds it; the daemon of this configuration, "
+     "or that of a URL that follows"},
+    {"version", ", -V", KS_COMMAND_VERSION, KS_GROUP_COMMANDS, false, "print the version and what was built in"},
+    {"help", "[=all|NAME], -h", KS_COMMAND_HELP, KS_GROUP_COMMANDS, true, /* it stands in the last line of -h */
+     "print this, all options, or one"},
+    {"config", " FILE", KS_COMMAND_SERVE, KS_GROUP_LIFE, false,
      "key = value lines; # begins a comment, keys of lists are repeated"}};
 
 const ks_command_row *ks_command_find(const char *name, size_t length)
