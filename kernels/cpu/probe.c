@@ -85,7 +85,8 @@ static int64_t time_read(const unsigned char *from, size_t bytes)
 static double median_rate(int64_t times[RUNS], double bytes)
 {
     qsort(times, RUNS, sizeof times[0], compare_times);
-    return times[RUNS / 2] > 0 ? bytes / (double)times[RUNS / 2] : 0;
+    const int64_t median = times[RUNS / 2];
+    return median > 0 ? bytes / (double)median : 0;
 }
 
 /* probe.memory */

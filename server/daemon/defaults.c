@@ -148,7 +148,7 @@ void ks_defaults_engine(const ks_config *config, ks_engine_options *out)
     out->lanes = (int)config->lanes;
     defaults_classes(config, out);
     out->plan_bytes = config->plan_cache;
-    out->plans_max = (size_t)config->plans;
+    out->plans_max = (size_t)config->max_plans;
     out->queue_max = (int)config->queue;
     out->stall_ns = config->stall_timeout;
     out->scrub = config->scrub;

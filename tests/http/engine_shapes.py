@@ -6,7 +6,7 @@ a question for a plan keeps none, and where the memory of the process is limited
 
 --count    so many distinct specs over all operations, in JSON, JSON + binary, OIP raw, plain raw and npy, and questions for
            plans (20000). Within a short run the plan cache is made small, so that it is full early.
---presets  --plan-cache and --plans as they are preset, which take some 100,000 specs to fill.
+--presets  --plan-cache and --max-plans as they are preset, which take some 100,000 specs to fill.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ from daemon import SKIP, Daemon, check, request, wrongs
 from files import write_npy
 
 DEPTH = 16  # requests under way on the connection
-SMALL = ("--plan-cache", "2M", "--plans", "1000")
+SMALL = ("--plan-cache", "2M", "--max-plans", "1000")
 HOT = request("POST", "/v2/models/softmax/infer?shape=64,64&datatype=FP32", (), struct.pack("<4096f", *([1.0] * 4096)))
 ONES = {"FP32": struct.pack("<65536f", *([1.0] * 65536)), "FP64": struct.pack("<65536d", *([1.0] * 65536))}
 SIZE = {"FP32": 4, "FP64": 8}

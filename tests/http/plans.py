@@ -158,6 +158,8 @@ def command(daemon, path):
         check(lines[0].split()[:3] == ["op", "type", "shapes"] and len({len(line) for line in lines}) == 1, options, lines)
     wrong = subprocess.run([path, "--plans", "http://%s/v2/plans?top=0" % admin], capture_output=True, text=True, timeout=30)
     check(wrong.returncode == 71 and "status 400" in wrong.stderr and "top=0" in wrong.stderr, wrong)
+    old = subprocess.run([path, "--plans", "64"], capture_output=True, text=True, timeout=30)
+    check(old.returncode == 64 and "--max-plans" in old.stderr, old)
     nobody = subprocess.run([path, "--admin-listen", "", "--plans"], capture_output=True, text=True, timeout=30)
     check(nobody.returncode == 71 and "nothing listens" in nobody.stderr and not nobody.stdout, nobody)
 

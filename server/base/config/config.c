@@ -130,8 +130,13 @@ static ks_status take_value(config_loader *loader, const ks_command_row *row, co
     case KS_COMMAND_HELP:
         loader->config->help = value;
         return value ? check_topic(loader, value) : KS_OK;
-    case KS_COMMAND_HEALTHCHECK:
     case KS_COMMAND_PLANS:
+        if (value && strspn(value, "0123456789") == strlen(value))
+            return ks_fail(loader->error, KS_CONFIG, "--plans: '%.64s' is no URL; the number of plans is --max-plans",
+                           value);
+        loader->config->url = value;
+        return KS_OK;
+    case KS_COMMAND_HEALTHCHECK:
         loader->config->url = value;
         return KS_OK;
     case KS_COMMAND_MANUAL:

@@ -57,6 +57,7 @@ static const struct {
     {"load-model", "; until models can be loaded: GET /v2/models/stats lists what there is", false},
     {"http-thread-count", "; here it is --threads", false},
     {"log-verbose", "; here it is --log-level debug", false},
+    {"plans", "; here it is --max-plans", false}, /* our own old name, in files and the environment */
     {"exit-timeout-secs", "; here it is --shutdown-timeout", false},
     {"trace-config", "; see GET /v2/trace", false},
     {"build-info", "; here it is --version", false},

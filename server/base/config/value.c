@@ -46,7 +46,7 @@ const ks_command_row ks_commands[KS_COMMANDS] = {
      "print the manual page kernserve(8) or kernserve.conf(5), as mdoc"},
     {"completion", "=bash|zsh", "bash|zsh", KS_COMMAND_COMPLETION, KS_GROUP_COMMANDS, KS_RANK_REST,
      "print a shell's completion of this command line"},
-    {"plans", "", "", KS_COMMAND_PLANS, KS_GROUP_COMMANDS, KS_RANK_BASIC,
+    {"plans", " [URL]", "", KS_COMMAND_PLANS, KS_GROUP_COMMANDS, KS_RANK_REST,
      "print what has run on a running daemon; how long it took and what bounds it; the daemon of this configuration, "
      "or that of a URL that follows"},
     {"version", ", -V", "", KS_COMMAND_VERSION, KS_GROUP_COMMANDS, KS_RANK_BASIC,
