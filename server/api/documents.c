@@ -1,6 +1,5 @@
 #include "api/documents.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "codec/decode.h"
@@ -51,28 +50,13 @@ static bool wants_openmetrics(const char *accept)
     return open && (plain == NULL || open < plain);
 }
 
-/* A document may be asked for while a shard still opens its engine, or closes it. Nothing on a request's path takes this.
- */
-static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
-
-void ks_document_engine(ks_api_view *view, int shard, const ks_engine *engine)
-{
-    pthread_mutex_lock(&engines_lock);
-    view->engines[shard] = engine;
-    pthread_mutex_unlock(&engines_lock);
-}
-
 static void write_metrics(ks_api_view *view, const ks_document_request *request, ks_text *out,
                           const char **content_type)
 {
     ks_engine_stats engines[KS_SHARDS_MAX];
-    int shards = 0;
-    pthread_mutex_lock(&engines_lock);
-    for (int i = 0; i < view->shards && i < KS_SHARDS_MAX; i++) {
-        const ks_engine *engine = view->engines[i];
-        if (engine) ks_engine_read_stats(engine, &engines[shards++]);
-    }
-    pthread_mutex_unlock(&engines_lock);
+    ks_overlap_sums sums;
+    const int shards = ks_view_engines(view, engines);
+    if (view->overlap) ks_overlap_read(view->overlap, &sums);
     /* Asking the driver may take milliseconds, so shards leave the GPU's figures to the second listener. OpenMetrics has
      * no room for Triton's names. */
     const bool triton = view->config->triton_metrics, openmetrics = !triton && wants_openmetrics(request->accept);
@@ -91,7 +75,10 @@ static void write_metrics(ks_api_view *view, const ks_document_request *request,
                             .device_faults = atomic_load(view->device_faults),
                             .openmetrics = openmetrics,
                             .triton = triton,
-                            .gpu = gpu ? &figures : NULL};
+                            .gpu = gpu ? &figures : NULL,
+                            .overlap = view->overlap ? &sums : NULL,
+                            .device_used_bytes = atomic_load(&view->device_used_bytes),
+                            .device_free_bytes = atomic_load(&view->device_free_bytes)};
     ks_metrics_text(view->metrics, &document, out);
 }
 

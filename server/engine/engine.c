@@ -123,7 +123,7 @@ static ks_status make_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out
     if (status != KS_OK)
         ks_plans_drop(engine->plans, &plan);
     else
-        ks_books_plan(engine, plan);
+        ks_books_plan(engine, plan, ks_engine_path(engine, plan));
     ks_engine_count_plans(engine);
     *out = plan;
     return status;

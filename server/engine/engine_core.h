@@ -77,8 +77,8 @@ void ks_engine_count_plans(ks_engine *engine);
 /* books.c */
 void ks_books_launch(ks_engine *engine, const ks_lane_use *use,
                      int64_t total_ns); /* a batch that took so long is done */
-void ks_books_trial(ks_engine *engine, const ks_lane_use *use, int64_t total_ns); /* likewise, of a trial */
-void ks_books_plan(const ks_engine *engine, const ks_plan *plan);                 /* a plan was made */
+void ks_books_trial(ks_engine *engine, const ks_lane_use *use, int64_t total_ns);   /* likewise, of a trial */
+void ks_books_plan(const ks_engine *engine, const ks_plan *plan, const char *path); /* a plan was made, or tuned */
 
 /* graphs.c */
 void ks_graphs_launched(ks_engine *engine, int lane, int64_t now_ns); /* books the batch's hit or miss */

@@ -140,8 +140,10 @@ typedef struct ks_document {
     uint64_t device_faults;
 #define VALUE(id, ...) uint64_t id;
 #include "observe/metrics.def"
-    bool openmetrics, triton;         /* not both */
-    const struct ks_gpu_figures *gpu; /* with triton; NULL: not known here */
+    bool openmetrics, triton;                     /* not both */
+    const struct ks_gpu_figures *gpu;             /* with triton; NULL: not known here */
+    const struct ks_overlap_sums *overlap;        /* NULL: none is kept */
+    int64_t device_used_bytes, device_free_bytes; /* of a GPU's memory; -1: not known */
 } ks_document;
 /* The whole text of /metrics, Prometheus 0.0.4 or OpenMetrics 1.0.0. Any thread; allocates. */
 void ks_metrics_text(const ks_metrics *metrics, const ks_document *page, struct ks_text *out);

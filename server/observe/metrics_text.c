@@ -6,6 +6,7 @@
 #include "base/log_line.h"
 #include "observe/metrics_cells.h"
 #include "observe/metrics_sheet.h"
+#include "observe/overlap.h"
 #include "base/text.h"
 #include "base/version.h"
 
@@ -315,10 +316,48 @@ static void write_device_faults(page *p)
     ks_sheet_sample(&p->sheet, p->values->device_faults);
 }
 
+/* What is not known has no line: a 0 would be a reading. */
 static void write_device_memory(page *p)
 {
+    if (p->values->device_used_bytes < 0) return;
     label_device(p);
-    ks_sheet_sample(&p->sheet, p->values->device.memory_bytes);
+    write_of_state(p, 1, "used", (uint64_t)p->values->device_used_bytes);
+    write_of_state(p, 1, "free", (uint64_t)p->values->device_free_bytes);
+}
+
+static void write_time(page *p, const char *label, const char *value, uint64_t ns)
+{
+    label_device(p);
+    if (label) ks_sheet_label(&p->sheet, 1, label, value);
+    ks_sheet_seconds(&p->sheet, ns);
+}
+
+static void write_engine_busy(page *p)
+{
+    const ks_overlap_sums *sums = p->values->overlap;
+    if (!sums) return;
+#define X(cell, value) write_time(p, "engine", value, sums->cell);
+    KS_ENGINE_BUSY_TABLE(X)
+#undef X
+}
+
+static void write_engine_overlap(page *p)
+{
+    const ks_overlap_sums *sums = p->values->overlap;
+    if (!sums) return;
+#define X(cell, value) write_time(p, "pair", value, sums->cell);
+    KS_ENGINE_PAIR_TABLE(X)
+#undef X
+}
+
+static void write_engine_observed(page *p)
+{
+    if (p->values->overlap) write_time(p, NULL, NULL, p->values->overlap->observed);
+}
+
+static void write_timeline_overruns(page *p)
+{
+    if (p->values->overlap) ks_sheet_sample(&p->sheet, p->values->overlap->overruns);
 }
 
 /* --- rows ------------------------------------------------------------------------------------------------------------
@@ -370,10 +409,6 @@ static void write_functions(page *p)
 #define PAGE(id, ...)                                                                                                  \
     ks_sheet_begin(&p->sheet, F_##id);                                                                                 \
     write_##id(p);
-#define GPU(id, ...)                                                                                                   \
-    if (p->values->device.gpu) {                                                                                       \
-        PAGE(id)                                                                                                       \
-    }
 #include "observe/metrics.def"
 }
 

@@ -7,10 +7,10 @@ enum { PLANS = 4096, WORD = sizeof(uint64_t) };
 enum {
     LAUNCH_WORDS = sizeof(ks_launch_record) / WORD,
     REQUEST_WORDS = sizeof(ks_request_record) / WORD,
-    PLAN_WORDS = KS_PLAN_TEXT_MAX / WORD
+    PLAN_WORDS = sizeof(ks_plan_record) / WORD
 };
 static_assert(sizeof(ks_launch_record) % WORD == 0 && sizeof(ks_request_record) % WORD == 0 &&
-                  KS_PLAN_TEXT_MAX % WORD == 0,
+                  sizeof(ks_plan_record) % WORD == 0,
               "records are whole words");
 
 struct ks_timeline {
@@ -77,11 +77,9 @@ static bool get(const ks_ring *r, uint64_t number, void *record, int words)
     return atomic_load_explicit(at, memory_order_relaxed) == number;
 }
 
-void ks_timeline_add_plan(ks_shard_timeline *shard, uint64_t plan, const char *text)
+void ks_timeline_add_plan(ks_shard_timeline *shard, uint64_t plan, const ks_plan_record *record)
 {
-    char whole[KS_PLAN_TEXT_MAX] = "";
-    memcpy(whole, text, strnlen(text, KS_PLAN_TEXT_MAX - 1));
-    ks_ring_put(&shard->plans, plan, whole, PLAN_WORDS);
+    ks_ring_put(&shard->plans, plan, record, PLAN_WORDS);
 }
 
 uint64_t ks_timeline_launches(const ks_timeline *timeline, int shard)
@@ -104,7 +102,7 @@ bool ks_timeline_request(const ks_timeline *timeline, int shard, uint64_t number
     return get(&timeline->shard[shard].requests, number, out, REQUEST_WORDS);
 }
 
-bool ks_timeline_plan(const ks_timeline *timeline, int shard, uint64_t plan, char out[KS_PLAN_TEXT_MAX])
+bool ks_timeline_plan(const ks_timeline *timeline, int shard, uint64_t plan, ks_plan_record *out)
 {
     return get(&timeline->shard[shard].plans, plan, out, PLAN_WORDS);
 }

@@ -16,7 +16,7 @@
 typedef struct ks_timeline ks_timeline;             /* of the daemon */
 typedef struct ks_shard_timeline ks_shard_timeline; /* of one writer */
 
-enum { KS_PLAN_TEXT_MAX = 112, KS_TRACED_ID_MAX = 40 };
+enum { KS_PLAN_TEXT_MAX = 112, KS_PLAN_PATH_MAX = 16, KS_TRACED_ID_MAX = 40 };
 
 /* A launch that ended well. h2d, compute and d2h follow each other from launched_ns on. */
 typedef struct ks_launch_record {
@@ -36,6 +36,13 @@ typedef struct ks_request_record {
     uint64_t model : 32, status : 16, ran : 16; /* index; ks_status */
     char request_id[KS_TRACED_ID_MAX];          /* terminated; a longer one is cut */
 } ks_request_record;
+
+/* What a plan's launches do; texts are terminated, a longer one is cut. */
+typedef struct ks_plan_record {
+    char text[KS_PLAN_TEXT_MAX]; /* operation, datatype, shapes */
+    char kernel[KS_KERNEL_NAME]; /* as in ks_kernel_info */
+    char path[KS_PLAN_PATH_MAX]; /* to the device */
+} ks_plan_record;
 
 /* A record in its ring is its number and then its words; number 0 while it is being written. */
 typedef struct ks_ring {
@@ -87,8 +94,8 @@ static inline void ks_timeline_add_request(ks_shard_timeline *shard, const ks_re
 {
     ks_ring_add(&shard->requests, record, sizeof *record / sizeof(uint64_t));
 }
-void ks_timeline_add_plan(ks_shard_timeline *shard, uint64_t plan,
-                          const char *text); /* a plan was made: what its launches do */
+/* A plan was made, or has another kernel now. */
+void ks_timeline_add_plan(ks_shard_timeline *shard, uint64_t plan, const ks_plan_record *record);
 
 /* Any thread. The number of the last one; 0: none yet. */
 uint64_t ks_timeline_launches(const ks_timeline *timeline, int shard);
@@ -96,5 +103,5 @@ uint64_t ks_timeline_requests(const ks_timeline *timeline, int shard);
 /* false: it is gone, or not there yet. */
 bool ks_timeline_launch(const ks_timeline *timeline, int shard, uint64_t number, ks_launch_record *out);
 bool ks_timeline_request(const ks_timeline *timeline, int shard, uint64_t number, ks_request_record *out);
-bool ks_timeline_plan(const ks_timeline *timeline, int shard, uint64_t plan, char out[KS_PLAN_TEXT_MAX]);
+bool ks_timeline_plan(const ks_timeline *timeline, int shard, uint64_t plan, ks_plan_record *out);
 #endif

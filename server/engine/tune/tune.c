@@ -72,6 +72,7 @@ void ks_tune_take_over(ks_engine *engine, ks_plan *plan)
     if (!find_tuned(engine, plan, &tuned)) return;
     ks_graphs_drop(engine, plan);
     adopt(engine, plan, &tuned);
+    ks_books_plan(engine, plan, ks_engine_path(engine, plan));
 }
 
 /* What any shard has found since the last time. A plan that a job holds is left for the next time. */

@@ -16,6 +16,7 @@
 
 #include "observe/metrics.h"
 #include "observe/metrics_cells.h"
+#include "observe/overlap.h"
 #include "base/model.h"
 #include "base/text.h"
 
@@ -52,6 +53,9 @@ static int close_metrics(void **state)
     return metrics != NULL;
 }
 
+static const ks_overlap_sums sums = {
+    .busy_compute = 2500000000, .busy_any = 3000000000, .two = 500000000, .observed = 4000000000, .overruns = 9};
+
 /* The page, terminated; free it. */
 static char *page_text(bool openmetrics)
 {
@@ -60,6 +64,9 @@ static char *page_text(bool openmetrics)
                         .shards = 2,
                         .queue_capacity = 256,
                         .openmetrics = openmetrics,
+                        .overlap = &sums,
+                        .device_used_bytes = 1000,
+                        .device_free_bytes = 24,
                         .device = {.backend = "cuda",
                                    .gpu = true,
                                    .name = "Some \"GPU\" \\ 1",
@@ -170,8 +177,15 @@ static void writers_are_summed(void **state)
     assert_line(page, "kernserve_graph_capture_duration_seconds_count 4");
     assert_line(page, "kernserve_device_errors_total{device=\"0\",error=\"memory\"} 5");
     assert_line(page, "kernserve_device_errors_total{device=\"0\",error=\"device\"} 2");
-    assert_line(page, "kernserve_device_memory_bytes{device=\"0\"} 1048576");
-    assert_line(page, "kernserve_engine_busy_seconds_total{device=\"0\",engine=\"h2d\"} 1.5");
+    assert_line(page, "kernserve_device_memory_bytes{device=\"0\",state=\"used\"} 1000");
+    assert_line(page, "kernserve_device_memory_bytes{device=\"0\",state=\"free\"} 24");
+    assert_line(page, "kernserve_batch_seconds_total{device=\"0\",engine=\"h2d\"} 1.5");
+    assert_line(page, "kernserve_engine_busy_seconds_total{device=\"0\",engine=\"compute\"} 2.5");
+    assert_line(page, "kernserve_engine_busy_seconds_total{device=\"0\",engine=\"any\"} 3.0");
+    assert_line(page, "kernserve_engine_overlap_seconds_total{device=\"0\",pair=\"any\"} 0.5");
+    assert_line(page, "kernserve_engine_overlap_seconds_total{device=\"0\",pair=\"all\"} 0.0");
+    assert_line(page, "kernserve_engine_observed_seconds_total{device=\"0\"} 4.0");
+    assert_line(page, "kernserve_timeline_overruns_total 9");
     assert_line(page, "kernserve_state{kernserve_state=\"ready\"} 1");
     assert_line(page, "kernserve_device_info{device=\"0\",uuid=\"GPU-1\",model_name=\"Some \\\"GPU\\\" \\\\ 1\","
                       "compute_capability=\"9.0\",driver_version=\"1.2\"} 1");
