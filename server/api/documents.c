@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "codec/decode.h"
+#include "api/board/board.h"
 #include "api/openapi.h"
 #include "api/trace.h"
 
@@ -89,6 +90,7 @@ static void write_index(const ks_api_view *view, bool admin, ks_text *out)
     ks_text_json(out, view->config->server_name, strlen(view->config->server_name));
     ks_text_puts(out, ",\"version\":\"" KS_VERSION "\",\"links\":[");
     if (!admin) ks_text_puts(out, "\"/v2\",\"/v2/models/stats\",\"/openapi.json\",");
+    if (admin && view->config->status) ks_text_puts(out, "\"/status\",\"/status.json\",");
     if (admin) ks_text_puts(out, "\"/v2/trace\",");
     ks_text_puts(out, "\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\"]}");
 }
@@ -101,6 +103,19 @@ static ks_status write_plan(const ks_api_view *view, ks_infers *infers, const ks
     const ks_status status = ks_infers_plan(infers, route->model, route->query, &plan, &path, error);
     if (status == KS_OK) ks_document_plan(out, route->model, &plan, path, view->device_info);
     return status;
+}
+
+static ks_status write_status(ks_api_view *view, const ks_route *route, ks_text *out, const char **content_type,
+                              ks_error *error)
+{
+    if (!view->config->status || !view->board) return ks_fail(error, KS_PATH, "Not Found: the option is --no-status");
+    if (route->id == KS_ROUTE_STATUS) {
+        ks_board_json(view->board, out);
+        return KS_OK;
+    }
+    *content_type = "text/html; charset=utf-8";
+    ks_board_page(view->board, out);
+    return KS_OK;
 }
 
 static void write_document(ks_api_view *view, const ks_document_request *request, ks_text *out)
@@ -163,6 +178,9 @@ ks_status ks_document_make(ks_api_view *view, const ks_document_request *request
         return ks_control_register(view, request->route, request->control, error);
     case KS_ROUTE_UNREGISTER:
         return ks_control_unregister(view, request->route, error);
+    case KS_ROUTE_STATUS:
+    case KS_ROUTE_STATUS_PAGE:
+        return write_status(view, request->route, out, content_type, error);
     case KS_ROUTE_TIMELINE:
         return ks_trace_write(view->timeline, view->shards, view->device_info, request->route->query, out, error);
     case KS_ROUTE_TRACE:

@@ -176,6 +176,7 @@ void ks_metrics_inference(ks_shard_metrics *m, const ks_record *record)
     count_stats(&cells->stats, record);
     if (record->status != KS_OK) return;
     observe(&cells->duration, record->total_ns);
+    add(&m->latency[ks_latency_step(record->total_ns)], 1);
     if (!record->executed) return;
     for (int phase = 0; phase < KS_PHASES; phase++)
         if (record->phase_ns[phase] >= 0 && phase != KS_PHASE_send)
@@ -228,6 +229,11 @@ uint64_t ks_metrics_sum(const ks_metrics *metrics, ks_count count)
 int64_t ks_metrics_in_flight_now(const ks_metrics *metrics)
 {
     return (int64_t)ks_metrics_sum(metrics, KS_COUNT_in_flight);
+}
+
+int64_t ks_metrics_connections_now(const ks_metrics *metrics)
+{
+    return (int64_t)ks_metrics_sum(metrics, KS_COUNT_connections);
 }
 
 void ks_metrics_reloaded(ks_metrics *metrics, bool accepted)

@@ -40,7 +40,8 @@ ks_outcome ks_outcome_of(ks_status status);
     X(model_metadata)                                                                                                  \
     X(model_config)                                                                                                    \
     X(model_ready)                                                                                                     \
-    X(model_stats) X(model_plan) X(metrics) X(index) X(repository) X(logging) X(trace) X(shared_memory) X(other)
+    X(model_stats)                                                                                                     \
+    X(model_plan) X(metrics) X(status) X(index) X(repository) X(logging) X(trace) X(shared_memory) X(other)
 typedef enum ks_handler {
 #define X(name) KS_HANDLER_##name,
     KS_HANDLER_TABLE(X)
@@ -86,7 +87,9 @@ void ks_metrics_http(ks_shard_metrics *m, ks_handler handler, ks_method method, 
 void ks_metrics_rejected(ks_shard_metrics *m, ks_status status);
 void ks_metrics_add(ks_shard_metrics *m, ks_count count, int64_t n); /* n below 0: of a gauge */
 
-int64_t ks_metrics_in_flight_now(const ks_metrics *metrics); /* sum of all writers; any thread */
+/* Sums of all writers; any thread. */
+int64_t ks_metrics_in_flight_now(const ks_metrics *metrics);
+int64_t ks_metrics_connections_now(const ks_metrics *metrics);
 
 /* A connection was closed as one above --connections-per-address. Any thread. */
 void ks_metrics_address_full(ks_metrics *metrics);

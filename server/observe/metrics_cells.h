@@ -4,6 +4,7 @@
 #define KS_METRICS_CELLS_H
 #include <stdatomic.h>
 
+#include "observe/latency.h"
 #include "observe/metrics.h"
 #include "base/model.h"
 
@@ -39,6 +40,7 @@ struct ks_shard_metrics {
     ks_cell http[KS_HANDLERS][KS_METHODS][KS_CODES];
     ks_cell http_in[KS_HANDLERS], http_out[KS_HANDLERS];
     ks_cell rejected[KS_STATUS_COUNT];
+    ks_cell latency[KS_LATENCY_STEPS]; /* requests answered 200, of all models, by ks_latency_step */
 };
 
 struct ks_metrics {
