@@ -9,7 +9,7 @@
 #include "base/model.h"
 #include "base/version.h"
 
-enum { LAUNCHES_MOST = 4000, PLANS_NAMED = 256 };
+enum { LAUNCHES_MOST = 4000, PLANS_NAMED = 1024 };
 
 static void put_text(ks_text *out, const char *text)
 {
