@@ -212,7 +212,7 @@ def busy_gpu(document):
     big["device"].update(backend="cuda", name="A GPU", memory={"used": 31 << 30, "free": 110 << 30})
     t = big["timeline"]
     t["lanes"] = [{"shard": i // 2, "lane": i % 2} for i in range(16)]
-    t["plans"], t["kept"] = shapes[:200], 123456
+    t["plans"], t["kept"], t["from_ns"], t["to_ns"] = shapes[:200], 123456, now - 2000000000, now
     t["launches"] = [[lane, drawn.randrange(200), drawn.choice((1, 1, 4, 32)), now - 2000000000 + k * 8000000 + drawn.randrange(1000000),
                       drawn.randrange(200000, 900000), drawn.randrange(300000, 5000000), drawn.randrange(100000, 700000), 2] for k in range(250) for lane in range(16)]
     t.update(observed_ns=2000000000, overlap_ratio=0.6834, busy_ns={"h2d": 1213000000, "compute": 1890000000, "d2h": 901000000, "any": 1980000000})
@@ -224,20 +224,23 @@ def busy_gpu(document):
 
 def many_plans(browser, url, remote, keep):
     document = json.dumps(busy_gpu(json.loads(remote.get("/status.json").body)))
+    first = []
     for scheme in ("light", "dark"):
         with Page(browser, url, color_scheme=scheme, viewport={"width": 1280, "height": 900}) as p:
             p.page.route("**/status.json", lambda route: route.fulfill(body=document, content_type="application/json"))
             p.page.goto(url + "/status")
             p.drawn()
-            took = [float(p.page.evaluate("document.documentElement.dataset.drawn"))]  # all of it; then what has changed
+            took = []
+            first.append(float(p.page.evaluate("document.documentElement.dataset.drawn")))
             for _ in range(3):
                 p.page.wait_for_timeout(1000)
                 took.append(float(p.page.evaluate("document.documentElement.dataset.drawn")))
-            print("1,000 plans, 4,000 launches: drawn in %s ms" % took)
+            print("1,000 plans, 4,000 launches: drawn in %s ms, then in %s" % (first[-1], took))
             check(min(took) < DRAW_MS, "1,000 plans take", took, "ms")
-            check(len(p.page.query_selector_all("#plans tbody tr")) == 1000, "rows of plans")
+            p.comes("document.querySelectorAll('#plans tbody tr').length === 1000 || null")
             p.page.screenshot(path=os.path.join(keep, "busy-%s.png" % scheme), full_page=True)
             p.quiet("many plans")
+    check(min(first) < DRAW_MS, "1,000 plans take", first, "ms at first")
 
 
 def main():

@@ -186,9 +186,9 @@ static void put_plans(const ks_board *board, ks_text *out)
 typedef struct timeline {
     const ks_timeline *records;
     int shards;
-    int64_t since_ns, from_ns, to_ns;
-    uint64_t every; /* of the records one is written */
-    bool written;   /* one was */
+    int64_t since_ns, from_ns; /* launches that ended since then are looked for; since from_ns all of them are here */
+    uint64_t every;            /* of the records one is written */
+    bool written;              /* one was */
     int lanes, plans;
     short lane_at[KS_SHARDS_MAX][KS_LANES_MAX]; /* 1 + its place */
     struct {
@@ -224,13 +224,24 @@ static int plan_of(timeline *t, int shard, uint64_t id)
 
 typedef void visit_fn(timeline *t, int shard, uint64_t number, const ks_launch_record *r, ks_text *out);
 
+static int64_t end_of(const ks_launch_record *r)
+{
+    return r->launched_ns + r->h2d_ns + r->compute_ns + r->d2h_ns;
+}
+
+/* Newest first, until the time or the records end; what has ended before the oldest record of any shard is not all here. */
 static void visit(timeline *t, ks_text *out, visit_fn *each)
 {
     for (int shard = 0; shard < t->shards; shard++) {
-        ks_launch_record r;
+        int64_t oldest_ns = t->since_ns;
         for (uint64_t n = ks_timeline_launches(t->records, shard); n > 0; n--) {
-            if (!ks_timeline_launch(t->records, shard, n, &r)) break;
-            if (r.launched_ns + r.h2d_ns + r.compute_ns + r.d2h_ns < t->since_ns) break;
+            ks_launch_record r;
+            if (!ks_timeline_launch(t->records, shard, n, &r)) {
+                if (oldest_ns > t->from_ns) t->from_ns = oldest_ns;
+                break;
+            }
+            oldest_ns = end_of(&r);
+            if (oldest_ns < t->since_ns) break;
             each(t, shard, n, &r, out);
         }
     }
@@ -241,10 +252,8 @@ static void count_launch(timeline *t, int shard, uint64_t number, const ks_launc
 {
     (void)shard;
     (void)number;
+    (void)r;
     (void)out;
-    const int64_t end_ns = r->launched_ns + r->h2d_ns + r->compute_ns + r->d2h_ns;
-    if (r->launched_ns < t->from_ns || t->from_ns == 0) t->from_ns = r->launched_ns;
-    if (end_ns > t->to_ns) t->to_ns = end_ns;
     t->every++;
 }
 
@@ -299,13 +308,14 @@ static void put_timeline(const ks_board *board, ks_text *out)
         ks_text_puts(out, ",\n\"timeline\":null");
         return;
     }
+    const int64_t now_ns = ks_now_ns(), since_ns = now_ns - KS_BOARD_TIMELINE_S * INT64_C(1000000000);
     timeline t = {.records = board->view->timeline,
                   .shards = board->view->shards,
-                  .since_ns = ks_now_ns() - KS_BOARD_TIMELINE_S * INT64_C(1000000000)};
+                  .since_ns = since_ns,
+                  .from_ns = since_ns > board->opened_ns ? since_ns : board->opened_ns};
     visit(&t, out, count_launch);
-    if (t.from_ns < t.since_ns && t.every > 0) t.from_ns = t.since_ns;
     ks_text_printf(out, ",\n\"timeline\":{\"from_ns\":%" PRId64 ",\"to_ns\":%" PRId64 ",\"kept\":%" PRIu64 ",",
-                   t.from_ns, t.to_ns, t.every);
+                   t.from_ns, now_ns, t.every);
     put_overlap(board, out);
     ks_text_puts(out, ",\"launches\":[");
     t.every = t.every / LAUNCHES_MOST + 1;
