@@ -81,6 +81,8 @@ ks_shard_metrics *ks_metrics_writer(ks_metrics *metrics, int index);
 
 /* The writer's own thread: */
 void ks_metrics_inference(ks_shard_metrics *m, const ks_record *record);
+/* A request answered 200 whose client samples its trace: the exemplar of its bucket of the duration. */
+void ks_metrics_exemplar(ks_shard_metrics *m, int model, int64_t total_ns, const uint64_t trace[2]);
 void ks_metrics_send(ks_shard_metrics *m, int model, int64_t ns); /* the answer's sending ended */
 void ks_metrics_http(ks_shard_metrics *m, ks_handler handler, ks_method method, int code, uint64_t in_bytes,
                      uint64_t out_bytes);

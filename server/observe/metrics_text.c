@@ -34,7 +34,8 @@ typedef struct page {
     int models;          /* with the unknown one, the last */
 } page;
 
-static void histogram(ks_sheet *sheet, const ks_metrics *metrics, size_t offset)
+/* exemplars: of the buckets; NULL: it has none. */
+static void histogram(ks_sheet *sheet, const ks_metrics *metrics, size_t offset, const ks_exemplar *exemplars)
 {
     uint64_t count = 0, sum_ns = 0;
     for (int b = 0; b <= KS_BOUNDS; b++) {
@@ -44,6 +45,9 @@ static void histogram(ks_sheet *sheet, const ks_metrics *metrics, size_t offset)
             if (b == 0) sum_ns += relaxed(&h->sum_ns);
         }
         ks_sheet_bucket(sheet, ks_bound_text[b], count);
+        uint64_t trace[2], total_ns, wall_ms;
+        if (exemplars && sheet->openmetrics && ks_metrics_exemplar_read(&exemplars[b], trace, &total_ns, &wall_ms))
+            ks_sheet_exemplar(sheet, trace, total_ns, wall_ms);
     }
     ks_sheet_sum(sheet, count, sum_ns);
 }
@@ -202,7 +206,7 @@ static void write_duration(page *p)
     for (int m = 0; m + 1 < p->models; m++) {
         if (!is_listed(p->metrics, m)) continue;
         ks_sheet_label(&p->sheet, 0, "model", model_name(m));
-        histogram(&p->sheet, p->metrics, offsetof(ks_shard_metrics, model[m].duration));
+        histogram(&p->sheet, p->metrics, offsetof(ks_shard_metrics, model[m].duration), p->metrics->exemplars[m]);
     }
 }
 
@@ -212,7 +216,7 @@ static void write_phase(page *p)
         for (int phase = 0; phase < KS_PHASES && has_requests(p->metrics, m); phase++) {
             ks_sheet_label(&p->sheet, 0, "model", model_name(m));
             ks_sheet_label(&p->sheet, 1, "phase", ks_phase_name((ks_phase)phase));
-            histogram(&p->sheet, p->metrics, offsetof(ks_shard_metrics, model[m].phase[phase]));
+            histogram(&p->sheet, p->metrics, offsetof(ks_shard_metrics, model[m].phase[phase]), NULL);
         }
 }
 

@@ -6,12 +6,14 @@ status.py KERNSERVE    with the Python of requirements.txt. Exit code 77: jsonsc
   - status.schema.json takes the document in each state; nothing that is not known has a number
   - requests, refusals and bodies of the last minutes are those that were sent; a quantile lies within a sixteenth of what clients see
   - the slow requests are those that were slow, by their ids, and their phases add up to their totals
+  - a sampled trace is the exemplar of its bucket in OpenMetrics
   - a name that a client gives stays text; --no-status, tokens and the data listener answer as for the metrics
 """
 
 import collections
 import json
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -137,6 +139,22 @@ def hostile(daemon):
     check(HOSTILE not in page and "&lt;img/src=x&gt;" in page, "a client's name became an element")
 
 
+def exemplars(daemon):
+    """Of requests whose client samples their trace, and of no other."""
+    ids = {flag: "%032x" % (0xabc << 8 | flag) for flag in (0, 1)}
+    with daemon.connect() as connection:
+        for flag, trace in ids.items():
+            fields = [("traceparent", "00-%s-00f067aa0ba902b7-%02x" % (trace, flag))]
+            connection.ask(request("POST", "/v2/models/softmax/infer?shape=2,3&datatype=FP32", fields, bytes(24)))
+        connection.ask(infer())
+    with second(daemon).connect() as connection:
+        page = connection.ask(request("GET", "/metrics", [("Accept", "application/openmetrics-text")])).body.decode()
+    found = re.findall(r'^kernserve_inference_request_duration_seconds_bucket\{model="softmax",le="([^"]+)"\} \d+ # \{trace_id="([0-9a-f]+)"\} (\S+) (\S+)$', page, re.M)
+    check([trace for _, trace, _, _ in found] == [ids[1]], "exemplars", found)
+    check(all(float(value) <= float(le) and abs(float(at) - time.time()) < 60 for le, _, value, at in found), found)
+    check(page.count(" # {") == len(found), "exemplars elsewhere")
+
+
 def draining(daemon, validator):
     process = daemon.process
     process.terminate()
@@ -173,6 +191,7 @@ def main():
         check(document["timeline"] is None and document["plans"] == [] and document["slow"] == [], "no timeline", document["timeline"])
     with Daemon(path) as daemon:
         hostile(daemon)
+        exemplars(daemon)
     doors(path)
     print("%d wrong" % wrongs())
     return 1 if wrongs() else 0

@@ -199,6 +199,34 @@ static void writers_are_summed(void **state)
     free(page);
 }
 
+/* Exemplars stand at the bucket of their time, in OpenMetrics alone; the last one of a bucket stays. */
+static void a_bucket_has_an_exemplar(void **state)
+{
+    (void)state;
+    const uint64_t first[2] = {1, 2}, second[2] = {0x0af7651916cd43dd, 0x8448eb211c80319c};
+    ks_metrics_exemplar(ks_metrics_writer(metrics, 0), 0, 900000, first);
+    ks_metrics_exemplar(ks_metrics_writer(metrics, 1), 0, 600000, second);
+    ks_metrics_exemplar(ks_metrics_writer(metrics, 1), 0, 700, first);
+    char *page = page_text(true), *at;
+    const char *const lines[] = {
+        "kernserve_inference_request_duration_seconds_bucket{model=\"softmax\",le=\"0.001\"} 0 "
+        "# {trace_id=\"0af7651916cd43dd8448eb211c80319c\"} 0.000600000 ",
+        "kernserve_inference_request_duration_seconds_bucket{model=\"softmax\",le=\"1e-06\"} 0 "
+        "# {trace_id=\"00000000000000010000000000000002\"} 0.000000700 "};
+    for (int i = 0; i < 2; i++) {
+        assert_non_null(at = strstr(page, lines[i]));
+        const double seconds = strtod(at + strlen(lines[i]), &at);
+        assert_true(seconds > (double)time(NULL) - 60 && seconds < (double)time(NULL) + 60 && *at == '\n');
+    }
+    int count = 0;
+    for (at = page; (at = strstr(at, "# {")); at++) count++;
+    assert_int_equal(count, 2);
+    free(page);
+    page = page_text(false);
+    assert_null(strstr(page, "# {"));
+    free(page);
+}
+
 static long series(void)
 {
     char *page = page_text(false), *rest = page;
@@ -431,10 +459,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_metrics, close_metrics)
     const struct CMUnitTest tests[] = {
-        TEST(buckets_hold_their_upper_bound),          TEST(writers_are_summed),
-        TEST(the_number_of_series_is_known),           TEST(promtool_finds_nothing),
-        TEST(a_strict_openmetrics_parser_takes_it),    TEST(statistics_follow_the_protocol),
-        TEST(every_status_and_code_has_its_place),     TEST(executions_of_any_batch_size_add_up),
+        TEST(buckets_hold_their_upper_bound),
+        TEST(writers_are_summed),
+        TEST(the_number_of_series_is_known),
+        TEST(promtool_finds_nothing),
+        TEST(a_bucket_has_an_exemplar),
+        TEST(a_strict_openmetrics_parser_takes_it),
+        TEST(statistics_follow_the_protocol),
+        TEST(every_status_and_code_has_its_place),
+        TEST(executions_of_any_batch_size_add_up),
         TEST(snapshots_hold_all_of_a_request_or_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
