@@ -278,20 +278,10 @@ static int open_view(ks_server *server)
     return KS_EXIT_OK;
 }
 
-/* Triton's figures of the GPU; a host that has none to tell serves without them. */
-static void open_nvml(ks_daemon *daemon)
-{
-    const char *reason;
-    if (!daemon->config->triton_metrics || !daemon->device_info.uuid[0]) return;
-    daemon->api.nvml = ks_nvml_open(daemon->device_info.uuid, &reason);
-    if (!daemon->api.nvml) KS_LOG(KS_LOG_INFO, "no figures of the GPU in /metrics", KS_TEXT("reason", reason));
-}
-
 static int open_admin(ks_server *server)
 {
     ks_error error = {0};
     if (server->admin_fd < 0) return KS_EXIT_OK;
-    open_nvml(&server->daemon);
     ks_shard_metrics *metrics = ks_metrics_writer(server->daemon.metrics, server->daemon.shards);
     const int fd = server->admin_fd;
     server->admin_fd = -1;
@@ -383,7 +373,6 @@ static void close_all(ks_server *server)
     ks_admin_close(&server->admin);
     if (server->admin_fd >= 0) ks_listen_close(server->admin_fd);
     for (int i = 0; i < server->sockets.count; i++) ks_listen_close(server->sockets.fds[i]);
-    ks_nvml_close(&daemon->api.nvml);
     ks_metrics_close(&daemon->metrics);
     ks_timeline_close(&daemon->timeline);
     ks_boards_close(&daemon->boards);

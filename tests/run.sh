@@ -186,7 +186,7 @@ operate() {
     begun=$SECONDS
     if ! environment=$("$root/tests/compat/environment.sh" "$root/tests/operate" 2>"$logs/environment-operate.log"); then
         reason=$(tail -n 1 <<<"$environment")
-        for name in "rollout behind Envoy" Prometheus manifests "manifests: planted mistakes"; do skip "$name" "$reason"; done
+        for name in "rollout behind Envoy" Prometheus manifests "manifests: planted mistakes" "status.json" "status page"; do skip "$name" "$reason"; done
         return
     fi
     python=$environment/bin/python
@@ -194,6 +194,8 @@ operate() {
     [ -z "$compat_python" ] || kserve=(--kserve "$compat_python")
     step "rollout behind Envoy" "$root/tests/operate/rollout.py" "$root/build/kernserve" envoy --program "$environment/bin/envoy"
     step "Prometheus" "$python" -B "$root/tests/operate/prometheus.py" "$root/build/kernserve"
+    step "status.json" "$python" -B "$root/tests/operate/status.py" "$root/build/kernserve"
+    step "status page" "$python" -B "$root/tests/operate/page.py" "$root/build/kernserve"
     step "manifests" "$python" -B "$root/tests/operate/manifests.py" "${kserve[@]}"
     step "manifests: planted mistakes" "$python" -B "$root/tests/operate/manifests.py" "${kserve[@]}" --self-test
 }
@@ -217,6 +219,7 @@ if [ "${1:-}" != quick ]; then
     wish libcurl4-openssl-dev curl/curl.h
     wish haproxy haproxy
     wish nginx nginx
+    wish chromium chromium
     wish openssl openssl
     wish buildah buildah
     wish debootstrap debootstrap

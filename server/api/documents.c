@@ -1,9 +1,9 @@
 #include "api/documents.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "codec/decode.h"
+#include "api/board/board.h"
 #include "api/openapi.h"
 #include "api/plans.h"
 #include "api/trace.h"
@@ -52,28 +52,13 @@ static bool wants_openmetrics(const char *accept)
     return open && (plain == NULL || open < plain);
 }
 
-/* A document may be asked for while a shard still opens its engine, or closes it. Nothing on a request's path takes this.
- */
-static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
-
-void ks_document_engine(ks_api_view *view, int shard, const ks_engine *engine)
-{
-    pthread_mutex_lock(&engines_lock);
-    view->engines[shard] = engine;
-    pthread_mutex_unlock(&engines_lock);
-}
-
 static void write_metrics(ks_api_view *view, const ks_document_request *request, ks_text *out,
                           const char **content_type)
 {
     ks_engine_stats engines[KS_SHARDS_MAX];
-    int shards = 0;
-    pthread_mutex_lock(&engines_lock);
-    for (int i = 0; i < view->shards && i < KS_SHARDS_MAX; i++) {
-        const ks_engine *engine = view->engines[i];
-        if (engine) ks_engine_read_stats(engine, &engines[shards++]);
-    }
-    pthread_mutex_unlock(&engines_lock);
+    ks_overlap_sums sums;
+    const int shards = ks_view_engines(view, engines);
+    if (view->overlap) ks_overlap_read(view->overlap, &sums);
     /* Asking the driver may take milliseconds, so shards leave the GPU's figures to the second listener. OpenMetrics has
      * no room for Triton's names. */
     const bool triton = view->config->triton_metrics, openmetrics = !triton && wants_openmetrics(request->accept);
@@ -93,7 +78,10 @@ static void write_metrics(ks_api_view *view, const ks_document_request *request,
                             .copy_gbs = ks_ceilings_copy_gbs(view->ceilings),
                             .openmetrics = openmetrics,
                             .triton = triton,
-                            .gpu = gpu ? &figures : NULL};
+                            .gpu = gpu ? &figures : NULL,
+                            .overlap = view->overlap ? &sums : NULL,
+                            .device_used_bytes = atomic_load(&view->device_used_bytes),
+                            .device_free_bytes = atomic_load(&view->device_free_bytes)};
     for (int dtype = 0; dtype < KS_DTYPE_COUNT; dtype++)
         document.tflops[dtype] = ks_ceilings_tflops(view->ceilings, (ks_dtype)dtype);
     ks_metrics_text(view->metrics, &document, out);
@@ -106,6 +94,7 @@ static void write_index(const ks_api_view *view, bool admin, ks_text *out)
     ks_text_json(out, view->config->server_name, strlen(view->config->server_name));
     ks_text_puts(out, ",\"version\":\"" KS_VERSION "\",\"links\":[");
     if (!admin) ks_text_puts(out, "\"/v2\",\"/v2/models/stats\",\"/openapi.json\",");
+    if (admin && view->config->status) ks_text_puts(out, "\"/status\",\"/status.json\",");
     if (admin) ks_text_puts(out, "\"/v2/trace\",\"/v2/plans\",");
     ks_text_puts(out, "\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\"]}");
 }
@@ -126,6 +115,19 @@ static ks_status write_plans(const ks_api_view *view, const ks_document_request 
     const bool csv = request->accept && strstr(request->accept, "text/csv");
     if (csv) *content_type = "text/csv; charset=utf-8";
     return ks_plans_write(view, request->route->query, csv, out, error);
+}
+
+static ks_status write_status(ks_api_view *view, const ks_route *route, ks_text *out, const char **content_type,
+                              ks_error *error)
+{
+    if (!view->config->status || !view->board) return ks_fail(error, KS_PATH, "Not Found: the option is --no-status");
+    if (route->id == KS_ROUTE_STATUS) {
+        ks_board_json(view->board, out);
+        return KS_OK;
+    }
+    *content_type = "text/html; charset=utf-8";
+    ks_board_page(view->board, out);
+    return KS_OK;
 }
 
 static void write_document(ks_api_view *view, const ks_document_request *request, ks_text *out)
@@ -190,6 +192,9 @@ ks_status ks_document_make(ks_api_view *view, const ks_document_request *request
         return ks_control_unregister(view, request->route, error);
     case KS_ROUTE_PLANS:
         return write_plans(view, request, out, content_type, error);
+    case KS_ROUTE_STATUS:
+    case KS_ROUTE_STATUS_PAGE:
+        return write_status(view, request->route, out, content_type, error);
     case KS_ROUTE_TIMELINE:
         return ks_trace_write(view->timeline, view->shards, view->device_info, request->route->query, out, error);
     case KS_ROUTE_TRACE:

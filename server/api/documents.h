@@ -17,6 +17,4 @@ typedef struct ks_document_request {
 /* Writes the body of the response and its HTTP status, or fails. content_type: static. */
 ks_status ks_document_make(ks_api_view *view, const ks_document_request *request, ks_text *out, int *code,
                            const char **content_type, ks_error *error);
-/* A shard's engine, for the metrics document: known from now on, or (NULL) about to end. Waits for a document that reads it. */
-void ks_document_engine(ks_api_view *view, int shard, const ks_engine *engine);
 #endif

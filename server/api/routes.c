@@ -51,7 +51,9 @@ static const struct {
         {kind "/unregister", KS_ROUTE_UNREGISTER, KS_HANDLER_shared_memory, WORKS, DATA, 0, 0},
     SHARED_MEMORY("v2/systemsharedmemory") SHARED_MEMORY("v2/cudasharedmemory")
 #undef SHARED_MEMORY
-        {"v2/trace", KS_ROUTE_TIMELINE, KS_HANDLER_trace, READS, SECOND, 0, 0},
+        {"status", KS_ROUTE_STATUS_PAGE, KS_HANDLER_status, READS, SECOND, 0, 0},
+    {"status.json", KS_ROUTE_STATUS, KS_HANDLER_status, READS, SECOND, 0, 0},
+    {"v2/trace", KS_ROUTE_TIMELINE, KS_HANDLER_trace, READS, SECOND, 0, 0},
     {"v2/plans", KS_ROUTE_PLANS, KS_HANDLER_plans, READS, SECOND, 0, 0},
     {"v2/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, DATA, 0, 0},
     {"v2/models/*/trace/setting", KS_ROUTE_TRACE, KS_HANDLER_trace, BOTH, DATA, 0, 0},

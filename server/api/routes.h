@@ -22,9 +22,11 @@ typedef enum ks_route_id {
     KS_ROUTE_REPOSITORY,
     KS_ROUTE_LOAD,
     KS_ROUTE_LOGGING,
-    KS_ROUTE_TRACE,    /* Triton's settings */
-    KS_ROUTE_TIMELINE, /* the trace */
-    KS_ROUTE_PLANS,    /* what has run */
+    KS_ROUTE_TRACE,       /* Triton's settings */
+    KS_ROUTE_TIMELINE,    /* the trace */
+    KS_ROUTE_STATUS_PAGE, /* for people; */
+    KS_ROUTE_STATUS,      /* the same for programs */
+    KS_ROUTE_PLANS,       /* what has run */
     KS_ROUTE_REGIONS,
     KS_ROUTE_REGISTER,
     KS_ROUTE_UNREGISTER,
@@ -63,6 +65,6 @@ bool ks_route_at(int index, ks_route_row *out);
 /* Whether a POST to it has a JSON object that is read; that of any other but infer is dropped. */
 bool ks_route_has_json_body(const ks_route *route);
 /* Always fills *route. KS_PATH, KS_METHOD (route->allow), KS_MODEL. admin: the second listener, which has health,
- * metrics, the trace and the index only. target: terminated. */
+ * metrics, status, the trace and the index only. target: terminated. */
 ks_status ks_route_find(const char *method, const char *target, bool admin, ks_route *route, ks_error *error);
 #endif

@@ -114,13 +114,13 @@ static void put_launches(trace *t, int shard)
 {
     for (uint64_t number = ks_timeline_launches(t->timeline, shard); number > 0; number--) {
         ks_launch_record r;
-        char plan[KS_PLAN_TEXT_MAX];
+        ks_plan_record plan;
         if (!ks_timeline_launch(t->timeline, shard, number, &r)) return;
         if (r.launched_ns + r.h2d_ns + r.compute_ns + r.d2h_ns < t->since_ns) return;
         t->truncated |= t->out->length >= t->limit;
         if (t->out->length >= t->limit) return;
-        if (!ks_timeline_plan(t->timeline, shard, r.plan, plan)) memcpy(plan, "plan", sizeof "plan");
-        put_launch(t, shard, number, &r, plan);
+        if (!ks_timeline_plan(t->timeline, shard, r.plan, &plan)) memcpy(plan.text, "plan", sizeof "plan");
+        put_launch(t, shard, number, &r, plan.text);
     }
 }
 

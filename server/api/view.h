@@ -11,6 +11,7 @@
 #include "engine/regions.h"
 #include "observe/metrics.h"
 #include "observe/nvml.h"
+#include "observe/overlap.h"
 #include "observe/timeline.h"
 
 enum { KS_SHARDS_MAX = 64 };
@@ -22,19 +23,28 @@ typedef struct ks_api_view {
     const ks_budget *budget;
     ks_regions *regions; /* NULL: client shared memory is off */
     ks_metrics *metrics;
-    ks_timeline *timeline; /* NULL: none is kept */
+    ks_timeline *timeline;     /* NULL: none is kept */
+    const ks_overlap *overlap; /* NULL: no timeline, or no second listener, whose thread counts it */
     const ks_plan_boards *boards;
     ks_ceiling_store *ceilings;
-    ks_nvml *nvml; /* the second listener's thread; NULL: nothing to ask */
+    /* the second listener's thread: */
+    struct ks_board *board; /* NULL: there is no such listener */
+    ks_nvml *nvml;          /* NULL: nothing to ask */
     int shards;
     /* any thread, atomic; the daemon's: */
     const _Atomic int *state; /* ks_state */
     const _Atomic uint64_t *device_faults;
     /* any thread, atomic: */
     _Atomic int warm_done, warm_total;
+    _Atomic int64_t device_used_bytes, device_free_bytes; /* -1: not known */
     _Atomic bool
         log_iso8601; /* the name that /v2/logging gives the times in our lines, which are ISO 8601 either way */
-    /* under the lock of documents.c: */
-    const ks_engine *engines[KS_SHARDS_MAX]; /* one per shard, by ks_document_engine */
+    /* under the lock of view.c: */
+    const ks_engine *engines[KS_SHARDS_MAX]; /* one per shard, by ks_view_engine */
 } ks_api_view;
+
+/* A shard's engine, for documents: known from now on, or (NULL) about to end. Waits for a document that reads it. */
+void ks_view_engine(ks_api_view *view, int shard, const ks_engine *engine);
+/* The counters of the engines that are known; returns how many. Any thread. */
+int ks_view_engines(ks_api_view *view, ks_engine_stats out[KS_SHARDS_MAX]);
 #endif

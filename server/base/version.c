@@ -10,3 +10,8 @@ void ks_version_print(void)
          "oneDNN " KS_ONEDNN_VERSION "\n"
          "libmicrohttpd " KS_MICROHTTPD_VERSION);
 }
+
+const char *ks_version_revision(void)
+{
+    return KS_REVISION;
+}

@@ -17,4 +17,5 @@
 #endif
 
 void ks_version_print(void); /* to stdout */
+const char *ks_version_revision(void);
 #endif

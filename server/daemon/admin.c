@@ -9,13 +9,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "api/board/board.h"
 #include "base/clock.h"
 #include "http/http.h"
 #include "daemon/listen.h"
 #include "base/log.h"
 
 enum { ACCEPTS = 8 }; /* in a turn */
-static const int64_t TURN_NS = KS_S, QUIET_WAIT_NS = 30 * KS_S;
+static const int64_t QUIET_WAIT_NS = 30 * KS_S;
 
 struct ks_admin {
     /* fixed after open: */
@@ -118,7 +119,7 @@ static void *serve(void *argument)
     tell(admin->started_fd);
     if (admin->status != KS_OK) return NULL;
     while (!atomic_load(&admin->stop)) {
-        ks_http_turn(admin->http, TURN_NS);
+        ks_http_turn(admin->http, ks_board_turn(admin->daemon->api.board));
         accept_some(admin);
         measure(admin);
     }
@@ -133,6 +134,7 @@ static void free_admin(ks_admin *admin)
     if (admin->started_fd >= 0) close(admin->started_fd);
     if (admin->wake_fd >= 0) close(admin->wake_fd);
     ks_addresses_close(&admin->addresses);
+    ks_board_close(&admin->daemon->api);
     free(admin);
 }
 
@@ -158,7 +160,7 @@ ks_status ks_admin_open(ks_daemon *daemon, ks_shard_metrics *metrics, int fd, bo
     *admin = (ks_admin){.daemon = daemon, .metrics = metrics, .loopback = loopback, .listen_fd = fd};
     admin->stop_fd = admin->started_fd = admin->wake_fd = -1;
     admin->addresses = ks_addresses_open(KS_ADMIN_CONNECTIONS + ACCEPTS);
-    if (!admin->addresses || !open_descriptors(admin) || pthread_create(&admin->thread, NULL, serve, admin) != 0) {
+    if (!admin->addresses || !ks_board_open(&daemon->api) || !open_descriptors(admin) || pthread_create(&admin->thread, NULL, serve, admin) != 0) {
         free_admin(admin);
         return ks_fail(error, KS_SYSTEM, "cannot start the second listener's thread");
     }

@@ -1,4 +1,5 @@
-/* The second listener: metrics and health, on a thread of its own, so that they answer whatever the shards do. */
+/* The second listener: metrics, health and status, on a thread of its own, so that they answer whatever the shards do. Between two
+ * requests the thread counts what the status shows (api/board/board.h). */
 #ifndef KS_ADMIN_H
 #define KS_ADMIN_H
 #include "daemon/daemon.h"

@@ -38,7 +38,7 @@ typedef struct ks_daemon {
     _Atomic bool fault_told;    /* a shard has logged why */
     _Atomic int64_t checked_ns; /* when the known-answer kernel last passed */
     /* its atomics by any thread: */
-    ks_api_view api; /* for the documents; owns nothing but nvml */
+    ks_api_view api; /* for the documents; owns nothing */
 } ks_daemon;
 
 /* For a reader of HTTP on the caller's thread: a shard's, or with engine NULL the second listener's. */

@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "http/http.h"
 #include "base/log.h"
-#include "api/documents.h"
 #include "base/notify.h"
 #include "engine/warm.h"
 
@@ -314,7 +313,7 @@ static ks_status open_engine(ks_shard *shard, ks_error *error)
     if (shard->daemon->timeline) options.timeline = ks_timeline_writer(shard->daemon->timeline, shard->index);
     options.board = ks_boards_writer(shard->daemon->boards, shard->index);
     ks_status status = ks_engine_open(&options, &shard->engine, error);
-    if (status == KS_OK) ks_document_engine(&shard->daemon->api, shard->index, shard->engine);
+    if (status == KS_OK) ks_view_engine(&shard->daemon->api, shard->index, shard->engine);
     return status;
 }
 
@@ -377,7 +376,7 @@ static void *shard_main(void *context)
 static void destroy(ks_shard *shard)
 {
     /* A document may be read until main has ended the second listener. */
-    ks_document_engine(&shard->daemon->api, shard->index, NULL);
+    ks_view_engine(&shard->daemon->api, shard->index, NULL);
     /* A lost device's memory and lanes stay: giving them back may block for ever, and the process is about to end. */
     if (shard->engine && shard->http == NULL && !shard->lost) ks_engine_close(&shard->engine);
     if (shard->wake_fd >= 0) close(shard->wake_fd);

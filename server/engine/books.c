@@ -43,21 +43,25 @@ void ks_books_trial(ks_engine *engine, const ks_lane_use *use, int64_t total_ns)
 }
 
 /* "matmul FP16 [64,128] [128,256]" */
-static void add_text(const ks_engine *engine, const ks_plan *plan)
+static void add_text(const ks_engine *engine, const ks_plan *plan, const char *path)
 {
     const ks_spec *spec = &plan->spec;
-    char text[KS_PLAN_TEXT_MAX], dims[KS_RANK_MAX * 21];
-    int length = snprintf(text, sizeof text, "%s %s", spec->op->name, ks_dtype_name(spec->in[0].dtype));
-    for (int i = ks_next_input(spec, -1); i >= 0 && length < (int)sizeof text; i = ks_next_input(spec, i)) {
+    ks_plan_record record = {.text = ""};
+    char dims[KS_RANK_MAX * 21];
+    const size_t most = sizeof record.text;
+    size_t length = (size_t)snprintf(record.text, most, "%s %s", spec->op->name, ks_dtype_name(spec->in[0].dtype));
+    for (int i = ks_next_input(spec, -1); i >= 0 && length < most; i = ks_next_input(spec, i)) {
         ks_dims_text(&spec->in[i], dims, sizeof dims);
-        length += snprintf(text + length, sizeof text - (size_t)length, " [%s]", dims);
+        length += (size_t)snprintf(record.text + length, most - length, " [%s]", dims);
     }
-    ks_timeline_add_plan(engine->options.timeline, plan->id, text);
+    snprintf(record.kernel, sizeof record.kernel, "%s", plan->kernel_info.kernel);
+    snprintf(record.path, sizeof record.path, "%s", path);
+    ks_timeline_add_plan(engine->options.timeline, plan->id, &record);
 }
 
 void ks_books_plan(const ks_engine *engine, ks_plan *plan, const char *path)
 {
-    if (engine->options.timeline) add_text(engine, plan);
+    if (engine->options.timeline) add_text(engine, plan, path);
     if (engine->options.board) ks_board_put(engine->options.board, plan, path);
 }
 

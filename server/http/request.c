@@ -14,6 +14,7 @@
 #include "http/eviction.h"
 #include "http/http_parts.h"
 #include "codec/deflate.h"
+#include "api/board/board.h"
 #include "api/documents.h"
 #include "http/plain_head.h"
 
@@ -331,8 +332,9 @@ static void pack_document(const ks_conn *conn, ks_response *response)
 {
     enum { PACK_MIN = 1024 };
     const ks_route_id id = conn->route.id;
-    if (response->length < PACK_MIN || (id != KS_ROUTE_METRICS && id != KS_ROUTE_OPENAPI && id != KS_ROUTE_TIMELINE))
-        return;
+    const bool own = id == KS_ROUTE_METRICS || id == KS_ROUTE_OPENAPI || id == KS_ROUTE_TIMELINE ||
+                     id == KS_ROUTE_STATUS || id == KS_ROUTE_STATUS_PAGE;
+    if (response->length < PACK_MIN || !own) return;
     ks_fields_add(&response->fields, "Vary", "Accept-Encoding");
     const ks_compression compression = ks_compression_accepted(conn->head.known[KS_KNOWN_ACCEPT_ENCODING]);
     if (compression == KS_COMPRESSION_NONE) return;
@@ -365,6 +367,9 @@ static ks_status make_page(ks_http *http, ks_conn *conn, ks_response *response)
     if (status != KS_OK) return status;
     if (response->length > 0) ks_fields_add(&response->fields, "Content-Type", type);
     pack_document(conn, response);
+    if (conn->route.handler == KS_HANDLER_status) ks_fields_add(&response->fields, "Cache-Control", "no-store");
+    if (conn->route.id == KS_ROUTE_STATUS_PAGE)
+        ks_fields_add(&response->fields, "Content-Security-Policy", ks_board_policy);
     if (response->code == 503) ks_fields_add(&response->fields, "Retry-After", "1");
     if (conn->route.allow) ks_fields_add(&response->fields, "Allow", conn->route.allow);
     return KS_OK;

@@ -72,6 +72,12 @@ ks_metrics *ks_metrics_open(int writers)
         return NULL;
     }
     memset(metrics->shard, 0, bytes);
+    metrics->exemplars = calloc(KS_MODELS_MAX, sizeof *metrics->exemplars);
+    if (!metrics->exemplars) {
+        ks_metrics_close(&metrics);
+        return NULL;
+    }
+    for (int i = 0; i < writers; i++) metrics->shard[i].exemplars = metrics->exemplars;
     metrics->reload_successful = 1; /* the daemon runs, so its configuration was accepted at start */
     metrics->reload_success_ns = ks_wall_ns();
     return metrics;
@@ -80,6 +86,7 @@ ks_metrics *ks_metrics_open(int writers)
 void ks_metrics_close(ks_metrics **metrics)
 {
     if (!*metrics) return;
+    free((*metrics)->exemplars);
     free((*metrics)->shard);
     free(*metrics);
     *metrics = NULL;
@@ -176,6 +183,7 @@ void ks_metrics_inference(ks_shard_metrics *m, const ks_record *record)
     count_stats(&cells->stats, record);
     if (record->status != KS_OK) return;
     observe(&cells->duration, record->total_ns);
+    add(&m->latency[ks_latency_step(record->total_ns)], 1);
     if (!record->executed) return;
     for (int phase = 0; phase < KS_PHASES; phase++)
         if (record->phase_ns[phase] >= 0 && phase != KS_PHASE_send)
@@ -188,6 +196,39 @@ void ks_metrics_kernels(ks_shard_metrics *m, int model, int64_t ns, uint64_t byt
     add(&cells->kernel_ns, (uint64_t)ns);
     add(&cells->kernel_bytes, bytes);
     add(&cells->kernel_flops, flops);
+}
+
+void ks_metrics_exemplar(ks_shard_metrics *m, int model, int64_t total_ns, const uint64_t trace[2])
+{
+    ks_exemplar *e = &m->exemplars[model][bucket_of(total_ns)];
+    uint64_t sequence = atomic_load_explicit(&e->sequence, memory_order_relaxed);
+    if (sequence & 1 || !atomic_compare_exchange_strong_explicit(&e->sequence, &sequence, sequence + 1,
+                                                                 memory_order_acquire, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&e->trace[0], trace[0], memory_order_release);
+    atomic_store_explicit(&e->trace[1], trace[1], memory_order_release);
+    atomic_store_explicit(&e->total_ns, positive(total_ns), memory_order_release);
+    atomic_store_explicit(&e->wall_ms, (uint64_t)ks_wall_ms(), memory_order_release);
+    atomic_store_explicit(&e->sequence, sequence + 2, memory_order_release);
+}
+
+static uint64_t acquire(const ks_cell *cell)
+{
+    return atomic_load_explicit(cell, memory_order_acquire);
+}
+
+bool ks_metrics_exemplar_read(const ks_exemplar *e, uint64_t trace[2], uint64_t *total_ns, uint64_t *wall_ms)
+{
+    uint64_t before, after;
+    do {
+        before = acquire(&e->sequence);
+        trace[0] = acquire(&e->trace[0]);
+        trace[1] = acquire(&e->trace[1]);
+        *total_ns = acquire(&e->total_ns);
+        *wall_ms = acquire(&e->wall_ms);
+        after = atomic_load_explicit(&e->sequence, memory_order_relaxed);
+    } while (before != after || before & 1);
+    return before != 0;
 }
 
 void ks_metrics_send(ks_shard_metrics *m, int model, int64_t ns)
@@ -238,15 +279,15 @@ int64_t ks_metrics_in_flight_now(const ks_metrics *metrics)
     return (int64_t)ks_metrics_sum(metrics, KS_COUNT_in_flight);
 }
 
+int64_t ks_metrics_connections_now(const ks_metrics *metrics)
+{
+    return (int64_t)ks_metrics_sum(metrics, KS_COUNT_connections);
+}
+
 void ks_metrics_reloaded(ks_metrics *metrics, bool accepted)
 {
     atomic_store(&metrics->reload_successful, accepted);
     if (accepted) atomic_store(&metrics->reload_success_ns, ks_wall_ns());
-}
-
-static uint64_t acquire(const ks_cell *cell)
-{
-    return atomic_load_explicit(cell, memory_order_acquire);
 }
 
 /* All counters of each request or none: tries again while the writer was inside. */

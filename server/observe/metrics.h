@@ -41,7 +41,7 @@ ks_outcome ks_outcome_of(ks_status status);
     X(model_config)                                                                                                    \
     X(model_ready)                                                                                                     \
     X(model_stats)                                                                                                     \
-    X(model_plan) X(metrics) X(index) X(repository) X(logging) X(trace) X(plans) X(shared_memory) X(other)
+    X(model_plan) X(metrics) X(status) X(index) X(repository) X(logging) X(trace) X(plans) X(shared_memory) X(other)
 typedef enum ks_handler {
 #define X(name) KS_HANDLER_##name,
     KS_HANDLER_TABLE(X)
@@ -83,13 +83,17 @@ ks_shard_metrics *ks_metrics_writer(ks_metrics *metrics, int index);
 void ks_metrics_inference(ks_shard_metrics *m, const ks_record *record);
 /* A job's kernels were timed: its part of that time, what they had to move and to compute. */
 void ks_metrics_kernels(ks_shard_metrics *m, int model, int64_t ns, uint64_t bytes, uint64_t flops);
+/* A request answered 200 whose client samples its trace: the exemplar of its bucket of the duration. */
+void ks_metrics_exemplar(ks_shard_metrics *m, int model, int64_t total_ns, const uint64_t trace[2]);
 void ks_metrics_send(ks_shard_metrics *m, int model, int64_t ns); /* the answer's sending ended */
 void ks_metrics_http(ks_shard_metrics *m, ks_handler handler, ks_method method, int code, uint64_t in_bytes,
                      uint64_t out_bytes);
 void ks_metrics_rejected(ks_shard_metrics *m, ks_status status);
 void ks_metrics_add(ks_shard_metrics *m, ks_count count, int64_t n); /* n below 0: of a gauge */
 
-int64_t ks_metrics_in_flight_now(const ks_metrics *metrics); /* sum of all writers; any thread */
+/* Sums of all writers; any thread. */
+int64_t ks_metrics_in_flight_now(const ks_metrics *metrics);
+int64_t ks_metrics_connections_now(const ks_metrics *metrics);
 
 /* A connection was closed as one above --connections-per-address. Any thread. */
 void ks_metrics_address_full(ks_metrics *metrics);
@@ -144,8 +148,10 @@ typedef struct ks_document {
     double copy_gbs, tflops[KS_DTYPE_COUNT]; /* the device at best; 0: not known */
 #define VALUE(id, ...) uint64_t id;
 #include "observe/metrics.def"
-    bool openmetrics, triton;         /* not both */
-    const struct ks_gpu_figures *gpu; /* with triton; NULL: not known here */
+    bool openmetrics, triton;                     /* not both */
+    const struct ks_gpu_figures *gpu;             /* with triton; NULL: not known here */
+    const struct ks_overlap_sums *overlap;        /* NULL: none is kept */
+    int64_t device_used_bytes, device_free_bytes; /* of a GPU's memory; -1: not known */
 } ks_document;
 /* The whole text of /metrics, Prometheus 0.0.4 or OpenMetrics 1.0.0. Any thread; allocates. */
 void ks_metrics_text(const ks_metrics *metrics, const ks_document *page, struct ks_text *out);

@@ -4,6 +4,7 @@
 #define KS_METRICS_CELLS_H
 #include <stdatomic.h>
 
+#include "observe/latency.h"
 #include "observe/metrics.h"
 #include "base/model.h"
 
@@ -34,22 +35,34 @@ typedef struct ks_model_cells {
     ks_cell kernel_ns, kernel_bytes, kernel_flops; /* of timed kernels */
 } ks_model_cells;
 
+/* A request of a bucket of a model's duration. Any shard writes: the sequence is odd while one does, and another one that comes then
+ * leaves it. 0: there was none. */
+typedef struct ks_exemplar {
+    _Atomic uint64_t sequence;
+    ks_cell trace[2], total_ns, wall_ms;
+} ks_exemplar;
+
 struct ks_shard_metrics {
     _Alignas(64) ks_model_cells model[KS_MODELS_MAX + 1]; /* the last: unknown models */
     ks_cell count[KS_COUNTS];
     ks_cell http[KS_HANDLERS][KS_METHODS][KS_CODES];
     ks_cell http_in[KS_HANDLERS], http_out[KS_HANDLERS];
     ks_cell rejected[KS_STATUS_COUNT];
+    ks_exemplar (*exemplars)[KS_BOUNDS + 1]; /* the daemon's, by model */
+    ks_cell latency[KS_LATENCY_STEPS];       /* requests answered 200, of all models, by ks_latency_step */
 };
 
 struct ks_metrics {
     int writers;
     ks_shard_metrics *shard;
+    ks_exemplar (*exemplars)[KS_BOUNDS + 1]; /* KS_MODELS_MAX; memory of models without any is never touched */
     _Atomic uint64_t address_full;
     _Atomic int reload_successful;
     _Atomic int64_t reload_success_ns; /* wall time */
 };
 
+/* false: there is none. */
+bool ks_metrics_exemplar_read(const ks_exemplar *exemplar, uint64_t trace[2], uint64_t *total_ns, uint64_t *wall_ms);
 uint64_t ks_metrics_sum(const ks_metrics *metrics, ks_count count); /* of all writers */
 
 extern const int64_t ks_bound_ns[KS_BOUNDS];

@@ -1,5 +1,6 @@
 #include "observe/metrics_sheet.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/number/number.h"
@@ -149,6 +150,14 @@ void ks_sheet_bucket(ks_sheet *sheet, const char *le, uint64_t count)
 {
     put_series(sheet, "_bucket", le);
     put_integer(sheet, count);
+}
+
+void ks_sheet_exemplar(ks_sheet *sheet, const uint64_t trace[2], uint64_t value_ns, uint64_t wall_ms)
+{
+    if (sheet->out->broken) return;
+    sheet->out->length--; /* the line's end */
+    ks_text_printf(sheet->out, " # {trace_id=\"%016" PRIx64 "%016" PRIx64 "\"} %.9f %" PRIu64 ".%03d\n", trace[0],
+                   trace[1], (double)value_ns / 1e9, wall_ms / 1000, (int)(wall_ms % 1000));
 }
 
 void ks_sheet_sum(ks_sheet *sheet, uint64_t count, uint64_t sum_ns)

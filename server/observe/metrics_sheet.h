@@ -35,6 +35,8 @@ void ks_sheet_amount(ks_sheet *sheet, uint64_t value);
 void ks_sheet_single(ks_sheet *sheet, int family, uint64_t value);
 /* Lines of a histogram: _bucket with le, then _count, _sum. count is cumulative. */
 void ks_sheet_bucket(ks_sheet *sheet, const char *le, uint64_t count);
+/* OpenMetrics: of the bucket's line that was written last. */
+void ks_sheet_exemplar(ks_sheet *sheet, const uint64_t trace[2], uint64_t value_ns, uint64_t wall_ms);
 void ks_sheet_sum(ks_sheet *sheet, uint64_t count, uint64_t sum_ns);
 /* A stateset: a line per state, 1 for the current one. */
 void ks_sheet_states(ks_sheet *sheet, const char *const *names, int count, int current);

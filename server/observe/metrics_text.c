@@ -6,6 +6,7 @@
 #include "base/log_line.h"
 #include "observe/metrics_cells.h"
 #include "observe/metrics_sheet.h"
+#include "observe/overlap.h"
 #include "base/text.h"
 #include "base/version.h"
 
@@ -33,7 +34,8 @@ typedef struct page {
     int models;          /* with the unknown one, the last */
 } page;
 
-static void histogram(ks_sheet *sheet, const ks_metrics *metrics, size_t offset)
+/* exemplars: of the buckets; NULL: it has none. */
+static void histogram(ks_sheet *sheet, const ks_metrics *metrics, size_t offset, const ks_exemplar *exemplars)
 {
     uint64_t count = 0, sum_ns = 0;
     for (int b = 0; b <= KS_BOUNDS; b++) {
@@ -43,6 +45,9 @@ static void histogram(ks_sheet *sheet, const ks_metrics *metrics, size_t offset)
             if (b == 0) sum_ns += relaxed(&h->sum_ns);
         }
         ks_sheet_bucket(sheet, ks_bound_text[b], count);
+        uint64_t trace[2], total_ns, wall_ms;
+        if (exemplars && sheet->openmetrics && ks_metrics_exemplar_read(&exemplars[b], trace, &total_ns, &wall_ms))
+            ks_sheet_exemplar(sheet, trace, total_ns, wall_ms);
     }
     ks_sheet_sum(sheet, count, sum_ns);
 }
@@ -243,7 +248,7 @@ static void write_duration(page *p)
     for (int m = 0; m + 1 < p->models; m++) {
         if (!is_listed(p->metrics, m)) continue;
         ks_sheet_label(&p->sheet, 0, "model", model_name(m));
-        histogram(&p->sheet, p->metrics, offsetof(ks_shard_metrics, model[m].duration));
+        histogram(&p->sheet, p->metrics, offsetof(ks_shard_metrics, model[m].duration), p->metrics->exemplars[m]);
     }
 }
 
@@ -253,7 +258,7 @@ static void write_phase(page *p)
         for (int phase = 0; phase < KS_PHASES && has_requests(p->metrics, m); phase++) {
             ks_sheet_label(&p->sheet, 0, "model", model_name(m));
             ks_sheet_label(&p->sheet, 1, "phase", ks_phase_name((ks_phase)phase));
-            histogram(&p->sheet, p->metrics, offsetof(ks_shard_metrics, model[m].phase[phase]));
+            histogram(&p->sheet, p->metrics, offsetof(ks_shard_metrics, model[m].phase[phase]), NULL);
         }
 }
 
@@ -357,10 +362,48 @@ static void write_device_faults(page *p)
     ks_sheet_sample(&p->sheet, p->values->device_faults);
 }
 
+/* What is not known has no line: a 0 would be a reading. */
 static void write_device_memory(page *p)
 {
+    if (p->values->device_used_bytes < 0) return;
     label_device(p);
-    ks_sheet_sample(&p->sheet, p->values->device.memory_bytes);
+    write_of_state(p, 1, "used", (uint64_t)p->values->device_used_bytes);
+    write_of_state(p, 1, "free", (uint64_t)p->values->device_free_bytes);
+}
+
+static void write_time(page *p, const char *label, const char *value, uint64_t ns)
+{
+    label_device(p);
+    if (label) ks_sheet_label(&p->sheet, 1, label, value);
+    ks_sheet_seconds(&p->sheet, ns);
+}
+
+static void write_engine_busy(page *p)
+{
+    const ks_overlap_sums *sums = p->values->overlap;
+    if (!sums) return;
+#define X(cell, value) write_time(p, "engine", value, sums->cell);
+    KS_ENGINE_BUSY_TABLE(X)
+#undef X
+}
+
+static void write_engine_overlap(page *p)
+{
+    const ks_overlap_sums *sums = p->values->overlap;
+    if (!sums) return;
+#define X(cell, value) write_time(p, "pair", value, sums->cell);
+    KS_ENGINE_PAIR_TABLE(X)
+#undef X
+}
+
+static void write_engine_observed(page *p)
+{
+    if (p->values->overlap) write_time(p, NULL, NULL, p->values->overlap->observed);
+}
+
+static void write_timeline_overruns(page *p)
+{
+    if (p->values->overlap) ks_sheet_sample(&p->sheet, p->values->overlap->overruns);
 }
 
 /* --- rows ------------------------------------------------------------------------------------------------------------
@@ -412,10 +455,6 @@ static void write_functions(page *p)
 #define PAGE(id, ...)                                                                                                  \
     ks_sheet_begin(&p->sheet, F_##id);                                                                                 \
     write_##id(p);
-#define GPU(id, ...)                                                                                                   \
-    if (p->values->device.gpu) {                                                                                       \
-        PAGE(id)                                                                                                       \
-    }
 #include "observe/metrics.def"
 }
 

@@ -91,17 +91,23 @@ void ks_nvml_close(ks_nvml **nvml)
     free(closing);
 }
 
-void ks_nvml_read(ks_nvml *nvml, ks_gpu_figures *out)
+void ks_nvml_read_memory(ks_nvml *nvml, ks_gpu_figures *out)
 {
     nvml_memory memory;
+    out->memory_total_bytes = out->memory_used_bytes = out->memory_free_bytes = -1;
+    if (nvml->memory(nvml->device, &memory) != 0) return;
+    out->memory_total_bytes = (int64_t)memory.total;
+    out->memory_used_bytes = (int64_t)memory.used;
+    out->memory_free_bytes = (int64_t)memory.free;
+}
+
+void ks_nvml_read(ks_nvml *nvml, ks_gpu_figures *out)
+{
     nvml_utilization utilization;
     unsigned mw;
-    *out = (ks_gpu_figures){-1, -1, -1, -1, -1, -1};
+    *out = (ks_gpu_figures){.utilization = -1, .power_mw = -1, .power_limit_mw = -1, .energy_mj = -1};
+    ks_nvml_read_memory(nvml, out);
     if (nvml->utilization(nvml->device, &utilization) == 0) out->utilization = utilization.gpu / 100.0;
-    if (nvml->memory(nvml->device, &memory) == 0) {
-        out->memory_total_bytes = (int64_t)memory.total;
-        out->memory_used_bytes = (int64_t)memory.used;
-    }
     if (nvml->power(nvml->device, &mw) == 0) out->power_mw = mw;
     if (nvml->power_limit(nvml->device, &mw) == 0) out->power_limit_mw = mw;
     const int64_t energy_mj = energy_of(nvml);

@@ -11,7 +11,7 @@ typedef struct ks_nvml ks_nvml;
 /* -1: not known */
 typedef struct ks_gpu_figures {
     double utilization; /* 0 .. 1: share of the last sample in which a kernel ran */
-    int64_t memory_total_bytes, memory_used_bytes;
+    int64_t memory_total_bytes, memory_used_bytes, memory_free_bytes;
     int64_t power_mw, power_limit_mw;
     int64_t energy_mj; /* since ks_nvml_open */
 } ks_gpu_figures;
@@ -20,4 +20,5 @@ typedef struct ks_gpu_figures {
 ks_nvml *ks_nvml_open(const char *uuid, const char **reason);
 void ks_nvml_close(ks_nvml **nvml);
 void ks_nvml_read(ks_nvml *nvml, ks_gpu_figures *out);
+void ks_nvml_read_memory(ks_nvml *nvml, ks_gpu_figures *out); /* the figures of memory alone */
 #endif

@@ -7,10 +7,10 @@ enum { PLANS = 4096, WORD = sizeof(uint64_t) };
 enum {
     LAUNCH_WORDS = sizeof(ks_launch_record) / WORD,
     REQUEST_WORDS = sizeof(ks_request_record) / WORD,
-    PLAN_WORDS = KS_PLAN_TEXT_MAX / WORD
+    PLAN_WORDS = sizeof(ks_plan_record) / WORD
 };
 static_assert(sizeof(ks_launch_record) % WORD == 0 && sizeof(ks_request_record) % WORD == 0 &&
-                  KS_PLAN_TEXT_MAX % WORD == 0,
+                  sizeof(ks_plan_record) % WORD == 0,
               "records are whole words");
 
 struct ks_timeline {
@@ -41,7 +41,9 @@ ks_timeline *ks_timeline_open(int writers, int launches)
     for (int i = 0; i < writers && all; i++) {
         ks_shard_timeline *shard = &timeline->shard[i];
         all = open_ring(&shard->launches, records, LAUNCH_WORDS) &&
-              open_ring(&shard->requests, records / 4, REQUEST_WORDS) && open_ring(&shard->plans, PLANS, PLAN_WORDS);
+              open_ring(&shard->requests, records / 4, REQUEST_WORDS) && open_ring(&shard->plans, PLANS, PLAN_WORDS) &&
+              open_ring(&shard->slow, KS_SLOW_RECORDS, REQUEST_WORDS);
+        shard->slow_ns = INT64_MAX;
     }
     if (!all) ks_timeline_close(&timeline);
     return timeline;
@@ -54,6 +56,7 @@ void ks_timeline_close(ks_timeline **timeline)
         free((*timeline)->shard[i].launches.words);
         free((*timeline)->shard[i].requests.words);
         free((*timeline)->shard[i].plans.words);
+        free((*timeline)->shard[i].slow.words);
     }
     free((*timeline)->shard);
     free(*timeline);
@@ -77,11 +80,30 @@ static bool get(const ks_ring *r, uint64_t number, void *record, int words)
     return atomic_load_explicit(at, memory_order_relaxed) == number;
 }
 
-void ks_timeline_add_plan(ks_shard_timeline *shard, uint64_t plan, const char *text)
+void ks_timeline_add_plan(ks_shard_timeline *shard, uint64_t plan, const ks_plan_record *record)
 {
-    char whole[KS_PLAN_TEXT_MAX] = "";
-    memcpy(whole, text, strnlen(text, KS_PLAN_TEXT_MAX - 1));
-    ks_ring_put(&shard->plans, plan, whole, PLAN_WORDS);
+    ks_ring_put(&shard->plans, plan, record, PLAN_WORDS);
+}
+
+void ks_timeline_add_slow(ks_shard_timeline *shard, const ks_request_record *record)
+{
+    ks_ring_add(&shard->slow, record, REQUEST_WORDS);
+}
+
+void ks_timeline_keep_slow(ks_timeline *timeline, int64_t least_ns)
+{
+    for (int i = 0; i < timeline->writers; i++)
+        atomic_store_explicit(&timeline->shard[i].slow_ns, least_ns, memory_order_relaxed);
+}
+
+uint64_t ks_timeline_slow_requests(const ks_timeline *timeline, int shard)
+{
+    return atomic_load_explicit(&timeline->shard[shard].slow.last, memory_order_acquire);
+}
+
+bool ks_timeline_slow(const ks_timeline *timeline, int shard, uint64_t number, ks_request_record *out)
+{
+    return get(&timeline->shard[shard].slow, number, out, REQUEST_WORDS);
 }
 
 uint64_t ks_timeline_launches(const ks_timeline *timeline, int shard)
@@ -104,7 +126,7 @@ bool ks_timeline_request(const ks_timeline *timeline, int shard, uint64_t number
     return get(&timeline->shard[shard].requests, number, out, REQUEST_WORDS);
 }
 
-bool ks_timeline_plan(const ks_timeline *timeline, int shard, uint64_t plan, char out[KS_PLAN_TEXT_MAX])
+bool ks_timeline_plan(const ks_timeline *timeline, int shard, uint64_t plan, ks_plan_record *out)
 {
     return get(&timeline->shard[shard].plans, plan, out, PLAN_WORDS);
 }

@@ -16,7 +16,7 @@
 typedef struct ks_timeline ks_timeline;             /* of the daemon */
 typedef struct ks_shard_timeline ks_shard_timeline; /* of one writer */
 
-enum { KS_PLAN_TEXT_MAX = 112, KS_TRACED_ID_MAX = 40 };
+enum { KS_PLAN_TEXT_MAX = 112, KS_PLAN_PATH_MAX = 16, KS_TRACED_ID_MAX = 40 };
 
 /* A launch that ended well. h2d, compute and d2h follow each other from launched_ns on. */
 typedef struct ks_launch_record {
@@ -37,6 +37,13 @@ typedef struct ks_request_record {
     char request_id[KS_TRACED_ID_MAX];          /* terminated; a longer one is cut */
 } ks_request_record;
 
+/* What a plan's launches do; texts are terminated, a longer one is cut. */
+typedef struct ks_plan_record {
+    char text[KS_PLAN_TEXT_MAX]; /* operation, datatype, shapes */
+    char kernel[KS_KERNEL_NAME]; /* as in ks_kernel_info */
+    char path[KS_PLAN_PATH_MAX]; /* to the device */
+} ks_plan_record;
+
 /* A record in its ring is its number and then its words; number 0 while it is being written. */
 typedef struct ks_ring {
     _Atomic uint64_t *words;
@@ -47,6 +54,8 @@ typedef struct ks_ring {
 struct ks_shard_timeline {
     _Alignas(64) ks_ring launches;
     ks_ring requests, plans;
+    ks_ring slow;            /* requests that took slow_ns and more */
+    _Atomic int64_t slow_ns; /* ks_timeline_keep_slow's */
 };
 
 /* Each word is stored with release: a reader that sees a new one also sees that the number had gone before it. Here, so that
@@ -78,6 +87,7 @@ void ks_timeline_close(ks_timeline **timeline);
 ks_shard_timeline *ks_timeline_writer(ks_timeline *timeline, int index);
 
 /* The writer's own thread. Numbers count from 1. */
+void ks_timeline_add_slow(ks_shard_timeline *shard, const ks_request_record *record);
 static inline uint64_t ks_timeline_add_launch(ks_shard_timeline *shard, const ks_launch_record *record) /* its number */
 {
     return ks_ring_add(&shard->launches, record, sizeof *record / sizeof(uint64_t));
@@ -86,9 +96,11 @@ static inline uint64_t ks_timeline_add_launch(ks_shard_timeline *shard, const ks
 static inline void ks_timeline_add_request(ks_shard_timeline *shard, const ks_request_record *record)
 {
     ks_ring_add(&shard->requests, record, sizeof *record / sizeof(uint64_t));
+    if (record->answered_ns - record->first_ns >= atomic_load_explicit(&shard->slow_ns, memory_order_relaxed))
+        ks_timeline_add_slow(shard, record);
 }
-void ks_timeline_add_plan(ks_shard_timeline *shard, uint64_t plan,
-                          const char *text); /* a plan was made: what its launches do */
+/* A plan was made, or has another kernel now. */
+void ks_timeline_add_plan(ks_shard_timeline *shard, uint64_t plan, const ks_plan_record *record);
 
 /* Any thread. The number of the last one; 0: none yet. */
 uint64_t ks_timeline_launches(const ks_timeline *timeline, int shard);
@@ -96,5 +108,10 @@ uint64_t ks_timeline_requests(const ks_timeline *timeline, int shard);
 /* false: it is gone, or not there yet. */
 bool ks_timeline_launch(const ks_timeline *timeline, int shard, uint64_t number, ks_launch_record *out);
 bool ks_timeline_request(const ks_timeline *timeline, int shard, uint64_t number, ks_request_record *out);
-bool ks_timeline_plan(const ks_timeline *timeline, int shard, uint64_t plan, char out[KS_PLAN_TEXT_MAX]);
+/* Requests that take so long, or longer, are kept beside the others, KS_SLOW_RECORDS of each shard; INT64_MAX, the preset: none. */
+enum { KS_SLOW_RECORDS = 256 };
+void ks_timeline_keep_slow(ks_timeline *timeline, int64_t least_ns);
+uint64_t ks_timeline_slow_requests(const ks_timeline *timeline, int shard);
+bool ks_timeline_slow(const ks_timeline *timeline, int shard, uint64_t number, ks_request_record *out);
+bool ks_timeline_plan(const ks_timeline *timeline, int shard, uint64_t plan, ks_plan_record *out);
 #endif

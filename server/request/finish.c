@@ -65,6 +65,13 @@ static uint64_t half_of_trace(const char *text)
     return strtoull(digits, NULL, 16);
 }
 
+/* Most significant half first. */
+static void read_trace(const ks_identity *identity, uint64_t trace[2])
+{
+    trace[0] = half_of_trace(identity->trace_id);
+    trace[1] = half_of_trace(identity->trace_id + 16);
+}
+
 static void add_to_timeline(const ks_infer *infer, ks_status status)
 {
     const ks_job *job = &infer->job;
@@ -86,10 +93,7 @@ static void add_to_timeline(const ks_infer *infer, ks_status status)
         record.d2h_ns = job->d2h_ns;
         record.launch = job->launch;
     }
-    if (identity->trace_id[0]) {
-        record.trace[0] = half_of_trace(identity->trace_id);
-        record.trace[1] = half_of_trace(identity->trace_id + 16);
-    }
+    if (identity->trace_id[0]) read_trace(identity, record.trace);
     if (identity->request_id == identity->made)
         memcpy(record.request_id, identity->made, sizeof identity->made);
     else
@@ -108,6 +112,11 @@ void ks_infer_record(ks_infer *infer, ks_status status)
                    .total_ns = infer->times.answered_ns - infer->times.first_ns};
     ks_times_phases(&infer->times, &infer->job, r.executed, r.phase_ns);
     ks_metrics_inference(infers->metrics, &r);
+    if (infer->identity->trace_id[0] && infer->identity->sampled && status == KS_OK) {
+        uint64_t trace[2];
+        read_trace(infer->identity, trace);
+        ks_metrics_exemplar(infers->metrics, r.model, r.total_ns, trace);
+    }
     if (infers->timeline) add_to_timeline(infer, status);
     if (wants_line(infers)) log_line(infer, &r);
 }

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-from daemon import Connection, Daemon, Remote, check, metric, request, wrongs
+from daemon import Connection, Daemon, Remote, check, comes_to, metric, request, wrongs
 from forms import FORMS, fits, random_case
 
 PHASES = ["receive", "decode", "queue", "h2d", "compute", "d2h", "encode"]
@@ -154,8 +154,34 @@ def agrees(daemon, sent):
             check("launch" not in r or r["launch"] in trace.launches, "its launch is not there", r)
     for engine in ENGINES:
         busy = sum(s[1] - s[0] for slices in trace.tracks.values() for s in slices if s[2]["cat"] == engine)
-        told = (metric(before, "kernserve_engine_busy_seconds_total", engine=engine) or 0) * 1e9
+        told = (metric(before, "kernserve_batch_seconds_total", engine=engine) or 0) * 1e9
         check(abs(busy - told) <= 0.01 * told + 1000, "time in", engine, busy, "the metrics have", told)
+    engines(daemon, trace)
+
+
+def engines(daemon, trace):
+    """The daemon's own merging of the launches, against one of the trace's slices."""
+    points = sorted((at, step, slice_[2]["cat"]) for (pid, _), slices in trace.tracks.items() if pid == 1
+                    for slice_ in slices for at, step in ((slice_[0], 1), (slice_[1], -1)))
+    depth, last, want = dict.fromkeys(ENGINES, 0), 0, {}
+    for at, step, engine in points:
+        busy = [name for name in ENGINES if depth[name]]
+        names = busy + ["any"] * bool(busy) + ["%s_%s" % (a, b) for a in busy for b in busy if ENGINES.index(a) < ENGINES.index(b)]
+        for name in names + ["two"] * (len(busy) > 1) + ["all"] * (len(busy) == 3):
+            want[name] = want.get(name, 0) + at - last
+        depth[engine] += step
+        last = at
+
+    def far():
+        page = second(daemon).get("/metrics").body.decode()
+        got = {name: metric(page, "kernserve_engine_busy_seconds_total", engine=name) for name in ENGINES + ["any"]}
+        pairs = {"h2d_compute": "h2d_compute", "h2d_d2h": "h2d_d2h", "compute_d2h": "compute_d2h", "all": "all", "two": "any"}
+        got.update({name: metric(page, "kernserve_engine_overlap_seconds_total", pair=pair) for name, pair in pairs.items()})
+        check(metric(page, "kernserve_timeline_overruns_total") == 0, "records were lost in a ring of 16384")
+        check(metric(page, "kernserve_engine_observed_seconds_total") >= (got["any"] or 0), "busy while not observed")
+        return {name: (got[name], float(want.get(name, 0)) / 1e9) for name in got
+                if got[name] is None or abs(got[name] - float(want.get(name, 0)) / 1e9) > 1e-6}
+    check(comes_to(far, {}) == {}, "busy and overlapping times of the engines: the metrics and the trace have", far())
 
 
 def overlap(trace):

@@ -60,7 +60,7 @@ def of_this_gpu(path):
         print("this GPU:", got)
         check(daemon.stop() == 0, "the daemon's end")  # then all of its log is written
         if not got:
-            check("no figures of the GPU in /metrics" in daemon.said(), "neither figures nor a reason:", daemon.said())
+            check("no figures of the GPU" in daemon.said(), "neither figures nor a reason:", daemon.said())
         else:
             check(got.get("nv_gpu_memory_total_bytes", 0) > got.get("nv_gpu_memory_used_bytes", 0) > 0, got)
             check(0 <= got.get("nv_gpu_utilization", 0) <= 1 and 0 < got.get("nv_gpu_power_usage", 1) < 2000, got)
@@ -89,9 +89,14 @@ def main():
             check(daemon.stop() == 0, "the daemon's end")  # then all of its log is written
             check(reason in daemon.said(), reason, "is not in", daemon.said())
     with start(path, folder) as daemon:
-        check("nv_" not in page_of(daemon, daemon.admin_port), "Triton's names unasked")
-        with open("/proc/%d/maps" % daemon.process.pid) as maps:
-            check("nvidia-ml" not in maps.read(), "the library was loaded unasked")
+        for port in (daemon.admin_port, daemon.port):
+            text = page_of(daemon, port)
+            check("nv_" not in text, "Triton's names unasked")
+            check(re.findall(r'\nkernserve_device_memory_bytes\{device="[a-z0-9]+",state="([a-z]+)"\} (\d+)', text) == [("used", "754820096"), ("free", "150000000000")],
+                  "memory of the device", re.findall("device_memory.*", text))
+    for fails in ("memory", "init"):
+        with start(path, folder, fails=fails) as daemon:
+            check("\nkernserve_device_memory_bytes" not in page_of(daemon, daemon.admin_port), "memory that the driver did not say", fails)
     kernserve = os.path.join(os.path.dirname(os.path.dirname(path)), "kernserve")
     if os.path.exists("/dev/nvidiactl") and "CUDA none" not in subprocess.check_output([kernserve, "--version"], text=True):
         of_this_gpu(kernserve)

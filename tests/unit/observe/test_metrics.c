@@ -16,6 +16,7 @@
 
 #include "observe/metrics.h"
 #include "observe/metrics_cells.h"
+#include "observe/overlap.h"
 #include "base/model.h"
 #include "base/text.h"
 
@@ -52,6 +53,9 @@ static int close_metrics(void **state)
     return metrics != NULL;
 }
 
+static const ks_overlap_sums sums = {
+    .busy_compute = 2500000000, .busy_any = 3000000000, .two = 500000000, .observed = 4000000000, .overruns = 9};
+
 /* The page, terminated; free it. */
 static char *page_text(bool openmetrics)
 {
@@ -60,6 +64,9 @@ static char *page_text(bool openmetrics)
                         .shards = 2,
                         .queue_capacity = 256,
                         .openmetrics = openmetrics,
+                        .overlap = &sums,
+                        .device_used_bytes = 1000,
+                        .device_free_bytes = 24,
                         .device = {.backend = "cuda",
                                    .gpu = true,
                                    .name = "Some \"GPU\" \\ 1",
@@ -170,8 +177,15 @@ static void writers_are_summed(void **state)
     assert_line(page, "kernserve_graph_capture_duration_seconds_count 4");
     assert_line(page, "kernserve_device_errors_total{device=\"0\",error=\"memory\"} 5");
     assert_line(page, "kernserve_device_errors_total{device=\"0\",error=\"device\"} 2");
-    assert_line(page, "kernserve_device_memory_bytes{device=\"0\"} 1048576");
-    assert_line(page, "kernserve_engine_busy_seconds_total{device=\"0\",engine=\"h2d\"} 1.5");
+    assert_line(page, "kernserve_device_memory_bytes{device=\"0\",state=\"used\"} 1000");
+    assert_line(page, "kernserve_device_memory_bytes{device=\"0\",state=\"free\"} 24");
+    assert_line(page, "kernserve_batch_seconds_total{device=\"0\",engine=\"h2d\"} 1.5");
+    assert_line(page, "kernserve_engine_busy_seconds_total{device=\"0\",engine=\"compute\"} 2.5");
+    assert_line(page, "kernserve_engine_busy_seconds_total{device=\"0\",engine=\"any\"} 3.0");
+    assert_line(page, "kernserve_engine_overlap_seconds_total{device=\"0\",pair=\"any\"} 0.5");
+    assert_line(page, "kernserve_engine_overlap_seconds_total{device=\"0\",pair=\"all\"} 0.0");
+    assert_line(page, "kernserve_engine_observed_seconds_total{device=\"0\"} 4.0");
+    assert_line(page, "kernserve_timeline_overruns_total 9");
     assert_line(page, "kernserve_state{kernserve_state=\"ready\"} 1");
     assert_line(page, "kernserve_device_info{device=\"0\",uuid=\"GPU-1\",model_name=\"Some \\\"GPU\\\" \\\\ 1\","
                       "compute_capability=\"9.0\",driver_version=\"1.2\"} 1");
@@ -182,6 +196,34 @@ static void writers_are_summed(void **state)
     ks_metrics_add(ks_metrics_writer(metrics, 0), KS_COUNT_connections, -7);
     page = page_text(false);
     assert_line(page, "kernserve_http_connections 0");
+    free(page);
+}
+
+/* Exemplars stand at the bucket of their time, in OpenMetrics alone; the last one of a bucket stays. */
+static void a_bucket_has_an_exemplar(void **state)
+{
+    (void)state;
+    const uint64_t first[2] = {1, 2}, second[2] = {0x0af7651916cd43dd, 0x8448eb211c80319c};
+    ks_metrics_exemplar(ks_metrics_writer(metrics, 0), 0, 900000, first);
+    ks_metrics_exemplar(ks_metrics_writer(metrics, 1), 0, 600000, second);
+    ks_metrics_exemplar(ks_metrics_writer(metrics, 1), 0, 700, first);
+    char *page = page_text(true), *at;
+    const char *const lines[] = {
+        "kernserve_inference_request_duration_seconds_bucket{model=\"softmax\",le=\"0.001\"} 0 "
+        "# {trace_id=\"0af7651916cd43dd8448eb211c80319c\"} 0.000600000 ",
+        "kernserve_inference_request_duration_seconds_bucket{model=\"softmax\",le=\"1e-06\"} 0 "
+        "# {trace_id=\"00000000000000010000000000000002\"} 0.000000700 "};
+    for (int i = 0; i < 2; i++) {
+        assert_non_null(at = strstr(page, lines[i]));
+        const double seconds = strtod(at + strlen(lines[i]), &at);
+        assert_true(seconds > (double)time(NULL) - 60 && seconds < (double)time(NULL) + 60 && *at == '\n');
+    }
+    int count = 0;
+    for (at = page; (at = strstr(at, "# {")); at++) count++;
+    assert_int_equal(count, 2);
+    free(page);
+    page = page_text(false);
+    assert_null(strstr(page, "# {"));
     free(page);
 }
 
@@ -417,10 +459,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_metrics, close_metrics)
     const struct CMUnitTest tests[] = {
-        TEST(buckets_hold_their_upper_bound),          TEST(writers_are_summed),
-        TEST(the_number_of_series_is_known),           TEST(promtool_finds_nothing),
-        TEST(a_strict_openmetrics_parser_takes_it),    TEST(statistics_follow_the_protocol),
-        TEST(every_status_and_code_has_its_place),     TEST(executions_of_any_batch_size_add_up),
+        TEST(buckets_hold_their_upper_bound),
+        TEST(writers_are_summed),
+        TEST(the_number_of_series_is_known),
+        TEST(promtool_finds_nothing),
+        TEST(a_bucket_has_an_exemplar),
+        TEST(a_strict_openmetrics_parser_takes_it),
+        TEST(statistics_follow_the_protocol),
+        TEST(every_status_and_code_has_its_place),
+        TEST(executions_of_any_batch_size_add_up),
         TEST(snapshots_hold_all_of_a_request_or_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,27 @@
+/* The engines of the shards, for documents that read their counters: known from the time when a shard has opened its own until it closes it. */
+#include "api/view.h"
+
+#include <pthread.h>
+
+/* A document may be asked for while a shard still opens its engine, or closes it. Nothing on a request's path takes this.
+ */
+static pthread_mutex_t engines_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void ks_view_engine(ks_api_view *view, int shard, const ks_engine *engine)
+{
+    pthread_mutex_lock(&engines_lock);
+    view->engines[shard] = engine;
+    pthread_mutex_unlock(&engines_lock);
+}
+
+int ks_view_engines(ks_api_view *view, ks_engine_stats out[KS_SHARDS_MAX])
+{
+    int shards = 0;
+    pthread_mutex_lock(&engines_lock);
+    for (int i = 0; i < view->shards && i < KS_SHARDS_MAX; i++) {
+        const ks_engine *engine = view->engines[i];
+        if (engine) ks_engine_read_stats(engine, &out[shards++]);
+    }
+    pthread_mutex_unlock(&engines_lock);
+    return shards;
+}
