@@ -9,6 +9,7 @@
 #include "engine/regions.h"
 #include "observe/metrics.h"
 #include "observe/nvml.h"
+#include "observe/otlp/otlp.h"
 #include "observe/timeline.h"
 
 enum { KS_SHARDS_MAX = 64 };
@@ -21,6 +22,7 @@ typedef struct ks_api_view {
     ks_regions *regions; /* NULL: client shared memory is off */
     ks_metrics *metrics;
     ks_timeline *timeline; /* NULL: none is kept */
+    const ks_otlp *otlp;   /* NULL: no spans are exported */
     ks_nvml *nvml;         /* the second listener's thread; NULL: nothing to ask */
     int shards;
     /* any thread, atomic; the daemon's: */

@@ -25,6 +25,7 @@ void ks_daemon_fill_api(ks_daemon *daemon)
     api->regions = daemon->regions;
     api->metrics = daemon->metrics;
     api->timeline = daemon->timeline;
+    api->otlp = daemon->otlp;
     api->shards = daemon->shards;
     api->state = &daemon->state;
     api->device_faults = &daemon->device_faults;

@@ -65,6 +65,12 @@ static uint64_t half_of_trace(const char *text)
     return strtoull(digits, NULL, 16);
 }
 
+/* Of its tensors. With a fault a large request has given its plans back, and its plan is a block's: only of one that ran. */
+static uint64_t in_bytes_of(const ks_infer *infer)
+{
+    return infer->is_large ? ks_spec_in_bytes(&ks_codec_request(infer->codec)->spec) : infer->job.plan->in_bytes;
+}
+
 static void add_to_timeline(const ks_infer *infer, ks_status status)
 {
     const ks_job *job = &infer->job;
@@ -76,9 +82,8 @@ static void add_to_timeline(const ks_infer *infer, ks_status status)
                                 .model = (uint64_t)infer->model->index & 0xffffffff,
                                 .status = (uint64_t)status & 0xffff,
                                 .ran = status == KS_OK};
-    if (status == KS_OK) { /* with a fault a large request has given its plans back, and its plan is a block's */
-        record.in_bytes =
-            infer->is_large ? ks_spec_in_bytes(&ks_codec_request(infer->codec)->spec) : job->plan->in_bytes;
+    if (status == KS_OK) {
+        record.in_bytes = in_bytes_of(infer);
         record.submitted_ns = job->submitted_ns;
         record.launched_ns = job->launched_ns >= job->submitted_ns ? job->launched_ns : job->done_ns;
         record.done_ns = job->done_ns;
@@ -97,6 +102,25 @@ static void add_to_timeline(const ks_infer *infer, ks_status status)
     ks_timeline_add_request(infer->infers->timeline, &record);
 }
 
+/* What happened, for the collector of the caller's trace. */
+static void add_span(const ks_infer *infer, const ks_record *r)
+{
+    const ks_identity *identity = infer->identity;
+    ks_span span = {.first_ns = infer->times.first_ns,
+                    .answered_ns = infer->times.answered_ns,
+                    .in_bytes = r->executed ? in_bytes_of(infer) : 0,
+                    .out_bytes = infer->response.length,
+                    .model = (uint64_t)infer->model->index & 0xffffffff,
+                    .status = (uint64_t)r->status & 0xffff,
+                    .ran = r->executed};
+    memcpy(span.phase_ns, r->phase_ns, sizeof span.phase_ns);
+    memcpy(span.trace_id, identity->trace_id, sizeof span.trace_id);
+    memcpy(span.parent_id, identity->parent_id, sizeof span.parent_id);
+    memcpy(span.id, identity->span_id, sizeof span.id);
+    memcpy(span.request_id, identity->request_id, strnlen(identity->request_id, sizeof span.request_id - 1));
+    ks_spans_add(infer->infers->spans, &span);
+}
+
 void ks_infer_record(ks_infer *infer, ks_status status)
 {
     ks_infers *infers = infer->infers;
@@ -109,6 +133,7 @@ void ks_infer_record(ks_infer *infer, ks_status status)
     ks_times_phases(&infer->times, &infer->job, r.executed, r.phase_ns);
     ks_metrics_inference(infers->metrics, &r);
     if (infers->timeline) add_to_timeline(infer, status);
+    if (infers->spans && infer->identity->sampled && infer->identity->trace_id[0]) add_span(infer, &r);
     if (wants_line(infers)) log_line(infer, &r);
 }
 
