@@ -16,8 +16,8 @@ cmake -S . -B "$out/tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OF
 cmake --build "$out/tree" --target kernserve sbom
 install -D -s "$out/tree/kernserve" "$out/image/usr/local/bin/kernserve"
 install -D -m 644 -t "$out/image/usr/local/share/doc/kernserve" "$out/tree/kernserve.spdx.json" README.md LICENSE
-# libc is everywhere. A library below /lib may be listed as one below /usr/lib, and the other way.
-ldd "$out/tree/kernserve" | awk '$3 ~ /^\// { print $3 }' | xargs -n 1 readlink -f | while read -r library; do
+# libc is everywhere; libcurl is loaded when spans are asked for. A library below /lib may be listed as one below /usr/lib, and the other way.
+{ ldd "$out/tree/kernserve" | awk '$3 ~ /^\// { print $3 }' && ldconfig -p | awk '$1 == "libcurl.so.4" { print $NF }'; } | xargs -n 1 readlink -f | while read -r library; do
     dpkg -S "$library" 2>/dev/null || dpkg -S "${library#/usr}"
 done | cut -d: -f1 | sort -u >"$out/packages"
 if [ "$cuda" = ON ]; then

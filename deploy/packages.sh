@@ -85,6 +85,7 @@ need_build() {
     need zlib1g-dev zlib.h
     need curl curl
     wish libdnnl-dev oneapi/dnnl/dnnl.h
+    wish libcurl4-openssl-dev curl/curl.h
 }
 
 # The chips of this host's GPUs as CMake names them, separated by semicolons; empty: no GPU, or no nvcc.

@@ -263,6 +263,13 @@ static int open_counters(ks_server *server)
     return KS_EXIT_OK;
 }
 
+static int open_exporter(ks_server *server)
+{
+    ks_error error = {0};
+    const ks_status status = ks_otlp_open(server->daemon.shards, &server->daemon.otlp, &error);
+    return status == KS_OK ? KS_EXIT_OK : fail(status == KS_CONFIG ? KS_EXIT_CONFIG : KS_EXIT_SYSTEM, error.text);
+}
+
 static int open_regions(ks_server *server)
 {
     ks_daemon *daemon = &server->daemon;
@@ -348,8 +355,9 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
 static int open_all(ks_server *server)
 {
     typedef int open_fn(ks_server *);
-    static open_fn *const start_steps[] = {open_sockets, read_access, open_device, open_tunes,  open_counters,
-                                           open_regions, open_view,   open_admin,  open_shards, open_listener};
+    static open_fn *const start_steps[] = {open_sockets,  read_access,   open_device,  open_tunes,
+                                           open_counters, open_exporter, open_regions, open_view,
+                                           open_admin,    open_shards,   open_listener};
     for (size_t i = 0; i < sizeof start_steps / sizeof start_steps[0]; i++) {
         server->stopped = ks_watch_stop_asked();
         if (server->stopped) return KS_EXIT_OK;
@@ -374,6 +382,7 @@ static void close_all(ks_server *server)
     if (server->admin_fd >= 0) ks_listen_close(server->admin_fd);
     for (int i = 0; i < server->sockets.count; i++) ks_listen_close(server->sockets.fds[i]);
     ks_metrics_close(&daemon->metrics);
+    ks_otlp_close(&daemon->otlp);
     ks_timeline_close(&daemon->timeline);
     ks_boards_close(&daemon->boards);
     ks_ceilings_close(&daemon->ceilings);

@@ -216,7 +216,6 @@ if [ "${1:-}" != quick ]; then
     wish nodejs node
     wish golang-go go
     wish r-base-core Rscript
-    wish libcurl4-openssl-dev curl/curl.h
     wish haproxy haproxy
     wish nginx nginx
     wish chromium chromium

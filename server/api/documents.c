@@ -67,6 +67,7 @@ static void write_metrics(ks_api_view *view, const ks_document_request *request,
     if (gpu) ks_nvml_read(view->nvml, &figures);
     *content_type = openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
                                 : "text/plain; version=0.0.4; charset=utf-8";
+    const ks_otlp_counts spans = ks_otlp_read_counts(view->otlp);
     ks_document document = {.state = (ks_state)atomic_load(view->state),
                             .device = *view->device_info,
                             .engines = engines,
@@ -74,6 +75,9 @@ static void write_metrics(ks_api_view *view, const ks_document_request *request,
                             .queue_capacity = (uint64_t)view->config->queue * (uint64_t)view->shards,
                             .inflight_bytes = ks_budget_used(view->budget),
                             .inflight_limit = ks_budget_limit(view->budget),
+                            .spans_exported = spans.exported,
+                            .spans_lost = spans.lost,
+                            .spans_failed = spans.failed,
                             .device_faults = atomic_load(view->device_faults),
                             .copy_gbs = ks_ceilings_copy_gbs(view->ceilings),
                             .openmetrics = openmetrics,

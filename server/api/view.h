@@ -11,6 +11,7 @@
 #include "engine/regions.h"
 #include "observe/metrics.h"
 #include "observe/nvml.h"
+#include "observe/otlp/otlp.h"
 #include "observe/overlap.h"
 #include "observe/timeline.h"
 
@@ -25,6 +26,7 @@ typedef struct ks_api_view {
     ks_metrics *metrics;
     ks_timeline *timeline;     /* NULL: none is kept */
     const ks_overlap *overlap; /* NULL: no timeline, or no second listener, whose thread counts it */
+    const ks_otlp *otlp;       /* NULL: no spans are exported */
     const ks_plan_boards *boards;
     ks_ceiling_store *ceilings;
     /* the second listener's thread: */

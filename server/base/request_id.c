@@ -64,6 +64,8 @@ static bool read_parent(ks_identity *identity, const char *text, size_t length)
     if (all_zero(text + TRACE, TRACE_DIGITS) || all_zero(text + PARENT, PARENT_DIGITS)) return false;
     memcpy(identity->trace_id, text + TRACE, TRACE_DIGITS);
     identity->trace_id[TRACE_DIGITS] = '\0';
+    memcpy(identity->parent_id, text + PARENT, PARENT_DIGITS);
+    identity->parent_id[PARENT_DIGITS] = '\0';
     const char low = text[FLAGS + 1];
     identity->sampled = (low <= '9' ? low - '0' : low - 'a' + 10) & 1;
     return true;

@@ -9,8 +9,9 @@ enum { KS_REQUEST_ID_MAX = 128 };
 typedef struct ks_identity {
     const char *request_id; /* the client's, which ends with its head, or `made` */
     char made[17];
-    char trace_id[33]; /* of the caller; "": no traceparent, or none that is valid */
-    char span_id[17];  /* of this request within it */
+    char trace_id[33];  /* of the caller; "": no traceparent, or none that is valid */
+    char parent_id[17]; /* of the caller's span */
+    char span_id[17];   /* of this request within it */
     bool sampled;
 } ks_identity;
 

@@ -27,6 +27,7 @@ void ks_daemon_fill_api(ks_daemon *daemon)
     api->timeline = daemon->timeline;
     api->boards = daemon->boards;
     api->ceilings = daemon->ceilings;
+    api->otlp = daemon->otlp;
     api->shards = daemon->shards;
     api->state = &daemon->state;
     api->device_faults = &daemon->device_faults;

@@ -9,6 +9,7 @@
 #include "base/config/config.h"
 #include "engine/engine.h"
 #include "observe/metrics.h"
+#include "observe/otlp/otlp.h"
 #include "observe/timeline.h"
 #include "engine/regions.h"
 #include "base/tokens.h"
@@ -25,6 +26,7 @@ typedef struct ks_daemon {
     ks_timeline *timeline;      /* writers: shards; NULL: none is kept */
     ks_plan_boards *boards;     /* writers: shards */
     ks_ceiling_store *ceilings; /* measured by the admin thread */
+    ks_otlp *otlp;              /* writers: shards; NULL: no spans are exported */
     ks_engine_options engine;   /* of each shard, all but wake_fd: slot classes, lanes, queue, plan cache */
     int shards;
     ks_addresses *addresses; /* of the data listeners' clients */

@@ -18,11 +18,11 @@ struct ks_timeline {
     ks_shard_timeline *shard;
 };
 
-static bool open_ring(ks_ring *r, uint64_t records, int words)
+bool ks_ring_open(ks_ring *ring, uint64_t records, int words)
 {
-    r->records = records;
-    r->words = calloc(records, (size_t)(1 + words) * WORD);
-    return r->words != NULL;
+    ring->records = records;
+    ring->words = calloc(records, (size_t)(1 + words) * WORD);
+    return ring->words != NULL;
 }
 
 ks_timeline *ks_timeline_open(int writers, int launches)
@@ -40,9 +40,9 @@ ks_timeline *ks_timeline_open(int writers, int launches)
     bool all = true;
     for (int i = 0; i < writers && all; i++) {
         ks_shard_timeline *shard = &timeline->shard[i];
-        all = open_ring(&shard->launches, records, LAUNCH_WORDS) &&
-              open_ring(&shard->requests, records / 4, REQUEST_WORDS) && open_ring(&shard->plans, PLANS, PLAN_WORDS) &&
-              open_ring(&shard->slow, KS_SLOW_RECORDS, REQUEST_WORDS);
+        all = ks_ring_open(&shard->launches, records, LAUNCH_WORDS) &&
+              ks_ring_open(&shard->requests, records / 4, REQUEST_WORDS) && ks_ring_open(&shard->plans, PLANS, PLAN_WORDS) &&
+              ks_ring_open(&shard->slow, KS_SLOW_RECORDS, REQUEST_WORDS);
         shard->slow_ns = INT64_MAX;
     }
     if (!all) ks_timeline_close(&timeline);
@@ -69,9 +69,9 @@ ks_shard_timeline *ks_timeline_writer(ks_timeline *timeline, int index)
     return &timeline->shard[index];
 }
 
-static bool get(const ks_ring *r, uint64_t number, void *record, int words)
+bool ks_ring_get(const ks_ring *ring, uint64_t number, void *record, int words)
 {
-    const _Atomic uint64_t *at = r->words + number % r->records * (uint64_t)(1 + words);
+    const _Atomic uint64_t *at = ring->words + number % ring->records * (uint64_t)(1 + words);
     if (number == 0 || atomic_load_explicit(at, memory_order_acquire) != number) return false;
     for (int i = 0; i < words; i++) {
         const uint64_t word = atomic_load_explicit(at + 1 + i, memory_order_acquire);
@@ -103,7 +103,7 @@ uint64_t ks_timeline_slow_requests(const ks_timeline *timeline, int shard)
 
 bool ks_timeline_slow(const ks_timeline *timeline, int shard, uint64_t number, ks_request_record *out)
 {
-    return get(&timeline->shard[shard].slow, number, out, REQUEST_WORDS);
+    return ks_ring_get(&timeline->shard[shard].slow, number, out, REQUEST_WORDS);
 }
 
 uint64_t ks_timeline_launches(const ks_timeline *timeline, int shard)
@@ -118,15 +118,15 @@ uint64_t ks_timeline_requests(const ks_timeline *timeline, int shard)
 
 bool ks_timeline_launch(const ks_timeline *timeline, int shard, uint64_t number, ks_launch_record *out)
 {
-    return get(&timeline->shard[shard].launches, number, out, LAUNCH_WORDS);
+    return ks_ring_get(&timeline->shard[shard].launches, number, out, LAUNCH_WORDS);
 }
 
 bool ks_timeline_request(const ks_timeline *timeline, int shard, uint64_t number, ks_request_record *out)
 {
-    return get(&timeline->shard[shard].requests, number, out, REQUEST_WORDS);
+    return ks_ring_get(&timeline->shard[shard].requests, number, out, REQUEST_WORDS);
 }
 
 bool ks_timeline_plan(const ks_timeline *timeline, int shard, uint64_t plan, ks_plan_record *out)
 {
-    return get(&timeline->shard[shard].plans, plan, out, PLAN_WORDS);
+    return ks_ring_get(&timeline->shard[shard].plans, plan, out, PLAN_WORDS);
 }

@@ -81,6 +81,11 @@ static inline uint64_t ks_ring_add(ks_ring *ring, const void *record, int words)
     return number;
 }
 
+/* The ring's memory, all 0: records of so many words. */
+bool ks_ring_open(ks_ring *ring, uint64_t records, int words);
+/* Any thread. false: it is gone, or not there yet. */
+bool ks_ring_get(const ks_ring *ring, uint64_t number, void *record, int words);
+
 /* launches: that each writer keeps, and a fourth as many requests; at least 4. NULL: memory. */
 ks_timeline *ks_timeline_open(int writers, int launches);
 void ks_timeline_close(ks_timeline **timeline);

@@ -72,6 +72,12 @@ static void read_trace(const ks_identity *identity, uint64_t trace[2])
     trace[1] = half_of_trace(identity->trace_id + 16);
 }
 
+/* Of its tensors. With a fault a large request has given its plans back, and its plan is a block's: only of one that ran. */
+static uint64_t in_bytes_of(const ks_infer *infer)
+{
+    return infer->is_large ? ks_spec_in_bytes(&ks_codec_request(infer->codec)->spec) : infer->job.plan->in_bytes;
+}
+
 static void add_to_timeline(const ks_infer *infer, ks_status status)
 {
     const ks_job *job = &infer->job;
@@ -83,9 +89,8 @@ static void add_to_timeline(const ks_infer *infer, ks_status status)
                                 .model = (uint64_t)infer->model->index & 0xffffffff,
                                 .status = (uint64_t)status & 0xffff,
                                 .ran = status == KS_OK};
-    if (status == KS_OK) { /* with a fault a large request has given its plans back, and its plan is a block's */
-        record.in_bytes =
-            infer->is_large ? ks_spec_in_bytes(&ks_codec_request(infer->codec)->spec) : job->plan->in_bytes;
+    if (status == KS_OK) {
+        record.in_bytes = in_bytes_of(infer);
         record.submitted_ns = job->submitted_ns;
         record.launched_ns = job->launched_ns >= job->submitted_ns ? job->launched_ns : job->done_ns;
         record.done_ns = job->done_ns;
@@ -101,6 +106,34 @@ static void add_to_timeline(const ks_infer *infer, ks_status status)
     ks_timeline_add_request(infer->infers->timeline, &record);
 }
 
+/* What happened, for the collector of the caller's trace. */
+static void add_span(const ks_infer *infer, const ks_record *r)
+{
+    const ks_identity *identity = infer->identity;
+    ks_span span = {.first_ns = infer->times.first_ns,
+                    .answered_ns = infer->times.answered_ns,
+                    .in_bytes = r->executed ? in_bytes_of(infer) : 0,
+                    .out_bytes = infer->response.length,
+                    .model = (uint64_t)infer->model->index & 0xffffffff,
+                    .status = (uint64_t)r->status & 0xffff,
+                    .ran = r->executed};
+    memcpy(span.phase_ns, r->phase_ns, sizeof span.phase_ns);
+    memcpy(span.trace_id, identity->trace_id, sizeof span.trace_id);
+    memcpy(span.parent_id, identity->parent_id, sizeof span.parent_id);
+    memcpy(span.id, identity->span_id, sizeof span.id);
+    memcpy(span.request_id, identity->request_id, strnlen(identity->request_id, sizeof span.request_id - 1));
+    ks_spans_add(infer->infers->spans, &span);
+}
+
+/* A request whose client samples its trace: an exemplar of the metrics, a span for the collector. */
+static void tell_trace(const ks_infer *infer, const ks_record *r)
+{
+    uint64_t trace[2];
+    read_trace(infer->identity, trace);
+    if (r->status == KS_OK) ks_metrics_exemplar(infer->infers->metrics, r->model, r->total_ns, trace);
+    if (infer->infers->spans) add_span(infer, r);
+}
+
 void ks_infer_record(ks_infer *infer, ks_status status)
 {
     ks_infers *infers = infer->infers;
@@ -112,12 +145,8 @@ void ks_infer_record(ks_infer *infer, ks_status status)
                    .total_ns = infer->times.answered_ns - infer->times.first_ns};
     ks_times_phases(&infer->times, &infer->job, r.executed, r.phase_ns);
     ks_metrics_inference(infers->metrics, &r);
-    if (infer->identity->trace_id[0] && infer->identity->sampled && status == KS_OK) {
-        uint64_t trace[2];
-        read_trace(infer->identity, trace);
-        ks_metrics_exemplar(infers->metrics, r.model, r.total_ns, trace);
-    }
     if (infers->timeline) add_to_timeline(infer, status);
+    if (infer->identity->trace_id[0] && infer->identity->sampled) tell_trace(infer, &r);
     if (wants_line(infers)) log_line(infer, &r);
 }
 

@@ -51,6 +51,7 @@ ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_
     infers->engine = options->engine;
     infers->metrics = options->metrics;
     infers->timeline = ks_engine_timeline(options->engine);
+    infers->spans = options->spans;
     infers->budget = options->budget;
     infers->regions = options->regions;
     infers->state = options->state;

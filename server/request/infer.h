@@ -19,6 +19,7 @@
 #include "engine/engine.h"
 #include "engine/regions.h"
 #include "observe/metrics.h"
+#include "observe/otlp/spans.h"
 
 typedef struct ks_infer ks_infer;
 typedef struct ks_infers ks_infers;
@@ -32,6 +33,7 @@ typedef struct ks_request_options {
     ks_shard_metrics *metrics; /* this thread is their writer */
     ks_budget *budget;
     ks_regions *regions;      /* NULL: client shared memory is off */
+    ks_span_ring *spans;      /* this thread is their writer; NULL: none are exported */
     const _Atomic int *state; /* ks_state of the daemon, which any thread may change */
     double work_max;          /* of the device, where --max-work is automatic */
     int count;                /* of records */

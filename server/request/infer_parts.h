@@ -63,6 +63,7 @@ struct ks_infers {
     ks_engine *engine;
     ks_shard_metrics *metrics;
     struct ks_shard_timeline *timeline; /* NULL: none is kept */
+    ks_span_ring *spans;                /* NULL: none are exported */
     ks_budget *budget;
     ks_regions *regions;      /* NULL: client shared memory is off */
     const _Atomic int *state; /* ks_state */
