@@ -10,6 +10,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 
 from daemon import Daemon, Remote, check, comes_to, metric, request, wrongs
 
@@ -24,7 +25,7 @@ SENT = [
     ("softmax_fp16", "shape=8,512&datatype=FP16", 8192, 2),
 ]
 STARTS = 3
-NOISE = 4  # other work on the host may lower what is measured: so many tries
+NOISE = 6  # other work on the host may lower what is measured: so many tries
 
 
 def second(daemon):
@@ -50,6 +51,15 @@ def load(daemon):
         for _ in range(times):
             with daemon.connect(60) as connection:
                 check(connection.ask(request("POST", "/v2/models/%s/infer?%s" % (model, query), (), body)).status == 200, query)
+
+
+def read_beside(daemon, over):
+    """While the shards write: what is read is whole, and no count goes back."""
+    seen = {}
+    while not over.is_set():
+        now = jobs_of(plans(daemon)["plans"])
+        check(all(now.get(k, 0) >= jobs for k, jobs in seen.items()), "a count went back", seen, now)
+        seen = now
 
 
 def key(row):
@@ -167,7 +177,12 @@ def command(daemon, path):
 def one_start(path, options, first):
     """Plans above what their device can do."""
     with Daemon(path, "--threads", "2", "--pinned-bytes", "64M", *options) as daemon:
+        over = threading.Event()
+        reader = threading.Thread(target=read_beside, args=(daemon, over))
+        reader.start()
         load(daemon)
+        over.set()
+        reader.join()
         check(comes_to(lambda: known(daemon), True), "the ceilings are not known")
         above = bounds(daemon)
         if first:
@@ -197,8 +212,9 @@ def main():
             if not above:
                 break
         check(not above, "better than the device can do", above)
-    for _ in range(NOISE):
-        ours, theirs = copy_rates(path)
+    ours = theirs = 0
+    for _ in range(NOISE):  # the best of each: other work only lowers both
+        ours, theirs = map(max, copy_rates(path), (ours, theirs))
         if abs(ours - theirs) <= 0.25 * theirs:
             break
     check(abs(ours - theirs) <= 0.25 * theirs, "copy rates: %.1f GB/s, the self-test's %.1f" % (ours, theirs))
