@@ -160,7 +160,8 @@ ks_status ks_admin_open(ks_daemon *daemon, ks_shard_metrics *metrics, int fd, bo
     *admin = (ks_admin){.daemon = daemon, .metrics = metrics, .loopback = loopback, .listen_fd = fd};
     admin->stop_fd = admin->started_fd = admin->wake_fd = -1;
     admin->addresses = ks_addresses_open(KS_ADMIN_CONNECTIONS + ACCEPTS);
-    if (!admin->addresses || !ks_board_open(&daemon->api) || !open_descriptors(admin) || pthread_create(&admin->thread, NULL, serve, admin) != 0) {
+    if (!admin->addresses || !ks_board_open(&daemon->api) || !open_descriptors(admin) ||
+        pthread_create(&admin->thread, NULL, serve, admin) != 0) {
         free_admin(admin);
         return ks_fail(error, KS_SYSTEM, "cannot start the second listener's thread");
     }
