@@ -117,6 +117,13 @@ template <typename T>
 ks_number_result read_integer(const char *text, size_t length, void *out)
 {
     const char *const end = text + length;
+    T value = 0;
+    if (int64_t digits; ks_digits_read(text, length, &digits)) {
+        value = static_cast<T>(digits);
+        if (static_cast<int64_t>(value) != digits) return KS_NUMBER_RANGE;
+        std::memcpy(out, &value, sizeof value);
+        return KS_NUMBER_OK;
+    }
     switch (json_number(text, end)) {
     case token::none:
         return KS_NUMBER_SYNTAX;
@@ -125,7 +132,6 @@ ks_number_result read_integer(const char *text, size_t length, void *out)
     case token::integer:
         break;
     }
-    T value = 0;
     if (std::is_unsigned_v<T> && *text == '-') {
         if (!same(text, length, "-0")) return KS_NUMBER_RANGE;
     } else if (std::from_chars(text, end, value).ec != std::errc()) {
