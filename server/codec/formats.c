@@ -11,7 +11,8 @@ const ks_format *const ks_formats[] = {
 
 const ks_format *ks_file_of(const char *media_type)
 {
-    const size_t length = media_type ? strcspn(media_type, " \t;") : 0;
+    if (!media_type) return NULL;
+    const size_t length = strcspn(media_type, " \t;");
     for (const ks_format *const *format = ks_formats; *format; format++)
         if (strlen((*format)->content_type) == length && strncasecmp(media_type, (*format)->content_type, length) == 0)
             return *format;
