@@ -30,9 +30,10 @@ bool ks_board_open(ks_api_view *view)
     board->history = ks_history_open(view->metrics, now_ns);
     if (view->timeline) {
         view->overlap = board->overlap = ks_overlap_open(view->timeline, view->shards, now_ns);
-        board->slowest = ks_slowest_open(view->timeline, view->shards, now_ns);
+        if (view->config->status) board->slowest = ks_slowest_open(view->timeline, view->shards, now_ns);
     }
-    if (board->history && (!view->timeline || (board->overlap && board->slowest))) return true;
+    if (board->history && (!view->timeline || (board->overlap && (board->slowest || !view->config->status))))
+        return true;
     ks_board_close(view);
     return false;
 }
