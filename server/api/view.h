@@ -36,6 +36,7 @@ typedef struct ks_api_view {
     /* any thread, atomic; the daemon's: */
     const _Atomic int *state; /* ks_state */
     const _Atomic uint64_t *device_faults;
+    const _Atomic int *connections; /* open on data listeners */
     /* any thread, atomic: */
     _Atomic int warm_done, warm_total;
     _Atomic int64_t device_used_bytes, device_free_bytes; /* -1: not known */

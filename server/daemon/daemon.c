@@ -31,5 +31,6 @@ void ks_daemon_fill_api(ks_daemon *daemon)
     api->shards = daemon->shards;
     api->state = &daemon->state;
     api->device_faults = &daemon->device_faults;
+    api->connections = &daemon->connections;
     api->device_used_bytes = api->device_free_bytes = -1;
 }

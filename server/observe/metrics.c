@@ -279,11 +279,6 @@ int64_t ks_metrics_in_flight_now(const ks_metrics *metrics)
     return (int64_t)ks_metrics_sum(metrics, KS_COUNT_in_flight);
 }
 
-int64_t ks_metrics_connections_now(const ks_metrics *metrics)
-{
-    return (int64_t)ks_metrics_sum(metrics, KS_COUNT_connections);
-}
-
 void ks_metrics_reloaded(ks_metrics *metrics, bool accepted)
 {
     atomic_store(&metrics->reload_successful, accepted);

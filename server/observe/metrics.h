@@ -91,9 +91,7 @@ void ks_metrics_http(ks_shard_metrics *m, ks_handler handler, ks_method method, 
 void ks_metrics_rejected(ks_shard_metrics *m, ks_status status);
 void ks_metrics_add(ks_shard_metrics *m, ks_count count, int64_t n); /* n below 0: of a gauge */
 
-/* Sums of all writers; any thread. */
-int64_t ks_metrics_in_flight_now(const ks_metrics *metrics);
-int64_t ks_metrics_connections_now(const ks_metrics *metrics);
+int64_t ks_metrics_in_flight_now(const ks_metrics *metrics); /* sum of all writers; any thread */
 
 /* A connection was closed as one above --connections-per-address. Any thread. */
 void ks_metrics_address_full(ks_metrics *metrics);

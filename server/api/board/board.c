@@ -30,9 +30,10 @@ bool ks_board_open(ks_api_view *view)
     board->history = ks_history_open(view->metrics, now_ns);
     if (view->timeline) {
         view->overlap = board->overlap = ks_overlap_open(view->timeline, view->shards, now_ns);
-        board->slowest = ks_slowest_open(view->timeline, view->shards, now_ns);
+        if (view->config->status) board->slowest = ks_slowest_open(view->timeline, view->shards, now_ns);
     }
-    if (board->history && (!view->timeline || (board->overlap && board->slowest))) return true;
+    if (board->history && (!view->timeline || (board->overlap && (board->slowest || !view->config->status))))
+        return true;
     ks_board_close(view);
     return false;
 }
@@ -78,18 +79,18 @@ static void look_at_gauges(ks_board *board)
     const ks_api_view *view = board->view;
     const int shards = ks_view_engines(board->view, engines);
     int64_t now[KS_GAUGES] = {[KS_GAUGE_in_flight] = ks_metrics_in_flight_now(view->metrics),
-                              [KS_GAUGE_connections] = ks_metrics_connections_now(view->metrics),
+                              [KS_GAUGE_connections] = atomic_load(view->connections),
                               [KS_GAUGE_inflight_bytes] = (int64_t)ks_budget_used(view->budget)};
+    board->slot_bytes = board->lanes = 0;
     for (int i = 0; i < shards; i++) {
         now[KS_GAUGE_queue] += (int64_t)engines[i].queue_depth;
         now[KS_GAUGE_slot_bytes] += (int64_t)engines[i].slot_used_bytes;
         now[KS_GAUGE_plan_cache_bytes] += (int64_t)engines[i].plan_bytes;
         now[KS_GAUGE_lanes] += (int64_t)engines[i].lanes_busy;
-        board->slot_bytes = (i ? board->slot_bytes : 0) + (int64_t)engines[i].slot_total_bytes;
-        board->lanes = (i ? board->lanes : 0) + (int64_t)engines[i].lanes;
+        board->slot_bytes += (int64_t)engines[i].slot_total_bytes;
+        board->lanes += (int64_t)engines[i].lanes;
     }
-    for (int i = 0; i < KS_GAUGES; i++)
-        if (now[i] < 0) now[i] = 0; /* one shard has taken off what another one has not added yet */
+    if (now[KS_GAUGE_in_flight] < 0) now[KS_GAUGE_in_flight] = 0; /* a shard was read before another one's addition */
     ks_history_gauges(board->history, now);
 }
 

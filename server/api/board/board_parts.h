@@ -10,7 +10,7 @@ enum { KS_BOARD_PLANS = 50, KS_BOARD_SHORT_S = 10, KS_BOARD_LONG_S = 300, KS_BOA
 struct ks_board {
     ks_api_view *view;
     ks_history *history;
-    ks_overlap *overlap; /* NULL: there is no timeline; likewise slowest */
+    ks_overlap *overlap; /* NULL: there is no timeline; slowest: or --no-status */
     ks_slowest *slowest;
     int64_t opened_ns, look_due_ns, second_due_ns;
     int64_t since_ms; /* wall time when the state became what it is */
