@@ -119,11 +119,11 @@ bool ks_ceilings_measure(ks_ceiling_store *store)
     const ks_probe *probe = store->backend->probe;
     const uint32_t asked = atomic_load_explicit(&store->wanted, memory_order_relaxed) & ~store->tried;
     if (!probe) return false;
-    if (!store->memory_tried && probe->memory)
+    if (!store->memory_tried)
         measure_memory(store);
     else if (!store->limits_tried && probe->device_limits && atomic_load(&store->limits_wanted))
         measure_limits(store);
-    else if (asked && probe->peak)
+    else if (asked)
         measure_peak(store, (ks_dtype)__builtin_ctz(asked));
     else
         return false;

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from daemon import daemon_path  # noqa: E402
 
 ON_A_GPU = ("graph_empty_us", "graph_flag_us", "copy_h2d_gbs", "copy_d2h_gbs", "copy_both_gbs")
-ANYWHERE = ("echo_turn_us", "memcpy_gbs", "engine_row_us", "engine_large_gbs")
+ANYWHERE = ("echo_turn_us", "memcpy_gbs", "copy_gbs", "peak_fp32_tflops", "ridge_flop_per_byte", "engine_row_us", "engine_large_gbs")
 
 
 def run(*options):
@@ -34,6 +34,7 @@ def as_json():
     assert sorted(floors) == sorted(ON_A_GPU + ANYWHERE), floors
     assert all(floors[name] is None for name in ON_A_GPU), "the CPU has no graphs and no link: %s" % floors
     assert all(floors[name] > 0 for name in ANYWHERE), floors
+    assert near(floors["ridge_flop_per_byte"], 1e3 * floors["peak_fp32_tflops"] / floors["copy_gbs"]), floors
     assert [cell["connections"] for cell in told["requests"]] == [1, 16, 128, 4]
     for cell in told["requests"]:
         for side in (cell["daemon"], cell["echo"]):

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "daemon/defaults.h"
 #include "daemon/selftest/parts.h"
 
 enum { RUNS_LEAST = 3 };
@@ -118,11 +119,25 @@ static ks_status measure_engine(ks_test *test, int64_t for_ns, ks_error *error)
     return status;
 }
 
+/* What cannot be measured stays unknown. */
+static void measure_ceilings(ks_test *test, const ks_probe *probe)
+{
+    ks_memory memory;
+    ks_error ignored;
+    ks_defaults_memory(&memory);
+    ks_device *device = test->daemon->device;
+    if (probe->memory(device, memory.bytes / 8, &test->device_limits.memory, &ignored) != KS_OK)
+        test->device_limits.memory = (ks_memory_rates){0};
+    if (probe->peak(device, KS_FP32, &test->device_limits.peak, &ignored) != KS_OK)
+        test->device_limits.peak = (ks_peak){0};
+}
+
 ks_status ks_test_device_limits_measure(ks_test *test, int64_t for_ns, ks_error *error)
 {
     const ks_daemon *daemon = test->daemon;
     ks_status status = measure_memcpy(&test->device_limits.memcpy_gbs, for_ns / 3, error);
     const ks_probe *probe = daemon->backend->probe;
+    if (status == KS_OK && probe) measure_ceilings(test, probe);
     if (status == KS_OK && probe && probe->device_limits)
         status = probe->device_limits(daemon->device, &test->device_limits.device, error);
     if (status == KS_OK) status = measure_engine(test, for_ns / 3, error);

@@ -23,6 +23,8 @@ typedef struct ks_test_device_limits {
     ks_device_limits device;  /* all 0: the backend has no link and no launches */
     double row_us, large_gbs; /* one row, and a large body, through an engine without HTTP */
     double memcpy_gbs;
+    ks_memory_rates memory; /* all 0: not known */
+    ks_peak peak;           /* of FP32, likewise */
 } ks_test_device_limits;
 
 typedef struct ks_test {

@@ -49,6 +49,13 @@ static void put_floor(ks_text *out, const char *name, double value, const char *
         ks_text_printf(out, "  %-34s %9s       none on this backend\n", name, "-");
 }
 
+/* Operations a byte from which on arithmetic bounds the work and not memory; 0: not known. */
+static double ridge(const ks_test *test)
+{
+    const double copy = test->device_limits.memory.copy_gbs;
+    return copy > 0 ? test->device_limits.peak.tflops * 1e3 / copy : 0;
+}
+
 static void put_device_limits(const ks_test *test, ks_text *out)
 {
     const ks_device_limits *device = &test->device_limits.device;
@@ -61,6 +68,10 @@ static void put_device_limits(const ks_test *test, ks_text *out)
     put_floor(out, "copies both ways at once, each", device->both_gbs, "GB/s", "64 MiB, pinned");
     put_floor(out, "memcpy on the host", test->device_limits.memcpy_gbs, "GB/s",
               "64 MiB, read and written, one thread");
+    put_floor(out, "copy in the kernels' memory", test->device_limits.memory.copy_gbs, "GB/s",
+              test->device_limits.memory.source);
+    put_floor(out, "FP32 arithmetic", test->device_limits.peak.tflops * 1e3, "GF/s", test->device_limits.peak.source);
+    put_floor(out, "ridge of the roofline", ridge(test), "", "flop a byte");
     ks_text_puts(out, "the daemon's engine without HTTP, one request after the other\n");
     put_floor(out, "softmax of one row, 4 KiB", test->device_limits.row_us, "us", "submitted .. handed back");
     put_floor(out, "softmax of a large body", test->device_limits.large_gbs, "GB/s", "one lane");
@@ -144,6 +155,9 @@ static void put_json_device_limits(const ks_test *test, ks_text *out)
     put_number(out, ",", "copy_d2h_gbs", device->d2h_gbs);
     put_number(out, ",", "copy_both_gbs", device->both_gbs);
     put_number(out, ",", "memcpy_gbs", test->device_limits.memcpy_gbs);
+    put_number(out, ",", "copy_gbs", test->device_limits.memory.copy_gbs);
+    put_number(out, ",", "peak_fp32_tflops", test->device_limits.peak.tflops);
+    put_number(out, ",", "ridge_flop_per_byte", ridge(test));
     put_number(out, ",", "engine_row_us", test->device_limits.row_us);
     put_number(out, ",", "engine_large_gbs", test->device_limits.large_gbs);
     ks_text_puts(out, "}");
