@@ -438,7 +438,16 @@ static int run_command(ks_command command, const ks_config *config)
         ks_version_print();
         return KS_EXIT_OK;
     case KS_COMMAND_DUMP_CONFIG:
-        ks_config_dump(config);
+        if (config->word)
+            ks_config_sample();
+        else
+            ks_config_dump(config);
+        return KS_EXIT_OK;
+    case KS_COMMAND_MANUAL:
+        ks_config_manual(config->word);
+        return KS_EXIT_OK;
+    case KS_COMMAND_COMPLETION:
+        ks_config_completion(config->word);
         return KS_EXIT_OK;
     case KS_COMMAND_CHECK_CONFIG:
         return ks_command_check(config);

@@ -182,11 +182,10 @@ def check_options(tree):
         yield where + " has no section Options"
         return
     yield from compare("option", where, {r[0].strip("`").lstrip("-") for r in table}, real)
-    # The sample file is what the daemon prints (a test holds it), with preset and range behind each help text.
+    # The sample file is what the daemon prints (a test holds it), with preset and range above each key.
     ranges = {}
-    for line, name in re.findall(r"^# (.*)\n# from: preset\n([\w-]+) =", tree.only("kernserve.conf"), re.M):
-        at = re.search(r"\(([^()]*)\)(?:: (.*))?$", line)
-        ranges[name] = (at.group(1) + ("; " + at.group(2) if at.group(2) else "")) if at else ""
+    for preset, name in re.findall(r"^# (?:preset: (.*)|no preset)\n#([\w-]+) =", tree.only("kernserve.conf"), re.M):
+        ranges[name] = preset
     for row in table:
         name, said = row[0].strip("`").lstrip("-"), row[1].strip("`")
         if name in ranges and said != ranges[name]:
@@ -249,6 +248,14 @@ def check_errors(tree):
     documented = {(r[0], r[1].strip("`"), "1" if r[2] == "yes" else "0") for r in table}
     name = lambda s: "%s %s%s" % (s[0], s[1], " (closes)" if s[2] == "1" else "")
     yield from compare("error code", where, set(map(name, documented)), set(map(name, real)))
+
+
+def check_exits(tree):
+    where = "docs/operate.md"
+    table = re.search(r"define KS_EXIT_TABLE\(X\)(.*?)enum", tree.only("config.h"), re.S).group(1)
+    real = {code + (" (a restart helps)" if helps == "true" else "") for code, helps in re.findall(r"X\(\w+, (\d+), (true|false),", table)}
+    documented = {r[0] + (" (a restart helps)" if r[2] == "yes" else "") for r in rows(tree.text(where), "Exit codes") or ()}
+    yield from compare("exit code", where, documented, real)
 
 
 def check_links(tree):
@@ -357,7 +364,7 @@ def check_prose(tree):
                 yield "%s:%d: '%s' is a private word: docs/architecture.md has the glossary" % (path, number, at.group(0))
 
 
-CHECKS = (check_sizes, check_options, check_words_of_options, check_metrics, check_routes, check_errors, check_links, check_paths,
+CHECKS = (check_sizes, check_options, check_words_of_options, check_metrics, check_routes, check_errors, check_exits, check_links, check_paths,
           check_identifiers, check_walks, check_prose)
 
 # Faults for each check: the check, the file, what is replaced there (None: appended), by what, and a part of the message.
@@ -376,6 +383,8 @@ PLANTS = (
     (check_routes, "README.md", None, "\n`GET /v2/modells/stats`\n", "no route /v2/modells/stats"),
     (check_errors, "*status.h", 'X(SHAPE, 400, "shape", 0)', 'X(SHAPE, 400, "shapes", 0)', "error code 400 shapes is not"),
     (check_errors, "docs/http.md", "| 503 | `queue_full` |", "| 503 | `queue_fool` |", "error code 503 queue_fool does not"),
+    (check_exits, "docs/operate.md", "| 75 |", "| 76 |", "exit code 75 (a restart helps) is not"),
+    (check_exits, "*config.h", "X(PERMISSION, 77, false", "X(PERMISSION, 77, true", "exit code 77 (a restart helps) is not"),
     (check_links, "README.md", None, "\n[x](docs/nothing.md)\n", "link to docs/nothing.md, which is not there"),
     (check_links, "README.md", None, "\n[x](docs/http.md#nothing)\n", "which has no such heading"),
     (check_paths, "docs/benchmarks.md", None, "\n`tests/bench/nothing.py`\n", "no file tests/bench/nothing.py"),

@@ -179,6 +179,7 @@ clients() {
 operate() {
     local environment reason='' begun kserve=() python name
     step "container image" "$root/tests/operate/image.py"
+    step "manual and completions" "$root/tests/operate/manual.py" "$root/build/kernserve"
     step "rollout behind HAProxy" "$root/tests/operate/rollout.py" "$root/build/kernserve" haproxy
     begun=$SECONDS
     if ! environment=$("$root/tests/compat/environment.sh" "$root/tests/operate" 2>"$logs/environment-operate.log"); then
@@ -217,6 +218,8 @@ if [ "${1:-}" != quick ]; then
     wish openssl openssl
     wish buildah buildah
     wish debootstrap debootstrap
+    wish mandoc mandoc
+    wish zsh zsh
     [ -e /usr/lib/R/site-library/curl ] || ks_wished="$ks_wished r-cran-curl"
     python3 -c 'import ensurepip' 2>/dev/null || ks_wished="$ks_wished python3-venv"
 fi

@@ -128,8 +128,15 @@ static bool may_start(const supervisor *self)
 
 static bool is_worth_a_retry(int code)
 {
-    return code != KS_EXIT_OK && code != KS_EXIT_USAGE && code != KS_EXIT_NO_FILE && code != KS_EXIT_PERMISSION &&
-           code != KS_EXIT_CONFIG;
+    switch (code) {
+#define X(name, number, helps, ...)                                                                                    \
+    case number:                                                                                                       \
+        return helps;
+        KS_EXIT_TABLE(X)
+#undef X
+    default: /* a signal */
+        return true;
+    }
 }
 
 /* Waits at most timeout_ns for a signal; passes those for the daemon on. */

@@ -67,7 +67,7 @@ def as_table():
 
 def refusals():
     ended = run("--self-test=xml")
-    assert ended.returncode == 64 and "neither table nor json" in ended.stderr and not ended.stdout, ended
+    assert ended.returncode == 64 and "is none of table|json" in ended.stderr and not ended.stdout, ended
     ended = run("--self-test", "--max-work", "1")
     assert ended.returncode == 70 and "413" in ended.stderr and not ended.stdout, ended
 

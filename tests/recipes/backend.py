@@ -8,9 +8,9 @@ EDITS = [
     ("CMakeLists.txt", r"^ks_layer\(kernels/cuda .*\n", r"\g<0>ks_layer(kernels/twin ops cpu)\n"),
     ("CMakeLists.txt", r"^(ks_layer\(server/daemon .*?\bcuda) ", r"\1 twin "),
     ("include/kernserve/backends.h", r"^    X\(CPU, cpu, false\)", r"\g<0> X(TWIN, twin, false)"),
-    # documents, and what --dump-config prints
+    # documents, and what --dump-config=sample prints
     ("docs/operate.md", r"^(\| `--backend` .*?\|cpu)", r"\1\\|twin"),
-    ("deploy/config/kernserve.conf", r"(\|cpu)\n(?=.*\nbackend = )", r"\1|twin\n"),
+    ("deploy/config/kernserve.conf", r"(\|cpu)\n(?=#backend = )", r"\1|twin\n"),
 ]
 
 

@@ -111,6 +111,15 @@ static ks_status check_topic(config_loader *loader, const char *topic)
 }
 
 /* value NULL: none was given. */
+static ks_status take_word(config_loader *loader, const ks_command_row *row, const char *value, const char **out)
+{
+    if (value && !ks_word_is_in(row->words, value))
+        return ks_fail(loader->error, KS_CONFIG, "--%s: '%.64s' is none of %s", row->name, value, row->words);
+    *out = value;
+    return KS_OK;
+}
+
+/* value NULL: none was given. */
 static ks_status take_value(config_loader *loader, const ks_command_row *row, const char *value)
 {
     switch (row->command) {
@@ -124,11 +133,14 @@ static ks_status take_value(config_loader *loader, const ks_command_row *row, co
     case KS_COMMAND_HEALTHCHECK:
         loader->config->url = value;
         return KS_OK;
+    case KS_COMMAND_MANUAL:
+    case KS_COMMAND_COMPLETION:
+        if (!value) return ks_fail(loader->error, KS_CONFIG, "--%s needs one of %s behind =", row->name, row->words);
+        return take_word(loader, row, value, &loader->config->word);
+    case KS_COMMAND_DUMP_CONFIG:
+        return take_word(loader, row, value, &loader->config->word);
     case KS_COMMAND_SELF_TEST:
-        if (value && strcmp(value, "table") != 0 && strcmp(value, "json") != 0)
-            return ks_fail(loader->error, KS_CONFIG, "--self-test: '%.64s' is neither table nor json", value);
-        loader->config->self_test = value ? value : "table";
-        return KS_OK;
+        return take_word(loader, row, value ? value : "table", &loader->config->self_test);
     default:
         return value ? ks_fail(loader->error, KS_CONFIG, "--%s takes no value", row->name) : KS_OK;
     }
@@ -300,13 +312,19 @@ static int read_file(config_loader *loader)
     return code_of(status, KS_EXIT_CONFIG);
 }
 
+/* Answers whatever else is wrong. */
+static bool needs_no_values(const config_loader *loader)
+{
+    const ks_config *config = loader->config;
+    return loader->command == KS_COMMAND_HELP || loader->command == KS_COMMAND_VERSION ||
+           (loader->command == KS_COMMAND_HEALTHCHECK && config->url) || config->word;
+}
+
 static int load(config_loader *loader, int argc, char **argv)
 {
     if (walk(loader, argc, argv, true) != KS_OK) return KS_EXIT_USAGE;
     if (set_presets(loader) != KS_OK) return KS_EXIT_SYSTEM;
-    if (loader->command == KS_COMMAND_HELP || loader->command == KS_COMMAND_VERSION ||
-        (loader->command == KS_COMMAND_HEALTHCHECK && loader->config->url))
-        return KS_EXIT_OK; /* these answer whatever else is wrong */
+    if (needs_no_values(loader)) return KS_EXIT_OK;
     if (!loader->config->file) loader->config->file = getenv("KERNSERVE_CONFIG");
     if (loader->config->file && !*loader->config->file) loader->config->file = NULL;
     if (loader->config->file) {

@@ -38,6 +38,7 @@ typedef struct ks_config {
 #include "base/config/options.def"
     const char *file;      /* that was read (--config), or NULL */
     const char *help;      /* of --help: "all" or a name; NULL: what most operators need */
+    const char *word;      /* of --manual, --completion, --dump-config, as table.h has their words; NULL: none */
     const char *url;       /* of --healthcheck, or NULL */
     bool health_live;      /* it asks for live, not ready */
     const char *self_test; /* "table" or "json": what --self-test writes; NULL: it is not asked for */
@@ -52,23 +53,31 @@ typedef enum ks_command {
     KS_COMMAND_VERSION,
     KS_COMMAND_CHECK_CONFIG,
     KS_COMMAND_DUMP_CONFIG,
+    KS_COMMAND_MANUAL,
+    KS_COMMAND_COMPLETION,
     KS_COMMAND_LIST_DEVICES,
     KS_COMMAND_TUNE,
     KS_COMMAND_SELF_TEST,
     KS_COMMAND_HEALTHCHECK
 } ks_command;
 
-/* Exit codes, as sysexits.h; systemd prints them by name. */
+/* Exit codes, as sysexits.h; systemd prints them by name. X(NAME, code, whether a restart may help, "meaning") */
+#define KS_EXIT_TABLE(X)                                                                                               \
+    X(OK, 0, false, "ended as asked")                                                                                  \
+    X(USAGE, 64, false, "usage: an unknown option or a wrong value on the command line")                               \
+    X(NO_FILE, 66, false, "the configuration or token file is not there")                                              \
+    X(NO_DEVICE, 69, true, "no usable device (--backend cuda)")                                                        \
+    X(INTERNAL, 70, true, "the device was lost, or an internal fault")                                                 \
+    X(SYSTEM, 71, true, "memory or another service of the system")                                                     \
+    X(AGAIN, 75, true, "the port is in use, the address is not there yet, or the drain was cut")                       \
+    X(PERMISSION, 77, false, "no permission, also for a port below 1024, or the token file is open to others")         \
+    X(CONFIG, 78, false,                                                                                               \
+      "configuration: a wrong value in the environment or the file, an address beyond loopback without a token, a "    \
+      "unix socket in a folder that is not there, memory options that exceed the memory limit")
 enum {
-    KS_EXIT_OK = 0,
-    KS_EXIT_USAGE = 64,
-    KS_EXIT_NO_FILE = 66,
-    KS_EXIT_NO_DEVICE = 69,
-    KS_EXIT_INTERNAL = 70,
-    KS_EXIT_SYSTEM = 71,
-    KS_EXIT_AGAIN = 75,
-    KS_EXIT_PERMISSION = 77,
-    KS_EXIT_CONFIG = 78
+#define X(name, code, ...) KS_EXIT_##name = code,
+    KS_EXIT_TABLE(X)
+#undef X
 };
 
 /* --listen, KERNSERVE_LISTEN=a (several items of a list: spaces between them), listen = a (repeatable). A list of a
@@ -88,4 +97,7 @@ bool ks_config_next_unknown(int *at, ks_unknown_variable *out);
 const char *ks_config_next_change(const ks_config *a, const ks_config *b, int *at);
 void ks_config_help(const char *what); /* to stdout: one screen (NULL), "all", or an option or command by its name */
 void ks_config_dump(const ks_config *config); /* to stdout: each value with its origin, readable as a config file */
+void ks_config_sample(void);                /* to stdout: a config file with every key, commented out, at its preset */
+void ks_config_manual(const char *section); /* to stdout, as mdoc: kernserve(8), or kernserve.conf(5) */
+void ks_config_completion(const char *shell); /* to stdout, for bash or zsh */
 #endif

@@ -6,20 +6,15 @@
 
 void ks_option_write_range(const ks_option *option, char out[KS_RANGE_TEXT_MAX])
 {
-    char preset[KS_VALUE_TEXT_MAX], least[KS_VALUE_TEXT_MAX], most[KS_VALUE_TEXT_MAX];
+    char preset[KS_VALUE_TEXT_MAX], bounds[KS_BOUNDS_TEXT_MAX];
     out[0] = 0;
     if (option->kind == KS_OPTION_TEXT || option->kind == KS_OPTION_LIST) {
         if (*option->text) snprintf(out, KS_RANGE_TEXT_MAX, " (%s)", option->text);
         return;
     }
     ks_option_write(option, option->preset, preset);
-    if (option->kind == KS_OPTION_FLAG || option->kind == KS_OPTION_CHOICE) {
-        snprintf(out, KS_RANGE_TEXT_MAX, " (%s)", preset);
-        return;
-    }
-    ks_option_write(option, option->least, least);
-    ks_option_write(option, option->most, most);
-    snprintf(out, KS_RANGE_TEXT_MAX, " (%s; %s to %s)", preset, least, most);
+    ks_option_write_bounds(option, bounds);
+    snprintf(out, KS_RANGE_TEXT_MAX, " (%s%s%s)", preset, *bounds ? "; " : "", bounds);
 }
 
 static void write_origin(const ks_config *config, int at)

@@ -4,17 +4,18 @@
 
 #include "base/config/table.h"
 
-enum { WIDTH = 80, FORM_WIDTH = 24, INDENT = 6 };
+enum { WIDTH = 80, FORM_WIDTH = 24 };
+#define INDENT "      "
 
-static const char *const titles[KS_GROUPS] = {[KS_GROUP_LISTEN] = "Listen",
-                                              [KS_GROUP_DEVICE] = "Device",
-                                              [KS_GROUP_LIMITS] = "Limits",
-                                              [KS_GROUP_LIFE] = "Life",
-                                              [KS_GROUP_COMMANDS] = "Commands"};
+const char *const ks_group_titles[KS_GROUPS] = {[KS_GROUP_LISTEN] = "Listen",
+                                                [KS_GROUP_DEVICE] = "Device",
+                                                [KS_GROUP_LIMITS] = "Limits",
+                                                [KS_GROUP_LIFE] = "Life",
+                                                [KS_GROUP_COMMANDS] = "Commands"};
 
 typedef char help_form[128];
 
-static const char *placeholder_of(const ks_option *option)
+const char *ks_option_placeholder(const ks_option *option)
 {
     static const char *const kinds[] = {
         [KS_OPTION_TEXT] = "TEXT", [KS_OPTION_LIST] = "TEXT",  [KS_OPTION_SIZE] = "SIZE", [KS_OPTION_TIME] = "TIME",
@@ -27,23 +28,13 @@ static const char *placeholder_of(const ks_option *option)
 static void write_form(const ks_option *option, bool full, help_form out)
 {
     const bool flag = option->kind == KS_OPTION_FLAG;
-    const char *value = full && option->kind == KS_OPTION_CHOICE ? option->text : placeholder_of(option);
+    const char *value = full && option->kind == KS_OPTION_CHOICE ? option->text : ks_option_placeholder(option);
     snprintf(out, sizeof(help_form), "--%s%s%s%s%s", flag && full ? "[no-]" : "", option->name, *value ? " " : "",
              value, option->kind == KS_OPTION_LIST ? " ..." : "");
 }
 
-static void write_preset(const ks_option *option, char out[KS_VALUE_TEXT_MAX])
-{
-    if (option->kind == KS_OPTION_TEXT || option->kind == KS_OPTION_LIST)
-        snprintf(out, KS_VALUE_TEXT_MAX, "%s", option->text);
-    else if (option->preset == 0 && strstr(option->help, "automatic"))
-        snprintf(out, KS_VALUE_TEXT_MAX, "automatic");
-    else
-        ks_option_write(option, option->preset, out);
-}
-
-/* Words of the text, as many to a line as it takes. */
-static void print_wrapped(const char *text, const char *end)
+/* Words, as many to a line as it takes. */
+void ks_print_wrapped(const char *prefix, const char *text, const char *end)
 {
     int column = 0;
     for (const char *both[] = {text, end}, **at = both; at < both + 2; at++) {
@@ -54,7 +45,7 @@ static void print_wrapped(const char *text, const char *end)
                 column = 0;
             }
             if (column == 0)
-                column = printf("%*s%.*s", INDENT, "", n, word);
+                column = printf("%s%.*s", prefix, n, word);
             else
                 column += printf(" %.*s", n, word);
             word += n;
@@ -74,26 +65,26 @@ static void print_basic(const char *form, const char *help, const char *preset)
 static void print_group(ks_group group, bool all)
 {
     help_form form;
-    printf("\n%s\n", titles[group]);
+    printf("\n%s\n", ks_group_titles[group]);
     for (int i = 0; i < KS_COMMANDS; i++) {
         if (ks_commands[i].group != group) continue;
         snprintf(form, sizeof form, "--%s%s", ks_commands[i].name, ks_commands[i].form);
-        if (!all && ks_commands[i].command == KS_COMMAND_HELP) continue; /* it stands in the last line */
+        if (!all && ks_commands[i].rank == KS_RANK_REST) continue;
         if (!all) print_basic(form, ks_commands[i].help, "");
         if (all) printf("  %s\n", form);
-        if (all) print_wrapped(ks_commands[i].help, "");
+        if (all) ks_print_wrapped(INDENT, ks_commands[i].help, "");
     }
     for (int i = 0; i < KS_OPTIONS; i++) {
         const ks_option *option = &ks_options[i];
         char text[KS_RANGE_TEXT_MAX];
-        if (option->group != group || (!all && !option->basic)) continue;
+        if (option->group != group || (!all && option->rank == KS_RANK_REST)) continue;
         write_form(option, all, form);
         if (all) {
             ks_option_write_range(option, text);
             printf("  %s\n", form);
-            print_wrapped(option->help, text);
+            ks_print_wrapped(INDENT, option->help, text);
         } else {
-            write_preset(option, text);
+            ks_option_write_preset(option, text);
             print_basic(form, option->help, text);
         }
     }
@@ -115,20 +106,19 @@ static void print_screen(bool all)
 static void print_option(const ks_option *option)
 {
     help_form form;
-    char preset[KS_VALUE_TEXT_MAX], least[KS_VALUE_TEXT_MAX], most[KS_VALUE_TEXT_MAX], variable[KS_VARIABLE_NAME_MAX];
-    const bool ranged = option->kind >= KS_OPTION_SIZE && option->kind <= KS_OPTION_OCTAL;
+    char preset[KS_VALUE_TEXT_MAX], bounds[KS_BOUNDS_TEXT_MAX], variable[KS_VARIABLE_NAME_MAX];
     write_form(option, true, form);
-    write_preset(option, preset);
+    ks_option_write_preset(option, preset);
     printf("%s\n", form);
-    print_wrapped(option->help, "");
+    ks_print_wrapped(INDENT, option->help, "");
+    if (*option->paragraph) putchar('\n');
+    if (*option->paragraph) ks_print_wrapped(INDENT, option->paragraph, "");
     printf("\npreset       %s\n", *preset ? preset : "none");
-    if (ranged) {
-        ks_option_write(option, option->least, least);
-        ks_option_write(option, option->most, most);
-        printf("range        %s to %s\n", least, most);
-    }
+    ks_option_write_bounds(option, bounds);
+    if (*bounds) printf("range        %s\n", bounds);
     ks_option_write_variable(option, variable);
-    if (!*preset || strcmp(preset, "automatic") == 0) snprintf(preset, sizeof preset, "%s", placeholder_of(option));
+    if (!*preset || strcmp(preset, "automatic") == 0)
+        snprintf(preset, sizeof preset, "%s", ks_option_placeholder(option));
     printf("environment  %s=%s\nfile         %s = %s\n", variable, preset, option->name, preset);
 }
 
@@ -140,7 +130,7 @@ void ks_config_help(const char *what)
         print_option(option);
     } else if (row) {
         printf("--%s%s\n", row->name, row->form);
-        print_wrapped(row->help, "");
+        ks_print_wrapped(INDENT, row->help, "");
     } else {
         print_screen(what != NULL);
     }

@@ -18,6 +18,9 @@ typedef enum ks_option_kind {
 typedef enum ks_group { KS_GROUP_LISTEN, KS_GROUP_DEVICE, KS_GROUP_LIMITS, KS_GROUP_LIFE, KS_GROUP_COMMANDS } ks_group;
 enum { KS_GROUPS = KS_GROUP_COMMANDS + 1 };
 
+/* TOP: of the few that most hosts change, first in the sample file; BASIC and TOP: on the screen of -h. */
+typedef enum ks_rank { KS_RANK_REST, KS_RANK_BASIC, KS_RANK_TOP } ks_rank;
+
 typedef struct ks_option {
     ks_option_kind kind;
     const char *name;
@@ -25,9 +28,10 @@ typedef struct ks_option {
     const char *text; /* TEXT, LIST: the preset; CHOICE: "a|b|c" */
     int64_t preset, least, most;
     ks_group group;
-    bool basic;              /* on the screen of -h */
+    ks_rank rank;
     const char *placeholder; /* "": that of the kind */
     const char *help;
+    const char *paragraph; /* for the manual, behind the help; "": none */
 } ks_option;
 
 /* Later ones win. */
@@ -44,11 +48,13 @@ extern const ks_option ks_options[KS_OPTIONS];
 /* What a command line may ask for instead of serving, and --config. */
 typedef struct ks_command_row {
     const char *name, *form; /* form: what stands behind the name in --help */
+    const char *words;       /* "a|b": what may stand behind =; "": nothing, or what it likes */
     ks_command command;      /* KS_COMMAND_SERVE: --config */
     ks_group group;
+    ks_rank rank;
     const char *help;
 } ks_command_row;
-enum { KS_COMMANDS = 9 };
+enum { KS_COMMANDS = 11 };
 extern const ks_command_row ks_commands[KS_COMMANDS];
 
 typedef struct ks_owned_text {
@@ -76,6 +82,21 @@ int64_t ks_option_value(const ks_option *option, const ks_config *config); /* of
 const char *ks_config_keep(ks_config *config, const char *bytes, size_t n);
 const ks_option *ks_option_find(const char *name, size_t length);
 const ks_command_row *ks_command_find(const char *name, size_t length);
+
+/* "|"-separated words: the at-th one's length, and where it begins; 0: there are not so many. */
+size_t ks_word_at(const char *words, int at, const char **out);
+bool ks_word_is_in(const char *words, const char *word);
+
+extern const char *const ks_group_titles[KS_GROUPS];
+/* "SIZE", "ADDR:PORT", "a|b", or "" for a flag. */
+const char *ks_option_placeholder(const ks_option *option);
+/* "256M", "automatic", or "" where there is none. */
+void ks_option_write_preset(const ks_option *option, char out[KS_VALUE_TEXT_MAX]);
+/* "1k to 16G", or "" where the kind has no range. */
+enum { KS_BOUNDS_TEXT_MAX = 2 * KS_VALUE_TEXT_MAX + 4 };
+void ks_option_write_bounds(const ks_option *option, char out[KS_BOUNDS_TEXT_MAX]);
+/* To stdout: lines of at most 80 columns, each behind the prefix, with the words of the text and of the end. */
+void ks_print_wrapped(const char *prefix, const char *text, const char *end);
 
 /* "(256M; 1k to 16G)" behind a blank, or "". */
 enum { KS_RANGE_TEXT_MAX = 224 };

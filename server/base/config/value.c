@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BASIC = true, REST = false };
-
 const ks_option ks_options[KS_OPTIONS] = {
 #define AT(field) offsetof(ks_config, field)
-#define SHOWN(group, rank, placeholder, help) KS_GROUP_##group, rank, placeholder, help
+#define SHOWN(group, rank, placeholder, ...)                                                                           \
+    KS_GROUP_##group, KS_RANK_##rank, placeholder, HELP_AND_PARAGRAPH(__VA_ARGS__, "", "")
+#define HELP_AND_PARAGRAPH(help, paragraph, ...) help, paragraph
 #define TEXT(field, name, preset, ...) {KS_OPTION_TEXT, name, AT(field), preset, 0, 0, 0, SHOWN(__VA_ARGS__)},
 #define LIST(field, name, preset, ...) {KS_OPTION_LIST, name, AT(field), preset, 0, 0, 0, SHOWN(__VA_ARGS__)},
 #define NUMBER(kind, field, name, preset, least, most, ...)                                                            \
@@ -27,23 +27,30 @@ const ks_option ks_options[KS_OPTIONS] = {
 };
 
 const ks_command_row ks_commands[KS_COMMANDS] = {
-    {"check-config", "", KS_COMMAND_CHECK_CONFIG, KS_GROUP_COMMANDS,
+    {"check-config", "", "", KS_COMMAND_CHECK_CONFIG, KS_GROUP_COMMANDS, KS_RANK_BASIC,
      "print what is wrong with the configuration; all that a start would meet, short of the device: addresses, tokens, "
-     "plans to "
-     "warm, files, memory"},
-    {"dump-config", "", KS_COMMAND_DUMP_CONFIG, KS_GROUP_COMMANDS, "print every value with its origin, as a file"},
-    {"list-devices", "", KS_COMMAND_LIST_DEVICES, KS_GROUP_COMMANDS, "print what --backend and --device can choose"},
-    {"self-test", "[=table|json]", KS_COMMAND_SELF_TEST, KS_GROUP_COMMANDS,
+     "plans to warm, files, memory"},
+    {"dump-config", "[=sample]", "sample", KS_COMMAND_DUMP_CONFIG, KS_GROUP_COMMANDS, KS_RANK_BASIC,
+     "print every value with its origin; as a file that reads back as the same; =sample: every key at its preset, "
+     "commented out, to begin a file with"},
+    {"list-devices", "", "", KS_COMMAND_LIST_DEVICES, KS_GROUP_COMMANDS, KS_RANK_BASIC,
+     "print what --backend and --device can choose"},
+    {"self-test", "[=table|json]", "table|json", KS_COMMAND_SELF_TEST, KS_GROUP_COMMANDS, KS_RANK_BASIC,
      "measure this host and the daemon on it; the limits of the host, and what the daemon reaches beside them"},
-    {"tune", " SHAPES...", KS_COMMAND_TUNE, KS_GROUP_COMMANDS,
+    {"tune", " SHAPES...", "", KS_COMMAND_TUNE, KS_GROUP_COMMANDS, KS_RANK_BASIC,
      "time the kernels of each shape; e.g. 64,4096:4096,4096:FP16; fills --tune-cache"},
-    {"healthcheck", "[=live]", KS_COMMAND_HEALTHCHECK, KS_GROUP_COMMANDS,
+    {"healthcheck", "[=live]", "live|ready", KS_COMMAND_HEALTHCHECK, KS_GROUP_COMMANDS, KS_RANK_BASIC,
      "ask a running daemon whether it is ready; or live; =ready is the preset; the daemon of this configuration, or "
-     "that of a URL "
-     "that follows"},
-    {"version", ", -V", KS_COMMAND_VERSION, KS_GROUP_COMMANDS, "print the version and what was built in"},
-    {"help", "[=all|NAME], -h", KS_COMMAND_HELP, KS_GROUP_COMMANDS, "print this, all options, or one"},
-    {"config", " FILE", KS_COMMAND_SERVE, KS_GROUP_LIFE,
+     "that of a URL that follows; the exit code is 0 or 1"},
+    {"manual", "=8|5", "8|5", KS_COMMAND_MANUAL, KS_GROUP_COMMANDS, KS_RANK_REST,
+     "print the manual page kernserve(8) or kernserve.conf(5), as mdoc"},
+    {"completion", "=bash|zsh", "bash|zsh", KS_COMMAND_COMPLETION, KS_GROUP_COMMANDS, KS_RANK_REST,
+     "print a shell's completion of this command line"},
+    {"version", ", -V", "", KS_COMMAND_VERSION, KS_GROUP_COMMANDS, KS_RANK_BASIC,
+     "print the version and what was built in"},
+    {"help", "[=all|NAME], -h", "", KS_COMMAND_HELP, KS_GROUP_COMMANDS, KS_RANK_REST,
+     "print what most hosts need, all options, or one"},
+    {"config", " FILE", "", KS_COMMAND_SERVE, KS_GROUP_LIFE, KS_RANK_BASIC,
      "key = value lines; # begins a comment, keys of lists are repeated"}};
 
 const ks_command_row *ks_command_find(const char *name, size_t length)
@@ -156,16 +163,24 @@ static void store(const ks_option *option, ks_config *config, int64_t value)
     }
 }
 
-/* The text of the at-th of "a|b|c"; its length, or 0 past the last one. */
-static size_t choice_at(const char *choices, int at, const char **out)
+size_t ks_word_at(const char *words, int at, const char **out)
 {
     while (at-- > 0) {
-        choices = strchr(choices, '|');
-        if (!choices) return 0;
-        choices++;
+        words = strchr(words, '|');
+        if (!words) return 0;
+        words++;
     }
-    *out = choices;
-    return strcspn(choices, "|");
+    *out = words;
+    return strcspn(words, "|");
+}
+
+bool ks_word_is_in(const char *words, const char *word)
+{
+    const char *one;
+    size_t n;
+    for (int at = 0; (n = ks_word_at(words, at, &one)) > 0; at++)
+        if (strlen(word) == n && memcmp(word, one, n) == 0) return true;
+    return false;
 }
 
 void ks_option_write(const ks_option *option, int64_t value, char out[KS_VALUE_TEXT_MAX])
@@ -174,7 +189,7 @@ void ks_option_write(const ks_option *option, int64_t value, char out[KS_VALUE_T
     if (option->kind == KS_OPTION_FLAG) {
         snprintf(out, KS_VALUE_TEXT_MAX, "%s", value ? "on" : "off");
     } else if (option->kind == KS_OPTION_CHOICE) {
-        const size_t n = choice_at(option->text, (int)value, &choice);
+        const size_t n = ks_word_at(option->text, (int)value, &choice);
         snprintf(out, KS_VALUE_TEXT_MAX, "%.*s", (int)n, choice);
     } else if (option->kind == KS_OPTION_OCTAL) {
         snprintf(out, KS_VALUE_TEXT_MAX, value ? "0%" PRIo64 : "0", value);
@@ -183,6 +198,26 @@ void ks_option_write(const ks_option *option, int64_t value, char out[KS_VALUE_T
         while (unit[1].name && (value == 0 || value % unit->factor != 0)) unit++;
         snprintf(out, KS_VALUE_TEXT_MAX, "%" PRId64 "%s", value / unit->factor, value ? unit->name : "");
     }
+}
+
+void ks_option_write_preset(const ks_option *option, char out[KS_VALUE_TEXT_MAX])
+{
+    if (option->kind == KS_OPTION_TEXT || option->kind == KS_OPTION_LIST)
+        snprintf(out, KS_VALUE_TEXT_MAX, "%s", option->text);
+    else if (option->preset == 0 && strstr(option->help, "automatic"))
+        snprintf(out, KS_VALUE_TEXT_MAX, "automatic");
+    else
+        ks_option_write(option, option->preset, out);
+}
+
+void ks_option_write_bounds(const ks_option *option, char out[KS_BOUNDS_TEXT_MAX])
+{
+    char least[KS_VALUE_TEXT_MAX], most[KS_VALUE_TEXT_MAX];
+    out[0] = 0;
+    if (option->kind < KS_OPTION_SIZE || option->kind > KS_OPTION_OCTAL) return;
+    ks_option_write(option, option->least, least);
+    ks_option_write(option, option->most, most);
+    snprintf(out, KS_BOUNDS_TEXT_MAX, "%s to %s", least, most);
 }
 
 /* A count, size or duration: digits, then one of the units; or octal digits. */
@@ -222,7 +257,7 @@ static ks_status read_choice(const ks_option *option, const char *value, const c
     const char *choices = option->kind == KS_OPTION_FLAG ? "off|on|false|true|no|yes|0|1" : option->text;
     const char *choice;
     size_t n;
-    for (int at = 0; (n = choice_at(choices, at, &choice)) > 0; at++) {
+    for (int at = 0; (n = ks_word_at(choices, at, &choice)) > 0; at++) {
         if (strlen(value) != n || memcmp(value, choice, n) != 0) continue;
         *out = option->kind == KS_OPTION_FLAG ? at % 2 : at;
         return KS_OK;
