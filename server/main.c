@@ -38,6 +38,8 @@ typedef struct ks_server {
     ks_listen_sockets sockets; /* until the listener takes them */
     int admin_fd;
     bool admin_loopback;
+    int addresses; /* of the data side, for the log line that says ready; the first one, and the second listener's */
+    char address[KS_LISTEN_NAME_MAX], admin_address[KS_LISTEN_NAME_MAX];
     ks_admin *admin;
     ks_shard *shards[KS_SHARDS_MAX];
     ks_listener *listener;
@@ -104,21 +106,22 @@ static int port_of(int fd)
     return getsockname(fd, (struct sockaddr *)&at, &length) == 0 && at.sin_family == AF_INET ? ntohs(at.sin_port) : 0;
 }
 
-static int open_socket(const char *address, int64_t unix_mode, int *fd, bool *loopback)
+static int open_socket(const char *address, int64_t socket_mode, int *fd, bool *loopback)
 {
     ks_error error = {0};
-    const int code = ks_listen_socket(address, (mode_t)unix_mode, fd, loopback, &error);
+    const int code = ks_listen_socket(address, (mode_t)socket_mode, fd, loopback, &error);
     return code == KS_EXIT_OK ? code : fail(code, error.text);
 }
 
-static void take_inherited(ks_server *server)
+static int take_inherited(ks_server *server)
 {
     const int inherited = ks_listen_inherited();
     for (int i = 0; i < inherited; i++) {
         const int fd = 3 + i;
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-        if (server->admin_fd < 0 && ks_listen_inherited_admin(i)) {
+        if (ks_listen_inherited_admin(i)) {
+            if (server->admin_fd >= 0) return fail(KS_EXIT_CONFIG, "two passed sockets are named " KS_LISTEN_ADMIN);
             server->admin_fd = fd;
             server->admin_loopback = is_loopback(fd);
             continue;
@@ -126,6 +129,7 @@ static void take_inherited(ks_server *server)
         server->sockets.fds[server->sockets.count] = fd;
         server->sockets.loopback[server->sockets.count++] = is_loopback(fd);
     }
+    return KS_EXIT_OK;
 }
 
 /* Before the device is opened, which takes long: a port that is taken ends the start at once. They accept later. */
@@ -133,20 +137,23 @@ static int open_sockets(ks_server *server)
 {
     const ks_config *config = &server->config;
     const ks_list *listen = &config->listen;
-    take_inherited(server);
+    int code = take_inherited(server);
     const bool opens = server->sockets.count == 0;
-    for (int i = 0; i < listen->count && opens; i++) {
-        const int code =
-            open_socket(listen->item[i], config->unix_mode, &server->sockets.fds[i], &server->sockets.loopback[i]);
-        if (code != KS_EXIT_OK) return code;
-        server->sockets.count++;
+    for (int i = 0; i < listen->count && opens && code == KS_EXIT_OK; i++) {
+        code = open_socket(listen->item[i], config->socket_mode, &server->sockets.fds[i], &server->sockets.loopback[i]);
+        if (code == KS_EXIT_OK) server->sockets.count++;
     }
+    if (code != KS_EXIT_OK) return code;
     if (server->sockets.count == 0) return fail(KS_EXIT_CONFIG, "listen: no address to listen on");
     server->daemon.loopback_only = true;
     for (int i = 0; i < server->sockets.count; i++)
         server->daemon.loopback_only = server->daemon.loopback_only && server->sockets.loopback[i];
-    if (server->admin_fd >= 0 || !*config->admin_listen) return KS_EXIT_OK;
-    return open_socket(config->admin_listen, config->unix_mode, &server->admin_fd, &server->admin_loopback);
+    if (server->admin_fd < 0 && *config->admin_listen)
+        code = open_socket(config->admin_listen, config->socket_mode, &server->admin_fd, &server->admin_loopback);
+    server->addresses = server->sockets.count;
+    ks_listen_name(server->sockets.fds[0], server->address);
+    if (server->admin_fd >= 0) ks_listen_name(server->admin_fd, server->admin_address);
+    return code;
 }
 
 /* Access: tokens, or this machine alone unless the operator says otherwise. */
@@ -327,10 +334,10 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
     for (int i = 0; i < server->daemon.engine.classes; i++)
         pinned += 2 * (uint64_t)server->daemon.engine.size_class[i].side_bytes *
                   (uint64_t)server->daemon.engine.size_class[i].count * (uint64_t)server->daemon.shards;
-    KS_LOG(KS_LOG_INFO, "ready", KS_TEXT("address", config->listen.count ? config->listen.item[0] : "inherited"),
-           KS_INT("addresses", config->listen.count), KS_TEXT("admin", config->admin_listen),
-           KS_TEXT("backend", server->daemon.backend->name), KS_TEXT("device", info->name),
-           KS_INT("shards", server->daemon.shards), KS_INT("lanes", config->lanes), KS_INT("slot_bytes", pinned),
+    KS_LOG(KS_LOG_INFO, "ready", KS_TEXT("address", server->address), KS_INT("addresses", server->addresses),
+           KS_TEXT("admin", server->admin_address), KS_TEXT("backend", server->daemon.backend->name),
+           KS_TEXT("device", info->name), KS_INT("shards", server->daemon.shards), KS_INT("lanes", config->lanes),
+           KS_INT("slot_bytes", pinned),
            KS_INT("mapped_max", info->mapped_max < INT64_MAX ? info->mapped_max : INT64_MAX),
            KS_NUMBER("copy_gbs", info->copy_gbs), KS_INT("max_body", config->max_body),
            KS_INT("max_output", config->max_output), KS_INT("max_json", config->max_json),

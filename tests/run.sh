@@ -180,6 +180,7 @@ operate() {
     local environment reason='' begun kserve=() python name
     step "container image" "$root/tests/operate/image.py"
     step "install" "$root/tests/operate/install.py" "$root/build"
+    step "units of systemd" "$root/tests/operate/systemd.py" "$root/build"
     step "manual and completions" "$root/tests/operate/manual.py" "$root/build/kernserve"
     step "rollout behind HAProxy" "$root/tests/operate/rollout.py" "$root/build/kernserve" haproxy
     begun=$SECONDS

@@ -29,6 +29,7 @@ foreach(folder tests/load tests/clients deploy/prometheus deploy/grafana deploy/
   install(DIRECTORY ${folder} DESTINATION ${KERNSERVE_SHARE_DIR} USE_SOURCE_PERMISSIONS PATTERN __pycache__ EXCLUDE)
 endforeach()
 install(FILES deploy/compose.yaml DESTINATION ${KERNSERVE_SHARE_DIR})
+install(DIRECTORY deploy/systemd DESTINATION ${KERNSERVE_SHARE_DIR} FILES_MATCHING PATTERN *.conf) # drop-ins are the operator's choice
 
 install(CODE "
   set(deploy \"${CMAKE_CURRENT_SOURCE_DIR}/deploy\")

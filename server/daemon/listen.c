@@ -129,10 +129,10 @@ static void remove_stale(const address *local)
 }
 
 /* The file appears with its mode: what may happen between a bind and a later change of it cannot. */
-static bool bind_to(int fd, const address *parsed, mode_t unix_mode)
+static bool bind_to(int fd, const address *parsed, mode_t socket_mode)
 {
-    if (parsed->u.any.sa_family != AF_UNIX || unix_mode == 0) return bind(fd, &parsed->u.any, parsed->length) == 0;
-    const mode_t old = umask(~unix_mode & 0777);
+    if (parsed->u.any.sa_family != AF_UNIX || socket_mode == 0) return bind(fd, &parsed->u.any, parsed->length) == 0;
+    const mode_t old = umask(~socket_mode & 0777);
     const bool bound = bind(fd, &parsed->u.any, parsed->length) == 0;
     const int fault = errno;
     umask(old);
@@ -149,9 +149,9 @@ static bool allow_reuse(int fd, const address *parsed)
     return parsed->u.any.sa_family == AF_UNIX || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
 }
 
-static bool open_socket(int fd, const address *parsed, mode_t unix_mode)
+static bool open_socket(int fd, const address *parsed, mode_t socket_mode)
 {
-    return allow_reuse(fd, parsed) && bind_to(fd, parsed, unix_mode) && listen(fd, BACKLOG) == 0;
+    return allow_reuse(fd, parsed) && bind_to(fd, parsed, socket_mode) && listen(fd, BACKLOG) == 0;
 }
 
 /* What a restart heals: a port that is taken, an address that the host has not got yet. */
@@ -204,7 +204,7 @@ static void name_free_ports(address at, ks_error *error)
     }
 }
 
-int ks_listen_socket(const char *text, mode_t unix_mode, int *fd, bool *loopback, ks_error *error)
+int ks_listen_socket(const char *text, mode_t socket_mode, int *fd, bool *loopback, ks_error *error)
 {
     address parsed;
     *fd = -1;
@@ -212,7 +212,7 @@ int ks_listen_socket(const char *text, mode_t unix_mode, int *fd, bool *loopback
     (void)parse(text, &parsed);
     if (parsed.u.any.sa_family == AF_UNIX) remove_stale(&parsed);
     int opened = socket(parsed.u.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (opened < 0 || !open_socket(opened, &parsed, unix_mode)) {
+    if (opened < 0 || !open_socket(opened, &parsed, socket_mode)) {
         int fault = errno;
         if (opened >= 0) close(opened);
         ks_fail(error, KS_SYSTEM, "cannot listen on %s: %s", text, strerror(fault));
@@ -284,6 +284,21 @@ bool ks_listen_inherited_admin(int index)
     }
     const size_t length = strlen(KS_LISTEN_ADMIN);
     return names && strcspn(names, ":") == length && strncmp(names, KS_LISTEN_ADMIN, length) == 0;
+}
+
+void ks_listen_name(int fd, char out[KS_LISTEN_NAME_MAX])
+{
+    char host[INET6_ADDRSTRLEN] = "";
+    address at = {.length = sizeof at.u};
+    memset(&at.u, 0, sizeof at.u);
+    out[0] = 0;
+    if (getsockname(fd, &at.u.any, &at.length) != 0) return;
+    if (at.u.any.sa_family == AF_INET && inet_ntop(AF_INET, &at.u.v4.sin_addr, host, sizeof host))
+        snprintf(out, KS_LISTEN_NAME_MAX, "%s:%u", host, ntohs(at.u.v4.sin_port));
+    else if (at.u.any.sa_family == AF_INET6 && inet_ntop(AF_INET6, &at.u.v6.sin6_addr, host, sizeof host))
+        snprintf(out, KS_LISTEN_NAME_MAX, "[%s]:%u", host, ntohs(at.u.v6.sin6_port));
+    else if (at.u.any.sa_family == AF_UNIX && at.u.local.sun_path[0])
+        snprintf(out, KS_LISTEN_NAME_MAX, "unix:%.*s", (int)sizeof at.u.local.sun_path, at.u.local.sun_path);
 }
 
 /* --- accepting ---------------------------------------------------------------------------------------------------- */

@@ -22,9 +22,9 @@ typedef struct ks_listen_sockets {
 } ks_listen_sockets;
 
 /* A bound, listening, non-blocking socket for ADDR:PORT, [ADDR6]:PORT, or unix:PATH (a stale path is replaced). *loopback: only
- * this machine can reach it. unix_mode: of a unix socket's file; 0: as the umask leaves it. 0 or the exit code: malformed, or a
+ * this machine can reach it. socket_mode: of a unix socket's file; 0: as the umask leaves it. 0 or the exit code: malformed, or a
  * path's folder that is not there (78), no permission (77), in use or no address of this host's (75), else the system (71). */
-int ks_listen_socket(const char *address, mode_t unix_mode, int *fd, bool *loopback, ks_error *error);
+int ks_listen_socket(const char *address, mode_t socket_mode, int *fd, bool *loopback, ks_error *error);
 /* Whether it could be: bound, and closed again. The same codes; *in_use is no fault. */
 int ks_listen_try(const char *address, bool *in_use, ks_error *error);
 /* A blocking socket to the listener of this address, by loopback where it listens on all; -1: nothing answers. */
@@ -41,7 +41,11 @@ void ks_listener_close(
 
 /* Sockets passed by systemd or --supervise: their number, fds from 3 on. */
 int ks_listen_inherited(void);
-/* Whether the one at index was passed for the second listener (FileDescriptorName=admin). */
+/* Whether the one at index was passed for the second listener (FileDescriptorName=admin); all others are data listeners. */
 #define KS_LISTEN_ADMIN "admin"
+#define KS_LISTEN_DATA "data"
 bool ks_listen_inherited_admin(int index);
+/* What a listening socket listens on, as --listen takes it; "" where it is neither of TCP nor a named unix socket. */
+enum { KS_LISTEN_NAME_MAX = 128 };
+void ks_listen_name(int fd, char out[KS_LISTEN_NAME_MAX]);
 #endif

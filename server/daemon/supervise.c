@@ -40,7 +40,7 @@ static int open_one(supervisor *self, const char *address, bool admin)
         fprintf(stderr, "kernserve: listen: more than %d sockets\n", KS_LISTENERS_MAX);
         return KS_EXIT_CONFIG;
     }
-    const mode_t mode = (mode_t)self->config->unix_mode;
+    const mode_t mode = (mode_t)self->config->socket_mode;
     const int code = ks_listen_socket(address, mode, &self->fds[self->count], &loopback, &error);
     if (code == KS_EXIT_OK)
         self->admin[self->count++] = admin;
@@ -82,7 +82,7 @@ static bool set_environment(const supervisor *self, pid_t parent)
     char names[KS_LISTENERS_MAX * NAME_MAX_BYTES] = "", number[16];
     for (int i = 0; i < self->count; i++) {
         strcat(names, i ? ":" : "");
-        strcat(names, self->admin[i] ? KS_LISTEN_ADMIN : "listen");
+        strcat(names, self->admin[i] ? KS_LISTEN_ADMIN : KS_LISTEN_DATA);
     }
     snprintf(number, sizeof number, "%d", self->count);
     if (setenv("LISTEN_FDNAMES", names, 1) != 0 || setenv("LISTEN_FDS", number, 1) != 0) return false;

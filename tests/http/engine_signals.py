@@ -183,7 +183,7 @@ def listeners_are_kept(path):
     stops(process, "ports")
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, name) for name in ("data", "second")]
-        process = spawn(path, "--listen", "unix:" + paths[0], "--admin-listen", "unix:" + paths[1], "--supervise", "--unix-mode", "0600")
+        process = spawn(path, "--listen", "unix:" + paths[0], "--admin-listen", "unix:" + paths[1], "--supervise", "--socket-mode", "0600")
         killed_once(process, [(socket.AF_UNIX, p) for p in paths], "unix sockets")
         check(all(stat.S_IMODE(os.stat(p).st_mode) == 0o600 for p in paths), "their modes")
         stops(process, "unix sockets", paths)
@@ -243,10 +243,10 @@ def while_it_pauses(path, generator):
 
 def modes(path):
     """A unix socket's file has its mode from the first moment it is there, whatever the umask."""
-    for mask, option, expected in ((0o000, "0660", 0o660), (0o077, "0666", 0o666), (0o022, "0600", 0o600), (0o027, None, 0o750)):
+    for mask, option, expected in ((0o000, "0660", 0o660), (0o077, "0666", 0o666), (0o022, "0600", 0o600), (0o027, "0", 0o750), (0o077, None, 0o660)):
         with tempfile.TemporaryDirectory() as folder:
             paths = [os.path.join(folder, name) for name in ("data", "second")]
-            options = ["--listen", "unix:" + paths[0], "--admin-listen", "unix:" + paths[1]] + (["--unix-mode", option] if option else [])
+            options = ["--listen", "unix:" + paths[0], "--admin-listen", "unix:" + paths[1]] + (["--socket-mode", option] if option else [])
             shell = 'umask %04o && exec "$0" "$@"' % mask
             process = spawn(path, *options, command=("sh", "-c", shell))
             seen = [set(), set()]
@@ -260,11 +260,11 @@ def modes(path):
             wait_ready([(socket.AF_UNIX, p) for p in paths])
             for at, p in enumerate(paths):
                 seen[at].add(stat.S_IMODE(os.stat(p).st_mode))
-            check(seen == [{expected}] * 2, "umask %o, --unix-mode %s:" % (mask, option), [[oct(m) for m in s] for s in seen])
+            check(seen == [{expected}] * 2, "umask %o, --socket-mode %s:" % (mask, option), [[oct(m) for m in s] for s in seen])
             stops(process, "unix sockets", paths)
     for wrong in ("0888", "660x", "01777", "-1", "rw"):
-        code, said = end(spawn(path, "--unix-mode", wrong))
-        check(code == 64 and "unix-mode" in said, wrong, code, said)
+        code, said = end(spawn(path, "--socket-mode", wrong))
+        check(code == 64 and "socket-mode" in said, wrong, code, said)
 
 
 def main():

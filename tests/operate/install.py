@@ -56,9 +56,8 @@ def judge_list(found):
     wanted = {"usr/" + path for path in SINGLE} | {"etc/kernserve/kernserve.conf"}
     tree = tree_files.files(ROOT)
     for folder, there in FOLDERS.items():
-        # drop-ins are an operator's to choose
-        wanted |= {"usr/%s/%s" % (there, path[len(folder) + 1:]) for path in tree if path.startswith(folder + "/") and not (
-            folder == "deploy/systemd" and path.endswith(".conf"))}
+        wanted |= {"usr/%s/%s" % (there, path[len(folder) + 1:]) for path in tree if path.startswith(folder + "/") and not path.endswith(".conf")}
+    wanted |= {"usr/share/kernserve/" + path[len("deploy/"):] for path in tree if path.startswith("deploy/systemd/") and path.endswith(".conf")}
     for path in sorted(found - wanted):
         check(False, "installed, and not on the list:", path)
     for path in sorted(wanted - found):
