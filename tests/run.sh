@@ -180,6 +180,7 @@ operate() {
     local environment reason='' begun kserve=() python name
     step "container image" "$root/tests/operate/image.py"
     step "install" "$root/tests/operate/install.py" "$root/build"
+    step "Debian package" "$root/tests/operate/package.py" "$root/build"
     step "units of systemd" "$root/tests/operate/systemd.py" "$root/build"
     step "manual and completions" "$root/tests/operate/manual.py" "$root/build/kernserve"
     step "rollout behind HAProxy" "$root/tests/operate/rollout.py" "$root/build/kernserve" haproxy
@@ -222,6 +223,9 @@ if [ "${1:-}" != quick ]; then
     wish openssl openssl
     wish buildah buildah
     wish debootstrap debootstrap
+    wish dpkg-dev dpkg-buildpackage
+    wish debhelper dh
+    wish lintian lintian
     wish mandoc mandoc
     wish zsh zsh
     [ -e /usr/lib/R/site-library/curl ] || ks_wished="$ks_wished r-cran-curl"

@@ -22,7 +22,7 @@ FOLDERS = {"docs": "share/doc/kernserve/docs", "deploy/systemd": "lib/systemd/sy
 FOLDERS.update({folder: "share/kernserve/" + os.path.basename(folder) for folder in (
     "tests/load", "tests/clients", "deploy/prometheus", "deploy/grafana", "deploy/k8s", "deploy/helm", "deploy/kserve", "deploy/haproxy", "deploy/envoy")})
 # Where the version stands again: file, pattern, how often.
-REPEATED = [("CHANGELOG.md", r"^## (\d\S*)", 1), ("Dockerfile", r"^ARG VERSION=(\S+)", 1), ("deploy/helm/kernserve/Chart.yaml", r"^version: (\S+)", 1),
+REPEATED = [("CHANGELOG.md", r"^## (\d\S*)", 1), ("deploy/debian/changelog", r"^kernserve \((.*)\)", 1), ("deploy/helm/kernserve/Chart.yaml", r"^version: (\S+)", 1),
             ("deploy/helm/kernserve/Chart.yaml", r'^appVersion: "(.*)"', 1), ("deploy/k8s/base/deployment.yaml", r"image: kernserve:(\S+)", 2),
             ("deploy/kserve/runtime.yaml", r"image: kernserve:(\S+)", 1), ("deploy/compose.yaml", r"image: kernserve:(\S+)", 1),
             ("docs/deploy.md", r"`kernserve:([\d.]+)`", 1)]
