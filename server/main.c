@@ -18,6 +18,7 @@
 #include "daemon/admin.h"
 #include "daemon/backends.h"
 #include "base/clock.h"
+#include "http/log/socket_name.h"
 #include "daemon/commands.h"
 #include "daemon/early.h"
 #include "daemon/listen.h"
@@ -31,11 +32,14 @@
 #include "base/version.h"
 #include "daemon/watch.h"
 
+enum { SERVES_MAX = 1024 };
+
 typedef struct ks_server {
     ks_config config;
     ks_config given; /* config, before the machine settled it; owns nothing */
     ks_daemon daemon;
     ks_listen_sockets sockets; /* until the listener takes them */
+    char serves[SERVES_MAX];   /* the listeners, for the start line */
     int admin_fd;
     bool admin_loopback;
     ks_admin *admin;
@@ -128,6 +132,16 @@ static void take_inherited(ks_server *server)
     }
 }
 
+/* One listener more in the list of the start line. */
+static void add_listener(char list[SERVES_MAX], const char *before, int fd)
+{
+    char name[KS_SOCKET_NAME_MAX];
+    const size_t n = strlen(list);
+    ks_socket_name(fd, name);
+    const bool local = strncmp(name, "unix:", 5) == 0;
+    snprintf(list + n, SERVES_MAX - n, "%s%s%s%s", n ? ", " : "", before, local ? "" : "http://", name);
+}
+
 /* Before the device is opened, which takes long: a port that is taken ends the start at once. They accept later. */
 static int open_sockets(ks_server *server)
 {
@@ -145,8 +159,14 @@ static int open_sockets(ks_server *server)
     server->daemon.loopback_only = true;
     for (int i = 0; i < server->sockets.count; i++)
         server->daemon.loopback_only = server->daemon.loopback_only && server->sockets.loopback[i];
-    if (server->admin_fd >= 0 || !*config->admin_listen) return KS_EXIT_OK;
-    return open_socket(config->admin_listen, config->unix_mode, &server->admin_fd, &server->admin_loopback);
+    for (int i = 0; i < server->sockets.count; i++) add_listener(server->serves, "", server->sockets.fds[i]);
+    if (server->admin_fd < 0 && *config->admin_listen) {
+        const int code =
+            open_socket(config->admin_listen, config->unix_mode, &server->admin_fd, &server->admin_loopback);
+        if (code != KS_EXIT_OK) return code;
+    }
+    if (server->admin_fd >= 0) add_listener(server->serves, "metrics and health ", server->admin_fd);
+    return KS_EXIT_OK;
 }
 
 /* Access: tokens, or this machine alone unless the operator says otherwise. */
@@ -327,17 +347,16 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
     for (int i = 0; i < server->daemon.engine.classes; i++)
         pinned += 2 * (uint64_t)server->daemon.engine.size_class[i].side_bytes *
                   (uint64_t)server->daemon.engine.size_class[i].count * (uint64_t)server->daemon.shards;
-    KS_LOG(KS_LOG_INFO, "ready", KS_TEXT("address", config->listen.count ? config->listen.item[0] : "inherited"),
-           KS_INT("addresses", config->listen.count), KS_TEXT("admin", config->admin_listen),
-           KS_TEXT("backend", server->daemon.backend->name), KS_TEXT("device", info->name),
-           KS_INT("shards", server->daemon.shards), KS_INT("lanes", config->lanes), KS_INT("slot_bytes", pinned),
+    KS_LOG(KS_LOG_DEBUG, "limits", KS_INT("lanes", config->lanes), KS_INT("slot_bytes", pinned),
            KS_INT("mapped_max", info->mapped_max < INT64_MAX ? info->mapped_max : INT64_MAX),
            KS_NUMBER("copy_gbs", info->copy_gbs), KS_INT("max_body", config->max_body),
            KS_INT("max_output", config->max_output), KS_INT("max_json", config->max_json),
            KS_INT("max_work", config->max_work), KS_INT("inflight_bytes", config->inflight_bytes),
            KS_INT("plan_cache", config->plan_cache), KS_INT("connections", config->connections),
-           KS_INT("queue", config->queue), KS_INT("request_timeout_ms", config->request_timeout / KS_MS),
-           KS_INT("start_ms", (ks_now_ns() - begun_ns) / KS_MS));
+           KS_INT("queue", config->queue), KS_INT("request_timeout_ms", config->request_timeout / KS_MS));
+    KS_LOG(KS_LOG_INFO, "ready", KS_TEXT("backend", server->daemon.backend->name), KS_TEXT("device", info->name),
+           KS_INT("shards", server->daemon.shards), KS_INT("start_ms", (ks_now_ns() - begun_ns) / KS_MS),
+           KS_TEXT("serves", server->serves));
 }
 
 /* --- the server ------------------------------------------------------------------------------------------------------

@@ -177,6 +177,7 @@ clients() {
 # have KServe's.
 operate() {
     local environment reason='' begun kserve=() python name
+    step "access log" python3 -B "$root/tests/operate/logs.py" "$root/build/kernserve"
     step "rollout behind HAProxy" "$root/tests/operate/rollout.py" "$root/build/kernserve" haproxy
     begun=$SECONDS
     if ! environment=$("$root/tests/compat/environment.sh" "$root/tests/operate" 2>"$logs/environment-operate.log"); then

@@ -13,7 +13,8 @@ ks_http_options ks_daemon_http(ks_daemon *daemon, ks_engine *engine, ks_shard_me
                              .api = &daemon->api,
                              .tokens = &daemon->tokens,
                              .connections = &daemon->connections,
-                             .wake_fd = wake_fd};
+                             .wake_fd = wake_fd,
+                             .shard = -1};
 }
 
 void ks_daemon_fill_api(ks_daemon *daemon)

@@ -352,7 +352,8 @@ static ks_status start(ks_shard *shard)
     }
     if (status != KS_OK) return status;
     ks_shard_metrics *metrics = ks_metrics_writer(daemon->metrics, shard->index);
-    const ks_http_options options = ks_daemon_http(daemon, shard->engine, metrics, shard->wake_fd);
+    ks_http_options options = ks_daemon_http(daemon, shard->engine, metrics, shard->wake_fd);
+    options.shard = shard->index;
     return ks_http_open(&options, &shard->http, &shard->error);
 }
 

@@ -14,6 +14,7 @@
 #include "api/control.h"
 #include "base/head.h"
 #include "http/http.h"
+#include "http/log/socket_name.h"
 #include "request/infer.h"
 #include "api/routes.h"
 
@@ -75,6 +76,9 @@ typedef struct ks_conn {
     uint64_t received, response_bytes;
     uint64_t chunks; /* of a chunked body */
     int code;
+    /* where there is an access log: */
+    char remote[KS_SOCKET_NAME_MAX];    /* of its client; "": not known */
+    char bearer[KS_TOKEN_NAME_MAX + 1]; /* the name of the request's token, or "" */
 } ks_conn;
 
 /* The one place where a connection's state changes, but for ks_conns_take. A response of a fault may come before the head is there. */

@@ -27,6 +27,7 @@ typedef struct ks_http_options {
     ks_token_store *tokens;   /* SIGHUP may replace them: followed for each request */
     _Atomic int *connections; /* open on data listeners; any thread */
     int wake_fd;              /* written to end an epoll wait */
+    int shard;                /* whose reader it is; -1: the second listener's */
 } ks_http_options;
 
 ks_status ks_http_open(const ks_http_options *options, ks_http **out, ks_error *error);

@@ -313,6 +313,7 @@ void ks_http_add(ks_http *http, const ks_arrival *arrival)
         return;
     }
     conn->http = http;
+    if (http->logs_access) ks_socket_peer_name(conn->fd, conn->remote);
     ks_metrics_add(http->metrics, KS_COUNT_connections, 1);
     ks_plain_take(http, conn);
 }
@@ -483,6 +484,10 @@ ks_status ks_http_open(const ks_http_options *options, ks_http **out, ks_error *
     http->token_store = options->tokens;
     http->connections = options->connections;
     http->wake_fd = options->wake_fd;
+    http->shard = options->shard;
+    http->logs_access = http->config->access_log == KS_ACCESS_LOG_ON;
+    http->access = (ks_access_rules){.least_ns = http->config->access_log_min,
+                                     .sample = (uint64_t)http->config->access_log_sample};
     http->epoll = -1;
     http->numbers = ks_identity_seed();
     http->now_ns = http->walked_ns = ks_now_ns();

@@ -15,6 +15,7 @@
 #include "http/http_parts.h"
 #include "codec/deflate.h"
 #include "api/documents.h"
+#include "http/log/log.h"
 #include "http/plain_head.h"
 
 enum {
@@ -215,6 +216,7 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
     ks_metrics_add(http->metrics, conn->transport->reader, 1);
     ks_identity_read(&conn->identity, &conn->head, &http->numbers);
     conn->fault = check(http, conn, read);
+    if (http->logs_access) ks_conn_keep_token(conn);
     if (conn->fault == KS_OK) conn->fault = begin(http, conn);
     if (conn->fault == KS_OK) return KS_NEXT_BODY;
     return conn->cut || refuses_early(http, conn) ? KS_NEXT_RESPOND : KS_NEXT_DROP;
@@ -454,6 +456,7 @@ bool ks_request_respond(ks_http *http, ks_conn *conn)
 static void count(ks_http *http, ks_conn *conn, bool delivered)
 {
     if (!conn->counted) return;
+    if (http->logs_access || conn->head.known[KS_KNOWN_DEBUG]) ks_conn_log(http, conn, delivered);
     http->in_flight--;
     conn->counted = false;
     if (conn->state == KS_AT_BODY)
@@ -467,9 +470,7 @@ static void count(ks_http *http, ks_conn *conn, bool delivered)
                         conn->response_bytes);
     if (conn->route.id != KS_ROUTE_INFER || conn->infer || (conn->fault == KS_OK && !(conn->compat && conn->code)))
         return;
-    const int64_t total_ns = http->now_ns - conn->first_ns;
-    ks_response_count(http->metrics, &conn->route, conn->fault, total_ns);
-    ks_infers_log_other(http->infers, conn->route.model, &conn->identity, conn->fault, total_ns);
+    ks_response_count(http->metrics, &conn->route, conn->fault, http->now_ns - conn->first_ns);
 }
 
 void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log_line.h"
+#include "observe/access_log.h"
 #include "observe/metrics_cells.h"
 #include "observe/metrics_sheet.h"
 #include "base/text.h"
@@ -95,12 +96,6 @@ static void write_state(page *p)
 /* --- HTTP ------------------------------------------------------------------------------------------------------------
  */
 
-static const char *const handlers[KS_HANDLERS] = {
-#define X(name) #name,
-    KS_HANDLER_TABLE(X)
-#undef X
-};
-
 static void write_http_requests(page *p)
 {
     static const char *const methods[KS_METHODS] = {"GET", "POST", "HEAD", "other"};
@@ -114,7 +109,7 @@ static void write_http_requests(page *p)
                 if (!count && !known) continue;
                 char code[8];
                 snprintf(code, sizeof code, ks_http_codes[c] ? "%d" : "other", ks_http_codes[c]);
-                ks_sheet_label(sheet, 0, "handler", handlers[h]);
+                ks_sheet_label(sheet, 0, "handler", ks_handler_name((ks_handler)h));
                 ks_sheet_label(sheet, 1, "method", methods[m]);
                 ks_sheet_label(sheet, 2, "code", code);
                 ks_sheet_sample(sheet, count);
@@ -124,7 +119,7 @@ static void write_http_requests(page *p)
 static void write_http_in(page *p)
 {
     for (int h = 0; h < KS_HANDLERS; h++) {
-        ks_sheet_label(&p->sheet, 0, "handler", handlers[h]);
+        ks_sheet_label(&p->sheet, 0, "handler", ks_handler_name((ks_handler)h));
         ks_sheet_sample(&p->sheet, SUM(p->metrics, http_in[h]));
     }
 }
@@ -132,7 +127,7 @@ static void write_http_in(page *p)
 static void write_http_out(page *p)
 {
     for (int h = 0; h < KS_HANDLERS; h++) {
-        ks_sheet_label(&p->sheet, 0, "handler", handlers[h]);
+        ks_sheet_label(&p->sheet, 0, "handler", ks_handler_name((ks_handler)h));
         ks_sheet_sample(&p->sheet, SUM(p->metrics, http_out[h]));
     }
 }
