@@ -182,7 +182,7 @@ operate() {
     begun=$SECONDS
     if ! environment=$("$root/tests/compat/environment.sh" "$root/tests/operate" 2>"$logs/environment-operate.log"); then
         reason=$(tail -n 1 <<<"$environment")
-        for name in "rollout behind Envoy" Prometheus manifests "manifests: planted mistakes"; do skip "$name" "$reason"; done
+        for name in "rollout behind Envoy" Prometheus "generated client" manifests "manifests: planted mistakes"; do skip "$name" "$reason"; done
         return
     fi
     python=$environment/bin/python
@@ -190,6 +190,7 @@ operate() {
     [ -z "$compat_python" ] || kserve=(--kserve "$compat_python")
     step "rollout behind Envoy" "$root/tests/operate/rollout.py" "$root/build/kernserve" envoy --program "$environment/bin/envoy"
     step "Prometheus" "$python" -B "$root/tests/operate/prometheus.py" "$root/build/kernserve"
+    step "generated client" "$python" -B "$root/tests/operate/generated_client.py" "$root/build/kernserve"
     step "manifests" "$python" -B "$root/tests/operate/manifests.py" "${kserve[@]}"
     step "manifests: planted mistakes" "$python" -B "$root/tests/operate/manifests.py" "${kserve[@]}" --self-test
 }

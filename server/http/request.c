@@ -165,9 +165,14 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
     const ks_head *head = &conn->head;
     if (http->refusing != KS_OK)
         return ks_fail(&conn->error, http->refusing, "%s", ks_response_sentence(http->refusing));
+    if (conn->route.model->compat && conn->route.raw)
+        return ks_fail(&conn->error, KS_PATH, "Not Found; this model takes JSON: /infer");
     if (conn->route.model->compat)
         return ks_compat_begin(conn->route.model, head->known[KS_KNOWN_HEADER_LENGTH], head->encoding,
                                http->config->json_non_finite == KS_JSON_NON_FINITE_ERROR, &conn->compat, &conn->error);
+    if (conn->route.raw && head->known[KS_KNOWN_HEADER_LENGTH])
+        return ks_fail(&conn->error, KS_HEADER_LENGTH,
+                       "a body of this path holds no JSON: Inference-Header-Content-Length");
     const char *accept = head->known[KS_KNOWN_ACCEPT];
     const bool known = head->encoding == KS_BODY_PLAIN && !head->chunked;
     const ks_codec_head strings = {.model = conn->route.model,
@@ -178,7 +183,8 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
                                                                                 : head->content_length,
                                    .body = ks_file_of(head->known[KS_KNOWN_CONTENT_TYPE]),
                                    .response = ks_file_of(accept),
-                                   .accept_json = accept && strstr(accept, "application/json")};
+                                   .accept_json = !conn->route.raw && accept && strstr(accept, "application/json"),
+                                   .raw = conn->route.raw};
     const ks_infer_source source = {.encoding = head->encoding,
                                     .identity = &conn->identity,
                                     .first_ns = conn->first_ns,
