@@ -19,6 +19,7 @@
 #include "daemon/backends.h"
 #include "base/clock.h"
 #include "http/log/socket_name.h"
+#include "http/tls/tls.h"
 #include "daemon/commands.h"
 #include "daemon/early.h"
 #include "daemon/listen.h"
@@ -46,7 +47,8 @@ typedef struct ks_server {
     ks_shard *shards[KS_SHARDS_MAX];
     ks_listener *listener;
     bool tokens_wanted;
-    bool stopped; /* asked to, before all was open */
+    bool clear_text; /* a listener beyond loopback has no TLS */
+    bool stopped;    /* asked to, before all was open */
 } ks_server;
 
 /* Says the line of a start that failed. */
@@ -118,54 +120,96 @@ static int open_socket(const char *address, int64_t unix_mode, int *fd, bool *lo
 static void take_inherited(ks_server *server)
 {
     const int inherited = ks_listen_inherited();
+    ks_listen_sockets *sockets = &server->sockets;
     for (int i = 0; i < inherited; i++) {
         const int fd = 3 + i;
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-        if (server->admin_fd < 0 && ks_listen_inherited_admin(i)) {
+        if (server->admin_fd < 0 && ks_listen_inherited_as(i, KS_LISTEN_ADMIN)) {
             server->admin_fd = fd;
             server->admin_loopback = is_loopback(fd);
             continue;
         }
-        server->sockets.fds[server->sockets.count] = fd;
-        server->sockets.loopback[server->sockets.count++] = is_loopback(fd);
+        sockets->fds[sockets->count] = fd;
+        sockets->tls[sockets->count] = ks_listen_inherited_as(i, KS_LISTEN_TLS);
+        sockets->loopback[sockets->count++] = is_loopback(fd);
     }
 }
 
+static int open_list(ks_server *server, const ks_list *addresses, bool tls)
+{
+    ks_listen_sockets *sockets = &server->sockets;
+    for (int i = 0; i < addresses->count; i++) {
+        const int at = sockets->count;
+        if (at == KS_LISTENERS_MAX) return fail(KS_EXIT_CONFIG, "listen: more data listeners than there is room for");
+        const int code =
+            open_socket(addresses->item[i], server->config.unix_mode, &sockets->fds[at], &sockets->loopback[at]);
+        if (code != KS_EXIT_OK) return code;
+        sockets->tls[at] = tls;
+        sockets->count++;
+    }
+    return KS_EXIT_OK;
+}
+
 /* One listener more in the list of the start line. */
-static void add_listener(char list[SERVES_MAX], const char *before, int fd)
+static void add_listener(char list[SERVES_MAX], const char *before, int fd, bool tls)
 {
     char name[KS_SOCKET_NAME_MAX];
     const size_t n = strlen(list);
     ks_socket_name(fd, name);
     const bool local = strncmp(name, "unix:", 5) == 0;
-    snprintf(list + n, SERVES_MAX - n, "%s%s%s%s", n ? ", " : "", before, local ? "" : "http://", name);
+    snprintf(list + n, SERVES_MAX - n, "%s%s%s%s", n ? ", " : "", before,
+             tls     ? "https://"
+             : local ? ""
+                     : "http://",
+             name);
+}
+
+/* What follows from the data listeners. */
+static void look_at_sockets(ks_server *server)
+{
+    const ks_listen_sockets *sockets = &server->sockets;
+    server->daemon.loopback_only = true;
+    for (int i = 0; i < sockets->count; i++) {
+        server->daemon.loopback_only = server->daemon.loopback_only && sockets->loopback[i];
+        server->daemon.tls = server->daemon.tls || sockets->tls[i];
+        server->clear_text = server->clear_text || !(sockets->tls[i] || sockets->loopback[i]);
+        add_listener(server->serves, "", sockets->fds[i], sockets->tls[i]);
+    }
 }
 
 /* Before the device is opened, which takes long: a port that is taken ends the start at once. They accept later. */
 static int open_sockets(ks_server *server)
 {
     const ks_config *config = &server->config;
-    const ks_list *listen = &config->listen;
+    int code = KS_EXIT_OK;
     take_inherited(server);
-    const bool opens = server->sockets.count == 0;
-    for (int i = 0; i < listen->count && opens; i++) {
-        const int code =
-            open_socket(listen->item[i], config->unix_mode, &server->sockets.fds[i], &server->sockets.loopback[i]);
-        if (code != KS_EXIT_OK) return code;
-        server->sockets.count++;
+    if (server->sockets.count == 0) {
+        code = open_list(server, &config->listen, false);
+        if (code == KS_EXIT_OK) code = open_list(server, &config->tls_listen, true);
     }
-    if (server->sockets.count == 0) return fail(KS_EXIT_CONFIG, "listen: no address to listen on");
-    server->daemon.loopback_only = true;
-    for (int i = 0; i < server->sockets.count; i++)
-        server->daemon.loopback_only = server->daemon.loopback_only && server->sockets.loopback[i];
-    for (int i = 0; i < server->sockets.count; i++) add_listener(server->serves, "", server->sockets.fds[i]);
-    if (server->admin_fd < 0 && *config->admin_listen) {
-        const int code =
-            open_socket(config->admin_listen, config->unix_mode, &server->admin_fd, &server->admin_loopback);
-        if (code != KS_EXIT_OK) return code;
-    }
-    if (server->admin_fd >= 0) add_listener(server->serves, "metrics and health ", server->admin_fd);
+    if (code == KS_EXIT_OK && server->sockets.count == 0)
+        code = fail(KS_EXIT_CONFIG, "listen: no address to listen on");
+    if (code != KS_EXIT_OK) return code;
+    look_at_sockets(server);
+    if (server->admin_fd < 0 && *config->admin_listen)
+        code = open_socket(config->admin_listen, config->unix_mode, &server->admin_fd, &server->admin_loopback);
+    if (code != KS_EXIT_OK || server->admin_fd < 0) return code;
+    server->clear_text = server->clear_text || !(config->admin_tls || server->admin_loopback);
+    add_listener(server->serves, "metrics and health ", server->admin_fd, config->admin_tls);
+    return KS_EXIT_OK;
+}
+
+/* The certificate, where a listener needs one. */
+static int read_tls(ks_server *server)
+{
+    ks_error error = {0};
+    ks_tls *tls = NULL;
+    if (!server->daemon.tls && !(server->config.admin_tls && server->admin_fd >= 0)) return KS_EXIT_OK;
+    const int code = ks_tls_read(&server->config, &tls, &error);
+    if (code != KS_EXIT_OK) return fail(code, error.text);
+    atomic_store(&server->daemon.tls_expiry_s, ks_tls_expires_s(tls));
+    ks_tls_publish_take(tls);
     return KS_EXIT_OK;
 }
 
@@ -180,6 +224,9 @@ static int read_access(ks_server *server)
         if (code != KS_EXIT_OK) return fail(code, error.text);
     }
     ks_tokens_publish_take(&server->daemon.tokens, tokens);
+    if (server->tokens_wanted && server->clear_text)
+        KS_LOG(KS_LOG_WARN, "TOKENS CROSS THE NETWORK IN CLEAR TEXT: a listener beyond loopback has no TLS",
+               KS_TEXT("serves", server->serves));
     const bool beyond = !server->daemon.loopback_only || (server->admin_fd >= 0 && !server->admin_loopback);
     if (!beyond || server->tokens_wanted || server->config.allow_unauthenticated) return KS_EXIT_OK;
     return fail(KS_EXIT_CONFIG, "listen: an address beyond loopback needs --token-file, or --allow-unauthenticated");
@@ -365,8 +412,9 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
 static int open_all(ks_server *server)
 {
     typedef int open_fn(ks_server *);
-    static open_fn *const start_steps[] = {open_sockets, read_access, open_device, open_tunes,  open_counters,
-                                           open_regions, open_view,   open_admin,  open_shards, open_listener};
+    static open_fn *const start_steps[] = {open_sockets, read_access,   read_tls,     open_device,
+                                           open_tunes,   open_counters, open_regions, open_view,
+                                           open_admin,   open_shards,   open_listener};
     for (size_t i = 0; i < sizeof start_steps / sizeof start_steps[0]; i++) {
         server->stopped = ks_watch_stop_asked();
         if (server->stopped) return KS_EXIT_OK;
@@ -397,6 +445,7 @@ static void close_all(ks_server *server)
     if (daemon->room_fd >= 0) close(daemon->room_fd);
     ks_regions_close(&daemon->regions);
     ks_tokens_publish_take(&daemon->tokens, NULL);
+    ks_tls_publish_take(NULL);
     if (daemon->budget) ks_budget_close(&daemon->budget);
     if (daemon->device) daemon->backend->close(&daemon->device);
 }

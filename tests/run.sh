@@ -177,6 +177,7 @@ clients() {
 # have KServe's.
 operate() {
     local environment reason='' begun kserve=() python name
+    step "TLS" python3 -B "$root/tests/operate/tls.py" "$root/build/kernserve"
     step "access log" python3 -B "$root/tests/operate/logs.py" "$root/build/kernserve"
     step "rollout behind HAProxy" "$root/tests/operate/rollout.py" "$root/build/kernserve" haproxy
     begun=$SECONDS

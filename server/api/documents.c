@@ -89,6 +89,7 @@ static void write_metrics(ks_api_view *view, const ks_document_request *request,
                             .inflight_bytes = ks_budget_used(view->budget),
                             .inflight_limit = ks_budget_limit(view->budget),
                             .device_faults = atomic_load(view->device_faults),
+                            .tls_expiry_s = atomic_load(view->tls_expiry_s),
                             .openmetrics = openmetrics,
                             .triton = triton,
                             .gpu = gpu ? &figures : NULL};

@@ -14,7 +14,8 @@ ks_http_options ks_daemon_http(ks_daemon *daemon, ks_engine *engine, ks_shard_me
                              .tokens = &daemon->tokens,
                              .connections = &daemon->connections,
                              .wake_fd = wake_fd,
-                             .shard = -1};
+                             .shard = -1,
+                             .tls = engine ? daemon->tls : daemon->config->admin_tls};
 }
 
 void ks_daemon_fill_api(ks_daemon *daemon)
@@ -29,4 +30,5 @@ void ks_daemon_fill_api(ks_daemon *daemon)
     api->shards = daemon->shards;
     api->state = &daemon->state;
     api->device_faults = &daemon->device_faults;
+    api->tls_expiry_s = &daemon->tls_expiry_s;
 }

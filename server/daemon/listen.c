@@ -275,15 +275,15 @@ int ks_listen_inherited(void)
     return n < 0 ? 0 : n > KS_LISTENERS_MAX ? KS_LISTENERS_MAX : (int)n;
 }
 
-bool ks_listen_inherited_admin(int index)
+bool ks_listen_inherited_as(int index, const char *name)
 {
     const char *names = getenv("LISTEN_FDNAMES");
     for (int i = 0; names && i < index; i++) {
         names = strchr(names, ':');
         if (names) names++;
     }
-    const size_t length = strlen(KS_LISTEN_ADMIN);
-    return names && strcspn(names, ":") == length && strncmp(names, KS_LISTEN_ADMIN, length) == 0;
+    const size_t length = strlen(name);
+    return names && strcspn(names, ":") == length && strncmp(names, name, length) == 0;
 }
 
 /* --- accepting ---------------------------------------------------------------------------------------------------- */
@@ -355,7 +355,7 @@ static bool admit(ks_listener *listener, ks_arrival *arrival, const struct socka
 /* Takes what waits, as long as there is room. false: out of descriptors or memory, a pause is due. */
 static bool accept_some(ks_listener *listener, int at)
 {
-    ks_arrival arrival = {.loopback = listener->sockets.loopback[at]};
+    ks_arrival arrival = {.loopback = listener->sockets.loopback[at], .tls = listener->sockets.tls[at]};
     while (has_room(listener, &arrival.replaces)) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
         socklen_t length = sizeof from;

@@ -26,6 +26,7 @@ struct ks_http {
     _Atomic int *connections; /* of the daemon, as the listener counts them */
     ks_infers *infers;
     struct MHD_Daemon *library;
+    struct MHD_Daemon *tls; /* the library's, for connections with TLS; NULL: there are none */
     int epoll, wake_fd;
     ks_conns conns;
     ks_check_rules rules;

@@ -234,8 +234,8 @@ static bool is_last(const ks_http *http, const ks_conn *conn)
 {
     const int64_t most = http->config->max_requests;
     return http->draining || conn->head.closes || conn->head.http10 ||
-           conn->transport->reader != KS_COUNT_reader_plain || ks_status_closes(conn->fault) || is_connect(conn) ||
-           (conn->fault != KS_OK && is_crowded(http)) || (most > 0 && conn->requests >= most) ||
+           (conn->transport->reader != KS_COUNT_reader_plain && !conn->tls) || ks_status_closes(conn->fault) ||
+           is_connect(conn) || (conn->fault != KS_OK && is_crowded(http)) || (most > 0 && conn->requests >= most) ||
            ks_http_prefers_library ||
            (http->engine && atomic_load_explicit(http->api->state, memory_order_relaxed) == KS_STATE_DRAINING);
 }

@@ -138,6 +138,7 @@ typedef struct ks_document {
     const ks_engine_stats *engines; /* one per shard */
     int shards;
     uint64_t device_faults;
+    int64_t tls_expiry_s; /* 0: no certificate */
 #define VALUE(id, ...) uint64_t id;
 #include "observe/metrics.def"
     bool openmetrics, triton;         /* not both */

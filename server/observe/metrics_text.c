@@ -223,6 +223,11 @@ static void write_reload_time(page *p)
     ks_sheet_seconds(&p->sheet, (uint64_t)atomic_load(&p->metrics->reload_success_ns));
 }
 
+static void write_tls_expiry(page *p)
+{
+    if (p->values->tls_expiry_s > 0) ks_sheet_sample(&p->sheet, (uint64_t)p->values->tls_expiry_s);
+}
+
 static void write_log_messages(page *p)
 {
     for (int l = 0; l < KS_LEVELS; l++) {

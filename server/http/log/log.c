@@ -41,6 +41,7 @@ static void write_line(ks_http *http, const ks_conn *conn, bool delivered)
                         .method = conn->head.method,
                         .model = conn->route.model ? conn->route.model->name : NULL,
                         .reader = conn->transport->reader == KS_COUNT_reader_plain ? "plain" : "libmicrohttpd",
+                        .tls = conn->tls_version,
                         .aborted = aborted(conn, delivered),
                         .route = conn->route.handler,
                         .status = conn->code,
