@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "http/log/socket_name.h"
 #include "http/tls/tls.h"
+#include "observe/access_log.h"
 #include "daemon/commands.h"
 #include "daemon/early.h"
 #include "daemon/listen.h"
@@ -493,6 +494,7 @@ static int serve(ks_server *server, int argc, char **argv)
         if (code == KS_EXIT_OK) code = drained;
     }
     close_all(server);
+    ks_access_look(INT64_MAX); /* what its last second has left out */
     return code;
 }
 

@@ -170,7 +170,7 @@ void ks_conn_probe(ks_conn *conn, const ks_config *config, int64_t now_ns)
 {
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
     const int64_t from_ns = conn->fin_ns > conn->first_ns ? conn->fin_ns : conn->first_ns;
-    if (conn->tls || conn->fin_ns == 0 || !waits_for_us(conn) || conn->head.http10 || conn->probed_ns > conn->first_ns)
+    if (conn->fin_ns == 0 || !waits_for_us(conn) || conn->tls || conn->head.http10 || conn->probed_ns > conn->first_ns)
         return;
     if (config->half_close_wait == 0 || now_ns - from_ns < config->half_close_wait || !may_probe(conn->fd)) return;
     conn->probed_ns = now_ns;

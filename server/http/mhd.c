@@ -1,6 +1,7 @@
 /* The library's transport: one request's life, by libmicrohttpd's callbacks in their order. It is given a connection whose next
  * request's head has been checked by the plain reader and lies whole in the socket, for that request alone: its response ends the
- * connection.
+ * connection. A connection with TLS is the library's from its handshake to its end, on a daemon of its own (http->tls); its heads
+ * pass the same checks once the library has read them.
  *
  *   on_target     the request line has come
  *   first_call    the head is complete: checked, begun, or refused at once

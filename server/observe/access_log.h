@@ -33,7 +33,7 @@ typedef struct ks_access_rules {
 } ks_access_rules;
 
 void ks_access_write(ks_access_rules *rules, const ks_access *access, int64_t now_ns);
-/* Now and then: the line about those left out, where their second is over. */
+/* Now and then, and at the end: the line about those left out, where their second is over. */
 void ks_access_look(int64_t now_ns);
 /* The label of metrics and of the field `route`. */
 const char *ks_handler_name(ks_handler handler);

@@ -150,7 +150,14 @@ def scans():
         check(comes_to(lambda: len(of_scans()) + left_out(), SCANS) == SCANS, len(of_scans()), "lines and", left_out(), "left out of", SCANS)
         check(FAULTS_MAX <= len(of_scans()) <= FAULTS_MAX * (seconds + 2), len(of_scans()), "lines in", seconds, "s")
         check(len(lines(daemon, "request lines left out")) <= seconds + 2, "one line a second about those left out")
+        before, last = left_out(), 3 * FAULTS_MAX
+        with daemon.connect() as connection:
+            connection.send(request("GET", "/last") * last)
+            for _ in range(last):
+                connection.answer()
         check(daemon.stop() == 0, "the exit code")
+        written = len([line for line in lines(daemon) if line.get("path") == "/last"])
+        check(written + left_out() - before == last, "those of the last second are counted at the end:", written, left_out() - before)
 
 
 def sampling():
