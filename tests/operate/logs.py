@@ -7,7 +7,6 @@ logs.py KERNSERVE
 import collections
 import json
 import os
-import re
 import socket
 import sys
 import tempfile
@@ -102,7 +101,7 @@ def agrees(kind, answer, remote, took_us, line):
 
 def every_kind():
     with Daemon(daemon_path(), *OPTIONS, "--threads", "1") as daemon:
-        check(re.search(r'"serves":"http://127.0.0.1:%d, metrics and health http://127.0.0.1:%d"}' % (daemon.port, daemon.admin_port), daemon.said()), "the start line names the listeners")
+        check(daemon.says(r'"serves":"http://127.0.0.1:%d, metrics and health http://127.0.0.1:%d"}' % (daemon.port, daemon.admin_port)), "the start line names the listeners")
         every, sent = kinds(), {}
         for n in range(300):
             kind = every[n % len(every)]

@@ -7,7 +7,6 @@ tls.py KERNSERVE --cost     processor time of the daemon for a request, beside p
 """
 import contextlib
 import os
-import re
 import shutil
 import signal
 import socket
@@ -258,7 +257,7 @@ def admin(files):
     with TlsDaemon(files, "--admin-tls", "--supervise") as daemon:
         with daemon.tls(port=daemon.admin_port) as connection:
             check(connection.ask(request("GET", "/v2/health/ready")).status == 200, "the second listener by TLS")
-        check(re.search(r'serves="http://\S+, https://127.0.0.1:%d, metrics and health https://127.0.0.1:%d"' % (daemon.tls_port, daemon.admin_port), daemon.said()), "the start line")
+        check(daemon.says(r'serves="http://\S+, https://127.0.0.1:%d, metrics and health https://127.0.0.1:%d"' % (daemon.tls_port, daemon.admin_port)), "the start line")
         done = subprocess.run([daemon.path, "--healthcheck", "--listen", "127.0.0.1:%d" % daemon.port, "--admin-listen", "127.0.0.1:%d" % daemon.admin_port, "--admin-tls"], check=False)
         check(done.returncode == 0, "the health check asks the listener without TLS")
         idle = daemon.tls()
