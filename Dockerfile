@@ -1,49 +1,83 @@
-# kernserve in a container: a build stage with the CUDA compiler, a small stage that runs.
+# kernserve in a container: stages that build, small stages that run. deploy/image.sh TARGET gives the arguments.
 #
-#   docker build -t kernserve .                                     kernels for the GPU; the same image also runs on the CPU
-#   docker build -t kernserve:cpu --build-arg BUILD_IMAGE=debian:12 --build-arg RUN_IMAGE=debian:12-slim .
-#   docker run --gpus all -p 127.0.0.1:8000:8000 -p 127.0.0.1:8002:8002 kernserve
+#   cpu    Debian 12: the CPU backend with oneDNN
+#   cuda   Ubuntu 24.04: kernels for the GPU, and the CPU backend
+#   full   cuda with cuBLASLt beside the daemon's own products; the target where none is named
 #
-# Both images must be the same release of the same distribution: the second stage installs the libraries, by package name,
-# that the first stage linked. The CUDA runtime is linked statically, so the small image brings no toolkit.
+# Both images of a pair must be the same release of the same distribution: the stage that runs installs the libraries, by
+# package name, that the other stage linked. The CUDA runtime is linked statically, and the driver's library comes from the host: the
+# images bring no toolkit.
 ARG CUDA_VERSION=13.0.1
-ARG BUILD_IMAGE=nvidia/cuda:${CUDA_VERSION}-devel-ubuntu24.04
-ARG RUN_IMAGE=nvidia/cuda:${CUDA_VERSION}-base-ubuntu24.04
+ARG DEBIAN_BUILD=debian:12
+ARG DEBIAN_RUN=debian:12-slim
 
-FROM ${BUILD_IMAGE} AS build
-SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+FROM ${DEBIAN_BUILD} AS cpu-build
+ARG REVISION=unknown
 WORKDIR /src
-COPY deploy/packages.sh deploy/packages.sh
-RUN . deploy/packages.sh && need_build && install_needed && rm -rf /var/lib/apt/lists/*
 COPY . .
-# Kernels for GPUs where the image has nvcc; there is no GPU while it is built.
-RUN export PATH=$PATH:/usr/local/cuda/bin cuda=OFF; ! command -v nvcc || cuda=ON \
-    && cmake -S . -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF -DKERNSERVE_CUDA=$cuda \
-    && cmake --build /build --target kernserve sbom \
-    && strip /build/kernserve
-# The packages that hold the shared libraries of the binary; libc is everywhere.
-RUN ldd /build/kernserve | awk '$3 ~ /^\// { print $3 }' | xargs -n 1 readlink -f | while read -r library; do \
-        dpkg -S "$library" 2>/dev/null || dpkg -S "${library#/usr}"; done | cut -d: -f1 | sort -u > /build/packages
+RUN deploy/image_build.sh /build OFF "${REVISION}"
 
-FROM ${RUN_IMAGE}
-ARG VERSION=0.1.0
+FROM ${DEBIAN_RUN} AS cpu
+RUN --mount=type=bind,from=cpu-build,source=/build/packages,target=/tmp/packages \
+    apt-get update && xargs apt-get install -y --no-install-recommends < /tmp/packages && rm -rf /var/lib/apt/lists/*
+COPY --from=cpu-build /build/image/ /
+ARG VERSION=unknown
 ARG REVISION=unknown
 ARG CREATED=unknown
 LABEL org.opencontainers.image.title="kernserve" \
-      org.opencontainers.image.description="CUDA kernels over HTTP" \
+      org.opencontainers.image.description="Serves CUDA kernels over HTTP; this image: the CPU backend" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}" \
-      org.opencontainers.image.licenses="Apache-2.0"
-RUN --mount=type=bind,from=build,source=/build/packages,target=/tmp/packages \
-    apt-get update && xargs apt-get install -y --no-install-recommends < /tmp/packages && rm -rf /var/lib/apt/lists/*
-COPY --from=build /build/kernserve /usr/local/bin/kernserve
-COPY --from=build /build/kernserve.spdx.json /usr/local/share/doc/kernserve/kernserve.spdx.json
+      org.opencontainers.image.documentation="/usr/local/share/doc/kernserve/README.md" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.base.name="debian:12-slim"
+# Inside a container loopback reaches nobody, so this listens on all of the container's addresses, without a token: publish
+# the ports on loopback, or mount a file of tokens and set KERNSERVE_TOKEN_FILE and KERNSERVE_ALLOW_UNAUTHENTICATED=off. Options of the command line win
+# over these, and replace none of them.
+ENV KERNSERVE_LISTEN=0.0.0.0:8000 \
+    KERNSERVE_ADMIN_LISTEN=0.0.0.0:8002 \
+    KERNSERVE_ALLOW_UNAUTHENTICATED=on
 USER 65532:65532
 EXPOSE 8000 8002
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["kernserve", "--healthcheck"]
 ENTRYPOINT ["kernserve"]
-# Inside a container loopback reaches nobody, so this listens on all of the container's addresses, without a token: publish
-# the ports on loopback as above, or mount a file of tokens and say --token-file instead of --allow-unauthenticated.
-CMD ["--listen", "0.0.0.0:8000", "--admin-listen", "0.0.0.0:8002", "--allow-unauthenticated"]
+
+FROM nvidia/cuda:${CUDA_VERSION}-devel-ubuntu24.04 AS cuda-build
+ARG REVISION=unknown
+WORKDIR /src
+COPY . .
+RUN deploy/image_build.sh /build ON "${REVISION}"
+
+FROM ubuntu:24.04 AS cuda
+RUN --mount=type=bind,from=cuda-build,source=/build/packages,target=/tmp/packages \
+    apt-get update && xargs apt-get install -y --no-install-recommends < /tmp/packages && rm -rf /var/lib/apt/lists/*
+COPY --from=cuda-build /build/image/ /
+ARG VERSION=unknown
+ARG REVISION=unknown
+ARG CREATED=unknown
+LABEL org.opencontainers.image.title="kernserve" \
+      org.opencontainers.image.description="Serves CUDA kernels over HTTP" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.documentation="/usr/local/share/doc/kernserve/README.md" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.base.name="ubuntu:24.04"
+ENV KERNSERVE_LISTEN=0.0.0.0:8000 \
+    KERNSERVE_ADMIN_LISTEN=0.0.0.0:8002 \
+    KERNSERVE_ALLOW_UNAUTHENTICATED=on \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+USER 65532:65532
+EXPOSE 8000 8002
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["kernserve", "--healthcheck"]
+ENTRYPOINT ["kernserve"]
+
+FROM cuda AS full
+COPY --from=cuda-build /build/cublaslt/ /usr/local/lib/
+USER 0:0
+RUN ldconfig
+USER 65532:65532

@@ -24,7 +24,7 @@ LINES = {"docs/architecture.md": 420, "docs/http.md": 260, "docs/operate.md": 34
 SOURCE = (".c", ".h", ".cc", ".cu", ".cuh", ".def")
 NAMED = SOURCE + (".py", ".sh", ".lua")  # a bare name of that ending is a file of the tree
 # Options of other programs, with the program that the line must name.
-FOREIGN = {"--build-arg": "docker", "--gpus": "docker", "--preset": "--preset", "--data-binary": "curl", "--h1": "h2load",
+FOREIGN = {"--gpus": "docker", "--preset": "--preset", "--data-binary": "curl", "--h1": "h2load",
            "--rps": "h2load", "--latency": "wrk", "--output-on-failure": "ctest", "--follow": "git log", "--concurrency-range": "perf_analyzer",
            "--collect-metrics": "perf_analyzer", "--shared-memory": "perf_analyzer", "--build": "cmake",
            "--from-file": "kubectl"}

@@ -161,6 +161,7 @@ clients() {
         libcurl.c node.mjs main.go client.R client.jl; do
         step "client $client" "$root/tests/clients/run.sh" "$root/build/kernserve" "$client" $python
     done
+    if [ -n "$python" ]; then step "Python package" "$root/tests/clients/python_wheel.sh" "$root/build/kernserve" "$python"; else skip "Python package" "$reason"; fi
     local test
     for test in tritonclient_methods kserve_methods files_real compat_models; do
         if [ -n "$python" ]; then step "$test" "$python" -B "$root/tests/compat/$test.py" "$root/build/kernserve"; else skip "$test" "$reason"; fi
@@ -179,6 +180,7 @@ operate() {
     local environment reason='' begun kserve=() python name
     step "TLS" python3 -B "$root/tests/operate/tls.py" "$root/build/kernserve"
     step "access log" python3 -B "$root/tests/operate/logs.py" "$root/build/kernserve"
+    step "container image" "$root/tests/operate/image.py"
     step "rollout behind HAProxy" "$root/tests/operate/rollout.py" "$root/build/kernserve" haproxy
     begun=$SECONDS
     if ! environment=$("$root/tests/compat/environment.sh" "$root/tests/operate" 2>"$logs/environment-operate.log"); then
@@ -216,6 +218,8 @@ if [ "${1:-}" != quick ]; then
     wish haproxy haproxy
     wish nginx nginx
     wish openssl openssl
+    wish buildah buildah
+    wish debootstrap debootstrap
     [ -e /usr/lib/R/site-library/curl ] || ks_wished="$ks_wished r-cran-curl"
     python3 -c 'import ensurepip' 2>/dev/null || ks_wished="$ks_wished python3-venv"
 fi

@@ -2,6 +2,7 @@
  * for the rest, with which both agree byte for byte. No locale, no allocation. Any thread. */
 #ifndef KS_NUMBER_H
 #define KS_NUMBER_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,10 @@ typedef enum ks_number_result {
 /* Reads one token [text, text+length), which must be a whole JSON number (RFC 8259), true/false for BOOL (0 and 1 as
  * well), or NaN, Infinity, -Infinity, Inf, -Inf for FP8, FP32 and FP64 (FP8E4M3 has no infinity), and writes the element (unaligned) to out. */
 ks_number_result ks_number_read(const char *text, size_t length, ks_dtype dtype, void *out);
+
+/* Reads a whole number of 1 to 18 digits without sign or leading zero, as most dimensions and parameters are. False: it is
+ * none, or not a number; *value is as it was. */
+bool ks_digits_read(const char *text, size_t length, int64_t *value);
 
 /* Reads elements of a list, from *text on: plain numbers with a comma and spaces between them, `most` of them
  * at most, to out (unaligned). Leaves *text behind the last one read and returns how many; what stands there (a bracket,

@@ -234,3 +234,16 @@ size_t ks_numbers_read(const char **text, const char *end, ks_dtype dtype, size_
     }
     return 0;
 }
+
+bool ks_digits_read(const char *text, size_t length, int64_t *value)
+{
+    if (length == 0 || length > 18 || (*text == '0' && length > 1)) return false;
+    int64_t digits = 0;
+    for (size_t i = 0; i < length; i++) {
+        const unsigned digit = (unsigned char)text[i] - (unsigned)'0';
+        if (digit > 9) return false;
+        digits = digits * 10 + digit;
+    }
+    *value = digits;
+    return true;
+}

@@ -153,15 +153,12 @@ static ks_status begin_value(ks_scan *scan, const char *at, ks_error *error)
     return ks_scan_text_add(scan, at, 1, error);
 }
 
-/* One dimension; rank turns to -1 where the shape is none, and the JSON head's reader says why. */
-static void shape_element(ks_scan *scan, bool number)
+/* One dimension, negative where the element is none; rank turns to -1 then, and the JSON head's reader says why. */
+static void shape_element(ks_scan *scan, int64_t dim)
 {
     ks_scan_input *input = &scan->input[scan->inputs - 1];
     if (input->rank < 0) return;
-    int64_t dim = 0;
-    const bool good = number && input->rank < KS_RANK_MAX && scan->text[0] != '-' &&
-                      ks_number_read(scan->text, scan->text_length, KS_INT64, &dim) == KS_NUMBER_OK;
-    if (good)
+    if (dim >= 0 && input->rank < KS_RANK_MAX)
         input->dims[input->rank++] = dim;
     else
         input->rank = -1;
@@ -171,16 +168,21 @@ static ks_status end_token(ks_scan *scan, const char *at, ks_error *error)
 {
     const char *const text = scan->text;
     const size_t n = scan->text_length;
+    int64_t whole = -1;
+    const bool plain = ks_digits_read(text, n, &whole);
     const bool null = n == 4 && memcmp(text, "null", 4) == 0;
     const bool literal = null || (n == 4 && memcmp(text, "true", 4) == 0) || (n == 5 && memcmp(text, "false", 5) == 0);
     double ignored;
     /* An FP64 reader says whether it is a number; the words for NaN and infinity begin with letters only it knows. */
     const bool word = scan->role != KS_ROLE_ELEMENT && (text[n - 1] == 'y' || text[n - 1] == 'f' || text[n - 1] == 'N');
-    if (!literal && (word || ks_number_read(text, n, KS_FP64, &ignored) == KS_NUMBER_SYNTAX))
+    if (!plain && !literal && (word || ks_number_read(text, n, KS_FP64, &ignored) == KS_NUMBER_SYNTAX))
         return ks_scan_bad(scan, "invalid value", at, error);
     if (scan->role == KS_ROLE_DATA && !null) return not_an_array(error);
     if (scan->role == KS_ROLE_DATA) scan->input[scan->inputs - 1].null_data = true;
-    if (scan->depth > 0 && scan->frame[scan->depth].role == KS_ROLE_SHAPE) shape_element(scan, !literal);
+    if (scan->depth > 0 && scan->frame[scan->depth].role == KS_ROLE_SHAPE) {
+        if (!plain && (*text == '-' || ks_number_read(text, n, KS_INT64, &whole) != KS_NUMBER_OK)) whole = -1;
+        shape_element(scan, whole);
+    }
     ks_scan_value_over(scan);
     if (literal) return copy(scan, text, n, error);
     const char quoted[2] = {'"', (char)KS_SCAN_NUMBER};
@@ -257,7 +259,7 @@ ks_status ks_scan_string_over(ks_scan *scan, const char *at, ks_error *error)
     ks_scan_input *input = scan->inputs > 0 ? &scan->input[scan->inputs - 1] : NULL;
     if (scan->role == KS_ROLE_DATATYPE) input->has_dtype = ks_dtype_find(scan->text, scan->text_length, &input->dtype);
     if (scan->role == KS_ROLE_NAME) keep_name(scan, input);
-    if (scan->depth > 0 && scan->frame[scan->depth].role == KS_ROLE_SHAPE) shape_element(scan, false);
+    if (scan->depth > 0 && scan->frame[scan->depth].role == KS_ROLE_SHAPE) shape_element(scan, -1);
     ks_scan_value_over(scan);
     return copy_string(scan, error);
 }

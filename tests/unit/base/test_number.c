@@ -151,6 +151,26 @@ static void integers_are_exact_over_64_bits(void **state)
     assert_true(u == UINT64_MAX);
 }
 
+/* Tokens of up to 20 digits, with a sign, a zero in front or another byte now and then, against the reader of any token. */
+static void digits_are_read_as_the_general_reader_reads_them(void **state)
+{
+    (void)state;
+    int read = 0;
+    for (int round = 0; round < 100000; round++) {
+        char text[24];
+        const size_t length = words_below(21);
+        for (size_t i = 0; i < length; i++) text[i] = (char)('0' + words_below(10));
+        if (length > 0 && words_below(4) == 0) text[words_below((int)length)] = "-0.e/: "[words_below(7)];
+        int64_t value = -1, expected = -1;
+        const bool number = length > 0 && length < 19 && *text != '-' &&
+                            ks_number_read(text, length, KS_INT64, &expected) == KS_NUMBER_OK;
+        assert_int_equal(ks_digits_read(text, length, &value), number);
+        assert_true(value == (number ? expected : -1));
+        read += number;
+    }
+    assert_in_range(read, 50000, 80000);
+}
+
 static void floats_come_out_short_and_with_a_point(void **state)
 {
     (void)state;
@@ -453,6 +473,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_are_read_as_the_table_says),
         cmocka_unit_test(integers_are_exact_over_64_bits),
+        cmocka_unit_test(digits_are_read_as_the_general_reader_reads_them),
         cmocka_unit_test(floats_come_out_short_and_with_a_point),
         cmocka_unit_test(a_list_is_separated_by_commas_and_tells_of_non_finite),
         cmocka_unit_test(a_list_is_read_no_further_than_its_end),

@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+"""The installed Python client against a daemon, and against a server that misbehaves: python_package.py KERNSERVE KERNSERVE-CLIENT
+
+  - every operation and datatype against NumPy in float64; strided, big-endian, empty and scalar arrays, out= in place
+  - errors by class, and what is sent again: 503 after Retry-After, a kept connection that ended; never a 4xx or 504
+  - sixteen threads, a fork, a Unix socket, a token; the operations' parameters are the daemon's
+  - the README's program and the command line
+"""
+import inspect
+import io
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "http"))
+import kernserve  # noqa: E402
+from daemon import Daemon, check, wrongs  # noqa: E402
+
+try:
+    import ml_dtypes
+except ImportError:
+    ml_dtypes = None
+
+RANDOM = np.random.default_rng(int(os.environ.get("KS_SEED") or time.time_ns() % 1_000_000_007))
+
+
+def raises(kind, call, **expected):
+    try:
+        call()
+    except kind as error:
+        check(type(error) is kind, "the class", type(error), "instead of", kind)
+        for name, value in expected.items():
+            check(getattr(error, name) == value, name, getattr(error, name), "instead of", value, ":", error)
+        return error
+    except Exception as error:  # noqa: BLE001
+        check(False, kind.__name__, "expected, not", repr(error))
+    else:
+        check(False, kind.__name__, "expected, no exception")
+    return None
+
+
+def near(result, expected, dtype):
+    bound = {2: 0.02, 4: 1e-5, 8: 1e-12}[np.dtype(dtype).itemsize] if np.dtype(dtype).kind not in "iu" else 0
+    got = np.asarray(result).astype(np.float64)
+    check(got.shape == expected.shape and np.all(np.abs(got - expected) <= bound * (1 + np.abs(expected))), "values of", dtype, got.shape, expected.shape)
+
+
+def softmax64(x, axis):
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def operations(ks):
+    for dtype in [np.float16, np.float32, np.float64] + ([ml_dtypes.bfloat16] if ml_dtypes else []):
+        a, b = (RANDOM.standard_normal((int(rows), 40)).astype(dtype) for rows in RANDOM.integers(1, 70, 2))
+        near(ks.softmax(a, axis=0), softmax64(a.astype(np.float64), 0), dtype)
+        near(ks.reduce(a, "max", axis=1), a.astype(np.float64).max(1), dtype)
+        product = ks.matmul(a, b, transpose_b=True)
+        near(product, a.astype(np.float64) @ b.astype(np.float64).T, dtype)
+        check(product.dtype == np.dtype(dtype), "the datatype", product.dtype)
+    whole = RANDOM.integers(-100, 100, (3, 5, 7))
+    for name in ("int8", "int16", "int32", "int64"):
+        near(ks.reduce(whole.astype(name), "sum", axis=(0, 2), keepdims=True), whole.sum((0, 2), keepdims=True).astype(np.float64), "int64")
+    check(ks.reduce(whole, "argmin", axis=2).dtype == np.int64 and ks.reduce(whole, axis=()).shape == (), "argmin, all axes")
+    x = RANDOM.standard_normal((8, 32)).astype(np.float32)
+    plain = np.asarray(ks.softmax(x))
+    strided = np.repeat(x, 2, axis=1)[:, ::2]
+    for other in (strided, np.asfortranarray(x), x.astype(">f4"), x.tolist()):
+        near(ks.softmax(other), plain.astype(np.float64), np.float32)
+    check(ks.softmax(np.zeros((0, 4), np.float32)).shape == (0, 4), "an empty array")
+    bits = (x.view(np.uint32) >> 16).astype(np.uint16)
+    as_bits = ks.softmax(bits, datatype="BF16")
+    near(np.asarray(as_bits).view(np.uint16).astype(np.uint32).__lshift__(16).view(np.float32), plain.astype(np.float64), np.float16)
+
+    out = np.empty_like(x)
+    result = ks.softmax(x, out=out)
+    check(np.shares_memory(result, out) and np.array_equal(out, plain), "out= is received in place")
+    for wrong in (np.empty((8, 31), np.float32), np.empty((8, 32), np.float64), np.empty((32, 8), np.float32).T):
+        raises(ValueError, lambda wrong=wrong: ks.softmax(x, out=wrong))
+    read_only = np.empty_like(x)
+    read_only.flags.writeable = False
+    raises(ValueError, lambda: ks.softmax(x, out=read_only))
+    check(np.array_equal(ks.softmax(x), plain), "the connection serves after a fault of out=")
+
+    timing = result.timing
+    check(timing.total > 0 and timing.total >= timing.compute and timing.h2d is None, "the timing", timing)
+    check(result.graph == "none" and re.fullmatch("[0-9a-f]{16}", result.request_id), "graph, request id", result.graph, result.request_id)
+    check(ks.softmax(x, headers={"X-Request-Id": "mine-1"}).request_id == "mine-1", "a header of the caller's")
+    check(result[0].timing is None, "a part of a result has no timing")
+    named = ks.infer("matmul", INPUT0=x, INPUT1=x, parameters={"transpose_b": True}, outputs=["OUTPUT0"])
+    check(np.array_equal(named["OUTPUT0"], ks.matmul(x, x, transpose_b=True)) and named["OUTPUT0"].timing.total > 0, "infer by names")
+    check("softmax_fp16" in ks.models() and ks.ready() and ks.metadata()["name"] == "kernserve", "models, ready, metadata")
+    check(ks.plan("softmax", (8, 32))["model_name"] == "softmax" and ks.statistics("softmax")[0]["inference_count"] > 10, "plan, statistics")
+
+
+def errors(ks):
+    x = np.zeros((2, 3), np.float32)
+    error = raises(kernserve.BadRequest, lambda: ks.softmax(x, axis=7), status=400, code="axis")
+    check(error and "axis 7" in str(error) and error.request_id, "the daemon's sentence and id", error)
+    raises(kernserve.BadRequest, lambda: ks.matmul(x, x), code="shape")
+    raises(kernserve.NotFound, lambda: ks.infer("nothing", INPUT0=x), status=404, code="model")
+    raises(kernserve.BadRequest, lambda: ks.softmax(np.float32(1)), status=400)
+    raises(TypeError, lambda: ks.softmax(np.array([{}], dtype=object)))
+    raises(TypeError, lambda: ks.softmax(x, datatype="BF16"))
+    raises(ValueError, lambda: ks.softmax(x, headers={"A": "b\r\nC: d"}))
+    raises(ValueError, lambda: kernserve.Client("ftp://host"))
+    raises(kernserve.Unreachable, lambda: kernserve.Client("http://127.0.0.1:1").ready())
+
+
+class Script:
+    """A server that plays answers, one for each request, and remembers what came. None closes without an answer."""
+
+    def __init__(self, *answers):
+        self.answers, self.requests = list(answers), []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while self.answers:
+            with self.listener.accept()[0] as connection, connection.makefile("rb") as file:
+                while self.answers:
+                    head = b"".join(iter(file.readline, b"\r\n"))
+                    if not head:
+                        break
+                    file.read(int(re.search(rb"Content-Length: (\d+)", head).group(1)))
+                    self.requests.append(time.monotonic())
+                    answer = self.answers.pop(0)
+                    if answer is None:
+                        break
+                    connection.sendall(answer)
+                    if b"Connection: close" in answer:
+                        break
+
+
+GOOD = (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nkernserve-shape: 2\r\nKERNSERVE-DATATYPE:  FP32 \r\nContent-Length: 8\r\n\r\n" +
+        np.float32([0.5, 0.5]).tobytes())
+
+
+def fault(status, retry=b""):
+    return b"HTTP/1.1 %d No\r\nKernserve-Error: code\r\n%sContent-Length: 13\r\n\r\n{\"error\":\"e\"}" % (status, retry)
+
+
+def sent_again():
+    x = np.zeros(2, np.float32)
+    later = b"Retry-After: 1\r\n"
+    server = Script(fault(503, later), GOOD)
+    check(kernserve.Client(server.url).softmax(x).tolist() == [0.5, 0.5], "503, then good")
+    check(1 <= server.requests[1] - server.requests[0] < 2, "Retry-After is obeyed", server.requests)
+    server = Script(*[fault(503, later)] * 3)
+    raises(kernserve.Busy, lambda: kernserve.Client(server.url, retries=2).softmax(x), status=503, code="code")
+    check(len(server.requests) == 3, "two retries", len(server.requests))
+    server = Script(fault(503, b"Retry-After: 9\r\n"), GOOD)
+    begun = time.monotonic()
+    raises(kernserve.Busy, lambda: kernserve.Client(server.url).softmax(x, timeout=3), status=503)
+    check(time.monotonic() - begun < 1, "a retry that would be too late is not waited for")
+    for status, kind in ((400, kernserve.BadRequest), (401, kernserve.Forbidden), (404, kernserve.NotFound), (413, kernserve.BadRequest),
+                         (500, kernserve.Error), (504, kernserve.Deadline)):
+        server = Script(fault(status, later), GOOD)
+        raises(kind, lambda: kernserve.Client(server.url).softmax(x), status=status, code="code")
+        check(len(server.requests) == 1, status, "is not sent again")
+
+    server = Script(GOOD, None, GOOD, GOOD)
+    client = kernserve.Client(server.url)
+    check([client.softmax(x).tolist() for _ in range(3)] == [[0.5, 0.5]] * 3 and len(server.requests) == 4, "a kept connection that ended")
+    raises(kernserve.Unreachable, lambda: kernserve.Client(Script(None).url).softmax(x))
+    raises(kernserve.Deadline, lambda: kernserve.Client(Script(GOOD[:-3], GOOD).url, timeout=0.3).softmax(x), status=None)
+    cut = GOOD[:-3].replace(b"Content", b"Connection: close\r\nContent", 1)
+    raises(kernserve.Unreachable, lambda: kernserve.Client(Script(cut).url).softmax(x))
+    raises(kernserve.Unreachable, lambda: kernserve.Client(Script(GOOD.replace(b"shape: 2", b"shape: 3")).url).softmax(x))
+    server = Script(b"HTTP/1.1 413 No\r\nConnection: close\r\nContent-Length: 13\r\n\r\n{\"error\":\"e\"}")
+    raises(kernserve.BadRequest, lambda: kernserve.Client(server.url).softmax(x), status=413)
+
+
+def together(ks):
+    arrays = [RANDOM.standard_normal((3, 50 + i)).astype(np.float32) for i in range(16)]
+    expected, wrong = [np.asarray(ks.softmax(x)) for x in arrays], []
+
+    def work(index):
+        for _ in range(100):
+            if not np.array_equal(ks.softmax(arrays[index]), expected[index]):
+                wrong.append(index)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    children = []
+    for _ in range(5):
+        children.append(os.fork())
+        if children[-1] == 0:
+            os._exit(0 if all(np.array_equal(ks.softmax(x), y) for x, y in zip(arrays, expected)) else 1)
+    for thread in threads:
+        thread.join()
+    check([os.waitpid(child, 0)[1] for child in children] == [0] * 5, "forked processes")
+    check(not wrong, "threads got others' results", wrong[:5])
+
+
+def parameters(daemon, ks):
+    """Keywords of the operations are the daemon's parameters, by what it says of a misspelt one."""
+    common = {"self", "out", "options", "datatype"}
+    for name, operands in (("softmax", 1), ("reduce", 1), ("matmul", 2)):
+        shapes = [(4, 4)] * operands
+        error = raises(kernserve.BadRequest, lambda name=name, shapes=shapes: ks.plan(name, *shapes, nothing=1), code="parameter")
+        listed = set(re.search(r"it has (.*)$", str(error)).group(1).split(", "))
+        keywords = [p.name for p in inspect.signature(getattr(kernserve.Client, name)).parameters.values()]
+        check(set(keywords) - common - {"x", "a", "b", "bias"} == listed, name, keywords, listed)
+
+
+def readme_and_command(daemon, command):
+    url = "http://127.0.0.1:%d" % daemon.port
+
+    def program(path, expected):
+        """The README's blocks in Python that use the package, as one program."""
+        with open(os.path.join(HERE, "..", "..", path)) as file:
+            blocks = re.findall(r"^```python\n(.*?)^```", file.read(), re.M | re.S)
+        text = "".join(block for block in blocks if "kernserve" in block).replace("http://127.0.0.1:8000", url).replace("http://localhost:8000", url)
+        done = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        check(done.returncode == 0 and re.search(expected, done.stdout, re.S), path, done.stdout)
+
+    program("clients/python/README.md", r"\(64, 64\).*axis 7 is outside")
+    program("README.md", r"0\.0320.* 0\.6439.*e-0")
+
+    def run(*words, data=None):
+        return subprocess.run([command, "--url", url, *words], input=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+
+    x = RANDOM.standard_normal((3, 4)).astype(np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        path, result = os.path.join(folder, "x.npy"), os.path.join(folder, "y.npy")
+        np.save(path, x)
+        check(run("softmax", path, "-o", result, "--axis", "0").returncode == 0, "softmax")
+        near(np.load(result), softmax64(x.astype(np.float64), 0), np.float32)
+        with open(path, "rb") as file:
+            done = run("reduce", "-", "--op", "max", "--axis", "all", data=file.read())
+        check(np.load(io.BytesIO(done.stdout)) == x.max(), "by standard input and output")
+        check(run("matmul", path, path, "--transpose-b", "-o", result).returncode == 0 and np.load(result).shape == (3, 3), "matmul")
+        check(run("infer", "softmax", "INPUT0=" + path, "-p", "axis=0", "-o", result).returncode == 0, "infer")
+        near(np.load(result), softmax64(x.astype(np.float64), 0), np.float32)
+        for code, *words in ((0, "models"), (0, "health"), (0, "plan", "softmax", "3,4"), (0, "top", "--count", "1", "--interval", "0.1"), (64, "softmx"),
+                             (64, "softmax"), (65, "softmax", path, "--axis", "9"), (66, "softmax", folder + "/none"), (74, "softmax", path, "-o", folder),
+                             (69, "--url", "http://127.0.0.1:1", "models")):
+            done = run(*words)
+            check(done.returncode == code, words, "exit code", done.returncode, "instead of", code, done.stderr[-300:])
+            check(b"Traceback" not in done.stderr, words, done.stderr)
+
+
+def main():
+    kernserve_path, command = sys.argv[1:]
+    sent_again()
+    with tempfile.TemporaryDirectory() as folder:
+        path, token = os.path.join(folder, "socket"), "a-secret-of-this-test"
+        with open(os.path.join(folder, "tokens"), "w") as file:
+            file.write(token + "\n")
+        os.chmod(file.name, 0o600)
+        with Daemon(kernserve_path, "--backend", "cpu", "--pinned-bytes", "16M", "--listen", "unix:" + path) as daemon:
+            ks = kernserve.Client("127.0.0.1:%d" % daemon.port)
+            for part in (operations, errors, together):
+                part(ks)
+            parameters(daemon, ks)
+            readme_and_command(daemon, command)
+            with kernserve.Client("unix:" + path) as local:
+                check(local.softmax(np.zeros(4, np.float32)).tolist() == [0.25] * 4, "a Unix socket")
+            check(daemon.stop() == 0, "the daemon's end")
+        with Daemon(kernserve_path, "--backend", "cpu", "--pinned-bytes", "16M", "--token-file", os.path.join(folder, "tokens")) as daemon:
+            url = "http://127.0.0.1:%d" % daemon.port
+            raises(kernserve.Forbidden, lambda: kernserve.Client(url, token="wrong").softmax(np.zeros(4, np.float32)), status=401, code="auth")
+            check(kernserve.Client(url, token=token).softmax(np.zeros(4, np.float32)).shape == (4,), "a token")
+            check(daemon.stop() == 0, "the daemon's end")
+    sys.exit(wrongs() > 0)
+
+
+main()
