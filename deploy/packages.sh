@@ -81,6 +81,7 @@ need_build() {
     need gcc gcc
     need g++ g++
     need libmicrohttpd-dev microhttpd.h
+    need libgnutls28-dev gnutls/abstract.h
     need libcjson-dev cjson/cJSON.h
     need zlib1g-dev zlib.h
     need curl curl

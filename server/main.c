@@ -19,6 +19,9 @@
 #include "daemon/backends.h"
 #include "base/clock.h"
 #include "daemon/client/plans.h"
+#include "http/log/socket_name.h"
+#include "http/tls/tls.h"
+#include "observe/access_log.h"
 #include "daemon/commands.h"
 #include "daemon/early.h"
 #include "daemon/listen.h"
@@ -32,20 +35,22 @@
 #include "base/version.h"
 #include "daemon/watch.h"
 
+enum { SERVES_MAX = 1024 };
+
 typedef struct ks_server {
     ks_config config;
     ks_config given; /* config, before the machine settled it; owns nothing */
     ks_daemon daemon;
     ks_listen_sockets sockets; /* until the listener takes them */
+    char serves[SERVES_MAX];   /* the listeners, for the start line */
     int admin_fd;
     bool admin_loopback;
-    int addresses; /* of the data side, for the log line that says ready; the first one, and the second listener's */
-    char address[KS_LISTEN_NAME_MAX], admin_address[KS_LISTEN_NAME_MAX];
     ks_admin *admin;
     ks_shard *shards[KS_SHARDS_MAX];
     ks_listener *listener;
     bool tokens_wanted;
-    bool stopped; /* asked to, before all was open */
+    bool clear_text; /* a listener beyond loopback has no TLS */
+    bool stopped;    /* asked to, before all was open */
 } ks_server;
 
 /* Says the line of a start that failed. */
@@ -117,44 +122,98 @@ static int open_socket(const char *address, int64_t socket_mode, int *fd, bool *
 static int take_inherited(ks_server *server)
 {
     const int inherited = ks_listen_inherited();
+    ks_listen_sockets *sockets = &server->sockets;
     for (int i = 0; i < inherited; i++) {
         const int fd = 3 + i;
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-        if (ks_listen_inherited_admin(i)) {
+        if (ks_listen_inherited_as(i, KS_LISTEN_ADMIN)) {
             if (server->admin_fd >= 0) return fail(KS_EXIT_CONFIG, "two passed sockets are named " KS_LISTEN_ADMIN);
             server->admin_fd = fd;
             server->admin_loopback = is_loopback(fd);
             continue;
         }
-        server->sockets.fds[server->sockets.count] = fd;
-        server->sockets.loopback[server->sockets.count++] = is_loopback(fd);
+        sockets->fds[sockets->count] = fd;
+        sockets->tls[sockets->count] = ks_listen_inherited_as(i, KS_LISTEN_TLS);
+        sockets->loopback[sockets->count++] = is_loopback(fd);
     }
     return KS_EXIT_OK;
+}
+
+static int open_list(ks_server *server, const ks_list *addresses, bool tls)
+{
+    ks_listen_sockets *sockets = &server->sockets;
+    for (int i = 0; i < addresses->count; i++) {
+        const int at = sockets->count;
+        if (at == KS_LISTENERS_MAX) return fail(KS_EXIT_CONFIG, "listen: more data listeners than there is room for");
+        const int code =
+            open_socket(addresses->item[i], server->config.socket_mode, &sockets->fds[at], &sockets->loopback[at]);
+        if (code != KS_EXIT_OK) return code;
+        sockets->tls[at] = tls;
+        sockets->count++;
+    }
+    return KS_EXIT_OK;
+}
+
+/* One listener more in the list of the start line. */
+static void add_listener(char list[SERVES_MAX], const char *before, int fd, bool tls)
+{
+    char name[KS_SOCKET_NAME_MAX];
+    const size_t n = strlen(list);
+    ks_socket_name(fd, name);
+    const bool local = strncmp(name, "unix:", 5) == 0;
+    snprintf(list + n, SERVES_MAX - n, "%s%s%s%s", n ? ", " : "", before,
+             tls     ? "https://"
+             : local ? ""
+                     : "http://",
+             name);
+}
+
+/* What follows from the data listeners. */
+static void look_at_sockets(ks_server *server)
+{
+    const ks_listen_sockets *sockets = &server->sockets;
+    server->daemon.loopback_only = true;
+    for (int i = 0; i < sockets->count; i++) {
+        server->daemon.loopback_only = server->daemon.loopback_only && sockets->loopback[i];
+        server->daemon.tls = server->daemon.tls || sockets->tls[i];
+        server->clear_text = server->clear_text || !(sockets->tls[i] || sockets->loopback[i]);
+        add_listener(server->serves, "", sockets->fds[i], sockets->tls[i]);
+    }
 }
 
 /* Before the device is opened, which takes long: a port that is taken ends the start at once. They accept later. */
 static int open_sockets(ks_server *server)
 {
     const ks_config *config = &server->config;
-    const ks_list *listen = &config->listen;
     int code = take_inherited(server);
-    const bool opens = server->sockets.count == 0;
-    for (int i = 0; i < listen->count && opens && code == KS_EXIT_OK; i++) {
-        code = open_socket(listen->item[i], config->socket_mode, &server->sockets.fds[i], &server->sockets.loopback[i]);
-        if (code == KS_EXIT_OK) server->sockets.count++;
+    if (code == KS_EXIT_OK && server->sockets.count == 0) {
+        code = open_list(server, &config->listen, false);
+        if (code == KS_EXIT_OK) code = open_list(server, &config->tls_listen, true);
     }
+    if (code == KS_EXIT_OK && server->sockets.count == 0)
+        code = fail(KS_EXIT_CONFIG, "listen: no address to listen on");
     if (code != KS_EXIT_OK) return code;
-    if (server->sockets.count == 0) return fail(KS_EXIT_CONFIG, "listen: no address to listen on");
-    server->daemon.loopback_only = true;
-    for (int i = 0; i < server->sockets.count; i++)
-        server->daemon.loopback_only = server->daemon.loopback_only && server->sockets.loopback[i];
+    look_at_sockets(server);
     if (server->admin_fd < 0 && *config->admin_listen)
         code = open_socket(config->admin_listen, config->socket_mode, &server->admin_fd, &server->admin_loopback);
-    server->addresses = server->sockets.count;
-    ks_listen_name(server->sockets.fds[0], server->address);
-    if (server->admin_fd >= 0) ks_listen_name(server->admin_fd, server->admin_address);
-    return code;
+    if (code != KS_EXIT_OK || server->admin_fd < 0) return code;
+    server->clear_text = server->clear_text || !(config->admin_tls || server->admin_loopback);
+    add_listener(server->serves, "metrics and health ", server->admin_fd, config->admin_tls);
+    return KS_EXIT_OK;
+}
+
+/* The certificate, where a listener needs one. */
+static int read_tls(ks_server *server)
+{
+    ks_error error = {0};
+    ks_tls *tls = NULL;
+    if (!server->daemon.tls && !(server->config.admin_tls && server->admin_fd >= 0)) return KS_EXIT_OK;
+    const int code = ks_tls_read(&server->config, &tls, &error);
+    if (code != KS_EXIT_OK) return fail(code, error.text);
+    atomic_store(&server->daemon.tls_expiry_s, ks_tls_expires_s(tls));
+    ks_tls_publish_take(tls);
+    return KS_EXIT_OK;
 }
 
 /* Access: tokens, or this machine alone unless the operator says otherwise. */
@@ -168,6 +227,9 @@ static int read_access(ks_server *server)
         if (code != KS_EXIT_OK) return fail(code, error.text);
     }
     ks_tokens_publish_take(&server->daemon.tokens, tokens);
+    if (server->tokens_wanted && server->clear_text)
+        KS_LOG(KS_LOG_WARN, "TOKENS CROSS THE NETWORK IN CLEAR TEXT: a listener beyond loopback has no TLS",
+               KS_TEXT("serves", server->serves));
     const bool beyond = !server->daemon.loopback_only || (server->admin_fd >= 0 && !server->admin_loopback);
     if (!beyond || server->tokens_wanted || server->config.allow_unauthenticated) return KS_EXIT_OK;
     return fail(KS_EXIT_CONFIG, "listen: an address beyond loopback needs --token-file, or --allow-unauthenticated");
@@ -336,17 +398,16 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
     for (int i = 0; i < server->daemon.engine.classes; i++)
         pinned += 2 * (uint64_t)server->daemon.engine.size_class[i].side_bytes *
                   (uint64_t)server->daemon.engine.size_class[i].count * (uint64_t)server->daemon.shards;
-    KS_LOG(KS_LOG_INFO, "ready", KS_TEXT("address", server->address), KS_INT("addresses", server->addresses),
-           KS_TEXT("admin", server->admin_address), KS_TEXT("backend", server->daemon.backend->name),
-           KS_TEXT("device", info->name), KS_INT("shards", server->daemon.shards), KS_INT("lanes", config->lanes),
-           KS_INT("slot_bytes", pinned),
+    KS_LOG(KS_LOG_DEBUG, "limits", KS_INT("lanes", config->lanes), KS_INT("slot_bytes", pinned),
            KS_INT("mapped_max", info->mapped_max < INT64_MAX ? info->mapped_max : INT64_MAX),
            KS_INT("max_body", config->max_body), KS_INT("max_output", config->max_output),
            KS_INT("max_json", config->max_json), KS_INT("max_work", config->max_work),
            KS_INT("inflight_bytes", config->inflight_bytes), KS_INT("plan_cache", config->plan_cache),
            KS_INT("connections", config->connections), KS_INT("queue", config->queue),
-           KS_INT("request_timeout_ms", config->request_timeout / KS_MS),
-           KS_INT("start_ms", (ks_now_ns() - begun_ns) / KS_MS));
+           KS_INT("request_timeout_ms", config->request_timeout / KS_MS));
+    KS_LOG(KS_LOG_INFO, "ready", KS_TEXT("backend", server->daemon.backend->name), KS_TEXT("device", info->name),
+           KS_INT("shards", server->daemon.shards), KS_INT("start_ms", (ks_now_ns() - begun_ns) / KS_MS),
+           KS_TEXT("serves", server->serves));
 }
 
 /* --- the server ------------------------------------------------------------------------------------------------------
@@ -355,9 +416,9 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
 static int open_all(ks_server *server)
 {
     typedef int open_fn(ks_server *);
-    static open_fn *const start_steps[] = {open_sockets,  read_access,   open_device,  open_tunes,
-                                           open_counters, open_exporter, open_regions, open_view,
-                                           open_admin,    open_shards,   open_listener};
+    static open_fn *const start_steps[] = {open_sockets, read_access,   read_tls,      open_device,
+                                           open_tunes,   open_counters, open_exporter, open_regions,
+                                           open_view,    open_admin,    open_shards,   open_listener};
     for (size_t i = 0; i < sizeof start_steps / sizeof start_steps[0]; i++) {
         server->stopped = ks_watch_stop_asked();
         if (server->stopped) return KS_EXIT_OK;
@@ -390,6 +451,7 @@ static void close_all(ks_server *server)
     if (daemon->room_fd >= 0) close(daemon->room_fd);
     ks_regions_close(&daemon->regions);
     ks_tokens_publish_take(&daemon->tokens, NULL);
+    ks_tls_publish_take(NULL);
     if (daemon->budget) ks_budget_close(&daemon->budget);
     if (daemon->device) daemon->backend->close(&daemon->device);
 }
@@ -437,6 +499,7 @@ static int serve(ks_server *server, int argc, char **argv)
         if (code == KS_EXIT_OK) code = drained;
     }
     close_all(server);
+    ks_access_look(INT64_MAX); /* what its last second has left out */
     return code;
 }
 

@@ -18,6 +18,7 @@ SOURCE = re.compile(r"\.(c|h|cc|cu|cuh|def)$")
 # a header: the files that may include it
 DOORS = [
     ("microhttpd.h", "server/http/mhd.c"),
+    ("gnutls/", "server/http/tls/tls.c"),
     ("cjson/cJSON.h", "server/codec/json_tree.c"),
     ("zlib.h", "server/codec/inflate.c server/codec/deflate.c"),
     ("charconv", "server/base/number/number.cc"),
@@ -29,7 +30,7 @@ DOORS = [
 ]
 # what tests/http/engine_traps.py says of the library and no test can show
 TRAPS = re.compile(r"MHD_quiesce_daemon|MHD_set_connection_option|MHD_OPTION_THREAD_POOL_SIZE|MHD_USE_TURBO|"
-                   r"MHD_USE_INTERNAL_POLLING_THREAD|MHD_run_from_select|MHD_run_wait\((?!http->library, 0\))")
+                   r"MHD_USE_INTERNAL_POLLING_THREAD|MHD_run_from_select|MHD_run_wait\((?!http->(library|tls), 0\))")
 # The circles of files that call each other and stay, with the reason: none may join them.
 CIRCLES = {
     "server/engine/engine.c server/engine/graphs.c server/engine/tune/tune.c":

@@ -178,6 +178,8 @@ clients() {
 # have KServe's.
 operate() {
     local environment reason='' begun kserve=() python name
+    step "TLS" python3 -B "$root/tests/operate/tls.py" "$root/build/kernserve"
+    step "access log" python3 -B "$root/tests/operate/logs.py" "$root/build/kernserve"
     step "container image" "$root/tests/operate/image.py"
     step "install" "$root/tests/operate/install.py" "$root/build"
     step "Debian package" "$root/tests/operate/package.py" "$root/build"
@@ -187,7 +189,7 @@ operate() {
     begun=$SECONDS
     if ! environment=$("$root/tests/compat/environment.sh" "$root/tests/operate" 2>"$logs/environment-operate.log"); then
         reason=$(tail -n 1 <<<"$environment")
-        for name in "rollout behind Envoy" Prometheus manifests "manifests: planted mistakes" "status.json" "status page"; do skip "$name" "$reason"; done
+        for name in "rollout behind Envoy" Prometheus "generated client" manifests "manifests: planted mistakes" "status.json" "status page"; do skip "$name" "$reason"; done
         return
     fi
     python=$environment/bin/python
@@ -197,6 +199,7 @@ operate() {
     step "Prometheus" "$python" -B "$root/tests/operate/prometheus.py" "$root/build/kernserve"
     step "status.json" "$python" -B "$root/tests/operate/status.py" "$root/build/kernserve"
     step "status page" "$python" -B "$root/tests/operate/page.py" "$root/build/kernserve"
+    step "generated client" "$python" -B "$root/tests/operate/generated_client.py" "$root/build/kernserve"
     step "manifests" "$python" -B "$root/tests/operate/manifests.py" "${kserve[@]}"
     step "manifests: planted mistakes" "$python" -B "$root/tests/operate/manifests.py" "${kserve[@]}" --self-test
 }

@@ -124,6 +124,7 @@ typedef struct ks_plan {
     uint32_t captured[KS_LANES_MAX]; /* bit b: bucket b is captured on the lane; kept by capture and forget */
     uint32_t wanted[KS_LANES_MAX];   /* bit b: a launch missed that bucket; the engine's */
     int users;                       /* engine's: jobs that hold the plan */
+    int64_t made_ns;                 /* engine's: when */
     int64_t measured_ns;             /* engine's: running mean of launch .. done; 0: never ran */
     uint64_t timed_jobs;             /* engine's: jobs whose kernels were timed, */
     int64_t timed_ns;                /* and their time in all */

@@ -1,127 +1,256 @@
-/* Paths, methods and path parameters come from the route table; what a route takes and gives stands in the table below,
- * by its id. JSON is written here with ' for ", which no text of ours holds. */
+/* The document is openapi.json, which the build embeds, with what only the daemon knows in place of its names that begin with
+ * '@': version, models, error codes, media types of files, parameters of the ops. "@paths" stands for all paths of the route table,
+ * each with its operations of that object by name.
+ * Interface  openapi.h. Threads  any. */
 #include "api/openapi.h"
 
-#include <stdio.h>
+#include <assert.h>
 #include <string.h>
 
 #include "base/model.h"
 #include "api/routes.h"
 #include "codec/format.h"
 
-typedef struct route_words {
-    const char *name, *summary;
-    const char *response; /* name of the schema of a 200; "": an empty body; NULL: see content_of */
-    const char *request;  /* name of the schema of a POST's body; NULL: none is read */
-} route_words;
+extern const char ks_openapi_text[]; /* openapi.json, terminated */
 
-static const route_words words[KS_ROUTES] = {
-    [KS_ROUTE_INFER] = {"infer",
-                        "Run one operation. The body is JSON, JSON with binary tensors behind it, bytes, npy or "
-                        "safetensors; without JSON the query names shape, datatype and parameters.",
-                        NULL, "InferRequest"},
-    [KS_ROUTE_INDEX] = {"index", "Name, version and links", "Index", NULL},
-    [KS_ROUTE_LIVE] = {"live", "The process serves", "Live", NULL},
-    [KS_ROUTE_READY] = {"ready", "Inference requests are taken", "Ready", NULL},
-    [KS_ROUTE_SERVER] = {"server_metadata", "Name, version and extensions of the protocol", "ServerMetadata", NULL},
-    [KS_ROUTE_MODEL] = {"model_metadata", "Inputs and outputs", "ModelMetadata", NULL},
-    [KS_ROUTE_MODEL_READY] = {"model_ready", "This model takes requests", "ModelReady", NULL},
-    [KS_ROUTE_MODEL_CONFIG] = {"model_config", "Configuration as Triton has it", "Object", NULL},
-    [KS_ROUTE_MODEL_STATS] = {"model_stats", "Statistics of one model", "Statistics", NULL},
-    [KS_ROUTE_ALL_STATS] = {"all_stats", "Statistics of all models", "Statistics", NULL},
-    [KS_ROUTE_PLAN] = {"plan",
-                       "What was picked for a piece of work, which the query names as that of a raw request does",
-                       "Object", NULL},
-    [KS_ROUTE_METRICS] = {"metrics", "Metrics for Prometheus", NULL, NULL},
-    [KS_ROUTE_REPOSITORY] = {"repository_index", "All models and their state", "RepositoryIndex", "RepositoryQuestion"},
-    [KS_ROUTE_LOAD] = {"load", "Refused: the set of models is fixed", "", NULL},
-    [KS_ROUTE_LOGGING] = {"logging", "Log settings", "LogSettings", "LogSettings"},
-    [KS_ROUTE_TRACE] = {"trace", "Refused: tracing is not built in", "", NULL},
-    [KS_ROUTE_REGIONS] = {"regions", "Registered shared memory", "Regions", NULL},
-    [KS_ROUTE_REGISTER] = {"register", "Register shared memory", "", "Region"},
-    [KS_ROUTE_UNREGISTER] = {"unregister", "Unregister shared memory", "", NULL},
-    [KS_ROUTE_OPENAPI] = {"openapi", "This document", "Object", NULL},
+static const char *const names[KS_ROUTES] = {
+    [KS_ROUTE_INFER] = "infer",
+    [KS_ROUTE_INDEX] = "index",
+    [KS_ROUTE_LIVE] = "live",
+    [KS_ROUTE_READY] = "ready",
+    [KS_ROUTE_SERVER] = "server_metadata",
+    [KS_ROUTE_MODEL] = "model_metadata",
+    [KS_ROUTE_MODEL_READY] = "model_ready",
+    [KS_ROUTE_MODEL_CONFIG] = "model_config",
+    [KS_ROUTE_MODEL_STATS] = "model_stats",
+    [KS_ROUTE_ALL_STATS] = "all_stats",
+    [KS_ROUTE_PLAN] = "plan",
+    [KS_ROUTE_METRICS] = "metrics",
+    [KS_ROUTE_REPOSITORY] = "repository_index",
+    [KS_ROUTE_LOAD] = "load",
+    [KS_ROUTE_LOGGING] = "logging",
+    [KS_ROUTE_TRACE] = "trace",
+    [KS_ROUTE_REGIONS] = "regions",
+    [KS_ROUTE_REGISTER] = "register",
+    [KS_ROUTE_UNREGISTER] = "unregister",
+    [KS_ROUTE_OPENAPI] = "openapi",
 };
 
-static const char schemas[] =
-    "'Object':{'type':'object'},"
-    "'Error':{'type':'object','required':['error'],'properties':{'error':{'type':'string'}},'additionalProperties':"
-    "false},"
-    "'Index':{'type':'object','required':['name','version','links']},"
-    "'Live':{'type':'object','required':['live'],'properties':{'live':{'type':'boolean'}}},"
-    "'Ready':{'type':'object','required':['live','ready'],'properties':{'live':{'type':'boolean'},"
-    "'ready':{'type':'boolean'}}},"
-    "'ModelReady':{'type':'object','required':['name','ready'],'properties':{'name':{'type':'string'},"
-    "'ready':{'type':'boolean'}}},"
-    "'ServerMetadata':{'type':'object','required':['name','version','extensions'],'properties':{'name':{'type':'string'"
-    "},"
-    "'version':{'type':'string'},'extensions':{'type':'array','items':{'type':'string'}}}},"
-    "'TensorMetadata':{'type':'object','required':['name','datatype','shape'],'properties':{'name':{'type':'string'},"
-    "'datatype':{'$ref':'#/components/schemas/"
-    "Datatype'},'shape':{'type':'array','items':{'type':'integer','minimum':-1}}}},"
-    "'ModelMetadata':{'type':'object','required':['name','versions','platform','inputs','outputs'],'properties':{"
-    "'name':{'type':'string'},'versions':{'type':'array','items':{'type':'string'}},'platform':{'type':'string'},"
-    "'inputs':{'type':'array','items':{'$ref':'#/components/schemas/TensorMetadata'}},"
-    "'outputs':{'type':'array','items':{'$ref':'#/components/schemas/TensorMetadata'}}}},"
-    "'Statistics':{'type':'object','required':['model_stats'],'properties':{'model_stats':{'type':'array','items':{"
-    "'type':'object','required':['name','version','last_inference','inference_count','execution_count','inference_"
-    "stats',"
-    "'batch_stats']}}}},"
-    "'RepositoryQuestion':{'type':'object','properties':{'ready':{'type':['boolean','null']}}},"
-    "'RepositoryIndex':{'type':'array','items':{'type':'object','required':['name','version','state','reason'],"
-    "'properties':{'state':{'enum':['READY','UNAVAILABLE']}}}},"
-    "'LogSettings':{'type':'object','properties':{'log_info':{'type':['boolean','null']},'log_warning':{'type':['"
-    "boolean',"
-    "'null']},'log_error':{'type':['boolean','null']},'log_verbose_level':{'type':['integer','null'],'minimum':0,"
-    "'maximum':18446744073709551615},'log_format':{'enum':['default','ISO8601',null]}}},"
-    "'Region':{'type':'object','required':['byte_size'],'properties':{'key':{'type':'string'},'offset':{'type':'"
-    "integer',"
-    "'minimum':0},'byte_size':{'type':'integer','minimum':1},'device_id':{'type':'integer','minimum':0},'raw_handle':{"
-    "'type':'object','required':['b64'],'properties':{'b64':{'type':'string'}}}}},"
-    "'Regions':{'type':'array','items':{'type':'object','required':['name','byte_size']}},"
-    "'Datatype':{'enum':['BOOL','UINT8','UINT16','UINT32','UINT64','INT8','INT16','INT32','INT64','FP16','BF16','FP32',"
-    "'FP64','BYTES']},"
-    "'InferInput':{'type':'object','required':['name','shape','datatype'],'properties':{'name':{'type':'string'},"
-    "'shape':{'type':'array','maxItems':8,'items':{'type':'integer','minimum':0}},"
-    "'datatype':{'$ref':'#/components/schemas/Datatype'},'data':{'type':'array'},'parameters':{'type':'object'}}},"
-    "'InferOutput':{'type':'object','required':['name'],'properties':{'name':{'type':'string'},"
-    "'parameters':{'type':'object'}}},"
-    "'InferRequest':{'type':'object','required':['inputs'],'properties':{'id':{'type':'string'},"
-    "'parameters':{'type':'object'},'inputs':{'type':'array','items':{'$ref':'#/components/schemas/InferInput'}},"
-    "'outputs':{'type':'array','items':{'$ref':'#/components/schemas/InferOutput'}}}},"
-    "'InferAnswer':{'type':'object','required':['model_name','model_version','outputs'],'properties':{'id':{"
-    "'type':'string'},'model_name':{'type':'string'},'model_version':{'type':'string'},'outputs':{'type':'array','"
-    "items':{"
-    "'type':'object','required':['name','datatype','shape']}}}}";
+/* --- the file ----------------------------------------------------------------------------------------------------- */
 
-static const char error_response[] = "'default':{'description':'What is wrong, in one "
-                                     "sentence','headers':{'Kernserve-Error':{'description':'The reason as a "
-                                     "code','schema':{'type':'string'}}},'content':{'application/"
-                                     "json':{'schema':{'$ref':'#/components/schemas/Error'}}}}";
-
-static void put(ks_text *out, const char *text)
+/* Behind the string at text. */
+static const char *string_end(const char *text)
 {
-    const size_t n = strlen(text);
-    char *const room = ks_text_room(out, n);
-    if (!room) return;
-    for (size_t i = 0; i < n; i++) room[i] = text[i] == '\'' ? '"' : text[i];
-    out->length += n;
+    for (text++; *text != '"'; text++) text += *text == '\\';
+    return text + 1;
 }
 
-/* Bodies that are no JSON. */
-static void put_files(ks_text *out)
+/* Behind the object or list at text. */
+static const char *value_end(const char *text)
 {
-    put(out, ",'application/octet-stream':{}");
-    for (const ks_format *const *format = ks_formats; *format; format++)
-        ks_text_printf(out, ",\"%s\":{}", (*format)->content_type);
+    int depth = 0;
+    do {
+        if (*text == '"') {
+            text = string_end(text);
+            continue;
+        }
+        depth += (*text == '{' || *text == '[') - (*text == '}' || *text == ']');
+        text++;
+    } while (depth > 0);
+    return text;
 }
 
-static void put_schema(ks_text *out, const char *name)
+/* The object that a member of the object at text is; it is there. */
+static const char *member(const char *text, const char *name)
 {
-    put(out, "'application/json':{'schema':{'$ref':'#/components/schemas/");
-    put(out, name);
-    put(out, "'}}");
+    const size_t length = strlen(name);
+    for (text = strchr(text, '"');; text = strchr(text, '"')) {
+        const char *const end = string_end(text);
+        const bool found = (size_t)(end - text) == length + 2 && memcmp(text + 1, name, length) == 0;
+        text = strchr(end, '{');
+        if (found) return text;
+        text = value_end(text);
+        assert(*text == ',');
+    }
 }
+
+static void put(ks_text *out, const char *text, const char *end, const char *version);
+
+/* --- what the daemon knows ------------------------------------------------------------------------------------------ */
+
+static void put_string(ks_text *out, const char *text, bool *first)
+{
+    if (!*first) ks_text_puts(out, ",");
+    *first = false;
+    ks_text_json(out, text, strlen(text));
+}
+
+static void put_models(ks_text *out)
+{
+    bool first = true;
+    for (int i = 0; i < ks_model_count(); i++) put_string(out, ks_model_at(i)->name, &first);
+}
+
+static bool is_first_of_code(int status)
+{
+    for (int i = KS_OK + 1; i < status; i++)
+        if (strcmp(ks_status_code((ks_status)i), ks_status_code((ks_status)status)) == 0) return false;
+    return true;
+}
+
+static void put_codes(ks_text *out)
+{
+    bool first = true;
+    for (int i = KS_OK + 1; i < KS_STATUS_COUNT; i++)
+        if (is_first_of_code(i)) put_string(out, ks_status_code((ks_status)i), &first);
+}
+
+/* A member for each file format: what stands at value, the same for each. */
+static void put_files(ks_text *out, const char *value)
+{
+    bool first = true;
+    for (const ks_format *const *format = ks_formats; *format; format++) {
+        put_string(out, (*format)->content_type, &first);
+        ks_text_puts(out, ":");
+        put(out, value, value_end(value), "");
+    }
+}
+
+static void put_kind(ks_text *out, const ks_param *param)
+{
+    static const char *const kinds[] = {[KS_PARAM_INT] = "{\"type\":\"integer\"}",
+                                        [KS_PARAM_BOOL] = "{\"type\":\"boolean\"}",
+                                        [KS_PARAM_NUMBER] = "{\"type\":\"number\"}",
+                                        [KS_PARAM_AXES] =
+                                            "{\"type\":\"string\",\"pattern\":\"^(all|-?[0-9](,-?[0-9])*)$\"}"};
+    bool first = true;
+    if (param->kind != KS_PARAM_CHOICE) {
+        ks_text_puts(out, kinds[param->kind]);
+        return;
+    }
+    ks_text_puts(out, "{\"type\":\"string\",\"enum\":[");
+    for (const char *const *choice = param->choices; *choice; choice++) put_string(out, *choice, &first);
+    ks_text_puts(out, "]}");
+}
+
+static const ks_param *find_param(const ks_op *op, const char *name)
+{
+    for (int i = 0; i < op->params_count; i++)
+        if (strcmp(op->params[i].name, name) == 0) return &op->params[i];
+    return NULL;
+}
+
+static void put_preset(ks_text *out, const ks_param *param)
+{
+    if (param->kind == KS_PARAM_CHOICE)
+        ks_text_puts(out, param->choices[param->preset.i]);
+    else if (param->kind == KS_PARAM_BOOL)
+        ks_text_puts(out, param->preset.i ? "true" : "false");
+    else if (param->kind == KS_PARAM_NUMBER)
+        ks_text_printf(out, "%g", param->preset.d);
+    else if (param->kind == KS_PARAM_INT)
+        ks_text_printf(out, "%lld", (long long)param->preset.i);
+    else if (param->preset.axes.count < 0)
+        ks_text_puts(out, "all");
+    else
+        ks_text_printf(out, "%d", param->preset.axes.axis[0]);
+}
+
+/* A parameter of every op that has it under this name. The presets are words and no "default", which a client would send to ops
+ * that do not have it. */
+static void put_parameter(ks_text *out, const char *name)
+{
+    const char *separator = "";
+    ks_text_printf(out, ",{\"name\":\"%s\",\"in\":\"query\",\"description\":\"", name);
+    for (const ks_op *const *op = ks_ops; *op; op++) {
+        const ks_param *const param = find_param(*op, name);
+        if (!param) continue;
+        ks_text_printf(out, "%s%s (preset ", separator, (*op)->name);
+        put_preset(out, param);
+        ks_text_puts(out, ")");
+        separator = ", ";
+    }
+    ks_text_puts(out, "\",\"schema\":");
+    const ks_param *first = NULL, *other = NULL;
+    for (const ks_op *const *op = ks_ops; *op; op++) {
+        const ks_param *const param = find_param(*op, name);
+        if (param && !first) first = param;
+        if (param && param->kind != first->kind) other = param;
+    }
+    if (other) ks_text_puts(out, "{\"anyOf\":[");
+    put_kind(out, first);
+    if (other) {
+        ks_text_puts(out, ",");
+        put_kind(out, other);
+        ks_text_puts(out, "]}");
+    }
+    ks_text_puts(out, "}");
+}
+
+/* What the query of work without JSON may name. */
+static void put_work(ks_text *out)
+{
+    ks_text_puts(out, "{\"$ref\":\"#/components/parameters/Shape\"},{\"$ref\":\"#/components/parameters/DatatypeOf\"}");
+    for (const ks_op *const *op = ks_ops; *op; op++)
+        for (int i = 0; i < (*op)->params_count; i++) {
+            const char *const name = (*op)->params[i].name;
+            const ks_op *const *before = ks_ops;
+            while (before != op && !find_param(*before, name)) before++;
+            if (before == op) put_parameter(out, name);
+        }
+}
+
+/* --- text with names in it --------------------------------------------------------------------------------------------- */
+
+static void put_paths(ks_text *out, const char *operations);
+
+/* The name of n bytes at text, which value may follow. Returns behind what it has put. */
+static const char *put_name(ks_text *out, const char *text, size_t n, const char *version)
+{
+    const char *const end = text + n, *const value = end + strspn(end, ": ");
+    const struct {
+        const char *name;
+        void (*put)(ks_text *);
+        void (*put_with)(ks_text *, const char *);
+    } rows[] = {{"\"@models\"", put_models, NULL},
+                {"\"@codes\"", put_codes, NULL},
+                {"\"@work\"", put_work, NULL},
+                {"\"@files\"", NULL, put_files},
+                {"\"@paths\"", NULL, put_paths}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (strlen(rows[i].name) != n || memcmp(rows[i].name, text, n) != 0) continue;
+        if (rows[i].put) {
+            rows[i].put(out);
+            return end;
+        }
+        rows[i].put_with(out, value);
+        return value_end(value);
+    }
+    assert(strncmp(text, "\"@version\"", n) == 0);
+    ks_text_json(out, version, strlen(version));
+    return end;
+}
+
+/* The file's text up to end, without its white space. */
+static void put(ks_text *out, const char *text, const char *end, const char *version)
+{
+    while (text < end) {
+        const char *const from = text;
+        if (*text == '"') {
+            text = string_end(text);
+            if (from[1] == '@')
+                text = put_name(out, from, (size_t)(text - from), version);
+            else
+                ks_text_add(out, from, (size_t)(text - from));
+        } else if (*text == ' ' || *text == '\n') {
+            text++;
+        } else {
+            ks_text_add(out, text++, 1);
+        }
+    }
+}
+
+/* --- paths -------------------------------------------------------------------------------------------------------- */
 
 /* The name of a path parameter that a pattern's segment stands for; NULL: it stands for itself. */
 static const char *parameter_of(const char *segment, size_t length)
@@ -148,91 +277,72 @@ static void put_path(ks_text *out, const char *pattern)
     ks_text_puts(out, "\":{");
 }
 
-static void put_parameters(ks_text *out, const char *pattern)
+static void put_path_parameters(ks_text *out, const char *pattern)
 {
-    bool first = true;
-    put(out, "'parameters':[");
+    const char *separator = "";
+    ks_text_puts(out, "\"parameters\":[");
     for (; *pattern; pattern += strspn(pattern, "/")) {
         const size_t length = strcspn(pattern, "/");
         const char *const parameter = parameter_of(pattern, length);
         pattern += length;
         if (!parameter) continue;
-        if (!first) put(out, ",");
-        first = false;
-        put(out, "{'$ref':'#/components/parameters/");
-        put(out, parameter);
-        put(out, "'}");
+        ks_text_printf(out, "%s{\"$ref\":\"#/components/parameters/%s\"}", separator, parameter);
+        separator = ",";
     }
-    put(out, "],");
+    ks_text_puts(out, "],");
 }
 
-static void put_response(ks_text *out, const ks_route_row *row, const route_words *w)
+/* Whether a row before it has the same name. */
+static bool is_named_before(int row, const char *name, bool version)
 {
-    put(out, "'responses':{'200':{'description':'Done'");
-    if (row->id == KS_ROUTE_INFER) {
-        put(out, ",'content':{");
-        put_schema(out, "InferAnswer");
-        put_files(out);
-        put(out, "}");
-    } else if (row->id == KS_ROUTE_METRICS) {
-        put(out, ",'content':{'text/plain':{},'application/openmetrics-text':{}}");
-    } else if (*w->response) {
-        put(out, ",'content':{");
-        put_schema(out, w->response);
-        put(out, "}");
-    }
-    put(out, "},");
-    put(out, error_response);
-    put(out, "}");
+    ks_route_row other;
+    for (int i = 0; i < row && ks_route_at(i, &other); i++)
+        if (other.data && strcmp(other.raw ? "raw" : names[other.id], name) == 0 &&
+            (strchr(other.path, '#') != NULL) == version)
+            return true;
+    return false;
 }
 
-static void put_operation(ks_text *out, const ks_route_row *row, const char *method, int number)
+/* What a POST to a path that can be read as well takes, a GET does not. */
+static void put_operation(ks_text *out, const char *operations, const char *method, int number)
 {
-    const route_words *w = &words[row->id];
-    ks_text_printf(out, "\"%s\":{\"operationId\":\"%s_%s_%d\",\"summary\":\"%s\",", method, method, w->name, number,
-                   w->summary);
-    if (w->request && strcmp(method, "post") == 0) {
-        put(out, "'requestBody':{'content':{");
-        put_schema(out, w->request);
-        if (row->id == KS_ROUTE_INFER) put_files(out);
-        put(out, row->id == KS_ROUTE_REPOSITORY || row->id == KS_ROUTE_LOGGING ? "}}," : "},'required':true},");
+    ks_route_row row;
+    ks_route_at(number, &row);
+    const char *const name = row.raw ? "raw" : names[row.id];
+    const bool version = strchr(row.path, '#') != NULL, posts = *method == 'p';
+    ks_text_printf(out, "\"%s\":{\"operationId\":\"%s%s%s", method, posts && row.reads ? "set_" : "", name,
+                   version ? "_version" : "");
+    if (is_named_before(number, name, version)) ks_text_printf(out, "_%d", number);
+    ks_text_puts(out, "\",");
+    const char *const text = member(operations, name), *const body = posts ? NULL : strstr(text, "\"requestBody\"");
+    const char *const end = value_end(text);
+    if (body && body < end) {
+        const char *const behind = value_end(strchr(body, '{'));
+        put(out, text + 1, body, "");
+        put(out, behind + strspn(behind, ", \n"), end, "");
+    } else {
+        put(out, text + 1, end, "");
     }
-    put_response(out, row, w);
-    ks_text_puts(out, "}");
 }
 
-static void put_paths(ks_text *out)
+static void put_paths(ks_text *out, const char *operations)
 {
     ks_route_row row;
     const char *separator = "";
-    put(out, "'paths':{");
     for (int i = 0; ks_route_at(i, &row); i++) {
         if (!row.data) continue;
         ks_text_puts(out, separator);
         separator = ",";
         put_path(out, row.path);
-        put_parameters(out, row.path);
-        if (row.reads) put_operation(out, &row, "get", i);
+        put_path_parameters(out, row.path);
+        if (row.reads) put_operation(out, operations, "get", i);
         if (row.reads && row.works) ks_text_puts(out, ",");
-        if (row.works) put_operation(out, &row, "post", i);
+        if (row.works) put_operation(out, operations, "post", i);
         ks_text_puts(out, "}");
     }
-    put(out, "},");
 }
 
 void ks_openapi_write(ks_text *out, const char *version)
 {
-    put(out,
-        "{'openapi':'3.1.0','info':{'title':'kernserve','summary':'CUDA kernels over HTTP: Open Inference Protocol v2 "
-        "with binary tensors','version':'");
-    put(out, version);
-    put(out, "'},");
-    put_paths(out);
-    put(out, "'components':{'parameters':{'model':{'name':'model','in':'path','required':true,'schema':{'enum':[");
-    for (int i = 0; i < ks_model_count(); i++) ks_text_printf(out, "%s\"%s\"", i > 0 ? "," : "", ks_model_at(i)->name);
-    put(out,
-        "]}},'version':{'name':'version','in':'path','required':true,'schema':{'enum':['1']}},'name':{'name':'name',"
-        "'in':'path','required':true,'schema':{'type':'string','pattern':'^[ -.0-~]{1,128}$'}}},'schemas':{");
-    put(out, schemas);
-    put(out, "}}}");
+    put(out, ks_openapi_text, ks_openapi_text + strlen(ks_openapi_text), version);
 }

@@ -18,6 +18,8 @@ static const struct {
 } table[] = {
     {"v2/models/*/infer", KS_ROUTE_INFER, KS_HANDLER_infer, WORKS, DATA, 0, 0},
     {"v2/models/*/versions/#/infer", KS_ROUTE_INFER, KS_HANDLER_infer, WORKS, DATA, 0, 0},
+    {"v2/models/*/raw", KS_ROUTE_INFER, KS_HANDLER_infer, WORKS, DATA, 0, 0},
+    {"v2/models/*/versions/#/raw", KS_ROUTE_INFER, KS_HANDLER_infer, WORKS, DATA, 0, 0},
     {"", KS_ROUTE_INDEX, KS_HANDLER_index, READS, EACH, 0, 0},
     {"v2/health/live", KS_ROUTE_LIVE, KS_HANDLER_live, READS, EACH, 1, 1},
     {"v2/health/ready", KS_ROUTE_READY, KS_HANDLER_ready, READS, EACH, 1, 1},
@@ -191,6 +193,12 @@ static unsigned right_of(ks_route_id id)
     }
 }
 
+/* Of the paths to an inference: the one for bytes. */
+static bool is_raw(ks_route_id id, const char *path)
+{
+    return id == KS_ROUTE_INFER && strcmp(strrchr(path, '/'), "/raw") == 0;
+}
+
 bool ks_route_at(int index, ks_route_row *out)
 {
     if (index < 0 || (size_t)index >= sizeof table / sizeof table[0]) return false;
@@ -199,6 +207,7 @@ bool ks_route_at(int index, ks_route_row *out)
                           .reads = table[index].methods & READS,
                           .works = table[index].methods & WORKS,
                           .data = table[index].listeners & DATA,
+                          .raw = is_raw(table[index].id, table[index].path),
                           .right = right_of(table[index].id)};
     return true;
 }
@@ -241,6 +250,7 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
     route->open = table[row].open;
     route->authorized = table[row].authorized;
     route->cuda = strncmp(table[row].path, "v2/cuda", 7) == 0;
+    route->raw = is_raw(route->id, table[row].path);
     route->name = name.text;
     route->name_length = name.length;
     static const char *const allowed[] = {[READS] = "GET, HEAD", [WORKS] = "POST", [BOTH] = "GET, HEAD, POST"};

@@ -44,6 +44,7 @@ typedef struct ks_route {
     const ks_model *model; /* of routes with a model */
     const char *query;     /* raw, behind '?', or "" */
     bool cuda;             /* of the three about shared memory: which kind */
+    bool raw;              /* of an inference: bytes in, bytes out, and no JSON */
     const char *name;      /* of routes with a name that is no model's: its segment, raw; else NULL */
     size_t name_length;
     const char *allow; /* the path is known, and not for this method; or OPTIONS *: methods for Allow; else NULL */
@@ -59,6 +60,7 @@ typedef struct ks_route_row {
     const char *path;  /* segments: a word, "*" a model, "#" a version, "@" another name */
     bool reads, works; /* GET and HEAD; POST */
     bool data;         /* on the data listeners; else on the second one alone */
+    bool raw;          /* as in ks_route */
     unsigned right;    /* of POST */
 } ks_route_row;
 bool ks_route_at(int index, ks_route_row *out);

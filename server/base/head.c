@@ -103,7 +103,7 @@ void ks_head_add(ks_head *head, const char *name, size_t name_length, const char
     ks_known known = find_known(name, name_length);
     if (known == KS_KNOWN_COUNT) return;
     if (known == KS_KNOWN_CONNECTION) head->closes |= list_holds(value, "close");
-    if (head->known[known] != NULL) {
+    if (head->known[known] != NULL && known != KS_KNOWN_FORWARDED_FOR) {
         if (known_fields[known].single && head->doubled == KS_KNOWN_COUNT) head->doubled = known;
         return;
     }
@@ -231,19 +231,18 @@ static bool same_secret(const ks_token *token, const char *given, size_t length)
     return difference == 0;
 }
 
-/* *rights: of the token that the request brings. */
-static bool find_token(const ks_check_rules *rules, const ks_head *head, unsigned *rights)
+/* The token that the request brings; of one that stands there twice, the first. */
+static const ks_token *find_token(const ks_check_rules *rules, const ks_head *head)
 {
     static const char scheme[] = "Bearer ";
     const size_t skip = sizeof scheme - 1;
     const char *value = head->known[KS_KNOWN_AUTHORIZATION];
     size_t length = head->known_length[KS_KNOWN_AUTHORIZATION];
-    if (value == NULL || length <= skip || strncasecmp(value, scheme, skip) != 0) return false;
-    bool found = false;
+    if (value == NULL || length <= skip || strncasecmp(value, scheme, skip) != 0) return NULL;
+    const ks_token *found = NULL;
     for (int i = 0; i < rules->tokens->count; i++) {
         const bool same = same_secret(&rules->tokens->item[i], value + skip, length - skip);
-        if (same && !found) *rights = rules->tokens->item[i].rights; /* of a token that stands there twice, the first */
-        found |= same;
+        if (same && !found) found = &rules->tokens->item[i];
     }
     return found;
 }
@@ -252,14 +251,18 @@ ks_status ks_check_access(const ks_check_rules *rules, ks_head *head, bool loopb
                           ks_error *error)
 {
     const char *host = head->known[KS_KNOWN_HOST];
+    const bool needed = rules->tokens && !authorized;
+    head->bearer = NULL;
+    head->rights = needed ? 0 : KS_RIGHTS_ALL;
     if (loopback && !open && host && !host_allowed(rules, host, head->known_length[KS_KNOWN_HOST]))
         return ks_fail(error, KS_HOST, "Host is not one of this server's names (--accept-host adds one)");
     const char *origin = head->known[KS_KNOWN_ORIGIN];
     if (origin && !origin_allowed(rules, origin, head->known_length[KS_KNOWN_ORIGIN]))
         return ks_fail(error, KS_ORIGIN, "requests from web pages of another origin are not accepted");
-    head->rights = KS_RIGHTS_ALL;
-    if (rules->tokens && !authorized && !find_token(rules, head, &head->rights))
-        return ks_fail(error, KS_UNAUTHORIZED, "a bearer token is needed");
+    if (!needed) return KS_OK;
+    head->bearer = find_token(rules, head);
+    if (head->bearer == NULL) return ks_fail(error, KS_UNAUTHORIZED, "a bearer token is needed");
+    head->rights = head->bearer->rights;
     return KS_OK;
 }
 

@@ -27,7 +27,9 @@
     X(ACCEPT, "Accept", 0)                                                                                             \
     X(REQUEST_ID, "X-Request-Id", 0)                                                                                   \
     X(TRACEPARENT, "traceparent", 0)                                                                                   \
-    X(ACCEPT_ENCODING, "Accept-Encoding", 0)
+    X(ACCEPT_ENCODING, "Accept-Encoding", 0)                                                                           \
+    X(FORWARDED_FOR, "X-Forwarded-For", 0)                                                                             \
+    X(DEBUG, "Kernserve-Debug", 0)
 typedef enum ks_known {
 #define X(name, text, single) KS_KNOWN_##name,
     KS_KNOWN_TABLE(X)
@@ -45,7 +47,7 @@ typedef struct ks_head {
     bool closes; /* Connection: close */
     int fields;
     size_t bytes;                      /* names, values and their punctuation */
-    const char *known[KS_KNOWN_COUNT]; /* first value, terminated; NULL: absent */
+    const char *known[KS_KNOWN_COUNT]; /* first value, of X-Forwarded-For the last; terminated; NULL: absent */
     size_t known_length[KS_KNOWN_COUNT];
     ks_known doubled; /* the first single field that came again; KS_KNOWN_COUNT: none */
     bool bad_name, bad_value;
@@ -55,7 +57,8 @@ typedef struct ks_head {
     int64_t content_length; /* -1: none */
     bool chunked, expects;
     /* set by ks_check_access: */
-    unsigned rights; /* of its token; all where none is needed */
+    unsigned rights;        /* of its token; all where none is needed */
+    const ks_token *bearer; /* it, while the table is held; NULL: none was needed */
     /* set by ks_check_body: */
     ks_body_encoding encoding;
 } ks_head;

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 
-enum { KS_LINE_MAX = 1024 }; /* an access line with all its fields fits */
+enum { KS_LINE_MAX = 1536 }; /* an access line with all its fields fits */
 
 /* How lines are written. */
 typedef struct ks_line_style {

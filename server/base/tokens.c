@@ -10,7 +10,7 @@
 
 #include "base/config/config.h"
 
-enum { FILE_MAX = 65536, TOKENS_MAX = 256, TENANT_MAX = 128 };
+enum { FILE_MAX = 65536, TOKENS_MAX = 256, TENANT_MAX = 128, SECRET_MIN = 16 };
 
 static const struct {
     const char *name;
@@ -184,6 +184,20 @@ static bool read_field(char *text, ks_token *token, unsigned *given)
     }
 }
 
+/* NAME:SECRET, cut in place, or a secret alone. What is wrong with it; NULL: nothing. */
+static const char *read_secret(char *text, ks_token *token)
+{
+    char *const colon = strchr(text, ':');
+    token->name = colon ? text : "default";
+    token->text = colon ? colon + 1 : text;
+    token->length = strlen(token->text);
+    if (colon == NULL) return NULL;
+    *colon = 0;
+    if (!is_name(text) || colon - text > KS_TOKEN_NAME_MAX)
+        return "in front of a colon stands no name of at most 32 bytes";
+    return token->length < SECRET_MIN ? "behind a name stands a secret of less than 16 characters" : NULL;
+}
+
 /* A line without its end, cut in place. What is wrong with it is said without a byte of it: it may be a secret. */
 static const char *read_line(char *line, ks_token *token)
 {
@@ -191,9 +205,11 @@ static const char *read_line(char *line, ks_token *token)
         if (*c < ' ' || *c > '~') return "a token is one line of visible ASCII";
     char *rest = NULL;
     unsigned given = 0;
-    *token = (ks_token){.text = strtok_r(line, " ", &rest), .rights = KS_RIGHTS_ALL, .tenant = ""};
-    if (!token->text) return "a line holds spaces alone";
-    token->length = strlen(token->text);
+    *token = (ks_token){.rights = KS_RIGHTS_ALL, .tenant = ""};
+    char *const first = strtok_r(line, " ", &rest);
+    if (!first) return "a line holds spaces alone";
+    const char *const wrong = read_secret(first, token);
+    if (wrong) return wrong;
     for (char *field; (field = strtok_r(NULL, " ", &rest)) != NULL;) {
         if (given == 0) token->rights = KS_RIGHTS_ALL & ~(unsigned)KS_RIGHT_OPERATOR;
         if (!read_field(field, token, &given))

@@ -1,5 +1,5 @@
 /* Bearer tokens and their rights, from a file of mode 0600: a line holds a token and, behind spaces, what it may:
- * TOKEN tenant=alice bytes=8G tensors=1000 models=16 rights=infer,tensors,models. A token alone is an operator's, with
+ * [NAME:]SECRET tenant=alice bytes=8G tensors=1000 models=16 rights=infer,tensors,models. A token alone is an operator's, with
  * every right; one with fields but without rights= has all but the operator's. Tenant and amounts belong to stored
  * tensors and models: they are checked, and bind nothing while a daemon stores neither.
  *
@@ -23,8 +23,10 @@ enum {
     KS_RIGHT_OPERATOR = 8, /* what all users of the daemon share: its log, its view of the host's memory */
     KS_RIGHTS_ALL = 15
 };
+enum { KS_TOKEN_NAME_MAX = 32 };
 
 typedef struct ks_token {
+    const char *name; /* for the access log; "default" where none is given */
     const char *text;
     size_t length;
     unsigned rights;

@@ -74,6 +74,7 @@ ks_status ks_codec_begin(ks_codec *codec, const ks_codec_head *head, const ks_co
 {
     memset(codec, 0, offsetof(ks_codec, request.spec));
     codec->limits = *limits;
+    if (head->raw) codec->limits.unknown_names = KS_NAMES_ALL;
     codec->place = place;
     codec->context = context;
     codec->content_length = head->content_length;
@@ -104,7 +105,7 @@ ks_status ks_codec_begin(ks_codec *codec, const ks_codec_head *head, const ks_co
         codec->request.binary = KS_OUTPUTS_ALL;
         return ks_codec_raw_begin(codec, head->query, error);
     }
-    if (!head->header_length && (!place || ks_codec_query_has(head->query, "shape"))) {
+    if (!head->header_length && (!place || head->raw || ks_codec_query_has(head->query, "shape"))) {
         codec->request.format = KS_BODY_FORMAT_RAW;
         codec->request.binary = !head->accept_json || head->response != NULL ? KS_OUTPUTS_ALL : 0;
         codec->accept_json = head->accept_json;

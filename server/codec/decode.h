@@ -61,6 +61,7 @@ typedef struct ks_codec_head {
     int64_t content_length;     /* bytes of the (not compressed) body, -1: unknown (chunked or compressed) */
     const ks_format *body;      /* by Content-Type; a header length goes before it; NULL: no file */
     const ks_format *response;  /* by Accept: outputs as a file; NULL: not */
+    bool raw;                   /* the path is that for bytes: no JSON, and a name that means nothing is refused */
     bool accept_json;           /* bodies without JSON: Accept asks for application/json */
     ks_codec_window_fn *window; /* NULL: client shared memory is off */
 } ks_codec_head;

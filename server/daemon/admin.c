@@ -64,8 +64,10 @@ static void take(ks_admin *admin, int fd, const struct sockaddr_storage *from)
         close(fd);
         return;
     }
-    const ks_arrival arrival = {
-        .fd = fd, .loopback = admin->loopback, .address = ks_addresses_take(admin->addresses, from)};
+    const ks_arrival arrival = {.fd = fd,
+                                .loopback = admin->loopback,
+                                .tls = admin->daemon->config->admin_tls,
+                                .address = ks_addresses_take(admin->addresses, from)};
     ks_http_add(admin->http, &arrival);
 }
 

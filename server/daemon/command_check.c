@@ -15,6 +15,7 @@
 #include "daemon/defaults.h"
 #include "daemon/listen.h"
 #include "engine/warm.h"
+#include "http/tls/tls.h"
 
 typedef struct config_check {
     const ks_config *config;
@@ -38,6 +39,7 @@ static void check_variables(void)
                 *variable.nearest ? "; the nearest is " : "", variable.nearest);
 }
 
+/* beyond: set where it is more than loopback. */
 static void check_address(config_check *check, const char *address, bool *beyond)
 {
     bool loopback, in_use = false;
@@ -54,10 +56,15 @@ static void check_address(config_check *check, const char *address, bool *beyond
 static void check_access(config_check *check)
 {
     const ks_config *config = check->config;
-    bool beyond = false;
-    for (int i = 0; i < config->listen.count; i++) check_address(check, config->listen.item[i], &beyond);
-    if (*config->admin_listen) check_address(check, config->admin_listen, &beyond);
-    if (config->listen.count == 0 && ks_listen_inherited() == 0) {
+    bool clear = false, secret = false;
+    for (int i = 0; i < config->listen.count; i++) check_address(check, config->listen.item[i], &clear);
+    for (int i = 0; i < config->tls_listen.count; i++) check_address(check, config->tls_listen.item[i], &secret);
+    if (*config->admin_listen) check_address(check, config->admin_listen, config->admin_tls ? &secret : &clear);
+    const bool beyond = clear || secret;
+    if (clear && *config->token_file)
+        fputs("kernserve: warning: tokens cross the network in clear text: a listener beyond loopback has no TLS\n",
+              stderr);
+    if (config->listen.count + config->tls_listen.count == 0 && ks_listen_inherited() == 0) {
         ks_fail(&check->error, KS_CONFIG, "listen: no address to listen on");
         add_fault(check, KS_EXIT_CONFIG);
     }
@@ -71,6 +78,15 @@ static void check_access(config_check *check)
         add_fault(check, ks_tokens_read(config->token_file, &tokens, &check->error));
         ks_tokens_release(&tokens);
     }
+}
+
+static void check_tls(config_check *check)
+{
+    const ks_config *config = check->config;
+    ks_tls *tls = NULL;
+    if (config->tls_listen.count == 0 && !config->admin_tls && !*config->tls_cert && !*config->tls_key) return;
+    add_fault(check, ks_tls_read(config, &tls, &check->error));
+    ks_tls_free(&tls);
 }
 
 static void check_limits(config_check *check)
@@ -139,6 +155,8 @@ static void print_accepted(const ks_config *config)
         const char *address = config->listen.item[i];
         printf("%s %s%s", i ? "," : "", strncmp(address, "unix:", 5) == 0 ? "" : "http://", address);
     }
+    for (int i = 0; i < config->tls_listen.count; i++)
+        printf("%s https://%s", i + config->listen.count ? "," : "", config->tls_listen.item[i]);
     const char *admin = config->admin_listen, *port = strrchr(admin, ':');
     const char *first = config->listen.count ? config->listen.item[0] : "";
     const bool same = port && strncmp(admin, "unix:", 5) != 0 && strncmp(first, admin, (size_t)(port - admin) + 1) == 0;
@@ -151,6 +169,7 @@ int ks_command_check(const ks_config *config)
     config_check check = {.config = config};
     check_variables();
     check_access(&check);
+    check_tls(&check);
     check_limits(&check);
     check_warm(&check);
     check_files(&check);

@@ -71,7 +71,7 @@ int ks_command_healthcheck(const ks_config *config)
     enum { SECONDS = 2 };
     if (config->url) return ask_url(config->url);
     const char *path = config->health_live ? "/v2/health/live" : "/v2/health/ready", *address = config->admin_listen;
-    for (int i = -1; i < config->listen.count; i++) {
+    for (int i = config->admin_tls ? 0 : -1; i < config->listen.count; i++) { /* it speaks no TLS */
         if (i >= 0) address = config->listen.item[i];
         const int fd = *address ? ks_listen_connect(address, SECONDS) : -1;
         if (fd >= 0) return ask_health(fd, "localhost", path);

@@ -13,7 +13,9 @@ ks_http_options ks_daemon_http(ks_daemon *daemon, ks_engine *engine, ks_shard_me
                              .api = &daemon->api,
                              .tokens = &daemon->tokens,
                              .connections = &daemon->connections,
-                             .wake_fd = wake_fd};
+                             .wake_fd = wake_fd,
+                             .shard = -1,
+                             .tls = engine ? daemon->tls : daemon->config->admin_tls};
 }
 
 void ks_daemon_fill_api(ks_daemon *daemon)
@@ -33,4 +35,5 @@ void ks_daemon_fill_api(ks_daemon *daemon)
     api->device_faults = &daemon->device_faults;
     api->connections = &daemon->connections;
     api->device_used_bytes = api->device_free_bytes = -1;
+    api->tls_expiry_s = &daemon->tls_expiry_s;
 }

@@ -31,14 +31,16 @@ typedef struct ks_daemon {
     int shards;
     ks_addresses *addresses; /* of the data listeners' clients */
     int room_fd;             /* eventfd of the listener: connections that gave way have been replaced */
+    bool tls;                /* there is a data listener with TLS */
     bool loopback_only;      /* every data listener is loopback or unix: the Host check applies */
     /* any thread, atomic: */
     ks_token_store tokens;   /* SIGHUP may replace them: followed for each request */
     _Atomic int state;       /* ks_state */
     _Atomic int connections; /* open on data listeners */
     _Atomic uint64_t device_faults;
-    _Atomic bool fault_told;    /* a shard has logged why */
-    _Atomic int64_t checked_ns; /* when the known-answer kernel last passed */
+    _Atomic bool fault_told;      /* a shard has logged why */
+    _Atomic int64_t tls_expiry_s; /* of the certificate; 0: there is none */
+    _Atomic int64_t checked_ns;   /* when the known-answer kernel last passed */
     /* its atomics by any thread: */
     ks_api_view api; /* for the documents; owns nothing */
 } ks_daemon;

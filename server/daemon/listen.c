@@ -275,30 +275,15 @@ int ks_listen_inherited(void)
     return n < 0 ? 0 : n > KS_LISTENERS_MAX ? KS_LISTENERS_MAX : (int)n;
 }
 
-bool ks_listen_inherited_admin(int index)
+bool ks_listen_inherited_as(int index, const char *name)
 {
     const char *names = getenv("LISTEN_FDNAMES");
     for (int i = 0; names && i < index; i++) {
         names = strchr(names, ':');
         if (names) names++;
     }
-    const size_t length = strlen(KS_LISTEN_ADMIN);
-    return names && strcspn(names, ":") == length && strncmp(names, KS_LISTEN_ADMIN, length) == 0;
-}
-
-void ks_listen_name(int fd, char out[KS_LISTEN_NAME_MAX])
-{
-    char host[INET6_ADDRSTRLEN] = "";
-    address at = {.length = sizeof at.u};
-    memset(&at.u, 0, sizeof at.u);
-    out[0] = 0;
-    if (getsockname(fd, &at.u.any, &at.length) != 0) return;
-    if (at.u.any.sa_family == AF_INET && inet_ntop(AF_INET, &at.u.v4.sin_addr, host, sizeof host))
-        snprintf(out, KS_LISTEN_NAME_MAX, "%s:%u", host, ntohs(at.u.v4.sin_port));
-    else if (at.u.any.sa_family == AF_INET6 && inet_ntop(AF_INET6, &at.u.v6.sin6_addr, host, sizeof host))
-        snprintf(out, KS_LISTEN_NAME_MAX, "[%s]:%u", host, ntohs(at.u.v6.sin6_port));
-    else if (at.u.any.sa_family == AF_UNIX && at.u.local.sun_path[0])
-        snprintf(out, KS_LISTEN_NAME_MAX, "unix:%.*s", (int)sizeof at.u.local.sun_path, at.u.local.sun_path);
+    const size_t length = strlen(name);
+    return names && strcspn(names, ":") == length && strncmp(names, name, length) == 0;
 }
 
 /* --- accepting ---------------------------------------------------------------------------------------------------- */
@@ -370,7 +355,7 @@ static bool admit(ks_listener *listener, ks_arrival *arrival, const struct socka
 /* Takes what waits, as long as there is room. false: out of descriptors or memory, a pause is due. */
 static bool accept_some(ks_listener *listener, int at)
 {
-    ks_arrival arrival = {.loopback = listener->sockets.loopback[at]};
+    ks_arrival arrival = {.loopback = listener->sockets.loopback[at], .tls = listener->sockets.tls[at]};
     while (has_room(listener, &arrival.replaces)) {
         struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
         socklen_t length = sizeof from;

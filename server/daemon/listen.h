@@ -18,6 +18,7 @@ typedef struct ks_listener ks_listener;
 typedef struct ks_listen_sockets {
     int fds[KS_LISTENERS_MAX];
     bool loopback[KS_LISTENERS_MAX]; /* only this machine can reach it */
+    bool tls[KS_LISTENERS_MAX];
     int count;
 } ks_listen_sockets;
 
@@ -41,11 +42,10 @@ void ks_listener_close(
 
 /* Sockets passed by systemd or --supervise: their number, fds from 3 on. */
 int ks_listen_inherited(void);
-/* Whether the one at index was passed for the second listener (FileDescriptorName=admin); all others are data listeners. */
+/* Whether the one at index was passed under this name (FileDescriptorName=): for the second listener, or for TLS; any other name
+ * is a data listener's. */
 #define KS_LISTEN_ADMIN "admin"
+#define KS_LISTEN_TLS "tls"
 #define KS_LISTEN_DATA "data"
-bool ks_listen_inherited_admin(int index);
-/* What a listening socket listens on, as --listen takes it; "" where it is neither of TCP nor a named unix socket. */
-enum { KS_LISTEN_NAME_MAX = 128 };
-void ks_listen_name(int fd, char out[KS_LISTEN_NAME_MAX]);
+bool ks_listen_inherited_as(int index, const char *name);
 #endif

@@ -354,6 +354,7 @@ static ks_status start(ks_shard *shard)
     ks_shard_metrics *metrics = ks_metrics_writer(daemon->metrics, shard->index);
     ks_http_options options = ks_daemon_http(daemon, shard->engine, metrics, shard->wake_fd);
     if (daemon->otlp) options.request.spans = ks_otlp_writer(daemon->otlp, shard->index);
+    options.shard = shard->index;
     return ks_http_open(&options, &shard->http, &shard->error);
 }
 

@@ -22,7 +22,7 @@ typedef struct supervisor {
     const ks_config *config;
     char **argv; /* of the daemon: ours, and --no-supervise */
     int fds[KS_LISTENERS_MAX];
-    bool admin[KS_LISTENERS_MAX];
+    const char *names[KS_LISTENERS_MAX]; /* under which the daemon gets them */
     int count;
     pid_t child;
     bool asked_to_stop;
@@ -32,7 +32,7 @@ typedef struct supervisor {
 
 /* --- the sockets -------------------------------------------------------------------------------------------------- */
 
-static int open_one(supervisor *self, const char *address, bool admin)
+static int open_one(supervisor *self, const char *address, const char *name)
 {
     bool loopback;
     ks_error error = {0};
@@ -43,7 +43,7 @@ static int open_one(supervisor *self, const char *address, bool admin)
     const mode_t mode = (mode_t)self->config->socket_mode;
     const int code = ks_listen_socket(address, mode, &self->fds[self->count], &loopback, &error);
     if (code == KS_EXIT_OK)
-        self->admin[self->count++] = admin;
+        self->names[self->count++] = name;
     else
         fprintf(stderr, "kernserve: %s\n", error.text);
     return code;
@@ -58,14 +58,19 @@ static int open_sockets(supervisor *self)
     self->count = ks_listen_inherited();
     for (int i = 0; i < self->count; i++) {
         self->fds[i] = FIRST_FD + i;
-        self->admin[i] = ks_listen_inherited_admin(i);
+        self->names[i] = ks_listen_inherited_as(i, KS_LISTEN_ADMIN) ? KS_LISTEN_ADMIN
+                         : ks_listen_inherited_as(i, KS_LISTEN_TLS) ? KS_LISTEN_TLS
+                                                                    : KS_LISTEN_DATA;
         fcntl(self->fds[i], F_SETFD, FD_CLOEXEC);
-        admin = admin || self->admin[i];
-        data = data || !self->admin[i];
+        admin = admin || strcmp(self->names[i], KS_LISTEN_ADMIN) == 0;
+        data = data || strcmp(self->names[i], KS_LISTEN_ADMIN) != 0;
     }
     for (int i = 0; i < config->listen.count && code == KS_EXIT_OK && !data; i++)
-        code = open_one(self, config->listen.item[i], false);
-    if (code == KS_EXIT_OK && !admin && *config->admin_listen) code = open_one(self, config->admin_listen, true);
+        code = open_one(self, config->listen.item[i], KS_LISTEN_DATA);
+    for (int i = 0; i < config->tls_listen.count && code == KS_EXIT_OK && !data; i++)
+        code = open_one(self, config->tls_listen.item[i], KS_LISTEN_TLS);
+    if (code == KS_EXIT_OK && !admin && *config->admin_listen)
+        code = open_one(self, config->admin_listen, KS_LISTEN_ADMIN);
     return code;
 }
 
@@ -82,7 +87,7 @@ static bool set_environment(const supervisor *self, pid_t parent)
     char names[KS_LISTENERS_MAX * NAME_MAX_BYTES] = "", number[16];
     for (int i = 0; i < self->count; i++) {
         strcat(names, i ? ":" : "");
-        strcat(names, self->admin[i] ? KS_LISTEN_ADMIN : KS_LISTEN_DATA);
+        strcat(names, self->names[i]);
     }
     snprintf(number, sizeof number, "%d", self->count);
     if (setenv("LISTEN_FDNAMES", names, 1) != 0 || setenv("LISTEN_FDS", number, 1) != 0) return false;

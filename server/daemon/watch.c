@@ -12,6 +12,7 @@
 #include "base/notify.h"
 #include "daemon/supervise.h"
 #include "base/tokens.h"
+#include "http/tls/tls.h"
 
 static const int64_t tick_ns = 50 * KS_MS, late_tick_ns = 100 * KS_MS, stuck_ns = 30 * KS_S, response_ns = KS_S,
                      seen_ns = 250 * KS_MS, grace_ns = 2 * KS_S;
@@ -142,7 +143,7 @@ enum { CHANGES_MAX = 256 };
 /* Names of options that are not what they were, and that are not applied. */
 static void name_changes(const ks_config *given, const ks_config *fresh, char out[CHANGES_MAX])
 {
-    static const char *const applied[] = {"log-level", "token-file"};
+    static const char *const applied[] = {"log-level", "token-file", "tls-cert", "tls-key", "tls-client-ca"};
     const char *name;
     out[0] = 0;
     for (int at = 0; (name = ks_config_next_change(given, fresh, &at));) {
@@ -153,13 +154,20 @@ static void name_changes(const ks_config *given, const ks_config *fresh, char ou
     }
 }
 
-/* All or nothing: the log level and the tokens. */
+/* The files of TLS are read again where there is a listener with it. */
+static bool read_tls(ks_daemon *daemon, const ks_config *fresh, ks_tls **tls, ks_error *error)
+{
+    return atomic_load(&daemon->tls_expiry_s) == 0 || ks_tls_read(fresh, tls, error) == KS_EXIT_OK;
+}
+
+/* All or nothing: the log level, the tokens, the certificate. */
 static bool reload(const ks_watched *watched, char changes[CHANGES_MAX], ks_error *error)
 {
     ks_config fresh;
     ks_command command;
     if (ks_config_load(watched->argc, watched->argv, &fresh, &command, error) != KS_EXIT_OK) return false;
     ks_tokens *tokens = NULL;
+    ks_tls *tls = NULL;
     bool good = true;
     if (watched->tokens_wanted != (*fresh.token_file != 0)) {
         ks_fail(error, KS_CONFIG, "token-file: to begin or end with tokens needs a restart");
@@ -167,11 +175,15 @@ static bool reload(const ks_watched *watched, char changes[CHANGES_MAX], ks_erro
     } else if (watched->tokens_wanted) {
         good = ks_tokens_read(fresh.token_file, &tokens, error) == KS_EXIT_OK;
     }
+    good = good && read_tls(watched->daemon, &fresh, &tls, error);
     if (good) {
         ks_log_set_levels(ks_log_up_to(fresh.log_level));
         if (tokens) ks_tokens_publish_take(&watched->daemon->tokens, tokens);
+        if (tls) atomic_store(&watched->daemon->tls_expiry_s, ks_tls_expires_s(tls));
+        if (tls) ks_tls_publish_take(tls);
         name_changes(watched->given, &fresh, changes);
     }
+    if (!good) ks_tokens_release(&tokens);
     ks_config_free(&fresh);
     return good;
 }
@@ -185,7 +197,8 @@ static void on_hang_up(const ks_watched *watched)
     const bool good = reload(watched, changes, &error);
     ks_metrics_reloaded(watched->daemon->metrics, good);
     if (good)
-        KS_LOG(KS_LOG_INFO, "configuration read again", KS_TEXT("applied", "log-level, token-file"),
+        KS_LOG(KS_LOG_INFO, "configuration read again",
+               KS_TEXT("applied", "log-level, token-file, tls-cert, tls-key, tls-client-ca"),
                KS_TEXT("need_restart", *changes ? changes : "none"), KS_INT("token_tables", ks_tokens_tables()));
     else
         KS_LOG(KS_LOG_ERROR, "configuration refused, nothing has changed", KS_TEXT("error", error.text));

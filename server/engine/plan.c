@@ -4,6 +4,7 @@
  *          so the cache can be past its limits by what is in use, and comes back with the next plan made or charged.
  * Threads  the shard's own. */
 #include "engine/plan.h"
+#include "base/clock.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -156,6 +157,7 @@ ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_
     ks_spec_copy(&plan->spec, spec);
     plan->id = ++plans->last_id;
     plan->bytes = ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec);
+    plan->made_ns = ks_now_ns();
     made->hash = hash_spec(plans, spec);
     made->bytes = sizeof *made;
     ks_plan **chain = &plans->chains[made->hash & plans->mask];

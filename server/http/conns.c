@@ -78,6 +78,8 @@ ks_conn *ks_conns_take(ks_conns *conns, const ks_arrival *arrival, int64_t now_n
     conn->magic = KS_CONN_MAGIC;
     conn->fd = fd;
     conn->loopback = arrival->loopback;
+    conn->tls = arrival->tls;
+    conn->tls_version = NULL;
     conn->address = arrival->address;
     conn->mhd = NULL;
     conn->half_closed = conn->gone = conn->suspended = conn->counted = conn->more = conn->cut = false;
@@ -168,7 +170,8 @@ void ks_conn_probe(ks_conn *conn, const ks_config *config, int64_t now_ns)
 {
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
     const int64_t from_ns = conn->fin_ns > conn->first_ns ? conn->fin_ns : conn->first_ns;
-    if (conn->fin_ns == 0 || !waits_for_us(conn) || conn->head.http10 || conn->probed_ns > conn->first_ns) return;
+    if (conn->fin_ns == 0 || !waits_for_us(conn) || conn->tls || conn->head.http10 || conn->probed_ns > conn->first_ns)
+        return;
     if (config->half_close_wait == 0 || now_ns - from_ns < config->half_close_wait || !may_probe(conn->fd)) return;
     conn->probed_ns = now_ns;
     const ssize_t sent = TEMP_FAILURE_RETRY(send(conn->fd, interim, sizeof interim - 1, MSG_DONTWAIT | MSG_NOSIGNAL));

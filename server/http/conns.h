@@ -14,6 +14,7 @@
 #include "api/control.h"
 #include "base/head.h"
 #include "http/http.h"
+#include "http/log/socket_name.h"
 #include "request/infer.h"
 #include "api/routes.h"
 
@@ -38,6 +39,7 @@ typedef struct ks_conn {
     const struct ks_transport *transport; /* moves its bytes; NULL: none does yet */
     struct MHD_Connection *mhd;           /* NULL: not known to the library */
     bool loopback, half_closed, gone, suspended;
+    bool tls;     /* the library's from the first byte to the last */
     bool more;    /* see plain.c: its socket is to be read again */
     bool goes_on; /* a chunk of its body was taken in part, and comes again */
     bool queued;  /* the library has its response */
@@ -75,6 +77,10 @@ typedef struct ks_conn {
     uint64_t received, response_bytes;
     uint64_t chunks; /* of a chunked body */
     int code;
+    const char *tls_version; /* static; NULL: no TLS, or no request yet */
+    /* where there is an access log: */
+    char remote[KS_SOCKET_NAME_MAX];    /* of its client; "": not known */
+    char bearer[KS_TOKEN_NAME_MAX + 1]; /* the name of the request's token, or "" */
 } ks_conn;
 
 /* The one place where a connection's state changes, but for ks_conns_take. A response of a fault may come before the head is there. */

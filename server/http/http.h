@@ -15,6 +15,7 @@ typedef struct ks_http ks_http;
 typedef struct ks_arrival {
     int fd;
     bool loopback;
+    bool tls;
     bool replaces;       /* all places are taken: another connection gives way for it */
     ks_address *address; /* its client's, or NULL; given back with the connection */
 } ks_arrival;
@@ -27,6 +28,8 @@ typedef struct ks_http_options {
     ks_token_store *tokens;   /* SIGHUP may replace them: followed for each request */
     _Atomic int *connections; /* open on data listeners; any thread */
     int wake_fd;              /* written to end an epoll wait */
+    int shard;                /* whose reader it is; -1: the second listener's */
+    bool tls;                 /* connections with TLS may come; ks_tls_publish_take has their certificate */
 } ks_http_options;
 
 ks_status ks_http_open(const ks_http_options *options, ks_http **out, ks_error *error);

@@ -7,6 +7,7 @@
 #include "http/conns.h"
 #include "http/http.h"
 #include "http/transport.h"
+#include "observe/access_log.h"
 
 enum { KS_EVENTS = 128 }; /* taken from the outer epoll at once */
 
@@ -25,11 +26,15 @@ struct ks_http {
     _Atomic int *connections; /* of the daemon, as the listener counts them */
     ks_infers *infers;
     struct MHD_Daemon *library;
+    struct MHD_Daemon *tls; /* the library's, for connections with TLS; NULL: there are none */
     int epoll, wake_fd;
     ks_conns conns;
     ks_check_rules rules;
-    ks_tokens *tokens;      /* what rules.tokens points to: this reader's reference */
-    uint64_t numbers;       /* for request ids */
+    ks_tokens *tokens; /* what rules.tokens points to: this reader's reference */
+    uint64_t numbers;  /* for request ids */
+    int shard;         /* -1: the second listener */
+    bool logs_access;
+    ks_access_rules access;
     int64_t now_ns;         /* the last look at the clock in this turn */
     int64_t moves_until_ns; /* bytes of large requests move in this turn until then */
     int64_t small_ns;       /* when a small request was over for the last time */

@@ -1,6 +1,7 @@
 /* The library's transport: one request's life, by libmicrohttpd's callbacks in their order. It is given a connection whose next
  * request's head has been checked by the plain reader and lies whole in the socket, for that request alone: its response ends the
- * connection.
+ * connection. A connection with TLS is the library's from its handshake to its end, on a daemon of its own (http->tls); its heads
+ * pass the same checks once the library has read them.
  *
  *   on_target     the request line has come
  *   first_call    the head is complete: checked, begun, or refused at once
@@ -14,6 +15,7 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +26,8 @@
 #include "base/clock.h"
 #include "http/http_parts.h"
 #include "base/log.h"
+#include "base/util.h"
+#include "http/tls/tls.h"
 
 enum {
     /* A connection's memory, which the library clears after every request. Measured on two cores, loopback, CPU a
@@ -151,20 +155,49 @@ static void drop_library(ks_http *http, ks_conn *conn)
     conn->queued = false;
 }
 
+/* GnuTLS's; NULL: the library does not know the connection yet. */
+static void *session_of(const ks_conn *conn)
+{
+    const union MHD_ConnectionInfo *info =
+        conn->mhd ? MHD_get_connection_info(conn->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION) : NULL;
+    return info ? info->tls_session : NULL;
+}
+
+/* Past the library. true: the kernel has all of it. */
+static bool send_now(const ks_conn *conn, const struct iovec parts[2])
+{
+    if (conn->tls) {
+        void *const session = session_of(conn);
+        return session && ks_tls_send(session, parts[0].iov_base, parts[0].iov_len) &&
+               ks_tls_send(session, parts[1].iov_base, parts[1].iov_len);
+    }
+    const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = 2};
+    const ssize_t sent = TEMP_FAILURE_RETRY(sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+    return sent == (ssize_t)(parts[0].iov_len + parts[1].iov_len);
+}
+
+/* A request whose head does not come to its end, which only TLS leaves to the library: it counts like any other. */
+static void begin_late(ks_http *http, ks_conn *conn)
+{
+    const ks_status late = conn->fault;
+    ks_head_init(&conn->head, "", 0, "HTTP/1.1");
+    conn->head.method = "";
+    ks_request_head(http, conn, late);
+}
+
 /* ks_transport.cut: straight to the socket, because the library takes no response amid a body; nothing else has been sent of this
  * request. What still comes is read and dropped for a while, so that the client sees the response and no reset. */
 static void cut_library(ks_http *http, ks_conn *conn)
 {
     ks_response response = {.last = true};
     char head[KS_RESPONSE_HEAD_MAX];
+    if (conn->state == KS_AT_HEAD) begin_late(http, conn);
     conn->cut = false;
     if (ks_request_make_fault(http, conn, &response)) {
         if (conn->counted) ks_fields_add(&response.fields, "X-Request-Id", conn->identity.request_id);
-        struct iovec parts[2] = {{head, ks_response_head(&response, &http->date, head)},
-                                 {response.owned, (size_t)response.length}};
-        const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-        const ssize_t sent = TEMP_FAILURE_RETRY(sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
-        if (sent == (ssize_t)(parts[0].iov_len + parts[1].iov_len)) conn->code = response.code;
+        const struct iovec parts[2] = {{head, ks_response_head(&response, &http->date, head)},
+                                       {response.owned, (size_t)response.length}};
+        if (send_now(conn, parts)) conn->code = response.code;
     }
     ks_response_fini(&response);
     shutdown(conn->fd, SHUT_WR);
@@ -187,6 +220,7 @@ static enum MHD_Result first_call(ks_http *http, ks_conn *conn, const char *meth
 {
     ks_head_init(&conn->head, conn->target, conn->target_length, version);
     conn->head.method = method;
+    if (conn->tls && !conn->tls_version) conn->tls_version = ks_tls_version(session_of(conn));
     MHD_get_connection_values_n(conn->mhd, MHD_HEADER_KIND, take_field, &conn->head);
     const ks_next next = ks_request_head(http, conn, KS_OK);
     conn->cut = false; /* a response now ends the connection anyway */
@@ -302,6 +336,15 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
     }
 }
 
+/* A new one: its handshake, and all of its requests. */
+static void take_tls(ks_http *http, ks_conn *conn)
+{
+    const int on = 1;
+    setsockopt(conn->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    conn->transport = &ks_library_transport;
+    ks_library_take(http, conn);
+}
+
 void ks_http_add(ks_http *http, const ks_arrival *arrival)
 {
     ks_conn *conn = ks_conns_take(&http->conns, arrival, ks_now_ns());
@@ -313,15 +356,20 @@ void ks_http_add(ks_http *http, const ks_arrival *arrival)
         return;
     }
     conn->http = http;
+    if (http->logs_access) ks_socket_peer_name(conn->fd, conn->remote);
     ks_metrics_add(http->metrics, KS_COUNT_connections, 1);
-    ks_plain_take(http, conn);
+    if (conn->tls)
+        take_tls(http, conn);
+    else
+        ks_plain_take(http, conn);
 }
 
 void ks_library_take(ks_http *http, ks_conn *conn)
 {
     const struct sockaddr_in address = {.sin_family = AF_INET};
     const uint64_t key = ks_conns_key(conn);
-    if (MHD_add_connection(http->library, conn->fd, (const struct sockaddr *)&address, sizeof address) != MHD_YES) {
+    struct MHD_Daemon *const library = conn->tls ? http->tls : http->library;
+    if (MHD_add_connection(library, conn->fd, (const struct sockaddr *)&address, sizeof address) != MHD_YES) {
         /* The library has closed the socket, and reported it if it knew the connection. */
         conn = ks_conns_by_key(&http->conns, key);
         if (conn) ks_http_forget(http, conn);
@@ -350,14 +398,21 @@ void ks_library_run(ks_http *http)
     if (http->infers) ks_infers_run(http->infers);
     /* Never with a timeout: within the library one can hang for ever while 128 sockets are ready at once. */
     MHD_run_wait(http->library, 0);
+    if (http->tls) MHD_run_wait(http->tls, 0);
+}
+
+static int64_t wait_of(struct MHD_Daemon *library)
+{
+    MHD_UNSIGNED_LONG_LONG ms = 0;
+    if (MHD_get_timeout(library, &ms) != MHD_YES || ms > (MHD_UNSIGNED_LONG_LONG)(INT64_MAX / 1000000))
+        return INT64_MAX;
+    return (int64_t)ms * 1000000;
 }
 
 int64_t ks_library_wait_ns(const ks_http *http)
 {
-    MHD_UNSIGNED_LONG_LONG ms = 0;
-    if (MHD_get_timeout(http->library, &ms) != MHD_YES || ms > (MHD_UNSIGNED_LONG_LONG)(INT64_MAX / 1000000))
-        return INT64_MAX;
-    return (int64_t)ms * 1000000;
+    const int64_t most_ns = wait_of(http->library);
+    return http->tls ? ks_least(most_ns, wait_of(http->tls)) : most_ns;
 }
 
 void ks_library_resume(ks_conn *conn)
@@ -432,25 +487,35 @@ static size_t pool_bytes(const ks_config *config)
     return needed > POOL_BYTES ? needed : POOL_BYTES;
 }
 
-static struct MHD_Daemon *start_library(ks_http *http, int capacity)
+/* more: further options, ended by MHD_OPTION_END. */
+static struct MHD_Daemon *start_library(ks_http *http, int capacity, unsigned flags, struct MHD_OptionItem *more)
 {
     const size_t pool = pool_bytes(http->config);
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+        flags | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG, 0, NULL, NULL,
         on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool,
         MHD_OPTION_CONNECTION_MEMORY_INCREMENT, pool, MHD_OPTION_CONNECTION_TIMEOUT, library_timeout_s(http->config),
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)capacity + SPARE, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_URI_LOG_CALLBACK, on_target, http,
-        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, more,
+        MHD_OPTION_END);
 }
 
-static bool watch_library(ks_http *http)
+static struct MHD_Daemon *start_tls(ks_http *http, int capacity)
 {
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(http->library, MHD_DAEMON_INFO_EPOLL_FD);
+    struct MHD_OptionItem more[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, (char *)(uintptr_t)http->config->tls_priorities},
+                                    {MHD_OPTION_HTTPS_CERT_CALLBACK2, 0, (void *)(uintptr_t)ks_tls_retrieve()},
+                                    {MHD_OPTION_END, 0, NULL}};
+    return start_library(http, capacity, MHD_USE_TLS, more);
+}
+
+static bool watch_library(ks_http *http, struct MHD_Daemon *library)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(library, MHD_DAEMON_INFO_EPOLL_FD);
     return info && ks_turn_watch(http, info->epoll_fd, KS_LIBRARY_KEY);
 }
 
-static ks_status open_parts(ks_http *http, const ks_request_options *options, ks_error *error)
+static ks_status open_parts(ks_http *http, const ks_request_options *options, bool tls, ks_error *error)
 {
     const int shards = http->api->shards > 0 ? http->api->shards : 1;
     const int places = http->engine ? (int)((http->config->connections + shards - 1) / shards) : KS_ADMIN_CONNECTIONS;
@@ -465,9 +530,13 @@ static ks_status open_parts(ks_http *http, const ks_request_options *options, ks
     if (status != KS_OK) return status;
     if ((http->plain = ks_plain_open(&http->rules, capacity)) == NULL)
         return ks_fail(error, KS_MEMORY, "no memory for the heads of %d connections", capacity);
-    http->library = start_library(http, capacity);
-    if (http->library == NULL) return ks_fail(error, KS_SYSTEM, "libmicrohttpd does not start");
-    if (!watch_library(http) || !ks_turn_watch(http, http->wake_fd, KS_WAKE_KEY))
+    struct MHD_OptionItem none = {MHD_OPTION_END, 0, NULL};
+    http->library = start_library(http, capacity, 0, &none);
+    http->tls = tls ? start_tls(http, capacity) : NULL;
+    if (http->library == NULL || (tls && http->tls == NULL))
+        return ks_fail(error, KS_SYSTEM, "libmicrohttpd does not start%s", tls ? " (with TLS)" : "");
+    if (!watch_library(http, http->library) || (tls && !watch_library(http, http->tls)) ||
+        !ks_turn_watch(http, http->wake_fd, KS_WAKE_KEY))
         return ks_fail(error, KS_SYSTEM, "cannot watch libmicrohttpd's descriptor");
     return KS_OK;
 }
@@ -483,11 +552,15 @@ ks_status ks_http_open(const ks_http_options *options, ks_http **out, ks_error *
     http->token_store = options->tokens;
     http->connections = options->connections;
     http->wake_fd = options->wake_fd;
+    http->shard = options->shard;
+    http->logs_access = http->config->access_log == KS_ACCESS_LOG_ON;
+    http->access = (ks_access_rules){.least_ns = http->config->access_log_min,
+                                     .sample = (uint64_t)http->config->access_log_sample};
     http->epoll = -1;
     http->numbers = ks_identity_seed();
     http->now_ns = http->walked_ns = ks_now_ns();
     fill_rules(http);
-    ks_status status = open_parts(http, &options->request, error);
+    ks_status status = open_parts(http, &options->request, options->tls, error);
     if (status != KS_OK) ks_http_close(&http);
     *out = http;
     return status;
@@ -500,6 +573,7 @@ void ks_http_close(ks_http **pointer)
     if (http == NULL) return;
     if (http->plain) ks_plain_stop(http);
     if (http->library) MHD_stop_daemon(http->library);
+    if (http->tls) MHD_stop_daemon(http->tls);
     ks_plain_close(&http->plain);
     ks_infers_close(&http->infers);
     ks_conns_close(&http->conns);

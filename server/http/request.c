@@ -16,6 +16,7 @@
 #include "codec/deflate.h"
 #include "api/board/board.h"
 #include "api/documents.h"
+#include "http/log/log.h"
 #include "http/plain_head.h"
 
 enum {
@@ -165,9 +166,14 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
     const ks_head *head = &conn->head;
     if (http->refusing != KS_OK)
         return ks_fail(&conn->error, http->refusing, "%s", ks_response_sentence(http->refusing));
+    if (conn->route.model->compat && conn->route.raw)
+        return ks_fail(&conn->error, KS_PATH, "Not Found; this model takes JSON: /infer");
     if (conn->route.model->compat)
         return ks_compat_begin(conn->route.model, head->known[KS_KNOWN_HEADER_LENGTH], head->encoding,
                                http->config->json_non_finite == KS_JSON_NON_FINITE_ERROR, &conn->compat, &conn->error);
+    if (conn->route.raw && head->known[KS_KNOWN_HEADER_LENGTH])
+        return ks_fail(&conn->error, KS_HEADER_LENGTH,
+                       "a body of this path holds no JSON: Inference-Header-Content-Length");
     const char *accept = head->known[KS_KNOWN_ACCEPT];
     const bool known = head->encoding == KS_BODY_PLAIN && !head->chunked;
     const ks_codec_head strings = {.model = conn->route.model,
@@ -178,7 +184,8 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
                                                                                 : head->content_length,
                                    .body = ks_file_of(head->known[KS_KNOWN_CONTENT_TYPE]),
                                    .response = ks_file_of(accept),
-                                   .accept_json = accept && strstr(accept, "application/json")};
+                                   .accept_json = !conn->route.raw && accept && strstr(accept, "application/json"),
+                                   .raw = conn->route.raw};
     const ks_infer_source source = {.encoding = head->encoding,
                                     .identity = &conn->identity,
                                     .first_ns = conn->first_ns,
@@ -216,6 +223,7 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
     ks_metrics_add(http->metrics, conn->transport->reader, 1);
     ks_identity_read(&conn->identity, &conn->head, &http->numbers);
     conn->fault = check(http, conn, read);
+    if (http->logs_access) ks_conn_keep_token(conn);
     if (conn->fault == KS_OK) conn->fault = begin(http, conn);
     if (conn->fault == KS_OK) return KS_NEXT_BODY;
     return conn->cut || refuses_early(http, conn) ? KS_NEXT_RESPOND : KS_NEXT_DROP;
@@ -227,8 +235,8 @@ static bool is_last(const ks_http *http, const ks_conn *conn)
 {
     const int64_t most = http->config->max_requests;
     return http->draining || conn->head.closes || conn->head.http10 ||
-           conn->transport->reader != KS_COUNT_reader_plain || ks_status_closes(conn->fault) || is_connect(conn) ||
-           (conn->fault != KS_OK && is_crowded(http)) || (most > 0 && conn->requests >= most) ||
+           (conn->transport->reader != KS_COUNT_reader_plain && !conn->tls) || ks_status_closes(conn->fault) ||
+           is_connect(conn) || (conn->fault != KS_OK && is_crowded(http)) || (most > 0 && conn->requests >= most) ||
            ks_http_prefers_library ||
            (http->engine && atomic_load_explicit(http->api->state, memory_order_relaxed) == KS_STATE_DRAINING);
 }
@@ -459,6 +467,7 @@ bool ks_request_respond(ks_http *http, ks_conn *conn)
 static void count(ks_http *http, ks_conn *conn, bool delivered)
 {
     if (!conn->counted) return;
+    if (http->logs_access || conn->head.known[KS_KNOWN_DEBUG]) ks_conn_log(http, conn, delivered);
     http->in_flight--;
     conn->counted = false;
     if (conn->state == KS_AT_BODY)
@@ -472,9 +481,7 @@ static void count(ks_http *http, ks_conn *conn, bool delivered)
                         conn->response_bytes);
     if (conn->route.id != KS_ROUTE_INFER || conn->infer || (conn->fault == KS_OK && !(conn->compat && conn->code)))
         return;
-    const int64_t total_ns = http->now_ns - conn->first_ns;
-    ks_response_count(http->metrics, &conn->route, conn->fault, total_ns);
-    ks_infers_log_other(http->infers, conn->route.model, &conn->identity, conn->fault, total_ns);
+    ks_response_count(http->metrics, &conn->route, conn->fault, http->now_ns - conn->first_ns);
 }
 
 void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered)

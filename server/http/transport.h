@@ -1,6 +1,6 @@
 /* The border between the sequence of a request (request.c) and what moves the bytes of its connection. There are two: the
  * plain reader (plain.c), which reads every head and serves all of HTTP/1.1, and libmicrohttpd (mhd.c), which is given a
- * connection for one request whose head has been checked.
+ * connection for one request whose head has been checked, and every connection with TLS.
  *
  * A transport calls, in this order: ks_request_head, ks_request_body for each chunk of the body, ks_request_end, ks_request_respond
  * until it has sent, ks_request_sent. The sequence calls the transport below. The loop's thread. */

@@ -85,6 +85,7 @@ static void walk(ks_http *http)
     if (http->now_ns - http->walked_ns < walk_ns) return;
     http->walked_ns = http->now_ns;
     ks_eviction_rank(&http->conns, http->now_ns);
+    if (http->logs_access) ks_access_look(http->now_ns);
     for (int i = http->conns.active_count - 1; i >= 0; i--) {
         ks_conn *conn = http->conns.active[i];
         ks_conn_probe(conn, http->config, http->now_ns);

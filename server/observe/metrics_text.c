@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log_line.h"
+#include "observe/access_log.h"
 #include "observe/metrics_cells.h"
 #include "observe/metrics_sheet.h"
 #include "observe/overlap.h"
@@ -100,12 +101,6 @@ static void write_state(page *p)
 /* --- HTTP ------------------------------------------------------------------------------------------------------------
  */
 
-static const char *const handlers[KS_HANDLERS] = {
-#define X(name) #name,
-    KS_HANDLER_TABLE(X)
-#undef X
-};
-
 static void write_http_requests(page *p)
 {
     static const char *const methods[KS_METHODS] = {"GET", "POST", "HEAD", "other"};
@@ -119,7 +114,7 @@ static void write_http_requests(page *p)
                 if (!count && !known) continue;
                 char code[8];
                 snprintf(code, sizeof code, ks_http_codes[c] ? "%d" : "other", ks_http_codes[c]);
-                ks_sheet_label(sheet, 0, "handler", handlers[h]);
+                ks_sheet_label(sheet, 0, "handler", ks_handler_name((ks_handler)h));
                 ks_sheet_label(sheet, 1, "method", methods[m]);
                 ks_sheet_label(sheet, 2, "code", code);
                 ks_sheet_sample(sheet, count);
@@ -129,7 +124,7 @@ static void write_http_requests(page *p)
 static void write_http_in(page *p)
 {
     for (int h = 0; h < KS_HANDLERS; h++) {
-        ks_sheet_label(&p->sheet, 0, "handler", handlers[h]);
+        ks_sheet_label(&p->sheet, 0, "handler", ks_handler_name((ks_handler)h));
         ks_sheet_sample(&p->sheet, SUM(p->metrics, http_in[h]));
     }
 }
@@ -137,7 +132,7 @@ static void write_http_in(page *p)
 static void write_http_out(page *p)
 {
     for (int h = 0; h < KS_HANDLERS; h++) {
-        ks_sheet_label(&p->sheet, 0, "handler", handlers[h]);
+        ks_sheet_label(&p->sheet, 0, "handler", ks_handler_name((ks_handler)h));
         ks_sheet_sample(&p->sheet, SUM(p->metrics, http_out[h]));
     }
 }
@@ -273,6 +268,11 @@ static void write_reload_ok(page *p)
 static void write_reload_time(page *p)
 {
     ks_sheet_seconds(&p->sheet, (uint64_t)atomic_load(&p->metrics->reload_success_ns));
+}
+
+static void write_tls_expiry(page *p)
+{
+    if (p->values->tls_expiry_s > 0) ks_sheet_sample(&p->sheet, (uint64_t)p->values->tls_expiry_s);
 }
 
 static void write_log_messages(page *p)

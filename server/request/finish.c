@@ -3,7 +3,7 @@
  *
  * Owns       the response's text beyond the slot, and its part of the budget, from the first ks_infer_write on until
  *            ks_infer_release_text.
- * Interface  infer.h: ks_infer_write, _response, _large_requests, _view, _used, _read, ks_infers_log_other; infer_parts.h.
+ * Interface  infer.h: ks_infer_write, _response, _large_requests, _view, _used, _read, _access, _log_steps; infer_parts.h.
  * Limits     a text's bound is taken of the bytes in flight before its first byte is written: KS_BUDGET. A turn prints as
  *            many numbers as ks_infers.slice has left.
  * Threads    the shard's own. */
@@ -15,45 +15,61 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "codec/deflate.h"
+#include "observe/access_log.h"
 #include "observe/timeline.h"
 #include "request/infer_parts.h"
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
 
-static bool wants_line(ks_infers *infers)
+/* A request whose work was done, and whose response was made. */
+static bool has_run(const ks_infer *infer)
 {
-    const ks_config *config = infers->config;
-    return config->access_log == KS_ACCESS_LOG_ON && infers->logged++ % (uint64_t)config->access_log_sample == 0;
+    return infer->fault.status == KS_OK && infer->sending_ns > 0;
 }
 
-/* Microseconds of a phase; one that did not happen took none. */
-static int64_t phase_us(const ks_record *r, ks_phase phase)
+void ks_infer_access(const ks_infer *infer, int64_t now_ns, ks_access *access)
 {
-    return r->phase_ns[phase] > 0 ? (r->phase_ns[phase] + 500) / 1000 : 0;
+    const bool ran = has_run(infer);
+    access->model = infer->model->name;
+    access->fault = infer->fault.status;
+    ks_times_phases(&infer->times, &infer->job, ran, access->phase_ns);
+    if (!ran) return;
+    access->format = ks_format_label_name(infer->encoding);
+    access->phase_ns[KS_PHASE_send] = now_ns - infer->sending_ns;
+    access->batch = infer->job.batch_count;
+    access->lane = infer->job.batch_count > 0 ? infer->job.lane : -1;
+    access->graph = ks_graph_name(infer->job.graph);
 }
 
-static void log_line(const ks_infer *infer, const ks_record *r)
+static const char *slot_kind(const ks_infer *infer)
 {
-    const ks_identity *identity = infer->identity;
-    KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),
-           KS_TEXT("span_id", identity->span_id), KS_TEXT("model", infer->model->name),
-           KS_TEXT("encoding", ks_format_label_name(r->encoding)), KS_INT("status", ks_status_http(r->status)),
-           KS_TEXT("code", ks_status_code(r->status)), KS_INT("receive_us", phase_us(r, KS_PHASE_receive)),
-           KS_INT("decode_us", phase_us(r, KS_PHASE_decode)), KS_INT("queue_us", phase_us(r, KS_PHASE_queue)),
-           KS_INT("h2d_us", phase_us(r, KS_PHASE_h2d)), KS_INT("compute_us", phase_us(r, KS_PHASE_compute)),
-           KS_INT("d2h_us", phase_us(r, KS_PHASE_d2h)), KS_INT("encode_us", phase_us(r, KS_PHASE_encode)),
-           KS_INT("total_us", r->total_ns / 1000), KS_INT("batch", r->batch_count), KS_INT("lane", infer->job.lane),
-           KS_TEXT("graph", ks_graph_name(infer->job.graph)));
+    if (infer->is_large) return "device buffer";
+    if (infer->job.slot == NULL) return "none";
+    return infer->job.slot->size_class < 0 ? "unpinned memory" : "slot";
 }
 
-void ks_infers_log_other(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
-                         int64_t total_ns)
+void ks_infer_log_steps(const ks_infer *infer)
 {
-    if (!wants_line(infers)) return;
-    KS_LOG(KS_LOG_INFO, "request", KS_TEXT("request_id", identity->request_id), KS_TEXT("trace_id", identity->trace_id),
-           KS_TEXT("span_id", identity->span_id), KS_TEXT("model", model ? model->name : "unknown"),
-           KS_INT("status", ks_status_http(status)), KS_TEXT("code", ks_status_code(status)),
-           KS_INT("total_us", total_ns / 1000));
+    const char *const id = infer->identity->request_id;
+    const ks_job *job = &infer->job;
+    const ks_slot *slot = infer->is_large ? NULL : job->slot;
+    KS_LOG(KS_LOG_INFO, "request step", KS_TEXT("request_id", id), KS_TEXT("step", "format"),
+           KS_TEXT("model", infer->model->name), KS_TEXT("format", ks_format_label_name(infer->encoding)),
+           KS_TEXT("compressed", infer->compressed ? "yes" : "no"), KS_INT("decode_us", infer->times.decode_ns / 1000));
+    KS_LOG(KS_LOG_INFO, "request step", KS_TEXT("request_id", id), KS_TEXT("step", "slot"),
+           KS_TEXT("memory", slot_kind(infer)), KS_INT("in_bytes", slot ? slot->in_cap : 0),
+           KS_INT("out_bytes", slot ? slot->out_cap : 0));
+    if (job->plan)
+        KS_LOG(KS_LOG_INFO, "request step", KS_TEXT("request_id", id), KS_TEXT("step", "plan"),
+               KS_TEXT("plan", job->plan->made_ns >= infer->times.first_ns ? "made" : "found"),
+               KS_INT("plan_id", job->plan->id), KS_TEXT("kernel", job->plan->kernel_info.kernel),
+               KS_TEXT("path", ks_engine_path(infer->infers->engine, job->plan)));
+    if (has_run(infer) && job->batch_count > 0)
+        KS_LOG(KS_LOG_INFO, "request step", KS_TEXT("request_id", id), KS_TEXT("step", "launch"),
+               KS_INT("lane", job->lane), KS_INT("batch", job->batch_count),
+               KS_TEXT("graph", ks_graph_name(job->graph)),
+               KS_INT("queue_us", (job->launched_ns - job->submitted_ns) / 1000),
+               KS_INT("device_us", (job->done_ns - job->launched_ns) / 1000));
 }
 
 /* The 16 hexadecimal digits at text. */
@@ -147,7 +163,6 @@ void ks_infer_record(ks_infer *infer, ks_status status)
     ks_metrics_inference(infers->metrics, &r);
     if (infers->timeline) add_to_timeline(infer, status);
     if (infer->identity->trace_id[0] && infer->identity->sampled) tell_trace(infer, &r);
-    if (wants_line(infers)) log_line(infer, &r);
 }
 
 /* --- the words ---------------------------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@
 
 typedef struct ks_infer ks_infer;
 typedef struct ks_infers ks_infers;
+struct ks_access;
 
 enum { KS_TIMING_MAX = 384, KS_LONG_TEXT = 1 << 20 };
 
@@ -107,7 +108,8 @@ int64_t ks_infers_wait_ns(const ks_infers *infers); /* until a turn may bring so
 ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, ks_plan *out, const char **path,
                          ks_error *error);
 int ks_infers_held(const ks_infers *infers);
-/* The access log's line of a request without a record: refused before it had one, or to a compatibility model. */
-void ks_infers_log_other(ks_infers *infers, const ks_model *model, const ks_identity *identity, ks_status status,
-                         int64_t total_ns);
+/* What the access log says of a request that is over and has not been left: model, format, phases, launch. */
+void ks_infer_access(const ks_infer *infer, int64_t now_ns, struct ks_access *access);
+/* A line for each step that it took, all at once when it is over: Kernserve-Debug. */
+void ks_infer_log_steps(const ks_infer *infer);
 #endif

@@ -74,9 +74,8 @@ struct ks_infers {
     ks_codec_limits limits;
     ks_infer *free;
     int count, held;
-    uint64_t logged; /* for one line in N */
-    size_t slice;    /* numbers left of this turn */
-    uint64_t runs;   /* looks at connections, by whichever transport */
+    size_t slice;  /* numbers left of this turn */
+    uint64_t runs; /* looks at connections, by whichever transport */
     ks_infer *records;
     unsigned char *codecs; /* of every record, and one more, for plans that are asked for */
     ks_codec *asked;
@@ -138,7 +137,7 @@ static inline ks_status ks_infer_set_fault(ks_infer *infer, ks_status status)
 
 /* finish.c */
 
-/* Once per request, later calls do nothing: metrics, and the line in the access log. times.answered_ns is set. */
+/* Once per request: metrics, and its record in the timeline. times.answered_ns is set. */
 void ks_infer_record(ks_infer *infer, ks_status status);
 /* The response's text, and its part of the budget. */
 void ks_infer_release_text(ks_infer *infer);

@@ -222,7 +222,7 @@ def compare(front, count):
            and not (line.sent == "504" and line.asked_id in front.stuck)]
     check(not bad, front.name, "made", len(bad), "5xx of its own:", bad[:5])
     known = collections.Counter(line.asked_id.rstrip("\0") for line in lines)  # some without an answer: the client went, or its body was refused
-    logged = collections.Counter(re.findall(r"msg=request request_id=\"?([!-~]*?)\"? trace_id", front.daemon.said()))
+    logged = collections.Counter(re.findall(r"msg=request request_id=\"?([!-~]*?)\"? ", front.daemon.said()))
     unknown = [name for name in logged if re.fullmatch("[pm]-[0-9a-f]{16}(-hidden)?", name) and logged[name] > known[name]]
     check(not unknown, front.name, "the daemon met requests that the proxy did not:", unknown[:5])
     check(len(forwarded) >= count, front.name, "forwarded only", len(forwarded))

@@ -29,6 +29,7 @@ struct http_bed {
     ks_token_store tokens;
     _Atomic int state, connections;
     _Atomic uint64_t device_faults;
+    _Atomic int64_t tls_expiry_s;
     ks_api_view api;
     ks_engine *engine;
     ks_http *http;
@@ -72,6 +73,7 @@ static void open_daemon(http_bed *bed)
     bed->api.shards = 1;
     bed->api.state = &bed->state;
     bed->api.device_faults = &bed->device_faults;
+    bed->api.tls_expiry_s = &bed->tls_expiry_s;
 }
 
 http_bed *http_bed_open(bool plain)

@@ -141,10 +141,10 @@ def identity(run):
     run.ask("POST", "/v2/models/softmax/infer", one("softmax", [1], shape=[2]), [("X-Request-Id", "refused-2")])
     lines = {}
     end = time.monotonic() + 30
-    while len(lines) < 3 and time.monotonic() < end:
+    while len(lines) < 4 and time.monotonic() < end:
         lines = {m.group(1): m.group(0) for m in re.finditer(r'request_id="?([a-z]+-\d).*', run.daemon.said())}
         time.sleep(0.05)
-    run.want("each has its line in the log", {"logged-1", "refused-1", "refused-2"}, set(lines))
+    run.want("each has its line in the log", {"mine-1", "logged-1", "refused-1", "refused-2"}, set(lines))
     run.want("the line names the trace", True, bool(found) and TRACE in lines["logged-1"] and found.group(1) in lines["logged-1"])
     run.want("the line of a refusal", True, TRACE in lines["refused-1"] and "status=404" in lines["refused-1"] and "status=400" in lines["refused-2"])
 

@@ -110,8 +110,8 @@ def shapes(daemon, statuses):
 
 
 def serves(path, group):
-    with Daemon(path, "--backend", "cpu", "--threads", "2", under=under(group)) as daemon:
-        ready = daemon.says(r"msg=ready.*slot_bytes=(\d+).*inflight_bytes=(\d+).*\n")
+    with Daemon(path, "--backend", "cpu", "--threads", "2", "--log-level", "debug", under=under(group)) as daemon:
+        ready = daemon.says(r"msg=limits.*slot_bytes=(\d+).*inflight_bytes=(\d+).*\n")
         slots, inflight = (int(n) for n in ready.groups())
         print("slots %d MiB, inflight %d MiB" % (slots >> 20, inflight >> 20))
         check(slots + inflight < LIMIT * 3 // 4, "presets of", slots, "and", inflight, "in a group of", LIMIT)

@@ -92,9 +92,8 @@ static void print_group(ks_group group, bool all)
 
 static void print_screen(bool all)
 {
-    puts("kernserve " KS_VERSION ": CUDA kernels over HTTP\n"
-         "  kernserve [--config FILE] [OPTION ...]; in parentheses: presets\n"
-         "In the environment: KERNSERVE_MAX_BODY=64M; in a file: max-body = 64M.");
+    puts("kernserve " KS_VERSION ": CUDA kernels over HTTP; in parentheses: presets\n"
+         "  kernserve [--config FILE] [OPTION ...]; in a file: max-body = 64M");
     for (int group = 0; group < KS_GROUPS; group++) print_group((ks_group)group, all);
     puts("\nExamples\n"
          "  kernserve --backend cuda --device 1 --warm softmax:64,1024:FP32\n"

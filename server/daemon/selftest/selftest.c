@@ -16,6 +16,7 @@ enum { SLICES = 4, LARGE_MOST = 16 << 20, TEXT_MAX = 1 << 16 };
 void ks_selftest_config(ks_config *config)
 {
     config->listen = (ks_list){.count = 1, .item = {"127.0.0.1:0"}};
+    config->tls_listen.count = 0;
     config->admin_listen = "";
     config->token_file = "";
     if (config->log_level > KS_LOG_WARN) config->log_level = KS_LOG_WARN;

@@ -58,6 +58,8 @@ static void lines_mean_what_they_say(void **state)
          1000, 16},
         {"s bytes=17", "s", TENANT, "", 17, 0, 0},
         {"s bytes=17k tenant=A_.-9", "s", TENANT, "A_.-9", 17 << 10, 0, 0},
+        {"alice:0123456789abcdef rights=infer", "0123456789abcdef", KS_RIGHT_INFER, "", 0, 0, 0},
+        {"a.b:0123456789:bcdef", "0123456789:bcdef", KS_RIGHTS_ALL, "", 0, 0, 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -70,6 +72,9 @@ static void lines_mean_what_they_say(void **state)
         assert_string_equal(token->text, rows[i].token);
         assert_int_equal(token->length, strlen(rows[i].token));
         assert_string_equal(token->tenant, rows[i].tenant);
+        const char *colon = strchr(rows[i].line, ':');
+        assert_int_equal(strncmp(token->name, colon ? rows[i].line : "default", strlen(token->name)), 0);
+        assert_int_equal(strlen(token->name), colon ? colon - rows[i].line : (long)strlen("default"));
         if (token->rights != rows[i].rights || token->bytes != rows[i].bytes || token->tensors != rows[i].tensors ||
             token->models != rows[i].models)
             fail_msg("%s", rows[i].line);
@@ -102,6 +107,11 @@ static void wrong_lines_are_refused(void **state)
         {"good\r\nbad\x01\r\n", ":2: a token is one line of visible ASCII"},
         {"tab\tbed", "visible ASCII"},
         {"caf\xc3\xa9", "visible ASCII"},
+        {"alice:0123456789abcde", "less than 16 characters"},
+        {"alice:", "less than 16 characters"},
+        {":0123456789abcdef", "no name"},
+        {"a/b:0123456789abcdef", "no name"},
+        {"a23456789012345678901234567890123:0123456789abcdef", "no name"},
         {"s operator", "behind a token"},
         {"s colour=red", "behind a token"},
         {"s rights=", "behind a token"},

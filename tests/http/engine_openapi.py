@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Every example of the OpenAPI document is sent and gives what it says, and the path for bytes is strict: no JSON, no name that
+means nothing, whatever --strict-parameters says.
+
+engine_openapi.py KERNSERVE
+"""
+import base64
+import json
+import struct
+import sys
+import urllib.parse
+
+from daemon import check, cpu_daemon, request, wrongs
+
+INFER, RAW = "/v2/models/{model}/infer", "/v2/models/{model}/raw"
+JSON_RESULTS = {"softmax": [0.0320586, 0.0871443, 0.2368828, 0.6439142], "reduce": [5, 9], "matmul": [1, 2, 3, 4]}
+
+
+def close(got, want):
+    return len(got) == len(want) and all(abs(g - w) < 1e-5 for g, w in zip(got, want))
+
+
+def floats(content_type, body):
+    """The FP32 values of a response: plain bytes, or what stands behind a file's head."""
+    if content_type == "application/x-npy":
+        body = body[10 + struct.unpack("<H", body[8:10])[0]:]
+    elif content_type == "application/x-safetensors":
+        body = body[8 + struct.unpack("<Q", body[:8])[0]:]
+    return struct.unpack("<%df" % (len(body) // 4), body)
+
+
+def examples(daemon, document):
+    operation = document["paths"][INFER]["post"]
+    content = operation["requestBody"]["content"]
+    check(list(content)[0] == "application/json" and list(operation["responses"]["200"]["content"])[0] == "application/json", "JSON comes first")
+    named = content["application/json"]["examples"]
+    check(set(named) == set(JSON_RESULTS), "an example per op:", list(named))
+    with daemon.connect() as connection:
+        for model, example in named.items():
+            answer = connection.ask(request("POST", INFER.format(model=model), [("Content-Type", "application/json")], json.dumps(example["value"]).encode()))
+            check(answer.status == 200 and close(json.loads(answer.body)["outputs"][0]["data"], JSON_RESULTS[model]), model, answer)
+        raws = document["paths"][RAW]["post"]["x-kernserve-examples"]
+        check(len(raws) == 8 and {one["content_type"] for one in raws} == set(document["paths"][RAW]["post"]["requestBody"]["content"]), "an example per op and format", len(raws))
+        for one in raws:
+            for path in (RAW, "/v2/models/{model}/versions/1/raw", INFER):
+                answer = connection.ask(request("POST", path.format(model=one["model"]) + "?" + one["query"], [("Content-Type", one["content_type"])], base64.b64decode(one["body_base64"])))
+                name = (one["model"], one["content_type"], path)
+                check(answer.status == 200 and answer.header("content-type") == one["content_type"] and close(floats(one["content_type"], answer.body), one["values"]), *name, answer)
+
+
+def parameters(daemon, document):
+    """What the document names for bytes is taken, by the op that its description names."""
+    values = {"axis": "0", "log": "true", "scale": "2", "op": "max", "keepdims": "true", "transpose_a": "true", "transpose_b": "false", "alpha": "0.5", "activation": "relu", "precision": "exact"}
+    named = [one for one in document["paths"][RAW]["post"]["parameters"] if one.get("in") == "query"]
+    check({one["name"] for one in named} == set(values), "every parameter of every op:", [one["name"] for one in named])
+    with daemon.connect() as connection:
+        for one in named:
+            check("default" not in one["schema"], one["name"], "would be sent to every op")
+            for op in ("softmax", "reduce", "matmul"):
+                shapes = 2 if op == "matmul" else 1
+                query = "&".join(["shape=2,2"] * shapes + ["datatype=FP32", urllib.parse.urlencode({one["name"]: values[one["name"]]})])
+                status = connection.ask(request("POST", RAW.format(model=op) + "?" + query, (), bytes(16 * shapes))).status
+                check(status == (200 if op + " (preset" in one["description"] else 400), op, one["name"], status)
+
+
+def strict(daemon):
+    body = bytes(16)
+    rows = (("a name that means nothing", "?shape=1,4&axsi=0", (), body, 400, "parameter"), ("a name in a file's query", "?axsi=0", [("Content-Type", "application/x-npy")], body, 400, None),
+            ("JSON", "", [("Content-Type", "application/json")], b"{}", 400, "name"), ("JSON in front", "?shape=1,4", [("Inference-Header-Content-Length", "2")], body, 400, "header_length"),
+            ("OIP raw", "?shape=1,4", [("Inference-Header-Content-Length", "0")], body, 400, "header_length"), ("no shape", "", (), body, 400, "name"))
+    with daemon.connect() as connection:
+        for name, query, headers, sent, status, code in rows:
+            answer = connection.ask(request("POST", "/v2/models/softmax/raw" + query, headers, sent))
+            check(answer.status == status and code in (None, answer.header("kernserve-error")), name, answer, answer.header("kernserve-error"))
+        answer = connection.ask(request("POST", "/v2/models/softmax/raw?shape=1,4", [("Accept", "application/json")], body))
+        check(answer.status == 200 and answer.header("content-type") == "application/octet-stream" and answer.header("kernserve-shape") == "1,4", "bytes, whatever Accept says", answer)
+        check(connection.ask(request("GET", "/v2/models/softmax/raw")).status == 405, "a GET")
+        check(connection.ask(request("POST", "/v2/models/simple/raw?shape=1,16", (), bytes(64))).header("kernserve-error") == "path", "a model that takes JSON alone")
+
+
+with cpu_daemon("--threads", "1", "--strict-parameters", "off", "--compat-models") as daemon:
+    document = json.loads(daemon.get("/openapi.json").body)
+    examples(daemon, document)
+    parameters(daemon, document)
+    strict(daemon)
+    check(daemon.stop() == 0, "the exit code")
+sys.exit(wrongs() > 0)
