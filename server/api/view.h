@@ -36,7 +36,7 @@ typedef struct ks_api_view {
     /* any thread, atomic; the daemon's: */
     const _Atomic int *state; /* ks_state */
     const _Atomic uint64_t *device_faults;
-    const _Atomic int *connections; /* open on data listeners */
+    const _Atomic int *connections;      /* open on data listeners */
     const _Atomic int64_t *tls_expiry_s; /* of the certificate; 0: there is none */
     /* any thread, atomic: */
     _Atomic int warm_done, warm_total;
