@@ -6,7 +6,7 @@
 
 #include "api/plan_text.h"
 
-enum { TOP = 100, TOP_MAX = KS_BOARD_PLACES };
+enum { TOP = 100, TOP_MAX = KS_CATALOG_PLACES };
 
 /* --- collecting --------------------------------------------------------------------------------------------------- */
 
@@ -74,9 +74,9 @@ ks_status ks_plans_collect(const ks_api_view *view, ks_plan_list *out, ks_error 
     int room = 0;
     ks_plan_row row;
     *out = (ks_plan_list){0};
-    for (int w = 0; w < ks_boards_writers(view->boards); w++) {
-        for (int i = 0; i < ks_board_used(view->boards, w); i++) {
-            if (!ks_board_read(view->boards, w, i, &row) || row.counts.jobs == 0) continue;
+    for (int w = 0; w < ks_catalogs_writers(view->catalogs); w++) {
+        for (int i = 0; i < ks_catalog_used(view->catalogs, w); i++) {
+            if (!ks_catalog_read(view->catalogs, w, i, &row) || row.counts.jobs == 0) continue;
             if (add_row(out, &room, &row)) continue;
             ks_plans_free(out);
             return ks_fail(error, KS_MEMORY, "no memory for the plans of all shards");

@@ -7,7 +7,7 @@
 #include "base/config/config.h"
 #include "engine/ceilings.h"
 #include "engine/engine.h"
-#include "engine/plan_board.h"
+#include "engine/plan_catalog.h"
 #include "engine/regions.h"
 #include "observe/metrics.h"
 #include "observe/nvml.h"
@@ -27,7 +27,7 @@ typedef struct ks_api_view {
     ks_timeline *timeline;     /* NULL: none is kept */
     const ks_overlap *overlap; /* NULL: no timeline, or no second listener, whose thread counts it */
     const ks_otlp *otlp;       /* NULL: no spans are exported */
-    const ks_plan_boards *boards;
+    const ks_plan_catalogs *catalogs;
     ks_ceiling_store *ceilings;
     /* the second listener's thread: */
     struct ks_board *board; /* NULL: there is no such listener */
@@ -36,7 +36,7 @@ typedef struct ks_api_view {
     /* any thread, atomic; the daemon's: */
     const _Atomic int *state; /* ks_state */
     const _Atomic uint64_t *device_faults;
-    const _Atomic int *connections; /* open on data listeners */
+    const _Atomic int *connections;      /* open on data listeners */
     const _Atomic int64_t *tls_expiry_s; /* of the certificate; 0: there is none */
     /* any thread, atomic: */
     _Atomic int warm_done, warm_total;
