@@ -42,26 +42,13 @@ void ks_books_trial(ks_engine *engine, const ks_lane_use *use, int64_t total_ns)
     add_record(engine, use, total_ns);
 }
 
-/* "matmul FP16 [64,128] [128,256]" */
-static void add_text(const ks_engine *engine, const ks_plan *plan, const char *path)
-{
-    const ks_spec *spec = &plan->spec;
-    ks_plan_record record = {.text = ""};
-    char dims[KS_RANK_MAX * 21];
-    const size_t most = sizeof record.text;
-    size_t length = (size_t)snprintf(record.text, most, "%s %s", spec->op->name, ks_dtype_name(spec->in[0].dtype));
-    for (int i = ks_next_input(spec, -1); i >= 0 && length < most; i = ks_next_input(spec, i)) {
-        ks_dims_text(&spec->in[i], dims, sizeof dims);
-        length += (size_t)snprintf(record.text + length, most - length, " [%s]", dims);
-    }
-    snprintf(record.kernel, sizeof record.kernel, "%s", plan->kernel_info.kernel);
-    snprintf(record.path, sizeof record.path, "%s", path);
-    ks_timeline_add_plan(engine->options.timeline, plan->id, &record);
-}
-
 void ks_books_plan(const ks_engine *engine, ks_plan *plan, const char *path)
 {
-    if (engine->options.timeline) add_text(engine, plan, path);
+    if (engine->options.timeline) {
+        ks_plan_record record = {.text = ""};
+        ks_spec_text(&plan->spec, record.text);
+        ks_timeline_add_plan(engine->options.timeline, plan->id, &record);
+    }
     if (engine->options.catalog) ks_catalog_put(engine->options.catalog, plan, path);
 }
 
