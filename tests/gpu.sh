@@ -10,6 +10,7 @@
 #              sanitize  the op tests and test_backend under memcheck, racecheck, initcheck and synccheck, the tools side by side
 #              daemon    200 mixed requests at the daemon under memcheck
 #              nvtx      a daemon whose NVTX ranges are counted (gpu/nvtx.py)
+#              occupancy what /plan says of 60 kernels beside Nsight Compute (gpu/occupancy.py)
 #              bench     bench_engine and bench_ops
 #              host      kernserve --self-test, and four times the load (bench/bench_overload.py, needs wrk)
 #              http      the daemon beside a bare server and a Python server (bench/bench_http.sh)
@@ -37,10 +38,10 @@ logs=$build/gpu-logs
 table=() passed=0 failed=0 skipped=0
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(build test cases spills sanitize daemon nvtx bench host http compare matmul ncu)
+[ ${#parts[@]} -gt 0 ] || parts=(build test cases spills sanitize daemon nvtx occupancy bench host http compare matmul ncu)
 for part in "${parts[@]}"; do
     case $part in
-    build | test | cases | spills | sanitize | daemon | nvtx | bench | host | http | compare | matmul | ncu) ;;
+    build | test | cases | spills | sanitize | daemon | nvtx | occupancy | bench | host | http | compare | matmul | ncu) ;;
     *) echo "unknown part: $part (see the head of $0)" >&2 && exit 64 ;;
     esac
 done
@@ -253,6 +254,19 @@ part_nvtx() {
         return 0
     }
     step nvtx python3 -B "$root/tests/gpu/nvtx.py" "$program"
+}
+
+part_occupancy() {
+    local ncu program
+    ncu=$(find_tool ncu) || {
+        note skipped occupancy 0 "ncu is not installed"
+        return 0
+    }
+    program=$(find_program kernserve) || {
+        note skipped occupancy 0 "kernserve is not built"
+        return 0
+    }
+    step occupancy python3 -B "$root/tests/gpu/occupancy.py" "$program" "$ncu"
 }
 
 part_host() {

@@ -189,7 +189,7 @@ operate() {
     begun=$SECONDS
     if ! environment=$("$root/tests/compat/environment.sh" "$root/tests/operate" 2>"$logs/environment-operate.log"); then
         reason=$(tail -n 1 <<<"$environment")
-        for name in "rollout behind Envoy" Prometheus "generated client" manifests "manifests: planted mistakes" "status.json" "status page"; do skip "$name" "$reason"; done
+        for name in "rollout behind Envoy" Prometheus "generated client" "spans to a collector" manifests "manifests: planted mistakes" "status.json" "status page"; do skip "$name" "$reason"; done
         return
     fi
     python=$environment/bin/python
@@ -199,6 +199,7 @@ operate() {
     step "Prometheus" "$python" -B "$root/tests/operate/prometheus.py" "$root/build/kernserve"
     step "status.json" "$python" -B "$root/tests/operate/status.py" "$root/build/kernserve"
     step "status page" "$python" -B "$root/tests/operate/page.py" "$root/build/kernserve"
+    step "spans to a collector" "$python" -B "$root/tests/http/otlp.py" "$root/build/kernserve"
     step "generated client" "$python" -B "$root/tests/operate/generated_client.py" "$root/build/kernserve"
     step "manifests" "$python" -B "$root/tests/operate/manifests.py" "${kserve[@]}"
     step "manifests: planted mistakes" "$python" -B "$root/tests/operate/manifests.py" "${kserve[@]}" --self-test

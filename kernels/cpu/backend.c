@@ -114,6 +114,7 @@ static ks_status cpu_open(const ks_limits *limits, ks_device **out, ks_error *er
     if (!device) return ks_fail(error, KS_MEMORY, "no memory for the CPU device");
     device->limits = *limits;
     device->info.backend = "cpu";
+    ks_cpu_probe_open();
     read_cpu_name(device->info.name, sizeof device->info.name);
     const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
     if (pages > 0 && page_bytes > 0) device->info.memory_bytes = (size_t)pages * (size_t)page_bytes;

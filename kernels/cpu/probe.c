@@ -2,7 +2,7 @@
  *
  * Copies and reads run on one thread, as a lane's work does, between buffers of at least twice the last cache whose pages have
  * all been touched: a copy within a cache, or from a page that was never written, is several times as fast.
- * Threads  any; nothing is shared. */
+ * Threads  any; the size of the caches is fixed by open. */
 #include "cpu/probe.h"
 
 #include <stdio.h>
@@ -34,8 +34,10 @@ static int compare_times(const void *left, const void *right)
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of the last cache; 0: not known. What sysconf says of a virtual machine may be the whole host's. */
-static size_t last_cache_bytes(void)
+static size_t last_cache_bytes; /* 0: not known */
+
+/* What sysconf says of a virtual machine may be the whole host's. */
+void ks_cpu_probe_open(void)
 {
     size_t most = 0;
     for (int i = 0; i < 8; i++) {
@@ -50,7 +52,7 @@ static size_t last_cache_bytes(void)
         if (size > most) most = size;
     }
     const long said = most ? 0 : sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return most ? most : said > 0 ? (size_t)said : 0;
+    last_cache_bytes = most ? most : said > 0 ? (size_t)said : 0;
 }
 
 static int64_t time_copy(unsigned char *to, const unsigned char *from, size_t bytes)
@@ -93,7 +95,7 @@ static double median_rate(int64_t times[RUNS], double bytes)
 static ks_status memory_rates(ks_device *device, size_t most, ks_memory_rates *out, ks_error *error)
 {
     (void)device;
-    const size_t cache = last_cache_bytes(), bytes = 2 * cache > BUFFER_LEAST ? 2 * cache : BUFFER_LEAST;
+    const size_t cache = last_cache_bytes, bytes = 2 * cache > BUFFER_LEAST ? 2 * cache : BUFFER_LEAST;
     if (2 * bytes > most)
         return ks_fail(error, KS_MEMORY, "copies beyond a cache of %zu bytes need 2 x %zu bytes, %zu may be used",
                        cache, bytes, most);

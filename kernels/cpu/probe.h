@@ -3,5 +3,7 @@
 #define KS_CPU_PROBE_H
 #include "kernserve/backend.h"
 
+/* Once, before any other call: asks the system for what may not be had later, when no descriptor is left. */
+void ks_cpu_probe_open(void);
 extern const ks_probe ks_cpu_probe;
 #endif

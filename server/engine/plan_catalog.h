@@ -7,6 +7,7 @@
 #ifndef KS_PLAN_CATALOG_H
 #define KS_PLAN_CATALOG_H
 #include <stdatomic.h>
+#include <stddef.h>
 
 #include "kernserve/backend.h"
 
@@ -55,17 +56,24 @@ ks_plan_catalog *ks_catalogs_writer(ks_plan_catalogs *catalogs, int index);
 void ks_catalog_put(ks_plan_catalog *catalog, ks_plan *plan, const char *path);
 void ks_catalog_take(ks_plan_catalog *catalog, ks_plan *plan); /* the plan is about to go */
 
+#define KS_PLACE_COUNT(place, field) (&(place)->counts[offsetof(ks_plan_counts, field) / sizeof(uint64_t)])
+
+static inline void ks_place_add(_Atomic uint64_t *count, uint64_t more)
+{
+    atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + more, memory_order_relaxed);
+}
+
 /* A batch of the plan is done: plain stores. */
 static inline void ks_catalog_count(const ks_plan *plan, const ks_batch *batch)
 {
-    if (!plan->place) return;
-    _Atomic uint64_t *counts = plan->place->counts;
-    const bool timed = batch->kernel_ns >= 0;
-    const uint64_t more[KS_COUNTS_WORDS] = {1, (uint64_t)batch->count, batch->graph == KS_GRAPH_HIT,
-                                            timed ? (uint64_t)batch->count : 0, timed ? (uint64_t)batch->kernel_ns : 0};
-    for (int i = 0; i < (int)KS_COUNTS_WORDS; i++)
-        atomic_store_explicit(&counts[i], atomic_load_explicit(&counts[i], memory_order_relaxed) + more[i],
-                              memory_order_relaxed);
+    ks_plan_place *place = plan->place;
+    if (!place) return;
+    ks_place_add(KS_PLACE_COUNT(place, launches), 1);
+    ks_place_add(KS_PLACE_COUNT(place, jobs), (uint64_t)batch->count);
+    if (batch->graph == KS_GRAPH_HIT) ks_place_add(KS_PLACE_COUNT(place, graph_hits), 1);
+    if (batch->kernel_ns < 0) return;
+    ks_place_add(KS_PLACE_COUNT(place, timed_jobs), (uint64_t)batch->count);
+    ks_place_add(KS_PLACE_COUNT(place, timed_ns), (uint64_t)batch->kernel_ns);
 }
 
 /* Any thread. How many places of a catalog have been in use; what stands in one: false: nothing. */

@@ -18,11 +18,11 @@
 #include "cpu/reference.h"
 #include "kernserve/op.h"
 
-#if KS_HAVE_ONEDNN
+#ifdef KS_HAVE_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
 #endif
 
-#if KS_HAVE_ONEDNN && DNNL_VERSION_MAJOR == 2
+#if defined(KS_HAVE_ONEDNN) && DNNL_VERSION_MAJOR == 2
 
 enum { REPEATS_LEAST = 5, REPEATS_MOST = 2000, THREADS_MAX = 64 };
 static const int64_t ENOUGH_NS = 100000000;

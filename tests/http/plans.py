@@ -10,6 +10,7 @@ import io
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 
 from daemon import Daemon, Remote, check, comes_to, metric, request, wrongs
@@ -174,6 +175,19 @@ def command(daemon, path):
     check(nobody.returncode == 71 and "nothing listens" in nobody.stderr and not nobody.stdout, nobody)
 
 
+def with_token(path):
+    """The command sends the first token of the daemon's file; without it, it is refused."""
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write("a-token-of-sixteen-bytes-and-more\nanother-token-of-sixteen-bytes\n")
+        file.flush()
+        with Daemon(path, "--threads", "1", "--pinned-bytes", "64M", "--backend", "cpu", "--token-file", file.name) as daemon:
+            ask = [path, "--admin-listen", "127.0.0.1:%d" % daemon.admin_port, "--plans"]
+            good = subprocess.run([*ask, "--token-file", file.name], capture_output=True, text=True, timeout=30)
+            check(good.returncode == 0 and good.stdout.startswith("op "), good)
+            bare = subprocess.run(ask, capture_output=True, text=True, timeout=30)
+            check(bare.returncode == 71 and "status 401" in bare.stderr, bare)
+
+
 def one_start(path, options, first):
     """Plans above what their device can do."""
     with Daemon(path, "--threads", "2", "--pinned-bytes", "64M", *options) as daemon:
@@ -212,6 +226,7 @@ def main():
             if not above:
                 break
         check(not above, "better than the device can do", above)
+    with_token(path)
     ours = theirs = 0
     for _ in range(NOISE):  # the best of each: other work only lowers both
         ours, theirs = map(max, copy_rates(path), (ours, theirs))

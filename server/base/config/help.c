@@ -69,7 +69,7 @@ static void print_group(ks_group group, bool all)
     for (int i = 0; i < KS_COMMANDS; i++) {
         if (ks_commands[i].group != group) continue;
         snprintf(form, sizeof form, "--%s%s", ks_commands[i].name, ks_commands[i].form);
-        if (!all && ks_commands[i].rank == KS_RANK_REST) continue;
+        if (!all && !(ks_commands[i].rank & KS_RANK_BASIC)) continue;
         if (!all) print_basic(form, ks_commands[i].help, "");
         if (all) printf("  %s\n", form);
         if (all) ks_print_wrapped(INDENT, ks_commands[i].help, "");
@@ -77,7 +77,7 @@ static void print_group(ks_group group, bool all)
     for (int i = 0; i < KS_OPTIONS; i++) {
         const ks_option *option = &ks_options[i];
         char text[KS_RANGE_TEXT_MAX];
-        if (option->group != group || (!all && option->rank == KS_RANK_REST)) continue;
+        if (option->group != group || (!all && !(option->rank & KS_RANK_BASIC))) continue;
         write_form(option, all, form);
         if (all) {
             ks_option_write_range(option, text);

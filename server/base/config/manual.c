@@ -217,7 +217,7 @@ static void print_basic_options(void)
     for (int i = 0; i < KS_OPTIONS; i++) {
         const ks_option *option = &ks_options[i];
         const char *value = ks_option_placeholder(option);
-        if (option->rank == KS_RANK_REST) continue;
+        if (!(option->rank & KS_RANK_BASIC)) continue;
         printf(".It Fl -%s%s%s\n", option->name, *value ? " Ar " : "", value);
         print_sentences(option->help);
     }

@@ -35,10 +35,10 @@ void ks_config_sample(void)
          "# does. More on each key: kernserve.conf(5).");
     print_heading("what most hosts change");
     for (int i = 0; i < KS_OPTIONS; i++)
-        if (ks_options[i].rank == KS_RANK_TOP) print_key(&ks_options[i]);
+        if (ks_options[i].rank & KS_RANK_FIRST) print_key(&ks_options[i]);
     for (int group = 0; group < KS_GROUP_COMMANDS; group++) {
         print_heading(ks_group_titles[group]);
         for (int i = 0; i < KS_OPTIONS; i++)
-            if ((int)ks_options[i].group == group && ks_options[i].rank != KS_RANK_TOP) print_key(&ks_options[i]);
+            if ((int)ks_options[i].group == group && !(ks_options[i].rank & KS_RANK_FIRST)) print_key(&ks_options[i]);
     }
 }

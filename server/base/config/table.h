@@ -18,8 +18,8 @@ typedef enum ks_option_kind {
 typedef enum ks_group { KS_GROUP_LISTEN, KS_GROUP_DEVICE, KS_GROUP_LIMITS, KS_GROUP_LIFE, KS_GROUP_COMMANDS } ks_group;
 enum { KS_GROUPS = KS_GROUP_COMMANDS + 1 };
 
-/* TOP: of the few that most hosts change, first in the sample file; BASIC and TOP: on the screen of -h. */
-typedef enum ks_rank { KS_RANK_REST, KS_RANK_BASIC, KS_RANK_TOP } ks_rank;
+/* BASIC: on the screen of -h; FIRST: of the few that most hosts change, first in the sample file; TOP: both. */
+typedef enum ks_rank { KS_RANK_REST, KS_RANK_BASIC = 1, KS_RANK_FIRST = 2, KS_RANK_TOP = 3 } ks_rank;
 
 typedef struct ks_option {
     ks_option_kind kind;

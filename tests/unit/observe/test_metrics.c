@@ -242,7 +242,13 @@ static void the_number_of_series_is_known(void **state)
     (void)state;
     /* A histogram's lines: buckets, +Inf, count, sum. Of 3 operations the counters and the duration are there from the start;
      * a model's first request brings what is missing of it. */
-    enum { HISTOGRAM = KS_BOUNDS + 3, COUNTERS = KS_FORMAT_LABELS * KS_OUTCOMES, KERNELS = 3, SERIES_MAX = 450, BYTES_MAX = 45000 };
+    enum {
+        HISTOGRAM = KS_BOUNDS + 3,
+        COUNTERS = KS_FORMAT_LABELS * KS_OUTCOMES,
+        KERNELS = 3,
+        SERIES_MAX = 450,
+        BYTES_MAX = 45000
+    };
     const long idle = series();
     char *page = page_text(false);
     assert_in_range(strlen(page), 1, BYTES_MAX);
