@@ -188,7 +188,7 @@ uint64_t ks_board_refused(const ks_board *board, const char *code)
 int ks_board_plans(const ks_board *board, ks_plan_list *out)
 {
     ks_error ignored;
-    if (ks_plans_collect(board->view, out, &ignored) != KS_OK) return 0; /* no memory: the others are shown */
+    if (ks_plans_collect(board->view, out, &ignored) != KS_OK) return 0; /* no memory: all else is shown */
     ks_plans_sort(board->view, out, KS_PLANS_BY_TIME);
     return out->count < KS_BOARD_PLANS ? out->count : KS_BOARD_PLANS;
 }
