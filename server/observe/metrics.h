@@ -144,7 +144,7 @@ typedef struct ks_document {
     int shards;
     uint64_t device_faults;
     double copy_gbs, tflops[KS_DTYPE_COUNT]; /* the device at best; 0: not known */
-    int64_t tls_expiry_s; /* 0: no certificate */
+    int64_t tls_expiry_s;                    /* 0: no certificate */
 #define VALUE(id, ...) uint64_t id;
 #include "observe/metrics.def"
     bool openmetrics, triton;                     /* not both */

@@ -334,6 +334,11 @@ def cpu_daemon(*options):
     return Daemon(daemon_path(), "--backend", "cpu", "--pinned-bytes", "64M", *options)
 
 
+def measured(daemon):
+    """Once the second listener's thread has measured the device, which takes the daemon's processor time after it is ready."""
+    check(comes_to(lambda: "\nkernserve_ceiling_copy_bytes_per_second " in daemon.metrics(), True), "the device has not been measured")
+
+
 def comes_to(read, wanted, seconds=DEADLINE_S):
     """What read() gives in the end: as soon as it is what is wanted, or when the time is over."""
     end = time.monotonic() + seconds

@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 
-from daemon import check, comes_to, cpu_daemon, wrongs
+from daemon import check, comes_to, cpu_daemon, measured, wrongs
 
 SECONDS = 3.2
 
@@ -30,6 +30,7 @@ def lines(daemon, second):
 def main():
     with cpu_daemon("--threads", "1") as daemon:
         pid = daemon.process.pid
+        measured(daemon)
         usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (daemon.descriptors() + 2, usual[1]))
         before, begun = cpu_seconds(pid), time.monotonic()

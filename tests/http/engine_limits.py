@@ -9,7 +9,7 @@ import struct
 import sys
 import time
 
-from daemon import comes_to, cpu_daemon, metric, random_values, read_answer, row_request, seed
+from daemon import comes_to, cpu_daemon, measured, metric, random_values, read_answer, row_request, seed
 
 CHUNKS = 65536
 
@@ -109,6 +109,7 @@ def no_descriptors(generator):
         head, body = row_request(random_values(generator, 256))
         kept = daemon.dial()
         assert exchange(kept, head + body)[2] == body
+        measured(daemon)
         # prlimit lets the limit fall below what is open: then no new descriptor can be had.
         limits = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (daemon.descriptors(), limits[1]))
