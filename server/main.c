@@ -314,13 +314,13 @@ static int open_counters(ks_server *server)
     if (server->config.timeline > 0) daemon->timeline = ks_timeline_open(daemon->shards, (int)server->config.timeline);
     ks_memory memory;
     ks_defaults_memory(&memory);
-    daemon->boards = ks_boards_open(daemon->shards);
+    daemon->catalogs = ks_catalogs_open(daemon->shards);
     daemon->ceilings = ks_ceilings_open(daemon->backend, daemon->device, memory.bytes / 8);
     daemon->engine.budget = daemon->budget;
     daemon->addresses = ks_addresses_open((int)server->config.connections + KS_ARRIVALS_MOST);
     daemon->room_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (!daemon->budget || !daemon->metrics || (server->config.timeline > 0 && !daemon->timeline) || !daemon->boards ||
-        !daemon->ceilings || !daemon->addresses || daemon->room_fd < 0)
+    if (!daemon->budget || !daemon->metrics || (server->config.timeline > 0 && !daemon->timeline) ||
+        !daemon->catalogs || !daemon->ceilings || !daemon->addresses || daemon->room_fd < 0)
         return fail(KS_EXIT_SYSTEM, "out of memory for counters");
     return KS_EXIT_OK;
 }
@@ -445,7 +445,7 @@ static void close_all(ks_server *server)
     ks_metrics_close(&daemon->metrics);
     ks_otlp_close(&daemon->otlp);
     ks_timeline_close(&daemon->timeline);
-    ks_boards_close(&daemon->boards);
+    ks_catalogs_close(&daemon->catalogs);
     ks_ceilings_close(&daemon->ceilings);
     ks_addresses_close(&daemon->addresses);
     if (daemon->room_fd >= 0) close(daemon->room_fd);

@@ -138,6 +138,9 @@ size_t ks_spec_written_bytes(const ks_spec *spec);
 /* Copies what is in use, and compares it: the same work, at the same places. Outputs but for their places follow from the rest. */
 void ks_spec_copy(ks_spec *to, const ks_spec *from);
 bool ks_spec_same(const ks_spec *a, const ks_spec *b);
+/* "matmul FP16 [64,128] [128,256]": operation, datatype, inputs' dimensions; terminated, a longer text is cut. */
+enum { KS_SPEC_TEXT_MAX = 112 };
+void ks_spec_text(const ks_spec *spec, char out[KS_SPEC_TEXT_MAX]);
 
 /* Whether an input is there; the next one that is, behind `after` (-1 at first); -1: none. */
 static inline bool ks_has_input(const ks_spec *spec, int input)

@@ -1,5 +1,6 @@
 #include "kernserve/op.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char *ks_output_name(int output)
@@ -123,4 +124,15 @@ bool ks_spec_same(const ks_spec *a, const ks_spec *b)
     for (int i = 0; i < a->outputs; i++)
         if (a->out[i].offset != b->out[i].offset) return false;
     return true;
+}
+
+void ks_spec_text(const ks_spec *spec, char out[KS_SPEC_TEXT_MAX])
+{
+    char dims[KS_RANK_MAX * 21];
+    const size_t most = KS_SPEC_TEXT_MAX;
+    size_t length = (size_t)snprintf(out, most, "%s %s", spec->op->name, ks_dtype_name(spec->in[0].dtype));
+    for (int i = ks_next_input(spec, -1); i >= 0 && length < most; i = ks_next_input(spec, i)) {
+        ks_dims_text(&spec->in[i], dims, sizeof dims);
+        length += (size_t)snprintf(out + length, most - length, " [%s]", dims);
+    }
 }

@@ -2,7 +2,7 @@
 #ifndef KS_PLAN_TEXT_H
 #define KS_PLAN_TEXT_H
 #include "base/text.h"
-#include "engine/plan_board.h"
+#include "engine/plan_catalog.h"
 #include "observe/roofline.h"
 
 /* What a plan's figures come to, on its device. */

@@ -4,9 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/plan_text.h"
-
-enum { TOP = 100, TOP_MAX = KS_BOARD_PLACES };
+enum { TOP = 100, TOP_MAX = KS_CATALOG_PLACES };
 
 /* --- collecting --------------------------------------------------------------------------------------------------- */
 
@@ -74,9 +72,9 @@ ks_status ks_plans_collect(const ks_api_view *view, ks_plan_list *out, ks_error 
     int room = 0;
     ks_plan_row row;
     *out = (ks_plan_list){0};
-    for (int w = 0; w < ks_boards_writers(view->boards); w++) {
-        for (int i = 0; i < ks_board_used(view->boards, w); i++) {
-            if (!ks_board_read(view->boards, w, i, &row) || row.counts.jobs == 0) continue;
+    for (int w = 0; w < ks_catalogs_writers(view->catalogs); w++) {
+        for (int i = 0; i < ks_catalog_used(view->catalogs, w); i++) {
+            if (!ks_catalog_read(view->catalogs, w, i, &row) || row.counts.jobs == 0) continue;
             if (add_row(out, &room, &row)) continue;
             ks_plans_free(out);
             return ks_fail(error, KS_MEMORY, "no memory for the plans of all shards");
@@ -99,6 +97,13 @@ static void ceilings_of(const ks_api_view *view, const ks_plan_row *row, ks_ceil
     ks_ceilings_read(view->ceilings, row->facts.spec.in[0].dtype, out);
 }
 
+ks_plan_figures ks_plans_figures(const ks_api_view *view, const ks_plan_row *row)
+{
+    ks_ceilings ceilings;
+    ceilings_of(view, row, &ceilings);
+    return ks_plan_figures_of(row, view->device_info, &ceilings);
+}
+
 typedef struct sort_key {
     double key; /* the largest first */
     int index;
@@ -114,9 +119,7 @@ static double key_of(const ks_api_view *view, const ks_plan_row *row, ks_plans_o
 {
     if (order == KS_PLANS_BY_TIME) return (double)row->counts.timed_ns;
     if (order == KS_PLANS_BY_LAUNCHES) return (double)row->counts.launches;
-    ks_ceilings ceilings;
-    ceilings_of(view, row, &ceilings);
-    const double share = ks_plan_figures_of(row, view->device_info, &ceilings).share;
+    const double share = ks_plans_figures(view, row).share;
     return share > 0 ? -share : -1e9;
 }
 
@@ -185,17 +188,19 @@ static ks_status read_query(const char *query, plans_query *out, ks_error *error
     return KS_OK;
 }
 
-static void put_row(const ks_api_view *view, const ks_plan_row *row, bool csv, ks_text *out)
+void ks_plans_open_row(const ks_api_view *view, const ks_plan_row *row, ks_text *out)
 {
     ks_ceilings ceilings;
     ceilings_of(view, row, &ceilings);
-    if (csv) {
-        ks_plan_csv(out, row, view->device_info, &ceilings);
-        return;
-    }
     ks_plan_json(out, row->facts.spec.op->name, row, view->device_info, &ceilings);
     ks_plan_json_counts(out, &row->counts);
-    ks_text_puts(out, "}");
+}
+
+static void put_csv_row(const ks_api_view *view, const ks_plan_row *row, ks_text *out)
+{
+    ks_ceilings ceilings;
+    ceilings_of(view, row, &ceilings);
+    ks_plan_csv(out, row, view->device_info, &ceilings);
 }
 
 ks_status ks_plans_write(const ks_api_view *view, const char *query, bool csv, ks_text *out, ks_error *error)
@@ -211,8 +216,13 @@ ks_status ks_plans_write(const ks_api_view *view, const char *query, bool csv, k
     else
         ks_text_printf(out, "{\"plans_total\":%d,\"plans\":[", list.count);
     for (int i = 0; i < list.count && i < asked.top; i++) {
-        if (i > 0 && !csv) ks_text_puts(out, ",");
-        put_row(view, &list.row[i], csv, out);
+        if (csv) {
+            put_csv_row(view, &list.row[i], out);
+            continue;
+        }
+        if (i > 0) ks_text_puts(out, ",");
+        ks_plans_open_row(view, &list.row[i], out);
+        ks_text_puts(out, "}");
     }
     if (!csv) ks_text_puts(out, "]}");
     ks_plans_free(&list);

@@ -1,6 +1,7 @@
 /* What has run: the plans of all shards, merged. Any thread. */
 #ifndef KS_API_PLANS_H
 #define KS_API_PLANS_H
+#include "api/plan_text.h"
 #include "api/view.h"
 #include "base/text.h"
 
@@ -20,6 +21,10 @@ typedef struct ks_plan_list {
 ks_status ks_plans_collect(const ks_api_view *view, ks_plan_list *out, ks_error *error);
 void ks_plans_sort(const ks_api_view *view, ks_plan_list *list, ks_plans_order order);
 void ks_plans_free(ks_plan_list *list);
+
+/* A plan's object as in /v2/plans, left open for more; what it comes to. Both ask for ceilings that are not known. */
+void ks_plans_open_row(const ks_api_view *view, const ks_plan_row *row, ks_text *out);
+ks_plan_figures ks_plans_figures(const ks_api_view *view, const ks_plan_row *row);
 
 /* The document /v2/plans. query: raw, top=N and sort=time|share|launches. KS_PARAMETER, KS_MEMORY. */
 ks_status ks_plans_write(const ks_api_view *view, const char *query, bool csv, ks_text *out, ks_error *error);

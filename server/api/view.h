@@ -7,7 +7,7 @@
 #include "base/config/config.h"
 #include "engine/ceilings.h"
 #include "engine/engine.h"
-#include "engine/plan_board.h"
+#include "engine/plan_catalog.h"
 #include "engine/regions.h"
 #include "observe/metrics.h"
 #include "observe/nvml.h"
@@ -27,7 +27,7 @@ typedef struct ks_api_view {
     ks_timeline *timeline;     /* NULL: none is kept */
     const ks_overlap *overlap; /* NULL: no timeline, or no second listener, whose thread counts it */
     const ks_otlp *otlp;       /* NULL: no spans are exported */
-    const ks_plan_boards *boards;
+    const ks_plan_catalogs *catalogs;
     ks_ceiling_store *ceilings;
     /* the second listener's thread: */
     struct ks_board *board; /* NULL: there is no such listener */

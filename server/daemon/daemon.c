@@ -27,7 +27,7 @@ void ks_daemon_fill_api(ks_daemon *daemon)
     api->regions = daemon->regions;
     api->metrics = daemon->metrics;
     api->timeline = daemon->timeline;
-    api->boards = daemon->boards;
+    api->catalogs = daemon->catalogs;
     api->ceilings = daemon->ceilings;
     api->otlp = daemon->otlp;
     api->shards = daemon->shards;

@@ -24,7 +24,7 @@ typedef struct ks_daemon {
     ks_regions *regions;        /* NULL: client shared memory is off */
     ks_metrics *metrics;        /* writers: shards, then the admin thread */
     ks_timeline *timeline;      /* writers: shards; NULL: none is kept */
-    ks_plan_boards *boards;     /* writers: shards */
+    ks_plan_catalogs *catalogs; /* writers: shards */
     ks_ceiling_store *ceilings; /* measured by the admin thread */
     ks_otlp *otlp;              /* writers: shards; NULL: no spans are exported */
     ks_engine_options engine;   /* of each shard, all but wake_fd: slot classes, lanes, queue, plan cache */

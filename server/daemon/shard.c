@@ -311,7 +311,7 @@ static ks_status open_engine(ks_shard *shard, ks_error *error)
     ks_engine_options options = shard->daemon->engine;
     options.wake_fd = shard->wake_fd;
     if (shard->daemon->timeline) options.timeline = ks_timeline_writer(shard->daemon->timeline, shard->index);
-    options.board = ks_boards_writer(shard->daemon->boards, shard->index);
+    options.catalog = ks_catalogs_writer(shard->daemon->catalogs, shard->index);
     ks_status status = ks_engine_open(&options, &shard->engine, error);
     if (status == KS_OK) ks_view_engine(&shard->daemon->api, shard->index, shard->engine);
     return status;

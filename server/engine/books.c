@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "engine/engine_core.h"
-#include "engine/plan_board.h"
+#include "engine/plan_catalog.h"
 #include "observe/timeline.h"
 
 static uint64_t add_record(const ks_engine *engine, const ks_lane_use *use, int64_t total_ns)
@@ -26,7 +26,7 @@ void ks_books_launch(ks_engine *engine, const ks_lane_use *use, int64_t total_ns
     const ks_batch *batch = &use->batch;
     const ks_plan *plan = batch->plan;
     const uint64_t number = add_record(engine, use, total_ns);
-    ks_board_count(plan, batch);
+    ks_catalog_count(plan, batch);
     for (int i = 0; i < batch->count; i++) use->jobs[i]->launch = number;
     if (!plan->mapped) {
         ks_counter_add(KS_COUNTER(engine, h2d_bytes), (uint64_t)batch->count * plan->in_bytes);
@@ -42,27 +42,14 @@ void ks_books_trial(ks_engine *engine, const ks_lane_use *use, int64_t total_ns)
     add_record(engine, use, total_ns);
 }
 
-/* "matmul FP16 [64,128] [128,256]" */
-static void add_text(const ks_engine *engine, const ks_plan *plan, const char *path)
-{
-    const ks_spec *spec = &plan->spec;
-    ks_plan_record record = {.text = ""};
-    char dims[KS_RANK_MAX * 21];
-    const size_t most = sizeof record.text;
-    size_t length = (size_t)snprintf(record.text, most, "%s %s", spec->op->name, ks_dtype_name(spec->in[0].dtype));
-    for (int i = ks_next_input(spec, -1); i >= 0 && length < most; i = ks_next_input(spec, i)) {
-        ks_dims_text(&spec->in[i], dims, sizeof dims);
-        length += (size_t)snprintf(record.text + length, most - length, " [%s]", dims);
-    }
-    snprintf(record.kernel, sizeof record.kernel, "%s", plan->kernel_info.kernel);
-    snprintf(record.path, sizeof record.path, "%s", path);
-    ks_timeline_add_plan(engine->options.timeline, plan->id, &record);
-}
-
 void ks_books_plan(const ks_engine *engine, ks_plan *plan, const char *path)
 {
-    if (engine->options.timeline) add_text(engine, plan, path);
-    if (engine->options.board) ks_board_put(engine->options.board, plan, path);
+    if (engine->options.timeline) {
+        ks_plan_record record = {.text = ""};
+        ks_spec_text(&plan->spec, record.text);
+        ks_timeline_add_plan(engine->options.timeline, plan->id, &record);
+    }
+    if (engine->options.catalog) ks_catalog_put(engine->options.catalog, plan, path);
 }
 
 ks_shard_timeline *ks_engine_timeline(const ks_engine *engine)

@@ -41,7 +41,7 @@ typedef struct ks_engine_options {
     bool scrub;        /* clear a slot's used bytes when it is not taken again soon */
     int wake_fd;       /* the shard's eventfd */
     struct ks_shard_timeline *timeline; /* this shard is its writer; NULL: none is kept */
-    struct ks_plan_board *board;        /* likewise: its plans, for other threads; NULL: they are not shown */
+    struct ks_plan_catalog *catalog;    /* likewise: its plans, for other threads; NULL: they are not shown */
     ks_tunes *tunes;                    /* what tuning found, of the whole daemon; NULL: plans run as prepare picks */
     bool tune_live;                     /* plans in use are tuned in idle turns */
 } ks_engine_options;

@@ -83,7 +83,7 @@ void ks_books_plan(const ks_engine *engine, ks_plan *plan, const char *path);
 
 /* graphs.c */
 void ks_graphs_launched(ks_engine *engine, int lane, int64_t now_ns); /* books the batch's hit or miss */
-void ks_graphs_forget(void *engine, ks_plan *plan);    /* ks_plan_forget_fn: the plan's board place goes, too */
+void ks_graphs_forget(void *engine, ks_plan *plan); /* ks_plan_forget_fn: the plan's place in the catalog goes, too */
 void ks_graphs_drop(ks_engine *engine, ks_plan *plan); /* all of them; the plan stays */
 /* Captures one bucket on a free lane. false: it cannot be now; the plan is marked. */
 bool ks_graphs_make(ks_engine *engine, ks_plan *plan, int lane, int bucket);

@@ -3,7 +3,7 @@
  * A launch that found no graph sets a bit in plan->wanted for its lane and bucket; a turn's end makes at most one of
  * them. A plan that cannot be captured goes on as plain launches and is tried again after RETRY_NS. */
 #include "engine/engine_core.h"
-#include "engine/plan_board.h"
+#include "engine/plan_catalog.h"
 
 #include <assert.h>
 
@@ -54,7 +54,7 @@ void ks_graphs_forget(void *context, ks_plan *plan)
 {
     ks_engine *engine = context;
     forget(engine, plan);
-    if (engine->options.board) ks_board_take(engine->options.board, plan);
+    if (engine->options.catalog) ks_catalog_take(engine->options.catalog, plan);
 }
 
 void ks_graphs_drop(ks_engine *engine, ks_plan *plan)

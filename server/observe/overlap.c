@@ -27,7 +27,6 @@ struct ks_overlap {
     int count;
     span *spans; /* of the look under way: 3 * LOOK_MOST */
     int span_count;
-    ks_plan_uses *plans;
     /* any thread: */
     _Atomic uint64_t cells[CELLS];
 };
@@ -146,7 +145,6 @@ static int64_t gather(ks_overlap *o, int shard, uint64_t most)
         add_span(o, H2D, &at_ns, r.h2d_ns);
         add_span(o, COMPUTE, &at_ns, r.compute_ns);
         add_span(o, D2H, &at_ns, r.d2h_ns);
-        ks_plan_uses_add(o->plans, o->timeline, shard, &r);
     }
     o->seen[shard] = last;
     return lost > 0 && since_ns == o->looked_ns ? INT64_MAX : since_ns; /* none is here: nothing is known */
@@ -186,8 +184,7 @@ ks_overlap *ks_overlap_open(const ks_timeline *timeline, int shards, int64_t now
     o->seen = calloc((size_t)shards, sizeof *o->seen);
     o->marks = calloc(OVERLAP_MARKS, sizeof *o->marks);
     o->spans = calloc(3 * LOOK_MOST, sizeof *o->spans);
-    o->plans = ks_plan_uses_open();
-    if (!o->seen || !o->marks || !o->spans || !o->plans) {
+    if (!o->seen || !o->marks || !o->spans) {
         ks_overlap_close(&o);
         return NULL;
     }
@@ -201,7 +198,6 @@ void ks_overlap_close(ks_overlap **overlap)
 {
     ks_overlap *o = *overlap;
     if (!o) return;
-    ks_plan_uses_close(&o->plans);
     free(o->seen);
     free(o->marks);
     free(o->spans);
@@ -212,9 +208,4 @@ void ks_overlap_close(ks_overlap **overlap)
 void ks_overlap_read(const ks_overlap *o, ks_overlap_sums *out)
 {
     for (int i = 0; i < CELLS; i++) ((uint64_t *)out)[i] = atomic_load_explicit(&o->cells[i], memory_order_relaxed);
-}
-
-const ks_plan_uses *ks_overlap_plans(const ks_overlap *o)
-{
-    return o->plans;
 }

@@ -1,14 +1,13 @@
 /* When the device's engines were busy, and which of them at the same time: the launch records of all lanes of the daemon, merged
  * on one axis of time.
  *
- * Owns     the axis, OVERLAP_MARKS changes of it, and what is known of each plan (plan_use.h).
+ * Owns     the axis, OVERLAP_MARKS changes of it.
  * Limits   a ring that is written over between two looks has lost records: they are counted, and the time that they may have covered
  *          is not observed; nothing is counted in it. A look reads at most LOOK_MOST records.
  * Threads  ks_overlap_look, one; ks_overlap_read, any.
  * Units    ns of CLOCK_MONOTONIC. A library's kernels leave no stamps: all of their time is compute. */
 #ifndef KS_OVERLAP_H
 #define KS_OVERLAP_H
-#include "observe/plan_use.h"
 #include "observe/timeline.h"
 
 /* X(cell, label): times that were busy, on any lane; on some engine; */
@@ -35,5 +34,4 @@ void ks_overlap_close(ks_overlap **overlap);
 /* Counts the launches that ended since the last look. */
 void ks_overlap_look(ks_overlap *overlap, int64_t now_ns);
 void ks_overlap_read(const ks_overlap *overlap, ks_overlap_sums *out);
-const ks_plan_uses *ks_overlap_plans(const ks_overlap *overlap); /* for the thread that looks */
 #endif

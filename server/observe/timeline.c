@@ -41,7 +41,8 @@ ks_timeline *ks_timeline_open(int writers, int launches)
     for (int i = 0; i < writers && all; i++) {
         ks_shard_timeline *shard = &timeline->shard[i];
         all = ks_ring_open(&shard->launches, records, LAUNCH_WORDS) &&
-              ks_ring_open(&shard->requests, records / 4, REQUEST_WORDS) && ks_ring_open(&shard->plans, PLANS, PLAN_WORDS) &&
+              ks_ring_open(&shard->requests, records / 4, REQUEST_WORDS) &&
+              ks_ring_open(&shard->plans, PLANS, PLAN_WORDS) &&
               ks_ring_open(&shard->slow, KS_SLOW_RECORDS, REQUEST_WORDS);
         shard->slow_ns = INT64_MAX;
     }

@@ -16,7 +16,7 @@
 typedef struct ks_timeline ks_timeline;             /* of the daemon */
 typedef struct ks_shard_timeline ks_shard_timeline; /* of one writer */
 
-enum { KS_PLAN_TEXT_MAX = 112, KS_PLAN_PATH_MAX = 16, KS_TRACED_ID_MAX = 40 };
+enum { KS_TRACED_ID_MAX = 40 };
 
 /* A launch that ended well. h2d, compute and d2h follow each other from launched_ns on. */
 typedef struct ks_launch_record {
@@ -37,11 +37,9 @@ typedef struct ks_request_record {
     char request_id[KS_TRACED_ID_MAX];          /* terminated; a longer one is cut */
 } ks_request_record;
 
-/* What a plan's launches do; texts are terminated, a longer one is cut. */
+/* What a plan's launches do. */
 typedef struct ks_plan_record {
-    char text[KS_PLAN_TEXT_MAX]; /* operation, datatype, shapes */
-    char kernel[KS_KERNEL_NAME]; /* as in ks_kernel_info */
-    char path[KS_PLAN_PATH_MAX]; /* to the device */
+    char text[KS_SPEC_TEXT_MAX]; /* ks_spec_text's */
 } ks_plan_record;
 
 /* A record in its ring is its number and then its words; number 0 while it is being written. */
@@ -104,7 +102,7 @@ static inline void ks_timeline_add_request(ks_shard_timeline *shard, const ks_re
     if (record->answered_ns - record->first_ns >= atomic_load_explicit(&shard->slow_ns, memory_order_relaxed))
         ks_timeline_add_slow(shard, record);
 }
-/* A plan was made, or has another kernel now. */
+/* A plan was made. */
 void ks_timeline_add_plan(ks_shard_timeline *shard, uint64_t plan, const ks_plan_record *record);
 
 /* Any thread. The number of the last one; 0: none yet. */

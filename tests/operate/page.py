@@ -7,7 +7,7 @@ page.py KERNSERVE [--keep FOLDER]    with the Python of requirements.txt. Exit c
     overflow, and axe finds nothing wrong (of a planted fault it does)
   - the figures of the page, drawn by script and written by the daemon, are those of status.json
   - names of clients stay text; the policy's hashes let the script run, and no other
-  - a daemon that ends and comes back is seen to be away, and back; a thousand plans and 4,000 launches are drawn in 100 ms
+  - a daemon that ends and comes back is seen to be away, and back; the roofline has a point for each plan with figures, and none before the ceilings are known; a thousand plans and 4,000 launches are drawn in 100 ms
 Screenshots are kept in FOLDER, preset: status-page beside KERNSERVE.
 """
 
@@ -102,6 +102,7 @@ def looks(browser, url, keep):
             p.page.wait_for_timeout(1200)
             check(p.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), what, "is wider than its window")
             check(len(p.page.query_selector_all("#chart .bar")) > 0, what, "no bar in the timeline")
+            check(len(p.page.query_selector_all("#roof .dot")) > 0, what, "no point in the roofline")
             check(p.page.query_selector("img") is None, what, "a client's name became an element")
             p.page.screenshot(path=os.path.join(keep, what + ".png"), full_page=True)
             p.page.click("#pause")
@@ -134,8 +135,13 @@ def expected(document):
     known = lambda values: [v for v in values if v is not None]
     return {"limits": [[l["name"].replace("_", " ")] + known([l["now"], l["max_5m"], l["limit"]]) for l in document["limits"]],
             "refused": [[code, n] for code, n in document["refused_5m"].items()] + [["left in " + k, n] for k, n in document["aborted_5m"].items() if n],
-            "plans": [[p["plan"]] + [p[k] for k in ("launches", "jobs", "graph_hits", "h2d_us", "compute_us", "d2h_us")] for p in document["plans"]],
+            "plans": [[p["plan"]] + known([p["launches"], p["jobs"], p["graph_hits"], p["busy_us"], p["measured"]["us"], p["achieved"]["share"]]) for p in document["plans"]],
             "slow": [[s["request_id"], s["status"], s["total_us"]] + known([s["phases_us"][k] for k in phases] + [s["in_bytes"], s["out_bytes"]]) for s in document["slow"]]}
+
+
+def with_figures(document):
+    """Plans that have a point in the roofline."""
+    return [p for p in document["plans"] if p["intensity"] is not None and p["achieved"]["tflops"] is not None]
 
 
 def figures_agree(browser, url, remote):
@@ -150,6 +156,8 @@ def figures_agree(browser, url, remote):
         for block, rows in expected(document).items():
             got = p.page.evaluate(FIGURES, block)
             check(got == rows, "drawn by script:", block, [pair for pair in zip(got, rows) if pair[0] != pair[1]][:2] or (len(got), len(rows)))
+        dots = p.page.evaluate("[...document.querySelectorAll('#roof .dot')].map(d => d.getAttribute('aria-label').split(':')[0])")
+        check(sorted(dots) == sorted(d["plan"] for d in with_figures(document)) and len(dots) > 3, "points of the roofline", dots)
         p.quiet("figures")
     with Page(browser, url, java_script_enabled=False) as p:
         p.page.goto(url + "/status")
@@ -157,6 +165,10 @@ def figures_agree(browser, url, remote):
         for block, rows in expected(document).items():
             got = [[re.sub("_", " ", row[0]) if block == "limits" else row[0]] + row[1:] for row in p.page.evaluate(FIGURES, block)]
             check(got == rows, "written by the daemon:", block, [pair for pair in zip(got, rows) if pair[0] != pair[1]][:2] or (len(got), len(rows)))
+        ceilings = document["device"]["ceilings"]
+        rows = [["copy", ceilings["copy_gbs"]]] + [list(pair) for pair in ceilings["tflops"].items()]
+        got = p.page.evaluate(FIGURES, "roofline")
+        check(got == rows and len(rows) > 1, "ceilings written by the daemon", got, rows)
 
 
 def policy(browser, url, remote):
@@ -186,6 +198,12 @@ def keyboard(browser, url):
         check(float(p.page.evaluate(cursor)) < float(before), "the arrow goes nowhere", before, p.page.evaluate(cursor))
         p.page.wait_for_timeout(1300)
         check(p.page.evaluate("document.activeElement.classList.contains('bar')"), "a redraw took the focus")
+        p.comes("document.querySelector('#roof .dot[tabindex=\"0\"]')")
+        p.page.evaluate("document.querySelector('#roof .dot[tabindex=\"0\"]').focus()")
+        words = p.page.inner_text("#what")
+        check("bound" in words and "of the roofline" in words and "FLOP/s" in words, "a point says", words)
+        moved = [p.page.keyboard.press(key) or p.page.inner_text("#what") for key in ("ArrowRight", "ArrowLeft", "ArrowLeft")]
+        check(len({words, *moved}) > 1 and p.page.evaluate("document.activeElement.classList.contains('dot')"), "the arrow goes nowhere", words, moved)
 
 
 def restart(browser, path, keep):
@@ -215,9 +233,33 @@ def busy_gpu(document):
                       drawn.randrange(200000, 900000), drawn.randrange(300000, 5000000), drawn.randrange(100000, 700000), 2] for k in range(250) for lane in range(16)]
     t.update(observed_ns=2000000000, overlap_ratio=0.6834, busy_ns={"h2d": 1213000000, "compute": 1890000000, "d2h": 901000000, "any": 1980000000})
     t["overlap_ns"] = {"h2d_compute": 1100000000, "h2d_d2h": 700000000, "compute_d2h": 800000000, "all": 500000000, "any": 1353000000}
-    big["plans"] = [{"plan": shape, "kernel": "wgmma_128x256_swap", "path": "copies", "launches": 1000 - i, "jobs": 4000, "graph_hits": 990 - i % 900,
-                     "h2d_us": 1e6 / (i + 1), "compute_us": 3e6 / (i + 1), "d2h_us": 8e5 / (i + 1)} for i, shape in enumerate(shapes)]
+    big["device"]["ceilings"] = {"copy_gbs": 4020.5, "tflops": {"FP16": 812.5, "BF16": 790.25, "FP32": 51.5, "FP64": 61.25}}
+    like = big["plans"][0]
+    big["plans"] = []
+    for i, shape in enumerate(shapes):
+        intensity, share, jobs = 2.0 ** drawn.uniform(-3, 11), drawn.uniform(0.05, 0.97), 4000 - 3 * i
+        tflops = share * min(812.5, intensity * 4.0205)
+        us = 10 ** drawn.uniform(0.5, 2.5)
+        big["plans"].append(dict(like, plan=shape, kernel="wgmma_128x256_swap", path="copies", launches=1000 - i, jobs=jobs, graph_hits=999 - i, busy_us=us * jobs,
+                                 intensity=intensity, bound=drawn.choice(("link", "launch")) if i % 5 == 0 else "compute" if intensity > 202 else "memory",
+                                 measured={"of": "kernels", "runs": jobs, "us": us}, achieved={"gbs": tflops / intensity * 1e3, "tflops": tflops, "share": share}))
+    big["plans"].sort(key=lambda p: -p["busy_us"])
     return big
+
+
+def unknown_ceilings(browser, url, remote):
+    """The roofline before anything is measured: one line, no plot; then it comes."""
+    document = json.loads(remote.get("/status.json").body)
+    early = json.loads(json.dumps(document))
+    early["device"]["ceilings"] = {"copy_gbs": None, "tflops": {}}
+    with Page(browser, url) as p:
+        p.page.route("**/status.json", lambda route: route.fulfill(body=json.dumps(early), content_type="application/json"))
+        p.page.goto(url + "/status")
+        p.drawn()
+        check("not known yet" in p.page.inner_text("#roofline") and p.page.query_selector("#roofline svg") is None, "before the ceilings", p.page.inner_text("#roofline"))
+        early["device"]["ceilings"] = document["device"]["ceilings"]
+        p.comes("document.querySelectorAll('#roof .dot').length === %d || null" % len(with_figures(document)))
+        p.quiet("unknown ceilings")
 
 
 def many_plans(browser, url, remote, keep):
@@ -273,6 +315,7 @@ def main():
                     thread.join()
             axe_finds_a_fault(browser, url)
             policy(browser, url, remote)
+            unknown_ceilings(browser, url, remote)
             many_plans(browser, url, remote, keep)
             time.sleep(0.3)
             figures_agree(browser, url, remote)

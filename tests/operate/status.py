@@ -6,6 +6,7 @@ status.py KERNSERVE    with the Python of requirements.txt. Exit code 77: jsonsc
   - status.schema.json takes the document in each state; nothing that is not known has a number
   - requests, refusals and bodies of the last minutes are those that were sent; a quantile lies within a sixteenth of what clients see
   - the slow requests are those that were slow, by their ids, and their phases add up to their totals
+  - the plans are those of /v2/plans, with and without a timeline; the device's ceilings are theirs
   - a sampled trace is the exemplar of its bucket in OpenMetrics
   - a name that a client gives stays text; --no-status, tokens and the data listener answer as for the metrics
 """
@@ -27,7 +28,7 @@ except ImportError as missing:
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "http"))
-from daemon import Daemon, Remote, check, comes_to, metric, request, wrongs
+from daemon import Daemon, Remote, check, comes_to, request, wrongs
 
 HOSTILE = "<img/src=x>"
 ROWS = 256
@@ -115,11 +116,7 @@ def loaded(daemon, validator):
     for model in document["phases"]:
         mean = model["mean_us"]
         check(abs(sum(v for k, v in mean.items() if k != "total") - mean["total"]) < 0.01, mean)
-    top = document["plans"]
-    check(top and top == sorted(top, key=lambda p: -(p["h2d_us"] + p["compute_us"] + p["d2h_us"])), "plans by time", top[:2])
-    page = second(daemon).get("/metrics").body.decode()
-    total = sum(p["launches"] for p in top)
-    check(len(top) == 50 or total <= metric(page, "kernserve_launches_total"), total)
+    plans(daemon, validator)
     timeline = document["timeline"]
     check(timeline["from_ns"] < timeline["to_ns"] <= timeline["from_ns"] + 2000000000, timeline["from_ns"], timeline["to_ns"])
     begun = [l[3] for l in timeline["launches"]]
@@ -127,6 +124,24 @@ def loaded(daemon, validator):
     check(timeline["busy_ns"]["any"] <= timeline["observed_ns"], timeline["busy_ns"])
     for limit in document["limits"]:
         check(limit["now"] <= limit["max_5m"] and (limit["limit"] is None or limit["max_5m"] <= limit["limit"]), limit)
+
+
+def plans(daemon, validator):
+    """Those of /v2/plans; every launch is one of theirs, whatever the ring of the timeline has lost."""
+    remote = second(daemon)
+    ready = lambda: all(p["bound"] for p in status(daemon, validator)["plans"])
+    check(comes_to(ready, True), "the ceilings are not known")
+    document, alone = status(daemon, validator), json.loads(remote.get("/v2/plans?top=50").body)
+    texts = [p.pop("plan") for p in document["plans"]]
+    check(document["plans"] == alone["plans"] and len(texts) == min(50, alone["plans_total"]) > 1, "not those of /v2/plans", len(texts), alone["plans_total"])
+    for text, plan in zip(texts, document["plans"]):
+        words = [plan["model_name"], plan["inputs"][0]["datatype"]] + ["[%s]" % ",".join(map(str, t["shape"])) for t in plan["inputs"]]
+        check(text == " ".join(words), "its text", text, words)
+    check(sum(p["jobs"] for p in document["plans"]) >= 1204, "jobs", sum(p["jobs"] for p in document["plans"]))
+    ceilings = document["device"]["ceilings"]
+    for plan in document["plans"]:
+        check(plan["ceilings"]["copy_gbs"]["value"] == ceilings["copy_gbs"], "copy", plan["ceilings"], ceilings)
+        check(plan["ceilings"]["tflops"]["value"] == ceilings["tflops"][plan["inputs"][0]["datatype"]], "tflops", plan["ceilings"], ceilings)
 
 
 def hostile(daemon):
@@ -187,8 +202,12 @@ def main():
         loaded(daemon, validator)
         draining(daemon, validator)
     with Daemon(path, "--timeline", "0") as daemon:
+        with daemon.connect() as connection:
+            connection.ask(infer())
+        comes_to(lambda: len(status(daemon, validator)["plans"]) > 0, True)
         document = status(daemon, validator)
-        check(document["timeline"] is None and document["plans"] == [] and document["slow"] == [], "no timeline", document["timeline"])
+        check(document["timeline"] is None and document["slow"] == [], "no timeline", document["timeline"])
+        check("softmax FP32 [1,256]" in [p["plan"] for p in document["plans"]], "plans without a timeline", document["plans"])
     with Daemon(path) as daemon:
         hostile(daemon)
         exemplars(daemon)

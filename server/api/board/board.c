@@ -185,6 +185,14 @@ uint64_t ks_board_refused(const ks_board *board, const char *code)
     return sum;
 }
 
+int ks_board_plans(const ks_board *board, ks_plan_list *out)
+{
+    ks_error ignored;
+    if (ks_plans_collect(board->view, out, &ignored) != KS_OK) return 0; /* no memory: all else is shown */
+    ks_plans_sort(board->view, out, KS_PLANS_BY_TIME);
+    return out->count < KS_BOARD_PLANS ? out->count : KS_BOARD_PLANS;
+}
+
 double ks_board_ratio(const ks_overlap_sums *sums)
 {
     return sums->busy_any ? (double)sums->two / (double)sums->busy_any : -1;

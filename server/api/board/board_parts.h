@@ -2,6 +2,7 @@
 #ifndef KS_BOARD_PARTS_H
 #define KS_BOARD_PARTS_H
 #include "api/board/board.h"
+#include "api/plans.h"
 #include "observe/history.h"
 #include "observe/slowest.h"
 
@@ -22,6 +23,8 @@ struct ks_board {
 extern const char ks_board_html[]; /* status.html, ks_board_html_bytes of it */
 extern const size_t ks_board_html_bytes;
 void ks_board_look(ks_board *board); /* at what has changed since the last look */
+/* The plans that have run, by time; how many of them are shown. The list is the caller's to free. */
+int ks_board_plans(const ks_board *board, ks_plan_list *out);
 extern const char *const ks_gauge_names[KS_GAUGES];
 int64_t ks_board_limit(const ks_board *board, ks_gauge gauge); /* -1: none */
 /* The phases' names that a table has, in their order: all but send, which follows the total. */

@@ -30,6 +30,23 @@ static void put_us(ks_text *out, const char *name, int64_t ns)
 
 /* --- the head ----------------------------------------------------------------------------------------------------- */
 
+/* Those of datatypes that are known; nothing is asked for. */
+static void put_ceilings(const ks_ceiling_store *ceilings, ks_text *out)
+{
+    const double copy_gbs = ks_ceilings_copy_gbs(ceilings);
+    const char *comma = "";
+    ks_text_printf(out, copy_gbs > 0 ? ",\"ceilings\":{\"copy_gbs\":%.6g" : ",\"ceilings\":{\"copy_gbs\":null",
+                   copy_gbs);
+    ks_text_puts(out, ",\"tflops\":{");
+    for (int d = 0; d < KS_DTYPE_COUNT; d++) {
+        const double tflops = ks_ceilings_tflops(ceilings, (ks_dtype)d);
+        if (!(tflops > 0)) continue;
+        ks_text_printf(out, "%s\"%s\":%.6g", comma, ks_dtype_name((ks_dtype)d), tflops);
+        comma = ",";
+    }
+    ks_text_puts(out, "}}}");
+}
+
 static void put_device(const ks_board *board, ks_text *out)
 {
     const ks_device_info *device = board->view->device_info;
@@ -45,11 +62,7 @@ static void put_device(const ks_board *board, ks_text *out)
         ks_text_printf(out, ",\"memory\":{\"used\":%" PRId64 ",\"free\":%" PRId64 "}", used, left);
     else
         ks_text_puts(out, ",\"memory\":null");
-    const double copy_gbs = ks_ceilings_copy_gbs(board->view->ceilings);
-    if (copy_gbs > 0)
-        ks_text_printf(out, ",\"ceilings\":{\"copy_gbs\":%.1f}}", copy_gbs);
-    else
-        ks_text_puts(out, ",\"ceilings\":{\"copy_gbs\":null}}");
+    put_ceilings(board->view->ceilings, out);
 }
 
 static void put_head(const ks_board *board, ks_text *out)
@@ -158,27 +171,20 @@ static void put_phases(const ks_board *board, ks_text *out)
 
 static void put_plans(const ks_board *board, ks_text *out)
 {
-    const ks_plan_use *top[KS_BOARD_PLANS];
-    const int count = board->overlap ? ks_plan_uses_top(ks_overlap_plans(board->overlap), top, KS_BOARD_PLANS) : 0;
+    ks_plan_list list;
+    const int count = ks_board_plans(board, &list);
     ks_text_puts(out, ",\n\"plans\":[");
     for (int i = 0; i < count; i++) {
-        const ks_plan_use *use = top[i];
-        ks_text_puts(out, i ? ",\n{\"plan\":" : "\n{\"plan\":");
-        put_text(out, use->plan.text);
-        ks_text_puts(out, ",\"kernel\":");
-        put_text(out, use->plan.kernel);
-        ks_text_puts(out, ",\"path\":");
-        put_text(out, use->plan.path);
-        ks_text_printf(out, ",\"launches\":%" PRIu64 ",\"jobs\":%" PRIu64 ",\"graph_hits\":%" PRIu64 ",", use->launches,
-                       use->jobs, use->graph_hits);
-        put_us(out, "h2d_us", use->h2d_ns);
-        ks_text_puts(out, ",");
-        put_us(out, "compute_us", use->compute_ns);
-        ks_text_puts(out, ",");
-        put_us(out, "d2h_us", use->d2h_ns);
+        char text[KS_SPEC_TEXT_MAX];
+        ks_spec_text(&list.row[i].facts.spec, text);
+        ks_text_puts(out, i ? ",\n" : "\n");
+        ks_plans_open_row(board->view, &list.row[i], out);
+        ks_text_puts(out, ",\"plan\":");
+        put_text(out, text);
         ks_text_puts(out, "}");
     }
     ks_text_puts(out, "]");
+    ks_plans_free(&list);
 }
 
 /* --- the timeline ------------------------------------------------------------------------------------------------- */

@@ -44,14 +44,8 @@ static void put_count(ks_text *out, int64_t n)
         ks_text_printf(out, "<data value=%" PRId64 ">%" PRId64 "</data>", n, n);
 }
 
-/* Given in ns, written as the JSON has it, in us. */
-static void put_time(ks_text *out, double ns)
+static void put_short_time(ks_text *out, double ns)
 {
-    if (ns < 0) {
-        put_none(out);
-        return;
-    }
-    ks_text_printf(out, "<data value=%.3f>", ns / 1e3);
     if (ns == 0)
         ks_text_puts(out, "0");
     else if (ns < 1e6)
@@ -60,6 +54,17 @@ static void put_time(ks_text *out, double ns)
         put_short(out, ns / 1e6, "ms");
     else
         put_short(out, ns / 1e9, "s");
+}
+
+/* Given in ns, written as the JSON has it, in us. */
+static void put_time(ks_text *out, double ns)
+{
+    if (ns < 0) {
+        put_none(out);
+        return;
+    }
+    ks_text_printf(out, "<data value=%.3f>", ns / 1e3);
+    put_short_time(out, ns);
     ks_text_puts(out, "</data>");
 }
 
@@ -288,22 +293,74 @@ static void write_phases(ks_board *board, ks_text *out)
     end_table(out);
 }
 
+/* below or equal 0: not known */
+static void put_known_us(ks_text *out, double us)
+{
+    if (us > 0) {
+        ks_text_printf(out, "<data value=%.6g>", us);
+        put_short_time(out, 1e3 * us);
+        ks_text_puts(out, "</data>");
+    } else {
+        put_none(out);
+    }
+}
+
+static void put_share(ks_text *out, double share)
+{
+    if (share > 0)
+        ks_text_printf(out, "<data value=%.6g>%.1f %%</data>", share, 100 * share);
+    else
+        put_none(out);
+}
+
 static void write_plans(ks_board *board, ks_text *out)
 {
-    const ks_plan_use *top[KS_BOARD_PLANS];
-    const int count = board->overlap ? ks_plan_uses_top(ks_overlap_plans(board->overlap), top, KS_BOARD_PLANS) : 0;
-    begin_table(out, "Plans by time of the device since the start",
-                ".plan|.kernel|.path|launches|jobs|graph hits|h2d|compute|d2h");
+    ks_plan_list list;
+    const int count = ks_board_plans(board, &list);
+    begin_table(out, "Plans by time of their kernels",
+                ".plan|.kernel|.path|launches|jobs|graph hits|kernels|a job|.bound|of the roofline");
     for (int i = 0; i < count; i++) {
-        put_row(out, top[i]->plan.text);
-        put_cell(out, top[i]->plan.kernel);
-        put_cell(out, top[i]->plan.path);
-        CELL(out, put_count, (int64_t)top[i]->launches);
-        CELL(out, put_count, (int64_t)top[i]->jobs);
-        CELL(out, put_count, (int64_t)top[i]->graph_hits);
-        CELL(out, put_time, (double)top[i]->h2d_ns);
-        CELL(out, put_time, (double)top[i]->compute_ns);
-        CELL(out, put_time, (double)top[i]->d2h_ns);
+        const ks_plan_row *row = &list.row[i];
+        const ks_plan_figures figures = ks_plans_figures(board->view, row);
+        const char *bound = ks_bound_name(figures.roofline.bound);
+        char text[KS_SPEC_TEXT_MAX];
+        ks_spec_text(&row->facts.spec, text);
+        put_row(out, text);
+        put_cell(out, row->facts.kernel_info.kernel);
+        put_cell(out, row->facts.path);
+        CELL(out, put_count, (int64_t)row->counts.launches);
+        CELL(out, put_count, (int64_t)row->counts.jobs);
+        CELL(out, put_count, (int64_t)row->counts.graph_hits);
+        CELL(out, put_time, (double)row->counts.timed_ns);
+        CELL(out, put_known_us, figures.us);
+        put_cell(out, bound ? bound : "");
+        CELL(out, put_share, figures.share);
+    }
+    end_table(out);
+    ks_plans_free(&list);
+}
+
+static void put_ceiling(ks_text *out, const char *name, double value, const char *unit)
+{
+    put_row(out, name);
+    ks_text_printf(out, "<td><data value=%.6g>", value);
+    put_short(out, value, unit);
+    ks_text_puts(out, "</data>");
+}
+
+static void write_ceilings(ks_board *board, ks_text *out)
+{
+    const ks_ceiling_store *ceilings = board->view->ceilings;
+    const double copy_gbs = ks_ceilings_copy_gbs(ceilings);
+    if (!(copy_gbs > 0)) {
+        ks_text_puts(out, "<p>What the device can do at best is not known yet.</p>");
+        return;
+    }
+    begin_table(out, "What the device can do at best", ".ceiling|rate");
+    put_ceiling(out, "copy", copy_gbs, "GB/s");
+    for (int d = 0; d < KS_DTYPE_COUNT; d++) {
+        const double tflops = ks_ceilings_tflops(ceilings, (ks_dtype)d);
+        if (tflops > 0) put_ceiling(out, ks_dtype_name((ks_dtype)d), tflops, "TFLOP/s");
     }
     end_table(out);
 }
@@ -346,10 +403,10 @@ static write_fn *place_of(const char *name, size_t length)
     static const struct {
         const char *name;
         write_fn *write;
-    } places[] = {{"state", write_state},     {"about", write_about},     {"load", write_load},
-                  {"limits", write_limits},   {"refused", write_refused}, {"memory", write_memory},
-                  {"engines", write_engines}, {"phases", write_phases},   {"plans", write_plans},
-                  {"slow", write_slow}};
+    } places[] = {{"state", write_state},       {"about", write_about},     {"load", write_load},
+                  {"limits", write_limits},     {"refused", write_refused}, {"memory", write_memory},
+                  {"engines", write_engines},   {"phases", write_phases},   {"plans", write_plans},
+                  {"ceilings", write_ceilings}, {"slow", write_slow}};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         if (strlen(places[i].name) == length && memcmp(places[i].name, name, length) == 0) return places[i].write;
     return NULL;

@@ -32,12 +32,12 @@ static ks_plan *make(const char *op, int64_t rows, size_t offset)
 static void run(const ks_plan *plan, int count, int64_t kernel_ns, int times)
 {
     const ks_batch batch = {.plan = (ks_plan *)(uintptr_t)plan, .count = count, .kernel_ns = kernel_ns};
-    for (int i = 0; i < times; i++) ks_board_count(plan, &batch);
+    for (int i = 0; i < times; i++) ks_catalog_count(plan, &batch);
 }
 
 static ks_api_view open_view(int shards)
 {
-    return (ks_api_view){.boards = ks_boards_open(shards),
+    return (ks_api_view){.catalogs = ks_catalogs_open(shards),
                          .ceilings = ks_ceilings_open(&backend, NULL, 0),
                          .device_info = &device,
                          .shards = shards};
@@ -45,14 +45,14 @@ static ks_api_view open_view(int shards)
 
 static void close_view(ks_api_view *view)
 {
-    ks_plan_boards *boards = (ks_plan_boards *)(uintptr_t)view->boards;
-    ks_boards_close(&boards);
+    ks_plan_catalogs *catalogs = (ks_plan_catalogs *)(uintptr_t)view->catalogs;
+    ks_catalogs_close(&catalogs);
     ks_ceilings_close(&view->ceilings);
 }
 
-static ks_plan_board *board(const ks_api_view *view, int shard)
+static ks_plan_catalog *catalog(const ks_api_view *view, int shard)
 {
-    return ks_boards_writer((ks_plan_boards *)(uintptr_t)view->boards, shard);
+    return ks_catalogs_writer((ks_plan_catalogs *)(uintptr_t)view->catalogs, shard);
 }
 
 static void equal_work_of_shards_is_one_row(void **state)
@@ -61,7 +61,7 @@ static void equal_work_of_shards_is_one_row(void **state)
     ks_api_view view = open_view(3);
     ks_plan *same[] = {make("softmax", 4, 0), make("softmax", 4, 256), make("softmax", 5, 0), make("reduce", 4, 0)};
     strcpy(same[1]->kernel_info.kernel, "of most jobs");
-    for (int i = 0; i < 4; i++) ks_board_put(board(&view, i % 3), same[i], "mapped");
+    for (int i = 0; i < 4; i++) ks_catalog_put(catalog(&view, i % 3), same[i], "mapped");
     run(same[0], 2, 3000, 5);
     run(same[1], 3, 4000, 10);
     run(same[1], 1, -1, 1); /* launched, not timed */
@@ -89,18 +89,18 @@ static void a_place_goes_with_its_plan(void **state)
     ks_api_view view = open_view(1);
     ks_plan *first = make("softmax", 4, 0), *second = make("softmax", 9, 0);
     ks_plan_row row;
-    ks_board_put(board(&view, 0), first, "mapped");
+    ks_catalog_put(catalog(&view, 0), first, "mapped");
     run(first, 1, 10, 7);
-    ks_board_put(board(&view, 0), first, "copies"); /* tuned: what has run stays, but for its times */
-    assert_true(ks_board_read(view.boards, 0, 0, &row));
+    ks_catalog_put(catalog(&view, 0), first, "copies"); /* tuned: what has run stays, but for its times */
+    assert_true(ks_catalog_read(view.catalogs, 0, 0, &row));
     assert_int_equal(row.counts.jobs, 7);
     assert_int_equal(row.counts.timed_jobs, 0);
     assert_string_equal(row.facts.path, "copies");
-    ks_board_take(board(&view, 0), first);
-    assert_false(ks_board_read(view.boards, 0, 0, &row));
-    ks_board_put(board(&view, 0), second, "mapped");
-    assert_int_equal(ks_board_used(view.boards, 0), 1);
-    assert_true(ks_board_read(view.boards, 0, 0, &row));
+    ks_catalog_take(catalog(&view, 0), first);
+    assert_false(ks_catalog_read(view.catalogs, 0, 0, &row));
+    ks_catalog_put(catalog(&view, 0), second, "mapped");
+    assert_int_equal(ks_catalog_used(view.catalogs, 0), 1);
+    assert_true(ks_catalog_read(view.catalogs, 0, 0, &row));
     assert_int_equal(row.counts.jobs, 0);
     assert_int_equal(row.facts.spec.in[0].dims[0], 9);
     free(first);
@@ -112,15 +112,15 @@ static void a_full_board_takes_no_more(void **state)
 {
     (void)state;
     ks_api_view view = open_view(1);
-    static ks_plan plans[KS_BOARD_PLACES + 1];
+    static ks_plan plans[KS_CATALOG_PLACES + 1];
     ks_plan *plan = make("softmax", 1, 0);
-    for (int i = 0; i <= KS_BOARD_PLACES; i++) {
+    for (int i = 0; i <= KS_CATALOG_PLACES; i++) {
         plans[i] = *plan;
-        ks_board_put(board(&view, 0), &plans[i], "mapped");
+        ks_catalog_put(catalog(&view, 0), &plans[i], "mapped");
     }
-    assert_non_null(plans[KS_BOARD_PLACES - 1].place);
-    assert_null(plans[KS_BOARD_PLACES].place);
-    run(&plans[KS_BOARD_PLACES], 1, 1, 1);
+    assert_non_null(plans[KS_CATALOG_PLACES - 1].place);
+    assert_null(plans[KS_CATALOG_PLACES].place);
+    run(&plans[KS_CATALOG_PLACES], 1, 1, 1);
     free(plan);
     close_view(&view);
 }
@@ -143,8 +143,8 @@ static void queries_sort_and_cut(void **state)
     (void)state;
     ks_api_view view = open_view(1);
     ks_plan *slow = make("softmax", 4, 0), *often = make("reduce", 4, 0);
-    ks_board_put(board(&view, 0), slow, "mapped");
-    ks_board_put(board(&view, 0), often, "mapped");
+    ks_catalog_put(catalog(&view, 0), slow, "mapped");
+    ks_catalog_put(catalog(&view, 0), often, "mapped");
     run(slow, 1, 8000, 2);
     run(often, 1, 1000, 5);
     const char slow_line[] = "softmax,FP32,4x256,\"axis=1 log=false scale=1\",\"kernel\",mapped,2,2,0,16.000,8,8192,"

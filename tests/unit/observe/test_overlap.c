@@ -170,52 +170,6 @@ static void an_axis_that_is_full_forgets_the_oldest(void **state)
     assert_true(s.busy_h2d > 3 * 400000 - 400000 && s.busy_h2d < 3 * 400000);
 }
 
-static void plans_of_two_shards_are_one_row(void **state)
-{
-    (void)state;
-    const ks_plan_record softmax = {.text = "softmax FP32 [2,3]", .kernel = "reference", .path = "mapped"};
-    const ks_plan_record other = {.text = "softmax FP32 [4,3]", .kernel = "reference", .path = "mapped"};
-    const ks_plan_use *top[4];
-    ks_timeline_add_plan(ks_timeline_writer(timeline, 0), 1, &softmax);
-    ks_timeline_add_plan(ks_timeline_writer(timeline, 1), 1, &softmax);
-    ks_timeline_add_plan(ks_timeline_writer(timeline, 1), 2, &other);
-    launch(0, 2000, 1, 10, 2);
-    launch(1, 2000, 0, 20, 0);
-    ks_launch_record r = {.launched_ns = 2100, .compute_ns = 500, .jobs = 3, .plan = 2, .graph = KS_GRAPH_HIT};
-    ks_timeline_add_launch(ks_timeline_writer(timeline, 1), &r);
-    r.jobs = 0; /* a trial */
-    ks_timeline_add_launch(ks_timeline_writer(timeline, 1), &r);
-    look(3000);
-    assert_int_equal(ks_plan_uses_top(ks_overlap_plans(overlap), top, 4), 2);
-    assert_string_equal(top[0]->plan.text, other.text);
-    assert_int_equal(top[0]->launches, 1);
-    assert_int_equal(top[0]->jobs, 3);
-    assert_int_equal(top[0]->graph_hits, 1);
-    assert_int_equal(top[1]->launches, 2);
-    assert_int_equal(top[1]->jobs, 4);
-    assert_int_equal(ks_plan_use_ns(top[1]), 33);
-    assert_int_equal(ks_plan_uses_top(ks_overlap_plans(overlap), top, 1), 1);
-    assert_string_equal(top[0]->plan.text, other.text);
-}
-
-/* 3,000 shapes, of which the table holds a third: the newest are there, the table does not grow. */
-static void many_plans_forget_the_ones_that_rest(void **state)
-{
-    (void)state;
-    const ks_plan_use *top[1];
-    for (unsigned n = 1; n <= 3000; n++) {
-        ks_plan_record plan = {.kernel = "k"};
-        snprintf(plan.text, sizeof plan.text, "softmax FP32 [%u]", n);
-        ks_timeline_add_plan(ks_timeline_writer(timeline, 0), n, &plan);
-        const ks_launch_record r = {.launched_ns = 2000 + n, .compute_ns = n, .jobs = 1, .plan = n};
-        ks_timeline_add_launch(ks_timeline_writer(timeline, 0), &r);
-        if (n % 32 == 0 || n == 3000) look(2000 + n);
-    }
-    assert_int_equal(ks_plan_uses_top(ks_overlap_plans(overlap), top, 1), 1);
-    assert_string_equal(top[0]->plan.text, "softmax FP32 [3000]");
-    assert_int_equal(top[0]->launches, 1);
-}
-
 #define TEST(function) cmocka_unit_test_setup_teardown(function, open_overlap, close_overlap)
 
 int main(void)
@@ -226,8 +180,6 @@ int main(void)
                                        TEST(what_was_before_the_start_is_left_out),
                                        TEST(lost_records_are_counted_and_their_time_is_not),
                                        TEST(drawn_intervals_equal_a_bitmap),
-                                       TEST(an_axis_that_is_full_forgets_the_oldest),
-                                       TEST(plans_of_two_shards_are_one_row),
-                                       TEST(many_plans_forget_the_ones_that_rest)};
+                                       TEST(an_axis_that_is_full_forgets_the_oldest)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

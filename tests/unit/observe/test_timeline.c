@@ -86,7 +86,7 @@ static void plans_have_words(void **state)
 {
     (void)state;
     ks_shard_timeline *shard = ks_timeline_writer(timeline, 0);
-    const ks_plan_record plan = {.text = "softmax FP32 [2,3]", .kernel = "reference", .path = "mapped"};
+    const ks_plan_record plan = {.text = "softmax FP32 [2,3]"};
     ks_plan_record got;
     ks_timeline_add_plan(shard, 9, &plan);
     assert_true(ks_timeline_plan(timeline, 0, 9, &got));

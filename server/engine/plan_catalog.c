@@ -1,4 +1,4 @@
-#include "engine/plan_board.h"
+#include "engine/plan_catalog.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 enum { WORD = sizeof(uint64_t) };
 static_assert(sizeof(ks_plan_facts) % WORD == 0 && sizeof(ks_plan_counts) % WORD == 0, "records are whole words");
 
-struct ks_plan_board {
+struct ks_plan_catalog {
     _Alignas(64) ks_plan_place *places;
     _Atomic int used;
     /* the shard's: */
@@ -15,57 +15,57 @@ struct ks_plan_board {
     uint64_t last; /* number that was given out */
 };
 
-struct ks_plan_boards {
+struct ks_plan_catalogs {
     int writers;
-    ks_plan_board *board;
+    ks_plan_catalog *catalog;
 };
 
-ks_plan_boards *ks_boards_open(int writers)
+ks_plan_catalogs *ks_catalogs_open(int writers)
 {
-    ks_plan_boards *boards = calloc(1, sizeof *boards);
-    if (!boards) return NULL;
-    boards->board = aligned_alloc(_Alignof(ks_plan_board), sizeof *boards->board * (size_t)writers);
-    if (!boards->board) {
-        free(boards);
+    ks_plan_catalogs *catalogs = calloc(1, sizeof *catalogs);
+    if (!catalogs) return NULL;
+    catalogs->catalog = aligned_alloc(_Alignof(ks_plan_catalog), sizeof *catalogs->catalog * (size_t)writers);
+    if (!catalogs->catalog) {
+        free(catalogs);
         return NULL;
     }
-    memset(boards->board, 0, sizeof *boards->board * (size_t)writers);
-    boards->writers = writers;
+    memset(catalogs->catalog, 0, sizeof *catalogs->catalog * (size_t)writers);
+    catalogs->writers = writers;
     for (int i = 0; i < writers; i++) {
-        boards->board[i].places = calloc(KS_BOARD_PLACES, sizeof(ks_plan_place));
-        if (boards->board[i].places) continue;
-        ks_boards_close(&boards);
+        catalogs->catalog[i].places = calloc(KS_CATALOG_PLACES, sizeof(ks_plan_place));
+        if (catalogs->catalog[i].places) continue;
+        ks_catalogs_close(&catalogs);
         return NULL;
     }
-    return boards;
+    return catalogs;
 }
 
-void ks_boards_close(ks_plan_boards **boards)
+void ks_catalogs_close(ks_plan_catalogs **catalogs)
 {
-    if (!*boards) return;
-    for (int i = 0; i < (*boards)->writers; i++) free((*boards)->board[i].places);
-    free((*boards)->board);
-    free(*boards);
-    *boards = NULL;
+    if (!*catalogs) return;
+    for (int i = 0; i < (*catalogs)->writers; i++) free((*catalogs)->catalog[i].places);
+    free((*catalogs)->catalog);
+    free(*catalogs);
+    *catalogs = NULL;
 }
 
-ks_plan_board *ks_boards_writer(ks_plan_boards *boards, int index)
+ks_plan_catalog *ks_catalogs_writer(ks_plan_catalogs *catalogs, int index)
 {
-    assert(index >= 0 && index < boards->writers);
-    return &boards->board[index];
+    assert(index >= 0 && index < catalogs->writers);
+    return &catalogs->catalog[index];
 }
 
 /* --- the writer --------------------------------------------------------------------------------------------------- */
 
-static ks_plan_place *free_place(ks_plan_board *board)
+static ks_plan_place *free_place(ks_plan_catalog *catalog)
 {
-    ks_plan_place *place = board->free;
-    const int used = atomic_load_explicit(&board->used, memory_order_relaxed);
+    ks_plan_place *place = catalog->free;
+    const int used = atomic_load_explicit(&catalog->used, memory_order_relaxed);
     if (place) {
-        board->free = place->next_free;
-    } else if (used < KS_BOARD_PLACES) {
-        place = &board->places[used];
-        atomic_store_explicit(&board->used, used + 1, memory_order_release);
+        catalog->free = place->next_free;
+    } else if (used < KS_CATALOG_PLACES) {
+        place = &catalog->places[used];
+        atomic_store_explicit(&catalog->used, used + 1, memory_order_release);
     }
     return place;
 }
@@ -98,48 +98,48 @@ static void get_words(const _Atomic uint64_t *from, void *to, int words)
     }
 }
 
-void ks_board_put(ks_plan_board *board, ks_plan *plan, const char *path)
+void ks_catalog_put(ks_plan_catalog *catalog, ks_plan *plan, const char *path)
 {
     ks_plan_facts facts;
     ks_plan_counts counts = {0};
     if (plan->place)
         get_words(plan->place->counts, &counts, KS_COUNTS_WORDS);
     else
-        plan->place = free_place(board);
+        plan->place = free_place(catalog);
     if (!plan->place) return;
     counts.timed_jobs = counts.timed_ns = 0;
     facts_of(plan, path, &facts);
     atomic_store_explicit(&plan->place->number, 0, memory_order_relaxed);
     put_words(plan->place->counts, &counts, KS_COUNTS_WORDS);
     put_words(plan->place->facts, &facts, KS_FACTS_WORDS);
-    atomic_store_explicit(&plan->place->number, ++board->last, memory_order_release);
+    atomic_store_explicit(&plan->place->number, ++catalog->last, memory_order_release);
 }
 
-void ks_board_take(ks_plan_board *board, ks_plan *plan)
+void ks_catalog_take(ks_plan_catalog *catalog, ks_plan *plan)
 {
     ks_plan_place *place = plan->place;
     if (!place) return;
     plan->place = NULL;
     atomic_store_explicit(&place->number, 0, memory_order_relaxed);
-    place->next_free = board->free;
-    board->free = place;
+    place->next_free = catalog->free;
+    catalog->free = place;
 }
 
 /* --- readers ------------------------------------------------------------------------------------------------------ */
 
-int ks_boards_writers(const ks_plan_boards *boards)
+int ks_catalogs_writers(const ks_plan_catalogs *catalogs)
 {
-    return boards->writers;
+    return catalogs->writers;
 }
 
-int ks_board_used(const ks_plan_boards *boards, int writer)
+int ks_catalog_used(const ks_plan_catalogs *catalogs, int writer)
 {
-    return atomic_load_explicit(&boards->board[writer].used, memory_order_acquire);
+    return atomic_load_explicit(&catalogs->catalog[writer].used, memory_order_acquire);
 }
 
-bool ks_board_read(const ks_plan_boards *boards, int writer, int place, ks_plan_row *out)
+bool ks_catalog_read(const ks_plan_catalogs *catalogs, int writer, int place, ks_plan_row *out)
 {
-    const ks_plan_place *at = &boards->board[writer].places[place];
+    const ks_plan_place *at = &catalogs->catalog[writer].places[place];
     const uint64_t number = atomic_load_explicit(&at->number, memory_order_acquire);
     if (number == 0) return false;
     get_words(at->facts, &out->facts, KS_FACTS_WORDS);

@@ -2,16 +2,16 @@
  *
  * Owns     the places. A plan gets a free one when it is made and gives it back when it is evicted; a plan that finds none runs
  *          unseen.
- * Threads  a shard's board has one writer, that shard. Any thread reads: a place that is written over meanwhile is not given out.
- * Limits   KS_BOARD_PLACES a shard. Their memory is touched as they are used. */
-#ifndef KS_PLAN_BOARD_H
-#define KS_PLAN_BOARD_H
+ * Threads  a shard's catalog has one writer, that shard. Any thread reads: a place that is written over meanwhile is not given out.
+ * Limits   KS_CATALOG_PLACES a shard. Their memory is touched as they are used. */
+#ifndef KS_PLAN_CATALOG_H
+#define KS_PLAN_CATALOG_H
 #include <stdatomic.h>
 #include <stddef.h>
 
 #include "kernserve/backend.h"
 
-enum { KS_BOARD_PLACES = 4096 };
+enum { KS_CATALOG_PLACES = 4096 };
 
 /* What a plan is. */
 typedef struct ks_plan_facts {
@@ -45,16 +45,16 @@ typedef struct ks_plan_place {
     struct ks_plan_place *next_free; /* the shard's */
 } ks_plan_place;
 
-typedef struct ks_plan_board ks_plan_board;   /* of one writer */
-typedef struct ks_plan_boards ks_plan_boards; /* of the daemon */
+typedef struct ks_plan_catalog ks_plan_catalog;   /* of one writer */
+typedef struct ks_plan_catalogs ks_plan_catalogs; /* of the daemon */
 
-ks_plan_boards *ks_boards_open(int writers); /* NULL: memory */
-void ks_boards_close(ks_plan_boards **boards);
-ks_plan_board *ks_boards_writer(ks_plan_boards *boards, int index);
+ks_plan_catalogs *ks_catalogs_open(int writers); /* NULL: memory */
+void ks_catalogs_close(ks_plan_catalogs **catalogs);
+ks_plan_catalog *ks_catalogs_writer(ks_plan_catalogs *catalogs, int index);
 
 /* The writer's own thread. A plan was made: it gets a place; or its algorithm has changed. */
-void ks_board_put(ks_plan_board *board, ks_plan *plan, const char *path);
-void ks_board_take(ks_plan_board *board, ks_plan *plan); /* the plan is about to go */
+void ks_catalog_put(ks_plan_catalog *catalog, ks_plan *plan, const char *path);
+void ks_catalog_take(ks_plan_catalog *catalog, ks_plan *plan); /* the plan is about to go */
 
 #define KS_PLACE_COUNT(place, field) (&(place)->counts[offsetof(ks_plan_counts, field) / sizeof(uint64_t)])
 
@@ -64,7 +64,7 @@ static inline void ks_place_add(_Atomic uint64_t *count, uint64_t more)
 }
 
 /* A batch of the plan is done: plain stores. */
-static inline void ks_board_count(const ks_plan *plan, const ks_batch *batch)
+static inline void ks_catalog_count(const ks_plan *plan, const ks_batch *batch)
 {
     ks_plan_place *place = plan->place;
     if (!place) return;
@@ -76,10 +76,10 @@ static inline void ks_board_count(const ks_plan *plan, const ks_batch *batch)
     ks_place_add(KS_PLACE_COUNT(place, timed_ns), (uint64_t)batch->kernel_ns);
 }
 
-/* Any thread. How many places of a board have been in use; what stands in one: false: nothing. */
-int ks_boards_writers(const ks_plan_boards *boards);
-int ks_board_used(const ks_plan_boards *boards, int writer);
-bool ks_board_read(const ks_plan_boards *boards, int writer, int place, ks_plan_row *out);
-/* The row of a plan that is on no board. */
+/* Any thread. How many places of a catalog have been in use; what stands in one: false: nothing. */
+int ks_catalogs_writers(const ks_plan_catalogs *catalogs);
+int ks_catalog_used(const ks_plan_catalogs *catalogs, int writer);
+bool ks_catalog_read(const ks_plan_catalogs *catalogs, int writer, int place, ks_plan_row *out);
+/* The row of a plan that is in no catalog. */
 void ks_plan_row_of(const ks_plan *plan, const char *path, ks_plan_row *out);
 #endif
