@@ -1,10 +1,9 @@
-# A page as C: cmake -D PAGE=status.html -D OUT=status_html.c -P page.cmake
-# ks_board_html is the file; ks_board_policy its Content-Security-Policy, which lets its one style and its one script run by
-# their SHA-256, and nothing else.
-file(READ ${PAGE} page)
-string(LENGTH "${page}" length)
+# A page as embed.cmake has it, and NAME_policy, its Content-Security-Policy, which lets its one style and its one script run by
+# their SHA-256, and nothing else: cmake -D IN=status.html -D OUT=status_html.c -D NAME=IDENTIFIER -P page.cmake
+include(${CMAKE_CURRENT_LIST_DIR}/embed.cmake)
+file(READ ${IN} page)
 if(length GREATER 65536)
-  message(FATAL_ERROR "${PAGE} has ${length} bytes, at most 65536 are served")
+  message(FATAL_ERROR "${IN} has ${length} bytes, at most 65536 are served")
 endif()
 
 # base64(HEX OUT): of the 64 digits of a SHA-256. Three digits are two signs; the last one, with two bits of nothing, is one.
@@ -31,7 +30,7 @@ function(source_of tag out)
   string(FIND "${page}" "<${tag}>" other REVERSE)
   string(FIND "${page}" "</${tag}>" end)
   if(begin EQUAL -1 OR NOT begin EQUAL other OR end LESS begin)
-    message(FATAL_ERROR "${PAGE} has not one <${tag}>")
+    message(FATAL_ERROR "${IN} has not one <${tag}>")
   endif()
   string(LENGTH "<${tag}>" skip)
   math(EXPR begin "${begin} + ${skip}")
@@ -44,17 +43,9 @@ endfunction()
 
 source_of(style style)
 source_of(script script)
-file(READ ${PAGE} bytes HEX)
-string(REGEX REPLACE "(..)" "'\\\\x\\1'," bytes "${bytes}")
-string(REPLACE "'\\x0a'," "'\\x0a',\n" bytes "${bytes}")
-file(WRITE ${OUT} "/* Made by deploy/cmake/page.cmake. */
-#include \"api/board/board_parts.h\"
-
-const char ks_board_policy[] =
+file(APPEND ${OUT} "
+extern const char ${NAME}_policy[];
+const char ${NAME}_policy[] =
     \"default-src 'none'; script-src ${script}; style-src ${style}; img-src data:; connect-src 'self'; \"
     \"base-uri 'none'; form-action 'none'; frame-ancestors 'none'\";
-const size_t ks_board_html_bytes = ${length};
-const char ks_board_html[] = {
-${bytes}
-    0};
 ")

@@ -377,7 +377,7 @@ static ks_status make_page(ks_http *http, ks_conn *conn, ks_response *response)
     pack_document(conn, response);
     if (conn->route.handler == KS_HANDLER_status) ks_fields_add(&response->fields, "Cache-Control", "no-store");
     if (conn->route.id == KS_ROUTE_STATUS_PAGE)
-        ks_fields_add(&response->fields, "Content-Security-Policy", ks_board_policy);
+        ks_fields_add(&response->fields, "Content-Security-Policy", ks_board_html_policy);
     if (response->code == 503) ks_fields_add(&response->fields, "Retry-After", "1");
     if (conn->route.allow) ks_fields_add(&response->fields, "Allow", conn->route.allow);
     return KS_OK;

@@ -335,7 +335,8 @@ def cpu_daemon(*options):
 
 
 def measured(daemon):
-    """Once the second listener's thread has measured the device, which takes the daemon's processor time after it is ready."""
+    """Once the second listener's thread has measured the device, which takes processor time and, for a moment, memory of the daemon
+    after it is ready."""
     check(comes_to(lambda: "\nkernserve_ceiling_copy_bytes_per_second " in daemon.metrics(), True), "the device has not been measured")
 
 

@@ -18,7 +18,7 @@ import sys
 import time
 import types
 
-from daemon import SKIP, Daemon, check, request, wrongs
+from daemon import SKIP, Daemon, check, measured, request, wrongs
 from files import write_npy
 
 DEPTH = 16  # requests under way on the connection
@@ -203,6 +203,7 @@ def many_shapes(path, arguments):
     threads = 2
     options = [] if arguments.presets else list(SMALL)
     daemon = Daemon(path, "--backend", "cpu", "--threads", str(threads), *options)
+    measured(daemon)
     plan_bytes, plans = (64 << 20, 16384) if arguments.presets else (2 << 20, 1000)
     storms = [daemon.dial() for _ in range(threads)]  # one on each shard
     readers = [Reader(s) for s in storms]
@@ -240,6 +241,7 @@ def many_shapes(path, arguments):
 def questions_keep_nothing(path):
     """As many as an earlier version needed for hundreds of MiB."""
     daemon = Daemon(path, "--backend", "cpu", "--threads", "1")
+    measured(daemon)
     connection = daemon.dial()
     reader = Reader(connection)
     held, base = figure(daemon, "kernserve_graph_cache_entries"), resident_kib(daemon)

@@ -19,5 +19,5 @@ int64_t ks_board_turn(ks_board *board);
 void ks_board_json(ks_board *board, ks_text *out);
 /* The same figures as tables, in the document that draws them. */
 void ks_board_page(ks_board *board, ks_text *out);
-extern const char ks_board_policy[]; /* Content-Security-Policy of the page */
+extern const char ks_board_html_policy[]; /* Content-Security-Policy of the page */
 #endif
