@@ -110,7 +110,7 @@ cuda_compiles() {
     local fast=
     ! nvcc --help | grep -q Ofast-compile || fast=-Ofc=max
     cmake -S "$root" -B "$root/build-test/cuda" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKERNSERVE_CUDA=ON -DKERNSERVE_CUDA_ARCH=90a-real \
-        "-DCMAKE_CUDA_FLAGS=$fast" -DBUILD_TESTING=OFF && cmake --build "$root/build-test/cuda" -j "$jobs" --target kernserve &&
+        "-DCMAKE_CUDA_FLAGS=$fast" && cmake --build "$root/build-test/cuda" -j "$jobs" --target kernserve ks_bench_ops compare_cublaslt &&
         "$root/tests/http/a_first_request.sh" "$root/build-test/cuda/kernserve"
 }
 
