@@ -161,6 +161,7 @@ clients() {
         libcurl.c node.mjs main.go client.R client.jl; do
         step "client $client" "$root/tests/clients/run.sh" "$root/build/kernserve" "$client" $python
     done
+    step "snippets of the documents" python3 -B "$root/tests/snippets.py" "$root/build/kernserve" $python
     if [ -n "$python" ]; then step "Python package" "$root/tests/clients/python_wheel.sh" "$root/build/kernserve" "$python"; else skip "Python package" "$reason"; fi
     local test
     for test in tritonclient_methods kserve_methods files_real compat_models; do
