@@ -1,5 +1,5 @@
 /* What the files of this folder share: request.c (the sequence of a request), plain.c and plain_io.c (the plain
- * transport), mhd.c (the library's) and turn.c (the loop around all of them). Nothing outside of these includes it. */
+ * transport), mhd.c (the library's) and turn.c (the loop around all of them). Nothing outside of this folder includes it. */
 #ifndef KS_HTTP_PARTS_H
 #define KS_HTTP_PARTS_H
 #include <sys/epoll.h>
