@@ -1,4 +1,4 @@
-/* Documents of the GET endpoints, compact JSON, members in protocol.md's order. Texts are marked broken where memory
+/* Documents of the GET endpoints, compact JSON, members in the order that Triton has. Texts are marked broken where memory
  * fails; the caller looks once, at the end. Names of models and tensors are ours and need no escape. */
 #include "api/metadata.h"
 

@@ -125,6 +125,6 @@ int64_t ks_library_wait_ns(const ks_http *http); /* until it wants to run withou
 void ks_library_resume(ks_conn *conn);           /* if it is suspended or paused */
 
 /* Whether the library is given each request that it may be given, not only those that need it: for tests, which put another
- * http_reader.c in the place of ours. */
+ * reader.c in the place of ours. */
 extern const bool ks_http_prefers_library;
 #endif
