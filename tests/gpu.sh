@@ -5,7 +5,7 @@
 #
 # Parts        build     configure and build (Release, with CUDA)
 #              test      all of ctest but for the emulated GPU's, or KS_TESTS (a pattern of names)
-#              cases     random cases: softmax and reduce KS_RANDOM_CASES=24000 together, matmul KS_MATMUL_CASES=10000
+#              cases     random cases: matmul KS_MATMUL_CASES=10000, the other operations KS_RANDOM_CASES=24000 together
 #              spills    no kernel of softmax and reduce spills or has a stack frame (check_ptxas.sh)
 #              sanitize  the op tests and test_backend under memcheck, racecheck, initcheck and synccheck, the tools side by side
 #              daemon    200 mixed requests at the daemon under memcheck
@@ -23,7 +23,7 @@
 #                        KS_NCU_ROWS=missed: all below 90 % of a copy (80 %: rows of 32 elements, other axes than the last one)
 # Environment  KS_BUILD=build-gpu   KS_CUDA_ARCH=90a-real   KS_JOBS (all cores)   KS_CASES=8 (random cases per op, sanitizers; below 10 each regime runs one way)
 #              KS_PART_SECONDS=240 (a single run of anything)   KS_TESTS=""    KS_TOOLS="memcheck racecheck initcheck synccheck"
-#              KS_SANITIZED="op_softmax op_reduce op_matmul test_backend"   KS_BENCH_ROWS="" (filter words of bench_ops and compare_torch.py)
+#              KS_SANITIZED="op_... of all operations, test_backend"   KS_BENCH_ROWS="" (filter words of bench_ops and compare_torch.py)
 #              KS_HTTP_OPTIONS="" (of bench_http.sh; --quick takes a minute, without it eight)
 #              KS_OVERLOAD_OPTIONS="" (of bench_overload.py, which takes two minutes and a half as it is; KS_MATMUL_ROWS="")
 # Output       logs in $KS_BUILD/gpu-logs, the last lines of a failed one here. Exit code 1 when anything failed.
@@ -35,7 +35,8 @@ arch=${KS_CUDA_ARCH:-90a-real}
 jobs=${KS_JOBS:-$(nproc)}
 seconds=${KS_PART_SECONDS:-240}
 tools=${KS_TOOLS:-memcheck racecheck initcheck synccheck}
-sanitized=${KS_SANITIZED:-op_softmax op_reduce op_matmul test_backend}
+ops=$(sed -n 's/^OP(\(.*\))$/op_\1/p' "$root/kernels/ops/ops.def" | tr '\n' ' ')
+sanitized=${KS_SANITIZED:-$ops test_backend}
 logs=$build/gpu-logs
 table=() passed=0 failed=0 skipped=0
 
@@ -157,10 +158,17 @@ random_cases() {
 # one GPU got no device.
 part_cases() {
     local op total=${KS_RANDOM_CASES:-24000} failed_ones took remark processes
-    local counts=(op_softmax $((total / 2)) op_reduce $((total / 2)) op_matmul "${KS_MATMUL_CASES:-10000}") i ops=0
-    for ((i = 1; i < ${#counts[@]}; i += 2)); do ops=$((ops + (counts[i] > 0))); done
-    [ "$ops" -gt 0 ] || return 0
-    processes=$((jobs < 8 ? 2 : jobs * ops / 4 > 12 ? 12 / ops : jobs / 4))
+    local counts=() i asked=0 others
+    others=$(wc -w <<<"${ops/op_matmul/}")
+    for op in $ops; do
+        case $op in
+        op_matmul) counts+=("$op" "${KS_MATMUL_CASES:-10000}") ;;
+        *) counts+=("$op" $((total / others))) ;;
+        esac
+    done
+    for ((i = 1; i < ${#counts[@]}; i += 2)); do asked=$((asked + (counts[i] > 0))); done
+    [ "$asked" -gt 0 ] || return 0
+    processes=$((jobs < 8 ? 2 : jobs * asked / 4 > 12 ? 12 / asked : jobs / 4))
     for ((i = 0; i < ${#counts[@]}; i += 2)); do
         if [ "${counts[i + 1]}" -gt 0 ] && find_program "${counts[i]}" >/dev/null; then
             random_cases "${counts[i]}" "${counts[i + 1]}" "$processes" &

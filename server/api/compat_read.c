@@ -296,7 +296,7 @@ static ks_status read_json(ks_compat_job *job, ks_regions *regions, ks_error *er
     return status;
 }
 
-/* The whole body is the one input's data, and outputs are binary (protocol.md section 7). */
+/* The whole body is the one input's data, and outputs are binary. */
 static ks_status read_raw(ks_compat_job *job, ks_error *error)
 {
     const ks_compat *compat = job->compat;

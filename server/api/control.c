@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "codec/decode.h"
+#include "api/metadata.h"
 
 ks_status ks_control_repository(ks_api_view *view, const ks_control *words, ks_text *out, ks_error *error)
 {

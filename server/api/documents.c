@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "codec/decode.h"
+#include "api/metadata.h"
 #include "api/board/board.h"
 #include "api/openapi.h"
 #include "api/plans.h"

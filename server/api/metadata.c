@@ -1,11 +1,9 @@
-/* Documents of the GET endpoints, compact JSON, members in protocol.md's order. Texts are marked broken where memory
+/* Documents of the GET endpoints, compact JSON, members in the order that Triton has. Texts are marked broken where memory
  * fails; the caller looks once, at the end. Names of models and tensors are ours and need no escape. */
+#include "api/metadata.h"
+
 #include <inttypes.h>
 #include <string.h>
-
-#include "observe/metrics.h"
-#include "codec/codec_parts.h"
-#include "base/text.h"
 
 void ks_document_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm)
 {

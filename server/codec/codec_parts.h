@@ -1,4 +1,4 @@
-/* What the files of this folder share: one request's words. Nothing outside of these includes it. */
+/* What the files of this folder share: how one request's body is read. Nothing outside of this folder includes it. */
 #ifndef KS_CODEC_PARTS_H
 #define KS_CODEC_PARTS_H
 #include "kernserve/backend.h"

@@ -155,20 +155,4 @@ uint64_t ks_codec_encode_bound(const ks_codec *codec);
  * or allocates the JSON text. KS_NON_FINITE, KS_MEMORY. */
 ks_status ks_codec_encode(ks_codec *codec, unsigned char *out, ks_response_body *response, ks_error *error);
 void ks_codec_fini(ks_codec *codec);
-
-/* The documents of GET endpoints. KS_MODEL, KS_MEMORY (text marked broken). */
-struct ks_text;
-struct ks_model_stats;
-/* shm, cuda_shm: these regions can be registered */
-void ks_document_server_metadata(struct ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm);
-void ks_document_model_metadata(struct ks_text *out, const ks_model *model);
-void ks_document_model_config(struct ks_text *out, const ks_model *model, bool gpu);
-/* {"model_stats":[...]} of `count` models */
-void ks_document_stats(struct ks_text *out, const ks_model *const *models, const struct ks_model_stats *stats,
-                       int count);
-/* [{"name":"softmax","version":"1","state":"READY","reason":""},...] of all models, which share one state; reason: why
- * they are not ready, or "". */
-void ks_document_repository(struct ks_text *out, bool ready, const char *reason);
-/* {"error":"..."} */
-void ks_document_error(struct ks_text *out, const char *sentence);
 #endif

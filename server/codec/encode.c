@@ -1,7 +1,7 @@
 /* The response of one request. Binary: the JSON head is written right in front of the output, in the slot's head room, so
  * that head and tensor leave as one segment. JSON: text of its own, numbers in shortest form.
  *
- * Member names and their order are those of protocol.md's examples; clients exist that refuse any other member. */
+ * Member names and their order are those of Triton's examples; clients exist that refuse any other member. */
 #include <stdlib.h>
 #include <string.h>
 

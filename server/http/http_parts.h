@@ -1,5 +1,5 @@
 /* What the files of this folder share: request.c (the sequence of a request), plain.c and plain_io.c (the plain
- * transport), mhd.c (the library's) and turn.c (the loop around all of them). Nothing outside of these includes it. */
+ * transport), mhd.c (the library's) and turn.c (the loop around all of them). Nothing outside of this folder includes it. */
 #ifndef KS_HTTP_PARTS_H
 #define KS_HTTP_PARTS_H
 #include <sys/epoll.h>
@@ -125,6 +125,6 @@ int64_t ks_library_wait_ns(const ks_http *http); /* until it wants to run withou
 void ks_library_resume(ks_conn *conn);           /* if it is suspended or paused */
 
 /* Whether the library is given each request that it may be given, not only those that need it: for tests, which put another
- * http_reader.c in the place of ours. */
+ * reader.c in the place of ours. */
 extern const bool ks_http_prefers_library;
 #endif

@@ -16,6 +16,7 @@
 #include "codec/deflate.h"
 #include "api/board/board.h"
 #include "api/documents.h"
+#include "api/metadata.h"
 #include "http/log/log.h"
 #include "http/plain_head.h"
 

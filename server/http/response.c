@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/metadata.h"
 #include "codec/decode.h"
 
 const char *ks_response_sentence(ks_status status)

@@ -99,7 +99,7 @@ void ks_metrics_address_full(ks_metrics *metrics);
 /* A reading of the configuration ended (SIGHUP). Any thread. */
 void ks_metrics_reloaded(ks_metrics *metrics, bool accepted);
 
-/* Statistics of a model (protocol.md section 13): one consistent snapshot per shard (a sequence number that is odd
+/* Statistics of a model: one consistent snapshot per shard (a sequence number that is odd
  * while the shard writes), summed. Any thread. */
 typedef struct ks_model_stats {
     int64_t last_inference_ms;

@@ -1,5 +1,4 @@
-/* The counters behind metrics.h, shared by the two files of this folder: metrics.c counts, metrics_text.c writes pages.
- */
+/* The counters behind metrics.h: metrics.c counts, metrics_text.c writes pages, history.c keeps what a second has counted. */
 #ifndef KS_METRICS_CELLS_H
 #define KS_METRICS_CELLS_H
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
  *
  * Owns     a fixed array of records, one per connection that the shard can have, each with the words' memory; a record
  *          holds at most one slot and one plan.
- * Large    a request above the slots goes through a large request (large request.h): its blocks are the record's job, one after the
+ * Large    a request above the slots goes through a large request (large/large.h): its blocks are the record's job, one after the
  *          other, the first ones while the body still arrives. Feeding and reading may then pause.
  * Life     a record ends when none of these holds it: the connection (begin .. leave), the response (response .. sent), the engine
  *          (submit .. collect), the large request's copies. A client that goes away leaves a RUNNING record behind until collect.

@@ -13,7 +13,7 @@ import zlib
 
 import files
 from daemon import chunked, request
-from tensors import REFERENCE, Tensor, count, decode, encode, random_tensor
+from tensors import MODELS, REFERENCE, Tensor, count, decode, encode, random_tensor
 
 JSON_TYPES = ("FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 
@@ -235,7 +235,7 @@ def random_shape(random, least, most, longest):
 
 def random_case(random, small=False):
     """Softmax, reduction or product with random shape, datatype and parameters."""
-    op = random.choice(("softmax", "reduce", "matmul"))
+    op = random.choice(MODELS)
     return MAKERS[op](random, 6 if small else 40)
 
 

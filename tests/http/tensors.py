@@ -7,6 +7,8 @@ Tolerance  absolute part + rounding unit of the output x |reference| + rounding 
 
 import itertools
 import math
+import os
+import re
 import struct
 
 CODES = {"INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
@@ -207,3 +209,5 @@ def _offset(place, dims):
 
 
 REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul}
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
+    MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py

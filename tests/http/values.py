@@ -18,7 +18,7 @@ import time
 import forms
 from daemon import metric, open_target, request, settle
 from forms import FORMS, TRANSPORTS, Case, Wrong, check_answer, fits, require
-from tensors import OPS, Tensor, encode, random_tensor
+from tensors import MODELS, OPS, Tensor, encode, random_tensor
 
 PHASES = ("receive", "decode", "queue", "h2d", "compute", "d2h", "encode")
 
@@ -193,7 +193,7 @@ def documents(run):
         require(get("/v2/health/live") == {"live": True}, "live")
         require(get("/v2/health/ready") == {"live": True, "ready": True}, "ready")
         require({"name", "version", "extensions"} == set(get("/v2")), "server metadata")
-        for model in ("softmax", "reduce", "matmul"):
+        for model in MODELS:
             base = "/v2/models/" + model
             require(get(base)["name"] == model, "metadata")
             require(get(base + "/versions/1")["versions"] == ["1"], "metadata of version 1")

@@ -10,10 +10,6 @@ from daemon import Daemon, request
 HEADING = "Add an op"
 EDITS = [
     ("kernels/ops/ops.def", r"\Z", "OP(affine)\n"),
-    # tests: a program of its own, again on the emulated GPU
-    ("tests/CMakeLists.txt", r"^foreach\(op (.*)\)$", r"foreach(op \1 affine)"),
-    ("tests/CMakeLists.txt", r"^foreach\(name op_(.*)\)$", r"foreach(name op_affine op_\1)"),
-    ("tests/emulate/CMakeLists.txt", r"^foreach\(op (.*)\)$", r"foreach(op \1 affine)"),
     # documents
     ("README.md", r"^\| `matmul` .*\n", r"\g<0>| `affine` | `INPUT0`, rank 1-8 | `scale`, `shift` | FP32 |\n"),
 ]

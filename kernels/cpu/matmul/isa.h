@@ -1,4 +1,4 @@
-/* matmul_tiles.h for both precisions of one vector width (ISA, ISA_TARGET, TILE_ROWS, TILE_VECTORS, which end here),
+/* tiles.h for both precisions of one vector width (ISA, ISA_TARGET, TILE_ROWS, TILE_VECTORS, which end here),
  * included by matmul.c once per width: no include guard. */
 #define REAL float
 #include "cpu/matmul/tiles.h"

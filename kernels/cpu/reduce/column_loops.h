@@ -1,4 +1,4 @@
-/* Part of reduce_folds.c: its loops over columns, four lines at a time. A function gets `lines` lines, `pitch` apart, of
+/* Part of folds.c: its loops over columns, four lines at a time. A function gets `lines` lines, `pitch` apart, of
  * `count` elements; the first line is the axis' `at`-th. */
 #ifndef KS_REDUCE_COLUMN_LOOPS_H
 #define KS_REDUCE_COLUMN_LOOPS_H

@@ -1,4 +1,4 @@
-/* What reduce_lanes.c folds, and reduce_load.c brings: elements as double or int64_t. */
+/* What elements.c folds, and load.c brings: elements as double or int64_t. */
 #ifndef KS_REDUCE_LANES_H
 #define KS_REDUCE_LANES_H
 

@@ -1,4 +1,4 @@
-/* What reduce_floats.c walks with and reduce_folds.c folds. */
+/* What floats.c walks with and folds.c folds. */
 #ifndef KS_REDUCE_FLOATS_H
 #define KS_REDUCE_FLOATS_H
 

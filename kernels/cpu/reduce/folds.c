@@ -1,4 +1,4 @@
-/* The loops of reduce_floats.c: rows by vectors, columns four lines at a time.
+/* The loops of floats.c: rows by vectors, columns four lines at a time.
  *
  * Bits  depend on the shape alone: lanes are fixed in number and join in a fixed order, whatever the processor. */
 #include "cpu/reduce/column_loops.h"

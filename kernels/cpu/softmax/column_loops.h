@@ -1,4 +1,4 @@
-/* Part of softmax_floats.c: its loops along columns that lie side by side, a maximum and a sum for each. */
+/* Part of floats.c: its loops along columns that lie side by side, a maximum and a sum for each. */
 #ifndef KS_SOFTMAX_COLUMN_LOOPS_H
 #define KS_SOFTMAX_COLUMN_LOOPS_H
 

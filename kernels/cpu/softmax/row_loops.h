@@ -1,4 +1,4 @@
-/* Part of softmax_floats.c: its loops along rows. One maximum and one sum for each `period`-th element, in sixteen lanes.
+/* Part of floats.c: its loops along rows. One maximum and one sum for each `period`-th element, in sixteen lanes.
  *
  * A row has `count` elements in all, a multiple of period, which is a power of two. The tail of a long one
  * is its last sixteen elements, most of which have been seen. */

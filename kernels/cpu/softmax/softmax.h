@@ -1,5 +1,5 @@
-/* What the files of softmax share: softmax.c holds the rules, softmax_floats.c computes FP32, FP16 and BF16,
- * softmax_double.c FP64. */
+/* What the files of softmax share: softmax.c holds the rules, floats.c computes FP32, FP16 and BF16,
+ * double.c FP64. */
 #ifndef KS_SOFTMAX_PARTS_H
 #define KS_SOFTMAX_PARTS_H
 

@@ -1,4 +1,4 @@
-/* Number text, exact both ways: number_read.c and number_write.c for what is usual, libstdc++'s <charconv> (number.cc)
+/* Number text, exact both ways: read.c and write.c for what is usual, libstdc++'s <charconv> (number.cc)
  * for the rest, with which both agree byte for byte. No locale, no allocation. Any thread. */
 #ifndef KS_NUMBER_H
 #define KS_NUMBER_H

@@ -1,5 +1,5 @@
-/* What the parts of the self-test share: selftest.c (the order of things), selftest_device_limits.c (the host without HTTP),
- * selftest_load.c (clients), selftest_echo.c (the bare server beside the daemon), selftest_print.c (table and JSON). */
+/* What the parts of the self-test share: selftest.c (the order of things), limits.c (the host without HTTP),
+ * load.c (clients), echo.c (the bare server beside the daemon), print.c (table and JSON). */
 #ifndef KS_SELFTEST_PARTS_H
 #define KS_SELFTEST_PARTS_H
 #include "daemon/selftest/selftest.h"
@@ -48,12 +48,12 @@ bool ks_samples_add(ks_test_samples *samples, const float *us, size_t count);
 double ks_samples_quantile(ks_test_samples *samples, double q); /* sorts; 0: none */
 void ks_samples_free(ks_test_samples *samples);
 
-/* --- selftest_device_limits.c --- */
+/* --- limits.c --- */
 
 /* Takes about for_ns. */
 ks_status ks_test_device_limits_measure(ks_test *test, int64_t for_ns, ks_error *error);
 
-/* --- selftest_load.c --- */
+/* --- load.c --- */
 
 /* Clients on connections that stay open, each with one request under way: a plain raw softmax of that many bytes. */
 typedef struct ks_load ks_load;
@@ -65,7 +65,7 @@ ks_status ks_load_run(ks_load *load, int64_t for_ns, ks_test_samples *samples, k
 size_t ks_load_response_bytes(const ks_load *load); /* head and body of the last run's responses */
 void ks_load_close(ks_load **load);
 
-/* --- selftest_echo.c --- */
+/* --- echo.c --- */
 
 /* Bare epoll loops that know how long a request is and give its body back: no parser, no library, no engine. */
 typedef struct ks_echo ks_echo;
@@ -76,7 +76,7 @@ int ks_echo_port(const ks_echo *echo);
 ks_status ks_echo_accept(ks_echo *echo, int connections, ks_error *error);
 void ks_echo_close(ks_echo **echo);
 
-/* --- selftest_print.c --- */
+/* --- print.c --- */
 
 void ks_test_print(const ks_test *test, bool json, ks_text *out);
 #endif

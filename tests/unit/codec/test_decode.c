@@ -7,6 +7,7 @@
 
 #include "kernserve/backend.h"
 #include "observe/metrics.h"
+#include "api/metadata.h"
 #include "codec/decode.h"
 #include "base/text.h"
 #include "cpu/reference.h"

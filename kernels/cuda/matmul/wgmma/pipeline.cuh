@@ -108,7 +108,7 @@ typedef struct mm_wgmma_pipeline {
     unsigned row, column;     /* of this CTA's tile, among the cluster's */
     unsigned stage, parity;
     unsigned alone;    /* stages still to be filled without the peers */
-    unsigned shift[2]; /* of this thread's rows of A, where they start anywhere (wgmma_odd.cuh) */
+    unsigned shift[2]; /* of this thread's rows of A, where they start anywhere (odd.cuh) */
 } mm_wgmma_pipeline;
 
 template <typename TILE>
