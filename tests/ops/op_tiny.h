@@ -1,13 +1,16 @@
 /* An operation for tests of what stands above the operations: out = in * 2 + add, after spinning for spin_us, so that a
- * test chooses how long work lasts and whether a CPU lane runs it inline. */
+ * test chooses how long work lasts and whether a CPU lane runs it inline; and while tiny_held, for as long. */
 #ifndef KS_OP_TINY_H
 #define KS_OP_TINY_H
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
 #include "cpu/reference.h"
 
 enum { TINY_ADD, TINY_SPIN_US };
+
+static _Atomic bool tiny_held;
 
 static ks_status tiny_resolve(ks_spec *spec, ks_error *error)
 {
@@ -30,7 +33,7 @@ static inline int64_t tiny_now_ns(void)
 static void tiny_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
     const int64_t until_ns = tiny_now_ns() + 1000 * spec->params[TINY_SPIN_US].i;
-    while (spec->params[TINY_SPIN_US].i && tiny_now_ns() < until_ns) {
+    while (spec->params[TINY_SPIN_US].i && (tiny_now_ns() < until_ns || tiny_held)) {
     }
     const float *x = in[0];
     float *y = scratch; /* through the scratch, so that a backend that gives none is found out */
