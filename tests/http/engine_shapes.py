@@ -253,8 +253,6 @@ def questions_keep_nothing(path):
             status, _, body = reader.answer()
             check(status == 200 and b'"kernel":"' in body, status, body[:100])
     check(figure(daemon, "kernserve_graph_cache_entries") == held, "a question left a plan in the cache")
-    # the first question has the peak of products measured, which takes 3 MiB as long as it lasts
-    check(comes_to(lambda: "\nkernserve_ceiling_flops_per_second{" in daemon.metrics(), True), "the peak has not been measured")
     check(resident_kib(daemon) <= base + 2048, "4000 questions took memory", base, resident_kib(daemon))
     check(daemon.stop() == 0, "the daemon ends well")
 
