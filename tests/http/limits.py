@@ -336,7 +336,7 @@ def draining():
     """A request amid its body is waited for, and the exit code says 0; past --shutdown-timeout it is cut, and that says 75."""
     with daemon("--shutdown-timeout", "20s") as where, where.connect() as connection:
         connection.send(SMALL[:-8])
-        time.sleep(0.1)
+        check(comes_to(lambda: metric(where.metrics(), "kernserve_inference_requests_in_flight"), 1) == 1, "a request amid its body")
         where.process.send_signal(signal.SIGTERM)
         time.sleep(1)
         answer = connection.ask(SMALL[-8:])
@@ -344,7 +344,7 @@ def draining():
         check(where.wait(40) == 0, "the daemon's end after all requests were answered")
     with daemon("--shutdown-timeout", "500ms", "--body-timeout", "60s") as where, where.connect() as connection:
         connection.send(SMALL[:-8])
-        time.sleep(0.1)
+        check(comes_to(lambda: metric(where.metrics(), "kernserve_inference_requests_in_flight"), 1) == 1, "a request amid its body")
         where.process.send_signal(signal.SIGTERM)
         answer, took = next_answer(connection, 30)
         check(took is not None and took > 0.3 and (answer is None or answer.status == 503), "a request past --shutdown-timeout: %s" % answer)

@@ -5,7 +5,7 @@ half an hour. It must not end, must not count a device fault, and every answer m
 low_cpu.py KERNSERVE [--seconds 1800] [--cores 0.2] [--heavy 3] [--middling 2] [--small 4] [-- OPTION...]
 
 The share is a control group's, made as root in /sys/fs/cgroup: version 1 (cpu.cfs_quota_us) or 2 (cpu.max); where none can
-be made, exit code 77 and the reason. The clients are outside of the group. KS_SEED=N repeats the requests of a run.
+be made, exit code 77 and the reason. The group's weight is the largest, so that other work on the host takes none of it. The clients are outside of the group. KS_SEED=N repeats the requests of a run.
 A heavy client takes 0.3 GiB in the daemon (--inflight-bytes bounds it) and 0.1 GiB here.
 """
 
@@ -66,8 +66,10 @@ class Share:
             if version == 1:
                 write(self.folder + "/cpu.cfs_period_us", "%d" % PERIOD_US)
                 write(self.folder + "/cpu.cfs_quota_us", quota)
+                write(self.folder + "/cpu.shares", "262144")
             else:
                 write(self.folder + "/cpu.max", "%s %d" % (quota, PERIOD_US))
+                write(self.folder + "/cpu.weight", "10000")
         except OSError as fault:
             os.rmdir(self.folder)
             self.skip("the control group cannot limit processors: %s" % fault)
@@ -137,7 +139,7 @@ class Tally:
 
     def wrong(self, text):
         with self.lock:
-            self.faults.append(text)
+            self.faults.append("%s: %s" % (time.strftime("%H:%M:%S"), text))
 
     def __str__(self):
         words = ", ".join("%d %s" % (n, what) for what, n in sorted(self.counts.items()))
@@ -270,7 +272,8 @@ def main():
             else:
                 lost = metric(daemon.metrics(), "kernserve_device_faults_total")
                 code = daemon.stop(120)
-                print("%.0f s with %.2f of a processor; %d device faults; exit code %d" % (took, arguments.cores, lost, code))
+                print("%.0f s with %.2f of a processor, load average %.1f; %d device faults; exit code %d" % (
+                    took, arguments.cores, os.getloadavg()[0], lost, code))
                 if lost != 0 or code != 0:
                     faults.append("device faults %d, exit code %d" % (lost, code))
             if faults:

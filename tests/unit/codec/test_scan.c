@@ -237,6 +237,7 @@ static const struct {
     {S("{\"inputs\":[{\"data\":[1],\"shape\":[1],\"datatype\":\"FP16\"}]}"), KS_DATATYPE},
     {S("{\"inputs\":[{\"data\":[\"x\"],\"shape\":[1],\"datatype\":\"BYTES\"}]}"), KS_DATATYPE},
     {S("{\"inputs\":[{\"data\":[1],\"shape\":[-1],\"datatype\":\"FP32\"}]}"), KS_OK},
+    {S("{\"inputs\":[{\"data\":[1],\"shape\":[-0],\"datatype\":\"FP32\"}]}"), KS_OK}, /* no 0: judged as -1 is */
     {S("{\"inputs\":[{\"data\":[1],\"shape\":[1.0],\"datatype\":\"fp32\"}]}"), KS_OK},
     {S("{\"inputs\":[{\"data\":[1]}]}"), KS_OK},
     /* data elsewhere is like any other member */
