@@ -11,6 +11,8 @@
 #              daemon    200 mixed requests at the daemon under memcheck
 #              nvtx      a daemon whose NVTX ranges are counted (gpu/nvtx.py)
 #              occupancy what /plan says of 60 kernels beside Nsight Compute (gpu/occupancy.py)
+#              dram      the bytes of 60 plans beside Nsight Compute's counters of the memory (gpu/dram.py)
+#              observed  page, trace and metrics of a daemon under load (gpu/observed.py, needs wrk); its files: gpu-logs/observed
 #              bench     bench_engine and bench_ops
 #              host      kernserve --self-test, and four times the load (bench/bench_overload.py, needs wrk)
 #              http      the daemon beside a bare server and a Python server (bench/bench_http.sh)
@@ -39,10 +41,10 @@ logs=$build/gpu-logs
 table=() passed=0 failed=0 skipped=0
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(build test cases spills sanitize daemon nvtx occupancy bench host http compare matmul ncu)
+[ ${#parts[@]} -gt 0 ] || parts=(build test cases spills sanitize daemon nvtx occupancy dram observed bench host http compare matmul ncu)
 for part in "${parts[@]}"; do
     case $part in
-    build | test | cases | spills | sanitize | daemon | nvtx | occupancy | bench | host | http | compare | matmul | ncu) ;;
+    build | test | cases | spills | sanitize | daemon | nvtx | occupancy | dram | observed | bench | host | http | compare | matmul | ncu) ;;
     *) echo "unknown part: $part (see the head of $0)" >&2 && exit 64 ;;
     esac
 done
@@ -275,6 +277,30 @@ part_occupancy() {
         return 0
     }
     step occupancy python3 -B "$root/tests/gpu/occupancy.py" "$program" "$ncu"
+}
+
+part_dram() {
+    local ncu program bench
+    ncu=$(find_tool ncu) || {
+        note skipped dram 0 "ncu is not installed"
+        return 0
+    }
+    program=$(find_program kernserve) && bench=$(find_program bench_ops) || {
+        note skipped dram 0 "kernserve or bench_ops is not built"
+        return 0
+    }
+    step dram python3 -B "$root/tests/gpu/dram.py" "$program" "$bench" "$ncu"
+    cat "$logs/dram.log"
+}
+
+part_observed() {
+    local program
+    program=$(find_program kernserve) || {
+        note skipped observed 0 "kernserve is not built"
+        return 0
+    }
+    step observed python3 -B "$root/tests/gpu/observed.py" "$program" "$logs/observed"
+    cat "$logs/observed.log"
 }
 
 part_host() {

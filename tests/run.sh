@@ -110,7 +110,7 @@ cuda_compiles() {
     local fast=
     ! nvcc --help | grep -q Ofast-compile || fast=-Ofc=max
     cmake -S "$root" -B "$root/build-test/cuda" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKERNSERVE_CUDA=ON -DKERNSERVE_CUDA_ARCH=90a-real \
-        "-DCMAKE_CUDA_FLAGS=$fast" -DBUILD_TESTING=OFF && cmake --build "$root/build-test/cuda" -j "$jobs" --target kernserve &&
+        "-DCMAKE_CUDA_FLAGS=$fast" && cmake --build "$root/build-test/cuda" -j "$jobs" --target kernserve ks_bench_ops compare_cublaslt &&
         "$root/tests/http/a_first_request.sh" "$root/build-test/cuda/kernserve"
 }
 
@@ -161,6 +161,7 @@ clients() {
         libcurl.c node.mjs main.go client.R client.jl; do
         step "client $client" "$root/tests/clients/run.sh" "$root/build/kernserve" "$client" $python
     done
+    step "snippets of the documents" python3 -B "$root/tests/snippets.py" "$root/build/kernserve" $python
     if [ -n "$python" ]; then step "Python package" "$root/tests/clients/python_wheel.sh" "$root/build/kernserve" "$python"; else skip "Python package" "$reason"; fi
     local test
     for test in tritonclient_methods kserve_methods files_real compat_models; do

@@ -373,7 +373,7 @@ static void launch_lane(ks_engine *engine, int lane, int64_t now_ns)
     ks_error error = {.status = KS_OK};
     const ks_status status = engine->backend->launch(use->lane, batch, &error);
     if (status == KS_OK) {
-        use->issue_ns = batch->plan->at_once ? INT64_MAX : ks_now_ns() - use->launched_ns;
+        use->issue_ns = ks_now_ns() - use->launched_ns;
         ks_graphs_launched(engine, lane, use->launched_ns);
         for (int i = 0; i < batch->count; i++) use->jobs[i]->graph = batch->graph;
         return;

@@ -1,6 +1,7 @@
 /* The engine without HTTP, measured: softmax requests through 1, 2, 3, 4 and 8 lanes, as many in flight as keep every
  * lane full. Prints requests/s and GB/s with the ratio to one lane, the phases' sum against the wall clock, the
- * counters, and for copied requests the time in which one lane copies in while another computes and a third copies out.
+ * counters, and for copied requests the time in which one lane copies in while another computes and a third copies out,
+ * and the share of the busy time with two engines or more, beside what /status counts of the same launches.
  *
  *   bench_engine [--backend cuda|cpu] [--bytes N] [--requests N] [--lanes N]... [--timeline ROWS]
  *
@@ -17,8 +18,10 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "observe/overlap.h"
+#include "observe/timeline.h"
 
-enum { LANE_COUNTS_MAX = 8, IN_FLIGHT_LARGE = 2, IN_FLIGHT_SMALL = 64, SMALL_BYTES = 65536 };
+enum { LANE_COUNTS_MAX = 8, IN_FLIGHT_LARGE = 2, IN_FLIGHT_SMALL = 64, SMALL_BYTES = 65536, KEPT = 1 << 14 };
 
 typedef struct settings {
     const ks_backend *backend;
@@ -38,6 +41,8 @@ typedef struct run {
     ks_device *device;
     ks_budget *budget;
     ks_engine *engine;
+    ks_timeline *timeline;
+    ks_overlap *overlap; /* since the measurement began */
     ks_spec spec;
     ks_error fault; /* the first one */
     ks_job *jobs;
@@ -67,6 +72,8 @@ static void open_run(run *r)
     stop_on(r->settings->backend->open(&limits, &r->device, &error), &error, "open");
     r->in_flight = r->lanes * (bytes > SMALL_BYTES ? IN_FLIGHT_LARGE : IN_FLIGHT_SMALL);
     r->budget = ks_budget_open(0);
+    r->timeline = ks_timeline_open(1, KEPT);
+    assert(r->timeline);
     r->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     const ks_engine_options options = {.backend = r->settings->backend,
                                        .device = r->device,
@@ -78,6 +85,7 @@ static void open_run(run *r)
                                        .plan_bytes = 1 << 26,
                                        .queue_max = r->in_flight + 1,
                                        .stall_ns = 10000000000,
+                                       .timeline = ks_timeline_writer(r->timeline, 0),
                                        .wake_fd = r->wake_fd};
     stop_on(ks_engine_open(&options, &r->engine, &error), &error, "engine");
 }
@@ -149,8 +157,10 @@ static void wait_for_lane(const run *r)
 static void measure(run *r)
 {
     ks_error error;
-    int submitted = 0;
+    int submitted = 0, looked = 0;
     const int64_t start_ns = ks_now_ns();
+    r->overlap = ks_overlap_open(r->timeline, 1, start_ns);
+    assert(r->overlap);
     for (; submitted < r->in_flight && submitted < r->settings->requests; submitted++)
         stop_on(ks_engine_submit(r->engine, &r->jobs[submitted], &error), &error, "submit");
     while (r->done < r->settings->requests) {
@@ -167,8 +177,12 @@ static void measure(run *r)
             }
             job = next;
         }
+        if (r->launches - looked < KEPT / 4) continue;
+        ks_overlap_look(r->overlap, ks_now_ns());
+        looked = r->launches;
     }
     r->wall_ns = ks_now_ns() - start_ns;
+    ks_overlap_look(r->overlap, ks_now_ns());
 }
 
 static void close_run(run *r)
@@ -180,6 +194,8 @@ static void close_run(run *r)
     ks_engine_close(&r->engine);
     r->settings->backend->close(&r->device);
     ks_budget_close(&r->budget);
+    ks_overlap_close(&r->overlap);
+    ks_timeline_close(&r->timeline);
     close(r->wake_fd);
     free(r->jobs);
     free(r->records);
@@ -200,7 +216,16 @@ static int by_time(const void *a, const void *b)
     return x->step - y->step;
 }
 
-/* Sweeps over all phases' begins and ends: how long each was under way, and how long all three at once. */
+/* What /status would say of the run. */
+static double ratio_of_status(const run *r)
+{
+    ks_overlap_sums sums;
+    ks_overlap_read(r->overlap, &sums);
+    if (sums.overruns) fprintf(stderr, "bench_engine: %llu records lost\n", (unsigned long long)sums.overruns);
+    return sums.busy_any ? (double)sums.two / (double)sums.busy_any : 0;
+}
+
+/* Sweeps over all phases' begins and ends: how long some were under way, and how long two or three at once. */
 static void tell_overlap(const run *r)
 {
     edge *edges = calloc((size_t)r->launches * 6, sizeof *edges);
@@ -218,17 +243,22 @@ static void tell_overlap(const run *r)
     }
     qsort(edges, count, sizeof *edges, by_time);
     int active[3] = {0};
-    int64_t all_ns = 0, both_ns = 0, last_ns = 0;
+    int64_t all_ns = 0, both_ns = 0, two_ns = 0, any_ns = 0, last_ns = 0;
     for (size_t i = 0; i < count; i++) {
         const int64_t passed_ns = edges[i].at_ns - last_ns;
+        const int engines = !!active[0] + !!active[1] + !!active[2];
+        if (engines > 0) any_ns += passed_ns;
+        if (engines > 1) two_ns += passed_ns;
         if (active[0] && active[2]) both_ns += passed_ns;
-        if (active[0] && active[1] && active[2]) all_ns += passed_ns;
+        if (engines == 3) all_ns += passed_ns;
         active[edges[i].phase] += edges[i].step;
         last_ns = edges[i].at_ns;
     }
     free(edges);
     printf("    H2D of one lane beside D2H of another: %.0f us, and compute of a third as well: %.0f us, of %.0f us\n",
            (double)both_ns / 1e3, (double)all_ns / 1e3, (double)r->wall_ns / 1e3);
+    printf("    two engines or more: %.4f of the busy time; as /status counts: %.4f\n",
+           any_ns ? (double)two_ns / (double)any_ns : 0, ratio_of_status(r));
 }
 
 static void tell_timeline(const run *r)

@@ -3,6 +3,7 @@
  *
  *   bench_ops [--list | --once] [TEXT...]    rows in whose label every TEXT stands, such as: softmax BF16
  *   bench_ops [--list | --once] --from FILE  rows whose label is a line of it
+ *   bench_ops [--once] --rows FILE           a row of any shapes for each line: the words of a label
  *
  * --list names the rows; --once launches each of them once and times nothing, for a profiler. Cold: a graph of many
  * launches, each on another set of buffers, all sets together beyond three times the L2 cache (but at most SETS_MOST,
@@ -134,12 +135,33 @@ static bool named(const ops_row *row, FILE *from)
     return false;
 }
 
+/* The words of a label: OP DATATYPE SHAPE, and * SHAPE or axis AXES. */
+static void read_row(const char *line, ops_row *out)
+{
+    memset(out, 0, sizeof *out);
+    snprintf(out->label, sizeof out->label, "%.*s", (int)strcspn(line, "\n"), line);
+    if (sscanf(line, "%15s %7s %31s * %31s", out->op, out->dtype, out->first, out->second) == 4) return;
+    if (sscanf(line, "%15s %7s %31s axis %15s", out->op, out->dtype, out->first, out->axis) != 4)
+        die(out->label, "is no row");
+}
+
+static void run_lines(FILE *rows, bool once)
+{
+    char line[OPS_LABEL];
+    ops_row row;
+    while (fgets(line, sizeof line, rows)) {
+        read_row(line, &row);
+        run_row(&row, once);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const bool list = argc > 1 && strcmp(argv[1], "--list") == 0, once = argc > 1 && strcmp(argv[1], "--once") == 0;
     char **texts = argv + 1 + (list || once);
     FILE *from = NULL;
-    if (*texts && strcmp(*texts, "--from") == 0) {
+    const bool lines = *texts && strcmp(*texts, "--rows") == 0;
+    if (lines || (*texts && strcmp(*texts, "--from") == 0)) {
         from = texts[1] ? fopen(texts[1], "r") : NULL;
         if (!from) die(*texts, texts[1] ? strerror(errno) : "needs a file");
     }
@@ -152,8 +174,9 @@ int main(int argc, char **argv)
     if (!list && !once)
         printf("%-42s %10s %10s %8s %10s %8s %8s  %s\n", "", "cold us", "warm us", "GB/s", "floor us", "of copy",
                "TFLOP/s", "kernel");
+    if (lines) run_lines(from, once);
     ops_row row;
-    for (int i = 0; ops_row_at(i, &row); i++) {
+    for (int i = 0; !lines && ops_row_at(i, &row); i++) {
         if (!(from ? named(&row, from) : wanted(&row, texts))) continue;
         if (list)
             printf("%s\n", row.label);

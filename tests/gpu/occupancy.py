@@ -21,12 +21,15 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "http"))
 from daemon import Daemon, check, request, wrongs  # noqa: E402
 
 SHAPES = 20
+SHARED_SM, RESERVED = 228 << 10, 1 << 10  # bytes of shared memory of an SM, and of each CTA for the system: sm_90
 SIZES = {"FP16": 2, "FP32": 4, "FP64": 8}
 LAUNCH = {"threads": "launch__block_size", "registers": "launch__registers_per_thread", "static": "launch__shared_mem_per_block_static",
           "dynamic": "launch__shared_mem_per_block_dynamic"}
 LIMITS = {"registers": "launch__occupancy_limit_registers", "shared": "launch__occupancy_limit_shared_mem",
           "threads": "launch__occupancy_limit_warps", "ctas": "launch__occupancy_limit_blocks"}
 WARPS = "sm__maximum_warps_per_active_cycle_pct"
+CONFIGURED = "launch__shared_mem_config_size"
+SHARED_STEP = 128  # what a CTA takes of shared memory is a multiple of so many bytes
 
 
 def shapes(op, rng):
@@ -75,7 +78,13 @@ def same(name, plan, launches):
     if row is None:
         return 0
     theirs = {limit: round(number(row, metric)) for limit, metric in LIMITS.items()}
-    check(theirs == of["ctas_by"], name, of, theirs)
+    # ncu's limit by shared memory is that of the part of the L1 cache which the driver gave this launch, no larger than it has to be;
+    # the plan's is that of all that an SM has.
+    asked = of["static_shared_bytes"] + of["dynamic_shared_bytes"] + RESERVED
+    taken = -(-asked // SHARED_STEP) * SHARED_STEP
+    check(theirs.pop("shared") in (round(number(row, CONFIGURED)) // taken, of["ctas_by"]["shared"]), name, of, row[CONFIGURED], theirs)
+    check(of["ctas_by"]["shared"] in (0, SHARED_SM // taken), name, of, taken)
+    check(theirs == {limit: of["ctas_by"][limit] for limit in theirs}, name, of, theirs)
     check(abs(100 * of["warps"] / of["warps_max"] - number(row, WARPS)) < 0.1, name, of, row[WARPS])
     return 1
 
@@ -85,7 +94,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         log = folder + "/launches.csv"
         under = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--log-file", log, "--graph-profiling", "node",
-                 "--metrics", ",".join([*LAUNCH.values(), *LIMITS.values(), WARPS])]
+                 "--metrics", ",".join([*LAUNCH.values(), *LIMITS.values(), WARPS, CONFIGURED])]
         with Daemon(path, "--backend", "cuda", "--threads", "1", "--autotune", "off", under=under, must_start=False) as daemon:
             if not daemon.ready_within(300):
                 print("no GPU, or no permission for its counters")

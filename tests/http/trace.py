@@ -4,7 +4,7 @@ in slices, what is counted is there, and it agrees with the metrics. Ends with w
 
 trace.py KERNSERVE [OPTION...]     options go to the daemon
 trace.py --check FILE [--overlap]  a trace that was taken under any load; --overlap: copies in, copies out and kernels of different
-                                   lanes must have run side by side, as a GPU under load does
+                                   lanes must have run side by side, and three lanes at once, as a GPU under load does
 """
 
 import collections
@@ -159,18 +159,24 @@ def agrees(daemon, sent):
     engines(daemon, trace)
 
 
-def engines(daemon, trace):
-    """The daemon's own merging of the launches, against one of the trace's slices."""
+def merged(trace):
+    """ns in which each engine of the device was busy on any lane; each two of them; two or more; all three."""
     points = sorted((at, step, slice_[2]["cat"]) for (pid, _), slices in trace.tracks.items() if pid == 1
                     for slice_ in slices for at, step in ((slice_[0], 1), (slice_[1], -1)))
-    depth, last, want = dict.fromkeys(ENGINES, 0), 0, {}
+    depth, last, out = dict.fromkeys(ENGINES, 0), 0, {}
     for at, step, engine in points:
         busy = [name for name in ENGINES if depth[name]]
         names = busy + ["any"] * bool(busy) + ["%s_%s" % (a, b) for a in busy for b in busy if ENGINES.index(a) < ENGINES.index(b)]
         for name in names + ["two"] * (len(busy) > 1) + ["all"] * (len(busy) == 3):
-            want[name] = want.get(name, 0) + at - last
+            out[name] = out.get(name, 0) + at - last
         depth[engine] += step
         last = at
+    return out
+
+
+def engines(daemon, trace):
+    """The daemon's own merging of the launches, against one of the trace's slices."""
+    want = merged(trace)
 
     def far():
         page = second(daemon).get("/metrics").body.decode()
@@ -185,8 +191,8 @@ def engines(daemon, trace):
 
 
 def overlap(trace):
-    """Share of the device's busy time with two or more slices under way; whether copies ran beside compute of another lane."""
-    points, pairs = [], set()
+    """Share of the device's busy time with two or more slices under way; what ran side by side; the most lanes at once."""
+    points, pairs, lanes = [], set(), 0
     for (pid, tid), slices in trace.tracks.items():
         if pid == 1:
             points += [(s[0], 1, s[2]["cat"], tid) for s in slices] + [(s[1], 0, s[2]["cat"], tid) for s in slices]
@@ -198,17 +204,21 @@ def overlap(trace):
         if begins:
             pairs |= {tuple(sorted((kind, other))) for other in running.values()}
             running[tid] = kind
+            lanes = max(lanes, len(running))  # the engines of one lane follow each other
         else:
             running.pop(tid, None)
-    return both / busy if busy else 0, pairs
+    return both / busy if busy else 0, pairs, lanes
 
 
 def tell(document):
     trace = parse(document)
-    share, pairs = overlap(trace)
-    print("%d launches, %d requests; two or more slices of the device under way in %.0f %% of its busy time; side by side: %s"
-          % (len(trace.launches), len(trace.requests), 100 * share, ", ".join("+".join(p) for p in sorted(pairs)) or "none"))
-    return pairs
+    share, pairs, lanes = overlap(trace)
+    times = merged(trace)
+    ratio = times.get("two", 0) / times["any"] if "any" in times else 0
+    print("%d launches, %d requests; two or more slices of the device under way in %.0f %% of its busy time, two or more engines in %.1f %%; "
+          "%d lanes at once; side by side: %s"
+          % (len(trace.launches), len(trace.requests), 100 * share, 100 * ratio, lanes, ", ".join("+".join(p) for p in sorted(pairs)) or "none"))
+    return pairs, lanes, float(ratio)
 
 
 def large(daemon):
@@ -269,9 +279,10 @@ def main():
     path, *arguments = sys.argv[1:]
     if path == "--check":
         with open(arguments[0], "rb") as file:
-            pairs = tell(json.load(file, parse_float=decimal.Decimal))
-        wanted = {("d2h", "h2d"), ("compute", "h2d"), ("compute", "d2h")} if "--overlap" in arguments else set()
-        check(wanted <= pairs, "not side by side:", wanted - pairs)
+            pairs, lanes, _ = tell(json.load(file, parse_float=decimal.Decimal))
+        if "--overlap" in arguments:
+            wanted = {("d2h", "h2d"), ("compute", "h2d"), ("compute", "d2h")}
+            check(wanted <= pairs and lanes >= 3, "not side by side:", wanted - pairs, lanes, "lanes at once")
         return 1 if wrongs() else 0
     with Daemon(path, "--timeline", "16384", *arguments) as daemon:
         agrees(daemon, load(daemon, 6, 60, int(time.time())))
