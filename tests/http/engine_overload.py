@@ -25,7 +25,9 @@ def goodput():
         pairs, refused, bare, unsent = [], [], 0, 0
         with Crowd(daemon, 4, dear_request()) as few, Crowd(daemon, 64, dear_request()) as many:
             for _ in range(ROUNDS):
-                peak = few.closed(SECONDS).rate(200)
+                peak = 0
+                while peak == 0:  # a processor that others have may give no answer in that time
+                    peak = few.closed(SECONDS).rate(200)
                 flood, left = many.open(SECONDS, 4 * peak)
                 assert set(flood.times) <= {200, 503}, sorted(flood.times)
                 pairs.append((flood.rate(200), peak, flood.rate(503)))

@@ -182,8 +182,11 @@ def with_token(path):
         file.flush()
         with Daemon(path, "--threads", "1", "--pinned-bytes", "64M", "--backend", "cpu", "--token-file", file.name) as daemon:
             ask = [path, "--admin-listen", "127.0.0.1:%d" % daemon.admin_port, "--plans"]
-            good = subprocess.run([*ask, "--token-file", file.name], capture_output=True, text=True, timeout=30)
-            check(good.returncode == 0 and good.stdout.startswith("op "), good)
+
+            def with_file():  # the command waits 2 s for a thread that measures the device first
+                good = subprocess.run([*ask, "--token-file", file.name], capture_output=True, text=True, timeout=30)
+                return good.returncode == 0 and good.stdout.startswith("op ")
+            check(comes_to(with_file, True), "the command with the daemon's token")
             bare = subprocess.run(ask, capture_output=True, text=True, timeout=30)
             check(bare.returncode == 71 and "status 401" in bare.stderr, bare)
 
@@ -215,6 +218,8 @@ def copy_rates(path):
         ours = json.loads(daemon.get(target).body)["ceilings"]["copy_gbs"]["value"]
     done = subprocess.run([path, "--backend", "cpu", "--pinned-bytes", "64M", "--self-test-time", "500ms", "--self-test=json"],
                           capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise SystemExit(done)
     return ours, json.loads(done.stdout)["floors"]["memcpy_gbs"]
 
 
