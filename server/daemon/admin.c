@@ -24,7 +24,7 @@ struct ks_admin {
     ks_shard_metrics *metrics;
     pthread_t thread;
     int listen_fd, stop_fd;
-    int wake_fd; /* an epoll over both: readable while either wants attention, so one turn waits for everything */
+    int wake_fd; /* an epoll over all: readable while one wants attention, so one turn waits for everything */
     bool loopback;
     ks_addresses *addresses; /* of its clients */
     /* the thread's, until it has started: */
@@ -35,6 +35,10 @@ struct ks_admin {
     _Atomic bool stop;
     ks_log_limit failures; /* the thread's, as what follows: */
     int64_t ready_ns;      /* when it saw the daemon ready; 0: not yet */
+    pthread_t prober;      /* while it measures */
+    bool measures;
+    _Atomic bool measured; /* set by the prober as its last */
+    int measured_fd;       /* eventfd: likewise */
 };
 
 static void say_failure(ks_admin *admin, int fault)
@@ -98,18 +102,43 @@ static void tell(int fd)
     (void)!TEMP_FAILURE_RETRY(write(fd, &(uint64_t){1}, sizeof(uint64_t)));
 }
 
+/* A thread of its own: a measurement takes 50 ms, and seconds where the processors are busy, in which health would not be answered. */
+static void *measure(void *argument)
+{
+    ks_admin *admin = argument;
+    ks_ceiling_store *store = admin->daemon->ceilings;
+    const int64_t begun_ns = ks_now_ns();
+    pthread_setname_np(pthread_self(), "kernserve-probe");
+    if (ks_ceilings_measure(store))
+        KS_LOG(KS_LOG_DEBUG, "device measured", KS_NUMBER("copy_gbs", ks_ceilings_copy_gbs(store)),
+               KS_INT("took_us", (ks_now_ns() - begun_ns) / 1000));
+    atomic_store(&admin->measured, true);
+    tell(admin->measured_fd);
+    return NULL;
+}
+
+static void end_measurement(ks_admin *admin)
+{
+    uint64_t count;
+    if (!admin->measures) return;
+    pthread_join(admin->prober, NULL);
+    (void)!read(admin->measured_fd, &count, sizeof count);
+    admin->measures = false;
+}
+
 /* Once the daemon is ready: what its device can do at best, a thing at a time. Best while nothing runs, so that a busy daemon
  * gets QUIET_WAIT_NS to come to a pause. */
-static void measure(ks_admin *admin)
+static void look_at_device(ks_admin *admin)
 {
     ks_daemon *daemon = admin->daemon;
-    if (atomic_load(&daemon->state) != KS_STATE_READY) return;
+    if (admin->measures && !atomic_load(&admin->measured)) return;
+    end_measurement(admin);
+    if (atomic_load(&daemon->state) != KS_STATE_READY || !ks_ceilings_due(daemon->ceilings)) return;
     const int64_t now_ns = ks_now_ns();
     if (!admin->ready_ns) admin->ready_ns = now_ns;
     if (ks_metrics_in_flight_now(daemon->metrics) > 0 && now_ns - admin->ready_ns < QUIET_WAIT_NS) return;
-    if (ks_ceilings_measure(daemon->ceilings))
-        KS_LOG(KS_LOG_DEBUG, "device measured", KS_NUMBER("copy_gbs", ks_ceilings_copy_gbs(daemon->ceilings)),
-               KS_INT("took_us", (ks_now_ns() - now_ns) / 1000));
+    atomic_store(&admin->measured, false);
+    admin->measures = pthread_create(&admin->prober, NULL, measure, admin) == 0;
 }
 
 static void *serve(void *argument)
@@ -123,8 +152,9 @@ static void *serve(void *argument)
     while (!atomic_load(&admin->stop)) {
         ks_http_turn(admin->http, ks_board_turn(admin->daemon->api.board));
         accept_some(admin);
-        measure(admin);
+        look_at_device(admin);
     }
+    end_measurement(admin);
     ks_http_close(&admin->http);
     return NULL;
 }
@@ -134,6 +164,7 @@ static void free_admin(ks_admin *admin)
     ks_listen_close(admin->listen_fd);
     if (admin->stop_fd >= 0) close(admin->stop_fd);
     if (admin->started_fd >= 0) close(admin->started_fd);
+    if (admin->measured_fd >= 0) close(admin->measured_fd);
     if (admin->wake_fd >= 0) close(admin->wake_fd);
     ks_addresses_close(&admin->addresses);
     ks_board_close(&admin->daemon->api);
@@ -143,10 +174,12 @@ static void free_admin(ks_admin *admin)
 static bool open_descriptors(ks_admin *admin)
 {
     struct epoll_event event = {.events = EPOLLIN};
+    admin->measured_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     admin->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     admin->started_fd = eventfd(0, EFD_CLOEXEC);
     admin->wake_fd = epoll_create1(EPOLL_CLOEXEC);
-    return admin->stop_fd >= 0 && admin->started_fd >= 0 && admin->wake_fd >= 0 &&
+    return admin->stop_fd >= 0 && admin->started_fd >= 0 && admin->wake_fd >= 0 && admin->measured_fd >= 0 &&
+           epoll_ctl(admin->wake_fd, EPOLL_CTL_ADD, admin->measured_fd, &event) == 0 &&
            epoll_ctl(admin->wake_fd, EPOLL_CTL_ADD, admin->stop_fd, &event) == 0 &&
            epoll_ctl(admin->wake_fd, EPOLL_CTL_ADD, admin->listen_fd, &event) == 0;
 }
@@ -160,7 +193,7 @@ ks_status ks_admin_open(ks_daemon *daemon, ks_shard_metrics *metrics, int fd, bo
         return ks_fail(error, KS_MEMORY, "out of memory for the second listener");
     }
     *admin = (ks_admin){.daemon = daemon, .metrics = metrics, .loopback = loopback, .listen_fd = fd};
-    admin->stop_fd = admin->started_fd = admin->wake_fd = -1;
+    admin->stop_fd = admin->started_fd = admin->wake_fd = admin->measured_fd = -1;
     admin->addresses = ks_addresses_open(KS_ADMIN_CONNECTIONS + ACCEPTS);
     if (!admin->addresses || !ks_board_open(&daemon->api) || !open_descriptors(admin) ||
         pthread_create(&admin->thread, NULL, serve, admin) != 0) {

@@ -114,18 +114,29 @@ static void measure_peak(ks_ceiling_store *store, ks_dtype dtype)
         set(&store->tflops[dtype], peak.tflops, peak.source);
 }
 
+static bool limits_due(const ks_ceiling_store *store)
+{
+    return !store->limits_tried && store->backend->probe->device_limits && atomic_load(&store->limits_wanted);
+}
+
+static uint32_t peaks_due(const ks_ceiling_store *store)
+{
+    return atomic_load_explicit(&store->wanted, memory_order_relaxed) & ~store->tried;
+}
+
+bool ks_ceilings_due(const ks_ceiling_store *store)
+{
+    return store->backend->probe && (!store->memory_tried || limits_due(store) || peaks_due(store));
+}
+
 bool ks_ceilings_measure(ks_ceiling_store *store)
 {
-    const ks_probe *probe = store->backend->probe;
-    const uint32_t asked = atomic_load_explicit(&store->wanted, memory_order_relaxed) & ~store->tried;
-    if (!probe) return false;
+    if (!ks_ceilings_due(store)) return false;
     if (!store->memory_tried)
         measure_memory(store);
-    else if (!store->limits_tried && probe->device_limits && atomic_load(&store->limits_wanted))
+    else if (limits_due(store))
         measure_limits(store);
-    else if (asked)
-        measure_peak(store, (ks_dtype)__builtin_ctz(asked));
     else
-        return false;
+        measure_peak(store, (ks_dtype)__builtin_ctz(peaks_due(store)));
     return true;
 }

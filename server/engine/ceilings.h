@@ -1,7 +1,7 @@
 /* What the daemon knows of its device at best: nothing at start, more as it is measured.
  *
  * Owns     the values, and the texts that say how they were measured: they stay until close.
- * Threads  ks_ceilings_measure: one thread. The others: any; a value is written once.
+ * Threads  ks_ceilings_measure, ks_ceilings_due: one thread at a time. The others: any; a value is written once.
  * Units    as ks_ceilings. */
 #ifndef KS_ENGINE_CEILINGS_H
 #define KS_ENGINE_CEILINGS_H
@@ -21,4 +21,5 @@ double ks_ceilings_copy_gbs(const ks_ceiling_store *store);
 /* Blocks while it measures one thing that is not known: the rates of memory first, then what was asked for.
  * true: something was tried. What fails is not tried again. */
 bool ks_ceilings_measure(ks_ceiling_store *store);
+bool ks_ceilings_due(const ks_ceiling_store *store); /* it would try something */
 #endif

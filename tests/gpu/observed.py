@@ -72,6 +72,7 @@ def traced(admin, out, backend):
 def ratios(admin):
     """The page's overlap ratio and that of the trace's slices, of two seconds each that begin within a second."""
     document = json.loads(fetch(admin, "/v2/trace?ms=2000").body, parse_float=decimal.Decimal)
+    check(not document["otherData"]["truncated"], document["otherData"])  # its shards would begin at different times
     page = json.loads(fetch(admin, "/status.json").body)["timeline"]["overlap_ratio"]
     print("2 s: ", end="")
     slices = trace.tell(document)[2]
@@ -95,17 +96,20 @@ def scrape(admin):
 
 def under_load(daemon, out, backend):
     admin, url = Remote("127.0.0.1:%d" % daemon.admin_port), "http://127.0.0.1:%d" % daemon.port
-    loads = [start(url, which) for which in LOADS]
+    loads = [start(url, LOADS[0])]  # alone: with small requests as well, two seconds are more than a trace holds
     try:
         time.sleep(6)
-        traced(admin, out, backend)
         pairs = [ratios(admin) for _ in range(3)]
+        loads += [start(url, which) for which in LOADS[1:]]
+        time.sleep(6)
+        traced(admin, out, backend)
         median, most, size = scrape(admin)
         print("scrape under load: median %.2f ms, most %.2f ms, %d bytes" % (median, most, size))
         check(size < SCRAPE_BYTES, "a scrape has", size, "bytes")
         if backend == "cuda":
             check(median < SCRAPE_MS, "a scrape takes", median, "ms")
-            check(min(abs(page / slices - 1) for page, slices in pairs if slices) <= FAR, "the overlap ratio", pairs)
+            far = [abs(page / slices - 1) if page and slices else 1 for page, slices in pairs]
+            check(sorted(far)[1] <= FAR, "the overlap ratio, median of three", pairs)
         for target, name in (("/status", "status.html"), ("/status.json", "status.json")):
             begun = time.perf_counter()
             data = fetch(admin, target).body

@@ -284,7 +284,8 @@ def main():
             wanted = {("d2h", "h2d"), ("compute", "h2d"), ("compute", "d2h")}
             check(wanted <= pairs and lanes >= 3, "not side by side:", wanted - pairs, lanes, "lanes at once")
         return 1 if wrongs() else 0
-    with Daemon(path, "--timeline", "16384", *arguments) as daemon:
+    # Several lanes: launches follow each other on a shard's track.
+    with Daemon(path, "--timeline", "16384", "--lanes", "4", *arguments) as daemon:
         agrees(daemon, load(daemon, 6, 60, int(time.time())))
         reader = threading.Thread(target=lambda: [read(daemon, "?ms=50") and time.sleep(0.01) for _ in range(20)])
         reader.start()  # reads while shards write
