@@ -42,6 +42,21 @@ typedef struct ks_format {
     size_t (*tensor_head)(const char *name, const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX]);
 } ks_format;
 
+/* Elements that come in Fortran's order, on their way to where C's order has them. */
+typedef struct ks_fortran {
+    size_t element, offset; /* bytes */
+    int rank;
+    int64_t dims[KS_RANK_MAX], at[KS_RANK_MAX];
+    size_t stride[KS_RANK_MAX]; /* bytes, of C's order */
+    uint64_t left;              /* elements */
+    size_t part_length;         /* of an element that the last chunk has cut */
+    unsigned char part[8];
+} ks_fortran;
+
+void ks_fortran_begin(ks_fortran *walk, const ks_tensor *tensor);
+/* The next n bytes that come, to the tensor's memory. */
+void ks_fortran_put(ks_fortran *walk, unsigned char *to, const char *bytes, size_t n);
+
 #define FORMAT(name)
 #define FILE_FORMAT(name) extern const ks_format ks_format_##name;
 #include "base/formats.def"

@@ -87,12 +87,17 @@ static const char *phrase_of(int code)
         int code;
         const char *phrase;
     } phrases[] = {{200, "OK"},
+                   {201, "Created"},
+                   {204, "No Content"},
+                   {304, "Not Modified"},
                    {400, "Bad Request"},
                    {401, "Unauthorized"},
                    {403, "Forbidden"},
                    {404, "Not Found"},
                    {405, "Method Not Allowed"},
                    {408, "Request Timeout"},
+                   {410, "Gone"},
+                   {412, "Precondition Failed"},
                    {413, "Content Too Large"},
                    {414, "URI Too Long"},
                    {415, "Unsupported Media Type"},
@@ -104,7 +109,8 @@ static const char *phrase_of(int code)
                    {501, "Not Implemented"},
                    {503, "Service Unavailable"},
                    {504, "Gateway Timeout"},
-                   {505, "HTTP Version Not Supported"}};
+                   {505, "HTTP Version Not Supported"},
+                   {507, "Insufficient Storage"}};
     for (size_t i = 0; i < sizeof phrases / sizeof phrases[0]; i++)
         if (phrases[i].code == code) return phrases[i].phrase;
     return "Unknown";
