@@ -60,11 +60,23 @@ ks_content_record *ks_content_find(const ks_owner *owner, const char *etag)
     return node ? KS_OF_NODE(ks_content_record, by_etag, node) : NULL;
 }
 
-ks_content_record *ks_content_find_body(const ks_owner *owner, const unsigned char digest[KS_DIGEST_BYTES])
+static bool is_alike(const ks_tensor *a, const ks_tensor *b)
 {
-    ks_node *node = owner ? ks_tree_from(owner->bodies, &(body_key){digest, NULL}, compare_body) : NULL;
-    ks_content_record *record = node ? KS_OF_NODE(ks_content_record, by_body, node) : NULL;
-    return record && memcmp(record->content.body_digest, digest, KS_DIGEST_BYTES) == 0 ? record : NULL;
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]) == 0;
+}
+
+ks_content_record *ks_content_find_body(const ks_owner *owner, const unsigned char digest[KS_DIGEST_BYTES],
+                                        const ks_tensor *tensor)
+{
+    body_key key = {digest, NULL};
+    for (ks_node *node; owner && (node = ks_tree_from(owner->bodies, &key, compare_body)) != NULL;) {
+        ks_content_record *record = KS_OF_NODE(ks_content_record, by_body, node);
+        if (memcmp(record->content.body_digest, digest, KS_DIGEST_BYTES) != 0) break;
+        if (is_alike(&record->content.tensor, tensor)) return record;
+        key.record = (const ks_content_record *)((const char *)record + 1); /* the next of that digest */
+    }
+    return NULL;
 }
 
 static bool is_loose(const ks_content_record *record)

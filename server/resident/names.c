@@ -185,7 +185,7 @@ ks_status ks_name_check(const ks_store *store, const ks_tensor_name *name, const
 
 void ks_name_use(ks_store *store, ks_tensor_name *name)
 {
-    name->last_ns = ks_store_now_ns(store);
+    name->last_ns = store->options.now_ns();
     name->uses++;
 }
 
@@ -263,7 +263,7 @@ void ks_name_set(ks_store *store, ks_tensor_name *name, ks_content_record *recor
     name->ttl_s = put->read_only ? 0 : put->ttl_s < 0 ? store->options.ttl_s : put->ttl_s;
     name->evictable = put->evictable;
     name->read_only = put->read_only;
-    name->last_ns = ks_store_now_ns(store);
+    name->last_ns = store->options.now_ns();
     ks_content_count_name(record, 1, !name->evictable);
     place(store, name);
     if (!put->read_only)
@@ -274,7 +274,7 @@ void ks_name_set(ks_store *store, ks_tensor_name *name, ks_content_record *recor
 void ks_name_lose(ks_store *store, ks_tensor_name *name, int64_t ttl_s)
 {
     name->ttl_s = ttl_s;
-    name->last_ns = ks_store_now_ns(store);
+    name->last_ns = store->options.now_ns();
     place(store, name);
 }
 
@@ -326,7 +326,7 @@ void ks_name_fill(const ks_store *store, const ks_tensor_name *name, ks_tensor_e
     else if (ks_name_record_read(store->record, name->slot, &recorded))
         memcpy(entry->etag, recorded.etag, strlen(recorded.etag) + 1);
     entry->ttl_s = name->ttl_s;
-    const int64_t left_ns = ks_name_last_ns(name) + name->ttl_s * KS_SECOND_NS - ks_store_now_ns(store);
+    const int64_t left_ns = ks_name_last_ns(name) + name->ttl_s * KS_SECOND_NS - store->options.now_ns();
     if (name->ttl_s > 0) entry->expires_in_s = left_ns > 0 ? (left_ns + KS_SECOND_NS - 1) / KS_SECOND_NS : 0;
     entry->evictable = name->evictable;
     entry->read_only = name->read_only;

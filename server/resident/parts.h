@@ -116,7 +116,8 @@ ks_content_record *ks_content_new(ks_store *store, ks_owner *owner,
                                   const ks_tensor *tensor); /* counted; NULL: no memory */
 void ks_content_publish(ks_content_record *record);
 ks_content_record *ks_content_find(const ks_owner *owner, const char *etag);
-ks_content_record *ks_content_find_body(const ks_owner *owner, const unsigned char digest[KS_DIGEST_BYTES]);
+ks_content_record *ks_content_find_body(const ks_owner *owner, const unsigned char digest[KS_DIGEST_BYTES],
+                                        const ks_tensor *tensor);
 void ks_content_count_name(ks_content_record *record, int names, int firm); /* more, or fewer, that lead to it */
 void ks_content_drop(ks_content_record *record);                            /* one holder less */
 
@@ -148,7 +149,5 @@ void ks_name_fill(const ks_store *store, const ks_tensor_name *name, ks_tensor_e
 /* The name that comes first in a tree of times, at the time of its last use; NULL: there is none. */
 ks_tensor_name *ks_name_first_due(ks_store *store);
 ks_tensor_name *ks_name_first_idle(ks_store *store);
-
-int64_t ks_store_now_ns(const ks_store *store); /* store.c's clock */
 
 #endif

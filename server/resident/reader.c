@@ -238,7 +238,7 @@ static void count_use(ks_reader *reader, ks_reader_entry *entry)
     const uint64_t hits = atomic_load_explicit(&reader->hits, memory_order_relaxed);
     atomic_store_explicit(&entry->uses, uses + 1, memory_order_relaxed);
     atomic_store_explicit(&reader->hits, hits + 1, memory_order_relaxed);
-    atomic_store_explicit(&entry->last_ns, ks_store_now_ns(reader->store), memory_order_relaxed);
+    atomic_store_explicit(&entry->last_ns, reader->store->options.now_ns(), memory_order_relaxed);
 }
 
 /* With the lock: an entry for a name that has a content, in use once. NULL: no memory. */

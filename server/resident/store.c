@@ -13,11 +13,6 @@
 #include "base/clock.h"
 #include "resident/parts.h"
 
-int64_t ks_store_now_ns(const ks_store *store)
-{
-    return store->options.now_ns();
-}
-
 /* --- open and close ------------------------------------------------------------------------------------------------------ */
 
 static ks_status add_lost(ks_store *store, int slot, const ks_recorded *recorded, ks_error *error)
@@ -160,7 +155,7 @@ ks_status ks_store_check(ks_store *store, const ks_put *put, ks_error *error)
 
 /* --- publish and link ------------------------------------------------------------------------------------------------------- */
 
-/* With the lock: where the put's name will be. Preloaded ones are everybody's to read. NULL: no memory. */
+/* With the lock: where the put's name will be. All tenants may read the preloaded ones. NULL: no memory. */
 static ks_owner *owner_of(ks_store *store, const ks_put *put)
 {
     return put->read_only ? store->common : ks_owner_make(store, put->tenant->name);
@@ -251,10 +246,10 @@ ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks
 }
 
 bool ks_store_has_body(ks_store *store, const ks_tenant *tenant, const unsigned char digest[KS_DIGEST_BYTES],
-                       char etag[KS_ETAG_MAX + 1])
+                       const ks_tensor *tensor, char etag[KS_ETAG_MAX + 1])
 {
     pthread_mutex_lock(&store->lock);
-    const ks_content_record *record = ks_content_find_body(ks_owner_find(store, tenant->name), digest);
+    const ks_content_record *record = ks_content_find_body(ks_owner_find(store, tenant->name), digest, tensor);
     if (record) memcpy(etag, record->content.etag, sizeof record->content.etag);
     pthread_mutex_unlock(&store->lock);
     return record != NULL;

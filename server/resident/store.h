@@ -5,7 +5,7 @@
  *          often a supervisor has started this process, 1 without one.
  * Life     of an upload: ks_store_check (conditions, before the body) -> ks_store_reserve -> the bytes go to content->memory and to
  *          its hash -> ks_store_publish, or ks_content_release where it broke off. What had the name before is replaced in one step:
- *          who holds the old content keeps it.
+ *          its holders keep the old content.
  * Limits   options.limit_bytes of contents and forms, a tenant's bytes and tensors (its token); contents are counted once within a tenant.
  * Owner    a content belongs to its holders: names, requests, uploads, readers; the last one gives its memory back.
  * Threads  any, one lock: changes, lists, and look-ups that a reader has not kept. A reader is its shard's alone. */
@@ -109,9 +109,9 @@ ks_status ks_store_publish_take(ks_store *store, const ks_put *puts, ks_content 
 /* The name for a content of the tenant's that is there, and the attributes anew. KS_CONTENT: none has that etag. */
 ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks_put_outcome *outcome,
                         ks_tensor_entry *entry, ks_error *error);
-/* Whether the tenant has a content whose raw body had that SHA-256; its etag. For Expect with Repr-Digest. */
+/* Whether the tenant has a content of that datatype and shape whose raw body had that SHA-256; its etag. For Expect with Repr-Digest. */
 bool ks_store_has_body(ks_store *store, const ks_tenant *tenant, const unsigned char digest[KS_DIGEST_BYTES],
-                       char etag[KS_ETAG_MAX + 1]);
+                       const ks_tensor *tensor, char etag[KS_ETAG_MAX + 1]);
 
 /* The content of a name, held until ks_content_release. uses: counts as a use, and its ttl begins anew. entry: filled, or NULL.
  * KS_TENSOR: no such name; KS_LOST. */
@@ -129,7 +129,7 @@ ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *
 int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, const char *after, int most,
                   ks_tensor_entry *out, bool *more);
 
-/* Tensors whose ttl is over go; memory that nobody uses goes back to the system. About once a second, on any thread, always the same. */
+/* Tensors whose ttl is over go; memory that is not in use goes back to the system. About once a second, on any thread, always the same. */
 void ks_store_turn(ks_store *store, int64_t now_ns);
 
 typedef struct ks_store_stats {
