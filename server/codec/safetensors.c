@@ -215,8 +215,9 @@ static ks_status read_one(const ks_json *item, ks_file_tensor *out, ks_error *er
     if (status != KS_OK) return status;
     out->begin = range[0];
     if (spans(range, &out->tensor)) return KS_OK;
-    return ks_fail(error, KS_BINARY_SIZE, "tensor '%s' has %zu bytes by its shape, but data_offsets %" PRIu64 " to %" PRIu64,
-                   shown.text, out->tensor.size_bytes, range[0], range[1]);
+    return ks_fail(error, KS_BINARY_SIZE,
+                   "tensor '%s' has %zu bytes by its shape, but data_offsets %" PRIu64 " to %" PRIu64, shown.text,
+                   out->tensor.size_bytes, range[0], range[1]);
 }
 
 static int by_place(const void *left, const void *right)

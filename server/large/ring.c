@@ -119,8 +119,7 @@ static ks_ring_buffer *take_ring_buffer(ks_large_requests *requests, ks_large_re
 {
     ks_ring_buffer *oldest = NULL;
     bool soon = false;
-    const bool shares =
-        taker->transfers && requests->open > 0 && held_by_transfers(requests) >= KS_RING_TRANSFERS_MAX;
+    const bool shares = taker->transfers && requests->open > 0 && held_by_transfers(requests) >= KS_RING_TRANSFERS_MAX;
     for (int i = 0; i < KS_RING_BUFFERS; i++) {
         ks_ring_buffer *one = &requests->ring_buffers[i];
         if (one->state == KS_RING_BUFFER_FREE && shares) continue;

@@ -17,12 +17,12 @@ typedef struct ks_transfer ks_transfer;
 typedef struct ks_upload_source {
     ks_store *store;
     const ks_tenant *tenant;
-    const ks_format *format;  /* NULL: raw, */
-    const ks_tensor *tensor;  /* of this datatype and shape */
-    const char *name;         /* of the one tensor; NULL: prefix and each key, of all that the file has */
-    const char *prefix;       /* "": none */
-    const char *key;          /* of the file's tensor that is meant; "": its only one */
-    int64_t content_length;   /* -1: not known */
+    const ks_format *format;     /* NULL: raw, */
+    const ks_tensor *tensor;     /* of this datatype and shape */
+    const char *name;            /* of the one tensor; NULL: prefix and each key, of all that the file has */
+    const char *prefix;          /* "": none */
+    const char *key;             /* of the file's tensor that is meant; "": its only one */
+    int64_t content_length;      /* -1: not known */
     const unsigned char *digest; /* that the body must have, KS_DIGEST_BYTES of SHA-256; NULL: any */
     void *client;
 } ks_upload_source;

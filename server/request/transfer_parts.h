@@ -35,9 +35,9 @@ struct ks_transfer {
     bool head_sized;
     ks_part *parts;
     int count, now;
-    size_t filled; /* of parts[now]: bytes that have come, */
-    size_t put;    /* and that have gone to its memory */
-    ks_hash *hash; /* of parts[now] */
+    size_t filled;         /* of parts[now]: bytes that have come, */
+    size_t put;            /* and that have gone to its memory */
+    ks_hash *hash;         /* of parts[now] */
     unsigned char *staged; /* an array in Fortran's order, on its way to C's */
     size_t staged_bytes;   /* taken of the budget */
     ks_fortran fortran;

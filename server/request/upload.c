@@ -6,6 +6,7 @@
  *            and memory for them is taken before they come.
  * Threads    the shard's own. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,7 +129,8 @@ static ks_status name_part(ks_transfer *upload, const ks_file_tensor *item, ks_p
     const size_t length = strlen(name);
     const ks_status status = ks_tensor_name_check(name, length, &upload->fault);
     if (status != KS_OK)
-        return ks_fail(&upload->fault, status, "'%s': a tensor's name has 1 to %d bytes of [A-Za-z0-9_.-], neither . nor - in front",
+        return ks_fail(&upload->fault, status,
+                       "'%s': a tensor's name has 1 to %d bytes of [A-Za-z0-9_.-], neither . nor - in front",
                        ks_quoted(name, length).text, KS_TENSOR_NAME_MAX);
     memcpy(part->name, name, length + 1);
     return KS_OK;
@@ -155,7 +157,8 @@ static ks_status list_parts(ks_transfer *upload, const ks_file_tensors *file)
     if (upload->key[0])
         return ks_fail(&upload->fault, KS_NAME, "the file has no tensor '%s'",
                        ks_quoted(upload->key, strlen(upload->key)).text);
-    return ks_fail(&upload->fault, KS_COUNT, "the file holds %d tensors: name one with key=, or put all with /v2/tensors?prefix=", kept);
+    return ks_fail(&upload->fault, KS_COUNT,
+                   "the file holds %d tensors: name one with key=, or put all with /v2/tensors?prefix=", kept);
 }
 
 /* Host memory for an array whose elements come in another order than they stay in. */
@@ -178,7 +181,8 @@ static ks_status check_length(ks_transfer *upload)
     for (int i = 0; i < upload->count; i++)
         if (__builtin_add_overflow(sum, (uint64_t)upload->parts[i].tensor.size_bytes, &sum)) sum = UINT64_MAX;
     if (upload->content_length < 0 || (uint64_t)upload->content_length == sum) return KS_OK;
-    return ks_fail(&upload->fault, KS_BINARY_SIZE, "the file's header calls for a body of %" PRIu64 " bytes, got %" PRId64, sum,
+    return ks_fail(&upload->fault, KS_BINARY_SIZE,
+                   "the file's header calls for a body of %" PRIu64 " bytes, got %" PRId64, sum,
                    upload->content_length);
 }
 
@@ -203,8 +207,9 @@ static ks_status begin_head(ks_transfer *upload)
     const ks_status status = upload->format->begin((const unsigned char *)upload->head, &bytes, &upload->fault);
     if (status != KS_OK) return status;
     if (bytes > HEAD_MAX)
-        return ks_fail(&upload->fault, KS_BODY_SIZE, "the file's header of %" PRIu64 " bytes exceeds the maximum allowed value of %d",
-                       bytes, (int)HEAD_MAX);
+        return ks_fail(&upload->fault, KS_BODY_SIZE,
+                       "the file's header of %" PRIu64 " bytes exceeds the maximum allowed value of %d", bytes,
+                       (int)HEAD_MAX);
     if (bytes < upload->head_length)
         return ks_fail(&upload->fault, KS_FIELD, "the file's header is too short to be one");
     upload->head_due = (size_t)bytes;
@@ -241,8 +246,9 @@ static size_t feed_head(ks_transfer *upload, const char *bytes, size_t n)
 static ks_status begin_raw(ks_transfer *upload, const ks_tensor *tensor)
 {
     if (upload->content_length >= 0 && (uint64_t)upload->content_length != tensor->size_bytes)
-        return ks_fail(&upload->fault, KS_BINARY_SIZE, "tensor '%s' has %zu bytes by its shape and datatype, got a body of %" PRId64,
-                       upload->name, tensor->size_bytes, upload->content_length);
+        return ks_fail(&upload->fault, KS_BINARY_SIZE,
+                       "tensor '%s' has %zu bytes by its shape and datatype, got a body of %" PRId64, upload->name,
+                       tensor->size_bytes, upload->content_length);
     upload->parts = calloc(1, sizeof *upload->parts);
     if (!upload->parts) return ks_fail(&upload->fault, KS_MEMORY, "no memory for an upload");
     upload->count = 1;
