@@ -2,7 +2,7 @@
  *
  * Owns       a call and its upload, until ks_tensors_leave.
  * Interface  tensors.h
- * Limits     a list has KS_LIST_MAX entries; a file as many tensors as codec/format.h says.
+ * Limits     a list has KS_TENSOR_LIST_MAX entries; a file as many tensors as codec/format.h says.
  * Threads    the shard's own; the store has its lock. */
 #include "api/tensors/tensors.h"
 

@@ -112,7 +112,7 @@ static ks_status read_tenant(ks_tensor_words *words, const ks_query_pair *pair, 
 static ks_status read_limit(ks_tensor_words *words, const ks_query_pair *pair, ks_error *error)
 {
     if (ks_digits_read(pair->value, (size_t)pair->value_length, &words->limit) && words->limit >= 1 &&
-        words->limit <= KS_LIST_MAX)
+        words->limit <= KS_TENSOR_LIST_MAX)
         return KS_OK;
     return wrong(pair, "1 to 10000", error);
 }
@@ -243,7 +243,7 @@ ks_status ks_tensor_words_read(const ks_tensor_ask *ask, ks_tensor_words *out, k
     const bool changes = ask->method == KS_METHOD_PUT || ask->method == KS_METHOD_DELETE;
     unsigned seen = 0;
     ks_query_pair pair;
-    *out = (ks_tensor_words){.ttl_s = -1, .limit = KS_LIST_PRESET};
+    *out = (ks_tensor_words){.ttl_s = -1, .limit = KS_TENSOR_LIST_PRESET};
     while (ks_query_next(&query, &pair)) {
         if (pair.name[0] == '\0') continue;
         const ks_status status = read_member(place, &pair, out, &seen, error);

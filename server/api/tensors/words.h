@@ -3,7 +3,7 @@
 #define KS_TENSOR_WORDS_H
 #include "api/tensors/tensors.h"
 
-enum { KS_LIST_MAX = 10000, KS_LIST_PRESET = 1000 };
+enum { KS_TENSOR_LIST_MAX = 10000, KS_TENSOR_LIST_PRESET = 1000 };
 
 typedef struct ks_tensor_words {
     ks_tensor tensor; /* of shape and datatype */
