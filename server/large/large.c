@@ -187,7 +187,6 @@ ks_status ks_large_begin(ks_large_requests *requests, ks_large_request *request,
 void ks_large_turn_to(ks_large_request *request, const ks_slot *memory)
 {
     request->device_buffer = *memory;
-    request->device_buffer.memory = NULL; /* no launch waits for these copies */
 }
 
 void ks_large_begin_transfer(ks_large_requests *requests, ks_large_request *request, const ks_slot *memory,
