@@ -259,7 +259,7 @@ static ks_status read_all(const ks_json *top, ks_file_tensors *out, ks_error *er
     return order_tensors(out, error);
 }
 
-/* ks_format.tensors. What is too much of a head is too large a body, whichever limit it meets first. */
+/* ks_format.tensors. What is too much of a head is too large a body. */
 static ks_status safetensors_tensors(const char *head, size_t length, ks_file_tensors *out, ks_error *error)
 {
     const ks_scan_limits limits = {.json_head_max = 2 * length,
