@@ -12,6 +12,7 @@
 #include "cpu/onednn.h"
 #include "cpu/probe.h"
 #include "cpu/reference.h"
+#include "cpu/resident.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -32,11 +33,6 @@ enum { ENDLESS = 1000 }; /* times what work should take: it does not end */
 
 /* Until a plan has been measured: one core's cautious rates in plain C, per nanosecond. */
 static const double FLOPS_PER_NS = 2, BYTES_PER_NS = 4;
-
-struct ks_device {
-    ks_limits limits;
-    ks_device_info info;
-};
 
 typedef enum lane_state { LANE_FREE, LANE_RUNNING, LANE_DONE } lane_state;
 
@@ -126,6 +122,7 @@ static ks_status cpu_open(const ks_limits *limits, ks_device **out, ks_error *er
 
 static void cpu_close(ks_device **device)
 {
+    if (*device) ks_cpu_resident_close(*device);
     free(*device);
     *device = NULL;
 }
@@ -500,6 +497,7 @@ static const ks_backend backend = {
     .failed = cpu_failed,
     .probe = &ks_cpu_probe,
     .tuning = &tuning,
+    .resident = &ks_cpu_resident,
 };
 
 const ks_backend *const ks_backend_cpu = &backend;
