@@ -155,6 +155,8 @@ typedef struct ks_document {
     double copy_gbs, tflops[KS_DTYPE_COUNT]; /* the device at best; 0: not known */
     int64_t tls_expiry_s;                    /* 0: no certificate */
 #define VALUE(id, ...) uint64_t id;
+#define VALUE_BY(id, kind, name, unit, label, values, help) values
+#define V(cell, value) uint64_t cell;
 #include "observe/metrics.def"
     bool openmetrics, triton;                     /* not both */
     const struct ks_gpu_figures *gpu;             /* with triton; NULL: not known here */

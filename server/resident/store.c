@@ -334,7 +334,6 @@ void ks_store_turn(ks_store *store, int64_t now_ns)
     }
     ks_owner_sweep(store);
     pthread_mutex_unlock(&store->lock);
-    store->options.backend->resident->trim(store->options.device);
 }
 
 void ks_store_count_put(ks_store *store, bool aborted)
