@@ -125,7 +125,7 @@ static void write_index(const ks_api_view *view, bool admin, ks_text *out)
     ks_text_puts(out, "{\"name\":");
     ks_text_json(out, view->config->server_name, strlen(view->config->server_name));
     ks_text_puts(out, ",\"version\":\"" KS_VERSION "\",\"links\":[");
-    if (!admin) ks_text_puts(out, "\"/v2\",\"/v2/models/stats\",\"/openapi.json\",");
+    if (!admin) ks_text_puts(out, "\"/v2\",\"/v2/models/stats\",\"/v2/tensors\",\"/openapi.json\",");
     if (admin && view->config->status) ks_text_puts(out, "\"/status\",\"/status.json\",");
     if (admin) ks_text_puts(out, "\"/v2/trace\",\"/v2/plans\",");
     ks_text_puts(out, "\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\"]}");
@@ -168,7 +168,7 @@ static void write_document(ks_api_view *view, const ks_document_request *request
     switch (route->id) {
     case KS_ROUTE_SERVER:
         ks_document_server_metadata(out, view->config->server_name, KS_VERSION, view->regions != NULL,
-                                    view->regions && ks_regions_has_cuda(view->regions));
+                                    view->regions && ks_regions_has_cuda(view->regions), view->store != NULL);
         break;
     case KS_ROUTE_MODEL:
         ks_document_model_metadata(out, route->model);

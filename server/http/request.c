@@ -193,8 +193,15 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
                                    .response = ks_file_of(accept),
                                    .accept_json = !conn->route.raw && accept && strstr(accept, "application/json"),
                                    .raw = conn->route.raw};
+    const ks_token *token = head->bearer;
+    const bool operators = token && (token->rights & KS_RIGHT_OPERATOR) != 0;
+    const ks_tenant tenant = {.name = token ? token->tenant : "",
+                              .bytes = token && !operators ? token->bytes : 0,
+                              .tensors = token && !operators ? token->tensors : 0,
+                              .is_operator = operators};
     const ks_infer_source source = {.encoding = head->encoding,
                                     .identity = &conn->identity,
+                                    .tenant = token ? &tenant : NULL,
                                     .first_ns = conn->first_ns,
                                     .now_ns = http->now_ns,
                                     .client = conn};

@@ -1,5 +1,5 @@
 /* What the files of the store share. From the lowest up: tree.c, record.c names that outlive the process, content.c contents and
- * their references, owners.c owners, their names and what readers keep of them, room.c memory for contents, store.c and reader.c the interface. */
+ * their references, owners.c tenants, names and what readers keep of them, room.c memory for contents, store.c and reader.c the interface. */
 #ifndef KS_RESIDENT_PARTS_H
 #define KS_RESIDENT_PARTS_H
 #include <pthread.h>
