@@ -31,6 +31,8 @@
 #include "daemon/selftest/selftest.h"
 #include "daemon/defaults.h"
 #include "daemon/supervise.h"
+#include "daemon/tensors/preload.h"
+#include "daemon/tensors/start.h"
 #include "base/tokens.h"
 #include "base/version.h"
 #include "daemon/watch.h"
@@ -46,6 +48,7 @@ typedef struct ks_server {
     int admin_fd;
     bool admin_loopback;
     ks_admin *admin;
+    ks_keeper *keeper; /* of the store */
     ks_shard *shards[KS_SHARDS_MAX];
     ks_listener *listener;
     bool tokens_wanted;
@@ -341,6 +344,23 @@ static int open_regions(ks_server *server)
     return fail(KS_EXIT_SYSTEM, error.text);
 }
 
+static int open_store(ks_server *server)
+{
+    ks_error error = {0};
+    if (ks_tensors_open(&server->daemon, &server->keeper, &error) == KS_OK) return KS_EXIT_OK;
+    return fail(error.status == KS_CONFIG ? KS_EXIT_CONFIG : KS_EXIT_SYSTEM, error.text);
+}
+
+/* Once the second listener says that the daemon is warming: they may be many. */
+static int load_tensors(ks_server *server)
+{
+    ks_error error = {0};
+    if (server->config.tensors.count == 0) return KS_EXIT_OK;
+    atomic_store(&server->daemon.state, KS_STATE_WARMING);
+    return ks_preload(&server->daemon, &server->config.tensors, &error) == KS_OK ? KS_EXIT_OK
+                                                                                 : fail(KS_EXIT_CONFIG, error.text);
+}
+
 static int open_view(ks_server *server)
 {
     ks_daemon_fill_api(&server->daemon);
@@ -416,9 +436,9 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
 static int open_all(ks_server *server)
 {
     typedef int open_fn(ks_server *);
-    static open_fn *const start_steps[] = {open_sockets, read_access,   read_tls,      open_device,
-                                           open_tunes,   open_counters, open_exporter, open_regions,
-                                           open_view,    open_admin,    open_shards,   open_listener};
+    static open_fn *const start_steps[] = {open_sockets,  read_access,   read_tls,     open_device,  open_tunes,
+                                           open_counters, open_exporter, open_regions, open_store,   open_view,
+                                           open_admin,    load_tensors,  open_shards,  open_listener};
     for (size_t i = 0; i < sizeof start_steps / sizeof start_steps[0]; i++) {
         server->stopped = ks_watch_stop_asked();
         if (server->stopped) return KS_EXIT_OK;
@@ -440,6 +460,8 @@ static void close_all(ks_server *server)
     }
     close_tunes(server);
     ks_admin_close(&server->admin);
+    ks_keeper_close(&server->keeper);
+    ks_store_close(&daemon->store);
     if (server->admin_fd >= 0) ks_listen_close(server->admin_fd);
     for (int i = 0; i < server->sockets.count; i++) ks_listen_close(server->sockets.fds[i]);
     ks_metrics_close(&daemon->metrics);

@@ -198,6 +198,24 @@ typedef struct ks_large {
     ks_poll (*copy_poll)(ks_ring *ring, int buffer, ks_error *error); /* of the last copy begun */
 } ks_large;
 
+/* Memory of the kernels' own that stays: contents of resident tensors, and what is derived from them. */
+typedef struct ks_resident {
+    /* Takes `bytes` for contents, of what is free; taken from the system when needed, and given back when idle. bytes 0: an eighth of
+     * what is free. Once, before any take. *limit: what it comes to. KS_MEMORY, KS_CONFIG. */
+    ks_status (*reserve)(ks_device *device, uint64_t bytes, uint64_t *limit, ks_error *error);
+    /* Memory of at least `bytes`, on KS_ALIGNMENT and readable KS_PAD bytes beyond; what another owner left there is cleared:
+     * in_device and out_device are its start, in and out are NULL where the host does not see it, in_cap is bytes. A ring of ks_large
+     * copies to it and from it as to a device buffer. Any thread; may take milliseconds. KS_RESIDENT_FULL: no piece is free that
+     * holds it, or the device has no memory left. */
+    ks_status (*take)(ks_device *device, size_t bytes, ks_slot *out, ks_error *error);
+    void (*give)(ks_device *device, ks_slot *memory); /* no launch and no copy of it under way; never blocks */
+    /* Gives back to the system what is not in use, but for a sixteenth of the limit at most; memory of large requests, too. Once a
+     * second, with and without a reserve, off the path of requests: it takes milliseconds. */
+    void (*trim)(ks_device *device);
+    /* Bytes taken from the system now, in use or kept for the next take. Any thread. */
+    uint64_t (*held)(ks_device *device);
+} ks_resident;
+
 /* Choosing by trial among the algorithms of a plan. */
 typedef struct ks_tuning {
     /* What choices depend on beside the device's name and its driver: the kernels, the libraries. One line of text. */
@@ -283,6 +301,7 @@ typedef struct ks_backend {
     const ks_tuning *tuning;               /* NULL: there is one algorithm for each plan */
     const ks_large *large;                 /* NULL: kernels work on ordinary memory, large requests on slots of it */
     const ks_client_memory *client_memory; /* NULL: this device has no way of its own to it */
+    const ks_resident *resident;           /* NULL: nothing stays on this device */
 } ks_backend;
 
 /* ks_backend_cuda, ks_backend_cpu; NULL: not in this build. */

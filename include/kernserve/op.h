@@ -126,12 +126,15 @@ uint32_t ks_op_dtypes(const ks_op *op, int input);
 /* The op's inputs zeroed, no optional ones, every parameter at its preset; outputs are resolve's, and what the op does not have
  * is left as it is. */
 void ks_spec_init(ks_spec *spec, const ks_op *op);
-/* Inputs on aligned offsets one after the other, small ones first, and outputs likewise (size_bytes must be set); returns the
- * bytes of the `in` side. */
+/* Inputs on aligned offsets one after the other, small ones first, and outputs likewise (size_bytes must be set); fixed ones take
+ * no part of the side. Returns the bytes of the `in` side. */
 size_t ks_spec_layout(ks_spec *spec);
-/* The bytes of a side, up to the end of the last tensor. */
+/* The bytes of a side, up to the end of the last tensor that is not fixed. */
 size_t ks_spec_in_bytes(const ks_spec *spec);
 size_t ks_spec_out_bytes(const ks_spec *spec);
+/* The inputs that are fixed, as bits; and the same work with every input in the slot's side, whose bytes are returned. */
+unsigned ks_spec_fixed(const ks_spec *spec);
+size_t ks_spec_unfix(ks_spec *spec);
 /* What any kernel has to read and to write at least: each tensor once. With spec->flops the op's work. */
 size_t ks_spec_read_bytes(const ks_spec *spec);
 size_t ks_spec_written_bytes(const ks_spec *spec);

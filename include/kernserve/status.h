@@ -41,6 +41,15 @@ extern "C" {
     /* what this server does not do */                                                                                 \
     X(UNSUPPORTED, 501, "unsupported", 0)                                                                              \
     X(UNAVAILABLE, 503, "unavailable", 0)                                                                              \
+    /* resident tensors */                                                                                             \
+    X(TENSOR, 404, "tensor", 0)                                                                                        \
+    X(CONTENT, 404, "content", 0)                                                                                      \
+    X(LOST, 410, "lost", 0)                                                                                            \
+    X(PRECONDITION, 412, "precondition", 0)                                                                            \
+    X(RESIDENT_FULL, 507, "resident_full", 0)                                                                          \
+    X(QUOTA, 507, "quota", 0)                                                                                          \
+    X(READ_ONLY, 403, "read_only", 0)                                                                                  \
+    X(DIGEST, 400, "digest", 0)                                                                                        \
     /* what the request says */                                                                                        \
     X(JSON, 400, "json", 0)                                                                                            \
     X(JSON_LIMIT, 400, "json_limit", 0)                                                                                \

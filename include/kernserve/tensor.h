@@ -50,7 +50,8 @@ typedef struct ks_tensor {
     int rank;                  /* 0 (a scalar) .. KS_RANK_MAX */
     int64_t dims[KS_RANK_MAX]; /* row major; unused ones are 0 */
     size_t offset;             /* bytes from the start of the slot's side; a multiple of KS_ALIGNMENT */
-    size_t size_bytes;         /* product(dims) * element size */
+    const void *fixed; /* or where it lies whatever the slot, as kernels see it: a resident tensor; NULL: in the slot */
+    size_t size_bytes; /* product(dims) * element size */
 } ks_tensor;
 
 size_t ks_dtype_size(ks_dtype dtype);

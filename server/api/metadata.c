@@ -5,7 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-void ks_document_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm)
+void ks_document_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm,
+                                  bool tensors)
 {
     ks_text_puts(out, "{\"name\":");
     ks_text_json(out, name, strlen(name));
@@ -16,6 +17,7 @@ void ks_document_server_metadata(ks_text *out, const char *name, const char *ver
                  "\"binary_tensor_data\",\"parameters\",\"statistics\",\"logging\"");
     if (shm) ks_text_puts(out, ",\"system_shared_memory\"");
     if (cuda_shm) ks_text_puts(out, ",\"cuda_shared_memory\"");
+    if (tensors) ks_text_puts(out, ",\"kernserve_tensors\"");
     ks_text_puts(out, "]}");
 }
 

@@ -5,8 +5,9 @@
 #include "base/text.h"
 #include "observe/metrics.h"
 
-/* shm, cuda_shm: these regions can be registered */
-void ks_document_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm);
+/* shm, cuda_shm: these regions can be registered; tensors: there is a store of them */
+void ks_document_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm,
+                                 bool tensors);
 void ks_document_model_metadata(ks_text *out, const ks_model *model);
 void ks_document_model_config(ks_text *out, const ks_model *model, bool gpu);
 /* {"model_stats":[...]} of `count` models */
