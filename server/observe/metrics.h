@@ -41,8 +41,8 @@ ks_outcome ks_outcome_of(ks_status status);
     X(model_config)                                                                                                    \
     X(model_ready)                                                                                                     \
     X(model_stats)                                                                                                     \
-    X(model_plan) X(metrics) X(status) X(index) X(repository) X(logging) X(trace) X(plans) X(shared_memory)        \
-    X(tensors) X(other)
+    X(model_plan)                                                                                                      \
+    X(metrics) X(status) X(index) X(repository) X(logging) X(trace) X(plans) X(shared_memory) X(tensors) X(other)
 typedef enum ks_handler {
 #define X(name) KS_HANDLER_##name,
     KS_HANDLER_TABLE(X)
@@ -155,6 +155,8 @@ typedef struct ks_document {
     double copy_gbs, tflops[KS_DTYPE_COUNT]; /* the device at best; 0: not known */
     int64_t tls_expiry_s;                    /* 0: no certificate */
 #define VALUE(id, ...) uint64_t id;
+#define VALUE_BY(id, kind, name, unit, label, values, help) values
+#define V(cell, value) uint64_t cell;
 #include "observe/metrics.def"
     bool openmetrics, triton;                     /* not both */
     const struct ks_gpu_figures *gpu;             /* with triton; NULL: not known here */

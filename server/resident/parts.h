@@ -1,5 +1,5 @@
 /* What the files of the store share. From the lowest up: tree.c, record.c names that outlive the process, content.c contents and
- * their references, names.c tenants, names and what readers keep of them, room.c memory for contents, store.c and reader.c the interface. */
+ * their references, owners.c tenants, names and what readers keep of them, room.c memory for contents, store.c and reader.c the interface. */
 #ifndef KS_RESIDENT_PARTS_H
 #define KS_RESIDENT_PARTS_H
 #include <pthread.h>
@@ -115,13 +115,15 @@ enum { KS_PUTS_LINKED = KS_PUT_UNCHANGED + 1 };
 ks_content_record *ks_content_new(ks_store *store, ks_owner *owner,
                                   const ks_tensor *tensor); /* counted; NULL: no memory */
 void ks_content_publish(ks_content_record *record);
+/* With the lock: of an equal one that goes, the digest of its body. */
+void ks_content_learn_body(ks_content_record *record, const ks_content *equal);
 ks_content_record *ks_content_find(const ks_owner *owner, const char *etag);
 ks_content_record *ks_content_find_body(const ks_owner *owner, const unsigned char digest[KS_DIGEST_BYTES],
                                         const ks_tensor *tensor);
 void ks_content_count_name(ks_content_record *record, int names, int firm); /* more, or fewer, that lead to it */
 void ks_content_drop(ks_content_record *record);                            /* one holder less */
 
-/* --- names.c; the lock is held --- */
+/* --- owners.c; the lock is held --- */
 
 ks_owner *ks_owner_find(const ks_store *store, const char *name);
 ks_owner *ks_owner_make(ks_store *store, const char *name); /* NULL: no memory */
