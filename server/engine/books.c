@@ -56,3 +56,10 @@ ks_shard_timeline *ks_engine_timeline(const ks_engine *engine)
 {
     return engine->options.timeline;
 }
+
+void ks_engine_count_plans(ks_engine *engine)
+{
+    ks_counter_set(KS_COUNTER(engine, plans), ks_plans_count(engine->plans));
+    ks_counter_set(KS_COUNTER(engine, plan_bytes), ks_plans_bytes(engine->plans));
+    ks_counter_set(KS_COUNTER(engine, plan_evictions), ks_plans_evictions(engine->plans));
+}

@@ -49,6 +49,7 @@ static uint64_t hash_spec(const ks_plans *plans, const ks_spec *spec)
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         const ks_tensor *in = &spec->in[i];
         hash = hash_word(hash_word(hash, (uint64_t)in->dtype << 32 | (uint64_t)in->rank), in->offset);
+        hash = hash_word(hash, (uintptr_t)in->fixed);
         for (int d = 0; d < in->rank; d++) hash = hash_word(hash, (uint64_t)in->dims[d]);
     }
     return hash;
