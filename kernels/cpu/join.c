@@ -104,7 +104,8 @@ void ks_cpu_join_run(const ks_batch *batch, ks_cpu_join how, void *scratch)
     begin(&g, family, how, scratch);
     for (int i = 0; i < batch->count; i++) {
         const ks_slot *slot = batch->slots[i];
-        add_job(&g, slot->in + family->in[0].offset, slot->out + family->out[0].offset, batch->rows[i]);
+        unsigned char *out = slot->out_window[0] ? slot->out_window[0] : slot->out + family->out[0].offset;
+        add_job(&g, slot->in + family->in[0].offset, out, batch->rows[i]);
     }
     compute_copies(&g);
 }

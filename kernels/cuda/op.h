@@ -40,7 +40,7 @@ typedef struct ks_cuda_plan {
 
 /* Choosing only, no device calls but attribute look-ups cached at start. KS_WORK: cannot be done on this chip. */
 typedef ks_status ks_cuda_plan_fn(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error);
-/* A job's tensors lie at the spec's offsets from its sides; one that is alone on its side lies at the side's start.
+/* A job's tensors lie at the spec's offsets from its sides, by unsigned arithmetic; one that is alone on its side lies at the side's start.
  * Enqueues the kernels for `bucket` jobs on the stream; called under capture and outside it; allocates nothing,
  * synchronises nothing. KS_DEVICE: a launch failed (cudaGetLastError checked after each). */
 typedef ks_status ks_cuda_launch_fn(const ks_chip *chip, const ks_spec *spec, const void *algorithm, ks_site site,

@@ -32,10 +32,25 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
     };
 }
 
+/* Fixed inputs as the kernels find the others: by an offset from the `in` side, which may wrap, as unsigned numbers do. An
+ * op's one input lies at the side's start: then it is the side. */
+static void place_fixed(const ks_spec *spec, unsigned fixed, ks_spec *placed, ks_site *site)
+{
+    ks_spec_copy(placed, spec);
+    if (spec->given == 1) {
+        site->only.in = (const unsigned char *)spec->in[0].fixed;
+        return;
+    }
+    for (; fixed; fixed &= fixed - 1) {
+        ks_tensor *in = &placed->in[__builtin_ctz(fixed)];
+        in->offset = (size_t)((uintptr_t)in->fixed - (uintptr_t)site->only.in);
+    }
+}
+
 /* Where a library's kernels cannot be launched, our own do the work: the site's workspace and counters are a lane's, and
  * hold whatever one job needs. */
-ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
-                            ks_error *error)
+static ks_status record_placed(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
+                               ks_error *error)
 {
     const ks_cuda_op *op = ks_cuda_op_of(spec->op);
     const ks_chip *chip = &lane->device->chip;
@@ -43,6 +58,17 @@ ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *s
     ks_cuda_plan own;
     if (!status || !plan->unstamped || op->plan(chip, spec, &own, error)) return status;
     return op->launch(chip, spec, own.algorithm, *site, bucket, lane->stream, error);
+}
+
+ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
+                            ks_error *error)
+{
+    const unsigned fixed = ks_spec_fixed(spec);
+    if (!fixed) return record_placed(lane, plan, spec, site, bucket, error);
+    ks_spec placed;
+    ks_site at = *site;
+    place_fixed(spec, fixed, &placed, &at);
+    return record_placed(lane, plan, &placed, &at, bucket, error);
 }
 
 ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error)
@@ -74,7 +100,7 @@ ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_sl
     for (int i = ks_next_input(&plan->spec, -1); i >= 0; i = ks_next_input(&plan->spec, i)) {
         const ks_tensor *in = &plan->spec.in[i];
         const void *from = slot->in_window[i] ? slot->in_window[i] : slot->in + in->offset;
-        if (in->size_bytes)
+        if (in->size_bytes && !in->fixed)
             KS_TRY_SOFT(error,
                         cudaMemcpyAsync(place.in + in->offset, from, in->size_bytes, cudaMemcpyDefault, lane->stream));
     }

@@ -187,7 +187,7 @@ void ks_cuda_clock_phases(ks_lane *lane, const ks_completion *completion, int64_
 
 ks_place ks_cuda_place_of(const ks_lane *lane, const ks_plan *plan);
 ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path);
-/* spec: the plan's, or the same with its tensors elsewhere. */
+/* spec: the plan's, or the same with its tensors elsewhere; fixed ones lie where they are. */
 ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
                             ks_error *error);
 ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error);
