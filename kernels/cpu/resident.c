@@ -42,10 +42,10 @@ static ks_status reserve(ks_device *device, uint64_t bytes, uint64_t *limit, ks_
         if (bytes > LIMIT_MOST) bytes = LIMIT_MOST;
     }
     const uint64_t held = bytes + bytes / 16 + KS_RANGE_PAGE_BYTES;
-    memory->addresses = ks_range_addresses(held);
+    memory->addresses = ks_range_addresses(held, KS_RANGE_PAGE_BYTES);
     void *base = mmap(NULL, memory->addresses + KS_RANGE_PAGE_BYTES, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    memory->range = ks_range_open(held, map, unmap, memory);
+    memory->range = ks_range_open(memory->addresses, held, KS_RANGE_PAGE_BYTES, map, unmap, memory);
     if (base == MAP_FAILED || !memory->range) {
         if (base != MAP_FAILED) munmap(base, memory->addresses + KS_RANGE_PAGE_BYTES);
         ks_range_close(&memory->range);

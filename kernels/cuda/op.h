@@ -67,7 +67,10 @@ typedef struct ks_cuda_op {
     uint64_t (*revision)(void); /* changes with the kernels */
 } ks_cuda_op;
 
-extern const ks_cuda_op *const ks_cuda_ops[];     /* in the order of ks_ops; NULL-terminated */
+extern const ks_cuda_op *const ks_cuda_ops[]; /* in the order of ks_ops; NULL-terminated */
+/* The spec as a launch takes it: fixed inputs lie as all others do, at an offset from the `in` side, which may wrap; the one input of an op
+ * lies at the side's start, so then it is the side. placed: memory for it, where something is fixed. */
+const ks_spec *ks_cuda_place_fixed(const ks_spec *spec, ks_spec *placed, ks_job_sides *only);
 const ks_cuda_op *ks_cuda_op_of(const ks_op *op); /* NULL: an op without kernels */
 
 #endif

@@ -1,7 +1,7 @@
-/* A reserved range of addresses whose pages are mapped when they are needed: where contents lie in it, and which pages are mapped. It
+/* A reserved range of addresses whose pages are mapped when they are needed: where areas lie in it, and which pages are mapped. It
  * never touches the memory itself: a backend maps and unmaps by its callbacks.
  *
- * Words    unit = KS_ALIGNMENT bytes; page = 2 MiB, what is mapped at a time. A page is used while an area in it is taken, kept while
+ * Words    unit = KS_ALIGNMENT bytes; page = what is mapped at a time, 2 MiB or a multiple. A page is used while an area in it is taken, kept while
  *          none is and it stays mapped.
  * Limits   of pages mapped: what ks_range_open was given. There are twice as many addresses, so that holes between areas do not
  *          keep large ones out.
@@ -27,9 +27,10 @@ typedef bool ks_range_map_fn(void *context, size_t first_page, size_t pages);
 typedef void ks_range_unmap_fn(void *context, size_t first_page, size_t pages);
 
 /* The bytes of addresses that a range of that limit covers: to be reserved by the caller. */
-uint64_t ks_range_addresses(uint64_t limit_bytes);
-/* NULL: no memory. */
-ks_range *ks_range_open(uint64_t limit_bytes, ks_range_map_fn *map, ks_range_unmap_fn *unmap, void *context);
+uint64_t ks_range_addresses(uint64_t limit_bytes, size_t page_bytes);
+/* addresses: what ks_range_addresses says, or fewer. NULL: no memory. */
+ks_range *ks_range_open(uint64_t addresses, uint64_t limit_bytes, size_t page_bytes, ks_range_map_fn *map,
+                        ks_range_unmap_fn *unmap, void *context);
 void ks_range_close(ks_range **range); /* unmaps what is mapped */
 
 /* An area of at least `bytes`, at the lowest address where it fits. *fresh: nothing was ever in its pages since they were mapped.

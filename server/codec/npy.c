@@ -138,12 +138,26 @@ static ks_status read_member(npy_text *text, ks_tensor *out, bool *fortran, int 
     return *fortran || take_word(text, "False") ? KS_OK : malformed("fortran_order", error);
 }
 
+/* The first required one that is no resident tensor, or else the first optional one; -1: there is none. */
+static int input_of(const ks_codec *codec)
+{
+    const ks_op *op = codec->request.spec.op;
+    const unsigned others = ((1u << op->inputs_count) - 1) & ~(unsigned)codec->request.resident;
+    const unsigned required = others & ks_op_required(op);
+    return required ? __builtin_ctz(required) : others ? __builtin_ctz(others) : -1;
+}
+
 /* ks_format.head */
 static ks_status npy_head(ks_codec *codec, ks_error *error)
 {
-    const int input = __builtin_ctz(ks_op_required(codec->request.spec.op));
-    const char *const name = codec->request.spec.op->inputs[input].name;
-    ks_tensor *tensor = &codec->request.spec.in[input];
+    ks_spec *spec = &codec->request.spec;
+    const int input = input_of(codec);
+    if (input < 0)
+        return ks_fail(error, KS_NAME, "every input of model '%s' is a resident tensor: no body is left to send",
+                       codec->request.model->name);
+    spec->given |= (uint16_t)(1u << input);
+    const char *const name = spec->op->inputs[input].name;
+    ks_tensor *tensor = &spec->in[input];
     npy_text text = {codec->file + (codec->file[6] == 1 ? 10 : 12), codec->file + codec->file_length};
     bool fortran = false;
     int has = 0;

@@ -87,7 +87,7 @@ static ks_status read_tensor(ks_codec *codec, const ks_json *item, int which, ui
 static int input_of(const ks_codec *codec, const char *name, bool only)
 {
     const ks_op *op = codec->request.model->op;
-    const unsigned required = ks_op_required(op);
+    const unsigned required = ks_op_required(op) & ~(unsigned)codec->request.resident;
     const int input = ks_op_input(op, name, strlen(name));
     if (input >= 0 || !only || __builtin_popcount(required) != 1) return input;
     return __builtin_ctz(required);
@@ -99,10 +99,13 @@ static ks_status order_segments(ks_codec *codec, const uint64_t *begin, ks_error
     uint64_t at = 0;
     bool placed[KS_INPUTS_MAX] = {false};
     const ks_spec *spec = &codec->request.spec;
-    while (codec->segments < __builtin_popcount(spec->given)) {
+    const unsigned in_body = spec->given & ~(unsigned)codec->request.resident;
+    while (codec->segments < __builtin_popcount(in_body)) {
         int next = -1;
         for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
-            if (!placed[i] && begin[i] == at && (next < 0 || codec->request.spec.in[i].size_bytes == 0)) next = i;
+            if (ks_in(in_body, i) && !placed[i] && begin[i] == at &&
+                (next < 0 || codec->request.spec.in[i].size_bytes == 0))
+                next = i;
         if (next < 0)
             return ks_fail(error, KS_BINARY_SIZE,
                            "the safetensors header leaves a gap or an overlap at byte %" PRIu64 " of the data", at);
@@ -119,7 +122,7 @@ static ks_status read_tensors(ks_codec *codec, const ks_json *top, ks_error *err
     static const char metadata[] = "__metadata__";
     const ks_model *model = codec->request.model;
     uint64_t begin[KS_INPUTS_MAX];
-    const unsigned required = ks_op_required(model->op);
+    const unsigned required = ks_op_required(model->op), resident = codec->request.resident;
     unsigned present = 0;
     const ks_json *item;
     int count = 0;
@@ -132,15 +135,17 @@ static ks_status read_tensors(ks_codec *codec, const ks_json *top, ks_error *err
         if (which < 0)
             return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'",
                            ks_quoted(ks_json_key(item), strlen(ks_json_key(item))).text, model->name);
+        if (ks_in(resident, which))
+            return ks_fail(error, KS_NAME, "input '%s' already exists in request", model->op->inputs[which].name);
         const ks_status status = read_tensor(codec, item, which, &begin[which], error);
         if (status != KS_OK) return status;
         present |= 1u << which;
         count++; /* the scanner lets no key come twice */
     }
-    if (required & ~present)
+    if (required & ~(present | resident))
         return ks_fail(error, KS_NAME, "expected %d inputs but got %d inputs for model '%s'",
                        __builtin_popcount(required | present), count, model->name);
-    codec->request.spec.given = (uint16_t)present;
+    codec->request.spec.given = (uint16_t)(present | resident);
     return order_segments(codec, begin, error);
 }
 

@@ -33,21 +33,6 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
     };
 }
 
-/* Fixed inputs as the kernels find the others: by an offset from the `in` side, which may wrap, as unsigned numbers do. An
- * op's one input lies at the side's start: then it is the side. */
-static void place_fixed(const ks_spec *spec, unsigned fixed, ks_spec *placed, ks_site *site)
-{
-    ks_spec_copy(placed, spec);
-    if (spec->given == 1) {
-        site->only.in = (const unsigned char *)spec->in[0].fixed;
-        return;
-    }
-    for (; fixed; fixed &= fixed - 1) {
-        ks_tensor *in = &placed->in[__builtin_ctz(fixed)];
-        in->offset = (size_t)((uintptr_t)in->fixed - (uintptr_t)site->only.in);
-    }
-}
-
 /* Where a library's kernels cannot be launched, our own do the work: the site's workspace and counters are a lane's, and
  * hold whatever one job needs. */
 static ks_status record_placed(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
@@ -64,12 +49,9 @@ static ks_status record_placed(ks_lane *lane, const ks_plan *plan, const ks_spec
 ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
                             ks_error *error)
 {
-    const unsigned fixed = ks_spec_fixed(spec);
-    if (!fixed) return record_placed(lane, plan, spec, site, bucket, error);
     ks_spec placed;
     ks_site at = *site;
-    place_fixed(spec, fixed, &placed, &at);
-    return record_placed(lane, plan, &placed, &at, bucket, error);
+    return record_placed(lane, plan, ks_cuda_place_fixed(spec, &placed, &at.only), &at, bucket, error);
 }
 
 /* The plan's spec; of a family's plan with so many rows. */
