@@ -95,7 +95,7 @@ void ks_engine_plan_release(ks_engine *engine, ks_plan **plan);
 /* What the plan of a resolved spec is, or would be, in the caller's memory: for the plan document. The cache stays as it
  * is, and *out is not for a job. KS_WORK. */
 ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, ks_error *error);
-/* A job's path to the device: "mapped" (kernels work on the slot itself), "copies", "streamed" (in pieces,
+/* A job's path to the device: "mapped" (kernels work on the slot itself), "joined" (likewise, rows of several jobs as one product), "copies", "streamed" (in pieces,
  * because no slot holds it), or "staged" (whole, and then in pieces, because no lane holds it, or its body was JSON or
  * packed). While all slots that hold it are out, a job may be staged as well. */
 const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan);

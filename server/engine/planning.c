@@ -101,5 +101,6 @@ const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan)
     /* Ordinary memory is as good as a slot where the device is the CPU. */
     const bool slot = !engine->polls || ks_slots_hold(engine->slots, plan->in_bytes, plan->out_bytes);
     if (!slot && engine->backend->large) return "streamed";
+    if (slot && plan->mapped && plan->join_rows) return "joined";
     return slot && plan->mapped ? "mapped" : slot && !plan->large ? "copies" : "staged";
 }
