@@ -8,6 +8,7 @@ ks_http_options ks_daemon_http(ks_daemon *daemon, ks_engine *engine, ks_shard_me
                                          .metrics = metrics,
                                          .budget = daemon->budget,
                                          .regions = daemon->regions,
+                                         .store = daemon->store,
                                          .state = &daemon->state,
                                          .work_max = daemon->device_info.work_max},
                              .api = &daemon->api,

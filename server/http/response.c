@@ -44,6 +44,7 @@ void ks_response_infer(ks_response *response, const ks_response_body *encoded, c
         ks_fields_add(fields, "Kernserve-Shape", encoded->shape);
         ks_fields_add(fields, "Kernserve-Datatype", encoded->datatype);
     }
+    if (encoded->tensor) ks_fields_add(fields, "Kernserve-Tensor", encoded->tensor);
     if (encoded->content_encoding) ks_fields_add(fields, "Content-Encoding", encoded->content_encoding);
     if (encoded->warning) ks_fields_add(fields, "Kernserve-Warning", encoded->warning);
     if (timing[0]) ks_fields_add(fields, "Server-Timing", timing);

@@ -14,7 +14,7 @@ typedef struct ks_fields {
     int count;
     struct {
         const char *name, *value;
-    } at[10];
+    } at[11];
     char number[24];
 } ks_fields;
 
