@@ -214,7 +214,8 @@ typedef struct ks_resident {
      * holds it, or the device has no memory left. */
     ks_status (*take)(ks_device *device, size_t bytes, ks_slot *out, ks_error *error);
     void (*give)(ks_device *device, ks_slot *memory); /* no launch and no copy of it under way; never blocks */
-    /* Gives back to the system what is not in use, but for a sixteenth of the limit. Off the path of requests: takes milliseconds. */
+    /* Gives back to the system what is not in use, but for a sixteenth of the limit at most; memory of large requests, too. Once a
+     * second, with and without a reserve, off the path of requests: it takes milliseconds. */
     void (*trim)(ks_device *device);
     /* Bytes taken from the system now, in use or kept for the next take. Any thread. */
     uint64_t (*held)(ks_device *device);

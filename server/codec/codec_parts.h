@@ -21,17 +21,6 @@ typedef struct ks_input_source {
     int index; /* in the request's "inputs" */
 } ks_input_source;
 
-/* Elements that come in Fortran's order, on their way to where C's order has them. */
-typedef struct ks_fortran {
-    size_t element, offset; /* bytes */
-    int rank;
-    int64_t dims[KS_RANK_MAX], at[KS_RANK_MAX];
-    size_t stride[KS_RANK_MAX]; /* bytes, of C's order */
-    uint64_t left;              /* elements */
-    size_t part_length;         /* of an element that the last chunk has cut */
-    unsigned char part[8];
-} ks_fortran;
-
 struct ks_codec {
     /* fixed by begin: */
     ks_codec_limits limits;
@@ -112,10 +101,6 @@ ks_status ks_codec_check_members(ks_codec *codec, const ks_json *top, ks_error *
 /* file.c: a file's head, taken from the body's bytes until it is complete and read. */
 ks_status ks_codec_file_begin(ks_codec *codec, const char *query, ks_error *error);
 ks_status ks_codec_file_feed(ks_codec *codec, const char **bytes, size_t *n, ks_error *error);
-
-/* fortran.c */
-void ks_fortran_begin(ks_fortran *walk, const ks_tensor *tensor);
-void ks_fortran_put(ks_fortran *walk, unsigned char *to, const char *bytes, size_t n);
 
 /* json.c */
 ks_scan_place_fn ks_codec_place_json;

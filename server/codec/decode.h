@@ -142,6 +142,16 @@ typedef struct ks_response_body {
     const char *warning; /* Kernserve-Warning, of the request's record; NULL: none */
 } ks_response_body;
 
+/* One pair of a query, percent-decoded. A name that cannot be decoded is "?": nothing of ours. */
+typedef struct ks_query_pair {
+    char name[64];
+    char value[256];
+    int value_length; /* -1: too long, or not decodable */
+} ks_query_pair;
+bool ks_query_next(const char **query, ks_query_pair *pair); /* false at the end */
+/* "4,1024", "" a scalar: rank and dimensions, to be measured yet. KS_SHAPE. */
+ks_status ks_query_dims(const char *text, size_t length, ks_tensor *tensor, ks_error *error);
+
 typedef struct ks_codec ks_codec;
 size_t ks_codec_size(void); /* the caller provides the memory (fixed at start), zeroed or reused */
 
@@ -170,8 +180,9 @@ void ks_codec_fini(ks_codec *codec);
 /* The documents of GET endpoints. KS_MODEL, KS_MEMORY (text marked broken). */
 struct ks_text;
 struct ks_model_stats;
-/* shm, cuda_shm: these regions can be registered */
-void ks_document_server_metadata(struct ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm);
+/* shm, cuda_shm: these regions can be registered; tensors: there is a store of them */
+void ks_document_server_metadata(struct ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm,
+                                 bool tensors);
 void ks_document_model_metadata(struct ks_text *out, const ks_model *model);
 void ks_document_model_config(struct ks_text *out, const ks_model *model, bool gpu);
 /* {"model_stats":[...]} of `count` models */

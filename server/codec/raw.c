@@ -9,8 +9,6 @@
 #include "base/util.h"
 #include "codec/codec_parts.h"
 
-enum { NAME_MAX_BYTES = 64, VALUE_MAX_BYTES = 256 };
-
 /* Percent-decodes [p, end) to a terminated text; -1: a broken escape, a NUL, or no room. '+' stays as it is: "1e+05".
  */
 static int decode(const char *p, const char *end, char *out, int cap)
@@ -37,22 +35,17 @@ static int decode(const char *p, const char *end, char *out, int cap)
     return n;
 }
 
-typedef struct query_pair {
-    char name[NAME_MAX_BYTES];
-    char value[VALUE_MAX_BYTES];
-    int value_length; /* -1: not decodable */
-} query_pair;
+typedef ks_query_pair query_pair;
 
-/* The next pair; false at the end. A name that cannot be decoded is "?": nothing of ours. */
-static bool next_pair(const char **query, query_pair *pair)
+bool ks_query_next(const char **query, ks_query_pair *pair)
 {
     const char *p = *query;
     if (*p == 0) return false;
     const char *const end = strchrnul(p, '&');
     const char *const equals = memchr(p, '=', (size_t)(end - p));
-    const bool named = decode(p, equals ? equals : end, pair->name, NAME_MAX_BYTES) >= 0;
+    const bool named = decode(p, equals ? equals : end, pair->name, (int)sizeof pair->name) >= 0;
     if (!named) strcpy(pair->name, "?");
-    pair->value_length = equals && named ? decode(equals + 1, end, pair->value, VALUE_MAX_BYTES) : 0;
+    pair->value_length = equals && named ? decode(equals + 1, end, pair->value, (int)sizeof pair->value) : 0;
     if (!equals || !named) pair->value[0] = 0;
     *query = *end ? end + 1 : end;
     return true;
@@ -61,7 +54,7 @@ static bool next_pair(const char **query, query_pair *pair)
 bool ks_codec_query_is_raw(const char *query)
 {
     query_pair pair;
-    while (next_pair(&query, &pair))
+    while (ks_query_next(&query, &pair))
         if (strcmp(pair.name, "shape") == 0 ||
             (pair.value[0] == '@' && strncasecmp(pair.name, "input", 5) == 0 && ks_codec_names_tensor(pair.name)))
             return true;
@@ -72,19 +65,14 @@ ks_status ks_codec_check_query(ks_codec *codec, const char *query, ks_error *err
 {
     query_pair pair;
     ks_status status = KS_OK;
-    while (status == KS_OK && next_pair(&query, &pair))
+    while (status == KS_OK && ks_query_next(&query, &pair))
         if (pair.name[0]) status = ks_codec_unknown(codec, KS_NAME_BESIDE_JSON, pair.name, error);
     codec->query_warned = codec->request.warned;
     return status;
 }
 
-static ks_status query_shape(ks_codec *codec, const char *text, size_t length, ks_error *error)
+ks_status ks_query_dims(const char *text, size_t length, ks_tensor *tensor, ks_error *error)
 {
-    const ks_model *model = codec->request.model;
-    if (codec->query_shapes == model->op->inputs_count)
-        return ks_fail(error, KS_NAME, "expected %d inputs but the query has more shapes for model '%s'",
-                       model->op->inputs_count, model->name);
-    ks_tensor *tensor = &codec->request.spec.in[codec->query_shapes++];
     tensor->rank = 0;
     const char *const end = text + length;
     while (text < end || tensor->rank > 0) {
@@ -100,6 +88,15 @@ static ks_status query_shape(ks_codec *codec, const char *text, size_t length, k
         text = comma + 1;
     }
     return KS_OK;
+}
+
+static ks_status query_shape(ks_codec *codec, const char *text, size_t length, ks_error *error)
+{
+    const ks_model *model = codec->request.model;
+    if (codec->query_shapes == model->op->inputs_count)
+        return ks_fail(error, KS_NAME, "expected %d inputs but the query has more shapes for model '%s'",
+                       model->op->inputs_count, model->name);
+    return ks_query_dims(text, length, &codec->request.spec.in[codec->query_shapes++], error);
 }
 
 static ks_status twice(ks_error *error)
@@ -177,7 +174,7 @@ static ks_status query_one(ks_codec *codec, const query_pair *pair, ks_error *er
 ks_status ks_codec_read_query(ks_codec *codec, const char *query, ks_error *error)
 {
     query_pair pair;
-    while (next_pair(&query, &pair)) {
+    while (ks_query_next(&query, &pair)) {
         if (pair.name[0] == 0) continue;
         if (pair.value_length < 0)
             return ks_fail(error, KS_PARAMETER, "the query's '%s' is too long or badly encoded",

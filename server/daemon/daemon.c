@@ -26,6 +26,7 @@ void ks_daemon_fill_api(ks_daemon *daemon)
     api->device_info = &daemon->device_info;
     api->budget = daemon->budget;
     api->regions = daemon->regions;
+    api->store = daemon->store;
     api->metrics = daemon->metrics;
     api->timeline = daemon->timeline;
     api->catalogs = daemon->catalogs;

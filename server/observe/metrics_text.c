@@ -103,7 +103,7 @@ static void write_state(page *p)
 
 static void write_http_requests(page *p)
 {
-    static const char *const methods[KS_METHODS] = {"GET", "POST", "HEAD", "other"};
+    static const char *const methods[KS_METHODS] = {"GET", "POST", "HEAD", "PUT", "DELETE", "other"};
     ks_sheet *sheet = &p->sheet;
     for (int h = 0; h < KS_HANDLERS; h++)
         for (int m = 0; m < KS_METHODS; m++)
@@ -458,7 +458,14 @@ static void write_engines(page *p)
 #define DEVICE(id, ...) ROW(id, true, p->sum.id)
 #define DEVICE_BY(id, kind, name, unit, label, values, help) ROW_BY(id, true, label, values)
 #define V(cell, value) write_line(p, value, p->sum.cell);
+#include "observe/metrics.def"
+}
+
+static void write_values(page *p)
+{
 #define VALUE(id, ...) ROW(id, false, p->values->id)
+#define VALUE_BY(id, kind, name, unit, label, values, help) ROW_BY(id, false, label, values)
+#define V(cell, value) write_line(p, value, p->values->cell);
 #include "observe/metrics.def"
 }
 
@@ -484,6 +491,7 @@ void ks_metrics_text(const ks_metrics *metrics, const ks_document *values, ks_te
     write_functions(&p);
     write_shards(&p);
     write_engines(&p);
+    write_values(&p);
     ks_sheet_process(&p.sheet);
     if (values->triton) ks_sheet_triton(&p.sheet, metrics, values);
     if (values->openmetrics) ks_text_puts(out, "# EOF\n");

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "engine/join.h"
 #include "request/infer_parts.h"
+#include "request/transfer_parts.h"
 
 enum { UNTIMED_BYTES = 4096 };
 
@@ -90,6 +91,7 @@ void ks_infers_close(ks_infers **infers)
 {
     if (*infers == NULL) return;
     ks_large_requests_close(&(*infers)->large_requests);
+    ks_transfers_close(*infers);
     if ((*infers)->reader) ks_reader_close(&(*infers)->reader);
     free((*infers)->records);
     free((*infers)->codecs);
@@ -433,16 +435,23 @@ void ks_infers_look(ks_infers *infers, int64_t now_ns)
     ks_slot_queue_look(&infers->slot_queue, now_ns);
 }
 
+/* What its large request has waited for is there, or it has met a fault. Returns the client, or NULL. */
+static void *go_on(ks_large_request *large)
+{
+    ks_infer *infer = (ks_infer *)((char *)large - offsetof(ks_infer, large));
+    void *client = infer->client;
+    ks_infer_set_fault(infer, infer->fault.status != KS_OK ? infer->fault.status : large->status);
+    run_block(infer);
+    release(infer);
+    return client;
+}
+
 void *ks_infers_woken(ks_infers *infers)
 {
     while (infers->events) {
         ks_large_request *large = infers->events;
-        ks_infer *infer = (ks_infer *)((char *)large - offsetof(ks_infer, large));
-        void *client = infer->client;
         infers->events = large->event_next;
-        ks_infer_set_fault(infer, infer->fault.status != KS_OK ? infer->fault.status : large->status);
-        run_block(infer);
-        release(infer);
+        void *client = large->transfers ? ks_transfer_woken(large) : go_on(large);
         if (client) return client;
     }
     const ks_slot_wait *wait = ks_slot_queue_next(&infers->slot_queue);

@@ -76,6 +76,7 @@ struct ks_infers {
     const _Atomic int *state; /* ks_state */
     ks_large_requests *large_requests;
     ks_large_request *events; /* of the last turn */
+    struct ks_transfer *transfers;
     ks_slot_queue slot_queue;
     ks_head_cache *head_cache;
     ks_codec_limits limits;

@@ -60,6 +60,7 @@ typedef struct ks_reserve {
     size_t addresses, page_bytes;
     bool whole; /* one allocation: this driver maps no pages */
     pthread_mutex_t lock;
+    int areas, quiet_turns;              /* under lock: taken now; trims since there was one */
     ks_range *range;                     /* under lock */
     CUmemGenericAllocationHandle *pages; /* likewise: behind mapped ones */
 } ks_reserve;
@@ -67,8 +68,7 @@ typedef struct ks_reserve {
 struct ks_device {
     /* fixed after open: */
     ks_limits limits;
-    unsigned char *pool; /* device memory of large requests; NULL: none */
-    size_t pool_bytes;
+    size_t pool_bytes; /* of device memory for large requests; 0: none */
     ks_chip chip;
     ks_device_info info;
     ks_cuda_clock clock;
@@ -78,14 +78,17 @@ struct ks_device {
     bool failed;       /* sticky: the context is lost */
     bool pageable;     /* a slot that was to be pinned is not */
     size_t large_fits; /* the smallest large arena that a lane could get */
+    /* each with a lock of its own: */
+    ks_reserve pool;         /* large requests */
+    ks_reserve resident;     /* contents that stay */
+    uint64_t resident_bytes; /* its limit; fixed */
     /* under arena_lock: */
     pthread_mutex_t arena_lock;
     ks_pinned_block *pinned_blocks;
-    ks_reserve resident;     /* contents that stay */
-    uint64_t resident_bytes; /* its limit */
     /* under pool_lock: */
     pthread_mutex_t pool_lock;
-    struct ks_device_buffer *device_buffers; /* by address */
+    struct ks_device_buffer *device_buffers;
+    struct ks_lane *large_lanes; /* that have a large arena */
 };
 
 /* Mapped host memory of a lane; the lines are polled, so each has its own cache lines. */
@@ -115,8 +118,11 @@ struct ks_lane {
     unsigned char *memory; /* the ticket and the counters, the workspace and the arena: one allocation */
     uint32_t *counters;
     unsigned char *workspace, *arena;
-    unsigned char *large; /* lane 0 only, NULL where the limits ask for none */
+    unsigned char
+        *large; /* lane 0 only, NULL where the limits ask for none: memory is there while a launch has taken it */
     size_t large_bytes;
+    ks_reserve large_reserve; /* of it */
+    struct ks_lane *next_large;
     unsigned char *ring; /* lane 0 only: KS_COPY_CHUNKS pinned ring buffers */
     cudaEvent_t ring_event[KS_COPY_CHUNKS];
     ks_lane_shared *shared, *shared_device;
@@ -126,7 +132,8 @@ struct ks_lane {
     uint32_t probe_sequence; /* of the last probe */
     int64_t probe_ns;        /* when it was launched; 0: none under way */
     /* the launch under way: */
-    ks_batch *batch; /* NULL: free */
+    ks_batch *batch;    /* NULL: free */
+    size_t large_taken; /* bytes of the large arena */
     ks_path path;
     int64_t launch_ns, asked_ns;
     ks_staged_phase staged;
@@ -146,10 +153,11 @@ static_assert(SLOT_PAD % SLOT_ALIGNMENT == 0 && SLOT_HEAD_ROOM % SLOT_ALIGNMENT 
 static const size_t CONTROL_BYTES = KS_ALIGNMENT + KS_COUNTERS_MAX * sizeof(uint32_t);
 
 typedef struct ks_device_buffer {
-    size_t at, bytes; /* in the pool */
+    unsigned char *memory; /* where it begins */
+    size_t bytes;
     cudaEvent_t
         filled; /* behind the last copy in; NULL: of a content that stays, which is complete before any launch */
-    struct ks_device_buffer *next; /* by address */
+    struct ks_device_buffer *next;
 } ks_device_buffer;
 
 typedef struct ks_cuda_graph {
@@ -210,6 +218,9 @@ extern const ks_client_memory ks_cuda_client_memory;
 
 /* --- reserve.cu --- */
 
+/* The driver takes as long for a page of 2 MiB as for one of 32: some 50 us to map, 50 to unmap (H200, driver 580). */
+static const size_t KS_RESERVE_PAGE_BYTES = 32 << 20;
+enum { KS_QUIET_TURNS = 10 };
 /* *limit: bytes wanted, and what it comes to. Pages of page_bytes, a multiple of KS_RANGE_PAGE_BYTES. */
 ks_status ks_cuda_reserve_open(ks_device *device, uint64_t *limit, size_t page_bytes, ks_reserve *reserve,
                                ks_error *error);
@@ -217,8 +228,10 @@ void ks_cuda_reserve_close(ks_reserve *reserve);
 /* NULL: there is no room. *fresh: it is all zero. */
 unsigned char *ks_cuda_reserve_take(ks_reserve *reserve, size_t bytes, bool *fresh);
 void ks_cuda_reserve_give(ks_reserve *reserve, const unsigned char *memory, size_t bytes);
+/* Gives pages back that are not in use, but for that much. Once a second. */
 void ks_cuda_reserve_trim(ks_reserve *reserve, uint64_t kept_bytes);
-uint64_t ks_cuda_reserve_held(ks_reserve *reserve);                                      /* mapped now */
+void ks_cuda_reserve_rest(ks_reserve *reserve);     /* all of them, where none was used for KS_QUIET_TURNS */
+uint64_t ks_cuda_reserve_held(ks_reserve *reserve); /* mapped now */
 ks_status ks_cuda_clear(ks_device *device, void *memory, size_t bytes, ks_error *error); /* when it returns */
 
 /* --- resident.cu --- */
@@ -228,6 +241,9 @@ extern const ks_resident ks_cuda_resident;
 /* --- lane.cu --- */
 
 void ks_cuda_lane_close(ks_lane **taken);
+/* The large arena's memory, for the launch under way; until give. */
+ks_status ks_cuda_large_take(ks_lane *lane, const ks_plan *plan, ks_error *error);
+void ks_cuda_large_give(ks_lane *lane);
 ks_status ks_cuda_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error);
 
 /* --- clock.cu --- */
@@ -260,7 +276,7 @@ ks_status ks_cuda_graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph
 
 ks_status ks_cuda_pool_open(ks_device *device, ks_error *error);
 void ks_cuda_pool_close(ks_device *device);
-ks_completion *ks_cuda_buffer_completion(const ks_device *device, const ks_slot *slot);
+ks_completion *ks_cuda_buffer_completion(const ks_slot *slot);
 extern const ks_large ks_cuda_large;
 
 /* --- trial.cu --- */

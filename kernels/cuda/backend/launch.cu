@@ -225,7 +225,7 @@ static void place_tensors(const ks_plan *plan, const ks_places *places, ks_spec 
 static ks_status device_buffer_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
 {
     ks_device *device = lane->device;
-    ks_completion *completion = ks_cuda_buffer_completion(device, slot);
+    ks_completion *completion = ks_cuda_buffer_completion(slot);
     ks_site site = ks_cuda_site_of(lane, plan, KS_PATH_DEVICE_BUFFER);
     site.only = (ks_job_sides){.in = (const unsigned char *)slot->in_device, .out = (unsigned char *)slot->out_device};
     site.completion = completion;
@@ -282,6 +282,7 @@ static ks_status launch_failed(ks_lane *lane, ks_status status)
         ks_cuda_trial_drop(lane);
         cudaGetLastError();
     }
+    ks_cuda_large_give(lane);
     lane->batch = NULL;
     return status;
 }
@@ -322,9 +323,14 @@ static ks_status launch_batch(ks_lane *lane, ks_batch *batch, ks_error *error)
     KS_TRY(lane->device, error, ks_cuda_use(lane->device));
     const ks_plan *plan = batch->plan;
     const ks_path path = path_of(batch);
-    if (path != KS_PATH_DEVICE_BUFFER && plan->large && lane->large_bytes < plan->in_bytes + plan->out_bytes)
+    const bool arena = path != KS_PATH_DEVICE_BUFFER && plan->large;
+    if (arena && lane->large_bytes < plan->in_bytes + plan->out_bytes)
         return ks_fail(error, KS_WORK, "the request needs %zu bytes of device memory at once, lane %d has %zu",
                        plan->in_bytes + plan->out_bytes, lane->index, lane->large_bytes);
+    if (arena) {
+        const ks_status taken = ks_cuda_large_take(lane, plan, error);
+        if (taken) return launch_failed(lane, taken);
+    }
     ks_cuda_clock_probe_read(lane);
     lane->launch_ns = lane->asked_ns = ks_cuda_now_ns();
     lane->path = path;
@@ -404,6 +410,7 @@ ks_poll ks_cuda_poll(ks_lane *lane, ks_error *error)
             ks_cuda_trial_finish(lane, lane->batch);
         else
             finish_times(lane, lane->batch);
+        ks_cuda_large_give(lane);
         lane->batch = NULL;
         ks_nvtx_pop();
     } else if (poll == KS_FAILED) {
