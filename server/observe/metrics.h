@@ -134,6 +134,7 @@ typedef struct ks_engine_stats {
     uint64_t ring_bytes;
     uint64_t captures, capture_ns;
     uint64_t capture_bucket[KS_BOUNDS + 1];
+    uint64_t rows_sum, rows_bucket[KS_BUCKETS]; /* of launches whose rows may be joined */
 } ks_engine_stats;
 
 /* Values owned by other rooms, for a document. */

@@ -316,6 +316,18 @@ static void write_graph_capture(page *p)
     ks_sheet_sum(&p->sheet, captures, p->sum.capture_ns);
 }
 
+static void write_launch_rows(page *p)
+{
+    uint64_t launches = 0;
+    for (int b = 0; b < KS_BUCKETS; b++) {
+        char bound[8];
+        snprintf(bound, sizeof bound, "%d.0", 1 << b);
+        ks_sheet_bucket(&p->sheet, bound, launches += p->sum.rows_bucket[b]);
+    }
+    ks_sheet_bucket(&p->sheet, "+Inf", launches);
+    ks_sheet_total(&p->sheet, launches, (double)p->sum.rows_sum);
+}
+
 static void write_pinned(page *p)
 {
     write_of_state(p, 0, "used", p->sum.slot_used_bytes);

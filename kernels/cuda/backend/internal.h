@@ -2,7 +2,8 @@
  *
  *   device.cu  errors                 memory.cu  slots, client memory   lane.cu     streams and their memory
  *   reserve.cu ranges of device memory, mapped when needed         resident.cu  contents that stay
- *   clock.cu   a kernel's stamps      graph.cu   what is enqueued       large.cu    device buffers, rings
+ *   clock.cu   a kernel's stamps      join.cu    copies of joined rows  graph.cu    what is enqueued
+ *   large.cu   device buffers, rings
  *   trial.cu   a plan's kernels timed launch.cu  the paths of a batch   occupancy.cu CTAs on an SM
  *   plan.cu    prepare, tuning        peak.cu    arithmetic at best     probe.cu     what else is measured
  *   backend.cu open, close, the table */
@@ -98,7 +99,14 @@ typedef struct ks_lane_shared {
     alignas(128) ks_completion device_buffer_completion; /* a copy of the device buffer's, behind its kernels */
 } ks_lane_shared;
 
-typedef enum ks_path { KS_PATH_MAPPED, KS_PATH_COPIES, KS_PATH_STAGED, KS_PATH_DEVICE_BUFFER, KS_PATH_TRIAL } ks_path;
+typedef enum ks_path {
+    KS_PATH_MAPPED,
+    KS_PATH_JOINED,
+    KS_PATH_COPIES,
+    KS_PATH_STAGED,
+    KS_PATH_DEVICE_BUFFER,
+    KS_PATH_TRIAL
+} ks_path;
 typedef enum ks_staged_phase { KS_STAGED_IN, KS_STAGED_OUT, KS_STAGED_LAST } ks_staged_phase;
 
 struct ks_lane {
@@ -253,10 +261,11 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path);
 /* spec: the plan's, or the same with its tensors elsewhere; fixed ones lie where they are. */
 ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
                             ks_error *error);
+/* bucket: of a family's plan the rows, here and in what follows. */
 ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error);
 ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_job_sides host,
                          ks_error *error);
-ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error);
+ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, int rows, ks_error *error);
 void ks_cuda_graph_drop(ks_cuda_graph *graph);
 ks_status ks_cuda_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error);
 void ks_cuda_forget(ks_lane *lane, ks_plan *plan);
