@@ -11,7 +11,7 @@ cp -r "$here/../../clients/python" "$work/source" # setuptools leaves folders be
 wheel=("$work"/wheels/kernserve_client-*-py3-none-any.whl)
 size=$(stat -c %s "${wheel[0]}")
 [ "$size" -lt 100000 ] || { echo "the wheel has $size bytes" && exit 1; }
-python3 -m zipfile -l "${wheel[0]}" | grep -q 'kernserve/py.typed' || { echo "the wheel has no py.typed" && exit 1; }
+grep -q 'kernserve/py.typed' <<<"$(python3 -m zipfile -l "${wheel[0]}")" || { echo "the wheel has no py.typed" && exit 1; }
 "$python" -m venv "$work/fresh"
 "$work/fresh/bin/pip" install -q --no-deps --no-index --disable-pip-version-check "${wheel[0]}"
 site=$("$work/fresh/bin/python" -c 'import site; print(site.getsitepackages()[0])')
