@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the wheel of clients/python, installs it into a fresh environment and runs python_package.py there: python_wheel.sh KERNSERVE PYTHON
+# Builds the wheel of clients/python, installs it into a fresh environment and runs python_package.py and python_tensors.py there: python_wheel.sh KERNSERVE PYTHON
 # PYTHON has pip, setuptools, NumPy and ml_dtypes (tests/compat/environment.sh makes one); the fresh one sees its NumPy and ml_dtypes, and none of its source.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,4 +18,5 @@ site=$("$work/fresh/bin/python" -c 'import site; print(site.getsitepackages()[0]
 packages=$("$python" -c 'import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))')
 for package in numpy numpy.libs ml_dtypes; do [ ! -e "$packages/$package" ] || ln -s "$packages/$package" "$site/$package"; done
 echo "wheel: $size bytes"
-cd "$work" && "$work/fresh/bin/python" -B "$here/python_package.py" "$kernserve" "$work/fresh/bin/kernserve-client"
+cd "$work"
+for test in python_package python_tensors; do "$work/fresh/bin/python" -B "$here/$test.py" "$kernserve" "$work/fresh/bin/kernserve-client"; done

@@ -156,7 +156,7 @@ class Client:
         if isinstance(source, str):
             return Tensor(self, json.loads(self._get(_path(source), fields={"Accept": "application/json"})))
         values, kind = as_tensor(source, datatype)
-        options = (("ttl", ttl), ("evictable", evictable))
+        options = _life(ttl, evictable)
         name = name or "client-%d-%016x" % (os.getpid(), random.SystemRandom().getrandbits(64))
         status, entry = self._put_by_etag(name, values, kind, options, timeout)
         return Tensor(self, entry, values, options, made=status == 201)
@@ -165,7 +165,7 @@ class Client:
             if_match: Optional[str] = None, datatype: Optional[str] = None, timeout: Optional[float] = None) -> Tensor:
         """Makes or replaces a tensor. only_new: Precondition where the name is there; if_match: where its ETag is another. Full: no room."""
         values, kind = as_tensor(values, datatype)
-        options = (("ttl", ttl), ("evictable", evictable))
+        options = _life(ttl, evictable)
         fields = {"If-None-Match": "*"} if only_new else {}
         fields.update({"If-Match": '"%s"' % if_match} if if_match else {})
         return Tensor(self, self._put(name, values, kind, options, timeout, fields)[1], values, options)
@@ -174,7 +174,7 @@ class Client:
                  timeout: Optional[float] = None) -> List[Tensor]:
         """All tensors of a safetensors file, or none: PREFIX+key each, where / and : become dots."""
         parts = parts_of_file(path)
-        pairs = [("prefix", prefix or None), ("ttl", ttl), ("evictable", evictable)]
+        pairs = [("prefix", prefix or None), *_life(ttl, evictable)]
         target = "/v2/tensors?" + _query([pair for pair in pairs if pair[1] is not None])
         head = self._head("PUT", target.rstrip("?"), sum(len(part) for part in parts), {"Content-Type": FILE_TYPE})
         return [Tensor(self, entry) for entry in json.loads(bytes(self._call(head, parts, timeout)[2]))["tensors"]]
@@ -407,6 +407,10 @@ def _kind(fields: Fields) -> Tuple[Tuple[int, ...], str]:
     if text == b"?" or name not in TO_NUMPY:
         raise Unreachable("the answer has no Kernserve-Shape, or a Kernserve-Datatype that is unknown here: %r" % name)
     return () if text == b"scalar" else tuple(map(int, text.split(b","))), name
+
+
+def _life(ttl: Optional[int], evictable: Optional[bool]) -> Tuple[Tuple[str, Optional[int]], ...]:
+    return ("ttl", ttl), ("evictable", None if evictable is None else int(evictable))
 
 
 def _path(name: Named) -> str:
