@@ -48,6 +48,19 @@ def raises(kind, call, **expected):
     return None
 
 
+class Lent:
+    """Another library's array, which has DLPack and nothing else."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
 def near(result, expected, dtype):
     bound = {2: 0.02, 4: 1e-5, 8: 1e-12}[np.dtype(dtype).itemsize] if np.dtype(dtype).kind not in "iu" else 0
     got = np.asarray(result).astype(np.float64)
@@ -76,6 +89,7 @@ def operations(ks):
     strided = np.repeat(x, 2, axis=1)[:, ::2]
     for other in (strided, np.asfortranarray(x), x.astype(">f4"), x.tolist()):
         near(ks.softmax(other), plain.astype(np.float64), np.float32)
+    near(ks.softmax(Lent(x)), plain.astype(np.float64), np.float32)
     check(ks.softmax(np.zeros((0, 4), np.float32)).shape == (0, 4), "an empty array")
     bits = (x.view(np.uint32) >> 16).astype(np.uint16)
     as_bits = ks.softmax(bits, datatype="BF16")
@@ -120,7 +134,7 @@ class Script:
     """A server that plays answers, one for each request, and remembers what came. None closes without an answer."""
 
     def __init__(self, *answers):
-        self.answers, self.requests = list(answers), []
+        self.answers, self.requests, self.connections = list(answers), [], 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
         threading.Thread(target=self.serve, daemon=True).start()
@@ -128,6 +142,7 @@ class Script:
     def serve(self):
         while self.answers:
             with self.listener.accept()[0] as connection, connection.makefile("rb") as file:
+                self.connections += 1
                 while self.answers:
                     head = b"".join(iter(file.readline, b"\r\n"))
                     if not head:
@@ -172,6 +187,14 @@ def sent_again():
     server = Script(GOOD, None, GOOD, GOOD)
     client = kernserve.Client(server.url)
     check([client.softmax(x).tolist() for _ in range(3)] == [[0.5, 0.5]] * 3 and len(server.requests) == 4, "a kept connection that ended")
+    server = Script(GOOD, GOOD, GOOD)
+    client = kernserve.Client(server.url)
+    client.softmax(x)
+    client.softmax(x)
+    check(server.connections == 1, "a connection is kept", server.connections)
+    client._pool.waiting[0].used -= 61
+    client.softmax(x)
+    check(server.connections == 2, "a connection that was idle for 60 s is not used", server.connections)
     raises(kernserve.Unreachable, lambda: kernserve.Client(Script(None).url).softmax(x))
     raises(kernserve.Deadline, lambda: kernserve.Client(Script(GOOD[:-3], GOOD).url, timeout=0.3).softmax(x), status=None)
     cut = GOOD[:-3].replace(b"Content", b"Connection: close\r\nContent", 1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the wheel of clients/python, installs it into a fresh environment and runs python_package.py and python_tensors.py there: python_wheel.sh KERNSERVE PYTHON
-# PYTHON has pip, setuptools, NumPy and ml_dtypes (tests/compat/environment.sh makes one); the fresh one sees its NumPy and ml_dtypes, and none of its source.
+# PYTHON has pip, setuptools, NumPy and ml_dtypes, and mypy to check its types (tests/compat/environment.sh makes one); the fresh one sees its NumPy and ml_dtypes, and none of its source.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 kernserve=$(realpath "$1") python=$2
@@ -19,4 +19,8 @@ packages=$("$python" -c 'import numpy, os; print(os.path.dirname(os.path.dirname
 for package in numpy numpy.libs ml_dtypes; do [ ! -e "$packages/$package" ] || ln -s "$packages/$package" "$site/$package"; done
 echo "wheel: $size bytes"
 cd "$work"
+if "$python" -m mypy --version >/dev/null 2>&1; then
+    "$python" -m mypy --strict --python-executable "$work/fresh/bin/python" -p kernserve
+    "$python" -m mypy --strict --python-executable "$work/fresh/bin/python" "$here/python_typed.py"
+fi
 for test in python_package python_tensors; do "$work/fresh/bin/python" -B "$here/$test.py" "$kernserve" "$work/fresh/bin/kernserve-client"; done
