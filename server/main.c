@@ -24,6 +24,7 @@
 #include "observe/access_log.h"
 #include "daemon/commands.h"
 #include "daemon/early.h"
+#include "daemon/keeper.h"
 #include "daemon/listen.h"
 #include "base/log.h"
 #include "base/model.h"
@@ -46,6 +47,7 @@ typedef struct ks_server {
     int admin_fd;
     bool admin_loopback;
     ks_admin *admin;
+    ks_keeper *keeper; /* of the store */
     ks_shard *shards[KS_SHARDS_MAX];
     ks_listener *listener;
     bool tokens_wanted;
@@ -341,6 +343,32 @@ static int open_regions(ks_server *server)
     return fail(KS_EXIT_SYSTEM, error.text);
 }
 
+/* What the supervisor says in the environment, if one has started this process. */
+static int64_t said(const char *variable, int64_t otherwise)
+{
+    const char *text = getenv(variable), *supervisor = getenv(KS_SUPERVISOR_PID);
+    return text && supervisor && atol(supervisor) == (long)getppid() ? strtoll(text, NULL, 10) : otherwise;
+}
+
+static int open_store(ks_server *server)
+{
+    const ks_config *config = &server->config;
+    ks_daemon *daemon = &server->daemon;
+    ks_error error = {0};
+    if (!config->resident || !daemon->backend->resident) return KS_EXIT_OK;
+    const ks_store_options options = {.backend = daemon->backend,
+                                      .device = daemon->device,
+                                      .limit_bytes = (uint64_t)config->resident_bytes,
+                                      .ttl_s = config->tensor_ttl / KS_S,
+                                      .uploads_max = (int)config->tensor_uploads,
+                                      .generation = (uint64_t)said(KS_SUPERVISOR_STARTS, 1),
+                                      .record_fd = (int)said(KS_SUPERVISOR_RECORD, -1)};
+    if (options.record_fd >= 0) fcntl(options.record_fd, F_SETFD, FD_CLOEXEC);
+    ks_status status = ks_store_open(&options, &daemon->store, &error);
+    if (status == KS_OK) status = ks_keeper_open(daemon->store, &server->keeper, &error);
+    return status == KS_OK ? KS_EXIT_OK : fail(KS_EXIT_SYSTEM, error.text);
+}
+
 static int open_view(ks_server *server)
 {
     ks_daemon_fill_api(&server->daemon);
@@ -416,9 +444,9 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
 static int open_all(ks_server *server)
 {
     typedef int open_fn(ks_server *);
-    static open_fn *const start_steps[] = {open_sockets, read_access,   read_tls,      open_device,
-                                           open_tunes,   open_counters, open_exporter, open_regions,
-                                           open_view,    open_admin,    open_shards,   open_listener};
+    static open_fn *const start_steps[] = {open_sockets,  read_access,   read_tls,     open_device, open_tunes,
+                                           open_counters, open_exporter, open_regions, open_store,  open_view,
+                                           open_admin,    open_shards,   open_listener};
     for (size_t i = 0; i < sizeof start_steps / sizeof start_steps[0]; i++) {
         server->stopped = ks_watch_stop_asked();
         if (server->stopped) return KS_EXIT_OK;
@@ -440,6 +468,8 @@ static void close_all(ks_server *server)
     }
     close_tunes(server);
     ks_admin_close(&server->admin);
+    ks_keeper_close(&server->keeper);
+    ks_store_close(&daemon->store);
     if (server->admin_fd >= 0) ks_listen_close(server->admin_fd);
     for (int i = 0; i < server->sockets.count; i++) ks_listen_close(server->sockets.fds[i]);
     ks_metrics_close(&daemon->metrics);

@@ -19,6 +19,7 @@ SOURCE = re.compile(r"\.(c|h|cc|cu|cuh|def)$")
 DOORS = [
     ("microhttpd.h", "server/http/mhd.c"),
     ("gnutls/", "server/http/tls/tls.c"),
+    ("nettle/", "server/resident/hash.c"),
     ("cjson/cJSON.h", "server/codec/json_tree.c"),
     ("zlib.h", "server/codec/inflate.c server/codec/deflate.c"),
     ("charconv", "server/base/number/number.cc"),

@@ -203,14 +203,16 @@ typedef struct ks_resident {
     /* Takes `bytes` for contents, of what is free; taken from the system when needed, and given back when idle. bytes 0: an eighth of
      * what is free. Once, before any take. *limit: what it comes to. KS_MEMORY, KS_CONFIG. */
     ks_status (*reserve)(ks_device *device, uint64_t bytes, uint64_t *limit, ks_error *error);
-    /* Memory of at least `bytes`, on KS_ALIGNMENT and readable KS_PAD bytes beyond, not cleared but for what another owner left there:
+    /* Memory of at least `bytes`, on KS_ALIGNMENT and readable KS_PAD bytes beyond; what another owner left there is cleared:
      * in_device and out_device are its start, in and out are NULL where the host does not see it, in_cap is bytes. A ring of ks_large
      * copies to it and from it as to a device buffer. Any thread; may take milliseconds. KS_RESIDENT_FULL: no piece is free that
      * holds it, or the device has no memory left. */
     ks_status (*take)(ks_device *device, size_t bytes, ks_slot *out, ks_error *error);
-    void (*give)(ks_device *device, ks_slot *memory); /* no launch and no copy of it under way */
-    /* Bytes taken from the system now, pieces in use or kept for the next take. Any thread. */
-    uint64_t (*held)(const ks_device *device);
+    void (*give)(ks_device *device, ks_slot *memory); /* no launch and no copy of it under way; never blocks */
+    /* Gives back to the system what is not in use, but for a sixteenth of the limit. Off the path of requests: takes milliseconds. */
+    void (*trim)(ks_device *device);
+    /* Bytes taken from the system now, in use or kept for the next take. Any thread. */
+    uint64_t (*held)(ks_device *device);
 } ks_resident;
 
 /* Choosing by trial among the algorithms of a plan. */

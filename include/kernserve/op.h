@@ -132,6 +132,9 @@ size_t ks_spec_layout(ks_spec *spec);
 /* The bytes of a side, up to the end of the last tensor that is not fixed. */
 size_t ks_spec_in_bytes(const ks_spec *spec);
 size_t ks_spec_out_bytes(const ks_spec *spec);
+/* The inputs that are fixed, as bits; and the same work with every input in the slot's side, whose bytes are returned. */
+unsigned ks_spec_fixed(const ks_spec *spec);
+size_t ks_spec_unfix(ks_spec *spec);
 /* What any kernel has to read and to write at least: each tensor once. With spec->flops the op's work. */
 size_t ks_spec_read_bytes(const ks_spec *spec);
 size_t ks_spec_written_bytes(const ks_spec *spec);

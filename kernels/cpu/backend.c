@@ -12,6 +12,7 @@
 #include "cpu/onednn.h"
 #include "cpu/probe.h"
 #include "cpu/reference.h"
+#include "cpu/resident.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -32,11 +33,6 @@ enum { ENDLESS = 1000 }; /* times what work should take: it does not end */
 
 /* Until a plan has been measured: one core's cautious rates in plain C, per nanosecond. */
 static const double FLOPS_PER_NS = 2, BYTES_PER_NS = 4;
-
-struct ks_device {
-    ks_limits limits;
-    ks_device_info info;
-};
 
 typedef enum lane_state { LANE_FREE, LANE_RUNNING, LANE_DONE } lane_state;
 
@@ -126,6 +122,7 @@ static ks_status cpu_open(const ks_limits *limits, ks_device **out, ks_error *er
 
 static void cpu_close(ks_device **device)
 {
+    if (*device) ks_cpu_resident_close(*device);
     free(*device);
     *device = NULL;
 }
@@ -190,7 +187,7 @@ static const char *const algorithm_names[] = {"reference", "onednn"};
 
 static void choose(ks_plan *plan, bool onednn)
 {
-    const double bytes = (double)plan->in_bytes + (double)plan->out_bytes;
+    const double bytes = (double)ks_spec_read_bytes(&plan->spec) + (double)ks_spec_written_bytes(&plan->spec);
     const cpu_algorithm algorithm = {.onednn = onednn,
                                      .job_ns = 1 + plan->spec.flops / FLOPS_PER_NS + bytes / BYTES_PER_NS};
     algorithm_set(plan, &algorithm);
@@ -266,8 +263,10 @@ static void run_job(const ks_lane *lane, const ks_spec *spec, const ks_slot *slo
     const void *in[KS_INPUTS_MAX] = {NULL};
     void *out[KS_OUTPUTS_MAX] = {NULL};
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
-        in[i] = slot->in + (places ? places->in[i] : spec->in[i].offset);
-    for (int i = 0; i < spec->outputs; i++) out[i] = slot->out + (places ? places->out[i] : spec->out[i].offset);
+        in[i] = spec->in[i].fixed ? spec->in[i].fixed : slot->in + (places ? places->in[i] : spec->in[i].offset);
+    for (int i = 0; i < spec->outputs; i++)
+        out[i] =
+            slot->out_window[i] ? slot->out_window[i] : slot->out + (places ? places->out[i] : spec->out[i].offset);
     if (lane->onednn && ks_onednn_run(spec, in, out[0])) return;
     ks_cpu_reference(spec, in, out, lane->scratch);
 }
@@ -498,6 +497,7 @@ static const ks_backend backend = {
     .failed = cpu_failed,
     .probe = &ks_cpu_probe,
     .tuning = &tuning,
+    .resident = &ks_cpu_resident,
 };
 
 const ks_backend *const ks_backend_cpu = &backend;

@@ -40,7 +40,7 @@ typedef struct ks_cuda_plan {
 
 /* Choosing only, no device calls but attribute look-ups cached at start. KS_WORK: cannot be done on this chip. */
 typedef ks_status ks_cuda_plan_fn(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error);
-/* A job's tensors lie at the spec's offsets from its sides; one that is alone on its side lies at the side's start.
+/* A job's tensors lie at the spec's offsets from its sides, by unsigned arithmetic; one that is alone on its side lies at the side's start.
  * Enqueues the kernels for `bucket` jobs on the stream; called under capture and outside it; allocates nothing,
  * synchronises nothing. KS_DEVICE: a launch failed (cudaGetLastError checked after each). */
 typedef ks_status ks_cuda_launch_fn(const ks_chip *chip, const ks_spec *spec, const void *algorithm, ks_site site,
@@ -65,7 +65,10 @@ typedef struct ks_cuda_op {
     uint64_t (*revision)(void); /* changes with the kernels */
 } ks_cuda_op;
 
-extern const ks_cuda_op *const ks_cuda_ops[];     /* in the order of ks_ops; NULL-terminated */
+extern const ks_cuda_op *const ks_cuda_ops[]; /* in the order of ks_ops; NULL-terminated */
+/* The spec as a launch takes it: fixed inputs lie as all others do, at an offset from the `in` side, which may wrap; the one input of an op
+ * lies at the side's start, so then it is the side. placed: memory for it, where something is fixed. */
+const ks_spec *ks_cuda_place_fixed(const ks_spec *spec, ks_spec *placed, ks_job_sides *only);
 const ks_cuda_op *ks_cuda_op_of(const ks_op *op); /* NULL: an op without kernels */
 
 #endif

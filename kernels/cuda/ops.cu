@@ -18,3 +18,19 @@ const ks_cuda_op *ks_cuda_op_of(const ks_op *op)
         if (ks_ops[i] == op) return ks_cuda_ops[i];
     return NULL;
 }
+
+const ks_spec *ks_cuda_place_fixed(const ks_spec *spec, ks_spec *placed, ks_job_sides *only)
+{
+    unsigned fixed = ks_spec_fixed(spec);
+    if (!fixed) return spec;
+    if (spec->given == 1) {
+        only->in = (const unsigned char *)spec->in[0].fixed;
+        return spec;
+    }
+    ks_spec_copy(placed, spec);
+    for (; fixed; fixed &= fixed - 1) {
+        ks_tensor *in = &placed->in[__builtin_ctz(fixed)];
+        in->offset = (size_t)((uintptr_t)in->fixed - (uintptr_t)only->in);
+    }
+    return placed;
+}

@@ -48,20 +48,32 @@ static size_t lay_out(ks_tensor *tensors, unsigned set, size_t at)
     return at;
 }
 
+unsigned ks_spec_fixed(const ks_spec *spec)
+{
+    unsigned fixed = 0;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
+        fixed |= (unsigned)(spec->in[i].fixed != NULL) << i;
+    return fixed;
+}
+
 size_t ks_spec_layout(ks_spec *spec)
 {
     unsigned small = 0;
-    unsigned fixed = 0;
     if (spec->given == 1 && spec->outputs == 1) { /* most requests */
         spec->in[0].offset = spec->out[0].offset = 0;
         return spec->in[0].fixed ? 0 : ks_align(spec->in[0].size_bytes);
     }
-    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+    const unsigned fixed = ks_spec_fixed(spec);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
         small |= (unsigned)spec->op->inputs[i].small << i;
-        fixed |= (unsigned)(spec->in[i].fixed != NULL) << i;
-    }
     lay_out(spec->out, (1u << spec->outputs) - 1, 0);
     return lay_out(spec->in, spec->given & ~small & ~fixed, lay_out(spec->in, small & ~fixed, 0));
+}
+
+size_t ks_spec_unfix(ks_spec *spec)
+{
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) spec->in[i].fixed = NULL;
+    return ks_spec_layout(spec);
 }
 
 static size_t end_of(const ks_tensor *tensor, size_t bytes)

@@ -131,13 +131,23 @@ static ks_status register_cuda(ks_regions *regions, const char *name, const ks_c
     return status == KS_OK ? ks_regions_add_cuda(regions, name, handle, device, bytes, error) : status;
 }
 
+/* Requests mean resident tensors by such a name. */
+static ks_status check_region(const char *name, ks_error *error)
+{
+    static const char resident[] = "tensor:";
+    if (strncmp(name, resident, sizeof resident - 1) != 0) return KS_OK;
+    return ks_fail(error, KS_WINDOW, "'%s' is the name of a resident tensor: no region can be registered by it",
+                   ks_quoted(name, strlen(name)).text);
+}
+
 ks_status ks_control_register(ks_api_view *view, const ks_route *route, const ks_control *words, ks_error *error)
 {
     char name[KS_ROUTE_NAME_MAX + 1];
     bool present;
     uint64_t bytes = 0;
-    if (!view->regions) return disabled(error);
     ks_status status = ks_route_name(route, name, error);
+    if (status == KS_OK) status = check_region(name, error);
+    if (status == KS_OK && !view->regions) return disabled(error);
     if (status == KS_OK) status = ks_control_unsigned(words, "byte_size", &present, &bytes, error);
     if (status == KS_OK && !present) return no_field("byte_size", error);
     if (status != KS_OK) return status;

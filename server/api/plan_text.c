@@ -40,8 +40,8 @@ static void put_tensor(ks_text *out, const char *name, const ks_tensor *tensor)
 {
     char dims[KS_RANK_MAX * 21];
     ks_dims_text(tensor, dims, sizeof dims);
-    ks_text_printf(out, "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":[%s]}", name, ks_dtype_name(tensor->dtype),
-                   dims);
+    ks_text_printf(out, "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":[%s]%s}", name, ks_dtype_name(tensor->dtype),
+                   dims, tensor->fixed ? ",\"resident\":true" : "");
 }
 
 static void put_tensors(ks_text *out, const ks_spec *spec)

@@ -4,7 +4,7 @@
 
 #include "base/util.h"
 
-enum { READS = 1, WORKS = 2, BOTH = 3 }; /* GET and HEAD; POST */
+enum { READS = 1, WORKS = 2, BOTH = 3, PUTS = 4, DELETES = 8 }; /* GET and HEAD; POST; both; PUT; DELETE */
 enum { DATA = 1, SECOND = 2, EACH = 3 }; /* listeners */
 
 /* A path's segments: a word stands for itself, "*" for a model's name, "#" for digits (a version), "@" for any other
@@ -44,6 +44,8 @@ static const struct {
     {"v2/repository/index", KS_ROUTE_REPOSITORY, KS_HANDLER_repository, WORKS, DATA, 0, 0},
     {"v2/repository/models/@/load", KS_ROUTE_LOAD, KS_HANDLER_repository, WORKS, DATA, 0, 0},
     {"v2/repository/models/@/unload", KS_ROUTE_LOAD, KS_HANDLER_repository, WORKS, DATA, 0, 0},
+    {"v2/tensors", KS_ROUTE_TENSORS, KS_HANDLER_tensors, READS | PUTS, DATA, 0, 0},
+    {"v2/tensors/@", KS_ROUTE_TENSOR, KS_HANDLER_tensors, READS | PUTS | DELETES, DATA, 0, 0},
     {"v2/logging", KS_ROUTE_LOGGING, KS_HANDLER_logging, BOTH, DATA, 0, 0},
 #define SHARED_MEMORY(kind)                                                                                            \
     {kind "/status", KS_ROUTE_REGIONS, KS_HANDLER_shared_memory, READS, DATA, 0, 0},                                   \
@@ -70,7 +72,9 @@ ks_method ks_method_of(const char *method)
 {
     if (strcmp(method, "POST") == 0) return KS_METHOD_POST;
     if (strcmp(method, "GET") == 0) return KS_METHOD_GET;
-    return strcmp(method, "HEAD") == 0 ? KS_METHOD_HEAD : KS_METHOD_OTHER;
+    if (strcmp(method, "HEAD") == 0) return KS_METHOD_HEAD;
+    if (strcmp(method, "PUT") == 0) return KS_METHOD_PUT;
+    return strcmp(method, "DELETE") == 0 ? KS_METHOD_DELETE : KS_METHOD_OTHER;
 }
 
 static segment next_segment(const char *text, const char *end)
@@ -177,7 +181,7 @@ ks_status ks_route_name(const ks_route *route, char out[KS_ROUTE_NAME_MAX + 1], 
     return KS_OK;
 }
 
-/* What a POST's token must be allowed. A route that is not named here is the operator's: shared memory, which any name
+/* What the token of a POST, a PUT or a DELETE must be allowed. A route that is not named here is the operator's: shared memory, which any name
  * of this host's opens and all clients share, and the log. */
 static unsigned right_of(ks_route_id id)
 {
@@ -186,6 +190,9 @@ static unsigned right_of(ks_route_id id)
         return KS_RIGHT_INFER;
     case KS_ROUTE_LOAD:
         return KS_RIGHT_MODELS;
+    case KS_ROUTE_TENSORS:
+    case KS_ROUTE_TENSOR:
+        return KS_RIGHT_TENSORS;
     case KS_ROUTE_REPOSITORY:
         return 0; /* a list */
     default:
@@ -206,6 +213,8 @@ bool ks_route_at(int index, ks_route_row *out)
                           .path = table[index].path,
                           .reads = table[index].methods & READS,
                           .works = table[index].methods & WORKS,
+                          .puts = table[index].methods & PUTS,
+                          .deletes = table[index].methods & DELETES,
                           .data = table[index].listeners & DATA,
                           .raw = is_raw(table[index].id, table[index].path),
                           .right = right_of(table[index].id)};
@@ -233,7 +242,7 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
     route->query = *end ? end + 1 : end;
     if (strcmp(target, "*") == 0 && strcmp(method, "OPTIONS") == 0) {
         route->id = KS_ROUTE_OPTIONS;
-        route->allow = "GET, HEAD, POST, OPTIONS";
+        route->allow = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
         return KS_OK;
     }
     if (*target != '/') return no_route(target, error);
@@ -253,10 +262,16 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
     route->raw = is_raw(route->id, table[row].path);
     route->name = name.text;
     route->name_length = name.length;
-    static const char *const allowed[] = {[READS] = "GET, HEAD", [WORKS] = "POST", [BOTH] = "GET, HEAD, POST"};
-    const ks_method m = ks_method_of(method);
-    const int asked = m == KS_METHOD_POST ? WORKS : m == KS_METHOD_GET || m == KS_METHOD_HEAD ? READS : 0;
-    route->right = asked == WORKS ? right_of(route->id) : 0;
+    static const char *const allowed[] = {[READS] = "GET, HEAD", [WORKS] = "POST", [BOTH] = "GET, HEAD, POST",
+                                          [READS | PUTS] = "GET, HEAD, PUT",
+                                          [READS | PUTS | DELETES] = "GET, HEAD, PUT, DELETE"};
+    static const int asks[KS_METHODS] = {[KS_METHOD_GET] = READS,
+                                         [KS_METHOD_HEAD] = READS,
+                                         [KS_METHOD_POST] = WORKS,
+                                         [KS_METHOD_PUT] = PUTS,
+                                         [KS_METHOD_DELETE] = DELETES};
+    const int asked = asks[ks_method_of(method)];
+    route->right = asked & ~READS ? right_of(route->id) : 0;
     if (!(table[row].methods & asked)) {
         route->allow = allowed[(int)table[row].methods];
         return ks_fail(error, KS_METHOD, "Method Not Allowed");

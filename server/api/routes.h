@@ -31,6 +31,8 @@ typedef enum ks_route_id {
     KS_ROUTE_REGISTER,
     KS_ROUTE_UNREGISTER,
     KS_ROUTE_OPENAPI,
+    KS_ROUTE_TENSORS, /* all of them */
+    KS_ROUTE_TENSOR,
     KS_ROUTE_OPTIONS, /* of the server as a whole: OPTIONS * */
     KS_ROUTES
 } ks_route_id;
@@ -59,9 +61,10 @@ typedef struct ks_route_row {
     ks_route_id id;
     const char *path;  /* segments: a word, "*" a model, "#" a version, "@" another name */
     bool reads, works; /* GET and HEAD; POST */
+    bool puts, deletes;
     bool data;         /* on the data listeners; else on the second one alone */
     bool raw;          /* as in ks_route */
-    unsigned right;    /* of POST */
+    unsigned right;    /* of POST, PUT and DELETE */
 } ks_route_row;
 bool ks_route_at(int index, ks_route_row *out);
 /* Whether a POST to it has a JSON object that is read; that of any other but infer is dropped. */

@@ -14,6 +14,7 @@
 #include "observe/otlp/otlp.h"
 #include "observe/overlap.h"
 #include "observe/timeline.h"
+#include "resident/store.h"
 
 enum { KS_SHARDS_MAX = 64 };
 
@@ -23,6 +24,7 @@ typedef struct ks_api_view {
     const ks_device_info *device_info;
     const ks_budget *budget;
     ks_regions *regions; /* NULL: client shared memory is off */
+    ks_store *store;     /* NULL: no tensors are kept */
     ks_metrics *metrics;
     ks_timeline *timeline;     /* NULL: none is kept */
     const ks_overlap *overlap; /* NULL: no timeline, or no second listener, whose thread counts it */

@@ -273,7 +273,7 @@ ks_status ks_check_right(const ks_head *head, unsigned right, ks_error *error)
                    ks_right_name(right));
 }
 
-ks_status ks_check_body(const ks_check_rules *rules, ks_head *head, ks_error *error)
+ks_status ks_check_body(uint64_t max_body, ks_head *head, ks_error *error)
 {
     const char *encoding = head->known[KS_KNOWN_CONTENT_ENCODING];
     if (encoding == NULL || strcasecmp(encoding, "identity") == 0)
@@ -284,10 +284,10 @@ ks_status ks_check_body(const ks_check_rules *rules, ks_head *head, ks_error *er
         head->encoding = KS_BODY_DEFLATE;
     else
         return ks_fail(error, KS_ENCODING, "Unsupported compression type");
-    if (head->content_length >= 0 && (uint64_t)head->content_length > rules->max_body)
+    if (head->content_length >= 0 && (uint64_t)head->content_length > max_body)
         return ks_fail(error, KS_BODY_SIZE,
                        "request body of %lld bytes exceeds the maximum allowed input size of %llu bytes. Use "
                        "--max-body to increase the limit.",
-                       (long long)head->content_length, (unsigned long long)rules->max_body);
+                       (long long)head->content_length, (unsigned long long)max_body);
     return KS_OK;
 }

@@ -29,7 +29,10 @@
     X(TRACEPARENT, "traceparent", 0)                                                                                   \
     X(ACCEPT_ENCODING, "Accept-Encoding", 0)                                                                           \
     X(FORWARDED_FOR, "X-Forwarded-For", 0)                                                                             \
-    X(DEBUG, "Kernserve-Debug", 0)
+    X(DEBUG, "Kernserve-Debug", 0)                                                                                     \
+    X(IF_MATCH, "If-Match", 1)                                                                                         \
+    X(IF_NONE_MATCH, "If-None-Match", 1)                                                                               \
+    X(REPR_DIGEST, "Repr-Digest", 1)
 typedef enum ks_known {
 #define X(name, text, single) KS_KNOWN_##name,
     KS_KNOWN_TABLE(X)
@@ -92,6 +95,6 @@ ks_status ks_check_access(const ks_check_rules *rules, ks_head *head, bool loopb
                           ks_error *error);
 /* Behind ks_check_access: whether the token has the route's right (0: being one is enough). KS_FORBIDDEN. */
 ks_status ks_check_right(const ks_head *head, unsigned right, ks_error *error);
-/* KS_ENCODING, KS_BODY_SIZE. */
-ks_status ks_check_body(const ks_check_rules *rules, ks_head *head, ks_error *error);
+/* max_body: of its route. KS_ENCODING, KS_BODY_SIZE. */
+ks_status ks_check_body(uint64_t max_body, ks_head *head, ks_error *error);
 #endif

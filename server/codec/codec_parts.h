@@ -17,20 +17,9 @@ enum { KS_OUTPUTS_ALL = (1 << KS_OUTPUTS_MAX) - 1 };
 
 /* Where a model input's elements come from. */
 typedef struct ks_input_source {
-    bool present, binary, shared;
+    bool present, binary, shared, resident;
     int index; /* in the request's "inputs" */
 } ks_input_source;
-
-/* Elements that come in Fortran's order, on their way to where C's order has them. */
-typedef struct ks_fortran {
-    size_t element, offset; /* bytes */
-    int rank;
-    int64_t dims[KS_RANK_MAX], at[KS_RANK_MAX];
-    size_t stride[KS_RANK_MAX]; /* bytes, of C's order */
-    uint64_t left;              /* elements */
-    size_t part_length;         /* of an element that the last chunk has cut */
-    unsigned char part[8];
-} ks_fortran;
 
 struct ks_codec {
     /* fixed by begin: */
@@ -43,6 +32,7 @@ struct ks_codec {
     bool accept_json;
     bool query_warned; /* request.warning is of the query, which no head says */
     ks_codec_window_fn *window;
+    ks_codec_tensor_fn *tensor;
     /* the body so far: */
     uint64_t received;
     ks_scan *scan; /* NULL but while JSON arrives */
@@ -67,6 +57,8 @@ struct ks_codec {
     int query_shapes, query_datatypes, query_inputs;
     ks_dtype query_datatype[KS_INPUTS_MAX];
     int query_input[KS_INPUTS_MAX];
+    bool query_ttl;
+    int64_t query_ttl_s;
     /* the response's JSON so far: */
     bool printing;
     int printing_output;
@@ -86,7 +78,7 @@ typedef struct ks_param_value {
 ks_status ks_codec_parameter(ks_codec *codec, const char *name, const ks_param_value *value, ks_error *error);
 
 /* raw.c: shape, datatype and parameters from the query; then the spec, as far as the body's length is known. */
-bool ks_codec_query_has(const char *query, const char *name);
+bool ks_codec_query_is_raw(const char *query); /* names a shape, or a resident tensor for an input */
 ks_status ks_codec_raw_begin(ks_codec *codec, const char *query, ks_error *error);
 ks_status ks_codec_raw_grow(ks_codec *codec, const char *bytes, size_t n, ks_error *error); /* deduce only */
 ks_status ks_codec_raw_deduce(ks_codec *codec, size_t body_bytes, ks_error *error);
@@ -110,10 +102,6 @@ ks_status ks_codec_check_members(ks_codec *codec, const ks_json *top, ks_error *
 ks_status ks_codec_file_begin(ks_codec *codec, const char *query, ks_error *error);
 ks_status ks_codec_file_feed(ks_codec *codec, const char **bytes, size_t *n, ks_error *error);
 
-/* fortran.c */
-void ks_fortran_begin(ks_fortran *walk, const ks_tensor *tensor);
-void ks_fortran_put(ks_fortran *walk, unsigned char *to, const char *bytes, size_t n);
-
 /* json.c */
 ks_scan_place_fn ks_codec_place_json;
 /* The JSON head is complete: reads it, checks all, resolves. *in_bytes: the memory that the inputs take. */
@@ -122,6 +110,22 @@ ks_status ks_codec_read_json_head(ks_codec *codec, size_t *in_bytes, ks_error *e
 /* head_cache.c: a head that was read before says the same again. asked: request.response before it was read. */
 bool ks_head_cache_find(ks_codec *codec, const char *text, size_t length, size_t *in_bytes);
 void ks_head_cache_put(const ks_codec *codec, const char *text, size_t length, const ks_format *asked, size_t in_bytes);
+
+/* resident.c: tensors that are named in the place of data. */
+/* A pair of the query: INPUT1=@W, OUTPUT0=@h, in either case, or ttl. *known: it is one of these. */
+ks_status ks_codec_query_tensor(ks_codec *codec, const char *name, const char *value, bool *known, ks_error *error);
+/* Whether the name of a pair is that of a tensor. */
+bool ks_codec_names_tensor(const char *name);
+ks_status ks_codec_name_input(ks_codec *codec, int input, const char *name, ks_error *error);
+ks_status ks_codec_name_output(ks_codec *codec, int output, const char *name, int64_t ttl_s, ks_error *error);
+/* Seconds of a stored output's life. KS_PARAMETER. */
+ks_status ks_codec_check_ttl(bool read, uint64_t seconds, ks_error *error);
+/* Holds a named input: its part of the spec is complete. */
+ks_status ks_codec_hold_input(ks_codec *codec, int input, ks_error *error);
+/* Holds all that the query names. */
+ks_status ks_codec_hold_query(ks_codec *codec, ks_error *error);
+/* Of a head that was read before: holds what it names. false: one is not there, or is another by now. */
+bool ks_codec_hold_again(ks_codec *codec, const ks_infer_request *known, const void *fixed[KS_INPUTS_MAX]);
 
 /* resolve.c: shared by all formats. */
 ks_status ks_codec_take_memory(ks_codec *codec, size_t in_bytes, size_t out_bytes, size_t keep, ks_error *error);

@@ -80,6 +80,7 @@ ks_status ks_codec_begin(ks_codec *codec, const ks_codec_head *head, const ks_co
     codec->content_length = head->content_length;
     codec->json_length = -1;
     codec->window = head->window;
+    codec->tensor = head->tensor;
     codec->request.model = head->model;
     ks_spec_init(&codec->request.spec, head->model->op);
     if (head->model->fixed_param >= 0) codec->request.spec.params[head->model->fixed_param] = head->model->fixed_value;
@@ -105,7 +106,7 @@ ks_status ks_codec_begin(ks_codec *codec, const ks_codec_head *head, const ks_co
         codec->request.binary = KS_OUTPUTS_ALL;
         return ks_codec_raw_begin(codec, head->query, error);
     }
-    if (!head->header_length && (!place || head->raw || ks_codec_query_has(head->query, "shape"))) {
+    if (!head->header_length && (!place || head->raw || ks_codec_query_is_raw(head->query))) {
         codec->request.format = KS_BODY_FORMAT_RAW;
         codec->request.binary = !head->accept_json || head->response != NULL ? KS_OUTPUTS_ALL : 0;
         codec->accept_json = head->accept_json;

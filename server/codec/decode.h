@@ -9,7 +9,7 @@
 #include "base/model.h"
 #include "codec/format.h"
 
-enum { KS_ID_MAX = 1024, KS_IDENTITY_QUERY_MAX = 2048, KS_WARNING_MAX = 192 };
+enum { KS_ID_MAX = 1024, KS_IDENTITY_QUERY_MAX = 2048, KS_WARNING_MAX = 192, KS_NAMED_MAX = 128 };
 
 typedef enum ks_body_format {
     KS_BODY_FORMAT_JSON,
@@ -53,6 +53,11 @@ enum { KS_WINDOW_OUT = KS_INPUTS_MAX, KS_WINDOWS = KS_INPUTS_MAX + KS_OUTPUTS_MA
 typedef ks_status ks_codec_window_fn(void *context, int which, const ks_window_name *name, bool *device_copies,
                                      ks_error *error);
 
+/* A request names a resident tensor for an input: its content, which is the request's from then on, in the place of one held for
+ * that input before. name: 1 to KS_NAMED_MAX bytes. KS_NAME, KS_TENSOR, KS_LOST. */
+typedef ks_status ks_codec_tensor_fn(void *context, int input, const char *name, const ks_tensor **out,
+                                     ks_error *error);
+
 /* What the request's head says. Strings need not outlive ks_codec_begin. */
 typedef struct ks_codec_head {
     const ks_model *model;
@@ -64,6 +69,7 @@ typedef struct ks_codec_head {
     bool raw;                   /* the path is that for bytes: no JSON, and a name that means nothing is refused */
     bool accept_json;           /* bodies without JSON: Accept asks for application/json */
     ks_codec_window_fn *window; /* NULL: client shared memory is off */
+    ks_codec_tensor_fn *tensor; /* NULL: no tensors stay here */
 } ks_codec_head;
 
 /* Where the sides of a request's memory begin, as in ks_slot; NULL: there is none. */
@@ -92,15 +98,19 @@ typedef struct ks_infer_request {
     uint8_t binary;   /* bit i: and as binary (else JSON) */
     bool warned;      /* there is a warning */
     uint16_t windows; /* bit i: this tensor lies in shared memory, by its input or KS_WINDOW_OUT + output */
-    uint16_t device_copies;           /* bit i: and the device moves it; it then takes no part of the slot */
-    uint64_t priority;                /* 0: default, 1: highest */
-    int64_t timeout_us;               /* 0: none */
+    uint16_t device_copies; /* bit i: and the device moves it; it then takes no part of the slot */
+    uint8_t resident;   /* bit i: INPUTi is the resident tensor of the name tensor[i], held; spec.in[i].fixed is set */
+    uint8_t stored;     /* bit i: OUTPUTi becomes the one of the name tensor[KS_WINDOW_OUT + i]; among device_copies */
+    uint64_t priority;  /* 0: default, 1: highest */
+    int64_t timeout_us; /* 0: none */
     uint64_t classes[KS_OUTPUTS_MAX]; /* 0: the output itself; else that many of its largest elements, as texts */
     size_t id_length;
     /* from here on nothing is cleared at the beginning: */
-    ks_spec spec;                 /* resolved; offsets laid out */
-    char id[KS_ID_MAX];           /* as UTF-8, unescaped */
-    char warning[KS_WARNING_MAX]; /* the value of Kernserve-Warning */
+    ks_spec spec;       /* resolved; offsets laid out */
+    char id[KS_ID_MAX]; /* as UTF-8, unescaped */
+    char tensor[KS_WINDOWS][KS_NAMED_MAX + 1];
+    int64_t ttl_s[KS_OUTPUTS_MAX]; /* of stored ones; -1: the preset */
+    char warning[KS_WARNING_MAX];  /* the value of Kernserve-Warning */
 } ks_infer_request;
 
 /* Whether a set of tensors or outputs holds this one. */
@@ -128,8 +138,19 @@ typedef struct ks_response_body {
     int64_t header_length;        /* Inference-Header-Content-Length, -1: not sent */
     char shape[KS_RANK_MAX * 21]; /* Kernserve-Shape "2,3" or "scalar", plain raw only, else "" */
     const char *datatype;         /* Kernserve-Datatype, plain raw only, else NULL */
-    const char *warning;          /* Kernserve-Warning, of the request's record; NULL: none */
+    const char *tensor;  /* Kernserve-Tensor, of the request's record: where the first stored output is; NULL: none */
+    const char *warning; /* Kernserve-Warning, of the request's record; NULL: none */
 } ks_response_body;
+
+/* One pair of a query, percent-decoded. A name that cannot be decoded is "?": nothing of ours. */
+typedef struct ks_query_pair {
+    char name[64];
+    char value[256];
+    int value_length; /* -1: too long, or not decodable */
+} ks_query_pair;
+bool ks_query_next(const char **query, ks_query_pair *pair); /* false at the end */
+/* "4,1024", "" a scalar: rank and dimensions, to be measured yet. KS_SHAPE. */
+ks_status ks_query_dims(const char *text, size_t length, ks_tensor *tensor, ks_error *error);
 
 typedef struct ks_codec ks_codec;
 size_t ks_codec_size(void); /* the caller provides the memory (fixed at start), zeroed or reused */

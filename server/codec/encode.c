@@ -151,16 +151,36 @@ static void file_response(const ks_infer_request *request, unsigned char *out, k
     response->content_type = request->response->content_type;
 }
 
-static void raw_response(const ks_infer_request *request, unsigned char *out, ks_response_body *response)
+/* The output's datatype and shape, in fields. */
+static void put_fields(const ks_tensor *tensor, ks_response_body *response)
 {
-    const ks_tensor *tensor = &request->spec.out[__builtin_ctz(request->outputs)];
-    response->body = (const char *)out + tensor->offset;
-    response->length = tensor->size_bytes;
     response->content_type = octets;
     response->datatype = ks_dtype_name(tensor->dtype);
     ks_dims_text(tensor, response->shape, sizeof response->shape);
     /* Some readers of HTTP drop a field without a value, and some writers do not write one. */
     if (response->shape[0] == '\0') strcpy(response->shape, "scalar");
+}
+
+static void raw_response(const ks_infer_request *request, unsigned char *out, ks_response_body *response)
+{
+    const ks_tensor *tensor = &request->spec.out[__builtin_ctz(request->outputs)];
+    response->body = (const char *)out + tensor->offset;
+    response->length = tensor->size_bytes;
+    put_fields(tensor, response);
+}
+
+/* Parameters come from the query, and there is no JSON to say what the output is. */
+static bool is_query_format(const ks_infer_request *request)
+{
+    return request->format == KS_BODY_FORMAT_RAW || request->format == KS_BODY_FORMAT_FILE;
+}
+
+/* The output stays here: no more than what it is. */
+static void stored_response(const ks_infer_request *request, ks_response_body *response)
+{
+    put_fields(&request->spec.out[__builtin_ctz(request->outputs)], response);
+    response->body = "";
+    response->length = 0;
 }
 
 /* --- responses with memory of their own --------------------------------------------------------------------------------- */
@@ -374,7 +394,11 @@ ks_status ks_codec_encode(ks_codec *codec, unsigned char *out, ks_response_body 
     response->header_length = -1;
     response->shape[0] = 0;
     response->datatype = NULL;
-    if (request->response)
+    response->tensor =
+        request->stored ? request->tensor[KS_WINDOW_OUT + __builtin_ctz((unsigned)request->stored)] : NULL;
+    if (request->stored && request->binary && is_query_format(request))
+        stored_response(request, response);
+    else if (request->response)
         file_response(request, out, response);
     else if (!is_binary(request))
         return text_response(codec, out, response, error);

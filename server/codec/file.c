@@ -6,16 +6,27 @@
 
 #include "codec/codec_parts.h"
 
+static ks_status resolve_all(ks_codec *codec, ks_error *error)
+{
+    const ks_status status = ks_codec_resolve(codec, error);
+    return status == KS_OK ? ks_codec_place_tensors(codec, error) : status;
+}
+
 ks_status ks_codec_file_begin(ks_codec *codec, const char *query, ks_error *error)
 {
     const ks_model *model = codec->request.model;
     const ks_format *format = codec->request.body;
-    if (__builtin_popcount(ks_op_required(model->op)) > format->inputs_max)
+    ks_status status = ks_codec_read_query(codec, query, error);
+    if (status == KS_OK) status = ks_codec_hold_query(codec, error);
+    if (status != KS_OK) return status;
+    const unsigned wanted = ks_op_required(model->op) & ~(unsigned)codec->request.resident;
+    if (__builtin_popcount(wanted) > format->inputs_max)
         return ks_fail(error, KS_NAME, "%s body holds %d input%s but '%s' has %d: send a safetensors body",
                        format->called, format->inputs_max, format->inputs_max == 1 ? "" : "s", model->name,
                        model->op->inputs_count);
+    if (wanted == 0 && codec->content_length == 0) return resolve_all(codec, error); /* every input is resident */
     codec->file_due = format->first;
-    return ks_codec_read_query(codec, query, error);
+    return KS_OK;
 }
 
 static ks_status begin_head(ks_codec *codec, ks_error *error)
@@ -53,8 +64,7 @@ static ks_status end_head(ks_codec *codec, ks_error *error)
     free(codec->file);
     codec->file = NULL;
     codec->file_due = 0;
-    status = ks_codec_resolve(codec, error);
-    return status == KS_OK ? ks_codec_place_tensors(codec, error) : status;
+    return resolve_all(codec, error);
 }
 
 ks_status ks_codec_file_feed(ks_codec *codec, const char **bytes, size_t *n, ks_error *error)

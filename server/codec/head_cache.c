@@ -2,7 +2,8 @@
  * or one of a few; to read one takes longer than all the rest of a small request.
  *
  * Limits   KS_HEAD_CACHE_ENTRIES heads of at most KS_HEAD_CACHE_TEXT_MAX bytes, complete in the segment of the body that they begin; none with
- *          elements in the JSON, and none with shared memory, which must be held anew each time.
+ *          elements in the JSON, and none with shared memory, which must be held anew each time. Resident tensors are, too: the
+ *          head says their names alone.
  * Key      every byte of the head, and all that its reader asks of the request beside it.
  * Threads  the shard's own. */
 #include <stdlib.h>
@@ -61,6 +62,9 @@ static void copy_request(ks_infer_request *to, const ks_infer_request *from)
     memcpy(to, from, offsetof(ks_infer_request, spec));
     ks_spec_copy(&to->spec, &from->spec);
     memcpy(to->id, from->id, from->id_length);
+    for (unsigned left = from->resident | (unsigned)from->stored << KS_WINDOW_OUT; left; left &= left - 1)
+        memcpy(to->tensor[__builtin_ctz(left)], from->tensor[__builtin_ctz(left)], sizeof *to->tensor);
+    if (from->stored) memcpy(to->ttl_s, from->ttl_s, sizeof to->ttl_s);
     if (from->warned) memcpy(to->warning, from->warning, sizeof to->warning);
 }
 
@@ -71,7 +75,11 @@ bool ks_head_cache_find(ks_codec *codec, const char *text, size_t length, size_t
     if (it->length != length || memcmp(it->text, text, length) != 0 || it->content_length != codec->content_length ||
         it->model != codec->request.model || it->asked != codec->request.response)
         return false;
+    const void *fixed[KS_INPUTS_MAX];
+    if (it->request.resident && !ks_codec_hold_again(codec, &it->request, fixed)) return false;
     copy_request(&codec->request, &it->request);
+    for (unsigned left = it->request.resident; left; left &= left - 1)
+        codec->request.spec.in[__builtin_ctz(left)].fixed = fixed[__builtin_ctz(left)];
     memcpy(codec->source, it->source, (size_t)it->model->op->inputs_count * sizeof *codec->source);
     memcpy(codec->segment, it->segment, (size_t)it->segments * sizeof *codec->segment);
     codec->segments = it->segments;
@@ -83,7 +91,8 @@ bool ks_head_cache_find(ks_codec *codec, const char *text, size_t length, size_t
 void ks_head_cache_put(const ks_codec *codec, const char *text, size_t length, const ks_format *asked, size_t in_bytes)
 {
     if (!codec->limits.head_cache || length > KS_HEAD_CACHE_TEXT_MAX || codec->in_used > 0) return;
-    if (codec->request.windows || codec->query_warned) return;
+    const unsigned stored = (unsigned)codec->request.stored << KS_WINDOW_OUT;
+    if ((codec->request.windows & ~stored) || codec->query_warned) return;
     entry *const it = place_of(codec, text, length);
     it->length = length;
     memcpy(it->text, text, length);

@@ -129,6 +129,30 @@ static ks_status read_window(ks_codec *codec, const ks_json *parameters, int whi
     return status;
 }
 
+/* --- resident tensors ------------------------------------------------------------------------------------------------
+ */
+
+/* A region of this name is no client's. */
+static const char *tensor_of_region(const ks_json *parameters)
+{
+    static const char prefix[] = "tensor:";
+    const char *const region = ks_json_text(ks_json_member(parameters, "shared_memory_region"));
+    return strncmp(region, prefix, sizeof prefix - 1) == 0 ? region + sizeof prefix - 1 : NULL;
+}
+
+/* The region is all of the tensor. */
+static ks_status read_region(const ks_json *parameters, const char *name, uint64_t *bytes, ks_error *error)
+{
+    uint64_t offset = 0;
+    ks_status status = KS_OK;
+    if (ks_json_member(parameters, "shared_memory_offset"))
+        status = ks_json_get_unsigned(parameters, "shared_memory_offset", &offset, error);
+    if (status == KS_OK) status = ks_json_get_unsigned(parameters, "shared_memory_byte_size", bytes, error);
+    if (status != KS_OK || offset == 0) return status;
+    return ks_fail(error, KS_WINDOW, "region 'tensor:%s' is all of a resident tensor: its offset is 0, not %" PRIu64,
+                   quoted(name).text, offset);
+}
+
 /* --- inputs ----------------------------------------------------------------------------------------------------------
  */
 
@@ -141,13 +165,15 @@ static ks_status read_source(const ks_json *input, const ks_scan_input *scanned,
     source->present = true;
     source->binary = *parameters && ks_json_member(*parameters, "binary_data_size");
     source->shared = *parameters && ks_json_member(*parameters, "shared_memory_region");
-    if (scanned->has_data + source->binary + source->shared == 1) return KS_OK;
+    source->resident = *parameters && ks_json_member(*parameters, "tensor");
+    const int sources = scanned->has_data + source->binary + source->shared + source->resident;
+    if (sources == 1) return KS_OK;
     return ks_fail(error, KS_COUNT,
                    "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
-                   "'shared_memory_region' in 'parameters'. But%s%s%s%s set",
-                   scanned->has_data ? " 'data'" : "", source->binary ? " 'binary_data_size'" : "",
-                   source->shared ? " 'shared_memory_region'" : "",
-                   scanned->has_data || source->binary || source->shared ? " are" : " none of them is");
+                   "'shared_memory_region' in 'parameters'%s. But%s%s%s%s%s set",
+                   source->resident ? ", 'tensor' in 'parameters'" : "", scanned->has_data ? " 'data'" : "",
+                   source->binary ? " 'binary_data_size'" : "", source->shared ? " 'shared_memory_region'" : "",
+                   source->resident ? " 'tensor'" : "", sources > 0 ? " are" : " none of them is");
 }
 
 static ks_status read_name(ks_codec *codec, const ks_json *input, int *which, ks_error *error)
@@ -208,6 +234,46 @@ static ks_status read_shape(ks_codec *codec, const ks_json *input, const ks_scan
     return ks_tensor_measure(tensor, input_name(codec, which), error);
 }
 
+/* What stands beside a tensor's name in place of its own, and has to agree. */
+static ks_status check_beside(const ks_codec *codec, const ks_json *input, const ks_scan_input *scanned, int which,
+                              ks_error *error)
+{
+    const ks_tensor *tensor = &codec->request.spec.in[which];
+    const char *const name = codec->request.tensor[which], *datatype = ks_dtype_name(tensor->dtype);
+    ks_status status = KS_OK;
+    char dims[KS_RANK_MAX * 21 + 1];
+    if (ks_json_member(input, "datatype")) status = ks_json_get_text(input, "datatype", &datatype, error);
+    if (status != KS_OK) return status;
+    if (strcmp(datatype, ks_dtype_name(tensor->dtype)) != 0)
+        return ks_fail(error, KS_DATATYPE, "input '%s' has datatype '%s' beside tensor '%s', which has '%s'",
+                       input_name(codec, which), quoted(datatype).text, name, ks_dtype_name(tensor->dtype));
+    if (!ks_json_member(input, "shape")) return KS_OK;
+    if (!scanned->has_shape) return bad_shape(ks_json_member(input, "shape"), input_name(codec, which), error);
+    bool same = scanned->rank == tensor->rank;
+    for (int i = 0; i < tensor->rank && same; i++) same = scanned->dims[i] == tensor->dims[i];
+    if (same) return KS_OK;
+    ks_dims_text(tensor, dims, sizeof dims);
+    return ks_fail(error, KS_SHAPE, "input '%s' has another shape than tensor '%s', which has [%s]",
+                   input_name(codec, which), name, dims);
+}
+
+static ks_status read_tensor(ks_codec *codec, const ks_json *input, const ks_scan_input *scanned, int which,
+                             ks_error *error)
+{
+    const ks_json *const parameters = ks_json_member(input, "parameters");
+    const char *name = tensor_of_region(parameters);
+    uint64_t bytes = UINT64_MAX;
+    ks_status status =
+        name ? read_region(parameters, name, &bytes, error) : ks_json_get_text(parameters, "tensor", &name, error);
+    if (status == KS_OK) status = ks_codec_name_input(codec, which, name, error);
+    if (status == KS_OK) status = ks_codec_hold_input(codec, which, error);
+    if (status == KS_OK) status = check_beside(codec, input, scanned, which, error);
+    if (status != KS_OK || bytes == UINT64_MAX || bytes == codec->request.spec.in[which].size_bytes) return status;
+    return ks_fail(
+        error, KS_BINARY_SIZE, "input byte size mismatch for input '%s' for model '%s'. Expected %zu, got %" PRIu64,
+        input_name(codec, which), codec->request.model->name, codec->request.spec.in[which].size_bytes, bytes);
+}
+
 static ks_status read_binary_size(ks_codec *codec, const ks_json *item, int which, ks_error *error)
 {
     const size_t expected = codec->request.spec.in[which].size_bytes;
@@ -242,6 +308,11 @@ static ks_status read_input(ks_codec *codec, const ks_json *input, int index, ks
     if (!ks_json_is_object(input)) return ks_json_wrong_type("inputs", "object", error);
     ks_status status = read_source(input, scanned, &parameters, &source, error);
     if (status == KS_OK) status = read_name(codec, input, &which, error);
+    source.resident |= source.shared && tensor_of_region(parameters);
+    if (status == KS_OK && source.resident) {
+        codec->source[which] = source;
+        return read_tensor(codec, input, scanned, which, error);
+    }
     if (status == KS_OK) status = read_datatype(codec, input, which, error);
     if (status == KS_OK) status = read_shape(codec, input, scanned, which, error);
     if (status != KS_OK) return status;
@@ -312,15 +383,40 @@ static ks_status check_rest(const ks_codec *codec, ks_error *error)
 /* --- outputs ---------------------------------------------------------------------------------------------------------
  */
 
-/* A window takes the whole output as it is: not as classes, and not into the body. */
-static ks_status read_output_window(ks_codec *codec, const ks_json *parameters, int output, ks_error *error)
+/* A window, or a resident tensor, takes the whole output as it is: not as classes, and not into the body. */
+static ks_status check_whole_output(const ks_codec *codec, const char *source, int output, ks_error *error)
 {
     const char *const other = codec->request.classes[output] > 0     ? "classification"
                               : ks_in(codec->request.binary, output) ? "binary_data"
                                                                      : NULL;
-    if (other)
-        return ks_fail(error, KS_PARAMETER, "output '%s' has both '%s' and 'shared_memory_region'",
-                       ks_output_name(output), other);
+    if (!other) return KS_OK;
+    return ks_fail(error, KS_PARAMETER, "output '%s' has both '%s' and '%s'", ks_output_name(output), other, source);
+}
+
+static ks_status read_stored_output(ks_codec *codec, const ks_json *parameters, int output, ks_error *error)
+{
+    const ks_json *const ttl = ks_json_member(parameters, "ttl");
+    const char *name = tensor_of_region(parameters);
+    uint64_t bytes = UINT64_MAX, seconds = 0;
+    if (name && ks_json_member(parameters, "tensor"))
+        return ks_fail(error, KS_PARAMETER, "output '%s' has both 'tensor' and 'shared_memory_region'",
+                       ks_output_name(output));
+    ks_status status = check_whole_output(codec, name ? "shared_memory_region" : "tensor", output, error);
+    if (status == KS_OK)
+        status =
+            name ? read_region(parameters, name, &bytes, error) : ks_json_get_text(parameters, "tensor", &name, error);
+    if (status == KS_OK && ttl) status = ks_codec_check_ttl(ks_json_read_unsigned(ttl, &seconds), seconds, error);
+    if (status == KS_OK) status = ks_codec_name_output(codec, output, name, ttl ? (int64_t)seconds : -1, error);
+    codec->out_window_bytes[output] = bytes;
+    return status;
+}
+
+static ks_status read_output_window(ks_codec *codec, const ks_json *parameters, int output, ks_error *error)
+{
+    if (tensor_of_region(parameters) || ks_json_member(parameters, "tensor"))
+        return read_stored_output(codec, parameters, output, error);
+    const ks_status status = check_whole_output(codec, "shared_memory_region", output, error);
+    if (status != KS_OK) return status;
     return read_window(codec, parameters, KS_WINDOW_OUT + output, &codec->out_window_bytes[output], error);
 }
 
@@ -354,8 +450,8 @@ static ks_status read_output(ks_codec *codec, const ks_json *output, ks_error *e
     if (status == KS_OK) status = ks_json_find_bool(parameters, "binary_data", &binary, error);
     if (status != KS_OK) return status;
     if (binary) codec->request.binary |= (uint8_t)(1u << which);
-    return ks_json_member(parameters, "shared_memory_region") ? read_output_window(codec, parameters, which, error)
-                                                              : KS_OK;
+    const bool away = ks_json_member(parameters, "shared_memory_region") || ks_json_member(parameters, "tensor");
+    return away ? read_output_window(codec, parameters, which, error) : KS_OK;
 }
 
 static ks_status read_outputs(ks_codec *codec, const ks_json *top, ks_error *error)
@@ -431,7 +527,8 @@ static size_t lay_out(ks_codec *codec)
     const ks_spec *spec = &codec->request.spec;
     const unsigned outputs = (1u << spec->outputs) - 1,
                    moved_outputs = (unsigned)codec->request.device_copies >> KS_WINDOW_OUT;
-    const unsigned moved = codec->request.device_copies & spec->given, ours = spec->given & ~moved;
+    const unsigned given = spec->given & ~(unsigned)codec->request.resident;
+    const unsigned moved = codec->request.device_copies & given, ours = given & ~moved;
     unsigned small = 0;
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
         small |= (unsigned)spec->op->inputs[i].small << i;

@@ -1,6 +1,7 @@
 /* The head of an .npy body, versions 1 to 3: magic, version, length, and a Python dictionary with exactly the keys descr,
  * fortran_order and shape. A reader of that, not of Python. Also the head of an .npy response. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/number/number.h"
@@ -138,32 +139,70 @@ static ks_status read_member(npy_text *text, ks_tensor *out, bool *fortran, int 
     return *fortran || take_word(text, "False") ? KS_OK : malformed("fortran_order", error);
 }
 
-/* ks_format.head */
-static ks_status npy_head(ks_codec *codec, ks_error *error)
+/* The dictionary of a whole head. */
+static ks_status read_dictionary(const char *head, size_t length, ks_tensor *tensor, bool *fortran, ks_error *error)
 {
-    const int input = __builtin_ctz(ks_op_required(codec->request.spec.op));
-    const char *const name = codec->request.spec.op->inputs[input].name;
-    ks_tensor *tensor = &codec->request.spec.in[input];
-    npy_text text = {codec->file + (codec->file[6] == 1 ? 10 : 12), codec->file + codec->file_length};
-    bool fortran = false;
+    npy_text text = {head + (head[6] == 1 ? 10 : 12), head + length};
     int has = 0;
     if (!take(&text, '{')) return malformed("dictionary", error);
     while (!take(&text, '}')) {
-        const ks_status status = read_member(&text, tensor, &fortran, &has, error);
+        const ks_status status = read_member(&text, tensor, fortran, &has, error);
         if (status != KS_OK) return status;
         if (take(&text, ',')) continue;
         if (!take(&text, '}')) return malformed("dictionary", error);
         break;
     }
     skip_space(&text);
-    if (has != HAS_ALL || text.at != text.end) return malformed("dictionary", error);
-    ks_status status = ks_codec_check_dtype(codec, input, name, tensor->dtype, error);
+    return has == HAS_ALL && text.at == text.end ? KS_OK : malformed("dictionary", error);
+}
+
+/* Whether Fortran's order of its elements is another one than C's. */
+static bool differs(const ks_tensor *tensor)
+{
+    return tensor->rank > 1 && tensor->size_bytes > 0;
+}
+
+/* The first required one that is no resident tensor, or else the first optional one; -1: there is none. */
+static int input_of(const ks_codec *codec)
+{
+    const ks_op *op = codec->request.spec.op;
+    const unsigned others = ((1u << op->inputs_count) - 1) & ~(unsigned)codec->request.resident;
+    const unsigned required = others & ks_op_required(op);
+    return required ? __builtin_ctz(required) : others ? __builtin_ctz(others) : -1;
+}
+
+/* ks_format.head */
+static ks_status npy_head(ks_codec *codec, ks_error *error)
+{
+    ks_spec *spec = &codec->request.spec;
+    const int input = input_of(codec);
+    if (input < 0)
+        return ks_fail(error, KS_NAME, "every input of model '%s' is a resident tensor: no body is left to send",
+                       codec->request.model->name);
+    spec->given |= (uint16_t)(1u << input);
+    const char *const name = spec->op->inputs[input].name;
+    ks_tensor *tensor = &spec->in[input];
+    bool fortran = false;
+    ks_status status = read_dictionary(codec->file, codec->file_length, tensor, &fortran, error);
+    if (status == KS_OK) status = ks_codec_check_dtype(codec, input, name, tensor->dtype, error);
     if (status == KS_OK) status = ks_tensor_measure(tensor, name, error);
     if (status != KS_OK) return status;
     codec->segment[codec->segments++] = (ks_segment){.input = input, .bytes = tensor->size_bytes};
-    codec->fortran_order = fortran && tensor->rank > 1 && tensor->size_bytes > 0;
+    codec->fortran_order = fortran && differs(tensor);
     if (codec->fortran_order) ks_fortran_begin(&codec->fortran, tensor);
     return KS_OK;
+}
+
+/* ks_format.tensors */
+static ks_status npy_tensors(const char *head, size_t length, ks_file_tensors *out, ks_error *error)
+{
+    ks_file_tensor *one = calloc(1, sizeof *one);
+    if (!one) return ks_fail(error, KS_MEMORY, "no memory for the file's header");
+    *out = (ks_file_tensors){.count = 1, .item = one};
+    ks_status status = read_dictionary(head, length, &one->tensor, &one->fortran, error);
+    if (status == KS_OK) status = ks_tensor_measure(&one->tensor, "the file", error);
+    one->fortran &= status == KS_OK && differs(&one->tensor);
+    return status;
 }
 
 static const char *type_of(ks_dtype dtype)
@@ -173,10 +212,10 @@ static const char *type_of(ks_dtype dtype)
     return NULL;
 }
 
-/* ks_format.response_head: version 1, padded so that the elements begin at a multiple of 64. */
-static size_t npy_response_head(const ks_infer_request *request, char out[KS_FILE_HEAD_MAX])
+/* ks_format.tensor_head: version 1, padded so that the elements begin at a multiple of 64. */
+static size_t npy_tensor_head(const char *name, const ks_tensor *tensor, char out[KS_FILE_HEAD_MAX])
 {
-    const ks_tensor *tensor = &request->spec.out[__builtin_ctz(request->outputs)];
+    (void)name;
     enum { HEAD_AT = 10, UNIT = 64 };
     char dims[KS_RANK_MAX * 21 + 1];
     const size_t shape = ks_dims_text(tensor, dims, sizeof dims);
@@ -194,6 +233,12 @@ static size_t npy_response_head(const ks_infer_request *request, char out[KS_FIL
     return whole;
 }
 
+/* ks_format.response_head */
+static size_t npy_response_head(const ks_infer_request *request, char out[KS_FILE_HEAD_MAX])
+{
+    return npy_tensor_head("", &request->spec.out[__builtin_ctz(request->outputs)], out);
+}
+
 const ks_format ks_format_npy = {
     .name = "npy",
     .called = "an npy",
@@ -208,4 +253,6 @@ const ks_format ks_format_npy = {
     .begin = npy_begin,
     .head = npy_head,
     .response_head = npy_response_head,
+    .tensors = npy_tensors,
+    .tensor_head = npy_tensor_head,
 };

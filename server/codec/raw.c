@@ -1,14 +1,13 @@
-/* Bodies without JSON. The query may name shape (one per input), datatype (one, or one per input), inputs where not the first
- * ones are meant or the body has them in another order, an output, and parameters; OIP's own raw request
+/* Bodies without JSON. The query may name resident tensors for inputs, shape (one per other input), datatype (one, or one per
+ * shape), inputs where not the first ones are meant or the body has them in another order, an output, and parameters; OIP's own raw request
  * (Inference-Header-Content-Length: 0) may leave the shape to the body's length. No allocation. */
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/number/number.h"
 #include "base/util.h"
 #include "codec/codec_parts.h"
-
-enum { NAME_MAX_BYTES = 64, VALUE_MAX_BYTES = 256 };
 
 /* Percent-decodes [p, end) to a terminated text; -1: a broken escape, a NUL, or no room. '+' stays as it is: "1e+05".
  */
@@ -36,32 +35,29 @@ static int decode(const char *p, const char *end, char *out, int cap)
     return n;
 }
 
-typedef struct query_pair {
-    char name[NAME_MAX_BYTES];
-    char value[VALUE_MAX_BYTES];
-    int value_length; /* -1: not decodable */
-} query_pair;
+typedef ks_query_pair query_pair;
 
-/* The next pair; false at the end. A name that cannot be decoded is "?": nothing of ours. */
-static bool next_pair(const char **query, query_pair *pair)
+bool ks_query_next(const char **query, ks_query_pair *pair)
 {
     const char *p = *query;
     if (*p == 0) return false;
     const char *const end = strchrnul(p, '&');
     const char *const equals = memchr(p, '=', (size_t)(end - p));
-    const bool named = decode(p, equals ? equals : end, pair->name, NAME_MAX_BYTES) >= 0;
+    const bool named = decode(p, equals ? equals : end, pair->name, (int)sizeof pair->name) >= 0;
     if (!named) strcpy(pair->name, "?");
-    pair->value_length = equals && named ? decode(equals + 1, end, pair->value, VALUE_MAX_BYTES) : 0;
+    pair->value_length = equals && named ? decode(equals + 1, end, pair->value, (int)sizeof pair->value) : 0;
     if (!equals || !named) pair->value[0] = 0;
     *query = *end ? end + 1 : end;
     return true;
 }
 
-bool ks_codec_query_has(const char *query, const char *name)
+bool ks_codec_query_is_raw(const char *query)
 {
     query_pair pair;
-    while (next_pair(&query, &pair))
-        if (strcmp(pair.name, name) == 0) return true;
+    while (ks_query_next(&query, &pair))
+        if (strcmp(pair.name, "shape") == 0 ||
+            (pair.value[0] == '@' && strncasecmp(pair.name, "input", 5) == 0 && ks_codec_names_tensor(pair.name)))
+            return true;
     return false;
 }
 
@@ -69,19 +65,14 @@ ks_status ks_codec_check_query(ks_codec *codec, const char *query, ks_error *err
 {
     query_pair pair;
     ks_status status = KS_OK;
-    while (status == KS_OK && next_pair(&query, &pair))
+    while (status == KS_OK && ks_query_next(&query, &pair))
         if (pair.name[0]) status = ks_codec_unknown(codec, KS_NAME_BESIDE_JSON, pair.name, error);
     codec->query_warned = codec->request.warned;
     return status;
 }
 
-static ks_status query_shape(ks_codec *codec, const char *text, size_t length, ks_error *error)
+ks_status ks_query_dims(const char *text, size_t length, ks_tensor *tensor, ks_error *error)
 {
-    const ks_model *model = codec->request.model;
-    if (codec->query_shapes == model->op->inputs_count)
-        return ks_fail(error, KS_NAME, "expected %d inputs but the query has more shapes for model '%s'",
-                       model->op->inputs_count, model->name);
-    ks_tensor *tensor = &codec->request.spec.in[codec->query_shapes++];
     tensor->rank = 0;
     const char *const end = text + length;
     while (text < end || tensor->rank > 0) {
@@ -97,6 +88,15 @@ static ks_status query_shape(ks_codec *codec, const char *text, size_t length, k
         text = comma + 1;
     }
     return KS_OK;
+}
+
+static ks_status query_shape(ks_codec *codec, const char *text, size_t length, ks_error *error)
+{
+    const ks_model *model = codec->request.model;
+    if (codec->query_shapes == model->op->inputs_count)
+        return ks_fail(error, KS_NAME, "expected %d inputs but the query has more shapes for model '%s'",
+                       model->op->inputs_count, model->name);
+    return ks_query_dims(text, length, &codec->request.spec.in[codec->query_shapes++], error);
 }
 
 static ks_status twice(ks_error *error)
@@ -166,13 +166,15 @@ static ks_status query_one(ks_codec *codec, const query_pair *pair, ks_error *er
         (strcmp(pair->name, "shape") == 0 || strcmp(pair->name, "datatype") == 0 || strcmp(pair->name, "input") == 0))
         return ks_fail(error, KS_PARAMETER, "the query names '%s', which the body itself says", pair->name);
     if (strcmp(pair->name, "output") == 0) return query_output(codec, value.text, value.length, error);
+    const ks_status named = ks_codec_query_tensor(codec, pair->name, pair->value, &known, error);
+    if (known || named != KS_OK) return named;
     return ks_codec_parameter(codec, pair->name, &value, error);
 }
 
 ks_status ks_codec_read_query(ks_codec *codec, const char *query, ks_error *error)
 {
     query_pair pair;
-    while (next_pair(&query, &pair)) {
+    while (ks_query_next(&query, &pair)) {
         if (pair.name[0] == 0) continue;
         if (pair.value_length < 0)
             return ks_fail(error, KS_PARAMETER, "the query's '%s' is too long or badly encoded",
@@ -197,6 +199,25 @@ static __attribute__((noinline)) void sort_inputs(ks_codec *codec)
     }
 }
 
+/* Beside resident tensors shapes belong to the inputs that are not named, in order. */
+static __attribute__((noinline)) ks_status name_others(ks_codec *codec, ks_error *error)
+{
+    const ks_model *model = codec->request.model;
+    const unsigned resident = codec->request.resident;
+    unsigned left = ((1u << model->op->inputs_count) - 1) & ~resident;
+    for (int i = 0; i < codec->query_inputs; i++)
+        if (ks_in(resident, codec->query_input[i]))
+            return ks_fail(error, KS_NAME, "input '%s' already exists in request",
+                           model->op->inputs[codec->query_input[i]].name);
+    if (codec->query_shapes > __builtin_popcount(left))
+        return ks_fail(error, KS_NAME, "the query has %d shapes for %d inputs of model '%s' that it does not name",
+                       codec->query_shapes, __builtin_popcount(left), model->name);
+    for (int i = codec->query_inputs; i < codec->query_shapes; i++, left &= left - 1)
+        codec->query_input[i] = __builtin_ctz(left);
+    sort_inputs(codec);
+    return ks_codec_hold_query(codec, error);
+}
+
 /* Or else to the first ones. */
 static ks_status name_inputs(ks_codec *codec, ks_error *error)
 {
@@ -205,14 +226,38 @@ static ks_status name_inputs(ks_codec *codec, ks_error *error)
     if (codec->query_inputs != 0 && codec->query_inputs != codec->query_shapes)
         return ks_fail(error, KS_NAME, "the query names %d inputs and %d shapes", codec->query_inputs,
                        codec->query_shapes);
-    if (codec->query_inputs > 0) sort_inputs(codec);
-    for (int i = codec->query_inputs; i < codec->query_shapes; i++) codec->query_input[i] = i;
-    if (codec->query_inputs == 0) codec->request.spec.given = (uint16_t)((1u << codec->query_shapes) - 1);
+    if (codec->request.resident || codec->request.stored || codec->query_ttl) {
+        const ks_status status = name_others(codec, error);
+        if (status != KS_OK) return status;
+    } else if (codec->query_inputs > 0) {
+        sort_inputs(codec);
+    } else {
+        for (int i = 0; i < codec->query_shapes; i++) codec->query_input[i] = i;
+        codec->request.spec.given = (uint16_t)((1u << codec->query_shapes) - 1);
+    }
     const unsigned missing = required & ~(unsigned)codec->request.spec.given;
     if (missing)
         return ks_fail(error, KS_NAME, "the query has no shape for input '%s' of model '%s'",
                        model->op->inputs[__builtin_ctz(missing)].name, model->name);
     return KS_OK;
+}
+
+/* Of the inputs whose datatype the query leaves out: that of the first resident tensor, or the model's. */
+static ks_dtype other_datatype(const ks_codec *codec, int input)
+{
+    const unsigned resident = codec->request.resident;
+    return resident ? codec->request.spec.in[__builtin_ctz(resident)].dtype
+                    : ks_model_dtype(codec->request.model, input);
+}
+
+/* Where every input is a resident tensor the query's datatype has to be that of the first. */
+static ks_status check_only_datatype(const ks_codec *codec, ks_error *error)
+{
+    const int input = __builtin_ctz(codec->request.resident);
+    const ks_dtype held = codec->request.spec.in[input].dtype;
+    if (codec->query_datatype[0] == held) return KS_OK;
+    return ks_fail(error, KS_DATATYPE, "the query's datatype is %s, and tensor '%s' has %s",
+                   ks_dtype_name(codec->query_datatype[0]), codec->request.tensor[input], ks_dtype_name(held));
 }
 
 static ks_status name_datatypes(ks_codec *codec, ks_error *error)
@@ -225,12 +270,12 @@ static ks_status name_datatypes(ks_codec *codec, ks_error *error)
     for (int i = 0; i < codec->query_shapes; i++) {
         const int input = codec->query_input[i];
         ks_dtype *dtype = &codec->request.spec.in[input].dtype;
-        *dtype = codec->query_datatypes == 0 ? ks_model_dtype(model, input)
+        *dtype = codec->query_datatypes == 0 ? other_datatype(codec, input)
                                              : codec->query_datatype[codec->query_datatypes > 1 ? i : 0];
         const ks_status status = ks_codec_check_dtype(codec, input, model->op->inputs[input].name, *dtype, error);
         if (status != KS_OK) return status;
     }
-    return KS_OK;
+    return codec->query_shapes == 0 && codec->query_datatypes == 1 ? check_only_datatype(codec, error) : KS_OK;
 }
 
 /* Shapes are known: one segment of the body per input, in the query's order. */
@@ -274,20 +319,20 @@ static ks_status raw_shaped(ks_codec *codec, ks_error *error)
 ks_status ks_codec_raw_begin(ks_codec *codec, const char *query, ks_error *error)
 {
     const ks_model *model = codec->request.model;
-    const unsigned required = codec->request.spec.given;
-    const int inputs = required & (required - 1) ? __builtin_popcount(required) : 1;
-    if (codec->request.format == KS_BODY_FORMAT_OIP_RAW && inputs != 1)
+    ks_status status = ks_codec_read_query(codec, query, error);
+    if (status != KS_OK) return status;
+    const unsigned wanted = codec->request.spec.given & ~(unsigned)codec->request.resident;
+    const int inputs = wanted & (wanted - 1) ? __builtin_popcount(wanted) : wanted != 0;
+    if (codec->request.format == KS_BODY_FORMAT_OIP_RAW && inputs > 1)
         return ks_fail(
             error, KS_NAME,
             "Raw request must only have 1 input (found 1) to be deduced but got %d inputs in '%s' model configuration",
             inputs, model->name);
-    ks_status status = ks_codec_read_query(codec, query, error);
-    if (status != KS_OK) return status;
     if (codec->query_shapes >= inputs) return raw_shaped(codec, error);
     if (codec->request.format == KS_BODY_FORMAT_RAW)
         return ks_fail(error, KS_NAME, "expected %d inputs but the query has %d shapes for model '%s'", inputs,
                        codec->query_shapes, model->name);
-    const int input = __builtin_ctz(required);
+    const int input = __builtin_ctz(wanted);
     if (model->in_rank[input] > 1)
         return ks_fail(
             error, KS_SHAPE,
@@ -299,7 +344,8 @@ ks_status ks_codec_raw_begin(ks_codec *codec, const char *query, ks_error *error
                        model->op->inputs[codec->query_input[codec->query_inputs - 1]].name, model->name);
     codec->query_shapes = 1;
     codec->query_input[0] = input;
-    status = name_datatypes(codec, error);
+    status = ks_codec_hold_query(codec, error);
+    if (status == KS_OK) status = name_datatypes(codec, error);
     if (status != KS_OK) return status;
     codec->deduce = true;
     if (codec->content_length < 0) return KS_OK;

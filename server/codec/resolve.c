@@ -31,7 +31,7 @@ static size_t side_bytes(const ks_tensor *tensors, unsigned used, unsigned devic
 
 size_t ks_infer_request_in_bytes(const ks_infer_request *request)
 {
-    return side_bytes(request->spec.in, request->spec.given, request->device_copies);
+    return side_bytes(request->spec.in, request->spec.given, request->device_copies | (unsigned)request->resident);
 }
 
 size_t ks_infer_request_out_bytes(const ks_infer_request *request)
@@ -144,6 +144,11 @@ static ks_status check_output_bytes(const ks_codec *codec, ks_error *error)
                            "shared memory size specified with the request for output '%s' (%" PRIu64
                            " bytes) should be at least %zu bytes to hold the results",
                            ks_output_name(i), codec->out_window_bytes[i], out->size_bytes);
+        if (ks_in(request->stored, i) && codec->out_window_bytes[i] != UINT64_MAX &&
+            codec->out_window_bytes[i] != out->size_bytes)
+            return ks_fail(error, KS_WINDOW,
+                           "output '%s' becomes a resident tensor, whose size is all of its %zu bytes, not %" PRIu64,
+                           ks_output_name(i), out->size_bytes, codec->out_window_bytes[i]);
     }
     return KS_OK;
 }
@@ -169,5 +174,7 @@ ks_status ks_codec_resolve(ks_codec *codec, ks_error *error)
 ks_status ks_codec_place_tensors(ks_codec *codec, ks_error *error)
 {
     const size_t in_bytes = ks_spec_layout(&codec->request.spec);
-    return ks_codec_take_memory(codec, in_bytes, ks_spec_out_bytes(&codec->request.spec), codec->in_used, error);
+    const size_t out_bytes =
+        codec->request.windows ? ks_infer_request_out_bytes(&codec->request) : ks_spec_out_bytes(&codec->request.spec);
+    return ks_codec_take_memory(codec, in_bytes, out_bytes, codec->in_used, error);
 }

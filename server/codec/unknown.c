@@ -79,7 +79,7 @@ static ks_status refuse(const ks_codec *codec, ks_name_place place, const char *
 /* Beside JSON it would change the answer, and has no effect. */
 static bool has_meaning(const ks_op *op, const char *name)
 {
-    bool means = strcmp(name, "shape") == 0 || strcmp(name, "datatype") == 0;
+    bool means = strcmp(name, "shape") == 0 || strcmp(name, "datatype") == 0 || ks_codec_names_tensor(name);
     for (int i = 0; i < op->params_count; i++) means = means || strcmp(op->params[i].name, name) == 0;
     return means;
 }

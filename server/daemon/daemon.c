@@ -8,6 +8,7 @@ ks_http_options ks_daemon_http(ks_daemon *daemon, ks_engine *engine, ks_shard_me
                                          .metrics = metrics,
                                          .budget = daemon->budget,
                                          .regions = daemon->regions,
+                                         .store = daemon->store,
                                          .state = &daemon->state,
                                          .work_max = daemon->device_info.work_max},
                              .api = &daemon->api,
@@ -25,6 +26,7 @@ void ks_daemon_fill_api(ks_daemon *daemon)
     api->device_info = &daemon->device_info;
     api->budget = daemon->budget;
     api->regions = daemon->regions;
+    api->store = daemon->store;
     api->metrics = daemon->metrics;
     api->timeline = daemon->timeline;
     api->catalogs = daemon->catalogs;

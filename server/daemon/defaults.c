@@ -87,6 +87,22 @@ static ks_status check_bytes(const ks_config *config, const ks_memory *memory, u
                    (needed + (1 << 20) - 1) >> 20, usable >> 20, memory->bytes >> 20, memory->source);
 }
 
+/* Tensors that stay, where kernels work on the host's memory. An automatic limit takes of what the others leave. */
+static ks_status defaults_resident(ks_config *config, const ks_memory *memory, uint64_t usable, ks_error *error)
+{
+    const uint64_t others =
+        config->pinned_bytes + config->inflight_bytes + config->plan_cache * (uint64_t)config->threads;
+    const uint64_t left = usable - others;
+    if (config->resident_bytes == 0)
+        config->resident_bytes = automatic(8ull << 30, usable / 8, left, 1 << 20);
+    else if (config->resident_bytes > left)
+        return ks_fail(error, KS_CONFIG,
+                       "memory: resident-bytes %" PRIu64 " MiB, and %" PRIu64 " MiB of %" PRIu64
+                       " MiB are left for them (%s)",
+                       config->resident_bytes >> 20, left >> 20, memory->bytes >> 20, memory->source);
+    return KS_OK;
+}
+
 /* Their range has a gap behind 0, which is automatic. */
 static ks_status check_least(const ks_config *config, ks_error *error)
 {
@@ -102,7 +118,7 @@ static ks_status check_least(const ks_config *config, ks_error *error)
 ks_status ks_defaults_config(ks_config *config, const ks_memory *memory, bool gpu, ks_error *error)
 {
     const uint64_t usable = memory->bytes > 2 * own_bytes ? memory->bytes - own_bytes : memory->bytes / 2;
-    const ks_status status = check_least(config, error);
+    ks_status status = check_least(config, error);
     if (status != KS_OK) return status;
     if (config->threads == 0) {
         const int cores = ks_cores();
@@ -115,7 +131,8 @@ ks_status ks_defaults_config(ks_config *config, const ks_memory *memory, bool gp
     }
     if (config->max_work == 0) config->max_work = gpu ? 10000000000000 : 100000000000;
     defaults_bytes(config, usable);
-    return check_bytes(config, memory, usable, error);
+    status = check_bytes(config, memory, usable, error);
+    return status == KS_OK && config->resident && !gpu ? defaults_resident(config, memory, usable, error) : status;
 }
 
 /* Sides of 16 KiB, 64 KiB and so on to 64 MiB. The smallest class has a slot for every connection; what remains of the

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "daemon/early.h"
 #include "daemon/listen.h"
 #include "base/log.h"
+#include "resident/store.h"
 
 enum { STARTS_MAX = 5, FIRST_FD = 3, NAME_MAX_BYTES = 8 };
 static const int64_t window_ns = 60 * KS_S, pause_ns = KS_S;
@@ -24,6 +26,7 @@ typedef struct supervisor {
     int fds[KS_LISTENERS_MAX];
     const char *names[KS_LISTENERS_MAX]; /* under which the daemon gets them */
     int count;
+    int record_fd; /* memory of the tensors' names, which outlives a daemon; -1: there is none */
     pid_t child;
     bool asked_to_stop;
     int64_t started_ns[STARTS_MAX]; /* a ring */
@@ -79,6 +82,15 @@ static void close_sockets(supervisor *self)
     for (int i = 0; i < self->count; i++) ks_listen_close(self->fds[i]);
 }
 
+/* Without it a daemon that is started again does not know what was lost, and serves all the same. */
+static int open_record(void)
+{
+    const int fd = memfd_create("kernserve-tensors", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, KS_RECORD_BYTES) == 0) return fd;
+    close(fd);
+    return -1;
+}
+
 /* --- the daemon --------------------------------------------------------------------------------------------------- */
 
 /* As systemd sets it. */
@@ -93,6 +105,10 @@ static bool set_environment(const supervisor *self, pid_t parent)
     if (setenv("LISTEN_FDNAMES", names, 1) != 0 || setenv("LISTEN_FDS", number, 1) != 0) return false;
     snprintf(number, sizeof number, "%ld", (long)getpid());
     if (setenv("LISTEN_PID", number, 1) != 0) return false;
+    snprintf(number, sizeof number, "%d", self->starts);
+    if (setenv(KS_SUPERVISOR_STARTS, number, 1) != 0) return false;
+    snprintf(number, sizeof number, "%d", self->record_fd < 0 ? -1 : FIRST_FD + self->count);
+    if (setenv(KS_SUPERVISOR_RECORD, number, 1) != 0) return false;
     snprintf(number, sizeof number, "%ld", (long)parent);
     return setenv(KS_SUPERVISOR_PID, number, 1) == 0;
 }
@@ -101,10 +117,13 @@ static bool set_environment(const supervisor *self, pid_t parent)
  * one that comes before the daemon waits for it waits too. */
 static void become_daemon(const supervisor *self, pid_t parent)
 {
-    int moved[KS_LISTENERS_MAX];
+    int moved[KS_LISTENERS_MAX + 1];
+    const int last = self->count,
+              fds = self->record_fd < 0 ? last : last + 1; /* the record's comes behind the sockets' */
     /* Out of the way first: a socket may sit on a number that another one is to get. */
-    for (int i = 0; i < self->count; i++) moved[i] = fcntl(self->fds[i], F_DUPFD_CLOEXEC, FIRST_FD + self->count);
-    for (int i = 0; i < self->count; i++)
+    for (int i = 0; i < fds; i++)
+        moved[i] = fcntl(i < last ? self->fds[i] : self->record_fd, F_DUPFD_CLOEXEC, FIRST_FD + fds);
+    for (int i = 0; i < fds; i++)
         if (moved[i] < 0 || dup2(moved[i], FIRST_FD + i) < 0) return;
     if (!set_environment(self, parent)) return;
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* a killed supervisor leaves no daemon behind */
@@ -216,9 +235,11 @@ int ks_supervise(const ks_config *config, int argc, char **argv)
     memcpy(self.argv, argv, (size_t)argc * sizeof *argv);
     self.argv[argc] = "--no-supervise";
     int code = open_sockets(&self);
+    self.record_fd = config->resident ? open_record() : -1;
     ks_early_end();
     if (code == KS_EXIT_OK) code = run(&self);
     close_sockets(&self);
+    if (self.record_fd >= 0) close(self.record_fd);
     free(self.argv);
     return code;
 }

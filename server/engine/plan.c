@@ -48,7 +48,8 @@ static uint64_t hash_spec(const ks_plans *plans, const ks_spec *spec)
         hash = hash_word(hash_word(hash, spec->params[i].bits[0]), spec->params[i].bits[1]);
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         const ks_tensor *in = &spec->in[i];
-        hash = hash_word(hash_word(hash, (uint64_t)in->dtype << 32 | (uint64_t)in->rank), in->offset);
+        hash = hash_word(hash_word(hash, (uint64_t)in->dtype << 32 | (uint64_t)in->rank),
+                         in->fixed ? (uint64_t)(uintptr_t)in->fixed : in->offset);
         for (int d = 0; d < in->rank; d++) hash = hash_word(hash, (uint64_t)in->dims[d]);
     }
     return hash;

@@ -17,6 +17,7 @@
 #include "http/log/socket_name.h"
 #include "request/infer.h"
 #include "api/routes.h"
+#include "api/tensors/tensors.h"
 
 struct MHD_Connection;
 struct ks_transport;
@@ -70,8 +71,9 @@ typedef struct ks_conn {
     bool counted; /* in flight */
     ks_identity identity;
     ks_infer *infer;
-    ks_compat_job *compat; /* the body of a request to a compatibility model */
-    ks_control *control;   /* the words of a control request, while they come */
+    ks_compat_job *compat;   /* the body of a request to a compatibility model */
+    ks_tensor_call *tensors; /* a request of /v2/tensors */
+    ks_control *control;     /* the words of a control request, while they come */
     ks_status fault;
     ks_error error;
     uint64_t received, response_bytes;

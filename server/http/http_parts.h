@@ -83,6 +83,10 @@ bool ks_request_done(const ks_conn *conn);
 bool ks_request_respond(ks_http *http, ks_conn *conn);
 /* The response of a request's fault, counted; false: none can be made, or the client has gone. */
 bool ks_request_make_fault(ks_http *http, const ks_conn *conn, ks_response *response);
+/* Of bytes that ks_request_body did not take: not before ks_infers_woken names the connection. */
+bool ks_request_waits(const ks_conn *conn);
+/* Its work ends with this fault, unless it has one; the response follows. */
+void ks_request_abort(ks_conn *conn, ks_status status, const char *sentence);
 /* The request is over; delivered: its response has been handed to the kernel. */
 void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered);
 

@@ -114,21 +114,58 @@ static ssize_t read_response(void *context, uint64_t at, char *out, size_t most)
     return (ssize_t)size;
 }
 
+/* MHD_ContentReaderFreeCallback */
+static void on_downloaded(void *context)
+{
+    ks_transfer *download = context;
+    ks_transfer_leave(&download);
+}
+
+/* MHD_ContentReaderCallback */
+static ssize_t read_download(void *context, uint64_t at, char *out, size_t most)
+{
+    ks_transfer *download = context;
+    ks_conn *conn = ks_transfer_client(download);
+    const char *bytes = NULL;
+    const int64_t size = ks_download_view(download, at, &bytes);
+    if (size < 0 || (size == 0 && conn->http->refusing != KS_OK)) return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (size == 0) {
+        pause_library(conn);
+        return 0;
+    }
+    const size_t n = ks_least_size((size_t)size, most);
+    memcpy(out, bytes, n);
+    ks_download_used(download, at, n);
+    return (ssize_t)n;
+}
+
+/* MHD_ContentReaderCallback of a response to HEAD: the library asks for its length alone. */
+static ssize_t read_nothing(void *context, uint64_t at, char *out, size_t most)
+{
+    (void)context, (void)at, (void)out, (void)most;
+    return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
 /* Of an inference. One buffer, head and body in one chunk; or a long text in blocks, because the kernel would take 4 MiB of it at
  * once and keep the shard for longer than a millisecond; or what comes from the device while it is sent. */
 static struct MHD_Response *response_from(const ks_response *response)
 {
-    if (ks_infer_is_remote(response->infer) || response->length > KS_LONG_TEXT)
-        return MHD_create_response_from_callback(response->length, BLOCK_BYTES, read_response, response->infer,
-                                                 on_sent);
+    ks_infer *infer = response->source.infer;
+    if (ks_infer_is_remote(infer) || response->length > KS_LONG_TEXT)
+        return MHD_create_response_from_callback(response->length, BLOCK_BYTES, read_response, infer, on_sent);
     /* The library asks for a buffer that it may change, and changes none. */
     char *body = (char *)(uintptr_t)response->body;
-    return MHD_create_response_from_buffer_with_free_callback_cls(response->length, body, on_sent, response->infer);
+    return MHD_create_response_from_buffer_with_free_callback_cls(response->length, body, on_sent, infer);
 }
 
 static struct MHD_Response *response_of(const ks_response *response)
 {
-    if (response->infer) return response_from(response);
+    ks_transfer *download = response->source.download;
+    if (response->source.infer) return response_from(response);
+    if (download)
+        return MHD_create_response_from_callback(response->length, BLOCK_BYTES, read_download, download, on_downloaded);
+    if (response->owned == NULL && response->length > 0)
+        return MHD_create_response_from_callback(response->length, BLOCK_BYTES, read_nothing, NULL, NULL);
     return MHD_create_response_from_buffer(response->length, response->owned, MHD_RESPMEM_MUST_FREE);
 }
 
@@ -203,7 +240,7 @@ static void cut_library(ks_http *http, ks_conn *conn)
     shutdown(conn->fd, SHUT_WR);
     ks_conn_enter(conn, KS_AT_CUT);
     conn->since_ns = http->now_ns;
-    if (conn->infer) ks_infer_abort(conn->infer, conn->fault, conn->error.text);
+    ks_request_abort(conn, conn->fault, conn->error.text);
 }
 
 /* --- one request: life -------------------------------------------------------------------------------------------- */
@@ -264,7 +301,7 @@ static size_t take(ks_http *http, ks_conn *conn, const char *bytes, size_t n)
     const size_t taken = ks_request_body(http, conn, bytes, n);
     if (conn->cut)
         cut_library(http, conn);
-    else if (taken < n && ks_infer_waits(conn->infer))
+    else if (taken < n && ks_request_waits(conn))
         pause_library(conn);
     else if (taken < n)
         go_on(http, conn);
@@ -445,7 +482,7 @@ static void on_library_event(ks_http *http, ks_conn *conn, uint32_t events)
         http->unfinished = true;
     }
     if (conn->gone && conn->paused_ns) {
-        if (conn->state == KS_AT_BODY) ks_infer_abort(conn->infer, KS_CANCELLED, "the client has gone");
+        if (conn->state == KS_AT_BODY) ks_request_abort(conn, KS_CANCELLED, "the client has gone");
         ks_library_resume(conn);
         http->unfinished = true;
     }

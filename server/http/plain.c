@@ -242,11 +242,11 @@ static void take_whole(ks_http *http, ks_plain_conn *t, int fd)
 void ks_plain_finish(ks_http *http, ks_conn *conn, bool delivered)
 {
     ks_plain_conn *t = ks_plain_conn_of(conn);
-    ks_infer *sent = t->infer;
-    t->infer = NULL;
+    ks_response_source sent = t->source;
+    t->source = (ks_response_source){NULL, NULL};
     if (t->whole) take_whole(http, t, conn->fd);
     ks_request_sent(http, conn, delivered);
-    if (sent) ks_infer_sent(sent);
+    ks_source_end(&sent);
     free(t->owned);
     t->owned = NULL;
     drop_head(t);
@@ -270,9 +270,9 @@ static void send_plain(ks_http *http, ks_conn *conn, ks_response *response)
     ks_plain_conn *t = ks_plain_conn_of(conn);
     response->last |= !t->whole && t->unread > 0;
     t->last = response->last;
-    t->body = response->infer ? NULL : response->body;
+    t->body = ks_source_has_bytes(&response->source) ? NULL : response->body;
     t->owned = response->owned;
-    t->infer = response->infer;
+    t->source = response->source;
     t->body_length = response->bodiless ? 0 : response->length;
     t->sent = 0;
     t->response_head_length = ks_response_head(response, &http->date, t->response_head);
@@ -299,7 +299,7 @@ void ks_plain_cut(ks_http *http, ks_conn *conn)
         ks_request_open(http, conn);
         ks_request_head(http, conn, late);
     }
-    if (conn->infer) ks_infer_abort(conn->infer, conn->fault, conn->error.text);
+    ks_request_abort(conn, conn->fault, conn->error.text);
     conn->cut = false;
     ks_request_respond(http, conn);
 }
@@ -327,7 +327,7 @@ static void feed(ks_http *http, ks_conn *conn, const char *bytes)
     const size_t taken = left > 0 ? ks_request_body(http, conn, bytes + conn->received, left) : 0;
     if (taken == left)
         ks_plain_end_body(http, conn);
-    else if (ks_infer_waits(conn->infer))
+    else if (ks_request_waits(conn))
         ks_plain_pause(conn);
     else
         http->plain_waits = true;
@@ -499,7 +499,7 @@ void ks_plain_turn(ks_http *http)
         if (conn->more && rests(conn)) {
             conn->more = false;
             read_next(http, conn);
-        } else if (conn->infer && !ks_infer_waits(conn->infer) && !ks_io_is_next(conn)) {
+        } else if ((conn->infer || conn->tensors) && !ks_request_waits(conn) && !ks_io_is_next(conn)) {
             resume_plain(http, conn);
         }
     }

@@ -36,10 +36,10 @@ typedef struct ks_plain_conn {
     /* the response: */
     char response_head[KS_RESPONSE_HEAD_MAX];
     size_t response_head_length, body_length, sent; /* sent: of both */
-    const char *body;                               /* NULL: infer's */
+    const char *body;                               /* NULL: the source's */
     char *owned;                                    /* the same, to be freed */
-    ks_infer *infer; /* whose response it is: ks_infer_sent when it has left; NULL: none's */
-    bool last;       /* the connection ends with it */
+    ks_response_source source;                      /* whose bytes it has: ended when they have left */
+    bool last;                                      /* the connection ends with it */
     /* the line of those that have bytes to move: */
     bool io_queued;
     ks_conn *next;

@@ -159,7 +159,7 @@ static ks_move read_chunk(ks_http *http, ks_conn *conn)
         ks_plain_end_body(http, conn);
         return KS_OVER;
     }
-    if (taken == offered || !ks_infer_waits(conn->infer)) return KS_MOVED;
+    if (taken == offered || !ks_request_waits(conn)) return KS_MOVED;
     ks_plain_pause(conn);
     return KS_STUCK;
 }
@@ -185,7 +185,7 @@ ks_move ks_io_send(ks_http *http, ks_conn *conn)
     const size_t at = head ? 0 : t->sent - t->response_head_length, left = t->body_length - at;
     const char *body = t->body ? t->body + at : NULL;
     int64_t there = (int64_t)left;
-    if (t->infer && left > 0) there = ks_infer_view(t->infer, at, &body);
+    if (ks_source_has_bytes(&t->source) && left > 0) there = ks_source_view(&t->source, at, &body);
     if (there < 0 || (left > 0 && there == 0 && http->refusing != KS_OK)) return give_up(http, conn);
     if (left > 0 && there == 0) {
         ks_plain_pause(conn);
@@ -199,7 +199,7 @@ ks_move ks_io_send(ks_http *http, ks_conn *conn)
     if (n < 0 && errno == EAGAIN) return KS_STUCK;
     if (n < 0) return give_up(http, conn);
     t->sent += (size_t)n;
-    if (t->infer && (size_t)n > head) ks_infer_used(t->infer, at, (size_t)n - head);
+    if (ks_source_has_bytes(&t->source) && (size_t)n > head) ks_source_used(&t->source, at, (size_t)n - head);
     if (t->sent < t->response_head_length + t->body_length) return KS_MOVED;
     ks_plain_finish(http, conn, true);
     return KS_OVER;

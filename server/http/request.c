@@ -124,6 +124,13 @@ static bool is_health(const ks_conn *conn)
     return !body && (conn->route.handler == KS_HANDLER_live || conn->route.handler == KS_HANDLER_ready);
 }
 
+/* An upload is bounded by the memory for tensors, not by that for requests. */
+static uint64_t max_body(const ks_http *http, const ks_conn *conn)
+{
+    const bool upload = conn->route.handler == KS_HANDLER_tensors && conn->method == KS_METHOD_PUT;
+    return upload ? INT64_MAX : http->rules.max_body;
+}
+
 /* The route, or why the request is refused; read: what is wrong with the form of its head. */
 static ks_status check(ks_http *http, ks_conn *conn, ks_status read)
 {
@@ -145,7 +152,7 @@ static ks_status check(ks_http *http, ks_conn *conn, ks_status read)
     if (found != KS_OK) return found;
     status = ks_check_right(&conn->head, conn->route.right, &conn->error);
     if (status != KS_OK) return status;
-    status = ks_check_body(&http->rules, &conn->head, &conn->error);
+    status = ks_check_body(max_body(http, conn), &conn->head, &conn->error);
     if (status == KS_OK && is_crowded(http) && !is_health(conn))
         status = ks_fail(&conn->error, KS_QUEUE_FULL, "too many requests at once on the second listener");
     if (status == KS_OK && http->draining)
@@ -186,8 +193,15 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
                                    .response = ks_file_of(accept),
                                    .accept_json = !conn->route.raw && accept && strstr(accept, "application/json"),
                                    .raw = conn->route.raw};
+    const ks_token *token = head->bearer;
+    const bool operators = token && (token->rights & KS_RIGHT_OPERATOR) != 0;
+    const ks_tenant tenant = {.name = token ? token->tenant : "",
+                              .bytes = token && !operators ? token->bytes : 0,
+                              .tensors = token && !operators ? token->tensors : 0,
+                              .is_operator = operators};
     const ks_infer_source source = {.encoding = head->encoding,
                                     .identity = &conn->identity,
+                                    .tenant = token ? &tenant : NULL,
                                     .first_ns = conn->first_ns,
                                     .now_ns = http->now_ns,
                                     .client = conn};
@@ -195,10 +209,20 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
     return status == KS_OK ? busy_fault(conn) : status;
 }
 
+static ks_status begin_tensors(ks_http *http, ks_conn *conn)
+{
+    const ks_tensor_ask ask = {
+        .route = &conn->route, .method = conn->method, .head = &conn->head, .infers = http->infers, .client = conn};
+    if (http->refusing != KS_OK)
+        return ks_fail(&conn->error, http->refusing, "%s", ks_response_sentence(http->refusing));
+    return ks_tensors_begin(http->api, &ask, &conn->tensors, &conn->error);
+}
+
 /* Makes ready for the body of an inference or a control request. */
 static ks_status begin(ks_http *http, ks_conn *conn)
 {
     if (conn->route.id == KS_ROUTE_INFER) return begin_infer(http, conn);
+    if (conn->route.handler == KS_HANDLER_tensors) return begin_tensors(http, conn);
     if (conn->method != KS_METHOD_POST || !ks_route_has_json_body(&conn->route)) return KS_OK;
     if (conn->head.encoding != KS_BODY_PLAIN) return ks_fail(&conn->error, KS_ENCODING, "Unsupported compression type");
     return ks_control_begin(&conn->control, &conn->error);
@@ -214,6 +238,12 @@ static bool refuses_early(const ks_http *http, const ks_conn *conn)
     return head->content_length > 0 && (uint64_t)head->content_length > limit;
 }
 
+/* A length is announced that will not come. */
+static bool spares_body(const ks_conn *conn)
+{
+    return conn->tensors && ks_tensors_spares_body(conn->tensors);
+}
+
 ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
 {
     ks_conn_enter(conn, KS_AT_BODY);
@@ -225,7 +255,7 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
     conn->fault = check(http, conn, read);
     if (http->logs_access) ks_conn_keep_token(conn);
     if (conn->fault == KS_OK) conn->fault = begin(http, conn);
-    if (conn->fault == KS_OK) return KS_NEXT_BODY;
+    if (conn->fault == KS_OK) return spares_body(conn) ? KS_NEXT_RESPOND : KS_NEXT_BODY;
     return conn->cut || refuses_early(http, conn) ? KS_NEXT_RESPOND : KS_NEXT_DROP;
 }
 
@@ -236,8 +266,8 @@ static bool is_last(const ks_http *http, const ks_conn *conn)
     const int64_t most = http->config->max_requests;
     return http->draining || conn->head.closes || conn->head.http10 ||
            (conn->transport->reader != KS_COUNT_reader_plain && !conn->tls) || ks_status_closes(conn->fault) ||
-           is_connect(conn) || (conn->fault != KS_OK && is_crowded(http)) || (most > 0 && conn->requests >= most) ||
-           ks_http_prefers_library ||
+           is_connect(conn) || spares_body(conn) || (conn->fault != KS_OK && is_crowded(http)) ||
+           (most > 0 && conn->requests >= most) || ks_http_prefers_library ||
            (http->engine && atomic_load_explicit(http->api->state, memory_order_relaxed) == KS_STATE_DRAINING);
 }
 
@@ -245,10 +275,9 @@ static bool is_last(const ks_http *http, const ks_conn *conn)
 
 void ks_request_check(ks_conn *conn)
 {
-    if (conn->infer == NULL || conn->fault != KS_OK ||
-        conn->head.content_length < (int64_t)(conn->received + swallow_bytes))
-        return;
-    conn->fault = busy_fault(conn);
+    if (conn->fault != KS_OK || conn->head.content_length < (int64_t)(conn->received + swallow_bytes)) return;
+    if (conn->infer) conn->fault = busy_fault(conn);
+    if (conn->tensors) conn->fault = ks_tensors_fault(conn->tensors, &conn->error);
     conn->cut = conn->fault != KS_OK;
 }
 
@@ -261,11 +290,15 @@ static bool too_many_chunks(const ks_conn *conn)
 
 static uint64_t body_most(const ks_http *http, const ks_conn *conn)
 {
+    ks_error ignored;
+    const bool uploads = conn->tensors && ks_tensors_uploads(conn->tensors);
+    if (uploads && ks_tensors_fault(conn->tensors, &ignored) == KS_OK) return INT64_MAX;
     return conn->infer || conn->compat ? http->rules.max_body : 0;
 }
 
 static ks_status too_large(const ks_http *http, ks_conn *conn)
 {
+    if (conn->tensors && ks_tensors_fault(conn->tensors, &conn->error) != KS_OK) return conn->error.status;
     const uint64_t most = body_most(http, conn);
     return ks_fail(&conn->error, KS_BODY_SIZE,
                    "request body exceeds the maximum allowed input size of %llu bytes. Use --max-body to increase the "
@@ -299,12 +332,14 @@ size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n
     conn->received += n;
     conn->fault = check_amount(http, conn);
     if (conn->fault != KS_OK) {
-        if (conn->infer) ks_infer_abort(conn->infer, conn->fault, conn->error.text);
+        ks_request_abort(conn, conn->fault, conn->error.text);
         return n;
     }
     if (conn->compat) conn->fault = ks_compat_feed(conn->compat, bytes, n, &conn->error);
     if (conn->control) conn->fault = ks_control_feed(conn->control, bytes, n, &conn->error);
-    const size_t taken = conn->infer ? ks_infer_feed(conn->infer, bytes, n) : n;
+    size_t taken = n;
+    if (conn->infer) taken = ks_infer_feed(conn->infer, bytes, n);
+    if (conn->tensors) taken = ks_tensors_feed(conn->tensors, bytes, n);
     conn->received -= n - taken;
     ks_request_check(conn);
     return taken;
@@ -313,6 +348,7 @@ size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n
 bool ks_request_end(ks_http *http, ks_conn *conn)
 {
     if (conn->fault == KS_OK && conn->infer && !ks_infer_end(conn->infer)) return false;
+    if (conn->fault == KS_OK && conn->tensors && !ks_tensors_end(conn->tensors)) return false;
     ks_conn_enter(conn, KS_AT_WAIT);
     conn->since_ns = http->now_ns;
     return true;
@@ -322,7 +358,20 @@ bool ks_request_end(ks_http *http, ks_conn *conn)
 
 bool ks_request_done(const ks_conn *conn)
 {
+    if (conn->fault == KS_OK && conn->tensors) return ks_tensors_done(conn->tensors);
     return conn->fault != KS_OK || conn->infer == NULL || ks_infer_done(conn->infer);
+}
+
+bool ks_request_waits(const ks_conn *conn)
+{
+    if (conn->tensors) return ks_tensors_waits(conn->tensors);
+    return conn->infer && ks_infer_waits(conn->infer);
+}
+
+void ks_request_abort(ks_conn *conn, ks_status status, const char *sentence)
+{
+    if (conn->infer) ks_infer_abort(conn->infer, status, sentence);
+    if (conn->tensors) ks_tensors_abort(conn->tensors, status, sentence);
 }
 
 /* A text that was written to be the response's body. KS_MEMORY. */
@@ -400,6 +449,22 @@ static ks_status make_compat(ks_http *http, ks_conn *conn, ks_response *response
     return KS_OK;
 }
 
+static ks_status make_tensors(ks_conn *conn, ks_response *response)
+{
+    ks_tensor_answer answer;
+    ks_status status = ks_tensors_respond(conn->tensors, &answer, &conn->error);
+    if (status != KS_OK) return status;
+    if (answer.text.length > 0) status = take_text(response, &answer.text, &conn->error);
+    ks_text_fini(&answer.text);
+    response->source.download = answer.download;
+    if (answer.length > 0) response->length = answer.length;
+    if (status == KS_OK)
+        ks_response_tensors(response, &answer);
+    else
+        ks_source_end(&response->source);
+    return status;
+}
+
 static void send_response(ks_http *http, ks_conn *conn, ks_response *response)
 {
     ks_fields_add(&response->fields, "X-Request-Id", conn->identity.request_id);
@@ -439,7 +504,7 @@ static void respond_inference(ks_http *http, ks_conn *conn)
         respond_fault(http, conn);
         return;
     }
-    response.infer = conn->infer;
+    response.source.infer = conn->infer;
     response.body = encoded.body;
     ks_response_infer(&response, &encoded, timing);
     send_response(http, conn, &response);
@@ -454,7 +519,9 @@ bool ks_request_respond(ks_http *http, ks_conn *conn)
     }
     ks_response response = {.code = 0};
     if (conn->fault == KS_OK)
-        conn->fault = conn->compat ? make_compat(http, conn, &response) : make_page(http, conn, &response);
+        conn->fault = conn->tensors  ? make_tensors(conn, &response)
+                      : conn->compat ? make_compat(http, conn, &response)
+                                     : make_page(http, conn, &response);
     if (conn->fault == KS_OK)
         send_response(http, conn, &response);
     else
@@ -489,6 +556,7 @@ void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered)
     count(http, conn, delivered);
     if (conn->received + conn->response_bytes <= small_bytes) http->small_ns = http->now_ns;
     ks_infer_leave(&conn->infer);
+    ks_tensors_leave(&conn->tensors);
     ks_control_fini(&conn->control);
     ks_compat_fini(&conn->compat);
     ks_conn_enter(conn, KS_AT_IDLE);

@@ -44,9 +44,28 @@ void ks_response_infer(ks_response *response, const ks_response_body *encoded, c
         ks_fields_add(fields, "Kernserve-Shape", encoded->shape);
         ks_fields_add(fields, "Kernserve-Datatype", encoded->datatype);
     }
+    if (encoded->tensor) ks_fields_add(fields, "Kernserve-Tensor", encoded->tensor);
     if (encoded->content_encoding) ks_fields_add(fields, "Content-Encoding", encoded->content_encoding);
     if (encoded->warning) ks_fields_add(fields, "Kernserve-Warning", encoded->warning);
     if (timing[0]) ks_fields_add(fields, "Server-Timing", timing);
+}
+
+static void add_given(ks_fields *fields, const char *name, const char *value)
+{
+    if (value) ks_fields_add(fields, name, value);
+}
+
+void ks_response_tensors(ks_response *response, const ks_tensor_answer *answer)
+{
+    ks_fields *fields = &response->fields;
+    response->code = answer->code;
+    add_given(fields, "Content-Type", answer->content_type);
+    add_given(fields, "Location", answer->location);
+    add_given(fields, "ETag", answer->etag);
+    add_given(fields, "Kernserve-Generation", answer->generation);
+    add_given(fields, "Kernserve-Shape", answer->shape);
+    add_given(fields, "Kernserve-Datatype", answer->datatype);
+    if (answer->varies) ks_fields_add(fields, "Vary", "Accept");
 }
 
 bool ks_response_fault(ks_response *response, ks_status status, const char *sentence, const char *allow)
@@ -72,8 +91,7 @@ void ks_response_fini(ks_response *response)
 {
     free(response->owned);
     response->owned = NULL;
-    if (response->infer) ks_infer_sent(response->infer);
-    response->infer = NULL;
+    ks_source_end(&response->source);
 }
 
 enum { HEAD_SPARE = 128 }; /* for what follows the fields */
@@ -87,12 +105,17 @@ static const char *phrase_of(int code)
         int code;
         const char *phrase;
     } phrases[] = {{200, "OK"},
+                   {201, "Created"},
+                   {204, "No Content"},
+                   {304, "Not Modified"},
                    {400, "Bad Request"},
                    {401, "Unauthorized"},
                    {403, "Forbidden"},
                    {404, "Not Found"},
                    {405, "Method Not Allowed"},
                    {408, "Request Timeout"},
+                   {410, "Gone"},
+                   {412, "Precondition Failed"},
                    {413, "Content Too Large"},
                    {414, "URI Too Long"},
                    {415, "Unsupported Media Type"},
@@ -104,7 +127,8 @@ static const char *phrase_of(int code)
                    {501, "Not Implemented"},
                    {503, "Service Unavailable"},
                    {504, "Gateway Timeout"},
-                   {505, "HTTP Version Not Supported"}};
+                   {505, "HTTP Version Not Supported"},
+                   {507, "Insufficient Storage"}};
     for (size_t i = 0; i < sizeof phrases / sizeof phrases[0]; i++)
         if (phrases[i].code == code) return phrases[i].phrase;
     return "Unknown";
@@ -157,10 +181,33 @@ size_t ks_response_head(const ks_response *response, ks_date *date, char out[KS_
         at = PUT(put(at, value, value_length), "\r\n");
     }
     if (response->last) at = PUT(at, "Connection: close\r\n");
+    if (response->code == 204 || response->code == 304) return (size_t)(PUT(at, "\r\n") - out); /* RFC 9110 8.6 */
     at = PUT(at, "Content-Length: ");
     at = put_text(at, ks_response_number(number, (int64_t)response->length));
     at = PUT(at, "\r\n\r\n");
     return (size_t)(at - out);
+}
+
+/* --- bytes -------------------------------------------------------------------------------------------------------- */
+
+int64_t ks_source_view(const ks_response_source *source, uint64_t at, const char **bytes)
+{
+    return source->infer ? ks_infer_view(source->infer, at, bytes) : ks_download_view(source->download, at, bytes);
+}
+
+void ks_source_used(const ks_response_source *source, uint64_t at, size_t n)
+{
+    if (source->infer)
+        ks_infer_used(source->infer, at, n);
+    else
+        ks_download_used(source->download, at, n);
+}
+
+void ks_source_end(ks_response_source *source)
+{
+    if (source->infer) ks_infer_sent(source->infer);
+    source->infer = NULL;
+    ks_transfer_leave(&source->download);
 }
 
 /* --- books -------------------------------------------------------------------------------------------------------- */

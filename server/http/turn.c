@@ -162,8 +162,8 @@ void ks_http_fail(ks_http *http, ks_status status)
     http->refusing = status;
     for (int i = 0; i < http->conns.active_count; i++) {
         ks_conn *conn = http->conns.active[i];
-        if (conn->infer && (conn->state == KS_AT_BODY || conn->state == KS_AT_WAIT))
-            ks_infer_abort(conn->infer, status, ks_response_sentence(status));
+        if (conn->state == KS_AT_BODY || conn->state == KS_AT_WAIT)
+            ks_request_abort(conn, status, ks_response_sentence(status));
         ks_library_resume(conn);
     }
     ks_plain_fail(http);

@@ -69,6 +69,7 @@ static void give_memory(ks_large_request *request)
 {
     ks_large_requests *requests = request->requests;
     ks_engine *engine = requests->engine;
+    if (request->transfers) return; /* the content's */
     if (ks_large_has_buffer(request)) {
         ks_counter_add(KS_COUNTER(engine, stream_bytes), -(uint64_t)(request->in_bytes + request->out_bytes));
         if (!engine->lost) requests->large->buffer_fini(engine->device, &request->device_buffer);
@@ -107,6 +108,7 @@ static void unlink_request(ks_large_request *request)
 
 static void release_plans(ks_large_request *request)
 {
+    if (!request->plan) return;
     ks_engine_plan_release(request->requests->engine, &request->plan);
     if (request->whole) ks_engine_plan_release(request->requests->engine, &request->whole);
 }
@@ -180,6 +182,39 @@ ks_status ks_large_begin(ks_large_requests *requests, ks_large_request *request,
     return KS_OK;
 }
 
+/* --- transfers ----------------------------------------------------------------------------------------------------- */
+
+void ks_large_turn_to(ks_large_request *request, const ks_slot *memory)
+{
+    request->device_buffer = *memory;
+}
+
+void ks_large_begin_transfer(ks_large_requests *requests, ks_large_request *request, const ks_slot *memory,
+                             size_t out_bytes, ks_error *fault)
+{
+    assert(request->state == KS_LARGE_SHUT && !request->happened);
+    memset(request, 0, offsetof(ks_large_request, head));
+    request->requests = requests;
+    request->fault = fault;
+    request->filling = -1;
+    request->transfers = true;
+    request->out_bytes = out_bytes;
+    request->state = KS_LARGE_OPEN;
+    ks_large_turn_to(request, memory);
+    requests->transfers++;
+    link_request(request);
+    requests->paused[KS_PAUSE_NONE]++;
+}
+
+bool ks_large_settled(ks_large_request *request)
+{
+    if (request->under_way == 0) return true;
+    ks_large_pause_at(request, KS_PAUSE_COPIES);
+    return false;
+}
+
+/* --- the sides ----------------------------------------------------------------------------------------------------- */
+
 ks_status ks_large_write(ks_large_request *request, size_t offset, const char *bytes, size_t n, size_t *taken)
 {
     *taken = 0;
@@ -228,7 +263,10 @@ static void shut(ks_large_request *request)
     requests->paused[request->pause]--;
     if (request->state == KS_LARGE_WAITS) leave_queue(request);
     if (request->state == KS_LARGE_LEAVES) requests->leaving--;
-    if (ks_large_has_buffer(request) || request->slot) requests->open--;
+    if (request->transfers)
+        requests->transfers--;
+    else if (ks_large_has_buffer(request) || request->slot)
+        requests->open--;
     give_memory(request);
     release_plans(request);
     request->state = KS_LARGE_SHUT;
@@ -319,6 +357,8 @@ static bool can_go_on(ks_large_request *request)
     case KS_PAUSE_ROOM:
     case KS_PAUSE_DATA:
         return ks_ring_serves(request);
+    case KS_PAUSE_COPIES:
+        return request->under_way == 0;
     case KS_PAUSE_QUEUE:
         return true;
     case KS_PAUSE_NONE:
@@ -366,7 +406,8 @@ ks_large_request *ks_large_requests_turn(ks_large_requests *requests, int64_t no
 
 int64_t ks_large_requests_wait_ns(const ks_large_requests *requests)
 {
-    const bool copies = requests->paused[KS_PAUSE_ROOM] || requests->paused[KS_PAUSE_DATA];
+    const int *const paused = requests->paused;
+    const bool copies = paused[KS_PAUSE_ROOM] || paused[KS_PAUSE_DATA] || paused[KS_PAUSE_COPIES];
     if (requests->events || (copies && requests->under_way > 0)) return 0;
     return any_paused(requests) || requests->waiting > 0 || requests->leaving > 0 ? look_ns : INT64_MAX;
 }

@@ -32,6 +32,7 @@ typedef enum ks_large_pause {
     KS_PAUSE_ROOM,
     KS_PAUSE_DATA,
     KS_PAUSE_QUEUE,
+    KS_PAUSE_COPIES, /* of a transfer, until all that it has written is there */
     KS_PAUSES
 } ks_large_pause;
 
@@ -44,6 +45,7 @@ typedef struct ks_large_request {
     int64_t deadline_ns; /* for its memory */
     struct ks_large_request *next, *previous, *event_next;
     bool happened;
+    bool transfers; /* to or from memory that stays, and no work is done */
     /* memory: */
     size_t in_bytes, out_bytes;
     ks_slot device_buffer; /* the backend's own */
@@ -76,6 +78,14 @@ bool ks_large_requests_takes(const ks_large_requests *requests, size_t in_bytes,
  * more than the deadline allows; KS_WORK, KS_BUDGET: such a request never fits; KS_MEMORY. */
 ks_status ks_large_begin(ks_large_requests *requests, ks_large_request *request, const ks_spec *spec,
                          int64_t deadline_ns, ks_error *fault);
+/* A transfer: OPEN at once, and device buffer is the memory of a content that is resident, which outlives it. What is written goes
+ * there, or, out_bytes > 0, so many bytes are read from there. Beside streaming requests it takes no more than a share of the ring. */
+void ks_large_begin_transfer(ks_large_requests *requests, ks_large_request *request, const ks_slot *memory,
+                             size_t out_bytes, ks_error *fault);
+/* Behind ks_large_finish: what is written from now on goes to this memory. */
+void ks_large_turn_to(ks_large_request *request, const ks_slot *memory);
+/* Behind ks_large_finish: all that was written is there; false: paused until it is. */
+bool ks_large_settled(ks_large_request *request);
 /* Bytes of the in side; *taken < n: paused. */
 ks_status ks_large_write(ks_large_request *request, size_t offset, const char *bytes, size_t n, size_t *taken);
 ks_status ks_large_finish(ks_large_request *request); /* the in side is complete */

@@ -8,6 +8,7 @@
 
 enum {
     KS_RING_BUFFERS = 6,
+    KS_RING_TRANSFERS_MAX = 4,     /* that transfers hold while other requests stream */
     KS_RING_BUFFER_BYTES = 2 << 20 /* some 40 us on the link, 400 us of a socket, three or four calls of the driver */
 };
 
@@ -36,8 +37,8 @@ struct ks_large_requests {
     size_t largest; /* side of the largest slot class */
     int64_t now_ns;
     ks_large_request *first, *last; /* all that are not shut, in order of arrival */
-    int waiting, open;
-    size_t waiting_bytes; /* that waiting requests want */
+    int waiting, open, transfers;   /* open: but for transfers */
+    size_t waiting_bytes;           /* that waiting requests want */
     ks_memory_rate rate;
     int paused[KS_PAUSES], leaving, under_way;
     ks_large_request *events;
@@ -46,7 +47,7 @@ struct ks_large_requests {
 
 static inline bool ks_large_has_buffer(const ks_large_request *request)
 {
-    return request->device_buffer.memory != NULL;
+    return request->device_buffer.memory != NULL || request->transfers;
 }
 
 /* The next turn names it. */

@@ -57,7 +57,7 @@ static ks_status send_ring_buffer(ks_large_requests *requests, ks_ring_buffer *o
         free_ring_buffer(of);
         return ks_large_fail(owner, &error, status);
     }
-    ks_large_came(owner, of->offset, of->bytes);
+    if (!owner->transfers) ks_large_came(owner, of->offset, of->bytes);
     go(requests, of, KS_RING_BUFFER_GOING);
     return KS_OK;
 }
@@ -104,18 +104,31 @@ static bool may_lose(const ks_large_requests *requests, const ks_ring_buffer *of
     return of->state == KS_RING_BUFFER_FILLING ? of->bytes > 0 : of->read || of->offset > of->owner->reading;
 }
 
+static int held_by_transfers(const ks_large_requests *requests)
+{
+    int held = 0;
+    for (int i = 0; i < KS_RING_BUFFERS; i++) {
+        const ks_ring_buffer *one = &requests->ring_buffers[i];
+        held += one->state != KS_RING_BUFFER_FREE && one->owner->transfers;
+    }
+    return held;
+}
+
 /* A free ring buffer. NULL: none yet. must: then the one that was least recently touched is taken from its owner. */
 static ks_ring_buffer *take_ring_buffer(ks_large_requests *requests, ks_large_request *taker, bool must)
 {
     ks_ring_buffer *oldest = NULL;
     bool soon = false;
+    const bool shares = taker->transfers && requests->open > 0 && held_by_transfers(requests) >= KS_RING_TRANSFERS_MAX;
     for (int i = 0; i < KS_RING_BUFFERS; i++) {
         ks_ring_buffer *one = &requests->ring_buffers[i];
+        if (one->state == KS_RING_BUFFER_FREE && shares) continue;
         if (one->state == KS_RING_BUFFER_FREE) {
             one->owner = taker;
             one->touched_ns = requests->now_ns;
             return one;
         }
+        if (shares && !one->owner->transfers) continue;
         soon |= one->state == KS_RING_BUFFER_GOING;
         if (one->owner != taker && may_lose(requests, one) && (!oldest || one->touched_ns < oldest->touched_ns))
             oldest = one;

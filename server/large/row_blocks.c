@@ -10,7 +10,8 @@ static const size_t block_bytes = 2 << 20; /* in + out of a block, at least: oth
 static int64_t rows_of(const ks_spec *spec, int *dim)
 {
     const ks_tensor *x = &spec->in[0];
-    if (!spec->op->rows || spec->outputs != 1 || x->offset + x->size_bytes != ks_spec_in_bytes(spec)) return 0;
+    if (!spec->op->rows || spec->outputs != 1 || x->fixed || x->offset + x->size_bytes != ks_spec_in_bytes(spec))
+        return 0;
     const ks_rows rows = spec->op->rows(spec);
     if ((rows.cut & spec->given) != 1 || !(rows.out & 1)) return 0;
     for (int i = 0; i < rows.dims; i++) {
@@ -104,11 +105,12 @@ static const ks_spec *spec_of(const ks_large_request *request)
     return request->whole ? &request->whole->spec : &request->plan->spec;
 }
 
-/* Inputs come in any order, each from its start. */
+/* Inputs come in any order, each from its start; fixed ones are there. */
 void ks_large_came(ks_large_request *request, size_t offset, size_t bytes)
 {
     const ks_spec *spec = spec_of(request);
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+        if (spec->in[i].fixed) continue;
         const size_t begin = spec->in[i].offset, end = begin + spec->in[i].size_bytes;
         const size_t from = offset > begin ? offset : begin, to = offset + bytes < end ? offset + bytes : end;
         if (from < to) request->came[i] += to - from;
@@ -120,8 +122,8 @@ static bool is_there(const ks_large_request *request, size_t rows_end)
 {
     const ks_spec *spec = spec_of(request);
     for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i))
-        if (request->came[i] < spec->in[i].size_bytes) return false;
-    return request->came[0] >= rows_end;
+        if (!spec->in[i].fixed && request->came[i] < spec->in[i].size_bytes) return false;
+    return spec->in[0].fixed || request->came[0] >= rows_end;
 }
 
 static void place_tensors(ks_large_request *request, size_t in, size_t out)

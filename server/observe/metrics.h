@@ -41,7 +41,8 @@ ks_outcome ks_outcome_of(ks_status status);
     X(model_config)                                                                                                    \
     X(model_ready)                                                                                                     \
     X(model_stats)                                                                                                     \
-    X(model_plan) X(metrics) X(status) X(index) X(repository) X(logging) X(trace) X(plans) X(shared_memory) X(other)
+    X(model_plan) X(metrics) X(status) X(index) X(repository) X(logging) X(trace) X(plans) X(shared_memory)        \
+    X(tensors) X(other)
 typedef enum ks_handler {
 #define X(name) KS_HANDLER_##name,
     KS_HANDLER_TABLE(X)
@@ -49,7 +50,15 @@ typedef enum ks_handler {
         KS_HANDLERS
 } ks_handler;
 
-typedef enum ks_method { KS_METHOD_GET, KS_METHOD_POST, KS_METHOD_HEAD, KS_METHOD_OTHER, KS_METHODS } ks_method;
+typedef enum ks_method {
+    KS_METHOD_GET,
+    KS_METHOD_POST,
+    KS_METHOD_HEAD,
+    KS_METHOD_PUT,
+    KS_METHOD_DELETE,
+    KS_METHOD_OTHER,
+    KS_METHODS
+} ks_method;
 
 /* A shard's counters and gauges: the cells of the rows SHARD, SHARD_BY and CELL of metrics.def. */
 typedef enum ks_count {

@@ -11,7 +11,7 @@
 /* One writer: its own thread adds by load and store, without a locked instruction. Anyone may read. */
 typedef _Atomic uint64_t ks_cell;
 
-enum { KS_CODES = 21 };
+enum { KS_CODES = 27 };
 
 /* Buckets are not cumulative here; the last one is +Inf. */
 typedef struct ks_histogram {

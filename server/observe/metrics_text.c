@@ -103,7 +103,7 @@ static void write_state(page *p)
 
 static void write_http_requests(page *p)
 {
-    static const char *const methods[KS_METHODS] = {"GET", "POST", "HEAD", "other"};
+    static const char *const methods[KS_METHODS] = {"GET", "POST", "HEAD", "PUT", "DELETE", "other"};
     ks_sheet *sheet = &p->sheet;
     for (int h = 0; h < KS_HANDLERS; h++)
         for (int m = 0; m < KS_METHODS; m++)

@@ -48,6 +48,20 @@ static const char *slot_kind(const ks_infer *infer)
     return infer->job.slot->size_class < 0 ? "unpinned memory" : "slot";
 }
 
+/* What it has named, in the place of data and for outputs. */
+static void log_tensors(const ks_infer *infer)
+{
+    const ks_infer_request *request = ks_codec_request(infer->codec);
+    for (unsigned left = request->resident | (unsigned)request->stored << KS_WINDOW_OUT; left; left &= left - 1) {
+        const int which = __builtin_ctz(left);
+        KS_LOG(KS_LOG_INFO, "request step", KS_TEXT("request_id", infer->identity->request_id),
+               KS_TEXT("step", "tensor"),
+               KS_TEXT("of", which < KS_WINDOW_OUT ? request->spec.op->inputs[which].name
+                                                   : ks_output_name(which - KS_WINDOW_OUT)),
+               KS_TEXT("tensor", request->tensor[which]));
+    }
+}
+
 void ks_infer_log_steps(const ks_infer *infer)
 {
     const char *const id = infer->identity->request_id;
@@ -56,6 +70,7 @@ void ks_infer_log_steps(const ks_infer *infer)
     KS_LOG(KS_LOG_INFO, "request step", KS_TEXT("request_id", id), KS_TEXT("step", "format"),
            KS_TEXT("model", infer->model->name), KS_TEXT("format", ks_format_label_name(infer->encoding)),
            KS_TEXT("compressed", infer->compressed ? "yes" : "no"), KS_INT("decode_us", infer->times.decode_ns / 1000));
+    log_tensors(infer);
     KS_LOG(KS_LOG_INFO, "request step", KS_TEXT("request_id", id), KS_TEXT("step", "slot"),
            KS_TEXT("memory", slot_kind(infer)), KS_INT("in_bytes", slot ? slot->in_cap : 0),
            KS_INT("out_bytes", slot ? slot->out_cap : 0));
@@ -175,6 +190,8 @@ static ks_status begin_encode(ks_infer *infer)
     if (infer->job.status != KS_OK) return infer->job.status;
     const ks_status wrote = ks_codec_request(infer->codec)->windows ? ks_infer_write_windows(infer) : KS_OK;
     if (wrote != KS_OK) return wrote;
+    const ks_status published = ks_codec_request(infer->codec)->stored ? ks_infer_publish_outputs(infer) : KS_OK;
+    if (published != KS_OK) return published;
     const uint64_t bound = ks_codec_encode_bound(infer->codec);
     if (bound > 0 && !ks_budget_take(infer->infers->budget, bound))
         return ks_fail(&infer->fault, KS_BUDGET, "no memory for an answer of up to %llu bytes",

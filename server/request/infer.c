@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "request/infer_parts.h"
+#include "request/transfer_parts.h"
 
 enum { UNTIMED_BYTES = 4096 };
 
@@ -42,6 +43,11 @@ ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_
         ks_infers_close(&infers);
         return ks_fail(error, KS_MEMORY, "no memory for %d request records", count);
     }
+    infers->reader = options->store ? ks_reader_open(options->store) : NULL;
+    if (options->store && infers->reader == NULL) {
+        ks_infers_close(&infers);
+        return ks_fail(error, KS_MEMORY, "no memory for a table of resident tensors");
+    }
     const ks_status status = ks_large_requests_open(options->engine, &infers->large_requests, error);
     if (status != KS_OK) {
         ks_infers_close(&infers);
@@ -54,6 +60,8 @@ ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_
     infers->spans = options->spans;
     infers->budget = options->budget;
     infers->regions = options->regions;
+    infers->store = options->store;
+    infers->asked_tenant = (ks_tenant){.name = "", .is_operator = true};
     infers->state = options->state;
     infers->count = count;
     ks_slot_queue_init(&infers->slot_queue, options->engine, config->slot_wait);
@@ -82,6 +90,8 @@ void ks_infers_close(ks_infers **infers)
 {
     if (*infers == NULL) return;
     ks_large_requests_close(&(*infers)->large_requests);
+    ks_transfers_close(*infers);
+    if ((*infers)->reader) ks_reader_close(&(*infers)->reader);
     free((*infers)->records);
     free((*infers)->codecs);
     ks_head_cache_close(&(*infers)->head_cache);
@@ -107,10 +117,12 @@ int ks_infers_held(const ks_infers *infers)
 ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, ks_plan *out, const char **path,
                          ks_error *error)
 {
-    const ks_codec_head head = {.model = model, .query = query, .content_length = -1};
-    ks_status status = ks_codec_begin(infers->asked, &head, &infers->limits, NULL, NULL, error);
+    const ks_codec_head head = {
+        .model = model, .query = query, .content_length = -1, .tensor = infers->reader ? ks_infers_hold_asked : NULL};
+    ks_status status = ks_codec_begin(infers->asked, &head, &infers->limits, NULL, infers, error);
     if (status == KS_OK) status = ks_engine_look(infers->engine, &ks_codec_request(infers->asked)->spec, out, error);
     ks_codec_fini(infers->asked);
+    ks_infers_drop_asked(infers);
     if (status == KS_OK) *path = ks_engine_path(infers->engine, out);
     return status;
 }
@@ -143,6 +155,8 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, const ks_
     infer->codec_open = true;
     ks_codec_head codec_head = *head;
     codec_head.window = infers->regions ? ks_infer_hold_window : NULL;
+    codec_head.tensor = infers->reader ? ks_infer_hold_tensor : NULL;
+    if (infers->reader) ks_infer_set_tenant(infer, source->tenant);
     ks_infer_set_fault(
         infer, ks_codec_begin(infer->codec, &codec_head, &infers->limits, ks_infer_place, infer, &infer->fault));
     if (infer->fault.status == KS_OK && infer->compressed)
@@ -287,6 +301,7 @@ static ks_status submit(ks_infer *infer)
     ks_status status =
         ks_infer_place(infer, in_bytes, ks_infer_request_out_bytes(request), keep, &sides, &infer->fault);
     if (status == KS_OK && request->windows) status = ks_infer_take_windows(infer);
+    if (status == KS_OK && request->stored) status = ks_infer_reserve_outputs(infer);
     if (status == KS_OK) status = ks_engine_plan(infers->engine, &request->spec, &job->plan, &infer->fault);
     if (status == KS_OK) ks_infer_enter(infer, KS_INFER_WORK);
     if (status == KS_OK) status = submit_job(infer);
@@ -419,16 +434,23 @@ void ks_infers_look(ks_infers *infers, int64_t now_ns)
     ks_slot_queue_look(&infers->slot_queue, now_ns);
 }
 
+/* What its large request has waited for is there, or it has met a fault. Returns the client, or NULL. */
+static void *go_on(ks_large_request *large)
+{
+    ks_infer *infer = (ks_infer *)((char *)large - offsetof(ks_infer, large));
+    void *client = infer->client;
+    ks_infer_set_fault(infer, infer->fault.status != KS_OK ? infer->fault.status : large->status);
+    run_block(infer);
+    release(infer);
+    return client;
+}
+
 void *ks_infers_woken(ks_infers *infers)
 {
     while (infers->events) {
         ks_large_request *large = infers->events;
-        ks_infer *infer = (ks_infer *)((char *)large - offsetof(ks_infer, large));
-        void *client = infer->client;
         infers->events = large->event_next;
-        ks_infer_set_fault(infer, infer->fault.status != KS_OK ? infer->fault.status : large->status);
-        run_block(infer);
-        release(infer);
+        void *client = large->transfers ? ks_transfer_woken(large) : go_on(large);
         if (client) return client;
     }
     const ks_slot_wait *wait = ks_slot_queue_next(&infers->slot_queue);

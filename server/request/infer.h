@@ -20,6 +20,7 @@
 #include "engine/regions.h"
 #include "observe/metrics.h"
 #include "observe/otlp/spans.h"
+#include "resident/store.h"
 
 typedef struct ks_infer ks_infer;
 typedef struct ks_infers ks_infers;
@@ -34,6 +35,7 @@ typedef struct ks_request_options {
     ks_shard_metrics *metrics; /* this thread is their writer */
     ks_budget *budget;
     ks_regions *regions;      /* NULL: client shared memory is off */
+    ks_store *store;          /* NULL: no tensors stay */
     ks_span_ring *spans;      /* this thread is their writer; NULL: none are exported */
     const _Atomic int *state; /* ks_state of the daemon, which any thread may change */
     double work_max;          /* of the device, where --max-work is automatic */
@@ -51,6 +53,7 @@ void ks_infers_run(ks_infers *infers);
 typedef struct ks_infer_source {
     ks_body_encoding encoding;
     const ks_identity *identity; /* the caller's, until ks_infer_leave */
+    const ks_tenant *tenant;     /* whose resident tensors it names, copied; NULL: an operator's */
     int64_t first_ns;            /* when the request's first byte was read */
     int64_t now_ns;              /* the clock, a moment ago */
     void *client;                /* what ks_infer_collected gives back */

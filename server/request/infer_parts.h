@@ -1,4 +1,4 @@
-/* What infer.c (a request's life), memory.c (where its tensors lie) and finish.c (its response and its record) share. Nothing
+/* What infer.c (a request's life), memory.c (where its tensors lie), resident.c (tensors that stay) and finish.c (its response and its record) share. Nothing
  * outside of these includes it. infer.c calls the other two, finish.c calls memory.c; neither of the two calls infer.c. */
 #ifndef KS_INFER_PARTS_H
 #define KS_INFER_PARTS_H
@@ -38,7 +38,12 @@ struct ks_infer {
     bool in_engine;                /* from submit to ks_infer_collected */
     bool codec_open;               /* codec wants its fini */
     ks_window windows[KS_WINDOWS]; /* of shared memory, held */
-    ks_error fault;                /* the first one; job and large request have its address */
+    ks_tenant tenant;
+    char tenant_name[KS_TENANT_NAME_MAX + 1];
+    unsigned holds;                     /* bit i: held[i] is something */
+    ks_content *held[KS_INPUTS_MAX];    /* resident tensors that are its inputs */
+    ks_content *stored[KS_OUTPUTS_MAX]; /* memory of those that its outputs become; NULL: not yet, or published */
+    ks_error fault;                     /* the first one; job and large request have its address */
     const ks_model *model;
     ks_inflate *inflate;
     ks_format_label encoding;
@@ -65,10 +70,13 @@ struct ks_infers {
     struct ks_shard_timeline *timeline; /* NULL: none is kept */
     ks_span_ring *spans;                /* NULL: none are exported */
     ks_budget *budget;
-    ks_regions *regions;      /* NULL: client shared memory is off */
+    ks_regions *regions; /* NULL: client shared memory is off */
+    ks_store *store;     /* NULL: no tensors stay, and there is no reader */
+    ks_reader *reader;
     const _Atomic int *state; /* ks_state */
     ks_large_requests *large_requests;
     ks_large_request *events; /* of the last turn */
+    struct ks_transfer *transfers;
     ks_slot_queue slot_queue;
     ks_head_cache *head_cache;
     ks_codec_limits limits;
@@ -79,6 +87,8 @@ struct ks_infers {
     ks_infer *records;
     unsigned char *codecs; /* of every record, and one more, for plans that are asked for */
     ks_codec *asked;
+    ks_tenant asked_tenant;
+    ks_content *asked_held[KS_INPUTS_MAX];
 };
 
 static inline void ks_infers_allow_some(ks_infers *infers)
@@ -107,6 +117,18 @@ static inline int64_t ks_infer_deadline(const ks_infer *infer)
     return ks_times_deadline(&infer->times, ks_codec_request(infer->codec)->timeout_us,
                              infer->infers->config->request_timeout);
 }
+
+/* resident.c */
+
+void ks_infer_set_tenant(ks_infer *infer, const ks_tenant *tenant);
+ks_codec_tensor_fn ks_infer_hold_tensor, ks_infers_hold_asked;
+void ks_infers_drop_asked(ks_infers *infers);
+/* Memory for each output that becomes a resident tensor, where the launch puts it. Behind ks_infer_take_windows. KS_NAME,
+ * KS_READ_ONLY, KS_QUOTA, KS_RESIDENT_FULL, KS_MEMORY. */
+ks_status ks_infer_reserve_outputs(ks_infer *infer);
+/* The job is done: they have their names. KS_READ_ONLY, KS_QUOTA. */
+ks_status ks_infer_publish_outputs(ks_infer *infer);
+void ks_infer_drop_tensors(ks_infer *infer);
 
 /* memory.c */
 

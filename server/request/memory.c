@@ -108,7 +108,7 @@ ks_status ks_infer_take_windows(ks_infer *infer)
         if (status != KS_OK) return status;
     }
     for (int i = 0; i < request->spec.outputs; i++)
-        if (ks_in(request->device_copies, KS_WINDOW_OUT + i))
+        if (ks_in(request->device_copies, KS_WINDOW_OUT + i) && !ks_in(request->stored, i))
             slot->out_window[i] = ks_window_device(&infer->windows[KS_WINDOW_OUT + i]);
     slot->windows |= request->device_copies != 0;
     return KS_OK;
@@ -160,6 +160,7 @@ bool ks_infer_release_memory(ks_infer *infer)
     }
     if (infer->job.plan) ks_engine_plan_release(infers->engine, &infer->job.plan);
     drop_windows(infer);
+    ks_infer_drop_tensors(infer);
     if (infer->job.slot) give_slot(infers, &infer->job.slot);
     return true;
 }

@@ -1,4 +1,90 @@
+/* Resident tensors: what a client asks for, as one step.
+ *
+ * Owns      the store, its lock and its counts.
+ * Interface store.h
+ * Threads   any; one lock. A change checks everything and takes what it may lack before it touches anything.
+ * Limits    KS_TENSORS_MAX names; bytes: room.c. */
 #include "resident/store.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "resident/parts.h"
+
+/* --- open and close ------------------------------------------------------------------------------------------------------ */
+
+static ks_status add_lost(ks_store *store, int slot, const ks_recorded *recorded, ks_error *error)
+{
+    ks_owner *owner = ks_owner_make(store, recorded->tenant);
+    const size_t length = strlen(recorded->name);
+    ks_tensor_name *name =
+        owner && !ks_name_find(owner, recorded->name, length) ? ks_name_new(recorded->name, length) : NULL;
+    if (!name) return ks_fail(error, KS_MEMORY, "no memory for the names of lost tensors");
+    ks_name_link(store, owner, name);
+    name->slot = slot;
+    ks_name_lose(store, name, store->options.ttl_s);
+    return KS_OK;
+}
+
+/* What a process before this one had stored. */
+static ks_status read_record(ks_store *store, ks_error *error)
+{
+    if (store->options.record_fd < 0) return KS_OK;
+    ks_status status = ks_name_record_open(store->options.record_fd, &store->record, error);
+    ks_recorded recorded;
+    for (int slot = 0; status == KS_OK && slot < ks_name_record_slots(store->record); slot++)
+        if (ks_name_record_read(store->record, slot, &recorded)) status = add_lost(store, slot, &recorded, error);
+    return status;
+}
+
+ks_status ks_store_open(const ks_store_options *options, ks_store **out, ks_error *error)
+{
+    ks_store *store = calloc(1, sizeof *store);
+    if (!store) return ks_fail(error, KS_MEMORY, "no memory for the store of tensors");
+    store->options = *options;
+    if (!store->options.now_ns) store->options.now_ns = ks_now_ns;
+    pthread_mutex_init(&store->lock, NULL);
+    store->common = calloc(1, sizeof *store->common);
+    ks_status status = store->common ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for the store of tensors");
+    if (status == KS_OK)
+        status = options->backend->resident->reserve(options->device, options->limit_bytes, &store->limit_bytes, error);
+    if (status == KS_OK) status = read_record(store, error);
+    if (status == KS_OK)
+        *out = store;
+    else
+        ks_store_close(&store);
+    return status;
+}
+
+/* In memory of the process: the supervisor's record of names stays as it is. */
+static void close_owner(ks_store *store, ks_owner *owner)
+{
+    for (ks_tensor_name *name; (name = ks_name_behind(owner, "", "")) != NULL;) {
+        name->slot = -1;
+        ks_name_remove(store, &name);
+    }
+}
+
+void ks_store_close(ks_store **closed)
+{
+    ks_store *store = *closed;
+    *closed = NULL;
+    if (!store) return;
+    if (store->common) close_owner(store, store->common);
+    for (ks_owner *owner = store->owners; owner; owner = owner->next) close_owner(store, owner);
+    ks_owner_sweep(store);
+    free(store->common);
+    ks_name_record_close(&store->record);
+    pthread_mutex_destroy(&store->lock);
+    free(store);
+}
+
+uint64_t ks_store_generation(const ks_store *store)
+{
+    return store->options.generation;
+}
 
 /* [A-Za-z0-9_.-], 1 to 128 bytes, neither . nor - in front. */
 ks_status ks_tensor_name_check(const char *name, size_t length, ks_error *error)
@@ -12,4 +98,258 @@ ks_status ks_tensor_name_check(const char *name, size_t length, ks_error *error)
     if (good) return KS_OK;
     return ks_fail(error, KS_NAME, "a tensor's name has 1 to %d bytes of [A-Za-z0-9_.-], neither . nor - in front",
                    KS_TENSOR_NAME_MAX);
+}
+
+/* --- conditions; the lock is held ------------------------------------------------------------------------------------------ */
+
+static ks_status check_match(const ks_tensor_name *found, const char *text, const char *if_match, ks_error *error)
+{
+    if (!if_match) return KS_OK;
+    if (!found || !found->record)
+        return ks_fail(error, KS_PRECONDITION, "there is no tensor '%s', which If-Match asks for", text);
+    const char *etag = found->record->content.etag;
+    if (strcmp(if_match, "*") == 0 || strcmp(if_match, etag) == 0) return KS_OK;
+    return ks_fail(error, KS_PRECONDITION, "tensor '%s' has the ETag \"%s\", If-Match asks for \"%s\"", text, etag,
+                   ks_quoted(if_match, strlen(if_match)).text);
+}
+
+static ks_status check_read_only(const ks_tensor_name *found, ks_error *error)
+{
+    if (!found || !found->read_only) return KS_OK;
+    return ks_fail(error, KS_READ_ONLY, "tensor '%s' was loaded at start, and is read-only", found->text);
+}
+
+static ks_tensor_name *resolve(const ks_store *store, const ks_tenant *tenant, const char *text)
+{
+    return ks_name_resolve(store, tenant, text, strlen(text));
+}
+
+/* created: names that the same request makes before this one. */
+static ks_status check_put(const ks_store *store, const ks_put *put, uint64_t created, ks_error *error)
+{
+    const ks_tensor_name *found = resolve(store, put->tenant, put->name);
+    const ks_owner *owner = ks_owner_find(store, put->tenant->name);
+    ks_status status = check_read_only(found, error);
+    if (status == KS_OK) status = check_match(found, put->name, put->if_match, error);
+    if (status != KS_OK) return status;
+    if (found && found->record) {
+        if (put->only_new) return ks_fail(error, KS_PRECONDITION, "there is a tensor '%s' already", put->name);
+        return KS_OK;
+    }
+    const uint64_t quota = put->tenant->tensors, tensors = (owner ? owner->tensors : 0) + created;
+    if (quota && tensors >= quota)
+        return ks_fail(error, KS_QUOTA, "tenant '%s' has %" PRIu64 " tensors, as many as it may have",
+                       put->tenant->name, tensors);
+    if (!found && store->names + created >= KS_TENSORS_MAX)
+        return ks_fail(error, KS_RESIDENT_FULL, "%d tensors are stored, as many as there may be", KS_TENSORS_MAX);
+    return KS_OK;
+}
+
+ks_status ks_store_check(ks_store *store, const ks_put *put, ks_error *error)
+{
+    pthread_mutex_lock(&store->lock);
+    const ks_status status = check_put(store, put, 0, error);
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+/* --- publish and link ------------------------------------------------------------------------------------------------------- */
+
+/* With the lock: where the put's name will be. All tenants may read the preloaded ones. NULL: no memory. */
+static ks_owner *owner_of(ks_store *store, const ks_put *put)
+{
+    return put->read_only ? store->common : ks_owner_make(store, put->tenant->name);
+}
+
+/* With the lock: conditions, and a new name for each put that makes one, so that nothing can fail afterwards. */
+static ks_status prepare(ks_store *store, const ks_put *puts, ks_tensor_name **made, int count, ks_error *error)
+{
+    uint64_t created = 0;
+    for (int i = 0; i < count; i++) {
+        const ks_status status = check_put(store, &puts[i], created, error);
+        if (status != KS_OK) return status;
+        ks_owner *owner = owner_of(store, &puts[i]);
+        if (owner && ks_name_find(owner, puts[i].name, strlen(puts[i].name))) continue;
+        made[i] = owner ? ks_name_new(puts[i].name, strlen(puts[i].name)) : NULL;
+        if (!made[i]) return ks_fail(error, KS_MEMORY, "no memory for the name of a tensor");
+        created++;
+    }
+    return KS_OK;
+}
+
+/* With the lock: the name for the record, whose hold stays the caller's. */
+static ks_put_outcome put_name(ks_store *store, const ks_put *put, ks_content_record *record, ks_tensor_name **made,
+                               ks_tensor_entry *entry)
+{
+    ks_owner *owner = owner_of(store, put);
+    ks_tensor_name *name = ks_name_find(owner, put->name, strlen(put->name));
+    if (!name) {
+        name = *made;
+        *made = NULL;
+        ks_name_link(store, owner, name);
+    }
+    const ks_content_record *before = name->record;
+    const ks_put_outcome outcome = !before ? KS_PUT_CREATED : before == record ? KS_PUT_UNCHANGED : KS_PUT_REPLACED;
+    ks_name_set(store, name, record, put);
+    if (outcome == KS_PUT_REPLACED) store->gone[KS_GONE_REPLACED]++;
+    if (entry) ks_name_fill(store, name, entry);
+    return outcome;
+}
+
+/* With the lock: the record that stays of this one and an equal one that was there. */
+static ks_content_record *publish(ks_content_record *record)
+{
+    ks_content_record *same = ks_content_find(record->owner, record->content.etag);
+    if (!same) ks_content_publish(record);
+    return same ? same : record;
+}
+
+ks_status ks_store_publish_take(ks_store *store, const ks_put *puts, ks_content **contents, int count,
+                                ks_put_outcome *outcomes, ks_tensor_entry *entries, ks_error *error)
+{
+    ks_tensor_name **made = calloc((size_t)count + 1, sizeof *made);
+    pthread_mutex_lock(&store->lock);
+    ks_status status = made ? prepare(store, puts, made, count, error)
+                            : ks_fail(error, KS_MEMORY, "no memory for the names of %d tensors", count);
+    for (int i = 0; i < count && status == KS_OK; i++) {
+        ks_content_record *record = publish((ks_content_record *)(void *)contents[i]);
+        store->put_bytes += contents[i]->tensor.size_bytes;
+        outcomes[i] = put_name(store, &puts[i], record, &made[i], &entries[i]);
+        store->puts[outcomes[i]]++;
+    }
+    pthread_mutex_unlock(&store->lock);
+    for (int i = 0; i < count; i++) {
+        ks_content_release(&contents[i]);
+        if (made) free(made[i]);
+    }
+    free(made);
+    return status;
+}
+
+ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks_put_outcome *outcome,
+                        ks_tensor_entry *entry, ks_error *error)
+{
+    ks_tensor_name *made = NULL;
+    pthread_mutex_lock(&store->lock);
+    ks_status status = prepare(store, put, &made, 1, error);
+    ks_content_record *record = ks_content_find(ks_owner_find(store, put->tenant->name), etag);
+    if (status == KS_OK && !record)
+        status = ks_fail(error, KS_CONTENT, "no content with the etag %s is here: send it",
+                         ks_quoted(etag, strlen(etag)).text);
+    if (status == KS_OK) {
+        *outcome = put_name(store, put, record, &made, entry);
+        store->puts[KS_PUTS_LINKED]++;
+    }
+    pthread_mutex_unlock(&store->lock);
+    free(made);
+    return status;
+}
+
+bool ks_store_has_body(ks_store *store, const ks_tenant *tenant, const unsigned char digest[KS_DIGEST_BYTES],
+                       const ks_tensor *tensor, char etag[KS_ETAG_MAX + 1])
+{
+    pthread_mutex_lock(&store->lock);
+    const ks_content_record *record = ks_content_find_body(ks_owner_find(store, tenant->name), digest, tensor);
+    if (record) memcpy(etag, record->content.etag, sizeof record->content.etag);
+    pthread_mutex_unlock(&store->lock);
+    return record != NULL;
+}
+
+/* --- look-ups --------------------------------------------------------------------------------------------------------------- */
+
+ks_status ks_store_hold(ks_store *store, const ks_tenant *tenant, const char *text, bool uses, ks_content **out,
+                        ks_tensor_entry *entry, ks_error *error)
+{
+    pthread_mutex_lock(&store->lock);
+    ks_tensor_name *name = resolve(store, tenant, text);
+    const ks_status status = ks_name_check(store, name, text, strlen(text), error);
+    store->lookups[status == KS_OK ? KS_LOOKUP_HIT : status == KS_LOST ? KS_LOOKUP_LOST : KS_LOOKUP_UNKNOWN]++;
+    if (status == KS_OK) {
+        if (uses) ks_name_use(store, name);
+        if (entry) ks_name_fill(store, name, entry);
+        *out = &name->record->content;
+        atomic_fetch_add(&(*out)->holders, 1);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *text, const char *if_match,
+                          ks_error *error)
+{
+    pthread_mutex_lock(&store->lock);
+    ks_tensor_name *name = resolve(store, tenant, text);
+    ks_status status = name ? KS_OK : ks_name_check(store, NULL, text, strlen(text), error);
+    if (status == KS_OK) status = check_read_only(name, error);
+    if (status == KS_OK) status = check_match(name, text, if_match, error);
+    if (status == KS_OK) {
+        store->gone[KS_GONE_DELETE]++;
+        ks_name_remove(store, &name);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+/* The next one of the tenant's and of those that all may read, in one order. */
+static ks_tensor_name *next_of_both(const ks_store *store, const ks_owner *owner, const char *prefix, const char *after)
+{
+    ks_tensor_name *own = ks_name_behind(owner, prefix, after);
+    ks_tensor_name *common = ks_name_behind(store->common, prefix, after);
+    if (!own || !common) return own ? own : common;
+    return strcmp(own->text, common->text) <= 0 ? own : common;
+}
+
+int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, const char *after, int most,
+                  ks_tensor_entry *out, bool *more)
+{
+    int count = 0;
+    pthread_mutex_lock(&store->lock);
+    const ks_owner *owner = ks_owner_find(store, tenant->name);
+    const ks_tensor_name *name = next_of_both(store, owner, prefix, after);
+    for (; name && count < most; count++) {
+        ks_name_fill(store, name, &out[count]);
+        name = next_of_both(store, owner, prefix, name->text);
+    }
+    *more = name != NULL;
+    pthread_mutex_unlock(&store->lock);
+    return count;
+}
+
+/* --- time and counts -------------------------------------------------------------------------------------------------------- */
+
+void ks_store_turn(ks_store *store, int64_t now_ns)
+{
+    pthread_mutex_lock(&store->lock);
+    for (ks_tensor_name *name; (name = ks_name_first_due(store)) != NULL && name->due_ns <= now_ns;) {
+        if (name->record) store->gone[KS_GONE_TTL]++;
+        ks_name_remove(store, &name);
+    }
+    ks_owner_sweep(store);
+    pthread_mutex_unlock(&store->lock);
+    store->options.backend->resident->trim(store->options.device);
+}
+
+void ks_store_count_put(ks_store *store, bool aborted)
+{
+    atomic_fetch_add(aborted ? &store->puts_aborted : &store->puts_refused, 1);
+}
+
+void ks_store_read_stats(ks_store *store, ks_store_stats *out)
+{
+    memset(out, 0, sizeof *out);
+    pthread_mutex_lock(&store->lock);
+    out->tensors = store->tensors;
+    out->bytes = store->bytes;
+    out->limit_bytes = store->limit_bytes;
+    out->generation = store->options.generation;
+    out->put_bytes = store->put_bytes;
+    memcpy(out->puts, store->puts, sizeof store->puts);
+    memcpy(out->gone, store->gone, sizeof out->gone);
+    memcpy(out->lookups, store->lookups, sizeof out->lookups);
+    for (const ks_reader *reader = store->readers; reader; reader = reader->next)
+        out->lookups[KS_LOOKUP_HIT] += atomic_load_explicit(&reader->hits, memory_order_relaxed);
+    pthread_mutex_unlock(&store->lock);
+    out->puts[4] = atomic_load(&store->puts_refused);
+    out->puts[5] = atomic_load(&store->puts_aborted);
+    out->held_bytes = store->options.backend->resident->held(store->options.device);
 }

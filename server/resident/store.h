@@ -5,7 +5,7 @@
  *          often a supervisor has started this process, 1 without one.
  * Life     of an upload: ks_store_check (conditions, before the body) -> ks_store_reserve -> the bytes go to content->memory and to
  *          its hash -> ks_store_publish, or ks_content_release where it broke off. What had the name before is replaced in one step:
- *          who holds the old content keeps it.
+ *          its holders keep the old content.
  * Limits   options.limit_bytes of contents and forms, a tenant's bytes and tensors (its token); contents are counted once within a tenant.
  * Owner    a content belongs to its holders: names, requests, uploads, readers; the last one gives its memory back.
  * Threads  any, one lock: changes, lists, and look-ups that a reader has not kept. A reader is its shard's alone. */
@@ -21,7 +21,9 @@ enum {
     KS_TENANT_NAME_MAX = 128,
     KS_ETAG_MAX = 64,     /* hex digits, without quotes; a stored output's is "g<generation>-<hex>" */
     KS_DIGEST_BYTES = 32, /* of SHA-256 */
-    KS_TENSOR_KEYS_MAX = 4096
+    KS_TENSOR_KEYS_MAX = 4096,
+    KS_TENSORS_MAX = 1 << 20, /* names of all tenants: each takes some 800 bytes of host memory */
+    KS_RECORD_BYTES = 4 << 20
 };
 
 typedef struct ks_store ks_store;
@@ -32,7 +34,10 @@ typedef struct ks_store_options {
     ks_device *device;
     uint64_t limit_bytes; /* 0: what the backend presets */
     int64_t ttl_s;        /* of a tensor whose PUT does not say; 0: for ever */
+    int uploads_max;      /* at a time */
     uint64_t generation;
+    int record_fd;           /* KS_RECORD_BYTES of memory that outlive this process: its names; -1: none */
+    int64_t (*now_ns)(void); /* NULL: ks_now_ns */
 } ks_store_options;
 
 /* Whose names they are. */
@@ -53,8 +58,6 @@ typedef struct ks_content {
     _Atomic int holders;
     /* the store's: */
     ks_store *store;
-    struct ks_content *newer, *older;
-    struct ks_tenant_record *tenant;
 } ks_content;
 
 /* A row of documents: a copy, without references. */
@@ -63,7 +66,8 @@ typedef struct ks_tensor_entry {
     ks_tensor tensor; /* datatype, shape and bytes alone */
     char etag[KS_ETAG_MAX + 1];
     int64_t ttl_s, expires_in_s; /* 0: for ever */
-    bool evictable, read_only, lost;
+    bool evictable, read_only;
+    bool lost;     /* a restart took its content: it has a name and an etag alone */
     uint64_t uses; /* requests and GETs that named it */
     int held;      /* by requests and models now, beside the name */
 } ks_tensor_entry;
@@ -78,11 +82,15 @@ typedef struct ks_put {
     const char *if_match; /* ETag without quotes, "*": any; NULL: no condition */
 } ks_put;
 
-typedef enum ks_put_outcome { KS_PUT_CREATED, KS_PUT_REPLACED, KS_PUT_UNCHANGED, KS_PUT_LINKED } ks_put_outcome;
+typedef enum ks_put_outcome { KS_PUT_CREATED, KS_PUT_REPLACED, KS_PUT_UNCHANGED } ks_put_outcome;
 
 ks_status ks_store_open(const ks_store_options *options, ks_store **out, ks_error *error);
 void ks_store_close(ks_store **store); /* no reader and no holder but names is left */
 uint64_t ks_store_generation(const ks_store *store);
+
+/* An upload takes one of uploads_max places while its body comes. KS_BUDGET. */
+ks_status ks_store_begin_upload(ks_store *store, ks_error *error);
+void ks_store_end_upload(ks_store *store);
 
 /* [A-Za-z0-9_.-], 1 to 128 bytes, neither . nor - in front. KS_NAME. name need not be terminated. */
 ks_status ks_tensor_name_check(const char *name, size_t length, ks_error *error);
@@ -90,7 +98,7 @@ ks_status ks_tensor_name_check(const char *name, size_t length, ks_error *error)
 /* Whether the PUT could be, as things are: KS_PRECONDITION, KS_READ_ONLY, KS_QUOTA (tensors). */
 ks_status ks_store_check(ks_store *store, const ks_put *put, ks_error *error);
 /* Memory for a content of that datatype and shape; the caller is its one holder. Evictable tensors go for it, least recently used
- * first. KS_RESIDENT_FULL, KS_QUOTA, KS_MEMORY: the sentence has both numbers and names the way out. what: in the sentence. */
+ * first. KS_RESIDENT_FULL, KS_QUOTA, KS_MEMORY: the sentence has both numbers and names the way out. what: its subject, as "tensor 'W'". */
 ks_status ks_store_reserve(ks_store *store, const ks_tenant *tenant, const char *what, const ks_tensor *tensor,
                            ks_content **out, ks_error *error);
 /* The name is the content's from now on, whose bytes and etag are complete. Takes the caller's hold, whatever comes of it. Where the
@@ -98,20 +106,22 @@ ks_status ks_store_reserve(ks_store *store, const ks_tenant *tenant, const char 
  * one tenant. entry: filled for each. KS_PRECONDITION, KS_READ_ONLY, KS_QUOTA. */
 ks_status ks_store_publish_take(ks_store *store, const ks_put *puts, ks_content **contents, int count,
                                 ks_put_outcome *outcomes, ks_tensor_entry *entries, ks_error *error);
-/* The name for a content of the tenant's that is there. KS_CONTENT: none has that etag. */
+/* The name for a content of the tenant's that is there, and the attributes anew. KS_CONTENT: none has that etag. */
 ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks_put_outcome *outcome,
                         ks_tensor_entry *entry, ks_error *error);
-/* Whether the tenant has a content whose raw body had that SHA-256; its etag. For Expect with Repr-Digest. */
+/* Whether the tenant has a content of that datatype and shape whose raw body had that SHA-256; its etag. For Expect with Repr-Digest. */
 bool ks_store_has_body(ks_store *store, const ks_tenant *tenant, const unsigned char digest[KS_DIGEST_BYTES],
-                       char etag[KS_ETAG_MAX + 1]);
+                       const ks_tensor *tensor, char etag[KS_ETAG_MAX + 1]);
 
 /* The content of a name, held until ks_content_release. uses: counts as a use, and its ttl begins anew. entry: filled, or NULL.
  * KS_TENSOR: no such name; KS_LOST. */
 ks_status ks_store_hold(ks_store *store, const ks_tenant *tenant, const char *name, bool uses, ks_content **out,
                         ks_tensor_entry *entry, ks_error *error);
 void ks_content_release(ks_content **content); /* any thread */
+/* An etag of its own, "g<generation>-<hex>": of a stored output, whose bytes the host does not see. */
+void ks_content_label(ks_content *content);
 
-/* KS_TENSOR, KS_PRECONDITION (if_match, as in ks_put), KS_READ_ONLY. */
+/* A lost name goes as well. KS_TENSOR, KS_PRECONDITION (if_match, as in ks_put), KS_READ_ONLY. */
 ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *name, const char *if_match,
                           ks_error *error);
 /* Entries of the tenant and preloaded ones whose names begin with prefix, by name, behind `after` ("": from the first), at most `most`.
@@ -119,11 +129,11 @@ ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *
 int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, const char *after, int most,
                   ks_tensor_entry *out, bool *more);
 
-/* Tensors whose ttl is over go; memory that nobody uses goes back to the system. About once a second, on any thread, always the same. */
+/* Tensors whose ttl is over go; memory that is not in use goes back to the system. About once a second, on any thread, always the same. */
 void ks_store_turn(ks_store *store, int64_t now_ns);
 
 typedef struct ks_store_stats {
-    uint64_t tensors, bytes_tensors, bytes_forms, limit_bytes, held_bytes, generation;
+    uint64_t tensors, bytes, limit_bytes, held_bytes, generation;
     uint64_t put_bytes, puts[6]; /* created, replaced, unchanged, linked, refused, aborted */
     uint64_t gone[4];            /* delete, ttl, evicted, replaced */
     uint64_t lookups[3];         /* hit, unknown, lost */
@@ -133,23 +143,23 @@ void ks_store_count_put(ks_store *store, bool aborted); /* a refused or broken u
 
 /* --- a shard's table --------------------------------------------------------------------------------------------------- */
 
-/* wake: called on any thread when a content that the reader keeps has lost its name: the shard's turn lets it go. */
-ks_reader *ks_reader_open(ks_store *store, void (*wake)(void *context), void *context); /* NULL: no memory */
-void ks_reader_close(ks_reader **reader);
-/* As ks_store_hold with a use, without the lock where nothing has changed since the name was last looked up. The content is held until
- * ks_reader_release. name need not be terminated. */
+/* What its requests have named is kept, so that a look-up takes no lock while the name stays what it is. A content that has lost its name
+ * leaves the reader by itself, at once or with the reader's last use of it. */
+ks_reader *ks_reader_open(ks_store *store); /* NULL: no memory */
+void ks_reader_close(ks_reader **reader);   /* nothing is held */
+/* As ks_store_hold with a use. The content is held until ks_reader_release. name need not be terminated. */
 ks_status ks_reader_hold(ks_reader *reader, const ks_tenant *tenant, const char *name, size_t length, ks_content **out,
                          ks_error *error);
 void ks_reader_release(ks_reader *reader, ks_content **content);
-void ks_reader_turn(ks_reader *reader); /* once a turn: contents that have lost their names go */
 
 /* --- identity ---------------------------------------------------------------------------------------------------------------- */
 
-/* The hash of a content while its bytes come, in order: its etag and the SHA-256 of all bytes. Some 1.4 GB/s. */
+/* The hash of a content while its bytes come, in order: its etag, and with body_digest the SHA-256 of all bytes, which doubles the
+ * work. Some 1.4 GB/s. */
 typedef struct ks_hash ks_hash;
-ks_hash *ks_hash_open(void); /* NULL: no memory */
+ks_hash *ks_hash_open(bool body_digest); /* NULL: no memory */
 void ks_hash_feed(ks_hash *hash, const void *bytes, size_t n);
-/* Fills etag, body_digest of a content whose tensor is set. */
+/* Fills etag, body_digest of a content whose tensor is set; bytes may be fed no more. */
 void ks_hash_end(ks_hash *hash, ks_content *content);
 void ks_hash_close(ks_hash **hash);
 #endif

@@ -100,6 +100,8 @@ static ks_status slot_init(ks_device *, size_t in_bytes, size_t out_bytes, bool,
     slot->out = slot->in + in + KS_HEAD_ROOM;
     slot->in_cap = in_bytes;
     slot->out_cap = out_bytes;
+    slot->in_device = slot->in;
+    slot->out_device = slot->out;
     return KS_OK;
 }
 
@@ -210,7 +212,9 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
     memset(counters.data, 0, counters.bytes);
     job_table->sequence = ++lane->sequence;
     job_table->count = (uint32_t)count;
-    for (int i = 0; i < count; i++) job_table->job[i] = {jobs[i]->in.data, jobs[i]->out.data + KS_HEAD_ROOM};
+    const void *fixed = plan->mapped ? plan->spec.in[0].fixed : NULL;
+    for (int i = 0; i < count; i++)
+        job_table->job[i] = {fixed ? (const unsigned char *)fixed : jobs[i]->in.data, jobs[i]->out.data + KS_HEAD_ROOM};
     ks_site site = {};
     site.completion = &completion;
     site.ticket = &ticket;
@@ -222,8 +226,10 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
         site.job_table = job_table;
     else
         site.only = job_table->job[0];
-    const ks_status status = ks_cuda_op_of(plan->spec.op)
-                                 ->launch(&lane->device->chip, &plan->spec, plan->algorithm, site, bucket, NULL, error);
+    ks_spec placed;
+    const ks_spec *const spec = ks_cuda_place_fixed(&plan->spec, &placed, &site.only);
+    const ks_status status =
+        ks_cuda_op_of(plan->spec.op)->launch(&lane->device->chip, spec, plan->algorithm, site, bucket, NULL, error);
     if (status) return status;
     const char *kernel = plan->kernel_info.kernel;
     if (!completion.start_ns || !completion.end_ns) return ks_fail(error, KS_DEVICE, "%s: no stamps", kernel);

@@ -95,7 +95,7 @@ class Connection:
         status, headers = found
         fields = dict(headers)
         length = int(fields["content-length"]) if "content-length" in fields else None
-        if method == "HEAD" or status == 204:
+        if method == "HEAD" or status in (204, 304):
             length = 0
         while length is None or len(self.rest) < length:
             if not self._more():

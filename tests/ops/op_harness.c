@@ -14,6 +14,7 @@ typedef struct bench {
     ks_lane *lane;
     ks_slot slots[KS_BATCH_MAX];
     int slots_count;
+    ks_slot fixed[KS_INPUTS_MAX]; /* whose in side holds a fixed input */
     uint64_t last_plan;
 } bench;
 
@@ -21,6 +22,7 @@ struct op_harness {
     const ks_backend *backend;
     size_t arena_bytes;
     int algorithm;        /* -1: as planned */
+    unsigned fix;         /* inputs, as bits */
     bench benches[PATHS]; /* by op_path; the two special ones are opened when they are asked for */
 };
 
@@ -78,6 +80,8 @@ void op_harness_close(op_harness **harness)
         bench *b = &closing->benches[i];
         if (b->lane) closing->backend->lane_close(&b->lane);
         drop_slots(closing, b);
+        for (int in = 0; in < KS_INPUTS_MAX; in++)
+            if (b->fixed[in].memory) closing->backend->slot_fini(b->device, &b->fixed[in]);
         if (b->device) closing->backend->close(&b->device);
     }
     free(closing);
@@ -99,18 +103,48 @@ static ks_status need_slots(op_harness *harness, bench *b, size_t in_bytes, size
     return KS_OK;
 }
 
+static size_t fixed_at(int input)
+{
+    return (size_t)(1 + input) * KS_ALIGNMENT;
+}
+
+/* The spec with its fixed inputs in their places. */
+static ks_status fix_inputs(op_harness *harness, bench *b, ks_spec *spec, const void *const *inputs, ks_error *error)
+{
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+        ks_slot *slot = &b->fixed[i];
+        const size_t bytes = fixed_at(i) + spec->in[i].size_bytes;
+        if (!(harness->fix >> i & 1)) continue;
+        if (slot->memory && slot->in_cap < bytes) harness->backend->slot_fini(b->device, slot);
+        ks_status status = KS_OK;
+        if (!slot->memory) status = harness->backend->slot_init(b->device, bytes, 1, true, slot, error);
+        if (status != KS_OK) return status;
+        if (spec->in[i].size_bytes) memcpy(slot->in + fixed_at(i), inputs[i], spec->in[i].size_bytes);
+        spec->in[i].fixed = (unsigned char *)slot->in_device + fixed_at(i);
+    }
+    if (harness->fix & spec->given) ks_spec_layout(spec);
+    return KS_OK;
+}
+
+/* Where an input lies as the host sees it. */
+static unsigned char *place_of(const bench *b, const ks_slot *slot, const ks_spec *spec, int input)
+{
+    return spec->in[input].fixed ? b->fixed[input].in + fixed_at(input) : slot->in + spec->in[input].offset;
+}
+
 /* The way to every byte that no kernel may touch: in front of the output (but for the backend's line), behind it, and
  * all of the input. */
-static void fill_slot(const ks_slot *slot, const ks_spec *spec, const void *const *inputs)
+static void fill_slot(const bench *b, const ks_slot *slot, const ks_spec *spec, const void *const *inputs)
 {
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
-        if (spec->in[i].size_bytes) memcpy(slot->in + spec->in[i].offset, inputs[i], spec->in[i].size_bytes);
+        if (spec->in[i].size_bytes) memcpy(place_of(b, slot, spec, i), inputs[i], spec->in[i].size_bytes);
     memset(slot->out - KS_HEAD_ROOM, GUARD_BYTE, KS_HEAD_ROOM);
     memset(slot->out, OUT_POISON, spec->out[0].size_bytes);
     memset(slot->out + spec->out[0].size_bytes, GUARD_BYTE, GUARD);
 }
 
-static ks_status check_slot(const ks_slot *slot, const ks_spec *spec, const void *const *inputs, ks_error *error)
+static ks_status check_slot(const bench *b, const ks_slot *slot, const ks_spec *spec, const void *const *inputs,
+                            ks_error *error)
 {
     for (int i = 0; i < KS_HEAD_ROOM - KS_COMPLETION_BYTES; i++)
         if (slot->out[i - KS_HEAD_ROOM] != GUARD_BYTE)
@@ -121,7 +155,7 @@ static ks_status check_slot(const ks_slot *slot, const ks_spec *spec, const void
             return ks_fail(error, KS_DEVICE, "%s wrote %zu bytes behind its output of %zu", spec->op->name, i + 1,
                            spec->out[0].size_bytes);
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
-        if (spec->in[i].size_bytes && memcmp(slot->in + spec->in[i].offset, inputs[i], spec->in[i].size_bytes) != 0)
+        if (spec->in[i].size_bytes && memcmp(place_of(b, slot, spec, i), inputs[i], spec->in[i].size_bytes) != 0)
             return ks_fail(error, KS_DEVICE, "%s changed its input %d", spec->op->name, i);
     return KS_OK;
 }
@@ -166,7 +200,7 @@ static ks_status run_plan(op_harness *harness, bench *b, ks_plan *plan, int copi
 static ks_status check_all(const bench *b, const ks_spec *spec, const void *const *inputs, int copies, ks_error *error)
 {
     for (int i = 0; i < copies; i++) {
-        const ks_status status = check_slot(&b->slots[i], spec, inputs, error);
+        const ks_status status = check_slot(b, &b->slots[i], spec, inputs, error);
         if (status != KS_OK) return status;
         if (memcmp(b->slots[i].out, b->slots[0].out, spec->out[0].size_bytes) != 0)
             return ks_fail(error, KS_DEVICE, "job %d of %d equal ones gives other bytes than job 0", i, copies);
@@ -193,17 +227,26 @@ static ks_algorithm *list_candidates(op_harness *harness, bench *b, const ks_pla
     return candidates;
 }
 
-/* Prepared, and by the way that was chosen. */
-static ks_status prepare_plan(op_harness *harness, bench *b, const ks_spec *spec, ks_plan *plan, ks_error *error)
+static ks_status prepare_as_planned(op_harness *harness, bench *b, const ks_spec *spec, ks_plan *plan, ks_error *error)
 {
     make_plan(b, spec, plan);
-    ks_status status = harness->backend->prepare(b->device, plan, error);
-    if (status != KS_OK || harness->algorithm < 0) return status;
+    return harness->backend->prepare(b->device, plan, error);
+}
+
+/* Prepared, and by the way that was chosen among those that the spec has with every input in the slot. */
+static ks_status prepare_plan(op_harness *harness, bench *b, const ks_spec *spec, ks_plan *plan, ks_error *error)
+{
+    if (harness->algorithm < 0) return prepare_as_planned(harness, b, spec, plan, error);
     int count;
+    ks_spec open = *spec;
+    ks_spec_unfix(&open);
+    ks_status status = prepare_as_planned(harness, b, &open, plan, error);
+    if (status != KS_OK) return status;
     ks_algorithm *candidates = list_candidates(harness, b, plan, &count);
-    if (harness->algorithm < count)
+    if (ks_spec_fixed(spec)) status = prepare_as_planned(harness, b, spec, plan, error);
+    if (status == KS_OK && harness->algorithm < count)
         status = harness->backend->tuning->adopt(b->device, plan, &candidates[harness->algorithm], error);
-    else
+    else if (status == KS_OK)
         status = ks_fail(error, KS_CONFIG, "way %d of %d", harness->algorithm, count);
     free(candidates);
     return status;
@@ -248,6 +291,11 @@ void op_harness_choose(op_harness *harness, int algorithm)
     harness->algorithm = algorithm;
 }
 
+void op_harness_fix(op_harness *harness, unsigned inputs)
+{
+    harness->fix = inputs;
+}
+
 ks_status op_harness_trial(op_harness *harness, const ks_spec *spec, op_path path, int runs, int64_t *run_ns,
                            ks_error *error)
 {
@@ -270,6 +318,23 @@ ks_status op_harness_trial(op_harness *harness, const ks_spec *spec, op_path pat
     return status;
 }
 
+static ks_status run_spec(op_harness *harness, bench *b, const ks_spec *spec, const void *const *inputs, ks_plan *plan,
+                          int copies, bool captured, ks_error *error)
+{
+    ks_status status = prepare_plan(harness, b, spec, plan, error);
+    if (status != KS_OK) return status;
+    if (copies > plan->batch_max) copies = plan->batch_max;
+    if (copies < 1) copies = 1;
+    status = need_slots(harness, b, plan->in_bytes, plan->out_bytes + GUARD, copies, error);
+    if (status == KS_OK) {
+        for (int i = 0; i < copies; i++) fill_slot(b, &b->slots[i], spec, inputs);
+        status = run_plan(harness, b, plan, copies, captured, error);
+    }
+    if (status == KS_OK) status = check_all(b, spec, inputs, copies, error);
+    harness->backend->forget(b->lane, plan);
+    return status;
+}
+
 ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *const *inputs, void *output,
                          op_path path, int copies, bool captured, ks_error *error)
 {
@@ -279,21 +344,10 @@ ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *c
     if (spec->out[0].size_bytes == 0) return KS_OK; /* never reaches a backend */
     ks_plan *plan = malloc(sizeof *plan);
     if (!plan) return ks_fail(error, KS_MEMORY, "no memory for a plan");
-    status = prepare_plan(harness, b, spec, plan, error);
-    if (status != KS_OK) {
-        free(plan);
-        return status;
-    }
-    if (copies > plan->batch_max) copies = plan->batch_max;
-    if (copies < 1) copies = 1;
-    status = need_slots(harness, b, plan->in_bytes, plan->out_bytes + GUARD, copies, error);
-    if (status == KS_OK) {
-        for (int i = 0; i < copies; i++) fill_slot(&b->slots[i], spec, inputs);
-        status = run_plan(harness, b, plan, copies, captured, error);
-    }
-    if (status == KS_OK) status = check_all(b, spec, inputs, copies, error);
+    ks_spec fixed = *spec;
+    status = fix_inputs(harness, b, &fixed, inputs, error);
+    if (status == KS_OK) status = run_spec(harness, b, &fixed, inputs, plan, copies, captured, error);
     if (status == KS_OK) memcpy(output, b->slots[0].out, spec->out[0].size_bytes);
-    harness->backend->forget(b->lane, plan);
     free(plan);
     return status;
 }

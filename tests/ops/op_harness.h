@@ -28,6 +28,9 @@ int op_harness_candidates(op_harness *harness, const ks_spec *spec, op_path path
 int op_harness_batch(op_harness *harness, const ks_spec *spec, op_path path);
 /* From now on plans take that one of their ways; -1: the planned one. */
 void op_harness_choose(op_harness *harness, int algorithm);
+/* From now on those inputs are fixed: they lie in memory of their own, each at another distance from its start, which a run must
+ * not change. The ways to choose from stay those of the spec without them. */
+void op_harness_fix(op_harness *harness, unsigned inputs);
 /* The time of one of so many runs, by a trial. */
 ks_status op_harness_trial(op_harness *harness, const ks_spec *spec, op_path path, int runs, int64_t *run_ns,
                            ks_error *error);

@@ -444,6 +444,11 @@ static void run_backend(op_harness *harness, const problem *p, const ks_backend 
             for (int copies = 1; copies <= 3; copies += 2)
                 run_algorithm(harness, p, backend->name, (op_path)path, copies, captured, &first);
     free(first);
+    first = NULL; /* fixed inputs may have another kernel */
+    op_harness_fix(harness, 1 + (unsigned)below(7));
+    run_algorithm(harness, p, "with fixed inputs", (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
+    op_harness_fix(harness, 0);
+    free(first);
 }
 
 static void run_everywhere(const problem *p)
@@ -559,7 +564,8 @@ static void every_regime(void **unused)
         }
 }
 
-/* All that a tuner may choose from: right, the same bits at each run, captured or not, and timed by a trial. */
+/* All that a tuner may choose from: right, the same bits at each run, captured or not, inputs fixed or not, and timed by a
+ * trial. */
 static void run_candidates(op_harness *harness, const problem *p, const ks_backend *backend)
 {
     const op_path path = backend == ks_backend_cuda ? OP_PATH_COPIES : OP_PATH_PLANNED;
@@ -576,6 +582,9 @@ static void run_candidates(op_harness *harness, const problem *p, const ks_backe
         const int last = quick ? (int)below(2) : 1;
         for (int captured = quick ? last : 0; captured <= last; captured++)
             run_algorithm(harness, p, who, path, 1, captured, &first);
+        op_harness_fix(harness, 1 + (unsigned)(below(7)));
+        run_algorithm(harness, p, who, path, 1, below(2), &first);
+        op_harness_fix(harness, 0);
         if (algorithm % (5 * step) == 0 && op_harness_trial(harness, &p->spec, path, 3, &run_ns, &error) != KS_OK)
             fail_msg("%s: a trial: %s", who, error.text);
         if (algorithm % (5 * step) == 0 && run_ns <= 0) fail_msg("%s: a trial of %lld ns", who, (long long)run_ns);

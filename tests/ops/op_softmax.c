@@ -131,7 +131,9 @@ static void run_backends(const ks_spec *spec, const void *in, void *out, int fir
         ks_error error = {0};
         const op_path path = (op_path)values_below(3);
         const int copies = values_below(3) ? 1 : 1 + values_below(9);
+        op_harness_fix(harnesses[b], values_below(4) == 0);
         const ks_status status = op_harness_run(harnesses[b], spec, &in, out, path, copies, values_below(2), &error);
+        op_harness_fix(harnesses[b], 0);
         if (status != KS_OK) describe(spec, b ? "cuda" : "cpu", -1);
         if (status != KS_OK) fail_msg("%s", error.text);
         check(spec, in, out, b ? "cuda" : "cpu", most);

@@ -141,6 +141,7 @@ static void close_device(ks_device **taken)
     if (!device) return;
     ks_cuda_slots_close(device);
     ks_cuda_pool_close(device);
+    ks_cuda_reserve_close(&device->resident);
     pthread_mutex_destroy(&device->arena_lock);
     pthread_mutex_destroy(&device->pool_lock);
     free(device);
@@ -172,6 +173,7 @@ static const ks_backend backend = {
     .tuning = &ks_cuda_tuning,
     .large = &ks_cuda_large,
     .client_memory = &ks_cuda_client_memory,
+    .resident = &ks_cuda_resident,
 };
 
 const ks_backend *const ks_backend_cuda = &backend;

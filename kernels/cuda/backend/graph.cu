@@ -34,8 +34,8 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
 
 /* Where a library's kernels cannot be launched, our own do the work: the site's workspace and counters are a lane's, and
  * hold whatever one job needs. */
-ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
-                            ks_error *error)
+static ks_status record_placed(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
+                               ks_error *error)
 {
     const ks_cuda_op *op = ks_cuda_op_of(spec->op);
     const ks_chip *chip = &lane->device->chip;
@@ -43,6 +43,14 @@ ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *s
     ks_cuda_plan own;
     if (!status || !plan->unstamped || op->plan(chip, spec, &own, error)) return status;
     return op->launch(chip, spec, own.algorithm, *site, bucket, lane->stream, error);
+}
+
+ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
+                            ks_error *error)
+{
+    ks_spec placed;
+    ks_site at = *site;
+    return record_placed(lane, plan, ks_cuda_place_fixed(spec, &placed, &at.only), &at, bucket, error);
 }
 
 ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error)
@@ -74,7 +82,7 @@ ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_sl
     for (int i = ks_next_input(&plan->spec, -1); i >= 0; i = ks_next_input(&plan->spec, i)) {
         const ks_tensor *in = &plan->spec.in[i];
         const void *from = slot->in_window[i] ? slot->in_window[i] : slot->in + in->offset;
-        if (in->size_bytes)
+        if (in->size_bytes && !in->fixed)
             KS_TRY_SOFT(error,
                         cudaMemcpyAsync(place.in + in->offset, from, in->size_bytes, cudaMemcpyDefault, lane->stream));
     }

@@ -1,6 +1,7 @@
 /* What the units of the CUDA backend share. From the lowest up, each calling those before it alone:
  *
  *   device.cu  errors                 memory.cu  slots, client memory   lane.cu     streams and their memory
+ *   reserve.cu ranges of device memory, mapped when needed         resident.cu  contents that stay
  *   clock.cu   a kernel's stamps      graph.cu   what is enqueued       large.cu    device buffers, rings
  *   trial.cu   a plan's kernels timed launch.cu  the paths of a batch   occupancy.cu CTAs on an SM
  *   plan.cu    prepare, tuning        peak.cu    arithmetic at best     probe.cu     what else is measured
@@ -9,8 +10,11 @@
 #define KS_CUDA_BACKEND_INTERNAL_H
 
 #include "cuda/op.h"
+#include "memory/range.h"
 
 #include <assert.h>
+#include <cuda.h>
+#include <cudaTypedefs.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -36,6 +40,29 @@ typedef struct ks_pinned_block {
     struct ks_pinned_block *next;
 } ks_pinned_block;
 
+/* The driver's, by name. */
+typedef struct ks_mapping_calls {
+    PFN_cuMemAddressReserve_v10020 reserve;
+    PFN_cuMemAddressFree_v10020 free;
+    PFN_cuMemCreate_v10020 create;
+    PFN_cuMemRelease_v10020 release;
+    PFN_cuMemMap_v10020 map;
+    PFN_cuMemUnmap_v10020 unmap;
+    PFN_cuMemSetAccess_v10020 set_access;
+} ks_mapping_calls;
+
+/* A range of device memory (reserve.cu); all zero: not open. */
+typedef struct ks_reserve {
+    ks_device *device;
+    ks_mapping_calls calls;
+    unsigned char *base;
+    size_t addresses, page_bytes;
+    bool whole; /* one allocation: this driver maps no pages */
+    pthread_mutex_t lock;
+    ks_range *range;                     /* under lock */
+    CUmemGenericAllocationHandle *pages; /* likewise: behind mapped ones */
+} ks_reserve;
+
 struct ks_device {
     /* fixed after open: */
     ks_limits limits;
@@ -53,6 +80,8 @@ struct ks_device {
     /* under arena_lock: */
     pthread_mutex_t arena_lock;
     ks_pinned_block *pinned_blocks;
+    ks_reserve resident;     /* contents that stay */
+    uint64_t resident_bytes; /* its limit */
     /* under pool_lock: */
     pthread_mutex_t pool_lock;
     struct ks_device_buffer *device_buffers; /* by address */
@@ -109,8 +138,9 @@ static_assert(SLOT_PAD % SLOT_ALIGNMENT == 0 && SLOT_HEAD_ROOM % SLOT_ALIGNMENT 
 static const size_t CONTROL_BYTES = KS_ALIGNMENT + KS_COUNTERS_MAX * sizeof(uint32_t);
 
 typedef struct ks_device_buffer {
-    size_t at, bytes;              /* in the pool */
-    cudaEvent_t filled;            /* behind the last copy in */
+    size_t at, bytes; /* in the pool */
+    cudaEvent_t
+        filled; /* behind the last copy in; NULL: of a content that stays, which is complete before any launch */
     struct ks_device_buffer *next; /* by address */
 } ks_device_buffer;
 
@@ -170,6 +200,23 @@ void ks_cuda_slot_fini(ks_device *device, ks_slot *slot);
 void ks_cuda_slots_close(ks_device *device);
 extern const ks_client_memory ks_cuda_client_memory;
 
+/* --- reserve.cu --- */
+
+/* *limit: bytes wanted, and what it comes to. Pages of page_bytes, a multiple of KS_RANGE_PAGE_BYTES. */
+ks_status ks_cuda_reserve_open(ks_device *device, uint64_t *limit, size_t page_bytes, ks_reserve *reserve,
+                               ks_error *error);
+void ks_cuda_reserve_close(ks_reserve *reserve);
+/* NULL: there is no room. *fresh: it is all zero. */
+unsigned char *ks_cuda_reserve_take(ks_reserve *reserve, size_t bytes, bool *fresh);
+void ks_cuda_reserve_give(ks_reserve *reserve, const unsigned char *memory, size_t bytes);
+void ks_cuda_reserve_trim(ks_reserve *reserve, uint64_t kept_bytes);
+uint64_t ks_cuda_reserve_held(ks_reserve *reserve);                                      /* mapped now */
+ks_status ks_cuda_clear(ks_device *device, void *memory, size_t bytes, ks_error *error); /* when it returns */
+
+/* --- resident.cu --- */
+
+extern const ks_resident ks_cuda_resident;
+
 /* --- lane.cu --- */
 
 void ks_cuda_lane_close(ks_lane **taken);
@@ -187,7 +234,7 @@ void ks_cuda_clock_phases(ks_lane *lane, const ks_completion *completion, int64_
 
 ks_place ks_cuda_place_of(const ks_lane *lane, const ks_plan *plan);
 ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path);
-/* spec: the plan's, or the same with its tensors elsewhere. */
+/* spec: the plan's, or the same with its tensors elsewhere; fixed ones lie where they are. */
 ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
                             ks_error *error);
 ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error);

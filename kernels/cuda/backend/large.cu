@@ -225,7 +225,8 @@ static ks_status copy_in(ks_ring *ring, int buffer, const ks_slot *device_buffer
            cudaMemcpyAsync((unsigned char *)device_buffer->in_device + offset, buffer_at(ring, buffer), bytes,
                            cudaMemcpyHostToDevice, ring->in));
     KS_TRY(device, error, cudaEventRecord(ring->event[buffer], ring->in));
-    KS_TRY(device, error, cudaEventRecord(((ks_device_buffer *)device_buffer->memory)->filled, ring->in));
+    const cudaEvent_t filled = ((const ks_device_buffer *)device_buffer->memory)->filled;
+    if (filled) KS_TRY(device, error, cudaEventRecord(filled, ring->in));
     return KS_OK;
 }
 

@@ -237,8 +237,9 @@ static void write_block(ks_lane *lane, const ks_batch *batch)
     ks_job_table *job_table = &lane->shared->job_table;
     job_table->sequence = lane->sequence;
     job_table->count = (uint32_t)batch->count;
+    const void *fixed = batch->plan->spec.in[0].fixed; /* on mapped slots the one input there is */
     for (int i = 0; i < batch->count; i++)
-        job_table->job[i] = (ks_job_sides){.in = (const unsigned char *)batch->slots[i]->in_device,
+        job_table->job[i] = (ks_job_sides){.in = (const unsigned char *)(fixed ? fixed : batch->slots[i]->in_device),
                                            .out = (unsigned char *)batch->slots[i]->out_device};
 }
 

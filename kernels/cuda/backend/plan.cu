@@ -42,7 +42,9 @@ static ks_status use_algorithm(ks_device *device, ks_plan *plan, const ks_cuda_p
     plan->counters = chosen->counters;
     plan->unstamped = chosen->unstamped;
     plan->kernel_info = chosen->kernel_info;
-    plan->mapped = chosen->once && !plan->large && plan->in_bytes + plan->out_bytes <= KS_MAPPED_MOST &&
+    /* A job table has the sides of a job, and a fixed input beside others has its own place. */
+    const bool apart = plan->spec.given != 1 && ks_spec_fixed(&plan->spec);
+    plan->mapped = chosen->once && !apart && !plan->large && plan->in_bytes + plan->out_bytes <= KS_MAPPED_MOST &&
                    plan->in_bytes + plan->out_bytes <= device->info.mapped_max &&
                    !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
     plan->graphs = !plan->large;

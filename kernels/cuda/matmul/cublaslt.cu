@@ -275,17 +275,17 @@ ks_status ks_cublaslt_launch(const ks_spec *spec, const ks_matmul_shape *s, cons
 {
     problem p;
     cublasLtMatmulAlgo_t algorithm;
-    const unsigned char *in = job->in;
-    if (!describe(spec, s, in + spec->in[2].offset, &p))
+    const uintptr_t in = (uintptr_t)job->in; /* and offsets that may wrap */
+    if (!describe(spec, s, (const void *)(in + spec->in[2].offset), &p))
         return ks_fail(error, KS_DEVICE, "matmul: cuBLASLt takes no such product");
     memcpy(&algorithm, chosen->algorithm, sizeof algorithm);
     const float alpha = (float)s->alpha, beta = 0;
     const double wide_alpha = s->alpha, wide_beta = 0;
     void *c = job->out + spec->out[0].offset;
     const cublasStatus_t status =
-        lt.Matmul(handle, &p.op, p.single ? (const void *)&alpha : &wide_alpha, in + spec->in[1].offset, &p.a,
-                  in + spec->in[0].offset, &p.b, p.single ? (const void *)&beta : &wide_beta, c, &p.c, c, &p.c,
-                  &algorithm, job->workspace, chosen->workspace_bytes, stream);
+        lt.Matmul(handle, &p.op, p.single ? (const void *)&alpha : &wide_alpha, (const void *)(in + spec->in[1].offset),
+                  &p.a, (const void *)(in + spec->in[0].offset), &p.b, p.single ? (const void *)&beta : &wide_beta, c,
+                  &p.c, c, &p.c, &algorithm, job->workspace, chosen->workspace_bytes, stream);
     cudaGetLastError(); /* whatever the library left there: its status says it */
     if (status == CUBLAS_STATUS_SUCCESS) return KS_OK;
     return ks_fail(error, KS_DEVICE, "matmul: cublasLtMatmul says %d", (int)status);

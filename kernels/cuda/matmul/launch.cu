@@ -48,7 +48,7 @@ static bool make_map(const mm_problem *p, int table, int depth, const unsigned c
     const cuuint64_t strides[2] = {pitch, o->step[0] ? (cuuint64_t)o->step[0] * size : pitch};
     const cuuint32_t box[3] = {(cuuint32_t)width, (cuuint32_t)((m->along_k ? m->tile : depth) / m->parts), 1};
     const cuuint32_t steps[3] = {1, 1, 1};
-    return p->chip->encode_tiled(map, type_of(table), 3, (void *)(uintptr_t)(in + o->at), dims, strides, box, steps,
+    return p->chip->encode_tiled(map, type_of(table), 3, (void *)((uintptr_t)in + o->at), dims, strides, box, steps,
                                  CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(width * size),
                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }

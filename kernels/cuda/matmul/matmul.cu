@@ -56,7 +56,7 @@ static int order_candidates(const ks_chip *chip, const ks_spec *spec, ks_matmul_
     ks_cuda_plan plan;
     size_t bytes = spec->out[0].size_bytes;
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) bytes += spec->in[i].size_bytes;
-    const bool shares = bytes <= MM_SHARED_MOST;
+    const bool shares = bytes <= MM_SHARED_MOST && !ks_spec_fixed(spec); /* which has no mapped slots */
     const int count = ks_matmul_candidates(chip, spec, all, shares ? (int)KS_MATMUL_CANDIDATES : most);
     for (int i = 0; i < count && shares; i++) {
         ks_matmul_candidate_plan(chip, spec, &all[i], &plan);

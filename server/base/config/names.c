@@ -140,6 +140,7 @@ static bool is_unknown(const char *text, char name[KS_VARIABLE_NAME_MAX], char o
     memcpy(name, text, length);
     name[length] = 0;
     if (strcmp(name + prefix, "CONFIG") == 0 || is_of_kubernetes(name + prefix, text + length)) return false;
+    if (strncmp(name + prefix, "SUPERVISOR_", 11) == 0) return false; /* what --supervise hands on */
     size_t n = 0;
     for (const char *c = name + prefix; *c; c++) option_name[n++] = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
     option_name[n] = 0;

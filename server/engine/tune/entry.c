@@ -37,6 +37,7 @@ char *ks_tune_key(const ks_spec *spec)
         ks_text_printf(&out, " %s", ks_dtype_name(spec->in[i].dtype));
         for (int d = 0; d < spec->in[i].rank; d++)
             ks_text_printf(&out, "%c%" PRId64, d ? ',' : ':', spec->in[i].dims[d]);
+        if (spec->in[i].fixed) ks_text_puts(&out, "@"); /* wherever that is: its plan takes another path */
     }
     ks_text_add(&out, "", 1);
     size_t length;

@@ -301,7 +301,7 @@ static void body_table(void **state)
         ks_error error;
         ks_head head;
         assert_int_equal(judge(rows[i].fields, "HTTP/1.1", &head, &error), KS_OK);
-        assert_int_equal(ks_check_body(&plain, &head, &error), rows[i].status);
+        assert_int_equal(ks_check_body(plain.max_body, &head, &error), rows[i].status);
         assert_int_equal(head.encoding, rows[i].encoding);
     }
 }
