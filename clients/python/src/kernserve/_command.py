@@ -119,7 +119,10 @@ def get(client: Client, given: argparse.Namespace) -> None:
 def ls(client: Client, given: argparse.Namespace) -> None:
     for tensor in client.tensors(given.prefix):
         entry = tensor.entry
-        left = "lost" if entry.get("lost") else "%d s" % entry["expires_in"] if entry.get("expires_in") else "for ever"
+        if entry.get("lost"):
+            print("%-40s lost" % tensor.name)
+            continue
+        left = "%d s" % entry["expires_in"] if entry["expires_in"] else "for ever"
         print("%-40s %-8s %-20s %12d  %s" % (tensor.name, tensor.datatype, ",".join(map(str, tensor.shape)) or "scalar", entry["bytes"], left))
 
 

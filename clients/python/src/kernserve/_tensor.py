@@ -54,8 +54,8 @@ class Tensor(Answer):
     def __init__(self, client: "Client", entry: Dict[str, Any], source: Optional[np.ndarray] = None, options: Tuple[Tuple[str, Any], ...] = (),
                  made: bool = False, fields: Optional[Dict[bytes, bytes]] = None) -> None:
         self.name: str = entry["name"]
-        self.datatype: str = entry["datatype"]
-        self.shape: Tuple[int, ...] = tuple(entry["shape"])
+        self.datatype: str = entry.get("datatype", "")  # "": of a list's row with "lost", of which the name is left
+        self.shape: Tuple[int, ...] = tuple(entry.get("shape", ()))
         self.entry = entry  # what the daemon said of it when this object was made
         self._client, self._source, self._options, self._fields = client, source, options, fields
         self._maker = os.getpid() if made else 0
