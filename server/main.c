@@ -355,7 +355,8 @@ static int open_store(ks_server *server)
     const ks_config *config = &server->config;
     ks_daemon *daemon = &server->daemon;
     ks_error error = {0};
-    if (!config->resident || !daemon->backend->resident) return KS_EXIT_OK;
+    ks_status status = KS_OK;
+    if (!daemon->backend->resident) return KS_EXIT_OK;
     const ks_store_options options = {.backend = daemon->backend,
                                       .device = daemon->device,
                                       .limit_bytes = (uint64_t)config->resident_bytes,
@@ -364,8 +365,9 @@ static int open_store(ks_server *server)
                                       .generation = (uint64_t)said(KS_SUPERVISOR_STARTS, 1),
                                       .record_fd = (int)said(KS_SUPERVISOR_RECORD, -1)};
     if (options.record_fd >= 0) fcntl(options.record_fd, F_SETFD, FD_CLOEXEC);
-    ks_status status = ks_store_open(&options, &daemon->store, &error);
-    if (status == KS_OK) status = ks_keeper_open(daemon->store, &server->keeper, &error);
+    if (config->resident) status = ks_store_open(&options, &daemon->store, &error);
+    if (status == KS_OK)
+        status = ks_keeper_open(daemon->backend, daemon->device, daemon->store, &server->keeper, &error);
     return status == KS_OK ? KS_EXIT_OK : fail(KS_EXIT_SYSTEM, error.text);
 }
 

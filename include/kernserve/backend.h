@@ -16,7 +16,8 @@ extern "C" {
 
 enum {
     KS_BATCH_MAX = 128,       /* jobs in one launch */
-    KS_BUCKETS = 8,           /* batch sizes 1, 2, 4 ... 128: each its own graph */
+    KS_JOIN_ROWS_MAX = 256,   /* rows of one launch of joined jobs */
+    KS_BUCKETS = 9,           /* batch sizes 1, 2, 4 ... 128, of joined rows ... 256: each its own graph */
     KS_LANES_MAX = 16,        /* per shard */
     KS_ALGORITHM_BYTES = 104, /* what an op's planner may remember in a plan */
     KS_CANDIDATES_MAX = 80,   /* that are tried for one plan */
@@ -114,6 +115,9 @@ typedef struct ks_plan {
     int batch_max;              /* set by prepare: 1 .. KS_BATCH_MAX */
     uint64_t rows_like; /* set by prepare: two plans that differ in the length of a free dimension alone, and agree
                                  * in this, give a row the same bits */
+    int join_rows; /* set by the engine: a family's plan. The spec's INPUT0 has so many rows, each job some of them (ks_batch.rows),
+                    * and the rows of a launch are one product. prepare sets 0 where the device cannot: then it is a plan of the
+                    * spec as it stands. A row's bits follow from the row, whatever else is in the launch. 0: none */
     bool unstamped; /* set by prepare: a library's kernels, which leave no stamps; all of a launch's time is compute */
     bool untunable; /* engine's: there is nothing to try, or trying failed */
     ks_trials trials;  /* engine's */
@@ -142,7 +146,8 @@ typedef struct ks_batch {
     int count; /* 1 .. plan->batch_max; 0: a trial */
     int trial; /* only where the backend has tuning */
     ks_slot *slots[KS_BATCH_MAX];
-    ks_graph graph; /* set by launch */
+    int rows[KS_BATCH_MAX], rows_sum; /* of a family's plan: INPUT0's rows of each job, and of all */
+    ks_graph graph;                   /* set by launch */
     int64_t h2d_ns, compute_ns,
         d2h_ns;        /* set by a poll that says KS_DONE; 0: did not happen. They add up to launch .. done */
     int64_t kernel_ns; /* likewise: start of the first kernel .. end of the last, all jobs; -1: not known. Of a trial:
@@ -209,7 +214,8 @@ typedef struct ks_resident {
      * holds it, or the device has no memory left. */
     ks_status (*take)(ks_device *device, size_t bytes, ks_slot *out, ks_error *error);
     void (*give)(ks_device *device, ks_slot *memory); /* no launch and no copy of it under way; never blocks */
-    /* Gives back to the system what is not in use, but for a sixteenth of the limit. Off the path of requests: takes milliseconds. */
+    /* Gives back to the system what is not in use, but for a sixteenth of the limit at most; memory of large requests, too. Once a
+     * second, with and without a reserve, off the path of requests: it takes milliseconds. */
     void (*trim)(ks_device *device);
     /* Bytes taken from the system now, in use or kept for the next take. Any thread. */
     uint64_t (*held)(ks_device *device);
@@ -308,8 +314,12 @@ typedef struct ks_backend {
 KS_BACKEND_TABLE(X)
 #undef X
 
-/* bucket b holds up to 1 << b jobs */
+/* bucket b holds up to 1 << b jobs, or joined rows */
 int ks_bucket(int count);
+int ks_batch_bucket(const ks_batch *batch);
+/* Bytes of a side of a job with so many rows; of a plan that is no family's, rows do not matter. */
+size_t ks_plan_job_in(const ks_plan *plan, int rows);
+size_t ks_plan_job_out(const ks_plan *plan, int rows);
 
 #ifdef __cplusplus
 }

@@ -108,6 +108,9 @@ struct ks_op {
     const ks_preset *presets;
     ks_resolve_fn *resolve;
     ks_rows (*rows)(const ks_spec *spec); /* NULL: none */
+    /* Whether rows of jobs that agree in all else may be one piece of work: each of OUTPUT0 follows from the row of INPUT0 at the same
+     * index of its first dimension, and from the other inputs. NULL: never. */
+    bool (*joins)(const ks_spec *spec);
     ks_sample_fn *sample;
 };
 

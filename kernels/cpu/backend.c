@@ -9,6 +9,7 @@
  * Work shorter than INLINE_NS runs inside launch: waking a thread and being woken by it costs 10 us or more here, and
  * the shard has nothing better to do meanwhile than to wait for exactly this answer. */
 #include "kernserve/backend.h"
+#include "cpu/join.h"
 #include "cpu/onednn.h"
 #include "cpu/probe.h"
 #include "cpu/reference.h"
@@ -29,7 +30,8 @@
 #include <unistd.h>
 
 enum { INLINE_NS = 20000, BATCH_NS = 200000 };
-enum { ENDLESS = 1000 }; /* times what work should take: it does not end */
+enum { ENDLESS = 1000 };  /* times what work should take: it does not end */
+enum { WEIGHT_ROWS = 8 }; /* joined rows: to read the other operands once takes about as long as so many of them */
 
 /* Until a plan has been measured: one core's cautious rates in plain C, per nanosecond. */
 static const double FLOPS_PER_NS = 2, BYTES_PER_NS = 4;
@@ -44,6 +46,7 @@ struct ks_lane {
     /* written by the shard before the post, read by the worker after its wait: */
     ks_batch *batch;
     bool onednn;
+    ks_cpu_join join;
     void *scratch;
     size_t scratch_bytes;
     unsigned char *operands; /* of a trial, while one runs */
@@ -60,8 +63,9 @@ struct ks_lane {
 
 /* What prepare keeps in plan->choice. */
 typedef struct cpu_algorithm {
-    bool onednn;   /* false: the op's reference */
-    double job_ns; /* expected time of one job; follows what was measured */
+    bool onednn;      /* false: the op's reference */
+    ks_cpu_join join; /* of a family's plan */
+    double job_ns;    /* expected time of one job, of a family's of one row; follows what was measured */
 } cpu_algorithm;
 _Static_assert(sizeof(cpu_algorithm) <= KS_ALGORITHM_BYTES, "a plan has no room for the choice");
 
@@ -82,7 +86,13 @@ static cpu_algorithm algorithm_of(const ks_plan *plan)
 static void algorithm_set(ks_plan *plan, const cpu_algorithm *algorithm)
 {
     memcpy(plan->algorithm, algorithm, sizeof *algorithm);
-    plan->at_once = algorithm->job_ns < INLINE_NS;
+    plan->at_once = algorithm->job_ns * (plan->join_rows ? 1 + WEIGHT_ROWS : 1) < INLINE_NS;
+}
+
+/* In jobs, or in a family's rows, whose times are alike. */
+static double work_of(const ks_batch *batch)
+{
+    return batch->plan->join_rows && !batch->trial ? batch->rows_sum + WEIGHT_ROWS : batch->trial + batch->count;
 }
 
 /* --- device ------------------------------------------------------------------------------------------------------- */
@@ -195,9 +205,29 @@ static void choose(ks_plan *plan, bool onednn)
     snprintf(plan->kernel_info.kernel, sizeof plan->kernel_info.kernel, "%s", algorithm_names[onednn]);
 }
 
+static bool prepare_join(ks_plan *plan)
+{
+    const ks_cpu_join join = ks_cpu_join_of(&plan->spec);
+    if (join.rows == 0) {
+        plan->join_rows = 0;
+        return false;
+    }
+    choose(plan, join.onednn);
+    cpu_algorithm algorithm = algorithm_of(plan);
+    algorithm.join = join;
+    algorithm.job_ns /= plan->join_rows;
+    algorithm_set(plan, &algorithm);
+    plan->workspace_bytes = ks_cpu_join_scratch_bytes(&plan->spec, join);
+    plan->batch_max = KS_BATCH_MAX;
+    plan->mapped = true;
+    plan->rows_like = 1; /* as no other plan's */
+    return true;
+}
+
 static ks_status cpu_prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
     (void)device, (void)error;
+    if (plan->join_rows && prepare_join(plan)) return KS_OK;
     choose(plan, ks_onednn_takes(&plan->spec));
     plan->workspace_bytes = ks_cpu_scratch_bytes(&plan->spec);
     plan->mapped = true;
@@ -308,7 +338,10 @@ static void run_batch(ks_lane *lane, int64_t begun_ns)
         return;
     }
     lane->begun_ns = begun_ns;
-    for (int i = 0; i < batch->count; i++) run_job(lane, &batch->plan->spec, batch->slots[i]);
+    if (batch->plan->join_rows)
+        ks_cpu_join_run(batch, lane->join, lane->scratch);
+    else
+        for (int i = 0; i < batch->count; i++) run_job(lane, &batch->plan->spec, batch->slots[i]);
     lane->done_ns = now_ns();
     atomic_store_explicit(&lane->state, LANE_DONE, memory_order_release);
 }
@@ -399,10 +432,11 @@ static ks_status cpu_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
     batch->graph = KS_GRAPH_NONE;
     lane->batch = batch;
     lane->onednn = algorithm.onednn;
+    lane->join = algorithm.join;
     lane->launched_ns = now_ns();
-    lane->likely_ns = (int64_t)(algorithm.job_ns * (batch->trial + batch->count));
+    lane->likely_ns = (int64_t)(algorithm.job_ns * work_of(batch));
     lane->first_used_ns = lane->last_used_ns = -1;
-    if (!batch->trial && algorithm.job_ns * batch->count < INLINE_NS) {
+    if (!batch->trial && algorithm.job_ns * work_of(batch) < INLINE_NS) {
         run_batch(lane, lane->launched_ns);
     } else {
         atomic_store_explicit(&lane->state, LANE_RUNNING, memory_order_relaxed);
@@ -432,7 +466,7 @@ static ks_poll cpu_poll(ks_lane *lane, ks_error *error)
     /* An eighth of the news, and no news is above twice the old: a run that was preempted for milliseconds must not send a
      * small plan to the worker. Without the hand-over, or none would ever come back from there. */
     cpu_algorithm algorithm = algorithm_of(batch->plan);
-    const double news_ns = (double)batch->kernel_ns / batch->count;
+    const double news_ns = (double)batch->kernel_ns / work_of(batch);
     algorithm.job_ns += ((news_ns < 2 * algorithm.job_ns ? news_ns : 2 * algorithm.job_ns) - algorithm.job_ns) / 8;
     algorithm_set(batch->plan, &algorithm);
     lane->batch = NULL;

@@ -39,7 +39,8 @@ enum { ROWS_MIN = 5, SIDE = 8, WIDE = 64, REHEARSAL_SECONDS = 60 };
  * version 2.6); then EXCHANGED floats of the transposed output at a time pass through the stack. */
 enum { EXCHANGE_ROWS_MIN = 16, EXCHANGE_ROWS_MAX = 32, EXCHANGE_DEPTH_MIN = 256, EXCHANGED = 8192 };
 
-static bool ready; /* fixed after ks_onednn_open() */
+static bool ready;    /* fixed after ks_onednn_open() */
+static int join_rows; /* likewise: of joined products; 0: their bits differ by place */
 
 /* OpenMP's function, for the whole process: the program's own comes before that of a library. */
 int omp_get_max_threads(void);
@@ -165,10 +166,75 @@ static bool rehearsed(void)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+/* --- joined rows ----------------------------------------------------------------------------------------------------------
+ *
+ * The library divides the rows of a product into tiles and takes other code for those of the last tile, whose sums may have
+ * another order: bits of a row follow from the number of rows (seen with version 2.6 and AVX2). So joined rows are computed
+ * by calls of one tile's rows each, and whether places in a tile have equal bits is tried at start. */
+
+enum { JOIN_WIDE_MOST = 96, JOIN_DEEP_MOST = 1200, JOIN_ROWS_MOST = 8 };
+
+typedef struct join_trial {
+    float a[JOIN_ROWS_MOST * JOIN_DEEP_MOST], b[JOIN_DEEP_MOST * JOIN_WIDE_MOST];
+    float all[JOIN_ROWS_MOST * JOIN_WIDE_MOST], one[JOIN_ROWS_MOST * JOIN_WIDE_MOST];
+} join_trial;
+
+static void fill_uneven(float *to, size_t count, uint32_t word)
+{
+    for (size_t i = 0; i < count; i++) {
+        word = word * 1664525u + 1013904223u;
+        to[i] = (float)(int32_t)word / 2147483648.0f;
+    }
+}
+
+/* Each row at each other place, beside the others: is it as it was? */
+static bool rows_agree(join_trial *t, int rows, int64_t k, int64_t n, char transposed)
+{
+    const int64_t stride = transposed == 'T' ? k : n;
+    const size_t row_bytes = (size_t)n * sizeof(float);
+    fill_uneven(t->a, (size_t)(rows * k), 1);
+    if (dnnl_sgemm('N', transposed, rows, n, k, 1, t->a, k, t->b, stride, 0, t->all, n) != dnnl_success) return false;
+    for (int turn = 1; turn < rows; turn++) {
+        float first[JOIN_DEEP_MOST];
+        memcpy(first, t->a, (size_t)k * sizeof *first);
+        memmove(t->a, t->a + k, (size_t)((rows - 1) * k) * sizeof *first);
+        memcpy(t->a + (rows - 1) * k, first, (size_t)k * sizeof *first);
+        if (dnnl_sgemm('N', transposed, rows, n, k, 1, t->a, k, t->b, stride, 0, t->one, n) != dnnl_success)
+            return false;
+        for (int i = 0; i < rows; i++)
+            if (memcmp(t->one + i * n, t->all + (i + turn) % rows * n, row_bytes) != 0) return false;
+    }
+    return true;
+}
+
+static int find_join_rows(void)
+{
+    static const int64_t shapes[][2] = {{64, 10}, {100, 37}, {17, 96}, {1200, 64}, {513, 33}};
+    join_trial *trial = malloc(sizeof *trial);
+    if (!trial) return 0;
+    int rows = 6;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f")) rows = 8;
+#endif
+    bool agree = true;
+    fill_uneven(trial->b, sizeof trial->b / sizeof *trial->b, 2);
+    for (size_t i = 0; agree && i < sizeof shapes / sizeof *shapes; i++)
+        agree = rows_agree(trial, rows, shapes[i][0], shapes[i][1], 'N') &&
+                rows_agree(trial, rows, shapes[i][0], shapes[i][1], 'T');
+    free(trial);
+    return agree ? rows : 0;
+}
+
+int ks_onednn_join_rows(const ks_spec *spec)
+{
+    return ks_onednn_takes(spec) ? join_rows : 0;
+}
+
 ks_status ks_onednn_open(ks_error *error)
 {
     if (ready) return KS_OK;
     if (!rehearsed() || !make_code()) return ks_fail(error, KS_MEMORY, "no memory for oneDNN's code");
+    join_rows = find_join_rows();
     ready = true;
     return KS_OK;
 }
@@ -223,6 +289,12 @@ bool ks_onednn_takes(const ks_spec *spec)
 {
     (void)spec;
     return false;
+}
+
+int ks_onednn_join_rows(const ks_spec *spec)
+{
+    (void)spec;
+    return 0;
 }
 
 bool ks_onednn_run(const ks_spec *spec, const void *const *in, void *out)

@@ -28,6 +28,10 @@ bool ks_onednn_takes(const ks_spec *spec);
  * output is undefined, and the reference may be run instead. */
 bool ks_onednn_run(const ks_spec *spec, const void *const *in, void *out);
 
+/* Rows of INPUT0 of a call whose rows have equal bits at each place and beside any others; every call has as many, or they differ. 0: it
+ * is no such spec, or the library was seen to compute them differently. */
+int ks_onednn_join_rows(const ks_spec *spec);
+
 #ifdef __cplusplus
 }
 #endif

@@ -16,6 +16,8 @@ typedef void ks_cpu_fn(const ks_spec *spec, const void *const *in, void *const *
 typedef struct ks_cpu_op {
     ks_cpu_fn *reference;
     size_t (*scratch_bytes)(const ks_spec *spec); /* NULL: none */
+    /* Of a spec that joins: of at most so many rows a call, each has the bits that it has alone. NULL, 0: of none. */
+    int (*join_rows)(const ks_spec *spec);
 } ks_cpu_op;
 
 const ks_cpu_op *ks_cpu_op_of(const ks_op *op);

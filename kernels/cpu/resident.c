@@ -104,7 +104,7 @@ static void trim(ks_device *device)
 {
     ks_cpu_memory *memory = &device->resident;
     const size_t kept = (size_t)(memory->limit / 16 / KS_RANGE_PAGE_BYTES);
-    for (bool more = true; more;) {
+    for (bool more = memory->range != NULL; more;) {
         pthread_mutex_lock(&memory->lock);
         more = ks_range_trim(memory->range, kept, 16);
         pthread_mutex_unlock(&memory->lock);

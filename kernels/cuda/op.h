@@ -59,6 +59,8 @@ typedef struct ks_cuda_op {
     ks_cuda_setup_fn *setup;
     ks_cuda_plan_fn *plan;
     ks_cuda_launch_fn *launch;
+    ks_cuda_plan_fn
+        *join; /* as plan, for a family (ks_plan.join_rows): launches have any rows up to the spec's; NULL: none */
     /* Choosing by trial; all three NULL: one algorithm for a spec. */
     ks_cuda_candidates_fn *candidates;
     ks_cuda_adopt_fn *adopt;

@@ -229,6 +229,11 @@ static const char *const activations[] = {"none", "relu", "gelu", "silu", NULL};
 static const char *const precisions[] = {"exact", "tf32", NULL};
 static const ks_preset presets[] = {{.suffix = "tb", .param = PARAM_TRANSPOSE_B, .value = {.i = 1}}};
 
+static bool matmul_joins(const ks_spec *spec)
+{
+    return !spec->params[PARAM_TRANSPOSE_A].i && spec->in[1].rank == 2;
+}
+
 const ks_op ks_op_matmul = {
     .name = "matmul",
     .inputs_count = 3,
@@ -248,5 +253,6 @@ const ks_op ks_op_matmul = {
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = matmul_resolve,
+    .joins = matmul_joins,
     .sample = matmul_sample,
 };

@@ -26,3 +26,18 @@ int ks_bucket(int count)
     while ((1 << bucket) < count) bucket++;
     return bucket;
 }
+
+int ks_batch_bucket(const ks_batch *batch)
+{
+    return ks_bucket(batch->plan->join_rows ? batch->rows_sum : batch->count);
+}
+
+size_t ks_plan_job_in(const ks_plan *plan, int rows)
+{
+    return plan->join_rows ? plan->in_bytes / (size_t)plan->join_rows * (size_t)rows : plan->in_bytes;
+}
+
+size_t ks_plan_job_out(const ks_plan *plan, int rows)
+{
+    return plan->join_rows ? plan->out_bytes / (size_t)plan->join_rows * (size_t)rows : plan->out_bytes;
+}

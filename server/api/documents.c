@@ -52,6 +52,32 @@ static bool wants_openmetrics(const char *accept)
     return open && (plain == NULL || open < plain);
 }
 
+/* Of resident tensors; zeros where none are kept. */
+static void fill_resident(const ks_api_view *view, ks_document *document)
+{
+    ks_store_stats stats = {0};
+    if (view->store) ks_store_read_stats(view->store, &stats);
+    document->resident_tensors = stats.tensors;
+    document->resident_tensor_bytes = stats.bytes;
+    document->resident_limit = stats.limit_bytes;
+    document->resident_mapped = stats.held_bytes;
+    document->resident_generation = stats.generation;
+    document->resident_put_bytes = stats.put_bytes;
+    document->puts_created = stats.puts[0];
+    document->puts_replaced = stats.puts[1];
+    document->puts_unchanged = stats.puts[2];
+    document->puts_linked = stats.puts[3];
+    document->puts_refused = stats.puts[4];
+    document->puts_aborted = stats.puts[5];
+    document->gone_delete = stats.gone[0];
+    document->gone_ttl = stats.gone[1];
+    document->gone_evicted = stats.gone[2];
+    document->gone_replaced = stats.gone[3];
+    document->lookups_hit = stats.lookups[0];
+    document->lookups_unknown = stats.lookups[1];
+    document->lookups_lost = stats.lookups[2];
+}
+
 static void write_metrics(ks_api_view *view, const ks_document_request *request, ks_text *out,
                           const char **content_type)
 {
@@ -89,6 +115,7 @@ static void write_metrics(ks_api_view *view, const ks_document_request *request,
                             .device_free_bytes = atomic_load(&view->device_free_bytes)};
     for (int dtype = 0; dtype < KS_DTYPE_COUNT; dtype++)
         document.tflops[dtype] = ks_ceilings_tflops(view->ceilings, (ks_dtype)dtype);
+    fill_resident(view, &document);
     ks_metrics_text(view->metrics, &document, out);
 }
 
@@ -98,7 +125,7 @@ static void write_index(const ks_api_view *view, bool admin, ks_text *out)
     ks_text_puts(out, "{\"name\":");
     ks_text_json(out, view->config->server_name, strlen(view->config->server_name));
     ks_text_puts(out, ",\"version\":\"" KS_VERSION "\",\"links\":[");
-    if (!admin) ks_text_puts(out, "\"/v2\",\"/v2/models/stats\",\"/openapi.json\",");
+    if (!admin) ks_text_puts(out, "\"/v2\",\"/v2/models/stats\",\"/v2/tensors\",\"/openapi.json\",");
     if (admin && view->config->status) ks_text_puts(out, "\"/status\",\"/status.json\",");
     if (admin) ks_text_puts(out, "\"/v2/trace\",\"/v2/plans\",");
     ks_text_puts(out, "\"/v2/health/live\",\"/v2/health/ready\",\"/metrics\"]}");
@@ -141,7 +168,7 @@ static void write_document(ks_api_view *view, const ks_document_request *request
     switch (route->id) {
     case KS_ROUTE_SERVER:
         ks_document_server_metadata(out, view->config->server_name, KS_VERSION, view->regions != NULL,
-                                    view->regions && ks_regions_has_cuda(view->regions));
+                                    view->regions && ks_regions_has_cuda(view->regions), view->store != NULL);
         break;
     case KS_ROUTE_MODEL:
         ks_document_model_metadata(out, route->model);

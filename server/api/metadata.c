@@ -7,7 +7,8 @@
 #include "codec/codec_parts.h"
 #include "base/text.h"
 
-void ks_document_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm)
+void ks_document_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm,
+                                 bool tensors)
 {
     ks_text_puts(out, "{\"name\":");
     ks_text_json(out, name, strlen(name));
@@ -18,6 +19,7 @@ void ks_document_server_metadata(ks_text *out, const char *name, const char *ver
                  "\"binary_tensor_data\",\"parameters\",\"statistics\",\"logging\"");
     if (shm) ks_text_puts(out, ",\"system_shared_memory\"");
     if (cuda_shm) ks_text_puts(out, ",\"cuda_shared_memory\"");
+    if (tensors) ks_text_puts(out, ",\"kernserve_tensors\"");
     ks_text_puts(out, "]}");
 }
 

@@ -5,6 +5,7 @@
 #include "api/openapi.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/model.h"
@@ -33,6 +34,8 @@ static const char *const names[KS_ROUTES] = {
     [KS_ROUTE_REGIONS] = "regions",
     [KS_ROUTE_REGISTER] = "register",
     [KS_ROUTE_UNREGISTER] = "unregister",
+    [KS_ROUTE_TENSORS] = "tensors",
+    [KS_ROUTE_TENSOR] = "tensor",
     [KS_ROUTE_OPENAPI] = "openapi",
 };
 
@@ -308,13 +311,15 @@ static void put_operation(ks_text *out, const char *operations, const char *meth
 {
     ks_route_row row;
     ks_route_at(number, &row);
-    const char *const name = row.raw ? "raw" : names[row.id];
-    const bool version = strchr(row.path, '#') != NULL, posts = *method == 'p';
+    const bool version = strchr(row.path, '#') != NULL, posts = strcmp(method, "post") == 0;
+    const bool own = *method == 'd' || strcmp(method, "put") == 0; /* an operation of the method's own: "put_tensor" */
+    char name[32];
+    snprintf(name, sizeof name, "%s%s%s", own ? method : "", own ? "_" : "", row.raw ? "raw" : names[row.id]);
     ks_text_printf(out, "\"%s\":{\"operationId\":\"%s%s%s", method, posts && row.reads ? "set_" : "", name,
                    version ? "_version" : "");
     if (is_named_before(number, name, version)) ks_text_printf(out, "_%d", number);
     ks_text_puts(out, "\",");
-    const char *const text = member(operations, name), *const body = posts ? NULL : strstr(text, "\"requestBody\"");
+    const char *const text = member(operations, name), *const body = posts || own ? NULL : strstr(text, "\"requestBody\"");
     const char *const end = value_end(text);
     if (body && body < end) {
         const char *const behind = value_end(strchr(body, '{'));
@@ -338,6 +343,10 @@ static void put_paths(ks_text *out, const char *operations)
         if (row.reads) put_operation(out, operations, "get", i);
         if (row.reads && row.works) ks_text_puts(out, ",");
         if (row.works) put_operation(out, operations, "post", i);
+        if (row.puts) ks_text_puts(out, ",");
+        if (row.puts) put_operation(out, operations, "put", i);
+        if (row.deletes) ks_text_puts(out, ",");
+        if (row.deletes) put_operation(out, operations, "delete", i);
         ks_text_puts(out, "}");
     }
 }

@@ -19,7 +19,8 @@ ks_plan_figures ks_plan_figures_of(const ks_plan_row *row, const ks_device_info 
                           .flops = spec->flops,
                           .link = is_linked(row, device)};
     ks_plan_figures figures = {.roofline = ks_roofline_of(&work, ceilings), .bytes = work.in_bytes + work.out_bytes};
-    if (row->counts.timed_jobs) figures.us = (double)row->counts.timed_ns / 1e3 / (double)row->counts.timed_jobs;
+    if (row->counts.timed_jobs && !row->facts.join_rows) /* whose launches have fewer rows than its spec */
+        figures.us = (double)row->counts.timed_ns / 1e3 / (double)row->counts.timed_jobs;
     if (figures.us > 0) {
         figures.gbs = figures.bytes / figures.us / 1e3;
         figures.tflops = work.flops / figures.us / 1e6;
@@ -209,6 +210,7 @@ static void put_kernel(ks_text *out, const ks_plan_facts *facts)
                    ",\"grid\":%" PRId64
                    ",\"threads\":%d,\"cluster\":%d,\"shared_bytes\":%zu,\"path\":\"%s\",\"batch_max\":%" PRId64,
                    info->grid, info->threads, info->cluster, info->shared_bytes, facts->path, facts->batch_max);
+    if (facts->join_rows) ks_text_printf(out, ",\"join_rows\":%" PRId64, facts->join_rows);
 }
 
 void ks_plan_json(ks_text *out, const char *model, const ks_plan_row *row, const ks_device_info *device,

@@ -180,8 +180,9 @@ void ks_codec_fini(ks_codec *codec);
 /* The documents of GET endpoints. KS_MODEL, KS_MEMORY (text marked broken). */
 struct ks_text;
 struct ks_model_stats;
-/* shm, cuda_shm: these regions can be registered */
-void ks_document_server_metadata(struct ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm);
+/* shm, cuda_shm: these regions can be registered; tensors: there is a store of them */
+void ks_document_server_metadata(struct ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm,
+                                 bool tensors);
 void ks_document_model_metadata(struct ks_text *out, const ks_model *model);
 void ks_document_model_config(struct ks_text *out, const ks_model *model, bool gpu);
 /* {"model_stats":[...]} of `count` models */

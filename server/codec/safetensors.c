@@ -251,7 +251,8 @@ static ks_status read_all(const ks_json *top, ks_file_tensors *out, ks_error *er
     for (const ks_json *item = ks_json_first(top); item; item = ks_json_next(item))
         count += strcmp(ks_json_key(item), metadata) != 0;
     if (count > KS_FILE_TENSORS_MAX)
-        return ks_fail(error, KS_BODY_SIZE, "the safetensors header names more than the %d tensors that are accepted",
+        return ks_fail(error, KS_BODY_SIZE,
+                       "the safetensors header's number of tensors exceeds the maximum allowed value of %d",
                        KS_FILE_TENSORS_MAX);
     out->item = calloc((size_t)count + 1, sizeof *out->item);
     if (!out->item) return ks_fail(error, KS_MEMORY, "no memory for the file's header");
@@ -263,7 +264,7 @@ static ks_status read_all(const ks_json *top, ks_file_tensors *out, ks_error *er
     return order_tensors(out, error);
 }
 
-/* ks_format.tensors. What is too much of a head is too large a body, whichever limit it meets first. */
+/* ks_format.tensors. What is too much of a head is too large a body. */
 static ks_status safetensors_tensors(const char *head, size_t length, ks_file_tensors *out, ks_error *error)
 {
     const ks_scan_limits limits = {.json_head_max = 2 * length,
@@ -272,7 +273,11 @@ static ks_status safetensors_tensors(const char *head, size_t length, ks_file_te
                                    .json_max = length};
     ks_json *top = NULL;
     ks_status status = open_head(head, length, &limits, &top, error);
-    if (status == KS_JSON_LIMIT) status = error->status = KS_BODY_SIZE;
+    if (status == KS_JSON_LIMIT)
+        status = ks_fail(error, KS_BODY_SIZE,
+                         "the safetensors header exceeds the maximum allowed value of %d tensors, of %d bytes for a "
+                         "key, or of depth",
+                         KS_FILE_TENSORS_MAX, KS_ID_MAX);
     if (status == KS_OK) status = read_all(top, out, error);
     ks_json_close(&top);
     return status;

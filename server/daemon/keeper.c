@@ -12,6 +12,8 @@
 #include "base/clock.h"
 
 struct ks_keeper {
+    const ks_backend *backend;
+    ks_device *device;
     ks_store *store;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -36,7 +38,10 @@ static bool wait_a_second(ks_keeper *keeper)
 static void *work(void *context)
 {
     ks_keeper *keeper = context;
-    while (wait_a_second(keeper)) ks_store_turn(keeper->store, ks_now_ns());
+    while (wait_a_second(keeper)) {
+        if (keeper->store) ks_store_turn(keeper->store, ks_now_ns());
+        keeper->backend->resident->trim(keeper->device);
+    }
     return NULL;
 }
 
@@ -56,17 +61,20 @@ static void close_lock(ks_keeper *keeper)
     pthread_mutex_destroy(&keeper->lock);
 }
 
-ks_status ks_keeper_open(ks_store *store, ks_keeper **out, ks_error *error)
+ks_status ks_keeper_open(const ks_backend *backend, ks_device *device, ks_store *store, ks_keeper **out,
+                         ks_error *error)
 {
     ks_keeper *keeper = calloc(1, sizeof *keeper);
-    if (!keeper) return ks_fail(error, KS_MEMORY, "no memory for the thread that looks after tensors");
+    if (!keeper) return ks_fail(error, KS_MEMORY, "no memory for the thread that looks after memory");
+    keeper->backend = backend;
+    keeper->device = device;
     keeper->store = store;
     open_lock(keeper);
     const int failure = pthread_create(&keeper->thread, NULL, work, keeper);
     if (failure) {
         close_lock(keeper);
         free(keeper);
-        return ks_fail(error, KS_SYSTEM, "cannot start the thread that looks after tensors: %s", strerror(failure));
+        return ks_fail(error, KS_SYSTEM, "cannot start the thread that looks after memory: %s", strerror(failure));
     }
     pthread_setname_np(keeper->thread, "ks-keeper");
     *out = keeper;

@@ -21,12 +21,20 @@ static uint64_t add_record(const ks_engine *engine, const ks_lane_use *use, int6
     return ks_timeline_add_launch(engine->options.timeline, &record);
 }
 
+static void count_rows(ks_engine *engine, const ks_batch *batch)
+{
+    ks_counter_add(KS_COUNTER(engine, rows_sum), (uint64_t)batch->rows_sum);
+    ks_counter_add(KS_COUNTER(engine, rows_bucket) + ks_batch_bucket(batch), 1);
+    if (batch->count > 1) ks_counter_add(KS_COUNTER(engine, joined_requests), (uint64_t)batch->count);
+}
+
 void ks_books_launch(ks_engine *engine, const ks_lane_use *use, int64_t total_ns)
 {
     const ks_batch *batch = &use->batch;
     const ks_plan *plan = batch->plan;
     const uint64_t number = add_record(engine, use, total_ns);
     ks_catalog_count(plan, batch);
+    if (plan->join_rows) count_rows(engine, batch);
     for (int i = 0; i < batch->count; i++) use->jobs[i]->launch = number;
     if (!plan->mapped) {
         ks_counter_add(KS_COUNTER(engine, h2d_bytes), (uint64_t)batch->count * plan->in_bytes);
@@ -55,4 +63,11 @@ void ks_books_plan(const ks_engine *engine, ks_plan *plan, const char *path)
 ks_shard_timeline *ks_engine_timeline(const ks_engine *engine)
 {
     return engine->options.timeline;
+}
+
+void ks_engine_count_plans(ks_engine *engine)
+{
+    ks_counter_set(KS_COUNTER(engine, plans), ks_plans_count(engine->plans));
+    ks_counter_set(KS_COUNTER(engine, plan_bytes), ks_plans_bytes(engine->plans));
+    ks_counter_set(KS_COUNTER(engine, plan_evictions), ks_plans_evictions(engine->plans));
 }

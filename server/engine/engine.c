@@ -1,10 +1,11 @@
 /* One shard's engine: jobs come by submit, wait in the queue, are launched on lanes and handed out by collect.
  *
- * Owns       the lanes; slots and plans through slots.c and plan.c.
+ * Owns       the lanes; slots and plans through slots.c and plan.c. planning.c finds a job's plan.
  * Interface  engine.h; engine_core.h for this folder and large/.
  * Limits     ks_engine_options: lanes, queue_max, slots, bytes of plans, the time without progress.
  * Threads    the shard's own; any for ks_engine_read_stats. */
 #include "engine/engine_core.h"
+#include "engine/join.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -68,7 +69,7 @@ void ks_engine_close(ks_engine **engine)
     free(closing);
 }
 
-/* --- slots and plans ---------------------------------------------------------------------------------------------- */
+/* --- slots --------------------------------------------------------------------------------------------------------- */
 
 ks_status ks_engine_slot(ks_engine *engine, size_t in_bytes, size_t out_bytes, ks_slot **out, ks_error *error)
 {
@@ -91,82 +92,6 @@ bool ks_engine_slot_free(const ks_engine *engine, size_t in_bytes, size_t out_by
 size_t ks_engine_small_bytes(const ks_engine *engine)
 {
     return engine->options.classes > 0 ? engine->options.size_class[0].side_bytes : 0;
-}
-
-void ks_engine_count_plans(ks_engine *engine)
-{
-    ks_counter_set(KS_COUNTER(engine, plans), ks_plans_count(engine->plans));
-    ks_counter_set(KS_COUNTER(engine, plan_bytes), ks_plans_bytes(engine->plans));
-    ks_counter_set(KS_COUNTER(engine, plan_evictions), ks_plans_evictions(engine->plans));
-}
-
-/* plan has its spec, and all else zero. */
-static ks_status prepare(ks_engine *engine, ks_plan *plan, ks_error *error)
-{
-    const ks_spec *spec = &plan->spec;
-    plan->in_bytes = ks_spec_in_bytes(spec);
-    plan->out_bytes = ks_spec_out_bytes(spec);
-    plan->batch_max = 1;
-    const ks_status status = engine->backend->prepare(engine->device, plan, error);
-    if (status != KS_OK) return status;
-    ks_tune_new_plan(engine, plan);
-    assert(plan->batch_max >= 1 && plan->batch_max <= KS_BATCH_MAX);
-    return KS_OK;
-}
-
-static ks_status make_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error)
-{
-    ks_plan *plan;
-    ks_status status = ks_plans_make(engine->plans, spec, &plan, error);
-    if (status != KS_OK) return status;
-    status = prepare(engine, plan, error);
-    if (status != KS_OK)
-        ks_plans_drop(engine->plans, &plan);
-    else
-        ks_books_plan(engine, plan, ks_engine_path(engine, plan));
-    ks_engine_count_plans(engine);
-    *out = plan;
-    return status;
-}
-
-ks_status ks_engine_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error)
-{
-    ks_plan *plan = ks_plans_find(engine->plans, spec);
-    if (!plan) {
-        const ks_status status = make_plan(engine, spec, &plan, error);
-        if (status != KS_OK) return status;
-    }
-    plan->users++;
-    *out = plan;
-    return KS_OK;
-}
-
-ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, ks_error *error)
-{
-    const ks_plan *plan = ks_plans_peek(engine->plans, spec);
-    if (plan) {
-        *out = *plan;
-        return KS_OK;
-    }
-    memset(out, 0, sizeof *out);
-    memcpy(&out->spec, spec, sizeof *spec);
-    return prepare(engine, out, error);
-}
-
-void ks_engine_plan_release(ks_engine *engine, ks_plan **plan)
-{
-    (void)engine; /* what is past the budget goes when the next plan is made */
-    assert((*plan)->users > 0);
-    (*plan)->users--;
-    *plan = NULL;
-}
-
-const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan)
-{
-    /* Ordinary memory is as good as a slot where the device is the CPU. */
-    const bool slot = !engine->polls || ks_slots_hold(engine->slots, plan->in_bytes, plan->out_bytes);
-    if (!slot && engine->backend->large) return "streamed";
-    return slot && plan->mapped ? "mapped" : slot && !plan->large ? "copies" : "staged";
 }
 
 /* --- jobs in ------------------------------------------------------------------------------------------------------ */
@@ -215,6 +140,7 @@ static bool make_room(ks_engine *engine, const ks_job *job)
 ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
 {
     assert(job->plan && job->plan->users > 0);
+    assert(job->plan->join_rows ? job->rows >= 1 && job->rows <= job->plan->join_rows : job->rows == 0);
     assert(job->state == KS_JOB_IDLE || job->state == KS_JOB_DONE);
     const bool room = engine->queue.count < engine->options.queue_max || make_room(engine, job);
     if (engine->lost) return ks_fail(error, KS_DEVICE, "%s", engine->fault.text);
@@ -226,6 +152,7 @@ ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
     job->graph = KS_GRAPH_NONE;
     job->h2d_ns = job->compute_ns = job->d2h_ns = 0;
     job->batch_count = 1;
+    job->batch_rows = job->rows;
     job->lane = 0;
     job->launch = 0;
     job->submitted_ns = ks_now_ns();
@@ -234,8 +161,8 @@ ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
         return KS_OK;
     }
     /* Windows take the place of parts of the sides. */
-    assert(job->slot && (job->slot->windows ||
-                         (job->slot->in_cap >= job->plan->in_bytes && job->slot->out_cap >= job->plan->out_bytes)));
+    assert(job->slot && (job->slot->windows || (job->slot->in_cap >= ks_plan_job_in(job->plan, job->rows) &&
+                                                job->slot->out_cap >= ks_plan_job_out(job->plan, job->rows))));
     job->state = KS_JOB_READY;
     ks_queue_add(&engine->queue, job);
     count_queue(engine);
@@ -321,28 +248,34 @@ static bool goes_alone(const ks_job *job)
     return slot->windows || slot->places || (job->plan->mapped && (!slot->in || !slot->in_device || !slot->out_device));
 }
 
-/* Moves the job at the link, and what may go with it, from the queue to the lane's batch. */
+static void begin_batch(ks_batch *batch, ks_plan *plan)
+{
+    batch->plan = plan;
+    batch->count = batch->rows_sum = 0;
+    batch->trial = 0;
+    batch->graph = KS_GRAPH_NONE;
+    batch->h2d_ns = batch->compute_ns = batch->d2h_ns = 0;
+}
+
+/* Moves the job at the link, and what may go with it, from the queue to the lane's batch. What does not fit goes with the next
+ * launch, as the first one. */
 static void gather(ks_engine *engine, ks_job **link, ks_lane_use *use, int64_t now_ns)
 {
-    ks_plan *plan = (*link)->plan;
-    const int most = goes_alone(*link) ? 1 : plan->batch_max;
-    int count = 0;
-    while (*link && count < most) {
-        if ((*link)->plan != plan || (count > 0 && goes_alone(*link))) {
-            link = &(*link)->next;
-        } else if (ks_job_is_late(*link, now_ns)) {
+    ks_batch *batch = &use->batch;
+    const int most = goes_alone(*link) ? 1 : (*link)->plan->batch_max;
+    begin_batch(batch, (*link)->plan);
+    while (*link && batch->count < most) {
+        ks_job *job = *link;
+        if (job->plan != batch->plan || (batch->count > 0 && goes_alone(job))) {
+            link = &job->next;
+        } else if (ks_job_is_late(job, now_ns)) {
             drop_late(engine, link, now_ns);
+        } else if (ks_join_add(batch, job)) {
+            use->jobs[batch->count - 1] = ks_queue_take(&engine->queue, link);
         } else {
-            ks_job *job = ks_queue_take(&engine->queue, link);
-            use->jobs[count] = job;
-            use->batch.slots[count++] = job->slot;
+            link = &job->next;
         }
     }
-    use->batch.plan = plan;
-    use->batch.count = count;
-    use->batch.trial = 0;
-    use->batch.graph = KS_GRAPH_NONE;
-    use->batch.h2d_ns = use->batch.compute_ns = use->batch.d2h_ns = 0;
 }
 
 /* error NULL: the work is done. */
@@ -367,6 +300,7 @@ static void launch_lane(ks_engine *engine, int lane, int64_t now_ns)
         use->jobs[i]->state = KS_JOB_RUNNING;
         use->jobs[i]->launched_ns = use->launched_ns;
         use->jobs[i]->batch_count = batch->count;
+        use->jobs[i]->batch_rows = batch->rows_sum;
         use->jobs[i]->lane = lane;
     }
     ks_engine_set_busy(engine, use, true, use->launched_ns);

@@ -44,6 +44,7 @@ typedef struct ks_engine_options {
     struct ks_plan_catalog *catalog;    /* likewise: its plans, for other threads; NULL: they are not shown */
     ks_tunes *tunes;                    /* what tuning found, of the whole daemon; NULL: plans run as prepare picks */
     bool tune_live;                     /* plans in use are tuned in idle turns */
+    int join_rows; /* jobs of at most so many rows may be joined, and as many rows; 0, 1: none are */
 } ks_engine_options;
 
 typedef enum ks_job_state { KS_JOB_IDLE, KS_JOB_READY, KS_JOB_RUNNING, KS_JOB_DONE } ks_job_state;
@@ -53,6 +54,7 @@ typedef enum ks_job_state { KS_JOB_IDLE, KS_JOB_READY, KS_JOB_RUNNING, KS_JOB_DO
 typedef struct ks_job {
     ks_plan *plan; /* held: ks_engine_plan .. ks_engine_plan_release */
     ks_slot *slot;
+    int rows; /* of INPUT0, where the plan is a family's; else 0: ks_job_rows */
     ks_job_state state;
     uint64_t priority;   /* 0: default (after all others), 1: highest */
     int64_t deadline_ns; /* dropped with KS_DEADLINE if not launched by then; 0: none */
@@ -64,7 +66,7 @@ typedef struct ks_job {
     int64_t submitted_ns, launched_ns, done_ns; /* ks_now_ns */
     int64_t h2d_ns, compute_ns, d2h_ns;         /* add up to done_ns - launched_ns */
     int64_t kernel_ns;                          /* its batch's: ks_batch */
-    int batch_count;                            /* jobs in its launch */
+    int batch_count, batch_rows;                /* jobs in its launch; rows, where they were joined */
     int lane;                                   /* that ran it */
     uint64_t launch;                            /* its launch's number in the timeline; 0: none */
     struct ks_job *next;                        /* ready queue; the list that collect returns */
@@ -82,13 +84,18 @@ void ks_engine_slot_release(ks_engine *engine, ks_slot **slot);
 bool ks_engine_slot_free(const ks_engine *engine, size_t in_bytes, size_t out_bytes); /* a class has one to give */
 size_t ks_engine_small_bytes(const ks_engine *engine); /* of a side in the smallest class */
 
-/* Finds the plan of a resolved spec, or makes it; holds it for the job. KS_MEMORY, KS_WORK. */
+/* Finds the plan of a resolved spec, or makes it; holds it for the job. A spec whose rows may be joined (join.c) gets its family's: the
+ * job's rows are then ks_job_rows. KS_MEMORY, KS_WORK. */
 ks_status ks_engine_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error);
+static inline int ks_job_rows(const ks_plan *plan, const ks_spec *spec)
+{
+    return plan->join_rows ? (int)spec->in[0].dims[0] : 0;
+}
 void ks_engine_plan_release(ks_engine *engine, ks_plan **plan);
 /* What the plan of a resolved spec is, or would be, in the caller's memory: for the plan document. The cache stays as it
  * is, and *out is not for a job. KS_WORK. */
 ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, ks_error *error);
-/* A job's path to the device: "mapped" (kernels work on the slot itself), "copies", "streamed" (in pieces,
+/* A job's path to the device: "mapped" (kernels work on the slot itself), "joined" (likewise, rows of several jobs as one product), "copies", "streamed" (in pieces,
  * because no slot holds it), or "staged" (whole, and then in pieces, because no lane holds it, or its body was JSON or
  * packed). While all slots that hold it are out, a job may be staged as well. */
 const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan);

@@ -72,9 +72,9 @@ static inline void ks_engine_count_error(ks_engine *engine, ks_status status)
 void ks_engine_finish(ks_engine *engine, ks_job *job, ks_status status);
 /* The device is lost: fails everything, now and later. */
 void ks_engine_lose(ks_engine *engine, const ks_error *fault);
-void ks_engine_count_plans(ks_engine *engine);
 
 /* books.c */
+void ks_engine_count_plans(ks_engine *engine);
 void ks_books_launch(ks_engine *engine, const ks_lane_use *use,
                      int64_t total_ns); /* a batch that took so long is done */
 void ks_books_trial(ks_engine *engine, const ks_lane_use *use, int64_t total_ns); /* likewise, of a trial */

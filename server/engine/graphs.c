@@ -36,7 +36,7 @@ void ks_graphs_launched(ks_engine *engine, int lane, int64_t now_ns)
     ks_counter_add(KS_COUNTER(engine, graph_misses), 1);
     ks_plan *plan = batch->plan;
     if (plan->uncapturable && now_ns >= plan->uncapturable_until_ns) plan->uncapturable = false;
-    const uint32_t bit = 1u << ks_bucket(batch->count);
+    const uint32_t bit = 1u << ks_batch_bucket(batch);
     if (!plan->graphs || plan->uncapturable || (plan->wanted[lane] & bit)) return;
     plan->wanted[lane] |= bit;
     engine->wants++;

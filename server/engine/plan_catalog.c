@@ -78,6 +78,7 @@ static void facts_of(const ks_plan *plan, const char *path, ks_plan_facts *out)
     out->trials = plan->trials;
     out->path = path;
     out->batch_max = plan->batch_max;
+    out->join_rows = plan->join_rows;
 }
 
 /* Each word is stored with release: a reader that sees a new one also sees that the number had gone before it. */

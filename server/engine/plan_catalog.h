@@ -19,7 +19,7 @@ typedef struct ks_plan_facts {
     ks_kernel_info kernel_info;
     ks_trials trials;
     const char *path; /* ks_engine_path's: static */
-    int64_t batch_max;
+    int64_t batch_max, join_rows;
 } ks_plan_facts;
 
 /* What has run since the plan was made; of kernels, since its algorithm was chosen. */

@@ -47,6 +47,7 @@ static ks_status begin(ks_engine *engine, const ks_spec *spec, ks_job *job, ks_e
     memset(job, 0, sizeof *job);
     ks_status status = ks_engine_plan(engine, spec, &job->plan, error);
     if (status != KS_OK) return status;
+    job->rows = ks_job_rows(job->plan, spec);
     status = ks_engine_slot(engine, job->plan->in_bytes, job->plan->out_bytes, &job->slot, error);
     if (status != KS_OK) ks_engine_plan_release(engine, &job->plan);
     return status;
@@ -64,7 +65,8 @@ static void capture_all(ks_engine *engine, ks_plan *plan)
 {
     if (!plan->graphs) return;
     const int lanes = plan->large ? 1 : engine->lanes;
-    for (int bucket = 0; bucket <= ks_bucket(plan->batch_max); bucket++)
+    const int last = ks_bucket(plan->join_rows ? plan->join_rows : plan->batch_max);
+    for (int bucket = 0; bucket <= last; bucket++)
         for (int lane = 0; lane < lanes; lane++) {
             if (engine->lane[lane].busy) continue;
             /* A plan without graphs still answers; it is tried again later. */

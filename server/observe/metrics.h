@@ -134,6 +134,7 @@ typedef struct ks_engine_stats {
     uint64_t ring_bytes;
     uint64_t captures, capture_ns;
     uint64_t capture_bucket[KS_BOUNDS + 1];
+    uint64_t rows_sum, rows_bucket[KS_BUCKETS]; /* of launches whose rows may be joined */
 } ks_engine_stats;
 
 /* Values owned by other rooms, for a document. */
@@ -155,6 +156,8 @@ typedef struct ks_document {
     double copy_gbs, tflops[KS_DTYPE_COUNT]; /* the device at best; 0: not known */
     int64_t tls_expiry_s;                    /* 0: no certificate */
 #define VALUE(id, ...) uint64_t id;
+#define VALUE_BY(id, kind, name, unit, label, values, help) values
+#define V(cell, value) uint64_t cell;
 #include "observe/metrics.def"
     bool openmetrics, triton;                     /* not both */
     const struct ks_gpu_figures *gpu;             /* with triton; NULL: not known here */

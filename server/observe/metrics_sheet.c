@@ -160,10 +160,15 @@ void ks_sheet_exemplar(ks_sheet *sheet, const uint64_t trace[2], uint64_t value_
                    trace[1], (double)value_ns / 1e9, wall_ms / 1000, (int)(wall_ms % 1000));
 }
 
-void ks_sheet_sum(ks_sheet *sheet, uint64_t count, uint64_t sum_ns)
+void ks_sheet_total(ks_sheet *sheet, uint64_t count, double sum)
 {
     put_series(sheet, "_count", NULL);
     put_integer(sheet, count);
     put_series(sheet, "_sum", NULL);
-    put_double(sheet, (double)sum_ns / 1e9);
+    put_double(sheet, sum);
+}
+
+void ks_sheet_sum(ks_sheet *sheet, uint64_t count, uint64_t sum_ns)
+{
+    ks_sheet_total(sheet, count, (double)sum_ns / 1e9);
 }

@@ -38,6 +38,7 @@ void ks_sheet_bucket(ks_sheet *sheet, const char *le, uint64_t count);
 /* OpenMetrics: of the bucket's line that was written last. */
 void ks_sheet_exemplar(ks_sheet *sheet, const uint64_t trace[2], uint64_t value_ns, uint64_t wall_ms);
 void ks_sheet_sum(ks_sheet *sheet, uint64_t count, uint64_t sum_ns);
+void ks_sheet_total(ks_sheet *sheet, uint64_t count, double sum); /* likewise, of what is no time */
 /* A stateset: a line per state, 1 for the current one. */
 void ks_sheet_states(ks_sheet *sheet, const char *const *names, int count, int current);
 

@@ -316,6 +316,18 @@ static void write_graph_capture(page *p)
     ks_sheet_sum(&p->sheet, captures, p->sum.capture_ns);
 }
 
+static void write_launch_rows(page *p)
+{
+    uint64_t launches = 0;
+    for (int b = 0; b < KS_BUCKETS; b++) {
+        char bound[8];
+        snprintf(bound, sizeof bound, "%d.0", 1 << b);
+        ks_sheet_bucket(&p->sheet, bound, launches += p->sum.rows_bucket[b]);
+    }
+    ks_sheet_bucket(&p->sheet, "+Inf", launches);
+    ks_sheet_total(&p->sheet, launches, (double)p->sum.rows_sum);
+}
+
 static void write_pinned(page *p)
 {
     write_of_state(p, 0, "used", p->sum.slot_used_bytes);
@@ -446,7 +458,14 @@ static void write_engines(page *p)
 #define DEVICE(id, ...) ROW(id, true, p->sum.id)
 #define DEVICE_BY(id, kind, name, unit, label, values, help) ROW_BY(id, true, label, values)
 #define V(cell, value) write_line(p, value, p->sum.cell);
+#include "observe/metrics.def"
+}
+
+static void write_values(page *p)
+{
 #define VALUE(id, ...) ROW(id, false, p->values->id)
+#define VALUE_BY(id, kind, name, unit, label, values, help) ROW_BY(id, false, label, values)
+#define V(cell, value) write_line(p, value, p->values->cell);
 #include "observe/metrics.def"
 }
 
@@ -472,6 +491,7 @@ void ks_metrics_text(const ks_metrics *metrics, const ks_document *values, ks_te
     write_functions(&p);
     write_shards(&p);
     write_engines(&p);
+    write_values(&p);
     ks_sheet_process(&p.sheet);
     if (values->triton) ks_sheet_triton(&p.sheet, metrics, values);
     if (values->openmetrics) ks_text_puts(out, "# EOF\n");

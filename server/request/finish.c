@@ -106,7 +106,8 @@ static void read_trace(const ks_identity *identity, uint64_t trace[2])
 /* Of its tensors. With a fault a large request has given its plans back, and its plan is a block's: only of one that ran. */
 static uint64_t in_bytes_of(const ks_infer *infer)
 {
-    return infer->is_large ? ks_spec_in_bytes(&ks_codec_request(infer->codec)->spec) : infer->job.plan->in_bytes;
+    return infer->is_large ? ks_spec_in_bytes(&ks_codec_request(infer->codec)->spec)
+                           : ks_plan_job_in(infer->job.plan, infer->job.rows);
 }
 
 static void add_to_timeline(const ks_infer *infer, ks_status status)

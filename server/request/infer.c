@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "engine/join.h"
 #include "request/infer_parts.h"
 #include "request/transfer_parts.h"
 
@@ -176,9 +177,8 @@ static void count_kernels(ks_infer *infer)
 {
     const ks_job *job = &infer->job;
     if (job->status != KS_OK || job->plan->out_bytes == 0 || job->kernel_ns < 0) return;
-    const int64_t ns = job->batch_count > 1 ? job->kernel_ns / job->batch_count : job->kernel_ns;
-    ks_metrics_kernels(infer->infers->metrics, infer->model->index, ns, job->plan->bytes,
-                       (uint64_t)job->plan->spec.flops);
+    const ks_job_work work = ks_job_work_of(job);
+    ks_metrics_kernels(infer->infers->metrics, infer->model->index, work.ns, work.bytes, work.flops);
 }
 
 static ks_status submit_job(ks_infer *infer)
@@ -303,6 +303,7 @@ static ks_status submit(ks_infer *infer)
     if (status == KS_OK && request->windows) status = ks_infer_take_windows(infer);
     if (status == KS_OK && request->stored) status = ks_infer_reserve_outputs(infer);
     if (status == KS_OK) status = ks_engine_plan(infers->engine, &request->spec, &job->plan, &infer->fault);
+    if (status == KS_OK) job->rows = ks_job_rows(job->plan, &request->spec);
     if (status == KS_OK) ks_infer_enter(infer, KS_INFER_WORK);
     if (status == KS_OK) status = submit_job(infer);
     if (status == KS_OK && ks_engine_run(infers->engine, job)) {

@@ -35,19 +35,22 @@ static char *put_text(char *out, const char *text)
     return out + n;
 }
 
+static char *put_number(char *out, uint64_t number)
+{
+    char digits[20];
+    int n = 0;
+    do digits[n++] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    while (n > 0) *out++ = digits[--n];
+    return out;
+}
+
 /* Microseconds as milliseconds with three decimals. */
 static char *put_ms(char *out, int64_t us)
 {
     const uint64_t whole = us > 0 ? (uint64_t)us / 1000 : 0;
     const unsigned rest = us > 0 ? (unsigned)((uint64_t)us % 1000) : 0;
-    if (whole < 10) {
-        *out++ = (char)('0' + whole);
-    } else {
-        char digits[20];
-        int n = 0;
-        for (uint64_t left = whole; left > 0; left /= 10) digits[n++] = (char)('0' + left % 10);
-        while (n > 0) *out++ = digits[--n];
-    }
+    out = put_number(out, whole);
     out[0] = '.';
     out[1] = (char)('0' + rest / 100);
     out[2] = (char)('0' + rest / 10 % 10);
@@ -73,6 +76,14 @@ static char *put_trace(char *out, const ks_identity *identity)
     out = put_text(out, "-");
     out = put_text(out, identity->span_id);
     return put_text(out, identity->sampled ? "-01" : "-00");
+}
+
+/* Requests and rows of the launch. */
+static char *put_join(char *out, const ks_job *job)
+{
+    out = put_number(put_text(out, ", join;desc=\""), (uint64_t)job->batch_count);
+    out = put_number(put_text(out, "/"), (uint64_t)job->batch_rows);
+    return put_text(out, "\"");
 }
 
 void ks_times_text(const ks_times *times, const ks_job *job, const ks_identity *identity, char *out)
@@ -103,6 +114,7 @@ void ks_times_text(const ks_times *times, const ks_job *job, const ks_identity *
     out = put_ms(out, past_us);
     out = put_text(out, ", graph;desc=");
     out = put_text(out, ks_graph_name(job->graph));
+    if (job->batch_rows) out = put_join(out, job);
     if (identity->trace_id[0]) out = put_trace(out, identity);
     *out = '\0';
 }

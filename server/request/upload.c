@@ -1,6 +1,6 @@
 /* Uploads: a body's chunks to the memory of the contents that they are, and to their hashes.
  *
- * Owns       what a transfer has beside its copies: the file's head, contents that nobody has taken, a place among the uploads.
+ * Owns       what a transfer has beside its copies: the file's head, contents that are not handed over, a place among the uploads.
  * Interface  transfer.h: ks_upload_*; transfer_parts.h: ks_upload_fini.
  * Limits     a file's head has at most HEAD_MAX bytes and KS_FILE_TENSORS_MAX tensors; the bytes are bounded by the store's budget,
  *            and memory for them is taken before they come.

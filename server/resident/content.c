@@ -54,6 +54,15 @@ void ks_content_publish(ks_content_record *record)
         ks_tree_add(&record->owner->bodies, &record->by_body, &(body_key){content->body_digest, record}, compare_body);
 }
 
+void ks_content_learn_body(ks_content_record *record, const ks_content *equal)
+{
+    ks_content *content = &record->content;
+    if (content->has_body_digest || !equal->has_body_digest) return;
+    memcpy(content->body_digest, equal->body_digest, KS_DIGEST_BYTES);
+    content->has_body_digest = true;
+    ks_tree_add(&record->owner->bodies, &record->by_body, &(body_key){content->body_digest, record}, compare_body);
+}
+
 ks_content_record *ks_content_find(const ks_owner *owner, const char *etag)
 {
     ks_node *node = owner ? ks_tree_find(owner->contents, etag, compare_etag) : NULL;

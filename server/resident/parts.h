@@ -115,6 +115,8 @@ enum { KS_PUTS_LINKED = KS_PUT_UNCHANGED + 1 };
 ks_content_record *ks_content_new(ks_store *store, ks_owner *owner,
                                   const ks_tensor *tensor); /* counted; NULL: no memory */
 void ks_content_publish(ks_content_record *record);
+/* With the lock: of an equal one that goes, the digest of its body. */
+void ks_content_learn_body(ks_content_record *record, const ks_content *equal);
 ks_content_record *ks_content_find(const ks_owner *owner, const char *etag);
 ks_content_record *ks_content_find_body(const ks_owner *owner, const unsigned char digest[KS_DIGEST_BYTES],
                                         const ks_tensor *tensor);

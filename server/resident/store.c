@@ -177,9 +177,9 @@ static ks_status prepare(ks_store *store, const ks_put *puts, ks_tensor_name **m
     return KS_OK;
 }
 
-/* With the lock: the name for the record, whose hold stays the caller's. */
+/* With the lock: the name for the record, which holds it from now on, too. *held: the caller's hold of it, if it has one; let go. */
 static ks_put_outcome put_name(ks_store *store, const ks_put *put, ks_content_record *record, ks_tensor_name **made,
-                               ks_tensor_entry *entry)
+                               ks_content **held, ks_tensor_entry *entry)
 {
     ks_owner *owner = owner_of(store, put);
     ks_tensor_name *name = ks_name_find(owner, put->name, strlen(put->name));
@@ -192,6 +192,10 @@ static ks_put_outcome put_name(ks_store *store, const ks_put *put, ks_content_re
     const ks_put_outcome outcome = !before ? KS_PUT_CREATED : before == record ? KS_PUT_UNCHANGED : KS_PUT_REPLACED;
     ks_name_set(store, name, record, put);
     if (outcome == KS_PUT_REPLACED) store->gone[KS_GONE_REPLACED]++;
+    if (*held == &record->content) {
+        atomic_fetch_sub(&record->content.holders, 1);
+        *held = NULL;
+    }
     if (entry) ks_name_fill(store, name, entry);
     return outcome;
 }
@@ -200,7 +204,10 @@ static ks_put_outcome put_name(ks_store *store, const ks_put *put, ks_content_re
 static ks_content_record *publish(ks_content_record *record)
 {
     ks_content_record *same = ks_content_find(record->owner, record->content.etag);
-    if (!same) ks_content_publish(record);
+    if (same)
+        ks_content_learn_body(same, &record->content);
+    else
+        ks_content_publish(record);
     return same ? same : record;
 }
 
@@ -214,12 +221,12 @@ ks_status ks_store_publish_take(ks_store *store, const ks_put *puts, ks_content 
     for (int i = 0; i < count && status == KS_OK; i++) {
         ks_content_record *record = publish((ks_content_record *)(void *)contents[i]);
         store->put_bytes += contents[i]->tensor.size_bytes;
-        outcomes[i] = put_name(store, &puts[i], record, &made[i], &entries[i]);
+        outcomes[i] = put_name(store, &puts[i], record, &made[i], &contents[i], &entries[i]);
         store->puts[outcomes[i]]++;
     }
     pthread_mutex_unlock(&store->lock);
     for (int i = 0; i < count; i++) {
-        ks_content_release(&contents[i]);
+        if (contents[i]) ks_content_release(&contents[i]);
         if (made) free(made[i]);
     }
     free(made);
@@ -237,7 +244,8 @@ ks_status ks_store_link(ks_store *store, const ks_put *put, const char *etag, ks
         status = ks_fail(error, KS_CONTENT, "no content with the etag %s is here: send it",
                          ks_quoted(etag, strlen(etag)).text);
     if (status == KS_OK) {
-        *outcome = put_name(store, put, record, &made, entry);
+        ks_content *none = NULL;
+        *outcome = put_name(store, put, record, &made, &none, entry);
         store->puts[KS_PUTS_LINKED]++;
     }
     pthread_mutex_unlock(&store->lock);
@@ -326,7 +334,6 @@ void ks_store_turn(ks_store *store, int64_t now_ns)
     }
     ks_owner_sweep(store);
     pthread_mutex_unlock(&store->lock);
-    store->options.backend->resident->trim(store->options.device);
 }
 
 void ks_store_count_put(ks_store *store, bool aborted)

@@ -129,7 +129,7 @@ ks_status ks_store_delete(ks_store *store, const ks_tenant *tenant, const char *
 int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, const char *after, int most,
                   ks_tensor_entry *out, bool *more);
 
-/* Tensors whose ttl is over go; memory that is not in use goes back to the system. About once a second, on any thread, always the same. */
+/* Tensors whose ttl is over go. About once a second, on any thread, always the same. */
 void ks_store_turn(ks_store *store, int64_t now_ns);
 
 typedef struct ks_store_stats {

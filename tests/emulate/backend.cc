@@ -7,6 +7,7 @@
 #include "matmul_ptx.h"
 
 #include "cuda/backend/internal.h"
+#include "cuda/backend/join.h"
 #include "cuda/matmul/cublaslt.cuh"
 #include "cuda/matmul/table.cuh"
 
@@ -246,14 +247,67 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
     return KS_OK;
 }
 
+/* The spec of so many rows, whose fixed inputs are found from the arena as ks_cuda_record_on has it. */
+static ks_spec joined_spec(const ks_plan *plan, int rows, const unsigned char *in)
+{
+    ks_spec spec = plan->spec;
+    spec.in[0].dims[0] = spec.out[0].dims[0] = rows;
+    spec.in[0].size_bytes = ks_plan_job_in(plan, rows);
+    spec.out[0].size_bytes = ks_plan_job_out(plan, rows);
+    for (int i = ks_next_input(&spec, 0); i >= 0; i = ks_next_input(&spec, i))
+        spec.in[i].offset = (size_t)((uintptr_t)spec.in[i].fixed - (uintptr_t)in);
+    return spec;
+}
+
+/* Gather, product, scatter. The arena's surplus rows hold noise. */
+static ks_status launch_joined(ks_lane *lane, const ks_batch *batch, ks_error *error)
+{
+    const ks_plan *plan = batch->plan;
+    const ks_chip *chip = &lane->device->chip;
+    const int rows = 1 << ks_batch_bucket(batch), computed = rows < 2 ? 2 : rows;
+    guarded in(ks_plan_job_in(plan, computed) + KS_PAD, front_now), out(ks_plan_job_out(plan, computed), front_now);
+    guarded workspace(plan->workspace_bytes, front_now), counters(plan->counters * sizeof(uint32_t), front_now);
+    guarded control(sizeof(ks_job_table), front_now);
+    ks_job_table *job_table = (ks_job_table *)(void *)control.data;
+    ks_completion completion = {}, arena_completion = {};
+    uint32_t ticket = 0;
+    memset(counters.data, 0, counters.bytes);
+    job_table->sequence = ++lane->sequence;
+    job_table->count = (uint32_t)batch->count;
+    ks_cuda_join_rows(job_table, batch);
+    for (int i = 0; i < batch->count; i++) job_table->job[i] = {batch->slots[i]->in, batch->slots[i]->out};
+    ks_site slots = {}, arena = {};
+    slots.job_table = job_table;
+    slots.completion = &completion;
+    slots.ticket = &ticket;
+    arena.only = {in.data, out.data};
+    arena.completion = &arena_completion;
+    arena.workspace = workspace.data;
+    arena.counters = (uint32_t *)(void *)counters.data;
+    arena.behind = true;
+    const ks_spec spec = joined_spec(plan, computed, in.data);
+    const ks_join_side from = {true, in.data, ks_plan_job_in(plan, 1), rows},
+                       to = {false, out.data, ks_plan_job_out(plan, 1), rows};
+    if (ks_cuda_join_copy(&slots, &from, false, NULL)) return ks_fail(error, KS_DEVICE, "the gathering launch failed");
+    const ks_status status = ks_cuda_op_of(spec.op)->launch(chip, &spec, plan->algorithm, arena, 1, NULL, error);
+    if (status) return status;
+    if (ks_cuda_join_copy(&slots, &to, false, NULL)) return ks_fail(error, KS_DEVICE, "the scattering launch failed");
+    if (!completion.start_ns || !completion.end_ns || completion.sequence != job_table->sequence || ticket)
+        return ks_fail(error, KS_DEVICE, "%s: no stamps or no flag", plan->kernel_info.kernel);
+    if (!emulate_all(counters.data, 0, counters.bytes))
+        return ks_fail(error, KS_DEVICE, "%s: counters are left", plan->kernel_info.kernel);
+    return KS_OK;
+}
+
 static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
     const ks_plan *plan = batch->plan;
     job_memory *jobs[KS_BATCH_MAX];
-    const bool captured = plan->captured[lane->index] >> ks_bucket(batch->count) & 1;
+    const bool captured = plan->captured[lane->index] >> ks_batch_bucket(batch) & 1;
     batch->graph = captured ? KS_GRAPH_HIT : KS_GRAPH_MISS;
     batch->kernel_ns = 1;
     front_now = !front_now;
+    if (plan->join_rows) return launch_joined(lane, batch, error);
     if (batch->trial) {
         job_memory noise(plan, front_now);
         jobs[0] = &noise;

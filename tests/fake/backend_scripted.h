@@ -20,7 +20,8 @@ static struct {
     bool hold;         /* lanes wait for script_release; else work is done by the next poll */
     size_t large_from; /* in_bytes at which a plan is large */
     bool refuse_capture;
-    bool mapped, blind; /* blind: the device does not see the slots */
+    bool mapped, joins; /* joins: families' plans stay such */
+    bool blind;         /* blind: the device does not see the slots */
     bool lost;
     bool fails, loses; /* the next poll says that the work failed, or finds the device lost; neither says why */
     int64_t slow_ns;   /* of the copies' times: a clock that runs ahead */
@@ -28,7 +29,7 @@ static struct {
     int captures, forgets, launches;
     struct {
         const ks_plan *plan;
-        int lane, count;
+        int lane, count, rows;
         ks_graph graph;
     } log[SCRIPT_LOG];
     ks_lane *lanes[KS_LANES_MAX];
@@ -87,6 +88,7 @@ static ks_status script_prepare(ks_device *device, ks_plan *plan, ks_error *erro
     plan->graphs = true;
     plan->large = script.large_from && plan->in_bytes >= script.large_from;
     plan->batch_max = script.batch_max;
+    if (!script.joins) plan->join_rows = 0;
     return KS_OK;
 }
 
@@ -109,15 +111,32 @@ static ks_status script_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
     (void)error;
     lane->batch = batch;
     lane->released = !script.hold;
-    batch->graph = batch->plan->captured[lane->index] >> ks_bucket(batch->count) & 1 ? KS_GRAPH_HIT : KS_GRAPH_MISS;
+    batch->graph = batch->plan->captured[lane->index] >> ks_batch_bucket(batch) & 1 ? KS_GRAPH_HIT : KS_GRAPH_MISS;
     if (script.launches < SCRIPT_LOG) {
         script.log[script.launches].plan = batch->plan;
         script.log[script.launches].lane = lane->index;
         script.log[script.launches].count = batch->count;
+        script.log[script.launches].rows = batch->rows_sum;
         script.log[script.launches].graph = batch->graph;
     }
     script.launches++;
     return KS_OK;
+}
+
+/* Of a family's plan with the job's rows. */
+static void script_work(const ks_batch *batch, int job)
+{
+    ks_spec spec = batch->plan->spec;
+    const void *in[KS_INPUTS_MAX] = {NULL};
+    if (batch->plan->join_rows) {
+        spec.in[0].dims[0] = spec.out[0].dims[0] = batch->rows[job];
+        spec.out[0].size_bytes = ks_plan_job_out(batch->plan, batch->rows[job]);
+    }
+    for (int k = ks_next_input(&spec, -1); k >= 0; k = ks_next_input(&spec, k))
+        in[k] = spec.in[k].fixed ? spec.in[k].fixed : batch->slots[job]->in + spec.in[k].offset;
+    void *scratch = malloc(ks_cpu_scratch_bytes(&spec) + 1);
+    ks_cpu_reference(&spec, in, (void *const[]){batch->slots[job]->out}, scratch);
+    free(scratch);
 }
 
 static ks_poll script_poll(ks_lane *lane, ks_error *error)
@@ -127,15 +146,7 @@ static ks_poll script_poll(ks_lane *lane, ks_error *error)
     script.lost = script.lost || script.loses;
     if (script.fails || script.loses) return KS_FAILED;
     ks_batch *batch = lane->batch;
-    const ks_spec *spec = &batch->plan->spec;
-    void *scratch = malloc(ks_cpu_scratch_bytes(spec) + 1);
-    for (int i = 0; i < batch->count; i++) {
-        const void *in[KS_INPUTS_MAX] = {NULL};
-        for (int k = ks_next_input(spec, -1); k >= 0; k = ks_next_input(spec, k))
-            in[k] = batch->slots[i]->in + spec->in[k].offset;
-        ks_cpu_reference(spec, in, (void *const[]){batch->slots[i]->out}, scratch);
-    }
-    free(scratch);
+    for (int i = 0; i < batch->count; i++) script_work(batch, i);
     batch->h2d_ns = 40 + script.slow_ns;
     batch->compute_ns = 20;
     batch->d2h_ns = 30;

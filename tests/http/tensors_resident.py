@@ -9,8 +9,8 @@ import base64
 import hashlib
 import json
 import os
-import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -266,6 +266,15 @@ def tenants(path):
             check((answer.status, answer.header("kernserve-error")) == (507, "quota"), "its third", answer)
 
 
+def recipes(daemon):
+    """The curl lines of docs/tensors.md, as they stand."""
+    text = open(os.path.join(os.path.dirname(__file__), "../../docs/tensors.md")).read()
+    lines = text.split("```\n")[1].replace("localhost:8000", "%s:%d" % (daemon.host, daemon.port))
+    with tempfile.TemporaryDirectory() as folder:
+        ran = subprocess.run(["bash", "-ec", lines], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+    check(ran.returncode == 0, "the recipes of docs/tensors.md", ran.stdout.decode(errors="replace"))
+
+
 def without(path):
     with Daemon(path, "--no-resident") as daemon:
         client = Client(daemon)
@@ -288,6 +297,9 @@ def main():
         many(client)
         broken(client, daemon)
         old(daemon)
+        recipes(daemon)
+        for name in "WV":
+            client.ask(request("DELETE", "/v2/tensors/" + name))
         bad = refusals.walk(daemon, ROWS)
         check(bad == 0, "%d rows" % bad)
         check(client.names() == ["there"], "no row has stored anything", client.names())

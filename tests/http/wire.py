@@ -89,7 +89,7 @@ def talks(daemon):
         want("HTTP/1.0 that wants to stay", (200, True, True), (answer.status, answer.says_close(), connection.closed_within(5)))
     with daemon.connect() as connection:
         answer = connection.ask(request("OPTIONS", "*"))
-        want("OPTIONS *", (200, "GET, HEAD, POST, OPTIONS", b""), (answer.status, answer.header("allow"), answer.body))
+        want("OPTIONS *", (200, "GET, HEAD, POST, PUT, DELETE, OPTIONS", b""), (answer.status, answer.header("allow"), answer.body))
     with daemon.connect() as connection:
         answer = connection.ask(request("POST", "/v2/models/reduce/infer?shape=2&datatype=FP32&axis=0&op=sum", (), bytes(8)))
         want("a scalar's shape", (200, "scalar"), (answer.status, answer.header("kernserve-shape")))

@@ -212,4 +212,13 @@ static void matmul_reference(const ks_spec *spec, const void *const *in, void *c
     }
 }
 
-const ks_cpu_op ks_matmul_cpu = {.reference = matmul_reference, .scratch_bytes = matmul_scratch_bytes};
+/* Skinny products sum each row by itself. Fewer rows than columns: none of them turns. */
+static int matmul_join_rows(const ks_spec *spec)
+{
+    ks_matmul_shape s;
+    ks_matmul_shape_of(spec, &s);
+    return (int)least(KS_MATMUL_SKINNY, s.n);
+}
+
+const ks_cpu_op ks_matmul_cpu = {
+    .reference = matmul_reference, .scratch_bytes = matmul_scratch_bytes, .join_rows = matmul_join_rows};

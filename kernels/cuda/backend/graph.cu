@@ -4,6 +4,7 @@
  * graph calls it directly. A graph of mapped slots needs nothing per launch: its kernels read the lane's job table. A graph
  * with copies has its two copy nodes re-pointed to the slot, where that is another one than last time. */
 #include "cuda/backend/internal.h"
+#include "cuda/backend/join.h"
 #include "cuda/common/nvtx.h"
 
 enum { KS_NODES_MAX = 64 };
@@ -19,7 +20,7 @@ ks_place ks_cuda_place_of(const ks_lane *lane, const ks_plan *plan)
 ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
 {
     const ks_place place = ks_cuda_place_of(lane, plan);
-    const bool mapped = path == KS_PATH_MAPPED;
+    const bool mapped = path == KS_PATH_MAPPED || path == KS_PATH_JOINED;
     return (ks_site){
         .job_table = mapped ? &lane->shared_device->job_table : NULL,
         .only = {.in = place.in, .out = place.out},
@@ -29,6 +30,7 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
         .workspace = lane->workspace,
         .workspace_stride = plan->workspace_bytes,
         .counters_stride = plan->counters,
+        .behind = false,
     };
 }
 
@@ -53,10 +55,47 @@ ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *s
     return record_placed(lane, plan, ks_cuda_place_fixed(spec, &placed, &at.only), &at, bucket, error);
 }
 
+/* The plan's spec; of a family's plan with so many rows. */
+static const ks_spec *spec_of(const ks_plan *plan, int rows, ks_spec *room)
+{
+    if (!plan->join_rows) return &plan->spec;
+    ks_spec_copy(room, &plan->spec);
+    room->in[0].dims[0] = room->out[0].dims[0] = rows;
+    room->in[0].size_bytes = ks_plan_job_in(plan, rows);
+    room->out[0].size_bytes = ks_plan_job_out(plan, rows);
+    return room;
+}
+
+/* A joined product has two rows at least: the arena has room for them, whatever the second one holds. */
+static const ks_spec *work_of(const ks_plan *plan, int rows, ks_spec *room)
+{
+    return spec_of(plan, rows < 2 ? 2 : rows, room);
+}
+
 ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error)
 {
+    ks_spec room;
     const ks_site site = ks_cuda_site_of(lane, plan, path);
-    return ks_cuda_record_on(lane, plan, &plan->spec, &site, bucket, error);
+    const ks_spec *spec = work_of(plan, bucket, &room);
+    return ks_cuda_record_on(lane, plan, spec, &site, plan->join_rows ? 1 : bucket, error);
+}
+
+static ks_status record_joined(ks_lane *lane, const ks_plan *plan, int bucket, ks_error *error)
+{
+    ks_spec room;
+    const bool early = lane->device->chip.launches_early;
+    const int rows = bucket < plan->join_rows ? bucket : plan->join_rows;
+    const ks_place place = ks_cuda_place_of(lane, plan);
+    const ks_site slots = ks_cuda_site_of(lane, plan, KS_PATH_JOINED);
+    ks_site arena = ks_cuda_site_of(lane, plan, KS_PATH_COPIES);
+    const ks_join_side in = {true, place.in, ks_plan_job_in(plan, 1), rows},
+                       out = {false, place.out, ks_plan_job_out(plan, 1), rows};
+    arena.behind = true;
+    KS_TRY_SOFT(error, ks_cuda_join_copy(&slots, &in, early, lane->stream));
+    const ks_status status = ks_cuda_record_on(lane, plan, work_of(plan, rows, &room), &arena, 1, error);
+    if (status) return status;
+    KS_TRY_SOFT(error, ks_cuda_join_copy(&slots, &out, early, lane->stream));
+    return KS_OK;
 }
 
 /* host: where the job's sides lie there (with room for the completion in front of out); unused on mapped slots. */
@@ -64,32 +103,36 @@ ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int b
                          ks_error *error)
 {
     if (path == KS_PATH_MAPPED) return ks_cuda_record_kernels(lane, plan, path, bucket, error);
+    if (path == KS_PATH_JOINED) return record_joined(lane, plan, bucket, error);
     const ks_place place = ks_cuda_place_of(lane, plan);
-    if (plan->in_bytes)
-        KS_TRY_SOFT(error, cudaMemcpyAsync(place.in, host.in, plan->in_bytes, cudaMemcpyHostToDevice, lane->stream));
+    const size_t in_bytes = ks_plan_job_in(plan, bucket), out_bytes = ks_plan_job_out(plan, bucket);
+    if (in_bytes)
+        KS_TRY_SOFT(error, cudaMemcpyAsync(place.in, host.in, in_bytes, cudaMemcpyHostToDevice, lane->stream));
     const ks_status status = ks_cuda_record_kernels(lane, plan, path, bucket, error);
     if (status) return status;
     KS_TRY_SOFT(error, cudaMemcpyAsync(host.out - KS_COMPLETION_BYTES, place.completion,
-                                       KS_COMPLETION_BYTES + plan->out_bytes, cudaMemcpyDeviceToHost, lane->stream));
+                                       KS_COMPLETION_BYTES + out_bytes, cudaMemcpyDeviceToHost, lane->stream));
     return KS_OK;
 }
 
 /* The same for one job with windows: each tensor from and to where it lies. The completion comes last, so that what it shows is
  * true of the output too. */
-ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
+ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, int rows, ks_error *error)
 {
+    ks_spec room;
     const ks_place place = ks_cuda_place_of(lane, plan);
-    for (int i = ks_next_input(&plan->spec, -1); i >= 0; i = ks_next_input(&plan->spec, i)) {
-        const ks_tensor *in = &plan->spec.in[i];
+    const ks_spec *spec = spec_of(plan, rows, &room);
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+        const ks_tensor *in = &spec->in[i];
         const void *from = slot->in_window[i] ? slot->in_window[i] : slot->in + in->offset;
         if (in->size_bytes && !in->fixed)
             KS_TRY_SOFT(error,
                         cudaMemcpyAsync(place.in + in->offset, from, in->size_bytes, cudaMemcpyDefault, lane->stream));
     }
-    const ks_status status = ks_cuda_record_kernels(lane, plan, KS_PATH_COPIES, 1, error);
+    const ks_status status = ks_cuda_record_kernels(lane, plan, KS_PATH_COPIES, plan->join_rows ? rows : 1, error);
     if (status) return status;
-    for (int i = 0; i < plan->spec.outputs; i++) {
-        const ks_tensor *out = &plan->spec.out[i];
+    for (int i = 0; i < spec->outputs; i++) {
+        const ks_tensor *out = &spec->out[i];
         void *to = slot->out_window[i] ? slot->out_window[i] : slot->out + out->offset;
         if (out->size_bytes)
             KS_TRY_SOFT(error,
@@ -134,7 +177,7 @@ static ks_status graph_tape(ks_lane *lane, const ks_plan *plan, int bucket, unsi
                             ks_error *error)
 {
     KS_TRY_SOFT(error, cudaStreamBeginCapture(lane->stream, cudaStreamCaptureModeThreadLocal));
-    const ks_path path = plan->mapped ? KS_PATH_MAPPED : KS_PATH_COPIES;
+    const ks_path path = plan->join_rows ? KS_PATH_JOINED : plan->mapped ? KS_PATH_MAPPED : KS_PATH_COPIES;
     const ks_status status = ks_cuda_record(lane, plan, path, 1 << bucket, {host, host}, error);
     const cudaError_t code = cudaStreamEndCapture(lane->stream, out);
     if (status) {

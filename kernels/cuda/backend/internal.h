@@ -2,7 +2,8 @@
  *
  *   device.cu  errors                 memory.cu  slots, client memory   lane.cu     streams and their memory
  *   reserve.cu ranges of device memory, mapped when needed         resident.cu  contents that stay
- *   clock.cu   a kernel's stamps      graph.cu   what is enqueued       large.cu    device buffers, rings
+ *   clock.cu   a kernel's stamps      join.cu    copies of joined rows  graph.cu    what is enqueued
+ *   large.cu   device buffers, rings
  *   trial.cu   a plan's kernels timed launch.cu  the paths of a batch   occupancy.cu CTAs on an SM
  *   plan.cu    prepare, tuning        peak.cu    arithmetic at best     probe.cu     what else is measured
  *   backend.cu open, close, the table */
@@ -59,6 +60,7 @@ typedef struct ks_reserve {
     size_t addresses, page_bytes;
     bool whole; /* one allocation: this driver maps no pages */
     pthread_mutex_t lock;
+    int areas, quiet_turns;              /* under lock: taken now; trims since there was one */
     ks_range *range;                     /* under lock */
     CUmemGenericAllocationHandle *pages; /* likewise: behind mapped ones */
 } ks_reserve;
@@ -66,8 +68,7 @@ typedef struct ks_reserve {
 struct ks_device {
     /* fixed after open: */
     ks_limits limits;
-    unsigned char *pool; /* device memory of large requests; NULL: none */
-    size_t pool_bytes;
+    size_t pool_bytes; /* of device memory for large requests; 0: none */
     ks_chip chip;
     ks_device_info info;
     ks_cuda_clock clock;
@@ -77,14 +78,17 @@ struct ks_device {
     bool failed;       /* sticky: the context is lost */
     bool pageable;     /* a slot that was to be pinned is not */
     size_t large_fits; /* the smallest large arena that a lane could get */
+    /* each with a lock of its own: */
+    ks_reserve pool;         /* large requests */
+    ks_reserve resident;     /* contents that stay */
+    uint64_t resident_bytes; /* its limit; fixed */
     /* under arena_lock: */
     pthread_mutex_t arena_lock;
     ks_pinned_block *pinned_blocks;
-    ks_reserve resident;     /* contents that stay */
-    uint64_t resident_bytes; /* its limit */
     /* under pool_lock: */
     pthread_mutex_t pool_lock;
-    struct ks_device_buffer *device_buffers; /* by address */
+    struct ks_device_buffer *device_buffers;
+    struct ks_lane *large_lanes; /* that have a large arena */
 };
 
 /* Mapped host memory of a lane; the lines are polled, so each has its own cache lines. */
@@ -95,7 +99,14 @@ typedef struct ks_lane_shared {
     alignas(128) ks_completion device_buffer_completion; /* a copy of the device buffer's, behind its kernels */
 } ks_lane_shared;
 
-typedef enum ks_path { KS_PATH_MAPPED, KS_PATH_COPIES, KS_PATH_STAGED, KS_PATH_DEVICE_BUFFER, KS_PATH_TRIAL } ks_path;
+typedef enum ks_path {
+    KS_PATH_MAPPED,
+    KS_PATH_JOINED,
+    KS_PATH_COPIES,
+    KS_PATH_STAGED,
+    KS_PATH_DEVICE_BUFFER,
+    KS_PATH_TRIAL
+} ks_path;
 typedef enum ks_staged_phase { KS_STAGED_IN, KS_STAGED_OUT, KS_STAGED_LAST } ks_staged_phase;
 
 struct ks_lane {
@@ -107,8 +118,11 @@ struct ks_lane {
     unsigned char *memory; /* the ticket and the counters, the workspace and the arena: one allocation */
     uint32_t *counters;
     unsigned char *workspace, *arena;
-    unsigned char *large; /* lane 0 only, NULL where the limits ask for none */
+    unsigned char
+        *large; /* lane 0 only, NULL where the limits ask for none: memory is there while a launch has taken it */
     size_t large_bytes;
+    ks_reserve large_reserve; /* of it */
+    struct ks_lane *next_large;
     unsigned char *ring; /* lane 0 only: KS_COPY_CHUNKS pinned ring buffers */
     cudaEvent_t ring_event[KS_COPY_CHUNKS];
     ks_lane_shared *shared, *shared_device;
@@ -118,7 +132,8 @@ struct ks_lane {
     uint32_t probe_sequence; /* of the last probe */
     int64_t probe_ns;        /* when it was launched; 0: none under way */
     /* the launch under way: */
-    ks_batch *batch; /* NULL: free */
+    ks_batch *batch;    /* NULL: free */
+    size_t large_taken; /* bytes of the large arena */
     ks_path path;
     int64_t launch_ns, asked_ns;
     ks_staged_phase staged;
@@ -138,10 +153,11 @@ static_assert(SLOT_PAD % SLOT_ALIGNMENT == 0 && SLOT_HEAD_ROOM % SLOT_ALIGNMENT 
 static const size_t CONTROL_BYTES = KS_ALIGNMENT + KS_COUNTERS_MAX * sizeof(uint32_t);
 
 typedef struct ks_device_buffer {
-    size_t at, bytes; /* in the pool */
+    unsigned char *memory; /* where it begins */
+    size_t bytes;
     cudaEvent_t
         filled; /* behind the last copy in; NULL: of a content that stays, which is complete before any launch */
-    struct ks_device_buffer *next; /* by address */
+    struct ks_device_buffer *next;
 } ks_device_buffer;
 
 typedef struct ks_cuda_graph {
@@ -202,6 +218,9 @@ extern const ks_client_memory ks_cuda_client_memory;
 
 /* --- reserve.cu --- */
 
+/* The driver takes as long for a page of 2 MiB as for one of 32: some 50 us to map, 50 to unmap (H200, driver 580). */
+static const size_t KS_RESERVE_PAGE_BYTES = 32 << 20;
+enum { KS_QUIET_TURNS = 10 };
 /* *limit: bytes wanted, and what it comes to. Pages of page_bytes, a multiple of KS_RANGE_PAGE_BYTES. */
 ks_status ks_cuda_reserve_open(ks_device *device, uint64_t *limit, size_t page_bytes, ks_reserve *reserve,
                                ks_error *error);
@@ -209,8 +228,10 @@ void ks_cuda_reserve_close(ks_reserve *reserve);
 /* NULL: there is no room. *fresh: it is all zero. */
 unsigned char *ks_cuda_reserve_take(ks_reserve *reserve, size_t bytes, bool *fresh);
 void ks_cuda_reserve_give(ks_reserve *reserve, const unsigned char *memory, size_t bytes);
+/* Gives pages back that are not in use, but for that much. Once a second. */
 void ks_cuda_reserve_trim(ks_reserve *reserve, uint64_t kept_bytes);
-uint64_t ks_cuda_reserve_held(ks_reserve *reserve);                                      /* mapped now */
+void ks_cuda_reserve_rest(ks_reserve *reserve);     /* all of them, where none was used for KS_QUIET_TURNS */
+uint64_t ks_cuda_reserve_held(ks_reserve *reserve); /* mapped now */
 ks_status ks_cuda_clear(ks_device *device, void *memory, size_t bytes, ks_error *error); /* when it returns */
 
 /* --- resident.cu --- */
@@ -220,6 +241,9 @@ extern const ks_resident ks_cuda_resident;
 /* --- lane.cu --- */
 
 void ks_cuda_lane_close(ks_lane **taken);
+/* The large arena's memory, for the launch under way; until give. */
+ks_status ks_cuda_large_take(ks_lane *lane, const ks_plan *plan, ks_error *error);
+void ks_cuda_large_give(ks_lane *lane);
 ks_status ks_cuda_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error);
 
 /* --- clock.cu --- */
@@ -237,10 +261,11 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path);
 /* spec: the plan's, or the same with its tensors elsewhere; fixed ones lie where they are. */
 ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site, int bucket,
                             ks_error *error);
+/* bucket: of a family's plan the rows, here and in what follows. */
 ks_status ks_cuda_record_kernels(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_error *error);
 ks_status ks_cuda_record(ks_lane *lane, const ks_plan *plan, ks_path path, int bucket, ks_job_sides host,
                          ks_error *error);
-ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error);
+ks_status ks_cuda_record_windows(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, int rows, ks_error *error);
 void ks_cuda_graph_drop(ks_cuda_graph *graph);
 ks_status ks_cuda_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error);
 void ks_cuda_forget(ks_lane *lane, ks_plan *plan);
@@ -251,7 +276,7 @@ ks_status ks_cuda_graph_launch(ks_lane *lane, const ks_plan *plan, ks_cuda_graph
 
 ks_status ks_cuda_pool_open(ks_device *device, ks_error *error);
 void ks_cuda_pool_close(ks_device *device);
-ks_completion *ks_cuda_buffer_completion(const ks_device *device, const ks_slot *slot);
+ks_completion *ks_cuda_buffer_completion(const ks_slot *slot);
 extern const ks_large ks_cuda_large;
 
 /* --- trial.cu --- */

@@ -1,6 +1,6 @@
 /* Lanes: a stream, its device memory and its mapped lines; opening and closing them.
  * Device memory of a lane, one allocation:  ticket | counters | workspace, KS_PAD | arena (completion, out, pad, in, pad). Lane 0 of a
- * shard also has the large arena and the pinned ring of staged requests. */
+ * shard also has the large arena, whose memory is mapped when a launch needs it, and the pinned ring of staged requests. */
 #include "cuda/backend/internal.h"
 #include "cuda/common/nvtx.h"
 
@@ -44,28 +44,58 @@ static ks_status lane_open_memory(ks_lane *lane, ks_error *error)
     return line_open(lane, lane->arena, error);
 }
 
-/* Takes what fits: halves down to the lanes' own size, and lets prepare refuse what exceeds it. */
+/* Addresses; or, of a driver that maps no pages, the memory that fits: prepare refuses what exceeds it. */
 static ks_status lane_open_large(ks_lane *lane, ks_error *error)
 {
     ks_device *device = lane->device;
-    ks_error ignored;
-    size_t bytes = device->limits.large_bytes;
-    while (bytes > device->limits.lane_bytes) {
-        const ks_status status = device_memory(lane, ks_align(bytes) + ARENA_EXTRA, &lane->large, &ignored);
-        if (status == KS_OK) break;
-        if (status != KS_MEMORY) return ks_fail(error, status, "%s", ignored.text);
-        bytes /= 2;
-    }
-    lane->large_bytes = lane->large ? bytes : 0;
-    if (lane->large) {
-        const ks_status status = line_open(lane, lane->large, error);
-        if (status) return status;
+    if (device->limits.large_bytes <= device->limits.lane_bytes) return KS_OK;
+    uint64_t bytes = ks_align(device->limits.large_bytes) + ARENA_EXTRA;
+    const ks_status status = ks_cuda_reserve_open(device, &bytes, KS_RESERVE_PAGE_BYTES, &lane->large_reserve, error);
+    if (status && status != KS_MEMORY) return status;
+    if (!status) {
+        lane->large = lane->large_reserve.base;
+        lane->large_bytes = (size_t)bytes - ARENA_EXTRA;
+        pthread_mutex_lock(&device->pool_lock);
+        lane->next_large = device->large_lanes;
+        device->large_lanes = lane;
+        pthread_mutex_unlock(&device->pool_lock);
     }
     size_t fits = __atomic_load_n(&device->large_fits, __ATOMIC_ACQUIRE);
     while (lane->large_bytes < fits && !__atomic_compare_exchange_n(&device->large_fits, &fits, lane->large_bytes,
                                                                     false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
     }
     return KS_OK;
+}
+
+/* The only area of its range: it lies at the start. */
+ks_status ks_cuda_large_take(ks_lane *lane, const ks_plan *plan, ks_error *error)
+{
+    const size_t bytes = plan->in_bytes + plan->out_bytes + ARENA_EXTRA;
+    bool fresh = false;
+    if (!ks_cuda_reserve_take(&lane->large_reserve, bytes, &fresh))
+        return ks_fail(error, KS_MEMORY, "no device memory is free for %zu bytes of a request at once", bytes);
+    lane->large_taken = bytes;
+    return fresh ? line_open(lane, lane->large, error) : KS_OK;
+}
+
+void ks_cuda_large_give(ks_lane *lane)
+{
+    if (lane->large_taken) ks_cuda_reserve_give(&lane->large_reserve, lane->large, lane->large_taken);
+    lane->large_taken = 0;
+}
+
+/* The memory of a lane that is closed; what runs there has ended. */
+static void lane_close_large(ks_lane *lane)
+{
+    ks_device *device = lane->device;
+    if (!lane->large_reserve.range) return;
+    pthread_mutex_lock(&device->pool_lock);
+    ks_lane **link = &device->large_lanes;
+    while (*link != lane) link = &(*link)->next_large;
+    *link = lane->next_large;
+    pthread_mutex_unlock(&device->pool_lock);
+    lane->large = NULL;
+    ks_cuda_reserve_close(&lane->large_reserve);
 }
 
 /* Without the ring staged requests still work, by the driver's own staging; so a refusal is no error here. */
@@ -116,8 +146,10 @@ void ks_cuda_lane_close(ks_lane **taken)
     ks_lane *lane = *taken;
     *taken = NULL;
     if (!lane) return;
-    if (!ks_cuda_failed(lane->device) && ks_cuda_use(lane->device) == cudaSuccess) {
-        if (lane->stream) cudaStreamSynchronize(lane->stream);
+    const bool alive = !ks_cuda_failed(lane->device) && ks_cuda_use(lane->device) == cudaSuccess;
+    if (alive && lane->stream) cudaStreamSynchronize(lane->stream);
+    lane_close_large(lane);
+    if (alive) {
         for (int i = 0; i < KS_COPY_CHUNKS; i++)
             if (lane->ring_event[i]) cudaEventDestroy(lane->ring_event[i]);
         if (lane->ring) cudaFreeHost(lane->ring);

@@ -1,14 +1,14 @@
 /* Large requests: device buffers of device memory from one pool, and a shard's ring of pinned ring buffers that fills and empties
  * them (ks_large in backend.h).
  *
- * The pool is one allocation made at open; device buffers lie in it in order of address, a new one at the first gap that holds it.
- * A ring has a CUDA stream for each direction, so that both are on the link at once. Order between a ring's copies in and
- * the lanes' kernels is kept by the device buffer's own event; copies out are asked for only behind kernels that have ended.
+ * The pool is a reserved range (reserve.cu): its pages are mapped for the first buffers that need them, and go back when no buffer was
+ * there for some turns. A ring has a CUDA stream for each direction, so that both are on the link at once. Order between a ring's
+ * copies in and the lanes' kernels is kept by the device buffer's own event; copies out are asked for only behind kernels that have ended.
  * Buffer  completion | out, pad | in, pad.     Threads  device buffers any (pool_lock), a ring its shard's. */
 #include "cuda/backend/internal.h"
 
 enum { RING_BUFFERS_MAX = 64 };
-static const size_t POOL_MOST = (size_t)8 << 30, POOL_LEAST = 1 << 20;
+static const size_t POOL_MOST = (size_t)8 << 30;
 
 struct ks_ring {
     ks_device *device;
@@ -22,29 +22,19 @@ struct ks_ring {
 
 /* --- the pool ------------------------------------------------------------------------------------------------------- */
 
-/* Takes what fits, halving from what is wanted; none at all leaves large requests to the staged way. The preset is a share
- * of what is free, so that processes that come later find memory on a device, too. */
+/* The preset is a share of what is free, so that processes that come later find memory on a device, too. None at all leaves large
+ * requests to the staged way. */
 ks_status ks_cuda_pool_open(ks_device *device, ks_error *error)
 {
-    size_t bytes = device->limits.stream_bytes, left = 0, whole = 0;
+    uint64_t bytes = device->limits.stream_bytes;
+    size_t left = 0, whole = 0;
     if (!bytes) {
         KS_TRY_SOFT(error, cudaMemGetInfo(&left, &whole));
         bytes = left / 8 < POOL_MOST ? left / 8 : POOL_MOST;
     }
-    for (bytes = ks_align(bytes); bytes >= POOL_LEAST; bytes = ks_align(bytes / 2)) {
-        void *memory = NULL;
-        const cudaError_t code = cudaMalloc(&memory, bytes);
-        if (code == cudaSuccess) {
-            device->pool = (unsigned char *)memory;
-            device->pool_bytes = bytes;
-            KS_TRY_SOFT(error, cudaMemset(memory, 0, bytes)); /* pads may be read before anything was written there */
-            KS_TRY_SOFT(error, cudaStreamSynchronize(cudaStreamLegacy));
-            return KS_OK;
-        }
-        if (!ks_cuda_recoverable(code)) return ks_cuda_fault(device, code, "cudaMalloc", error);
-        cudaGetLastError();
-    }
-    return KS_OK;
+    const ks_status status = ks_cuda_reserve_open(device, &bytes, KS_RESERVE_PAGE_BYTES, &device->pool, error);
+    device->pool_bytes = status ? 0 : (size_t)bytes;
+    return status == KS_MEMORY ? KS_OK : status;
 }
 
 void ks_cuda_pool_close(ks_device *device)
@@ -54,27 +44,18 @@ void ks_cuda_pool_close(ks_device *device)
         device->device_buffers = device_buffer->next;
         free(device_buffer);
     }
-    if (device->pool && !ks_cuda_failed(device)) cudaFree(device->pool);
-    device->pool = NULL;
-}
-
-/* With pool_lock: links the device buffer in at the first gap. */
-static bool pool_take(ks_device *device, ks_device_buffer *device_buffer)
-{
-    ks_device_buffer **link = &device->device_buffers;
-    size_t at = 0;
-    while (*link && (*link)->at - at < device_buffer->bytes) {
-        at = (*link)->at + (*link)->bytes;
-        link = &(*link)->next;
-    }
-    if (!*link && device->pool_bytes - at < device_buffer->bytes) return false;
-    device_buffer->at = at;
-    device_buffer->next = *link;
-    *link = device_buffer;
-    return true;
+    ks_cuda_reserve_close(&device->pool);
 }
 
 /* --- device buffers ---------------------------------------------------------------------------------------------------------- */
+
+static void link_buffer(ks_device *device, ks_device_buffer *device_buffer)
+{
+    pthread_mutex_lock(&device->pool_lock);
+    device_buffer->next = device->device_buffers;
+    device->device_buffers = device_buffer;
+    pthread_mutex_unlock(&device->pool_lock);
+}
 
 static void device_buffer_give(ks_device *device, ks_device_buffer *device_buffer)
 {
@@ -83,6 +64,7 @@ static void device_buffer_give(ks_device *device, ks_device_buffer *device_buffe
     while (*link != device_buffer) link = &(*link)->next;
     *link = device_buffer->next;
     pthread_mutex_unlock(&device->pool_lock);
+    ks_cuda_reserve_give(&device->pool, device_buffer->memory, device_buffer->bytes);
     if (device_buffer->filled && !ks_cuda_failed(device)) cudaEventDestroy(device_buffer->filled);
     free(device_buffer);
 }
@@ -91,6 +73,7 @@ static void device_buffer_give(ks_device *device, ks_device_buffer *device_buffe
 static ks_status buffer_init(ks_device *device, size_t in_bytes, size_t out_bytes, ks_slot *slot, ks_error *error)
 {
     const size_t most = device->pool_bytes, out_side = KS_ALIGNMENT + ks_align(out_bytes) + KS_PAD;
+    bool fresh;
     if (in_bytes > most || out_bytes > most || out_side + ks_align(in_bytes) + KS_PAD > most)
         return ks_fail(error, KS_WORK,
                        "%zu bytes in and %zu bytes out exceed the %zu bytes of device memory for large requests "
@@ -100,14 +83,13 @@ static ks_status buffer_init(ks_device *device, size_t in_bytes, size_t out_byte
     ks_device_buffer *device_buffer = (ks_device_buffer *)calloc(1, sizeof *device_buffer);
     if (!device_buffer) return ks_fail(error, KS_MEMORY, "no memory for the record of an area");
     device_buffer->bytes = out_side + ks_align(in_bytes) + KS_PAD;
-    pthread_mutex_lock(&device->pool_lock);
-    const bool taken = pool_take(device, device_buffer);
-    pthread_mutex_unlock(&device->pool_lock);
-    if (!taken) {
+    device_buffer->memory = ks_cuda_reserve_take(&device->pool, device_buffer->bytes, &fresh);
+    if (!device_buffer->memory) {
         free(device_buffer);
         return ks_fail(error, KS_BUDGET, "no device memory free for %zu bytes in and %zu bytes out", in_bytes,
                        out_bytes);
     }
+    link_buffer(device, device_buffer);
     const cudaError_t code = cudaEventCreateWithFlags(&device_buffer->filled, cudaEventDisableTiming);
     if (code != cudaSuccess) {
         device_buffer_give(device, device_buffer);
@@ -115,8 +97,8 @@ static ks_status buffer_init(ks_device *device, size_t in_bytes, size_t out_byte
     }
     memset(slot, 0, sizeof *slot);
     slot->memory = device_buffer;
-    slot->out_device = device->pool + device_buffer->at + KS_ALIGNMENT;
-    slot->in_device = device->pool + device_buffer->at + out_side;
+    slot->out_device = device_buffer->memory + KS_ALIGNMENT;
+    slot->in_device = device_buffer->memory + out_side;
     slot->in_cap = in_bytes;
     slot->out_cap = out_bytes;
     slot->size_class = -1;
@@ -131,9 +113,9 @@ static void buffer_fini(ks_device *device, ks_slot *slot)
 }
 
 /* Where a launch's stamps go: in front of its device buffer's out side. */
-ks_completion *ks_cuda_buffer_completion(const ks_device *device, const ks_slot *slot)
+ks_completion *ks_cuda_buffer_completion(const ks_slot *slot)
 {
-    return (ks_completion *)(void *)(device->pool + ((const ks_device_buffer *)slot->memory)->at + KS_ALIGNMENT -
+    return (ks_completion *)(void *)(((const ks_device_buffer *)slot->memory)->memory + KS_ALIGNMENT -
                                      KS_COMPLETION_BYTES);
 }
 

@@ -2,6 +2,7 @@
  *
  *   mapped  kernels work on the pinned slots themselves, all jobs in one launch; done when the lane's completion shows the
  *           launch's sequence number.
+ *   joined  likewise, rows of all jobs as one product (join.cu).
  *   copies  one pinned slot: copy in, kernels, copy out; done when the event behind them is. The event is asked only
  *           after the completion, the first that is copied out, has arrived: each question takes the driver's lock.
  *           A job with windows (client memory) goes the same way without a graph, each tensor copied by itself.
@@ -13,6 +14,7 @@
  *
  * A flag never reports an error: a launch that is late is asked for its stream's state. */
 #include "cuda/backend/internal.h"
+#include "cuda/backend/join.h"
 #include "cuda/common/nvtx.h"
 
 /* --- waiting for a launch ------------------------------------------------------------------------------------------- */
@@ -20,6 +22,11 @@
 static void next_sequence(ks_lane *lane)
 {
     if (++lane->sequence == 0) lane->sequence = 1;
+}
+
+static bool on_slots(const ks_lane *lane)
+{
+    return lane->path == KS_PATH_MAPPED || lane->path == KS_PATH_JOINED;
 }
 
 /* A copied job's completion arrives in front of its slot's out side, a device buffer's in the lane's own memory. */
@@ -37,8 +44,7 @@ static void line_clear(const ks_lane *lane, const ks_slot *slot)
 /* Mapped: the launch is done. Copies, device buffers: its kernels are, and the copy out has begun. */
 static bool line_shows(const ks_lane *lane)
 {
-    if (lane->path == KS_PATH_MAPPED)
-        return __atomic_load_n(&lane->shared->completion.sequence, __ATOMIC_ACQUIRE) == lane->sequence;
+    if (on_slots(lane)) return __atomic_load_n(&lane->shared->completion.sequence, __ATOMIC_ACQUIRE) == lane->sequence;
     return __atomic_load_n(&completion_of(lane, lane->batch->slots[0])->start_ns, __ATOMIC_ACQUIRE) != 0;
 }
 
@@ -81,6 +87,12 @@ static ks_status event_record(ks_lane *lane, ks_error *error)
  * the event behind its copy is done; between the two directions the stream's order keeps them apart. A lane without a
  * ring copies from and to ordinary memory, piece by piece, and leaves the staging to the driver. */
 
+/* Bytes of the completion and the out side of the job that is staged. */
+static size_t staged_out_bytes(const ks_lane *lane, const ks_plan *plan)
+{
+    return KS_COMPLETION_BYTES + ks_plan_job_out(plan, lane->batch->rows[lane->job]);
+}
+
 static size_t buffer(size_t bytes, size_t at)
 {
     return bytes - at < KS_COPY_CHUNK_BYTES ? bytes - at : KS_COPY_CHUNK_BYTES;
@@ -113,7 +125,7 @@ static ks_status staged_in(ks_lane *lane, const ks_plan *plan, ks_slot *slot, si
 static ks_status staged_ask(ks_lane *lane, const ks_plan *plan, ks_error *error)
 {
     ks_device *device = lane->device;
-    const size_t bytes = KS_COMPLETION_BYTES + plan->out_bytes;
+    const size_t bytes = staged_out_bytes(lane, plan);
     while (lane->asked < bytes && lane->asked - lane->moved_out < (size_t)KS_COPY_CHUNKS * KS_COPY_CHUNK_BYTES) {
         const size_t at = lane->asked, size = buffer(bytes, at);
         KS_TRY(device, error,
@@ -129,7 +141,7 @@ static ks_status staged_ask(ks_lane *lane, const ks_plan *plan, ks_error *error)
 /* One ring buffer of the out side arrives in the slot. KS_DONE: the ring buffer is there. */
 static ks_poll staged_out(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_error *error)
 {
-    const size_t at = lane->moved_out, size = buffer(KS_COMPLETION_BYTES + plan->out_bytes, at);
+    const size_t at = lane->moved_out, size = buffer(staged_out_bytes(lane, plan), at);
     unsigned char *completion = (unsigned char *)completion_of(lane, slot);
     if (lane->ring) {
         const ks_poll poll = wait_event(lane, lane->ring_event[ring_index(at)], error);
@@ -153,14 +165,15 @@ static ks_poll staged_out(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_
 /* Sends the next ring buffer; behind the last one the kernels and the way back. */
 static ks_poll staged_send(ks_lane *lane, const ks_plan *plan, ks_slot *slot, ks_error *error)
 {
-    const size_t bytes = plan->in_bytes;
+    const int rows = lane->batch->rows[lane->job];
+    const size_t bytes = ks_plan_job_in(plan, rows);
     if (lane->ring) {
         const ks_poll poll = wait_event(lane, lane->ring_event[ring_index(lane->moved_in)], error);
         if (poll != KS_DONE) return poll;
     }
     if (staged_in(lane, plan, slot, bytes, error)) return KS_FAILED;
     if (lane->moved_in < bytes) return KS_RUNNING;
-    if (ks_cuda_record_kernels(lane, plan, KS_PATH_STAGED, 1, error)) {
+    if (ks_cuda_record_kernels(lane, plan, KS_PATH_STAGED, plan->join_rows ? rows : 1, error)) {
         ks_cuda_ask_stream(lane);
         return KS_FAILED;
     }
@@ -177,7 +190,7 @@ static ks_poll staged_step(ks_lane *lane, ks_error *error)
     if (lane->staged == KS_STAGED_IN) return staged_send(lane, batch->plan, slot, error);
     if (lane->staged == KS_STAGED_OUT) {
         const ks_poll poll = staged_out(lane, batch->plan, slot, error);
-        if (poll != KS_DONE || lane->moved_out < KS_COMPLETION_BYTES + batch->plan->out_bytes)
+        if (poll != KS_DONE || lane->moved_out < staged_out_bytes(lane, batch->plan))
             return poll == KS_FAILED ? poll : KS_RUNNING;
         if (event_record(lane, error)) return KS_FAILED;
         lane->staged = KS_STAGED_LAST;
@@ -212,7 +225,7 @@ static void place_tensors(const ks_plan *plan, const ks_places *places, ks_spec 
 static ks_status device_buffer_launch(ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_error *error)
 {
     ks_device *device = lane->device;
-    ks_completion *completion = ks_cuda_buffer_completion(device, slot);
+    ks_completion *completion = ks_cuda_buffer_completion(slot);
     ks_site site = ks_cuda_site_of(lane, plan, KS_PATH_DEVICE_BUFFER);
     site.only = (ks_job_sides){.in = (const unsigned char *)slot->in_device, .out = (unsigned char *)slot->out_device};
     site.completion = completion;
@@ -237,6 +250,7 @@ static void write_block(ks_lane *lane, const ks_batch *batch)
     ks_job_table *job_table = &lane->shared->job_table;
     job_table->sequence = lane->sequence;
     job_table->count = (uint32_t)batch->count;
+    if (batch->plan->join_rows) ks_cuda_join_rows(job_table, batch);
     const void *fixed = batch->plan->spec.in[0].fixed; /* on mapped slots the one input there is */
     for (int i = 0; i < batch->count; i++)
         job_table->job[i] = (ks_job_sides){.in = (const unsigned char *)(fixed ? fixed : batch->slots[i]->in_device),
@@ -253,7 +267,8 @@ static ks_path path_of(const ks_batch *batch)
         mapped = mapped && batch->slots[i]->in_device && batch->slots[i]->out_device;
         pinned = pinned && batch->slots[i]->pinned;
     }
-    return mapped ? KS_PATH_MAPPED : pinned && batch->count == 1 ? KS_PATH_COPIES : KS_PATH_STAGED;
+    if (mapped) return batch->plan->join_rows ? KS_PATH_JOINED : KS_PATH_MAPPED;
+    return pinned && batch->count == 1 ? KS_PATH_COPIES : KS_PATH_STAGED;
 }
 
 /* A failed launch may have left copies and kernels under way that touch the slots: they end before the slots are the
@@ -267,6 +282,7 @@ static ks_status launch_failed(ks_lane *lane, ks_status status)
         ks_cuda_trial_drop(lane);
         cudaGetLastError();
     }
+    ks_cuda_large_give(lane);
     lane->batch = NULL;
     return status;
 }
@@ -275,9 +291,8 @@ static ks_status enqueue(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
     ks_plan *plan = batch->plan;
     ks_slot *slot = batch->slots[0];
-    const int bucket = ks_bucket(batch->count);
-    const bool graphs =
-        plan->graphs && !plan->large && !slot->windows && plan->mapped == (lane->path == KS_PATH_MAPPED);
+    const int bucket = ks_batch_bucket(batch);
+    const bool graphs = plan->graphs && !plan->large && !slot->windows && plan->mapped == on_slots(lane);
     ks_status status = KS_DEVICE;
     batch->graph = KS_GRAPH_NONE;
     if (graphs && plan->captured[lane->index] >> bucket & 1) {
@@ -292,8 +307,9 @@ static ks_status enqueue(ks_lane *lane, ks_batch *batch, ks_error *error)
     }
     if (status) {
         batch->graph = graphs ? KS_GRAPH_MISS : KS_GRAPH_NONE;
-        status = slot->windows ? ks_cuda_record_windows(lane, plan, slot, error)
-                               : ks_cuda_record(lane, plan, lane->path, batch->count, {slot->in, slot->out}, error);
+        const int size = plan->join_rows ? batch->rows_sum : batch->count;
+        status = slot->windows ? ks_cuda_record_windows(lane, plan, slot, size, error)
+                               : ks_cuda_record(lane, plan, lane->path, size, {slot->in, slot->out}, error);
     }
     if (!status && lane->path == KS_PATH_COPIES)
         KS_TRY(lane->device, error, cudaEventRecord(lane->event, lane->stream));
@@ -307,9 +323,14 @@ static ks_status launch_batch(ks_lane *lane, ks_batch *batch, ks_error *error)
     KS_TRY(lane->device, error, ks_cuda_use(lane->device));
     const ks_plan *plan = batch->plan;
     const ks_path path = path_of(batch);
-    if (path != KS_PATH_DEVICE_BUFFER && plan->large && lane->large_bytes < plan->in_bytes + plan->out_bytes)
+    const bool arena = path != KS_PATH_DEVICE_BUFFER && plan->large;
+    if (arena && lane->large_bytes < plan->in_bytes + plan->out_bytes)
         return ks_fail(error, KS_WORK, "the request needs %zu bytes of device memory at once, lane %d has %zu",
                        plan->in_bytes + plan->out_bytes, lane->index, lane->large_bytes);
+    if (arena) {
+        const ks_status taken = ks_cuda_large_take(lane, plan, error);
+        if (taken) return launch_failed(lane, taken);
+    }
     ks_cuda_clock_probe_read(lane);
     lane->launch_ns = lane->asked_ns = ks_cuda_now_ns();
     lane->path = path;
@@ -326,7 +347,7 @@ static ks_status launch_batch(ks_lane *lane, ks_batch *batch, ks_error *error)
         lane->moved_in = lane->asked = lane->moved_out = 0;
         return KS_OK;
     }
-    if (lane->path == KS_PATH_MAPPED)
+    if (on_slots(lane))
         write_block(lane, batch);
     else
         line_clear(lane, batch->slots[0]);
@@ -352,7 +373,7 @@ static void finish_times(ks_lane *lane, ks_batch *batch)
     batch->compute_ns = done - lane->launch_ns;
     batch->kernel_ns = -1;
     if (batch->plan->unstamped) return;
-    if (lane->path == KS_PATH_MAPPED) {
+    if (on_slots(lane)) {
         const ks_completion *completion = &lane->shared->completion;
         batch->kernel_ns = (int64_t)(completion->end_ns - completion->start_ns);
         ks_cuda_clock_sample(&lane->clock, done, lane->launch_ns - (int64_t)completion->start_ns,
@@ -381,7 +402,7 @@ ks_poll ks_cuda_poll(ks_lane *lane, ks_error *error)
     } else if (!line_shows(lane)) {
         poll = wait_line(lane, error);
     } else {
-        poll = lane->path == KS_PATH_MAPPED ? KS_DONE : wait_event(lane, lane->event, error);
+        poll = on_slots(lane) ? KS_DONE : wait_event(lane, lane->event, error);
     }
     if (poll == KS_DONE) {
         ks_nvtx_push(KS_NVTX_COLLECT);
@@ -389,6 +410,7 @@ ks_poll ks_cuda_poll(ks_lane *lane, ks_error *error)
             ks_cuda_trial_finish(lane, lane->batch);
         else
             finish_times(lane, lane->batch);
+        ks_cuda_large_give(lane);
         lane->batch = NULL;
         ks_nvtx_pop();
     } else if (poll == KS_FAILED) {

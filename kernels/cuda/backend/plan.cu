@@ -57,11 +57,34 @@ static ks_status use_algorithm(ks_device *device, ks_plan *plan, const ks_cuda_p
     return KS_OK;
 }
 
+/* A family's plan. false: the device does not join it, and it is a plan of its spec as any other. */
+static bool prepare_join(ks_device *device, const ks_cuda_op *op, ks_plan *plan)
+{
+    ks_cuda_plan chosen;
+    ks_error ignored;
+    memset(&chosen, 0, sizeof chosen);
+    const bool joins = op->join && op->join(&device->chip, &plan->spec, &chosen, &ignored) == KS_OK &&
+                       prepare_sizes(device, plan, &ignored) == KS_OK && !plan->large &&
+                       use_algorithm(device, plan, &chosen, &ignored) == KS_OK;
+    if (!joins) {
+        plan->join_rows = 0;
+        return false;
+    }
+    /* Rows that the device does not see in their slots go alone, by copies. */
+    plan->mapped = plan->graphs = !__atomic_load_n(&device->pageable, __ATOMIC_ACQUIRE);
+    plan->batch_max = plan->mapped ? (int)KS_BATCH_MAX : 1;
+    return true;
+}
+
 /* backend.prepare */
 ks_status ks_cuda_prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
     const ks_cuda_op *op = ks_cuda_op_of(plan->spec.op);
     if (!op) return ks_fail(error, KS_WORK, "%s has no kernels", plan->spec.op->name);
+    if (plan->join_rows && prepare_join(device, op, plan)) {
+        ks_cuda_find_occupancy(device, plan);
+        return KS_OK;
+    }
     ks_cuda_plan chosen;
     memset(&chosen, 0, sizeof chosen);
     ks_status status = op->plan(&device->chip, &plan->spec, &chosen, error);

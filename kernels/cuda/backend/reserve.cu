@@ -2,7 +2,7 @@
  *
  * The driver's calls for it are got by name, as the runtime has none. Where it does not know them, or refuses them, the range is one
  * allocation, taken at once.
- * Threads   any: a lock for each range. A call to the driver is made under it: some 10 us a page.
+ * Threads   any: a lock for each range. Calls to the driver are made under it: some 50 us a page.
  * Limits    a range's own. What is mapped anew is cleared, here and not by promise. */
 #include "cuda/backend/internal.h"
 
@@ -174,6 +174,8 @@ unsigned char *ks_cuda_reserve_take(ks_reserve *reserve, size_t bytes, bool *fre
     uint64_t at = 0;
     pthread_mutex_lock(&reserve->lock);
     const bool taken = ks_range_take(reserve->range, bytes, &at, fresh);
+    reserve->areas += taken;
+    reserve->quiet_turns = 0;
     pthread_mutex_unlock(&reserve->lock);
     return taken ? reserve->base + at : NULL;
 }
@@ -182,6 +184,7 @@ void ks_cuda_reserve_give(ks_reserve *reserve, const unsigned char *memory, size
 {
     pthread_mutex_lock(&reserve->lock);
     ks_range_give(reserve->range, (uint64_t)(memory - reserve->base), bytes);
+    reserve->areas--;
     pthread_mutex_unlock(&reserve->lock);
 }
 
@@ -190,9 +193,19 @@ void ks_cuda_reserve_trim(ks_reserve *reserve, uint64_t kept_bytes)
 {
     for (bool more = !reserve->whole; more;) {
         pthread_mutex_lock(&reserve->lock);
-        more = ks_range_trim(reserve->range, (size_t)(kept_bytes / reserve->page_bytes), 8);
+        more = ks_range_trim(reserve->range, (size_t)(kept_bytes / reserve->page_bytes), 4);
         pthread_mutex_unlock(&reserve->lock);
     }
+}
+
+void ks_cuda_reserve_rest(ks_reserve *reserve)
+{
+    if (!reserve->range) return;
+    pthread_mutex_lock(&reserve->lock);
+    reserve->quiet_turns = reserve->areas > 0 ? 0 : reserve->quiet_turns + 1;
+    const bool quiet = reserve->quiet_turns >= KS_QUIET_TURNS;
+    pthread_mutex_unlock(&reserve->lock);
+    if (quiet) ks_cuda_reserve_trim(reserve, 0);
 }
 
 uint64_t ks_cuda_reserve_held(ks_reserve *reserve)

@@ -4,6 +4,8 @@
  * launch can name it.     Threads  any. */
 #include "cuda/backend/internal.h"
 
+static const uint64_t KEPT_MOST = 256 << 20; /* of pages that are not in use */
+
 /* ks_resident.reserve. What contents take beside their bytes, KS_PAD and up to KS_ALIGNMENT each, has a sixteenth and a page. */
 static ks_status reserve(ks_device *device, uint64_t bytes, uint64_t *limit, ks_error *error)
 {
@@ -14,9 +16,9 @@ static ks_status reserve(ks_device *device, uint64_t bytes, uint64_t *limit, ks_
     if (bytes > whole)
         return ks_fail(error, KS_CONFIG, "resident-bytes: %llu bytes, the device has %zu", (unsigned long long)bytes,
                        whole);
-    uint64_t held = bytes + bytes / 16 + KS_RANGE_PAGE_BYTES;
+    uint64_t held = bytes + bytes / 16 + KS_RESERVE_PAGE_BYTES;
     const uint64_t wanted = held;
-    const ks_status status = ks_cuda_reserve_open(device, &held, KS_RANGE_PAGE_BYTES, &device->resident, error);
+    const ks_status status = ks_cuda_reserve_open(device, &held, KS_RESERVE_PAGE_BYTES, &device->resident, error);
     if (status) return status;
     *limit = device->resident_bytes = held == wanted ? bytes : held / 17 * 16;
     return KS_OK;
@@ -60,10 +62,16 @@ static void give(ks_device *device, ks_slot *slot)
     memset(slot, 0, sizeof *slot);
 }
 
-/* ks_resident.trim */
+/* ks_resident.trim. Everything that is mapped when it is needed: the pool and the lanes' large arenas rest, too. */
 static void trim(ks_device *device)
 {
-    ks_cuda_reserve_trim(&device->resident, device->resident_bytes / 16);
+    const uint64_t kept = device->resident_bytes / 16;
+    if (ks_cuda_failed(device)) return;
+    if (device->resident.range) ks_cuda_reserve_trim(&device->resident, kept < KEPT_MOST ? kept : KEPT_MOST);
+    ks_cuda_reserve_rest(&device->pool);
+    pthread_mutex_lock(&device->pool_lock);
+    for (ks_lane *lane = device->large_lanes; lane; lane = lane->next_large) ks_cuda_reserve_rest(&lane->large_reserve);
+    pthread_mutex_unlock(&device->pool_lock);
 }
 
 /* ks_resident.held */

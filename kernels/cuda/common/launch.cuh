@@ -42,6 +42,8 @@ typedef struct ks_job_table {
     uint32_t sequence; /* what the completion must show when this launch is done; never 0 */
     uint32_t count;    /* jobs, <= bucket */
     ks_job_sides job[KS_BATCH_MAX];
+    uint32_t
+        first_row[KS_BATCH_MAX + 1]; /* of each joined job, among all rows of the launch; and behind the last one */
 } ks_job_table;
 
 /* On mapped slots: host memory that the shard polls, one cache line of a lane. On device memory: in front of the out
@@ -62,6 +64,8 @@ typedef struct ks_site {
     unsigned char *workspace;
     size_t workspace_stride; /* bytes from one job's to the next */
     size_t counters_stride;  /* words, likewise */
+    bool
+        behind; /* device memory: a launch in front of the op's, which lets it begin early, writes the operands and has stamped the start */
 } ks_site;
 
 /* What a launch function would launch last: the kernel that does the work. */
@@ -132,20 +136,13 @@ __device__ __forceinline__ uint32_t *ks_counters(const ks_site &site)
     return site.counters + blockIdx.y * site.counters_stride;
 }
 
-/* Device memory: of the last CTAs, the one whose store lands last leaves the end stamp; an atomic would be waited for, since
- * it answers. Mapped slots: each thread's stores become visible to the host, then the CTA takes a ticket; the last one of
- * the live CTAs re-arms the ticket (replays start clean) and writes the flag. threadIdx must be one-dimensional. */
-__device__ __forceinline__ void ks_leave(const ks_site &site)
+/* Mapped slots: each thread's stores become visible to the host, then the CTA takes a ticket; the last of `live` CTAs re-arms
+ * the ticket (replays start clean) and writes the flag. */
+__device__ __forceinline__ void ks_raise(const ks_site &site, uint32_t live)
 {
-    if (!site.job_table) {
-        if (threadIdx.x == 0 && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
-            ks_write_relaxed(&site.completion->end_ns, ks_globaltimer());
-        return;
-    }
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0) {
-        const uint32_t live = gridDim.x * site.job_table->count;
         if (atomicAdd(site.ticket, 1u) == live - 1) {
             *site.ticket = 0;
             site.completion->end_ns = ks_globaltimer();
@@ -153,6 +150,18 @@ __device__ __forceinline__ void ks_leave(const ks_site &site)
             *(volatile uint32_t *)&site.completion->sequence = site.job_table->sequence;
         }
     }
+}
+
+/* Device memory: of the last CTAs, the one whose store lands last leaves the end stamp; an atomic would be waited for, since
+ * it answers. Mapped slots: the flag, when all live CTAs are here. threadIdx must be one-dimensional. */
+__device__ __forceinline__ void ks_leave(const ks_site &site)
+{
+    if (!site.job_table) {
+        if (threadIdx.x == 0 && blockIdx.x + (uint32_t)KS_STAMPING >= gridDim.x)
+            ks_write_relaxed(&site.completion->end_ns, ks_globaltimer());
+        return;
+    }
+    ks_raise(site, gridDim.x * site.job_table->count);
 }
 
 #endif

@@ -172,3 +172,42 @@ int ks_matmul_candidates(const ks_chip *chip, const ks_spec *spec, ks_matmul_can
     }
     return list.count;
 }
+
+/* --- joined rows ------------------------------------------------------------------------------------------------------ */
+
+/* us: of the candidate with so many rows. false: it cannot. */
+static bool predict_rows(const ks_chip *chip, const ks_spec *spec, const ks_matmul_candidate *c, int64_t rows,
+                         double *us)
+{
+    ks_spec some;
+    ks_spec_copy(&some, spec);
+    if (rows > spec->in[0].dims[0]) rows = spec->in[0].dims[0];
+    if (rows < KS_MATMUL_JOIN_LEAST) rows = KS_MATMUL_JOIN_LEAST;
+    some.in[0].dims[0] = some.out[0].dims[0] = rows;
+    const mm_problem p = mm_problem_of(chip, &some);
+    const mm_fit fit = mm_fit_to(&p, c);
+    *us = mm_predict_us(&p, &fit);
+    return can(&p, &fit, (mm_int)c->cluster * c->splits) && fits(&p, &fit);
+}
+
+bool ks_matmul_join_candidate(const ks_chip *chip, const ks_spec *spec, ks_matmul_candidate *out)
+{
+    static const int64_t rows[] = {1, 16, 128};
+    ks_matmul_candidate all[KS_MATMUL_CANDIDATES];
+    const int count = ks_matmul_candidates(chip, spec, all, KS_MATMUL_CANDIDATES);
+    double least = 0;
+    for (int i = 0; i < count; i++) {
+        const mm_kernel *kernel = &mm_tables[all[i].table]->rows[all[i].kernel].layout[1][1];
+        double product = 1, us;
+        bool serves = !kernel->skinny && !kernel->matrices; /* which are for few rows */
+        for (size_t r = 0; serves && r < sizeof rows / sizeof *rows; r++) {
+            serves = predict_rows(chip, spec, &all[i], rows[r], &us);
+            product *= us;
+        }
+        if (!serves || (least > 0 && product >= least)) continue;
+        least = product;
+        *out = all[i];
+    }
+    out->joined = least > 0;
+    return least > 0;
+}

@@ -111,12 +111,14 @@ ks_status mm_launch(const mm_problem *p, const ks_matmul_candidate *candidate, c
         attribute->val.clusterDim.x = together;
         attribute->val.clusterDim.y = attribute->val.clusterDim.z = 1;
     }
-    if (candidate->packed && p->chip->launches_early) {
+    if (site->behind && !fit.kernel.odd) fit.args.packed = 1; /* it waits; threads that copy odd rows do not */
+    if (fit.args.packed && p->chip->launches_early) {
         cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
         attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute->val.programmaticStreamSerializationAllowed = 1;
     }
-    const mm_int grid = candidate->grid < 1 ? 1 : candidate->grid; /* an empty output raises the flag too */
+    const mm_int planned = candidate->joined ? mm_grid(p, &fit) : candidate->grid;
+    const mm_int grid = planned < 1 ? 1 : planned; /* an empty output raises the flag too */
     config.gridDim = dim3((unsigned)grid, (unsigned)bucket, 1);
     config.blockDim = dim3((unsigned)fit.kernel.threads, 1, 1);
     config.dynamicSmemBytes = (size_t)fit.kernel.shared_bytes;

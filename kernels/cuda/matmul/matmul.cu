@@ -82,6 +82,16 @@ static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_pla
     return KS_OK;
 }
 
+/* ks_cuda_plan_fn */
+static ks_status cuda_join(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
+{
+    ks_matmul_candidate best;
+    if (!ks_matmul_join_candidate(chip, spec, &best))
+        return ks_fail(error, KS_WORK, "matmul: no kernel serves each number of rows");
+    ks_matmul_candidate_plan(chip, spec, &best, out);
+    return KS_OK;
+}
+
 /* --- algorithms ------------------------------------------------------------------------------------------------------ */
 
 /* A plan's choice where cuBLASLt does it. */
@@ -276,6 +286,7 @@ extern const ks_cuda_op ks_matmul_cuda;
 const ks_cuda_op ks_matmul_cuda = {.setup = cuda_setup,
                                    .plan = cuda_plan,
                                    .launch = cuda_launch,
+                                   .join = cuda_join,
                                    .candidates = cuda_candidates,
                                    .adopt = cuda_adopt,
                                    .revision = cuda_revision};

@@ -85,6 +85,9 @@ static ks_status check_raw(ks_tensor_call *call)
             &call->fault, KS_FIELD,
             "a body of bytes needs ?shape= and datatype=; files are application/x-npy, application/x-safetensors");
     if (call->words.key[0]) return ks_fail(&call->fault, KS_PARAMETER, "key= is for safetensors files");
+    if (ks_dtype_size(call->words.tensor.dtype) == 0)
+        return ks_fail(&call->fault, KS_DATATYPE, "a tensor of %s cannot be stored",
+                       ks_dtype_name(call->words.tensor.dtype));
     return ks_tensor_measure(&call->words.tensor, call->name, &call->fault);
 }
 

@@ -1047,7 +1047,7 @@ static void documents_are_the_protocols_examples(void **state)
     const ks_model *softmax = ks_model_find("softmax", 7);
     ks_text text;
     ks_text_init(&text, 65536);
-    ks_document_server_metadata(&text, "kernserve", "0.1.0", true, false);
+    ks_document_server_metadata(&text, "kernserve", "0.1.0", true, false, false);
     check_text(&text,
                "{\"name\":\"kernserve\",\"version\":\"0.1.0\",\"extensions\":[\"classification\",\"model_repository\","
                "\"schedule_policy\",\"model_configuration\",\"binary_tensor_data\",\"parameters\",\"statistics\","

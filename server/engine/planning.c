@@ -1,0 +1,106 @@
+/* Which plan a job gets: its spec's, or its family's where rows are joined; made where there is none.
+ *
+ * Interface  engine.h: ks_engine_plan, _look, _plan_release, _path.
+ * Threads    the shard's own. */
+#include "engine/engine_core.h"
+#include "engine/join.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* plan has its spec, and all else zero. */
+static ks_status prepare(ks_engine *engine, ks_plan *plan, ks_error *error)
+{
+    const ks_spec *spec = &plan->spec;
+    plan->in_bytes = ks_spec_in_bytes(spec);
+    plan->out_bytes = ks_spec_out_bytes(spec);
+    plan->batch_max = 1;
+    const ks_status status = engine->backend->prepare(engine->device, plan, error);
+    if (status != KS_OK) return status;
+    if (plan->join_rows) /* another algorithm would be another one's bits */
+        plan->untunable = true;
+    else
+        ks_tune_new_plan(engine, plan);
+    assert(plan->batch_max >= 1 && plan->batch_max <= KS_BATCH_MAX);
+    return KS_OK;
+}
+
+static ks_status make_plan(ks_engine *engine, const ks_spec *spec, int join_rows, ks_plan **out, ks_error *error)
+{
+    ks_plan *plan;
+    ks_status status = ks_plans_make(engine->plans, spec, &plan, error);
+    if (status != KS_OK) return status;
+    plan->join_rows = join_rows;
+    status = prepare(engine, plan, error);
+    if (status != KS_OK)
+        ks_plans_drop(engine->plans, &plan);
+    else
+        ks_books_plan(engine, plan, ks_engine_path(engine, plan));
+    ks_engine_count_plans(engine);
+    *out = plan;
+    return status;
+}
+
+/* NULL: the spec's rows are not joined, or the device does not join them. */
+static ks_plan *family_plan(ks_engine *engine, const ks_spec *spec)
+{
+    ks_spec family;
+    ks_error ignored;
+    if (!ks_join_family(&engine->options, spec, &family)) return NULL;
+    ks_plan *plan = ks_plans_find(engine->plans, &family);
+    if (!plan && make_plan(engine, &family, (int)family.in[0].dims[0], &plan, &ignored) != KS_OK) return NULL;
+    return plan->join_rows ? plan : NULL;
+}
+
+ks_status ks_engine_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error)
+{
+    ks_plan *plan = family_plan(engine, spec);
+    if (!plan) plan = ks_plans_find(engine->plans, spec);
+    if (!plan) {
+        const ks_status status = make_plan(engine, spec, 0, &plan, error);
+        if (status != KS_OK) return status;
+    }
+    plan->users++;
+    *out = plan;
+    return KS_OK;
+}
+
+/* The plan of a spec as it is, or would be. join_rows: of a family's; 0: of none. */
+static ks_status look(ks_engine *engine, const ks_spec *spec, int join_rows, ks_plan *out, ks_error *error)
+{
+    const ks_plan *plan = ks_plans_peek(engine->plans, spec);
+    if (plan) {
+        *out = *plan;
+        return KS_OK;
+    }
+    memset(out, 0, sizeof *out);
+    memcpy(&out->spec, spec, sizeof *spec);
+    out->join_rows = join_rows;
+    return prepare(engine, out, error);
+}
+
+ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, ks_error *error)
+{
+    ks_spec family;
+    if (ks_join_family(&engine->options, spec, &family) &&
+        look(engine, &family, (int)family.in[0].dims[0], out, error) == KS_OK && out->join_rows)
+        return KS_OK;
+    return look(engine, spec, 0, out, error);
+}
+
+void ks_engine_plan_release(ks_engine *engine, ks_plan **plan)
+{
+    (void)engine; /* what is past the budget goes when the next plan is made */
+    assert((*plan)->users > 0);
+    (*plan)->users--;
+    *plan = NULL;
+}
+
+const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan)
+{
+    /* Ordinary memory is as good as a slot where the device is the CPU. */
+    const bool slot = !engine->polls || ks_slots_hold(engine->slots, plan->in_bytes, plan->out_bytes);
+    if (!slot && engine->backend->large) return "streamed";
+    if (slot && plan->mapped && plan->join_rows) return "joined";
+    return slot && plan->mapped ? "mapped" : slot && !plan->large ? "copies" : "staged";
+}
