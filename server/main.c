@@ -24,7 +24,6 @@
 #include "observe/access_log.h"
 #include "daemon/commands.h"
 #include "daemon/early.h"
-#include "daemon/keeper.h"
 #include "daemon/listen.h"
 #include "base/log.h"
 #include "base/model.h"
@@ -32,6 +31,8 @@
 #include "daemon/selftest/selftest.h"
 #include "daemon/defaults.h"
 #include "daemon/supervise.h"
+#include "daemon/tensors/keeper.h"
+#include "daemon/tensors/preload.h"
 #include "base/tokens.h"
 #include "base/version.h"
 #include "daemon/watch.h"
@@ -371,6 +372,18 @@ static int open_store(ks_server *server)
     return status == KS_OK ? KS_EXIT_OK : fail(KS_EXIT_SYSTEM, error.text);
 }
 
+/* Once the second listener says that the daemon is warming: they may be many. */
+static int load_tensors(ks_server *server)
+{
+    ks_error error = {0};
+    const ks_list *paths = &server->config.tensors;
+    if (paths->count == 0) return KS_EXIT_OK;
+    if (!server->daemon.store)
+        return fail(KS_EXIT_CONFIG, "tensors: none are kept here (--no-resident, or the backend cannot)");
+    atomic_store(&server->daemon.state, KS_STATE_WARMING);
+    return ks_preload(&server->daemon, paths, &error) == KS_OK ? KS_EXIT_OK : fail(KS_EXIT_CONFIG, error.text);
+}
+
 static int open_view(ks_server *server)
 {
     ks_daemon_fill_api(&server->daemon);
@@ -446,9 +459,9 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
 static int open_all(ks_server *server)
 {
     typedef int open_fn(ks_server *);
-    static open_fn *const start_steps[] = {open_sockets,  read_access,   read_tls,     open_device, open_tunes,
-                                           open_counters, open_exporter, open_regions, open_store,  open_view,
-                                           open_admin,    open_shards,   open_listener};
+    static open_fn *const start_steps[] = {open_sockets,  read_access,   read_tls,     open_device,  open_tunes,
+                                           open_counters, open_exporter, open_regions, open_store,   open_view,
+                                           open_admin,    load_tensors,  open_shards,  open_listener};
     for (size_t i = 0; i < sizeof start_steps / sizeof start_steps[0]; i++) {
         server->stopped = ks_watch_stop_asked();
         if (server->stopped) return KS_EXIT_OK;
