@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Resident tensors by the installed Python client: python_tensors.py KERNSERVE KERNSERVE-CLIENT
+"""Resident tensors by the installed Python client: python_tensors.py KERNSERVE KERNSERVE-CLIENT [BACKEND]
 
   - put, get, list, delete; the ETag is the daemon's; conditions; every datatype in and out
-  - a tensor as each input of each operation, and results that stay: the bits of a request that carries its operands
+  - a tensor as each input of each operation, and results that stay: the values of a request that carries its operands
   - what is lost is put again, once, whatever threads ask: the daemon killed under --supervise, ended and started between two calls,
     a ttl that is over; what cannot be is Lost
   - 32 threads on one Client; 256 MiB each way without a copy; a refusal amid an upload; no room
@@ -30,7 +30,8 @@ from kernserve._tensor import etag_of  # noqa: E402
 
 MIB = 1 << 20
 RANDOM = np.random.default_rng(int(os.environ.get("KS_SEED") or time.time_ns() % 1_000_000_007))
-CPU = ("--backend", "cpu", "--pinned-bytes", "16M")
+BACKEND = sys.argv[3] if len(sys.argv) > 3 else "cpu"
+OPTIONS = ("--backend", BACKEND, "--pinned-bytes", "16M")
 
 
 def raises(kind, call, **expected):
@@ -54,6 +55,11 @@ def floats(*shape):
 
 def same(a, b):
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def close(a, b):
+    """Of FP32: whether an operand stays may choose another kernel, which sums in another order."""
+    return a.dtype == b.dtype and a.shape == b.shape and np.allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 def names(ks, prefix=""):
@@ -108,23 +114,23 @@ def use(ks):
     plain = np.asarray(ks.matmul(a, b, bias, activation="relu"))
     with ks.tensor(a) as ta, ks.tensor(b) as tb, ks.tensor(bias) as tbias:
         for operands in ((a, tb, bias), (ta, b, bias), (a, b, tbias), (ta, b, tbias), (a, tb, tbias), (ta, tb, tbias)):
-            check(same(np.asarray(ks.matmul(*operands, activation="relu")), plain), "the bits with", [type(o).__name__ for o in operands])
+            check(close(np.asarray(ks.matmul(*operands, activation="relu")), plain), "the values with", [type(o).__name__ for o in operands])
             inputs = {"INPUT%d" % i: operand for i, operand in enumerate(operands)}
-            check(same(np.asarray(ks.infer("matmul", parameters={"activation": "relu"}, **inputs)["OUTPUT0"]), plain), "the same by infer")
+            check(close(np.asarray(ks.infer("matmul", parameters={"activation": "relu"}, **inputs)["OUTPUT0"]), plain), "the same by infer")
         out = np.empty_like(plain)
         ks.matmul(a, tb, tbias, activation="relu", out=out)
-        check(same(out, plain), "out= beside a tensor")
-        check(same(np.asarray(ks.softmax(ta, axis=0)), np.asarray(ks.softmax(a, axis=0))), "softmax of a tensor")
+        check(close(out, plain), "out= beside a tensor")
+        check(close(np.asarray(ks.softmax(ta, axis=0)), np.asarray(ks.softmax(a, axis=0))), "softmax of a tensor")
         check(same(np.asarray(ks.reduce(ta, "argmax", axis=1)), np.asarray(ks.reduce(a, "argmax", axis=1))), "reduce of a tensor")
-        check(same(np.asarray(ks.matmul(tb, ta, transpose_a=True, transpose_b=True)), np.asarray(ks.matmul(b, a, transpose_a=True, transpose_b=True))),
+        check(close(np.asarray(ks.matmul(tb, ta, transpose_a=True, transpose_b=True)), np.asarray(ks.matmul(b, a, transpose_a=True, transpose_b=True))),
               "one tensor in two places")
         h = ks.matmul(a, tb, tbias, activation="relu", store="use.h", ttl=60)
         check(isinstance(h, kernserve.Tensor) and h.shape == (9, 17) and h.datatype == "FP32" and h.timing.total > 0, "a stored result", h)
-        check(same(np.asarray(h.numpy()), plain) and ks.tensor("use.h").entry["ttl"] == 60, "its bytes, its ttl")
+        check(close(np.asarray(h.numpy()), plain) and ks.tensor("use.h").entry["ttl"] == 60, "its bytes, its ttl")
         chained = ks.softmax(h, store="use.h")  # replaces what it reads
-        check(same(np.asarray(chained.numpy()), np.asarray(ks.softmax(plain))), "a chain of stored results")
+        check(close(np.asarray(chained.numpy()), np.asarray(ks.softmax(plain))), "a chain of stored results")
         kept = ks.infer("reduce", parameters={"op": "sum"}, store={"OUTPUT0": "use.s"}, ttl=60, INPUT0=chained)["OUTPUT0"]
-        check(isinstance(kept, kernserve.Tensor) and same(np.asarray(kept.numpy()), np.asarray(ks.reduce(chained, "sum"))), "infer, stored", kept)
+        check(isinstance(kept, kernserve.Tensor) and close(np.asarray(kept.numpy()), np.asarray(ks.reduce(chained, "sum"))), "infer, stored", kept)
         raises(kernserve.BadRequest, lambda: ks.matmul(floats(3, 4), tb), status=400, code="shape")
         raises(kernserve.BadRequest, lambda: ks.matmul(a.astype(np.float64), tb), status=400, code="datatype")
         raises(kernserve.BadRequest, lambda: ks.matmul(a, tb, store="a/b"), status=400, code="name")
@@ -155,13 +161,14 @@ def together(threads_count, work):
 
 def many_threads(ks):
     w, rows = floats(64, 48), [floats(1 + i % 5, 64) for i in range(32)]
-    expected = [np.asarray(ks.matmul(row, w)) for row in rows]
     with ks.tensor(w) as weight:
+        expected = [np.asarray(ks.matmul(row, weight)) for row in rows]  # alone: the same bits as joined with others' rows
+
         def work(index):
             for _ in range(40):
-                check(same(np.asarray(ks.matmul(rows[index], weight)), expected[index]), "thread", index, "got another's result")
+                check(same(np.asarray(ks.matmul(rows[index], weight)), expected[index]), "thread %d got another's result" % index)
             with ks.tensor(rows[index]) as row:
-                check(same(np.asarray(ks.matmul(row, weight)), expected[index]), "a tensor of each thread")
+                check(close(np.asarray(ks.matmul(row, weight)), expected[index]), "a tensor of each thread")
         together(32, work)
     check(names(ks) == [], "nothing is left")
 
@@ -207,7 +214,7 @@ def refused_amid():
 
 
 def full(kernserve_path):
-    with Daemon(kernserve_path, *CPU, "--resident-bytes", "16M") as daemon, client_of(daemon) as ks:
+    with Daemon(kernserve_path, *OPTIONS, "--resident-bytes", "16M") as daemon, client_of(daemon) as ks:
         raises(kernserve.Full, lambda: ks.put("w", np.zeros(64 * MIB, np.uint8)), status=507, code="resident_full")
         with ks.tensor(np.zeros(9 * MIB, np.uint8), "keeps"):
             raises(kernserve.Full, lambda: ks.tensor(np.ones(9 * MIB, np.uint8)), status=507, code="resident_full")
@@ -231,20 +238,20 @@ def healed(ks, end):
     with ks.tensor(w) as weight, ks.tensor(x, "healed.x") as row:
         stored = ks.matmul(row, weight, store="healed.h")
         end()
-        check(same(np.asarray(ks.matmul(row, weight)), plain), "both are put again")
+        check(close(np.asarray(ks.matmul(row, weight)), plain), "both are put again")
         check((weight._puts, row._puts) == (1, 1), "once each", weight._puts, row._puts)
         end()
-        together(32, lambda _: check(same(np.asarray(ks.matmul(x, weight)), plain), "by many threads"))
+        together(32, lambda _: check(close(np.asarray(ks.matmul(x, weight)), plain), "by many threads"))
         check(weight._puts == 2, "32 threads put once", weight._puts)
         end()
         check(same(np.asarray(weight.numpy()), w), "get puts again, too")
         end()
-        check(same(np.asarray(ks.infer("matmul", INPUT0=row, INPUT1=weight)["OUTPUT0"]), plain), "and infer")
+        check(close(np.asarray(ks.infer("matmul", INPUT0=row, INPUT1=weight)["OUTPUT0"]), plain), "and infer")
         return stored
 
 
 def lost(kernserve_path):
-    with Daemon(kernserve_path, *CPU, "--supervise") as daemon, client_of(daemon) as ks:
+    with Daemon(kernserve_path, *OPTIONS, "--supervise") as daemon, client_of(daemon) as ks:
         def end():
             child = child_of(daemon.process.pid)
             os.kill(child, signal.SIGKILL)
@@ -258,7 +265,7 @@ def lost(kernserve_path):
 
 
 def restarted(kernserve_path):
-    with Daemon(kernserve_path, *CPU) as daemon, client_of(daemon) as ks:
+    with Daemon(kernserve_path, *OPTIONS) as daemon, client_of(daemon) as ks:
         def end():
             check(daemon.stop() == 0, "the daemon's end")
             daemon.process = subprocess.Popen(daemon.command, stdout=subprocess.DEVNULL, stderr=daemon.log)
@@ -273,7 +280,7 @@ def expired(ks):
     w, x = floats(8, 4), floats(2, 8)
     with ks.tensor(w, ttl=1) as weight:
         check(comes_to(lambda: names(ks), []) == [], "the ttl is over")
-        check(same(np.asarray(ks.matmul(x, weight)), np.asarray(ks.matmul(x, w))), "what has expired is put again")
+        check(close(np.asarray(ks.matmul(x, weight)), np.asarray(ks.matmul(x, w))), "what has expired is put again")
         check(ks.tensor(weight.name).entry["ttl"] == 1, "with its ttl")
 
 
@@ -316,10 +323,10 @@ def files_and_command(daemon, ks, command):
         check(run("get", "w", "-o", files["y.npy"]).returncode == 0 and same(np.load(files["y.npy"]), w), "get")
         plain = np.asarray(ks.matmul(x, w, bias))
         check(run("matmul", files["x.npy"], "@w", "--bias", "@bert.layer.b", "-o", files["y.npy"]).returncode == 0, "matmul of a tensor")
-        check(same(np.load(files["y.npy"]), plain), "its values")
-        check(run("matmul", "@X", "@w", "--bias", "@bert.layer.b", "-o", "@h").stdout == b"" and same(np.asarray(ks.get("h")), plain), "a result that stays")
+        check(close(np.load(files["y.npy"]), plain), "its values")
+        check(run("matmul", "@X", "@w", "--bias", "@bert.layer.b", "-o", "@h").stdout == b"" and close(np.asarray(ks.get("h")), plain), "a result that stays")
         check(run("infer", "softmax", "INPUT0=@h", "-o", files["y.npy"]).returncode == 0, "infer of a tensor")
-        check(same(np.load(files["y.npy"]), np.asarray(ks.softmax(plain))), "its values")
+        check(close(np.load(files["y.npy"]), np.asarray(ks.softmax(plain))), "its values")
         check(b"resident" in run("top", "--count", "1", "--interval", "0.1").stdout, "top tells of tensors")
         check(run("rm", *names(ks)).returncode == 0 and names(ks) == [], "rm")
         with open(files["bad.safetensors"], "wb") as file:
@@ -332,9 +339,9 @@ def files_and_command(daemon, ks, command):
 
 
 def main():
-    kernserve_path, command = sys.argv[1:]
+    kernserve_path, command = sys.argv[1:3]
     refused_amid()
-    with Daemon(kernserve_path, *CPU, "--resident-bytes", "700M") as daemon, client_of(daemon) as ks:
+    with Daemon(kernserve_path, *OPTIONS, "--resident-bytes", "700M") as daemon, client_of(daemon) as ks:
         for part in (life, use, many_threads, expired, no_copies):
             part(ks)
         files_and_command(daemon, ks, command)
