@@ -144,8 +144,10 @@ class Script:
             with self.listener.accept()[0] as connection, connection.makefile("rb") as file:
                 self.connections += 1
                 while self.answers:
-                    head = b"".join(iter(file.readline, b"\r\n"))
-                    if not head:
+                    head = b""
+                    while (line := file.readline()) not in (b"", b"\r\n"):
+                        head += line
+                    if not line:
                         break
                     file.read(int(re.search(rb"Content-Length: (\d+)", head).group(1)))
                     self.requests.append(time.monotonic())
