@@ -1,7 +1,7 @@
 /* Joined rows on the CPU: a launch's rows, whatever job they belong to, are computed a few at a time.
  *
- * Bits     The rows of a call are as many whatever there is to do, or its code is one whose rows do not know each other: so a row
- *          has the same bits in any company and at any place.
+ * Bits     A row has the same ones at any place and beside any others: each call has the same number of rows, or code that sums
+ *          each row by itself.
  * Threads  a lane's; all memory is the caller's. */
 #ifndef KS_CPU_JOIN_H
 #define KS_CPU_JOIN_H

@@ -319,7 +319,8 @@ static void put_operation(ks_text *out, const char *operations, const char *meth
                    version ? "_version" : "");
     if (is_named_before(number, name, version)) ks_text_printf(out, "_%d", number);
     ks_text_puts(out, "\",");
-    const char *const text = member(operations, name), *const body = posts || own ? NULL : strstr(text, "\"requestBody\"");
+    const char *const text = member(operations, name), *const body =
+                                                           posts || own ? NULL : strstr(text, "\"requestBody\"");
     const char *const end = value_end(text);
     if (body && body < end) {
         const char *const behind = value_end(strchr(body, '{'));

@@ -5,7 +5,7 @@
 #include "base/util.h"
 
 enum { READS = 1, WORKS = 2, BOTH = 3, PUTS = 4, DELETES = 8 }; /* GET and HEAD; POST; both; PUT; DELETE */
-enum { DATA = 1, SECOND = 2, EACH = 3 }; /* listeners */
+enum { DATA = 1, SECOND = 2, EACH = 3 };                        /* listeners */
 
 /* A path's segments: a word stands for itself, "*" for a model's name, "#" for digits (a version), "@" for any other
  * name. The first row that fits counts, so that models/stats is not the metadata of a model named stats. */
@@ -262,7 +262,9 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
     route->raw = is_raw(route->id, table[row].path);
     route->name = name.text;
     route->name_length = name.length;
-    static const char *const allowed[] = {[READS] = "GET, HEAD", [WORKS] = "POST", [BOTH] = "GET, HEAD, POST",
+    static const char *const allowed[] = {[READS] = "GET, HEAD",
+                                          [WORKS] = "POST",
+                                          [BOTH] = "GET, HEAD, POST",
                                           [READS | PUTS] = "GET, HEAD, PUT",
                                           [READS | PUTS | DELETES] = "GET, HEAD, PUT, DELETE"};
     static const int asks[KS_METHODS] = {[KS_METHOD_GET] = READS,

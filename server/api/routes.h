@@ -62,9 +62,9 @@ typedef struct ks_route_row {
     const char *path;  /* segments: a word, "*" a model, "#" a version, "@" another name */
     bool reads, works; /* GET and HEAD; POST */
     bool puts, deletes;
-    bool data;         /* on the data listeners; else on the second one alone */
-    bool raw;          /* as in ks_route */
-    unsigned right;    /* of POST, PUT and DELETE */
+    bool data;      /* on the data listeners; else on the second one alone */
+    bool raw;       /* as in ks_route */
+    unsigned right; /* of POST, PUT and DELETE */
 } ks_route_row;
 bool ks_route_at(int index, ks_route_row *out);
 /* Whether a POST to it has a JSON object that is read; that of any other but infer is dropped. */

@@ -405,7 +405,8 @@ static ks_status read_stored_output(ks_codec *codec, const ks_json *parameters, 
     if (status == KS_OK)
         status =
             name ? read_region(parameters, name, &bytes, error) : ks_json_get_text(parameters, "tensor", &name, error);
-    if (status == KS_OK && ttl) status = ks_codec_check_ttl(ks_json_read_unsigned(ttl, &seconds), seconds, error);
+    const bool whole = ttl && ks_json_read_unsigned(ttl, &seconds);
+    if (status == KS_OK && ttl) status = ks_codec_check_ttl(whole, seconds, error);
     if (status == KS_OK) status = ks_codec_name_output(codec, output, name, ttl ? (int64_t)seconds : -1, error);
     codec->out_window_bytes[output] = bytes;
     return status;

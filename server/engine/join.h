@@ -3,7 +3,7 @@
  * A family is a spec whose INPUT0 has as many rows as one launch may have. Jobs belong to it when they agree in operation,
  * parameters, datatypes and all other dimensions, and when every other input is a resident tensor of the same content: then
  * their addresses agree, and with them their specs. One job alone is served by the family's plan as well, so its bits do not
- * depend on company.
+ * depend on what else is in the launch.
  * Threads  the shard's own. */
 #ifndef KS_JOIN_H
 #define KS_JOIN_H

@@ -41,8 +41,8 @@ ks_outcome ks_outcome_of(ks_status status);
     X(model_config)                                                                                                    \
     X(model_ready)                                                                                                     \
     X(model_stats)                                                                                                     \
-    X(model_plan) X(metrics) X(status) X(index) X(repository) X(logging) X(trace) X(plans) X(shared_memory)        \
-    X(tensors) X(other)
+    X(model_plan)                                                                                                      \
+    X(metrics) X(status) X(index) X(repository) X(logging) X(trace) X(plans) X(shared_memory) X(tensors) X(other)
 typedef enum ks_handler {
 #define X(name) KS_HANDLER_##name,
     KS_HANDLER_TABLE(X)

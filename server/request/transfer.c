@@ -28,7 +28,7 @@ static void end(ks_transfer *transfer)
 {
     *(transfer->previous ? &transfer->previous->next : &transfer->infers->transfers) = transfer->next;
     if (transfer->next) transfer->next->previous = transfer->previous;
-    ks_upload_fini(transfer);
+    if (transfer->fini) transfer->fini(transfer);
     if (transfer->content) ks_content_release(&transfer->content);
     free(transfer);
 }

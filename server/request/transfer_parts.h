@@ -20,6 +20,7 @@ struct ks_transfer {
     ks_error fault;
     ks_large_request large; /* SHUT where the host sees the memory */
     /* an upload: */
+    void (*fini)(ks_transfer *); /* gives back what it still holds; NULL: a download */
     ks_store *store;
     ks_tenant tenant;
     char tenant_name[KS_TENANT_NAME_MAX + 1], key[KS_TENSOR_NAME_MAX + 1];
@@ -59,11 +60,7 @@ static inline ks_transfer *ks_transfer_of(const ks_large_request *large)
 void *ks_transfer_woken(ks_large_request *large);
 void ks_transfers_close(ks_infers *infers); /* behind ks_large_requests_close */
 
-/* --- transfer.c, for upload.c --- */
+/* --- transfer.c, for upload.c, which sets fini --- */
 
 ks_transfer *ks_transfer_open(ks_infers *infers, void *client); /* NULL: no memory */
-
-/* --- upload.c, for transfer.c --- */
-
-void ks_upload_fini(ks_transfer *upload); /* what it still holds */
 #endif

@@ -1,7 +1,7 @@
 /* Uploads: a body's chunks to the memory of the contents that they are, and to their hashes.
  *
  * Owns       what a transfer has beside its copies: the file's head, contents that are not handed over, a place among the uploads.
- * Interface  transfer.h: ks_upload_*; transfer_parts.h: ks_upload_fini.
+ * Interface  transfer.h: ks_upload_*.
  * Limits     a file's head has at most HEAD_MAX bytes and KS_FILE_TENSORS_MAX tensors; the bytes are bounded by the store's budget,
  *            and memory for them is taken before they come.
  * Threads    the shard's own. */
@@ -282,6 +282,20 @@ static ks_status begin(ks_transfer *upload, const ks_upload_source *source)
     return upload->body ? KS_OK : ks_fail(&upload->fault, KS_MEMORY, "no memory for a hash");
 }
 
+/* ks_transfer.fini */
+static void fini(ks_transfer *upload)
+{
+    for (int i = 0; i < upload->count; i++)
+        if (upload->parts[i].content) ks_content_release(&upload->parts[i].content);
+    free(upload->parts);
+    free(upload->head);
+    free(upload->staged);
+    if (upload->staged_bytes) ks_budget_give(upload->infers->budget, upload->staged_bytes);
+    if (upload->hash) ks_hash_close(&upload->hash);
+    if (upload->body) ks_hash_close(&upload->body);
+    ks_store_end_upload(upload->store);
+}
+
 ks_status ks_upload_begin(ks_infers *infers, const ks_upload_source *source, ks_transfer **out, ks_error *error)
 {
     ks_status status = ks_store_begin_upload(source->store, error);
@@ -292,6 +306,7 @@ ks_status ks_upload_begin(ks_infers *infers, const ks_upload_source *source, ks_
         return ks_fail(error, KS_MEMORY, "no memory for an upload");
     }
     upload->store = source->store;
+    upload->fini = fini;
     status = begin(upload, source);
     if (status != KS_OK) {
         *error = upload->fault;
@@ -396,18 +411,4 @@ ks_content *ks_upload_content_take(ks_transfer *upload, int index)
     ks_content *content = part->content;
     part->content = NULL;
     return content;
-}
-
-void ks_upload_fini(ks_transfer *upload)
-{
-    if (!upload->store) return;
-    for (int i = 0; i < upload->count; i++)
-        if (upload->parts[i].content) ks_content_release(&upload->parts[i].content);
-    free(upload->parts);
-    free(upload->head);
-    free(upload->staged);
-    if (upload->staged_bytes) ks_budget_give(upload->infers->budget, upload->staged_bytes);
-    if (upload->hash) ks_hash_close(&upload->hash);
-    if (upload->body) ks_hash_close(&upload->body);
-    ks_store_end_upload(upload->store);
 }

@@ -1,5 +1,5 @@
 /* What the files of the store share. From the lowest up: tree.c, record.c names that outlive the process, content.c contents and
- * their references, names.c tenants, names and what readers keep of them, room.c memory for contents, store.c and reader.c the interface. */
+ * their references, owners.c tenants, names and what readers keep of them, room.c memory for contents, store.c and reader.c the interface. */
 #ifndef KS_RESIDENT_PARTS_H
 #define KS_RESIDENT_PARTS_H
 #include <pthread.h>
@@ -123,7 +123,7 @@ ks_content_record *ks_content_find_body(const ks_owner *owner, const unsigned ch
 void ks_content_count_name(ks_content_record *record, int names, int firm); /* more, or fewer, that lead to it */
 void ks_content_drop(ks_content_record *record);                            /* one holder less */
 
-/* --- names.c; the lock is held --- */
+/* --- owners.c; the lock is held --- */
 
 ks_owner *ks_owner_find(const ks_store *store, const char *name);
 ks_owner *ks_owner_make(ks_store *store, const char *name); /* NULL: no memory */

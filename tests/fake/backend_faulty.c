@@ -186,6 +186,7 @@ const ks_backend *ks_faulty_backend(const ks_backend *inner)
     faulty.inner = inner;
     backend.name = inner->name; /* callers tell devices apart by it */
     backend.goes_on = inner->goes_on ? faulty_goes_on : NULL;
+    backend.resident = inner->resident;
     return &backend;
 }
 

@@ -946,7 +946,8 @@ static void every_route_is_in_the_document(void **state)
     ks_openapi_write(&text, "1.2.3");
     ks_text_add(&text, "", 1);
     assert_false(text.broken);
-    for (; ks_route_at(routes, &row); routes++) operations += row.data ? row.reads + row.works + row.puts + row.deletes : 0;
+    for (; ks_route_at(routes, &row); routes++)
+        operations += row.data ? row.reads + row.works + row.puts + row.deletes : 0;
     assert_true(routes > 30);
     for (const char *at = text.bytes; (at = strstr(at, "\"operationId\":\"")); at++) found++;
     assert_int_equal(found, operations);

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Joined rows over HTTP: products over a resident tensor that wait together go out as one launch, each answer has the bits that it has
+alone, and header, metrics and plan say so."""
+import random
+import struct
+import sys
+
+from daemon import HeldDaemon, check, comes_to, cpu_daemon, metric, read_answer, request, wrongs
+
+K, N = 96, 37
+
+
+def put(daemon, name, values, shape):
+    target = "/v2/tensors/%s?shape=%s&datatype=FP32" % (name, shape)
+    answer = ask(daemon, request("PUT", target, (), struct.pack("<%df" % len(values), *values)))
+    check(answer and answer[0] in (200, 201), "PUT %s" % name, answer)
+
+
+def product(rows):
+    """A plain raw request of those rows."""
+    target = "/v2/models/matmul/infer?shape=%d,%d&datatype=FP32&INPUT1=@W" % (len(rows), K)
+    return request("POST", target, (), b"".join(rows))
+
+
+def ask(daemon, message):
+    with daemon.dial(timeout=60) as client:
+        client.sendall(message)
+        return read_answer(client)
+
+
+def timing(answer):
+    """The part `join` of Server-Timing, or None."""
+    parts = [part.strip() for part in answer[1].get("server-timing", "").split(",")]
+    found = [part for part in parts if part.startswith("join;desc=")]
+    return found[0][len("join;desc="):].strip('"') if found else None
+
+
+def main():
+    draw = random.Random(7)
+    rows = [struct.pack("<%df" % K, *(draw.uniform(-1, 1) for _ in range(K))) for _ in range(40)]
+    rows[3] = struct.pack("<%df" % K, *([float("nan")] + [1.0] * (K - 1)))
+    rows[4] = struct.pack("<%df" % K, *([float("inf")] + [1.0] * (K - 1)))
+    sizes = [1, 2, 5, 16, 1, 33, 7, 1]
+    with HeldDaemon() as daemon:
+        put(daemon, "W", [draw.uniform(-1, 1) for _ in range(K * N)], "%d,%d" % (K, N))
+        alone = []
+        for row in rows:
+            answer = ask(daemon, product([row]))
+            check(answer[0] == 200 and len(answer[2]) == 4 * N, "a row alone", answer[:2])
+            check(timing(answer) == "1/1", "alone", answer[1])
+            alone.append(answer[2])
+        chosen = [[draw.randrange(len(rows)) for _ in range(size)] for size in sizes]
+        clients = [daemon.dial(timeout=60) for _ in sizes]
+        with daemon.held():
+            for i, client in enumerate(clients):
+                client.sendall(product([rows[r] for r in chosen[i]]))
+                check(comes_to(daemon.queued, i + 1) == i + 1, "in the queue")
+        for client, which in zip(clients, chosen):
+            answer = read_answer(client)
+            check(answer[0] == 200 and answer[2] == b"".join(alone[r] for r in which), "joined rows differ", len(which))
+            check(timing(answer) == "%d/%d" % (len(sizes), sum(sizes)), "the launch", answer[1])
+            client.close()
+        text = daemon.metrics()
+        check(metric(text, "kernserve_joined_requests_total") == len(sizes), "joined requests")
+        check(metric(text, "kernserve_launch_rows_count") == len(rows) + 1, "launches")
+        check(metric(text, "kernserve_launch_rows_sum") == len(rows) + sum(sizes), "rows")
+    with cpu_daemon("--threads", "1", "--join-rows", "1") as daemon:
+        put(daemon, "W", [1.0] * (K * N), "%d,%d" % (K, N))
+        answer = ask(daemon, product(rows[:1]))
+        check(answer[0] == 200 and timing(answer) is None, "--join-rows 1", answer[1])
+
+
+main()
+sys.exit(wrongs() > 0)
