@@ -158,7 +158,7 @@ clients() {
         skip "packages for tests/compat" "$reason"
     fi
     for client in curl.sh python_stdlib.py numpy_client.py tritonclient_client.py tritonclient_aio.py tritonclient_shm.py kserve_client.py \
-        libcurl.c node.mjs main.go client.R client.jl; do
+        libcurl.c node.mjs main.go client.R client.jl tensor.sh tensor.c tensor.mjs; do
         step "client $client" "$root/tests/clients/run.sh" "$root/build/kernserve" "$client" $python
     done
     step "snippets of the documents" python3 -B "$root/tests/snippets.py" "$root/build/kernserve" $python

@@ -48,6 +48,19 @@ def raises(kind, call, **expected):
     return None
 
 
+class Lent:
+    """Another library's array, which has DLPack and nothing else."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
 def near(result, expected, dtype):
     bound = {2: 0.02, 4: 1e-5, 8: 1e-12}[np.dtype(dtype).itemsize] if np.dtype(dtype).kind not in "iu" else 0
     got = np.asarray(result).astype(np.float64)
@@ -76,6 +89,7 @@ def operations(ks):
     strided = np.repeat(x, 2, axis=1)[:, ::2]
     for other in (strided, np.asfortranarray(x), x.astype(">f4"), x.tolist()):
         near(ks.softmax(other), plain.astype(np.float64), np.float32)
+    near(ks.softmax(Lent(x)), plain.astype(np.float64), np.float32)
     check(ks.softmax(np.zeros((0, 4), np.float32)).shape == (0, 4), "an empty array")
     bits = (x.view(np.uint32) >> 16).astype(np.uint16)
     as_bits = ks.softmax(bits, datatype="BF16")
@@ -120,7 +134,7 @@ class Script:
     """A server that plays answers, one for each request, and remembers what came. None closes without an answer."""
 
     def __init__(self, *answers):
-        self.answers, self.requests = list(answers), []
+        self.answers, self.requests, self.connections = list(answers), [], 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
         threading.Thread(target=self.serve, daemon=True).start()
@@ -128,9 +142,12 @@ class Script:
     def serve(self):
         while self.answers:
             with self.listener.accept()[0] as connection, connection.makefile("rb") as file:
+                self.connections += 1
                 while self.answers:
-                    head = b"".join(iter(file.readline, b"\r\n"))
-                    if not head:
+                    head = b""
+                    while (line := file.readline()) not in (b"", b"\r\n"):
+                        head += line
+                    if not line:
                         break
                     file.read(int(re.search(rb"Content-Length: (\d+)", head).group(1)))
                     self.requests.append(time.monotonic())
@@ -172,6 +189,14 @@ def sent_again():
     server = Script(GOOD, None, GOOD, GOOD)
     client = kernserve.Client(server.url)
     check([client.softmax(x).tolist() for _ in range(3)] == [[0.5, 0.5]] * 3 and len(server.requests) == 4, "a kept connection that ended")
+    server = Script(GOOD, GOOD, GOOD)
+    client = kernserve.Client(server.url)
+    client.softmax(x)
+    client.softmax(x)
+    check(server.connections == 1, "a connection is kept", server.connections)
+    client._pool.waiting[0].used -= 61
+    client.softmax(x)
+    check(server.connections == 2, "a connection that was idle for 60 s is not used", server.connections)
     raises(kernserve.Unreachable, lambda: kernserve.Client(Script(None).url).softmax(x))
     raises(kernserve.Deadline, lambda: kernserve.Client(Script(GOOD[:-3], GOOD).url, timeout=0.3).softmax(x), status=None)
     cut = GOOD[:-3].replace(b"Content", b"Connection: close\r\nContent", 1)
@@ -204,15 +229,18 @@ def together(ks):
     check(not wrong, "threads got others' results", wrong[:5])
 
 
-def parameters(daemon, ks):
-    """Keywords of the operations are the daemon's parameters, by what it says of a misspelt one."""
-    common = {"self", "out", "options", "datatype"}
-    for name, operands in (("softmax", 1), ("reduce", 1), ("matmul", 2)):
-        shapes = [(4, 4)] * operands
-        error = raises(kernserve.BadRequest, lambda name=name, shapes=shapes: ks.plan(name, *shapes, nothing=1), code="parameter")
-        listed = set(re.search(r"it has (.*)$", str(error)).group(1).split(", "))
-        keywords = [p.name for p in inspect.signature(getattr(kernserve.Client, name)).parameters.values()]
-        check(set(keywords) - common - {"x", "a", "b", "bias"} == listed, name, keywords, listed)
+def parameters(daemon):
+    """The operations, and their keywords, are those that the daemon's own document names."""
+    listed = {}
+    for row in json.loads(daemon.get("/openapi.json").body)["paths"]["/v2/models/{model}/raw"]["post"]["parameters"]:
+        for name in re.findall(r"(\w+) \(preset ", row.get("description", "")):
+            listed.setdefault(name, set()).add(row["name"])
+    check(len(listed) >= 3, "operations of the document", listed)
+    for name, wanted in listed.items():
+        call = getattr(kernserve.Client, name, None)
+        check(call is not None, "the client lacks the operation", name)
+        keywords = {p.name for p in inspect.signature(call).parameters.values()} - {"self", "options", "x", "a", "b", "bias"} if call else set()
+        check(keywords == wanted, name, keywords, wanted)
 
 
 def readme_and_command(daemon, command):
@@ -226,7 +254,7 @@ def readme_and_command(daemon, command):
         done = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
         check(done.returncode == 0 and re.search(expected, done.stdout, re.S), path, done.stdout)
 
-    program("clients/python/README.md", r"\(64, 64\).*axis 7 is outside")
+    program("clients/python/README.md", r"\(64, 64\).*\(64, 256\) \(64, 256\) float32.*\['bert.w'\] True.*\(64, 256\).*axis 7 is outside")
     program("README.md", r"0\.0320.* 0\.6439.*e-0")
 
     def run(*words, data=None):
@@ -264,7 +292,7 @@ def main():
             ks = kernserve.Client("127.0.0.1:%d" % daemon.port)
             for part in (operations, errors, together):
                 part(ks)
-            parameters(daemon, ks)
+            parameters(daemon)
             readme_and_command(daemon, command)
             with kernserve.Client("unix:" + path) as local:
                 check(local.softmax(np.zeros(4, np.float32)).tolist() == [0.25] * 4, "a Unix socket")

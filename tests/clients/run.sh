@@ -12,14 +12,16 @@ python_stdlib.py) need python3 && command=(python3 -B "$here/$client") ;;
     [ -n "$python" ] || { echo "the packages it needs cannot be had here" && exit 77; }
     command=("$python" -B "$here/$client")
     ;;
-libcurl.c) need cc && command=("$(mktemp -d)/client") && { cc "$here/$client" -lcurl -o "${command[0]}" || { echo "libcurl's headers are not installed" && exit 77; }; } ;;
-node.mjs) need node && command=(node "$here/$client") ;;
+tensor.sh) expected='"data":\[23(\.0)?,34(\.0)?\]' command=("$here/tensor.sh") ;;
+libcurl.c | tensor.c) need cc && command=("$(mktemp -d)/client") && { cc "$here/$client" -lcurl -o "${command[0]}" || { echo "libcurl's headers are not installed" && exit 77; }; } ;;
+node.mjs | tensor.mjs) need node && command=(node "$here/$client") ;;
 main.go) need go && command=(env GOFLAGS=-mod=mod GO111MODULE=off go run "$here/$client") ;;
 client.R) need Rscript && { Rscript -e 'library(curl)' >/dev/null 2>&1 || { echo "R has no package curl" && exit 77; }; } && command=(Rscript "$here/$client") ;;
 client.jl) command -v julia >/dev/null || { echo "julia is not installed, and neither Debian 12 nor PyPI has it" && exit 77; } && command=(julia "$here/$client") ;;
 *) echo "no such client: $client" && exit 64 ;;
 esac
 case $client in
+tensor.c | tensor.mjs) expected='23, 34' ;;
 numpy_client.py) expected='\[\[19\.0, 22\.0\], \[43\.0, 50\.0\]\]' ;;
 tritonclient_aio.py) expected="'argmax': \[3, 3, 3\]" ;;
 esac

@@ -40,15 +40,20 @@ local function random(below)
     return math.floor(state / 65536) % below
 end
 
--- the elements of a shape, little-endian
+-- the elements of a shape, little-endian; a large tensor repeats so many of them, a prime, so that no row is like another
+local BLOCK = 65521
+
 function common.tensor(datatype, shape)
     local free, last, tail = unpack(formats[datatype])
-    local pieces = {}
-    for i = 1, common.elements(shape) do
+    local count, pieces = common.elements(shape), {}
+    for i = 1, math.min(count, BLOCK) do
         for _ = 2, free do pieces[#pieces + 1] = string.char(random(256)) end
         pieces[#pieces + 1] = string.char(random(last + 1)) .. tail
     end
-    return table.concat(pieces)
+    local block = table.concat(pieces)
+    if count <= BLOCK then return block end
+    local rest = #block / BLOCK * (count % BLOCK)
+    return string.rep(block, math.floor(count / BLOCK)) .. string.sub(block, 1, rest)
 end
 
 -- the same as JSON numbers

@@ -1,4 +1,4 @@
-"""The result: an ndarray that knows where its time went."""
+"""The result: an ndarray that knows where its time went. And what its head says of any answer."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Timing:
 PARTS = ("receive", "decode", "queue", "h2d", "compute", "d2h", "encode", "total")
 
 
-class Array(np.ndarray):
-    """What is made of it (slices, sums) has no timing of its own."""
+class Answer:
+    """What the fields of an answer say."""
 
-    _fields: Optional[Dict[bytes, bytes]] = None  # of the answer
+    _fields: Optional[Dict[bytes, bytes]] = None
 
     @property
     def timing(self) -> Optional[Timing]:
-        """None: the daemon runs with --server-timing off, or this array was made of another."""
+        """None: the daemon runs with --server-timing off, or this was made of another result, or not by an operation."""
         parts = self._server_timing()
         return Timing({name: float(value[4:]) / 1000 for name, value in parts.items() if value.startswith("dur=")}) if parts else None
 
@@ -50,6 +50,10 @@ class Array(np.ndarray):
     def _server_timing(self) -> Dict[str, str]:
         text = self._fields.get(b"server-timing", b"").decode() if self._fields else ""
         return dict(part.split(";", 1) for part in text.split(", ") if ";" in part)
+
+
+class Array(np.ndarray, Answer):
+    """What is made of it (slices, sums) has no timing of its own."""
 
     def __reduce__(self) -> Any:
         return np.asarray(self).__reduce__()

@@ -7,20 +7,24 @@ import os
 import random
 import ssl
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union, overload
 from urllib.parse import quote
 
 import numpy as np
 
 from ._array import Array, array_of
 from ._datatypes import TO_NUMPY, as_tensor, bytes_of
-from ._errors import Error, Unreachable, error_of
+from ._errors import Error, NotFound, Unreachable, error_of
+from ._tensor import FILE_TYPE, Tensor, etag_of, parts_of_file
 from ._wire import Address, Broken, Bytes, Place, Pool
 
 Fields = Dict[bytes, bytes]
 Axes = Union[int, Sequence[int], None]
+Named = Union[str, Tensor]
+Result = TypeVar("Result")
 
 HEADS_MAX = 1024  # request heads that are kept; a program sends the same few
+LIST_MAX = 1000  # tensors of one page of a list
 
 
 class Client:
@@ -57,23 +61,47 @@ class Client:
 
     # --- operations -------------------------------------------------------------------------------------------------------
 
+    @overload
+    def softmax(self, x: Any, *, store: str, **options: Any) -> Tensor: ...
+
+    @overload
     def softmax(self, x: Any, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
-                **options: Any) -> Array:
+                store: None = None, **options: Any) -> Array: ...
+
+    def softmax(self, x: Any, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
+                **options: Any) -> Any:
         """Softmax of scale * x along `axis` (-1), or its logarithm.
 
-        All operations take these options: out (an array that receives the result), datatype ("BF16" for uint16 without ml_dtypes),
-        priority (1 is first), timeout (seconds; the daemon drops what it cannot begin by then), headers (a mapping)."""
+        An input of any operation is an array or a Tensor. All operations take these options: out (an array that receives the result),
+        store (a name: the result stays with the daemon, and is a Tensor; ttl: for so many seconds after its last use), datatype ("BF16" for
+        uint16 without ml_dtypes), priority (1 is first), timeout (seconds; the daemon drops what it cannot begin by then), headers (a
+        mapping)."""
         return self._raw("softmax", (x,), {"axis": axis, "log": log, "scale": scale}, **options)
 
-    def reduce(self, x: Any, op: Optional[str] = None, *, axis: Axes = None, keepdims: Optional[bool] = None, **options: Any) -> Array:
+    @overload
+    def reduce(self, x: Any, op: Optional[str] = None, *, store: str, **options: Any) -> Tensor: ...
+
+    @overload
+    def reduce(self, x: Any, op: Optional[str] = None, *, axis: Axes = None, keepdims: Optional[bool] = None,
+               store: None = None, **options: Any) -> Array: ...
+
+    def reduce(self, x: Any, op: Optional[str] = None, *, axis: Axes = None, keepdims: Optional[bool] = None, **options: Any) -> Any:
         """op (sum) of x along `axis`, an integer or several; None is the daemon's preset, () all axes.
 
         op: sum mean max min prod argmax argmin l2norm logsumexp."""
         axes = axis if axis is None or isinstance(axis, (int, np.integer)) else ",".join(map(str, axis)) or "all"
         return self._raw("reduce", (x,), {"op": op, "axis": axes, "keepdims": keepdims}, **options)
 
+    @overload
+    def matmul(self, a: Any, b: Any, bias: Any = None, *, store: str, **options: Any) -> Tensor: ...
+
+    @overload
     def matmul(self, a: Any, b: Any, bias: Any = None, *, transpose_a: Optional[bool] = None, transpose_b: Optional[bool] = None,
-               alpha: Optional[float] = None, activation: Optional[str] = None, precision: Optional[str] = None, **options: Any) -> Array:
+               alpha: Optional[float] = None, activation: Optional[str] = None, precision: Optional[str] = None,
+               store: None = None, **options: Any) -> Array: ...
+
+    def matmul(self, a: Any, b: Any, bias: Any = None, *, transpose_a: Optional[bool] = None, transpose_b: Optional[bool] = None,
+               alpha: Optional[float] = None, activation: Optional[str] = None, precision: Optional[str] = None, **options: Any) -> Any:
         """activation(alpha * a @ b + bias); leading dimensions are equal or broadcast.
 
         activation: none relu gelu silu. precision: exact, or tf32 for FP32 on the tensor cores."""
@@ -82,29 +110,131 @@ class Client:
         return self._raw("matmul", (a, b) if bias is None else (a, b, bias), parameters, **options)
 
     def infer(self, model: str, *, parameters: Optional[Mapping[str, Any]] = None, outputs: Optional[Sequence[str]] = None,
-              timeout: Optional[float] = None, **inputs: Any) -> Dict[str, Array]:
-        """Any model, inputs and outputs by their names, by the Open Inference Protocol with binary tensors."""
-        tensors = [(name, *as_tensor(values, None)) for name, values in inputs.items()]
+              store: Optional[Mapping[str, str]] = None, ttl: Optional[int] = None, timeout: Optional[float] = None,
+              **inputs: Any) -> Dict[str, Any]:
+        """Any model, inputs and outputs by their names, by the Open Inference Protocol with binary tensors.
+
+        store: names of outputs, and the names under which these stay with the daemon. A result is an Array, or a stored one's Tensor."""
+        named = {name: values for name, values in inputs.items() if isinstance(values, Tensor)}
+        tensors = [(name, *as_tensor(values, None)) for name, values in inputs.items() if name not in named]
+        wanted = {name: {"binary_data": True} for name in outputs or ()}  # type: Dict[str, Dict[str, Any]]
+        life = {} if ttl is None else {"ttl": ttl}
+        wanted.update({name: {"tensor": kept, **life} for name, kept in (store or {}).items()})
         document: Dict[str, Any] = {
             "inputs": [{"name": name, "datatype": datatype, "shape": list(values.shape), "parameters": {"binary_data_size": values.nbytes}}
-                       for name, values, datatype in tensors],
+                       for name, values, datatype in tensors] +
+                      [{"name": name, "parameters": {"tensor": tensor.name}} for name, tensor in named.items()],
             "parameters": {**(parameters or {}), "binary_data_output": True}}
-        if outputs is not None:
-            document["outputs"] = [{"name": name, "parameters": {"binary_data": True}} for name in outputs]
+        if wanted or outputs is not None:
+            document["outputs"] = [{"name": name, "parameters": each} for name, each in wanted.items()]
         text = json.dumps(document).encode()
         parts: List[Bytes] = [text, *(bytes_of(values) for _, values, _ in tensors)]
         head = self._head("POST", "/v2/models/%s/infer" % quote(model, safe=""), sum(len(part) for part in parts),
                           {"Inference-Header-Content-Length": str(len(text))})
-        fields, body = self._call(head, parts, timeout)
+        _, fields, body = self._healed(list(named.values()), lambda: self._call(head, parts, timeout))
         length = int(fields.get(b"inference-header-content-length", len(body)))
-        at, results = length, {}
+        at, results = length, {}  # type: int, Dict[str, Any]
         for output in json.loads(bytes(body[:length]))["outputs"]:
+            if store and output["name"] in store:
+                results[output["name"]] = Tensor(self, {**output, "name": store[output["name"]]}, fields=fields)
+                continue
             size, dtype = output["parameters"]["binary_data_size"], TO_NUMPY[output["datatype"]]
             # a copy, since the place behind the text is aligned to nothing
             values = np.frombuffer(body[at:at + size], dtype=dtype).reshape(output["shape"]).copy()
             results[output["name"]] = array_of(values, fields)
             at += size
         return results
+
+    # --- tensors that stay with the daemon -------------------------------------------------------------------------------
+
+    def tensor(self, source: Any, name: Optional[str] = None, *, ttl: Optional[int] = None, evictable: Optional[bool] = None,
+               datatype: Optional[str] = None, timeout: Optional[float] = None) -> Tensor:
+        """A tensor for an array, or the one that has the name `source` already.
+
+        An array's bytes are sent only where the daemon has none with their hash. ttl: seconds after the last use (the daemon's preset;
+        0: for ever). name: one of its own, if not given. `with` deletes it at the end, unless the name was there before."""
+        if isinstance(source, str):
+            return Tensor(self, json.loads(self._get(_path(source), fields={"Accept": "application/json"})))
+        values, kind = as_tensor(source, datatype)
+        options = _life(ttl, evictable)
+        name = name or "client-%d-%016x" % (os.getpid(), random.SystemRandom().getrandbits(64))
+        status, entry = self._put_by_etag(name, values, kind, options, timeout)
+        return Tensor(self, entry, values, options, made=status == 201)
+
+    def put(self, name: str, values: Any, *, ttl: Optional[int] = None, evictable: Optional[bool] = None, only_new: bool = False,
+            if_match: Optional[str] = None, datatype: Optional[str] = None, timeout: Optional[float] = None) -> Tensor:
+        """Makes or replaces a tensor. only_new: Precondition where the name is there; if_match: where its ETag is another. Full: no room."""
+        values, kind = as_tensor(values, datatype)
+        options = _life(ttl, evictable)
+        fields = {"If-None-Match": "*"} if only_new else {}
+        fields.update({"If-Match": '"%s"' % if_match} if if_match else {})
+        return Tensor(self, self._put(name, values, kind, options, timeout, fields)[1], values, options)
+
+    def put_file(self, path: str, prefix: str = "", *, ttl: Optional[int] = None, evictable: Optional[bool] = None,
+                 timeout: Optional[float] = None) -> List[Tensor]:
+        """All tensors of a safetensors file, or none: PREFIX+key each, where / and : become dots."""
+        parts = parts_of_file(path)
+        pairs = [("prefix", prefix or None), *_life(ttl, evictable)]
+        target = "/v2/tensors?" + _query([pair for pair in pairs if pair[1] is not None])
+        head = self._head("PUT", target.rstrip("?"), sum(len(part) for part in parts), {"Content-Type": FILE_TYPE})
+        return [Tensor(self, entry) for entry in json.loads(bytes(self._call(head, parts, timeout)[2]))["tensors"]]
+
+    def get(self, name: Named, *, out: Optional[np.ndarray] = None, timeout: Optional[float] = None) -> Array:
+        """A tensor's values."""
+        tensors = [name] if isinstance(name, Tensor) else []
+        receiver = _Receiver(out)
+        head = self._head("GET", _path(name))
+        _, fields, _ = self._healed(tensors, lambda: self._call(head, [], timeout, receiver))
+        return array_of(receiver.taken(), fields)
+
+    def delete(self, name: Named, *, if_match: Optional[str] = None) -> None:
+        """Frees a name. Requests under way keep its content."""
+        self._call(self._head("DELETE", _path(name), fields={"If-Match": '"%s"' % if_match} if if_match else None), [], None)
+
+    def tensors(self, prefix: str = "") -> List[Tensor]:
+        """Those whose names begin so, by name, and what the daemon says of each in `.entry`."""
+        found: List[Tensor] = []
+        page: Dict[str, Any] = {"next": ""}
+        while page["next"] is not None:
+            pairs = [("prefix", prefix), ("limit", LIST_MAX), ("after", page["next"])]
+            page = json.loads(self._get("/v2/tensors?" + _query([pair for pair in pairs if pair[1]])))
+            found += [Tensor(self, entry) for entry in page["tensors"]]
+        return found
+
+    def _put(self, name: str, values: np.ndarray, datatype: str, options: Sequence[Tuple[str, Any]], timeout: Optional[float] = None,
+             fields: Optional[Mapping[str, str]] = None) -> Tuple[int, Dict[str, Any]]:
+        query = [("shape", ",".join(map(str, values.shape))), ("datatype", datatype)] + [pair for pair in options if pair[1] is not None]
+        head = self._head("PUT", _path(name) + "?" + _query(query), values.nbytes, fields)
+        status, _, body = self._call(head, [bytes_of(values)], timeout)
+        return status, json.loads(bytes(body))
+
+    def _put_by_etag(self, name: str, values: np.ndarray, datatype: str, options: Sequence[Tuple[str, Any]],
+                     timeout: Optional[float] = None) -> Tuple[int, Dict[str, Any]]:
+        etag = etag_of(values, datatype)
+        pairs = [("etag", etag)] + [pair for pair in options if pair[1] is not None]
+        try:
+            status, _, body = self._call(self._head("PUT", _path(name) + "?" + _query(pairs), 0), [], timeout)
+        except NotFound as error:
+            if error.code != "content":
+                raise
+        else:
+            return status, json.loads(bytes(body))
+        status, entry = self._put(name, values, datatype, options, timeout)
+        if entry["etag"] != etag:
+            raise Error("tensor %r: the array has changed while it was sent" % name)
+        return status, entry
+
+    def _healed(self, tensors: Sequence[Tensor], call: Callable[[], Result]) -> Result:
+        """A call that names tensors. Where one is lost or gone, those whose arrays are here are put again, once."""
+        puts = [tensor._puts for tensor in tensors]
+        try:
+            return call()
+        except NotFound as error:
+            if error.code not in ("tensor", "lost"):
+                raise
+            if not any([tensor._put_again(count) for tensor, count in zip(tensors, puts)]):
+                raise
+        return call()
 
     # --- the daemon -------------------------------------------------------------------------------------------------------
 
@@ -140,51 +270,57 @@ class Client:
     # --- below ------------------------------------------------------------------------------------------------------------
 
     def _raw(self, model: str, operands: Sequence[Any], parameters: Mapping[str, Any], *, out: Optional[np.ndarray] = None,
-             datatype: Optional[str] = None, priority: Optional[int] = None, timeout: Optional[float] = None,
-             headers: Optional[Mapping[str, str]] = None) -> Array:
-        """The plain raw form: operands' bytes out, the result's bytes back, shapes and parameters in the query."""
-        tensors = [as_tensor(values, datatype) for values in operands]
+             store: Optional[str] = None, ttl: Optional[int] = None, datatype: Optional[str] = None, priority: Optional[int] = None,
+             timeout: Optional[float] = None, headers: Optional[Mapping[str, str]] = None) -> Union[Array, Tensor]:
+        """The plain raw form: arrays' bytes out, the result's bytes back; shapes, parameters and names of tensors in the query."""
+        named = [(index, operand) for index, operand in enumerate(operands) if isinstance(operand, Tensor)]
+        arrays = [as_tensor(operand, datatype) for operand in operands if not isinstance(operand, Tensor)]
         extra = tuple(headers.items()) if headers else ()
-        key = (model, tuple((values.shape, name) for values, name in tensors), tuple(parameters.values()), priority, timeout, extra)
+        key = (model, tuple([(values.shape, name) for values, name in arrays]), tuple([(index, tensor.name) for index, tensor in named]),
+               tuple(parameters.values()), store, ttl, priority, timeout, extra)
         head = self._heads.get(key)
         if head is None:
-            query: List[Tuple[str, Any]] = [("shape", ",".join(map(str, values.shape))) for values, _ in tensors]
-            query += [("datatype", name) for _, name in tensors]
-            query += [(name, value) for name, value in parameters.items() if value is not None]
-            query += [("priority", priority)] if priority is not None else []
-            query += [("timeout", int(timeout * 1e6))] if timeout is not None else []
-            head = self._head("POST", "/v2/models/%s/infer?%s" % (model, _query(query)), sum(values.nbytes for values, _ in tensors), headers)
+            query: List[Tuple[str, Any]] = [("shape", ",".join(map(str, values.shape))) for values, _ in arrays]
+            query += [("datatype", name) for _, name in arrays]
+            query += [("INPUT%d" % index, "@" + tensor.name) for index, tensor in named]
+            query += [("OUTPUT0", "@" + store)] if store is not None else []
+            pairs = [*parameters.items(), ("ttl", ttl), ("priority", priority), ("timeout", None if timeout is None else int(timeout * 1e6))]
+            query += [pair for pair in pairs if pair[1] is not None]
+            head = self._head("POST", "/v2/models/%s/infer?%s" % (model, _query(query)), sum(values.nbytes for values, _ in arrays), headers)
             if len(self._heads) >= HEADS_MAX:
                 self._heads.clear()
             self._heads[key] = head
-        receiver = _Receiver(out)
-        fields, _ = self._call(head, [bytes_of(values) for values, _ in tensors], timeout, receiver)
-        return array_of(receiver.taken(), fields)
+        body = [bytes_of(values) for values, _ in arrays]
+        receiver = _Receiver(out) if store is None else _Stored(self, store, out)
+        if named:
+            fields = self._healed([tensor for _, tensor in named], lambda: self._call(head, body, timeout, receiver))[1]
+        else:
+            fields = self._call(head, body, timeout, receiver)[1]
+        return array_of(receiver.taken(), fields) if isinstance(receiver, _Receiver) else receiver.taken(fields)
 
-    def _head(self, method: str, target: str, length: int, fields: Optional[Mapping[str, str]] = None) -> bytes:
+    def _head(self, method: str, target: str, length: Optional[int] = None, fields: Optional[Mapping[str, str]] = None) -> bytes:
         more = "".join("%s: %s\r\n" % item for item in fields.items()) if fields else ""
         if more.count("\n") != len(fields or ()) or "\r" in more.replace("\r\n", ""):
             raise ValueError("a header holds a line break")
-        return ("%s %s%s HTTP/1.1\r\n%sContent-Length: %d\r\n%s\r\n" %
-                (method, self._address.prefix, target, self._fields, length, more)).encode("ascii")
+        more += "" if length is None else "Content-Length: %d\r\n" % length
+        return ("%s %s%s HTTP/1.1\r\n%s%s\r\n" % (method, self._address.prefix, target, self._fields, more)).encode("ascii")
 
-    def _get(self, target: str, retries: Optional[int] = None) -> bytes:
-        head = ("GET %s%s HTTP/1.1\r\n%s\r\n" % (self._address.prefix, target, self._fields)).encode("ascii")
-        return bytes(self._call(head, [], None, retries=retries)[1])
+    def _get(self, target: str, retries: Optional[int] = None, fields: Optional[Mapping[str, str]] = None) -> bytes:
+        return bytes(self._call(self._head("GET", target, fields=fields), [], None, retries=retries)[2])
 
     def _post(self, target: str, document: Any) -> bytes:
         body = json.dumps(document).encode()
-        return bytes(self._call(self._head("POST", target, len(body)), [body], None)[1])
+        return bytes(self._call(self._head("POST", target, len(body)), [body], None)[2])
 
-    def _call(self, head: bytes, body: List[Bytes], timeout: Optional[float], place: Optional[Place] = None,
-              retries: Optional[int] = None) -> Tuple[Fields, memoryview]:
+    def _call(self, head: bytes, body: Sequence[Bytes], timeout: Optional[float], place: Optional[Place] = None,
+              retries: Optional[int] = None) -> Tuple[int, Fields, memoryview]:
         timeout = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + timeout
         left = self.retries if retries is None else retries
         while True:
             status, fields, answer = self._once([head, *body], place or _keep, deadline)
             if 200 <= status < 300:
-                return fields, answer
+                return status, fields, answer
             if status == 503 and left > 0 and fields.get(b"retry-after", b"").isdigit():
                 pause = int(fields[b"retry-after"]) * random.uniform(1, 1.25)
                 if time.monotonic() + pause < deadline:
@@ -229,11 +365,8 @@ class _Receiver:
     def __call__(self, status: int, fields: Fields, length: int) -> memoryview:
         if not 200 <= status < 300:
             return memoryview(bytearray(length))
-        text, name = fields.get(b"kernserve-shape", b"?"), fields.get(b"kernserve-datatype", b"?").decode()
-        dtype = TO_NUMPY.get(name)
-        if text == b"?" or dtype is None:
-            raise Unreachable("the answer has no Kernserve-Shape, or a Kernserve-Datatype that is unknown here: %r" % name)
-        shape = () if text == b"scalar" else tuple(map(int, text.split(b",")))
+        shape, name = _kind(fields)
+        dtype = TO_NUMPY[name]
         if self.out is not None and (self.out.shape != shape or self.out.dtype.itemsize != dtype.itemsize or
                                      (self.out.dtype != dtype and name not in ("BF16", "FP8E4M3", "FP8E5M2"))):
             self.fault = "out is %s of %s, the result %s of %s" % (self.out.shape, self.out.dtype, shape, name)
@@ -251,6 +384,39 @@ class _Receiver:
         return self.result
 
 
+class _Stored:
+    """The place of an answer without bytes, whose result stays with the daemon."""
+
+    __slots__ = ("client", "name")
+
+    def __init__(self, client: Client, name: str, out: Optional[np.ndarray]) -> None:
+        if out is not None:
+            raise ValueError("a result that is stored has no bytes for out")
+        self.client, self.name = client, name
+
+    def __call__(self, _status: int, _fields: Fields, length: int) -> memoryview:
+        return memoryview(bytearray(length))
+
+    def taken(self, fields: Fields) -> Tensor:
+        shape, datatype = _kind(fields)
+        return Tensor(self.client, {"name": self.name, "datatype": datatype, "shape": list(shape)}, fields=fields)
+
+
+def _kind(fields: Fields) -> Tuple[Tuple[int, ...], str]:
+    text, name = fields.get(b"kernserve-shape", b"?"), fields.get(b"kernserve-datatype", b"?").decode()
+    if text == b"?" or name not in TO_NUMPY:
+        raise Unreachable("the answer has no Kernserve-Shape, or a Kernserve-Datatype that is unknown here: %r" % name)
+    return () if text == b"scalar" else tuple(map(int, text.split(b","))), name
+
+
+def _life(ttl: Optional[int], evictable: Optional[bool]) -> Tuple[Tuple[str, Optional[int]], ...]:
+    return ("ttl", ttl), ("evictable", None if evictable is None else int(evictable))
+
+
+def _path(name: Named) -> str:
+    return "/v2/tensors/" + quote(name.name if isinstance(name, Tensor) else name, safe="")
+
+
 def _keep(_status: int, _fields: Fields, length: int) -> memoryview:
     return memoryview(bytearray(length))
 
@@ -259,7 +425,7 @@ def _query(pairs: Sequence[Tuple[str, Any]]) -> str:
     def text(value: Any) -> str:
         return str(value).lower() if isinstance(value, (bool, np.bool_)) else str(value)
 
-    return "&".join("%s=%s" % (name, quote(text(value), safe=",")) for name, value in pairs)
+    return "&".join("%s=%s" % (name, quote(text(value), safe=",@")) for name, value in pairs)
 
 
 def _sentence(body: memoryview) -> str:

@@ -1,4 +1,4 @@
-"""kernserve-client: operations on .npy files, and a look at a daemon."""
+"""kernserve-client: operations on .npy files, tensors that the daemon keeps, and a look at a daemon."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import math
+import os
 import re
 import sys
 import time
@@ -14,11 +15,13 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from ._client import Client
-from ._errors import BadRequest, Busy, Deadline, Error, Forbidden, NotFound, Unreachable
+from ._errors import BadRequest, Busy, Deadline, Error, Forbidden, Full, NotFound, Precondition, Unreachable
+from ._tensor import Tensor
 
 # sysexits.h
 USAGE, DATA, NO_INPUT, UNAVAILABLE, SOFTWARE, IO_ERROR, AGAIN, NO_PERMISSION = 64, 65, 66, 69, 70, 74, 75, 77
-EXITS = ((Forbidden, NO_PERMISSION), (BadRequest, DATA), (NotFound, DATA), (Busy, AGAIN), (Deadline, AGAIN), (Unreachable, UNAVAILABLE), (Error, SOFTWARE))
+EXITS = ((Forbidden, NO_PERMISSION), (BadRequest, DATA), (NotFound, DATA), (Precondition, DATA), (Full, UNAVAILABLE), (Busy, AGAIN), (Deadline, AGAIN),
+         (Unreachable, UNAVAILABLE), (Error, SOFTWARE))
 
 
 class NoFile(Exception):
@@ -32,7 +35,19 @@ def read(path: str) -> np.ndarray:
         raise NoFile("%s: %s" % (path, error)) from None
 
 
-def write(path: str, values: np.ndarray) -> None:
+def operand(client: Client, word: str) -> Any:
+    """@NAME is a tensor of the daemon, anything else a file."""
+    return client.tensor(word[1:]) if word.startswith("@") else read(word)
+
+
+def stored(word: str) -> Dict[str, Any]:
+    """Options of an operation whose result goes to `word`: @NAME stays with the daemon."""
+    return {"store": word[1:]} if word.startswith("@") else {}
+
+
+def write(path: str, values: Any) -> None:
+    if isinstance(values, Tensor):
+        return  # it is where it shall be
     if path == "-":
         data = io.BytesIO()
         np.save(data, np.asarray(values))
@@ -48,17 +63,17 @@ def axes_of(text: str) -> Any:
 
 
 def softmax(client: Client, given: argparse.Namespace) -> None:
-    write(given.output, client.softmax(read(given.x), axis=given.axis, log=given.log, scale=given.scale))
+    write(given.output, client.softmax(operand(client, given.x), axis=given.axis, log=given.log, scale=given.scale, **stored(given.output)))
 
 
 def reduce(client: Client, given: argparse.Namespace) -> None:
-    write(given.output, client.reduce(read(given.x), given.op, axis=given.axis, keepdims=given.keepdims))
+    write(given.output, client.reduce(operand(client, given.x), given.op, axis=given.axis, keepdims=given.keepdims, **stored(given.output)))
 
 
 def matmul(client: Client, given: argparse.Namespace) -> None:
-    bias = read(given.bias) if given.bias else None
-    write(given.output, client.matmul(read(given.a), read(given.b), bias, transpose_a=given.transpose_a, transpose_b=given.transpose_b,
-                                      alpha=given.alpha, activation=given.activation, precision=given.precision))
+    a, b, bias = (operand(client, word) if word else None for word in (given.a, given.b, given.bias))
+    write(given.output, client.matmul(a, b, bias, transpose_a=given.transpose_a, transpose_b=given.transpose_b, alpha=given.alpha,
+                                      activation=given.activation, precision=given.precision, **stored(given.output)))
 
 
 def value_of(text: str) -> Any:
@@ -72,12 +87,48 @@ def infer(client: Client, given: argparse.Namespace) -> None:
     pairs = [word.partition("=") for word in given.input + given.parameter]
     if any(not name or not equals for name, equals, _ in pairs):
         raise SystemExit(USAGE)
-    inputs: Dict[str, Any] = {name: read(path) for name, _, path in pairs[:len(given.input)]}
+    inputs: Dict[str, Any] = {name: operand(client, path) for name, _, path in pairs[:len(given.input)]}
     results = client.infer(given.model, parameters={name: value_of(text) for name, _, text in pairs[len(given.input):]}, **inputs)
     if given.output == "-" and len(results) > 1:
         raise SystemExit("several outputs: name a folder or a prefix by -o")
     for name, values in results.items():
         write(given.output if len(results) == 1 else "%s%s.npy" % (given.output, name), values)
+
+
+def put(client: Client, given: argparse.Namespace) -> None:
+    life = {"ttl": given.ttl, "evictable": given.evictable}
+    if given.file.endswith(".safetensors"):
+        if given.name:
+            raise ValueError("a safetensors file has names of its own: --prefix")
+        try:
+            made = client.put_file(given.file, given.prefix, **life)
+        except OSError as error:
+            raise NoFile(str(error)) from None
+    else:
+        if given.file == "-" and not given.name:
+            raise ValueError("standard input has no name: --name")
+        name = given.name or os.path.splitext(os.path.basename(given.file))[0]
+        made = [client.put(given.prefix + name, read(given.file), **life)]
+    print("\n".join(tensor.name for tensor in made))
+
+
+def get(client: Client, given: argparse.Namespace) -> None:
+    write(given.output, client.get(given.name))
+
+
+def ls(client: Client, given: argparse.Namespace) -> None:
+    for tensor in client.tensors(given.prefix):
+        entry = tensor.entry
+        if entry.get("lost"):
+            print("%-40s lost" % tensor.name)
+            continue
+        left = "%d s" % entry["expires_in"] if entry["expires_in"] else "for ever"
+        print("%-40s %-8s %-20s %12d  %s" % (tensor.name, tensor.datatype, ",".join(map(str, tensor.shape)) or "scalar", entry["bytes"], left))
+
+
+def rm(client: Client, given: argparse.Namespace) -> None:
+    for name in given.name:
+        client.delete(name)
 
 
 def models(client: Client, _: argparse.Namespace) -> None:
@@ -142,6 +193,11 @@ def screen(now: Sample, before: Sample, seconds: float) -> List[str]:
     lines = ["in flight %d   queue %d of %d   connections %d   refused %.0f/s   in %.1f MB/s   out %.1f MB/s" % (
         total(now, "kernserve_inference_requests_in_flight"), total(now, "kernserve_queue_depth"), total(now, "kernserve_queue_capacity"),
         total(now, "kernserve_http_connections"), refused, *moved)]
+    if ("kernserve_resident_limit_bytes", "") in now:
+        joined = (total(now, "kernserve_joined_requests_total") - total(before, "kernserve_joined_requests_total")) / seconds
+        lines.append("tensors %d   resident %.1f of %.0f MB   joined %.0f/s" % (
+            total(now, "kernserve_resident_tensors"), total(now, "kernserve_resident_bytes") / 1e6, total(now, "kernserve_resident_limit_bytes") / 1e6,
+            joined))
     lines.append("%-24s %12s %12s" % ("model", "requests/s", "p50 us"))
     lines += ["%-24s %12.0f %12.1f" % (model, rate, median_us(now, before, model)) for rate, model in sorted(rows, reverse=True)]
     return lines
@@ -169,7 +225,7 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     main = Parser(prog="kernserve-client", description="Operations of a kernserve daemon on .npy files, and a look at the daemon. "
-                  "'-' is standard input or output. Exit codes are those of sysexits.h.")
+                  "'-' is standard input or output, @NAME as an operand a tensor that the daemon keeps. Exit codes are those of sysexits.h.")
     main.add_argument("--url", help="http://HOST:PORT, https://HOST:PORT or unix:/PATH ($KERNSERVE_URL, else http://127.0.0.1:8000)")
     main.add_argument("--timeout", type=float, default=30.0, help="seconds (30)")
     commands = main.add_subparsers(required=True, dest="command", parser_class=Parser)
@@ -182,7 +238,7 @@ def parser() -> Parser:
         return made
 
     def with_output(made: Parser) -> Parser:
-        made.add_argument("-o", "--output", default="-", help="where the result goes (standard output)")
+        made.add_argument("-o", "--output", default="-", help="where the result goes (standard output); @NAME: it stays with the daemon")
         return made
 
     one = with_output(command(softmax, "softmax along an axis", "x"))
@@ -203,6 +259,17 @@ def parser() -> Parser:
     one = with_output(command(infer, "any model, inputs by name", "model"))
     one.add_argument("input", nargs="+", metavar="NAME=FILE")
     one.add_argument("-p", "--parameter", action="append", default=[], metavar="NAME=VALUE")
+    one = command(put, "makes or replaces tensors that the daemon keeps: of a .npy file, or all of a .safetensors file", "file")
+    one.add_argument("--name", help="of a .npy file's tensor (the file's, without .npy)")
+    one.add_argument("--prefix", default="", help="in front of the name, or of the file's keys")
+    one.add_argument("--ttl", type=int, help="seconds after the last use, 0: for ever (the daemon's preset)")
+    one.add_argument("--evictable", action="store_true", default=None, help="it may go when others need the room")
+    one = command(get, "a tensor that the daemon keeps, as a .npy file", "name")
+    one.add_argument("-o", "--output", default="-", help="where it goes (standard output)")
+    one = command(ls, "the tensors that the daemon keeps: name, datatype, shape, bytes, time left")
+    one.add_argument("prefix", nargs="?", default="")
+    one = command(rm, "frees tensors' names")
+    one.add_argument("name", nargs="+")
     command(models, "the models' names")
     one = command(plan, "what the daemon has chosen for a shape", "model")
     one.add_argument("shape", nargs="+", help="such as 64,1024")

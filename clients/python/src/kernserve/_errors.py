@@ -24,7 +24,19 @@ class Forbidden(Error):
 
 
 class NotFound(Error):
-    """404: no such model or route."""
+    """404: no such model, tensor or route."""
+
+
+class Lost(NotFound):
+    """410: the tensor went with the daemon's process; put it again. A Tensor that was made from an array has done so once."""
+
+
+class Precondition(Error):
+    """412: only_new, or if_match, and it is not so."""
+
+
+class Full(Error):
+    """507: no room for the tensor, of the daemon's or of this token's: delete one, or put with evictable."""
 
 
 class Busy(Error):
@@ -40,6 +52,6 @@ class Unreachable(Error):
 
 
 def error_of(status: int, text: str, code: str, request_id: str) -> Error:
-    kinds = {401: Forbidden, 403: Forbidden, 404: NotFound, 421: Forbidden, 503: Busy, 504: Deadline}
+    kinds = {401: Forbidden, 403: Forbidden, 404: NotFound, 410: Lost, 412: Precondition, 421: Forbidden, 503: Busy, 504: Deadline, 507: Full}
     kind = kinds.get(status, BadRequest if 400 <= status < 500 else Error)
     return kind(text, status, code, request_id)

@@ -4,6 +4,7 @@ where they shall lie."""
 from __future__ import annotations
 
 import os
+import select
 import socket
 import ssl
 import threading
@@ -78,13 +79,14 @@ class Connection:
         try:
             self._wait(deadline)
             try:
-                self._send(list(parts), deadline)
+                whole = self._send(list(parts), deadline)
             except (BrokenPipeError, ConnectionResetError):
-                pass  # the daemon may have refused the rest of the body: its answer says why
-            return self._answer(place, deadline)
+                whole = False  # the daemon may have refused the rest of the body: its answer says why
+            status, fields, body, stays = self._answer(place, deadline)
+            return status, fields, body, stays and whole
         except socket.timeout:
             raise Deadline("no answer from %s within the timeout" % self.url) from None
-        except (ConnectionResetError, BrokenPipeError) as error:
+        except OSError as error:
             raise Unreachable("%s: %s" % (self.url, error)) from None
 
     def _wait(self, deadline: float) -> None:
@@ -95,11 +97,12 @@ class Connection:
             self.socket.settimeout(left)
             self.timeout = left
 
-    def _send(self, parts: List[Bytes], deadline: float) -> None:
+    def _send(self, parts: List[Bytes], deadline: float) -> bool:
+        """False: an answer came amid the body, whose rest nobody wants."""
         if not self.gather:
             for part in parts:
                 self.socket.sendall(part)
-            return
+            return True
         while parts:
             sent = self.socket.sendmsg(parts[:IOV_MAX])
             while parts and sent >= len(parts[0]):
@@ -108,6 +111,14 @@ class Connection:
             if parts:
                 parts[0] = memoryview(parts[0])[sent:]
                 self._wait(deadline)
+                if self._readable():
+                    return False
+        return True
+
+    def _readable(self) -> bool:
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     def _answer(self, place: Place, deadline: float) -> Tuple[int, Dict[bytes, bytes], memoryview, bool]:
         have = 0
@@ -164,6 +175,7 @@ class Pool:
 
     def begin(self) -> None:
         self.lock = threading.Lock()
+        self.mending = threading.Lock()  # held while a lost tensor is put again
         self.waiting: Deque[Connection] = deque()
 
     def take(self, timeout: float, fresh: bool = False) -> Connection:

@@ -1,0 +1,24 @@
+"""What the Python client's types say, for mypy --strict alone: an operation gives an Array, and with store= a Tensor."""
+import numpy as np
+
+import kernserve
+
+
+def results(ks: kernserve.Client, x: np.ndarray) -> None:
+    plain: kernserve.Array = ks.softmax(x, axis=0, timeout=1.0)
+    with ks.tensor(x, ttl=60) as weight:
+        product: kernserve.Array = ks.matmul(x, weight, transpose_b=True)
+        kept: kernserve.Tensor = ks.matmul(x, weight, store="h", ttl=60)
+    summed: kernserve.Array = ks.reduce(kept, "sum", axis=(0, 1), out=plain)
+    seconds = product.timing.total if product.timing else None
+    assert seconds is None or seconds > 0, summed
+    values: kernserve.Array = kept.numpy()
+    names: list[str] = [tensor.name for tensor in ks.tensors("bert.")]
+    ks.put("w", values, only_new=True).delete()
+    ks.infer("softmax", INPUT0=kept, store={"OUTPUT0": names[0]})
+
+
+def wrong(ks: kernserve.Client, x: np.ndarray) -> None:
+    ks.softmax(x, axis="0")  # type: ignore[call-overload]
+    a: kernserve.Array = ks.softmax(x, store="h")  # type: ignore[assignment]
+    del a
