@@ -110,15 +110,19 @@ class Connection:
                 del parts[0]
             if parts:
                 parts[0] = memoryview(parts[0])[sent:]
-                self._wait(deadline)
-                if self._readable():
+                if self._answered(deadline):
                     return False
         return True
 
-    def _readable(self) -> bool:
+    def _answered(self, deadline: float) -> bool:
+        """Waits until there is room for more of a body; true: there is an answer, or an end, and perhaps never room."""
+        self._wait(deadline)
         poll = select.poll()
-        poll.register(self.socket, select.POLLIN)
-        return bool(poll.poll(0))
+        poll.register(self.socket, select.POLLIN | select.POLLOUT)
+        events = poll.poll(1000 * self.timeout)
+        if not events:
+            raise socket.timeout
+        return events[0][1] != select.POLLOUT
 
     def _answer(self, place: Place, deadline: float) -> Tuple[int, Dict[bytes, bytes], memoryview, bool]:
         have = 0
