@@ -285,10 +285,10 @@ part_dram() {
         note skipped dram 0 "ncu is not installed"
         return 0
     }
-    program=$(find_program kernserve) && bench=$(find_program bench_ops) || {
+    if ! program=$(find_program kernserve) || ! bench=$(find_program bench_ops); then
         note skipped dram 0 "kernserve or bench_ops is not built"
         return 0
-    }
+    fi
     step dram python3 -B "$root/tests/gpu/dram.py" "$program" "$bench" "$ncu"
     cat "$logs/dram.log"
 }

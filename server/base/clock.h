@@ -4,6 +4,8 @@
 #include <stdint.h>
 int64_t ks_now_ns(void);
 int64_t ks_wall_ns(void); /* CLOCK_REALTIME */
+/* How long the calling thread has waited for a processor since it began, throttled by a control group included; 0: the kernel does not say. */
+int64_t ks_thread_waited_ns(void);
 int64_t ks_wall_ms(void); /* the same as of the kernel's last tick: a few milliseconds behind, and cheap */
 
 /* Time as far as its owner's turns went on: of the gap between two looks at most gap_max_ns counts. For judging others by

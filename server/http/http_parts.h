@@ -39,6 +39,8 @@ struct ks_http {
     int64_t moves_until_ns; /* bytes of large requests move in this turn until then */
     int64_t small_ns;       /* when a small request was over for the last time */
     int64_t walked_ns;
+    int64_t
+        waited_ns; /* ks_thread_waited_ns at the last walk beside bodies or responses under way; 0: there were none */
     int in_flight;
     int going_on;    /* connections whose chunk of a body is taken up again in the next turn */
     bool unfinished; /* the library has something to do without a new event */

@@ -97,9 +97,13 @@ class Connection:
         length = int(fields["content-length"]) if "content-length" in fields else None
         if method == "HEAD" or status in (204, 304):
             length = 0
-        while length is None or len(self.rest) < length:
-            if not self._more():
-                break
+        parts, held = [self.rest], len(self.rest)  # put together once: bytes that grow are copied each time
+        while (length is None or held < length) and not self.eof:
+            self.rest = b""
+            self._more()
+            parts.append(self.rest)
+            held += len(self.rest)
+        self.rest = b"".join(parts)
         body = self.rest if length is None else self.rest[:length]
         self.rest = self.rest[len(body):]
         return Answer(status, headers, body, self.eof)

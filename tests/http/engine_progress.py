@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Legal work never counts as a lost device, however long it takes: long products, many of them on one lane's share of a
-processor, a process that is stopped for a while, a worker that hardly ever gets a processor. --stall-timeout is far below
-what each takes. That work which really hangs is found is d_fault.sh's.
+processor, a process that is stopped for a while, a worker that hardly ever gets a processor; nor does a client count as late for what
+the daemon waited for a processor. --stall-timeout is far below what each takes. That work which really hangs is found is d_fault.sh's.
 
 The share is a control group's (version 1, made as root); where none can be made that part is left out, and the test says so."""
 import array
@@ -124,20 +124,38 @@ def write(path, text):
         file.write(text)
 
 
+class Group:
+    """A control group with so much of every period; None in `with`: none can be made."""
+
+    def __init__(self, period_us, quota_us):
+        self.folder, self.values = "%s/kernserve-test-%d" % (GROUPS, os.getpid()), (period_us, quota_us)
+
+    def __enter__(self):
+        try:
+            os.mkdir(self.folder)
+        except OSError as fault:
+            print("no control group, that part is left out: %s" % fault)
+            return None
+        write(self.folder + "/cpu.cfs_period_us", "%d" % self.values[0])
+        write(self.folder + "/cpu.cfs_quota_us", "%d" % self.values[1])
+        return self
+
+    def __exit__(self, *_):
+        if os.path.isdir(self.folder):
+            os.rmdir(self.folder)
+
+    def take(self, tasks):
+        for task in tasks:
+            write(self.folder + "/tasks", task)
+
+
 def a_starved_worker(generator):
     """The worker has 2 ms of each half second: it stands still for many times the limit, ready to run all the while."""
-    group = "%s/kernserve-test-%d" % (GROUPS, os.getpid())
-    try:
-        os.mkdir(group)
-    except OSError as fault:
-        print("no control group, that part is left out: %s" % fault)
-        return
-    try:
-        write(group + "/cpu.cfs_period_us", "500000")
-        write(group + "/cpu.cfs_quota_us", "2000")
+    with Group(500000, 2000) as group:
+        if group is None:
+            return
         with start(daemon_path(), "--threads", "1", "--lanes", "1", "--stall-timeout", "100ms") as daemon:
-            for task in lanes_of(daemon):
-                write(group + "/tasks", task)
+            group.take(lanes_of(daemon))
             for size in (500, 800, 1100):  # a quick processor needs little more than a share or two for the first
                 ask = Ask(daemon, Product(generator, size))
                 expect_right(daemon, [ask], "a starved worker")
@@ -146,8 +164,34 @@ def a_starved_worker(generator):
                     break
             assert ask.took > 0.6, "it was not starved: %.2f s" % ask.took
             assert daemon.stop() == 0
-    finally:
-        os.rmdir(group)
+
+
+def a_starved_daemon():
+    """All of it has a hundredth of a processor. A client that sends and reads as quickly as it can is not late for that; one that sends
+    nothing is."""
+    with Group(500000, 5000) as group:
+        if group is None:
+            return
+        with start(daemon_path(), "--threads", "1", "--body-timeout", "4s", "--send-timeout", "4s", "--request-timeout", "5m") as daemon:
+            group.take(os.listdir("/proc/%d/task" % daemon.process.pid))
+            for rows in (4096, 8192, 16384):
+                body = array.array("f", [1.0] * 1024).tobytes() * rows
+                data = request("POST", "/v2/models/softmax/infer?shape=%d,1024&datatype=FP32" % rows, [], body)
+                begun = time.monotonic()
+                with daemon.connect(300) as connection:
+                    answer = connection.ask(data)
+                took = time.monotonic() - begun
+                assert answer is not None and answer.status == 200, "a starved daemon: %r after %.2f s" % (answer, took)
+                assert answer.body == array.array("f", [1 / 1024] * 1024).tobytes() * rows, "%d bytes after %.2f s" % (len(answer.body), took)
+                print("%d MiB in and out with a hundredth of a processor: %.2f s, the limits are 4 s each" % (len(body) >> 20, took))
+                if took > 10:
+                    break
+            assert took > 10, "it was not starved: %.2f s" % took
+            with daemon.connect(300) as connection:
+                connection.send(data[:1000])
+                answer = connection.answer("POST")
+                assert answer is None or answer.status == 408, "a client that sends nothing: %r" % answer
+            assert daemon.stop(60) == 0
 
 
 def main():
@@ -155,6 +199,7 @@ def main():
     long_products(generator)
     a_pause(generator)
     a_starved_worker(generator)
+    a_starved_daemon()
     print("as promised")
 
 
