@@ -82,6 +82,7 @@ need_build() {
     need g++ g++
     need libmicrohttpd-dev microhttpd.h
     need libgnutls28-dev gnutls/abstract.h
+    need nettle-dev nettle/sha2.h
     need libcjson-dev cjson/cJSON.h
     need zlib1g-dev zlib.h
     need curl curl

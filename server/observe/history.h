@@ -12,7 +12,9 @@ enum { KS_HISTORY_S = 300, KS_HISTORY_SHORT_S = 10 };
 
 /* X(name): what has a value at each time, and a limit */
 #define KS_GAUGE_TABLE(X)                                                                                              \
-    X(queue) X(in_flight) X(connections) X(inflight_bytes) X(slot_bytes) X(plan_cache_bytes) X(lanes)
+    X(queue)                                                                                                           \
+    X(in_flight)                                                                                                       \
+    X(connections) X(inflight_bytes) X(slot_bytes) X(plan_cache_bytes) X(lanes) X(tensors) X(resident_bytes)
 typedef enum ks_gauge {
 #define X(name) KS_GAUGE_##name,
     KS_GAUGE_TABLE(X)

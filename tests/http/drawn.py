@@ -294,12 +294,25 @@ class Draw:
             drawn.headers.append(("Authorization", r.choice(("Bearer " + self.token,) * 8 + ("Bearer wrong", "bearer " + self.token, "Basic eDp5", "Bearer", "Bearer  " + self.token))))
         r.shuffle(drawn.headers)
 
+    def _resident(self):
+        """A tensor that stays, among a few names; both readers' daemons see the same calls."""
+        r = self.random
+        target = "/v2/tensors/" + r.choice(("a", "b", "c", "d%2Fe", ".x", ""))
+        method = r.choice(("PUT", "PUT", "PUT", "GET", "GET", "HEAD", "DELETE"))
+        condition = r.choice(((), (), (("If-None-Match", "*"),), (("If-Match", '"%s"' % ("0" * 64)),)))
+        if method != "PUT":
+            return Drawn(method, target, condition, framing="none", name="resident")
+        tensor = _tensor(r, r.choice(DATATYPES), self._shape())
+        body = tensor.data if r.random() < 0.9 else tensor.data[1:]
+        query = "?shape=%s&datatype=%s" % (",".join(map(str, tensor.shape)), tensor.datatype)
+        return Drawn(method, target + (query if r.random() < 0.95 else ""), condition, body, r.choice(("length", "chunked")), "resident")
+
     def request(self):
         r = self.random
         kind = r.random()
         if self.rows and kind < 0.1:
             return self.row(r.choice(self.rows))
-        drawn = self._inference() if kind < 0.7 else self._page() if kind < 0.86 else self._compat() if self.compat and kind < 0.93 else self._control()
+        drawn = self._inference() if kind < 0.66 else self._resident() if kind < 0.7 else self._page() if kind < 0.86 else self._compat() if self.compat and kind < 0.93 else self._control()
         self._decorate(drawn)
         if drawn.framing == "length" and drawn.method == "POST" and r.random() < 0.25:
             drawn.framing = "chunked"

@@ -90,6 +90,13 @@ static void look_at_gauges(ks_board *board)
         board->slot_bytes += (int64_t)engines[i].slot_total_bytes;
         board->lanes += (int64_t)engines[i].lanes;
     }
+    if (view->store) {
+        ks_store_stats stats;
+        ks_store_read_stats(view->store, &stats);
+        now[KS_GAUGE_tensors] = (int64_t)stats.tensors;
+        now[KS_GAUGE_resident_bytes] = (int64_t)stats.bytes;
+        board->resident_limit = (int64_t)stats.limit_bytes;
+    }
     if (now[KS_GAUGE_in_flight] < 0) now[KS_GAUGE_in_flight] = 0; /* a shard was read before another one's addition */
     ks_history_gauges(board->history, now);
 }
@@ -157,6 +164,10 @@ int64_t ks_board_limit(const ks_board *board, ks_gauge gauge)
         return (int64_t)config->plan_cache * board->view->shards;
     case KS_GAUGE_lanes:
         return board->lanes;
+    case KS_GAUGE_tensors:
+        return board->view->store ? KS_TENSORS_MAX : 0;
+    case KS_GAUGE_resident_bytes:
+        return board->resident_limit;
     default:
         return -1;
     }

@@ -16,8 +16,8 @@ struct ks_board {
     int64_t opened_ns, look_due_ns, second_due_ns;
     int64_t since_ms; /* wall time when the state became what it is */
     ks_state state;
-    int64_t slot_bytes, lanes; /* that there are */
-    bool asked_nvml;           /* whether there is one */
+    int64_t slot_bytes, lanes, resident_limit; /* that there are */
+    bool asked_nvml;                           /* whether there is one */
 };
 
 extern const char ks_board_html[]; /* status.html, ks_board_html_bytes of it */
