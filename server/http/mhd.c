@@ -124,7 +124,7 @@ static ssize_t read_download(void *context, uint64_t at, char *out, size_t most)
 
 static void on_downloaded(void *context)
 {
-    ks_transfer_leave((ks_transfer **)&context);
+    ks_source_end(&(ks_response_source){.download = context});
 }
 
 /* Of an inference. One buffer, head and body in one chunk; or a long text in blocks, because the kernel would take 4 MiB of it at
