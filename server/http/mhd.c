@@ -8,9 +8,7 @@
  *   take, end     the body's chunks; then the work goes to the engine, or a page is made
  *   wait_on       once a turn until the work is done, suspended if that takes long
  *   queue         the response, one buffer
- *   on_completed  the only place where a request's resources go back
- *
- * What needs no library is in request.c and turn.c. */
+ *   on_completed  the only place where a request's resources go back */
 #include <assert.h>
 #include <errno.h>
 #include <microhttpd.h>
@@ -103,47 +101,30 @@ static void on_sent(void *context)
     ks_infer_sent(context);
 }
 
+/* How many bytes of a response there are for the library; 0: none yet. */
+static ssize_t give(ks_conn *conn, int64_t size)
+{
+    if (size > 0) return (ssize_t)size;
+    if (size < 0 || conn->http->refusing != KS_OK) return MHD_CONTENT_READER_END_WITH_ERROR;
+    pause_library(conn);
+    return 0;
+}
+
 /* MHD_ContentReaderCallback */
 static ssize_t read_response(void *context, uint64_t at, char *out, size_t most)
 {
-    ks_infer *infer = context;
-    ks_conn *conn = ks_infer_client(infer);
-    const int64_t size = ks_infer_read(infer, at, out, most);
-    if (size < 0 || (size == 0 && conn->http->refusing != KS_OK)) return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (size == 0) pause_library(conn);
-    return (ssize_t)size;
+    return give(ks_infer_client(context), ks_infer_read(context, at, out, most));
 }
 
-/* MHD_ContentReaderFreeCallback */
-static void on_downloaded(void *context)
-{
-    ks_transfer *download = context;
-    ks_transfer_leave(&download);
-}
-
-/* MHD_ContentReaderCallback */
+/* A download's; never called of a HEAD. */
 static ssize_t read_download(void *context, uint64_t at, char *out, size_t most)
 {
-    ks_transfer *download = context;
-    ks_conn *conn = ks_transfer_client(download);
-    const char *bytes = NULL;
-    const int64_t size = ks_download_view(download, at, &bytes);
-    if (size < 0 || (size == 0 && conn->http->refusing != KS_OK)) return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (size == 0) {
-        pause_library(conn);
-        return 0;
-    }
-    const size_t n = ks_least_size((size_t)size, most);
-    memcpy(out, bytes, n);
-    ks_download_used(download, at, n);
-    return (ssize_t)n;
+    return give(ks_transfer_client(context), ks_download_read(context, at, out, most));
 }
 
-/* MHD_ContentReaderCallback of a response to HEAD: the library asks for its length alone. */
-static ssize_t read_nothing(void *context, uint64_t at, char *out, size_t most)
+static void on_downloaded(void *context)
 {
-    (void)context, (void)at, (void)out, (void)most;
-    return MHD_CONTENT_READER_END_WITH_ERROR;
+    ks_source_end(&(ks_response_source){.download = context});
 }
 
 /* Of an inference. One buffer, head and body in one chunk; or a long text in blocks, because the kernel would take 4 MiB of it at
@@ -162,10 +143,9 @@ static struct MHD_Response *response_of(const ks_response *response)
 {
     ks_transfer *download = response->source.download;
     if (response->source.infer) return response_from(response);
-    if (download)
-        return MHD_create_response_from_callback(response->length, BLOCK_BYTES, read_download, download, on_downloaded);
-    if (response->owned == NULL && response->length > 0)
-        return MHD_create_response_from_callback(response->length, BLOCK_BYTES, read_nothing, NULL, NULL);
+    if (download || (!response->owned && response->length > 0))
+        return MHD_create_response_from_callback(response->length, BLOCK_BYTES, read_download, download,
+                                                 download ? on_downloaded : NULL);
     return MHD_create_response_from_buffer(response->length, response->owned, MHD_RESPMEM_MUST_FREE);
 }
 

@@ -4,6 +4,7 @@
  * Interface  transfer.h, but for what upload.c has of it.
  * Limits     one transfer for a connection that asks for one; an upload has a place among --tensor-uploads.
  * Threads    the shard's own. */
+#include "base/util.h"
 #include "request/transfer.h"
 
 #include <stdlib.h>
@@ -118,4 +119,15 @@ int64_t ks_download_view(ks_transfer *download, uint64_t at, const char **bytes)
 void ks_download_used(ks_transfer *download, uint64_t at, size_t n)
 {
     if (download->large.state != KS_LARGE_SHUT && at >= download->lead_bytes) ks_large_used(&download->large, n);
+}
+
+int64_t ks_download_read(ks_transfer *download, uint64_t at, char *out, size_t most)
+{
+    const char *bytes = NULL;
+    const int64_t size = ks_download_view(download, at, &bytes);
+    if (size <= 0) return size;
+    const size_t n = ks_least_size((size_t)size, most);
+    memcpy(out, bytes, n);
+    ks_download_used(download, at, n);
+    return (int64_t)n;
 }

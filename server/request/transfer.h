@@ -42,9 +42,10 @@ ks_content *ks_upload_content_take(ks_transfer *upload, int index);
 /* The client may read the content from `head`, which lies in front of it, to its end. Takes the caller's hold. KS_MEMORY. */
 ks_status ks_download_begin_take(ks_infers *infers, ks_content **content, const char *head, size_t head_bytes,
                                  void *client, ks_transfer **out, ks_error *error);
-/* As ks_infer_view, ks_infer_used. */
+/* As ks_infer_view, ks_infer_used, ks_infer_read. */
 int64_t ks_download_view(ks_transfer *download, uint64_t at, const char **bytes);
 void ks_download_used(ks_transfer *download, uint64_t at, size_t n);
+int64_t ks_download_read(ks_transfer *download, uint64_t at, char *out, size_t most);
 
 bool ks_transfer_waits(const ks_transfer *transfer);
 const ks_error *ks_transfer_fault(const ks_transfer *transfer); /* status KS_OK: none */

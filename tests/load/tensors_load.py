@@ -2,7 +2,7 @@
 """Resident tensors under load; exit code 1 where a promise does not hold.
 
 tensors_load.py replace KERNSERVE [--seconds 60] [--clients 64]   one name is replaced and read: each answer is of one version
-tensors_load.py churn KERNSERVE [--count 100000] [--clients 8]    PUT and DELETE of 0 B to 4 MiB: memory, descriptors, threads as before
+tensors_load.py churn KERNSERVE [--count 100000] [--clients 8]    PUT (replaced or deleted) of 0 B to 4 MiB: memory, descriptors, threads as before
 tensors_load.py rate KERNSERVE BARE_ECHO [--rounds 5]             PUT and GET of 64 MB beside a server that only receives
 """
 
@@ -116,7 +116,7 @@ def churn(given):
         with daemon.connect() as connection:
             left = connection.ask(request("GET", "/v2/tensors")).body
     good = not problems and after[0] - before[0] <= 1024 and after[1:] == before[1:] and b'"tensors":[]' in left and b'"bytes":0,' in left
-    print("churn: %d PUT and their DELETE in %.1f s: resident size %d kB before, %d after (%+d), descriptors %d, %d, threads %d, %d; left %s; %s" %
+    print("churn: %d PUTs, replaced or deleted, in %.1f s: resident size %d kB before, %d after (%+d), descriptors %d, %d, threads %d, %d; left %s; %s" %
           (given.count, took, before[0], after[0], after[0] - before[0], before[1], after[1], before[2], after[2], left[:60], problems or "no fault"))
     return good
 
