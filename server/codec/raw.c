@@ -166,7 +166,9 @@ static ks_status query_one(ks_codec *codec, const query_pair *pair, ks_error *er
         (strcmp(pair->name, "shape") == 0 || strcmp(pair->name, "datatype") == 0 || strcmp(pair->name, "input") == 0))
         return ks_fail(error, KS_PARAMETER, "the query names '%s', which the body itself says", pair->name);
     if (strcmp(pair->name, "output") == 0) return query_output(codec, value.text, value.length, error);
-    const ks_status named = ks_codec_query_tensor(codec, pair->name, pair->value, &known, error);
+    const char second = (char)(pair->name[0] ? pair->name[1] | 0x20 : 0); /* of input, output, ttl: few other names */
+    const bool may_name = second == 'n' || second == 'u' || second == 't';
+    const ks_status named = may_name ? ks_codec_query_tensor(codec, pair->name, pair->value, &known, error) : KS_OK;
     if (known || named != KS_OK) return named;
     return ks_codec_parameter(codec, pair->name, &value, error);
 }
