@@ -24,7 +24,6 @@
 #include "observe/access_log.h"
 #include "daemon/commands.h"
 #include "daemon/early.h"
-#include "daemon/keeper.h"
 #include "daemon/listen.h"
 #include "base/log.h"
 #include "base/model.h"
@@ -32,6 +31,8 @@
 #include "daemon/selftest/selftest.h"
 #include "daemon/defaults.h"
 #include "daemon/supervise.h"
+#include "daemon/tensors/preload.h"
+#include "daemon/tensors/start.h"
 #include "base/tokens.h"
 #include "base/version.h"
 #include "daemon/watch.h"
@@ -343,32 +344,21 @@ static int open_regions(ks_server *server)
     return fail(KS_EXIT_SYSTEM, error.text);
 }
 
-/* What the supervisor says in the environment, if one has started this process. */
-static int64_t said(const char *variable, int64_t otherwise)
-{
-    const char *text = getenv(variable), *supervisor = getenv(KS_SUPERVISOR_PID);
-    return text && supervisor && atol(supervisor) == (long)getppid() ? strtoll(text, NULL, 10) : otherwise;
-}
-
 static int open_store(ks_server *server)
 {
-    const ks_config *config = &server->config;
-    ks_daemon *daemon = &server->daemon;
     ks_error error = {0};
-    ks_status status = KS_OK;
-    if (!daemon->backend->resident) return KS_EXIT_OK;
-    const ks_store_options options = {.backend = daemon->backend,
-                                      .device = daemon->device,
-                                      .limit_bytes = (uint64_t)config->resident_bytes,
-                                      .ttl_s = config->tensor_ttl / KS_S,
-                                      .uploads_max = (int)config->tensor_uploads,
-                                      .generation = (uint64_t)said(KS_SUPERVISOR_STARTS, 1),
-                                      .record_fd = (int)said(KS_SUPERVISOR_RECORD, -1)};
-    if (options.record_fd >= 0) fcntl(options.record_fd, F_SETFD, FD_CLOEXEC);
-    if (config->resident) status = ks_store_open(&options, &daemon->store, &error);
-    if (status == KS_OK)
-        status = ks_keeper_open(daemon->backend, daemon->device, daemon->store, &server->keeper, &error);
-    return status == KS_OK ? KS_EXIT_OK : fail(KS_EXIT_SYSTEM, error.text);
+    if (ks_tensors_open(&server->daemon, &server->keeper, &error) == KS_OK) return KS_EXIT_OK;
+    return fail(error.status == KS_CONFIG ? KS_EXIT_CONFIG : KS_EXIT_SYSTEM, error.text);
+}
+
+/* Once the second listener says that the daemon is warming: they may be many. */
+static int load_tensors(ks_server *server)
+{
+    ks_error error = {0};
+    if (server->config.tensors.count == 0) return KS_EXIT_OK;
+    atomic_store(&server->daemon.state, KS_STATE_WARMING);
+    return ks_preload(&server->daemon, &server->config.tensors, &error) == KS_OK ? KS_EXIT_OK
+                                                                                 : fail(KS_EXIT_CONFIG, error.text);
 }
 
 static int open_view(ks_server *server)
@@ -446,9 +436,9 @@ static void say_ready(const ks_server *server, int64_t begun_ns)
 static int open_all(ks_server *server)
 {
     typedef int open_fn(ks_server *);
-    static open_fn *const start_steps[] = {open_sockets,  read_access,   read_tls,     open_device, open_tunes,
-                                           open_counters, open_exporter, open_regions, open_store,  open_view,
-                                           open_admin,    open_shards,   open_listener};
+    static open_fn *const start_steps[] = {open_sockets,  read_access,   read_tls,     open_device,  open_tunes,
+                                           open_counters, open_exporter, open_regions, open_store,   open_view,
+                                           open_admin,    load_tensors,  open_shards,  open_listener};
     for (size_t i = 0; i < sizeof start_steps / sizeof start_steps[0]; i++) {
         server->stopped = ks_watch_stop_asked();
         if (server->stopped) return KS_EXIT_OK;

@@ -202,6 +202,7 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
     const ks_infer_source source = {.encoding = head->encoding,
                                     .identity = &conn->identity,
                                     .tenant = token ? &tenant : NULL,
+                                    .may_store = (head->rights & KS_RIGHT_TENSORS) != 0,
                                     .first_ns = conn->first_ns,
                                     .now_ns = http->now_ns,
                                     .client = conn};

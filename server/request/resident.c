@@ -60,6 +60,11 @@ static ks_status reserve(ks_infer *infer, int output)
     ks_store *store = infer->infers->store;
     const ks_put put = put_of(infer, output);
     char what[KS_NAMED_MAX + sizeof "tensor ''"];
+    if (!infer->may_store)
+        return ks_fail(&infer->fault, KS_FORBIDDEN,
+                       "this token has no right 'tensors' (the token file's rights=): its outputs cannot stay here");
+    if (put.ttl_s == 0 && !infer->tenant.is_operator)
+        return ks_fail(&infer->fault, KS_PARAMETER, "ttl=0, for ever, is for operators' tokens");
     snprintf(what, sizeof what, "tensor '%s'", put.name);
     ks_status status = ks_tensor_name_check(put.name, strlen(put.name), &infer->fault);
     if (status == KS_OK) status = ks_store_check(store, &put, &infer->fault);

@@ -2,6 +2,7 @@
 """Every method of tritonclient's HTTP client, threads and asyncio, against the daemon: tritonclient_methods.py KERNSERVE"""
 
 import asyncio
+import http.client
 import inspect
 import os
 import sys
@@ -130,6 +131,23 @@ def inference(c):
     c.refused("infer, an input too many", "unexpected inference input", "infer", "softmax", [tensor("INPUT0", X), tensor("INPUT1", X)])
 
 
+def resident_tensors(c, url):
+    """Regions that are tensors of the server's own: nothing is registered."""
+    connection = http.client.HTTPConnection(url)
+    connection.request("PUT", "/v2/tensors/W?shape=9,5&datatype=FP32", X.T.tobytes())
+    c.want("a tensor that stays", connection.getresponse().read() and True)
+    weight, output = sync.InferInput("INPUT1", [9, 5], "FP32"), sync.InferRequestedOutput("OUTPUT0")
+    weight.set_shared_memory("tensor:W", X.nbytes)
+    result = c.call("infer", "matmul", [tensor("INPUT0", X), weight])
+    c.want("infer, set_shared_memory of a tensor", numpy.allclose(result.as_numpy("OUTPUT0"), X @ X.T, atol=1e-5), result.as_numpy("OUTPUT0"))
+    output.set_shared_memory("tensor:h", 100)
+    c.call("infer", "matmul", [tensor("INPUT0", X), weight], outputs=[output])
+    connection.request("GET", "/v2/tensors/h")
+    got = numpy.frombuffer(connection.getresponse().read(), numpy.float32).reshape(5, 5)
+    c.want("infer, an output that stays", numpy.allclose(got, X @ X.T, atol=1e-5), got)
+    c.refused("a region of that name", "no region can be registered", "register_system_shared_memory", "tensor:W", "/x", 16)
+
+
 def shared_memory(c):
     handle = shm.create_shared_memory_region("r", "/kernserve-methods-%d" % os.getpid(), 4 * X.nbytes)
     try:
@@ -169,6 +187,7 @@ def main():
         for c, module in callers:
             for part in (documents, inference, shared_memory):
                 part(c)
+            resident_tensors(c, url)
             if module is sync:
                 waiting = [c.call("async_infer", "softmax", [tensor("INPUT0", X)], request_id=str(i)) for i in range(8)]
                 c.want("async_infer", [w.get_result().get_response()["id"] for w in waiting] == [str(i) for i in range(8)])

@@ -381,6 +381,63 @@ static ks_status memory_copy(ks_device *device, void *to, const void *from, size
 
 static const ks_client_memory client_memory = {.import = memory_import, .leave = memory_leave, .copy = memory_copy};
 
+/* --- memory that stays --------------------------------------------------------------------------------------------- */
+
+/* Which only a ring reaches: to the host it is as hidden as a GPU's. */
+static struct {
+    uint64_t limit;
+    _Atomic uint64_t used;
+} kept;
+
+static ks_status resident_reserve(ks_device *device, uint64_t bytes, uint64_t *limit, ks_error *error)
+{
+    (void)device, (void)error;
+    *limit = kept.limit = bytes ? bytes : (uint64_t)1 << 30;
+    return KS_OK;
+}
+
+static ks_status resident_take(ks_device *device, size_t bytes, ks_slot *out, ks_error *error)
+{
+    (void)device;
+    const size_t held = ks_align(bytes) + KS_PAD;
+    void *memory = kept.used + bytes <= kept.limit ? aligned_alloc(KS_ALIGNMENT, ks_align(held)) : NULL;
+    if (!memory) return ks_fail(error, KS_RESIDENT_FULL, "no piece of %zu bytes is free", bytes);
+    memset(memory, 0x6B, held);
+    kept.used += bytes;
+    *out = (ks_slot){.memory = memory, .in_device = memory, .out_device = memory, .in_cap = bytes, .out_cap = bytes};
+    return KS_OK;
+}
+
+static void resident_give(ks_device *device, ks_slot *memory)
+{
+    (void)device;
+    pthread_mutex_lock(&bed.lock);
+    for (int r = 0; r < RINGS_MAX; r++)
+        for (int i = 0; bed.rings[r] && i < PIECES_MAX; i++)
+            assert(bed.lost || !touches(&bed.rings[r]->copies[i], memory));
+    pthread_mutex_unlock(&bed.lock);
+    kept.used -= memory->in_cap;
+    free(memory->memory);
+    memset(memory, 0, sizeof *memory);
+}
+
+static void resident_trim(ks_device *device)
+{
+    (void)device;
+}
+
+static uint64_t resident_held(ks_device *device)
+{
+    (void)device;
+    return kept.used;
+}
+
+static const ks_resident resident = {.reserve = resident_reserve,
+                                     .take = resident_take,
+                                     .give = resident_give,
+                                     .trim = resident_trim,
+                                     .held = resident_held};
+
 const ks_backend backend_streaming = {
     .name = "cpu",
     .open = open_device,
@@ -398,4 +455,5 @@ const ks_backend backend_streaming = {
     .failed = failed,
     .large = &streaming,
     .client_memory = &client_memory,
+    .resident = &resident,
 };

@@ -102,7 +102,7 @@ static bool begin(ks_engine *engine, ks_plan *plan)
     if (!tuner) return false;
     const int candidates = tuning_of(engine)->list(engine->device, plan, tuner->candidates, KS_CANDIDATES_MAX);
     memcpy(&tuner->trial.spec, &plan->spec, sizeof plan->spec);
-    /* Nobody holds a fixed input's content while trials run: they have all operands in memory of their own. */
+    /* No one holds a fixed input's content while trials run: they have all operands in memory of their own. */
     tuner->trial.in_bytes = ks_spec_fixed(&plan->spec) ? ks_spec_unfix(&tuner->trial.spec) : plan->in_bytes;
     tuner->trial.out_bytes = plan->out_bytes;
     if (candidates < 2 || engine->backend->prepare(engine->device, &tuner->trial, &ignored) != KS_OK) {

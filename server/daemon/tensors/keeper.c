@@ -2,7 +2,7 @@
  * Interface keeper.h
  * Threads   open and close: main's.
  * Limits    a turn each second. */
-#include "daemon/keeper.h"
+#include "daemon/tensors/keeper.h"
 
 #include <pthread.h>
 #include <stdlib.h>

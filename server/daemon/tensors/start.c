@@ -1,0 +1,38 @@
+/* Interface start.h
+ * Threads   main's */
+#include "daemon/tensors/start.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "daemon/supervise.h"
+
+/* What the supervisor says in the environment, if one has started this process. */
+static int64_t said(const char *variable, int64_t otherwise)
+{
+    const char *text = getenv(variable), *supervisor = getenv(KS_SUPERVISOR_PID);
+    return text && supervisor && atol(supervisor) == (long)getppid() ? strtoll(text, NULL, 10) : otherwise;
+}
+
+static ks_status open_store(ks_daemon *daemon, ks_error *error)
+{
+    const ks_config *config = daemon->config;
+    const ks_store_options options = {.backend = daemon->backend,
+                                      .device = daemon->device,
+                                      .limit_bytes = (uint64_t)config->resident_bytes,
+                                      .ttl_s = config->tensor_ttl / KS_S,
+                                      .uploads_max = (int)config->tensor_uploads,
+                                      .generation = (uint64_t)said(KS_SUPERVISOR_STARTS, 1),
+                                      .record_fd = (int)said(KS_SUPERVISOR_RECORD, -1)};
+    if (options.record_fd >= 0) fcntl(options.record_fd, F_SETFD, FD_CLOEXEC);
+    return ks_store_open(&options, &daemon->store, error);
+}
+
+ks_status ks_tensors_open(ks_daemon *daemon, ks_keeper **keeper, ks_error *error)
+{
+    if (!daemon->backend->resident) return KS_OK;
+    const ks_status status = daemon->config->resident ? open_store(daemon, error) : KS_OK;
+    if (status != KS_OK) return status;
+    return ks_keeper_open(daemon->backend, daemon->device, daemon->store, keeper, error);
+}

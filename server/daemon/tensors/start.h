@@ -1,0 +1,10 @@
+/* The store of resident tensors at start: from the options, and from what a supervisor has kept. */
+#ifndef KS_TENSORS_START_H
+#define KS_TENSORS_START_H
+#include "daemon/daemon.h"
+#include "daemon/tensors/keeper.h"
+
+/* daemon->store, which stays NULL with --no-resident, and its keeper; neither where the backend keeps nothing. KS_CONFIG, KS_MEMORY,
+ * KS_SYSTEM: what is open is the caller's to close. */
+ks_status ks_tensors_open(ks_daemon *daemon, ks_keeper **keeper, ks_error *error);
+#endif
