@@ -71,3 +71,12 @@ void ks_engine_count_plans(ks_engine *engine)
     ks_counter_set(KS_COUNTER(engine, plan_bytes), ks_plans_bytes(engine->plans));
     ks_counter_set(KS_COUNTER(engine, plan_evictions), ks_plans_evictions(engine->plans));
 }
+
+const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan)
+{
+    /* Ordinary memory is as good as a slot where the device is the CPU. */
+    const bool slot = !engine->polls || ks_slots_hold(engine->slots, plan->in_bytes, plan->out_bytes);
+    if (!slot && engine->backend->large) return "streamed";
+    if (slot && plan->mapped && plan->join_rows) return "joined";
+    return slot && plan->mapped ? "mapped" : slot && !plan->large ? "copies" : "staged";
+}

@@ -93,7 +93,9 @@ void ks_engine_set_busy(ks_engine *engine, ks_lane_use *use, bool busy, int64_t 
 
 /* tune.c */
 void ks_tune_take_over(ks_engine *engine, ks_plan *plan); /* a plan without users: what was found for it, if anything */
-void ks_tune_new_plan(ks_engine *engine, ks_plan *plan);  /* likewise; it has no graphs yet, and may be in no cache */
-void ks_tune_done(ks_engine *engine, int64_t run_ns);     /* the trial under way ended; 0: it failed */
-void ks_tune_drop(ks_engine *engine);                     /* whatever is under way is given up */
+void ks_tune_plan(ks_engine *engine, ks_plan *plan, ks_tune_progress_fn *progress,
+                  void *context);                        /* ks_engine_tune's trials */
+void ks_tune_new_plan(ks_engine *engine, ks_plan *plan); /* likewise; it has no graphs yet, and may be in no cache */
+void ks_tune_done(ks_engine *engine, int64_t run_ns);    /* the trial under way ended; 0: it failed */
+void ks_tune_drop(ks_engine *engine);                    /* whatever is under way is given up */
 #endif

@@ -1,6 +1,6 @@
 /* Which plan a job gets: its spec's, or its family's where rows are joined; made where there is none.
  *
- * Interface  engine.h: ks_engine_plan, _look, _plan_release, _path.
+ * Interface  engine.h: ks_engine_plan, _look, _plan_release, _tune.
  * Threads    the shard's own. */
 #include "engine/engine_core.h"
 #include "engine/join.h"
@@ -96,11 +96,14 @@ void ks_engine_plan_release(ks_engine *engine, ks_plan **plan)
     *plan = NULL;
 }
 
-const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan)
+ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_progress_fn *progress, void *context,
+                         ks_error *error)
 {
-    /* Ordinary memory is as good as a slot where the device is the CPU. */
-    const bool slot = !engine->polls || ks_slots_hold(engine->slots, plan->in_bytes, plan->out_bytes);
-    if (!slot && engine->backend->large) return "streamed";
-    if (slot && plan->mapped && plan->join_rows) return "joined";
-    return slot && plan->mapped ? "mapped" : slot && !plan->large ? "copies" : "staged";
+    ks_plan *plan;
+    const ks_status status = ks_engine_plan(engine, spec, &plan, error);
+    if (status != KS_OK) return status;
+    ks_tune_plan(engine, plan, progress, context);
+    if (--plan->users == 0 && plan->trials.candidates == 0 && !plan->join_rows && !engine->lost)
+        ks_tune_take_over(engine, plan);
+    return engine->lost ? ks_fail(error, KS_DEVICE, "%s", engine->fault.text) : KS_OK;
 }

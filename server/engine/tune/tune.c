@@ -266,16 +266,10 @@ static void run_contest(ks_engine *engine, ks_tune_progress_fn *progress, void *
     }
 }
 
-ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_progress_fn *progress, void *context,
-                         ks_error *error)
+void ks_tune_plan(ks_engine *engine, ks_plan *plan, ks_tune_progress_fn *progress, void *context)
 {
-    ks_plan *plan;
-    const ks_status status = ks_engine_plan(engine, spec, &plan, error);
-    if (status != KS_OK || !tuning_of(engine)) {
-        if (status == KS_OK) ks_engine_plan_release(engine, &plan);
-        return status;
-    }
-    if (plan->trials.candidates == 0 && claim(engine)) {
+    if (!tuning_of(engine)) return;
+    if (plan->trials.candidates == 0 && !plan->join_rows && claim(engine)) {
         if (begin(engine, plan)) {
             run_contest(engine, progress, context);
             if (engine->lost)
@@ -286,7 +280,4 @@ ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_progres
             ks_tunes_release(engine->options.tunes);
         }
     }
-    plan->users--;
-    if (plan->users == 0 && plan->trials.candidates == 0 && !engine->lost) ks_tune_take_over(engine, plan);
-    return engine->lost ? ks_fail(error, KS_DEVICE, "%s", engine->fault.text) : KS_OK;
 }
