@@ -3,7 +3,7 @@
 #define KS_PLAN_TEXT_H
 #include "base/text.h"
 #include "engine/plan_catalog.h"
-#include "observe/roofline.h"
+#include "observe/roofline/roofline.h"
 
 /* What a plan's figures come to, on its device. */
 typedef struct ks_plan_figures {

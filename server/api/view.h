@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/config/config.h"
-#include "engine/ceilings.h"
+#include "observe/roofline/ceilings.h"
 #include "engine/engine.h"
 #include "engine/plan_catalog.h"
 #include "engine/regions.h"

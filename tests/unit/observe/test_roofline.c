@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "observe/roofline.h"
+#include "observe/roofline/roofline.h"
 
 /* An H200's, about: 4000 GB/s, a link of 50 GB/s, 800 TFLOP/s, 5 us a launch. */
 static const ks_ceilings gpu = {

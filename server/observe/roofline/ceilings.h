@@ -6,7 +6,7 @@
 #ifndef KS_ENGINE_CEILINGS_H
 #define KS_ENGINE_CEILINGS_H
 #include "kernserve/backend.h"
-#include "observe/roofline.h"
+#include "observe/roofline/roofline.h"
 
 typedef struct ks_ceiling_store ks_ceiling_store;
 

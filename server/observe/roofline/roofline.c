@@ -1,4 +1,4 @@
-#include "observe/roofline.h"
+#include "observe/roofline/roofline.h"
 
 const char *ks_bound_name(ks_bound bound)
 {

@@ -1,4 +1,4 @@
-#include "engine/ceilings.h"
+#include "observe/roofline/ceilings.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
