@@ -439,5 +439,10 @@ static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *a
 }
 
 extern const ks_cuda_op ks_reduce_cuda;
-const ks_cuda_op ks_reduce_cuda = {
-    .setup = cuda_setup, .plan = cuda_plan, .launch = cuda_launch, .candidates = NULL, .adopt = NULL, .revision = NULL};
+const ks_cuda_op ks_reduce_cuda = {.setup = cuda_setup,
+                                   .plan = cuda_plan,
+                                   .launch = cuda_launch,
+                                   .join = NULL,
+                                   .candidates = NULL,
+                                   .adopt = NULL,
+                                   .revision = NULL};

@@ -191,6 +191,7 @@ extern const ks_cuda_op ks_softmax_cuda;
 const ks_cuda_op ks_softmax_cuda = {.setup = cuda_setup,
                                     .plan = softmax_plan,
                                     .launch = cuda_launch,
+                                    .join = NULL,
                                     .candidates = NULL,
                                     .adopt = NULL,
                                     .revision = NULL};
