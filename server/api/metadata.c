@@ -6,7 +6,7 @@
 #include <string.h>
 
 void ks_document_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm,
-                                  bool tensors)
+                                 bool tensors)
 {
     ks_text_puts(out, "{\"name\":");
     ks_text_json(out, name, strlen(name));
