@@ -88,7 +88,7 @@ class Runs:
         row = bytes(4 * 64 * 1024)
         head = b'{"INPUT0":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"INPUT1":{"dtype":"F32","shape":[3,2],"data_offsets":[24,48]}}'
         npy = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }".ljust(117) + b"\n"
-        for name, data in (("x.f32", row), ("ab.f32", bytes(4 * (64 * 128 + 128 * 256))), ("x.f16", row[:2 * 64 * 1024]), ("tokens", b"a-token-of-this-test\n"),
+        for name, data in (("x.f32", row), ("ab.f32", bytes(4 * (64 * 128 + 128 * 256))), ("x.f16", row[:2 * 64 * 1024]), ("w.f32", bytes(4 * 1024 * 256)), ("tokens", b"a-token-of-this-test\n"),
                            ("scrape", b"a-token-of-this-test"), ("x.npy", b"\x93NUMPY\1\0" + len(npy).to_bytes(2, "little") + npy + bytes(24)),
                            ("ab.safetensors", len(head).to_bytes(8, "little") + head + bytes(48))):
             with open(os.path.join(self.folder, name), "wb") as file:
