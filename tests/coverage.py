@@ -40,7 +40,7 @@ PARTS = {
 
 # The unit tests and the kept inputs of the fuzzers. The daemon's tests add no branch to these sources that they lack, and take
 # minutes: --tests . runs all of them.
-TESTS = r"^(test_(tensor|backend|number|scan|decode|forms|inflate|plan|engine|head|admission|leaf)|replay_.*)$"
+TESTS = r"^(test_(tensor|backend|number|scan|decode|forms|inflate|plan|engine|head|admission|leaf)|http_(engine_named|tensors_resident|refusals)|replay_.*)$"
 
 MEMORY = re.compile(r"\b(KS_MEMORY|malloc|calloc|realloc|aligned_alloc)\b")
 

@@ -87,7 +87,7 @@ static ks_status read_tensor(ks_codec *codec, const ks_json *item, int which, ui
 {
     ks_tensor *tensor = &codec->request.spec.in[which];
     const char *const name = codec->request.spec.op->inputs[which].name;
-    uint64_t range[2];
+    uint64_t range[2] = {0, 0};
     ks_status status = read_dtype(ks_json_member(item, "dtype"), tensor, error);
     if (status == KS_OK) status = ks_codec_check_dtype(codec, which, name, tensor->dtype, error);
     if (status == KS_OK) status = read_shape(item, tensor, error);
@@ -211,7 +211,7 @@ static ks_status read_one(const ks_json *item, ks_file_tensor *out, ks_error *er
 {
     const char *const key = ks_json_key(item);
     const ks_quote shown = ks_quoted(key, strlen(key));
-    uint64_t range[2];
+    uint64_t range[2] = {0, 0};
     snprintf(out->name, sizeof out->name, "%s", key);
     ks_status status = read_dtype(ks_json_member(item, "dtype"), &out->tensor, error);
     if (status == KS_OK) status = read_shape(item, &out->tensor, error);

@@ -275,7 +275,7 @@ def tenants(path):
 def recipes(daemon):
     """The curl lines of docs/tensors.md, as they stand."""
     text = open(os.path.join(os.path.dirname(__file__), "../../docs/tensors.md")).read()
-    lines = text.split("```\n")[1].replace("localhost:8000", "%s:%d" % (daemon.host, daemon.port))
+    lines = text.split("```text\n")[1].split("```\n")[0].replace("localhost:8000", "%s:%d" % (daemon.host, daemon.port))
     with tempfile.TemporaryDirectory() as folder:
         ran = subprocess.run(["bash", "-ec", lines], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
     check(ran.returncode == 0, "the recipes of docs/tensors.md", ran.stdout.decode(errors="replace"))

@@ -7,7 +7,7 @@ HEADING = "Add a metric"
 NAME, HELP = "kernserve_plans_made", "Plans made, of shapes that were not in the cache."
 EDITS = [
     ("server/observe/metrics.def", r"^ENGINE\(graph_launches, .*\n", r'\g<0>ENGINE(plans_made, COUNTER, "%s", "", "%s")\n' % (NAME, HELP)),
-    ("server/engine/engine.c", r"^    ks_engine_count_plans\(engine\);\n(?=    \*out = plan;)", r"\g<0>    ks_counter_add(KS_COUNTER(engine, plans_made), 1);\n"),
+    ("server/engine/planning.c", r"^    ks_engine_count_plans\(engine\);\n(?=    \*out = plan;)", r"\g<0>    ks_counter_add(KS_COUNTER(engine, plans_made), 1);\n"),
     # documents
     ("docs/metrics.md", r"^\| `kernserve_graph_launches_total` .*\n", r"\g<0>| `%s_total` | counter | | plans made |\n" % NAME),
 ]

@@ -246,7 +246,7 @@ static void the_number_of_series_is_known(void **state)
         HISTOGRAM = KS_BOUNDS + 3,
         COUNTERS = KS_FORMAT_LABELS * KS_OUTCOMES,
         KERNELS = 3,
-        SERIES_MAX = 450,
+        SERIES_MAX = 470,
         BYTES_MAX = 45000
     };
     const long idle = series();
