@@ -132,7 +132,7 @@ static void fill_values(void *to, ks_dtype dtype, size_t count, int odd)
         } else {
             const uint16_t one = dtype == KS_FP16 ? 0x3C00 : 0x3F80, inf = dtype == KS_FP16 ? 0x7C00 : 0x7F80;
             const uint16_t fraction = (uint16_t)(values_next() & (dtype == KS_FP16 ? 0x3FF : 0x7F));
-            const uint16_t sign = (uint16_t)(values_next() & 1) << 15;
+            const uint16_t sign = (uint16_t)((values_next() & 1) << 15);
             ((uint16_t *)to)[i] = (uint16_t)(sign | (special == 1 ? inf | 1 : special ? inf : one | fraction));
         }
     }
