@@ -81,7 +81,7 @@ def admission(generator):
     others close. (What rests gives way: engine_eviction.py.)"""
     limit, extra = 8, 5
     with cpu_daemon("--threads", "2", "--connections", str(limit)) as daemon:
-        time.sleep(0.2)
+        measured(daemon)
         head, body = row_request(random_values(generator, 256))
         served = [daemon.dial() for _ in range(limit)]
         for s in served:

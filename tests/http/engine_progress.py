@@ -169,6 +169,10 @@ def a_starved_worker(generator):
 def a_starved_daemon():
     """All of it has a hundredth of a processor. A client that sends and reads as quickly as it can is not late for that; one that sends
     nothing is."""
+    with open(daemon_path(), "rb") as file:
+        if b"__tsan_init" in file.read():
+            print("under TSan a hundredth of a processor is minutes: left out, the other builds run it")
+            return
     with Group(500000, 5000) as group:
         if group is None:
             return
@@ -191,7 +195,7 @@ def a_starved_daemon():
                 connection.send(data[:1000])
                 answer = connection.answer("POST")
                 assert answer is None or answer.status == 408, "a client that sends nothing: %r" % answer
-            assert daemon.stop(60) == 0
+            assert daemon.stop(120) == 0
 
 
 def main():
