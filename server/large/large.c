@@ -159,15 +159,20 @@ static ks_status take_or_wait(ks_large_request *request, ks_error *error)
     return hope;
 }
 
-ks_status ks_large_begin(ks_large_requests *requests, ks_large_request *request, const ks_spec *spec,
-                         int64_t deadline_ns, ks_error *fault)
+static void init(ks_large_requests *requests, ks_large_request *request, ks_error *fault)
 {
     assert(request->state == KS_LARGE_SHUT && !request->happened);
     memset(request, 0, offsetof(ks_large_request, head));
     request->requests = requests;
-    request->deadline_ns = deadline_ns;
     request->fault = fault;
     request->filling = -1;
+}
+
+ks_status ks_large_begin(ks_large_requests *requests, ks_large_request *request, const ks_spec *spec,
+                         int64_t deadline_ns, ks_error *fault)
+{
+    init(requests, request, fault);
+    request->deadline_ns = deadline_ns;
     ks_status status = ks_large_plan(request, spec, fault);
     if (status != KS_OK) return status;
     status = check_fits(requests, request, fault);
@@ -192,11 +197,7 @@ void ks_large_turn_to(ks_large_request *request, const ks_slot *memory)
 void ks_large_begin_transfer(ks_large_requests *requests, ks_large_request *request, const ks_slot *memory,
                              size_t out_bytes, ks_error *fault)
 {
-    assert(request->state == KS_LARGE_SHUT && !request->happened);
-    memset(request, 0, offsetof(ks_large_request, head));
-    request->requests = requests;
-    request->fault = fault;
-    request->filling = -1;
+    init(requests, request, fault);
     request->transfers = true;
     request->out_bytes = out_bytes;
     request->state = KS_LARGE_OPEN;
