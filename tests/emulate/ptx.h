@@ -39,6 +39,10 @@ static inline double ks_reciprocal_quick(double x)
     const double y = emulate_bits<double>(emulate_bits<uint64_t>(1 / x) & ~low);
     return fabs(y) < 0x1p-1022 ? copysign(0, y) : y;
 }
+static inline float ks_rsqrt_quick(float x)
+{
+    return emulate_flush((float)(1 / sqrt((double)emulate_flush(x))));
+}
 static inline float ks_max_nan(float a, float b)
 {
     return isnan(a) || isnan(b) ? NAN : fmaxf(a, b);

@@ -53,6 +53,14 @@ __device__ __forceinline__ double ks_reciprocal_quick(double x)
     return y;
 }
 
+/* 1/sqrt(x) within 2 ulp, for x that is not subnormal; infinite of 0. */
+__device__ __forceinline__ float ks_rsqrt_quick(float x)
+{
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* NaN where one of them is. */
 __device__ __forceinline__ float ks_max_nan(float a, float b)
 {
