@@ -26,6 +26,9 @@ enum {
     MAPPED_AGAIN = 64 << 10    /* bytes of weights that may be read more than once over the link */
 };
 
+/* Inputs that each CTA reads. */
+static const int besides[] = {KS_NORM_WEIGHT, KS_NORM_BIAS, KS_NORM_PRE_BIAS};
+
 static int64_t up(int64_t value, int64_t multiple)
 {
     return (value + multiple - 1) / multiple * multiple;
@@ -100,9 +103,8 @@ struct norm_problem {
 /* Operands beside x and residual: all of x's datatype, or all FP32. */
 static bool one_datatype(const ks_spec *spec, bool *mixed)
 {
-    static const int inputs[] = {KS_NORM_WEIGHT, KS_NORM_BIAS, KS_NORM_PRE_BIAS};
     int same = 0, others = 0;
-    for (int i : inputs) {
+    for (int i : besides) {
         if (!ks_has_input(spec, i)) continue;
         if (spec->in[i].dtype == spec->in[KS_NORM_X].dtype)
             same++;
@@ -287,7 +289,7 @@ static void name_kernel(const norm_problem &p, const norm_launch &go, ks_kernel_
 static bool reads_once(const norm_problem &p, const norm_launch &go)
 {
     size_t weights = 0;
-    for (int i : {KS_NORM_WEIGHT, KS_NORM_BIAS, KS_NORM_PRE_BIAS})
+    for (int i : besides)
         if (ks_has_input(p.spec, i)) weights += p.spec->in[i].size_bytes;
     const bool held = go.c.family == NORM_ROW_ANY ? go.c.held != 0 : go.c.family != NORM_PIECES;
     const int64_t readings = go.c.family == NORM_ROW_ANY ? p.s.rows : go.grid / go.c.cluster;
