@@ -365,6 +365,30 @@ typedef struct sizes {
     int64_t rows, length;
 } sizes;
 
+/* Each kernel of the CUDA planner, in as little work as reaches it on a chip of any size: for sanitizers. */
+static void each_kernel(void **state)
+{
+    (void)state;
+    static const struct {
+        sizes of;
+        int kind, more; /* inputs beside x, as bits */
+    } table[] = {{{KS_BF16, 300, 24}, KS_NORM_LAYER, 6},     {{KS_FP16, 100, 512}, KS_NORM_RMS, 10},
+                 {{KS_FP32, 40, 512}, KS_NORM_LAYER, 22},    {{KS_BF16, 3000, 1040}, KS_NORM_LAYER, 14},
+                 {{KS_FP32, 3, 1024}, KS_NORM_L2, 0},        {{KS_BF16, 2, 40000}, KS_NORM_LAYER, 6},
+                 {{KS_FP32, 150, 9000}, KS_NORM_LAYER, 8},   {{KS_FP64, 9, 2050}, KS_NORM_RMS, 30},
+                 {{KS_BF16, 60, 257}, KS_NORM_LAYER, 6},     {{KS_FP32, 5, 4099}, KS_NORM_RMS, 8},
+                 {{KS_FP16, 2, 70001}, KS_NORM_LAYER, 6},    {{KS_FP32, 200, 18001}, KS_NORM_LAYER, 0}};
+    for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
+        ks_spec spec = spec_of(table[n].of.dtype, 2, (const int64_t[]){table[n].of.rows, table[n].of.length});
+        spec.params[KS_NORM_KIND].i = table[n].kind;
+        spec.params[KS_NORM_SUM_OUT].i = table[n].more >> KS_NORM_RESIDUAL & 1;
+        spec.params[KS_NORM_ACTIVATION].i = (int64_t)(n % KS_ACTIVATION_COUNT);
+        for (int i = KS_NORM_WEIGHT; i < KS_NORM_INPUTS; i++)
+            if (table[n].more >> i & 1) give(&spec, i, false);
+        try_on(&spec, VALUES_NORMAL, false);
+    }
+}
+
 /* What is too much for a quick test of the reference, and needs many CTAs. */
 static void rows_of_the_whole_chip(void **state)
 {
@@ -743,9 +767,11 @@ static int close_harnesses(void **state)
 int main(void)
 {
     values_seed();
+    if (getenv("KS_ONLY")) cmocka_set_test_filter(getenv("KS_ONLY")); /* of those names: "each_*" */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes_and_parameters),
         cmocka_unit_test(borders_of_rows),
+        cmocka_unit_test(each_kernel),
         cmocka_unit_test(rows_of_the_whole_chip),
         cmocka_unit_test(groups_of_channels),
         cmocka_unit_test(scaling_changes_no_bit),
