@@ -161,13 +161,18 @@ static bool near_enough(ks_dtype out, long double got, long double want, long do
 static void check_sum(const data *d, const void *out, const char *who, int64_t at)
 {
     const ks_tensor *sum = &d->spec->out[1];
-    uint64_t want = 0, got = 0;
+    union {
+        uint16_t half;
+        float single;
+        double wide;
+    } rounded;
     const long double s = sum_at(d, at);
-    values_put(sum->dtype, &want, 0, (double)s);
-    memcpy(&got, (const unsigned char *)out + sum->offset + (size_t)at * ks_dtype_size(sum->dtype), ks_dtype_size(sum->dtype));
-    if (got == want || (isnan(s) && isnan(values_get(sum->dtype, &got, 0)))) return;
+    values_put(sum->dtype, &rounded, 0, (double)s);
+    const long double want = values_get(sum->dtype, &rounded, 0),
+                      got = values_get(sum->dtype, (const unsigned char *)out + sum->offset, at);
+    if (got == want || (isnan(want) && isnan(got))) return;
     describe(d->spec, who, at);
-    fail_msg("the sum is %.9Lg, expected %.9Lg", values_get(sum->dtype, &got, 0), s);
+    fail_msg("the sum is %.17Lg, expected %.17Lg", got, want);
 }
 
 static void check_row(const data *d, const void *out, const char *who, int64_t row)

@@ -37,11 +37,24 @@ static void put(ks_dtype dtype, void *out, int64_t i, double y)
     }
 }
 
+/* Elements that are added before their sum is: so the error grows with the root of the length at most. */
+enum { LEAF = 128 };
+
+static int64_t leaf_end(int64_t from, int64_t length)
+{
+    return length - from < LEAF ? length : from + LEAF;
+}
+
 static double mean_of(const ks_norm_task *t, int64_t row)
 {
     const double first = sum_at(t, row, 0);
     double sum = 0;
-    for (int64_t i = 0; i < t->shape.length; i++) sum += sum_at(t, row, i) - first;
+    for (int64_t i = 0; i < t->shape.length;) {
+        const int64_t end = leaf_end(i, t->shape.length);
+        double leaf = 0;
+        for (; i < end; i++) leaf += sum_at(t, row, i) - first;
+        sum += leaf;
+    }
     return first + sum / (double)t->shape.length;
 }
 
@@ -51,10 +64,16 @@ static double settle(const ks_norm_task *t, int64_t row, double *mean)
     const ks_norm_shape *s = &t->shape;
     const double length = (double)s->length;
     double sum = 0, squares = 0;
-    for (int64_t i = 0; i < s->length; i++) {
-        const double d = sum_at(t, row, i) - *mean;
-        sum += d;
-        squares += d * d;
+    for (int64_t i = 0; i < s->length;) {
+        const int64_t end = leaf_end(i, s->length);
+        double leaf = 0, leaf_squares = 0;
+        for (; i < end; i++) {
+            const double d = sum_at(t, row, i) - *mean;
+            leaf += d;
+            leaf_squares += d * d;
+        }
+        sum += leaf;
+        squares += leaf_squares;
     }
     if (s->centred) {
         *mean += sum / length;

@@ -300,12 +300,11 @@ static void long_rows(const task *t)
 {
     const int64_t length = t->s->length;
     for (int64_t row = 0; row < t->s->rows; row++) {
-        const float *kept = t->in_place ? (const float *)t->given->in[KS_NORM_X].data + row * length : NULL;
-        if (!kept && length <= PANEL) {
-            for (int64_t i = 0; i < length; i += CHUNK)
-                take_first(t, row * length + i, piece_at(i, length), t->w->s + i);
-            kept = t->w->s;
-        }
+        const float *kept = t->in_place        ? (const float *)t->given->in[KS_NORM_X].data + row * length
+                            : length <= PANEL ? t->w->s
+                                              : NULL;
+        for (int64_t i = 0; i < length && kept && (!t->in_place || t->given->sum); i += CHUNK)
+            take_first(t, row * length + i, piece_at(i, length), t->w->s + (t->in_place ? 0 : i));
         const double mean = row_sum(t, kept, row) / (double)length;
         const row_rule r = rule_of(t, kept, row, mean);
         row_values(t, kept, row, &r, NULL);
@@ -345,8 +344,7 @@ void ks_norm_floats(const ks_norm_task *given, void *scratch)
     task t = {.given = given, .s = s, .w = scratch};
     if (s->rows == 0) return;
     t.w->stream = s->rows * s->length >= STREAM_BYTES / (int64_t)ks_dtype_size(given->out_dtype);
-    t.in_place = in[KS_NORM_X].dtype == KS_FP32 && !in[KS_NORM_PRE_BIAS].data && !in[KS_NORM_RESIDUAL].data &&
-                 !given->sum;
+    t.in_place = in[KS_NORM_X].dtype == KS_FP32 && !in[KS_NORM_PRE_BIAS].data && !in[KS_NORM_RESIDUAL].data;
     if (s->length <= CHUNK)
         short_rows(&t);
     else
