@@ -10,7 +10,7 @@
 
 #include "cuda/norm/row_block.cuh"
 
-enum { NORM_HELD = 8 }; /* packs of a thread */
+static constexpr int NORM_HELD = 8; /* packs of a thread */
 
 /* Elements of x's datatype T, or FP32. */
 template <class T>

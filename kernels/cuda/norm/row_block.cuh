@@ -13,11 +13,9 @@
 #define KS_NORM_CLUSTERS 1
 #endif
 
-enum {
-    NORM_BLOCK_THREADS = 512, /* of a CTA, at most */
-    NORM_STAGES = 3,          /* rows that are under way, or worked on */
-    NORM_CLUSTER_MAX = 8
-};
+static constexpr int NORM_BLOCK_THREADS = 512; /* of a CTA, at most */
+static constexpr int NORM_STAGES = 3;          /* rows that are under way, or worked on */
+static constexpr int NORM_CLUSTER_MAX = 8;     /* CTAs of a row */
 
 /* A value of each warp, in turn in one of two places: a place is written again when all threads have passed the barrier of the other. */
 struct norm_cells {
