@@ -197,9 +197,7 @@ static void plan_row_any(const norm_problem &p, norm_algorithm *c)
     const int64_t packs = c->vector ? p.s.length / v : p.s.length;
     c->family = NORM_ROW_ANY;
     c->held = packs <= (int64_t)NORM_HELD * NORM_BLOCK_THREADS;
-    c->width = (int16_t)(packs <= NORM_HELD * (int)KS_WARP ? KS_WARP
-                         : c->held                         ? up(over(packs, NORM_HELD), KS_WARP)
-                                                           : NORM_BLOCK_THREADS);
+    c->width = (int16_t)(c->held ? up(over(packs, NORM_HELD), KS_WARP) : NORM_BLOCK_THREADS);
     c->threads = c->width;
     if (c->width == KS_WARP)
         c->threads = (int16_t)short_threads(p, p.s.rows * KS_WARP, NORM_SUBWARP_THREADS);
