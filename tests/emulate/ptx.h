@@ -18,6 +18,9 @@ static inline const P *ks_one_address(const P *at)
 static inline void ks_anew(uint32_t &)
 {
 }
+static inline void ks_anew_each_round(uint32_t &)
+{
+}
 
 /* --- arithmetic ------------------------------------------------------------------------------------------------------ */
 

@@ -29,6 +29,12 @@ __device__ __forceinline__ void ks_anew(uint32_t &word)
     asm("" : "+r"(word));
 }
 
+/* Likewise, in each round of a loop that the word does not change in: else what is computed of it moves in front of the loop. */
+__device__ __forceinline__ void ks_anew_each_round(uint32_t &word)
+{
+    asm volatile("" : "+r"(word));
+}
+
 /* --- arithmetic ------------------------------------------------------------------------------------------------------ */
 
 /* Within 2 ulp as exp2f(), but what is below 2^-126 is 0. */

@@ -17,6 +17,8 @@
 /* By value as a kernel's second argument; ops/norm.h says what the numbers mean. Offsets in bytes, from the start of a side. */
 struct norm_shape {
     int64_t rows, length, groups, channels, inner, last;
+    uint64_t inner_multiplier; /* i / inner == (i * inner_multiplier >> 64) >> inner_shift, of inner > 1 */
+    int inner_shift;
     size_t in[5], out, sum;
     double eps, count, over_count; /* elements of a row, and 1 / that */
     int activation;
@@ -129,15 +131,24 @@ struct norm_affine {
 
 /* --- a row's rule ----------------------------------------------------------------------------------------------------- */
 
+/* A mean in two parts: in a kernel's loops it takes half the registers of a double where the second one is not used. */
+template <class M>
+struct norm_centre {
+    M high, low;
+    norm_centre() = default;
+    __device__ __forceinline__ norm_centre(double mean) : high((M)mean), low((M)(mean - (double)high))
+    {
+    }
+};
+
 template <class M>
 struct norm_rule {
     M scale, high, low, factor;
 
     norm_rule() = default;
-    __device__ __forceinline__ norm_rule(double mean, double by) : scale((M)by), high((M)mean), low((M)(mean - (double)high))
+    __device__ __forceinline__ norm_rule(const norm_centre<M> &mean, M by)
+        : scale(by), high(mean.high * by), low(mean.low * by)
     {
-        high *= scale;
-        low *= scale;
     }
     /* low: whether it counts beside the rounding of s. */
     template <bool LOW>
@@ -220,22 +231,29 @@ __device__ __forceinline__ double norm_factor(double squared, double)
 }
 
 /* The power of two with which the row is taken again, behind one that was taken with `scale`; 0: it stands. */
-template <class T>
-__device__ __forceinline__ double norm_next_scale(double squared, double scale)
+template <class T, class M>
+__device__ __forceinline__ M norm_next_scale(double squared, M scale)
 {
     if constexpr (sizeof(T) == 8) return 0; /* as far as FP64 goes */
-    if (squared > 0x1p100 && scale == 1) return 0x1p-70;
+    if (squared > 0x1p100 && scale == 1) return (M)0x1p-70;
     if (!(squared < 0x1p-100)) return 0;
-    return scale == 1 ? 0x1p70 : scale == 0x1p70 ? 0x1p120 : 0;
+    return scale == 1 ? (M)0x1p70 : scale == (M)0x1p70 ? (M)0x1p120 : 0;
 }
 
 /* --- values ----------------------------------------------------------------------------------------------------------- */
 
-/* weight, bias: packs, which are there if `affine`. */
+/* weight, bias: packs, which are there if `affine`. They stay as packed as they are: widened they would take twice the registers. */
 template <class T, class W, int E, class M>
 __device__ __forceinline__ void norm_values(const norm_shape &s, M (&y)[E], const norm_rule<M> &rule, bool affine,
-                                            const norm_pack<W, E> &weight, const norm_pack<W, E> &bias)
+                                            norm_pack<W, E> weight, norm_pack<W, E> bias)
 {
+    if constexpr (sizeof(W) == 2) {
+#pragma unroll
+        for (int w = 0; w < norm_pack<W, E>::WORDS; w++) {
+            ks_anew_each_round(weight.word[w]);
+            ks_anew_each_round(bias.word[w]);
+        }
+    }
 #pragma unroll
     for (int e = 0; e < E; e++) y[e] = rule.template distance<norm_low<T>>(y[e]) * rule.factor;
     if (affine) {

@@ -68,6 +68,11 @@ norm_shape norm_shape_of(const ks_spec *spec)
     s.channels = given.channels;
     s.inner = given.inner;
     s.last = given.last;
+    for (s.inner_shift = -1; (int64_t)1 << (s.inner_shift + 1) < s.inner;) s.inner_shift++;
+    if (s.inner > 1) {
+        const unsigned __int128 power = (unsigned __int128)1 << (64 + s.inner_shift);
+        s.inner_multiplier = (uint64_t)((power + (uint64_t)s.inner - 1) / (uint64_t)s.inner);
+    }
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         s.in[i] = spec->in[i].offset;
         s.dtype[i] = spec->in[i].dtype;

@@ -46,8 +46,12 @@ struct norm_cursor {
     typedef typename ks_element<T>::math M;
     const norm_shape &s;
     const ks_job_sides &job;
-    int64_t row;
+    int64_t row, weights; /* weights: the place of the row's first weight */
 
+    __device__ __forceinline__ norm_cursor(const norm_shape &shape, const ks_job_sides &sides, int64_t at)
+        : s(shape), job(sides), row(at), weights(shape.groups == 1 ? 0 : at % shape.groups * shape.channels)
+    {
+    }
     __device__ __forceinline__ void load(M (&sum)[E], int input, int64_t at) const
     {
         if constexpr (E > 1) {
@@ -88,7 +92,8 @@ struct norm_cursor {
     }
     __device__ __forceinline__ void values(M (&y)[E], int64_t i, const norm_rule<M> &rule) const
     {
-        const int64_t first = row % s.groups * s.channels + (s.inner == 1 ? i : i / s.inner);
+        const int64_t first =
+            weights + (s.inner == 1 ? i : (int64_t)(__umul64hi((uint64_t)i, s.inner_multiplier) >> s.inner_shift));
 #pragma unroll
         for (int e = 0; e < E; e++) y[e] = rule.template distance<norm_low<T>>(y[e]) * rule.factor;
         if (s.weight || s.bias) {
@@ -125,11 +130,12 @@ template <class T>
 __device__ __forceinline__ norm_rule<typename ks_element<T>::math> norm_rule_of(const norm_shape &s, double mean, double squares)
 {
     typedef typename ks_element<T>::math M;
-    double scale = 1;
+    M scale = 1;
+    double by = 1;
     const double squared = norm_divisor_squared(s, squares, 1);
-    for (double next; (next = norm_next_scale<T>(squared * scale * scale, scale)) != 0;) scale = next;
-    norm_rule<M> rule(mean, scale);
-    rule.factor = norm_factor(norm_divisor_squared(s, squares * (scale * scale), scale), (M)0);
+    for (M next; (next = norm_next_scale<T>(squared * by * by, scale)) != 0; by = (double)scale) scale = next;
+    norm_rule<M> rule(norm_centre<M>(mean), scale);
+    rule.factor = norm_factor(norm_divisor_squared(s, squares * (by * by), by), (M)0);
     return rule;
 }
 
@@ -151,7 +157,7 @@ __global__ void __launch_bounds__(NORM_BLOCK_THREADS)
     int turn = 0;
 #pragma unroll 1
     for (int64_t first = (int64_t)blockIdx.x * together; first < s.rows; first += (int64_t)gridDim.x * together) {
-        const norm_cursor<T, E> cursor = {s, job, first + threadIdx.x / width};
+        const norm_cursor<T, E> cursor(s, job, first + threadIdx.x / width);
         const int64_t length = cursor.row < s.rows ? s.length : 0; /* without a row, they still take part in shuffles */
         M held[HELD ? HELD : 1][E];
         const auto each = [&](auto body) {
@@ -214,7 +220,7 @@ __global__ void __launch_bounds__(NORM_BLOCK_THREADS)
 #pragma unroll 1
     for (int64_t item = blockIdx.x; item < s.rows * pieces; item += gridDim.x) {
         const norm_piece piece(s, item, pieces, size);
-        const norm_cursor<T, E> cursor = {s, job, piece.row};
+        const norm_cursor<T, E> cursor(s, job, piece.row);
         double mean = 0, squares = 0;
         if (s.centred || s.keeps_sum) {
             for (int64_t i = piece.begin + threadIdx.x * E; i < piece.end; i += step) {
@@ -249,7 +255,7 @@ __global__ void __launch_bounds__(NORM_BLOCK_THREADS)
 #pragma unroll 1
     for (int64_t item = blockIdx.x; item < s.rows * pieces; item += gridDim.x) {
         const norm_piece piece(s, item, pieces, size);
-        const norm_cursor<T, E> cursor = {s, job, piece.row};
+        const norm_cursor<T, E> cursor(s, job, piece.row);
         const double *const of = sums + 2 * piece.row * pieces;
         double mean = 0, squares = 0;
         for (int p = threadIdx.x; p < pieces && s.centred; p += blockDim.x)

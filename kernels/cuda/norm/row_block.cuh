@@ -197,20 +197,20 @@ __global__ void __launch_bounds__(NORM_BLOCK_THREADS, 1)
                 mean = norm_mean(s, whole);
         }
         norm_rule<M> rule;
-        double scale = 1, next;
+        M scale = 1, next;
 #pragma unroll 1
         do { /* once, but for rows of very large or very small numbers */
             double squares = 0, mean_of_row = mean;
-            rule = norm_rule<M>(mean, scale);
+            rule = norm_rule<M>(norm_centre<M>(mean), scale);
 #pragma unroll
             for (int v = 0; v < V; v++)
                 if (v * threads + (int)threadIdx.x < part.count) squares += norm_squares<T>(sum[v], rule);
             squares = norm_over_cta(squares, cells, turn);
             if constexpr (CLUSTER) {
-                squares = norm_over_cluster<E>(s, part, squares, scale, mean_of_row, messages, turn_of_cluster);
-                rule = norm_rule<M>(mean_of_row, scale);
+                squares = norm_over_cluster<E>(s, part, squares, (double)scale, mean_of_row, messages, turn_of_cluster);
+                rule = norm_rule<M>(norm_centre<M>(mean_of_row), scale);
             }
-            const double squared = norm_divisor_squared(s, squares, scale);
+            const double squared = norm_divisor_squared(s, squares, (double)scale);
             rule.factor = norm_factor(squared, (M)0);
             next = norm_next_scale<T>(squared, scale);
             if (next != 0) scale = next;

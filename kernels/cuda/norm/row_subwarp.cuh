@@ -22,7 +22,11 @@ template <class T, int ROWS, int V, int E, class M>
 __device__ __forceinline__ void norm_settle_rows(const norm_shape &s, const M (&x)[ROWS][V][E], const bool (&live)[V],
                                                  int shift, norm_rule<M> (&rule)[ROWS])
 {
-    double mean[ROWS] = {}, sum[ROWS], scale[ROWS];
+    double sum[ROWS];
+    norm_centre<M> mean[ROWS];
+    M scale[ROWS];
+#pragma unroll
+    for (int k = 0; k < ROWS; k++) mean[k] = norm_centre<M>(0), scale[k] = 1;
     if (s.centred) {
 #pragma unroll
         for (int k = 0; k < ROWS; k++) {
@@ -50,10 +54,8 @@ __device__ __forceinline__ void norm_settle_rows(const norm_shape &s, const M (&
             }
         }
 #pragma unroll
-        for (int k = 0; k < ROWS; k++) mean[k] = norm_mean(s, sum[k]);
+        for (int k = 0; k < ROWS; k++) mean[k] = norm_centre<M>(norm_mean(s, sum[k]));
     }
-#pragma unroll
-    for (int k = 0; k < ROWS; k++) scale[k] = 1;
     bool again;
 #pragma unroll 1
     do {
@@ -69,8 +71,8 @@ __device__ __forceinline__ void norm_settle_rows(const norm_shape &s, const M (&
         again = false;
 #pragma unroll
         for (int k = 0; k < ROWS; k++) { /* a row that stands comes to the same once more */
-            const double squared = norm_divisor_squared(s, sum[k], scale[k]);
-            const double next = norm_next_scale<T>(squared, scale[k]);
+            const double squared = norm_divisor_squared(s, sum[k], (double)scale[k]);
+            const M next = norm_next_scale<T>(squared, scale[k]);
             rule[k].factor = norm_factor(squared, (M)0);
             if (next != 0) scale[k] = next;
             again |= next != 0;
@@ -79,7 +81,7 @@ __device__ __forceinline__ void norm_settle_rows(const norm_shape &s, const M (&
 }
 
 template <class T, class W, int V, int ROWS>
-__global__ void __launch_bounds__(NORM_SUBWARP_THREADS)
+__global__ void __launch_bounds__(NORM_SUBWARP_THREADS, V == 4 ? 4 : 5)
     norm_row_subwarp(ks_site site, const __grid_constant__ norm_shape s, int shift)
 {
     constexpr int E = norm_vector<T>;
