@@ -94,8 +94,9 @@ static ks_status resolve_group(ks_spec *spec, ks_error *error)
         return ks_fail(error, KS_AXIS, "norm: group takes no axis: it normalises channels, axis 1, and all behind it");
     if (x->rank < 2) return ks_fail(error, KS_SHAPE, "norm: INPUT0 has rank %d, group needs 2 to 8", x->rank);
     if (groups < 1 || x->dims[1] % groups != 0)
-        return ks_fail(error, KS_PARAMETER, "norm: groups is %" PRId64 ", which does not divide the %" PRId64 " channels",
-                       groups, x->dims[1]);
+        return ks_fail(error, KS_PARAMETER,
+                       "norm: groups is %" PRId64 ", which does not divide the %" PRId64 " channels", groups,
+                       x->dims[1]);
     return KS_OK;
 }
 
@@ -264,11 +265,8 @@ const ks_op ks_op_norm = {
                                  .rank = 1,
                                  .optional = true,
                                  .small = true},
-               [KS_NORM_RESIDUAL] = {.name = "INPUT3",
-                                     .role = "residual",
-                                     .rank_min = 1,
-                                     .rank_max = KS_RANK_MAX,
-                                     .optional = true},
+               [KS_NORM_RESIDUAL] =
+                   {.name = "INPUT3", .role = "residual", .rank_min = 1, .rank_max = KS_RANK_MAX, .optional = true},
                [KS_NORM_PRE_BIAS] = {.name = "INPUT4",
                                      .role = "pre_bias",
                                      .rank_min = 1,
@@ -279,20 +277,18 @@ const ks_op ks_op_norm = {
     .out_rank = 2,
     .outputs_max = 2,
     .params_count = KS_NORM_PARAMS,
-    .params = {[KS_NORM_KIND] = {.name = "kind", .kind = KS_PARAM_CHOICE, .choices = kinds, .status = KS_PARAMETER},
-               [KS_NORM_AXIS] = {.name = "axis",
-                                 .kind = KS_PARAM_AXES,
-                                 .preset = {.axes = {.count = 1, .axis = {-1}}},
-                                 .status = KS_AXIS},
-               [KS_NORM_GROUPS] = {.name = "groups", .kind = KS_PARAM_INT, .preset = {.i = 1}, .status = KS_PARAMETER},
-               /* Which number it is follows from the kind, so the preset is one that no request can send. */
-               [KS_NORM_EPS] =
-                   {.name = "eps", .kind = KS_PARAM_NUMBER, .preset = {.d = (double)NAN}, .status = KS_PARAMETER},
-               [KS_NORM_ACTIVATION] =
-                   {.name = "activation", .kind = KS_PARAM_CHOICE, .choices = activations, .status = KS_PARAMETER},
-               [KS_NORM_SUM_OUT] = {.name = "sum_out", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
-               [KS_NORM_OUT_DATATYPE] =
-                   {.name = "out_datatype", .kind = KS_PARAM_CHOICE, .choices = out_datatypes, .status = KS_PARAMETER}},
+    .params =
+        {[KS_NORM_KIND] = {.name = "kind", .kind = KS_PARAM_CHOICE, .choices = kinds, .status = KS_PARAMETER},
+         [KS_NORM_AXIS] =
+             {.name = "axis", .kind = KS_PARAM_AXES, .preset = {.axes = {.count = 1, .axis = {-1}}}, .status = KS_AXIS},
+         [KS_NORM_GROUPS] = {.name = "groups", .kind = KS_PARAM_INT, .preset = {.i = 1}, .status = KS_PARAMETER},
+         /* Which number it is follows from the kind, so the preset is one that no request can send. */
+         [KS_NORM_EPS] = {.name = "eps", .kind = KS_PARAM_NUMBER, .preset = {.d = (double)NAN}, .status = KS_PARAMETER},
+         [KS_NORM_ACTIVATION] =
+             {.name = "activation", .kind = KS_PARAM_CHOICE, .choices = activations, .status = KS_PARAMETER},
+         [KS_NORM_SUM_OUT] = {.name = "sum_out", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
+         [KS_NORM_OUT_DATATYPE] =
+             {.name = "out_datatype", .kind = KS_PARAM_CHOICE, .choices = out_datatypes, .status = KS_PARAMETER}},
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = norm_resolve,

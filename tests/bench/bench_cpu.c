@@ -43,11 +43,11 @@ static const struct {
     ks_activation activation;
     unsigned given;
     bool sum_out;
-} norms[] = {{KS_NORM_LAYER, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS, false},
-             {KS_NORM_RMS, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT, false},
-             {KS_NORM_LAYER, KS_ACTIVATION_GELU,
-              1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS | 1u << KS_NORM_PRE_BIAS, false},
-             {KS_NORM_RMS, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_RESIDUAL, true}};
+} norms[] = {
+    {KS_NORM_LAYER, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS, false},
+    {KS_NORM_RMS, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT, false},
+    {KS_NORM_LAYER, KS_ACTIVATION_GELU, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS | 1u << KS_NORM_PRE_BIAS, false},
+    {KS_NORM_RMS, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_RESIDUAL, true}};
 
 static const row rows[] = {
     {"softmax fp32 rows of 4096", -1, KS_FP32, 1, {4096, 4096, 0}},

@@ -57,7 +57,8 @@ static void describe(const ks_spec *spec, const char *who, int64_t at)
 {
     char dims[128];
     ks_dims_text(&spec->in[0], dims, sizeof dims);
-    print_error("%s: %s [%s] kind %d axes %d groups %d eps %g activation %d given %x sum_out %d out_datatype %d, element %lld\n",
+    print_error("%s: %s [%s] kind %d axes %d groups %d eps %g activation %d given %x sum_out %d out_datatype %d, "
+                "element %lld\n",
                 who, ks_dtype_name(spec->in[0].dtype), dims, (int)spec->params[KS_NORM_KIND].i,
                 spec->params[KS_NORM_AXIS].axes.count, (int)spec->params[KS_NORM_GROUPS].i, spec->params[KS_NORM_EPS].d,
                 (int)spec->params[KS_NORM_ACTIVATION].i, spec->given, (int)spec->params[KS_NORM_SUM_OUT].i,
@@ -108,9 +109,9 @@ static row_oracle oracle_row(const data *d, int64_t row)
         squares += away * away;
     }
     const long double eps = s->eps;
-    o.divisor = s->averaged                ? sqrtl(squares / (long double)s->length + eps)
+    o.divisor = s->averaged            ? sqrtl(squares / (long double)s->length + eps)
                 : sqrtl(squares) < eps ? eps
-                                           : sqrtl(squares);
+                                       : sqrtl(squares);
     return o;
 }
 
@@ -131,8 +132,8 @@ static long double activated(ks_activation activation, long double z)
 }
 
 /* What the brief allows, and what a leaf of FP16 and BF16 or a tree of FP64 adds to the mean. */
-static long double allowed(const data *d, const row_oracle *o, long double n, long double w, long double b, long double z,
-                           long double y)
+static long double allowed(const data *d, const row_oracle *o, long double n, long double w, long double b,
+                           long double z, long double y)
 {
     const ks_dtype dtype = d->spec->in[0].dtype, out = d->spec->out[0].dtype;
     const bool wide = dtype == KS_FP64;
@@ -210,8 +211,8 @@ static void run_backend(int b, const data *d, void *out)
     const op_path path = (op_path)values_below(3);
     const int copies = values_below(3) ? 1 : 1 + values_below(9);
     op_harness_fix(harnesses[b], values_below(4) == 0 ? (unsigned)values_next() & d->spec->given : 0);
-    const ks_status status = op_harness_run(harnesses[b], d->spec, (const void *const *)d->in, out, path, copies,
-                                            values_below(2), &error);
+    const ks_status status =
+        op_harness_run(harnesses[b], d->spec, (const void *const *)d->in, out, path, copies, values_below(2), &error);
     op_harness_fix(harnesses[b], 0);
     if (status == KS_OK) return;
     describe(d->spec, b ? "cuda" : "cpu", -1);
@@ -347,9 +348,9 @@ static void random_shapes_and_parameters(void **state)
 static void borders_of_rows(void **state)
 {
     (void)state;
-    static const int64_t vectors[] = {1,   2,   3,   4,   5,   8,   16,   31,   32,   33,   63,   64,   65,   127,  128,
-                                      129, 160, 255, 257, 511, 512, 513,  640,  1023, 1024, 1025, 1536, 2047, 2048, 2049,
-                                      3000, 4096, 4100, 8192, 8200};
+    static const int64_t vectors[] = {1,    2,    3,    4,    5,    8,    16,   31,   32,   33,   63,  64,
+                                      65,   127,  128,  129,  160,  255,  257,  511,  512,  513,  640, 1023,
+                                      1024, 1025, 1536, 2047, 2048, 2049, 3000, 4096, 4100, 8192, 8200};
     for (size_t n = 0; n < sizeof vectors / sizeof *vectors; n++)
         for (int odd = 0; odd < 3; odd++) {
             const ks_dtype dtype = dtypes[values_below(4)];
@@ -377,12 +378,12 @@ static void each_kernel(void **state)
     static const struct {
         sizes of;
         int kind, more; /* inputs beside x, as bits */
-    } table[] = {{{KS_BF16, 300, 24}, KS_NORM_LAYER, 6},     {{KS_FP16, 100, 512}, KS_NORM_RMS, 10},
-                 {{KS_FP32, 40, 512}, KS_NORM_LAYER, 22},    {{KS_BF16, 3000, 1040}, KS_NORM_LAYER, 14},
-                 {{KS_FP32, 3, 1024}, KS_NORM_L2, 0},        {{KS_BF16, 2, 40000}, KS_NORM_LAYER, 6},
-                 {{KS_FP32, 150, 9000}, KS_NORM_LAYER, 8},   {{KS_FP64, 9, 2050}, KS_NORM_RMS, 30},
-                 {{KS_BF16, 60, 257}, KS_NORM_LAYER, 6},     {{KS_FP32, 5, 4099}, KS_NORM_RMS, 8},
-                 {{KS_FP16, 2, 70001}, KS_NORM_LAYER, 6},    {{KS_FP32, 200, 18001}, KS_NORM_LAYER, 0}};
+    } table[] = {{{KS_BF16, 300, 24}, KS_NORM_LAYER, 6},   {{KS_FP16, 100, 512}, KS_NORM_RMS, 10},
+                 {{KS_FP32, 40, 512}, KS_NORM_LAYER, 22},  {{KS_BF16, 3000, 1040}, KS_NORM_LAYER, 14},
+                 {{KS_FP32, 3, 1024}, KS_NORM_L2, 0},      {{KS_BF16, 2, 40000}, KS_NORM_LAYER, 6},
+                 {{KS_FP32, 150, 9000}, KS_NORM_LAYER, 8}, {{KS_FP64, 9, 2050}, KS_NORM_RMS, 30},
+                 {{KS_BF16, 60, 257}, KS_NORM_LAYER, 6},   {{KS_FP32, 5, 4099}, KS_NORM_RMS, 8},
+                 {{KS_FP16, 2, 70001}, KS_NORM_LAYER, 6},  {{KS_FP32, 200, 18001}, KS_NORM_LAYER, 0}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         ks_spec spec = spec_of(table[n].of.dtype, 2, (const int64_t[]){table[n].of.rows, table[n].of.length});
         spec.params[KS_NORM_KIND].i = table[n].kind;
@@ -399,10 +400,11 @@ static void rows_of_the_whole_chip(void **state)
 {
     (void)state;
     static const sizes table[] = {
-        {KS_BF16, 131072, 128}, {KS_BF16, 16384, 1024}, {KS_BF16, 4096, 4096},  {KS_FP32, 4096, 2048}, {KS_FP16, 2048, 5120},
-        {KS_BF16, 1024, 12288}, {KS_FP32, 1024, 8192},  {KS_FP32, 600, 16384},  {KS_BF16, 300, 32768}, {KS_FP16, 40, 131072},
-        {KS_FP64, 700, 4096},   {KS_FP64, 20, 50000},   {KS_FP32, 3, 1000000},  {KS_BF16, 5, 1000003}, {KS_FP32, 20000, 100},
-        {KS_BF16, 5000, 1023},  {KS_FP32, 700, 4097},   {KS_FP16, 100, 30001},  {KS_BF16, 1, 4194304}, {KS_FP32, 9000, 257}};
+        {KS_BF16, 131072, 128}, {KS_BF16, 16384, 1024}, {KS_BF16, 4096, 4096}, {KS_FP32, 4096, 2048},
+        {KS_FP16, 2048, 5120},  {KS_BF16, 1024, 12288}, {KS_FP32, 1024, 8192}, {KS_FP32, 600, 16384},
+        {KS_BF16, 300, 32768},  {KS_FP16, 40, 131072},  {KS_FP64, 700, 4096},  {KS_FP64, 20, 50000},
+        {KS_FP32, 3, 1000000},  {KS_BF16, 5, 1000003},  {KS_FP32, 20000, 100}, {KS_BF16, 5000, 1023},
+        {KS_FP32, 700, 4097},   {KS_FP16, 100, 30001},  {KS_BF16, 1, 4194304}, {KS_FP32, 9000, 257}};
     if (!harnesses[1] || strcmp(ks_backend_cuda->name, "cuda") != 0) {
         printf("skip: no chip of that size\n");
         skip();
@@ -424,8 +426,9 @@ static void groups_of_channels(void **state)
     static const struct {
         int rank;
         int64_t dims[4], groups;
-    } table[] = {{4, {2, 32, 8, 8}, 8}, {4, {3, 6, 5, 7}, 3},    {2, {5, 64}, 4},     {3, {2, 12, 100}, 12}, {4, {1, 4, 64, 64}, 1},
-                 {2, {7, 30}, 1},       {4, {2, 4, 130, 130}, 2}, {3, {1, 3, 1}, 3}, {3, {2, 16, 4096}, 2}};
+    } table[] = {{4, {2, 32, 8, 8}, 8},    {4, {3, 6, 5, 7}, 3},   {2, {5, 64}, 4},
+                 {3, {2, 12, 100}, 12},    {4, {1, 4, 64, 64}, 1}, {2, {7, 30}, 1},
+                 {4, {2, 4, 130, 130}, 2}, {3, {1, 3, 1}, 3},      {3, {2, 16, 4096}, 2}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++)
         for (int d = 0; d < 4; d++) {
             ks_spec spec = spec_of(dtypes[d], table[n].rank, table[n].dims);
@@ -536,14 +539,16 @@ static void rows_depend_on_themselves_alone(void **state)
         values_put(dtype, one.in[0], 3 * lengths[n], (double)NAN);
         memcpy(other.in[1], one.in[1], spec.in[1].size_bytes);
         memcpy(other.in[2], one.in[2], spec.in[2].size_bytes);
-        for (int r = 0; r < ROWS; r++) memcpy((char *)other.in[0] + r * row, (char *)one.in[0] + (ROWS - 1 - r) * row, row);
+        for (int r = 0; r < ROWS; r++)
+            memcpy((char *)other.in[0] + r * row, (char *)one.in[0] + (ROWS - 1 - r) * row, row);
         run_both(&one, left);
         run_both(&other, right);
         for (int b = 0; b < 2; b++) {
             for (int r = 0; r < ROWS && left[b]; r++) {
                 const char *mine = (char *)left[b] + r * row, *there = (char *)right[b] + (ROWS - 1 - r) * row;
                 if (r == 3) assert_true(isnan(values_get(dtype, mine, lengths[n] - 1)));
-                if (r != 3 && memcmp(mine, there, row) != 0) fail_msg("row %d of %lld elements depends on its index", r, (long long)lengths[n]);
+                if (r != 3 && memcmp(mine, there, row) != 0)
+                    fail_msg("row %d of %lld elements depends on its index", r, (long long)lengths[n]);
             }
             free(left[b]);
             free(right[b]);
@@ -615,7 +620,8 @@ static void rows_of_extreme_size(void **state)
             data d = open_data(&spec);
             void *out[2];
             for (int64_t i = 0; i < ks_tensor_count(&spec.in[0]); i++)
-                values_put(spec.in[0].dtype, d.in[0], i, sizes_of[k] * (2 * values_unit() - 1) * (values_below(8) ? 1 : 1e-3));
+                values_put(spec.in[0].dtype, d.in[0], i,
+                           sizes_of[k] * (2 * values_unit() - 1) * (values_below(8) ? 1 : 1e-3));
             run_both(&d, out);
             for (int b = 0; b < 2; b++) {
                 if (out[b]) check(&d, out[b], b ? "cuda" : "cpu", INT64_MAX);
@@ -636,7 +642,8 @@ static void constant_rows_give_the_bias(void **state)
             data one = open_data(&spec);
             void *out[2];
             fill(&one, VALUES_NORMAL);
-            for (int64_t i = 0; i < ks_tensor_count(&spec.in[0]); i++) values_put(dtypes[d], one.in[0], i, i < lengths[n] ? 3.0 : -1e4);
+            for (int64_t i = 0; i < ks_tensor_count(&spec.in[0]); i++)
+                values_put(dtypes[d], one.in[0], i, i < lengths[n] ? 3.0 : -1e4);
             run_both(&one, out);
             for (int b = 0; b < 2; b++) {
                 for (int64_t i = 0; i < ks_tensor_count(&spec.in[0]) && out[b]; i++)
@@ -669,8 +676,10 @@ static void refusals(void **state)
     const ks_spec good = spec_of(KS_BF16, 3, dims);
     expect_refusal(spec_of(KS_INT32, 2, dims), KS_DATATYPE, "INPUT0 has datatype INT32");
     expect_refusal(spec_of(KS_FP32, 0, dims), KS_SHAPE, "INPUT0 has rank 0");
-    expect_refusal(with(good, 1, KS_FP16, 1, row), KS_DATATYPE, "INPUT1 (weight) has datatype FP16, INPUT0 BF16; it must be equal or FP32");
-    expect_refusal(with(good, 3, KS_FP32, 3, dims), KS_DATATYPE, "INPUT3 (residual) has datatype FP32, INPUT0 BF16; it must be equal");
+    expect_refusal(with(good, 1, KS_FP16, 1, row), KS_DATATYPE,
+                   "INPUT1 (weight) has datatype FP16, INPUT0 BF16; it must be equal or FP32");
+    expect_refusal(with(good, 3, KS_FP32, 3, dims), KS_DATATYPE,
+                   "INPUT3 (residual) has datatype FP32, INPUT0 BF16; it must be equal");
     expect_refusal(with(good, 1, KS_FP32, 1, other), KS_SHAPE, "INPUT1 (weight) has shape [6], needs [4]");
     expect_refusal(with(good, 2, KS_BF16, 2, dims), KS_SHAPE, "INPUT2 (bias) has shape [2,6], needs [4]");
     expect_refusal(with(good, 3, KS_BF16, 2, dims), KS_SHAPE, "INPUT3 (residual) has shape [2,6], needs [2,6,4]");

@@ -300,7 +300,7 @@ static void long_rows(const task *t)
 {
     const int64_t length = t->s->length;
     for (int64_t row = 0; row < t->s->rows; row++) {
-        const float *kept = t->in_place        ? (const float *)t->given->in[KS_NORM_X].data + row * length
+        const float *kept = t->in_place       ? (const float *)t->given->in[KS_NORM_X].data + row * length
                             : length <= PANEL ? t->w->s
                                               : NULL;
         for (int64_t i = 0; i < length && kept && (!t->in_place || t->given->sum); i += CHUNK)
@@ -354,6 +354,8 @@ void ks_norm_floats(const ks_norm_task *given, void *scratch)
 
 size_t ks_norm_floats_scratch(const ks_norm_shape *shape)
 {
-    const int64_t kept = shape->length <= CHUNK ? (int64_t)CHUNK : shape->length <= PANEL ? shape->length : (int64_t)CHUNK;
+    const int64_t kept = shape->length <= CHUNK   ? (int64_t)CHUNK
+                         : shape->length <= PANEL ? shape->length
+                                                  : (int64_t)CHUNK;
     return sizeof(work) + (size_t)kept * sizeof(float);
 }

@@ -10,8 +10,7 @@ extern const ks_cpu_op ks_norm_cpu;
 /* ks_cpu_fn */
 static void norm_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
-    ks_norm_task task = {
-        .shape = ks_norm_shape_of(spec), .out = out[0], .out_dtype = spec->out[0].dtype, .sum = NULL};
+    ks_norm_task task = {.shape = ks_norm_shape_of(spec), .out = out[0], .out_dtype = spec->out[0].dtype, .sum = NULL};
     if (spec->outputs > 1) task.sum = out[1];
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
         task.in[i] = (ks_norm_operand){in[i], spec->in[i].dtype};

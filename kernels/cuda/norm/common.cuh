@@ -115,8 +115,8 @@ struct norm_affine {
     norm_pack<W, E> weight[V], bias[V];
 
     /* of packs first, first + step ... below count */
-    __device__ __forceinline__ norm_affine(const norm_shape &s, const unsigned char *in, int64_t origin, int first, int step,
-                                           int count)
+    __device__ __forceinline__ norm_affine(const norm_shape &s, const unsigned char *in, int64_t origin, int first,
+                                           int step, int count)
     {
 #pragma unroll
         for (int v = 0; v < V; v++) {

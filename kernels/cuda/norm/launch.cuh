@@ -52,8 +52,7 @@ static cudaError_t norm_run_block(const norm_launch &go)
     const int cluster = go.c.cluster, share = go.c.share;
     if (go.c.packs == 1) return norm_run(go, norm_row_block<T, W, 1, CLUSTER>, cluster, share, go.stages);
     if (go.c.packs == 2) return norm_run(go, norm_row_block<T, W, 2, CLUSTER>, cluster, share, go.stages);
-    if constexpr (norm_four<T, W>)
-        return norm_run(go, norm_row_block<T, W, 4, CLUSTER>, cluster, share, go.stages);
+    if constexpr (norm_four<T, W>) return norm_run(go, norm_row_block<T, W, 4, CLUSTER>, cluster, share, go.stages);
     return cudaErrorInvalidValue;
 }
 
@@ -69,7 +68,8 @@ static cudaError_t norm_run_any(const norm_launch &go)
 {
     const int pieces = go.c.pieces, width = go.c.width;
     if (go.c.family == NORM_ROW_ANY)
-        return go.c.held ? norm_run(go, norm_row_any<T, E, NORM_HELD>, width) : norm_run(go, norm_row_any<T, E, 0>, width);
+        return go.c.held ? norm_run(go, norm_row_any<T, E, NORM_HELD>, width)
+                         : norm_run(go, norm_row_any<T, E, 0>, width);
     const cudaError_t status = norm_run(go, norm_piece_sums<T, E>, pieces, go.c.piece);
     return status == cudaSuccess ? norm_run(go, norm_piece_values<T, E>, pieces, go.c.piece) : status;
 }
@@ -89,7 +89,8 @@ template <class T, class W, int V>
 static cudaError_t norm_allow_packs(int bytes)
 {
     if constexpr (V == 4 && !norm_four<T, W>) return cudaSuccess;
-    const void *const kernels[] = {(const void *)norm_row_block<T, W, V, false>, (const void *)norm_row_block<T, W, V, true>};
+    const void *const kernels[] = {(const void *)norm_row_block<T, W, V, false>,
+                                   (const void *)norm_row_block<T, W, V, true>};
     cudaError_t status = cudaSuccess;
     for (const void *kernel : kernels)
         if (status == cudaSuccess)

@@ -16,14 +16,14 @@
 #include <string.h>
 
 enum {
-    STATIC_BYTES = 2 << 10,    /* of shared memory, at least what a kernel has besides */
-    SUBWARP_VECTORS = 128,     /* of a row, at most */
-    QUICK_VECTORS = 1024,      /* of a row that one CTA does as fast as a cluster could */
-    CLUSTER_PART = 256,        /* vectors of a CTA of a cluster, at least, where rows are few */
-    PIECE_ELEMENTS = 16384,    /* of a piece, at least */
-    PIECES_MOST = 512,         /* of a row */
-    ANY_CTAS = 8,              /* on an SM, of kernels that take rows element by element */
-    MAPPED_AGAIN = 64 << 10    /* bytes of weights that may be read more than once over the link */
+    STATIC_BYTES = 2 << 10, /* of shared memory, at least what a kernel has besides */
+    SUBWARP_VECTORS = 128,  /* of a row, at most */
+    QUICK_VECTORS = 1024,   /* of a row that one CTA does as fast as a cluster could */
+    CLUSTER_PART = 256,     /* vectors of a CTA of a cluster, at least, where rows are few */
+    PIECE_ELEMENTS = 16384, /* of a piece, at least */
+    PIECES_MOST = 512,      /* of a row */
+    ANY_CTAS = 8,           /* on an SM, of kernels that take rows element by element */
+    MAPPED_AGAIN = 64 << 10 /* bytes of weights that may be read more than once over the link */
 };
 
 /* Inputs that each CTA reads. */
@@ -198,7 +198,8 @@ static bool plan_row_block(const norm_problem &p, norm_algorithm *c)
 static void plan_row_any(const norm_problem &p, norm_algorithm *c)
 {
     const int64_t v = p.vector;
-    c->vector = (int8_t)(p.s.length % v == 0 && (p.s.inner == 1 || p.s.inner % v == 0) && (!p.s.pre_bias || p.s.last % v == 0));
+    c->vector =
+        (int8_t)(p.s.length % v == 0 && (p.s.inner == 1 || p.s.inner % v == 0) && (!p.s.pre_bias || p.s.last % v == 0));
     const int64_t packs = c->vector ? p.s.length / v : p.s.length;
     c->family = NORM_ROW_ANY;
     c->held = packs <= (int64_t)NORM_HELD * NORM_BLOCK_THREADS;
@@ -228,7 +229,8 @@ static int resident(const ks_chip *chip, const ks_spec *spec, const norm_algorit
     ks_noting = before;
     int ctas = 0;
     if (status != cudaSuccess || !note.kernel ||
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, note.kernel, note.threads, note.shared_bytes) != cudaSuccess) {
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas, note.kernel, note.threads, note.shared_bytes) !=
+            cudaSuccess) {
         cudaGetLastError();
         ctas = 0;
     }

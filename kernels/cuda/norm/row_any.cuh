@@ -127,7 +127,8 @@ struct norm_cursor {
 
 /* The rule of a row with that mean and sum of squares about it. */
 template <class T>
-__device__ __forceinline__ norm_rule<typename ks_element<T>::math> norm_rule_of(const norm_shape &s, double mean, double squares)
+__device__ __forceinline__ norm_rule<typename ks_element<T>::math> norm_rule_of(const norm_shape &s, double mean,
+                                                                                double squares)
 {
     typedef typename ks_element<T>::math M;
     M scale = 1;

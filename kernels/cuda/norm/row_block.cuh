@@ -52,8 +52,8 @@ struct norm_part {
 /* The squares of the whole row about its mean, from those of all parts about theirs; the parts are joined by the exact formula, in the
  * order of their ranks. Source: T. Chan, G. Golub, R. LeVeque 1979, "Updating formulae and a pairwise algorithm". */
 template <int E>
-__device__ __forceinline__ double norm_over_cluster(const norm_shape &s, const norm_part &part, double squares, double scale,
-                                                    double &mean, norm_messages &messages, int &turn)
+__device__ __forceinline__ double norm_over_cluster(const norm_shape &s, const norm_part &part, double squares,
+                                                    double scale, double &mean, norm_messages &messages, int &turn)
 {
 #ifdef KS_NORM_CLUSTERS
     const int place = turn & 1;

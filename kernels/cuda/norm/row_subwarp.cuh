@@ -117,7 +117,8 @@ __global__ void __launch_bounds__(NORM_SUBWARP_THREADS, V == 4 ? 4 : 5)
                 for (int v = 0; v < V; v++) {
                     const int row = subwarp + k * together;
                     more[k][v].fill(0);
-                    if (row < rows && live[v]) more[k][v].load(job.in + s.in[3], begin + row * count + lane_id + v * step);
+                    if (row < rows && live[v])
+                        more[k][v].load(job.in + s.in[3], begin + row * count + lane_id + v * step);
                 }
         }
         M sum[ROWS][V][E];
