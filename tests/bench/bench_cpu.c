@@ -19,6 +19,7 @@
 
 #include "kernserve/op.h"
 #include "cpu/reference.h"
+#include "ops/norm.h"
 
 enum { SOFTMAX_AXIS, SOFTMAX_LOG };
 enum { REDUCE_OP, REDUCE_AXIS };
@@ -29,11 +30,24 @@ static const size_t COPY_BYTES = (size_t)64 << 20;
 
 typedef struct row {
     const char *name;
-    int op; /* of reduce; -1: softmax, -2: log-softmax */
+    int op; /* of reduce; -1: softmax, -2: log-softmax; NORM_...: one of norms[] */
     ks_dtype dtype;
     int axis;
     int64_t dims[3]; /* 0: no such dimension */
 } row;
+
+/* Norms over the last axis: inputs beside x, as bits. */
+enum { NORM_LAYER = -10, NORM_RMS, NORM_BIAS_GELU, NORM_ADD_RMS, NORMS_END };
+static const struct {
+    ks_norm_kind kind;
+    ks_activation activation;
+    unsigned given;
+    bool sum_out;
+} norms[] = {
+    {KS_NORM_LAYER, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS, false},
+    {KS_NORM_RMS, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT, false},
+    {KS_NORM_LAYER, KS_ACTIVATION_GELU, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS | 1u << KS_NORM_PRE_BIAS, false},
+    {KS_NORM_RMS, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_RESIDUAL, true}};
 
 static const row rows[] = {
     {"softmax fp32 rows of 4096", -1, KS_FP32, 1, {4096, 4096, 0}},
@@ -77,6 +91,17 @@ static const row rows[] = {
     {"sum int32 rows of 4096", SUM, KS_INT32, 1, {4096, 4096, 0}},
     {"sum int8 rows of 4096", SUM, KS_INT8, 1, {8192, 4096, 0}},
     {"argmax int64 rows of 4096", ARGMAX, KS_INT64, 1, {2048, 4096, 0}},
+    {"layer norm fp32 rows of 4096", NORM_LAYER, KS_FP32, 1, {4096, 4096, 0}},
+    {"layer norm fp32 rows of 128", NORM_LAYER, KS_FP32, 1, {131072, 128, 0}},
+    {"layer norm bf16 rows of 4096", NORM_LAYER, KS_BF16, 1, {4096, 4096, 0}},
+    {"layer norm fp16 rows of 1000", NORM_LAYER, KS_FP16, 1, {16384, 1000, 0}},
+    {"layer norm fp64 rows of 1024", NORM_LAYER, KS_FP64, 1, {8192, 1024, 0}},
+    {"rms norm fp32 rows of 4096", NORM_RMS, KS_FP32, 1, {4096, 4096, 0}},
+    {"rms norm bf16 rows of 128", NORM_RMS, KS_BF16, 1, {131072, 128, 0}},
+    {"bias, layer norm, gelu fp32", NORM_BIAS_GELU, KS_FP32, 1, {4096, 4096, 0}},
+    {"bias, layer norm, gelu bf16", NORM_BIAS_GELU, KS_BF16, 1, {4096, 4096, 0}},
+    {"residual, rms norm fp32", NORM_ADD_RMS, KS_FP32, 1, {4096, 4096, 0}},
+    {"residual, rms norm bf16", NORM_ADD_RMS, KS_BF16, 1, {4096, 4096, 0}},
 };
 
 static int64_t now_ns(void)
@@ -93,16 +118,31 @@ static void *must(void *memory)
     exit(1);
 }
 
+/* The inputs beside x, whose dimensions are known, and the parameters. */
+static void set_norm(const row *r, ks_spec *spec)
+{
+    const ks_tensor *x = &spec->in[0];
+    const int n = r->op - NORM_LAYER;
+    spec->given |= (uint16_t)norms[n].given;
+    for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i))
+        spec->in[i] =
+            i == KS_NORM_RESIDUAL ? *x : (ks_tensor){.dtype = r->dtype, .rank = 1, .dims = {x->dims[x->rank - 1]}};
+    spec->params[KS_NORM_KIND].i = norms[n].kind;
+    spec->params[KS_NORM_ACTIVATION].i = norms[n].activation;
+    spec->params[KS_NORM_SUM_OUT].i = norms[n].sum_out;
+}
+
 static ks_spec spec_of(const row *r)
 {
-    const ks_op *op = r->op < 0 ? ks_op_find("softmax", 7) : ks_op_find("reduce", 6);
+    const bool norm = r->op < NORMS_END;
+    const ks_op *op = norm ? ks_op_find("norm", 4) : r->op < 0 ? ks_op_find("softmax", 7) : ks_op_find("reduce", 6);
     ks_spec spec;
     ks_error error;
     ks_spec_init(&spec, op);
-    if (r->op < 0) {
+    if (!norm && r->op < 0) {
         spec.params[SOFTMAX_AXIS].i = r->axis;
         spec.params[SOFTMAX_LOG].i = r->op == -2;
-    } else {
+    } else if (!norm) {
         spec.params[REDUCE_OP].i = r->op;
         spec.params[REDUCE_AXIS].axes = (ks_axes){.count = 1, .axis = {(int8_t)r->axis}};
     }
@@ -111,10 +151,12 @@ static ks_spec spec_of(const row *r)
         spec.in[0].dims[spec.in[0].rank] = r->dims[spec.in[0].rank];
         spec.in[0].rank++;
     }
+    if (norm) set_norm(r, &spec);
     if (op->resolve(&spec, &error) != KS_OK) {
         fprintf(stderr, "bench_cpu: %s: %s\n", r->name, error.text);
         exit(1);
     }
+    ks_spec_layout(&spec);
     return spec;
 }
 
@@ -164,12 +206,12 @@ static double copy_seconds_per_byte(void)
     return (double)best * 1e-9 / (2 * (double)COPY_BYTES);
 }
 
-static double best_seconds(const ks_spec *spec, const void *in, void *out, void *scratch)
+static double best_seconds(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
 {
     int64_t best = INT64_MAX, spent = 0;
     for (int i = 0; i < REPEATS_MOST && (i < REPEATS_LEAST || spent < ENOUGH_NS); i++) {
         const int64_t begin = now_ns();
-        ks_cpu_reference(spec, &in, (void *const[]){out}, scratch);
+        ks_cpu_reference(spec, in, out, scratch);
         const int64_t took = now_ns() - begin;
         spent += took;
         if (took < best) best = took;
@@ -192,15 +234,21 @@ int main(int argc, char **argv)
         if (!wanted(rows[i].name, argc - 1, argv + 1)) continue;
         copy = fmin(copy, copy_seconds_per_byte());
         const ks_spec spec = spec_of(&rows[i]);
-        void *in = must(malloc(spec.in[0].size_bytes)), *out = must(malloc(spec.out[0].size_bytes));
+        void *in[KS_INPUTS_MAX] = {NULL}, *out[KS_OUTPUTS_MAX] = {NULL};
         void *scratch = must(malloc(ks_cpu_scratch_bytes(&spec)));
-        fill(rows[i].dtype, in, ks_tensor_count(&spec.in[0]));
-        memset(out, 0xFF, spec.out[0].size_bytes);
-        seconds[i] = best_seconds(&spec, in, out, scratch);
-        bytes[i] = (double)(spec.in[0].size_bytes + spec.out[0].size_bytes);
+        for (int n = ks_next_input(&spec, -1); n >= 0; n = ks_next_input(&spec, n)) {
+            in[n] = must(malloc(spec.in[n].size_bytes));
+            fill(rows[i].dtype, in[n], ks_tensor_count(&spec.in[n]));
+        }
+        for (int n = 0; n < spec.outputs; n++) {
+            out[n] = must(malloc(spec.out[n].size_bytes));
+            memset(out[n], 0xFF, spec.out[n].size_bytes);
+        }
+        seconds[i] = best_seconds(&spec, (const void *const *)in, out, scratch);
+        bytes[i] = (double)(ks_spec_read_bytes(&spec) + ks_spec_written_bytes(&spec));
         free(scratch);
-        free(out);
-        free(in);
+        for (int n = 0; n < KS_OUTPUTS_MAX; n++) free(out[n]);
+        for (int n = 0; n < KS_INPUTS_MAX; n++) free(in[n]);
     }
     printf("memcpy of %zu MiB: %.1f GB/s, read and written, one thread\n", COPY_BYTES >> 20, 1e-9 / copy);
     printf("%-32s %9s %7s\n", "one thread", "GB/s", "ratio");

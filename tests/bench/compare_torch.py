@@ -2,7 +2,8 @@
 """PyTorch and our kernels on the same tensors, in one process, alternating: time, share of a device copy, ratio.
 
 compare_torch.py LIBRARY [TEXT...]   LIBRARY: libks_bench_ops.so; only rows in whose label every TEXT stands
---seed N repeats a run's data; --json FILE also writes the rows there.
+--seed N repeats a run's data; --json FILE also writes the rows there; --compiled times torch.compile of a norm's whole expression,
+too, and compares with the better of both.
 
 Rows are those of ops_rows.h but for matmul. Each side is a CUDA graph of many launches that goes round the same sets of
 inputs, and has a set of outputs for each; the sets are beyond three times the L2 cache together (at most 64 of them, so that
@@ -20,6 +21,7 @@ import sys
 import time
 
 import torch
+import torch.nn.functional as F
 
 SETS_BYTES, SETS_LEAST, SETS_MOST = 300 << 20, 4, 64
 REPLAY_US, LAUNCHES_LEAST, LAUNCHES_MOST = 10000, 4, 96
@@ -44,6 +46,7 @@ class Library:
         self.dll = ctypes.CDLL(path)
         self.dll.ops_row_at.restype = ctypes.c_bool
         self.dll.ops_copy_gbs.restype = ctypes.c_double
+        self.dll.ops_input_at.restype = self.dll.ops_output_at.restype = ctypes.c_longlong
         for name in ("ops_open", "ops_plan", "ops_launch"):
             getattr(self.dll, name).restype = ctypes.c_char_p
         self.check(self.dll.ops_open())
@@ -65,6 +68,11 @@ class Library:
         self.check(self.dll.ops_plan(ctypes.byref(row), ctypes.byref(work)))
         return work
 
+    def places(self, work):
+        """Of the inputs and outputs in their sides."""
+        return ({i: at for i in range(8) if (at := self.dll.ops_input_at(ctypes.byref(work), i)) >= 0},
+                {i: at for i in range(4) if (at := self.dll.ops_output_at(ctypes.byref(work), i)) >= 0})
+
     def launch(self, work, source, result, stream):
         self.check(self.dll.ops_launch(ctypes.byref(work), ctypes.c_void_p(source.data_ptr()),
                                        ctypes.c_void_p(result.data_ptr()), ctypes.c_void_p(stream.cuda_stream)))
@@ -73,6 +81,30 @@ class Library:
 TORCH = {"softmax": lambda x, axes: torch.softmax(x, axes[0]),
          "sum": torch.sum, "mean": torch.mean, "max": torch.amax, "logsumexp": torch.logsumexp,
          "argmax": lambda x, axes: torch.argmax(x, axes[0])}
+
+# Norms of a case's inputs by number (ops/norm.h): 0 x, 1 weight, 2 bias, 3 residual, 4 pre_bias.
+EPS = 1e-5
+NORMS = {"layer_norm": lambda t: F.layer_norm(t[0], t[1].shape, t[1], t[2], EPS),
+         "rms_norm": lambda t: F.rms_norm(t[0], t[1].shape, t[1], EPS),
+         "bias_layer_gelu": lambda t: F.gelu(F.layer_norm(t[0] + t[4], t[1].shape, t[1], t[2], EPS)),
+         "add_rms_norm": lambda t: (lambda s: (F.rms_norm(s, t[1].shape, t[1], EPS), s))(t[0] + t[3])}
+
+
+def wrong_norm(op, t, got, unit):
+    """The same of a norm: its outputs in order; s is rounded to FP32 as our sums are."""
+    s = sum((t[i].float() for i in (4, 3) if i in t), t[0].float()).double()
+    mean = 0 if "rms" in op else s.mean(-1, keepdim=True)
+    rstd = ((s - mean).square().mean(-1, keepdim=True) + EPS).rsqrt()
+    n, w = (s - mean) * rstd, t[1].double()
+    b = t[2].double() if 2 in t else torch.zeros_like(w)
+    z = n * w + b
+    want = F.gelu(z) if "gelu" in op else z
+    bound = 2.0 ** -24 * (8 * (n * w).abs() + 4 * (w * mean).abs() * rstd + 2 * b.abs() + 3 * w.abs())
+    if "gelu" in op:
+        bound = 1.2 * bound + 2.0 ** -22 * z.abs() + (2.0 ** -12 * want.abs() if unit > 2.0 ** -20 else 0)
+    bound += 1.01 * unit * want.abs() + 1e-30
+    count = int((~((got[0].double() - want).abs() <= bound)).sum())
+    return count + (int((got[1] != s.to(got[1].dtype)).sum()) if len(got) > 1 else 0)
 
 
 def wrong(op, x, axes, got, unit):
@@ -127,8 +159,9 @@ def elapsed_us(stream, work):
 class Case:
     """One row's tensors: each input padded as a lane pads it, each output poisoned."""
 
-    def __init__(self, library, row, generator, stream):
+    def __init__(self, library, row, generator, stream, compiled=False):
         self.library, self.stream, self.op = library, stream, row.op.decode()
+        self.compiled = torch.compile(NORMS[self.op], dynamic=False) if compiled and self.op in NORMS else None
         self.work = library.plan(row)
         self.dtype, self.unit = DTYPES[row.dtype.decode()]
         shape = [int(d) for d in row.first.decode().split("x")]
@@ -139,15 +172,30 @@ class Case:
         self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
         self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
         size = elements * self.dtype.itemsize
-        self.inputs = [s[:size].view(self.dtype).view(shape) for s in self.sources]
+        self.places, self.out_places = library.places(self.work)
+        at = self.places[0]
+        self.inputs = [s[at:at + size].view(self.dtype).view(shape) for s in self.sources]
         for x in self.inputs:
             x.normal_(generator=generator)
+        self.norms = [self.norm_inputs(s, x, generator) for s, x in zip(self.sources, self.inputs)] if self.op in NORMS else []
+
+    def norm_inputs(self, source, x, generator):
+        inputs = {0: x}
+        for i, at in self.places.items():
+            if i > 0:
+                shape = x.shape if i == 3 else x.shape[-1:]
+                inputs[i] = source[at:at + math.prod(shape) * self.dtype.itemsize].view(self.dtype).view(shape)
+                inputs[i].normal_(generator=generator)
+        return inputs
 
     def ours(self, i):
         self.library.launch(self.work, self.sources[i], self.results[i], self.stream)
 
     def theirs(self, i):
-        return TORCH[self.op](self.inputs[i], self.axes)
+        return NORMS[self.op](self.norms[i]) if self.norms else TORCH[self.op](self.inputs[i], self.axes)
+
+    def theirs_compiled(self, i):
+        return self.compiled(self.norms[i])
 
     def wrong(self):
         """Of the first and the last set, launched plainly."""
@@ -156,6 +204,11 @@ class Case:
             self.ours(i)
             self.stream.synchronize()
             x = self.inputs[i]
+            if self.norms:
+                size = x.numel() * self.dtype.itemsize
+                got = [self.results[i][at:at + size].view(self.dtype).view(x.shape) for at in self.out_places.values()]
+                count += wrong_norm(self.op, self.norms[i], got, self.unit)
+                continue
             kind = torch.int64 if self.op == "argmax" else self.dtype
             elements = x.numel() if self.op == "softmax" else x.numel() // math.prod(x.shape[a] for a in self.axes)
             got = self.results[i][:elements * kind.itemsize].view(kind)
@@ -163,9 +216,9 @@ class Case:
         return count
 
     def times(self):
-        """Medians of one launch: PyTorch's, ours."""
+        """Medians of one launch: PyTorch's, ours, and the compiled one's where it is asked for."""
         sides = []
-        for call in (self.theirs, self.ours):
+        for call in (self.theirs, self.ours) + ((self.theirs_compiled,) if self.compiled else ()):
             elapsed_us(self.stream, lambda: [call(i) for i in (0, 1)])  # loads and warms
             sides.append([call, elapsed_us(self.stream, lambda: [call(i) for i in range(4)]) / 4])
         slower = max(guess for _, guess in sides)
@@ -173,7 +226,7 @@ class Case:
         replays = int(max(REPLAYS_LEAST, min(REPLAYS_MOST, SIDE_US / (launches * slower))))
         torch.cuda.synchronize()
         graphs = [capture(self.stream, call, self.sets, launches) for call, _ in sides]
-        times = [[], []]
+        times = [[] for _ in graphs]
         for graph, _ in graphs:
             elapsed_us(self.stream, graph.replay)
         for _ in range(replays):
@@ -208,6 +261,7 @@ def main():
     parser.add_argument("texts", nargs="*")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000_007)
     parser.add_argument("--json")
+    parser.add_argument("--compiled", action="store_true")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("compare_torch: no CUDA device: skipped")
@@ -221,18 +275,20 @@ def main():
     rows = []
     for row in library.rows():
         label, op = row.label.decode(), row.op.decode()
-        if op not in TORCH or not all(" " + text in " " + label for text in arguments.texts):
+        if op not in {**TORCH, **NORMS} or not all(" " + text in " " + label for text in arguments.texts):
             continue
-        case = Case(library, row, generator, stream)
+        case = Case(library, row, generator, stream, arguments.compiled)
         torch.cuda.synchronize()
         bad = case.wrong()
-        theirs, ours = case.times()
+        theirs, ours, *compiled = case.times()
+        note = "  (eager %.2f, compiled %.2f us)" % (theirs, *compiled) if compiled else ""
+        theirs = min(theirs, *compiled) if compiled else theirs
         gbs = case.work.bytes / ours / 1e3
         rows.append({"label": label, "op": op, "bytes": case.work.bytes, "us": ours, "share": gbs / library.copy_gbs,
                      "torch_us": theirs, "ratio": theirs / ours, "wrong": bad})
-        print("%-42s %10.2f %8.0f %7.1f%% %10.2f %10.2f %7.2f  %s%s" %
+        print("%-42s %10.2f %8.0f %7.1f%% %10.2f %10.2f %7.2f  %s%s%s" %
               (label, ours, gbs, 100 * gbs / library.copy_gbs, case.work.bytes / library.copy_gbs / 1e3, theirs, theirs / ours,
-               case.work.kernel.decode(), "  WRONG: %d elements" % bad if bad else ""), flush=True)
+               case.work.kernel.decode(), note, "  WRONG: %d elements" % bad if bad else ""), flush=True)
         del case
         torch.cuda.empty_cache()
     if not rows:

@@ -1,5 +1,6 @@
 #include "ops_library.h"
 #include "cuda/op.h"
+#include "ops/norm.h"
 #include "ops_rows.h"
 
 #include <stdio.h>
@@ -94,9 +95,47 @@ static bool set_param(ks_spec *spec, const char *name, const char *text)
     return true;
 }
 
+/* Work of an op under another name: its parameters, and its inputs beside INPUT0, as bits. */
+typedef struct variant {
+    const char *name, *op, *params[5]; /* name, value, name, value, NULL */
+    unsigned given;
+} variant;
+
+static const variant variants[] = {
+    {"layer_norm", "norm", {NULL}, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS},
+    {"rms_norm", "norm", {"kind", "rms"}, 1u << KS_NORM_WEIGHT},
+    {"bias_layer_gelu",
+     "norm",
+     {"activation", "gelu"},
+     1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS | 1u << KS_NORM_PRE_BIAS},
+    {"add_rms_norm", "norm", {"kind", "rms", "sum_out", "1"}, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_RESIDUAL}};
+
+static const variant *variant_of(const char *name)
+{
+    for (int i = 0; i < COUNT(variants); i++)
+        if (strcmp(variants[i].name, name) == 0) return &variants[i];
+    return NULL;
+}
+
+/* A norm's inputs beside x: a residual as x is, the others as its rows. */
+static void add_inputs(const variant *v, ks_spec *spec)
+{
+    const ks_tensor x = spec->in[0];
+    spec->given |= (uint16_t)v->given;
+    for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i)) {
+        ks_tensor row = {};
+        row.dtype = x.dtype;
+        row.rank = 1;
+        row.dims[0] = x.dims[x.rank - 1];
+        spec->in[i] = i == KS_NORM_RESIDUAL ? x : row;
+    }
+}
+
 static const char *make_spec(const ops_row *row, ks_spec *spec)
 {
-    const ks_op *named = ks_op_find(row->op, strlen(row->op)), *op = named ? named : ks_op_find("reduce", 6);
+    const variant *v = variant_of(row->op);
+    const char *name = v ? v->op : row->op;
+    const ks_op *named = ks_op_find(name, strlen(name)), *op = named ? named : ks_op_find("reduce", 6);
     const char *shapes[KS_INPUTS_MAX] = {row->first, row->second, ""};
     ks_error error;
     ks_spec_init(spec, op);
@@ -108,10 +147,14 @@ static const char *make_spec(const ops_row *row, ks_spec *spec)
         read_shape(shapes[i], &spec->in[i]);
         if (ks_tensor_measure(&spec->in[i], "INPUT", &error)) return refuse(row->label, error.text);
     }
-    ks_spec_layout(spec);
+    if (v) add_inputs(v, spec);
+    for (int i = 0; v && v->params[i]; i += 2)
+        if (!set_param(spec, v->params[i], v->params[i + 1])) return refuse(row->op, "no such parameter");
     if (!named && !set_param(spec, "op", row->op)) return refuse(row->op, "no such operation");
     if (*row->axis && !set_param(spec, "axis", row->axis)) return refuse(row->label, "no such axis");
-    return op->resolve(spec, &error) ? refuse(row->label, error.text) : NULL;
+    if (op->resolve(spec, &error)) return refuse(row->label, error.text);
+    ks_spec_layout(spec);
+    return NULL;
 }
 
 /* --- the device -------------------------------------------------------------------------------------------------- */
@@ -201,13 +244,21 @@ const char *ops_plan(const ops_row *row, ops_work *out)
     memset(&plan, 0, sizeof plan);
     if (op->plan(&library.chip, &out->spec, &plan, &library.error)) return library.error.text;
     out->in_bytes = ks_align(ks_spec_in_bytes(&out->spec)) + KS_PAD;
-    out->out_bytes = ks_align(out->spec.out[0].size_bytes) + KS_PAD;
-    out->bytes = (double)out->spec.out[0].size_bytes;
-    for (int i = ks_next_input(&out->spec, -1); i >= 0; i = ks_next_input(&out->spec, i))
-        out->bytes += (double)out->spec.in[i].size_bytes;
+    out->out_bytes = ks_align(ks_spec_out_bytes(&out->spec)) + KS_PAD;
+    out->bytes = (double)(ks_spec_read_bytes(&out->spec) + ks_spec_written_bytes(&out->spec));
     out->flops = out->spec.flops;
     use_plan(&plan, out);
     return NULL;
+}
+
+long long ops_input_at(const ops_work *work, int input)
+{
+    return ks_has_input(&work->spec, input) ? (long long)work->spec.in[input].offset : -1;
+}
+
+long long ops_output_at(const ops_work *work, int output)
+{
+    return output < work->spec.outputs ? (long long)work->spec.out[output].offset : -1;
 }
 
 int ops_candidates(const ops_work *work, ks_algorithm *out, int most)

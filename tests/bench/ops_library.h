@@ -15,7 +15,7 @@ extern "C" {
 enum { OPS_LABEL = 128 };
 
 typedef struct ops_row {
-    char op[16];                /* "softmax", "matmul", or one that reduces: "sum" */
+    char op[16];                /* "softmax", "matmul", one that reduces: "sum", or a norm: "layer_norm" */
     char dtype[8];              /* "FP32"; "TF32": FP32, of which products may be less precise */
     char first[32], second[32]; /* shapes such as "8192x4096"; second "" but for matmul */
     char axis[16];              /* "-1", "0,2,3"; "" for matmul */
@@ -40,6 +40,9 @@ bool ops_row_at(int i, ops_row *out);
 const char *ops_open(void); /* device 0 of this process; measures the rate of copies */
 double ops_copy_gbs(void);  /* bytes read + bytes written */
 const char *ops_plan(const ops_row *row, ops_work *out);
+/* Where a tensor lies in its side; -1: there is none. */
+long long ops_input_at(const ops_work *work, int input);
+long long ops_output_at(const ops_work *work, int output);
 /* What a tuner tries for planned work, the planned way first. 0: there is one way. */
 int ops_candidates(const ops_work *work, ks_algorithm *out, int most);
 const char *ops_choose(ops_work *work, const ks_algorithm *algorithm);

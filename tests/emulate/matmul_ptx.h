@@ -146,7 +146,8 @@ static inline void mm_peer_load(S (&to)[4], unsigned from)
 {
     memcpy(to, emulate_at(from), sizeof to);
 }
-static inline void mm_peer_store(unsigned to, float x)
+template <typename S>
+static inline void mm_peer_store(unsigned to, S x)
 {
     memcpy(emulate_at(to), &x, sizeof x);
 }

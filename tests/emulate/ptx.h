@@ -18,6 +18,9 @@ static inline const P *ks_one_address(const P *at)
 static inline void ks_anew(uint32_t &)
 {
 }
+static inline void ks_anew_each_round(uint32_t &)
+{
+}
 
 /* --- arithmetic ------------------------------------------------------------------------------------------------------ */
 
@@ -38,6 +41,10 @@ static inline double ks_reciprocal_quick(double x)
     const uint64_t low = 0xFFFFFFFF; /* the instruction's result has 32 bits, and is flushed */
     const double y = emulate_bits<double>(emulate_bits<uint64_t>(1 / x) & ~low);
     return fabs(y) < 0x1p-1022 ? copysign(0, y) : y;
+}
+static inline float ks_rsqrt_quick(float x)
+{
+    return emulate_flush((float)(1 / sqrt((double)emulate_flush(x))));
 }
 static inline float ks_max_nan(float a, float b)
 {

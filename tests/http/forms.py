@@ -298,4 +298,25 @@ def random_matmul(random, longest, datatype=None):
     return Case("matmul", [a, b], **parameters)
 
 
+def random_norm(random, longest, datatype=None):
+    datatype = datatype or random.choice(("FP32", "FP64", "FP16", "BF16"))
+    shape = random_shape(random, 1, 3, longest)
+    kind = random.choice(("layer", "rms", "l2", "group") if len(shape) > 1 else ("layer", "rms", "l2"))
+    parameters, affine = {"kind": kind}, shape[-1:]
+    if kind == "group":
+        parameters["groups"] = random.choice([g for g in range(1, shape[1] + 1) if shape[1] % g == 0])
+        affine = shape[1:2]
+    elif random.random() < 0.3:
+        axes = random.randint(1, len(shape))
+        parameters["axis"] = ",".join(str(i - axes) for i in range(axes))
+        affine = shape[-axes:]
+    if random.random() < 0.3:
+        parameters["eps"] = random.choice((0.001, 1e-5, 1))
+    if random.random() < 0.5:
+        parameters["activation"] = random.choice(("relu", "gelu", "gelu_tanh", "silu"))
+    more = [random_tensor(random, datatype, affine, 1.0) for _ in range(random.randint(0, 2))]
+    return Case("norm", [random_tensor(random, datatype, shape), *more], **parameters)
+
+
 MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul}
+MAKERS["norm"] = random_norm

@@ -26,6 +26,8 @@ GOOD = [
     ("reduce_max", "shape=6,11&timeout=1", "FP32", [6], 288),
     ("matmul", "shape=64,128&shape=128,256", "FP32", [64, 256], 229376),
     ("matmul_tb", "shape=2%2C3&shape=4,3&alpha=2", "FP32", [2, 4], 104),
+    ("norm", "shape=4,8&kind=rms&activation=silu", "FP32", [4, 8], 256),
+    ("norm_rms_w_fp16", "shape=4,8&shape=8", "FP16", [4, 8], 144),
 ]
 
 # model, query, status, code: a plain raw request with that query is refused in the same words
@@ -46,6 +48,9 @@ BAD = [
     ("reduce", "shape=4&op=median", 400, "parameter"),
     ("reduce_max", "shape=4&op=sum", 400, "parameter"),
     ("reduce", "shape=3,0&op=max", 400, "empty"),
+    ("norm", "shape=2,4&shape=3", 400, "shape"),
+    ("norm", "shape=2,4&axis=0", 400, "axis"),
+    ("norm", "shape=2,0", 400, "empty"),
     ("softmax", "shape=2000000", 413, "body_size"),
     ("matmul", "shape=1000,1&shape=1,1000", 413, "work"),
     ("matmul", "shape=500,400&shape=400,500", 413, "work"),

@@ -21,6 +21,7 @@ STAYS, CLOSES, EITHER = "stays", "closes", "either"
 SOFTMAX = "/v2/models/softmax/infer"
 REDUCE = "/v2/models/reduce/infer"
 MATMUL = "/v2/models/matmul/infer"
+NORM = "/v2/models/norm/infer"
 MAX_BODY, MAX_JSON = 4 << 20, 1 << 20
 OPTIONS = ("--max-body", "4M", "--max-json", "1M", "--pinned-bytes", "64M")
 
@@ -73,6 +74,12 @@ def biased(bias, more="", datatype='"FP32"'):
     four, name = ones("[2,2]"), '"INPUT1"'
     third = tensor(bias, ones(bias), datatype, '"INPUT2"')
     return infer(tensor("[2,2]", four), tensor("[2,2]", four, name=name), third, to=MATMUL, more=more)
+
+
+def norm(second=None, name="INPUT1", datatype='"FP32"', shape="[2,4]", to=NORM, **given):
+    """norm of ones, with another input of ones."""
+    more = [tensor(second, ones(second), datatype, '"%s"' % name)] if second else []
+    return infer(tensor(shape, ones(shape)), *more, to=to, more=',"parameters":' + json.dumps(given))
 
 
 def deep(levels):
@@ -251,6 +258,28 @@ WORD_ROWS = [
     Row("matmul with an unknown activation", biased("[2]", ',"parameters":{"activation":"tanh"}'), 400, "parameter", STAYS),
     Row("matmul with an activation that is a number", biased("[2]", ',"parameters":{"activation":1}'), 400, "parameter", STAYS),
     Row("matmul with an unknown precision", biased("[2]", ',"parameters":{"precision":"fp8"}'), 400, "parameter", STAYS),
+    Row("norm of integers", infer(to=NORM, datatype='"INT32"'), 400, "datatype", STAYS),
+    Row("norm with a weight of 3 for 4 columns", norm("[3]"), 400, "shape", STAYS, "norm: INPUT1 (weight) has shape [3], needs [4]"),
+    Row("norm with a bias of rank 2", norm("[2,4]", "INPUT2"), 400, "shape", STAYS),
+    Row("norm with a residual of another shape", norm("[1,4]", "INPUT3"), 400, "shape", STAYS, "norm: INPUT3 (residual) has shape [1,4], needs [2,4]"),
+    Row("norm with a pre_bias of 2 for 4 columns", norm("[2]", "INPUT4"), 400, "shape", STAYS),
+    Row("norm with a weight of another datatype", norm("[4]", datatype='"FP64"'), 400, "datatype", STAYS),
+    Row("norm with a residual of another datatype", norm("[2,4]", "INPUT3", '"FP64"'), 400, "datatype", STAYS),
+    Row("norm of an axis that is not the last", norm(axis=0), 400, "axis", STAYS, "norm: axis lists 1 axes from 0 on, needs the last ones of INPUT0's rank 2"),
+    Row("norm of an axis outside", norm(axis=2), 400, "axis", STAYS),
+    Row("norm of an axis twice", norm(axis="1,-1"), 400, "axis", STAYS),
+    Row("norm of groups along an axis", norm(kind="group", axis=1), 400, "axis", STAYS),
+    Row("norm of 3 groups of 4 channels", norm(kind="group", groups=3), 400, "parameter", STAYS, "norm: groups is 3, which does not divide the 4 channels"),
+    Row("norm of groups of a vector", norm(kind="group", shape="[4]"), 400, "shape", STAYS),
+    Row("norm of groups by layers", norm(groups=2), 400, "parameter", STAYS),
+    Row("norm with an eps below zero", norm(eps=-1e-5), 400, "parameter", STAYS),
+    Row("norm with an eps that is no number", norm(eps="small"), 400, "parameter", STAYS),
+    Row("norm of an unknown kind", norm(kind="batch"), 400, "parameter", STAYS),
+    Row("norm with an unknown activation", norm(activation="tanh"), 400, "parameter", STAYS),
+    Row("norm to integers", norm(out_datatype="INT8"), 400, "parameter", STAYS),
+    Row("norm_rms_w of another kind", norm("[4]", to="/v2/models/norm_rms_w/infer", kind="layer"), 400, "parameter", STAYS, "parameter 'kind' is fixed in model 'norm_rms_w' and cannot be 'layer'"),
+    Row("norm of nothing", norm(shape="[2,0]"), 400, "empty", STAYS),
+    Row("norm whose sum is not asked for", infer(to=NORM, more=',"outputs":[{"name":"OUTPUT1"}]'), 400, "name", STAYS, "unexpected inference output 'OUTPUT1' for model 'norm'"),
     Row("matmul whose output is 1.6 GB", post(MATMUL + "?shape=20000,1&shape=1,20000&datatype=FP32", bytes(160000)), 413, "work", STAYS),
     Row("mean of nothing", infer(to=REDUCE, shape="[2,0]", data="[]", more=',"parameters":{"op":"mean"}'), 400, "empty", STAYS),
     Row("unknown datatype", infer(datatype='"FP8"'), 400, "datatype", STAYS, "inference input 'INPUT0' data-type is 'FP8', but model 'softmax' expects 'FP32'"),

@@ -208,6 +208,38 @@ def _offset(place, dims):
     return index
 
 
+ACTIVATION = {"none": lambda z: z, "relu": lambda z: max(z, 0.0), "gelu": lambda z: 0.5 * z * (1 + math.erf(z / math.sqrt(2))),
+              "gelu_tanh": lambda z: 0.5 * z * (1 + math.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z ** 3))),
+              "silu": lambda z: z / (1 + math.exp(-z)) if z > -700 else 0.0}
+
+
+def norm(x, weight=None, bias=None, kind="layer", axis=-1, groups=1, eps=None, activation="none"):
+    rank, unit = len(x.shape), arithmetic(x.datatype)
+    first = 1 if kind == "group" else rank - len(axes_of(axis, rank))
+    length, inner = count(x.shape[first:]), 1
+    if kind == "group":
+        length, inner = length // groups, count(x.shape[2:])
+    eps = (1e-12 if kind == "l2" else 1e-5) if eps is None else eps
+    narrow = UNIT[x.datatype] > UNIT["FP32"]
+    values, errors = [], []
+    for row in range(len(x.values) // length if length else 0):
+        s = x.values[row * length:][:length]
+        mean = math.fsum(s) / length if kind in ("layer", "group") else 0.0
+        squares = math.fsum((v - mean) ** 2 for v in s)
+        divisor = max(math.sqrt(squares), eps) if kind == "l2" else math.sqrt(squares / length + eps)
+        for i, v in enumerate(s):
+            place = row % groups * (length // inner) + i // inner
+            w, b = (t.values[place] if t else d for t, d in ((weight, 1.0), (bias, 0.0)))
+            n = (v - mean) / divisor
+            z = n * w + b
+            y = ACTIVATION[activation](z)
+            error = unit * (8 * abs(n * w) + (4 * abs(mean) + (math.log2(length) + 4) * max(map(abs, s))) / divisor * abs(w) + 2 * abs(b))
+            values.append(y)
+            errors.append(1.2 * error + 4 * unit * abs(z) + (2.0 ** -12 * abs(y) if narrow else 0.0))
+    return Expected(x.datatype, x.shape, values, _rounded(x.datatype, values, errors))
+
+
 REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul}
+REFERENCE["norm"] = norm
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
     MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py

@@ -106,6 +106,11 @@ def presets(run):
     run.check(Case("reduce", [random_tensor(r, "FP32", [333])], model="reduce_vec"), "oip_raw")
     pair = [random_tensor(r, "FP32", [5, 7]), random_tensor(r, "FP32", [3, 7])]
     run.check(Case("matmul", pair, model="matmul_tb", fixed={"transpose_b": True}), "binary")
+    row = [random_tensor(r, "BF16", [6, 40]), random_tensor(r, "BF16", [40]), random_tensor(r, "BF16", [40])]
+    run.check(Case("norm", row, model="norm_layer_wb_bf16", fixed={"kind": "layer"}), "plain_raw")
+    run.check(Case("norm", row[:2], model="norm_rms_w_bf16", fixed={"kind": "rms"}), "binary")
+    run.check(Case("norm", row[:1], model="norm_layer_bf16", fixed={"kind": "layer"}), "binary")
+    run.check(Case("norm", [random_tensor(r, "FP32", [3, 9])], model="norm_l2", fixed={"kind": "l2"}), "json")
 
 
 def edges(run):

@@ -139,8 +139,8 @@ static void fill_slot(const bench *b, const ks_slot *slot, const ks_spec *spec, 
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
         if (spec->in[i].size_bytes) memcpy(place_of(b, slot, spec, i), inputs[i], spec->in[i].size_bytes);
     memset(slot->out - KS_HEAD_ROOM, GUARD_BYTE, KS_HEAD_ROOM);
-    memset(slot->out, OUT_POISON, spec->out[0].size_bytes);
-    memset(slot->out + spec->out[0].size_bytes, GUARD_BYTE, GUARD);
+    memset(slot->out, OUT_POISON, ks_spec_out_bytes(spec));
+    memset(slot->out + ks_spec_out_bytes(spec), GUARD_BYTE, GUARD);
 }
 
 static ks_status check_slot(const bench *b, const ks_slot *slot, const ks_spec *spec, const void *const *inputs,
@@ -151,9 +151,9 @@ static ks_status check_slot(const bench *b, const ks_slot *slot, const ks_spec *
             return ks_fail(error, KS_DEVICE, "%s wrote %d bytes in front of its output", spec->op->name,
                            KS_HEAD_ROOM - i);
     for (size_t i = 0; i < GUARD; i++)
-        if (slot->out[spec->out[0].size_bytes + i] != GUARD_BYTE)
+        if (slot->out[ks_spec_out_bytes(spec) + i] != GUARD_BYTE)
             return ks_fail(error, KS_DEVICE, "%s wrote %zu bytes behind its output of %zu", spec->op->name, i + 1,
-                           spec->out[0].size_bytes);
+                           ks_spec_out_bytes(spec));
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
         if (spec->in[i].size_bytes && memcmp(place_of(b, slot, spec, i), inputs[i], spec->in[i].size_bytes) != 0)
             return ks_fail(error, KS_DEVICE, "%s changed its input %d", spec->op->name, i);
@@ -202,8 +202,10 @@ static ks_status check_all(const bench *b, const ks_spec *spec, const void *cons
     for (int i = 0; i < copies; i++) {
         const ks_status status = check_slot(b, &b->slots[i], spec, inputs, error);
         if (status != KS_OK) return status;
-        if (memcmp(b->slots[i].out, b->slots[0].out, spec->out[0].size_bytes) != 0)
-            return ks_fail(error, KS_DEVICE, "job %d of %d equal ones gives other bytes than job 0", i, copies);
+        for (int o = 0; o < spec->outputs; o++)
+            if (memcmp(b->slots[i].out + spec->out[o].offset, b->slots[0].out + spec->out[o].offset,
+                       spec->out[o].size_bytes) != 0)
+                return ks_fail(error, KS_DEVICE, "job %d of %d equal ones gives other bytes than job 0", i, copies);
     }
     return KS_OK;
 }
@@ -347,7 +349,7 @@ ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *c
     ks_spec fixed = *spec;
     status = fix_inputs(harness, b, &fixed, inputs, error);
     if (status == KS_OK) status = run_spec(harness, b, &fixed, inputs, plan, copies, captured, error);
-    if (status == KS_OK) memcpy(output, b->slots[0].out, spec->out[0].size_bytes);
+    if (status == KS_OK) memcpy(output, b->slots[0].out, ks_spec_out_bytes(spec));
     free(plan);
     return status;
 }

@@ -16,8 +16,8 @@ typedef enum op_path {
     OP_PATH_MAPPED,  /* mapped slots, where the plan allows; else as planned */
 } op_path;
 
-/* inputs[i]: size_bytes of the i-th tensor; output: size_bytes of spec->out, poisoned with 0xFF in the slot
- * first; guard bytes behind the output are checked (KS_DEVICE when they changed). copies > 1: that many equal jobs in one batch where the plan allows, all
+/* inputs[i]: size_bytes of the i-th tensor; output: the outputs at their offsets, ks_spec_out_bytes, poisoned with 0xFF in the slot
+ * first; guard bytes behind them are checked (KS_DEVICE when they changed). copies > 1: that many equal jobs in one batch where the plan allows, all
  * outputs must be equal bit by bit. captured: through a captured graph, else plain launches. */
 ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *const *inputs, void *output,
                          op_path path, int copies, bool captured, ks_error *error);

@@ -29,6 +29,12 @@ __device__ __forceinline__ void ks_anew(uint32_t &word)
     asm("" : "+r"(word));
 }
 
+/* Likewise, in each round of a loop that the word does not change in: else what is computed of it moves in front of the loop. */
+__device__ __forceinline__ void ks_anew_each_round(uint32_t &word)
+{
+    asm volatile("" : "+r"(word));
+}
+
 /* --- arithmetic ------------------------------------------------------------------------------------------------------ */
 
 /* Within 2 ulp as exp2f(), but what is below 2^-126 is 0. */
@@ -50,6 +56,14 @@ __device__ __forceinline__ double ks_reciprocal_quick(double x)
 {
     double y;
     asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+    return y;
+}
+
+/* 1/sqrt(x) within 2 ulp, for x that is not subnormal; infinite of 0. */
+__device__ __forceinline__ float ks_rsqrt_quick(float x)
+{
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 

@@ -261,5 +261,9 @@ __device__ __forceinline__ void mm_peer_store(unsigned to, float x)
 {
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
 }
+__device__ __forceinline__ void mm_peer_store(unsigned to, double x)
+{
+    asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(to), "d"(x) : "memory");
+}
 
 #endif

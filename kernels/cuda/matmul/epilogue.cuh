@@ -6,6 +6,7 @@
 #ifndef KS_MATMUL_EPILOGUE_CUH
 #define KS_MATMUL_EPILOGUE_CUH
 
+#include "cuda/common/unary.cuh"
 #include "cuda/matmul/common.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -61,11 +62,11 @@ __device__ __forceinline__ S mm_activate(S x, int activation)
 {
     switch (activation) {
     case KS_MATMUL_RELU:
-        return x < (S)0 ? (S)0 : x;
+        return ks_relu(x);
     case KS_MATMUL_GELU:
-        return (S)0.5 * x * ((S)1 + erf(x * (S)0.70710678118654752440));
+        return ks_gelu(x);
     case KS_MATMUL_SILU:
-        return x / ((S)1 + exp(-x));
+        return ks_silu(x);
     default:
         return x;
     }
