@@ -42,12 +42,24 @@ typedef struct ks_param {
     ks_status status;           /* what a bad value is: KS_PARAMETER, or KS_AXIS */
 } ks_param;
 
-/* One more model of the protocol: NAME_SUFFIX, with one parameter fixed, or another declared rank. */
+/* A parameter, by its index into params, at the one value that a model has. */
+typedef struct ks_fixed {
+    int param;
+    ks_value value;
+} ks_fixed;
+
+enum { KS_FIXED_MAX = 4 };
+
+/* One more model of the protocol: NAME_SUFFIX, with parameters fixed, more declared inputs, or another declared rank. */
 typedef struct ks_preset {
     const char *suffix;
     int param; /* index into params, or -1 */
     ks_value value;
     int in_rank, out_rank; /* declared in the metadata; 0: as the op; out_rank -1: a scalar, shown as [1] */
+    const ks_fixed *more;  /* further parameters that are fixed; with the first one KS_FIXED_MAX at most */
+    int more_count;
+    uint16_t inputs; /* optional ones that the metadata declares as well, as bits */
+    bool narrow;     /* also as NAME_SUFFIX_fp16 and NAME_SUFFIX_bf16, of which INPUT0 is declared */
 } ks_preset;
 
 /* What an op says of one input. */
@@ -55,6 +67,7 @@ typedef struct ks_input {
     const char *name, *role; /* "INPUT2", "bias": sentences, documents */
     uint32_t dtypes;         /* KS_DTYPE_BIT of each that it takes; 0: the datatype of INPUT0, which resolve checks */
     int rank_min, rank_max;  /* accepted; checked by resolve */
+    int rank;                /* declared in the metadata; 0: the op's in_rank, or the nearest that the input takes */
     bool optional;           /* may be left out, wherever it stands */
     bool small; /* lies in front of the others in the slot's side, so that rows run while INPUT0 still comes */
 } ks_input;
@@ -102,6 +115,7 @@ struct ks_op {
     int inputs_count;
     ks_input inputs[KS_INPUTS_MAX];
     int in_rank, out_rank; /* declared in the metadata, for INPUT0 and inputs that take the rank, and for OUTPUT0 */
+    int outputs_max;       /* that a parameter may ask for; 0: as many as the metadata declares */
     int params_count;
     ks_param params[KS_PARAMS_MAX];
     int presets_count;

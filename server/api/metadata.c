@@ -57,7 +57,7 @@ static void compat_metadata(ks_text *out, const ks_model *model)
     ks_text_puts(out, "}");
 }
 
-/* Required inputs only: metadata has no word for an optional one, and clients send all that it names. */
+/* Required inputs, and those that a preset is for: metadata has no word for an optional one, and clients send all that it names. */
 void ks_document_model_metadata(ks_text *out, const ks_model *model)
 {
     if (model->compat) {
@@ -69,7 +69,7 @@ void ks_document_model_metadata(ks_text *out, const ks_model *model)
     const char *separator = "";
     for (int i = 0; i < model->op->inputs_count; i++) {
         const ks_input *row = &model->op->inputs[i];
-        if (row->optional) continue;
+        if (!(model->declared >> i & 1)) continue;
         ks_text_puts(out, separator);
         metadata_tensor(out, row->name, ks_model_dtype(model, i), model->in_rank[i]);
         separator = ",";
@@ -106,18 +106,18 @@ static void compat_config(ks_text *out, const ks_model *model)
     ks_text_puts(out, ",\"parameters\":{},\"model_transaction_policy\":{\"decoupled\":false}}");
 }
 
-static void config_inputs(ks_text *out, const ks_model *model, bool optional)
+static void config_inputs(ks_text *out, const ks_model *model, bool declared)
 {
     const char *separator = "";
     for (int i = 0; i < model->op->inputs_count; i++) {
         const ks_input *row = &model->op->inputs[i];
-        if (row->optional != optional) continue;
+        if ((model->declared >> i & 1) != declared) continue;
         ks_text_printf(out,
                        "%s{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"format\":\"FORMAT_NONE\",\"dims\":", separator,
                        row->name, config_type(ks_model_dtype(model, i)));
         any_shape(out, model->in_rank[i]);
         ks_text_printf(out, ",\"is_shape_tensor\":false,\"allow_ragged_batch\":false,\"optional\":%s}",
-                       optional ? "true" : "false");
+                       declared ? "false" : "true");
         separator = ",";
     }
 }
@@ -144,12 +144,12 @@ void ks_document_model_config(ks_text *out, const ks_model *model, bool gpu)
                    "{\"name\":\"%s\",\"platform\":\"\",\"backend\":\"cuda_kernels\",\"version_policy\":{\"latest\":"
                    "{\"num_versions\":1}},\"max_batch_size\":0,\"input\":[",
                    model->name);
-    config_inputs(out, model, false);
+    config_inputs(out, model, true);
     ks_text_puts(out, "],\"output\":[");
     config_outputs(out, model);
-    if (ks_op_required(model->op) != (1u << model->op->inputs_count) - 1) {
+    if (model->declared != (1u << model->op->inputs_count) - 1) {
         ks_text_puts(out, "],\"optional_input\":[");
-        config_inputs(out, model, true);
+        config_inputs(out, model, false);
     }
     ks_text_printf(out,
                    "],\"instance_group\":[{\"name\":\"%s_0\",\"kind\":\"%s\","

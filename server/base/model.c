@@ -13,18 +13,30 @@ ks_dtype ks_model_dtype(const ks_model *model, int input)
     return !dtypes || dtypes & KS_DTYPE_BIT(model->dtype) ? model->dtype : (ks_dtype)__builtin_ctz(dtypes);
 }
 
+const ks_value *ks_model_fixed(const ks_model *model, int param)
+{
+    for (int i = 0; i < model->fixed_count; i++)
+        if (model->fixed[i].param == param) return &model->fixed[i].value;
+    return NULL;
+}
+
+void ks_model_fix(const ks_model *model, ks_spec *spec)
+{
+    for (int i = 0; i < model->fixed_count; i++) spec->params[model->fixed[i].param] = model->fixed[i].value;
+}
+
 /* What the metadata declares for the outputs: resolve's own verdict on a small piece of work of the declared datatypes
  * and ranks. Its failure is a mistake in a descriptor, not an operating error. */
 static void declare_outputs(ks_model *model)
 {
     ks_spec spec;
     ks_spec_init(&spec, model->op);
-    if (model->fixed_param >= 0) spec.params[model->fixed_param] = model->fixed_value;
+    ks_model_fix(model, &spec);
+    spec.given = model->declared;
     ks_error error = {0};
     for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i)) {
         ks_tensor *in = &spec.in[i];
-        in->dtype = ks_model_dtype(model, i);
-        in->rank = model->in_rank[i];
+        *in = (ks_tensor){.dtype = ks_model_dtype(model, i), .rank = model->in_rank[i]};
         for (int axis = 0; axis < in->rank; axis++) in->dims[axis] = 2;
         if (ks_tensor_measure(in, model->op->inputs[i].name, &error) != KS_OK)
             assert(0 && "a declared input is not measurable");
@@ -36,6 +48,7 @@ static void declare_outputs(ks_model *model)
     }
     assert(spec.outputs >= 1 && spec.outputs <= KS_OUTPUTS_MAX);
     model->outputs = spec.outputs;
+    model->outputs_max = model->op->outputs_max > spec.outputs ? model->op->outputs_max : spec.outputs;
     for (int i = 0; i < spec.outputs; i++) {
         model->out_dtype[i] = spec.out[i].dtype;
         if (i > 0) model->out_rank[i] = spec.out[i].rank;
@@ -46,29 +59,42 @@ static void declare_inputs(ks_model *model, int rank)
 {
     for (int i = 0; i < model->op->inputs_count; i++) {
         const ks_input *row = &model->op->inputs[i];
-        model->in_rank[i] = rank < row->rank_min ? row->rank_min : rank > row->rank_max ? row->rank_max : rank;
+        const int wanted = row->rank ? row->rank : rank;
+        model->in_rank[i] = wanted < row->rank_min ? row->rank_min : wanted > row->rank_max ? row->rank_max : wanted;
     }
 }
 
-static ks_model *add_model(const ks_op *op, const char *suffix, ks_dtype dtype)
+/* NAME, NAME_FIRST, NAME_SECOND or NAME_FIRST_SECOND. */
+static ks_model *add_model(const ks_op *op, const char *first, const char *second, ks_dtype dtype)
 {
     assert(models_count < KS_MODELS_MAX);
     ks_model *model = &models[models_count];
-    *model = (ks_model){.index = models_count, .op = op, .dtype = dtype, .out_rank = {op->out_rank}, .fixed_param = -1};
+    *model = (ks_model){.index = models_count,
+                        .op = op,
+                        .dtype = dtype,
+                        .out_rank = {op->out_rank},
+                        .declared = ks_op_required(op)};
     declare_inputs(model, op->in_rank);
-    const int n =
-        snprintf(model->name, sizeof model->name, "%s%s%s", op->name, suffix ? "_" : "", suffix ? suffix : "");
+    const int n = snprintf(model->name, sizeof model->name, "%s%s%s%s%s", op->name, first ? "_" : "",
+                           first ? first : "", second ? "_" : "", second ? second : "");
     assert(n > 0 && (size_t)n < sizeof model->name);
     assert(!ks_model_find(model->name, strlen(model->name)));
     models_count++;
     return model;
 }
 
-static void add_preset(const ks_op *op, const ks_preset *preset)
+static void fix(ks_model *model, int param, ks_value value)
 {
-    ks_model *model = add_model(op, preset->suffix, KS_FP32);
-    model->fixed_param = preset->param;
-    model->fixed_value = preset->value;
+    assert(model->fixed_count < KS_FIXED_MAX);
+    model->fixed[model->fixed_count++] = (ks_fixed){param, value};
+}
+
+static void add_preset(const ks_op *op, const ks_preset *preset, const char *suffix, ks_dtype dtype)
+{
+    ks_model *model = add_model(op, preset->suffix, suffix, dtype);
+    if (preset->param >= 0) fix(model, preset->param, preset->value);
+    for (int i = 0; i < preset->more_count; i++) fix(model, preset->more[i].param, preset->more[i].value);
+    model->declared |= preset->inputs;
     if (preset->in_rank) declare_inputs(model, preset->in_rank);
     if (preset->out_rank) model->out_rank[0] = preset->out_rank < 0 ? 0 : preset->out_rank; /* -1: a scalar */
     declare_outputs(model);
@@ -82,9 +108,15 @@ void ks_models_add(const ks_op *op)
     } declared[] = {{NULL, KS_FP32}, {"fp16", KS_FP16}, {"bf16", KS_BF16}, {"fp64", KS_FP64}};
     for (size_t i = 0; i < sizeof declared / sizeof declared[0]; i++) {
         if (op->inputs[0].dtypes & KS_DTYPE_BIT(declared[i].dtype))
-            declare_outputs(add_model(op, declared[i].suffix, declared[i].dtype));
+            declare_outputs(add_model(op, declared[i].suffix, NULL, declared[i].dtype));
     }
-    for (int i = 0; i < op->presets_count; i++) add_preset(op, &op->presets[i]);
+    for (int i = 0; i < op->presets_count; i++) {
+        const ks_preset *preset = &op->presets[i];
+        add_preset(op, preset, NULL, KS_FP32);
+        if (!preset->narrow) continue;
+        add_preset(op, preset, "fp16", KS_FP16);
+        add_preset(op, preset, "bf16", KS_BF16);
+    }
 }
 
 void ks_models_init(void)
@@ -116,8 +148,8 @@ void ks_models_add_compat(void)
     for (size_t i = 0; i < sizeof compats / sizeof compats[0]; i++) {
         assert(models_count < KS_MODELS_MAX);
         ks_model *model = &models[models_count];
-        *model = (ks_model){
-            .index = models_count, .op = &no_op, .dtype = compats[i].dtype, .fixed_param = -1, .compat = &compats[i]};
+        *model =
+            (ks_model){.index = models_count, .op = &no_op, .dtype = compats[i].dtype, .compat = &compats[i]};
         snprintf(model->name, sizeof model->name, "%s", compats[i].name);
         models_count++;
     }

@@ -20,17 +20,23 @@ typedef struct ks_model {
     int index; /* 0 .. ks_model_count()-1: for counters */
     const ks_op *op;
     ks_dtype dtype; /* declared in the metadata; FP32 unless a preset says otherwise. The request's datatype decides */
-    int outputs;
+    int outputs, outputs_max; /* declared; that a request may name: parameters may ask for more */
     ks_dtype
         out_dtype[KS_OUTPUTS_MAX]; /* declared for the outputs: as resolve gives it for declared inputs and preset */
     int in_rank[KS_INPUTS_MAX], out_rank[KS_OUTPUTS_MAX];
-    int fixed_param; /* index of the parameter that the preset fixes, or -1 */
-    ks_value fixed_value;
+    uint16_t declared; /* the inputs of the metadata, as bits */
+    int fixed_count;   /* parameters that the preset fixes */
+    ks_fixed fixed[KS_FIXED_MAX];
     const ks_compat *compat; /* NULL: an operation; else op is one that resolves nothing */
 } ks_model;
 
 /* Declared for an input: the model's, or the first datatype that the input takes. */
 ks_dtype ks_model_dtype(const ks_model *model, int input);
+
+/* The model's value of a parameter; NULL: the request chooses. */
+const ks_value *ks_model_fixed(const ks_model *model, int param);
+/* The fixed parameters become the spec's. */
+void ks_model_fix(const ks_model *model, ks_spec *spec);
 
 void ks_models_init(void);           /* <op>, <op>_fp16, <op>_bf16, <op>_fp64, then <op>_<suffix> of its presets */
 void ks_models_add(const ks_op *op); /* those of one op; at start, or an op of tests */

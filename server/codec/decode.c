@@ -83,7 +83,7 @@ ks_status ks_codec_begin(ks_codec *codec, const ks_codec_head *head, const ks_co
     codec->tensor = head->tensor;
     codec->request.model = head->model;
     ks_spec_init(&codec->request.spec, head->model->op);
-    if (head->model->fixed_param >= 0) codec->request.spec.params[head->model->fixed_param] = head->model->fixed_value;
+    ks_model_fix(head->model, &codec->request.spec);
     if (head->content_length >= 0 && (uint64_t)head->content_length > limits->max_body)
         return ks_fail(error, KS_BODY_SIZE,
                        "request body of %" PRId64 " bytes exceeds the maximum allowed input size of %" PRIu64

@@ -424,7 +424,7 @@ static ks_status read_output_window(ks_codec *codec, const ks_json *parameters, 
 /* -1: the model has none of that name. */
 static int output_of(const ks_codec *codec, const char *name)
 {
-    for (int i = 0; i < codec->request.model->outputs; i++)
+    for (int i = 0; i < codec->request.model->outputs_max; i++)
         if (strcmp(name, ks_output_name(i)) == 0) return i;
     return -1;
 }

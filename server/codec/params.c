@@ -140,7 +140,8 @@ static ks_status op_parameter(ks_codec *codec, int index, const ks_param_value *
         return ks_fail(error, param->status, "parameter '%s' of model '%s' must be %s, got '%s'", param->name,
                        model->name, wanted(param, list), ks_quoted(value->text, value->length).text);
     }
-    if (index == model->fixed_param && !same_value(param, &read, &model->fixed_value))
+    const ks_value *fixed = ks_model_fixed(model, index);
+    if (fixed && !same_value(param, &read, fixed))
         return ks_fail(error, KS_PARAMETER, "parameter '%s' is fixed in model '%s' and cannot be '%s'", param->name,
                        model->name, ks_quoted(value->text, value->length).text);
     codec->request.spec.params[index] = read;

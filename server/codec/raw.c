@@ -131,7 +131,7 @@ static ks_status query_input(ks_codec *codec, const char *text, size_t length, k
 
 static ks_status query_output(ks_codec *codec, const char *text, size_t length, ks_error *error)
 {
-    for (int i = 0; i < codec->request.model->outputs; i++) {
+    for (int i = 0; i < codec->request.model->outputs_max; i++) {
         if (strlen(ks_output_name(i)) != length || memcmp(text, ks_output_name(i), length) != 0) continue;
         if (ks_in(codec->request.outputs, i))
             return ks_fail(error, KS_NAME, "output '%s' already exists in request", ks_output_name(i));
@@ -220,7 +220,21 @@ static __attribute__((noinline)) ks_status name_others(ks_codec *codec, ks_error
     return ks_codec_hold_query(codec, error);
 }
 
-/* Or else to the first ones. */
+/* Or else to those of the metadata, in order, and then to the others. */
+static void name_declared(ks_codec *codec)
+{
+    const ks_model *model = codec->request.model;
+    unsigned left = model->declared, others = ((1u << model->op->inputs_count) - 1) & ~left;
+    codec->request.spec.given = 0;
+    for (int i = 0; i < codec->query_shapes; i++) {
+        unsigned *from = left ? &left : &others;
+        codec->query_input[i] = __builtin_ctz(*from);
+        codec->request.spec.given |= (uint16_t)(*from & -*from);
+        *from &= *from - 1;
+    }
+    sort_inputs(codec);
+}
+
 static ks_status name_inputs(ks_codec *codec, ks_error *error)
 {
     const ks_model *model = codec->request.model;
@@ -233,6 +247,8 @@ static ks_status name_inputs(ks_codec *codec, ks_error *error)
         if (status != KS_OK) return status;
     } else if (codec->query_inputs > 0) {
         sort_inputs(codec);
+    } else if (model->declared & (model->declared + 1)) { /* not the first ones */
+        name_declared(codec);
     } else {
         for (int i = 0; i < codec->query_shapes; i++) codec->query_input[i] = i;
         codec->request.spec.given = (uint16_t)((1u << codec->query_shapes) - 1);

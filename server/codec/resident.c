@@ -88,7 +88,7 @@ static ks_status query_input(ks_codec *codec, const char *name, const char *valu
 static ks_status query_output(ks_codec *codec, const char *name, const char *value, ks_error *error)
 {
     const ks_model *model = codec->request.model;
-    for (int i = 0; i < model->outputs; i++)
+    for (int i = 0; i < model->outputs_max; i++)
         if (strcasecmp(ks_output_name(i), name) == 0) return ks_codec_name_output(codec, i, value, -1, error);
     return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'",
                    ks_quoted(name, strlen(name)).text, model->name);

@@ -70,16 +70,21 @@ static ks_status read_parts(const char *option, const char *text, ks_spec *spec,
     *model = ks_model_find(text, (size_t)(colon - text));
     if (*model == NULL) return ks_fail(error, KS_CONFIG, "%s %s: no such model", option, text);
     ks_spec_init(spec, (*model)->op);
-    const int required = 32 - __builtin_clz((unsigned)spec->given | 1); /* shapes are those of the first inputs */
-    for (int i = 0; i < required || (i < spec->op->inputs_count && *colon == ':' && colon[1] >= '0' && colon[1] <= '9');
-         i++) {
+    /* Shapes are those of the inputs that the metadata declares, and then of the others. */
+    unsigned left = (*model)->declared, others = ((1u << spec->op->inputs_count) - 1) & ~left;
+    const int required = __builtin_popcount(left);
+    for (int i = 0; left || (others && *colon == ':' && colon[1] >= '0' && colon[1] <= '9'); i++) {
         if (*colon != ':')
             return ks_fail(error, KS_CONFIG, "%s %s: model %s needs %d shapes", option, text, (*model)->name, required);
+        unsigned *from = left ? &left : &others;
+        const int input = __builtin_ctz(*from);
         const char *shape = colon + 1;
+        *from &= *from - 1;
         colon = shape + strcspn(shape, ":?");
-        if (!read_dims(shape, (size_t)(colon - shape), &spec->in[i]))
+        memset(&spec->in[input], 0, sizeof spec->in[input]);
+        if (!read_dims(shape, (size_t)(colon - shape), &spec->in[input]))
             return ks_fail(error, KS_CONFIG, "%s %s: shape %d is not like 64,1024", option, text, i + 1);
-        spec->given |= (uint16_t)(1u << i);
+        spec->given |= (uint16_t)(1u << input);
     }
     ks_dtype dtype = (*model)->dtype;
     if (*colon == ':' && !ks_dtype_find(colon + 1, (size_t)(end - colon - 1), &dtype))
@@ -96,7 +101,7 @@ ks_status ks_warm_spec(const char *option, const char *text, ks_spec *spec, ks_e
     const ks_model *model = NULL;
     ks_status status = read_parts(option, text, spec, &model, error);
     if (status != KS_OK) return status;
-    if (model->fixed_param >= 0) spec->params[model->fixed_param] = model->fixed_value;
+    ks_model_fix(model, spec);
     for (int i = ks_next_input(spec, -1); i >= 0 && status == KS_OK; i = ks_next_input(spec, i))
         status = ks_tensor_measure(&spec->in[i], option, error);
     ks_error why = {0};

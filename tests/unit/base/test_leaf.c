@@ -118,11 +118,14 @@ static void models_declare_what_the_protocol_lists(void **state)
         assert_int_equal(found->in_rank[0], expected[i].in_rank);
         assert_int_equal(found->out_rank[0], expected[i].out_rank);
     }
-    assert_int_equal(model("reduce")->fixed_param, -1);
+    assert_int_equal(model("reduce")->fixed_count, 0);
     const ks_model *mean = model("reduce_mean");
-    assert_in_range(mean->fixed_param, 0, mean->op->params_count - 1);
-    const char *algorithm = mean->op->params[mean->fixed_param].choices[mean->fixed_value.i];
+    assert_int_equal(mean->fixed_count, 1);
+    assert_in_range(mean->fixed[0].param, 0, mean->op->params_count - 1);
+    const char *algorithm = mean->op->params[mean->fixed[0].param].choices[mean->fixed[0].value.i];
     assert_string_equal(algorithm, "mean");
+    assert_ptr_equal(ks_model_fixed(mean, mean->fixed[0].param), &mean->fixed[0].value);
+    assert_null(ks_model_fixed(mean, mean->fixed[0].param + 1));
 }
 
 static void model_names_are_exact_and_unique(void **state)
