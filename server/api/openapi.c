@@ -5,6 +5,7 @@
 #include "api/openapi.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -149,6 +150,8 @@ static void put_preset(ks_text *out, const ks_param *param)
         ks_text_puts(out, param->choices[param->preset.i]);
     else if (param->kind == KS_PARAM_BOOL)
         ks_text_puts(out, param->preset.i ? "true" : "false");
+    else if (param->kind == KS_PARAM_NUMBER && isnan(param->preset.d))
+        ks_text_puts(out, "by the function");
     else if (param->kind == KS_PARAM_NUMBER)
         ks_text_printf(out, "%g", param->preset.d);
     else if (param->kind == KS_PARAM_INT)
