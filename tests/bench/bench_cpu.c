@@ -19,17 +19,19 @@
 
 #include "kernserve/op.h"
 #include "cpu/reference.h"
+#include "ops/map.h"
 
 enum { SOFTMAX_AXIS, SOFTMAX_LOG };
 enum { REDUCE_OP, REDUCE_AXIS };
 enum { SUM, MEAN, MAX, MIN, PROD, ARGMAX, ARGMIN, L2NORM, LOGSUMEXP };
+enum { MAP = 1000 };
 enum { REPEATS_LEAST = 3, REPEATS_MOST = 200 };
 static const int64_t ENOUGH_NS = 150000000;
 static const size_t COPY_BYTES = (size_t)64 << 20;
 
 typedef struct row {
     const char *name;
-    int op; /* of reduce; -1: softmax, -2: log-softmax */
+    int op; /* of reduce; -1: softmax, -2: log-softmax; MAP and a function of map, whose operands are alike */
     ks_dtype dtype;
     int axis;
     int64_t dims[3]; /* 0: no such dimension */
@@ -77,6 +79,20 @@ static const row rows[] = {
     {"sum int32 rows of 4096", SUM, KS_INT32, 1, {4096, 4096, 0}},
     {"sum int8 rows of 4096", SUM, KS_INT8, 1, {8192, 4096, 0}},
     {"argmax int64 rows of 4096", ARGMAX, KS_INT64, 1, {2048, 4096, 0}},
+    {"map fp32 add", MAP + KS_MAP_ADD, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 relu", MAP + KS_MAP_RELU, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 exp", MAP + KS_MAP_EXP, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 log", MAP + KS_MAP_LOG, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 gelu", MAP + KS_MAP_GELU, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 fma", MAP + KS_MAP_FMA, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 lt", MAP + KS_MAP_LT, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map bf16 add", MAP + KS_MAP_ADD, KS_BF16, 0, {1 << 24, 0, 0}},
+    {"map bf16 gelu", MAP + KS_MAP_GELU, KS_BF16, 0, {1 << 24, 0, 0}},
+    {"map fp16 silu", MAP + KS_MAP_SILU, KS_FP16, 0, {1 << 24, 0, 0}},
+    {"map fp64 add", MAP + KS_MAP_ADD, KS_FP64, 0, {1 << 23, 0, 0}},
+    {"map int8 add", MAP + KS_MAP_ADD, KS_INT8, 0, {1 << 26, 0, 0}},
+    {"map int32 mul", MAP + KS_MAP_MUL, KS_INT32, 0, {1 << 24, 0, 0}},
+    {"map fp32 cast to bf16", MAP + KS_MAP_CAST, KS_FP32, 0, {1 << 24, 0, 0}},
 };
 
 static int64_t now_ns(void)
@@ -93,13 +109,31 @@ static void *must(void *memory)
     exit(1);
 }
 
+/* Operands lie side by side in one memory. */
+static void alike(const row *r, ks_spec *spec)
+{
+    static const int operands[] = {
+#define X(name, text, count, kind, flops) count,
+        KS_MAP_TABLE(X)
+#undef X
+    };
+    const int function = r->op - MAP;
+    spec->params[KS_MAP_OP].i = function;
+    if (function == KS_MAP_CAST) spec->params[KS_MAP_OUT].i = KS_BF16 + 1;
+    spec->given = (uint16_t)((1u << operands[function]) - 1);
+}
+
 static ks_spec spec_of(const row *r)
 {
-    const ks_op *op = r->op < 0 ? ks_op_find("softmax", 7) : ks_op_find("reduce", 6);
+    const ks_op *op = r->op < 0      ? ks_op_find("softmax", 7)
+                      : r->op >= MAP ? ks_op_find("map", 3)
+                                     : ks_op_find("reduce", 6);
     ks_spec spec;
     ks_error error;
     ks_spec_init(&spec, op);
-    if (r->op < 0) {
+    if (r->op >= MAP) {
+        alike(r, &spec);
+    } else if (r->op < 0) {
         spec.params[SOFTMAX_AXIS].i = r->axis;
         spec.params[SOFTMAX_LOG].i = r->op == -2;
     } else {
@@ -111,6 +145,7 @@ static ks_spec spec_of(const row *r)
         spec.in[0].dims[spec.in[0].rank] = r->dims[spec.in[0].rank];
         spec.in[0].rank++;
     }
+    for (int i = ks_next_input(&spec, 0); i >= 0; i = ks_next_input(&spec, i)) spec.in[i] = spec.in[0];
     if (op->resolve(&spec, &error) != KS_OK) {
         fprintf(stderr, "bench_cpu: %s: %s\n", r->name, error.text);
         exit(1);
@@ -164,12 +199,16 @@ static double copy_seconds_per_byte(void)
     return (double)best * 1e-9 / (2 * (double)COPY_BYTES);
 }
 
-static double best_seconds(const ks_spec *spec, const void *in, void *out, void *scratch)
+/* in: its inputs, which are alike, one behind the other. */
+static double best_seconds(const ks_spec *spec, const char *in, void *out, void *scratch)
 {
+    const void *inputs[KS_INPUTS_MAX] = {NULL};
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
+        inputs[i] = in + (size_t)i * spec->in[0].size_bytes;
     int64_t best = INT64_MAX, spent = 0;
     for (int i = 0; i < REPEATS_MOST && (i < REPEATS_LEAST || spent < ENOUGH_NS); i++) {
         const int64_t begin = now_ns();
-        ks_cpu_reference(spec, &in, (void *const[]){out}, scratch);
+        ks_cpu_reference(spec, inputs, (void *const[]){out}, scratch);
         const int64_t took = now_ns() - begin;
         spent += took;
         if (took < best) best = took;
@@ -192,12 +231,13 @@ int main(int argc, char **argv)
         if (!wanted(rows[i].name, argc - 1, argv + 1)) continue;
         copy = fmin(copy, copy_seconds_per_byte());
         const ks_spec spec = spec_of(&rows[i]);
-        void *in = must(malloc(spec.in[0].size_bytes)), *out = must(malloc(spec.out[0].size_bytes));
+        const size_t in_bytes = ks_spec_read_bytes(&spec);
+        void *in = must(malloc(in_bytes)), *out = must(malloc(spec.out[0].size_bytes));
         void *scratch = must(malloc(ks_cpu_scratch_bytes(&spec)));
-        fill(rows[i].dtype, in, ks_tensor_count(&spec.in[0]));
+        fill(rows[i].dtype, in, (int64_t)(in_bytes / ks_dtype_size(rows[i].dtype)));
         memset(out, 0xFF, spec.out[0].size_bytes);
         seconds[i] = best_seconds(&spec, in, out, scratch);
-        bytes[i] = (double)(spec.in[0].size_bytes + spec.out[0].size_bytes);
+        bytes[i] = (double)(in_bytes + spec.out[0].size_bytes);
         free(scratch);
         free(out);
         free(in);
