@@ -28,9 +28,9 @@ static const char *const names[] = {
         NULL};
 
 /* INPUT0's, then each datatype, in the order of ks_dtype. */
-static const char *const out_names[] = {"input", "BOOL",  "UINT8",   "UINT16",  "UINT32", "UINT64", "INT8", "INT16",
-                                        "INT32", "INT64", "FP8E4M3", "FP8E5M2", "FP16",   "BF16",   "FP32", "FP64",
-                                        NULL};
+static const char *const out_names[] = {"input", "BOOL",  "UINT8", "UINT16", "UINT32",  "UINT64",
+                                        "INT8",  "INT16", "INT32", "INT64",  "FP8E4M3", "FP8E5M2",
+                                        "FP16",  "BF16",  "FP32",  "FP64",   NULL};
 
 typedef struct function_row {
     int operands;
@@ -379,19 +379,16 @@ const ks_op ks_op_map = {
     .in_rank = 2,
     .out_rank = 2,
     .params_count = KS_MAP_PARAMS,
-    .params = {[KS_MAP_OP] = {.name = "op",
-                              .kind = KS_PARAM_CHOICE,
-                              .preset = {.i = KS_MAP_CAST},
-                              .choices = names,
-                              .status = KS_PARAMETER},
-               [KS_MAP_A] =
-                   {.name = "a", .kind = KS_PARAM_NUMBER, .preset = {.d = (double)NAN}, .status = KS_PARAMETER},
-               [KS_MAP_B] =
-                   {.name = "b", .kind = KS_PARAM_NUMBER, .preset = {.d = (double)NAN}, .status = KS_PARAMETER},
-               [KS_MAP_OUT] = {.name = "out_datatype",
-                               .kind = KS_PARAM_CHOICE,
-                               .choices = out_names,
-                               .status = KS_PARAMETER}},
+    .params =
+        {[KS_MAP_OP] = {.name = "op",
+                        .kind = KS_PARAM_CHOICE,
+                        .preset = {.i = KS_MAP_CAST},
+                        .choices = names,
+                        .status = KS_PARAMETER},
+         [KS_MAP_A] = {.name = "a", .kind = KS_PARAM_NUMBER, .preset = {.d = (double)NAN}, .status = KS_PARAMETER},
+         [KS_MAP_B] = {.name = "b", .kind = KS_PARAM_NUMBER, .preset = {.d = (double)NAN}, .status = KS_PARAMETER},
+         [KS_MAP_OUT] =
+             {.name = "out_datatype", .kind = KS_PARAM_CHOICE, .choices = out_names, .status = KS_PARAMETER}},
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = map_resolve,

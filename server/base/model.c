@@ -70,11 +70,8 @@ static ks_model *add_model(const ks_op *op, const char *first, const char *secon
 {
     assert(models_count < KS_MODELS_MAX);
     ks_model *model = &models[models_count];
-    *model = (ks_model){.index = models_count,
-                        .op = op,
-                        .dtype = dtype,
-                        .out_rank = {op->out_rank},
-                        .declared = ks_op_required(op)};
+    *model = (ks_model){
+        .index = models_count, .op = op, .dtype = dtype, .out_rank = {op->out_rank}, .declared = ks_op_required(op)};
     declare_inputs(model, op->in_rank);
     const int n = snprintf(model->name, sizeof model->name, "%s%s%s%s%s", op->name, first ? "_" : "",
                            first ? first : "", second ? "_" : "", second ? second : "");
@@ -150,8 +147,7 @@ void ks_models_add_compat(void)
     for (size_t i = 0; i < sizeof compats / sizeof compats[0]; i++) {
         assert(models_count < KS_MODELS_MAX);
         ks_model *model = &models[models_count];
-        *model =
-            (ks_model){.index = models_count, .op = &no_op, .dtype = compats[i].dtype, .compat = &compats[i]};
+        *model = (ks_model){.index = models_count, .op = &no_op, .dtype = compats[i].dtype, .compat = &compats[i]};
         snprintf(model->name, sizeof model->name, "%s", compats[i].name);
         models_count++;
     }

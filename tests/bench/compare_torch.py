@@ -291,6 +291,7 @@ def main():
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000_007)
     parser.add_argument("--json")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--map", action="store_true", help="map's rows alone")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("compare_torch: no CUDA device: skipped")
@@ -305,7 +306,7 @@ def main():
     for row in library.rows():
         label, op = row.label.decode(), row.op.decode()
         is_map = " axis " not in label and op in MAP
-        if not is_map and op not in TORCH or not all(" " + text in " " + label for text in arguments.texts):
+        if not is_map and (arguments.map or op not in TORCH) or not all(" " + text in " " + label for text in arguments.texts):
             continue
         case = MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else Case(library, row, generator, stream)
         torch.cuda.synchronize()

@@ -46,10 +46,10 @@ static inline void oracle_format(ks_dtype dtype, int *precision, int *least, lon
                  : dtype == KS_BF16    ? 8
                  : dtype == KS_FP32    ? 24
                                        : 53;
-    *least = dtype == KS_FP8E4M3                           ? -6
-             : dtype == KS_FP8E5M2 || dtype == KS_FP16     ? -14
-             : dtype == KS_BF16 || dtype == KS_FP32        ? -126
-                                                           : -1022;
+    *least = dtype == KS_FP8E4M3                       ? -6
+             : dtype == KS_FP8E5M2 || dtype == KS_FP16 ? -14
+             : dtype == KS_BF16 || dtype == KS_FP32    ? -126
+                                                       : -1022;
     *most = dtype == KS_FP8E4M3   ? 448
             : dtype == KS_FP8E5M2 ? 57344
             : dtype == KS_FP16    ? 65504
@@ -68,8 +68,7 @@ static inline long double oracle_get(ks_dtype dtype, const void *data, int64_t i
         return values_unpack((uint16_t)(byte << 8), 10, 15);
     case KS_FP8E4M3: {
         const int exponent = byte >> 3 & 15, fraction = byte & 7;
-        const long double magnitude =
-            exponent ? ldexpl(8 + fraction, exponent - 10) : ldexpl(fraction, -9);
+        const long double magnitude = exponent ? ldexpl(8 + fraction, exponent - 10) : ldexpl(fraction, -9);
         return (byte & 0x7F) == 0x7F ? (long double)NAN : byte & 0x80 ? -magnitude : magnitude;
     }
     default:
@@ -96,15 +95,15 @@ static inline long double oracle_round(ks_dtype dtype, long double x)
 /* Toward zero, saturating; NaN is 0. */
 static inline whole oracle_truncate(ks_dtype dtype, long double x)
 {
-    if (isnan(x)) return 0;
     if (dtype == KS_BOOL) return x != 0;
+    if (isnan(x)) return 0;
     if (x >= (long double)oracle_most(dtype)) return oracle_most(dtype);
     return x <= (long double)oracle_least(dtype) ? oracle_least(dtype) : (whole)x;
 }
 
 /* What a function must give before it is cast: an integer, or a real number that may be off by so much. */
 typedef struct oracle_value {
-    bool is_whole;
+    bool is_whole, copied; /* copied: not even FP8's infinity becomes another number */
     whole integer;
     long double real, error;
 } oracle_value;
@@ -319,17 +318,20 @@ static inline long double oracle_error(ks_map_function f, bool is_double, bool n
     if (y != 0 && isfinite(y)) (void)frexpl(y, &exponent);
     const long double ulp = ldexpl(1, (exponent - 1 < least ? least : exponent - 1) - precision + 1);
     long double error = oracle_ulps(f) * ulp;
+    if (f == KS_MAP_SIGMOID) error += ldexpl(1, least); /* its inverse may be too large */
     if (activation) error = fabsl(x) * ldexpl(1, 2 - precision) + ulp;
     return narrow ? error + 0x1p-12L * fabsl(y) + 0x1p-126L : error;
 }
 
 /* x, y, z: what the operands hold; dtype: theirs. */
-static inline oracle_value oracle_apply(const ks_map_work *w, ks_map_function asked, ks_dtype out, const long double v[3])
+static inline oracle_value oracle_apply(const ks_map_work *w, ks_map_function asked, ks_dtype out,
+                                        const long double v[3])
 {
     const long double x = v[0], y = v[1], z = v[2];
     if (asked == KS_MAP_WHERE || asked == KS_MAP_CAST) {
         const long double one = asked == KS_MAP_CAST ? x : x != 0 ? y : z;
-        return oracle_is_whole(w->dtype) ? oracle_of_whole((whole)one) : oracle_of_real(one);
+        if (oracle_is_whole(w->dtype)) return oracle_of_whole((whole)one);
+        return (oracle_value){.real = one, .copied = out == w->dtype};
     }
     if (asked == KS_MAP_ISNAN) return oracle_of_whole(isnan(x));
     if (w->truth) return oracle_of_whole(oracle_truth(asked, x, y));
@@ -358,11 +360,13 @@ static inline bool oracle_accepts(const oracle_value *value, ks_dtype middle, ks
 {
     if (value->is_whole && oracle_is_whole(out))
         return (whole)got == (out == KS_BOOL ? value->integer != 0 : oracle_wrap(out, value->integer));
+    if (out == KS_BOOL && value->error >= fabsl(value->real)) return true;
     if (oracle_is_whole(out)) {
         const whole low = oracle_truncate(out, value->real - value->error);
         const whole high = oracle_truncate(out, value->real + value->error);
         return (whole)got >= low && (whole)got <= high;
     }
+    if (value->copied) return oracle_same(got, value->real);
     if (value->is_whole || value->error == 0 || !isfinite(value->real))
         return oracle_same(got, oracle_round(out, value->real));
     /* Between the two ends, each rounded as the function's datatype and then as the output's. */

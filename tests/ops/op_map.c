@@ -15,7 +15,7 @@ extern const ks_op ks_op_map;
 enum { ARENA_BYTES = 96 << 20 };
 static op_harness *harnesses[2];
 
-static const ks_dtype dtypes[] = {KS_FP32,  KS_FP16,  KS_BF16,   KS_FP64,   KS_INT8,   KS_INT16,   KS_INT32,   KS_INT64,
+static const ks_dtype dtypes[] = {KS_FP32,  KS_FP16,   KS_BF16,   KS_FP64,   KS_INT8, KS_INT16,   KS_INT32,  KS_INT64,
                                   KS_UINT8, KS_UINT16, KS_UINT32, KS_UINT64, KS_BOOL, KS_FP8E4M3, KS_FP8E5M2};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes };
 
@@ -108,7 +108,7 @@ static void run_one(int b, ks_spec *spec, const void *const *in, void *out, op_p
 {
     ks_error error = {0};
     const int copies = values_below(8) == 0 ? 1 + values_below(9) : 1;
-    op_harness_fix(harnesses[b], values_below(4) == 0 ? values_next() & spec->given : 0);
+    op_harness_fix(harnesses[b], values_below(4) == 0 ? (unsigned)values_next() & spec->given : 0);
     if (op_harness_run(harnesses[b], spec, in, out, path, copies, values_below(2), &error) != KS_OK) {
         describe(spec, b ? "cuda" : "cpu", -1);
         fail_msg("%s", error.text);
@@ -175,7 +175,8 @@ static void try_spec(ks_spec *spec, bool everywhere)
 static double random_number(ks_dtype dtype, ks_map_math math)
 {
     if (dtype == KS_BOOL) return values_below(2);
-    if (math == KS_MAP_INTEGER) return ks_dtype_kind(dtype) == KS_KIND_UINT ? values_below(128) : values_below(256) - 128;
+    if (math == KS_MAP_INTEGER)
+        return ks_dtype_kind(dtype) == KS_KIND_UINT ? values_below(128) : values_below(256) - 128;
     return values_below(4) == 0 ? values_below(5) - 2 : values_draw(VALUES_WIDE, 0);
 }
 
@@ -272,10 +273,11 @@ static void every_narrow_value(void **state)
 /* Numbers at which casts turn. */
 static void fill_turns(ks_dtype dtype, void *data, int64_t count)
 {
-    static const double turns[] = {0.5,   -0.5,  1,        -1,       1.5,      2.5,     127.5,   128,    -128.5, -129,
-                                   255.5, 256,   32767.5,  32768,    -32768.5, 65504,   65519.9, 65520,  65535.5, 448,
-                                   464,   480,   57344,    61440,    0x1p31,   -0x1p31, 0x1p32,  0x1p63, -0x1p63, 0x1p64,
-                                   1e300, -1e30, 16777217, 16777219, 0x1p-9,   0x1p-10, 0x1p-17, -0.0};
+    static const double turns[] = {0.5,      -0.5,     1,       -1,      1.5,     2.5,    127.5,    128,
+                                   -128.5,   -129,     255.5,   256,     32767.5, 32768,  -32768.5, 65504,
+                                   65519.9,  65520,    65535.5, 448,     464,     480,    57344,    61440,
+                                   0x1p31,   -0x1p31,  0x1p32,  0x1p63,  -0x1p63, 0x1p64, 1e300,    -1e30,
+                                   16777217, 16777219, 0x1p-9,  0x1p-10, 0x1p-17, -0.0};
     enum { TURNS = sizeof turns / sizeof *turns };
     for (int64_t i = 0; i < count; i++) {
         const double x = turns[values_below(TURNS)];
@@ -526,10 +528,14 @@ int main(void)
 {
     values_seed();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_work),          cmocka_unit_test(every_narrow_value),
-        cmocka_unit_test(casts_of_every_pair),  cmocka_unit_test(casts_there_and_back),
-        cmocka_unit_test(every_layout),         cmocka_unit_test(refusals),
-        cmocka_unit_test(shapes_datatypes_and_rows), cmocka_unit_test(over_two_to_the_31),
+        cmocka_unit_test(random_work),
+        cmocka_unit_test(every_narrow_value),
+        cmocka_unit_test(casts_of_every_pair),
+        cmocka_unit_test(casts_there_and_back),
+        cmocka_unit_test(every_layout),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(shapes_datatypes_and_rows),
+        cmocka_unit_test(over_two_to_the_31),
     };
     return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
 }

@@ -62,7 +62,7 @@ WIDE(wide_silu, ks_wide_silu)
     }
 GIVEN(given_elu, curve_choose(x > 0, x, a *curve_expm1(x)))
 GIVEN(given_leaky_relu, x < 0 ? a * x : x)
-GIVEN(given_clamp, x < a ? a : x > b ? b : x)
+GIVEN(given_clamp, x<a ? a : x> b ? b : x)
 GIVEN(given_linear, curve_fma(a, x, b))
 
 #define TWO(name, expression)                                                                                          \

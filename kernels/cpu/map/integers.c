@@ -69,9 +69,9 @@
 #include "cpu/map/integer_loops.h"
 
 static ks_map_apply_fn *const of_dtype[] = {
-    [KS_BOOL] = uint8_apply,     [KS_UINT8] = uint8_apply, [KS_UINT16] = uint16_apply,
-    [KS_UINT32] = uint32_apply,  [KS_UINT64] = uint64_apply, [KS_INT8] = int8_apply,
-    [KS_INT16] = int16_apply,    [KS_INT32] = int32_apply, [KS_INT64] = int64_apply,
+    [KS_BOOL] = uint8_apply,    [KS_UINT8] = uint8_apply,   [KS_UINT16] = uint16_apply,
+    [KS_UINT32] = uint32_apply, [KS_UINT64] = uint64_apply, [KS_INT8] = int8_apply,
+    [KS_INT16] = int16_apply,   [KS_INT32] = int32_apply,   [KS_INT64] = int64_apply,
 };
 
 /* ks_map_apply_fn */

@@ -18,10 +18,14 @@ int map_cast_rounds(size_t from_bytes, size_t to_bytes)
 template <int BYTES>
 __device__ __forceinline__ uint64_t cast_bits(const map_raw &r, int i)
 {
-    if constexpr (BYTES == 8) return (uint64_t)r.word[2 * i + 1] << 32 | r.word[2 * i];
-    if constexpr (BYTES == 4) return r.word[i];
-    if constexpr (BYTES == 2) return r.word[i / 2] >> 16 * (i % 2) & 0xFFFF;
-    return r.word[i / 4] >> 8 * (i % 4) & 0xFF;
+    if constexpr (BYTES == 8)
+        return (uint64_t)r.word[2 * i + 1] << 32 | r.word[2 * i];
+    else if constexpr (BYTES == 4)
+        return r.word[i];
+    else if constexpr (BYTES == 2)
+        return r.word[i / 2] >> 16 * (i % 2) & 0xFFFF;
+    else
+        return r.word[i / 4] >> 8 * (i % 4) & 0xFF;
 }
 
 template <int BYTES, int N>

@@ -122,12 +122,8 @@ __device__ __forceinline__ void map_widen(const uint64_t (&bits)[N], int dtype, 
 template <int N>
 __device__ __forceinline__ void map_widen(const uint64_t (&bits)[N], int dtype, uint64_t (&x)[N])
 {
-    if (dtype == KS_BOOL)
 #pragma unroll
-        for (int i = 0; i < N; i++) x[i] = bits[i] != 0;
-    else
-#pragma unroll
-        for (int i = 0; i < N; i++) x[i] = bits[i];
+    for (int i = 0; i < N; i++) x[i] = dtype == KS_BOOL ? bits[i] != 0 : bits[i];
 }
 #undef MAP_EACH
 

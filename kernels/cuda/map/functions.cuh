@@ -130,7 +130,7 @@ __device__ __forceinline__ void map_one_real(int function, M (&x)[N], const map_
     case KS_MAP_RECIPROCAL:
         MAP_EACH((M)1 / v);
     case KS_MAP_SQUARE:
-        MAP_EACH(v *v);
+        MAP_EACH(v * v);
     case KS_MAP_FLOOR:
         MAP_EACH(floor(v));
     case KS_MAP_CEIL:
@@ -192,13 +192,13 @@ __device__ __forceinline__ void map_one_whole(int function, M (&x)[N], const map
     case KS_MAP_SIGN:
         MAP_EACH((map_negative(v, flip) ? ~(M)0 : (M)(v != 0)));
     case KS_MAP_SQUARE:
-        MAP_EACH(v *v);
+        MAP_EACH(v * v);
     case KS_MAP_RELU:
         MAP_EACH((map_negative(v, flip) ? (M)0 : v));
     case KS_MAP_CLAMP:
         MAP_EACH(map_most(map_least(v, b, flip), a, flip));
     case KS_MAP_LINEAR:
-        MAP_EACH(a *v + b);
+        MAP_EACH(a * v + b);
     case KS_MAP_NOT:
         MAP_EACH(~v);
     default:
@@ -229,7 +229,7 @@ __device__ __forceinline__ void map_two_real(int function, M (&x)[N], const M (&
     case KS_MAP_SUB:
         MAP_EACH(v - w);
     case KS_MAP_MUL:
-        MAP_EACH(v *w);
+        MAP_EACH(v * w);
     case KS_MAP_DIV:
         MAP_EACH(v / w);
     case KS_MAP_MIN:
@@ -268,13 +268,13 @@ __device__ __forceinline__ void map_two_whole(int function, M (&x)[N], const M (
     case KS_MAP_SUB:
         MAP_EACH(v - w);
     case KS_MAP_MUL:
-        MAP_EACH(v *w);
+        MAP_EACH(v * w);
     case KS_MAP_MIN:
         MAP_EACH(map_least(v, w, flip));
     case KS_MAP_MAX:
         MAP_EACH(map_most(v, w, flip));
     case KS_MAP_AND:
-        MAP_EACH(v &w);
+        MAP_EACH(v & w);
     case KS_MAP_OR:
         MAP_EACH(v | w);
     case KS_MAP_XOR:
@@ -282,7 +282,7 @@ __device__ __forceinline__ void map_two_whole(int function, M (&x)[N], const M (
     case KS_MAP_POW:
         MAP_EACH(map_power(v, w, flip));
     default:
-        MAP_EACH(a *v + w);
+        MAP_EACH(a * v + w);
     }
 }
 

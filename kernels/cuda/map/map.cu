@@ -120,8 +120,11 @@ static map_operand operand_of(const ks_spec *spec, const map_plan *p, int k)
         repeats = repeats && s->stride[k][d] == 0;
     }
     const bool whole = s->dims[last] % elements_of(p) == 0;
-    operand.kind = s->flat[k] ? MAP_FLAT : repeats ? MAP_SPLAT : !whole ? MAP_GATHER
-                   : s->stride[k][last] ? MAP_ROW : MAP_SPLAT;
+    operand.kind = s->flat[k]           ? MAP_FLAT
+                   : repeats            ? MAP_SPLAT
+                   : !whole             ? MAP_GATHER
+                   : s->stride[k][last] ? MAP_ROW
+                                        : MAP_SPLAT;
     return operand;
 }
 

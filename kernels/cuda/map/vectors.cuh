@@ -314,9 +314,10 @@ __device__ __forceinline__ void map_unpack(const Shape &s, map_raw (&r)[K][V], i
     }
     map_settle<(int)sizeof(typename Family::T)>(s, k, &r[k][0]);
     if constexpr (sizeof(typename Family::T) == 1) {
-        if (s.truths)
+        if (s.truths) {
 #pragma unroll
             for (int w = 0; w < 4; w++) r[k][0].word[w] = map_truth_bytes(r[k][0].word[w]);
+        }
     }
     Family::unpack(r[k][0], x);
 }
