@@ -20,7 +20,7 @@ typedef struct ops_row {
     char first[32], second[32]; /* shapes such as "8192x4096"; second "" but for matmul */
     char axis[16];              /* "-1", "0,2,3"; "" for matmul */
     char label[OPS_LABEL];      /* all of it, for people */
-    char third[32];             /* of map; "" where it has no such input */
+    char third[24];             /* of map; "" where it has no such input */
     char to[8];                 /* of map: the output's datatype; "": the function's */
 } ops_row;
 

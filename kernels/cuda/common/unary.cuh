@@ -69,9 +69,16 @@ __device__ __forceinline__ float ks_gelu_tanh_quick(float x)
     return x * ks_logistic_quick(x * fmaf(x * x, -0.10294324f, -2.30220819f));
 }
 
+/* The logarithm of the odds of the normal distribution is x times a polynomial of x^2, fitted so that the largest share of 2^-12 |y| +
+ * 2^-22 |x| is 0.61. It goes on rising where the fit ends, at 5.3. */
 __device__ __forceinline__ float ks_gelu_quick(float x)
 {
-    return ks_gelu(x);
+    const float t = x * x;
+    float p = fmaf(t, -1.63995144e-06f, 4.71426984e-05f);
+    p = fmaf(t, p, 0.000695447827f);
+    p = fmaf(t, p, -0.106195319f);
+    p = fmaf(t, p, -2.30129848f);
+    return x * ks_logistic_quick(x * p);
 }
 
 /* --- by name --------------------------------------------------------------------------------------------------------- */
