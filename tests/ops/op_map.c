@@ -147,13 +147,20 @@ static void resolve(ks_spec *spec)
 
 /* --- values ------------------------------------------------------------------------------------------------------------ */
 
+/* Any bits, but quiet NaN: what the C library makes of 1 to the power of a signalling one is its own. */
+static void fill_bits(ks_dtype dtype, void *data, int64_t count)
+{
+    for (int64_t i = 0; i < count * (int64_t)ks_dtype_size(dtype); i++) ((uint8_t *)data)[i] = (uint8_t)values_next();
+    for (int64_t i = 0; i < count && ks_dtype_size(dtype) > 1; i++)
+        if (isnan(oracle_get(dtype, data, i))) values_put(dtype, data, i, (double)NAN);
+}
+
 static void fill(ks_dtype dtype, void *data, int64_t count, values_kind kind)
 {
     if (dtype == KS_BOOL)
         for (int64_t i = 0; i < count; i++) ((uint8_t *)data)[i] = (uint8_t)values_below(2);
     else if (ks_dtype_kind(dtype) == KS_KIND_FLOAT && (ks_dtype_size(dtype) == 1 || values_below(6) == 0))
-        for (int64_t i = 0; i < count * (int64_t)ks_dtype_size(dtype); i++)
-            ((uint8_t *)data)[i] = (uint8_t)values_next(); /* any bits */
+        fill_bits(dtype, data, count);
     else
         values_fill(dtype, data, count, kind, 1);
 }
