@@ -60,6 +60,8 @@ typedef struct ks_preset {
     int more_count;
     uint16_t inputs; /* optional ones that the metadata declares as well, as bits */
     bool narrow;     /* also as NAME_SUFFIX_fp16 and NAME_SUFFIX_bf16, of which INPUT0 is declared */
+    uint32_t
+        first; /* KS_DTYPE_BIT of what is declared for INPUT0, where others are the model's; 0: the model's as well */
 } ks_preset;
 
 /* What an op says of one input. */

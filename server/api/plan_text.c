@@ -1,6 +1,7 @@
 #include "api/plan_text.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* --- figures ------------------------------------------------------------------------------------------------------ */
@@ -79,7 +80,10 @@ static void put_value(ks_text *out, const ks_param *param, const ks_value *value
         ks_text_puts(out, value->i ? "true" : "false");
         break;
     case KS_PARAM_NUMBER:
-        ks_text_printf(out, "%.9g", value->d);
+        if (isfinite(value->d))
+            ks_text_printf(out, "%.9g", value->d);
+        else
+            ks_text_puts(out, "null"); /* not of this work, or no bound */
         break;
     case KS_PARAM_CHOICE:
         ks_text_printf(out, "%s%s%s", quote, param->choices[value->i], quote);

@@ -9,6 +9,7 @@ static int models_count;
 
 ks_dtype ks_model_dtype(const ks_model *model, int input)
 {
+    if (input == 0 && model->first) return (ks_dtype)__builtin_ctz(model->first);
     const uint32_t dtypes = ks_op_dtypes(model->op, input);
     return !dtypes || dtypes & KS_DTYPE_BIT(model->dtype) ? model->dtype : (ks_dtype)__builtin_ctz(dtypes);
 }
@@ -92,6 +93,7 @@ static void add_preset(const ks_op *op, const ks_preset *preset, const char *suf
     if (preset->param >= 0) fix(model, preset->param, preset->value);
     for (int i = 0; i < preset->more_count; i++) fix(model, preset->more[i].param, preset->more[i].value);
     model->declared |= preset->inputs;
+    model->first = preset->first;
     if (preset->in_rank) declare_inputs(model, preset->in_rank);
     if (preset->out_rank) model->out_rank[0] = preset->out_rank < 0 ? 0 : preset->out_rank; /* -1: a scalar */
     declare_outputs(model);

@@ -19,18 +19,20 @@
 
 #include "kernserve/op.h"
 #include "cpu/reference.h"
+#include "ops/map.h"
 #include "ops/norm.h"
 
 enum { SOFTMAX_AXIS, SOFTMAX_LOG };
 enum { REDUCE_OP, REDUCE_AXIS };
 enum { SUM, MEAN, MAX, MIN, PROD, ARGMAX, ARGMIN, L2NORM, LOGSUMEXP };
+enum { MAP = 1000 };
 enum { REPEATS_LEAST = 3, REPEATS_MOST = 200 };
 static const int64_t ENOUGH_NS = 150000000;
 static const size_t COPY_BYTES = (size_t)64 << 20;
 
 typedef struct row {
     const char *name;
-    int op; /* of reduce; -1: softmax, -2: log-softmax; NORM_...: one of norms[] */
+    int op; /* of reduce; -1: softmax, -2: log-softmax; NORM_...: one of norms[]; MAP and a function of map */
     ks_dtype dtype;
     int axis;
     int64_t dims[3]; /* 0: no such dimension */
@@ -102,6 +104,20 @@ static const row rows[] = {
     {"bias, layer norm, gelu bf16", NORM_BIAS_GELU, KS_BF16, 1, {4096, 4096, 0}},
     {"residual, rms norm fp32", NORM_ADD_RMS, KS_FP32, 1, {4096, 4096, 0}},
     {"residual, rms norm bf16", NORM_ADD_RMS, KS_BF16, 1, {4096, 4096, 0}},
+    {"map fp32 add", MAP + KS_MAP_ADD, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 relu", MAP + KS_MAP_RELU, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 exp", MAP + KS_MAP_EXP, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 log", MAP + KS_MAP_LOG, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 gelu", MAP + KS_MAP_GELU, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 fma", MAP + KS_MAP_FMA, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 lt", MAP + KS_MAP_LT, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map bf16 add", MAP + KS_MAP_ADD, KS_BF16, 0, {1 << 24, 0, 0}},
+    {"map bf16 gelu", MAP + KS_MAP_GELU, KS_BF16, 0, {1 << 24, 0, 0}},
+    {"map fp16 silu", MAP + KS_MAP_SILU, KS_FP16, 0, {1 << 24, 0, 0}},
+    {"map fp64 add", MAP + KS_MAP_ADD, KS_FP64, 0, {1 << 23, 0, 0}},
+    {"map int8 add", MAP + KS_MAP_ADD, KS_INT8, 0, {1 << 26, 0, 0}},
+    {"map int32 mul", MAP + KS_MAP_MUL, KS_INT32, 0, {1 << 24, 0, 0}},
+    {"map fp32 cast to bf16", MAP + KS_MAP_CAST, KS_FP32, 0, {1 << 24, 0, 0}},
 };
 
 static int64_t now_ns(void)
@@ -132,17 +148,33 @@ static void set_norm(const row *r, ks_spec *spec)
     spec->params[KS_NORM_SUM_OUT].i = norms[n].sum_out;
 }
 
+/* As many inputs as the function takes, all like the first. */
+static void set_map(const row *r, ks_spec *spec)
+{
+    static const int operands[] = {
+#define X(name, text, count, kind, flops) count,
+        KS_MAP_TABLE(X)
+#undef X
+    };
+    const int function = r->op - MAP;
+    spec->params[KS_MAP_OP].i = function;
+    if (function == KS_MAP_CAST) spec->params[KS_MAP_OUT].i = KS_BF16 + 1;
+    spec->given = (uint16_t)((1u << operands[function]) - 1);
+    for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i)) spec->in[i] = spec->in[0];
+}
+
 static ks_spec spec_of(const row *r)
 {
-    const bool norm = r->op < NORMS_END;
-    const ks_op *op = norm ? ks_op_find("norm", 4) : r->op < 0 ? ks_op_find("softmax", 7) : ks_op_find("reduce", 6);
+    const bool norm = r->op < NORMS_END, map = r->op >= MAP;
+    const char *name = norm ? "norm" : map ? "map" : r->op < 0 ? "softmax" : "reduce";
+    const ks_op *op = ks_op_find(name, strlen(name));
     ks_spec spec;
     ks_error error;
     ks_spec_init(&spec, op);
     if (!norm && r->op < 0) {
         spec.params[SOFTMAX_AXIS].i = r->axis;
         spec.params[SOFTMAX_LOG].i = r->op == -2;
-    } else if (!norm) {
+    } else if (!norm && !map) {
         spec.params[REDUCE_OP].i = r->op;
         spec.params[REDUCE_AXIS].axes = (ks_axes){.count = 1, .axis = {(int8_t)r->axis}};
     }
@@ -152,6 +184,7 @@ static ks_spec spec_of(const row *r)
         spec.in[0].rank++;
     }
     if (norm) set_norm(r, &spec);
+    if (map) set_map(r, &spec);
     if (op->resolve(&spec, &error) != KS_OK) {
         fprintf(stderr, "bench_cpu: %s: %s\n", r->name, error.text);
         exit(1);

@@ -5,7 +5,7 @@ compare_torch.py LIBRARY [TEXT...]   LIBRARY: libks_bench_ops.so; only rows in w
 --seed N repeats a run's data; --json FILE also writes the rows there; --compiled times torch.compile of a norm's whole expression,
 too, and compares with the better of both.
 
-Rows are those of ops_rows.h but for matmul. Each side is a CUDA graph of many launches that goes round the same sets of
+Rows are those of ops_rows.h but for matmul. Beside map's functions stands torch.compile of them, too (--no-compile: eager alone). Each side is a CUDA graph of many launches that goes round the same sets of
 inputs, and has a set of outputs for each; the sets are beyond three times the L2 cache together (at most 64 of them, so that
 small rows stay in it). One replay of PyTorch's graph, one of ours, and again; medians, by events. GB/s counts inputs and
 output once, whatever the kernels move. Before that our results are compared with float64 of the same data, by the bounds
@@ -32,7 +32,8 @@ DTYPES = {"FP32": (torch.float32, 2.0 ** -24), "BF16": (torch.bfloat16, 2.0 ** -
 
 class Row(ctypes.Structure):
     _fields_ = [("op", ctypes.c_char * 16), ("dtype", ctypes.c_char * 8), ("first", ctypes.c_char * 32),
-                ("second", ctypes.c_char * 32), ("axis", ctypes.c_char * 16), ("label", ctypes.c_char * 128)]
+                ("second", ctypes.c_char * 32), ("axis", ctypes.c_char * 16), ("label", ctypes.c_char * 128),
+                ("third", ctypes.c_char * 24), ("to", ctypes.c_char * 8)]
 
 
 class Work(ctypes.Structure):
@@ -105,6 +106,37 @@ def wrong_norm(op, t, got, unit):
     bound += 1.01 * unit * want.abs() + 1e-30
     count = int((~((got[0].double() - want).abs() <= bound)).sum())
     return count + (int((got[1] != s.to(got[1].dtype)).sum()) if len(got) > 1 else 0)
+
+
+KINDS = {"FP32": torch.float32, "BF16": torch.bfloat16, "FP16": torch.float16, "FP64": torch.float64, "INT8": torch.int8, "INT32": torch.int32,
+         "BOOL": torch.bool, "FP8E4M3": torch.float8_e4m3fn}
+F = torch.nn.functional
+# map's functions: of the inputs, as a client of PyTorch writes them; "cast" is made of the row.
+MAP = {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu, "tanh": torch.tanh, "exp": torch.exp,
+       "relu": torch.relu, "add": torch.add, "mul": torch.mul, "div": torch.div, "lt": torch.lt, "where": torch.where,
+       "fma": lambda x, y, z: x * y + z, "cast": None}
+EXACT = ("relu", "add", "mul", "div", "lt", "where", "fma", "cast")
+
+
+def wrong_map(op, inputs, got, unit):
+    """How many elements are further from float64 than map promises; a cast of random numbers is PyTorch's own but for FP8 and saturation."""
+    if op == "cast":
+        x = inputs[0]
+        if got.dtype == torch.int8:
+            return int((got != x.clamp(-128, 127).to(torch.int8)).sum())
+        if got.dtype == torch.float8_e4m3fn:
+            return int((got.float() != x.float().clamp(-448, 448).to(got.dtype).float()).sum())
+        return int((got != x.to(got.dtype)).sum())
+    want = MAP[op](*(x if x.dtype in (torch.bool, torch.int8) else x.double() for x in inputs))
+    if not want.is_floating_point():
+        return int((got != want).sum())
+    narrow = unit > 2.0 ** -20
+    bound = 1.01 * unit * want.abs() + 2.0 ** -126
+    if op not in EXACT:
+        bound += 2.0 ** -22 * torch.maximum(inputs[0].double().abs(), want.abs()) + (2.0 ** -12 * want.abs() if narrow else 0)
+    elif narrow:  # computed in FP32 first
+        bound += 2.0 ** -24 * want.abs()
+    return int((~((got.double() - want).abs() <= bound)).sum())
 
 
 def wrong(op, x, axes, got, unit):
@@ -215,6 +247,8 @@ class Case:
             count += wrong(self.op, x, self.axes, got, self.unit)
         return count
 
+    compiled = None
+
     def times(self):
         """Medians of one launch: PyTorch's, ours, and the compiled one's where it is asked for."""
         sides = []
@@ -233,6 +267,54 @@ class Case:
             for (graph, _), taken in zip(graphs, times):
                 taken.append(elapsed_us(self.stream, graph.replay) / launches)
         return [statistics.median(t) for t in times]
+
+
+class MapCase(Case):
+    """A row of map: inputs one behind the other, each on 256 bytes, as ks_spec_layout has them."""
+
+    def __init__(self, library, row, generator, stream, compiles):
+        self.library, self.stream, self.op = library, stream, row.op.decode()
+        self.work = library.plan(row)
+        shapes = [[int(d) for d in text.decode().split("x")] for text in (row.first, row.second, row.third) if text]
+        self.dtype, self.unit = KINDS[row.dtype.decode()], DTYPES.get(row.dtype.decode(), (None, 2.0 ** -11))[1]
+        self.kind = KINDS[row.to.decode()] if row.to else torch.bool if self.op == "lt" else self.dtype
+        self.shape = torch.broadcast_shapes(*shapes)
+        self.function = MAP[self.op] or (lambda x: x.to(self.kind))
+        self.compiled = torch.compile(self.function, dynamic=False) if compiles else None
+        set_bytes = self.work.in_bytes + self.work.out_bytes
+        self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // set_bytes + 1))
+        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.inputs = [self.place(source, shapes, generator) for source in self.sources]
+
+    def place(self, source, shapes, generator):
+        inputs, at = [], 0
+        for i, shape in enumerate(shapes):
+            kind = torch.bool if self.op == "where" and i == 0 else self.dtype
+            size = math.prod(shape) * kind.itemsize
+            x = source[at:at + size].view(kind).view(shape)
+            if kind.is_floating_point:
+                x.normal_(generator=generator)
+            else:
+                x.copy_(torch.randint(0, 2 if kind == torch.bool else 100, shape, device="cuda", generator=generator))
+            inputs.append(x)
+            at += -(-size // 256) * 256
+        return inputs
+
+    def theirs(self, i):
+        return self.function(*self.inputs[i])
+
+    def theirs_compiled(self, i):
+        return self.compiled(*self.inputs[i])
+
+    def wrong(self):
+        count = 0
+        for i in (0, self.sets - 1):
+            self.ours(i)
+            self.stream.synchronize()
+            got = self.results[i][:math.prod(self.shape) * self.kind.itemsize].view(self.kind).view(self.shape)
+            count += wrong_map(self.op, self.inputs[i], got, self.unit)
+        return count
 
 
 def geometric(ratios):
@@ -261,7 +343,9 @@ def main():
     parser.add_argument("texts", nargs="*")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000_007)
     parser.add_argument("--json")
-    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--compiled", action="store_true", help="norms: torch.compile as well")
+    parser.add_argument("--no-compile", action="store_true", help="map: without torch.compile")
+    parser.add_argument("--map", action="store_true", help="map's rows alone")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("compare_torch: no CUDA device: skipped")
@@ -275,9 +359,12 @@ def main():
     rows = []
     for row in library.rows():
         label, op = row.label.decode(), row.op.decode()
-        if op not in {**TORCH, **NORMS} or not all(" " + text in " " + label for text in arguments.texts):
+        is_map = " axis " not in label and op in MAP
+        known = is_map or (not arguments.map and op in {**TORCH, **NORMS})
+        if not known or not all(" " + text in " " + label for text in arguments.texts):
             continue
-        case = Case(library, row, generator, stream, arguments.compiled)
+        case = (MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else
+                Case(library, row, generator, stream, arguments.compiled and op in NORMS))
         torch.cuda.synchronize()
         bad = case.wrong()
         theirs, ours, *compiled = case.times()

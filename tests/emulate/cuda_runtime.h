@@ -168,6 +168,18 @@ static inline double __longlong_as_double(long long x)
 {
     return emulate_bits<double>(x);
 }
+static inline int __clzll(long long x)
+{
+    return x ? __builtin_clzll((unsigned long long)x) : 64;
+}
+static inline float rsqrtf(float x)
+{
+    return 1 / sqrtf(x);
+}
+static inline double rsqrt(double x)
+{
+    return 1 / sqrt(x);
+}
 static inline int __ffs(int x)
 {
     return __builtin_ffs(x);

@@ -13,7 +13,7 @@ import zlib
 
 import files
 from daemon import chunked, request
-from tensors import MODELS, REFERENCE, Tensor, count, decode, encode, random_tensor
+from tensors import CURVES, MODELS, PLAIN, REFERENCE, TRUTHS, UNIT, Tensor, count, decode, encode, random_tensor
 
 JSON_TYPES = ("FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 
@@ -234,7 +234,7 @@ def random_shape(random, least, most, longest):
 
 
 def random_case(random, small=False):
-    """Softmax, reduction or product with random shape, datatype and parameters."""
+    """Work of any operation with random shape, datatype and parameters."""
     op = random.choice(MODELS)
     return MAKERS[op](random, 6 if small else 40)
 
@@ -318,5 +318,29 @@ def random_norm(random, longest, datatype=None):
     return Case("norm", [random_tensor(random, datatype, shape), *more], **parameters)
 
 
-MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul}
-MAKERS["norm"] = random_norm
+def random_map(random, longest, datatype=None):
+    """Operands of which some have one index where the first has more, or no such axis."""
+    datatype = datatype or random.choice(("FP32", "FP64", "FP16", "BF16") + JSON_TYPES[2:])
+    real = datatype in UNIT
+    op = random.choice([*PLAIN, *TRUTHS, *(CURVES if real else ())])
+    shape = random_shape(random, 1, 3, min(longest, 24))
+    operands = 3 if op == "fma" else 2 if op in ("add", "sub", "mul", "min", "max", "axpy", "div", *TRUTHS) else 1
+    parameters = {"op": op}
+    if op in ("axpy", "linear"):
+        parameters["a"] = random.choice((2, 3, 0.5)) if real else 3
+    if op in ("linear", "clamp"):
+        parameters["b"] = 5
+    if op == "clamp":
+        parameters = {"op": op, "a": 1, "b": 5}
+    if operands == 2 and op != "axpy" and random.random() < 0.3:
+        operands, parameters["a"] = 1, 3
+    if op in TRUTHS:
+        parameters["out_datatype"] = "UINT8"
+    shapes = [shape] + [[1 if random.random() < 0.3 else d for d in shape[random.randrange(len(shape)):]] for _ in range(operands - 1)]
+    inputs = [random_tensor(random, datatype, s, 1.0) for s in shapes]
+    if op == "div" and operands == 2:
+        inputs[1] = Tensor(datatype, shapes[1], [abs(v) + 0.5 for v in inputs[1].values])
+    return Case("map", inputs, **parameters)
+
+
+MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map}

@@ -28,6 +28,10 @@ GOOD = [
     ("matmul_tb", "shape=2%2C3&shape=4,3&alpha=2", "FP32", [2, 4], 104),
     ("norm", "shape=4,8&kind=rms&activation=silu", "FP32", [4, 8], 256),
     ("norm_rms_w_fp16", "shape=4,8&shape=8", "FP16", [4, 8], 144),
+    ("map", "shape=4,5&op=gelu", "FP32", [4, 5], 160),
+    ("map", "shape=3,1&shape=1,5&datatype=INT16&op=lt", "BOOL", [3, 5], 31),
+    ("map", "shape=8&datatype=BF16&out_datatype=INT8", "INT8", [8], 24),
+    ("map_add", "shape=6,11&shape=11", "FP32", [6, 11], 572),
 ]
 
 # model, query, status, code: a plain raw request with that query is refused in the same words
@@ -39,6 +43,9 @@ BAD = [
     ("softmax", "shape=2,-2", 400, "shape"),
     ("softmax", "shape=4294967296,4294967296", 400, "shape"),
     ("matmul", "shape=2,3&shape=4,5", 400, "shape"),
+    ("map", "shape=2,3&shape=4,3&op=add", 400, "shape"),
+    ("map", "shape=2,3&op=axpy", 400, "name"),
+    ("map", "shape=2,3&op=clamp&a=2&b=1", 400, "parameter"),
     ("softmax", "shape=4&datatype=INT32", 400, "datatype"),
     ("softmax", "shape=4&datatype=FP32&datatype=FP32", 400, "datatype"),
     ("softmax", "shape=4&axis=1", 400, "axis"),
@@ -94,6 +101,7 @@ def good(daemon):
         check(got["measured"]["runs"] == 0 and got["measured"]["us"] is None, query, got)
         check(still(plan(daemon, model + "/versions/1", query)) == still(got), query, "differs for version 1")
     check(plan(daemon, "reduce", "shape=3,5,2&op=max&axis=0,-1")["parameters"] == {"op": "max", "axis": "0,2", "keepdims": False}, "parameters")
+    check(plan(daemon, "map", "shape=3&op=clamp&b=2")["parameters"] == {"op": "clamp", "a": None, "b": 2, "out_datatype": "FP32"}, "open side")
 
 
 def bad(daemon):

@@ -111,6 +111,32 @@ def presets(run):
     run.check(Case("norm", row[:2], model="norm_rms_w_bf16", fixed={"kind": "rms"}), "binary")
     run.check(Case("norm", row[:1], model="norm_layer_bf16", fixed={"kind": "layer"}), "binary")
     run.check(Case("norm", [random_tensor(r, "FP32", [3, 9])], model="norm_l2", fixed={"kind": "l2"}), "json")
+    pair = [random_tensor(r, "FP32", [5, 7]), random_tensor(r, "FP32", [5, 7])]
+    for op in ("add", "mul"):
+        for form in ("json", "binary", "plain_raw"):
+            run.check(Case("map", pair, model="map_" + op, fixed={"op": op}), form)
+    run.check(Case("map", pair, model="map_axpy", fixed={"op": "axpy"}, a=2.5), "binary")
+    for op in ("exp", "relu", "gelu", "silu", "sigmoid"):
+        run.check(Case("map", pair[:1], model="map_" + op, fixed={"op": op}), "binary")
+    where(run)
+
+
+def where(run):
+    """map_where as its metadata declares it: a condition of BOOL, and two tensors of FP32 that broadcast."""
+    inputs = [("BOOL", [2, 2], [True, False, False, True]), ("FP32", [2, 2], [1, 2, 3, 4]), ("FP32", [2], [-1, -2])]
+    declared = json.loads(run.ask(request("GET", "/v2/models/map_where")).body)
+    document = {"inputs": [{"name": "INPUT%d" % i, "datatype": d, "shape": s, "data": v} for i, (d, s, v) in enumerate(inputs)]}
+    answer = run.ask(request("POST", "/v2/models/map_where/infer", [], json.dumps(document).encode()))
+    raw = encode("UINT8", [1, 0, 0, 1]) + encode("FP32", [1, 2, 3, 4, -1, -2])
+    target = "/v2/models/map_where/infer?shape=2,2&shape=2,2&shape=2&datatype=BOOL&datatype=FP32&datatype=FP32"
+    bytes_answer = run.ask(request("POST", target, [], raw))
+    try:
+        require([i["datatype"] for i in declared["inputs"]] == ["BOOL", "FP32", "FP32"], "declared %r", declared)
+        require(answer.status == 200 and json.loads(answer.body)["outputs"][0]["data"] == [1, -2, -1, 4], "%r", answer)
+        require(bytes_answer.status == 200 and bytes_answer.body == encode("FP32", [1, -2, -1, 4]), "%r", bytes_answer)
+        run.right += 1
+    except (Wrong, KeyError) as fault:
+        run.fail("map_where: %s" % fault)
 
 
 def edges(run):
