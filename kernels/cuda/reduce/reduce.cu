@@ -5,7 +5,9 @@
  *   bands     it is a list of axes, the innermost of them contiguous: vectors along that one, results side by side
  *   runs      the same where they are long, or not whole vectors
  *   slab      results of a few elements, rows or narrow columns: through shared memory
+ *   in_vector rows of a few elements, of which a vector holds one or several
  *   columns   the results lie side by side: vectors across them, threads along the axis
+ *   planes    the same where rows follow each other without a gap and are short, off the lines of memory, or a list's
  *   elements  the same by single elements: what vectors cannot do
  *
  * One kernel each: where there are too few results to fill the chip the axis is cut into parts, and the CTA that comes
@@ -23,7 +25,14 @@ enum {
     LONG_VECTORS = 4096,   /* of a row that several CTAs may share */
     PARTS_MAX = 1024,
     STATE_BYTES = 16, /* the largest of them */
-    NUMBERED = 65536, /* elements of a thread, at most */
+    LINE_BYTES = 128, /* of memory */
+    WIDE_VECTORS =
+        32, /* side by side where rows do not start on lines: 512 bytes, of which a line is shared with others */
+    WAVE_VECTORS = 64,     /* side by side, at most, where one wave of CTAs takes all columns */
+    PLANE_ROW_MAX = 512,   /* bytes of a row of the only plane of a line; */
+    PLANE_VECTORS = 8,     /* of a thread in a part of planes, at least */
+    IN_VECTOR_ROWS = 4096, /* rows, at least */
+    NUMBERED = 65536,      /* elements of a thread, at most */
     BAND_THREADS = 256,
     ONCE_VECTORS = 10240 /* of an SM */
 };
@@ -76,7 +85,16 @@ typedef struct reduce_work {
     int element, length; /* bytes of an element, elements of a vector */
     bool numbers;        /* integers, but not by their bits */
     bool places;         /* argmax, argmin */
+    int accumulator;     /* bytes of one, as ops.cuh has it */
 } reduce_work;
+
+static int accumulator_of(int op, ks_dtype dtype)
+{
+    const int size = (int)ks_dtype_size(dtype);
+    if (op == LOGSUMEXP) return dtype == KS_FP64 ? 16 : 12;
+    if (op == ARGMAX || op == ARGMIN) return size <= 2 ? 4 : size == 4 ? 8 : 16;
+    return op == MAX || op == MIN ? (size == 8 ? 8 : 4) : 8;
+}
 
 static reduce_work work_of(const ks_spec *spec)
 {
@@ -89,6 +107,7 @@ static reduce_work work_of(const ks_spec *spec)
     w.depth = ks_walk_combinations(&w.walk.rest) * w.walk.depth.extent;
     w.element = (int)ks_dtype_size(dtype);
     w.places = op == ARGMAX || op == ARGMIN;
+    w.accumulator = accumulator_of(op, dtype);
     w.length = 16 / w.element;
     w.numbers = ks_dtype_kind(dtype) != KS_KIND_FLOAT &&
                 (op == PROD || op == L2NORM || op == LOGSUMEXP || (op == MEAN && w.element == 8));
@@ -120,6 +139,40 @@ static int64_t period_of(const reduce_work *w)
     return period;
 }
 
+static int64_t divisor_of(int64_t a, int64_t b)
+{
+    return b ? divisor_of(b, a % b) : a;
+}
+
+/* Planes: the vectors of a period. */
+static int64_t period_vectors(const reduce_work *w)
+{
+    return w->inner / divisor_of(w->inner, w->length);
+}
+
+static int64_t plane_of(const reduce_work *w)
+{
+    return w->walk.depth.extent * w->inner;
+}
+
+/* So many planes on, a plane is shifted against the vectors as before. 0: planes of a list of lists, which differ. */
+static int plane_classes(const reduce_work *w)
+{
+    int classes = 1;
+    for (int i = 0; i < w->walk.rest.count; i++) {
+        const int more = w->length / (int)divisor_of(w->walk.rest.at[i].stride, w->length);
+        if (more > 1 && w->walk.rest.count > 1) return 0;
+        classes = more > classes ? more : classes;
+    }
+    return classes;
+}
+
+/* Threads of a CTA that takes columns, pieces of so many to a thread. */
+static int column_threads(int piece)
+{
+    return piece == 16 ? 128 : 256;
+}
+
 /* How many items; *tiles as in the shape. */
 static int64_t items_of(const reduce_work *w, const reduce_algorithm *c, uint32_t *tiles)
 {
@@ -132,6 +185,11 @@ static int64_t items_of(const reduce_work *w, const reduce_algorithm *c, uint32_
         items = w->results / neighbours_of(w) * *tiles;
     } else if (c->kernel == REDUCE_ONCE) {
         items = w->results;
+    } else if (c->kernel == REDUCE_PLANES) {
+        items = w->results / w->inner;
+    } else if (c->kernel == REDUCE_IN_VECTOR) {
+        items =
+            quotient_up(quotient_up(w->results * w->depth, w->length), REDUCE_IN_VECTOR_LOADS * (int64_t)c->threads);
     } else if (c->kernel > REDUCE_SLAB && w->inner % piece == 0) {
         items = quotient_up(w->results / piece, c->width);
     } else if (c->kernel > REDUCE_SLAB) {
@@ -172,7 +230,13 @@ static reduce_shape shape_of(const ks_spec *spec, const reduce_algorithm *c)
         s.steps = w.depth / w.walk.depth.extent;
         s.kept = list_of(&lines, ks_dimension{1, 0}, 1);
         s.reduced = list_of(&w.walk.rest, ks_dimension{1, 0}, 1);
-    } else if (c->kernel != REDUCE_SLAB) {
+    } else if (c->kernel == REDUCE_PLANES) {
+        s.plane = plane_of(&w);
+        s.steps = w.depth / w.walk.depth.extent;
+        s.classes = plane_classes(&w);
+        s.kept = list_of(&w.walk.kept, ks_dimension{1, 0}, 1);
+        s.reduced = list_of(&w.walk.rest, ks_dimension{1, 0}, 1);
+    } else if (c->kernel != REDUCE_SLAB && c->kernel != REDUCE_IN_VECTOR) {
         s.reduced = list_of(&w.walk.rest, w.walk.depth, 1);
         s.kept = s.tiles ? list_of(&w.walk.kept, ks_dimension{1, 0}, 1) : list_of(&w.walk.kept, w.walk.lanes, piece);
     }
@@ -258,23 +322,53 @@ static void choose_slab(const ks_chip *chip, const reduce_work *w, reduce_algori
     c->shared_bytes = (int32_t)(blocks * (block + 16));
 }
 
-/* Columns and elements: the deeper the axis, the more threads along it, the fewer side by side, down to a line of memory
- * (128 bytes). Parts such that two CTAs an SM are there; of 16-bit elements, which a thread has half as many bytes of in
- * flight, as many as an SM holds where the axis is long enough. */
-static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_algorithm *c)
+/* CTAs of columns, or of planes, that an SM holds (reduce_columns_ctas). */
+static int column_ctas(const reduce_work *w, int piece, bool planes)
 {
-    const int piece = c->kernel == REDUCE_COLUMNS ? w->length : 1, threads = piece == 16 ? 128 : 256;
-    const int64_t lines = w->results / w->inner, wanted = 2 * (int64_t)chip->sms;
+    if (w->element == 8 || w->numbers) return 2;
+    return piece == 1 || piece > 8 || w->accumulator * piece > 96 || (planes && w->accumulator > 8) ? 3 : 4;
+}
+
+/* Threads side by side and along the axis. The deeper the axis, the more along it, down to a line of memory side by side;
+ * where rows do not start on lines, and neighbouring tiles share one in each row, down to WIDE_VECTORS. */
+static int64_t column_width(const ks_chip *chip, const reduce_work *w, int piece)
+{
+    const int64_t threads = column_threads(piece), wanted = 2 * (int64_t)chip->sms * threads;
     const bool off = w->inner % piece != 0;
     const int64_t across = off ? quotient_up(w->inner, piece) + 1 : w->inner / piece, period = off ? period_of(w) : 1;
-    int64_t rows = within(power_up(quotient_up(w->depth, 64)), 1, threads / 8);
-    if (w->results / piece * rows < wanted * threads) rows = within(power_up(quotient_up(w->depth, 8)), 1, threads / 8);
+    const bool shared = piece > 1 && w->inner * w->element % LINE_BYTES != 0 && across >= 2 * WIDE_VECTORS;
+    const int64_t most = threads / (shared ? (int)WIDE_VECTORS : 8);
+    int64_t rows = within(power_up(quotient_up(w->depth, 64)), 1, most);
+    if (w->results / piece * rows < wanted) rows = within(power_up(quotient_up(w->depth, 8)), 1, most);
     if (off) rows = within(rows, period, period > 8 ? period : 8);
     int64_t width = threads / rows;
+    if (shared && !off && rows > 1)
+        width = quotient_up(across, within(across / width, 1, across)); /* no tile of a few */
     if (width > across && (rows > 1 || off)) width = across;
     if (width > w->results / piece && !off) width = w->results / piece;
+    return width;
+}
+
+/* Whole waves of CTAs for columns that are enough for one and no more than a few: as wide as that makes them. 0: the axis is
+ * too short for so many threads along it. */
+static int64_t wave_width(const ks_chip *chip, const reduce_work *w, int piece)
+{
+    const int64_t all = w->results / piece, wave = (int64_t)column_ctas(w, piece, false) * chip->sms;
+    if (piece == 1 || w->inner % piece != 0 || all < wave * 8 || all > wave * WAVE_VECTORS * 4) return 0;
+    const int64_t width = quotient_up(all, wave * quotient_up(all, wave * WAVE_VECTORS));
+    return width > w->inner / piece || w->depth < 16 * (column_threads(piece) / width) ? 0 : width;
+}
+
+/* Columns and elements. Parts such that two CTAs an SM are there; of 16-bit elements, which a thread has half as many bytes of
+ * in flight, as many as an SM holds where the axis is long enough. */
+static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_algorithm *c)
+{
+    const int piece = c->kernel == REDUCE_COLUMNS ? w->length : 1, threads = column_threads(piece);
+    const int64_t lines = w->results / w->inner, wanted = 2 * (int64_t)chip->sms;
+    const bool off = w->inner % piece != 0;
+    const int64_t period = off ? period_of(w) : 1, wave = wave_width(chip, w, piece),
+                  width = wave ? wave : column_width(chip, w, piece), rows = threads / width - threads / width % period;
     c->width = (int16_t)width;
-    rows = threads / width - threads / width % period;
     c->threads = (int16_t)(quotient_up(rows * width, 32) * 32);
     const int64_t tiles =
         off ? lines * quotient_up(w->inner, (width - 1) * piece) : quotient_up(w->results / piece, width);
@@ -284,6 +378,27 @@ static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_alg
     cut(c, parts, w->depth, rows, NUMBERED * rows); /* CTAs with a round less than others would leave SMs idle */
     c->grid = (uint32_t)within(tiles * c->parts, 1, INT32_MAX);
     c->shared_bytes = (int32_t)(c->threads * piece * STATE_BYTES);
+}
+
+/* Planes: parts such that all CTAs are there at once and nearly fill the chip; where there are lines enough, whole lines. */
+static void choose_planes(const ks_chip *chip, const reduce_work *w, reduce_algorithm *c)
+{
+    const int64_t width = period_vectors(w), groups = column_threads(w->length) / width, threads = width * groups;
+    const int64_t planes = w->depth / w->walk.depth.extent, vectors = quotient_up(plane_of(w), w->length);
+    const int64_t lines = w->results / w->inner, slots = (int64_t)column_ctas(w, w->length, true) * chip->sms;
+    int64_t parts = slots / lines;
+    if (parts * lines * 10 < slots * 9 && lines < 4 * slots)
+        parts = 4 * slots / lines; /* so many that the last ones are a small part */
+    c->width = (int16_t)width;
+    c->threads = (int16_t)(quotient_up(threads, 32) * 32);
+    if (planes > 1) {
+        const int64_t least = within(quotient_up(threads * PLANE_VECTORS, vectors), 1, planes);
+        cut(c, parts, planes, least * plane_classes(w) > planes ? least : least * plane_classes(w), INT32_MAX);
+    } else {
+        cut(c, parts, quotient_up(vectors, width), groups * PLANE_VECTORS, NUMBERED * groups);
+    }
+    c->grid = (uint32_t)within(lines * c->parts, 1, INT32_MAX);
+    c->shared_bytes = (int32_t)(threads * w->length * STATE_BYTES + REDUCE_PLANES_AHEAD * (int)sizeof(int64_t));
 }
 
 /* Bands: as columns, of results with a run's vectors each. */
@@ -302,6 +417,32 @@ static void choose_bands(const ks_chip *chip, const reduce_work *w, reduce_algor
     c->shared_bytes = c->threads * STATE_BYTES + ahead * (int)sizeof(int64_t);
 }
 
+/* Rows that vectors hold several of: of so many that a thread has work. */
+static bool choose_in_vector(const reduce_work *w, reduce_algorithm *c)
+{
+    if (w->inner != 1 || w->numbers || w->depth < 2 || w->length % w->depth != 0 || w->results < IN_VECTOR_ROWS)
+        return false;
+    c->kernel = REDUCE_IN_VECTOR;
+    c->parts = 1;
+    c->width = (int16_t)w->depth;
+    c->threads = 256;
+    uint32_t tiles;
+    c->grid = (uint32_t)within(items_of(w, c, &tiles), 1, INT32_MAX);
+    return true;
+}
+
+/* Planes of a list, and one whose rows are short, as far as a CTA has a thread for each vector of a period. */
+static bool takes_planes(const reduce_work *w)
+{
+    if (w->inner == 1 || w->numbers || w->depth == 0 || w->walk.depth.extent < 2) return false;
+    if (period_vectors(w) > column_threads(w->length) || plane_of(w) / w->length > INT32_MAX / 2 ||
+        plane_classes(w) == 0)
+        return false;
+    if (w->walk.rest.count > 0) return plane_of(w) >= 4 * w->length;
+    const int64_t threads = column_threads(w->length) / period_vectors(w) * period_vectors(w);
+    return w->inner * w->element <= PLANE_ROW_MAX && plane_of(w) >= threads * PLANE_VECTORS * w->length;
+}
+
 /* Lines off the vectors are worth their threads where the axis is deep. */
 static bool takes_vectors(const reduce_work *w)
 {
@@ -315,6 +456,12 @@ static reduce_algorithm choose(const ks_chip *chip, const reduce_work *w)
     const int64_t block = simple ? w->depth * w->inner * w->element : INT64_MAX;
     const bool whole = w->inner * w->depth % w->length == 0 && w->inner == 1;
     const bool narrow = w->inner == 1 || w->inner % w->length != 0 || w->inner < 4 * w->length;
+    if (simple && w->depth > 0 && choose_in_vector(w, &c)) return c;
+    if (simple && w->inner == 1 && w->depth > 0 && !w->numbers && block <= 2 * SLAB_ROW_MAX &&
+        choose_once(chip, w, &c)) {
+        c.kernel = REDUCE_ONCE; /* few: no more than a warp each, and nothing through shared memory */
+        return c;
+    }
     if (w->depth > 0 && narrow && block <= (whole ? SLAB_ROW_MAX : w->inner == 1 ? 2 * SLAB_ROW_MAX : SLAB_BLOCK_MAX)) {
         c.kernel = REDUCE_SLAB;
         choose_slab(chip, w, &c);
@@ -329,6 +476,9 @@ static reduce_algorithm choose(const ks_chip *chip, const reduce_work *w)
             c.kernel = REDUCE_ONCE;
         else
             choose_rows(chip, w, &c);
+    } else if (takes_planes(w)) {
+        c.kernel = REDUCE_PLANES;
+        choose_planes(chip, w, &c);
     } else {
         c.kernel = takes_vectors(w) ? REDUCE_COLUMNS : REDUCE_ELEMENTS;
         choose_columns(chip, w, &c);
@@ -345,7 +495,8 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
 
 static void describe(const ks_spec *spec, const reduce_algorithm *c, ks_kernel_info *kernel_info)
 {
-    static const char *const ways[] = {"rows", "runs", "slab", "columns", "elements", "bands", "once"};
+    static const char *const ways[] = {"rows",  "runs", "slab",   "columns",  "elements",
+                                       "bands", "once", "planes", "in_vector"};
     snprintf(kernel_info->kernel, sizeof kernel_info->kernel, "reduce_%s<%s, %s, %d wide, %u parts>", ways[c->kernel],
              ks_dtype_name(spec->in[0].dtype), spec->op->params[OP].choices[spec->params[OP].i], c->width, c->parts);
     kernel_info->grid = c->grid;
@@ -367,11 +518,14 @@ static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_pla
     out->batch_max = KS_BATCH_MAX;
     if (c.parts > 1 && (c.kernel <= REDUCE_RUNS || c.kernel == REDUCE_ONCE)) {
         out->counters = (size_t)w.results * REDUCE_MESSAGE * (c.parts + 1);
+    } else if (c.parts > 1 && c.kernel == REDUCE_PLANES) {
+        out->workspace_bytes = ks_align((size_t)(items * w.inner) * STATE_BYTES);
+        out->counters = (size_t)items / c.parts * reduce_join_counters(c.parts);
     } else if (c.parts > 1) {
         const bool more = c.kernel != REDUCE_BANDS && tiles > 0; /* a thread more than pieces */
         const int64_t span = (c.width - more) * (int64_t)(c.kernel == REDUCE_COLUMNS ? w.length : 1);
         out->workspace_bytes = ks_align((size_t)(items * span) * STATE_BYTES);
-        out->counters = (size_t)items / c.parts;
+        out->counters = (size_t)items / c.parts * reduce_join_counters(c.parts);
     }
     if (items > INT32_MAX || out->counters > KS_COUNTERS_MAX)
         return ks_fail(error, KS_WORK, "reduce: %lld pieces of work and %zu counters, takes %d and %d",

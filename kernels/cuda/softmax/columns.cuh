@@ -14,7 +14,8 @@
 
 #include <type_traits>
 
-static constexpr int MANY_PACKS = 16; /* the most vectors that a thread holds of a tile */
+static constexpr int MANY_PACKS = 16;          /* the most vectors that a thread holds of a tile */
+static constexpr int COLUMN_CLUSTER_PACKS = 4; /* vectors that a thread of column_cluster takes at a time */
 
 /* What counts the packs of a tensor: vectors where they are fewer than 2^32, since 64 bits cost registers. */
 template <int E>
@@ -295,8 +296,10 @@ struct softmax_column_part {
     {
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            x[v].word = keep[(c + v) * threads];
-            if (c + v >= count) softmax_blank(x[v], 0);
+            if (c + v < count)
+                x[v].word = keep[(c + v) * threads];
+            else
+                softmax_blank(x[v], 0);
         }
         apply_sign(x, c);
     }
