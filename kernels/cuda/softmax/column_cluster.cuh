@@ -6,7 +6,12 @@
  *
  * Pairs. A CTA leaves its pairs of tile r at own[r % 2]; behind the cluster's barrier of the tile all CTAs read them. They are
  * written again for tile r + 2, behind the barrier of tile r + 1, at which every CTA arrives after its reads of tile r. A CTA
- * ends behind a barrier of its own, when nobody reads its memory any more. */
+ * ends behind a barrier of its own, when nobody reads its memory any more.
+ *
+ * Lines that are not whole vectors (WHOLE false) are read in the vectors of their aligned superset all the same, a vector more
+ * than a tile has. Rows of a thread, and of the threads that join by shuffles, are a multiple of 8 apart, so their columns are
+ * shifted against the vectors by the same number of elements, the skew. The pairs of a warp are unshifted where the warps are
+ * joined, and the whole pairs lie there once for each skew. */
 #ifndef KS_SOFTMAX_COLUMN_CLUSTER_CUH
 #define KS_SOFTMAX_COLUMN_CLUSTER_CUH
 
@@ -19,51 +24,172 @@ enum {
     CLUSTER_READERS = 4
 };
 
-/* Of all CTAs of the cluster, in their order: the pair of each column to tile.whole. The CTA calls it whole. */
-__device__ __forceinline__ void softmax_join_cluster(const softmax_tile<float> &tile, const softmax_pair<float> *own,
-                                                     int parts, const softmax_rule<float> &rule)
+/* Columns of a tile of so many lanes, and copies of its whole pairs. */
+__host__ __device__ constexpr int softmax_cluster_columns(bool whole, int lanes, int E)
+{
+    return (whole ? lanes : lanes - 1) * E;
+}
+__host__ __device__ constexpr int softmax_cluster_copies(bool whole, int E)
+{
+    return whole ? 1 : E;
+}
+
+/* Where a thread's packs of a tile are. */
+struct softmax_cluster_place {
+    int64_t base;  /* pack of the tensor */
+    int count;     /* packs */
+    unsigned mask; /* elements of a pack that are the tile's */
+    int first;     /* the skew of the CTA's first row */
+    int skew;      /* of the thread's rows */
+};
+
+/* Packs of a thread of which only some elements may be the tile's. */
+template <class T, int E, int V>
+struct softmax_masked_part : softmax_column_part<T, E, V> {
+    unsigned mask;
+    __device__ __forceinline__ void load_kept(softmax_pack<T, E> (&x)[V], int c) const
+    {
+        softmax_column_part<T, E, V>::load_kept(x, c);
+        if (mask == (1u << E) - 1) return;
+#pragma unroll
+        for (int v = 0; v < V; v++) softmax_blank(x[v], mask);
+    }
+    __device__ __forceinline__ void load_first(softmax_pack<T, E> (&x)[V], int c) const
+    {
+        load_kept(x, c);
+    }
+    __device__ __forceinline__ void store(const softmax_pack<T, E> (&x)[V], uint4 *out, int c) const
+    {
+        const int64_t to = this->base + c * this->stride;
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            if (c + v < this->count) softmax_store(out, to + v * this->stride, x[v], mask);
+    }
+};
+
+/* A CTA's rows of a tile, by rows of `lanes` threads. */
+template <int E, bool WHOLE>
+struct softmax_cluster_strip {
+    static constexpr int ALL = (1 << E) - 1, WARPS = GROUP_CTA_THREADS / (int)KS_WARP;
+    int64_t begin;
+    int lanes, step, rows, columns; /* step: rows that the CTA takes side by side; rows: in all */
+
+    __device__ __forceinline__ softmax_cluster_strip(const softmax_shape &s, int width, int64_t from, int64_t to)
+        : begin(from), lanes(width), step(GROUP_CTA_THREADS / width), rows((int)max(to - from, (int64_t)0)),
+          columns(softmax_cluster_columns(WHOLE, width, E))
+    {
+    }
+    __device__ __forceinline__ int used() const
+    {
+        return (rows + step - 1) / step;
+    }
+    __device__ __forceinline__ int64_t tiles(const softmax_shape &s) const
+    {
+        return WHOLE ? (s.outer * (s.inner / E) + lanes - 1) / lanes : s.outer * ((s.inner + columns - 1) / columns);
+    }
+    __device__ __forceinline__ softmax_cluster_place place(const softmax_shape &s, int64_t tile) const
+    {
+        const int across = threadIdx.x % lanes;
+        softmax_cluster_place at = {0, 0, ALL, 0, 0};
+        if constexpr (WHOLE) {
+            const int64_t packs = s.inner / E, column = tile * lanes + across, outer = column / packs;
+            const int down = threadIdx.x / lanes;
+            at.base = (outer * s.length + begin + down) * packs + (column - outer * packs);
+            at.count = column < s.outer * packs && down < rows ? (rows - down - 1) / step + 1 : 0;
+        } else {
+            const int64_t across_all = (s.inner + columns - 1) / columns, outer = tile / across_all,
+                          column = (tile - outer * across_all) * columns;
+            const int valid = (int)min((int64_t)columns, s.inner - column),
+                      down = threadIdx.x / KS_WARP + threadIdx.x % KS_WARP / lanes * WARPS;
+            const int64_t start = (outer * s.length + begin) * s.inner + column, mine = start + down * s.inner;
+            at.first = (int)(start % E);
+            at.skew = (int)(mine % E);
+            at.base = mine / E + across;
+            const int low = across * E - at.skew; /* the column of the pack's first element */
+            at.mask = low >= valid ? 0 : ALL << max(-low, 0) & ALL >> max(low + E - valid, 0);
+            at.count = at.mask && down < rows ? (rows - down - 1) / step + 1 : 0;
+        }
+        return at;
+    }
+};
+
+/* Where the pair of a tile's column lies among those of a warp, or of whole pairs, of such a skew. */
+template <int E, bool WHOLE>
+__device__ __forceinline__ int softmax_cluster_seat(int column, int skew, int lanes)
+{
+    if constexpr (WHOLE) return column;
+    const int at = column + skew;
+    return at % E * lanes + at / E;
+}
+
+/* The settled pair of a column. */
+template <int E, bool WHOLE>
+__device__ __forceinline__ void softmax_cluster_settle(const softmax_tile<float> &tile, int column,
+                                                       softmax_pair<float> n, const softmax_rule<float> &rule)
+{
+    const softmax_pair<float> settled = softmax_settle(n, rule);
+#pragma unroll
+    for (int skew = 0; skew < softmax_cluster_copies(WHOLE, E); skew++)
+        tile.whole[skew * tile.columns + softmax_cluster_seat<E, WHOLE>(column, skew, tile.lanes)] = settled;
+}
+
+/* The pairs of all CTAs of the cluster, in their order. The CTA calls it whole. */
+template <int E, bool WHOLE>
+__device__ __forceinline__ void softmax_join_cluster(const softmax_tile<float> &tile, int columns,
+                                                     const softmax_pair<float> *own, int parts,
+                                                     const softmax_rule<float> &rule)
 {
     constexpr int EACH = CLUSTER_CTAS_MAX / CLUSTER_READERS;
     const int column = threadIdx.x / CLUSTER_READERS, first = threadIdx.x % CLUSTER_READERS;
-    if (column >= tile.columns) return; /* whole warps: columns are a multiple of 8 */
+    if (threadIdx.x / KS_WARP * KS_WARP >= columns * CLUSTER_READERS) return; /* whole warps only: they shuffle */
     const unsigned at = mm_shared_address(own + column);
     softmax_pair<float> mine[EACH], whole = softmax_none<float>();
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const int rank = first * EACH + i;
         mine[i] = softmax_none<float>();
-        if (rank < parts) mm_peer_load(mine[i].h, mine[i].sum, mm_peer_address(at, (unsigned)rank));
+        if (rank < parts && column < columns) mm_peer_load(mine[i].h, mine[i].sum, mm_peer_address(at, (unsigned)rank));
     }
 #pragma unroll
     for (int i = 0; i < EACH; i++) whole = softmax_both(whole, mine[i], rule);
     whole = softmax_join(whole, CLUSTER_READERS, rule);
-    if (first == 0) tile.whole[column] = softmax_settle(whole, rule);
+    if (first == 0 && column < columns) softmax_cluster_settle<E, WHOLE>(tile, column, whole, rule);
 }
 
 /* A tile for each cluster of `parts` CTAs at a time, `share` of the axis each; kept: the most packs of a thread. */
-template <class T>
+template <class T, bool WHOLE>
 __global__ void __launch_bounds__(GROUP_CTA_THREADS, 2)
     softmax_column_cluster(ks_site site, softmax_shape s, int lanes, int parts, int64_t share, int kept)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     constexpr int E = ks_vector<T>::length, V = COLUMN_CLUSTER_PACKS;
+    typedef std::conditional_t<WHOLE, softmax_column_part<T, E, V>, softmax_masked_part<T, E, V>> Part;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     if (parts > 1) mm_cluster_arrive_relaxed();
     const softmax_rule<float> rule(s);
-    const int threads = blockDim.x, cluster = blockIdx.x / parts, rank = blockIdx.x - cluster * parts,
-              clusters = gridDim.x / parts;
-    const softmax_tile<float> tile(ks_dynamic + kept * threads, lanes, E);
-    softmax_pair<float> *const own = tile.whole + tile.columns; /* [2][columns] */
-    const int64_t begin = rank * share, end = min(begin + share, s.length);
-    const int64_t tiles = (s.outer * (s.inner / E) + lanes - 1) / lanes;
-    const int rounds = (int)((tiles - cluster + clusters - 1) / clusters);
-    const softmax_strip<int64_t> strip(s.inner / E, lanes, begin, end);
-    const int held = min(strip.used, kept);
+    const int cluster = blockIdx.x / parts, rank = blockIdx.x - cluster * parts, clusters = gridDim.x / parts;
+    softmax_tile<float> tile(ks_dynamic + kept * GROUP_CTA_THREADS, lanes, E);
+    softmax_pair<float> *const whole = tile.whole, *const own = whole + softmax_cluster_copies(WHOLE, E) *
+                                                                            tile.columns; /* [2][columns] */
+    const int64_t begin = rank * share;
+    const softmax_cluster_strip<E, WHOLE> strip(s, lanes, begin, min(begin + share, s.length));
+    const int held = min(strip.used(), kept), columns = strip.columns;
+    const int rounds = (int)((strip.tiles(s) - cluster + clusters - 1) / clusters);
     uint4 *const out = (uint4 *)job.out;
-    softmax_column_part<T, E, V> part = {(const uint4 *)(job.in + s.offset), ks_dynamic + threadIdx.x, strip.stride,
-                                         threads, s.sign};
-    strip.place(s, cluster, &part.base, &part.count);
+    Part part = {};
+    const auto turn_to = [&](const softmax_cluster_place &at) {
+        part.base = at.base;
+        part.count = at.count;
+        if constexpr (!WHOLE) part.mask = at.mask;
+    };
+    part.in = (const uint4 *)(job.in + s.offset);
+    part.keep = ks_dynamic + threadIdx.x;
+    part.stride = strip.step * s.inner / E;
+    part.threads = GROUP_CTA_THREADS;
+    part.sign = s.sign;
+    softmax_cluster_place here = strip.place(s, cluster);
+    turn_to(here);
 #pragma unroll 1
     for (int c = 0; c < held; c += V) part.fetch(part.base, part.count, c);
     __syncwarp();
@@ -76,33 +202,40 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, 2)
 #pragma unroll
         for (int e = 0; e < E; e++) tile.publish(e, {h[e], sum[e]});
         __syncthreads();
-        softmax_pair<float> *const mine = own + (r & 1) * tile.columns;
+        softmax_pair<float> *const mine = own + (r & 1) * columns;
+        tile.whole = whole;
         softmax_join_columns(
-            tile.groups, tile.columns, rule, [&](int g, int column) { return tile.group[g * tile.pitch + column]; },
+            tile.groups, columns, rule,
+            [&](int g, int column) {
+                const int skew = WHOLE ? 0 : (int)((here.first + g * (s.inner % E)) % E);
+                return tile.group[g * tile.pitch + softmax_cluster_seat<E, WHOLE>(column, skew, lanes)];
+            },
             [&](int column, softmax_pair<float> n) {
-                (parts > 1 ? mine : tile.whole)[column] = parts > 1 ? n : softmax_settle(n, rule);
+                if (parts > 1)
+                    mine[column] = n;
+                else
+                    softmax_cluster_settle<E, WHOLE>(tile, column, n, rule);
             });
         if (parts > 1) {
             __syncwarp();
             mm_cluster_arrive();
             mm_cluster_wait();
-            softmax_join_cluster(tile, mine, parts, rule);
+            softmax_join_cluster<E, WHOLE>(tile, columns, mine, parts, rule);
         }
         __syncthreads();
+        tile.whole = whole + (WHOLE ? 0 : here.skew * tile.columns);
         const bool more = r + 1 < rounds;
-        int64_t next;
-        int next_count;
-        strip.place(s, cluster + (int64_t)(r + more) * clusters, &next, &next_count);
+        const softmax_cluster_place next = strip.place(s, cluster + (int64_t)(r + more) * clusters);
         softmax_pack<T, E> x[V];
 #pragma unroll 1
         for (int c = 0; c < held; c += V) {
             part.load_kept(x, c);
             softmax_column_values<false>(x, tile, rule);
-            if (more) part.fetch(next, next_count, c); /* what lay there is in registers */
+            if (more) part.fetch(next.base, next.count, c); /* what lay there is in registers */
             part.store(x, out, c);
         }
-        part.base = next;
-        part.count = next_count;
+        here = next;
+        turn_to(here);
     }
     if (parts > 1) {
         __syncwarp();

@@ -252,7 +252,9 @@ __global__ void __launch_bounds__(column_block_threads<T, E, V>, column_block_ct
 /* What a thread does with its packs of a tile, V at a time from pack c on; the first ones are kept in shared memory. */
 template <class T, int E, int V>
 struct softmax_column_part {
+    typedef T Element;
     typedef typename softmax_pack<T, E>::Word Word;
+    static constexpr int PACKS = V;
     static constexpr bool COPIES = sizeof(Word) >= 4; /* what cp.async takes */
     const Word *in;
     Word *keep;
@@ -354,12 +356,12 @@ __device__ __forceinline__ void softmax_column_beyond(const softmax_column_part<
 }
 
 /* The pairs of the `held` packs that are kept, of the threads that join by shuffles. */
-template <class T, int E, int V, class M>
-__device__ __forceinline__ void softmax_column_held(const softmax_column_part<T, E, V> &part, int held,
-                                                    const softmax_tile<M> &tile, const softmax_rule<M> &rule, M (&h)[E],
-                                                    M (&sum)[E])
+template <class Part, int E, class M>
+__device__ __forceinline__ void softmax_column_held(const Part &part, int held, const softmax_tile<M> &tile,
+                                                    const softmax_rule<M> &rule, M (&h)[E], M (&sum)[E])
 {
-    softmax_pack<T, E> x[V], most;
+    constexpr int V = Part::PACKS;
+    softmax_pack<typename Part::Element, E> x[V], most;
     softmax_blank(most, 0);
 #pragma unroll 1
     for (int c = 0; c < held; c += V) {

@@ -387,13 +387,14 @@ static int64_t clusters_of(const ks_chip *chip, int ctas)
 }
 
 /* false: no cluster holds a tile of so many lanes. */
-static bool plan_column_cluster(const softmax_problem &p, int64_t all, int lanes, softmax_algorithm *c)
+static bool plan_column_cluster(const softmax_problem &p, int lanes, softmax_algorithm *c)
 {
-    const int columns = lanes * c->pack;
-    if (!p.whole || p.size == 8 || all < lanes || p.chip->capability < 90 || p.chip->clusters[3] < 1) return false;
-    if (columns > CLUSTER_COLUMNS_MAX) return false;
-    const int64_t step = GROUP_CTA_THREADS / lanes, tiles = over(all, lanes);
-    const size_t pairs = tile_bytes(p, GROUP_CTA_THREADS, lanes, c->pack) + 2 * columns * sizeof(softmax_pair<float>),
+    const int columns = softmax_cluster_columns(p.whole, lanes, p.vector);
+    const int64_t step = GROUP_CTA_THREADS / lanes, tiles = p.whole ? over(p.s.outer * (p.s.inner / p.vector), lanes)
+                                                                    : p.s.outer * over(p.s.inner, columns);
+    const size_t pair = sizeof(softmax_pair<float>), copies = (size_t)softmax_cluster_copies(p.whole, p.vector) - 1,
+                 pairs = tile_bytes(p, GROUP_CTA_THREADS, lanes, p.vector) +
+                         (copies * lanes * p.vector + 2 * (size_t)columns) * pair,
                  room = p.chip->shared_sm / 2 - STATIC_BYTES, unit = (size_t)GROUP_CTA_THREADS * 16;
     int64_t least = INT64_MAX;
     for (int parts = 1; parts <= CLUSTER_CTAS_MAX; parts *= 2) {
@@ -411,6 +412,7 @@ static bool plan_column_cluster(const softmax_problem &p, int64_t all, int lanes
     if (least == INT64_MAX) return false;
     c->kind = COLUMN_CLUSTER;
     c->packs = COLUMN_CLUSTER_PACKS;
+    c->pack = (int8_t)p.vector;
     c->threads = GROUP_CTA_THREADS;
     c->lanes = (int16_t)lanes;
     return true;
@@ -418,11 +420,14 @@ static bool plan_column_cluster(const softmax_problem &p, int64_t all, int lanes
 
 /* Tiles of a line of memory; of two where rows do not start on lines, since neighbours share one in each row: it is read and
  * written for each of them. */
-static bool plan_column_cluster(const softmax_problem &p, int64_t all, softmax_algorithm *c)
+static bool plan_column_cluster(const softmax_problem &p, softmax_algorithm *c)
 {
     const int lanes = LINE_BYTES / 16;
-    if (p.s.inner * p.size % LINE_BYTES != 0 && plan_column_cluster(p, all, 2 * lanes, c)) return true;
-    return plan_column_cluster(p, all, lanes, c);
+    const int64_t vectors = p.s.outer * p.s.inner / p.vector;
+    if (p.size == 8 || p.chip->capability < 90 || p.chip->clusters[3] < 1) return false;
+    if (p.whole ? vectors < lanes : p.s.inner < 2 * p.vector) return false;
+    const bool wide = p.s.inner * p.size % LINE_BYTES != 0 && p.s.inner * p.size > LINE_BYTES && vectors >= 2 * lanes;
+    return (wide && plan_column_cluster(p, 2 * lanes, c)) || plan_column_cluster(p, lanes, c);
 }
 
 /* false: too few tiles, no CTA group holds one, or a CTA would have to combine too much. */
@@ -465,7 +470,7 @@ static void plan_columns(const softmax_problem &p, softmax_algorithm *c)
     if (!p.whole && plan_rows_smem(p, c)) return;
     const bool counted = c->pack == 1 || all * p.s.length <= UINT32_MAX; /* as softmax_index does */
     if (counted && plan_column_block_registers(p, all, c)) return;
-    if (plan_column_cluster(p, all, c)) return;
+    if (plan_column_cluster(p, c)) return;
     if (!counted || !plan_column_multiblock_pipelined(p, all, c)) plan_column_multiblock_smem(p, all, c);
 }
 

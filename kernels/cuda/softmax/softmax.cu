@@ -117,7 +117,9 @@ static cudaError_t launch_column_cluster(const softmax_launch &go)
     if constexpr (sizeof(T) == 8)
         return cudaErrorInvalidValue;
     else
-        return go(softmax_column_cluster<T>, (int)go.c.lanes, (int)go.c.parts, go.c.share, (int)go.c.kept);
+        return go.s.inner % ks_vector<T>::length == 0
+                   ? go(softmax_column_cluster<T, true>, (int)go.c.lanes, (int)go.c.parts, go.c.share, (int)go.c.kept)
+                   : go(softmax_column_cluster<T, false>, (int)go.c.lanes, (int)go.c.parts, go.c.share, (int)go.c.kept);
 }
 
 /* Tiles of many packs in a thread: not with FP64. */
@@ -191,12 +193,16 @@ static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *a
 template <class T>
 static cudaError_t allow_cluster(const ks_chip *chip)
 {
-    cudaError_t status =
-        cudaFuncSetAttribute((const void *)softmax_column_cluster<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)(chip->shared_sm / 2 - STATIC_BYTES));
-    if (status == cudaSuccess && chip->capability >= 90)
-        status = cudaFuncSetAttribute((const void *)softmax_column_cluster<T>,
-                                      cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    const void *const kernels[] = {(const void *)softmax_column_cluster<T, true>,
+                                   (const void *)softmax_column_cluster<T, false>};
+    cudaError_t status = cudaSuccess;
+    for (const void *kernel : kernels) {
+        if (status == cudaSuccess)
+            status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          (int)(chip->shared_sm / 2 - STATIC_BYTES));
+        if (status == cudaSuccess && chip->capability >= 90)
+            status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    }
     return status;
 }
 
