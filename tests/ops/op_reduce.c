@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "ops/op_harness.h"
+#include "ops/op_regimes.h"
 #include "ops/op_values.h"
 #include "cpu/reference.h"
 
@@ -296,43 +297,6 @@ static ks_axes random_axes(int rank, int op)
     return axes.count ? axes : one_axis(-1);
 }
 
-static int between(int least, int most)
-{
-    return least + values_below(most - least + 1);
-}
-
-/* Regimes with kernels of their own that random extents seldom meet: lists that leave interleaved axes; few short rows; columns of
- * some hundred rows; deep columns, of lines of whole vectors that are not whole lines of memory, and of others; rows of a vector
- * or of a part of one. */
-static ks_axes regime_shape(ks_tensor *shape)
-{
-    const bool large = values_below(8) == 0;
-    const int regime = values_below(5);
-    int64_t *d = shape->dims;
-    if (regime == 0) {
-        const int about = between(2, large ? 24 : 13);
-        shape->rank = 4;
-        for (int i = 0; i < 4; i++) d[i] = values_below(3) ? about : between(1, 2 * about);
-        return (ks_axes){.count = 2, .axis = {0, 2}};
-    }
-    shape->rank = regime == 3 ? 3 : 2;
-    if (regime == 1) {
-        d[0] = between(1, large ? 3000 : 300);
-        d[1] = between(1, 70);
-    } else if (regime == 2) {
-        d[0] = between(60, 500);
-        d[1] = large ? between(1000, 4000) : between(20, 300);
-    } else if (regime == 3) {
-        d[0] = between(1, 3);
-        d[1] = between(200, large ? 9000 : 900);
-        d[2] = values_below(3) ? 8 * between(1, 20) : between(2, 90);
-    } else {
-        d[0] = between(4000, large ? 70000 : 6000);
-        d[1] = 1 << between(1, 4);
-    }
-    return one_axis(regime == 1 || regime == 4 ? values_below(2) : regime == 3);
-}
-
 static bool of_nothing(const ks_spec *spec)
 {
     ks_error error;
@@ -349,7 +313,7 @@ static void random_shapes_and_parameters(void **state)
         const bool regime = values_below(4) == 0;
         ks_axes axes = {0};
         if (regime)
-            axes = regime_shape(&shape);
+            axes = regimes_reduce(&shape);
         else
             values_shape(&shape, 6, values_most());
         const int op = values_below(OPS);
@@ -371,7 +335,7 @@ static void regimes(void **state)
     const int cases = values_cases(400) / 8 + 1;
     for (int i = 0; i < cases; i++) {
         ks_tensor shape = {0};
-        const ks_axes axes = regime_shape(&shape);
+        const ks_axes axes = regimes_reduce(&shape);
         int op = values_below(OPS);
         while ((op == ARGMAX || op == ARGMIN) && axes.count > 1) op = values_below(OPS);
         const ks_dtype dtype = dtypes[values_below(3) ? values_below(4) : values_below(12)];

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "ops/op_harness.h"
+#include "ops/op_regimes.h"
 #include "ops/op_values.h"
 #include "cpu/reference.h"
 
@@ -171,40 +172,6 @@ static void try_spec(ks_spec *spec, values_kind kind)
     try_on(spec, kind, false);
 }
 
-static int between(int least, int most)
-{
-    return least + values_below(most - least + 1);
-}
-
-/* Regimes with kernels of their own that random extents seldom meet: few short rows; rows of 2 and 4 elements; long columns, of
- * lines of whole vectors that are not whole lines of memory, and of others; long rows. Returns the axis. */
-static int regime_shape(ks_tensor *shape)
-{
-    const bool large = values_below(8) == 0;
-    const int regime = values_below(5);
-    shape->rank = regime < 2 ? 2 : 3;
-    if (regime == 0) {
-        shape->dims[0] = between(1, large ? 3000 : 300);
-        shape->dims[1] = between(2, 33);
-    } else if (regime == 1) {
-        shape->dims[0] = between(1, large ? 20000 : 3000);
-        shape->dims[1] = values_below(2) ? 2 : 4;
-    } else if (regime == 2) {
-        shape->dims[0] = between(1, 2);
-        shape->dims[1] = between(1025, large ? 9000 : 2500);
-        shape->dims[2] = values_below(4) ? 8 * between(1, large ? 40 : 8) : between(2, 40);
-    } else if (regime == 3) {
-        shape->dims[0] = between(1, 3);
-        shape->dims[1] = between(100, 1100);
-        shape->dims[2] = 8 * between(1, large ? 60 : 12);
-    } else {
-        shape->dims[0] = between(2, 4);
-        shape->dims[1] = between(20000, large ? 250000 : 40000);
-        shape->dims[2] = 1;
-    }
-    return 1;
-}
-
 static void random_shapes_and_parameters(void **state)
 {
     (void)state;
@@ -214,7 +181,7 @@ static void random_shapes_and_parameters(void **state)
         ks_tensor shape = {0};
         int axis = -1;
         if (values_below(4) == 0)
-            axis = regime_shape(&shape);
+            axis = regimes_softmax(&shape);
         else
             values_shape(&shape, 5, values_most());
         ks_spec spec = spec_of(dtypes[values_below(4)], shape.rank, shape.dims);
@@ -233,7 +200,7 @@ static void regimes(void **state)
     const int cases = values_cases(400) / 8 + 1;
     for (int i = 0; i < cases; i++) {
         ks_tensor shape = {0};
-        const int axis = regime_shape(&shape);
+        const int axis = regimes_softmax(&shape);
         ks_spec spec = spec_of(dtypes[values_below(4)], shape.rank, shape.dims);
         spec.params[AXIS].i = axis;
         spec.params[LOG].i = values_below(3) == 0;

@@ -37,18 +37,25 @@ __device__ __forceinline__ reduce_plane_item reduce_plane_item_of(const reduce_s
 
 /* A thread's vectors of planes that are shifted alike: count of them in each, `step` apart from `first` on. */
 struct reduce_plane_strip {
+    int64_t elements;      /* of a plane */
     int first, step, last; /* last: vector of a plane */
     int shift, tail;       /* elements that the first vector has too many; that the last one has, 0: all */
     int count;
 
-    __device__ __forceinline__ reduce_plane_strip(int64_t start, int64_t elements, int length, int at, int together)
-        : first(at), step(together)
+    __device__ __forceinline__ reduce_plane_strip(int64_t start, int64_t all, int length, int at, int together)
+        : elements(all), first(at), step(together)
     {
         shift = (int)(start % length);
         tail = (int)((shift + elements) % length);
         last = (int)((shift + elements + length - 1) / length) - 1;
         count = at >= 0 && at <= last && elements > 0 ? (last - at) / together + 1 : 0;
     }
+};
+
+/* What a thread's columns are: those of vector `across` of a period. row: of the plane's first element, along the axis. */
+struct reduce_plane_columns {
+    int across, period, inner;
+    int64_t row;
 };
 
 /* Takes `planes` planes, of which places[] says the vector that the first element lies in. n: vectors taken before. */
@@ -93,23 +100,23 @@ __device__ __forceinline__ void reduce_plane_take(const Op &op, typename Op::Acc
     }
 }
 
-/* The states of a thread to their places in its group's period. row: of the thread's first period along the axis. */
+/* The states of a thread to their places in its group's period. */
 template <class Op, int E, int C>
-__device__ __forceinline__ void
-reduce_plane_hand_over(const Op &op, const typename Op::Acc (&acc)[E / C][C], typename Op::State *group, int period,
-                       const reduce_plane_strip &strip, int across, int64_t elements, int64_t row, int64_t inner)
+__device__ __forceinline__ void reduce_plane_hand_over(const Op &op, const typename Op::Acc (&acc)[E / C][C],
+                                                       typename Op::State *group, const reduce_plane_strip &strip,
+                                                       const reduce_plane_columns &own)
 {
 #pragma unroll
     for (int e = 0; e < E; e++) {
         const int64_t flat = (int64_t)strip.first * E + e - strip.shift; /* of the first vector's element */
         const int least = flat < 0;                                      /* which is the plane's from there on */
-        const bool any = strip.count > least && flat + (int64_t)least * strip.step * E < elements;
+        const bool any = strip.count > least && flat + (int64_t)least * strip.step * E < strip.elements;
         const typename Op::State state = op.finish(acc[e / C][e % C], any, [&](int n) {
-            return row + (flat + (int64_t)max(n, least) * strip.step * E) / inner;
+            return own.row + (flat + (int64_t)max(n, least) * strip.step * E) / own.inner;
         });
-        int column = across * E + e - strip.shift;
-        if (column < 0) column += period;
-        const int seat = reduce_seat<E>(column, period);
+        int column = own.across * E + e - strip.shift;
+        if (column < 0) column += own.period;
+        const int seat = reduce_seat<E>(column, own.period);
         group[seat] = op.join(group[seat], state);
     }
 }
@@ -160,9 +167,8 @@ __global__ void __launch_bounds__(256, reduce_columns_ctas<Op, ks_vector<typenam
                 __syncthreads();
                 reduce_plane_take<Op, E, C>(op, acc, in, places, here, strip);
             }
-            if (down < groups)
-                reduce_plane_hand_over<Op, E, C>(op, acc, shared + down * period, period, strip, across, a.elements,
-                                                 s.steps > 1 ? 0 : a.first * (period / inner), inner);
+            const reduce_plane_columns own = {across, period, inner, s.steps > 1 ? 0 : a.first * (period / inner)};
+            if (down < groups) reduce_plane_hand_over<Op, E, C>(op, acc, shared + down * period, strip, own);
         }
         const int left = reduce_fold(op, shared, groups, period);
         reduce_tile tile;
