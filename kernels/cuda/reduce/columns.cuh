@@ -162,15 +162,17 @@ __device__ __forceinline__ bool reduce_comes_last(uint32_t *counter, int ctas)
  * of states that are left in shared memory. */
 template <class Op, int E>
 __device__ __forceinline__ int reduce_join_parts(const Op &op, const reduce_tile &tile, typename Op::State *shared,
-                                                 const typename Op::State *partial, int64_t step, int parts)
+                                                 const typename Op::State *partial, int step, int parts)
 {
+    constexpr int U = sizeof(typename Op::State) == 16 ? 4 : 8; /* more spill */
     const int groups = max((int)blockDim.x / tile.span, 1);
     for (int k = threadIdx.x; k < groups * tile.span; k += blockDim.x) {
         const int group = k / tile.span, j = k - group * tile.span;
+        const typename Op::State *at = partial + group * step * tile.span + j;
         typename Op::State state = op.none();
-#pragma unroll 8
-        for (int p = j < tile.results ? group : parts; p < parts; p += groups)
-            state = op.join(state, reduce_read(&partial[p * step * tile.span + j]));
+#pragma unroll U
+        for (int p = j < tile.results ? group : parts; p < parts; p += groups, at += groups * step * tile.span)
+            state = op.join(state, reduce_read(at));
         shared[group * tile.span + reduce_seat<E>(j, tile.span)] = state;
     }
     return reduce_fold(op, shared, groups, tile.span);
@@ -182,22 +184,27 @@ template <class Op, int E, class Column>
 __device__ __forceinline__ void reduce_last(const Op &op, const reduce_tile &tile, typename Op::State *shared,
                                             Column column, const reduce_meeting<typename Op::State> &all, void *out)
 {
-    int step = 1, parts = all.parts;
+    const bool many = all.parts > REDUCE_JOIN_MOST; /* offsets of 32 bits: the workspace has no more states */
+    const int group = many ? all.own / REDUCE_JOIN : 0;
+    int first = group * REDUCE_JOIN * tile.span, step = 1;
+    int parts = many ? min(all.parts - group * REDUCE_JOIN, (int)REDUCE_JOIN) : all.parts;
+    uint32_t *counter = all.counters + (many ? 1 + group : 0);
     for (int j = threadIdx.x; j < tile.results; j += blockDim.x)
         all.partial[(int64_t)all.own * tile.span + j] = column(j);
-    if (parts > REDUCE_JOIN_MOST) {
-        const int group = all.own / REDUCE_JOIN, first = group * REDUCE_JOIN,
-                  here = min(parts - first, (int)REDUCE_JOIN);
-        typename Op::State *const joined = all.partial + (int64_t)first * tile.span;
-        if (!reduce_comes_last(all.counters + 1 + group, here)) return;
-        const int left = reduce_join_parts<Op, E>(op, tile, shared, joined, 1, here);
+#pragma unroll 1
+    while (reduce_comes_last(counter, parts)) {
+        const int left = reduce_join_parts<Op, E>(op, tile, shared, all.partial + first, step, parts);
+        if (counter == all.counters) {
+            reduce_store<Op, E>(op, tile, shared, left, out);
+            return;
+        }
         for (int j = threadIdx.x; j < tile.results; j += blockDim.x)
-            joined[j] = reduce_down<Op, E>(op, shared, left, tile.span, j);
+            all.partial[first + j] = reduce_down<Op, E>(op, shared, left, tile.span, j);
+        counter = all.counters;
+        parts = (all.parts + REDUCE_JOIN - 1) / REDUCE_JOIN;
         step = REDUCE_JOIN;
-        parts = (parts + REDUCE_JOIN - 1) / REDUCE_JOIN;
+        first = 0;
     }
-    if (!reduce_comes_last(all.counters, parts)) return;
-    reduce_store<Op, E>(op, tile, shared, reduce_join_parts<Op, E>(op, tile, shared, all.partial, step, parts), out);
 }
 
 /* A thread's own results, which no other thread shares: side by side, so that they are stored as vectors. */
@@ -221,7 +228,7 @@ __device__ __forceinline__ void reduce_store_own(const Op &op, const typename Op
 
 /* CTAs that an SM's registers have to hold: fewer where accumulators, or addresses of single elements, take many. */
 template <class Op, int E, bool LIST>
-constexpr bool reduce_columns_large = E == 1 || E > 8 || sizeof(typename Op::Acc) * E > 96 ||
+constexpr bool reduce_columns_large = E == 1 || E > 8 || sizeof(typename Op::Acc) * E >= 96 ||
                                       (LIST && sizeof(typename Op::Acc) > 8);
 template <class Op, int E, bool LIST>
 constexpr int reduce_columns_ctas = sizeof(typename Op::Source::W) > 4  ? 2

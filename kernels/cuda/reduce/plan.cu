@@ -321,11 +321,12 @@ static void choose_slab(const ks_chip *chip, const reduce_work *w, reduce_algori
     c->shared_bytes = (int32_t)(blocks * (block + 16));
 }
 
-/* CTAs of columns, or of planes, that an SM holds (reduce_columns_ctas). */
+/* CTAs of columns, or of planes, that an SM holds (reduce_columns_ctas, reduce_planes_ctas). */
 static int column_ctas(const reduce_work *w, int piece, bool planes)
 {
     if (w->element == 8 || w->numbers) return 2;
-    return piece == 1 || piece > 8 || w->accumulator * piece > 96 || (planes && w->accumulator > 8) ? 3 : 4;
+    return piece == 1 || piece > 8 || w->accumulator * piece >= 96 || (planes && (w->accumulator > 8 || w->places)) ? 3
+                                                                                                                    : 4;
 }
 
 /* Threads side by side and along the axis. The deeper the axis, the more along it, down to a line of memory side by side;
@@ -372,7 +373,8 @@ static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_alg
     const int64_t tiles =
         off ? lines * quotient_up(w->inner, (width - 1) * piece) : quotient_up(w->results / piece, width);
     int64_t parts = wanted / tiles;
-    if (piece == 8 && !off) parts = within(w->depth / (64 * rows), parts, 4 * (int64_t)chip->sms / tiles);
+    if (piece == 8 && !off)
+        parts = within(w->depth / (64 * rows), parts, column_ctas(w, piece, false) * (int64_t)chip->sms / tiles);
     parts = within(parts, 1, within(w->depth / (8 * rows), 1, INT32_MAX));
     cut(c, parts, w->depth, rows, NUMBERED * rows); /* CTAs with a round less than others would leave SMs idle */
     c->grid = (uint32_t)within(tiles * c->parts, 1, INT32_MAX);

@@ -132,8 +132,14 @@ __device__ __forceinline__ typename Op::State reduce_plane_column(const Op &op, 
     return state;
 }
 
+/* CTAs that an SM's registers have to hold. */
 template <class Op>
-__global__ void __launch_bounds__(256, reduce_columns_ctas<Op, ks_vector<typename Op::Source::T>::length, true>)
+constexpr int reduce_planes_ctas = Op::PLACES && sizeof(typename Op::Source::W) == 4
+                                       ? 3
+                                       : reduce_columns_ctas<Op, ks_vector<typename Op::Source::T>::length, true>;
+
+template <class Op>
+__global__ void __launch_bounds__(256, reduce_planes_ctas<Op>)
     reduce_planes(ks_site site, const __grid_constant__ reduce_shape s, Op op)
 {
     typedef typename Op::Source::T T;

@@ -36,7 +36,7 @@ __host__ __device__ constexpr int softmax_cluster_copies(bool whole, int E)
 
 /* Where a thread's packs of a tile are. */
 struct softmax_cluster_place {
-    int64_t base;  /* pack of the tensor */
+    uint32_t base; /* pack of the tensor */
     int count;     /* packs */
     unsigned mask; /* elements of a pack that are the tile's */
     int first;     /* the skew of the CTA's first row */
@@ -45,11 +45,11 @@ struct softmax_cluster_place {
 
 /* Packs of a thread of which only some elements may be the tile's. */
 template <class T, int E, int V>
-struct softmax_masked_part : softmax_column_part<T, E, V> {
+struct softmax_masked_part : softmax_column_part<T, E, V, uint32_t> {
     unsigned mask;
     __device__ __forceinline__ void load_kept(softmax_pack<T, E> (&x)[V], int c) const
     {
-        softmax_column_part<T, E, V>::load_kept(x, c);
+        softmax_column_part<T, E, V, uint32_t>::load_kept(x, c);
         if (mask == (1u << E) - 1) return;
 #pragma unroll
         for (int v = 0; v < V; v++) softmax_blank(x[v], mask);
@@ -60,7 +60,7 @@ struct softmax_masked_part : softmax_column_part<T, E, V> {
     }
     __device__ __forceinline__ void store(const softmax_pack<T, E> (&x)[V], uint4 *out, int c) const
     {
-        const int64_t to = this->base + c * this->stride;
+        const uint32_t to = this->base + c * this->stride;
 #pragma unroll
         for (int v = 0; v < V; v++)
             if (c + v < this->count) softmax_store(out, to + v * this->stride, x[v], mask);
@@ -71,17 +71,22 @@ struct softmax_masked_part : softmax_column_part<T, E, V> {
 template <int E, bool WHOLE>
 struct softmax_cluster_strip {
     static constexpr int ALL = (1 << E) - 1, WARPS = GROUP_CTA_THREADS / (int)KS_WARP;
-    int64_t begin;
-    int lanes, step, rows, columns; /* step: rows that the CTA takes side by side; rows: in all */
+    int64_t
+        share; /* of the axis; with what else a kernel is given, it is read where it is needed, and takes no register */
+    int lanes, rank, columns;
 
-    __device__ __forceinline__ softmax_cluster_strip(const softmax_shape &s, int width, int64_t from, int64_t to)
-        : begin(from), lanes(width), step(GROUP_CTA_THREADS / width), rows((int)max(to - from, (int64_t)0)),
-          columns(softmax_cluster_columns(WHOLE, width, E))
+    __device__ __forceinline__ softmax_cluster_strip(int64_t rows, int width, int cta)
+        : share(rows), lanes(width), rank(cta), columns(softmax_cluster_columns(WHOLE, width, E))
     {
     }
-    __device__ __forceinline__ int used() const
+    /* Rows that a CTA takes side by side, and those that it has in all. */
+    __device__ __forceinline__ int step() const
     {
-        return (rows + step - 1) / step;
+        return GROUP_CTA_THREADS / lanes;
+    }
+    __device__ __forceinline__ int rows(const softmax_shape &s) const
+    {
+        return (int)max(min(share, s.length - rank * share), (int64_t)0);
     }
     __device__ __forceinline__ int64_t tiles(const softmax_shape &s) const
     {
@@ -89,13 +94,14 @@ struct softmax_cluster_strip {
     }
     __device__ __forceinline__ softmax_cluster_place place(const softmax_shape &s, int64_t tile) const
     {
-        const int across = threadIdx.x % lanes;
+        const int across = threadIdx.x % lanes, here = rows(s);
+        const int64_t begin = rank * share;
         softmax_cluster_place at = {0, 0, ALL, 0, 0};
         if constexpr (WHOLE) {
             const int64_t packs = s.inner / E, column = tile * lanes + across, outer = column / packs;
             const int down = threadIdx.x / lanes;
-            at.base = (outer * s.length + begin + down) * packs + (column - outer * packs);
-            at.count = column < s.outer * packs && down < rows ? (rows - down - 1) / step + 1 : 0;
+            at.base = (uint32_t)((outer * s.length + begin + down) * packs + (column - outer * packs));
+            at.count = column < s.outer * packs && down < here ? (here - down - 1) / step() + 1 : 0;
         } else {
             const int64_t across_all = (s.inner + columns - 1) / columns, outer = tile / across_all,
                           column = (tile - outer * across_all) * columns;
@@ -104,10 +110,10 @@ struct softmax_cluster_strip {
             const int64_t start = (outer * s.length + begin) * s.inner + column, mine = start + down * s.inner;
             at.first = (int)(start % E);
             at.skew = (int)(mine % E);
-            at.base = mine / E + across;
+            at.base = (uint32_t)(mine / E + across);
             const int low = across * E - at.skew; /* the column of the pack's first element */
             at.mask = low >= valid ? 0 : ALL << max(-low, 0) & ALL >> max(low + E - valid, 0);
-            at.count = at.mask && down < rows ? (rows - down - 1) / step + 1 : 0;
+            at.count = at.mask && down < here ? (here - down - 1) / step() + 1 : 0;
         }
         return at;
     }
@@ -156,14 +162,15 @@ __device__ __forceinline__ void softmax_join_cluster(const softmax_tile<float> &
     if (first == 0 && column < columns) softmax_cluster_settle<E, WHOLE>(tile, column, whole, rule);
 }
 
-/* A tile for each cluster of `parts` CTAs at a time, `share` of the axis each; kept: the most packs of a thread. */
+/* A tile for each cluster of `parts` CTAs at a time, `share` of the axis each; kept: the most packs of a thread. The
+ * tensor has fewer than 2^32 packs. */
 template <class T, bool WHOLE>
 __global__ void __launch_bounds__(GROUP_CTA_THREADS, 2)
     softmax_column_cluster(ks_site site, softmax_shape s, int lanes, int parts, int64_t share, int kept)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     constexpr int E = ks_vector<T>::length, V = COLUMN_CLUSTER_PACKS;
-    typedef std::conditional_t<WHOLE, softmax_column_part<T, E, V>, softmax_masked_part<T, E, V>> Part;
+    typedef std::conditional_t<WHOLE, softmax_column_part<T, E, V, uint32_t>, softmax_masked_part<T, E, V>> Part;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     if (parts > 1) mm_cluster_arrive_relaxed();
@@ -172,9 +179,8 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, 2)
     softmax_tile<float> tile(ks_dynamic + kept * GROUP_CTA_THREADS, lanes, E);
     softmax_pair<float> *const whole = tile.whole, *const own = whole + softmax_cluster_copies(WHOLE, E) *
                                                                             tile.columns; /* [2][columns] */
-    const int64_t begin = rank * share;
-    const softmax_cluster_strip<E, WHOLE> strip(s, lanes, begin, min(begin + share, s.length));
-    const int held = min(strip.used(), kept), columns = strip.columns;
+    const softmax_cluster_strip<E, WHOLE> strip(share, lanes, rank);
+    const int held = min((strip.rows(s) + strip.step() - 1) / strip.step(), kept), columns = strip.columns;
     const int rounds = (int)((strip.tiles(s) - cluster + clusters - 1) / clusters);
     uint4 *const out = (uint4 *)job.out;
     Part part = {};
@@ -185,7 +191,7 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, 2)
     };
     part.in = (const uint4 *)(job.in + s.offset);
     part.keep = ks_dynamic + threadIdx.x;
-    part.stride = strip.step * s.inner / E;
+    part.stride = (uint32_t)(strip.step() * s.inner / E);
     part.threads = GROUP_CTA_THREADS;
     part.sign = s.sign;
     softmax_cluster_place here = strip.place(s, cluster);

@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(column_block_threads<T, E, V>, column_block_ct
 }
 
 /* What a thread does with its packs of a tile, V at a time from pack c on; the first ones are kept in shared memory. */
-template <class T, int E, int V>
+template <class T, int E, int V, class Index = int64_t>
 struct softmax_column_part {
     typedef T Element;
     typedef typename softmax_pack<T, E>::Word Word;
@@ -258,14 +258,14 @@ struct softmax_column_part {
     static constexpr bool COPIES = sizeof(Word) >= 4; /* what cp.async takes */
     const Word *in;
     Word *keep;
-    int64_t stride; /* of packs */
+    Index stride; /* of packs */
     int threads;
     float sign;
-    int64_t base; /* of the tile */
-    int count;    /* packs in it */
+    Index base; /* of the tile */
+    int count;  /* packs in it */
 
     /* Starts copies of a tile at `at`, of which the thread has `packs`. */
-    __device__ __forceinline__ void fetch(int64_t at, int packs, int c) const
+    __device__ __forceinline__ void fetch(Index at, int packs, int c) const
     {
         const Word *from = in + at + c * stride;
 #pragma unroll

@@ -287,7 +287,7 @@ static void plan_row_multiblock(const softmax_problem &p, softmax_algorithm *c)
     const bool huge = p.vectors > (int64_t)p.chip->sms * ROW_PIPELINE_LONG;
     if (plan_row_multiblock_pipelined<row_pipeline_short>(p, c)) return;
     if (huge && plan_row_multiblock_pipelined<row_pipeline_long>(p, c)) return;
-    if (huge && plan_row_multiblock_pipelined<row_pipeline_whole>(p, c)) return;
+    if (huge && p.size < 8 && plan_row_multiblock_pipelined<row_pipeline_whole>(p, c)) return;
     if (plan_row_multiblock_registers(p, GROUP_CTA_THREADS / 2, c)) return;
     if (!plan_row_multiblock_registers(p, GROUP_CTA_THREADS, c)) plan_row_grid(p, c);
 }
@@ -425,6 +425,7 @@ static bool plan_column_cluster(const softmax_problem &p, softmax_algorithm *c)
     const int lanes = LINE_BYTES / 16;
     const int64_t vectors = p.s.outer * p.s.inner / p.vector;
     if (p.size == 8 || p.chip->capability < 90 || p.chip->clusters[3] < 1) return false;
+    if (vectors * p.s.length >= UINT32_MAX) return false;
     if (p.whole ? vectors < lanes : p.s.inner < 2 * p.vector) return false;
     const bool wide = p.s.inner * p.size % LINE_BYTES != 0 && p.s.inner * p.size > LINE_BYTES && vectors >= 2 * lanes;
     return (wide && plan_column_cluster(p, 2 * lanes, c)) || plan_column_cluster(p, lanes, c);

@@ -26,7 +26,7 @@ struct row_pipeline {
 };
 typedef row_pipeline<4, 6, 4, 1> row_pipeline_short;  /* while the pairs of some rows are on their way others come */
 typedef row_pipeline<12, 2, 1, 4> row_pipeline_long;  /* two rows */
-typedef row_pipeline<24, 1, 0, 4> row_pipeline_whole; /* one row: what is written makes room for the next one */
+typedef row_pipeline<24, 1, 0, 8> row_pipeline_whole; /* one row: what is written makes room for the next one */
 
 /* Waits for all groups of copies but the last ones; their number is known when this is compiled. */
 __device__ __forceinline__ void softmax_copy_wait_but(int groups)

@@ -68,6 +68,25 @@ static cudaError_t go_pipelined(const softmax_launch &go)
     return go(softmax_row_multiblock_pipelined<T, P>, (int)go.c.parts, go.c.share);
 }
 
+/* NULL: FP64 would spill. */
+template <class T>
+static const void *whole_row_kernel()
+{
+    if constexpr (sizeof(T) == 8)
+        return NULL;
+    else
+        return (const void *)softmax_row_multiblock_pipelined<T, row_pipeline_whole>;
+}
+
+template <class T>
+static cudaError_t launch_pipelined(const softmax_launch &go)
+{
+    if (go.c.packs == row_pipeline_short::PACKS) return go_pipelined<T, row_pipeline_short>(go);
+    if constexpr (sizeof(T) < 8)
+        if (go.c.packs == row_pipeline_whole::PACKS) return go_pipelined<T, row_pipeline_whole>(go);
+    return go_pipelined<T, row_pipeline_long>(go);
+}
+
 template <class T>
 static cudaError_t launch_rows(const softmax_launch &go)
 {
@@ -91,9 +110,7 @@ static cudaError_t launch_rows(const softmax_launch &go)
                : c.packs == 4 ? go(softmax_row_block_registers<T, 4>)
                               : go(softmax_row_block_registers<T, 8>);
     case ROW_MULTIBLOCK_PIPELINED:
-        return c.packs == row_pipeline_short::PACKS  ? go_pipelined<T, row_pipeline_short>(go)
-               : c.packs == row_pipeline_long::PACKS ? go_pipelined<T, row_pipeline_long>(go)
-                                                     : go_pipelined<T, row_pipeline_whole>(go);
+        return launch_pipelined<T>(go);
     case ROW_MULTIBLOCK_REGISTERS:
         return go(softmax_row_multiblock_registers<T>, (int)c.parts, c.share);
     default:
@@ -230,10 +247,10 @@ static cudaError_t allow(const ks_chip *chip)
                                    (const void *)softmax_column_multiblock_smem<T, 1, 8, true>};
     const void *const pipelined[] = {(const void *)softmax_row_multiblock_pipelined<T, row_pipeline_short>,
                                      (const void *)softmax_row_multiblock_pipelined<T, row_pipeline_long>,
-                                     (const void *)softmax_row_multiblock_pipelined<T, row_pipeline_whole>};
+                                     whole_row_kernel<T>()};
     cudaError_t status = cudaSuccess;
     for (const void *kernel : pipelined)
-        if (status == cudaSuccess)
+        if (kernel && status == cudaSuccess)
             status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           (int)chip->shared_optin - ROW_PIPELINE_STATIC);
     for (const void *kernel : kernels)
