@@ -4,6 +4,8 @@
 compare_torch.py LIBRARY [TEXT...]   LIBRARY: libks_bench_ops.so; only rows in whose label every TEXT stands
 --seed N repeats a run's data; --json FILE also writes the rows there; --compiled times torch.compile of a norm's whole expression,
 too, and compares with the better of both.
+--seed N repeats a run's data; --json FILE also writes the rows there. --drawn N: instead of the table's rows, N drawn ones, by
+the seed, of each regime that once was weak (REGIMES); then their labels begin with the regime's letter.
 
 Rows are those of ops_rows.h but for matmul. Beside map's functions stands torch.compile of them, too (--no-compile: eager alone). Each side is a CUDA graph of many launches that goes round the same sets of
 inputs, and has a set of outputs for each; the sets are beyond three times the L2 cache together (at most 64 of them, so that
@@ -16,6 +18,7 @@ import argparse
 import ctypes
 import json
 import math
+import random
 import statistics
 import sys
 import time
@@ -77,6 +80,62 @@ class Library:
     def launch(self, work, source, result, stream):
         self.check(self.dll.ops_launch(ctypes.byref(work), ctypes.c_void_p(source.data_ptr()),
                                        ctypes.c_void_p(result.data_ptr()), ctypes.c_void_p(stream.cuda_stream)))
+
+
+def shape_text(*dims):
+    return "x".join(str(d) for d in dims)
+
+
+def draw_interleaved(rng):
+    about = rng.randint(80, 118)
+    dims = [about if rng.random() < 0.5 else rng.randint(80, 118) for _ in range(4)]
+    return rng.choice(["sum", "max", "mean", "logsumexp"]), None, shape_text(*dims), "0,2"
+
+
+def draw_tiny(rng):
+    if rng.random() < 0.5:
+        return "softmax", None, shape_text(rng.randint(1, 1000), rng.randint(3, 32)), "-1"
+    return rng.choice(["sum", "max"]), None, shape_text(rng.randint(2, 63)), "0"
+
+
+def draw_shallow_columns(rng):
+    columns = rng.randint(80000, 140000)
+    op = rng.choice(["sum", "max", "argmax", "logsumexp"])
+    return op, None, shape_text(rng.randint(200, 600), columns if rng.random() < 0.3 else columns // 8 * 8), "0"
+
+
+def draw_long_columns(rng):
+    if rng.random() < 0.3:
+        return "softmax", None, shape_text(rng.randint(2, 5), rng.randint(2500, 4500), rng.randint(300, 560) * 8), "1"
+    side = rng.randint(4100, 11000)
+    return "softmax", None, shape_text(side, side if rng.random() < 0.3 else side // 8 * 8), "0"
+
+
+def draw_unaligned_columns(rng):
+    columns = 8 * (rng.randint(500, 1800) // 8 * 8 + rng.randint(1, 7))
+    if rng.random() < 0.3:
+        return "softmax", "BF16", shape_text(rng.randint(2000, 5500), 2 * columns), "0"
+    return rng.choice(["sum", "max", "argmax", "logsumexp"]), "BF16", shape_text(rng.randint(5000, 16000), columns), "0"
+
+
+def draw_four_and_huge(rng):
+    if rng.random() < 0.5:
+        op = rng.choice(["sum", "max", "argmax", "softmax"])
+        return op, "BF16", shape_text(rng.randint(9000000, 20000000), 4), "-1"
+    return "softmax", None, shape_text(rng.randint(2, 9), rng.randint(2000000, 6400000)), "-1"
+
+
+REGIMES = {"a": draw_interleaved, "b": draw_tiny, "c": draw_shallow_columns, "d": draw_long_columns,
+           "e": draw_unaligned_columns, "f": draw_four_and_huge}
+
+
+def drawn_rows(seed, each):
+    rng = random.Random(seed)
+    for regime, draw in REGIMES.items():
+        for i in range(each):
+            op, dtype, first, axis = draw(rng)
+            dtype = dtype or ("BF16", "FP32")[i % 2]
+            yield Row(*(text.encode() for text in (op, dtype, first, "", axis, " ".join((regime, op, dtype, first, "axis", axis)))))
 
 
 TORCH = {"softmax": lambda x, axes: torch.softmax(x, axes[0]),
@@ -326,6 +385,13 @@ def summary(rows, seconds):
     for op in dict.fromkeys(r["op"] for r in rows):
         ratios = [r["ratio"] for r in rows if r["op"] == op]
         print("geometric mean of %-9s %6.2f  (%d rows)" % (op, geometric(ratios), len(ratios)))
+    for regime in REGIMES:
+        here = [r for r in rows if r["label"].startswith(regime + " ")]
+        large = [r["share"] for r in here if r["bytes"] >= LARGE_BYTES]
+        if here:
+            print("regime %s: ratio at least %.2f, geometric mean %.2f%s" % (
+                regime, min(r["ratio"] for r in here), geometric([r["ratio"] for r in here]),
+                "; share of a copy, 64 MB or more: %.1f%% to %.1f%%" % (100 * min(large), 100 * max(large)) if large else ""))
     least = min(rows, key=lambda r: r["ratio"])
     print("geometric mean of all       %6.2f  (%d rows)" % (geometric([r["ratio"] for r in rows]), len(rows)))
     print("smallest ratio              %6.2f  %s" % (least["ratio"], least["label"]))
@@ -346,6 +412,7 @@ def main():
     parser.add_argument("--compiled", action="store_true", help="norms: torch.compile as well")
     parser.add_argument("--no-compile", action="store_true", help="map: without torch.compile")
     parser.add_argument("--map", action="store_true", help="map's rows alone")
+    parser.add_argument("--drawn", type=int, default=0)
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("compare_torch: no CUDA device: skipped")
@@ -357,7 +424,7 @@ def main():
           (torch.cuda.get_device_name(), torch.__version__, library.copy_gbs, arguments.seed))
     print("%-42s %10s %8s %8s %10s %10s %7s  %s" % ("", "ours us", "GB/s", "of copy", "floor us", "PyTorch us", "ratio", "kernel"))
     rows = []
-    for row in library.rows():
+    for row in drawn_rows(arguments.seed, arguments.drawn) if arguments.drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
         is_map = " axis " not in label and op in MAP
         known = is_map or (not arguments.map and op in {**TORCH, **NORMS})

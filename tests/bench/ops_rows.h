@@ -87,6 +87,34 @@ static const struct {
     {"rms_norm", "64x131072", 0, "-1"},
     {"layer_norm", "16384x1023", 0, "-1"},
     {"layer_norm", "5x1000003", 0, "-1"},
+    /* weak regimes: lists that leave interleaved kept axes */
+    {"sum max", "100x100x100x100", 0, "0,2"},
+    {"sum logsumexp", "97x101x103x99", 0, "0,2"},
+    {"mean", "60x33x200x128", 0, "0,2"},
+    /* tiny ones */
+    {"softmax", "100x7", 0, "-1"},
+    {"softmax", "1000x31", 0, "-1"},
+    {"softmax", "300x3", 0, "-1"},
+    {"sum max", "60", 0, "0"},
+    {"sum", "50x20", 0, "-1"},
+    /* columns of some hundred rows */
+    {"sum argmax", "300x100000", 0, "0"},
+    {"mean logsumexp", "500x131072", 0, "0"},
+    /* softmax along long columns */
+    {"softmax", "5000x5000", 0, "0"},
+    {"softmax", "4096x16384", 0, "0"},
+    {"softmax", "4x3000x3000", 0, "1"},
+    {"softmax", "12000x6000", 0, "0"},
+    /* rows of columns that are whole vectors but not whole lines of memory */
+    {"sum max logsumexp", "8200x8200", 0, "0"},
+    {"sum", "20000x3000", 0, "0"},
+    {"softmax", "5000x50008", 0, "0"},
+    {"softmax", "1000x40008", 0, "0"},
+    /* rows of a part of a vector, and few huge rows */
+    {"sum max argmax logsumexp", "16777216x4", 0, "-1"},
+    {"softmax", "16777216x4", 0, "-1"},
+    {"softmax", "8x3000000", 0, "-1"},
+    {"softmax", "4x6000000", 0, "-1"},
     {"matmul", "1x4096", "4096x4096", 0},
     {"matmul", "8x4096", "4096x4096", 0},
     {"matmul", "16x4096", "4096x4096", 0},

@@ -53,16 +53,16 @@ struct job_memory {
 
 /* --- the border ------------------------------------------------------------------------------------------------------ */
 
-/* KS_EMULATED_SMS: of the chip; few, so that small tensors reach every kernel. */
+/* KS_EMULATED_SMS: of the chip; few, so that small tensors reach every kernel. KS_EMULATED_CAPABILITY: 80 has no clusters. */
 static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error *error)
 {
-    const char *sms = getenv("KS_EMULATED_SMS");
+    const char *sms = getenv("KS_EMULATED_SMS"), *capability = getenv("KS_EMULATED_CAPABILITY");
     ks_device *device = (ks_device *)calloc(1, sizeof *device);
     if (!device) emulate_fault("no memory for a device");
     device->limits = *limits;
     device->limits.lane_bytes = SIZE_MAX;
     device->info.mapped_max = limits->mapped_max;
-    device->chip = {.capability = 90,
+    device->chip = {.capability = capability ? atoi(capability) : 90,
                     .sms = sms ? atoi(sms) : 4,
                     .threads_sm = 2048,
                     .registers_sm = 65536,

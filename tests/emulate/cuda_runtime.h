@@ -223,7 +223,10 @@ static inline double __dmul_rn(double a, double b)
 /* --- launches -------------------------------------------------------------------------------------------------------- */
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize,
+    cudaFuncAttributeNonPortableClusterSizeAllowed /* here clusters of 16 are always allowed */
+};
 enum cudaLaunchAttributeID {
     cudaLaunchAttributeCooperative,
     cudaLaunchAttributeClusterDimension,
@@ -262,9 +265,9 @@ static inline const char *cudaGetErrorString(cudaError_t error)
 {
     return error == cudaSuccess ? "no error" : "invalid value";
 }
-static inline cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int bytes)
+static inline cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value)
 {
-    emulate_allow(kernel, (size_t)bytes);
+    if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) emulate_allow(kernel, (size_t)value);
     return cudaSuccess;
 }
 static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *)
