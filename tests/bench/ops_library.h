@@ -40,6 +40,8 @@ bool ops_row_at(int i, ops_row *out);
 const char *ops_open(void); /* device 0 of this process; measures the rate of copies */
 double ops_copy_gbs(void);  /* bytes read + bytes written */
 const char *ops_plan(const ops_row *row, ops_work *out);
+const char *ops_plan_spec(const ks_spec *spec, ops_work *out); /* of a resolved one */
+const struct ks_chip *ops_chip(void);
 /* What a tuner tries for planned work, the planned way first. 0: there is one way. */
 int ops_candidates(const ops_work *work, ks_algorithm *out, int most);
 const char *ops_choose(ops_work *work, const ks_algorithm *algorithm);
