@@ -270,11 +270,23 @@ static void use_plan(const ks_cuda_plan *plan, ops_work *out)
     memcpy(out->algorithm, plan->algorithm, sizeof out->algorithm);
 }
 
+const ks_chip *ops_chip(void)
+{
+    return &library.chip;
+}
+
 const char *ops_plan(const ops_row *row, ops_work *out)
 {
+    ks_spec spec;
     memset(out, 0, sizeof *out);
-    const char *why = make_spec(row, &out->spec);
-    if (why) return why;
+    const char *why = make_spec(row, &spec);
+    return why ? why : ops_plan_spec(&spec, out);
+}
+
+const char *ops_plan_spec(const ks_spec *spec, ops_work *out)
+{
+    memset(out, 0, sizeof *out);
+    ks_spec_copy(&out->spec, spec);
     const ks_cuda_op *op = ks_cuda_op_of(out->spec.op);
     ks_cuda_plan plan;
     memset(&plan, 0, sizeof plan);

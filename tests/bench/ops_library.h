@@ -45,6 +45,8 @@ const char *ops_plan(const ops_row *row, ops_work *out);
 /* Where a tensor lies in its side; -1: there is none. */
 long long ops_input_at(const ops_work *work, int input);
 long long ops_output_at(const ops_work *work, int output);
+const char *ops_plan_spec(const ks_spec *spec, ops_work *out); /* of a resolved one */
+const struct ks_chip *ops_chip(void);
 /* What a tuner tries for planned work, the planned way first. 0: there is one way. */
 int ops_candidates(const ops_work *work, ks_algorithm *out, int most);
 const char *ops_choose(ops_work *work, const ks_algorithm *algorithm);

@@ -1,6 +1,6 @@
 /* FP16 and BF16 on tensor cores: the rows. Batches of small matrices first; then mma.sync's tiles, of which the low ones stream a
  * wide operand past few rows, 32 x 32 is for latency, one warp for batches; then wgmma's and the skinny ones. Narrow tiles of
- * wgmma give the whole chip work where there is little; those of two CTAs halve what is read of one operand; 192 x 192 is for
+ * wgmma give the whole chip work where there is little; those of two CTAs halve what is read of one operand; 192 columns are for
  * outputs that are just one wave of it. 2x: a tile of two CTAs; x2: two CTAs to an SM; odd: A's rows start anywhere. */
 #ifndef KS_MATMUL_HALF_CUH
 #define KS_MATMUL_HALF_CUH
@@ -48,6 +48,12 @@ static constexpr mm_row mm_half_rows[] = {
     mm_skinny_odd<mm_skinny_odd_tile<T, 32, 8, 8, 2>>("skinny 1x248 odd", {3.0f, 0.06f}),
     mm_wgmma<mm_wgmma_tile<T, 3, 192, 4, 1>>("wgmma 192x192", {1.0f, 0.7f}),
     mm_wgmma<mm_wgmma_tile<T, 1, 128, 2, 3, 1, 1, true>>("wgmma 64x128 x3", {1.4f, 0.3f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 128, 8, 1, 2, 1>>("wgmma 2x 64x128", {1.4f, 0.018f}),
+    mm_wgmma<mm_wgmma_tile<T, 2, 128, 6, 1, 2, 1>>("wgmma 2x 128x128", {2.95f, 0.016f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 64, 12, 1, 2, 1>>("wgmma 2x 64x64", {0.9f, 0.02f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 32, 14, 1, 1, 2>>("wgmma 2x 64x32", {0.4f, 0.113f}),
+    mm_wgmma<mm_wgmma_tile<T, 2, 192, 5, 1>>("wgmma 128x192", {1.0f, 0.45f}),
+    mm_wgmma<mm_wgmma_tile<T, 1, 192, 6, 1, 2, 1>>("wgmma 2x 64x192", {0.8f, 0.3f}),
 };
 
 #endif
