@@ -105,6 +105,7 @@ struct ks_store {
     uint64_t loose_bytes; /* of those that evictable names alone lead to */
     uint64_t names, tensors;
     uint64_t put_bytes, puts[KS_PUT_UNCHANGED + 2], gone[4], lookups[3];
+    uint64_t put_bucket[KS_BOUNDS + 1], put_ns;
 };
 enum { KS_GONE_DELETE, KS_GONE_TTL, KS_GONE_EVICTED, KS_GONE_REPLACED };
 enum { KS_LOOKUP_HIT, KS_LOOKUP_UNKNOWN, KS_LOOKUP_LOST };

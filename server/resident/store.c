@@ -341,6 +341,14 @@ void ks_store_count_put(ks_store *store, bool aborted)
     atomic_fetch_add(aborted ? &store->puts_aborted : &store->puts_refused, 1);
 }
 
+void ks_store_time_put(ks_store *store, int64_t ns)
+{
+    pthread_mutex_lock(&store->lock);
+    store->put_bucket[ks_metrics_bucket(ns)]++;
+    store->put_ns += (uint64_t)ns;
+    pthread_mutex_unlock(&store->lock);
+}
+
 void ks_store_read_stats(ks_store *store, ks_store_stats *out)
 {
     memset(out, 0, sizeof *out);
@@ -351,6 +359,8 @@ void ks_store_read_stats(ks_store *store, ks_store_stats *out)
     out->generation = store->options.generation;
     out->put_bytes = store->put_bytes;
     memcpy(out->puts, store->puts, sizeof store->puts);
+    memcpy(out->put_bucket, store->put_bucket, sizeof out->put_bucket);
+    out->put_ns = store->put_ns;
     memcpy(out->gone, store->gone, sizeof out->gone);
     memcpy(out->lookups, store->lookups, sizeof out->lookups);
     for (const ks_reader *reader = store->readers; reader; reader = reader->next)

@@ -4,7 +4,7 @@
  *          content, with attributes; reader = a shard's own table of the tensors that its requests have named; generation = how
  *          often a supervisor has started this process, 1 without one.
  * Life     of an upload: ks_store_check (conditions, before the body) -> ks_store_reserve -> the bytes go to content->memory and to
- *          its hash -> ks_store_publish, or ks_content_release where it broke off. What had the name before is replaced in one step:
+ *          its hash (hash.h) -> ks_store_publish, or ks_content_release where it broke off. What had the name before is replaced in one step:
  *          its holders keep the old content.
  * Limits   options.limit_bytes of contents and forms, a tenant's bytes and tensors (its token); contents are counted once within a tenant.
  * Owner    a content belongs to its holders: names, requests, uploads, readers; the last one gives its memory back.
@@ -15,6 +15,7 @@
 
 #include "kernserve/backend.h"
 #include "base/text.h"
+#include "observe/metrics.h"
 
 enum {
     KS_TENSOR_NAME_MAX = 128,
@@ -135,11 +136,13 @@ void ks_store_turn(ks_store *store, int64_t now_ns);
 typedef struct ks_store_stats {
     uint64_t tensors, bytes, limit_bytes, held_bytes, generation;
     uint64_t put_bytes, puts[6]; /* created, replaced, unchanged, linked, refused, aborted */
+    uint64_t put_bucket[KS_BOUNDS + 1], put_ns;
     uint64_t gone[4];            /* delete, ttl, evicted, replaced */
     uint64_t lookups[3];         /* hit, unknown, lost */
 } ks_store_stats;
 void ks_store_read_stats(ks_store *store, ks_store_stats *out);
 void ks_store_count_put(ks_store *store, bool aborted); /* a refused or broken upload */
+void ks_store_time_put(ks_store *store, int64_t ns);    /* one that was stored */
 
 /* --- a shard's table --------------------------------------------------------------------------------------------------- */
 
@@ -151,15 +154,4 @@ void ks_reader_close(ks_reader **reader);   /* nothing is held */
 ks_status ks_reader_hold(ks_reader *reader, const ks_tenant *tenant, const char *name, size_t length, ks_content **out,
                          ks_error *error);
 void ks_reader_release(ks_reader *reader, ks_content **content);
-
-/* --- identity ---------------------------------------------------------------------------------------------------------------- */
-
-/* The hash of a content while its bytes come, in order: its etag, and with body_digest the SHA-256 of all bytes, which doubles the
- * work. Some 1.4 GB/s. */
-typedef struct ks_hash ks_hash;
-ks_hash *ks_hash_open(bool body_digest); /* NULL: no memory */
-void ks_hash_feed(ks_hash *hash, const void *bytes, size_t n);
-/* Fills etag, body_digest of a content whose tensor is set; bytes may be fed no more. */
-void ks_hash_end(ks_hash *hash, ks_content *content);
-void ks_hash_close(ks_hash **hash);
 #endif

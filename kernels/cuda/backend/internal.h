@@ -88,7 +88,7 @@ struct ks_device {
     /* under pool_lock: */
     pthread_mutex_t pool_lock;
     struct ks_device_buffer *device_buffers;
-    struct ks_lane *large_lanes; /* that have a large arena */
+    struct ks_lane *lanes;
 };
 
 /* Mapped host memory of a lane; the lines are polled, so each has its own cache lines. */
@@ -115,14 +115,15 @@ struct ks_lane {
     int index;
     cudaStream_t stream;
     cudaEvent_t event;
-    unsigned char *memory; /* the ticket and the counters, the workspace and the arena: one allocation */
+    unsigned char *memory; /* the ticket, the counters and the arena: one allocation */
     uint32_t *counters;
-    unsigned char *workspace, *arena;
-    unsigned char
-        *large; /* lane 0 only, NULL where the limits ask for none: memory is there while a launch has taken it */
+    unsigned char *arena;
+    /* Memory is there while a launch has taken it: */
+    unsigned char *workspace, *large; /* large: lane 0 only, NULL where the limits ask for none */
     size_t large_bytes;
-    ks_reserve large_reserve; /* of it */
-    struct ks_lane *next_large;
+    ks_reserve workspace_reserve, large_reserve;
+    struct ks_lane *next; /* of device->lanes, under its pool_lock */
+    bool listed;
     unsigned char *ring; /* lane 0 only: KS_COPY_CHUNKS pinned ring buffers */
     cudaEvent_t ring_event[KS_COPY_CHUNKS];
     ks_lane_shared *shared, *shared_device;
@@ -133,7 +134,7 @@ struct ks_lane {
     int64_t probe_ns;        /* when it was launched; 0: none under way */
     /* the launch under way: */
     ks_batch *batch;    /* NULL: free */
-    size_t large_taken; /* bytes of the large arena */
+    size_t large_taken, workspace_taken; /* bytes of the large arena, of the workspace */
     ks_path path;
     int64_t launch_ns, asked_ns;
     ks_staged_phase staged;
@@ -244,6 +245,11 @@ void ks_cuda_lane_close(ks_lane **taken);
 /* The large arena's memory, for the launch under way; until give. */
 ks_status ks_cuda_large_take(ks_lane *lane, const ks_plan *plan, ks_error *error);
 void ks_cuda_large_give(ks_lane *lane);
+/* The same of the workspace that the plan needs for so many jobs. */
+ks_status ks_cuda_workspace_take(ks_lane *lane, const ks_plan *plan, int jobs, ks_error *error);
+void ks_cuda_workspace_give(ks_lane *lane);
+/* Both go back to the system, of lanes that have not used them for KS_QUIET_TURNS. Once a second. */
+void ks_cuda_lanes_rest(ks_device *device);
 ks_status ks_cuda_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error);
 
 /* --- clock.cu --- */

@@ -62,16 +62,14 @@ static void give(ks_device *device, ks_slot *slot)
     memset(slot, 0, sizeof *slot);
 }
 
-/* ks_resident.trim. Everything that is mapped when it is needed: the pool and the lanes' large arenas rest, too. */
+/* ks_resident.trim. Everything that is mapped when it is needed: the pool, the lanes' workspaces and large arenas rest, too. */
 static void trim(ks_device *device)
 {
     const uint64_t kept = device->resident_bytes / 16;
     if (ks_cuda_failed(device)) return;
     if (device->resident.range) ks_cuda_reserve_trim(&device->resident, kept < KEPT_MOST ? kept : KEPT_MOST);
     ks_cuda_reserve_rest(&device->pool);
-    pthread_mutex_lock(&device->pool_lock);
-    for (ks_lane *lane = device->large_lanes; lane; lane = lane->next_large) ks_cuda_reserve_rest(&lane->large_reserve);
-    pthread_mutex_unlock(&device->pool_lock);
+    ks_cuda_lanes_rest(device);
 }
 
 /* ks_resident.held */
