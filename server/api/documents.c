@@ -59,6 +59,7 @@ static void fill_resident(const ks_api_view *view, ks_document *document)
     if (view->store) ks_store_read_stats(view->store, &stats);
     document->resident_tensors = stats.tensors;
     document->resident_tensor_bytes = stats.bytes;
+    document->resident_form_bytes = stats.form_bytes;
     document->resident_limit = stats.limit_bytes;
     document->resident_mapped = stats.held_bytes;
     document->resident_generation = stats.generation;

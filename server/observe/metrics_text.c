@@ -319,8 +319,7 @@ static void write_graph_capture(page *p)
 static void write_resident_put_duration(page *p)
 {
     uint64_t puts = 0;
-    for (int b = 0; b <= KS_BOUNDS; b++)
-        ks_sheet_bucket(&p->sheet, ks_bound_text[b], puts += p->values->put_bucket[b]);
+    for (int b = 0; b <= KS_BOUNDS; b++) ks_sheet_bucket(&p->sheet, ks_bound_text[b], puts += p->values->put_bucket[b]);
     ks_sheet_sum(&p->sheet, puts, p->values->put_ns);
 }
 

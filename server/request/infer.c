@@ -130,6 +130,7 @@ ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *q
     const ks_codec_head head = {
         .model = model, .query = query, .content_length = -1, .tensor = infers->reader ? ks_infers_hold_asked : NULL};
     const ks_spec *spec = &ks_codec_request(infers->asked)->spec;
+    infers->asked_op = model->op;
     ks_status status = ks_codec_begin(infers->asked, &head, &infers->limits, NULL, infers, error);
     if (status == KS_OK) status = ks_engine_look(infers->engine, spec, out, error);
     if (status == KS_OK) *way = (ks_plan_way){ks_engine_path(infers->engine, out), bucket_of(out, spec)};

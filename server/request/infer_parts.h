@@ -92,6 +92,7 @@ struct ks_infers {
     ks_infer *records;
     unsigned char *codecs; /* of every record, and one more, for plans that are asked for */
     ks_codec *asked;
+    const ks_op *asked_op;
     ks_tenant asked_tenant;
     ks_content *asked_held[KS_INPUTS_MAX];
 };

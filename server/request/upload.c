@@ -172,6 +172,7 @@ static ks_status reserve(ks_transfer *upload)
         const ks_status status =
             ks_store_reserve(upload->store, &upload->tenant, what, &part->tensor, &part->content, &upload->fault);
         if (status != KS_OK) return status;
+        if (upload->op) ks_store_reserve_form(upload->store, &upload->tenant, part->content, upload->op);
     }
     return upload->count > 0 ? begin_part(upload) : KS_OK;
 }
@@ -323,6 +324,7 @@ static void keep_words(ks_transfer *upload, const ks_upload_source *source)
     snprintf(upload->name, sizeof upload->name, "%s", upload->all ? source->prefix : source->name);
     snprintf(upload->key, sizeof upload->key, "%s", source->key);
     upload->format = source->format;
+    upload->op = source->op;
     upload->content_length = source->content_length;
     upload->checks = source->digest != NULL;
     if (source->digest) memcpy(upload->digest, source->digest, KS_DIGEST_BYTES);
@@ -461,10 +463,29 @@ static bool is_settled(ks_transfer *upload)
     return settled;
 }
 
+/* A slice of the forms; false: others are left, for other turns. */
+static bool make_forms(ks_transfer *upload)
+{
+    while (upload->formed < upload->count) {
+        const ks_part *part = &upload->parts[upload->formed];
+        bool over = true;
+        if (part->kept && part->content->form_bytes > 0 &&
+            ks_store_make_form(upload->store, part->content, &upload->row, &over, &upload->fault) != KS_OK)
+            return true;
+        if (!over) return false;
+        upload->formed++;
+        if (upload->row > 0 && upload->formed < upload->count) {
+            upload->row = 0;
+            return false;
+        }
+    }
+    return true;
+}
+
 bool ks_upload_done(ks_transfer *upload)
 {
     if (upload->fault.status != KS_OK) return true;
-    if (!upload->over || !is_settled(upload)) return false;
+    if (!upload->over || !is_settled(upload) || !make_forms(upload)) return false;
     if (!upload->checked) check_digest(upload);
     upload->checked = true;
     return true;

@@ -204,10 +204,12 @@ static ks_put_outcome put_name(ks_store *store, const ks_put *put, ks_content_re
 static ks_content_record *publish(ks_content_record *record)
 {
     ks_content_record *same = ks_content_find(record->owner, record->content.etag);
-    if (same)
+    if (same) {
         ks_content_learn_body(same, &record->content);
-    else
+        ks_content_learn_form(same, &record->content);
+    } else {
         ks_content_publish(record);
+    }
     return same ? same : record;
 }
 
@@ -354,7 +356,8 @@ void ks_store_read_stats(ks_store *store, ks_store_stats *out)
     memset(out, 0, sizeof *out);
     pthread_mutex_lock(&store->lock);
     out->tensors = store->tensors;
-    out->bytes = store->bytes;
+    out->bytes = store->bytes - store->form_bytes;
+    out->form_bytes = store->form_bytes;
     out->limit_bytes = store->limit_bytes;
     out->generation = store->options.generation;
     out->put_bytes = store->put_bytes;

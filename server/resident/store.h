@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "kernserve/backend.h"
+#include "kernserve/op.h"
 #include "base/text.h"
 #include "observe/metrics.h"
 
@@ -55,7 +56,13 @@ typedef struct ks_content {
     char etag[KS_ETAG_MAX + 1];
     unsigned char body_digest[KS_DIGEST_BYTES]; /* plain SHA-256 of the bytes as they were sent raw, for Repr-Digest; */
     bool has_body_digest;
+    /* A form: the same rows, put as an operation would have them. Fixed once has_form is set. */
+    const ks_op *form_op;
+    ks_tensor form; /* form.fixed, form.pitch */
+    ks_slot form_memory;
+    size_t form_bytes; /* of that memory; 0: none */
     /* any thread, atomic: */
+    _Atomic bool has_form;
     _Atomic int holders;
     /* the store's: */
     ks_store *store;
@@ -68,9 +75,10 @@ typedef struct ks_tensor_entry {
     char etag[KS_ETAG_MAX + 1];
     int64_t ttl_s, expires_in_s; /* 0: for ever */
     bool evictable, read_only;
-    bool lost;     /* a restart took its content: it has a name and an etag alone */
-    uint64_t uses; /* requests and GETs that named it */
-    int held;      /* by requests and models now, beside the name */
+    const ks_op *form_op; /* that it has a form for; NULL: none */
+    bool lost;            /* a restart took its content: it has a name and an etag alone */
+    uint64_t uses;        /* requests and GETs that named it */
+    int held;             /* by requests and models now, beside the name */
 } ks_tensor_entry;
 
 /* What a PUT asks for beside the bytes. */
@@ -102,6 +110,18 @@ ks_status ks_store_check(ks_store *store, const ks_put *put, ks_error *error);
  * first. KS_RESIDENT_FULL, KS_QUOTA, KS_MEMORY: the sentence has both numbers and names the way out. what: its subject, as "tensor 'W'". */
 ks_status ks_store_reserve(ks_store *store, const ks_tenant *tenant, const char *what, const ks_tensor *tensor,
                            ks_content **out, ks_error *error);
+/* Memory for a form of an unpublished content, where there is room without others having to go: else it has none, and the op's plans
+ * do without. Nor where the op would have it as it is. */
+void ks_store_reserve_form(ks_store *store, const ks_tenant *tenant, ks_content *content, const ks_op *op);
+/* Some rows of the form; the content's bytes are complete. *row: from where on; it moves. true: none is left, and it has the form. KS_DEVICE. */
+ks_status ks_store_make_form(ks_store *store, ks_content *content, int64_t *row, bool *over, ks_error *error);
+/* The content as an operation has it: its form, where that is made for it. */
+static inline const ks_tensor *ks_content_tensor(const ks_content *content, const ks_op *op)
+{
+    const bool has_form = atomic_load_explicit(&content->has_form, memory_order_acquire);
+    return has_form && content->form_op == op ? &content->form : &content->tensor;
+}
+
 /* The name is the content's from now on, whose bytes and etag are complete. Takes the caller's hold, whatever comes of it. Where the
  * tenant has a content with that etag already, that one stays and this one goes. count > 1: all or none, visible together; puts of
  * one tenant. entry: filled for each. KS_PRECONDITION, KS_READ_ONLY, KS_QUOTA. */
@@ -134,11 +154,11 @@ int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, 
 void ks_store_turn(ks_store *store, int64_t now_ns);
 
 typedef struct ks_store_stats {
-    uint64_t tensors, bytes, limit_bytes, held_bytes, generation;
+    uint64_t tensors, bytes, form_bytes, limit_bytes, held_bytes, generation; /* bytes: without those of forms */
     uint64_t put_bytes, puts[6]; /* created, replaced, unchanged, linked, refused, aborted */
     uint64_t put_bucket[KS_BOUNDS + 1], put_ns;
-    uint64_t gone[4];            /* delete, ttl, evicted, replaced */
-    uint64_t lookups[3];         /* hit, unknown, lost */
+    uint64_t gone[4];    /* delete, ttl, evicted, replaced */
+    uint64_t lookups[3]; /* hit, unknown, lost */
 } ks_store_stats;
 void ks_store_read_stats(ks_store *store, ks_store_stats *out);
 void ks_store_count_put(ks_store *store, bool aborted); /* a refused or broken upload */

@@ -447,6 +447,10 @@ static void run_backend(op_harness *harness, const problem *p, const ks_backend 
     first = NULL; /* fixed inputs may have another kernel */
     op_harness_fix(harness, 1 + (unsigned)below(7));
     run_algorithm(harness, p, "with fixed inputs", (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
+    free(first);
+    first = NULL;
+    op_harness_fix(harness, OP_HARNESS_PITCHED | (1 + (unsigned)below(3)));
+    run_algorithm(harness, p, "with rows apart", (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
     op_harness_fix(harness, 0);
     free(first);
 }

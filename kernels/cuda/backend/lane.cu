@@ -88,8 +88,7 @@ ks_status ks_cuda_workspace_take(ks_lane *lane, const ks_plan *plan, int jobs, k
 
 void ks_cuda_workspace_give(ks_lane *lane)
 {
-    if (lane->workspace_taken)
-        ks_cuda_reserve_give(&lane->workspace_reserve, lane->workspace, lane->workspace_taken);
+    if (lane->workspace_taken) ks_cuda_reserve_give(&lane->workspace_reserve, lane->workspace, lane->workspace_taken);
     lane->workspace_taken = 0;
 }
 

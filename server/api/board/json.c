@@ -143,8 +143,7 @@ static void put_resident(const ks_board *board, ks_text *out)
     ks_board_row rows[KS_BOARD_RESIDENT];
     const int count = ks_board_resident(board, rows);
     ks_text_puts(out, count ? ",\n\"resident\":{" : ",\n\"resident\":null");
-    for (int i = 0; i < count; i++)
-        ks_text_printf(out, "%s\"%s\":%" PRIu64, i ? "," : "", rows[i].name, rows[i].count);
+    for (int i = 0; i < count; i++) ks_text_printf(out, "%s\"%s\":%" PRIu64, i ? "," : "", rows[i].name, rows[i].count);
     if (count) ks_text_puts(out, "}");
 }
 

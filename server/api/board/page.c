@@ -419,10 +419,10 @@ static write_fn *place_of(const char *name, size_t length)
     static const struct {
         const char *name;
         write_fn *write;
-    } places[] = {{"state", write_state},       {"about", write_about},     {"load", write_load},
-                  {"limits", write_limits},     {"refused", write_refused}, {"memory", write_memory},
-                  {"resident", write_resident}, {"engines", write_engines},   {"phases", write_phases},   {"plans", write_plans},
-                  {"ceilings", write_ceilings}, {"slow", write_slow}};
+    } places[] = {{"state", write_state},       {"about", write_about},       {"load", write_load},
+                  {"limits", write_limits},     {"refused", write_refused},   {"memory", write_memory},
+                  {"resident", write_resident}, {"engines", write_engines},   {"phases", write_phases},
+                  {"plans", write_plans},       {"ceilings", write_ceilings}, {"slow", write_slow}};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         if (strlen(places[i].name) == length && memcmp(places[i].name, name, length) == 0) return places[i].write;
     return NULL;

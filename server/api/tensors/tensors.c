@@ -75,6 +75,8 @@ static ks_status read_tenant(ks_tensor_call *call)
 static ks_status begin_link(ks_tensor_call *call)
 {
     call->links = true;
+    if (call->words.form_op)
+        return ks_fail(&call->fault, KS_PARAMETER, "for= is for a PUT with the bytes: a link has the content's form");
     if (call->ask.head->content_length <= 0) return KS_OK;
     return ks_fail(&call->fault, KS_BINARY_SIZE, "a PUT with etag= has no body, got %" PRId64 " bytes",
                    call->ask.head->content_length);
@@ -138,6 +140,7 @@ static ks_status begin_upload(ks_tensor_call *call)
                                      .content_length = head->chunked              ? -1
                                                        : head->content_length < 0 ? 0
                                                                                   : head->content_length,
+                                     .op = words->form_op,
                                      .digest = words->has_digest ? words->digest : NULL,
                                      .client = call->ask.client};
     return ks_upload_begin(call->ask.infers, &source, &call->upload, &call->fault);

@@ -42,8 +42,7 @@ static unsigned char *random_bytes(size_t n)
 
 static ks_content content_of(size_t bytes)
 {
-    return (ks_content){
-        .tensor = {.dtype = KS_UINT8, .rank = 1, .dims = {(int64_t)bytes}, .size_bytes = bytes}};
+    return (ks_content){.tensor = {.dtype = KS_UINT8, .rank = 1, .dims = {(int64_t)bytes}, .size_bytes = bytes}};
 }
 
 static void fed(const unsigned char *bytes, size_t n, bool body_digest, ks_content *out)
@@ -234,9 +233,8 @@ int main(void)
     const uint64_t chosen = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
     random_state = chosen * 0x9E3779B97F4A7C15u | 1;
     printf("KS_SEED=%llu\n", (unsigned long long)chosen);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(hashers_find_what_the_caller_finds),
-                                       cmocka_unit_test(hashes_share_the_hashers),
-                                       cmocka_unit_test(a_sleeper_that_asked_is_woken_once),
-                                       cmocka_unit_test(closing_waits_for_the_readers)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hashers_find_what_the_caller_finds), cmocka_unit_test(hashes_share_the_hashers),
+        cmocka_unit_test(a_sleeper_that_asked_is_woken_once), cmocka_unit_test(closing_waits_for_the_readers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
