@@ -146,7 +146,7 @@ static int64_t pitch_of(const op_harness *harness, const ks_spec *spec, int inpu
 }
 
 /* The spec with its fixed inputs in their places. What lies between rows is NaN. */
-static ks_status fix_inputs(op_harness *harness, bench *b, ks_spec *spec, const void *const *inputs, ks_error *error)
+static ks_status fix_inputs(op_harness *harness, bench *b, ks_spec *spec, ks_error *error)
 {
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         ks_slot *slot = &b->fixed[i];
@@ -383,7 +383,7 @@ ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *c
     ks_plan *plan = malloc(sizeof *plan);
     if (!plan) return ks_fail(error, KS_MEMORY, "no memory for a plan");
     ks_spec fixed = *spec;
-    status = fix_inputs(harness, b, &fixed, inputs, error);
+    status = fix_inputs(harness, b, &fixed, error);
     if (status == KS_OK) status = run_spec(harness, b, &fixed, inputs, plan, copies, captured, error);
     if (status == KS_OK) memcpy(output, b->slots[0].out, spec->out[0].size_bytes);
     free(plan);
