@@ -189,9 +189,10 @@ ks_status ks_large_begin(ks_large_requests *requests, ks_large_request *request,
 
 /* --- transfers ----------------------------------------------------------------------------------------------------- */
 
-void ks_large_turn_to(ks_large_request *request, const ks_slot *memory)
+void ks_large_turn_to(ks_large_request *request, const ks_slot *memory, ks_large_reader_fn *reader)
 {
     request->device_buffer = *memory;
+    request->reader = reader;
 }
 
 void ks_large_begin_transfer(ks_large_requests *requests, ks_large_request *request, const ks_slot *memory,
@@ -201,7 +202,7 @@ void ks_large_begin_transfer(ks_large_requests *requests, ks_large_request *requ
     request->transfers = true;
     request->out_bytes = out_bytes;
     request->state = KS_LARGE_OPEN;
-    ks_large_turn_to(request, memory);
+    ks_large_turn_to(request, memory, NULL);
     requests->transfers++;
     link_request(request);
     requests->paused[KS_PAUSE_NONE]++;
@@ -409,6 +410,6 @@ int64_t ks_large_requests_wait_ns(const ks_large_requests *requests)
 {
     const int *const paused = requests->paused;
     const bool copies = paused[KS_PAUSE_ROOM] || paused[KS_PAUSE_DATA] || paused[KS_PAUSE_COPIES];
-    if (requests->events || (copies && requests->under_way > 0)) return 0;
+    if (requests->events || (copies && requests->copies > 0)) return 0;
     return any_paused(requests) || requests->waiting > 0 || requests->leaving > 0 ? look_ns : INT64_MAX;
 }

@@ -421,6 +421,16 @@ static void resident_give(ks_device *device, ks_slot *memory)
     memset(memory, 0, sizeof *memory);
 }
 
+static ks_status resident_pack(ks_device *device, const ks_slot *from, const ks_slot *to, const ks_row_copy *rows,
+                               ks_error *error)
+{
+    (void)device, (void)error;
+    for (int64_t i = rows->first; i < rows->first + rows->count; i++)
+        memcpy((unsigned char *)to->in_device + (size_t)i * rows->pitch_bytes,
+               (const unsigned char *)from->in_device + (size_t)i * rows->row_bytes, rows->row_bytes);
+    return KS_OK;
+}
+
 static void resident_trim(ks_device *device)
 {
     (void)device;
@@ -435,6 +445,7 @@ static uint64_t resident_held(ks_device *device)
 static const ks_resident resident = {.reserve = resident_reserve,
                                      .take = resident_take,
                                      .give = resident_give,
+                                     .pack = resident_pack,
                                      .trim = resident_trim,
                                      .held = resident_held};
 

@@ -29,7 +29,9 @@ int op_harness_batch(op_harness *harness, const ks_spec *spec, op_path path);
 /* From now on plans take that one of their ways; -1: the planned one. */
 void op_harness_choose(op_harness *harness, int algorithm);
 /* From now on those inputs are fixed: they lie in memory of their own, each at another distance from its start, which a run must
- * not change. The ways to choose from stay those of the spec without them. */
+ * not change. The ways to choose from stay those of the spec without them. OP_HARNESS_PITCHED: with rows apart, where their operation
+ * has that (ks_op.pitch) and the way is the planned one. */
+static const unsigned OP_HARNESS_PITCHED = 1u << 31;
 void op_harness_fix(op_harness *harness, unsigned inputs);
 /* The time of one of so many runs, by a trial. */
 ks_status op_harness_trial(op_harness *harness, const ks_spec *spec, op_path path, int runs, int64_t *run_ns,

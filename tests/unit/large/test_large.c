@@ -736,6 +736,95 @@ static void closing_waits_for_nobody(void **state)
     close_bed();
 }
 
+/* --- readers -------------------------------------------------------------------------------------------------------- */
+
+enum { READINGS = 64 };
+static struct {
+    const unsigned char *bytes;
+    size_t n;
+    _Atomic int *readers;
+} readings[READINGS];
+static int reading_count;
+static size_t read_bytes;
+
+/* ks_large_reader_fn: reads on until the test says otherwise. */
+static void read_on(ks_large_request *request, const unsigned char *bytes, size_t n, _Atomic int *readers)
+{
+    (void)request;
+    assert_true(reading_count < READINGS);
+    atomic_fetch_add(readers, 1);
+    readings[reading_count].bytes = bytes;
+    readings[reading_count].n = n;
+    readings[reading_count++].readers = readers;
+    read_bytes += n;
+}
+
+/* The oldest reading ends; its bytes are still those that were written. */
+static void end_reading(const unsigned char *body, size_t *checked)
+{
+    assert_memory_equal(readings[0].bytes, body + *checked, readings[0].n);
+    *checked += readings[0].n;
+    atomic_fetch_sub(readings[0].readers, 1);
+    reading_count--;
+    memmove(&readings[0], &readings[1], (size_t)reading_count * sizeof readings[0]);
+}
+
+static void begin_transfer(const ks_slot *memory)
+{
+    reading_count = 0;
+    read_bytes = 0;
+    bed.fault[0].status = KS_OK;
+    ks_large_begin_transfer(bed.streams, &bed.stream[0], memory, 0, &bed.fault[0]);
+    ks_large_turn_to(&bed.stream[0], memory, read_on);
+}
+
+static void what_is_read_in_the_ring_stays_there(void **state)
+{
+    enum { BYTES = 31 << 20, RING = 12 << 20 };
+    const ks_resident *resident = ((const ks_backend *)*state)->resident;
+    ks_error error;
+    ks_slot memory;
+    size_t sent = 0, checked = 0, taken;
+    uint64_t limit;
+    open_bed(state, 48 << 20, 8);
+    assert_int_equal(resident->reserve(bed.device, 64 << 20, &limit, &error), KS_OK);
+    assert_int_equal(resident->take(bed.device, BYTES, &memory, &error), KS_OK);
+    unsigned char *body = malloc(BYTES);
+    for (size_t i = 0; i < BYTES; i++) body[i] = (unsigned char)random_next();
+    begin_transfer(&memory);
+    while (sent < BYTES) {
+        const size_t n = 1 + random_next() % (700 << 10), most = n < BYTES - sent ? n : BYTES - sent;
+        assert_int_equal(ks_large_write(&bed.stream[0], sent, (const char *)body + sent, most, &taken), KS_OK);
+        sent += taken;
+        assert_true(sent - checked <= RING); /* all copies may have ended: bytes that are read stay */
+        for (int i = 0; i < 8; i++) ks_large_requests_turn(bed.streams, ks_now_ns());
+        if (taken < most) {
+            assert_true(ks_large_requests_wait_ns(bed.streams) > 0); /* nothing to spin for */
+            end_reading(body, &checked);
+        }
+    }
+    assert_int_equal(ks_large_finish(&bed.stream[0]), KS_OK);
+    assert_int_equal(read_bytes, BYTES);
+    for (int i = 0; i < 8; i++) ks_large_requests_turn(bed.streams, ks_now_ns());
+    assert_false(ks_large_settled(&bed.stream[0]));
+    while (reading_count > 0) end_reading(body, &checked);
+    int looks = 0;
+    while (!ks_large_settled(&bed.stream[0]) && looks++ < 20) ks_large_requests_turn(bed.streams, ks_now_ns());
+    assert_true(ks_large_settled(&bed.stream[0]));
+    leave(0);
+    /* And one that leaves amid its bytes ends with the last reading. */
+    begin_transfer(&memory);
+    assert_int_equal(ks_large_write(&bed.stream[0], 0, (const char *)body, 5 << 20, &taken), KS_OK);
+    for (int i = 0; i < 8; i++) ks_large_requests_turn(bed.streams, ks_now_ns());
+    assert_false(ks_large_leave(&bed.stream[0]));
+    for (checked = 0; reading_count > 0;) end_reading(body, &checked);
+    for (int i = 0; i < 20; i++) ks_large_requests_turn(bed.streams, ks_now_ns());
+    assert_int_equal(bed.stream[0].state, KS_LARGE_SHUT);
+    resident->give(bed.device, &memory);
+    free(body);
+    close_bed();
+}
+
 static bool works(const ks_backend *backend)
 {
     const ks_limits limits = {.device_index = -1, .lanes = 1, .lane_bytes = 1 << 20, .mapped_max = SIDE};
@@ -780,6 +869,7 @@ int main(void)
         ON_RING(a_lost_device_is_a_fault_of_whoever_copies),
         ON_RING(a_copy_that_never_ends_is_a_device_fault),
         ON_RING(closing_waits_for_nobody),
+        ON_RING(what_is_read_in_the_ring_stays_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
