@@ -35,7 +35,7 @@ DTYPES = {"FP32": (torch.float32, 2.0 ** -24), "BF16": (torch.bfloat16, 2.0 ** -
 
 class Row(ctypes.Structure):
     _fields_ = [("op", ctypes.c_char * 16), ("dtype", ctypes.c_char * 8), ("first", ctypes.c_char * 32),
-                ("second", ctypes.c_char * 32), ("axis", ctypes.c_char * 16), ("label", ctypes.c_char * 128),
+                ("second", ctypes.c_char * 32), ("axis", ctypes.c_char * 16), ("label", ctypes.c_char * 192),
                 ("third", ctypes.c_char * 24), ("to", ctypes.c_char * 8)]
 
 

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { OPS_LABEL = 128 };
+enum { OPS_LABEL = 192 };
 
 typedef struct ops_row {
     char op[16];                /* "softmax", "matmul", one that reduces: "sum", a norm: "layer_norm", or a function of map: "gelu" */
