@@ -85,7 +85,7 @@ static void open_scripted(int lanes, int batch_max)
     memset(&script, 0, sizeof script);
     script.batch_max = batch_max;
     script.hold = true;
-    open_with(&backend_scripted, usual_options(lanes));
+    open_with(scripted_backend(), usual_options(lanes));
 }
 
 static ks_engine_stats stats(void)
@@ -330,7 +330,7 @@ static void open_short_queue(int queue_max)
     script.hold = true;
     ks_engine_options options = usual_options(1);
     options.queue_max = queue_max;
-    open_with(&backend_scripted, options);
+    open_with(scripted_backend(), options);
 }
 
 static void a_full_queue_refuses(void **state)
@@ -553,7 +553,7 @@ static void work_that_stalls_is_a_device_fault(void **state)
     script.hold = true;
     ks_engine_options options = usual_options(1);
     options.stall_ns = 8 * MS;
-    open_with(&backend_scripted, options);
+    open_with(scripted_backend(), options);
     submit(0, 10, 0, 0);
     submit(1, 20, 0, 0);
     const int64_t begun_ns = ks_now_ns();
@@ -573,7 +573,7 @@ static void turns_that_do_not_come_are_no_stall(void **state)
     script.hold = true;
     ks_engine_options options = usual_options(1);
     options.stall_ns = 20 * MS;
-    open_with(&backend_scripted, options);
+    open_with(scripted_backend(), options);
     submit(0, 10, 0, 0);
     ks_engine_launch(bed.engine);
     for (int i = 0; i < 3; i++) {
@@ -720,7 +720,7 @@ static void evicted_plans_lose_their_graphs_on_every_lane(void **state)
     script.batch_max = 1;
     ks_engine_options options = usual_options(2);
     options.plan_bytes = 1; /* nothing stays that is not in use */
-    open_with(&backend_scripted, options);
+    open_with(scripted_backend(), options);
     submit(0, 10, 0, 0);
     turn_until(1);
     ks_engine_slot_release(bed.engine, &bed.jobs[0].slot);
@@ -742,7 +742,7 @@ static void a_plan_that_a_lane_works_on_is_not_evicted(void **state)
     script.hold = true;
     ks_engine_options options = usual_options(1);
     options.plan_bytes = 1;
-    open_with(&backend_scripted, options);
+    open_with(scripted_backend(), options);
     submit(0, 10, 0, 0);
     ks_engine_launch(bed.engine);
     ks_engine_plan_release(bed.engine, &bed.jobs[0].plan); /* its request needs the plan no more; the lane does */
