@@ -1,5 +1,5 @@
-/* Bytes in flight of the whole daemon: one number that never passes its limit, and one of device memory that is only told. Any
- * thread, no lock. */
+/* Bytes in flight of the whole daemon: one number that never passes its limit, and one of device memory that has no limit here.
+ * Any thread, no lock. */
 #include "engine/engine.h"
 
 #include <assert.h>

@@ -149,7 +149,7 @@ static ks_status fail_hopeless(int64_t wait_ns, int64_t left_ns, ks_error *error
         (double)wait_ns / 1e9, (double)left_ns / 1e9);
 }
 
-/* A plain job goes behind all others: the bound of the last look holds for it. Others may pass them, and are judged by the next one. */
+/* A plain job goes behind all others: the bound of the last look holds for it. Others may pass them: the next look is theirs. */
 static ks_status check_wait(const ks_engine *engine, const ks_job *job, ks_error *error)
 {
     const int64_t left_ns = job->deadline_ns - job->submitted_ns;
@@ -217,7 +217,7 @@ static void drop_late(ks_engine *engine, ks_job **link, int64_t now_ns)
     drop(engine, link, &error, now_ns);
 }
 
-/* Better refused now than told at its deadline. The first one always waits. */
+/* A refusal now is of more use than one at the deadline. The first one always waits. */
 static bool is_hopeless(const ks_engine *engine, ks_job **link, int64_t wait_ns, int64_t now_ns)
 {
     return link != &engine->queue.first && (*link)->deadline_ns && wait_ns > WAIT_MIN_NS &&

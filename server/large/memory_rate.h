@@ -28,7 +28,7 @@ void ks_memory_rate_init(ks_memory_rate *rate, int64_t now_ns); /* nothing is kn
 void ks_memory_rate_turn(ks_memory_rate *rate, int64_t now_ns,
                          bool waited);                        /* waited: a request did, since the last turn */
 void ks_memory_rate_give(ks_memory_rate *rate, double bytes); /* to a request that waited */
-/* A request has so many bytes from now on, until ks_memory_rate_free, which is told what this returns: the clock. */
+/* A request has so many bytes from now on, until ks_memory_rate_free, whose from_ns is what this returns: the clock. */
 int64_t ks_memory_rate_hold(ks_memory_rate *rate, double bytes);
 void ks_memory_rate_free(ks_memory_rate *rate, double bytes, int64_t from_ns);
 bool ks_memory_rate_is_known(const ks_memory_rate *rate);
