@@ -60,9 +60,10 @@ def build(folder, tests, jobs):
     shown = json.loads(run(["ctest", "--test-dir", folder, "--show-only=json-v1", "-R", tests], stdout=subprocess.PIPE).stdout)
     if not shown["tests"]:
         raise SystemExit("no test is called %s" % tests)
-    # A test's command names what it runs; what http tests run beside that is in the folder of tests.
+    # A test whose program is not there yet has no command, and is called as its program; what http tests run their command names, and BESIDE.
+    programs = {test["name"] for test in shown["tests"] if "command" not in test}
     words = {word for test in shown["tests"] for word in test.get("command", ())} | {os.path.join(folder, "tests", name) for name in BESIDE}
-    targets = sorted(os.path.relpath(word, folder) for word in words if word.startswith(folder + os.sep))
+    targets = sorted(programs | {os.path.relpath(word, folder) for word in words if word.startswith(folder + os.sep)})
     run(["cmake", "--build", folder, "-j", str(jobs), "--target", *targets], env=environment)
 
 
