@@ -1,5 +1,5 @@
 /* The border to a device: thirteen functions that each has, and what one may lack: goes_on and four groups. `cuda` and
- * `cpu` implement it; tests wrap either in `faulty`. What sets devices apart stands in ks_device_info: no caller asks for a name.
+ * `cpu` implement it; tests/fake/ makes others of either. What sets devices apart stands in ks_device_info: no caller asks for a name.
  *
  * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
  *         batch = jobs of one plan that go out together.

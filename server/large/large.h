@@ -7,7 +7,7 @@
  * Waiting  nothing here blocks. A large request without memory, or without a ring buffer, takes fewer bytes than it is offered or gives
  *          none; it then comes back from ks_large_requests_turn when it can go on. Memory is given out in order of arrival.
  *          A request that would wait beyond its deadline at the rate at which memory comes free (memory_rate.h) is refused at once, and
- *          one that waits already as soon as that is plain.
+ *          one that waits already as soon as that is plain; while there is no rate yet, by the age of what holds the memory.
  * Blocks   of equal size, one after the other, so that one plan serves them all. They are chosen such that a row's bits are
  *          those that it has in one launch of the whole.
  * Ring     only a cache: a ring buffer that fills slowly is sent as it is, one that is read slowly is dropped and fetched again.
@@ -56,6 +56,7 @@ typedef struct ks_large_request {
     ks_large_reader_fn *reader;
     /* memory: */
     size_t in_bytes, out_bytes;
+    int64_t held_from_ns;  /* memory_rate.h's clock */
     ks_slot device_buffer; /* the backend's own */
     ks_slot *slot;         /* or an overflow slot */
     /* copies: */

@@ -1,5 +1,5 @@
 /* Large requests in pieces: on the CPU, where a stream is one slot; on a device with memory of its own
- * (backend_streaming.c), where bytes pass a ring; and on CUDA where there is one. Every test ends with no area, no piece under way and no byte taken. */
+ * (fake/backend_streaming.c), where bytes pass a ring; and on CUDA where there is one. Every test ends with no area, no piece under way and no byte taken. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -595,6 +595,39 @@ static void a_line_beyond_the_deadline_is_refused(void **state)
     close_bed();
 }
 
+/* Memory for one, which keeps it: nothing has come out of the queue, and its age bounds the wait. */
+static void a_line_behind_old_work_is_refused(void **state)
+{
+    const int64_t second_ns = 1000000000;
+    const ks_spec spec = spec_of("softmax", 1024, 1024);
+    ks_error error;
+    open_bed(state, 10 << 20, STREAMS);
+    int64_t now_ns = ks_now_ns();
+    ks_large_requests_turn(bed.streams, now_ns);
+    for (int i = 0; i < 2; i++) assert_int_equal(begin(i, &spec, now_ns + 10 * LONG_NS, &error), KS_OK);
+    assert_int_equal(begin(2, &spec, now_ns + second_ns, &error), KS_OK); /* too late, but nobody knows */
+    assert_true(ks_large_leave(&bed.stream[2]));
+    assert_true(ks_large_leave(&bed.stream[1]));
+    pass(&now_ns, 10 * second_ns);
+    /* None has waited since, and the first in the queue waits whatever comes. */
+    assert_int_equal(begin(1, &spec, now_ns + second_ns, &error), KS_OK);
+    assert_true(ks_large_leave(&bed.stream[1]));
+    assert_int_equal(begin(1, &spec, now_ns + 10 * LONG_NS, &error), KS_OK);
+    assert_int_equal(begin(2, &spec, now_ns + 21 * second_ns, &error), KS_OK);
+    assert_int_equal(begin(3, &spec, now_ns + 25 * second_ns, &error), KS_BUDGET);
+    assert_non_null(strstr(error.text, "age of those that have it"));
+    assert_int_equal(bed.stream[3].state, KS_LARGE_SHUT);
+    ks_large_requests_turn(bed.streams, now_ns += 5 * second_ns); /* a pause of the process is no age */
+    assert_int_equal(begin(3, &spec, now_ns + 32 * second_ns, &error), KS_OK);
+    assert_int_equal(bed.stream[2].status, KS_OK);
+    /* Who waits already hears so when it would be twice too late: two for 19 s in 7 s. */
+    pass(&now_ns, 9 * second_ns);
+    for (int i = 1; i < 4; i++) assert_int_equal(bed.stream[i].status, i == 2 ? KS_BUDGET : KS_OK);
+    for (int i = 0; i < 4; i++) assert_true(ks_large_leave(&bed.stream[i]));
+    assert_int_equal(stats().streams_waiting, 0);
+    close_bed();
+}
+
 static void what_never_fits_is_refused_at_once(void **state)
 {
     const ks_spec spec = spec_of("softmax", 4096, 1024);
@@ -836,14 +869,13 @@ static bool works(const ks_backend *backend)
 }
 
 #define ON_ALL(test)                                                                                                   \
-    {"cpu: " #test, test, NULL, NULL, (void *)(uintptr_t)ks_backend_cpu},                                              \
-        {"ring: " #test, test, NULL, NULL, (void *)(uintptr_t)&backend_streaming},                                     \
+    {"cpu: " #test, test, NULL, NULL, (void *)(uintptr_t)ks_backend_cpu}, {"ring: " #test, test, NULL, NULL, ring},    \
     {                                                                                                                  \
         "cuda: " #test, test, NULL, NULL, cuda                                                                         \
     }
 #define ON_RING(test)                                                                                                  \
     {                                                                                                                  \
-#test, test, NULL, NULL, (void *)(uintptr_t)&backend_streaming                                                 \
+#test, test, NULL, NULL, ring                                                                                  \
     }
 
 int main(void)
@@ -852,6 +884,7 @@ int main(void)
     const uint64_t chosen = seed ? strtoull(seed, NULL, 10) : (uint64_t)ks_now_ns();
     bed.random = chosen | 1;
     printf("KS_SEED=%llu\n", (unsigned long long)chosen);
+    void *ring = (void *)(uintptr_t)streaming_backend();
     void *cuda = works(ks_backend_cuda) ? (void *)(uintptr_t)ks_backend_cuda : NULL;
     const struct CMUnitTest tests[] = {
         ON_ALL(what_goes_in_in_pieces_comes_out_right),
@@ -863,6 +896,7 @@ int main(void)
         ON_ALL(memory_is_given_out_in_order_of_arrival),
         ON_ALL(who_waits_too_long_for_memory_is_told),
         ON_ALL(a_line_beyond_the_deadline_is_refused),
+        ON_ALL(a_line_behind_old_work_is_refused),
         ON_ALL(what_never_fits_is_refused_at_once),
         ON_RING(an_device_buffer_goes_back_when_its_copies_have_ended),
         ON_RING(a_full_ring_takes_no_bytes_and_says_when_it_does),
