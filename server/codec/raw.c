@@ -220,7 +220,7 @@ static __attribute__((noinline)) ks_status name_others(ks_codec *codec, ks_error
     return ks_codec_hold_query(codec, error);
 }
 
-/* Or else to those of the metadata, in order, and then to the others. */
+/* Or else to those of a preset's metadata, in order, and then to the others. */
 static void name_declared(ks_codec *codec)
 {
     const ks_model *model = codec->request.model;
@@ -235,6 +235,7 @@ static void name_declared(ks_codec *codec)
     sort_inputs(codec);
 }
 
+/* Of an op to the first ones. */
 static ks_status name_inputs(ks_codec *codec, ks_error *error)
 {
     const ks_model *model = codec->request.model;
@@ -247,7 +248,8 @@ static ks_status name_inputs(ks_codec *codec, ks_error *error)
         if (status != KS_OK) return status;
     } else if (codec->query_inputs > 0) {
         sort_inputs(codec);
-    } else if (model->declared & (model->declared + 1)) { /* not the first ones */
+    } else if (model->declared & ~required &&
+               model->declared & (model->declared + 1)) { /* a preset's, not the first ones */
         name_declared(codec);
     } else {
         for (int i = 0; i < codec->query_shapes; i++) codec->query_input[i] = i;

@@ -263,7 +263,9 @@ static row_rule rule_of(const task *t, const float *kept, int64_t row, double me
         const double squared = scale_squared(t->s, row_squares(t, kept, row, &r), scale);
         const double factor = 1 / sqrt(squared); /* of a constant row and the least eps: any number will do */
         r.factor = (float)(squared > 0 && factor > 0x1p100 ? 0x1p100 : factor);
-        at = at == 0 && squared > 0x1p100 ? 3 : at < 2 && squared < 0x1p-100 ? at + 1 : 4;
+        /* Squares that small about a mean that large are those of a constant row. */
+        const bool small = squared < 0x1p-100 && fabs(mean) < 0x1p-20;
+        at = at == 0 && squared > 0x1p100 ? 3 : at < 2 && small ? at + 1 : 4;
     }
     return r;
 }

@@ -230,13 +230,14 @@ __device__ __forceinline__ double norm_factor(double squared, double)
     return 1 / sqrt(squared);
 }
 
-/* The power of two with which the row is taken again, behind one that was taken with `scale`; 0: it stands. */
+/* The power of two with which the row is taken again, behind one that was taken with `scale`; 0: it stands. Squares that small about a
+ * mean that large are those of a constant row. */
 template <class T, class M>
-__device__ __forceinline__ M norm_next_scale(double squared, M scale)
+__device__ __forceinline__ M norm_next_scale(double squared, M mean, M scale)
 {
     if constexpr (sizeof(T) == 8) return 0; /* as far as FP64 goes */
     if (squared > 0x1p100 && scale == 1) return (M)0x1p-70;
-    if (!(squared < 0x1p-100)) return 0;
+    if (!(squared < 0x1p-100 && fabs(mean) < (M)0x1p-20)) return 0;
     return scale == 1 ? (M)0x1p70 : scale == (M)0x1p70 ? (M)0x1p120 : 0;
 }
 

@@ -47,17 +47,108 @@ struct norm_part {
     int cluster, rank, count; /* CTAs of a row; of this one: rank, vectors */
     int share;                /* vectors of each CTA but the last */
     int vectors;              /* of a row */
+
+    __device__ __forceinline__ norm_part(int64_t row_vectors, int ctas, int each, int mine)
+        : cluster(ctas), rank(mine), count(min(each, (int)row_vectors - mine * each)), share(each),
+          vectors((int)row_vectors)
+    {
+    }
+    /* The part of another rank. */
+    __device__ __forceinline__ double count_of(int of) const
+    {
+        return (double)min(share, vectors - of * share);
+    }
+};
+
+/* Packs of a CTA's parts of rows: pack v of a thread is number place(v) of a part. */
+template <class T, int V>
+struct norm_rows {
+    static constexpr int E = norm_vector<T>;
+    typedef typename ks_element<T>::math M;
+    const norm_shape &s;
+    const ks_job_sides &job;
+    const norm_part &part;
+
+    __device__ __forceinline__ int place(int v) const
+    {
+        return v * blockDim.x + threadIdx.x;
+    }
+    __device__ __forceinline__ int64_t origin(int64_t row) const
+    {
+        return row * part.vectors + (int64_t)part.rank * part.share;
+    }
+    __device__ __forceinline__ uint4 *stage(int n, int input, int v) const
+    {
+        return ks_dynamic + ((n % NORM_STAGES * (1 + s.residual) + input) * V + v) * blockDim.x + threadIdx.x;
+    }
+    /* Row number n of the CTA comes into shared memory. */
+    __device__ __forceinline__ void fetch(int n, int64_t row) const
+    {
+        if (row < s.rows) {
+#pragma unroll
+            for (int v = 0; v < V; v++) {
+                if (place(v) >= part.count) break;
+                const int64_t at = origin(row) + place(v);
+                ks_copy_async(stage(n, 0, v), (const uint4 *)(job.in + s.in[0]) + at);
+                if (s.residual) ks_copy_async(stage(n, 1, v), (const uint4 *)(job.in + s.in[3]) + at);
+            }
+        }
+        ks_copy_group();
+    }
+    /* x (input 0) or the residual (3): zeros beyond the row. */
+    __device__ __forceinline__ void load(norm_pack<T, E> (&x)[V], int input, int n, int64_t row, bool staged) const
+    {
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            x[v].fill(0);
+            if (place(v) >= part.count) continue;
+            if (staged)
+                x[v].four(*stage(n, input != 0, v), 0);
+            else
+                x[v].load(job.in + s.in[input], origin(row) + place(v));
+        }
+    }
+    /* s of a row; OUTPUT1 is stored. */
+    template <class W>
+    __device__ __forceinline__ void take(M (&sum)[V][E], int n, int64_t row, bool staged) const
+    {
+        norm_pack<T, E> x[V], more[V];
+        load(x, 0, n, row, staged);
+        if (s.residual) load(more, 3, n, row, staged);
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            norm_widen(sum[v], x[v]);
+            if (s.pre_bias && place(v) < part.count) {
+                norm_pack<W, E> add;
+                add.load(job.in + s.in[4], (int64_t)part.rank * part.share + place(v));
+                norm_add(sum[v], add);
+            }
+            if (s.residual) norm_add(sum[v], more[v]);
+            if (s.keeps_sum && place(v) < part.count) {
+                x[v].put(sum[v]);
+                x[v].store(job.out + s.sum, origin(row) + place(v));
+            }
+        }
+    }
+};
+
+/* How a CTA's sums meet: what it shares with its warps and with the cluster, and how often each place was used. */
+struct norm_meeting {
+    norm_cells &cells;
+    norm_messages &messages;
+    int turn, cluster_turn;
 };
 
 /* The squares of the whole row about its mean, from those of all parts about theirs; the parts are joined by the exact formula, in the
- * order of their ranks. Source: T. Chan, G. Golub, R. LeVeque 1979, "Updating formulae and a pairwise algorithm". */
+ * order of their ranks. mean: of the part, then of the row. Source: T. Chan, G. Golub, R. LeVeque 1979, "Updating formulae and a pairwise
+ * algorithm for computing sample variances". */
 template <int E>
 __device__ __forceinline__ double norm_over_cluster(const norm_shape &s, const norm_part &part, double squares,
-                                                    double scale, double &mean, norm_messages &messages, int &turn)
+                                                    double scale, double &mean, norm_meeting &meeting)
 {
 #ifdef KS_NORM_CLUSTERS
-    const int place = turn & 1;
-    turn++;
+    norm_messages &messages = meeting.messages;
+    const int place = meeting.cluster_turn++ & 1;
     if (threadIdx.x < part.cluster) {
         const unsigned to = threadIdx.x;
         mm_peer_store(mm_peer_address(mm_shared_address(&messages.mean[place][part.rank]), to), mean);
@@ -67,14 +158,12 @@ __device__ __forceinline__ double norm_over_cluster(const norm_shape &s, const n
     mm_cluster_wait();
     double whole = 0, joined = 0;
     if (s.centred) {
-        for (int i = 0; i < part.cluster; i++)
-            whole += messages.mean[place][i] * (double)(min(part.share, part.vectors - i * part.share) * E);
+        for (int i = 0; i < part.cluster; i++) whole += messages.mean[place][i] * (part.count_of(i) * E);
         whole = norm_mean(s, whole);
     }
     for (int i = 0; i < part.cluster; i++) {
-        const double away = (messages.mean[place][i] - whole) * scale,
-                     count = (double)(min(part.share, part.vectors - i * part.share) * E);
-        joined += messages.squares[place][i] + (s.centred ? count * away * away : 0);
+        const double away = (messages.mean[place][i] - whole) * scale;
+        joined += messages.squares[place][i] + (s.centred ? part.count_of(i) * E * away * away : 0);
     }
     mean = whole;
     return joined;
@@ -83,51 +172,82 @@ __device__ __forceinline__ double norm_over_cluster(const norm_shape &s, const n
 #endif
 }
 
+/* The mean of a CTA's part. */
+template <class T, int V, int E, class M>
+__device__ __forceinline__ double norm_part_mean(const norm_shape &s, const norm_part &part, const M (&sum)[V][E],
+                                                 norm_meeting &meeting)
+{
+    double whole = 0;
+#pragma unroll
+    for (int v = 0; v < V; v++) whole += norm_sum<T>(sum[v]); /* zeros beyond the row */
+    whole = norm_over_cta(whole, meeting.cells, meeting.turn);
+    if (sizeof(T) == 2 && !(fabs(whole) < (double)INFINITY)) {
+        whole = 0;
+#pragma unroll
+        for (int v = 0; v < V; v++) whole += norm_wide_sum(sum[v]);
+        whole = norm_over_cta(whole, meeting.cells, meeting.turn);
+    }
+    return part.cluster > 1 ? whole / (double)(part.count * E) : norm_mean(s, whole);
+}
+
+template <class T, bool CLUSTER, int V, int E, class M>
+__device__ __forceinline__ norm_rule<M> norm_settle(const norm_shape &s, const norm_part &part, const M (&sum)[V][E],
+                                                    norm_meeting &meeting)
+{
+    const double mean = s.centred ? norm_part_mean<T>(s, part, sum, meeting) : 0;
+    norm_rule<M> rule;
+    M scale = 1, next;
+#pragma unroll 1
+    do { /* once, but for rows of very large or very small numbers */
+        double squares = 0, mean_of_row = mean;
+        rule = norm_rule<M>(norm_centre<M>(mean), scale);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            if (v * (int)blockDim.x + (int)threadIdx.x < part.count) squares += norm_squares<T>(sum[v], rule);
+        squares = norm_over_cta(squares, meeting.cells, meeting.turn);
+        if constexpr (CLUSTER) {
+            squares = norm_over_cluster<E>(s, part, squares, (double)scale, mean_of_row, meeting);
+            rule = norm_rule<M>(norm_centre<M>(mean_of_row), scale);
+        }
+        const double squared = norm_divisor_squared(s, squares, (double)scale);
+        rule.factor = norm_factor(squared, (M)0);
+        next = norm_next_scale<T>(squared, (M)mean_of_row, scale);
+        if (next != 0) scale = next;
+    } while (next != 0);
+    return rule;
+}
+
+template <bool CLUSTER>
+__device__ __forceinline__ norm_part norm_part_of(int64_t vectors, int cluster, int share)
+{
+#ifdef KS_NORM_CLUSTERS
+    if constexpr (CLUSTER) {
+        mm_cluster_arrive_relaxed();
+        return norm_part(vectors, cluster, share, (int)mm_cluster_rank());
+    }
+#endif
+    return norm_part(vectors, 1, share, 0);
+}
+
 template <class T, class W, int V, bool CLUSTER>
 __global__ void __launch_bounds__(NORM_BLOCK_THREADS, 1)
     norm_row_block(ks_site site, const __grid_constant__ norm_shape s, int cluster, int share, int stages)
 {
     constexpr int E = norm_vector<T>;
-    typedef typename ks_element<T>::math M;
     __shared__ norm_cells cells;
     __shared__ norm_messages messages;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
-#ifdef KS_NORM_CLUSTERS
-    if constexpr (CLUSTER) mm_cluster_arrive_relaxed();
-#endif
-    norm_part part = {1, 0, 0, share, (int)(s.length / E)};
-#ifdef KS_NORM_CLUSTERS
-    if constexpr (CLUSTER) part.cluster = cluster, part.rank = (int)mm_cluster_rank();
-#endif
-    part.count = min(share, part.vectors - part.rank * share);
-    const int threads = blockDim.x, group = blockIdx.x / part.cluster, groups = gridDim.x / part.cluster;
-    const int64_t begin = (int64_t)part.rank * share; /* vectors */
-    const int inputs = 1 + s.residual;
+    const norm_part part = norm_part_of<CLUSTER>(s.length / E, cluster, share);
+    const norm_rows<T, V> rows = {s, job, part};
+    const int group = blockIdx.x / part.cluster, groups = gridDim.x / part.cluster;
     const bool affine = s.weight || s.bias;
-    int turn = 0, turn_of_cluster = 0;
-
-    const auto stage = [&](int n, int input, int v) {
-        return ks_dynamic + ((n % NORM_STAGES * inputs + input) * V + v) * threads + threadIdx.x;
-    };
-    const auto fetch = [&](int n, int64_t row) {
-        if (row < s.rows) {
-#pragma unroll
-            for (int v = 0; v < V; v++) {
-                const int i = v * threads + threadIdx.x;
-                if (i >= part.count) break;
-                const int64_t at = row * part.vectors + begin + i;
-                ks_copy_async(stage(n, 0, v), (const uint4 *)(job.in + s.in[0]) + at);
-                if (s.residual) ks_copy_async(stage(n, 1, v), (const uint4 *)(job.in + s.in[3]) + at);
-            }
-        }
-        ks_copy_group();
-    };
+    norm_meeting meeting = {cells, messages, 0, 0};
     if (stages) {
 #pragma unroll 1
-        for (int n = 0; n < NORM_STAGES; n++) fetch(n, group + (int64_t)n * groups);
+        for (int n = 0; n < NORM_STAGES; n++) rows.fetch(n, group + (int64_t)n * groups);
     }
-    const norm_affine<W, E, V> kept(s, job.in, begin, threadIdx.x, threads, part.count);
+    const norm_affine<W, E, V> kept(s, job.in, rows.origin(0), threadIdx.x, blockDim.x, part.count);
 #ifdef KS_NORM_CLUSTERS
     if constexpr (CLUSTER) mm_cluster_wait(); /* the peers are there */
 #endif
@@ -135,93 +255,17 @@ __global__ void __launch_bounds__(NORM_BLOCK_THREADS, 1)
     int n = 0;
 #pragma unroll 1
     for (int64_t row = group; row < s.rows; row += groups, n++) {
-        const int64_t origin = row * part.vectors + begin;
-        M sum[V][E];
-        norm_pack<T, E> x[V], more[V];
+        typename ks_element<T>::math sum[V][E];
         if (stages) ks_copy_wait_but<NORM_STAGES - 1>();
+        rows.template take<W>(sum, n, row, stages != 0);
+        const auto rule = norm_settle<T, CLUSTER>(s, part, sum, meeting);
+        if (stages) rows.fetch(n, row + (int64_t)NORM_STAGES * groups); /* what lay there has been used */
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            const int i = v * threads + threadIdx.x;
-            x[v].fill(0);
-            if (i < part.count) {
-                if (stages)
-                    x[v].four(*stage(n, 0, v), 0);
-                else
-                    x[v].load(job.in + s.in[0], origin + i);
-            }
-        }
-        if (s.residual) {
-#pragma unroll
-            for (int v = 0; v < V; v++) {
-                const int i = v * threads + threadIdx.x;
-                more[v].fill(0);
-                if (i < part.count) {
-                    if (stages)
-                        more[v].four(*stage(n, 1, v), 0);
-                    else
-                        more[v].load(job.in + s.in[3], origin + i);
-                }
-            }
-        }
-#pragma unroll
-        for (int v = 0; v < V; v++) {
-            const int i = v * threads + threadIdx.x;
-            norm_widen(sum[v], x[v]);
-            if (s.pre_bias && i < part.count) {
-                norm_pack<W, E> add;
-                add.load(job.in + s.in[4], begin + i);
-                norm_add(sum[v], add);
-            }
-            if (s.residual) norm_add(sum[v], more[v]);
-            if (s.keeps_sum && i < part.count) {
-                x[v].put(sum[v]);
-                x[v].store(job.out + s.sum, origin + i);
-            }
-        }
-
-        double mean = 0;
-        if (s.centred) {
-            double whole = 0;
-#pragma unroll
-            for (int v = 0; v < V; v++) whole += norm_sum<T>(sum[v]); /* zeros beyond the row */
-            whole = norm_over_cta(whole, cells, turn);
-            if (sizeof(T) == 2 && !(fabs(whole) < (double)INFINITY)) {
-                whole = 0;
-#pragma unroll
-                for (int v = 0; v < V; v++) whole += norm_wide_sum(sum[v]);
-                whole = norm_over_cta(whole, cells, turn);
-            }
-            if constexpr (CLUSTER)
-                mean = whole / (double)(part.count * E);
-            else
-                mean = norm_mean(s, whole);
-        }
-        norm_rule<M> rule;
-        M scale = 1, next;
-#pragma unroll 1
-        do { /* once, but for rows of very large or very small numbers */
-            double squares = 0, mean_of_row = mean;
-            rule = norm_rule<M>(norm_centre<M>(mean), scale);
-#pragma unroll
-            for (int v = 0; v < V; v++)
-                if (v * threads + (int)threadIdx.x < part.count) squares += norm_squares<T>(sum[v], rule);
-            squares = norm_over_cta(squares, cells, turn);
-            if constexpr (CLUSTER) {
-                squares = norm_over_cluster<E>(s, part, squares, (double)scale, mean_of_row, messages, turn_of_cluster);
-                rule = norm_rule<M>(norm_centre<M>(mean_of_row), scale);
-            }
-            const double squared = norm_divisor_squared(s, squares, (double)scale);
-            rule.factor = norm_factor(squared, (M)0);
-            next = norm_next_scale<T>(squared, scale);
-            if (next != 0) scale = next;
-        } while (next != 0);
-        if (stages) fetch(n, row + (int64_t)NORM_STAGES * groups); /* what lay there has been used */
-#pragma unroll
-        for (int v = 0; v < V; v++) {
-            const int i = v * threads + threadIdx.x;
+            norm_pack<T, E> y;
             norm_values<T>(s, sum[v], rule, affine, kept.weight[v], kept.bias[v]);
-            x[v].put(sum[v]);
-            if (i < part.count) x[v].store(job.out + s.out, origin + i);
+            y.put(sum[v]);
+            if (rows.place(v) < part.count) y.store(job.out + s.out, rows.origin(row) + rows.place(v));
         }
     }
     ks_leave(site);

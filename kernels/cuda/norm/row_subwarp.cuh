@@ -72,7 +72,7 @@ __device__ __forceinline__ void norm_settle_rows(const norm_shape &s, const M (&
 #pragma unroll
         for (int k = 0; k < ROWS; k++) { /* a row that stands comes to the same once more */
             const double squared = norm_divisor_squared(s, sum[k], (double)scale[k]);
-            const M next = norm_next_scale<T>(squared, scale[k]);
+            const M next = norm_next_scale<T>(squared, mean[k].high, scale[k]);
             rule[k].factor = norm_factor(squared, (M)0);
             if (next != 0) scale[k] = next;
             again |= next != 0;
