@@ -28,6 +28,10 @@ awk '/Function properties for/ { name = $NF }
      }
      END { for (n in stack) printf "%s\t%d\t%d\t%d\t%d\n", n, registers[n], shared[n], stack[n], spilled[n] }' "$work"/*.log |
     (c++filt 2>/dev/null || cat) | sed -E 's/^void //; s/\(.*\)//' | sort >"$work/functions"
-awk -F '\t' 'BEGIN { printf "%9s %7s %6s %6s\n", "registers", "shared", "stack", "spills" }
-     { printf "%9d %7d %6d %6d  %s%s\n", $2, $3, $4, $5, $1, $4 + $5 ? "  <-- FAULT" : ""; faults += $4 + $5 > 0 }
+# FP64's sin and cos are the library's, whose reduction of large arguments has the bits of 2 / pi in a local array; what else runs in these
+# kernels does not touch it.
+allowed='map_vectors<map_real<double>, 1, |map_elements<double>'
+awk -F '\t' -v allowed="$allowed" 'BEGIN { printf "%9s %7s %6s %6s\n", "registers", "shared", "stack", "spills" }
+     { printf "%9d %7d %6d %6d  %s%s\n", $2, $3, $4, $5, $1, $4 + $5 ? $1 ~ allowed ? "  (library)" : "  <-- FAULT" : ""
+       faults += $4 + $5 > 0 && $1 !~ allowed }
      END { printf "%s: %d functions, %d with a stack frame or spills\n", "'"$chip"'", NR, faults; exit faults > 0 || NR == 0 }' "$work/functions"

@@ -7,6 +7,7 @@
 
 #include "cuda/common/unary.cuh"
 #include "cuda/map/shape.cuh"
+#include "cuda/map/turns.cuh"
 
 /* What is computed with: M is float, double, uint32_t or uint64_t. */
 template <class M>
@@ -138,9 +139,9 @@ __device__ __forceinline__ void map_one_real(int function, M (&x)[N], const map_
     case KS_MAP_ROUND:
         MAP_EACH(rint(v));
     case KS_MAP_SIN:
-        MAP_EACH(sin(v));
+        MAP_EACH(map_sin(v));
     case KS_MAP_COS:
-        MAP_EACH(cos(v));
+        MAP_EACH(map_cos(v));
     case KS_MAP_TANH:
         MAP_EACH(tanh(v));
     case KS_MAP_ERF:

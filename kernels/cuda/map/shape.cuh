@@ -55,7 +55,7 @@ typedef struct map_shape {
     int64_t count, vectors;
     int32_t axes, function, rounds;
     bool truths;
-    int32_t operands, from, to; /* elements.cuh and cast.cuh: how many, their datatype, and the output's */
+    int32_t operands, from, to; /* elements.cu and cast.cu: how many, their datatype, and the output's */
     map_numbers numbers;
 } map_shape;
 
