@@ -5,7 +5,7 @@ idle_memory.py KERNSERVE [--shards 1,2,4,8] [--limit 1024] [-- options of the da
 
 Each figure is the difference to what was in use before, in MiB; nothing else may begin or end on the GPU meanwhile. `kernels` is a daemon
 that loads them at start beside one that loads none before it needs it. At the end the account: a shard's part and a lane's, as far as the rows
-give them; behind a product with a workspace, and 15 s later, when memory that nobody uses has gone back.
+give them; behind a product with a workspace, and 12 s later, when memory that is not in use has gone back.
 The exit code tells whether the last of --shards is above --limit."""
 import argparse
 import ctypes
@@ -20,9 +20,9 @@ from daemon import Daemon, check, request, wrongs  # noqa: E402
 
 
 def used():
-    """MiB in use; the least of three looks."""
+    """MiB in use; the least of two looks."""
     looks = []
-    for _ in range(3):
+    for _ in range(2):
         time.sleep(0.1)
         text = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0"], stdout=subprocess.PIPE, text=True, check=True).stdout
         looks.append(int(text.split()[0]))
@@ -80,8 +80,8 @@ def with_workspace(before):
                 answer = connection.ask(request("POST", "/v2/models/matmul/infer?shape=%d,%d&shape=%d,%d&datatype=FP32" % (m, k, k, n), (), body))
                 check(answer.status == 200 and answer.body == struct.pack("<f", float(k)) * (m * n), "the product", answer.status)
         print("%-46s %6d MiB" % ("behind products of %dx%dx%d" % (m, k, n), used() - before), flush=True)
-        time.sleep(15)
-        print("%-46s %6d MiB" % ("and 15 s later", used() - before), flush=True)
+        time.sleep(12)
+        print("%-46s %6d MiB" % ("and 12 s later", used() - before), flush=True)
     return then
 
 
