@@ -99,7 +99,7 @@ def long_products(generator):
 def a_pause(generator):
     """The limit lies above what the work takes, on a busy host as well, and below the pause, for a device that tells of progress and one
     that does not."""
-    product = Product(generator, 300 if sanitizer(daemon_path()) == "thread" else 600)
+    product = Product(generator, 300 if sanitizer(daemon_path()) == "thread" else 400)  # some 50 ms
     with start(daemon_path(), "--threads", "1", "--stall-timeout", "5s") as first, \
             start(STREAMING, "--threads", "1", "--stall-timeout", "5s", "--stream-bytes", "128M") as second:
         asks = []
