@@ -200,14 +200,14 @@ __device__ __forceinline__ norm_rule<M> norm_settle(const norm_shape &s, const n
 #pragma unroll 1
     do { /* once, but for rows of very large or very small numbers */
         double squares = 0, mean_of_row = mean;
-        rule = norm_rule<M>(norm_centre<M>(mean), scale);
+        rule = norm_rule<M>(mean, scale);
 #pragma unroll
         for (int v = 0; v < V; v++)
             if (v * (int)blockDim.x + (int)threadIdx.x < part.count) squares += norm_squares<T>(sum[v], rule);
         squares = norm_over_cta(squares, meeting.cells, meeting.turn);
         if constexpr (CLUSTER) {
             squares = norm_over_cluster<E>(s, part, squares, (double)scale, mean_of_row, meeting);
-            rule = norm_rule<M>(norm_centre<M>(mean_of_row), scale);
+            rule = norm_rule<M>(mean_of_row, scale);
         }
         const double squared = norm_divisor_squared(s, squares, (double)scale);
         rule.factor = norm_factor(squared, (M)0);
