@@ -32,9 +32,11 @@ __device__ __forceinline__ double norm_over_cta(double mine, norm_cells &cells, 
     turn++;
     if (threadIdx.x % KS_WARP == 0) cell[threadIdx.x / KS_WARP] = mine;
     __syncthreads();
-    double sum = cell[0];
-    for (int w = 1; w < warps; w++) sum += cell[w];
-    return sum;
+    double sum[4] = {}; /* four chains: an addition waits for the one before it */
+    for (int w = 0; w < warps; w += 4)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sum[i] += w + i < warps ? cell[w + i] : 0;
+    return ks_tree(sum);
 }
 
 /* What the CTAs of a cluster send each other: mean and squares of their parts of a row; likewise in turn in one of two places. */
