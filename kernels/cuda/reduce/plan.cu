@@ -393,8 +393,8 @@ static void choose_planes(const ks_chip *chip, const reduce_work *w, reduce_algo
     c->width = (int16_t)width;
     c->threads = (int16_t)(quotient_up(threads, 32) * 32);
     if (planes > 1) {
-        const int64_t least = within(quotient_up(threads * PLANE_VECTORS, vectors), 1, planes);
-        cut(c, parts, planes, least * plane_classes(w) > planes ? least : least * plane_classes(w), INT32_MAX);
+        const int64_t least = within(quotient_up(threads * PLANE_VECTORS, vectors), 1, planes) * plane_classes(w);
+        cut(c, within(parts, 1, within(planes / least, 1, planes)), planes, 1, INT32_MAX); /* of one size, nearly */
     } else {
         cut(c, parts, quotient_up(vectors, width), groups * PLANE_VECTORS, NUMBERED * groups);
     }

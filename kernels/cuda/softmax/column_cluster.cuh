@@ -18,6 +18,10 @@
 #include "cuda/common/ptx_mma.cuh"
 #include "cuda/softmax/columns.cuh"
 
+/* Of 16-bit elements, results are exp2(x * factor / 2 - shift), shift = level + log2 of the sum, where the level is so small that
+ * its rounding is a small part of theirs: half as many instructions, of which these kernels have too many. */
+static constexpr int CLUSTER_LEVEL = 32;
+
 enum {
     CLUSTER_CTAS_MAX = 16,
     CLUSTER_COLUMNS_MAX = 128, /* of a tile: CLUSTER_READERS threads for each of them */
@@ -32,6 +36,14 @@ __host__ __device__ constexpr int softmax_cluster_columns(bool whole, int lanes,
 __host__ __device__ constexpr int softmax_cluster_copies(bool whole, int E)
 {
     return whole ? 1 : E;
+}
+
+/* Bytes behind the pairs of a tile: those of the whole columns again, those that go to other CTAs, shifts. */
+__host__ __device__ constexpr size_t softmax_cluster_bytes(bool whole, int lanes, int E)
+{
+    return (size_t)(softmax_cluster_copies(whole, E) - 1) * lanes * E * sizeof(softmax_pair<float>) +
+           2 * (size_t)softmax_cluster_columns(whole, lanes, E) * sizeof(softmax_pair<float>) +
+           (size_t)softmax_cluster_copies(whole, E) * lanes * E * sizeof(float);
 }
 
 /* Where a thread's packs of a tile are. */
@@ -128,21 +140,27 @@ __device__ __forceinline__ int softmax_cluster_seat(int column, int skew, int la
     return at % E * lanes + at / E;
 }
 
-/* The settled pair of a column. */
+/* The settled pair of a column, and its shift: infinity where results are made another way. */
 template <int E, bool WHOLE>
-__device__ __forceinline__ void softmax_cluster_settle(const softmax_tile<float> &tile, int column,
+__device__ __forceinline__ void softmax_cluster_settle(const softmax_tile<float> &tile, float *shifts, int column,
                                                        softmax_pair<float> n, const softmax_rule<float> &rule)
 {
     const softmax_pair<float> settled = softmax_settle(n, rule);
+    const float level = settled.h * rule.factor;
+    const bool quick = !rule.log && fabsf(level) < CLUSTER_LEVEL;
+    const float shift = !quick ? INFINITY : isinf(n.h) ? NAN : level + log2f(n.sum);
 #pragma unroll
-    for (int skew = 0; skew < softmax_cluster_copies(WHOLE, E); skew++)
-        tile.whole[skew * tile.columns + softmax_cluster_seat<E, WHOLE>(column, skew, tile.lanes)] = settled;
+    for (int skew = 0; skew < softmax_cluster_copies(WHOLE, E); skew++) {
+        const int at = skew * tile.columns + softmax_cluster_seat<E, WHOLE>(column, skew, tile.lanes);
+        tile.whole[at] = settled;
+        shifts[at] = shift;
+    }
 }
 
 /* The pairs of all CTAs of the cluster, in their order. The CTA calls it whole. */
 template <int E, bool WHOLE>
 __device__ __forceinline__ void softmax_join_cluster(const softmax_tile<float> &tile, int columns,
-                                                     const softmax_pair<float> *own, int parts,
+                                                     const softmax_pair<float> *own, int parts, float *shifts,
                                                      const softmax_rule<float> &rule)
 {
     constexpr int EACH = CLUSTER_CTAS_MAX / CLUSTER_READERS;
@@ -159,7 +177,91 @@ __device__ __forceinline__ void softmax_join_cluster(const softmax_tile<float> &
 #pragma unroll
     for (int i = 0; i < EACH; i++) whole = softmax_both(whole, mine[i], rule);
     whole = softmax_join(whole, CLUSTER_READERS, rule);
-    if (first == 0 && column < columns) softmax_cluster_settle<E, WHOLE>(tile, column, whole, rule);
+    if (first == 0 && column < columns) softmax_cluster_settle<E, WHOLE>(tile, shifts, column, whole, rule);
+}
+
+/* The greatest element of each of a thread's columns, over the threads that join by shuffles. */
+template <class T, int E, class Part>
+__device__ __forceinline__ softmax_pack<T, E> softmax_cluster_most(const Part &part, int held,
+                                                                   const softmax_tile<float> &tile)
+{
+    softmax_pack<T, E> x[Part::PACKS], most;
+    softmax_blank(most, 0);
+#pragma unroll 1
+    for (int c = 0; c < held; c += Part::PACKS) {
+        part.load_first(x, c);
+#pragma unroll
+        for (int v = 0; v < Part::PACKS; v++) most = softmax_greater(most, x[v]);
+    }
+    tile.over_lanes(most);
+    return most;
+}
+
+/* The sums of their terms, likewise: quickly where all levels are small. */
+template <class T, int E, class Part>
+__device__ __forceinline__ void softmax_cluster_sums(const Part &part, int held, const softmax_tile<float> &tile,
+                                                     const softmax_rule<float> &rule, const softmax_pack<T, E> &most,
+                                                     float (&sum)[E])
+{
+    softmax_pack<T, E> x[Part::PACKS];
+    float level[E];
+    bool quick = sizeof(T) == 2 && !rule.log;
+#pragma unroll
+    for (int e = 0; e < E; e++) {
+        level[e] = ks_reference(most.get(e) * 0.5f) * rule.factor;
+        quick = quick && fabsf(level[e]) < CLUSTER_LEVEL;
+        sum[e] = 0;
+    }
+    const auto add = [&](auto term_of) {
+#pragma unroll 1
+        for (int c = 0; c < held; c += Part::PACKS) {
+            part.load_kept(x, c);
+#pragma unroll
+            for (int e = 0; e < E; e++) {
+                float term[Part::PACKS];
+#pragma unroll
+                for (int v = 0; v < Part::PACKS; v++) term[v] = term_of(x[v].get(e), e);
+                sum[e] += ks_tree(term);
+            }
+        }
+    };
+    if (quick)
+        add([&](float value, int e) { return rule.term_at(value, level[e]); });
+    else
+        add([&](float value, int e) { return rule.term(rule.distance(value, ks_reference(most.get(e) * 0.5f))); });
+    __syncwarp();
+    tile.over_lanes(sum);
+}
+
+/* The shifts of a thread's columns. false: not all of them have one. */
+template <class T, int E>
+__device__ __forceinline__ bool softmax_cluster_shifts(const float *shifts, int lanes, float (&shift)[E])
+{
+    if constexpr (sizeof(T) != 2) return false;
+    bool quick = true;
+#pragma unroll
+    for (int e = 0; e < E; e++) {
+        shift[e] = shifts[e * lanes + threadIdx.x % lanes];
+        quick = quick && shift[e] != INFINITY;
+    }
+    return quick;
+}
+
+/* The results of a thread's packs, by the shifts of their columns. */
+template <class T, int E, int V>
+__device__ __forceinline__ void softmax_shifted_values(softmax_pack<T, E> (&x)[V], const float (&shift)[E],
+                                                       const softmax_rule<float> &rule)
+{
+    constexpr int STEP = softmax_pack<T, E>::STEP;
+#pragma unroll
+    for (int v = 0; v < V; v++)
+#pragma unroll
+        for (int e = 0; e < E; e += STEP) {
+            float y[STEP];
+#pragma unroll
+            for (int i = 0; i < STEP; i++) y[i] = rule.term_at(x[v].get(e + i), shift[e + i]);
+            x[v].put(e, y);
+        }
 }
 
 /* A tile for each cluster of `parts` CTAs at a time, `share` of the axis each; kept: the most packs of a thread. The
@@ -179,6 +281,7 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, 2)
     softmax_tile<float> tile(ks_dynamic + kept * GROUP_CTA_THREADS, lanes, E);
     softmax_pair<float> *const whole = tile.whole, *const own = whole + softmax_cluster_copies(WHOLE, E) *
                                                                             tile.columns; /* [2][columns] */
+    float *const shifts = (float *)(own + 2 * softmax_cluster_columns(WHOLE, lanes, E));  /* as the whole pairs */
     const softmax_cluster_strip<E, WHOLE> strip(share, lanes, rank);
     const int held = min((strip.rows(s) + strip.step() - 1) / strip.step(), kept), columns = strip.columns;
     const int rounds = (int)((strip.tiles(s) - cluster + clusters - 1) / clusters);
@@ -202,11 +305,12 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, 2)
     if (parts > 1) mm_cluster_wait(); /* all CTAs have begun */
 #pragma unroll 1
     for (int r = 0; r < rounds; r++) {
-        float h[E], sum[E];
+        float sum[E], shift[E];
         ks_copy_wait();
-        softmax_column_held(part, held, tile, rule, h, sum);
+        const softmax_pack<T, E> most = softmax_cluster_most<T, E>(part, held, tile);
+        softmax_cluster_sums(part, held, tile, rule, most, sum);
 #pragma unroll
-        for (int e = 0; e < E; e++) tile.publish(e, {h[e], sum[e]});
+        for (int e = 0; e < E; e++) tile.publish(e, {most.get(e) * 0.5f, sum[e]});
         __syncthreads();
         softmax_pair<float> *const mine = own + (r & 1) * columns;
         tile.whole = whole;
@@ -220,23 +324,27 @@ __global__ void __launch_bounds__(GROUP_CTA_THREADS, 2)
                 if (parts > 1)
                     mine[column] = n;
                 else
-                    softmax_cluster_settle<E, WHOLE>(tile, column, n, rule);
+                    softmax_cluster_settle<E, WHOLE>(tile, shifts, column, n, rule);
             });
         if (parts > 1) {
             __syncwarp();
             mm_cluster_arrive();
             mm_cluster_wait();
-            softmax_join_cluster<E, WHOLE>(tile, columns, mine, parts, rule);
+            softmax_join_cluster<E, WHOLE>(tile, columns, mine, parts, shifts, rule);
         }
         __syncthreads();
         tile.whole = whole + (WHOLE ? 0 : here.skew * tile.columns);
+        const bool quick = softmax_cluster_shifts<T>(shifts + (tile.whole - whole), lanes, shift);
         const bool more = r + 1 < rounds;
         const softmax_cluster_place next = strip.place(s, cluster + (int64_t)(r + more) * clusters);
         softmax_pack<T, E> x[V];
 #pragma unroll 1
         for (int c = 0; c < held; c += V) {
             part.load_kept(x, c);
-            softmax_column_values<false>(x, tile, rule);
+            if (quick)
+                softmax_shifted_values(x, shift, rule);
+            else
+                softmax_column_values<false>(x, tile, rule);
             if (more) part.fetch(next.base, next.count, c); /* what lay there is in registers */
             part.store(x, out, c);
         }

@@ -294,7 +294,7 @@ static void plan_row_multiblock(const softmax_problem &p, softmax_algorithm *c)
 
 static void plan_rows(const softmax_problem &p, softmax_algorithm *c)
 {
-    if (!p.whole && plan_row_elements(p, c)) return;
+    if (plan_row_elements(p, c)) return;
     if (p.whole && p.vectors <= 64) {
         plan_row_subwarp(p, c);
         return;
@@ -392,9 +392,8 @@ static bool plan_column_cluster(const softmax_problem &p, int lanes, softmax_alg
     const int columns = softmax_cluster_columns(p.whole, lanes, p.vector);
     const int64_t step = GROUP_CTA_THREADS / lanes, tiles = p.whole ? over(p.s.outer * (p.s.inner / p.vector), lanes)
                                                                     : p.s.outer * over(p.s.inner, columns);
-    const size_t pair = sizeof(softmax_pair<float>), copies = (size_t)softmax_cluster_copies(p.whole, p.vector) - 1,
-                 pairs = tile_bytes(p, GROUP_CTA_THREADS, lanes, p.vector) +
-                         (copies * lanes * p.vector + 2 * (size_t)columns) * pair,
+    const size_t pairs = tile_bytes(p, GROUP_CTA_THREADS, lanes, p.vector) +
+                         softmax_cluster_bytes(p.whole, lanes, p.vector),
                  room = p.chip->shared_sm / 2 - STATIC_BYTES, unit = (size_t)GROUP_CTA_THREADS * 16;
     int64_t least = INT64_MAX;
     for (int parts = 1; parts <= CLUSTER_CTAS_MAX; parts *= 2) {
@@ -471,8 +470,8 @@ static void plan_columns(const softmax_problem &p, softmax_algorithm *c)
     if (!p.whole && plan_rows_smem(p, c)) return;
     const bool counted = c->pack == 1 || all * p.s.length <= UINT32_MAX; /* as softmax_index does */
     if (counted && plan_column_block_registers(p, all, c)) return;
-    if (plan_column_cluster(p, c)) return;
-    if (!counted || !plan_column_multiblock_pipelined(p, all, c)) plan_column_multiblock_smem(p, all, c);
+    if (counted && plan_column_multiblock_pipelined(p, all, c)) return;
+    if (!plan_column_cluster(p, c)) plan_column_multiblock_smem(p, all, c);
 }
 
 static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
