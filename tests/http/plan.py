@@ -28,6 +28,8 @@ GOOD = [
     ("matmul_tb", "shape=2%2C3&shape=4,3&alpha=2", "FP32", [2, 4], 104),
     ("norm", "shape=4,8&kind=rms&activation=silu", "FP32", [4, 8], 256),
     ("norm_rms_w_fp16", "shape=4,8&shape=8", "FP16", [4, 8], 144),
+    ("topk_10", "shape=4,32", "FP32", [4, 10], 992),
+    ("topk", "shape=5,7&k=2&axis=0&largest=false&index_datatype=INT32", "FP32", [2, 7], 252),
 ]
 
 # model, query, status, code: a plain raw request with that query is refused in the same words
@@ -51,6 +53,10 @@ BAD = [
     ("norm", "shape=2,4&shape=3", 400, "shape"),
     ("norm", "shape=2,4&axis=0", 400, "axis"),
     ("norm", "shape=2,0", 400, "empty"),
+    ("topk", "shape=2,4&k=5", 400, "parameter"),
+    ("topk", "shape=2,4&axis=2", 400, "axis"),
+    ("topk", "shape=2,0", 400, "empty"),
+    ("topk_10", "shape=2,4", 400, "parameter"),
     ("softmax", "shape=2000000", 413, "body_size"),
     ("matmul", "shape=1000,1&shape=1,1000", 413, "work"),
     ("matmul", "shape=500,400&shape=400,500", 413, "work"),
