@@ -15,12 +15,17 @@
 
 enum {
     TOPK_THREADS_MOST = 256,
-    TOPK_CTAS_SM = 3,         /* that an SM's registers hold, of so many threads; */
-    TOPK_CTAS_SM_STRIDED = 2, /* along other axes than the last */
+    TOPK_FEW = 128,           /* items that are ordered by comparing all with all; the threads of a CTA, at least */
     TOPK_BINS = 256,          /* of a digit of 8 bits */
     TOPK_CANDIDATES = 4,      /* items that a thread takes at a time */
     TOPK_ROW_WARP = 512       /* elements of a row that one warp sorts, at most */
 };
+
+/* CTAs of TOPK_THREADS_MOST threads that an SM's registers hold. */
+constexpr int topk_ctas_sm(bool strided, int bits)
+{
+    return strided || bits == 64 ? 2 : 3;
+}
 
 /* By value to each kernel. Offsets are bytes from a job's sides. */
 struct topk_shape {

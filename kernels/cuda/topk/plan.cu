@@ -20,6 +20,8 @@ enum {
     PART_LEAST = 2048 /* elements */
 };
 
+static const double JOIN_COST = 2; /* of an item's byte, where one of an element costs 1 */
+
 static int64_t over(int64_t value, int64_t by)
 {
     return (value + by - 1) / by;
@@ -79,14 +81,14 @@ static void plan_row_warp(const topk_problem &p, topk_algorithm *c)
 
 static int ctas_sm(const topk_problem &p)
 {
-    return p.s.inner > 1 ? TOPK_CTAS_SM_STRIDED : TOPK_CTAS_SM;
+    return topk_ctas_sm(p.s.inner > 1, 8 * p.size);
 }
 
 /* CTAs of a row: as many as the chip has room for, while joining what they find takes no longer than finding it. */
 static int64_t parts_of(const topk_problem &p)
 {
     const int64_t room = (int64_t)p.chip->sms * ctas_sm(p) / most(1, p.s.rows);
-    const double join = sqrt((double)p.s.length * p.size / ((double)p.s.k * p.item));
+    const double join = sqrt((double)p.s.length * p.size / (JOIN_COST * p.s.k * p.item));
     const int64_t parts = least(least(room, p.s.length / PART_LEAST), join < 1e6 ? (int64_t)join : 1000000);
     const int64_t held = (int64_t)(p.chip->workspace_bytes / ((size_t)most(1, p.s.rows) * (size_t)p.s.k * (size_t)p.item));
     return most(1, least(parts, held));

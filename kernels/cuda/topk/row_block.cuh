@@ -28,7 +28,7 @@ __device__ __forceinline__ bool topk_hand_in(const topk_shape &s, Item *workspac
 }
 
 template <class T, bool STRIDED>
-__global__ void __launch_bounds__(TOPK_THREADS_MOST, STRIDED ? TOPK_CTAS_SM_STRIDED : TOPK_CTAS_SM)
+__global__ void __launch_bounds__(TOPK_THREADS_MOST, topk_ctas_sm(STRIDED, T::bits))
     topk_row_block(ks_site site, const __grid_constant__ topk_shape s)
 {
     typedef topk_item<T> item;
@@ -41,18 +41,13 @@ __global__ void __launch_bounds__(TOPK_THREADS_MOST, STRIDED ? TOPK_CTAS_SM_STRI
 #pragma unroll 1
     for (int64_t at = blockIdx.x; at < s.rows * s.parts; at += gridDim.x) {
         const int64_t row = at / s.parts, part = at - row * s.parts;
-        uint32_t count = topk_select(topk_elements<T, STRIDED>(s, job, row, part), s, top, state, items);
+        const uint32_t count = topk_select(topk_elements<T, STRIDED>(s, job, row, part), s, top, state, items);
         if (s.parts > 1) {
             item *const candidates = (item *)ks_workspace(site) + row * s.parts * s.k;
             if (!topk_hand_in(s, candidates, ks_counters(site) + row, part, state, items, count)) continue;
-            count = topk_select(topk_candidates<item>{candidates, (int64_t)s.parts * s.k}, s, top, state, items);
+            topk_select(topk_candidates<item>{candidates, (int64_t)s.parts * s.k}, s, top, state, items);
         }
-        uint32_t places = 64;
-        while (places < (uint32_t)s.k) places *= 2;
-        for (uint32_t i = count + threadIdx.x; i < places; i += blockDim.x) items[i] = 0;
-        __syncthreads();
-        topk_sort(items, places, threadIdx.x, blockDim.x);
-        __syncthreads();
+        topk_order(state, items, (uint32_t)s.k);
         for (int j = threadIdx.x; j < s.k; j += blockDim.x) topk_write<T>(s, job, row, j, items[j]);
     }
     ks_leave(site);

@@ -43,11 +43,40 @@ __device__ __forceinline__ void topk_find_digit(topk_state<Item> &state, uint32_
     }
 }
 
+/* Puts the best k of `count` items, at most TOPK_FEW, in falling order: each item's place is the number of those above it, which several
+ * threads count together where there are as many. */
+template <class Item>
+__device__ __forceinline__ void topk_rank(topk_state<Item> &state, Item *items, uint32_t count, uint32_t k)
+{
+    uint32_t together = 1;
+    while (together < KS_WARP / 4 && 2 * together * count <= blockDim.x) together *= 2;
+    const uint32_t at = threadIdx.x / together;
+    const Item item = at < count ? items[at] : 0;
+    uint32_t above = 0;
+    if (at - (threadIdx.x % KS_WARP) / together < count) /* the warp's first item */
+#pragma unroll 4
+        for (uint32_t i = threadIdx.x % together; i < count; i += together) above += items[i] > item;
+    for (uint32_t distance = 1; distance < together; distance *= 2) above += ks_shuffle(above, (int)distance);
+    __syncthreads();
+    if (at < count && above < k && threadIdx.x % together == 0) {
+        items[above] = item;
+        if (above == k - 1) {
+            state.threshold = item;
+            state.count = k;
+        }
+    }
+    __syncthreads();
+}
+
 /* Keeps the best k of `count` items, by radix selection: digits from the top until the ones to keep have one beginning. top: bits of an
  * item that may be set. */
 template <class Item>
 __device__ __forceinline__ void topk_prune(topk_state<Item> &state, Item *items, uint32_t count, uint32_t k, int top)
 {
+    if (count <= TOPK_FEW) {
+        topk_rank(state, items, count, k);
+        return;
+    }
     Item begins = 0, mask = 0;
     uint32_t wanted = k;
     for (int shift = top - 8; shift >= 0; shift -= 8) {
@@ -74,6 +103,22 @@ __device__ __forceinline__ void topk_prune(topk_state<Item> &state, Item *items,
         const topk_room room = topk_claim(stays, &state.count);
         if (stays) items[room.at] = item;
     }
+    __syncthreads();
+}
+
+/* k items in falling order. */
+template <class Item>
+__device__ __forceinline__ void topk_order(topk_state<Item> &state, Item *items, uint32_t k)
+{
+    if (k <= TOPK_FEW) {
+        topk_rank(state, items, k, k);
+        return;
+    }
+    uint32_t places = TOPK_FEW;
+    while (places < k) places *= 2;
+    for (uint32_t i = k + threadIdx.x; i < places; i += blockDim.x) items[i] = 0;
+    __syncthreads();
+    topk_sort(items, places, threadIdx.x, blockDim.x);
     __syncthreads();
 }
 
