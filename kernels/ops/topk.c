@@ -24,8 +24,8 @@ static ks_status check_input(const ks_input *row, ks_tensor *in, ks_error *error
 {
     if (!(row->dtypes & KS_DTYPE_BIT(in->dtype)))
         return ks_fail(error, KS_DATATYPE,
-                       "topk: %s has datatype %s, takes FP16 to FP64, BF16, INT8 to INT64 or UINT8 to UINT64", row->name,
-                       ks_dtype_name(in->dtype));
+                       "topk: %s has datatype %s, takes FP16 to FP64, BF16, INT8 to INT64 or UINT8 to UINT64",
+                       row->name, ks_dtype_name(in->dtype));
     if (in->rank < row->rank_min || in->rank > row->rank_max)
         return ks_fail(error, KS_SHAPE, "topk: %s has rank %d, takes %d to %d", row->name, in->rank, row->rank_min,
                        row->rank_max);
@@ -117,16 +117,13 @@ const ks_op ks_op_topk = {
     .in_rank = 2,
     .out_rank = 2,
     .params_count = KS_TOPK_PARAMS,
-    .params = {[KS_TOPK_K] = {.name = "k", .kind = KS_PARAM_INT, .preset = {.i = 1}, .status = KS_PARAMETER},
-               [KS_TOPK_AXIS] = {.name = "axis", .kind = KS_PARAM_INT, .preset = {.i = -1}, .status = KS_AXIS},
-               [KS_TOPK_LARGEST] =
-                   {.name = "largest", .kind = KS_PARAM_BOOL, .preset = {.i = 1}, .status = KS_PARAMETER},
-               [KS_TOPK_SORTED] =
-                   {.name = "sorted", .kind = KS_PARAM_BOOL, .preset = {.i = 1}, .status = KS_PARAMETER},
-               [KS_TOPK_INDEX_DATATYPE] = {.name = "index_datatype",
-                                           .kind = KS_PARAM_CHOICE,
-                                           .choices = index_datatypes,
-                                           .status = KS_PARAMETER}},
+    .params =
+        {[KS_TOPK_K] = {.name = "k", .kind = KS_PARAM_INT, .preset = {.i = 1}, .status = KS_PARAMETER},
+         [KS_TOPK_AXIS] = {.name = "axis", .kind = KS_PARAM_INT, .preset = {.i = -1}, .status = KS_AXIS},
+         [KS_TOPK_LARGEST] = {.name = "largest", .kind = KS_PARAM_BOOL, .preset = {.i = 1}, .status = KS_PARAMETER},
+         [KS_TOPK_SORTED] = {.name = "sorted", .kind = KS_PARAM_BOOL, .preset = {.i = 1}, .status = KS_PARAMETER},
+         [KS_TOPK_INDEX_DATATYPE] =
+             {.name = "index_datatype", .kind = KS_PARAM_CHOICE, .choices = index_datatypes, .status = KS_PARAMETER}},
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = topk_resolve,

@@ -15,7 +15,7 @@
 extern const ks_op ks_op_topk;
 
 enum { ARENA_BYTES = 96 << 20 };
-static const ks_dtype dtypes[] = {KS_FP32,  KS_FP16,  KS_BF16,  KS_FP64,  KS_INT32, KS_UINT8,
+static const ks_dtype dtypes[] = {KS_FP32,  KS_FP16,  KS_BF16, KS_FP64,   KS_INT32,  KS_UINT8,
                                   KS_INT64, KS_INT16, KS_INT8, KS_UINT16, KS_UINT32, KS_UINT64};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes };
 
@@ -90,11 +90,12 @@ static void check_row(const ks_spec *spec, const void *in, const unsigned char *
         const int64_t from = (outer * s.length + all[j].index) * s.inner + column;
         const int64_t index = s.index_dtype == KS_INT64 ? ((const int64_t *)(const void *)indices)[at]
                                                         : ((const int32_t *)(const void *)indices)[at];
-        if (index == all[j].index && memcmp(values + (size_t)at * size, (const char *)in + (size_t)from * size, size) == 0)
+        if (index == all[j].index &&
+            memcmp(values + (size_t)at * size, (const char *)in + (size_t)from * size, size) == 0)
             continue;
         describe(spec, who);
-        fail_msg("row %lld place %d: index %lld, expected %lld of value %Lg; value %Lg", (long long)row, j, (long long)index,
-                 (long long)all[j].index, all[j].value, values_get(s.dtype, values, at));
+        fail_msg("row %lld place %d: index %lld, expected %lld of value %Lg; value %Lg", (long long)row, j,
+                 (long long)index, (long long)all[j].index, all[j].value, values_get(s.dtype, values, at));
     }
     free(all);
 }
@@ -214,9 +215,9 @@ static void random_shapes_and_parameters(void **state)
 static void borders_of_rows(void **state)
 {
     (void)state;
-    static const int64_t lengths[] = {1,    2,    31,   32,   33,   63,   64,   65,   127,  128,  129,  255,   257,
-                                      511,  512,  513,  1023, 1024, 1025, 2047, 2048, 2049, 4095, 4097, 8191,  8193,
-                                      16383, 16385, 20000, 33000, 65537};
+    static const int64_t lengths[] = {1,    2,    31,   32,   33,    63,    64,    65,    127,  128,  129,
+                                      255,  257,  511,  512,  513,   1023,  1024,  1025,  2047, 2048, 2049,
+                                      4095, 4097, 8191, 8193, 16383, 16385, 20000, 33000, 65537};
     static const int ks[] = {1, 2, 10, 31, 32, 33, 50, 64, 65, 128, 255, 257, 1000, 1024, 1025, 2047, 2048};
     for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++)
         for (int t = 0; t < 4; t++) {
@@ -256,8 +257,9 @@ static void rows_of_the_whole_chip(void **state)
         ks_dtype dtype;
         int64_t rows, length;
         int k;
-    } table[] = {{KS_FP32, 1, 128256, 50}, {KS_FP32, 64, 128256, 50}, {KS_FP32, 64, 131072, 256}, {KS_FP32, 1, 1 << 20, 10},
-                 {KS_BF16, 64, 128256, 50}, {KS_FP32, 1, 1 << 20, 2048}, {KS_FP32, 4096, 1000, 100}, {KS_BF16, 1, 3000001, 64}};
+    } table[] = {{KS_FP32, 1, 128256, 50},   {KS_FP32, 64, 128256, 50}, {KS_FP32, 64, 131072, 256},
+                 {KS_FP32, 1, 1 << 20, 10},  {KS_BF16, 64, 128256, 50}, {KS_FP32, 1, 1 << 20, 2048},
+                 {KS_FP32, 4096, 1000, 100}, {KS_BF16, 1, 3000001, 64}};
     if (!harnesses[1] || strcmp(ks_backend_cuda->name, "cuda") != 0) skip();
     for (size_t n = 0; n < sizeof table / sizeof *table; n++) {
         ks_spec spec = rows_of(table[n].dtype, table[n].rows, table[n].length, table[n].k);
@@ -381,7 +383,8 @@ static void expect_refusal(ks_spec spec, ks_status want, const char *words)
 static void refusals(void **state)
 {
     (void)state;
-    static const int64_t dims[9] = {2, 6, 4, 1, 1, 1, 1, 1, 1}, empty[] = {2, 0}, none[] = {0, 4}, huge[] = {(int64_t)1 << 31};
+    static const int64_t dims[9] = {2, 6, 4, 1, 1, 1, 1, 1, 1}, empty[] = {2, 0}, none[] = {0, 4},
+                         huge[] = {(int64_t)1 << 31};
     ks_spec spec = spec_of(KS_BOOL, 2, dims, 1);
     expect_refusal(spec, KS_DATATYPE, "INPUT0 has datatype BOOL");
     expect_refusal(spec_of(KS_FP32, 0, dims, 1), KS_SHAPE, "INPUT0 has rank 0");
@@ -439,10 +442,12 @@ static void over_two_to_the_31(void **state)
         in[count - 1] = in[count - 7] = 255;
         for (int b = 0; b < 2; b++) {
             if (b && !ks_backend_cuda) continue;
-            op_harness *harness = op_harness_open(b ? ks_backend_cuda : ks_backend_cpu, spec.in[0].size_bytes + (64 << 20));
+            op_harness *harness =
+                op_harness_open(b ? ks_backend_cuda : ks_backend_cpu, spec.in[0].size_bytes + (64 << 20));
             if (!harness) continue;
             ks_error error = {0};
-            if (op_harness_run(harness, &spec, (const void *const[]){in}, out, OP_PATH_PLANNED, 1, false, &error) != KS_OK)
+            if (op_harness_run(harness, &spec, (const void *const[]){in}, out, OP_PATH_PLANNED, 1, false, &error) !=
+                KS_OK)
                 fail_msg("%s", error.text);
             op_harness_close(&harness);
             const int64_t *indices = (const int64_t *)(const void *)(out + spec.out[1].offset) + 4 * (rows - 1);

@@ -91,8 +91,8 @@ static void sort(heap *h)
             for (int i = 0; i < count; i++) keys[i] = (word)(x[i] ^ flip);                                             \
         } else {                                                                                                       \
             for (int i = 0; i < count; i++) {                                                                          \
-                const word size = (word)(x[i] & (word)~sign), is_nan = (word)-(word)(size > infinity);                 \
-                const word all = (word)-(word)(size > 0 && x[i] >= sign); /* negative, and not -0 */                   \
+                const word size = (word)(x[i] & (word)~sign), is_nan = (word) - (word)(size > infinity);               \
+                const word all = (word) - (word)(size > 0 && x[i] >= sign); /* negative, and not -0 */                 \
                 keys[i] = (word)(((((word)(all & x[i]) | (word)(~all & size)) ^ (word)(all | sign)) | is_nan) ^ flip); \
             }                                                                                                          \
         }                                                                                                              \

@@ -15,10 +15,10 @@
 
 enum {
     TOPK_THREADS_MOST = 256,
-    TOPK_FEW = 128,           /* items that are ordered by comparing all with all; the threads of a CTA, at least */
-    TOPK_BINS = 256,          /* of a digit of 8 bits */
-    TOPK_CANDIDATES = 4,      /* items that a thread takes at a time */
-    TOPK_ROW_WARP = 512       /* elements of a row that one warp sorts, at most */
+    TOPK_FEW = 128,      /* items that are ordered by comparing all with all; the threads of a CTA, at least */
+    TOPK_BINS = 256,     /* of a digit of 8 bits */
+    TOPK_CANDIDATES = 4, /* items that a thread takes at a time */
+    TOPK_ROW_WARP = 512  /* elements of a row that one warp sorts, at most */
 };
 
 /* CTAs of TOPK_THREADS_MOST threads that an SM's registers hold. */
@@ -31,10 +31,10 @@ constexpr int topk_ctas_sm(bool strided, int bits)
 struct topk_shape {
     int64_t rows, length, inner; /* as ks_topk_shape has them */
     uint64_t in, values, indices;
-    uint64_t flip;    /* of the key's bits, last */
-    int64_t part;     /* vectors of a part of a row, or elements where inner > 1 */
-    int32_t k, parts; /* parts: of a row, one for each CTA */
-    uint32_t slack;   /* items that a CTA may keep before it has to prune them */
+    uint64_t flip;        /* of the key's bits, last */
+    int64_t part;         /* vectors of a part of a row, or elements where inner > 1 */
+    int32_t k, parts;     /* parts: of a row, one for each CTA */
+    uint32_t slack;       /* items that a CTA may keep before it has to prune them */
     bool largest, narrow; /* narrow: indices are INT32 */
 };
 
@@ -49,7 +49,7 @@ struct topk_type {
     static constexpr bool is_float = EXPONENT > 0;
     static constexpr int bits = 8 * (int)sizeof(Word);
     static constexpr int exponent = EXPONENT;
-    static constexpr key all = (key)(Word)~(Word)0;
+    static constexpr key all = (key)(Word) ~(Word)0;
     static constexpr key sign = (key)1 << (bits - 1);
     static constexpr key infinity = (((key)1 << EXPONENT) - 1) << (bits - 1 - EXPONENT);
 };

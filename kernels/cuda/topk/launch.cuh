@@ -12,7 +12,8 @@ static cudaError_t topk_go_as(const topk_launch &go)
     const dim3 grid((unsigned)go.c.grid, (unsigned)go.bucket);
     const size_t shared = (size_t)go.c.shared_bytes;
     if (go.c.family == TOPK_WARP)
-        return ks_launch(topk_row_warp<T>, grid, go.c.threads, shared, false, go.stream, go.site, go.s, (int)go.c.places);
+        return ks_launch(topk_row_warp<T>, grid, go.c.threads, shared, false, go.stream, go.site, go.s,
+                         (int)go.c.places);
     if (go.c.strided)
         return ks_launch(topk_row_block<T, true>, grid, go.c.threads, shared, false, go.stream, go.site, go.s);
     return ks_launch(topk_row_block<T, false>, grid, go.c.threads, shared, false, go.stream, go.site, go.s);

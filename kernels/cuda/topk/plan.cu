@@ -90,7 +90,8 @@ static int64_t parts_of(const topk_problem &p)
     const int64_t room = (int64_t)p.chip->sms * ctas_sm(p) / most(1, p.s.rows);
     const double join = sqrt((double)p.s.length * p.size / (JOIN_COST * p.s.k * p.item));
     const int64_t parts = least(least(room, p.s.length / PART_LEAST), join < 1e6 ? (int64_t)join : 1000000);
-    const int64_t held = (int64_t)(p.chip->workspace_bytes / ((size_t)most(1, p.s.rows) * (size_t)p.s.k * (size_t)p.item));
+    const int64_t held =
+        (int64_t)(p.chip->workspace_bytes / ((size_t)most(1, p.s.rows) * (size_t)p.s.k * (size_t)p.item));
     return most(1, least(parts, held));
 }
 
@@ -116,8 +117,8 @@ static void plan_row_block(const topk_problem &p, topk_algorithm *c)
 static int64_t resident(const topk_problem &p, const topk_algorithm &c)
 {
     const int64_t by_memory = (int64_t)p.chip->shared_sm / (c.shared_bytes + STATIC_BYTES);
-    const int64_t by_threads = c.family == TOPK_WARP ? p.chip->threads_sm / c.threads
-                                                     : (int64_t)TOPK_THREADS_MOST / c.threads * ctas_sm(p);
+    const int64_t by_threads =
+        c.family == TOPK_WARP ? p.chip->threads_sm / c.threads : (int64_t)TOPK_THREADS_MOST / c.threads * ctas_sm(p);
     return most(1, least(by_memory, by_threads));
 }
 

@@ -135,15 +135,16 @@ struct topk_filter {
         : least(0), factor(s.largest ? 1 : -1), least_key(0), flip((key)s.flip)
     {
         const key at = (key)(threshold >> topk_shift<topk_item<T>>);
-        const bool open = (threshold & (((topk_item<T>)1 << topk_shift<topk_item<T>>) - 1)) == 0; /* its key passes, too */
+        const bool open =
+            (threshold & (((topk_item<T>)1 << topk_shift<topk_item<T>>)-1)) == 0; /* its key passes, too */
         if constexpr (!T::is_float) {
             least_key = open || at == T::all ? at : at + 1;
         } else {
             const typename T::number here = value(at), below = value(at - 1);
-            least = !open                        ? here
-                    : at == 0                    ? value(0) /* NaN, to which no element compares */
+            least = !open                     ? here
+                    : at == 0                 ? value(0) /* NaN, to which no element compares */
                     : here == 0 && below == 0 ? value(at - 2)
-                                                 : below;
+                                              : below;
         }
     }
     /* factor times the element of that key. */
@@ -184,7 +185,8 @@ struct topk_elements {
     int64_t begin, end; /* of the part, in vectors */
     int skip;           /* elements in front of the row */
 
-    __device__ __forceinline__ topk_elements(const topk_shape &shape, const ks_job_sides &job, int64_t row, int64_t part)
+    __device__ __forceinline__ topk_elements(const topk_shape &shape, const ks_job_sides &job, int64_t row,
+                                             int64_t part)
         : s(shape), skip(0)
     {
         const word *in = (const word *)(job.in + s.in);
@@ -368,7 +370,7 @@ __device__ __forceinline__ uint32_t topk_take(const Source &source, const typena
 template <class Item>
 __device__ __forceinline__ bool topk_is_last(Item threshold, int top)
 {
-    const Item below = ((Item)1 << topk_shift<Item>) - 1, key = threshold >> topk_shift<Item>;
+    const Item below = ((Item)1 << topk_shift<Item>)-1, key = threshold >> topk_shift<Item>;
     return (threshold & below) != 0 && key == (below >> (2 * topk_shift<Item> - top));
 }
 
