@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DECLARED_EXTENT = 64 }; /* of each axis of the work that declares outputs: a preset may need as many elements along one */
+/* Of each axis of the work that declares outputs: a preset may need as many elements along one. */
+enum { DECLARED_EXTENT = 64 };
 
 static ks_model models[KS_MODELS_MAX];
 static int models_count;
