@@ -9,13 +9,13 @@
 
 #include "cuda/topk/select.cuh"
 
-/* The CTA's best k of a part, to the workspace. True in the CTA that is the last one of the row. */
+/* The CTA's best k of a part, to its place in the workspace. True in the CTA that is the last one of the row. */
 template <class Item>
-__device__ __forceinline__ bool topk_hand_in(const topk_shape &s, Item *workspace, uint32_t *counter, int64_t part,
-                                             topk_state<Item> &state, const Item *items, uint32_t count)
+__device__ __forceinline__ bool topk_hand_in(const topk_shape &s, Item *to, uint32_t *counter, topk_state<Item> &state,
+                                             const Item *items, uint32_t count)
 {
     for (uint32_t i = threadIdx.x; i < (uint32_t)s.k; i += blockDim.x)
-        topk_leave(workspace + part * s.k + i, i < count ? items[i] : (Item)0);
+        topk_leave(to + i, i < count ? items[i] : (Item)0);
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(TOPK_THREADS_MOST, topk_ctas_sm(STRIDED, T::bi
         const uint32_t count = topk_select(topk_elements<T, STRIDED>(s, job, row, part), s, top, state, items);
         if (s.parts > 1) {
             item *const candidates = (item *)ks_workspace(site) + row * s.parts * s.k;
-            if (!topk_hand_in(s, candidates, ks_counters(site) + row, part, state, items, count)) continue;
+            if (!topk_hand_in(s, candidates + part * s.k, ks_counters(site) + row, state, items, count)) continue;
             topk_select(topk_candidates<item>{candidates, (int64_t)s.parts * s.k}, s, top, state, items);
         }
         topk_order(state, items, (uint32_t)s.k);
