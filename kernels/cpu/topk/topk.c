@@ -4,7 +4,7 @@
  * Threads  any; all memory is the caller's.
  *
  * Elements become keys, unsigned integers of the same width that order as the elements do, a block at a time and in vector code; a
- * block whose largest key does not beat the root is passed over. Of another axis than the last, neighbouring rows are read together. */
+ * group of them whose largest key does not beat the root is passed over. Of another axis than the last, neighbouring rows are read together. */
 #include "cpu/reference.h"
 #include "cpu/simd.h"
 #include "ops/topk.h"
@@ -13,6 +13,7 @@ extern const ks_cpu_op ks_topk_cpu;
 
 enum {
     BLOCK = 512, /* elements of a row at a time */
+    GROUP = 32,  /* of them that are passed over together */
     COLUMNS = 16 /* rows side by side */
 };
 
@@ -79,14 +80,14 @@ static void sort(heap *h)
 
 /* --- blocks of elements ---------------------------------------------------------------------------------------------- */
 
-/* For elements of so many bits: keys and the largest of them; a block offered to a heap; a block of neighbouring rows, row by row. */
+/* For elements of so many bits: keys of a block and the largest of each group; a block offered to a heap; a block of neighbouring rows,
+ * row by row. */
 #define ELEMENTS(bits)                                                                                                 \
-    KS_CLONES static uint##bits##_t keys_##bits(const uint##bits##_t *x, int count, const rule *r,                     \
-                                                uint##bits##_t *restrict keys)                                         \
+    KS_CLONES static void keys_##bits(const uint##bits##_t *x, int count, const rule *r,                               \
+                                      uint##bits##_t *restrict keys, uint##bits##_t *restrict most)                    \
     {                                                                                                                  \
         typedef uint##bits##_t word;                                                                                   \
         const word flip = (word)r->flip, infinity = (word)r->infinity, sign = (word)((word)1 << (bits - 1));           \
-        word most = 0;                                                                                                 \
         if (!infinity) {                                                                                               \
             for (int i = 0; i < count; i++) keys[i] = (word)(x[i] ^ flip);                                             \
         } else {                                                                                                       \
@@ -96,15 +97,24 @@ static void sort(heap *h)
                 keys[i] = (word)(((((word)(all & x[i]) | (word)(~all & size)) ^ (word)(all | sign)) | is_nan) ^ flip); \
             }                                                                                                          \
         }                                                                                                              \
-        for (int i = 0; i < count; i++) most = keys[i] > most ? keys[i] : most;                                        \
-        return most;                                                                                                   \
+        for (int i = count; i % GROUP; i++) keys[i] = 0;                                                               \
+        for (int g = 0; g * GROUP < count; g++) {                                                                      \
+            word best = 0;                                                                                             \
+            for (int i = 0; i < GROUP; i++) best = keys[g * GROUP + i] > best ? keys[g * GROUP + i] : best;            \
+            most[g] = best;                                                                                            \
+        }                                                                                                              \
     }                                                                                                                  \
     static void scan_##bits(const void *x, int count, const rule *r, int64_t first, heap *h)                           \
     {                                                                                                                  \
-        uint##bits##_t keys[BLOCK];                                                                                    \
-        const uint##bits##_t most = keys_##bits(x, count, r, keys);                                                    \
-        if (h->count == h->k && most <= h->places[0].key) return;                                                      \
-        for (int i = 0; i < count; i++) offer(h, keys[i], first + i);                                                  \
+        uint##bits##_t keys[BLOCK], most[BLOCK / GROUP];                                                               \
+        keys_##bits(x, count, r, keys, most);                                                                          \
+        for (int i = 0; i < count; i++) {                                                                              \
+            if (h->count == h->k && most[i / GROUP] <= h->places[0].key) {                                             \
+                i |= GROUP - 1;                                                                                        \
+                continue;                                                                                              \
+            }                                                                                                          \
+            if (h->count < h->k || keys[i] > h->places[0].key) offer(h, keys[i], first + i);                           \
+        }                                                                                                              \
     }                                                                                                                  \
     static void gather_##bits(const void *from, int64_t stride, int count, int columns, void *to)                      \
     {                                                                                                                  \
