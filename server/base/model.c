@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of each axis of the work that declares outputs: a preset may need as many elements along one. */
+enum { DECLARED_EXTENT = 64 };
+
 static ks_model models[KS_MODELS_MAX];
 static int models_count;
 
@@ -38,7 +41,7 @@ static void declare_outputs(ks_model *model)
     for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i)) {
         ks_tensor *in = &spec.in[i];
         *in = (ks_tensor){.dtype = ks_model_dtype(model, i), .rank = model->in_rank[i]};
-        for (int axis = 0; axis < in->rank; axis++) in->dims[axis] = 2;
+        for (int axis = 0; axis < in->rank; axis++) in->dims[axis] = DECLARED_EXTENT;
         if (ks_tensor_measure(in, model->op->inputs[i].name, &error) != KS_OK)
             assert(0 && "a declared input is not measurable");
     }

@@ -21,6 +21,7 @@
 #include "cpu/reference.h"
 #include "ops/map.h"
 #include "ops/norm.h"
+#include "ops/topk.h"
 
 enum { SOFTMAX_AXIS, SOFTMAX_LOG };
 enum { REDUCE_OP, REDUCE_AXIS };
@@ -32,7 +33,7 @@ static const size_t COPY_BYTES = (size_t)64 << 20;
 
 typedef struct row {
     const char *name;
-    int op; /* of reduce; -1: softmax, -2: log-softmax; NORM_...: one of norms[]; MAP and a function of map */
+    int op; /* of reduce; -1: softmax, -2: log-softmax; NORM_...: one of norms[]; MAP and a function of map; TOPK(k) */
     ks_dtype dtype;
     int axis;
     int64_t dims[3]; /* 0: no such dimension */
@@ -50,6 +51,8 @@ static const struct {
     {KS_NORM_RMS, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT, false},
     {KS_NORM_LAYER, KS_ACTIVATION_GELU, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS | 1u << KS_NORM_PRE_BIAS, false},
     {KS_NORM_RMS, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_RESIDUAL, true}};
+
+#define TOPK(k) (-1000 - (k))
 
 static const row rows[] = {
     {"softmax fp32 rows of 4096", -1, KS_FP32, 1, {4096, 4096, 0}},
@@ -118,6 +121,14 @@ static const row rows[] = {
     {"map int8 add", MAP + KS_MAP_ADD, KS_INT8, 0, {1 << 26, 0, 0}},
     {"map int32 mul", MAP + KS_MAP_MUL, KS_INT32, 0, {1 << 24, 0, 0}},
     {"map fp32 cast to bf16", MAP + KS_MAP_CAST, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"topk 50 fp32 rows of 128256", TOPK(50), KS_FP32, 1, {64, 128256, 0}},
+    {"topk 50 bf16 rows of 128256", TOPK(50), KS_BF16, 1, {64, 128256, 0}},
+    {"topk 10 fp32 one row", TOPK(10), KS_FP32, 0, {1 << 24, 0, 0}},
+    {"topk 10 fp32 rows of 1000", TOPK(10), KS_FP32, 1, {16384, 1000, 0}},
+    {"topk 2048 fp32 rows of 131072", TOPK(2048), KS_FP32, 1, {64, 131072, 0}},
+    {"topk 10 fp64 rows of 4096", TOPK(10), KS_FP64, 1, {2048, 4096, 0}},
+    {"topk 10 int8 rows of 4096", TOPK(10), KS_INT8, 1, {8192, 4096, 0}},
+    {"topk 10 fp32 axis 0", TOPK(10), KS_FP32, 0, {4096, 4096, 0}},
 };
 
 static int64_t now_ns(void)
@@ -165,13 +176,16 @@ static void set_map(const row *r, ks_spec *spec)
 
 static ks_spec spec_of(const row *r)
 {
-    const bool norm = r->op < NORMS_END, map = r->op >= MAP;
-    const char *name = norm ? "norm" : map ? "map" : r->op < 0 ? "softmax" : "reduce";
+    const bool topk = r->op < TOPK(0), norm = !topk && r->op < NORMS_END, map = r->op >= MAP;
+    const char *name = topk ? "topk" : norm ? "norm" : map ? "map" : r->op < 0 ? "softmax" : "reduce";
     const ks_op *op = ks_op_find(name, strlen(name));
     ks_spec spec;
     ks_error error;
     ks_spec_init(&spec, op);
-    if (!norm && r->op < 0) {
+    if (topk) {
+        spec.params[KS_TOPK_K].i = TOPK(0) - r->op;
+        spec.params[KS_TOPK_AXIS].i = r->axis;
+    } else if (!norm && r->op < 0) {
         spec.params[SOFTMAX_AXIS].i = r->axis;
         spec.params[SOFTMAX_LOG].i = r->op == -2;
     } else if (!norm && !map) {

@@ -149,6 +149,16 @@ NORMS = {"layer_norm": lambda t: F.layer_norm(t[0], t[1].shape, t[1], t[2], EPS)
          "bias_layer_gelu": lambda t: F.gelu(F.layer_norm(t[0] + t[4], t[1].shape, t[1], t[2], EPS)),
          "add_rms_norm": lambda t: (lambda s: (F.rms_norm(s, t[1].shape, t[1], EPS), s))(t[0] + t[3])}
 
+# k of topk's rows, which their op names.
+TOPKS = {"topk_%d" % k: k for k in (10, 50, 256, 2048)}
+
+
+def wrong_topk(x, k, axis, values, indices):
+    """Places that differ from the beginning of a stable sort, which has the order of topk."""
+    want = torch.sort(x, dim=axis, descending=True, stable=True)
+    first = want.values.narrow(axis, 0, k), want.indices.narrow(axis, 0, k)
+    return int((values != first[0]).sum()) + int((indices != first[1]).sum())
+
 
 def wrong_norm(op, t, got, unit):
     """The same of a norm: its outputs in order; s is rounded to FP32 as our sums are."""
@@ -283,6 +293,8 @@ class Case:
         self.library.launch(self.work, self.sources[i], self.results[i], self.stream)
 
     def theirs(self, i):
+        if self.op in TOPKS:
+            return torch.topk(self.inputs[i], TOPKS[self.op], self.axes[0])
         return NORMS[self.op](self.norms[i]) if self.norms else TORCH[self.op](self.inputs[i], self.axes)
 
     def theirs_compiled(self, i):
@@ -300,6 +312,9 @@ class Case:
                 got = [self.results[i][at:at + size].view(self.dtype).view(x.shape) for at in self.out_places.values()]
                 count += wrong_norm(self.op, self.norms[i], got, self.unit)
                 continue
+            if self.op in TOPKS:
+                count += self.wrong_topk(i)
+                continue
             kind = torch.int64 if self.op == "argmax" else self.dtype
             elements = x.numel() if self.op == "softmax" else x.numel() // math.prod(x.shape[a] for a in self.axes)
             got = self.results[i][:elements * kind.itemsize].view(kind)
@@ -307,6 +322,14 @@ class Case:
         return count
 
     compiled = None
+    def wrong_topk(self, i):
+        shape = list(self.inputs[i].shape)
+        shape[self.axes[0]] = TOPKS[self.op]
+        got = []
+        for output, kind in ((0, self.dtype), (1, torch.int64)):
+            at = self.out_places[output]
+            got.append(self.results[i][at:at + math.prod(shape) * kind.itemsize].view(kind).view(shape))
+        return wrong_topk(self.inputs[i], TOPKS[self.op], self.axes[0], *got)
 
     def times(self):
         """Medians of one launch: PyTorch's, ours, and the compiled one's where it is asked for."""
@@ -427,7 +450,7 @@ def main():
     for row in drawn_rows(arguments.seed, arguments.drawn) if arguments.drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
         is_map = " axis " not in label and op in MAP
-        known = is_map or (not arguments.map and op in {**TORCH, **NORMS})
+        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS})
         if not known or not all(" " + text in " " + label for text in arguments.texts):
             continue
         case = (MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else

@@ -126,7 +126,11 @@ static const variant variants[] = {
      "norm",
      {"activation", "gelu"},
      1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS | 1u << KS_NORM_PRE_BIAS},
-    {"add_rms_norm", "norm", {"kind", "rms", "sum_out", "1"}, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_RESIDUAL}};
+    {"add_rms_norm", "norm", {"kind", "rms", "sum_out", "1"}, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_RESIDUAL},
+    {"topk_10", "topk", {"k", "10"}, 0},
+    {"topk_50", "topk", {"k", "50"}, 0},
+    {"topk_256", "topk", {"k", "256"}, 0},
+    {"topk_2048", "topk", {"k", "2048"}, 0}};
 
 static const variant *variant_of(const char *name)
 {

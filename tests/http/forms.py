@@ -54,7 +54,8 @@ def _body(case, request_id, binary_inputs, binary_output):
     if case.parameters:
         document["parameters"] = case.parameters
     if binary_output is not None:
-        document["outputs"] = [{"name": "OUTPUT0", "parameters": {"binary_data": binary_output}}]
+        names = ["OUTPUT%d" % i for i in range(1 + len(case.expected.more))]
+        document["outputs"] = [{"name": name, "parameters": {"binary_data": binary_output}} for name in names]
     head = json.dumps(document).encode()
     headers = [("Inference-Header-Content-Length", len(head))] if blobs else []
     return case.target(), headers, head + b"".join(blobs)
@@ -183,31 +184,34 @@ def _read_document(case, form, document, request_id, blob):
     require(document.get("model_version") == "1", "model_version is %r", document.get("model_version"))
     if form != "oip_raw":
         require(document.get("id") == request_id, "id is %r instead of %r", document.get("id"), request_id)
-    require(len(document["outputs"]) == 1, "%d outputs", len(document["outputs"]))
-    output = document["outputs"][0]
-    require(output["name"] == "OUTPUT0", "the output is called %r", output["name"])
-    if "data" in output:
-        require(not blob, "%d bytes behind a JSON output", len(blob))
-        values = output["data"]
-        if output["datatype"] == "FP32":  # the shortest text of a float is not the double that the float equals
-            values = decode("FP32", encode("FP32", values))
-        require(set(output) == {"name", "datatype", "shape", "data"}, "members %s", sorted(output))
-    else:
-        require(output["parameters"] == {"binary_data_size": len(blob)}, "parameters %s, %d bytes", output["parameters"], len(blob))
-        values = decode(output["datatype"], blob)
-    return output["datatype"], output["shape"], values
+    require(1 <= len(document["outputs"]) <= 1 + len(case.expected.more), "%d outputs", len(document["outputs"]))
+    outputs = []
+    for i, output in enumerate(document["outputs"]):
+        require(output["name"] == "OUTPUT%d" % i, "output %d is called %r", i, output["name"])
+        if "data" in output:
+            values = output["data"]
+            if output["datatype"] == "FP32":  # the shortest text of a float is not the double that the float equals
+                values = decode("FP32", encode("FP32", values))
+            require(set(output) == {"name", "datatype", "shape", "data"}, "members %s", sorted(output))
+        else:
+            size = output["parameters"].get("binary_data_size", 0)
+            require(output["parameters"] == {"binary_data_size": size} and size <= len(blob), "parameters %s, %d bytes", output["parameters"], len(blob))
+            values, blob = decode(output["datatype"], blob[:size]), blob[size:]
+        outputs.append((output["datatype"], output["shape"], values))
+    require(not blob, "%d bytes behind the outputs", len(blob))
+    return outputs
 
 
 def read_answer(case, form, answer, request_id):
-    """Datatype, shape and values of a 200; raises Wrong for anything else."""
+    """Datatype, shape and values of each output of a 200; raises Wrong for anything else."""
     require(answer is not None, "no answer")
     require(answer.status == 200, "%r", answer)
     if form == "plain_raw":
         require(answer.header("content-type") == "application/octet-stream", "type %s", answer.header("content-type"))
         shape = answer.header("kernserve-shape", "")
         datatype = answer.header("kernserve-datatype")
-        return datatype, [] if shape == "scalar" else [int(d) for d in shape.split(",")], decode(datatype, answer.body)
-    for kind, read in (("npy", files.read_npy), ("safetensors", files.read_safetensors)):
+        return [(datatype, [] if shape == "scalar" else [int(d) for d in shape.split(",")], decode(datatype, answer.body))]
+    for kind, read in (("npy", lambda body: [files.read_npy(body)]), ("safetensors", files.read_safetensors)):
         if form.startswith(kind) or form.endswith("_to_" + kind):
             require(answer.header("content-type") == "application/x-" + kind, "type %s", answer.header("content-type"))
             return read(answer.body)
@@ -220,13 +224,15 @@ def read_answer(case, form, answer, request_id):
 
 
 def check_answer(case, form, answer, request_id):
-    """Raises Wrong unless the answer holds the reference's values within the tolerance."""
-    datatype, shape, values = read_answer(case, form, answer, request_id)
-    expected = case.expected
-    require(datatype == expected.datatype, "datatype %s instead of %s", datatype, expected.datatype)
-    require(shape == expected.shape, "shape %s instead of %s", shape, expected.shape)
-    fault = expected.fault(values)
-    require(fault is None, "%s", fault)
+    """Raises Wrong unless the answer holds the reference's values within the tolerance. Returns how many outputs it holds."""
+    outputs = read_answer(case, form, answer, request_id)
+    require(len(outputs) <= 1 + len(case.expected.more), "%d outputs", len(outputs))
+    for (datatype, shape, values), expected in zip(outputs, [case.expected, *case.expected.more]):
+        require(datatype == expected.datatype, "datatype %s instead of %s", datatype, expected.datatype)
+        require(shape == expected.shape, "shape %s instead of %s", shape, expected.shape)
+        fault = expected.fault(values)
+        require(fault is None, "%s", fault)
+    return len(outputs)
 
 
 def random_shape(random, least, most, longest):
@@ -343,4 +349,19 @@ def random_map(random, longest, datatype=None):
     return Case("map", inputs, **parameters)
 
 
-MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map}
+def random_topk(random, longest, datatype=None):
+    datatype = datatype or random.choice(("FP16", "BF16") + JSON_TYPES)
+    shape = random_shape(random, 1, 3, longest)
+    axis = random.randrange(-len(shape), len(shape))
+    parameters = {"k": random.randint(1, shape[axis]), "axis": axis}
+    if random.random() < 0.4:
+        parameters["largest"] = random.random() < 0.5
+    if random.random() < 0.3:
+        parameters["sorted"] = random.random() < 0.5
+    if random.random() < 0.4:
+        parameters["index_datatype"] = random.choice(("INT64", "INT32"))
+    return Case("topk", [random_tensor(random, datatype, shape)], **parameters)
+
+
+MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map,
+          "topk": random_topk}

@@ -32,6 +32,8 @@ GOOD = [
     ("map", "shape=3,1&shape=1,5&datatype=INT16&op=lt", "BOOL", [3, 5], 31),
     ("map", "shape=8&datatype=BF16&out_datatype=INT8", "INT8", [8], 24),
     ("map_add", "shape=6,11&shape=11", "FP32", [6, 11], 572),
+    ("topk_10", "shape=4,32", "FP32", [4, 10], 992),
+    ("topk", "shape=5,7&k=2&axis=0&largest=false&index_datatype=INT32", "FP32", [2, 7], 252),
 ]
 
 # model, query, status, code: a plain raw request with that query is refused in the same words
@@ -58,6 +60,10 @@ BAD = [
     ("norm", "shape=2,4&shape=3", 400, "shape"),
     ("norm", "shape=2,4&axis=0", 400, "axis"),
     ("norm", "shape=2,0", 400, "empty"),
+    ("topk", "shape=2,4&k=5", 400, "parameter"),
+    ("topk", "shape=2,4&axis=2", 400, "axis"),
+    ("topk", "shape=2,0", 400, "empty"),
+    ("topk_10", "shape=2,4", 400, "parameter"),
     ("softmax", "shape=2000000", 413, "body_size"),
     ("matmul", "shape=1000,1&shape=1,1000", 413, "work"),
     ("matmul", "shape=500,400&shape=400,500", 413, "work"),
@@ -82,7 +88,8 @@ def good(daemon):
         check(list(got) == MEMBERS, query, list(got))
         check(got["model_name"] == model and got["model_version"] == "1", query, got)
         check([t["name"] for t in got["inputs"]] == ["INPUT0", "INPUT1"][:query.count("shape=")], query, got["inputs"])
-        check(got["outputs"] == [{"name": "OUTPUT0", "datatype": datatype, "shape": shape}], query, got["outputs"])
+        check(got["outputs"][0] == {"name": "OUTPUT0", "datatype": datatype, "shape": shape}, query, got["outputs"])
+        check(len(got["outputs"]) == 1 + model.startswith("topk"), query, got["outputs"])
         check(got["bytes"] == size, query, got["bytes"])
         # work of no bytes is answered without a launch: its grid may be empty
         launched = (got["grid"], got["threads"], got["cluster"]) if size else (1,)

@@ -23,6 +23,7 @@ REDUCE = "/v2/models/reduce/infer"
 MATMUL = "/v2/models/matmul/infer"
 NORM = "/v2/models/norm/infer"
 MAP = "/v2/models/map/infer"
+TOPK = "/v2/models/topk/infer"
 MAX_BODY, MAX_JSON = 4 << 20, 1 << 20
 OPTIONS = ("--max-body", "4M", "--max-json", "1M", "--pinned-bytes", "64M")
 
@@ -81,6 +82,11 @@ def norm(second=None, name="INPUT1", datatype='"FP32"', shape="[2,4]", to=NORM, 
     """norm of ones, with another input of ones."""
     more = [tensor(second, ones(second), datatype, '"%s"' % name)] if second else []
     return infer(tensor(shape, ones(shape)), *more, to=to, more=',"parameters":' + json.dumps(given))
+
+
+def topk(shape="[2,4]", to=TOPK, **given):
+    """topk of ones."""
+    return infer(tensor(shape, ones(shape)), to=to, more=',"parameters":' + json.dumps(given))
 
 
 def deep(levels):
@@ -281,6 +287,18 @@ WORD_ROWS = [
     Row("norm_rms_w of another kind", norm("[4]", to="/v2/models/norm_rms_w/infer", kind="layer"), 400, "parameter", STAYS, "parameter 'kind' is fixed in model 'norm_rms_w' and cannot be 'layer'"),
     Row("norm of nothing", norm(shape="[2,0]"), 400, "empty", STAYS),
     Row("norm whose sum is not asked for", infer(to=NORM, more=',"outputs":[{"name":"OUTPUT1"}]'), 400, "name", STAYS, "unexpected inference output 'OUTPUT1' for model 'norm'"),
+    Row("topk of booleans", infer(to=TOPK, datatype='"BOOL"', data="[true]", shape="[1]"), 400, "datatype", STAYS),
+    Row("topk of none", topk(k=0), 400, "parameter", STAYS, "topk: parameter 'k' is 0, takes 1 to 2048"),
+    Row("topk of more than there may be", topk(k=2049), 400, "parameter", STAYS, "topk: parameter 'k' is 2049, takes 1 to 2048"),
+    Row("topk of more than there are", topk(k=5), 400, "parameter", STAYS, "topk: parameter 'k' is 5, INPUT0 has 4 elements along axis -1"),
+    Row("topk_10 of fewer than ten", topk(to="/v2/models/topk_10/infer"), 400, "parameter", STAYS, "topk: parameter 'k' is 10, INPUT0 has 4 elements along axis -1"),
+    Row("topk_10 of another number", topk(to="/v2/models/topk_10/infer", k=2), 400, "parameter", STAYS, "parameter 'k' is fixed in model 'topk_10' and cannot be '2'"),
+    Row("topk with a k that is no integer", topk(k=1.5), 400, "parameter", STAYS),
+    Row("topk along an axis outside", topk(axis=2), 400, "axis", STAYS, "topk: axis 2 is outside [-2, 2) of INPUT0's rank"),
+    Row("topk with indices of another datatype", topk(index_datatype="INT16"), 400, "parameter", STAYS),
+    Row("topk of the largest or so", topk(largest="maybe"), 400, "parameter", STAYS),
+    Row("topk of nothing", topk(shape="[2,0]"), 400, "empty", STAYS),
+    Row("topk of rank 9", topk(shape="[1,1,1,1,1,1,1,1,1]"), 400, "shape", STAYS),
     Row("matmul whose output is 1.6 GB", post(MATMUL + "?shape=20000,1&shape=1,20000&datatype=FP32", bytes(160000)), 413, "work", STAYS),
     Row("map of shapes that do not broadcast", pair("[2,3]", "[2,2]", to=MAP, more=',"parameters":{"op":"add"}'), 400, "shape", STAYS, "INPUT0 has shape [2,3] and INPUT1 [2,2], which do not broadcast"),
     Row("map of two datatypes", pair("[2,2]", "[2,2]", '"FP64"', to=MAP, more=',"parameters":{"op":"add"}'), 400, "datatype", STAYS, "they must be equal"),

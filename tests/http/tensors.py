@@ -5,6 +5,7 @@ Owns       Tensor (datatype, shape, values), encode and decode of every datatype
 Tolerance  absolute part + rounding unit of the output x |reference| + rounding unit of the arithmetic x a stated growth.
 """
 
+import heapq
 import itertools
 import math
 import os
@@ -80,10 +81,11 @@ def arithmetic(datatype):
 
 
 class Expected:
-    """Datatype, shape, float64 (or exact integer) values, and how far each answer may be away."""
+    """Datatype, shape, float64 (or exact integer) values, and how far each answer may be away. more: OUTPUT1 and on."""
 
-    def __init__(self, datatype, shape, values, tolerance):
+    def __init__(self, datatype, shape, values, tolerance, more=()):
         self.datatype, self.shape, self.values, self.tolerance = datatype, list(shape), values, tolerance
+        self.more = list(more)
 
     def fault(self, got):
         """None, or a sentence about the worst wrong element."""
@@ -277,6 +279,21 @@ def map_(*inputs, op, out_datatype=None, **numbers):
     return Expected(out, shape, values, [0] * len(values) if op in TRUTHS else _rounded(out, values, errors))
 
 
-REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_}
+def topk(x, k=1, axis=-1, largest=True, sorted=True, index_datatype="INT64"):
+    """sorted changes nothing: the answer is in order either way."""
+    axis %= len(x.shape)
+    shape = [k if i == axis else d for i, d in enumerate(x.shape)]
+    values, places, inner = [0] * count(shape), [0] * count(shape), count(shape[axis + 1:])
+    for number, row in enumerate(along(x.shape, {axis})):
+        def key(i):
+            return (-x.values[row[i]] if largest else x.values[row[i]], i)
+        for j, i in enumerate(heapq.nsmallest(k, range(len(row)), key=key)):
+            at = (number // inner * k + j) * inner + number % inner
+            values[at], places[at] = x.values[row[i]], i
+    exact = [0] * len(values)
+    return Expected(x.datatype, shape, values, exact, [Expected(index_datatype, shape, places, exact)])
+
+
+REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk}
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
     MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py

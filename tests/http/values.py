@@ -53,12 +53,14 @@ class Run:
             self.connection = self.target.connect(60)
         return self.connection.ask(data)
 
-    def check(self, case, form, transport="whole"):
+    def check(self, case, form, transport="whole", outputs=None):
+        """outputs: how many the answer has to hold."""
         request_id = self.random.choice(("r-%d" % self.right, "a \"b\" \\ \u00e9\u4e2d\n", "x" * 200))
         data = TRANSPORTS[transport](self.random, *FORMS[form](case, request_id))
         answer = self.ask(data)
         try:
-            check_answer(case, form, answer, request_id)
+            held = check_answer(case, form, answer, request_id)
+            require(outputs in (None, held), "%d outputs", held)
             timing(answer)
             self.right += 1
         except (Wrong, KeyError, ValueError) as fault:
@@ -119,6 +121,9 @@ def presets(run):
     for op in ("exp", "relu", "gelu", "silu", "sigmoid"):
         run.check(Case("map", pair[:1], model="map_" + op, fixed={"op": op}), "binary")
     where(run)
+    for form, outputs in (("json", 2), ("binary", 2), ("safetensors", 2), ("json_to_safetensors", 2), ("plain_raw", 1), ("npy", 1)):
+        run.check(Case("topk", [random_tensor(r, "FP32", [3, 70])], model="topk_10", fixed={"k": 10}), form, outputs=outputs)
+    run.check(Case("topk", [random_tensor(r, "FP32", [2, 500])], model="topk_50", fixed={"k": 50}, largest=False), "binary", outputs=2)
 
 
 def where(run):
@@ -149,6 +154,8 @@ def edges(run):
         run.check(Case("reduce", [Tensor("FP32", [3, 0], [])], op="sum"), form)
         run.check(Case("reduce", [Tensor("FP32", [3, 0], [])], op="prod"), form)
         run.check(Case("matmul", [Tensor("FP32", [2, 0], []), Tensor("FP32", [0, 3], [])]), form)
+        run.check(Case("topk", [Tensor("FP32", [0, 4], [])], k=2), form)
+        run.check(Case("topk", [Tensor("INT64", [2, 3], [2 ** 62, 2 ** 62 + 1, 2 ** 62 - 1, -5, -5, 7])], k=3), form)
         run.check(Case("reduce", [random_tensor(r, "FP32", [5, 6])], op="sum", axis="all"), form)
         run.check(Case("reduce", [Tensor("INT64", [3], [2 ** 53 + 1, -(2 ** 62), 5])], op="max"), form)
         run.check(Case("reduce", [Tensor("UINT64", [2], [2 ** 64 - 1, 1])], op="max"), form)
