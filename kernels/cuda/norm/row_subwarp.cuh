@@ -81,7 +81,7 @@ __device__ __forceinline__ void norm_settle_rows(const norm_shape &s, const M (&
 }
 
 template <class T, class W, int V, int ROWS>
-__global__ void __launch_bounds__(NORM_SUBWARP_THREADS, V == 4 ? 4 : 5)
+__global__ void __launch_bounds__(NORM_SUBWARP_THREADS, V == 4 || sizeof(W) != sizeof(T) || sizeof(T) == 8 ? 4 : 5)
     norm_row_subwarp(ks_site site, const __grid_constant__ norm_shape s, int shift)
 {
     constexpr int E = norm_vector<T>;
