@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(MAP_THREADS) map_elements(ks_site site, const 
             const int64_t element = first + (int64_t)u * blockDim.x;
             r[k][u] = 0;
             if (k >= s.operands || element >= s.count || operand.kind == MAP_SCALAR) continue;
-            const int64_t at = operand.kind == MAP_FLAT ? element : map_offset(s, operand, map_place_of(s, element));
+            const int64_t at = operand.kind == MAP_FLAT ? element : map_offset(s, operand, element);
             r[k][u] = elements_read(job.in + operand.offset + at * size, size);
         }
     }

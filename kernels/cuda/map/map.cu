@@ -101,6 +101,8 @@ static map_axis axis_of(int64_t extent)
     axis.shift--;
     const unsigned __int128 power = (unsigned __int128)1 << (64 + axis.shift);
     axis.multiplier = (uint64_t)((power + (uint64_t)extent - 1) / (uint64_t)extent);
+    if (extent <= INT32_MAX)
+        axis.narrow = (uint32_t)((((uint64_t)1 << (32 + axis.shift)) + (uint64_t)extent - 1) / (uint64_t)extent);
     return axis;
 }
 
@@ -160,6 +162,7 @@ static map_shape shape_of(const ks_spec *spec, const map_plan *p)
     s.operands = p->work.operands;
     for (int k = 0; k < s.operands; k++) s.operand[k] = operand_of(spec, p, k);
     s.truths = p->work.dtype == KS_BOOL;
+    s.narrow = s.count <= INT32_MAX;
     s.from = p->work.dtype;
     s.to = p->work.out;
     s.numbers = numbers_of(&p->work);

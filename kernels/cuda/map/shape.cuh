@@ -35,10 +35,12 @@ typedef struct map_flat_shape {
     map_numbers numbers;
 } map_flat_shape;
 
-/* n / extent == (n * multiplier >> 64) >> shift for n below 2^63; multiplier 0: extent is 1. */
+/* n / extent == (n * multiplier >> 64) >> shift for n below 2^63, and (n * narrow >> 32) >> shift below 2^31; multipliers of 0: extent is
+ * 1. */
 typedef struct map_axis {
     int64_t extent;
     uint64_t multiplier;
+    uint32_t narrow;
     int32_t shift;
 } map_axis;
 
@@ -54,7 +56,7 @@ typedef struct map_shape {
     map_axis axis[KS_RANK_MAX];
     int64_t count, vectors;
     int32_t axes, function, rounds;
-    bool truths;
+    bool truths, narrow;        /* narrow: indices of elements are below 2^31 */
     int32_t operands, from, to; /* elements.cu and cast.cu: how many, their datatype, and the output's */
     map_numbers numbers;
 } map_shape;
@@ -116,15 +118,21 @@ __device__ __forceinline__ int64_t map_quotient(int64_t n, const map_axis &axis)
 {
     return axis.multiplier ? (int64_t)(__umul64hi((uint64_t)n, axis.multiplier) >> axis.shift) : n;
 }
-
-/* The operand's first element of the n-th row: of the n-th combination of all axes but the innermost. */
-__device__ __forceinline__ int64_t map_row_offset(const map_shape &s, const map_operand &operand, int64_t n)
+__device__ __forceinline__ uint32_t map_quotient(uint32_t n, const map_axis &axis)
 {
-    int64_t offset = 0;
+    return axis.narrow ? __umulhi(n, axis.narrow) >> axis.shift : n;
+}
+
+/* The operand's first element of the n-th row: of the n-th combination of all axes but the innermost. Index: int64_t, or uint32_t where
+ * indices are narrow. */
+template <class Index>
+__device__ __forceinline__ Index map_row_offset(const map_shape &s, const map_operand &operand, Index n)
+{
+    Index offset = 0;
 #pragma unroll 1
     for (int d = s.axes - 2; d >= 0; d--) {
-        const int64_t rest = map_quotient(n, s.axis[d]);
-        offset += (n - rest * s.axis[d].extent) * operand.stride[d];
+        const Index rest = map_quotient(n, s.axis[d]);
+        offset += (n - rest * (Index)s.axis[d].extent) * (Index)operand.stride[d];
         n = rest;
     }
     return offset;
@@ -142,9 +150,18 @@ __device__ __forceinline__ map_place map_place_of(const map_shape &s, int64_t el
     return map_place{row, element - row * inner.extent};
 }
 
-__device__ __forceinline__ int64_t map_offset(const map_shape &s, const map_operand &operand, map_place place)
+/* The operand's element for one of the output. */
+template <class Index>
+__device__ __forceinline__ Index map_offset_as(const map_shape &s, const map_operand &operand, Index element)
 {
-    return map_row_offset(s, operand, place.row) + place.column * operand.stride[s.axes - 1];
+    const map_axis &inner = s.axis[s.axes - 1];
+    const Index row = map_quotient(element, inner), column = element - row * (Index)inner.extent;
+    return map_row_offset(s, operand, row) + column * (Index)operand.stride[s.axes - 1];
+}
+
+__device__ __forceinline__ int64_t map_offset(const map_shape &s, const map_operand &operand, int64_t element)
+{
+    return s.narrow ? (int64_t)map_offset_as(s, operand, (uint32_t)element) : map_offset_as(s, operand, element);
 }
 
 #endif

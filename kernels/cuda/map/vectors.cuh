@@ -225,9 +225,9 @@ __device__ __forceinline__ void map_load_plain(const map_shape &s, int k, const 
     if (operand.kind == MAP_FLAT) {
         *r = map_read<N * BYTES>(in + vector * (N * BYTES));
     } else if (operand.kind == MAP_ROW) {
-        *r = map_read<N * BYTES>(in + map_offset(s, operand, map_place_of(s, vector * N)) * BYTES);
+        *r = map_read<N * BYTES>(in + map_offset(s, operand, vector * N) * BYTES);
     } else if (operand.kind == MAP_SPLAT) {
-        *r = map_read<BYTES>(in + map_offset(s, operand, map_place_of(s, vector * N)) * BYTES);
+        *r = map_read<BYTES>(in + map_offset(s, operand, vector * N) * BYTES);
     }
 }
 
