@@ -18,19 +18,20 @@ typedef struct mm_tile_costs {
     double swap_ab;    /* what a tile with swap_ab takes to begin and to end, times the others' */
 } mm_tile_costs;
 
-/* Of FP16's and BF16's by wgmma. Four things go on at a time: products, bytes from memory, bytes from the L2 cache to all SMs, and
- * bytes into the SM that gets most; the time is their norm of `power`, 1: one behind the other, many: the longest alone. */
+/* Of FP16's and BF16's by wgmma, whose launch is in their fixed_us. Three things go on at a time: products, bytes from memory, and
+ * bytes from the L2 cache; the time is their norm of `power`, 1: one behind the other, many: the longest alone. */
 typedef struct mm_half_costs {
-    double launch_us;
-    double dram_bytes_us, l2_bytes_us, sm_bytes_us;
+    double dram_bytes_us, l2_bytes_us;
     double power;
     double neighbour;
-    double unaligned; /* of bytes whose rows do not start on a line, what is read more */
-    double narrow;    /* of bytes whose boxes are half a line, likewise; of a quarter, three times that */
-    double peers_us;  /* where CTAs share copies */
-    double cluster_us, send_bytes_us;          /* where a cluster shares K: each doubling; the sums of a CTA */
-    double workspace_us, split_us;             /* where clusters do: once; each of a tile's splits */
+    double unaligned;              /* of bytes whose rows do not start on a line, what is read more */
+    double narrow;                 /* of bytes whose boxes are half a line, likewise; of a quarter, three times that */
+    double peers_us;               /* where CTAs share copies */
+    double send_bytes_us;          /* where a cluster shares K: the sums of a CTA */
+    double workspace_us, split_us; /* where clusters do: once; each of a tile's splits */
     double partial_bytes_us, collect_bytes_us; /* their sums: all that are written; what the last CTA of a tile reads */
+    double beyond_us, beyond_across_us;        /* a stage's rows beyond the operand, each; where rows lie across K */
+    double swap_ab;                            /* of the time to store, with swap_ab */
     double walk;                               /* of fixed_us, each tile behind a CTA's first */
     double store_bytes_us, words; /* an SM's part of the output; times so many where its rows start anywhere */
 } mm_half_costs;
@@ -62,8 +63,9 @@ typedef struct mm_chip_costs {
     double batch_launch_us, batch_dram_bytes_us; /* a CTA for several matrices, all copies under way at once */
 } mm_chip_costs;
 
-/* Fitted on one H200: 2,500 readings of candidates over 111 shapes, large tiles' stages to 4,700 before; `wide` to 823 over 27
- * shapes; batches of 1 to 4096 matrices. The heuristic's time over the best trial's, 111 shapes: geometric mean 1.041. */
+/* Fitted on one H200: `tile`, and FP32's and TF32's rows, to 2,500 readings of candidates over 111 shapes; `wide` to 823 over 27;
+ * batches of 1 to 4096 matrices; `half`, `skinny_half` and the rows of 16 bits to 13,262 over 147 shapes of sweep_matmul (those
+ * within 1.7 of the best). The heuristic's time over the best one's, of 73 shapes that were kept out: geometric mean 1.050. */
 static const mm_chip_costs h200 = {.tile = {.launch_us = 2.6,
                                             .cluster_us = 0.68,
                                             .workspace_us = 1.8,
@@ -74,24 +76,24 @@ static const mm_chip_costs h200 = {.tile = {.launch_us = 2.6,
                                             .idle_power = 0.33,
                                             .overlap = 0.35,
                                             .swap_ab = 1.45},
-                                   .half = {.launch_us = 2,
-                                            .dram_bytes_us = 4.2e6,
-                                            .l2_bytes_us = 9e6,
-                                            .sm_bytes_us = 1.1e5,
-                                            .power = 3,
-                                            .neighbour = 0.6,
-                                            .unaligned = 0.3,
-                                            .narrow = 0.2,
-                                            .peers_us = 0.2,
-                                            .cluster_us = 0.3,
-                                            .send_bytes_us = 1e5,
-                                            .workspace_us = 0.8,
-                                            .split_us = 0.05,
-                                            .partial_bytes_us = 4e6,
-                                            .collect_bytes_us = 1e5,
-                                            .walk = 0.5,
-                                            .store_bytes_us = 5e4,
-                                            .words = 1.5},
+                                   .half = {.dram_bytes_us = 4.913e+06,
+                                            .l2_bytes_us = 2.699e+07,
+                                            .power = 2.017,
+                                            .neighbour = 0.4927,
+                                            .unaligned = 1.532,
+                                            .narrow = 3.159,
+                                            .peers_us = 1.173,
+                                            .send_bytes_us = 1.448e+04,
+                                            .workspace_us = 0.68,
+                                            .split_us = 0.06424,
+                                            .partial_bytes_us = 8.872e+05,
+                                            .collect_bytes_us = 1.335e+06,
+                                            .beyond_us = 0.0005042,
+                                            .beyond_across_us = 0.0002561,
+                                            .swap_ab = 4.381,
+                                            .walk = 0.5221,
+                                            .store_bytes_us = 9.127e+04,
+                                            .words = 3.413},
                                    .skinny = {.dram_bytes_us = 4.7e6,
                                               .neighbour = 0.3,
                                               .idle_power = 0.29,
@@ -99,13 +101,13 @@ static const mm_chip_costs h200 = {.tile = {.launch_us = 2.6,
                                               .cluster_us = 0.27,
                                               .strip_cluster_us = 1.0,
                                               .wave = 0.79},
-                                   .skinny_half = {.dram_bytes_us = 4.7e6,
-                                                   .neighbour = 0.3,
-                                                   .idle_power = 0.29,
-                                                   .overlap = 0.3,
-                                                   .cluster_us = 0.27,
-                                                   .strip_cluster_us = 1.0,
-                                                   .wave = 0.79},
+                                   .skinny_half = {.dram_bytes_us = 4.638e+06,
+                                                   .neighbour = 0,
+                                                   .idle_power = 0,
+                                                   .overlap = 0,
+                                                   .cluster_us = 0,
+                                                   .strip_cluster_us = 1,
+                                                   .wave = 1.136},
                                    .wide = {.dram_bytes_us = 4.4e6,
                                             .l2_bytes_us = 25e6,
                                             .neighbour = 0.28,
@@ -247,19 +249,20 @@ static double bytes_times(const mm_operand *o, bool along_k, double tile, const 
     return (1 + (unaligned ? c->unaligned : 0)) * (1 + c->narrow * narrow);
 }
 
-/* Bytes of a unit's operands, from the L2 cache, and into each of its SMs. */
-typedef struct mm_unit_bytes {
-    double l2, sm;
-} mm_unit_bytes;
-
-static mm_unit_bytes unit_bytes(const mm_problem *p, const mm_fit *fit, const mm_waves *w, const mm_half_costs *c)
+/* Of a unit's operands, from the L2 cache. */
+static double unit_bytes(const mm_problem *p, const mm_fit *fit, const mm_waves *w, const mm_half_costs *c)
 {
     const mm_kernel *kernel = &fit->kernel;
-    const double bytes = ceil((double)p->shape.k / w->slices) * p->element_bytes;
-    const double a = bytes_times(&fit->args.a, fit->layout.a_k, (double)kernel->m / kernel->by_m, c) * bytes,
-                 b = bytes_times(&fit->args.b, fit->layout.b_k, (double)kernel->n / kernel->by_n, c) * bytes;
-    return {w->rows * a + w->columns * b, fmin(w->rows, (double)kernel->m / kernel->by_m) * a +
-                                              fmin(w->columns, (double)kernel->n / kernel->by_n) * b};
+    const double m = (double)kernel->m / kernel->by_m, n = (double)kernel->n / kernel->by_n;
+    return (w->rows * bytes_times(&fit->args.a, fit->layout.a_k, m, c) +
+            w->columns * bytes_times(&fit->args.b, fit->layout.b_k, n, c)) *
+           ceil((double)p->shape.k / w->slices) * p->element_bytes;
+}
+
+/* Rows of a stage, across K, that lie beyond the operand in the CTA that has most of them. */
+static double rows_beyond(mm_int across, int tile)
+{
+    return (double)(mm_tiles(across, tile) * tile - across);
 }
 
 static double reduce_half(const mm_fit *fit, const mm_waves *w, const mm_half_costs *c)
@@ -267,7 +270,7 @@ static double reduce_half(const mm_fit *fit, const mm_waves *w, const mm_half_co
     const mm_args *args = &fit->args;
     const double sums = (double)fit->kernel.m * fit->kernel.n / mm_peers(&fit->kernel) * sizeof(float);
     double us = 0;
-    if (args->cluster > 1) us += c->cluster_us * args->cluster_log2 + sums / c->send_bytes_us;
+    if (args->cluster > 1) us += sums / c->send_bytes_us;
     if (args->splits > 1)
         us += c->workspace_us + c->split_us * args->splits +
               w->units / args->cluster * sums * mm_peers(&fit->kernel) / c->partial_bytes_us +
@@ -280,20 +283,22 @@ static double predict_half(const mm_problem *p, const mm_fit *fit, const mm_chip
     const mm_kernel *kernel = &fit->kernel;
     const mm_half_costs *c = &costs->half;
     const mm_waves w = waves_of(p, fit);
-    const mm_unit_bytes bytes = unit_bytes(p, fit, &w, c);
-    const double busiest = w.waves * w.neighbours; /* CTAs that the busiest SM has in all */
-    const double goes_on[4] = {w.waves * w.stages * kernel->cost.us_per_stage * (1 + c->neighbour * (w.neighbours - 1)),
-                               w.unique * p->element_bytes / c->dram_bytes_us, w.units * bytes.l2 / c->l2_bytes_us,
-                               busiest * bytes.sm / c->sm_bytes_us};
+    const double goes_on[3] = {w.waves * w.stages * kernel->cost.us_per_stage * (1 + c->neighbour * (w.neighbours - 1)),
+                               w.unique * p->element_bytes / c->dram_bytes_us,
+                               w.units * unit_bytes(p, fit, &w, c) / c->l2_bytes_us};
     double sum = 0;
-    for (int i = 0; i < 4; i++) sum += pow(goes_on[i], c->power);
+    for (int i = 0; i < 3; i++) sum += pow(goes_on[i], c->power);
     const bool words = (fit->args.swap_ab ? fit->args.m : fit->args.n) % 8 != 0;
     const double stored = fmin(w.rows, (double)kernel->m / kernel->by_m) *
                           fmin(w.columns, (double)kernel->n / kernel->by_n) * p->element_bytes * w.neighbours /
                           w.slices;
-    return c->launch_us + (mm_peers(kernel) > 1 ? c->peers_us : 0) + reduce_half(fit, &w, c) +
+    const double beyond =
+        rows_beyond(fit->args.m, kernel->m / kernel->by_m) * (fit->layout.a_k ? c->beyond_us : c->beyond_across_us) +
+        rows_beyond(fit->args.n, kernel->n / kernel->by_n) * (fit->layout.b_k ? c->beyond_us : c->beyond_across_us);
+    return w.stages * beyond + (mm_peers(kernel) > 1 ? c->peers_us : 0) + reduce_half(fit, &w, c) +
            kernel->cost.fixed_us * (1 + (w.slices > 1 ? 1 : c->walk) * (w.waves - 1)) +
-           stored / c->store_bytes_us * (words ? c->words : 1) + pow(sum, 1 / c->power);
+           stored / c->store_bytes_us * (words ? c->words : 1) * (fit->args.swap_ab ? c->swap_ab : 1) +
+           pow(sum, 1 / c->power);
 }
 
 double mm_predict_us(const mm_problem *p, const mm_fit *fit)
