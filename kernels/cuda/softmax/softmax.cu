@@ -62,6 +62,25 @@ static cudaError_t launch_row_in_vector(const softmax_launch &go)
                                : go(softmax_row_in_vector<T, 4, IN_VECTOR_VECTORS>);
 }
 
+template <class T>
+static cudaError_t launch_row_elements(const softmax_launch &go)
+{
+    switch (go.c.shift) {
+    case 0:
+        return go(softmax_row_elements<T, 0>);
+    case 1:
+        return go(softmax_row_elements<T, 1>);
+    case 2:
+        return go(softmax_row_elements<T, 2>);
+    case 3:
+        return go(softmax_row_elements<T, 3>);
+    case 4:
+        return go(softmax_row_elements<T, 4>);
+    default:
+        return go(softmax_row_elements<T, 5>);
+    }
+}
+
 template <class T, class P>
 static cudaError_t go_pipelined(const softmax_launch &go)
 {
@@ -93,7 +112,7 @@ static cudaError_t launch_rows(const softmax_launch &go)
     const softmax_algorithm &c = go.c;
     switch (c.kind) {
     case ROW_ELEMENTS:
-        return go(softmax_row_elements<T>, (int)c.shift);
+        return launch_row_elements<T>(go);
     case ROW_SUBWARP:
         return c.packs == 1 ? go(softmax_row_subwarp<T, 1, 4>, (int)c.shift)
                             : go(softmax_row_subwarp<T, 2, 2>, (int)c.shift);
