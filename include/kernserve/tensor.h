@@ -53,7 +53,7 @@ typedef struct ks_tensor {
     const void *fixed; /* or where it lies whatever the slot, as kernels see it: a resident tensor; NULL: in the slot */
     size_t size_bytes; /* product(dims) * element size */
     int64_t
-        pitch; /* of a fixed one: elements from one row, of the last dimension, to the next; 0: as many as a row has */
+        pitch; /* of a fixed one: elements from one row, of the last dimension, to the next, and zeros between; 0: as many as a row has */
 } ks_tensor;
 
 size_t ks_dtype_size(ks_dtype dtype);

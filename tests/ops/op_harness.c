@@ -145,7 +145,7 @@ static int64_t pitch_of(const op_harness *harness, const ks_spec *spec, int inpu
     return pitched ? spec->op->pitch(&spec->in[input]) : 0;
 }
 
-/* The spec with its fixed inputs in their places. What lies between rows is NaN. */
+/* The spec with its fixed inputs in their places. What lies between rows is zero, as ks_resident.take leaves it. */
 static ks_status fix_inputs(op_harness *harness, bench *b, ks_spec *spec, ks_error *error)
 {
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
@@ -157,7 +157,7 @@ static ks_status fix_inputs(op_harness *harness, bench *b, ks_spec *spec, ks_err
         ks_status status = KS_OK;
         if (!slot->memory) status = harness->backend->slot_init(b->device, bytes, 1, true, slot, error);
         if (status != KS_OK) return status;
-        memset(slot->in + fixed_at(i), 0xFF, held_bytes(&spec->in[i]));
+        memset(slot->in + fixed_at(i), 0, held_bytes(&spec->in[i]));
         spec->in[i].fixed = (unsigned char *)slot->in_device + fixed_at(i);
     }
     if (harness->fix & spec->given) ks_spec_layout(spec);
