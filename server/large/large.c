@@ -388,7 +388,8 @@ static bool any_paused(const ks_large_requests *requests)
 ks_large_request *ks_large_requests_turn(ks_large_requests *requests, int64_t now_ns)
 {
     requests->now_ns = now_ns;
-    ks_memory_rate_turn(&requests->rate, now_ns, requests->waiting > 0);
+    if (requests->waiting > 0 || requests->open > 0)
+        ks_memory_rate_turn(&requests->rate, now_ns, requests->waiting > 0);
     if (requests->waiting > 0) admit(requests);
     if (any_paused(requests) || requests->leaving > 0) {
         ks_ring_look(requests);

@@ -17,7 +17,7 @@
 enum { KS_MEMORY_RATE_LEAST = 4 };
 
 typedef struct ks_memory_rate {
-    ks_turn_clock clock; /* of all turns */
+    ks_turn_clock clock; /* of turns in which requests hold memory or wait */
     double bytes, ns;
     int64_t open_ns;        /* of waiting, since the last request was given some */
     int given;              /* requests, up to KS_MEMORY_RATE_LEAST */
