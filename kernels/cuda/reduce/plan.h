@@ -4,7 +4,7 @@
 #include "cuda/op.h"
 #include "cuda/reduce/shape.cuh"
 
-/* What the kernel of a choice is told. */
+/* The arguments of a kernel, from a choice. */
 reduce_shape reduce_shape_of(const ks_spec *spec, const reduce_algorithm *c);
 /* ks_cuda_plan_fn */
 ks_status reduce_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error);

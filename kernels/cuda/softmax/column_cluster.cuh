@@ -6,7 +6,7 @@
  *
  * Pairs. A CTA leaves its pairs of tile r at own[r % 2]; behind the cluster's barrier of the tile all CTAs read them. They are
  * written again for tile r + 2, behind the barrier of tile r + 1, at which every CTA arrives after its reads of tile r. A CTA
- * ends behind a barrier of its own, when nobody reads its memory any more.
+ * ends behind a barrier of its own, when no CTA reads its memory any more.
  *
  * Lines that are not whole vectors (WHOLE false) are read in the vectors of their aligned superset all the same, a vector more
  * than a tile has. Rows of a thread, and of the threads that join by shuffles, are a multiple of 8 apart, so their columns are
