@@ -36,7 +36,7 @@ typedef struct rule {
 
 /* --- the heap -------------------------------------------------------------------------------------------------------- */
 
-KS_INLINE bool is_worse(const place *a, const place *b)
+KS_INLINE bool ranks_behind(const place *a, const place *b)
 {
     return a->key != b->key ? a->key < b->key : a->index > b->index;
 }
@@ -45,8 +45,8 @@ static void sink(place *places, int count, int at)
 {
     const place moved = places[at];
     for (int child = 2 * at + 1; child < count; child = 2 * at + 1) {
-        if (child + 1 < count && is_worse(&places[child + 1], &places[child])) child++;
-        if (!is_worse(&places[child], &moved)) break;
+        if (child + 1 < count && ranks_behind(&places[child + 1], &places[child])) child++;
+        if (!ranks_behind(&places[child], &moved)) break;
         places[at] = places[child];
         at = child;
     }
