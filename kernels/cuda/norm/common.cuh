@@ -241,6 +241,7 @@ __device__ __forceinline__ M norm_next_scale(double squared, M mean, M scale)
 {
     if constexpr (sizeof(T) == 8) return 0; /* as far as FP64 goes */
     if (squared > 0x1p100 && scale == 1) return (M)0x1p-70;
+    if (squared > 0x1p126 && scale == (M)0x1p-70) return (M)0x1p-100; /* l2 of a long row: a sum, not a mean */
     if (!(squared < 0x1p-100 && fabs(mean) < (M)0x1p-20)) return 0;
     return scale == 1 ? (M)0x1p70 : scale == (M)0x1p70 ? (M)0x1p120 : 0;
 }

@@ -92,6 +92,7 @@ __device__ __forceinline__ void topk_prune(topk_state<Item> &state, Item *items,
         wanted -= state.above;
         if (state.equal == wanted) break;
     }
+    __syncthreads(); /* all have read what the state is about to lose */
     if (threadIdx.x == 0) {
         state.count = 0;
         state.threshold = begins;
