@@ -180,9 +180,9 @@ def a_starved_daemon():
     with Group(500000, 5000) as group:
         if group is None:
             return
-        with start(daemon_path(), "--threads", "1", "--body-timeout", "2s", "--send-timeout", "2s", "--request-timeout", "5m") as daemon:
+        with start(daemon_path(), "--threads", "1", "--body-timeout", "4s", "--send-timeout", "4s", "--request-timeout", "5m") as daemon:
             group.take(os.listdir("/proc/%d/task" % daemon.process.pid))
-            for rows in (2048, 4096, 8192, 16384):
+            for rows in (4096, 8192, 16384):
                 body = array.array("f", [1.0] * 1024).tobytes() * rows
                 data = request("POST", "/v2/models/softmax/infer?shape=%d,1024&datatype=FP32" % rows, [], body)
                 begun = time.monotonic()
@@ -191,10 +191,10 @@ def a_starved_daemon():
                 took = time.monotonic() - begun
                 assert answer is not None and answer.status == 200, "a starved daemon: %r after %.2f s" % (answer, took)
                 assert answer.body == array.array("f", [1 / 1024] * 1024).tobytes() * rows, "%d bytes after %.2f s" % (len(answer.body), took)
-                print("%d MiB in and out with a hundredth of a processor: %.2f s, the limits are 2 s each" % (len(body) >> 20, took))
-                if took > 5:
+                print("%d MiB in and out with a hundredth of a processor: %.2f s, the limits are 4 s each" % (len(body) >> 20, took))
+                if took > 10:
                     break
-            assert took > 5, "it was not starved: %.2f s" % took
+            assert took > 10, "it was not starved: %.2f s" % took
             with daemon.connect(300) as connection:
                 connection.send(data[:1000])
                 answer = connection.answer("POST")
