@@ -54,7 +54,7 @@ def _body(case, request_id, binary_inputs, binary_output):
     if case.parameters:
         document["parameters"] = case.parameters
     if binary_output is not None:
-        names = ["OUTPUT%d" % i for i in range(1 + len(case.expected.more))]
+        names = ["OUTPUT%d" % i for i in range(1 + len(case.expected.more) if hasattr(case, "expected") else 1)]
         document["outputs"] = [{"name": name, "parameters": {"binary_data": binary_output}} for name in names]
     head = json.dumps(document).encode()
     headers = [("Inference-Header-Content-Length", len(head))] if blobs else []
