@@ -274,7 +274,10 @@ def map_(*inputs, op, out_datatype=None, **numbers):
         value = (PLAIN.get(op) or CURVES.get(op) or TRUTHS[op])(*v)
         values.append(int(value) if op in TRUTHS else _whole(datatype, value) if datatype not in UNIT else value)
         narrow = 2.0 ** -12 * abs(value) if op in CURVES and datatype in ("FP16", "BF16") else 0
-        errors.append(4 * unit * max(abs(value), abs(v[0])) + narrow if op in CURVES else 2 * unit * abs(value) if datatype in UNIT else 0)
+        # what the rounding of a product leaves when the sum behind it cancels
+        product = abs(v[0] * v[{"fma": 1, "axpy": 2, "linear": 1}[op]]) if op in ("fma", "axpy", "linear") else 0
+        errors.append(4 * unit * max(abs(value), abs(v[0])) + narrow if op in CURVES else
+                      2 * unit * (abs(value) + product) if datatype in UNIT else 0)
     out = out_datatype or datatype
     return Expected(out, shape, values, [0] * len(values) if op in TRUTHS else _rounded(out, values, errors))
 

@@ -32,12 +32,22 @@ KS_CLONES static void bound_floats(const float *restrict in, float most, float *
 
 static const float *to_floats(ks_dtype from, const void *in, float *middle, size_t count)
 {
-    if (from == KS_FP32) return in;
-    if (from == KS_FP16) ks_fp16_to_floats(in, middle, count);
-    if (from == KS_BF16) ks_bf16_to_floats(in, middle, count);
-    if (from == KS_FP8E4M3) ks_fp8e4m3_to_floats(in, middle, count);
-    if (from == KS_FP8E5M2) ks_fp8e5m2_to_floats(in, middle, count);
-    return middle;
+    switch (from) {
+    case KS_FP16:
+        ks_fp16_to_floats(in, middle, count);
+        return middle;
+    case KS_BF16:
+        ks_bf16_to_floats(in, middle, count);
+        return middle;
+    case KS_FP8E4M3:
+        ks_fp8e4m3_to_floats(in, middle, count);
+        return middle;
+    case KS_FP8E5M2:
+        ks_fp8e5m2_to_floats(in, middle, count);
+        return middle;
+    default: /* FP32 */
+        return in;
+    }
 }
 
 /* in may be the middle. */
