@@ -72,7 +72,7 @@ __device__ __forceinline__ void elements_compute(const map_shape &s, bool condit
         if constexpr (WHOLE)
             map_truths_whole(function, x, y, given.flip, truth);
         else
-            map_truths_real(function, x, y, truth);
+            map_truths(function, x, y, truth);
         x[0] = (M)truth[0];
     } else if (function == KS_MAP_FMA) {
         if constexpr (WHOLE)

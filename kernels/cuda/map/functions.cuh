@@ -294,42 +294,13 @@ __device__ __forceinline__ void map_two_whole(int function, M (&x)[N], const M (
 #define MAP_EACH(expression)                                                                                           \
     _Pragma("unroll") for (int i = 0; i < N; i++)                                                                      \
     {                                                                                                                  \
-        const M v = x[i] ^ flip, w = y[i] ^ flip;                                                                      \
-        truth[i] = (expression);                                                                                       \
-    }                                                                                                                  \
-    break
-
-template <int N, class M>
-__device__ __forceinline__ void map_truths_whole(int function, const M (&x)[N], const M (&y)[N], M flip,
-                                                 uint32_t (&truth)[N])
-{
-    switch (function) {
-    case KS_MAP_EQ:
-        MAP_EACH(v == w);
-    case KS_MAP_NE:
-        MAP_EACH(v != w);
-    case KS_MAP_LT:
-        MAP_EACH(v < w);
-    case KS_MAP_LE:
-        MAP_EACH(v <= w);
-    case KS_MAP_GT:
-        MAP_EACH(v > w);
-    default:
-        MAP_EACH(v >= w);
-    }
-}
-
-#undef MAP_EACH
-#define MAP_EACH(expression)                                                                                           \
-    _Pragma("unroll") for (int i = 0; i < N; i++)                                                                      \
-    {                                                                                                                  \
         const M v = x[i], w = y[i];                                                                                    \
         truth[i] = (expression);                                                                                       \
     }                                                                                                                  \
     break
 
 template <int N, class M>
-__device__ __forceinline__ void map_truths_real(int function, const M (&x)[N], const M (&y)[N], uint32_t (&truth)[N])
+__device__ __forceinline__ void map_truths(int function, const M (&x)[N], const M (&y)[N], uint32_t (&truth)[N])
 {
     switch (function) {
     case KS_MAP_EQ:
@@ -348,5 +319,16 @@ __device__ __forceinline__ void map_truths_real(int function, const M (&x)[N], c
 }
 
 #undef MAP_EACH
+
+/* Of integers by the order of their bits with `flip` changed, as whole functions have it. */
+template <int N, class M>
+__device__ __forceinline__ void map_truths_whole(int function, const M (&x)[N], const M (&y)[N], M flip,
+                                                 uint32_t (&truth)[N])
+{
+    M v[N], w[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) v[i] = x[i] ^ flip, w[i] = y[i] ^ flip;
+    map_truths(function, v, w, truth);
+}
 
 #endif

@@ -374,7 +374,7 @@ __global__ void __launch_bounds__(MAP_THREADS) map_vectors(ks_site site, const _
             if constexpr (Family::WHOLE)
                 map_truths_whole(s.function, x[0], x[1], given.flip, truth);
             else
-                map_truths_real(s.function, x[0], x[1], truth);
+                map_truths(s.function, x[0], x[1], truth);
             map_store<1, N>(job.out, vector, s.count, map_pack_truths(truth));
         } else {
             map_compute<Family, K>(s.function, x, given);

@@ -389,11 +389,8 @@ static int64_t clusters_of(const ks_chip *chip, int ctas)
 /* false: no cluster holds a tile of so many lanes. */
 static bool plan_column_cluster(const softmax_problem &p, int lanes, softmax_algorithm *c)
 {
-    const int columns = softmax_cluster_columns(p.whole, lanes, p.vector);
-    const int64_t step = GROUP_CTA_THREADS / lanes, tiles = p.whole ? over(p.s.outer * (p.s.inner / p.vector), lanes)
-                                                                    : p.s.outer * over(p.s.inner, columns);
-    const size_t pairs = tile_bytes(p, GROUP_CTA_THREADS, lanes, p.vector) +
-                         softmax_cluster_bytes(p.whole, lanes, p.vector),
+    const int64_t step = GROUP_CTA_THREADS / lanes, tiles = over(p.s.outer * (p.s.inner / p.vector), lanes);
+    const size_t pairs = tile_bytes(p, GROUP_CTA_THREADS, lanes, p.vector) + softmax_cluster_bytes(lanes, p.vector),
                  room = p.chip->shared_sm / 2 - STATIC_BYTES, unit = (size_t)GROUP_CTA_THREADS * 16;
     int64_t least = INT64_MAX;
     for (int parts = 1; parts <= CLUSTER_CTAS_MAX; parts *= 2) {
@@ -424,7 +421,7 @@ static bool plan_column_cluster(const softmax_problem &p, softmax_algorithm *c)
     const int lanes = LINE_BYTES / 16;
     const int64_t vectors = p.s.outer * p.s.inner / p.vector;
     /* H200: FP32 6000x6016 108 us against 123 of column_multiblock_smem, 3x3000x3000 83 against 99; but BF16 4x3000x3000 103 against 79,
-     * 8192x8192 180 against 146. Columns that are no whole packs have not been shown to be right there. */
+     * 8192x8192 180 against 146. */
     if (p.size != 4 || !p.whole) return false;
     if (p.chip->capability < 90 || p.chip->clusters[3] < 1) return false;
     if (vectors * p.s.length >= UINT32_MAX || vectors < lanes) return false;

@@ -146,16 +146,14 @@ static cudaError_t launch_column_multiblock_smem(const softmax_launch &go)
                : go(softmax_column_multiblock_smem<T, E, V, false>, (int)c.lanes, (int)c.parts, c.share, (int)c.kept);
 }
 
-/* Not with FP64. */
+/* FP32 alone. */
 template <class T>
 static cudaError_t launch_column_cluster(const softmax_launch &go)
 {
-    if constexpr (sizeof(T) == 8)
-        return cudaErrorInvalidValue;
+    if constexpr (sizeof(T) == 4)
+        return go(softmax_column_cluster<T>, (int)go.c.lanes, (int)go.c.parts, go.c.share, (int)go.c.kept);
     else
-        return go.s.inner % ks_vector<T>::length == 0
-                   ? go(softmax_column_cluster<T, true>, (int)go.c.lanes, (int)go.c.parts, go.c.share, (int)go.c.kept)
-                   : go(softmax_column_cluster<T, false>, (int)go.c.lanes, (int)go.c.parts, go.c.share, (int)go.c.kept);
+        return cudaErrorInvalidValue;
 }
 
 /* Tiles of many packs in a thread: not with FP64. */
@@ -225,20 +223,14 @@ static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *a
 
 /* --- once ------------------------------------------------------------------------------------------------------------ */
 
-/* Those of clusters: an SM holds two of their CTAs, a cluster may be as large as a chip allows. */
-template <class T>
+/* An SM holds two CTAs of clusters, which may be as large as a chip allows. */
 static cudaError_t allow_cluster(const ks_chip *chip)
 {
-    const void *const kernels[] = {(const void *)softmax_column_cluster<T, true>,
-                                   (const void *)softmax_column_cluster<T, false>};
-    cudaError_t status = cudaSuccess;
-    for (const void *kernel : kernels) {
-        if (status == cudaSuccess)
-            status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          (int)(chip->shared_sm / 2 - STATIC_BYTES));
-        if (status == cudaSuccess && chip->capability >= 90)
-            status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-    }
+    const void *const kernel = (const void *)softmax_column_cluster<float>;
+    cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              (int)(chip->shared_sm / 2 - STATIC_BYTES));
+    if (status == cudaSuccess && chip->capability >= 90)
+        status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     return status;
 }
 
@@ -287,9 +279,7 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
     if (status == cudaSuccess) status = allow<__half>(chip);
     if (status == cudaSuccess) status = allow<__nv_bfloat16>(chip);
     if (status == cudaSuccess) status = allow<double>(chip);
-    if (status == cudaSuccess) status = allow_cluster<float>(chip);
-    if (status == cudaSuccess) status = allow_cluster<__half>(chip);
-    if (status == cudaSuccess) status = allow_cluster<__nv_bfloat16>(chip);
+    if (status == cudaSuccess) status = allow_cluster(chip);
     if (status == cudaSuccess) return KS_OK;
     cudaGetLastError();
     return ks_fail(error, KS_DEVICE, "softmax: cannot set its kernels' shared memory: %s", cudaGetErrorString(status));
