@@ -130,7 +130,10 @@ static const variant variants[] = {
     {"topk_10", "topk", {"k", "10"}, 0},
     {"topk_50", "topk", {"k", "50"}, 0},
     {"topk_256", "topk", {"k", "256"}, 0},
-    {"topk_2048", "topk", {"k", "2048"}, 0}};
+    {"topk_2048", "topk", {"k", "2048"}, 0},
+    {"cumsum", "scan", {"op", "sum"}, 0},
+    {"cummax", "scan", {"op", "max"}, 0},
+    {"logcumsumexp", "scan", {"op", "logsumexp"}, 0}};
 
 static const variant *variant_of(const char *name)
 {

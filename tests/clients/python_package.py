@@ -108,6 +108,11 @@ def optional_inputs(ks):
         check([each.name for each in stored] == ["first", "second"] and np.array_equal(ks.get("second"), order), "a pair that is stored")
         for each in stored:
             each.delete()
+    near(ks.scan(x), np.cumsum(x.astype(np.float64), -1), np.float32)
+    whole = RANDOM.integers(-100, 100, (rows, columns), dtype=np.int8)
+    sums = ks.scan(whole, axis=0, exclusive=True, reverse=True)
+    check(sums.dtype == np.int64 and np.array_equal(sums, np.cumsum(whole[::-1], 0, dtype=np.int64)[::-1] - whole), "scan")
+    check(np.array_equal(ks.scan(x, "max", axis=np.int64(0)), np.maximum.accumulate(x, 0)), "scan by max")
     ones = ks.map("where", x > 0, np.float32(1), np.zeros(columns, np.float32))
     check(ones.dtype == np.float32 and np.array_equal(ones, x > 0), "three operands, broadcast")
     near(ks.map("add", x, weight), x.astype(np.float64) + weight, np.float32)

@@ -363,5 +363,19 @@ def random_topk(random, longest, datatype=None):
     return Case("topk", [random_tensor(random, datatype, shape)], **parameters)
 
 
+SCANS = ("sum", "prod", "max", "min", "logsumexp")
+
+
+def random_scan(random, longest, datatype=None, op=None):
+    datatype = datatype or random.choice(("FP16", "BF16") + JSON_TYPES)
+    shape = random_shape(random, 1, 3, min(longest, 24))
+    op = op or random.choice(SCANS)
+    parameters = {"op": op, "axis": random.randrange(-len(shape), len(shape))}
+    for name in ("exclusive", "reverse"):
+        if random.random() < 0.5:
+            parameters[name] = random.random() < 0.6
+    return Case("scan", [factors(random, datatype, shape) if op == "prod" else random_tensor(random, datatype, shape)], **parameters)
+
+
 MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map,
-          "topk": random_topk}
+          "topk": random_topk, "scan": random_scan}

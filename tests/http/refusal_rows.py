@@ -24,6 +24,7 @@ MATMUL = "/v2/models/matmul/infer"
 NORM = "/v2/models/norm/infer"
 MAP = "/v2/models/map/infer"
 TOPK = "/v2/models/topk/infer"
+SCAN = "/v2/models/scan/infer"
 MAX_BODY, MAX_JSON = 4 << 20, 1 << 20
 OPTIONS = ("--max-body", "4M", "--max-json", "1M", "--pinned-bytes", "64M")
 
@@ -299,6 +300,12 @@ WORD_ROWS = [
     Row("topk of the largest or so", topk(largest="maybe"), 400, "parameter", STAYS),
     Row("topk of nothing", topk(shape="[2,0]"), 400, "empty", STAYS),
     Row("topk of rank 9", topk(shape="[1,1,1,1,1,1,1,1,1]"), 400, "shape", STAYS),
+    Row("scan of booleans", infer(to=SCAN, datatype='"BOOL"', data="[true]", shape="[1]"), 400, "datatype", STAYS),
+    Row("scan along an axis outside", parameters(SCAN, axis=2), 400, "axis", STAYS, "scan: axis 2 is outside [-2, 2) of INPUT0's rank"),
+    Row("scan by an unknown operation", parameters(SCAN, op="mean"), 400, "parameter", STAYS),
+    Row("scan_sum by another operation", parameters("/v2/models/scan_sum/infer", op="max"), 400, "parameter", STAYS, "parameter 'op' is fixed in model 'scan_sum' and cannot be 'max'"),
+    Row("scan that is exclusive or so", parameters(SCAN, exclusive="maybe"), 400, "parameter", STAYS),
+    Row("scan of rank 9", infer(to=SCAN, shape="[1,1,1,1,1,1,1,1,1]", data="[1]"), 400, "shape", STAYS),
     Row("matmul whose output is 1.6 GB", post(MATMUL + "?shape=20000,1&shape=1,20000&datatype=FP32", bytes(160000)), 413, "work", STAYS),
     Row("map of shapes that do not broadcast", pair("[2,3]", "[2,2]", to=MAP, more=',"parameters":{"op":"add"}'), 400, "shape", STAYS, "INPUT0 has shape [2,3] and INPUT1 [2,2], which do not broadcast"),
     Row("map of two datatypes", pair("[2,2]", "[2,2]", '"FP64"', to=MAP, more=',"parameters":{"op":"add"}'), 400, "datatype", STAYS, "they must be equal"),

@@ -297,6 +297,27 @@ def topk(x, k=1, axis=-1, largest=True, sorted=True, index_datatype="INT64"):
     return Expected(x.datatype, shape, values, exact, [Expected(index_datatype, shape, places, exact)])
 
 
-REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk}
+def scan(x, op="sum", axis=-1, exclusive=False, reverse=False):
+    """Each prefix is what reduce makes of it; nothing has the identity."""
+    axis %= len(x.shape)
+    real = x.datatype in UNIT
+    datatype = x.datatype if real or op in ("max", "min") else "FP64" if op == "logsumexp" else "INT64"
+    none = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "logsumexp": -math.inf}[op]
+    if op in ("max", "min") and not real:
+        top = 2 ** (SIZES[datatype] * 8 - (datatype[0] == "I")) - 1
+        none = top if op == "min" else -top - 1 if datatype[0] == "I" else 0
+    values, errors = [0] * len(x.values), [0] * len(x.values)
+    for row in along(x.shape, {axis}):
+        order = row[::-1] if reverse else row
+        for i, at in enumerate(order):
+            prefix = [x.values[j] for j in order[:i if exclusive else i + 1]]
+            value, errors[at] = _one(op, prefix, arithmetic(x.datatype)) if prefix else (none, 0)
+            values[at] = _whole(datatype, value) if datatype not in UNIT else value
+    if op in ("max", "min"):
+        return Expected(datatype, x.shape, values, [0] * len(values))
+    return Expected(datatype, x.shape, values, _rounded(datatype, values, errors))
+
+
+REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk, "scan": scan}
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
     MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py

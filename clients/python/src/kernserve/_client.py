@@ -161,6 +161,20 @@ class Client:
         parameters = {"k": k, "axis": axis, "largest": largest, "sorted": sorted, "index_datatype": index_datatype}
         return self._operate("topk", (x,), parameters, 2, **options)
 
+    @overload
+    def scan(self, x: Any, op: Optional[str] = None, *, store: str, **options: Any) -> Tensor: ...
+
+    @overload
+    def scan(self, x: Any, op: Optional[str] = None, *, axis: Optional[int] = None, exclusive: Optional[bool] = None,
+             reverse: Optional[bool] = None, store: None = None, **options: Any) -> Array: ...
+
+    def scan(self, x: Any, op: Optional[str] = None, *, axis: Optional[int] = None, exclusive: Optional[bool] = None,
+             reverse: Optional[bool] = None, **options: Any) -> Any:
+        """Prefixes by op (sum) along `axis` (-1); exclusive: without the element itself; reverse: from the end.
+
+        op: sum prod max min logsumexp."""
+        return self._raw("scan", (x,), {"op": op, "axis": axis, "exclusive": exclusive, "reverse": reverse}, **options)
+
     def infer(self, model: str, *, parameters: Optional[Mapping[str, Any]] = None, outputs: Optional[Sequence[str]] = None,
               store: Optional[Mapping[str, str]] = None, ttl: Optional[int] = None, timeout: Optional[float] = None,
               **inputs: Any) -> Dict[str, Any]:
