@@ -15,6 +15,9 @@ def results(ks: kernserve.Client, x: np.ndarray) -> None:
     first: tuple[kernserve.Tensor, kernserve.Tensor] = ks.topk(ks.map("gelu", both[1], store="g"), 3, store=("v", "i"))
     running: kernserve.Array = ks.scan(x, "max", axis=0, exclusive=True)
     summed = ks.reduce(running) if running.ndim > 1 else running
+    counts: kernserve.Array = ks.histogram(running, 10, min=0, max=1)
+    with_edges: tuple[kernserve.Array, kernserve.Array] = ks.histogram(running, 10, min=0, max=1, edges=True)
+    assert counts.shape == with_edges[0].shape
     seconds = product.timing.total if product.timing else None
     assert seconds is None or seconds > 0, summed
     values: kernserve.Array = kept.numpy()

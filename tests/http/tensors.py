@@ -5,6 +5,8 @@ Owns       Tensor (datatype, shape, values), encode and decode of every datatype
 Tolerance  absolute part + rounding unit of the output x |reference| + rounding unit of the arithmetic x a stated growth.
 """
 
+import bisect
+import builtins
 import heapq
 import itertools
 import math
@@ -318,6 +320,26 @@ def scan(x, op="sum", axis=-1, exclusive=False, reverse=False):
     return Expected(datatype, x.shape, values, _rounded(datatype, values, errors))
 
 
-REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk, "scan": scan}
+def histogram(x, bins=256, min=None, max=None, axis="all", edges=False):
+    """Without min and max integers are their bins."""
+    axes = axes_of(axis, len(x.shape))
+    shape = [d for i, d in enumerate(x.shape) if i not in axes] + [bins]
+    ranged = min is not None
+    begins = [min + b * ((max - min) / bins) for b in range(bins)] + [max] if ranged else list(range(bins + 1))
+    values = []
+    for row in along(x.shape, axes):
+        counts = [0] * bins
+        for value in (x.values[i] for i in row):
+            if ranged and min <= value <= max:
+                counts[builtins.min(bisect.bisect_right(begins, value), bins) - 1] += 1
+            elif not ranged and 0 <= value < bins:
+                counts[value] += 1
+        values += counts
+    more = [Expected("FP64", [bins + 1], [float(e) for e in begins], [0] * (bins + 1))] if edges else []
+    return Expected("INT64", shape, values, [0] * len(values), more)
+
+
+REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk, "scan": scan,
+             "histogram": histogram}
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
     MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py
