@@ -29,6 +29,16 @@ void ks_model_fix(const ks_model *model, ks_spec *spec)
     for (int i = 0; i < model->fixed_count; i++) spec->params[model->fixed[i].param] = model->fixed[i].value;
 }
 
+/* Of parameters that have to be given: as the op's sample has them. */
+static ks_status resolve_as_sample(const ks_model *model, ks_spec *spec, ks_error *error)
+{
+    ks_spec sample;
+    model->op->sample(&sample);
+    memcpy(spec->params, sample.params, sizeof spec->params);
+    ks_model_fix(model, spec);
+    return model->op->resolve(spec, error);
+}
+
 /* What the metadata declares for the outputs: resolve's own verdict on a small piece of work of the declared datatypes
  * and ranks. Its failure is a mistake in a descriptor, not an operating error. */
 static void declare_outputs(ks_model *model)
@@ -46,7 +56,7 @@ static void declare_outputs(ks_model *model)
             assert(0 && "a declared input is not measurable");
     }
     ks_spec_layout(&spec);
-    if (model->op->resolve(&spec, &error) != KS_OK) {
+    if (model->op->resolve(&spec, &error) != KS_OK && resolve_as_sample(model, &spec, &error) != KS_OK) {
         fprintf(stderr, "model %s does not resolve: %s\n", model->name, error.text);
         assert(0 && "a descriptor's declared input must resolve");
     }

@@ -19,8 +19,10 @@
 
 #include "kernserve/op.h"
 #include "cpu/reference.h"
+#include "ops/histogram.h"
 #include "ops/map.h"
 #include "ops/norm.h"
+#include "ops/scan.h"
 #include "ops/topk.h"
 
 enum { SOFTMAX_AXIS, SOFTMAX_LOG };
@@ -33,7 +35,7 @@ static const size_t COPY_BYTES = (size_t)64 << 20;
 
 typedef struct row {
     const char *name;
-    int op; /* of reduce; -1: softmax, -2: log-softmax; NORM_...: one of norms[]; MAP and a function of map; TOPK(k) */
+    int op; /* of reduce; -1: softmax, -2: log-softmax; NORM_...: one of norms[]; MAP and a function of map; TOPK(k); SCAN and its op; HISTOGRAM(bins) */
     ks_dtype dtype;
     int axis;
     int64_t dims[3]; /* 0: no such dimension */
@@ -53,6 +55,8 @@ static const struct {
     {KS_NORM_RMS, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_RESIDUAL, true}};
 
 #define TOPK(k) (-1000 - (k))
+enum { SCAN = -100, SCANS_END = SCAN + KS_SCAN_OPS };
+#define HISTOGRAM(bins) (-100000 - (bins))
 
 static const row rows[] = {
     {"softmax fp32 rows of 4096", -1, KS_FP32, 1, {4096, 4096, 0}},
@@ -129,6 +133,21 @@ static const row rows[] = {
     {"topk 10 fp64 rows of 4096", TOPK(10), KS_FP64, 1, {2048, 4096, 0}},
     {"topk 10 int8 rows of 4096", TOPK(10), KS_INT8, 1, {8192, 4096, 0}},
     {"topk 10 fp32 axis 0", TOPK(10), KS_FP32, 0, {4096, 4096, 0}},
+    {"scan sum fp32 rows of 4096", SCAN + KS_SCAN_SUM, KS_FP32, 1, {4096, 4096, 0}},
+    {"scan sum fp32 one row", SCAN + KS_SCAN_SUM, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"scan sum fp32 axis 0", SCAN + KS_SCAN_SUM, KS_FP32, 0, {4096, 4096, 0}},
+    {"scan sum fp32 axis 0 of 2", SCAN + KS_SCAN_SUM, KS_FP32, 0, {1 << 23, 2, 0}},
+    {"scan sum fp32 rows of 64", SCAN + KS_SCAN_SUM, KS_FP32, 1, {262144, 64, 0}},
+    {"scan sum bf16 rows of 4096", SCAN + KS_SCAN_SUM, KS_BF16, 1, {4096, 4096, 0}},
+    {"scan sum fp64 rows of 4096", SCAN + KS_SCAN_SUM, KS_FP64, 1, {2048, 4096, 0}},
+    {"scan sum int32 rows of 4096", SCAN + KS_SCAN_SUM, KS_INT32, 1, {4096, 4096, 0}},
+    {"scan max fp32 rows of 4096", SCAN + KS_SCAN_MAX, KS_FP32, 1, {4096, 4096, 0}},
+    {"scan logsumexp fp32 rows of 4096", SCAN + KS_SCAN_LOGSUMEXP, KS_FP32, 1, {1024, 4096, 0}},
+    {"histogram 256 fp32", HISTOGRAM(256), KS_FP32, 0, {1 << 24, 0, 0}},
+    {"histogram 10000 fp32", HISTOGRAM(10000), KS_FP32, 0, {1 << 24, 0, 0}},
+    {"histogram 256 fp32 rows of 4096", HISTOGRAM(256), KS_FP32, 1, {4096, 4096, 0}},
+    {"histogram 256 bf16", HISTOGRAM(256), KS_BF16, 0, {1 << 24, 0, 0}},
+    {"histogram 256 uint8", HISTOGRAM(256), KS_UINT8, 0, {1 << 24, 0, 0}},
 };
 
 static int64_t now_ns(void)
@@ -176,8 +195,16 @@ static void set_map(const row *r, ks_spec *spec)
 
 static ks_spec spec_of(const row *r)
 {
-    const bool topk = r->op < TOPK(0), norm = !topk && r->op < NORMS_END, map = r->op >= MAP;
-    const char *name = topk ? "topk" : norm ? "norm" : map ? "map" : r->op < 0 ? "softmax" : "reduce";
+    const bool histogram = r->op < HISTOGRAM(0), topk = !histogram && r->op < TOPK(0),
+               scan = !histogram && !topk && r->op < SCANS_END;
+    const bool norm = !histogram && !topk && !scan && r->op < NORMS_END, map = r->op >= MAP;
+    const char *name = histogram   ? "histogram"
+                       : topk      ? "topk"
+                       : scan      ? "scan"
+                       : norm      ? "norm"
+                       : map       ? "map"
+                       : r->op < 0 ? "softmax"
+                                   : "reduce";
     const ks_op *op = ks_op_find(name, strlen(name));
     ks_spec spec;
     ks_error error;
@@ -185,6 +212,16 @@ static ks_spec spec_of(const row *r)
     if (topk) {
         spec.params[KS_TOPK_K].i = TOPK(0) - r->op;
         spec.params[KS_TOPK_AXIS].i = r->axis;
+    } else if (histogram) {
+        spec.params[KS_HISTOGRAM_BINS].i = HISTOGRAM(0) - r->op;
+        spec.params[KS_HISTOGRAM_AXIS].axes = (ks_axes){.count = 1, .axis = {-1}};
+        if (ks_dtype_kind(r->dtype) == KS_KIND_FLOAT) {
+            spec.params[KS_HISTOGRAM_MIN].d = -4;
+            spec.params[KS_HISTOGRAM_MAX].d = 4;
+        }
+    } else if (scan) {
+        spec.params[KS_SCAN_OP].i = r->op - SCAN;
+        spec.params[KS_SCAN_AXIS].i = r->axis;
     } else if (!norm && r->op < 0) {
         spec.params[SOFTMAX_AXIS].i = r->axis;
         spec.params[SOFTMAX_LOG].i = r->op == -2;

@@ -141,6 +141,8 @@ def drawn_rows(seed, each):
 TORCH = {"softmax": lambda x, axes: torch.softmax(x, axes[0]),
          "sum": torch.sum, "mean": torch.mean, "max": torch.amax, "logsumexp": torch.logsumexp,
          "argmax": lambda x, axes: torch.argmax(x, axes[0])}
+# PyTorch's maxima come with indices, which ours do not make.
+SCANS = {"cumsum": torch.cumsum, "cummax": torch.cummax, "logcumsumexp": torch.logcumsumexp}
 
 # Norms of a case's inputs by number (ops/norm.h): 0 x, 1 weight, 2 bias, 3 residual, 4 pre_bias.
 EPS = 1e-5
@@ -206,6 +208,33 @@ def wrong_map(op, inputs, got, unit):
     elif narrow:  # computed in FP32 first
         bound += 2.0 ** -24 * want.abs()
     return int((~(((got.double() - want).abs() <= bound) | (got.double() == want))).sum())  # by 0: infinity
+
+
+# Bins of histogram's rows, from -4 to 4.
+HISTOGRAMS = {"histc_256": 256, "histc_10000": 10000}
+
+
+def wrong_histogram(x, bins, counts):
+    """Bins whose count differs from that of a search among the edges in float64."""
+    edges = torch.arange(bins, dtype=torch.float64, device=x.device) * (8 / bins) - 4
+    values = x.double().flatten()
+    values = values[(values >= -4) & (values <= 4)]
+    want = torch.bincount(torch.searchsorted(edges, values, right=True) - 1, minlength=bins)
+    return int((counts != want).sum())
+
+
+def wrong_scan(op, x, axis, got, unit):
+    """Elements further from float64 than the op test allows; maxima are exact."""
+    if op == "cummax":
+        return int((got != torch.cummax(x, axis).values).sum())
+    x = x.double()
+    want = SCANS[op](x, axis)
+    bound = 1.01 * unit * want.abs()
+    if op == "cumsum":
+        bound += 8.1 * 2.0 ** -24 * torch.cumsum(x.abs_(), axis)
+    else:
+        bound += 4 * 2.0 ** -24 * want.abs().clamp(min=1) + 2.0 ** -21
+    return int((~((got.double() - want).abs() <= bound)).sum())
 
 
 def wrong(op, x, axes, got, unit):
@@ -295,6 +324,10 @@ class Case:
     def theirs(self, i):
         if self.op in TOPKS:
             return torch.topk(self.inputs[i], TOPKS[self.op], self.axes[0])
+        if self.op in SCANS:
+            return SCANS[self.op](self.inputs[i], self.axes[0])
+        if self.op in HISTOGRAMS:
+            return torch.histc(self.inputs[i], HISTOGRAMS[self.op], -4, 4)
         return NORMS[self.op](self.norms[i]) if self.norms else TORCH[self.op](self.inputs[i], self.axes)
 
     def theirs_compiled(self, i):
@@ -314,6 +347,14 @@ class Case:
                 continue
             if self.op in TOPKS:
                 count += self.wrong_topk(i)
+                continue
+            if self.op in HISTOGRAMS:
+                bins = HISTOGRAMS[self.op]
+                count += wrong_histogram(x, bins, self.results[i][:bins * 8].view(torch.int64))
+                continue
+            if self.op in SCANS:
+                got = self.results[i][:x.numel() * self.dtype.itemsize].view(self.dtype).view(x.shape)
+                count += wrong_scan(self.op, x, self.axes[0], got, self.unit)
                 continue
             kind = torch.int64 if self.op == "argmax" else self.dtype
             elements = x.numel() if self.op == "softmax" else x.numel() // math.prod(x.shape[a] for a in self.axes)
@@ -450,7 +491,7 @@ def main():
     for row in drawn_rows(arguments.seed, arguments.drawn) if arguments.drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
         is_map = " axis " not in label and op in MAP
-        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS})
+        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **SCANS, **HISTOGRAMS})
         if not known or not all(" " + text in " " + label for text in arguments.texts):
             continue
         case = (MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else

@@ -107,6 +107,8 @@ static bool set_param(ks_spec *spec, const char *name, const char *text)
     } else if (param->kind == KS_PARAM_CHOICE) {
         while (param->choices[value->i] && strcmp(param->choices[value->i], text) != 0) value->i++;
         return param->choices[value->i];
+    } else if (param->kind == KS_PARAM_NUMBER) {
+        value->d = atof(text);
     } else {
         value->i = atoi(text);
     }
@@ -115,7 +117,7 @@ static bool set_param(ks_spec *spec, const char *name, const char *text)
 
 /* Work of an op under another name: its parameters, and its inputs beside INPUT0, as bits. */
 typedef struct variant {
-    const char *name, *op, *params[5]; /* name, value, name, value, NULL */
+    const char *name, *op, *params[7]; /* name, value, name, value, ..., NULL */
     unsigned given;
 } variant;
 
@@ -130,7 +132,12 @@ static const variant variants[] = {
     {"topk_10", "topk", {"k", "10"}, 0},
     {"topk_50", "topk", {"k", "50"}, 0},
     {"topk_256", "topk", {"k", "256"}, 0},
-    {"topk_2048", "topk", {"k", "2048"}, 0}};
+    {"topk_2048", "topk", {"k", "2048"}, 0},
+    {"cumsum", "scan", {"op", "sum"}, 0},
+    {"cummax", "scan", {"op", "max"}, 0},
+    {"logcumsumexp", "scan", {"op", "logsumexp"}, 0},
+    {"histc_256", "histogram", {"bins", "256", "min", "-4", "max", "4"}, 0},
+    {"histc_10000", "histogram", {"bins", "10000", "min", "-4", "max", "4"}, 0}};
 
 static const variant *variant_of(const char *name)
 {

@@ -97,6 +97,14 @@ static inline T __shfl_xor_sync(uint32_t, T mine, int distance)
     emulate_exchange(&mine, &other, sizeof mine, (int)(threadIdx.x % 32) ^ distance);
     return other;
 }
+template <class T>
+static inline T __shfl_up_sync(uint32_t, T mine, int distance)
+{
+    const int lane = (int)threadIdx.x % 32;
+    T other;
+    emulate_exchange(&mine, &other, sizeof mine, lane < distance ? lane : lane - distance);
+    return other;
+}
 static inline int __any_sync(uint32_t, int mine)
 {
     for (int distance = 1; distance < 32; distance *= 2) mine |= __shfl_xor_sync(~0u, mine, distance);

@@ -14,7 +14,8 @@ from daemon import check, cpu_daemon, request, wrongs
 
 INFER, RAW = "/v2/models/{model}/infer", "/v2/models/{model}/raw"
 JSON_RESULTS = {"softmax": [0.0320586, 0.0871443, 0.2368828, 0.6439142], "reduce": [5, 9], "matmul": [1, 2, 3, 4], "norm": [0.3651481, 0.7302962, 1.0954443, 1.4605924],
-                "map": [11, 22, 13, 24], "topk": [4, 3]}
+                "map": [11, 22, 13, 24], "topk": [4, 3], "scan": [1, 3, 6, 10],
+                "histogram": [1, 2, 0, 1]}
 
 
 def close(got, want):
@@ -57,8 +58,11 @@ VALUES = {
     "norm": {"axis": "1", "kind": "rms", "groups": "1", "eps": "0.5", "activation": "gelu_tanh", "sum_out": "true", "out_datatype": "FP64"},
     "map": {"op": "relu", "a": "2", "b": "1", "out_datatype": "INT8"},
     "topk": {"axis": "0", "k": "2", "largest": "false", "sorted": "true", "index_datatype": "INT32"},
+    "scan": {"axis": "0", "op": "prod", "exclusive": "true", "reverse": "true"},
+    "histogram": {"axis": "1", "bins": "10", "min": "0", "max": "3", "edges": "true"},
 }
-BESIDES = {("map", "a"): "&op=linear", ("map", "b"): "&op=linear"}
+BESIDES = {("map", "a"): "&op=linear", ("map", "b"): "&op=linear",
+           **{("histogram", name): "&min=-1&max=4" for name in ("axis", "bins", "edges")}, ("histogram", "min"): "&max=4", ("histogram", "max"): "&min=-1"}
 
 
 def parameters(daemon, document):

@@ -363,5 +363,38 @@ def random_topk(random, longest, datatype=None):
     return Case("topk", [random_tensor(random, datatype, shape)], **parameters)
 
 
+SCANS = ("sum", "prod", "max", "min", "logsumexp")
+
+
+def random_scan(random, longest, datatype=None, op=None):
+    datatype = datatype or random.choice(("FP16", "BF16") + JSON_TYPES)
+    shape = random_shape(random, 1, 3, min(longest, 24))
+    op = op or random.choice(SCANS)
+    parameters = {"op": op, "axis": random.randrange(-len(shape), len(shape))}
+    for name in ("exclusive", "reverse"):
+        if random.random() < 0.5:
+            parameters[name] = random.random() < 0.6
+    return Case("scan", [factors(random, datatype, shape) if op == "prod" else random_tensor(random, datatype, shape)], **parameters)
+
+
+def random_histogram(random, longest, datatype=None):
+    datatype = datatype or random.choice(("FP16", "BF16") + JSON_TYPES)
+    shape = random_shape(random, 1, 3, min(longest, 24))
+    parameters = {"bins": random.choice((1, 2, 7, 10, 100, 256, 600))}
+    x = random_tensor(random, datatype, shape)
+    if datatype in UNIT or random.random() < 0.5:
+        middle = random.gauss(0, 1)
+        parameters["min"], parameters["max"] = (round(middle + far, 3) for far in (-random.uniform(0.5, 3), random.uniform(0.5, 3)))
+    else:
+        low = 0 if datatype[0] == "U" else -4
+        x = Tensor(datatype, shape, [random.randint(low, 120) for _ in range(count(shape))])
+    if random.random() < 0.5:
+        first = random.randrange(len(shape))
+        parameters["axis"] = ",".join(str(i) for i in range(first, len(shape)))
+    if random.random() < 0.4:
+        parameters["edges"] = True
+    return Case("histogram", [x], **parameters)
+
+
 MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map,
-          "topk": random_topk}
+          "topk": random_topk, "scan": random_scan, "histogram": random_histogram}

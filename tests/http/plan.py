@@ -34,6 +34,11 @@ GOOD = [
     ("map_add", "shape=6,11&shape=11", "FP32", [6, 11], 572),
     ("topk_10", "shape=4,32", "FP32", [4, 10], 992),
     ("topk", "shape=5,7&k=2&axis=0&largest=false&index_datatype=INT32", "FP32", [2, 7], 252),
+    ("scan_sum", "shape=6,11", "FP32", [6, 11], 528),
+    ("scan", "shape=3,5&datatype=UINT8&op=prod&axis=0&exclusive=true&reverse=1", "INT64", [3, 5], 135),
+    ("scan", "shape=2,0&op=max", "FP32", [2, 0], 0),
+    ("histogram", "shape=6,11&bins=10&min=0&max=2.5&axis=1", "INT64", [6, 10], 744),
+    ("histogram_256", "shape=100&datatype=UINT8", "INT64", [256], 2148),
 ]
 
 # model, query, status, code: a plain raw request with that query is refused in the same words
@@ -64,6 +69,11 @@ BAD = [
     ("topk", "shape=2,4&axis=2", 400, "axis"),
     ("topk", "shape=2,0", 400, "empty"),
     ("topk_10", "shape=2,4", 400, "parameter"),
+    ("scan", "shape=2,4&axis=-3", 400, "axis"),
+    ("scan", "shape=2,4&op=mean", 400, "parameter"),
+    ("histogram", "shape=2,4", 400, "parameter"),
+    ("histogram", "shape=2,4&min=0&max=1&bins=0", 400, "parameter"),
+    ("histogram", "shape=2,4&min=0&max=1&axis=0", 400, "axis"),
     ("softmax", "shape=2000000", 413, "body_size"),
     ("matmul", "shape=1000,1&shape=1,1000", 413, "work"),
     ("matmul", "shape=500,400&shape=400,500", 413, "work"),

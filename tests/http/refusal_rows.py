@@ -24,6 +24,8 @@ MATMUL = "/v2/models/matmul/infer"
 NORM = "/v2/models/norm/infer"
 MAP = "/v2/models/map/infer"
 TOPK = "/v2/models/topk/infer"
+SCAN = "/v2/models/scan/infer"
+HISTOGRAM = "/v2/models/histogram/infer"
 MAX_BODY, MAX_JSON = 4 << 20, 1 << 20
 OPTIONS = ("--max-body", "4M", "--max-json", "1M", "--pinned-bytes", "64M")
 
@@ -299,6 +301,24 @@ WORD_ROWS = [
     Row("topk of the largest or so", topk(largest="maybe"), 400, "parameter", STAYS),
     Row("topk of nothing", topk(shape="[2,0]"), 400, "empty", STAYS),
     Row("topk of rank 9", topk(shape="[1,1,1,1,1,1,1,1,1]"), 400, "shape", STAYS),
+    Row("scan of booleans", infer(to=SCAN, datatype='"BOOL"', data="[true]", shape="[1]"), 400, "datatype", STAYS),
+    Row("scan along an axis outside", parameters(SCAN, axis=2), 400, "axis", STAYS, "scan: axis 2 is outside [-2, 2) of INPUT0's rank"),
+    Row("scan by an unknown operation", parameters(SCAN, op="mean"), 400, "parameter", STAYS),
+    Row("scan_sum by another operation", parameters("/v2/models/scan_sum/infer", op="max"), 400, "parameter", STAYS, "parameter 'op' is fixed in model 'scan_sum' and cannot be 'max'"),
+    Row("scan that is exclusive or so", parameters(SCAN, exclusive="maybe"), 400, "parameter", STAYS),
+    Row("histogram of booleans", infer(to=HISTOGRAM, datatype='"BOOL"', data="[true]", shape="[1]"), 400, "datatype", STAYS),
+    Row("histogram of floats without a range", infer(to=HISTOGRAM), 400, "parameter", STAYS, "histogram: INPUT0 has datatype FP32, which needs parameters 'min' and 'max'"),
+    Row("histogram with one end of a range", parameters(HISTOGRAM, min=0), 400, "parameter", STAYS, "histogram: parameter 'min' is given without 'max'"),
+    Row("histogram of an empty range", parameters(HISTOGRAM, min=1, max=1), 400, "parameter", STAYS, "histogram: parameter 'min' is 1, not below 'max', which is 1"),
+    Row("histogram of a range too wide", parameters(HISTOGRAM, min=-1.7e308, max=1.7e308), 400, "parameter", STAYS),
+    Row("histogram of a range too narrow", parameters(HISTOGRAM, min=0, max=1e-320), 400, "parameter", STAYS),
+    Row("histogram with no bins", parameters(HISTOGRAM, min=0, max=1, bins=0), 400, "parameter", STAYS, "histogram: parameter 'bins' is 0, takes 1 to 1048576"),
+    Row("histogram with too many bins", parameters(HISTOGRAM, min=0, max=1, bins=1048577), 400, "parameter", STAYS),
+    Row("histogram along an axis outside", parameters(HISTOGRAM, min=0, max=1, axis=2), 400, "axis", STAYS, "histogram: axis 2 is outside [-2, 2) of INPUT0's rank"),
+    Row("histogram along a leading axis", parameters(HISTOGRAM, min=0, max=1, axis=0), 400, "axis", STAYS, "histogram: axis does not list the last axes of INPUT0, whose rank is 2"),
+    Row("histogram_256 with other bins", parameters("/v2/models/histogram_256/infer", bins=10), 400, "parameter", STAYS),
+    Row("histogram of rank 9", infer(to=HISTOGRAM, shape="[1,1,1,1,1,1,1,1,1]", data="[1]"), 400, "shape", STAYS),
+    Row("scan of rank 9", infer(to=SCAN, shape="[1,1,1,1,1,1,1,1,1]", data="[1]"), 400, "shape", STAYS),
     Row("matmul whose output is 1.6 GB", post(MATMUL + "?shape=20000,1&shape=1,20000&datatype=FP32", bytes(160000)), 413, "work", STAYS),
     Row("map of shapes that do not broadcast", pair("[2,3]", "[2,2]", to=MAP, more=',"parameters":{"op":"add"}'), 400, "shape", STAYS, "INPUT0 has shape [2,3] and INPUT1 [2,2], which do not broadcast"),
     Row("map of two datatypes", pair("[2,2]", "[2,2]", '"FP64"', to=MAP, more=',"parameters":{"op":"add"}'), 400, "datatype", STAYS, "they must be equal"),
