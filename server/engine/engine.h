@@ -100,7 +100,7 @@ ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, k
  * packed). While all slots that hold it are out, a job may be staged as well. */
 const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan);
 
-/* READY. KS_QUEUE_FULL: no lane is free, and the job ranks no higher than any that waits; else the last of those is DONE
+/* READY. KS_RANGE: a value of a small input that decides is out of bounds. KS_QUEUE_FULL: no lane is free, and the job ranks no higher than any that waits; else the last of those is DONE
  * with KS_QUEUE_FULL in its place. KS_DEVICE (device lost). An empty output (0 bytes) is DONE at once, with KS_GRAPH_NONE, and
  * comes back from the next collect like any other. */
 ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error);

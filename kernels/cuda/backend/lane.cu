@@ -1,5 +1,5 @@
 /* Lanes: a stream, its device memory and its mapped lines; opening and closing them.
- * Device memory of a lane, one allocation:  ticket | counters | workspace, KS_PAD | arena (completion, out, pad, in, pad). Lane 0 of a
+ * Device memory of a lane, one allocation:  ticket | counters | status words | workspace, KS_PAD | arena (completion, out, pad, in, pad). Lane 0 of a
  * shard also has the large arena, whose memory is mapped when a launch needs it, and the pinned ring of staged requests. */
 #include "cuda/backend/internal.h"
 #include "cuda/common/nvtx.h"
@@ -39,6 +39,7 @@ static ks_status lane_open_memory(ks_lane *lane, ks_error *error)
     const ks_status status = device_memory(lane, bytes, &lane->memory, error);
     if (status) return status;
     lane->counters = (uint32_t *)(void *)(lane->memory + KS_ALIGNMENT);
+    lane->words = (uint64_t *)(void *)(lane->memory + KS_ALIGNMENT + COUNTERS_BYTES);
     lane->workspace = lane->memory + CONTROL_BYTES;
     lane->arena = lane->workspace + workspace;
     return line_open(lane, lane->arena, error);
