@@ -28,6 +28,9 @@ GOOD = [
     ("matmul_tb", "shape=2%2C3&shape=4,3&alpha=2", "FP32", [2, 4], 104),
     ("norm", "shape=4,8&kind=rms&activation=silu", "FP32", [4, 8], 256),
     ("norm_rms_w_fp16", "shape=4,8&shape=8", "FP16", [4, 8], 144),
+    ("gather", "shape=100,8&shape=3", "FP32", [3, 8], 300),  # slices of 32 bytes, of which memory moves 64
+    ("gather", "shape=9,2,100&shape=4&datatype=BF16&datatype=INT64&axis=1", "BF16", [9, 4, 100], 10832),
+    ("gather_bag", "shape=100,16&shape=7&shape=4", "FP32", [3, 16], 684),
 ]
 
 # model, query, status, code: a plain raw request with that query is refused in the same words
@@ -51,6 +54,10 @@ BAD = [
     ("norm", "shape=2,4&shape=3", 400, "shape"),
     ("norm", "shape=2,4&axis=0", 400, "axis"),
     ("norm", "shape=2,0", 400, "empty"),
+    ("gather", "shape=5,6&shape=3&axis=2", 400, "axis"),
+    ("gather", "shape=5,6&shape=3&kind=elements", 400, "shape"),
+    ("gather", "shape=5,6&shape=3&datatype=FP32", 400, "datatype"),
+    ("gather", "shape=5,6&shape=3&op=mean", 400, "name"),
     ("softmax", "shape=2000000", 413, "body_size"),
     ("matmul", "shape=1000,1&shape=1,1000", 413, "work"),
     ("matmul", "shape=500,400&shape=400,500", 413, "work"),

@@ -111,6 +111,11 @@ def presets(run):
     run.check(Case("norm", row[:2], model="norm_rms_w_bf16", fixed={"kind": "rms"}), "binary")
     run.check(Case("norm", row[:1], model="norm_layer_bf16", fixed={"kind": "layer"}), "binary")
     run.check(Case("norm", [random_tensor(r, "FP32", [3, 9])], model="norm_l2", fixed={"kind": "l2"}), "json")
+    table, places = random_tensor(r, "FP32", [6, 40]), Tensor("INT64", [5], [-7, 100, 0, 5, -1])
+    run.check(Case("gather", [table, places], model="gather_wrap", fixed={"mode": "wrap"}), "binary")
+    bag = [table, Tensor("INT32", [5], [0, 5, -1, 2, 2]), Tensor("INT32", [4], [0, 2, 2, 5])]
+    run.check(Case("gather", bag, model="gather_bag"), "plain_raw")
+    run.check(Case("gather", bag, model="gather_bag", op="mean"), "json")
 
 
 def edges(run):
