@@ -20,9 +20,9 @@ enum {
 };
 extern const ks_op ks_op_gather;
 
-static const char *const kinds[] = {"slices", "elements", NULL};     /* as ks_gather_kind */
-static const char *const modes[] = {"error", "wrap", "clip", NULL};  /* as ks_gather_mode */
-static const char *const bag_ops[] = {"sum", "mean", "max", NULL};   /* as ks_gather_op */
+static const char *const kinds[] = {"slices", "elements", NULL};    /* as ks_gather_kind */
+static const char *const modes[] = {"error", "wrap", "clip", NULL}; /* as ks_gather_mode */
+static const char *const bag_ops[] = {"sum", "mean", "max", NULL};  /* as ks_gather_op */
 
 static bool has_bags(const ks_spec *spec)
 {
@@ -43,13 +43,15 @@ static ks_status check_datatypes(const ks_spec *spec, ks_error *error)
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         const ks_dtype dtype = spec->in[i].dtype;
         if (i == KS_GATHER_TABLE && !(ANY & KS_DTYPE_BIT(dtype)))
-            return ks_fail(error, KS_DATATYPE, "gather: INPUT0 has datatype %s, whose elements have no size of their own",
+            return ks_fail(error, KS_DATATYPE,
+                           "gather: INPUT0 has datatype %s, whose elements have no size of their own",
                            ks_dtype_name(dtype));
         if ((i == KS_GATHER_INDICES || i == KS_GATHER_OFFSETS) && !(PLACES & KS_DTYPE_BIT(dtype)))
             return ks_fail(error, KS_DATATYPE, "gather: %s (%s) has datatype %s, takes INT32 or INT64", row[i].name,
                            row[i].role, ks_dtype_name(dtype));
         if (i == KS_GATHER_WEIGHTS && dtype != table && dtype != KS_FP32)
-            return ks_fail(error, KS_DATATYPE, "gather: INPUT3 (weights) has datatype %s, INPUT0 %s; it must be equal or FP32",
+            return ks_fail(error, KS_DATATYPE,
+                           "gather: INPUT3 (weights) has datatype %s, INPUT0 %s; it must be equal or FP32",
                            ks_dtype_name(dtype), ks_dtype_name(table));
     }
     if (has_bags(spec) && !(FLOATS & KS_DTYPE_BIT(table)))
@@ -77,7 +79,8 @@ static ks_status resolve_axis(ks_spec *spec, ks_error *error)
     int64_t *axis = &spec->params[KS_GATHER_AXIS].i;
     const int rank = spec->in[KS_GATHER_TABLE].rank;
     if (*axis < -rank || *axis >= rank)
-        return ks_fail(error, KS_AXIS, "gather: axis %" PRId64 " is outside [%d, %d) of INPUT0's rank", *axis, -rank, rank);
+        return ks_fail(error, KS_AXIS, "gather: axis %" PRId64 " is outside [%d, %d) of INPUT0's rank", *axis, -rank,
+                       rank);
     if (*axis < 0) *axis += rank;
     return KS_OK;
 }
@@ -89,9 +92,11 @@ static ks_status check_bags(ks_spec *spec, ks_error *error)
     const ks_tensor *indices = &spec->in[KS_GATHER_INDICES], *offsets = &spec->in[KS_GATHER_OFFSETS];
     if (!has_bags(spec)) {
         if (ks_has_input(spec, KS_GATHER_WEIGHTS))
-            return ks_fail(error, KS_NAME, "gather: INPUT3 (weights) without INPUT2: weights are for bags, whose offsets it is");
+            return ks_fail(error, KS_NAME,
+                           "gather: INPUT3 (weights) without INPUT2: weights are for bags, whose offsets it is");
         if (op->i != KS_GATHER_SUM)
-            return ks_fail(error, KS_NAME, "gather: op '%s' without INPUT2: it is for bags, whose offsets it is", bag_ops[op->i]);
+            return ks_fail(error, KS_NAME, "gather: op '%s' without INPUT2: it is for bags, whose offsets it is",
+                           bag_ops[op->i]);
         return KS_OK;
     }
     if (takes_elements(spec))
@@ -103,7 +108,8 @@ static ks_status check_bags(ks_spec *spec, ks_error *error)
     if (offsets->dims[0] < 1)
         return ks_fail(error, KS_SHAPE, "gather: INPUT2 (offsets) has no elements, needs one more than there are bags");
     if (ks_has_input(spec, KS_GATHER_WEIGHTS) && spec->in[KS_GATHER_WEIGHTS].dims[0] != indices->dims[0])
-        return ks_fail(error, KS_SHAPE, "gather: INPUT3 (weights) has %" PRId64 " elements, INPUT1 has %" PRId64 " indices",
+        return ks_fail(error, KS_SHAPE,
+                       "gather: INPUT3 (weights) has %" PRId64 " elements, INPUT1 has %" PRId64 " indices",
                        spec->in[KS_GATHER_WEIGHTS].dims[0], indices->dims[0]);
     return KS_OK;
 }
@@ -119,7 +125,8 @@ static ks_status check_elements(const ks_spec *spec, ks_error *error)
     char has[KS_RANK_MAX * 21], needs[KS_RANK_MAX * 21];
     ks_dims_text(indices, has, sizeof has);
     ks_dims_text(table, needs, sizeof needs);
-    return ks_fail(error, KS_SHAPE, "gather: INPUT1 (indices) has shape [%s], INPUT0 [%s]: elements take equal ones but along axis %d",
+    return ks_fail(error, KS_SHAPE,
+                   "gather: INPUT1 (indices) has shape [%s], INPUT0 [%s]: elements take equal ones but along axis %d",
                    has, needs, (int)spec->params[KS_GATHER_AXIS].i);
 }
 
@@ -193,19 +200,19 @@ static bool check_offsets(const ks_spec *spec, const void *offsets, ks_bad_value
     return false;
 }
 
-#define FIRST_OUTSIDE(name, type)                                                                                      \
+#define FIRST_OUTSIDE(name, type)                                                                                       \
     /* The first one outside [least, most]; count: there is none. Whole blocks first, which the compiler vectorises. */ \
-    static int64_t name(const type *values, int64_t count, int64_t least, int64_t most)                                \
-    {                                                                                                                  \
-        enum { BLOCK = 256 };                                                                                          \
-        int64_t i = 0;                                                                                                 \
-        for (; i + BLOCK <= count; i += BLOCK) {                                                                       \
-            int outside = 0;                                                                                           \
-            for (int j = 0; j < BLOCK; j++) outside |= (values[i + j] < least) | (values[i + j] > most);               \
-            if (outside) break;                                                                                        \
-        }                                                                                                              \
-        while (i < count && values[i] >= least && values[i] <= most) i++;                                              \
-        return i;                                                                                                      \
+    static int64_t name(const type *values, int64_t count, int64_t least, int64_t most)                                 \
+    {                                                                                                                   \
+        enum { BLOCK = 256 };                                                                                           \
+        int64_t i = 0;                                                                                                  \
+        for (; i + BLOCK <= count; i += BLOCK) {                                                                        \
+            int outside = 0;                                                                                            \
+            for (int j = 0; j < BLOCK; j++) outside |= (values[i + j] < least) | (values[i + j] > most);                \
+            if (outside) break;                                                                                         \
+        }                                                                                                               \
+        while (i < count && values[i] >= least && values[i] <= most) i++;                                               \
+        return i;                                                                                                       \
     }
 FIRST_OUTSIDE(first_outside_int32, int32_t)
 FIRST_OUTSIDE(first_outside_int64, int64_t)
@@ -256,8 +263,9 @@ static ks_status gather_refuse(const ks_spec *spec, const ks_bad_value *bad, ks_
     place_text(in, bad->place, place, sizeof place);
     if (bad->input == KS_GATHER_OFFSETS)
         return ks_fail(error, KS_RANGE,
-                       "gather: INPUT2 (offsets) has %" PRId64 " at place %s: they begin at 0, do not fall, and end at place %" PRId64
-                       " with %" PRId64 ", the number of indices",
+                       "gather: INPUT2 (offsets) has %" PRId64
+                       " at place %s: they begin at 0, do not fall, and end at place %" PRId64 " with %" PRId64
+                       ", the number of indices",
                        bad->value, place, in->dims[0] - 1, spec->in[KS_GATHER_INDICES].dims[0]);
     return ks_fail(error, KS_RANGE,
                    "gather: INPUT1 (indices) has %" PRId64 " at place %s: it is outside [%" PRId64 ", %" PRId64
@@ -313,28 +321,24 @@ static const ks_preset presets[] = {
 const ks_op ks_op_gather = {
     .name = "gather",
     .inputs_count = KS_GATHER_INPUTS,
-    .inputs = {[KS_GATHER_TABLE] =
-                   {.name = "INPUT0", .role = "table", .dtypes = ANY, .rank_min = 1, .rank_max = KS_RANK_MAX},
-               [KS_GATHER_INDICES] = {.name = "INPUT1",
-                                      .role = "indices",
-                                      .dtypes = PLACES,
-                                      .rank_min = 0,
-                                      .rank_max = KS_RANK_MAX,
-                                      .rank = 1,
-                                      .small = true},
-               [KS_GATHER_OFFSETS] = {.name = "INPUT2",
-                                      .role = "offsets",
-                                      .dtypes = PLACES,
-                                      .rank_min = 1,
-                                      .rank_max = 1,
-                                      .optional = true,
-                                      .small = true},
-               [KS_GATHER_WEIGHTS] = {.name = "INPUT3",
-                                      .role = "weights",
-                                      .rank_min = 1,
-                                      .rank_max = 1,
-                                      .optional = true,
-                                      .small = true}},
+    .inputs =
+        {[KS_GATHER_TABLE] = {.name = "INPUT0", .role = "table", .dtypes = ANY, .rank_min = 1, .rank_max = KS_RANK_MAX},
+         [KS_GATHER_INDICES] = {.name = "INPUT1",
+                                .role = "indices",
+                                .dtypes = PLACES,
+                                .rank_min = 0,
+                                .rank_max = KS_RANK_MAX,
+                                .rank = 1,
+                                .small = true},
+         [KS_GATHER_OFFSETS] = {.name = "INPUT2",
+                                .role = "offsets",
+                                .dtypes = PLACES,
+                                .rank_min = 1,
+                                .rank_max = 1,
+                                .optional = true,
+                                .small = true},
+         [KS_GATHER_WEIGHTS] =
+             {.name = "INPUT3", .role = "weights", .rank_min = 1, .rank_max = 1, .optional = true, .small = true}},
     .in_rank = 2,
     .out_rank = 2,
     .params_count = KS_GATHER_PARAMS,

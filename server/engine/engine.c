@@ -6,7 +6,6 @@
  * Threads    the shard's own; any for ks_engine_read_stats. */
 #include "engine/engine_core.h"
 #include "engine/join.h"
-#include "engine/values.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,6 +1,8 @@
-/* Interface  values.h.
+/* Values that decide where others are read: looked at before the launch where the host has few bytes of them, and what a launch said.
+ *
+ * Interface  engine_core.h.
  * Threads    the shard's own. */
-#include "engine/values.h"
+#include "engine/engine_core.h"
 
 /* Where the host sees input i of a job; NULL: it does not, or clients may still write there. */
 static const void *host_place(const ks_job *job, int input)

@@ -155,18 +155,21 @@ static void set_gather(const row *r, ks_spec *spec)
 /* Indices are random, and bags of equal length. */
 static void fill_places(const ks_spec *spec, int input, int64_t *out)
 {
-    const int64_t count = ks_tensor_count(&spec->in[input]), rows = spec->in[KS_GATHER_TABLE].dims[0];
+    const int64_t count = ks_tensor_count(&spec->in[input]), extent = spec->in[KS_GATHER_TABLE].dims[0];
     uint64_t state = 88172645463325252u;
     for (int64_t i = 0; i < count; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        out[i] = input == KS_GATHER_OFFSETS ? i * BAG_INDICES : (int64_t)((state >> 20) % (uint64_t)rows);
+        out[i] = input == KS_GATHER_OFFSETS ? i * BAG_INDICES : (int64_t)((state >> 20) % (uint64_t)extent);
     }
 }
 
 static ks_spec spec_of(const row *r)
 {
     const bool gather = r->op < GATHERS_END, norm = !gather && r->op < NORMS_END;
-    const ks_op *op = gather ? ks_op_find("gather", 6) : norm ? ks_op_find("norm", 4) : r->op < 0 ? ks_op_find("softmax", 7) : ks_op_find("reduce", 6);
+    const ks_op *op = gather      ? ks_op_find("gather", 6)
+                      : norm      ? ks_op_find("norm", 4)
+                      : r->op < 0 ? ks_op_find("softmax", 7)
+                                  : ks_op_find("reduce", 6);
     ks_spec spec;
     ks_error error;
     ks_spec_init(&spec, op);

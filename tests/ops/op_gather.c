@@ -43,7 +43,8 @@ static void add_bags(ks_spec *spec, int64_t bags, bool weights)
 {
     set_input(spec, KS_GATHER_OFFSETS, places[values_below(2)], 1, (const int64_t[]){bags + 1});
     if (weights)
-        set_input(spec, KS_GATHER_WEIGHTS, values_below(2) ? KS_FP32 : spec->in[0].dtype, 1, spec->in[KS_GATHER_INDICES].dims);
+        set_input(spec, KS_GATHER_WEIGHTS, values_below(2) ? KS_FP32 : spec->in[0].dtype, 1,
+                  spec->in[KS_GATHER_INDICES].dims);
 }
 
 static void describe(const ks_spec *spec, const char *who, int64_t at)
@@ -53,8 +54,9 @@ static void describe(const ks_spec *spec, const char *who, int64_t at)
     ks_dims_text(&spec->in[1], indices, sizeof indices);
     print_error("%s: %s [%s] by %s [%s] given %x axis %d kind %d mode %d op %d bags %lld, element %lld\n", who,
                 ks_dtype_name(spec->in[0].dtype), table, ks_dtype_name(spec->in[1].dtype), indices, spec->given,
-                (int)spec->params[KS_GATHER_AXIS].i, (int)spec->params[KS_GATHER_KIND].i, (int)spec->params[KS_GATHER_MODE].i,
-                (int)spec->params[KS_GATHER_OP].i, (long long)ks_gather_shape_of(spec).bags, (long long)at);
+                (int)spec->params[KS_GATHER_AXIS].i, (int)spec->params[KS_GATHER_KIND].i,
+                (int)spec->params[KS_GATHER_MODE].i, (int)spec->params[KS_GATHER_OP].i,
+                (long long)ks_gather_shape_of(spec).bags, (long long)at);
 }
 
 /* --- data ------------------------------------------------------------------------------------------------------------- */
@@ -133,7 +135,8 @@ static void fill(const data *d, values_kind kind)
     const ks_spec *spec = d->spec;
     const int64_t count = ks_tensor_count(&spec->in[KS_GATHER_INDICES]);
     if (d->shape.bags < 0) {
-        for (size_t i = 0; i < spec->in[0].size_bytes; i++) ((unsigned char *)d->in[0])[i] = (unsigned char)(values_next() >> 9);
+        for (size_t i = 0; i < spec->in[0].size_bytes; i++)
+            ((unsigned char *)d->in[0])[i] = (unsigned char)(values_next() >> 9);
     } else {
         values_fill(spec->in[0].dtype, d->in[0], ks_tensor_count(&spec->in[0]), kind, 1);
         if (ks_has_input(spec, KS_GATHER_WEIGHTS))
@@ -205,8 +208,8 @@ static void check_bag(const data *d, const void *out, const char *who, int64_t a
     if (s->op == KS_GATHER_MEAN && n) want /= (long double)n, sizes /= (long double)n;
     const long double unit = dtype == KS_FP64 ? 0x1p-53L : 0x1p-24L;
     const long double terms = max ? 2 : (long double)n + 4;
-    const long double bound = unit * terms * sizes + 1.01L * values_roundoff(dtype) * fabsl(want) + 2 * values_floor(dtype) +
-                              (dtype == KS_FP64 ? 1e-300L : 1e-36L);
+    const long double bound = unit * terms * sizes + 1.01L * values_roundoff(dtype) * fabsl(want) +
+                              2 * values_floor(dtype) + (dtype == KS_FP64 ? 1e-300L : 1e-36L);
     const long double got = values_get(dtype, out, at);
     if (near_enough(dtype, got, want, bound)) return;
     describe(d->spec, who, at);
@@ -301,7 +304,8 @@ static bool draw_spec(ks_spec *spec)
     values_shape(&table, bags ? 3 : 5, values_most());
     if (values_below(3) == 0 && table.dims[table.rank - 1] < 100) table.dims[table.rank - 1] *= 16;
     ks_spec_init(spec, &ks_op_gather);
-    set_input(spec, KS_GATHER_TABLE, bags ? floats[values_below(4)] : (ks_dtype)values_below(KS_BYTES), table.rank, table.dims);
+    set_input(spec, KS_GATHER_TABLE, bags ? floats[values_below(4)] : (ks_dtype)values_below(KS_BYTES), table.rank,
+              table.dims);
     spec->params[KS_GATHER_MODE].i = values_below(3);
     if (bags) {
         const int64_t count = values_below(4) == 0 ? 0 : values_below(values_below(8) ? 60 : 3000);
@@ -315,7 +319,8 @@ static bool draw_spec(ks_spec *spec)
         if (values_below(2)) spec->params[KS_GATHER_AXIS].i -= table.rank;
     }
     const int axis = (int)spec->params[KS_GATHER_AXIS].i;
-    return table.dims[axis < 0 ? axis + table.rank : axis] > 0 && (!bags || spec->in[2].dims[0] > 1 || spec->in[1].dims[0] == 0);
+    return table.dims[axis < 0 ? axis + table.rank : axis] > 0 &&
+           (!bags || spec->in[2].dims[0] > 1 || spec->in[1].dims[0] == 0);
 }
 
 static void random_shapes_and_parameters(void **state)
@@ -338,10 +343,12 @@ static void each_kernel(void **state)
     static const struct {
         ks_dtype dtype;
         int64_t rows, columns, count, bags;
-    } table[] = {{KS_FP32, 50, 128, 40, -1},  {KS_FP16, 9, 4096, 70, -1},  {KS_BF16, 30, 264, 100, -1}, {KS_FP32, 400, 4, 900, -1},
-                 {KS_FP32, 40, 20, 300, -1},  {KS_UINT8, 300, 1, 5000, -1}, {KS_INT8, 20, 3, 4001, -1},  {KS_BF16, 70, 5, 1001, -1},
-                 {KS_FP32, 900, 1, 3000, -1}, {KS_FP64, 90, 1, 777, -1},   {KS_FP64, 33, 3, 501, -1},   {KS_FP32, 60, 36, 1000, -1},
-                 {KS_BF16, 100, 64, 900, 40}, {KS_FP32, 80, 130, 700, 3},  {KS_FP16, 50, 7, 300, 50},   {KS_FP64, 60, 66, 400, 7}};
+    } table[] = {{KS_FP32, 50, 128, 40, -1},  {KS_FP16, 9, 4096, 70, -1}, {KS_BF16, 30, 264, 100, -1},
+                 {KS_FP32, 400, 4, 900, -1},  {KS_FP32, 40, 20, 300, -1}, {KS_UINT8, 300, 1, 5000, -1},
+                 {KS_INT8, 20, 3, 4001, -1},  {KS_BF16, 70, 5, 1001, -1}, {KS_FP32, 900, 1, 3000, -1},
+                 {KS_FP64, 90, 1, 777, -1},   {KS_FP64, 33, 3, 501, -1},  {KS_FP32, 60, 36, 1000, -1},
+                 {KS_BF16, 100, 64, 900, 40}, {KS_FP32, 80, 130, 700, 3}, {KS_FP16, 50, 7, 300, 50},
+                 {KS_FP64, 60, 66, 400, 7}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++)
         for (int mode = 0; mode < 3; mode++) {
             ks_spec spec = plain(table[n].dtype, table[n].rows, table[n].columns, table[n].count);
@@ -371,9 +378,10 @@ static void slices_of_the_whole_chip(void **state)
     static const struct {
         ks_dtype dtype;
         int64_t rows, columns, count, bags;
-    } table[] = {{KS_BF16, 10000, 1024, 8192, -1}, {KS_FP32, 100000, 64, 100000, -1}, {KS_FP32, 1000000, 1, 4000000, -1},
-                 {KS_BF16, 5000, 2048, 9000, -1},  {KS_UINT8, 1000003, 1, 9000001, -1}, {KS_FP16, 70000, 33, 300000, -1},
-                 {KS_BF16, 20000, 128, 200000, 16384}, {KS_FP32, 3000, 1024, 60000, 100}, {KS_FP32, 90000, 10, 300000, 9}};
+    } table[] = {
+        {KS_BF16, 10000, 1024, 8192, -1},     {KS_FP32, 100000, 64, 100000, -1},   {KS_FP32, 1000000, 1, 4000000, -1},
+        {KS_BF16, 5000, 2048, 9000, -1},      {KS_UINT8, 1000003, 1, 9000001, -1}, {KS_FP16, 70000, 33, 300000, -1},
+        {KS_BF16, 20000, 128, 200000, 16384}, {KS_FP32, 3000, 1024, 60000, 100},   {KS_FP32, 90000, 10, 300000, 9}};
     if (!harnesses[1] || strcmp(ks_backend_cuda->name, "cuda") != 0) {
         printf("skip: no chip of that size\n");
         skip();
@@ -408,7 +416,8 @@ static void expect_range(const data *d, int input, int64_t place, int64_t value)
         assert_int_equal(ks_op_gather.refuse(d->spec, &bad, &wanted), KS_RANGE);
         if (status == KS_RANGE && strcmp(error.text, wanted.text) == 0 && strstr(error.text, part)) continue;
         describe(d->spec, b ? "cuda" : "cpu", place);
-        fail_msg("status %s, \"%s\", and not \"%s\"", ks_status_name(status), status == KS_OK ? "" : error.text, wanted.text);
+        fail_msg("status %s, \"%s\", and not \"%s\"", ks_status_name(status), status == KS_OK ? "" : error.text,
+                 wanted.text);
     }
     free(out);
 }
@@ -469,7 +478,7 @@ static void offsets_out_of_bounds(void **state)
     (void)state;
     static const struct {
         int64_t offsets[5], place;
-    } table[] = {{{1, 2, 3, 4, 9}, 0},  {{0, 2, 1, 4, 9}, 2},  {{0, 2, 3, 4, 8}, 4},   {{0, 2, 3, 4, 10}, 4},
+    } table[] = {{{1, 2, 3, 4, 9}, 0},  {{0, 2, 1, 4, 9}, 2},   {{0, 2, 3, 4, 8}, 4},    {{0, 2, 3, 4, 10}, 4},
                  {{-1, 2, 3, 4, 9}, 0}, {{0, 2, 300, 4, 9}, 2}, {{0, -5, 300, 4, 9}, 1}, {{0, 9, 9, INT32_MAX, 9}, 3}};
     for (size_t n = 0; n < 4 * (sizeof table / sizeof *table); n++) {
         const int64_t *offsets = table[n / 4].offsets, place = table[n / 4].place;

@@ -21,10 +21,10 @@ typedef struct bench {
 struct op_harness {
     const ks_backend *backend;
     size_t arena_bytes;
-    int algorithm;        /* -1: as planned */
-    unsigned fix;         /* inputs, as bits */
+    int algorithm;             /* -1: as planned */
+    unsigned fix;              /* inputs, as bits */
     const void *const *spoilt; /* the inputs of every other job; NULL: as the first one's */
-    bench benches[PATHS]; /* by op_path; the two special ones are opened when they are asked for */
+    bench benches[PATHS];      /* by op_path; the two special ones are opened when they are asked for */
 };
 
 static ks_status open_bench(op_harness *harness, op_path path, bench **out, ks_error *error)

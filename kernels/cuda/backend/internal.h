@@ -98,7 +98,7 @@ typedef struct ks_lane_shared {
     alignas(128) ks_completion completion;
     alignas(128) ks_completion probe;
     alignas(128) ks_completion device_buffer_completion; /* a copy of the device buffer's, behind its kernels */
-    alignas(128) uint64_t words[KS_BATCH_MAX]; /* of a launch on mapped slots whose completion says so: the jobs' status words */
+    alignas(128) uint64_t words[KS_BATCH_MAX];           /* the jobs' status words, where the completion says so */
 } ks_lane_shared;
 
 typedef enum ks_path {

@@ -38,7 +38,8 @@ static ks_status take(ks_lane *lane, int i, uint64_t word, ks_error *error)
                               .place = (int64_t)(KS_BAD_PLACES - (word & KS_BAD_PLACES)),
                               .value = 0};
     batch->bad[i] = bad;
-    if (bad.input >= KS_INPUTS_MAX || !ks_has_input(spec, bad.input) || bad.place >= ks_tensor_count(&spec->in[bad.input]))
+    if (bad.input >= KS_INPUTS_MAX || !ks_has_input(spec, bad.input) ||
+        bad.place >= ks_tensor_count(&spec->in[bad.input]))
         return ks_fail(error, KS_DEVICE, "%s: the kernels left a status word that is none", spec->op->name);
     batch->refused = true;
     return read_value(lane, i, &batch->bad[i], error);
@@ -46,7 +47,8 @@ static ks_status take(ks_lane *lane, int i, uint64_t word, ks_error *error)
 
 void ks_cuda_clear_word(ks_lane *lane)
 {
-    if (lane->path == KS_PATH_DEVICE_BUFFER || lane->path == KS_PATH_TRIAL) return; /* one is new each time, one reads none */
+    if (lane->path == KS_PATH_DEVICE_BUFFER || lane->path == KS_PATH_TRIAL)
+        return; /* one is new each time, one reads none */
     cudaMemsetAsync(ks_cuda_place_of(lane, lane->batch->plan).completion + offsetof(ks_completion, word), 0,
                     sizeof(uint64_t), lane->stream);
 }

@@ -55,7 +55,7 @@ typedef struct ks_completion {
     uint64_t start_ns, end_ns; /* %globaltimer */
     uint32_t sequence;         /* on mapped slots: written last, release at system scope */
     uint32_t refused;          /* on mapped slots: some job's status word is not 0, and all stand in ks_site.shown */
-    uint64_t word;             /* on device memory: the job's status word (KS_BAD_WORD); the host clears it when it has read one */
+    uint64_t word;             /* on device memory: the job's status word; the host clears it when it has read one */
     uint32_t unused[8];
 } ks_completion;
 

@@ -19,7 +19,8 @@ __device__ __forceinline__ M gather_join(int op, M y, M value)
 }
 
 template <class T>
-__device__ __forceinline__ typename ks_element<T>::math gather_weight(const gather_args &a, const ks_job_sides &job, int64_t i)
+__device__ __forceinline__ typename ks_element<T>::math gather_weight(const gather_args &a, const ks_job_sides &job,
+                                                                      int64_t i)
 {
     typedef typename ks_element<T>::math M;
     if (!a.weighted) return 1;
@@ -53,25 +54,31 @@ struct gather_columns {
     }
 };
 
-/* The bounds of a bag; one whose offsets are bad is empty, and the status word says so. speaks: one thread of a team. */
-__device__ __forceinline__ void gather_bounds(const ks_site &site, const gather_args &a, const ks_job_sides &job, int64_t bag,
-                                              bool speaks, int64_t *begin, int64_t *end)
+/* Indices begin .. end - 1. */
+struct gather_span {
+    int64_t begin, end;
+};
+
+/* A bag's; one whose offsets are bad is empty, and the status word says so. speaks: one thread of a team. */
+__device__ __forceinline__ gather_span gather_bounds(const ks_site &site, const gather_args &a, const ks_job_sides &job,
+                                                     int64_t bag, bool speaks)
 {
-    *begin = gather_number(job.in + a.offsets, a.wide_offsets, bag);
-    *end = gather_number(job.in + a.offsets, a.wide_offsets, bag + 1);
-    const bool falls = *end < *begin || *end > a.count || (bag + 1 == a.bags && *end != a.count);
-    if (speaks && falls) ks_refuse(site, KS_GATHER_OFFSETS, bag + 1);
-    if (speaks && bag == 0 && *begin != 0) ks_refuse(site, KS_GATHER_OFFSETS, 0);
-    if (*begin < 0 || *end < *begin || *end > a.count) *begin = *end = 0;
+    const int64_t begin = gather_number(job.in + a.offsets, a.wide_offsets, bag);
+    const int64_t end = gather_number(job.in + a.offsets, a.wide_offsets, bag + 1);
+    const bool bad = end < begin || end > a.count || (bag + 1 == a.bags && end != a.count);
+    if (speaks && bad) ks_refuse(site, KS_GATHER_OFFSETS, bag + 1);
+    if (speaks && bag == 0 && begin != 0) ks_refuse(site, KS_GATHER_OFFSETS, 0);
+    if (begin < 0 || end < begin || end > a.count) return {0, 0};
+    return {begin, end};
 }
 
-/* A group's part of a bag: indices begin, begin + GATHER_GROUPS ... of one pack of columns. */
+/* A group's part of a bag: the span's first index, and every GATHER_GROUPS-th from there, of one pack of columns. */
 template <class T, int E, class M>
-__device__ __forceinline__ void gather_add(const ks_site &site, const gather_args &a, const ks_job_sides &job, int64_t begin,
-                                           int64_t end, int64_t column, M (&y)[E])
+__device__ __forceinline__ void gather_add(const ks_site &site, const gather_args &a, const ks_job_sides &job,
+                                           const gather_span &span, int64_t column, M (&y)[E])
 {
     const T *table = (const T *)(job.in + a.table);
-    for (int64_t first = begin; first < end; first += GATHER_FLIGHT * GATHER_GROUPS) {
+    for (int64_t first = span.begin; first < span.end; first += GATHER_FLIGHT * GATHER_GROUPS) {
         gather_columns<T, E> x[GATHER_FLIGHT];
         M weight[GATHER_FLIGHT];
         int64_t source[GATHER_FLIGHT];
@@ -79,7 +86,7 @@ __device__ __forceinline__ void gather_add(const ks_site &site, const gather_arg
         for (int k = 0; k < GATHER_FLIGHT; k++) {
             const int64_t i = first + k * GATHER_GROUPS;
             source[k] = -1;
-            if (i >= end) continue;
+            if (i >= span.end) continue;
             source[k] = gather_resolve(site, a, gather_number(job.in + a.indices, a.wide_indices, i), i);
             weight[k] = gather_weight<T>(a, job, i);
             if (source[k] >= 0) x[k].load(table + source[k] * a.inner + column);
@@ -95,7 +102,7 @@ __device__ __forceinline__ void gather_add(const ks_site &site, const gather_arg
 
 /* items: bags * pieces, a piece being `lanes` packs of columns. Dynamic shared memory: E values of each thread. */
 template <class T, int E>
-__global__ void __launch_bounds__(GATHER_THREADS) gather_bags(ks_site site, gather_args a, int lanes)
+__global__ void __launch_bounds__(GATHER_THREADS, 3) gather_bags(ks_site site, gather_args a, int lanes)
 {
     typedef typename ks_element<T>::math M;
     ks_job_sides job;
@@ -108,12 +115,13 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_bags(ks_site site, gath
         const int64_t item = base + team, bag = item < a.items ? a.per.of(item) : 0;
         const int64_t column = ((item - bag * a.pieces) * lanes + lane) * E;
         const bool live = item < a.items && column < a.inner;
-        int64_t begin = 0, end = 0;
+        gather_span span = {0, 0};
         M y[E];
-        if (item < a.items) gather_bounds(site, a, job, bag, within == 0, &begin, &end);
+        if (item < a.items) span = gather_bounds(site, a, job, bag, within == 0);
+        const int64_t length = span.end - span.begin;
 #pragma unroll
-        for (int e = 0; e < E; e++) y[e] = a.op == KS_GATHER_MAX && begin < end ? -(M)INFINITY : (M)0;
-        if (live) gather_add<T, E, M>(site, a, job, begin + group, end, column, y);
+        for (int e = 0; e < E; e++) y[e] = a.op == KS_GATHER_MAX && length > 0 ? -(M)INFINITY : (M)0;
+        if (live) gather_add<T, E, M>(site, a, job, {span.begin + group, span.end}, column, y);
 #pragma unroll
         for (int e = 0; e < E; e++) parts[threadIdx.x * E + e] = y[e];
         __syncthreads();
@@ -124,7 +132,7 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_bags(ks_site site, gath
                 for (int e = 0; e < E; e++) y[e] = gather_join(a.op, y[e], parts[(threadIdx.x + g * lanes) * E + e]);
 #pragma unroll
             for (int e = 0; e < E; e++)
-                sum.element[e] = ks_round<T, M>(a.op == KS_GATHER_MEAN && begin < end ? y[e] / (M)(end - begin) : y[e]);
+                sum.element[e] = ks_round<T, M>(a.op == KS_GATHER_MEAN && length > 0 ? y[e] / (M)length : y[e]);
             sum.store((T *)(job.out + a.out) + bag * a.inner + column);
         }
         __syncthreads();

@@ -11,8 +11,9 @@ enum { GATHER_THREADS = 256, GATHER_FLIGHT = 4 }; /* of a CTA; loads of a thread
 /* n / by of any n below 2^63. */
 struct gather_divider {
     int64_t by;
-    uint64_t factor; /* 2^(63 + s) / by, rounded up, where 2^(s - 1) < by <= 2^s: the error stays below one of by's parts */
-    int shift;       /* s - 1 */
+    uint64_t
+        factor; /* 2^(63 + s) / by, rounded up, where 2^(s - 1) < by <= 2^s: the error stays below one of by's parts */
+    int shift;  /* s - 1 */
 
     __device__ __forceinline__ int64_t of(int64_t n) const
     {
@@ -25,9 +26,9 @@ struct gather_args {
     size_t table, indices, offsets, weights, out;
     int64_t outer, extent, count, inner; /* ks_gather_shape */
     int64_t bags;
-    int64_t items;      /* that the grid goes through: the kernel's own */
-    int64_t pieces;     /* likewise, of a slice */
-    gather_divider per; /* items of a slice; of elements: inner */
+    int64_t items;       /* that the grid goes through: the kernel's own */
+    int64_t pieces;      /* likewise, of a slice */
+    gather_divider per;  /* items of a slice; of elements: inner */
     gather_divider part; /* slices of a part: count */
     int mode, op;
     bool wide_indices, wide_offsets; /* INT64 */
@@ -40,7 +41,8 @@ __device__ __forceinline__ int64_t gather_number(const unsigned char *values, bo
 }
 
 /* The slice that an index means; -1: none, and the job's status word says so. */
-__device__ __forceinline__ int64_t gather_resolve(const ks_site &site, const gather_args &a, int64_t index, int64_t place)
+__device__ __forceinline__ int64_t gather_resolve(const ks_site &site, const gather_args &a, int64_t index,
+                                                  int64_t place)
 {
     if (index >= 0 && index < a.extent) return index;
     if (a.extent > 0) {
@@ -53,7 +55,8 @@ __device__ __forceinline__ int64_t gather_resolve(const ks_site &site, const gat
 }
 
 /* Of slice s of the output the slice of the whole table; -1. */
-__device__ __forceinline__ int64_t gather_source(const ks_site &site, const gather_args &a, const ks_job_sides &job, int64_t s)
+__device__ __forceinline__ int64_t gather_source(const ks_site &site, const gather_args &a, const ks_job_sides &job,
+                                                 int64_t s)
 {
     const int64_t part = a.outer == 1 ? 0 : a.part.of(s), i = s - part * a.count;
     const int64_t slice = gather_resolve(site, a, gather_number(job.in + a.indices, a.wide_indices, i), i);

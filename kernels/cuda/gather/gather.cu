@@ -17,12 +17,12 @@
 
 enum gather_family { GATHER_SLICE_WARP, GATHER_SLICE_PACK, GATHER_SLICE_WORDS, GATHER_ELEMENTS, GATHER_BAGS };
 enum {
-    WARP_BYTES = 512,          /* of a slice, at least */
-    WARP_WASTE = 8,            /* of its warps' threads one in so many may idle, at most */
-    CTAS_SM = 8,               /* that a grid has at most */
-    FEW_THREADS = 64,          /* of a CTA where not every SM would get one */
-    MAPPED_AGAIN = 64 << 10,   /* bytes that may be read more than once over the link */
-    SEGMENT_BYTES = 64         /* that memory and link move at least */
+    WARP_BYTES = 512,        /* of a slice, at least */
+    WARP_WASTE = 8,          /* of its warps' threads one in so many may idle, at most */
+    CTAS_SM = 8,             /* that a grid has at most */
+    FEW_THREADS = 64,        /* of a CTA where not every SM would get one */
+    MAPPED_AGAIN = 64 << 10, /* bytes that may be read more than once over the link */
+    SEGMENT_BYTES = 64       /* that memory and link move at least */
 };
 
 /* What a slice's bits could follow from, so that parts of a table are like the whole; the grid is settled at the launch. */
@@ -156,8 +156,8 @@ template <class... Taken, class... Given>
 static cudaError_t run(const gather_launch &go, size_t shared, void (*kernel)(ks_site, gather_args, Taken...),
                        const Given &...given)
 {
-    return ks_launch(kernel, dim3((unsigned)go.grid, (unsigned)go.bucket), go.threads, shared, false, go.stream, go.site,
-                     go.a, given...);
+    return ks_launch(kernel, dim3((unsigned)go.grid, (unsigned)go.bucket), go.threads, shared, false, go.stream,
+                     go.site, go.a, given...);
 }
 
 template <class W>

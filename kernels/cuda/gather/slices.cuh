@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_slice_pack(ks_site site
     const uint4 *table = (const uint4 *)(job.in + a.table);
     uint4 *out = (uint4 *)(job.out + a.out);
     const int64_t threads = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; first < a.items; first += GATHER_FLIGHT * threads) {
+    for (int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; first < a.items;
+         first += GATHER_FLIGHT * threads) {
         uint4 moved[GATHER_FLIGHT];
 #pragma unroll
         for (int k = 0; k < GATHER_FLIGHT; k++) {
@@ -107,7 +108,7 @@ __device__ __forceinline__ void gather_single(const ks_site &site, const gather_
 
 /* items: words of the output, `pieces` of them a slice; SINGLE: one. */
 template <class W, bool SINGLE>
-__global__ void __launch_bounds__(GATHER_THREADS) gather_slice_words(ks_site site, gather_args a)
+__global__ void __launch_bounds__(GATHER_THREADS, 4) gather_slice_words(ks_site site, gather_args a)
 {
     constexpr int P = gather_pack<W>::length;
     ks_job_sides job;
