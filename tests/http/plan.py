@@ -81,7 +81,7 @@ def good(daemon):
         got = plan(daemon, model, query)
         check(list(got) == MEMBERS, query, list(got))
         check(got["model_name"] == model and got["model_version"] == "1", query, got)
-        check([t["name"] for t in got["inputs"]] == ["INPUT0", "INPUT1"][:query.count("shape=")], query, got["inputs"])
+        check([t["name"] for t in got["inputs"]] == ["INPUT0", "INPUT1", "INPUT2"][:query.count("shape=")], query, got["inputs"])
         check(got["outputs"] == [{"name": "OUTPUT0", "datatype": datatype, "shape": shape}], query, got["outputs"])
         check(got["bytes"] == size, query, got["bytes"])
         # work of no bytes is answered without a launch: its grid may be empty
@@ -89,7 +89,7 @@ def good(daemon):
         check(got["kernel"] and min(*launched, got["batch_max"]) >= 1, query, got)
         check(list(got["ceilings"]) == [*CEILINGS, "cache_bytes"], query, got["ceilings"])
         check(all((got["ceilings"][name]["value"] is None) == (got["ceilings"][name]["source"] is None) for name in CEILINGS), query, got["ceilings"])
-        check(got["intensity"] == (float("%.6g" % (got["flops"] / size)) if size else None), query, got["intensity"])
+        check(got["intensity"] == (float("%.6g" % (got["flops"] / size)) if size and got["flops"] else None), query, got["intensity"])
         if got["backend"] == "cuda" and size:
             of = got["occupancy"]
             check(1 <= of["ctas"] <= min(n for n in of["ctas_by"].values() if n) and of["warps"] <= of["warps_max"] and of["limit"], query, of)

@@ -299,7 +299,7 @@ WORD_ROWS = [
     Row("norm_rms_w of another kind", norm("[4]", to="/v2/models/norm_rms_w/infer", kind="layer"), 400, "parameter", STAYS, "parameter 'kind' is fixed in model 'norm_rms_w' and cannot be 'layer'"),
     Row("norm of nothing", norm(shape="[2,0]"), 400, "empty", STAYS),
     Row("norm whose sum is not asked for", infer(to=NORM, more=',"outputs":[{"name":"OUTPUT1"}]'), 400, "name", STAYS, "unexpected inference output 'OUTPUT1' for model 'norm'"),
-    Row("gather by floats", gather([0, 1], datatype='"FP32"'), 400, "datatype", STAYS, "gather: INPUT1 (indices) has datatype FP32, takes INT32 or INT64"),
+    Row("gather by floats", gather([0, 1], datatype='"FP32"'), 400, "datatype", STAYS, "inference input 'INPUT1' data-type is 'FP32', but model 'gather' expects 'INT32,INT64'"),
     Row("gather along an axis outside", gather([0], axis=2), 400, "axis", STAYS),
     Row("gather of an unknown kind", gather([0], kind="rows"), 400, "parameter", STAYS),
     Row("gather in an unknown mode", gather([0], mode="raise"), 400, "parameter", STAYS),

@@ -6,7 +6,7 @@
 
 /* items: elements of the output; per: inner; part: count. */
 template <class W>
-__global__ void __launch_bounds__(GATHER_THREADS, 3) gather_elements(ks_site site, gather_args a)
+__global__ void __launch_bounds__(GATHER_THREADS, sizeof(W) == 1 ? 2 : 4) gather_elements(ks_site site, gather_args a)
 {
     constexpr int P = gather_pack<W>::length;
     ks_job_sides job;

@@ -108,7 +108,8 @@ __device__ __forceinline__ void gather_single(const ks_site &site, const gather_
 
 /* items: words of the output, `pieces` of them a slice; SINGLE: one. */
 template <class W, bool SINGLE>
-__global__ void __launch_bounds__(GATHER_THREADS, 4) gather_slice_words(ks_site site, gather_args a)
+__global__ void __launch_bounds__(GATHER_THREADS, sizeof(W) == 1 ? 2 : 4)
+    gather_slice_words(ks_site site, gather_args a)
 {
     constexpr int P = gather_pack<W>::length;
     ks_job_sides job;
