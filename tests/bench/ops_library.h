@@ -15,8 +15,8 @@ extern "C" {
 enum { OPS_LABEL = 128 };
 
 typedef struct ops_row {
-    char op[16];                /* "softmax", "matmul", one that reduces: "sum", a norm: "layer_norm", or a gather: "embedding" */
-    char dtype[8];              /* "FP32"; "TF32": FP32, of which products may be less precise */
+    char op[16];   /* "softmax", "matmul", one that reduces: "sum", a norm: "layer_norm", or a gather: "embedding" */
+    char dtype[8]; /* "FP32"; "TF32": FP32, of which products may be less precise */
     char first[32], second[32]; /* shapes such as "8192x4096"; second "" but for matmul */
     char axis[16];              /* "-1", "0,2,3"; "" for matmul */
     char label[OPS_LABEL];      /* all of it, for people */
