@@ -460,8 +460,7 @@ static void close_all(ks_server *server)
     }
     close_tunes(server);
     ks_admin_close(&server->admin);
-    ks_keeper_close(&server->keeper);
-    ks_store_close(&daemon->store);
+    ks_tensors_close(daemon, &server->keeper);
     if (server->admin_fd >= 0) ks_listen_close(server->admin_fd);
     for (int i = 0; i < server->sockets.count; i++) ks_listen_close(server->sockets.fds[i]);
     ks_metrics_close(&daemon->metrics);

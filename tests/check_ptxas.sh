@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# No kernel of softmax and reduce spills a register or keeps anything in local memory. Compiles them for one chip with
+# No kernel of softmax, reduce, map and topk spills a register or keeps anything in local memory. Compiles them for one chip with
 # -Xptxas -v, and lists each function with its registers, shared memory and stack.
 #   check_ptxas.sh [CHIP]      default: sm_90a. Exit code 1: one has a stack frame or spills; 77: no nvcc here
 set -eu
@@ -11,9 +11,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 jobs=()
-for source in kernels/cuda/softmax/*.cu kernels/cuda/reduce/*.cu; do
+for source in kernels/cuda/softmax/*.cu kernels/cuda/reduce/*.cu kernels/cuda/map/*.cu kernels/cuda/topk/*.cu; do
     nvcc -arch="$chip" -std=c++20 -O3 --expt-relaxed-constexpr -Iinclude -Ikernels -Xptxas -v -cubin -o "$work/cubin.${#jobs[@]}" \
-        "$source" >"$work/${source##*/}.log" 2>&1 &
+        "$source" >"$work/${source//\//_}.log" 2>&1 &
     jobs+=($!)
 done
 for job in "${jobs[@]}"; do wait "$job" || { cat "$work"/*.log && exit 1; }; done
@@ -28,6 +28,10 @@ awk '/Function properties for/ { name = $NF }
      }
      END { for (n in stack) printf "%s\t%d\t%d\t%d\t%d\n", n, registers[n], shared[n], stack[n], spilled[n] }' "$work"/*.log |
     (c++filt 2>/dev/null || cat) | sed -E 's/^void //; s/\(.*\)//' | sort >"$work/functions"
-awk -F '\t' 'BEGIN { printf "%9s %7s %6s %6s\n", "registers", "shared", "stack", "spills" }
-     { printf "%9d %7d %6d %6d  %s%s\n", $2, $3, $4, $5, $1, $4 + $5 ? "  <-- FAULT" : ""; faults += $4 + $5 > 0 }
+# FP64's sin and cos are the library's, whose reduction of large arguments has the bits of 2 / pi in a local array; what else runs in these
+# kernels does not touch it.
+allowed='map_vectors<map_real<double>, 1, |map_elements<double>'
+awk -F '\t' -v allowed="$allowed" 'BEGIN { printf "%9s %7s %6s %6s\n", "registers", "shared", "stack", "spills" }
+     { printf "%9d %7d %6d %6d  %s%s\n", $2, $3, $4, $5, $1, $4 + $5 ? $1 ~ allowed ? "  (library)" : "  <-- FAULT" : ""
+       faults += $4 + $5 > 0 && $1 !~ allowed }
      END { printf "%s: %d functions, %d with a stack frame or spills\n", "'"$chip"'", NR, faults; exit faults > 0 || NR == 0 }' "$work/functions"

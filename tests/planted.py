@@ -38,7 +38,7 @@ import time
 import tree_files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SOURCES = (".c", ".h", ".cc", ".def")
+SOURCES = (".c", ".h", ".cc", ".cu", ".cuh", ".def")
 CAUGHT, ALIVE, STALE, BROKEN, KNOWN = "caught", "ALIVE", "STALE", "DOES NOT BUILD", "alive, named"
 TEST_SECONDS = 100  # a fault may make a daemon wait for ever: that is to be caught
 # What the tests of the daemon are run with; building all of them costs a link each.

@@ -4,13 +4,15 @@
 # Installs what is missing (and touches the package manager only then), builds, tests, and ends with one line:
 # N passed, N failed, N skipped. Exit code 0 only when nothing failed. What is skipped is said, with its reason.
 # quick  release build and its tests only. Logs stay in build-test/logs.
+# Rates are compared by the tests of the release build, which run first, alone. What is behind them runs in lanes side by side.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root" || exit 71
 logs=$root/build-test/logs
 mkdir -p "$logs"
 PATH=$PATH:/usr/local/cuda/bin:/usr/sbin # where Debian has nginx and haproxy
-passed=0 failed=0 skipped=0
+results=$logs/results # a line for each: pass, fail, skip; of all lanes
+: >"$results"
 jobs=$(nproc)
 compat_python= # of tests/compat's packages, once clients has them
 export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 # what one clone has compiled serves the next
@@ -18,25 +20,22 @@ export KS_SLOW_MS=15000 # d_stop.sh: sanitizers start slowly
 export ASAN_OPTIONS=detect_leaks=1:halt_on_error=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 
-pass() { # NAME SECONDS
-    passed=$((passed + 1))
-    printf 'ok    %s (%s s)\n' "$1" "$2"
+# say RESULT TEXT: the lines of one result stay together, whatever another lane says
+say() {
+    [ -z "$1" ] || echo "$1" >>"$results"
+    printf '%s\n' "$2"
 }
-fail() { # NAME LOG
-    failed=$((failed + 1))
-    printf 'FAIL  %s, the end of %s:\n' "$1" "$2"
-    tail -n 40 "$2" | sed 's/^/      /'
-}
-skip() { # NAME REASON
-    skipped=$((skipped + 1))
-    printf 'skip  %s: %s\n' "$1" "$2"
+pass() { say pass "ok    $1 ($2 s)"; } # NAME SECONDS
+skip() { say skip "skip  $1: $2"; }   # NAME REASON
+fail() {                              # NAME LOG
+    say fail "FAIL  $1, the end of $2:"$'\n'"$(tail -n 40 "$2" | sed 's/^/      /')"
 }
 
 # step NAME COMMAND...: counts as one test; exit code 77 is a skip, whose reason is the last line
 step() {
     local name=$1 log=$logs/${1//[ \/]/_}.log begun=$SECONDS code=0
     shift
-    printf 'run   %s\n' "$name"
+    say '' "run   $name"
     "$@" >"$log" 2>&1 </dev/null || code=$?
     case $code in
     0) pass "$name" $((SECONDS - begun)) ;;
@@ -46,17 +45,18 @@ step() {
     [ "$code" -eq 0 ]
 }
 
-# suite NAME BUILD-FOLDER [CTEST-OPTION...]: each ctest test counts as one
+# suite NAME BUILD-FOLDER: each ctest test counts as one. Twice as many run at a time as there are processors, but of those that load one,
+# which take two of the slots that tests/CMakeLists.txt gives out, as many as there are.
 suite() {
-    local name=$1 build=$2 begun=$SECONDS report=$logs/$1.xml counts
-    shift 2
-    printf 'run   %s\n' "$name"
+    local name=$1 build=$2 begun=$SECONDS report=$logs/$1.xml slots=$logs/slots.json counts
+    say '' "run   $name"
     rm -f "$report"
-    ctest --test-dir "$build" -j "$jobs" --output-junit "$report" "$@" >"$logs/$name.ctest.log" 2>&1 </dev/null
-    if ! counts=$(python3 - "$name" "$report" <<'PYTHON'
+    echo '{"version":{"major":1,"minor":0},"local":[{"cpus":[{"id":"0","slots":'$((2 * jobs))'}]}]}' >"$slots"
+    ctest --test-dir "$build" -j $((2 * jobs)) --resource-spec-file "$slots" --output-junit "$report" >"$logs/$name.ctest.log" 2>&1 </dev/null
+    if ! counts=$(python3 - "$name" "$report" "$results" <<'PYTHON'
 import sys
 import xml.etree.ElementTree as tree
-name, report = sys.argv[1:]
+name, report, results = sys.argv[1:]
 counts = {"pass": 0, "fail": 0, "skip": 0}
 for case in tree.parse(report).getroot().iter("testcase"):
     lines = (case.findtext("system-out") or "").strip().splitlines()
@@ -71,23 +71,37 @@ for case in tree.parse(report).getroot().iter("testcase"):
         counts["skip"] += 1
         reason = "it would prove nothing in this build" if status == "disabled" else lines[-1][:200] if lines else status
         print("skip  %s %s: %s" % (name, case.get("name"), reason), file=sys.stderr)
-print(counts["pass"], counts["fail"], counts["skip"])
 if not sum(counts.values()):
     sys.exit("no test ran")
+print("%s %s: %d passed, %d failed, %d skipped" % ("FAIL " if counts["fail"] else "ok   ", name, *counts.values()))
+with open(results, "a") as file:
+    file.write("".join("%s\n" % result * count for result, count in counts.items()))
 PYTHON
     ); then
         fail "$name: no result" "$logs/$name.ctest.log"
         return
     fi
-    local p f s
-    read -r p f s <<<"$counts"
-    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-    printf '%-5s %s: %d passed, %d failed, %d skipped (%s s)\n' "$([ "$f" -eq 0 ] && echo ok || echo FAIL)" "$name" "$p" "$f" "$s" $((SECONDS - begun))
+    say '' "$counts ($((SECONDS - begun)) s)"
+}
+
+# beside LANE...: functions side by side, each with its steps one after the other
+beside() {
+    local lane lanes=()
+    for lane; do
+        { "$lane"; echo "end $lane" >>"$results"; } &
+        lanes+=($!)
+    done
+    trap 'kill "${lanes[@]}"' INT TERM
+    wait "${lanes[@]}"
+    trap - INT TERM
+    for lane; do grep -qx "end $lane" "$results" || say fail "FAIL  the lane of $lane did not come to its end"; done
 }
 
 finish() {
-    printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
-    [ "$failed" -eq 0 ]
+    local counts=() result
+    for result in pass fail skip; do counts+=("$(grep -cx $result "$results")"); done
+    printf '%d passed, %d failed, %d skipped\n' "${counts[@]}"
+    [ "${counts[1]}" -eq 0 ]
     exit
 }
 
@@ -123,20 +137,8 @@ sources() {
 
 formatted() {
     command -v clang-format-14 >/dev/null || { echo "clang-format-14 is not installed; other versions lay out differently" && return 77; }
-    local file wrong=0
-    while read -r file; do
-        [ -e "$file" ] || continue
-        clang-format-14 "$file" | cmp -s - "$file" || { echo "clang-format-14 -i $file" && wrong=1; }
-    done < <(sources '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
-    return $wrong
-}
-
-tidy() {
-    command -v clang-tidy-14 >/dev/null || { echo "clang-tidy-14 is not installed" && return 77; }
-    local dnnl=
-    [ ! -e /usr/include/oneapi/dnnl/dnnl.h ] || dnnl=-DKS_HAVE_ONEDNN=1
-    find server kernels -name '*.c' | xargs -P "$jobs" -n 2 sh -c 'for f; do clang-tidy-14 --quiet "$f" -- -std=gnu17 -D_GNU_SOURCE \
-        "-DKS_VERSION=\"0\"" '$dnnl' -Iinclude -Iserver -Ikernels || exit 255; done' tidy
+    sources '*.c' '*.h' '*.cc' '*.cu' '*.cuh' | while read -r file; do [ ! -e "$file" ] || echo "$file"; done |
+        xargs -P "$jobs" -n 20 clang-format-14 --dry-run --Werror
 }
 
 quickstart() {
@@ -206,6 +208,33 @@ operate() {
     step "manifests: planted mistakes" "$python" -B "$root/tests/operate/manifests.py" "${kserve[@]}" --self-test
 }
 
+# What is made of the tree, and the program among what it meets.
+program() {
+    step "layers" python3 -B "$root/tests/check_layers.py" "$root/build"
+    step "rulers of the house" python3 -B "$root/tests/house.py" --check
+    step "recipes of CONTRIBUTING.md" python3 -B "$root/tests/check_recipes.py" --cost
+    step "coverage" "$root/tests/coverage.py" --build "$root/build-test/coverage"
+    step "planted faults: texts" "$root/tests/planted.py" --check
+    step "formatting" formatted
+    step "clang-tidy" "$root/tests/check_tidy.py"
+    step "CUDA code compiles" cuda_compiles
+    step "quickstart" quickstart
+    command -v promtool >/dev/null || skip "promtool check metrics" "promtool is not installed"
+    if [ -z "$(gpu_chips)" ]; then skip "GPU tests" "no GPU here; tests/gpu.sh runs them on a host that has one"; fi
+    [ -x "$root/build/kernserve" ] || return
+    step "soak" "$root/tests/soak.py" "$root/build/kernserve" --count 20000
+    step "behind HAProxy and nginx" "$root/tests/compat/proxies.py" "$root/build/kernserve" --count 300
+    step "valgrind" "$root/tests/valgrind.sh" "$root/build/kernserve" 200
+    clients
+    operate
+}
+
+sanitizers() {
+    step "ASan and UBSan build" sanitized asan address,undefined && suite asan+ubsan "$root/build-test/asan"
+    # oneDNN's threads come from an OpenMP that TSan cannot see into
+    step "TSan build" sanitized tsan thread -DKERNSERVE_ONEDNN=OFF && suite tsan "$root/build-test/tsan"
+}
+
 # --- the run --------------------------------------------------------------------------------------------------------------
 # shellcheck source=deploy/packages.sh
 . "$root/deploy/packages.sh"
@@ -236,30 +265,9 @@ if [ "${1:-}" != quick ]; then
     [ -e /usr/lib/R/site-library/curl ] || ks_wished="$ks_wished r-cran-curl"
     python3 -c 'import ensurepip' 2>/dev/null || ks_wished="$ks_wished python3-venv"
 fi
-install_needed || { failed=1 && finish; }
+install_needed || { say fail "FAIL  packages" && finish; }
 
 step "release build" build_release && suite release "$root/build"
 [ "${1:-}" != quick ] || finish
-
-step "layers" python3 -B "$root/tests/check_layers.py" "$root/build"
-step "rulers of the house" python3 -B "$root/tests/house.py" --check
-step "recipes of CONTRIBUTING.md" python3 -B "$root/tests/check_recipes.py" --cost
-step "coverage" "$root/tests/coverage.py" --build "$root/build-test/coverage"
-step "planted faults: texts" "$root/tests/planted.py" --check
-step "formatting" formatted
-step "clang-tidy" tidy
-step "CUDA code compiles" cuda_compiles
-step "quickstart" quickstart
-command -v promtool >/dev/null || skip "promtool check metrics" "promtool is not installed"
-if [ -z "$(gpu_chips)" ]; then skip "GPU tests" "no GPU here; tests/gpu.sh runs them on a host that has one"; fi
-if [ -x "$root/build/kernserve" ]; then
-    step "soak" "$root/tests/soak.py" "$root/build/kernserve" --count 20000
-    step "behind HAProxy and nginx" "$root/tests/compat/proxies.py" "$root/build/kernserve" --count 300
-    step "valgrind" "$root/tests/valgrind.sh" "$root/build/kernserve" 200
-    clients
-    operate
-fi
-step "ASan and UBSan build" sanitized asan address,undefined && suite asan+ubsan "$root/build-test/asan"
-# oneDNN's threads come from an OpenMP that TSan cannot see into
-step "TSan build" sanitized tsan thread -DKERNSERVE_ONEDNN=OFF && suite tsan "$root/build-test/tsan"
+beside program sanitizers
 finish

@@ -1,5 +1,5 @@
 /* The border to a device: thirteen functions that each has, and what one may lack: goes_on and four groups. `cuda` and
- * `cpu` implement it; tests wrap either in `faulty`. What sets devices apart stands in ks_device_info: no caller asks for a name.
+ * `cpu` implement it; tests/fake/ makes others of either. What sets devices apart stands in ks_device_info: no caller asks for a name.
  *
  * Words   slot = host memory of one request; lane = stream + device memory + graphs; plan = a spec with everything chosen;
  *         batch = jobs of one plan that go out together.
@@ -211,6 +211,12 @@ typedef struct ks_large {
     ks_poll (*copy_poll)(ks_ring *ring, int buffer, ks_error *error); /* of the last copy begun */
 } ks_large;
 
+/* Rows that are put apart; the bytes between them are left. */
+typedef struct ks_row_copy {
+    size_t row_bytes, pitch_bytes;
+    int64_t first, count; /* of the rows */
+} ks_row_copy;
+
 /* Memory of the kernels' own that stays: contents of resident tensors, and what is derived from them. */
 typedef struct ks_resident {
     /* Takes `bytes` for contents, of what is free; taken from the system when needed, and given back when idle. bytes 0: an eighth of
@@ -222,8 +228,11 @@ typedef struct ks_resident {
      * holds it, or the device has no memory left. */
     ks_status (*take)(ks_device *device, size_t bytes, ks_slot *out, ks_error *error);
     void (*give)(ks_device *device, ks_slot *memory); /* no launch and no copy of it under way; never blocks */
-    /* Gives back to the system what is not in use, but for a sixteenth of the limit at most; memory of large requests, too. Once a
-     * second, with and without a reserve, off the path of requests: it takes milliseconds. */
+    /* Copies rows from one memory to another, where they have a pitch; done when it returns. Behind all copies to `from`. */
+    ks_status (*pack)(ks_device *device, const ks_slot *from, const ks_slot *to, const ks_row_copy *rows,
+                      ks_error *error);
+    /* Gives back to the system what is not in use, but for a sixteenth of the limit at most; all of it after ten turns without a take.
+     * Memory of large requests, too. Once a second, with and without a reserve, off the path of requests: it takes milliseconds. */
     void (*trim)(ks_device *device);
     /* Bytes taken from the system now, in use or kept for the next take. Any thread. */
     uint64_t (*held)(ks_device *device);

@@ -60,6 +60,8 @@ typedef struct ks_preset {
     int more_count;
     uint16_t inputs; /* optional ones that the metadata declares as well, as bits */
     bool narrow;     /* also as NAME_SUFFIX_fp16 and NAME_SUFFIX_bf16, of which INPUT0 is declared */
+    uint32_t
+        first; /* KS_DTYPE_BIT of what is declared for INPUT0, where others are the model's; 0: the model's as well */
 } ks_preset;
 
 /* What an op says of one input. */
@@ -132,6 +134,9 @@ struct ks_op {
     /* Whether rows of jobs that agree in all else may be one piece of work: each of OUTPUT0 follows from the row of INPUT0 at the same
      * index of its first dimension, and from the other inputs. NULL: never. */
     bool (*joins)(const ks_spec *spec);
+    /* Elements from row to row as its kernels would have a tensor of that shape, where it stays and may be put so once; 0: as it is.
+     * NULL: always. Rows are those of the last dimension; a tensor put so is an input whose `pitch` is set. */
+    int64_t (*pitch)(const ks_tensor *tensor);
     ks_sample_fn *sample;
     /* Values that decide; all three unset: none do. Kernels check them as well, read nothing out of bounds for a bad one, and leave the
      * one that check finds: ks_bad_word in backend.h. */

@@ -52,6 +52,8 @@ typedef struct ks_tensor {
     size_t offset;             /* bytes from the start of the slot's side; a multiple of KS_ALIGNMENT */
     const void *fixed; /* or where it lies whatever the slot, as kernels see it: a resident tensor; NULL: in the slot */
     size_t size_bytes; /* product(dims) * element size */
+    int64_t
+        pitch; /* of a fixed one: elements from one row, of the last dimension, to the next, and zeros between; 0: as many as a row has */
 } ks_tensor;
 
 size_t ks_dtype_size(ks_dtype dtype);

@@ -57,8 +57,7 @@ static inline uint16_t float_to_bf16(float value)
     return (uint16_t)((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded);
 }
 
-/* Rounds to odd: the last bit of the result says "inexact", so that a second, coarser rounding goes the right way. */
-static float odd_float(double value)
+float ks_double_to_odd_float(double value)
 {
     const float nearest = (float)value;
     uint32_t bits = bits_of(nearest);
@@ -90,12 +89,12 @@ uint16_t ks_float_to_bf16(float value)
 
 uint16_t ks_double_to_fp16(double value)
 {
-    return float_to_fp16(odd_float(value));
+    return float_to_fp16(ks_double_to_odd_float(value));
 }
 
 uint16_t ks_double_to_bf16(double value)
 {
-    return float_to_bf16(odd_float(value));
+    return float_to_bf16(ks_double_to_odd_float(value));
 }
 
 #ifdef KS_WIDE_CONVERSIONS

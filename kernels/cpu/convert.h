@@ -17,6 +17,8 @@ uint16_t ks_float_to_bf16(float value);
 /* One rounding, not two. */
 uint16_t ks_double_to_fp16(double value);
 uint16_t ks_double_to_bf16(double value);
+/* Rounded to odd: the last bit says whether the result is exact, so that a second, coarser rounding goes the right way. */
+float ks_double_to_odd_float(double value);
 
 /* Whole arrays; in and out do not overlap. */
 void ks_fp16_to_floats(const uint16_t *in, float *out, size_t count);

@@ -77,6 +77,7 @@ static ks_status take(ks_device *device, size_t bytes, ks_slot *out, ks_error *e
     uint64_t at = 0;
     bool fresh = false;
     pthread_mutex_lock(&memory->lock);
+    memory->quiet_turns = 0;
     const bool taken = bytes <= memory->limit && ks_range_take(memory->range, bytes + KS_PAD, &at, &fresh);
     pthread_mutex_unlock(&memory->lock);
     if (!taken) return ks_fail(error, KS_RESIDENT_FULL, "no memory is free for %zu bytes that stay", bytes);
@@ -99,12 +100,26 @@ static void give(ks_device *device, ks_slot *slot)
     memset(slot, 0, sizeof *slot);
 }
 
+/* ks_resident.pack */
+static ks_status pack(ks_device *device, const ks_slot *from, const ks_slot *to, const ks_row_copy *rows,
+                      ks_error *error)
+{
+    (void)device, (void)error;
+    for (int64_t i = rows->first; i < rows->first + rows->count; i++)
+        memcpy(to->in + (size_t)i * rows->pitch_bytes, from->in + (size_t)i * rows->row_bytes, rows->row_bytes);
+    return KS_OK;
+}
+
 /* ks_resident.trim. Some pages at a time: takes of requests wait for the lock. */
 static void trim(ks_device *device)
 {
     ks_cpu_memory *memory = &device->resident;
-    const size_t kept = (size_t)(memory->limit / 16 / KS_RANGE_PAGE_BYTES);
-    for (bool more = memory->range != NULL; more;) {
+    if (!memory->range) return;
+    pthread_mutex_lock(&memory->lock);
+    const bool quiet = ++memory->quiet_turns >= KS_RANGE_QUIET_TURNS;
+    pthread_mutex_unlock(&memory->lock);
+    const size_t kept = quiet ? 0 : (size_t)(memory->limit / 16 / KS_RANGE_PAGE_BYTES);
+    for (bool more = true; more;) {
         pthread_mutex_lock(&memory->lock);
         more = ks_range_trim(memory->range, kept, 16);
         pthread_mutex_unlock(&memory->lock);
@@ -121,4 +136,5 @@ static uint64_t held(ks_device *device)
     return bytes;
 }
 
-const ks_resident ks_cpu_resident = {.reserve = reserve, .take = take, .give = give, .trim = trim, .held = held};
+const ks_resident ks_cpu_resident = {
+    .reserve = reserve, .take = take, .give = give, .pack = pack, .trim = trim, .held = held};

@@ -12,6 +12,7 @@ typedef struct ks_cpu_memory {
     uint64_t addresses, limit;
     pthread_mutex_t lock;
     ks_range *range; /* under lock; NULL: reserve was not called */
+    int quiet_turns; /* likewise: trims since the last take */
 } ks_cpu_memory;
 
 struct ks_device {

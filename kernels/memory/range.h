@@ -19,6 +19,7 @@ extern "C" {
 #endif
 
 static const size_t KS_RANGE_PAGE_BYTES = 2 << 20;
+enum { KS_RANGE_QUIET_TURNS = 10 }; /* looks of the owner, one a second, without a take: then nothing is kept */
 
 typedef struct ks_range ks_range;
 

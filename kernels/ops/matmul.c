@@ -165,6 +165,12 @@ static void batch_reverse(ks_matmul_shape *s)
     }
 }
 
+/* Elements from row to row, as the operand lies. */
+static int64_t pitch_of(const ks_tensor *in)
+{
+    return in->pitch ? in->pitch : in->dims[in->rank - 1];
+}
+
 void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out)
 {
     const ks_tensor *a = &spec->in[0], *b = &spec->in[1];
@@ -177,12 +183,12 @@ void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out)
     s.biased = ks_has_input(spec, 2);
     s.activation = (ks_matmul_activation)spec->params[PARAM_ACTIVATION].i;
     s.tf32 = spec->params[PARAM_PRECISION].i != 0;
-    s.a_row = ta ? 1 : s.k;
-    s.a_col = ta ? s.m : 1;
-    s.b_row = tb ? 1 : s.n;
-    s.b_col = tb ? s.k : 1;
+    s.a_row = ta ? 1 : pitch_of(a);
+    s.a_col = ta ? pitch_of(a) : 1;
+    s.b_row = tb ? 1 : pitch_of(b);
+    s.b_col = tb ? pitch_of(b) : 1;
     s.batch = ks_dims_product(spec->out[0].dims, 0, spec->out[0].rank - 2);
-    int64_t a_step = s.m * s.k, b_step = s.k * s.n;
+    int64_t a_step = a->dims[a->rank - 2] * pitch_of(a), b_step = b->dims[b->rank - 2] * pitch_of(b);
     for (int d = 0; d < spec->out[0].rank - 2 && s.batch > 0; d++) {
         const int64_t a_dim = batch_dim(a, d), b_dim = batch_dim(b, d);
         batch_push(&s, a_dim > b_dim ? a_dim : b_dim, a_dim == 1 ? 0 : a_step, b_dim == 1 ? 0 : b_step);
@@ -190,7 +196,7 @@ void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out)
         b_step *= b_dim;
     }
     batch_reverse(&s);
-    if (s.batch_rank == 1 && !ta && s.b_step[0] == 0 && s.a_step[0] == s.m * s.k) {
+    if (s.batch_rank == 1 && !ta && s.b_step[0] == 0 && s.a_step[0] == s.m * s.a_row) {
         s.m *= s.batch;
         s.batch = 1;
         s.batch_rank = 0;
@@ -207,6 +213,18 @@ void ks_matmul_offsets(const ks_matmul_shape *shape, int64_t index, int64_t *a, 
         *a += at * shape->a_step[d];
         *b += at * shape->b_step[d];
     }
+}
+
+/* ks_op.pitch. Kernels read rows in vectors of 16 bytes, and what does not start there is packed in each launch. Short rows would
+ * take several times their memory. */
+static int64_t matmul_pitch(const ks_tensor *tensor)
+{
+    enum { VECTOR = 16, START = 128 };
+    const int64_t size = (int64_t)ks_dtype_size(tensor->dtype);
+    const int64_t row = tensor->rank < 2 ? 0 : tensor->dims[tensor->rank - 1], bytes = row * size;
+    const bool floating = ks_dtype_kind(tensor->dtype) == KS_KIND_FLOAT;
+    if (!floating || bytes < START || bytes % VECTOR == 0 || ks_tensor_count(tensor) <= row) return 0;
+    return (bytes + START - 1) / START * (START / size);
 }
 
 /* --- the descriptor -------------------------------------------------------------------------------------------------- */
@@ -254,5 +272,6 @@ const ks_op ks_op_matmul = {
     .presets = presets,
     .resolve = matmul_resolve,
     .joins = matmul_joins,
+    .pitch = matmul_pitch,
     .sample = matmul_sample,
 };

@@ -72,7 +72,10 @@ size_t ks_spec_layout(ks_spec *spec)
 
 size_t ks_spec_unfix(ks_spec *spec)
 {
-    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) spec->in[i].fixed = NULL;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+        spec->in[i].fixed = NULL;
+        spec->in[i].pitch = 0;
+    }
     return ks_spec_layout(spec);
 }
 
@@ -125,7 +128,9 @@ void ks_spec_copy(ks_spec *to, const ks_spec *from)
 /* Field by field: to call memcmp for so few bytes takes longer. */
 static bool same_input(const ks_tensor *a, const ks_tensor *b)
 {
-    if (a->dtype != b->dtype || a->rank != b->rank || a->offset != b->offset || a->fixed != b->fixed) return false;
+    if (a->dtype != b->dtype || a->rank != b->rank || a->offset != b->offset || a->fixed != b->fixed ||
+        a->pitch != b->pitch)
+        return false;
     for (int i = 0; i < a->rank; i++)
         if (a->dims[i] != b->dims[i]) return false;
     return true;

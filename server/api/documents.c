@@ -59,6 +59,7 @@ static void fill_resident(const ks_api_view *view, ks_document *document)
     if (view->store) ks_store_read_stats(view->store, &stats);
     document->resident_tensors = stats.tensors;
     document->resident_tensor_bytes = stats.bytes;
+    document->resident_form_bytes = stats.form_bytes;
     document->resident_limit = stats.limit_bytes;
     document->resident_mapped = stats.held_bytes;
     document->resident_generation = stats.generation;
@@ -69,6 +70,8 @@ static void fill_resident(const ks_api_view *view, ks_document *document)
     document->puts_linked = stats.puts[3];
     document->puts_refused = stats.puts[4];
     document->puts_aborted = stats.puts[5];
+    document->put_ns = stats.put_ns;
+    memcpy(document->put_bucket, stats.put_bucket, sizeof stats.put_bucket);
     document->gone_delete = stats.gone[0];
     document->gone_ttl = stats.gone[1];
     document->gone_evicted = stats.gone[2];
@@ -135,9 +138,9 @@ static ks_status write_plan(const ks_api_view *view, ks_infers *infers, const ks
                             ks_error *error)
 {
     ks_plan plan;
-    const char *path = NULL;
-    const ks_status status = ks_infers_plan(infers, route->model, route->query, &plan, &path, error);
-    if (status == KS_OK) ks_plans_write_one(view, route->model->name, &plan, path, out);
+    ks_plan_way way;
+    const ks_status status = ks_infers_plan(infers, route->model, route->query, &plan, &way, error);
+    if (status == KS_OK) ks_plans_write_one(view, route->model->name, &plan, &way, out);
     return status;
 }
 

@@ -120,6 +120,37 @@ static void put_files(ks_text *out, const char *value)
     }
 }
 
+static const ks_param *find_param(const ks_op *op, const char *name)
+{
+    for (int i = 0; i < op->params_count; i++)
+        if (strcmp(op->params[i].name, name) == 0) return &op->params[i];
+    return NULL;
+}
+
+static bool lists(const ks_param *param, const char *text)
+{
+    for (const char *const *choice = param->choices; *choice; choice++)
+        if (strcmp(*choice, text) == 0) return true;
+    return false;
+}
+
+/* The choices of all ops that have a choice of this name, each once. */
+static void put_choices(ks_text *out, const char *name)
+{
+    bool first = true;
+    for (const ks_op *const *op = ks_ops; *op; op++) {
+        const ks_param *const param = find_param(*op, name);
+        if (!param || param->kind != KS_PARAM_CHOICE) continue;
+        for (const char *const *choice = param->choices; *choice; choice++) {
+            const ks_op *const *before = ks_ops;
+            for (const ks_param *other; before != op; before++)
+                if ((other = find_param(*before, name)) && other->kind == KS_PARAM_CHOICE && lists(other, *choice))
+                    break;
+            if (before == op) put_string(out, *choice, &first);
+        }
+    }
+}
+
 static void put_kind(ks_text *out, const ks_param *param)
 {
     static const char *const kinds[] = {[KS_PARAM_INT] = "{\"type\":\"integer\"}",
@@ -127,21 +158,13 @@ static void put_kind(ks_text *out, const ks_param *param)
                                         [KS_PARAM_NUMBER] = "{\"type\":\"number\"}",
                                         [KS_PARAM_AXES] =
                                             "{\"type\":\"string\",\"pattern\":\"^(all|-?[0-9](,-?[0-9])*)$\"}"};
-    bool first = true;
     if (param->kind != KS_PARAM_CHOICE) {
         ks_text_puts(out, kinds[param->kind]);
         return;
     }
     ks_text_puts(out, "{\"type\":\"string\",\"enum\":[");
-    for (const char *const *choice = param->choices; *choice; choice++) put_string(out, *choice, &first);
+    put_choices(out, param->name);
     ks_text_puts(out, "]}");
-}
-
-static const ks_param *find_param(const ks_op *op, const char *name)
-{
-    for (int i = 0; i < op->params_count; i++)
-        if (strcmp(op->params[i].name, name) == 0) return &op->params[i];
-    return NULL;
 }
 
 static void put_preset(ks_text *out, const ks_param *param)

@@ -1,6 +1,7 @@
 #include "api/plan_text.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* --- figures ------------------------------------------------------------------------------------------------------ */
@@ -79,7 +80,10 @@ static void put_value(ks_text *out, const ks_param *param, const ks_value *value
         ks_text_puts(out, value->i ? "true" : "false");
         break;
     case KS_PARAM_NUMBER:
-        ks_text_printf(out, "%.9g", value->d);
+        if (isfinite(value->d))
+            ks_text_printf(out, "%.9g", value->d);
+        else
+            ks_text_puts(out, "null"); /* not of this work, or no bound */
         break;
     case KS_PARAM_CHOICE:
         ks_text_printf(out, "%s%s%s", quote, param->choices[value->i], quote);
@@ -202,8 +206,9 @@ static void put_trials(ks_text *out, const ks_trials *trials)
     ks_text_puts(out, "}");
 }
 
-static void put_kernel(ks_text *out, const ks_plan_facts *facts)
+static void put_kernel(ks_text *out, const ks_plan_row *row)
 {
+    const ks_plan_facts *facts = &row->facts;
     const ks_kernel_info *info = &facts->kernel_info;
     put_word(out, ",\"kernel\":", info->kernel);
     ks_text_printf(out,
@@ -211,6 +216,7 @@ static void put_kernel(ks_text *out, const ks_plan_facts *facts)
                    ",\"threads\":%d,\"cluster\":%d,\"shared_bytes\":%zu,\"path\":\"%s\",\"batch_max\":%" PRId64,
                    info->grid, info->threads, info->cluster, info->shared_bytes, facts->path, facts->batch_max);
     if (facts->join_rows) ks_text_printf(out, ",\"join_rows\":%" PRId64, facts->join_rows);
+    if (row->bucket) ks_text_printf(out, ",\"bucket\":%d", row->bucket);
 }
 
 void ks_plan_json(ks_text *out, const char *model, const ks_plan_row *row, const ks_device_info *device,
@@ -221,7 +227,7 @@ void ks_plan_json(ks_text *out, const char *model, const ks_plan_row *row, const
     ks_text_printf(out, "{\"model_name\":\"%s\",\"model_version\":\"1\",\"backend\":\"%s\"", model, device->backend);
     put_tensors(out, &row->facts.spec);
     put_parameters(out, &row->facts.spec);
-    put_kernel(out, &row->facts);
+    put_kernel(out, row);
     ks_text_printf(out, ",\"bytes\":%.0f,\"flops\":%.0f", figures.bytes, flops);
     put_known(out, ",\"intensity\":", figures.bytes > 0 ? flops / figures.bytes : 0);
     put_ceilings(out, ceilings);

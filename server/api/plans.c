@@ -229,11 +229,13 @@ ks_status ks_plans_write(const ks_api_view *view, const char *query, bool csv, k
     return KS_OK;
 }
 
-void ks_plans_write_one(const ks_api_view *view, const char *model, const ks_plan *plan, const char *path, ks_text *out)
+void ks_plans_write_one(const ks_api_view *view, const char *model, const ks_plan *plan, const ks_plan_way *way,
+                        ks_text *out)
 {
     ks_plan_row row;
     ks_ceilings ceilings;
-    ks_plan_row_of(plan, path, &row);
+    ks_plan_row_of(plan, way->path, &row);
+    row.bucket = way->bucket;
     ceilings_of(view, &row, &ceilings);
     ks_plan_json(out, model, &row, view->device_info, &ceilings);
     ks_text_puts(out, "}");

@@ -4,6 +4,7 @@
 #include "api/plan_text.h"
 #include "api/view.h"
 #include "base/text.h"
+#include "request/infer.h"
 
 typedef enum ks_plans_order {
     KS_PLANS_BY_TIME,    /* of kernels, in all: most first */
@@ -28,7 +29,7 @@ ks_plan_figures ks_plans_figures(const ks_api_view *view, const ks_plan_row *row
 
 /* The document /v2/plans. query: raw, top=N and sort=time|share|launches. KS_PARAMETER, KS_MEMORY. */
 ks_status ks_plans_write(const ks_api_view *view, const char *query, bool csv, ks_text *out, ks_error *error);
-/* The document of one plan. path: ks_engine_path's. */
-void ks_plans_write_one(const ks_api_view *view, const char *model, const ks_plan *plan, const char *path,
+/* The document of one plan. */
+void ks_plans_write_one(const ks_api_view *view, const char *model, const ks_plan *plan, const ks_plan_way *way,
                         ks_text *out);
 #endif

@@ -4,11 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of each axis of the work that declares outputs: a preset may need as many elements along one. */
+enum { DECLARED_EXTENT = 64 };
+
 static ks_model models[KS_MODELS_MAX];
 static int models_count;
 
 ks_dtype ks_model_dtype(const ks_model *model, int input)
 {
+    if (input == 0 && model->first) return (ks_dtype)__builtin_ctz(model->first);
     const uint32_t dtypes = ks_op_dtypes(model->op, input);
     return !dtypes || dtypes & KS_DTYPE_BIT(model->dtype) ? model->dtype : (ks_dtype)__builtin_ctz(dtypes);
 }
@@ -37,7 +41,7 @@ static void declare_outputs(ks_model *model)
     for (int i = ks_next_input(&spec, -1); i >= 0; i = ks_next_input(&spec, i)) {
         ks_tensor *in = &spec.in[i];
         *in = (ks_tensor){.dtype = ks_model_dtype(model, i), .rank = model->in_rank[i]};
-        for (int axis = 0; axis < in->rank; axis++) in->dims[axis] = 2;
+        for (int axis = 0; axis < in->rank; axis++) in->dims[axis] = DECLARED_EXTENT;
         if (ks_tensor_measure(in, model->op->inputs[i].name, &error) != KS_OK)
             assert(0 && "a declared input is not measurable");
     }
@@ -92,6 +96,7 @@ static void add_preset(const ks_op *op, const ks_preset *preset, const char *suf
     if (preset->param >= 0) fix(model, preset->param, preset->value);
     for (int i = 0; i < preset->more_count; i++) fix(model, preset->more[i].param, preset->more[i].value);
     model->declared |= preset->inputs;
+    model->first = preset->first;
     if (preset->in_rank) declare_inputs(model, preset->in_rank);
     if (preset->out_rank) model->out_rank[0] = preset->out_rank < 0 ? 0 : preset->out_rank; /* -1: a scalar */
     declare_outputs(model);

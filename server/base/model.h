@@ -20,6 +20,7 @@ typedef struct ks_model {
     int index; /* 0 .. ks_model_count()-1: for counters */
     const ks_op *op;
     ks_dtype dtype; /* declared in the metadata; FP32 unless a preset says otherwise. The request's datatype decides */
+    uint32_t first; /* KS_DTYPE_BIT of another one for INPUT0; 0: none */
     int outputs, outputs_max; /* declared; that a request may name: parameters may ask for more */
     ks_dtype
         out_dtype[KS_OUTPUTS_MAX]; /* declared for the outputs: as resolve gives it for declared inputs and preset */

@@ -225,9 +225,11 @@ static void name_declared(ks_codec *codec)
 {
     const ks_model *model = codec->request.model;
     unsigned left = model->declared, others = ((1u << model->op->inputs_count) - 1) & ~left;
+    codec->request.spec.given = 0;
     for (int i = 0; i < codec->query_shapes; i++) {
         unsigned *from = left ? &left : &others;
         codec->query_input[i] = __builtin_ctz(*from);
+        codec->request.spec.given |= (uint16_t)(*from & -*from);
         *from &= *from - 1;
     }
     sort_inputs(codec);

@@ -136,7 +136,7 @@ ks_status ks_codec_hold_query(ks_codec *codec, ks_error *error)
 
 static bool same_shape(const ks_tensor *a, const ks_tensor *b)
 {
-    return a->dtype == b->dtype && a->rank == b->rank &&
+    return a->dtype == b->dtype && a->rank == b->rank && a->pitch == b->pitch &&
            memcmp(a->dims, b->dims, (size_t)a->rank * sizeof a->dims[0]) == 0;
 }
 

@@ -9,6 +9,8 @@ ks_http_options ks_daemon_http(ks_daemon *daemon, ks_engine *engine, ks_shard_me
                                          .budget = daemon->budget,
                                          .regions = daemon->regions,
                                          .store = daemon->store,
+                                         .hashers = daemon->hashers,
+                                         .wake_fd = wake_fd,
                                          .state = &daemon->state,
                                          .work_max = daemon->device_info.work_max},
                              .api = &daemon->api,

@@ -1,4 +1,5 @@
-/* Bytes in flight of the whole daemon: one number that never passes its limit. Any thread, no lock. */
+/* Bytes in flight of the whole daemon: one number that never passes its limit, and one of device memory that has no limit here.
+ * Any thread, no lock. */
 #include "engine/engine.h"
 
 #include <assert.h>
@@ -7,7 +8,7 @@
 
 struct ks_budget {
     uint64_t limit;
-    _Atomic uint64_t used;
+    _Atomic uint64_t used, lent;
 };
 
 ks_budget *ks_budget_open(uint64_t limit_bytes)
@@ -48,4 +49,14 @@ uint64_t ks_budget_used(const ks_budget *budget)
 uint64_t ks_budget_limit(const ks_budget *budget)
 {
     return budget->limit;
+}
+
+void ks_budget_lend(ks_budget *budget, int64_t bytes)
+{
+    atomic_fetch_add_explicit(&budget->lent, (uint64_t)bytes, memory_order_relaxed);
+}
+
+uint64_t ks_budget_lent(const ks_budget *budget)
+{
+    return atomic_load_explicit(&((ks_budget *)budget)->lent, memory_order_relaxed);
 }

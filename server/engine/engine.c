@@ -13,6 +13,9 @@
 
 enum { STALL_LOOKS = 4 };                    /* at a lane's progress, within the time that may pass without any */
 static const int64_t GAP_MAX_NS = 100000000; /* twice what a turn sleeps while work runs */
+static const int64_t WAIT_MIN_NS =
+    1000000000;                /* a shorter wait in the queue is waited out, however soon the deadline is */
+static const double DOUBT = 2; /* so many times too late by that bound, and a job that waits already is refused */
 
 /* --- open and close ----------------------------------------------------------------------------------------------- */
 
@@ -137,6 +140,25 @@ static bool make_room(ks_engine *engine, const ks_job *job)
     return true;
 }
 
+static ks_status fail_hopeless(int64_t wait_ns, int64_t left_ns, ks_error *error)
+{
+    return ks_fail(
+        error, KS_QUEUE_FULL,
+        "requests wait for a lane, and by the work before it this one would for %.1f s or more; its deadline "
+        "is in %.1f s",
+        (double)wait_ns / 1e9, (double)left_ns / 1e9);
+}
+
+/* A plain job goes behind all others: the bound of the last look holds for it. Others may pass them: the next look is theirs. */
+static ks_status check_wait(const ks_engine *engine, const ks_job *job, ks_error *error)
+{
+    const int64_t left_ns = job->deadline_ns - job->submitted_ns;
+    if (engine->queue.count == 0 || !job->deadline_ns || job->priority || job->deadline_asked ||
+        engine->wait_ns <= left_ns)
+        return KS_OK;
+    return fail_hopeless(engine->wait_ns, left_ns, error);
+}
+
 ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
 {
     assert(job->plan && job->plan->users > 0);
@@ -162,6 +184,7 @@ ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
         finish_unrun(engine, job, KS_OK, job->submitted_ns);
         return KS_OK;
     }
+    if (engine->wait_ns > WAIT_MIN_NS && check_wait(engine, job, error) != KS_OK) return KS_QUEUE_FULL;
     /* Windows take the place of parts of the sides. */
     assert(job->slot && (job->slot->windows || (job->slot->in_cap >= ks_plan_job_in(job->plan, job->rows) &&
                                                 job->slot->out_cap >= ks_plan_job_out(job->plan, job->rows))));
@@ -181,25 +204,47 @@ bool ks_engine_cancel(ks_engine *engine, ks_job *job)
     return true;
 }
 
-static void drop_late(ks_engine *engine, ks_job **link, int64_t now_ns)
+static void drop(ks_engine *engine, ks_job **link, const ks_error *error, int64_t now_ns)
 {
     ks_job *job = ks_queue_take(&engine->queue, link);
+    ks_job_set_fault(job, error);
+    finish_unrun(engine, job, error->status, now_ns);
+}
+
+static void drop_late(ks_engine *engine, ks_job **link, int64_t now_ns)
+{
     ks_error error;
     ks_fail(&error, KS_DEADLINE, "Request timeout expired after %.3f ms in the queue",
-            (double)(now_ns - job->submitted_ns) / 1e6);
-    ks_job_set_fault(job, &error);
-    finish_unrun(engine, job, KS_DEADLINE, now_ns);
+            (double)(now_ns - (*link)->submitted_ns) / 1e6);
+    drop(engine, link, &error, now_ns);
+}
+
+/* A refusal now is of more use than one at the deadline. The first one always waits. */
+static bool is_hopeless(const ks_engine *engine, ks_job **link, int64_t wait_ns, int64_t now_ns)
+{
+    return link != &engine->queue.first && (*link)->deadline_ns && wait_ns > WAIT_MIN_NS &&
+           (double)wait_ns > DOUBT * (double)((*link)->deadline_ns - now_ns);
 }
 
 void ks_engine_expire(ks_engine *engine, int64_t now_ns)
 {
+    ks_queue_wait wait;
+    ks_error error;
+    ks_queue_wait_begin(&wait, engine, now_ns);
     ks_job **link = &engine->queue.first;
     while (*link) {
-        if (ks_job_is_late(*link, now_ns))
+        const int64_t wait_ns = ks_queue_wait_ns(&wait);
+        if (ks_job_is_late(*link, now_ns)) {
             drop_late(engine, link, now_ns);
-        else
+        } else if (is_hopeless(engine, link, wait_ns, now_ns)) {
+            fail_hopeless(wait_ns, (*link)->deadline_ns - now_ns, &error);
+            drop(engine, link, &error, now_ns);
+        } else {
+            ks_queue_wait_add(&wait, *link);
             link = &(*link)->next;
+        }
     }
+    engine->wait_ns = ks_queue_wait_ns(&wait);
     count_queue(engine);
     ks_slots_scrub(engine->slots);
 }

@@ -13,13 +13,16 @@
 typedef struct ks_engine ks_engine;
 typedef struct ks_budget ks_budget;
 
-/* Bytes in flight of the whole daemon (overflow slots, JSON text): atomics, any thread. */
+/* Bytes in flight of the whole daemon (overflow slots, JSON text), and beside them the device memory that its large requests hold, which
+ * the backend limits: atomics, any thread. */
 ks_budget *ks_budget_open(uint64_t limit_bytes);
 void ks_budget_close(ks_budget **budget);
 bool ks_budget_take(ks_budget *budget, uint64_t bytes);
 void ks_budget_give(ks_budget *budget, uint64_t bytes);
 uint64_t ks_budget_used(const ks_budget *budget);
 uint64_t ks_budget_limit(const ks_budget *budget);
+void ks_budget_lend(ks_budget *budget, int64_t bytes); /* of the device; less than 0: given back */
+uint64_t ks_budget_lent(const ks_budget *budget);
 
 enum { KS_SIZE_CLASSES_MAX = 8 };
 
@@ -100,9 +103,10 @@ ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, k
  * packed). While all slots that hold it are out, a job may be staged as well. */
 const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan);
 
-/* READY. KS_RANGE: a value of a small input that decides is out of bounds. KS_QUEUE_FULL: no lane is free, and the job ranks no higher than any that waits; else the last of those is DONE
- * with KS_QUEUE_FULL in its place. KS_DEVICE (device lost). An empty output (0 bytes) is DONE at once, with KS_GRAPH_NONE, and
- * comes back from the next collect like any other. */
+/* READY. KS_RANGE: a value of a small input that decides is out of bounds. KS_QUEUE_FULL: no lane is free, and the job ranks no higher than
+ * any that waits; else the last of those is DONE with KS_QUEUE_FULL in its place. Or the work before it takes longer than its deadline
+ * allows. KS_DEVICE (device lost). An empty output (0 bytes) is DONE at once, with KS_GRAPH_NONE, and comes back from the next collect
+ * like any other. */
 ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error);
 /* A job just submitted, where nothing waits before it and a launch is over when it returns (plan->at_once): launched, and
  * collected here. true: it is DONE and the caller's; else it comes from collect like any other. */
@@ -114,8 +118,8 @@ void ks_engine_launch(ks_engine *engine);     /* all ready jobs that find a free
 ks_job *ks_engine_collect(ks_engine *engine); /* a list of DONE jobs, by ->next; NULL: none */
 /* At most one missing graph, on a free lane; call when nothing is left to launch or to answer. true: one was made. */
 bool ks_engine_capture(ks_engine *engine);
-/* Drops every READY job past its deadline (they come from the next collect), and clears slots that were not taken since the
- * last call. Call at most every 50 ms. */
+/* Drops every READY job past its deadline (they come from the next collect), with KS_QUEUE_FULL those that are not launched before it by
+ * far, as the work before them goes, and clears slots that were not taken since the last call. Call at most every 50 ms. */
 void ks_engine_expire(ks_engine *engine, int64_t now_ns);
 /* All READY and RUNNING jobs become DONE with KS_DEVICE: the device is lost. */
 void ks_engine_fail_all(ks_engine *engine);

@@ -41,6 +41,7 @@ struct ks_engine {
     int64_t accounted_ns;     /* up to here busy and overlap time are in the counters */
     bool lost;
     ks_error fault;         /* when lost */
+    int64_t wait_ns;        /* of the job behind all that waited at the last ks_engine_expire, at least */
     struct ks_tuner *tuner; /* NULL: no plan is being tuned */
     uint64_t tunes_seen;    /* what was found up to here is in use */
     int64_t tune_after_ns;  /* no trial before */
@@ -72,6 +73,16 @@ static inline void ks_engine_count_error(ks_engine *engine, ks_status status)
 void ks_engine_finish(ks_engine *engine, ks_job *job, ks_status status);
 /* The device is lost: fails everything, now and later. */
 void ks_engine_lose(ks_engine *engine, const ks_error *fault);
+
+/* queue_wait.c: how long the jobs of the queue keep the lanes, at least; they are added in their order. */
+typedef struct ks_queue_wait {
+    const ks_engine *engine;
+    int64_t now_ns;
+    double work_ns; /* of all lanes */
+} ks_queue_wait;
+void ks_queue_wait_begin(ks_queue_wait *wait, const ks_engine *engine, int64_t now_ns);
+void ks_queue_wait_add(ks_queue_wait *wait, const ks_job *job);
+int64_t ks_queue_wait_ns(const ks_queue_wait *wait); /* until a lane takes the next one */
 
 /* books.c */
 void ks_engine_count_plans(ks_engine *engine);

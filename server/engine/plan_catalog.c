@@ -143,6 +143,7 @@ bool ks_catalog_read(const ks_plan_catalogs *catalogs, int writer, int place, ks
     const ks_plan_place *at = &catalogs->catalog[writer].places[place];
     const uint64_t number = atomic_load_explicit(&at->number, memory_order_acquire);
     if (number == 0) return false;
+    out->bucket = 0;
     get_words(at->facts, &out->facts, KS_FACTS_WORDS);
     get_words(at->counts, &out->counts, KS_COUNTS_WORDS);
     return atomic_load_explicit(&at->number, memory_order_relaxed) == number;
@@ -151,5 +152,6 @@ bool ks_catalog_read(const ks_plan_catalogs *catalogs, int writer, int place, ks
 void ks_plan_row_of(const ks_plan *plan, const char *path, ks_plan_row *out)
 {
     facts_of(plan, path, &out->facts);
+    out->bucket = 0;
     out->counts = (ks_plan_counts){.timed_jobs = plan->timed_jobs, .timed_ns = (uint64_t)plan->timed_ns};
 }

@@ -31,6 +31,7 @@ typedef struct ks_plan_counts {
 typedef struct ks_plan_row {
     ks_plan_facts facts;
     ks_plan_counts counts;
+    int bucket; /* of a family's plan that one request is asked about: rows of its graph; 0: of none, or of all */
 } ks_plan_row;
 
 enum {

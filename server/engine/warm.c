@@ -81,6 +81,7 @@ static ks_status read_parts(const char *option, const char *text, ks_spec *spec,
         const char *shape = colon + 1;
         *from &= *from - 1;
         colon = shape + strcspn(shape, ":?");
+        memset(&spec->in[input], 0, sizeof spec->in[input]);
         if (!read_dims(shape, (size_t)(colon - shape), &spec->in[input]))
             return ks_fail(error, KS_CONFIG, "%s %s: shape %d is not like 64,1024", option, text, i + 1);
         spec->given |= (uint16_t)(1u << input);

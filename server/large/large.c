@@ -21,6 +21,7 @@ ks_status ks_large_requests_open(ks_engine *engine, ks_large_requests **out, ks_
     requests->large = engine->backend->large;
     requests->largest = options->classes > 0 ? options->size_class[options->classes - 1].side_bytes : 0;
     requests->now_ns = ks_now_ns();
+    ks_memory_rate_init(&requests->rate, requests->now_ns);
     if (requests->large) {
         const ks_status status = requests->large->ring_open(engine->device, KS_RING_BUFFERS, KS_RING_BUFFER_BYTES,
                                                             &requests->ring, &requests->memory, error);
@@ -47,6 +48,11 @@ bool ks_large_requests_takes(const ks_large_requests *requests, size_t in_bytes,
 
 /* --- memory -------------------------------------------------------------------------------------------------------- */
 
+static size_t bytes_of(const ks_large_request *request)
+{
+    return request->in_bytes + request->out_bytes;
+}
+
 /* KS_BUDGET: not now. */
 static ks_status take_memory(ks_large_request *request, ks_error *error)
 {
@@ -59,8 +65,11 @@ static ks_status take_memory(ks_large_request *request, ks_error *error)
     if (status != KS_OK) return status;
     requests->open++;
     request->state = KS_LARGE_OPEN;
-    if (ks_large_has_buffer(request))
-        ks_counter_add(KS_COUNTER(engine, stream_bytes), request->in_bytes + request->out_bytes);
+    request->held_from_ns = ks_memory_rate_hold(&requests->rate, (double)bytes_of(request));
+    if (ks_large_has_buffer(request)) {
+        ks_counter_add(KS_COUNTER(engine, stream_bytes), bytes_of(request));
+        ks_budget_lend(engine->options.budget, (int64_t)bytes_of(request));
+    }
     return KS_OK;
 }
 
@@ -70,8 +79,11 @@ static void give_memory(ks_large_request *request)
     ks_large_requests *requests = request->requests;
     ks_engine *engine = requests->engine;
     if (request->transfers) return; /* the content's */
+    if (ks_large_has_buffer(request) || request->slot)
+        ks_memory_rate_free(&requests->rate, (double)bytes_of(request), request->held_from_ns);
     if (ks_large_has_buffer(request)) {
-        ks_counter_add(KS_COUNTER(engine, stream_bytes), -(uint64_t)(request->in_bytes + request->out_bytes));
+        ks_counter_add(KS_COUNTER(engine, stream_bytes), -(uint64_t)bytes_of(request));
+        ks_budget_lend(engine->options.budget, -(int64_t)bytes_of(request));
         if (!engine->lost) requests->large->buffer_fini(engine->device, &request->device_buffer);
         request->device_buffer.memory = NULL;
     }
@@ -113,15 +125,9 @@ static void release_plans(ks_large_request *request)
     if (request->whole) ks_engine_plan_release(request->requests->engine, &request->whole);
 }
 
-static size_t bytes_of(const ks_large_request *request)
-{
-    return request->in_bytes + request->out_bytes;
-}
-
 static void join_queue(ks_large_request *request)
 {
     ks_large_requests *requests = request->requests;
-    if (requests->waiting == 0) ks_memory_rate_begin(&requests->rate, requests->now_ns);
     request->state = KS_LARGE_WAITS;
     requests->waiting++;
     requests->waiting_bytes += bytes_of(request);
@@ -138,12 +144,14 @@ static void leave_queue(ks_large_request *request)
 static ks_status check_queue(const ks_large_request *request, size_t ahead_bytes, double doubt, ks_error *error)
 {
     const ks_large_requests *requests = request->requests;
-    const double wait_ns = ks_memory_rate_wait_ns(&requests->rate, (double)ahead_bytes);
+    const ks_budget *budget = requests->engine->options.budget;
+    const uint64_t all = requests->large ? ks_budget_lent(budget) : ks_budget_used(budget);
+    const double wait_ns = ks_memory_rate_wait_ns(&requests->rate, (double)ahead_bytes, (double)all);
     const int64_t left_ns = request->deadline_ns - requests->now_ns;
     if (ahead_bytes == bytes_of(request) || wait_ns <= doubt * (double)left_ns) return KS_OK;
     return ks_fail(error, KS_BUDGET,
-                   "large requests wait for memory, and by the rate of the last ones this one would for %.1f s; its "
-                   "deadline is in %.1f s",
+                   "large requests wait for memory, and by the %s this one would for %.1f s; its deadline is in %.1f s",
+                   ks_memory_rate_is_known(&requests->rate) ? "rate of the last ones" : "age of those that have it",
                    wait_ns / 1e9, (double)left_ns / 1e9);
 }
 
@@ -189,9 +197,10 @@ ks_status ks_large_begin(ks_large_requests *requests, ks_large_request *request,
 
 /* --- transfers ----------------------------------------------------------------------------------------------------- */
 
-void ks_large_turn_to(ks_large_request *request, const ks_slot *memory)
+void ks_large_turn_to(ks_large_request *request, const ks_slot *memory, ks_large_reader_fn *reader)
 {
     request->device_buffer = *memory;
+    request->reader = reader;
 }
 
 void ks_large_begin_transfer(ks_large_requests *requests, ks_large_request *request, const ks_slot *memory,
@@ -201,7 +210,7 @@ void ks_large_begin_transfer(ks_large_requests *requests, ks_large_request *requ
     request->transfers = true;
     request->out_bytes = out_bytes;
     request->state = KS_LARGE_OPEN;
-    ks_large_turn_to(request, memory);
+    ks_large_turn_to(request, memory, NULL);
     requests->transfers++;
     link_request(request);
     requests->paused[KS_PAUSE_NONE]++;
@@ -379,10 +388,9 @@ static bool any_paused(const ks_large_requests *requests)
 ks_large_request *ks_large_requests_turn(ks_large_requests *requests, int64_t now_ns)
 {
     requests->now_ns = now_ns;
-    if (requests->waiting > 0) {
-        ks_memory_rate_turn(&requests->rate, now_ns);
-        admit(requests);
-    }
+    if (requests->waiting > 0 || requests->open > 0)
+        ks_memory_rate_turn(&requests->rate, now_ns, requests->waiting > 0);
+    if (requests->waiting > 0) admit(requests);
     if (any_paused(requests) || requests->leaving > 0) {
         ks_ring_look(requests);
         ks_large_request *next;
@@ -409,6 +417,6 @@ int64_t ks_large_requests_wait_ns(const ks_large_requests *requests)
 {
     const int *const paused = requests->paused;
     const bool copies = paused[KS_PAUSE_ROOM] || paused[KS_PAUSE_DATA] || paused[KS_PAUSE_COPIES];
-    if (requests->events || (copies && requests->under_way > 0)) return 0;
+    if (requests->events || (copies && requests->copies > 0)) return 0;
     return any_paused(requests) || requests->waiting > 0 || requests->leaving > 0 ? look_ns : INT64_MAX;
 }

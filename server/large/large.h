@@ -7,7 +7,7 @@
  * Waiting  nothing here blocks. A large request without memory, or without a ring buffer, takes fewer bytes than it is offered or gives
  *          none; it then comes back from ks_large_requests_turn when it can go on. Memory is given out in order of arrival.
  *          A request that would wait beyond its deadline at the rate at which memory comes free (memory_rate.h) is refused at once, and
- *          one that waits already as soon as that is plain.
+ *          one that waits already as soon as that is plain; while there is no rate yet, by the age of what holds the memory.
  * Blocks   of equal size, one after the other, so that one plan serves them all. They are chosen such that a row's bits are
  *          those that it has in one launch of the whole.
  * Ring     only a cache: a ring buffer that fills slowly is sent as it is, one that is read slowly is dropped and fetched again.
@@ -15,6 +15,8 @@
  * Owner    ks_large_request lies in its request's record; it must not move until it is SHUT.  Threads  the shard's own. */
 #ifndef KS_LARGE_H
 #define KS_LARGE_H
+#include <stdatomic.h>
+
 #include "engine/engine.h"
 
 typedef struct ks_large_requests ks_large_requests;
@@ -36,6 +38,11 @@ typedef enum ks_large_pause {
     KS_PAUSES
 } ks_large_pause;
 
+struct ks_large_request;
+/* Bytes that a transfer has written, in order, where they lie in the ring: they stay until *readers has fallen to what it was. */
+typedef void ks_large_reader_fn(struct ks_large_request *request, const unsigned char *bytes, size_t n,
+                                _Atomic int *readers);
+
 typedef struct ks_large_request {
     ks_large_requests *requests;
     ks_large_state state;
@@ -46,13 +53,15 @@ typedef struct ks_large_request {
     struct ks_large_request *next, *previous, *event_next;
     bool happened;
     bool transfers; /* to or from memory that stays, and no work is done */
+    ks_large_reader_fn *reader;
     /* memory: */
     size_t in_bytes, out_bytes;
+    int64_t held_from_ns;  /* memory_rate.h's clock */
     ks_slot device_buffer; /* the backend's own */
     ks_slot *slot;         /* or an overflow slot */
     /* copies: */
     int filling;                /* ring buffer that takes the body's bytes; -1: none */
-    int under_way;              /* ring buffers on the link */
+    int under_way;              /* ring buffers on the link, or read */
     size_t came[KS_INPUTS_MAX]; /* bytes of each input, from its start, that are on their way or there */
     size_t reading;             /* the out side's bytes from here on are wanted */
     /* blocks: */
@@ -82,9 +91,9 @@ ks_status ks_large_begin(ks_large_requests *requests, ks_large_request *request,
  * there, or, out_bytes > 0, so many bytes are read from there. Beside streaming requests it takes no more than a share of the ring. */
 void ks_large_begin_transfer(ks_large_requests *requests, ks_large_request *request, const ks_slot *memory,
                              size_t out_bytes, ks_error *fault);
-/* Behind ks_large_finish: what is written from now on goes to this memory. */
-void ks_large_turn_to(ks_large_request *request, const ks_slot *memory);
-/* Behind ks_large_finish: all that was written is there; false: paused until it is. */
+/* Behind ks_large_finish, or the begin: what is written from now on goes to this memory, and to the reader, if there is one. */
+void ks_large_turn_to(ks_large_request *request, const ks_slot *memory, ks_large_reader_fn *reader);
+/* Behind ks_large_finish: all that was written is there, and is read; false: paused until it is. */
 bool ks_large_settled(ks_large_request *request);
 /* Bytes of the in side; *taken < n: paused. */
 ks_status ks_large_write(ks_large_request *request, size_t offset, const char *bytes, size_t n, size_t *taken);

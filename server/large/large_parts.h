@@ -9,6 +9,7 @@
 enum {
     KS_RING_BUFFERS = 6,
     KS_RING_TRANSFERS_MAX = 4,     /* that transfers hold while other requests stream */
+    KS_RING_STEP = 256 << 10,      /* bytes that readers are given at a time */
     KS_RING_BUFFER_BYTES = 2 << 20 /* some 40 us on the link, 400 us of a socket, three or four calls of the driver */
 };
 
@@ -16,6 +17,7 @@ typedef enum ks_ring_buffer_state {
     KS_RING_BUFFER_FREE,
     KS_RING_BUFFER_FILLING,
     KS_RING_BUFFER_GOING,  /* to the device */
+    KS_RING_BUFFER_READ,   /* by others alone */
     KS_RING_BUFFER_COMING, /* from it */
     KS_RING_BUFFER_READY
 } ks_ring_buffer_state;
@@ -27,6 +29,8 @@ typedef struct ks_ring_buffer {
     int64_t touched_ns;
     ks_turn_clock still; /* of a copy under way */
     bool read;           /* in part */
+    size_t told;         /* bytes that the owner's reader knows of */
+    _Atomic int readers; /* that it has let read them now; any thread takes away */
 } ks_ring_buffer;
 
 struct ks_large_requests {
@@ -40,7 +44,8 @@ struct ks_large_requests {
     int waiting, open, transfers;   /* open: but for transfers */
     size_t waiting_bytes;           /* that waiting requests want */
     ks_memory_rate rate;
-    int paused[KS_PAUSES], leaving, under_way;
+    int paused[KS_PAUSES], leaving;
+    int under_way, copies; /* ring buffers on the link or read; on the link */
     ks_large_request *events;
     ks_ring_buffer ring_buffers[KS_RING_BUFFERS];
 };

@@ -1,4 +1,6 @@
-/* The ring: buffers of pinned memory between the sockets and the device buffers. */
+/* The ring: buffers of pinned memory between the sockets and the device buffers. What a transfer writes may be read here by other
+ * threads, too, while it is copied: a ring buffer is free when both have ended. */
+#include <assert.h>
 #include <stdint.h>
 #include <string.h>
 #ifdef __SSE2__
@@ -19,6 +21,7 @@ void ks_large_pause_at(ks_large_request *request, ks_large_pause pause)
 
 static void free_ring_buffer(ks_ring_buffer *of)
 {
+    assert(atomic_load(&of->readers) == 0);
     memset(of, 0, sizeof *of);
 }
 
@@ -32,11 +35,35 @@ static unsigned char *bytes_of(const ks_large_requests *requests, const ks_ring_
     return requests->memory + (size_t)index_of(requests, of) * KS_RING_BUFFER_BYTES;
 }
 
+/* The transfer's reader is given what has been written since: whole steps, or all. */
+static void tell(const ks_large_requests *requests, ks_ring_buffer *of, bool all)
+{
+    ks_large_request *owner = of->owner;
+    const size_t end = of->offset + of->bytes, step = end - (all ? 0 : end % KS_RING_STEP);
+    if (!owner->reader || step <= of->offset + of->told) return;
+    const size_t from = of->told;
+    of->told = step - of->offset;
+    owner->reader(owner, bytes_of(requests, of) + from, of->told - from, &of->readers);
+}
+
 static void go(ks_large_requests *requests, ks_ring_buffer *of, ks_ring_buffer_state state)
 {
     of->state = state;
     of->touched_ns = requests->now_ns;
     ks_turn_clock_start(&of->still, requests->now_ns);
+    of->owner->under_way++;
+    requests->under_way++;
+    requests->copies++;
+}
+
+/* No copy of it is under way. It is free once no reader is left. */
+static void leave_to_readers(ks_large_requests *requests, ks_ring_buffer *of)
+{
+    if (atomic_load(&of->readers) == 0) {
+        free_ring_buffer(of);
+        return;
+    }
+    of->state = KS_RING_BUFFER_READ;
     of->owner->under_way++;
     requests->under_way++;
 }
@@ -51,10 +78,11 @@ static ks_status send_ring_buffer(ks_large_requests *requests, ks_ring_buffer *o
         free_ring_buffer(of);
         return KS_OK;
     }
+    tell(requests, of, true);
     const ks_status status = requests->large->copy_in(requests->ring, index_of(requests, of), &owner->device_buffer,
                                                       of->offset, of->bytes, &error);
     if (status != KS_OK) {
-        free_ring_buffer(of);
+        leave_to_readers(requests, of);
         return ks_large_fail(owner, &error, status);
     }
     if (!owner->transfers) ks_large_came(owner, of->offset, of->bytes);
@@ -62,11 +90,20 @@ static ks_status send_ring_buffer(ks_large_requests *requests, ks_ring_buffer *o
     return KS_OK;
 }
 
+static void look_at_readers(ks_large_requests *requests, ks_ring_buffer *of)
+{
+    if (atomic_load(&of->readers) > 0) return;
+    of->owner->under_way--;
+    requests->under_way--;
+    free_ring_buffer(of);
+}
+
 /* A copy that has ended. A lost device's copies count as ended: what they brought is not read. */
 static void look_at_ring_buffer(ks_large_requests *requests, ks_ring_buffer *of)
 {
     ks_error error;
     ks_large_request *owner = of->owner;
+    if (of->state == KS_RING_BUFFER_READ) look_at_readers(requests, of);
     if (of->state != KS_RING_BUFFER_GOING && of->state != KS_RING_BUFFER_COMING) return;
     const ks_poll poll = requests->large->copy_poll(requests->ring, index_of(requests, of), &error);
     const int64_t passed_ns = ks_turn_clock_look(&of->still, requests->now_ns, requests->engine->gap_max_ns);
@@ -80,12 +117,13 @@ static void look_at_ring_buffer(ks_large_requests *requests, ks_ring_buffer *of)
     if (poll == KS_RUNNING) return;
     owner->under_way--;
     requests->under_way--;
+    requests->copies--;
     if (poll == KS_FAILED) ks_large_fail(owner, &error, KS_DEVICE);
     if (poll == KS_DONE && of->state == KS_RING_BUFFER_COMING && owner->state == KS_LARGE_OPEN) {
         of->state = KS_RING_BUFFER_READY;
         of->touched_ns = requests->now_ns;
     } else {
-        free_ring_buffer(of);
+        leave_to_readers(requests, of);
     }
 }
 
@@ -129,7 +167,7 @@ static ks_ring_buffer *take_ring_buffer(ks_large_requests *requests, ks_large_re
             return one;
         }
         if (shares && !one->owner->transfers) continue;
-        soon |= one->state == KS_RING_BUFFER_GOING;
+        soon |= one->state == KS_RING_BUFFER_GOING || one->state == KS_RING_BUFFER_READ;
         if (one->owner != taker && may_lose(requests, one) && (!oldest || one->touched_ns < oldest->touched_ns))
             oldest = one;
     }
@@ -195,6 +233,7 @@ ks_status ks_ring_write(ks_large_request *request, size_t offset, const char *by
             of->bytes += size;
             of->touched_ns = requests->now_ns;
             *taken += size;
+            tell(requests, of, false);
             if (size < left) continue;
         }
         /* It is full, or the bytes do not follow its own: those of another input. */
@@ -293,8 +332,8 @@ void ks_ring_leave(ks_large_request *request)
 {
     for (int i = 0; i < KS_RING_BUFFERS; i++) {
         ks_ring_buffer *one = &request->requests->ring_buffers[i];
-        if (one->owner == request && one->state != KS_RING_BUFFER_GOING && one->state != KS_RING_BUFFER_COMING)
-            free_ring_buffer(one);
+        if (one->owner == request && (one->state == KS_RING_BUFFER_FILLING || one->state == KS_RING_BUFFER_READY))
+            leave_to_readers(request->requests, one);
     }
     request->filling = -1;
 }

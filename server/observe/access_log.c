@@ -118,6 +118,8 @@ void ks_access_write(ks_access_rules *rules, const ks_access *access, int64_t no
     add_number(&line, "out_bytes", (int64_t)access->out_bytes, access->out_bytes > 0);
     add_times(&line, access);
     add_number(&line, "batch", access->batch, access->batch > 0);
+    add_number(&line, "rows", access->rows, access->rows > 0);
+    add_number(&line, "tensors", access->tensors, access->tensors > 0);
     add_number(&line, "shard", access->shard, access->shard >= 0);
     add_number(&line, "lane", access->lane, access->lane >= 0);
     add_text(&line, "graph", access->graph);

@@ -23,6 +23,7 @@ typedef struct ks_access {
     int64_t phase_ns[KS_PHASES];
     int64_t total_ns;
     int batch, shard, lane;
+    int tensors, rows; /* resident tensors that it named; rows of a launch whose rows may be joined */
 } ks_access;
 
 /* Which lines are written. The counters of what sampling leaves out belong to each writer. */

@@ -159,6 +159,7 @@ typedef struct ks_document {
 #define VALUE_BY(id, kind, name, unit, label, values, help) values
 #define V(cell, value) uint64_t cell;
 #include "observe/metrics.def"
+    uint64_t put_bucket[KS_BOUNDS + 1], put_ns;   /* of resident tensors */
     bool openmetrics, triton;                     /* not both */
     const struct ks_gpu_figures *gpu;             /* with triton; NULL: not known here */
     const struct ks_overlap_sums *overlap;        /* NULL: none is kept */

@@ -316,6 +316,15 @@ static void write_graph_capture(page *p)
     ks_sheet_sum(&p->sheet, captures, p->sum.capture_ns);
 }
 
+/* From the first PUT on: most daemons of a fleet store none. */
+static void write_resident_put_duration(page *p)
+{
+    uint64_t puts = 0;
+    if (p->values->put_ns == 0) return;
+    for (int b = 0; b <= KS_BOUNDS; b++) ks_sheet_bucket(&p->sheet, ks_bound_text[b], puts += p->values->put_bucket[b]);
+    ks_sheet_sum(&p->sheet, puts, p->values->put_ns);
+}
+
 static void write_launch_rows(page *p)
 {
     uint64_t launches = 0;

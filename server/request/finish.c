@@ -37,6 +37,8 @@ void ks_infer_access(const ks_infer *infer, int64_t now_ns, ks_access *access)
     access->format = ks_format_label_name(infer->encoding);
     access->phase_ns[KS_PHASE_send] = now_ns - infer->sending_ns;
     access->batch = infer->job.batch_count;
+    access->rows = infer->job.batch_rows;
+    access->tensors = __builtin_popcount(ks_codec_request(infer->codec)->resident);
     access->lane = infer->job.batch_count > 0 ? infer->job.lane : -1;
     access->graph = ks_graph_name(infer->job.graph);
 }

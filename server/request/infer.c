@@ -62,6 +62,8 @@ ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_
     infers->budget = options->budget;
     infers->regions = options->regions;
     infers->store = options->store;
+    infers->hashers = options->hashers;
+    infers->hash_waiter.wake_fd = options->wake_fd;
     infers->asked_tenant = (ks_tenant){.name = "", .is_operator = true};
     infers->state = options->state;
     infers->count = count;
@@ -90,6 +92,7 @@ ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_
 void ks_infers_close(ks_infers **infers)
 {
     if (*infers == NULL) return;
+    ks_transfers_settle(*infers);
     ks_large_requests_close(&(*infers)->large_requests);
     ks_transfers_close(*infers);
     if ((*infers)->reader) ks_reader_close(&(*infers)->reader);
@@ -115,16 +118,24 @@ int ks_infers_held(const ks_infers *infers)
     return infers->held;
 }
 
-ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, ks_plan *out, const char **path,
+/* Of a plan that serves the spec: of a family's, whose graphs have powers of two. */
+static int bucket_of(const ks_plan *plan, const ks_spec *spec)
+{
+    return plan->join_rows ? 1 << ks_bucket((int)spec->in[0].dims[0]) : 0;
+}
+
+ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, ks_plan *out, ks_plan_way *way,
                          ks_error *error)
 {
     const ks_codec_head head = {
         .model = model, .query = query, .content_length = -1, .tensor = infers->reader ? ks_infers_hold_asked : NULL};
+    const ks_spec *spec = &ks_codec_request(infers->asked)->spec;
+    infers->asked_op = model->op;
     ks_status status = ks_codec_begin(infers->asked, &head, &infers->limits, NULL, infers, error);
-    if (status == KS_OK) status = ks_engine_look(infers->engine, &ks_codec_request(infers->asked)->spec, out, error);
+    if (status == KS_OK) status = ks_engine_look(infers->engine, spec, out, error);
+    if (status == KS_OK) *way = (ks_plan_way){ks_engine_path(infers->engine, out), bucket_of(out, spec)};
     ks_codec_fini(infers->asked);
     ks_infers_drop_asked(infers);
-    if (status == KS_OK) *path = ks_engine_path(infers->engine, out);
     return status;
 }
 
@@ -432,6 +443,7 @@ void *ks_infer_collected(ks_job *job)
 
 void ks_infers_look(ks_infers *infers, int64_t now_ns)
 {
+    ks_transfers_ask(infers);
     infers->events = ks_large_requests_turn(infers->large_requests, now_ns);
     ks_slot_queue_look(&infers->slot_queue, now_ns);
 }
@@ -455,6 +467,8 @@ void *ks_infers_woken(ks_infers *infers)
         void *client = large->transfers ? ks_transfer_woken(large) : go_on(large);
         if (client) return client;
     }
+    void *uploads = infers->hash_waits > 0 ? ks_transfers_hashed(infers) : NULL;
+    if (uploads) return uploads;
     const ks_slot_wait *wait = ks_slot_queue_next(&infers->slot_queue);
     if (wait == NULL) return NULL;
     ks_infer *infer = (ks_infer *)((char *)(uintptr_t)wait - offsetof(ks_infer, wait));
@@ -465,7 +479,8 @@ void *ks_infers_woken(ks_infers *infers)
 
 int64_t ks_infers_wait_ns(const ks_infers *infers)
 {
-    const int64_t large_requests_ns = infers->events ? 0 : ks_large_requests_wait_ns(infers->large_requests);
+    const int64_t large_requests_ns =
+        infers->events || infers->looks_again ? 0 : ks_large_requests_wait_ns(infers->large_requests);
     const int64_t slot_queue_ns = ks_slot_queue_wait_ns(&infers->slot_queue);
     return large_requests_ns < slot_queue_ns ? large_requests_ns : slot_queue_ns;
 }

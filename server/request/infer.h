@@ -20,6 +20,7 @@
 #include "engine/regions.h"
 #include "observe/metrics.h"
 #include "observe/otlp/spans.h"
+#include "resident/hashers.h"
 #include "resident/store.h"
 
 typedef struct ks_infer ks_infer;
@@ -36,6 +37,8 @@ typedef struct ks_request_options {
     ks_budget *budget;
     ks_regions *regions;      /* NULL: client shared memory is off */
     ks_store *store;          /* NULL: no tensors stay */
+    ks_hashers *hashers;      /* of uploads; NULL: this thread hashes */
+    int wake_fd;              /* that hashers wake this thread by */
     ks_span_ring *spans;      /* this thread is their writer; NULL: none are exported */
     const _Atomic int *state; /* ks_state of the daemon, which any thread may change */
     double work_max;          /* of the device, where --max-work is automatic */
@@ -107,9 +110,15 @@ void ks_infers_look(ks_infers *infers, int64_t now_ns);
 void *ks_infers_woken(ks_infers *infers);
 int64_t ks_infers_wait_ns(const ks_infers *infers); /* until a turn may bring something; INT64_MAX: nothing to come */
 
-/* The plan of the work that a query names, as a plain raw request does, and its ks_engine_path: as it is, or as it would
+/* How a request would take its plan. */
+typedef struct ks_plan_way {
+    const char *path; /* ks_engine_path's */
+    int bucket;       /* of a family: joined rows of the graph that serves it alone; 0: of none */
+} ks_plan_way;
+
+/* The plan of the work that a query names, as a plain raw request does, and its way: as it is, or as it would
  * be, for the plan document. Keeps nothing. The errors of a request with that query. */
-ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, ks_plan *out, const char **path,
+ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *query, ks_plan *out, ks_plan_way *way,
                          ks_error *error);
 int ks_infers_held(const ks_infers *infers);
 /* What the access log says of a request that is over and has not been left: model, format, phases, launch. */

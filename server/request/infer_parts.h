@@ -78,6 +78,10 @@ struct ks_infers {
     ks_large_requests *large_requests;
     ks_large_request *events; /* of the last turn */
     struct ks_transfer *transfers;
+    ks_hashers *hashers; /* NULL: uploads are hashed by this thread */
+    ks_hash_waiter hash_waiter;
+    int hash_waits;   /* transfers that wait for hashers */
+    bool looks_again; /* one has begun to wait since the last look */
     ks_slot_queue slot_queue;
     ks_head_cache *head_cache;
     ks_codec_limits limits;
@@ -88,6 +92,7 @@ struct ks_infers {
     ks_infer *records;
     unsigned char *codecs; /* of every record, and one more, for plans that are asked for */
     ks_codec *asked;
+    const ks_op *asked_op;
     ks_tenant asked_tenant;
     ks_content *asked_held[KS_INPUTS_MAX];
 };

@@ -24,7 +24,7 @@ ks_transfer *ks_transfer_open(ks_infers *infers, void *client)
     return transfer;
 }
 
-/* No copy of it is under way. */
+/* No copy of it is under way, and no hasher reads its memory. */
 static void end(ks_transfer *transfer)
 {
     *(transfer->previous ? &transfer->previous->next : &transfer->infers->transfers) = transfer->next;
@@ -34,23 +34,88 @@ static void end(ks_transfer *transfer)
     free(transfer);
 }
 
+/* --- hashers ------------------------------------------------------------------------------------------------------ */
+
+void ks_transfer_wait_for_hashers(ks_transfer *transfer)
+{
+    ks_infers *infers = transfer->infers;
+    infers->looks_again = true;
+    if (transfer->hash_waits) return;
+    transfer->hash_waits = true;
+    infers->hash_waits++;
+}
+
+static void end_hash_wait(ks_transfer *transfer)
+{
+    if (!transfer->hash_waits) return;
+    transfer->hash_waits = false;
+    transfer->infers->hash_waits--;
+}
+
+static bool is_read(ks_transfer *transfer)
+{
+    return transfer->may_go_on && !transfer->may_go_on(transfer);
+}
+
+/* It has left: it ends with the last copy and the last byte that is hashed. */
+static void end_left(ks_transfer *transfer)
+{
+    if (transfer->large.state != KS_LARGE_SHUT) return; /* which comes back */
+    if (is_read(transfer)) {
+        ks_transfer_wait_for_hashers(transfer);
+        return;
+    }
+    end_hash_wait(transfer);
+    end(transfer);
+}
+
+void ks_transfers_ask(ks_infers *infers)
+{
+    infers->looks_again = false;
+    if (!infers->transfers || !infers->hashers) return;
+    if (infers->hash_waits > 0 || ks_large_requests_wait_ns(infers->large_requests) < INT64_MAX)
+        atomic_store(&infers->hash_waiter.asked, true);
+}
+
+void *ks_transfers_hashed(ks_infers *infers)
+{
+    ks_transfer *next;
+    for (ks_transfer *transfer = infers->transfers; transfer; transfer = next) {
+        next = transfer->next;
+        if (!transfer->hash_waits || is_read(transfer)) continue;
+        end_hash_wait(transfer);
+        if (transfer->client) return transfer->client;
+        end_left(transfer);
+    }
+    return NULL;
+}
+
+/* --- leaving ------------------------------------------------------------------------------------------------------ */
+
 void ks_transfer_leave(ks_transfer **pointer)
 {
     ks_transfer *transfer = *pointer;
     *pointer = NULL;
     if (!transfer) return;
     transfer->client = NULL;
-    if (ks_large_leave(&transfer->large)) end(transfer);
+    end_hash_wait(transfer);
+    if (ks_large_leave(&transfer->large)) end_left(transfer);
 }
 
 void *ks_transfer_woken(ks_large_request *large)
 {
     ks_transfer *transfer = ks_transfer_of(large);
     if (large->state == KS_LARGE_SHUT && !transfer->client) {
-        end(transfer);
+        end_left(transfer);
         return NULL;
     }
     return transfer->client;
+}
+
+void ks_transfers_settle(ks_infers *infers)
+{
+    for (ks_transfer *transfer = infers->transfers; transfer; transfer = transfer->next)
+        if (transfer->settle) transfer->settle(transfer);
 }
 
 void ks_transfers_close(ks_infers *infers)
@@ -60,7 +125,7 @@ void ks_transfers_close(ks_infers *infers)
 
 bool ks_transfer_waits(const ks_transfer *transfer)
 {
-    return transfer->large.state != KS_LARGE_SHUT && transfer->large.pause != KS_PAUSE_NONE;
+    return transfer->hash_waits || (transfer->large.state != KS_LARGE_SHUT && transfer->large.pause != KS_PAUSE_NONE);
 }
 
 const ks_error *ks_transfer_fault(const ks_transfer *transfer)

@@ -23,6 +23,7 @@ typedef struct ks_upload_source {
     const char *prefix;          /* "": none */
     const char *key;             /* of the file's tensor that is meant; "": its only one */
     int64_t content_length;      /* -1: not known */
+    const ks_op *op;             /* that its tensors are put in a form for; NULL: none */
     const unsigned char *digest; /* that the body must have, KS_DIGEST_BYTES of SHA-256; NULL: any */
     void *client;
 } ks_upload_source;

@@ -1,5 +1,8 @@
 /* Uploads: a body's chunks to the memory of the contents that they are, and to their hashes.
  *
+ * Hashes     of a tensor of KS_HASH_STEP bytes and more by hashers, which read the bytes where they lie: in the ring while they are
+ *            copied, or in the content's memory; of smaller ones by this thread, for which it is less than a hand-over. The SHA-256 of a
+ *            file's whole body is this thread's.
  * Owns       what a transfer has beside its copies: the file's head, contents that are not handed over, a place among the uploads.
  * Interface  transfer.h: ks_upload_*.
  * Limits     a file's head has at most HEAD_MAX bytes and KS_FILE_TENSORS_MAX tensors; the bytes are bounded by the store's budget,
@@ -23,46 +26,99 @@ static bool is_remote(const ks_transfer *upload)
 
 /* --- parts -------------------------------------------------------------------------------------------------------- */
 
+/* ks_large_reader_fn */
+static void give_ring(ks_large_request *large, const unsigned char *bytes, size_t n, _Atomic int *readers)
+{
+    const ks_transfer *upload = ks_transfer_of(large);
+    ks_hash_give(upload->parts[upload->now].hash, bytes, n, readers);
+}
+
 /* The part that the next bytes are of: its hash and its memory. */
 static ks_status begin_part(ks_transfer *upload)
 {
-    const ks_part *part = &upload->parts[upload->now];
-    upload->filled = upload->put = 0;
+    ks_infers *infers = upload->infers;
+    ks_part *part = &upload->parts[upload->now];
+    const size_t bytes = part->tensor.size_bytes;
+    const bool body_digest = upload->checks && !upload->format;
+    upload->filled = upload->put = upload->given = 0;
     if (!part->kept) return KS_OK;
-    upload->hash = ks_hash_open(upload->checks && !upload->format);
-    if (!upload->hash) return ks_fail(&upload->fault, KS_MEMORY, "no memory for a hash");
-    if (part->content->memory.in || part->tensor.size_bytes == 0) return KS_OK;
-    if (is_remote(upload))
-        ks_large_turn_to(&upload->large, &part->content->memory);
-    else
-        ks_large_begin_transfer(upload->infers->large_requests, &upload->large, &part->content->memory, 0,
-                                &upload->fault);
+    part->shared = infers->hashers && bytes >= KS_HASH_STEP;
+    part->hash = part->shared ? ks_hash_open_shared(infers->hashers, &infers->hash_waiter, bytes, body_digest)
+                              : ks_hash_open(body_digest);
+    if (!part->hash) return ks_fail(&upload->fault, KS_MEMORY, "no memory for a hash");
+    if (part->content->memory.in || bytes == 0) return KS_OK;
+    if (!is_remote(upload))
+        ks_large_begin_transfer(infers->large_requests, &upload->large, &part->content->memory, 0, &upload->fault);
+    ks_large_turn_to(&upload->large, &part->content->memory, part->shared ? give_ring : NULL);
     return KS_OK;
+}
+
+/* Hashers learn of what lies in the content's memory: whole steps, or all. */
+static void give_content(ks_transfer *upload, bool all)
+{
+    const ks_part *part = &upload->parts[upload->now];
+    const size_t end = upload->put - (all ? 0 : upload->put % KS_HASH_STEP);
+    if (!part->shared || !part->content->memory.in || end <= upload->given) return;
+    ks_hash_give(part->hash, part->content->memory.in + upload->given, end - upload->given, &upload->readers);
+    upload->given = end;
+}
+
+/* Parts whose bytes are hashed, in order, have their etags. */
+static void end_hashes(ks_transfer *upload)
+{
+    while (upload->hashed < upload->now) {
+        ks_part *part = &upload->parts[upload->hashed];
+        if (part->hash && ks_hash_waiting(part->hash) > 0) return;
+        if (part->hash) ks_hash_end(part->hash, part->content);
+        ks_hash_close(&part->hash);
+        upload->hashed++;
+    }
 }
 
 static ks_status end_part(ks_transfer *upload)
 {
     const ks_part *part = &upload->parts[upload->now];
-    if (part->kept) {
-        ks_hash_end(upload->hash, part->content);
-        ks_hash_close(&upload->hash);
-        if (is_remote(upload) && ks_large_finish(&upload->large) != KS_OK) return upload->fault.status;
-    }
+    if (part->kept && is_remote(upload) && ks_large_finish(&upload->large) != KS_OK) return upload->fault.status;
+    if (part->kept) give_content(upload, true);
     upload->now++;
+    end_hashes(upload);
     return upload->now < upload->count ? begin_part(upload) : KS_OK;
+}
+
+/* Bytes of its parts that wait for hashers. */
+static size_t waiting(const ks_transfer *upload)
+{
+    size_t bytes = 0;
+    for (int i = upload->hashed; i < upload->count && i <= upload->now; i++)
+        if (upload->parts[i].hash) bytes += ks_hash_waiting(upload->parts[i].hash);
+    return bytes;
+}
+
+/* Bytes to a content's memory that the host sees: no more than hashers come along with, so that they find them in a cache. */
+static void put_content(ks_transfer *upload, const char *bytes, size_t n, size_t *taken)
+{
+    const ks_part *part = &upload->parts[upload->now];
+    if (part->shared) {
+        const size_t behind = waiting(upload);
+        *taken = ks_least_size(n, behind < KS_HASH_WINDOW ? KS_HASH_WINDOW - behind : 0);
+        if (*taken < n) ks_transfer_wait_for_hashers(upload);
+    }
+    memcpy(part->content->memory.in + upload->put, bytes, *taken);
 }
 
 /* Bytes in C's order, to the part's memory and its hash. */
 static ks_status put_bytes(ks_transfer *upload, const char *bytes, size_t n, size_t *taken)
 {
-    const ks_content *content = upload->parts[upload->now].content;
+    const ks_part *part = &upload->parts[upload->now];
     *taken = n;
-    if (content->memory.in)
-        memcpy((unsigned char *)content->memory.in + upload->put, bytes, n);
+    if (part->content->memory.in)
+        put_content(upload, bytes, n, taken);
     else if (ks_large_write(&upload->large, upload->put, bytes, n, taken) != KS_OK)
         return upload->fault.status;
-    ks_hash_feed(upload->hash, bytes, *taken);
+    upload->infers->looks_again |= *taken < n;
+    if (!part->shared) ks_hash_feed(part->hash, bytes, *taken);
     upload->put += *taken;
+    give_content(upload, false);
     return KS_OK;
 }
 
@@ -116,6 +172,7 @@ static ks_status reserve(ks_transfer *upload)
         const ks_status status =
             ks_store_reserve(upload->store, &upload->tenant, what, &part->tensor, &part->content, &upload->fault);
         if (status != KS_OK) return status;
+        if (upload->op) ks_store_reserve_form(upload->store, &upload->tenant, part->content, upload->op);
     }
     return upload->count > 0 ? begin_part(upload) : KS_OK;
 }
@@ -267,6 +324,7 @@ static void keep_words(ks_transfer *upload, const ks_upload_source *source)
     snprintf(upload->name, sizeof upload->name, "%s", upload->all ? source->prefix : source->name);
     snprintf(upload->key, sizeof upload->key, "%s", source->key);
     upload->format = source->format;
+    upload->op = source->op;
     upload->content_length = source->content_length;
     upload->checks = source->digest != NULL;
     if (source->digest) memcpy(upload->digest, source->digest, KS_DIGEST_BYTES);
@@ -282,16 +340,30 @@ static ks_status begin(ks_transfer *upload, const ks_upload_source *source)
     return upload->body ? KS_OK : ks_fail(&upload->fault, KS_MEMORY, "no memory for a hash");
 }
 
+/* ks_transfer.settle */
+static void settle(ks_transfer *upload)
+{
+    for (int i = 0; i < upload->count; i++) ks_hash_close(&upload->parts[i].hash);
+}
+
+/* ks_transfer.may_go_on */
+static bool may_go_on(ks_transfer *upload)
+{
+    const size_t behind = waiting(upload);
+    return upload->over || !upload->client ? behind == 0 : behind <= KS_HASH_WINDOW / 2;
+}
+
 /* ks_transfer.fini */
 static void fini(ks_transfer *upload)
 {
-    for (int i = 0; i < upload->count; i++)
+    for (int i = 0; i < upload->count; i++) {
+        ks_hash_close(&upload->parts[i].hash);
         if (upload->parts[i].content) ks_content_release(&upload->parts[i].content);
+    }
     free(upload->parts);
     free(upload->head);
     free(upload->staged);
     if (upload->staged_bytes) ks_budget_give(upload->infers->budget, upload->staged_bytes);
-    if (upload->hash) ks_hash_close(&upload->hash);
     if (upload->body) ks_hash_close(&upload->body);
     ks_store_end_upload(upload->store);
 }
@@ -307,6 +379,8 @@ ks_status ks_upload_begin(ks_infers *infers, const ks_upload_source *source, ks_
     }
     upload->store = source->store;
     upload->fini = fini;
+    upload->settle = settle;
+    upload->may_go_on = may_go_on;
     status = begin(upload, source);
     if (status != KS_OK) {
         *error = upload->fault;
@@ -327,7 +401,7 @@ size_t ks_upload_feed(ks_transfer *upload, const char *bytes, size_t n)
         }
         if (feed_part(upload, bytes + used, n - used, &taken) != KS_OK) break;
         used += taken;
-        if (taken == 0) break; /* the ring is full */
+        if (taken == 0) break; /* the ring is full, or hashers are behind */
     }
     if (upload->fault.status != KS_OK) used = n;
     if (upload->body) ks_hash_feed(upload->body, bytes, used);
@@ -373,14 +447,48 @@ bool ks_upload_end(ks_transfer *upload)
         return false;
     }
     upload->over = true;
-    check_digest(upload);
+    return true;
+}
+
+/* Whether all copies have ended and all bytes are hashed; else it waits. */
+static bool is_settled(ks_transfer *upload)
+{
+    end_hashes(upload);
+    if (upload->hashed < upload->count) {
+        ks_transfer_wait_for_hashers(upload);
+        return false;
+    }
+    const bool settled = !is_remote(upload) || ks_large_settled(&upload->large);
+    upload->infers->looks_again |= !settled;
+    return settled;
+}
+
+/* A slice of the forms; false: others are left, for other turns. */
+static bool make_forms(ks_transfer *upload)
+{
+    while (upload->formed < upload->count) {
+        const ks_part *part = &upload->parts[upload->formed];
+        bool over = true;
+        if (part->kept && part->content->form_bytes > 0 &&
+            ks_store_make_form(upload->store, part->content, &upload->row, &over, &upload->fault) != KS_OK)
+            return true;
+        if (!over) return false;
+        upload->formed++;
+        if (upload->row > 0 && upload->formed < upload->count) {
+            upload->row = 0;
+            return false;
+        }
+    }
     return true;
 }
 
 bool ks_upload_done(ks_transfer *upload)
 {
     if (upload->fault.status != KS_OK) return true;
-    return upload->over && (!is_remote(upload) || ks_large_settled(&upload->large));
+    if (!upload->over || !is_settled(upload) || !make_forms(upload)) return false;
+    if (!upload->checked) check_digest(upload);
+    upload->checked = true;
+    return true;
 }
 
 /* --- what came of it ------------------------------------------------------------------------------------------------ */

@@ -45,6 +45,12 @@ ks_content_record *ks_content_new(ks_store *store, ks_owner *owner, const ks_ten
     return record;
 }
 
+/* That it takes of the limits. */
+static size_t bytes_of(const ks_content *content)
+{
+    return content->tensor.size_bytes + content->form_bytes;
+}
+
 void ks_content_publish(ks_content_record *record)
 {
     ks_content *content = &record->content;
@@ -93,13 +99,29 @@ static bool is_loose(const ks_content_record *record)
     return record->names > 0 && record->names_firm == 0;
 }
 
+void ks_content_learn_form(ks_content_record *record, ks_content *equal)
+{
+    ks_content *content = &record->content;
+    const bool loose = is_loose(record);
+    if (content->form_bytes > 0 || !atomic_load(&equal->has_form)) return;
+    content->form_op = equal->form_op;
+    content->form = equal->form;
+    content->form_memory = equal->form_memory;
+    content->form_bytes = equal->form_bytes;
+    if (loose) content->store->loose_bytes += content->form_bytes;
+    atomic_store(&equal->has_form, false);
+    memset(&equal->form_memory, 0, sizeof equal->form_memory);
+    equal->form_bytes = 0;
+    atomic_store(&content->has_form, true);
+}
+
 void ks_content_count_name(ks_content_record *record, int names, int firm)
 {
     ks_store *store = record->content.store;
-    if (is_loose(record)) store->loose_bytes -= record->content.tensor.size_bytes;
+    if (is_loose(record)) store->loose_bytes -= bytes_of(&record->content);
     record->names += names;
     record->names_firm += firm;
-    if (is_loose(record)) store->loose_bytes += record->content.tensor.size_bytes;
+    if (is_loose(record)) store->loose_bytes += bytes_of(&record->content);
 }
 
 /* The last holder is gone. */
@@ -112,8 +134,11 @@ static void end_content(ks_content_record *record)
     if (record->published && content->has_body_digest)
         ks_tree_remove(&owner->bodies, &record->by_body, &(body_key){content->body_digest, record}, compare_body);
     owner->things--;
-    owner->bytes -= content->tensor.size_bytes;
-    store->bytes -= content->tensor.size_bytes;
+    owner->bytes -= bytes_of(content);
+    store->bytes -= bytes_of(content);
+    store->form_bytes -= content->form_bytes;
+    if (content->form_memory.in_device)
+        store->options.backend->resident->give(store->options.device, &content->form_memory);
     if (content->memory.in_device) store->options.backend->resident->give(store->options.device, &content->memory);
     free(record);
 }

@@ -311,6 +311,7 @@ static void fill_content(const ks_tensor_name *name, ks_tensor_entry *entry)
     entry->tensor.rank = tensor->rank;
     memcpy(entry->tensor.dims, tensor->dims, sizeof tensor->dims);
     entry->tensor.size_bytes = tensor->size_bytes;
+    entry->form_op = atomic_load(&name->record->content.has_form) ? name->record->content.form_op : NULL;
     memcpy(entry->etag, name->record->content.etag, sizeof entry->etag);
     entry->held = held(name);
 }

@@ -101,10 +101,12 @@ struct ks_store {
     ks_node *due, *idle;
     ks_reader *readers;
     ks_name_record *record;
-    uint64_t bytes;       /* of all contents */
+    uint64_t bytes;       /* of all contents, and of their forms */
+    uint64_t form_bytes;  /* of these */
     uint64_t loose_bytes; /* of those that evictable names alone lead to */
     uint64_t names, tensors;
     uint64_t put_bytes, puts[KS_PUT_UNCHANGED + 2], gone[4], lookups[3];
+    uint64_t put_bucket[KS_BOUNDS + 1], put_ns;
 };
 enum { KS_GONE_DELETE, KS_GONE_TTL, KS_GONE_EVICTED, KS_GONE_REPLACED };
 enum { KS_LOOKUP_HIT, KS_LOOKUP_UNKNOWN, KS_LOOKUP_LOST };
@@ -117,6 +119,8 @@ ks_content_record *ks_content_new(ks_store *store, ks_owner *owner,
 void ks_content_publish(ks_content_record *record);
 /* With the lock: of an equal one that goes, the digest of its body. */
 void ks_content_learn_body(ks_content_record *record, const ks_content *equal);
+/* Likewise its form, which moves. */
+void ks_content_learn_form(ks_content_record *record, ks_content *equal);
 ks_content_record *ks_content_find(const ks_owner *owner, const char *etag);
 ks_content_record *ks_content_find_body(const ks_owner *owner, const unsigned char digest[KS_DIGEST_BYTES],
                                         const ks_tensor *tensor);

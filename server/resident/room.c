@@ -1,11 +1,14 @@
 /* Memory for contents: the daemon's limit, tenants' quotas, and what goes to make room.
  *
- * Interface store.h: ks_store_reserve, ks_store_begin_upload, ks_store_end_upload
+ * Interface store.h: ks_store_reserve, ks_store_*_form, ks_store_begin_upload, ks_store_end_upload
  * Threads   any: the store's lock for the counts; the backend is asked without it, for that takes milliseconds.
  * Limits    bytes of tensors are counted, not what the backend needs around them. */
 #include <inttypes.h>
 
+#include "base/util.h"
 #include "resident/parts.h"
+
+enum { FORM_SLICE = 1 << 20 }; /* bytes of rows that are put at a time: 0.1 ms of a core */
 
 /* The name whose last use is longest ago, of those that may go. Its content's memory is free once no request holds it. */
 static bool evict_one(ks_store *store)
@@ -86,6 +89,77 @@ ks_status ks_store_reserve(ks_store *store, const ks_tenant *tenant, const char 
     *out = content;
     return KS_OK;
 }
+
+/* --- forms -------------------------------------------------------------------------------------------------------- */
+
+/* With the lock: whether there is room without others having to go; then it is the content's. */
+static bool count_form(ks_store *store, const ks_tenant *tenant, ks_content_record *record, size_t bytes)
+{
+    ks_owner *owner = record->owner;
+    const bool quota = tenant->bytes && (bytes > tenant->bytes || owner->bytes > tenant->bytes - bytes);
+    if (quota || bytes > store->limit_bytes || store->bytes > store->limit_bytes - bytes) return false;
+    owner->bytes += bytes;
+    store->bytes += bytes;
+    store->form_bytes += bytes;
+    record->content.form_bytes = bytes;
+    return true;
+}
+
+static void uncount_form(ks_store *store, ks_content_record *record)
+{
+    const size_t bytes = record->content.form_bytes;
+    record->owner->bytes -= bytes;
+    store->bytes -= bytes;
+    store->form_bytes -= bytes;
+    record->content.form_bytes = 0;
+}
+
+void ks_store_reserve_form(ks_store *store, const ks_tenant *tenant, ks_content *content, const ks_op *op)
+{
+    ks_content_record *record = (ks_content_record *)(void *)content;
+    const ks_resident *resident = store->options.backend->resident;
+    const int64_t pitch = op->pitch && resident->pack ? op->pitch(&content->tensor) : 0;
+    if (pitch == 0) return;
+    const int64_t rows = ks_tensor_count(&content->tensor) / content->tensor.dims[content->tensor.rank - 1];
+    const size_t bytes = (size_t)rows * (size_t)pitch * ks_dtype_size(content->tensor.dtype);
+    ks_error ignored;
+    pthread_mutex_lock(&store->lock);
+    bool taken = count_form(store, tenant, record, bytes);
+    pthread_mutex_unlock(&store->lock);
+    if (!taken) return;
+    taken = resident->take(store->options.device, bytes, &content->form_memory, &ignored) == KS_OK;
+    if (!taken) {
+        pthread_mutex_lock(&store->lock);
+        uncount_form(store, record);
+        pthread_mutex_unlock(&store->lock);
+        return;
+    }
+    content->form_op = op;
+    content->form = content->tensor;
+    content->form.fixed = content->form_memory.in_device;
+    content->form.pitch = pitch;
+}
+
+ks_status ks_store_make_form(ks_store *store, ks_content *content, int64_t *row, bool *over, ks_error *error)
+{
+    const size_t size = ks_dtype_size(content->tensor.dtype);
+    const int64_t columns = content->form_bytes ? content->tensor.dims[content->tensor.rank - 1] : 1;
+    const int64_t rows = content->form_bytes ? ks_tensor_count(&content->tensor) / columns : 0;
+    const ks_row_copy pack = {.row_bytes = (size_t)columns * size,
+                              .pitch_bytes = (size_t)content->form.pitch * size,
+                              .first = *row,
+                              .count = ks_least(rows - *row, (int64_t)(FORM_SLICE / ((size_t)columns * size)) + 1)};
+    ks_status status = KS_OK;
+    if (*row < rows)
+        status = store->options.backend->resident->pack(store->options.device, &content->memory, &content->form_memory,
+                                                        &pack, error);
+    *row += pack.count;
+    *over = *row >= rows;
+    if (status == KS_OK && *over && rows > 0) atomic_store(&content->has_form, true);
+    return status;
+}
+
+/* --- places ------------------------------------------------------------------------------------------------------- */
 
 ks_status ks_store_begin_upload(ks_store *store, ks_error *error)
 {

@@ -204,10 +204,12 @@ static ks_put_outcome put_name(ks_store *store, const ks_put *put, ks_content_re
 static ks_content_record *publish(ks_content_record *record)
 {
     ks_content_record *same = ks_content_find(record->owner, record->content.etag);
-    if (same)
+    if (same) {
         ks_content_learn_body(same, &record->content);
-    else
+        ks_content_learn_form(same, &record->content);
+    } else {
         ks_content_publish(record);
+    }
     return same ? same : record;
 }
 
@@ -341,16 +343,27 @@ void ks_store_count_put(ks_store *store, bool aborted)
     atomic_fetch_add(aborted ? &store->puts_aborted : &store->puts_refused, 1);
 }
 
+void ks_store_time_put(ks_store *store, int64_t ns)
+{
+    pthread_mutex_lock(&store->lock);
+    store->put_bucket[ks_metrics_bucket(ns)]++;
+    store->put_ns += (uint64_t)ns;
+    pthread_mutex_unlock(&store->lock);
+}
+
 void ks_store_read_stats(ks_store *store, ks_store_stats *out)
 {
     memset(out, 0, sizeof *out);
     pthread_mutex_lock(&store->lock);
     out->tensors = store->tensors;
-    out->bytes = store->bytes;
+    out->bytes = store->bytes - store->form_bytes;
+    out->form_bytes = store->form_bytes;
     out->limit_bytes = store->limit_bytes;
     out->generation = store->options.generation;
     out->put_bytes = store->put_bytes;
     memcpy(out->puts, store->puts, sizeof store->puts);
+    memcpy(out->put_bucket, store->put_bucket, sizeof out->put_bucket);
+    out->put_ns = store->put_ns;
     memcpy(out->gone, store->gone, sizeof out->gone);
     memcpy(out->lookups, store->lookups, sizeof out->lookups);
     for (const ks_reader *reader = store->readers; reader; reader = reader->next)

@@ -4,7 +4,7 @@
  *          content, with attributes; reader = a shard's own table of the tensors that its requests have named; generation = how
  *          often a supervisor has started this process, 1 without one.
  * Life     of an upload: ks_store_check (conditions, before the body) -> ks_store_reserve -> the bytes go to content->memory and to
- *          its hash -> ks_store_publish, or ks_content_release where it broke off. What had the name before is replaced in one step:
+ *          its hash (hash.h) -> ks_store_publish, or ks_content_release where it broke off. What had the name before is replaced in one step:
  *          its holders keep the old content.
  * Limits   options.limit_bytes of contents and forms, a tenant's bytes and tensors (its token); contents are counted once within a tenant.
  * Owner    a content belongs to its holders: names, requests, uploads, readers; the last one gives its memory back.
@@ -14,7 +14,9 @@
 #include <stdatomic.h>
 
 #include "kernserve/backend.h"
+#include "kernserve/op.h"
 #include "base/text.h"
+#include "observe/metrics.h"
 
 enum {
     KS_TENSOR_NAME_MAX = 128,
@@ -54,7 +56,13 @@ typedef struct ks_content {
     char etag[KS_ETAG_MAX + 1];
     unsigned char body_digest[KS_DIGEST_BYTES]; /* plain SHA-256 of the bytes as they were sent raw, for Repr-Digest; */
     bool has_body_digest;
+    /* A form: the same rows, put as an operation would have them. Fixed once has_form is set. */
+    const ks_op *form_op;
+    ks_tensor form; /* form.fixed, form.pitch */
+    ks_slot form_memory;
+    size_t form_bytes; /* of that memory; 0: none */
     /* any thread, atomic: */
+    _Atomic bool has_form;
     _Atomic int holders;
     /* the store's: */
     ks_store *store;
@@ -67,9 +75,10 @@ typedef struct ks_tensor_entry {
     char etag[KS_ETAG_MAX + 1];
     int64_t ttl_s, expires_in_s; /* 0: for ever */
     bool evictable, read_only;
-    bool lost;     /* a restart took its content: it has a name and an etag alone */
-    uint64_t uses; /* requests and GETs that named it */
-    int held;      /* by requests and models now, beside the name */
+    const ks_op *form_op; /* that it has a form for; NULL: none */
+    bool lost;            /* a restart took its content: it has a name and an etag alone */
+    uint64_t uses;        /* requests and GETs that named it */
+    int held;             /* by requests and models now, beside the name */
 } ks_tensor_entry;
 
 /* What a PUT asks for beside the bytes. */
@@ -101,6 +110,18 @@ ks_status ks_store_check(ks_store *store, const ks_put *put, ks_error *error);
  * first. KS_RESIDENT_FULL, KS_QUOTA, KS_MEMORY: the sentence has both numbers and names the way out. what: its subject, as "tensor 'W'". */
 ks_status ks_store_reserve(ks_store *store, const ks_tenant *tenant, const char *what, const ks_tensor *tensor,
                            ks_content **out, ks_error *error);
+/* Memory for a form of an unpublished content, where there is room without others having to go: else it has none, and the op's plans
+ * do without. Nor where the op would have it as it is. */
+void ks_store_reserve_form(ks_store *store, const ks_tenant *tenant, ks_content *content, const ks_op *op);
+/* Some rows of the form; the content's bytes are complete. *row: from where on; it moves. true: none is left, and it has the form. KS_DEVICE. */
+ks_status ks_store_make_form(ks_store *store, ks_content *content, int64_t *row, bool *over, ks_error *error);
+/* The content as an operation has it: its form, where that is made for it. */
+static inline const ks_tensor *ks_content_tensor(const ks_content *content, const ks_op *op)
+{
+    const bool has_form = atomic_load_explicit(&content->has_form, memory_order_acquire);
+    return has_form && content->form_op == op ? &content->form : &content->tensor;
+}
+
 /* The name is the content's from now on, whose bytes and etag are complete. Takes the caller's hold, whatever comes of it. Where the
  * tenant has a content with that etag already, that one stays and this one goes. count > 1: all or none, visible together; puts of
  * one tenant. entry: filled for each. KS_PRECONDITION, KS_READ_ONLY, KS_QUOTA. */
@@ -133,13 +154,15 @@ int ks_store_list(ks_store *store, const ks_tenant *tenant, const char *prefix, 
 void ks_store_turn(ks_store *store, int64_t now_ns);
 
 typedef struct ks_store_stats {
-    uint64_t tensors, bytes, limit_bytes, held_bytes, generation;
+    uint64_t tensors, bytes, form_bytes, limit_bytes, held_bytes, generation; /* bytes: without those of forms */
     uint64_t put_bytes, puts[6]; /* created, replaced, unchanged, linked, refused, aborted */
-    uint64_t gone[4];            /* delete, ttl, evicted, replaced */
-    uint64_t lookups[3];         /* hit, unknown, lost */
+    uint64_t put_bucket[KS_BOUNDS + 1], put_ns;
+    uint64_t gone[4];    /* delete, ttl, evicted, replaced */
+    uint64_t lookups[3]; /* hit, unknown, lost */
 } ks_store_stats;
 void ks_store_read_stats(ks_store *store, ks_store_stats *out);
 void ks_store_count_put(ks_store *store, bool aborted); /* a refused or broken upload */
+void ks_store_time_put(ks_store *store, int64_t ns);    /* one that was stored */
 
 /* --- a shard's table --------------------------------------------------------------------------------------------------- */
 
@@ -151,15 +174,4 @@ void ks_reader_close(ks_reader **reader);   /* nothing is held */
 ks_status ks_reader_hold(ks_reader *reader, const ks_tenant *tenant, const char *name, size_t length, ks_content **out,
                          ks_error *error);
 void ks_reader_release(ks_reader *reader, ks_content **content);
-
-/* --- identity ---------------------------------------------------------------------------------------------------------------- */
-
-/* The hash of a content while its bytes come, in order: its etag, and with body_digest the SHA-256 of all bytes, which doubles the
- * work. Some 1.4 GB/s. */
-typedef struct ks_hash ks_hash;
-ks_hash *ks_hash_open(bool body_digest); /* NULL: no memory */
-void ks_hash_feed(ks_hash *hash, const void *bytes, size_t n);
-/* Fills etag, body_digest of a content whose tensor is set; bytes may be fed no more. */
-void ks_hash_end(ks_hash *hash, ks_content *content);
-void ks_hash_close(ks_hash **hash);
 #endif

@@ -20,18 +20,23 @@
 #include "kernserve/op.h"
 #include "cpu/reference.h"
 #include "ops/gather.h"
+#include "ops/map.h"
 #include "ops/norm.h"
+#include "ops/topk.h"
 
 enum { SOFTMAX_AXIS, SOFTMAX_LOG };
 enum { REDUCE_OP, REDUCE_AXIS };
 enum { SUM, MEAN, MAX, MIN, PROD, ARGMAX, ARGMIN, L2NORM, LOGSUMEXP };
+enum { MAP = 1000 };
 enum { REPEATS_LEAST = 3, REPEATS_MOST = 200 };
 static const int64_t ENOUGH_NS = 150000000;
 static const size_t COPY_BYTES = (size_t)64 << 20;
 
 typedef struct row {
     const char *name;
-    int op; /* of reduce; -1: softmax, -2: log-softmax; NORM_...: one of norms[]; GATHER_...: dims are rows, columns, indices */
+    /* of reduce; -1: softmax, -2: log-softmax; NORM_...: one of norms[]; MAP and a function of map; TOPK(k);
+     * GATHER_...: dims are rows, columns, indices */
+    int op;
     ks_dtype dtype;
     int axis;
     int64_t dims[3]; /* 0: no such dimension */
@@ -52,6 +57,8 @@ static const struct {
     {KS_NORM_RMS, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT, false},
     {KS_NORM_LAYER, KS_ACTIVATION_GELU, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS | 1u << KS_NORM_PRE_BIAS, false},
     {KS_NORM_RMS, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_RESIDUAL, true}};
+
+#define TOPK(k) (-1000 - (k))
 
 static const row rows[] = {
     {"softmax fp32 rows of 4096", -1, KS_FP32, 1, {4096, 4096, 0}},
@@ -106,6 +113,28 @@ static const row rows[] = {
     {"bias, layer norm, gelu bf16", NORM_BIAS_GELU, KS_BF16, 1, {4096, 4096, 0}},
     {"residual, rms norm fp32", NORM_ADD_RMS, KS_FP32, 1, {4096, 4096, 0}},
     {"residual, rms norm bf16", NORM_ADD_RMS, KS_BF16, 1, {4096, 4096, 0}},
+    {"map fp32 add", MAP + KS_MAP_ADD, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 relu", MAP + KS_MAP_RELU, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 exp", MAP + KS_MAP_EXP, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 log", MAP + KS_MAP_LOG, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 gelu", MAP + KS_MAP_GELU, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 fma", MAP + KS_MAP_FMA, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map fp32 lt", MAP + KS_MAP_LT, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"map bf16 add", MAP + KS_MAP_ADD, KS_BF16, 0, {1 << 24, 0, 0}},
+    {"map bf16 gelu", MAP + KS_MAP_GELU, KS_BF16, 0, {1 << 24, 0, 0}},
+    {"map fp16 silu", MAP + KS_MAP_SILU, KS_FP16, 0, {1 << 24, 0, 0}},
+    {"map fp64 add", MAP + KS_MAP_ADD, KS_FP64, 0, {1 << 23, 0, 0}},
+    {"map int8 add", MAP + KS_MAP_ADD, KS_INT8, 0, {1 << 26, 0, 0}},
+    {"map int32 mul", MAP + KS_MAP_MUL, KS_INT32, 0, {1 << 24, 0, 0}},
+    {"map fp32 cast to bf16", MAP + KS_MAP_CAST, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"topk 50 fp32 rows of 128256", TOPK(50), KS_FP32, 1, {64, 128256, 0}},
+    {"topk 50 bf16 rows of 128256", TOPK(50), KS_BF16, 1, {64, 128256, 0}},
+    {"topk 10 fp32 one row", TOPK(10), KS_FP32, 0, {1 << 24, 0, 0}},
+    {"topk 10 fp32 rows of 1000", TOPK(10), KS_FP32, 1, {16384, 1000, 0}},
+    {"topk 2048 fp32 rows of 131072", TOPK(2048), KS_FP32, 1, {64, 131072, 0}},
+    {"topk 10 fp64 rows of 4096", TOPK(10), KS_FP64, 1, {2048, 4096, 0}},
+    {"topk 10 int8 rows of 4096", TOPK(10), KS_INT8, 1, {8192, 4096, 0}},
+    {"topk 10 fp32 axis 0", TOPK(10), KS_FP32, 0, {4096, 4096, 0}},
     {"gather slices of 4 KiB", GATHER_SLICES, KS_FP32, 0, {16384, 1024, 16384}},
     {"gather slices of 512 bytes", GATHER_SLICES, KS_FP32, 0, {131072, 128, 131072}},
     {"gather slices of 66 bytes", GATHER_SLICES, KS_BF16, 0, {200000, 33, 400000}},
@@ -163,20 +192,38 @@ static void fill_places(const ks_spec *spec, int input, int64_t *out)
     }
 }
 
+/* As many inputs as the function takes, all like the first. */
+static void set_map(const row *r, ks_spec *spec)
+{
+    static const int operands[] = {
+#define X(name, text, count, kind, flops) count,
+        KS_MAP_TABLE(X)
+#undef X
+    };
+    const int function = r->op - MAP;
+    spec->params[KS_MAP_OP].i = function;
+    if (function == KS_MAP_CAST) spec->params[KS_MAP_OUT].i = KS_BF16 + 1;
+    spec->given = (uint16_t)((1u << operands[function]) - 1);
+    for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i)) spec->in[i] = spec->in[0];
+}
+
 static ks_spec spec_of(const row *r)
 {
-    const bool gather = r->op < GATHERS_END, norm = !gather && r->op < NORMS_END;
-    const ks_op *op = gather      ? ks_op_find("gather", 6)
-                      : norm      ? ks_op_find("norm", 4)
-                      : r->op < 0 ? ks_op_find("softmax", 7)
-                                  : ks_op_find("reduce", 6);
+    const bool topk = r->op < TOPK(0), gather = !topk && r->op < GATHERS_END;
+    const bool norm = !topk && !gather && r->op < NORMS_END, map = r->op >= MAP;
+    const bool softmax = !topk && !gather && !norm && r->op < 0;
+    const char *name = topk ? "topk" : gather ? "gather" : norm ? "norm" : map ? "map" : softmax ? "softmax" : "reduce";
+    const ks_op *op = ks_op_find(name, strlen(name));
     ks_spec spec;
     ks_error error;
     ks_spec_init(&spec, op);
-    if (!norm && !gather && r->op < 0) {
+    if (topk) {
+        spec.params[KS_TOPK_K].i = TOPK(0) - r->op;
+        spec.params[KS_TOPK_AXIS].i = r->axis;
+    } else if (softmax) {
         spec.params[SOFTMAX_AXIS].i = r->axis;
         spec.params[SOFTMAX_LOG].i = r->op == -2;
-    } else if (!norm && !gather) {
+    } else if (!gather && !norm && !map) {
         spec.params[REDUCE_OP].i = r->op;
         spec.params[REDUCE_AXIS].axes = (ks_axes){.count = 1, .axis = {(int8_t)r->axis}};
     }
@@ -186,6 +233,7 @@ static ks_spec spec_of(const row *r)
         spec.in[0].rank++;
     }
     if (norm) set_norm(r, &spec);
+    if (map) set_map(r, &spec);
     if (gather) set_gather(r, &spec);
     if (op->resolve(&spec, &error) != KS_OK) {
         fprintf(stderr, "bench_cpu: %s: %s\n", r->name, error.text);

@@ -39,6 +39,7 @@ import kernserve  # noqa: E402
 from daemon import Daemon, check, metric, wrongs  # noqa: E402
 
 MB = 1_000_000
+RESTS_S = 12  # memory that nothing is in goes back 10 s after the last PUT
 TYPES = {"BF16": np.uint16, "FP32": np.float32}
 
 
@@ -422,10 +423,10 @@ def held(daemon, given):
 def churn(daemon, given):
     puts, most = (400, 65536) if given.small else (given.puts, 4 << 20)
     churned(daemon, puts // 10, most)
-    time.sleep(2)
+    time.sleep(RESTS_S)
     before = held(daemon, given)
     rate = churned(daemon, puts, most)
-    time.sleep(2)
+    time.sleep(RESTS_S)
     after = held(daemon, given)
     line("churn", "%d PUT and DELETE, 0 B to %d KiB" % (puts, most >> 10), rate, "1/s")
     for name in before:

@@ -4,8 +4,10 @@
 compare_torch.py LIBRARY [TEXT...]   LIBRARY: libks_bench_ops.so; only rows in whose label every TEXT stands
 --seed N repeats a run's data; --json FILE also writes the rows there; --compiled times torch.compile of a norm's whole expression,
 too, and compares with the better of both.
+--seed N repeats a run's data; --json FILE also writes the rows there. --drawn N: instead of the table's rows, N drawn ones, by
+the seed, of each regime that once was weak (REGIMES); then their labels begin with the regime's letter.
 
-Rows are those of ops_rows.h but for matmul. Each side is a CUDA graph of many launches that goes round the same sets of
+Rows are those of ops_rows.h but for matmul. Beside map's functions stands torch.compile of them, too (--no-compile: eager alone). Each side is a CUDA graph of many launches that goes round the same sets of
 inputs, and has a set of outputs for each; the sets are beyond three times the L2 cache together (at most 64 of them, so that
 small rows stay in it). One replay of PyTorch's graph, one of ours, and again; medians, by events. GB/s counts inputs and
 output once, whatever the kernels move. Before that our results are compared with float64 of the same data, by the bounds
@@ -16,6 +18,7 @@ import argparse
 import ctypes
 import json
 import math
+import random
 import statistics
 import sys
 import time
@@ -32,7 +35,8 @@ DTYPES = {"FP32": (torch.float32, 2.0 ** -24), "BF16": (torch.bfloat16, 2.0 ** -
 
 class Row(ctypes.Structure):
     _fields_ = [("op", ctypes.c_char * 16), ("dtype", ctypes.c_char * 8), ("first", ctypes.c_char * 32),
-                ("second", ctypes.c_char * 32), ("axis", ctypes.c_char * 16), ("label", ctypes.c_char * 128)]
+                ("second", ctypes.c_char * 32), ("axis", ctypes.c_char * 16), ("label", ctypes.c_char * 192),
+                ("third", ctypes.c_char * 24), ("to", ctypes.c_char * 8)]
 
 
 class Work(ctypes.Structure):
@@ -78,6 +82,62 @@ class Library:
                                        ctypes.c_void_p(result.data_ptr()), ctypes.c_void_p(stream.cuda_stream)))
 
 
+def shape_text(*dims):
+    return "x".join(str(d) for d in dims)
+
+
+def draw_interleaved(rng):
+    about = rng.randint(80, 118)
+    dims = [about if rng.random() < 0.5 else rng.randint(80, 118) for _ in range(4)]
+    return rng.choice(["sum", "max", "mean", "logsumexp"]), None, shape_text(*dims), "0,2"
+
+
+def draw_tiny(rng):
+    if rng.random() < 0.5:
+        return "softmax", None, shape_text(rng.randint(1, 1000), rng.randint(3, 32)), "-1"
+    return rng.choice(["sum", "max"]), None, shape_text(rng.randint(2, 63)), "0"
+
+
+def draw_shallow_columns(rng):
+    columns = rng.randint(80000, 140000)
+    op = rng.choice(["sum", "max", "argmax", "logsumexp"])
+    return op, None, shape_text(rng.randint(200, 600), columns if rng.random() < 0.3 else columns // 8 * 8), "0"
+
+
+def draw_long_columns(rng):
+    if rng.random() < 0.3:
+        return "softmax", None, shape_text(rng.randint(2, 5), rng.randint(2500, 4500), rng.randint(300, 560) * 8), "1"
+    side = rng.randint(4100, 11000)
+    return "softmax", None, shape_text(side, side if rng.random() < 0.3 else side // 8 * 8), "0"
+
+
+def draw_unaligned_columns(rng):
+    columns = 8 * (rng.randint(500, 1800) // 8 * 8 + rng.randint(1, 7))
+    if rng.random() < 0.3:
+        return "softmax", "BF16", shape_text(rng.randint(2000, 5500), 2 * columns), "0"
+    return rng.choice(["sum", "max", "argmax", "logsumexp"]), "BF16", shape_text(rng.randint(5000, 16000), columns), "0"
+
+
+def draw_four_and_huge(rng):
+    if rng.random() < 0.5:
+        op = rng.choice(["sum", "max", "argmax", "softmax"])
+        return op, "BF16", shape_text(rng.randint(9000000, 20000000), 4), "-1"
+    return "softmax", None, shape_text(rng.randint(2, 9), rng.randint(2000000, 6400000)), "-1"
+
+
+REGIMES = {"a": draw_interleaved, "b": draw_tiny, "c": draw_shallow_columns, "d": draw_long_columns,
+           "e": draw_unaligned_columns, "f": draw_four_and_huge}
+
+
+def drawn_rows(seed, each):
+    rng = random.Random(seed)
+    for regime, draw in REGIMES.items():
+        for i in range(each):
+            op, dtype, first, axis = draw(rng)
+            dtype = dtype or ("BF16", "FP32")[i % 2]
+            yield Row(*(text.encode() for text in (op, dtype, first, "", axis, " ".join((regime, op, dtype, first, "axis", axis)))))
+
+
 TORCH = {"softmax": lambda x, axes: torch.softmax(x, axes[0]),
          "sum": torch.sum, "mean": torch.mean, "max": torch.amax, "logsumexp": torch.logsumexp,
          "argmax": lambda x, axes: torch.argmax(x, axes[0])}
@@ -88,6 +148,16 @@ NORMS = {"layer_norm": lambda t: F.layer_norm(t[0], t[1].shape, t[1], t[2], EPS)
          "rms_norm": lambda t: F.rms_norm(t[0], t[1].shape, t[1], EPS),
          "bias_layer_gelu": lambda t: F.gelu(F.layer_norm(t[0] + t[4], t[1].shape, t[1], t[2], EPS)),
          "add_rms_norm": lambda t: (lambda s: (F.rms_norm(s, t[1].shape, t[1], EPS), s))(t[0] + t[3])}
+
+# k of topk's rows, which their op names.
+TOPKS = {"topk_%d" % k: k for k in (10, 50, 256, 2048)}
+
+
+def wrong_topk(x, k, axis, values, indices):
+    """Places that differ from the beginning of a stable sort, which has the order of topk."""
+    want = torch.sort(x, dim=axis, descending=True, stable=True)
+    first = want.values.narrow(axis, 0, k), want.indices.narrow(axis, 0, k)
+    return int((values != first[0]).sum()) + int((indices != first[1]).sum())
 
 
 BAG_INDICES = 16  # as ops_library.cu has it
@@ -122,6 +192,37 @@ def wrong_norm(op, t, got, unit):
     bound += 1.01 * unit * want.abs() + 1e-30
     count = int((~((got[0].double() - want).abs() <= bound)).sum())
     return count + (int((got[1] != s.to(got[1].dtype)).sum()) if len(got) > 1 else 0)
+
+
+KINDS = {"FP32": torch.float32, "BF16": torch.bfloat16, "FP16": torch.float16, "FP64": torch.float64, "INT8": torch.int8, "INT32": torch.int32,
+         "BOOL": torch.bool, "FP8E4M3": torch.float8_e4m3fn}
+F = torch.nn.functional
+# map's functions: of the inputs, as a client of PyTorch writes them; "cast" is made of the row.
+MAP = {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu, "tanh": torch.tanh, "exp": torch.exp,
+       "relu": torch.relu, "add": torch.add, "mul": torch.mul, "div": torch.div, "lt": torch.lt, "where": torch.where,
+       "fma": lambda x, y, z: x * y + z, "cast": None}
+EXACT = ("relu", "add", "mul", "div", "lt", "where", "fma", "cast")
+
+
+def wrong_map(op, inputs, got, unit):
+    """How many elements are further from float64 than map promises; a cast of random numbers is PyTorch's own but for FP8 and saturation."""
+    if op == "cast":
+        x = inputs[0]
+        if got.dtype == torch.int8:
+            return int((got != x.clamp(-128, 127).to(torch.int8)).sum())
+        if got.dtype == torch.float8_e4m3fn:
+            return int((got.float() != x.float().clamp(-448, 448).to(got.dtype).float()).sum())
+        return int((got != x.to(got.dtype)).sum())
+    want = MAP[op](*(x if x.dtype in (torch.bool, torch.int8) else x.double() for x in inputs))
+    if not want.is_floating_point():
+        return int((got != want).sum())
+    narrow = unit > 2.0 ** -20
+    bound = 1.01 * unit * want.abs() + 2.0 ** -126
+    if op not in EXACT:
+        bound += 2.0 ** -22 * torch.maximum(inputs[0].double().abs(), want.abs()) + (2.0 ** -12 * want.abs() if narrow else 0)
+    elif narrow:  # computed in FP32 first
+        bound += 2.0 ** -24 * want.abs()
+    return int((~(((got.double() - want).abs() <= bound) | (got.double() == want))).sum())  # by 0: infinity
 
 
 def wrong(op, x, axes, got, unit):
@@ -222,6 +323,8 @@ class Case:
         self.library.launch(self.work, self.sources[i], self.results[i], self.stream)
 
     def theirs(self, i):
+        if self.op in TOPKS:
+            return torch.topk(self.inputs[i], TOPKS[self.op], self.axes[0])
         if self.gathers:
             return GATHERS[self.op](self.gathers[i], self.axes[0])
         return NORMS[self.op](self.norms[i]) if self.norms else TORCH[self.op](self.inputs[i], self.axes)
@@ -246,11 +349,24 @@ class Case:
                 got = [self.results[i][at:at + size].view(self.dtype).view(x.shape) for at in self.out_places.values()]
                 count += wrong_norm(self.op, self.norms[i], got, self.unit)
                 continue
+            if self.op in TOPKS:
+                count += self.wrong_topk(i)
+                continue
             kind = torch.int64 if self.op == "argmax" else self.dtype
             elements = x.numel() if self.op == "softmax" else x.numel() // math.prod(x.shape[a] for a in self.axes)
             got = self.results[i][:elements * kind.itemsize].view(kind)
             count += wrong(self.op, x, self.axes, got, self.unit)
         return count
+
+    compiled = None
+    def wrong_topk(self, i):
+        shape = list(self.inputs[i].shape)
+        shape[self.axes[0]] = TOPKS[self.op]
+        got = []
+        for output, kind in ((0, self.dtype), (1, torch.int64)):
+            at = self.out_places[output]
+            got.append(self.results[i][at:at + math.prod(shape) * kind.itemsize].view(kind).view(shape))
+        return wrong_topk(self.inputs[i], TOPKS[self.op], self.axes[0], *got)
 
     def times(self):
         """Medians of one launch: PyTorch's, ours, and the compiled one's where it is asked for."""
@@ -272,6 +388,54 @@ class Case:
         return [statistics.median(t) for t in times]
 
 
+class MapCase(Case):
+    """A row of map: inputs one behind the other, each on 256 bytes, as ks_spec_layout has them."""
+
+    def __init__(self, library, row, generator, stream, compiles):
+        self.library, self.stream, self.op = library, stream, row.op.decode()
+        self.work = library.plan(row)
+        shapes = [[int(d) for d in text.decode().split("x")] for text in (row.first, row.second, row.third) if text]
+        self.dtype, self.unit = KINDS[row.dtype.decode()], DTYPES.get(row.dtype.decode(), (None, 2.0 ** -11))[1]
+        self.kind = KINDS[row.to.decode()] if row.to else torch.bool if self.op == "lt" else self.dtype
+        self.shape = torch.broadcast_shapes(*shapes)
+        self.function = MAP[self.op] or (lambda x: x.to(self.kind))
+        self.compiled = torch.compile(self.function, dynamic=False) if compiles else None
+        set_bytes = self.work.in_bytes + self.work.out_bytes
+        self.sets = max(SETS_LEAST, min(SETS_MOST, SETS_BYTES // set_bytes + 1))
+        self.sources = [torch.zeros(self.work.in_bytes, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.results = [torch.full((self.work.out_bytes,), 255, dtype=torch.uint8, device="cuda") for _ in range(self.sets)]
+        self.inputs = [self.place(source, shapes, generator) for source in self.sources]
+
+    def place(self, source, shapes, generator):
+        inputs, at = [], 0
+        for i, shape in enumerate(shapes):
+            kind = torch.bool if self.op == "where" and i == 0 else self.dtype
+            size = math.prod(shape) * kind.itemsize
+            x = source[at:at + size].view(kind).view(shape)
+            if kind.is_floating_point:
+                x.normal_(generator=generator)
+            else:
+                x.copy_(torch.randint(0, 2 if kind == torch.bool else 100, shape, device="cuda", generator=generator))
+            inputs.append(x)
+            at += -(-size // 256) * 256
+        return inputs
+
+    def theirs(self, i):
+        return self.function(*self.inputs[i])
+
+    def theirs_compiled(self, i):
+        return self.compiled(*self.inputs[i])
+
+    def wrong(self):
+        count = 0
+        for i in (0, self.sets - 1):
+            self.ours(i)
+            self.stream.synchronize()
+            got = self.results[i][:math.prod(self.shape) * self.kind.itemsize].view(self.kind).view(self.shape)
+            count += wrong_map(self.op, self.inputs[i], got, self.unit)
+        return count
+
+
 def geometric(ratios):
     return math.exp(statistics.fmean(map(math.log, ratios)))
 
@@ -281,6 +445,13 @@ def summary(rows, seconds):
     for op in dict.fromkeys(r["op"] for r in rows):
         ratios = [r["ratio"] for r in rows if r["op"] == op]
         print("geometric mean of %-9s %6.2f  (%d rows)" % (op, geometric(ratios), len(ratios)))
+    for regime in REGIMES:
+        here = [r for r in rows if r["label"].startswith(regime + " ")]
+        large = [r["share"] for r in here if r["bytes"] >= LARGE_BYTES]
+        if here:
+            print("regime %s: ratio at least %.2f, geometric mean %.2f%s" % (
+                regime, min(r["ratio"] for r in here), geometric([r["ratio"] for r in here]),
+                "; share of a copy, 64 MB or more: %.1f%% to %.1f%%" % (100 * min(large), 100 * max(large)) if large else ""))
     least = min(rows, key=lambda r: r["ratio"])
     print("geometric mean of all       %6.2f  (%d rows)" % (geometric([r["ratio"] for r in rows]), len(rows)))
     print("smallest ratio              %6.2f  %s" % (least["ratio"], least["label"]))
@@ -298,7 +469,10 @@ def main():
     parser.add_argument("texts", nargs="*")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000_007)
     parser.add_argument("--json")
-    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--compiled", action="store_true", help="norms: torch.compile as well")
+    parser.add_argument("--no-compile", action="store_true", help="map: without torch.compile")
+    parser.add_argument("--map", action="store_true", help="map's rows alone")
+    parser.add_argument("--drawn", type=int, default=0)
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("compare_torch: no CUDA device: skipped")
@@ -310,11 +484,14 @@ def main():
           (torch.cuda.get_device_name(), torch.__version__, library.copy_gbs, arguments.seed))
     print("%-42s %10s %8s %8s %10s %10s %7s  %s" % ("", "ours us", "GB/s", "of copy", "floor us", "PyTorch us", "ratio", "kernel"))
     rows = []
-    for row in library.rows():
+    for row in drawn_rows(arguments.seed, arguments.drawn) if arguments.drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
-        if op not in {**TORCH, **NORMS, **GATHERS} or not all(" " + text in " " + label for text in arguments.texts):
+        is_map = " axis " not in label and op in MAP
+        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS})
+        if not known or not all(" " + text in " " + label for text in arguments.texts):
             continue
-        case = Case(library, row, generator, stream, arguments.compiled)
+        case = (MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else
+                Case(library, row, generator, stream, arguments.compiled and op in NORMS))
         torch.cuda.synchronize()
         bad = case.wrong()
         theirs, ours, *compiled = case.times()

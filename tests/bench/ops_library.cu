@@ -47,8 +47,24 @@ static void fill_row(int at, int dtype, const char *op, int length, ops_row *out
              out->second, axis ? " axis " : "", out->axis);
 }
 
+static void fill_map_row(int at, ops_row *out)
+{
+    const char *second = ops_map_table[at].second, *third = ops_map_table[at].third, *to = ops_map_table[at].to;
+    snprintf(out->op, sizeof out->op, "%s", ops_map_table[at].op);
+    snprintf(out->dtype, sizeof out->dtype, "%s", ops_map_table[at].dtype);
+    snprintf(out->first, sizeof out->first, "%s", ops_map_table[at].first);
+    snprintf(out->second, sizeof out->second, "%s", second ? second : "");
+    snprintf(out->third, sizeof out->third, "%s", third ? third : "");
+    snprintf(out->to, sizeof out->to, "%s", to ? to : "");
+    out->axis[0] = 0;
+    snprintf(out->label, sizeof out->label, "%s %s %s%s%s%s%s%s%s", out->op, out->dtype, out->first, second ? ", " : "",
+             out->second, third ? ", " : "", out->third, to ? " to " : "", out->to);
+}
+
+/* Those of ops_table in each datatype, then map's. */
 bool ops_row_at(int i, ops_row *out)
 {
+    memset(out, 0, sizeof *out);
     for (int d = 0; d < COUNT(ops_dtypes); d++)
         for (int at = 0; at < COUNT(ops_table); at++)
             for (const char *op = ops_table[at].ops; *op; op += strspn(op, " ")) {
@@ -59,7 +75,9 @@ bool ops_row_at(int i, ops_row *out)
                 }
                 op += length;
             }
-    return false;
+    if (i >= COUNT(ops_map_table)) return false;
+    fill_map_row(i, out);
+    return true;
 }
 
 static void read_shape(const char *text, ks_tensor *out)
@@ -110,6 +128,10 @@ static const variant variants[] = {
      {"activation", "gelu"},
      1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS | 1u << KS_NORM_PRE_BIAS},
     {"add_rms_norm", "norm", {"kind", "rms", "sum_out", "1"}, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_RESIDUAL},
+    {"topk_10", "topk", {"k", "10"}, 0},
+    {"topk_50", "topk", {"k", "50"}, 0},
+    {"topk_256", "topk", {"k", "256"}, 0},
+    {"topk_2048", "topk", {"k", "2048"}, 0},
     {"embedding", "gather", {NULL}, 0},
     {"index_select", "gather", {NULL}, 0},
     {"take_along", "gather", {"kind", "elements"}, 0},
@@ -150,14 +172,26 @@ static void add_rows(const variant *v, ks_spec *spec)
     }
 }
 
+/* One that reduces by that name, else map. */
+static const ks_op *op_of(const ops_row *row)
+{
+    const ks_op *op = ks_op_find(row->op, strlen(row->op));
+    ks_spec tried;
+    if (op) return op;
+    op = ks_op_find("reduce", 6);
+    ks_spec_init(&tried, op);
+    return set_param(&tried, "op", row->op) ? op : ks_op_find("map", 3);
+}
+
 static const char *make_spec(const ops_row *row, ks_spec *spec)
 {
     const variant *v = variant_of(row->op);
-    const char *name = v ? v->op : row->op;
-    const ks_op *named = ks_op_find(name, strlen(name)), *op = named ? named : ks_op_find("reduce", 6);
-    const char *shapes[KS_INPUTS_MAX] = {row->first, row->second, ""};
+    const ks_op *op = v ? ks_op_find(v->op, strlen(v->op)) : op_of(row);
+    const bool named = v || strcmp(op->name, row->op) == 0, is_map = strcmp(op->name, "map") == 0;
+    const char *shapes[KS_INPUTS_MAX] = {row->first, row->second, row->third, ""};
     ks_error error;
     ks_spec_init(spec, op);
+    if (is_map) spec->given = (uint16_t)(1 | (*row->second != 0) << 1 | (*row->third != 0) << 2);
     const bool tf32 = strcmp(row->dtype, "TF32") == 0;
     const char *dtype = tf32 ? "FP32" : row->dtype;
     if (tf32 && !set_param(spec, "precision", "tf32")) return refuse(row->op, "has no precision");
@@ -169,6 +203,12 @@ static const char *make_spec(const ops_row *row, ks_spec *spec)
     if (v) (strcmp(v->op, "gather") == 0 ? add_places : add_rows)(v, spec);
     for (int i = 0; v && v->params[i]; i += 2)
         if (!set_param(spec, v->params[i], v->params[i + 1])) return refuse(row->op, "no such parameter");
+    if (strcmp(row->op, "where") == 0) { /* the condition */
+        spec->in[0].dtype = KS_BOOL;
+        if (ks_tensor_measure(&spec->in[0], "INPUT0", &error)) return refuse(row->label, error.text);
+    }
+    ks_spec_layout(spec);
+    if (*row->to && !set_param(spec, "out_datatype", row->to)) return refuse(row->to, "no such datatype");
     if (!named && !set_param(spec, "op", row->op)) return refuse(row->op, "no such operation");
     if (*row->axis && !set_param(spec, "axis", row->axis)) return refuse(row->label, "no such axis");
     if (op->resolve(spec, &error)) return refuse(row->label, error.text);
@@ -253,11 +293,23 @@ static void use_plan(const ks_cuda_plan *plan, ops_work *out)
     memcpy(out->algorithm, plan->algorithm, sizeof out->algorithm);
 }
 
+const ks_chip *ops_chip(void)
+{
+    return &library.chip;
+}
+
 const char *ops_plan(const ops_row *row, ops_work *out)
 {
+    ks_spec spec;
     memset(out, 0, sizeof *out);
-    const char *why = make_spec(row, &out->spec);
-    if (why) return why;
+    const char *why = make_spec(row, &spec);
+    return why ? why : ops_plan_spec(&spec, out);
+}
+
+const char *ops_plan_spec(const ks_spec *spec, ops_work *out)
+{
+    memset(out, 0, sizeof *out);
+    ks_spec_copy(&out->spec, spec);
     const ks_cuda_op *op = ks_cuda_op_of(out->spec.op);
     ks_cuda_plan plan;
     memset(&plan, 0, sizeof plan);

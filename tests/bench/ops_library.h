@@ -12,14 +12,17 @@
 extern "C" {
 #endif
 
-enum { OPS_LABEL = 128 };
+enum { OPS_LABEL = 192 };
 
 typedef struct ops_row {
-    char op[16];   /* "softmax", "matmul", one that reduces: "sum", a norm: "layer_norm", or a gather: "embedding" */
-    char dtype[8]; /* "FP32"; "TF32": FP32, of which products may be less precise */
+    /* "softmax", "matmul", one that reduces: "sum", a norm: "layer_norm", a gather: "embedding", or a function of map: "gelu" */
+    char op[16];
+    char dtype[8];              /* "FP32"; "TF32": FP32, of which products may be less precise */
     char first[32], second[32]; /* shapes such as "8192x4096"; second "" but for matmul */
     char axis[16];              /* "-1", "0,2,3"; "" for matmul */
     char label[OPS_LABEL];      /* all of it, for people */
+    char third[24];             /* of map; "" where it has no such input */
+    char to[8];                 /* of map: the output's datatype; "": the function's */
 } ops_row;
 
 /* A planned row. */
@@ -43,6 +46,8 @@ const char *ops_plan(const ops_row *row, ops_work *out);
 /* Where a tensor lies in its side; -1: there is none. */
 long long ops_input_at(const ops_work *work, int input);
 long long ops_output_at(const ops_work *work, int output);
+const char *ops_plan_spec(const ks_spec *spec, ops_work *out); /* of a resolved one */
+const struct ks_chip *ops_chip(void);
 /* What a tuner tries for planned work, the planned way first. 0: there is one way. */
 int ops_candidates(const ops_work *work, ks_algorithm *out, int most);
 const char *ops_choose(ops_work *work, const ks_algorithm *algorithm);

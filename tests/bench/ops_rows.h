@@ -87,6 +87,45 @@ static const struct {
     {"rms_norm", "64x131072", 0, "-1"},
     {"layer_norm", "16384x1023", 0, "-1"},
     {"layer_norm", "5x1000003", 0, "-1"},
+    /* weak regimes: lists that leave interleaved kept axes */
+    {"sum max", "100x100x100x100", 0, "0,2"},
+    {"sum logsumexp", "97x101x103x99", 0, "0,2"},
+    {"mean", "60x33x200x128", 0, "0,2"},
+    /* tiny ones */
+    {"softmax", "100x7", 0, "-1"},
+    {"softmax", "1000x31", 0, "-1"},
+    {"softmax", "300x3", 0, "-1"},
+    {"sum max", "60", 0, "0"},
+    {"sum", "50x20", 0, "-1"},
+    /* columns of some hundred rows */
+    {"sum argmax", "300x100000", 0, "0"},
+    {"mean logsumexp", "500x131072", 0, "0"},
+    /* softmax along long columns */
+    {"softmax", "5000x5000", 0, "0"},
+    {"softmax", "4096x16384", 0, "0"},
+    {"softmax", "4x3000x3000", 0, "1"},
+    {"softmax", "12000x6000", 0, "0"},
+    /* rows of columns that are whole vectors but not whole lines of memory */
+    {"sum max logsumexp", "8200x8200", 0, "0"},
+    {"sum", "20000x3000", 0, "0"},
+    {"softmax", "5000x50008", 0, "0"},
+    {"softmax", "1000x40008", 0, "0"},
+    /* rows of a part of a vector, and few huge rows */
+    {"sum max argmax logsumexp", "16777216x4", 0, "-1"},
+    {"softmax", "16777216x4", 0, "-1"},
+    {"softmax", "8x3000000", 0, "-1"},
+    {"softmax", "4x6000000", 0, "-1"},
+    /* topk: k by the name */
+    {"topk_50", "1x128256", 0, "-1"},
+    {"topk_50", "64x128256", 0, "-1"},
+    {"topk_256", "64x131072", 0, "-1"},
+    {"topk_10 topk_2048", "1x1048576", 0, "-1"},
+    {"topk_10", "65536x128", 0, "-1"},
+    {"topk_10 topk_50", "8192x4096", 0, "-1"},
+    {"topk_50 topk_2048", "512x32003", 0, "-1"},
+    {"topk_10", "1x268435456", 0, "-1"},
+    {"topk_10", "4096x8192", 0, "0"},
+    {"topk_50", "64x1000x33", 0, "1"},
     /* by index: a table, indices */
     {"embedding", "50257x1024", "64", "0"},
     {"embedding", "50257x1024", "8192", "0"},
@@ -117,5 +156,39 @@ static const struct {
     {"matmul", "64x65536", "65536x64", 0},
     {"matmul", "1000x1000", "1000x1000", 0},
     {"matmul", "127x1023", "1023x4095", 0},
+};
+
+/* map: the function, the operands' datatype and shapes, and what a cast makes of them. */
+static const struct {
+    const char *op, *dtype, *first, *second, *third, *to;
+} ops_map_table[] = {
+    {"gelu", "BF16", "1024", 0, 0, 0},
+    {"gelu", "BF16", "1048576", 0, 0, 0},
+    {"gelu", "BF16", "67108864", 0, 0, 0},
+    {"add", "BF16", "1024", "1024", 0, 0},
+    {"add", "BF16", "1048576", "1048576", 0, 0},
+    {"add", "BF16", "67108864", "67108864", 0, 0},
+    /* broadcast: along rows, along columns, off the vectors, in the middle */
+    {"add", "BF16", "16384x4096", "4096", 0, 0},
+    {"add", "FP32", "16384x2048", "16384x1", 0, 0},
+    {"add", "BF16", "65536x1001", "1001", 0, 0},
+    {"mul", "FP32", "64x256x56x56", "1x256x1x1", 0, 0},
+    {"where", "BF16", "67108864", "67108864", "67108864", 0},
+    {"where", "FP32", "16384x2048", "16384x2048", "1", 0},
+    {"fma", "BF16", "16384x4096", "16384x4096", "4096", 0},
+    {"lt", "FP32", "33554432", "33554432", 0, 0},
+    {"cast", "FP32", "33554432", 0, 0, "BF16"},
+    {"cast", "BF16", "67108864", 0, 0, "FP32"},
+    {"cast", "FP32", "33554432", 0, 0, "INT8"},
+    {"cast", "INT32", "33554432", 0, 0, "FP32"},
+    {"cast", "BF16", "67108864", 0, 0, "FP8E4M3"},
+    {"silu", "BF16", "67108864", 0, 0, 0},
+    {"gelu_tanh", "BF16", "67108864", 0, 0, 0},
+    {"tanh", "BF16", "67108864", 0, 0, 0},
+    {"exp", "FP32", "33554432", 0, 0, 0},
+    {"gelu", "FP32", "33554432", 0, 0, 0},
+    {"relu", "FP16", "67108864", 0, 0, 0},
+    {"add", "INT8", "67108864", "67108864", 0, 0},
+    {"div", "BF16", "67108864", "67108864", 0, 0},
 };
 #endif

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The installed Python client against a daemon, and against a server that misbehaves: python_package.py KERNSERVE KERNSERVE-CLIENT
 
-  - every operation and datatype against NumPy in float64; strided, big-endian, empty and scalar arrays, out= in place
+  - every operation against NumPy in float64, optional inputs left out, two outputs, values that decide; datatypes; strided, big-endian, empty and scalar arrays, out= in place
   - errors by class, and what is sent again: 503 after Retry-After, a kept connection that ended; never a 4xx or 504
   - sixteen threads, a fork, a Unix socket, a token; the operations' parameters are the daemon's
   - the README's program and the command line
@@ -70,6 +70,80 @@ def near(result, expected, dtype):
 def softmax64(x, axis):
     e = np.exp(x - x.max(axis, keepdims=True))
     return e / e.sum(axis, keepdims=True)
+
+
+def norm64(x, kind):
+    x = x.astype(np.float64)
+    if kind == "layer":
+        x = x - x.mean(-1, keepdims=True)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+
+
+def optional_inputs(ks):
+    """Operations whose inputs may be left out, and those of two outputs."""
+    rows, columns = (int(each) for each in RANDOM.integers(2, 60, 2))
+    x, residual = (RANDOM.standard_normal((rows, columns)).astype(np.float32) for _ in range(2))
+    weight, pre_bias = (RANDOM.standard_normal(columns).astype(np.float32) for _ in range(2))
+    near(ks.norm(x), norm64(x, "layer"), np.float32)
+    near(ks.norm(x, weight, kind="rms", eps=np.float64(1e-5)), norm64(x, "rms") * weight, np.float32)
+    # a gap: no weight and no bias
+    whole = x.astype(np.float64) + residual + pre_bias
+    near(ks.norm(x, residual=residual, pre_bias=pre_bias), norm64(whole, "layer"), np.float32)
+    out, total = np.empty((rows, columns), np.float16), np.empty_like(x)
+    pair = ks.norm(x, weight, residual=residual, pre_bias=pre_bias, sum_out=True, out_datatype="FP16", out=(out, total), priority=1, timeout=20)
+    near(out, norm64(whole, "layer") * weight, np.float16)
+    near(total, whole, np.float32)
+    check(np.shares_memory(pair[0], out) and np.shares_memory(pair[1], total) and pair[1].timing.total > 0, "out= of a pair")
+    raises(ValueError, lambda: ks.norm(x, sum_out=True, out=(out, np.empty((rows, columns + 1), np.float32))))
+    raises(ValueError, lambda: ks.norm(x, sum_out=True, store="alone"))
+    raises(ValueError, lambda: ks.topk(x, store=("a", "b"), out=(total, None)))
+    raises(kernserve.BadRequest, lambda: ks.topk(x, columns + 1), code="parameter")
+
+    k = int(RANDOM.integers(1, columns + 1))
+    values, places = ks.topk(x, np.int64(k), largest=False, index_datatype="INT32")
+    order = np.argsort(x, axis=-1, kind="stable")[:, :k]
+    check(np.array_equal(values, np.take_along_axis(x, order, -1)) and np.array_equal(places, order) and places.dtype == np.int32, "topk")
+    with ks.tensor(x) as kept:
+        stored = ks.topk(kept, k, largest=False, axis=1, store=("first", "second"))
+        check([each.name for each in stored] == ["first", "second"] and np.array_equal(ks.get("second"), order), "a pair that is stored")
+        for each in stored:
+            each.delete()
+    ones = ks.map("where", x > 0, np.float32(1), np.zeros(columns, np.float32))
+    check(ones.dtype == np.float32 and np.array_equal(ones, x > 0), "three operands, broadcast")
+    near(ks.map("add", x, weight), x.astype(np.float64) + weight, np.float32)
+    near(ks.map("clamp", x, a=-0.5, b=0.25, out_datatype="FP64"), np.clip(x, -0.5, 0.25).astype(np.float64), np.float32)
+    whole = RANDOM.integers(0, 3, 50)
+    check(np.array_equal(ks.map("cast", whole, out_datatype="BOOL"), whole != 0), "cast")
+
+
+def by_index(ks):
+    """gather against NumPy: slices, elements, bags with and without weights, a table that stays, an index out of bounds."""
+    rows, columns = (int(each) for each in RANDOM.integers(2, 60, 2))
+    table = RANDOM.standard_normal((rows, columns)).astype(np.float32)
+    indices = RANDOM.integers(-rows, rows, (3, 5))
+    check(np.array_equal(ks.gather(table, indices), table[indices]), "slices")
+    check(np.array_equal(ks.gather(table, [columns, -1], axis=1, mode="clip"), table[:, [columns - 1, 0]]), "along an axis, clipped")
+    order = np.argsort(table, axis=0).astype(np.int32)
+    check(np.array_equal(ks.gather(table, order, axis=np.int64(0), kind="elements"), np.take_along_axis(table, order, 0)), "elements")
+    whole = RANDOM.integers(0, 2, (rows, 3)) > 0
+    check(np.array_equal(ks.gather(whole, indices[0], mode="wrap"), whole[indices[0]]), "a table of BOOL")
+    bags, weights = np.array([0, 2, 2, 5]), RANDOM.standard_normal(5).astype(np.float32)
+    slices = table.astype(np.float64)[indices[0]]
+    near(ks.gather(table, indices[0], bags), np.array([slices[i:j].sum(0) for i, j in zip(bags, bags[1:])]), np.float32)
+    scaled = slices * weights[:, None]
+    near(ks.gather(table, indices[0], bags, weights), np.array([scaled[i:j].sum(0) for i, j in zip(bags, bags[1:])]), np.float32)
+    with ks.tensor(table) as kept:
+        out = np.empty((5, columns), np.float32)
+        ks.gather(kept, indices[1], out=out)
+        check(np.array_equal(out, table[indices[1]]), "a table that stays, out=")
+        most = ks.gather(kept, indices[0], [0, 5], op="max", store="most")
+        check(np.array_equal(most.numpy(), table[indices[0]].max(0)[None]), "a bag that is stored")
+        most.delete()
+    for bad in ([0, rows], np.resize([0, 1, -rows - 1], 5000)):
+        error = raises(kernserve.BadRequest, lambda: ks.gather(table, bad), status=400, code="range")
+        check(error and "at place %d:" % (1 if len(bad) == 2 else 2) in str(error), "the place", error)
+    raises(kernserve.BadRequest, lambda: ks.gather(table, [0], weights=weights[:1]), code="name")
+    raises(kernserve.BadRequest, lambda: ks.gather(table, [0.0]), code="datatype")
 
 
 def operations(ks):
@@ -239,7 +313,8 @@ def parameters(daemon):
     for name, wanted in listed.items():
         call = getattr(kernserve.Client, name, None)
         check(call is not None, "the client lacks the operation", name)
-        keywords = {p.name for p in inspect.signature(call).parameters.values()} - {"self", "options", "x", "a", "b", "bias"} if call else set()
+        inputs = {"a", "b", "bias"} if name == "matmul" else {"x", "y", "z", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights"}
+        keywords = set(inspect.signature(call).parameters) - {"self", "options"} - inputs if call else set()
         check(keywords == wanted, name, keywords, wanted)
 
 
@@ -290,7 +365,7 @@ def main():
         os.chmod(file.name, 0o600)
         with Daemon(kernserve_path, "--backend", "cpu", "--pinned-bytes", "16M", "--listen", "unix:" + path) as daemon:
             ks = kernserve.Client("127.0.0.1:%d" % daemon.port)
-            for part in (operations, errors, together):
+            for part in (operations, optional_inputs, by_index, errors, together):
                 part(ks)
             parameters(daemon)
             readme_and_command(daemon, command)

@@ -1,4 +1,4 @@
-/* ks_backend_cuda over the emulated GPU, for the op tests: plans and launches as kernels/cuda/backend makes them, but at once.
+/* ks_backend_cuda over the emulated GPU, for the op tests: overrides of fake_backend.h whose plans and launches are as kernels/cuda/backend makes them, but at once.
  *
  * Each launch has memory of its own that ends, or begins, where a page begins that cannot be touched; what nobody has
  * written holds noise. Tickets and counters have to be 0 after it, the completion filled, nothing written beside the output. */
@@ -10,6 +10,7 @@
 #include "cuda/backend/join.h"
 #include "cuda/matmul/cublaslt.cuh"
 #include "cuda/matmul/table.cuh"
+#include "fake/fake_backend.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
@@ -53,16 +54,28 @@ struct job_memory {
 
 /* --- the border ------------------------------------------------------------------------------------------------------ */
 
-/* KS_EMULATED_SMS: of the chip; few, so that small tensors reach every kernel. */
+/* What the units of the CUDA backend work on lies within the fake's device and lanes. */
+static ks_device *cuda_device(const ks_device *device)
+{
+    return (ks_device *)fake_device_state(device);
+}
+
+static ks_lane *cuda_lane(const ks_lane *lane)
+{
+    return (ks_lane *)fake_lane_state(lane);
+}
+
+/* KS_EMULATED_SMS: of the chip; few, so that small tensors reach every kernel. KS_EMULATED_CAPABILITY: 80 has no clusters. */
 static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error *error)
 {
-    const char *sms = getenv("KS_EMULATED_SMS");
-    ks_device *device = (ks_device *)calloc(1, sizeof *device);
-    if (!device) emulate_fault("no memory for a device");
+    const char *sms = getenv("KS_EMULATED_SMS"), *capability = getenv("KS_EMULATED_CAPABILITY");
+    ks_status status = fake_base->open(limits, out, error);
+    if (status) return status;
+    ks_device *device = cuda_device(*out);
     device->limits = *limits;
     device->limits.lane_bytes = SIZE_MAX;
     device->info.mapped_max = limits->mapped_max;
-    device->chip = {.capability = 90,
+    device->chip = {.capability = capability ? atoi(capability) : 90,
                     .sms = sms ? atoi(sms) : 4,
                     .threads_sm = 2048,
                     .registers_sm = 65536,
@@ -76,54 +89,16 @@ static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error 
                     .launches_early = false,
                     .encode_tiled = NULL};
     emulate_chip_now = {device->chip.sms, device->chip.shared_sm, device->chip.shared_optin};
-    ks_status status = KS_OK;
     for (int i = 0; !status && ks_cuda_ops[i]; i++) status = ks_cuda_ops[i]->setup(&device->chip, error);
-    if (status)
-        free(device);
-    else
-        *out = device;
+    if (status) fake_base->close(out);
     return status;
 }
 
-static void close_device(ks_device **device)
+static ks_status lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
 {
-    free(*device);
-    *device = NULL;
-}
-
-static ks_status slot_init(ks_device *, size_t in_bytes, size_t out_bytes, bool, ks_slot *slot, ks_error *)
-{
-    memset(slot, 0, sizeof *slot);
-    const size_t in = ks_align(in_bytes + KS_PAD), all = in + KS_HEAD_ROOM + ks_align(out_bytes + KS_PAD);
-    slot->memory = aligned_alloc(KS_ALIGNMENT, all);
-    if (!slot->memory) emulate_fault("no memory for a slot");
-    slot->in = (unsigned char *)slot->memory;
-    slot->out = slot->in + in + KS_HEAD_ROOM;
-    slot->in_cap = in_bytes;
-    slot->out_cap = out_bytes;
-    slot->in_device = slot->in;
-    slot->out_device = slot->out;
-    return KS_OK;
-}
-
-static void slot_fini(ks_device *, ks_slot *slot)
-{
-    free(slot->memory);
-    memset(slot, 0, sizeof *slot);
-}
-
-static ks_status lane_open(ks_device *device, int, int, ks_lane **out, ks_error *)
-{
-    *out = (ks_lane *)calloc(1, sizeof **out);
-    if (!*out) emulate_fault("no memory for a lane");
-    (*out)->device = device;
-    return KS_OK;
-}
-
-static void lane_close(ks_lane **lane)
-{
-    free(*lane);
-    *lane = NULL;
+    const ks_status status = fake_base->lane_open(device, index, wake_fd, out, error);
+    if (!status) cuda_lane(*out)->device = cuda_device(device);
+    return status;
 }
 
 /* A kernel without maps finds the other arguments where it would without them. */
@@ -154,8 +129,9 @@ static void check_note(const ks_device *device, const ks_plan *plan)
         emulate_fault(info->kernel);
 }
 
-static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
+static ks_status prepare(ks_device *outer, ks_plan *plan, ks_error *error)
 {
+    ks_device *device = cuda_device(outer);
     const ks_status status = ks_cuda_prepare(device, plan, error);
     if (!status) check_note(device, plan);
     if (!status && plan->counters > KS_COUNTERS_MAX)
@@ -191,13 +167,13 @@ ks_status ks_cublaslt_launch(const ks_spec *, const ks_matmul_shape *, const ks_
 /* A graph is the launch itself. */
 static ks_status capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *)
 {
-    plan->captured[lane->index] |= 1u << bucket;
+    plan->captured[fake_lane_index(lane)] |= 1u << bucket;
     return KS_OK;
 }
 
 static void forget(ks_lane *lane, ks_plan *plan)
 {
-    plan->captured[lane->index] = 0;
+    plan->captured[fake_lane_index(lane)] = 0;
 }
 
 /* What status words say of values, and what stands at the places: the batch's, as refused.cu has it. */
@@ -326,11 +302,12 @@ static ks_status launch_joined(ks_lane *lane, const ks_batch *batch, ks_error *e
     return KS_OK;
 }
 
-static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
+static ks_status launch(ks_lane *outer, ks_batch *batch, ks_error *error)
 {
     const ks_plan *plan = batch->plan;
+    ks_lane *lane = cuda_lane(outer);
     job_memory *jobs[KS_BATCH_MAX];
-    const bool captured = plan->captured[lane->index] >> ks_batch_bucket(batch) & 1;
+    const bool captured = plan->captured[fake_lane_index(outer)] >> ks_batch_bucket(batch) & 1;
     batch->graph = captured ? KS_GRAPH_HIT : KS_GRAPH_MISS;
     batch->kernel_ns = 1;
     front_now = !front_now;
@@ -357,31 +334,40 @@ static ks_poll poll_lane(ks_lane *, ks_error *)
     return KS_DONE;
 }
 
-static bool failed(const ks_device *)
+static void revision(const ks_device *device, char *out, size_t cap)
 {
-    return false;
+    ks_cuda_tuning.revision(cuda_device(device), out, cap);
 }
 
-static ks_backend border() /* what is not set has no part in the op tests */
+static int list(ks_device *device, const ks_plan *plan, ks_algorithm *out, int most)
 {
-    ks_backend b = {};
-    b.name = "emulated";
-    b.open = open_device;
-    b.close = close_device;
-    b.slot_init = slot_init;
-    b.slot_fini = slot_fini;
-    b.lane_open = lane_open;
-    b.lane_close = lane_close;
-    b.prepare = prepare;
-    b.capture = capture;
-    b.forget = forget;
-    b.launch = launch;
-    b.poll = poll_lane;
-    b.failed = failed;
-    b.tuning = &ks_cuda_tuning;
-    return b;
+    return ks_cuda_tuning.list(cuda_device(device), plan, out, most);
 }
 
-static const ks_backend emulated = border();
+static ks_status adopt(ks_device *device, ks_plan *plan, const ks_algorithm *algorithm, ks_error *error)
+{
+    return ks_cuda_tuning.adopt(cuda_device(device), plan, algorithm, error);
+}
+
+static const ks_tuning tuning = {.revision = revision, .list = list, .adopt = adopt};
+
+static const ks_backend *emulated() /* slots are the CPU's */
+{
+    fake_overrides overrides = {};
+    ks_backend *calls = &overrides.calls;
+    calls->name = "emulated";
+    calls->open = open_device;
+    calls->lane_open = lane_open;
+    calls->prepare = prepare;
+    calls->capture = capture;
+    calls->forget = forget;
+    calls->launch = launch;
+    calls->poll = poll_lane;
+    calls->tuning = &tuning;
+    overrides.device_bytes = sizeof(ks_device);
+    overrides.lane_bytes = sizeof(ks_lane);
+    return fake_backend(ks_backend_cpu, &overrides);
+}
+
 extern "C" const ks_backend *const ks_backend_cuda;
-const ks_backend *const ks_backend_cuda = &emulated;
+const ks_backend *const ks_backend_cuda = emulated();

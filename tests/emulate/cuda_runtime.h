@@ -172,6 +172,18 @@ static inline double __longlong_as_double(long long x)
 {
     return emulate_bits<double>(x);
 }
+static inline int __clzll(long long x)
+{
+    return x ? __builtin_clzll((unsigned long long)x) : 64;
+}
+static inline float rsqrtf(float x)
+{
+    return 1 / sqrtf(x);
+}
+static inline double rsqrt(double x)
+{
+    return 1 / sqrt(x);
+}
 static inline int __ffs(int x)
 {
     return __builtin_ffs(x);
@@ -187,6 +199,10 @@ static inline uint32_t __umulhi(uint32_t a, uint32_t b)
 static inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t bits)
 {
     return (uint32_t)(((uint64_t)high << 32 | low) >> (bits & 31));
+}
+static inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t bits)
+{
+    return (uint32_t)(((uint64_t)high << 32 | low) << (bits & 31) >> 32);
 }
 static inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t select)
 {
@@ -215,7 +231,10 @@ static inline double __dmul_rn(double a, double b)
 /* --- launches -------------------------------------------------------------------------------------------------------- */
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize,
+    cudaFuncAttributeNonPortableClusterSizeAllowed /* here clusters of 16 are always allowed */
+};
 enum cudaLaunchAttributeID {
     cudaLaunchAttributeCooperative,
     cudaLaunchAttributeClusterDimension,
@@ -254,9 +273,9 @@ static inline const char *cudaGetErrorString(cudaError_t error)
 {
     return error == cudaSuccess ? "no error" : "invalid value";
 }
-static inline cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int bytes)
+static inline cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value)
 {
-    emulate_allow(kernel, (size_t)bytes);
+    if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) emulate_allow(kernel, (size_t)value);
     return cudaSuccess;
 }
 static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *)

@@ -146,6 +146,11 @@ static inline void mm_peer_load(S (&to)[4], unsigned from)
 {
     memcpy(to, emulate_at(from), sizeof to);
 }
+static inline void mm_peer_load(float &first, float &second, unsigned from)
+{
+    memcpy(&first, emulate_at(from), sizeof first);
+    memcpy(&second, emulate_at(from + sizeof first), sizeof second);
+}
 template <typename S>
 static inline void mm_peer_store(unsigned to, S x)
 {

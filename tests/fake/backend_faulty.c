@@ -1,28 +1,24 @@
 #include "fake/backend_faulty.h"
 
-#include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
-/* What has become of a lane's batch. Lanes are told apart by their address. */
+#include "fake/fake_backend.h"
+
+/* What has become of a lane's batch. */
 typedef struct lane_fault {
-    ks_lane *_Atomic lane;
     ks_batch *batch;
     ks_fault_kind kind;
 } lane_fault;
 
-enum { LANES_MAX = 64 * KS_LANES_MAX }; /* of all shards */
-
 static struct {
-    const ks_backend *inner;
     ks_fault_call call;
     int n;
     ks_fault_kind kind;
     const char *hold; /* NULL: none */
     _Atomic int calls[KS_FAULT_CALLS];
     _Atomic bool lost;
-    lane_fault lanes[LANES_MAX]; /* each used by its lane's thread alone, once it is claimed */
 } faulty;
 
 /* What this call has to do: its kind, or none. */
@@ -43,32 +39,10 @@ static bool fails(ks_fault_call call, ks_status *status, ks_error *error)
     return kind == KS_FAULT_OOM || kind == KS_FAULT_STICKY;
 }
 
-static lane_fault *fault_of(ks_lane *lane)
-{
-    for (int i = 0; i < LANES_MAX; i++)
-        if (atomic_load(&faulty.lanes[i].lane) == lane) return &faulty.lanes[i];
-    for (int i = 0; i < LANES_MAX; i++) {
-        ks_lane *none = NULL;
-        if (atomic_compare_exchange_strong(&faulty.lanes[i].lane, &none, lane)) return &faulty.lanes[i];
-    }
-    assert(0 && "more lanes than a daemon has");
-    return NULL;
-}
-
 static ks_status faulty_open(const ks_limits *limits, ks_device **out, ks_error *error)
 {
     ks_status status;
-    return fails(KS_FAULT_OPEN, &status, error) ? status : faulty.inner->open(limits, out, error);
-}
-
-static void faulty_close(ks_device **device)
-{
-    faulty.inner->close(device);
-}
-
-static void faulty_info(const ks_device *device, ks_device_info *out)
-{
-    faulty.inner->info(device, out);
+    return fails(KS_FAULT_OPEN, &status, error) ? status : fake_base->open(limits, out, error);
 }
 
 static ks_status faulty_slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,
@@ -76,56 +50,37 @@ static ks_status faulty_slot_init(ks_device *device, size_t in_bytes, size_t out
 {
     ks_status status;
     if (fails(KS_FAULT_SLOT_INIT, &status, error)) return status;
-    return faulty.inner->slot_init(device, in_bytes, out_bytes, pinned, slot, error);
-}
-
-static void faulty_slot_fini(ks_device *device, ks_slot *slot)
-{
-    faulty.inner->slot_fini(device, slot);
+    return fake_base->slot_init(device, in_bytes, out_bytes, pinned, slot, error);
 }
 
 static ks_status faulty_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
 {
     ks_status status;
     if (fails(KS_FAULT_LANE_OPEN, &status, error)) return status;
-    return faulty.inner->lane_open(device, index, wake_fd, out, error);
-}
-
-static void faulty_lane_close(ks_lane **lane)
-{
-    lane_fault *fault = fault_of(*lane);
-    faulty.inner->lane_close(lane);
-    fault->kind = KS_FAULT_NONE;
-    fault->batch = NULL;
-    atomic_store(&fault->lane, NULL);
+    return fake_base->lane_open(device, index, wake_fd, out, error);
 }
 
 static ks_status faulty_prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
     ks_status status;
-    return fails(KS_FAULT_PREPARE, &status, error) ? status : faulty.inner->prepare(device, plan, error);
+    return fails(KS_FAULT_PREPARE, &status, error) ? status : fake_base->prepare(device, plan, error);
 }
 
 static ks_status faulty_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error)
 {
     ks_status status;
-    return fails(KS_FAULT_CAPTURE, &status, error) ? status : faulty.inner->capture(lane, plan, bucket, error);
-}
-
-static void faulty_forget(ks_lane *lane, ks_plan *plan)
-{
-    faulty.inner->forget(lane, plan);
+    return fails(KS_FAULT_CAPTURE, &status, error) ? status : fake_base->capture(lane, plan, bucket, error);
 }
 
 static ks_status faulty_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
-    lane_fault *fault = fault_of(lane);
+    lane_fault *fault = fake_lane_state(lane);
     fault->batch = batch;
     fault->kind = next(KS_FAULT_LAUNCH);
     if (fault->kind == KS_FAULT_OOM) return ks_fail(error, KS_MEMORY, "injected: out of memory");
     if (fault->kind == KS_FAULT_STICKY) return ks_fail(error, KS_DEVICE, "injected: the device is lost");
-    if (fault->kind == KS_FAULT_HANG) return KS_OK; /* the inner lane never hears of it */
-    return faulty.inner->launch(lane, batch, error);
+    if (fault->kind == KS_FAULT_HANG) return KS_OK; /* the base's lane never hears of it */
+    return fake_base->launch(lane, batch, error);
 }
 
 static void spoil(const ks_batch *batch)
@@ -141,9 +96,9 @@ static bool is_held(void)
 
 static ks_poll faulty_poll(ks_lane *lane, ks_error *error)
 {
-    lane_fault *fault = fault_of(lane);
+    lane_fault *fault = fake_lane_state(lane);
     if (fault->kind == KS_FAULT_HANG || is_held()) return KS_RUNNING;
-    const ks_poll poll = faulty.inner->poll(lane, error);
+    const ks_poll poll = fake_base->poll(lane, error);
     if (poll == KS_RUNNING) return poll;
     const ks_fault_kind kind = next(KS_FAULT_POLL);
     if (kind == KS_FAULT_GARBAGE || fault->kind == KS_FAULT_GARBAGE) spoil(fault->batch);
@@ -156,38 +111,30 @@ static ks_poll faulty_poll(ks_lane *lane, ks_error *error)
 
 static bool faulty_goes_on(ks_lane *lane, int64_t stall_ns)
 {
-    return fault_of(lane)->kind != KS_FAULT_HANG && (is_held() || faulty.inner->goes_on(lane, stall_ns));
+    const lane_fault *fault = fake_lane_state(lane);
+    return fault->kind != KS_FAULT_HANG && (is_held() || fake_base->goes_on(lane, stall_ns));
 }
 
 static bool faulty_failed(const ks_device *device)
 {
-    return atomic_load(&faulty.lost) || faulty.inner->failed(device);
+    return atomic_load(&faulty.lost) || fake_base->failed(device);
 }
-
-static ks_backend backend = {
-    .open = faulty_open,
-    .close = faulty_close,
-    .info = faulty_info,
-    .slot_init = faulty_slot_init,
-    .slot_fini = faulty_slot_fini,
-    .lane_open = faulty_lane_open,
-    .lane_close = faulty_lane_close,
-    .prepare = faulty_prepare,
-    .capture = faulty_capture,
-    .forget = faulty_forget,
-    .launch = faulty_launch,
-    .poll = faulty_poll,
-    .failed = faulty_failed,
-};
 
 const ks_backend *ks_faulty_backend(const ks_backend *inner)
 {
+    const fake_overrides overrides = {.calls = {.open = faulty_open,
+                                                .slot_init = faulty_slot_init,
+                                                .lane_open = faulty_lane_open,
+                                                .prepare = faulty_prepare,
+                                                .capture = faulty_capture,
+                                                .launch = faulty_launch,
+                                                .poll = faulty_poll,
+                                                .goes_on = inner->goes_on ? faulty_goes_on : NULL,
+                                                .failed = faulty_failed,
+                                                .resident = inner->resident ? fake_base->resident : NULL},
+                                      .lane_bytes = sizeof(lane_fault)};
     memset(&faulty, 0, sizeof faulty);
-    faulty.inner = inner;
-    backend.name = inner->name; /* callers tell devices apart by it */
-    backend.goes_on = inner->goes_on ? faulty_goes_on : NULL;
-    backend.resident = inner->resident;
-    return &backend;
+    return fake_backend(inner, &overrides);
 }
 
 void ks_faulty_arm(ks_fault_call call, int n, ks_fault_kind kind)

@@ -1,6 +1,5 @@
-/* A backend that wraps another one and fails, or does not come to an end, on demand. One at a time: a backend's
- * functions carry no context, so the fault is a static of this file. Threads: as the wrapped backend; arming is for a
- * time in which no lane works. */
+/* Overrides of fake_backend.h by which any backend fails, or does not come to an end, on demand. One at a time, and open may fail as well,
+ * so the fault is a static of this file. Threads: as the base; arming is for a time in which no lane works. */
 #ifndef KS_BACKEND_FAULTY_H
 #define KS_BACKEND_FAULTY_H
 #include "kernserve/backend.h"
@@ -24,7 +23,7 @@ typedef enum ks_fault_call {
     KS_FAULT_CALLS
 } ks_fault_call;
 
-/* The wrapper of inner, with nothing armed. */
+/* With nothing armed. */
 const ks_backend *ks_faulty_backend(const ks_backend *inner);
 /* From now on the n-th call (1: the next) fails; polls that say KS_RUNNING do not count. */
 void ks_faulty_arm(ks_fault_call call, int n, ks_fault_kind kind);

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fake/fake_backend.h"
+
 enum { PIECES_MAX = 64, RINGS_MAX = 64 };
 
 typedef struct copy {
@@ -241,55 +243,19 @@ static const ks_large streaming = {.buffer_init = buffer_init,
 static ks_status open_device(const ks_limits *limits, ks_device **out, ks_error *error)
 {
     bed.pool = limits->stream_bytes ? limits->stream_bytes : STREAMING_POOL;
-    return ks_backend_cpu->open(limits, out, error);
+    return fake_base->open(limits, out, error);
 }
 
 static void close_device(ks_device **device)
 {
     assert(bed.counts.device_buffers == 0 || bed.lost);
-    ks_backend_cpu->close(device);
+    fake_base->close(device);
 }
 
 static void info(const ks_device *device, ks_device_info *out)
 {
-    ks_backend_cpu->info(device, out);
+    fake_base->info(device, out);
     memcpy(out->uuid, STREAMING_UUID, sizeof STREAMING_UUID);
-}
-
-static ks_status slot_init(ks_device *device, size_t in_bytes, size_t out_bytes, bool pinned, ks_slot *slot,
-                           ks_error *error)
-{
-    return ks_backend_cpu->slot_init(device, in_bytes, out_bytes, pinned, slot, error);
-}
-
-static void slot_fini(ks_device *device, ks_slot *slot)
-{
-    ks_backend_cpu->slot_fini(device, slot);
-}
-
-static ks_status lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error)
-{
-    return ks_backend_cpu->lane_open(device, index, wake_fd, out, error);
-}
-
-static void lane_close(ks_lane **lane)
-{
-    ks_backend_cpu->lane_close(lane);
-}
-
-static ks_status prepare(ks_device *device, ks_plan *plan, ks_error *error)
-{
-    return ks_backend_cpu->prepare(device, plan, error);
-}
-
-static ks_status capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *error)
-{
-    return ks_backend_cpu->capture(lane, plan, bucket, error);
-}
-
-static void forget(ks_lane *lane, ks_plan *plan)
-{
-    ks_backend_cpu->forget(lane, plan);
 }
 
 /* Copies in that were begun before come first, as on a GPU. The CPU's lane needs host addresses: they are the same, and
@@ -298,7 +264,7 @@ static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
     ks_slot *slot = batch->slots[0];
     assert(!slot->windows);
-    if (slot->in) return ks_backend_cpu->launch(lane, batch, error);
+    if (slot->in) return fake_base->launch(lane, batch, error);
     assert(batch->count == 1);
     assert((uintptr_t)slot->in_device % KS_ALIGNMENT == 0 && (uintptr_t)slot->out_device % KS_ALIGNMENT == 0);
     pthread_mutex_lock(&bed.lock);
@@ -317,12 +283,7 @@ static ks_status launch(ks_lane *lane, ks_batch *batch, ks_error *error)
     if (lost) return ks_fail(error, KS_DEVICE, "injected: the device is lost");
     slot->in = slot->in_device;
     slot->out = slot->out_device;
-    return ks_backend_cpu->launch(lane, batch, error);
-}
-
-static ks_poll poll(ks_lane *lane, ks_error *error)
-{
-    return ks_backend_cpu->poll(lane, error);
+    return fake_base->launch(lane, batch, error);
 }
 
 static bool failed(const ks_device *device)
@@ -421,6 +382,16 @@ static void resident_give(ks_device *device, ks_slot *memory)
     memset(memory, 0, sizeof *memory);
 }
 
+static ks_status resident_pack(ks_device *device, const ks_slot *from, const ks_slot *to, const ks_row_copy *rows,
+                               ks_error *error)
+{
+    (void)device, (void)error;
+    for (int64_t i = rows->first; i < rows->first + rows->count; i++)
+        memcpy((unsigned char *)to->in_device + (size_t)i * rows->pitch_bytes,
+               (const unsigned char *)from->in_device + (size_t)i * rows->row_bytes, rows->row_bytes);
+    return KS_OK;
+}
+
 static void resident_trim(ks_device *device)
 {
     (void)device;
@@ -435,25 +406,19 @@ static uint64_t resident_held(ks_device *device)
 static const ks_resident resident = {.reserve = resident_reserve,
                                      .take = resident_take,
                                      .give = resident_give,
+                                     .pack = resident_pack,
                                      .trim = resident_trim,
                                      .held = resident_held};
 
-const ks_backend backend_streaming = {
-    .name = "cpu",
-    .open = open_device,
-    .close = close_device,
-    .info = info,
-    .slot_init = slot_init,
-    .slot_fini = slot_fini,
-    .lane_open = lane_open,
-    .lane_close = lane_close,
-    .prepare = prepare,
-    .capture = capture,
-    .forget = forget,
-    .launch = launch,
-    .poll = poll,
-    .failed = failed,
-    .large = &streaming,
-    .client_memory = &client_memory,
-    .resident = &resident,
-};
+const ks_backend *streaming_backend(void)
+{
+    static const fake_overrides overrides = {.calls = {.open = open_device,
+                                                       .close = close_device,
+                                                       .info = info,
+                                                       .launch = launch,
+                                                       .failed = failed,
+                                                       .large = &streaming,
+                                                       .client_memory = &client_memory,
+                                                       .resident = &resident}};
+    return fake_backend(ks_backend_cpu, &overrides);
+}

@@ -10,7 +10,7 @@ static const ks_backend *cpu(void)
 {
     const char *fail = getenv("KS_FAIL_COPY");
     if (fail) streaming_fail_copy(atoi(fail));
-    return &backend_streaming;
+    return streaming_backend();
 }
 
 static const ks_backend *none(void)

@@ -3,7 +3,7 @@
 Interface  Daemon (a process on free loopback ports), Remote (one that runs already), Connection (sends what a test made
            and reads one answer), metric() and settle() (the pinned pool must be empty after a test), check() and wrongs().
            For the engine's tests: cpu_daemon(), dial() (the bare socket), row_request() and read_answer() on it; HeldDaemon,
-           whose work ends only when the test lets it; comes_to().
+           whose work ends only when the test lets it; comes_to(); sanitizer(), for what one makes too slow.
 Needs      Python 3.8 and nothing else. One thread at a time for each Connection.
 """
 
@@ -332,6 +332,13 @@ def daemon_path():
         print("usage: %s DAEMON" % sys.argv[0])
         sys.exit(SKIP)
     return sys.argv[1]
+
+
+def sanitizer(path):
+    """What the program was built with: "thread", "address", or None."""
+    with open(path, "rb") as file:
+        data = file.read()
+    return "thread" if b"__tsan_init" in data else "address" if b"__asan_init" in data else None
 
 
 def cpu_daemon(*options):

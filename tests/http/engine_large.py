@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Requests above the slots go through in pieces: right bytes in every form, memory waited for in turn and given back at
-once, nobody kept waiting by one who has stopped. On the daemon itself, where they lie in ordinary memory, and on
+once, nobody kept waiting by one who has stopped. On the daemon itself, where they lie in ordinary memory; with --ring on
 kernserve_streaming beside it, whose device has memory of its own, as a GPU has."""
 import os
 import re
@@ -388,7 +388,7 @@ def a_device_that_is_lost(path, generator):
 def main():
     generator = seed()
     faults = []
-    for path in (daemon_path(), STREAMING):
+    for path in [STREAMING] if "--ring" in sys.argv else [daemon_path()]:
         for test in (bytes_in_every_form, more_than_the_memory_holds, stopped_clients, memory_goes_back_with_the_fault,
                      waiting, the_deadline_ends_waiting, a_line_too_long, a_drain_finishes_them, a_drain_s_end_cuts_them,
                      a_device_that_is_lost):

@@ -13,7 +13,8 @@ import urllib.parse
 from daemon import check, cpu_daemon, request, wrongs
 
 INFER, RAW = "/v2/models/{model}/infer", "/v2/models/{model}/raw"
-JSON_RESULTS = {"softmax": [0.0320586, 0.0871443, 0.2368828, 0.6439142], "reduce": [5, 9], "matmul": [1, 2, 3, 4]}
+JSON_RESULTS = {"softmax": [0.0320586, 0.0871443, 0.2368828, 0.6439142], "reduce": [5, 9], "matmul": [1, 2, 3, 4], "norm": [0.3651481, 0.7302962, 1.0954443, 1.4605924],
+                "map": [11, 22, 13, 24], "topk": [4, 3], "gather": [5, 6, 1, 2]}
 
 
 def close(got, want):
@@ -48,19 +49,36 @@ def examples(daemon, document):
                 check(answer.status == 200 and answer.header("content-type") == one["content_type"] and close(floats(one["content_type"], answer.body), one["values"]), *name, answer)
 
 
+# Parameters of each op, with what it takes for [2,2] (and for what its query says besides).
+VALUES = {
+    "softmax": {"axis": "0", "log": "true", "scale": "2"},
+    "reduce": {"axis": "0", "op": "max", "keepdims": "true"},
+    "matmul": {"transpose_a": "true", "transpose_b": "false", "alpha": "0.5", "activation": "relu", "precision": "exact"},
+    "norm": {"axis": "1", "kind": "rms", "groups": "1", "eps": "0.5", "activation": "gelu_tanh", "sum_out": "true", "out_datatype": "FP64"},
+    "map": {"op": "relu", "a": "2", "b": "1", "out_datatype": "INT8"},
+    "topk": {"axis": "0", "k": "2", "largest": "false", "sorted": "true", "index_datatype": "INT32"},
+    "gather": {"axis": "1", "kind": "elements", "mode": "wrap", "op": "sum"},
+}
+INPUTS = {"matmul": ("FP32", "FP32"), "gather": ("FP32", "INT32")}  # datatypes; of others one of FP32
+BESIDES = {("map", "a"): "&op=linear", ("map", "b"): "&op=linear"}
+
+
 def parameters(daemon, document):
-    """What the document names for bytes is taken, by the op that its description names."""
-    values = {"axis": "0", "log": "true", "scale": "2", "op": "max", "keepdims": "true", "transpose_a": "true", "transpose_b": "false", "alpha": "0.5", "activation": "relu", "precision": "exact"}
+    """What the document names for bytes is taken, by the op that its description names, with a choice that the document lists."""
     named = [one for one in document["paths"][RAW]["post"]["parameters"] if one.get("in") == "query"]
-    check({one["name"] for one in named} == set(values), "every parameter of every op:", [one["name"] for one in named])
+    check({one["name"] for one in named} == {name for values in VALUES.values() for name in values}, "every parameter of every op:", [one["name"] for one in named])
     with daemon.connect() as connection:
         for one in named:
-            check("default" not in one["schema"], one["name"], "would be sent to every op")
-            for op in ("softmax", "reduce", "matmul"):
-                shapes = 2 if op == "matmul" else 1
-                query = "&".join(["shape=2,2"] * shapes + ["datatype=FP32", urllib.parse.urlencode({one["name"]: values[one["name"]]})])
-                status = connection.ask(request("POST", RAW.format(model=op) + "?" + query, (), bytes(16 * shapes))).status
-                check(status == (200 if op + " (preset" in one["description"] else 400), op, one["name"], status)
+            name = one["name"]
+            check("default" not in one["schema"], name, "would be sent to every op")
+            for op, values in VALUES.items():
+                check((op + " (preset" in one["description"]) == (name in values), op, name, one["description"])
+                value = values.get(name) or next(other[name] for other in VALUES.values() if name in other)
+                check("enum" not in one["schema"] or value in one["schema"]["enum"], op, name, one["schema"])
+                inputs = INPUTS.get(op, ("FP32",))
+                query = "&".join(["shape=2,2&datatype=" + datatype for datatype in inputs] + [urllib.parse.urlencode({name: value})]) + BESIDES.get((op, name), "")
+                answer = connection.ask(request("POST", RAW.format(model=op) + "?" + query, (), bytes(16 * len(inputs))))
+                check(answer.status == (200 if name in values else 400), op, name, answer)
 
 
 def strict(daemon):

@@ -49,7 +49,12 @@ def files_of_the_start(folder):
         check(names(daemon) == ["a.w", "q.m.a.w", "q.v"], "names of the start", names(daemon))
         answer = ask(daemon, "GET", "/v2/tensors/q.v")
         check(answer.status == 200 and answer.body == TWO and answer.header("etag") == '"%s"' % TAG, "bytes of an npy", answer)
-        check(ask(daemon, "DELETE", "/v2/tensors/a.w").status == 403, "a tensor of the start was deleted")
+        launches = metric(daemon.metrics(), "kernserve_launches_total")
+        for what, answer in (("DELETE", ask(daemon, "DELETE", "/v2/tensors/a.w")), ("PUT", ask(daemon, "PUT", "/v2/tensors/a.w?shape=2&datatype=FP32", TWO)),
+                             ("a stored output", ask(daemon, "POST", "/v2/models/softmax/infer?INPUT0=@q.v&OUTPUT0=@a.w"))):
+            check((answer.status, answer.header("kernserve-error")) == (403, "read_only"), what, "of a tensor of the start", answer)
+        check(metric(daemon.metrics(), "kernserve_launches_total") == launches, "a refused output was computed")
+        check(ask(daemon, "GET", "/v2/tensors/a.w").body == TWO, "its bytes")
         check(metric(daemon.metrics(), "kernserve_resident_bytes", kind="tensor") == 8, "equal contents count once")
 
 

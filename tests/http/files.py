@@ -69,10 +69,15 @@ def write_safetensors(tensors, metadata=None, order=None):
 
 
 def read_safetensors(body):
+    """Datatype, shape and values of each output, which lie one behind the other."""
     length = struct.unpack_from("<Q", body)[0]
-    (name, entry), = json.loads(body[8:8 + length]).items()
-    data = body[8 + length:]
-    if name != "OUTPUT0" or length % 8 or entry["data_offsets"] != [0, len(data)]:
+    entries, data, at, outputs = json.loads(body[8:8 + length]), body[8 + length:], 0, []
+    for i, (name, entry) in enumerate(entries.items()):
+        begin, end = entry["data_offsets"]
+        if name != "OUTPUT%d" % i or length % 8 or begin != at:
+            raise ValueError("safetensors head %r" % body[8:8 + length])
+        datatype, at = {v: k for k, v in SAFE.items()}[entry["dtype"]], end
+        outputs.append((datatype, entry["shape"], decode(datatype, data[begin:end])))
+    if not outputs or at != len(data):
         raise ValueError("safetensors head %r" % body[8:8 + length])
-    datatype = {v: k for k, v in SAFE.items()}[entry["dtype"]]
-    return datatype, entry["shape"], decode(datatype, data)
+    return outputs

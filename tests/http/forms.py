@@ -13,7 +13,7 @@ import zlib
 
 import files
 from daemon import chunked, request
-from tensors import MODELS, REFERENCE, Tensor, count, decode, encode, random_tensor
+from tensors import CURVES, MODELS, PLAIN, REFERENCE, TRUTHS, UNIT, Tensor, count, decode, encode, random_tensor
 
 JSON_TYPES = ("FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 
@@ -54,7 +54,8 @@ def _body(case, request_id, binary_inputs, binary_output):
     if case.parameters:
         document["parameters"] = case.parameters
     if binary_output is not None:
-        document["outputs"] = [{"name": "OUTPUT0", "parameters": {"binary_data": binary_output}}]
+        names = ["OUTPUT%d" % i for i in range(1 + len(case.expected.more) if hasattr(case, "expected") else 1)]
+        document["outputs"] = [{"name": name, "parameters": {"binary_data": binary_output}} for name in names]
     head = json.dumps(document).encode()
     headers = [("Inference-Header-Content-Length", len(head))] if blobs else []
     return case.target(), headers, head + b"".join(blobs)
@@ -185,31 +186,34 @@ def _read_document(case, form, document, request_id, blob):
     require(document.get("model_version") == "1", "model_version is %r", document.get("model_version"))
     if form != "oip_raw":
         require(document.get("id") == request_id, "id is %r instead of %r", document.get("id"), request_id)
-    require(len(document["outputs"]) == 1, "%d outputs", len(document["outputs"]))
-    output = document["outputs"][0]
-    require(output["name"] == "OUTPUT0", "the output is called %r", output["name"])
-    if "data" in output:
-        require(not blob, "%d bytes behind a JSON output", len(blob))
-        values = output["data"]
-        if output["datatype"] == "FP32":  # the shortest text of a float is not the double that the float equals
-            values = decode("FP32", encode("FP32", values))
-        require(set(output) == {"name", "datatype", "shape", "data"}, "members %s", sorted(output))
-    else:
-        require(output["parameters"] == {"binary_data_size": len(blob)}, "parameters %s, %d bytes", output["parameters"], len(blob))
-        values = decode(output["datatype"], blob)
-    return output["datatype"], output["shape"], values
+    require(1 <= len(document["outputs"]) <= 1 + len(case.expected.more), "%d outputs", len(document["outputs"]))
+    outputs = []
+    for i, output in enumerate(document["outputs"]):
+        require(output["name"] == "OUTPUT%d" % i, "output %d is called %r", i, output["name"])
+        if "data" in output:
+            values = output["data"]
+            if output["datatype"] == "FP32":  # the shortest text of a float is not the double that the float equals
+                values = decode("FP32", encode("FP32", values))
+            require(set(output) == {"name", "datatype", "shape", "data"}, "members %s", sorted(output))
+        else:
+            size = output["parameters"].get("binary_data_size", 0)
+            require(output["parameters"] == {"binary_data_size": size} and size <= len(blob), "parameters %s, %d bytes", output["parameters"], len(blob))
+            values, blob = decode(output["datatype"], blob[:size]), blob[size:]
+        outputs.append((output["datatype"], output["shape"], values))
+    require(not blob, "%d bytes behind the outputs", len(blob))
+    return outputs
 
 
 def read_answer(case, form, answer, request_id):
-    """Datatype, shape and values of a 200; raises Wrong for anything else."""
+    """Datatype, shape and values of each output of a 200; raises Wrong for anything else."""
     require(answer is not None, "no answer")
     require(answer.status == 200, "%r", answer)
     if form == "plain_raw":
         require(answer.header("content-type") == "application/octet-stream", "type %s", answer.header("content-type"))
         shape = answer.header("kernserve-shape", "")
         datatype = answer.header("kernserve-datatype")
-        return datatype, [] if shape == "scalar" else [int(d) for d in shape.split(",")], decode(datatype, answer.body)
-    for kind, read in (("npy", files.read_npy), ("safetensors", files.read_safetensors)):
+        return [(datatype, [] if shape == "scalar" else [int(d) for d in shape.split(",")], decode(datatype, answer.body))]
+    for kind, read in (("npy", lambda body: [files.read_npy(body)]), ("safetensors", files.read_safetensors)):
         if form.startswith(kind) or form.endswith("_to_" + kind):
             require(answer.header("content-type") == "application/x-" + kind, "type %s", answer.header("content-type"))
             return read(answer.body)
@@ -222,13 +226,15 @@ def read_answer(case, form, answer, request_id):
 
 
 def check_answer(case, form, answer, request_id):
-    """Raises Wrong unless the answer holds the reference's values within the tolerance."""
-    datatype, shape, values = read_answer(case, form, answer, request_id)
-    expected = case.expected
-    require(datatype == expected.datatype, "datatype %s instead of %s", datatype, expected.datatype)
-    require(shape == expected.shape, "shape %s instead of %s", shape, expected.shape)
-    fault = expected.fault(values)
-    require(fault is None, "%s", fault)
+    """Raises Wrong unless the answer holds the reference's values within the tolerance. Returns how many outputs it holds."""
+    outputs = read_answer(case, form, answer, request_id)
+    require(len(outputs) <= 1 + len(case.expected.more), "%d outputs", len(outputs))
+    for (datatype, shape, values), expected in zip(outputs, [case.expected, *case.expected.more]):
+        require(datatype == expected.datatype, "datatype %s instead of %s", datatype, expected.datatype)
+        require(shape == expected.shape, "shape %s instead of %s", shape, expected.shape)
+        fault = expected.fault(values)
+        require(fault is None, "%s", fault)
+    return len(outputs)
 
 
 def random_shape(random, least, most, longest):
@@ -236,7 +242,7 @@ def random_shape(random, least, most, longest):
 
 
 def random_case(random, small=False):
-    """Softmax, reduction or product with random shape, datatype and parameters."""
+    """Work of any operation with random shape, datatype and parameters."""
     op = random.choice(MODELS)
     return MAKERS[op](random, 6 if small else 40)
 
@@ -320,6 +326,45 @@ def random_norm(random, longest, datatype=None):
     return Case("norm", [random_tensor(random, datatype, shape), *more], **parameters)
 
 
+def random_map(random, longest, datatype=None):
+    """Operands of which some have one index where the first has more, or no such axis."""
+    datatype = datatype or random.choice(("FP32", "FP64", "FP16", "BF16") + JSON_TYPES[2:])
+    real = datatype in UNIT
+    op = random.choice([*PLAIN, *TRUTHS, *(CURVES if real else ())])
+    shape = random_shape(random, 1, 3, min(longest, 24))
+    operands = 3 if op == "fma" else 2 if op in ("add", "sub", "mul", "min", "max", "axpy", "div", *TRUTHS) else 1
+    parameters = {"op": op}
+    if op in ("axpy", "linear"):
+        parameters["a"] = random.choice((2, 3, 0.5)) if real else 3
+    if op in ("linear", "clamp"):
+        parameters["b"] = 5
+    if op == "clamp":
+        parameters = {"op": op, "a": 1, "b": 5}
+    if operands == 2 and op != "axpy" and random.random() < 0.3:
+        operands, parameters["a"] = 1, 3
+    if op in TRUTHS:
+        parameters["out_datatype"] = "UINT8"
+    shapes = [shape] + [[1 if random.random() < 0.3 else d for d in shape[random.randrange(len(shape)):]] for _ in range(operands - 1)]
+    inputs = [random_tensor(random, datatype, s, 1.0) for s in shapes]
+    if op == "div" and operands == 2:
+        inputs[1] = Tensor(datatype, shapes[1], [abs(v) + 0.5 for v in inputs[1].values])
+    return Case("map", inputs, **parameters)
+
+
+def random_topk(random, longest, datatype=None):
+    datatype = datatype or random.choice(("FP16", "BF16") + JSON_TYPES)
+    shape = random_shape(random, 1, 3, longest)
+    axis = random.randrange(-len(shape), len(shape))
+    parameters = {"k": random.randint(1, shape[axis]), "axis": axis}
+    if random.random() < 0.4:
+        parameters["largest"] = random.random() < 0.5
+    if random.random() < 0.3:
+        parameters["sorted"] = random.random() < 0.5
+    if random.random() < 0.4:
+        parameters["index_datatype"] = random.choice(("INT64", "INT32"))
+    return Case("topk", [random_tensor(random, datatype, shape)], **parameters)
+
+
 def random_gather(random, longest, datatype=None):
     bags = random.random() < 0.3
     if datatype is None:
@@ -344,6 +389,5 @@ def random_gather(random, longest, datatype=None):
     return Case("gather", [table, indices, offsets, *weights], **parameters)
 
 
-MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul}
-MAKERS["norm"] = random_norm
-MAKERS["gather"] = random_gather
+MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map,
+          "topk": random_topk, "gather": random_gather}

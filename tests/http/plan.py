@@ -28,6 +28,12 @@ GOOD = [
     ("matmul_tb", "shape=2%2C3&shape=4,3&alpha=2", "FP32", [2, 4], 104),
     ("norm", "shape=4,8&kind=rms&activation=silu", "FP32", [4, 8], 256),
     ("norm_rms_w_fp16", "shape=4,8&shape=8", "FP16", [4, 8], 144),
+    ("map", "shape=4,5&op=gelu", "FP32", [4, 5], 160),
+    ("map", "shape=3,1&shape=1,5&datatype=INT16&op=lt", "BOOL", [3, 5], 31),
+    ("map", "shape=8&datatype=BF16&out_datatype=INT8", "INT8", [8], 24),
+    ("map_add", "shape=6,11&shape=11", "FP32", [6, 11], 572),
+    ("topk_10", "shape=4,32", "FP32", [4, 10], 992),
+    ("topk", "shape=5,7&k=2&axis=0&largest=false&index_datatype=INT32", "FP32", [2, 7], 252),
     ("gather", "shape=100,8&shape=3", "FP32", [3, 8], 300),  # slices of 32 bytes, of which memory moves 64
     ("gather", "shape=9,2,100&shape=4&datatype=BF16&datatype=INT64&axis=1", "BF16", [9, 4, 100], 10832),
     ("gather_bag", "shape=100,16&shape=7&shape=4", "FP32", [3, 16], 684),
@@ -42,6 +48,9 @@ BAD = [
     ("softmax", "shape=2,-2", 400, "shape"),
     ("softmax", "shape=4294967296,4294967296", 400, "shape"),
     ("matmul", "shape=2,3&shape=4,5", 400, "shape"),
+    ("map", "shape=2,3&shape=4,3&op=add", 400, "shape"),
+    ("map", "shape=2,3&op=axpy", 400, "name"),
+    ("map", "shape=2,3&op=clamp&a=2&b=1", 400, "parameter"),
     ("softmax", "shape=4&datatype=INT32", 400, "datatype"),
     ("softmax", "shape=4&datatype=FP32&datatype=FP32", 400, "datatype"),
     ("softmax", "shape=4&axis=1", 400, "axis"),
@@ -54,6 +63,10 @@ BAD = [
     ("norm", "shape=2,4&shape=3", 400, "shape"),
     ("norm", "shape=2,4&axis=0", 400, "axis"),
     ("norm", "shape=2,0", 400, "empty"),
+    ("topk", "shape=2,4&k=5", 400, "parameter"),
+    ("topk", "shape=2,4&axis=2", 400, "axis"),
+    ("topk", "shape=2,0", 400, "empty"),
+    ("topk_10", "shape=2,4", 400, "parameter"),
     ("gather", "shape=5,6&shape=3&axis=2", 400, "axis"),
     ("gather", "shape=5,6&shape=3&kind=elements", 400, "shape"),
     ("gather", "shape=5,6&shape=3&datatype=FP32", 400, "datatype"),
@@ -82,7 +95,8 @@ def good(daemon):
         check(list(got) == MEMBERS, query, list(got))
         check(got["model_name"] == model and got["model_version"] == "1", query, got)
         check([t["name"] for t in got["inputs"]] == ["INPUT0", "INPUT1", "INPUT2"][:query.count("shape=")], query, got["inputs"])
-        check(got["outputs"] == [{"name": "OUTPUT0", "datatype": datatype, "shape": shape}], query, got["outputs"])
+        check(got["outputs"][0] == {"name": "OUTPUT0", "datatype": datatype, "shape": shape}, query, got["outputs"])
+        check(len(got["outputs"]) == 1 + model.startswith("topk"), query, got["outputs"])
         check(got["bytes"] == size, query, got["bytes"])
         # work of no bytes is answered without a launch: its grid may be empty
         launched = (got["grid"], got["threads"], got["cluster"]) if size else (1,)
@@ -101,6 +115,7 @@ def good(daemon):
         check(got["measured"]["runs"] == 0 and got["measured"]["us"] is None, query, got)
         check(still(plan(daemon, model + "/versions/1", query)) == still(got), query, "differs for version 1")
     check(plan(daemon, "reduce", "shape=3,5,2&op=max&axis=0,-1")["parameters"] == {"op": "max", "axis": "0,2", "keepdims": False}, "parameters")
+    check(plan(daemon, "map", "shape=3&op=clamp&b=2")["parameters"] == {"op": "clamp", "a": None, "b": 2, "out_datatype": "FP32"}, "open side")
 
 
 def bad(daemon):

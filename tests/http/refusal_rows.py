@@ -22,6 +22,8 @@ SOFTMAX = "/v2/models/softmax/infer"
 REDUCE = "/v2/models/reduce/infer"
 MATMUL = "/v2/models/matmul/infer"
 NORM = "/v2/models/norm/infer"
+MAP = "/v2/models/map/infer"
+TOPK = "/v2/models/topk/infer"
 GATHER = "/v2/models/gather/infer"
 MAX_BODY, MAX_JSON = 4 << 20, 1 << 20
 OPTIONS = ("--max-body", "4M", "--max-json", "1M", "--pinned-bytes", "64M")
@@ -61,9 +63,9 @@ def ones(shape):
     return json.dumps([1] * math.prod(json.loads(shape)))
 
 
-def pair(a, b, b_type='"FP32"', b_name='"INPUT1"'):
-    """Two inputs of ones for matmul."""
-    return infer(tensor(a, ones(a)), tensor(b, ones(b), b_type, b_name), to=MATMUL)
+def pair(a, b, b_type='"FP32"', b_name='"INPUT1"', to=MATMUL, more=""):
+    """Two inputs of ones, for matmul or map."""
+    return infer(tensor(a, ones(a)), tensor(b, ones(b), b_type, b_name), to=to, more=more)
 
 
 def classify(elements):
@@ -81,6 +83,11 @@ def norm(second=None, name="INPUT1", datatype='"FP32"', shape="[2,4]", to=NORM, 
     """norm of ones, with another input of ones."""
     more = [tensor(second, ones(second), datatype, '"%s"' % name)] if second else []
     return infer(tensor(shape, ones(shape)), *more, to=to, more=',"parameters":' + json.dumps(given))
+
+
+def topk(shape="[2,4]", to=TOPK, **given):
+    """topk of ones."""
+    return infer(tensor(shape, ones(shape)), to=to, more=',"parameters":' + json.dumps(given))
 
 
 def gather(indices, offsets=None, weights=None, table="[5,2]", datatype='"INT32"', to=GATHER, **given):
@@ -299,6 +306,18 @@ WORD_ROWS = [
     Row("norm_rms_w of another kind", norm("[4]", to="/v2/models/norm_rms_w/infer", kind="layer"), 400, "parameter", STAYS, "parameter 'kind' is fixed in model 'norm_rms_w' and cannot be 'layer'"),
     Row("norm of nothing", norm(shape="[2,0]"), 400, "empty", STAYS),
     Row("norm whose sum is not asked for", infer(to=NORM, more=',"outputs":[{"name":"OUTPUT1"}]'), 400, "name", STAYS, "unexpected inference output 'OUTPUT1' for model 'norm'"),
+    Row("topk of booleans", infer(to=TOPK, datatype='"BOOL"', data="[true]", shape="[1]"), 400, "datatype", STAYS),
+    Row("topk of none", topk(k=0), 400, "parameter", STAYS, "topk: parameter 'k' is 0, takes 1 to 2048"),
+    Row("topk of more than there may be", topk(k=2049), 400, "parameter", STAYS, "topk: parameter 'k' is 2049, takes 1 to 2048"),
+    Row("topk of more than there are", topk(k=5), 400, "parameter", STAYS, "topk: parameter 'k' is 5, INPUT0 has 4 elements along axis -1"),
+    Row("topk_10 of fewer than ten", topk(to="/v2/models/topk_10/infer"), 400, "parameter", STAYS, "topk: parameter 'k' is 10, INPUT0 has 4 elements along axis -1"),
+    Row("topk_10 of another number", topk(to="/v2/models/topk_10/infer", k=2), 400, "parameter", STAYS, "parameter 'k' is fixed in model 'topk_10' and cannot be '2'"),
+    Row("topk with a k that is no integer", topk(k=1.5), 400, "parameter", STAYS),
+    Row("topk along an axis outside", topk(axis=2), 400, "axis", STAYS, "topk: axis 2 is outside [-2, 2) of INPUT0's rank"),
+    Row("topk with indices of another datatype", topk(index_datatype="INT16"), 400, "parameter", STAYS),
+    Row("topk of the largest or so", topk(largest="maybe"), 400, "parameter", STAYS),
+    Row("topk of nothing", topk(shape="[2,0]"), 400, "empty", STAYS),
+    Row("topk of rank 9", topk(shape="[1,1,1,1,1,1,1,1,1]"), 400, "shape", STAYS),
     Row("gather by floats", gather([0, 1], datatype='"FP32"'), 400, "datatype", STAYS, "inference input 'INPUT1' data-type is 'FP32', but model 'gather' expects 'INT32,INT64'"),
     Row("gather along an axis outside", gather([0], axis=2), 400, "axis", STAYS),
     Row("gather of an unknown kind", gather([0], kind="rows"), 400, "parameter", STAYS),
@@ -325,6 +344,22 @@ WORD_ROWS = [
     Row("gather of bags that end too late", gather([0, 1, 2], [0, 2, 4]), 400, "range", STAYS),
     Row("gather_wrap of another mode", gather([0], to="/v2/models/gather_wrap/infer", mode="clip"), 400, "parameter", STAYS),
     Row("matmul whose output is 1.6 GB", post(MATMUL + "?shape=20000,1&shape=1,20000&datatype=FP32", bytes(160000)), 413, "work", STAYS),
+    Row("map of shapes that do not broadcast", pair("[2,3]", "[2,2]", to=MAP, more=',"parameters":{"op":"add"}'), 400, "shape", STAYS, "INPUT0 has shape [2,3] and INPUT1 [2,2], which do not broadcast"),
+    Row("map of two datatypes", pair("[2,2]", "[2,2]", '"FP64"', to=MAP, more=',"parameters":{"op":"add"}'), 400, "datatype", STAYS, "they must be equal"),
+    Row("map where without a third input", pair("[2,2]", "[2,2]", to=MAP, more=',"parameters":{"op":"where"}'), 400, "name", STAYS, "where takes 3 inputs, INPUT2 is missing"),
+    Row("map exp of two inputs", pair("[2,2]", "[2,2]", to=MAP, more=',"parameters":{"op":"exp"}'), 400, "name", STAYS, "exp takes 1 input"),
+    Row("map axpy of one input", parameters(MAP, op="axpy", a=2), 400, "name", STAYS, "INPUT1 is missing"),
+    Row("map where whose condition is FP32", infer(*(tensor(name='"INPUT%d"' % i) for i in range(3)), to=MAP, more=',"parameters":{"op":"where"}'), 400, "datatype", STAYS, "where takes BOOL"),
+    Row("map with an unknown function", parameters(MAP, op="hypot"), 400, "parameter", STAYS),
+    Row("map with an unknown out_datatype", parameters(MAP, op="exp", out_datatype="FP80"), 400, "parameter", STAYS),
+    Row("map clamp from 2 to 1", parameters(MAP, op="clamp", a=2, b=1), 400, "parameter", STAYS, "a must not be above b"),
+    Row("map exp with a", parameters(MAP, op="exp", a=2), 400, "parameter", STAYS, "exp does not take it"),
+    Row("map adds 1.5 to integers", infer(to=MAP, datatype='"INT32"', more=',"parameters":{"op":"add","a":1.5}'), 400, "parameter", STAYS, "a whole number"),
+    Row("map multiplies INT8 by 200", infer(to=MAP, datatype='"INT8"', more=',"parameters":{"op":"mul","a":200}'), 400, "parameter", STAYS, "-128 to 127"),
+    Row("map and of floats", parameters(MAP, op="and", a=1), 400, "datatype", STAYS, "integers or BOOL"),
+    Row("map abs of BOOL", infer(to=MAP, datatype='"BOOL"', data="[true,false,true,true]", more=',"parameters":{"op":"abs"}'), 400, "datatype", STAYS, "abs takes numbers"),
+    Row("map of BYTES", infer(to=MAP, datatype='"BYTES"', data='["a","b","c","d"]'), 400, "datatype", STAYS),
+    Row("map of rank 9", infer(to=MAP, shape="[1,1,1,1,1,1,1,1,4]"), 400, "shape", STAYS),
     Row("mean of nothing", infer(to=REDUCE, shape="[2,0]", data="[]", more=',"parameters":{"op":"mean"}'), 400, "empty", STAYS),
     Row("unknown datatype", infer(datatype='"FP8"'), 400, "datatype", STAYS, "inference input 'INPUT0' data-type is 'FP8', but model 'softmax' expects 'FP32'"),
     Row("datatype in lower case", infer(datatype='"fp32"'), 400, "datatype", STAYS),

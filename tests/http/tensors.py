@@ -1,10 +1,11 @@
 """Tensors as flat Python lists, their bytes on the wire, and the answers that float64 arithmetic gives.
 
-Owns       Tensor (datatype, shape, values), encode and decode of every datatype, reference() of the three operations and
+Owns       Tensor (datatype, shape, values), encode and decode of every datatype, reference() of each operation and
            tolerance() of each answer. values.py and soak.py send them; nothing here knows HTTP.
 Tolerance  absolute part + rounding unit of the output x |reference| + rounding unit of the arithmetic x a stated growth.
 """
 
+import heapq
 import itertools
 import math
 import os
@@ -80,10 +81,11 @@ def arithmetic(datatype):
 
 
 class Expected:
-    """Datatype, shape, float64 (or exact integer) values, and how far each answer may be away."""
+    """Datatype, shape, float64 (or exact integer) values, and how far each answer may be away. more: OUTPUT1 and on."""
 
-    def __init__(self, datatype, shape, values, tolerance):
+    def __init__(self, datatype, shape, values, tolerance, more=()):
         self.datatype, self.shape, self.values, self.tolerance = datatype, list(shape), values, tolerance
+        self.more = list(more)
 
     def fault(self, got):
         """None, or a sentence about the worst wrong element."""
@@ -239,6 +241,62 @@ def norm(x, weight=None, bias=None, kind="layer", axis=-1, groups=1, eps=None, a
     return Expected(x.datatype, x.shape, values, _rounded(x.datatype, values, errors))
 
 
+def _whole(datatype, value):
+    """The integer that those low bits are."""
+    bits = SIZES[datatype] * 8
+    low = value % 2 ** bits
+    return low - 2 ** bits if datatype[0] == "I" and low >= 2 ** (bits - 1) else low
+
+
+# Exact on integers, which wrap, and one rounding on floats.
+PLAIN = {
+    "abs": abs, "neg": lambda x: -x, "square": lambda x: x * x, "relu": lambda x: max(x, 0), "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "min": min, "max": max, "fma": lambda x, y, z: x * y + z,
+    "axpy": lambda x, y, a: a * x + y, "linear": lambda x, a, b: a * x + b, "clamp": lambda x, a, b: min(max(x, a), b),
+}
+CURVES = {
+    "exp": math.exp, "tanh": math.tanh, "sigmoid": lambda x: 1 / (1 + math.exp(-x)), "gelu": lambda x: x * math.erfc(-x / math.sqrt(2)) / 2,
+    "silu": lambda x: x / (1 + math.exp(-x)), "sin": math.sin, "div": lambda x, y: x / y, "erf": math.erf,
+}
+TRUTHS = {"lt": lambda x, y: x < y, "ge": lambda x, y: x >= y, "ne": lambda x, y: x != y}
+
+
+def map_(*inputs, op, out_datatype=None, **numbers):
+    """numbers: a and b, as the request has them; of a function of two operands with one input a is the other one."""
+    shape = []
+    for t in inputs:
+        pairs = itertools.zip_longest(shape[::-1], t.shape[::-1], fillvalue=1)
+        shape = [q if p == 1 else p for p, q in pairs][::-1]
+    datatype, unit = inputs[0].datatype, arithmetic(inputs[0].datatype)
+    values, errors = [], []
+    for place in itertools.product(*map(range, shape)):
+        v = [t.values[_offset(place[len(shape) - len(t.shape):], t.shape)] for t in inputs] + list(numbers.values())
+        value = (PLAIN.get(op) or CURVES.get(op) or TRUTHS[op])(*v)
+        values.append(int(value) if op in TRUTHS else _whole(datatype, value) if datatype not in UNIT else value)
+        narrow = 2.0 ** -12 * abs(value) if op in CURVES and datatype in ("FP16", "BF16") else 0
+        # what the rounding of a product leaves when the sum behind it cancels
+        product = abs(v[0] * v[{"fma": 1, "axpy": 2, "linear": 1}[op]]) if op in ("fma", "axpy", "linear") else 0
+        errors.append(4 * unit * max(abs(value), abs(v[0])) + narrow if op in CURVES else
+                      2 * unit * (abs(value) + product) if datatype in UNIT else 0)
+    out = out_datatype or datatype
+    return Expected(out, shape, values, [0] * len(values) if op in TRUTHS else _rounded(out, values, errors))
+
+
+def topk(x, k=1, axis=-1, largest=True, sorted=True, index_datatype="INT64"):
+    """sorted changes nothing: the answer is in order either way."""
+    axis %= len(x.shape)
+    shape = [k if i == axis else d for i, d in enumerate(x.shape)]
+    values, places, inner = [0] * count(shape), [0] * count(shape), count(shape[axis + 1:])
+    for number, row in enumerate(along(x.shape, {axis})):
+        def key(i):
+            return (-x.values[row[i]] if largest else x.values[row[i]], i)
+        for j, i in enumerate(heapq.nsmallest(k, range(len(row)), key=key)):
+            at = (number // inner * k + j) * inner + number % inner
+            values[at], places[at] = x.values[row[i]], i
+    exact = [0] * len(values)
+    return Expected(x.datatype, shape, values, exact, [Expected(index_datatype, shape, places, exact)])
+
+
 def _slice_of(index, extent, mode):
     if mode == "clip":
         return min(max(index, 0), extent - 1)
@@ -273,8 +331,6 @@ def _bags(table, slices, offsets, weights, op):
     return Expected(table.datatype, [len(offsets) - 1] + table.shape[1:], values, _rounded(table.datatype, values, errors))
 
 
-REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul}
-REFERENCE["norm"] = norm
-REFERENCE["gather"] = gather
+REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk, "gather": gather}
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
     MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py

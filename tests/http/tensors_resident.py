@@ -2,7 +2,8 @@
 """Resident tensors over HTTP: every form in and out, identity against hashlib, conditions, digests, links, lists, many names at
 once, bodies that break off, tenants, no store; and the rows of tensor_rows.py. At the end nothing is held.
 
-tensors_resident.py [--closes] [--ring] KERNSERVE   --closes: as refusals.py; --ring: a backend that runs no stored outputs
+tensors_resident.py [--closes] [--ring] [--identity N] KERNSERVE   --closes: as refusals.py; --ring: a backend that runs no stored outputs;
+--identity: of so many sizes around the MiB (40) the ETag, and nothing else
 """
 
 import base64
@@ -229,6 +230,35 @@ def broken(client, daemon):
     check(json.loads(client.ask(request("GET", "/v2/tensors")).body)["bytes"] == bytes_before, "no byte is left")
 
 
+def slow(daemon):
+    """A body below --min-rate ends with 408, and the name is as before."""
+    with daemon.connect(30) as connection:
+        connection.send(put("/v2/tensors/there?shape=1048576&datatype=FP32", bytes(4 * MIB))[:1000])
+        answer = connection.answer()
+        check(answer is not None and (answer.status, answer.header("kernserve-error")) == (408, "slow") and answer.says_close(), "a slow body", answer)
+
+
+def races(client, daemon, generator):
+    """Two PUTs of one name at once: both are stored, and the one that ends later stays, whole."""
+    bodies = [generator.randbytes(2 * MIB + 3) for _ in range(2)]
+    target = "/v2/tensors/race?shape=%d&datatype=UINT8" % len(bodies[0])
+    for last in (0, 1):
+        with daemon.connect() as a, daemon.connect() as b:
+            pair = ((a, bodies[0]), (b, bodies[1]))
+            for connection, body in pair:
+                connection.send(put(target, body)[:-1])
+            for connection, body in pair if last else reversed(pair):
+                connection.send(body[-1:])
+                check(connection.answer().status in (200, 201), "one of two PUTs")
+        answer = client.ask(request("GET", "/v2/tensors/race"))
+        check(answer.body == bodies[last] and answer.header("etag") == '"%s"' % etag_of("UINT8", [len(bodies[0])], bodies[last]), "the later end", last, answer.status)
+    check(client.ask(request("HEAD", "/v2/tensors/none"), "HEAD").status == 404, "HEAD of none")
+    for method, target, allowed in (("POST", "/v2/tensors/there", "GET, HEAD, PUT, DELETE"), ("DELETE", "/v2/tensors", "GET, HEAD, PUT"), ("PUT", "/v2/models/softmax/infer", "POST")):
+        answer = client.ask(request(method, target, [("Content-Length", 0)] if method != "POST" else []))
+        check((answer.status, answer.header("allow")) == (405, allowed), "Allow", method, target, answer, answer.headers)
+    client.ask(request("DELETE", "/v2/tensors/race"))
+
+
 def old(daemon):
     """HTTP/1.0: libmicrohttpd's."""
     data = os.urandom(3 * MIB + 5)
@@ -292,6 +322,11 @@ def without(path):
 def main():
     refusals.every_answer_closes = "--closes" in sys.argv
     path, generator = sys.argv[-1], seed()
+    if "--identity" in sys.argv:
+        with Daemon(path, *OPTIONS) as daemon:
+            identity(Client(daemon), generator, int(sys.argv[sys.argv.index("--identity") + 1]))
+            check(settle(daemon) == 0 and daemon.stop() == 0, "the daemon ends well")
+        return 1 if wrongs() else 0
     with Daemon(path, *OPTIONS) as daemon:
         client = Client(daemon)
         literal(client)
@@ -302,6 +337,8 @@ def main():
         digests(client, daemon)
         many(client)
         broken(client, daemon)
+        slow(daemon)
+        races(client, daemon, generator)
         old(daemon)
         if "--ring" not in sys.argv:
             recipes(daemon)

@@ -53,12 +53,14 @@ class Run:
             self.connection = self.target.connect(60)
         return self.connection.ask(data)
 
-    def check(self, case, form, transport="whole"):
+    def check(self, case, form, transport="whole", outputs=None):
+        """outputs: how many the answer has to hold."""
         request_id = self.random.choice(("r-%d" % self.right, "a \"b\" \\ \u00e9\u4e2d\n", "x" * 200))
         data = TRANSPORTS[transport](self.random, *FORMS[form](case, request_id))
         answer = self.ask(data)
         try:
-            check_answer(case, form, answer, request_id)
+            held = check_answer(case, form, answer, request_id)
+            require(outputs in (None, held), "%d outputs", held)
             timing(answer)
             self.right += 1
         except (Wrong, KeyError, ValueError) as fault:
@@ -111,11 +113,40 @@ def presets(run):
     run.check(Case("norm", row[:2], model="norm_rms_w_bf16", fixed={"kind": "rms"}), "binary")
     run.check(Case("norm", row[:1], model="norm_layer_bf16", fixed={"kind": "layer"}), "binary")
     run.check(Case("norm", [random_tensor(r, "FP32", [3, 9])], model="norm_l2", fixed={"kind": "l2"}), "json")
+    pair = [random_tensor(r, "FP32", [5, 7]), random_tensor(r, "FP32", [5, 7])]
+    for op in ("add", "mul"):
+        for form in ("json", "binary", "plain_raw"):
+            run.check(Case("map", pair, model="map_" + op, fixed={"op": op}), form)
+    run.check(Case("map", pair, model="map_axpy", fixed={"op": "axpy"}, a=2.5), "binary")
+    for op in ("exp", "relu", "gelu", "silu", "sigmoid"):
+        run.check(Case("map", pair[:1], model="map_" + op, fixed={"op": op}), "binary")
+    where(run)
+    for form, outputs in (("json", 2), ("binary", 2), ("safetensors", 2), ("json_to_safetensors", 2), ("plain_raw", 1), ("npy", 1)):
+        run.check(Case("topk", [random_tensor(r, "FP32", [3, 70])], model="topk_10", fixed={"k": 10}), form, outputs=outputs)
+    run.check(Case("topk", [random_tensor(r, "FP32", [2, 500])], model="topk_50", fixed={"k": 50}, largest=False), "binary", outputs=2)
     table, places = random_tensor(r, "FP32", [6, 40]), Tensor("INT64", [5], [-7, 100, 0, 5, -1])
     run.check(Case("gather", [table, places], model="gather_wrap", fixed={"mode": "wrap"}), "binary")
     bag = [table, Tensor("INT32", [5], [0, 5, -1, 2, 2]), Tensor("INT32", [4], [0, 2, 2, 5])]
     run.check(Case("gather", bag, model="gather_bag"), "plain_raw")
     run.check(Case("gather", bag, model="gather_bag", op="mean"), "json")
+
+
+def where(run):
+    """map_where as its metadata declares it: a condition of BOOL, and two tensors of FP32 that broadcast."""
+    inputs = [("BOOL", [2, 2], [True, False, False, True]), ("FP32", [2, 2], [1, 2, 3, 4]), ("FP32", [2], [-1, -2])]
+    declared = json.loads(run.ask(request("GET", "/v2/models/map_where")).body)
+    document = {"inputs": [{"name": "INPUT%d" % i, "datatype": d, "shape": s, "data": v} for i, (d, s, v) in enumerate(inputs)]}
+    answer = run.ask(request("POST", "/v2/models/map_where/infer", [], json.dumps(document).encode()))
+    raw = encode("UINT8", [1, 0, 0, 1]) + encode("FP32", [1, 2, 3, 4, -1, -2])
+    target = "/v2/models/map_where/infer?shape=2,2&shape=2,2&shape=2&datatype=BOOL&datatype=FP32&datatype=FP32"
+    bytes_answer = run.ask(request("POST", target, [], raw))
+    try:
+        require([i["datatype"] for i in declared["inputs"]] == ["BOOL", "FP32", "FP32"], "declared %r", declared)
+        require(answer.status == 200 and json.loads(answer.body)["outputs"][0]["data"] == [1, -2, -1, 4], "%r", answer)
+        require(bytes_answer.status == 200 and bytes_answer.body == encode("FP32", [1, -2, -1, 4]), "%r", bytes_answer)
+        run.right += 1
+    except (Wrong, KeyError) as fault:
+        run.fail("map_where: %s" % fault)
 
 
 def edges(run):
@@ -128,6 +159,10 @@ def edges(run):
         run.check(Case("reduce", [Tensor("FP32", [3, 0], [])], op="sum"), form)
         run.check(Case("reduce", [Tensor("FP32", [3, 0], [])], op="prod"), form)
         run.check(Case("matmul", [Tensor("FP32", [2, 0], []), Tensor("FP32", [0, 3], [])]), form)
+        run.check(Case("topk", [Tensor("FP32", [0, 4], [])], k=2), form)
+        run.check(Case("topk", [Tensor("INT64", [2, 3], [2 ** 62, 2 ** 62 + 1, 2 ** 62 - 1, -5, -5, 7])], k=3), form)
+        run.check(Case("gather", [random_tensor(r, "FP32", [3, 4]), Tensor("INT32", [0], [])]), form)
+        run.check(Case("gather", [Tensor("INT64", [3], [2 ** 53 + 1, -(2 ** 62), 5]), Tensor("INT64", [2], [-3, 1])]), form)
         run.check(Case("reduce", [random_tensor(r, "FP32", [5, 6])], op="sum", axis="all"), form)
         run.check(Case("reduce", [Tensor("INT64", [3], [2 ** 53 + 1, -(2 ** 62), 5])], op="max"), form)
         run.check(Case("reduce", [Tensor("UINT64", [2], [2 ** 64 - 1, 1])], op="max"), form)

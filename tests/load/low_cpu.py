@@ -203,7 +203,7 @@ class Mixer(Client):
                 data = TRANSPORTS["whole"](self.generator, *FORMS[form](case, "low"))
                 begun = time.monotonic()
                 answer = connection.ask(data)
-                judge(self.tally, answer, time.monotonic() - begun, lambda good: check_answer(case, form, good, "low"))
+                judge(self.tally, answer, time.monotonic() - begun, lambda good: check_answer(case, form, good, "low") and None)
                 if answer is None or answer.says_close():
                     return
 

@@ -136,6 +136,7 @@ def expected(document):
     known = lambda values: [v for v in values if v is not None]
     return {"limits": [[l["name"].replace("_", " ")] + known([l["now"], l["max_5m"], l["limit"]]) for l in document["limits"]],
             "refused": [[code, n] for code, n in document["refused_5m"].items()] + [["left in " + k, n] for k, n in document["aborted_5m"].items() if n],
+            "resident": [[name.replace("_", " "), n] for name, n in document["resident"].items()],
             "plans": [[p["plan"]] + known([p["launches"], p["jobs"], p["graph_hits"], p["busy_us"], p["measured"]["us"], p["achieved"]["share"]]) for p in document["plans"]],
             "slow": [[s["request_id"], s["status"], s["total_us"]] + known([s["phases_us"][k] for k in phases] + [s["in_bytes"], s["out_bytes"]]) for s in document["slow"]]}
 
@@ -164,7 +165,7 @@ def figures_agree(browser, url, remote):
         p.page.goto(url + "/status")
         document = json.loads(remote.get("/status.json").body)
         for block, rows in expected(document).items():
-            got = [[re.sub("_", " ", row[0]) if block == "limits" else row[0]] + row[1:] for row in p.page.evaluate(FIGURES, block)]
+            got = [[re.sub("_", " ", row[0]) if block in ("limits", "resident") else row[0]] + row[1:] for row in p.page.evaluate(FIGURES, block)]
             check(got == rows, "written by the daemon:", block, [pair for pair in zip(got, rows) if pair[0] != pair[1]][:2] or (len(got), len(rows)))
         ceilings = document["device"]["ceilings"]
         rows = [["copy", ceilings["copy_gbs"]]] + [list(pair) for pair in ceilings["tflops"].items()]

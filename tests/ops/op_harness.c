@@ -109,18 +109,56 @@ static size_t fixed_at(int input)
     return (size_t)(1 + input) * KS_ALIGNMENT;
 }
 
-/* The spec with its fixed inputs in their places. */
-static ks_status fix_inputs(op_harness *harness, bench *b, ks_spec *spec, const void *const *inputs, ks_error *error)
+static size_t row_bytes(const ks_tensor *tensor)
+{
+    return tensor->pitch ? (size_t)tensor->dims[tensor->rank - 1] * ks_dtype_size(tensor->dtype) : tensor->size_bytes;
+}
+
+/* From one row's start to the next; of a tensor without a pitch all of it is one row. */
+static size_t apart(const ks_tensor *tensor)
+{
+    return tensor->pitch ? (size_t)tensor->pitch * ks_dtype_size(tensor->dtype) : tensor->size_bytes;
+}
+
+static size_t held_bytes(const ks_tensor *tensor)
+{
+    return tensor->size_bytes == 0 ? 0 : tensor->size_bytes / row_bytes(tensor) * apart(tensor);
+}
+
+static void put_rows(unsigned char *to, const unsigned char *from, const ks_tensor *tensor)
+{
+    const size_t bytes = row_bytes(tensor), step = apart(tensor);
+    for (size_t at = 0; at < tensor->size_bytes; at += bytes, to += step) memcpy(to, from + at, bytes);
+}
+
+static bool has_rows(const unsigned char *there, const unsigned char *wanted, const ks_tensor *tensor)
+{
+    const size_t bytes = row_bytes(tensor), step = apart(tensor);
+    for (size_t at = 0; at < tensor->size_bytes; at += bytes, there += step)
+        if (memcmp(there, wanted + at, bytes) != 0) return false;
+    return true;
+}
+
+/* As the operation would have it, where that is asked for; ways to choose from are those of rows that follow each other. */
+static int64_t pitch_of(const op_harness *harness, const ks_spec *spec, int input)
+{
+    const bool pitched = harness->fix & OP_HARNESS_PITCHED && harness->algorithm < 0 && spec->op->pitch;
+    return pitched ? spec->op->pitch(&spec->in[input]) : 0;
+}
+
+/* The spec with its fixed inputs in their places. What lies between rows is zero, as ks_resident.take leaves it. */
+static ks_status fix_inputs(op_harness *harness, bench *b, ks_spec *spec, ks_error *error)
 {
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         ks_slot *slot = &b->fixed[i];
-        const size_t bytes = fixed_at(i) + spec->in[i].size_bytes;
         if (!(harness->fix >> i & 1)) continue;
+        spec->in[i].pitch = pitch_of(harness, spec, i);
+        const size_t bytes = fixed_at(i) + held_bytes(&spec->in[i]);
         if (slot->memory && slot->in_cap < bytes) harness->backend->slot_fini(b->device, slot);
         ks_status status = KS_OK;
         if (!slot->memory) status = harness->backend->slot_init(b->device, bytes, 1, true, slot, error);
         if (status != KS_OK) return status;
-        if (spec->in[i].size_bytes) memcpy(slot->in + fixed_at(i), inputs[i], spec->in[i].size_bytes);
+        memset(slot->in + fixed_at(i), 0, held_bytes(&spec->in[i]));
         spec->in[i].fixed = (unsigned char *)slot->in_device + fixed_at(i);
     }
     if (harness->fix & spec->given) ks_spec_layout(spec);
@@ -138,7 +176,7 @@ static unsigned char *place_of(const bench *b, const ks_slot *slot, const ks_spe
 static void fill_slot(const bench *b, const ks_slot *slot, const ks_spec *spec, const void *const *inputs)
 {
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
-        if (spec->in[i].size_bytes) memcpy(place_of(b, slot, spec, i), inputs[i], spec->in[i].size_bytes);
+        put_rows(place_of(b, slot, spec, i), inputs[i], &spec->in[i]);
     memset(slot->out - KS_HEAD_ROOM, GUARD_BYTE, KS_HEAD_ROOM);
     memset(slot->out, OUT_POISON, ks_spec_out_bytes(spec));
     memset(slot->out + ks_spec_out_bytes(spec), GUARD_BYTE, GUARD);
@@ -156,7 +194,7 @@ static ks_status check_slot(const bench *b, const ks_slot *slot, const ks_spec *
             return ks_fail(error, KS_DEVICE, "%s wrote %zu bytes behind its output of %zu", spec->op->name, i + 1,
                            ks_spec_out_bytes(spec));
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
-        if (spec->in[i].size_bytes && memcmp(place_of(b, slot, spec, i), inputs[i], spec->in[i].size_bytes) != 0)
+        if (!has_rows(place_of(b, slot, spec, i), inputs[i], &spec->in[i]))
             return ks_fail(error, KS_DEVICE, "%s changed its input %d", spec->op->name, i);
     return KS_OK;
 }
@@ -387,7 +425,7 @@ ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *c
     ks_plan *plan = malloc(sizeof *plan);
     if (!plan) return ks_fail(error, KS_MEMORY, "no memory for a plan");
     ks_spec fixed = *spec;
-    status = fix_inputs(harness, b, &fixed, inputs, error);
+    status = fix_inputs(harness, b, &fixed, error);
     if (status == KS_OK) status = run_spec(harness, b, &fixed, inputs, plan, copies, captured, error);
     if (status == KS_OK) memcpy(output, b->slots[0].out, ks_spec_out_bytes(spec));
     free(plan);

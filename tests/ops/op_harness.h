@@ -29,7 +29,9 @@ int op_harness_batch(op_harness *harness, const ks_spec *spec, op_path path);
 /* From now on plans take that one of their ways; -1: the planned one. */
 void op_harness_choose(op_harness *harness, int algorithm);
 /* From now on those inputs are fixed: they lie in memory of their own, each at another distance from its start, which a run must
- * not change. The ways to choose from stay those of the spec without them. */
+ * not change. The ways to choose from stay those of the spec without them. OP_HARNESS_PITCHED: with rows apart, where their operation
+ * has that (ks_op.pitch) and the way is the planned one. */
+static const unsigned OP_HARNESS_PITCHED = 1u << 31;
 void op_harness_fix(op_harness *harness, unsigned inputs);
 /* From now on jobs 1, 3, 5 ... of a batch have these inputs, whose values the op refuses, while the others go on as if they were alone; a
  * run fails where that is not so. NULL: all jobs have the same. */

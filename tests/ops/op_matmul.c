@@ -428,6 +428,17 @@ static int cases(void)
     return text ? atoi(text) : CASES;
 }
 
+/* With rows of its operands apart, where their rows would be packed else; by kernels that may be others. */
+static void run_apart(op_harness *harness, const problem *p, int last)
+{
+    unsigned char *first = NULL;
+    if (!p->spec.op->pitch(&p->spec.in[0]) && !p->spec.op->pitch(&p->spec.in[1])) return;
+    op_harness_fix(harness, OP_HARNESS_PITCHED | (1 + (unsigned)below(3)));
+    run_algorithm(harness, p, "with rows apart", (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
+    op_harness_fix(harness, 0);
+    free(first);
+}
+
 static void run_backend(op_harness *harness, const problem *p, const ks_backend *backend)
 {
     const bool cuda = backend == ks_backend_cuda; /* the CPU copies nothing and captures nothing */
@@ -437,6 +448,7 @@ static void run_backend(op_harness *harness, const problem *p, const ks_backend 
     if (cases() < QUICK_CASES || p->spec.out[0].size_bytes > (size_t)LARGE_BYTES) {
         run_algorithm(harness, p, backend->name, (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
         free(first);
+        run_apart(harness, p, last);
         return;
     }
     for (int path = OP_PATH_PLANNED; path <= last; path++)
@@ -449,6 +461,7 @@ static void run_backend(op_harness *harness, const problem *p, const ks_backend 
     run_algorithm(harness, p, "with fixed inputs", (op_path)below(last + 1), below(2) ? 1 : 3, below(2), &first);
     op_harness_fix(harness, 0);
     free(first);
+    run_apart(harness, p, last);
 }
 
 static void run_everywhere(const problem *p)

@@ -1,6 +1,7 @@
 /* Reductions against a naive evaluation in long double and 128-bit integers, element by element through coordinates:
  * the reference by itself in buffers of exactly its size, then every backend that this machine has, on all its paths.
- * KS_CASES, KS_SEED: how many random cases, and which. KS_HUGE: also a tensor of over 2^31 elements. */
+ * KS_CASES, KS_SEED: how many random cases, and which. KS_HUGE: also a tensor of over 2^31 elements. KS_ONLY: the one test of
+ * that name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <cmocka.h>
 
 #include "ops/op_harness.h"
+#include "ops/op_regimes.h"
 #include "ops/op_values.h"
 #include "cpu/reference.h"
 
@@ -308,16 +310,38 @@ static void random_shapes_and_parameters(void **state)
     const int cases = values_cases(500);
     for (int i = 0; i < cases;) {
         ks_tensor shape = {0};
-        values_shape(&shape, 6, values_most());
+        const bool regime = values_below(4) == 0;
+        ks_axes axes = {0};
+        if (regime)
+            axes = regimes_reduce(&shape);
+        else
+            values_shape(&shape, 6, values_most());
         const int op = values_below(OPS);
+        if (!regime || ((op == ARGMAX || op == ARGMIN) && axes.count > 1)) axes = random_axes(shape.rank, op);
         const ks_dtype dtype = dtypes[values_below(3) ? values_below(4) : values_below(12)];
-        ks_spec spec = spec_of(dtype, op, shape.rank, shape.dims, random_axes(shape.rank, op));
+        ks_spec spec = spec_of(dtype, op, shape.rank, shape.dims, axes);
         spec.params[KEEPDIMS].i = values_below(2);
         if (of_nothing(&spec)) continue;
         try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
         i++;
     }
     printf("%d random cases\n", cases);
+}
+
+/* As random cases draw them, and no other ones; on every path with the same bits. */
+static void regimes(void **state)
+{
+    (void)state;
+    const int cases = values_cases(400) / 8 + 1;
+    for (int i = 0; i < cases; i++) {
+        ks_tensor shape = {0};
+        const ks_axes axes = regimes_reduce(&shape);
+        int op = values_below(OPS);
+        while ((op == ARGMAX || op == ARGMIN) && axes.count > 1) op = values_below(OPS);
+        const ks_dtype dtype = dtypes[values_below(3) ? values_below(4) : values_below(12)];
+        ks_spec spec = spec_of(dtype, op, shape.rank, shape.dims, axes);
+        try_paths(&spec, (values_kind)values_below(VALUES_KINDS), true);
+    }
 }
 
 static const int64_t boundaries[] = {1,    2,    3,    4,    7,     8,     9,     15,    16,    17,    31,
@@ -359,21 +383,66 @@ static const struct {
     int64_t dims[4];
     ks_axes axes;
 } borders[] = {
-    {{701, 8}, {1, {1}}},          {{701, 16}, {1, {1}}},           {{701, 31}, {1, {1}}},
-    {{701, 32}, {1, {1}}},         {{701, 33}, {1, {1}}},           {{301, 64}, {1, {1}}},
-    {{301, 65}, {1, {1}}},         {{301, 128}, {1, {1}}},          {{301, 129}, {1, {1}}},
-    {{101, 257}, {1, {1}}},        {{3, 16384}, {1, {1}}},          {{3, 16383}, {1, {1}}},
-    {{1, 65536}, {1, {1}}},        {{1, 65543}, {1, {1}}},          {{2, 70001}, {1, {1}}},
-    {{300001}, {1, {0}}},          {{17, 3, 49}, {2, {0, 2}}},      {{9, 5, 64}, {2, {0, 2}}},
-    {{5, 3, 1027}, {2, {0, 2}}},   {{40, 2, 2049}, {2, {0, 2}}},    {{5, 4, 3, 33}, {2, {1, 3}}},
-    {{3, 5, 7, 9}, {2, {0, 2}}},   {{2003, 3}, {1, {0}}},           {{5003, 16}, {1, {0}}},
-    {{5003, 33}, {1, {0}}},        {{257, 515}, {1, {0}}},          {{129, 1024}, {1, {0}}},
-    {{2, 40000}, {1, {0}}},        {{33, 4096}, {1, {0}}},          {{9, 131, 21}, {1, {1}}},
-    {{61, 16, 20}, {1, {1}}},      {{301, 5, 3}, {1, {1}}},         {{7, 200, 64}, {1, {1}}},
-    {{7, 300, 1, 63}, {1, {1}}},   {{6, 8, 1024}, {1, {1}}},        {{5, 3, 40, 64}, {2, {0, 2}}},
-    {{5, 3, 40, 37}, {2, {0, 2}}}, {{1, 1, 4099, 5}, {1, {2}}},     {{65, 1, 65}, {1, {1}}},
-    {{2, 20007}, {1, {1}}},        {{9, 4097}, {1, {1}}},           {{5, 40, 6, 48}, {2, {1, 3}}},
-    {{200, 37, 32}, {2, {0, 2}}},  {{3, 11, 5, 2048}, {2, {1, 3}}},
+    {{701, 8}, {1, {1}}},
+    {{701, 16}, {1, {1}}},
+    {{701, 31}, {1, {1}}},
+    {{701, 32}, {1, {1}}},
+    {{701, 33}, {1, {1}}},
+    {{301, 64}, {1, {1}}},
+    {{301, 65}, {1, {1}}},
+    {{301, 128}, {1, {1}}},
+    {{301, 129}, {1, {1}}},
+    {{101, 257}, {1, {1}}},
+    {{3, 16384}, {1, {1}}},
+    {{3, 16383}, {1, {1}}},
+    {{1, 65536}, {1, {1}}},
+    {{1, 65543}, {1, {1}}},
+    {{2, 70001}, {1, {1}}},
+    {{300001}, {1, {0}}},
+    {{17, 3, 49}, {2, {0, 2}}},
+    {{9, 5, 64}, {2, {0, 2}}},
+    {{5, 3, 1027}, {2, {0, 2}}},
+    {{40, 2, 2049}, {2, {0, 2}}},
+    {{5, 4, 3, 33}, {2, {1, 3}}},
+    {{3, 5, 7, 9}, {2, {0, 2}}},
+    {{2003, 3}, {1, {0}}},
+    {{5003, 16}, {1, {0}}},
+    {{5003, 33}, {1, {0}}},
+    {{257, 515}, {1, {0}}},
+    {{129, 1024}, {1, {0}}},
+    {{2, 40000}, {1, {0}}},
+    {{33, 4096}, {1, {0}}},
+    {{9, 131, 21}, {1, {1}}},
+    {{61, 16, 20}, {1, {1}}},
+    {{301, 5, 3}, {1, {1}}},
+    {{7, 200, 64}, {1, {1}}},
+    {{7, 300, 1, 63}, {1, {1}}},
+    {{6, 8, 1024}, {1, {1}}},
+    {{5, 3, 40, 64}, {2, {0, 2}}},
+    {{5, 3, 40, 37}, {2, {0, 2}}},
+    {{1, 1, 4099, 5}, {1, {2}}},
+    {{65, 1, 65}, {1, {1}}},
+    {{2, 20007}, {1, {1}}},
+    {{9, 4097}, {1, {1}}},
+    {{5, 40, 6, 48}, {2, {1, 3}}},
+    {{200, 37, 32}, {2, {0, 2}}},
+    {{3, 11, 5, 2048}, {2, {1, 3}}},
+    {{5003, 4}, {1, {1}}},
+    {{4099, 2}, {1, {1}}},
+    {{4100, 16}, {1, {1}}},
+    {{4097, 8}, {1, {1}}},
+    {{30, 5, 30, 20}, {2, {0, 2}}},
+    {{17, 3, 19, 23}, {2, {0, 2}}},
+    {{40, 2, 33, 100}, {2, {0, 2}}},
+    {{5, 3, 4, 7}, {2, {0, 2}}},
+    {{3001, 100}, {1, {0}}},
+    {{5, 1000, 33}, {1, {1}}},
+    {{600, 1032}, {1, {0}}},
+    {{300, 4104}, {1, {0}}},
+    {{2, 3000, 72}, {1, {1}}},
+    {{50, 5}, {1, {1}}},
+    {{60}, {1, {0}}},
+    {{9001, 25}, {1, {0}}},
 };
 
 static void every_algorithm_on_every_path(void **state)
@@ -562,6 +631,7 @@ int main(void)
     values_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes_and_parameters),
+        cmocka_unit_test(regimes),
         cmocka_unit_test(lengths_around_powers_of_two),
         cmocka_unit_test(many_short_rows),
         cmocka_unit_test(every_algorithm_on_every_path),
@@ -572,5 +642,6 @@ int main(void)
         cmocka_unit_test(sums_of_nothing),
         cmocka_unit_test(over_two_to_the_31),
     };
+    cmocka_set_test_filter(getenv("KS_ONLY"));
     return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
 }

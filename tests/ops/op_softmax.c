@@ -1,6 +1,6 @@
 /* Softmax against a naive evaluation in long double: the reference by itself in buffers of exactly its size, then every
  * backend that this machine has, on all its paths. KS_CASES, KS_SEED: how many random cases, and which. KS_HUGE: also tensors
- * of over 2^31 elements. */
+ * of over 2^31 elements. KS_ONLY: the one test of that name. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "ops/op_harness.h"
+#include "ops/op_regimes.h"
 #include "ops/op_values.h"
 #include "cpu/reference.h"
 
@@ -178,14 +179,33 @@ static void random_shapes_and_parameters(void **state)
     const int cases = values_cases(400);
     for (int i = 0; i < cases; i++) {
         ks_tensor shape = {0};
-        values_shape(&shape, 5, values_most());
+        int axis = -1;
+        if (values_below(4) == 0)
+            axis = regimes_softmax(&shape);
+        else
+            values_shape(&shape, 5, values_most());
         ks_spec spec = spec_of(dtypes[values_below(4)], shape.rank, shape.dims);
-        spec.params[AXIS].i = values_below(2 * shape.rank) - shape.rank;
+        spec.params[AXIS].i = axis > 0 ? axis : values_below(2 * shape.rank) - shape.rank;
         spec.params[LOG].i = values_below(3) == 0;
         spec.params[SCALE].d = scales[values_below(sizeof scales / sizeof *scales)];
         try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
     }
     printf("%d random cases\n", cases);
+}
+
+/* As random cases draw them, and no other ones. */
+static void regimes(void **state)
+{
+    (void)state;
+    const int cases = values_cases(400) / 8 + 1;
+    for (int i = 0; i < cases; i++) {
+        ks_tensor shape = {0};
+        const int axis = regimes_softmax(&shape);
+        ks_spec spec = spec_of(dtypes[values_below(4)], shape.rank, shape.dims);
+        spec.params[AXIS].i = axis;
+        spec.params[LOG].i = values_below(3) == 0;
+        try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
+    }
 }
 
 static const int64_t boundaries[] = {1,    2,    3,    4,    5,     6,     7,     8,     9,     15,    16,   17,   23,
@@ -307,16 +327,17 @@ static void borders_of_columns(void **state)
 {
     (void)state;
     static const lines table[] = {
-        {KS_FP32, 500, 2, 5},   {KS_BF16, 90, 16, 3},   {KS_FP64, 64, 17, 3},    {KS_FP32, 30, 480, 3},
-        {KS_FP16, 50, 481, 2},  {KS_FP32, 300, 10, 3},  {KS_FP16, 40, 100, 7},   {KS_BF16, 3, 300, 5},
+        {KS_FP32, 500, 2, 5},   {KS_BF16, 90, 16, 3},    {KS_FP64, 64, 17, 3},    {KS_FP32, 30, 480, 3},
+        {KS_FP16, 50, 481, 2},  {KS_FP32, 300, 10, 3},   {KS_FP16, 40, 100, 7},   {KS_BF16, 3, 300, 5},
         {KS_FP64, 5, 33, 9}, /* small lines */
-        {KS_FP32, 1, 1, 5000},  {KS_BF16, 2, 3, 1000},  {KS_FP32, 100, 16, 24},  {KS_FP16, 20, 17, 64},
-        {KS_FP64, 9, 64, 10},   {KS_FP32, 2, 65, 100},  {KS_BF16, 3, 127, 40},   {KS_FP32, 1, 512, 32},
-        {KS_FP16, 1, 513, 128}, {KS_FP32, 2, 2000, 36}, {KS_FP64, 1, 5000, 6},   {KS_BF16, 1, 9000, 8},
-        {KS_FP32, 3, 256, 131}, {KS_BF16, 2, 1000, 49}, {KS_FP32, 1, 20000, 3},  {KS_FP64, 1, 700, 33},
-        {KS_FP32, 40, 700, 4},  {KS_FP16, 1, 3000, 31}, {KS_FP32, 1, 1025, 64},  {KS_BF16, 1, 60000, 1},
-        {KS_FP32, 1, 40000, 8}, {KS_BF16, 1, 70000, 8}, {KS_FP32, 1, 1500, 200}, {KS_BF16, 1, 1100, 392},
-        {KS_FP16, 3, 1030, 72}, {KS_FP32, 2, 900, 40},  {KS_BF16, 1, 700, 128},  {KS_FP32, 1, 3900, 200}};
+        {KS_FP32, 1, 1, 5000},  {KS_BF16, 2, 3, 1000},   {KS_FP32, 100, 16, 24},  {KS_FP16, 20, 17, 64},
+        {KS_FP64, 9, 64, 10},   {KS_FP32, 2, 65, 100},   {KS_BF16, 3, 127, 40},   {KS_FP32, 1, 512, 32},
+        {KS_FP16, 1, 513, 128}, {KS_FP32, 2, 2000, 36},  {KS_FP64, 1, 5000, 6},   {KS_BF16, 1, 9000, 8},
+        {KS_FP32, 3, 256, 131}, {KS_BF16, 2, 1000, 49},  {KS_FP32, 1, 20000, 3},  {KS_FP64, 1, 700, 33},
+        {KS_FP32, 40, 700, 4},  {KS_FP16, 1, 3000, 31},  {KS_FP32, 1, 1025, 64},  {KS_BF16, 1, 60000, 1},
+        {KS_FP32, 1, 40000, 8}, {KS_BF16, 1, 70000, 8},  {KS_FP32, 1, 1500, 200}, {KS_BF16, 1, 1100, 392},
+        {KS_FP16, 3, 1030, 72}, {KS_BF16, 1, 3000, 136}, {KS_FP32, 1, 4500, 68},  {KS_FP16, 2, 2050, 64},
+        {KS_FP32, 2, 900, 40},  {KS_BF16, 1, 700, 128},  {KS_FP32, 1, 3900, 200}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) try_lines(&table[i], false);
 }
 
@@ -330,6 +351,8 @@ static void rows_and_columns_of_the_whole_chip(void **state)
         {KS_FP64, 140, 8193, 1},  {KS_FP32, 7, 131072, 1},  {KS_BF16, 3, 1000003, 1}, {KS_FP64, 2, 300001, 1},
         {KS_FP32, 1, 4500001, 1}, {KS_FP32, 1, 7500001, 1}, {KS_FP64, 1, 2500003, 1}, {KS_FP32, 1, 8192, 512},
         {KS_BF16, 1, 8200, 1000}, {KS_FP32, 2, 4097, 804},  {KS_FP32, 130, 40000, 1}, {KS_BF16, 12, 300000, 1},
+        {KS_BF16, 3, 4000001, 1}, {KS_FP32, 2, 3000003, 1}, {KS_BF16, 2, 6900000, 1}, {KS_FP32, 3, 1100001, 1},
+        {KS_BF16, 1, 5000, 2004}, {KS_FP32, 1, 3001, 1300}, {KS_FP16, 2, 8192, 648},  {KS_FP32, 1, 12000, 300},
         {KS_FP32, 3, 1500000, 1}, {KS_BF16, 4, 1500, 256},  {KS_FP16, 1, 100000, 8},  {KS_FP32, 1, 1000000, 3},
         {KS_FP32, 1, 1700000, 4}, {KS_FP64, 1, 1100000, 3}, {KS_BF16, 1, 600000, 3},  {KS_FP32, 4096, 3, 128},
         {KS_FP32, 8, 21, 8192},   {KS_BF16, 2000, 300, 3},  {KS_BF16, 500000, 2, 1},  {KS_FP32, 300000, 7, 1},
@@ -493,6 +516,7 @@ int main(void)
     values_seed();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes_and_parameters),
+        cmocka_unit_test(regimes),
         cmocka_unit_test(lengths_around_powers_of_two),
         cmocka_unit_test(long_rows),
         cmocka_unit_test(long_lines_with_a_nan),
@@ -506,5 +530,6 @@ int main(void)
         cmocka_unit_test(equal_work_has_equal_keys),
         cmocka_unit_test(over_two_to_the_31),
     };
+    cmocka_set_test_filter(getenv("KS_ONLY"));
     return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
 }

@@ -229,7 +229,9 @@ ks_status ks_cuda_capture(ks_lane *lane, ks_plan *plan, int bucket, ks_error *er
         plan->lane_state[lane->index] = graphs;
     }
     ks_nvtx_push(KS_NVTX_CAPTURE);
-    const ks_status status = graph_make(lane, plan, bucket, &graphs->bucket[bucket], error);
+    ks_status status = ks_cuda_workspace_take(lane, plan, 1 << bucket, error);
+    if (!status) status = graph_make(lane, plan, bucket, &graphs->bucket[bucket], error);
+    ks_cuda_workspace_give(lane);
     ks_nvtx_pop();
     if (status) {
         ks_cuda_graph_drop(&graphs->bucket[bucket]);

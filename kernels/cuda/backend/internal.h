@@ -61,7 +61,7 @@ typedef struct ks_reserve {
     size_t addresses, page_bytes;
     bool whole; /* one allocation: this driver maps no pages */
     pthread_mutex_t lock;
-    int areas, quiet_turns;              /* under lock: taken now; trims since there was one */
+    int quiet_turns;                     /* under lock: looks since the last take */
     ks_range *range;                     /* under lock */
     CUmemGenericAllocationHandle *pages; /* likewise: behind mapped ones */
 } ks_reserve;
@@ -89,7 +89,7 @@ struct ks_device {
     /* under pool_lock: */
     pthread_mutex_t pool_lock;
     struct ks_device_buffer *device_buffers;
-    struct ks_lane *large_lanes; /* that have a large arena */
+    struct ks_lane *lanes;
 };
 
 /* Mapped host memory of a lane; the lines are polled, so each has its own cache lines. */
@@ -117,15 +117,16 @@ struct ks_lane {
     int index;
     cudaStream_t stream;
     cudaEvent_t event;
-    unsigned char *memory; /* the ticket and the counters, the workspace and the arena: one allocation */
+    unsigned char *memory; /* the ticket, the counters, the status words and the arena: one allocation */
     uint32_t *counters;
     uint64_t *words; /* the jobs' status words, on mapped slots */
-    unsigned char *workspace, *arena;
-    unsigned char
-        *large; /* lane 0 only, NULL where the limits ask for none: memory is there while a launch has taken it */
+    unsigned char *arena;
+    /* Memory is there while a launch has taken it: */
+    unsigned char *workspace, *large; /* large: lane 0 only, NULL where the limits ask for none */
     size_t large_bytes;
-    ks_reserve large_reserve; /* of it */
-    struct ks_lane *next_large;
+    ks_reserve workspace_reserve, large_reserve;
+    struct ks_lane *next; /* of device->lanes, under its pool_lock */
+    bool listed;
     unsigned char *ring; /* lane 0 only: KS_COPY_CHUNKS pinned ring buffers */
     cudaEvent_t ring_event[KS_COPY_CHUNKS];
     ks_lane_shared *shared, *shared_device;
@@ -135,8 +136,8 @@ struct ks_lane {
     uint32_t probe_sequence; /* of the last probe */
     int64_t probe_ns;        /* when it was launched; 0: none under way */
     /* the launch under way: */
-    ks_batch *batch;    /* NULL: free */
-    size_t large_taken; /* bytes of the large arena */
+    ks_batch *batch;                     /* NULL: free */
+    size_t large_taken, workspace_taken; /* bytes of the large arena, of the workspace */
     ks_path path;
     int64_t launch_ns, asked_ns;
     ks_staged_phase staged;
@@ -155,7 +156,7 @@ static_assert(SLOT_PAD % SLOT_ALIGNMENT == 0 && SLOT_HEAD_ROOM % SLOT_ALIGNMENT 
 /* What is zero between launches: the ticket, the counters, the status words. */
 static const size_t COUNTERS_BYTES = KS_COUNTERS_MAX * sizeof(uint32_t);
 static const size_t CONTROL_BYTES = KS_ALIGNMENT + COUNTERS_BYTES + KS_BATCH_MAX * sizeof(uint64_t);
-static_assert(KS_BATCH_MAX * sizeof(uint64_t) % KS_ALIGNMENT == 0, "the workspace stays aligned");
+static_assert(KS_BATCH_MAX * sizeof(uint64_t) % KS_ALIGNMENT == 0, "the arena stays aligned");
 
 typedef struct ks_device_buffer {
     unsigned char *memory; /* where it begins */
@@ -225,7 +226,6 @@ extern const ks_client_memory ks_cuda_client_memory;
 
 /* The driver takes as long for a page of 2 MiB as for one of 32: some 50 us to map, 50 to unmap (H200, driver 580). */
 static const size_t KS_RESERVE_PAGE_BYTES = 32 << 20;
-enum { KS_QUIET_TURNS = 10 };
 /* *limit: bytes wanted, and what it comes to. Pages of page_bytes, a multiple of KS_RANGE_PAGE_BYTES. */
 ks_status ks_cuda_reserve_open(ks_device *device, uint64_t *limit, size_t page_bytes, ks_reserve *reserve,
                                ks_error *error);
@@ -235,7 +235,7 @@ unsigned char *ks_cuda_reserve_take(ks_reserve *reserve, size_t bytes, bool *fre
 void ks_cuda_reserve_give(ks_reserve *reserve, const unsigned char *memory, size_t bytes);
 /* Gives pages back that are not in use, but for that much. Once a second. */
 void ks_cuda_reserve_trim(ks_reserve *reserve, uint64_t kept_bytes);
-void ks_cuda_reserve_rest(ks_reserve *reserve);     /* all of them, where none was used for KS_QUIET_TURNS */
+void ks_cuda_reserve_rest(ks_reserve *reserve);     /* all of them, where none was taken for KS_RANGE_QUIET_TURNS */
 uint64_t ks_cuda_reserve_held(ks_reserve *reserve); /* mapped now */
 ks_status ks_cuda_clear(ks_device *device, void *memory, size_t bytes, ks_error *error); /* when it returns */
 
@@ -249,6 +249,11 @@ void ks_cuda_lane_close(ks_lane **taken);
 /* The large arena's memory, for the launch under way; until give. */
 ks_status ks_cuda_large_take(ks_lane *lane, const ks_plan *plan, ks_error *error);
 void ks_cuda_large_give(ks_lane *lane);
+/* The same of the workspace that the plan needs for so many jobs. */
+ks_status ks_cuda_workspace_take(ks_lane *lane, const ks_plan *plan, int jobs, ks_error *error);
+void ks_cuda_workspace_give(ks_lane *lane);
+/* Both go back to the system, of lanes that have not used them for KS_RANGE_QUIET_TURNS. Once a second. */
+void ks_cuda_lanes_rest(ks_device *device);
 ks_status ks_cuda_lane_open(ks_device *device, int index, int wake_fd, ks_lane **out, ks_error *error);
 
 /* --- clock.cu --- */

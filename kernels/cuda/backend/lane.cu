@@ -1,11 +1,14 @@
 /* Lanes: a stream, its device memory and its mapped lines; opening and closing them.
- * Device memory of a lane, one allocation:  ticket | counters | status words | workspace, KS_PAD | arena (completion, out, pad, in, pad). Lane 0 of a
- * shard also has the large arena, whose memory is mapped when a launch needs it, and the pinned ring of staged requests. */
+ * Device memory of a lane, one allocation:  ticket | counters | status words | arena (completion, out, pad, in, pad). The workspace, and the
+ * large arena that lane 0 of a shard has beside, are ranges whose memory is mapped when a launch needs it, and goes back when none did for
+ * some turns. Lane 0 also has the pinned ring of staged requests. */
 #include "cuda/backend/internal.h"
 #include "cuda/common/nvtx.h"
 
 /* The arena's own share: the completion, both pads, and what aligning two sides costs. */
 static const size_t ARENA_EXTRA = 3 * SLOT_ALIGNMENT + 2 * SLOT_PAD;
+/* Most plans with a workspace need less. A page takes some 0.1 ms to map and to clear. */
+static const size_t WORKSPACE_PAGE_BYTES = 8 << 20;
 
 static ks_status device_memory(ks_lane *lane, size_t bytes, unsigned char **out, ks_error *error)
 {
@@ -34,15 +37,91 @@ static ks_status line_open(ks_lane *lane, unsigned char *arena, ks_error *error)
 static ks_status lane_open_memory(ks_lane *lane, ks_error *error)
 {
     const ks_limits *limits = &lane->device->limits;
-    const size_t workspace = ks_align(limits->workspace_bytes) + KS_PAD;
-    const size_t bytes = CONTROL_BYTES + workspace + ks_align(limits->lane_bytes) + ARENA_EXTRA;
+    const size_t bytes = CONTROL_BYTES + ks_align(limits->lane_bytes) + ARENA_EXTRA;
     const ks_status status = device_memory(lane, bytes, &lane->memory, error);
     if (status) return status;
     lane->counters = (uint32_t *)(void *)(lane->memory + KS_ALIGNMENT);
     lane->words = (uint64_t *)(void *)(lane->memory + KS_ALIGNMENT + COUNTERS_BYTES);
-    lane->workspace = lane->memory + CONTROL_BYTES;
-    lane->arena = lane->workspace + workspace;
+    lane->arena = lane->memory + CONTROL_BYTES;
     return line_open(lane, lane->arena, error);
+}
+
+/* --- what is mapped when a launch needs it ------------------------------------------------------------------------------ */
+
+/* In whole pages: an area of them is taken and given without a bit for each of its units. */
+static size_t workspace_pages(size_t bytes)
+{
+    return (bytes + KS_PAD + WORKSPACE_PAGE_BYTES - 1) / WORKSPACE_PAGE_BYTES * WORKSPACE_PAGE_BYTES;
+}
+
+static ks_status lane_open_workspace(ks_lane *lane, ks_error *error)
+{
+    const uint64_t wanted = workspace_pages(ks_align(lane->device->limits.workspace_bytes));
+    uint64_t bytes = wanted;
+    const ks_status status =
+        ks_cuda_reserve_open(lane->device, &bytes, WORKSPACE_PAGE_BYTES, &lane->workspace_reserve, error);
+    if (status) return status;
+    lane->workspace = lane->workspace_reserve.base;
+    if (bytes < wanted)
+        return ks_fail(error, KS_MEMORY, "no device memory for a workspace of %zu bytes",
+                       lane->device->limits.workspace_bytes);
+    return KS_OK;
+}
+
+/* Of so many jobs. A library's plan may be done by our kernels instead, which need as much as a lane has at most. */
+static size_t workspace_need(const ks_lane *lane, const ks_plan *plan, int jobs)
+{
+    if (plan->unstamped) return lane->device->limits.workspace_bytes;
+    return plan->workspace_bytes << (plan->join_rows ? 0 : ks_bucket(jobs));
+}
+
+/* The only area of its range: it lies at the start. */
+ks_status ks_cuda_workspace_take(ks_lane *lane, const ks_plan *plan, int jobs, ks_error *error)
+{
+    const size_t need = workspace_need(lane, plan, jobs);
+    bool fresh = false;
+    if (need == 0) return KS_OK;
+    if (!ks_cuda_reserve_take(&lane->workspace_reserve, workspace_pages(need), &fresh))
+        return ks_fail(error, KS_MEMORY, "no device memory is free for %zu bytes of partial results", need);
+    lane->workspace_taken = workspace_pages(need);
+    return KS_OK;
+}
+
+void ks_cuda_workspace_give(ks_lane *lane)
+{
+    if (lane->workspace_taken) ks_cuda_reserve_give(&lane->workspace_reserve, lane->workspace, lane->workspace_taken);
+    lane->workspace_taken = 0;
+}
+
+static void list_lane(ks_lane *lane)
+{
+    ks_device *device = lane->device;
+    pthread_mutex_lock(&device->pool_lock);
+    lane->next = device->lanes;
+    device->lanes = lane;
+    lane->listed = true;
+    pthread_mutex_unlock(&device->pool_lock);
+}
+
+static void unlist_lane(ks_lane *lane)
+{
+    ks_device *device = lane->device;
+    if (!lane->listed) return;
+    pthread_mutex_lock(&device->pool_lock);
+    ks_lane **link = &device->lanes;
+    while (*link != lane) link = &(*link)->next;
+    *link = lane->next;
+    pthread_mutex_unlock(&device->pool_lock);
+}
+
+void ks_cuda_lanes_rest(ks_device *device)
+{
+    pthread_mutex_lock(&device->pool_lock);
+    for (ks_lane *lane = device->lanes; lane; lane = lane->next) {
+        ks_cuda_reserve_rest(&lane->workspace_reserve);
+        ks_cuda_reserve_rest(&lane->large_reserve);
+    }
+    pthread_mutex_unlock(&device->pool_lock);
 }
 
 /* Addresses; or, of a driver that maps no pages, the memory that fits: prepare refuses what exceeds it. */
@@ -56,10 +135,6 @@ static ks_status lane_open_large(ks_lane *lane, ks_error *error)
     if (!status) {
         lane->large = lane->large_reserve.base;
         lane->large_bytes = (size_t)bytes - ARENA_EXTRA;
-        pthread_mutex_lock(&device->pool_lock);
-        lane->next_large = device->large_lanes;
-        device->large_lanes = lane;
-        pthread_mutex_unlock(&device->pool_lock);
     }
     size_t fits = __atomic_load_n(&device->large_fits, __ATOMIC_ACQUIRE);
     while (lane->large_bytes < fits && !__atomic_compare_exchange_n(&device->large_fits, &fits, lane->large_bytes,
@@ -85,17 +160,11 @@ void ks_cuda_large_give(ks_lane *lane)
     lane->large_taken = 0;
 }
 
-/* The memory of a lane that is closed; what runs there has ended. */
-static void lane_close_large(ks_lane *lane)
+/* The ranges of a lane that is closed; what runs there has ended. */
+static void lane_close_ranges(ks_lane *lane)
 {
-    ks_device *device = lane->device;
-    if (!lane->large_reserve.range) return;
-    pthread_mutex_lock(&device->pool_lock);
-    ks_lane **link = &device->large_lanes;
-    while (*link != lane) link = &(*link)->next_large;
-    *link = lane->next_large;
-    pthread_mutex_unlock(&device->pool_lock);
-    lane->large = NULL;
+    unlist_lane(lane);
+    ks_cuda_reserve_close(&lane->workspace_reserve);
     ks_cuda_reserve_close(&lane->large_reserve);
 }
 
@@ -131,12 +200,11 @@ static ks_status lane_open_all(ks_lane *lane, ks_error *error)
     KS_TRY(device, error, cudaHostGetDevicePointer(&seen, shared, 0));
     lane->shared_device = (ks_lane_shared *)seen;
     ks_status status = lane_open_memory(lane, error);
+    if (!status) status = lane_open_workspace(lane, error);
+    if (!status && lane->index == 0) status = lane_open_large(lane, error);
+    if (!status && lane->index == 0) status = lane_open_ring(lane, error);
     if (status) return status;
-    if (lane->index == 0) {
-        status = lane_open_large(lane, error);
-        if (!status) status = lane_open_ring(lane, error);
-        if (status) return status;
-    }
+    list_lane(lane);
     KS_TRY(device, error, cudaStreamSynchronize(lane->stream));
     return KS_OK;
 }
@@ -149,12 +217,11 @@ void ks_cuda_lane_close(ks_lane **taken)
     if (!lane) return;
     const bool alive = !ks_cuda_failed(lane->device) && ks_cuda_use(lane->device) == cudaSuccess;
     if (alive && lane->stream) cudaStreamSynchronize(lane->stream);
-    lane_close_large(lane);
+    lane_close_ranges(lane);
     if (alive) {
         for (int i = 0; i < KS_COPY_CHUNKS; i++)
             if (lane->ring_event[i]) cudaEventDestroy(lane->ring_event[i]);
         if (lane->ring) cudaFreeHost(lane->ring);
-        if (lane->large) cudaFree(lane->large);
         if (lane->memory) cudaFree(lane->memory);
         if (lane->shared) cudaFreeHost(lane->shared);
         if (lane->event) cudaEventDestroy(lane->event);

@@ -285,6 +285,7 @@ static ks_status launch_failed(ks_lane *lane, ks_status status)
         cudaGetLastError();
     }
     ks_cuda_large_give(lane);
+    ks_cuda_workspace_give(lane);
     lane->batch = NULL;
     return status;
 }
@@ -329,10 +330,9 @@ static ks_status launch_batch(ks_lane *lane, ks_batch *batch, ks_error *error)
     if (arena && lane->large_bytes < plan->in_bytes + plan->out_bytes)
         return ks_fail(error, KS_WORK, "the request needs %zu bytes of device memory at once, lane %d has %zu",
                        plan->in_bytes + plan->out_bytes, lane->index, lane->large_bytes);
-    if (arena) {
-        const ks_status taken = ks_cuda_large_take(lane, plan, error);
-        if (taken) return launch_failed(lane, taken);
-    }
+    ks_status taken = arena ? ks_cuda_large_take(lane, plan, error) : KS_OK;
+    if (!taken) taken = ks_cuda_workspace_take(lane, plan, batch->count < 1 ? 1 : batch->count, error);
+    if (taken) return launch_failed(lane, taken);
     ks_cuda_clock_probe_read(lane);
     lane->launch_ns = lane->asked_ns = ks_cuda_now_ns();
     lane->path = path;
@@ -422,6 +422,7 @@ ks_poll ks_cuda_poll(ks_lane *lane, ks_error *error)
         else
             finish_times(lane, lane->batch);
         ks_cuda_large_give(lane);
+        ks_cuda_workspace_give(lane);
         lane->batch = NULL;
         ks_nvtx_pop();
     } else if (poll == KS_FAILED) {

@@ -174,7 +174,6 @@ unsigned char *ks_cuda_reserve_take(ks_reserve *reserve, size_t bytes, bool *fre
     uint64_t at = 0;
     pthread_mutex_lock(&reserve->lock);
     const bool taken = ks_range_take(reserve->range, bytes, &at, fresh);
-    reserve->areas += taken;
     reserve->quiet_turns = 0;
     pthread_mutex_unlock(&reserve->lock);
     return taken ? reserve->base + at : NULL;
@@ -184,7 +183,6 @@ void ks_cuda_reserve_give(ks_reserve *reserve, const unsigned char *memory, size
 {
     pthread_mutex_lock(&reserve->lock);
     ks_range_give(reserve->range, (uint64_t)(memory - reserve->base), bytes);
-    reserve->areas--;
     pthread_mutex_unlock(&reserve->lock);
 }
 
@@ -202,8 +200,7 @@ void ks_cuda_reserve_rest(ks_reserve *reserve)
 {
     if (!reserve->range) return;
     pthread_mutex_lock(&reserve->lock);
-    reserve->quiet_turns = reserve->areas > 0 ? 0 : reserve->quiet_turns + 1;
-    const bool quiet = reserve->quiet_turns >= KS_QUIET_TURNS;
+    const bool quiet = ++reserve->quiet_turns >= KS_RANGE_QUIET_TURNS;
     pthread_mutex_unlock(&reserve->lock);
     if (quiet) ks_cuda_reserve_trim(reserve, 0);
 }

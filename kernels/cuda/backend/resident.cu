@@ -62,16 +62,30 @@ static void give(ks_device *device, ks_slot *slot)
     memset(slot, 0, sizeof *slot);
 }
 
-/* ks_resident.trim. Everything that is mapped when it is needed: the pool and the lanes' large arenas rest, too. */
+/* ks_resident.pack */
+static ks_status pack(ks_device *device, const ks_slot *from, const ks_slot *to, const ks_row_copy *rows,
+                      ks_error *error)
+{
+    const size_t first = (size_t)rows->first;
+    if (ks_cuda_failed(device)) return ks_fail(error, KS_DEVICE, "the device is lost");
+    KS_TRY(device, error, ks_cuda_use(device));
+    KS_TRY(device, error,
+           cudaMemcpy2DAsync((unsigned char *)to->in_device + first * rows->pitch_bytes, rows->pitch_bytes,
+                             (const unsigned char *)from->in_device + first * rows->row_bytes, rows->row_bytes,
+                             rows->row_bytes, (size_t)rows->count, cudaMemcpyDeviceToDevice, cudaStreamPerThread));
+    KS_TRY(device, error, cudaStreamSynchronize(cudaStreamPerThread));
+    return KS_OK;
+}
+
+/* ks_resident.trim. Everything that is mapped when it is needed: the pool, the lanes' workspaces and large arenas rest, too. */
 static void trim(ks_device *device)
 {
     const uint64_t kept = device->resident_bytes / 16;
     if (ks_cuda_failed(device)) return;
     if (device->resident.range) ks_cuda_reserve_trim(&device->resident, kept < KEPT_MOST ? kept : KEPT_MOST);
+    ks_cuda_reserve_rest(&device->resident);
     ks_cuda_reserve_rest(&device->pool);
-    pthread_mutex_lock(&device->pool_lock);
-    for (ks_lane *lane = device->large_lanes; lane; lane = lane->next_large) ks_cuda_reserve_rest(&lane->large_reserve);
-    pthread_mutex_unlock(&device->pool_lock);
+    ks_cuda_lanes_rest(device);
 }
 
 /* ks_resident.held */
@@ -80,4 +94,5 @@ static uint64_t held(ks_device *device)
     return ks_cuda_reserve_held(&device->resident);
 }
 
-const ks_resident ks_cuda_resident = {.reserve = reserve, .take = take, .give = give, .trim = trim, .held = held};
+const ks_resident ks_cuda_resident = {
+    .reserve = reserve, .take = take, .give = give, .pack = pack, .trim = trim, .held = held};

@@ -240,7 +240,7 @@ __device__ __forceinline__ unsigned mm_peer_address(unsigned at, unsigned rank)
     return there;
 }
 
-/* At a peer's address: four neighbours, which start on 16 bytes; one. */
+/* At a peer's address: four neighbours, which start on 16 bytes; two, on 8 bytes; one. */
 __device__ __forceinline__ void mm_peer_load(float (&to)[4], unsigned from)
 {
     asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
@@ -256,6 +256,10 @@ __device__ __forceinline__ void mm_peer_load(double (&to)[4], unsigned from)
                      : "=d"(to[e]), "=d"(to[e + 1])
                      : "r"(from + e * 8)
                      : "memory");
+}
+__device__ __forceinline__ void mm_peer_load(float &first, float &second, unsigned from)
+{
+    asm volatile("ld.shared::cluster.v2.f32 {%0,%1}, [%2];" : "=f"(first), "=f"(second) : "r"(from) : "memory");
 }
 __device__ __forceinline__ void mm_peer_store(unsigned to, float x)
 {

@@ -158,7 +158,7 @@ size_t mm_counters(const mm_problem *p, const mm_fit *fit)
 {
     const mm_args *args = &fit->args;
     if (args->splits == 1) return 0;
-    return (size_t)p->shape.batch * args->tiles_m * args->tiles_n * args->cluster *
+    return (size_t)p->shape.batch * args->tiles_m * args->tiles_n * args->cluster * mm_peers(&fit->kernel) *
            (size_t)(fit->kernel.tma ? fit->kernel.threads / 32 : 1);
 }
 

@@ -77,13 +77,20 @@ static bool can(const mm_problem *p, const mm_fit *fit, mm_int slices)
     const mm_args *args = &fit->args;
     const double tiles = (double)p->shape.batch * args->tiles_m * args->tiles_n;
     if (!mm_function(kernel) || (kernel->tma && !tma_can(p, fit))) return false;
+    if (kernel->m == 1 && args->m > 1) return false; /* it has no layout for more */
     if (kernel->matrices && !batch_can(fit)) return false;
     if (args->packed && (fit->layout.packed_bytes == 0 || kernel->matrices || kernel->skinny)) return false;
     if (kernel->tma && (int)args->cluster * 8 > kernel->n) return false; /* a CTA finishes whole blocks of 8 columns */
+    if (mm_peers(kernel) > 1 && args->cluster > 1) return false;         /* CTAs that share copies share no sums */
     if (slices > 1 && (!kernel->split_k || slices > mm_tiles(p->shape.k, kernel->depth) ||
                        tiles * (double)slices > 8.0 * p->chip->sms))
         return false;
     return !kernel->skinny || skinny_can(p, fit);
+}
+
+bool mm_can(const mm_problem *p, const mm_fit *fit)
+{
+    return can(p, fit, (mm_int)fit->args.cluster * fit->args.splits) && fits(p, fit);
 }
 
 /* --- the list -------------------------------------------------------------------------------------------------------- */
@@ -111,10 +118,11 @@ static bool add_split(const mm_problem *p, ks_matmul_candidate c, int cluster, i
 /* One kernel, one orientation: clusters of all sizes, alone, in powers of two, and as many as the chip runs at a time. */
 static void add_splits(const mm_problem *p, ks_matmul_candidate c, mm_list *list)
 {
-    const int cluster_most = p->chip->capability >= 90 ? KS_MATMUL_CLUSTER_MAX : 1;
     c.cluster = 1;
     c.splits = 1;
     const mm_fit alone = mm_fit_to(p, &c);
+    const unsigned peers = mm_peers(&alone.kernel);
+    const int cluster_most = p->chip->capability >= 90 && peers == 1 ? KS_MATMUL_CLUSTER_MAX : 1;
     const double tiles = (double)p->shape.batch * alone.args.tiles_m * alone.args.tiles_n;
     for (int cluster = 1; cluster <= cluster_most; cluster *= 2) {
         for (int splits = 1; splits <= MM_SPLITS_MAX; splits *= 2) {
@@ -122,7 +130,7 @@ static void add_splits(const mm_problem *p, ks_matmul_candidate c, mm_list *list
             if (!add_split(p, c, cluster, splits, list)) break;
         }
         for (int each = 1; each <= 2; each++) { /* CTAs to an SM */
-            const int full = (int)(mm_clusters(p->chip, (unsigned)cluster) * each / tiles);
+            const int full = (int)(mm_clusters(p->chip, (unsigned)cluster * peers) * each / tiles);
             if (full > 2 && full <= MM_SPLITS_MAX && (full & (full - 1)) && (cluster > 1 || cluster_most == 1))
                 (void)add_split(p, c, cluster, full, list);
         }
@@ -171,43 +179,4 @@ int ks_matmul_candidates(const ks_chip *chip, const ks_spec *spec, ks_matmul_can
         if (p.shape.tf32) add_table(&p, c, &list);
     }
     return list.count;
-}
-
-/* --- joined rows ------------------------------------------------------------------------------------------------------ */
-
-/* us: of the candidate with so many rows. false: it cannot. */
-static bool predict_rows(const ks_chip *chip, const ks_spec *spec, const ks_matmul_candidate *c, int64_t rows,
-                         double *us)
-{
-    ks_spec some;
-    ks_spec_copy(&some, spec);
-    if (rows > spec->in[0].dims[0]) rows = spec->in[0].dims[0];
-    if (rows < KS_MATMUL_JOIN_LEAST) rows = KS_MATMUL_JOIN_LEAST;
-    some.in[0].dims[0] = some.out[0].dims[0] = rows;
-    const mm_problem p = mm_problem_of(chip, &some);
-    const mm_fit fit = mm_fit_to(&p, c);
-    *us = mm_predict_us(&p, &fit);
-    return can(&p, &fit, (mm_int)c->cluster * c->splits) && fits(&p, &fit);
-}
-
-bool ks_matmul_join_candidate(const ks_chip *chip, const ks_spec *spec, ks_matmul_candidate *out)
-{
-    static const int64_t rows[] = {1, 16, 128};
-    ks_matmul_candidate all[KS_MATMUL_CANDIDATES];
-    const int count = ks_matmul_candidates(chip, spec, all, KS_MATMUL_CANDIDATES);
-    double least = 0;
-    for (int i = 0; i < count; i++) {
-        const mm_kernel *kernel = &mm_tables[all[i].table]->rows[all[i].kernel].layout[1][1];
-        double product = 1, us;
-        bool serves = !kernel->skinny && !kernel->matrices; /* which are for few rows */
-        for (size_t r = 0; serves && r < sizeof rows / sizeof *rows; r++) {
-            serves = predict_rows(chip, spec, &all[i], rows[r], &us);
-            product *= us;
-        }
-        if (!serves || (least > 0 && product >= least)) continue;
-        least = product;
-        *out = all[i];
-    }
-    out->joined = least > 0;
-    return least > 0;
 }

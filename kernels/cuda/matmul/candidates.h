@@ -3,6 +3,7 @@
  * arguments.cu   mm_fit_to: a candidate's kernel and arguments
  * model.cu       mm_predict_us: how long a candidate takes
  * candidates.cu  ks_matmul_candidates (plan.h): which kernels can do a product, by rising time
+ * join.cu        ks_matmul_join (plan.h): which kernels serve any number of rows with equal bits
  * launch.cu      mm_launch
  * matmul.cu      setup, plans, algorithms: ks_matmul_cuda */
 #ifndef KS_MATMUL_CANDIDATES_H
@@ -54,11 +55,16 @@ typedef struct mm_fit {
 } mm_fit;
 
 mm_fit mm_fit_to(const mm_problem *p, const ks_matmul_candidate *candidate);
+bool mm_can(const mm_problem *p, const mm_fit *fit);
 size_t mm_partial_bytes(const mm_problem *p, const mm_fit *fit);
 size_t mm_workspace_bytes(const mm_problem *p, const mm_fit *fit);
 /* Of a kernel by wgmma one for each warp, else one for each CTA of a cluster. */
 size_t mm_counters(const mm_problem *p, const mm_fit *fit);
 mm_int mm_grid(const mm_problem *p, const mm_fit *fit);
+
+/* A lane's workspace and counters are for whichever number of rows needs most. */
+void mm_join_needs(const ks_chip *chip, const ks_spec *spec, const ks_matmul_family *family, size_t *workspace_bytes,
+                   size_t *counters);
 
 /* The chip's costs, fitted or taken over, are model.cu's alone. */
 double mm_predict_us(const mm_problem *p, const mm_fit *fit);

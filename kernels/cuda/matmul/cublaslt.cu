@@ -136,17 +136,20 @@ static bool fits(const ks_spec *spec, const ks_matmul_shape *s)
            s->activation == KS_MATMUL_NONE && s->alpha != 0 && exact && !(narrow && s->biased);
 }
 
-/* Stored rows of `inner` contiguous elements are columns to it. */
-static bool lay_out(cublasLtMatrixLayoutOpaque_t *layout, cudaDataType_t type, int64_t inner, int64_t rows,
-                    const ks_matmul_shape *s, int64_t step)
+/* Stored rows are columns to it: `inner` contiguous elements, from one to the next `pitch`. */
+typedef struct stored {
+    int64_t inner, rows, pitch, step;
+} stored;
+
+static bool lay_out(cublasLtMatrixLayoutOpaque_t *layout, cudaDataType_t type, const ks_matmul_shape *s, stored by)
 {
     const int32_t count = (int32_t)s->batch;
-    return lt.MatrixLayoutInit_internal(layout, sizeof *layout, type, (uint64_t)inner, (uint64_t)rows, inner) ==
-               CUBLAS_STATUS_SUCCESS &&
+    return lt.MatrixLayoutInit_internal(layout, sizeof *layout, type, (uint64_t)by.inner, (uint64_t)by.rows,
+                                        by.pitch) == CUBLAS_STATUS_SUCCESS &&
            (count == 1 || (lt.MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
                                                        sizeof count) == CUBLAS_STATUS_SUCCESS &&
-                           lt.MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
-                                                       sizeof step) == CUBLAS_STATUS_SUCCESS));
+                           lt.MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &by.step,
+                                                       sizeof by.step) == CUBLAS_STATUS_SUCCESS));
 }
 
 template <typename T>
@@ -172,9 +175,13 @@ static bool describe(const ks_spec *spec, const ks_matmul_shape *s, const void *
            set_op(p, CUBLASLT_MATMUL_DESC_TRANSB, s->transpose_a ? transposed : as_stored) &&
            (!s->biased || (set_op(p, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) &&
                            set_op(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias))) &&
-           lay_out(&p->a, type, s->transpose_b ? s->k : s->n, s->transpose_b ? s->n : s->k, s, s->b_step[0]) &&
-           lay_out(&p->b, type, s->transpose_a ? s->m : s->k, s->transpose_a ? s->k : s->m, s, s->a_step[0]) &&
-           lay_out(&p->c, type, s->n, s->m, s, s->m * s->n);
+           lay_out(&p->a, type, s,
+                   s->transpose_b ? stored{s->k, s->n, s->b_col, s->b_step[0]}
+                                  : stored{s->n, s->k, s->b_row, s->b_step[0]}) &&
+           lay_out(&p->b, type, s,
+                   s->transpose_a ? stored{s->m, s->k, s->a_col, s->a_step[0]}
+                                  : stored{s->k, s->m, s->a_row, s->a_step[0]}) &&
+           lay_out(&p->c, type, s, {s->n, s->m, s->n, s->m * s->n});
 }
 
 /* --- which of its algorithms ---------------------------------------------------------------------------------------- */

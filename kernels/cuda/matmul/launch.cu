@@ -111,7 +111,8 @@ ks_status mm_launch(const mm_problem *p, const ks_matmul_candidate *candidate, c
         attribute->val.clusterDim.x = together;
         attribute->val.clusterDim.y = attribute->val.clusterDim.z = 1;
     }
-    if (site->behind && !fit.kernel.odd) fit.args.packed = 1; /* it waits; threads that copy odd rows do not */
+    if (site->behind && !fit.kernel.odd) /* it waits; threads that copy odd rows do not */
+        fit.args.packed = !candidate->packed && p->spec->in[1].fixed ? MM_PACKED_INPUT0 : MM_PACKED;
     if (fit.args.packed && p->chip->launches_early) {
         cudaLaunchAttribute *attribute = &attributes[config.numAttrs++];
         attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -45,6 +45,15 @@ void ks_matmul_candidate_plan(const ks_chip *chip, const ks_spec *spec, const ks
     memcpy(out->algorithm, candidate, sizeof *candidate);
 }
 
+void ks_matmul_join_plan(const ks_chip *chip, const ks_spec *spec, const ks_matmul_family *family, ks_cuda_plan *out)
+{
+    ks_matmul_candidate_plan(chip, spec, &family->most, out);
+    mm_join_needs(chip, spec, family, &out->workspace_bytes, &out->counters);
+    static_assert(sizeof *family <= sizeof out->algorithm, "a plan has no room for a family");
+    memset(out->algorithm, 0, sizeof out->algorithm);
+    memcpy(out->algorithm, family, sizeof *family);
+}
+
 /* Bytes, in and out together, up to which a plan rather shares its launches: a kernel that reads each byte once works on
  * mapped slots, all requests of a turn in one launch, which gains more than any kernel can. */
 enum { MM_SHARED_MOST = 64 << 10 };
@@ -85,10 +94,10 @@ static ks_status cuda_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_pla
 /* ks_cuda_plan_fn */
 static ks_status cuda_join(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
-    ks_matmul_candidate best;
-    if (!ks_matmul_join_candidate(chip, spec, &best))
+    ks_matmul_family family;
+    if (!ks_matmul_join(chip, spec, &family))
         return ks_fail(error, KS_WORK, "matmul: no kernel serves each number of rows");
-    ks_matmul_candidate_plan(chip, spec, &best, out);
+    ks_matmul_join_plan(chip, spec, &family, out);
     return KS_OK;
 }
 
@@ -189,8 +198,11 @@ static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const voi
                              cudaStream_t stream, ks_error *error)
 {
     mm_library_algorithm library;
+    ks_matmul_family family;
     memcpy(&library, algorithm, sizeof library);
+    memcpy(&family, algorithm, sizeof family);
     const mm_problem p = mm_problem_of(chip, spec);
+    if (library.mark.joined) library.mark = ks_matmul_join_candidate(&family, spec->in[0].dims[0]);
     if (library.mark.table != KS_MATMUL_LIBRARY) return mm_launch(&p, &library.mark, &site, bucket, stream, error);
     const ks_cublaslt_job job = {site.only.in, site.only.out, site.workspace};
     return ks_cublaslt_launch(spec, &p.shape, &library.algorithm, &job, stream, error);

@@ -28,6 +28,15 @@ enum mm_skinny_kind {
     MM_SKINNY_TMA,      /* strip.cuh: `tma`, but a CTA has one unit */
 };
 
+/* The order in which an output's products are added, whatever the tile: what multiplies, and the parts of a stage's K, each of
+ * which has a sum of its own that the others are added to in turn. Stages have 128 bytes of K, but those of fused multiply-adds. */
+enum mm_engine { MM_BY_FMA = 1, MM_BY_MMA, MM_BY_WGMMA, MM_BY_WGMMA_ODD };
+
+static constexpr int mm_order_of(mm_engine engine, int planes, int depth)
+{
+    return (int)engine << 16 | planes << 8 | depth;
+}
+
 /* One layout of a row. Neither entry: the row's kernel cannot do this layout. */
 typedef struct mm_kernel {
     const char *name = NULL;
@@ -42,6 +51,8 @@ typedef struct mm_kernel {
     bool odd = false;       /* of `tma`: A's rows start anywhere, and B alone may be packed */
     bool exact = false;     /* of `matrices`: they are m x n x depth, and there are some */
     int by_m = 0, by_n = 0; /* of `tma`: the CTAs, a cluster, among which rows and columns of a tile are divided */
+    int order =
+        0; /* mm_order_of(): kernels of one order, and of equal slices of K, give equal bits; 0: like no other */
     mm_skinny_kind skinny = MM_NOT_SKINNY;
     int matrices = 0; /* whole ones, of operands that are not shifted, that a CTA computes at a time; 0: a tile */
 } mm_kernel;

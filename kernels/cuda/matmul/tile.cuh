@@ -188,7 +188,8 @@ static constexpr mm_kernel mm_tile_entry(const char *name, mm_cost cost)
             .ctas = TILE::CTAS,
             .shared_bytes = mm_pipeline<TILE, A_K, B_K>::SHARED,
             .cost = cost,
-            .split_k = true};
+            .split_k = true,
+            .order = mm_order_of(TILE::MMA ? MM_BY_MMA : MM_BY_FMA, TILE::PLANES, TILE::DEPTH)};
 }
 
 /* A tile of one row has only the layouts in which A's row is contiguous. */

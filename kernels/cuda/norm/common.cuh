@@ -131,14 +131,18 @@ struct norm_affine {
 
 /* --- a row's rule ----------------------------------------------------------------------------------------------------- */
 
-/* A mean in two parts: in a kernel's loops it takes half the registers of a double where the second one is not used. */
-template <class M>
-struct norm_centre {
-    M high, low;
-    norm_centre() = default;
-    __device__ __forceinline__ norm_centre(double mean) : high((M)mean), low((M)(mean - (double)high))
-    {
-    }
+/* What is kept of a row's mean in a kernel's loops: of FP16 and BF16 a float, which takes half the registers of a double. */
+template <class T>
+struct norm_kept_mean {
+    typedef double type;
+};
+template <>
+struct norm_kept_mean<__half> {
+    typedef float type;
+};
+template <>
+struct norm_kept_mean<__nv_bfloat16> {
+    typedef float type;
 };
 
 template <class M>
@@ -146,8 +150,8 @@ struct norm_rule {
     M scale, high, low, factor;
 
     norm_rule() = default;
-    __device__ __forceinline__ norm_rule(const norm_centre<M> &mean, M by)
-        : scale(by), high(mean.high * by), low(mean.low * by)
+    __device__ __forceinline__ norm_rule(double mean, M by)
+        : scale(by), high((M)(mean * (double)by)), low((M)(mean * (double)by - (double)high))
     {
     }
     /* low: whether it counts beside the rounding of s. */
@@ -237,6 +241,7 @@ __device__ __forceinline__ M norm_next_scale(double squared, M mean, M scale)
 {
     if constexpr (sizeof(T) == 8) return 0; /* as far as FP64 goes */
     if (squared > 0x1p100 && scale == 1) return (M)0x1p-70;
+    if (squared > 0x1p126 && scale == (M)0x1p-70) return (M)0x1p-100; /* l2 of a long row: a sum, not a mean */
     if (!(squared < 0x1p-100 && fabs(mean) < (M)0x1p-20)) return 0;
     return scale == 1 ? (M)0x1p70 : scale == (M)0x1p70 ? (M)0x1p120 : 0;
 }

@@ -135,7 +135,7 @@ __device__ __forceinline__ norm_rule<typename ks_element<T>::math> norm_rule_of(
     double by = 1;
     const double squared = norm_divisor_squared(s, squares, 1);
     for (M next; (next = norm_next_scale<T>(squared * by * by, (M)mean, scale)) != 0; by = (double)scale) scale = next;
-    norm_rule<M> rule(norm_centre<M>(mean), scale);
+    norm_rule<M> rule(mean, scale);
     rule.factor = norm_factor(norm_divisor_squared(s, squares * (by * by), by), (M)0);
     return rule;
 }

@@ -32,9 +32,11 @@ __device__ __forceinline__ double norm_over_cta(double mine, norm_cells &cells, 
     turn++;
     if (threadIdx.x % KS_WARP == 0) cell[threadIdx.x / KS_WARP] = mine;
     __syncthreads();
-    double sum = cell[0];
-    for (int w = 1; w < warps; w++) sum += cell[w];
-    return sum;
+    double sum[4] = {}; /* four chains: an addition waits for the one before it */
+    for (int w = 0; w < warps; w += 4)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sum[i] += w + i < warps ? cell[w + i] : 0;
+    return ks_tree(sum);
 }
 
 /* What the CTAs of a cluster send each other: mean and squares of their parts of a row; likewise in turn in one of two places. */
@@ -200,14 +202,14 @@ __device__ __forceinline__ norm_rule<M> norm_settle(const norm_shape &s, const n
 #pragma unroll 1
     do { /* once, but for rows of very large or very small numbers */
         double squares = 0, mean_of_row = mean;
-        rule = norm_rule<M>(norm_centre<M>(mean), scale);
+        rule = norm_rule<M>(mean, scale);
 #pragma unroll
         for (int v = 0; v < V; v++)
             if (v * (int)blockDim.x + (int)threadIdx.x < part.count) squares += norm_squares<T>(sum[v], rule);
         squares = norm_over_cta(squares, meeting.cells, meeting.turn);
         if constexpr (CLUSTER) {
             squares = norm_over_cluster<E>(s, part, squares, (double)scale, mean_of_row, meeting);
-            rule = norm_rule<M>(norm_centre<M>(mean_of_row), scale);
+            rule = norm_rule<M>(mean_of_row, scale);
         }
         const double squared = norm_divisor_squared(s, squares, (double)scale);
         rule.factor = norm_factor(squared, (M)0);

@@ -23,10 +23,10 @@ __device__ __forceinline__ void norm_settle_rows(const norm_shape &s, const M (&
                                                  int shift, norm_rule<M> (&rule)[ROWS])
 {
     double sum[ROWS];
-    norm_centre<M> mean[ROWS];
+    typename norm_kept_mean<T>::type mean[ROWS];
     M scale[ROWS];
 #pragma unroll
-    for (int k = 0; k < ROWS; k++) mean[k] = norm_centre<M>(0), scale[k] = 1;
+    for (int k = 0; k < ROWS; k++) mean[k] = 0, scale[k] = 1;
     if (s.centred) {
 #pragma unroll
         for (int k = 0; k < ROWS; k++) {
@@ -54,14 +54,14 @@ __device__ __forceinline__ void norm_settle_rows(const norm_shape &s, const M (&
             }
         }
 #pragma unroll
-        for (int k = 0; k < ROWS; k++) mean[k] = norm_centre<M>(norm_mean(s, sum[k]));
+        for (int k = 0; k < ROWS; k++) mean[k] = norm_mean(s, sum[k]);
     }
     bool again;
 #pragma unroll 1
     do {
 #pragma unroll
         for (int k = 0; k < ROWS; k++) {
-            rule[k] = norm_rule<M>(mean[k], scale[k]);
+            rule[k] = norm_rule<M>((double)mean[k], scale[k]);
             sum[k] = 0;
 #pragma unroll
             for (int v = 0; v < V; v++)
@@ -72,7 +72,7 @@ __device__ __forceinline__ void norm_settle_rows(const norm_shape &s, const M (&
 #pragma unroll
         for (int k = 0; k < ROWS; k++) { /* a row that stands comes to the same once more */
             const double squared = norm_divisor_squared(s, sum[k], (double)scale[k]);
-            const M next = norm_next_scale<T>(squared, mean[k].high, scale[k]);
+            const M next = norm_next_scale<T>(squared, (M)mean[k], scale[k]);
             rule[k].factor = norm_factor(squared, (M)0);
             if (next != 0) scale[k] = next;
             again |= next != 0;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void norm_settle_rows(const norm_shape &s, const M (&
 }
 
 template <class T, class W, int V, int ROWS>
-__global__ void __launch_bounds__(NORM_SUBWARP_THREADS, V == 4 ? 4 : 5)
+__global__ void __launch_bounds__(NORM_SUBWARP_THREADS, V == 4 || sizeof(W) != sizeof(T) || sizeof(T) == 8 ? 4 : 5)
     norm_row_subwarp(ks_site site, const __grid_constant__ norm_shape s, int shift)
 {
     constexpr int E = norm_vector<T>;

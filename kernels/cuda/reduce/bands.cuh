@@ -65,10 +65,9 @@ __global__ void __launch_bounds__(256, sizeof(typename Op::Source::W) > 4 ? 2
         if (s.parts == 1)
             reduce_store<Op, 1>(op, tile, shared, left, job.out);
         else
-            reduce_last<Op, 1>(op, tile, shared, left,
-                               {(State *)ks_workspace(site) + (int64_t)t * s.parts * tile.span, ks_counters(site) + t,
-                                (int)part, (int)s.parts},
-                               job.out);
+            reduce_last<Op, 1>(
+                op, tile, shared, [&](int j) { return reduce_down<Op, 1>(op, shared, left, tile.span, j); },
+                reduce_meeting_of<State>(site, s, t, part, tile.span), job.out);
         __syncthreads();
     }
     ks_leave(site);

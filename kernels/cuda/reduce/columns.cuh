@@ -110,51 +110,101 @@ __device__ __forceinline__ typename Op::State reduce_down(const Op &op, const ty
     return state;
 }
 
+/* column(j): the state of the tile's result j. */
+template <class Op, class Column>
+__device__ __forceinline__ void reduce_store_states(const Op &op, const reduce_tile &tile, Column column, void *out)
+{
+    for (int j = threadIdx.x; j < tile.results; j += blockDim.x)
+        ((typename Op::Out *)out)[tile.first + j] = op.result(column(j));
+}
+
 template <class Op, int E>
 __device__ __forceinline__ void reduce_store(const Op &op, const reduce_tile &tile, const typename Op::State *shared,
                                              int rows, void *out)
 {
-    for (int j = threadIdx.x; j < tile.results; j += blockDim.x)
-        ((typename Op::Out *)out)[tile.first + j] = op.result(reduce_down<Op, E>(op, shared, rows, tile.span, j));
+    reduce_store_states(
+        op, tile, [&](int j) { return reduce_down<Op, E>(op, shared, rows, tile.span, j); }, out);
 }
 
 /* Where the parts of a tile meet, one behind the other; `own` is the CTA's. */
 template <class State>
 struct reduce_meeting {
     State *partial;
-    uint32_t *counter;
+    uint32_t *counters; /* reduce_join_counters() of them */
     int own, parts;
 };
 
-/* Writes the CTA's part. The CTA that comes last joins them all: groups of threads take every so-many-th part each, then
- * as within a CTA. */
-template <class Op, int E>
-__device__ __forceinline__ void reduce_last(const Op &op, const reduce_tile &tile, typename Op::State *shared, int rows,
-                                            const reduce_meeting<typename Op::State> &all, void *out)
+/* Of tile t. */
+template <class State>
+__device__ __forceinline__ reduce_meeting<State> reduce_meeting_of(const ks_site &site, const reduce_shape &s,
+                                                                   uint32_t t, uint32_t part, int span)
 {
-    const int parts = all.parts;
+    return {(State *)ks_workspace(site) + (int64_t)t * s.parts * span,
+            ks_counters(site) + (int64_t)t * reduce_join_counters(s.parts), (int)part, (int)s.parts};
+}
+
+/* True in the CTA that comes last of so many: what the others wrote before is there. The counter is zero again. */
+__device__ __forceinline__ bool reduce_comes_last(uint32_t *counter, int ctas)
+{
     __shared__ bool last;
-    for (int j = threadIdx.x; j < tile.results; j += blockDim.x)
-        all.partial[(int64_t)all.own * tile.span + j] = reduce_down<Op, E>(op, shared, rows, tile.span, j);
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
-        last = atomicAdd(all.counter, 1u) == (uint32_t)parts - 1;
+        last = atomicAdd(counter, 1u) == (uint32_t)ctas - 1;
+        if (last) *counter = 0;
         __threadfence();
     }
     __syncthreads();
-    if (!last) return;
+    return last;
+}
+
+/* Joins parts that lie `step` apart: groups of threads take every so-many-th part each, then as within a CTA. Returns the rows
+ * of states that are left in shared memory. */
+template <class Op, int E>
+__device__ __forceinline__ int reduce_join_parts(const Op &op, const reduce_tile &tile, typename Op::State *shared,
+                                                 const typename Op::State *partial, int step, int parts)
+{
+    constexpr int U = sizeof(typename Op::State) == 16 ? 4 : 8; /* more spill */
     const int groups = max((int)blockDim.x / tile.span, 1);
     for (int k = threadIdx.x; k < groups * tile.span; k += blockDim.x) {
         const int group = k / tile.span, j = k - group * tile.span;
+        const typename Op::State *at = partial + group * step * tile.span + j;
         typename Op::State state = op.none();
-#pragma unroll 8
-        for (int p = j < tile.results ? group : parts; p < parts; p += groups)
-            state = op.join(state, reduce_read(&all.partial[(int64_t)p * tile.span + j]));
+#pragma unroll U
+        for (int p = j < tile.results ? group : parts; p < parts; p += groups, at += groups * step * tile.span)
+            state = op.join(state, reduce_read(at));
         shared[group * tile.span + reduce_seat<E>(j, tile.span)] = state;
     }
-    reduce_store<Op, E>(op, tile, shared, reduce_fold(op, shared, groups, tile.span), out);
-    if (threadIdx.x == 0) *all.counter = 0;
+    return reduce_fold(op, shared, groups, tile.span);
+}
+
+/* Writes the CTA's part. The CTA that comes last joins them all in their order; of many parts the one that comes last of each
+ * REDUCE_JOIN of them joins these first, into the place of the first one. */
+template <class Op, int E, class Column>
+__device__ __forceinline__ void reduce_last(const Op &op, const reduce_tile &tile, typename Op::State *shared,
+                                            Column column, const reduce_meeting<typename Op::State> &all, void *out)
+{
+    const bool many = all.parts > REDUCE_JOIN_MOST; /* offsets of 32 bits: the workspace has no more states */
+    const int group = many ? all.own / REDUCE_JOIN : 0;
+    int first = group * REDUCE_JOIN * tile.span, step = 1;
+    int parts = many ? min(all.parts - group * REDUCE_JOIN, (int)REDUCE_JOIN) : all.parts;
+    uint32_t *counter = all.counters + (many ? 1 + group : 0);
+    for (int j = threadIdx.x; j < tile.results; j += blockDim.x)
+        all.partial[(int64_t)all.own * tile.span + j] = column(j);
+#pragma unroll 1
+    while (reduce_comes_last(counter, parts)) {
+        const int left = reduce_join_parts<Op, E>(op, tile, shared, all.partial + first, step, parts);
+        if (counter == all.counters) {
+            reduce_store<Op, E>(op, tile, shared, left, out);
+            return;
+        }
+        for (int j = threadIdx.x; j < tile.results; j += blockDim.x)
+            all.partial[first + j] = reduce_down<Op, E>(op, shared, left, tile.span, j);
+        counter = all.counters;
+        parts = (all.parts + REDUCE_JOIN - 1) / REDUCE_JOIN;
+        step = REDUCE_JOIN;
+        first = 0;
+    }
 }
 
 /* A thread's own results, which no other thread shares: side by side, so that they are stored as vectors. */
@@ -178,7 +228,7 @@ __device__ __forceinline__ void reduce_store_own(const Op &op, const typename Op
 
 /* CTAs that an SM's registers have to hold: fewer where accumulators, or addresses of single elements, take many. */
 template <class Op, int E, bool LIST>
-constexpr bool reduce_columns_large = E == 1 || E > 8 || sizeof(typename Op::Acc) * E > 96 ||
+constexpr bool reduce_columns_large = E == 1 || E > 8 || sizeof(typename Op::Acc) * E >= 96 ||
                                       (LIST && sizeof(typename Op::Acc) > 8);
 template <class Op, int E, bool LIST>
 constexpr int reduce_columns_ctas = sizeof(typename Op::Source::W) > 4  ? 2
@@ -262,10 +312,9 @@ __global__ void __launch_bounds__(256, reduce_columns_ctas<Op, E, LIST>)
         if (s.parts == 1)
             reduce_store<Op, E>(op, tile, shared, left, job.out);
         else
-            reduce_last<Op, E>(op, tile, shared, left,
-                               {(State *)ks_workspace(site) + (int64_t)t * s.parts * tile.span, ks_counters(site) + t,
-                                (int)part, (int)s.parts},
-                               job.out);
+            reduce_last<Op, E>(
+                op, tile, shared, [&](int j) { return reduce_down<Op, E>(op, shared, left, tile.span, j); },
+                reduce_meeting_of<State>(site, s, t, part, tile.span), job.out);
         __syncthreads();
     }
     ks_leave(site);

@@ -4,7 +4,9 @@
 
 #include "cuda/reduce/bands.cuh"
 #include "cuda/reduce/columns.cuh"
+#include "cuda/reduce/in_vector.cuh"
 #include "cuda/reduce/once.cuh"
+#include "cuda/reduce/planes.cuh"
 #include "cuda/reduce/rows.cuh"
 #include "cuda/reduce/slab.cuh"
 
@@ -28,6 +30,23 @@ static cudaError_t reduce_start_once(const reduce_launch &l)
     const dim3 grid(l.algorithm.grid, (unsigned)l.bucket);
     return ks_launch(parts > 1 ? reduce_once<Op, true> : reduce_once<Op, false>, grid, l.algorithm.threads, 0, false,
                      l.stream, l.site, s, op);
+}
+
+template <class Op, int DEPTH>
+static cudaError_t reduce_start_in_vector_of(const reduce_launch &l)
+{
+    if constexpr (DEPTH <= ks_vector<typename Op::Source::T>::length)
+        return reduce_start<Op>(reduce_in_vector<Op, DEPTH>, l);
+    return cudaErrorInvalidValue; /* never chosen: no vector holds such a row */
+}
+
+template <class Op>
+static cudaError_t reduce_start_in_vector(const reduce_launch &l)
+{
+    return l.shape.depth == 2   ? reduce_start_in_vector_of<Op, 2>(l)
+           : l.shape.depth == 4 ? reduce_start_in_vector_of<Op, 4>(l)
+           : l.shape.depth == 8 ? reduce_start_in_vector_of<Op, 8>(l)
+                                : reduce_start_in_vector_of<Op, 16>(l);
 }
 
 /* What can be done element by element only. */
@@ -58,6 +77,10 @@ static cudaError_t reduce_start_any(const reduce_launch &l)
         if (l.shape.reduced.count == 1) return reduce_start<Op>(reduce_columns<Op, E, false>, l);
         if constexpr (!Op::PLACES) return reduce_start<Op>(reduce_columns<Op, E, true>, l);
         return cudaErrorInvalidValue; /* likewise */
+    case REDUCE_PLANES:
+        return reduce_start<Op>(reduce_planes<Op>, l);
+    case REDUCE_IN_VECTOR:
+        return reduce_start_in_vector<Op>(l);
     default:
         return reduce_start_single<Op>(l);
     }

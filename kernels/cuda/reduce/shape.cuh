@@ -12,6 +12,15 @@ enum { REDUCE_MESSAGE = 4 };
 /* Vectors of a thread that has all of them in flight. */
 enum { REDUCE_ONCE_LOADS = 4 };
 
+/* Vectors of a thread of in_vector, in flight at once. */
+enum { REDUCE_IN_VECTOR_LOADS = 4 };
+
+/* Planes whose places a CTA works out at a time. */
+enum { REDUCE_PLANES_AHEAD = 128 };
+
+/* Parts that one CTA joins at most before others join; parts that are joined all at once. */
+enum { REDUCE_JOIN = 16, REDUCE_JOIN_MOST = 32 };
+
 /* Kept and reduced axes take turns once neighbours are merged, so either sort has at most this many. */
 enum { REDUCE_AXES = KS_RANK_MAX / 2 };
 
@@ -29,7 +38,7 @@ typedef struct reduce_list {
 } reduce_list;
 
 /* By value as a kernel's second argument; lengths, strides and offsets in elements where nothing else is said. What the
- * fields mean to each kernel stands in its file: rows.cuh, slab.cuh, columns.cuh,
+ * fields mean to each kernel stands in its file: rows.cuh, slab.cuh, columns.cuh, planes.cuh,
  * bands.cuh. */
 typedef struct reduce_shape {
     size_t offset;          /* of the input in its side, bytes */
@@ -42,7 +51,9 @@ typedef struct reduce_shape {
     int width, rows;        /* threads side by side, and groups of them in a CTA */
     uint32_t tiles;         /* bands, and columns off the vectors: of a line of `inner`; else 0 */
     uint32_t slots;         /* runs: vectors set aside for each; bands: those of a result */
-    int64_t steps;          /* bands: along the list */
+    int64_t steps;          /* bands: along the list; planes: the planes of a line */
+    int64_t plane;          /* planes: elements of one */
+    int classes;            /* planes: so many on, a plane is shifted against the vectors as before */
     reduce_list kept, reduced;
 } reduce_shape;
 
@@ -61,7 +72,17 @@ typedef struct reduce_rule {
     bool mean;
 } reduce_rule;
 
-enum { REDUCE_ROWS, REDUCE_RUNS, REDUCE_SLAB, REDUCE_COLUMNS, REDUCE_ELEMENTS, REDUCE_BANDS, REDUCE_ONCE };
+enum {
+    REDUCE_ROWS,
+    REDUCE_RUNS,
+    REDUCE_SLAB,
+    REDUCE_COLUMNS,
+    REDUCE_ELEMENTS,
+    REDUCE_BANDS,
+    REDUCE_ONCE,
+    REDUCE_PLANES,
+    REDUCE_IN_VECTOR
+};
 
 /* What a plan remembers. */
 typedef struct reduce_algorithm {
@@ -76,6 +97,12 @@ static_assert(sizeof(reduce_algorithm) <= KS_ALGORITHM_BYTES, "a plan remembers 
 __host__ __device__ inline int reduce_band_steps(int rows)
 {
     return 8 * rows * (rows < 64 ? 64 / rows : 1);
+}
+
+/* Counters of a result (a tile of results) whose parts are joined by reduce_last(): of all, and of each REDUCE_JOIN parts. */
+__host__ __device__ inline uint32_t reduce_join_counters(uint32_t parts)
+{
+    return parts > REDUCE_JOIN_MOST ? 1 + (parts + REDUCE_JOIN - 1) / REDUCE_JOIN : 1;
 }
 
 /* All that a launch needs; the launchers of each datatype stand in files of their own, which build side by side. */

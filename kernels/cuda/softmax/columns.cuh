@@ -14,7 +14,8 @@
 
 #include <type_traits>
 
-static constexpr int MANY_PACKS = 16; /* the most vectors that a thread holds of a tile */
+static constexpr int MANY_PACKS = 16;          /* the most vectors that a thread holds of a tile */
+static constexpr int COLUMN_CLUSTER_PACKS = 4; /* vectors that a thread of column_cluster takes at a time */
 
 /* What counts the packs of a tensor: vectors where they are fewer than 2^32, since 64 bits cost registers. */
 template <int E>
@@ -249,20 +250,22 @@ __global__ void __launch_bounds__(column_block_threads<T, E, V>, column_block_ct
 }
 
 /* What a thread does with its packs of a tile, V at a time from pack c on; the first ones are kept in shared memory. */
-template <class T, int E, int V>
+template <class T, int E, int V, class Index = int64_t>
 struct softmax_column_part {
+    typedef T Element;
     typedef typename softmax_pack<T, E>::Word Word;
+    static constexpr int PACKS = V;
     static constexpr bool COPIES = sizeof(Word) >= 4; /* what cp.async takes */
     const Word *in;
     Word *keep;
-    int64_t stride; /* of packs */
+    Index stride; /* of packs */
     int threads;
     float sign;
-    int64_t base; /* of the tile */
-    int count;    /* packs in it */
+    Index base; /* of the tile */
+    int count;  /* packs in it */
 
     /* Starts copies of a tile at `at`, of which the thread has `packs`. */
-    __device__ __forceinline__ void fetch(int64_t at, int packs, int c) const
+    __device__ __forceinline__ void fetch(Index at, int packs, int c) const
     {
         const Word *from = in + at + c * stride;
 #pragma unroll
@@ -295,8 +298,10 @@ struct softmax_column_part {
     {
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            x[v].word = keep[(c + v) * threads];
-            if (c + v >= count) softmax_blank(x[v], 0);
+            if (c + v < count)
+                x[v].word = keep[(c + v) * threads];
+            else
+                softmax_blank(x[v], 0);
         }
         apply_sign(x, c);
     }
@@ -351,12 +356,12 @@ __device__ __forceinline__ void softmax_column_beyond(const softmax_column_part<
 }
 
 /* The pairs of the `held` packs that are kept, of the threads that join by shuffles. */
-template <class T, int E, int V, class M>
-__device__ __forceinline__ void softmax_column_held(const softmax_column_part<T, E, V> &part, int held,
-                                                    const softmax_tile<M> &tile, const softmax_rule<M> &rule, M (&h)[E],
-                                                    M (&sum)[E])
+template <class Part, int E, class M>
+__device__ __forceinline__ void softmax_column_held(const Part &part, int held, const softmax_tile<M> &tile,
+                                                    const softmax_rule<M> &rule, M (&h)[E], M (&sum)[E])
 {
-    softmax_pack<T, E> x[V], most;
+    constexpr int V = Part::PACKS;
+    softmax_pack<typename Part::Element, E> x[V], most;
     softmax_blank(most, 0);
 #pragma unroll 1
     for (int c = 0; c < held; c += V) {

@@ -1,6 +1,7 @@
 /* Which kernel of this folder does a softmax, with what launch parameters (plan.h). A kernel's name says where a row, or a tile of
  * columns, lies while it is worked on:
  *
+ *   row_elements                 few rows of up to 32 elements, one to a thread
  *   row_subwarp                  short rows of whole vectors, in the registers of a part of a warp
  *   row_in_vector                rows of 2 and 4 elements, several in a vector
  *   row_warp_unaligned           short rows of any length
@@ -10,6 +11,7 @@
  *   row_multiblock_registers     few rows of large CTA groups
  *   row_grid                     one row of any length over all CTAs
  *   column_block_registers       tiles of columns that the registers of a CTA hold
+ *   column_cluster               tiles that the shared memory of a cluster holds
  *   column_multiblock_pipelined  long tiles of CTA groups, several under way
  *   column_multiblock_smem       tiles of CTA groups, of any length
  *
@@ -18,6 +20,7 @@
 #include "cuda/softmax/plan.h"
 
 #include "cuda/softmax/columns.cuh"
+#include "cuda/softmax/column_cluster.cuh"
 #include "cuda/softmax/column_multiblock_pipelined.cuh"
 #include "cuda/softmax/row_block_registers.cuh"
 #include "cuda/softmax/row_multiblock_pipelined.cuh"
@@ -33,11 +36,18 @@ enum {
     SMEM_MOST = 48 << 10,        /* and what it may take: every CTA has so much */
     SMEM_ROW = 120,              /* elements of a row that rows_smem takes */
     UNALIGNED_PACKS = 4,         /* whole vectors of a row that a thread takes */
+    CLUSTER_EXCHANGE = 96,       /* rows of a tile that the exchange of its pairs takes as long as; */
+    CLUSTER_ALONE = 32,          /* likewise, of a tile that a CTA holds */
+    CLUSTER_ROWS = 128,          /* of a CTA, at least, where there is more than one */
+    LINE_BYTES = 128,            /* of memory */
     COLUMN_PIPELINE_ROUNDS = 3,  /* tiles of a CTA group that pay for filling the pipeline */
     COLUMN_PIPELINE_OWN = 2,     /* columns whose messages a CTA has time to combine */
     COLUMN_PIPELINE_MESSAGE = 4, /* rows that a message takes as long as */
     ROW_PIPELINE_GROUP = 64,     /* CTAs of a group for which any number of rows will do */
     ROW_PIPELINE_ROWS = 8,       /* and rows for which more will */
+    ROW_PIPELINE_LONG = 1024,    /* vectors of a row for each SM, from which on fewer rows will do: */
+    ROW_PIPELINE_FEW = 2,        /* the same where a row takes half of the shared memory, or all of it */
+    ELEMENTS_THREADS = 32 << 10, /* of all rows of row_elements, at most */
     ROW_PIPELINE_PART = 16,      /* vectors that a row takes as long as, for each CTA that publishes its pair */
 };
 
@@ -210,28 +220,32 @@ static void plan_row_grid(const softmax_problem &p, softmax_algorithm *c)
     c->grid = c->parts;
 }
 
-/* false: no CTA group holds the row, or a large one has too few rows to go on with while a pair is on its way. */
+/* false: no CTA group holds the row, or a large one has too few rows to go on with while a pair is on its way. P: a
+ * row_pipeline. */
+template <class P>
 static bool plan_row_multiblock_pipelined(const softmax_problem &p, softmax_algorithm *c)
 {
-    const int64_t row = ROW_PIPELINE_STAGES * ROW_PIPELINE_PACKS * 16; /* bytes of a consumer */
+    const int64_t row = P::STAGES * P::PACKS * 16; /* bytes of a consumer */
+    const int64_t few = P::CHUNKS == 1 ? ROW_PIPELINE_ROWS : ROW_PIPELINE_FEW;
     int64_t consumers = ((int64_t)p.chip->shared_optin - ROW_PIPELINE_STATIC) / row / KS_WARP * KS_WARP,
             least = INT64_MAX;
     if (consumers > ROW_PIPELINE_CONSUMERS) consumers = ROW_PIPELINE_CONSUMERS;
-    const int64_t most = consumers * ROW_PIPELINE_PACKS; /* vectors of a CTA */
-    for (int64_t wanted = over(p.vectors, most); wanted <= p.chip->sms; wanted++) {
+    const int64_t most = consumers * P::PACKS; /* vectors of a CTA */
+    for (int64_t wanted = most > 0 ? over(p.vectors, most) : INT64_MAX; wanted <= p.chip->sms; wanted++) {
         const int64_t share = up(over(p.vectors, wanted), 64), parts = over(p.vectors, share),
                       cta_groups = groups_for(p.s.outer, p.chip->sms / parts), rows = over(p.s.outer, cta_groups),
                       work = rows * (share + parts * ROW_PIPELINE_PART);
-        if (share > most || (parts > ROW_PIPELINE_GROUP && rows < ROW_PIPELINE_ROWS) || work >= least) continue;
+        const bool idle = (P::CHUNKS > 1 || parts > ROW_PIPELINE_GROUP) && rows < few;
+        if (share > most || idle || work >= least) continue;
         least = work; /* of the CTA that has most to do */
         c->share = share;
         c->parts = (int16_t)parts;
         c->grid = cta_groups * parts;
     }
     if (least == INT64_MAX) return false;
-    consumers = up(over(c->share, ROW_PIPELINE_PACKS), KS_WARP);
+    consumers = up(over(c->share, P::PACKS), KS_WARP);
     c->kind = ROW_MULTIBLOCK_PIPELINED;
-    c->packs = ROW_PIPELINE_PACKS;
+    c->packs = P::PACKS;
     c->threads = (int16_t)(consumers + 2 * KS_WARP);
     c->shared = (int32_t)(consumers * row);
     return true;
@@ -255,8 +269,32 @@ static bool plan_row_multiblock_registers(const softmax_problem &p, int threads,
     return true;
 }
 
+/* false: rows are too long, or so many that other kernels have more of them in flight. */
+static bool plan_row_elements(const softmax_problem &p, softmax_algorithm *c)
+{
+    const int shift = logarithm(p.s.length);
+    if (p.s.length > (int)KS_WARP || p.s.outer > ELEMENTS_THREADS >> shift) return false;
+    c->kind = ROW_ELEMENTS;
+    c->shift = (int8_t)shift;
+    c->threads = (int16_t)short_threads(p, p.s.outer << shift, SHORT_THREADS);
+    c->grid = over(p.s.outer, c->threads >> c->shift);
+    return true;
+}
+
+/* Rows that more than one CTA works on. */
+static void plan_row_multiblock(const softmax_problem &p, softmax_algorithm *c)
+{
+    const bool huge = p.vectors > (int64_t)p.chip->sms * ROW_PIPELINE_LONG;
+    if (plan_row_multiblock_pipelined<row_pipeline_short>(p, c)) return;
+    if (huge && plan_row_multiblock_pipelined<row_pipeline_long>(p, c)) return;
+    if (huge && p.size < 8 && plan_row_multiblock_pipelined<row_pipeline_whole>(p, c)) return;
+    if (plan_row_multiblock_registers(p, GROUP_CTA_THREADS / 2, c)) return;
+    if (!plan_row_multiblock_registers(p, GROUP_CTA_THREADS, c)) plan_row_grid(p, c);
+}
+
 static void plan_rows(const softmax_problem &p, softmax_algorithm *c)
 {
+    if (plan_row_elements(p, c)) return;
     if (p.whole && p.vectors <= 64) {
         plan_row_subwarp(p, c);
         return;
@@ -272,9 +310,8 @@ static void plan_rows(const softmax_problem &p, softmax_algorithm *c)
         p.s.outer * 2 < p.chip->sms && p.vectors > 2048; /* one CTA for each row would leave most SMs out */
     if (packs && !idle)
         plan_row_block_registers(p, packs, c);
-    else if (!plan_row_multiblock_pipelined(p, c) && !plan_row_multiblock_registers(p, GROUP_CTA_THREADS / 2, c) &&
-             !plan_row_multiblock_registers(p, GROUP_CTA_THREADS, c))
-        plan_row_grid(p, c);
+    else
+        plan_row_multiblock(p, c);
 }
 
 /* Shared memory of a tile's pairs. */
@@ -341,6 +378,57 @@ static void plan_column_multiblock_smem(const softmax_problem &p, int64_t all, s
     c->grid = groups_for(tiles, room / c->parts) * c->parts;
 }
 
+/* Clusters that run at a time, two CTAs of them on an SM. */
+static int64_t clusters_of(const ks_chip *chip, int ctas)
+{
+    int log2 = logarithm(ctas);
+    if (log2 == 4) return chip->clusters[3]; /* they have twice the CTAs on as many SMs */
+    return 2 * (int64_t)chip->clusters[log2];
+}
+
+/* false: no cluster holds a tile of so many lanes. */
+static bool plan_column_cluster(const softmax_problem &p, int lanes, softmax_algorithm *c)
+{
+    const int64_t step = GROUP_CTA_THREADS / lanes, tiles = over(p.s.outer * (p.s.inner / p.vector), lanes);
+    const size_t pairs = tile_bytes(p, GROUP_CTA_THREADS, lanes, p.vector) + softmax_cluster_bytes(lanes, p.vector),
+                 room = p.chip->shared_sm / 2 - STATIC_BYTES, unit = (size_t)GROUP_CTA_THREADS * 16;
+    int64_t least = INT64_MAX;
+    for (int parts = 1; parts <= CLUSTER_CTAS_MAX; parts *= 2) {
+        const int64_t share = over(p.s.length, parts), kept = over(share, step),
+                      clusters = groups_for(tiles, clusters_of(p.chip, parts)),
+                      work = over(tiles, clusters) * (share + (parts > 1 ? CLUSTER_EXCHANGE : CLUSTER_ALONE));
+        if (pairs + (size_t)kept * unit > room || (parts > 1 && share < CLUSTER_ROWS) || work >= least) continue;
+        least = work; /* of the CTA that has most to do */
+        c->share = share;
+        c->parts = (int16_t)parts;
+        c->kept = (int16_t)kept;
+        c->shared = (int32_t)(pairs + (size_t)kept * unit);
+        c->grid = clusters * parts;
+    }
+    if (least == INT64_MAX) return false;
+    c->kind = COLUMN_CLUSTER;
+    c->packs = COLUMN_CLUSTER_PACKS;
+    c->pack = (int8_t)p.vector;
+    c->threads = GROUP_CTA_THREADS;
+    c->lanes = (int16_t)lanes;
+    return true;
+}
+
+/* Tiles of a line of memory; of two where rows do not start on lines, since neighbours share one in each row: it is read and
+ * written for each of them. */
+static bool plan_column_cluster(const softmax_problem &p, softmax_algorithm *c)
+{
+    const int lanes = LINE_BYTES / 16;
+    const int64_t vectors = p.s.outer * p.s.inner / p.vector;
+    /* H200: FP32 6000x6016 108 us against 123 of column_multiblock_smem, 3x3000x3000 83 against 99; but BF16 4x3000x3000 103 against 79,
+     * 8192x8192 180 against 146. */
+    if (p.size != 4 || !p.whole) return false;
+    if (p.chip->capability < 90 || p.chip->clusters[3] < 1) return false;
+    if (vectors * p.s.length >= UINT32_MAX || vectors < lanes) return false;
+    const bool wide = p.s.inner * p.size % LINE_BYTES != 0 && p.s.inner * p.size > LINE_BYTES && vectors >= 2 * lanes;
+    return (wide && plan_column_cluster(p, 2 * lanes, c)) || plan_column_cluster(p, lanes, c);
+}
+
 /* false: too few tiles, no CTA group holds one, or a CTA would have to combine too much. */
 static bool plan_column_multiblock_pipelined(const softmax_problem &p, int64_t all, softmax_algorithm *c)
 {
@@ -380,8 +468,9 @@ static void plan_columns(const softmax_problem &p, softmax_algorithm *c)
     const int64_t all = p.s.outer * (p.s.inner / c->pack);
     if (!p.whole && plan_rows_smem(p, c)) return;
     const bool counted = c->pack == 1 || all * p.s.length <= UINT32_MAX; /* as softmax_index does */
-    if (!(counted && (plan_column_block_registers(p, all, c) || plan_column_multiblock_pipelined(p, all, c))))
-        plan_column_multiblock_smem(p, all, c);
+    if (counted && plan_column_block_registers(p, all, c)) return;
+    if (counted && plan_column_multiblock_pipelined(p, all, c)) return;
+    if (!plan_column_cluster(p, c)) plan_column_multiblock_smem(p, all, c);
 }
 
 static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
@@ -398,7 +487,8 @@ static softmax_problem problem_of(const ks_chip *chip, const ks_spec *spec)
 
 static void pick_of(const softmax_algorithm &c, ks_dtype dtype, ks_kernel_info *kernel_info)
 {
-    static const char *const names[] = {[ROW_SUBWARP] = "row_subwarp",
+    static const char *const names[] = {[ROW_ELEMENTS] = "row_elements",
+                                        [ROW_SUBWARP] = "row_subwarp",
                                         [ROW_IN_VECTOR] = "row_in_vector",
                                         [ROW_WARP_UNALIGNED] = "row_warp_unaligned",
                                         [ROWS_SMEM] = "rows_smem",
@@ -407,10 +497,14 @@ static void pick_of(const softmax_algorithm &c, ks_dtype dtype, ks_kernel_info *
                                         [ROW_MULTIBLOCK_REGISTERS] = "row_multiblock_registers",
                                         [ROW_GRID] = "row_grid",
                                         [COLUMN_BLOCK_REGISTERS] = "column_block_registers",
+                                        [COLUMN_CLUSTER] = "column_cluster",
                                         [COLUMN_MULTIBLOCK_PIPELINED] = "column_multiblock_pipelined",
                                         [COLUMN_MULTIBLOCK_SMEM] = "column_multiblock_smem"};
     char more[32] = "";
     switch (c.kind) {
+    case ROW_ELEMENTS:
+        snprintf(more, sizeof more, ", %d threads", 1 << c.shift);
+        break;
     case ROW_SUBWARP:
     case ROW_WARP_UNALIGNED:
     case ROWS_SMEM:
@@ -435,7 +529,7 @@ static void pick_of(const softmax_algorithm &c, ks_dtype dtype, ks_kernel_info *
              more);
     kernel_info->grid = c.grid;
     kernel_info->threads = c.threads;
-    kernel_info->cluster = 1;
+    kernel_info->cluster = c.kind == COLUMN_CLUSTER ? c.parts : 1;
     kernel_info->shared_bytes = (size_t)c.shared;
 }
 
@@ -452,7 +546,7 @@ ks_status softmax_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *o
     else
         plan_columns(p, &c);
     /* CTA groups wait for each other: all their CTAs are there at once, and one job's alone. */
-    const bool cta_group = c.parts > 1 || c.kind == ROW_GRID;
+    const bool cta_group = (c.parts > 1 && c.kind != COLUMN_CLUSTER) || c.kind == ROW_GRID;
     out->once = !cta_group && c.kind != COLUMN_MULTIBLOCK_SMEM && c.grid <= KS_GRID_MAX;
     out->batch_max = cta_group ? 1 : (int)KS_BATCH_MAX;
     out->workspace_bytes = 0;

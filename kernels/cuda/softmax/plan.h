@@ -5,6 +5,7 @@
 #include "cuda/softmax/common.cuh"
 
 enum softmax_kind {
+    ROW_ELEMENTS,
     ROW_SUBWARP,
     ROW_IN_VECTOR,
     ROW_WARP_UNALIGNED,
@@ -14,6 +15,7 @@ enum softmax_kind {
     ROW_MULTIBLOCK_REGISTERS,
     ROW_GRID,
     COLUMN_BLOCK_REGISTERS,
+    COLUMN_CLUSTER,
     COLUMN_MULTIBLOCK_PIPELINED,
     COLUMN_MULTIBLOCK_SMEM
 };
@@ -28,7 +30,7 @@ struct softmax_algorithm {
     int8_t kind, packs, rows; /* packs in a thread, rows of a thread: template choices */
     int8_t shift;             /* threads of a row, their logarithm */
     int8_t pack;              /* elements of a pack */
-    int8_t beyond;            /* column_multiblock_pipelined: a part is larger than what is kept */
+    int8_t beyond;            /* column_multiblock_smem: a part is larger than what is kept */
     int16_t threads, lanes, parts, kept;
     int32_t blocks, shared;
     int64_t grid, share;

@@ -1,5 +1,6 @@
 /* Softmax of short rows, many of them in a CTA.
  *
+ *   row_elements        few rows of up to a warp's threads, an element to a thread
  *   row_subwarp         rows of whole vectors, each in the registers of a subwarp: loads of several rows before the first use
  *   row_in_vector       rows of which a vector holds several: a thread's vectors hold all of its rows
  *   row_warp_unaligned  rows of any length: their whole vectors, and the few elements beside those one to a thread
@@ -108,6 +109,27 @@ __device__ __forceinline__ void softmax_of_subwarps(softmax_pack<T, E> (&x)[ROWS
             }
         }
     }
+}
+
+/* As little code as can be, and no loops: a launch of a few rows takes about as long as the fetching of its instructions. */
+template <class T, int SHIFT>
+__global__ void __launch_bounds__(SHORT_THREADS) softmax_row_elements(ks_site site, softmax_shape s)
+{
+    typedef typename softmax_pack<T, 1>::Word Word;
+    ks_job_sides job;
+    if (!ks_enter_again(site, &job)) return;
+    const int lane_id = threadIdx.x & ((1 << SHIFT) - 1), length = (int)s.length;
+    const int row = blockIdx.x * (blockDim.x >> SHIFT) + (threadIdx.x >> SHIFT), at = row * length + lane_id;
+    const bool live = row < s.outer && lane_id < length;
+    softmax_pack<T, 1> x[1][1], none[1];
+    softmax_blank(x[0][0], 0);
+    if (live) softmax_load(x[0][0], job.in + s.offset, at);
+    ks_start(site);
+    const softmax_rule<typename ks_element<T>::math> rule(s);
+    softmax_apply_sign(x[0], s.sign, [&](int) { return live; });
+    softmax_of_subwarps<true, 0>(x, none, SHIFT, rule);
+    if (live) ((Word *)job.out)[at] = x[0][0].word;
+    ks_leave(site);
 }
 
 template <class T, int V, int ROWS>

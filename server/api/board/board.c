@@ -173,6 +173,25 @@ int64_t ks_board_limit(const ks_board *board, ks_gauge gauge)
     }
 }
 
+int ks_board_resident(const ks_board *board, ks_board_row out[KS_BOARD_RESIDENT])
+{
+    ks_api_view *view = board->view;
+    ks_engine_stats engines[KS_SHARDS_MAX];
+    ks_store_stats s;
+    uint64_t joined = 0;
+    if (!view->store) return 0;
+    const int shards = ks_view_engines(view, engines);
+    for (int i = 0; i < shards; i++) joined += engines[i].joined_requests;
+    ks_store_read_stats(view->store, &s);
+    const ks_board_row rows[KS_BOARD_RESIDENT] = {
+        {"created", s.puts[0]},      {"replaced", s.puts[1]},   {"unchanged", s.puts[2]},
+        {"linked", s.puts[3]},       {"refused", s.puts[4]},    {"aborted", s.puts[5]},
+        {"evicted", s.gone[2]},      {"hits", s.lookups[0]},    {"unknown", s.lookups[1] + s.lookups[2]},
+        {"joined_requests", joined}, {"put_bytes", s.put_bytes}};
+    memcpy(out, rows, sizeof rows);
+    return KS_BOARD_RESIDENT;
+}
+
 const struct ks_board_abort ks_board_aborted[KS_BOARD_ABORTED] = {
     {"receive", KS_COUNT_aborted_receive},
     {"queue", KS_COUNT_aborted_queue},

@@ -32,6 +32,13 @@ enum { KS_BOARD_PHASES = KS_PHASE_send };
 /* A slow request's phases; of one that did not run all but decode are -1. */
 void ks_board_phases(const ks_slow *slow, int64_t ns[KS_BOARD_PHASES]);
 const char *ks_board_model(const ks_slow *slow);
+/* What has become of resident tensors since the start. Returns how many rows; 0: none are kept. */
+typedef struct ks_board_row {
+    const char *name;
+    uint64_t count;
+} ks_board_row;
+enum { KS_BOARD_RESIDENT = 11 };
+int ks_board_resident(const ks_board *board, ks_board_row out[KS_BOARD_RESIDENT]);
 /* A status's code where it stands first in the table of them; NULL: another one has it. Refusals of the last five minutes, by it. */
 const char *ks_board_code(ks_status status);
 uint64_t ks_board_refused(const ks_board *board, const char *code);

@@ -138,6 +138,15 @@ static void put_limits(const ks_board *board, ks_text *out)
     ks_text_puts(out, "]");
 }
 
+static void put_resident(const ks_board *board, ks_text *out)
+{
+    ks_board_row rows[KS_BOARD_RESIDENT];
+    const int count = ks_board_resident(board, rows);
+    ks_text_puts(out, count ? ",\n\"resident\":{" : ",\n\"resident\":null");
+    for (int i = 0; i < count; i++) ks_text_printf(out, "%s\"%s\":%" PRIu64, i ? "," : "", rows[i].name, rows[i].count);
+    if (count) ks_text_puts(out, "}");
+}
+
 /* --- phases and plans --------------------------------------------------------------------------------------------- */
 
 static void put_model(const ks_model *model, const ks_model_times *times, ks_text *out)
@@ -373,6 +382,7 @@ void ks_board_json(ks_board *board, ks_text *out)
     ks_text_puts(out, "}");
     put_counts(board, out);
     put_limits(board, out);
+    put_resident(board, out);
     put_phases(board, out);
     put_plans(board, out);
     put_timeline(board, out);

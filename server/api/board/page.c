@@ -244,6 +244,22 @@ static void write_memory(ks_board *board, ks_text *out)
     end_table(out);
 }
 
+static void write_resident(ks_board *board, ks_text *out)
+{
+    ks_board_row rows[KS_BOARD_RESIDENT];
+    const int count = ks_board_resident(board, rows);
+    if (count == 0) return;
+    begin_table(out, "Resident tensors, since the start", ".resident tensors|count");
+    for (int i = 0; i < count; i++) {
+        put_row(out, rows[i].name);
+        if (strstr(rows[i].name, "bytes"))
+            CELL(out, put_bytes, (int64_t)rows[i].count);
+        else
+            CELL(out, put_count, (int64_t)rows[i].count);
+    }
+    end_table(out);
+}
+
 static void write_engines(ks_board *board, ks_text *out)
 {
     ks_overlap_sums s;
@@ -403,10 +419,10 @@ static write_fn *place_of(const char *name, size_t length)
     static const struct {
         const char *name;
         write_fn *write;
-    } places[] = {{"state", write_state},       {"about", write_about},     {"load", write_load},
-                  {"limits", write_limits},     {"refused", write_refused}, {"memory", write_memory},
-                  {"engines", write_engines},   {"phases", write_phases},   {"plans", write_plans},
-                  {"ceilings", write_ceilings}, {"slow", write_slow}};
+    } places[] = {{"state", write_state},       {"about", write_about},       {"load", write_load},
+                  {"limits", write_limits},     {"refused", write_refused},   {"memory", write_memory},
+                  {"resident", write_resident}, {"engines", write_engines},   {"phases", write_phases},
+                  {"plans", write_plans},       {"ceilings", write_ceilings}, {"slow", write_slow}};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         if (strlen(places[i].name) == length && memcmp(places[i].name, name, length) == 0) return places[i].write;
     return NULL;

@@ -18,9 +18,12 @@ void ks_tensor_entry_write(ks_text *out, const ks_tensor_entry *entry)
     else
         ks_text_printf(out,
                        ",\"ttl\":%" PRId64 ",\"expires_in\":%" PRId64
-                       ",\"evictable\":%s,\"read_only\":%s,\"uses\":%" PRIu64 ",\"held\":%d,\"forms\":[]}",
+                       ",\"evictable\":%s,\"read_only\":%s,\"uses\":%" PRIu64 ",\"held\":%d,\"forms\":[",
                        entry->ttl_s, entry->expires_in_s, entry->evictable ? "true" : "false",
                        entry->read_only ? "true" : "false", entry->uses, entry->held);
+    if (entry->lost) return;
+    if (entry->form_op) ks_text_printf(out, "\"%s\"", entry->form_op->name);
+    ks_text_puts(out, "]}");
 }
 
 void ks_tensor_entries_write(ks_text *out, const ks_store *store, const ks_tensor_entry *entries, int count)

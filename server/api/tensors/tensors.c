@@ -13,6 +13,7 @@
 
 #include "api/tensors/entry.h"
 #include "api/tensors/words.h"
+#include "base/clock.h"
 #include "codec/decode.h"
 
 struct ks_tensor_call {
@@ -27,6 +28,7 @@ struct ks_tensor_call {
     bool spares; /* and the body that is announced is not wanted */
     bool answered;
     ks_transfer *upload; /* NULL: no bytes are wanted */
+    int64_t begun_ns;
     ks_tensor_entry entry;
     /* fields of the answer: */
     char etag[KS_ETAG_MAX + 3], location[KS_TENSOR_NAME_MAX + 16], generation[24], shape[KS_RANK_MAX * 21 + 1];
@@ -73,6 +75,8 @@ static ks_status read_tenant(ks_tensor_call *call)
 static ks_status begin_link(ks_tensor_call *call)
 {
     call->links = true;
+    if (call->words.form_op)
+        return ks_fail(&call->fault, KS_PARAMETER, "for= is for a PUT with the bytes: a link has the content's form");
     if (call->ask.head->content_length <= 0) return KS_OK;
     return ks_fail(&call->fault, KS_BINARY_SIZE, "a PUT with etag= has no body, got %" PRId64 " bytes",
                    call->ask.head->content_length);
@@ -136,6 +140,7 @@ static ks_status begin_upload(ks_tensor_call *call)
                                      .content_length = head->chunked              ? -1
                                                        : head->content_length < 0 ? 0
                                                                                   : head->content_length,
+                                     .op = words->form_op,
                                      .digest = words->has_digest ? words->digest : NULL,
                                      .client = call->ask.client};
     return ks_upload_begin(call->ask.infers, &source, &call->upload, &call->fault);
@@ -177,6 +182,7 @@ ks_status ks_tensors_begin(ks_api_view *view, const ks_tensor_ask *ask, ks_tenso
     if (!call) return ks_fail(error, KS_MEMORY, "no memory for a request of tensors");
     call->store = view->store;
     call->ask = *ask;
+    call->begun_ns = ks_now_ns();
     const ks_status status = begin(call);
     if (status != KS_OK) {
         *error = call->fault;
@@ -286,8 +292,10 @@ static ks_status respond_put(ks_tensor_call *call, ks_tensor_answer *out)
     ks_content *content = ks_upload_content_take(call->upload, 0);
     const ks_status status =
         ks_store_publish_take(call->store, &call->put, &content, 1, &outcome, &call->entry, &call->fault);
-    if (status == KS_OK) answer_put(call, outcome, out);
-    return status;
+    if (status != KS_OK) return status;
+    ks_store_time_put(call->store, ks_now_ns() - call->begun_ns);
+    answer_put(call, outcome, out);
+    return KS_OK;
 }
 
 /* What one change of many names takes. */
@@ -326,6 +334,7 @@ static ks_status publish_many(ks_tensor_call *call, many *all, int count, ks_ten
                                                                all->outcomes, all->entries, &call->fault)
                                        : KS_OK;
     if (status != KS_OK) return status;
+    if (count > 0) ks_store_time_put(call->store, ks_now_ns() - call->begun_ns);
     call->answered = true;
     out->code = 200;
     for (int i = 0; i < count; i++)

@@ -109,6 +109,13 @@ static ks_status read_tenant(ks_tensor_words *words, const ks_query_pair *pair, 
     return keep(words->tenant, sizeof words->tenant, pair, error);
 }
 
+static ks_status read_for(ks_tensor_words *words, const ks_query_pair *pair, ks_error *error)
+{
+    words->form_op = ks_op_find(pair->value, (size_t)pair->value_length);
+    if (words->form_op && words->form_op->pitch) return KS_OK;
+    return wrong(pair, "an operation that has forms of tensors, as matmul", error);
+}
+
 static ks_status read_limit(ks_tensor_words *words, const ks_query_pair *pair, ks_error *error)
 {
     if (ks_digits_read(pair->value, (size_t)pair->value_length, &words->limit) && words->limit >= 1 &&
@@ -128,6 +135,7 @@ static const struct {
     {"evictable", AT_PUT | AT_PUT_ALL, read_evictable},
     {"etag", AT_PUT, read_etag},
     {"key", AT_PUT, read_key},
+    {"for", AT_PUT | AT_PUT_ALL, read_for},
     {"prefix", AT_PUT_ALL | AT_LIST, read_prefix},
     {"limit", AT_LIST, read_limit},
     {"after", AT_LIST, read_after},

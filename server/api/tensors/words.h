@@ -10,6 +10,7 @@ typedef struct ks_tensor_words {
     bool has_shape, has_datatype, has_etag;
     int64_t ttl_s; /* -1: the preset */
     bool evictable;
+    const ks_op *form_op;       /* that a form is wanted for; NULL: none */
     char etag[KS_ETAG_MAX + 1]; /* to be linked */
     char key[KS_TENSOR_NAME_MAX + 1], prefix[KS_TENSOR_NAME_MAX + 1], after[KS_TENSOR_NAME_MAX + 1];
     char tenant[KS_TENANT_NAME_MAX + 1]; /* whose tensors an operator asks for; "": its own */

@@ -1,4 +1,4 @@
-/* Owns      one file at a time, and the contents that it becomes.
+/* Owns      one file at a time, and the contents that it becomes. Hashers read slices of it while the next ones are read from the disk.
  * Interface preload.h
  * Threads   main's, before there are shards.
  * Limits    a file's header has at most HEAD_MAX bytes; the bytes are bounded by --resident-bytes. */
@@ -17,6 +17,7 @@
 #include "base/notify.h"
 #include "base/util.h"
 #include "codec/format.h"
+#include "resident/hash.h"
 
 enum { HEAD_MAX = 4 << 20, SLICE = 4 << 20, FIRST_MAX = 64 };
 static const ks_tenant operators = {.name = "", .is_operator = true};
@@ -47,60 +48,84 @@ static ks_status read_at(const source *file, uint64_t at, void *out, size_t n, k
     return KS_OK;
 }
 
-/* What has been read of a content: to where kernels see it, and to its hash. */
-static ks_status put_bytes(const source *file, ks_content *content, size_t at, const void *bytes, size_t n,
-                           ks_hash *hash, ks_error *error)
+/* Where a content's bytes go. Two slices are on their way at a time. */
+typedef struct sink {
+    ks_content *content;
+    ks_hash *hash;
+    bool shared; /* by hashers */
+    _Atomic int readers[2];
+} sink;
+
+/* What is read of the memory that the slice at that place lies in, or lay in. */
+static _Atomic int *readers_of(sink *to, size_t at)
 {
-    const ks_backend *backend = file->daemon->backend;
-    ks_hash_feed(hash, bytes, n);
-    if (content->memory.in) {
-        memcpy(content->memory.in + at, bytes, n);
-        return KS_OK;
-    }
-    return backend->client_memory->copy(file->daemon->device, (unsigned char *)content->memory.in_device + at, bytes, n,
-                                        error);
+    return &to->readers[at / SLICE % 2];
 }
 
-static ks_status read_slices(const source *file, const ks_file_tensor *item, ks_content *content, ks_hash *hash,
-                             char *slice, ks_error *error)
+/* A slice that has been read: to where kernels see it, and to its hash. */
+static ks_status put_slice(const source *file, sink *to, size_t at, const void *bytes, size_t n, ks_error *error)
+{
+    const ks_backend *backend = file->daemon->backend;
+    const ks_slot *memory = &to->content->memory;
+    ks_hash_wait(to->hash, readers_of(to, at));
+    if (to->shared)
+        ks_hash_give(to->hash, bytes, n, readers_of(to, at));
+    else
+        ks_hash_feed(to->hash, bytes, n);
+    if (!memory->in)
+        return backend->client_memory->copy(file->daemon->device, (unsigned char *)memory->in_device + at, bytes, n,
+                                            error);
+    memcpy(memory->in + at, bytes, n);
+    return KS_OK;
+}
+
+static ks_status read_slices(const source *file, const ks_file_tensor *item, sink *to, char *slices, ks_error *error)
 {
     ks_status status = KS_OK;
     for (size_t at = 0; at < item->tensor.size_bytes && status == KS_OK; at += SLICE) {
+        char *slice = slices + at / SLICE % 2 * SLICE;
         const size_t n = ks_least_size(SLICE, item->tensor.size_bytes - at);
+        ks_hash_wait(to->hash, readers_of(to, at));
         status = read_at(file, file->head_bytes + item->begin + at, slice, n, error);
-        if (status == KS_OK) status = put_bytes(file, content, at, slice, n, hash, error);
+        if (status == KS_OK) status = put_slice(file, to, at, slice, n, error);
     }
     return status;
 }
 
 /* Elements of Fortran's order are put in C's in memory, all of them. */
-static ks_status read_fortran(const source *file, const ks_file_tensor *item, ks_content *content, ks_hash *hash,
-                              char *slice, ks_error *error)
+static ks_status read_fortran(const source *file, const ks_file_tensor *item, sink *to, char *slice, ks_error *error)
 {
     ks_fortran walk;
-    unsigned char *whole = malloc(item->tensor.size_bytes);
-    if (!whole) return ks_fail(error, KS_MEMORY, "no memory for %zu bytes", item->tensor.size_bytes);
+    const size_t bytes = item->tensor.size_bytes;
+    unsigned char *whole = malloc(bytes);
+    if (!whole) return ks_fail(error, KS_MEMORY, "no memory for %zu bytes", bytes);
     ks_status status = KS_OK;
     ks_fortran_begin(&walk, &item->tensor);
-    for (size_t at = 0; at < item->tensor.size_bytes && status == KS_OK; at += SLICE) {
-        const size_t n = ks_least_size(SLICE, item->tensor.size_bytes - at);
+    for (size_t at = 0; at < bytes && status == KS_OK; at += SLICE) {
+        const size_t n = ks_least_size(SLICE, bytes - at);
         status = read_at(file, file->head_bytes + at, slice, n, error);
         if (status == KS_OK) ks_fortran_put(&walk, whole, slice, n);
     }
-    if (status == KS_OK) status = put_bytes(file, content, 0, whole, item->tensor.size_bytes, hash, error);
+    for (size_t at = 0; at < bytes && status == KS_OK; at += SLICE)
+        status = put_slice(file, to, at, whole + at, ks_least_size(SLICE, bytes - at), error);
+    for (int i = 0; i < 2; i++) ks_hash_wait(to->hash, &to->readers[i]);
     free(whole);
     return status;
 }
 
 static ks_status read_content(const source *file, const ks_file_tensor *item, ks_content *content, ks_error *error)
 {
-    ks_hash *hash = ks_hash_open(false);
-    char *slice = malloc(SLICE);
-    ks_status status = hash && slice ? KS_OK : ks_fail(error, KS_MEMORY, "no memory to read it");
-    if (status == KS_OK) status = (item->fortran ? read_fortran : read_slices)(file, item, content, hash, slice, error);
-    if (status == KS_OK) ks_hash_end(hash, content);
-    ks_hash_close(&hash);
-    free(slice);
+    ks_hashers *hashers = file->daemon->hashers;
+    const size_t bytes = item->tensor.size_bytes;
+    sink to = {.content = content, .shared = hashers && bytes >= KS_HASH_STEP};
+    to.hash = to.shared ? ks_hash_open_shared(hashers, NULL, bytes, false) : ks_hash_open(false);
+    char *slices = malloc(2 * SLICE);
+    ks_status status = to.hash && slices ? KS_OK : ks_fail(error, KS_MEMORY, "no memory to read it");
+    if (status == KS_OK) status = (item->fortran ? read_fortran : read_slices)(file, item, &to, slices, error);
+    for (int i = 0; to.hash && i < 2; i++) ks_hash_wait(to.hash, &to.readers[i]);
+    if (status == KS_OK) ks_hash_end(to.hash, content);
+    ks_hash_close(&to.hash);
+    free(slices);
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "daemon/defaults.h"
 #include "daemon/supervise.h"
 
 /* What the supervisor says in the environment, if one has started this process. */
@@ -13,6 +14,15 @@ static int64_t said(const char *variable, int64_t otherwise)
 {
     const char *text = getenv(variable), *supervisor = getenv(KS_SUPERVISOR_PID);
     return text && supervisor && atol(supervisor) == (long)getppid() ? strtoll(text, NULL, 10) : otherwise;
+}
+
+/* Automatic: half of the cores. Shards have the other half, and clients of this host, too. */
+static int hash_threads(const ks_config *config)
+{
+    enum { PRESET_MAX = 8 };
+    const int half = ks_cores() / 2, preset = half < 1 ? 1 : half;
+    if (config->hash_threads > 0) return (int)config->hash_threads;
+    return preset < PRESET_MAX ? preset : PRESET_MAX;
 }
 
 static ks_status open_store(ks_daemon *daemon, ks_error *error)
@@ -26,7 +36,8 @@ static ks_status open_store(ks_daemon *daemon, ks_error *error)
                                       .generation = (uint64_t)said(KS_SUPERVISOR_STARTS, 1),
                                       .record_fd = (int)said(KS_SUPERVISOR_RECORD, -1)};
     if (options.record_fd >= 0) fcntl(options.record_fd, F_SETFD, FD_CLOEXEC);
-    return ks_store_open(&options, &daemon->store, error);
+    const ks_status status = ks_store_open(&options, &daemon->store, error);
+    return status == KS_OK ? ks_hashers_open(hash_threads(config), &daemon->hashers, error) : status;
 }
 
 ks_status ks_tensors_open(ks_daemon *daemon, ks_keeper **keeper, ks_error *error)
@@ -35,4 +46,11 @@ ks_status ks_tensors_open(ks_daemon *daemon, ks_keeper **keeper, ks_error *error
     const ks_status status = daemon->config->resident ? open_store(daemon, error) : KS_OK;
     if (status != KS_OK) return status;
     return ks_keeper_open(daemon->backend, daemon->device, daemon->store, keeper, error);
+}
+
+void ks_tensors_close(ks_daemon *daemon, ks_keeper **keeper)
+{
+    ks_keeper_close(keeper);
+    ks_hashers_close(&daemon->hashers);
+    ks_store_close(&daemon->store);
 }

@@ -4,7 +4,8 @@
 #include "daemon/daemon.h"
 #include "daemon/tensors/keeper.h"
 
-/* daemon->store, which stays NULL with --no-resident, and its keeper; neither where the backend keeps nothing. KS_CONFIG, KS_MEMORY,
+/* daemon->store and hashers, which stay NULL with --no-resident, and the keeper; neither where the backend keeps nothing. KS_CONFIG, KS_MEMORY,
  * KS_SYSTEM: what is open is the caller's to close. */
 ks_status ks_tensors_open(ks_daemon *daemon, ks_keeper **keeper, ks_error *error);
+void ks_tensors_close(ks_daemon *daemon, ks_keeper **keeper); /* there are no shards */
 #endif

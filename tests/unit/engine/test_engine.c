@@ -85,7 +85,7 @@ static void open_scripted(int lanes, int batch_max)
     memset(&script, 0, sizeof script);
     script.batch_max = batch_max;
     script.hold = true;
-    open_with(&backend_scripted, usual_options(lanes));
+    open_with(scripted_backend(), usual_options(lanes));
 }
 
 static ks_engine_stats stats(void)
@@ -330,7 +330,7 @@ static void open_short_queue(int queue_max)
     script.hold = true;
     ks_engine_options options = usual_options(1);
     options.queue_max = queue_max;
-    open_with(&backend_scripted, options);
+    open_with(scripted_backend(), options);
 }
 
 static void a_full_queue_refuses(void **state)
@@ -485,6 +485,80 @@ static void a_late_mate_does_not_join_a_batch(void **state)
     close_bed();
 }
 
+static void expect_refused(ks_job *done, int job)
+{
+    assert_ptr_equal(done, &bed.jobs[job]);
+    assert_int_equal(done->status, KS_QUEUE_FULL);
+    assert_non_null(strstr(done->fault->text, "wait for a lane"));
+}
+
+/* A lane at work for 14 s, on a plan that nobody has measured: each job behind it takes as long, at least. */
+static void a_queue_beyond_the_deadline_is_refused(void **state)
+{
+    (void)state;
+    const int64_t second_ns = 1000 * (int64_t)MS;
+    ks_error error;
+    open_scripted(1, 1);
+    submit(0, 10, 0, 0);
+    ks_engine_launch(bed.engine);
+    const int64_t now_ns = ks_now_ns();
+    for (int i = 1; i < 6; i++) submit(i, 10, i, 0)->deadline_ns = now_ns + 30 * second_ns;
+    submit(6, 10, 6, 0);
+    ks_engine_expire(bed.engine, now_ns);
+    ks_engine_expire(bed.engine,
+                     now_ns + 9 * second_ns); /* 36 s for the fifth, whose deadline is in 21 s: not twice too late */
+    assert_null(ks_engine_collect(bed.engine));
+    ks_engine_expire(bed.engine, now_ns + 14 * second_ns);
+    ks_job *done = ks_engine_collect(bed.engine);
+    expect_refused(done, 4);
+    expect_refused(done->next, 5);
+    assert_null(done->next->next);
+    assert_int_equal(stats().queue_depth, 4);
+    /* Whoever comes behind four of 14 s is refused at once; a job that may pass them is not, nor one without a deadline. */
+    ks_job *job = make_job(7, 10, 7, 0);
+    job->deadline_ns = now_ns + 50 * second_ns;
+    assert_int_equal(ks_engine_submit(bed.engine, job, &error), KS_QUEUE_FULL);
+    assert_non_null(strstr(error.text, "wait for a lane"));
+    job->deadline_ns = now_ns + 70 * second_ns;
+    assert_int_equal(ks_engine_submit(bed.engine, job, &error), KS_OK);
+    make_job(8, 10, 8, 0)->deadline_ns = now_ns + second_ns;
+    bed.jobs[8].priority = 1;
+    assert_int_equal(ks_engine_submit(bed.engine, &bed.jobs[8], &error), KS_OK);
+    /* The first one waits, whatever its deadline. */
+    ks_engine_expire(bed.engine, now_ns + second_ns - 1);
+    assert_null(ks_engine_collect(bed.engine));
+    bed.jobs[8].deadline_ns = 0;
+    script.hold = false;
+    script_release(0);
+    turn_until(7);
+    for (int i = 0; i < 4; i++) check_response(i);
+    for (int i = 6; i < 9; i++) check_response(i);
+    close_bed();
+}
+
+/* What a plan's launches took is known, and shared by the lanes; jobs that go together take the time of one. */
+static void launches_before_tell_how_long_the_queue_is(void **state)
+{
+    (void)state;
+    const int64_t second_ns = 1000 * (int64_t)MS;
+    open_scripted(2, 2);
+    for (int i = 0; i < 2; i++) submit(i, 10, i, 0);
+    ks_engine_launch(bed.engine);
+    for (int i = 0; i < 2; i++) bed.jobs[i].plan->measured_ns = 8 * second_ns;
+    const int64_t now_ns = ks_now_ns();
+    for (int i = 2; i < 8; i++) submit(i, 10, i % 2, 0)->deadline_ns = now_ns + 5 * second_ns;
+    /* Before the k-th: two launches of 8 s, k of 8 s in pairs; on two lanes. */
+    ks_engine_expire(bed.engine, now_ns);
+    ks_job *done = ks_engine_collect(bed.engine);
+    for (int i = 4; i < 8; i++, done = done->next) expect_refused(done, i);
+    assert_null(done);
+    script.hold = false;
+    for (int i = 0; i < 2; i++) script_release(i);
+    turn_until(4);
+    for (int i = 0; i < 4; i++) check_response(i);
+    close_bed();
+}
+
 static void cancel_takes_back_only_what_waits(void **state)
 {
     (void)state;
@@ -553,7 +627,7 @@ static void work_that_stalls_is_a_device_fault(void **state)
     script.hold = true;
     ks_engine_options options = usual_options(1);
     options.stall_ns = 8 * MS;
-    open_with(&backend_scripted, options);
+    open_with(scripted_backend(), options);
     submit(0, 10, 0, 0);
     submit(1, 20, 0, 0);
     const int64_t begun_ns = ks_now_ns();
@@ -573,7 +647,7 @@ static void turns_that_do_not_come_are_no_stall(void **state)
     script.hold = true;
     ks_engine_options options = usual_options(1);
     options.stall_ns = 20 * MS;
-    open_with(&backend_scripted, options);
+    open_with(scripted_backend(), options);
     submit(0, 10, 0, 0);
     ks_engine_launch(bed.engine);
     for (int i = 0; i < 3; i++) {
@@ -720,7 +794,7 @@ static void evicted_plans_lose_their_graphs_on_every_lane(void **state)
     script.batch_max = 1;
     ks_engine_options options = usual_options(2);
     options.plan_bytes = 1; /* nothing stays that is not in use */
-    open_with(&backend_scripted, options);
+    open_with(scripted_backend(), options);
     submit(0, 10, 0, 0);
     turn_until(1);
     ks_engine_slot_release(bed.engine, &bed.jobs[0].slot);
@@ -742,7 +816,7 @@ static void a_plan_that_a_lane_works_on_is_not_evicted(void **state)
     script.hold = true;
     ks_engine_options options = usual_options(1);
     options.plan_bytes = 1;
-    open_with(&backend_scripted, options);
+    open_with(scripted_backend(), options);
     submit(0, 10, 0, 0);
     ks_engine_launch(bed.engine);
     ks_engine_plan_release(bed.engine, &bed.jobs[0].plan); /* its request needs the plan no more; the lane does */
@@ -1320,6 +1394,8 @@ int main(void)
         cmocka_unit_test(an_empty_output_is_done_at_once),
         cmocka_unit_test(late_jobs_are_dropped_and_running_ones_are_not),
         cmocka_unit_test(a_late_mate_does_not_join_a_batch),
+        cmocka_unit_test(a_queue_beyond_the_deadline_is_refused),
+        cmocka_unit_test(launches_before_tell_how_long_the_queue_is),
         cmocka_unit_test(cancel_takes_back_only_what_waits),
         cmocka_unit_test(work_that_stalls_is_a_device_fault),
         cmocka_unit_test(turns_that_do_not_come_are_no_stall),

@@ -16,6 +16,7 @@ extern const ks_op ks_op_matmul;
 enum { JOBS = 64, K = 8, N = 5, SIDE = 65536, ALL_ROWS = 256 };
 
 static struct {
+    const ks_backend *backend;
     ks_device *device;
     ks_budget *budget;
     ks_engine *engine;
@@ -35,7 +36,10 @@ static void open_bed(int lanes, int join_rows)
     bed.budget = ks_budget_open(1 << 20);
     for (int i = 0; i < 2 * K * N; i++) bed.weights[i / (K * N)][i % (K * N)] = (float)(i % 7 - 3);
     for (int i = 0; i < 2 * N; i++) bed.bias[i / N][i % N] = (float)i;
-    const ks_engine_options options = {.backend = &backend_scripted,
+    const ks_limits limits = {.lanes = lanes};
+    bed.backend = scripted_backend();
+    assert_int_equal(bed.backend->open(&limits, &bed.device, &error), KS_OK);
+    const ks_engine_options options = {.backend = bed.backend,
                                        .device = bed.device,
                                        .budget = bed.budget,
                                        .lanes = lanes,
@@ -57,6 +61,7 @@ static void close_bed(void)
         if (bed.jobs[i].plan) ks_engine_plan_release(bed.engine, &bed.jobs[i].plan);
     }
     ks_engine_close(&bed.engine);
+    bed.backend->close(&bed.device);
     assert_int_equal(ks_budget_used(bed.budget), 0);
     ks_budget_close(&bed.budget);
 }

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "engine/engine_core.h"
+#include "fake/fake_backend.h"
 #include "base/log.h"
 #include "ops/op_tiny.h"
 #include "engine/tune/contest.h"
@@ -459,8 +460,7 @@ static struct {
     int64_t algorithm_ns[WAYS]; /* 0: its trial fails; -1: it cannot even be adopted */
     int candidates, trials, adoptions, lists;
     bool hold, lost;
-    ks_backend backend;
-    ks_tuning tuning;
+    const ks_backend *backend;
     ks_tunes *tunes;
     ks_budget *budget;
     ks_device *device;
@@ -501,7 +501,7 @@ static ks_status fake_adopt(ks_device *device, ks_plan *plan, const ks_algorithm
 
 static ks_status fake_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 {
-    if (!batch->trial) return ks_backend_cpu->launch(lane, batch, error);
+    if (!batch->trial) return fake_base->launch(lane, batch, error);
     assert_null(bed.trial);
     assert_int_equal(batch->count, 0);
     bed.trials++;
@@ -511,7 +511,7 @@ static ks_status fake_launch(ks_lane *lane, ks_batch *batch, ks_error *error)
 
 static ks_poll fake_poll(ks_lane *lane, ks_error *error)
 {
-    if (!bed.trial) return ks_backend_cpu->poll(lane, error);
+    if (!bed.trial) return fake_base->poll(lane, error);
     if (bed.hold) return KS_RUNNING;
     bed.trial->kernel_ns = bed.algorithm_ns[bed.trial->plan->kernel_info.grid];
     const bool failed = bed.trial->kernel_ns == 0;
@@ -527,6 +527,9 @@ static bool fake_failed(const ks_device *device)
 
 static void open_bed(bool live, const char *context)
 {
+    static const ks_tuning tuning = {.revision = fake_revision, .list = fake_list, .adopt = fake_adopt};
+    static const fake_overrides overrides = {
+        .calls = {.launch = fake_launch, .poll = fake_poll, .failed = fake_failed, .tuning = &tuning}};
     ks_error error;
     const ks_limits limits = {.device_index = -1, .lanes = 1, .lane_bytes = 1 << 20, .mapped_max = SIZE_MAX};
     memset(&bed, 0, sizeof bed);
@@ -534,17 +537,12 @@ static void open_bed(bool live, const char *context)
     bed.algorithm_ns[0] = 10000;
     bed.algorithm_ns[1] = 9000;
     bed.algorithm_ns[2] = 7000;
-    bed.tuning = (ks_tuning){.revision = fake_revision, .list = fake_list, .adopt = fake_adopt};
-    bed.backend = *ks_backend_cpu;
-    bed.backend.launch = fake_launch;
-    bed.backend.poll = fake_poll;
-    bed.backend.failed = fake_failed;
-    bed.backend.tuning = &bed.tuning;
+    bed.backend = fake_backend(ks_backend_cpu, &overrides);
     bed.tunes = open_tunes(context);
     bed.budget = ks_budget_open(1 << 20);
     bed.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    assert_int_equal(bed.backend.open(&limits, &bed.device, &error), KS_OK);
-    const ks_engine_options options = {.backend = &bed.backend,
+    assert_int_equal(bed.backend->open(&limits, &bed.device, &error), KS_OK);
+    const ks_engine_options options = {.backend = bed.backend,
                                        .device = bed.device,
                                        .budget = bed.budget,
                                        .lanes = 1,
@@ -562,7 +560,7 @@ static void open_bed(bool live, const char *context)
 static void close_bed(void)
 {
     ks_engine_close(&bed.engine);
-    bed.backend.close(&bed.device);
+    bed.backend->close(&bed.device);
     ks_budget_close(&bed.budget);
     ks_tunes_close(&bed.tunes);
     close(bed.wake_fd);

@@ -63,6 +63,7 @@ static void the_budget_has_its_last_byte(void **state)
 /* --- an engine on the scripted device -------------------------------------------------------------------------------- */
 
 static struct {
+    const ks_backend *backend;
     ks_device *device;
     ks_budget *budget;
     ks_engine *engine;
@@ -79,8 +80,9 @@ static void open_bed(int lanes, int slots)
     bed.budget = ks_budget_open(1 << 20);
     bed.wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     const ks_limits limits = {.lanes = lanes};
-    assert_int_equal(backend_scripted.open(&limits, &bed.device, &error), KS_OK);
-    const ks_engine_options options = {.backend = &backend_scripted,
+    bed.backend = scripted_backend();
+    assert_int_equal(bed.backend->open(&limits, &bed.device, &error), KS_OK);
+    const ks_engine_options options = {.backend = bed.backend,
                                        .device = bed.device,
                                        .budget = bed.budget,
                                        .lanes = lanes,
@@ -98,7 +100,7 @@ static void close_bed(void)
     assert_int_equal(ks_budget_used(bed.budget), 0);
     ks_engine_close(&bed.engine);
     assert_null(bed.engine);
-    backend_scripted.close(&bed.device);
+    bed.backend->close(&bed.device);
     ks_budget_close(&bed.budget);
     close(bed.wake_fd);
 }
@@ -147,7 +149,7 @@ static void a_lost_device_keeps_its_memory(void **state)
     ks_engine_slot_release(bed.engine, &more);
     ks_engine_close(&bed.engine); /* gives all back */
     assert_int_equal(ks_budget_used(bed.budget), 0);
-    backend_scripted.close(&bed.device);
+    bed.backend->close(&bed.device);
     ks_budget_close(&bed.budget);
     close(bed.wake_fd);
 }

@@ -1,5 +1,5 @@
 /* Large requests in pieces: on the CPU, where a stream is one slot; on a device with memory of its own
- * (backend_streaming.c), where bytes pass a ring; and on CUDA where there is one. Every test ends with no area, no piece under way and no byte taken. */
+ * (fake/backend_streaming.c), where bytes pass a ring; and on CUDA where there is one. Every test ends with no area, no piece under way and no byte taken. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -586,12 +586,45 @@ static void a_line_beyond_the_deadline_is_refused(void **state)
     assert_non_null(strstr(error.text, "wait for memory"));
     assert_int_equal(bed.stream[9].state, KS_LARGE_SHUT);
     assert_int_equal(begin(9, &spec, now_ns + LONG_NS, &error), KS_OK);
-    /* Turns in which none is given tell that it comes more slowly. */
-    pass(&now_ns, 2 * step_ns);
+    /* Turns in which none is given tell that it comes more slowly: at twice 1.35 s left it is too late for four, at 0.8 s each, and not for three. */
+    pass(&now_ns, 9 * step_ns / 5);
     for (int i = 5; i < 10; i++) assert_int_equal(bed.stream[i].status, i == 8 ? KS_BUDGET : KS_OK);
     for (int i = 5; i < 10; i++) assert_true(ks_large_leave(&bed.stream[i]));
     assert_int_equal(stats().streams_waiting, 0);
     leave(4);
+    close_bed();
+}
+
+/* Memory for one, which keeps it: nothing has come out of the queue, and its age bounds the wait. */
+static void a_line_behind_old_work_is_refused(void **state)
+{
+    const int64_t second_ns = 1000000000;
+    const ks_spec spec = spec_of("softmax", 1024, 1024);
+    ks_error error;
+    open_bed(state, 10 << 20, STREAMS);
+    int64_t now_ns = ks_now_ns();
+    ks_large_requests_turn(bed.streams, now_ns);
+    for (int i = 0; i < 2; i++) assert_int_equal(begin(i, &spec, now_ns + 10 * LONG_NS, &error), KS_OK);
+    assert_int_equal(begin(2, &spec, now_ns + second_ns, &error), KS_OK); /* too late, but nobody knows */
+    assert_true(ks_large_leave(&bed.stream[2]));
+    assert_true(ks_large_leave(&bed.stream[1]));
+    pass(&now_ns, 10 * second_ns);
+    /* None has waited since, and the first in the queue waits whatever comes. */
+    assert_int_equal(begin(1, &spec, now_ns + second_ns, &error), KS_OK);
+    assert_true(ks_large_leave(&bed.stream[1]));
+    assert_int_equal(begin(1, &spec, now_ns + 10 * LONG_NS, &error), KS_OK);
+    assert_int_equal(begin(2, &spec, now_ns + 21 * second_ns, &error), KS_OK);
+    assert_int_equal(begin(3, &spec, now_ns + 25 * second_ns, &error), KS_BUDGET);
+    assert_non_null(strstr(error.text, "age of those that have it"));
+    assert_int_equal(bed.stream[3].state, KS_LARGE_SHUT);
+    ks_large_requests_turn(bed.streams, now_ns += 5 * second_ns); /* a pause of the process is no age */
+    assert_int_equal(begin(3, &spec, now_ns + 32 * second_ns, &error), KS_OK);
+    assert_int_equal(bed.stream[2].status, KS_OK);
+    /* Who waits already hears so when it would be twice too late: two for 19 s in 7 s. */
+    pass(&now_ns, 9 * second_ns);
+    for (int i = 1; i < 4; i++) assert_int_equal(bed.stream[i].status, i == 2 ? KS_BUDGET : KS_OK);
+    for (int i = 0; i < 4; i++) assert_true(ks_large_leave(&bed.stream[i]));
+    assert_int_equal(stats().streams_waiting, 0);
     close_bed();
 }
 
@@ -736,6 +769,95 @@ static void closing_waits_for_nobody(void **state)
     close_bed();
 }
 
+/* --- readers -------------------------------------------------------------------------------------------------------- */
+
+enum { READINGS = 64 };
+static struct {
+    const unsigned char *bytes;
+    size_t n;
+    _Atomic int *readers;
+} readings[READINGS];
+static int reading_count;
+static size_t read_bytes;
+
+/* ks_large_reader_fn: reads on until the test says otherwise. */
+static void read_on(ks_large_request *request, const unsigned char *bytes, size_t n, _Atomic int *readers)
+{
+    (void)request;
+    assert_true(reading_count < READINGS);
+    atomic_fetch_add(readers, 1);
+    readings[reading_count].bytes = bytes;
+    readings[reading_count].n = n;
+    readings[reading_count++].readers = readers;
+    read_bytes += n;
+}
+
+/* The oldest reading ends; its bytes are still those that were written. */
+static void end_reading(const unsigned char *body, size_t *checked)
+{
+    assert_memory_equal(readings[0].bytes, body + *checked, readings[0].n);
+    *checked += readings[0].n;
+    atomic_fetch_sub(readings[0].readers, 1);
+    reading_count--;
+    memmove(&readings[0], &readings[1], (size_t)reading_count * sizeof readings[0]);
+}
+
+static void begin_transfer(const ks_slot *memory)
+{
+    reading_count = 0;
+    read_bytes = 0;
+    bed.fault[0].status = KS_OK;
+    ks_large_begin_transfer(bed.streams, &bed.stream[0], memory, 0, &bed.fault[0]);
+    ks_large_turn_to(&bed.stream[0], memory, read_on);
+}
+
+static void what_is_read_in_the_ring_stays_there(void **state)
+{
+    enum { BYTES = 31 << 20, RING = 12 << 20 };
+    const ks_resident *resident = ((const ks_backend *)*state)->resident;
+    ks_error error;
+    ks_slot memory;
+    size_t sent = 0, checked = 0, taken;
+    uint64_t limit;
+    open_bed(state, 48 << 20, 8);
+    assert_int_equal(resident->reserve(bed.device, 64 << 20, &limit, &error), KS_OK);
+    assert_int_equal(resident->take(bed.device, BYTES, &memory, &error), KS_OK);
+    unsigned char *body = malloc(BYTES);
+    for (size_t i = 0; i < BYTES; i++) body[i] = (unsigned char)random_next();
+    begin_transfer(&memory);
+    while (sent < BYTES) {
+        const size_t n = 1 + random_next() % (700 << 10), most = n < BYTES - sent ? n : BYTES - sent;
+        assert_int_equal(ks_large_write(&bed.stream[0], sent, (const char *)body + sent, most, &taken), KS_OK);
+        sent += taken;
+        assert_true(sent - checked <= RING); /* all copies may have ended: bytes that are read stay */
+        for (int i = 0; i < 8; i++) ks_large_requests_turn(bed.streams, ks_now_ns());
+        if (taken < most) {
+            assert_true(ks_large_requests_wait_ns(bed.streams) > 0); /* nothing to spin for */
+            end_reading(body, &checked);
+        }
+    }
+    assert_int_equal(ks_large_finish(&bed.stream[0]), KS_OK);
+    assert_int_equal(read_bytes, BYTES);
+    for (int i = 0; i < 8; i++) ks_large_requests_turn(bed.streams, ks_now_ns());
+    assert_false(ks_large_settled(&bed.stream[0]));
+    while (reading_count > 0) end_reading(body, &checked);
+    int looks = 0;
+    while (!ks_large_settled(&bed.stream[0]) && looks++ < 20) ks_large_requests_turn(bed.streams, ks_now_ns());
+    assert_true(ks_large_settled(&bed.stream[0]));
+    leave(0);
+    /* And one that leaves amid its bytes ends with the last reading. */
+    begin_transfer(&memory);
+    assert_int_equal(ks_large_write(&bed.stream[0], 0, (const char *)body, 5 << 20, &taken), KS_OK);
+    for (int i = 0; i < 8; i++) ks_large_requests_turn(bed.streams, ks_now_ns());
+    assert_false(ks_large_leave(&bed.stream[0]));
+    for (checked = 0; reading_count > 0;) end_reading(body, &checked);
+    for (int i = 0; i < 20; i++) ks_large_requests_turn(bed.streams, ks_now_ns());
+    assert_int_equal(bed.stream[0].state, KS_LARGE_SHUT);
+    resident->give(bed.device, &memory);
+    free(body);
+    close_bed();
+}
+
 static bool works(const ks_backend *backend)
 {
     const ks_limits limits = {.device_index = -1, .lanes = 1, .lane_bytes = 1 << 20, .mapped_max = SIDE};
@@ -747,14 +869,13 @@ static bool works(const ks_backend *backend)
 }
 
 #define ON_ALL(test)                                                                                                   \
-    {"cpu: " #test, test, NULL, NULL, (void *)(uintptr_t)ks_backend_cpu},                                              \
-        {"ring: " #test, test, NULL, NULL, (void *)(uintptr_t)&backend_streaming},                                     \
+    {"cpu: " #test, test, NULL, NULL, (void *)(uintptr_t)ks_backend_cpu}, {"ring: " #test, test, NULL, NULL, ring},    \
     {                                                                                                                  \
         "cuda: " #test, test, NULL, NULL, cuda                                                                         \
     }
 #define ON_RING(test)                                                                                                  \
     {                                                                                                                  \
-#test, test, NULL, NULL, (void *)(uintptr_t)&backend_streaming                                                 \
+#test, test, NULL, NULL, ring                                                                                  \
     }
 
 int main(void)
@@ -763,6 +884,7 @@ int main(void)
     const uint64_t chosen = seed ? strtoull(seed, NULL, 10) : (uint64_t)ks_now_ns();
     bed.random = chosen | 1;
     printf("KS_SEED=%llu\n", (unsigned long long)chosen);
+    void *ring = (void *)(uintptr_t)streaming_backend();
     void *cuda = works(ks_backend_cuda) ? (void *)(uintptr_t)ks_backend_cuda : NULL;
     const struct CMUnitTest tests[] = {
         ON_ALL(what_goes_in_in_pieces_comes_out_right),
@@ -774,12 +896,14 @@ int main(void)
         ON_ALL(memory_is_given_out_in_order_of_arrival),
         ON_ALL(who_waits_too_long_for_memory_is_told),
         ON_ALL(a_line_beyond_the_deadline_is_refused),
+        ON_ALL(a_line_behind_old_work_is_refused),
         ON_ALL(what_never_fits_is_refused_at_once),
         ON_RING(an_device_buffer_goes_back_when_its_copies_have_ended),
         ON_RING(a_full_ring_takes_no_bytes_and_says_when_it_does),
         ON_RING(a_lost_device_is_a_fault_of_whoever_copies),
         ON_RING(a_copy_that_never_ends_is_a_device_fault),
         ON_RING(closing_waits_for_nobody),
+        ON_RING(what_is_read_in_the_ring_stays_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

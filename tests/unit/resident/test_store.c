@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "resident/store.h"
+#include "resident/hash.h"
 
 static const int64_t SECOND = 1000000000;
 static int64_t now;

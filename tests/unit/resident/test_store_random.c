@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "resident/store.h"
+#include "resident/hash.h"
 
 enum { NAMES = 40, SIZE_MOST = 9000, THREADS = 4 };
 static const ks_tenant operators = {.name = "", .is_operator = true};

@@ -7,7 +7,7 @@ import os
 import random
 import ssl
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union, overload
+from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, TypeVar, Union, overload
 from urllib.parse import quote
 
 import numpy as np
@@ -89,8 +89,7 @@ class Client:
         """op (sum) of x along `axis`, an integer or several; None is the daemon's preset, () all axes.
 
         op: sum mean max min prod argmax argmin l2norm logsumexp."""
-        axes = axis if axis is None or isinstance(axis, (int, np.integer)) else ",".join(map(str, axis)) or "all"
-        return self._raw("reduce", (x,), {"op": op, "axis": axes, "keepdims": keepdims}, **options)
+        return self._raw("reduce", (x,), {"op": op, "axis": _axes(axis), "keepdims": keepdims}, **options)
 
     @overload
     def matmul(self, a: Any, b: Any, bias: Any = None, *, store: str, **options: Any) -> Tensor: ...
@@ -109,41 +108,82 @@ class Client:
                       "precision": precision}
         return self._raw("matmul", (a, b) if bias is None else (a, b, bias), parameters, **options)
 
+    @overload
+    def norm(self, x: Any, weight: Any = None, bias: Any = None, residual: Any = None, pre_bias: Any = None, *, store: str,
+             sum_out: Literal[False, None] = None, **options: Any) -> Tensor: ...
+
+    @overload
+    def norm(self, x: Any, weight: Any = None, bias: Any = None, residual: Any = None, pre_bias: Any = None, *, store: Tuple[str, str],
+             sum_out: Literal[True], **options: Any) -> Tuple[Tensor, Tensor]: ...
+
+    @overload
+    def norm(self, x: Any, weight: Any = None, bias: Any = None, residual: Any = None, pre_bias: Any = None, *, sum_out: Literal[True],
+             store: None = None, **options: Any) -> Tuple[Array, Array]: ...
+
+    @overload
+    def norm(self, x: Any, weight: Any = None, bias: Any = None, residual: Any = None, pre_bias: Any = None, *, kind: Optional[str] = None,
+             axis: Axes = None, groups: Optional[int] = None, eps: Optional[float] = None, activation: Optional[str] = None,
+             sum_out: Literal[False, None] = None, out_datatype: Optional[str] = None, store: None = None, **options: Any) -> Array: ...
+
+    def norm(self, x: Any, weight: Any = None, bias: Any = None, residual: Any = None, pre_bias: Any = None, *, kind: Optional[str] = None,
+             axis: Axes = None, groups: Optional[int] = None, eps: Optional[float] = None, activation: Optional[str] = None,
+             sum_out: Optional[bool] = None, out_datatype: Optional[str] = None, **options: Any) -> Any:
+        """activation(n * weight + bias), n being x + pre_bias + residual normalised over the last axes. sum_out: a pair, with that sum.
+
+        kind: layer rms l2 group. activation: as matmul's. Options of a pair are pairs: store=(NAME, NAME), out=(ARRAY, ARRAY)."""
+        parameters = {"kind": kind, "axis": _axes(axis), "groups": groups, "eps": eps, "activation": activation, "sum_out": sum_out,
+                      "out_datatype": out_datatype}
+        return self._operate("norm", (x, weight, bias, residual, pre_bias), parameters, 2 if sum_out else 1, **options)
+
+    @overload
+    def map(self, op: str, x: Any, y: Any = None, z: Any = None, *, store: str, **options: Any) -> Tensor: ...
+
+    @overload
+    def map(self, op: str, x: Any, y: Any = None, z: Any = None, *, a: Optional[float] = None, b: Optional[float] = None,
+            out_datatype: Optional[str] = None, store: None = None, **options: Any) -> Array: ...
+
+    def map(self, op: str, x: Any, y: Any = None, z: Any = None, *, a: Optional[float] = None, b: Optional[float] = None,
+            out_datatype: Optional[str] = None, **options: Any) -> Any:
+        """op(x), op(x, y) or op(x, y, z) of elements: "gelu", "add", "where", "cast", ...; shapes broadcast. Without y the scalar a."""
+        return self._operate("map", (x, y, z), {"op": op, "a": a, "b": b, "out_datatype": out_datatype}, **options)
+
+    @overload
+    def topk(self, x: Any, k: Optional[int] = None, *, store: Tuple[str, str], **options: Any) -> Tuple[Tensor, Tensor]: ...
+
+    @overload
+    def topk(self, x: Any, k: Optional[int] = None, *, axis: Optional[int] = None, largest: Optional[bool] = None,
+             sorted: Optional[bool] = None, index_datatype: Optional[str] = None, store: None = None,
+             **options: Any) -> Tuple[Array, Array]: ...
+
+    def topk(self, x: Any, k: Optional[int] = None, *, axis: Optional[int] = None, largest: Optional[bool] = None,
+             sorted: Optional[bool] = None, index_datatype: Optional[str] = None, **options: Any) -> Any:
+        """The k (1) first along `axis` (-1), and their indices; of equal values the lower index first. Options as of norm's pair."""
+        parameters = {"k": k, "axis": axis, "largest": largest, "sorted": sorted, "index_datatype": index_datatype}
+        return self._operate("topk", (x,), parameters, 2, **options)
+
+    @overload
+    def gather(self, table: Any, indices: Any, offsets: Any = None, weights: Any = None, *, store: str, **options: Any) -> Tensor: ...
+
+    @overload
+    def gather(self, table: Any, indices: Any, offsets: Any = None, weights: Any = None, *, axis: Optional[int] = None,
+               kind: Optional[str] = None, mode: Optional[str] = None, op: Optional[str] = None, store: None = None,
+               **options: Any) -> Array: ...
+
+    def gather(self, table: Any, indices: Any, offsets: Any = None, weights: Any = None, *, axis: Optional[int] = None,
+               kind: Optional[str] = None, mode: Optional[str] = None, op: Optional[str] = None, **options: Any) -> Any:
+        """Slices of table along `axis` (0) by index, or with offsets the op (sum) of each bag's slices, times their weights.
+
+        kind: slices elements, as numpy.take and take_along_axis. mode: error (an index out of bounds is BadRequest "range") wrap clip.
+        op: sum mean max. Bag i has indices[offsets[i]:offsets[i + 1]]. Indices and offsets are int32 or int64."""
+        return self._operate("gather", (table, indices, offsets, weights), {"axis": axis, "kind": kind, "mode": mode, "op": op}, **options)
+
     def infer(self, model: str, *, parameters: Optional[Mapping[str, Any]] = None, outputs: Optional[Sequence[str]] = None,
               store: Optional[Mapping[str, str]] = None, ttl: Optional[int] = None, timeout: Optional[float] = None,
               **inputs: Any) -> Dict[str, Any]:
         """Any model, inputs and outputs by their names, by the Open Inference Protocol with binary tensors.
 
         store: names of outputs, and the names under which these stay with the daemon. A result is an Array, or a stored one's Tensor."""
-        named = {name: values for name, values in inputs.items() if isinstance(values, Tensor)}
-        tensors = [(name, *as_tensor(values, None)) for name, values in inputs.items() if name not in named]
-        wanted = {name: {"binary_data": True} for name in outputs or ()}  # type: Dict[str, Dict[str, Any]]
-        life = {} if ttl is None else {"ttl": ttl}
-        wanted.update({name: {"tensor": kept, **life} for name, kept in (store or {}).items()})
-        document: Dict[str, Any] = {
-            "inputs": [{"name": name, "datatype": datatype, "shape": list(values.shape), "parameters": {"binary_data_size": values.nbytes}}
-                       for name, values, datatype in tensors] +
-                      [{"name": name, "parameters": {"tensor": tensor.name}} for name, tensor in named.items()],
-            "parameters": {**(parameters or {}), "binary_data_output": True}}
-        if wanted or outputs is not None:
-            document["outputs"] = [{"name": name, "parameters": each} for name, each in wanted.items()]
-        text = json.dumps(document).encode()
-        parts: List[Bytes] = [text, *(bytes_of(values) for _, values, _ in tensors)]
-        head = self._head("POST", "/v2/models/%s/infer" % quote(model, safe=""), sum(len(part) for part in parts),
-                          {"Inference-Header-Content-Length": str(len(text))})
-        _, fields, body = self._healed(list(named.values()), lambda: self._call(head, parts, timeout))
-        length = int(fields.get(b"inference-header-content-length", len(body)))
-        at, results = length, {}  # type: int, Dict[str, Any]
-        for output in json.loads(bytes(body[:length]))["outputs"]:
-            if store and output["name"] in store:
-                results[output["name"]] = Tensor(self, {**output, "name": store[output["name"]]}, fields=fields)
-                continue
-            size, dtype = output["parameters"]["binary_data_size"], TO_NUMPY[output["datatype"]]
-            # a copy, since the place behind the text is aligned to nothing
-            values = np.frombuffer(body[at:at + size], dtype=dtype).reshape(output["shape"]).copy()
-            results[output["name"]] = array_of(values, fields)
-            at += size
-        return results
+        return self._named(model, inputs, parameters or {}, outputs, store or {}, ttl=ttl, timeout=timeout)
 
     # --- tensors that stay with the daemon -------------------------------------------------------------------------------
 
@@ -269,6 +309,62 @@ class Client:
 
     # --- below ------------------------------------------------------------------------------------------------------------
 
+    def _operate(self, model: str, operands: Sequence[Any], parameters: Mapping[str, Any], outputs: int = 1, *, out: Any = None,
+                 store: Any = None, **options: Any) -> Any:
+        """An operation with optional inputs, None where they are not given. The raw form has inputs without a gap, and one output."""
+        given = [operand for operand in operands if operand is not None]
+        if outputs == 1 and not any(operand is None for operand in operands[:len(given)]):
+            return self._raw(model, given, parameters, out=out, store=store, **options)
+        names = ["OUTPUT%d" % index for index in range(outputs)]
+        outs, stores = ([None] * outputs if each is None else [each] if outputs == 1 else list(each) for each in (out, store))
+        if len(outs) != outputs or len(stores) != outputs or any(isinstance(each, str) for each in (out, store) if outputs > 1):
+            raise ValueError("%s has %d outputs: as many of out and store" % (model, outputs))
+        inputs = {"INPUT%d" % index: operand for index, operand in enumerate(operands) if operand is not None}
+        chosen = {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items() if value is not None}
+        results = self._named(model, inputs, chosen, names,
+                              {name: kept for name, kept in zip(names, stores) if kept is not None},
+                              out={name: values for name, values in zip(names, outs) if values is not None}, **options)
+        return results[names[0]] if outputs == 1 else tuple(results[name] for name in names)
+
+    def _named(self, model: str, inputs: Mapping[str, Any], parameters: Mapping[str, Any], outputs: Optional[Sequence[str]],
+               store: Mapping[str, str], *, out: Mapping[str, np.ndarray] = {}, ttl: Optional[int] = None, datatype: Optional[str] = None,
+               priority: Optional[int] = None, timeout: Optional[float] = None, headers: Optional[Mapping[str, str]] = None) -> Dict[str, Any]:
+        """The Open Inference Protocol's form with binary tensors: inputs and outputs by names."""
+        if set(out) & set(store):
+            raise ValueError("a result that is stored has no bytes for out")
+        receivers = {name: _Receiver(values) for name, values in out.items()}
+        named = {name: values for name, values in inputs.items() if isinstance(values, Tensor)}
+        tensors = [(name, *as_tensor(values, datatype)) for name, values in inputs.items() if name not in named]
+        wanted: Dict[str, Dict[str, Any]] = {name: {"binary_data": True} for name in outputs or ()}
+        life = {} if ttl is None else {"ttl": ttl}
+        wanted.update({name: {"tensor": kept, **life} for name, kept in store.items()})
+        limits = {"priority": priority, "timeout": None if timeout is None else int(timeout * 1e6)}
+        document: Dict[str, Any] = {
+            "inputs": [{"name": name, "datatype": kind, "shape": list(values.shape), "parameters": {"binary_data_size": values.nbytes}}
+                       for name, values, kind in tensors] +
+                      [{"name": name, "parameters": {"tensor": tensor.name}} for name, tensor in named.items()],
+            "parameters": {**parameters, **{name: value for name, value in limits.items() if value is not None}, "binary_data_output": True}}
+        if wanted or outputs is not None:
+            document["outputs"] = [{"name": name, "parameters": each} for name, each in wanted.items()]
+        text = json.dumps(document).encode()
+        parts: List[Bytes] = [text, *(bytes_of(values) for _, values, _ in tensors)]
+        head = self._head("POST", "/v2/models/%s/infer" % quote(model, safe=""), sum(len(part) for part in parts),
+                          {"Inference-Header-Content-Length": str(len(text)), **(headers or {})})
+        _, fields, body = self._healed(list(named.values()), lambda: self._call(head, parts, timeout))
+        length = int(fields.get(b"inference-header-content-length", len(body)))
+        at, results = length, {}  # type: int, Dict[str, Any]
+        for output in json.loads(bytes(body[:length]))["outputs"]:
+            name = output["name"]
+            if name in store:
+                results[name] = Tensor(self, {**output, "name": store[name]}, fields=fields)
+                continue
+            size, receiver = output["parameters"]["binary_data_size"], receivers.get(name) or _Receiver(None)
+            # a copy, since the place behind the text is aligned to nothing
+            receiver.place(tuple(output["shape"]), output["datatype"], size)[:] = body[at:at + size]
+            results[name] = array_of(receiver.taken(), fields)
+            at += size
+        return results
+
     def _raw(self, model: str, operands: Sequence[Any], parameters: Mapping[str, Any], *, out: Optional[np.ndarray] = None,
              store: Optional[str] = None, ttl: Optional[int] = None, datatype: Optional[str] = None, priority: Optional[int] = None,
              timeout: Optional[float] = None, headers: Optional[Mapping[str, str]] = None) -> Union[Array, Tensor]:
@@ -363,9 +459,10 @@ class _Receiver:
         self.result: Optional[np.ndarray] = None
 
     def __call__(self, status: int, fields: Fields, length: int) -> memoryview:
-        if not 200 <= status < 300:
-            return memoryview(bytearray(length))
-        shape, name = _kind(fields)
+        return self.place(*_kind(fields), length) if 200 <= status < 300 else memoryview(bytearray(length))
+
+    def place(self, shape: Tuple[int, ...], name: str, length: int) -> memoryview:
+        """Where a result of `length` bytes goes."""
         dtype = TO_NUMPY[name]
         if self.out is not None and (self.out.shape != shape or self.out.dtype.itemsize != dtype.itemsize or
                                      (self.out.dtype != dtype and name not in ("BF16", "FP8E4M3", "FP8E5M2"))):
@@ -407,6 +504,10 @@ def _kind(fields: Fields) -> Tuple[Tuple[int, ...], str]:
     if text == b"?" or name not in TO_NUMPY:
         raise Unreachable("the answer has no Kernserve-Shape, or a Kernserve-Datatype that is unknown here: %r" % name)
     return () if text == b"scalar" else tuple(map(int, text.split(b","))), name
+
+
+def _axes(axis: Axes) -> Union[int, str, None]:
+    return axis if axis is None or isinstance(axis, (int, np.integer)) else ",".join(str(each) for each in axis) or "all"
 
 
 def _life(ttl: Optional[int], evictable: Optional[bool]) -> Tuple[Tuple[str, Optional[int]], ...]:

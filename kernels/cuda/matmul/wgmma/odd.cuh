@@ -180,7 +180,8 @@ static constexpr mm_row mm_wgmma_odd(const char *name, mm_cost cost)
                         .split_k = true,
                         .odd = true,
                         .by_m = 1,
-                        .by_n = 1};
+                        .by_n = 1,
+                        .order = mm_order_of(MM_BY_WGMMA_ODD, 1, TILE::DEPTH)};
     kernel.cost.shifted_times = 1; /* the stage's time is already that of such rows */
     const mm_kernel none = mm_without_entry(kernel);
     return {{{none, kernel}, {none, none}}};

@@ -26,14 +26,14 @@ struct mm_wgmma_tile {
     template <bool A_K>
     static constexpr bool feeds = WIDE && !A_K;
     static constexpr int A_BYTES = M * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES, A_GROUP = 8192;
-    static constexpr bool SPLIT_K = PEERS == 1 && !GIVES && !WHOLE;
+    static constexpr bool SPLIT_K = !GIVES && !WHOLE;
     /* Of a stage: bytes that the TMA copies bring, arrivals that make it full, arrivals that make it empty. */
     static constexpr int COPIED = STAGE, FILLERS = 1, READERS = WARPGROUPS * 4 * (BY_M + BY_N - 1);
     static constexpr int SUMS = N / 2, SUMS_BYTES = M * N * 4; /* of a thread; of all */
     /* Of 8 columns: four sums of a thread. */
     static constexpr int BLOCKS = N / 8, BLOCKS_LOG2 = N < 16 ? 0 : N < 32 ? 1 : N < 64 ? 2 : N < 128 ? 3 : 4;
-    /* Blocks of sums in shared memory: of all slices, what this CTA finishes; or a few on their way to the output. */
-    static constexpr int HELD = SPLIT_K && BLOCKS > 4 ? BLOCKS : 4, HELD_BYTES = HELD * CONSUMERS * 16;
+    /* Blocks of sums in shared memory: of all slices of a cluster, what this CTA finishes; or a few on their way to the output. */
+    static constexpr int HELD = SPLIT_K && PEERS == 1 && BLOCKS > 4 ? BLOCKS : 4, HELD_BYTES = HELD * CONSUMERS * 16;
     static constexpr int SHARED = 1024 + STAGES * STAGE + HELD_BYTES;
 };
 
@@ -107,7 +107,7 @@ typedef struct mm_wgmma_pipeline {
     unsigned at, full, empty; /* in shared memory */
     unsigned row, column;     /* of this CTA's tile, among the cluster's */
     unsigned stage, parity;
-    unsigned alone;    /* stages still to be filled without the peers */
+    unsigned alone;    /* whether the peers' barriers may not be ready */
     unsigned shift[2]; /* of this thread's rows of A, where they start anywhere (odd.cuh) */
 } mm_wgmma_pipeline;
 
@@ -166,29 +166,76 @@ __device__ __forceinline__ mm_wgmma_source mm_wgmma_source_at(const mm_args &arg
     return from;
 }
 
-/* The producer thread: fills the next stage, which is empty. The first time around no CTA writes to a peer, which may not have
- * begun; from then on a stage is empty when the peers have read theirs as well. */
+/* The producer thread: A's and B's part of the next stage. */
+template <typename TILE, bool A_K>
+__device__ __forceinline__ void mm_wgmma_fill_a(const mm_maps &maps, const mm_wgmma_source &from,
+                                                const mm_wgmma_pipeline &pipeline)
+{
+    mm_wgmma_copy<typename TILE::element, TILE::M, A_K, TILE::BY_N>(
+        pipeline.at + pipeline.stage * TILE::STAGE, &maps.a, pipeline.full + pipeline.stage * 8,
+        {from.row, (int)from.k, from.a_matrix}, (int)pipeline.column, mm_wgmma_a_peers<TILE>(pipeline),
+        pipeline.alone > 0);
+}
+template <typename TILE, bool B_K>
+__device__ __forceinline__ void mm_wgmma_fill_b(const mm_maps &maps, const mm_wgmma_source &from,
+                                                const mm_wgmma_pipeline &pipeline)
+{
+    mm_wgmma_copy<typename TILE::element, TILE::N, B_K, TILE::BY_M>(
+        pipeline.at + pipeline.stage * TILE::STAGE + TILE::A_BYTES, &maps.b, pipeline.full + pipeline.stage * 8,
+        {from.column, (int)from.k, from.b_matrix}, (int)pipeline.row, mm_wgmma_b_peers<TILE>(pipeline),
+        pipeline.alone > 0);
+}
+
+template <typename TILE>
+__device__ __forceinline__ void mm_wgmma_move(mm_wgmma_source &from, mm_wgmma_pipeline &pipeline)
+{
+    from.k += TILE::DEPTH;
+    mm_wgmma_step<TILE>(pipeline);
+}
+
+/* Fills the next stage, which is empty: when the peers have read theirs as well. A peer that may not have begun is not written
+ * to: then each CTA copies all parts for itself. */
 template <typename TILE, bool A_K, bool B_K>
 __device__ __forceinline__ void mm_wgmma_fill(const mm_maps &maps, mm_wgmma_source &from, mm_wgmma_pipeline &pipeline)
 {
-    typedef typename TILE::element T;
-    const unsigned full = pipeline.full + pipeline.stage * 8, to = pipeline.at + pipeline.stage * TILE::STAGE;
-    mm_mbarrier_expect(full, TILE::COPIED);
-    if constexpr (!TILE::ODD)
-        mm_wgmma_copy<T, TILE::M, A_K, TILE::BY_N>(to, &maps.a, full, {from.row, (int)from.k, from.a_matrix},
-                                                   (int)pipeline.column, mm_wgmma_a_peers<TILE>(pipeline),
-                                                   pipeline.alone > 0);
-    mm_wgmma_copy<T, TILE::N, B_K, TILE::BY_M>(to + TILE::A_BYTES, &maps.b, full,
-                                               {from.column, (int)from.k, from.b_matrix}, (int)pipeline.row,
-                                               mm_wgmma_b_peers<TILE>(pipeline), pipeline.alone > 0);
-    from.k += TILE::DEPTH;
-    if (pipeline.alone > 0) pipeline.alone--;
-    mm_wgmma_step<TILE>(pipeline);
+    mm_mbarrier_expect(pipeline.full + pipeline.stage * 8, TILE::COPIED);
+    if constexpr (!TILE::ODD) mm_wgmma_fill_a<TILE, A_K>(maps, from, pipeline);
+    mm_wgmma_fill_b<TILE, B_K>(maps, from, pipeline);
+    mm_wgmma_move<TILE>(from, pipeline);
+}
+
+/* The first stages, all of which are empty, behind a launch that writes INPUT0: INPUT1's part meanwhile, INPUT0's then. */
+template <typename TILE, bool A_K, bool B_K>
+__device__ __forceinline__ void mm_wgmma_fill_behind(const mm_args &args, const mm_maps &maps, mm_wgmma_source &from,
+                                                     mm_wgmma_pipeline &pipeline)
+{
+    mm_wgmma_source ahead = from;
+    mm_wgmma_pipeline there = pipeline;
+    int stages = 0;
+#pragma unroll 1
+    for (; stages < TILE::STAGES && ahead.k < ahead.k_end; stages++) {
+        mm_mbarrier_expect(there.full + there.stage * 8, TILE::COPIED);
+        if (args.swap_ab)
+            mm_wgmma_fill_a<TILE, A_K>(maps, ahead, there);
+        else
+            mm_wgmma_fill_b<TILE, B_K>(maps, ahead, there);
+        mm_wgmma_move<TILE>(ahead, there);
+    }
+    mm_await_packed();
+#pragma unroll 1
+    for (; stages > 0; stages--) {
+        if (args.swap_ab)
+            mm_wgmma_fill_b<TILE, B_K>(maps, from, pipeline);
+        else
+            mm_wgmma_fill_a<TILE, A_K>(maps, from, pipeline);
+        mm_wgmma_move<TILE>(from, pipeline);
+    }
 }
 
 /* The producer warp, to its end. Its first copy waits for no other thread, and the code in front of it is short and straight:
  * lines of code and of arguments come from far away. So this warp makes the mbarriers itself, and releases the consumers behind
- * that copy. Bands take divisions, and packed operands are waited for: there the consumers are released first. */
+ * that copy. Bands take divisions, and operands of the launch in front are waited for: there the consumers are released first.
+ * Behind the first copy peers wait for each other, and copy for each other from then on. */
 template <typename TILE, bool A_K, bool B_K>
 __device__ __forceinline__ void mm_wgmma_fills(const ks_site &site, const mm_args &args, const mm_maps &maps,
                                                mm_wgmma_pipeline &pipeline, unsigned reduced)
@@ -219,9 +266,15 @@ __device__ __forceinline__ void mm_wgmma_fills(const ks_site &site, const mm_arg
     const bool cluster = TILE::PEERS > 1 || args.cluster > 1;
     if (cluster) mm_cluster_arrive_relaxed();
     if (threadIdx.x < TILE::PRODUCER + 32) mm_barriers_made<TILE>();
+    if constexpr (TILE::PEERS > 1) mm_cluster_wait(), pipeline.alone = 0;
     if (threadIdx.x == TILE::PRODUCER) {
         const unsigned units = mm_wgmma_units(args);
-        if (args.packed) mm_await_packed();
+        if (TILE::ODD || args.packed != MM_PACKED_INPUT0) {
+            if (args.packed) mm_await_packed();
+        } else if constexpr (!TILE::ODD) {
+            if (args.tiles_m > MM_BAND) index += step, from = mm_wgmma_source_at<TILE, true>(args, index, pipeline);
+            mm_wgmma_fill_behind<TILE, A_K, B_K>(args, maps, from, pipeline);
+        }
         for (;;) {
 #pragma unroll 1
             while (from.k < from.k_end) {
@@ -234,7 +287,7 @@ __device__ __forceinline__ void mm_wgmma_fills(const ks_site &site, const mm_arg
         }
     }
     __syncwarp();
-    if (cluster) mm_cluster_wait();
+    if (TILE::PEERS == 1 && cluster) mm_cluster_wait();
     if (threadIdx.x < TILE::PRODUCER + 32) mm_wgmma_stamp<TILE>(site);
 }
 

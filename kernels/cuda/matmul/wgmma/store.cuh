@@ -230,55 +230,21 @@ __device__ __forceinline__ void mm_wgmma_store(const mm_args &args, const mm_out
     }
 }
 
-/* A unit of several that share a tile: the cluster's sums of what this CTA finishes come to `held`, and the mbarrier `reduced`
- * counts their bytes. A warp's part of them goes through the workspace, and the last of the splits' warps that have the same
- * part reduces it. Every sum is taken in the order of the slices. */
-template <typename TILE, bool A_K>
-__device__ __forceinline__ void mm_wgmma_reduce(const ks_site &site, const mm_args &args, const mm_unit &unit,
-                                                const mm_out<typename TILE::element> &out,
-                                                const float (&sum)[TILE::SUMS], mm_four<float> *held, unsigned reduced)
+/* A CTA's share of a tile, the rank-th of the cluster's, through the workspace: `put` stores this split's sums, and the last of the
+ * splits' warps that have the same part reduces it, in the order of the splits. */
+template <typename TILE, bool A_K, typename PUT>
+__device__ __forceinline__ void mm_wgmma_reduce_splits(const ks_site &site, const mm_args &args, const mm_unit &unit,
+                                                       const mm_out<typename TILE::element> &out, unsigned rank,
+                                                       PUT put)
 {
     enum { FEW = 8, SOME = 2, WARPS = TILE::CONSUMERS / 32 }; /* under way at a time: parts, of so many blocks */
     const int share = TILE::BLOCKS >> args.cluster_log2;
-    unsigned rank = 0;
-    if (args.cluster > 1) {
-        rank = mm_cluster_rank();
-        mm_cluster_wait(); /* all barriers are ready */
-    }
-    held += threadIdx.x;
-    const unsigned at = mm_shared_address(held + rank * share * TILE::CONSUMERS);
-#pragma unroll
-    for (int i = 0; i < TILE::BLOCKS; i++) {
-        const unsigned to = (unsigned)i >> (TILE::BLOCKS_LOG2 - args.cluster_log2);
-        mm_send(mm_peer_address(at + (i - to * share) * TILE::CONSUMERS * 16, to), mm_peer_address(reduced, to),
-                sum + i * 4);
-    }
-    mm_mbarrier_wait_peers(reduced, 0);
-    auto reduced_of = [&](int i) {
-        mm_four<float> part[FEW];
-        static_assert((int)FEW >= (int)KS_MATMUL_CLUSTER_MAX, "a cluster's parts are read at once");
-#pragma unroll
-        for (unsigned r = 0; r < FEW; r++)
-            if (r < args.cluster) part[r] = held[(r * share + i) * TILE::CONSUMERS];
-#pragma unroll
-        for (unsigned r = 1; r < FEW; r++)
-            if (r < args.cluster) mm_add(part[0], part[r]);
-        return part[0];
-    };
-    if (args.splits == 1) {
-        mm_consumers_end<TILE>();
-#pragma unroll 1
-        for (int i = 0; i < share; i++)
-            mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i, reduced_of(i));
-        return;
-    }
     const size_t split_fours = (size_t)TILE::BLOCKS * TILE::CONSUMERS;
     const unsigned warp = threadIdx.x / 32, lane_id = threadIdx.x % 32;
     mm_four<float> *partial = (mm_four<float> *)ks_workspace(site) + unit.tile * args.splits * split_fours +
                               rank * share * TILE::CONSUMERS + threadIdx.x;
     uint32_t *counter = ks_counters(site) + (((size_t)unit.tile << args.cluster_log2) + rank) * WARPS + warp;
-#pragma unroll 2
-    for (int i = 0; i < share; i++) partial[unit.split * split_fours + i * TILE::CONSUMERS] = reduced_of(i);
+    put(partial + unit.split * split_fours);
     __syncwarp();
     const int last = __any_sync(~0u, lane_id == 0 && mm_draw(counter) + 1 == args.splits);
     __syncwarp();
@@ -296,6 +262,69 @@ __device__ __forceinline__ void mm_wgmma_reduce(const ks_site &site, const mm_ar
             sums[0] = sums[1];
         }
     }
+}
+
+/* A unit of several that share a tile: the cluster's sums of what this CTA finishes come to `held`, and the mbarrier `reduced`
+ * counts their bytes. Every sum is taken in the order of the slices. */
+template <typename TILE, bool A_K>
+__device__ __forceinline__ void mm_wgmma_reduce(const ks_site &site, const mm_args &args, const mm_unit &unit,
+                                                const mm_out<typename TILE::element> &out,
+                                                const float (&sum)[TILE::SUMS], mm_four<float> *held, unsigned reduced)
+{
+    enum { FEW = 8 }; /* a cluster's parts are read at once */
+    const int share = TILE::BLOCKS >> args.cluster_log2;
+    unsigned rank = 0;
+    if (args.cluster > 1) {
+        rank = mm_cluster_rank();
+        mm_cluster_wait(); /* all barriers are ready */
+    }
+    held += threadIdx.x;
+    const unsigned at = mm_shared_address(held + rank * share * TILE::CONSUMERS);
+#pragma unroll
+    for (int i = 0; i < TILE::BLOCKS; i++) {
+        const unsigned to = (unsigned)i >> (TILE::BLOCKS_LOG2 - args.cluster_log2);
+        mm_send(mm_peer_address(at + (i - to * share) * TILE::CONSUMERS * 16, to), mm_peer_address(reduced, to),
+                sum + i * 4);
+    }
+    mm_mbarrier_wait_peers(reduced, 0);
+    auto reduced_of = [&](int i) {
+        mm_four<float> part[FEW];
+        static_assert((int)FEW >= (int)KS_MATMUL_CLUSTER_MAX, "all of a cluster's parts");
+#pragma unroll
+        for (unsigned r = 0; r < FEW; r++)
+            if (r < args.cluster) part[r] = held[(r * share + i) * TILE::CONSUMERS];
+#pragma unroll
+        for (unsigned r = 1; r < FEW; r++)
+            if (r < args.cluster) mm_add(part[0], part[r]);
+        return part[0];
+    };
+    if (args.splits == 1) {
+        mm_consumers_end<TILE>();
+#pragma unroll 1
+        for (int i = 0; i < share; i++)
+            mm_wgmma_store_block<TILE, A_K>(args, out, (int)rank * share + i, reduced_of(i));
+        return;
+    }
+    mm_wgmma_reduce_splits<TILE, A_K>(site, args, unit, out, rank, [&](mm_four<float> *to) {
+#pragma unroll 2
+        for (int i = 0; i < share; i++) to[i * TILE::CONSUMERS] = reduced_of(i);
+    });
+}
+
+/* A unit of CTAs that share copies: each finishes the tile of its own, whose slices meet in the workspace alone. */
+template <typename TILE, bool A_K>
+__device__ __forceinline__ void mm_wgmma_reduce_peers(const ks_site &site, const mm_args &args, const mm_unit &unit,
+                                                      const mm_out<typename TILE::element> &out,
+                                                      const float (&sum)[TILE::SUMS], mm_wgmma_pipeline &pipeline)
+{
+    mm_unit mine = unit;
+    mine.tile = unit.tile * TILE::PEERS + pipeline.column * TILE::BY_M + pipeline.row;
+    if (pipeline.alone > 0) mm_cluster_wait(), pipeline.alone = 0; /* an empty slice has released no stage */
+    mm_wgmma_reduce_splits<TILE, A_K>(site, args, mine, out, 0, [&](mm_four<float> *to) {
+#pragma unroll
+        for (int i = 0; i < TILE::BLOCKS; i++)
+            to[i * TILE::CONSUMERS] = {sum[i * 4], sum[i * 4 + 1], sum[i * 4 + 2], sum[i * 4 + 3]};
+    });
 }
 #endif
 #endif

@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
     const unsigned reduced = pipeline.empty + TILE::STAGES * 8;
     if constexpr (TILE::PEERS > 1) {
         const unsigned rank = mm_cluster_rank();
-        pipeline.row = rank % TILE::BY_M, pipeline.column = rank / TILE::BY_M, pipeline.alone = TILE::STAGES;
+        pipeline.row = rank % TILE::BY_M, pipeline.column = rank / TILE::BY_M, pipeline.alone = 1;
     }
     if (warpgroup == TILE::WARPGROUPS) {
         if constexpr (TILE::GIVES) mm_registers_give<TILE::PRODUCER_REGISTERS>();
@@ -127,7 +127,10 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::CTAS)
             const mm_out<typename TILE::element> out = mm_out_at<typename TILE::element, TILE>(args, unit, job);
             if constexpr (TILE::SPLIT_K)
                 if (!alone) {
-                    mm_wgmma_reduce<TILE, A_K>(site, args, unit, out, sum, held, reduced);
+                    if constexpr (TILE::PEERS > 1)
+                        mm_wgmma_reduce_peers<TILE, A_K>(site, args, unit, out, sum, pipeline);
+                    else
+                        mm_wgmma_reduce<TILE, A_K>(site, args, unit, out, sum, held, reduced);
                     break;
                 }
             if (index + step >= units) mm_consumers_end<TILE>();
@@ -153,7 +156,8 @@ static constexpr mm_kernel mm_wgmma_entry(const char *name, mm_cost cost)
             .tma = true,
             .split_k = TILE::SPLIT_K,
             .by_m = TILE::BY_M,
-            .by_n = TILE::BY_N};
+            .by_n = TILE::BY_N,
+            .order = mm_order_of(MM_BY_WGMMA, 1, TILE::DEPTH)};
 }
 
 template <typename TILE>
