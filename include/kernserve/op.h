@@ -139,7 +139,7 @@ struct ks_op {
     int64_t (*pitch)(const ks_tensor *tensor);
     ks_sample_fn *sample;
     /* Values that decide; all three unset: none do. Kernels check them as well, read nothing out of bounds for a bad one, and leave the
-     * one that check finds: ks_bad_word in backend.h. */
+     * one that check finds: KS_BAD_WORD in backend.h. */
     uint16_t decides; /* inputs, as bits */
     /* Of a resolved spec whose tensors lie at in[i] (NULL: passed over): of the last input that has bad values its first one. false: none. */
     bool (*check)(const ks_spec *spec, const void *const *in, ks_bad_value *bad);

@@ -47,6 +47,7 @@ static ks_status take(ks_lane *lane, int i, uint64_t word, ks_error *error)
 
 void ks_cuda_clear_word(ks_lane *lane)
 {
+    lane->shared->completion.refused = 0; /* of mapped slots, whose words are the lane's */
     if (lane->path == KS_PATH_DEVICE_BUFFER || lane->path == KS_PATH_TRIAL)
         return; /* one is new each time, one reads none */
     cudaMemsetAsync(ks_cuda_place_of(lane, lane->batch->plan).completion + offsetof(ks_completion, word), 0,

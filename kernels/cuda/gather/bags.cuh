@@ -100,9 +100,11 @@ __device__ __forceinline__ void gather_add(const ks_site &site, const gather_arg
     }
 }
 
-/* items: bags * pieces, a piece being `lanes` packs of columns. Dynamic shared memory: E values of each thread. */
+/* items: bags * pieces, a piece being `lanes` packs of columns. Dynamic shared memory: E values of each thread. Packs of FP64 take more
+ * registers than three CTAs leave. */
 template <class T, int E>
-__global__ void __launch_bounds__(GATHER_THREADS, 3) gather_bags(ks_site site, gather_args a, int lanes)
+__global__ void __launch_bounds__(GATHER_THREADS, sizeof(T) == 8 && E > 1 ? 2 : 3)
+    gather_bags(ks_site site, gather_args a, int lanes)
 {
     typedef typename ks_element<T>::math M;
     ks_job_sides job;

@@ -253,8 +253,8 @@ static bool reads_once(const ks_spec *spec, const ks_gather_shape &s, int64_t gr
     const bool elements = s.kind == KS_GATHER_ELEMENTS;
     const double unit = elements ? (double)ks_dtype_size(spec->in[KS_GATHER_TABLE].dtype) : (double)s.slice_bytes;
     const double uses = (double)s.outer * (double)s.count * (elements ? (double)s.inner : 1);
-    const double moved = uses * (unit < SEGMENT_BYTES ? (double)SEGMENT_BYTES : unit);
-    return grid <= KS_GRID_MAX && moved <= (double)spec->in[KS_GATHER_TABLE].size_bytes + MAPPED_AGAIN;
+    const double moved = uses * (unit < (double)SEGMENT_BYTES ? (double)SEGMENT_BYTES : unit);
+    return grid <= KS_GRID_MAX && moved <= (double)(spec->in[KS_GATHER_TABLE].size_bytes + MAPPED_AGAIN);
 }
 
 static void name_kernel(const ks_spec *spec, const ks_gather_shape &s, const gather_launch &go, ks_kernel_info *info)
