@@ -20,7 +20,7 @@
 #include "http/response.h"
 #include "api/routes.h"
 #include "request/timing.h"
-#include "engine/warm.h"
+#include "engine/tune/warm.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 

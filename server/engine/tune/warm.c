@@ -1,4 +1,4 @@
-#include "engine/warm.h"
+#include "engine/tune/warm.h"
 
 #include <stdlib.h>
 #include <string.h>
