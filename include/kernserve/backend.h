@@ -151,7 +151,15 @@ typedef struct ks_batch {
         d2h_ns;        /* set by a poll that says KS_DONE; 0: did not happen. They add up to launch .. done */
     int64_t kernel_ns; /* likewise: start of the first kernel .. end of the last, all jobs; -1: not known. Of a trial:
                                 * the time of one run */
+    bool refused;      /* likewise: of some jobs values that decide are out of bounds; false before launch */
+    ks_bad_value bad[KS_BATCH_MAX]; /* where refused is set: of each job; input 0: it has none */
 } ks_batch;
+
+/* A job's status word, 0 before its launch: kernels keep the greatest. So it is of the last input that has bad values the first one,
+ * whatever came first. */
+enum { KS_BAD_PLACE_BITS = 56 };
+static const uint64_t KS_BAD_PLACES = ((uint64_t)1 << KS_BAD_PLACE_BITS) - 1;
+#define KS_BAD_WORD(input, place) ((uint64_t)(input) << KS_BAD_PLACE_BITS | (KS_BAD_PLACES - (uint64_t)(place)))
 
 enum { KS_HANDLE_BYTES = 64 };
 

@@ -287,18 +287,40 @@ static const ks_tuning tuning = {.revision = cpu_revision, .list = cpu_list, .ad
 
 /* --- lanes -------------------------------------------------------------------------------------------------------- */
 
+static void find_inputs(const ks_spec *spec, const ks_slot *slot, const void **in)
+{
+    const ks_places *places = slot->places;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
+        in[i] = spec->in[i].fixed ? spec->in[i].fixed : slot->in + (places ? places->in[i] : spec->in[i].offset);
+}
+
 static void run_job(const ks_lane *lane, const ks_spec *spec, const ks_slot *slot)
 {
     const ks_places *places = slot->places;
     const void *in[KS_INPUTS_MAX] = {NULL};
     void *out[KS_OUTPUTS_MAX] = {NULL};
-    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
-        in[i] = spec->in[i].fixed ? spec->in[i].fixed : slot->in + (places ? places->in[i] : spec->in[i].offset);
+    find_inputs(spec, slot, in);
     for (int i = 0; i < spec->outputs; i++)
         out[i] =
             slot->out_window[i] ? slot->out_window[i] : slot->out + (places ? places->out[i] : spec->out[i].offset);
     if (lane->onednn && ks_onednn_run(spec, in, out[0])) return;
     ks_cpu_reference(spec, in, out, lane->scratch);
+}
+
+/* A job whose values decide is not run where one of them is out of bounds. */
+static void run_checked(const ks_lane *lane, ks_batch *batch, int i)
+{
+    const ks_spec *spec = &batch->plan->spec;
+    if (spec->op->check) {
+        const void *in[KS_INPUTS_MAX] = {NULL};
+        find_inputs(spec, batch->slots[i], in);
+        batch->bad[i].input = 0;
+        if (spec->op->check(spec, in, &batch->bad[i])) {
+            batch->refused = true;
+            return;
+        }
+    }
+    run_job(lane, spec, batch->slots[i]);
 }
 
 /* Operands and output of a trial behind one another: as large as the sides of a slot. */
@@ -341,7 +363,7 @@ static void run_batch(ks_lane *lane, int64_t begun_ns)
     if (batch->plan->join_rows)
         ks_cpu_join_run(batch, lane->join, lane->scratch);
     else
-        for (int i = 0; i < batch->count; i++) run_job(lane, &batch->plan->spec, batch->slots[i]);
+        for (int i = 0; i < batch->count; i++) run_checked(lane, lane->batch, i);
     lane->done_ns = now_ns();
     atomic_store_explicit(&lane->state, LANE_DONE, memory_order_release);
 }

@@ -103,6 +103,7 @@ size_t ks_spec_out_bytes(const ks_spec *spec)
 size_t ks_spec_read_bytes(const ks_spec *spec)
 {
     size_t bytes = 0;
+    if (spec->op->read_bytes) return spec->op->read_bytes(spec);
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) bytes += spec->in[i].size_bytes;
     return bytes;
 }

@@ -13,7 +13,7 @@
 #include "http/http.h"
 #include "base/log.h"
 #include "base/notify.h"
-#include "engine/warm.h"
+#include "engine/tune/warm.h"
 
 enum { HANDED_MAX = 1024, ROUNDS = 8 };
 static const int64_t asleep_ns = 500000000; /* longest sleep: the watchdog wants to see turns */

@@ -162,6 +162,23 @@ def wrong_topk(x, k, axis, values, indices):
     return int((values != first[0]).sum()) + int((indices != first[1]).sum())
 
 
+BAG_INDICES = 16  # as ops_library.cu has it
+# Gathers of a case's inputs by number (ops/gather.h): 0 table, 1 indices, 2 offsets.
+GATHERS = {"embedding": lambda t, axis: F.embedding(t[1], t[0]),
+           "index_select": lambda t, axis: torch.index_select(t[0], axis, t[1]),
+           "take_along": lambda t, axis: torch.take_along_dim(t[0], t[1], axis),
+           "embedding_bag": lambda t, axis: F.embedding_bag(t[1], t[0], t[2], mode="sum", include_last_offset=True)}
+
+
+def wrong_gather(op, t, axis, got, unit):
+    """Moved bits are equal, and bags within what the op test allows of 16 slices."""
+    if op != "embedding_bag":
+        return int((got != GATHERS[op](t, axis).flatten()).sum())
+    slices = t[0].double()[t[1]].view(len(t[2]) - 1, -1, t[0].shape[1])
+    want, size = slices.sum(1).flatten(), slices.abs().sum(1).flatten()
+    return int((~((got.double() - want).abs() <= 2.0 ** -24 * (slices.shape[1] + 4) * size + 1.01 * unit * want.abs())).sum())
+
+
 def wrong_norm(op, t, got, unit):
     """The same of a norm: its outputs in order; s is rounded to FP32 as our sums are."""
     s = sum((t[i].float() for i in (4, 3) if i in t), t[0].float()).double()
@@ -307,7 +324,20 @@ class Case:
         self.inputs = [s[at:at + size].view(self.dtype).view(shape) for s in self.sources]
         for x in self.inputs:
             x.normal_(generator=generator)
+        self.gathers = [self.gather_inputs(s, x, row, generator) for s, x in zip(self.sources, self.inputs)] if self.op in GATHERS else []
         self.norms = [self.norm_inputs(s, x, generator) for s, x in zip(self.sources, self.inputs)] if self.op in NORMS else []
+
+    def gather_inputs(self, source, x, row, generator):
+        shape, inputs = [int(d) for d in row.second.decode().split("x")], {0: x}
+        for i, at in self.places.items():
+            if i > 0:
+                elements = math.prod(shape) if i == 1 else math.prod(shape) // BAG_INDICES + 1
+                inputs[i] = source[at:at + elements * 8].view(torch.int64)
+        inputs[1].random_(0, x.shape[self.axes[0]], generator=generator)
+        inputs[1] = inputs[1].view(shape)
+        if 2 in inputs:
+            inputs[2].copy_(torch.arange(len(inputs[2]), device="cuda") * (inputs[1].numel() // (len(inputs[2]) - 1)))
+        return inputs
 
     def norm_inputs(self, source, x, generator):
         inputs = {0: x}
@@ -328,6 +358,8 @@ class Case:
             return SCANS[self.op](self.inputs[i], self.axes[0])
         if self.op in HISTOGRAMS:
             return torch.histc(self.inputs[i], HISTOGRAMS[self.op], -4, 4)
+        if self.gathers:
+            return GATHERS[self.op](self.gathers[i], self.axes[0])
         return NORMS[self.op](self.norms[i]) if self.norms else TORCH[self.op](self.inputs[i], self.axes)
 
     def theirs_compiled(self, i):
@@ -340,6 +372,11 @@ class Case:
             self.ours(i)
             self.stream.synchronize()
             x = self.inputs[i]
+            if self.gathers:
+                got = self.results[i][:self.work.out_bytes - 256].view(self.dtype)
+                got = got[:GATHERS[self.op](self.gathers[i], self.axes[0]).numel()]
+                count += wrong_gather(self.op, self.gathers[i], self.axes[0], got, self.unit)
+                continue
             if self.norms:
                 size = x.numel() * self.dtype.itemsize
                 got = [self.results[i][at:at + size].view(self.dtype).view(x.shape) for at in self.out_places.values()]
@@ -491,7 +528,7 @@ def main():
     for row in drawn_rows(arguments.seed, arguments.drawn) if arguments.drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
         is_map = " axis " not in label and op in MAP
-        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **SCANS, **HISTOGRAMS})
+        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS})
         if not known or not all(" " + text in " " + label for text in arguments.texts):
             continue
         case = (MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else

@@ -177,9 +177,30 @@ static void forget(ks_lane *lane, ks_plan *plan)
     plan->captured[fake_lane_index(lane)] = 0;
 }
 
-/* The jobs' memory and what a launch finds there; then the launch, and a look at what it has left. */
-static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *const *jobs, int count, ks_error *error)
+/* What status words say of values, and what stands at the places: the batch's, as refused.cu has it. */
+static ks_status read_words(const ks_plan *plan, job_memory *const *jobs, const uint64_t *words, ks_batch *batch,
+                            ks_error *error)
 {
+    for (int i = 0; i < batch->count; i++) {
+        ks_bad_value &bad = batch->bad[i];
+        bad = {.input = (int)(words[i] >> KS_BAD_PLACE_BITS), .place = 0, .value = 0};
+        if (!words[i]) continue;
+        bad.place = (int64_t)(KS_BAD_PLACES - (words[i] & KS_BAD_PLACES));
+        if (!ks_has_input(&plan->spec, bad.input) || bad.place >= ks_tensor_count(&plan->spec.in[bad.input]))
+            return ks_fail(error, KS_DEVICE, "%s: a status word that is none", plan->kernel_info.kernel);
+        const ks_tensor &in = plan->spec.in[bad.input];
+        const unsigned char *at = in.fixed ? (const unsigned char *)in.fixed : jobs[i]->in.data + in.offset;
+        bad.value = in.dtype == KS_INT32 ? (int64_t)((const int32_t *)(const void *)at)[bad.place]
+                                         : ((const int64_t *)(const void *)at)[bad.place];
+        batch->refused = true;
+    }
+    return KS_OK;
+}
+
+/* The jobs' memory and what a launch finds there; then the launch, and a look at what it has left. */
+static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *jobs, int count, ks_error *error)
+{
+    const ks_plan *plan = batch->plan;
     const int bucket = plan->mapped ? 1 << ks_bucket(count) : 1;
     guarded workspace(plan->workspace_bytes * (size_t)bucket, front_now);
     guarded counters(plan->counters * sizeof(uint32_t) * (size_t)bucket, front_now);
@@ -187,6 +208,7 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
     ks_job_table *job_table = (ks_job_table *)(void *)control.data;
     ks_completion completion = {};
     uint32_t ticket = 0;
+    uint64_t words[KS_BATCH_MAX] = {}, shown[KS_BATCH_MAX] = {};
     memset(counters.data, 0, counters.bytes);
     job_table->sequence = ++lane->sequence;
     job_table->count = (uint32_t)count;
@@ -196,6 +218,8 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
     ks_site site = {};
     site.completion = &completion;
     site.ticket = &ticket;
+    site.words = words;
+    site.shown = shown;
     site.counters = (uint32_t *)(void *)counters.data;
     site.workspace = workspace.data;
     site.workspace_stride = plan->workspace_bytes;
@@ -221,7 +245,10 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
         if (!emulate_all(out - KS_HEAD_ROOM, NOISE, KS_HEAD_ROOM) || !emulate_all(out + plan->out_bytes, NOISE, KS_PAD))
             return ks_fail(error, KS_DEVICE, "%s: job %d is written beside its output", kernel, i);
     }
-    return KS_OK;
+    if (!emulate_all((const unsigned char *)words, 0, sizeof words))
+        return ks_fail(error, KS_DEVICE, "%s: status words are left", kernel);
+    if (batch->trial || !(plan->mapped ? completion.refused : completion.word != 0)) return KS_OK;
+    return read_words(plan, jobs, plan->mapped ? shown : &completion.word, batch, error);
 }
 
 /* The spec of so many rows, whose fixed inputs are found from the arena as ks_cuda_record_on has it. */
@@ -289,13 +316,13 @@ static ks_status launch(ks_lane *outer, ks_batch *batch, ks_error *error)
     if (batch->trial) {
         job_memory noise(plan, front_now);
         jobs[0] = &noise;
-        return launch_jobs(lane, plan, jobs, 1, error);
+        return launch_jobs(lane, batch, jobs, 1, error);
     }
     for (int i = 0; i < batch->count; i++) {
         jobs[i] = new job_memory(plan, front_now);
         memcpy(jobs[i]->in.data, batch->slots[i]->in, plan->in_bytes);
     }
-    const ks_status status = launch_jobs(lane, plan, jobs, batch->count, error);
+    const ks_status status = launch_jobs(lane, batch, jobs, batch->count, error);
     for (int i = 0; i < batch->count; i++) {
         memcpy(batch->slots[i]->out, jobs[i]->out.data + KS_HEAD_ROOM, plan->out_bytes);
         delete jobs[i];

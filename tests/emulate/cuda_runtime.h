@@ -115,6 +115,10 @@ static inline T atomicAdd(T *at, T value)
 {
     return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
 }
+static inline uint32_t atomicOr(uint32_t *at, uint32_t value)
+{
+    return __atomic_fetch_or(at, value, __ATOMIC_SEQ_CST);
+}
 static inline void atomicMax(unsigned long long *at, unsigned long long value)
 {
     unsigned long long was = __atomic_load_n(at, __ATOMIC_SEQ_CST);

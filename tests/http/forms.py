@@ -82,7 +82,9 @@ def form_oip_raw(case, _):
 
 
 def form_plain_raw(case, _):
-    query = [("shape", ",".join(map(str, t.shape))) for t in case.inputs] + [("datatype", case.inputs[0].datatype)]
+    datatypes = [t.datatype for t in case.inputs]
+    query = [("shape", ",".join(map(str, t.shape))) for t in case.inputs]
+    query += [("datatype", d) for d in (datatypes if len(set(datatypes)) > 1 else datatypes[:1])]
     return _with_query(case, query), [], b"".join(t.data for t in case.inputs)
 
 
@@ -396,5 +398,29 @@ def random_histogram(random, longest, datatype=None):
     return Case("histogram", [x], **parameters)
 
 
+def random_gather(random, longest, datatype=None):
+    bags = random.random() < 0.3
+    if datatype is None:
+        datatype = random.choice(("FP32", "FP64", "FP16", "BF16") + (() if bags else ("INT8", "UINT16", "INT64")))
+    table = random_tensor(random, datatype, random_shape(random, 1, 3, longest))
+    rank, mode = len(table.shape), random.choice(("error", "wrap", "clip"))
+    axis, parameters = 0 if bags else random.randrange(rank), {"mode": mode} if mode != "error" or random.random() < 0.5 else {}
+    extent = table.shape[axis]
+    shape = [random.randint(0, longest)] if bags else random_shape(random, 1, 2, 12)
+    if not bags and random.random() < 0.4:
+        parameters["kind"] = "elements"
+        shape = table.shape[:axis] + [random.randint(1, 9)] + table.shape[axis + 1:]
+    low, high = (-extent, extent - 1) if mode == "error" else (-3 * extent, 3 * extent)
+    indices = Tensor(random.choice(("INT32", "INT64")), shape, [random.randint(low, high) for _ in range(count(shape))])
+    if not bags:
+        parameters["axis"] = axis - random.choice((0, rank))
+        return Case("gather", [table, indices], **parameters)
+    parameters["op"] = random.choice(("sum", "mean", "max"))
+    cuts = sorted(random.randint(0, shape[0]) for _ in range(random.randint(0, 6)))
+    offsets = Tensor(random.choice(("INT32", "INT64")), [len(cuts) + 2], [0, *cuts, shape[0]])
+    weights = [random_tensor(random, random.choice((datatype, "FP32")), shape, 1.0)] if random.random() < 0.5 else []
+    return Case("gather", [table, indices, offsets, *weights], **parameters)
+
+
 MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map,
-          "topk": random_topk, "scan": random_scan, "histogram": random_histogram}
+          "topk": random_topk, "scan": random_scan, "histogram": random_histogram, "gather": random_gather}

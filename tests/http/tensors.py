@@ -339,7 +339,41 @@ def histogram(x, bins=256, min=None, max=None, axis="all", edges=False):
     return Expected("INT64", shape, values, [0] * len(values), more)
 
 
+def _slice_of(index, extent, mode):
+    if mode == "clip":
+        return min(max(index, 0), extent - 1)
+    return index % extent if mode == "wrap" else index + extent * (index < 0)
+
+
+def gather(table, indices, offsets=None, weights=None, axis=0, kind="slices", mode="error", op="sum"):
+    axis %= len(table.shape)
+    outer, extent, inner = count(table.shape[:axis]), table.shape[axis], count(table.shape[axis + 1:])
+    slices = [_slice_of(i, extent, mode) for i in indices.values]
+    if offsets is not None:
+        return _bags(table, slices, offsets.values, weights.values if weights else None, op)
+    if kind == "elements":
+        length = indices.shape[axis]
+        sources = [((i // inner // length) * extent + s) * inner + i % inner for i, s in enumerate(slices)]
+        shape = indices.shape
+    else:
+        sources = [(o * extent + s) * inner + j for o in range(outer) for s in slices for j in range(inner)]
+        shape = table.shape[:axis] + indices.shape + table.shape[axis + 1:]
+    return Expected(table.datatype, shape, [table.values[s] for s in sources], [0.0] * len(sources))
+
+
+def _bags(table, slices, offsets, weights, op):
+    inner, unit, values, errors = count(table.shape[1:]), arithmetic(table.datatype), [], []
+    for begin, end in zip(offsets, offsets[1:]):
+        for column in range(inner):
+            terms = [table.values[slices[i] * inner + column] * (weights[i] if weights else 1.0) for i in range(begin, end)]
+            value, size = (max(terms, default=0.0), max(map(abs, terms), default=0.0)) if op == "max" else (math.fsum(terms), math.fsum(map(abs, terms)))
+            n = len(terms) if op == "mean" and terms else 1
+            values.append(value / n)
+            errors.append(unit * (len(terms) + 4) * size / n)
+    return Expected(table.datatype, [len(offsets) - 1] + table.shape[1:], values, _rounded(table.datatype, values, errors))
+
+
 REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk, "scan": scan,
-             "histogram": histogram}
+             "histogram": histogram, "gather": gather}
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
     MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py

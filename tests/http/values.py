@@ -141,6 +141,11 @@ def presets(run):
     for form, outputs in (("json", 2), ("binary", 2), ("safetensors", 2), ("json_to_safetensors", 2), ("plain_raw", 1), ("npy", 1)):
         case = Case("histogram", [random_tensor(r, "FP32", [3, 70])], model="histogram_256", fixed={"bins": 256}, min=-1, max=1, edges=True, axis=-1)
         run.check(case, form, outputs=outputs)
+    table, places = random_tensor(r, "FP32", [6, 40]), Tensor("INT64", [5], [-7, 100, 0, 5, -1])
+    run.check(Case("gather", [table, places], model="gather_wrap", fixed={"mode": "wrap"}), "binary")
+    bag = [table, Tensor("INT32", [5], [0, 5, -1, 2, 2]), Tensor("INT32", [4], [0, 2, 2, 5])]
+    run.check(Case("gather", bag, model="gather_bag"), "plain_raw")
+    run.check(Case("gather", bag, model="gather_bag", op="mean"), "json")
 
 
 def where(run):
@@ -185,6 +190,8 @@ def edges(run):
         broken.inputs = [Tensor("FP32", [5], [1.0, inf, 2.0, -inf, 3.0])]
         broken.expected.values, broken.expected.tolerance = [1.0, inf, inf, nan, nan], [0] * 5
         run.check(broken, form)
+        run.check(Case("gather", [random_tensor(r, "FP32", [3, 4]), Tensor("INT32", [0], [])]), form)
+        run.check(Case("gather", [Tensor("INT64", [3], [2 ** 53 + 1, -(2 ** 62), 5]), Tensor("INT64", [2], [-3, 1])]), form)
         run.check(Case("reduce", [random_tensor(r, "FP32", [5, 6])], op="sum", axis="all"), form)
         run.check(Case("reduce", [Tensor("INT64", [3], [2 ** 53 + 1, -(2 ** 62), 5])], op="max"), form)
         run.check(Case("reduce", [Tensor("UINT64", [2], [2 ** 64 - 1, 1])], op="max"), form)

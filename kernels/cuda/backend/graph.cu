@@ -26,6 +26,8 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
         .only = {.in = place.in, .out = place.out},
         .completion = mapped ? &lane->shared_device->completion : (ks_completion *)(void *)place.completion,
         .ticket = (uint32_t *)lane->memory,
+        .words = lane->words,
+        .shown = lane->shared_device->words,
         .counters = lane->counters,
         .workspace = lane->workspace,
         .workspace_stride = plan->workspace_bytes,

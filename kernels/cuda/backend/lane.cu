@@ -1,7 +1,7 @@
 /* Lanes: a stream, its device memory and its mapped lines; opening and closing them.
- * Device memory of a lane, one allocation:  ticket | counters | arena (completion, out, pad, in, pad). The workspace, and the large arena
- * that lane 0 of a shard has beside, are ranges whose memory is mapped when a launch needs it, and goes back when none did for some
- * turns. Lane 0 also has the pinned ring of staged requests. */
+ * Device memory of a lane, one allocation:  ticket | counters | status words | arena (completion, out, pad, in, pad). The workspace, and the
+ * large arena that lane 0 of a shard has beside, are ranges whose memory is mapped when a launch needs it, and goes back when none did for
+ * some turns. Lane 0 also has the pinned ring of staged requests. */
 #include "cuda/backend/internal.h"
 #include "cuda/common/nvtx.h"
 
@@ -41,6 +41,7 @@ static ks_status lane_open_memory(ks_lane *lane, ks_error *error)
     const ks_status status = device_memory(lane, bytes, &lane->memory, error);
     if (status) return status;
     lane->counters = (uint32_t *)(void *)(lane->memory + KS_ALIGNMENT);
+    lane->words = (uint64_t *)(void *)(lane->memory + KS_ALIGNMENT + COUNTERS_BYTES);
     lane->arena = lane->memory + CONTROL_BYTES;
     return line_open(lane, lane->arena, error);
 }

@@ -20,7 +20,7 @@
 #include "http/response.h"
 #include "api/routes.h"
 #include "request/timing.h"
-#include "engine/warm.h"
+#include "engine/tune/warm.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
@@ -430,6 +430,14 @@ static void warm_table(void **state)
         {"matmul:64,128:128,256:256:FP16", KS_OK},
         {"matmul:64,128:128,256:FP32?precision=tf32&alpha=-0.5", KS_OK},
         {"matmul:128,64:128,256?transpose_a=1&activation=gelu", KS_OK},
+        {"gather:1000,64:5", KS_OK},
+        {"gather:1000,64:5:FP16,INT64?mode=wrap", KS_OK},
+        {"gather_bag:1000,64:5:3:5:BF16,INT64,INT32,FP32?op=mean", KS_OK},
+        {"map_where:4,5:4,5:5", KS_OK},
+        {"gather:1000,64:5:FP32", KS_CONFIG},
+        {"gather:1000,64:5:FP32,INT64,INT64", KS_CONFIG},
+        {"gather_bag:1000,64:5:3:FP32,INT64", KS_CONFIG},
+        {"gather:1000,64:5:FP32,", KS_CONFIG},
         {"matmul:64,128:128,256:255:FP16", KS_CONFIG},
         {"matmul:64,128:128,256:FP32?precision=tf16", KS_CONFIG},
         {"matmul:64,128:128,256:FP32?alpha=", KS_CONFIG},

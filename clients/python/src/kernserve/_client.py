@@ -198,6 +198,22 @@ class Client:
         parameters = {"bins": bins, "min": min, "max": max, "axis": _axes(axis), "edges": edges}
         return self._operate("histogram", (x,), parameters, 2 if edges else 1, **options)
 
+    @overload
+    def gather(self, table: Any, indices: Any, offsets: Any = None, weights: Any = None, *, store: str, **options: Any) -> Tensor: ...
+
+    @overload
+    def gather(self, table: Any, indices: Any, offsets: Any = None, weights: Any = None, *, axis: Optional[int] = None,
+               kind: Optional[str] = None, mode: Optional[str] = None, op: Optional[str] = None, store: None = None,
+               **options: Any) -> Array: ...
+
+    def gather(self, table: Any, indices: Any, offsets: Any = None, weights: Any = None, *, axis: Optional[int] = None,
+               kind: Optional[str] = None, mode: Optional[str] = None, op: Optional[str] = None, **options: Any) -> Any:
+        """Slices of table along `axis` (0) by index, or with offsets the op (sum) of each bag's slices, times their weights.
+
+        kind: slices elements, as numpy.take and take_along_axis. mode: error (an index out of bounds is BadRequest "range") wrap clip.
+        op: sum mean max. Bag i has indices[offsets[i]:offsets[i + 1]]. Indices and offsets are int32 or int64."""
+        return self._operate("gather", (table, indices, offsets, weights), {"axis": axis, "kind": kind, "mode": mode, "op": op}, **options)
+
     def infer(self, model: str, *, parameters: Optional[Mapping[str, Any]] = None, outputs: Optional[Sequence[str]] = None,
               store: Optional[Mapping[str, str]] = None, ttl: Optional[int] = None, timeout: Optional[float] = None,
               **inputs: Any) -> Dict[str, Any]:
