@@ -11,6 +11,7 @@
 
 #include "engine/engine_core.h"
 #include "ops/gather.h"
+#include "kernserve/backends.h"
 
 enum { SIDE_BYTES = 1 << 20, JOBS = 5, ROWS = 100, FEW = 10, MANY = KS_CHECKED_MAX_BYTES / 4 + 1 };
 extern const ks_op ks_op_gather;
