@@ -362,7 +362,8 @@ def check_memory(client, before):
     check(comes_to(lambda: resident_bytes(client), before) == before, "bytes of contents", resident_bytes(client), "and not", before)
     for i in range(200):
         client.load("again", scaled(float(i)))
-        infer(client, "again", [("x", Tensor("FP32", [3], [1.0, 2.0, 3.0]))])
+        got = infer(client, "again", [("x", Tensor("FP32", [3], [1.0, 2.0, 3.0]))])["y"]
+        check(got.values == [i * 1.0, i * 2.0, i * 3.0], "load", i, got.values)
     client.delete("/v2/models/again")
     check(comes_to(lambda: resident_bytes(client), before) == before, "bytes of contents behind 200 loads", resident_bytes(client), before)
     answer = client.get("/v2/models/again")
