@@ -7,7 +7,6 @@
 #ifndef KERNSERVE_BACKEND_H
 #define KERNSERVE_BACKEND_H
 
-#include "kernserve/backends.h"
 #include "kernserve/op.h"
 
 #ifdef __cplusplus
@@ -319,11 +318,6 @@ typedef struct ks_backend {
     const ks_client_memory *client_memory; /* NULL: this device has no way of its own to it */
     const ks_resident *resident;           /* NULL: nothing stays on this device */
 } ks_backend;
-
-/* ks_backend_cuda, ks_backend_cpu; NULL: not in this build. */
-#define X(TITLE, name, gpu) extern const ks_backend *const ks_backend_##name;
-KS_BACKEND_TABLE(X)
-#undef X
 
 /* bucket b holds up to 1 << b jobs, or joined rows */
 int ks_bucket(int count);

@@ -8,7 +8,7 @@
  *
  * Work shorter than INLINE_NS runs inside launch: waking a thread and being woken by it costs 10 us or more here, and
  * the shard has nothing better to do meanwhile than to wait for exactly this answer. */
-#include "kernserve/backend.h"
+#include "kernserve/backends.h"
 #include "cpu/chain.h"
 #include "cpu/join.h"
 #include "cpu/onednn.h"

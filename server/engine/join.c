@@ -31,7 +31,7 @@ static void set_rows(ks_tensor *tensor, int64_t rows)
 
 bool ks_join_family(const ks_engine_options *options, const ks_spec *spec, ks_spec *family)
 {
-    if (spec->given == 1 || options->join_rows < 2 || !spec->op->joins || !others_are_fixed(spec)) return false;
+    if (!ks_join_may(options, spec) || !others_are_fixed(spec)) return false;
     const int64_t rows = spec->in[0].dims[0];
     if (spec->in[0].rank != 2 || spec->outputs != 1 || rows < 1 || !spec->op->joins(spec)) return false;
     const int64_t most = most_rows(options, spec);

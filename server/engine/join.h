@@ -9,6 +9,11 @@
 #define KS_JOIN_H
 #include "engine/engine.h"
 
+/* false: of no family. The first look, since a family's spec is room that is cleared. */
+static inline bool ks_join_may(const ks_engine_options *options, const ks_spec *spec)
+{
+    return spec->given != 1 && options->join_rows >= 2 && spec->op->joins;
+}
 /* The spec of a resolved spec's family. false: its rows are not joined. */
 bool ks_join_family(const ks_engine_options *options, const ks_spec *spec, ks_spec *family);
 

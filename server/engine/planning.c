@@ -58,7 +58,7 @@ static ks_plan *family_plan(ks_engine *engine, const ks_spec *spec)
 
 ks_status ks_engine_plan(ks_engine *engine, const ks_spec *spec, ks_plan **out, ks_error *error)
 {
-    ks_plan *plan = family_plan(engine, spec);
+    ks_plan *plan = ks_join_may(&engine->options, spec) ? family_plan(engine, spec) : NULL;
     if (!plan) plan = ks_plans_find(engine->plans, spec);
     if (!plan) {
         const ks_status status = make_plan(engine, spec, 0, &plan, error);

@@ -50,7 +50,10 @@ static char *put_ms(char *out, int64_t us)
 {
     const uint64_t whole = us > 0 ? (uint64_t)us / 1000 : 0;
     const unsigned rest = us > 0 ? (unsigned)((uint64_t)us % 1000) : 0;
-    out = put_number(out, whole);
+    if (whole < 10)
+        *out++ = (char)('0' + whole);
+    else
+        out = put_number(out, whole);
     out[0] = '.';
     out[1] = (char)('0' + rest / 100);
     out[2] = (char)('0' + rest / 10 % 10);

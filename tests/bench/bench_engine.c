@@ -20,6 +20,7 @@
 #include "engine/engine.h"
 #include "observe/overlap.h"
 #include "observe/timeline.h"
+#include "kernserve/backends.h"
 
 enum { LANE_COUNTS_MAX = 8, IN_FLIGHT_LARGE = 2, IN_FLIGHT_SMALL = 64, SMALL_BYTES = 65536, KEPT = 1 << 14 };
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "kernserve/backends.h"
 
 static ks_engine_stats stats(const ks_engine *engine)
 {

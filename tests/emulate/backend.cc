@@ -12,6 +12,7 @@
 #include "cuda/matmul/cublaslt.cuh"
 #include "cuda/matmul/table.cuh"
 #include "fake/fake_backend.h"
+#include "kernserve/backends.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

@@ -96,7 +96,7 @@ static void run_cta(worker *w, const work &job, uint32_t index)
     memset(w->meetings, 0, sizeof w->meetings);
     w->waits_since = 0;
     __atomic_store_n(&w->cluster->live[w->rank], true, __ATOMIC_SEQ_CST);
-    if (!_setjmp(w->home)) resume(w, (int)(job.noise % g.block.x));
+    resume(w, (int)(job.noise % g.block.x), &w->home);
     for (const worker::task &t : w->later) {
         if (t.rank == w->rank) emulate_fault("a CTA has ended before its bulk copies have arrived");
         t.work();

@@ -5,9 +5,6 @@
 
 #include "cuda_runtime.h"
 
-#include <setjmp.h>
-#include <ucontext.h>
-
 #include <vector>
 
 enum { WARP = 32, THREADS_MOST = 1024 };
@@ -19,8 +16,7 @@ enum fiber_state : char { READY, WAITS, TURNS, UNTIL, DONE };
 struct fiber {
     const uint32_t *word; /* UNTIL: these bits of it are no longer `other` */
     uint32_t mask, other;
-    jmp_buf at;
-    ucontext_t first;
+    void *at;    /* its stack's top while another one runs */
     char *stack; /* NULL: it never ran */
     struct copy {
         void *to;
@@ -78,12 +74,13 @@ struct worker {
     team *cluster;
     int rank;
     unsigned char *dynamic, *rest; /* where shared memory lies */
-    jmp_buf home;
+    void *home;                    /* where the CTA was begun: its stack's top */
     const std::function<void()> *kernel;
 };
 extern thread_local worker *self; /* not static: spoil_shared() writes over it */
 
-void resume(worker *w, int thread); /* returns where the CTA has ended: to w->home */
+void resume(worker *w, int thread,
+            void **from); /* returns where another one resumes what has left its stack's top in *from */
 void arrive(const fiber::copy &copy);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "cpu/reference.h"
 #include "fake/fake_backend.h"
+#include "kernserve/backends.h"
 
 typedef struct lane_script {
     ks_batch *batch;

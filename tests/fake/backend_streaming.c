@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "fake/fake_backend.h"
+#include "kernserve/backends.h"
 
 enum { PIECES_MAX = 64, RINGS_MAX = 64 };
 

@@ -11,6 +11,7 @@
 
 #include "http/http_parts.h"
 #include "base/log.h"
+#include "kernserve/backends.h"
 
 enum {
     CONNECTIONS = 64,

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "kernserve/backends.h"
 #include "kernserve/chain.h"
 #include "ops/op_harness.h"
 #include "ops/op_values.h"

@@ -1,7 +1,7 @@
 /* Runs one resolved spec through a backend as the engine would (slot, plan, lane, poll), for op tests and benches. */
 #ifndef KS_OP_HARNESS_H
 #define KS_OP_HARNESS_H
-#include "kernserve/backend.h"
+#include "kernserve/backends.h"
 
 typedef struct op_harness op_harness;
 

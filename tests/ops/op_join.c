@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "kernserve/backend.h"
+#include "kernserve/backends.h"
 #include "ops/matmul.h"
 #include "ops/op_values.h"
 

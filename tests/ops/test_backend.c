@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "kernserve/backend.h"
+#include "kernserve/backends.h"
 #include "ops/op_harness.h"
 #include "ops/op_tiny.h"
 #include "cpu/reference.h"

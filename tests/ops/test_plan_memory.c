@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "cpu/onednn.h"
+#include "kernserve/backends.h"
 
 /* --- the allocator ------------------------------------------------------------------------------------------------------ */
 

@@ -7,6 +7,7 @@
  *            nothing is launched and nothing is freed, because both may block for ever. */
 #include "cuda/backend/internal.h"
 #include "cuda/matmul/cublaslt.cuh"
+#include "kernserve/backends.h"
 
 /* The driver's release ("580.65.06") where the kernel reports it, else the CUDA version that it serves. */
 static void read_driver(char *out, size_t cap)

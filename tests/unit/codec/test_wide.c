@@ -9,6 +9,7 @@
 #include "codec/decode.h"
 #include "engine/engine.h"
 #include "ops/op_wide.h"
+#include "kernserve/backends.h"
 
 enum { SIDE = 65536 };
 

@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "ops/op_tiny.h"
 #include "engine/slot_queue.h"
+#include "kernserve/backends.h"
 
 enum { JOBS = 64, MS = 1000000, SMALL_SIDE = 4096, LARGE_SIDE = 65536, BUDGET = 1 << 20 };
 

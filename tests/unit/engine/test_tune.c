@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "ops/op_tiny.h"
 #include "engine/tune/contest.h"
+#include "kernserve/backends.h"
 
 enum { MS = 1000000, SIDE = 4096 };
 

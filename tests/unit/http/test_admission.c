@@ -20,6 +20,7 @@
 #include "engine/queue.h"
 #include "http/response.h"
 #include "engine/slot_queue.h"
+#include "kernserve/backends.h"
 
 enum { MS = 1000000, SMALL = 256, SIDE = 65536, LARGE = 2 * SIDE };
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])

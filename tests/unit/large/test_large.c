@@ -16,6 +16,7 @@
 #include "large/large.h"
 #include "cpu/reference.h"
 #include "ops/op_wide.h"
+#include "kernserve/backends.h"
 
 enum { STREAMS = 16, SIDE = 4096, CHUNK = 32768, BUDGET = 64 << 20 };
 static const int64_t LONG_NS = 60000000000;

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "resident/hash.h"
+#include "kernserve/backends.h"
 
 static const int64_t SECOND = 1000000000;
 static int64_t now;

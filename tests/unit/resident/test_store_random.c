@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "resident/hash.h"
+#include "kernserve/backends.h"
 
 enum { NAMES = 40, SIZE_MOST = 9000, THREADS = 4 };
 static const ks_tenant operators = {.name = "", .is_operator = true};

@@ -1,6 +1,6 @@
 /* Twin: a toy backend (tests/recipes/backend.py), the CPU's under a name of its own, which says what it runs.
  * Threads  as the CPU's; `runs` is any lane's. */
-#include "kernserve/backend.h"
+#include "kernserve/backends.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
