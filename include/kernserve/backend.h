@@ -30,6 +30,7 @@ enum {
 typedef struct ks_device ks_device;
 typedef struct ks_lane ks_lane;
 typedef struct ks_ring ks_ring;
+typedef struct ks_program ks_program; /* chain.h */
 
 /* What the daemon fixed at start; bytes unless said otherwise. */
 typedef struct ks_limits {
@@ -117,6 +118,7 @@ typedef struct ks_plan {
     int join_rows; /* set by the engine: a family's plan. The spec's INPUT0 has so many rows, each job some of them (ks_batch.rows),
                     * and the rows of a launch are one product. prepare sets 0 where the device cannot: then it is a plan of the
                     * spec as it stands. A row's bits follow from the row, whatever else is in the launch. 0: none */
+    ks_program *program; /* set by the engine, in front of prepare: the steps of a chain; NULL: the work of one op */
     bool unstamped; /* set by prepare: a library's kernels, which leave no stamps; all of a launch's time is compute */
     bool untunable; /* engine's: there is nothing to try, or trying failed */
     ks_trials trials;  /* engine's */

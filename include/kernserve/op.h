@@ -147,13 +147,16 @@ struct ks_op {
     ks_status (*refuse)(const ks_spec *spec, const ks_bad_value *bad, ks_error *error);
     /* Bytes that memory moves for the inputs, at most once for each use; NULL: each tensor once. */
     size_t (*read_bytes)(const ks_spec *spec);
+    const char *const *outputs;   /* names of its outputs; NULL: OUTPUT0 and so on */
+    const struct ks_chain *chain; /* the operations that it is made of; NULL: it has kernels of its own */
 };
 
 extern const ks_op *const ks_ops[]; /* all of ops.def, in its order; NULL-terminated */
 const ks_op *ks_op_find(const char *name, size_t length);
 
-/* Of OUTPUT0 to OUTPUT3. */
+/* Of OUTPUT0 to OUTPUT3; of an op's outputs. */
 const char *ks_output_name(int output);
+const char *ks_op_output(const ks_op *op, int output);
 /* Inputs that may not be left out, as bits. */
 uint16_t ks_op_required(const ks_op *op);
 /* The index of the input of that name; -1: the op has none. name need not be terminated. */

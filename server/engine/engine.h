@@ -98,6 +98,8 @@ void ks_engine_plan_release(ks_engine *engine, ks_plan **plan);
 /* What the plan of a resolved spec is, or would be, in the caller's memory: for the plan document. The cache stays as it
  * is, and *out is not for a job. KS_WORK. */
 ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, ks_error *error);
+/* Plans of the op go, but for those that jobs hold; returns how many do. */
+int ks_engine_forget_op(ks_engine *engine, const ks_op *op);
 /* A job's path to the device: "mapped" (kernels work on the slot itself), "joined" (likewise, rows of several jobs as one product), "copies", "streamed" (in pieces,
  * because no slot holds it), or "staged" (whole, and then in pieces, because no lane holds it, or its body was JSON or
  * packed). While all slots that hold it are out, a job may be staged as well. */

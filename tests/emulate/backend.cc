@@ -6,6 +6,7 @@
 
 #include "matmul_ptx.h"
 
+#include "cuda/backend/chain.h"
 #include "cuda/backend/internal.h"
 #include "cuda/backend/join.h"
 #include "cuda/matmul/cublaslt.cuh"
@@ -119,6 +120,11 @@ ks_status ks_cuda_fault(ks_device *, cudaError_t, const char *call, ks_error *er
     return ks_fail(error, KS_DEVICE, "%s", call);
 }
 
+ks_status ks_cuda_say(cudaError_t, const char *call, ks_error *error)
+{
+    return ks_fail(error, KS_DEVICE, "%s", call);
+}
+
 /* The plan says of its kernel what a launch does, and what an SM holds of it is known. */
 static void check_note(const ks_device *device, const ks_plan *plan)
 {
@@ -134,7 +140,7 @@ static ks_status prepare(ks_device *outer, ks_plan *plan, ks_error *error)
 {
     ks_device *device = cuda_device(outer);
     const ks_status status = ks_cuda_prepare(device, plan, error);
-    if (!status) check_note(device, plan);
+    if (!status && !plan->program) check_note(device, plan);
     if (!status && plan->counters > KS_COUNTERS_MAX)
         return ks_fail(error, KS_DEVICE, "%s: %zu counters are planned", plan->kernel_info.kernel, plan->counters);
     if (getenv("KS_EMULATED_PICKS"))
@@ -230,8 +236,10 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
         site.only = job_table->job[0];
     ks_spec placed;
     const ks_spec *const spec = ks_cuda_place_fixed(&plan->spec, &placed, &site.only);
-    const ks_status status =
-        ks_cuda_op_of(plan->spec.op)->launch(&lane->device->chip, spec, plan->algorithm, site, bucket, NULL, error);
+    const ks_status status = plan->program ? ks_cuda_chain_record(lane, plan, &plan->spec, &site, error)
+                                           : ks_cuda_op_of(plan->spec.op)
+                                                 ->launch(&lane->device->chip, spec, plan->algorithm, site, bucket,
+                                                          NULL, error);
     if (status) return status;
     const char *kernel = plan->kernel_info.kernel;
     if (!completion.start_ns || !completion.end_ns) return ks_fail(error, KS_DEVICE, "%s: no stamps", kernel);

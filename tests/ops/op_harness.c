@@ -1,5 +1,7 @@
 #include "ops/op_harness.h"
 
+#include "kernserve/chain.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,7 +304,8 @@ static ks_algorithm *list_candidates(op_harness *harness, bench *b, const ks_pla
 static ks_status prepare_as_planned(op_harness *harness, bench *b, const ks_spec *spec, ks_plan *plan, ks_error *error)
 {
     make_plan(b, spec, plan);
-    return harness->backend->prepare(b->device, plan, error);
+    const ks_status status = spec->op->chain ? ks_program_make(spec, &plan->program, error) : KS_OK;
+    return status == KS_OK ? harness->backend->prepare(b->device, plan, error) : status;
 }
 
 /* Prepared, and by the way that was chosen among those that the spec has with every input in the slot. */
@@ -422,12 +425,13 @@ ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *c
     ks_status status = open_bench(harness, path, &b, error);
     if (status != KS_OK) return status;
     if (spec->out[0].size_bytes == 0) return KS_OK; /* never reaches a backend */
-    ks_plan *plan = malloc(sizeof *plan);
+    ks_plan *plan = calloc(1, sizeof *plan);
     if (!plan) return ks_fail(error, KS_MEMORY, "no memory for a plan");
     ks_spec fixed = *spec;
     status = fix_inputs(harness, b, &fixed, error);
     if (status == KS_OK) status = run_spec(harness, b, &fixed, inputs, plan, copies, captured, error);
     if (status == KS_OK) memcpy(output, b->slots[0].out, ks_spec_out_bytes(spec));
+    ks_program_free(&plan->program);
     free(plan);
     return status;
 }

@@ -71,7 +71,7 @@ static ks_status lane_open_workspace(ks_lane *lane, ks_error *error)
 /* Of so many jobs. A library's plan may be done by our kernels instead, which need as much as a lane has at most. */
 static size_t workspace_need(const ks_lane *lane, const ks_plan *plan, int jobs)
 {
-    if (plan->unstamped) return lane->device->limits.workspace_bytes;
+    if (plan->unstamped && !plan->program) return lane->device->limits.workspace_bytes;
     return plan->workspace_bytes << (plan->join_rows ? 0 : ks_bucket(jobs));
 }
 

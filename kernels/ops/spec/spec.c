@@ -9,6 +9,11 @@ const char *ks_output_name(int output)
     return names[output];
 }
 
+const char *ks_op_output(const ks_op *op, int output)
+{
+    return op->outputs ? op->outputs[output] : ks_output_name(output);
+}
+
 uint16_t ks_op_required(const ks_op *op)
 {
     unsigned required = 0;
