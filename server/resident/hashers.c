@@ -20,7 +20,7 @@ struct ks_hashers {
     pthread_mutex_t lock;
     pthread_cond_t work, progress;
     ks_run_queue *first, *last; /* that wait for a hasher */
-    int waiting;            /* threads in ks_hashers_wait */
+    int waiting;                /* threads in ks_hashers_wait */
     bool stop;
 };
 

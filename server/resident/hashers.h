@@ -39,7 +39,7 @@ struct ks_run_queue {
     /* under lock: */
     ks_run *first, *last;
     ks_run_queue *next; /* of those that wait for a hasher */
-    bool busy;      /* it waits for one, or has one */
+    bool busy;          /* it waits for one, or has one */
 };
 
 /* KS_SYSTEM, KS_MEMORY. */
@@ -49,5 +49,5 @@ void ks_hashers_close(ks_hashers **hashers); /* no queue has runs */
 void ks_hashers_lock(ks_hashers *hashers);
 void ks_hashers_unlock(ks_hashers *hashers);
 void ks_run_queue_add(ks_hashers *hashers, ks_run_queue *queue, ks_run *run); /* with the lock */
-void ks_hashers_wait(ks_hashers *hashers);                            /* with the lock, until a run is hashed */
+void ks_hashers_wait(ks_hashers *hashers);                                    /* with the lock, until a run is hashed */
 #endif
