@@ -51,14 +51,14 @@ def examples(daemon, document):
 
 # Parameters of each op, with what it takes for [2,2] (and for what its query says besides).
 VALUES = {
-    "softmax": {"axis": "0", "log": "true", "scale": "2"},
-    "reduce": {"axis": "0", "op": "max", "keepdims": "true"},
+    "softmax": {"axis": "0", "log": "true", "scale": "2", "causal": "top_left", "masked_rows": "zero", "out_datatype": "FP64"},
+    "reduce": {"axis": "0", "op": "max", "keepdims": "true", "ddof": "1", "p": "inf"},
     "matmul": {"transpose_a": "true", "transpose_b": "false", "alpha": "0.5", "activation": "relu", "precision": "exact"},
     "norm": {"axis": "1", "kind": "rms", "groups": "1", "eps": "0.5", "activation": "gelu_tanh", "sum_out": "true", "out_datatype": "FP64"},
     "map": {"op": "relu", "a": "2", "b": "1", "out_datatype": "INT8"},
     "topk": {"axis": "0", "k": "2", "largest": "false", "sorted": "true", "index_datatype": "INT32"},
 }
-BESIDES = {("map", "a"): "&op=linear", ("map", "b"): "&op=linear"}
+BESIDES = {("map", "a"): "&op=linear", ("map", "b"): "&op=linear", ("reduce", "ddof"): "&op=var", ("reduce", "p"): "&op=norm"}
 
 
 def parameters(daemon, document):
