@@ -243,10 +243,10 @@ template <class Op, int E, bool LIST>
 constexpr bool reduce_columns_large = E == 1 || E > 8 || sizeof(typename Op::Acc) * E >= 96 ||
                                       (LIST && sizeof(typename Op::Acc) > 8);
 template <class Op, int E, bool LIST>
-constexpr int reduce_columns_ctas = reduce_shifts<Op>                    ? (E == 8 ? 3 : 2)
-                                    : sizeof(typename Op::Source::W) > 4 ? 2
-                                    : reduce_columns_large<Op, E, LIST>  ? 3
-                                                                         : 4;
+constexpr int reduce_columns_ctas = reduce_shifts<Op>                                        ? (E == 8 ? 3 : 2)
+                                    : sizeof(typename Op::Source::W) > 4 || reduce_heavy<Op> ? 2
+                                    : reduce_columns_large<Op, E, LIST>                      ? 3
+                                                                                             : 4;
 /* The most threads of a CTA, which those registers are divided among. */
 template <class Op, int E>
 constexpr int reduce_columns_threads = reduce_shifts<Op> &&E == 8 ? 128 : 256;

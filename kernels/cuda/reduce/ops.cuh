@@ -22,6 +22,10 @@
 template <class Op>
 constexpr bool reduce_shifts = false;
 
+/* An op whose arithmetic of an element takes as many registers as FP64 elements do. */
+template <class Op>
+constexpr bool reduce_heavy = false;
+
 /* --- sum, mean, l2norm ----------------------------------------------------------------------------------------------- */
 
 /* SQUARES: of squares, which are FP64 from the start, so that no finite float overflows; and its root. */

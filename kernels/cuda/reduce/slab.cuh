@@ -50,7 +50,7 @@ __device__ __forceinline__ void reduce_slab_line(const Op &op, typename Op::Acc 
 }
 
 template <class Op>
-__global__ void __launch_bounds__(128, sizeof(typename Op::Source::W) > 4 ? 3 : 6)
+__global__ void __launch_bounds__(128, sizeof(typename Op::Source::W) > 4 || reduce_heavy<Op> ? 3 : 6)
     reduce_slab(ks_site site, const __grid_constant__ reduce_shape s, Op op)
 {
     typedef typename Op::Source::T T;

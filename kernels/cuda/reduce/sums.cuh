@@ -75,6 +75,9 @@ struct reduce_terms {
     }
 };
 
+template <class S>
+constexpr bool reduce_heavy<reduce_terms<S, REDUCE_POWER>> = true;
+
 /* The largest |x|, or the smallest as the largest -|x|. */
 template <class S, bool LEAST>
 struct reduce_magnitude {
