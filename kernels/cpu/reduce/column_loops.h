@@ -58,11 +58,11 @@ KS_CLONES static void columns_moments(work *restrict w, const float *x, int64_t 
         return;
     }
     for (int l = 0; l < lines; l++, x += pitch) {
-        const double n = (double)(at + l), share = 1 / (n + 1);
+        const double share = 1 / (double)(at + l + 1);
         for (int i = 0; i < count; i++) {
-            const double between = (double)x[i] - mean[i];
-            apart[i] += between * between * (n * share);
-            mean[i] += between * share;
+            const double between = (double)x[i] - mean[i], next = mean[i] + between * share;
+            apart[i] += between * ((double)x[i] - next); /* of an infinity NaN */
+            mean[i] = next;
         }
     }
 }
