@@ -64,15 +64,16 @@ __device__ __forceinline__ reduce_stretch reduce_stretch_of(const reduce_shape &
 
 /* Vectors that are whole. begun: the accumulator. */
 template <class Op>
-__device__ __forceinline__ typename Op::State reduce_body(const Op &op, const typename Op::Acc &begun, const uint4 *in,
-                                                          int count, int64_t place, int width)
+__device__ __forceinline__ typename Op::State reduce_body(const Op &op, const typename Op::Acc &begun,
+                                                          const reduce_stretch &whole, int width, int lane_id)
 {
     typedef typename Op::Source::T T;
     constexpr int E = ks_vector<T>::length, U = reduce_loads<T>::count;
+    const int count = whole.count;
+    const int64_t place = whole.place;
     typename Op::Acc acc[1] = {begun};
     const ks_vector<T> missing = reduce_missing(op, acc);
-    const int lane_id = threadIdx.x & (width - 1);
-    in = ks_one_address(in);
+    const uint4 *const in = ks_one_address(whole.in);
     for (int i = lane_id, n = 0; i < count; i += U * width, n += U * E) {
         ks_vector<T> v[U];
 #pragma unroll
@@ -99,8 +100,8 @@ __device__ __forceinline__ typename Op::State reduce_row(const Op &op, const red
     ks_vector<T> v[1]; /* under way while the others are taken */
     if (edge) v[0] = reduce_load<T>(r.in + at);
     typename Op::Acc acc[1] = {reduce_begin(op, (const T *)in + row * s.depth)};
-    const typename Op::State state =
-        reduce_body(op, acc[0], r.in + head, r.count - head - tail, r.place + head * E, s.width);
+    const reduce_stretch whole = {r.in + head, r.count - head - tail, 0, 0, r.place + head * E};
+    const typename Op::State state = reduce_body(op, acc[0], whole, s.width, lane_id);
     if (!edge) return state;
     reduce_trim(v[0], at == 0 ? r.head : 0, at == r.count - 1 && r.tail > 0 ? r.tail : E, reduce_missing(op, acc));
     reduce_take<Op, 1>(op, acc, v, 0);
