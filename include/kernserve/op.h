@@ -40,6 +40,7 @@ typedef struct ks_param {
     ks_value preset;            /* when the request does not say */
     const char *const *choices; /* KS_PARAM_CHOICE: NULL-terminated */
     ks_status status;           /* what a bad value is: KS_PARAMETER, or KS_AXIS */
+    bool infinite;              /* KS_PARAM_NUMBER: takes the texts "inf" and "-inf", too */
 } ks_param;
 
 /* A parameter, by its index into params, at the one value that a model has. */

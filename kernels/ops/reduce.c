@@ -1,27 +1,42 @@
 /* Reductions over one axis, a list of axes or all: descriptor and rules.
  *
- * Values   sums and products of integers wrap in INT64; means of integers, and their l2norm and logsumexp, are FP64.
- *          max and min give NaN where there is one; argmax and argmin the first NaN, else the first extremum. Of
- *          nothing: sum 0, prod 1, l2norm 0, logsumexp -inf, the others KS_EMPTY.
+ *   var    sum (x - mean)^2 / (n - ddof); std: its root            l1norm  sum |x|
+ *   sumsq  sum x^2; l2norm: its root                               logsum  log sum x
+ *   norm   (sum |x|^p)^(1/p); p = 0: how many are not zero; p = inf, -inf: the largest and the smallest |x|
+ *   any, all, count_nonzero: of x != 0, which NaN is
+ *
+ * Values   sums, sums of squares and products of integers wrap in INT64; what is no integer by itself (mean, norms, logarithms, var)
+ *          is FP64 of integers. max and min give NaN where there is one; argmax and argmin the first NaN, else the first extremum. Of
+ *          nothing: sums and norms 0, prod 1, logarithms -inf, any false, all true; the others KS_EMPTY. n <= ddof: NaN.
  * Numbers  everything is accumulated in double or in 64-bit integers and rounded once. */
 #include "ops/reduce.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 extern const ks_op ks_op_reduce;
 
-static const char *const op_names[] = {"sum",    "mean",   "max",    "min",       "prod",
-                                       "argmax", "argmin", "l2norm", "logsumexp", NULL};
+static const char *const op_names[] = {"sum",    "mean",      "max", "min",           "prod",  "argmax", "argmin",
+                                       "l2norm", "logsumexp", "var", "std",           "sumsq", "l1norm", "logsum",
+                                       "norm",   "any",       "all", "count_nonzero", NULL};
+
+enum {
+    BOOLEAN = KS_DTYPE_BIT(KS_BOOL),
+    TAKE_BOOLEAN = 1 << SUM | 1 << ANY | 1 << ALL | 1 << COUNT_NONZERO,
+    INTEGER_SUMS = 1 << SUM | 1 << PROD | 1 << SUMSQ,
+    NEED_ELEMENTS = 1 << MEAN | 1 << MAX | 1 << MIN | 1 << ARGMAX | 1 << ARGMIN | 1 << VAR | 1 << STD
+};
 
 /* --- rules ----------------------------------------------------------------------------------------------------------- */
 
-static ks_status check_input(const ks_input *row, ks_tensor *in, ks_error *error)
+static ks_status check_input(const ks_input *row, ks_tensor *in, int op, ks_error *error)
 {
-    if (!(row->dtypes & KS_DTYPE_BIT(in->dtype)))
+    const bool takes_boolean = TAKE_BOOLEAN >> op & 1;
+    if (!(row->dtypes & KS_DTYPE_BIT(in->dtype)) || (in->dtype == KS_BOOL && !takes_boolean))
         return ks_fail(error, KS_DATATYPE,
-                       "reduce: %s has datatype %s, takes FP16 to FP64, BF16, INT8 to INT64 or UINT8 to UINT64",
-                       row->name, ks_dtype_name(in->dtype));
+                       "reduce: %s has datatype %s, %s takes FP16 to FP64, BF16, INT8 to INT64, UINT8 to UINT64%s",
+                       row->name, ks_dtype_name(in->dtype), op_names[op], takes_boolean ? " or BOOL" : "");
     if (in->rank < row->rank_min || in->rank > row->rank_max)
         return ks_fail(error, KS_SHAPE, "reduce: %s has rank %d, takes %d to %d", row->name, in->rank, row->rank_min,
                        row->rank_max);
@@ -59,20 +74,78 @@ static ks_status resolve_axes(int rank, int op, ks_axes *axes, ks_error *error)
 
 static ks_dtype out_dtype(int op, ks_dtype in)
 {
-    if (op == ARGMAX || op == ARGMIN) return KS_INT64;
+    if (op == ARGMAX || op == ARGMIN || op == COUNT_NONZERO) return KS_INT64;
+    if (op == ANY || op == ALL) return KS_BOOL;
     if (op == MAX || op == MIN || FLOATS & KS_DTYPE_BIT(in)) return in;
-    return op == SUM || op == PROD ? KS_INT64 : KS_FP64;
+    return INTEGER_SUMS >> op & 1 ? KS_INT64 : KS_FP64;
+}
+
+static ks_status resolve_ddof(int op, double *ddof, ks_error *error)
+{
+    if (!(*ddof >= 0)) return ks_fail(error, KS_PARAMETER, "reduce: parameter 'ddof' is %g, takes 0 or more", *ddof);
+    if (*ddof == 0) *ddof = 0; /* -0 is the same work */
+    if (*ddof != 0 && op != VAR && op != STD)
+        return ks_fail(error, KS_PARAMETER, "reduce: parameter 'ddof' is %g, and %s has none: var and std take it",
+                       *ddof, op_names[op]);
+    return KS_OK;
+}
+
+/* A norm that has a name of its own is the same work as the op of that name. */
+static ks_status resolve_norm(ks_value *op, double *p, ks_error *error)
+{
+    if (op->i != NORM) {
+        if (isnan(*p)) return KS_OK; /* the preset */
+        return ks_fail(error, KS_PARAMETER, "reduce: parameter 'p' is %g, and %s has none: norm takes it", *p,
+                       op_names[op->i]);
+    }
+    if (isnan(*p)) *p = 2; /* likewise */
+    if (!(*p >= 0 || isinf(*p)))
+        return ks_fail(error, KS_PARAMETER, "reduce: parameter 'p' is %g, takes 0 or more, inf or -inf", *p);
+    if (*p == 0) *p = 0;
+    if (*p != 1 && *p != 2) return KS_OK;
+    op->i = *p == 1 ? L1NORM : L2NORM;
+    *p = (double)NAN;
+    return KS_OK;
+}
+
+/* Rough operations for an element. */
+static double operations(const ks_spec *spec)
+{
+    switch (spec->params[OP].i) {
+    case LOGSUMEXP:
+        return 10;
+    case NORM:
+        return isinf(spec->params[POWER].d) || spec->params[POWER].d == 0 ? 1 : 40;
+    case VAR:
+    case STD:
+        return 4;
+    case L2NORM:
+    case SUMSQ:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+int ks_reduce_function(const ks_spec *spec)
+{
+    const int op = (int)spec->params[OP].i;
+    const double p = spec->params[POWER].d;
+    if (op == SUM && spec->in[0].dtype == KS_BOOL) return COUNT_NONZERO;
+    if (op != NORM) return op;
+    return p == 0 ? NORM_ZERO : !isinf(p) ? NORM : p > 0 ? NORM_MOST : NORM_LEAST;
 }
 
 /* ks_resolve_fn */
 static ks_status reduce_resolve(ks_spec *spec, ks_error *error)
 {
     ks_tensor *in = &spec->in[0];
-    ks_status status = check_input(&spec->op->inputs[0], in, error);
-    if (status != KS_OK) return status;
     const int op = (int)spec->params[OP].i;
     if (op < 0 || op >= OPS) return ks_fail(error, KS_PARAMETER, "reduce: op %d is not one of %d", op, OPS);
-    status = resolve_axes(in->rank, op, &spec->params[AXIS].axes, error);
+    ks_status status = check_input(&spec->op->inputs[0], in, op, error);
+    if (status == KS_OK) status = resolve_axes(in->rank, op, &spec->params[AXIS].axes, error);
+    if (status == KS_OK) status = resolve_ddof(op, &spec->params[DDOF].d, error);
+    if (status == KS_OK) status = resolve_norm(&spec->params[OP], &spec->params[POWER].d, error);
     if (status != KS_OK) return status;
 
     const unsigned set = ks_reduce_axes(spec);
@@ -84,13 +157,14 @@ static ks_status reduce_resolve(ks_spec *spec, ks_error *error)
         if (reduced) extent *= in->dims[i];
         if (!reduced || keep) out.dims[out.rank++] = reduced ? 1 : in->dims[i];
     }
-    if (extent == 0 && op != SUM && op != PROD && op != L2NORM && op != LOGSUMEXP)
+    const bool extreme = op == NORM && isinf(spec->params[POWER].d);
+    if (extent == 0 && (extreme || NEED_ELEMENTS >> op & 1))
         return ks_fail(error, KS_EMPTY, "reduce: %s of nothing: INPUT0 has 0 elements along axis", op_names[op]);
     status = ks_tensor_measure(&out, ks_output_name(0), error);
     if (status != KS_OK) return status;
     spec->out[0] = out;
     spec->outputs = 1;
-    spec->flops = (double)ks_tensor_count(in) * (op == LOGSUMEXP ? 10 : op == L2NORM ? 2 : 1);
+    spec->flops = (double)ks_tensor_count(in) * operations(spec);
     return KS_OK;
 }
 
@@ -121,26 +195,37 @@ static const ks_preset presets[] = {
     OP_PRESET("argmin", ARGMIN),
     OP_PRESET("l2norm", L2NORM),
     OP_PRESET("logsumexp", LOGSUMEXP),
+    OP_PRESET("var", VAR),
+    OP_PRESET("std", STD),
+    OP_PRESET("any", ANY),
+    OP_PRESET("all", ALL),
     {.suffix = "vec", .param = -1, .in_rank = 1, .out_rank = -1},
 };
 
 const ks_op ks_op_reduce = {
     .name = "reduce",
     .inputs_count = 1,
-    .inputs = {{.name = "INPUT0", .role = "x", .dtypes = FLOATS | INTEGERS, .rank_min = 1, .rank_max = KS_RANK_MAX}},
+    .inputs = {{.name = "INPUT0",
+                .role = "x",
+                .dtypes = FLOATS | INTEGERS | BOOLEAN,
+                .rank_min = 1,
+                .rank_max = KS_RANK_MAX}},
     .in_rank = 2,
     .out_rank = 1,
-    .params_count = 3,
-    .params = {[OP] = {.name = "op",
-                       .kind = KS_PARAM_CHOICE,
-                       .preset = {.i = SUM},
-                       .choices = op_names,
-                       .status = KS_PARAMETER},
-               [AXIS] = {.name = "axis",
-                         .kind = KS_PARAM_AXES,
-                         .preset = {.axes = {.count = 1, .axis = {-1}}},
-                         .status = KS_AXIS},
-               [KEEPDIMS] = {.name = "keepdims", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER}},
+    .params_count = KS_REDUCE_PARAMS,
+    .params =
+        {[OP] =
+             {.name = "op", .kind = KS_PARAM_CHOICE, .preset = {.i = SUM}, .choices = op_names, .status = KS_PARAMETER},
+         [AXIS] =
+             {.name = "axis", .kind = KS_PARAM_AXES, .preset = {.axes = {.count = 1, .axis = {-1}}}, .status = KS_AXIS},
+         [KEEPDIMS] = {.name = "keepdims", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
+         [DDOF] = {.name = "ddof", .kind = KS_PARAM_NUMBER, .preset = {.d = 0}, .status = KS_PARAMETER},
+         /* A p that is given is refused by other ops, so the preset is one that no request can send. */
+         [POWER] = {.name = "p",
+                    .kind = KS_PARAM_NUMBER,
+                    .preset = {.d = (double)NAN},
+                    .infinite = true,
+                    .status = KS_PARAMETER}},
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = reduce_resolve,

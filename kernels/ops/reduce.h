@@ -9,13 +9,41 @@
 extern "C" {
 #endif
 
-enum { OP, AXIS, KEEPDIMS };
-enum { SUM, MEAN, MAX, MIN, PROD, ARGMAX, ARGMIN, L2NORM, LOGSUMEXP, OPS };
+enum { OP, AXIS, KEEPDIMS, DDOF, POWER, KS_REDUCE_PARAMS };
+/* The values of `op`, and behind them what backends compute for some of its norms. */
+enum {
+    SUM,
+    MEAN,
+    MAX,
+    MIN,
+    PROD,
+    ARGMAX,
+    ARGMIN,
+    L2NORM,
+    LOGSUMEXP,
+    VAR,
+    STD,
+    SUMSQ,
+    L1NORM,
+    LOGSUM,
+    NORM,
+    ANY,
+    ALL,
+    COUNT_NONZERO,
+    OPS,
+    NORM_ZERO = OPS, /* p = 0: how many are not zero, as a number */
+    NORM_MOST,       /* p = inf: the largest |x| */
+    NORM_LEAST,      /* p = -inf: the smallest */
+    FUNCTIONS
+};
 enum {
     FLOATS = KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP64),
     INTEGERS = KS_DTYPE_BIT(KS_INT8) | KS_DTYPE_BIT(KS_INT16) | KS_DTYPE_BIT(KS_INT32) | KS_DTYPE_BIT(KS_INT64) |
                KS_DTYPE_BIT(KS_UINT8) | KS_DTYPE_BIT(KS_UINT16) | KS_DTYPE_BIT(KS_UINT32) | KS_DTYPE_BIT(KS_UINT64)
 };
+
+/* What a resolved spec asks for: an op, or a norm of a p that has arithmetic of its own. The sum of BOOL is a count. */
+int ks_reduce_function(const ks_spec *spec);
 
 /* --- the walk --- */
 

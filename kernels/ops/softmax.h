@@ -1,9 +1,53 @@
-/* Places of softmax's parameters in ks_spec.params, for every backend. */
+/* Places of softmax's inputs and parameters in ks_spec, and what its rows are, for every backend. */
 #ifndef KS_OPS_SOFTMAX_H
 #define KS_OPS_SOFTMAX_H
 
 #include "kernserve/op.h"
 
-enum { KS_SOFTMAX_AXIS, KS_SOFTMAX_LOG, KS_SOFTMAX_SCALE };
+#ifdef __cplusplus
+extern "C" {
+#endif
 
+enum { KS_SOFTMAX_X, KS_SOFTMAX_MASK, KS_SOFTMAX_INPUTS };
+enum {
+    KS_SOFTMAX_AXIS,
+    KS_SOFTMAX_LOG,
+    KS_SOFTMAX_SCALE,
+    KS_SOFTMAX_CAUSAL,
+    KS_SOFTMAX_MASKED_ROWS,
+    KS_SOFTMAX_OUT_DATATYPE,
+    KS_SOFTMAX_PARAMS
+};
+typedef enum ks_softmax_causal { KS_CAUSAL_NONE, KS_CAUSAL_TOP_LEFT, KS_CAUSAL_BOTTOM_RIGHT } ks_softmax_causal;
+
+/* Of a tensor's dimensions but the axis, some that follow each other. */
+typedef struct ks_softmax_step {
+    int64_t extent, stride; /* stride: of the mask, elements; 0: it has one index for all */
+} ks_softmax_step;
+
+/* Which elements of its rows take part. A row is what the axis runs through; rows are counted over the other axes, in their order. */
+typedef struct ks_softmax_selection {
+    int steps; /* outermost first, at least one: from a row's number to the mask's offset */
+    ks_softmax_step step[KS_RANK_MAX];
+    int64_t along;  /* the mask's stride along the axis */
+    int64_t square; /* causal: rows that begin at the corner again; else 0 */
+    int64_t corner; /* causal: of row i of so many, the elements below i + 1 + corner take part */
+    bool zero;      /* a row without any is 0, not NaN */
+} ks_softmax_selection;
+
+/* Whether a resolved spec has anything of that: else it is softmax of whole rows, in x's datatype. */
+bool ks_softmax_selects(const ks_spec *spec);
+ks_softmax_selection ks_softmax_selection_of(const ks_spec *spec);
+
+/* How many elements of a row, from the first one on, causal and lengths leave. */
+static inline int64_t ks_softmax_limit(const ks_softmax_selection *s, int64_t row, int64_t length)
+{
+    if (s->square == 0) return length;
+    const int64_t limit = row % s->square + 1 + s->corner;
+    return limit < 0 ? 0 : limit < length ? limit : length;
+}
+
+#ifdef __cplusplus
+}
+#endif
 #endif

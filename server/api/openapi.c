@@ -161,7 +161,9 @@ static void put_kind(ks_text *out, const ks_param *param)
                                         [KS_PARAM_AXES] =
                                             "{\"type\":\"string\",\"pattern\":\"^(all|-?[0-9](,-?[0-9])*)$\"}"};
     if (param->kind != KS_PARAM_CHOICE) {
-        ks_text_puts(out, kinds[param->kind]);
+        ks_text_puts(out, param->infinite
+                              ? "{\"anyOf\":[{\"type\":\"number\"},{\"type\":\"string\",\"enum\":[\"inf\",\"-inf\"]}]}"
+                              : kinds[param->kind]);
         return;
     }
     ks_text_puts(out, "{\"type\":\"string\",\"enum\":[");

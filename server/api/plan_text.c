@@ -82,6 +82,8 @@ static void put_value(ks_text *out, const ks_param *param, const ks_value *value
     case KS_PARAM_NUMBER:
         if (isfinite(value->d))
             ks_text_printf(out, "%.9g", value->d);
+        else if (param->infinite && isinf(value->d))
+            ks_text_printf(out, "%s%sinf%s", quote, value->d < 0 ? "-" : "", quote);
         else
             ks_text_puts(out, "null"); /* not of this work, or no bound */
         break;

@@ -1,5 +1,6 @@
 /* Request parameters: those of the protocol, and those that the op's descriptor lists. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -66,6 +67,13 @@ static bool read_choice(const ks_param_value *value, const char *const *choices,
     return false;
 }
 
+static bool read_infinity(const ks_param_value *value, double *out)
+{
+    if (!textual(value) || !(is(value, "inf") || is(value, "-inf"))) return false;
+    *out = value->text[0] == '-' ? -(double)INFINITY : (double)INFINITY;
+    return true;
+}
+
 static bool read_value(const ks_param *param, const ks_param_value *value, ks_value *out)
 {
     bool truth = false;
@@ -78,6 +86,7 @@ static bool read_value(const ks_param *param, const ks_param_value *value, ks_va
         out->i = truth;
         return true;
     case KS_PARAM_NUMBER:
+        if (param->infinite && read_infinity(value, &out->d)) return true;
         /* The words for NaN and infinity are data, not parameters; they end in letters, as no number does. */
         return numeric(value) && value->length > 0 && (value->text[value->length - 1] | 0x20) < 'a' &&
                ks_number_read(value->text, value->length, KS_FP64, &out->d) == KS_NUMBER_OK;
@@ -99,7 +108,7 @@ static const char *wanted(const ks_param *param, char list[WANTED_MAX])
     case KS_PARAM_BOOL:
         return "true or false";
     case KS_PARAM_NUMBER:
-        return "a finite number";
+        return param->infinite ? "a number, \"inf\" or \"-inf\"" : "a finite number";
     case KS_PARAM_CHOICE:
         snprintf(list, WANTED_MAX, "one of %s", param->choices[0]);
         for (int i = 1; param->choices[i]; i++) {

@@ -28,7 +28,7 @@
 
 enum { SOFTMAX_AXIS, SOFTMAX_LOG };
 enum { REDUCE_OP, REDUCE_AXIS };
-enum { SUM, MEAN, MAX, MIN, PROD, ARGMAX, ARGMIN, L2NORM, LOGSUMEXP };
+enum { SUM, MEAN, MAX, MIN, PROD, ARGMAX, ARGMIN, L2NORM, LOGSUMEXP, VAR, STD, SUMSQ, L1NORM, LOGSUM, NORM, ANY };
 enum { MAP = 1000 };
 enum { REPEATS_LEAST = 3, REPEATS_MOST = 200 };
 static const int64_t ENOUGH_NS = 150000000;
@@ -106,6 +106,14 @@ static const row rows[] = {
     {"sum int32 rows of 4096", SUM, KS_INT32, 1, {4096, 4096, 0}},
     {"sum int8 rows of 4096", SUM, KS_INT8, 1, {8192, 4096, 0}},
     {"argmax int64 rows of 4096", ARGMAX, KS_INT64, 1, {2048, 4096, 0}},
+    {"var fp32 rows of 4096", VAR, KS_FP32, 1, {4096, 4096, 0}},
+    {"var fp32 axis 0", VAR, KS_FP32, 0, {4096, 4096, 0}},
+    {"var fp32 all", VAR, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"var fp64 rows of 4096", VAR, KS_FP64, 1, {2048, 4096, 0}},
+    {"l1norm fp32 rows of 4096", L1NORM, KS_FP32, 1, {4096, 4096, 0}},
+    {"any fp32 rows of 4096", ANY, KS_FP32, 1, {4096, 4096, 0}},
+    {"any fp32 axis 0", ANY, KS_FP32, 0, {4096, 4096, 0}},
+    {"any int8 rows of 4096", ANY, KS_INT8, 1, {8192, 4096, 0}},
     {"layer norm fp32 rows of 4096", NORM_LAYER, KS_FP32, 1, {4096, 4096, 0}},
     {"layer norm fp32 rows of 128", NORM_LAYER, KS_FP32, 1, {131072, 128, 0}},
     {"layer norm bf16 rows of 4096", NORM_LAYER, KS_BF16, 1, {4096, 4096, 0}},

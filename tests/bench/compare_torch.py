@@ -138,9 +138,18 @@ def drawn_rows(seed, each):
             yield Row(*(text.encode() for text in (op, dtype, first, "", axis, " ".join((regime, op, dtype, first, "axis", axis)))))
 
 
-TORCH = {"softmax": lambda x, axes: torch.softmax(x, axes[0]),
+def causal(x):
+    """-inf above the diagonal that ends in the corner."""
+    rows, columns = x.shape[-2:]
+    return x.masked_fill(torch.ones(rows, columns, dtype=torch.bool, device=x.device).triu(columns - rows + 1), -math.inf)
+
+
+TORCH = {"softmax": lambda x, axes: torch.softmax(x, axes[0]), "softmax_causal": lambda x, axes: torch.softmax(causal(x), axes[0]),
          "sum": torch.sum, "mean": torch.mean, "max": torch.amax, "logsumexp": torch.logsumexp,
-         "argmax": lambda x, axes: torch.argmax(x, axes[0])}
+         "argmax": lambda x, axes: torch.argmax(x, axes[0]),
+         "var": lambda x, axes: torch.var(x, axes, correction=0), "std": lambda x, axes: torch.std(x, axes, correction=0),
+         "l1norm": lambda x, axes: torch.linalg.vector_norm(x, 1, axes), "any": torch.any, "all": torch.all, "count_nonzero": torch.count_nonzero}
+OF_RESULTS = {"argmax": torch.int64, "count_nonzero": torch.int64, "any": torch.bool, "all": torch.bool}
 # PyTorch's maxima come with indices, which ours do not make.
 SCANS = {"cumsum": torch.cumsum, "cummax": torch.cummax, "logcumsumexp": torch.logcumsumexp}
 
@@ -265,11 +274,24 @@ def wrong(op, x, axes, got, unit):
         place = torch.arange(x.shape[axes[0]], device=x.device).view(shape)
         first = torch.where(x == top, place, x.shape[axes[0]]).amin(axes)
         return int((got.reshape(first.shape) != first).sum())
+    if op in ("any", "all", "count_nonzero"):
+        want = TORCH[op](x, axes)
+        return int((got.reshape(want.shape) != want).sum())
     x = x.double()
-    if op == "softmax":
+    if op in ("var", "std"):
+        want = torch.var(x, axes, correction=0)
+        bound = 2.0 ** -21 * want
+        if op == "std":
+            want, bound = want.sqrt(), 2.0 ** -21 * want.sqrt()
+    elif op == "l1norm":
+        want = x.abs().sum(axes)
+        bound = 6 * 2.0 ** -24 * want
+    elif op.startswith("softmax"):
+        x = causal(x) if op == "softmax_causal" else x
         distance = x - x.amax(axes, keepdim=True)
         want = distance.exp()
         want /= want.sum(axes, keepdim=True)
+        distance.nan_to_num_(neginf=0)
         bound = (distance.abs_() + 8) * 2.0 ** -23 * want + 1e-37
     elif op == "logsumexp":
         want = torch.logsumexp(x, axes)
@@ -393,8 +415,8 @@ class Case:
                 got = self.results[i][:x.numel() * self.dtype.itemsize].view(self.dtype).view(x.shape)
                 count += wrong_scan(self.op, x, self.axes[0], got, self.unit)
                 continue
-            kind = torch.int64 if self.op == "argmax" else self.dtype
-            elements = x.numel() if self.op == "softmax" else x.numel() // math.prod(x.shape[a] for a in self.axes)
+            kind = OF_RESULTS.get(self.op, self.dtype)
+            elements = x.numel() if self.op.startswith("softmax") else x.numel() // math.prod(x.shape[a] for a in self.axes)
             got = self.results[i][:elements * kind.itemsize].view(kind)
             count += wrong(self.op, x, self.axes, got, self.unit)
         return count

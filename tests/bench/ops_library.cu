@@ -130,6 +130,7 @@ static const variant variants[] = {
      {"activation", "gelu"},
      1u << KS_NORM_WEIGHT | 1u << KS_NORM_BIAS | 1u << KS_NORM_PRE_BIAS},
     {"add_rms_norm", "norm", {"kind", "rms", "sum_out", "1"}, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_RESIDUAL},
+    {"softmax_causal", "softmax", {"causal", "bottom_right"}, 0},
     {"topk_10", "topk", {"k", "10"}, 0},
     {"topk_50", "topk", {"k", "50"}, 0},
     {"topk_256", "topk", {"k", "256"}, 0},

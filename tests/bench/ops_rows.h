@@ -115,6 +115,18 @@ static const struct {
     {"softmax", "16777216x4", 0, "-1"},
     {"softmax", "8x3000000", 0, "-1"},
     {"softmax", "4x6000000", 0, "-1"},
+    /* selected elements: the columns up to the row's */
+    {"softmax softmax_causal", "64x16x256x256", 0, "-1"},
+    {"softmax softmax_causal", "16x2048x2048", 0, "-1"},
+    {"softmax softmax_causal", "4x8192x8192", 0, "-1"},
+    /* beside sum: the same bytes, another arithmetic */
+    {"sum var any all count_nonzero l1norm", "8192x4096", 0, "-1"},
+    {"sum var any count_nonzero", "1x268435456", 0, "-1"},
+    {"sum var any", "8192x8192", 0, "0"},
+    {"sum var std", "64x256x512", 0, "1"},
+    {"sum var", "100x100x100x100", 0, "0,2"},
+    {"var any", "1048576x32", 0, "-1"},
+    {"var any", "1x1024", 0, "-1"},
     /* topk: k by the name */
     {"topk_50", "1x128256", 0, "-1"},
     {"topk_50", "64x128256", 0, "-1"},

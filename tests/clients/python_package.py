@@ -159,6 +159,11 @@ def operations(ks):
     for dtype in [np.float16, np.float32, np.float64] + ([ml_dtypes.bfloat16] if ml_dtypes else []):
         a, b = (RANDOM.standard_normal((int(rows), 40)).astype(dtype) for rows in RANDOM.integers(1, 70, 2))
         near(ks.softmax(a, axis=0), softmax64(a.astype(np.float64), 0), dtype)
+        selected = RANDOM.random(a.shape) < 0.5
+        selected[:, 0] = True
+        near(ks.softmax(a, selected), softmax64(np.where(selected, a.astype(np.float64), -np.inf), 1), dtype)
+        near(ks.softmax(a, b[:1], causal="bottom_right", masked_rows="zero"),
+             np.nan_to_num(softmax64(np.where(np.tri(*a.shape, a.shape[1] - a.shape[0], dtype=bool), a.astype(np.float64) + b[:1].astype(np.float64), -np.inf), 1)), dtype)
         near(ks.reduce(a, "max", axis=1), a.astype(np.float64).max(1), dtype)
         product = ks.matmul(a, b, transpose_b=True)
         near(product, a.astype(np.float64) @ b.astype(np.float64).T, dtype)
@@ -166,6 +171,11 @@ def operations(ks):
     whole = RANDOM.integers(-100, 100, (3, 5, 7))
     for name in ("int8", "int16", "int32", "int64"):
         near(ks.reduce(whole.astype(name), "sum", axis=(0, 2), keepdims=True), whole.sum((0, 2), keepdims=True).astype(np.float64), "int64")
+    for ddof in (0, 1):
+        near(ks.reduce(whole.astype(np.float64), "std", axis=1, ddof=ddof), whole.astype(np.float64).std(1, ddof=ddof), np.float64)
+    for p in (0, 3, np.inf, -np.inf):
+        near(ks.reduce(whole.astype(np.float64), "norm", axis=2, p=p), np.linalg.norm(whole.astype(np.float64), p, 2), np.float64)
+    check(ks.reduce(whole > 0, "any", axis=2).tolist() == (whole > 0).any(2).tolist() and ks.reduce(whole > 0, "any", axis=2).dtype == bool, "any")
     check(ks.reduce(whole, "argmin", axis=2).dtype == np.int64 and ks.reduce(whole, axis=()).shape == (), "argmin, all axes")
     x = RANDOM.standard_normal((8, 32)).astype(np.float32)
     plain = np.asarray(ks.softmax(x))
@@ -322,7 +332,7 @@ def parameters(daemon):
     for name, wanted in listed.items():
         call = getattr(kernserve.Client, name, None)
         check(call is not None, "the client lacks the operation", name)
-        inputs = {"a", "b", "bias"} if name == "matmul" else {"x", "y", "z", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights"}
+        inputs = {"a", "b", "bias"} if name == "matmul" else {"x", "y", "z", "mask", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights"}
         keywords = set(inspect.signature(call).parameters) - {"self", "options"} - inputs if call else set()
         check(keywords == wanted, name, keywords, wanted)
 

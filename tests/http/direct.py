@@ -49,6 +49,10 @@ ROWS = [
     ("reduce", "FP32", [9, 100, 31], {"op": "sum", "axis": 1}),
     ("reduce", "FP32", [6, 7, 8, 9], {"op": "prod", "axis": "0,2", "keepdims": True}),
     ("reduce", "INT16", [50, 129], {"op": "sum"}),
+    ("reduce", "FP32", [70, 3001], {"op": "var", "ddof": 1}),
+    ("reduce", "BF16", [400, 64], {"op": "std", "axis": 0}),
+    ("reduce", "FP16", [9, 100, 32], {"op": "norm", "p": "-inf", "axis": 1}),
+    ("reduce", "FP64", [3, 4096], {"op": "norm", "p": 3}),
     ("reduce", "UINT8", [333, 20], {"op": "argmin", "axis": 0}),
 ]
 # Too large for mapped slots, and too large for any slot; on a GPU only.

@@ -52,8 +52,8 @@ def examples(daemon, document):
 
 # Parameters of each op, with what it takes for [2,2] (and for what its query says besides).
 VALUES = {
-    "softmax": {"axis": "0", "log": "true", "scale": "2"},
-    "reduce": {"axis": "0", "op": "max", "keepdims": "true"},
+    "softmax": {"axis": "0", "log": "true", "scale": "2", "causal": "top_left", "masked_rows": "zero", "out_datatype": "FP64"},
+    "reduce": {"axis": "0", "op": "max", "keepdims": "true", "ddof": "1", "p": "inf"},
     "matmul": {"transpose_a": "true", "transpose_b": "false", "alpha": "0.5", "activation": "relu", "precision": "exact"},
     "norm": {"axis": "1", "kind": "rms", "groups": "1", "eps": "0.5", "activation": "gelu_tanh", "sum_out": "true", "out_datatype": "FP64"},
     "map": {"op": "relu", "a": "2", "b": "1", "out_datatype": "INT8"},
@@ -63,7 +63,7 @@ VALUES = {
     "gather": {"axis": "1", "kind": "elements", "mode": "wrap", "op": "sum"},
 }
 INPUTS = {"matmul": ("FP32", "FP32"), "gather": ("FP32", "INT32")}  # datatypes; of others one of FP32
-BESIDES = {("map", "a"): "&op=linear", ("map", "b"): "&op=linear",
+BESIDES = {("map", "a"): "&op=linear", ("map", "b"): "&op=linear", ("reduce", "ddof"): "&op=var", ("reduce", "p"): "&op=norm",
            **{("histogram", name): "&min=-1&max=4" for name in ("axis", "bins", "edges")}, ("histogram", "min"): "&max=4", ("histogram", "max"): "&min=-1"}
 
 

@@ -13,7 +13,7 @@ import zlib
 
 import files
 from daemon import chunked, request
-from tensors import CURVES, MODELS, PLAIN, REFERENCE, TRUTHS, UNIT, Tensor, count, decode, encode, random_tensor
+from tensors import CURVES, MODELS, OPS, PLAIN, REFERENCE, TRUTHS, UNIT, Tensor, count, decode, encode, random_tensor
 
 JSON_TYPES = ("FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 
@@ -260,8 +260,8 @@ def random_softmax(random, longest, datatype=None):
     return Case("softmax", [random_tensor(random, datatype, shape)], **parameters)
 
 
-FLOAT_OPS = ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "l2norm", "logsumexp")
-INTEGER_OPS = ("sum", "mean", "max", "min", "prod", "argmax", "argmin")
+FLOAT_OPS = OPS
+INTEGER_OPS = ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "var", "std", "sumsq", "l1norm", "count_nonzero")
 
 
 def random_reduce(random, longest, datatype=None, op=None):
@@ -271,10 +271,13 @@ def random_reduce(random, longest, datatype=None, op=None):
     x = random_tensor(random, datatype, shape)
     if op == "prod":
         x = factors(random, datatype, shape)
+    elif op == "logsum":  # a sum near 0 has no logarithm worth a tolerance
+        x = Tensor(datatype, shape, [abs(v) + 0.5 for v in x.values])
+    parameters = {"p": random.choice((0, 1, 2, 3, 0.5, "inf", "-inf"))} if op == "norm" else {"ddof": random.choice((0, 1))} if op in ("var", "std") else {}
     axis = random.choice((random.randrange(-len(shape), len(shape)), "all"))
     if len(shape) > 1 and not op.startswith("arg") and random.random() < 0.3:
         axis = ",".join(map(str, random.sample(range(len(shape)), 2)))
-    return Case("reduce", [x], op=op, axis=axis, keepdims=random.random() < 0.5)
+    return Case("reduce", [x], op=op, axis=axis, keepdims=random.random() < 0.5, **parameters)
 
 
 def factors(random, datatype, shape):

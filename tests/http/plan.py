@@ -21,9 +21,18 @@ GOOD = [
     ("softmax_fp16", "shape=2,3", "FP16", [2, 3], 24),
     ("softmax_vec", "shape=5", "FP32", [5], 40),
     ("softmax", "shape=0,4", "FP32", [0, 4], 0),
+    ("softmax", "shape=4,6&shape=6&datatype=FP16&datatype=BOOL", "FP16", [4, 6], 102),
+    ("softmax", "shape=4,6&datatype=FP16&causal=top_left&masked_rows=zero&out_datatype=FP32", "FP32", [4, 6], 144),
+    ("softmax_causal_bf16", "shape=2,4,8", "BF16", [2, 4, 8], 256),
+    ("softmax_masked", "shape=4,6&shape=4,1", "FP32", [4, 6], 208),
     ("reduce", "shape=2,3,4&op=argmax&axis=1&keepdims=1", "INT64", [2, 1, 4], 160),
     ("reduce", "shape=3,5&datatype=UINT8&op=mean&axis=all", "FP64", [], 23),
     ("reduce_max", "shape=6,11&timeout=1", "FP32", [6], 288),
+    ("reduce", "shape=6,11&datatype=INT16&op=var&ddof=1", "FP64", [6], 180),
+    ("reduce", "shape=6,11&op=norm&p=-inf", "FP32", [6], 288),
+    ("reduce", "shape=6,11&datatype=BOOL&op=sum&axis=all", "INT64", [], 74),
+    ("reduce", "shape=6,11&datatype=BF16&op=count_nonzero&axis=0", "INT64", [11], 220),
+    ("reduce_all", "shape=6,11", "BOOL", [6], 270),
     ("matmul", "shape=64,128&shape=128,256", "FP32", [64, 256], 229376),
     ("matmul_tb", "shape=2%2C3&shape=4,3&alpha=2", "FP32", [2, 4], 104),
     ("norm", "shape=4,8&kind=rms&activation=silu", "FP32", [4, 8], 256),
@@ -49,7 +58,7 @@ BAD = [
     ("softmax", "", 400, "name"),
     ("softmax", "datatype=FP32", 400, "name"),
     ("matmul", "shape=2,2", 400, "name"),
-    ("softmax", "shape=2&shape=2", 400, "name"),
+    ("softmax", "shape=2&shape=2&shape=2", 400, "name"),
     ("softmax", "shape=2,-2", 400, "shape"),
     ("softmax", "shape=4294967296,4294967296", 400, "shape"),
     ("matmul", "shape=2,3&shape=4,5", 400, "shape"),
@@ -59,12 +68,20 @@ BAD = [
     ("softmax", "shape=4&datatype=INT32", 400, "datatype"),
     ("softmax", "shape=4&datatype=FP32&datatype=FP32", 400, "datatype"),
     ("softmax", "shape=4&axis=1", 400, "axis"),
+    ("softmax", "shape=4&causal=top_left", 400, "axis"),
+    ("softmax", "shape=4,4&causal=above", 400, "parameter"),
+    ("softmax", "shape=2,3&shape=2,2", 400, "shape"),
+    ("softmax", "shape=2,3&shape=3&datatype=FP16&datatype=FP64", 400, "datatype"),
     ("reduce_max", "shape=6,11&unknown=1", 400, "parameter"),
     ("softmax", "shape=4&axsi=0", 400, "parameter"),
     ("softmax", "shape=4&axis=%zz", 400, "parameter"),
     ("reduce", "shape=4&op=median", 400, "parameter"),
     ("reduce_max", "shape=4&op=sum", 400, "parameter"),
     ("reduce", "shape=3,0&op=max", 400, "empty"),
+    ("reduce", "shape=3,0&op=norm&p=inf", 400, "empty"),
+    ("reduce", "shape=3,4&op=norm&p=-1", 400, "parameter"),
+    ("reduce", "shape=3,4&op=var&ddof=inf", 400, "parameter"),
+    ("reduce", "shape=3,4&datatype=BOOL&op=max", 400, "datatype"),
     ("norm", "shape=2,4&shape=3", 400, "shape"),
     ("norm", "shape=2,4&axis=0", 400, "axis"),
     ("norm", "shape=2,0", 400, "empty"),
@@ -124,7 +141,7 @@ def good(daemon):
         check(got["tuned"] is None, query, got["tuned"])
         check(got["measured"]["runs"] == 0 and got["measured"]["us"] is None, query, got)
         check(still(plan(daemon, model + "/versions/1", query)) == still(got), query, "differs for version 1")
-    check(plan(daemon, "reduce", "shape=3,5,2&op=max&axis=0,-1")["parameters"] == {"op": "max", "axis": "0,2", "keepdims": False}, "parameters")
+    check(plan(daemon, "reduce", "shape=3,5,2&op=max&axis=0,-1")["parameters"] == {"op": "max", "axis": "0,2", "keepdims": False, "ddof": 0, "p": None}, "parameters")
     check(plan(daemon, "map", "shape=3&op=clamp&b=2")["parameters"] == {"op": "clamp", "a": None, "b": 2, "out_datatype": "FP32"}, "open side")
 
 

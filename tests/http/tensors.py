@@ -110,14 +110,34 @@ def _rounded(datatype, values, errors):
             for v, e in zip(values, errors)]
 
 
-def softmax(x, axis=-1, log=False, scale=1.0):
+def _selected(x, causal):
+    """Whether causal leaves each element."""
+    if causal == "none":
+        return [True] * len(x.values)
+    rows, columns = x.shape[-2:]
+    corner = 0 if causal == "top_left" else columns - rows
+    return [i % columns <= i // columns % rows + corner for i in range(len(x.values))]
+
+
+def softmax(x, mask=None, axis=-1, log=False, scale=1.0, causal="none", masked_rows="nan", out_datatype=None):
+    """mask: added, of x's datatype; one of BOOL has a test of its own (values.py)."""
     rank, unit = len(x.shape), arithmetic(x.datatype)
     values, errors = [0.0] * len(x.values), [0.0] * len(x.values)
+    takes, none = _selected(x, causal), -math.inf if log else 0.0
+    added = [0.0] * len(x.values)
+    if mask:
+        lead = len(x.shape) - len(mask.shape)
+        added = [mask.values[_offset(place[lead:], mask.shape)] for place in itertools.product(*map(range, x.shape))]
     for row in along(x.shape, {axis % rank}):
-        scaled = [x.values[i] * scale for i in row]
-        if not scaled:
+        for i in row:
+            values[i] = none
+        row = [i for i in row if takes[i]]
+        scaled = [x.values[i] * scale + added[i] for i in row]
+        top = max(scaled, default=-math.inf)
+        if top == -math.inf:
+            for i in row:
+                values[i] = none if masked_rows == "zero" else math.nan
             continue
-        top = max(scaled)
         total = math.fsum(math.exp(s - top) for s in scaled)
         for i, s in zip(row, scaled):
             # the subtraction loses units of |s| and |top|, whose exponential carries them on; sum and exp add a few more
@@ -127,11 +147,32 @@ def softmax(x, axis=-1, log=False, scale=1.0):
                 errors[i] = 4 * unit * (reach + abs(math.log(total)))
             else:
                 values[i] = math.exp(s - top) / total
-                errors[i] = 4 * unit * reach * values[i]
-    return Expected(x.datatype, x.shape, values, _rounded(x.datatype, values, errors))
+                errors[i] = 4 * unit * reach * values[i] if values[i] else 0.0
+    out = out_datatype or x.datatype
+    return Expected(out, x.shape, values, _rounded(out, values, errors))
 
 
-def _one(op, v, unit):
+def _norm_of(v, p, unit):
+    """(sum |x|^p)^(1/p), whose powers are taken in FP64."""
+    magnitudes = [abs(e) for e in v]
+    if p in ("inf", "-inf"):
+        return float(max(magnitudes) if p == "inf" else min(magnitudes)), 0.0
+    if p == 0:
+        return float(sum(m != 0 for m in magnitudes)), 0.0
+    value = math.fsum(m ** p for m in magnitudes) ** (1 / p)
+    steep = max([abs(math.log2(m)) for m in magnitudes if m > 0], default=0.0)
+    return value, (UNIT["FP64"] * (len(v) / p + 32 * (steep + 1)) + (2 * unit if p in (1, 2) else 0)) * value
+
+
+def _var_of(v, ddof, unit):
+    n, mean = len(v), math.fsum(v) / len(v)
+    if n <= ddof:
+        return math.nan, 0.0
+    value = math.fsum((e - mean) ** 2 for e in v) / (n - ddof)
+    return value, (2.0 ** -20 if unit > UNIT["FP64"] else 64 * n * unit) * (value + (v[0] - mean) ** 2 / 2 ** 20) + 64 * n * UNIT["FP64"] * math.sqrt(value) * abs(mean)
+
+
+def _one(op, v, unit, ddof=0, p=2):
     """One reduced value and the error that its arithmetic may have."""
     n = len(v)
     growth = unit * (math.log2(n + 1) + 4 + 2 * math.sqrt(n))
@@ -150,6 +191,22 @@ def _one(op, v, unit):
     if op == "l2norm":
         value = math.sqrt(math.fsum(e * e for e in v))
         return value, (8 * unit + growth) * value
+    if op in ("var", "std"):
+        value, error = _var_of(v, ddof, unit)
+        return (value, error) if op == "var" else (math.sqrt(value), math.sqrt(value + error) - math.sqrt(max(value - error, 0)))
+    if op == "sumsq":
+        value = sum(e * e for e in v) if exact else math.fsum(e * e for e in v)
+        return value, 0 if exact else growth * value
+    if op == "l1norm":
+        value = math.fsum(map(abs, v))
+        return value, growth * value
+    if op == "logsum":
+        total = math.fsum(v)
+        return math.log(total), growth * math.fsum(map(abs, v)) / total + 4 * unit * max(1.0, abs(math.log(total)))
+    if op == "norm":
+        return _norm_of(v, p, unit)
+    if op == "count_nonzero":
+        return sum(e != 0 for e in v), 0
     if op == "logsumexp":
         top = max(v)
         value = top + math.log(math.fsum(math.exp(e - top) for e in v))
@@ -157,7 +214,9 @@ def _one(op, v, unit):
     raise ValueError(op)
 
 
-OPS = ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "l2norm", "logsumexp")
+# any and all, whose results are BOOL, have a test of their own (values.py).
+OPS = ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "l2norm", "logsumexp", "var", "std", "sumsq", "l1norm", "logsum", "norm",
+       "count_nonzero")
 
 
 def axes_of(axis, rank):
@@ -168,17 +227,17 @@ def axes_of(axis, rank):
     return {axis % rank}
 
 
-def reduce(x, op="sum", axis=-1, keepdims=False):
+def reduce(x, op="sum", axis=-1, keepdims=False, ddof=0, p=2):
     axes = axes_of(axis, len(x.shape))
     shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keepdims or i not in axes]
     datatype = x.datatype
-    if op in ("argmax", "argmin"):
+    if op in ("argmax", "argmin", "count_nonzero"):
         datatype = "INT64"
     elif datatype not in UNIT and op not in ("max", "min"):
-        datatype = "INT64" if op in ("sum", "prod") else "FP64"
-    pairs = [_one(op, [x.values[i] for i in row], arithmetic(x.datatype)) for row in along(x.shape, axes)]
+        datatype = "INT64" if op in ("sum", "prod", "sumsq") else "FP64"
+    pairs = [_one(op, [x.values[i] for i in row], arithmetic(x.datatype), ddof, p) for row in along(x.shape, axes)]
     values, errors = [p[0] for p in pairs], [p[1] for p in pairs]
-    if op in ("max", "min", "argmax", "argmin"):
+    if op in ("max", "min", "argmax", "argmin", "count_nonzero"):
         return Expected(datatype, shape, values, [0] * len(values))
     return Expected(datatype, shape, values, _rounded(datatype, values, errors))
 

@@ -8,6 +8,7 @@ KS_SEED=N repeats a run; --count N asks for more random cases; --huge adds tenso
 
 import argparse
 import json
+import math
 import os
 import random as randomness
 import re
@@ -18,7 +19,7 @@ import time
 import forms
 from daemon import metric, open_target, request, settle
 from forms import FORMS, TRANSPORTS, Case, Wrong, check_answer, fits, require
-from tensors import MODELS, OPS, Tensor, encode, random_tensor
+from tensors import MODELS, OPS, Tensor, decode, encode, random_tensor
 
 PHASES = ("receive", "decode", "queue", "h2d", "compute", "d2h", "encode")
 
@@ -107,13 +108,72 @@ def every_scan(run):
                     run.check(case, form)
 
 
+def masks(run):
+    """Softmax of selected elements: an added mask that broadcasts, causal, both, results of another datatype; and a mask of BOOL."""
+    r = run.random
+    for datatype in ("FP32", "FP64", "FP16", "BF16"):
+        for causal in ("none", "top_left", "bottom_right"):
+            rows, columns = r.randint(1, 20), r.randint(20, 60)
+            x = random_tensor(r, datatype, [2, rows, columns])
+            mask = random_tensor(r, datatype, r.choice(([columns], [rows, columns], [2, 1, columns], [2, rows, 1])))
+            for inputs in ([x], [x, mask]):
+                case = Case("softmax", inputs, causal=causal, log=r.random() < 0.3, scale=r.choice((1, 0.5, -1.5)))
+                for form in FORMS:
+                    if fits(form, case):
+                        run.check(case, form)
+        case = Case("softmax", [random_tensor(r, datatype, [3, 40])], out_datatype=r.choice(("FP32", "FP16", "BF16", "FP64")))
+        run.check(case, "binary")
+    x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    document = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [2, 3], "data": x}, {"name": "INPUT1", "datatype": "BOOL", "shape": [2, 3], "data": [False, True, True, False, False, False]}]}
+    for model, parameters, wanted in (("softmax", {"masked_rows": "zero"}, [0, 1 / (1 + math.e), 1 / (1 + 1 / math.e), 0, 0, 0]), ("softmax_causal", {}, [1 / (1 + math.e), 1 / (1 + 1 / math.e), 0] + [math.exp(v - 6) / (1 + math.exp(-1) + math.exp(-2)) for v in (4, 5, 6)])):
+        sent = document if model == "softmax" else {"inputs": document["inputs"][:1]}
+        answer = run.ask(request("POST", "/v2/models/%s/infer" % model, [], json.dumps({**sent, "parameters": parameters}).encode()))
+        got = json.loads(answer.body)["outputs"][0]["data"] if answer.status == 200 else []
+        if len(got) != 6 or any(abs(g - w) > 1e-6 or (w == 0) != (g == 0) for g, w in zip(got, wanted)):
+            run.fail("%s with %r: %r" % (model, parameters, answer))
+        else:
+            run.right += 1
+    target = "/v2/models/softmax_masked/infer?shape=2,3&shape=3&datatype=FP32&datatype=BOOL"
+    answer = run.ask(request("POST", target, [], encode("FP32", x) + bytes([1, 0, 1])))
+    got = decode("FP32", answer.body) if answer.status == 200 else []
+    if len(got) != 6 or any(abs(g - w) > 1e-6 for g, w in zip(got, [1 / (1 + math.exp(2)), 0, 1 / (1 + math.exp(-2))] * 2)):
+        run.fail("a mask of BOOL in a raw request: %r" % answer)
+    else:
+        run.right += 1
+
+
+def truths(run):
+    """any and all, whose results are BOOL, of every datatype; and BOOL's own sums and counts."""
+    r, nan = run.random, float("nan")
+    for datatype in ("BOOL", "FP32", "FP64", "FP16", "BF16") + forms.JSON_TYPES[2:]:
+        values = [r.choice((0, 0, 1)) for _ in range(18)] + [0, 0, 0, 1, 1, 1]
+        if datatype[:2] in ("FP", "BF"):
+            values[0] = nan
+        rows = [values[i:i + 3] for i in range(0, 24, 3)]
+        data = encode("UINT8" if datatype == "BOOL" else datatype, values)
+        for op, want in (("any", [v != [0, 0, 0] for v in rows]), ("all", [0 not in v for v in rows]), ("count_nonzero", [3 - v.count(0) for v in rows])):
+            answer = run.ask(request("POST", "/v2/models/reduce/infer?shape=8,3&datatype=%s&op=%s" % (datatype, op), [], data))
+            fields = answer.header("kernserve-datatype"), answer.body
+            if fields != (("INT64", encode("INT64", want)) if op == "count_nonzero" else ("BOOL", bytes(want))):
+                run.fail("%s of %s: %r instead of %r" % (op, datatype, fields, want))
+            else:
+                run.right += 1
+    document = {"inputs": [{"name": "INPUT0", "datatype": "BOOL", "shape": [2, 3], "data": [True, False, True, False, False, False]}]}
+    for parameters, want in (({"op": "any"}, [True, False]), ({"op": "all", "axis": 0}, [False, False, False]), ({"op": "sum"}, [2, 0]), ({"op": "sum", "axis": "all"}, [2])):
+        answer = run.ask(request("POST", "/v2/models/reduce/infer", [], json.dumps({**document, "parameters": parameters}).encode()))
+        if answer.status != 200 or json.loads(answer.body)["outputs"][0]["data"] != want:
+            run.fail("%r of BOOL: %r" % (parameters, answer))
+        else:
+            run.right += 1
+
+
 def presets(run):
     """Models whose name fixes a datatype, a parameter or a rank."""
     r = run.random
     run.check(Case("softmax", [random_tensor(r, "FP16", [3, 50])], model="softmax_fp16"), "binary")
     run.check(Case("matmul", [random_tensor(r, "BF16", [5, 7]), random_tensor(r, "BF16", [7, 3])], model="matmul_bf16"), "binary")
     run.check(Case("reduce", [random_tensor(r, "FP64", [4, 9])], model="reduce_fp64"), "json")
-    for op in ("sum", "mean", "max", "argmax"):
+    for op in ("sum", "mean", "max", "argmax", "var", "std"):
         run.check(Case("reduce", [random_tensor(r, "FP32", [6, 11])], model="reduce_" + op, fixed={"op": op}), "json")
     run.check(Case("reduce", [random_tensor(r, "FP32", [333])], model="reduce_vec"), "oip_raw")
     pair = [random_tensor(r, "FP32", [5, 7]), random_tensor(r, "FP32", [3, 7])]
@@ -299,6 +359,8 @@ def main():
     every_form(run, arguments.count)
     every_reduction(run)
     every_scan(run)
+    truths(run)
+    masks(run)
     presets(run)
     edges(run)
     json_answers(run)

@@ -15,19 +15,41 @@
 
 extern const ks_op ks_op_reduce;
 
-enum { OP, AXIS, KEEPDIMS };
-enum { SUM, MEAN, MAX, MIN, PROD, ARGMAX, ARGMIN, L2NORM, LOGSUMEXP, OPS };
-enum { ARENA_BYTES = 64 << 20 };
-static const ks_dtype dtypes[] = {KS_FP32,  KS_FP16,  KS_BF16,  KS_FP64,   KS_INT8,   KS_INT16,
-                                  KS_INT32, KS_INT64, KS_UINT8, KS_UINT16, KS_UINT32, KS_UINT64};
+enum { OP, AXIS, KEEPDIMS, DDOF, POWER };
+enum {
+    SUM,
+    MEAN,
+    MAX,
+    MIN,
+    PROD,
+    ARGMAX,
+    ARGMIN,
+    L2NORM,
+    LOGSUMEXP,
+    VAR,
+    STD,
+    SUMSQ,
+    L1NORM,
+    LOGSUM,
+    NORM,
+    ANY,
+    ALL,
+    COUNT_NONZERO,
+    OPS
+};
+enum { ARENA_BYTES = 64 << 20, DTYPES = 12 };
+static const ks_dtype dtypes[DTYPES + 1] = {KS_FP32,  KS_FP16,  KS_BF16,   KS_FP64,   KS_INT8,   KS_INT16, KS_INT32,
+                                            KS_INT64, KS_UINT8, KS_UINT16, KS_UINT32, KS_UINT64, KS_BOOL};
 
 static op_harness *harnesses[2];
 
 /* What one result is made of. */
 typedef struct tally {
     long double sum, magnitude, squares, product, extreme, exponentials;
-    uint64_t wrapped_sum, wrapped_product;
-    int64_t count, at;
+    long double first, mean, deviations;    /* deviations: of var, squared */
+    long double powers, most, least, steep; /* of norm; steep: the largest |log2 |x|| */
+    uint64_t wrapped_sum, wrapped_product, wrapped_squares;
+    int64_t count, at, nonzero;
     bool nan, plus, minus, wild; /* wild: a partial product left double's range */
 } tally;
 
@@ -79,6 +101,8 @@ static int64_t result_of(const ks_spec *spec, int64_t i, int64_t *place)
 static uint64_t bits_of(ks_dtype dtype, const void *in, int64_t i)
 {
     switch (dtype) {
+    case KS_BOOL:
+        return ((const uint8_t *)in)[i];
     case KS_INT8:
         return (uint64_t)(int64_t)((const int8_t *)in)[i];
     case KS_INT16:
@@ -94,6 +118,17 @@ static uint64_t bits_of(ks_dtype dtype, const void *in, int64_t i)
     default:
         return ((const uint64_t *)in)[i];
     }
+}
+
+static void take_norms(tally *t, double p, long double x)
+{
+    const long double magnitude = fabsl(x);
+    if (magnitude > t->most || isnan(magnitude)) t->most = magnitude;
+    if (t->count == 0 || magnitude < t->least || isnan(magnitude)) t->least = magnitude;
+    t->nonzero += x != 0;
+    if (isnan(p) || isinf(p)) return;
+    if (x != 0 && isfinite(x)) t->steep = fmaxl(t->steep, fabsl(log2l(magnitude)));
+    t->powers += powl(magnitude, p);
 }
 
 static void take(tally *t, const ks_spec *spec, const void *in, int64_t i, int64_t place)
@@ -116,9 +151,12 @@ static void take(tally *t, const ks_spec *spec, const void *in, int64_t i, int64
     t->squares += x * x;
     t->product *= x;
     t->wild |= fabsl(t->product) > 1e280L || (t->product != 0 && fabsl(t->product) < 1e-280L);
+    take_norms(t, spec->params[POWER].d, x);
+    if (t->count == 0) t->first = x;
     if (ks_dtype_kind(dtype) != KS_KIND_FLOAT) {
         t->wrapped_sum += bits_of(dtype, in, i);
         t->wrapped_product *= bits_of(dtype, in, i);
+        t->wrapped_squares += bits_of(dtype, in, i) * bits_of(dtype, in, i);
     }
     t->count++;
 }
@@ -137,13 +175,54 @@ static tally *tally_all(const ks_spec *spec, const void *in)
         tally *t = &all[result_of(spec, i, &place)];
         take(t, spec, in, i, place);
     }
-    if (spec->params[OP].i != LOGSUMEXP) return all;
+    const int op = (int)spec->params[OP].i;
+    for (int64_t r = 0; r < results; r++) all[r].mean = all[r].sum / (long double)all[r].count;
+    for (int64_t i = 0; i < count && (op == VAR || op == STD); i++) {
+        tally *t = &all[result_of(spec, i, &place)];
+        const long double apart = values_get(spec->in[0].dtype, in, i) - t->mean;
+        t->deviations += apart * apart;
+    }
+    if (op != LOGSUMEXP) return all;
     for (int64_t i = 0; i < count; i++) { /* op is no minimum: extreme is the largest */
         tally *t = &all[result_of(spec, i, &place)];
         const long double x = values_get(spec->in[0].dtype, in, i);
         t->exponentials += x == t->extreme ? 1 : expl(x - t->extreme);
     }
     return all;
+}
+
+/* In FP64 the roundings of the sums, of which the shift is a part where the mean is far from the first element, and those of a
+ * mean that is far from 0. */
+static long double expected_var(const ks_spec *spec, const tally *t, long double *bound)
+{
+    const long double n = (long double)t->count, freedom = n - spec->params[DDOF].d;
+    const long double off = (t->first - t->mean) * (t->first - t->mean), ref = t->deviations / freedom;
+    const bool narrow = ks_dtype_size(spec->in[0].dtype) < 8 && ks_dtype_kind(spec->in[0].dtype) == KS_KIND_FLOAT;
+    *bound = (narrow ? 0x1p-21L * ref : 0) +
+             4 * (n + 8) * 0x1p-53L * (ref + off * (n / freedom) + sqrtl(ref * t->squares / n * (n / freedom)));
+    if (spec->params[OP].i == VAR) return freedom > 0 ? ref : (long double)NAN;
+    *bound = sqrtl(ref + *bound) - sqrtl(fmaxl(ref - *bound, 0));
+    return freedom > 0 ? sqrtl(ref) : (long double)NAN;
+}
+
+static long double expected_norm(const ks_spec *spec, const tally *t, long double *bound)
+{
+    const double p = spec->params[POWER].d;
+    const long double n = (long double)t->count;
+    if (p == 0) return (long double)t->nonzero;
+    if (isinf(p)) return p > 0 ? t->most : t->least;
+    const long double ref = powl(t->powers, 1 / (long double)p), level = t->powers > 0 ? fabsl(log2l(t->powers)) : 0;
+    *bound = ref * 0x1p-53L * ((n + 8) / p + 16 * (t->steep + level / p + 1));
+    return ref;
+}
+
+/* The logarithm of a sum that may come out on either side of 0 is any. */
+static long double expected_logsum(const tally *t, long double unit, long double growth, long double *bound)
+{
+    const long double apart = growth * unit * t->magnitude, ref = logl(t->sum);
+    *bound = 4 * unit * fmaxl(1, fabsl(ref)) + apart / fabsl(t->sum) * 2;
+    if (apart >= fabsl(t->sum) && t->magnitude > 0 && isfinite(t->magnitude)) *bound = INFINITY;
+    return ref;
 }
 
 /* The floating-point answer and how far from it a result may lie, before its own rounding. */
@@ -166,6 +245,19 @@ static long double expected(const ks_spec *spec, const tally *t, long double *bo
     case L2NORM:
         *bound = growth * unit * sqrtl(t->squares);
         return sqrtl(t->squares);
+    case SUMSQ:
+        *bound = growth * unit * t->squares;
+        return t->squares;
+    case L1NORM:
+        *bound = growth * unit * t->magnitude;
+        return t->magnitude;
+    case LOGSUM:
+        return expected_logsum(t, unit, growth, bound);
+    case NORM:
+        return expected_norm(spec, t, bound);
+    case VAR:
+    case STD:
+        return expected_var(spec, t, bound);
     case LOGSUMEXP: {
         const long double ref = t->count == 0       ? -(long double)INFINITY
                                 : t->nan            ? (long double)NAN
@@ -183,13 +275,19 @@ static bool result_right(const ks_spec *spec, const tally *t, const void *out, i
 {
     const int op = (int)spec->params[OP].i;
     const bool integer = ks_dtype_kind(spec->in[0].dtype) != KS_KIND_FLOAT;
+    if (op == COUNT_NONZERO || (op == SUM && spec->in[0].dtype == KS_BOOL))
+        return ((const int64_t *)out)[r] == t->nonzero;
+    if (op == ANY || op == ALL)
+        return ((const uint8_t *)out)[r] == (op == ANY ? t->nonzero > 0 : t->nonzero == t->count);
     if (op == ARGMAX || op == ARGMIN) return ((const int64_t *)out)[r] == t->at;
     if (integer && op == SUM) return ((const uint64_t *)out)[r] == t->wrapped_sum;
     if (integer && op == PROD) return ((const uint64_t *)out)[r] == t->wrapped_product;
+    if (integer && op == SUMSQ) return ((const uint64_t *)out)[r] == t->wrapped_squares;
     long double bound;
     const ks_dtype dtype = spec->out[0].dtype;
     const long double got = values_get(dtype, out, r), ref = expected(spec, t, &bound);
     if (op == PROD && t->wild) return true;
+    if (isinf(bound) && op == LOGSUM) return true;
     if (isnan(ref)) return isnan(got);
     if (got == ref) return true;
     if (op == MAX || op == MIN || isnan(got) || isinf(ref)) return false;
@@ -205,8 +303,8 @@ static void describe(const ks_spec *spec, const char *who)
     ks_dims_text(&spec->in[0], dims, sizeof dims);
     for (int i = 0, at = 0; i < list->count; i++)
         at += snprintf(axes + at, sizeof axes - (size_t)at, "%d ", list->axis[i]);
-    print_error("%s: %s of %s [%s] axes %s\n", who, ks_op_reduce.params[OP].choices[spec->params[OP].i],
-                ks_dtype_name(spec->in[0].dtype), dims, axes);
+    print_error("%s: %s of %s [%s] axes %s ddof %g p %g\n", who, ks_op_reduce.params[OP].choices[spec->params[OP].i],
+                ks_dtype_name(spec->in[0].dtype), dims, axes, spec->params[DDOF].d, spec->params[POWER].d);
 }
 
 static void check(const ks_spec *spec, const tally *all, const void *out, const char *who)
@@ -250,10 +348,36 @@ static void run_paths(int b, const ks_spec *spec, const void *const *inputs, voi
     free(first);
 }
 
+/* Parameters that only some ops have. */
+static void draw_parameters(ks_spec *spec)
+{
+    static const double powers[] = {0, 1, 2, 3, 0.5, 1.5, 4, (double)INFINITY, -(double)INFINITY, (double)NAN};
+    const int op = (int)spec->params[OP].i;
+    if (op == NORM && isnan(spec->params[POWER].d)) spec->params[POWER].d = powers[values_below(10)];
+    if (op == VAR || op == STD) spec->params[DDOF].d = values_below(3) ? values_below(3) : 1.5;
+}
+
+/* Few elements that are not zero, one or none: what random ones seldom are. */
+static void clear_most(const ks_tensor *x, void *in)
+{
+    const size_t size = ks_dtype_size(x->dtype);
+    const int64_t count = ks_tensor_count(x);
+    const int rate = values_below(4) ? 1 + values_below(40) : INT32_MAX;
+    for (int64_t i = 0; i < count; i++)
+        if (values_below(rate)) memset((char *)in + (size_t)i * size, 0, size);
+}
+
+static bool is_counted(const ks_spec *spec)
+{
+    const int64_t op = spec->params[OP].i;
+    return op == ANY || op == ALL || op == COUNT_NONZERO || (op == NORM && spec->params[POWER].d == 0);
+}
+
 /* everywhere: by each path, not by one of them. */
 static void try_paths(ks_spec *spec, values_kind kind, bool everywhere)
 {
     ks_error error = {0};
+    draw_parameters(spec);
     if (ks_op_reduce.resolve(spec, &error) != KS_OK) fail_msg("%s", error.text);
     ks_spec_layout(spec);
     const ks_tensor *x = &spec->in[0];
@@ -263,6 +387,7 @@ static void try_paths(ks_spec *spec, values_kind kind, bool everywhere)
     void *scratch = malloc(ks_cpu_scratch_bytes(spec));
     assert_true(in && out && scratch);
     values_fill(x->dtype, in, ks_tensor_count(x), kind, last ? last : 1);
+    if (is_counted(spec) && values_below(2)) clear_most(x, in);
     memset(out, 0xFF, spec->out[0].size_bytes);
     const void *inputs[] = {in};
     tally *all = tally_all(spec, in);
@@ -297,10 +422,24 @@ static ks_axes random_axes(int rank, int op)
     return axes.count ? axes : one_axis(-1);
 }
 
+static bool takes_bool(int op)
+{
+    return op == SUM || op == ANY || op == ALL || op == COUNT_NONZERO;
+}
+
+/* Mostly floats; BOOL where the op takes it. */
+static ks_dtype draw_dtype(int op)
+{
+    if (takes_bool(op) && values_below(8) == 0) return KS_BOOL;
+    return dtypes[values_below(3) ? values_below(4) : values_below(DTYPES)];
+}
+
+/* Whatever p is: of an infinite one nothing is refused, too. */
 static bool of_nothing(const ks_spec *spec)
 {
     ks_error error;
     ks_spec copy = *spec;
+    if (copy.params[OP].i == NORM) copy.params[POWER].d = (double)INFINITY;
     return ks_op_reduce.resolve(&copy, &error) == KS_EMPTY;
 }
 
@@ -318,7 +457,7 @@ static void random_shapes_and_parameters(void **state)
             values_shape(&shape, 6, values_most());
         const int op = values_below(OPS);
         if (!regime || ((op == ARGMAX || op == ARGMIN) && axes.count > 1)) axes = random_axes(shape.rank, op);
-        const ks_dtype dtype = dtypes[values_below(3) ? values_below(4) : values_below(12)];
+        const ks_dtype dtype = draw_dtype(op);
         ks_spec spec = spec_of(dtype, op, shape.rank, shape.dims, axes);
         spec.params[KEEPDIMS].i = values_below(2);
         if (of_nothing(&spec)) continue;
@@ -338,7 +477,7 @@ static void regimes(void **state)
         const ks_axes axes = regimes_reduce(&shape);
         int op = values_below(OPS);
         while ((op == ARGMAX || op == ARGMIN) && axes.count > 1) op = values_below(OPS);
-        const ks_dtype dtype = dtypes[values_below(3) ? values_below(4) : values_below(12)];
+        const ks_dtype dtype = draw_dtype(op);
         ks_spec spec = spec_of(dtype, op, shape.rank, shape.dims, axes);
         try_paths(&spec, (values_kind)values_below(VALUES_KINDS), true);
     }
@@ -355,11 +494,12 @@ static void lengths_around_powers_of_two(void **state)
     for (size_t n = 0; n < sizeof boundaries / sizeof *boundaries; n++) {
         const int64_t length = boundaries[n], rows = length < 5000 ? 5 : 1;
         for (int op = 0; op < OPS; op++) {
-            ks_spec spec = spec_of(dtypes[values_below(12)], op, 2, (const int64_t[]){rows, length}, one_axis(1));
+            ks_spec spec = spec_of(dtypes[values_below(DTYPES + takes_bool(op))], op, 2,
+                                   (const int64_t[]){rows, length}, one_axis(1));
             try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
             if (length > 5000) continue;
-            spec =
-                spec_of(dtypes[values_below(12)], op, 2, (const int64_t[]){length, 1 + values_below(70)}, one_axis(0));
+            spec = spec_of(dtypes[values_below(DTYPES + takes_bool(op))], op, 2,
+                           (const int64_t[]){length, 1 + values_below(70)}, one_axis(0));
             try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
         }
     }
@@ -369,8 +509,8 @@ static void many_short_rows(void **state)
 {
     (void)state;
     for (int op = 0; op < OPS; op++) {
-        ks_spec spec =
-            spec_of(dtypes[values_below(12)], op, 2, (const int64_t[]){20011, 1 + values_below(12)}, one_axis(1));
+        ks_spec spec = spec_of(dtypes[values_below(DTYPES + takes_bool(op))], op, 2,
+                               (const int64_t[]){20011, 1 + values_below(12)}, one_axis(1));
         try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
         spec = spec_of(dtypes[values_below(4)], op, 3, (const int64_t[]){7, 1 + values_below(9), 3001}, one_axis(1));
         try_spec(&spec, (values_kind)values_below(VALUES_KINDS));
@@ -455,7 +595,7 @@ static void every_algorithm_on_every_path(void **state)
         for (int op = 0; op < OPS; op++) {
             const bool arg = op == ARGMAX || op == ARGMIN;
             if ((only >= 0 && op != only) || (arg && borders[n].axes.count > 1)) continue;
-            const ks_dtype each[] = {dtypes[values_below(4)], dtypes[4 + values_below(8)]};
+            const ks_dtype each[] = {dtypes[values_below(4)], dtypes[4 + values_below(8 + takes_bool(op))]};
             for (int d = 0; d < 2; d++) {
                 ks_spec spec = spec_of(each[d], op, rank, borders[n].dims, borders[n].axes);
                 try_paths(&spec, (values_kind)values_below(VALUES_KINDS), true);
@@ -486,11 +626,14 @@ static void special_values(void **state)
     const float sum[] = {-inf, inf, nan, nan, 0, 4, 2e30f},
                 norm[] = {inf, inf, nan, inf, 0, 4.47213595f, 1.41421356e30f};
     const float lse[] = {-inf, inf, nan, inf, 1.38629436f, 3.71129668f, 1e30f};
+    const float l1[] = {inf, inf, nan, inf, 0, 8, 2e30f}, squares[] = {inf, inf, nan, inf, 0, 20, inf},
+                logs[] = {nan, inf, nan, nan, -inf, 1.38629436f, 69.7706986f};
     const int64_t argmax[] = {0, 1, 1, 0, 0, 1, 0}, argmin[] = {0, 0, 1, 1, 0, 0, 2};
     const struct {
         int op;
         const float *want;
-    } rows[] = {{MAX, max}, {MIN, min}, {SUM, sum}, {L2NORM, norm}, {LOGSUMEXP, lse}, {ARGMAX, NULL}, {ARGMIN, NULL}};
+    } rows[] = {{MAX, max},   {MIN, min},       {SUM, sum},     {L2NORM, norm}, {LOGSUMEXP, lse},
+                {L1NORM, l1}, {SUMSQ, squares}, {LOGSUM, logs}, {ARGMAX, NULL}, {ARGMIN, NULL}};
     for (size_t o = 0; o < sizeof rows / sizeof *rows; o++) {
         ks_spec spec = spec_of(KS_FP32, rows[o].op, 2, (const int64_t[]){7, 4}, one_axis(-1));
         assert_int_equal(ks_op_reduce.resolve(&spec, NULL), KS_OK);
@@ -501,7 +644,7 @@ static void special_values(void **state)
         ks_cpu_reference(&spec, in, (void *const[]){index}, scratch);
         free(scratch);
         for (int i = 0; i < 7; i++) {
-            if (!rows[o].want) {
+            if (!rows[o].want) { /* places */
                 assert_int_equal(index[i], (rows[o].op == ARGMAX ? argmax : argmin)[i]);
                 continue;
             }
@@ -548,11 +691,25 @@ static void expect_refusal(ks_spec spec, ks_status want, const char *words)
     if (!strstr(error.text, words)) fail_msg("\"%s\" does not say \"%s\"", error.text, words);
 }
 
+static void expect_parameter(int op, int param, double value, const char *words)
+{
+    ks_spec spec = spec_of(KS_FP32, op, 2, (const int64_t[]){2, 3}, one_axis(1));
+    spec.params[param].d = value;
+    expect_refusal(spec, KS_PARAMETER, words);
+}
+
 static void refusals(void **state)
 {
     (void)state;
     const int64_t dims[] = {2, 3}, none[] = {2, 0};
-    expect_refusal(spec_of(KS_BOOL, SUM, 2, dims, one_axis(0)), KS_DATATYPE, "BOOL");
+    expect_refusal(spec_of(KS_BOOL, MEAN, 2, dims, one_axis(0)), KS_DATATYPE, "mean takes");
+    expect_refusal(spec_of(KS_BOOL, COUNT_NONZERO + 1, 2, dims, one_axis(0)), KS_PARAMETER, "op");
+    expect_refusal(spec_of(KS_BYTES, ANY, 2, dims, one_axis(0)), KS_DATATYPE, "or BOOL");
+    expect_parameter(VAR, DDOF, -1, "'ddof' is -1");
+    expect_parameter(STD, DDOF, (double)NAN, "'ddof' is ");
+    expect_parameter(SUM, DDOF, 1, "sum has none");
+    expect_parameter(NORM, POWER, -0.5, "'p' is -0.5");
+    expect_parameter(MAX, POWER, 2, "max has none");
     expect_refusal(spec_of(KS_FP32, SUM, 0, dims, one_axis(0)), KS_SHAPE, "rank 0");
     expect_refusal(spec_of(KS_FP32, SUM, 2, dims, one_axis(2)), KS_AXIS, "axis 2 is outside [-2, 2)");
     expect_refusal(spec_of(KS_FP32, SUM, 2, dims, one_axis(-3)), KS_AXIS, "axis -3 is outside [-2, 2)");
@@ -560,21 +717,109 @@ static void refusals(void **state)
     expect_refusal(spec_of(KS_FP32, SUM, 2, dims, (ks_axes){0}), KS_AXIS, "0 axes");
     expect_refusal(spec_of(KS_FP32, ARGMAX, 2, dims, (ks_axes){.count = 2, .axis = {0, 1}}), KS_AXIS, "argmax");
     expect_refusal(spec_of(KS_FP32, OPS, 2, dims, one_axis(0)), KS_PARAMETER, "op");
-    static const int empty[] = {MEAN, MAX, MIN, ARGMAX, ARGMIN};
-    for (int i = 0; i < 5; i++) expect_refusal(spec_of(KS_FP32, empty[i], 2, none, one_axis(1)), KS_EMPTY, "nothing");
+    static const int empty[] = {MEAN, MAX, MIN, ARGMAX, ARGMIN, VAR, STD};
+    for (int i = 0; i < 7; i++) expect_refusal(spec_of(KS_FP32, empty[i], 2, none, one_axis(1)), KS_EMPTY, "nothing");
+    ks_spec spec = spec_of(KS_FP32, NORM, 2, none, one_axis(1));
+    spec.params[POWER].d = -(double)INFINITY;
+    expect_refusal(spec, KS_EMPTY, "norm of nothing");
 }
 
 static void sums_of_nothing(void **state)
 {
     (void)state;
-    static const int ops[] = {SUM, PROD, L2NORM, LOGSUMEXP};
-    for (int i = 0; i < 4; i++)
-        for (int d = 0; d < 12; d++) {
+    static const int ops[] = {SUM, PROD, L2NORM, LOGSUMEXP, SUMSQ, L1NORM, LOGSUM, ANY, ALL, COUNT_NONZERO};
+    for (int i = 0; i < 10; i++)
+        for (int d = 0; d < DTYPES + takes_bool(ops[i]); d++) {
             ks_spec spec = spec_of(dtypes[d], ops[i], 3, (const int64_t[]){3, 0, 2}, one_axis(1));
             try_spec(&spec, VALUES_NORMAL);
             spec = spec_of(dtypes[d], ops[i], 2, (const int64_t[]){0, 5}, (ks_axes){.count = -1});
             try_spec(&spec, VALUES_NORMAL);
         }
+    for (int d = 0; d < DTYPES; d++) {
+        ks_spec spec = spec_of(dtypes[d], NORM, 3, (const int64_t[]){3, 0, 2}, one_axis(1));
+        spec.params[POWER].d = d % 3 * 1.5;
+        try_spec(&spec, VALUES_NORMAL);
+    }
+}
+
+/* The shapes of most ways, each with a mean a million deviations away from 0: the bound is of the deviations, so an algorithm that
+ * subtracts sums of squares fails. var(x) and var(x + c) are equal bits where x + c is exact. */
+static void variances_far_from_zero(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof borders / sizeof *borders; n++) {
+        if (!harnesses[1] && values_below(4)) continue;
+        int rank = 0;
+        while (rank < 4 && borders[n].dims[rank]) rank++;
+        ks_spec spec = spec_of(values_below(2) ? KS_FP64 : KS_FP32, VAR, rank, borders[n].dims, borders[n].axes);
+        assert_int_equal(ks_op_reduce.resolve(&spec, NULL), KS_OK);
+        ks_spec_layout(&spec);
+        const int64_t count = ks_tensor_count(&spec.in[0]);
+        void *in = malloc(spec.in[0].size_bytes), *moved = malloc(spec.in[0].size_bytes);
+        void *out = malloc(spec.out[0].size_bytes), *again = malloc(spec.out[0].size_bytes);
+        assert_true(in && moved && out && again);
+        for (int64_t i = 0; i < count; i++) { /* eighths, and up to 2^20 of them: FP32 holds their sums with 2^20 */
+            const double x = (values_below(17) - 8) / 8.0;
+            values_put(spec.in[0].dtype, in, i, x);
+            values_put(spec.in[0].dtype, moved, i, x + 0x1p20);
+        }
+        tally *all = tally_all(&spec, in), *far = tally_all(&spec, moved);
+        for (int b = 0; b < 2; b++) {
+            if (!harnesses[b]) continue;
+            const void *near_input[] = {in}, *far_input[] = {moved};
+            run_one(b, &spec, near_input, out, all, OP_PATH_COPIES);
+            run_one(b, &spec, far_input, again, far, OP_PATH_COPIES);
+            if (b) assert_memory_equal(out, again, spec.out[0].size_bytes); /* what is subtracted first is exact */
+        }
+        free(far);
+        free(all);
+        free(again);
+        free(out);
+        free(moved);
+        free(in);
+    }
+}
+
+/* An infinity or a NaN is a NaN of its own row; as few elements as ddof takes away are, too; equal ones have none. */
+static void edges_of_variances(void **state)
+{
+    (void)state;
+    const float inf = INFINITY, nan = NAN;
+    const float x[6][4] = {{1, 2, 3, 4},         {inf, 1, 2, 3},      {1, nan, 2, 3}, {0.1f, 0.1f, 0.1f, 0.1f},
+                           {inf, inf, inf, inf}, {-0.0f, 0, -0.0f, 0}};
+    const double want[6] = {1.25, (double)NAN, (double)NAN, 0, (double)NAN, 0};
+    for (int b = 0; b < 2; b++)
+        for (int ddof = 0; ddof < 6 && harnesses[b]; ddof++) {
+            ks_spec spec = spec_of(KS_FP32, VAR, 2, (const int64_t[]){6, 4}, one_axis(1));
+            spec.params[DDOF].d = ddof;
+            assert_int_equal(ks_op_reduce.resolve(&spec, NULL), KS_OK);
+            ks_spec_layout(&spec);
+            float out[6];
+            const void *in[] = {x};
+            ks_error error;
+            assert_int_equal(op_harness_run(harnesses[b], &spec, in, out, OP_PATH_PLANNED, 1, false, &error), KS_OK);
+            for (int i = 0; i < 6; i++) {
+                const float right = ddof < 4 ? (float)(want[i] * 4 / (4 - ddof)) : nan;
+                if (isnan(right) ? !isnan(out[i]) : out[i] != right)
+                    fail_msg("row %d, ddof %d: got %g, expected %g", i, ddof, (double)out[i], (double)right);
+            }
+        }
+}
+
+/* A norm that has a name of its own is that op. */
+static void norms_with_names(void **state)
+{
+    (void)state;
+    const int64_t dims[] = {2, 3};
+    for (int p = 1; p < 3; p++) {
+        ks_spec spec = spec_of(KS_FP32, NORM, 2, dims, one_axis(1)),
+                named = spec_of(KS_FP32, p == 1 ? L1NORM : L2NORM, 2, dims, one_axis(1));
+        spec.params[POWER].d = p;
+        assert_int_equal(ks_op_reduce.resolve(&spec, NULL), KS_OK);
+        assert_int_equal(ks_op_reduce.resolve(&named, NULL), KS_OK);
+        assert_memory_equal(&spec, &named, sizeof spec);
+        assert_int_equal(ks_op_reduce.resolve(&spec, NULL), KS_OK);
+    }
 }
 
 /* Indices beyond 2^31: the largest element stands last. */
@@ -640,6 +885,9 @@ int main(void)
         cmocka_unit_test(shapes_and_datatypes_of_results),
         cmocka_unit_test(refusals),
         cmocka_unit_test(sums_of_nothing),
+        cmocka_unit_test(variances_far_from_zero),
+        cmocka_unit_test(edges_of_variances),
+        cmocka_unit_test(norms_with_names),
         cmocka_unit_test(over_two_to_the_31),
     };
     cmocka_set_test_filter(getenv("KS_ONLY"));

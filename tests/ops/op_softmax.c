@@ -14,7 +14,7 @@
 
 extern const ks_op ks_op_softmax;
 
-enum { AXIS, LOG, SCALE };
+enum { AXIS, LOG, SCALE, CAUSAL, MASKED_ROWS, OUT_DATATYPE };
 enum { ARENA_BYTES = 64 << 20 };
 static const ks_dtype dtypes[] = {KS_FP32, KS_FP16, KS_BF16, KS_FP64};
 
@@ -494,6 +494,320 @@ static void over_two_to_the_31(void **state)
     huge(harnesses[0], 0, 1024, ((int64_t)1 << 21) + 3);
 }
 
+/* --- selected elements ----------------------------------------------------------------------------------------------- */
+
+enum { NONE, TOP_LEFT, BOTTOM_RIGHT };
+
+/* The place of x's element i in a tensor that broadcasts to it, by coordinates. */
+static int64_t broadcast_place(const ks_tensor *x, const ks_tensor *small, int64_t i)
+{
+    int64_t place = 0, stride = 1;
+    for (int axis = x->rank - 1, own = small->rank - 1; own >= 0; axis--, own--) {
+        const int64_t at = i % x->dims[axis];
+        i /= x->dims[axis];
+        place += (small->dims[own] == 1 ? 0 : at) * stride;
+        stride *= small->dims[own];
+    }
+    return place;
+}
+
+static bool is_masked(const ks_spec *spec)
+{
+    return (spec->given & 2) != 0;
+}
+
+static bool is_selected(const ks_spec *spec, const void *mask, int64_t i)
+{
+    const ks_tensor *x = &spec->in[0];
+    if (is_masked(spec) && spec->in[1].dtype == KS_BOOL &&
+        ((const uint8_t *)mask)[broadcast_place(x, &spec->in[1], i)] == 0)
+        return false;
+    if (spec->params[CAUSAL].i == NONE) return true;
+    const int64_t columns = x->dims[x->rank - 1], rows = x->dims[x->rank - 2];
+    const int64_t column = i % columns, row = i / columns % rows;
+    return column <= row + (spec->params[CAUSAL].i == TOP_LEFT ? 0 : columns - rows);
+}
+
+static long double level_of(const ks_spec *spec, const void *in, const void *mask, int64_t i)
+{
+    const double scale = spec->params[SCALE].d;
+    const long double z = (spec->in[0].dtype == KS_FP64 ? (long double)scale : (long double)(float)scale) *
+                          values_get(spec->in[0].dtype, in, i);
+    if (!is_masked(spec) || spec->in[1].dtype == KS_BOOL) return z;
+    return z + values_get(spec->in[1].dtype, mask, broadcast_place(&spec->in[0], &spec->in[1], i));
+}
+
+/* A row's greatest z of what is selected, and its sum. */
+static oracle oracle_selected(const ks_spec *spec, const void *in, const void *mask, int64_t at, int64_t stride)
+{
+    const int64_t length = spec->in[0].dims[spec->params[AXIS].i];
+    oracle o = {.max = -INFINITY, .log = spec->params[LOG].i != 0};
+    for (int64_t i = at; i < at + length * stride; i += stride) {
+        if (!is_selected(spec, mask, i)) continue;
+        const long double z = level_of(spec, in, mask, i);
+        o.nan |= isnan(z);
+        if (z > o.max) o.max = z;
+    }
+    for (int64_t i = at; i < at + length * stride && isfinite(o.max); i += stride)
+        if (is_selected(spec, mask, i)) o.sum += expl(level_of(spec, in, mask, i) - o.max);
+    o.log_sum = logl(o.sum);
+    return o;
+}
+
+static bool selected_right(const ks_spec *spec, const oracle *o, long double z, long double got)
+{
+    const ks_dtype dtype = spec->in[0].dtype, out = spec->out[0].dtype;
+    const long double distance = z - o->max, want = o->log ? distance - o->log_sum : expl(distance) / o->sum;
+    if (isnan(want) || o->nan || o->max == INFINITY) return isnan(got);
+    if (got == want) return true;
+    if (isnan(got) || isinf(want)) return false;
+    const long double unit = dtype == KS_FP64 ? 0x1p-52L : 0x1p-23L;
+    const long double reach = isinf(z) ? 0 : fabsl(z) + fabsl(o->max) + fabsl(distance);
+    const long double levels = log2l((long double)spec->in[0].dims[spec->params[AXIS].i]);
+    long double bound = o->log ? unit * (2 * (reach + fabsl(o->log_sum) + 1) + levels / 2)
+                               : (reach + 8 + levels / 4) * unit * fabsl(want) + (dtype == KS_FP64 ? 1e-307L : 1e-37L);
+    bound += 1.01L * values_roundoff(out) * fabsl(want) + 2 * values_floor(out);
+    if (isinf(got)) return fabsl(want) + bound >= values_limit(out) && (got > 0) == (want > 0);
+    return fabsl(got - want) <= bound;
+}
+
+static void check_selected_row(const ks_spec *spec, const void *const *in, const void *out, const char *who, int64_t r)
+{
+    const ks_tensor *x = &spec->in[0];
+    const int axis = (int)spec->params[AXIS].i;
+    const int64_t length = x->dims[axis], inner = ks_dims_product(x->dims, axis + 1, x->rank);
+    const int64_t at = r / inner * length * inner + r % inner;
+    const oracle o = oracle_selected(spec, in[0], in[1], at, inner);
+    const bool nothing = o.max == -INFINITY && !o.nan, zero = spec->params[MASKED_ROWS].i != 0;
+    const long double none = o.log ? -(long double)INFINITY : 0;
+    for (int64_t i = at; i < at + length * inner; i += inner) {
+        const long double got = values_get(spec->out[0].dtype, out, i);
+        const bool right = nothing ? (zero ? got == none : isnan(got))
+                           : is_selected(spec, in[1], i)
+                               ? selected_right(spec, &o, level_of(spec, in[0], in[1], i), got)
+                               : got == none;
+        if (right) continue;
+        describe(spec, who, i);
+        fail_msg("causal %d, masked_rows %d, mask %s, out %s: got %.17Lg; z %.17Lg of at most %.17Lg, sum %.17Lg",
+                 (int)spec->params[CAUSAL].i, (int)spec->params[MASKED_ROWS].i,
+                 is_masked(spec) ? ks_dtype_name(spec->in[1].dtype) : "none", ks_dtype_name(spec->out[0].dtype), got,
+                 level_of(spec, in[0], in[1], i), o.max, o.sum);
+    }
+}
+
+static void check_selected(const ks_spec *spec, const void *const *in, const void *out, const char *who)
+{
+    for (int64_t r = 0; r < rows_of(spec); r++) check_selected_row(spec, in, out, who, r);
+}
+
+/* Each extent is x's or 1, and leading ones may be missing. */
+static void draw_mask(ks_spec *spec)
+{
+    static const ks_dtype kinds[] = {KS_BOOL, KS_BOOL, KS_FP32};
+    const ks_tensor *x = &spec->in[0];
+    const int kind = values_below(5);
+    if (kind == 4) return;
+    ks_tensor *mask = &spec->in[1];
+    *mask = (ks_tensor){.dtype = kind < 3 ? kinds[kind] : x->dtype, .rank = values_below(x->rank + 1)};
+    if (values_below(2)) mask->rank = x->rank;
+    for (int i = 0; i < mask->rank; i++) mask->dims[i] = values_below(3) ? x->dims[x->rank - mask->rank + i] : 1;
+    spec->given |= 2;
+}
+
+static void fill_mask(const ks_spec *spec, void *mask)
+{
+    const ks_tensor *m = &spec->in[1];
+    const int64_t count = ks_tensor_count(m);
+    const int rate = 1 + values_below(6); /* 1: nothing is left */
+    for (int64_t i = 0; i < count; i++) {
+        if (m->dtype == KS_BOOL)
+            ((uint8_t *)mask)[i] = values_below(rate) > 0;
+        else
+            values_put(m->dtype, mask, i, values_below(rate) ? 4 * values_normal() : (double)-INFINITY);
+    }
+    if (m->dtype != KS_BOOL && count && values_below(8) == 0)
+        values_put(m->dtype, mask, (int64_t)(values_next() % (uint64_t)count), (double)NAN);
+}
+
+/* What is not selected is NaN, infinite or huge now and then. */
+static void spoil(const ks_spec *spec, void *in, const void *mask)
+{
+    static const double what[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 6e4};
+    for (int64_t i = 0; i < ks_tensor_count(&spec->in[0]); i++)
+        if (!is_selected(spec, mask, i) && values_below(2)) values_put(spec->in[0].dtype, in, i, what[values_below(4)]);
+}
+
+static void try_selected(ks_spec *spec, values_kind kind)
+{
+    ks_error error = {0};
+    if (ks_op_softmax.resolve(spec, &error) != KS_OK) fail_msg("%s", error.text);
+    ks_spec_layout(spec);
+    const ks_tensor *x = &spec->in[0];
+    const int64_t last = x->dims[x->rank - 1];
+    const size_t out_bytes = spec->out[0].size_bytes;
+    void *in = malloc(x->size_bytes + 1), *out = malloc(out_bytes + 1), *first = malloc(out_bytes + 1);
+    void *mask = malloc(is_masked(spec) ? spec->in[1].size_bytes + 1 : 1),
+         *scratch = malloc(ks_cpu_scratch_bytes(spec));
+    assert_true(in && out && first && mask && scratch);
+    values_fill(x->dtype, in, ks_tensor_count(x), kind, last ? last : 1);
+    if (is_masked(spec)) fill_mask(spec, mask);
+    if (values_below(2)) spoil(spec, in, mask);
+    const void *inputs[] = {in, mask};
+    memset(out, 0xFF, out_bytes);
+    ks_cpu_reference(spec, inputs, (void *const[]){out}, scratch);
+    check_selected(spec, inputs, out, "reference");
+    for (int b = 0; b < 2; b++)
+        for (int again = 0; again < 2 && harnesses[b]; again++) {
+            op_harness_fix(harnesses[b], (unsigned)values_below(4));
+            const ks_status status =
+                op_harness_run(harnesses[b], spec, inputs, again ? out : first, (op_path)values_below(3),
+                               1 + values_below(4), values_below(2), &error);
+            op_harness_fix(harnesses[b], 0);
+            if (status != KS_OK) describe(spec, b ? "cuda" : "cpu", -1);
+            if (status != KS_OK) fail_msg("%s", error.text);
+            if (again && out_bytes) assert_memory_equal(out, first, out_bytes);
+            check_selected(spec, inputs, first, b ? "cuda" : "cpu");
+        }
+    free(scratch);
+    free(mask);
+    free(first);
+    free(out);
+    free(in);
+}
+
+static void draw_selection(ks_spec *spec)
+{
+    const bool last = spec->params[AXIS].i == -1 || spec->params[AXIS].i == spec->in[0].rank - 1;
+    draw_mask(spec);
+    if (last && spec->in[0].rank > 1) spec->params[CAUSAL].i = values_below(3);
+    spec->params[MASKED_ROWS].i = values_below(2);
+    spec->params[OUT_DATATYPE].i = values_below(3) ? 0 : values_below(5);
+    spec->params[LOG].i = values_below(3) == 0;
+    spec->params[SCALE].d = values_below(2) ? 1 : values_below(2) ? 0.3 : -2.25;
+}
+
+static void random_selections(void **state)
+{
+    (void)state;
+    const int cases = values_cases(400);
+    for (int i = 0; i < cases; i++) {
+        ks_tensor shape = {0};
+        values_shape(&shape, 5, values_most() / 4);
+        ks_spec spec = spec_of(dtypes[values_below(4)], shape.rank, shape.dims);
+        spec.params[AXIS].i = values_below(2) ? -1 : values_below(2 * shape.rank) - shape.rank;
+        draw_selection(&spec);
+        try_selected(&spec, (values_kind)values_below(VALUES_KINDS));
+    }
+    printf("%d random selections\n", cases);
+}
+
+/* Where rows of whole vectors get more threads, or another kernel; with a mask for each batch, heads sharing it. */
+static void borders_of_selected_rows(void **state)
+{
+    (void)state;
+    static const int64_t vectors[] = {1,   2,   31,  32,  33,  63,   64,   65,   127,  128, 129,
+                                      255, 256, 257, 511, 513, 1023, 1025, 2047, 2048, 2049};
+    for (size_t n = 0; n < sizeof vectors / sizeof *vectors; n++) {
+        const ks_dtype dtype = dtypes[values_below(4)];
+        const int64_t length = vectors[n] * 16 / (int64_t)ks_dtype_size(dtype) + (values_below(4) == 0);
+        const int64_t rows = 1 + values_below(length < 2000 ? 7 : 2);
+        ks_spec spec = spec_of(dtype, 4, (const int64_t[]){2, 2, rows, length});
+        draw_selection(&spec);
+        if (values_below(2)) {
+            spec.given |= 2;
+            spec.in[1] =
+                (ks_tensor){.dtype = values_below(2) ? KS_BOOL : dtype, .rank = 4, .dims = {2, 1, rows, length}};
+        }
+        try_selected(&spec, (values_kind)values_below(VALUES_FINITE));
+    }
+}
+
+/* A mask of BOOL that says what causal says gives the same bytes, NaN where nothing is selected too; and so does one of 0 and -inf,
+ * as far as z is x there. */
+static void masks_that_say_the_same(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        const ks_dtype dtype = dtypes[i % 4];
+        const int64_t dims[] = {2, 1 + values_below(40), 1 + values_below(i < 12 ? 70 : 400)};
+        ks_spec causal = spec_of(dtype, 3, dims);
+        causal.params[CAUSAL].i = TOP_LEFT + i % 2;
+        causal.params[LOG].i = values_below(2);
+        assert_int_equal(ks_op_softmax.resolve(&causal, NULL), KS_OK);
+        ks_spec truths = causal, added = causal;
+        truths.params[CAUSAL].i = added.params[CAUSAL].i = NONE;
+        truths.given = added.given = 3;
+        truths.in[1] = (ks_tensor){.dtype = KS_BOOL, .rank = 2, .dims = {dims[1], dims[2]}};
+        added.in[1] = (ks_tensor){.dtype = dtype, .rank = 2, .dims = {dims[1], dims[2]}};
+        ks_spec *const specs[] = {&causal, &truths, &added};
+        void *in = malloc(causal.in[0].size_bytes), *mask = malloc((size_t)(dims[1] * dims[2])),
+             *numbers = malloc((size_t)(dims[1] * dims[2] * 8)), *out[3];
+        values_fill(dtype, in, ks_tensor_count(&causal.in[0]), VALUES_NORMAL, dims[2]);
+        for (int64_t k = 0; k < dims[1] * dims[2]; k++) {
+            ((uint8_t *)mask)[k] = is_selected(&causal, NULL, k);
+            values_put(dtype, numbers, k, ((uint8_t *)mask)[k] ? 0 : (double)-INFINITY);
+        }
+        for (int b = 0; b < 2; b++) {
+            for (int k = 0; k < 3 && harnesses[b]; k++) {
+                ks_error error = {0};
+                if (ks_op_softmax.resolve(specs[k], &error) != KS_OK) fail_msg("%s", error.text);
+                ks_spec_layout(specs[k]);
+                out[k] = malloc(specs[k]->out[0].size_bytes);
+                const void *inputs[] = {in, k == 1 ? mask : numbers};
+                if (op_harness_run(harnesses[b], specs[k], inputs, out[k], (op_path)values_below(3), 1, false,
+                                   &error) != KS_OK)
+                    fail_msg("%s", error.text);
+            }
+            if (!harnesses[b]) continue;
+            assert_memory_equal(out[0], out[1], causal.out[0].size_bytes);
+            assert_memory_equal(out[0], out[2], causal.out[0].size_bytes);
+            for (int k = 0; k < 3; k++) free(out[k]);
+        }
+        free(numbers);
+        free(mask);
+        free(in);
+    }
+}
+
+static void refusals_of_selections(void **state)
+{
+    (void)state;
+    const int64_t dims[] = {2, 3, 4};
+    const struct {
+        ks_dtype dtype;
+        int rank;
+        int64_t dims[4];
+        ks_status status;
+        const char *words;
+    } rows[] = {{KS_BOOL, 2, {3, 3}, KS_SHAPE, "has shape [3,3], which does not broadcast to INPUT0's [2,3,4]"},
+                {KS_BOOL, 4, {1, 2, 3, 4}, KS_SHAPE, "does not broadcast"},
+                {KS_INT32, 1, {4}, KS_DATATYPE, "INPUT1 has datatype INT32, takes BOOL, FP32 or INPUT0's, FP16"},
+                {KS_BF16, 1, {4}, KS_DATATYPE, "INPUT1 has datatype BF16"},
+                {KS_FP64, 1, {4}, KS_DATATYPE, "INPUT1 has datatype FP64"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ks_spec spec = spec_of(KS_FP16, 3, dims);
+        spec.given = 3;
+        spec.in[1] = (ks_tensor){.dtype = rows[i].dtype, .rank = rows[i].rank};
+        memcpy(spec.in[1].dims, rows[i].dims, sizeof rows[i].dims);
+        ks_error error = {0};
+        assert_int_equal(ks_op_softmax.resolve(&spec, &error), rows[i].status);
+        if (!strstr(error.text, rows[i].words)) fail_msg("\"%s\" does not say \"%s\"", error.text, rows[i].words);
+    }
+    for (int rank = 1; rank < 3; rank++) {
+        ks_spec spec = spec_of(KS_FP16, rank, dims);
+        spec.params[CAUSAL].i = TOP_LEFT;
+        if (rank == 2) spec.params[AXIS].i = 0;
+        ks_error error = {0};
+        assert_int_equal(ks_op_softmax.resolve(&spec, &error), KS_AXIS);
+        assert_non_null(strstr(error.text, "causal takes the last axis"));
+    }
+    ks_spec plain = spec_of(KS_FP16, 3, dims), named = plain; /* the datatype that it would have anyway */
+    named.params[OUT_DATATYPE].i = 1;
+    assert_int_equal(ks_op_softmax.resolve(&plain, NULL), KS_OK);
+    assert_int_equal(ks_op_softmax.resolve(&named, NULL), KS_OK);
+    assert_memory_equal(&plain, &named, sizeof plain);
+}
+
 static int open_harnesses(void **state)
 {
     (void)state;
@@ -528,6 +842,10 @@ int main(void)
         cmocka_unit_test(special_values),
         cmocka_unit_test(refusals),
         cmocka_unit_test(equal_work_has_equal_keys),
+        cmocka_unit_test(random_selections),
+        cmocka_unit_test(borders_of_selected_rows),
+        cmocka_unit_test(masks_that_say_the_same),
+        cmocka_unit_test(refusals_of_selections),
         cmocka_unit_test(over_two_to_the_31),
     };
     cmocka_set_test_filter(getenv("KS_ONLY"));

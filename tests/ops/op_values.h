@@ -135,6 +135,7 @@ static inline long double values_get(ks_dtype dtype, const void *data, int64_t i
         return ((const int32_t *)data)[i];
     case KS_INT64:
         return ((const int64_t *)data)[i];
+    case KS_BOOL:
     case KS_UINT8:
         return ((const uint8_t *)data)[i];
     case KS_UINT16:

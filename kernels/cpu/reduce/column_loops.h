@@ -36,6 +36,36 @@ static const float REACH = 1;
 COLUMNS_SUM(columns_sum, sum[i] + ((a + b) + (c + d)), sum[i] + a)
 COLUMNS_SUM(columns_square, sum[i] + ((a * a + b * b) + (c * c + d * d)), sum[i] + a * a)
 COLUMNS_SUM(columns_product, sum[i] * ((a * b) * (c * d)), sum[i] * a)
+COLUMNS_SUM(columns_magnitude, sum[i] + ((fabs(a) + fabs(b)) + (fabs(c) + fabs(d))), sum[i] + fabs(a))
+COLUMNS_SUM(columns_nonzero, sum[i] + ((double)(a != 0) + (double)(b != 0) + (double)(c != 0) + (double)(d != 0)),
+            sum[i] + (double)(a != 0))
+
+/* The mean and the squared deviations of four lines join those of the `at` before. Before the first line any mean would do, 0 is there. */
+KS_CLONES static void columns_moments(work *restrict w, const float *x, int64_t pitch, int lines, int count, int64_t at)
+{
+    double *restrict mean = w->sum, *restrict apart = w->apart;
+    if (lines == LINES) {
+        const double n = (double)at, share = LINES / (n + LINES);
+        const float *restrict xa = x, *restrict xb = x + pitch, *restrict xc = xb + pitch, *restrict xd = xc + pitch;
+        for (int i = 0; i < count; i++) {
+            const double a = (double)xa[i], b = (double)xb[i], c = (double)xc[i], d = (double)xd[i];
+            const double own = ((a + b) + (c + d)) / LINES, between = own - mean[i];
+            apart[i] +=
+                (((a - own) * (a - own) + (b - own) * (b - own)) + ((c - own) * (c - own) + (d - own) * (d - own))) +
+                between * between * (n * share);
+            mean[i] += between * share;
+        }
+        return;
+    }
+    for (int l = 0; l < lines; l++, x += pitch) {
+        const double share = 1 / (double)(at + l + 1);
+        for (int i = 0; i < count; i++) {
+            const double between = (double)x[i] - mean[i], next = mean[i] + between * share;
+            apart[i] += between * ((double)x[i] - next); /* of an infinity NaN */
+            mean[i] = next;
+        }
+    }
+}
 
 #define COLUMNS_EXTREME(name, compare)                                                                                 \
     KS_CLONES static void name(work *restrict w, const float *x, int64_t pitch, int lines, int count, int64_t at)      \

@@ -33,10 +33,36 @@ FOLD(square_real, d, double, best + x * x)
 FOLD(prod_real, d, double, best *x)
 FOLD(max_real, d, double, x > best || x != x ? x : best)
 FOLD(min_real, d, double, x < best || x != x ? x : best)
+FOLD(magnitude_real, d, double, best + fabs(x))
+FOLD(power_real, d, double, best + pow(fabs(x), w->power))
+FOLD(most_real, d, double, fabs(x) > best || x != x ? fabs(x) : best)
+FOLD(least_real, d, double, fabs(x) < best || x != x ? fabs(x) : best)
 FOLD(sum_int, i, int64_t, (int64_t)((uint64_t)best + (uint64_t)x))
 FOLD(prod_int, i, int64_t, (int64_t)((uint64_t)best *(uint64_t)x))
+FOLD(square_int, i, int64_t, (int64_t)((uint64_t)best + (uint64_t)x * (uint64_t)x))
 FOLD(max_int, i, int64_t, x > best ? x : best)
 FOLD(min_int, i, int64_t, x < best ? x : best)
+
+#define FOLD_COUNT(name, field)                                                                                        \
+    KS_CLONES static void name(work *restrict w, const number *in, int count, int64_t step)                            \
+    {                                                                                                                  \
+        (void)step;                                                                                                    \
+        for (int i = 0; i < count; i++) w->best.i[i] += in[i].field != 0;                                              \
+    }
+FOLD_COUNT(count_real, d)
+FOLD_COUNT(count_int, i)
+
+/* Welford's: best is the mean so far, more the sum of squared deviations from it. */
+KS_CLONES static void moments(work *restrict w, const number *in, int count, int64_t step)
+{
+    (void)step;
+    for (int i = 0; i < count; i++) {
+        const double x = in[i].d, n = w->e[i] + 1, apart = x - w->best.d[i], mean = w->best.d[i] + apart / n;
+        w->more.d[i] += apart * (x - mean);
+        w->best.d[i] = mean;
+        w->e[i] = n;
+    }
+}
 
 /* Replaces FOLD for arg: w->more says in which line the best was. The first NaN stays. */
 #define FOLD_ARG(name, field, type, better)                                                                            \
@@ -114,6 +140,17 @@ static void join_logsumexp(work *w, int count)
     }
 }
 
+static void join_moments(work *w, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const double a = w->e[i], b = w->e[i + count], n = a + b, apart = w->best.d[i + count] - w->best.d[i];
+        if (b == 0) continue;
+        w->more.d[i] += w->more.d[i + count] + apart * apart * (a * b / n);
+        w->best.d[i] += apart * (b / n);
+        w->e[i] = n;
+    }
+}
+
 /* --- the reference --------------------------------------------------------------------------------------------------- */
 
 typedef struct job {
@@ -126,13 +163,33 @@ typedef struct job {
     ks_walk walk;
     load_fn *load;
     fold_fn *fold;
-    double divisor;
+    double divisor, ddof, power;
     work *w;
 } job;
 
 static fold_fn *choose_fold(int op, bool real)
 {
     switch (op) {
+    case VAR:
+    case STD:
+        return moments;
+    case ANY:
+    case ALL:
+    case COUNT_NONZERO:
+    case NORM_ZERO:
+        return real ? count_real : count_int;
+    case SUMSQ:
+        return real ? square_real : square_int;
+    case L1NORM:
+        return magnitude_real;
+    case NORM:
+        return power_real;
+    case NORM_MOST:
+        return most_real;
+    case NORM_LEAST:
+        return least_real;
+    case LOGSUM:
+        return sum_real;
     case SUM:
     case MEAN:
         return real ? sum_real : sum_int;
@@ -153,17 +210,27 @@ static fold_fn *choose_fold(int op, bool real)
     }
 }
 
+/* Of integers by their 64 bits; all else in double. */
+static bool stays_integer(int op)
+{
+    static const unsigned ops = 1u << SUM | 1u << PROD | 1u << SUMSQ | 1u << MAX | 1u << MIN | 1u << ARGMAX |
+                                1u << ARGMIN | 1u << ANY | 1u << ALL | 1u << COUNT_NONZERO | 1u << NORM_ZERO;
+    return ops >> op & 1;
+}
+
 static job plan_job(const ks_spec *spec, const void *in, void *out, void *scratch)
 {
     const ks_dtype dtype = spec->in[0].dtype;
-    job j = {.op = (int)spec->params[OP].i,
+    job j = {.op = ks_reduce_function(spec),
              .in_dtype = dtype,
              .out_dtype = spec->out[0].dtype,
              .in = in,
              .out = out,
+             .ddof = spec->params[DDOF].d,
+             .power = spec->params[POWER].d,
              .w = scratch};
-    const bool arg = j.op == ARGMAX || j.op == ARGMIN, integer = (INTEGERS & KS_DTYPE_BIT(dtype)) != 0;
-    j.real = !integer || j.op == MEAN || j.op == L2NORM || j.op == LOGSUMEXP;
+    const bool arg = j.op == ARGMAX || j.op == ARGMIN;
+    j.real = ks_dtype_kind(dtype) == KS_KIND_FLOAT || !stays_integer(j.op);
     j.ordered = dtype == KS_UINT64 && !j.real && (arg || j.op == MAX || j.op == MIN);
     j.direct = !j.ordered && (dtype == KS_FP64 || (!j.real && (dtype == KS_INT64 || dtype == KS_UINT64)));
     j.walk = ks_walk_plan(spec, SHORT_ROW);
@@ -180,9 +247,31 @@ static void start_lanes(const job *j, int count)
     if (j->op == MIN) first = j->real ? (number){.d = INFINITY} : (number){.i = INT64_MAX};
     if (j->op == PROD) first = j->real ? (number){.d = 1} : (number){.i = 1};
     if (j->op == LOGSUMEXP) first.d = -INFINITY;
+    if (j->op == NORM_LEAST) first.d = INFINITY;
+    if (j->op == VAR || j->op == STD) memset(j->w->e, 0, (size_t)count * sizeof *j->w->e);
+    j->w->power = j->power;
     for (int i = 0; i < count; i++) {
         j->w->best.i[i] = first.i;
         j->w->more.i[i] = 0;
+    }
+}
+
+/* What adds up two running results is no fold of elements where these are squares, say. */
+static fold_fn *choose_join(const job *j)
+{
+    switch (j->op) {
+    case L2NORM:
+    case NORM:
+        return sum_real;
+    case SUMSQ:
+        return j->real ? sum_real : sum_int;
+    case ANY:
+    case ALL:
+    case COUNT_NONZERO:
+    case NORM_ZERO:
+        return sum_int;
+    default:
+        return j->fold;
     }
 }
 
@@ -193,8 +282,10 @@ static void join_lanes(const job *j, int count)
         join_arg(j->w, count, j->real, j->op == ARGMAX);
     else if (j->op == LOGSUMEXP)
         join_logsumexp(j->w, count);
+    else if (j->op == VAR || j->op == STD)
+        join_moments(j->w, count);
     else
-        (j->op == L2NORM ? sum_real : j->fold)(j->w, (const number *)&j->w->best + count, count, 0);
+        choose_join(j)(j->w, (const number *)&j->w->best + count, count, 0);
 }
 
 void ks_reduce_store_real(ks_dtype dtype, void *out, int64_t at, double value)
@@ -233,31 +324,47 @@ static void store_int(const job *j, int64_t at, int64_t value)
     }
 }
 
+/* Lane i's result where it is a floating-point number. */
+static double real_of(const job *j, int i)
+{
+    const work *w = j->w;
+    const double best = w->best.d[i], freedom = j->divisor - j->ddof;
+    switch (j->op) {
+    case MEAN:
+        return best / j->divisor;
+    case L2NORM:
+        return sqrt(best);
+    case LOGSUMEXP:
+        return best + log(w->more.d[i]);
+    case LOGSUM:
+        return log(best);
+    case NORM:
+        return pow(best, 1 / j->power);
+    case NORM_ZERO:
+        return (double)w->best.i[i];
+    case VAR:
+        return freedom > 0 ? w->more.d[i] / freedom : (double)NAN;
+    case STD:
+        return freedom > 0 ? sqrt(w->more.d[i] / freedom) : (double)NAN;
+    default:
+        return best;
+    }
+}
+
 static void store_lanes(const job *j, int64_t at, int count)
 {
     const work *w = j->w;
     for (int i = 0; i < count; i++) {
-        const double best = w->best.d[i];
-        switch (j->op) {
-        case ARGMAX:
-        case ARGMIN:
+        if (j->op == ARGMAX || j->op == ARGMIN)
             ((int64_t *)j->out)[at + i] = w->more.i[i];
-            break;
-        case MEAN:
-            ks_reduce_store_real(j->out_dtype, j->out, at + i, best / j->divisor);
-            break;
-        case L2NORM:
-            ks_reduce_store_real(j->out_dtype, j->out, at + i, sqrt(best));
-            break;
-        case LOGSUMEXP:
-            ks_reduce_store_real(j->out_dtype, j->out, at + i, best + log(w->more.d[i]));
-            break;
-        default:
-            if (j->real)
-                ks_reduce_store_real(j->out_dtype, j->out, at + i, best);
-            else
-                store_int(j, at + i, w->best.i[i]);
-        }
+        else if (j->op == ANY)
+            ((uint8_t *)j->out)[at + i] = w->best.i[i] > 0;
+        else if (j->op == ALL)
+            ((uint8_t *)j->out)[at + i] = (double)w->best.i[i] == j->divisor;
+        else if (j->out_dtype == KS_INT64 || !(j->real || j->op == NORM_ZERO))
+            store_int(j, at + i, w->best.i[i]);
+        else
+            ks_reduce_store_real(j->out_dtype, j->out, at + i, real_of(j, i));
     }
 }
 
@@ -266,7 +373,7 @@ static void store_lanes(const job *j, int64_t at, int count)
 static int lines_at_once(const job *j, int count)
 {
     const ks_walk *w = &j->walk;
-    const bool costly = j->op == LOGSUMEXP || j->op == ARGMAX || j->op == ARGMIN; /* to join */
+    const bool costly = j->op == LOGSUMEXP || j->op == ARGMAX || j->op == ARGMIN || j->fold == moments; /* to join */
     const int most = costly ? NARROW / 8 : NARROW;
     if (w->lanes.stride != 1 || count != w->lanes.extent || w->depth.stride != count) return 1;
     int lines = 1;

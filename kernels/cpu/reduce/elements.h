@@ -11,13 +11,15 @@ typedef union number {
     int64_t i;
 } number;
 
-/* The caller's scratch: the running results (and where arg found them, or logsumexp's sums), and a line of elements. */
+/* The caller's scratch: the running results (and where arg found them, logsumexp's sums, or var's sums of squared deviations), and a
+ * line of elements. */
 typedef struct work {
     union {
         double d[LANES];
         int64_t i[LANES];
     } best, more, x;
-    double e[LANES];
+    double e[LANES]; /* logsumexp: exponentials; var: how many elements a lane has taken */
+    double power;    /* of norm */
     float single[LANES];
     uint16_t raw[LANES];
 } work;

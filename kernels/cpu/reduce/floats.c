@@ -22,7 +22,7 @@ typedef struct job {
     void *out;
     ks_walk walk;
     ks_fold_fn *fold;
-    double divisor;
+    double divisor, ddof;
     work *w;
 } job;
 
@@ -32,6 +32,7 @@ static void start(const job *j, int count)
     const float best = j->op == LOGSUMEXP ? -FLT_MAX : low ? INFINITY : -INFINITY;
     for (int i = 0; i < count; i++) {
         j->w->sum[i] = j->op == PROD;
+        j->w->apart[i] = 0;
         j->w->best[i] = best;
         j->w->at[i] = 0;
         j->w->line[i] = 0;
@@ -46,20 +47,42 @@ static double log_of(float reference, double sum)
     return (double)reference + log(sum);
 }
 
+static double value_of(const job *j, int i)
+{
+    const double sum = j->w->sum[i], freedom = j->divisor - j->ddof;
+    switch (j->op) {
+    case MAX:
+    case MIN:
+        return (double)j->w->best[i];
+    case MEAN:
+        return sum / j->divisor;
+    case L2NORM:
+        return sqrt(sum);
+    case LOGSUM:
+        return log(sum);
+    case LOGSUMEXP:
+        return log_of(j->w->best[i], sum);
+    case VAR:
+        return freedom > 0 ? j->w->apart[i] / freedom : (double)NAN;
+    case STD:
+        return freedom > 0 ? sqrt(j->w->apart[i] / freedom) : (double)NAN;
+    default:
+        return sum;
+    }
+}
+
 static void finish(const job *j, int64_t at, int count)
 {
     const work *w = j->w;
     for (int i = 0; i < count; i++) {
-        if (j->op == ARGMAX || j->op == ARGMIN) {
+        if (j->op == ARGMAX || j->op == ARGMIN)
             ((int64_t *)j->out)[at + i] = j->columns ? w->line[i] : w->at[i];
-            continue;
-        }
-        const double value = j->op == MAX || j->op == MIN ? (double)w->best[i]
-                             : j->op == MEAN              ? w->sum[i] / j->divisor
-                             : j->op == L2NORM            ? sqrt(w->sum[i])
-                             : j->op == LOGSUMEXP         ? log_of(w->best[i], w->sum[i])
-                                                          : w->sum[i];
-        ks_reduce_store_real(j->dtype, j->out, at + i, value);
+        else if (j->op == COUNT_NONZERO)
+            ((int64_t *)j->out)[at + i] = (int64_t)w->sum[i];
+        else if (j->op == ANY || j->op == ALL)
+            ((uint8_t *)j->out)[at + i] = j->op == ANY ? w->sum[i] > 0 : w->sum[i] == j->divisor;
+        else
+            ks_reduce_store_real(j->dtype, j->out, at + i, value_of(j, i));
     }
 }
 
@@ -100,7 +123,7 @@ static void reduce_block(const job *j, int64_t base, int64_t at, int results, in
             if (j->columns && left >= across + LINES)
                 prefetch(j, begin + (d + LINES) * walk->depth.stride, LINES, count);
             const float *x = fetch(j, begin + d * walk->depth.stride, &pitch, lines, count);
-            j->fold(j->w, x, pitch, lines, count, d);
+            j->fold(j->w, x, pitch, lines, count, n * walk->depth.extent + d);
         }
     }
     finish(j, at, results);
@@ -118,12 +141,18 @@ bool ks_reduce_floats(const ks_spec *spec, const void *in, void *out, void *scra
 {
     const uint32_t taken = KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16);
     if (!(taken & KS_DTYPE_BIT(spec->in[0].dtype)) || ks_tensor_count(&spec->in[0]) == 0) return false;
-    job j = {.op = (int)spec->params[OP].i, .dtype = spec->in[0].dtype, .in = in, .out = out, .w = scratch};
+    job j = {.op = ks_reduce_function(spec),
+             .dtype = spec->in[0].dtype,
+             .in = in,
+             .out = out,
+             .ddof = spec->params[DDOF].d,
+             .w = scratch};
     j.walk = ks_walk_plan(spec, INT64_MAX);
     const ks_dimension lanes = j.walk.lanes, depth = j.walk.depth;
     j.columns = lanes.stride == 1 && lanes.extent > 1;
     if (j.columns ? lanes.extent < FEW_COLUMNS || depth.extent > INT32_MAX : depth.extent < SHORT_ROW) return false;
     j.fold = ks_reduce_fold(j.op, j.columns);
+    if (!j.fold) return false;
     const int64_t kept = ks_walk_combinations(&j.walk.kept), block = block_of(&j);
     j.divisor = (double)(ks_walk_combinations(&j.walk.rest) * depth.extent);
     for (int64_t n = 0; n < kept; n++) {

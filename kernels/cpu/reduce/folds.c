@@ -15,10 +15,11 @@ enum { HALF = 8 };
 
 /* --- one row --- */
 
-enum { ADD, SQUARE, TIMES };
+enum { ADD, SQUARE, TIMES, MAGNITUDE };
 
 INLINE doubles fold_doubles(doubles sum, narrow x, int how)
 {
+    if (how == MAGNITUDE) x = (narrow)((narrow_masks)x & INT32_MAX);
     const doubles d = __builtin_convertvector(x, doubles);
     return how == TIMES ? sum * d : how == SQUARE ? sum + d * d : sum + d;
 }
@@ -47,7 +48,10 @@ INLINE double sum_of(const float *x, int count, int how)
         sum[1] = fold_doubles(sum[1], last_of(x + count - HALF, count - i, how), how);
     else
         for (; i < count; i++)
-            last = how == TIMES ? last * x[i] : how == SQUARE ? last + (double)x[i] * x[i] : last + x[i];
+            last = how == TIMES       ? last * x[i]
+                   : how == SQUARE    ? last + (double)x[i] * x[i]
+                   : how == MAGNITUDE ? last + fabs((double)x[i])
+                                      : last + x[i];
     const doubles a = how == TIMES ? sum[0] * sum[1] : sum[0] + sum[1];
     const doubles b = how == TIMES ? sum[2] * sum[3] : sum[2] + sum[3], all = how == TIMES ? a * b : a + b;
     if (how == TIMES) return last * (((all[0] * all[4]) * (all[2] * all[6])) * ((all[1] * all[5]) * (all[3] * all[7])));
@@ -139,6 +143,44 @@ INLINE place place_of(const float *x, int count, bool low)
 ROWS_SUM(rows_sum, ADD, +)
 ROWS_SUM(rows_square, SQUARE, +)
 ROWS_SUM(rows_product, TIMES, *)
+ROWS_SUM(rows_magnitude, MAGNITUDE, +)
+
+KS_CLONES static void rows_nonzero(work *restrict w, const float *x, int64_t pitch, int rows, int count, int64_t at)
+{
+    (void)at;
+    for (int r = 0; r < rows; r++, x += pitch) {
+        int32_t taken = 0;
+        for (int i = 0; i < count; i++) taken += x[i] != 0;
+        w->sum[r] += taken;
+    }
+}
+
+INLINE double squared_deviations_of(const float *x, int count, double mean)
+{
+    const doubles spread = {mean, mean, mean, mean, mean, mean, mean, mean};
+    doubles sum[2] = {{0}, {0}};
+    double last = 0;
+    int i = 0;
+    for (; i + 2 * HALF <= count; i += 2 * HALF)
+        for (int v = 0; v < 2; v++) {
+            const doubles d = __builtin_convertvector(*(const narrow *)(x + i + v * HALF), doubles) - spread;
+            sum[v] += d * d;
+        }
+    for (; i < count; i++) last += ((double)x[i] - mean) * ((double)x[i] - mean);
+    const doubles all = sum[0] + sum[1];
+    return last + (((all[0] + all[4]) + (all[2] + all[6])) + ((all[1] + all[5]) + (all[3] + all[7])));
+}
+
+/* A panel's mean and squared deviations, which are in the first-level cache, join those of the `at` elements before. */
+KS_CLONES static void rows_moments(work *restrict w, const float *x, int64_t pitch, int rows, int count, int64_t at)
+{
+    const double n = (double)at, share = count / (n + count);
+    for (int r = 0; r < rows; r++, x += pitch) {
+        const double mean = sum_of(x, count, ADD) / count, apart = mean - w->sum[r];
+        w->apart[r] += squared_deviations_of(x, count, mean) + apart * apart * (n * share);
+        w->sum[r] = at ? w->sum[r] + apart * share : mean;
+    }
+}
 
 #define ROWS_EXTREME(name, low)                                                                                        \
     KS_CLONES static void name(work *restrict w, const float *x, int64_t pitch, int rows, int count, int64_t at)       \
@@ -241,7 +283,7 @@ KS_CLONES static void rows_logsumexp(work *restrict w, const float *x, int64_t p
 
 ks_fold_fn *ks_reduce_fold(int op, bool columns)
 {
-    static ks_fold_fn *const ways[OPS][2] = {
+    static ks_fold_fn *const ways[FUNCTIONS][2] = {
         [SUM] = {rows_sum, columns_sum},
         [MEAN] = {rows_sum, columns_sum},
         [MAX] = {rows_max, columns_max},
@@ -251,6 +293,15 @@ ks_fold_fn *ks_reduce_fold(int op, bool columns)
         [ARGMIN] = {rows_argmin, columns_argmin},
         [L2NORM] = {rows_square, columns_square},
         [LOGSUMEXP] = {rows_logsumexp, columns_logsumexp},
+        [VAR] = {rows_moments, columns_moments},
+        [STD] = {rows_moments, columns_moments},
+        [SUMSQ] = {rows_square, columns_square},
+        [L1NORM] = {rows_magnitude, columns_magnitude},
+        [LOGSUM] = {rows_sum, columns_sum},
+        [ANY] = {rows_nonzero, columns_nonzero},
+        [ALL] = {rows_nonzero, columns_nonzero},
+        [COUNT_NONZERO] = {rows_nonzero, columns_nonzero},
+        [NORM_ZERO] = {rows_nonzero, columns_nonzero},
     };
     return ways[op][columns];
 }

@@ -78,6 +78,7 @@ load_fn *ks_reduce_loader(ks_dtype dtype, bool real, bool ordered)
         return real ? load_double_int32 : load_int32;
     case KS_INT64:
         return real ? load_double_int64 : load_int64;
+    case KS_BOOL:
     case KS_UINT8:
         return real ? load_double_uint8 : load_uint8;
     case KS_UINT16:

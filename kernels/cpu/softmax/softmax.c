@@ -6,7 +6,6 @@
 #include "cpu/softmax/softmax.h"
 #include "cpu/reference.h"
 #include "cpu/simd.h"
-#include "ops/softmax.h"
 
 #include <math.h>
 
@@ -19,6 +18,10 @@ static void softmax_reference(const ks_spec *spec, const void *const *in, void *
                                     .length = x->dims[axis],
                                     .inner = ks_dims_product(x->dims, axis + 1, x->rank)};
     if (ks_tensor_count(x) == 0) return;
+    if (ks_softmax_selects(spec)) {
+        ks_softmax_masked(spec, &shape, in, out[0], scratch);
+        return;
+    }
     const double scale = spec->params[KS_SOFTMAX_SCALE].d;
     const ks_softmax_rule r = {.dtype = x->dtype,
                                .log = spec->params[KS_SOFTMAX_LOG].i != 0,
@@ -34,6 +37,7 @@ static void softmax_reference(const ks_spec *spec, const void *const *in, void *
 
 static size_t softmax_scratch(const ks_spec *spec)
 {
+    if (ks_softmax_selects(spec)) return ks_softmax_masked_scratch();
     return spec->in[0].dtype == KS_FP64 ? ks_softmax_double_scratch() : ks_softmax_floats_scratch();
 }
 

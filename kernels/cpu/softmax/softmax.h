@@ -1,9 +1,9 @@
 /* What the files of softmax share: softmax.c holds the rules, floats.c computes FP32, FP16 and BF16,
- * double.c FP64. */
+ * double.c FP64, masked.c selected elements of each. */
 #ifndef KS_SOFTMAX_PARTS_H
 #define KS_SOFTMAX_PARTS_H
 
-#include "kernserve/op.h"
+#include "ops/softmax.h"
 
 /* One softmax as its inner functions see it. */
 typedef struct ks_softmax_rule {
@@ -24,7 +24,11 @@ void ks_softmax_floats(const ks_softmax_rule *rule, const ks_softmax_shape *shap
                        void *scratch);
 void ks_softmax_double(const ks_softmax_rule *rule, const ks_softmax_shape *shape, const double *in, double *out,
                        void *scratch);
+/* Of a spec that selects, or whose result has another datatype. */
+void ks_softmax_masked(const ks_spec *spec, const ks_softmax_shape *shape, const void *const *in, void *out,
+                       void *scratch);
 size_t ks_softmax_floats_scratch(void);
 size_t ks_softmax_double_scratch(void);
+size_t ks_softmax_masked_scratch(void);
 
 #endif

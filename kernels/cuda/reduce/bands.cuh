@@ -19,7 +19,6 @@ __global__ void __launch_bounds__(256, sizeof(typename Op::Source::W) > 4 ? 2
     typedef typename Op::Source::T T;
     typedef typename Op::State State;
     constexpr int E = ks_vector<T>::length, U = reduce_loads<T>::count;
-    const ks_vector<T> missing = reduce_missing(op);
     State *shared = (State *)ks_dynamic;
     int64_t *const places = (int64_t *)(ks_dynamic + blockDim.x); /* behind a state of each thread */
     const int ahead = reduce_band_steps(s.rows);
@@ -41,7 +40,8 @@ __global__ void __launch_bounds__(256, sizeof(typename Op::Source::W) > 4 ? 2
         const T *in =
             (const T *)(job.in + s.offset) + reduce_offset(s.kept, line) + ((int64_t)column * s.slots + at) * E;
         in = ks_one_address(in);
-        typename Op::Acc acc[1] = {op.start()};
+        typename Op::Acc acc[1] = {reduce_begin(op, live ? in - slot * E : (const T *)(job.in + s.offset))};
+        const ks_vector<T> missing = reduce_missing(op, acc);
         for (int from = 0; from < all; from += ahead) {
             const int here = min(all - from, ahead), mine = min(count - from, here);
             if (from > 0) __syncthreads();

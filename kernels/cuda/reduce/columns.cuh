@@ -22,13 +22,15 @@ template <class Op, int E>
 struct reduce_pieces {
     typedef typename Op::Source Source;
     typedef typename Source::T T;
+    static constexpr int C = E < 4 ? E : 4;                       /* results of E that are taken at once */
     static constexpr int U = E == 8 ? 4 : reduce_loads<T>::count; /* that many accumulators leave no registers for 8 */
     ks_vector<T> v[U];
 
     template <class Offset>
-    __device__ __forceinline__ reduce_pieces(const Op &op, const T *in, int step, int count, Offset offset)
+    __device__ __forceinline__ reduce_pieces(const Op &op, const typename Op::Acc (&acc)[E / C][C], const T *in,
+                                             int step, int count, Offset offset)
     {
-        const ks_vector<T> missing = reduce_missing(op);
+        const ks_vector<T> missing = reduce_missing(op, acc);
 #pragma unroll
         for (int u = 0; u < U; u++) {
             v[u] = missing;
@@ -47,13 +49,15 @@ template <class Op>
 struct reduce_pieces<Op, 1> {
     typedef typename Op::Source Source;
     typedef typename Source::T T;
-    static constexpr int U = 8;
+    static constexpr int U = 8, C = 1;
     T v[U];
     const int step, count;
+    const typename Source::W absent;
 
     template <class Offset>
-    __device__ __forceinline__ reduce_pieces(const Op &op, const T *in, int step_, int count_, Offset offset)
-        : step(step_), count(count_)
+    __device__ __forceinline__ reduce_pieces(const Op &op, const typename Op::Acc (&acc)[1][1], const T *in, int step_,
+                                             int count_, Offset offset)
+        : step(step_), count(count_), absent(reduce_absent(op, acc[0][0]))
     {
 #pragma unroll
         for (int u = 0; u < U; u++)
@@ -61,7 +65,7 @@ struct reduce_pieces<Op, 1> {
     }
     __device__ __forceinline__ typename Source::W get(const Op &op, int u, int) const
     {
-        return u * step < count ? reduce_get(op, v[u]) : op.absent();
+        return u * step < count ? reduce_get(op, v[u]) : absent;
     }
 };
 
@@ -212,6 +216,14 @@ template <class Op, int E, int C>
 __device__ __forceinline__ void reduce_store_own(const Op &op, const typename Op::Acc (&acc)[E / C][C], bool any,
                                                  void *out)
 {
+    if constexpr (E > 1 && sizeof(typename Op::Out) * E < 16) {
+        reduce_pack<typename Op::Out, E> pack;
+#pragma unroll
+        for (int e = 0; e < E; e++)
+            pack.one[e] = op.result(op.finish(acc[e / C][e % C], any, [](int n) { return (int64_t)n; }));
+        pack.store((typename Op::Out *)out, E);
+        return;
+    }
     union {
         typename Op::Out one[E];
         uint4 raw[sizeof(typename Op::Out) * E / 16 > 0 ? sizeof(typename Op::Out) * E / 16 : 1];
@@ -231,18 +243,22 @@ template <class Op, int E, bool LIST>
 constexpr bool reduce_columns_large = E == 1 || E > 8 || sizeof(typename Op::Acc) * E >= 96 ||
                                       (LIST && sizeof(typename Op::Acc) > 8);
 template <class Op, int E, bool LIST>
-constexpr int reduce_columns_ctas = sizeof(typename Op::Source::W) > 4  ? 2
-                                    : reduce_columns_large<Op, E, LIST> ? 3
-                                                                        : 4;
+constexpr int reduce_columns_ctas = reduce_shifts<Op>                                        ? (E == 8 ? 3 : 2)
+                                    : sizeof(typename Op::Source::W) > 4 || reduce_heavy<Op> ? 2
+                                    : reduce_columns_large<Op, E, LIST>                      ? 3
+                                                                                             : 4;
+/* The most threads of a CTA, which those registers are divided among. */
+template <class Op, int E>
+constexpr int reduce_columns_threads = reduce_shifts<Op> &&E == 8 ? 128 : 256;
 
 template <class Op, int E, bool LIST>
-__global__ void __launch_bounds__(256, reduce_columns_ctas<Op, E, LIST>)
+__global__ void __launch_bounds__(reduce_columns_threads<Op, E>, reduce_columns_ctas<Op, E, LIST>)
     reduce_columns(ks_site site, const __grid_constant__ reduce_shape s, Op op)
 {
     typedef typename Op::Source::T T;
     typedef typename Op::State State;
     typedef reduce_pieces<Op, E> Pieces;
-    constexpr int U = Pieces::U, G = 4, C = E < 4 ? E : 4; /* G steps of C results are taken at once */
+    constexpr int U = Pieces::U, G = 4, C = Pieces::C; /* G steps of C results are taken at once */
     State *shared = (State *)ks_dynamic;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
@@ -254,6 +270,7 @@ __global__ void __launch_bounds__(256, reduce_columns_ctas<Op, E, LIST>)
         const int64_t begin = part * s.share;
         const T *in = (const T *)(job.in + s.offset);
         int64_t offset = LIST ? 0 : (begin + down) * s.reduced.at[0].stride;
+        int64_t first = 0; /* the thread's first result, at the beginning of the axis */
         int shift = 0;
         bool live = down < rows;
         reduce_tile tile;
@@ -263,25 +280,29 @@ __global__ void __launch_bounds__(256, reduce_columns_ctas<Op, E, LIST>)
             tile.first = (int64_t)t * tile.span;
             tile.results = (int)min((int64_t)tile.span, s.results - tile.first);
             live = live && piece * E < s.results;
-            if (live) offset += reduce_offset(s.kept, piece);
+            if (live) offset += first = reduce_offset(s.kept, piece);
         } else {
             const uint32_t line = t / s.tiles;
             tile.span = (width - 1) * E;
             const int64_t column = (int64_t)(t - line * s.tiles) * tile.span;
-            offset += reduce_offset(s.kept, line);
+            first = reduce_offset(s.kept, line);
+            offset += first;
             shift = (int)(offset % E);
+            first += column;
             offset += column + across * E - shift;
             tile.first = line * s.inner + column;
             tile.results = (int)min((int64_t)tile.span, s.inner - column);
             live = live && across * E - shift < tile.results;
         }
         const int count = live ? (int)max(min(s.share, s.depth - begin), (int64_t)0) : 0;
-        in = ks_one_address(in + offset);
         typename Op::Acc acc[E / C][C];
 #pragma unroll
-        for (int e = 0; e < E; e++) acc[e / C][e % C] = op.start();
+        for (int e = 0; e < E; e++) /* those in front of a line or behind it are no results: any element will do */
+            acc[e / C][e % C] = reduce_begin(
+                op, in + first + (s.tiles == 0 ? e : min(max(across * E + e - shift, 0), tile.results - 1)));
+        in = ks_one_address(in + offset);
         for (int d = down, n = 0; d < count; d += U * rows, n += U) {
-            const Pieces pieces(op, in, rows, count - d,
+            const Pieces pieces(op, acc, in, rows, count - d,
                                 [&](int u) { return LIST ? reduce_offset(s.reduced, begin + d + u * rows) : u * gap; });
             in += U * gap;
 #pragma unroll

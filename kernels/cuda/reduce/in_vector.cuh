@@ -7,35 +7,6 @@
 
 #include "cuda/reduce/take.cuh"
 
-#include <type_traits>
-
-/* N results that are stored together, in words of up to 16 bytes. */
-template <class Out, int N>
-struct reduce_pack {
-    static constexpr int BYTES = N * (int)sizeof(Out), WIDE = BYTES < 16 ? BYTES : 16;
-    typedef std::conditional_t<WIDE == 1, uint8_t, std::conditional_t<WIDE == 2, uint16_t, uint32_t>> Narrow;
-    typedef std::conditional_t<WIDE == 16, uint4, std::conditional_t<WIDE == 8, uint2, Narrow>> Word;
-    union {
-        Out one[N];
-        Word raw[BYTES / WIDE];
-    };
-    __device__ __forceinline__ reduce_pack()
-    {
-    }
-    /* The first `count` of them. */
-    __device__ __forceinline__ void store(Out *to, int64_t count) const
-    {
-        if (count >= N) {
-#pragma unroll
-            for (int i = 0; i < BYTES / WIDE; i++) ((Word *)to)[i] = raw[i];
-            return;
-        }
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (i < count) to[i] = one[i];
-    }
-};
-
 /* DEPTH: elements of a row. */
 template <class Op, int DEPTH>
 __global__ void __launch_bounds__(256) reduce_in_vector(ks_site site, const __grid_constant__ reduce_shape s, Op op)
@@ -53,7 +24,10 @@ __global__ void __launch_bounds__(256) reduce_in_vector(ks_site site, const __gr
         ks_vector<T> v[V];
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            v[i] = reduce_missing(op);
+            if constexpr (reduce_shifts<Op>)
+                v[i].raw = make_uint4(0, 0, 0, 0); /* of no row: nothing is stored */
+            else
+                v[i] = reduce_missing(op);
             if ((first + i * blockDim.x) * ROWS < s.results) v[i] = reduce_load<T>(in + first + i * blockDim.x);
         }
 #pragma unroll
@@ -63,9 +37,13 @@ __global__ void __launch_bounds__(256) reduce_in_vector(ks_site site, const __gr
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 typename Source::W x[1][DEPTH];
-                typename Op::Acc acc[1] = {op.start()};
 #pragma unroll
                 for (int e = 0; e < DEPTH; e++) x[0][e] = Source::get(v[i].element[r * DEPTH + e], op.rule);
+                typename Op::Acc acc[1];
+                if constexpr (reduce_shifts<Op>)
+                    acc[0] = op.start_at(x[0][0]);
+                else
+                    acc[0] = op.start();
                 op.take(acc, x, 0);
                 pack.one[r] = op.result(op.finish(acc[0], true, [](int n) { return (int64_t)n; }));
             }

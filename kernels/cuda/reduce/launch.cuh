@@ -11,25 +11,31 @@
 #include "cuda/reduce/slab.cuh"
 
 template <class Op>
-static cudaError_t reduce_start(void (*kernel)(ks_site, reduce_shape, Op), const reduce_launch &l)
+static Op reduce_op(const reduce_launch &l)
 {
     Op op;
     op.rule = l.rule;
+    if constexpr (requires { op.extra; }) op.extra = l.extra;
+    return op;
+}
+
+template <class Op>
+static cudaError_t reduce_start(void (*kernel)(ks_site, reduce_shape, Op), const reduce_launch &l)
+{
     const dim3 grid(l.algorithm.grid, (unsigned)l.bucket);
-    return ks_launch(kernel, grid, l.algorithm.threads, l.algorithm.shared_bytes, false, l.stream, l.site, l.shape, op);
+    return ks_launch(kernel, grid, l.algorithm.threads, l.algorithm.shared_bytes, false, l.stream, l.site, l.shape,
+                     reduce_op<Op>(l));
 }
 
 template <class Op>
 static cudaError_t reduce_start_once(const reduce_launch &l)
 {
-    Op op;
-    op.rule = l.rule;
     const uint32_t parts = l.shape.parts;
     const reduce_once_shape s = {l.shape.offset, (uint32_t)l.shape.depth, (uint32_t)l.shape.share, parts,
                                  (uint32_t)((((uint64_t)1 << 32) + parts - 1) / parts)};
     const dim3 grid(l.algorithm.grid, (unsigned)l.bucket);
     return ks_launch(parts > 1 ? reduce_once<Op, true> : reduce_once<Op, false>, grid, l.algorithm.threads, 0, false,
-                     l.stream, l.site, s, op);
+                     l.stream, l.site, s, reduce_op<Op>(l));
 }
 
 template <class Op, int DEPTH>

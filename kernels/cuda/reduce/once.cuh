@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 
     const uint32_t start = row * s.depth, skip = start % E;
     const int count = min((int)((skip + s.depth + E - 1) / E) - (int)begin, (int)s.share);
     const uint4 *in = ks_one_address((const uint4 *)(job.in + s.offset) + start / E + begin + threadIdx.x);
-    const ks_vector<T> missing = reduce_missing(op);
+    typename Op::Acc acc[1] = {reduce_begin(op, (const T *)(job.in + s.offset) + start)};
+    const ks_vector<T> missing = reduce_missing(op, acc);
     ks_vector<T> v[V];
 #pragma unroll
     for (int i = 0; i < V; i++) {
@@ -53,7 +54,6 @@ __global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 
             if (at < head || at + E > end) reduce_trim(v[i], head - at, end - at, missing);
         }
     }
-    typename Op::Acc acc[1] = {op.start()};
     reduce_take<Op, V>(op, acc, v, 0);
     State state = op.finish(acc[0], (int)threadIdx.x < count, [&](int n) {
         const int64_t place = (int64_t)(begin + n / E * blockDim.x + threadIdx.x) * E + n % E - skip;

@@ -10,11 +10,21 @@
  *                                  first gets the result
  *   result(state)                  finishes, and rounds once
  *
+ * An op that shifts (reduce_shifts) has start_at(x) in the place of start(): x is the first element of the result, wherever the thread
+ * is along the axis, and stands for a missing element, too. element(acc) gives it back.
+ *
  * Floats are added in leaves of FP32, by a tree, and the leaves in FP64: the error does not grow with the length. */
 #ifndef KS_REDUCE_OPS_CUH
 #define KS_REDUCE_OPS_CUH
 
 #include "cuda/reduce/sources.cuh"
+
+template <class Op>
+constexpr bool reduce_shifts = false;
+
+/* An op whose arithmetic of an element takes as many registers as FP64 elements do. */
+template <class Op>
+constexpr bool reduce_heavy = false;
 
 /* --- sum, mean, l2norm ----------------------------------------------------------------------------------------------- */
 

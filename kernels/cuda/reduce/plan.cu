@@ -82,23 +82,36 @@ typedef struct reduce_work {
     int64_t results, depth;
     int64_t inner;       /* results side by side in memory; 1: the reduced axis is contiguous */
     int element, length; /* bytes of an element, elements of a vector */
-    bool numbers;        /* integers, but not by their bits */
+    bool numbers;        /* integers, but not by their bits; what is done element by element */
     bool places;         /* argmax, argmin */
-    int accumulator;     /* bytes of one, as ops.cuh has it */
+    int accumulator;     /* bytes of one, as its functor has it */
 } reduce_work;
 
 static int accumulator_of(int op, ks_dtype dtype)
 {
     const int size = (int)ks_dtype_size(dtype);
+    if (op == VAR || op == STD) return 24;
+    if (op == ANY || op == ALL || op == COUNT_NONZERO || op == NORM_ZERO) return 4;
+    if (op == NORM_MOST || op == NORM_LEAST) return size == 8 ? 8 : 4;
     if (op == LOGSUMEXP) return dtype == KS_FP64 ? 16 : 12;
     if (op == ARGMAX || op == ARGMIN) return size <= 2 ? 4 : size == 4 ? 8 : 16;
     return op == MAX || op == MIN ? (size == 8 ? 8 : 4) : 8;
 }
 
+/* Of integers: what needs them as numbers. Of all datatypes: what takes so long an element that nothing is lost. */
+static bool takes_numbers(int op, ks_dtype dtype)
+{
+    static const unsigned of_integers = 1u << PROD | 1u << L2NORM | 1u << LOGSUMEXP | 1u << VAR | 1u << STD |
+                                        1u << SUMSQ | 1u << L1NORM | 1u << LOGSUM | 1u << NORM_MOST | 1u << NORM_LEAST;
+    if (op == NORM || op == NORM_ZERO) return true;
+    if (ks_dtype_kind(dtype) == KS_KIND_FLOAT) return false;
+    return (of_integers >> op & 1) || (op == MEAN && ks_dtype_size(dtype) == 8);
+}
+
 static reduce_work work_of(const ks_spec *spec)
 {
     const ks_dtype dtype = spec->in[0].dtype;
-    const int op = (int)spec->params[OP].i;
+    const int op = ks_reduce_function(spec);
     reduce_work w = {};
     w.walk = ks_walk_plan(spec, 0);
     w.inner = w.walk.lanes.extent;
@@ -108,8 +121,7 @@ static reduce_work work_of(const ks_spec *spec)
     w.places = op == ARGMAX || op == ARGMIN;
     w.accumulator = accumulator_of(op, dtype);
     w.length = 16 / w.element;
-    w.numbers = ks_dtype_kind(dtype) != KS_KIND_FLOAT &&
-                (op == PROD || op == L2NORM || op == LOGSUMEXP || (op == MEAN && w.element == 8));
+    w.numbers = takes_numbers(op, dtype);
     return w;
 }
 
@@ -166,10 +178,10 @@ static int plane_classes(const reduce_work *w)
     return classes;
 }
 
-/* Threads of a CTA that takes columns, pieces of so many to a thread. */
-static int column_threads(int piece)
+/* Threads of a CTA that takes columns, pieces of so many to a thread (reduce_columns_threads). */
+static int column_threads(const reduce_work *w, int piece)
 {
-    return piece == 16 ? 128 : 256;
+    return piece == 16 || (piece == 8 && w->accumulator > 16) ? 128 : 256;
 }
 
 /* How many items; *tiles as in the shape. */
@@ -324,6 +336,7 @@ static void choose_slab(const ks_chip *chip, const reduce_work *w, reduce_algori
 /* CTAs of columns, or of planes, that an SM holds (reduce_columns_ctas, reduce_planes_ctas). */
 static int column_ctas(const reduce_work *w, int piece, bool planes)
 {
+    if (w->accumulator > 16) return piece == 8 ? 3 : 2;
     if (w->element == 8 || w->numbers) return 2;
     return piece == 1 || piece > 8 || w->accumulator * piece >= 96 || (planes && (w->accumulator > 8 || w->places)) ? 3
                                                                                                                     : 4;
@@ -333,7 +346,7 @@ static int column_ctas(const reduce_work *w, int piece, bool planes)
  * where rows do not start on lines, and neighbouring tiles share one in each row, down to WIDE_VECTORS. */
 static int64_t column_width(const ks_chip *chip, const reduce_work *w, int piece)
 {
-    const int64_t threads = column_threads(piece), wanted = 2 * (int64_t)chip->sms * threads;
+    const int64_t threads = column_threads(w, piece), wanted = 2 * (int64_t)chip->sms * threads;
     const bool off = w->inner % piece != 0;
     const int64_t across = off ? quotient_up(w->inner, piece) + 1 : w->inner / piece, period = off ? period_of(w) : 1;
     const bool shared = piece > 1 && w->inner * w->element % LINE_BYTES != 0 && across >= 2 * WIDE_VECTORS;
@@ -356,14 +369,14 @@ static int64_t wave_width(const ks_chip *chip, const reduce_work *w, int piece)
     const int64_t all = w->results / piece, wave = (int64_t)column_ctas(w, piece, false) * chip->sms;
     if (piece == 1 || w->inner % piece != 0 || all < wave * 8 || all > wave * WAVE_VECTORS * 4) return 0;
     const int64_t width = quotient_up(all, wave * quotient_up(all, wave * WAVE_VECTORS));
-    return width > w->inner / piece || w->depth < 16 * (column_threads(piece) / width) ? 0 : width;
+    return width > w->inner / piece || w->depth < 16 * (column_threads(w, piece) / width) ? 0 : width;
 }
 
 /* Columns and elements. Parts such that two CTAs an SM are there; of 16-bit elements, which a thread has half as many bytes of
  * in flight, as many as an SM holds where the axis is long enough. */
 static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_algorithm *c)
 {
-    const int piece = c->kernel == REDUCE_COLUMNS ? w->length : 1, threads = column_threads(piece);
+    const int piece = c->kernel == REDUCE_COLUMNS ? w->length : 1, threads = column_threads(w, piece);
     const int64_t lines = w->results / w->inner, wanted = 2 * (int64_t)chip->sms;
     const bool off = w->inner % piece != 0;
     const int64_t period = off ? period_of(w) : 1, wave = wave_width(chip, w, piece),
@@ -384,7 +397,7 @@ static void choose_columns(const ks_chip *chip, const reduce_work *w, reduce_alg
 /* Planes: parts such that all CTAs are there at once and nearly fill the chip; where there are lines enough, whole lines. */
 static void choose_planes(const ks_chip *chip, const reduce_work *w, reduce_algorithm *c)
 {
-    const int64_t width = period_vectors(w), groups = column_threads(w->length) / width, threads = width * groups;
+    const int64_t width = period_vectors(w), groups = column_threads(w, w->length) / width, threads = width * groups;
     const int64_t planes = w->depth / w->walk.depth.extent, vectors = quotient_up(plane_of(w), w->length);
     const int64_t lines = w->results / w->inner, slots = (int64_t)column_ctas(w, w->length, true) * chip->sms;
     int64_t parts = slots / lines;
@@ -436,11 +449,11 @@ static bool choose_in_vector(const reduce_work *w, reduce_algorithm *c)
 static bool takes_planes(const reduce_work *w)
 {
     if (w->inner == 1 || w->numbers || w->depth == 0 || w->walk.depth.extent < 2) return false;
-    if (period_vectors(w) > column_threads(w->length) || plane_of(w) / w->length > INT32_MAX / 2 ||
+    if (period_vectors(w) > column_threads(w, w->length) || plane_of(w) / w->length > INT32_MAX / 2 ||
         plane_classes(w) == 0)
         return false;
     if (w->walk.rest.count > 0) return plane_of(w) >= 4 * w->length;
-    const int64_t threads = column_threads(w->length) / period_vectors(w) * period_vectors(w);
+    const int64_t threads = column_threads(w, w->length) / period_vectors(w) * period_vectors(w);
     return w->inner * w->element <= PLANE_ROW_MAX && plane_of(w) >= threads * PLANE_VECTORS * w->length;
 }
 

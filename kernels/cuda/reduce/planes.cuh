@@ -66,7 +66,7 @@ __device__ __forceinline__ void reduce_plane_take(const Op &op, typename Op::Acc
     typedef typename Op::Source Source;
     typedef typename Source::T T;
     constexpr int U = E == 8 ? 4 : reduce_loads<T>::count, G = 4;
-    const ks_vector<T> missing = reduce_missing(op);
+    const ks_vector<T> missing = reduce_missing(op, acc);
     const int all = planes * strip.count;
     int plane = 0, at = strip.first;
     for (int n = 0; n < all; n += U) {
@@ -139,7 +139,8 @@ constexpr int reduce_planes_ctas = Op::PLACES && sizeof(typename Op::Source::W) 
                                        : reduce_columns_ctas<Op, ks_vector<typename Op::Source::T>::length, true>;
 
 template <class Op>
-__global__ void __launch_bounds__(256, reduce_planes_ctas<Op>)
+__global__ void __launch_bounds__(reduce_columns_threads<Op, ks_vector<typename Op::Source::T>::length>,
+                                  reduce_planes_ctas<Op>)
     reduce_planes(ks_site site, const __grid_constant__ reduce_shape s, Op op)
 {
     typedef typename Op::Source::T T;
@@ -165,7 +166,11 @@ __global__ void __launch_bounds__(256, reduce_planes_ctas<Op>)
                                            groups * width);
             typename Op::Acc acc[E / C][C];
 #pragma unroll
-            for (int e = 0; e < E; e++) acc[e / C][e % C] = op.start();
+            for (int e = 0; e < E; e++) {
+                const int column = across * E + e - strip.shift;
+                acc[e / C][e % C] = reduce_begin(op, (const T *)in + reduce_offset(s.kept, a.line) +
+                                                         (column < 0 ? column + period : column) % inner);
+            }
             for (int from = 0; from < planes; from += REDUCE_PLANES_AHEAD) {
                 const int here = min(planes - from, (int)REDUCE_PLANES_AHEAD);
                 __syncthreads(); /* the places before are used, and the states are there */

@@ -13,7 +13,7 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
 static reduce_rule rule_of(const ks_spec *spec, int64_t depth)
 {
     const ks_dtype dtype = spec->in[0].dtype;
-    const int op = (int)spec->params[OP].i, bits = 8 * (int)ks_dtype_size(dtype);
+    const int op = ks_reduce_function(spec), bits = 8 * (int)ks_dtype_size(dtype);
     const uint64_t top = (uint64_t)1 << (bits - 1), all = top | (top - 1);
     const bool lowest = op == MIN || op == ARGMIN, real = ks_dtype_kind(dtype) == KS_KIND_FLOAT;
     uint64_t flip = ks_dtype_kind(dtype) == KS_KIND_INT ? top : 0;
@@ -28,6 +28,56 @@ static reduce_rule rule_of(const ks_spec *spec, int64_t depth)
     return rule;
 }
 
+static reduce_extra extra_of(const ks_spec *spec)
+{
+    const int op = ks_reduce_function(spec);
+    reduce_extra extra = {};
+    extra.ddof = spec->params[DDOF].d;
+    extra.power = spec->params[POWER].d;
+    extra.root = op == STD;
+    extra.all = op == ALL;
+    return extra;
+}
+
+static cudaError_t launch_by_datatype(const reduce_launch &l)
+{
+    switch (l.dtype) {
+    case KS_FP16:
+        return reduce_launch_half(l);
+    case KS_BF16:
+        return reduce_launch_bfloat16(l);
+    case KS_FP32:
+        return reduce_launch_float(l);
+    case KS_FP64:
+        return reduce_launch_double(l);
+    default:
+        return reduce_launch_integer(l, ks_dtype_size(l.dtype));
+    }
+}
+
+static cudaError_t launch(const reduce_launch &l)
+{
+    switch (l.op) {
+    case VAR:
+    case STD:
+        return reduce_launch_moments(l);
+    case SUMSQ:
+    case L1NORM:
+    case LOGSUM:
+    case NORM:
+    case NORM_MOST:
+    case NORM_LEAST:
+        return reduce_launch_norms(l);
+    case ANY:
+    case ALL:
+    case COUNT_NONZERO:
+    case NORM_ZERO:
+        return reduce_launch_counts(l);
+    default:
+        return launch_by_datatype(l);
+    }
+}
+
 /* ks_cuda_launch_fn */
 static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
                              cudaStream_t stream, ks_error *error)
@@ -36,28 +86,13 @@ static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *a
     memcpy(&l.algorithm, algorithm, sizeof l.algorithm);
     l.shape = reduce_shape_of(spec, &l.algorithm);
     l.rule = rule_of(spec, l.shape.depth);
-    l.op = (int)spec->params[OP].i;
+    l.extra = extra_of(spec);
+    l.op = ks_reduce_function(spec);
+    l.dtype = spec->in[0].dtype;
     l.site = site;
     l.bucket = bucket;
     l.stream = stream;
-    cudaError_t status;
-    switch (spec->in[0].dtype) {
-    case KS_FP16:
-        status = reduce_launch_half(l);
-        break;
-    case KS_BF16:
-        status = reduce_launch_bfloat16(l);
-        break;
-    case KS_FP32:
-        status = reduce_launch_float(l);
-        break;
-    case KS_FP64:
-        status = reduce_launch_double(l);
-        break;
-    default:
-        status = reduce_launch_integer(l, ks_dtype_size(spec->in[0].dtype));
-        break;
-    }
+    const cudaError_t status = launch(l);
     if (status == cudaSuccess) return KS_OK;
     return ks_fail(error, KS_DEVICE, "reduce: launch failed: %s", cudaGetErrorString(status));
 }

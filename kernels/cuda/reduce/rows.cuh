@@ -62,16 +62,18 @@ __device__ __forceinline__ reduce_stretch reduce_stretch_of(const reduce_shape &
     return r;
 }
 
-/* Vectors that are whole. */
+/* Vectors that are whole. begun: the accumulator. */
 template <class Op>
-__device__ __forceinline__ typename Op::State reduce_body(const Op &op, const uint4 *in, int count, int64_t place,
-                                                          int width, int lane_id)
+__device__ __forceinline__ typename Op::State reduce_body(const Op &op, const typename Op::Acc &begun,
+                                                          const reduce_stretch &whole, int width, int lane_id)
 {
     typedef typename Op::Source::T T;
     constexpr int E = ks_vector<T>::length, U = reduce_loads<T>::count;
-    const ks_vector<T> missing = reduce_missing(op);
-    typename Op::Acc acc[1] = {op.start()};
-    in = ks_one_address(in);
+    const int count = whole.count;
+    const int64_t place = whole.place;
+    typename Op::Acc acc[1] = {begun};
+    const ks_vector<T> missing = reduce_missing(op, acc);
+    const uint4 *const in = ks_one_address(whole.in);
     for (int i = lane_id, n = 0; i < count; i += U * width, n += U * E) {
         ks_vector<T> v[U];
 #pragma unroll
@@ -97,11 +99,11 @@ __device__ __forceinline__ typename Op::State reduce_row(const Op &op, const red
     const bool edge = lane_id == 0 ? head : lane_id == 1 && tail;
     ks_vector<T> v[1]; /* under way while the others are taken */
     if (edge) v[0] = reduce_load<T>(r.in + at);
-    const typename Op::State state =
-        reduce_body(op, r.in + head, r.count - head - tail, r.place + head * E, s.width, lane_id);
+    typename Op::Acc acc[1] = {reduce_begin(op, (const T *)in + row * s.depth)};
+    const reduce_stretch whole = {r.in + head, r.count - head - tail, 0, 0, r.place + head * E};
+    const typename Op::State state = reduce_body(op, acc[0], whole, s.width, lane_id);
     if (!edge) return state;
-    reduce_trim(v[0], at == 0 ? r.head : 0, at == r.count - 1 && r.tail > 0 ? r.tail : E, reduce_missing(op));
-    typename Op::Acc acc[1] = {op.start()};
+    reduce_trim(v[0], at == 0 ? r.head : 0, at == r.count - 1 && r.tail > 0 ? r.tail : E, reduce_missing(op, acc));
     reduce_take<Op, 1>(op, acc, v, 0);
     /* What is absent in front of the row comes before its first element: where all are the lowest, that has to win. */
     const int64_t place = r.place + (int64_t)at * E;
@@ -114,11 +116,11 @@ __device__ __forceinline__ typename Op::State reduce_runs(const Op &op, const re
 {
     typedef typename Op::Source::T T;
     constexpr int E = ks_vector<T>::length, U = 4;
-    const ks_vector<T> missing = reduce_missing(op);
     const int length = (int)s.inner, all = (int)(s.depth / s.inner * s.slots);
     const int begin = (int)(part * s.share), end = min(begin + (int)s.share, all);
     const int64_t origin = reduce_offset(s.kept, row);
-    typename Op::Acc acc[1] = {op.start()};
+    typename Op::Acc acc[1] = {reduce_begin(op, (const T *)in + origin)};
+    const ks_vector<T> missing = reduce_missing(op, acc);
     for (int i = begin + lane_id; i < end; i += U * s.width) {
         ks_vector<T> v[U];
         int from[U];
@@ -140,7 +142,7 @@ __device__ __forceinline__ typename Op::State reduce_runs(const Op &op, const re
 }
 
 template <class Op, bool RUNS>
-__global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 ? 1 : 2)
+__global__ void __launch_bounds__(512, sizeof(typename Op::Source::W) > 4 || (RUNS && reduce_shifts<Op>) ? 1 : 2)
     reduce_rows(ks_site site, const __grid_constant__ reduce_shape s, Op op)
 {
     __shared__ typename Op::State shared[KS_WARPS_MAX];

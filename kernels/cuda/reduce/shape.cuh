@@ -72,6 +72,12 @@ typedef struct reduce_rule {
     bool mean;
 } reduce_rule;
 
+/* What the functors of sums.cuh and moments.cuh are given besides. */
+typedef struct reduce_extra {
+    double ddof, power;
+    bool root, all; /* std is the root of var; all, not any */
+} reduce_extra;
+
 enum {
     REDUCE_ROWS,
     REDUCE_RUNS,
@@ -110,8 +116,10 @@ typedef struct reduce_launch {
     reduce_shape shape;
     reduce_algorithm algorithm;
     reduce_rule rule;
+    reduce_extra extra;
     ks_site site;
-    int op, bucket;
+    int op, bucket; /* op: as ks_reduce_function has it */
+    ks_dtype dtype;
     cudaStream_t stream;
 } reduce_launch;
 
@@ -120,6 +128,10 @@ cudaError_t reduce_launch_half(const reduce_launch &l);
 cudaError_t reduce_launch_bfloat16(const reduce_launch &l);
 cudaError_t reduce_launch_double(const reduce_launch &l);
 cudaError_t reduce_launch_integer(const reduce_launch &l, size_t element_bytes);
+/* Of every datatype. */
+cudaError_t reduce_launch_moments(const reduce_launch &l);
+cudaError_t reduce_launch_norms(const reduce_launch &l);
+cudaError_t reduce_launch_counts(const reduce_launch &l);
 
 #ifdef __CUDACC__
 

@@ -15,6 +15,7 @@ __device__ __forceinline__ void reduce_slab_row(const Op &op, typename Op::Acc (
     typedef typename Op::Source::T T;
     constexpr int E = ks_vector<T>::length, G = reduce_loads<T>::leaf;
     int i = 0;
+    acc[0] = reduce_begin(op, (const T *)row);
     for (; i + G <= length; i += G) {
         ks_vector<T> v[G];
 #pragma unroll
@@ -36,6 +37,7 @@ __device__ __forceinline__ void reduce_slab_line(const Op &op, typename Op::Acc 
     constexpr int N = 8;
     typename Op::Source::W x[1][N];
     int d = 0;
+    acc[0] = reduce_begin(op, line);
     for (; d + N <= depth; d += N, line += N * step) {
 #pragma unroll
         for (int i = 0; i < N; i++) x[0][i] = reduce_get(op, line[i * step]);
@@ -43,12 +45,12 @@ __device__ __forceinline__ void reduce_slab_line(const Op &op, typename Op::Acc 
     }
     if (d == depth) return;
 #pragma unroll
-    for (int i = 0; i < N; i++) x[0][i] = d + i < depth ? reduce_get(op, line[i * step]) : op.absent();
+    for (int i = 0; i < N; i++) x[0][i] = d + i < depth ? reduce_get(op, line[i * step]) : reduce_absent(op, acc[0]);
     op.take(acc, x, d);
 }
 
 template <class Op>
-__global__ void __launch_bounds__(128, sizeof(typename Op::Source::W) > 4 ? 3 : 6)
+__global__ void __launch_bounds__(128, sizeof(typename Op::Source::W) > 4 || reduce_heavy<Op> ? 3 : 6)
     reduce_slab(ks_site site, const __grid_constant__ reduce_shape s, Op op)
 {
     typedef typename Op::Source::T T;
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(128, sizeof(typename Op::Source::W) > 4 ? 3 : 
         }
         __syncthreads();
         for (int k = threadIdx.x; k < results; k += blockDim.x) {
-            typename Op::Acc acc[1] = {op.start()};
+            typename Op::Acc acc[1];
             if (whole) {
                 if constexpr (Op::Source::VECTORS) reduce_slab_row(op, acc, slab + k * pitch, length);
             } else if (inner == 1)

@@ -4,6 +4,8 @@
 
 #include "cuda/reduce/ops.cuh"
 
+#include <type_traits>
+
 /* --- vectors --------------------------------------------------------------------------------------------------------- */
 
 /* Elements that are added in FP32 at the most: five steps of a tree. */
@@ -64,6 +66,48 @@ __device__ __forceinline__ ks_vector<typename Op::Source::T> reduce_missing(cons
     const reduce_words &flip = op.rule.flip;
     v.raw = make_uint4(v.raw.x ^ flip.even, v.raw.y ^ flip.odd, v.raw.z ^ flip.even, v.raw.w ^ flip.odd);
     return v;
+}
+
+/* The accumulator of a result whose first element stands there. */
+template <class Op>
+__device__ __forceinline__ typename Op::Acc reduce_begin(const Op &op, const typename Op::Source::T *first)
+{
+    if constexpr (reduce_shifts<Op>)
+        return op.start_at(reduce_get(op, *first));
+    else
+        return op.start();
+}
+
+/* What is missing for these accumulators: of one result, or of one for each element of a vector. */
+template <class Op, int R, int C>
+__device__ __forceinline__ ks_vector<typename Op::Source::T> reduce_missing(const Op &op,
+                                                                            const typename Op::Acc (&acc)[R][C])
+{
+    if constexpr (reduce_shifts<Op>) {
+        ks_vector<typename Op::Source::T> v;
+#pragma unroll
+        for (int e = 0; e < v.length; e++) v.element[e] = Op::Source::put(op.element(acc[e / C % R][e % C]));
+        return v;
+    } else {
+        return reduce_missing(op);
+    }
+}
+
+template <class Op>
+__device__ __forceinline__ ks_vector<typename Op::Source::T> reduce_missing(const Op &op,
+                                                                            const typename Op::Acc (&acc)[1])
+{
+    const typename Op::Acc one[1][1] = {{acc[0]}};
+    return reduce_missing<Op, 1, 1>(op, one);
+}
+
+template <class Op>
+__device__ __forceinline__ typename Op::Source::W reduce_absent(const Op &op, const typename Op::Acc &acc)
+{
+    if constexpr (reduce_shifts<Op>)
+        return op.element(acc);
+    else
+        return op.absent();
 }
 
 /* Only elements [from, to) stay. */
@@ -158,5 +202,34 @@ __device__ __forceinline__ State reduce_read(const State *partial)
         *(uint32_t *)&state = __ldcg((const uint32_t *)partial);
     return state;
 }
+
+/* --- results --------------------------------------------------------------------------------------------------------- */
+
+/* N results that are stored together, in words of up to 16 bytes. */
+template <class Out, int N>
+struct reduce_pack {
+    static constexpr int BYTES = N * (int)sizeof(Out), WIDE = BYTES < 16 ? BYTES : 16;
+    typedef std::conditional_t<WIDE == 1, uint8_t, std::conditional_t<WIDE == 2, uint16_t, uint32_t>> Narrow;
+    typedef std::conditional_t<WIDE == 16, uint4, std::conditional_t<WIDE == 8, uint2, Narrow>> Word;
+    union {
+        Out one[N];
+        Word raw[BYTES / WIDE];
+    };
+    __device__ __forceinline__ reduce_pack()
+    {
+    }
+    /* The first `count` of them. */
+    __device__ __forceinline__ void store(Out *to, int64_t count) const
+    {
+        if (count >= N) {
+#pragma unroll
+            for (int i = 0; i < BYTES / WIDE; i++) ((Word *)to)[i] = raw[i];
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (i < count) to[i] = one[i];
+    }
+};
 
 #endif

@@ -15,6 +15,8 @@
  *   column_multiblock_pipelined  long tiles of CTA groups, several under way
  *   column_multiblock_smem       tiles of CTA groups, of any length
  *
+ * Selected elements, and results of another datatype, have kernels of their own (masked.cu).
+ *
  * Borders are bytes and counts of the device where they follow from it, and else were measured on an H200, but SMEM_ROW:
  * there a row takes about as many instructions in rows_smem as in row_warp_unaligned. */
 #include "cuda/softmax/plan.h"
@@ -22,6 +24,7 @@
 #include "cuda/softmax/columns.cuh"
 #include "cuda/softmax/column_cluster.cuh"
 #include "cuda/softmax/column_multiblock_pipelined.cuh"
+#include "cuda/softmax/masked.cuh"
 #include "cuda/softmax/row_block_registers.cuh"
 #include "cuda/softmax/row_multiblock_pipelined.cuh"
 #include "cuda/softmax/row_multiblock_registers.cuh"
@@ -535,7 +538,7 @@ static void pick_of(const softmax_algorithm &c, ks_dtype dtype, ks_kernel_info *
 
 ks_status softmax_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
-    (void)error;
+    if (ks_softmax_selects(spec)) return softmax_masked_plan(chip, spec, out, error);
     const softmax_problem p = problem_of(chip, spec);
     softmax_algorithm c = {};
     c.parts = 1;

@@ -4,6 +4,7 @@
 #include "cuda/softmax/columns.cuh"
 #include "cuda/softmax/column_cluster.cuh"
 #include "cuda/softmax/column_multiblock_pipelined.cuh"
+#include "cuda/softmax/masked.cuh"
 #include "cuda/softmax/row_block_registers.cuh"
 #include "cuda/softmax/row_multiblock_pipelined.cuh"
 #include "cuda/softmax/row_multiblock_registers.cuh"
@@ -215,7 +216,9 @@ static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *a
 {
     softmax_algorithm c;
     memcpy(&c, algorithm, sizeof c);
-    const cudaError_t status = launch_algorithm(spec->in[0].dtype, c, softmax_shape_of(spec), site, bucket, stream);
+    const cudaError_t status =
+        ks_softmax_selects(spec) ? softmax_masked_launch(spec, algorithm, site, bucket, stream)
+                                 : launch_algorithm(spec->in[0].dtype, c, softmax_shape_of(spec), site, bucket, stream);
     if (status == cudaSuccess) return KS_OK;
     cudaGetLastError(); /* taken: reported here */
     return ks_fail(error, KS_DEVICE, "softmax: launch failed: %s", cudaGetErrorString(status));

@@ -62,34 +62,41 @@ class Client:
     # --- operations -------------------------------------------------------------------------------------------------------
 
     @overload
-    def softmax(self, x: Any, *, store: str, **options: Any) -> Tensor: ...
+    def softmax(self, x: Any, mask: Any = None, *, store: str, **options: Any) -> Tensor: ...
 
     @overload
-    def softmax(self, x: Any, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
+    def softmax(self, x: Any, mask: Any = None, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
+                causal: Optional[str] = None, masked_rows: Optional[str] = None, out_datatype: Optional[str] = None,
                 store: None = None, **options: Any) -> Array: ...
 
-    def softmax(self, x: Any, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
+    def softmax(self, x: Any, mask: Any = None, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
+                causal: Optional[str] = None, masked_rows: Optional[str] = None, out_datatype: Optional[str] = None,
                 **options: Any) -> Any:
-        """Softmax of scale * x along `axis` (-1), or its logarithm.
+        """Softmax of scale * x + mask along `axis` (-1), or its logarithm; a mask of bool selects instead. Its shape broadcasts.
+
+        causal: none top_left bottom_right. masked_rows: what rows of nothing are, nan or zero.
 
         An input of any operation is an array or a Tensor. All operations take these options: out (an array that receives the result),
         store (a name: the result stays with the daemon, and is a Tensor; ttl: for so many seconds after its last use), datatype ("BF16" for
         uint16 without ml_dtypes), priority (1 is first), timeout (seconds; the daemon drops what it cannot begin by then), headers (a
         mapping)."""
-        return self._raw("softmax", (x,), {"axis": axis, "log": log, "scale": scale}, **options)
+        parameters = {"axis": axis, "log": log, "scale": scale, "causal": causal, "masked_rows": masked_rows, "out_datatype": out_datatype}
+        return self._raw("softmax", (x,) if mask is None else (x, mask), parameters, **options)
 
     @overload
     def reduce(self, x: Any, op: Optional[str] = None, *, store: str, **options: Any) -> Tensor: ...
 
     @overload
-    def reduce(self, x: Any, op: Optional[str] = None, *, axis: Axes = None, keepdims: Optional[bool] = None,
-               store: None = None, **options: Any) -> Array: ...
+    def reduce(self, x: Any, op: Optional[str] = None, *, axis: Axes = None, keepdims: Optional[bool] = None, ddof: Optional[float] = None,
+               p: Optional[float] = None, store: None = None, **options: Any) -> Array: ...
 
-    def reduce(self, x: Any, op: Optional[str] = None, *, axis: Axes = None, keepdims: Optional[bool] = None, **options: Any) -> Any:
+    def reduce(self, x: Any, op: Optional[str] = None, *, axis: Axes = None, keepdims: Optional[bool] = None, ddof: Optional[float] = None,
+               p: Optional[float] = None, **options: Any) -> Any:
         """op (sum) of x along `axis`, an integer or several; None is the daemon's preset, () all axes.
 
-        op: sum mean max min prod argmax argmin l2norm logsumexp."""
-        return self._raw("reduce", (x,), {"op": op, "axis": _axes(axis), "keepdims": keepdims}, **options)
+        op: sum mean max min prod argmax argmin l2norm logsumexp var std sumsq l1norm logsum norm any all count_nonzero. ddof: of var and
+        std, 0 as in NumPy. p: of norm, 2; 0 or more, or an infinity."""
+        return self._raw("reduce", (x,), {"op": op, "axis": _axes(axis), "keepdims": keepdims, "ddof": ddof, "p": p}, **options)
 
     @overload
     def matmul(self, a: Any, b: Any, bias: Any = None, *, store: str, **options: Any) -> Tensor: ...

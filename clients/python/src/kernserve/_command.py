@@ -63,11 +63,14 @@ def axes_of(text: str) -> Any:
 
 
 def softmax(client: Client, given: argparse.Namespace) -> None:
-    write(given.output, client.softmax(operand(client, given.x), axis=given.axis, log=given.log, scale=given.scale, **stored(given.output)))
+    mask = operand(client, given.mask) if given.mask else None
+    write(given.output, client.softmax(operand(client, given.x), mask, axis=given.axis, log=given.log, scale=given.scale, causal=given.causal,
+                                       masked_rows=given.masked_rows, out_datatype=given.out_datatype, **stored(given.output)))
 
 
 def reduce(client: Client, given: argparse.Namespace) -> None:
-    write(given.output, client.reduce(operand(client, given.x), given.op, axis=given.axis, keepdims=given.keepdims, **stored(given.output)))
+    write(given.output, client.reduce(operand(client, given.x), given.op, axis=given.axis, keepdims=given.keepdims, ddof=given.ddof, p=given.p,
+                                      **stored(given.output)))
 
 
 def matmul(client: Client, given: argparse.Namespace) -> None:
@@ -245,10 +248,16 @@ def parser() -> Parser:
     one.add_argument("--axis", type=int)
     one.add_argument("--log", action="store_true", default=None)
     one.add_argument("--scale", type=float)
+    one.add_argument("--mask")
+    one.add_argument("--causal")
+    one.add_argument("--masked-rows")
+    one.add_argument("--out-datatype")
     one = with_output(command(reduce, "sum, mean, max, ... along axes", "x"))
     one.add_argument("--op")
     one.add_argument("--axis", type=axes_of, help="an integer, several as 0,2, or all")
     one.add_argument("--keepdims", action="store_true", default=None)
+    one.add_argument("--ddof", type=float)
+    one.add_argument("--p", type=float)
     one = with_output(command(matmul, "activation(alpha * a @ b + bias)", "a", "b"))
     one.add_argument("--bias")
     one.add_argument("--transpose-a", action="store_true", default=None)

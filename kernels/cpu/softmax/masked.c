@@ -1,0 +1,301 @@
+/* Softmax of selected elements: a mask, causal, results of another datatype. In double throughout.
+ *
+ * Along a contiguous axis a piece of one row at a time, along another one a piece of neighbouring rows: either lies side by side in x. Three
+ * readings: the largest z, the sum, the values. What causal leaves out is not read. */
+#include "cpu/convert.h"
+#include "cpu/simd.h"
+#include "cpu/softmax/softmax.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PIECE = 1024 };
+
+/* The caller's scratch, of a piece; most, sum and tail of a row, or of each of several. */
+typedef struct work {
+    double z[PIECE], y[PIECE], most[PIECE], sum[PIECE], tail[PIECE];
+    float single[PIECE];
+    uint8_t taken[PIECE]; /* by the mask of BOOL */
+    int64_t place[PIECE]; /* of the mask, at index 0 of the axis */
+} work;
+
+typedef struct task {
+    const ks_softmax_selection *selection; /* GCC 12 loses bytes of one that a caller's initialiser calls for */
+    ks_dtype dtype, mask_dtype, out_dtype;
+    const void *x, *mask; /* mask NULL: none */
+    void *out;
+    double scale;
+    bool log;
+    work *w;
+} task;
+
+/* --- pieces ---------------------------------------------------------------------------------------------------------- */
+
+static void load(const task *t, int64_t at, int count)
+{
+    work *w = t->w;
+    switch (t->dtype) {
+    case KS_FP64:
+        memcpy(w->z, (const double *)t->x + at, (size_t)count * sizeof *w->z);
+        return;
+    case KS_FP32:
+        for (int i = 0; i < count; i++) w->z[i] = (double)((const float *)t->x)[at + i];
+        return;
+    case KS_FP16:
+        ks_fp16_to_floats((const uint16_t *)t->x + at, w->single, (size_t)count);
+        break;
+    default:
+        ks_bf16_to_floats((const uint16_t *)t->x + at, w->single, (size_t)count);
+        break;
+    }
+    for (int i = 0; i < count; i++) w->z[i] = (double)w->single[i];
+}
+
+static double mask_at(const task *t, int64_t i)
+{
+    switch (t->mask_dtype) {
+    case KS_FP64:
+        return ((const double *)t->mask)[i];
+    case KS_FP32:
+        return (double)((const float *)t->mask)[i];
+    case KS_FP16:
+        return (double)ks_fp16_to_float(((const uint16_t *)t->mask)[i]);
+    default:
+        return (double)ks_bf16_to_float(((const uint16_t *)t->mask)[i]);
+    }
+}
+
+/* Elements that lie side by side in x from `at` on. along: of one row, from its element `from` on; else of neighbouring rows, each at
+ * index `from` of the axis. */
+typedef struct piece {
+    int64_t at, from;
+    int count;
+    bool along;
+} piece;
+
+static void take_mask(const task *t, piece p)
+{
+    work *w = t->w;
+    const int64_t step = t->selection->along;
+    for (int i = 0; i < p.count; i++) {
+        const int64_t place = p.along ? w->place[0] + (p.from + i) * step : w->place[i] + p.from * step;
+        if (t->mask_dtype != KS_BOOL) {
+            w->z[i] += mask_at(t, place);
+        } else if (!((const uint8_t *)t->mask)[place]) {
+            w->z[i] = -(double)INFINITY;
+            w->taken[i] = 0;
+        }
+    }
+}
+
+static void take_levels(const task *t, piece p)
+{
+    work *w = t->w;
+    load(t, p.at, p.count);
+    for (int i = 0; i < p.count; i++) w->z[i] *= t->scale;
+    for (int i = 0; i < p.count; i++) w->taken[i] = 1;
+    if (t->mask) take_mask(t, p);
+}
+
+static void store(const task *t, int64_t at, int count)
+{
+    const double *y = t->w->y;
+    switch (t->out_dtype) {
+    case KS_FP64:
+        memcpy((double *)t->out + at, y, (size_t)count * sizeof *y);
+        break;
+    case KS_FP32:
+        for (int i = 0; i < count; i++) ((float *)t->out)[at + i] = (float)y[i];
+        break;
+    case KS_FP16:
+        for (int i = 0; i < count; i++) ((uint16_t *)t->out)[at + i] = ks_double_to_fp16(y[i]);
+        break;
+    default:
+        for (int i = 0; i < count; i++) ((uint16_t *)t->out)[at + i] = ks_double_to_bf16(y[i]);
+        break;
+    }
+}
+
+static int64_t mask_offset(const ks_softmax_selection *s, int64_t row)
+{
+    int64_t offset = 0;
+    for (int i = s->steps - 1; i >= 0; i--) {
+        offset += row % s->step[i].extent * s->step[i].stride;
+        row /= s->step[i].extent;
+    }
+    return offset;
+}
+
+/* --- rows ------------------------------------------------------------------------------------------------------------ */
+
+/* What is not selected, and what belongs to a row of which nothing is. */
+static double value_of_none(const task *t)
+{
+    return t->log ? -(double)INFINITY : 0;
+}
+
+static double value_of_nothing(const task *t)
+{
+    return t->selection->zero ? value_of_none(t) : (double)NAN;
+}
+
+/* A row's greatest z becomes what its terms are relative to: finite, unless it is +inf, which makes NaN. */
+static double reference_of(double most)
+{
+    return most == -(double)INFINITY ? 0 : most;
+}
+
+KS_CLONES static void row_terms(const double *z, double *restrict e, int count, double reference)
+{
+    for (int i = 0; i < count; i++) e[i] = ks_exp2_double_inline((z[i] - reference) * KS_LOG2_E);
+}
+
+KS_CLONES static void column_terms(const double *z, double *restrict e, int count, const double *reference)
+{
+    for (int i = 0; i < count; i++) e[i] = ks_exp2_double_inline((z[i] - reference[i]) * KS_LOG2_E);
+}
+
+/* sum: of the row's terms; the sum of a row without any is 0 and not NaN. tail: what its values are made with. */
+static double tail_of(const task *t, double most, double sum)
+{
+    if (most == (double)INFINITY) return (double)NAN;
+    return t->log ? log(sum) : sum;
+}
+
+static bool is_nothing(double most, double sum)
+{
+    return most == -(double)INFINITY && sum == 0;
+}
+
+static double value_of(const task *t, double z, double reference, double tail)
+{
+    return t->log ? z - reference - tail : ks_exp2_double_inline((z - reference) * KS_LOG2_E) / tail;
+}
+
+/* --- along a contiguous axis ----------------------------------------------------------------------------------------- */
+
+static piece piece_of(int64_t row, int64_t from, int64_t length, int64_t limit)
+{
+    const int64_t left = limit - from;
+    return (piece){row * length + from, from, (int)(left < PIECE ? left : PIECE), true};
+}
+
+static double row_most(const task *t, int64_t row, int64_t length, int64_t limit)
+{
+    double most = -(double)INFINITY;
+    for (int64_t from = 0; from < limit; from += PIECE) {
+        const piece p = piece_of(row, from, length, limit);
+        take_levels(t, p);
+        for (int i = 0; i < p.count; i++) most = t->w->z[i] > most ? t->w->z[i] : most;
+    }
+    return most;
+}
+
+static double row_sum(const task *t, int64_t row, int64_t length, int64_t limit, double reference)
+{
+    double sum = 0;
+    for (int64_t from = 0; from < limit; from += PIECE) {
+        const piece p = piece_of(row, from, length, limit);
+        double leaf = 0;
+        take_levels(t, p);
+        row_terms(t->w->z, t->w->y, p.count, reference);
+        for (int i = 0; i < p.count; i++) leaf += t->w->y[i];
+        sum += leaf;
+    }
+    return sum;
+}
+
+static void fill(const task *t, int64_t at, int64_t count, double value)
+{
+    for (int64_t from = 0; from < count; from += PIECE) {
+        const int here = (int)(count - from < PIECE ? count - from : PIECE);
+        for (int i = 0; i < here; i++) t->w->y[i] = value;
+        store(t, at + from, here);
+    }
+}
+
+static void do_row(const task *t, int64_t row, int64_t length)
+{
+    work *w = t->w;
+    const int64_t limit = ks_softmax_limit(t->selection, row, length);
+    w->place[0] = mask_offset(t->selection, row);
+    const double most = row_most(t, row, length, limit), reference = reference_of(most);
+    const double sum = row_sum(t, row, length, limit, reference);
+    if (is_nothing(most, sum)) {
+        fill(t, row * length, length, value_of_nothing(t));
+        return;
+    }
+    const double tail = tail_of(t, most, sum);
+    for (int64_t from = 0; from < limit; from += PIECE) {
+        const piece p = piece_of(row, from, length, limit);
+        take_levels(t, p);
+        for (int i = 0; i < p.count; i++)
+            w->y[i] = w->taken[i] ? value_of(t, w->z[i], reference, tail) : value_of_none(t);
+        store(t, p.at, p.count);
+    }
+    fill(t, row * length + limit, length - limit, value_of_none(t));
+}
+
+/* --- along another axis ---------------------------------------------------------------------------------------------- */
+
+/* `count` rows from `row` on, whose elements lie side by side; at: x's first one. */
+static void do_columns(const task *t, const ks_softmax_shape *shape, int64_t row, int64_t at, int count)
+{
+    work *w = t->w;
+    for (int i = 0; i < count; i++) {
+        w->place[i] = mask_offset(t->selection, row + i);
+        w->most[i] = -(double)INFINITY;
+        w->sum[i] = 0;
+    }
+    for (int64_t d = 0; d < shape->length; d++) {
+        take_levels(t, (piece){at + d * shape->inner, d, count, false});
+        for (int i = 0; i < count; i++) w->most[i] = w->z[i] > w->most[i] ? w->z[i] : w->most[i];
+    }
+    for (int i = 0; i < count; i++) w->tail[i] = reference_of(w->most[i]);
+    for (int64_t d = 0; d < shape->length; d++) {
+        take_levels(t, (piece){at + d * shape->inner, d, count, false});
+        column_terms(w->z, w->y, count, w->tail);
+        for (int i = 0; i < count; i++) w->sum[i] += w->y[i];
+    }
+    for (int i = 0; i < count; i++) w->tail[i] = tail_of(t, w->most[i], w->sum[i]);
+    for (int64_t d = 0; d < shape->length; d++) {
+        take_levels(t, (piece){at + d * shape->inner, d, count, false});
+        for (int i = 0; i < count; i++)
+            w->y[i] = is_nothing(w->most[i], w->sum[i]) ? value_of_nothing(t)
+                      : w->taken[i]                     ? value_of(t, w->z[i], reference_of(w->most[i]), w->tail[i])
+                                                        : value_of_none(t);
+        store(t, at + d * shape->inner, count);
+    }
+}
+
+void ks_softmax_masked(const ks_spec *spec, const ks_softmax_shape *shape, const void *const *in, void *out,
+                       void *scratch)
+{
+    const ks_softmax_selection selection = ks_softmax_selection_of(spec);
+    const task t = {.selection = &selection,
+                    .dtype = spec->in[KS_SOFTMAX_X].dtype,
+                    .mask_dtype = ks_has_input(spec, KS_SOFTMAX_MASK) ? spec->in[KS_SOFTMAX_MASK].dtype : KS_BOOL,
+                    .out_dtype = spec->out[0].dtype,
+                    .x = in[KS_SOFTMAX_X],
+                    .mask = ks_has_input(spec, KS_SOFTMAX_MASK) ? in[KS_SOFTMAX_MASK] : NULL,
+                    .out = out,
+                    .scale = spec->params[KS_SOFTMAX_SCALE].d,
+                    .log = spec->params[KS_SOFTMAX_LOG].i != 0,
+                    .w = scratch};
+    for (int64_t o = 0; o < shape->outer; o++) {
+        if (shape->inner == 1) {
+            do_row(&t, o, shape->length);
+            continue;
+        }
+        for (int64_t c = 0; c < shape->inner; c += PIECE) {
+            const int64_t left = shape->inner - c;
+            do_columns(&t, shape, o * shape->inner + c, o * shape->length * shape->inner + c,
+                       (int)(left < PIECE ? left : PIECE));
+        }
+    }
+}
+
+size_t ks_softmax_masked_scratch(void)
+{
+    return sizeof(work);
+}
