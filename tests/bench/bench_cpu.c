@@ -241,14 +241,14 @@ static ks_spec spec_of(const row *r)
                gather = !histogram && !topk && !scan && r->op < GATHERS_END;
     const bool norm = !histogram && !topk && !scan && !gather && r->op < NORMS_END, map = r->op >= MAP;
     const bool softmax = !histogram && !topk && !scan && !gather && !norm && r->op < 0;
-    const char *name = histogram   ? "histogram"
-                       : topk      ? "topk"
-                       : scan      ? "scan"
-                       : gather    ? "gather"
-                       : norm      ? "norm"
-                       : map       ? "map"
-                       : softmax   ? "softmax"
-                                   : "reduce";
+    const char *name = histogram ? "histogram"
+                       : topk    ? "topk"
+                       : scan    ? "scan"
+                       : gather  ? "gather"
+                       : norm    ? "norm"
+                       : map     ? "map"
+                       : softmax ? "softmax"
+                                 : "reduce";
     const ks_op *op = ks_op_find(name, strlen(name));
     ks_spec spec;
     ks_error error;

@@ -236,10 +236,10 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
         site.only = job_table->job[0];
     ks_spec placed;
     const ks_spec *const spec = ks_cuda_place_fixed(&plan->spec, &placed, &site.only);
-    const ks_status status = plan->program ? ks_cuda_chain_record(lane, plan, &plan->spec, &site, error)
-                                           : ks_cuda_op_of(plan->spec.op)
-                                                 ->launch(&lane->device->chip, spec, plan->algorithm, site, bucket,
-                                                          NULL, error);
+    const ks_status status = plan->program
+                                 ? ks_cuda_chain_record(lane, plan, &plan->spec, &site, error)
+                                 : ks_cuda_op_of(plan->spec.op)
+                                       ->launch(&lane->device->chip, spec, plan->algorithm, site, bucket, NULL, error);
     if (status) return status;
     const char *kernel = plan->kernel_info.kernel;
     if (!completion.start_ns || !completion.end_ns) return ks_fail(error, KS_DEVICE, "%s: no stamps", kernel);
