@@ -33,7 +33,7 @@ def messages(connection):
     says(connection, "POST", softmax, NUMBERS, JSON_FAULT + "value expected at 0", RAW)
     says(connection, "POST", softmax, b"\x93NUMPY\x01\x00", JSON_FAULT, RAW)
     says(connection, "POST", softmax, b"{]", JSON_FAULT, " at 1")
-    names = "must be one of sum, mean, max, min, prod, argmax, argmin, l2norm, logsumexp, got 'avg'"
+    names = "must be one of sum, mean, max, min, prod, argmax, argmin, l2norm, logsumexp, var, std, sumsq, l1norm, logsum, norm, any, all, count_nonzero, got 'avg'"
     says(connection, "POST", reduce + "?shape=4&op=avg", NUMBERS, "parameter 'op' of model 'reduce' ", names)
     says(connection, "GET", "/v3/models", b"", "Not Found", "; GET / lists the routes")
     says(connection, "GET", "/v2/models/softmax/nope", b"", "Not Found", "Not Found")

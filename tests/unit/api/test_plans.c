@@ -147,12 +147,13 @@ static void queries_sort_and_cut(void **state)
     ks_catalog_put(catalog(&view, 0), often, "mapped");
     run(slow, 1, 8000, 2);
     run(often, 1, 1000, 5);
-    const char slow_line[] = "softmax,FP32,4x256,\"axis=1 log=false scale=1\",\"kernel\",mapped,2,2,0,16.000,8,8192,"
+    const char slow_line[] = "softmax,FP32,4x256,\"axis=1 log=false scale=1 causal=none masked_rows=nan "
+                             "out_datatype=input\",\"kernel\",mapped,2,2,0,16.000,8,8192,"
                              "10240,1.024,0.00128,,,\r\n";
     csv(&view, "top=1", slow_line);
     csv(&view, "top=1&sort=time", slow_line);
     csv(&view, "sort=launches&top=1",
-        "reduce,FP32,4x256,\"op=sum axis=1 keepdims=false\",\"kernel\",mapped,5,5,0,"
+        "reduce,FP32,4x256,\"op=sum axis=1 keepdims=false ddof=0 p=null\",\"kernel\",mapped,5,5,0,"
         "5.000,1,4112,1024,4.112,0.001024,,,\r\n");
     static const char *const wrong[] = {"top=0", "top=4097", "top=",       "top=1x", "top=99999999999999999999",
                                         "sort=", "sort=x",   "sort=times", "tops=1", "x",

@@ -1066,7 +1066,9 @@ static void documents_are_the_protocols_examples(void **state)
         "{\"num_versions\":1}},\"max_batch_size\":0,\"input\":[{\"name\":\"INPUT0\",\"data_type\":\"TYPE_FP32\","
         "\"format\":\"FORMAT_NONE\",\"dims\":[-1,-1],\"is_shape_tensor\":false,\"allow_ragged_batch\":false,"
         "\"optional\":false}],\"output\":[{\"name\":\"OUTPUT0\",\"data_type\":\"TYPE_FP32\",\"dims\":[-1,-1],"
-        "\"label_filename\":\"\",\"is_shape_tensor\":false}],\"instance_group\":[{\"name\":\"softmax_0\",\"kind\":"
+        "\"label_filename\":\"\",\"is_shape_tensor\":false}],\"optional_input\":[{\"name\":\"INPUT1\",\"data_type\":"
+        "\"TYPE_FP32\",\"format\":\"FORMAT_NONE\",\"dims\":[-1,-1],\"is_shape_tensor\":false,\"allow_ragged_batch\":"
+        "false,\"optional\":true}],\"instance_group\":[{\"name\":\"softmax_0\",\"kind\":"
         "\"KIND_GPU\",\"count\":1,\"gpus\":[0]}],\"parameters\":{},\"model_transaction_policy\":{\"decoupled\":false}"
         "}");
     const ks_model_stats stats = {.last_inference_ms = 1760000000000,

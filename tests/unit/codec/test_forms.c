@@ -181,7 +181,7 @@ static const struct {
     {NPY("'<f16'", "False", "(4,)"), 64, KS_DATATYPE},
     {NPY("'<f3'", "False", "(4,)"), 12, KS_DATATYPE},
     {NPY("'!f4'", "False", "(4,)"), 16, KS_DATATYPE},
-    {NPY("'<b1'", "False", "(4,)"), 4, KS_DATATYPE},
+    {NPY("'<b2'", "False", "(4,)"), 8, KS_DATATYPE},
     {NPY("4", "False", "(4,)"), 16, KS_DATATYPE},
     {NPY("'<f4", "False", "(4,)"), 16, KS_DATATYPE},
     {NPY("'<f\\x34'", "False", "(4,)"), 16, KS_DATATYPE},

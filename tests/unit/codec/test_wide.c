@@ -347,6 +347,7 @@ static void fp8_and_bool_have_bounds(void **state)
     static const char *const datatypes[] = {"FP8E4M3", "FP8E5M2", "BOOL"};
     for (size_t i = 0; i < 9; i++) {
         char query[64];
+        if (i == 5) continue; /* reduce takes BOOL */
         bed.model = models[i / 3];
         snprintf(query, sizeof query, "shape=2,2%s&datatype=%s", i / 3 == 2 ? "&shape=2,2" : "", datatypes[i % 3]);
         refuse(query, NULL, "", 0, KS_DATATYPE, "inference input 'INPUT0' data-type is '");
