@@ -13,7 +13,7 @@ enum { PIECE = 1024 };
 
 /* The caller's scratch, of a piece; most, sum and tail of a row, or of each of several. */
 typedef struct work {
-    double z[PIECE], y[PIECE], most[PIECE], sum[PIECE], tail[PIECE];
+    double z[PIECE], y[PIECE], most[PIECE], sum[PIECE], lost[PIECE], tail[PIECE];
     float single[PIECE];
     uint8_t taken[PIECE]; /* by the mask of BOOL */
     int64_t place[PIECE]; /* of the mask, at index 0 of the axis */
@@ -193,16 +193,14 @@ static double row_most(const task *t, int64_t row, int64_t length, int64_t limit
 
 static double row_sum(const task *t, int64_t row, int64_t length, int64_t limit, double reference)
 {
-    double sum = 0;
+    long double sum = 0; /* terms that are nearly equal would be rounded alike, one after the other */
     for (int64_t from = 0; from < limit; from += PIECE) {
         const piece p = piece_of(row, from, length, limit);
-        double leaf = 0;
         take_levels(t, p);
         row_terms(t->w->z, t->w->y, p.count, reference);
-        for (int i = 0; i < p.count; i++) leaf += t->w->y[i];
-        sum += leaf;
+        for (int i = 0; i < p.count; i++) sum += (long double)t->w->y[i];
     }
-    return sum;
+    return (double)sum;
 }
 
 static void fill(const task *t, int64_t at, int64_t count, double value)
@@ -245,7 +243,7 @@ static void do_columns(const task *t, const ks_softmax_shape *shape, int64_t row
     for (int i = 0; i < count; i++) {
         w->place[i] = mask_offset(t->selection, row + i);
         w->most[i] = -(double)INFINITY;
-        w->sum[i] = 0;
+        w->sum[i] = w->lost[i] = 0;
     }
     for (int64_t d = 0; d < shape->length; d++) {
         take_levels(t, (piece){at + d * shape->inner, d, count, false});
@@ -255,7 +253,11 @@ static void do_columns(const task *t, const ks_softmax_shape *shape, int64_t row
     for (int64_t d = 0; d < shape->length; d++) {
         take_levels(t, (piece){at + d * shape->inner, d, count, false});
         column_terms(w->z, w->y, count, w->tail);
-        for (int i = 0; i < count; i++) w->sum[i] += w->y[i];
+        for (int i = 0; i < count; i++) { /* lost: what rounding left out (Kahan) */
+            const double term = w->y[i] - w->lost[i], next = w->sum[i] + term;
+            w->lost[i] = (next - w->sum[i]) - term;
+            w->sum[i] = next;
+        }
     }
     for (int i = 0; i < count; i++) w->tail[i] = tail_of(t, w->most[i], w->sum[i]);
     for (int64_t d = 0; d < shape->length; d++) {
