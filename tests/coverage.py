@@ -34,9 +34,9 @@ PARTS = {
              "server/codec/scan/scan_data.c", "server/codec/decode.c", "server/codec/json.c", "server/codec/params.c", "server/codec/raw.c",
              "server/codec/head_cache.c", "server/codec/file.c", "server/codec/npy.c", "server/codec/safetensors.c",
              "server/api/control_body.c", "server/base/number/read.c"),
-    "shape": ("kernels/ops/tensor.c", "kernels/ops/softmax.c", "kernels/ops/reduce.c"),
+    "shape": ("kernels/ops/spec/tensor.c", "kernels/ops/softmax.c", "kernels/ops/reduce.c"),
     "admission": ("server/engine/slots.c", "server/engine/budget.c", "server/engine/slot_queue.c", "server/engine/engine.c"),
-    "error code": ("kernels/ops/status.c", "server/http/response.c"),
+    "error code": ("kernels/ops/spec/status.c", "server/http/response.c"),
 }
 
 # The unit tests and the kept inputs of the fuzzers. The daemon's tests add no branch to these sources that they lack, and take

@@ -117,7 +117,8 @@ def measure_functions(checkout):
         yield "%s functions: 90th percentile" % name, lines[len(lines) * 9 // 10], targets[1], ""
         yield "%s functions: longest" % name, longest.lines, targets[2], longest.name
     everything = server + cuda + cpu
-    yield "functions of more than 6 parameters", sum(f.parameters > 6 for f in everything), 18, ""
+    # By name: what every operation has by the border of ops is one function.
+    yield "functions of more than 6 parameters", len({f.name for f in everything if f.parameters > 6}), 12, ""
     most = max(everything, key=lambda f: f.parameters)
     yield "most parameters", most.parameters, 8, most.name
 

@@ -30,6 +30,7 @@ enum {
 typedef struct ks_device ks_device;
 typedef struct ks_lane ks_lane;
 typedef struct ks_ring ks_ring;
+typedef struct ks_program ks_program; /* chain.h */
 
 /* What the daemon fixed at start; bytes unless said otherwise. */
 typedef struct ks_limits {
@@ -117,6 +118,7 @@ typedef struct ks_plan {
     int join_rows; /* set by the engine: a family's plan. The spec's INPUT0 has so many rows, each job some of them (ks_batch.rows),
                     * and the rows of a launch are one product. prepare sets 0 where the device cannot: then it is a plan of the
                     * spec as it stands. A row's bits follow from the row, whatever else is in the launch. 0: none */
+    ks_program *program; /* set by the engine, in front of prepare: the steps of a chain; NULL: the work of one op */
     bool unstamped; /* set by prepare: a library's kernels, which leave no stamps; all of a launch's time is compute */
     bool untunable; /* engine's: there is nothing to try, or trying failed */
     ks_trials trials;  /* engine's */
@@ -151,7 +153,15 @@ typedef struct ks_batch {
         d2h_ns;        /* set by a poll that says KS_DONE; 0: did not happen. They add up to launch .. done */
     int64_t kernel_ns; /* likewise: start of the first kernel .. end of the last, all jobs; -1: not known. Of a trial:
                                 * the time of one run */
+    bool refused;      /* likewise: of some jobs values that decide are out of bounds; false before launch */
+    ks_bad_value bad[KS_BATCH_MAX]; /* where refused is set: of each job; input 0: it has none */
 } ks_batch;
+
+/* A job's status word, 0 before its launch: kernels keep the greatest. So it is of the last input that has bad values the first one,
+ * whatever came first. */
+enum { KS_BAD_PLACE_BITS = 56 };
+static const uint64_t KS_BAD_PLACES = ((uint64_t)1 << KS_BAD_PLACE_BITS) - 1;
+#define KS_BAD_WORD(input, place) ((uint64_t)(input) << KS_BAD_PLACE_BITS | (KS_BAD_PLACES - (uint64_t)(place)))
 
 enum { KS_HANDLE_BYTES = 64 };
 

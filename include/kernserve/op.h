@@ -113,6 +113,13 @@ typedef ks_status ks_resolve_fn(ks_spec *spec, ks_error *error);
  * the reference. */
 typedef void ks_sample_fn(ks_spec *spec);
 
+/* A value of an input that decides (an index, an offset, a length), and that is out of its bounds. */
+typedef struct ks_bad_value {
+    int input;     /* INPUT1 at least */
+    int64_t place; /* its number among the input's values */
+    int64_t value;
+} ks_bad_value;
+
 struct ks_op {
     const char *name;
     int inputs_count;
@@ -132,13 +139,25 @@ struct ks_op {
      * NULL: always. Rows are those of the last dimension; a tensor put so is an input whose `pitch` is set. */
     int64_t (*pitch)(const ks_tensor *tensor);
     ks_sample_fn *sample;
+    /* Values that decide; all three unset: none do. Kernels check them as well, read nothing out of bounds for a bad one, and leave the
+     * one that check finds: KS_BAD_WORD in backend.h. */
+    uint16_t decides; /* inputs, as bits */
+    /* Of a resolved spec whose tensors lie at in[i] (NULL: passed over): of the last input that has bad values its first one. false: none. */
+    bool (*check)(const ks_spec *spec, const void *const *in, ks_bad_value *bad);
+    /* KS_RANGE: the sentence names the place, the value and the bounds. */
+    ks_status (*refuse)(const ks_spec *spec, const ks_bad_value *bad, ks_error *error);
+    /* Bytes that memory moves for the inputs, at most once for each use; NULL: each tensor once. */
+    size_t (*read_bytes)(const ks_spec *spec);
+    const char *const *outputs;   /* names of its outputs; NULL: OUTPUT0 and so on */
+    const struct ks_chain *chain; /* the operations that it is made of; NULL: it has kernels of its own */
 };
 
 extern const ks_op *const ks_ops[]; /* all of ops.def, in its order; NULL-terminated */
 const ks_op *ks_op_find(const char *name, size_t length);
 
-/* Of OUTPUT0 to OUTPUT3. */
+/* Of OUTPUT0 to OUTPUT3; of an op's outputs. */
 const char *ks_output_name(int output);
+const char *ks_op_output(const ks_op *op, int output);
 /* Inputs that may not be left out, as bits. */
 uint16_t ks_op_required(const ks_op *op);
 /* The index of the input of that name; -1: the op has none. name need not be terminated. */
@@ -158,7 +177,7 @@ size_t ks_spec_out_bytes(const ks_spec *spec);
 /* The inputs that are fixed, as bits; and the same work with every input in the slot's side, whose bytes are returned. */
 unsigned ks_spec_fixed(const ks_spec *spec);
 size_t ks_spec_unfix(ks_spec *spec);
-/* What any kernel has to read and to write at least: each tensor once. With spec->flops the op's work. */
+/* What any kernel has to read and to write at least: each tensor once, unless the op says otherwise. With spec->flops the op's work. */
 size_t ks_spec_read_bytes(const ks_spec *spec);
 size_t ks_spec_written_bytes(const ks_spec *spec);
 /* Copies what is in use, and compares it: the same work, at the same places. Outputs but for their places follow from the rest. */

@@ -50,6 +50,9 @@ extern "C" {
     X(QUOTA, 507, "quota", 0)                                                                                          \
     X(READ_ONLY, 403, "read_only", 0)                                                                                  \
     X(DIGEST, 400, "digest", 0)                                                                                        \
+    /* models that clients load */                                                                                     \
+    X(RESERVED, 409, "reserved", 0)                                                                                    \
+    X(DEFINITION, 400, "definition", 0)                                                                                \
     /* what the request says */                                                                                        \
     X(JSON, 400, "json", 0)                                                                                            \
     X(JSON_LIMIT, 400, "json_limit", 0)                                                                                \

@@ -9,6 +9,7 @@
  * Work shorter than INLINE_NS runs inside launch: waking a thread and being woken by it costs 10 us or more here, and
  * the shard has nothing better to do meanwhile than to wait for exactly this answer. */
 #include "kernserve/backends.h"
+#include "cpu/chain.h"
 #include "cpu/join.h"
 #include "cpu/onednn.h"
 #include "cpu/probe.h"
@@ -228,8 +229,10 @@ static ks_status cpu_prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
     (void)device, (void)error;
     if (plan->join_rows && prepare_join(plan)) return KS_OK;
-    choose(plan, ks_onednn_takes(&plan->spec));
-    plan->workspace_bytes = ks_cpu_scratch_bytes(&plan->spec);
+    choose(plan, !plan->program && ks_onednn_takes(&plan->spec));
+    plan->workspace_bytes = plan->program ? ks_cpu_chain_prepare(plan->program) : ks_cpu_scratch_bytes(&plan->spec);
+    if (plan->program)
+        snprintf(plan->kernel_info.kernel, sizeof plan->kernel_info.kernel, "chain<%d steps>", plan->program->count);
     plan->mapped = true;
     plan->large = false;
     plan->graphs = false;
@@ -262,7 +265,7 @@ static void cpu_revision(const ks_device *device, char *out, size_t cap)
 static int cpu_list(ks_device *device, const ks_plan *plan, ks_algorithm *out, int most)
 {
     (void)device;
-    if (most < 2 || !ks_onednn_takes(&plan->spec)) return 0;
+    if (most < 2 || plan->program || !ks_onednn_takes(&plan->spec)) return 0;
     for (int i = 0; i < 2; i++) {
         const int which = 1 - i; /* prepare picks oneDNN where it can */
         memset(&out[i], 0, sizeof out[i]);
@@ -287,18 +290,45 @@ static const ks_tuning tuning = {.revision = cpu_revision, .list = cpu_list, .ad
 
 /* --- lanes -------------------------------------------------------------------------------------------------------- */
 
-static void run_job(const ks_lane *lane, const ks_spec *spec, const ks_slot *slot)
+static void find_inputs(const ks_spec *spec, const ks_slot *slot, const void **in)
 {
+    const ks_places *places = slot->places;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
+        in[i] = spec->in[i].fixed ? spec->in[i].fixed : slot->in + (places ? places->in[i] : spec->in[i].offset);
+}
+
+static void run_job(const ks_lane *lane, const ks_plan *plan, const ks_slot *slot)
+{
+    const ks_spec *spec = &plan->spec;
     const ks_places *places = slot->places;
     const void *in[KS_INPUTS_MAX] = {NULL};
     void *out[KS_OUTPUTS_MAX] = {NULL};
-    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
-        in[i] = spec->in[i].fixed ? spec->in[i].fixed : slot->in + (places ? places->in[i] : spec->in[i].offset);
+    find_inputs(spec, slot, in);
     for (int i = 0; i < spec->outputs; i++)
         out[i] =
             slot->out_window[i] ? slot->out_window[i] : slot->out + (places ? places->out[i] : spec->out[i].offset);
+    if (plan->program) {
+        ks_cpu_chain_run(plan->program, in, out, lane->scratch);
+        return;
+    }
     if (lane->onednn && ks_onednn_run(spec, in, out[0])) return;
     ks_cpu_reference(spec, in, out, lane->scratch);
+}
+
+/* A job whose values decide is not run where one of them is out of bounds. */
+static void run_checked(const ks_lane *lane, ks_batch *batch, int i)
+{
+    const ks_spec *spec = &batch->plan->spec;
+    if (spec->op->check) {
+        const void *in[KS_INPUTS_MAX] = {NULL};
+        find_inputs(spec, batch->slots[i], in);
+        batch->bad[i].input = 0;
+        if (spec->op->check(spec, in, &batch->bad[i])) {
+            batch->refused = true;
+            return;
+        }
+    }
+    run_job(lane, batch->plan, batch->slots[i]);
 }
 
 /* Operands and output of a trial behind one another: as large as the sides of a slot. */
@@ -325,7 +355,7 @@ static void run_trial(ks_lane *lane)
     const ks_slot slot = {.in = in, .out = out};
     fill_operands(in, plan->in_bytes);
     lane->begun_ns = now_ns();
-    for (int i = 0; i < lane->batch->trial; i++) run_job(lane, &plan->spec, &slot);
+    for (int i = 0; i < lane->batch->trial; i++) run_job(lane, plan, &slot);
     lane->done_ns = now_ns();
     atomic_store_explicit(&lane->state, LANE_DONE, memory_order_release);
 }
@@ -341,7 +371,7 @@ static void run_batch(ks_lane *lane, int64_t begun_ns)
     if (batch->plan->join_rows)
         ks_cpu_join_run(batch, lane->join, lane->scratch);
     else
-        for (int i = 0; i < batch->count; i++) run_job(lane, &batch->plan->spec, batch->slots[i]);
+        for (int i = 0; i < batch->count; i++) run_checked(lane, lane->batch, i);
     lane->done_ns = now_ns();
     atomic_store_explicit(&lane->state, LANE_DONE, memory_order_release);
 }

@@ -36,7 +36,7 @@ static void write_stats(const ks_api_view *view, const ks_model *only, ks_text *
     int count = 0;
     for (int i = 0; i < ks_model_count(); i++) {
         const ks_model *model = ks_model_at(i);
-        if (only && model != only) continue;
+        if (only ? model->index != only->index : ks_model_is_loadable(i) && !ks_model_current(i)) continue;
         models[count] = model;
         ks_metrics_stats(view->metrics, model->index, &stats[count]);
         count++;

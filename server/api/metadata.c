@@ -21,19 +21,18 @@ void ks_document_server_metadata(ks_text *out, const char *name, const char *ver
     ks_text_puts(out, "]}");
 }
 
-/* [-1,-1] */
-static void any_shape(ks_text *out, int rank)
+/* [-1,-1], or the dimensions that a model declares; without the first one where that is the batch. */
+static void put_shape(ks_text *out, int rank, int64_t (*dims)[KS_RANK_MAX], int tensor, bool batch)
 {
     ks_text_puts(out, "[");
-    for (int i = 0; i < rank; i++) ks_text_puts(out, i > 0 ? ",-1" : "-1");
+    for (int i = batch; i < rank; i++)
+        ks_text_printf(out, "%s%" PRId64, i > batch ? "," : "", dims ? dims[tensor][i] : -1);
     ks_text_puts(out, "]");
 }
 
-static void metadata_tensor(ks_text *out, const char *name, ks_dtype dtype, int rank)
+static void metadata_name(ks_text *out, const char *name, ks_dtype dtype)
 {
     ks_text_printf(out, "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":", name, ks_dtype_name(dtype));
-    any_shape(out, rank);
-    ks_text_puts(out, "}");
 }
 
 static void compat_dims(ks_text *out, const ks_compat *compat, bool batch)
@@ -64,20 +63,24 @@ void ks_document_model_metadata(ks_text *out, const ks_model *model)
         compat_metadata(out, model);
         return;
     }
-    ks_text_printf(out, "{\"name\":\"%s\",\"versions\":[\"1\"],\"platform\":\"cuda_kernels\",\"inputs\":[",
-                   model->name);
+    ks_text_printf(out, "{\"name\":\"%s\",\"versions\":[\"1\"],\"platform\":\"%s\",\"inputs\":[", model->name,
+                   model->definition ? "kernserve_graph" : "cuda_kernels");
     const char *separator = "";
     for (int i = 0; i < model->op->inputs_count; i++) {
         const ks_input *row = &model->op->inputs[i];
         if (!(model->declared >> i & 1)) continue;
         ks_text_puts(out, separator);
-        metadata_tensor(out, row->name, ks_model_dtype(model, i), model->in_rank[i]);
+        metadata_name(out, row->name, ks_model_dtype(model, i));
+        put_shape(out, model->in_rank[i], model->in_dims, i, false);
+        ks_text_puts(out, "}");
         separator = ",";
     }
     ks_text_puts(out, "],\"outputs\":[");
     for (int i = 0; i < model->outputs; i++) {
         if (i > 0) ks_text_puts(out, ",");
-        metadata_tensor(out, ks_output_name(i), model->out_dtype[i], model->out_rank[i]);
+        metadata_name(out, ks_op_output(model->op, i), model->out_dtype[i]);
+        put_shape(out, model->out_rank[i], model->out_dims, i, false);
+        ks_text_puts(out, "}");
     }
     ks_text_puts(out, "]}");
 }
@@ -115,7 +118,7 @@ static void config_inputs(ks_text *out, const ks_model *model, bool declared)
         ks_text_printf(out,
                        "%s{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"format\":\"FORMAT_NONE\",\"dims\":", separator,
                        row->name, config_type(ks_model_dtype(model, i)));
-        any_shape(out, model->in_rank[i]);
+        put_shape(out, model->in_rank[i], model->in_dims, i, model->max_batch > 0);
         ks_text_printf(out, ",\"is_shape_tensor\":false,\"allow_ragged_batch\":false,\"optional\":%s}",
                        declared ? "false" : "true");
         separator = ",";
@@ -126,8 +129,8 @@ static void config_outputs(ks_text *out, const ks_model *model)
 {
     for (int i = 0; i < model->outputs; i++) {
         ks_text_printf(out, "%s{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",\"dims\":", i > 0 ? "," : "",
-                       ks_output_name(i), config_type(model->out_dtype[i]));
-        any_shape(out, model->out_rank[i]);
+                       ks_op_output(model->op, i), config_type(model->out_dtype[i]));
+        put_shape(out, model->out_rank[i], model->out_dims, i, model->max_batch > 0);
         ks_text_puts(out, ",\"label_filename\":\"\",\"is_shape_tensor\":false}");
     }
 }
@@ -141,9 +144,9 @@ void ks_document_model_config(ks_text *out, const ks_model *model, bool gpu)
         return;
     }
     ks_text_printf(out,
-                   "{\"name\":\"%s\",\"platform\":\"\",\"backend\":\"cuda_kernels\",\"version_policy\":{\"latest\":"
-                   "{\"num_versions\":1}},\"max_batch_size\":0,\"input\":[",
-                   model->name);
+                   "{\"name\":\"%s\",\"platform\":\"\",\"backend\":\"%s\",\"version_policy\":{\"latest\":"
+                   "{\"num_versions\":1}},\"max_batch_size\":%d,\"input\":[",
+                   model->name, model->definition ? "kernserve" : "cuda_kernels", model->max_batch);
     config_inputs(out, model, true);
     ks_text_puts(out, "],\"output\":[");
     config_outputs(out, model);
@@ -206,12 +209,18 @@ void ks_document_stats(ks_text *out, const ks_model *const *models, const ks_mod
     ks_text_puts(out, "]}");
 }
 
-void ks_document_repository(ks_text *out, bool ready, const char *reason)
+void ks_document_repository(ks_text *out, bool ready, bool only_ready, const char *reason)
 {
     ks_text_puts(out, "[");
-    for (int i = 0; i < ks_model_count(); i++)
-        ks_text_printf(out, "%s{\"name\":\"%s\",\"version\":\"1\",\"state\":\"%s\",\"reason\":\"%s\"}",
-                       i > 0 ? "," : "", ks_model_at(i)->name, ready ? "READY" : "UNAVAILABLE", reason);
+    const char *separator = "";
+    for (int i = 0; i < ks_model_count(); i++) {
+        const bool unloaded = ks_model_is_loadable(i) && !ks_model_current(i);
+        if (unloaded && only_ready) continue;
+        ks_text_printf(out, "%s{\"name\":\"%s\",\"version\":\"1\",\"state\":\"%s\",\"reason\":\"%s\"}", separator,
+                       ks_model_at(i)->name, ready && !unloaded ? "READY" : "UNAVAILABLE",
+                       unloaded ? "unloaded" : reason);
+        separator = ",";
+    }
     ks_text_puts(out, "]");
 }
 

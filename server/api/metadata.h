@@ -14,7 +14,8 @@ void ks_document_model_config(ks_text *out, const ks_model *model, bool gpu);
 void ks_document_stats(ks_text *out, const ks_model *const *models, const ks_model_stats *stats, int count);
 /* [{"name":"softmax","version":"1","state":"READY","reason":""},...] of all models, which share one state; reason: why
  * they are not ready, or "". */
-void ks_document_repository(ks_text *out, bool ready, const char *reason);
+/* only_ready: without models that are not loaded now. */
+void ks_document_repository(ks_text *out, bool ready, bool only_ready, const char *reason);
 /* {"error":"..."} */
 void ks_document_error(ks_text *out, const char *sentence);
 #endif

@@ -27,6 +27,7 @@ static const char *const names[KS_ROUTES] = {
     [KS_ROUTE_MODEL_STATS] = "model_stats",
     [KS_ROUTE_ALL_STATS] = "all_stats",
     [KS_ROUTE_PLAN] = "plan",
+    [KS_ROUTE_DEFINITION] = "definition",
     [KS_ROUTE_METRICS] = "metrics",
     [KS_ROUTE_REPOSITORY] = "repository_index",
     [KS_ROUTE_LOAD] = "load",
@@ -92,7 +93,8 @@ static void put_string(ks_text *out, const char *text, bool *first)
 static void put_models(ks_text *out)
 {
     bool first = true;
-    for (int i = 0; i < ks_model_count(); i++) put_string(out, ks_model_at(i)->name, &first);
+    for (int i = 0; i < ks_model_count(); i++)
+        if (!ks_model_is_loadable(i) || ks_model_current(i)) put_string(out, ks_model_at(i)->name, &first);
 }
 
 static bool is_first_of_code(int status)
@@ -341,8 +343,9 @@ static void put_operation(ks_text *out, const char *operations, const char *meth
     ks_route_at(number, &row);
     const bool version = strchr(row.path, '#') != NULL, posts = strcmp(method, "post") == 0;
     const bool own = *method == 'd' || strcmp(method, "put") == 0; /* an operation of the method's own: "put_tensor" */
+    const char *const base = row.raw ? "raw" : own && row.id == KS_ROUTE_MODEL ? "model" : names[row.id];
     char name[32];
-    snprintf(name, sizeof name, "%s%s%s", own ? method : "", own ? "_" : "", row.raw ? "raw" : names[row.id]);
+    snprintf(name, sizeof name, "%s%s%s", own ? method : "", own ? "_" : "", base);
     ks_text_printf(out, "\"%s\":{\"operationId\":\"%s%s%s", method, posts && row.reads ? "set_" : "", name,
                    version ? "_version" : "");
     if (is_named_before(number, name, version)) ks_text_printf(out, "_%d", number);

@@ -58,7 +58,7 @@ static void put_tensors(ks_text *out, const ks_spec *spec)
     ks_text_puts(out, "],\"outputs\":[");
     for (int i = 0; i < spec->outputs; i++) {
         if (i > 0) ks_text_puts(out, ",");
-        put_tensor(out, ks_output_name(i), &spec->out[i]);
+        put_tensor(out, ks_op_output(spec->op, i), &spec->out[i]);
     }
     ks_text_puts(out, "]");
 }

@@ -31,11 +31,12 @@ static const struct {
     {"v2", KS_ROUTE_SERVER, KS_HANDLER_server_metadata, READS, DATA, 0, 0},
     {"v2/", KS_ROUTE_SERVER, KS_HANDLER_server_metadata, READS, DATA, 0, 0},
     {"v2/models/stats", KS_ROUTE_ALL_STATS, KS_HANDLER_model_stats, READS, DATA, 0, 0},
-    {"v2/models/*", KS_ROUTE_MODEL, KS_HANDLER_model_metadata, READS, DATA, 0, 0},
+    {"v2/models/*", KS_ROUTE_MODEL, KS_HANDLER_model_metadata, READS | PUTS | DELETES, DATA, 0, 0},
     {"v2/models/*/ready", KS_ROUTE_MODEL_READY, KS_HANDLER_model_ready, READS, DATA, 0, 0},
     {"v2/models/*/config", KS_ROUTE_MODEL_CONFIG, KS_HANDLER_model_config, READS, DATA, 0, 0},
     {"v2/models/*/stats", KS_ROUTE_MODEL_STATS, KS_HANDLER_model_stats, READS, DATA, 0, 0},
     {"v2/models/*/plan", KS_ROUTE_PLAN, KS_HANDLER_model_plan, READS, DATA, 0, 0},
+    {"v2/models/*/definition", KS_ROUTE_DEFINITION, KS_HANDLER_models, READS, DATA, 0, 0},
     {"v2/models/*/versions/#", KS_ROUTE_MODEL, KS_HANDLER_model_metadata, READS, DATA, 0, 0},
     {"v2/models/*/versions/#/ready", KS_ROUTE_MODEL_READY, KS_HANDLER_model_ready, READS, DATA, 0, 0},
     {"v2/models/*/versions/#/config", KS_ROUTE_MODEL_CONFIG, KS_HANDLER_model_config, READS, DATA, 0, 0},
@@ -158,6 +159,8 @@ static ks_status find_model(segment raw, segment version, ks_route *route, ks_er
     int shown = (int)(length < SHOWN ? length : SHOWN);
     if (route->model == NULL && route->id == KS_ROUTE_MODEL_STATS)
         return ks_fail(error, KS_MODEL, "requested model '%.*s' is not available", shown, name);
+    if (route->model == NULL && ks_model_is_known(name, length))
+        return ks_fail(error, KS_MODEL, "Request for unknown model: '%.*s' has no available versions", shown, name);
     if (route->model == NULL)
         return ks_fail(error, KS_MODEL, "Request for unknown model: '%.*s' is not found", shown, name);
     if (!version_known(version)) {
@@ -277,6 +280,12 @@ ks_status ks_route_find(const char *method, const char *target, bool admin, ks_r
     if (!(table[row].methods & asked)) {
         route->allow = allowed[(int)table[row].methods];
         return ks_fail(error, KS_METHOD, "Method Not Allowed");
+    }
+    if (route->id == KS_ROUTE_MODEL && asked & ~READS) { /* which need not be there */
+        route->handler = KS_HANDLER_models;
+        route->name = model.text;
+        route->name_length = model.length;
+        return KS_OK;
     }
     return model.text ? find_model(model, version, route, error) : KS_OK;
 }

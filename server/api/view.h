@@ -14,6 +14,7 @@
 #include "observe/otlp/otlp.h"
 #include "observe/overlap.h"
 #include "observe/timeline.h"
+#include "models/table.h"
 #include "resident/store.h"
 
 enum { KS_SHARDS_MAX = 64 };
@@ -25,6 +26,7 @@ typedef struct ks_api_view {
     const ks_budget *budget;
     ks_regions *regions; /* NULL: client shared memory is off */
     ks_store *store;     /* NULL: no tensors are kept */
+    ks_models *models;   /* that clients load; NULL: likewise */
     ks_metrics *metrics;
     ks_timeline *timeline;     /* NULL: none is kept */
     const ks_overlap *overlap; /* NULL: no timeline, or no second listener, whose thread counts it */

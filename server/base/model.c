@@ -1,6 +1,7 @@
 #include "base/model.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +9,9 @@
 enum { DECLARED_EXTENT = 64 };
 
 static ks_model models[KS_MODELS_MAX];
-static int models_count;
+static _Atomic int models_count; /* a place is complete before it counts */
+static _Atomic(const ks_model *) loaded[KS_MODELS_MAX];
+static _Atomic uint64_t epoch;
 
 ks_dtype ks_model_dtype(const ks_model *model, int input)
 {
@@ -29,6 +32,16 @@ void ks_model_fix(const ks_model *model, ks_spec *spec)
     for (int i = 0; i < model->fixed_count; i++) spec->params[model->fixed[i].param] = model->fixed[i].value;
 }
 
+/* Of parameters that have to be given: as the op's sample has them. */
+static ks_status resolve_as_sample(const ks_model *model, ks_spec *spec, ks_error *error)
+{
+    ks_spec sample;
+    model->op->sample(&sample);
+    memcpy(spec->params, sample.params, sizeof spec->params);
+    ks_model_fix(model, spec);
+    return model->op->resolve(spec, error);
+}
+
 /* What the metadata declares for the outputs: resolve's own verdict on a small piece of work of the declared datatypes
  * and ranks. Its failure is a mistake in a descriptor, not an operating error. */
 static void declare_outputs(ks_model *model)
@@ -46,7 +59,7 @@ static void declare_outputs(ks_model *model)
             assert(0 && "a declared input is not measurable");
     }
     ks_spec_layout(&spec);
-    if (model->op->resolve(&spec, &error) != KS_OK) {
+    if (model->op->resolve(&spec, &error) != KS_OK && resolve_as_sample(model, &spec, &error) != KS_OK) {
         fprintf(stderr, "model %s does not resolve: %s\n", model->name, error.text);
         assert(0 && "a descriptor's declared input must resolve");
     }
@@ -156,9 +169,61 @@ void ks_models_add_compat(void)
     }
 }
 
+/* --- loaded models --------------------------------------------------------------------------------------------------- */
+
+static int find_place(const char *name, size_t length)
+{
+    const int count = atomic_load_explicit(&models_count, memory_order_acquire);
+    for (int i = 0; i < count; i++)
+        if (strlen(models[i].name) == length && memcmp(models[i].name, name, length) == 0) return i;
+    return -1;
+}
+
+int ks_model_place(const char *name)
+{
+    const int found = find_place(name, strlen(name));
+    if (found >= 0) return ks_model_is_loadable(found) ? found : -2;
+    if (models_count == KS_MODELS_MAX) return -1;
+    const int index = models_count;
+    models[index] = (ks_model){.index = index, .op = &no_op};
+    snprintf(models[index].name, sizeof models[index].name, "%s", name);
+    atomic_store_explicit(&models_count, index + 1, memory_order_release);
+    return index;
+}
+
+const ks_model *ks_model_publish(int index, const ks_model *model)
+{
+    assert(ks_model_is_loadable(index));
+    /* In front: a request that finds the model forgets heads of one that lay at its address. Behind: routes found meanwhile are looked up again. */
+    atomic_fetch_add(&epoch, 1);
+    const ks_model *before = atomic_exchange(&loaded[index], model);
+    atomic_fetch_add(&epoch, 1);
+    return before;
+}
+
+uint64_t ks_model_epoch(void)
+{
+    return atomic_load_explicit(&epoch, memory_order_acquire);
+}
+
+bool ks_model_is_loadable(int index)
+{
+    return models[index].op == &no_op && !models[index].compat;
+}
+
+const ks_model *ks_model_current(int index)
+{
+    return atomic_load_explicit(&loaded[index], memory_order_acquire);
+}
+
+bool ks_model_is_known(const char *name, size_t length)
+{
+    return find_place(name, length) >= 0;
+}
+
 int ks_model_count(void)
 {
-    return models_count;
+    return atomic_load_explicit(&models_count, memory_order_acquire);
 }
 
 const ks_model *ks_model_at(int index)
@@ -169,7 +234,7 @@ const ks_model *ks_model_at(int index)
 
 const ks_model *ks_model_find(const char *name, size_t length)
 {
-    for (int i = 0; i < models_count; i++)
-        if (strlen(models[i].name) == length && memcmp(models[i].name, name, length) == 0) return &models[i];
-    return NULL;
+    const int index = find_place(name, length);
+    if (index < 0) return NULL;
+    return ks_model_is_loadable(index) ? ks_model_current(index) : &models[index];
 }

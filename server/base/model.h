@@ -1,5 +1,8 @@
-/* The models of the protocol: each op, and each op's presets, made once from the descriptors. Leaf service: any room may
- * ask. Fixed after ks_models_init; any thread. */
+/* The models of the protocol: each op, and each op's presets, made once from the descriptors; and those that clients load. Leaf service:
+ * any room may ask. Any thread.
+ *
+ * A loaded model has a place here, by its name, for as long as the process lives, and there what is loaded now (ks_model_publish), or
+ * nothing. What was loaded before stays as long as a shard uses it (models/table.h). */
 #ifndef KS_MODEL_H
 #define KS_MODEL_H
 #include "kernserve/op.h"
@@ -29,7 +32,17 @@ typedef struct ks_model {
     int fixed_count;   /* parameters that the preset fixes */
     ks_fixed fixed[KS_FIXED_MAX];
     const ks_compat *compat; /* NULL: an operation; else op is one that resolves nothing */
+    /* of a loaded one: */
+    int *uses;              /* a counter for each shard, which it alone changes; NULL: the model stays for good */
+    int max_batch;          /* 0: no batching */
+    const char *definition; /* its document, of definition_length bytes; etag: 64 hexadecimal digits */
+    size_t definition_length;
+    const char *etag;
+    /* dimensions in the metadata, -1: any; NULL: any */
+    int64_t (*in_dims)[KS_RANK_MAX], (*out_dims)[KS_RANK_MAX];
 } ks_model;
+
+enum { KS_MODEL_USES_APART = 16 }; /* counters of two shards share no cache line */
 
 /* Declared for an input: the model's, or the first datatype that the input takes. */
 ks_dtype ks_model_dtype(const ks_model *model, int input);
@@ -43,6 +56,26 @@ void ks_models_init(void);           /* <op>, <op>_fp16, <op>_bf16, <op>_fp64, t
 void ks_models_add(const ks_op *op); /* those of one op; at start, or an op of tests */
 void ks_models_add_compat(void);     /* at start */
 int ks_model_count(void);
+/* Name and index; of a model of a client's no more than these: op is one that resolves nothing. */
 const ks_model *ks_model_at(int index);
-const ks_model *ks_model_find(const char *name, size_t length); /* NULL: unknown */
+/* NULL: unknown, or not loaded now. What is loaded may be used until the shard's next ks_models_turn, or while it has counted a use. */
+const ks_model *ks_model_find(const char *name, size_t length);
+bool ks_model_is_loadable(int index);        /* a place of a loaded model, whether or not it is loaded now */
+const ks_model *ks_model_current(int index); /* what is loaded at that place; NULL: nothing */
+bool ks_model_is_known(const char *name, size_t length); /* it has a place, or is there for good */
+
+/* A shard uses a loaded model, or does no longer; nothing of another one. */
+static inline void ks_model_use(const ks_model *model, int shard, int more)
+{
+    if (model->uses) model->uses[shard * KS_MODEL_USES_APART] += more;
+}
+
+/* --- for the table of loaded models (models/table.h), under its lock --- */
+
+/* The place of that name, made where there is none: -1: the table is full, -2: a model that is there for good has it. */
+int ks_model_place(const char *name);
+/* What is at the place from now on: NULL: nothing. Returns what was there. Routes and heads that were found before are looked up again. */
+const ks_model *ks_model_publish(int index, const ks_model *model);
+/* Rises with each ks_model_publish, before and after it. */
+uint64_t ks_model_epoch(void);
 #endif

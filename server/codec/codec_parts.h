@@ -67,13 +67,6 @@ struct ks_codec {
     ks_infer_request request; /* last: most of it is not cleared at the beginning */
 };
 
-/* A parameter's value as it came. */
-typedef struct ks_param_value {
-    enum { KS_VALUE_TEXT, KS_VALUE_NUMBER, KS_VALUE_BOOL, KS_VALUE_QUERY, KS_VALUE_OTHER } kind;
-    const char *text; /* "true" or "false" for a BOOL */
-    size_t length;
-} ks_param_value;
-
 /* params.c: one request parameter, of the protocol or of the op. */
 ks_status ks_codec_parameter(ks_codec *codec, const char *name, const ks_param_value *value, ks_error *error);
 

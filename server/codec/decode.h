@@ -40,6 +40,7 @@ typedef struct ks_codec_limits {
 typedef struct ks_head_cache ks_head_cache;
 ks_head_cache *ks_head_cache_open(void); /* NULL: no memory */
 void ks_head_cache_close(ks_head_cache **head_cache);
+void ks_head_cache_forget(ks_head_cache *head_cache); /* all that it has: models have changed */
 
 /* A window of a client's shared memory, as a request names it. */
 typedef struct ks_window_name {
@@ -151,6 +152,16 @@ typedef struct ks_query_pair {
 bool ks_query_next(const char **query, ks_query_pair *pair); /* false at the end */
 /* "4,1024", "" a scalar: rank and dimensions, to be measured yet. KS_SHAPE. */
 ks_status ks_query_dims(const char *text, size_t length, ks_tensor *tensor, ks_error *error);
+
+/* A parameter's value as it came. */
+typedef struct ks_param_value {
+    enum { KS_VALUE_TEXT, KS_VALUE_NUMBER, KS_VALUE_BOOL, KS_VALUE_QUERY, KS_VALUE_OTHER } kind;
+    const char *text; /* "true" or "false" for a BOOL */
+    size_t length;
+} ks_param_value;
+/* The value of an op's parameter, or the parameter's own status: "parameter 'axis' of OF 'NAME' must be ...". */
+ks_status ks_param_read(const ks_param *param, const ks_param_value *value, const char *of, const char *name,
+                        ks_value *out, ks_error *error);
 
 typedef struct ks_codec ks_codec;
 size_t ks_codec_size(void); /* the caller provides the memory (fixed at start), zeroed or reused */

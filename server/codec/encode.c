@@ -60,11 +60,22 @@ static void put_json(head_text *head, const char *bytes, size_t n)
 static const char begins[KS_OUTPUTS_MAX][sizeof BEGIN("OUTPUT0") - 1] = {BEGIN("OUTPUT0"), BEGIN("OUTPUT1"),
                                                                          BEGIN("OUTPUT2"), BEGIN("OUTPUT3")};
 
+static void put_name(head_text *head, const ks_op *op, int output)
+{
+    if (!op->outputs) {
+        put(head, begins[output], sizeof begins[0]);
+        return;
+    }
+    PUT(head, "{\"name\":\"");
+    puts_(head, op->outputs[output]);
+    PUT(head, "\",\"datatype\":\"");
+}
+
 static void put_output(head_text *head, const ks_infer_request *request, int output)
 {
     const ks_tensor *tensor = &request->spec.out[output];
     const bool classes = request->classes[output] > 0;
-    put(head, begins[output], sizeof begins[0]);
+    put_name(head, request->spec.op, output);
     puts_(head, ks_dtype_name(classes ? KS_BYTES : tensor->dtype));
     PUT(head, "\",\"shape\":[");
     if (classes) put_integer(head, (int64_t)ks_class_count(request, output));
@@ -259,7 +270,7 @@ static ks_status put_numbers(ks_codec *codec, const unsigned char *out, ks_error
         if (non_finite && codec->limits.json_non_finite_error)
             return ks_fail(error, KS_NON_FINITE,
                            "output '%s' holds NaN or infinity, which JSON has no number for: ask for binary output",
-                           ks_output_name(codec->printing_output));
+                           ks_op_output(codec->request.spec.op, codec->printing_output));
         codec->printed += n;
         if (slice) *slice -= n < *slice ? n : *slice;
     }

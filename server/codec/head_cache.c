@@ -44,6 +44,11 @@ void ks_head_cache_close(ks_head_cache **head_cache)
     *head_cache = NULL;
 }
 
+void ks_head_cache_forget(ks_head_cache *head_cache)
+{
+    for (int i = 0; i < KS_HEAD_CACHE_ENTRIES; i++) head_cache->entry[i].length = 0;
+}
+
 /* Where a head of this text is, or goes. */
 static entry *place_of(const ks_codec *codec, const char *text, size_t length)
 {

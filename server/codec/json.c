@@ -390,7 +390,8 @@ static ks_status check_whole_output(const ks_codec *codec, const char *source, i
                               : ks_in(codec->request.binary, output) ? "binary_data"
                                                                      : NULL;
     if (!other) return KS_OK;
-    return ks_fail(error, KS_PARAMETER, "output '%s' has both '%s' and '%s'", ks_output_name(output), other, source);
+    return ks_fail(error, KS_PARAMETER, "output '%s' has both '%s' and '%s'",
+                   ks_op_output(codec->request.spec.op, output), other, source);
 }
 
 static ks_status read_stored_output(ks_codec *codec, const ks_json *parameters, int output, ks_error *error)
@@ -400,7 +401,7 @@ static ks_status read_stored_output(ks_codec *codec, const ks_json *parameters, 
     uint64_t bytes = UINT64_MAX, seconds = 0;
     if (name && ks_json_member(parameters, "tensor"))
         return ks_fail(error, KS_PARAMETER, "output '%s' has both 'tensor' and 'shared_memory_region'",
-                       ks_output_name(output));
+                       ks_op_output(codec->request.spec.op, output));
     ks_status status = check_whole_output(codec, name ? "shared_memory_region" : "tensor", output, error);
     if (status == KS_OK)
         status =
@@ -425,7 +426,7 @@ static ks_status read_output_window(ks_codec *codec, const ks_json *parameters, 
 static int output_of(const ks_codec *codec, const char *name)
 {
     for (int i = 0; i < codec->request.model->outputs_max; i++)
-        if (strcmp(name, ks_output_name(i)) == 0) return i;
+        if (strcmp(name, ks_op_output(codec->request.spec.op, i)) == 0) return i;
     return -1;
 }
 

@@ -138,17 +138,23 @@ static ks_status no_value(const char *name, ks_status status, ks_error *error)
                    ks_quoted(name, strlen(name)).text);
 }
 
+ks_status ks_param_read(const ks_param *param, const ks_param_value *value, const char *of, const char *name,
+                        ks_value *out, ks_error *error)
+{
+    char list[WANTED_MAX];
+    if (value->kind == KS_VALUE_OTHER) return no_value(param->name, param->status, error);
+    if (read_value(param, value, out)) return KS_OK;
+    return ks_fail(error, param->status, "parameter '%s' of %s '%s' must be %s, got '%s'", param->name, of, name,
+                   wanted(param, list), ks_quoted(value->text, value->length).text);
+}
+
 static ks_status op_parameter(ks_codec *codec, int index, const ks_param_value *value, ks_error *error)
 {
     const ks_model *model = codec->request.model;
     const ks_param *param = &model->op->params[index];
     ks_value read;
-    if (value->kind == KS_VALUE_OTHER) return no_value(param->name, param->status, error);
-    if (!read_value(param, value, &read)) {
-        char list[WANTED_MAX];
-        return ks_fail(error, param->status, "parameter '%s' of model '%s' must be %s, got '%s'", param->name,
-                       model->name, wanted(param, list), ks_quoted(value->text, value->length).text);
-    }
+    const ks_status status = ks_param_read(param, value, "model", model->name, &read, error);
+    if (status != KS_OK) return status;
     const ks_value *fixed = ks_model_fixed(model, index);
     if (fixed && !same_value(param, &read, fixed))
         return ks_fail(error, KS_PARAMETER, "parameter '%s' is fixed in model '%s' and cannot be '%s'", param->name,

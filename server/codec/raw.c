@@ -131,15 +131,17 @@ static ks_status query_input(ks_codec *codec, const char *text, size_t length, k
 
 static ks_status query_output(ks_codec *codec, const char *text, size_t length, ks_error *error)
 {
-    for (int i = 0; i < codec->request.model->outputs_max; i++) {
-        if (strlen(ks_output_name(i)) != length || memcmp(text, ks_output_name(i), length) != 0) continue;
+    const ks_model *model = codec->request.model;
+    for (int i = 0; i < model->outputs_max; i++) {
+        const char *const name = ks_op_output(model->op, i);
+        if (strlen(name) != length || memcmp(text, name, length) != 0) continue;
         if (ks_in(codec->request.outputs, i))
-            return ks_fail(error, KS_NAME, "output '%s' already exists in request", ks_output_name(i));
+            return ks_fail(error, KS_NAME, "output '%s' already exists in request", name);
         codec->request.outputs |= (uint8_t)(1u << i);
         return KS_OK;
     }
     return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'", ks_quoted(text, length).text,
-                   codec->request.model->name);
+                   model->name);
 }
 
 /* What only a body without a head of its own leaves to the query. */

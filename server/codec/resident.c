@@ -48,7 +48,7 @@ ks_status ks_codec_name_output(ks_codec *codec, int output, const char *name, in
 {
     ks_infer_request *request = &codec->request;
     if (ks_in(request->stored, output))
-        return ks_fail(error, KS_NAME, "output '%s' already exists in request", ks_output_name(output));
+        return ks_fail(error, KS_NAME, "output '%s' already exists in request", ks_op_output(request->spec.op, output));
     const unsigned bit = 1u << (KS_WINDOW_OUT + output);
     request->outputs |= (uint8_t)(1u << output);
     request->stored |= (uint8_t)(1u << output);
@@ -76,11 +76,19 @@ static ks_status query_ttl(ks_codec *codec, const char *value, ks_error *error)
     return ks_codec_check_ttl(read, seconds, error);
 }
 
+/* A model of a client's has names of its own for them, which may be those of parameters: the query gives their places. */
+static bool is_called(const ks_op *op, const char *own, const char *word, int index, const char *name)
+{
+    if (strcasecmp(own, name) == 0) return true;
+    return op->chain && strlen(name + strlen(word)) == 1 && name[strlen(word)] == '0' + index;
+}
+
 static ks_status query_input(ks_codec *codec, const char *name, const char *value, ks_error *error)
 {
     const ks_model *model = codec->request.model;
     for (int i = 0; i < model->op->inputs_count; i++)
-        if (strcasecmp(model->op->inputs[i].name, name) == 0) return ks_codec_name_input(codec, i, value, error);
+        if (is_called(model->op, model->op->inputs[i].name, input_word, i, name))
+            return ks_codec_name_input(codec, i, value, error);
     return ks_fail(error, KS_NAME, "unexpected inference input '%s' for model '%s'", ks_quoted(name, strlen(name)).text,
                    model->name);
 }
@@ -89,7 +97,8 @@ static ks_status query_output(ks_codec *codec, const char *name, const char *val
 {
     const ks_model *model = codec->request.model;
     for (int i = 0; i < model->outputs_max; i++)
-        if (strcasecmp(ks_output_name(i), name) == 0) return ks_codec_name_output(codec, i, value, -1, error);
+        if (is_called(model->op, ks_op_output(model->op, i), output_word, i, name))
+            return ks_codec_name_output(codec, i, value, -1, error);
     return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'",
                    ks_quoted(name, strlen(name)).text, model->name);
 }

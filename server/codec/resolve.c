@@ -90,7 +90,7 @@ static ks_status choose_outputs(ks_codec *codec, ks_error *error)
     const bool single = raw || (request->response && request->response->outputs_max == 1);
     if (request->outputs & ~all)
         return ks_fail(error, KS_NAME, "unexpected inference output '%s' for model '%s'",
-                       ks_output_name(__builtin_ctz(request->outputs & ~all)), request->model->name);
+                       ks_op_output(request->spec.op, __builtin_ctz(request->outputs & ~all)), request->model->name);
     if (single && (request->outputs & (request->outputs - 1)))
         return ks_fail(error, KS_NAME, "%s answer holds 1 output: name one of model '%s'",
                        raw ? "a raw" : request->response->called, request->model->name);
@@ -138,17 +138,17 @@ static ks_status check_output_bytes(const ks_codec *codec, ks_error *error)
             return ks_fail(error, KS_WORK,
                            "output '%s' has a byte_size (%zu) that exceeds the maximum allowed value of %" PRIu64
                            ". Use --max-output to increase the limit.",
-                           ks_output_name(i), out->size_bytes, codec->limits.max_output);
+                           ks_op_output(request->spec.op, i), out->size_bytes, codec->limits.max_output);
         if (ks_in(request->windows, KS_WINDOW_OUT + i) && codec->out_window_bytes[i] < out->size_bytes)
             return ks_fail(error, KS_WINDOW,
                            "shared memory size specified with the request for output '%s' (%" PRIu64
                            " bytes) should be at least %zu bytes to hold the results",
-                           ks_output_name(i), codec->out_window_bytes[i], out->size_bytes);
+                           ks_op_output(request->spec.op, i), codec->out_window_bytes[i], out->size_bytes);
         if (ks_in(request->stored, i) && codec->out_window_bytes[i] != UINT64_MAX &&
             codec->out_window_bytes[i] != out->size_bytes)
             return ks_fail(error, KS_WINDOW,
                            "output '%s' becomes a resident tensor, whose size is all of its %zu bytes, not %" PRIu64,
-                           ks_output_name(i), out->size_bytes, codec->out_window_bytes[i]);
+                           ks_op_output(request->spec.op, i), out->size_bytes, codec->out_window_bytes[i]);
     }
     return KS_OK;
 }

@@ -308,9 +308,10 @@ static size_t safetensors_response_head(const ks_infer_request *request, char ou
         char dims[KS_RANK_MAX * 21 + 1];
         if (!ks_in(request->outputs, i)) continue;
         ks_dims_text(tensor, dims, sizeof dims);
-        n += (size_t)snprintf(
-            out + n, KS_FILE_HEAD_MAX - n, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
-            n == FIRST ? '{' : ',', ks_output_name(i), type_of(tensor->dtype), dims, begin, begin + tensor->size_bytes);
+        n += (size_t)snprintf(out + n, KS_FILE_HEAD_MAX - n,
+                              "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+                              n == FIRST ? '{' : ',', ks_op_output(request->spec.op, i), type_of(tensor->dtype), dims,
+                              begin, begin + tensor->size_bytes);
         begin += tensor->size_bytes;
     }
     out[n++] = '}';

@@ -14,7 +14,7 @@
 #include "daemon/commands.h"
 #include "daemon/defaults.h"
 #include "daemon/listen.h"
-#include "engine/warm.h"
+#include "engine/tune/warm.h"
 #include "http/tls/tls.h"
 
 typedef struct config_check {

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/model.h"
 #include "daemon/defaults.h"
-#include "engine/warm.h"
+#include "engine/tune/warm.h"
 
 enum { SHAPE_MAX = 256 };
 static const int64_t save_ns = 5000000000; /* for another daemon that writes the same file */

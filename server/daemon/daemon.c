@@ -29,6 +29,7 @@ void ks_daemon_fill_api(ks_daemon *daemon)
     api->budget = daemon->budget;
     api->regions = daemon->regions;
     api->store = daemon->store;
+    api->models = daemon->models;
     api->metrics = daemon->metrics;
     api->timeline = daemon->timeline;
     api->catalogs = daemon->catalogs;

@@ -13,7 +13,7 @@
 #include "http/http.h"
 #include "base/log.h"
 #include "base/notify.h"
-#include "engine/warm.h"
+#include "engine/tune/warm.h"
 
 enum { HANDED_MAX = 1024, ROUNDS = 8 };
 static const int64_t asleep_ns = 500000000; /* longest sleep: the watchdog wants to see turns */
@@ -247,6 +247,7 @@ static void turn(ks_shard *shard)
         ks_engine_expire(shard->engine, shard->now_ns);
         ks_http_resume(shard->http, ks_engine_collect(shard->engine));
     }
+    if (shard->daemon->models) ks_models_turn(shard->daemon->models, shard->index, shard->engine);
     if (!happened) check_idle(shard);
     if (!happened && !shard->captured && !shard->lost) ks_engine_tune_step(shard->engine);
     atomic_store_explicit(&shard->turned_ns, shard->now_ns, memory_order_relaxed);
@@ -354,7 +355,7 @@ static ks_status start(ks_shard *shard)
     ks_shard_metrics *metrics = ks_metrics_writer(daemon->metrics, shard->index);
     ks_http_options options = ks_daemon_http(daemon, shard->engine, metrics, shard->wake_fd);
     if (daemon->otlp) options.request.spans = ks_otlp_writer(daemon->otlp, shard->index);
-    options.shard = shard->index;
+    options.shard = options.request.shard = shard->index;
     return ks_http_open(&options, &shard->http, &shard->error);
 }
 

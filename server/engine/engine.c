@@ -164,6 +164,8 @@ ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error)
     assert(job->plan && job->plan->users > 0);
     assert(job->plan->join_rows ? job->rows >= 1 && job->rows <= job->plan->join_rows : job->rows == 0);
     assert(job->state == KS_JOB_IDLE || job->state == KS_JOB_DONE);
+    const ks_status status = ks_values_check(job, error);
+    if (status != KS_OK) return status;
     const bool room = engine->queue.count < engine->options.queue_max || make_room(engine, job);
     if (engine->lost) return ks_fail(error, KS_DEVICE, "%s", engine->fault.text);
     if (engine->backend->failed(engine->device)) return ks_fail(error, KS_DEVICE, "the device is lost");
@@ -299,6 +301,7 @@ static void begin_batch(ks_batch *batch, ks_plan *plan)
     batch->count = batch->rows_sum = 0;
     batch->trial = 0;
     batch->graph = KS_GRAPH_NONE;
+    batch->refused = false;
     batch->h2d_ns = batch->compute_ns = batch->d2h_ns = 0;
 }
 
@@ -323,15 +326,17 @@ static void gather(ks_engine *engine, ks_job **link, ks_lane_use *use, int64_t n
     }
 }
 
-/* error NULL: the work is done. */
+/* error NULL: the work is done, but for jobs whose values the launch refused. */
 static void finish_batch(ks_engine *engine, ks_lane_use *use, const ks_error *error, int64_t now_ns)
 {
     for (int i = 0; i < use->batch.count; i++) {
         ks_job *job = use->jobs[i];
-        if (error) ks_job_set_fault(job, error);
+        ks_error refused = {.status = KS_OK};
+        const ks_error *fault = error ? error : ks_values_refused(&use->batch, i, &refused) ? &refused : NULL;
+        if (fault) ks_job_set_fault(job, fault);
         job->done_ns = now_ns;
         job->compute_ns = now_ns - job->launched_ns - job->h2d_ns - job->d2h_ns;
-        ks_engine_finish(engine, job, error ? error->status : KS_OK);
+        ks_engine_finish(engine, job, fault ? fault->status : KS_OK);
     }
     ks_engine_set_busy(engine, use, false, now_ns);
 }

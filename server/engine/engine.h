@@ -98,14 +98,17 @@ void ks_engine_plan_release(ks_engine *engine, ks_plan **plan);
 /* What the plan of a resolved spec is, or would be, in the caller's memory: for the plan document. The cache stays as it
  * is, and *out is not for a job. KS_WORK. */
 ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, ks_error *error);
+/* Plans of the op go, but for those that jobs hold; returns how many do. */
+int ks_engine_forget_op(ks_engine *engine, const ks_op *op);
 /* A job's path to the device: "mapped" (kernels work on the slot itself), "joined" (likewise, rows of several jobs as one product), "copies", "streamed" (in pieces,
  * because no slot holds it), or "staged" (whole, and then in pieces, because no lane holds it, or its body was JSON or
  * packed). While all slots that hold it are out, a job may be staged as well. */
 const char *ks_engine_path(const ks_engine *engine, const ks_plan *plan);
 
-/* READY. KS_QUEUE_FULL: no lane is free, and the job ranks no higher than any that waits; else the last of those is DONE
- * with KS_QUEUE_FULL in its place. Or the work before it takes longer than its deadline allows. KS_DEVICE (device lost). An empty output (0 bytes) is DONE at once, with KS_GRAPH_NONE, and
- * comes back from the next collect like any other. */
+/* READY. KS_RANGE: a value of a small input that decides is out of bounds. KS_QUEUE_FULL: no lane is free, and the job ranks no higher than
+ * any that waits; else the last of those is DONE with KS_QUEUE_FULL in its place. Or the work before it takes longer than its deadline
+ * allows. KS_DEVICE (device lost). An empty output (0 bytes) is DONE at once, with KS_GRAPH_NONE, and comes back from the next collect
+ * like any other. */
 ks_status ks_engine_submit(ks_engine *engine, ks_job *job, ks_error *error);
 /* A job just submitted, where nothing waits before it and a launch is over when it returns (plan->at_once): launched, and
  * collected here. true: it is DONE and the caller's; else it comes from collect like any other. */

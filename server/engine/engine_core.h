@@ -92,6 +92,15 @@ void ks_books_trial(ks_engine *engine, const ks_lane_use *use, int64_t total_ns)
 /* A plan was made, or its algorithm has changed. path: ks_engine_path's. */
 void ks_books_plan(const ks_engine *engine, ks_plan *plan, const char *path);
 
+/* values.c: values that decide (ks_op.check) */
+enum {
+    KS_CHECKED_MAX_BYTES = 16 << 10
+}; /* of all inputs that decide: about a microsecond; kernels look at more of them */
+/* Before the launch: KS_RANGE: one is out of bounds. Inputs that the host does not have in the job's slot are passed over. */
+ks_status ks_values_check(const ks_job *job, ks_error *error);
+/* Whether a launch that is done refused job i's values, and the sentence. */
+bool ks_values_refused(const ks_batch *batch, int i, ks_error *error);
+
 /* graphs.c */
 void ks_graphs_launched(ks_engine *engine, int lane, int64_t now_ns); /* books the batch's hit or miss */
 void ks_graphs_forget(void *engine, ks_plan *plan); /* ks_plan_forget_fn: the plan's place in the catalog goes, too */

@@ -4,18 +4,24 @@
  * them. A plan that cannot be captured goes on as plain launches and is tried again after RETRY_NS. */
 #include "engine/engine_core.h"
 #include "engine/plan_catalog.h"
+#include "kernserve/chain.h"
 
 #include <assert.h>
 
 /* What a graph costs the plan cache. The driver does not tell; one to three nodes with their parameters, instantiated
  * and uploaded, are some kilobytes on either side. */
-enum { GRAPH_BYTES = 16384 };
+enum { GRAPH_BYTES = 16384, STEP_BYTES = 8192 }; /* of a graph, and of each step of a chain's */
 
 /* How many plans one search looks at. What was missed lately is among the newest; an older one is found again when it
  * is used. */
 enum { SEARCH_MAX = 64 };
 
 static const int64_t RETRY_NS = 60 * (int64_t)1000000000;
+
+static int64_t graph_bytes(const ks_plan *plan)
+{
+    return GRAPH_BYTES + (plan->program ? (int64_t)STEP_BYTES * plan->program->count : 0);
+}
 
 static void unwant(ks_engine *engine, ks_plan *plan, int lane, uint32_t bits)
 {
@@ -62,7 +68,7 @@ void ks_graphs_drop(ks_engine *engine, ks_plan *plan)
     int graphs = 0;
     for (int i = 0; i < engine->lanes; i++) graphs += __builtin_popcount(plan->captured[i]);
     forget(engine, plan);
-    ks_plans_charge(engine->plans, plan, -(int64_t)GRAPH_BYTES * graphs);
+    ks_plans_charge(engine->plans, plan, -graph_bytes(plan) * graphs);
     ks_engine_count_plans(engine);
 }
 
@@ -93,7 +99,7 @@ bool ks_graphs_make(ks_engine *engine, ks_plan *plan, int lane, int bucket)
     ks_counter_add(KS_COUNTER(engine, captures), 1);
     ks_counter_add(KS_COUNTER(engine, capture_ns), (uint64_t)took_ns);
     ks_counter_add(KS_COUNTER(engine, capture_bucket) + ks_metrics_bucket(took_ns), 1);
-    ks_plans_charge(engine->plans, plan, GRAPH_BYTES);
+    ks_plans_charge(engine->plans, plan, graph_bytes(plan));
     ks_engine_count_plans(engine);
     return true;
 }

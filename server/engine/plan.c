@@ -5,6 +5,7 @@
  * Threads  the shard's own. */
 #include "engine/plan.h"
 #include "base/clock.h"
+#include "kernserve/chain.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -96,6 +97,7 @@ static void destroy(ks_plans *plans, ks_plan *plan)
     list_remove(plans, plan);
     plans->bytes -= node_of(plan)->bytes;
     plans->count--;
+    ks_program_free(&plan->program);
     free(node_of(plan));
 }
 
@@ -116,6 +118,20 @@ static void evict(ks_plans *plans, const ks_plan *keep)
         }
         plan = newer;
     }
+}
+
+int ks_plans_forget_op(ks_plans *plans, const ks_op *op)
+{
+    int left = 0;
+    for (ks_plan *plan = plans->oldest, *newer; plan; plan = newer) {
+        newer = plan->newer;
+        if (plan->spec.op != op) continue;
+        left += plan->users > 0;
+        if (plan->users > 0) continue;
+        plans->forget(plans->context, plan);
+        destroy(plans, plan);
+    }
+    return left;
 }
 
 void ks_plans_close(ks_plans **plans)

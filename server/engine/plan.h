@@ -18,6 +18,8 @@ ks_plan *ks_plans_peek(ks_plans *plans, const ks_spec *spec); /* likewise; does 
 /* A new plan for the spec with id and bytes set, everything else zero; in the cache from now on. KS_MEMORY. */
 ks_status ks_plans_make(ks_plans *plans, const ks_spec *spec, ks_plan **out, ks_error *error);
 void ks_plans_drop(ks_plans *plans, ks_plan **plan); /* prepare failed */
+/* Plans of the op go, but for those in use; returns how many are. */
+int ks_plans_forget_op(ks_plans *plans, const ks_op *op);
 /* A graph was captured (or forgotten: negative): adds its estimated bytes, then evicts while past the budget. */
 void ks_plans_charge(ks_plans *plans, ks_plan *plan, int64_t bytes);
 ks_plan *ks_plans_newest(ks_plans *plans); /* then ->older */

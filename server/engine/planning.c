@@ -4,6 +4,7 @@
  * Threads    the shard's own. */
 #include "engine/engine_core.h"
 #include "engine/join.h"
+#include "kernserve/chain.h"
 
 #include <assert.h>
 #include <string.h>
@@ -15,9 +16,10 @@ static ks_status prepare(ks_engine *engine, ks_plan *plan, ks_error *error)
     plan->in_bytes = ks_spec_in_bytes(spec);
     plan->out_bytes = ks_spec_out_bytes(spec);
     plan->batch_max = 1;
-    const ks_status status = engine->backend->prepare(engine->device, plan, error);
+    ks_status status = spec->op->chain ? ks_program_make(spec, &plan->program, error) : KS_OK;
+    if (status == KS_OK) status = engine->backend->prepare(engine->device, plan, error);
     if (status != KS_OK) return status;
-    if (plan->join_rows) /* another algorithm would be another one's bits */
+    if (plan->join_rows || plan->program) /* another algorithm would be another one's bits; steps are not tried apart */
         plan->untunable = true;
     else
         ks_tune_new_plan(engine, plan);
@@ -36,6 +38,8 @@ static ks_status make_plan(ks_engine *engine, const ks_spec *spec, int join_rows
         ks_plans_drop(engine->plans, &plan);
     else
         ks_books_plan(engine, plan, ks_engine_path(engine, plan));
+    if (status == KS_OK && plan->program)
+        ks_plans_charge(engine->plans, plan, (int64_t)ks_program_bytes(plan->program));
     ks_engine_count_plans(engine);
     *out = plan;
     return status;
@@ -71,12 +75,15 @@ static ks_status look(ks_engine *engine, const ks_spec *spec, int join_rows, ks_
     const ks_plan *plan = ks_plans_peek(engine->plans, spec);
     if (plan) {
         *out = *plan;
+        out->program = NULL;
         return KS_OK;
     }
     memset(out, 0, sizeof *out);
     memcpy(&out->spec, spec, sizeof *spec);
     out->join_rows = join_rows;
-    return prepare(engine, out, error);
+    const ks_status status = prepare(engine, out, error);
+    ks_program_free(&out->program);
+    return status;
 }
 
 ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, ks_error *error)
@@ -86,6 +93,13 @@ ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, k
         look(engine, &family, (int)family.in[0].dims[0], out, error) == KS_OK && out->join_rows)
         return KS_OK;
     return look(engine, spec, 0, out, error);
+}
+
+int ks_engine_forget_op(ks_engine *engine, const ks_op *op)
+{
+    const int left = ks_plans_forget_op(engine->plans, op);
+    ks_engine_count_plans(engine);
+    return left;
 }
 
 void ks_engine_plan_release(ks_engine *engine, ks_plan **plan)

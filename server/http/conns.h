@@ -17,6 +17,7 @@
 #include "http/log/socket_name.h"
 #include "request/infer.h"
 #include "api/routes.h"
+#include "api/models/models.h"
 #include "api/tensors/tensors.h"
 
 struct MHD_Connection;
@@ -67,12 +68,15 @@ typedef struct ks_conn {
     ks_head head;
     bool routed; /* route is that of method and target, as it is now */
     ks_route route;
+    uint64_t models_epoch;      /* of the models that route knows */
+    const ks_model *used_model; /* that the request has counted its use of; NULL: none */
     ks_method method;
     bool counted; /* in flight */
     ks_identity identity;
     ks_infer *infer;
     ks_compat_job *compat;   /* the body of a request to a compatibility model */
     ks_tensor_call *tensors; /* a request of /v2/tensors */
+    ks_model_call *models;   /* a request that loads, unloads or reads a model */
     ks_control *control;     /* the words of a control request, while they come */
     ks_status fault;
     ks_error error;

@@ -42,6 +42,7 @@ struct ks_http {
     int64_t
         waited_ns; /* ks_thread_waited_ns at the last walk beside bodies or responses under way; 0: there were none */
     int in_flight;
+    int loading;     /* requests that wait for the thread that loads models */
     int going_on;    /* connections whose chunk of a body is taken up again in the next turn */
     bool unfinished; /* the library has something to do without a new event */
     bool resumed;    /* and a connection that was resumed since its last run */

@@ -95,8 +95,10 @@ static ks_status find_route(const ks_http *http, ks_conn *conn)
 {
     const char *method = conn->head.method;
     const ks_method asked = ks_method_of(method);
-    if (conn->routed && conn->method == asked) return KS_OK;
+    const uint64_t epoch = ks_model_epoch();
+    if (conn->routed && conn->method == asked && conn->models_epoch == epoch) return KS_OK;
     conn->method = asked;
+    conn->models_epoch = epoch;
     const ks_status status = ks_route_find(method, conn->target, http->engine == NULL, &conn->route, &conn->error);
     conn->routed = status == KS_OK && asked != KS_METHOD_OTHER;
     if (status == KS_PATH && is_connect(conn)) return ks_fail(&conn->error, KS_UNSUPPORTED, "this server is no proxy");
@@ -220,11 +222,29 @@ static ks_status begin_tensors(ks_http *http, ks_conn *conn)
     return ks_tensors_begin(http->api, &ask, &conn->tensors, &conn->error);
 }
 
+static ks_status begin_models(ks_http *http, ks_conn *conn)
+{
+    const ks_tensor_ask ask = {
+        .route = &conn->route, .method = conn->method, .head = &conn->head, .infers = http->infers, .client = conn};
+    if (http->refusing != KS_OK)
+        return ks_fail(&conn->error, http->refusing, "%s", ks_response_sentence(http->refusing));
+    return ks_models_begin(http->api, &ask, http->wake_fd, &conn->models, &conn->error);
+}
+
+/* A model that was loaded stays while a request uses it. */
+static void use_model(const ks_http *http, ks_conn *conn, const ks_model *model)
+{
+    if (conn->used_model) ks_model_use(conn->used_model, http->shard, -1);
+    conn->used_model = model && model->uses ? model : NULL;
+    if (conn->used_model) ks_model_use(conn->used_model, http->shard, 1);
+}
+
 /* Makes ready for the body of an inference or a control request. */
 static ks_status begin(ks_http *http, ks_conn *conn)
 {
     if (conn->route.id == KS_ROUTE_INFER) return begin_infer(http, conn);
     if (conn->route.handler == KS_HANDLER_tensors) return begin_tensors(http, conn);
+    if (conn->route.handler == KS_HANDLER_models) return begin_models(http, conn);
     if (conn->method != KS_METHOD_POST || !ks_route_has_json_body(&conn->route)) return KS_OK;
     if (conn->head.encoding != KS_BODY_PLAIN) return ks_fail(&conn->error, KS_ENCODING, "Unsupported compression type");
     return ks_control_begin(&conn->control, &conn->error);
@@ -256,6 +276,7 @@ ks_next ks_request_head(ks_http *http, ks_conn *conn, ks_status read)
     ks_identity_read(&conn->identity, &conn->head, &http->numbers);
     conn->fault = check(http, conn, read);
     if (http->logs_access) ks_conn_keep_token(conn);
+    use_model(http, conn, conn->route.model); /* the books name it, whatever becomes of the request */
     if (conn->fault == KS_OK) conn->fault = begin(http, conn);
     if (conn->fault == KS_OK) return spares_body(conn) ? KS_NEXT_RESPOND : KS_NEXT_BODY;
     return conn->cut || refuses_early(http, conn) ? KS_NEXT_RESPOND : KS_NEXT_DROP;
@@ -280,6 +301,7 @@ void ks_request_check(ks_conn *conn)
     if (conn->fault != KS_OK || conn->head.content_length < (int64_t)(conn->received + swallow_bytes)) return;
     if (conn->infer) conn->fault = busy_fault(conn);
     if (conn->tensors) conn->fault = ks_tensors_fault(conn->tensors, &conn->error);
+    if (conn->models) conn->fault = ks_models_fault(conn->models, &conn->error);
     conn->cut = conn->fault != KS_OK;
 }
 
@@ -295,12 +317,14 @@ static uint64_t body_most(const ks_http *http, const ks_conn *conn)
     ks_error ignored;
     const bool uploads = conn->tensors && ks_tensors_uploads(conn->tensors);
     if (uploads && ks_tensors_fault(conn->tensors, &ignored) == KS_OK) return INT64_MAX;
+    if (conn->models && ks_models_loads(conn->models)) return KS_DEFINITION_BYTES_MAX;
     return conn->infer || conn->compat ? http->rules.max_body : 0;
 }
 
 static ks_status too_large(const ks_http *http, ks_conn *conn)
 {
     if (conn->tensors && ks_tensors_fault(conn->tensors, &conn->error) != KS_OK) return conn->error.status;
+    if (conn->models && ks_models_fault(conn->models, &conn->error) != KS_OK) return conn->error.status;
     const uint64_t most = body_most(http, conn);
     return ks_fail(&conn->error, KS_BODY_SIZE,
                    "request body exceeds the maximum allowed input size of %llu bytes. Use --max-body to increase the "
@@ -338,6 +362,7 @@ size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n
         return n;
     }
     if (conn->compat) conn->fault = ks_compat_feed(conn->compat, bytes, n, &conn->error);
+    if (conn->models) ks_models_feed(conn->models, bytes, n);
     if (conn->control) conn->fault = ks_control_feed(conn->control, bytes, n, &conn->error);
     size_t taken = n;
     if (conn->infer) taken = ks_infer_feed(conn->infer, bytes, n);
@@ -351,6 +376,8 @@ bool ks_request_end(ks_http *http, ks_conn *conn)
 {
     if (conn->fault == KS_OK && conn->infer && !ks_infer_end(conn->infer)) return false;
     if (conn->fault == KS_OK && conn->tensors && !ks_tensors_end(conn->tensors)) return false;
+    if (conn->fault == KS_OK && conn->models) ks_models_end(conn->models);
+    http->loading += conn->models && !ks_models_done(conn->models);
     ks_conn_enter(conn, KS_AT_WAIT);
     conn->since_ns = http->now_ns;
     return true;
@@ -361,6 +388,7 @@ bool ks_request_end(ks_http *http, ks_conn *conn)
 bool ks_request_done(const ks_conn *conn)
 {
     if (conn->fault == KS_OK && conn->tensors) return ks_tensors_done(conn->tensors);
+    if (conn->fault == KS_OK && conn->models) return ks_models_done(conn->models);
     return conn->fault != KS_OK || conn->infer == NULL || ks_infer_done(conn->infer);
 }
 
@@ -374,6 +402,7 @@ void ks_request_abort(ks_conn *conn, ks_status status, const char *sentence)
 {
     if (conn->infer) ks_infer_abort(conn->infer, status, sentence);
     if (conn->tensors) ks_tensors_abort(conn->tensors, status, sentence);
+    if (conn->models) ks_models_abort(conn->models, status, sentence);
 }
 
 /* A text that was written to be the response's body. KS_MEMORY. */
@@ -454,7 +483,8 @@ static ks_status make_compat(ks_http *http, ks_conn *conn, ks_response *response
 static ks_status make_tensors(ks_conn *conn, ks_response *response)
 {
     ks_tensor_answer answer;
-    ks_status status = ks_tensors_respond(conn->tensors, &answer, &conn->error);
+    ks_status status = conn->models ? ks_models_respond(conn->models, &answer, &conn->error)
+                                    : ks_tensors_respond(conn->tensors, &answer, &conn->error);
     if (status != KS_OK) return status;
     if (answer.text.length > 0) status = take_text(response, &answer.text, &conn->error);
     ks_text_fini(&answer.text);
@@ -521,9 +551,9 @@ bool ks_request_respond(ks_http *http, ks_conn *conn)
     }
     ks_response response = {.code = 0};
     if (conn->fault == KS_OK)
-        conn->fault = conn->tensors  ? make_tensors(conn, &response)
-                      : conn->compat ? make_compat(http, conn, &response)
-                                     : make_page(http, conn, &response);
+        conn->fault = conn->tensors || conn->models ? make_tensors(conn, &response)
+                      : conn->compat                ? make_compat(http, conn, &response)
+                                                    : make_page(http, conn, &response);
     if (conn->fault == KS_OK)
         send_response(http, conn, &response);
     else
@@ -559,6 +589,8 @@ void ks_request_sent(ks_http *http, ks_conn *conn, bool delivered)
     if (conn->received + conn->response_bytes <= small_bytes) http->small_ns = http->now_ns;
     ks_infer_leave(&conn->infer);
     ks_tensors_leave(&conn->tensors);
+    ks_models_leave(&conn->models);
+    use_model(http, conn, NULL);
     ks_control_fini(&conn->control);
     ks_compat_fini(&conn->compat);
     ks_conn_enter(conn, KS_AT_IDLE);

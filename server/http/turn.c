@@ -126,6 +126,21 @@ static void wake_streams(ks_http *http)
     if (http->resumed) ks_library_run(http);
 }
 
+/* Requests whose model has been loaded, or could not be. */
+static void wake_loads(ks_http *http)
+{
+    http->loading = 0;
+    for (int i = http->conns.active_count - 1; i >= 0; i--) {
+        ks_conn *conn = http->conns.active[i];
+        if (!conn->models || conn->state != KS_AT_WAIT) continue;
+        if (ks_request_done(conn))
+            conn->transport->resume(http, conn);
+        else
+            http->loading++;
+    }
+    if (http->resumed) ks_library_run(http);
+}
+
 /* Whose chunk of a body was left over by the last turn's slice. */
 static void take_up(ks_http *http)
 {
@@ -158,6 +173,7 @@ bool ks_http_turn(ks_http *http, int64_t timeout_ns)
     ks_conns_nudge(&http->conns);
     walk(http);
     if (http->infers) wake_streams(http);
+    if (http->loading > 0) wake_loads(http);
     ks_io_queue_turn(http);
     return count > 0 || ready || waited || moves;
 }

@@ -42,6 +42,7 @@ ks_outcome ks_outcome_of(ks_status status);
     X(model_ready)                                                                                                     \
     X(model_stats)                                                                                                     \
     X(model_plan)                                                                                                      \
+    X(models)                                                                                                          \
     X(metrics) X(status) X(index) X(repository) X(logging) X(trace) X(plans) X(shared_memory) X(tensors) X(other)
 typedef enum ks_handler {
 #define X(name) KS_HANDLER_##name,

@@ -10,7 +10,7 @@
 /* One writer: its own thread adds by load and store, without a locked instruction. Anyone may read. */
 typedef _Atomic uint64_t ks_cell;
 
-enum { KS_CODES = 27 };
+enum { KS_CODES = 28 };
 
 /* Buckets are not cumulative here; the last one is +Inf. */
 typedef struct ks_histogram {

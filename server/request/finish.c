@@ -59,7 +59,7 @@ static void log_tensors(const ks_infer *infer)
         KS_LOG(KS_LOG_INFO, "request step", KS_TEXT("request_id", infer->identity->request_id),
                KS_TEXT("step", "tensor"),
                KS_TEXT("of", which < KS_WINDOW_OUT ? request->spec.op->inputs[which].name
-                                                   : ks_output_name(which - KS_WINDOW_OUT)),
+                                                   : ks_op_output(request->spec.op, which - KS_WINDOW_OUT)),
                KS_TEXT("tensor", request->tensor[which]));
     }
 }

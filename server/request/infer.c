@@ -67,6 +67,7 @@ ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_
     infers->asked_tenant = (ks_tenant){.name = "", .is_operator = true};
     infers->state = options->state;
     infers->count = count;
+    infers->shard = options->shard;
     ks_slot_queue_init(&infers->slot_queue, options->engine, config->slot_wait);
     infers->limits = (ks_codec_limits){.max_body = config->max_body,
                                        .max_json = config->max_json,
@@ -139,6 +140,13 @@ ks_status ks_infers_plan(ks_infers *infers, const ks_model *model, const char *q
     return status;
 }
 
+/* A model has been loaded or unloaded: another one may come to lie at the address that a head was read for. */
+static void forget_heads(ks_infers *infers)
+{
+    infers->models_epoch = ks_model_epoch();
+    ks_head_cache_forget(infers->head_cache);
+}
+
 ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, const ks_infer_source *source, ks_infer **out,
                          ks_error *error)
 {
@@ -157,6 +165,8 @@ ks_status ks_infer_begin(ks_infers *infers, const ks_codec_head *head, const ks_
     infer->fault.text[0] = '\0';
     infer->job.fault = &infer->fault;
     infer->model = head->model;
+    ks_model_use(infer->model, infers->shard, 1);
+    if (infers->models_epoch != ks_model_epoch()) forget_heads(infers);
     infer->encoding = KS_FORMAT_LABEL_json;
     infer->sending_ns = 0;
     infer->compressed = source->encoding != KS_BODY_PLAIN;
@@ -376,6 +386,7 @@ static void release(ks_infer *infer)
     if (infer->codec_open) ks_codec_fini(infer->codec);
     if (infer->owned || infer->owned_taken) ks_infer_release_text(infer);
     infer->codec_open = false;
+    ks_model_use(infer->model, infers->shard, -1);
     infer->next_free = infers->free;
     infers->free = infer;
     infers->held--;

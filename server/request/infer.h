@@ -43,6 +43,7 @@ typedef struct ks_request_options {
     const _Atomic int *state; /* ks_state of the daemon, which any thread may change */
     double work_max;          /* of the device, where --max-work is automatic */
     int count;                /* of records */
+    int shard;                /* whose they are */
 } ks_request_options;
 
 ks_status ks_infers_open(const ks_request_options *options, ks_infers **out, ks_error *error);

@@ -86,9 +86,10 @@ struct ks_infers {
     ks_head_cache *head_cache;
     ks_codec_limits limits;
     ks_infer *free;
-    int count, held;
-    size_t slice;  /* numbers left of this turn */
-    uint64_t runs; /* looks at connections, by whichever transport */
+    int count, held, shard;
+    uint64_t models_epoch; /* of the models that the head cache knows */
+    size_t slice;          /* numbers left of this turn */
+    uint64_t runs;         /* looks at connections, by whichever transport */
     ks_infer *records;
     unsigned char *codecs; /* of every record, and one more, for plans that are asked for */
     ks_codec *asked;

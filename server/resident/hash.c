@@ -22,7 +22,7 @@ enum {
 
 /* A leaf of a shared hash, or its body. */
 typedef struct stem {
-    ks_chain chain; /* first: its address is the stem's */
+    ks_run_queue queue; /* first: its address is the stem's */
     struct sha256_ctx state;
     ks_hash *hash;
     size_t index;  /* of the leaf */
@@ -89,10 +89,10 @@ void ks_hash_feed(ks_hash *hash, const void *bytes, size_t n)
 
 /* --- by hashers --------------------------------------------------------------------------------------------------- */
 
-/* ks_chain.hash */
-static void hash_run(ks_chain *chain, const unsigned char *bytes, size_t n)
+/* ks_run_queue.hash */
+static void hash_run(ks_run_queue *queue, const unsigned char *bytes, size_t n)
 {
-    sha256_update(&((stem *)chain)->state, n, bytes);
+    sha256_update(&((stem *)queue)->state, n, bytes);
 }
 
 static void end_stem(shared *all, stem *leaf)
@@ -102,24 +102,24 @@ static void end_stem(shared *all, stem *leaf)
     all->free = leaf;
 }
 
-/* ks_chain.done */
-static void run_done(ks_chain *chain, ks_run *run)
+/* ks_run_queue.done */
+static void run_done(ks_run_queue *queue, ks_run *run)
 {
-    stem *of = (stem *)chain;
+    stem *of = (stem *)queue;
     shared *all = of->hash->shared;
     all->waiting -= run->n;
     run->next = all->free_runs;
     all->free_runs = run;
-    if (of->complete && !chain->busy) end_stem(all, of);
+    if (of->complete && !queue->busy) end_stem(all, of);
 }
 
 static void init_stem(ks_hash *hash, stem *of, ks_hash_waiter *waiter)
 {
     memset(of, 0, sizeof *of);
     of->hash = hash;
-    of->chain.hash = hash_run;
-    of->chain.done = run_done;
-    of->chain.waiter = waiter;
+    of->queue.hash = hash_run;
+    of->queue.done = run_done;
+    of->queue.waiter = waiter;
     sha256_init(&of->state);
 }
 
@@ -179,7 +179,7 @@ static void give_run(shared *all, stem *to, const unsigned char *bytes, size_t n
     run->n = n;
     run->readers = readers;
     all->waiting += n;
-    ks_chain_add(all->hashers, &to->chain, run);
+    ks_run_queue_add(all->hashers, &to->queue, run);
 }
 
 /* The leaf that the next bytes are of. */

@@ -1,4 +1,4 @@
-/* Owns       the threads and the queue of chains that wait for one of them.
+/* Owns       the threads and the queue of run queues that wait for one of them.
  * Interface  hashers.h
  * Threads    its own; the lock is held but while bytes are hashed.
  * Limits     KS_HASHERS_MAX threads; runs are the callers' to bound. */
@@ -19,8 +19,8 @@ struct ks_hashers {
     /* under lock: */
     pthread_mutex_t lock;
     pthread_cond_t work, progress;
-    ks_chain *first, *last; /* that wait for a hasher */
-    int waiting;            /* threads in ks_hashers_wait */
+    ks_run_queue *first, *last; /* that wait for a hasher */
+    int waiting;                /* threads in ks_hashers_wait */
     bool stop;
 };
 
@@ -34,19 +34,19 @@ static void wake(ks_hash_waiter *waiter)
 }
 
 /* With the lock; without it while bytes are hashed. */
-static void serve(ks_hashers *hashers, ks_chain *chain)
+static void serve(ks_hashers *hashers, ks_run_queue *queue)
 {
-    while (chain->first) {
-        ks_run *run = chain->first;
+    while (queue->first) {
+        ks_run *run = queue->first;
         pthread_mutex_unlock(&hashers->lock);
-        chain->hash(chain, run->bytes, run->n);
+        queue->hash(queue, run->bytes, run->n);
         pthread_mutex_lock(&hashers->lock);
-        chain->first = run->next;
-        if (!chain->first) chain->busy = false;
-        ks_hash_waiter *waiter = chain->waiter;
+        queue->first = run->next;
+        if (!queue->first) queue->busy = false;
+        ks_hash_waiter *waiter = queue->waiter;
         atomic_fetch_sub(run->readers, 1);
-        const bool over = !chain->busy;
-        chain->done(chain, run); /* which may be the chain's end */
+        const bool over = !queue->busy;
+        queue->done(queue, run); /* which may be the queue's end */
         wake(waiter);
         if (hashers->waiting > 0) pthread_cond_broadcast(&hashers->progress);
         if (over) return;
@@ -59,26 +59,26 @@ static void *work(void *context)
     pthread_mutex_lock(&hashers->lock);
     for (;;) {
         while (!hashers->first && !hashers->stop) pthread_cond_wait(&hashers->work, &hashers->lock);
-        ks_chain *chain = hashers->first;
-        if (!chain) break;
-        hashers->first = chain->next;
-        serve(hashers, chain);
+        ks_run_queue *queue = hashers->first;
+        if (!queue) break;
+        hashers->first = queue->next;
+        serve(hashers, queue);
     }
     pthread_mutex_unlock(&hashers->lock);
     return NULL;
 }
 
-void ks_chain_add(ks_hashers *hashers, ks_chain *chain, ks_run *run)
+void ks_run_queue_add(ks_hashers *hashers, ks_run_queue *queue, ks_run *run)
 {
     atomic_fetch_add(run->readers, 1);
     run->next = NULL;
-    *(chain->first ? &chain->last->next : &chain->first) = run;
-    chain->last = run;
-    if (chain->busy) return;
-    chain->busy = true;
-    chain->next = NULL;
-    *(hashers->first ? &hashers->last->next : &hashers->first) = chain;
-    hashers->last = chain;
+    *(queue->first ? &queue->last->next : &queue->first) = run;
+    queue->last = run;
+    if (queue->busy) return;
+    queue->busy = true;
+    queue->next = NULL;
+    *(hashers->first ? &hashers->last->next : &hashers->first) = queue;
+    hashers->last = queue;
     pthread_cond_signal(&hashers->work);
 }
 

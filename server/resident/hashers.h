@@ -1,10 +1,10 @@
 /* Threads that hash bytes where they lie, while shards receive others. One pool for the daemon.
  *
- * Words    run = bytes that follow each other; chain = runs that are hashed one behind the other, by one hasher at a time. Chains
+ * Words    run = bytes that follow each other; queue = runs that are hashed one behind the other, by one hasher at a time. Run queues
  *          have no order among each other.
- * Readers  a run counts in *readers from ks_chain_add until it is hashed: its bytes stay where they are until then.
- * Owner    chains and runs are the caller's, and do not move while a chain has runs.
- * Threads  any; a chain is one caller's. The lock is for all chains: what a chain's functions change is under it. */
+ * Readers  a run counts in *readers from ks_run_queue_add until it is hashed: its bytes stay where they are until then.
+ * Owner    run queues and runs are the caller's, and do not move while a queue has runs.
+ * Threads  any; a queue is one caller's. The lock is for all run queues: what a queue's functions change is under it. */
 #ifndef KS_HASHERS_H
 #define KS_HASHERS_H
 #include <stdatomic.h>
@@ -16,7 +16,7 @@
 enum { KS_HASHERS_MAX = 64 };
 
 typedef struct ks_hashers ks_hashers;
-typedef struct ks_chain ks_chain;
+typedef struct ks_run_queue ks_run_queue;
 
 typedef struct ks_run {
     const unsigned char *bytes;
@@ -31,23 +31,23 @@ typedef struct ks_hash_waiter {
     _Atomic bool asked; /* any thread */
 } ks_hash_waiter;
 
-struct ks_chain {
+struct ks_run_queue {
     /* fixed while there are runs: */
-    void (*hash)(ks_chain *chain, const unsigned char *bytes, size_t n); /* without the lock */
-    void (*done)(ks_chain *chain, ks_run *run); /* with the lock: the run is hashed, and has left the chain */
+    void (*hash)(ks_run_queue *queue, const unsigned char *bytes, size_t n); /* without the lock */
+    void (*done)(ks_run_queue *queue, ks_run *run); /* with the lock: the run is hashed, and has left the queue */
     ks_hash_waiter *waiter;
     /* under lock: */
     ks_run *first, *last;
-    ks_chain *next; /* of those that wait for a hasher */
-    bool busy;      /* it waits for one, or has one */
+    ks_run_queue *next; /* of those that wait for a hasher */
+    bool busy;          /* it waits for one, or has one */
 };
 
 /* KS_SYSTEM, KS_MEMORY. */
 ks_status ks_hashers_open(int threads, ks_hashers **out, ks_error *error);
-void ks_hashers_close(ks_hashers **hashers); /* no chain has runs */
+void ks_hashers_close(ks_hashers **hashers); /* no queue has runs */
 
 void ks_hashers_lock(ks_hashers *hashers);
 void ks_hashers_unlock(ks_hashers *hashers);
-void ks_chain_add(ks_hashers *hashers, ks_chain *chain, ks_run *run); /* with the lock */
-void ks_hashers_wait(ks_hashers *hashers);                            /* with the lock, until a run is hashed */
+void ks_run_queue_add(ks_hashers *hashers, ks_run_queue *queue, ks_run *run); /* with the lock */
+void ks_hashers_wait(ks_hashers *hashers);                                    /* with the lock, until a run is hashed */
 #endif

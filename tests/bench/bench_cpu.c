@@ -19,8 +19,11 @@
 
 #include "kernserve/op.h"
 #include "cpu/reference.h"
+#include "ops/gather.h"
+#include "ops/histogram.h"
 #include "ops/map.h"
 #include "ops/norm.h"
+#include "ops/scan.h"
 #include "ops/topk.h"
 
 enum { SOFTMAX_AXIS, SOFTMAX_LOG };
@@ -33,11 +36,16 @@ static const size_t COPY_BYTES = (size_t)64 << 20;
 
 typedef struct row {
     const char *name;
-    int op; /* of reduce; -1: softmax, -2: log-softmax; NORM_...: one of norms[]; MAP and a function of map; TOPK(k) */
+    /* of reduce; -1: softmax, -2: log-softmax; NORM_...: one of norms[]; MAP and a function of map; TOPK(k); SCAN and its op; HISTOGRAM(bins);
+     * GATHER_...: dims are rows, columns, indices */
+    int op;
     ks_dtype dtype;
     int axis;
     int64_t dims[3]; /* 0: no such dimension */
 } row;
+
+enum { GATHER_SLICES = -30, GATHER_BAGS, GATHERS_END };
+enum { BAG_INDICES = 16 };
 
 /* Norms over the last axis: inputs beside x, as bits. */
 enum { NORM_LAYER = -10, NORM_RMS, NORM_BIAS_GELU, NORM_ADD_RMS, NORMS_END };
@@ -53,6 +61,8 @@ static const struct {
     {KS_NORM_RMS, KS_ACTIVATION_NONE, 1u << KS_NORM_WEIGHT | 1u << KS_NORM_RESIDUAL, true}};
 
 #define TOPK(k) (-1000 - (k))
+enum { SCAN = -100, SCANS_END = SCAN + KS_SCAN_OPS };
+#define HISTOGRAM(bins) (-100000 - (bins))
 
 static const row rows[] = {
     {"softmax fp32 rows of 4096", -1, KS_FP32, 1, {4096, 4096, 0}},
@@ -137,6 +147,27 @@ static const row rows[] = {
     {"topk 10 fp64 rows of 4096", TOPK(10), KS_FP64, 1, {2048, 4096, 0}},
     {"topk 10 int8 rows of 4096", TOPK(10), KS_INT8, 1, {8192, 4096, 0}},
     {"topk 10 fp32 axis 0", TOPK(10), KS_FP32, 0, {4096, 4096, 0}},
+    {"scan sum fp32 rows of 4096", SCAN + KS_SCAN_SUM, KS_FP32, 1, {4096, 4096, 0}},
+    {"scan sum fp32 one row", SCAN + KS_SCAN_SUM, KS_FP32, 0, {1 << 24, 0, 0}},
+    {"scan sum fp32 axis 0", SCAN + KS_SCAN_SUM, KS_FP32, 0, {4096, 4096, 0}},
+    {"scan sum fp32 axis 0 of 2", SCAN + KS_SCAN_SUM, KS_FP32, 0, {1 << 23, 2, 0}},
+    {"scan sum fp32 rows of 64", SCAN + KS_SCAN_SUM, KS_FP32, 1, {262144, 64, 0}},
+    {"scan sum bf16 rows of 4096", SCAN + KS_SCAN_SUM, KS_BF16, 1, {4096, 4096, 0}},
+    {"scan sum fp64 rows of 4096", SCAN + KS_SCAN_SUM, KS_FP64, 1, {2048, 4096, 0}},
+    {"scan sum int32 rows of 4096", SCAN + KS_SCAN_SUM, KS_INT32, 1, {4096, 4096, 0}},
+    {"scan max fp32 rows of 4096", SCAN + KS_SCAN_MAX, KS_FP32, 1, {4096, 4096, 0}},
+    {"scan logsumexp fp32 rows of 4096", SCAN + KS_SCAN_LOGSUMEXP, KS_FP32, 1, {1024, 4096, 0}},
+    {"histogram 256 fp32", HISTOGRAM(256), KS_FP32, 0, {1 << 24, 0, 0}},
+    {"histogram 10000 fp32", HISTOGRAM(10000), KS_FP32, 0, {1 << 24, 0, 0}},
+    {"histogram 256 fp32 rows of 4096", HISTOGRAM(256), KS_FP32, 1, {4096, 4096, 0}},
+    {"histogram 256 bf16", HISTOGRAM(256), KS_BF16, 0, {1 << 24, 0, 0}},
+    {"histogram 256 uint8", HISTOGRAM(256), KS_UINT8, 0, {1 << 24, 0, 0}},
+    {"gather slices of 4 KiB", GATHER_SLICES, KS_FP32, 0, {16384, 1024, 16384}},
+    {"gather slices of 512 bytes", GATHER_SLICES, KS_FP32, 0, {131072, 128, 131072}},
+    {"gather slices of 66 bytes", GATHER_SLICES, KS_BF16, 0, {200000, 33, 400000}},
+    {"gather single fp32", GATHER_SLICES, KS_FP32, 0, {4194304, 1, 4194304}},
+    {"gather bags fp32 of 128", GATHER_BAGS, KS_FP32, 0, {131072, 128, 131072}},
+    {"gather bags bf16 of 128", GATHER_BAGS, KS_BF16, 0, {131072, 128, 131072}},
 };
 
 static int64_t now_ns(void)
@@ -167,6 +198,27 @@ static void set_norm(const row *r, ks_spec *spec)
     spec->params[KS_NORM_SUM_OUT].i = norms[n].sum_out;
 }
 
+static void set_gather(const row *r, ks_spec *spec)
+{
+    spec->in[KS_GATHER_TABLE].rank = 2;
+    spec->in[KS_GATHER_TABLE].dims[2] = 0;
+    spec->in[KS_GATHER_INDICES] = (ks_tensor){.dtype = KS_INT64, .rank = 1, .dims = {r->dims[2]}};
+    if (r->op != GATHER_BAGS) return;
+    spec->in[KS_GATHER_OFFSETS] = (ks_tensor){.dtype = KS_INT64, .rank = 1, .dims = {r->dims[2] / BAG_INDICES + 1}};
+    spec->given |= 1u << KS_GATHER_OFFSETS;
+}
+
+/* Indices are random, and bags of equal length. */
+static void fill_places(const ks_spec *spec, int input, int64_t *out)
+{
+    const int64_t count = ks_tensor_count(&spec->in[input]), extent = spec->in[KS_GATHER_TABLE].dims[0];
+    uint64_t state = 88172645463325252u;
+    for (int64_t i = 0; i < count; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        out[i] = input == KS_GATHER_OFFSETS ? i * BAG_INDICES : (int64_t)((state >> 20) % (uint64_t)extent);
+    }
+}
+
 /* As many inputs as the function takes, all like the first. */
 static void set_map(const row *r, ks_spec *spec)
 {
@@ -184,8 +236,19 @@ static void set_map(const row *r, ks_spec *spec)
 
 static ks_spec spec_of(const row *r)
 {
-    const bool topk = r->op < TOPK(0), norm = !topk && r->op < NORMS_END, map = r->op >= MAP;
-    const char *name = topk ? "topk" : norm ? "norm" : map ? "map" : r->op < 0 ? "softmax" : "reduce";
+    const bool histogram = r->op < HISTOGRAM(0), topk = !histogram && r->op < TOPK(0),
+               scan = !histogram && !topk && r->op < SCANS_END,
+               gather = !histogram && !topk && !scan && r->op < GATHERS_END;
+    const bool norm = !histogram && !topk && !scan && !gather && r->op < NORMS_END, map = r->op >= MAP;
+    const bool softmax = !histogram && !topk && !scan && !gather && !norm && r->op < 0;
+    const char *name = histogram ? "histogram"
+                       : topk    ? "topk"
+                       : scan    ? "scan"
+                       : gather  ? "gather"
+                       : norm    ? "norm"
+                       : map     ? "map"
+                       : softmax ? "softmax"
+                                 : "reduce";
     const ks_op *op = ks_op_find(name, strlen(name));
     ks_spec spec;
     ks_error error;
@@ -193,10 +256,20 @@ static ks_spec spec_of(const row *r)
     if (topk) {
         spec.params[KS_TOPK_K].i = TOPK(0) - r->op;
         spec.params[KS_TOPK_AXIS].i = r->axis;
-    } else if (!norm && r->op < 0) {
+    } else if (histogram) {
+        spec.params[KS_HISTOGRAM_BINS].i = HISTOGRAM(0) - r->op;
+        spec.params[KS_HISTOGRAM_AXIS].axes = (ks_axes){.count = 1, .axis = {-1}};
+        if (ks_dtype_kind(r->dtype) == KS_KIND_FLOAT) {
+            spec.params[KS_HISTOGRAM_MIN].d = -4;
+            spec.params[KS_HISTOGRAM_MAX].d = 4;
+        }
+    } else if (scan) {
+        spec.params[KS_SCAN_OP].i = r->op - SCAN;
+        spec.params[KS_SCAN_AXIS].i = r->axis;
+    } else if (softmax) {
         spec.params[SOFTMAX_AXIS].i = r->axis;
         spec.params[SOFTMAX_LOG].i = r->op == -2;
-    } else if (!norm && !map) {
+    } else if (!gather && !norm && !map) {
         spec.params[REDUCE_OP].i = r->op;
         spec.params[REDUCE_AXIS].axes = (ks_axes){.count = 1, .axis = {(int8_t)r->axis}};
     }
@@ -207,6 +280,7 @@ static ks_spec spec_of(const row *r)
     }
     if (norm) set_norm(r, &spec);
     if (map) set_map(r, &spec);
+    if (gather) set_gather(r, &spec);
     if (op->resolve(&spec, &error) != KS_OK) {
         fprintf(stderr, "bench_cpu: %s: %s\n", r->name, error.text);
         exit(1);
@@ -293,7 +367,10 @@ int main(int argc, char **argv)
         void *scratch = must(malloc(ks_cpu_scratch_bytes(&spec)));
         for (int n = ks_next_input(&spec, -1); n >= 0; n = ks_next_input(&spec, n)) {
             in[n] = must(malloc(spec.in[n].size_bytes));
-            fill(rows[i].dtype, in[n], ks_tensor_count(&spec.in[n]));
+            if (spec.op->decides >> n & 1)
+                fill_places(&spec, n, in[n]);
+            else
+                fill(rows[i].dtype, in[n], ks_tensor_count(&spec.in[n]));
         }
         for (int n = 0; n < spec.outputs; n++) {
             out[n] = must(malloc(spec.out[n].size_bytes));

@@ -2,6 +2,7 @@
 /* The buffers that bench_ops and compare_cublaslt run a row on: as many sets, each an in side and then an out side, as are
  * together beyond the L2 cache. Inputs: uniform in [-1, 1). What fails ends the program, with one line. */
 #include "ops_library.h"
+#include "ops/gather.h"
 
 #include <cuda_runtime.h>
 #include <errno.h>
@@ -58,6 +59,31 @@ __global__ void bench_fill(unsigned char *out, size_t count, int dtype, uint32_t
     }
 }
 
+/* Numbers of INT64 that decide: indices of a table below `extent`, or, of several bags, offsets that are `step` apart. */
+__global__ void bench_places(int64_t *out, size_t count, int64_t extent, int64_t step, uint32_t seed)
+{
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) {
+        uint32_t h = (uint32_t)i * 2654435761u + seed;
+        h = (h ^ h >> 16) * 0x85ebca6bu;
+        h = (h ^ h >> 13) * 0xc2b2ae35u;
+        out[i] = step ? (int64_t)i * step : (int64_t)((h ^ h >> 16) % (uint64_t)extent);
+    }
+}
+
+static void fill_input(const ks_spec *spec, int i, unsigned char *at, uint32_t seed)
+{
+    const ks_tensor *t = &spec->in[i];
+    const size_t count = (size_t)ks_tensor_count(t);
+    if (spec->op->decides >> i & 1) {
+        const ks_gather_shape shape = ks_gather_shape_of(spec);
+        const int64_t step = i == KS_GATHER_OFFSETS ? shape.count / shape.bags : 0;
+        bench_places<<<528, 512, 0, stream>>>((int64_t *)(void *)at, count, shape.extent, step, seed);
+    } else {
+        bench_fill<<<528, 512, 0, stream>>>(at, count, t->dtype, seed);
+    }
+    CHECK(cudaGetLastError());
+}
+
 /* At most `most` of them. */
 static void open_sets(sets *s, int most)
 {
@@ -69,12 +95,8 @@ static void open_sets(sets *s, int most)
     CHECK(cudaMalloc(&s->memory, s->bytes * (size_t)s->count));
     CHECK(cudaMemsetAsync(s->memory, 0, s->bytes * (size_t)s->count, stream));
     for (int at = 0; at < s->count; at++)
-        for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
-            const ks_tensor *t = &spec->in[i];
-            bench_fill<<<528, 512, 0, stream>>>(s->memory + s->bytes * (size_t)at + t->offset,
-                                                (size_t)ks_tensor_count(t), t->dtype,
-                                                (uint32_t)(at * 7919 + i * 104729));
-            CHECK(cudaGetLastError());
-        }
+        for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i))
+            fill_input(spec, i, s->memory + s->bytes * (size_t)at + spec->in[i].offset,
+                       (uint32_t)(at * 7919 + i * 104729));
     CHECK(cudaStreamSynchronize(stream));
 }

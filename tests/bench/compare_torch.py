@@ -150,6 +150,8 @@ TORCH = {"softmax": lambda x, axes: torch.softmax(x, axes[0]), "softmax_causal":
          "var": lambda x, axes: torch.var(x, axes, correction=0), "std": lambda x, axes: torch.std(x, axes, correction=0),
          "l1norm": lambda x, axes: torch.linalg.vector_norm(x, 1, axes), "any": torch.any, "all": torch.all, "count_nonzero": torch.count_nonzero}
 OF_RESULTS = {"argmax": torch.int64, "count_nonzero": torch.int64, "any": torch.bool, "all": torch.bool}
+# PyTorch's maxima come with indices, which ours do not make.
+SCANS = {"cumsum": torch.cumsum, "cummax": torch.cummax, "logcumsumexp": torch.logcumsumexp}
 
 # Norms of a case's inputs by number (ops/norm.h): 0 x, 1 weight, 2 bias, 3 residual, 4 pre_bias.
 EPS = 1e-5
@@ -167,6 +169,23 @@ def wrong_topk(x, k, axis, values, indices):
     want = torch.sort(x, dim=axis, descending=True, stable=True)
     first = want.values.narrow(axis, 0, k), want.indices.narrow(axis, 0, k)
     return int((values != first[0]).sum()) + int((indices != first[1]).sum())
+
+
+BAG_INDICES = 16  # as ops_library.cu has it
+# Gathers of a case's inputs by number (ops/gather.h): 0 table, 1 indices, 2 offsets.
+GATHERS = {"embedding": lambda t, axis: F.embedding(t[1], t[0]),
+           "index_select": lambda t, axis: torch.index_select(t[0], axis, t[1]),
+           "take_along": lambda t, axis: torch.take_along_dim(t[0], t[1], axis),
+           "embedding_bag": lambda t, axis: F.embedding_bag(t[1], t[0], t[2], mode="sum", include_last_offset=True)}
+
+
+def wrong_gather(op, t, axis, got, unit):
+    """Moved bits are equal, and bags within what the op test allows of 16 slices."""
+    if op != "embedding_bag":
+        return int((got != GATHERS[op](t, axis).flatten()).sum())
+    slices = t[0].double()[t[1]].view(len(t[2]) - 1, -1, t[0].shape[1])
+    want, size = slices.sum(1).flatten(), slices.abs().sum(1).flatten()
+    return int((~((got.double() - want).abs() <= 2.0 ** -24 * (slices.shape[1] + 4) * size + 1.01 * unit * want.abs())).sum())
 
 
 def wrong_norm(op, t, got, unit):
@@ -215,6 +234,33 @@ def wrong_map(op, inputs, got, unit):
     elif narrow:  # computed in FP32 first
         bound += 2.0 ** -24 * want.abs()
     return int((~(((got.double() - want).abs() <= bound) | (got.double() == want))).sum())  # by 0: infinity
+
+
+# Bins of histogram's rows, from -4 to 4.
+HISTOGRAMS = {"histc_256": 256, "histc_10000": 10000}
+
+
+def wrong_histogram(x, bins, counts):
+    """Bins whose count differs from that of a search among the edges in float64."""
+    edges = torch.arange(bins, dtype=torch.float64, device=x.device) * (8 / bins) - 4
+    values = x.double().flatten()
+    values = values[(values >= -4) & (values <= 4)]
+    want = torch.bincount(torch.searchsorted(edges, values, right=True) - 1, minlength=bins)
+    return int((counts != want).sum())
+
+
+def wrong_scan(op, x, axis, got, unit):
+    """Elements further from float64 than the op test allows; maxima are exact."""
+    if op == "cummax":
+        return int((got != torch.cummax(x, axis).values).sum())
+    x = x.double()
+    want = SCANS[op](x, axis)
+    bound = 1.01 * unit * want.abs()
+    if op == "cumsum":
+        bound += 8.1 * 2.0 ** -24 * torch.cumsum(x.abs_(), axis)
+    else:
+        bound += 4 * 2.0 ** -24 * want.abs().clamp(min=1) + 2.0 ** -21
+    return int((~((got.double() - want).abs() <= bound)).sum())
 
 
 def wrong(op, x, axes, got, unit):
@@ -300,7 +346,20 @@ class Case:
         self.inputs = [s[at:at + size].view(self.dtype).view(shape) for s in self.sources]
         for x in self.inputs:
             x.normal_(generator=generator)
+        self.gathers = [self.gather_inputs(s, x, row, generator) for s, x in zip(self.sources, self.inputs)] if self.op in GATHERS else []
         self.norms = [self.norm_inputs(s, x, generator) for s, x in zip(self.sources, self.inputs)] if self.op in NORMS else []
+
+    def gather_inputs(self, source, x, row, generator):
+        shape, inputs = [int(d) for d in row.second.decode().split("x")], {0: x}
+        for i, at in self.places.items():
+            if i > 0:
+                elements = math.prod(shape) if i == 1 else math.prod(shape) // BAG_INDICES + 1
+                inputs[i] = source[at:at + elements * 8].view(torch.int64)
+        inputs[1].random_(0, x.shape[self.axes[0]], generator=generator)
+        inputs[1] = inputs[1].view(shape)
+        if 2 in inputs:
+            inputs[2].copy_(torch.arange(len(inputs[2]), device="cuda") * (inputs[1].numel() // (len(inputs[2]) - 1)))
+        return inputs
 
     def norm_inputs(self, source, x, generator):
         inputs = {0: x}
@@ -317,6 +376,12 @@ class Case:
     def theirs(self, i):
         if self.op in TOPKS:
             return torch.topk(self.inputs[i], TOPKS[self.op], self.axes[0])
+        if self.op in SCANS:
+            return SCANS[self.op](self.inputs[i], self.axes[0])
+        if self.op in HISTOGRAMS:
+            return torch.histc(self.inputs[i], HISTOGRAMS[self.op], -4, 4)
+        if self.gathers:
+            return GATHERS[self.op](self.gathers[i], self.axes[0])
         return NORMS[self.op](self.norms[i]) if self.norms else TORCH[self.op](self.inputs[i], self.axes)
 
     def theirs_compiled(self, i):
@@ -329,6 +394,11 @@ class Case:
             self.ours(i)
             self.stream.synchronize()
             x = self.inputs[i]
+            if self.gathers:
+                got = self.results[i][:self.work.out_bytes - 256].view(self.dtype)
+                got = got[:GATHERS[self.op](self.gathers[i], self.axes[0]).numel()]
+                count += wrong_gather(self.op, self.gathers[i], self.axes[0], got, self.unit)
+                continue
             if self.norms:
                 size = x.numel() * self.dtype.itemsize
                 got = [self.results[i][at:at + size].view(self.dtype).view(x.shape) for at in self.out_places.values()]
@@ -336,6 +406,14 @@ class Case:
                 continue
             if self.op in TOPKS:
                 count += self.wrong_topk(i)
+                continue
+            if self.op in HISTOGRAMS:
+                bins = HISTOGRAMS[self.op]
+                count += wrong_histogram(x, bins, self.results[i][:bins * 8].view(torch.int64))
+                continue
+            if self.op in SCANS:
+                got = self.results[i][:x.numel() * self.dtype.itemsize].view(self.dtype).view(x.shape)
+                count += wrong_scan(self.op, x, self.axes[0], got, self.unit)
                 continue
             kind = OF_RESULTS.get(self.op, self.dtype)
             elements = x.numel() if self.op.startswith("softmax") else x.numel() // math.prod(x.shape[a] for a in self.axes)
@@ -472,7 +550,7 @@ def main():
     for row in drawn_rows(arguments.seed, arguments.drawn) if arguments.drawn else library.rows():
         label, op = row.label.decode(), row.op.decode()
         is_map = " axis " not in label and op in MAP
-        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS})
+        known = is_map or (not arguments.map and op in {**TORCH, **NORMS, **TOPKS, **GATHERS, **SCANS, **HISTOGRAMS})
         if not known or not all(" " + text in " " + label for text in arguments.texts):
             continue
         case = (MapCase(library, row, generator, stream, not arguments.no_compile) if is_map else

@@ -1,5 +1,6 @@
 #include "ops_library.h"
 #include "cuda/op.h"
+#include "ops/gather.h"
 #include "ops/norm.h"
 #include "ops_rows.h"
 
@@ -107,6 +108,8 @@ static bool set_param(ks_spec *spec, const char *name, const char *text)
     } else if (param->kind == KS_PARAM_CHOICE) {
         while (param->choices[value->i] && strcmp(param->choices[value->i], text) != 0) value->i++;
         return param->choices[value->i];
+    } else if (param->kind == KS_PARAM_NUMBER) {
+        value->d = atof(text);
     } else {
         value->i = atoi(text);
     }
@@ -115,7 +118,7 @@ static bool set_param(ks_spec *spec, const char *name, const char *text)
 
 /* Work of an op under another name: its parameters, and its inputs beside INPUT0, as bits. */
 typedef struct variant {
-    const char *name, *op, *params[5]; /* name, value, name, value, NULL */
+    const char *name, *op, *params[7]; /* name, value, name, value, ..., NULL */
     unsigned given;
 } variant;
 
@@ -131,7 +134,17 @@ static const variant variants[] = {
     {"topk_10", "topk", {"k", "10"}, 0},
     {"topk_50", "topk", {"k", "50"}, 0},
     {"topk_256", "topk", {"k", "256"}, 0},
-    {"topk_2048", "topk", {"k", "2048"}, 0}};
+    {"topk_2048", "topk", {"k", "2048"}, 0},
+    {"cumsum", "scan", {"op", "sum"}, 0},
+    {"cummax", "scan", {"op", "max"}, 0},
+    {"logcumsumexp", "scan", {"op", "logsumexp"}, 0},
+    {"histc_256", "histogram", {"bins", "256", "min", "-4", "max", "4"}, 0},
+    {"histc_10000", "histogram", {"bins", "10000", "min", "-4", "max", "4"}, 0},
+    {"embedding", "gather", {NULL}, 0},
+    {"index_select", "gather", {NULL}, 0},
+    {"take_along", "gather", {"kind", "elements"}, 0},
+    {"embedding_bag", "gather", {NULL}, 1u << KS_GATHER_OFFSETS}};
+enum { BAG_INDICES = 16 }; /* of a bag, on average */
 
 static const variant *variant_of(const char *name)
 {
@@ -140,8 +153,21 @@ static const variant *variant_of(const char *name)
     return NULL;
 }
 
+/* Indices are INT64, as PyTorch has them. */
+static void add_places(const variant *v, ks_spec *spec)
+{
+    spec->given |= (uint16_t)v->given;
+    spec->in[KS_GATHER_INDICES].dtype = KS_INT64;
+    if (!ks_has_input(spec, KS_GATHER_OFFSETS)) return;
+    ks_tensor offsets = {};
+    offsets.dtype = KS_INT64;
+    offsets.rank = 1;
+    offsets.dims[0] = spec->in[KS_GATHER_INDICES].dims[0] / BAG_INDICES + 1;
+    spec->in[KS_GATHER_OFFSETS] = offsets;
+}
+
 /* A norm's inputs beside x: a residual as x is, the others as its rows. */
-static void add_inputs(const variant *v, ks_spec *spec)
+static void add_rows(const variant *v, ks_spec *spec)
 {
     const ks_tensor x = spec->in[0];
     spec->given |= (uint16_t)v->given;
@@ -182,7 +208,7 @@ static const char *make_spec(const ops_row *row, ks_spec *spec)
         read_shape(shapes[i], &spec->in[i]);
         if (ks_tensor_measure(&spec->in[i], "INPUT", &error)) return refuse(row->label, error.text);
     }
-    if (v) add_inputs(v, spec);
+    if (v) (strcmp(v->op, "gather") == 0 ? add_places : add_rows)(v, spec);
     for (int i = 0; v && v->params[i]; i += 2)
         if (!set_param(spec, v->params[i], v->params[i + 1])) return refuse(row->op, "no such parameter");
     if (strcmp(row->op, "where") == 0) { /* the condition */
@@ -336,6 +362,8 @@ const char *ops_launch(const ops_work *work, const void *in, void *out, void *st
                           .only = {.in = (const unsigned char *)in, .out = (unsigned char *)out},
                           .completion = (ks_completion *)(void *)at,
                           .ticket = (uint32_t *)(void *)(at + KS_ALIGNMENT),
+                          .words = NULL, /* of mapped slots */
+                          .shown = NULL,
                           .counters = (uint32_t *)(void *)(at + 2 * KS_ALIGNMENT),
                           .workspace = at + CONTROL_BYTES,
                           .workspace_stride = work->workspace_bytes,

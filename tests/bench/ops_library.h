@@ -15,7 +15,8 @@ extern "C" {
 enum { OPS_LABEL = 192 };
 
 typedef struct ops_row {
-    char op[16]; /* "softmax", "matmul", one that reduces: "sum", a norm: "layer_norm", or a function of map: "gelu" */
+    /* "softmax", "matmul", one that reduces: "sum", a norm: "layer_norm", a gather: "embedding", or a function of map: "gelu" */
+    char op[16];
     char dtype[8];              /* "FP32"; "TF32": FP32, of which products may be less precise */
     char first[32], second[32]; /* shapes such as "8192x4096"; second "" but for matmul */
     char axis[16];              /* "-1", "0,2,3"; "" for matmul */

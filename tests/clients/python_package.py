@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The installed Python client against a daemon, and against a server that misbehaves: python_package.py KERNSERVE KERNSERVE-CLIENT
 
-  - every operation against NumPy in float64, optional inputs left out, two outputs; datatypes; strided, big-endian, empty and scalar arrays, out= in place
+  - every operation against NumPy in float64, optional inputs left out, two outputs, values that decide; datatypes; strided, big-endian, empty and scalar arrays, out= in place
   - errors by class, and what is sent again: 503 after Retry-After, a kept connection that ended; never a 4xx or 504
   - sixteen threads, a fork, a Unix socket, a token; the operations' parameters are the daemon's
   - the README's program and the command line
@@ -108,12 +108,51 @@ def optional_inputs(ks):
         check([each.name for each in stored] == ["first", "second"] and np.array_equal(ks.get("second"), order), "a pair that is stored")
         for each in stored:
             each.delete()
+    near(ks.scan(x), np.cumsum(x.astype(np.float64), -1), np.float32)
+    whole = RANDOM.integers(-100, 100, (rows, columns), dtype=np.int8)
+    sums = ks.scan(whole, axis=0, exclusive=True, reverse=True)
+    check(sums.dtype == np.int64 and np.array_equal(sums, np.cumsum(whole[::-1], 0, dtype=np.int64)[::-1] - whole), "scan")
+    check(np.array_equal(ks.scan(x, "max", axis=np.int64(0)), np.maximum.accumulate(x, 0)), "scan by max")
+    counts, edges = ks.histogram(x, np.int64(10), min=-1, max=1.5, edges=True)
+    check(np.array_equal(counts, np.histogram(x.astype(np.float64), 10, (-1, 1.5))[0]) and np.allclose(edges, np.linspace(-1, 1.5, 11), rtol=0, atol=1e-15), "histogram")
+    check(np.array_equal(ks.histogram(whole, 50, axis=(0, 1)), np.bincount(whole[(whole >= 0) & (whole < 50)], minlength=50)), "bincount")
+    check(ks.histogram(x, 7, min=0, max=1, axis=-1).shape == (rows, 7), "histograms of rows")
     ones = ks.map("where", x > 0, np.float32(1), np.zeros(columns, np.float32))
     check(ones.dtype == np.float32 and np.array_equal(ones, x > 0), "three operands, broadcast")
     near(ks.map("add", x, weight), x.astype(np.float64) + weight, np.float32)
     near(ks.map("clamp", x, a=-0.5, b=0.25, out_datatype="FP64"), np.clip(x, -0.5, 0.25).astype(np.float64), np.float32)
     whole = RANDOM.integers(0, 3, 50)
     check(np.array_equal(ks.map("cast", whole, out_datatype="BOOL"), whole != 0), "cast")
+
+
+def by_index(ks):
+    """gather against NumPy: slices, elements, bags with and without weights, a table that stays, an index out of bounds."""
+    rows, columns = (int(each) for each in RANDOM.integers(2, 60, 2))
+    table = RANDOM.standard_normal((rows, columns)).astype(np.float32)
+    indices = RANDOM.integers(-rows, rows, (3, 5))
+    check(np.array_equal(ks.gather(table, indices), table[indices]), "slices")
+    check(np.array_equal(ks.gather(table, [columns, -1], axis=1, mode="clip"), table[:, [columns - 1, 0]]), "along an axis, clipped")
+    order = np.argsort(table, axis=0).astype(np.int32)
+    check(np.array_equal(ks.gather(table, order, axis=np.int64(0), kind="elements"), np.take_along_axis(table, order, 0)), "elements")
+    whole = RANDOM.integers(0, 2, (rows, 3)) > 0
+    check(np.array_equal(ks.gather(whole, indices[0], mode="wrap"), whole[indices[0]]), "a table of BOOL")
+    bags, weights = np.array([0, 2, 2, 5]), RANDOM.standard_normal(5).astype(np.float32)
+    slices = table.astype(np.float64)[indices[0]]
+    near(ks.gather(table, indices[0], bags), np.array([slices[i:j].sum(0) for i, j in zip(bags, bags[1:])]), np.float32)
+    scaled = slices * weights[:, None]
+    near(ks.gather(table, indices[0], bags, weights), np.array([scaled[i:j].sum(0) for i, j in zip(bags, bags[1:])]), np.float32)
+    with ks.tensor(table) as kept:
+        out = np.empty((5, columns), np.float32)
+        ks.gather(kept, indices[1], out=out)
+        check(np.array_equal(out, table[indices[1]]), "a table that stays, out=")
+        most = ks.gather(kept, indices[0], [0, 5], op="max", store="most")
+        check(np.array_equal(most.numpy(), table[indices[0]].max(0)[None]), "a bag that is stored")
+        most.delete()
+    for bad in ([0, rows], np.resize([0, 1, -rows - 1], 5000)):
+        error = raises(kernserve.BadRequest, lambda: ks.gather(table, bad), status=400, code="range")
+        check(error and "at place %d:" % (1 if len(bad) == 2 else 2) in str(error), "the place", error)
+    raises(kernserve.BadRequest, lambda: ks.gather(table, [0], weights=weights[:1]), code="name")
+    raises(kernserve.BadRequest, lambda: ks.gather(table, [0.0]), code="datatype")
 
 
 def operations(ks):
@@ -293,7 +332,7 @@ def parameters(daemon):
     for name, wanted in listed.items():
         call = getattr(kernserve.Client, name, None)
         check(call is not None, "the client lacks the operation", name)
-        inputs = {"a", "b", "bias"} if name == "matmul" else {"x", "y", "z", "mask", "weight", "bias", "residual", "pre_bias"}
+        inputs = {"a", "b", "bias"} if name == "matmul" else {"x", "y", "z", "mask", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights"}
         keywords = set(inspect.signature(call).parameters) - {"self", "options"} - inputs if call else set()
         check(keywords == wanted, name, keywords, wanted)
 
@@ -345,7 +384,7 @@ def main():
         os.chmod(file.name, 0o600)
         with Daemon(kernserve_path, "--backend", "cpu", "--pinned-bytes", "16M", "--listen", "unix:" + path) as daemon:
             ks = kernserve.Client("127.0.0.1:%d" % daemon.port)
-            for part in (operations, optional_inputs, errors, together):
+            for part in (operations, optional_inputs, by_index, errors, together):
                 part(ks)
             parameters(daemon)
             readme_and_command(daemon, command)

@@ -6,6 +6,7 @@
 
 #include "matmul_ptx.h"
 
+#include "cuda/backend/chain.h"
 #include "cuda/backend/internal.h"
 #include "cuda/backend/join.h"
 #include "cuda/matmul/cublaslt.cuh"
@@ -119,6 +120,11 @@ ks_status ks_cuda_fault(ks_device *, cudaError_t, const char *call, ks_error *er
     return ks_fail(error, KS_DEVICE, "%s", call);
 }
 
+ks_status ks_cuda_say(cudaError_t, const char *call, ks_error *error)
+{
+    return ks_fail(error, KS_DEVICE, "%s", call);
+}
+
 /* The plan says of its kernel what a launch does, and what an SM holds of it is known. */
 static void check_note(const ks_device *device, const ks_plan *plan)
 {
@@ -134,7 +140,7 @@ static ks_status prepare(ks_device *outer, ks_plan *plan, ks_error *error)
 {
     ks_device *device = cuda_device(outer);
     const ks_status status = ks_cuda_prepare(device, plan, error);
-    if (!status) check_note(device, plan);
+    if (!status && !plan->program) check_note(device, plan);
     if (!status && plan->counters > KS_COUNTERS_MAX)
         return ks_fail(error, KS_DEVICE, "%s: %zu counters are planned", plan->kernel_info.kernel, plan->counters);
     if (getenv("KS_EMULATED_PICKS"))
@@ -177,9 +183,30 @@ static void forget(ks_lane *lane, ks_plan *plan)
     plan->captured[fake_lane_index(lane)] = 0;
 }
 
-/* The jobs' memory and what a launch finds there; then the launch, and a look at what it has left. */
-static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *const *jobs, int count, ks_error *error)
+/* What status words say of values, and what stands at the places: the batch's, as refused.cu has it. */
+static ks_status read_words(const ks_plan *plan, job_memory *const *jobs, const uint64_t *words, ks_batch *batch,
+                            ks_error *error)
 {
+    for (int i = 0; i < batch->count; i++) {
+        ks_bad_value &bad = batch->bad[i];
+        bad = {.input = (int)(words[i] >> KS_BAD_PLACE_BITS), .place = 0, .value = 0};
+        if (!words[i]) continue;
+        bad.place = (int64_t)(KS_BAD_PLACES - (words[i] & KS_BAD_PLACES));
+        if (!ks_has_input(&plan->spec, bad.input) || bad.place >= ks_tensor_count(&plan->spec.in[bad.input]))
+            return ks_fail(error, KS_DEVICE, "%s: a status word that is none", plan->kernel_info.kernel);
+        const ks_tensor &in = plan->spec.in[bad.input];
+        const unsigned char *at = in.fixed ? (const unsigned char *)in.fixed : jobs[i]->in.data + in.offset;
+        bad.value = in.dtype == KS_INT32 ? (int64_t)((const int32_t *)(const void *)at)[bad.place]
+                                         : ((const int64_t *)(const void *)at)[bad.place];
+        batch->refused = true;
+    }
+    return KS_OK;
+}
+
+/* The jobs' memory and what a launch finds there; then the launch, and a look at what it has left. */
+static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *jobs, int count, ks_error *error)
+{
+    const ks_plan *plan = batch->plan;
     const int bucket = plan->mapped ? 1 << ks_bucket(count) : 1;
     guarded workspace(plan->workspace_bytes * (size_t)bucket, front_now);
     guarded counters(plan->counters * sizeof(uint32_t) * (size_t)bucket, front_now);
@@ -187,6 +214,7 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
     ks_job_table *job_table = (ks_job_table *)(void *)control.data;
     ks_completion completion = {};
     uint32_t ticket = 0;
+    uint64_t words[KS_BATCH_MAX] = {}, shown[KS_BATCH_MAX] = {};
     memset(counters.data, 0, counters.bytes);
     job_table->sequence = ++lane->sequence;
     job_table->count = (uint32_t)count;
@@ -196,6 +224,8 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
     ks_site site = {};
     site.completion = &completion;
     site.ticket = &ticket;
+    site.words = words;
+    site.shown = shown;
     site.counters = (uint32_t *)(void *)counters.data;
     site.workspace = workspace.data;
     site.workspace_stride = plan->workspace_bytes;
@@ -206,8 +236,10 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
         site.only = job_table->job[0];
     ks_spec placed;
     const ks_spec *const spec = ks_cuda_place_fixed(&plan->spec, &placed, &site.only);
-    const ks_status status =
-        ks_cuda_op_of(plan->spec.op)->launch(&lane->device->chip, spec, plan->algorithm, site, bucket, NULL, error);
+    const ks_status status = plan->program
+                                 ? ks_cuda_chain_record(lane, plan, &plan->spec, &site, error)
+                                 : ks_cuda_op_of(plan->spec.op)
+                                       ->launch(&lane->device->chip, spec, plan->algorithm, site, bucket, NULL, error);
     if (status) return status;
     const char *kernel = plan->kernel_info.kernel;
     if (!completion.start_ns || !completion.end_ns) return ks_fail(error, KS_DEVICE, "%s: no stamps", kernel);
@@ -221,7 +253,10 @@ static ks_status launch_jobs(ks_lane *lane, const ks_plan *plan, job_memory *con
         if (!emulate_all(out - KS_HEAD_ROOM, NOISE, KS_HEAD_ROOM) || !emulate_all(out + plan->out_bytes, NOISE, KS_PAD))
             return ks_fail(error, KS_DEVICE, "%s: job %d is written beside its output", kernel, i);
     }
-    return KS_OK;
+    if (!emulate_all((const unsigned char *)words, 0, sizeof words))
+        return ks_fail(error, KS_DEVICE, "%s: status words are left", kernel);
+    if (batch->trial || !(plan->mapped ? completion.refused : completion.word != 0)) return KS_OK;
+    return read_words(plan, jobs, plan->mapped ? shown : &completion.word, batch, error);
 }
 
 /* The spec of so many rows, whose fixed inputs are found from the arena as ks_cuda_record_on has it. */
@@ -289,13 +324,13 @@ static ks_status launch(ks_lane *outer, ks_batch *batch, ks_error *error)
     if (batch->trial) {
         job_memory noise(plan, front_now);
         jobs[0] = &noise;
-        return launch_jobs(lane, plan, jobs, 1, error);
+        return launch_jobs(lane, batch, jobs, 1, error);
     }
     for (int i = 0; i < batch->count; i++) {
         jobs[i] = new job_memory(plan, front_now);
         memcpy(jobs[i]->in.data, batch->slots[i]->in, plan->in_bytes);
     }
-    const ks_status status = launch_jobs(lane, plan, jobs, batch->count, error);
+    const ks_status status = launch_jobs(lane, batch, jobs, batch->count, error);
     for (int i = 0; i < batch->count; i++) {
         memcpy(batch->slots[i]->out, jobs[i]->out.data + KS_HEAD_ROOM, plan->out_bytes);
         delete jobs[i];

@@ -97,6 +97,14 @@ static inline T __shfl_xor_sync(uint32_t, T mine, int distance)
     emulate_exchange(&mine, &other, sizeof mine, (int)(threadIdx.x % 32) ^ distance);
     return other;
 }
+template <class T>
+static inline T __shfl_up_sync(uint32_t, T mine, int distance)
+{
+    const int lane = (int)threadIdx.x % 32;
+    T other;
+    emulate_exchange(&mine, &other, sizeof mine, lane < distance ? lane : lane - distance);
+    return other;
+}
 static inline int __any_sync(uint32_t, int mine)
 {
     for (int distance = 1; distance < 32; distance *= 2) mine |= __shfl_xor_sync(~0u, mine, distance);
@@ -106,6 +114,10 @@ template <class T>
 static inline T atomicAdd(T *at, T value)
 {
     return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
+}
+static inline uint32_t atomicOr(uint32_t *at, uint32_t value)
+{
+    return __atomic_fetch_or(at, value, __ATOMIC_SEQ_CST);
 }
 static inline void atomicMax(unsigned long long *at, unsigned long long value)
 {
@@ -277,6 +289,13 @@ static inline cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttri
 static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *)
 {
     *out = {.sharedSizeBytes = 1, .ptxVersion = 90, .numRegs = 32}; /* there is code in each kernel */
+    return cudaSuccess;
+}
+/* Memory is all of one kind, and a copy is done when it returns. */
+enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
+static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t)
+{
+    memcpy(to, from, bytes);
     return cudaSuccess;
 }
 /* As an SM of 2048 threads has them. */

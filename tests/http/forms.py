@@ -82,7 +82,9 @@ def form_oip_raw(case, _):
 
 
 def form_plain_raw(case, _):
-    query = [("shape", ",".join(map(str, t.shape))) for t in case.inputs] + [("datatype", case.inputs[0].datatype)]
+    datatypes = [t.datatype for t in case.inputs]
+    query = [("shape", ",".join(map(str, t.shape))) for t in case.inputs]
+    query += [("datatype", d) for d in (datatypes if len(set(datatypes)) > 1 else datatypes[:1])]
     return _with_query(case, query), [], b"".join(t.data for t in case.inputs)
 
 
@@ -366,5 +368,62 @@ def random_topk(random, longest, datatype=None):
     return Case("topk", [random_tensor(random, datatype, shape)], **parameters)
 
 
+SCANS = ("sum", "prod", "max", "min", "logsumexp")
+
+
+def random_scan(random, longest, datatype=None, op=None):
+    datatype = datatype or random.choice(("FP16", "BF16") + JSON_TYPES)
+    shape = random_shape(random, 1, 3, min(longest, 24))
+    op = op or random.choice(SCANS)
+    parameters = {"op": op, "axis": random.randrange(-len(shape), len(shape))}
+    for name in ("exclusive", "reverse"):
+        if random.random() < 0.5:
+            parameters[name] = random.random() < 0.6
+    return Case("scan", [factors(random, datatype, shape) if op == "prod" else random_tensor(random, datatype, shape)], **parameters)
+
+
+def random_histogram(random, longest, datatype=None):
+    datatype = datatype or random.choice(("FP16", "BF16") + JSON_TYPES)
+    shape = random_shape(random, 1, 3, min(longest, 24))
+    parameters = {"bins": random.choice((1, 2, 7, 10, 100, 256, 600))}
+    x = random_tensor(random, datatype, shape)
+    if datatype in UNIT or random.random() < 0.5:
+        middle = random.gauss(0, 1)
+        parameters["min"], parameters["max"] = (round(middle + far, 3) for far in (-random.uniform(0.5, 3), random.uniform(0.5, 3)))
+    else:
+        low = 0 if datatype[0] == "U" else -4
+        x = Tensor(datatype, shape, [random.randint(low, 120) for _ in range(count(shape))])
+    if random.random() < 0.5:
+        first = random.randrange(len(shape))
+        parameters["axis"] = ",".join(str(i) for i in range(first, len(shape)))
+    if random.random() < 0.4:
+        parameters["edges"] = True
+    return Case("histogram", [x], **parameters)
+
+
+def random_gather(random, longest, datatype=None):
+    bags = random.random() < 0.3
+    if datatype is None:
+        datatype = random.choice(("FP32", "FP64", "FP16", "BF16") + (() if bags else ("INT8", "UINT16", "INT64")))
+    table = random_tensor(random, datatype, random_shape(random, 1, 3, longest))
+    rank, mode = len(table.shape), random.choice(("error", "wrap", "clip"))
+    axis, parameters = 0 if bags else random.randrange(rank), {"mode": mode} if mode != "error" or random.random() < 0.5 else {}
+    extent = table.shape[axis]
+    shape = [random.randint(0, longest)] if bags else random_shape(random, 1, 2, 12)
+    if not bags and random.random() < 0.4:
+        parameters["kind"] = "elements"
+        shape = table.shape[:axis] + [random.randint(1, 9)] + table.shape[axis + 1:]
+    low, high = (-extent, extent - 1) if mode == "error" else (-3 * extent, 3 * extent)
+    indices = Tensor(random.choice(("INT32", "INT64")), shape, [random.randint(low, high) for _ in range(count(shape))])
+    if not bags:
+        parameters["axis"] = axis - random.choice((0, rank))
+        return Case("gather", [table, indices], **parameters)
+    parameters["op"] = random.choice(("sum", "mean", "max"))
+    cuts = sorted(random.randint(0, shape[0]) for _ in range(random.randint(0, 6)))
+    offsets = Tensor(random.choice(("INT32", "INT64")), [len(cuts) + 2], [0, *cuts, shape[0]])
+    weights = [random_tensor(random, random.choice((datatype, "FP32")), shape, 1.0)] if random.random() < 0.5 else []
+    return Case("gather", [table, indices, offsets, *weights], **parameters)
+
+
 MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map,
-          "topk": random_topk}
+          "topk": random_topk, "scan": random_scan, "histogram": random_histogram, "gather": random_gather}

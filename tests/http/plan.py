@@ -43,6 +43,14 @@ GOOD = [
     ("map_add", "shape=6,11&shape=11", "FP32", [6, 11], 572),
     ("topk_10", "shape=4,32", "FP32", [4, 10], 992),
     ("topk", "shape=5,7&k=2&axis=0&largest=false&index_datatype=INT32", "FP32", [2, 7], 252),
+    ("scan_sum", "shape=6,11", "FP32", [6, 11], 528),
+    ("scan", "shape=3,5&datatype=UINT8&op=prod&axis=0&exclusive=true&reverse=1", "INT64", [3, 5], 135),
+    ("scan", "shape=2,0&op=max", "FP32", [2, 0], 0),
+    ("histogram", "shape=6,11&bins=10&min=0&max=2.5&axis=1", "INT64", [6, 10], 744),
+    ("histogram_256", "shape=100&datatype=UINT8", "INT64", [256], 2148),
+    ("gather", "shape=100,8&shape=3", "FP32", [3, 8], 300),  # slices of 32 bytes, of which memory moves 64
+    ("gather", "shape=9,2,100&shape=4&datatype=BF16&datatype=INT64&axis=1", "BF16", [9, 4, 100], 10832),
+    ("gather_bag", "shape=100,16&shape=7&shape=4", "FP32", [3, 16], 684),
 ]
 
 # model, query, status, code: a plain raw request with that query is refused in the same words
@@ -81,6 +89,15 @@ BAD = [
     ("topk", "shape=2,4&axis=2", 400, "axis"),
     ("topk", "shape=2,0", 400, "empty"),
     ("topk_10", "shape=2,4", 400, "parameter"),
+    ("scan", "shape=2,4&axis=-3", 400, "axis"),
+    ("scan", "shape=2,4&op=mean", 400, "parameter"),
+    ("histogram", "shape=2,4", 400, "parameter"),
+    ("histogram", "shape=2,4&min=0&max=1&bins=0", 400, "parameter"),
+    ("histogram", "shape=2,4&min=0&max=1&axis=0", 400, "axis"),
+    ("gather", "shape=5,6&shape=3&axis=2", 400, "axis"),
+    ("gather", "shape=5,6&shape=3&kind=elements", 400, "shape"),
+    ("gather", "shape=5,6&shape=3&datatype=FP32", 400, "datatype"),
+    ("gather", "shape=5,6&shape=3&op=mean", 400, "name"),
     ("softmax", "shape=2000000", 413, "body_size"),
     ("matmul", "shape=1000,1&shape=1,1000", 413, "work"),
     ("matmul", "shape=500,400&shape=400,500", 413, "work"),
@@ -104,7 +121,7 @@ def good(daemon):
         got = plan(daemon, model, query)
         check(list(got) == MEMBERS, query, list(got))
         check(got["model_name"] == model and got["model_version"] == "1", query, got)
-        check([t["name"] for t in got["inputs"]] == ["INPUT0", "INPUT1"][:query.count("shape=")], query, got["inputs"])
+        check([t["name"] for t in got["inputs"]] == ["INPUT0", "INPUT1", "INPUT2"][:query.count("shape=")], query, got["inputs"])
         check(got["outputs"][0] == {"name": "OUTPUT0", "datatype": datatype, "shape": shape}, query, got["outputs"])
         check(len(got["outputs"]) == 1 + model.startswith("topk"), query, got["outputs"])
         check(got["bytes"] == size, query, got["bytes"])
@@ -113,7 +130,7 @@ def good(daemon):
         check(got["kernel"] and min(*launched, got["batch_max"]) >= 1, query, got)
         check(list(got["ceilings"]) == [*CEILINGS, "cache_bytes"], query, got["ceilings"])
         check(all((got["ceilings"][name]["value"] is None) == (got["ceilings"][name]["source"] is None) for name in CEILINGS), query, got["ceilings"])
-        check(got["intensity"] == (float("%.6g" % (got["flops"] / size)) if size else None), query, got["intensity"])
+        check(got["intensity"] == (float("%.6g" % (got["flops"] / size)) if size and got["flops"] else None), query, got["intensity"])
         if got["backend"] == "cuda" and size:
             of = got["occupancy"]
             check(1 <= of["ctas"] <= min(n for n in of["ctas_by"].values() if n) and of["warps"] <= of["warps_max"] and of["limit"], query, of)

@@ -24,6 +24,9 @@ MATMUL = "/v2/models/matmul/infer"
 NORM = "/v2/models/norm/infer"
 MAP = "/v2/models/map/infer"
 TOPK = "/v2/models/topk/infer"
+SCAN = "/v2/models/scan/infer"
+HISTOGRAM = "/v2/models/histogram/infer"
+GATHER = "/v2/models/gather/infer"
 MAX_BODY, MAX_JSON = 4 << 20, 1 << 20
 OPTIONS = ("--max-body", "4M", "--max-json", "1M", "--pinned-bytes", "64M")
 
@@ -87,6 +90,24 @@ def norm(second=None, name="INPUT1", datatype='"FP32"', shape="[2,4]", to=NORM, 
 def topk(shape="[2,4]", to=TOPK, **given):
     """topk of ones."""
     return infer(tensor(shape, ones(shape)), to=to, more=',"parameters":' + json.dumps(given))
+
+
+def gather(indices, offsets=None, weights=None, table="[5,2]", datatype='"INT32"', to=GATHER, **given):
+    """gather from a table of ones."""
+    inputs = [tensor("[%d]" % len(indices), json.dumps(indices), datatype, '"INPUT1"')]
+    if offsets:
+        inputs.append(tensor("[%d]" % len(offsets), json.dumps(offsets), '"INT64"', '"INPUT2"'))
+    if weights:
+        inputs.append(tensor("[%d]" % len(weights), json.dumps(weights), '"FP32"', '"INPUT3"'))
+    return infer(tensor(table, ones(table)), *inputs, to=to, more=',"parameters":' + json.dumps(given))
+
+
+def gather_raw(count, place, rows=1000, columns=64):
+    """Indices as bytes, more than the daemon looks at before the launch; one at that place is out of bounds."""
+    indices = [i % rows for i in range(count)]
+    indices[place] = rows
+    body = bytes(4 * rows * columns) + b"".join(i.to_bytes(8, "little", signed=True) for i in indices)
+    return post(GATHER + "?shape=%d,%d&shape=%d&datatype=FP32&datatype=INT64" % (rows, columns, count), body)
 
 
 def deep(levels):
@@ -299,6 +320,49 @@ WORD_ROWS = [
     Row("topk of the largest or so", topk(largest="maybe"), 400, "parameter", STAYS),
     Row("topk of nothing", topk(shape="[2,0]"), 400, "empty", STAYS),
     Row("topk of rank 9", topk(shape="[1,1,1,1,1,1,1,1,1]"), 400, "shape", STAYS),
+    Row("scan of booleans", infer(to=SCAN, datatype='"BOOL"', data="[true]", shape="[1]"), 400, "datatype", STAYS),
+    Row("scan along an axis outside", parameters(SCAN, axis=2), 400, "axis", STAYS, "scan: axis 2 is outside [-2, 2) of INPUT0's rank"),
+    Row("scan by an unknown operation", parameters(SCAN, op="mean"), 400, "parameter", STAYS),
+    Row("scan_sum by another operation", parameters("/v2/models/scan_sum/infer", op="max"), 400, "parameter", STAYS, "parameter 'op' is fixed in model 'scan_sum' and cannot be 'max'"),
+    Row("scan that is exclusive or so", parameters(SCAN, exclusive="maybe"), 400, "parameter", STAYS),
+    Row("histogram of booleans", infer(to=HISTOGRAM, datatype='"BOOL"', data="[true]", shape="[1]"), 400, "datatype", STAYS),
+    Row("histogram of floats without a range", infer(to=HISTOGRAM), 400, "parameter", STAYS, "histogram: INPUT0 has datatype FP32, which needs parameters 'min' and 'max'"),
+    Row("histogram with one end of a range", parameters(HISTOGRAM, min=0), 400, "parameter", STAYS, "histogram: parameter 'min' is given without 'max'"),
+    Row("histogram of an empty range", parameters(HISTOGRAM, min=1, max=1), 400, "parameter", STAYS, "histogram: parameter 'min' is 1, not below 'max', which is 1"),
+    Row("histogram of a range too wide", parameters(HISTOGRAM, min=-1.7e308, max=1.7e308), 400, "parameter", STAYS),
+    Row("histogram of a range too narrow", parameters(HISTOGRAM, min=0, max=1e-320), 400, "parameter", STAYS),
+    Row("histogram with no bins", parameters(HISTOGRAM, min=0, max=1, bins=0), 400, "parameter", STAYS, "histogram: parameter 'bins' is 0, takes 1 to 1048576"),
+    Row("histogram with too many bins", parameters(HISTOGRAM, min=0, max=1, bins=1048577), 400, "parameter", STAYS),
+    Row("histogram along an axis outside", parameters(HISTOGRAM, min=0, max=1, axis=2), 400, "axis", STAYS, "histogram: axis 2 is outside [-2, 2) of INPUT0's rank"),
+    Row("histogram along a leading axis", parameters(HISTOGRAM, min=0, max=1, axis=0), 400, "axis", STAYS, "histogram: axis does not list the last axes of INPUT0, whose rank is 2"),
+    Row("histogram_256 with other bins", parameters("/v2/models/histogram_256/infer", bins=10), 400, "parameter", STAYS),
+    Row("histogram of rank 9", infer(to=HISTOGRAM, shape="[1,1,1,1,1,1,1,1,1]", data="[1]"), 400, "shape", STAYS),
+    Row("scan of rank 9", infer(to=SCAN, shape="[1,1,1,1,1,1,1,1,1]", data="[1]"), 400, "shape", STAYS),
+    Row("gather by floats", gather([0, 1], datatype='"FP32"'), 400, "datatype", STAYS, "inference input 'INPUT1' data-type is 'FP32', but model 'gather' expects 'INT32,INT64'"),
+    Row("gather along an axis outside", gather([0], axis=2), 400, "axis", STAYS),
+    Row("gather of an unknown kind", gather([0], kind="rows"), 400, "parameter", STAYS),
+    Row("gather in an unknown mode", gather([0], mode="raise"), 400, "parameter", STAYS),
+    Row("gather of elements of another rank", gather([0], kind="elements"), 400, "shape", STAYS, "gather: INPUT1 (indices) has shape [1], INPUT0 [5,2]"),
+    Row("gather without indices", infer(tensor("[5,2]", ones("[5,2]")), to=GATHER), 400, "name", STAYS),
+    Row("gather beyond the last slice", gather([0, 4, 5]), 400, "range", STAYS, "gather: INPUT1 (indices) has 5 at place 2: it is outside [-5, 5) of INPUT0's axis 0"),
+    Row("gather beyond the first slice", gather([-6, 0]), 400, "range", STAYS, "has -6 at place 0"),
+    Row("gather of an index of 2^63 - 1", gather([0, 2 ** 63 - 1], datatype='"INT64"'), 400, "range", STAYS, "has 9223372036854775807 at place 1"),
+    Row("gather from a table of nothing", gather([0], table="[0,2]"), 400, "range", STAYS, "outside [0, 0)"),
+    Row("gather from a table of nothing, clipped", gather([0], table="[0,2]", mode="clip"), 400, "range", STAYS),
+    Row("gather with a bad first one of 5000 indices", gather_raw(5000, 0), 400, "range", STAYS, "has 1000 at place 0"),
+    Row("gather with a bad middle one of 5000 indices", gather_raw(5000, 2500), 400, "range", STAYS, "has 1000 at place 2500"),
+    Row("gather with a bad last one of 5000 indices", gather_raw(5000, 4999), 400, "range", STAYS, "has 1000 at place 4999"),
+    Row("gather with an op without bags", gather([0], op="max"), 400, "name", STAYS, "gather: op 'max' without INPUT2"),
+    Row("gather with weights without bags", gather([0], weights=[1.0]), 400, "name", STAYS),
+    Row("gather of bags with an unknown op", gather([0], [0, 1], op="min"), 400, "parameter", STAYS),
+    Row("gather of bags along axis 1", gather([0], [0, 1], axis=1), 400, "axis", STAYS),
+    Row("gather of bags of elements", gather([0], [0, 1], kind="elements"), 400, "parameter", STAYS),
+    Row("gather of bags with weights for 2 of 3 indices", gather([0, 1, 2], [0, 3], [1.0, 1.0]), 400, "shape", STAYS),
+    Row("gather of bags that begin at 1", gather([0, 1, 2], [1, 3]), 400, "range", STAYS, "gather: INPUT2 (offsets) has 1 at place 0"),
+    Row("gather of bags that fall", gather([0, 1, 2], [0, 2, 1, 3]), 400, "range", STAYS, "has 1 at place 2"),
+    Row("gather of bags that end too early", gather([0, 1, 2], [0, 2]), 400, "range", STAYS, "end at place 1 with 3, the number of indices"),
+    Row("gather of bags that end too late", gather([0, 1, 2], [0, 2, 4]), 400, "range", STAYS),
+    Row("gather_wrap of another mode", gather([0], to="/v2/models/gather_wrap/infer", mode="clip"), 400, "parameter", STAYS),
     Row("matmul whose output is 1.6 GB", post(MATMUL + "?shape=20000,1&shape=1,20000&datatype=FP32", bytes(160000)), 413, "work", STAYS),
     Row("map of shapes that do not broadcast", pair("[2,3]", "[2,2]", to=MAP, more=',"parameters":{"op":"add"}'), 400, "shape", STAYS, "INPUT0 has shape [2,3] and INPUT1 [2,2], which do not broadcast"),
     Row("map of two datatypes", pair("[2,2]", "[2,2]", '"FP64"', to=MAP, more=',"parameters":{"op":"add"}'), 400, "datatype", STAYS, "they must be equal"),

@@ -5,6 +5,8 @@ Owns       Tensor (datatype, shape, values), encode and decode of every datatype
 Tolerance  absolute part + rounding unit of the output x |reference| + rounding unit of the arithmetic x a stated growth.
 """
 
+import bisect
+import builtins
 import heapq
 import itertools
 import math
@@ -356,6 +358,81 @@ def topk(x, k=1, axis=-1, largest=True, sorted=True, index_datatype="INT64"):
     return Expected(x.datatype, shape, values, exact, [Expected(index_datatype, shape, places, exact)])
 
 
-REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk}
+def scan(x, op="sum", axis=-1, exclusive=False, reverse=False):
+    """Each prefix is what reduce makes of it; nothing has the identity."""
+    axis %= len(x.shape)
+    real = x.datatype in UNIT
+    datatype = x.datatype if real or op in ("max", "min") else "FP64" if op == "logsumexp" else "INT64"
+    none = {"sum": 0, "prod": 1, "max": -math.inf, "min": math.inf, "logsumexp": -math.inf}[op]
+    if op in ("max", "min") and not real:
+        top = 2 ** (SIZES[datatype] * 8 - (datatype[0] == "I")) - 1
+        none = top if op == "min" else -top - 1 if datatype[0] == "I" else 0
+    values, errors = [0] * len(x.values), [0] * len(x.values)
+    for row in along(x.shape, {axis}):
+        order = row[::-1] if reverse else row
+        for i, at in enumerate(order):
+            prefix = [x.values[j] for j in order[:i if exclusive else i + 1]]
+            value, errors[at] = _one(op, prefix, arithmetic(x.datatype)) if prefix else (none, 0)
+            values[at] = _whole(datatype, value) if datatype not in UNIT else value
+    if op in ("max", "min"):
+        return Expected(datatype, x.shape, values, [0] * len(values))
+    return Expected(datatype, x.shape, values, _rounded(datatype, values, errors))
+
+
+def histogram(x, bins=256, min=None, max=None, axis="all", edges=False):
+    """Without min and max integers are their bins."""
+    axes = axes_of(axis, len(x.shape))
+    shape = [d for i, d in enumerate(x.shape) if i not in axes] + [bins]
+    ranged = min is not None
+    begins = [min + b * ((max - min) / bins) for b in range(bins)] + [max] if ranged else list(range(bins + 1))
+    values = []
+    for row in along(x.shape, axes):
+        counts = [0] * bins
+        for value in (x.values[i] for i in row):
+            if ranged and min <= value <= max:
+                counts[builtins.min(bisect.bisect_right(begins, value), bins) - 1] += 1
+            elif not ranged and 0 <= value < bins:
+                counts[value] += 1
+        values += counts
+    more = [Expected("FP64", [bins + 1], [float(e) for e in begins], [0] * (bins + 1))] if edges else []
+    return Expected("INT64", shape, values, [0] * len(values), more)
+
+
+def _slice_of(index, extent, mode):
+    if mode == "clip":
+        return min(max(index, 0), extent - 1)
+    return index % extent if mode == "wrap" else index + extent * (index < 0)
+
+
+def gather(table, indices, offsets=None, weights=None, axis=0, kind="slices", mode="error", op="sum"):
+    axis %= len(table.shape)
+    outer, extent, inner = count(table.shape[:axis]), table.shape[axis], count(table.shape[axis + 1:])
+    slices = [_slice_of(i, extent, mode) for i in indices.values]
+    if offsets is not None:
+        return _bags(table, slices, offsets.values, weights.values if weights else None, op)
+    if kind == "elements":
+        length = indices.shape[axis]
+        sources = [((i // inner // length) * extent + s) * inner + i % inner for i, s in enumerate(slices)]
+        shape = indices.shape
+    else:
+        sources = [(o * extent + s) * inner + j for o in range(outer) for s in slices for j in range(inner)]
+        shape = table.shape[:axis] + indices.shape + table.shape[axis + 1:]
+    return Expected(table.datatype, shape, [table.values[s] for s in sources], [0.0] * len(sources))
+
+
+def _bags(table, slices, offsets, weights, op):
+    inner, unit, values, errors = count(table.shape[1:]), arithmetic(table.datatype), [], []
+    for begin, end in zip(offsets, offsets[1:]):
+        for column in range(inner):
+            terms = [table.values[slices[i] * inner + column] * (weights[i] if weights else 1.0) for i in range(begin, end)]
+            value, size = (max(terms, default=0.0), max(map(abs, terms), default=0.0)) if op == "max" else (math.fsum(terms), math.fsum(map(abs, terms)))
+            n = len(terms) if op == "mean" and terms else 1
+            values.append(value / n)
+            errors.append(unit * (len(terms) + 4) * size / n)
+    return Expected(table.datatype, [len(offsets) - 1] + table.shape[1:], values, _rounded(table.datatype, values, errors))
+
+
+REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk, "scan": scan,
+             "histogram": histogram, "gather": gather}
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
     MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py

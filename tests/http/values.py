@@ -98,6 +98,16 @@ def every_reduction(run):
                     run.check(case, form)
 
 
+def every_scan(run):
+    """Each operation of scan and each datatype, in each form that can carry it."""
+    for datatype in ("FP16", "BF16") + forms.JSON_TYPES:
+        for op in forms.SCANS:
+            case = forms.random_scan(run.random, 24, datatype, op)
+            for form in FORMS:
+                if fits(form, case):
+                    run.check(case, form)
+
+
 def masks(run):
     """Softmax of selected elements: an added mask that broadcasts, causal, both, results of another datatype; and a mask of BOOL."""
     r = run.random
@@ -184,6 +194,18 @@ def presets(run):
     for form, outputs in (("json", 2), ("binary", 2), ("safetensors", 2), ("json_to_safetensors", 2), ("plain_raw", 1), ("npy", 1)):
         run.check(Case("topk", [random_tensor(r, "FP32", [3, 70])], model="topk_10", fixed={"k": 10}), form, outputs=outputs)
     run.check(Case("topk", [random_tensor(r, "FP32", [2, 500])], model="topk_50", fixed={"k": 50}, largest=False), "binary", outputs=2)
+    run.check(Case("scan", [random_tensor(r, "FP32", [4, 70])], model="scan_sum", fixed={"op": "sum"}), "json")
+    run.check(Case("scan", [random_tensor(r, "INT8", [4, 70])], model="scan_sum", fixed={"op": "sum"}, exclusive=True, reverse=True), "plain_raw")
+    for form, outputs in (("json", 1), ("binary", 1), ("plain_raw", 1)):
+        run.check(Case("histogram", [random_tensor(r, "UINT8", [4, 70])], model="histogram_256", fixed={"bins": 256}), form, outputs=outputs)
+    for form, outputs in (("json", 2), ("binary", 2), ("safetensors", 2), ("json_to_safetensors", 2), ("plain_raw", 1), ("npy", 1)):
+        case = Case("histogram", [random_tensor(r, "FP32", [3, 70])], model="histogram_256", fixed={"bins": 256}, min=-1, max=1, edges=True, axis=-1)
+        run.check(case, form, outputs=outputs)
+    table, places = random_tensor(r, "FP32", [6, 40]), Tensor("INT64", [5], [-7, 100, 0, 5, -1])
+    run.check(Case("gather", [table, places], model="gather_wrap", fixed={"mode": "wrap"}), "binary")
+    bag = [table, Tensor("INT32", [5], [0, 5, -1, 2, 2]), Tensor("INT32", [4], [0, 2, 2, 5])]
+    run.check(Case("gather", bag, model="gather_bag"), "plain_raw")
+    run.check(Case("gather", bag, model="gather_bag", op="mean"), "json")
 
 
 def where(run):
@@ -216,6 +238,20 @@ def edges(run):
         run.check(Case("matmul", [Tensor("FP32", [2, 0], []), Tensor("FP32", [0, 3], [])]), form)
         run.check(Case("topk", [Tensor("FP32", [0, 4], [])], k=2), form)
         run.check(Case("topk", [Tensor("INT64", [2, 3], [2 ** 62, 2 ** 62 + 1, 2 ** 62 - 1, -5, -5, 7])], k=3), form)
+        run.check(Case("scan", [Tensor("FP32", [0, 4], [])], op="max"), form)
+        run.check(Case("histogram", [Tensor("FP32", [0, 4], [])], bins=3, min=0, max=1), form)
+        run.check(Case("histogram", [Tensor("INT32", [2, 0], [])], bins=3, axis=-1), form)
+        run.check(Case("histogram", [Tensor("FP32", [6], [nan, 0.0, 1.0, inf, -inf, 0.5])], bins=2, min=0, max=1), form)
+        run.check(Case("histogram", [Tensor("UINT64", [3], [2 ** 64 - 1, 3, 0])], bins=4), form)
+        run.check(Case("scan", [Tensor("INT32", [3, 0], [])], op="sum"), form)
+        run.check(Case("scan", [Tensor("INT64", [4], [2 ** 62, 2 ** 62, 2 ** 62, 5])], op="sum"), form)
+        run.check(Case("scan", [Tensor("UINT64", [3], [5, 2 ** 64 - 1, 7])], op="min", exclusive=True), form)
+        broken = Case("scan", [Tensor("FP32", [5], [1.0] * 5)], op="sum")
+        broken.inputs = [Tensor("FP32", [5], [1.0, inf, 2.0, -inf, 3.0])]
+        broken.expected.values, broken.expected.tolerance = [1.0, inf, inf, nan, nan], [0] * 5
+        run.check(broken, form)
+        run.check(Case("gather", [random_tensor(r, "FP32", [3, 4]), Tensor("INT32", [0], [])]), form)
+        run.check(Case("gather", [Tensor("INT64", [3], [2 ** 53 + 1, -(2 ** 62), 5]), Tensor("INT64", [2], [-3, 1])]), form)
         run.check(Case("reduce", [random_tensor(r, "FP32", [5, 6])], op="sum", axis="all"), form)
         run.check(Case("reduce", [Tensor("INT64", [3], [2 ** 53 + 1, -(2 ** 62), 5])], op="max"), form)
         run.check(Case("reduce", [Tensor("UINT64", [2], [2 ** 64 - 1, 1])], op="max"), form)
@@ -322,6 +358,7 @@ def main():
     run = Run(target, randomness.Random(seed))
     every_form(run, arguments.count)
     every_reduction(run)
+    every_scan(run)
     truths(run)
     masks(run)
     presets(run)

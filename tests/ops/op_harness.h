@@ -18,7 +18,7 @@ typedef enum op_path {
 
 /* inputs[i]: size_bytes of the i-th tensor; output: the outputs at their offsets, ks_spec_out_bytes, poisoned with 0xFF in the slot
  * first; guard bytes behind them are checked (KS_DEVICE when they changed). copies > 1: that many equal jobs in one batch where the plan allows, all
- * outputs must be equal bit by bit. captured: through a captured graph, else plain launches. */
+ * outputs must be equal bit by bit. captured: through a captured graph, else plain launches. KS_RANGE: the launch refused the values. */
 ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *const *inputs, void *output,
                          op_path path, int copies, bool captured, ks_error *error);
 
@@ -33,6 +33,9 @@ void op_harness_choose(op_harness *harness, int algorithm);
  * has that (ks_op.pitch) and the way is the planned one. */
 static const unsigned OP_HARNESS_PITCHED = 1u << 31;
 void op_harness_fix(op_harness *harness, unsigned inputs);
+/* From now on jobs 1, 3, 5 ... of a batch have these inputs, whose values the op refuses, while the others go on as if they were alone; a
+ * run fails where that is not so. NULL: all jobs have the same. */
+void op_harness_spoil(op_harness *harness, const void *const *inputs);
 /* The time of one of so many runs, by a trial. */
 ks_status op_harness_trial(op_harness *harness, const ks_spec *spec, op_path path, int runs, int64_t *run_ns,
                            ks_error *error);

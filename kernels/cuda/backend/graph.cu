@@ -3,11 +3,12 @@
  * ks_cuda_record() is the one place that enqueues copies and kernels; capture is ks_cuda_record() with the tape on, a plan without a
  * graph calls it directly. A graph of mapped slots needs nothing per launch: its kernels read the lane's job table. A graph
  * with copies has its two copy nodes re-pointed to the slot, where that is another one than last time. */
+#include "cuda/backend/chain.h"
 #include "cuda/backend/internal.h"
 #include "cuda/backend/join.h"
 #include "cuda/common/nvtx.h"
 
-enum { KS_NODES_MAX = 64 };
+enum { KS_NODES_MAX = 1024 }; /* of a graph: a chain's steps have one to three kernels each */
 
 ks_place ks_cuda_place_of(const ks_lane *lane, const ks_plan *plan)
 {
@@ -26,6 +27,8 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
         .only = {.in = place.in, .out = place.out},
         .completion = mapped ? &lane->shared_device->completion : (ks_completion *)(void *)place.completion,
         .ticket = (uint32_t *)lane->memory,
+        .words = lane->words,
+        .shown = lane->shared_device->words,
         .counters = lane->counters,
         .workspace = lane->workspace,
         .workspace_stride = plan->workspace_bytes,
@@ -52,6 +55,7 @@ ks_status ks_cuda_record_on(ks_lane *lane, const ks_plan *plan, const ks_spec *s
 {
     ks_spec placed;
     ks_site at = *site;
+    if (plan->program) return ks_cuda_chain_record(lane, plan, spec, site, error);
     return record_placed(lane, plan, ks_cuda_place_fixed(spec, &placed, &at.only), &at, bucket, error);
 }
 

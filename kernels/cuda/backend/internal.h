@@ -4,7 +4,8 @@
  *   reserve.cu ranges of device memory, mapped when needed         resident.cu  contents that stay
  *   clock.cu   a kernel's stamps      join.cu    copies of joined rows  graph.cu    what is enqueued
  *   large.cu   device buffers, rings
- *   trial.cu   a plan's kernels timed launch.cu  the paths of a batch   occupancy.cu CTAs on an SM
+ *   trial.cu   a plan's kernels timed refused.cu values out of bounds   occupancy.cu CTAs on an SM
+ *   launch.cu  the paths of a batch
  *   plan.cu    prepare, tuning        peak.cu    arithmetic at best     probe.cu     what else is measured
  *   backend.cu open, close, the table */
 #ifndef KS_CUDA_BACKEND_INTERNAL_H
@@ -97,6 +98,7 @@ typedef struct ks_lane_shared {
     alignas(128) ks_completion completion;
     alignas(128) ks_completion probe;
     alignas(128) ks_completion device_buffer_completion; /* a copy of the device buffer's, behind its kernels */
+    alignas(128) uint64_t words[KS_BATCH_MAX];           /* the jobs' status words, where the completion says so */
 } ks_lane_shared;
 
 typedef enum ks_path {
@@ -115,8 +117,9 @@ struct ks_lane {
     int index;
     cudaStream_t stream;
     cudaEvent_t event;
-    unsigned char *memory; /* the ticket, the counters and the arena: one allocation */
+    unsigned char *memory; /* the ticket, the counters, the status words and the arena: one allocation */
     uint32_t *counters;
+    uint64_t *words; /* the jobs' status words, on mapped slots */
     unsigned char *arena;
     /* Memory is there while a launch has taken it: */
     unsigned char *workspace, *large; /* large: lane 0 only, NULL where the limits ask for none */
@@ -150,8 +153,10 @@ static const size_t SLOT_PAD = KS_PAD, SLOT_HEAD_ROOM = KS_HEAD_ROOM, SLOT_ALIGN
 static const size_t SLOT_EXTRA = SLOT_PAD + SLOT_HEAD_ROOM + SLOT_PAD;
 static_assert(SLOT_PAD % SLOT_ALIGNMENT == 0 && SLOT_HEAD_ROOM % SLOT_ALIGNMENT == 0, "the sides stay aligned");
 
-/* What is zero between launches: the ticket, then the counters. */
-static const size_t CONTROL_BYTES = KS_ALIGNMENT + KS_COUNTERS_MAX * sizeof(uint32_t);
+/* What is zero between launches: the ticket, the counters, the status words. */
+static const size_t COUNTERS_BYTES = KS_COUNTERS_MAX * sizeof(uint32_t);
+static const size_t CONTROL_BYTES = KS_ALIGNMENT + COUNTERS_BYTES + KS_BATCH_MAX * sizeof(uint64_t);
+static_assert(KS_BATCH_MAX * sizeof(uint64_t) % KS_ALIGNMENT == 0, "the arena stays aligned");
 
 typedef struct ks_device_buffer {
     unsigned char *memory; /* where it begins */
@@ -289,6 +294,16 @@ extern const ks_large ks_cuda_large;
 void ks_cuda_trial_drop(ks_lane *lane);
 ks_status ks_cuda_trial_launch(ks_lane *lane, const ks_batch *batch, ks_error *error);
 void ks_cuda_trial_finish(ks_lane *lane, ks_batch *batch);
+
+/* --- refused.cu --- */
+
+/* Job i of the lane's batch is done, on the device's own memory with this copy of its completion: what its status word says goes to
+ * the batch, and the word is 0 again. Waits for the stream where there is one. KS_DEVICE. */
+ks_status ks_cuda_read_word(ks_lane *lane, int i, const ks_completion *completion, ks_error *error);
+/* The lane's batch on mapped slots is done: likewise, of all jobs. */
+ks_status ks_cuda_read_words(ks_lane *lane, ks_error *error);
+/* What a failed launch may have left. */
+void ks_cuda_clear_word(ks_lane *lane);
 
 /* --- launch.cu --- */
 

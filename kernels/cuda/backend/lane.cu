@@ -1,7 +1,7 @@
 /* Lanes: a stream, its device memory and its mapped lines; opening and closing them.
- * Device memory of a lane, one allocation:  ticket | counters | arena (completion, out, pad, in, pad). The workspace, and the large arena
- * that lane 0 of a shard has beside, are ranges whose memory is mapped when a launch needs it, and goes back when none did for some
- * turns. Lane 0 also has the pinned ring of staged requests. */
+ * Device memory of a lane, one allocation:  ticket | counters | status words | arena (completion, out, pad, in, pad). The workspace, and the
+ * large arena that lane 0 of a shard has beside, are ranges whose memory is mapped when a launch needs it, and goes back when none did for
+ * some turns. Lane 0 also has the pinned ring of staged requests. */
 #include "cuda/backend/internal.h"
 #include "cuda/common/nvtx.h"
 
@@ -41,6 +41,7 @@ static ks_status lane_open_memory(ks_lane *lane, ks_error *error)
     const ks_status status = device_memory(lane, bytes, &lane->memory, error);
     if (status) return status;
     lane->counters = (uint32_t *)(void *)(lane->memory + KS_ALIGNMENT);
+    lane->words = (uint64_t *)(void *)(lane->memory + KS_ALIGNMENT + COUNTERS_BYTES);
     lane->arena = lane->memory + CONTROL_BYTES;
     return line_open(lane, lane->arena, error);
 }
@@ -70,7 +71,7 @@ static ks_status lane_open_workspace(ks_lane *lane, ks_error *error)
 /* Of so many jobs. A library's plan may be done by our kernels instead, which need as much as a lane has at most. */
 static size_t workspace_need(const ks_lane *lane, const ks_plan *plan, int jobs)
 {
-    if (plan->unstamped) return lane->device->limits.workspace_bytes;
+    if (plan->unstamped && !plan->program) return lane->device->limits.workspace_bytes;
     return plan->workspace_bytes << (plan->join_rows ? 0 : ks_bucket(jobs));
 }
 

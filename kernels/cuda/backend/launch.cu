@@ -192,6 +192,7 @@ static ks_poll staged_step(ks_lane *lane, ks_error *error)
         const ks_poll poll = staged_out(lane, batch->plan, slot, error);
         if (poll != KS_DONE || lane->moved_out < staged_out_bytes(lane, batch->plan))
             return poll == KS_FAILED ? poll : KS_RUNNING;
+        if (ks_cuda_read_word(lane, lane->job, completion_of(lane, slot), error)) return KS_FAILED;
         if (event_record(lane, error)) return KS_FAILED;
         lane->staged = KS_STAGED_LAST;
     }
@@ -279,6 +280,7 @@ static ks_status launch_failed(ks_lane *lane, ks_status status)
     if (!ks_cuda_failed(lane->device)) {
         cudaStreamSynchronize(lane->stream);
         cudaMemsetAsync(lane->memory, 0, CONTROL_BYTES, lane->stream); /* tickets and counters may be half drawn */
+        if (lane->batch) ks_cuda_clear_word(lane);
         ks_cuda_trial_drop(lane);
         cudaGetLastError();
     }
@@ -387,6 +389,14 @@ static void finish_times(ks_lane *lane, ks_batch *batch)
     }
 }
 
+/* What the kernels of a batch that is done said of its values; a staged one's were read job by job. */
+static ks_status read_words(ks_lane *lane, ks_error *error)
+{
+    if (lane->path == KS_PATH_TRIAL || lane->path == KS_PATH_STAGED) return KS_OK;
+    if (on_slots(lane)) return ks_cuda_read_words(lane, error);
+    return ks_cuda_read_word(lane, 0, completion_of(lane, lane->batch->slots[0]), error);
+}
+
 /* backend.poll */
 ks_poll ks_cuda_poll(ks_lane *lane, ks_error *error)
 {
@@ -404,6 +414,7 @@ ks_poll ks_cuda_poll(ks_lane *lane, ks_error *error)
     } else {
         poll = on_slots(lane) ? KS_DONE : wait_event(lane, lane->event, error);
     }
+    if (poll == KS_DONE && read_words(lane, error)) poll = KS_FAILED;
     if (poll == KS_DONE) {
         ks_nvtx_push(KS_NVTX_COLLECT);
         if (lane->path == KS_PATH_TRIAL)

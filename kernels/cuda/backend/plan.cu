@@ -1,4 +1,5 @@
 /* prepare: what an op's planner has chosen becomes the plan's; and the algorithms that a plan may have instead (ks_tuning). */
+#include "cuda/backend/chain.h"
 #include "cuda/backend/internal.h"
 
 #include "cuda/matmul/cublaslt.cuh"
@@ -76,9 +77,19 @@ static bool prepare_join(ks_device *device, const ks_cuda_op *op, ks_plan *plan)
     return true;
 }
 
+/* Its jobs go alone, by copies, whatever their size. */
+static ks_status prepare_chain(ks_device *device, ks_plan *plan, ks_error *error)
+{
+    ks_cuda_plan chosen;
+    ks_status status = ks_cuda_chain_plan(device, plan, &chosen, error);
+    if (!status) status = prepare_sizes(device, plan, error);
+    return status ? status : use_algorithm(device, plan, &chosen, error);
+}
+
 /* backend.prepare */
 ks_status ks_cuda_prepare(ks_device *device, ks_plan *plan, ks_error *error)
 {
+    if (plan->program) return prepare_chain(device, plan, error);
     const ks_cuda_op *op = ks_cuda_op_of(plan->spec.op);
     if (!op) return ks_fail(error, KS_WORK, "%s has no kernels", plan->spec.op->name);
     if (plan->join_rows && prepare_join(device, op, plan)) {

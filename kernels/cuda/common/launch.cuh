@@ -13,6 +13,8 @@
  *       ks_leave(site);                         last kernel of the op only: end stamp; on mapped slots ticket and flag
  *   }
  *
+ * An op whose values decide calls ks_refuse(site, input, place) for one that is out of bounds, and ends by ks_leave<true>(site).
+ *
  * Grids: gridDim.y == site bucket, gridDim.z == 1; gridDim.x as the op likes, but on mapped slots a CTA costs a ticket,
  * so below KS_MAPPED_MOST bytes keep gridDim.x <= KS_GRID_MAX. An op of several kernels, or CTAs that finish each other's
  * work, use site.workspace (workspace_bytes per job, of any content) and site.counters (counters words per job, zero when
@@ -31,6 +33,7 @@ enum {
     KS_COUNTERS_MAX = 1 << 18, /* words of a lane, for all jobs of a launch together */
     KS_STAMPING = 256          /* CTAs, the last ones of a grid, that stamp the end on device memory */
 };
+static const uint32_t KS_TICKET_REFUSED = 1u << 31; /* in the ticket, above all CTAs: a status word was written */
 
 typedef struct ks_job_sides {
     const unsigned char *in; /* side of the slot, or the lane's device copy of it: add the tensor's offset */
@@ -51,7 +54,9 @@ typedef struct ks_job_table {
 typedef struct ks_completion {
     uint64_t start_ns, end_ns; /* %globaltimer */
     uint32_t sequence;         /* on mapped slots: written last, release at system scope */
-    uint32_t unused[11];
+    uint32_t refused;          /* on mapped slots: some job's status word is not 0, and all stand in ks_site.shown */
+    uint64_t word;             /* on device memory: the job's status word; the host clears it when it has read one */
+    uint32_t unused[8];
 } ks_completion;
 
 /* By value as each kernel's first argument: fixed for a lane. */
@@ -60,6 +65,8 @@ typedef struct ks_site {
     ks_job_sides only;
     ks_completion *completion;
     uint32_t *ticket; /* device memory, 0 between launches */
+    uint64_t *words;  /* mapped slots: the jobs' status words in device memory, 0 between launches, */
+    uint64_t *shown;  /* and where the launch leaves them for the host, if one is not 0 */
     uint32_t *counters;
     unsigned char *workspace;
     size_t workspace_stride; /* bytes from one job's to the next */
@@ -136,15 +143,36 @@ __device__ __forceinline__ uint32_t *ks_counters(const ks_site &site)
     return site.counters + blockIdx.y * site.counters_stride;
 }
 
+/* A value that decides is out of bounds. Any thread, before ks_leave<true>; rare, so what it costs does not count. */
+__device__ __forceinline__ void ks_refuse(const ks_site &site, int input, int64_t place)
+{
+    uint64_t *word = site.job_table ? &site.words[blockIdx.y] : &site.completion->word;
+    atomicMax((unsigned long long *)word, (unsigned long long)KS_BAD_WORD(input, place));
+    if (site.job_table) atomicOr(site.ticket, KS_TICKET_REFUSED);
+}
+
+/* The last CTA's: the status words of all jobs go to the host, and are 0 again. */
+__device__ __forceinline__ void ks_show_words(const ks_site &site)
+{
+    for (uint32_t i = 0; i < site.job_table->count; i++) {
+        site.shown[i] = *(volatile uint64_t *)&site.words[i];
+        site.words[i] = 0;
+    }
+    site.completion->refused = 1;
+}
+
 /* Mapped slots: each thread's stores become visible to the host, then the CTA takes a ticket; the last of `live` CTAs re-arms
- * the ticket (replays start clean) and writes the flag. */
+ * the ticket (replays start clean) and writes the flag. CHECKED: of an op that may refuse values. */
+template <bool CHECKED = false>
 __device__ __forceinline__ void ks_raise(const ks_site &site, uint32_t live)
 {
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0) {
-        if (atomicAdd(site.ticket, 1u) == live - 1) {
+        const uint32_t before = atomicAdd(site.ticket, 1u);
+        if ((CHECKED ? before & ~KS_TICKET_REFUSED : before) == live - 1) {
             *site.ticket = 0;
+            if (CHECKED && (before & KS_TICKET_REFUSED)) ks_show_words(site);
             site.completion->end_ns = ks_globaltimer();
             __threadfence_system();
             *(volatile uint32_t *)&site.completion->sequence = site.job_table->sequence;
@@ -154,6 +182,7 @@ __device__ __forceinline__ void ks_raise(const ks_site &site, uint32_t live)
 
 /* Device memory: of the last CTAs, the one whose store lands last leaves the end stamp; an atomic would be waited for, since
  * it answers. Mapped slots: the flag, when all live CTAs are here. threadIdx must be one-dimensional. */
+template <bool CHECKED = false>
 __device__ __forceinline__ void ks_leave(const ks_site &site)
 {
     if (!site.job_table) {
@@ -161,7 +190,7 @@ __device__ __forceinline__ void ks_leave(const ks_site &site)
             ks_write_relaxed(&site.completion->end_ns, ks_globaltimer());
         return;
     }
-    ks_raise(site, gridDim.x * site.job_table->count);
+    ks_raise<CHECKED>(site, gridDim.x * site.job_table->count);
 }
 
 #endif

@@ -184,7 +184,7 @@ bool ks_tensor_tag_is_in(const char *list, const char *etag)
 }
 
 /* Of a PUT or a DELETE: one tag, or "*". */
-static ks_status read_conditions(const ks_head *head, ks_tensor_words *out, ks_error *error)
+ks_status ks_conditions_read(const ks_head *head, ks_tensor_words *out, ks_error *error)
 {
     const char *none = head->known[KS_KNOWN_IF_NONE_MATCH], *match = head->known[KS_KNOWN_IF_MATCH], *tag;
     size_t length;
@@ -257,7 +257,7 @@ ks_status ks_tensor_words_read(const ks_tensor_ask *ask, ks_tensor_words *out, k
         const ks_status status = read_member(place, &pair, out, &seen, error);
         if (status != KS_OK) return status;
     }
-    ks_status status = changes ? read_conditions(ask->head, out, error) : KS_OK;
+    ks_status status = changes ? ks_conditions_read(ask->head, out, error) : KS_OK;
     if (status == KS_OK && ask->method == KS_METHOD_PUT)
         status = read_digest(ask->head->known[KS_KNOWN_REPR_DIGEST], out, error);
     return status;

@@ -1,4 +1,4 @@
-/* What a request of /v2/tensors says in its query and its fields. Pure; any thread. Inner header of this folder. */
+/* What a request of /v2/tensors says in its query and its fields. Pure; any thread. */
 #ifndef KS_TENSOR_WORDS_H
 #define KS_TENSOR_WORDS_H
 #include "api/tensors/tensors.h"
@@ -23,6 +23,8 @@ typedef struct ks_tensor_words {
 
 /* KS_PARAMETER: a member that this method does not have, or that cannot be read; KS_SHAPE, KS_DATATYPE, KS_FIELD. */
 ks_status ks_tensor_words_read(const ks_tensor_ask *ask, ks_tensor_words *out, ks_error *error);
+/* If-None-Match and If-Match of a PUT or a DELETE alone. KS_FIELD. */
+ks_status ks_conditions_read(const ks_head *head, ks_tensor_words *out, ks_error *error);
 /* Whether a list of entity tags, as in If-None-Match, names this one. */
 bool ks_tensor_tag_is_in(const char *list, const char *etag);
 #endif

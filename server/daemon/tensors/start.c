@@ -36,8 +36,11 @@ static ks_status open_store(ks_daemon *daemon, ks_error *error)
                                       .generation = (uint64_t)said(KS_SUPERVISOR_STARTS, 1),
                                       .record_fd = (int)said(KS_SUPERVISOR_RECORD, -1)};
     if (options.record_fd >= 0) fcntl(options.record_fd, F_SETFD, FD_CLOEXEC);
-    const ks_status status = ks_store_open(&options, &daemon->store, error);
-    return status == KS_OK ? ks_hashers_open(hash_threads(config), &daemon->hashers, error) : status;
+    ks_status status = ks_store_open(&options, &daemon->store, error);
+    if (status == KS_OK) status = ks_hashers_open(hash_threads(config), &daemon->hashers, error);
+    const ks_models_options models = {
+        .backend = daemon->backend, .device = daemon->device, .store = daemon->store, .shards = daemon->shards};
+    return status == KS_OK ? ks_models_open(&models, &daemon->models, error) : status;
 }
 
 ks_status ks_tensors_open(ks_daemon *daemon, ks_keeper **keeper, ks_error *error)
@@ -51,6 +54,7 @@ ks_status ks_tensors_open(ks_daemon *daemon, ks_keeper **keeper, ks_error *error
 void ks_tensors_close(ks_daemon *daemon, ks_keeper **keeper)
 {
     ks_keeper_close(keeper);
+    ks_models_close(&daemon->models);
     ks_hashers_close(&daemon->hashers);
     ks_store_close(&daemon->store);
 }

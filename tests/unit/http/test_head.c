@@ -20,7 +20,7 @@
 #include "http/response.h"
 #include "api/routes.h"
 #include "request/timing.h"
-#include "engine/warm.h"
+#include "engine/tune/warm.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
@@ -366,7 +366,12 @@ static const struct {
     {"HEAD", "/v2/models/softmax/versions/1/plan", KS_OK, KS_ROUTE_PLAN, ""},
     {"POST", "/v2/models/softmax/plan", KS_METHOD, KS_ROUTE_PLAN, "GET, HEAD"},
     {"GET", "/v2/models/nope/plan", KS_MODEL, KS_ROUTE_PLAN, "Request for unknown model: 'nope' is not found"},
-    {"DELETE", "/v2/models/softmax", KS_METHOD, KS_ROUTE_MODEL, "GET, HEAD"},
+    {"POST", "/v2/models/softmax", KS_METHOD, KS_ROUTE_MODEL, "GET, HEAD, PUT, DELETE"},
+    {"PUT", "/v2/models/mine", KS_OK, KS_ROUTE_MODEL, ""},
+    {"DELETE", "/v2/models/mine", KS_OK, KS_ROUTE_MODEL, ""},
+    {"DELETE", "/v2/models/softmax/versions/1", KS_METHOD, KS_ROUTE_MODEL, "GET, HEAD"},
+    {"GET", "/v2/models/softmax/definition", KS_OK, KS_ROUTE_DEFINITION, ""},
+    {"PUT", "/v2/models/softmax/definition", KS_METHOD, KS_ROUTE_DEFINITION, "GET, HEAD"},
     {"HEAD", "/v2/models/softmax/infer", KS_METHOD, KS_ROUTE_INFER, "POST"},
     {"POST", "/v2/models/softmax/infer/", KS_PATH, KS_ROUTE_NONE, "Not Found"},
     {"POST", "/v2/models/softmax/generate", KS_PATH, KS_ROUTE_NONE, "Not Found"},
@@ -430,6 +435,14 @@ static void warm_table(void **state)
         {"matmul:64,128:128,256:256:FP16", KS_OK},
         {"matmul:64,128:128,256:FP32?precision=tf32&alpha=-0.5", KS_OK},
         {"matmul:128,64:128,256?transpose_a=1&activation=gelu", KS_OK},
+        {"gather:1000,64:5", KS_OK},
+        {"gather:1000,64:5:FP16,INT64?mode=wrap", KS_OK},
+        {"gather_bag:1000,64:5:3:5:BF16,INT64,INT32,FP32?op=mean", KS_OK},
+        {"map_where:4,5:4,5:5", KS_OK},
+        {"gather:1000,64:5:FP32", KS_CONFIG},
+        {"gather:1000,64:5:FP32,INT64,INT64", KS_CONFIG},
+        {"gather_bag:1000,64:5:3:FP32,INT64", KS_CONFIG},
+        {"gather:1000,64:5:FP32,", KS_CONFIG},
         {"matmul:64,128:128,256:255:FP16", KS_CONFIG},
         {"matmul:64,128:128,256:FP32?precision=tf16", KS_CONFIG},
         {"matmul:64,128:128,256:FP32?alpha=", KS_CONFIG},

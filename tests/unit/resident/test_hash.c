@@ -148,7 +148,7 @@ static void hashers_find_what_the_caller_finds(void **state)
     }
 }
 
-/* Several at a time, of which none waits for another one's chain. */
+/* Several at a time, of which none waits for another one's queue. */
 static void hashes_share_the_hashers(void **state)
 {
     (void)state;

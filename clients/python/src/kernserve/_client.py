@@ -168,6 +168,59 @@ class Client:
         parameters = {"k": k, "axis": axis, "largest": largest, "sorted": sorted, "index_datatype": index_datatype}
         return self._operate("topk", (x,), parameters, 2, **options)
 
+    @overload
+    def scan(self, x: Any, op: Optional[str] = None, *, store: str, **options: Any) -> Tensor: ...
+
+    @overload
+    def scan(self, x: Any, op: Optional[str] = None, *, axis: Optional[int] = None, exclusive: Optional[bool] = None,
+             reverse: Optional[bool] = None, store: None = None, **options: Any) -> Array: ...
+
+    def scan(self, x: Any, op: Optional[str] = None, *, axis: Optional[int] = None, exclusive: Optional[bool] = None,
+             reverse: Optional[bool] = None, **options: Any) -> Any:
+        """Prefixes by op (sum) along `axis` (-1); exclusive: without the element itself; reverse: from the end.
+
+        op: sum prod max min logsumexp."""
+        return self._raw("scan", (x,), {"op": op, "axis": axis, "exclusive": exclusive, "reverse": reverse}, **options)
+
+    @overload
+    def histogram(self, x: Any, bins: Optional[int] = None, *, edges: Optional[Literal[False]] = None, store: str, **options: Any) -> Tensor: ...
+
+    @overload
+    def histogram(self, x: Any, bins: Optional[int] = None, *, edges: Literal[True], store: Tuple[str, str],
+                  **options: Any) -> Tuple[Tensor, Tensor]: ...
+
+    @overload
+    def histogram(self, x: Any, bins: Optional[int] = None, *, min: Optional[float] = None, max: Optional[float] = None, axis: Axes = None,
+                  edges: Literal[True], store: None = None, **options: Any) -> Tuple[Array, Array]: ...
+
+    @overload
+    def histogram(self, x: Any, bins: Optional[int] = None, *, min: Optional[float] = None, max: Optional[float] = None, axis: Axes = None,
+                  edges: Optional[Literal[False]] = None, store: None = None, **options: Any) -> Array: ...
+
+    def histogram(self, x: Any, bins: Optional[int] = None, *, min: Optional[float] = None, max: Optional[float] = None, axis: Axes = None,
+                  edges: Optional[bool] = None, **options: Any) -> Any:
+        """Counts of x's elements in `bins` (256) of equal width from min to max; integers without these are the numbers of their bins.
+
+        axis: the last axes, over which is counted (all). edges: a pair, with the bins' edges in FP64. Options as of norm's pair."""
+        parameters = {"bins": bins, "min": min, "max": max, "axis": _axes(axis), "edges": edges}
+        return self._operate("histogram", (x,), parameters, 2 if edges else 1, **options)
+
+    @overload
+    def gather(self, table: Any, indices: Any, offsets: Any = None, weights: Any = None, *, store: str, **options: Any) -> Tensor: ...
+
+    @overload
+    def gather(self, table: Any, indices: Any, offsets: Any = None, weights: Any = None, *, axis: Optional[int] = None,
+               kind: Optional[str] = None, mode: Optional[str] = None, op: Optional[str] = None, store: None = None,
+               **options: Any) -> Array: ...
+
+    def gather(self, table: Any, indices: Any, offsets: Any = None, weights: Any = None, *, axis: Optional[int] = None,
+               kind: Optional[str] = None, mode: Optional[str] = None, op: Optional[str] = None, **options: Any) -> Any:
+        """Slices of table along `axis` (0) by index, or with offsets the op (sum) of each bag's slices, times their weights.
+
+        kind: slices elements, as numpy.take and take_along_axis. mode: error (an index out of bounds is BadRequest "range") wrap clip.
+        op: sum mean max. Bag i has indices[offsets[i]:offsets[i + 1]]. Indices and offsets are int32 or int64."""
+        return self._operate("gather", (table, indices, offsets, weights), {"axis": axis, "kind": kind, "mode": mode, "op": op}, **options)
+
     def infer(self, model: str, *, parameters: Optional[Mapping[str, Any]] = None, outputs: Optional[Sequence[str]] = None,
               store: Optional[Mapping[str, str]] = None, ttl: Optional[int] = None, timeout: Optional[float] = None,
               **inputs: Any) -> Dict[str, Any]:

@@ -9,6 +9,11 @@ const char *ks_output_name(int output)
     return names[output];
 }
 
+const char *ks_op_output(const ks_op *op, int output)
+{
+    return op->outputs ? op->outputs[output] : ks_output_name(output);
+}
+
 uint16_t ks_op_required(const ks_op *op)
 {
     unsigned required = 0;
@@ -103,6 +108,7 @@ size_t ks_spec_out_bytes(const ks_spec *spec)
 size_t ks_spec_read_bytes(const ks_spec *spec)
 {
     size_t bytes = 0;
+    if (spec->op->read_bytes) return spec->op->read_bytes(spec);
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) bytes += spec->in[i].size_bytes;
     return bytes;
 }

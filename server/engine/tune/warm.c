@@ -1,4 +1,4 @@
-#include "engine/warm.h"
+#include "engine/tune/warm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,24 @@ static bool read_params(const char *text, ks_spec *spec)
     return true;
 }
 
-/* The parts between colons: model, one shape or one for each input, datatype; then the parameters. */
+/* Parted by commas: one for all inputs, or one for each in the order of their shapes. */
+static bool read_dtypes(const char *text, const char *end, const int *order, int count, ks_spec *spec)
+{
+    const char *at = text;
+    size_t length = 0;
+    for (int i = 0; i < count; i++) {
+        length = strcspn(at, ",?");
+        if (!ks_dtype_find(at, length, &spec->in[order[i]].dtype)) return false;
+        if (i + 1 == count) break;
+        if (at[length] == ',')
+            at += length + 1;
+        else if (at != text)
+            return false;
+    }
+    return at + length == end;
+}
+
+/* The parts between colons: model, one shape or one for each input, datatypes; then the parameters. */
 static ks_status read_parts(const char *option, const char *text, ks_spec *spec, const ks_model **model,
                             ks_error *error)
 {
@@ -73,7 +90,8 @@ static ks_status read_parts(const char *option, const char *text, ks_spec *spec,
     /* Shapes are those of the inputs that the metadata declares, and then of the others. */
     unsigned left = (*model)->declared, others = ((1u << spec->op->inputs_count) - 1) & ~left;
     const int required = __builtin_popcount(left);
-    for (int i = 0; left || (others && *colon == ':' && colon[1] >= '0' && colon[1] <= '9'); i++) {
+    int order[KS_INPUTS_MAX], count = 0;
+    for (; left || (others && *colon == ':' && colon[1] >= '0' && colon[1] <= '9'); count++) {
         if (*colon != ':')
             return ks_fail(error, KS_CONFIG, "%s %s: model %s needs %d shapes", option, text, (*model)->name, required);
         unsigned *from = left ? &left : &others;
@@ -83,13 +101,13 @@ static ks_status read_parts(const char *option, const char *text, ks_spec *spec,
         colon = shape + strcspn(shape, ":?");
         memset(&spec->in[input], 0, sizeof spec->in[input]);
         if (!read_dims(shape, (size_t)(colon - shape), &spec->in[input]))
-            return ks_fail(error, KS_CONFIG, "%s %s: shape %d is not like 64,1024", option, text, i + 1);
+            return ks_fail(error, KS_CONFIG, "%s %s: shape %d is not like 64,1024", option, text, count + 1);
+        spec->in[input].dtype = ks_model_dtype(*model, input);
         spec->given |= (uint16_t)(1u << input);
+        order[count] = input;
     }
-    ks_dtype dtype = (*model)->dtype;
-    if (*colon == ':' && !ks_dtype_find(colon + 1, (size_t)(end - colon - 1), &dtype))
-        return ks_fail(error, KS_CONFIG, "%s %s: no such datatype", option, text);
-    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) spec->in[i].dtype = dtype;
+    if (*colon == ':' && !read_dtypes(colon + 1, end, order, count, spec))
+        return ks_fail(error, KS_CONFIG, "%s %s: no such datatype, or not one for each shape", option, text);
     if (*end && !read_params(end + 1, spec))
         return ks_fail(error, KS_CONFIG, "%s %s: a parameter is none of %s's, or has no such value", option, text,
                        spec->op->name);

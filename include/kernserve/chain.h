@@ -1,0 +1,117 @@
+/* A chain: operations one behind the other that are one piece of work, with a name and inputs of its own. Its ks_op is made when a client
+ * loads a model, and is served, planned and launched like any other.
+ *
+ * Words    value = a tensor of the chain: an input, a constant (content that stays), or what a node makes; node = an operation on values,
+ *          or a reshape; view = a value that lies where another one does; program = a chain with shapes: steps with places;
+ *          step = a node's spec, resolved, or a copy.
+ * Order    a node's values are made by nodes in front of it: nodes are listed as they run.
+ * Threads  a chain is constant once its op is in use; a program is its plan's. */
+#ifndef KERNSERVE_CHAIN_H
+#define KERNSERVE_CHAIN_H
+
+#include "kernserve/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    KS_CHAIN_NODES_MAX = 256,
+    KS_CHAIN_CONSTANTS_MAX = 1024,
+    KS_CHAIN_MADE_MAX = 512,                    /* values that nodes make, whether they have names or not */
+    KS_CHAIN_FREE_MAX = 4,                      /* lengths of the inputs that may be any */
+    KS_CHAIN_WORDS_MAX = KS_CHAIN_FREE_MAX + 1, /* with the batch, which has no word */
+    KS_CHAIN_NAME_MAX = 128
+};
+
+/* A dimension as a definition declares it: 1 and more is that length. */
+enum { KS_DIM_ANY = -1, KS_DIM_WORD = -2 }; /* any length; KS_DIM_WORD - i: any, and the same wherever word i stands */
+
+typedef struct ks_chain_tensor {
+    const char *name;
+    ks_dtype dtype;
+    int rank; /* -1: an output whose datatype and shape are not declared */
+    int64_t dims[KS_RANK_MAX];
+} ks_chain_tensor;
+
+typedef struct ks_chain_node {
+    const char *name;
+    const ks_op *op;             /* NULL: a reshape of in[0] to out[0] */
+    int16_t in[KS_INPUTS_MAX];   /* values; -1: not given */
+    int16_t out[KS_OUTPUTS_MAX]; /* values; -1: of no use to others */
+    int inputs, outputs;         /* that the definition lists */
+    ks_value params[KS_PARAMS_MAX];
+    int rank; /* of a reshape; 0 keeps the dimension at its place, one -1 takes the rest */
+    int64_t dims[KS_RANK_MAX];
+} ks_chain_node;
+
+typedef struct ks_chain {
+    ks_op op; /* what it is to others; op.chain is this chain */
+    int constants, nodes, made;
+    ks_chain_tensor in[KS_INPUTS_MAX], out[KS_OUTPUTS_MAX];
+    int outputs;
+    int16_t output[KS_OUTPUTS_MAX]; /* the value that each one is */
+    int64_t max_batch;              /* the first dimension of inputs that begin with word 0, at most; 0: any */
+    int words;                      /* of dimensions; word 0: the batch, -1 in front of a shape */
+    const char *const *word;
+    const ks_tensor *constant; /* each with its address in `fixed` */
+    const ks_chain_node *node;
+} ks_chain;
+
+/* Values are numbered: inputs, then constants, then what nodes make, in their order. */
+static inline int ks_chain_constant(const ks_chain *chain, int value)
+{
+    const int constant = value - chain->op.inputs_count;
+    return constant >= 0 && constant < chain->constants ? constant : -1;
+}
+
+static inline int ks_chain_made(const ks_chain *chain, int value)
+{
+    return value - chain->op.inputs_count - chain->constants;
+}
+
+/* ks_resolve_fn of each chain: its inputs are as declared, and each node resolves. Sentences name the node. */
+ks_resolve_fn ks_chain_resolve;
+
+/* Where a step finds a tensor, or puts it. */
+typedef enum ks_place_kind {
+    KS_PLACE_NONE,
+    KS_PLACE_INPUT,  /* that input of the chain */
+    KS_PLACE_OUTPUT, /* that output of the chain */
+    KS_PLACE_ARENA,  /* at the offset of the program's arena */
+    KS_PLACE_FIXED   /* a constant: at its address */
+} ks_place_kind;
+
+typedef struct ks_step_place {
+    ks_place_kind kind;
+    int which;
+    size_t offset;
+    const void *fixed;
+} ks_step_place;
+
+typedef struct ks_step {
+    int node;     /* of the chain; -1: a copy */
+    ks_spec spec; /* resolved; op NULL: a copy of in[0].size_bytes */
+    ks_step_place in[KS_INPUTS_MAX], out[KS_OUTPUTS_MAX];
+    /* The backend's, set by prepare: */
+    size_t workspace_bytes;
+    bool unstamped;
+    unsigned char algorithm[KS_ALGORITHM_BYTES];
+} ks_step;
+
+struct ks_program {
+    int count;
+    size_t arena_bytes; /* a multiple of KS_ALIGNMENT, and KS_PAD readable bytes belong behind it */
+    ks_step step[];
+};
+
+/* Of a resolved spec whose op is a chain. Steps that make no bytes are left out; views take no step; an output is made where it goes.
+ * KS_MEMORY. */
+ks_status ks_program_make(const ks_spec *spec, ks_program **out, ks_error *error);
+void ks_program_free(ks_program **program);
+size_t ks_program_bytes(const ks_program *program); /* of host memory, itself */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,68 @@
+#include "cpu/chain.h"
+#include "cpu/onednn.h"
+#include "cpu/reference.h"
+
+#include <string.h>
+
+size_t ks_cpu_chain_prepare(ks_program *program)
+{
+    size_t scratch = 0;
+    for (int i = 0; i < program->count; i++) {
+        ks_step *step = &program->step[i];
+        if (!step->spec.op) continue;
+        step->algorithm[0] = ks_onednn_takes(&step->spec);
+        step->workspace_bytes = ks_cpu_scratch_bytes(&step->spec);
+        if (step->workspace_bytes > scratch) scratch = step->workspace_bytes;
+    }
+    return ks_align(program->arena_bytes + KS_PAD) + scratch;
+}
+
+/* The tensors of a launch: addresses of the chain's own, and of its arena. */
+typedef struct memory {
+    const void *const *in;
+    void *const *out;
+    unsigned char *arena;
+} memory;
+
+static const void *read_at(const memory *m, const ks_step_place *at)
+{
+    switch (at->kind) {
+    case KS_PLACE_INPUT:
+        return m->in[at->which];
+    case KS_PLACE_OUTPUT:
+        return m->out[at->which];
+    case KS_PLACE_FIXED:
+        return at->fixed;
+    case KS_PLACE_ARENA:
+        return m->arena + at->offset;
+    default:
+        return NULL;
+    }
+}
+
+static void *write_at(const memory *m, const ks_step_place *at)
+{
+    return at->kind == KS_PLACE_OUTPUT ? m->out[at->which] : m->arena + at->offset;
+}
+
+static void run_step(const ks_step *step, const memory *m, void *scratch)
+{
+    const void *in[KS_INPUTS_MAX] = {NULL};
+    void *out[KS_OUTPUTS_MAX] = {NULL};
+    if (!step->spec.op) {
+        memcpy(write_at(m, &step->out[0]), read_at(m, &step->in[0]), step->spec.in[0].size_bytes);
+        return;
+    }
+    for (int i = ks_next_input(&step->spec, -1); i >= 0; i = ks_next_input(&step->spec, i))
+        in[i] = read_at(m, &step->in[i]);
+    for (int i = 0; i < step->spec.outputs; i++) out[i] = write_at(m, &step->out[i]);
+    if (step->algorithm[0] && ks_onednn_run(&step->spec, in, out[0])) return;
+    ks_cpu_reference(&step->spec, in, out, scratch);
+}
+
+void ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch)
+{
+    const memory m = {.in = in, .out = out, .arena = scratch};
+    unsigned char *rest = m.arena + ks_align(program->arena_bytes + KS_PAD);
+    for (int i = 0; i < program->count; i++) run_step(&program->step[i], &m, rest);
+}

@@ -1,0 +1,140 @@
+/* A chain's steps on one stream, one behind the other: capture makes one graph of them, with the copies in front and behind.
+ *
+ * Memory   the lane's workspace: the arena, then what the hungriest step needs. Steps use it, and the counters, in turn: the stream orders
+ *          them, and each launch leaves its counters at zero.
+ * Stamps   none: each step's kernels would write the completion's anew. All of a chain's time is compute.
+ * Threads  the lane's. */
+#include "cuda/backend/chain.h"
+
+/* The arena has readable bytes behind it. */
+static size_t arena_bytes(const ks_program *program)
+{
+    return ks_align(program->arena_bytes + KS_PAD);
+}
+
+static ks_status plan_step(const ks_chip *chip, ks_step *step, ks_cuda_plan *whole, ks_error *error)
+{
+    const ks_cuda_op *op = ks_cuda_op_of(step->spec.op);
+    ks_cuda_plan chosen;
+    memset(&chosen, 0, sizeof chosen);
+    if (!op) return ks_fail(error, KS_WORK, "%s has no kernels", step->spec.op->name);
+    const ks_status status = op->plan(chip, &step->spec, &chosen, error);
+    if (status) return status;
+    step->workspace_bytes = ks_align(chosen.workspace_bytes);
+    step->unstamped = chosen.unstamped;
+    memcpy(step->algorithm, chosen.algorithm, sizeof step->algorithm);
+    /* Where a library's kernels cannot be launched, our own need as much as there is. */
+    const size_t need = chosen.unstamped ? chip->workspace_bytes : step->workspace_bytes;
+    if (need > whole->workspace_bytes) whole->workspace_bytes = need;
+    if (chosen.counters > whole->counters) whole->counters = chosen.counters;
+    return KS_OK;
+}
+
+ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out, ks_error *error)
+{
+    ks_program *program = plan->program;
+    const size_t arena = arena_bytes(program);
+    ks_chip chip = device->chip;
+    memset(out, 0, sizeof *out);
+    if (arena > chip.workspace_bytes)
+        return ks_fail(error, KS_WORK, "%s: the values between its nodes take %zu bytes, a lane has %zu",
+                       plan->spec.op->name, arena, chip.workspace_bytes);
+    chip.workspace_bytes -= arena;
+    for (int i = 0; i < program->count; i++) {
+        if (!program->step[i].spec.op) continue;
+        const ks_status status = plan_step(&chip, &program->step[i], out, error);
+        if (status) return status;
+    }
+    out->workspace_bytes += arena;
+    out->batch_max = 1;
+    out->unstamped = true;
+    out->kernel_info.grid = 0;
+    snprintf(out->kernel_info.kernel, sizeof out->kernel_info.kernel, "chain<%d steps>", program->count);
+    return KS_OK;
+}
+
+/* The tensors of a launch. */
+typedef struct chain_memory {
+    const ks_spec *spec;
+    const ks_site *site;
+} chain_memory;
+
+static unsigned char *output_at(const chain_memory *m, int output)
+{
+    return m->site->only.out + (m->spec->outputs == 1 ? 0 : m->spec->out[output].offset);
+}
+
+static const unsigned char *input_at(const chain_memory *m, int input)
+{
+    const ks_tensor *in = &m->spec->in[input];
+    if (in->fixed) return (const unsigned char *)in->fixed;
+    return m->site->only.in + (m->spec->given == 1 ? 0 : in->offset);
+}
+
+static const unsigned char *read_at(const chain_memory *m, const ks_step_place *at)
+{
+    switch (at->kind) {
+    case KS_PLACE_INPUT:
+        return input_at(m, at->which);
+    case KS_PLACE_OUTPUT:
+        return output_at(m, at->which);
+    case KS_PLACE_FIXED:
+        return (const unsigned char *)at->fixed;
+    default:
+        return m->site->workspace + at->offset;
+    }
+}
+
+static unsigned char *write_at(const chain_memory *m, const ks_step_place *at)
+{
+    return at->kind == KS_PLACE_OUTPUT ? output_at(m, at->which) : m->site->workspace + at->offset;
+}
+
+/* The step's spec as a launch takes it: each tensor at an offset from its side, which may wrap; one that is alone there is the side. */
+static void place_step(const chain_memory *m, const ks_step *step, ks_spec *placed, ks_job_sides *sides)
+{
+    ks_spec_copy(placed, &step->spec);
+    const int first = ks_next_input(placed, -1);
+    sides->in = read_at(m, &step->in[first]);
+    sides->out = write_at(m, &step->out[0]);
+    for (int i = first; i >= 0; i = ks_next_input(placed, i)) {
+        placed->in[i].fixed = NULL;
+        placed->in[i].offset = (size_t)((uintptr_t)read_at(m, &step->in[i]) - (uintptr_t)sides->in);
+    }
+    for (int i = 0; i < placed->outputs; i++)
+        placed->out[i].offset = (size_t)((uintptr_t)write_at(m, &step->out[i]) - (uintptr_t)sides->out);
+}
+
+static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_step *step, size_t arena, ks_error *error)
+{
+    const ks_cuda_op *op = ks_cuda_op_of(step->spec.op);
+    ks_chip chip = lane->device->chip;
+    ks_site site = *m->site;
+    ks_spec placed;
+    chip.workspace_bytes -= arena;
+    place_step(m, step, &placed, &site.only);
+    site.workspace += arena;
+    site.workspace_stride = step->workspace_bytes;
+    const ks_status status = op->launch(&chip, &placed, step->algorithm, site, 1, lane->stream, error);
+    ks_cuda_plan own;
+    if (!status || !step->unstamped || op->plan(&chip, &placed, &own, error)) return status;
+    return op->launch(&chip, &placed, own.algorithm, site, 1, lane->stream, error);
+}
+
+ks_status ks_cuda_chain_record(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site,
+                               ks_error *error)
+{
+    const ks_program *program = plan->program;
+    const chain_memory m = {spec, site};
+    for (int i = 0; i < program->count; i++) {
+        const ks_step *step = &program->step[i];
+        if (!step->spec.op) {
+            KS_TRY_SOFT(error, cudaMemcpyAsync(write_at(&m, &step->out[0]), read_at(&m, &step->in[0]),
+                                               step->spec.in[0].size_bytes, cudaMemcpyDeviceToDevice, lane->stream));
+            continue;
+        }
+        const ks_status status = record_step(lane, &m, step, arena_bytes(program), error);
+        if (status) return status;
+    }
+    return KS_OK;
+}

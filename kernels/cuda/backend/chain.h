@@ -1,0 +1,14 @@
+/* Chains on the GPU: what their steps need of a lane, and how they are enqueued. */
+#ifndef KS_CUDA_BACKEND_CHAIN_H
+#define KS_CUDA_BACKEND_CHAIN_H
+
+#include "cuda/backend/internal.h"
+#include "kernserve/chain.h"
+
+/* Plans each step, and fills the chain's own plan. KS_WORK: a step, or the arena, does not fit the device. */
+ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out, ks_error *error);
+/* Enqueues all steps. spec: the plan's, or the same with its tensors elsewhere; fixed ones lie where they are. */
+ks_status ks_cuda_chain_record(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site,
+                               ks_error *error);
+
+#endif

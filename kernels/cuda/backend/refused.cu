@@ -1,0 +1,78 @@
+/* Values that decide and are out of bounds: what the kernels left in status words goes to the batch.
+ *
+ * Rare, so it may wait for the stream: the value that stands at the place is fetched from where the kernels read it, which is
+ * not always memory that the host sees, or that no client has written to since. */
+#include "cuda/backend/internal.h"
+
+/* Where the kernels of job i read an input. */
+static const unsigned char *seen_at(const ks_lane *lane, int i, int input)
+{
+    const ks_batch *batch = lane->batch;
+    const ks_slot *slot = batch->slots[i];
+    const ks_tensor *in = &batch->plan->spec.in[input];
+    if (in->fixed) return (const unsigned char *)in->fixed;
+    if (lane->path == KS_PATH_DEVICE_BUFFER || lane->path == KS_PATH_MAPPED)
+        return (const unsigned char *)slot->in_device + (slot->places ? slot->places->in[input] : in->offset);
+    return ks_cuda_place_of(lane, batch->plan).in + in->offset;
+}
+
+static ks_status read_value(ks_lane *lane, int i, ks_bad_value *bad, ks_error *error)
+{
+    const ks_dtype dtype = lane->batch->plan->spec.in[bad->input].dtype;
+    const size_t size = ks_dtype_size(dtype);
+    int64_t value = 0;
+    KS_TRY(lane->device, error,
+           cudaMemcpyAsync(&value, seen_at(lane, i, bad->input) + (size_t)bad->place * size, size, cudaMemcpyDefault,
+                           lane->stream));
+    KS_TRY(lane->device, error, cudaStreamSynchronize(lane->stream));
+    bad->value = dtype == KS_INT32 ? (int64_t)(int32_t)value : value;
+    return KS_OK;
+}
+
+/* A word that names no place of the spec's is none of a kernel's. */
+static ks_status take(ks_lane *lane, int i, uint64_t word, ks_error *error)
+{
+    ks_batch *batch = lane->batch;
+    const ks_spec *spec = &batch->plan->spec;
+    const ks_bad_value bad = {.input = (int)(word >> KS_BAD_PLACE_BITS),
+                              .place = (int64_t)(KS_BAD_PLACES - (word & KS_BAD_PLACES)),
+                              .value = 0};
+    batch->bad[i] = bad;
+    if (bad.input >= KS_INPUTS_MAX || !ks_has_input(spec, bad.input) ||
+        bad.place >= ks_tensor_count(&spec->in[bad.input]))
+        return ks_fail(error, KS_DEVICE, "%s: the kernels left a status word that is none", spec->op->name);
+    batch->refused = true;
+    return read_value(lane, i, &batch->bad[i], error);
+}
+
+void ks_cuda_clear_word(ks_lane *lane)
+{
+    lane->shared->completion.refused = 0; /* of mapped slots, whose words are the lane's */
+    if (lane->path == KS_PATH_DEVICE_BUFFER || lane->path == KS_PATH_TRIAL)
+        return; /* one is new each time, one reads none */
+    cudaMemsetAsync(ks_cuda_place_of(lane, lane->batch->plan).completion + offsetof(ks_completion, word), 0,
+                    sizeof(uint64_t), lane->stream);
+}
+
+ks_status ks_cuda_read_word(ks_lane *lane, int i, const ks_completion *completion, ks_error *error)
+{
+    if (!lane->batch->plan->spec.op->check) return KS_OK;
+    lane->batch->bad[i].input = 0;
+    if (completion->word == 0) return KS_OK;
+    ks_cuda_clear_word(lane);
+    return take(lane, i, completion->word, error); /* waits, so that the arena's memory may go */
+}
+
+ks_status ks_cuda_read_words(ks_lane *lane, ks_error *error)
+{
+    ks_lane_shared *shared = lane->shared;
+    if (!lane->batch->plan->spec.op->check || !shared->completion.refused) return KS_OK;
+    shared->completion.refused = 0;
+    for (int i = 0; i < lane->batch->count; i++) {
+        lane->batch->bad[i].input = 0;
+        if (shared->words[i] == 0) continue;
+        const ks_status status = take(lane, i, shared->words[i], error);
+        if (status) return status;
+    }
+    return KS_OK;
+}

@@ -1,0 +1,62 @@
+/* histogram's kernels: instances and launches, by datatype. */
+#include "cuda/histogram/count.cuh"
+#include "cuda/histogram/plan.h"
+
+template <class T>
+static cudaError_t count_as(const histogram_launch &go)
+{
+    const dim3 grid((unsigned)go.c.grid, (unsigned)go.bucket);
+    const int64_t bins = go.s.rows * go.s.bins, groups = (bins + HISTOGRAM_SUM_THREADS - 1) / HISTOGRAM_SUM_THREADS;
+    const dim3 spread((unsigned)(groups < 1 ? 1 : groups > 1024 ? 1024 : groups), (unsigned)go.bucket);
+    cudaError_t status = cudaSuccess;
+    if (!go.c.shared)
+        status = ks_launch(histogram_clear, spread, HISTOGRAM_SUM_THREADS, 0, false, go.stream, go.site, go.s);
+    if (status != cudaSuccess) return status;
+    if (!go.c.shared)
+        return ks_launch(histogram_global<T>, grid, go.c.threads, go.shared_bytes, false, go.stream, go.site, go.s);
+    if (go.s.parts > 1 && !ks_noting) {
+        status = ks_launch(histogram_shared<T>, grid, go.c.threads, go.shared_bytes, false, go.stream, go.site, go.s);
+        if (status != cudaSuccess) return status;
+        return ks_launch(histogram_sum, spread, HISTOGRAM_SUM_THREADS, 0, false, go.stream, go.site, go.s);
+    }
+    return ks_launch(histogram_shared<T>, grid, go.c.threads, go.shared_bytes, false, go.stream, go.site, go.s);
+}
+
+cudaError_t histogram_count(const histogram_launch &go)
+{
+    switch (go.dtype) {
+    case KS_FP16:
+        return count_as<__half>(go);
+    case KS_BF16:
+        return count_as<__nv_bfloat16>(go);
+    case KS_FP32:
+        return count_as<float>(go);
+    case KS_FP64:
+        return count_as<double>(go);
+    case KS_INT8:
+    case KS_UINT8:
+        return count_as<uint8_t>(go);
+    case KS_INT16:
+    case KS_UINT16:
+        return count_as<uint16_t>(go);
+    case KS_INT32:
+    case KS_UINT32:
+        return count_as<uint32_t>(go);
+    default:
+        return count_as<uint64_t>(go);
+    }
+}
+
+cudaError_t histogram_allow(int shared_bytes)
+{
+    const void *const kernels[] = {
+        (const void *)histogram_shared<__half>,   (const void *)histogram_shared<__nv_bfloat16>,
+        (const void *)histogram_shared<float>,    (const void *)histogram_shared<double>,
+        (const void *)histogram_shared<uint8_t>,  (const void *)histogram_shared<uint16_t>,
+        (const void *)histogram_shared<uint32_t>, (const void *)histogram_shared<uint64_t>};
+    cudaError_t status = cudaSuccess;
+    for (const void *kernel : kernels)
+        if (status == cudaSuccess)
+            status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    return status;
+}

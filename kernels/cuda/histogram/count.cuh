@@ -1,0 +1,192 @@
+/* The kernels of histogram.
+ *
+ *   histogram_shared   counters in shared memory, a copy for each warp where bins are few; a row by one CTA, whose counters are the answer, or
+ *                      by several, whose counters histogram_sum adds
+ *   histogram_global   counters in the output, which histogram_clear has made zero: more bins than shared memory holds
+ *
+ * A thread joins equal neighbours among its elements before it counts them, so equal elements take few atomics. Counts are integers: no answer
+ * follows from the order.
+ *
+ * Shapes   any. Elements are read once. */
+#ifndef KS_HISTOGRAM_COUNT_CUH
+#define KS_HISTOGRAM_COUNT_CUH
+
+#include "cuda/common/warp.cuh"
+#include "cuda/histogram/shape.cuh"
+
+#include <type_traits>
+
+/* --- bins ------------------------------------------------------------------------------------------------------------ */
+
+/* As the reference rounds it: the product, and the sum. */
+__device__ __forceinline__ double histogram_edge(const histogram_shape &s, int bin)
+{
+    return __dadd_rn(s.min, __dmul_rn((double)bin, s.width));
+}
+
+/* The last bin whose edge does not exceed x; -1: x is outside, or NaN. */
+__device__ __forceinline__ int histogram_find(const histogram_shape &s, double x)
+{
+    if (!(x >= s.min && x <= s.max)) return -1;
+    int bin = min((int)((x - s.min) * s.scale), s.bins - 1);
+    while (bin > 0 && x < histogram_edge(s, bin)) bin--;
+    while (bin + 1 < s.bins && x >= histogram_edge(s, bin + 1)) bin++;
+    return bin;
+}
+
+/* Likewise: FP32 decides where its errors cannot reach an edge. */
+__device__ __forceinline__ int histogram_find(const histogram_shape &s, float x)
+{
+    const float place = (x - s.near_min) * s.near_scale, bin = floorf(place), within = place - bin;
+    if (within > s.margin && within < 1 - s.margin && bin >= 0 && bin < (float)s.bins) return (int)bin;
+    return histogram_find(s, (double)x);
+}
+
+template <class T>
+__device__ __forceinline__ int histogram_bin(const histogram_shape &s, T x)
+{
+    if constexpr (!std::is_integral_v<T>) {
+        return histogram_find(s, ks_math(x));
+    } else {
+        const uint64_t wide = ((uint64_t)x ^ s.sign) - s.sign;
+        if (!s.ranged) return wide < (uint64_t)s.bins ? (int)wide : -1;
+        return histogram_find(s, s.sign ? (double)(int64_t)wide : (double)wide);
+    }
+}
+
+/* --- counting -------------------------------------------------------------------------------------------------------- */
+
+/* Equal bins one behind the other, counted together. */
+template <class Counter>
+struct histogram_tally {
+    Counter *counters;
+    int bin;
+    Counter count;
+    __device__ __forceinline__ histogram_tally(Counter *counters_) : counters(counters_), bin(-1), count(0)
+    {
+    }
+    __device__ __forceinline__ void flush()
+    {
+        if (bin >= 0) atomicAdd(counters + bin, count);
+    }
+    __device__ __forceinline__ void take(int next)
+    {
+        if (next != bin) {
+            flush();
+            bin = next;
+            count = 0;
+        }
+        count++;
+    }
+};
+
+/* The elements of a part of a row. */
+template <class T, class Counter>
+__device__ __forceinline__ void histogram_part(const histogram_shape &s, const unsigned char *in, int64_t row,
+                                               int64_t part, Counter *counters)
+{
+    constexpr int E = ks_vector<T>::length;
+    const ks_row at = ks_row_at<T>(row, s.length);
+    const int64_t end = min((part + 1) * s.part, at.vectors);
+    histogram_tally<Counter> tally(counters);
+#pragma unroll 1
+    for (int64_t v = part * s.part + threadIdx.x; v < end; v += HISTOGRAM_LOADS * blockDim.x) {
+        ks_vector<T> x[HISTOGRAM_LOADS];
+#pragma unroll
+        for (int i = 0; i < HISTOGRAM_LOADS; i++)
+            if (v + i * (int64_t)blockDim.x < end) x[i] = ks_load_vector<T>(in, at.first + v + i * (int64_t)blockDim.x);
+#pragma unroll
+        for (int i = 0; i < HISTOGRAM_LOADS; i++) {
+            const int64_t vector = v + i * (int64_t)blockDim.x, first = vector * E - at.skip;
+            if (vector >= end) break;
+            const int from = (int)max((int64_t)0, -first), to = (int)min((int64_t)E, s.length - first);
+#pragma unroll
+            for (int e = 0; e < E; e++)
+                if (e >= from && e < to) tally.take(histogram_bin(s, x[i].element[e]));
+        }
+    }
+    tally.flush();
+}
+
+/* --- kernels --------------------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void histogram_write_edges(const histogram_shape &s, const ks_job_sides &job)
+{
+    double *const edges = (double *)(void *)(job.out + s.edges_at);
+    for (int64_t b = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; b <= s.bins; b += (int64_t)gridDim.x * blockDim.x)
+        edges[b] = b == s.bins ? s.max : histogram_edge(s, (int)b);
+}
+
+template <class T>
+__global__ void __launch_bounds__(1024) histogram_shared(ks_site site, const __grid_constant__ histogram_shape s)
+{
+    uint32_t *const counters = (uint32_t *)ks_dynamic;
+    const int mine = s.copies > 1 ? threadIdx.x / KS_WARP : 0;
+    ks_job_sides job;
+    if (!ks_enter(site, &job)) return;
+#pragma unroll 1
+    for (int64_t item = blockIdx.x; item < s.rows * s.parts; item += gridDim.x) {
+        for (int b = threadIdx.x; b < s.copies * s.bins; b += blockDim.x) counters[b] = 0;
+        __syncthreads();
+        const int64_t row = item / s.parts;
+        histogram_part<T>(s, job.in + s.in, row, item - row * s.parts, counters + mine * s.bins);
+        __syncthreads();
+        for (int b = threadIdx.x; b < s.bins; b += blockDim.x) {
+            uint32_t count = 0;
+            for (int c = 0; c < s.copies; c++) count += counters[c * s.bins + b];
+            if (s.parts > 1)
+                ((uint32_t *)(void *)ks_workspace(site))[item * s.bins + b] = count;
+            else
+                ((int64_t *)(void *)(job.out + s.counts))[row * s.bins + b] = count;
+        }
+        __syncthreads();
+    }
+    if (s.parts > 1) return; /* histogram_sum is the last one */
+    if (s.edges) histogram_write_edges(s, job);
+    ks_leave(site);
+}
+
+__global__ void __launch_bounds__(HISTOGRAM_SUM_THREADS)
+    histogram_sum(ks_site site, const __grid_constant__ histogram_shape s)
+{
+    const uint32_t *const counts = (const uint32_t *)(const void *)ks_workspace(site);
+    ks_job_sides job;
+    if (!ks_enter_again(site, &job)) return;
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < s.rows * s.bins;
+         at += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t row = at / s.bins, bin = at - row * s.bins;
+        int64_t sum = 0;
+#pragma unroll 8
+        for (int p = 0; p < s.parts; p++) sum += counts[(row * s.parts + p) * s.bins + bin];
+        ((int64_t *)(void *)(job.out + s.counts))[at] = sum;
+    }
+    if (s.edges) histogram_write_edges(s, job);
+    ks_leave(site);
+}
+
+__global__ void __launch_bounds__(HISTOGRAM_SUM_THREADS)
+    histogram_clear(ks_site site, const __grid_constant__ histogram_shape s)
+{
+    ks_job_sides job;
+    if (!ks_enter(site, &job)) return;
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < s.rows * s.bins;
+         at += (int64_t)gridDim.x * blockDim.x)
+        ((int64_t *)(void *)(job.out + s.counts))[at] = 0;
+    if (s.edges) histogram_write_edges(s, job);
+}
+
+template <class T>
+__global__ void __launch_bounds__(1024) histogram_global(ks_site site, const __grid_constant__ histogram_shape s)
+{
+    ks_job_sides job;
+    if (!ks_enter_again(site, &job)) return;
+    unsigned long long *const counts = (unsigned long long *)(void *)(job.out + s.counts);
+#pragma unroll 1
+    for (int64_t item = blockIdx.x; item < s.rows * s.parts; item += gridDim.x) {
+        const int64_t row = item / s.parts;
+        histogram_part<T>(s, job.in + s.in, row, item - row * s.parts, counts + row * s.bins);
+    }
+    ks_leave(site);
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* What the planner of histogram and its kernels agree on. */
+#ifndef KS_HISTOGRAM_SHAPE_CUH
+#define KS_HISTOGRAM_SHAPE_CUH
+
+#include "cuda/common/launch.cuh"
+#include "ops/histogram.h"
+
+enum {
+    HISTOGRAM_LOADS = 4,    /* vectors of a thread in flight */
+    HISTOGRAM_COPIES = 512, /* bins, at most, of which each warp has counters of its own */
+    HISTOGRAM_SMALL = 8192, /* bins, at most, of CTAs that share an SM with others */
+    HISTOGRAM_SUM_THREADS = 256
+};
+
+/* By value to each kernel. */
+struct histogram_shape {
+    int64_t rows, length;
+    uint64_t in, counts, edges_at; /* bytes from a job's sides */
+    int64_t part;                  /* vectors of a part of a row */
+    int32_t parts, bins, copies;   /* parts of a row, one for each CTA; copies of the counters in shared memory */
+    bool ranged, edges;
+    double min, max, width, scale; /* scale: bins over the range */
+    float near_min, near_scale;    /* the same in FP32 */
+    float margin;                  /* what is further from the next edge, in bins, is in the bin that FP32 says */
+    uint64_t sign;                 /* the sign bit of signed integers */
+};
+
+#endif

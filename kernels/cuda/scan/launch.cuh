@@ -1,0 +1,43 @@
+/* The launches of scan for one operation on one source. */
+#ifndef KS_SCAN_LAUNCH_CUH
+#define KS_SCAN_LAUNCH_CUH
+
+#include "cuda/scan/plan.h"
+#include "cuda/scan/tiles.cuh"
+
+/* One launch; of longer chains one behind the other, each of which leaves the chains' states to the next. */
+template <class Op>
+static cudaError_t scan_go_as(const scan_launch &go)
+{
+    const dim3 grid((unsigned)go.c.grid, (unsigned)go.bucket);
+    scan_shape s = go.s;
+    if (!go.c.block) return ks_launch(scan_warp<Op>, grid, SCAN_THREADS, go.shared_bytes, false, go.stream, go.site, s);
+    cudaError_t status = cudaSuccess;
+    for (int64_t tile = 0; tile < go.tiles && status == cudaSuccess; tile += go.c.tiles) {
+        s.first_tile = tile;
+        s.tiles = (int32_t)(go.tiles - tile < go.c.tiles ? go.tiles - tile : go.c.tiles);
+        s.begins = tile == 0;
+        s.continues = tile + s.tiles < go.tiles;
+        s.from = tile / go.c.tiles % 2 ? go.s.from : go.s.to;
+        s.to = tile / go.c.tiles % 2 ? go.s.to : go.s.from;
+        status = ks_launch(scan_block<Op>, grid, SCAN_THREADS, go.shared_bytes, false, go.stream, go.site, s);
+    }
+    return status;
+}
+
+template <template <class> class Op>
+static cudaError_t scan_go_floats(const scan_launch &go)
+{
+    switch (go.dtype) {
+    case KS_FP16:
+        return scan_go_as<Op<scan_floats<__half>>>(go);
+    case KS_BF16:
+        return scan_go_as<Op<scan_floats<__nv_bfloat16>>>(go);
+    case KS_FP32:
+        return scan_go_as<Op<scan_floats<float>>>(go);
+    default:
+        return scan_go_as<Op<scan_floats<double>>>(go);
+    }
+}
+
+#endif

@@ -1,0 +1,14 @@
+/* What a chain's shapes (chain.c) and its program (program.c) share. */
+#ifndef KS_OPS_CHAIN_H
+#define KS_OPS_CHAIN_H
+#include "kernserve/chain.h"
+
+/* A value by its number. made: what nodes have made so far, KS_CHAIN_MADE_MAX of them. */
+const ks_tensor *ks_chain_value(const ks_chain *chain, const ks_spec *spec, const ks_tensor *made, int value);
+/* The spec of a node with an op, to be resolved. whole: the chain's. */
+void ks_chain_node_spec(const ks_chain *chain, const ks_spec *whole, const ks_chain_node *node, const ks_tensor *made,
+                        ks_spec *spec);
+ks_status ks_chain_resolve_node(const ks_chain_node *node, ks_spec *spec, ks_error *error);
+/* The shape that a reshape makes. */
+ks_status ks_chain_reshape(const ks_chain_node *node, const ks_tensor *in, ks_tensor *out, ks_error *error);
+#endif

@@ -1,0 +1,24 @@
+/* Requests that load, unload and read models of clients: PUT and DELETE of /v2/models/{name}, GET of its definition. Like a tensor
+ * call it knows no sockets.
+ *
+ * Life     ks_models_begin -> ks_models_feed* -> ks_models_end -> ks_models_respond once it is done -> ks_models_leave (always).
+ * Owner    the call; the text of a definition while it comes.  Threads  the shard's own. */
+#ifndef KS_API_MODELS_H
+#define KS_API_MODELS_H
+#include "api/tensors/tensors.h"
+#include "models/table.h"
+
+typedef struct ks_model_call ks_model_call;
+
+/* wake_fd: written when a load is done. KS_UNSUPPORTED: no tensors stay here, and so no models. */
+ks_status ks_models_begin(ks_api_view *view, const ks_tensor_ask *ask, int wake_fd, ks_model_call **out,
+                          ks_error *error);
+bool ks_models_loads(const ks_model_call *call); /* bytes of a body are wanted */
+void ks_models_feed(ks_model_call *call, const char *bytes, size_t n);
+void ks_models_end(ks_model_call *call); /* the body is complete */
+bool ks_models_done(const ks_model_call *call);
+ks_status ks_models_fault(const ks_model_call *call, ks_error *error); /* so far; error: filled where there is one */
+void ks_models_abort(ks_model_call *call, ks_status status, const char *sentence);
+ks_status ks_models_respond(ks_model_call *call, ks_tensor_answer *out, ks_error *error);
+void ks_models_leave(ks_model_call **call);
+#endif

@@ -1,0 +1,58 @@
+/* What the table (table.c) and its loader (loader.c) share. */
+#ifndef KS_MODELS_PARTS_H
+#define KS_MODELS_PARTS_H
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "models/table.h"
+
+/* A definition with all that it needs. */
+typedef struct ks_loaded {
+    ks_definition *definition;
+    ks_content **content; /* of each initializer, held */
+    int *uses;            /* model.uses */
+    char etag[KS_ETAG_MAX + 1];
+    uint64_t bytes;
+    int steps;
+    uint64_t shards; /* under the table's lock, once retired: bit i: shard i has not let go */
+    struct ks_loaded *next;
+} ks_loaded;
+
+struct ks_model_load {
+    char name[KS_MODEL_NAME_MAX];
+    char tenant_name[KS_TENANT_NAME_MAX + 1], if_match[KS_ETAG_MAX + 1];
+    ks_tenant tenant;
+    bool only_new, has_if_match;
+    char *text;
+    size_t length;
+    int wake_fd;
+    ks_load_result result; /* complete once it is done */
+    _Atomic bool done;
+    bool left; /* under the table's lock: no request waits for it */
+    ks_model_load *next;
+};
+
+struct ks_models {
+    ks_models_options options; /* fixed after open */
+    pthread_t loader;
+    pthread_cond_t given;
+    /* under lock: */
+    pthread_mutex_t lock;
+    ks_model_load *first, **last; /* that wait */
+    int waiting;
+    bool stop;
+    ks_loaded *current[KS_MODELS_MAX]; /* by the model's index */
+    ks_loaded *retired;
+    /* any thread, atomic: */
+    _Atomic int retired_count;
+};
+
+/* --- table.c, for loader.c, which calls it --- */
+
+void ks_loaded_free(ks_loaded **loaded);
+/* With the lock: whether the load could be, as things are. KS_PRECONDITION, KS_RESERVED. */
+ks_status ks_models_check(const ks_models *models, const ks_model_load *load, ks_error *error);
+/* The name is its own from now on; takes it, whatever comes of it. KS_PRECONDITION, KS_QUOTA, KS_RESERVED. */
+ks_status ks_models_publish_take(ks_models *models, const ks_model_load *load, ks_loaded *loaded, bool *created,
+                                 ks_error *error);
+#endif

@@ -1,0 +1,167 @@
+/* What is loaded, by name, and what is to go.
+ *
+ * Interface table.h: ks_models_unload, ks_models_turn, ks_models_retired; parts.h for loader.c
+ * Threads   any; the table's lock. */
+#include "models/table.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/parts.h"
+
+/* --- what is loaded ---------------------------------------------------------------------------------------------------- */
+
+void ks_loaded_free(ks_loaded **pointer)
+{
+    ks_loaded *loaded = *pointer;
+    *pointer = NULL;
+    if (!loaded) return;
+    for (int i = 0; loaded->content && i < loaded->definition->initializers; i++)
+        if (loaded->content[i]) ks_content_release(&loaded->content[i]);
+    free(loaded->content);
+    free(loaded->uses);
+    if (loaded->definition) ks_definition_free(&loaded->definition);
+    free(loaded);
+}
+
+/* With the lock. No request finds it from now on. */
+static void retire(ks_models *models, ks_loaded *loaded)
+{
+    if (!loaded) return;
+    loaded->shards = models->options.shards < 64 ? (UINT64_C(1) << models->options.shards) - 1 : UINT64_MAX;
+    loaded->next = models->retired;
+    models->retired = loaded;
+    atomic_fetch_add(&models->retired_count, 1);
+}
+
+static ks_status reserved(const char *name, ks_error *error)
+{
+    return ks_fail(error, KS_RESERVED, "'%s' is the name of an operation, or of a document, and no model's to load",
+                   name);
+}
+
+static bool is_document(const char *name)
+{
+    return strcmp(name, "stats") == 0;
+}
+
+/* With the lock. */
+static ks_status check_match(const ks_loaded *now, const char *name, const char *if_match, ks_error *error)
+{
+    if (!if_match) return KS_OK;
+    if (now && (strcmp(if_match, "*") == 0 || strcmp(if_match, now->etag) == 0)) return KS_OK;
+    return ks_fail(error, KS_PRECONDITION, "model '%s' is not the one of If-Match: it has %s%s", name,
+                   now ? "ETag " : "nothing loaded", now ? now->etag : "");
+}
+
+/* With the lock: the place of a name that has one; -1: none has it, -2: it is no model's to load. */
+static int place_of(const char *name)
+{
+    if (is_document(name)) return -2;
+    return ks_model_is_known(name, strlen(name)) ? ks_model_place(name) : -1;
+}
+
+ks_status ks_models_check(const ks_models *models, const ks_model_load *load, ks_error *error)
+{
+    const int index = place_of(load->name);
+    if (index == -2) return reserved(load->name, error);
+    const ks_loaded *now = index < 0 ? NULL : models->current[index];
+    if (load->only_new && now)
+        return ks_fail(error, KS_PRECONDITION, "model '%s' is loaded already: If-None-Match: *", load->name);
+    return check_match(now, load->name, load->has_if_match ? load->if_match : NULL, error);
+}
+
+/* With the lock. */
+static ks_status make_place(const char *name, int *index, ks_error *error)
+{
+    *index = ks_model_place(name);
+    if (*index >= 0) return KS_OK;
+    return ks_fail(error, KS_QUOTA, "model '%s' is one name more than the %d that this process has places for", name,
+                   (int)KS_MODELS_MAX);
+}
+
+ks_status ks_models_publish_take(ks_models *models, const ks_model_load *load, ks_loaded *loaded, bool *created,
+                                 ks_error *error)
+{
+    int index = 0;
+    pthread_mutex_lock(&models->lock);
+    ks_status status = ks_models_check(models, load, error);
+    if (status == KS_OK) status = make_place(load->name, &index, error);
+    if (status == KS_OK) {
+        ks_model *model = &loaded->definition->model;
+        model->index = index;
+        model->uses = loaded->uses;
+        model->etag = loaded->etag;
+        *created = models->current[index] == NULL;
+        ks_model_publish(index, model);
+        retire(models, models->current[index]);
+        models->current[index] = loaded;
+    }
+    pthread_mutex_unlock(&models->lock);
+    if (status != KS_OK) ks_loaded_free(&loaded);
+    return status;
+}
+
+ks_status ks_models_unload(ks_models *models, const char *name, const char *if_match, ks_error *error)
+{
+    ks_status status = KS_OK;
+    pthread_mutex_lock(&models->lock);
+    const int index = place_of(name);
+    if (index == -2)
+        status = reserved(name, error);
+    else if (index < 0 || !models->current[index])
+        status = ks_fail(error, KS_MODEL, "Request for unknown model: '%s' has no available versions", name);
+    else
+        status = check_match(models->current[index], name, if_match, error);
+    if (status == KS_OK) {
+        ks_model_publish(index, NULL);
+        retire(models, models->current[index]);
+        models->current[index] = NULL;
+    }
+    pthread_mutex_unlock(&models->lock);
+    return status;
+}
+
+/* --- what goes ---------------------------------------------------------------------------------------------------------- */
+
+/* With the lock: whether the shard has let go, or does so now. */
+static bool lets_go(ks_loaded *loaded, int shard, ks_engine *engine)
+{
+    const uint64_t bit = UINT64_C(1) << shard;
+    if (!(loaded->shards & bit)) return true;
+    if (loaded->uses[shard * KS_MODEL_USES_APART] > 0) return false;
+    if (ks_engine_forget_op(engine, &loaded->definition->chain.op) > 0) return false;
+    loaded->shards &= ~bit;
+    return true;
+}
+
+void ks_models_turn(ks_models *models, int shard, ks_engine *engine)
+{
+    ks_loaded *gone = NULL;
+    if (atomic_load_explicit(&models->retired_count, memory_order_relaxed) == 0) return;
+    if (pthread_mutex_trylock(&models->lock) != 0) return; /* another turn will do */
+    for (ks_loaded **link = &models->retired; *link;) {
+        ks_loaded *loaded = *link;
+        if (!lets_go(loaded, shard, engine) || loaded->shards) {
+            link = &loaded->next;
+            continue;
+        }
+        *link = loaded->next;
+        loaded->next = gone;
+        gone = loaded;
+        atomic_fetch_sub(&models->retired_count, 1);
+    }
+    pthread_mutex_unlock(&models->lock);
+    while (gone) {
+        ks_loaded *freed = gone;
+        gone = freed->next;
+        ks_loaded_free(&freed);
+    }
+}
+
+int ks_models_retired(const ks_models *models)
+{
+    return atomic_load(&((ks_models *)(uintptr_t)models)->retired_count);
+}

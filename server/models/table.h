@@ -1,0 +1,61 @@
+/* Models that clients load: one table for the daemon. A load is done by a thread of its own, so that no shard waits for it.
+ *
+ * Life     ks_models_load (a document) -> the loader: read, hold contents, shapes, a plan -> the name is the new one's from then on, or the
+ *          load has a fault and nothing has changed -> ks_model_load_leave. What had the name before serves the requests that began with it;
+ *          it goes when each shard has let go: it uses it no longer, and has no plan of it.
+ * Limits   KS_LOADS_WAIT_MAX loads wait; names: what KS_MODELS_MAX leaves beside the operations. A name keeps its place (base/model.h).
+ * Owner    a loaded model holds its contents; the table owns it.
+ * Threads  any, one lock, which no request takes while the table stays as it is. */
+#ifndef KS_MODELS_TABLE_H
+#define KS_MODELS_TABLE_H
+#include "engine/engine.h"
+#include "models/definition.h"
+#include "resident/store.h"
+
+enum { KS_LOADS_WAIT_MAX = 16, KS_MODEL_SHARDS_MAX = 64 };
+
+typedef struct ks_models ks_models;
+typedef struct ks_model_load ks_model_load;
+
+typedef struct ks_models_options {
+    const ks_backend *backend;
+    ks_device *device;
+    ks_store *store; /* that initializers lie in */
+    int shards;
+} ks_models_options;
+
+ks_status ks_models_open(const ks_models_options *options, ks_models **out, ks_error *error);
+void ks_models_close(ks_models **models); /* no shard runs, and no load is held */
+
+/* What a load asks for. Strings need not outlive ks_models_load. */
+typedef struct ks_load_source {
+    const ks_tenant *tenant; /* whose resident tensors the document names */
+    const char *name;        /* checked by ks_model_name_check */
+    const char *text;
+    size_t length;
+    bool only_new;        /* If-None-Match: * */
+    const char *if_match; /* ETag without quotes, "*": any; NULL: no condition */
+    int wake_fd;          /* an eventfd, written when it is done */
+} ks_load_source;
+
+/* What came of it. */
+typedef struct ks_load_result {
+    ks_error fault; /* status KS_OK: it serves */
+    bool created;   /* nothing was loaded by that name */
+    char etag[KS_ETAG_MAX + 1];
+    int nodes, steps, max_batch;
+    uint64_t bytes; /* of initializers */
+} ks_load_result;
+
+/* KS_RESERVED: the name is an operation's. KS_BUDGET: as many loads wait as can. KS_MEMORY. */
+ks_status ks_models_load(ks_models *models, const ks_load_source *source, ks_model_load **out, ks_error *error);
+const ks_load_result *ks_model_load_result(const ks_model_load *load); /* NULL: not done yet */
+void ks_model_load_leave(ks_models *models, ks_model_load **load);     /* one that is not done goes on by itself */
+
+/* KS_RESERVED, KS_MODEL (nothing is loaded by that name), KS_PRECONDITION. */
+ks_status ks_models_unload(ks_models *models, const char *name, const char *if_match, ks_error *error);
+
+/* Once a turn of each shard: what it uses no longer may go. */
+void ks_models_turn(ks_models *models, int shard, ks_engine *engine);
+int ks_models_retired(const ks_models *models); /* replaced or unloaded, and not gone yet */
+#endif

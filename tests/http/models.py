@@ -1,0 +1,418 @@
+#!/usr/bin/env python3
+"""Models over HTTP: a chain's answers against the same operations asked one by one, bit for bit, and a small network against
+float64; the documents of a model; replacement and unloading while requests come; and the rows of model_rows.py. At the end nothing
+is held.
+
+models.py KERNSERVE [BACKEND]     cpu, where none is named
+"""
+
+import json
+import math
+import struct
+import sys
+import threading
+import time
+
+import refusals
+from daemon import Daemon, check, comes_to, daemon_path, request, seed, settle, wrongs
+from files import write_safetensors
+from model_rows import OPTIONS, ROWS, put_model
+from tensors import Tensor, decode, random_tensor
+
+BACKEND = sys.argv[2] if len(sys.argv) > 2 else "cpu"
+CHAINS = 60
+
+
+class Client:
+    """A connection that is opened anew where an answer has closed it."""
+
+    def __init__(self, daemon):
+        self.daemon, self.connection = daemon, daemon.connect(60)
+
+    def ask(self, data, method="GET"):
+        answer = self.connection.ask(data, method)
+        if answer is None or answer.says_close():
+            self.connection = self.daemon.connect(60)
+        return answer
+
+    def get(self, target, headers=()):
+        return self.ask(request("GET", target, headers))
+
+    def document(self, target):
+        answer = self.get(target)
+        check(answer is not None and answer.status == 200, target, answer)
+        return json.loads(answer.body)
+
+    def put_tensor(self, name, tensor):
+        shape = ",".join(map(str, tensor.shape))
+        answer = self.ask(request("PUT", "/v2/tensors/%s?shape=%s&datatype=%s" % (name, shape, tensor.datatype), (), tensor.data))
+        check(answer is not None and answer.status in (200, 201), "PUT of tensor", name, answer)
+
+    def delete(self, target, status=204):
+        answer = self.ask(request("DELETE", target))
+        check(answer is not None and answer.status == status, "DELETE", target, answer)
+
+    def load(self, name, document, status=(200, 201)):
+        answer = self.ask(put_model(name, document))
+        check(answer is not None and answer.status in status, "PUT of model", name, answer, json.dumps(document)[:2000])
+        return answer
+
+
+def infer(client, model, inputs, parameters=None, status=200):
+    """inputs: [(name, Tensor)]. Returns {name: Tensor} by binary data."""
+    head = {"inputs": [{"name": name, "datatype": t.datatype, "shape": t.shape, "parameters": {"binary_data_size": len(t.data)}}
+                       for name, t in inputs], "parameters": dict(parameters or {}, binary_data_output=True)}
+    text = json.dumps(head).encode()
+    answer = client.ask(request("POST", "/v2/models/%s/infer" % model, [("Inference-Header-Content-Length", len(text))],
+                                text + b"".join(t.data for _, t in inputs)))
+    check(answer is not None and answer.status == status, model, answer, text[:1000])
+    if answer is None or answer.status != 200:
+        return None
+    length = int(answer.header("inference-header-content-length") or len(answer.body))
+    outputs, at = {}, length
+    for output in json.loads(answer.body[:length])["outputs"]:
+        size = output.get("parameters", {}).get("binary_data_size", 0)
+        outputs[output["name"]] = of_bytes(output["datatype"], output["shape"], answer.body[at:at + size])
+        at += size
+    return outputs
+
+
+def of_bytes(datatype, shape, data):
+    tensor = Tensor.__new__(Tensor)
+    tensor.datatype, tensor.shape, tensor.data = datatype, list(shape), data
+    tensor.values = decode(datatype, data)
+    return tensor
+
+
+# --- a small network against float64 ------------------------------------------------------------------------------------------
+
+def network(generator):
+    """64-64-10: the shape of the digits classifier; its weights."""
+    return {"w0": random_tensor(generator, "FP32", [64, 64], 0.5), "b0": random_tensor(generator, "FP32", [64]),
+            "w1": random_tensor(generator, "FP32", [64, 10], 0.5), "b1": random_tensor(generator, "FP32", [10])}
+
+
+def network_definition(**members):
+    return dict({
+        "format": 1, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 64]}],
+        "initializers": [{"name": name, "tensor": "mlp." + name} for name in ("w0", "b0", "w1", "b1")],
+        "nodes": [
+            {"name": "hidden", "op": "matmul", "inputs": ["x", "w0", "b0"], "outputs": ["h"], "parameters": {"activation": "relu"}},
+            {"name": "logits", "op": "matmul", "inputs": ["h", "w1", "b1"], "outputs": ["l"]},
+            {"name": "classes", "op": "softmax", "inputs": ["l"], "outputs": ["p"], "parameters": {"axis": -1}}],
+        "outputs": [{"name": "p", "datatype": "FP32", "shape": [-1, 10]}]}, **members)
+
+
+def float64_network(weights, rows):
+    def product(row, w, b):
+        n = w.shape[1]
+        return [math.fsum([row[k] * w.values[k * n + j] for k in range(len(row))] + [b.values[j]]) for j in range(n)]
+    out = []
+    for row in rows:
+        logits = product([max(v, 0.0) for v in product(row, weights["w0"], weights["b0"])], weights["w1"], weights["b1"])
+        top = max(logits)
+        exps = [math.exp(v - top) for v in logits]
+        out.append([e / math.fsum(exps) for e in exps])
+    return out
+
+
+def check_network(client, generator):
+    weights = network(generator)
+    for name, tensor in weights.items():
+        client.put_tensor("mlp." + name, tensor)
+    answer = client.load("mlp", network_definition(), (201,))
+    entry = json.loads(answer.body)
+    check(entry["nodes"] == 3 and entry["steps"] == 3 and entry["bytes"] == sum(len(t.data) for t in weights.values()), entry)
+    for batch in (1, 3, 16):
+        x = random_tensor(generator, "FP32", [batch, 64], 1.0)
+        rows = [x.values[i * 64:i * 64 + 64] for i in range(batch)]
+        expected = [v for row in float64_network(weights, rows) for v in row]
+        got = infer(client, "mlp", [("x", x)])["p"]
+        check(got.shape == [batch, 10], got.shape)
+        worst = max(abs(a - b) for a, b in zip(got.values, expected))
+        check(worst <= 1e-5, "the network differs from float64 by", worst)
+        check_forms(client, x, got)
+
+
+def check_forms(client, x, wanted):
+    """Each format of a body gives the same bytes."""
+    shape = ",".join(map(str, x.shape))
+    raw = client.ask(request("POST", "/v2/models/mlp/infer?shape=%s" % shape, (), x.data))
+    check(raw.status == 200 and raw.body == wanted.data and raw.header("kernserve-shape") == "%d,10" % x.shape[0], raw)
+    bare = client.ask(request("POST", "/v2/models/mlp/raw?shape=%s" % shape, (), x.data))
+    check(bare.status == 200 and bare.body == wanted.data, bare)
+    words = {"inputs": [{"name": "x", "datatype": "FP32", "shape": x.shape, "data": x.values}]}
+    text = client.ask(request("POST", "/v2/models/mlp/infer", (), json.dumps(words).encode()))
+    output = json.loads(text.body)["outputs"][0]
+    check(output["name"] == "p" and struct.pack("<%df" % len(output["data"]), *output["data"]) == wanted.data, text)
+    safe = client.ask(request("POST", "/v2/models/mlp/infer", [("Content-Type", "application/x-safetensors"),
+                                                               ("Accept", "application/x-safetensors")],
+                              write_safetensors({"x": x}, None, ["x"])))
+    length = struct.unpack_from("<Q", safe.body)[0]
+    check(safe.status == 200 and list(json.loads(safe.body[8:8 + length])) == ["p"] and safe.body[8 + length:] == wanted.data, safe)
+    client.put_tensor("x_there", x)
+    named = {"inputs": [{"name": "x", "parameters": {"tensor": "x_there"}}],
+             "outputs": [{"name": "p", "parameters": {"tensor": "p_there"}}]}
+    kept = client.ask(request("POST", "/v2/models/mlp/infer", (), json.dumps(named).encode()))
+    check(kept.status == 200, kept)
+    check(client.get("/v2/tensors/p_there").body == wanted.data, "an output that stays")
+    by_place = client.ask(request("POST", "/v2/models/mlp/infer?INPUT0=@x_there"))
+    check(by_place.status == 200 and by_place.body == wanted.data, "an input by its place", by_place)
+    client.delete("/v2/tensors/x_there")
+    client.delete("/v2/tensors/p_there")
+
+
+# --- documents ----------------------------------------------------------------------------------------------------------------
+
+def check_documents(client):
+    metadata = client.document("/v2/models/mlp")
+    check(metadata == {"name": "mlp", "versions": ["1"], "platform": "kernserve_graph",
+                       "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 64]}],
+                       "outputs": [{"name": "p", "datatype": "FP32", "shape": [-1, 10]}]}, metadata)
+    check(client.document("/v2/models/mlp/versions/1") == metadata, "the version's document")
+    config = client.document("/v2/models/mlp/config")
+    check(config["backend"] == "kernserve" and config["max_batch_size"] == 0 and config["input"][0]["dims"] == [-1, 64], config)
+    check(client.document("/v2/models/mlp/ready") == {"name": "mlp", "ready": True}, "ready")
+    before = client.document("/v2/models/mlp/stats")["model_stats"][0]["inference_count"]
+    infer(client, "mlp", [("x", Tensor("FP32", [1, 64], [0.5] * 64))])
+    after = client.document("/v2/models/mlp/stats")["model_stats"][0]["inference_count"]
+    check(after == before + 1, "statistics", before, after)
+    plan = client.document("/v2/models/mlp/plan?shape=4,64")
+    check("chain<3 steps>" in json.dumps(plan), plan)
+    index = json.loads(client.ask(request("POST", "/v2/repository/index")).body)
+    check({"name": "mlp", "version": "1", "state": "READY", "reason": ""} in index, index)
+    metrics = client.get("/metrics").body.decode()
+    check('kernserve_requests_total{model="mlp"' in metrics or 'model="mlp"' in metrics, "metrics have the model")
+    answer = client.get("/v2/models/mlp/definition")
+    check(json.loads(answer.body) == network_definition(), "the definition", answer)
+    check(client.get("/v2/models/mlp/definition", [("If-None-Match", answer.header("etag"))]).status == 304, "304")
+    check("/v2/models/{model}/definition" in client.document("/openapi.json")["paths"], "the path in the description")
+
+
+def check_batch(client):
+    client.load("mlp8", network_definition(max_batch=8))
+    config = client.document("/v2/models/mlp8/config")
+    check(config["max_batch_size"] == 8 and config["input"][0]["dims"] == [64] and config["output"][0]["dims"] == [10], config)
+    infer(client, "mlp8", [("x", Tensor("FP32", [8, 64], [0.5] * 512))])
+    answer = client.ask(request("POST", "/v2/models/mlp8/infer?shape=9,64", (), bytes(9 * 256)))
+    check(answer.status == 400 and b"batch-size must be <= 8" in answer.body, answer)
+    client.delete("/v2/models/mlp8")
+
+
+def check_conditions(client):
+    tag = client.get("/v2/models/mlp/definition").header("etag")
+    text = network_definition(description="another")
+    check(client.ask(put_model("mlp", text, ("If-None-Match", "*"))).status == 412, "If-None-Match: * where it is")
+    check(client.ask(put_model("mlp", text, ("If-Match", '"' + "0" * 64 + '"'))).status == 412, "If-Match of another")
+    check(client.ask(put_model("mlp", text, ("If-Match", tag))).status == 200, "If-Match of what is there")
+    check(client.ask(put_model("mlp", network_definition())).status == 200, "and back")
+    check(client.ask(put_model("none", text, ("If-Match", "*"))).status == 412, "If-Match where nothing is")
+    check(b"is not found" in client.get("/v2/models/none").body, "a refused load leaves no name")
+
+
+# --- random chains against their operations -------------------------------------------------------------------------------------
+
+class Chain:
+    """A random definition over values of float32, and what each node is to give, asked of the daemon node by node."""
+
+    def __init__(self, generator, client):
+        self.random, self.client = generator, client
+        self.nodes, self.initializers, self.values, self.resident = [], [], {}, []
+        self.columns = {}  # of a value's shape all but the first dimension is the definition's
+        self.batch = generator.randint(1, 5)
+        self.inputs = []
+        for i in range(generator.randint(1, 3)):
+            rest = [generator.randint(1, 12) for _ in range(generator.randint(1, 2))]
+            self.inputs.append({"name": "in%d" % i, "datatype": "FP32", "shape": [-1] + rest})
+            self.values["in%d" % i] = random_tensor(generator, "FP32", [self.batch] + rest)
+        for i in range(generator.randint(1, 12)):
+            self.add_node(i)
+
+    def constant(self, shape):
+        name = "c%d" % len(self.initializers)
+        tensor = random_tensor(self.random, "FP32", shape)
+        if self.random.random() < 0.5:
+            self.initializers.append({"name": name, "tensor": "chain." + name})
+            self.client.put_tensor("chain." + name, tensor)
+            self.resident.append("chain." + name)
+        else:
+            self.initializers.append({"name": name, "datatype": "FP32", "shape": shape, "data": tensor.values})
+        self.values[name] = tensor
+        return name
+
+    def add_node(self, number):
+        floats = [name for name, t in self.values.items() if t.datatype == "FP32" and len(t.shape) >= 2]
+        source = self.random.choice([n for n in floats if not n.startswith("c")])
+        shape = self.values[source].shape
+        kind = self.random.choice(["softmax", "unary", "binary", "norm", "matmul", "reshape", "reduce", "topk"])
+        inputs, parameters, outputs, op = [source], {}, ["v%d" % number], kind
+        if kind == "softmax":
+            parameters = {"axis": -1, "log": self.random.random() < 0.3}
+        elif kind == "unary":
+            op, parameters = "map", {"op": self.random.choice(["relu", "tanh", "sigmoid", "abs", "neg", "gelu"])}
+        elif kind == "binary":
+            op, parameters = "map", {"op": self.random.choice(["add", "mul", "max", "sub"])}
+            inputs.append(self.constant(shape[-1:]) if self.random.random() < 0.6 else source)
+        elif kind == "norm":
+            inputs.append(self.constant(shape[-1:]))
+            parameters = {"kind": self.random.choice(["layer", "rms"])}
+        elif kind == "matmul":
+            inputs.append(self.constant([shape[-1], self.random.randint(1, 9)]))
+            parameters = {"activation": self.random.choice(["none", "relu", "gelu"])}
+        elif kind == "reshape":
+            parameters = {"shape": self.random.choice([[0, -1, 1], [0, 1, -1], [0, -1]])}
+        elif kind == "reduce":
+            parameters = {"op": self.random.choice(["sum", "max", "mean"]), "axis": -1, "keepdims": True}
+        elif kind == "topk":
+            parameters, outputs = {"k": self.random.randint(1, shape[-1])}, ["v%d" % number, "i%d" % number]
+        self.nodes.append({"name": "n%d" % number, "op": op, "inputs": inputs, "outputs": outputs, "parameters": parameters})
+        self.run(self.nodes[-1])
+
+    def run(self, node):
+        given = [self.values[name] for name in node["inputs"]]
+        if node["op"] == "reshape":
+            shape = [given[0].shape[i] if d == 0 else d for i, d in enumerate(node["parameters"]["shape"])]
+            known = math.prod(d for d in shape if d > 0)
+            shape = [len(given[0].values) // known if d < 0 else d for d in shape]
+            self.values[node["outputs"][0]] = of_bytes(given[0].datatype, shape, given[0].data)
+            return
+        got = infer(self.client, node["op"], [("INPUT%d" % i, t) for i, t in enumerate(given)], node["parameters"])
+        for i, name in enumerate(node["outputs"]):
+            self.values[name] = got["OUTPUT%d" % i]
+
+    def check(self):
+        made = [name for node in self.nodes for name in node["outputs"]]
+        pool = made + [i["name"] for i in self.inputs] + [c["name"] for c in self.initializers]
+        names = self.random.sample(pool, min(len(pool), self.random.randint(0, 3)))
+        names = ([made[-1]] if made[-1] not in names else []) + names
+        self.random.shuffle(names)
+        document = {"format": 1, "inputs": self.inputs, "initializers": self.initializers, "nodes": self.nodes,
+                    "outputs": [{"name": name} for name in names], "fuse": self.random.random() < 0.5}
+        self.client.load("chain", document)
+        for _ in range(2):
+            got = infer(self.client, "chain", [(i["name"], self.values[i["name"]]) for i in self.inputs])
+            for name in names if got else ():
+                wanted = self.values[name]
+                same = got[name].data == wanted.data if BACKEND == "cpu" else near(got[name], wanted)
+                check(got[name].shape == wanted.shape and same, name, "differs in", json.dumps(document))
+        for name in self.resident:
+            self.client.delete("/v2/tensors/" + name)  # the model goes on with its content
+        got = infer(self.client, "chain", [(i["name"], self.values[i["name"]]) for i in self.inputs])
+        check(got and got[names[0]].shape == self.values[names[0]].shape, "behind the names of its contents")
+        self.client.delete("/v2/models/chain")
+
+
+def near(left, right):
+    return all(a == b or abs(a - b) <= 1e-3 * max(1, abs(b)) for a, b in zip(left.values, right.values))
+
+
+# --- replaced and unloaded while it is asked ------------------------------------------------------------------------------------
+
+def scaled(factor):
+    """x * factor: each answer says whose it is. The factor is a content of its own."""
+    return {"format": 1, "inputs": [{"name": "x", "datatype": "FP32", "shape": ["n"]}],
+            "initializers": [{"name": "k", "datatype": "FP32", "shape": [1], "data": [factor]}],
+            "nodes": [{"name": "scale", "op": "map", "inputs": ["x", "k"], "outputs": ["y"], "parameters": {"op": "mul"}}],
+            "outputs": [{"name": "y"}]}
+
+
+def check_replaced(daemon, client):
+    stop, seen, bad = threading.Event(), set(), []
+
+    def ask(n):
+        own = Client(daemon)
+        body = struct.pack("<%df" % n, *([1.0] * n))
+        while not stop.is_set():
+            answer = own.ask(request("POST", "/v2/models/scale/infer?shape=%d" % n, (), body))
+            if answer is not None and answer.status == 404:
+                seen.add(404)
+                continue
+            values = set(struct.unpack("<%df" % n, answer.body)) if answer is not None and answer.status == 200 else None
+            if values is None or len(values) != 1 or not values <= {1.0, 2.0, 3.0}:
+                bad.append((answer, values))
+                return
+            seen.update(values)
+
+    client.load("scale", scaled(1.0))
+    threads = [threading.Thread(target=ask, args=(n,)) for n in (1, 7, 1000, 40000)]
+    for thread in threads:
+        thread.start()
+    end, rounds = time.monotonic() + 4, 0
+    while time.monotonic() < end:
+        client.load("scale", scaled(1.0 + rounds % 3))
+        rounds += 1
+        if rounds % 10 == 0:
+            client.delete("/v2/models/scale")
+    client.load("scale", scaled(2.0))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    check(not bad, "an answer of no version", bad[:2])
+    check({1.0, 2.0, 3.0} <= seen and rounds >= 10, "the load met", seen, "in", rounds, "rounds")
+    client.delete("/v2/models/scale")
+    print("%d loads under 4 clients; answers of %s" % (rounds, sorted(seen)))
+
+
+def resident_bytes(client):
+    return client.document("/v2/tensors?limit=1")["bytes"]
+
+
+def check_memory(client, before):
+    """Contents go with the last plan of a shard, which happens in turns of shards."""
+    check(comes_to(lambda: resident_bytes(client), before) == before, "bytes of contents", resident_bytes(client), "and not", before)
+    for i in range(200):
+        client.load("again", scaled(float(i)))
+        got = infer(client, "again", [("x", Tensor("FP32", [3], [1.0, 2.0, 3.0]))])["y"]
+        check(got.values == [i * 1.0, i * 2.0, i * 3.0], "load", i, got.values)
+    client.delete("/v2/models/again")
+    check(comes_to(lambda: resident_bytes(client), before) == before, "bytes of contents behind 200 loads", resident_bytes(client), before)
+    answer = client.get("/v2/models/again")
+    check(answer.status == 404 and b"has no available versions" in answer.body, answer)
+
+
+def check_held(client):
+    """A model holds the contents that it was loaded with."""
+    tensor = Tensor("FP32", [1], [5.0])
+    client.put_tensor("factor", tensor)
+    document = scaled(1.0)
+    document["initializers"] = [{"name": "k", "tensor": "factor"}]
+    client.load("held", document)
+    client.put_tensor("factor", Tensor("FP32", [1], [7.0]))
+    got = infer(client, "held", [("x", Tensor("FP32", [2], [1.0, 2.0]))])["y"]
+    check(got.values == [5.0, 10.0], "the content of the moment of loading", got.values)
+    client.delete("/v2/tensors/factor")
+    check(infer(client, "held", [("x", Tensor("FP32", [1], [1.0]))])["y"].values == [5.0], "behind the name")
+    client.load("held", scaled(2.0))
+    client.delete("/v2/models/held")
+
+
+def main():
+    generator = seed()
+    with Daemon(daemon_path(), *OPTIONS, "--backend", BACKEND) as daemon:
+        client = Client(daemon)
+        before = resident_bytes(client)
+        check_network(client, generator)
+        check_documents(client)
+        check_batch(client)
+        check_conditions(client)
+        client.load("there", scaled(2.0))
+        check(refusals.walk(daemon, ROWS) == 0, "rows that are refused")
+        client.delete("/v2/models/there")
+        for _ in range(CHAINS):
+            Chain(generator, client).check()
+        check_held(client)
+        check_replaced(daemon, client)
+        client.delete("/v2/models/mlp")
+        for name in ("w0", "b0", "w1", "b1"):
+            client.delete("/v2/tensors/mlp." + name)
+        check_memory(client, before)
+        check(settle(daemon) == 0, "bytes of slots in use")
+        check(daemon.stop() == 0, "the daemon's exit")
+    with Daemon(daemon_path(), "--no-resident", "--backend", BACKEND) as daemon:
+        answer = Client(daemon).ask(put_model("x", scaled(1.0)))
+        check(answer is not None and answer.status == 501, "--no-resident", answer)
+    return wrongs()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+/* A chain on each backend: its outputs have the bits of its operations one by one on the same backend, whatever is fixed, on each path, plainly
+ * launched and captured; and they are near those of the CPU. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernserve/backends.h"
+#include "kernserve/chain.h"
+#include "ops/op_harness.h"
+#include "ops/op_values.h"
+
+enum { INPUTS = 5, NODES = 8, OUTPUTS = 4, ARENA_BYTES = 64 << 20 };
+
+static op_harness *harnesses[2]; /* cpu, cuda; NULL: no device */
+
+/* Values: the inputs, then those of the nodes. */
+enum { X, W0, B0, W1, G, HIDDEN, VIEW, LOGITS, NORMED, SUM, CLASSES, BEST, WHICH, TOTAL };
+
+static ks_chain_node nodes[NODES];
+static ks_chain chain = {.op = {.name = "tested", .inputs_count = INPUTS, .resolve = ks_chain_resolve, .chain = &chain},
+                         .nodes = NODES,
+                         .made = TOTAL - G,
+                         .outputs = OUTPUTS,
+                         .output = {CLASSES, WHICH, TOTAL, X},
+                         .words = 1,
+                         .node = nodes};
+
+static ks_chain_node node_of(const char *name, int a, int b, int c, int out)
+{
+    ks_chain_node node = {.name = name, .op = ks_op_find(name, strlen(name)), .outputs = 1};
+    memset(node.in, -1, sizeof node.in);
+    memset(node.out, -1, sizeof node.out);
+    node.in[0] = (int16_t)a;
+    node.in[1] = (int16_t)b;
+    node.in[2] = (int16_t)c;
+    node.out[0] = (int16_t)out;
+    for (int i = 0; node.op && i < node.op->params_count; i++) node.params[i] = node.op->params[i].preset;
+    return node;
+}
+
+static void set_param(ks_chain_node *node, const char *name, const char *choice, int64_t value)
+{
+    for (int i = 0; i < node->op->params_count; i++) {
+        if (strcmp(node->op->params[i].name, name) != 0) continue;
+        node->params[i] = (ks_value){.i = value};
+        for (int c = 0; choice && node->op->params[i].choices[c]; c++)
+            if (strcmp(node->op->params[i].choices[c], choice) == 0) node->params[i].i = c;
+        return;
+    }
+    fail_msg("%s has no parameter %s", node->op->name, name);
+}
+
+static void make_chain(void)
+{
+    static const int ranks[INPUTS] = {2, 2, 1, 2, 1};
+    static const char *const names[INPUTS] = {"x", "w0", "b0", "w1", "g"};
+    static const char *const out_names[OUTPUTS] = {"classes", "which", "total", "same"};
+    for (int i = 0; i < INPUTS; i++) {
+        chain.in[i] = (ks_chain_tensor){.name = names[i], .dtype = KS_FP32, .rank = ranks[i], .dims = {-1, -1}};
+        chain.op.inputs[i] = (ks_input){.name = names[i], .role = names[i], .dtypes = KS_DTYPE_BIT(KS_FP32)};
+    }
+    for (int i = 0; i < OUTPUTS; i++) chain.out[i] = (ks_chain_tensor){.name = out_names[i], .rank = -1};
+    chain.op.outputs = out_names;
+    nodes[0] = node_of("matmul", X, W0, B0, HIDDEN);
+    set_param(&nodes[0], "activation", "relu", 0);
+    nodes[1] = node_of("reshape", HIDDEN, -1, -1, VIEW);
+    nodes[1].rank = 3;
+    nodes[1].dims[0] = 1;
+    nodes[1].dims[1] = -1;
+    nodes[2] = node_of("matmul", VIEW, W1, -1, LOGITS);
+    nodes[3] = node_of("norm", LOGITS, G, -1, NORMED);
+    nodes[4] = node_of("map", NORMED, LOGITS, -1, SUM);
+    set_param(&nodes[4], "op", "add", 0);
+    nodes[5] = node_of("softmax", SUM, -1, -1, CLASSES);
+    nodes[6] = node_of("topk", CLASSES, -1, -1, BEST);
+    nodes[6].out[1] = WHICH;
+    nodes[6].outputs = 2;
+    set_param(&nodes[6], "k", NULL, 3);
+    nodes[7] = node_of("reduce", CLASSES, -1, -1, TOTAL);
+}
+
+/* What each value is, and holds. */
+typedef struct values {
+    ks_tensor tensor[TOTAL + 1];
+    unsigned char *memory[TOTAL + 1];
+} values;
+
+static void take(values *v, int value, const ks_tensor *tensor)
+{
+    v->tensor[value] = *tensor;
+    v->tensor[value].offset = 0;
+    v->memory[value] = calloc(1, tensor->size_bytes + 1);
+    assert_non_null(v->memory[value]);
+}
+
+static void drop(values *v)
+{
+    for (int i = 0; i <= TOTAL; i++) free(v->memory[i]);
+    memset(v, 0, sizeof *v);
+}
+
+static void fill_inputs(values *v, int64_t m, int64_t k, int64_t n, int64_t p)
+{
+    const int64_t dims[INPUTS][2] = {{m, k}, {k, n}, {n, 0}, {n, p}, {p, 0}};
+    ks_error error = {0};
+    for (int i = 0; i < INPUTS; i++) {
+        ks_tensor tensor = {.dtype = KS_FP32, .rank = chain.in[i].rank, .dims = {dims[i][0], dims[i][1]}};
+        assert_int_equal(ks_tensor_measure(&tensor, "tested", &error), KS_OK);
+        take(v, i, &tensor);
+        float *at = (float *)(void *)v->memory[i];
+        for (int64_t e = 0; e < ks_tensor_count(&tensor); e++)
+            at[e] = (float)((double)(values_next() >> 40) / (1 << 23) - 1);
+    }
+}
+
+/* One by one, through the same backend. */
+static void run_node(op_harness *harness, const ks_chain_node *node, values *v)
+{
+    ks_spec spec;
+    ks_error error = {0};
+    const void *in[KS_INPUTS_MAX] = {NULL};
+    if (!node->op) {
+        ks_tensor view = v->tensor[node->in[0]];
+        view.rank = 3;
+        view.dims[0] = 1;
+        view.dims[1] = v->tensor[node->in[0]].dims[0];
+        view.dims[2] = v->tensor[node->in[0]].dims[1];
+        take(v, node->out[0], &view);
+        memcpy(v->memory[node->out[0]], v->memory[node->in[0]], view.size_bytes);
+        return;
+    }
+    ks_spec_init(&spec, node->op);
+    spec.given = 0;
+    memcpy(spec.params, node->params, sizeof node->params);
+    for (int i = 0; i < node->op->inputs_count; i++) {
+        if (node->in[i] < 0) continue;
+        spec.given |= (uint16_t)(1u << i);
+        spec.in[i] = v->tensor[node->in[i]];
+        in[i] = v->memory[node->in[i]];
+    }
+    if (node->op->resolve(&spec, &error) != KS_OK) fail_msg("%s: %s", node->name, error.text);
+    ks_spec_layout(&spec);
+    unsigned char *side = calloc(1, ks_spec_out_bytes(&spec) + 1);
+    assert_non_null(side);
+    if (op_harness_run(harness, &spec, in, side, OP_PATH_COPIES, 1, false, &error) != KS_OK)
+        fail_msg("%s: %s", node->name, error.text);
+    for (int i = 0; i < spec.outputs; i++)
+        if (node->out[i] >= 0) {
+            take(v, node->out[i], &spec.out[i]);
+            memcpy(v->memory[node->out[i]], side + spec.out[i].offset, spec.out[i].size_bytes);
+        }
+    free(side);
+}
+
+static void resolve(const values *v, ks_spec *spec)
+{
+    ks_error error = {0};
+    ks_spec_init(spec, &chain.op);
+    for (int i = 0; i < INPUTS; i++) spec->in[i] = v->tensor[i];
+    if (ks_chain_resolve(spec, &error) != KS_OK) fail_msg("%s", error.text);
+    ks_spec_layout(spec);
+}
+
+static void check_near(const void *got, const void *wanted, int64_t count)
+{
+    const float *a = got, *b = wanted;
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabsf(a[i] - b[i]) <= 1e-4f))
+            fail_msg("element %lld: %g, not %g", (long long)i, (double)a[i], (double)b[i]);
+}
+
+/* A GPU has another kernel for a product whose operand is fixed. */
+static void check_run(int b, const values *v, unsigned fixed)
+{
+    const bool same_bits = b == 0 || fixed == 0;
+    ks_spec spec;
+    ks_error error = {0};
+    const void *in[INPUTS];
+    resolve(v, &spec);
+    unsigned char *side = calloc(1, ks_spec_out_bytes(&spec) + 1);
+    assert_non_null(side);
+    for (int i = 0; i < INPUTS; i++) in[i] = v->memory[i];
+    op_harness_fix(harnesses[b], fixed);
+    const ks_status status = op_harness_run(harnesses[b], &spec, in, side, (op_path)values_below(3),
+                                            1 + values_below(3), values_below(2), &error);
+    op_harness_fix(harnesses[b], 0);
+    if (status != KS_OK) fail_msg("backend %d: %s", b, error.text);
+    for (int i = 0; i < OUTPUTS; i++) {
+        const ks_tensor *wanted = &v->tensor[chain.output[i]];
+        assert_int_equal(spec.out[i].size_bytes, wanted->size_bytes);
+        if (!same_bits && wanted->dtype == KS_FP32)
+            check_near(side + spec.out[i].offset, v->memory[chain.output[i]], ks_tensor_count(wanted));
+        else if (same_bits && memcmp(side + spec.out[i].offset, v->memory[chain.output[i]], wanted->size_bytes) != 0)
+            fail_msg("backend %d: output %d differs from the operations one by one", b, i);
+    }
+    free(side);
+}
+
+static void has_the_bits_of_its_operations(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][4] = {{3, 5, 7, 11}, {64, 64, 64, 10}, {33, 128, 65, 100}, {1, 16, 300, 3}};
+    values v[2] = {{{{0}}, {NULL}}, {{{0}}, {NULL}}};
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+        nodes[1].dims[2] = shapes[s][2];
+        for (int b = 0; b < 2; b++) {
+            if (!harnesses[b]) continue;
+            if (b == 0) fill_inputs(&v[b], shapes[s][0], shapes[s][1], shapes[s][2], shapes[s][3]);
+            for (int i = 0; b == 1 && i < INPUTS; i++) {
+                take(&v[b], i, &v[0].tensor[i]);
+                memcpy(v[b].memory[i], v[0].memory[i], v[0].tensor[i].size_bytes);
+            }
+            for (int i = 0; i < NODES; i++) run_node(harnesses[b], &nodes[i], &v[b]);
+            check_run(b, &v[b], 0);
+            check_run(b, &v[b], 1u << W0 | 1u << W1);
+            check_run(b, &v[b], 1u << X | 1u << B0 | 1u << G);
+        }
+        if (harnesses[1])
+            check_near(v[1].memory[CLASSES], v[0].memory[CLASSES], ks_tensor_count(&v[0].tensor[CLASSES]));
+        drop(&v[0]);
+        drop(&v[1]);
+    }
+}
+
+static int open_harnesses(void **state)
+{
+    (void)state;
+    make_chain();
+    harnesses[0] = op_harness_open(ks_backend_cpu, ARENA_BYTES);
+    harnesses[1] = ks_backend_cuda ? op_harness_open(ks_backend_cuda, ARENA_BYTES) : NULL;
+    if (!harnesses[1]) printf("skip: no CUDA device, the CUDA kernels are not run\n");
+    return harnesses[0] ? 0 : -1;
+}
+
+static int close_harnesses(void **state)
+{
+    (void)state;
+    for (int b = 0; b < 2; b++)
+        if (harnesses[b]) op_harness_close(&harnesses[b]);
+    return 0;
+}
+
+int main(void)
+{
+    values_seed();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(has_the_bits_of_its_operations)};
+    return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
+}
