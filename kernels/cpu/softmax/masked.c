@@ -9,11 +9,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { PIECE = 1024 };
+enum { PIECE = 1024, LANES = 8 /* partial sums of a row */ };
 
 /* The caller's scratch, of a piece; most, sum and tail of a row, or of each of several. */
 typedef struct work {
-    double z[PIECE], y[PIECE], most[PIECE], sum[PIECE], lost[PIECE], tail[PIECE];
+    double z[PIECE], y[PIECE], most[PIECE], sum[PIECE], tail[PIECE];
+    double lost[PIECE]; /* by the sums' roundings (Kahan): equal terms lose the same each time */
     float single[PIECE];
     uint8_t taken[PIECE]; /* by the mask of BOOL */
     int64_t place[PIECE]; /* of the mask, at index 0 of the axis */
@@ -155,6 +156,19 @@ KS_CLONES static void column_terms(const double *z, double *restrict e, int coun
     for (int i = 0; i < count; i++) e[i] = ks_exp2_double_inline((z[i] - reference[i]) * KS_LOG2_E);
 }
 
+/* Term i goes to sum i % lanes. */
+KS_CLONES static void take_terms(const double *e, int count, double *restrict sum, double *restrict lost, int lanes)
+{
+    for (int i = 0; i < count; i += lanes) {
+        const int here = count - i < lanes ? count - i : lanes;
+        for (int l = 0; l < here; l++) {
+            const double term = e[i + l] - lost[l], next = sum[l] + term;
+            lost[l] = (next - sum[l]) - term;
+            sum[l] = next;
+        }
+    }
+}
+
 /* sum: of the row's terms; the sum of a row without any is 0 and not NaN. tail: what its values are made with. */
 static double tail_of(const task *t, double most, double sum)
 {
@@ -193,13 +207,16 @@ static double row_most(const task *t, int64_t row, int64_t length, int64_t limit
 
 static double row_sum(const task *t, int64_t row, int64_t length, int64_t limit, double reference)
 {
-    long double sum = 0; /* terms that are nearly equal would be rounded alike, one after the other */
+    work *w = t->w;
+    long double sum = 0;
+    for (int l = 0; l < LANES; l++) w->sum[l] = w->lost[l] = 0;
     for (int64_t from = 0; from < limit; from += PIECE) {
         const piece p = piece_of(row, from, length, limit);
         take_levels(t, p);
-        row_terms(t->w->z, t->w->y, p.count, reference);
-        for (int i = 0; i < p.count; i++) sum += (long double)t->w->y[i];
+        row_terms(w->z, w->y, p.count, reference);
+        take_terms(w->y, p.count, w->sum, w->lost, LANES);
     }
+    for (int l = 0; l < LANES; l++) sum += (long double)w->sum[l] - (long double)w->lost[l];
     return (double)sum;
 }
 
@@ -253,11 +270,7 @@ static void do_columns(const task *t, const ks_softmax_shape *shape, int64_t row
     for (int64_t d = 0; d < shape->length; d++) {
         take_levels(t, (piece){at + d * shape->inner, d, count, false});
         column_terms(w->z, w->y, count, w->tail);
-        for (int i = 0; i < count; i++) { /* lost: what rounding left out (Kahan) */
-            const double term = w->y[i] - w->lost[i], next = w->sum[i] + term;
-            w->lost[i] = (next - w->sum[i]) - term;
-            w->sum[i] = next;
-        }
+        take_terms(w->y, count, w->sum, w->lost, count);
     }
     for (int i = 0; i < count; i++) w->tail[i] = tail_of(t, w->most[i], w->sum[i]);
     for (int64_t d = 0; d < shape->length; d++) {

@@ -255,17 +255,21 @@ __device__ __forceinline__ void softmax_masked_put(ks_dtype dtype, void *out, in
     }
 }
 
-/* The greatest z so far and the sum of terms, in FP64: a thread may have many. */
+/* The greatest z so far and the sum of terms, in FP64 and beside what its roundings have lost (Kahan): a thread may have many terms,
+ * and equal ones lose the same each time. */
 template <class M>
 struct softmax_running {
     M most;
-    double sum;
+    double sum, lost;
 
     __device__ __forceinline__ void join(const softmax_running &other, const softmax_rule<M> &rule)
     {
         const M whole = ks_max(most, other.most);
-        sum = sum * (double)softmax_weight(most, whole, rule) +
-              other.sum * (double)softmax_weight(other.most, whole, rule);
+        const double weight = (double)softmax_weight(most, whole, rule);
+        const double term = (other.sum - other.lost) * (double)softmax_weight(other.most, whole, rule) - lost * weight;
+        const double before = sum * weight;
+        sum = before + term;
+        lost = (sum - before) - term;
         most = whole;
     }
 };
@@ -295,7 +299,7 @@ __global__ void __launch_bounds__(SOFTMAX_MASKED_THREADS, 2)
         const int64_t limit = live ? softmax_masked_limit(q.selection, row, s.length) : 0;
         const int64_t base = line * s.length * s.inner + (row - line * s.inner);
         const T *const x = (const T *)(job.in + s.offset) + base;
-        softmax_running<M> mine = {-(M)INFINITY, 0};
+        softmax_running<M> mine = {-(M)INFINITY, 0, 0};
         for (int64_t d = k; d < limit; d += U * width) {
             M z[U], most = -(M)INFINITY;
             bool taken;
@@ -309,7 +313,7 @@ __global__ void __launch_bounds__(SOFTMAX_MASKED_THREADS, 2)
             M terms[U];
 #pragma unroll
             for (int u = 0; u < U; u++) terms[u] = rule.term(z[u] - ks_reference(most));
-            mine.join({most, (double)ks_tree(terms)}, rule);
+            mine.join({most, (double)ks_tree(terms), 0}, rule);
         }
         shared[own * width + k] = mine;
         __syncthreads();
