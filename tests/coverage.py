@@ -41,7 +41,7 @@ PARTS = {
 
 # The unit tests and the kept inputs of the fuzzers. The daemon's tests add no branch to these sources that they lack, and take
 # minutes: --tests . runs all of them.
-TESTS = r"^(test_(tensor|backend|number|scan|decode|forms|inflate|plan|engine|head|admission|leaf)|http_(engine_named|tensors_resident|refusals)|replay_.*)$"
+TESTS = r"^(test_(tensor|backend|number|scan|decode|forms|inflate|plan|engine|head|admission|leaf)|op_(softmax|reduce)|http_(engine_named|tensors_resident|refusals)|replay_.*)$"
 
 MEMORY = re.compile(r"\b(KS_MEMORY|malloc|calloc|realloc|aligned_alloc)\b")
 BESIDE = ("kernserve_streaming", "kernserve_faulty")
@@ -199,7 +199,8 @@ def main():
         for path in list(counted(folder, ".gcda")):
             os.remove(path)
         print("built after %.0f s" % (time.monotonic() - begun), flush=True)
-        tests = subprocess.run(["ctest", "--test-dir", folder, "-j", str(given.jobs), "-R", given.tests, "--output-on-failure"])
+        tests = subprocess.run(["ctest", "--test-dir", folder, "-j", str(given.jobs), "-R", given.tests, "--output-on-failure"],
+                               env={"KS_CASES": "10", **os.environ})
         if tests.returncode != 0:
             faults.append("a test failed: what it did not reach is not the tests' fault")
         print("tested after %.0f s" % (time.monotonic() - begun), flush=True)
