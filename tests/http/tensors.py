@@ -290,13 +290,14 @@ def norm(x, weight=None, bias=None, kind="layer", axis=-1, groups=1, eps=None, a
         mean = math.fsum(s) / length if kind in ("layer", "group") else 0.0
         squares = math.fsum((v - mean) ** 2 for v in s)
         divisor = max(math.sqrt(squares), eps) if kind == "l2" else math.sqrt(squares / length + eps)
+        largest = max(map(abs, s))
         for i, v in enumerate(s):
             place = row % groups * (length // inner) + i // inner
             w, b = (t.values[place] if t else d for t, d in ((weight, 1.0), (bias, 0.0)))
             n = (v - mean) / divisor
             z = n * w + b
             y = ACTIVATION[activation](z)
-            error = unit * (8 * abs(n * w) + (4 * abs(mean) + (math.log2(length) + 4) * max(map(abs, s))) / divisor * abs(w) + 2 * abs(b))
+            error = unit * (8 * abs(n * w) + (4 * abs(mean) + (math.log2(length) + 4) * largest) / divisor * abs(w) + 2 * abs(b))
             values.append(y)
             errors.append(1.2 * error + 4 * unit * abs(z) + (2.0 ** -12 * abs(y) if narrow else 0.0))
     return Expected(x.datatype, x.shape, values, _rounded(x.datatype, values, errors))
