@@ -10,12 +10,24 @@
 #include "cuda/reduce/rows.cuh"
 #include "cuda/reduce/slab.cuh"
 
+/* Where an op has more than its rule: ddof, p. */
+template <class Op>
+static auto reduce_add_extra(Op &op, const reduce_launch &l, int) -> decltype((void)op.extra)
+{
+    op.extra = l.extra;
+}
+
+template <class Op>
+static void reduce_add_extra(Op &, const reduce_launch &, long)
+{
+}
+
 template <class Op>
 static Op reduce_op(const reduce_launch &l)
 {
     Op op;
     op.rule = l.rule;
-    if constexpr (requires { op.extra; }) op.extra = l.extra;
+    reduce_add_extra(op, l, 0);
     return op;
 }
 
