@@ -78,7 +78,7 @@ static softmax_masked_algorithm choose_any(const softmax_shape &s)
     const int64_t rows = s.outer * s.inner;
     const int width = power_up(quotient_up(s.length, MASKED_DEEP));
     c.threads = SOFTMAX_MASKED_THREADS;
-    c.across = s.inner > 1                      ? power_up(s.inner < MASKED_ACROSS ? s.inner : MASKED_ACROSS)
+    c.across = s.inner > 1                      ? power_up(s.inner < MASKED_ACROSS ? s.inner : (int64_t)MASKED_ACROSS)
                : width < SOFTMAX_MASKED_THREADS ? SOFTMAX_MASKED_THREADS / width
                                                 : 1;
     c.grid = quotient_up(rows, c.across);
