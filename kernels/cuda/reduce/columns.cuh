@@ -222,20 +222,20 @@ __device__ __forceinline__ void reduce_store_own(const Op &op, const typename Op
         for (int e = 0; e < E; e++)
             pack.one[e] = op.result(op.finish(acc[e / C][e % C], any, [](int n) { return (int64_t)n; }));
         pack.store((typename Op::Out *)out, E);
-        return;
+    } else {
+        union {
+            typename Op::Out one[E];
+            uint4 raw[sizeof(typename Op::Out) * E / 16 > 0 ? sizeof(typename Op::Out) * E / 16 : 1];
+        } u;
+#pragma unroll
+        for (int e = 0; e < E; e++)
+            u.one[e] = op.result(op.finish(acc[e / C][e % C], any, [](int n) { return (int64_t)n; }));
+        if constexpr (E == 1)
+            *(typename Op::Out *)out = u.one[0];
+        else
+#pragma unroll
+            for (int i = 0; i < (int)(sizeof u / sizeof u.raw[0]); i++) ((uint4 *)out)[i] = u.raw[i];
     }
-    union {
-        typename Op::Out one[E];
-        uint4 raw[sizeof(typename Op::Out) * E / 16 > 0 ? sizeof(typename Op::Out) * E / 16 : 1];
-    } u;
-#pragma unroll
-    for (int e = 0; e < E; e++)
-        u.one[e] = op.result(op.finish(acc[e / C][e % C], any, [](int n) { return (int64_t)n; }));
-    if constexpr (E == 1)
-        *(typename Op::Out *)out = u.one[0];
-    else
-#pragma unroll
-        for (int i = 0; i < (int)(sizeof u / sizeof u.raw[0]); i++) ((uint4 *)out)[i] = u.raw[i];
 }
 
 /* CTAs that an SM's registers have to hold: fewer where accumulators, or addresses of single elements, take many. */
