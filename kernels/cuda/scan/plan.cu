@@ -46,7 +46,7 @@ static int run_for(int64_t steps, int64_t runs)
 static int64_t columns_for(int64_t inner)
 {
     if (inner <= COLUMNS_MOST) return most(1, inner);
-    return inner < BALANCED ? over(inner, over(inner, COLUMNS_MOST)) : COLUMNS_MOST;
+    return inner < BALANCED ? over(inner, over(inner, COLUMNS_MOST)) : (int64_t)COLUMNS_MOST;
 }
 
 static int slot_bytes(ks_scan_op op, ks_dtype dtype)
