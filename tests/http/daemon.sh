@@ -104,7 +104,7 @@ stop() {
 
 # ask CURL-ARGUMENT...: the body; the status goes to $work/status, the headers to $work/headers
 ask() {
-    curl -s -m 20 -D "$work/headers" -o "$work/body" -w '%{http_code}' "$@" >"$work/status"
+    curl -s -m 120 -D "$work/headers" -o "$work/body" -w '%{http_code}' "$@" >"$work/status"
     cat "$work/body" 2>/dev/null
 }
 
