@@ -15,10 +15,10 @@
 extern const ks_op ks_op_gather;
 
 enum { ARENA_BYTES = 96 << 20 };
+#include "ops/op_backends.h"
+
 static const ks_dtype floats[] = {KS_FP32, KS_FP16, KS_BF16, KS_FP64};
 static const ks_dtype places[] = {KS_INT32, KS_INT64};
-
-static op_harness *harnesses[2];
 
 /* --- specs ------------------------------------------------------------------------------------------------------------ */
 
@@ -695,23 +695,6 @@ static void over_two_to_the_31(void **state)
     }
     free(out);
     close_data(&d);
-}
-
-static int open_harnesses(void **state)
-{
-    (void)state;
-    harnesses[0] = op_harness_open(ks_backend_cpu, ARENA_BYTES);
-    harnesses[1] = ks_backend_cuda ? op_harness_open(ks_backend_cuda, ARENA_BYTES) : NULL;
-    if (!harnesses[1]) printf("skip: no CUDA device, the CUDA kernels are not run\n");
-    return harnesses[0] ? 0 : -1;
-}
-
-static int close_harnesses(void **state)
-{
-    (void)state;
-    for (int b = 0; b < 2; b++)
-        if (harnesses[b]) op_harness_close(&harnesses[b]);
-    return 0;
 }
 
 int main(void)

@@ -12,36 +12,15 @@
 #include "ops/op_regimes.h"
 #include "ops/op_values.h"
 #include "cpu/reference.h"
+#include "ops/reduce.h"
 
 extern const ks_op ks_op_reduce;
 
-enum { OP, AXIS, KEEPDIMS, DDOF, POWER };
-enum {
-    SUM,
-    MEAN,
-    MAX,
-    MIN,
-    PROD,
-    ARGMAX,
-    ARGMIN,
-    L2NORM,
-    LOGSUMEXP,
-    VAR,
-    STD,
-    SUMSQ,
-    L1NORM,
-    LOGSUM,
-    NORM,
-    ANY,
-    ALL,
-    COUNT_NONZERO,
-    OPS
-};
 enum { ARENA_BYTES = 64 << 20, DTYPES = 12 };
+#include "ops/op_backends.h"
+
 static const ks_dtype dtypes[DTYPES + 1] = {KS_FP32,  KS_FP16,  KS_BF16,   KS_FP64,   KS_INT8,   KS_INT16, KS_INT32,
                                             KS_INT64, KS_UINT8, KS_UINT16, KS_UINT32, KS_UINT64, KS_BOOL};
-
-static op_harness *harnesses[2];
 
 /* What one result is made of. */
 typedef struct tally {
@@ -852,23 +831,6 @@ static void over_two_to_the_31(void **state)
     }
     free(scratch);
     free(in);
-}
-
-static int open_harnesses(void **state)
-{
-    (void)state;
-    harnesses[0] = op_harness_open(ks_backend_cpu, ARENA_BYTES);
-    harnesses[1] = ks_backend_cuda ? op_harness_open(ks_backend_cuda, ARENA_BYTES) : NULL;
-    if (!harnesses[1]) printf("skip: no CUDA device, the CUDA kernels are not run\n");
-    return harnesses[0] ? 0 : -1;
-}
-
-static int close_harnesses(void **state)
-{
-    (void)state;
-    for (int b = 0; b < 2; b++)
-        if (harnesses[b]) op_harness_close(&harnesses[b]);
-    return 0;
 }
 
 int main(void)

@@ -14,11 +14,11 @@
 extern const ks_op ks_op_scan, ks_op_reduce;
 
 enum { ARENA_BYTES = 192 << 20 };
+#include "ops/op_backends.h"
+
 static const ks_dtype dtypes[] = {KS_FP32,  KS_FP16,  KS_BF16, KS_FP64,   KS_INT32,  KS_UINT8,
                                   KS_INT64, KS_INT16, KS_INT8, KS_UINT16, KS_UINT32, KS_UINT64};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes };
-
-static op_harness *harnesses[2];
 
 /* --- specs ------------------------------------------------------------------------------------------------------------ */
 
@@ -643,23 +643,6 @@ static void over_two_to_the_31(void **state)
         free(in);
         free(out);
     }
-}
-
-static int open_harnesses(void **state)
-{
-    (void)state;
-    harnesses[0] = op_harness_open(ks_backend_cpu, ARENA_BYTES);
-    harnesses[1] = ks_backend_cuda ? op_harness_open(ks_backend_cuda, ARENA_BYTES) : NULL;
-    if (!harnesses[1]) printf("skip: no CUDA device, the CUDA kernels are not run\n");
-    return harnesses[0] ? 0 : -1;
-}
-
-static int close_harnesses(void **state)
-{
-    (void)state;
-    for (int b = 0; b < 2; b++)
-        if (harnesses[b]) op_harness_close(&harnesses[b]);
-    return 0;
 }
 
 int main(void)

@@ -16,9 +16,9 @@ extern const ks_op ks_op_softmax;
 
 enum { AXIS, LOG, SCALE, CAUSAL, MASKED_ROWS, OUT_DATATYPE };
 enum { ARENA_BYTES = 64 << 20 };
-static const ks_dtype dtypes[] = {KS_FP32, KS_FP16, KS_BF16, KS_FP64};
+#include "ops/op_backends.h"
 
-static op_harness *harnesses[2];
+static const ks_dtype dtypes[] = {KS_FP32, KS_FP16, KS_BF16, KS_FP64};
 
 static ks_spec spec_of(ks_dtype dtype, int rank, const int64_t *dims)
 {
@@ -806,23 +806,6 @@ static void refusals_of_selections(void **state)
     assert_int_equal(ks_op_softmax.resolve(&plain, NULL), KS_OK);
     assert_int_equal(ks_op_softmax.resolve(&named, NULL), KS_OK);
     assert_memory_equal(&plain, &named, sizeof plain);
-}
-
-static int open_harnesses(void **state)
-{
-    (void)state;
-    harnesses[0] = op_harness_open(ks_backend_cpu, ARENA_BYTES);
-    harnesses[1] = ks_backend_cuda ? op_harness_open(ks_backend_cuda, ARENA_BYTES) : NULL;
-    if (!harnesses[1]) printf("skip: no CUDA device, the CUDA kernels are not run\n");
-    return harnesses[0] ? 0 : -1;
-}
-
-static int close_harnesses(void **state)
-{
-    (void)state;
-    for (int b = 0; b < 2; b++)
-        if (harnesses[b]) op_harness_close(&harnesses[b]);
-    return 0;
 }
 
 int main(void)
