@@ -326,18 +326,29 @@ static void gather(ks_engine *engine, ks_job **link, ks_lane_use *use, int64_t n
     }
 }
 
+static void finish_job(ks_engine *engine, ks_job *job, const ks_error *fault, int64_t now_ns)
+{
+    if (fault) ks_job_set_fault(job, fault);
+    job->done_ns = now_ns;
+    job->compute_ns = now_ns - job->launched_ns - job->h2d_ns - job->d2h_ns;
+    ks_engine_finish(engine, job, fault ? fault->status : KS_OK);
+}
+
+/* Of a launch that has refused some jobs' values. */
+static void finish_refused(ks_engine *engine, const ks_lane_use *use, int64_t now_ns)
+{
+    ks_error refused;
+    for (int i = 0; i < use->batch.count; i++)
+        finish_job(engine, use->jobs[i], ks_values_refused(&use->batch, i, &refused) ? &refused : NULL, now_ns);
+}
+
 /* error NULL: the work is done, but for jobs whose values the launch refused. */
 static void finish_batch(ks_engine *engine, ks_lane_use *use, const ks_error *error, int64_t now_ns)
 {
-    for (int i = 0; i < use->batch.count; i++) {
-        ks_job *job = use->jobs[i];
-        ks_error refused = {.status = KS_OK};
-        const ks_error *fault = error ? error : ks_values_refused(&use->batch, i, &refused) ? &refused : NULL;
-        if (fault) ks_job_set_fault(job, fault);
-        job->done_ns = now_ns;
-        job->compute_ns = now_ns - job->launched_ns - job->h2d_ns - job->d2h_ns;
-        ks_engine_finish(engine, job, fault ? fault->status : KS_OK);
-    }
+    if (!error && use->batch.refused)
+        finish_refused(engine, use, now_ns);
+    else
+        for (int i = 0; i < use->batch.count; i++) finish_job(engine, use->jobs[i], error, now_ns);
     ks_engine_set_busy(engine, use, false, now_ns);
 }
 

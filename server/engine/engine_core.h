@@ -98,7 +98,7 @@ enum {
 }; /* of all inputs that decide: about a microsecond; kernels look at more of them */
 /* Before the launch: KS_RANGE: one is out of bounds. Inputs that the host does not have in the job's slot are passed over. */
 ks_status ks_values_check(const ks_job *job, ks_error *error);
-/* Whether a launch that is done refused job i's values, and the sentence. */
+/* Of a batch that has refused values: whether they are job i's, and the sentence. */
 bool ks_values_refused(const ks_batch *batch, int i, ks_error *error);
 
 /* graphs.c */

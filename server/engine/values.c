@@ -32,7 +32,7 @@ ks_status ks_values_check(const ks_job *job, ks_error *error)
 
 bool ks_values_refused(const ks_batch *batch, int i, ks_error *error)
 {
-    if (!batch->refused || batch->bad[i].input == 0) return false;
+    if (batch->bad[i].input == 0) return false;
     const ks_spec *spec = &batch->plan->spec;
     return spec->op->refuse(spec, &batch->bad[i], error) != KS_OK;
 }
