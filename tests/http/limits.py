@@ -224,15 +224,16 @@ def deadlines():
 def answers():
     """An answer that is not read ends within --send-timeout; one that is read slowly, within it, arrives whole."""
     size = 16 << 20
+    head = (PLAIN % (REDUCE.encode(), size >> 12, size)).replace(b",1&", b",1,4096&")  # long rows: a slow build reads them in less time
     with daemon("--send-timeout", "1s", "--max-body", "32M") as where:
         with where.connect() as connection:
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-            connection.send(PLAIN % (REDUCE.encode(), size, size) + bytes(size))
+            connection.send(head + bytes(size))
             check(comes_to(lambda: metric(where.metrics(), "kernserve_inference_requests_in_flight") or 0, 0) == 0, "an answer that nobody reads is in flight")
             got = connection.answer()
             check(got is None or len(got.body) < size, "an answer that nobody read came whole")
         with where.connect() as connection:
-            answer = connection.ask(PLAIN % (REDUCE.encode(), size, size) + bytes(size))
+            answer = connection.ask(head + bytes(size))
             check(answer.status == 200 and len(answer.body) == size, "an answer that is read: %s" % answer.status)
         check(where.stop() == 0, "the daemon's end")
 
