@@ -20,7 +20,7 @@
 #include <type_traits>
 
 enum { SCAN_LEAF = 5 };
-static_assert(SCAN_RUN % SCAN_LEAF == 0, "whole leaves");
+static_assert((int)SCAN_RUN % (int)SCAN_LEAF == 0, "whole leaves");
 
 /* --- sources --------------------------------------------------------------------------------------------------------- */
 

@@ -57,7 +57,7 @@ static softmax_masked masked_of(const ks_spec *spec)
 static softmax_masked_algorithm choose_rows(const softmax_shape &s, int64_t vectors)
 {
     softmax_masked_algorithm c = {};
-    if (vectors <= MASKED_PACKS * KS_WARP) {
+    if (vectors <= (int)MASKED_PACKS * (int)KS_WARP) {
         c.packs = vectors <= KS_WARP ? 1 : vectors <= 2 * KS_WARP ? 2 : MASKED_PACKS;
         const int width = power_up(quotient_up(vectors, c.packs));
         while (1 << c.shift < width) c.shift++;
@@ -92,7 +92,7 @@ ks_status softmax_masked_plan(const ks_chip *, const ks_spec *spec, ks_cuda_plan
     const int length = 16 / (int)ks_dtype_size(dtype);
     const int64_t vectors = s.length / length;
     const bool rows = s.inner == 1 && s.length % length == 0 && spec->out[0].dtype == dtype &&
-                      vectors <= MASKED_PACKS * SOFTMAX_MASKED_CTA;
+                      vectors <= (int)MASKED_PACKS * (int)SOFTMAX_MASKED_CTA;
     softmax_masked_algorithm c = rows ? choose_rows(s, vectors) : choose_any(s);
     if (c.grid > INT32_MAX) c.grid = INT32_MAX;
     if (ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec) <= KS_MAPPED_MOST && c.grid > KS_GRID_MAX)
