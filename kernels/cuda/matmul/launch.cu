@@ -32,6 +32,14 @@ static CUtensorMapSwizzle swizzle_of(int row_bytes)
                              : CU_TENSOR_MAP_SWIZZLE_NONE;
 }
 
+/* What the L2 cache fetches besides: whole lines of rows that begin at lines. Of other rows that would be bytes of the next row, too. */
+static CUtensorMapL2promotion promotion_of(cuuint64_t pitch)
+{
+    return pitch % 256 == 0   ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+           : pitch % 128 == 0 ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                              : CU_TENSOR_MAP_L2_PROMOTION_NONE;
+}
+
 /* The operand as rows of 128 bytes of a stage, or fewer of a narrow tile: a box of `tile` rows along K, or of `depth` rows
  * of K across it, and of either the part that one of `parts` CTAs copies. A copy for TF32 rounds to the nearest, ties to
  * even, at no cost; the products themselves would cut. */
@@ -49,8 +57,8 @@ static bool make_map(const mm_problem *p, int table, int depth, const unsigned c
     const cuuint32_t box[3] = {(cuuint32_t)width, (cuuint32_t)((m->along_k ? m->tile : depth) / m->parts), 1};
     const cuuint32_t steps[3] = {1, 1, 1};
     return p->chip->encode_tiled(map, type_of(table), 3, (void *)((uintptr_t)in + o->at), dims, strides, box, steps,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(width * size),
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(width * size), promotion_of(pitch),
+                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 static bool make_maps(const mm_problem *p, int table, const mm_fit *fit, const unsigned char *in, mm_maps *maps)
