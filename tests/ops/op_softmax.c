@@ -759,8 +759,11 @@ static void masks_that_say_the_same(void **state)
                     fail_msg("%s", error.text);
             }
             if (!harnesses[b]) continue;
-            assert_memory_equal(out[0], out[1], causal.out[0].size_bytes);
-            assert_memory_equal(out[0], out[2], causal.out[0].size_bytes);
+            for (int k = 1; k < 3; k++) {
+                if (memcmp(out[0], out[k], causal.out[0].size_bytes) != 0)
+                    fail_msg("%s on the %s: %s has other bits than causal", ks_dtype_name(dtype), b ? "GPU" : "CPU",
+                             k == 1 ? "a mask of BOOL" : "an added mask");
+            }
             for (int k = 0; k < 3; k++) free(out[k]);
         }
         free(numbers);

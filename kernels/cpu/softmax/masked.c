@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PIECE = 1024, LANES = 8 /* partial sums of a row */ };
+enum { PIECE = 1024, LANES = 8 /* partial sums of a row; elements of the widest vector */ };
 
 /* The caller's scratch, of a piece; most, sum and tail of a row, or of each of several. */
 typedef struct work {
@@ -89,6 +89,13 @@ static void take_mask(const task *t, piece p)
     }
 }
 
+/* Terms are made of whole vectors: the compiler makes the rest by other instructions, and a row would have other bits where it ends
+ * elsewhere. */
+static int whole_vectors(int count)
+{
+    return (count + LANES - 1) / LANES * LANES;
+}
+
 static void take_levels(const task *t, piece p)
 {
     work *w = t->w;
@@ -96,6 +103,7 @@ static void take_levels(const task *t, piece p)
     for (int i = 0; i < p.count; i++) w->z[i] *= t->scale;
     for (int i = 0; i < p.count; i++) w->taken[i] = 1;
     if (t->mask) take_mask(t, p);
+    for (int i = p.count; i < whole_vectors(p.count); i++) w->z[i] = 0;
 }
 
 static void store(const task *t, int64_t at, int count)
@@ -213,7 +221,7 @@ static double row_sum(const task *t, int64_t row, int64_t length, int64_t limit,
     for (int64_t from = 0; from < limit; from += PIECE) {
         const piece p = piece_of(row, from, length, limit);
         take_levels(t, p);
-        row_terms(w->z, w->y, p.count, reference);
+        row_terms(w->z, w->y, whole_vectors(p.count), reference);
         take_terms(w->y, p.count, w->sum, w->lost, LANES);
     }
     for (int l = 0; l < LANES; l++) sum += (long double)w->sum[l] - (long double)w->lost[l];
@@ -266,10 +274,10 @@ static void do_columns(const task *t, const ks_softmax_shape *shape, int64_t row
         take_levels(t, (piece){at + d * shape->inner, d, count, false});
         for (int i = 0; i < count; i++) w->most[i] = w->z[i] > w->most[i] ? w->z[i] : w->most[i];
     }
-    for (int i = 0; i < count; i++) w->tail[i] = reference_of(w->most[i]);
+    for (int i = 0; i < whole_vectors(count); i++) w->tail[i] = i < count ? reference_of(w->most[i]) : 0;
     for (int64_t d = 0; d < shape->length; d++) {
         take_levels(t, (piece){at + d * shape->inner, d, count, false});
-        column_terms(w->z, w->y, count, w->tail);
+        column_terms(w->z, w->y, whole_vectors(count), w->tail);
         take_terms(w->y, count, w->sum, w->lost, count);
     }
     for (int i = 0; i < count; i++) w->tail[i] = tail_of(t, w->most[i], w->sum[i]);
