@@ -33,12 +33,25 @@ typedef struct ks_load_part {
     ks_content *content;
 } ks_load_part;
 
+/* A file that has come with the definition, or is it. */
+typedef struct ks_load_file {
+    const char *name; /* as ks_model_file_name gives it */
+    const unsigned char *bytes;
+    size_t length;
+} ks_load_file;
+
 /* What a load asks for. Strings need not outlive ks_models_load. */
 typedef struct ks_load_source {
     const ks_tenant *tenant; /* whose resident tensors the document names */
     const char *name;        /* checked by ks_model_name_check */
-    const char *text;
+    const char *text;        /* NULL: of the files, or of the folder */
     size_t length;
+    uint64_t max_batch; /* 0: as the document says */
+    const char *folder; /* that its files lie in; NULL: none */
+    int files; /* whose names and bytes stay until release(owner), which is called once, on any thread, whatever comes of it */
+    const ks_load_file *file;
+    void (*release)(void *owner); /* NULL: nothing is to be released */
+    void *owner;
     bool has_file; /* initializers of files are parts, whatever file they name */
     int parts;     /* whose contents are taken, whatever comes of it */
     const ks_load_part *part;
