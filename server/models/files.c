@@ -42,11 +42,16 @@ static bool ends_so(const char *name)
     return length > end && strcmp(name + length - end, ending) == 0;
 }
 
+static bool is_model_file(const char *name)
+{
+    return is_plain(name) && (strcmp(name, document) == 0 || ends_so(name));
+}
+
 const char *ks_model_file_name(const char *name, ks_error *error)
 {
     const char *const plain = strncmp(name, "1/", 2) == 0 ? name + 2 : name;
     const char *const dot = strrchr(plain, '.');
-    if (is_plain(plain) && (strcmp(plain, document) == 0 || ends_so(plain))) return plain;
+    if (is_model_file(plain)) return plain;
     if (is_plain(plain) && dot && strcmp(dot, ".onnx") == 0)
         ks_fail(error, KS_DEFINITION, "file '%s': ONNX is not read here; convert it to a definition, %s, and %s",
                 ks_quoted(name, strlen(name)).text, document, ks_definition_file);
@@ -106,8 +111,7 @@ static ks_status open_all(ks_model_files *files, DIR *folder, ks_error *error)
 {
     ks_status status = KS_OK;
     for (const struct dirent *entry; status == KS_OK && (entry = readdir(folder)) != NULL;)
-        if (is_plain(entry->d_name) && (strcmp(entry->d_name, document) == 0 || ends_so(entry->d_name)))
-            status = open_file(files, dirfd(folder), entry->d_name, error);
+        if (is_model_file(entry->d_name)) status = open_file(files, dirfd(folder), entry->d_name, error);
     return status;
 }
 
@@ -134,6 +138,39 @@ ks_status ks_model_files_open(ks_model_files *files, const char *folder, ks_erro
     if (status == KS_OK || status == KS_MODEL)
         return ks_fail(error, KS_DEFINITION, "its folder has neither %s nor %s", document, whole);
     return ks_fail(error, status, "%s", cause.text);
+}
+
+static void print_bytes(uint64_t *print, const void *bytes, size_t n)
+{
+    const unsigned char *const byte = bytes;
+    for (size_t i = 0; i < n; i++) *print = (*print ^ byte[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
+}
+
+static uint64_t print_file(int folder, const char *name)
+{
+    struct stat about;
+    uint64_t print = UINT64_C(0xcbf29ce484222325);
+    if (fstatat(folder, name, &about, AT_SYMLINK_NOFOLLOW) != 0) return 0;
+    const uint64_t words[] = {(uint64_t)about.st_size, (uint64_t)about.st_mtim.tv_sec, (uint64_t)about.st_mtim.tv_nsec,
+                              (uint64_t)about.st_ino, about.st_mode};
+    print_bytes(&print, name, strlen(name));
+    print_bytes(&print, words, sizeof words);
+    return print;
+}
+
+/* A sum: a folder has its files in any order. */
+uint64_t ks_model_files_print(int above, const char *path)
+{
+    const int fd = openat(above, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    uint64_t print = 1;
+    if (!folder && fd >= 0) close(fd);
+    if (!folder) return print;
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
+        if (is_model_file(entry->d_name)) print += print_file(fd, entry->d_name);
+    if (strcmp(path, "1") != 0) print += 3 * ks_model_files_print(fd, "1");
+    closedir(folder);
+    return print ? print : 1;
 }
 
 /* --- bytes --------------------------------------------------------------------------------------------------------------- */
@@ -245,7 +282,7 @@ static ks_status put_slice(const ks_model_files *files, const ks_content *conten
                                                error);
 }
 
-static bool is_bool(unsigned char *bytes, size_t n)
+static bool is_bool(const unsigned char *bytes, size_t n)
 {
     unsigned char seen = 0;
     for (size_t i = 0; i < n; i++) seen |= bytes[i];
@@ -256,7 +293,7 @@ static ks_status read_slices(const ks_model_files *files, const ks_model_file *f
                              ks_content *content, ks_hash *hash, ks_error *error)
 {
     const size_t bytes = item->tensor.size_bytes;
-    unsigned char *slice = malloc(ks_least_size(bytes, SLICE) + 1);
+    unsigned char *slice = calloc(1, ks_least_size(bytes, SLICE) + 1);
     ks_status status = slice ? KS_OK : ks_fail(error, KS_MEMORY, "no memory to read file '%s'", file->name);
     for (size_t at = 0; at < bytes && status == KS_OK; at += SLICE) {
         const size_t n = ks_least_size(SLICE, bytes - at);

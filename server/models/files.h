@@ -46,5 +46,7 @@ ks_status ks_model_files_open(ks_model_files *files, const char *folder, ks_erro
 ks_status ks_model_files_definition(ks_model_files *files, const char **text, size_t *length, ks_error *error);
 /* A content of the initializer's tensor, whose bytes and etag are complete. KS_NAME: there is no such file, or key. */
 ks_status ks_model_files_content(ks_model_files *files, const ks_initializer *from, ks_content **out, ks_error *error);
+/* What a folder's files are, but for their bytes: names, sizes, times, inodes. Never 0. folder: of the open one above. */
+uint64_t ks_model_files_print(int above, const char *folder);
 void ks_model_files_fini(ks_model_files *files);
 #endif

@@ -5,9 +5,11 @@
  * Interface table.h: ks_models_open, ks_models_close, ks_models_load, ks_model_load_*
  * Threads   its own; the table's lock for the queue of loads. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -66,6 +68,7 @@ static ks_model_load *new_load(const ks_load_source *source)
     if (source->text) memcpy(load->text, source->text, source->length);
     load->length = source->length;
     load->max_batch = source->max_batch;
+    load->from_repository = source->from_repository;
     snprintf(load->name, sizeof load->name, "%s", source->name);
     snprintf(load->tenant_name, sizeof load->tenant_name, "%s", source->tenant->name);
     load->tenant = *source->tenant;
@@ -139,7 +142,30 @@ static bool end_load(ks_models *models, ks_model_load *load)
 
 /* --- loads ---------------------------------------------------------------------------------------------------------------- */
 
-static void load_one(ks_models *models, ks_model_load *load)
+/* Where the repository has it. */
+static ks_status find_folder(const ks_models *models, ks_model_load *load, ks_error *error)
+{
+    const ks_list *folders = models->options.folders;
+    for (int i = 0; folders && i < folders->count; i++) {
+        struct stat about;
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s", folders->item[i], load->name);
+        if (lstat(path, &about) != 0 || !S_ISDIR(about.st_mode)) continue;
+        load->folder = strdup(path);
+        return load->folder ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for a path");
+    }
+    return ks_fail(error, KS_MODEL, "failed to load '%s', failed to poll from model repository", load->name);
+}
+
+/* What the repository does not have, and is loaded, is as it should be. */
+static bool is_there(const ks_models *models, ks_model_load *load)
+{
+    if (!load->from_repository || find_folder(models, load, &load->result.fault) == KS_OK) return false;
+    if (ks_model_find(load->name, strlen(load->name))) load->result.fault = (ks_error){0};
+    return true;
+}
+
+static void load_model(ks_models *models, ks_model_load *load)
 {
     ks_load_result *result = &load->result;
     ks_loaded *loaded = ks_load_make(models, load, result);
@@ -154,6 +180,15 @@ static void load_one(ks_models *models, ks_model_load *load)
     if (ks_models_publish_take(models, load, loaded, &result->created, &result->fault) != KS_OK) return;
     KS_LOG(KS_LOG_INFO, "model loaded", KS_TEXT("model", load->name), KS_INT("nodes", result->nodes),
            KS_INT("steps", result->steps), KS_INT("bytes", result->bytes));
+}
+
+static void load_one(ks_models *models, ks_model_load *load)
+{
+    if (is_there(models, load)) return;
+    load_model(models, load);
+    const ks_error *fault = &load->result.fault;
+    if (load->folder || fault->status == KS_OK)
+        ks_models_note(models, load->name, fault->status == KS_OK ? NULL : fault->text);
 }
 
 /* NULL: asked to stop. */
@@ -228,6 +263,11 @@ void ks_models_close(ks_models **pointer)
             ks_model_publish(i, NULL);
             ks_loaded_free(&models->current[i]);
         }
+    while (models->notes) {
+        ks_model_note *note = models->notes;
+        models->notes = note->next;
+        free(note);
+    }
     while (models->retired) {
         ks_loaded *loaded = models->retired;
         models->retired = loaded->next;

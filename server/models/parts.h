@@ -34,6 +34,7 @@ struct ks_model_load {
     size_t length;
     uint64_t max_batch;
     char *folder;
+    bool from_repository;
     int files;
     ks_load_file *file;
     void (*release)(void *owner); /* NULL: it has been called, or there is none */
@@ -48,6 +49,11 @@ struct ks_model_load {
     ks_model_load *next;
 };
 
+typedef struct ks_model_note {
+    char name[KS_MODEL_NAME_MAX], reason[KS_MODEL_NOTE_MAX];
+    struct ks_model_note *next;
+} ks_model_note;
+
 struct ks_models {
     ks_models_options options; /* fixed after open */
     pthread_t loader;
@@ -59,6 +65,7 @@ struct ks_models {
     bool stop;
     ks_loaded *current[KS_MODELS_MAX]; /* by the model's index */
     ks_loaded *retired;
+    ks_model_note *notes;
     /* any thread, atomic: */
     _Atomic int retired_count;
 };

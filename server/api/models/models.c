@@ -26,6 +26,7 @@ struct ks_model_call {
     ks_tenant tenant;
     char tenant_name[KS_TENANT_NAME_MAX + 1], name[KS_ROUTE_NAME_MAX + 1];
     uint64_t json_max;
+    bool has_repository, loads_none; /* the modes of --model-control-mode in which the protocol loads nothing */
     ks_budget *budget;
     ks_text text;         /* of the definition */
     ks_load_body *body;   /* of the repository's load or unload */
@@ -118,6 +119,9 @@ static ks_status begin_repository(ks_model_call *call)
     ks_status status = ks_route_name(call->ask.route, call->name, &call->fault);
     if (status == KS_OK) status = ks_model_name_check(call->name, strlen(call->name), &call->fault);
     if (status != KS_OK) return status;
+    if (call->loads_none)
+        return ks_fail(&call->fault, KS_UNAVAILABLE,
+                       "explicit model load / unload is not allowed if polling is enabled");
     if (head->encoding != KS_BODY_PLAIN) return ks_fail(&call->fault, KS_ENCODING, "Unsupported compression type");
     if (head->content_length > 0 && (uint64_t)head->content_length > call->json_max)
         return ks_fail(&call->fault, KS_BODY_SIZE,
@@ -152,6 +156,8 @@ ks_status ks_models_begin(ks_api_view *view, const ks_tensor_ask *ask, int wake_
     call->store = view->store;
     call->budget = view->budget;
     call->json_max = (uint64_t)view->config->max_json;
+    call->has_repository = view->config->model_repository.count > 0;
+    call->loads_none = view->config->model_control_mode != KS_MODEL_CONTROL_EXPLICIT;
     call->ask = *ask;
     call->wake_fd = wake_fd;
     ks_text_init(&call->text, KS_DEFINITION_BYTES_MAX);
@@ -243,12 +249,17 @@ static void load_file(ks_model_call *call)
     free(part);
 }
 
-/* What is there already is loaded: nothing else can be known of it. */
-static void load_again(ks_model_call *call, const ks_load_source *source)
+/* From the repository; else what is there already is loaded. */
+static void load_again(ks_model_call *call, ks_load_source *source)
 {
     ks_error ignored;
-    const bool is_operation = ks_models_may_load(call->models, source, &ignored) == KS_RESERVED;
-    if (is_operation || ks_model_find(call->name, strlen(call->name))) return;
+    if (ks_models_may_load(call->models, source, &ignored) == KS_RESERVED) return; /* an operation */
+    source->from_repository = call->has_repository;
+    if (source->from_repository) {
+        ks_models_load(call->models, source, &call->load, &call->fault);
+        return;
+    }
+    if (ks_model_find(call->name, strlen(call->name))) return;
     ks_fail(&call->fault, KS_MODEL, "failed to load '%s', failed to poll from model repository", call->name);
 }
 
