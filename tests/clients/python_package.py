@@ -164,6 +164,10 @@ def operations(ks):
         near(ks.softmax(a, selected), softmax64(np.where(selected, a.astype(np.float64), -np.inf), 1), dtype)
         near(ks.softmax(a, b[:1], causal="bottom_right", masked_rows="zero"),
              np.nan_to_num(softmax64(np.where(np.tri(*a.shape, a.shape[1] - a.shape[0], dtype=bool), a.astype(np.float64) + b[:1].astype(np.float64), -np.inf), 1)), dtype)
+        ends = RANDOM.integers(1, 41, len(a))
+        shorter = np.where(np.arange(40) < ends[:, None], a.astype(np.float64), -np.inf)
+        near(ks.softmax(a, lengths=ends), softmax64(shorter, 1), dtype)
+        near(ks.softmax(a, selected, ends.astype(np.int32)), softmax64(np.where(selected, shorter, -np.inf), 1), dtype)
         near(ks.reduce(a, "max", axis=1), a.astype(np.float64).max(1), dtype)
         product = ks.matmul(a, b, transpose_b=True)
         near(product, a.astype(np.float64) @ b.astype(np.float64).T, dtype)
@@ -332,7 +336,7 @@ def parameters(daemon):
     for name, wanted in listed.items():
         call = getattr(kernserve.Client, name, None)
         check(call is not None, "the client lacks the operation", name)
-        inputs = {"a", "b", "bias"} if name == "matmul" else {"x", "y", "z", "mask", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights"}
+        inputs = {"a", "b", "bias"} if name == "matmul" else {"x", "y", "z", "mask", "lengths", "segments", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights"}
         keywords = set(inspect.signature(call).parameters) - {"self", "options"} - inputs if call else set()
         check(keywords == wanted, name, keywords, wanted)
 
@@ -398,6 +402,9 @@ def readme_and_command(daemon, command):
         np.save(path, x)
         check(run("softmax", path, "-o", result, "--axis", "0").returncode == 0, "softmax")
         near(np.load(result), softmax64(x.astype(np.float64), 0), np.float32)
+        np.save(os.path.join(folder, "ends.npy"), np.array([4, 2, 1]))
+        check(run("softmax", path, "--lengths", os.path.join(folder, "ends.npy"), "-o", result).returncode == 0, "lengths")
+        check(np.load(result)[2].tolist() == [1, 0, 0, 0], "a row of one", np.load(result))
         with open(path, "rb") as file:
             done = run("reduce", "-", "--op", "max", "--axis", "all", data=file.read())
         check(np.load(io.BytesIO(done.stdout)) == x.max(), "by standard input and output")

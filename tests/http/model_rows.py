@@ -72,7 +72,8 @@ ROWS = [
     Row("model: a name of other bytes", model(nodes=[dict(RELU, outputs=["a b"])]), 400, "name", STAYS, "a b"),
     Row("model: a name of 129 bytes", model(nodes=[dict(RELU, outputs=["y" * 129])]), 400, "name", STAYS, "128"),
     # 28: counts, parameters
-    Row("model: too many inputs of a node", model(nodes=[node("softmax", ("x", "x", "x"))]), 400, "count", STAYS, "node 'n'"),
+    Row("model: lengths of a softmax", model(nodes=[node("softmax", ("x", "", "x"))]), 400, "definition", STAYS, "inputs whose values decide, which no model has yet: INPUT2 (lengths)"),
+    Row("model: too many inputs of a node", model(nodes=[node("softmax", ("x", "x", "", "x"))]), 400, "count", STAYS, "node 'n'"),
     Row("model: too few inputs of a node", model(nodes=[node("matmul", ("x",))]), 400, "count", STAYS, "node 'n'"),
     Row("model: a required input not given", model(nodes=[node("matmul", ("", "x"))]), 400, "count", STAYS, "node 'n'"),
     Row("model: a node without outputs", model(nodes=[node("softmax", ("x",), ())]), 400, "count", STAYS, "node 'n'"),

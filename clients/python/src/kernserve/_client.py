@@ -63,26 +63,27 @@ class Client:
     # --- operations -------------------------------------------------------------------------------------------------------
 
     @overload
-    def softmax(self, x: Any, mask: Any = None, *, store: str, **options: Any) -> Tensor: ...
+    def softmax(self, x: Any, mask: Any = None, lengths: Any = None, *, store: str, **options: Any) -> Tensor: ...
 
     @overload
-    def softmax(self, x: Any, mask: Any = None, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
+    def softmax(self, x: Any, mask: Any = None, lengths: Any = None, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
                 causal: Optional[str] = None, masked_rows: Optional[str] = None, out_datatype: Optional[str] = None,
                 store: None = None, **options: Any) -> Array: ...
 
-    def softmax(self, x: Any, mask: Any = None, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
+    def softmax(self, x: Any, mask: Any = None, lengths: Any = None, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
                 causal: Optional[str] = None, masked_rows: Optional[str] = None, out_datatype: Optional[str] = None,
                 **options: Any) -> Any:
         """Softmax of scale * x + mask along `axis` (-1), or its logarithm; a mask of bool selects instead. Its shape broadcasts.
 
-        causal: none top_left bottom_right. masked_rows: what rows of nothing are, nan or zero.
+        causal: none top_left bottom_right. lengths: int32 or int64 for x's first axes in front of `axis`; of each row the places below
+        its length take part. masked_rows: what rows of nothing are, nan or zero.
 
         An input of any operation is an array or a Tensor. All operations take these options: out (an array that receives the result),
         store (a name: the result stays with the daemon, and is a Tensor; ttl: for so many seconds after its last use), datatype ("BF16" for
         uint16 without ml_dtypes), priority (1 is first), timeout (seconds; the daemon drops what it cannot begin by then), headers (a
         mapping)."""
         parameters = {"axis": axis, "log": log, "scale": scale, "causal": causal, "masked_rows": masked_rows, "out_datatype": out_datatype}
-        return self._raw("softmax", (x,) if mask is None else (x, mask), parameters, **options)
+        return self._operate("softmax", (x, mask, lengths), parameters, **options)
 
     @overload
     def reduce(self, x: Any, op: Optional[str] = None, *, store: str, **options: Any) -> Tensor: ...

@@ -63,8 +63,8 @@ def axes_of(text: str) -> Any:
 
 
 def softmax(client: Client, given: argparse.Namespace) -> None:
-    mask = operand(client, given.mask) if given.mask else None
-    write(given.output, client.softmax(operand(client, given.x), mask, axis=given.axis, log=given.log, scale=given.scale, causal=given.causal,
+    mask, lengths = (operand(client, word) if word else None for word in (given.mask, given.lengths))
+    write(given.output, client.softmax(operand(client, given.x), mask, lengths, axis=given.axis, log=given.log, scale=given.scale, causal=given.causal,
                                        masked_rows=given.masked_rows, out_datatype=given.out_datatype, **stored(given.output)))
 
 
@@ -262,6 +262,7 @@ def parser() -> Parser:
     one.add_argument("--log", action="store_true", default=None)
     one.add_argument("--scale", type=float)
     one.add_argument("--mask")
+    one.add_argument("--lengths")
     one.add_argument("--causal")
     one.add_argument("--masked-rows")
     one.add_argument("--out-datatype")
