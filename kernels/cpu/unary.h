@@ -6,7 +6,7 @@
 #define KS_CPU_UNARY_H
 
 #include "cpu/simd.h"
-#include "ops/unary.h"
+#include "ops/numbers/unary.h"
 
 #include <math.h>
 

@@ -10,7 +10,7 @@
 #define KS_UNARY_CUH
 
 #include "cuda/common/warp.cuh"
-#include "ops/unary.h"
+#include "ops/numbers/unary.h"
 
 /* --- as exact as the datatype ---------------------------------------------------------------------------------------- */
 
