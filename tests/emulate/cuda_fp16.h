@@ -11,9 +11,20 @@ struct __half2 {
     __half x, y;
 };
 
+/* Looked up: g++'s conversion is a call of libgcc's, a fifth of the time of a product's test. */
+struct emulate_halves {
+    float of[1 << 16];
+
+    emulate_halves()
+    {
+        for (uint32_t bits = 0; bits < 1 << 16; bits++) of[bits] = (float)emulate_bits<_Float16>((uint16_t)bits);
+    }
+};
+inline const emulate_halves emulate_half_values;
+
 static inline float __half2float(__half h)
 {
-    return (float)emulate_bits<_Float16>(h.bits);
+    return emulate_half_values.of[h.bits];
 }
 static inline __half __double2half(double x)
 {

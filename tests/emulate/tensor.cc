@@ -157,6 +157,16 @@ struct place {
             at += bytes / row_bytes * leading + k / 8 * stride + k % 8 * row_bytes + bytes % row_bytes;
         return emulate_swizzled(at, swizzle);
     }
+
+    /* The 32 bytes of a row that one instruction takes, as numbers. Along K 16 bytes lie together, whatever the swizzle. */
+    void read(emulate_type type, const unsigned char *window, uint32_t row, float *to) const
+    {
+        const uint32_t depth = 32 / (uint32_t)size, together = along ? depth / 2 : 1;
+        for (uint32_t k = 0; k < depth; k += together) {
+            const unsigned char *at = window + (*this)(row, k);
+            for (uint32_t i = 0; i < together; i++) to[k + i] = element(type, at, (int)i);
+        }
+    }
 };
 
 void emulate_wgmma(emulate_type type, float *d, int n, emulate_operand a, const uint32_t *fed, emulate_operand b)
@@ -176,13 +186,10 @@ void emulate_wgmma(emulate_type type, float *d, int n, emulate_operand a, const 
         const place a_at(a, size), b_at(b, size);
         const unsigned char *window = emulate_at(1024) - 1024;
         rows x = given;
-        for (int i = 0; i < 2 && !held; i++)
-            for (int k = 0; k < depth; k++)
-                x.of[i][k] = element(type, window + a_at((uint32_t)(first + i * 8), (uint32_t)k), 0);
+        for (int i = 0; i < 2 && !held; i++) a_at.read(type, window, (uint32_t)(first + i * 8), x.of[i]);
         for (int j = 0; j < n / 4; j++) {
             float y[16];
-            for (int k = 0; k < depth; k++)
-                y[k] = element(type, window + b_at((uint32_t)(j / 2 * 8 + column + j % 2), (uint32_t)k), 0);
+            b_at.read(type, window, (uint32_t)(j / 2 * 8 + column + j % 2), y);
             for (int i = 0; i < 2; i++) {
                 float *sum = &d[j / 2 * 4 + i * 2 + j % 2];
                 *sum = add_products(*sum, x.of[i], y, depth);

@@ -84,7 +84,7 @@ def stop_at_work(daemon, product):
 def long_products(generator):
     """Each takes several times the limit; four lanes share the processors that are there."""
     with start(daemon_path(), "--threads", "1", "--lanes", "4", "--stall-timeout", "100ms") as daemon:
-        for size in (400, 600, 900, 1200, 1600):  # as large as it takes
+        for size in (400, 600, 900, 1200, 1600, 2200, 3000):  # as large as it takes
             product = Product(generator, size)
             alone = Ask(daemon, product)
             expect_right(daemon, [alone], "a long product")
@@ -161,7 +161,7 @@ def a_starved_worker(generator):
             return
         with start(daemon_path(), "--threads", "1", "--lanes", "1", "--stall-timeout", "100ms") as daemon:
             group.take(lanes_of(daemon))
-            for size in (100, 200, 350, 500, 800, 1100):  # a quick processor needs little more than a share or two for the first ones
+            for size in (100, 200, 350, 500, 800, 1100, 1600):  # a quick processor needs little more than a share or two for the first ones
                 ask = Ask(daemon, Product(generator, size))
                 expect_right(daemon, [ask], "a starved worker")
                 print("%d: a worker with a 250th of a processor: %.2f s, the limit is 0.1 s" % (size, ask.took))

@@ -100,7 +100,7 @@ ISA_TARGET static void N(strip_by_rows)(const product *p, int64_t j0, int64_t co
     for (int64_t l0 = 0; l0 < p->k; l0 += KS_MATMUL_DEPTH) {
         const int64_t depth = least(KS_MATMUL_DEPTH, p->k - l0);
         N(pack)(p, p->a, l0 * p->a_col, p->a_row, p->a_col, p->m, depth, KS_MATMUL_SKINNY, a);
-        memset(leaf, 0, (size_t)(p->m * KS_MATMUL_STRIP) * sizeof *leaf);
+        for (int64_t i = 0; i < p->m; i++) memset(leaf + i * KS_MATMUL_STRIP, 0, (size_t)columns * sizeof *leaf);
         for (int64_t l = 0; l < depth; l += 4)
             N(add_rows)(p, l0 + l, least(4, depth - l), j0, columns, a + l * KS_MATMUL_SKINNY, leaf, lines);
         for (int64_t i = 0; i < p->m; i++)
@@ -151,7 +151,7 @@ ISA_TARGET static void N(skinny)(const product *p, unsigned char *scratch)
     REAL *a = lines + 4 * KS_MATMUL_STRIP;
     for (int64_t j0 = 0; j0 < p->n; j0 += KS_MATMUL_STRIP) {
         const int64_t columns = least(KS_MATMUL_STRIP, p->n - j0);
-        memset(sum, 0, (size_t)KS_MATMUL_SKINNY * KS_MATMUL_STRIP * sizeof *sum);
+        for (int64_t i = 0; i < p->m; i++) memset(sum + i * KS_MATMUL_STRIP, 0, (size_t)columns * sizeof *sum);
         if (p->b_col == 1)
             N(strip_by_rows)(p, j0, columns, sum, leaf, a, lines);
         else
