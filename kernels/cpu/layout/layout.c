@@ -70,8 +70,7 @@ static void move_plane(const task *t, const unsigned char *from, unsigned char *
 }
 
 /* All indices of the axes from `axis` on; at most KS_RANK_MAX deep. */
-static void move_axes(const task *t, int axis, const unsigned char *from,
-                      unsigned char *to) /* NOLINT(misc-no-recursion) */
+static void move_axes(const task *t, int axis, const unsigned char *from, unsigned char *to)
 {
     const ks_layout_copy *copy = &t->copy;
     if (axis >= copy->rank - 2) {
@@ -118,6 +117,7 @@ static void copy_box(const ks_spec *spec, int input, const unsigned char *from, 
 typedef struct padding {
     ks_layout_pad pad;
     size_t size, in_bytes[KS_RANK_MAX], out_bytes[KS_RANK_MAX]; /* of an element; of an index of each axis */
+    int64_t out_count[KS_RANK_MAX];                             /* elements of one */
 } padding;
 
 #define FILL(name, type)                                                                                               \
@@ -129,12 +129,12 @@ FILL(2, uint16_t)
 FILL(4, uint32_t)
 FILL(8, uint64_t)
 
-static void fill(const padding *p, unsigned char *out, size_t bytes)
+/* So many elements. */
+static void fill(const padding *p, unsigned char *out, int64_t count)
 {
-    const int64_t count = (int64_t)(bytes / p->size);
     switch (p->size) {
     case 1:
-        memset(out, (int)p->pad.fill, bytes);
+        memset(out, (int)p->pad.fill, (size_t)count);
         break;
     case 2:
         fill_2(out, p->pad.fill, count);
@@ -156,14 +156,13 @@ static void pad_index(const padding *p, int axis, unsigned char *out, bool behin
     const int64_t inward = p->pad.mode == KS_LAYOUT_REFLECT ? away : 0;
     const size_t bytes = p->out_bytes[axis];
     if (p->pad.mode == KS_LAYOUT_CONSTANT)
-        fill(p, out + (size_t)at * bytes, bytes);
+        fill(p, out + (size_t)at * bytes, p->out_count[axis]);
     else
         memcpy(out + (size_t)at * bytes, out + (size_t)(behind ? last - inward : first + inward) * bytes, bytes);
 }
 
 /* The axes from `axis` on, at one index of those in front; at most KS_RANK_MAX deep. */
-static void pad_axes(const padding *p, int axis, const unsigned char *in,
-                     unsigned char *out) /* NOLINT(misc-no-recursion) */
+static void pad_axes(const padding *p, int axis, const unsigned char *in, unsigned char *out)
 {
     const ks_layout_pad *pad = &p->pad;
     unsigned char *const first = out + (size_t)pad->before[axis] * p->out_bytes[axis];
@@ -179,15 +178,17 @@ static void pad_axes(const padding *p, int axis, const unsigned char *in,
 static void pad_all(const ks_spec *spec, const unsigned char *in, unsigned char *out)
 {
     padding p = {.pad = ks_layout_pad_of(spec), .size = ks_dtype_size(spec->in[0].dtype)};
-    size_t in_bytes = p.size, out_bytes = p.size;
+    size_t in_bytes = p.size;
+    int64_t out_count = 1;
     for (int axis = p.pad.rank - 1; axis >= 0; axis--) {
         p.in_bytes[axis] = in_bytes;
-        p.out_bytes[axis] = out_bytes;
+        p.out_count[axis] = out_count;
+        p.out_bytes[axis] = (size_t)out_count * p.size;
         in_bytes *= (size_t)p.pad.extent[axis];
-        out_bytes *= (size_t)(p.pad.before[axis] + p.pad.extent[axis] + p.pad.after[axis]);
+        out_count *= p.pad.before[axis] + p.pad.extent[axis] + p.pad.after[axis];
     }
     if (in_bytes == 0)
-        fill(&p, out, out_bytes);
+        fill(&p, out, out_count);
     else
         pad_axes(&p, 0, in, out);
 }
