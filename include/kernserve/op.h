@@ -155,8 +155,8 @@ struct ks_op {
     ks_sample_fn *sample;
     /* Values that decide; all three unset: none do. Kernels check them as well, read nothing out of bounds for a bad one, and leave the
      * one that check finds: KS_BAD_WORD in backend.h. */
-    uint16_t decides; /* inputs, as bits */
-    /* Of a resolved spec whose tensors lie at in[i] (NULL: passed over): of the last input that has bad values its first one. false: none. */
+    uint16_t decides; /* inputs, as bits; some may be optional: ks_decides() */
+    /* Of a resolved spec that has some, whose tensors lie at in[i] (NULL: passed over): of the last input that has bad values its first one. false: none. */
     bool (*check)(const ks_spec *spec, const void *const *in, ks_bad_value *bad);
     /* KS_RANGE: the sentence names the place, the value and the bounds. */
     ks_status (*refuse)(const ks_spec *spec, const ks_bad_value *bad, ks_error *error);
@@ -211,6 +211,12 @@ static inline int ks_next_input(const ks_spec *spec, int after)
 {
     const unsigned left = (unsigned)spec->given >> (after + 1);
     return left ? after + 1 + __builtin_ctz(left) : -1;
+}
+
+/* Whether there are inputs whose values decide. */
+static inline bool ks_decides(const ks_spec *spec)
+{
+    return (spec->op->decides & spec->given) != 0;
 }
 
 #ifdef __cplusplus

@@ -319,7 +319,7 @@ static void run_job(const ks_lane *lane, const ks_plan *plan, const ks_slot *slo
 static void run_checked(const ks_lane *lane, ks_batch *batch, int i)
 {
     const ks_spec *spec = &batch->plan->spec;
-    if (spec->op->check) {
+    if (ks_decides(spec)) {
         const void *in[KS_INPUTS_MAX] = {NULL};
         find_inputs(spec, batch->slots[i], in);
         batch->bad[i].input = 0;

@@ -8,6 +8,7 @@
  *          [0, V - 1], a negative one to 0. offsets begin at 0, do not fall, and end at the number of indices. A bag of nothing is 0.
  * Source   NumPy's take and take_along_axis, whose modes these are; PyTorch's embedding_bag. */
 #include "ops/gather.h"
+#include "ops/spec/places.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -15,7 +16,6 @@
 enum {
     ANY = KS_DTYPE_BIT(KS_BYTES) - 1,
     FLOATS = KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP64),
-    PLACES = KS_DTYPE_BIT(KS_INT32) | KS_DTYPE_BIT(KS_INT64),
     SEGMENT_BYTES = 64 /* that memory moves at least: two sectors */
 };
 extern const ks_op ks_op_gather;
@@ -46,7 +46,7 @@ static ks_status check_datatypes(const ks_spec *spec, ks_error *error)
             return ks_fail(error, KS_DATATYPE,
                            "gather: INPUT0 has datatype %s, whose elements have no size of their own",
                            ks_dtype_name(dtype));
-        if ((i == KS_GATHER_INDICES || i == KS_GATHER_OFFSETS) && !(PLACES & KS_DTYPE_BIT(dtype)))
+        if ((i == KS_GATHER_INDICES || i == KS_GATHER_OFFSETS) && !(KS_PLACES_DTYPES & KS_DTYPE_BIT(dtype)))
             return ks_fail(error, KS_DATATYPE, "gather: %s (%s) has datatype %s, takes INT32 or INT64", row[i].name,
                            row[i].role, ks_dtype_name(dtype));
         if (i == KS_GATHER_WEIGHTS && dtype != table && dtype != KS_FP32)
@@ -186,49 +186,25 @@ static bool found(int input, int64_t place, int64_t value, ks_bad_value *bad)
     return true;
 }
 
-static bool check_offsets(const ks_spec *spec, const void *offsets, ks_bad_value *bad)
-{
-    const ks_tensor *in = &spec->in[KS_GATHER_OFFSETS];
-    const int64_t last = in->dims[0] - 1, count = spec->in[KS_GATHER_INDICES].dims[0];
-    int64_t before = 0;
-    for (int64_t i = 0; i <= last; i++) {
-        const int64_t at = ks_gather_value(in->dtype, offsets, i);
-        if (at < before || at > count || (i == 0 && at != 0) || (i == last && at != count))
-            return found(KS_GATHER_OFFSETS, i, at, bad);
-        before = at;
-    }
-    return false;
-}
-
-#define FIRST_OUTSIDE(name, type)                                                                                       \
-    /* The first one outside [least, most]; count: there is none. Whole blocks first, which the compiler vectorises. */ \
-    static int64_t name(const type *values, int64_t count, int64_t least, int64_t most)                                 \
-    {                                                                                                                   \
-        enum { BLOCK = 256 };                                                                                           \
-        int64_t i = 0;                                                                                                  \
-        for (; i + BLOCK <= count; i += BLOCK) {                                                                        \
-            int outside = 0;                                                                                            \
-            for (int j = 0; j < BLOCK; j++) outside |= (values[i + j] < least) | (values[i + j] > most);                \
-            if (outside) break;                                                                                         \
-        }                                                                                                               \
-        while (i < count && values[i] >= least && values[i] <= most) i++;                                               \
-        return i;                                                                                                       \
-    }
-FIRST_OUTSIDE(first_outside_int32, int32_t)
-FIRST_OUTSIDE(first_outside_int64, int64_t)
-
 /* wrap and clip find a slice for every index, unless there is none at all. */
 static bool check_indices(const ks_spec *spec, const void *indices, ks_bad_value *bad)
 {
     const ks_tensor *in = &spec->in[KS_GATHER_INDICES];
-    const int64_t count = ks_tensor_count(in), extent = ks_gather_shape_of(spec).extent;
-    int64_t place = count;
-    if (extent == 0)
-        place = 0;
-    else if (spec->params[KS_GATHER_MODE].i == KS_GATHER_ERROR)
-        place = in->dtype == KS_INT32 ? first_outside_int32(indices, count, -extent, extent - 1)
-                                      : first_outside_int64(indices, count, -extent, extent - 1);
-    return place < count && found(KS_GATHER_INDICES, place, ks_gather_value(in->dtype, indices, place), bad);
+    const int64_t extent = ks_gather_shape_of(spec).extent;
+    int64_t place = 0;
+    if (extent == 0 ? ks_tensor_count(in) == 0
+                    : spec->params[KS_GATHER_MODE].i != KS_GATHER_ERROR ||
+                          !ks_places_outside(in, indices, -extent, extent - 1, &place))
+        return false;
+    return found(KS_GATHER_INDICES, place, ks_places_value(in->dtype, indices, place), bad);
+}
+
+static bool check_offsets(const ks_spec *spec, const void *offsets, ks_bad_value *bad)
+{
+    const ks_tensor *in = &spec->in[KS_GATHER_OFFSETS];
+    int64_t place;
+    return ks_places_falling(in, offsets, spec->in[KS_GATHER_INDICES].dims[0], &place) &&
+           found(KS_GATHER_OFFSETS, place, ks_places_value(in->dtype, offsets, place), bad);
 }
 
 /* ks_op.check */
@@ -238,35 +214,15 @@ static bool gather_check(const ks_spec *spec, const void *const *in, ks_bad_valu
     return in[KS_GATHER_INDICES] && check_indices(spec, in[KS_GATHER_INDICES], bad);
 }
 
-/* "3", or of a tensor of more dimensions "[0,3]" */
-static void place_text(const ks_tensor *tensor, int64_t place, char *out, size_t cap)
-{
-    ks_tensor at = {.rank = tensor->rank};
-    char text[KS_RANK_MAX * 21];
-    for (int i = tensor->rank - 1; i >= 0; i--) {
-        at.dims[i] = tensor->dims[i] ? place % tensor->dims[i] : 0;
-        place = tensor->dims[i] ? place / tensor->dims[i] : 0;
-    }
-    ks_dims_text(&at, text, sizeof text);
-    memset(out, 0, cap);
-    strncat(out, tensor->rank == 1 ? "" : "[", cap - 1);
-    strncat(out, text, cap - strlen(out) - 2);
-    strncat(out, tensor->rank == 1 ? "" : "]", cap - strlen(out) - 1);
-}
-
 /* ks_op.refuse */
 static ks_status gather_refuse(const ks_spec *spec, const ks_bad_value *bad, ks_error *error)
 {
     const ks_tensor *in = &spec->in[bad->input];
     const int64_t extent = ks_gather_shape_of(spec).extent;
-    char place[KS_RANK_MAX * 21 + 2];
-    place_text(in, bad->place, place, sizeof place);
+    char place[KS_PLACE_TEXT_MAX];
     if (bad->input == KS_GATHER_OFFSETS)
-        return ks_fail(error, KS_RANGE,
-                       "gather: INPUT2 (offsets) has %" PRId64
-                       " at place %s: they begin at 0, do not fall, and end at place %" PRId64 " with %" PRId64
-                       ", the number of indices",
-                       bad->value, place, in->dims[0] - 1, spec->in[KS_GATHER_INDICES].dims[0]);
+        return ks_places_refuse_offset(spec, bad, spec->in[KS_GATHER_INDICES].dims[0], "the number of indices", error);
+    ks_places_text(in, bad->place, place);
     return ks_fail(error, KS_RANGE,
                    "gather: INPUT1 (indices) has %" PRId64 " at place %s: it is outside [%" PRId64 ", %" PRId64
                    ") of INPUT0's axis %d",
@@ -325,14 +281,14 @@ const ks_op ks_op_gather = {
         {[KS_GATHER_TABLE] = {.name = "INPUT0", .role = "table", .dtypes = ANY, .rank_min = 1, .rank_max = KS_RANK_MAX},
          [KS_GATHER_INDICES] = {.name = "INPUT1",
                                 .role = "indices",
-                                .dtypes = PLACES,
+                                .dtypes = KS_PLACES_DTYPES,
                                 .rank_min = 0,
                                 .rank_max = KS_RANK_MAX,
                                 .rank = 1,
                                 .small = true},
          [KS_GATHER_OFFSETS] = {.name = "INPUT2",
                                 .role = "offsets",
-                                .dtypes = PLACES,
+                                .dtypes = KS_PLACES_DTYPES,
                                 .rank_min = 1,
                                 .rank_max = 1,
                                 .optional = true,

@@ -30,12 +30,6 @@ typedef struct ks_gather_shape {
 /* The spec is resolved. */
 ks_gather_shape ks_gather_shape_of(const ks_spec *spec);
 
-/* Number i of an input of INT32 or INT64. */
-static inline int64_t ks_gather_value(ks_dtype dtype, const void *values, int64_t i)
-{
-    return dtype == KS_INT32 ? (int64_t)((const int32_t *)values)[i] : ((const int64_t *)values)[i];
-}
-
 #ifdef __cplusplus
 }
 #endif

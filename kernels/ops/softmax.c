@@ -2,12 +2,15 @@
  *
  *   y = exp(z - max z) / sum exp(z - max z), or its logarithm; z = scale * x + mask
  *
- * Shapes   the mask broadcasts from the last axis on: each of its extents is x's or 1.
- * Selected where a mask of BOOL is true, and causal's column is not behind the row: top_left column <= row, bottom_right column <=
- *          row + columns - rows. What is not selected gives exactly 0 (its logarithm -inf), whatever stands there.
+ * Shapes   the mask broadcasts from the last axis on: each of its extents is x's or 1. lengths have x's first extents, in front of the axis,
+ *          or fewer of them, or none: rows that differ behind these share a length, 0 to the axis' extent.
+ * Selected where a mask of BOOL is true, causal's column is not behind the row (top_left column <= row, bottom_right column <= row +
+ *          columns - rows), and the place along the axis is below the row's length. What is not selected gives exactly 0 (its logarithm
+ *          -inf), whatever stands there.
  * Values   a row with NaN, +inf (of z) or nothing but -inf gives NaN; -inf beside finite values gives exactly 0. masked_rows=zero:
  *          a row with nothing selected, or with nothing but -inf, is 0. */
 #include "ops/softmax.h"
+#include "ops/spec/places.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -58,6 +61,24 @@ static ks_status check_mask(ks_spec *spec, ks_error *error)
                    texts[0], texts[1]);
 }
 
+static ks_status check_lengths(ks_spec *spec, ks_error *error)
+{
+    const ks_tensor *x = &spec->in[KS_SOFTMAX_X], *lengths = &spec->in[KS_SOFTMAX_LENGTHS];
+    const int axis = (int)spec->params[KS_SOFTMAX_AXIS].i;
+    if (!ks_has_input(spec, KS_SOFTMAX_LENGTHS)) return KS_OK;
+    const ks_status status = check_input(spec, KS_SOFTMAX_LENGTHS, KS_PLACES_DTYPES, "INT32 or INT64", error);
+    if (status != KS_OK) return status;
+    bool leading = lengths->rank <= axis;
+    for (int i = 0; i < lengths->rank && leading; i++) leading = lengths->dims[i] == x->dims[i];
+    if (leading) return KS_OK;
+    char texts[2][KS_RANK_MAX * 21];
+    ks_dims_text(lengths, texts[0], sizeof texts[0]);
+    ks_dims_text(x, texts[1], sizeof texts[1]);
+    return ks_fail(error, KS_SHAPE,
+                   "softmax: INPUT2 (lengths) has shape [%s], takes first extents of INPUT0's [%s] in front of axis %d",
+                   texts[0], texts[1], axis);
+}
+
 static ks_status resolve_params(ks_spec *spec, ks_error *error)
 {
     const ks_tensor *in = &spec->in[KS_SOFTMAX_X];
@@ -86,6 +107,7 @@ static ks_status softmax_resolve(ks_spec *spec, ks_error *error)
     ks_status status = check_input(spec, KS_SOFTMAX_X, DTYPES, "FP32, FP16, BF16 or FP64", error);
     if (status == KS_OK) status = resolve_params(spec, error);
     if (status == KS_OK) status = check_mask(spec, error);
+    if (status == KS_OK) status = check_lengths(spec, error);
     if (status != KS_OK) return status;
     const int64_t wanted = spec->params[KS_SOFTMAX_OUT_DATATYPE].i;
     spec->out[0] = (ks_tensor){.dtype = wanted ? out_dtypes[wanted] : in->dtype, .rank = in->rank};
@@ -101,8 +123,9 @@ static ks_status softmax_resolve(ks_spec *spec, ks_error *error)
 
 bool ks_softmax_selects(const ks_spec *spec)
 {
-    return ks_has_input(spec, KS_SOFTMAX_MASK) || spec->params[KS_SOFTMAX_CAUSAL].i != KS_CAUSAL_NONE ||
-           spec->params[KS_SOFTMAX_MASKED_ROWS].i != 0 || spec->params[KS_SOFTMAX_OUT_DATATYPE].i != 0;
+    return ks_has_input(spec, KS_SOFTMAX_MASK) || ks_has_input(spec, KS_SOFTMAX_LENGTHS) ||
+           spec->params[KS_SOFTMAX_CAUSAL].i != KS_CAUSAL_NONE || spec->params[KS_SOFTMAX_MASKED_ROWS].i != 0 ||
+           spec->params[KS_SOFTMAX_OUT_DATATYPE].i != 0;
 }
 
 /* The extent of the mask along x's axis i: 1 where it has none. */
@@ -146,20 +169,28 @@ ks_softmax_selection ks_softmax_selection_of(const ks_spec *spec)
     const int64_t causal = spec->params[KS_SOFTMAX_CAUSAL].i;
     ks_softmax_selection s = {.zero = spec->params[KS_SOFTMAX_MASKED_ROWS].i != 0};
     add_steps(spec, &s);
+    if (ks_has_input(spec, KS_SOFTMAX_LENGTHS)) {
+        const int rank = spec->in[KS_SOFTMAX_LENGTHS].rank, axis = (int)spec->params[KS_SOFTMAX_AXIS].i;
+        s.sharing = ks_dims_product(x->dims, rank, axis) * ks_dims_product(x->dims, axis + 1, x->rank);
+        s.wide = spec->in[KS_SOFTMAX_LENGTHS].dtype == KS_INT64;
+    }
     if (causal == KS_CAUSAL_NONE) return s;
     s.square = x->dims[x->rank - 2];
     s.corner = causal == KS_CAUSAL_TOP_LEFT ? 0 : x->dims[x->rank - 1] - s.square;
     return s;
 }
 
-/* Those in front of the axis; of a mask those that it has one index for, so that it stays whole; of causal's square whole ones. */
+/* Those in front of the axis; of a mask those that it has one index for, so that it stays whole; of causal's square whole ones; of
+ * lengths those that they have, unless one is for all. */
 static ks_rows softmax_rows(const ks_spec *spec)
 {
     const int axis = (int)spec->params[KS_SOFTMAX_AXIS].i;
-    const int most = axis - (spec->params[KS_SOFTMAX_CAUSAL].i != KS_CAUSAL_NONE);
+    const int causal = axis - (spec->params[KS_SOFTMAX_CAUSAL].i != KS_CAUSAL_NONE);
+    const int rank = ks_has_input(spec, KS_SOFTMAX_LENGTHS) ? spec->in[KS_SOFTMAX_LENGTHS].rank : 0;
+    const int most = rank && rank < causal ? rank : causal;
     int dims = 0;
     while (dims < most && mask_extent(spec, dims) == 1) dims++;
-    return (ks_rows){.dims = dims, .cut = 1, .out = 1};
+    return (ks_rows){.dims = dims, .cut = (uint16_t)(1u | (rank ? 1u << KS_SOFTMAX_LENGTHS : 0)), .out = 1};
 }
 
 /* ks_sample_fn */
@@ -169,12 +200,40 @@ static void softmax_sample(ks_spec *spec)
     spec->in[0] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {3, 1000}};
 }
 
+/* --- values that decide ---------------------------------------------------------------------------------------------- */
+
+/* ks_op.check */
+static bool softmax_check(const ks_spec *spec, const void *const *in, ks_bad_value *bad)
+{
+    const ks_tensor *lengths = &spec->in[KS_SOFTMAX_LENGTHS];
+    const int64_t most = spec->in[KS_SOFTMAX_X].dims[spec->params[KS_SOFTMAX_AXIS].i];
+    int64_t place;
+    if (!in[KS_SOFTMAX_LENGTHS] || !ks_places_outside(lengths, in[KS_SOFTMAX_LENGTHS], 0, most, &place)) return false;
+    *bad = (ks_bad_value){.input = KS_SOFTMAX_LENGTHS,
+                          .place = place,
+                          .value = ks_places_value(lengths->dtype, in[KS_SOFTMAX_LENGTHS], place)};
+    return true;
+}
+
+/* ks_op.refuse */
+static ks_status softmax_refuse(const ks_spec *spec, const ks_bad_value *bad, ks_error *error)
+{
+    const int axis = (int)spec->params[KS_SOFTMAX_AXIS].i;
+    char place[KS_PLACE_TEXT_MAX];
+    ks_places_text(&spec->in[bad->input], bad->place, place);
+    return ks_fail(error, KS_RANGE,
+                   "softmax: INPUT2 (lengths) has %" PRId64 " at place %s: it is outside [0, %" PRId64
+                   "] of INPUT0's axis %d",
+                   bad->value, place, spec->in[KS_SOFTMAX_X].dims[axis], axis);
+}
+
 /* --- the descriptor -------------------------------------------------------------------------------------------------- */
 
 static const ks_preset presets[] = {
     {.suffix = "vec", .param = -1, .in_rank = 1, .out_rank = 1},
     {.suffix = "causal", .param = KS_SOFTMAX_CAUSAL, .value = {.i = KS_CAUSAL_BOTTOM_RIGHT}, .narrow = true},
-    {.suffix = "masked", .param = -1, .inputs = 1u << KS_SOFTMAX_MASK, .narrow = true}};
+    {.suffix = "masked", .param = -1, .inputs = 1u << KS_SOFTMAX_MASK, .narrow = true},
+    {.suffix = "lengths", .param = -1, .inputs = 1u << KS_SOFTMAX_LENGTHS, .narrow = true}};
 
 const ks_op ks_op_softmax = {
     .name = "softmax",
@@ -187,7 +246,15 @@ const ks_op ks_op_softmax = {
                               .rank_min = 0,
                               .rank_max = KS_RANK_MAX,
                               .optional = true,
-                              .small = true}},
+                              .small = true},
+         [KS_SOFTMAX_LENGTHS] = {.name = "INPUT2",
+                                 .role = "lengths",
+                                 .dtypes = KS_PLACES_DTYPES,
+                                 .rank_min = 0,
+                                 .rank_max = KS_RANK_MAX - 1,
+                                 .rank = 1,
+                                 .optional = true,
+                                 .small = true}},
     .in_rank = 2,
     .out_rank = 2,
     .params_count = KS_SOFTMAX_PARAMS,
@@ -205,4 +272,7 @@ const ks_op ks_op_softmax = {
     .resolve = softmax_resolve,
     .rows = softmax_rows,
     .sample = softmax_sample,
+    .decides = 1u << KS_SOFTMAX_LENGTHS,
+    .check = softmax_check,
+    .refuse = softmax_refuse,
 };

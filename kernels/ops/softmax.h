@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-enum { KS_SOFTMAX_X, KS_SOFTMAX_MASK, KS_SOFTMAX_INPUTS };
+enum { KS_SOFTMAX_X, KS_SOFTMAX_MASK, KS_SOFTMAX_LENGTHS, KS_SOFTMAX_INPUTS };
 enum {
     KS_SOFTMAX_AXIS,
     KS_SOFTMAX_LOG,
@@ -32,18 +32,20 @@ typedef struct ks_softmax_selection {
     int64_t along;  /* the mask's stride along the axis */
     int64_t square; /* causal: rows that begin at the corner again; else 0 */
     int64_t corner; /* causal: of row i of so many, the elements below i + 1 + corner take part */
-    bool zero;      /* a row without any is 0, not NaN */
+    int64_t
+        sharing; /* lengths: of so many rows, one after the other, the elements below one length take part; 0: there are none */
+    bool wide; /* lengths are INT64, not INT32 */
+    bool zero; /* a row without any is 0, not NaN */
 } ks_softmax_selection;
 
 /* Whether a resolved spec has anything of that: else it is softmax of whole rows, in x's datatype. */
 bool ks_softmax_selects(const ks_spec *spec);
 ks_softmax_selection ks_softmax_selection_of(const ks_spec *spec);
 
-/* How many elements of a row, from the first one on, causal and lengths leave. */
-static inline int64_t ks_softmax_limit(const ks_softmax_selection *s, int64_t row, int64_t length)
+/* How many elements of a row of `length`, from the first one on, causal and its own length leave. own: of a row without one, length. */
+static inline int64_t ks_softmax_limit(const ks_softmax_selection *s, int64_t row, int64_t length, int64_t own)
 {
-    if (s->square == 0) return length;
-    const int64_t limit = row % s->square + 1 + s->corner;
+    const int64_t corner = s->square ? row % s->square + 1 + s->corner : length, limit = own < corner ? own : corner;
     return limit < 0 ? 0 : limit < length ? limit : length;
 }
 

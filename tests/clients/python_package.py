@@ -181,6 +181,10 @@ def operations(ks):
         near(ks.softmax(a, selected), softmax64(np.where(selected, a.astype(np.float64), -np.inf), 1), dtype)
         near(ks.softmax(a, b[:1], causal="bottom_right", masked_rows="zero"),
              np.nan_to_num(softmax64(np.where(np.tri(*a.shape, a.shape[1] - a.shape[0], dtype=bool), a.astype(np.float64) + b[:1].astype(np.float64), -np.inf), 1)), dtype)
+        ends = RANDOM.integers(1, 41, len(a))
+        shorter = np.where(np.arange(40) < ends[:, None], a.astype(np.float64), -np.inf)
+        near(ks.softmax(a, lengths=ends), softmax64(shorter, 1), dtype)
+        near(ks.softmax(a, selected, ends.astype(np.int32)), softmax64(np.where(selected, shorter, -np.inf), 1), dtype)
         near(ks.reduce(a, "max", axis=1), a.astype(np.float64).max(1), dtype)
         product = ks.matmul(a, b, transpose_b=True)
         near(product, a.astype(np.float64) @ b.astype(np.float64).T, dtype)
@@ -349,9 +353,47 @@ def parameters(daemon):
     for name, wanted in listed.items():
         call = getattr(kernserve.Client, name, None)
         check(call is not None, "the client lacks the operation", name)
-        inputs = {"a", "b", "bias"} if name == "matmul" else {"x", "y", "z", "mask", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights", "more"}
+        inputs = {"a", "b", "bias"} if name == "matmul" else {"x", "y", "z", "mask", "lengths", "segments", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights", "more"}
         keywords = set(inspect.signature(call).parameters) - {"self", "options"} - inputs if call else set()
         check(keywords == wanted, name, keywords, wanted)
+
+
+def models(ks):
+    """One's own: a definition, one with its weights, a file; and what they answer."""
+    definition = {"format": 1, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 5]}], "initializers": ["w", {"name": "b", "file": "w.safetensors", "key": "bias"}],
+                  "nodes": [{"name": "up", "op": "matmul", "inputs": ["x", "w", "b"], "outputs": ["h"]},
+                            {"name": "best", "op": "softmax", "inputs": ["h"], "outputs": ["p"]}], "outputs": [{"name": "p"}]}
+    x = RANDOM.standard_normal((3, 5)).astype(np.float32)
+    weights = {"w": np.asfortranarray(RANDOM.standard_normal((5, 4)).astype(np.float32)), "bias": RANDOM.standard_normal(4).astype(np.float32), "other": np.zeros((2, 0), np.int8)}
+    wanted = softmax64(x.astype(np.float64) @ weights["w"].astype(np.float64) + weights["bias"], 1)
+    entry = ks.load("own", definition, weights)
+    check(entry["state"] == "READY" and entry["nodes"] == 2 and len(entry["warnings"]) == 1, entry)
+    near(ks.infer("own", x=x)["p"], wanted, np.float32)
+    check(ks.definition("own") == definition and "own" in ks.models(), "its definition")
+    raises(kernserve.Precondition, lambda: ks.load("own", definition, weights, only_new=True), status=412)
+    raises(kernserve.BadRequest, lambda: ks.load("other", definition), status=400, code="definition")
+    raises(kernserve.BadRequest, lambda: ks.load("other", definition, {"w": weights["w"]}), status=400, code="name")
+    check(ks.load("own", dict(definition, description="another"), weights, if_match=entry["etag"])["etag"] != entry["etag"], "another")
+    ks.unload("own")
+    raises(kernserve.NotFound, lambda: ks.infer("own", x=x), status=404)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "m.json")
+        with open(path, "w") as file:
+            json.dump(dict(definition, initializers=[{"name": name, "datatype": "FP32", "shape": list(a.shape), "data": a.ravel().tolist()}
+                                                     for name, a in (("w", weights["w"]), ("b", weights["bias"]))]), file)
+        ks.load("m", path)
+        near(ks.infer("m", x=x)["p"], wanted, np.float32)
+        ks.unload("m")
+        raises(ValueError, lambda: ks.load("m", folder + "/m.safetensors", weights))
+
+
+def write_model(path):
+    """A model of one file, by hand: y = 2 x."""
+    definition = {"format": 1, "inputs": [{"name": "x", "datatype": "FP32", "shape": ["n"]}], "initializers": ["k"],
+                  "nodes": [{"name": "twice", "op": "map", "inputs": ["x", "k"], "outputs": ["y"], "parameters": {"op": "mul"}}], "outputs": [{"name": "y"}]}
+    head = json.dumps({"__metadata__": {"kernserve": json.dumps(definition)}, "k": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    with open(path, "wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head + np.float32(2).tobytes())
 
 
 def readme_and_command(daemon, command):
@@ -365,7 +407,7 @@ def readme_and_command(daemon, command):
         done = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
         check(done.returncode == 0 and re.search(expected, done.stdout, re.S), path, done.stdout)
 
-    program("clients/python/README.md", r"\(64, 64\).*\(64, 256\) \(64, 256\) float32.*\['bert.w'\] True.*\(64, 256\).*axis 7 is outside")
+    program("clients/python/README.md", r"\(64, 64\).*\(64, 256\) \(64, 256\) float32.*\['bert.w'\] True.*\(64, 256\).*\(64, 256\) matmul.*axis 7 is outside")
     program("README.md", r"0\.0320.* 0\.6439.*e-0")
 
     def run(*words, data=None):
@@ -377,13 +419,22 @@ def readme_and_command(daemon, command):
         np.save(path, x)
         check(run("softmax", path, "-o", result, "--axis", "0").returncode == 0, "softmax")
         near(np.load(result), softmax64(x.astype(np.float64), 0), np.float32)
+        np.save(os.path.join(folder, "ends.npy"), np.array([4, 2, 1]))
+        check(run("softmax", path, "--lengths", os.path.join(folder, "ends.npy"), "-o", result).returncode == 0, "lengths")
+        check(np.load(result)[2].tolist() == [1, 0, 0, 0], "a row of one", np.load(result))
         with open(path, "rb") as file:
             done = run("reduce", "-", "--op", "max", "--axis", "all", data=file.read())
         check(np.load(io.BytesIO(done.stdout)) == x.max(), "by standard input and output")
         check(run("matmul", path, path, "--transpose-b", "-o", result).returncode == 0 and np.load(result).shape == (3, 3), "matmul")
         check(run("infer", "softmax", "INPUT0=" + path, "-p", "axis=0", "-o", result).returncode == 0, "infer")
         near(np.load(result), softmax64(x.astype(np.float64), 0), np.float32)
-        for code, *words in ((0, "models"), (0, "health"), (0, "plan", "softmax", "3,4"), (0, "top", "--count", "1", "--interval", "0.1"), (64, "softmx"),
+        write_model(os.path.join(folder, "twice.safetensors"))
+        done = run("load", os.path.join(folder, "twice.safetensors"))
+        check(done.returncode == 0 and json.loads(done.stdout)["name"] == "twice", "load", done)
+        np.save(path, x.ravel())
+        check(run("infer", "twice", "x=" + path, "-o", result).returncode == 0 and (np.load(result) == 2 * x.ravel()).all(), "a model of one's own")
+        np.save(path, x)
+        for code, *words in ((0, "unload", "twice"), (65, "unload", "twice"), (66, "load", folder + "/none.safetensors"), (64, "load", path, "--name", "n"), (0, "models"), (0, "health"), (0, "plan", "softmax", "3,4"), (0, "top", "--count", "1", "--interval", "0.1"), (64, "softmx"),
                              (64, "softmax"), (65, "softmax", path, "--axis", "9"), (66, "softmax", folder + "/none"), (74, "softmax", path, "-o", folder),
                              (69, "--url", "http://127.0.0.1:1", "models")):
             done = run(*words)
@@ -401,7 +452,7 @@ def main():
         os.chmod(file.name, 0o600)
         with Daemon(kernserve_path, "--backend", "cpu", "--pinned-bytes", "16M", "--listen", "unix:" + path) as daemon:
             ks = kernserve.Client("127.0.0.1:%d" % daemon.port)
-            for part in (operations, optional_inputs, by_index, by_layout, errors, together):
+            for part in (operations, optional_inputs, by_index, by_layout, errors, together, models):
                 part(ks)
             parameters(daemon)
             readme_and_command(daemon, command)

@@ -290,7 +290,7 @@ ROWS = [
     Row("an input that the model lacks", named("INPUT9=@four"), 400, "name", STAYS),
     Row("an input that is named twice", named("INPUT0=@four&input0=@four"), 400, "name", STAYS),
     Row("an input that is named and has a shape", named("INPUT0=@four&input=INPUT0&shape=1,4", bytes(16)), 400, "name", STAYS),
-    Row("a shape too many", named("INPUT0=@four&shape=1,4&shape=4", bytes(32)), 400, "name", STAYS),
+    Row("a shape too many", named("INPUT0=@four&shape=1,4&shape=4&shape=1", bytes(36)), 400, "name", STAYS),
     Row("a body where every input is named", named("INPUT0=@four", bytes(4)), 400, "binary_size", STAYS),
     Row("an npy body where every input is named", request("POST", REDUCE + "?INPUT0=@four", NPY, files.write_npy(Tensor("FP32", [1], [1]), 1)), 400, "name", STAYS),
     Row("a safetensors input that is named too", request("POST", MATMUL + "?INPUT0=@four", SAFE, files.write_safetensors({"INPUT0": Tensor("FP32", [1], [1])}, None, ["INPUT0"])), 400, "name", STAYS),

@@ -20,8 +20,10 @@ JSON_TYPES = ("FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT1
 
 class Case:
     def __init__(self, op, inputs, /, model=None, fixed=None, **parameters):
-        """fixed: parameters that the model's name implies and the request does not repeat."""
-        self.op, self.inputs, self.parameters = op, inputs, parameters
+        """inputs: None where an optional one is left out. fixed: parameters that the model's name implies and the request does not repeat."""
+        self.op, self.inputs, self.parameters = op, [tensor for tensor in inputs if tensor], parameters
+        self.names = ["INPUT%d" % i for i, tensor in enumerate(inputs) if tensor]
+        self.gaps = None in inputs
         self.model = model or op
         self.expected = REFERENCE[op](*inputs, **{**(fixed or {}), **parameters})
 
@@ -41,7 +43,7 @@ def _body(case, request_id, binary_inputs, binary_output):
     """JSON head and blobs; binary_inputs is the set of inputs that go as bytes."""
     inputs, blobs = [], []
     for i, tensor in enumerate(case.inputs):
-        entry = {"name": "INPUT%d" % i, "shape": tensor.shape, "datatype": tensor.datatype}
+        entry = {"name": case.names[i], "shape": tensor.shape, "datatype": tensor.datatype}
         if i in binary_inputs:
             entry["parameters"] = {"binary_data_size": len(tensor.data)}
             blobs.append(tensor.data)
@@ -84,6 +86,7 @@ def form_oip_raw(case, _):
 def form_plain_raw(case, _):
     datatypes = [t.datatype for t in case.inputs]
     query = [("shape", ",".join(map(str, t.shape))) for t in case.inputs]
+    query += [("input", name) for name in case.names * case.gaps]
     query += [("datatype", d) for d in (datatypes if len(set(datatypes)) > 1 else datatypes[:1])]
     return _with_query(case, query), [], b"".join(t.data for t in case.inputs)
 
@@ -110,8 +113,7 @@ def form_npy_fortran(case, _):
 
 def form_safetensors(case, _):
     """The last input's bytes first."""
-    names = ["INPUT%d" % i for i in range(len(case.inputs))]
-    body = files.write_safetensors(dict(zip(names, case.inputs)), {"format": "pt"}, names[::-1])
+    body = files.write_safetensors(dict(zip(case.names, case.inputs)), {"format": "pt"}, case.names[::-1])
     return _with_query(case, []), [("Content-Type", "application/x-safetensors")], body
 
 
@@ -264,6 +266,13 @@ def random_softmax(random, longest, datatype=None):
     if random.random() < 0.3:
         parameters["scale"] = random.choice((0.5, 0.125, 2, -1.5))
     return Case("softmax", [random_tensor(random, datatype, shape)], **parameters)
+
+
+def random_lengths(random, shape, axis=-1):
+    """Of the axis, for the first extents in front of it or for fewer of them."""
+    axis %= len(shape)
+    rows = shape[:random.randint(0, axis)]
+    return Tensor(random.choice(("INT32", "INT64")), rows, [random.randint(0, shape[axis]) for _ in range(count(rows))])
 
 
 FLOAT_OPS = OPS

@@ -72,7 +72,8 @@ ROWS = [
     Row("model: a name of other bytes", model(nodes=[dict(RELU, outputs=["a b"])]), 400, "name", STAYS, "a b"),
     Row("model: a name of 129 bytes", model(nodes=[dict(RELU, outputs=["y" * 129])]), 400, "name", STAYS, "128"),
     # 28: counts, parameters
-    Row("model: too many inputs of a node", model(nodes=[node("softmax", ("x", "x", "x"))]), 400, "count", STAYS, "node 'n'"),
+    Row("model: lengths of a softmax", model(nodes=[node("softmax", ("x", "", "x"))]), 400, "definition", STAYS, "inputs whose values decide, which no model has yet: INPUT2 (lengths)"),
+    Row("model: too many inputs of a node", model(nodes=[node("softmax", ("x", "x", "", "x"))]), 400, "count", STAYS, "node 'n'"),
     Row("model: too few inputs of a node", model(nodes=[node("matmul", ("x",))]), 400, "count", STAYS, "node 'n'"),
     Row("model: a required input not given", model(nodes=[node("matmul", ("", "x"))]), 400, "count", STAYS, "node 'n'"),
     Row("model: a node without outputs", model(nodes=[node("softmax", ("x",), ())]), 400, "count", STAYS, "node 'n'"),
@@ -155,7 +156,7 @@ ROWS = [
     Row("model: unloading what is not there", request("DELETE", "/v2/models/nowhere"), 404, "model", STAYS),
     Row("model: a query", request("PUT", "/v2/models/refused?ttl=4", (), json.dumps(definition()).encode()), 400, "parameter", STAYS, "ttl"),
     Row("model: a definition of an operation", request("GET", "/v2/models/softmax/definition"), 404, "model", STAYS),
-    Row("model: a definition as a file", put_model("refused", b"x", ("Content-Type", "application/x-safetensors")), 400, "definition", STAYS),
+    Row("model: a definition as an npy", put_model("refused", b"x", ("Content-Type", "application/x-npy")), 400, "definition", STAYS, "npy"),
     Row("model: a definition in gzip", put_model("refused", b"x", ("Content-Encoding", "gzip")), 415, "encoding", STAYS),
     # 44 and what a model's own inputs refuse
     Row("model: another datatype", infer('{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[1]}]}'), 400, "datatype", STAYS),

@@ -5,6 +5,7 @@ plan.py KERNSERVE [OPTION...]   options go to the daemon
 """
 
 import json
+import re
 import sys
 
 from daemon import Daemon, check, chunked, metric, request, settle, wrongs
@@ -25,6 +26,9 @@ GOOD = [
     ("softmax", "shape=4,6&datatype=FP16&causal=top_left&masked_rows=zero&out_datatype=FP32", "FP32", [4, 6], 144),
     ("softmax_causal_bf16", "shape=2,4,8", "BF16", [2, 4, 8], 256),
     ("softmax_masked", "shape=4,6&shape=4,1", "FP32", [4, 6], 208),
+    ("softmax_lengths", "shape=4,6&shape=4", "FP32", [4, 6], 208),
+    ("softmax", "shape=3,4,6&shape=3&input=INPUT0&input=INPUT2&datatype=BF16&datatype=INT64", "BF16", [3, 4, 6], 312),
+    ("softmax", "shape=6,4&shape=4&shape=6&datatype=FP16&datatype=BOOL&datatype=INT32&causal=top_left", "FP16", [6, 4], 124),
     ("reduce", "shape=2,3,4&op=argmax&axis=1&keepdims=1", "INT64", [2, 1, 4], 160),
     ("reduce", "shape=3,5&datatype=UINT8&op=mean&axis=all", "FP64", [], 23),
     ("reduce_max", "shape=6,11&timeout=1", "FP32", [6], 288),
@@ -65,7 +69,7 @@ BAD = [
     ("softmax", "", 400, "name"),
     ("softmax", "datatype=FP32", 400, "name"),
     ("matmul", "shape=2,2", 400, "name"),
-    ("softmax", "shape=2&shape=2&shape=2", 400, "name"),
+    ("softmax", "shape=2&shape=2&shape=2&shape=2", 400, "name"),
     ("softmax", "shape=2,-2", 400, "shape"),
     ("softmax", "shape=4294967296,4294967296", 400, "shape"),
     ("matmul", "shape=2,3&shape=4,5", 400, "shape"),
@@ -79,6 +83,9 @@ BAD = [
     ("softmax", "shape=4,4&causal=above", 400, "parameter"),
     ("softmax", "shape=2,3&shape=2,2", 400, "shape"),
     ("softmax", "shape=2,3&shape=3&datatype=FP16&datatype=FP64", 400, "datatype"),
+    ("softmax_lengths", "shape=2,3&shape=3", 400, "shape"),
+    ("softmax_lengths", "shape=2,3&shape=2&axis=0", 400, "shape"),
+    ("softmax_lengths", "shape=2,3&shape=2&datatype=FP32", 400, "datatype"),
     ("reduce_max", "shape=6,11&unknown=1", 400, "parameter"),
     ("softmax", "shape=4&axsi=0", 400, "parameter"),
     ("softmax", "shape=4&axis=%zz", 400, "parameter"),
@@ -135,7 +142,8 @@ def good(daemon):
         got = plan(daemon, model, query)
         check(list(got) == MEMBERS, query, list(got))
         check(got["model_name"] == model and got["model_version"] == "1", query, got)
-        check([t["name"] for t in got["inputs"]] == ["INPUT0", "INPUT1", "INPUT2"][:("&" + query).count("&shape=")], query, got["inputs"])
+        names = ["INPUT0", "INPUT2"] if model == "softmax_lengths" else re.findall("input=(INPUT.)", query) or ["INPUT0", "INPUT1", "INPUT2"]
+        check([t["name"] for t in got["inputs"]] == names[:("&" + query).count("&shape=")], query, got["inputs"])
         check(got["outputs"][0] == {"name": "OUTPUT0", "datatype": datatype, "shape": shape}, query, got["outputs"])
         check(len(got["outputs"]) == 1 + model.startswith("topk"), query, got["outputs"])
         check(got["bytes"] == size, query, got["bytes"])

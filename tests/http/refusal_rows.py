@@ -117,6 +117,20 @@ def gather_raw(count, place, rows=1000, columns=64):
     return post(GATHER + "?shape=%d,%d&shape=%d&datatype=FP32&datatype=INT64" % (rows, columns, count), body)
 
 
+def lengths(values, shape=None, datatype='"INT32"', x="[2,3]", to=SOFTMAX, **given):
+    """softmax of ones that end at lengths."""
+    ends = tensor(shape or "[%d]" % len(values), json.dumps(values), datatype, '"INPUT2"')
+    return infer(tensor(x, ones(x)), ends, to=to, more=',"parameters":' + json.dumps(given))
+
+
+def lengths_raw(rows, place, value):
+    """Lengths as bytes, more than the daemon looks at before the launch."""
+    ends = [i % 9 for i in range(rows)]
+    ends[place] = value
+    body = bytes(4 * rows * 8) + b"".join(i.to_bytes(8, "little", signed=True) for i in ends)
+    return post(SOFTMAX + "?shape=%d,8&shape=%d&input=INPUT0&input=INPUT2&datatype=FP32&datatype=INT64" % (rows, rows), body)
+
+
 def deep(levels):
     return "[" * levels + "1" + "]" * levels
 
@@ -429,6 +443,21 @@ WORD_ROWS = [
     Row("a mask that does not broadcast", pair("[2,2]", "[2,3]", to="/v2/models/softmax/infer"), 400, "shape", STAYS, "softmax: INPUT1 (mask) has shape [2,3], which does not broadcast to INPUT0's [2,2]"),
     Row("a mask of integers", pair("[2,2]", "[2,2]", '"INT32"', to="/v2/models/softmax/infer"), 400, "datatype", STAYS, "inference input 'INPUT1' data-type is 'INT32'"),
     Row("a mask of another datatype", pair("[2,2]", "[2,2]", '"FP64"', to="/v2/models/softmax/infer"), 400, "datatype", STAYS, "softmax: INPUT1 has datatype FP64, takes BOOL, FP32 or INPUT0's, FP32"),
+    Row("lengths of floats", lengths([1, 2], datatype='"FP32"'), 400, "datatype", STAYS, "inference input 'INPUT2' data-type is 'FP32', but model 'softmax' expects 'INT32,INT64'"),
+    Row("lengths of other rows", lengths([1, 2, 3]), 400, "shape", STAYS, "softmax: INPUT2 (lengths) has shape [3], takes first extents of INPUT0's [2,3] in front of axis 1"),
+    Row("lengths of the axis' rank", lengths([1, 2, 3, 1, 2, 3], "[2,3]"), 400, "shape", STAYS, "INPUT2 (lengths) has shape [2,3]"),
+    Row("lengths in front of the first axis", lengths([1, 2], axis=0), 400, "shape", STAYS, "in front of axis 0"),
+    Row("lengths in front of an axis outside", lengths([1, 2], axis=2), 400, "axis", STAYS),
+    Row("a length below 0", lengths([3, -1]), 400, "range", STAYS, "softmax: INPUT2 (lengths) has -1 at place 1: it is outside [0, 3] of INPUT0's axis 1"),
+    Row("a length beyond the axis", lengths([4, -1]), 400, "range", STAYS, "has 4 at place 0"),
+    Row("a length of 2^63 - 1", lengths([0, 2 ** 63 - 1], datatype='"INT64"'), 400, "range", STAYS, "has 9223372036854775807 at place 1"),
+    Row("a bad length of a batch's rows", lengths([1, 2, 3, 4], "[2,2]", x="[2,2,3]"), 400, "range", STAYS, "has 4 at place [1,1]"),
+    Row("one bad length for all rows", lengths([-7], "[]"), 400, "range", STAYS, "has -7 at place []"),
+    Row("a bad length beside causal", lengths([0, 9], causal="top_left"), 400, "range", STAYS, "has 9 at place 1"),
+    Row("softmax_lengths beyond the axis", lengths([4, 0], to="/v2/models/softmax_lengths/infer"), 400, "range", STAYS),
+    Row("a bad first one of 5000 lengths", lengths_raw(5000, 0, 9), 400, "range", STAYS, "has 9 at place 0"),
+    Row("a bad middle one of 5000 lengths", lengths_raw(5000, 2500, -1), 400, "range", STAYS, "has -1 at place 2500"),
+    Row("a bad last one of 5000 lengths", lengths_raw(5000, 4999, 9), 400, "range", STAYS, "has 9 at place 4999"),
     Row("axis beyond the rank", parameters(axis=2), 400, "axis", STAYS),
     Row("axis 1.5", parameters(axis=1.5), 400, "axis", STAYS),
     Row("axis as a word", parameters(axis="rows"), 400, "axis", STAYS),

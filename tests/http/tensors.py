@@ -110,32 +110,36 @@ def _rounded(datatype, values, errors):
             for v, e in zip(values, errors)]
 
 
-def _selected(x, causal):
-    """Whether causal leaves each element."""
-    if causal == "none":
-        return [True] * len(x.values)
-    rows, columns = x.shape[-2:]
-    corner = 0 if causal == "top_left" else columns - rows
-    return [i % columns <= i // columns % rows + corner for i in range(len(x.values))]
+def _selected(x, causal, lengths=None, axis=-1):
+    """Whether causal and lengths leave each element."""
+    takes = [True] * len(x.values)
+    if causal != "none":
+        rows, columns = x.shape[-2:]
+        corner = 0 if causal == "top_left" else columns - rows
+        takes = [i % columns <= i // columns % rows + corner for i in range(len(x.values))]
+    if lengths:
+        behind, sharing = count(x.shape[axis % len(x.shape) + 1:]), count(x.shape[len(lengths.shape):])
+        takes = [take and i // behind % x.shape[axis] < lengths.values[i // sharing] for i, take in enumerate(takes)]
+    return takes
 
 
-def softmax(x, mask=None, axis=-1, log=False, scale=1.0, causal="none", masked_rows="nan", out_datatype=None):
+def softmax(x, mask=None, lengths=None, axis=-1, log=False, scale=1.0, causal="none", masked_rows="nan", out_datatype=None):
     """mask: added, of x's datatype; one of BOOL has a test of its own (values.py)."""
     rank, unit = len(x.shape), arithmetic(x.datatype)
     values, errors = [0.0] * len(x.values), [0.0] * len(x.values)
-    takes, none = _selected(x, causal), -math.inf if log else 0.0
+    takes, none = _selected(x, causal, lengths, axis), -math.inf if log else 0.0
     added = [0.0] * len(x.values)
     if mask:
         lead = len(x.shape) - len(mask.shape)
         added = [mask.values[_offset(place[lead:], mask.shape)] for place in itertools.product(*map(range, x.shape))]
-    for row in along(x.shape, {axis % rank}):
-        for i in row:
+    for whole in along(x.shape, {axis % rank}):
+        for i in whole:
             values[i] = none
-        row = [i for i in row if takes[i]]
+        row = [i for i in whole if takes[i]]
         scaled = [x.values[i] * scale + added[i] for i in row]
         top = max(scaled, default=-math.inf)
         if top == -math.inf:
-            for i in row:
+            for i in whole:
                 values[i] = none if masked_rows == "zero" else math.nan
             continue
         total = math.fsum(math.exp(s - top) for s in scaled)

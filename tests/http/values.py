@@ -152,6 +152,31 @@ def masks(run):
         run.right += 1
 
 
+def lengths(run):
+    """Softmax of rows that end at lengths: with and without a mask or causal in front, along any axis, and rows of nothing."""
+    r = run.random
+    for datatype in ("FP32", "FP64", "FP16", "BF16"):
+        for axis in (-1, 1, 0):
+            shape = [r.randint(1, 4), r.randint(1, 9), r.randint(20, 60)]
+            x, ends = random_tensor(r, datatype, shape), forms.random_lengths(r, shape, axis)
+            more = {"causal": r.choice(("top_left", "bottom_right"))} if axis == -1 else {}
+            for inputs in ([x, None, ends], [x, random_tensor(r, datatype, shape[1:]), ends]):
+                case = Case("softmax", inputs, axis=axis, log=r.random() < 0.3, masked_rows=r.choice(("nan", "zero")), **more)
+                for form in FORMS:
+                    if fits(form, case):
+                        run.check(case, form)
+    x = Tensor("FP32", [3, 2], [1.0, 2.0, math.nan, math.inf, 5.0, math.nan])
+    ends = Tensor("INT32", [3], [2, 0, 1])
+    for model, inputs in (("softmax", [x, None, ends]), ("softmax_lengths", [x, None, ends])):
+        for form in ("binary", "plain_raw", "safetensors"):
+            run.check(Case("softmax", inputs, model=model, masked_rows="zero"), form)
+    declared = json.loads(run.ask(request("GET", "/v2/models/softmax_lengths_bf16")).body)["inputs"]
+    if [(i["name"], i["datatype"], i["shape"]) for i in declared] != [("INPUT0", "BF16", [-1, -1]), ("INPUT2", "INT32", [-1])]:
+        run.fail("softmax_lengths_bf16 declares %r" % declared)
+    else:
+        run.right += 1
+
+
 def truths(run):
     """any and all, whose results are BOOL, of every datatype; and BOOL's own sums and counts."""
     r, nan = run.random, float("nan")
@@ -381,6 +406,7 @@ def main():
     every_layout(run)
     truths(run)
     masks(run)
+    lengths(run)
     presets(run)
     edges(run)
     json_answers(run)

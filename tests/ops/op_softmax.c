@@ -516,11 +516,35 @@ static bool is_masked(const ks_spec *spec)
     return (spec->given & 2) != 0;
 }
 
-static bool is_selected(const ks_spec *spec, const void *mask, int64_t i)
+static bool has_lengths(const ks_spec *spec)
+{
+    return (spec->given & 4) != 0;
+}
+
+/* Of x's element i: the place of its length, whose extents are x's first ones. */
+static int64_t length_place(const ks_spec *spec, int64_t i)
 {
     const ks_tensor *x = &spec->in[0];
+    return i / ks_dims_product(x->dims, spec->in[2].rank, x->rank);
+}
+
+static void put_length(const ks_spec *spec, void *lengths, int64_t place, int64_t value)
+{
+    if (spec->in[2].dtype == KS_INT32)
+        ((int32_t *)lengths)[place] = (int32_t)value;
+    else
+        ((int64_t *)lengths)[place] = value;
+}
+
+static bool is_selected(const ks_spec *spec, const void *const *in, int64_t i)
+{
+    const ks_tensor *x = &spec->in[0];
+    const int axis = (int)spec->params[AXIS].i;
     if (is_masked(spec) && spec->in[1].dtype == KS_BOOL &&
-        ((const uint8_t *)mask)[broadcast_place(x, &spec->in[1], i)] == 0)
+        ((const uint8_t *)in[1])[broadcast_place(x, &spec->in[1], i)] == 0)
+        return false;
+    if (has_lengths(spec) && (long double)(i / ks_dims_product(x->dims, axis + 1, x->rank) % x->dims[axis]) >=
+                                 values_get(spec->in[2].dtype, in[2], length_place(spec, i)))
         return false;
     if (spec->params[CAUSAL].i == NONE) return true;
     const int64_t columns = x->dims[x->rank - 1], rows = x->dims[x->rank - 2];
@@ -528,28 +552,28 @@ static bool is_selected(const ks_spec *spec, const void *mask, int64_t i)
     return column <= row + (spec->params[CAUSAL].i == TOP_LEFT ? 0 : columns - rows);
 }
 
-static long double level_of(const ks_spec *spec, const void *in, const void *mask, int64_t i)
+static long double level_of(const ks_spec *spec, const void *const *in, int64_t i)
 {
     const double scale = spec->params[SCALE].d;
     const long double z = (spec->in[0].dtype == KS_FP64 ? (long double)scale : (long double)(float)scale) *
-                          values_get(spec->in[0].dtype, in, i);
+                          values_get(spec->in[0].dtype, in[0], i);
     if (!is_masked(spec) || spec->in[1].dtype == KS_BOOL) return z;
-    return z + values_get(spec->in[1].dtype, mask, broadcast_place(&spec->in[0], &spec->in[1], i));
+    return z + values_get(spec->in[1].dtype, in[1], broadcast_place(&spec->in[0], &spec->in[1], i));
 }
 
 /* A row's greatest z of what is selected, and its sum. */
-static oracle oracle_selected(const ks_spec *spec, const void *in, const void *mask, int64_t at, int64_t stride)
+static oracle oracle_selected(const ks_spec *spec, const void *const *in, int64_t at, int64_t stride)
 {
     const int64_t length = spec->in[0].dims[spec->params[AXIS].i];
     oracle o = {.max = -INFINITY, .log = spec->params[LOG].i != 0};
     for (int64_t i = at; i < at + length * stride; i += stride) {
-        if (!is_selected(spec, mask, i)) continue;
-        const long double z = level_of(spec, in, mask, i);
+        if (!is_selected(spec, in, i)) continue;
+        const long double z = level_of(spec, in, i);
         o.nan |= isnan(z);
         if (z > o.max) o.max = z;
     }
     for (int64_t i = at; i < at + length * stride && isfinite(o.max); i += stride)
-        if (is_selected(spec, mask, i)) o.sum += expl(level_of(spec, in, mask, i) - o.max);
+        if (is_selected(spec, in, i)) o.sum += expl(level_of(spec, in, i) - o.max);
     o.log_sum = logl(o.sum);
     return o;
 }
@@ -577,21 +601,22 @@ static void check_selected_row(const ks_spec *spec, const void *const *in, const
     const int axis = (int)spec->params[AXIS].i;
     const int64_t length = x->dims[axis], inner = ks_dims_product(x->dims, axis + 1, x->rank);
     const int64_t at = r / inner * length * inner + r % inner;
-    const oracle o = oracle_selected(spec, in[0], in[1], at, inner);
+    const oracle o = oracle_selected(spec, in, at, inner);
     const bool nothing = o.max == -INFINITY && !o.nan, zero = spec->params[MASKED_ROWS].i != 0;
     const long double none = o.log ? -(long double)INFINITY : 0;
     for (int64_t i = at; i < at + length * inner; i += inner) {
         const long double got = values_get(spec->out[0].dtype, out, i);
-        const bool right = nothing ? (zero ? got == none : isnan(got))
-                           : is_selected(spec, in[1], i)
-                               ? selected_right(spec, &o, level_of(spec, in[0], in[1], i), got)
-                               : got == none;
+        const bool right = nothing                    ? (zero ? got == none : isnan(got))
+                           : is_selected(spec, in, i) ? selected_right(spec, &o, level_of(spec, in, i), got)
+                                                      : got == none;
         if (right) continue;
         describe(spec, who, i);
-        fail_msg("causal %d, masked_rows %d, mask %s, out %s: got %.17Lg; z %.17Lg of at most %.17Lg, sum %.17Lg",
-                 (int)spec->params[CAUSAL].i, (int)spec->params[MASKED_ROWS].i,
-                 is_masked(spec) ? ks_dtype_name(spec->in[1].dtype) : "none", ks_dtype_name(spec->out[0].dtype), got,
-                 level_of(spec, in[0], in[1], i), o.max, o.sum);
+        fail_msg(
+            "causal %d, masked_rows %d, mask %s, lengths of rank %d, out %s: got %.17Lg; z %.17Lg of at most %.17Lg, "
+            "sum %.17Lg",
+            (int)spec->params[CAUSAL].i, (int)spec->params[MASKED_ROWS].i,
+            is_masked(spec) ? ks_dtype_name(spec->in[1].dtype) : "none", has_lengths(spec) ? spec->in[2].rank : -1,
+            ks_dtype_name(spec->out[0].dtype), got, level_of(spec, in, i), o.max, o.sum);
     }
 }
 
@@ -629,12 +654,34 @@ static void fill_mask(const ks_spec *spec, void *mask)
         values_put(m->dtype, mask, (int64_t)(values_next() % (uint64_t)count), (double)NAN);
 }
 
+/* x's first extents in front of the axis, or fewer of them. */
+static void draw_lengths(ks_spec *spec)
+{
+    const ks_tensor *x = &spec->in[0];
+    const int64_t axis = spec->params[AXIS].i < 0 ? spec->params[AXIS].i + x->rank : spec->params[AXIS].i;
+    ks_tensor *lengths = &spec->in[2];
+    *lengths = (ks_tensor){.dtype = values_below(2) ? KS_INT32 : KS_INT64, .rank = (int)axis};
+    if (values_below(2)) lengths->rank = values_below((int)axis + 1);
+    memcpy(lengths->dims, x->dims, (size_t)lengths->rank * sizeof *lengths->dims);
+    spec->given |= 4;
+}
+
+static void fill_lengths(const ks_spec *spec, void *lengths)
+{
+    const int64_t most = spec->in[0].dims[spec->params[AXIS].i];
+    for (int64_t i = 0; i < ks_tensor_count(&spec->in[2]); i++)
+        put_length(spec, lengths, i,
+                   values_below(4)   ? (int64_t)(values_next() % (uint64_t)(most + 1))
+                   : values_below(2) ? most
+                                     : 0);
+}
+
 /* What is not selected is NaN, infinite or huge now and then. */
-static void spoil(const ks_spec *spec, void *in, const void *mask)
+static void spoil(const ks_spec *spec, const void *const *in, void *x)
 {
     static const double what[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 6e4};
     for (int64_t i = 0; i < ks_tensor_count(&spec->in[0]); i++)
-        if (!is_selected(spec, mask, i) && values_below(2)) values_put(spec->in[0].dtype, in, i, what[values_below(4)]);
+        if (!is_selected(spec, in, i) && values_below(2)) values_put(spec->in[0].dtype, x, i, what[values_below(4)]);
 }
 
 static void try_selected(ks_spec *spec, values_kind kind)
@@ -647,18 +694,20 @@ static void try_selected(ks_spec *spec, values_kind kind)
     const size_t out_bytes = spec->out[0].size_bytes;
     void *in = malloc(x->size_bytes + 1), *out = malloc(out_bytes + 1), *first = malloc(out_bytes + 1);
     void *mask = malloc(is_masked(spec) ? spec->in[1].size_bytes + 1 : 1),
+         *lengths = malloc(has_lengths(spec) ? spec->in[2].size_bytes + 1 : 1),
          *scratch = malloc(ks_cpu_scratch_bytes(spec));
-    assert_true(in && out && first && mask && scratch);
+    const void *inputs[] = {in, mask, lengths};
+    assert_true(in && out && first && mask && lengths && scratch);
     values_fill(x->dtype, in, ks_tensor_count(x), kind, last ? last : 1);
     if (is_masked(spec)) fill_mask(spec, mask);
-    if (values_below(2)) spoil(spec, in, mask);
-    const void *inputs[] = {in, mask};
+    if (has_lengths(spec)) fill_lengths(spec, lengths);
+    if (values_below(2)) spoil(spec, inputs, in);
     memset(out, 0xFF, out_bytes);
     ks_cpu_reference(spec, inputs, (void *const[]){out}, scratch);
     check_selected(spec, inputs, out, "reference");
     for (int b = 0; b < 2; b++)
         for (int again = 0; again < 2 && harnesses[b]; again++) {
-            op_harness_fix(harnesses[b], (unsigned)values_below(4));
+            op_harness_fix(harnesses[b], (unsigned)values_below(8) & spec->given);
             const ks_status status =
                 op_harness_run(harnesses[b], spec, inputs, again ? out : first, (op_path)values_below(3),
                                1 + values_below(4), values_below(2), &error);
@@ -669,6 +718,7 @@ static void try_selected(ks_spec *spec, values_kind kind)
             check_selected(spec, inputs, first, b ? "cuda" : "cpu");
         }
     free(scratch);
+    free(lengths);
     free(mask);
     free(first);
     free(out);
@@ -679,6 +729,7 @@ static void draw_selection(ks_spec *spec)
 {
     const bool last = spec->params[AXIS].i == -1 || spec->params[AXIS].i == spec->in[0].rank - 1;
     draw_mask(spec);
+    if (values_below(3) == 0) draw_lengths(spec);
     if (last && spec->in[0].rank > 1) spec->params[CAUSAL].i = values_below(3);
     spec->params[MASKED_ROWS].i = values_below(2);
     spec->params[OUT_DATATYPE].i = values_below(3) ? 0 : values_below(5);
@@ -722,8 +773,8 @@ static void borders_of_selected_rows(void **state)
     }
 }
 
-/* A mask of BOOL that says what causal says gives the same bytes, NaN where nothing is selected too; and so does one of 0 and -inf,
- * as far as z is x there. */
+/* A mask of BOOL and lengths that say what causal says give the same bytes, NaN where nothing is selected too; and so does a mask of 0
+ * and -inf, as far as z is x there. */
 static void masks_that_say_the_same(void **state)
 {
     (void)state;
@@ -734,42 +785,230 @@ static void masks_that_say_the_same(void **state)
         causal.params[CAUSAL].i = TOP_LEFT + i % 2;
         causal.params[LOG].i = values_below(2);
         assert_int_equal(ks_op_softmax.resolve(&causal, NULL), KS_OK);
-        ks_spec truths = causal, added = causal;
-        truths.params[CAUSAL].i = added.params[CAUSAL].i = NONE;
+        ks_spec truths = causal, added = causal, shorter = causal;
+        truths.params[CAUSAL].i = added.params[CAUSAL].i = shorter.params[CAUSAL].i = NONE;
+        shorter.given = 5;
+        shorter.in[2] = (ks_tensor){.dtype = i % 3 ? KS_INT32 : KS_INT64, .rank = 2, .dims = {dims[0], dims[1]}};
         truths.given = added.given = 3;
         truths.in[1] = (ks_tensor){.dtype = KS_BOOL, .rank = 2, .dims = {dims[1], dims[2]}};
         added.in[1] = (ks_tensor){.dtype = dtype, .rank = 2, .dims = {dims[1], dims[2]}};
-        ks_spec *const specs[] = {&causal, &truths, &added};
+        ks_spec *const specs[] = {&causal, &truths, &added, &shorter};
+        static const char *const names[] = {"causal", "a mask of BOOL", "an added mask", "lengths"};
         void *in = malloc(causal.in[0].size_bytes), *mask = malloc((size_t)(dims[1] * dims[2])),
-             *numbers = malloc((size_t)(dims[1] * dims[2] * 8)), *out[3];
+             *numbers = malloc((size_t)(dims[1] * dims[2] * 8)), *lengths = calloc((size_t)(dims[0] * dims[1]), 8),
+             *out[4];
         values_fill(dtype, in, ks_tensor_count(&causal.in[0]), VALUES_NORMAL, dims[2]);
         for (int64_t k = 0; k < dims[1] * dims[2]; k++) {
             ((uint8_t *)mask)[k] = is_selected(&causal, NULL, k);
             values_put(dtype, numbers, k, ((uint8_t *)mask)[k] ? 0 : (double)-INFINITY);
+            for (int64_t n = k / dims[2]; ((uint8_t *)mask)[k] && n < dims[0] * dims[1]; n += dims[1])
+                put_length(&shorter, lengths, n, k % dims[2] + 1);
         }
         for (int b = 0; b < 2; b++) {
-            for (int k = 0; k < 3 && harnesses[b]; k++) {
+            for (int k = 0; k < 4 && harnesses[b]; k++) {
                 ks_error error = {0};
                 if (ks_op_softmax.resolve(specs[k], &error) != KS_OK) fail_msg("%s", error.text);
                 ks_spec_layout(specs[k]);
                 out[k] = malloc(specs[k]->out[0].size_bytes);
-                const void *inputs[] = {in, k == 1 ? mask : numbers};
+                const void *inputs[] = {in, k == 1 ? mask : numbers, lengths};
                 if (op_harness_run(harnesses[b], specs[k], inputs, out[k], (op_path)values_below(3), 1, false,
                                    &error) != KS_OK)
                     fail_msg("%s", error.text);
             }
             if (!harnesses[b]) continue;
-            for (int k = 1; k < 3; k++) {
+            for (int k = 1; k < 4; k++) {
                 if (memcmp(out[0], out[k], causal.out[0].size_bytes) != 0)
                     fail_msg("%s on the %s: %s has other bits than causal", ks_dtype_name(dtype), b ? "GPU" : "CPU",
-                             k == 1 ? "a mask of BOOL" : "an added mask");
+                             names[k]);
             }
-            for (int k = 0; k < 3; k++) free(out[k]);
+            for (int k = 0; k < 4; k++) free(out[k]);
         }
+        free(lengths);
         free(numbers);
         free(mask);
         free(in);
     }
+}
+
+/* Resolved, laid out, with memory that is full: x, no mask, lengths; and the output. */
+static void open_lengths(ks_spec *spec, void *memory[4])
+{
+    ks_error error = {0};
+    if (ks_op_softmax.resolve(spec, &error) != KS_OK) fail_msg("%s", error.text);
+    ks_spec_layout(spec);
+    for (int i = 0; i < 3; i++) memory[i] = malloc(ks_has_input(spec, i) ? spec->in[i].size_bytes + 1 : 1);
+    memory[3] = malloc(spec->out[0].size_bytes + 1);
+    assert_true(memory[0] && memory[1] && memory[2] && memory[3]);
+    values_fill(spec->in[0].dtype, memory[0], ks_tensor_count(&spec->in[0]), VALUES_NORMAL, 1);
+    if (is_masked(spec)) fill_mask(spec, memory[1]);
+    fill_lengths(spec, memory[2]);
+}
+
+/* Along any axis: a mask of BOOL of x's whole shape, and NaN behind each length. */
+static void lengths_are_a_mask(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        ks_tensor shape = {0};
+        do values_shape(&shape, 4, i < 20 ? 3000 : 100000);
+        while (ks_tensor_count(&shape) == 0);
+        ks_spec spec = spec_of(dtypes[i % 4], shape.rank, shape.dims), masked = spec;
+        spec.params[AXIS].i = masked.params[AXIS].i = values_below(shape.rank);
+        spec.params[LOG].i = masked.params[LOG].i = values_below(2);
+        draw_lengths(&spec);
+        masked.given = 3;
+        masked.in[1] = shape;
+        masked.in[1].dtype = KS_BOOL;
+        void *memory[4], *truths = malloc((size_t)ks_tensor_count(&shape)),
+                         *out = malloc(8 * (size_t)ks_tensor_count(&shape));
+        open_lengths(&spec, memory);
+        assert_int_equal(ks_op_softmax.resolve(&masked, NULL), KS_OK);
+        ks_spec_layout(&masked);
+        const void *const in[] = {memory[0], NULL, memory[2]}, *const as_mask[] = {memory[0], truths};
+        for (int64_t k = 0; k < ks_tensor_count(&shape); k++)
+            if (!(((uint8_t *)truths)[k] = is_selected(&spec, in, k)))
+                values_put(spec.in[0].dtype, memory[0], k, (double)NAN);
+        for (int b = 0; b < 2; b++) {
+            ks_error error = {0};
+            if (!harnesses[b]) continue;
+            if (op_harness_run(harnesses[b], &spec, in, memory[3], (op_path)values_below(3), 1, false, &error) ||
+                op_harness_run(harnesses[b], &masked, as_mask, out, (op_path)values_below(3), 1, false, &error))
+                fail_msg("%s", error.text);
+            if (memcmp(out, memory[3], spec.out[0].size_bytes) == 0) continue;
+            describe(&spec, b ? "cuda" : "cpu", -1);
+            fail_msg("lengths of rank %d and a mask that says the same have other bits", spec.in[2].rank);
+        }
+        free(out);
+        free(truths);
+        for (int k = 0; k < 4; k++) free(memory[k]);
+    }
+}
+
+/* 400 `range` with that place and value on every backend, and neither reads out of bounds. */
+static void expect_range(const ks_spec *spec, const void *const *in, void *out, int64_t place, int64_t value)
+{
+    ks_bad_value bad = {0};
+    assert_true(ks_op_softmax.check(spec, in, &bad));
+    if (bad.input != 2 || bad.place != place || bad.value != value)
+        fail_msg("found input %d place %lld value %lld, not %lld and %lld", bad.input, (long long)bad.place,
+                 (long long)bad.value, (long long)place, (long long)value);
+    for (int b = 0; b < 2; b++) {
+        ks_error error = {0}, wanted;
+        if (!harnesses[b]) continue;
+        op_harness_fix(harnesses[b], (unsigned)values_below(8) & spec->given);
+        const ks_status status = op_harness_run(harnesses[b], spec, in, out, (op_path)values_below(3),
+                                                1 + values_below(9), values_below(2), &error);
+        op_harness_fix(harnesses[b], 0);
+        assert_int_equal(ks_op_softmax.refuse(spec, &bad, &wanted), KS_RANGE);
+        if (status == KS_RANGE && strcmp(error.text, wanted.text) == 0) continue;
+        describe(spec, b ? "cuda" : "cpu", place);
+        fail_msg("status %s, \"%s\", and not \"%s\"", ks_status_name(status), status ? error.text : "", wanted.text);
+    }
+}
+
+/* At the first, a middle and the last place, just beyond each bound and far, with a worse one behind. */
+static void lengths_out_of_bounds(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 40 + values_cases(400) / 10;) {
+        ks_tensor shape = {0};
+        values_shape(&shape, 4, 5000);
+        ks_spec spec = spec_of(dtypes[i % 4], shape.rank, shape.dims);
+        spec.params[AXIS].i = values_below(2) ? -1 : values_below(shape.rank);
+        draw_selection(&spec);
+        if (!has_lengths(&spec)) draw_lengths(&spec);
+        if (ks_tensor_count(&shape) == 0) continue;
+        void *memory[4];
+        open_lengths(&spec, memory);
+        const int64_t count = ks_tensor_count(&spec.in[2]), most = spec.in[0].dims[spec.params[AXIS].i];
+        const bool narrow = spec.in[2].dtype == KS_INT32;
+        const int64_t values[] = {-1, most + 1, narrow ? INT32_MIN : INT64_MIN, narrow ? INT32_MAX : INT64_MAX};
+        const int64_t at[] = {0, count / 2, count - 1}, place = at[i % 3], value = values[values_below(4)];
+        put_length(&spec, memory[2], count - 1, -1);
+        put_length(&spec, memory[2], place, value);
+        expect_range(&spec, (const void *const *)memory, memory[3], place, value);
+        for (int k = 0; k < 4; k++) free(memory[k]);
+        i++;
+    }
+}
+
+/* A launch of 16 jobs, every other one with a bad length: the others have their values, and each time anew. */
+static void bad_lengths_among_good_ones(void **state)
+{
+    (void)state;
+    for (int b = 0; b < 2; b++)
+        for (int round = 0; harnesses[b] && round < 16; round++) {
+            ks_spec spec =
+                spec_of(dtypes[round % 4], 3, (const int64_t[]){3, 5, 1 + values_below(round < 8 ? 100 : 3000)});
+            if (round % 3 == 0) spec.params[AXIS].i = 1;
+            draw_lengths(&spec);
+            void *memory[4], *lengths = malloc(1000);
+            open_lengths(&spec, memory);
+            const int64_t count = ks_tensor_count(&spec.in[2]);
+            memcpy(lengths, memory[2], spec.in[2].size_bytes);
+            put_length(&spec, lengths, values_below((int)count), -1 - values_below(3));
+            const void *const in[] = {memory[0], NULL, memory[2]}, *const spoilt[KS_INPUTS_MAX] = {memory[0], NULL,
+                                                                                                   lengths};
+            ks_error error = {0};
+            if (round % 2) op_harness_spoil(harnesses[b], spoilt);
+            const ks_status status = op_harness_run(harnesses[b], &spec, in, memory[3], (op_path)values_below(3), 16,
+                                                    values_below(2), &error);
+            op_harness_spoil(harnesses[b], NULL);
+            if (status != KS_OK) fail_msg("%s: %s", b ? "cuda" : "cpu", error.text);
+            check_selected(&spec, in, memory[3], b ? "cuda" : "cpu");
+            free(lengths);
+            for (int k = 0; k < 4; k++) free(memory[k]);
+        }
+}
+
+static void refusals_of_lengths(void **state)
+{
+    (void)state;
+    const int64_t dims[] = {2, 3, 4};
+    const struct {
+        ks_dtype dtype;
+        int axis, rank;
+        int64_t dims[8];
+        ks_status status;
+        const char *words;
+    } rows[] = {{KS_FP32, -1, 1, {2}, KS_DATATYPE, "INPUT2 has datatype FP32, takes INT32 or INT64"},
+                {KS_UINT32, -1, 1, {2}, KS_DATATYPE, "INPUT2 has datatype UINT32"},
+                {KS_INT32,
+                 -1,
+                 1,
+                 {3},
+                 KS_SHAPE,
+                 "INPUT2 (lengths) has shape [3], takes first extents of INPUT0's [2,3,4] in front of axis 2"},
+                {KS_INT64, -1, 2, {2, 1}, KS_SHAPE, "INPUT2 (lengths) has shape [2,1]"},
+                {KS_INT64, -1, 3, {2, 3, 4}, KS_SHAPE, "INPUT2 (lengths) has shape [2,3,4]"},
+                {KS_INT64, 0, 1, {2}, KS_SHAPE, "in front of axis 0"},
+                {KS_INT64, -1, 8, {2, 3, 1, 1, 1, 1, 1, 1}, KS_SHAPE, "INPUT2 has rank 8, takes 0 to 7"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ks_spec spec = spec_of(KS_FP16, 3, dims);
+        spec.given = 5;
+        spec.params[AXIS].i = rows[i].axis;
+        spec.in[2] = (ks_tensor){.dtype = rows[i].dtype, .rank = rows[i].rank};
+        memcpy(spec.in[2].dims, rows[i].dims, sizeof rows[i].dims);
+        expect_refusal(spec, rows[i].status, rows[i].words);
+    }
+}
+
+/* Rows may be cut only where each keeps its own lengths. */
+static void rows_of_lengths(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 4; rank++)
+        for (int causal = 0; causal < 2; causal++) {
+            ks_spec spec = spec_of(KS_FP32, 4, (const int64_t[]){2, 3, 4, 5});
+            spec.given = 5;
+            spec.params[CAUSAL].i = causal;
+            spec.in[2] = (ks_tensor){.dtype = KS_INT32, .rank = rank, .dims = {2, 3, 4}};
+            assert_int_equal(ks_op_softmax.resolve(&spec, NULL), KS_OK);
+            const ks_rows rows = ks_op_softmax.rows(&spec);
+            const int most = 3 - causal;
+            assert_int_equal(rows.dims, rank == 0 || rank > most ? most : rank);
+            assert_int_equal(rows.cut, rank ? 5 : 1);
+        }
 }
 
 static void refusals_of_selections(void **state)
@@ -832,6 +1071,11 @@ int main(void)
         cmocka_unit_test(borders_of_selected_rows),
         cmocka_unit_test(masks_that_say_the_same),
         cmocka_unit_test(refusals_of_selections),
+        cmocka_unit_test(lengths_are_a_mask),
+        cmocka_unit_test(lengths_out_of_bounds),
+        cmocka_unit_test(bad_lengths_among_good_ones),
+        cmocka_unit_test(refusals_of_lengths),
+        cmocka_unit_test(rows_of_lengths),
         cmocka_unit_test(over_two_to_the_31),
     };
     cmocka_set_test_filter(getenv("KS_ONLY"));

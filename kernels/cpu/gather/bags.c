@@ -7,6 +7,7 @@
 
 #include "cpu/convert.h"
 #include "cpu/gather/gather.h"
+#include "ops/spec/places.h"
 
 enum { COLUMNS = 256 };
 
@@ -86,7 +87,7 @@ static void make_bag(const ks_gather_task *t, int64_t bag, int64_t begin, int64_
     for (int j = 0; j < n; j++) y[j] = max ? -(double)__builtin_inf() : 0;
     for (int64_t i = begin; i < end; i++) {
         const int64_t slice =
-            ks_gather_slice(ks_gather_value(t->index_dtype, t->indices, i), t->shape.extent, t->shape.mode);
+            ks_gather_slice(ks_places_value(t->index_dtype, t->indices, i), t->shape.extent, t->shape.mode);
         if (slice < 0) continue;
         read_slice(t, slice, first, n, x);
         join(t->shape.op, weight_at(t, i), x, n, y);
@@ -100,8 +101,8 @@ void ks_gather_bags(const ks_gather_task *t)
 {
     const ks_gather_shape *s = &t->shape;
     for (int64_t bag = 0; bag < s->bags; bag++) {
-        int64_t begin = ks_gather_value(t->offset_dtype, t->offsets, bag);
-        int64_t end = ks_gather_value(t->offset_dtype, t->offsets, bag + 1);
+        int64_t begin = ks_places_value(t->offset_dtype, t->offsets, bag);
+        int64_t end = ks_places_value(t->offset_dtype, t->offsets, bag + 1);
         if (begin < 0 || end < begin || end > s->count) begin = end = 0;
         for (int64_t first = 0; first < s->inner; first += COLUMNS)
             make_bag(t, bag, begin, end, first, s->inner - first < COLUMNS ? (int)(s->inner - first) : COLUMNS);

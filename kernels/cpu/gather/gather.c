@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cpu/reference.h"
+#include "ops/spec/places.h"
 
 extern const ks_cpu_op ks_gather_cpu;
 
@@ -15,7 +16,7 @@ enum { AHEAD = 8, LINE_BYTES = 64, LINES_MOST = 4 }; /* slices asked for ahead; 
 
 static int64_t slice_at(const ks_gather_task *t, int64_t i)
 {
-    return ks_gather_slice(ks_gather_value(t->index_dtype, t->indices, i), t->shape.extent, t->shape.mode);
+    return ks_gather_slice(ks_places_value(t->index_dtype, t->indices, i), t->shape.extent, t->shape.mode);
 }
 
 static void ask_for(const ks_gather_task *t, const unsigned char *part, int64_t i)

@@ -1,10 +1,11 @@
-/* Softmax of selected elements: a mask, causal, results of another datatype. In double throughout.
+/* Softmax of selected elements: a mask, causal, lengths, results of another datatype. In double throughout.
  *
  * Along a contiguous axis a piece of one row at a time, along another one a piece of neighbouring rows: either lies side by side in x. Three
- * readings: the largest z, the sum, the values. What causal leaves out is not read. */
+ * readings: the largest z, the sum, the values. What causal and lengths leave out is not read. */
 #include "cpu/convert.h"
 #include "cpu/simd.h"
 #include "cpu/softmax/softmax.h"
+#include "ops/spec/places.h"
 
 #include <math.h>
 #include <string.h>
@@ -23,7 +24,7 @@ typedef struct work {
 typedef struct task {
     const ks_softmax_selection *selection; /* GCC 12 loses bytes of one that a caller's initialiser calls for */
     ks_dtype dtype, mask_dtype, out_dtype;
-    const void *x, *mask; /* mask NULL: none */
+    const void *x, *mask, *lengths; /* mask, lengths NULL: none */
     void *out;
     double scale;
     bool log;
@@ -135,6 +136,15 @@ static int64_t mask_offset(const ks_softmax_selection *s, int64_t row)
     return offset;
 }
 
+/* Of a row, how many elements its length and causal leave. */
+static int64_t limit_of(const task *t, int64_t row, int64_t length)
+{
+    const ks_softmax_selection *s = t->selection;
+    const int64_t own =
+        t->lengths ? ks_places_value(s->wide ? KS_INT64 : KS_INT32, t->lengths, row / s->sharing) : length;
+    return ks_softmax_limit(s, row, length, own);
+}
+
 /* --- rows ------------------------------------------------------------------------------------------------------------ */
 
 /* What is not selected, and what belongs to a row of which nothing is. */
@@ -240,7 +250,7 @@ static void fill(const task *t, int64_t at, int64_t count, double value)
 static void do_row(const task *t, int64_t row, int64_t length)
 {
     work *w = t->w;
-    const int64_t limit = ks_softmax_limit(t->selection, row, length);
+    const int64_t limit = limit_of(t, row, length);
     w->place[0] = mask_offset(t->selection, row);
     const double most = row_most(t, row, length, limit), reference = reference_of(most);
     const double sum = row_sum(t, row, length, limit, reference);
@@ -261,28 +271,32 @@ static void do_row(const task *t, int64_t row, int64_t length)
 
 /* --- along another axis ---------------------------------------------------------------------------------------------- */
 
-/* `count` rows from `row` on, whose elements lie side by side; at: x's first one. */
+/* `count` rows from `row` on, whose elements lie side by side and whose length is one; at: x's first one. */
 static void do_columns(const task *t, const ks_softmax_shape *shape, int64_t row, int64_t at, int count)
 {
     work *w = t->w;
+    const int64_t limit = limit_of(t, row, shape->length);
     for (int i = 0; i < count; i++) {
         w->place[i] = mask_offset(t->selection, row + i);
         w->most[i] = -(double)INFINITY;
         w->sum[i] = w->lost[i] = 0;
     }
-    for (int64_t d = 0; d < shape->length; d++) {
+    for (int64_t d = 0; d < limit; d++) {
         take_levels(t, (piece){at + d * shape->inner, d, count, false});
         for (int i = 0; i < count; i++) w->most[i] = w->z[i] > w->most[i] ? w->z[i] : w->most[i];
     }
     for (int i = 0; i < whole_vectors(count); i++) w->tail[i] = i < count ? reference_of(w->most[i]) : 0;
-    for (int64_t d = 0; d < shape->length; d++) {
+    for (int64_t d = 0; d < limit; d++) {
         take_levels(t, (piece){at + d * shape->inner, d, count, false});
         column_terms(w->z, w->y, whole_vectors(count), w->tail);
         take_terms(w->y, count, w->sum, w->lost, count);
     }
     for (int i = 0; i < count; i++) w->tail[i] = tail_of(t, w->most[i], w->sum[i]);
     for (int64_t d = 0; d < shape->length; d++) {
-        take_levels(t, (piece){at + d * shape->inner, d, count, false});
+        if (d < limit)
+            take_levels(t, (piece){at + d * shape->inner, d, count, false});
+        else
+            memset(w->taken, 0, sizeof w->taken);
         for (int i = 0; i < count; i++)
             w->y[i] = is_nothing(w->most[i], w->sum[i]) ? value_of_nothing(t)
                       : w->taken[i]                     ? value_of(t, w->z[i], reference_of(w->most[i]), w->tail[i])
@@ -301,6 +315,7 @@ void ks_softmax_masked(const ks_spec *spec, const ks_softmax_shape *shape, const
                     .out_dtype = spec->out[0].dtype,
                     .x = in[KS_SOFTMAX_X],
                     .mask = ks_has_input(spec, KS_SOFTMAX_MASK) ? in[KS_SOFTMAX_MASK] : NULL,
+                    .lengths = selection.sharing ? in[KS_SOFTMAX_LENGTHS] : NULL,
                     .out = out,
                     .scale = spec->params[KS_SOFTMAX_SCALE].d,
                     .log = spec->params[KS_SOFTMAX_LOG].i != 0,

@@ -56,7 +56,7 @@ void ks_cuda_clear_word(ks_lane *lane)
 
 ks_status ks_cuda_read_word(ks_lane *lane, int i, const ks_completion *completion, ks_error *error)
 {
-    if (!lane->batch->plan->spec.op->check) return KS_OK;
+    if (!ks_decides(&lane->batch->plan->spec)) return KS_OK;
     lane->batch->bad[i].input = 0;
     if (completion->word == 0) return KS_OK;
     ks_cuda_clear_word(lane);
@@ -66,7 +66,7 @@ ks_status ks_cuda_read_word(ks_lane *lane, int i, const ks_completion *completio
 ks_status ks_cuda_read_words(ks_lane *lane, ks_error *error)
 {
     ks_lane_shared *shared = lane->shared;
-    if (!lane->batch->plan->spec.op->check || !shared->completion.refused) return KS_OK;
+    if (!ks_decides(&lane->batch->plan->spec) || !shared->completion.refused) return KS_OK;
     shared->completion.refused = 0;
     for (int i = 0; i < lane->batch->count; i++) {
         lane->batch->bad[i].input = 0;

@@ -5,9 +5,10 @@
 #include <string.h>
 
 enum {
-    MASKED_PACKS = 4,  /* vectors of a thread, at most */
-    MASKED_DEEP = 8,   /* elements of a thread of masked_any, about */
-    MASKED_ACROSS = 32 /* rows side by side, where they are columns */
+    MASKED_PACKS = 4,       /* vectors of a thread, at most */
+    MASKED_DEEP = 8,        /* elements of a thread of masked_any, about */
+    MASKED_ACROSS = 32,     /* rows side by side, where they are columns */
+    MAPPED_AGAIN = 64 << 10 /* bytes that may be read more than once over the link */
 };
 
 /* What a plan remembers: packs 0 for softmax_masked_any. */
@@ -44,6 +45,7 @@ static softmax_masked masked_of(const ks_spec *spec)
     q.selection = ks_softmax_selection_of(spec);
     q.scale = spec->params[KS_SOFTMAX_SCALE].d;
     q.out = spec->out[0].dtype;
+    if (ks_has_input(spec, KS_SOFTMAX_LENGTHS)) q.lengths_offset = spec->in[KS_SOFTMAX_LENGTHS].offset;
     if (!ks_has_input(spec, KS_SOFTMAX_MASK)) return q;
     q.mask_offset = mask->offset;
     q.mask = mask->dtype == KS_BOOL                        ? SOFTMAX_MASK_BOOL
@@ -85,6 +87,17 @@ static softmax_masked_algorithm choose_any(const softmax_shape &s)
     return c;
 }
 
+/* Each row reads its length, and the mask where others have read it. */
+static bool reads_once(const ks_spec *spec, const softmax_shape &s)
+{
+    if (ks_has_input(spec, KS_SOFTMAX_MASK) &&
+        ks_tensor_count(&spec->in[KS_SOFTMAX_MASK]) != ks_tensor_count(&spec->in[KS_SOFTMAX_X]))
+        return false;
+    const ks_tensor *lengths = &spec->in[KS_SOFTMAX_LENGTHS];
+    if (!ks_has_input(spec, KS_SOFTMAX_LENGTHS)) return true;
+    return s.outer * (int64_t)ks_dtype_size(lengths->dtype) <= (int64_t)lengths->size_bytes + MAPPED_AGAIN;
+}
+
 ks_status softmax_masked_plan(const ks_chip *, const ks_spec *spec, ks_cuda_plan *out, ks_error *)
 {
     const softmax_shape s = shape_of(spec);
@@ -98,8 +111,7 @@ ks_status softmax_masked_plan(const ks_chip *, const ks_spec *spec, ks_cuda_plan
     if (ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec) <= KS_MAPPED_MOST && c.grid > KS_GRID_MAX)
         c.grid = KS_GRID_MAX;
     if (c.grid < 1) c.grid = 1;
-    out->once = rows && (!ks_has_input(spec, KS_SOFTMAX_MASK) ||
-                         ks_tensor_count(&spec->in[KS_SOFTMAX_MASK]) == ks_tensor_count(&spec->in[KS_SOFTMAX_X]));
+    out->once = rows && reads_once(spec, s);
     out->batch_max = KS_BATCH_MAX;
     snprintf(out->kernel_info.kernel, sizeof out->kernel_info.kernel, "softmax_masked_%s<%s, %d%s>",
              rows ? "rows" : "any", ks_dtype_name(dtype), rows ? c.packs : c.across,

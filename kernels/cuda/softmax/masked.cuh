@@ -1,10 +1,10 @@
-/* Softmax of selected elements: a mask, causal, results of another datatype.
+/* Softmax of selected elements: a mask, causal, lengths, results of another datatype.
  *
  *   softmax_masked_rows  rows of whole vectors, in the registers of a part of a warp or of a CTA
  *   softmax_masked_any   any other: rows of any length, columns; read twice
  *
  * z = scale * x + mask, in FP32 or FP64, is -inf where an element is not selected, and its value is written as such: NaN and infinity there
- * change nothing. What causal leaves out is not read. Everything follows from a row's own elements. */
+ * change nothing. What causal and lengths leave out is not read. Everything follows from a row's own elements. */
 #ifndef KS_SOFTMAX_MASKED_CUH
 #define KS_SOFTMAX_MASKED_CUH
 
@@ -20,7 +20,7 @@ enum softmax_mask { SOFTMAX_NO_MASK, SOFTMAX_MASK_BOOL, SOFTMAX_MASK_SAME, SOFTM
 /* By value beside the shape, whose factor is log2 e. */
 struct softmax_masked {
     ks_softmax_selection selection;
-    size_t mask_offset; /* in the side, bytes */
+    size_t mask_offset, lengths_offset; /* in the side, bytes */
     double scale;
     softmax_mask mask;
     ks_dtype out;
@@ -28,10 +28,23 @@ struct softmax_masked {
 
 #ifdef __CUDACC__
 
-__device__ __forceinline__ int64_t softmax_masked_limit(const ks_softmax_selection &s, int64_t row, int64_t length)
+/* How many elements of a row, from the first one on, its length and causal leave. lengths: of the job. */
+__device__ __forceinline__ int64_t softmax_masked_limit(const ks_site &site, const ks_softmax_selection &s,
+                                                        const unsigned char *lengths, int64_t row, int64_t length)
 {
-    if (s.square == 0) return length;
-    return min(max(row % s.square + 1 + s.corner, (int64_t)0), length);
+    int64_t limit = length;
+    if (s.sharing) {
+        const int64_t place = s.sharing == 1 ? row : row / s.sharing;
+        const int64_t own =
+            s.wide ? __ldg((const long long *)lengths + place) : (int64_t)__ldg((const int *)lengths + place);
+        if (own < 0 || own > length) {
+            ks_refuse(site, KS_SOFTMAX_LENGTHS, place);
+            return 0;
+        }
+        limit = own;
+    }
+    if (s.square) limit = min(limit, max(row % s.square + 1 + s.corner, (int64_t)0));
+    return limit;
 }
 
 /* Of a row's mask, elements. */
@@ -148,12 +161,13 @@ __global__ void __launch_bounds__(CTA ? SOFTMAX_MASKED_CTA : SOFTMAX_MASKED_THRE
     const int width = CTA ? (int)blockDim.x : 1 << shift, together = CTA ? 1 : (int)blockDim.x >> shift;
     const int lane_id = CTA ? (int)threadIdx.x : (int)threadIdx.x & (width - 1);
     const unsigned char *const in = job.in + s.offset, *const mask = job.in + q.mask_offset;
+    const unsigned char *const lengths = job.in + q.lengths_offset;
 
     for (int64_t first = (int64_t)blockIdx.x * together; first < s.outer; first += (int64_t)gridDim.x * together) {
         const int64_t row = first + (CTA ? 0 : (int)threadIdx.x >> shift);
         const bool live = row < s.outer; /* the others still take part in shuffles */
         const int64_t at = row * (s.length / E), place = live ? softmax_masked_place(q.selection, row) : 0;
-        const int limit = live ? (int)softmax_masked_limit(q.selection, row, s.length) : 0;
+        const int limit = live ? (int)softmax_masked_limit(site, q.selection, lengths, row, s.length) : 0;
         softmax_pack<T, E> x[V];
         softmax_mask_pack<T, E> masks[V];
 #pragma unroll
@@ -218,7 +232,7 @@ __global__ void __launch_bounds__(CTA ? SOFTMAX_MASKED_CTA : SOFTMAX_MASKED_THRE
             if (live && i * E < s.length) ((uint4 *)job.out)[at + i] = x[v].word;
         }
     }
-    ks_leave(site);
+    ks_leave<true>(site);
 }
 
 /* --- any ------------------------------------------------------------------------------------------------------------- */
@@ -289,14 +303,14 @@ __global__ void __launch_bounds__(SOFTMAX_MASKED_THREADS, 2)
     const int width = SOFTMAX_MASKED_THREADS / across, thread = (int)threadIdx.x;
     const int own = s.inner == 1 ? thread / width : thread % across,
               k = s.inner == 1 ? thread % width : thread / across;
-    const unsigned char *const mask = job.in + q.mask_offset;
+    const unsigned char *const mask = job.in + q.mask_offset, *const lengths = job.in + q.lengths_offset;
     const int64_t rows = s.outer * s.inner, step = q.selection.along;
 
     for (int64_t first = (int64_t)blockIdx.x * across; first < rows; first += (int64_t)gridDim.x * across) {
         const int64_t row = first + own;
         const bool live = row < rows; /* the others still take part in barriers */
         const int64_t place = live ? softmax_masked_place(q.selection, row) : 0, line = row / s.inner;
-        const int64_t limit = live ? softmax_masked_limit(q.selection, row, s.length) : 0;
+        const int64_t limit = live ? softmax_masked_limit(site, q.selection, lengths, row, s.length) : 0;
         const int64_t base = line * s.length * s.inner + (row - line * s.inner);
         const T *const x = (const T *)(job.in + s.offset) + base;
         softmax_running<M> mine = {-(M)INFINITY, 0, 0};
@@ -336,7 +350,7 @@ __global__ void __launch_bounds__(SOFTMAX_MASKED_THREADS, 2)
         }
         __syncthreads();
     }
-    ks_leave(site);
+    ks_leave<true>(site);
 }
 
 #endif

@@ -15,6 +15,7 @@ import numpy as np
 from ._array import Array, array_of
 from ._datatypes import TO_NUMPY, as_tensor, bytes_of
 from ._errors import Error, NotFound, Unreachable, error_of
+from ._model import Definition, body_of
 from ._tensor import FILE_TYPE, Tensor, etag_of, parts_of_file
 from ._wire import Address, Broken, Bytes, Place, Pool
 
@@ -63,26 +64,27 @@ class Client:
     # --- operations -------------------------------------------------------------------------------------------------------
 
     @overload
-    def softmax(self, x: Any, mask: Any = None, *, store: str, **options: Any) -> Tensor: ...
+    def softmax(self, x: Any, mask: Any = None, lengths: Any = None, *, store: str, **options: Any) -> Tensor: ...
 
     @overload
-    def softmax(self, x: Any, mask: Any = None, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
+    def softmax(self, x: Any, mask: Any = None, lengths: Any = None, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
                 causal: Optional[str] = None, masked_rows: Optional[str] = None, out_datatype: Optional[str] = None,
                 store: None = None, **options: Any) -> Array: ...
 
-    def softmax(self, x: Any, mask: Any = None, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
+    def softmax(self, x: Any, mask: Any = None, lengths: Any = None, *, axis: Optional[int] = None, log: Optional[bool] = None, scale: Optional[float] = None,
                 causal: Optional[str] = None, masked_rows: Optional[str] = None, out_datatype: Optional[str] = None,
                 **options: Any) -> Any:
         """Softmax of scale * x + mask along `axis` (-1), or its logarithm; a mask of bool selects instead. Its shape broadcasts.
 
-        causal: none top_left bottom_right. masked_rows: what rows of nothing are, nan or zero.
+        causal: none top_left bottom_right. lengths: int32 or int64 for x's first axes in front of `axis`; of each row the places below
+        its length take part. masked_rows: what rows of nothing are, nan or zero.
 
         An input of any operation is an array or a Tensor. All operations take these options: out (an array that receives the result),
         store (a name: the result stays with the daemon, and is a Tensor; ttl: for so many seconds after its last use), datatype ("BF16" for
         uint16 without ml_dtypes), priority (1 is first), timeout (seconds; the daemon drops what it cannot begin by then), headers (a
         mapping)."""
         parameters = {"axis": axis, "log": log, "scale": scale, "causal": causal, "masked_rows": masked_rows, "out_datatype": out_datatype}
-        return self._raw("softmax", (x,) if mask is None else (x, mask), parameters, **options)
+        return self._operate("softmax", (x, mask, lengths), parameters, **options)
 
     @overload
     def reduce(self, x: Any, op: Optional[str] = None, *, store: str, **options: Any) -> Tensor: ...
@@ -340,6 +342,29 @@ class Client:
                 raise
         return call()
 
+    # --- models of one's own ------------------------------------------------------------------------------------------------
+
+    def load(self, name: str, definition: Definition, weights: Optional[Mapping[str, Any]] = None, *, only_new: bool = False,
+             if_match: Optional[str] = None, timeout: Optional[float] = None) -> Dict[str, Any]:
+        """Loads or replaces a model, which serves when this returns: the daemon's entry of it.
+
+        definition: a mapping, or the path of a .json file, or of a .safetensors file that holds one. weights: arrays by key, sent with the
+        definition, whose initializers name them."""
+        parts, media_type = body_of(definition, weights)
+        fields = {"Content-Type": media_type}
+        fields.update({"If-None-Match": "*"} if only_new else {})
+        fields.update({"If-Match": '"%s"' % if_match} if if_match else {})
+        head = self._head("PUT", _model_path(name), sum(len(part) for part in parts), fields)
+        entry: Dict[str, Any] = json.loads(bytes(self._call(head, parts, timeout)[2]))
+        return entry
+
+    def unload(self, name: str, *, if_match: Optional[str] = None) -> None:
+        """Requests under way are served."""
+        self._call(self._head("DELETE", _model_path(name), fields={"If-Match": '"%s"' % if_match} if if_match else None), [], None)
+
+    def definition(self, name: str) -> Any:
+        return json.loads(self._get(_model_path(name) + "/definition"))
+
     # --- the daemon -------------------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
@@ -580,6 +605,10 @@ def _integers(values: Integers) -> Optional[str]:
 
 def _life(ttl: Optional[int], evictable: Optional[bool]) -> Tuple[Tuple[str, Optional[int]], ...]:
     return ("ttl", ttl), ("evictable", None if evictable is None else int(evictable))
+
+
+def _model_path(name: str) -> str:
+    return "/v2/models/" + quote(name, safe="")
 
 
 def _path(name: Named) -> str:

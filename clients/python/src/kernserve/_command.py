@@ -63,8 +63,8 @@ def axes_of(text: str) -> Any:
 
 
 def softmax(client: Client, given: argparse.Namespace) -> None:
-    mask = operand(client, given.mask) if given.mask else None
-    write(given.output, client.softmax(operand(client, given.x), mask, axis=given.axis, log=given.log, scale=given.scale, causal=given.causal,
+    mask, lengths = (operand(client, word) if word else None for word in (given.mask, given.lengths))
+    write(given.output, client.softmax(operand(client, given.x), mask, lengths, axis=given.axis, log=given.log, scale=given.scale, causal=given.causal,
                                        masked_rows=given.masked_rows, out_datatype=given.out_datatype, **stored(given.output)))
 
 
@@ -113,6 +113,19 @@ def put(client: Client, given: argparse.Namespace) -> None:
         name = given.name or os.path.splitext(os.path.basename(given.file))[0]
         made = [client.put(given.prefix + name, read(given.file), **life)]
     print("\n".join(tensor.name for tensor in made))
+
+
+def load(client: Client, given: argparse.Namespace) -> None:
+    name = given.name or os.path.splitext(os.path.basename(given.file))[0]
+    try:
+        print(json.dumps(client.load(name, given.file)))
+    except FileNotFoundError as error:
+        raise NoFile(str(error)) from None
+
+
+def unload(client: Client, given: argparse.Namespace) -> None:
+    for name in given.name:
+        client.unload(name)
 
 
 def get(client: Client, given: argparse.Namespace) -> None:
@@ -249,6 +262,7 @@ def parser() -> Parser:
     one.add_argument("--log", action="store_true", default=None)
     one.add_argument("--scale", type=float)
     one.add_argument("--mask")
+    one.add_argument("--lengths")
     one.add_argument("--causal")
     one.add_argument("--masked-rows")
     one.add_argument("--out-datatype")
@@ -280,6 +294,10 @@ def parser() -> Parser:
     one = command(rm, "frees tensors' names")
     one.add_argument("name", nargs="+")
     command(models, "the models' names")
+    one = command(load, "loads or replaces a model: of a .json definition, or of a .safetensors file that holds one", "file")
+    one.add_argument("--name", help="of the model (the file's, without its ending)")
+    one = command(unload, "unloads models")
+    one.add_argument("name", nargs="+")
     one = command(plan, "what the daemon has chosen for a shape", "model")
     one.add_argument("shape", nargs="+", help="such as 64,1024")
     one.add_argument("--datatype", default="FP32")

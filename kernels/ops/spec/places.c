@@ -1,0 +1,70 @@
+/* Values that decide: which is out of its bounds, and the sentence about it.
+ *
+ * Interface  places.h.
+ * Threads    any. */
+#include "ops/spec/places.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define FIRST_OUTSIDE(name, type)                                                                                       \
+    /* The first one outside [least, most]; count: there is none. Whole blocks first, which the compiler vectorises. */ \
+    static int64_t name(const type *values, int64_t count, int64_t least, int64_t most)                                 \
+    {                                                                                                                   \
+        enum { BLOCK = 256 };                                                                                           \
+        int64_t i = 0;                                                                                                  \
+        for (; i + BLOCK <= count; i += BLOCK) {                                                                        \
+            int outside = 0;                                                                                            \
+            for (int j = 0; j < BLOCK; j++) outside |= (values[i + j] < least) | (values[i + j] > most);                \
+            if (outside) break;                                                                                         \
+        }                                                                                                               \
+        while (i < count && values[i] >= least && values[i] <= most) i++;                                               \
+        return i;                                                                                                       \
+    }
+FIRST_OUTSIDE(first_outside_int32, int32_t)
+FIRST_OUTSIDE(first_outside_int64, int64_t)
+
+bool ks_places_outside(const ks_tensor *tensor, const void *values, int64_t least, int64_t most, int64_t *place)
+{
+    const int64_t count = ks_tensor_count(tensor);
+    *place = tensor->dtype == KS_INT32 ? first_outside_int32(values, count, least, most)
+                                       : first_outside_int64(values, count, least, most);
+    return *place < count;
+}
+
+bool ks_places_falling(const ks_tensor *offsets, const void *values, int64_t extent, int64_t *place)
+{
+    const int64_t last = offsets->dims[0] - 1;
+    int64_t before = 0;
+    for (int64_t i = 0; i <= last; i++) {
+        const int64_t at = ks_places_value(offsets->dtype, values, i);
+        *place = i;
+        if (at < before || at > extent || (i == 0 && at != 0) || (i == last && at != extent)) return true;
+        before = at;
+    }
+    return false;
+}
+
+ks_status ks_places_refuse_offset(const ks_spec *spec, const ks_bad_value *bad, int64_t extent, const char *of,
+                                  ks_error *error)
+{
+    const int64_t last = spec->in[bad->input].dims[0] - 1;
+    return ks_fail(error, KS_RANGE,
+                   "%s: %s (%s) has %" PRId64 " at place %" PRId64
+                   ": they begin at 0, do not fall, and end at place %" PRId64 " with %" PRId64 ", %s",
+                   spec->op->name, spec->op->inputs[bad->input].name, spec->op->inputs[bad->input].role, bad->value,
+                   bad->place, last, extent, of);
+}
+
+void ks_places_text(const ks_tensor *tensor, int64_t place, char out[KS_PLACE_TEXT_MAX])
+{
+    ks_tensor at = {.rank = tensor->rank};
+    char text[KS_RANK_MAX * 21];
+    for (int i = tensor->rank - 1; i >= 0; i--) {
+        at.dims[i] = tensor->dims[i] ? place % tensor->dims[i] : 0;
+        place = tensor->dims[i] ? place / tensor->dims[i] : 0;
+    }
+    ks_dims_text(&at, text, sizeof text);
+    const bool list = tensor->rank != 1;
+    snprintf(out, KS_PLACE_TEXT_MAX, "%s%s%s", list ? "[" : "", text, list ? "]" : "");
+}
