@@ -521,8 +521,9 @@ CONTROL_ROWS = [
     Row("index: body of 1 MiB and more", post("/v2/repository/index", '{"x":"' + " " * (1 << 20)), 400, "json_limit", STAYS),
     Row("index by GET", request("GET", "/v2/repository/index"), 405, "method", STAYS),
     Row("repository with a name", request("POST", "/v2/repository/mine/index"), 404, "path", STAYS),
-    Row("load", post("/v2/repository/models/softmax/load", "{}"), 503, "unavailable", STAYS, "explicit model load / unload is not allowed if polling is enabled"),
-    Row("unload an unknown model, no body", post("/v2/repository/models/nope/unload", ""), 503, "unavailable", STAYS),
+    Row("load of an unknown model", post("/v2/repository/models/nope/load", "{}"), 404, "model", STAYS, "failed to load 'nope', failed to poll from model repository"),
+    Row("unload an operation", post("/v2/repository/models/softmax/unload", "{}"), 409, "reserved", STAYS),
+    Row("unload an unknown model, no body", post("/v2/repository/models/nope/unload", ""), 404, "model", STAYS),
     Row("log file", post("/v2/logging", '{"log_file":"/tmp/x"}'), 501, "unsupported", STAYS),
     Row("log flag is text", post("/v2/logging", '{"log_info":"yes"}'), 400, "field", STAYS),
     Row("trace settings", request("GET", "/v2/trace/setting"), 503, "unavailable", STAYS),
@@ -667,7 +668,7 @@ OTHER_ROWS = [
         Row("log settings without the right, no body", as_user("POST", "/v2/logging"), 403, "auth", STAYS),
         Row("trace settings without the right", as_user("POST", "/v2/trace/setting"), 403, "auth", STAYS),
         Row("a model's trace settings without the right", as_user("POST", "/v2/models/softmax/trace/setting"), 403, "auth", STAYS),
-        Row("loading without the right", as_user("POST", "/v2/repository/models/softmax/load"), 403, "auth", STAYS, "no right 'models'"),
+        Row("loading without the right", as_user("POST", "/v2/repository/models/softmax/load"), 403, "auth", STAYS, "no right 'operator'"),
         Row("unloading without the right", as_user("POST", "/v2/repository/models/softmax/unload"), 403, "auth", STAYS),
     ] + [
         Row("shared memory without the right: " + path, as_user("POST", "/v2/%ssharedmemory/%s" % (kind, path), b"{}"), 403, "auth", STAYS)
