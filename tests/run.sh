@@ -64,7 +64,8 @@ for case in tree.parse(report).getroot().iter("testcase"):
     if case.find("failure") is not None or status == "fail":
         counts["fail"] += 1
         print("FAIL  %s %s" % (name, case.get("name")), file=sys.stderr)
-        print("".join("      %s\n" % line[:300] for line in lines[-40:]), end="", file=sys.stderr)
+        said = [line for line in lines[:-40] if line.startswith(("WRONG", "Traceback"))][:10] + lines[-40:]
+        print("".join("      %s\n" % line[:300] for line in said), end="", file=sys.stderr)
     elif status == "run":
         counts["pass"] += 1
     else:
@@ -180,16 +181,7 @@ clients() {
 # What deploy/ holds for a fleet, by real proxies, Prometheus, and the tools that judge manifests; after clients, whose packages
 # have KServe's.
 operate() {
-    local environment reason='' begun kserve=() python name
-    step "TLS" python3 -B "$root/tests/operate/tls.py" "$root/build/kernserve"
-    step "access log" python3 -B "$root/tests/operate/logs.py" "$root/build/kernserve"
-    step "container image" "$root/tests/operate/image.py"
-    step "install" "$root/tests/operate/install.py" "$root/build"
-    step "Debian package" "$root/tests/operate/package.py" "$root/build"
-    step "units of systemd" "$root/tests/operate/systemd.py" "$root/build"
-    step "manual and completions" "$root/tests/operate/manual.py" "$root/build/kernserve"
-    step "rollout behind HAProxy" "$root/tests/operate/rollout.py" "$root/build/kernserve" haproxy
-    begun=$SECONDS
+    local environment reason='' begun=$SECONDS kserve=() python name
     if ! environment=$("$root/tests/compat/environment.sh" "$root/tests/operate" 2>"$logs/environment-operate.log"); then
         reason=$(tail -n 1 <<<"$environment")
         for name in "rollout behind Envoy" Prometheus "generated client" "spans to a collector" manifests "manifests: planted mistakes" "status.json" "status page"; do skip "$name" "$reason"; done
@@ -208,6 +200,22 @@ operate() {
     step "manifests: planted mistakes" "$python" -B "$root/tests/operate/manifests.py" "${kserve[@]}" --self-test
 }
 
+# What needs no packages of Python's: the program as it is installed, and long runs of it.
+installed() {
+    step "quickstart" quickstart
+    step "soak" "$root/tests/soak.py" "$root/build/kernserve" --count 20000
+    step "behind HAProxy and nginx" "$root/tests/compat/proxies.py" "$root/build/kernserve" --count 300
+    step "valgrind" "$root/tests/valgrind.sh" "$root/build/kernserve" 200
+    step "TLS" python3 -B "$root/tests/operate/tls.py" "$root/build/kernserve"
+    step "access log" python3 -B "$root/tests/operate/logs.py" "$root/build/kernserve"
+    step "container image" "$root/tests/operate/image.py"
+    step "install" "$root/tests/operate/install.py" "$root/build"
+    step "Debian package" "$root/tests/operate/package.py" "$root/build"
+    step "units of systemd" "$root/tests/operate/systemd.py" "$root/build"
+    step "manual and completions" "$root/tests/operate/manual.py" "$root/build/kernserve"
+    step "rollout behind HAProxy" "$root/tests/operate/rollout.py" "$root/build/kernserve" haproxy
+}
+
 # What is made of the tree, and the program among what it meets.
 program() {
     step "layers" python3 -B "$root/tests/check_layers.py" "$root/build"
@@ -218,13 +226,9 @@ program() {
     step "formatting" formatted
     step "clang-tidy" "$root/tests/check_tidy.py"
     step "CUDA code compiles" cuda_compiles
-    step "quickstart" quickstart
     command -v promtool >/dev/null || skip "promtool check metrics" "promtool is not installed"
     if [ -z "$(gpu_chips)" ]; then skip "GPU tests" "no GPU here; tests/gpu.sh runs them on a host that has one"; fi
     [ -x "$root/build/kernserve" ] || return
-    step "soak" "$root/tests/soak.py" "$root/build/kernserve" --count 20000
-    step "behind HAProxy and nginx" "$root/tests/compat/proxies.py" "$root/build/kernserve" --count 300
-    step "valgrind" "$root/tests/valgrind.sh" "$root/build/kernserve" 200
     clients
     operate
 }
@@ -233,6 +237,7 @@ sanitizers() {
     step "ASan and UBSan build" sanitized asan address,undefined && suite asan+ubsan "$root/build-test/asan"
     # oneDNN's threads come from an OpenMP that TSan cannot see into
     step "TSan build" sanitized tsan thread -DKERNSERVE_ONEDNN=OFF && suite tsan "$root/build-test/tsan"
+    [ ! -x "$root/build/kernserve" ] || installed # here, because the other lane is the longer one
 }
 
 # --- the run --------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@
 #include "cpu/simd.h"
 
 enum { RUNS = 7, PRODUCT_RUNS = 5, PRODUCT_SIZE = 512 };
-static const size_t BUFFER_LEAST = (size_t)64 << 20;
 
 static int64_t now_ns(void)
 {
@@ -53,6 +52,17 @@ void ks_cpu_probe_open(void)
     }
     const long said = most ? 0 : sysconf(_SC_LEVEL3_CACHE_SIZE);
     last_cache_bytes = most ? most : said > 0 ? (size_t)said : 0;
+}
+
+/* Of one of two buffers. A sanitizer watches several bytes for each one: its rates say nothing, so that little is enough. */
+static size_t buffer_bytes(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return (size_t)1 << 20;
+#else
+    const size_t least = (size_t)64 << 20;
+    return 2 * last_cache_bytes > least ? 2 * last_cache_bytes : least;
+#endif
 }
 
 static int64_t time_copy(unsigned char *to, const unsigned char *from, size_t bytes)
@@ -95,7 +105,7 @@ static double median_rate(int64_t times[RUNS], double bytes)
 static ks_status memory_rates(ks_device *device, size_t most, ks_memory_rates *out, ks_error *error)
 {
     (void)device;
-    const size_t cache = last_cache_bytes, bytes = 2 * cache > BUFFER_LEAST ? 2 * cache : BUFFER_LEAST;
+    const size_t cache = last_cache_bytes, bytes = buffer_bytes();
     if (2 * bytes > most)
         return ks_fail(error, KS_MEMORY, "copies beyond a cache of %zu bytes need 2 x %zu bytes, %zu may be used",
                        cache, bytes, most);

@@ -19,8 +19,10 @@ typedef struct ks_file_tensor {
 
 /* All of them, in the order of their bytes, which follow each other without a gap. */
 typedef struct ks_file_tensors {
+    bool wants_definition; /* by the caller: the file is a model's */
     int count;
     ks_file_tensor *item; /* free() */
+    char *definition;     /* free(); the text that __metadata__ has as its member kernserve; NULL: it has none */
 } ks_file_tensors;
 
 typedef struct ks_format {

@@ -245,6 +245,16 @@ static ks_status order_tensors(ks_file_tensors *all, ks_error *error)
     return KS_OK;
 }
 
+/* A model's document. Without one there is none: what that comes to is the caller's. */
+static ks_status read_definition(const ks_json *top, ks_file_tensors *out, ks_error *error)
+{
+    const ks_json *all = ks_json_member(top, metadata);
+    const ks_json *item = all && ks_json_is_object(all) ? ks_json_member(all, "kernserve") : NULL;
+    if (!out->wants_definition || !item || !ks_json_is_text(item)) return KS_OK;
+    out->definition = strdup(ks_json_text(item));
+    return out->definition ? KS_OK : ks_fail(error, KS_MEMORY, "no memory for a definition");
+}
+
 static ks_status read_all(const ks_json *top, ks_file_tensors *out, ks_error *error)
 {
     int count = 0;
@@ -261,14 +271,15 @@ static ks_status read_all(const ks_json *top, ks_file_tensors *out, ks_error *er
         const ks_status status = read_one(item, &out->item[out->count++], error);
         if (status != KS_OK) return status;
     }
-    return order_tensors(out, error);
+    const ks_status status = order_tensors(out, error);
+    return status == KS_OK ? read_definition(top, out, error) : status;
 }
 
 /* ks_format.tensors. What is too much of a head is too large a body. */
 static ks_status safetensors_tensors(const char *head, size_t length, ks_file_tensors *out, ks_error *error)
 {
     const ks_scan_limits limits = {.json_head_max = 2 * length,
-                                   .string_max = KS_ID_MAX,
+                                   .string_max = out->wants_definition ? length : KS_ID_MAX,
                                    .members_max = KS_FILE_TENSORS_MAX + 2, /* and __metadata__, and one too many */
                                    .json_max = length};
     ks_json *top = NULL;

@@ -194,10 +194,9 @@ static int64_t rate_ns(uint64_t bytes, uint64_t rate)
     return ns > rate_from_ns ? ns : rate_from_ns;
 }
 
-/* Of any size: its rate alone says whether it is late. */
-static bool is_upload(const ks_conn *conn)
+bool ks_conn_uploads(const ks_conn *conn)
 {
-    return conn->tensors && ks_tensors_uploads(conn->tensors);
+    return (conn->tensors && ks_tensors_uploads(conn->tensors)) || (conn->models && ks_models_uploads(conn->models));
 }
 
 ks_late ks_conn_late(const ks_conn *conn, const ks_config *config, int64_t now_ns)
@@ -214,7 +213,8 @@ ks_late ks_conn_late(const ks_conn *conn, const ks_config *config, int64_t now_n
     case KS_AT_HEAD:
         return past_ns > config->header_timeout ? KS_LATE_RESPOND : KS_IN_TIME;
     case KS_AT_BODY:
-        if ((past_ns > config->body_timeout && !is_upload(conn)) || past_ns > rate_ns(conn->received, config->min_rate))
+        if ((past_ns > config->body_timeout && !ks_conn_uploads(conn)) ||
+            past_ns > rate_ns(conn->received, config->min_rate))
             return KS_LATE_RESPOND;
         return KS_IN_TIME;
     case KS_AT_WAIT:

@@ -144,6 +144,8 @@ void ks_conn_probe(ks_conn *conn, const ks_config *config, int64_t now_ns);
 /* Makes the library look at half-closed connections again: an edge that came with data is lost to it. */
 void ks_conns_nudge(ks_conns *conns);
 
+/* Its body is one of any size, for memory of tensors: its rate alone says whether it is late. */
+bool ks_conn_uploads(const ks_conn *conn);
 /* A connection is late: what to do. */
 typedef enum ks_late { KS_IN_TIME, KS_LATE_CLOSE, KS_LATE_RESPOND } ks_late;
 ks_late ks_conn_late(const ks_conn *conn, const ks_config *config, int64_t now_ns);

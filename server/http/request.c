@@ -127,11 +127,16 @@ static bool is_health(const ks_conn *conn)
     return !body && (conn->route.handler == KS_HANDLER_live || conn->route.handler == KS_HANDLER_ready);
 }
 
+/* A request about what stays: tensors, models. */
+static bool stays(const ks_conn *conn)
+{
+    return conn->route.handler == KS_HANDLER_tensors || conn->route.handler == KS_HANDLER_models;
+}
+
 /* An upload is bounded by the memory for tensors, not by that for requests. */
 static uint64_t max_body(const ks_http *http, const ks_conn *conn)
 {
-    const bool upload = conn->route.handler == KS_HANDLER_tensors && conn->method == KS_METHOD_PUT;
-    return upload ? INT64_MAX : http->rules.max_body;
+    return stays(conn) && conn->method == KS_METHOD_PUT ? INT64_MAX : http->rules.max_body;
 }
 
 /* The route, or why the request is refused; read: what is wrong with the form of its head. */
@@ -213,22 +218,15 @@ static ks_status begin_infer(ks_http *http, ks_conn *conn)
     return status == KS_OK ? busy_fault(conn) : status;
 }
 
-static ks_status begin_tensors(ks_http *http, ks_conn *conn)
+static ks_status begin_stays(ks_http *http, ks_conn *conn)
 {
     const ks_tensor_ask ask = {
         .route = &conn->route, .method = conn->method, .head = &conn->head, .infers = http->infers, .client = conn};
     if (http->refusing != KS_OK)
         return ks_fail(&conn->error, http->refusing, "%s", ks_response_sentence(http->refusing));
+    if (conn->route.handler == KS_HANDLER_models)
+        return ks_models_begin(http->api, &ask, http->wake_fd, &conn->models, &conn->error);
     return ks_tensors_begin(http->api, &ask, &conn->tensors, &conn->error);
-}
-
-static ks_status begin_models(ks_http *http, ks_conn *conn)
-{
-    const ks_tensor_ask ask = {
-        .route = &conn->route, .method = conn->method, .head = &conn->head, .infers = http->infers, .client = conn};
-    if (http->refusing != KS_OK)
-        return ks_fail(&conn->error, http->refusing, "%s", ks_response_sentence(http->refusing));
-    return ks_models_begin(http->api, &ask, http->wake_fd, &conn->models, &conn->error);
 }
 
 /* A model that was loaded stays while a request uses it. */
@@ -243,8 +241,7 @@ static void use_model(const ks_http *http, ks_conn *conn, const ks_model *model)
 static ks_status begin(ks_http *http, ks_conn *conn)
 {
     if (conn->route.id == KS_ROUTE_INFER) return begin_infer(http, conn);
-    if (conn->route.handler == KS_HANDLER_tensors) return begin_tensors(http, conn);
-    if (conn->route.handler == KS_HANDLER_models) return begin_models(http, conn);
+    if (stays(conn)) return begin_stays(http, conn);
     if (conn->method != KS_METHOD_POST || !ks_route_has_json_body(&conn->route)) return KS_OK;
     if (conn->head.encoding != KS_BODY_PLAIN) return ks_fail(&conn->error, KS_ENCODING, "Unsupported compression type");
     return ks_control_begin(&conn->control, &conn->error);
@@ -296,12 +293,17 @@ static bool is_last(const ks_http *http, const ks_conn *conn)
 
 /* --- body --------------------------------------------------------------------------------------------------------- */
 
+static ks_status stays_fault(const ks_conn *conn, ks_error *error)
+{
+    if (conn->models) return ks_models_fault(conn->models, error);
+    return conn->tensors ? ks_tensors_fault(conn->tensors, error) : KS_OK;
+}
+
 void ks_request_check(ks_conn *conn)
 {
     if (conn->fault != KS_OK || conn->head.content_length < (int64_t)(conn->received + swallow_bytes)) return;
     if (conn->infer) conn->fault = busy_fault(conn);
-    if (conn->tensors) conn->fault = ks_tensors_fault(conn->tensors, &conn->error);
-    if (conn->models) conn->fault = ks_models_fault(conn->models, &conn->error);
+    if (conn->tensors || conn->models) conn->fault = stays_fault(conn, &conn->error);
     conn->cut = conn->fault != KS_OK;
 }
 
@@ -315,16 +317,14 @@ static bool too_many_chunks(const ks_conn *conn)
 static uint64_t body_most(const ks_http *http, const ks_conn *conn)
 {
     ks_error ignored;
-    const bool uploads = conn->tensors && ks_tensors_uploads(conn->tensors);
-    if (uploads && ks_tensors_fault(conn->tensors, &ignored) == KS_OK) return INT64_MAX;
+    if (ks_conn_uploads(conn) && stays_fault(conn, &ignored) == KS_OK) return INT64_MAX;
     if (conn->models && ks_models_loads(conn->models)) return KS_DEFINITION_BYTES_MAX;
     return conn->infer || conn->compat ? http->rules.max_body : 0;
 }
 
 static ks_status too_large(const ks_http *http, ks_conn *conn)
 {
-    if (conn->tensors && ks_tensors_fault(conn->tensors, &conn->error) != KS_OK) return conn->error.status;
-    if (conn->models && ks_models_fault(conn->models, &conn->error) != KS_OK) return conn->error.status;
+    if (stays_fault(conn, &conn->error) != KS_OK) return conn->error.status;
     const uint64_t most = body_most(http, conn);
     return ks_fail(&conn->error, KS_BODY_SIZE,
                    "request body exceeds the maximum allowed input size of %llu bytes. Use --max-body to increase the "
@@ -362,11 +362,11 @@ size_t ks_request_body(ks_http *http, ks_conn *conn, const char *bytes, size_t n
         return n;
     }
     if (conn->compat) conn->fault = ks_compat_feed(conn->compat, bytes, n, &conn->error);
-    if (conn->models) ks_models_feed(conn->models, bytes, n);
     if (conn->control) conn->fault = ks_control_feed(conn->control, bytes, n, &conn->error);
     size_t taken = n;
     if (conn->infer) taken = ks_infer_feed(conn->infer, bytes, n);
     if (conn->tensors) taken = ks_tensors_feed(conn->tensors, bytes, n);
+    if (conn->models) taken = ks_models_feed(conn->models, bytes, n);
     conn->received -= n - taken;
     ks_request_check(conn);
     return taken;
@@ -376,7 +376,7 @@ bool ks_request_end(ks_http *http, ks_conn *conn)
 {
     if (conn->fault == KS_OK && conn->infer && !ks_infer_end(conn->infer)) return false;
     if (conn->fault == KS_OK && conn->tensors && !ks_tensors_end(conn->tensors)) return false;
-    if (conn->fault == KS_OK && conn->models) ks_models_end(conn->models);
+    if (conn->fault == KS_OK && conn->models && !ks_models_end(conn->models)) return false;
     http->loading += conn->models && !ks_models_done(conn->models);
     ks_conn_enter(conn, KS_AT_WAIT);
     conn->since_ns = http->now_ns;
@@ -395,6 +395,7 @@ bool ks_request_done(const ks_conn *conn)
 bool ks_request_waits(const ks_conn *conn)
 {
     if (conn->tensors) return ks_tensors_waits(conn->tensors);
+    if (conn->models) return ks_models_waits(conn->models);
     return conn->infer && ks_infer_waits(conn->infer);
 }
 

@@ -227,30 +227,56 @@ static ks_status read_inline(ks_definition_reader *r, const ks_json *item, const
     return read_elements(r, list, what, out);
 }
 
+const char ks_definition_file[] = "weights.safetensors";
+
+/* A tensor of a file: the file's name is of the document's folder, and no path. */
+static ks_status read_of_file(ks_definition_reader *r, const ks_json *item, const char *what, ks_initializer *out)
+{
+    static const char ending[] = ".safetensors";
+    const char *const file = ks_json_text(ks_json_member(item, "file"));
+    const size_t length = strlen(file), end = sizeof ending - 1;
+    if (length <= end || length > KS_CHAIN_NAME_MAX || strcmp(file + length - end, ending) != 0 || *file == '.' ||
+        !ks_definition_is_name(file, length, "_.-"))
+        return ks_fail(r->error, KS_NAME, "%s: a file has a name of A-Z a-z 0-9 _ . - that ends in %s, got '%s'", what,
+                       ending, ks_quoted(file, length).text);
+    out->file = ks_definition_keep(r->definition, file);
+    if (!out->file) return ks_fail(r->error, KS_MEMORY, "no memory for a definition's names");
+    return ks_definition_name(r, ks_json_member(item, "key"), what, KS_CHAIN_NAME_MAX, &out->key);
+}
+
+/* A name alone: that of the value, and its key in the file. */
+static ks_status read_key(ks_definition_reader *r, const ks_json *item, const char *what, ks_initializer *out)
+{
+    const ks_status status = ks_definition_name(r, item, what, KS_CHAIN_NAME_MAX, &out->name);
+    if (status != KS_OK) return status;
+    out->file = ks_definition_file;
+    out->key = out->name;
+    return ks_definition_add_value(r, out->name, what);
+}
+
 static ks_status read_initializer(ks_definition_reader *r, const ks_json *item, int index, int64_t *left)
 {
     static const char *const inlined[] = {"name", "datatype", "shape", "data", NULL};
     static const char *const resident[] = {"name", "tensor", NULL};
+    static const char *const of_file[] = {"name", "file", "key", NULL};
     ks_initializer *out = &r->definition->initializer[index];
     char what[KS_CHAIN_NAME_MAX + 24];
     snprintf(what, sizeof what, "initializer %d", index);
-    if (ks_json_is_text(item))
-        return ks_fail(r->error, KS_DEFINITION, "%s: '%s' is to come from a file, and there is none", what,
-                       ks_quoted(ks_json_text(item), strlen(ks_json_text(item))).text);
+    if (ks_json_is_text(item)) return read_key(r, item, what, out);
     if (!ks_json_is_object(item)) return ks_fail(r->error, KS_FIELD, "%s is no object", what);
     ks_status status = ks_definition_name(r, ks_json_member(item, "name"), what, KS_CHAIN_NAME_MAX, &out->name);
     if (status != KS_OK) return status;
     snprintf(what, sizeof what, "initializer '%s'", out->name);
-    const bool named = ks_json_member(item, "tensor") != NULL, data = ks_json_member(item, "data") != NULL;
-    if (ks_json_member(item, "file"))
-        return ks_fail(r->error, KS_DEFINITION, "%s is to come from a file, and there is none", what);
-    if (named == data)
-        return ks_fail(r->error, KS_DEFINITION, "%s has %s of 'tensor' and 'data', needs one", what,
-                       named ? "both" : "none");
-    status = ks_definition_members(r, item, what, named ? resident : inlined);
+    const bool named = ks_json_member(item, "tensor") != NULL, data = ks_json_member(item, "data") != NULL,
+               file = ks_json_member(item, "file") != NULL;
+    if (named + data + file != 1)
+        return ks_fail(r->error, KS_DEFINITION, "%s has %d of 'tensor', 'file' and 'data', needs one", what,
+                       named + data + file);
+    status = ks_definition_members(r, item, what, named ? resident : file ? of_file : inlined);
     if (status == KS_OK) status = ks_definition_add_value(r, out->name, what);
     if (status != KS_OK) return status;
     if (data) return read_inline(r, item, what, out, left);
+    if (file) return read_of_file(r, item, what, out);
     return ks_definition_name(r, ks_json_member(item, "tensor"), what, KS_CHAIN_NAME_MAX, &out->resident);
 }
 

@@ -20,8 +20,9 @@ enum {
 
 typedef struct ks_initializer {
     const char *name;
-    const char *resident; /* the resident tensor that it is; NULL: its elements stand in the document */
-    ks_tensor tensor;     /* of these: datatype and shape */
+    const char *resident;   /* the resident tensor that it is; NULL: another source */
+    const char *file, *key; /* the tensor of a file that it is; NULL: its elements stand in the document */
+    ks_tensor tensor;       /* of these: datatype and shape */
     const void *data;
 } ks_initializer;
 
@@ -55,6 +56,9 @@ ks_status ks_definition_infer(ks_definition *definition, ks_error *error);
 /* A resolved piece of its work, at a batch of so many where it has one, for a plan that is asked for. */
 ks_status ks_definition_sample(const ks_definition *definition, int64_t batch, ks_spec *out, ks_error *error);
 void ks_definition_free(ks_definition **definition);
+
+/* The file of an initializer that is a name alone, and of a model that is one file. */
+extern const char ks_definition_file[];
 
 /* [A-Za-z0-9_.-], 1 to KS_MODEL_NAME_MAX - 1 bytes, neither . nor - in front. KS_NAME. */
 ks_status ks_model_name_check(const char *name, size_t length, ks_error *error);

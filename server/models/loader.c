@@ -17,21 +17,43 @@
 
 /* --- requests for loads -------------------------------------------------------------------------------------------------------------- */
 
+static void release_parts(ks_model_load *load)
+{
+    for (int i = 0; i < load->parts; i++) ks_content_release(&load->part[i].content);
+    free(load->part);
+    load->part = NULL;
+    load->parts = 0;
+}
+
 static void free_load(ks_model_load *load)
 {
+    release_parts(load);
     free(load->text);
     free(load);
 }
 
+static void take_parts(ks_model_load *load, const ks_load_source *source)
+{
+    load->has_file = source->has_file;
+    load->parts = source->parts;
+    for (int i = 0; i < source->parts; i++) {
+        snprintf(load->part[i].key, sizeof load->part[i].key, "%s", source->part[i].key);
+        load->part[i].content = source->part[i].content;
+    }
+}
+
+/* NULL: no memory; the parts are the caller's yet. */
 static ks_model_load *new_load(const ks_load_source *source)
 {
     ks_model_load *load = calloc(1, sizeof *load);
     if (!load) return NULL;
     load->text = malloc(source->length + 1);
-    if (!load->text) {
-        free(load);
+    load->part = calloc((size_t)source->parts + 1, sizeof *load->part);
+    if (!load->text || !load->part) {
+        free_load(load);
         return NULL;
     }
+    take_parts(load, source);
     memcpy(load->text, source->text, source->length);
     load->length = source->length;
     snprintf(load->name, sizeof load->name, "%s", source->name);
@@ -48,9 +70,14 @@ static ks_model_load *new_load(const ks_load_source *source)
 ks_status ks_models_load(ks_models *models, const ks_load_source *source, ks_model_load **out, ks_error *error)
 {
     ks_model_load *load = new_load(source);
+    for (int i = 0; !load && i < source->parts; i++) {
+        ks_content *content = source->part[i].content;
+        ks_content_release(&content);
+    }
     if (!load) return ks_fail(error, KS_MEMORY, "no memory for a definition of %zu bytes", source->length);
     pthread_mutex_lock(&models->lock);
-    ks_status status = ks_models_check(models, load, error); /* again when it is ready */
+    ks_status status =
+        ks_models_check(models, load->name, source->only_new, source->if_match, error); /* again when it is ready */
     if (status == KS_OK && models->waiting == KS_LOADS_WAIT_MAX)
         status = ks_fail(error, KS_BUDGET, "%d loads wait already", KS_LOADS_WAIT_MAX);
     if (status == KS_OK) {
@@ -109,12 +136,30 @@ static ks_status copy_in(const ks_models *models, const ks_content *content, con
     return ks_fail(error, KS_UNSUPPORTED, "this device takes no elements of a document: make them resident tensors");
 }
 
-static ks_status hold(ks_models *models, const ks_model_load *load, ks_loaded *loaded, int index, ks_error *error)
+static ks_status hold_part(ks_model_load *load, const ks_initializer *from, ks_content **content, ks_error *error)
+{
+    int i = 0;
+    if (!load->has_file)
+        return ks_fail(error, KS_DEFINITION,
+                       "initializer '%s' is to come from a file, and there is none: send one safetensors file whose "
+                       "__metadata__ has the definition as its member 'kernserve'",
+                       from->name);
+    while (i < load->parts && strcmp(load->part[i].key, from->key) != 0) i++;
+    if (i == load->parts)
+        return ks_fail(error, KS_NAME, "initializer '%s': the file has no tensor '%s'", from->name, from->key);
+    load->part[i].used = true;
+    *content = ks_content_hold(load->part[i].content);
+    return KS_OK;
+}
+
+static ks_status hold(ks_models *models, ks_model_load *load, ks_loaded *loaded, int index, ks_error *error)
 {
     const ks_initializer *from = &loaded->definition->initializer[index];
     ks_content **content = &loaded->content[index];
     ks_status status;
-    if (from->resident) {
+    if (from->file) {
+        status = hold_part(load, from, content, error);
+    } else if (from->resident) {
         status = ks_store_hold(models->options.store, &load->tenant, from->resident, true, content, NULL, error);
     } else {
         status =
@@ -128,7 +173,7 @@ static ks_status hold(ks_models *models, const ks_model_load *load, ks_loaded *l
     return KS_OK;
 }
 
-static ks_status hold_all(ks_models *models, const ks_model_load *load, ks_loaded *loaded, ks_error *error)
+static ks_status hold_all(ks_models *models, ks_model_load *load, ks_loaded *loaded, ks_error *error)
 {
     ks_status status = KS_OK;
     loaded->content = calloc((size_t)loaded->definition->initializers + 1, sizeof(ks_content *));
@@ -147,7 +192,7 @@ static ks_status identify(ks_loaded *loaded, ks_error *error)
     if (!hash) return ks_fail(error, KS_MEMORY, "no memory for a hash");
     ks_hash_feed(hash, definition->text, definition->text_length);
     for (int i = 0; i < definition->initializers; i++)
-        if (definition->initializer[i].resident)
+        if (definition->initializer[i].resident || definition->initializer[i].file)
             ks_hash_feed(hash, loaded->content[i]->etag, strlen(loaded->content[i]->etag));
     ks_hash_end(hash, &whole);
     ks_hash_close(&hash);
@@ -185,7 +230,7 @@ static ks_status plan_all(const ks_models *models, ks_loaded *loaded, ks_error *
 
 /* --- loads ---------------------------------------------------------------------------------------------------------------- */
 
-static ks_status make(ks_models *models, const ks_model_load *load, ks_loaded *loaded, ks_error *error)
+static ks_status make(ks_models *models, ks_model_load *load, ks_loaded *loaded, ks_error *error)
 {
     const size_t counters = (size_t)models->options.shards * KS_MODEL_USES_APART;
     ks_status status = ks_definition_read(load->name, load->text, load->length, &loaded->definition, error);
@@ -204,6 +249,8 @@ static void load_one(ks_models *models, ks_model_load *load)
     ks_loaded *loaded = calloc(1, sizeof *loaded);
     ks_status status = loaded ? make(models, load, loaded, &result->fault)
                               : ks_fail(&result->fault, KS_MEMORY, "no memory for a model");
+    for (int i = 0; i < load->parts; i++) result->unused += !load->part[i].used;
+    release_parts(load);
     if (status != KS_OK) {
         ks_loaded_free(&loaded);
         return;

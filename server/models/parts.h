@@ -18,6 +18,13 @@ typedef struct ks_loaded {
     struct ks_loaded *next;
 } ks_loaded;
 
+/* A tensor of the definition's file, held by the load. */
+typedef struct ks_held_part {
+    char key[KS_CHAIN_NAME_MAX + 1];
+    ks_content *content;
+    bool used;
+} ks_held_part;
+
 struct ks_model_load {
     char name[KS_MODEL_NAME_MAX];
     char tenant_name[KS_TENANT_NAME_MAX + 1], if_match[KS_ETAG_MAX + 1];
@@ -25,6 +32,9 @@ struct ks_model_load {
     bool only_new, has_if_match;
     char *text;
     size_t length;
+    bool has_file;
+    int parts;
+    ks_held_part *part;
     int wake_fd;
     ks_load_result result; /* complete once it is done */
     _Atomic bool done;
@@ -50,8 +60,9 @@ struct ks_models {
 /* --- table.c, for loader.c, which calls it --- */
 
 void ks_loaded_free(ks_loaded **loaded);
-/* With the lock: whether the load could be, as things are. KS_PRECONDITION, KS_RESERVED. */
-ks_status ks_models_check(const ks_models *models, const ks_model_load *load, ks_error *error);
+/* With the lock: whether a load of that name could be, as things are. KS_PRECONDITION, KS_RESERVED. */
+ks_status ks_models_check(const ks_models *models, const char *name, bool only_new, const char *if_match,
+                          ks_error *error);
 /* The name is its own from now on; takes it, whatever comes of it. KS_PRECONDITION, KS_QUOTA, KS_RESERVED. */
 ks_status ks_models_publish_take(ks_models *models, const ks_model_load *load, ks_loaded *loaded, bool *created,
                                  ks_error *error);

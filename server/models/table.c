@@ -63,14 +63,22 @@ static int place_of(const char *name)
     return ks_model_is_known(name, strlen(name)) ? ks_model_place(name) : -1;
 }
 
-ks_status ks_models_check(const ks_models *models, const ks_model_load *load, ks_error *error)
+ks_status ks_models_check(const ks_models *models, const char *name, bool only_new, const char *if_match,
+                          ks_error *error)
 {
-    const int index = place_of(load->name);
-    if (index == -2) return reserved(load->name, error);
+    const int index = place_of(name);
+    if (index == -2) return reserved(name, error);
     const ks_loaded *now = index < 0 ? NULL : models->current[index];
-    if (load->only_new && now)
-        return ks_fail(error, KS_PRECONDITION, "model '%s' is loaded already: If-None-Match: *", load->name);
-    return check_match(now, load->name, load->has_if_match ? load->if_match : NULL, error);
+    if (only_new && now) return ks_fail(error, KS_PRECONDITION, "model '%s' is loaded already: If-None-Match: *", name);
+    return check_match(now, name, if_match, error);
+}
+
+ks_status ks_models_may_load(ks_models *models, const ks_load_source *source, ks_error *error)
+{
+    pthread_mutex_lock(&models->lock);
+    const ks_status status = ks_models_check(models, source->name, source->only_new, source->if_match, error);
+    pthread_mutex_unlock(&models->lock);
+    return status;
 }
 
 /* With the lock. */
@@ -87,7 +95,8 @@ ks_status ks_models_publish_take(ks_models *models, const ks_model_load *load, k
 {
     int index = 0;
     pthread_mutex_lock(&models->lock);
-    ks_status status = ks_models_check(models, load, error);
+    ks_status status =
+        ks_models_check(models, load->name, load->only_new, load->has_if_match ? load->if_match : NULL, error);
     if (status == KS_OK) status = make_place(load->name, &index, error);
     if (status == KS_OK) {
         ks_model *model = &loaded->definition->model;

@@ -27,12 +27,21 @@ typedef struct ks_models_options {
 ks_status ks_models_open(const ks_models_options *options, ks_models **out, ks_error *error);
 void ks_models_close(ks_models **models); /* no shard runs, and no load is held */
 
+/* A tensor of the file that the definition came in. */
+typedef struct ks_load_part {
+    const char *key;
+    ks_content *content;
+} ks_load_part;
+
 /* What a load asks for. Strings need not outlive ks_models_load. */
 typedef struct ks_load_source {
     const ks_tenant *tenant; /* whose resident tensors the document names */
     const char *name;        /* checked by ks_model_name_check */
     const char *text;
     size_t length;
+    bool has_file; /* initializers of files are parts, whatever file they name */
+    int parts;     /* whose contents are taken, whatever comes of it */
+    const ks_load_part *part;
     bool only_new;        /* If-None-Match: * */
     const char *if_match; /* ETag without quotes, "*": any; NULL: no condition */
     int wake_fd;          /* an eventfd, written when it is done */
@@ -44,10 +53,13 @@ typedef struct ks_load_result {
     bool created;   /* nothing was loaded by that name */
     char etag[KS_ETAG_MAX + 1];
     int nodes, steps, max_batch;
+    int unused;     /* parts that are no initializers */
     uint64_t bytes; /* of initializers */
 } ks_load_result;
 
-/* KS_RESERVED: the name is an operation's. KS_BUDGET: as many loads wait as can. KS_MEMORY. */
+/* Whether the load could be, as things are, by its name and conditions alone. KS_RESERVED: the name is an operation's. KS_PRECONDITION. */
+ks_status ks_models_may_load(ks_models *models, const ks_load_source *source, ks_error *error);
+/* The same, and KS_BUDGET: as many loads wait as can. KS_MEMORY. */
 ks_status ks_models_load(ks_models *models, const ks_load_source *source, ks_model_load **out, ks_error *error);
 const ks_load_result *ks_model_load_result(const ks_model_load *load); /* NULL: not done yet */
 void ks_model_load_leave(ks_models *models, ks_model_load **load);     /* one that is not done goes on by itself */

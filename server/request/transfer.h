@@ -17,18 +17,21 @@ typedef struct ks_transfer ks_transfer;
 typedef struct ks_upload_source {
     ks_store *store;
     const ks_tenant *tenant;
-    const ks_format *format;     /* NULL: raw, */
-    const ks_tensor *tensor;     /* of this datatype and shape */
-    const char *name;            /* of the one tensor; NULL: prefix and each key, of all that the file has */
-    const char *prefix;          /* "": none */
-    const char *key;             /* of the file's tensor that is meant; "": its only one */
+    const ks_format *format; /* NULL: raw, */
+    const ks_tensor *tensor; /* of this datatype and shape */
+    const char *name;        /* of the one tensor; NULL: prefix and each key, of all that the file has */
+    const char *prefix;      /* "": none */
+    const char *key;         /* of the file's tensor that is meant; "": its only one */
+    size_t
+        definition_max; /* not 0: name is NULL, and the file is a model's: its keys are not to be tensors' names, and its head has
+                                    a definition of so many bytes at most */
     int64_t content_length;      /* -1: not known */
     const ks_op *op;             /* that its tensors are put in a form for; NULL: none */
     const unsigned char *digest; /* that the body must have, KS_DIGEST_BYTES of SHA-256; NULL: any */
     void *client;
 } ks_upload_source;
 
-/* KS_BINARY_SIZE, KS_MEMORY, and what ks_store_reserve says. */
+/* KS_BINARY_SIZE, KS_MEMORY, and what ks_store_reserve says. Later, of a model's head: KS_DEFINITION, KS_BODY_SIZE. */
 ks_status ks_upload_begin(ks_infers *infers, const ks_upload_source *source, ks_transfer **out, ks_error *error);
 /* Bytes of the body; returns how many were taken. A fault is remembered: what follows is dropped. */
 size_t ks_upload_feed(ks_transfer *upload, const char *bytes, size_t n);
@@ -37,6 +40,7 @@ bool ks_upload_end(ks_transfer *upload);
 bool ks_upload_done(ks_transfer *upload); /* behind it: all copies have ended, or there is a fault */
 /* Of one without a fault that is done: its tensors, in the order of their bytes. */
 int ks_upload_count(const ks_transfer *upload);
+const char *ks_upload_definition(const ks_transfer *upload); /* of a model's */
 const char *ks_upload_name(const ks_transfer *upload, int index);
 ks_content *ks_upload_content_take(ks_transfer *upload, int index);
 

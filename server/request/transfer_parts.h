@@ -31,7 +31,9 @@ struct ks_transfer {
     ks_tenant tenant;
     char tenant_name[KS_TENANT_NAME_MAX + 1], key[KS_TENSOR_NAME_MAX + 1];
     char name[KS_TENSOR_NAME_MAX + 1]; /* or the prefix, where all is true */
-    bool all;
+    bool all, model;
+    char *definition; /* of a model's file, once its head is read */
+    size_t definition_max;
     const ks_op *op;         /* of the forms; NULL: none */
     int formed;              /* parts in front whose form is made, or that have none */
     int64_t row;             /* of the next one's form */

@@ -182,6 +182,11 @@ static ks_status reserve(ks_transfer *upload)
 static ks_status name_part(ks_transfer *upload, const ks_file_tensor *item, ks_part *part)
 {
     char name[2 * KS_TENSOR_NAME_MAX + 2];
+    if (upload->model) { /* a key that is cut is no initializer's */
+        const size_t bytes = strlen(item->name);
+        if (bytes <= KS_TENSOR_NAME_MAX) memcpy(part->name, item->name, bytes + 1);
+        return KS_OK;
+    }
     snprintf(name, sizeof name, "%s%s", upload->name, upload->all ? item->name : "");
     const size_t length = strlen(name);
     const ks_status status = ks_tensor_name_check(name, length, &upload->fault);
@@ -243,10 +248,27 @@ static ks_status check_length(ks_transfer *upload)
                    upload->content_length);
 }
 
+/* What the head has, before memory for tensors is taken. */
+static ks_status check_definition(ks_transfer *upload)
+{
+    if (!upload->model) return KS_OK;
+    if (!upload->definition)
+        return ks_fail(
+            &upload->fault, KS_DEFINITION,
+            "the file has no definition: the member 'kernserve' of its __metadata__ is to be the text of one");
+    const size_t length = strlen(upload->definition);
+    if (length <= upload->definition_max) return KS_OK;
+    return ks_fail(&upload->fault, KS_BODY_SIZE,
+                   "a definition of %zu bytes exceeds the maximum allowed size of %zu bytes", length,
+                   upload->definition_max);
+}
+
 static ks_status end_head(ks_transfer *upload)
 {
-    ks_file_tensors file = {0};
+    ks_file_tensors file = {.wants_definition = upload->model};
     ks_status status = upload->format->tensors(upload->head, upload->head_length, &file, &upload->fault);
+    upload->definition = file.definition;
+    if (status == KS_OK) status = check_definition(upload);
     if (status == KS_OK) status = list_parts(upload, &file);
     const bool fortran = status == KS_OK && file.count == 1 && file.item[0].fortran;
     free(file.item);
@@ -321,6 +343,8 @@ static void keep_words(ks_transfer *upload, const ks_upload_source *source)
     snprintf(upload->tenant_name, sizeof upload->tenant_name, "%s", source->tenant->name);
     upload->tenant.name = upload->tenant_name;
     upload->all = source->name == NULL;
+    upload->model = source->definition_max > 0;
+    upload->definition_max = source->definition_max;
     snprintf(upload->name, sizeof upload->name, "%s", upload->all ? source->prefix : source->name);
     snprintf(upload->key, sizeof upload->key, "%s", source->key);
     upload->format = source->format;
@@ -362,6 +386,7 @@ static void fini(ks_transfer *upload)
     }
     free(upload->parts);
     free(upload->head);
+    free(upload->definition);
     free(upload->staged);
     if (upload->staged_bytes) ks_budget_give(upload->infers->budget, upload->staged_bytes);
     if (upload->body) ks_hash_close(&upload->body);
@@ -506,6 +531,11 @@ int ks_upload_count(const ks_transfer *upload)
     int count = 0;
     for (int i = 0; i < upload->count; i++) count += upload->parts[i].kept;
     return count;
+}
+
+const char *ks_upload_definition(const ks_transfer *upload)
+{
+    return upload->definition;
 }
 
 const char *ks_upload_name(const ks_transfer *upload, int index)

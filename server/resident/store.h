@@ -139,6 +139,12 @@ bool ks_store_has_body(ks_store *store, const ks_tenant *tenant, const unsigned 
 ks_status ks_store_hold(ks_store *store, const ks_tenant *tenant, const char *name, bool uses, ks_content **out,
                         ks_tensor_entry *entry, ks_error *error);
 void ks_content_release(ks_content **content); /* any thread */
+/* One more holder beside those there are. */
+static inline ks_content *ks_content_hold(ks_content *content)
+{
+    atomic_fetch_add_explicit(&content->holders, 1, memory_order_relaxed);
+    return content;
+}
 /* An etag of its own, "g<generation>-<hex>": of a stored output, whose bytes the host does not see. */
 void ks_content_label(ks_content *content);
 

@@ -343,6 +343,44 @@ def parameters(daemon):
         check(keywords == wanted, name, keywords, wanted)
 
 
+def models(ks):
+    """One's own: a definition, one with its weights, a file; and what they answer."""
+    definition = {"format": 1, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 5]}], "initializers": ["w", {"name": "b", "file": "w.safetensors", "key": "bias"}],
+                  "nodes": [{"name": "up", "op": "matmul", "inputs": ["x", "w", "b"], "outputs": ["h"]},
+                            {"name": "best", "op": "softmax", "inputs": ["h"], "outputs": ["p"]}], "outputs": [{"name": "p"}]}
+    x = RANDOM.standard_normal((3, 5)).astype(np.float32)
+    weights = {"w": np.asfortranarray(RANDOM.standard_normal((5, 4)).astype(np.float32)), "bias": RANDOM.standard_normal(4).astype(np.float32), "other": np.zeros((2, 0), np.int8)}
+    wanted = softmax64(x.astype(np.float64) @ weights["w"].astype(np.float64) + weights["bias"], 1)
+    entry = ks.load("own", definition, weights)
+    check(entry["state"] == "READY" and entry["nodes"] == 2 and len(entry["warnings"]) == 1, entry)
+    near(ks.infer("own", x=x)["p"], wanted, np.float32)
+    check(ks.definition("own") == definition and "own" in ks.models(), "its definition")
+    raises(kernserve.Precondition, lambda: ks.load("own", definition, weights, only_new=True), status=412)
+    raises(kernserve.BadRequest, lambda: ks.load("other", definition), status=400, code="definition")
+    raises(kernserve.BadRequest, lambda: ks.load("other", definition, {"w": weights["w"]}), status=400, code="name")
+    check(ks.load("own", dict(definition, description="another"), weights, if_match=entry["etag"])["etag"] != entry["etag"], "another")
+    ks.unload("own")
+    raises(kernserve.NotFound, lambda: ks.infer("own", x=x), status=404)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "m.json")
+        with open(path, "w") as file:
+            json.dump(dict(definition, initializers=[{"name": name, "datatype": "FP32", "shape": list(a.shape), "data": a.ravel().tolist()}
+                                                     for name, a in (("w", weights["w"]), ("b", weights["bias"]))]), file)
+        ks.load("m", path)
+        near(ks.infer("m", x=x)["p"], wanted, np.float32)
+        ks.unload("m")
+        raises(ValueError, lambda: ks.load("m", folder + "/m.safetensors", weights))
+
+
+def write_model(path):
+    """A model of one file, by hand: y = 2 x."""
+    definition = {"format": 1, "inputs": [{"name": "x", "datatype": "FP32", "shape": ["n"]}], "initializers": ["k"],
+                  "nodes": [{"name": "twice", "op": "map", "inputs": ["x", "k"], "outputs": ["y"], "parameters": {"op": "mul"}}], "outputs": [{"name": "y"}]}
+    head = json.dumps({"__metadata__": {"kernserve": json.dumps(definition)}, "k": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    with open(path, "wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head + np.float32(2).tobytes())
+
+
 def readme_and_command(daemon, command):
     url = "http://127.0.0.1:%d" % daemon.port
 
@@ -354,7 +392,7 @@ def readme_and_command(daemon, command):
         done = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
         check(done.returncode == 0 and re.search(expected, done.stdout, re.S), path, done.stdout)
 
-    program("clients/python/README.md", r"\(64, 64\).*\(64, 256\) \(64, 256\) float32.*\['bert.w'\] True.*\(64, 256\).*axis 7 is outside")
+    program("clients/python/README.md", r"\(64, 64\).*\(64, 256\) \(64, 256\) float32.*\['bert.w'\] True.*\(64, 256\).*\(64, 256\) matmul.*axis 7 is outside")
     program("README.md", r"0\.0320.* 0\.6439.*e-0")
 
     def run(*words, data=None):
@@ -378,7 +416,13 @@ def readme_and_command(daemon, command):
         check(run("matmul", path, path, "--transpose-b", "-o", result).returncode == 0 and np.load(result).shape == (3, 3), "matmul")
         check(run("infer", "softmax", "INPUT0=" + path, "-p", "axis=0", "-o", result).returncode == 0, "infer")
         near(np.load(result), softmax64(x.astype(np.float64), 0), np.float32)
-        for code, *words in ((0, "models"), (0, "health"), (0, "plan", "softmax", "3,4"), (0, "top", "--count", "1", "--interval", "0.1"), (64, "softmx"),
+        write_model(os.path.join(folder, "twice.safetensors"))
+        done = run("load", os.path.join(folder, "twice.safetensors"))
+        check(done.returncode == 0 and json.loads(done.stdout)["name"] == "twice", "load", done)
+        np.save(path, x.ravel())
+        check(run("infer", "twice", "x=" + path, "-o", result).returncode == 0 and (np.load(result) == 2 * x.ravel()).all(), "a model of one's own")
+        np.save(path, x)
+        for code, *words in ((0, "unload", "twice"), (65, "unload", "twice"), (66, "load", folder + "/none.safetensors"), (64, "load", path, "--name", "n"), (0, "models"), (0, "health"), (0, "plan", "softmax", "3,4"), (0, "top", "--count", "1", "--interval", "0.1"), (64, "softmx"),
                              (64, "softmax"), (65, "softmax", path, "--axis", "9"), (66, "softmax", folder + "/none"), (74, "softmax", path, "-o", folder),
                              (69, "--url", "http://127.0.0.1:1", "models")):
             done = run(*words)
@@ -396,7 +440,7 @@ def main():
         os.chmod(file.name, 0o600)
         with Daemon(kernserve_path, "--backend", "cpu", "--pinned-bytes", "16M", "--listen", "unix:" + path) as daemon:
             ks = kernserve.Client("127.0.0.1:%d" % daemon.port)
-            for part in (operations, optional_inputs, by_index, errors, together):
+            for part in (operations, optional_inputs, by_index, errors, together, models):
                 part(ks)
             parameters(daemon)
             readme_and_command(daemon, command)

@@ -156,7 +156,7 @@ ROWS = [
     Row("model: unloading what is not there", request("DELETE", "/v2/models/nowhere"), 404, "model", STAYS),
     Row("model: a query", request("PUT", "/v2/models/refused?ttl=4", (), json.dumps(definition()).encode()), 400, "parameter", STAYS, "ttl"),
     Row("model: a definition of an operation", request("GET", "/v2/models/softmax/definition"), 404, "model", STAYS),
-    Row("model: a definition as a file", put_model("refused", b"x", ("Content-Type", "application/x-safetensors")), 400, "definition", STAYS),
+    Row("model: a definition as an npy", put_model("refused", b"x", ("Content-Type", "application/x-npy")), 400, "definition", STAYS, "npy"),
     Row("model: a definition in gzip", put_model("refused", b"x", ("Content-Encoding", "gzip")), 415, "encoding", STAYS),
     # 44 and what a model's own inputs refuse
     Row("model: another datatype", infer('{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[1]}]}'), 400, "datatype", STAYS),

@@ -1,8 +1,8 @@
 /* The calls of models: what a request asks of the table, and the answer.
  *
- * Owns       a call, its text, and its hold of a load, until ks_models_leave.
+ * Owns       a call, its text, its upload, and its hold of a load, until ks_models_leave.
  * Interface  models.h
- * Limits     a definition has KS_DEFINITION_BYTES_MAX bytes.
+ * Limits     a definition has KS_DEFINITION_BYTES_MAX bytes; a file's tensors are bounded by the store's memory.
  * Threads    the shard's own; the table has its lock. */
 #include "api/models/models.h"
 
@@ -17,6 +17,7 @@
 
 struct ks_model_call {
     ks_models *models;
+    ks_store *store;
     ks_tensor_ask ask;
     int wake_fd;
     ks_error fault;
@@ -24,6 +25,8 @@ struct ks_model_call {
     ks_tenant tenant;
     char tenant_name[KS_TENANT_NAME_MAX + 1], name[KS_ROUTE_NAME_MAX + 1];
     ks_text text;        /* of the definition */
+    ks_transfer *upload; /* of a file that has it; NULL: the body is the definition */
+    bool ended;          /* the body has */
     ks_model_load *load; /* NULL: none yet */
     /* fields of the answer: */
     char etag[KS_ETAG_MAX + 3], location[KS_ROUTE_NAME_MAX + 16];
@@ -53,14 +56,44 @@ static ks_status check_query(ks_model_call *call)
     return KS_OK;
 }
 
+static ks_load_source source_of(const ks_model_call *call)
+{
+    return (ks_load_source){.tenant = &call->tenant,
+                            .name = call->name,
+                            .only_new = call->words.only_new,
+                            .if_match = call->words.has_if_match ? call->words.if_match : NULL,
+                            .wake_fd = call->wake_fd};
+}
+
+/* A file that has the definition and its tensors: these go where they are to stay as they come. */
+static ks_status begin_file(ks_model_call *call, const ks_format *format)
+{
+    const ks_head *head = call->ask.head;
+    const ks_load_source load = source_of(call);
+    const ks_upload_source source = {.store = call->store,
+                                     .tenant = &call->tenant,
+                                     .format = format,
+                                     .prefix = "",
+                                     .key = "",
+                                     .definition_max = KS_DEFINITION_BYTES_MAX,
+                                     .content_length = head->chunked              ? -1
+                                                       : head->content_length < 0 ? 0
+                                                                                  : head->content_length,
+                                     .client = call->ask.client};
+    if (!(format->inputs_max > 1 && format->tensors))
+        return ks_fail(&call->fault, KS_DEFINITION,
+                       "a definition is JSON, or in a safetensors file, and this body %s file", format->called);
+    const ks_status status = ks_models_may_load(call->models, &load, &call->fault);
+    return status == KS_OK ? ks_upload_begin(call->ask.infers, &source, &call->upload, &call->fault) : status;
+}
+
 static ks_status begin_put(ks_model_call *call)
 {
     const ks_head *head = call->ask.head;
     const ks_format *const format = ks_file_of(head->known[KS_KNOWN_CONTENT_TYPE]);
     if (head->encoding != KS_BODY_PLAIN)
         return ks_fail(&call->fault, KS_ENCODING, "Unsupported compression type: a definition comes as it is");
-    if (format)
-        return ks_fail(&call->fault, KS_DEFINITION, "a definition is JSON, and this body %s file", format->called);
+    if (format) return begin_file(call, format);
     if (head->content_length > KS_DEFINITION_BYTES_MAX)
         return ks_fail(&call->fault, KS_BODY_SIZE,
                        "a definition of %" PRId64 " bytes exceeds the maximum allowed size of %d bytes",
@@ -88,6 +121,7 @@ ks_status ks_models_begin(ks_api_view *view, const ks_tensor_ask *ask, int wake_
     ks_model_call *call = calloc(1, sizeof *call);
     if (!call) return ks_fail(error, KS_MEMORY, "no memory for a request of models");
     call->models = view->models;
+    call->store = view->store;
     call->ask = *ask;
     call->wake_fd = wake_fd;
     ks_text_init(&call->text, KS_DEFINITION_BYTES_MAX);
@@ -107,9 +141,28 @@ bool ks_models_loads(const ks_model_call *call)
 
 /* --- the body --------------------------------------------------------------------------------------------------------- */
 
-void ks_models_feed(ks_model_call *call, const char *bytes, size_t n)
+bool ks_models_uploads(const ks_model_call *call)
 {
-    if (!ks_models_loads(call) || call->fault.status != KS_OK) return;
+    return call->upload != NULL;
+}
+
+static void take_fault(ks_model_call *call)
+{
+    const ks_error *fault = ks_transfer_fault(call->upload);
+    if (call->fault.status == KS_OK && fault->status != KS_OK) call->fault = *fault;
+}
+
+static size_t feed_file(ks_model_call *call, const char *bytes, size_t n)
+{
+    const size_t taken = ks_upload_feed(call->upload, bytes, n);
+    take_fault(call);
+    return taken;
+}
+
+size_t ks_models_feed(ks_model_call *call, const char *bytes, size_t n)
+{
+    if (!ks_models_loads(call) || call->fault.status != KS_OK) return n;
+    if (call->upload) return feed_file(call, bytes, n);
     if (n > KS_DEFINITION_BYTES_MAX - call->text.length)
         ks_fail(&call->fault, KS_BODY_SIZE, "the definition exceeds the maximum allowed size of %d bytes",
                 KS_DEFINITION_BYTES_MAX);
@@ -117,25 +170,72 @@ void ks_models_feed(ks_model_call *call, const char *bytes, size_t n)
         ks_text_add(&call->text, bytes, n);
     if (call->fault.status == KS_OK && call->text.broken)
         ks_fail(&call->fault, KS_MEMORY, "no memory for a definition");
+    return n;
 }
 
-void ks_models_end(ks_model_call *call)
+static void load_text(ks_model_call *call)
 {
-    if (!ks_models_loads(call) || call->fault.status != KS_OK || call->load) return;
-    const ks_load_source source = {.tenant = &call->tenant,
-                                   .name = call->name,
-                                   .text = call->text.bytes ? call->text.bytes : "",
-                                   .length = call->text.length,
-                                   .only_new = call->words.only_new,
-                                   .if_match = call->words.has_if_match ? call->words.if_match : NULL,
-                                   .wake_fd = call->wake_fd};
+    ks_load_source source = source_of(call);
+    source.text = call->text.bytes ? call->text.bytes : "";
+    source.length = call->text.length;
     ks_models_load(call->models, &source, &call->load, &call->fault);
     ks_text_fini(&call->text);
 }
 
-bool ks_models_done(const ks_model_call *call)
+/* The file's tensors are the load's from now on. */
+static void load_file(ks_model_call *call)
 {
-    return call->fault.status != KS_OK || !call->load || ks_model_load_result(call->load);
+    ks_load_source source = source_of(call);
+    const int count = ks_upload_count(call->upload);
+    ks_load_part *part = calloc((size_t)count + 1, sizeof *part);
+    if (!part) {
+        ks_fail(&call->fault, KS_MEMORY, "no memory for the tensors of a model");
+        return;
+    }
+    for (int i = 0; i < count; i++)
+        part[i] =
+            (ks_load_part){.key = ks_upload_name(call->upload, i), .content = ks_upload_content_take(call->upload, i)};
+    source.text = ks_upload_definition(call->upload);
+    source.length = strlen(source.text);
+    source.has_file = true;
+    source.parts = count;
+    source.part = part;
+    ks_models_load(call->models, &source, &call->load, &call->fault);
+    free(part);
+}
+
+bool ks_models_end(ks_model_call *call)
+{
+    if (!ks_models_loads(call) || call->fault.status != KS_OK || call->load) return true;
+    if (call->upload) {
+        call->ended = ks_upload_end(call->upload);
+        take_fault(call);
+        return call->ended;
+    }
+    load_text(call);
+    return true;
+}
+
+/* Whether there is no more to be done for the file's bytes. */
+static bool is_file_done(ks_model_call *call)
+{
+    const bool done = ks_upload_done(call->upload);
+    take_fault(call);
+    if (done && call->fault.status == KS_OK) load_file(call);
+    return done;
+}
+
+bool ks_models_done(ks_model_call *call)
+{
+    if (call->fault.status != KS_OK) return true;
+    if (call->ended && !call->load && (!is_file_done(call) || call->fault.status != KS_OK))
+        return call->fault.status != KS_OK;
+    return !call->load || ks_model_load_result(call->load);
+}
+
+bool ks_models_waits(const ks_model_call *call)
+{
+    return call->upload && !call->load && call->fault.status == KS_OK && ks_transfer_waits(call->upload);
 }
 
 ks_status ks_models_fault(const ks_model_call *call, ks_error *error)
@@ -171,8 +271,11 @@ static ks_status respond_put(ks_model_call *call, ks_tensor_answer *out)
     out->location = result->created ? call->location : NULL;
     ks_text_printf(&out->text,
                    "{\"name\":\"%s\",\"version\":\"1\",\"state\":\"READY\",\"nodes\":%d,\"steps\":%d,\"bytes\":%" PRIu64
-                   ",\"max_batch\":%d,\"etag\":\"%s\",\"warnings\":[]}",
+                   ",\"max_batch\":%d,\"etag\":\"%s\",\"warnings\":[",
                    call->name, result->nodes, result->steps, result->bytes, result->max_batch, result->etag);
+    if (result->unused > 0)
+        ks_text_printf(&out->text, "\"%d of the file's tensors are no initializers\"", result->unused);
+    ks_text_puts(&out->text, "]}");
     return KS_OK;
 }
 
@@ -222,6 +325,7 @@ void ks_models_leave(ks_model_call **pointer)
     *pointer = NULL;
     if (!call) return;
     ks_model_load_leave(call->models, &call->load);
+    ks_transfer_leave(&call->upload);
     ks_text_fini(&call->text);
     free(call);
 }

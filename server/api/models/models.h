@@ -14,9 +14,12 @@ typedef struct ks_model_call ks_model_call;
 ks_status ks_models_begin(ks_api_view *view, const ks_tensor_ask *ask, int wake_fd, ks_model_call **out,
                           ks_error *error);
 bool ks_models_loads(const ks_model_call *call); /* bytes of a body are wanted */
-void ks_models_feed(ks_model_call *call, const char *bytes, size_t n);
-void ks_models_end(ks_model_call *call); /* the body is complete */
-bool ks_models_done(const ks_model_call *call);
+bool ks_models_uploads(
+    const ks_model_call *call); /* they are a file's, whose tensors are bounded by the memory for tensors */
+size_t ks_models_feed(ks_model_call *call, const char *bytes, size_t n); /* returns how many were taken */
+bool ks_models_end(ks_model_call *call);         /* the body is complete; false: again in another turn */
+bool ks_models_waits(const ks_model_call *call); /* for memory of the ring, or for hashers */
+bool ks_models_done(ks_model_call *call);
 ks_status ks_models_fault(const ks_model_call *call, ks_error *error); /* so far; error: filled where there is one */
 void ks_models_abort(ks_model_call *call, ks_status status, const char *sentence);
 ks_status ks_models_respond(ks_model_call *call, ks_tensor_answer *out, ks_error *error);

@@ -57,6 +57,31 @@ static ks_program *program_of(const ks_definition *definition, int64_t batch, ks
     "{\"name\":\"" name "\",\"op\":\"map\",\"inputs\":[\"" in "\"],\"outputs\":[\"" out                                \
     "\"],\"parameters\":{\"op\":\"" op "\"}}"
 
+/* Where each initializer is to come from. */
+static void initializers_have_sources(void **state)
+{
+    (void)state;
+    ks_definition *definition = NULL;
+    ks_error error = {0};
+    const char *const text =
+        HEAD "\"initializers\":[\"a/b\",{\"name\":\"c\",\"file\":\"x.safetensors\",\"key\":\"d:e\"},{\"name\":\"f\","
+             "\"tensor\":\"G\"},{\"name\":\"h\",\"datatype\":\"FP32\",\"shape\":[],\"data\":[1]}],\"nodes\":[" MAP(
+                 "n", "relu", "x", "y") "],\"outputs\":[{\"name\":\"y\"}]}";
+    assert_int_equal(ks_definition_read("tested", text, strlen(text), &definition, &error), KS_OK);
+    const ks_initializer *from = definition->initializer;
+    assert_int_equal(definition->initializers, 4);
+    assert_string_equal(from[0].name, "a/b");
+    assert_string_equal(from[0].key, "a/b");
+    assert_string_equal(from[0].file, "weights.safetensors");
+    assert_string_equal(from[1].key, "d:e");
+    assert_string_equal(from[1].file, "x.safetensors");
+    assert_null(from[0].resident);
+    assert_string_equal(from[2].resident, "G");
+    assert_null(from[2].file);
+    assert_true(!from[3].file && !from[3].resident && from[3].data);
+    ks_definition_free(&definition);
+}
+
 /* A value of each kind of place, and two that share one. */
 static const char five[] = HEAD
     "\"initializers\":[{\"name\":\"w\",\"datatype\":\"FP32\",\"shape\":[6,6],\"data\":["
@@ -240,9 +265,9 @@ static void arenas_change_no_bit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_follow_lives),     cmocka_unit_test(dimensions_are_declared),
-        cmocka_unit_test(lengths_agree),           cmocka_unit_test(empty_values_take_no_step),
-        cmocka_unit_test(sentences_name_the_node), cmocka_unit_test(a_long_chain_has_two_places),
-        cmocka_unit_test(arenas_change_no_bit)};
+        cmocka_unit_test(initializers_have_sources),   cmocka_unit_test(places_follow_lives),
+        cmocka_unit_test(dimensions_are_declared),     cmocka_unit_test(lengths_agree),
+        cmocka_unit_test(empty_values_take_no_step),   cmocka_unit_test(sentences_name_the_node),
+        cmocka_unit_test(a_long_chain_has_two_places), cmocka_unit_test(arenas_change_no_bit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@ import numpy as np
 from ._array import Array, array_of
 from ._datatypes import TO_NUMPY, as_tensor, bytes_of
 from ._errors import Error, NotFound, Unreachable, error_of
+from ._model import Definition, body_of
 from ._tensor import FILE_TYPE, Tensor, etag_of, parts_of_file
 from ._wire import Address, Broken, Bytes, Place, Pool
 
@@ -322,6 +323,29 @@ class Client:
                 raise
         return call()
 
+    # --- models of one's own ------------------------------------------------------------------------------------------------
+
+    def load(self, name: str, definition: Definition, weights: Optional[Mapping[str, Any]] = None, *, only_new: bool = False,
+             if_match: Optional[str] = None, timeout: Optional[float] = None) -> Dict[str, Any]:
+        """Loads or replaces a model, which serves when this returns: the daemon's entry of it.
+
+        definition: a mapping, or the path of a .json file, or of a .safetensors file that holds one. weights: arrays by key, sent with the
+        definition, whose initializers name them."""
+        parts, media_type = body_of(definition, weights)
+        fields = {"Content-Type": media_type}
+        fields.update({"If-None-Match": "*"} if only_new else {})
+        fields.update({"If-Match": '"%s"' % if_match} if if_match else {})
+        head = self._head("PUT", _model_path(name), sum(len(part) for part in parts), fields)
+        entry: Dict[str, Any] = json.loads(bytes(self._call(head, parts, timeout)[2]))
+        return entry
+
+    def unload(self, name: str, *, if_match: Optional[str] = None) -> None:
+        """Requests under way are served."""
+        self._call(self._head("DELETE", _model_path(name), fields={"If-Match": '"%s"' % if_match} if if_match else None), [], None)
+
+    def definition(self, name: str) -> Any:
+        return json.loads(self._get(_model_path(name) + "/definition"))
+
     # --- the daemon -------------------------------------------------------------------------------------------------------
 
     def ready(self) -> bool:
@@ -558,6 +582,10 @@ def _axes(axis: Axes) -> Union[int, str, None]:
 
 def _life(ttl: Optional[int], evictable: Optional[bool]) -> Tuple[Tuple[str, Optional[int]], ...]:
     return ("ttl", ttl), ("evictable", None if evictable is None else int(evictable))
+
+
+def _model_path(name: str) -> str:
+    return "/v2/models/" + quote(name, safe="")
 
 
 def _path(name: Named) -> str:

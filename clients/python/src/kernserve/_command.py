@@ -116,6 +116,19 @@ def put(client: Client, given: argparse.Namespace) -> None:
     print("\n".join(tensor.name for tensor in made))
 
 
+def load(client: Client, given: argparse.Namespace) -> None:
+    name = given.name or os.path.splitext(os.path.basename(given.file))[0]
+    try:
+        print(json.dumps(client.load(name, given.file)))
+    except FileNotFoundError as error:
+        raise NoFile(str(error)) from None
+
+
+def unload(client: Client, given: argparse.Namespace) -> None:
+    for name in given.name:
+        client.unload(name)
+
+
 def get(client: Client, given: argparse.Namespace) -> None:
     write(given.output, client.get(given.name))
 
@@ -283,6 +296,10 @@ def parser() -> Parser:
     one = command(rm, "frees tensors' names")
     one.add_argument("name", nargs="+")
     command(models, "the models' names")
+    one = command(load, "loads or replaces a model: of a .json definition, or of a .safetensors file that holds one", "file")
+    one.add_argument("--name", help="of the model (the file's, without its ending)")
+    one = command(unload, "unloads models")
+    one.add_argument("name", nargs="+")
     one = command(plan, "what the daemon has chosen for a shape", "model")
     one.add_argument("shape", nargs="+", help="such as 64,1024")
     one.add_argument("--datatype", default="FP32")
