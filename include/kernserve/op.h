@@ -19,7 +19,8 @@ typedef enum ks_param_kind {
     KS_PARAM_BOOL,   /* value.i, 0 or 1 */
     KS_PARAM_NUMBER, /* value.d; an integer token is accepted */
     KS_PARAM_CHOICE, /* value.i: index into choices */
-    KS_PARAM_AXES    /* value.axes: an integer, a text "0,2" or the text "all" */
+    KS_PARAM_AXES,   /* value.axes: an integer, a text "0,2" or the text "all" */
+    KS_PARAM_LIST    /* value.list: a list of integers, or a text "2,0,1" */
 } ks_param_kind;
 
 typedef struct ks_axes {
@@ -27,11 +28,17 @@ typedef struct ks_axes {
     int8_t axis[KS_RANK_MAX];
 } ks_axes;
 
+typedef struct ks_integers {
+    int64_t count; /* 0 .. KS_RANK_MAX; -1: the request does not say */
+    int64_t value[KS_RANK_MAX];
+} ks_integers;
+
 typedef union ks_value {
     int64_t i;
     double d;
     ks_axes axes;
-    uint64_t bits[2]; /* zeroed before use, so that values compare by their bytes */
+    ks_integers list;
+    uint64_t bits[1 + KS_RANK_MAX]; /* zeroed before use, so that values compare by their bytes: ks_value_words */
 } ks_value;
 
 typedef struct ks_param {
@@ -42,6 +49,13 @@ typedef struct ks_param {
     ks_status status;           /* what a bad value is: KS_PARAMETER, or KS_AXIS */
     bool infinite;              /* KS_PARAM_NUMBER: takes the texts "inf" and "-inf", too */
 } ks_param;
+
+/* The leading words of a value's bits that are in use. */
+static inline int ks_value_words(const ks_param *param, const ks_value *value)
+{
+    enum { SHORT_WORDS = (sizeof(ks_axes) + sizeof(uint64_t) - 1) / sizeof(uint64_t) };
+    return param->kind == KS_PARAM_LIST && value->list.count >= SHORT_WORDS ? 1 + (int)value->list.count : SHORT_WORDS;
+}
 
 /* A parameter, by its index into params, at the one value that a model has. */
 typedef struct ks_fixed {

@@ -3,7 +3,7 @@
  * those of Fabian Giesen's and Marat Dukhan's public conversions. */
 #include "cpu/convert.h"
 #include "cpu/simd.h"
-#include "ops/fp8.h"
+#include "ops/numbers/fp8.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* FP16, BF16 and FP8 (ops/fp8.h) as the host sees them: conversions to and from float and double, rounding to nearest even.
+/* FP16, BF16 and FP8 (ops/numbers/fp8.h) as the host sees them: conversions to and from float and double, rounding to nearest even.
  * NaN stays NaN (quiet, sign kept), overflow gives infinity, subnormals are exact. Any thread. */
 #ifndef KS_CONVERT_H
 #define KS_CONVERT_H

@@ -1,4 +1,4 @@
-/* The unary functions of ops/unary.h on the CPU, and what they are made of: of sixteen floats at once, and of a double.
+/* The unary functions of ops/numbers/unary.h on the CPU, and what they are made of: of sixteen floats at once, and of a double.
  *
  * Numbers  exp, tanh, erf: 2 ulp. FP16 and BF16 take the same functions.
  * Threads  any: no memory. */
@@ -6,7 +6,7 @@
 #define KS_CPU_UNARY_H
 
 #include "cpu/simd.h"
-#include "ops/unary.h"
+#include "ops/numbers/unary.h"
 
 #include <math.h>
 

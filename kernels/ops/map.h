@@ -27,7 +27,7 @@ typedef enum ks_map_kind { KS_MAP_NUMBERS, KS_MAP_REAL, KS_MAP_ANY, KS_MAP_TRUTH
  *   elu         x > 0 ? x : a (e^x - 1)         leaky_relu  x < 0 ? a x : x
  *   clamp       a, where x < a; b, where x > b  linear      a x + b, rounded once
  *   axpy        a x + y, rounded once           fma         x y + z, rounded once
- *   where       x ? y : z                       relu, gelu, gelu_tanh, silu: ops/unary.h */
+ *   where       x ? y : z                       relu, gelu, gelu_tanh, silu: ops/numbers/unary.h */
 #define KS_MAP_TABLE(X)                                                                                                \
     X(CAST, "cast", 1, ANY, 1)                                                                                         \
     X(ABS, "abs", 1, NUMBERS, 1)                                                                                       \

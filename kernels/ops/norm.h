@@ -3,7 +3,7 @@
 #define KS_OPS_NORM_H
 
 #include "kernserve/op.h"
-#include "ops/unary.h"
+#include "ops/numbers/unary.h"
 
 #ifdef __cplusplus
 extern "C" {

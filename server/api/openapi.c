@@ -155,11 +155,12 @@ static void put_choices(ks_text *out, const char *name)
 
 static void put_kind(ks_text *out, const ks_param *param)
 {
-    static const char *const kinds[] = {[KS_PARAM_INT] = "{\"type\":\"integer\"}",
-                                        [KS_PARAM_BOOL] = "{\"type\":\"boolean\"}",
-                                        [KS_PARAM_NUMBER] = "{\"type\":\"number\"}",
-                                        [KS_PARAM_AXES] =
-                                            "{\"type\":\"string\",\"pattern\":\"^(all|-?[0-9](,-?[0-9])*)$\"}"};
+    static const char *const kinds[] = {
+        [KS_PARAM_INT] = "{\"type\":\"integer\"}",
+        [KS_PARAM_BOOL] = "{\"type\":\"boolean\"}",
+        [KS_PARAM_NUMBER] = "{\"type\":\"number\"}",
+        [KS_PARAM_AXES] = "{\"type\":\"string\",\"pattern\":\"^(all|-?[0-9](,-?[0-9])*)$\"}",
+        [KS_PARAM_LIST] = "{\"type\":\"string\",\"pattern\":\"^(-?[0-9]+(,-?[0-9]+){0,7})?$\"}"};
     if (param->kind != KS_PARAM_CHOICE) {
         ks_text_puts(out, param->infinite
                               ? "{\"anyOf\":[{\"type\":\"number\"},{\"type\":\"string\",\"enum\":[\"inf\",\"-inf\"]}]}"
@@ -183,6 +184,8 @@ static void put_preset(ks_text *out, const ks_param *param)
         ks_text_printf(out, "%g", param->preset.d);
     else if (param->kind == KS_PARAM_INT)
         ks_text_printf(out, "%lld", (long long)param->preset.i);
+    else if (param->kind == KS_PARAM_LIST)
+        ks_text_puts(out, "none");
     else if (param->preset.axes.count < 0)
         ks_text_puts(out, "all");
     else

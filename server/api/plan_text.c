@@ -69,6 +69,18 @@ static void put_axes(ks_text *out, const ks_axes *axes)
     if (axes->count < 0) ks_text_puts(out, "all");
 }
 
+/* In JSON a list; null: not of this work. */
+static void put_list(ks_text *out, const ks_integers *list, bool json)
+{
+    if (list->count < 0) {
+        ks_text_puts(out, "null");
+        return;
+    }
+    if (json) ks_text_puts(out, "[");
+    for (int i = 0; i < list->count; i++) ks_text_printf(out, "%s%" PRId64, i > 0 ? "," : "", list->value[i]);
+    if (json) ks_text_puts(out, "]");
+}
+
 /* quote: around what is no number, "\"" in JSON. */
 static void put_value(ks_text *out, const ks_param *param, const ks_value *value, const char *quote)
 {
@@ -94,6 +106,9 @@ static void put_value(ks_text *out, const ks_param *param, const ks_value *value
         ks_text_puts(out, quote);
         put_axes(out, &value->axes);
         ks_text_puts(out, quote);
+        break;
+    case KS_PARAM_LIST:
+        put_list(out, &value->list, quote[0] != 0);
         break;
     }
 }

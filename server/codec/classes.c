@@ -6,7 +6,7 @@
 
 #include "codec/codec_parts.h"
 #include "base/text.h"
-#include "ops/fp8.h"
+#include "ops/numbers/fp8.h"
 
 enum { CLASS_TEXT_MAX = 352 }; /* the largest FP64 with six decimals has 317 bytes */
 

@@ -155,8 +155,8 @@ ks_status ks_query_dims(const char *text, size_t length, ks_tensor *tensor, ks_e
 
 /* A parameter's value as it came. */
 typedef struct ks_param_value {
-    enum { KS_VALUE_TEXT, KS_VALUE_NUMBER, KS_VALUE_BOOL, KS_VALUE_QUERY, KS_VALUE_OTHER } kind;
-    const char *text; /* "true" or "false" for a BOOL */
+    enum { KS_VALUE_TEXT, KS_VALUE_NUMBER, KS_VALUE_BOOL, KS_VALUE_LIST, KS_VALUE_QUERY, KS_VALUE_OTHER } kind;
+    const char *text; /* "true" or "false" for a BOOL, "2,0,1" for a LIST of numbers */
     size_t length;
 } ks_param_value;
 /* The value of an op's parameter, or the parameter's own status: "parameter 'axis' of OF 'NAME' must be ...". */

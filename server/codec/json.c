@@ -82,10 +82,28 @@ static ks_status read_id(ks_codec *codec, const ks_json *top, ks_error *error)
     return KS_OK;
 }
 
-static ks_param_value value_of(const ks_json *item)
+enum { LIST_TEXT_MAX = 256 };
+
+/* "2,0,1"; "...": more than any list that is taken. false: it holds other things than numbers. */
+static bool join_list(const ks_json *list, char out[LIST_TEXT_MAX])
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (const ks_json *item = ks_json_first(list); item; item = ks_json_next(item)) {
+        const char *const text = ks_json_text(item);
+        if (!ks_json_is_number(item)) return false;
+        const bool fits = n + strlen(text) + sizeof ",..." <= LIST_TEXT_MAX;
+        n += (size_t)snprintf(out + n, LIST_TEXT_MAX - n, "%s%s", n ? "," : "", fits ? text : "...");
+        if (!fits) break;
+    }
+    return true;
+}
+
+static ks_param_value value_of(const ks_json *item, char list[LIST_TEXT_MAX])
 {
     if (ks_json_is_bool(item))
         return (ks_param_value){KS_VALUE_BOOL, ks_json_is_true(item) ? "true" : "false", ks_json_is_true(item) ? 4 : 5};
+    if (ks_json_is_list(item) && join_list(item, list)) return (ks_param_value){KS_VALUE_LIST, list, strlen(list)};
     if (!ks_json_is_number(item) && !ks_json_is_text(item)) return (ks_param_value){KS_VALUE_OTHER, "", 0};
     const char *const text = ks_json_text(item);
     return (ks_param_value){ks_json_is_number(item) ? KS_VALUE_NUMBER : KS_VALUE_TEXT, text, strlen(text)};
@@ -94,10 +112,11 @@ static ks_param_value value_of(const ks_json *item)
 static ks_status read_parameters(ks_codec *codec, const ks_json *top, ks_error *error)
 {
     const ks_json *parameters, *item;
+    char list[LIST_TEXT_MAX];
     const ks_status found = ks_json_find_object(top, "parameters", &parameters, error);
     if (found != KS_OK) return found;
     for (item = ks_json_first(parameters); item; item = ks_json_next(item)) {
-        const ks_param_value value = value_of(item);
+        const ks_param_value value = value_of(item, list);
         const ks_status status = ks_codec_parameter(codec, ks_json_key(item), &value, error);
         if (status != KS_OK) return status;
     }

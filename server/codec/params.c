@@ -56,6 +56,22 @@ static bool read_axes_value(const ks_param_value *value, ks_axes *out)
     return value->length > 0 && read_axes(value->text, value->length, out);
 }
 
+static bool read_list(const ks_param_value *value, ks_integers *out)
+{
+    const char *text = value->text, *const end = text + value->length;
+    if (value->kind == KS_VALUE_BOOL) return false;
+    while (text < end || out->count > 0) {
+        const char *const comma = memchr(text, ',', (size_t)(end - text));
+        const char *const stop = comma ? comma : end;
+        if (out->count == KS_RANK_MAX) return false;
+        int64_t *item = &out->value[out->count++];
+        if (ks_number_read(text, (size_t)(stop - text), KS_INT64, item) != KS_NUMBER_OK) return false;
+        if (!comma) break;
+        text = comma + 1;
+    }
+    return true;
+}
+
 static bool read_choice(const ks_param_value *value, const char *const *choices, int64_t *out)
 {
     if (!textual(value)) return false;
@@ -94,6 +110,8 @@ static bool read_value(const ks_param *param, const ks_param_value *value, ks_va
         return read_choice(value, param->choices, &out->i);
     case KS_PARAM_AXES:
         return read_axes_value(value, &out->axes);
+    case KS_PARAM_LIST:
+        return read_list(value, &out->list);
     }
     return false;
 }
@@ -118,6 +136,8 @@ static const char *wanted(const ks_param *param, char list[WANTED_MAX])
         return list;
     case KS_PARAM_AXES:
         return "an integer, a list of axes as text such as \"0,2\", or \"all\"";
+    case KS_PARAM_LIST:
+        return "a list of at most 8 integers, or one as text such as \"2,0,1\"";
     }
     return "";
 }
@@ -125,12 +145,15 @@ static const char *wanted(const ks_param *param, char list[WANTED_MAX])
 static bool same_value(const ks_param *param, const ks_value *a, const ks_value *b)
 {
     if (param->kind == KS_PARAM_NUMBER) return memcmp(&a->d, &b->d, sizeof a->d) == 0;
+    if (param->kind == KS_PARAM_LIST)
+        return a->list.count == b->list.count &&
+               memcmp(a->list.value, b->list.value, (size_t)a->list.count * sizeof *a->list.value) == 0;
     if (param->kind != KS_PARAM_AXES) return a->i == b->i;
     return a->axes.count == b->axes.count &&
            (a->axes.count < 0 || memcmp(a->axes.axis, b->axes.axis, (size_t)a->axes.count) == 0);
 }
 
-/* An array, an object or null. */
+/* An object, null, or an array where no list is taken. */
 static ks_status no_value(const char *name, ks_status status, ks_error *error)
 {
     return ks_fail(error, status,
@@ -142,7 +165,8 @@ ks_status ks_param_read(const ks_param *param, const ks_param_value *value, cons
                         ks_value *out, ks_error *error)
 {
     char list[WANTED_MAX];
-    if (value->kind == KS_VALUE_OTHER) return no_value(param->name, param->status, error);
+    if (value->kind == KS_VALUE_OTHER || (value->kind == KS_VALUE_LIST && param->kind != KS_PARAM_LIST))
+        return no_value(param->name, param->status, error);
     if (read_value(param, value, out)) return KS_OK;
     return ks_fail(error, param->status, "parameter '%s' of %s '%s' must be %s, got '%s'", param->name, of, name,
                    wanted(param, list), ks_quoted(value->text, value->length).text);
@@ -211,7 +235,7 @@ ks_status ks_codec_parameter(ks_codec *codec, const char *name, const ks_param_v
     bool known;
     const ks_status status = protocol_parameter(codec, name, value, &known, error);
     if (status != KS_OK || known) return status;
-    if (value->kind == KS_VALUE_OTHER) return no_value(name, KS_PARAMETER, error);
+    if (value->kind == KS_VALUE_OTHER || value->kind == KS_VALUE_LIST) return no_value(name, KS_PARAMETER, error);
     return ks_codec_unknown(codec, value->kind == KS_VALUE_QUERY ? KS_NAME_IN_QUERY : KS_NAME_IN_PARAMETERS, name,
                             error);
 }

@@ -45,8 +45,11 @@ static uint64_t hash_word(uint64_t hash, uint64_t word)
 static uint64_t hash_spec(const ks_plans *plans, const ks_spec *spec)
 {
     uint64_t hash = hash_word(plans->seed, (uint64_t)(uintptr_t)spec->op ^ (uint64_t)spec->given << 48);
-    for (int i = 0; i < spec->op->params_count; i++)
-        hash = hash_word(hash_word(hash, spec->params[i].bits[0]), spec->params[i].bits[1]);
+    for (int i = 0; i < spec->op->params_count; i++) {
+        const ks_value *value = &spec->params[i];
+        const int words = ks_value_words(&spec->op->params[i], value);
+        for (int word = 0; word < words; word++) hash = hash_word(hash, value->bits[word]);
+    }
     for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
         const ks_tensor *in = &spec->in[i];
         hash = hash_word(hash_word(hash, (uint64_t)in->dtype << 32 | (uint64_t)in->rank),

@@ -90,7 +90,7 @@ static ks_status read_outputs(ks_definition_reader *r, const ks_json *item, ks_c
 
 /* --- parameters ------------------------------------------------------------------------------------------------------- */
 
-/* Axes may come as a list; a request has them as text. */
+/* Axes may come as a list; a request has them as text. Lists are read from text as well. */
 static ks_status join_list(ks_definition_reader *r, const ks_json *list, const subject *of, char *out, size_t cap)
 {
     size_t n = 0;
@@ -98,8 +98,8 @@ static ks_status join_list(ks_definition_reader *r, const ks_json *list, const s
     for (const ks_json *item = ks_json_first(list); item; item = ks_json_next(item)) {
         const char *text = ks_json_text(item);
         if (!ks_json_is_number(item) || n + strlen(text) + 2 > cap)
-            return ks_fail(r->error, KS_PARAMETER, "%s: parameter '%s' is a list of other things than axes", of->text,
-                           ks_quoted(ks_json_key(list), strlen(ks_json_key(list))).text);
+            return ks_fail(r->error, KS_PARAMETER, "%s: parameter '%s' is a list of other things than numbers",
+                           of->text, ks_quoted(ks_json_key(list), strlen(ks_json_key(list))).text);
         n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? "," : "", text);
     }
     return KS_OK;
@@ -107,7 +107,7 @@ static ks_status join_list(ks_definition_reader *r, const ks_json *list, const s
 
 static ks_status read_parameter(ks_definition_reader *r, const ks_json *item, ks_chain_node *node, const subject *of)
 {
-    enum { LIST_MAX = 64 };
+    enum { LIST_MAX = 256 };
     char list[LIST_MAX];
     const char *const key = ks_json_key(item);
     const ks_op *op = node->op;
@@ -122,10 +122,11 @@ static ks_status read_parameter(ks_definition_reader *r, const ks_json *item, ks
         value.text = ks_json_is_true(item) ? "true" : "false";
     } else if (ks_json_is_number(item) || ks_json_is_text(item)) {
         value.kind = ks_json_is_number(item) ? KS_VALUE_NUMBER : KS_VALUE_TEXT;
-    } else if (ks_json_is_list(item) && op->params[i].kind == KS_PARAM_AXES) {
+    } else if (ks_json_is_list(item) && (op->params[i].kind == KS_PARAM_AXES || op->params[i].kind == KS_PARAM_LIST)) {
         const ks_status status = join_list(r, item, of, list, sizeof list);
         if (status != KS_OK) return status;
-        value = (ks_param_value){.kind = KS_VALUE_TEXT, .text = list};
+        value = (ks_param_value){.kind = KS_VALUE_LIST, .text = list};
+        if (op->params[i].kind == KS_PARAM_AXES) value.kind = KS_VALUE_TEXT;
     }
     value.length = strlen(value.text);
     return ks_param_read(&op->params[i], &value, "node", node->name, &node->params[i], r->error);

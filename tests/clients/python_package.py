@@ -155,6 +155,23 @@ def by_index(ks):
     raises(kernserve.BadRequest, lambda: ks.gather(table, [0.0]), code="datatype")
 
 
+def by_layout(ks):
+    """layout against NumPy: each operation, parts that stay, a list of NumPy's integers, a refusal."""
+    x = RANDOM.standard_normal(tuple(int(each) for each in RANDOM.integers(2, 20, 3))).astype(np.float32)
+    rows, columns, depth = x.shape
+    check(np.array_equal(ks.layout("transpose", x), x.T) and np.array_equal(ks.layout("transpose", x, axes=np.array([1, 2, 0])), x.transpose(1, 2, 0)), "transpose")
+    check(np.array_equal(ks.layout("slice", x, starts=[-1, 0, 0], steps=[-1, 2, 1], sizes=(-1, -1, 1)), x[::-1, ::2, :1]), "slice")
+    check(np.array_equal(ks.layout("pad", x, before=[1, 0, 1], after=[0, 0, 1], mode="reflect"), np.pad(x, ((1, 0), (0, 0), (1, 1)), "reflect")), "pad")
+    check(np.array_equal(ks.layout("pad", x > 0, after=[0, 3, 0], value=1), np.pad(x > 0, ((0, 0), (0, 3), (0, 0)), constant_values=True)), "pad of BOOL")
+    check(np.isneginf(ks.layout("pad", x, before=[0, 0, 1], value=-np.inf)[..., 0]).all(), "pad by infinity")
+    check(ks.layout("reshape", x, new_shape=[0, -1]).shape == (rows, columns * depth) and ks.layout("reshape", x[:1, :1, :1], new_shape=()).shape == (), "reshape")
+    with ks.tensor(x) as kept:
+        stored = ks.layout("concat", kept, x, kept, axis=-1, store="joined")
+        check(np.array_equal(stored.numpy(), np.concatenate([x, x, x], -1)), "concat of parts that stay")
+        stored.delete()
+    raises(kernserve.BadRequest, lambda: ks.layout("slice", x, starts=[rows + 1, 0, 0]), status=400, code="range")
+
+
 def operations(ks):
     for dtype in [np.float16, np.float32, np.float64] + ([ml_dtypes.bfloat16] if ml_dtypes else []):
         a, b = (RANDOM.standard_normal((int(rows), 40)).astype(dtype) for rows in RANDOM.integers(1, 70, 2))
@@ -338,7 +355,7 @@ def parameters(daemon):
     for name, wanted in listed.items():
         call = getattr(kernserve.Client, name, None)
         check(call is not None, "the client lacks the operation", name)
-        inputs = {"a", "b", "bias"} if name == "matmul" else {"x", "y", "z", "mask", "lengths", "segments", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights"}
+        inputs = {"a", "b", "bias"} if name == "matmul" else {"x", "y", "z", "mask", "lengths", "segments", "weight", "bias", "residual", "pre_bias", "table", "indices", "offsets", "weights", "more"}
         keywords = set(inspect.signature(call).parameters) - {"self", "options"} - inputs if call else set()
         check(keywords == wanted, name, keywords, wanted)
 
@@ -440,7 +457,7 @@ def main():
         os.chmod(file.name, 0o600)
         with Daemon(kernserve_path, "--backend", "cpu", "--pinned-bytes", "16M", "--listen", "unix:" + path) as daemon:
             ks = kernserve.Client("127.0.0.1:%d" % daemon.port)
-            for part in (operations, optional_inputs, by_index, errors, together, models):
+            for part in (operations, optional_inputs, by_index, by_layout, errors, together, models):
                 part(ks)
             parameters(daemon)
             readme_and_command(daemon, command)

@@ -15,7 +15,7 @@ from daemon import check, cpu_daemon, request, wrongs
 INFER, RAW = "/v2/models/{model}/infer", "/v2/models/{model}/raw"
 JSON_RESULTS = {"softmax": [0.0320586, 0.0871443, 0.2368828, 0.6439142], "reduce": [5, 9], "matmul": [1, 2, 3, 4], "norm": [0.3651481, 0.7302962, 1.0954443, 1.4605924],
                 "map": [11, 22, 13, 24], "topk": [4, 3], "scan": [1, 3, 6, 10],
-                "histogram": [1, 2, 0, 1], "gather": [5, 6, 1, 2]}
+                "histogram": [1, 2, 0, 1], "gather": [5, 6, 1, 2], "layout": [1, 3, 2, 4]}
 
 
 def close(got, want):
@@ -61,9 +61,13 @@ VALUES = {
     "scan": {"axis": "0", "op": "prod", "exclusive": "true", "reverse": "true"},
     "histogram": {"axis": "1", "bins": "10", "min": "0", "max": "3", "edges": "true"},
     "gather": {"axis": "1", "kind": "elements", "mode": "wrap", "op": "sum"},
+    "layout": {"op": "transpose", "axes": "1,0", "starts": "1,0", "sizes": "1,-1", "steps": "1,2", "before": "1,0", "after": "0,2", "mode": "edge", "value": "-1", "axis": "1",
+               "new_shape": "4"},
 }
-INPUTS = {"matmul": ("FP32", "FP32"), "gather": ("FP32", "INT32")}  # datatypes; of others one of FP32
+INPUTS = {"matmul": ("FP32", "FP32"), "gather": ("FP32", "INT32"), ("layout", "axis"): ("FP32", "FP32")}  # datatypes; of others one of FP32
 BESIDES = {("map", "a"): "&op=linear", ("map", "b"): "&op=linear", ("reduce", "ddof"): "&op=var", ("reduce", "p"): "&op=norm",
+           **{("layout", name): "&op=slice" for name in ("starts", "sizes", "steps")}, **{("layout", name): "&op=pad" for name in ("before", "after", "mode", "value")},
+           ("layout", "axis"): "&op=concat", ("layout", "new_shape"): "&op=reshape",
            **{("histogram", name): "&min=-1&max=4" for name in ("axis", "bins", "edges")}, ("histogram", "min"): "&max=4", ("histogram", "max"): "&min=-1"}
 
 
@@ -79,7 +83,7 @@ def parameters(daemon, document):
                 check((op + " (preset" in one["description"]) == (name in values), op, name, one["description"])
                 value = values.get(name) or next(other[name] for other in VALUES.values() if name in other)
                 check("enum" not in one["schema"] or value in one["schema"]["enum"], op, name, one["schema"])
-                inputs = INPUTS.get(op, ("FP32",))
+                inputs = INPUTS.get((op, name), INPUTS.get(op, ("FP32",)))
                 query = "&".join(["shape=2,2&datatype=" + datatype for datatype in inputs] + [urllib.parse.urlencode({name: value})]) + BESIDES.get((op, name), "")
                 answer = connection.ask(request("POST", RAW.format(model=op) + "?" + query, (), bytes(16 * len(inputs))))
                 check(answer.status == (200 if name in values else 400), op, name, answer)

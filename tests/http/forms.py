@@ -91,8 +91,14 @@ def form_plain_raw(case, _):
     return _with_query(case, query), [], b"".join(t.data for t in case.inputs)
 
 
+def query_value(value):
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _with_query(case, query):
-    query = query + [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in case.parameters.items()]
+    query = query + [(name, query_value(value)) for name, value in case.parameters.items()]
     return case.target() + ("?" + urllib.parse.urlencode(query, safe=",") if query else "")
 
 
@@ -434,5 +440,41 @@ def random_gather(random, longest, datatype=None):
     return Case("gather", [table, indices, offsets, *weights], **parameters)
 
 
+LAYOUTS = ("transpose", "slice", "pad", "concat", "reshape")
+
+
+def random_layout(random, longest, datatype=None, op=None):
+    op, datatype = op or random.choice(LAYOUTS), datatype or random.choice(("FP16", "BF16") + JSON_TYPES)
+    shape = random_shape(random, 1, 4, min(longest, 12))
+    rank, parameters, more = len(shape), {"op": op}, []
+    if op == "transpose" and random.random() < 0.8:
+        parameters["axes"] = [axis - random.choice((0, rank)) for axis in random.sample(range(rank), rank)]
+    elif op == "slice":
+        starts, sizes, steps = [], [], []
+        for n in shape:
+            step = random.choice((1, 1, 2, 3, -1, -2))
+            start = random.randrange(n)
+            rest = len(range(start, n, step) if step > 0 else range(start, -1, step))
+            starts.append(start - random.choice((0, n)))
+            sizes.append(random.choice((-1, rest, random.randint(0, rest))))
+            steps.append(step)
+        parameters.update(starts=starts, sizes=sizes, steps=steps)
+    elif op == "pad":
+        mode = parameters["mode"] = random.choice(("constant", "edge", "reflect"))
+        for name in ("before", "after"):
+            if random.random() < 0.8:
+                parameters[name] = [random.randint(0, n - 1 if mode == "reflect" else 3) for n in shape]
+        if mode == "constant" and random.random() < 0.8:
+            parameters["value"] = random.choice((1.5, -0.25)) if datatype in UNIT else random.randint(0, 127)
+    elif op == "concat":
+        axis = random.randrange(rank)
+        parameters["axis"] = axis - random.choice((0, rank))
+        more = [shape[:axis] + [random.randint(1, 5)] + shape[axis + 1:] for _ in range(random.randint(1, 7))]
+    elif op == "reshape":
+        parameters["new_shape"] = [[-1], [0, -1], [count(shape), 1], shape[::-1], [1, *shape]][random.randrange(5)]
+    return Case("layout", [random_tensor(random, datatype, each) for each in [shape] + more], **parameters)
+
+
 MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map,
-          "topk": random_topk, "scan": random_scan, "histogram": random_histogram, "gather": random_gather}
+          "topk": random_topk, "scan": random_scan, "histogram": random_histogram, "gather": random_gather,
+          "layout": random_layout}

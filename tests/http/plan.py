@@ -57,6 +57,13 @@ GOOD = [
     ("gather", "shape=100,8&shape=3", "FP32", [3, 8], 300),  # slices of 32 bytes, of which memory moves 64
     ("gather", "shape=9,2,100&shape=4&datatype=BF16&datatype=INT64&axis=1", "BF16", [9, 4, 100], 10832),
     ("gather_bag", "shape=100,16&shape=7&shape=4", "FP32", [3, 16], 684),
+    ("layout", "shape=2,3,4&axes=2,0,-2", "FP32", [4, 2, 3], 192),
+    ("layout_transpose", "shape=6,11", "FP32", [11, 6], 528),
+    ("layout", "shape=100,64&datatype=INT8&op=slice&starts=-1,0&sizes=5,-1&steps=-20,1", "INT8", [5, 64], 640),
+    ("layout", "shape=3,5&op=pad&before=1,0&after=1,2&mode=edge", "FP32", [5, 7], 200),
+    ("layout_concat", "shape=3,5&shape=3,2&datatype=BF16&axis=1", "BF16", [3, 7], 84),
+    ("layout", "shape=3,4&op=reshape&new_shape=0,2,-1", "FP32", [3, 2, 2], 96),
+    ("layout", "shape=1&op=reshape&new_shape=", "FP32", [], 8),
 ]
 
 # model, query, status, code: a plain raw request with that query is refused in the same words
@@ -111,6 +118,13 @@ BAD = [
     ("gather", "shape=5,6&shape=3&kind=elements", 400, "shape"),
     ("gather", "shape=5,6&shape=3&datatype=FP32", 400, "datatype"),
     ("gather", "shape=5,6&shape=3&op=mean", 400, "name"),
+    ("layout", "shape=5,6&axes=0", 400, "axis"),
+    ("layout", "shape=5,6&axes=0,", 400, "axis"),
+    ("layout", "shape=5,6&op=slice&starts=6,0", 400, "range"),
+    ("layout", "shape=5,6&op=slice&starts=1,2,3,4,5,6,7,8,9", 400, "parameter"),
+    ("layout", "shape=5,6&op=reshape&new_shape=7", 400, "shape"),
+    ("layout", "shape=0,6&op=pad&before=1,0&mode=edge", 400, "empty"),
+    ("layout_concat", "shape=5,6&shape=3&axis=0", 400, "shape"),
     ("softmax", "shape=2000000", 413, "body_size"),
     ("matmul", "shape=1000,1&shape=1,1000", 413, "work"),
     ("matmul", "shape=500,400&shape=400,500", 413, "work"),
@@ -135,7 +149,7 @@ def good(daemon):
         check(list(got) == MEMBERS, query, list(got))
         check(got["model_name"] == model and got["model_version"] == "1", query, got)
         names = ["INPUT0", "INPUT2"] if model == "softmax_lengths" else re.findall("input=(INPUT.)", query) or ["INPUT0", "INPUT1", "INPUT2"]
-        check([t["name"] for t in got["inputs"]] == names[:query.count("shape=")], query, got["inputs"])
+        check([t["name"] for t in got["inputs"]] == names[:("&" + query).count("&shape=")], query, got["inputs"])
         check(got["outputs"][0] == {"name": "OUTPUT0", "datatype": datatype, "shape": shape}, query, got["outputs"])
         check(len(got["outputs"]) == 1 + model.startswith("topk"), query, got["outputs"])
         check(got["bytes"] == size, query, got["bytes"])

@@ -27,6 +27,7 @@ TOPK = "/v2/models/topk/infer"
 SCAN = "/v2/models/scan/infer"
 HISTOGRAM = "/v2/models/histogram/infer"
 GATHER = "/v2/models/gather/infer"
+LAYOUT = "/v2/models/layout/infer"
 MAX_BODY, MAX_JSON = 4 << 20, 1 << 20
 OPTIONS = ("--max-body", "4M", "--max-json", "1M", "--pinned-bytes", "64M")
 
@@ -100,6 +101,12 @@ def gather(indices, offsets=None, weights=None, table="[5,2]", datatype='"INT32"
     if weights:
         inputs.append(tensor("[%d]" % len(weights), json.dumps(weights), '"FP32"', '"INPUT3"'))
     return infer(tensor(table, ones(table)), *inputs, to=to, more=',"parameters":' + json.dumps(given))
+
+
+def layout(op, *more, shape="[5,6]", to=LAYOUT, **given):
+    """layout of ones."""
+    inputs = [tensor(each, ones(each), datatype, '"INPUT%d"' % (i + 1)) for i, (each, datatype) in enumerate(more)]
+    return infer(tensor(shape, ones(shape)), *inputs, to=to, more=',"parameters":' + json.dumps({"op": op, **given}))
 
 
 def gather_raw(count, place, rows=1000, columns=64):
@@ -390,6 +397,34 @@ WORD_ROWS = [
     Row("gather of bags that fall", gather([0, 1, 2], [0, 2, 1, 3]), 400, "range", STAYS, "has 1 at place 2"),
     Row("gather of bags that end too early", gather([0, 1, 2], [0, 2]), 400, "range", STAYS, "end at place 1 with 3, the number of indices"),
     Row("gather of bags that end too late", gather([0, 1, 2], [0, 2, 4]), 400, "range", STAYS),
+    Row("layout by an unknown operation", layout("rotate"), 400, "parameter", STAYS),
+    Row("transpose along an axis twice", layout("transpose", axes=[1, 1]), 400, "axis", STAYS, "layout: 'axes' names axis 1 twice"),
+    Row("transpose along an axis outside", layout("transpose", axes=[0, 2]), 400, "axis", STAYS, "'axes' holds 2, which is outside [-2, 2)"),
+    Row("transpose of fewer axes", layout("transpose", axes=[0]), 400, "axis", STAYS, "'axes' has 1 numbers, INPUT0 has rank 2"),
+    Row("transpose of a fraction of an axis", layout("transpose", axes=[0, 0.5]), 400, "axis", STAYS, "must be a list of at most 8 integers"),
+    Row("transpose of a list of texts", layout("transpose", axes=["0", "1"]), 400, "axis", STAYS, "parameter 'axes' has invalid type"),
+    Row("transpose of nine axes", layout("transpose", axes=list(range(9))), 400, "axis", STAYS, "got '0,1,2,3,4,5,6,7,8'"),
+    Row("transpose of a thousand axes", layout("transpose", axes=[0] * 1000), 400, "axis", STAYS),
+    Row("transpose of an axis of 2^64", layout("transpose", axes=[2 ** 64, 0]), 400, "axis", STAYS),
+    Row("transpose with starts", layout("transpose", starts=[0, 0]), 400, "parameter", STAYS, "op 'transpose' does not take parameter 'starts'"),
+    Row("slice from outside", layout("slice", starts=[6, 0]), 400, "range", STAYS, "'starts' has 6 for axis 0: it is outside [-5, 5]"),
+    Row("slice of more than there is", layout("slice", sizes=[5, 7]), 400, "range", STAYS, "7 elements from 0 by steps of 1 leave axis 1, which has 6"),
+    Row("slice by steps of 0", layout("slice", steps=[0, 1]), 400, "parameter", STAYS, "'steps' has 0 for axis 0"),
+    Row("slice of two inputs", layout("slice", ("[5,6]", '"FP32"')), 400, "name", STAYS, "takes INPUT0 alone, INPUT1 is for 'concat'"),
+    Row("pad by fewer than 0", layout("pad", before=[-1, 0]), 400, "parameter", STAYS, "'before' has -1 for axis 0"),
+    Row("pad by reflection of too few", layout("pad", after=[0, 6], mode="reflect"), 400, "shape", STAYS, "6 elements reflect 5 at most"),
+    Row("pad of nothing by its edge", layout("pad", shape="[0,6]", before=[1, 0], mode="edge"), 400, "empty", STAYS),
+    Row("pad by a value too large", layout("pad", value=1e39), 400, "parameter", STAYS, "which FP32 does not hold"),
+    Row("pad by an unknown mode", layout("pad", mode="wrap_around"), 400, "parameter", STAYS),
+    Row("pad to more than memory", layout("pad", after=[0, 2 ** 40]), 413, "work", STAYS),
+    Row("concat of one input", layout("concat"), 400, "name", STAYS, "op 'concat' takes 2 to 8 inputs"),
+    Row("concat of two datatypes", layout("concat", ("[5,6]", '"FP64"')), 400, "datatype", STAYS, "INPUT1 has datatype FP64, INPUT0 FP32"),
+    Row("concat of shapes apart", layout("concat", ("[5,6]", '"FP32"'), ("[4,7]", '"FP32"')), 400, "shape", STAYS, "INPUT2 has shape [4,7], INPUT0 [5,6]"),
+    Row("concat along an axis outside", layout("concat", ("[5,6]", '"FP32"'), axis=2), 400, "axis", STAYS),
+    Row("reshape without a shape", layout("reshape"), 400, "parameter", STAYS, "op 'reshape' needs parameter 'new_shape'"),
+    Row("reshape to another count", layout("reshape", new_shape=[31]), 400, "shape", STAYS, "[5,6], 'new_shape' is [31]: the number of elements differs"),
+    Row("reshape with two rests", layout("reshape", new_shape=[-1, -1]), 400, "shape", STAYS, "one dimension alone can take the rest"),
+    Row("layout_transpose by another operation", layout("slice", to="/v2/models/layout_transpose/infer"), 400, "parameter", STAYS),
     Row("gather_wrap of another mode", gather([0], to="/v2/models/gather_wrap/infer", mode="clip"), 400, "parameter", STAYS),
     Row("matmul whose output is 1.6 GB", post(MATMUL + "?shape=20000,1&shape=1,20000&datatype=FP32", bytes(160000)), 413, "work", STAYS),
     Row("map of shapes that do not broadcast", pair("[2,3]", "[2,2]", to=MAP, more=',"parameters":{"op":"add"}'), 400, "shape", STAYS, "INPUT0 has shape [2,3] and INPUT1 [2,2], which do not broadcast"),

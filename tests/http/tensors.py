@@ -448,7 +448,63 @@ def _bags(table, slices, offsets, weights, op):
     return Expected(table.datatype, [len(offsets) - 1] + table.shape[1:], values, _rounded(table.datatype, values, errors))
 
 
+def _places(shape):
+    """Each index of a shape, the last axis fastest."""
+    return itertools.product(*map(range, shape))
+
+
+def _padded(i, before, extent, mode):
+    """The input's index; None: the value's."""
+    i -= before
+    if 0 <= i < extent:
+        return i
+    if mode == "constant":
+        return None
+    if mode == "edge":
+        return min(max(i, 0), extent - 1)
+    return -i if i < 0 else 2 * (extent - 1) - i
+
+
+def _sliced(extent, start, size, step):
+    """The input's indices along an axis; of a list that is not given None."""
+    step = 1 if step is None else step
+    start = (0 if step > 0 else extent - 1) if start is None else start + extent * (start < 0)
+    walk = range(start, extent, step) if step > 0 else range(start, -1, step)
+    return list(walk if size in (None, -1) else walk[:size])
+
+
+def layout(x, *more, op="transpose", axes=None, starts=None, sizes=None, steps=None, before=None, after=None, mode="constant", value=0,
+           axis=0, new_shape=None):
+    """Each element by its index."""
+    rank, shape = len(x.shape), x.shape
+    strides = [count(shape[i + 1:]) for i in range(rank)]
+    at = lambda index: x.values[sum(i * s for i, s in zip(index, strides))]
+    if op == "reshape":
+        new = [shape[i] if n == 0 else n for i, n in enumerate(new_shape)]
+        new = [count(shape) // -count(new) if n == -1 else n for n in new]
+        return Expected(x.datatype, new, x.values, [0.0] * len(x.values))
+    if op == "concat":
+        axis %= rank
+        parts = [(t, count(t.shape[axis:])) for t in (x, *more)]
+        values = [v for o in range(count(shape[:axis])) for t, run in parts for v in t.values[o * run:(o + 1) * run]]
+        new = shape[:axis] + [sum(t.shape[axis] for t, _ in parts)] + shape[axis + 1:]
+        return Expected(x.datatype, new, values, [0.0] * len(values))
+    if op == "transpose":
+        order = [a % rank for a in axes] if axes is not None else list(range(rank))[::-1]
+        new = [shape[a] for a in order]
+        values = [at([i for _, i in sorted(zip(order, index))]) for index in _places(new)]
+        return Expected(x.datatype, new, values, [0.0] * len(values))
+    if op == "slice":
+        none = [None] * rank
+        walks = [_sliced(*given) for given in zip(shape, starts or none, sizes or none, steps or none)]
+    else:
+        before, after = before or [0] * rank, after or [0] * rank
+        walks = [[_padded(i, b, n, mode) for i in range(b + n + a)] for n, b, a in zip(shape, before, after)]
+    values = [value if None in index else at(index) for index in itertools.product(*walks)]
+    return Expected(x.datatype, [len(walk) for walk in walks], values, [0.0] * len(values))
+
+
 REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk, "scan": scan,
-             "histogram": histogram, "gather": gather}
+             "histogram": histogram, "gather": gather, "layout": layout}
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
     MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py

@@ -108,6 +108,16 @@ def every_scan(run):
                     run.check(case, form)
 
 
+def every_layout(run):
+    """Each operation of layout and each datatype, in each form that can carry it."""
+    for datatype in ("FP16", "BF16") + forms.JSON_TYPES:
+        for op in forms.LAYOUTS:
+            case = forms.random_layout(run.random, 12, datatype, op)
+            for form in FORMS:
+                if fits(form, case):
+                    run.check(case, form)
+
+
 def masks(run):
     """Softmax of selected elements: an added mask that broadcasts, causal, both, results of another datatype; and a mask of BOOL."""
     r = run.random
@@ -254,6 +264,10 @@ def presets(run):
     bag = [table, Tensor("INT32", [5], [0, 5, -1, 2, 2]), Tensor("INT32", [4], [0, 2, 2, 5])]
     run.check(Case("gather", bag, model="gather_bag"), "plain_raw")
     run.check(Case("gather", bag, model="gather_bag", op="mean"), "json")
+    run.check(Case("layout", [random_tensor(r, "FP32", [6, 40])], model="layout_transpose"), "binary")
+    run.check(Case("layout", [random_tensor(r, "FP32", [2, 3, 4])], model="layout_transpose", axes=[1, 2, 0]), "plain_raw")
+    parts = [random_tensor(r, "FP32", [n, 5]) for n in (2, 3, 1)]
+    run.check(Case("layout", parts, model="layout_concat", fixed={"op": "concat"}), "safetensors")
 
 
 def where(run):
@@ -300,6 +314,11 @@ def edges(run):
         run.check(broken, form)
         run.check(Case("gather", [random_tensor(r, "FP32", [3, 4]), Tensor("INT32", [0], [])]), form)
         run.check(Case("gather", [Tensor("INT64", [3], [2 ** 53 + 1, -(2 ** 62), 5]), Tensor("INT64", [2], [-3, 1])]), form)
+        run.check(Case("layout", [Tensor("FP32", [0, 4], [])]), form)
+        run.check(Case("layout", [Tensor("INT16", [2, 0], [])], op="pad", before=[1, 2], value=-7), form)
+        run.check(Case("layout", [Tensor("INT64", [2, 2], [2 ** 53 + 1, -(2 ** 62), 5, 2 ** 63 - 1])], op="slice", steps=[-1, -1]), form)
+        run.check(Case("layout", [random_tensor(r, "FP32", [1, 2, 1, 3, 1, 2, 1, 2])], axes=[7, 0, 5, 6, 4, 3, 2, 1]), form)
+        run.check(Case("layout", [Tensor("FP32", [1, 1], [2.5])], op="reshape", new_shape=[]), form)
         run.check(Case("reduce", [random_tensor(r, "FP32", [5, 6])], op="sum", axis="all"), form)
         run.check(Case("reduce", [Tensor("INT64", [3], [2 ** 53 + 1, -(2 ** 62), 5])], op="max"), form)
         run.check(Case("reduce", [Tensor("UINT64", [2], [2 ** 64 - 1, 1])], op="max"), form)
@@ -407,6 +426,7 @@ def main():
     every_form(run, arguments.count)
     every_reduction(run)
     every_scan(run)
+    every_layout(run)
     truths(run)
     masks(run)
     lengths(run)

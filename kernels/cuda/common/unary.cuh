@@ -1,4 +1,4 @@
-/* The unary functions of ops/unary.h on the GPU. Operations are named one by one where a compiler might contract them, so that the same
+/* The unary functions of ops/numbers/unary.h on the GPU. Operations are named one by one where a compiler might contract them, so that the same
  * function has the same bits in every kernel.
  *
  *   ks_NAME(x)        of a float or a double, as exact as the datatype
@@ -10,7 +10,7 @@
 #define KS_UNARY_CUH
 
 #include "cuda/common/warp.cuh"
-#include "ops/unary.h"
+#include "ops/numbers/unary.h"
 
 /* --- as exact as the datatype ---------------------------------------------------------------------------------------- */
 

@@ -1,35 +1,23 @@
-/* What gather's kernels share: a launch's numbers, division by multiplication, and where an index leads. */
+/* What gather's kernels share: a launch's numbers, and where an index leads. */
 #ifndef KS_GATHER_COMMON_CUH
 #define KS_GATHER_COMMON_CUH
 
+#include "cuda/common/divide.cuh"
 #include "cuda/common/launch.cuh"
 #include "cuda/common/warp.cuh"
 #include "ops/gather.h"
 
 enum { GATHER_THREADS = 256, GATHER_FLIGHT = 4 }; /* of a CTA; loads of a thread that are under way at once */
 
-/* n / by of any n below 2^63. */
-struct gather_divider {
-    int64_t by;
-    uint64_t
-        factor; /* 2^(63 + s) / by, rounded up, where 2^(s - 1) < by <= 2^s: the error stays below one of by's parts */
-    int shift;  /* s - 1 */
-
-    __device__ __forceinline__ int64_t of(int64_t n) const
-    {
-        return by == 1 ? n : (int64_t)(__umul64hi((uint64_t)n, factor) >> shift);
-    }
-};
-
 /* By value to each kernel; places are from the job's sides. */
 struct gather_args {
     size_t table, indices, offsets, weights, out;
     int64_t outer, extent, count, inner; /* ks_gather_shape */
     int64_t bags;
-    int64_t items;       /* that the grid goes through: the kernel's own */
-    int64_t pieces;      /* likewise, of a slice */
-    gather_divider per;  /* items of a slice; of elements: inner */
-    gather_divider part; /* slices of a part: count */
+    int64_t items;   /* that the grid goes through: the kernel's own */
+    int64_t pieces;  /* likewise, of a slice */
+    ks_divider per;  /* items of a slice; of elements: inner */
+    ks_divider part; /* slices of a part: count */
     int mode, op;
     bool wide_indices, wide_offsets; /* INT64 */
     bool weighted, narrow_weights;   /* narrow: of the table's datatype, else FP32 */

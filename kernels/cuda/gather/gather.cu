@@ -51,16 +51,6 @@ static int64_t over(int64_t value, int64_t by)
     return (value + by - 1) / by;
 }
 
-static gather_divider divider_of(int64_t by)
-{
-    __extension__ typedef unsigned __int128 wide;
-    gather_divider d = {};
-    d.by = by < 1 ? 1 : by;
-    while (((int64_t)1 << (d.shift + 1)) < d.by) d.shift++;
-    if (d.by > 1) d.factor = (uint64_t)((((wide)1 << (64 + d.shift)) + (wide)d.by - 1) / (wide)d.by);
-    return d;
-}
-
 /* --- what is launched ------------------------------------------------------------------------------------------------ */
 
 static int word_bytes(size_t slice_bytes)
@@ -88,7 +78,7 @@ static gather_args args_of(const ks_spec *spec, const ks_gather_shape &s)
     a.wide_offsets = ks_has_input(spec, KS_GATHER_OFFSETS) && spec->in[KS_GATHER_OFFSETS].dtype == KS_INT64;
     a.weighted = ks_has_input(spec, KS_GATHER_WEIGHTS);
     a.narrow_weights = a.weighted && spec->in[KS_GATHER_WEIGHTS].dtype == spec->in[KS_GATHER_TABLE].dtype;
-    a.part = divider_of(s.count);
+    a.part = ks_divider_of(s.count);
     return a;
 }
 
@@ -147,7 +137,7 @@ static gather_launch launch_of(const ks_chip *chip, const ks_spec *spec, const g
         go.a.items = s.bags * go.a.pieces;
         break;
     }
-    go.a.per = divider_of(go.a.pieces);
+    go.a.per = ks_divider_of(go.a.pieces);
     settle_grid(chip, &go);
     return go;
 }

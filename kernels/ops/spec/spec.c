@@ -144,8 +144,12 @@ static bool same_input(const ks_tensor *a, const ks_tensor *b)
 bool ks_spec_same(const ks_spec *a, const ks_spec *b)
 {
     if (a->op != b->op || a->given != b->given || a->outputs != b->outputs) return false;
-    for (int i = 0; i < a->op->params_count; i++)
-        if (a->params[i].bits[0] != b->params[i].bits[0] || a->params[i].bits[1] != b->params[i].bits[1]) return false;
+    for (int i = 0; i < a->op->params_count; i++) {
+        const uint64_t *x = a->params[i].bits, *y = b->params[i].bits;
+        if (x[0] != y[0] || x[1] != y[1]) return false;
+        for (int word = ks_value_words(&a->op->params[i], &a->params[i]) - 1; word > 1; word--)
+            if (x[word] != y[word]) return false;
+    }
     for (int i = ks_next_input(a, -1); i >= 0; i = ks_next_input(a, i))
         if (!same_input(&a->in[i], &b->in[i])) return false;
     for (int i = 0; i < a->outputs; i++)

@@ -2,7 +2,7 @@
  * from_chars sees a token, because from_chars takes more ("inf", "1.", "01") and less (a range error for tiny numbers)
  * than the protocol does. */
 #include "base/number/parts.h"
-#include "ops/fp8.h"
+#include "ops/numbers/fp8.h"
 
 #include <charconv>
 #include <cmath>

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/number/parts.h"
-#include "ops/fp8.h"
+#include "ops/numbers/fp8.h"
 
 /* --- digits ------------------------------------------------------------------------------------------------------- */
 

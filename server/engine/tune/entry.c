@@ -21,6 +21,9 @@ static void put_value(ks_text *out, const ks_param *param, const ks_value *value
     } else if (param->kind == KS_PARAM_AXES) {
         ks_text_printf(out, "%d", value->axes.count);
         for (int i = 0; i < value->axes.count; i++) ks_text_printf(out, ",%d", value->axes.axis[i]);
+    } else if (param->kind == KS_PARAM_LIST) {
+        ks_text_printf(out, "%" PRId64, value->list.count);
+        for (int i = 0; i < value->list.count; i++) ks_text_printf(out, ",%" PRId64, value->list.value[i]);
     } else {
         ks_text_printf(out, "%" PRId64, value->i);
     }

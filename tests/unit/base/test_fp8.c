@@ -5,7 +5,7 @@
 
 #include "base/number/number.h"
 #include "cpu/convert.h"
-#include "ops/fp8.h"
+#include "ops/numbers/fp8.h"
 
 typedef struct format {
     ks_dtype dtype;

@@ -21,6 +21,7 @@ from ._wire import Address, Broken, Bytes, Place, Pool
 
 Fields = Dict[bytes, bytes]
 Axes = Union[int, Sequence[int], None]
+Integers = Optional[Sequence[int]]
 Named = Union[str, Tensor]
 Result = TypeVar("Result")
 
@@ -223,6 +224,25 @@ class Client:
         kind: slices elements, as numpy.take and take_along_axis. mode: error (an index out of bounds is BadRequest "range") wrap clip.
         op: sum mean max. Bag i has indices[offsets[i]:offsets[i + 1]]. Indices and offsets are int32 or int64."""
         return self._operate("gather", (table, indices, offsets, weights), {"axis": axis, "kind": kind, "mode": mode, "op": op}, **options)
+
+    @overload
+    def layout(self, op: str, x: Any, *more: Any, store: str, **options: Any) -> Tensor: ...
+
+    @overload
+    def layout(self, op: str, x: Any, *more: Any, axes: Integers = None, starts: Integers = None, sizes: Integers = None,
+               steps: Integers = None, before: Integers = None, after: Integers = None, mode: Optional[str] = None,
+               value: Optional[float] = None, axis: Optional[int] = None, new_shape: Integers = None, store: None = None,
+               **options: Any) -> Array: ...
+
+    def layout(self, op: str, x: Any, *more: Any, axes: Integers = None, starts: Integers = None, sizes: Integers = None,
+               steps: Integers = None, before: Integers = None, after: Integers = None, mode: Optional[str] = None,
+               value: Optional[float] = None, axis: Optional[int] = None, new_shape: Integers = None, **options: Any) -> Any:
+        """x transposed (axes), a slice of it (starts, sizes, steps: -1 of sizes is the rest, negative steps go backwards), padded (before,
+        after, mode: constant edge reflect, value), reshaped (new_shape: 0 keeps a dimension, one -1 takes the rest), or concat with more."""
+        parameters = {"op": op, "axes": _integers(axes), "starts": _integers(starts), "sizes": _integers(sizes), "steps": _integers(steps),
+                      "before": _integers(before), "after": _integers(after), "mode": mode, "value": value, "axis": axis,
+                      "new_shape": _integers(new_shape)}
+        return self._operate("layout", (x, *more), parameters, **options)
 
     def infer(self, model: str, *, parameters: Optional[Mapping[str, Any]] = None, outputs: Optional[Sequence[str]] = None,
               store: Optional[Mapping[str, str]] = None, ttl: Optional[int] = None, timeout: Optional[float] = None,
@@ -578,6 +598,10 @@ def _kind(fields: Fields) -> Tuple[Tuple[int, ...], str]:
 
 def _axes(axis: Axes) -> Union[int, str, None]:
     return axis if axis is None or isinstance(axis, (int, np.integer)) else ",".join(str(each) for each in axis) or "all"
+
+
+def _integers(values: Integers) -> Optional[str]:
+    return None if values is None else ",".join(str(int(each)) for each in values)
 
 
 def _life(ttl: Optional[int], evictable: Optional[bool]) -> Tuple[Tuple[str, Optional[int]], ...]:

@@ -1,0 +1,207 @@
+/* Layout on the CPU: the reference. Boxes are copied by runs, or else by blocks whose lines stay in the cache on both sides.
+ *
+ * Owns     nothing.
+ * Threads  any; all memory is the caller's. */
+#include "ops/layout.h"
+
+#include <string.h>
+
+#include "cpu/reference.h"
+
+extern const ks_cpu_op ks_layout_cpu;
+
+enum { BLOCK = 32 /* elements a side: of 8 bytes both sides' lines are 16 KiB */ };
+
+/* --- boxes ------------------------------------------------------------------------------------------------------------ */
+
+/* Two axes of a box, in elements: `rows` of `columns`. */
+typedef struct plane {
+    int64_t rows, columns, row_from, row_to, from, to;
+} plane;
+
+#define MOVE(name, type)                                                                                               \
+    static void move_##name(const plane *p, const void *from, void *to)                                                \
+    {                                                                                                                  \
+        for (int64_t r = 0; r < p->rows; r += BLOCK)                                                                   \
+            for (int64_t c = 0; c < p->columns; c += BLOCK) {                                                          \
+                const int64_t height = p->rows - r < BLOCK ? p->rows - r : BLOCK;                                      \
+                const int64_t width = p->columns - c < BLOCK ? p->columns - c : BLOCK;                                 \
+                const type *x = (const type *)from + r * p->row_from + c * p->from;                                    \
+                type *y = (type *)to + r * p->row_to + c * p->to;                                                      \
+                for (int64_t i = 0; i < height; i++)                                                                   \
+                    for (int64_t j = 0; j < width; j++)                                                                \
+                        y[i * p->row_to + j * p->to] = x[i * p->row_from + j * p->from];                               \
+            }                                                                                                          \
+    }
+MOVE(1, uint8_t)
+MOVE(2, uint16_t)
+MOVE(4, uint32_t)
+MOVE(8, uint64_t)
+
+typedef struct task {
+    ks_layout_copy copy;
+    size_t size; /* of an element */
+    plane plane; /* its last two axes */
+} task;
+
+static void move_plane(const task *t, const unsigned char *from, unsigned char *to)
+{
+    const plane *p = &t->plane;
+    if (p->from == 1 && p->to == 1) {
+        for (int64_t r = 0; r < p->rows; r++)
+            memcpy(to + r * p->row_to * (int64_t)t->size, from + r * p->row_from * (int64_t)t->size,
+                   (size_t)p->columns * t->size);
+        return;
+    }
+    switch (t->size) {
+    case 1:
+        move_1(p, from, to);
+        break;
+    case 2:
+        move_2(p, from, to);
+        break;
+    case 4:
+        move_4(p, from, to);
+        break;
+    default:
+        move_8(p, from, to);
+        break;
+    }
+}
+
+/* All indices of the axes from `axis` on; at most KS_RANK_MAX deep. */
+static void move_axes(const task *t, int axis, const unsigned char *from, unsigned char *to)
+{
+    const ks_layout_copy *copy = &t->copy;
+    if (axis >= copy->rank - 2) {
+        move_plane(t, from, to);
+        return;
+    }
+    for (int64_t i = 0; i < copy->extent[axis]; i++)
+        move_axes(t, axis + 1, from + i * copy->from[axis] * (int64_t)t->size,
+                  to + i * copy->to[axis] * (int64_t)t->size);
+}
+
+/* Where the output's lines are not the input's, the axis along which the input's lie stands beside the last one. */
+static void choose_plane(task *t)
+{
+    ks_layout_copy *copy = &t->copy;
+    const int last = copy->rank - 1;
+    int beside = last - 1;
+    if (copy->from[last] != 1)
+        for (int i = 0; i < last; i++)
+            if (copy->from[i] == 1) beside = i;
+    if (beside < 0) {
+        t->plane = (plane){1, copy->extent[0], 0, 0, copy->from[0], copy->to[0]};
+        return;
+    }
+    t->plane = (plane){copy->extent[beside], copy->extent[last], copy->from[beside],
+                       copy->to[beside],     copy->from[last],   copy->to[last]};
+    for (int i = beside; i < last - 1; i++) {
+        copy->extent[i] = copy->extent[i + 1];
+        copy->from[i] = copy->from[i + 1];
+        copy->to[i] = copy->to[i + 1];
+    }
+}
+
+static void copy_box(const ks_spec *spec, int input, const unsigned char *from, unsigned char *to)
+{
+    task t = {.copy = ks_layout_copy_of(spec, input), .size = ks_dtype_size(spec->in[0].dtype)};
+    if (spec->in[input].size_bytes == 0) return;
+    choose_plane(&t);
+    move_axes(&t, 0, from + t.copy.from_start * (int64_t)t.size, to + t.copy.to_start * (int64_t)t.size);
+}
+
+/* --- padding ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct padding {
+    ks_layout_pad pad;
+    size_t size, in_bytes[KS_RANK_MAX], out_bytes[KS_RANK_MAX]; /* of an element; of an index of each axis */
+    int64_t out_count[KS_RANK_MAX];                             /* elements of one */
+} padding;
+
+#define FILL(name, type)                                                                                               \
+    static void fill_##name(void *out, uint64_t bits, int64_t count)                                                   \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < count; i++) ((type *)out)[i] = (type)bits;                                             \
+    }
+FILL(2, uint16_t)
+FILL(4, uint32_t)
+FILL(8, uint64_t)
+
+/* So many elements. */
+static void fill(const padding *p, unsigned char *out, int64_t count)
+{
+    switch (p->size) {
+    case 1:
+        memset(out, (int)p->pad.fill, (size_t)count);
+        break;
+    case 2:
+        fill_2(out, p->pad.fill, count);
+        break;
+    case 4:
+        fill_4(out, p->pad.fill, count);
+        break;
+    default:
+        fill_8(out, p->pad.fill, count);
+        break;
+    }
+}
+
+/* What lies `away` indices outside, in front of the axis or behind it, of an axis that is written at out. */
+static void pad_index(const padding *p, int axis, unsigned char *out, bool behind, int64_t away)
+{
+    const int64_t first = p->pad.before[axis], last = first + p->pad.extent[axis] - 1;
+    const int64_t at = behind ? last + away : first - away;
+    const int64_t inward = p->pad.mode == KS_LAYOUT_REFLECT ? away : 0;
+    const size_t bytes = p->out_bytes[axis];
+    if (p->pad.mode == KS_LAYOUT_CONSTANT)
+        fill(p, out + (size_t)at * bytes, p->out_count[axis]);
+    else
+        memcpy(out + (size_t)at * bytes, out + (size_t)(behind ? last - inward : first + inward) * bytes, bytes);
+}
+
+/* The axes from `axis` on, at one index of those in front; at most KS_RANK_MAX deep. */
+static void pad_axes(const padding *p, int axis, const unsigned char *in, unsigned char *out)
+{
+    const ks_layout_pad *pad = &p->pad;
+    unsigned char *const first = out + (size_t)pad->before[axis] * p->out_bytes[axis];
+    if (axis == pad->rank - 1)
+        memcpy(first, in, (size_t)pad->extent[axis] * p->size);
+    else
+        for (int64_t i = 0; i < pad->extent[axis]; i++)
+            pad_axes(p, axis + 1, in + (size_t)i * p->in_bytes[axis], first + (size_t)i * p->out_bytes[axis]);
+    for (int64_t i = 1; i <= pad->before[axis]; i++) pad_index(p, axis, out, false, i);
+    for (int64_t i = 1; i <= pad->after[axis]; i++) pad_index(p, axis, out, true, i);
+}
+
+static void pad_all(const ks_spec *spec, const unsigned char *in, unsigned char *out)
+{
+    padding p = {.pad = ks_layout_pad_of(spec), .size = ks_dtype_size(spec->in[0].dtype)};
+    size_t in_bytes = p.size;
+    int64_t out_count = 1;
+    for (int axis = p.pad.rank - 1; axis >= 0; axis--) {
+        p.in_bytes[axis] = in_bytes;
+        p.out_count[axis] = out_count;
+        p.out_bytes[axis] = (size_t)out_count * p.size;
+        in_bytes *= (size_t)p.pad.extent[axis];
+        out_count *= p.pad.before[axis] + p.pad.extent[axis] + p.pad.after[axis];
+    }
+    if (in_bytes == 0)
+        fill(&p, out, out_count);
+    else
+        pad_axes(&p, 0, in, out);
+}
+
+/* ks_cpu_fn */
+static void layout_reference(const ks_spec *spec, const void *const *in, void *const *out, void *scratch)
+{
+    (void)scratch;
+    if (spec->out[0].size_bytes == 0) return;
+    if (spec->params[KS_LAYOUT_OP].i == KS_LAYOUT_PAD)
+        pad_all(spec, in[0], out[0]);
+    else
+        for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) copy_box(spec, i, in[i], out[0]);
+}
+
+const ks_cpu_op ks_layout_cpu = {.reference = layout_reference};

@@ -1,0 +1,126 @@
+/* Any box, word by word, as the output has them: a thread finds where its words come from by divisions. Neighbouring threads write side by
+ * side; where words are smaller than 16 bytes a thread collects as many as make a pack. */
+#ifndef KS_LAYOUT_WORDS_CUH
+#define KS_LAYOUT_WORDS_CUH
+
+#include "cuda/layout/common.cuh"
+
+/* 16 bytes of words W. */
+template <class W>
+struct layout_pack {
+    static constexpr int length = 16 / (int)sizeof(W);
+    union {
+        uint4 raw;
+        W word[length];
+    };
+    __device__ __forceinline__ layout_pack() : raw(make_uint4(0, 0, 0, 0))
+    {
+    }
+};
+
+/* Of an index of a padded axis that of the input; -1: the value's. */
+__device__ __forceinline__ int64_t layout_inside(const layout_axis &axis, int mode, int64_t i)
+{
+    i -= axis.before;
+    if (i >= 0 && i < axis.extent) return i;
+    if (mode == KS_LAYOUT_CONSTANT) return -1;
+    if (mode == KS_LAYOUT_EDGE) return i < 0 ? 0 : axis.extent - 1;
+    return i < 0 ? -i : 2 * (axis.extent - 1) - i;
+}
+
+/* Where a word comes from and goes to; inner: its index along the last axis; row: the place of index 0 of that axis. */
+struct layout_place {
+    int64_t row, to, inner;
+    bool fill; /* the row is the value's */
+};
+
+template <bool PADDED>
+__device__ __forceinline__ layout_place layout_find(const layout_args &a, int64_t item)
+{
+    layout_place place = {a.from_start, a.to_start, 0, false};
+    for (int d = a.rank - 1; d >= 0; d--) {
+        const layout_axis &axis = a.axis[d];
+        const int64_t left = d > 0 ? axis.per.of(item) : 0, i = item - left * axis.per.by;
+        item = left;
+        place.to += i * axis.to;
+        if (d == a.rank - 1) {
+            place.inner = i;
+        } else if (PADDED) {
+            const int64_t inside = layout_inside(axis, a.mode, i);
+            place.fill = place.fill || inside < 0;
+            place.row += inside * axis.from;
+        } else {
+            place.row += i * axis.from;
+        }
+    }
+    return place;
+}
+
+template <bool PADDED, class W>
+__device__ __forceinline__ W layout_read(const layout_args &a, const W *in, const layout_place &place)
+{
+    const layout_axis &axis = a.axis[a.rank - 1];
+    if (!PADDED) return __ldg(in + place.row + place.inner * axis.from);
+    const int64_t inside = layout_inside(axis, a.mode, place.inner);
+    if (place.fill || inside < 0) return *(const W *)&a.fill;
+    return __ldg(in + place.row + inside * axis.from);
+}
+
+/* Words that may lie apart in the output as well. */
+template <class W, bool PADDED>
+__global__ void __launch_bounds__(LAYOUT_THREADS) layout_words(ks_site site, layout_args a)
+{
+    constexpr int FLIGHT = 4;
+    ks_job_sides job;
+    if (!layout_enter(site, a, &job)) return;
+    const W *in = (const W *)(job.in + a.in);
+    W *out = (W *)(job.out + a.out);
+    const int64_t threads = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; first < a.items; first += FLIGHT * threads) {
+        W moved[FLIGHT];
+        int64_t to[FLIGHT];
+#pragma unroll
+        for (int k = 0; k < FLIGHT; k++) {
+            if (first + k * threads >= a.items) continue;
+            const layout_place place = layout_find<PADDED>(a, first + k * threads);
+            to[k] = place.to;
+            moved[k] = layout_read<PADDED>(a, in, place);
+        }
+#pragma unroll
+        for (int k = 0; k < FLIGHT; k++)
+            if (first + k * threads < a.items) out[to[k]] = moved[k];
+    }
+    if (a.last) ks_leave(site);
+}
+
+/* The output is the items, one behind the other: packs of 16 bytes, but for the last one. */
+template <class W, bool PADDED>
+__global__ void __launch_bounds__(LAYOUT_THREADS) layout_packs(ks_site site, layout_args a)
+{
+    constexpr int P = layout_pack<W>::length;
+    ks_job_sides job;
+    if (!layout_enter(site, a, &job)) return;
+    const W *in = (const W *)(job.in + a.in);
+    const int64_t packs = (a.items + P - 1) / P, threads = (int64_t)gridDim.x * blockDim.x;
+    const int64_t extent = a.axis[a.rank - 1].per.by;
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < packs; at += threads) {
+        layout_pack<W> pack;
+        layout_place place = layout_find<PADDED>(a, at * P);
+#pragma unroll
+        for (int i = 0; i < P; i++) {
+            if (at * P + i < a.items) pack.word[i] = layout_read<PADDED>(a, in, place);
+            if (++place.inner == extent && i + 1 < P && at * P + i + 1 < a.items)
+                place = layout_find<PADDED>(a, at * P + i + 1);
+        }
+        if ((at + 1) * P <= a.items) {
+            ((uint4 *)(job.out + a.out))[at] = pack.raw;
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < P; i++)
+            if (at * P + i < a.items) ((W *)(job.out + a.out))[at * P + i] = pack.word[i];
+    }
+    if (a.last) ks_leave(site);
+}
+
+#endif

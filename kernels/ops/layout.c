@@ -1,0 +1,555 @@
+/* Tensors in another order, in part, padded, joined, or under another shape: descriptor and rules. Bits are moved.
+ *
+ *   transpose  y's axis i is x's axis axes[i]; without axes their order is reversed
+ *   slice      y[i, ..] = x[starts[0] + i * steps[0], ..], sizes[0] of them; -1: up to the end, with a negative step down to the first
+ *   pad        before and after elements more along each axis: a value, the edge's element, or those behind the edge, reflected
+ *   concat     INPUT0, INPUT1, .. one behind the other along an axis
+ *   reshape    the same elements as new_shape has them: 0 keeps the dimension at its place, one -1 takes the rest
+ *
+ * Source   NumPy's transpose, basic slicing, pad and concatenate; WebNN's transpose, slice, pad, concat and reshape, whose newShape this is,
+ *          because the query of a raw request means the input by `shape`. */
+#include "ops/layout.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    ANY = KS_DTYPE_BIT(KS_BYTES) - 1,
+    WHOLE_BITS = 53,   /* of the integers that a double holds */
+    SEGMENT_BYTES = 64 /* that memory moves at least: two sectors */
+};
+extern const ks_op ks_op_layout;
+
+static const char *const op_names[] = {"transpose", "slice", "pad", "concat", "reshape", NULL}; /* as ks_layout_op */
+static const char *const modes[] = {"constant", "edge", "reflect", NULL};                       /* as ks_layout_mode */
+
+#define TAKES(param) (1u << (param))
+static const uint32_t params_of[KS_LAYOUT_OPS] = {
+    [KS_LAYOUT_TRANSPOSE] = TAKES(KS_LAYOUT_AXES),
+    [KS_LAYOUT_SLICE] = TAKES(KS_LAYOUT_STARTS) | TAKES(KS_LAYOUT_SIZES) | TAKES(KS_LAYOUT_STEPS),
+    [KS_LAYOUT_PAD] = TAKES(KS_LAYOUT_BEFORE) | TAKES(KS_LAYOUT_AFTER) | TAKES(KS_LAYOUT_MODE) | TAKES(KS_LAYOUT_VALUE),
+    [KS_LAYOUT_CONCAT] = TAKES(KS_LAYOUT_AXIS),
+    [KS_LAYOUT_RESHAPE] = TAKES(KS_LAYOUT_NEW_SHAPE)};
+
+static ks_layout_op op_of(const ks_spec *spec)
+{
+    return (ks_layout_op)spec->params[KS_LAYOUT_OP].i;
+}
+
+static ks_integers *list_of(ks_spec *spec, int param)
+{
+    return &spec->params[param].list;
+}
+
+/* --- what is accepted ------------------------------------------------------------------------------------------------ */
+
+static ks_status check_inputs(ks_spec *spec, ks_error *error)
+{
+    const bool concat = op_of(spec) == KS_LAYOUT_CONCAT;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) {
+        const ks_input *row = &spec->op->inputs[i];
+        ks_tensor *in = &spec->in[i];
+        if (i > 0 && !concat)
+            return ks_fail(error, KS_NAME, "layout: op '%s' takes INPUT0 alone, %s is for 'concat'",
+                           op_names[op_of(spec)], row->name);
+        if (!(ANY & KS_DTYPE_BIT(in->dtype)))
+            return ks_fail(error, KS_DATATYPE, "layout: %s has datatype %s, whose elements have no size of their own",
+                           row->name, ks_dtype_name(in->dtype));
+        if (in->rank < concat || in->rank > KS_RANK_MAX)
+            return ks_fail(error, KS_SHAPE, "layout: %s has rank %d, op '%s' takes %d to %d", row->name, in->rank,
+                           op_names[op_of(spec)], concat, KS_RANK_MAX);
+        const ks_status status = ks_tensor_measure(in, row->name, error);
+        if (status != KS_OK) return status;
+    }
+    if (concat && spec->given == 1)
+        return ks_fail(error, KS_NAME, "layout: op 'concat' takes 2 to %d inputs, has INPUT0 alone", KS_INPUTS_MAX);
+    return KS_OK;
+}
+
+static bool is_preset(const ks_param *param, const ks_value *value)
+{
+    if (param->kind == KS_PARAM_LIST) return value->list.count < 0;
+    return memcmp(value, &param->preset, sizeof value->bits[0]) == 0;
+}
+
+static ks_status check_params(const ks_spec *spec, ks_error *error)
+{
+    for (int i = KS_LAYOUT_OP + 1; i < KS_LAYOUT_PARAMS; i++)
+        if (!(params_of[op_of(spec)] & TAKES(i)) && !is_preset(&spec->op->params[i], &spec->params[i]))
+            return ks_fail(error, KS_PARAMETER, "layout: op '%s' does not take parameter '%s'", op_names[op_of(spec)],
+                           spec->op->params[i].name);
+    return KS_OK;
+}
+
+/* A list of the rank of INPUT0; what the request does not say is `other` along each axis. */
+static ks_status resolve_list(ks_spec *spec, int param, int64_t other, ks_error *error)
+{
+    ks_integers *list = list_of(spec, param);
+    const int rank = spec->in[0].rank;
+    if (list->count < 0) {
+        list->count = rank;
+        for (int i = 0; i < rank; i++) list->value[i] = other;
+    }
+    if (list->count == rank) return KS_OK;
+    return ks_fail(error, KS_PARAMETER, "layout: '%s' has %" PRId64 " numbers, INPUT0 has rank %d",
+                   spec->op->params[param].name, list->count, rank);
+}
+
+/* --- transpose ------------------------------------------------------------------------------------------------------- */
+
+static ks_status resolve_transpose(ks_spec *spec, ks_error *error)
+{
+    ks_integers *axes = list_of(spec, KS_LAYOUT_AXES);
+    const int rank = spec->in[0].rank;
+    const bool given = axes->count >= 0;
+    unsigned seen = 0;
+    if (given && axes->count != rank)
+        return ks_fail(error, KS_AXIS, "layout: 'axes' has %" PRId64 " numbers, INPUT0 has rank %d", axes->count, rank);
+    axes->count = rank;
+    for (int i = 0; i < rank; i++) {
+        int64_t *axis = &axes->value[i];
+        if (!given) *axis = rank - 1 - i;
+        if (*axis < -rank || *axis >= rank)
+            return ks_fail(error, KS_AXIS,
+                           "layout: 'axes' holds %" PRId64 ", which is outside [%d, %d) of INPUT0's rank", *axis, -rank,
+                           rank);
+        if (*axis < 0) *axis += rank;
+        if (seen >> *axis & 1) return ks_fail(error, KS_AXIS, "layout: 'axes' names axis %" PRId64 " twice", *axis);
+        seen |= 1u << *axis;
+        spec->out[0].dims[i] = spec->in[0].dims[*axis];
+    }
+    return KS_OK;
+}
+
+/* --- slice ----------------------------------------------------------------------------------------------------------- */
+
+/* Elements from start to the end of the axis, in the step's direction. */
+static int64_t rest_of(int64_t extent, int64_t start, int64_t step)
+{
+    if (step > 0) return start < extent ? (extent - start - 1) / step + 1 : 0;
+    return start < extent ? (int64_t)((uint64_t)start / (0 - (uint64_t)step)) + 1 : 0;
+}
+
+/* false: an element of so many from start on is outside. */
+static bool lies_within(int64_t extent, int64_t start, int64_t size, int64_t step)
+{
+    int64_t last;
+    if (size == 0) return true;
+    return start < extent && !__builtin_mul_overflow(size - 1, step, &last) &&
+           !__builtin_add_overflow(start, last, &last) && last >= 0 && last < extent;
+}
+
+/* A whole axis stays [0, -1, 1], so that it is one whatever its extent becomes. */
+static ks_status slice_axis(ks_spec *spec, int axis, ks_error *error)
+{
+    int64_t *start = &list_of(spec, KS_LAYOUT_STARTS)->value[axis],
+            *size = &list_of(spec, KS_LAYOUT_SIZES)->value[axis];
+    const int64_t step = list_of(spec, KS_LAYOUT_STEPS)->value[axis], extent = spec->in[0].dims[axis], asked = *start;
+    if (step == 0) return ks_fail(error, KS_PARAMETER, "layout: 'steps' has 0 for axis %d", axis);
+    if (*size < -1)
+        return ks_fail(error, KS_PARAMETER, "layout: 'sizes' has %" PRId64 " for axis %d: -1 takes the rest", *size,
+                       axis);
+    if (*start < -extent || *start > extent)
+        return ks_fail(error, KS_RANGE,
+                       "layout: 'starts' has %" PRId64 " for axis %d: it is outside [%" PRId64 ", %" PRId64 "]", asked,
+                       axis, -extent, extent);
+    if (*start < 0) *start += extent;
+    const int64_t rest = rest_of(extent, *start, step), wanted = *size < 0 ? rest : *size;
+    if (!lies_within(extent, *start, wanted, step))
+        return ks_fail(error, KS_RANGE,
+                       "layout: %" PRId64 " elements from %" PRId64 " by steps of %" PRId64
+                       " leave axis %d, which has %" PRId64,
+                       wanted, *start, step, axis, extent);
+    if (wanted == rest) *size = -1;
+    spec->out[0].dims[axis] = wanted;
+    return KS_OK;
+}
+
+static ks_status resolve_slice(ks_spec *spec, ks_error *error)
+{
+    const bool from_end = list_of(spec, KS_LAYOUT_STARTS)->count < 0;
+    ks_status status = resolve_list(spec, KS_LAYOUT_STARTS, 0, error);
+    if (status == KS_OK) status = resolve_list(spec, KS_LAYOUT_SIZES, -1, error);
+    if (status == KS_OK) status = resolve_list(spec, KS_LAYOUT_STEPS, 1, error);
+    for (int axis = 0; axis < spec->in[0].rank && status == KS_OK; axis++) {
+        const bool last = from_end && list_of(spec, KS_LAYOUT_STEPS)->value[axis] < 0 && spec->in[0].dims[axis] > 0;
+        if (last) list_of(spec, KS_LAYOUT_STARTS)->value[axis] = spec->in[0].dims[axis] - 1;
+        status = slice_axis(spec, axis, error);
+    }
+    return status;
+}
+
+/* --- pad ------------------------------------------------------------------------------------------------------------- */
+
+/* A float of 1 + exponent + mantissa bits, which holds v (below): rounded to nearest even. */
+static uint64_t float_bits(double v, int exponent, int mantissa)
+{
+    const int least = 2 - (1 << (exponent - 1));
+    const uint64_t sign = signbit(v) ? 1u << (exponent + mantissa) : 0;
+    int power = 0;
+    if (isinf(v)) return sign | ((uint64_t)((1u << exponent) - 1) << mantissa);
+    frexp(v, &power);
+    power = v == 0 || power - 1 < least ? least : power - 1;
+    return sign | (((uint64_t)(power - least) << mantissa) + (uint64_t)nearbyint(ldexp(fabs(v), mantissa - power)));
+}
+
+static uint64_t bits_of(ks_dtype dtype, double v)
+{
+    const float narrow = (float)v;
+    uint64_t wide;
+    uint32_t bits;
+    switch (dtype) {
+    case KS_FP64:
+        memcpy(&wide, &v, sizeof wide);
+        return wide;
+    case KS_FP32:
+        memcpy(&bits, &narrow, sizeof bits);
+        return bits;
+    case KS_FP16:
+        return float_bits(v, 5, 10);
+    case KS_BF16:
+        return float_bits(v, 8, 7);
+    case KS_FP8E4M3:
+        return float_bits(v, 4, 3);
+    case KS_FP8E5M2:
+        return float_bits(v, 5, 2);
+    default:
+        return v < 0 ? (uint64_t)(int64_t)v : (uint64_t)v;
+    }
+}
+
+/* The largest finite value, and whether there is an infinite one; of integers the bounds within a double's whole numbers. */
+static bool holds(ks_dtype dtype, double v)
+{
+    static const double largest[KS_DTYPE_COUNT] = {[KS_FP64] = DBL_MAX,    [KS_FP32] = FLT_MAX, [KS_FP16] = 65504,
+                                                   [KS_BF16] = 0x1.FEp127, [KS_FP8E4M3] = 448,  [KS_FP8E5M2] = 57344};
+    if (ks_dtype_kind(dtype) == KS_KIND_FLOAT) return isinf(v) ? dtype != KS_FP8E4M3 : fabs(v) <= largest[dtype];
+    const bool has_sign = ks_dtype_kind(dtype) == KS_KIND_INT;
+    const int bits = dtype == KS_BOOL ? 1 : 8 * (int)ks_dtype_size(dtype) - has_sign;
+    const double end = ldexp(1, bits > WHOLE_BITS ? WHOLE_BITS : bits);
+    return v == floor(v) && v >= (has_sign ? -end : 0) && (bits > WHOLE_BITS ? v <= end : v < end);
+}
+
+static ks_status pad_axis(ks_spec *spec, int axis, ks_error *error)
+{
+    const int64_t mode = spec->params[KS_LAYOUT_MODE].i, extent = spec->in[0].dims[axis];
+    int64_t out = extent;
+    for (int param = KS_LAYOUT_BEFORE; param <= KS_LAYOUT_AFTER; param++) {
+        const int64_t more = list_of(spec, param)->value[axis];
+        const char *const name = spec->op->params[param].name;
+        if (more < 0)
+            return ks_fail(error, KS_PARAMETER, "layout: '%s' has %" PRId64 " for axis %d: it takes 0 and more", name,
+                           more, axis);
+        if (more > 0 && extent == 0 && mode != KS_LAYOUT_CONSTANT)
+            return ks_fail(error, KS_EMPTY, "layout: axis %d has no element to pad with by '%s'", axis, modes[mode]);
+        if (mode == KS_LAYOUT_REFLECT && more >= extent && more > 0)
+            return ks_fail(error, KS_SHAPE,
+                           "layout: '%s' has %" PRId64 " for axis %d, whose %" PRId64 " elements reflect %" PRId64
+                           " at most",
+                           name, more, axis, extent, extent - 1);
+        if (__builtin_add_overflow(out, more, &out))
+            return ks_fail(error, KS_SHAPE, "layout: axis %d becomes longer than %" PRId64, axis, INT64_MAX);
+    }
+    spec->out[0].dims[axis] = out;
+    return KS_OK;
+}
+
+static ks_status resolve_pad(ks_spec *spec, ks_error *error)
+{
+    const ks_dtype dtype = spec->in[0].dtype;
+    const double value = spec->params[KS_LAYOUT_VALUE].d;
+    ks_status status = resolve_list(spec, KS_LAYOUT_BEFORE, 0, error);
+    if (status == KS_OK) status = resolve_list(spec, KS_LAYOUT_AFTER, 0, error);
+    for (int axis = 0; axis < spec->in[0].rank && status == KS_OK; axis++) status = pad_axis(spec, axis, error);
+    if (status != KS_OK) return status;
+    if (spec->params[KS_LAYOUT_MODE].i != KS_LAYOUT_CONSTANT) {
+        if (value != 0)
+            return ks_fail(error, KS_PARAMETER, "layout: 'value' is %.17g, mode '%s' does not take it", value,
+                           modes[spec->params[KS_LAYOUT_MODE].i]);
+    } else if (!holds(dtype, value)) {
+        return ks_fail(error, KS_PARAMETER, "layout: 'value' is %.17g, which %s does not hold", value,
+                       ks_dtype_name(dtype));
+    }
+    return KS_OK;
+}
+
+/* --- concat ---------------------------------------------------------------------------------------------------------- */
+
+static ks_status check_like(const ks_spec *spec, int input, int axis, ks_error *error)
+{
+    const ks_tensor *first = &spec->in[0], *in = &spec->in[input];
+    const char *const name = spec->op->inputs[input].name;
+    char has[KS_RANK_MAX * 21], needs[KS_RANK_MAX * 21];
+    if (in->dtype != first->dtype)
+        return ks_fail(error, KS_DATATYPE, "layout: %s has datatype %s, INPUT0 %s; they must be equal", name,
+                       ks_dtype_name(in->dtype), ks_dtype_name(first->dtype));
+    bool same = in->rank == first->rank;
+    for (int i = 0; same && i < in->rank; i++) same = i == axis || in->dims[i] == first->dims[i];
+    if (same) return KS_OK;
+    ks_dims_text(in, has, sizeof has);
+    ks_dims_text(first, needs, sizeof needs);
+    return ks_fail(error, KS_SHAPE, "layout: %s has shape [%s], INPUT0 [%s]: they must be equal but along axis %d",
+                   name, has, needs, axis);
+}
+
+static ks_status resolve_concat(ks_spec *spec, ks_error *error)
+{
+    int64_t *axis = &spec->params[KS_LAYOUT_AXIS].i;
+    const ks_tensor *in = &spec->in[0];
+    if (*axis < -in->rank || *axis >= in->rank)
+        return ks_fail(error, KS_AXIS, "layout: axis %" PRId64 " is outside [%d, %d) of INPUT0's rank", *axis,
+                       -in->rank, in->rank);
+    if (*axis < 0) *axis += in->rank;
+    memcpy(spec->out[0].dims, in->dims, sizeof in->dims);
+    for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i)) {
+        const ks_status status = check_like(spec, i, (int)*axis, error);
+        if (status != KS_OK) return status;
+        if (__builtin_add_overflow(spec->out[0].dims[*axis], spec->in[i].dims[*axis], &spec->out[0].dims[*axis]))
+            return ks_fail(error, KS_SHAPE, "layout: axis %" PRId64 " becomes longer than %" PRId64, *axis, INT64_MAX);
+    }
+    return KS_OK;
+}
+
+/* --- reshape --------------------------------------------------------------------------------------------------------- */
+
+static ks_status fail_reshape(const ks_spec *spec, const char *why, ks_error *error)
+{
+    const ks_integers *list = &spec->params[KS_LAYOUT_NEW_SHAPE].list;
+    char from[KS_RANK_MAX * 21], to[KS_RANK_MAX * 21] = "";
+    size_t n = 0;
+    ks_dims_text(&spec->in[0], from, sizeof from);
+    for (int i = 0; i < list->count; i++)
+        n += (size_t)snprintf(to + n, sizeof to - n, "%s%" PRId64, i ? "," : "", list->value[i]);
+    return ks_fail(error, KS_SHAPE, "layout: INPUT0 has shape [%s], 'new_shape' is [%s]: %s", from, to, why);
+}
+
+/* Dimensions that are kept stay 0, so that they are whatever they become. */
+static ks_status resolve_reshape(ks_spec *spec, ks_error *error)
+{
+    ks_integers *list = list_of(spec, KS_LAYOUT_NEW_SHAPE);
+    const ks_tensor *in = &spec->in[0];
+    ks_tensor *out = &spec->out[0];
+    const int64_t count = ks_tensor_count(in);
+    int64_t known = 1;
+    int rest = -1;
+    if (list->count < 0) return ks_fail(error, KS_PARAMETER, "layout: op 'reshape' needs parameter 'new_shape'");
+    out->rank = (int)list->count;
+    for (int i = 0; i < out->rank; i++) {
+        int64_t dim = list->value[i];
+        if (dim < -1) return fail_reshape(spec, "a dimension is negative", error);
+        if (dim == -1 && rest >= 0) return fail_reshape(spec, "one dimension alone can take the rest", error);
+        if (dim == 0 && i >= in->rank) return fail_reshape(spec, "0 keeps a dimension that is not there", error);
+        if (dim == 0) dim = in->dims[i];
+        out->dims[i] = dim;
+        if (dim < 0)
+            rest = i;
+        else if (__builtin_mul_overflow(known, dim, &known))
+            return fail_reshape(spec, "too many elements", error);
+    }
+    if (rest >= 0) {
+        if (known == 0 || count % known != 0) return fail_reshape(spec, "the rest is no whole number", error);
+        out->dims[rest] = count / known;
+        known = count;
+    }
+    if (known != count) return fail_reshape(spec, "the number of elements differs", error);
+    for (int i = 0; i < out->rank && i < in->rank && in->dims[i] == out->dims[i]; i++) list->value[i] = 0;
+    return KS_OK;
+}
+
+/* --- the rules ------------------------------------------------------------------------------------------------------- */
+
+/* ks_resolve_fn */
+static ks_status layout_resolve(ks_spec *spec, ks_error *error)
+{
+    static ks_resolve_fn *const resolve[KS_LAYOUT_OPS] = {[KS_LAYOUT_TRANSPOSE] = resolve_transpose,
+                                                          [KS_LAYOUT_SLICE] = resolve_slice,
+                                                          [KS_LAYOUT_PAD] = resolve_pad,
+                                                          [KS_LAYOUT_CONCAT] = resolve_concat,
+                                                          [KS_LAYOUT_RESHAPE] = resolve_reshape};
+    const int64_t op = spec->params[KS_LAYOUT_OP].i;
+    if (op < 0 || op >= KS_LAYOUT_OPS)
+        return ks_fail(error, KS_PARAMETER, "layout: op %" PRId64 " is not one of %d", op, KS_LAYOUT_OPS);
+    ks_status status = check_inputs(spec, error);
+    if (status == KS_OK) status = check_params(spec, error);
+    if (status != KS_OK) return status;
+    spec->outputs = 1;
+    spec->flops = 0;
+    spec->out[0] = (ks_tensor){.dtype = spec->in[0].dtype, .rank = spec->in[0].rank};
+    status = resolve[op](spec, error);
+    return status == KS_OK ? ks_tensor_measure(&spec->out[0], ks_output_name(0), error) : status;
+}
+
+/* Leading axes that are as they were. */
+static bool keeps_axis(const ks_spec *spec, int axis)
+{
+    switch (op_of(spec)) {
+    case KS_LAYOUT_TRANSPOSE:
+        return spec->params[KS_LAYOUT_AXES].list.value[axis] == axis;
+    case KS_LAYOUT_SLICE:
+        return spec->params[KS_LAYOUT_STARTS].list.value[axis] == 0 &&
+               spec->params[KS_LAYOUT_SIZES].list.value[axis] == -1 &&
+               spec->params[KS_LAYOUT_STEPS].list.value[axis] == 1;
+    case KS_LAYOUT_PAD:
+        return spec->params[KS_LAYOUT_BEFORE].list.value[axis] == 0 &&
+               spec->params[KS_LAYOUT_AFTER].list.value[axis] == 0;
+    case KS_LAYOUT_CONCAT:
+        return axis < spec->params[KS_LAYOUT_AXIS].i;
+    default:
+        return axis < spec->out[0].rank && spec->params[KS_LAYOUT_NEW_SHAPE].list.value[axis] == 0;
+    }
+}
+
+static ks_rows layout_rows(const ks_spec *spec)
+{
+    ks_rows rows = {.cut = spec->given, .out = 1};
+    while (rows.dims < spec->in[0].rank && keeps_axis(spec, rows.dims)) rows.dims++;
+    return rows;
+}
+
+/* ks_sample_fn */
+static void layout_sample(ks_spec *spec)
+{
+    ks_spec_init(spec, &ks_op_layout);
+    spec->in[0] = (ks_tensor){.dtype = KS_FP32, .rank = 3, .dims = {3, 70, 37}};
+}
+
+/* --- as copies ------------------------------------------------------------------------------------------------------- */
+
+/* An axis inside those present, joined to the innermost of them where both sides go on from it as they do along it. */
+static void push_axis(ks_layout_copy *copy, int64_t extent, int64_t from, int64_t to)
+{
+    if (extent == 1) return;
+    const int last = copy->rank - 1;
+    const bool joins = copy->rank > 0 && copy->from[last] == from * extent && copy->to[last] == to * extent;
+    const int at = joins ? last : copy->rank++;
+    copy->extent[at] = joins ? copy->extent[at] * extent : extent;
+    copy->from[at] = from;
+    copy->to[at] = to;
+}
+
+/* Elements from one index of the axis to the next. */
+static int64_t stride_of(const ks_tensor *tensor, int axis)
+{
+    return ks_dims_product(tensor->dims, axis + 1, tensor->rank);
+}
+
+/* Along the output's axis i the input's axis, its first index and its step. */
+static void push_view(ks_layout_copy *copy, const ks_spec *spec, int i)
+{
+    const bool transposes = op_of(spec) == KS_LAYOUT_TRANSPOSE, slices = op_of(spec) == KS_LAYOUT_SLICE;
+    const int axis = transposes ? (int)spec->params[KS_LAYOUT_AXES].list.value[i] : i;
+    const int64_t stride = stride_of(&spec->in[0], axis);
+    const int64_t step = slices ? spec->params[KS_LAYOUT_STEPS].list.value[i] : 1;
+    if (slices) copy->from_start += spec->params[KS_LAYOUT_STARTS].list.value[i] * stride;
+    push_axis(copy, spec->out[0].dims[i], stride * step, stride_of(&spec->out[0], i));
+}
+
+ks_layout_copy ks_layout_copy_of(const ks_spec *spec, int input)
+{
+    const ks_tensor *in = &spec->in[input], *out = &spec->out[0];
+    ks_layout_copy copy = {0};
+    if (op_of(spec) == KS_LAYOUT_RESHAPE) {
+        push_axis(&copy, ks_tensor_count(in), 1, 1);
+    } else if (op_of(spec) == KS_LAYOUT_CONCAT) {
+        const int axis = (int)spec->params[KS_LAYOUT_AXIS].i;
+        const int64_t inner = stride_of(out, axis), run = in->dims[axis] * inner;
+        for (int i = ks_next_input(spec, -1); i < input; i = ks_next_input(spec, i))
+            copy.to_start += spec->in[i].dims[axis] * inner;
+        push_axis(&copy, ks_dims_product(out->dims, 0, axis), run, out->dims[axis] * inner);
+        push_axis(&copy, run, 1, 1);
+    } else {
+        for (int i = 0; i < out->rank; i++) push_view(&copy, spec, i);
+    }
+    if (copy.rank > 0) return copy;
+    copy.rank = 1;
+    copy.extent[0] = copy.from[0] = copy.to[0] = 1;
+    return copy;
+}
+
+/* Of a slice no more than its runs, in whole segments of memory. */
+static size_t layout_read_bytes(const ks_spec *spec)
+{
+    size_t bytes = 0;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) bytes += spec->in[i].size_bytes;
+    if (op_of(spec) != KS_LAYOUT_SLICE || spec->out[0].size_bytes == 0) return bytes;
+    const ks_layout_copy copy = ks_layout_copy_of(spec, 0);
+    const int last = copy.rank - 1;
+    const size_t size = ks_dtype_size(spec->in[0].dtype);
+    const size_t run = copy.from[last] == 1 ? (size_t)copy.extent[last] * size : size;
+    const double runs = (double)(spec->out[0].size_bytes / run);
+    const double moved = runs * (double)((run + SEGMENT_BYTES - 1) / SEGMENT_BYTES * SEGMENT_BYTES);
+    return moved < (double)bytes ? (size_t)moved : bytes;
+}
+
+ks_layout_pad ks_layout_pad_of(const ks_spec *spec)
+{
+    const ks_tensor *in = &spec->in[0];
+    ks_layout_pad pad = {.mode = (ks_layout_mode)spec->params[KS_LAYOUT_MODE].i,
+                         .fill = bits_of(in->dtype, spec->params[KS_LAYOUT_VALUE].d)};
+    bool whole = false;
+    for (int i = 0; i < in->rank; i++) {
+        const int64_t before = spec->params[KS_LAYOUT_BEFORE].list.value[i];
+        const int64_t after = spec->params[KS_LAYOUT_AFTER].list.value[i];
+        const bool joins = whole && before == 0 && after == 0;
+        const int at = joins ? pad.rank - 1 : pad.rank++;
+        pad.extent[at] = joins ? pad.extent[at] * in->dims[i] : in->dims[i];
+        pad.before[at] = before;
+        pad.after[at] = after;
+        whole = before == 0 && after == 0;
+    }
+    if (pad.rank > 0) return pad;
+    pad.rank = 1;
+    pad.extent[0] = 1;
+    return pad;
+}
+
+/* --- the descriptor -------------------------------------------------------------------------------------------------- */
+
+static const ks_preset presets[] = {
+    {.suffix = "transpose", .param = KS_LAYOUT_OP, .value = {.i = KS_LAYOUT_TRANSPOSE}},
+    {.suffix = "concat", .param = KS_LAYOUT_OP, .value = {.i = KS_LAYOUT_CONCAT}, .inputs = 1u << 1}};
+
+#define LATER(number)                                                                                                  \
+    {                                                                                                                  \
+        .name = "INPUT" #number, .role = "part", .rank_min = 1, .rank_max = KS_RANK_MAX, .optional = true              \
+    }
+#define LIST(text, code)                                                                                               \
+    {                                                                                                                  \
+        .name = text, .kind = KS_PARAM_LIST, .preset = {.list = {.count = -1}}, .status = code                         \
+    }
+
+const ks_op ks_op_layout = {
+    .name = "layout",
+    .inputs_count = KS_INPUTS_MAX,
+    .inputs = {{.name = "INPUT0", .role = "x", .dtypes = ANY, .rank_min = 0, .rank_max = KS_RANK_MAX},
+               LATER(1),
+               LATER(2),
+               LATER(3),
+               LATER(4),
+               LATER(5),
+               LATER(6),
+               LATER(7)},
+    .in_rank = 2,
+    .out_rank = 2,
+    .params_count = KS_LAYOUT_PARAMS,
+    .params = {[KS_LAYOUT_OP] = {.name = "op", .kind = KS_PARAM_CHOICE, .choices = op_names, .status = KS_PARAMETER},
+               [KS_LAYOUT_AXES] = LIST("axes", KS_AXIS),
+               [KS_LAYOUT_STARTS] = LIST("starts", KS_PARAMETER),
+               [KS_LAYOUT_SIZES] = LIST("sizes", KS_PARAMETER),
+               [KS_LAYOUT_STEPS] = LIST("steps", KS_PARAMETER),
+               [KS_LAYOUT_BEFORE] = LIST("before", KS_PARAMETER),
+               [KS_LAYOUT_AFTER] = LIST("after", KS_PARAMETER),
+               [KS_LAYOUT_MODE] = {.name = "mode", .kind = KS_PARAM_CHOICE, .choices = modes, .status = KS_PARAMETER},
+               [KS_LAYOUT_VALUE] = {.name = "value", .kind = KS_PARAM_NUMBER, .status = KS_PARAMETER, .infinite = true},
+               [KS_LAYOUT_AXIS] = {.name = "axis", .kind = KS_PARAM_INT, .status = KS_AXIS},
+               [KS_LAYOUT_NEW_SHAPE] = LIST("new_shape", KS_SHAPE)},
+    .presets_count = sizeof presets / sizeof *presets,
+    .presets = presets,
+    .resolve = layout_resolve,
+    .rows = layout_rows,
+    .sample = layout_sample,
+    .read_bytes = layout_read_bytes,
+};
