@@ -161,6 +161,7 @@ def by_layout(ks):
     rows, columns, depth = x.shape
     check(np.array_equal(ks.layout("transpose", x), x.T) and np.array_equal(ks.layout("transpose", x, axes=np.array([1, 2, 0])), x.transpose(1, 2, 0)), "transpose")
     check(np.array_equal(ks.layout("slice", x, starts=[-1, 0, 0], steps=[-1, 2, 1], sizes=(-1, -1, 1)), x[::-1, ::2, :1]), "slice")
+    check(np.array_equal(ks.layout("slice", x, axis=1, starts=[1], ends=[-1]), x[:, 1:-1]) and np.array_equal(ks.layout("pad", x, axis=-1, after=[2]), np.pad(x, ((0, 0), (0, 0), (0, 2)))), "of one axis")
     check(np.array_equal(ks.layout("pad", x, before=[1, 0, 1], after=[0, 0, 1], mode="reflect"), np.pad(x, ((1, 0), (0, 0), (1, 1)), "reflect")), "pad")
     check(np.array_equal(ks.layout("pad", x > 0, after=[0, 3, 0], value=1), np.pad(x > 0, ((0, 0), (0, 3), (0, 0)), constant_values=True)), "pad of BOOL")
     check(np.isneginf(ks.layout("pad", x, before=[0, 0, 1], value=-np.inf)[..., 0]).all(), "pad by infinity")
@@ -186,6 +187,8 @@ def operations(ks):
         near(ks.softmax(a, lengths=ends), softmax64(shorter, 1), dtype)
         near(ks.softmax(a, selected, ends.astype(np.int32)), softmax64(np.where(selected, shorter, -np.inf), 1), dtype)
         near(ks.reduce(a, "max", axis=1), a.astype(np.float64).max(1), dtype)
+        cuts = np.array([0, 7, 7, 40])
+        near(ks.reduce(a, segments=cuts), np.stack([a.astype(np.float64)[:, i:j].sum(1) for i, j in zip(cuts, cuts[1:])], 1), dtype)
         product = ks.matmul(a, b, transpose_b=True)
         near(product, a.astype(np.float64) @ b.astype(np.float64).T, dtype)
         check(product.dtype == np.dtype(dtype), "the datatype", product.dtype)
@@ -422,6 +425,9 @@ def readme_and_command(daemon, command):
         np.save(os.path.join(folder, "ends.npy"), np.array([4, 2, 1]))
         check(run("softmax", path, "--lengths", os.path.join(folder, "ends.npy"), "-o", result).returncode == 0, "lengths")
         check(np.load(result)[2].tolist() == [1, 0, 0, 0], "a row of one", np.load(result))
+        np.save(os.path.join(folder, "cuts.npy"), np.array([0, 1, 4]))
+        check(run("reduce", path, "--segments", os.path.join(folder, "cuts.npy"), "--op", "max", "-o", result).returncode == 0, "segments")
+        check(np.array_equal(np.load(result), np.stack([x[:, 0], x[:, 1:].max(1)], 1)), "its values")
         with open(path, "rb") as file:
             done = run("reduce", "-", "--op", "max", "--axis", "all", data=file.read())
         check(np.load(io.BytesIO(done.stdout)) == x.max(), "by standard input and output")

@@ -127,7 +127,7 @@ def inference(c):
         got = [t.decode() if isinstance(t, bytes) else t for t in result.as_numpy("OUTPUT0")]
         c.want("infer, classification", [t.split(":")[1] for t in got] == ["1", "2"], got)
     c.refused("infer, unknown model", "Request for unknown model", "infer", "nope", [tensor("INPUT0", X)])
-    c.refused("infer, an input too many", "unexpected inference input", "infer", "reduce", [tensor("INPUT0", X), tensor("INPUT1", X)])
+    c.refused("infer, an input too many", "unexpected inference input", "infer", "scan", [tensor("INPUT0", X), tensor("INPUT1", X)])
 
 
 def safetensors(**arrays):

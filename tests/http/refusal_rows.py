@@ -131,6 +131,20 @@ def lengths_raw(rows, place, value):
     return post(SOFTMAX + "?shape=%d,8&shape=%d&input=INPUT0&input=INPUT2&datatype=FP32&datatype=INT64" % (rows, rows), body)
 
 
+def segments(offsets, op="sum", x="[2,5]", shape=None, datatype='"INT32"', to=REDUCE, **given):
+    """Reductions of ones, cut at offsets."""
+    cut = tensor(shape or "[%d]" % len(offsets), json.dumps(offsets), datatype, '"INPUT1"')
+    return infer(tensor(x, ones(x)), cut, to=to, more=',"parameters":' + json.dumps({"op": op, **given}))
+
+
+def segments_raw(count, place, offset, op="sum"):
+    """Offsets as bytes, more than the daemon looks at before the launch; segments of two elements but for that one."""
+    offsets = [2 * i for i in range(count + 1)]
+    offsets[place] = offset
+    body = bytes(8 * count) + b"".join(i.to_bytes(8, "little", signed=True) for i in offsets)
+    return post(REDUCE + "?shape=%d&shape=%d&datatype=FP32&datatype=INT64&op=%s" % (2 * count, count + 1, op), body)
+
+
 def deep(levels):
     return "[" * levels + "1" + "]" * levels
 
@@ -395,6 +409,9 @@ WORD_ROWS = [
     Row("transpose with starts", layout("transpose", starts=[0, 0]), 400, "parameter", STAYS, "op 'transpose' does not take parameter 'starts'"),
     Row("slice from outside", layout("slice", starts=[6, 0]), 400, "range", STAYS, "'starts' has 6 for axis 0: it is outside [-5, 5]"),
     Row("slice of more than there is", layout("slice", sizes=[5, 7]), 400, "range", STAYS, "7 elements from 0 by steps of 1 leave axis 1, which has 6"),
+    Row("slice by sizes and ends", layout("slice", sizes=[1, 1], ends=[1, 1]), 400, "parameter", STAYS, "takes 'sizes' or 'ends', and not both"),
+    Row("slice to outside", layout("slice", axis=1, ends=[7]), 400, "range", STAYS, "'ends' has 7 for axis 1: it is outside [-6, 6]"),
+    Row("slice of an axis outside", layout("slice", axis=2, ends=[1]), 400, "axis", STAYS, "layout: axis 2 is outside [-2, 2)"),
     Row("slice by steps of 0", layout("slice", steps=[0, 1]), 400, "parameter", STAYS, "'steps' has 0 for axis 0"),
     Row("slice of two inputs", layout("slice", ("[5,6]", '"FP32"')), 400, "name", STAYS, "takes INPUT0 alone, INPUT1 is for 'concat'"),
     Row("pad by fewer than 0", layout("pad", before=[-1, 0]), 400, "parameter", STAYS, "'before' has -1 for axis 0"),
@@ -462,6 +479,23 @@ WORD_ROWS = [
     Row("axis 1.5", parameters(axis=1.5), 400, "axis", STAYS),
     Row("axis as a word", parameters(axis="rows"), 400, "axis", STAYS),
     Row("the same axis twice", parameters(REDUCE, axis="0,-2"), 400, "axis", STAYS),
+    Row("segments of floats", segments([0, 5], datatype='"FP32"'), 400, "datatype", STAYS, "inference input 'INPUT1' data-type is 'FP32', but model 'reduce' expects 'INT32,INT64'"),
+    Row("segments of rank 2", segments([0, 5], shape="[2,1]"), 400, "shape", STAYS, "reduce: INPUT1 (segments) has rank 2, takes 1"),
+    Row("no offsets", segments([], shape="[0]"), 400, "shape", STAYS, "has no elements"),
+    Row("segments over several axes", segments([0, 5], axis="all"), 400, "axis", STAYS, "reduce: axis lists 2 axes, segments take one"),
+    Row("segments over an axis outside", segments([0, 5], axis=2), 400, "axis", STAYS),
+    Row("segments that begin at 1", segments([1, 5]), 400, "range", STAYS, "reduce: INPUT1 (segments) has 1 at place 0"),
+    Row("segments that fall", segments([0, 3, 2, 5]), 400, "range", STAYS, "has 2 at place 2"),
+    Row("segments that end too early", segments([0, 4]), 400, "range", STAYS, "end at place 1 with 5, the extent of INPUT0's axis"),
+    Row("segments that end too late", segments([0, 6]), 400, "range", STAYS, "has 6 at place 1"),
+    Row("an offset of 2^63 - 1", segments([0, 2 ** 63 - 1, 5], datatype='"INT64"'), 400, "range", STAYS, "has 9223372036854775807 at place 1"),
+    Row("the maximum of an empty segment", segments([0, 2, 2, 5], op="max"), 400, "empty", STAYS, "reduce: max of nothing: segment 1 of INPUT1 (segments) begins and ends at 2"),
+    Row("the variance of an empty segment", segments([0, 0, 5], op="var"), 400, "empty", STAYS, "segment 0"),
+    Row("an empty segment in front of a bad offset", segments([0, 0, 6], op="mean"), 400, "range", STAYS, "has 6 at place 2"),
+    Row("a bad first one of 5000 offsets", segments_raw(5000, 0, 1), 400, "range", STAYS, "has 1 at place 0"),
+    Row("a bad middle one of 5000 offsets", segments_raw(5000, 2500, -1), 400, "range", STAYS, "has -1 at place 2500"),
+    Row("a bad last one of 5000 offsets", segments_raw(5000, 5000, 9998), 400, "range", STAYS, "has 9998 at place 5000"),
+    Row("an empty one of 5000 segments", segments_raw(5000, 2500, 4998, op="max"), 400, "empty", STAYS, "segment 2499 of INPUT1 (segments) begins and ends at 4998"),
     Row("unknown way to reduce", parameters(REDUCE, op="median"), 400, "parameter", STAYS),
     Row("variance with a negative ddof", parameters(REDUCE, op="var", ddof=-1), 400, "parameter", STAYS, "reduce: parameter 'ddof' is -1, takes 0 or more"),
     Row("variance with ddof as a word", parameters(REDUCE, op="std", ddof="inf"), 400, "parameter", STAYS, "must be a finite number"),

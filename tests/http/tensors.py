@@ -231,16 +231,27 @@ def axes_of(axis, rank):
     return {axis % rank}
 
 
-def reduce(x, op="sum", axis=-1, keepdims=False, ddof=0, p=2):
+def reduce(x, segments=None, op="sum", axis=-1, keepdims=False, ddof=0, p=2):
     axes = axes_of(axis, len(x.shape))
     shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keepdims or i not in axes]
+    rows = list(along(x.shape, axes))
+    begins = [0] * len(rows)
+    if segments:
+        (own,) = axes
+        offsets, inner = segments.values, count(x.shape[own + 1:])
+        shape = x.shape[:own] + [len(offsets) - 1] + x.shape[own + 1:]
+        lines = [rows[i:i + inner] for i in range(0, len(rows), inner)]
+        cut = [(line[i:j], i) for part in lines for i, j in zip(offsets, offsets[1:]) for line in part]
+        rows, begins = [row for row, _ in cut], [begin for _, begin in cut]
     datatype = x.datatype
     if op in ("argmax", "argmin", "count_nonzero"):
         datatype = "INT64"
     elif datatype not in UNIT and op not in ("max", "min"):
         datatype = "INT64" if op in ("sum", "prod", "sumsq") else "FP64"
-    pairs = [_one(op, [x.values[i] for i in row], arithmetic(x.datatype), ddof, p) for row in along(x.shape, axes)]
+    pairs = [_one(op, [x.values[i] for i in row], arithmetic(x.datatype), ddof, p) for row in rows]
     values, errors = [p[0] for p in pairs], [p[1] for p in pairs]
+    if op.startswith("arg"):
+        values = [value + begin for value, begin in zip(values, begins)]
     if op in ("max", "min", "argmax", "argmin", "count_nonzero"):
         return Expected(datatype, shape, values, [0] * len(values))
     return Expected(datatype, shape, values, _rounded(datatype, values, errors))
@@ -454,15 +465,17 @@ def _padded(i, before, extent, mode):
     return -i if i < 0 else 2 * (extent - 1) - i
 
 
-def _sliced(extent, start, size, step):
+def _sliced(extent, start, size, end, step):
     """The input's indices along an axis; of a list that is not given None."""
+    if end is not None:
+        return list(range(extent))[start:end:step]
     step = 1 if step is None else step
     start = (0 if step > 0 else extent - 1) if start is None else start + extent * (start < 0)
     walk = range(start, extent, step) if step > 0 else range(start, -1, step)
     return list(walk if size in (None, -1) else walk[:size])
 
 
-def layout(x, *more, op="transpose", axes=None, starts=None, sizes=None, steps=None, before=None, after=None, mode="constant", value=0,
+def layout(x, *more, op="transpose", axes=None, starts=None, sizes=None, ends=None, steps=None, before=None, after=None, mode="constant", value=0,
            axis=0, new_shape=None):
     """Each element by its index."""
     rank, shape = len(x.shape), x.shape
@@ -483,11 +496,13 @@ def layout(x, *more, op="transpose", axes=None, starts=None, sizes=None, steps=N
         new = [shape[a] for a in order]
         values = [at([i for _, i in sorted(zip(order, index))]) for index in _places(new)]
         return Expected(x.datatype, new, values, [0.0] * len(values))
+    alone = lambda list_, other: list_ if list_ is None or len(list_) == rank else [list_[0] if i == axis % rank else other for i in range(rank)]
     if op == "slice":
+        starts, sizes, ends, steps = alone(starts, None), alone(sizes, None), alone(ends, None), alone(steps, None)
         none = [None] * rank
-        walks = [_sliced(*given) for given in zip(shape, starts or none, sizes or none, steps or none)]
+        walks = [_sliced(*given) for given in zip(shape, starts or none, sizes or none, ends or none, steps or none)]
     else:
-        before, after = before or [0] * rank, after or [0] * rank
+        before, after = alone(before, 0) or [0] * rank, alone(after, 0) or [0] * rank
         walks = [[_padded(i, b, n, mode) for i in range(b + n + a)] for n, b, a in zip(shape, before, after)]
     values = [value if None in index else at(index) for index in itertools.product(*walks)]
     return Expected(x.datatype, [len(walk) for walk in walks], values, [0.0] * len(values))
