@@ -1,7 +1,7 @@
 /* Tensors in another order, in part, padded, joined, or under another shape: descriptor and rules. Bits are moved.
  *
  *   transpose  y's axis i is x's axis axes[i]; without axes their order is reversed
- *   slice      y[i, ..] = x[starts[0] + i * steps[0], ..], sizes[0] of them; -1: up to the end, with a negative step down to the first
+ *   slice      y[i, ..] = x[starts[0] + i * steps[0], ..], sizes[0] of them, or up to ends[0]; -1 of sizes, as without both: all that are left
  *   pad        before and after elements more along each axis: a value, the edge's element, or those behind the edge, reflected
  *   concat     INPUT0, INPUT1, .. one behind the other along an axis
  *   reshape    the same elements as new_shape has them: 0 keeps the dimension at its place, one -1 takes the rest
@@ -10,17 +10,17 @@
  *          because the query of a raw request means the input by `shape`. */
 #include "ops/layout.h"
 
-#include <float.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "ops/numbers/element.h"
+
 enum {
     ANY = KS_DTYPE_BIT(KS_BYTES) - 1,
-    WHOLE_BITS = 53,   /* of the integers that a double holds */
     SEGMENT_BYTES = 64 /* that memory moves at least: two sectors */
 };
+static const int64_t NO_END = INT64_MIN; /* of starts and ends: what the request does not say */
 extern const ks_op ks_op_layout;
 
 static const char *const op_names[] = {"transpose", "slice", "pad", "concat", "reshape", NULL}; /* as ks_layout_op */
@@ -29,8 +29,10 @@ static const char *const modes[] = {"constant", "edge", "reflect", NULL};       
 #define TAKES(param) (1u << (param))
 static const uint32_t params_of[KS_LAYOUT_OPS] = {
     [KS_LAYOUT_TRANSPOSE] = TAKES(KS_LAYOUT_AXES),
-    [KS_LAYOUT_SLICE] = TAKES(KS_LAYOUT_STARTS) | TAKES(KS_LAYOUT_SIZES) | TAKES(KS_LAYOUT_STEPS),
-    [KS_LAYOUT_PAD] = TAKES(KS_LAYOUT_BEFORE) | TAKES(KS_LAYOUT_AFTER) | TAKES(KS_LAYOUT_MODE) | TAKES(KS_LAYOUT_VALUE),
+    [KS_LAYOUT_SLICE] = TAKES(KS_LAYOUT_STARTS) | TAKES(KS_LAYOUT_SIZES) | TAKES(KS_LAYOUT_ENDS) |
+                        TAKES(KS_LAYOUT_STEPS) | TAKES(KS_LAYOUT_AXIS),
+    [KS_LAYOUT_PAD] = TAKES(KS_LAYOUT_AXIS) | TAKES(KS_LAYOUT_BEFORE) | TAKES(KS_LAYOUT_AFTER) | TAKES(KS_LAYOUT_MODE) |
+                      TAKES(KS_LAYOUT_VALUE),
     [KS_LAYOUT_CONCAT] = TAKES(KS_LAYOUT_AXIS),
     [KS_LAYOUT_RESHAPE] = TAKES(KS_LAYOUT_NEW_SHAPE)};
 
@@ -84,18 +86,42 @@ static ks_status check_params(const ks_spec *spec, ks_error *error)
     return KS_OK;
 }
 
-/* A list of the rank of INPUT0; what the request does not say is `other` along each axis. */
+static ks_status resolve_axis(ks_spec *spec, ks_error *error)
+{
+    int64_t *axis = &spec->params[KS_LAYOUT_AXIS].i;
+    const int rank = spec->in[0].rank;
+    if (*axis < -rank || *axis >= rank)
+        return ks_fail(error, KS_AXIS, "layout: axis %" PRId64 " is outside [%d, %d) of INPUT0's rank", *axis, -rank,
+                       rank);
+    if (*axis < 0) *axis += rank;
+    return KS_OK;
+}
+
+/* A list of the rank of INPUT0. One number is that of `axis`; what the request does not say is `other`. */
 static ks_status resolve_list(ks_spec *spec, int param, int64_t other, ks_error *error)
 {
     ks_integers *list = list_of(spec, param);
+    const ks_integers given = *list;
     const int rank = spec->in[0].rank;
-    if (list->count < 0) {
-        list->count = rank;
-        for (int i = 0; i < rank; i++) list->value[i] = other;
-    }
-    if (list->count == rank) return KS_OK;
-    return ks_fail(error, KS_PARAMETER, "layout: '%s' has %" PRId64 " numbers, INPUT0 has rank %d",
-                   spec->op->params[param].name, list->count, rank);
+    if (given.count == rank) return KS_OK;
+    if (given.count >= 0 && given.count != 1)
+        return ks_fail(error, KS_PARAMETER, "layout: '%s' has %" PRId64 " numbers, INPUT0 has rank %d",
+                       spec->op->params[param].name, given.count, rank);
+    list->count = rank;
+    for (int i = 0; i < rank; i++)
+        list->value[i] = given.count == 1 && i == spec->params[KS_LAYOUT_AXIS].i ? given.value[0] : other;
+    return KS_OK;
+}
+
+/* Lists name each axis from here on. */
+static ks_status resolve_lists(ks_spec *spec, const int *params, const int64_t *others, int count, ks_error *error)
+{
+    bool single = spec->params[KS_LAYOUT_AXIS].i != 0;
+    for (int i = 0; i < count; i++) single = single || list_of(spec, params[i])->count == 1;
+    ks_status status = single ? resolve_axis(spec, error) : KS_OK;
+    for (int i = 0; i < count && status == KS_OK; i++) status = resolve_list(spec, params[i], others[i], error);
+    spec->params[KS_LAYOUT_AXIS].i = 0;
+    return status;
 }
 
 /* --- transpose ------------------------------------------------------------------------------------------------------- */
@@ -168,70 +194,60 @@ static ks_status slice_axis(ks_spec *spec, int axis, ks_error *error)
     return KS_OK;
 }
 
+/* Of an end the size: none where the start is past it. */
+static ks_status size_to_end(ks_spec *spec, int axis, ks_error *error)
+{
+    const int64_t extent = spec->in[0].dims[axis], end = list_of(spec, KS_LAYOUT_ENDS)->value[axis];
+    const int64_t start = list_of(spec, KS_LAYOUT_STARTS)->value[axis],
+                  step = list_of(spec, KS_LAYOUT_STEPS)->value[axis];
+    if (end == NO_END) return KS_OK;
+    const int64_t least = step < 0 ? -extent - 1 : -extent; /* in front of the first one */
+    if (end < least || end > extent)
+        return ks_fail(error, KS_RANGE,
+                       "layout: 'ends' has %" PRId64 " for axis %d: it is outside [%" PRId64 ", %" PRId64 "]", end,
+                       axis, least, extent);
+    if (start < -extent || start > extent || step == 0) return KS_OK; /* slice_axis says so */
+    const int64_t first = start < 0 ? start + extent : start, stop = end < 0 ? end + extent : end;
+    const uint64_t width = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
+    const int64_t walk = step > 0 ? stop - first : first - stop;
+    list_of(spec, KS_LAYOUT_SIZES)->value[axis] = walk > 0 ? (int64_t)((uint64_t)(walk - 1) / width) + 1 : 0;
+    return KS_OK;
+}
+
+/* NO_END of a request would be none. */
+static ks_status check_bounds(const ks_spec *spec, ks_error *error)
+{
+    static const int params[] = {KS_LAYOUT_STARTS, KS_LAYOUT_ENDS};
+    for (int p = 0; p < 2; p++)
+        for (int i = 0; i < spec->params[params[p]].list.count; i++)
+            if (spec->params[params[p]].list.value[i] == NO_END)
+                return ks_fail(error, KS_RANGE, "layout: '%s' has %" PRId64 ": no axis is so long",
+                               spec->op->params[params[p]].name, NO_END);
+    return KS_OK;
+}
+
 static ks_status resolve_slice(ks_spec *spec, ks_error *error)
 {
-    const bool from_end = list_of(spec, KS_LAYOUT_STARTS)->count < 0;
-    ks_status status = resolve_list(spec, KS_LAYOUT_STARTS, 0, error);
-    if (status == KS_OK) status = resolve_list(spec, KS_LAYOUT_SIZES, -1, error);
-    if (status == KS_OK) status = resolve_list(spec, KS_LAYOUT_STEPS, 1, error);
+    static const int params[] = {KS_LAYOUT_STARTS, KS_LAYOUT_SIZES, KS_LAYOUT_STEPS, KS_LAYOUT_ENDS};
+    static const int64_t others[] = {NO_END, -1, 1, NO_END};
+    const ks_integers *ends = list_of(spec, KS_LAYOUT_ENDS);
+    if (ends->count >= 0 && list_of(spec, KS_LAYOUT_SIZES)->count >= 0)
+        return ks_fail(error, KS_PARAMETER, "layout: op 'slice' takes 'sizes' or 'ends', and not both");
+    ks_status status = check_bounds(spec, error);
+    if (status == KS_OK) status = resolve_lists(spec, params, others, 4, error);
     for (int axis = 0; axis < spec->in[0].rank && status == KS_OK; axis++) {
-        const bool last = from_end && list_of(spec, KS_LAYOUT_STEPS)->value[axis] < 0 && spec->in[0].dims[axis] > 0;
-        if (last) list_of(spec, KS_LAYOUT_STARTS)->value[axis] = spec->in[0].dims[axis] - 1;
-        status = slice_axis(spec, axis, error);
+        int64_t *start = &list_of(spec, KS_LAYOUT_STARTS)->value[axis];
+        const int64_t extent = spec->in[0].dims[axis];
+        const bool last = list_of(spec, KS_LAYOUT_STEPS)->value[axis] < 0 && extent > 0;
+        if (*start == NO_END) *start = last ? extent - 1 : 0;
+        status = size_to_end(spec, axis, error);
+        if (status == KS_OK) status = slice_axis(spec, axis, error);
     }
+    *list_of(spec, KS_LAYOUT_ENDS) = (ks_integers){.count = -1};
     return status;
 }
 
 /* --- pad ------------------------------------------------------------------------------------------------------------- */
-
-/* A float of 1 + exponent + mantissa bits, which holds v (below): rounded to nearest even. */
-static uint64_t float_bits(double v, int exponent, int mantissa)
-{
-    const int least = 2 - (1 << (exponent - 1));
-    const uint64_t sign = signbit(v) ? 1u << (exponent + mantissa) : 0;
-    int power = 0;
-    if (isinf(v)) return sign | ((uint64_t)((1u << exponent) - 1) << mantissa);
-    frexp(v, &power);
-    power = v == 0 || power - 1 < least ? least : power - 1;
-    return sign | (((uint64_t)(power - least) << mantissa) + (uint64_t)nearbyint(ldexp(fabs(v), mantissa - power)));
-}
-
-static uint64_t bits_of(ks_dtype dtype, double v)
-{
-    const float narrow = (float)v;
-    uint64_t wide;
-    uint32_t bits;
-    switch (dtype) {
-    case KS_FP64:
-        memcpy(&wide, &v, sizeof wide);
-        return wide;
-    case KS_FP32:
-        memcpy(&bits, &narrow, sizeof bits);
-        return bits;
-    case KS_FP16:
-        return float_bits(v, 5, 10);
-    case KS_BF16:
-        return float_bits(v, 8, 7);
-    case KS_FP8E4M3:
-        return float_bits(v, 4, 3);
-    case KS_FP8E5M2:
-        return float_bits(v, 5, 2);
-    default:
-        return v < 0 ? (uint64_t)(int64_t)v : (uint64_t)v;
-    }
-}
-
-/* The largest finite value, and whether there is an infinite one; of integers the bounds within a double's whole numbers. */
-static bool holds(ks_dtype dtype, double v)
-{
-    static const double largest[KS_DTYPE_COUNT] = {[KS_FP64] = DBL_MAX,    [KS_FP32] = FLT_MAX, [KS_FP16] = 65504,
-                                                   [KS_BF16] = 0x1.FEp127, [KS_FP8E4M3] = 448,  [KS_FP8E5M2] = 57344};
-    if (ks_dtype_kind(dtype) == KS_KIND_FLOAT) return isinf(v) ? dtype != KS_FP8E4M3 : fabs(v) <= largest[dtype];
-    const bool has_sign = ks_dtype_kind(dtype) == KS_KIND_INT;
-    const int bits = dtype == KS_BOOL ? 1 : 8 * (int)ks_dtype_size(dtype) - has_sign;
-    const double end = ldexp(1, bits > WHOLE_BITS ? WHOLE_BITS : bits);
-    return v == floor(v) && v >= (has_sign ? -end : 0) && (bits > WHOLE_BITS ? v <= end : v < end);
-}
 
 static ks_status pad_axis(ks_spec *spec, int axis, ks_error *error)
 {
@@ -261,15 +277,16 @@ static ks_status resolve_pad(ks_spec *spec, ks_error *error)
 {
     const ks_dtype dtype = spec->in[0].dtype;
     const double value = spec->params[KS_LAYOUT_VALUE].d;
-    ks_status status = resolve_list(spec, KS_LAYOUT_BEFORE, 0, error);
-    if (status == KS_OK) status = resolve_list(spec, KS_LAYOUT_AFTER, 0, error);
+    static const int params[] = {KS_LAYOUT_BEFORE, KS_LAYOUT_AFTER};
+    static const int64_t others[] = {0, 0};
+    ks_status status = resolve_lists(spec, params, others, 2, error);
     for (int axis = 0; axis < spec->in[0].rank && status == KS_OK; axis++) status = pad_axis(spec, axis, error);
     if (status != KS_OK) return status;
     if (spec->params[KS_LAYOUT_MODE].i != KS_LAYOUT_CONSTANT) {
         if (value != 0)
             return ks_fail(error, KS_PARAMETER, "layout: 'value' is %.17g, mode '%s' does not take it", value,
                            modes[spec->params[KS_LAYOUT_MODE].i]);
-    } else if (!holds(dtype, value)) {
+    } else if (!ks_element_holds(dtype, value)) {
         return ks_fail(error, KS_PARAMETER, "layout: 'value' is %.17g, which %s does not hold", value,
                        ks_dtype_name(dtype));
     }
@@ -297,12 +314,10 @@ static ks_status check_like(const ks_spec *spec, int input, int axis, ks_error *
 
 static ks_status resolve_concat(ks_spec *spec, ks_error *error)
 {
-    int64_t *axis = &spec->params[KS_LAYOUT_AXIS].i;
+    const int64_t *axis = &spec->params[KS_LAYOUT_AXIS].i;
     const ks_tensor *in = &spec->in[0];
-    if (*axis < -in->rank || *axis >= in->rank)
-        return ks_fail(error, KS_AXIS, "layout: axis %" PRId64 " is outside [%d, %d) of INPUT0's rank", *axis,
-                       -in->rank, in->rank);
-    if (*axis < 0) *axis += in->rank;
+    const ks_status outside = resolve_axis(spec, error);
+    if (outside != KS_OK) return outside;
     memcpy(spec->out[0].dims, in->dims, sizeof in->dims);
     for (int i = ks_next_input(spec, 0); i >= 0; i = ks_next_input(spec, i)) {
         const ks_status status = check_like(spec, i, (int)*axis, error);
@@ -479,16 +494,25 @@ static size_t layout_read_bytes(const ks_spec *spec)
     const int last = copy.rank - 1;
     const size_t size = ks_dtype_size(spec->in[0].dtype);
     const size_t run = copy.from[last] == 1 ? (size_t)copy.extent[last] * size : size;
-    const double runs = (double)(spec->out[0].size_bytes / run);
-    const double moved = runs * (double)((run + SEGMENT_BYTES - 1) / SEGMENT_BYTES * SEGMENT_BYTES);
-    return moved < (double)bytes ? (size_t)moved : bytes;
+    const size_t runs = spec->out[0].size_bytes / run;
+    const size_t segments = (run + SEGMENT_BYTES - 1) / SEGMENT_BYTES * SEGMENT_BYTES;
+    size_t moved;
+    return !__builtin_mul_overflow(runs, segments, &moved) && moved < bytes ? moved : bytes;
+}
+
+/* ks_op.moves_nothing: elements lie in the output as they do in INPUT0. */
+static bool layout_moves_nothing(const ks_spec *spec)
+{
+    if (op_of(spec) == KS_LAYOUT_PAD || op_of(spec) == KS_LAYOUT_CONCAT) return false;
+    const ks_layout_copy copy = ks_layout_copy_of(spec, 0);
+    return copy.rank == 1 && copy.from[0] == 1 && spec->out[0].size_bytes == spec->in[0].size_bytes;
 }
 
 ks_layout_pad ks_layout_pad_of(const ks_spec *spec)
 {
     const ks_tensor *in = &spec->in[0];
     ks_layout_pad pad = {.mode = (ks_layout_mode)spec->params[KS_LAYOUT_MODE].i,
-                         .fill = bits_of(in->dtype, spec->params[KS_LAYOUT_VALUE].d)};
+                         .fill = ks_element_bits(in->dtype, spec->params[KS_LAYOUT_VALUE].d)};
     bool whole = false;
     for (int i = 0; i < in->rank; i++) {
         const int64_t before = spec->params[KS_LAYOUT_BEFORE].list.value[i];
@@ -539,6 +563,7 @@ const ks_op ks_op_layout = {
                [KS_LAYOUT_AXES] = LIST("axes", KS_AXIS),
                [KS_LAYOUT_STARTS] = LIST("starts", KS_PARAMETER),
                [KS_LAYOUT_SIZES] = LIST("sizes", KS_PARAMETER),
+               [KS_LAYOUT_ENDS] = LIST("ends", KS_PARAMETER),
                [KS_LAYOUT_STEPS] = LIST("steps", KS_PARAMETER),
                [KS_LAYOUT_BEFORE] = LIST("before", KS_PARAMETER),
                [KS_LAYOUT_AFTER] = LIST("after", KS_PARAMETER),
@@ -551,5 +576,6 @@ const ks_op ks_op_layout = {
     .resolve = layout_resolve,
     .rows = layout_rows,
     .sample = layout_sample,
+    .moves_nothing = layout_moves_nothing,
     .read_bytes = layout_read_bytes,
 };

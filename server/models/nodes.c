@@ -6,13 +6,30 @@
 #include "base/text.h"
 #include "codec/decode.h"
 #include "models/reader.h"
+#include "ops/layout.h"
 
 /* The node's name, and what is said of it. */
 typedef struct subject {
     char text[KS_CHAIN_NAME_MAX + 16];
+    bool worded; /* its op is one of words[] */
 } subject;
 
 static const char reshape_word[] = "reshape";
+
+/* What else a node may be called: operations of one op, with its parameters, or their shorter names. */
+extern const ks_op ks_op_layout;
+static const struct {
+    const char *word;
+    ks_layout_op op;
+} words[] = {{"transpose", KS_LAYOUT_TRANSPOSE},
+             {"slice", KS_LAYOUT_SLICE},
+             {"pad", KS_LAYOUT_PAD},
+             {"concat", KS_LAYOUT_CONCAT}};
+static const struct {
+    const char *shorter;
+    int param;
+} shorter_names[] = {
+    {"perm", KS_LAYOUT_AXES}, {"start", KS_LAYOUT_STARTS}, {"end", KS_LAYOUT_ENDS}, {"step", KS_LAYOUT_STEPS}};
 
 /* --- inputs and outputs ------------------------------------------------------------------------------------------------ */
 
@@ -105,15 +122,26 @@ static ks_status join_list(ks_definition_reader *r, const ks_json *list, const s
     return KS_OK;
 }
 
+/* -1: it has none of that name. A word is the parameter `op` of its operation. */
+static int find_param(const ks_chain_node *node, bool worded, const char *name)
+{
+    const ks_op *op = node->op;
+    if (worded && strcmp(op->params[KS_LAYOUT_OP].name, name) == 0) return -1;
+    for (int i = 0; i < op->params_count; i++)
+        if (strcmp(op->params[i].name, name) == 0) return i;
+    for (size_t i = 0; worded && i < sizeof shorter_names / sizeof *shorter_names; i++)
+        if (strcmp(shorter_names[i].shorter, name) == 0) return shorter_names[i].param;
+    return -1;
+}
+
 static ks_status read_parameter(ks_definition_reader *r, const ks_json *item, ks_chain_node *node, const subject *of)
 {
     enum { LIST_MAX = 256 };
     char list[LIST_MAX];
     const char *const key = ks_json_key(item);
     const ks_op *op = node->op;
-    int i = 0;
-    while (i < op->params_count && strcmp(op->params[i].name, key) != 0) i++;
-    if (i == op->params_count)
+    const int i = find_param(node, of->worded, key);
+    if (i < 0)
         return ks_fail(r->error, KS_PARAMETER, "%s: '%s' has no parameter '%s'", of->text, op->name,
                        ks_quoted(key, strlen(key)).text);
     ks_param_value value = {.kind = KS_VALUE_OTHER, .text = ks_json_text(item)};
@@ -171,15 +199,27 @@ static ks_status read_parameters(ks_definition_reader *r, const ks_json *item, k
 
 /* --- nodes ------------------------------------------------------------------------------------------------------------ */
 
-static ks_status read_op(ks_definition_reader *r, const ks_json *item, ks_chain_node *node, const subject *of)
+/* -1: none of these. */
+static int find_word(const char *name)
+{
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i].word, name) == 0) return (int)i;
+    return -1;
+}
+
+static ks_status read_op(ks_definition_reader *r, const ks_json *item, ks_chain_node *node, subject *of)
 {
     const ks_json *word = ks_json_member(item, "op");
     const char *name = ks_json_text(word);
     if (!ks_json_is_text(word)) return ks_fail(r->error, KS_DEFINITION, "%s: it has no 'op'", of->text);
     node->op = ks_op_find(name, strlen(name));
+    const int found = node->op ? -1 : find_word(name);
+    of->worded = found >= 0;
+    if (of->worded) node->op = &ks_op_layout;
     if (!node->op && strcmp(name, reshape_word) != 0)
         return ks_fail(r->error, KS_DEFINITION, "%s: op '%s' is unknown", of->text, ks_quoted(name, strlen(name)).text);
     for (int i = 0; node->op && i < node->op->params_count; i++) node->params[i] = node->op->params[i].preset;
+    if (of->worded) node->params[KS_LAYOUT_OP].i = words[found].op;
     return node->op ? check_decides(r, node->op, ks_op_required(node->op), of) : KS_OK;
 }
 
@@ -187,7 +227,7 @@ static ks_status read_node(ks_definition_reader *r, const ks_json *item, int ind
 {
     static const char *const known[] = {"name", "op", "inputs", "outputs", "parameters", NULL};
     ks_chain_node *node = &r->definition->node[index];
-    subject of;
+    subject of = {.worded = false};
     snprintf(of.text, sizeof of.text, "node %d", index);
     if (!ks_json_is_object(item)) return ks_fail(r->error, KS_FIELD, "%s is no object", of.text);
     memset(node->in, -1, sizeof node->in);

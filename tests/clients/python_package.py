@@ -161,6 +161,7 @@ def by_layout(ks):
     rows, columns, depth = x.shape
     check(np.array_equal(ks.layout("transpose", x), x.T) and np.array_equal(ks.layout("transpose", x, axes=np.array([1, 2, 0])), x.transpose(1, 2, 0)), "transpose")
     check(np.array_equal(ks.layout("slice", x, starts=[-1, 0, 0], steps=[-1, 2, 1], sizes=(-1, -1, 1)), x[::-1, ::2, :1]), "slice")
+    check(np.array_equal(ks.layout("slice", x, axis=1, starts=[1], ends=[-1]), x[:, 1:-1]) and np.array_equal(ks.layout("pad", x, axis=-1, after=[2]), np.pad(x, ((0, 0), (0, 0), (0, 2)))), "of one axis")
     check(np.array_equal(ks.layout("pad", x, before=[1, 0, 1], after=[0, 0, 1], mode="reflect"), np.pad(x, ((1, 0), (0, 0), (1, 1)), "reflect")), "pad")
     check(np.array_equal(ks.layout("pad", x > 0, after=[0, 3, 0], value=1), np.pad(x > 0, ((0, 0), (0, 3), (0, 0)), constant_values=True)), "pad of BOOL")
     check(np.isneginf(ks.layout("pad", x, before=[0, 0, 1], value=-np.inf)[..., 0]).all(), "pad by infinity")

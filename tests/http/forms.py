@@ -449,6 +449,10 @@ def random_layout(random, longest, datatype=None, op=None):
     rank, parameters, more = len(shape), {"op": op}, []
     if op == "transpose" and random.random() < 0.8:
         parameters["axes"] = [axis - random.choice((0, rank)) for axis in random.sample(range(rank), rank)]
+    elif op == "slice" and random.random() < 0.3:
+        axis = random.randrange(rank)
+        start, end = sorted((random.randint(0, shape[axis]), random.randint(0, shape[axis])))
+        parameters.update(axis=axis - random.choice((0, rank)), starts=[start], ends=[end], steps=[random.randint(1, 3)])
     elif op == "slice":
         starts, sizes, steps = [], [], []
         for n in shape:

@@ -93,6 +93,15 @@ ROWS = [
     Row("model: a reshape of other size", model(nodes=[node("reshape", shape=[0, 5])]), 400, "shape", STAYS, "node 'n' (reshape)"),
     Row("model: a reshape of a dimension that is not there", model(nodes=[node("reshape", shape=[0, 2, 0])]), 400, "shape", STAYS, "node 'n'"),
     Row("model: a reshape of nine dimensions", model(nodes=[node("reshape", shape=[0] + [1] * 8)]), 400, "shape", STAYS, "8"),
+    # 31: what moves elements
+    Row("model: a transpose of an axis twice", model(nodes=[node("transpose", perm=[1, 1])]), 400, "axis", STAYS, "node 'n' (layout): 'axes' names axis 1 twice"),
+    Row("model: a transpose with another op", model(nodes=[dict(node("transpose"), parameters={"op": "pad"})]), 400, "parameter", STAYS, "has no parameter 'op'"),
+    Row("model: a transpose with starts", model(nodes=[node("transpose", start=1)]), 400, "parameter", STAYS, "does not take parameter 'starts'"),
+    Row("model: perm of an operation", model(nodes=[node("layout", perm=[1, 0])]), 400, "parameter", STAYS, "has no parameter 'perm'"),
+    Row("model: a slice past the end", model(nodes=[node("slice", axis=1, start=0, end=5)]), 400, "range", STAYS, "node 'n' (layout): 'ends' has 5 for axis 1"),
+    Row("model: a slice by a text", model(nodes=[node("slice", start="one")]), 400, "parameter", STAYS, "node 'n'"),
+    Row("model: a concat of one", model(nodes=[node("concat")]), 400, "name", STAYS, "takes 2 to 8 inputs"),
+    Row("model: a pad by fewer than 0", model(nodes=[node("pad", axis=1, before=-1)]), 400, "parameter", STAYS, "'before' has -1 for axis 1"),
     # 32: outputs, initializers
     Row("model: an output that nobody makes", model(outputs=[{"name": "z"}]), 400, "name", STAYS, "'z'"),
     Row("model: an output given twice", model(outputs=[{"name": "y"}, {"name": "y"}]), 400, "name", STAYS, "twice"),

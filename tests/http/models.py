@@ -244,7 +244,7 @@ class Chain:
         floats = [name for name, t in self.values.items() if t.datatype == "FP32" and len(t.shape) >= 2]
         source = self.random.choice([n for n in floats if not n.startswith("c")])
         shape = self.values[source].shape
-        kind = self.random.choice(["softmax", "unary", "binary", "norm", "matmul", "reshape", "reduce", "topk"])
+        kind = self.random.choice(["softmax", "unary", "binary", "norm", "matmul", "reshape", "reduce", "topk", "transpose", "slice", "pad", "concat", "layout"])
         inputs, parameters, outputs, op = [source], {}, ["v%d" % number], kind
         if kind == "softmax":
             parameters = {"axis": -1, "log": self.random.random() < 0.3}
@@ -263,6 +263,22 @@ class Chain:
             parameters = {"shape": self.random.choice([[0, -1, 1], [0, 1, -1], [0, -1]])}
         elif kind == "reduce":
             parameters = {"op": self.random.choice(["sum", "max", "mean"]), "axis": -1, "keepdims": True}
+        elif kind == "transpose":
+            parameters = {self.random.choice(("perm", "axes")): [0] + self.random.sample(range(1, len(shape)), len(shape) - 1)}
+        elif kind == "slice":
+            start = self.random.randrange(shape[-1])
+            parameters = {"axis": self.random.choice((-1, len(shape) - 1)), "start": start - self.random.choice((0, shape[-1]))}
+            if self.random.random() < 0.6:
+                parameters["end"] = self.random.randint(start + 1, shape[-1])
+            if self.random.random() < 0.5:
+                parameters["step"] = self.random.randint(1, 3)
+        elif kind == "pad":
+            parameters = {"axis": -1, "before": self.random.randint(0, 3), "after": [self.random.randint(1, 3)], "value": -0.5}
+        elif kind == "concat":
+            inputs += [source] * self.random.randint(1, 3)
+            parameters = {"axis": -1}
+        elif kind == "layout":
+            parameters = {"op": "slice", "steps": ",".join(["1"] * (len(shape) - 1) + ["-1"])}
         elif kind == "topk":
             parameters, outputs = {"k": self.random.randint(1, shape[-1])}, ["v%d" % number, "i%d" % number]
         self.nodes.append({"name": "n%d" % number, "op": op, "inputs": inputs, "outputs": outputs, "parameters": parameters})
@@ -276,7 +292,11 @@ class Chain:
             shape = [len(given[0].values) // known if d < 0 else d for d in shape]
             self.values[node["outputs"][0]] = of_bytes(given[0].datatype, shape, given[0].data)
             return
-        got = infer(self.client, node["op"], [("INPUT%d" % i, t) for i, t in enumerate(given)], node["parameters"])
+        op, parameters = node["op"], node["parameters"]
+        if op in ("transpose", "slice", "pad", "concat"):
+            names = {"perm": "axes", "start": "starts", "end": "ends", "step": "steps"}
+            op, parameters = "layout", {"op": op, **{names.get(name, name): value for name, value in parameters.items()}}
+        got = infer(self.client, op, [("INPUT%d" % i, t) for i, t in enumerate(given)], parameters)
         for i, name in enumerate(node["outputs"]):
             self.values[name] = got["OUTPUT%d" % i]
 

@@ -60,6 +60,7 @@ GOOD = [
     ("layout", "shape=2,3,4&axes=2,0,-2", "FP32", [4, 2, 3], 192),
     ("layout_transpose", "shape=6,11", "FP32", [11, 6], 528),
     ("layout", "shape=100,64&datatype=INT8&op=slice&starts=-1,0&sizes=5,-1&steps=-20,1", "INT8", [5, 64], 640),
+    ("layout", "shape=100,64&op=slice&axis=-1&starts=-2&ends=64", "FP32", [100, 2], 7200),
     ("layout", "shape=3,5&op=pad&before=1,0&after=1,2&mode=edge", "FP32", [5, 7], 200),
     ("layout_concat", "shape=3,5&shape=3,2&datatype=BF16&axis=1", "BF16", [3, 7], 84),
     ("layout", "shape=3,4&op=reshape&new_shape=0,2,-1", "FP32", [3, 2, 2], 96),

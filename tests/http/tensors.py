@@ -465,15 +465,17 @@ def _padded(i, before, extent, mode):
     return -i if i < 0 else 2 * (extent - 1) - i
 
 
-def _sliced(extent, start, size, step):
+def _sliced(extent, start, size, end, step):
     """The input's indices along an axis; of a list that is not given None."""
+    if end is not None:
+        return list(range(extent))[start:end:step]
     step = 1 if step is None else step
     start = (0 if step > 0 else extent - 1) if start is None else start + extent * (start < 0)
     walk = range(start, extent, step) if step > 0 else range(start, -1, step)
     return list(walk if size in (None, -1) else walk[:size])
 
 
-def layout(x, *more, op="transpose", axes=None, starts=None, sizes=None, steps=None, before=None, after=None, mode="constant", value=0,
+def layout(x, *more, op="transpose", axes=None, starts=None, sizes=None, ends=None, steps=None, before=None, after=None, mode="constant", value=0,
            axis=0, new_shape=None):
     """Each element by its index."""
     rank, shape = len(x.shape), x.shape
@@ -494,11 +496,13 @@ def layout(x, *more, op="transpose", axes=None, starts=None, sizes=None, steps=N
         new = [shape[a] for a in order]
         values = [at([i for _, i in sorted(zip(order, index))]) for index in _places(new)]
         return Expected(x.datatype, new, values, [0.0] * len(values))
+    alone = lambda list_, other: list_ if list_ is None or len(list_) == rank else [list_[0] if i == axis % rank else other for i in range(rank)]
     if op == "slice":
+        starts, sizes, ends, steps = alone(starts, None), alone(sizes, None), alone(ends, None), alone(steps, None)
         none = [None] * rank
-        walks = [_sliced(*given) for given in zip(shape, starts or none, sizes or none, steps or none)]
+        walks = [_sliced(*given) for given in zip(shape, starts or none, sizes or none, ends or none, steps or none)]
     else:
-        before, after = before or [0] * rank, after or [0] * rank
+        before, after = alone(before, 0) or [0] * rank, alone(after, 0) or [0] * rank
         walks = [[_padded(i, b, n, mode) for i in range(b + n + a)] for n, b, a in zip(shape, before, after)]
     values = [value if None in index else at(index) for index in itertools.product(*walks)]
     return Expected(x.datatype, [len(walk) for walk in walks], values, [0.0] * len(values))

@@ -11,15 +11,16 @@
 
 #include "kernserve/backends.h"
 #include "kernserve/chain.h"
+#include "ops/layout.h"
 #include "ops/op_harness.h"
 #include "ops/op_values.h"
 
-enum { INPUTS = 5, NODES = 8, OUTPUTS = 4, ARENA_BYTES = 64 << 20 };
+enum { INPUTS = 5, NODES = 11, OUTPUTS = 4, ARENA_BYTES = 64 << 20 };
 
 static op_harness *harnesses[2]; /* cpu, cuda; NULL: no device */
 
 /* Values: the inputs, then those of the nodes. */
-enum { X, W0, B0, W1, G, HIDDEN, VIEW, LOGITS, NORMED, SUM, CLASSES, BEST, WHICH, TOTAL };
+enum { X, W0, B0, W1, G, HIDDEN, VIEW, LOGITS, NORMED, TURNED, BACK, SUM, FLAT, CLASSES, BEST, WHICH, TOTAL };
 
 static ks_chain_node nodes[NODES];
 static ks_chain chain = {.op = {.name = "tested", .inputs_count = INPUTS, .resolve = ks_chain_resolve, .chain = &chain},
@@ -55,6 +56,13 @@ static void set_param(ks_chain_node *node, const char *name, const char *choice,
     fail_msg("%s has no parameter %s", node->op->name, name);
 }
 
+static ks_chain_node turned(int from, int to, ks_integers axes)
+{
+    ks_chain_node node = node_of("layout", from, -1, -1, to);
+    node.params[KS_LAYOUT_AXES].list = axes;
+    return node;
+}
+
 static void make_chain(void)
 {
     static const int ranks[INPUTS] = {2, 2, 1, 2, 1};
@@ -74,14 +82,17 @@ static void make_chain(void)
     nodes[1].dims[1] = -1;
     nodes[2] = node_of("matmul", VIEW, W1, -1, LOGITS);
     nodes[3] = node_of("norm", LOGITS, G, -1, NORMED);
-    nodes[4] = node_of("map", NORMED, LOGITS, -1, SUM);
-    set_param(&nodes[4], "op", "add", 0);
-    nodes[5] = node_of("softmax", SUM, -1, -1, CLASSES);
-    nodes[6] = node_of("topk", CLASSES, -1, -1, BEST);
-    nodes[6].out[1] = WHICH;
-    nodes[6].outputs = 2;
-    set_param(&nodes[6], "k", NULL, 3);
-    nodes[7] = node_of("reduce", CLASSES, -1, -1, TOTAL);
+    nodes[4] = turned(LOGITS, TURNED, (ks_integers){.count = 3, .value = {0, 2, 1}});
+    nodes[5] = turned(TURNED, BACK, (ks_integers){.count = 3, .value = {0, -1, 1}});
+    nodes[6] = node_of("map", NORMED, BACK, -1, SUM);
+    set_param(&nodes[6], "op", "add", 0);
+    nodes[7] = turned(SUM, FLAT, (ks_integers){.count = 3, .value = {1, 0, 2}}); /* which moves nothing */
+    nodes[8] = node_of("softmax", FLAT, -1, -1, CLASSES);
+    nodes[9] = node_of("topk", CLASSES, -1, -1, BEST);
+    nodes[9].out[1] = WHICH;
+    nodes[9].outputs = 2;
+    set_param(&nodes[9], "k", NULL, 3);
+    nodes[10] = node_of("reduce", CLASSES, -1, -1, TOTAL);
 }
 
 /* What each value is, and holds. */

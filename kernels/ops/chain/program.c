@@ -83,6 +83,12 @@ static ks_status add_step(maker *m, int index, ks_error *error)
     ks_chain_node_spec(m->chain, m->whole, node, m->made, &step->spec);
     const ks_status status = ks_chain_resolve_node(node, &step->spec, error);
     if (status != KS_OK) return status;
+    if (node->op->moves_nothing && node->op->moves_nothing(&step->spec)) {
+        if (node->out[0] < 0) return KS_OK;
+        add_view(m, node);
+        m->made[ks_chain_made(m->chain, node->out[0])] = step->spec.out[0];
+        return KS_OK;
+    }
     for (int i = ks_next_input(&step->spec, -1); i >= 0; i = ks_next_input(&step->spec, i))
         step->in[i] = read_place(m, node->in[i], number);
     for (int i = 0; i < step->spec.outputs; i++) step->out[i] = new_life(m, step->spec.out[i].size_bytes, number);

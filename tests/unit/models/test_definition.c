@@ -117,6 +117,36 @@ static void places_follow_lives(void **state)
     ks_definition_free(&definition);
 }
 
+/* Words of nodes with their shorter parameters; what moves nothing takes no step, an output that it is, too. */
+static void elements_are_moved(void **state)
+{
+    (void)state;
+    ks_definition *definition = infer_definition(HEAD "\"nodes\":[" MAP(
+        "a", "tanh", "x", "va") ","
+                                "{\"name\":\"t\",\"op\":\"transpose\",\"inputs\":[\"va\"],\"outputs\":[\"vt\"],"
+                                "\"parameters\":{\"perm\":[1,0]}},"
+                                "{\"name\":\"s\",\"op\":\"slice\",\"inputs\":[\"va\"],\"outputs\":[\"vs\"],"
+                                "\"parameters\":{\"axis\":1,\"start\":-2,\"end\":-1}},"
+                                "{\"name\":\"c\",\"op\":\"concat\",\"inputs\":[\"va\",\"vs\"],\"outputs\":[\"vc\"],"
+                                "\"parameters\":{\"axis\":1}},"
+                                "{\"name\":\"same\",\"op\":\"transpose\",\"inputs\":[\"vc\"],\"outputs\":[\"vd\"],"
+                                "\"parameters\":{\"perm\":[0,1]}},"
+                                "{\"name\":\"r\",\"op\":\"layout\",\"inputs\":[\"vd\"],\"outputs\":[\"vr\"],"
+                                "\"parameters\":{\"op\":\"reshape\",\"new_shape\":[0,1,-1]}}],"
+                                "\"outputs\":[{\"name\":\"vt\"},{\"name\":\"vs\"},{\"name\":\"vr\"}]}");
+    ks_spec spec;
+    ks_program *program = program_of(definition, 4, &spec);
+    assert_int_equal(program->count, 4); /* tanh, transpose, slice, concat, which is the output by its other names */
+    assert_int_equal(program->step[3].out[0].kind, KS_PLACE_OUTPUT);
+    assert_int_equal(spec.out[0].dims[0], 6);
+    assert_int_equal(spec.out[1].dims[1], 1);
+    assert_int_equal(spec.out[2].rank, 3);
+    assert_int_equal(spec.out[2].dims[2], 7);
+    ks_program_free(&program);
+    assert_true(chain_is_right(&spec, fill));
+    ks_definition_free(&definition);
+}
+
 static void dimensions_are_declared(void **state)
 {
     (void)state;
@@ -264,10 +294,14 @@ static void arenas_change_no_bit(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(initializers_have_sources),   cmocka_unit_test(places_follow_lives),
-        cmocka_unit_test(dimensions_are_declared),     cmocka_unit_test(lengths_agree),
-        cmocka_unit_test(empty_values_take_no_step),   cmocka_unit_test(sentences_name_the_node),
-        cmocka_unit_test(a_long_chain_has_two_places), cmocka_unit_test(arenas_change_no_bit)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(initializers_have_sources),
+                                       cmocka_unit_test(places_follow_lives),
+                                       cmocka_unit_test(dimensions_are_declared),
+                                       cmocka_unit_test(elements_are_moved),
+                                       cmocka_unit_test(lengths_agree),
+                                       cmocka_unit_test(empty_values_take_no_step),
+                                       cmocka_unit_test(sentences_name_the_node),
+                                       cmocka_unit_test(a_long_chain_has_two_places),
+                                       cmocka_unit_test(arenas_change_no_bit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

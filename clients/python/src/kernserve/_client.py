@@ -230,17 +230,17 @@ class Client:
 
     @overload
     def layout(self, op: str, x: Any, *more: Any, axes: Integers = None, starts: Integers = None, sizes: Integers = None,
-               steps: Integers = None, before: Integers = None, after: Integers = None, mode: Optional[str] = None,
+               ends: Integers = None, steps: Integers = None, before: Integers = None, after: Integers = None, mode: Optional[str] = None,
                value: Optional[float] = None, axis: Optional[int] = None, new_shape: Integers = None, store: None = None,
                **options: Any) -> Array: ...
 
     def layout(self, op: str, x: Any, *more: Any, axes: Integers = None, starts: Integers = None, sizes: Integers = None,
-               steps: Integers = None, before: Integers = None, after: Integers = None, mode: Optional[str] = None,
+               ends: Integers = None, steps: Integers = None, before: Integers = None, after: Integers = None, mode: Optional[str] = None,
                value: Optional[float] = None, axis: Optional[int] = None, new_shape: Integers = None, **options: Any) -> Any:
-        """x transposed (axes), a slice of it (starts, sizes, steps: -1 of sizes is the rest, negative steps go backwards), padded (before,
+        """x transposed (axes), a slice of it (starts, sizes or ends, steps), padded (before,
         after, mode: constant edge reflect, value), reshaped (new_shape: 0 keeps a dimension, one -1 takes the rest), or concat with more."""
-        parameters = {"op": op, "axes": _integers(axes), "starts": _integers(starts), "sizes": _integers(sizes), "steps": _integers(steps),
-                      "before": _integers(before), "after": _integers(after), "mode": mode, "value": value, "axis": axis,
+        parameters = {"op": op, "axes": _integers(axes), "starts": _integers(starts), "sizes": _integers(sizes), "ends": _integers(ends),
+                      "steps": _integers(steps), "before": _integers(before), "after": _integers(after), "mode": mode, "value": value, "axis": axis,
                       "new_shape": _integers(new_shape)}
         return self._operate("layout", (x, *more), parameters, **options)
 
