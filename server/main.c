@@ -355,10 +355,11 @@ static int open_store(ks_server *server)
 static int load_tensors(ks_server *server)
 {
     ks_error error = {0};
-    if (server->config.tensors.count == 0) return KS_EXIT_OK;
+    if (server->config.tensors.count + server->config.model_repository.count == 0) return KS_EXIT_OK;
     atomic_store(&server->daemon.state, KS_STATE_WARMING);
-    return ks_preload(&server->daemon, &server->config.tensors, &error) == KS_OK ? KS_EXIT_OK
-                                                                                 : fail(KS_EXIT_CONFIG, error.text);
+    ks_status status = ks_preload(&server->daemon, &server->config.tensors, &error);
+    if (status == KS_OK) status = ks_repository_start(&server->daemon, &error);
+    return status == KS_OK ? KS_EXIT_OK : fail(KS_EXIT_CONFIG, error.text);
 }
 
 static int open_view(ks_server *server)

@@ -129,8 +129,9 @@ typedef void ks_sample_fn(ks_spec *spec);
 
 /* A value of an input that decides (an index, an offset, a length), and that is out of its bounds. */
 typedef struct ks_bad_value {
-    int input;     /* INPUT1 at least */
-    int64_t place; /* its number among the input's values */
+    int input; /* INPUT1 at least */
+    int64_t
+        place; /* its number among the input's values; from their count on the op's other fault with the value that many places before */
     int64_t value;
 } ks_bad_value;
 
@@ -160,7 +161,7 @@ struct ks_op {
     uint16_t decides; /* inputs, as bits; some may be optional: ks_decides() */
     /* Of a resolved spec that has some, whose tensors lie at in[i] (NULL: passed over): of the last input that has bad values its first one. false: none. */
     bool (*check)(const ks_spec *spec, const void *const *in, ks_bad_value *bad);
-    /* KS_RANGE: the sentence names the place, the value and the bounds. */
+    /* KS_RANGE: the sentence names the place, the value and the bounds. Of an op's other fault a status of its own. */
     ks_status (*refuse)(const ks_spec *spec, const ks_bad_value *bad, ks_error *error);
     /* Bytes that memory moves for the inputs, at most once for each use; NULL: each tensor once. */
     size_t (*read_bytes)(const ks_spec *spec);

@@ -5,11 +5,13 @@
  *   norm   (sum |x|^p)^(1/p); p = 0: how many are not zero; p = inf, -inf: the largest and the smallest |x|
  *   any, all, count_nonzero: of x != 0, which NaN is
  *
+ * Segments offsets along the one reduced axis, which becomes as long as there are segments; places of argmax stay those along the axis.
  * Values   sums, sums of squares and products of integers wrap in INT64; what is no integer by itself (mean, norms, logarithms, var)
  *          is FP64 of integers. max and min give NaN where there is one; argmax and argmin the first NaN, else the first extremum. Of
  *          nothing: sums and norms 0, prod 1, logarithms -inf, any false, all true; the others KS_EMPTY. n <= ddof: NaN.
  * Numbers  everything is accumulated in double or in 64-bit integers and rounded once. */
 #include "ops/reduce.h"
+#include "ops/spec/places.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -108,6 +110,74 @@ static ks_status resolve_norm(ks_value *op, double *p, ks_error *error)
     return KS_OK;
 }
 
+/* --- segments -------------------------------------------------------------------------------------------------------- */
+
+static ks_status check_segments(ks_spec *spec, ks_error *error)
+{
+    ks_tensor *in = &spec->in[KS_REDUCE_SEGMENTS];
+    const ks_input *row = &spec->op->inputs[KS_REDUCE_SEGMENTS];
+    const int axes = __builtin_popcount(ks_reduce_axes(spec));
+    if (!ks_reduce_has_segments(spec)) return KS_OK;
+    if (!(row->dtypes & KS_DTYPE_BIT(in->dtype)))
+        return ks_fail(error, KS_DATATYPE, "reduce: INPUT1 (segments) has datatype %s, takes INT32 or INT64",
+                       ks_dtype_name(in->dtype));
+    if (in->rank != 1) return ks_fail(error, KS_SHAPE, "reduce: INPUT1 (segments) has rank %d, takes 1", in->rank);
+    if (in->dims[0] < 1)
+        return ks_fail(error, KS_SHAPE,
+                       "reduce: INPUT1 (segments) has no elements, needs one more than there are segments");
+    if (axes != 1) return ks_fail(error, KS_AXIS, "reduce: axis lists %d axes, segments take one", axes);
+    return ks_tensor_measure(in, row->name, error);
+}
+
+ks_segments ks_reduce_segments_of(const ks_spec *spec)
+{
+    const ks_tensor *x = &spec->in[KS_REDUCE_X];
+    const int axis = spec->params[AXIS].axes.axis[0];
+    return (ks_segments){.outer = ks_dims_product(x->dims, 0, axis),
+                         .extent = x->dims[axis],
+                         .inner = ks_dims_product(x->dims, axis + 1, x->rank),
+                         .count = spec->in[KS_REDUCE_SEGMENTS].dims[0] - 1};
+}
+
+bool ks_reduce_needs_elements(const ks_spec *spec)
+{
+    const int op = (int)spec->params[OP].i;
+    return (op == NORM && isinf(spec->params[POWER].d)) || (NEED_ELEMENTS >> op & 1);
+}
+
+/* ks_op.check: offsets first, and then what they leave empty. */
+static bool reduce_check(const ks_spec *spec, const void *const *in, ks_bad_value *bad)
+{
+    const ks_tensor *segments = &spec->in[KS_REDUCE_SEGMENTS];
+    const void *offsets = in[KS_REDUCE_SEGMENTS];
+    const ks_segments s = ks_reduce_segments_of(spec);
+    int64_t place;
+    if (!offsets) return false;
+    if (ks_places_falling(segments, offsets, s.extent, &place)) {
+        *bad = (ks_bad_value){KS_REDUCE_SEGMENTS, place, ks_places_value(segments->dtype, offsets, place)};
+        return true;
+    }
+    if (!ks_reduce_needs_elements(spec)) return false;
+    for (int64_t i = 0; i < s.count; i++) {
+        const int64_t begin = ks_places_value(segments->dtype, offsets, i);
+        if (begin != ks_places_value(segments->dtype, offsets, i + 1)) continue;
+        *bad = (ks_bad_value){KS_REDUCE_SEGMENTS, s.count + 1 + i, begin};
+        return true;
+    }
+    return false;
+}
+
+/* ks_op.refuse */
+static ks_status reduce_refuse(const ks_spec *spec, const ks_bad_value *bad, ks_error *error)
+{
+    const ks_segments s = ks_reduce_segments_of(spec);
+    if (bad->place > s.count)
+        return ks_fail(error, KS_EMPTY,
+                       "reduce: %s of nothing: segment %" PRId64 " of INPUT1 (segments) begins and ends at %" PRId64,
+                       op_names[spec->params[OP].i], bad->place - s.count - 1, bad->value);
+    return ks_places_refuse_offset(spec, bad, s.extent, "the extent of INPUT0's axis", error);
+}
+
 /* Rough operations for an element. */
 static double operations(const ks_spec *spec)
 {
@@ -146,19 +216,20 @@ static ks_status reduce_resolve(ks_spec *spec, ks_error *error)
     if (status == KS_OK) status = resolve_axes(in->rank, op, &spec->params[AXIS].axes, error);
     if (status == KS_OK) status = resolve_ddof(op, &spec->params[DDOF].d, error);
     if (status == KS_OK) status = resolve_norm(&spec->params[OP], &spec->params[POWER].d, error);
+    if (status == KS_OK) status = check_segments(spec, error);
     if (status != KS_OK) return status;
 
     const unsigned set = ks_reduce_axes(spec);
-    const bool keep = spec->params[KEEPDIMS].i != 0;
+    const bool keep = spec->params[KEEPDIMS].i != 0 || ks_reduce_has_segments(spec);
+    const int64_t results = ks_reduce_has_segments(spec) ? spec->in[KS_REDUCE_SEGMENTS].dims[0] - 1 : 1;
     ks_tensor out = {.dtype = out_dtype(op, in->dtype)};
     int64_t extent = 1;
     for (int i = 0; i < in->rank; i++) {
         const bool reduced = set >> i & 1;
         if (reduced) extent *= in->dims[i];
-        if (!reduced || keep) out.dims[out.rank++] = reduced ? 1 : in->dims[i];
+        if (!reduced || keep) out.dims[out.rank++] = reduced ? results : in->dims[i];
     }
-    const bool extreme = op == NORM && isinf(spec->params[POWER].d);
-    if (extent == 0 && (extreme || NEED_ELEMENTS >> op & 1))
+    if (extent == 0 && results > 0 && ks_reduce_needs_elements(spec))
         return ks_fail(error, KS_EMPTY, "reduce: %s of nothing: INPUT0 has 0 elements along axis", op_names[op]);
     status = ks_tensor_measure(&out, ks_output_name(0), error);
     if (status != KS_OK) return status;
@@ -200,16 +271,24 @@ static const ks_preset presets[] = {
     OP_PRESET("any", ANY),
     OP_PRESET("all", ALL),
     {.suffix = "vec", .param = -1, .in_rank = 1, .out_rank = -1},
+    {.suffix = "segments", .param = -1, .out_rank = 2, .inputs = 1u << KS_REDUCE_SEGMENTS},
 };
 
 const ks_op ks_op_reduce = {
     .name = "reduce",
-    .inputs_count = 1,
-    .inputs = {{.name = "INPUT0",
-                .role = "x",
-                .dtypes = FLOATS | INTEGERS | BOOLEAN,
-                .rank_min = 1,
-                .rank_max = KS_RANK_MAX}},
+    .inputs_count = KS_REDUCE_INPUTS,
+    .inputs = {[KS_REDUCE_X] = {.name = "INPUT0",
+                                .role = "x",
+                                .dtypes = FLOATS | INTEGERS | BOOLEAN,
+                                .rank_min = 1,
+                                .rank_max = KS_RANK_MAX},
+               [KS_REDUCE_SEGMENTS] = {.name = "INPUT1",
+                                       .role = "segments",
+                                       .dtypes = KS_PLACES_DTYPES,
+                                       .rank_min = 1,
+                                       .rank_max = 1,
+                                       .optional = true,
+                                       .small = true}},
     .in_rank = 2,
     .out_rank = 1,
     .params_count = KS_REDUCE_PARAMS,
@@ -235,4 +314,7 @@ const ks_op ks_op_reduce = {
     .resolve = reduce_resolve,
     .rows = reduce_rows,
     .sample = reduce_sample,
+    .decides = 1u << KS_REDUCE_SEGMENTS,
+    .check = reduce_check,
+    .refuse = reduce_refuse,
 };

@@ -9,6 +9,7 @@
 extern "C" {
 #endif
 
+enum { KS_REDUCE_X, KS_REDUCE_SEGMENTS, KS_REDUCE_INPUTS };
 enum { OP, AXIS, KEEPDIMS, DDOF, POWER, KS_REDUCE_PARAMS };
 /* The values of `op`, and behind them what backends compute for some of its norms. */
 enum {
@@ -44,6 +45,24 @@ enum {
 
 /* What a resolved spec asks for: an op, or a norm of a p that has arithmetic of its own. The sum of BOOL is a count. */
 int ks_reduce_function(const ks_spec *spec);
+
+/* Whether the op has no value for nothing: max, mean and others. */
+bool ks_reduce_needs_elements(const ks_spec *spec);
+
+/* --- segments --- */
+
+/* The one reduced axis is cut at offsets: of each of `outer` parts there are `count` segments of lines of `inner` elements, where segment s is
+ * lines offsets[s] to offsets[s + 1] - 1 of `extent`. An empty segment where the op needs elements is a bad value at count + 1 + s. */
+typedef struct ks_segments {
+    int64_t outer, extent, inner, count;
+} ks_segments;
+
+static inline bool ks_reduce_has_segments(const ks_spec *spec)
+{
+    return ks_has_input(spec, KS_REDUCE_SEGMENTS);
+}
+/* Of a resolved spec that has them. */
+ks_segments ks_reduce_segments_of(const ks_spec *spec);
 
 /* --- the walk --- */
 

@@ -15,7 +15,7 @@ ks_status ks_control_repository(ks_api_view *view, const ks_control *words, ks_t
     if (only_ready && !ready)
         ks_text_puts(out, "[]");
     else
-        ks_document_repository(out, ready, only_ready, ready ? "" : "Server not ready");
+        ks_document_repository(out, view->models, ready, only_ready);
     return KS_OK;
 }
 

@@ -215,8 +215,6 @@ ks_status ks_document_make(ks_api_view *view, const ks_document_request *request
         return write_plan(view, request->infers, request->route, out, error);
     case KS_ROUTE_REPOSITORY:
         return ks_control_repository(view, request->control, out, error);
-    case KS_ROUTE_LOAD:
-        return ks_fail(error, KS_UNAVAILABLE, "explicit model load / unload is not allowed if polling is enabled");
     case KS_ROUTE_LOGGING:
         return ks_control_logging(view, request->control, out, error);
     case KS_ROUTE_REGIONS:

@@ -3,6 +3,7 @@
 #include "api/metadata.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 void ks_document_server_metadata(ks_text *out, const char *name, const char *version, bool shm, bool cuda_shm,
@@ -209,18 +210,36 @@ void ks_document_stats(ks_text *out, const ks_model *const *models, const ks_mod
     ks_text_puts(out, "]}");
 }
 
-void ks_document_repository(ks_text *out, bool ready, bool only_ready, const char *reason)
+static void put_state(ks_text *out, const char *name, bool ready, const char *reason)
+{
+    ks_text_printf(out, "%s{\"name\":\"%s\",\"version\":\"1\",\"state\":\"%s\",\"reason\":", out->length > 1 ? "," : "",
+                   name, ready ? "READY" : "UNAVAILABLE");
+    ks_text_json(out, reason, strlen(reason));
+    ks_text_puts(out, "}");
+}
+
+/* Models of the repository that have never been loaded. */
+static void put_notes(ks_text *out, ks_models *models)
+{
+    char name[KS_MODEL_NAME_MAX], reason[KS_MODEL_NOTE_MAX];
+    for (int i = 0; models && ks_models_note_at(models, i, name); i++)
+        if (!ks_model_is_known(name, strlen(name)) && ks_models_reason(models, name, reason))
+            put_state(out, name, false, reason);
+}
+
+void ks_document_repository(ks_text *out, ks_models *models, bool ready, bool only_ready)
 {
     ks_text_puts(out, "[");
-    const char *separator = "";
     for (int i = 0; i < ks_model_count(); i++) {
         const bool unloaded = ks_model_is_loadable(i) && !ks_model_current(i);
+        char reason[KS_MODEL_NOTE_MAX] = "";
         if (unloaded && only_ready) continue;
-        ks_text_printf(out, "%s{\"name\":\"%s\",\"version\":\"1\",\"state\":\"%s\",\"reason\":\"%s\"}", separator,
-                       ks_model_at(i)->name, ready && !unloaded ? "READY" : "UNAVAILABLE",
-                       unloaded ? "unloaded" : reason);
-        separator = ",";
+        if (unloaded && !(models && ks_models_reason(models, ks_model_at(i)->name, reason)))
+            snprintf(reason, sizeof reason, "unloaded");
+        if (!ready && !unloaded) snprintf(reason, sizeof reason, "Server not ready");
+        put_state(out, ks_model_at(i)->name, ready && !unloaded, reason);
     }
+    if (!only_ready) put_notes(out, models);
     ks_text_puts(out, "]");
 }
 

@@ -3,6 +3,7 @@
 #define KS_METADATA_H
 #include "base/model.h"
 #include "base/text.h"
+#include "models/table.h"
 #include "observe/metrics.h"
 
 /* shm, cuda_shm: these regions can be registered; tensors: there is a store of them */
@@ -15,7 +16,7 @@ void ks_document_stats(ks_text *out, const ks_model *const *models, const ks_mod
 /* [{"name":"softmax","version":"1","state":"READY","reason":""},...] of all models, which share one state; reason: why
  * they are not ready, or "". */
 /* only_ready: without models that are not loaded now. */
-void ks_document_repository(ks_text *out, bool ready, bool only_ready, const char *reason);
+void ks_document_repository(ks_text *out, ks_models *models, bool ready, bool only_ready);
 /* {"error":"..."} */
 void ks_document_error(ks_text *out, const char *sentence);
 #endif

@@ -31,6 +31,7 @@ static const char *const names[KS_ROUTES] = {
     [KS_ROUTE_METRICS] = "metrics",
     [KS_ROUTE_REPOSITORY] = "repository_index",
     [KS_ROUTE_LOAD] = "load",
+    [KS_ROUTE_UNLOAD] = "unload",
     [KS_ROUTE_LOGGING] = "logging",
     [KS_ROUTE_TRACE] = "trace",
     [KS_ROUTE_REGIONS] = "regions",

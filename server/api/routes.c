@@ -43,8 +43,8 @@ static const struct {
     {"v2/models/*/versions/#/stats", KS_ROUTE_MODEL_STATS, KS_HANDLER_model_stats, READS, DATA, 0, 0},
     {"v2/models/*/versions/#/plan", KS_ROUTE_PLAN, KS_HANDLER_model_plan, READS, DATA, 0, 0},
     {"v2/repository/index", KS_ROUTE_REPOSITORY, KS_HANDLER_repository, WORKS, DATA, 0, 0},
-    {"v2/repository/models/@/load", KS_ROUTE_LOAD, KS_HANDLER_repository, WORKS, DATA, 0, 0},
-    {"v2/repository/models/@/unload", KS_ROUTE_LOAD, KS_HANDLER_repository, WORKS, DATA, 0, 0},
+    {"v2/repository/models/@/load", KS_ROUTE_LOAD, KS_HANDLER_models, WORKS, DATA, 0, 0},
+    {"v2/repository/models/@/unload", KS_ROUTE_UNLOAD, KS_HANDLER_models, WORKS, DATA, 0, 0},
     {"v2/tensors", KS_ROUTE_TENSORS, KS_HANDLER_tensors, READS | PUTS, DATA, 0, 0},
     {"v2/tensors/@", KS_ROUTE_TENSOR, KS_HANDLER_tensors, READS | PUTS | DELETES, DATA, 0, 0},
     {"v2/logging", KS_ROUTE_LOGGING, KS_HANDLER_logging, BOTH, DATA, 0, 0},
@@ -185,14 +185,12 @@ ks_status ks_route_name(const ks_route *route, char out[KS_ROUTE_NAME_MAX + 1], 
 }
 
 /* What the token of a POST, a PUT or a DELETE must be allowed. A route that is not named here is the operator's: shared memory, which any name
- * of this host's opens and all clients share, and the log. */
+ * of this host's opens and all clients share, models, which all clients share, and the log. */
 static unsigned right_of(ks_route_id id)
 {
     switch (id) {
     case KS_ROUTE_INFER:
         return KS_RIGHT_INFER;
-    case KS_ROUTE_LOAD:
-        return KS_RIGHT_MODELS;
     case KS_ROUTE_TENSORS:
     case KS_ROUTE_TENSOR:
         return KS_RIGHT_TENSORS;

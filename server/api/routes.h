@@ -22,6 +22,7 @@ typedef enum ks_route_id {
     KS_ROUTE_METRICS,
     KS_ROUTE_REPOSITORY,
     KS_ROUTE_LOAD,
+    KS_ROUTE_UNLOAD,
     KS_ROUTE_LOGGING,
     KS_ROUTE_TRACE,       /* Triton's settings */
     KS_ROUTE_TIMELINE,    /* the trace */

@@ -23,7 +23,7 @@ typedef struct ks_api_view {
     /* fixed after start: */
     const ks_config *config;
     const ks_device_info *device_info;
-    const ks_budget *budget;
+    ks_budget *budget;
     ks_regions *regions; /* NULL: client shared memory is off */
     ks_store *store;     /* NULL: no tensors are kept */
     ks_models *models;   /* that clients load; NULL: likewise */

@@ -12,6 +12,7 @@
 #include "observe/otlp/otlp.h"
 #include "observe/timeline.h"
 #include "engine/regions.h"
+#include "models/repository.h"
 #include "models/table.h"
 #include "resident/hashers.h"
 #include "resident/store.h"
@@ -28,6 +29,7 @@ typedef struct ks_daemon {
     ks_store *store;            /* of resident tensors; NULL: none stay */
     ks_hashers *hashers;        /* of their uploads; NULL: likewise */
     ks_models *models;          /* that clients load; NULL: likewise */
+    ks_repository *repository;  /* of models on disk; NULL: there is none */
     ks_metrics *metrics;        /* writers: shards, then the admin thread */
     ks_timeline *timeline;      /* writers: shards; NULL: none is kept */
     ks_plan_catalogs *catalogs; /* writers: shards */

@@ -318,7 +318,7 @@ static uint64_t body_most(const ks_http *http, const ks_conn *conn)
 {
     ks_error ignored;
     if (ks_conn_uploads(conn) && stays_fault(conn, &ignored) == KS_OK) return INT64_MAX;
-    if (conn->models && ks_models_loads(conn->models)) return KS_DEFINITION_BYTES_MAX;
+    if (conn->models && ks_models_loads(conn->models)) return ks_models_body_max(conn->models);
     return conn->infer || conn->compat ? http->rules.max_body : 0;
 }
 

@@ -312,22 +312,28 @@ static ks_status read_initializers(ks_definition_reader *r)
 
 /* --- the whole ---------------------------------------------------------------------------------------------------------- */
 
+ks_status ks_definition_batch(ks_definition *definition, uint64_t most, ks_error *error)
+{
+    if (most < 1 || most > KS_DEFINITION_BATCH_MAX)
+        return ks_fail(error, KS_DEFINITION, "'max_batch' is a whole number, 1 to %d", KS_DEFINITION_BATCH_MAX);
+    definition->chain.max_batch = (int64_t)most;
+    definition->model.max_batch = (int)most;
+    for (int i = 0; i < definition->chain.op.inputs_count; i++) {
+        const ks_chain_tensor *in = &definition->chain.in[i];
+        if (in->rank == 0 || in->dims[0] != KS_DIM_WORD)
+            return ks_fail(error, KS_DEFINITION, "'max_batch' needs inputs that begin with -1, '%s' does not",
+                           in->name);
+    }
+    return KS_OK;
+}
+
 static ks_status read_batch(ks_definition_reader *r)
 {
     const ks_json *item = ks_json_member(r->top, "max_batch");
     uint64_t most = 0;
     if (!item) return KS_OK;
-    if (!ks_json_read_unsigned(item, &most) || most < 1 || most > KS_DEFINITION_BATCH_MAX)
-        return ks_fail(r->error, KS_DEFINITION, "'max_batch' is a whole number, 1 to %d", KS_DEFINITION_BATCH_MAX);
-    r->definition->chain.max_batch = (int64_t)most;
-    r->definition->model.max_batch = (int)most;
-    for (int i = 0; i < r->definition->chain.op.inputs_count; i++) {
-        const ks_chain_tensor *in = &r->definition->chain.in[i];
-        if (in->rank == 0 || in->dims[0] != KS_DIM_WORD)
-            return ks_fail(r->error, KS_DEFINITION, "'max_batch' needs inputs that begin with -1, '%s' does not",
-                           in->name);
-    }
-    return KS_OK;
+    if (!ks_json_read_unsigned(item, &most)) most = 0;
+    return ks_definition_batch(r->definition, most, r->error);
 }
 
 static ks_status read_format(ks_definition_reader *r)

@@ -49,6 +49,8 @@ typedef struct ks_definition {
 /* name: of the model. KS_JSON, KS_JSON_LIMIT, KS_BODY_SIZE, KS_FIELD, KS_NAME, KS_COUNT, KS_PARAMETER, KS_DATATYPE, KS_SHAPE, KS_RANGE,
  * KS_DEFINITION, KS_MEMORY: the sentence names the node, or the member. */
 ks_status ks_definition_read(const char *name, const char *text, size_t length, ks_definition **out, ks_error *error);
+/* Another largest batch than the document's. KS_DEFINITION. In front of ks_definition_infer. */
+ks_status ks_definition_batch(ks_definition *definition, uint64_t most, ks_error *error);
 /* Where an initializer lies for kernels, and what it is. */
 void ks_definition_bind(ks_definition *definition, int initializer, const ks_tensor *tensor);
 /* Runs the chain's rules on shapes that its inputs may have: a node that cannot be refuses the document, with the request's sentence. */

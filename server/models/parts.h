@@ -32,6 +32,13 @@ struct ks_model_load {
     bool only_new, has_if_match;
     char *text;
     size_t length;
+    uint64_t max_batch;
+    char *folder;
+    bool from_repository;
+    int files;
+    ks_load_file *file;
+    void (*release)(void *owner); /* NULL: it has been called, or there is none */
+    void *owner;
     bool has_file;
     int parts;
     ks_held_part *part;
@@ -41,6 +48,11 @@ struct ks_model_load {
     bool left; /* under the table's lock: no request waits for it */
     ks_model_load *next;
 };
+
+typedef struct ks_model_note {
+    char name[KS_MODEL_NAME_MAX], reason[KS_MODEL_NOTE_MAX];
+    struct ks_model_note *next;
+} ks_model_note;
 
 struct ks_models {
     ks_models_options options; /* fixed after open */
@@ -53,6 +65,7 @@ struct ks_models {
     bool stop;
     ks_loaded *current[KS_MODELS_MAX]; /* by the model's index */
     ks_loaded *retired;
+    ks_model_note *notes;
     /* any thread, atomic: */
     _Atomic int retired_count;
 };
@@ -66,4 +79,9 @@ ks_status ks_models_check(const ks_models *models, const char *name, bool only_n
 /* The name is its own from now on; takes it, whatever comes of it. KS_PRECONDITION, KS_QUOTA, KS_RESERVED. */
 ks_status ks_models_publish_take(ks_models *models, const ks_model_load *load, ks_loaded *loaded, bool *created,
                                  ks_error *error);
+
+/* --- make.c, for loader.c --- */
+
+/* All that the load asks for, but its name. NULL: result has the fault. */
+ks_loaded *ks_load_make(ks_models *models, ks_model_load *load, ks_load_result *result);
 #endif

@@ -8,6 +8,7 @@
  * Threads  any, one lock, which no request takes while the table stays as it is. */
 #ifndef KS_MODELS_TABLE_H
 #define KS_MODELS_TABLE_H
+#include "base/config/config.h"
 #include "engine/engine.h"
 #include "models/definition.h"
 #include "resident/store.h"
@@ -22,6 +23,7 @@ typedef struct ks_models_options {
     ks_device *device;
     ks_store *store; /* that initializers lie in */
     int shards;
+    const ks_list *folders; /* of the model repository, for loads from it */
 } ks_models_options;
 
 ks_status ks_models_open(const ks_models_options *options, ks_models **out, ks_error *error);
@@ -33,12 +35,26 @@ typedef struct ks_load_part {
     ks_content *content;
 } ks_load_part;
 
+/* A file that has come with the definition, or is it. */
+typedef struct ks_load_file {
+    const char *name; /* as ks_model_file_name gives it */
+    const unsigned char *bytes;
+    size_t length;
+} ks_load_file;
+
 /* What a load asks for. Strings need not outlive ks_models_load. */
 typedef struct ks_load_source {
     const ks_tenant *tenant; /* whose resident tensors the document names */
     const char *name;        /* checked by ks_model_name_check */
-    const char *text;
+    const char *text;        /* NULL: of the files, or of the folder */
     size_t length;
+    uint64_t max_batch;   /* 0: as the document says */
+    const char *folder;   /* that its files lie in; NULL: none */
+    bool from_repository; /* of its name there; where it has none, what is loaded stays so. KS_MODEL: nothing is */
+    int files; /* whose names and bytes stay until release(owner), which is called once, on any thread, whatever comes of it */
+    const ks_load_file *file;
+    void (*release)(void *owner); /* NULL: nothing is to be released */
+    void *owner;
     bool has_file; /* initializers of files are parts, whatever file they name */
     int parts;     /* whose contents are taken, whatever comes of it */
     const ks_load_part *part;
@@ -66,6 +82,14 @@ void ks_model_load_leave(ks_models *models, ks_model_load **load);     /* one th
 
 /* KS_RESERVED, KS_MODEL (nothing is loaded by that name), KS_PRECONDITION. */
 ks_status ks_models_unload(ks_models *models, const char *name, const char *if_match, ks_error *error);
+
+/* Why a model of the repository is not loaded; NULL: it is, or is none of it. Names of operations have none. */
+enum { KS_MODEL_NOTE_MAX = 256 };
+void ks_models_note(ks_models *models, const char *name, const char *reason);
+/* Of the name; false: there is none, and reason is "". */
+bool ks_models_reason(ks_models *models, const char *name, char reason[KS_MODEL_NOTE_MAX]);
+/* The names of notes, in any order; false: past the last one. */
+bool ks_models_note_at(ks_models *models, int index, char name[KS_MODEL_NAME_MAX]);
 
 /* Once a turn of each shard: what it uses no longer may go. */
 void ks_models_turn(ks_models *models, int shard, ks_engine *engine);

@@ -189,6 +189,8 @@ def operations(ks):
         near(ks.softmax(a, lengths=ends), softmax64(shorter, 1), dtype)
         near(ks.softmax(a, selected, ends.astype(np.int32)), softmax64(np.where(selected, shorter, -np.inf), 1), dtype)
         near(ks.reduce(a, "max", axis=1), a.astype(np.float64).max(1), dtype)
+        cuts = np.array([0, 7, 7, 40])
+        near(ks.reduce(a, segments=cuts), np.stack([a.astype(np.float64)[:, i:j].sum(1) for i, j in zip(cuts, cuts[1:])], 1), dtype)
         product = ks.matmul(a, b, transpose_b=True)
         near(product, a.astype(np.float64) @ b.astype(np.float64).T, dtype)
         check(product.dtype == np.dtype(dtype), "the datatype", product.dtype)
@@ -425,6 +427,9 @@ def readme_and_command(daemon, command):
         np.save(os.path.join(folder, "ends.npy"), np.array([4, 2, 1]))
         check(run("softmax", path, "--lengths", os.path.join(folder, "ends.npy"), "-o", result).returncode == 0, "lengths")
         check(np.load(result)[2].tolist() == [1, 0, 0, 0], "a row of one", np.load(result))
+        np.save(os.path.join(folder, "cuts.npy"), np.array([0, 1, 4]))
+        check(run("reduce", path, "--segments", os.path.join(folder, "cuts.npy"), "--op", "max", "-o", result).returncode == 0, "segments")
+        check(np.array_equal(np.load(result), np.stack([x[:, 0], x[:, 1:].max(1)], 1)), "its values")
         with open(path, "rb") as file:
             done = run("reduce", "-", "--op", "max", "--axis", "all", data=file.read())
         check(np.load(io.BytesIO(done.stdout)) == x.max(), "by standard input and output")

@@ -4,6 +4,7 @@
 import asyncio
 import http.client
 import inspect
+import json
 import os
 import sys
 
@@ -71,8 +72,6 @@ def documents(c):
     c.want("get_model_config", c.call("get_model_config", "softmax")["max_batch_size"] == 0)
     index = c.call("get_model_repository_index")
     c.want("get_model_repository_index", {"name": "softmax", "version": "1", "state": "READY", "reason": ""} in index, index)
-    c.refused("load_model", "explicit model load / unload is not allowed", "load_model", "softmax")
-    c.refused("unload_model", "explicit model load / unload is not allowed", "unload_model", "softmax")
     c.want("get_inference_statistics", len(c.call("get_inference_statistics", "softmax")["model_stats"]) == 1)
     c.want("get_inference_statistics of all", len(c.call("get_inference_statistics")["model_stats"]) > 10)
     c.refused("get_trace_settings", "does not support tracing", "get_trace_settings")
@@ -128,7 +127,55 @@ def inference(c):
         got = [t.decode() if isinstance(t, bytes) else t for t in result.as_numpy("OUTPUT0")]
         c.want("infer, classification", [t.split(":")[1] for t in got] == ["1", "2"], got)
     c.refused("infer, unknown model", "Request for unknown model", "infer", "nope", [tensor("INPUT0", X)])
-    c.refused("infer, an input too many", "unexpected inference input", "infer", "reduce", [tensor("INPUT0", X), tensor("INPUT1", X)])
+    c.refused("infer, an input too many", "unexpected inference input", "infer", "scan", [tensor("INPUT0", X), tensor("INPUT1", X)])
+
+
+def safetensors(**arrays):
+    head, data = {}, b""
+    for name, array in arrays.items():
+        head[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [len(data), len(data) + array.nbytes]}
+        data += array.tobytes()
+    text = json.dumps(head).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def repository(c):
+    """Models of one's own: loaded with their files, asked, replaced, unloaded."""
+    def of(activation):
+        return {"format": 1, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 9]}], "initializers": ["w"],
+                "nodes": [{"name": "up", "op": "matmul", "inputs": ["x", "w"], "outputs": ["h"], "parameters": {"activation": activation}}],
+                "outputs": [{"name": "h"}]}
+
+    def state():
+        return [(m["state"], m["reason"]) for m in c.call("get_model_repository_index") if m["name"] == "mine"]
+
+    config, w = {"backend": "kernserve", "max_batch_size": 64, "instance_group": [{"count": 1}]}, X.T.copy()
+    files = {"file:1/model.json": json.dumps(of("relu")).encode(), "file:1/weights.safetensors": safetensors(w=w)}
+    c.call("load_model", "mine", config=json.dumps(config), files=files)
+    c.want("load_model: ready", c.call("is_model_ready", "mine", "1") is True and state() == [("READY", "")], state())
+    c.want("load_model: its configuration", c.call("get_model_config", "mine")["max_batch_size"] == 64)
+    c.want("load_model: its metadata", c.call("get_model_metadata", "mine")["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 9]}])
+    asked = lambda: c.call("infer", "mine", [tensor("x", X)]).as_numpy("h")
+    exact = X.astype(numpy.float64) @ w.astype(numpy.float64)
+    c.want("load_model: what it answers", numpy.allclose(asked(), numpy.maximum(exact, 0), atol=1e-5), asked())
+    c.call("load_model", "mine")
+    c.want("load_model of what is loaded", numpy.allclose(asked(), numpy.maximum(exact, 0), atol=1e-5))
+    c.call("load_model", "mine", config=json.dumps(of("none")), files={"file:weights.safetensors": safetensors(w=2 * w)})
+    c.want("load_model: replaced, the definition as config", numpy.allclose(asked(), 2 * exact, atol=1e-5), asked())
+    inlined = {"parameters": {"definition": {"string_value": json.dumps(dict(of("none"), initializers=[{"name": "w", "datatype": "FP32", "shape": [9, 5], "data": w.ravel().tolist()}]))}}}
+    c.call("load_model", "mine", config=json.dumps(inlined))
+    c.want("load_model: the definition as a parameter of config", numpy.allclose(asked(), exact, atol=1e-5), asked())
+    c.refused("load_model: a faulty one", "has no tensor 'w'", "load_model", "mine", config=json.dumps(of("none")),
+              files={"file:weights.safetensors": safetensors(v=w)})
+    c.want("load_model: a faulty one changes nothing", numpy.allclose(asked(), exact, atol=1e-5))
+    c.call("unload_model", "mine", unload_dependents=True)
+    c.want("unload_model", c.call("is_model_ready", "mine") is False and state() == [("UNAVAILABLE", "unloaded")], state())
+    c.refused("infer of what is unloaded", "Request for unknown model: 'mine' has no available versions", "infer", "mine", [tensor("x", X)])
+    c.refused("load_model of what is unloaded", "failed to load 'mine', failed to poll from model repository", "load_model", "mine")
+    c.refused("load_model, unknown", "failed to load 'nope', failed to poll from model repository", "load_model", "nope")
+    c.refused("unload_model, unknown", "Request for unknown model: 'nope'", "unload_model", "nope")
+    c.call("load_model", "softmax")
+    c.refused("unload_model of an operation", "is the name of an operation", "unload_model", "softmax")
 
 
 def resident_tensors(c, url):
@@ -185,7 +232,7 @@ def main():
         loop = asyncio.new_event_loop()
         callers = [(Caller("threads", sync, url), sync), (Caller("asyncio", aio, url, loop), aio)]
         for c, module in callers:
-            for part in (documents, inference, shared_memory):
+            for part in (documents, repository, inference, shared_memory):
                 part(c)
             resident_tensors(c, url)
             if module is sync:

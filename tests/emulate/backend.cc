@@ -192,12 +192,13 @@ static ks_status read_words(const ks_plan *plan, job_memory *const *jobs, const 
         bad = {.input = (int)(words[i] >> KS_BAD_PLACE_BITS), .place = 0, .value = 0};
         if (!words[i]) continue;
         bad.place = (int64_t)(KS_BAD_PLACES - (words[i] & KS_BAD_PLACES));
-        if (!ks_has_input(&plan->spec, bad.input) || bad.place >= ks_tensor_count(&plan->spec.in[bad.input]))
+        if (!ks_has_input(&plan->spec, bad.input) || bad.place >= 2 * ks_tensor_count(&plan->spec.in[bad.input]))
             return ks_fail(error, KS_DEVICE, "%s: a status word that is none", plan->kernel_info.kernel);
         const ks_tensor &in = plan->spec.in[bad.input];
         const unsigned char *at = in.fixed ? (const unsigned char *)in.fixed : jobs[i]->in.data + in.offset;
-        bad.value = in.dtype == KS_INT32 ? (int64_t)((const int32_t *)(const void *)at)[bad.place]
-                                         : ((const int64_t *)(const void *)at)[bad.place];
+        const int64_t place = bad.place % ks_tensor_count(&in);
+        bad.value = in.dtype == KS_INT32 ? (int64_t)((const int32_t *)(const void *)at)[place]
+                                         : ((const int64_t *)(const void *)at)[place];
         batch->refused = true;
     }
     return KS_OK;

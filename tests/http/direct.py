@@ -106,7 +106,7 @@ def make_work(r, row):
         at = r.randrange(count(shape)) * SIZES[datatype]
         data[at:at + SIZES[datatype]] = b"\xff" * SIZES[datatype]
     tensor = SimpleNamespace(datatype=datatype, shape=shape, data=bytes(data))
-    return SimpleNamespace(model=model, inputs=[tensor], parameters=parameters, target=lambda: "/v2/models/%s/infer" % model)
+    return SimpleNamespace(model=model, inputs=[tensor], names=["INPUT0"], gaps=False, parameters=parameters, target=lambda: "/v2/models/%s/infer" % model)
 
 
 def sent(work, binary):

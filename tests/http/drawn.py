@@ -133,7 +133,8 @@ class Draw:
             inputs = self._factors(datatype)
         else:
             inputs = [_tensor(r, datatype, [r.randint(0, 40)] if model.endswith("_vec") and r.random() < 0.9 else self._shape())]
-        work = SimpleNamespace(model=model, inputs=inputs, parameters=self._parameters(model, datatype, len(inputs[0].shape)))
+        work = SimpleNamespace(model=model, inputs=inputs, parameters=self._parameters(model, datatype, len(inputs[0].shape)),
+                               names=["INPUT%d" % i for i in range(len(inputs))], gaps=False)
         version = r.choice(("/versions/1", "/versions/1", "/versions/01", "/versions/3")) if r.random() < 0.1 else ""
         work.target = lambda: "/v2/models/%s%s/infer" % (model, version)
         return work
@@ -267,7 +268,8 @@ class Draw:
         """Answers of rank 0, of every datatype in every form that can carry it."""
         found = []
         for datatype in DATATYPES:
-            work = SimpleNamespace(model="reduce", inputs=[_tensor(self.random, datatype, [2, 3])], parameters={"op": "max", "axis": "all"}, target=lambda: "/v2/models/reduce/infer")
+            work = SimpleNamespace(model="reduce", inputs=[_tensor(self.random, datatype, [2, 3])], parameters={"op": "max", "axis": "all"}, names=["INPUT0"], gaps=False,
+                                   target=lambda: "/v2/models/reduce/infer")
             for form in ("plain_raw", "binary", "safetensors") + (("npy",) if datatype in files.NPY else ()) + (("json",) if datatype in forms.JSON_TYPES else ()):
                 found.append(Drawn("POST", *forms.FORMS[form](work, None), name="scalar, " + form))
         return found

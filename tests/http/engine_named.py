@@ -292,7 +292,7 @@ ROWS = [
     Row("an input that is named and has a shape", named("INPUT0=@four&input=INPUT0&shape=1,4", bytes(16)), 400, "name", STAYS),
     Row("a shape too many", named("INPUT0=@four&shape=1,4&shape=4&shape=1", bytes(36)), 400, "name", STAYS),
     Row("a body where every input is named", named("INPUT0=@four", bytes(4)), 400, "binary_size", STAYS),
-    Row("an npy body where every input is named", request("POST", REDUCE + "?INPUT0=@four", NPY, files.write_npy(Tensor("FP32", [1], [1]), 1)), 400, "name", STAYS),
+    Row("an npy body where every input is named", request("POST", "/v2/models/scan/infer?INPUT0=@four", NPY, files.write_npy(Tensor("FP32", [1], [1]), 1)), 400, "name", STAYS),
     Row("a safetensors input that is named too", request("POST", MATMUL + "?INPUT0=@four", SAFE, files.write_safetensors({"INPUT0": Tensor("FP32", [1], [1])}, None, ["INPUT0"])), 400, "name", STAYS),
     Row("a named input beside JSON", post(SOFTMAX + "?OUTPUT0=@h", '{"inputs":[%s]}' % tensor()), 400, "parameter", STAYS),
     Row("an output with a bad name", named("INPUT0=@four&OUTPUT0=@.h"), 400, "name", STAYS),

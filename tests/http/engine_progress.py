@@ -81,6 +81,16 @@ def stop_at_work(daemon, product):
     raise AssertionError("no work was seen under way")
 
 
+def no_threads_of_libraries():
+    """Those of OpenMP, which oneDNN would start for each thread that computes, have the name of the one that starts them."""
+    with start(daemon_path(), "--threads", "1") as daemon:
+        folder, names = "/proc/%d/task" % daemon.process.pid, []
+        for task in os.listdir(folder):
+            with open("%s/%s/comm" % (folder, task)) as file:
+                names.append(file.read().strip())
+        assert len([name for name in names if not name.startswith(("ks-", "kernserve-"))]) == 1, "threads: %s" % sorted(names)
+
+
 def long_products(generator):
     """Each takes several times the limit; four lanes share the processors that are there."""
     with start(daemon_path(), "--threads", "1", "--lanes", "4", "--stall-timeout", "100ms") as daemon:
@@ -204,6 +214,7 @@ def a_starved_daemon():
 
 def main():
     generator = seed()
+    no_threads_of_libraries()
     long_products(generator)
     a_pause(generator)
     a_starved_worker(generator)

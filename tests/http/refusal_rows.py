@@ -131,6 +131,20 @@ def lengths_raw(rows, place, value):
     return post(SOFTMAX + "?shape=%d,8&shape=%d&input=INPUT0&input=INPUT2&datatype=FP32&datatype=INT64" % (rows, rows), body)
 
 
+def segments(offsets, op="sum", x="[2,5]", shape=None, datatype='"INT32"', to=REDUCE, **given):
+    """Reductions of ones, cut at offsets."""
+    cut = tensor(shape or "[%d]" % len(offsets), json.dumps(offsets), datatype, '"INPUT1"')
+    return infer(tensor(x, ones(x)), cut, to=to, more=',"parameters":' + json.dumps({"op": op, **given}))
+
+
+def segments_raw(count, place, offset, op="sum"):
+    """Offsets as bytes, more than the daemon looks at before the launch; segments of two elements but for that one."""
+    offsets = [2 * i for i in range(count + 1)]
+    offsets[place] = offset
+    body = bytes(8 * count) + b"".join(i.to_bytes(8, "little", signed=True) for i in offsets)
+    return post(REDUCE + "?shape=%d&shape=%d&datatype=FP32&datatype=INT64&op=%s" % (2 * count, count + 1, op), body)
+
+
 def deep(levels):
     return "[" * levels + "1" + "]" * levels
 
@@ -474,6 +488,23 @@ WORD_ROWS = [
     Row("axis 1.5", parameters(axis=1.5), 400, "axis", STAYS),
     Row("axis as a word", parameters(axis="rows"), 400, "axis", STAYS),
     Row("the same axis twice", parameters(REDUCE, axis="0,-2"), 400, "axis", STAYS),
+    Row("segments of floats", segments([0, 5], datatype='"FP32"'), 400, "datatype", STAYS, "inference input 'INPUT1' data-type is 'FP32', but model 'reduce' expects 'INT32,INT64'"),
+    Row("segments of rank 2", segments([0, 5], shape="[2,1]"), 400, "shape", STAYS, "reduce: INPUT1 (segments) has rank 2, takes 1"),
+    Row("no offsets", segments([], shape="[0]"), 400, "shape", STAYS, "has no elements"),
+    Row("segments over several axes", segments([0, 5], axis="all"), 400, "axis", STAYS, "reduce: axis lists 2 axes, segments take one"),
+    Row("segments over an axis outside", segments([0, 5], axis=2), 400, "axis", STAYS),
+    Row("segments that begin at 1", segments([1, 5]), 400, "range", STAYS, "reduce: INPUT1 (segments) has 1 at place 0"),
+    Row("segments that fall", segments([0, 3, 2, 5]), 400, "range", STAYS, "has 2 at place 2"),
+    Row("segments that end too early", segments([0, 4]), 400, "range", STAYS, "end at place 1 with 5, the extent of INPUT0's axis"),
+    Row("segments that end too late", segments([0, 6]), 400, "range", STAYS, "has 6 at place 1"),
+    Row("an offset of 2^63 - 1", segments([0, 2 ** 63 - 1, 5], datatype='"INT64"'), 400, "range", STAYS, "has 9223372036854775807 at place 1"),
+    Row("the maximum of an empty segment", segments([0, 2, 2, 5], op="max"), 400, "empty", STAYS, "reduce: max of nothing: segment 1 of INPUT1 (segments) begins and ends at 2"),
+    Row("the variance of an empty segment", segments([0, 0, 5], op="var"), 400, "empty", STAYS, "segment 0"),
+    Row("an empty segment in front of a bad offset", segments([0, 0, 6], op="mean"), 400, "range", STAYS, "has 6 at place 2"),
+    Row("a bad first one of 5000 offsets", segments_raw(5000, 0, 1), 400, "range", STAYS, "has 1 at place 0"),
+    Row("a bad middle one of 5000 offsets", segments_raw(5000, 2500, -1), 400, "range", STAYS, "has -1 at place 2500"),
+    Row("a bad last one of 5000 offsets", segments_raw(5000, 5000, 9998), 400, "range", STAYS, "has 9998 at place 5000"),
+    Row("an empty one of 5000 segments", segments_raw(5000, 2500, 4998, op="max"), 400, "empty", STAYS, "segment 2499 of INPUT1 (segments) begins and ends at 4998"),
     Row("unknown way to reduce", parameters(REDUCE, op="median"), 400, "parameter", STAYS),
     Row("variance with a negative ddof", parameters(REDUCE, op="var", ddof=-1), 400, "parameter", STAYS, "reduce: parameter 'ddof' is -1, takes 0 or more"),
     Row("variance with ddof as a word", parameters(REDUCE, op="std", ddof="inf"), 400, "parameter", STAYS, "must be a finite number"),
@@ -530,8 +561,9 @@ CONTROL_ROWS = [
     Row("index: body of 1 MiB and more", post("/v2/repository/index", '{"x":"' + " " * (1 << 20)), 400, "json_limit", STAYS),
     Row("index by GET", request("GET", "/v2/repository/index"), 405, "method", STAYS),
     Row("repository with a name", request("POST", "/v2/repository/mine/index"), 404, "path", STAYS),
-    Row("load", post("/v2/repository/models/softmax/load", "{}"), 503, "unavailable", STAYS, "explicit model load / unload is not allowed if polling is enabled"),
-    Row("unload an unknown model, no body", post("/v2/repository/models/nope/unload", ""), 503, "unavailable", STAYS),
+    Row("load of an unknown model", post("/v2/repository/models/nope/load", "{}"), 404, "model", STAYS, "failed to load 'nope', failed to poll from model repository"),
+    Row("unload an operation", post("/v2/repository/models/softmax/unload", "{}"), 409, "reserved", STAYS),
+    Row("unload an unknown model, no body", post("/v2/repository/models/nope/unload", ""), 404, "model", STAYS),
     Row("log file", post("/v2/logging", '{"log_file":"/tmp/x"}'), 501, "unsupported", STAYS),
     Row("log flag is text", post("/v2/logging", '{"log_info":"yes"}'), 400, "field", STAYS),
     Row("trace settings", request("GET", "/v2/trace/setting"), 503, "unavailable", STAYS),
@@ -676,7 +708,7 @@ OTHER_ROWS = [
         Row("log settings without the right, no body", as_user("POST", "/v2/logging"), 403, "auth", STAYS),
         Row("trace settings without the right", as_user("POST", "/v2/trace/setting"), 403, "auth", STAYS),
         Row("a model's trace settings without the right", as_user("POST", "/v2/models/softmax/trace/setting"), 403, "auth", STAYS),
-        Row("loading without the right", as_user("POST", "/v2/repository/models/softmax/load"), 403, "auth", STAYS, "no right 'models'"),
+        Row("loading without the right", as_user("POST", "/v2/repository/models/softmax/load"), 403, "auth", STAYS, "no right 'operator'"),
         Row("unloading without the right", as_user("POST", "/v2/repository/models/softmax/unload"), 403, "auth", STAYS),
     ] + [
         Row("shared memory without the right: " + path, as_user("POST", "/v2/%ssharedmemory/%s" % (kind, path), b"{}"), 403, "auth", STAYS)

@@ -231,16 +231,27 @@ def axes_of(axis, rank):
     return {axis % rank}
 
 
-def reduce(x, op="sum", axis=-1, keepdims=False, ddof=0, p=2):
+def reduce(x, segments=None, op="sum", axis=-1, keepdims=False, ddof=0, p=2):
     axes = axes_of(axis, len(x.shape))
     shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keepdims or i not in axes]
+    rows = list(along(x.shape, axes))
+    begins = [0] * len(rows)
+    if segments:
+        (own,) = axes
+        offsets, inner = segments.values, count(x.shape[own + 1:])
+        shape = x.shape[:own] + [len(offsets) - 1] + x.shape[own + 1:]
+        lines = [rows[i:i + inner] for i in range(0, len(rows), inner)]
+        cut = [(line[i:j], i) for part in lines for i, j in zip(offsets, offsets[1:]) for line in part]
+        rows, begins = [row for row, _ in cut], [begin for _, begin in cut]
     datatype = x.datatype
     if op in ("argmax", "argmin", "count_nonzero"):
         datatype = "INT64"
     elif datatype not in UNIT and op not in ("max", "min"):
         datatype = "INT64" if op in ("sum", "prod", "sumsq") else "FP64"
-    pairs = [_one(op, [x.values[i] for i in row], arithmetic(x.datatype), ddof, p) for row in along(x.shape, axes)]
+    pairs = [_one(op, [x.values[i] for i in row], arithmetic(x.datatype), ddof, p) for row in rows]
     values, errors = [p[0] for p in pairs], [p[1] for p in pairs]
+    if op.startswith("arg"):
+        values = [value + begin for value, begin in zip(values, begins)]
     if op in ("max", "min", "argmax", "argmin", "count_nonzero"):
         return Expected(datatype, shape, values, [0] * len(values))
     return Expected(datatype, shape, values, _rounded(datatype, values, errors))

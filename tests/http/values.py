@@ -177,6 +177,29 @@ def lengths(run):
         run.right += 1
 
 
+def segments(run):
+    """Each reduction of segments, along any axis; empty ones where the operation has a value for nothing."""
+    r = run.random
+    for op in forms.FLOAT_OPS:
+        for datatype in (r.choice(("FP32", "FP64")), r.choice(("FP16", "BF16")), r.choice(forms.JSON_TYPES[2:])):
+            whole = forms.random_reduce(r, 24, datatype, op if datatype[:2] in ("FP", "BF") else r.choice(forms.INTEGER_OPS))
+            x, parameters = whole.inputs[0], dict(whole.parameters, keepdims=False)
+            axis = r.randrange(len(x.shape))
+            parameters["axis"] = r.choice((axis, axis - len(x.shape)))
+            cuts = sorted(r.sample(range(1, x.shape[axis]), r.randint(0, x.shape[axis] - 1)))
+            if parameters["op"] in ("sum", "prod", "sumsq", "l1norm", "l2norm"):
+                cuts = sorted(cuts + cuts[:2] + [0])
+            offsets = Tensor(r.choice(("INT32", "INT64")), [len(cuts) + 2], [0, *cuts, x.shape[axis]])
+            case = Case("reduce", [x, offsets], **parameters)
+            for form in FORMS:
+                if fits(form, case):
+                    run.check(case, form)
+    x, offsets = random_tensor(r, "FP32", [3, 7]), Tensor("INT32", [4], [0, 2, 2, 7])
+    for form in ("json", "plain_raw", "binary"):
+        run.check(Case("reduce", [x, offsets], model="reduce_segments"), form)
+        run.check(Case("reduce", [x, Tensor("INT64", [3], [0, 1, 3])], model="reduce_segments", axis=0, op="max"), form)
+
+
 def truths(run):
     """any and all, whose results are BOOL, of every datatype; and BOOL's own sums and counts."""
     r, nan = run.random, float("nan")
@@ -407,6 +430,7 @@ def main():
     truths(run)
     masks(run)
     lengths(run)
+    segments(run)
     presets(run)
     edges(run)
     json_answers(run)

@@ -57,6 +57,14 @@ static bool is_reduced(const ks_spec *spec, int axis)
     return axes->count == -1;
 }
 
+/* Of the spec in hand: to which segment each place along the axis belongs. */
+static int64_t *segment_at;
+
+static bool has_segments(const ks_spec *spec)
+{
+    return (spec->given & 2) != 0;
+}
+
 /* Which result an element belongs to, and its place along the reduced axes. */
 static int64_t result_of(const ks_spec *spec, int64_t i, int64_t *place)
 {
@@ -66,7 +74,11 @@ static int64_t result_of(const ks_spec *spec, int64_t i, int64_t *place)
     for (int axis = in->rank - 1; axis >= 0; axis--) {
         const int64_t at = i % in->dims[axis];
         i /= in->dims[axis];
-        if (is_reduced(spec, axis)) {
+        if (has_segments(spec) && is_reduced(spec, axis)) {
+            *place = at;
+            result += segment_at[at] * scale;
+            scale *= spec->in[1].dims[0] - 1;
+        } else if (is_reduced(spec, axis)) {
             *place += at * depth;
             depth *= in->dims[axis];
         } else {
@@ -278,6 +290,7 @@ static bool result_right(const ks_spec *spec, const tally *t, const void *out, i
 static void describe(const ks_spec *spec, const char *who)
 {
     char dims[128], axes[64] = "all";
+    if (has_segments(spec)) print_error("%lld segments: ", (long long)spec->in[1].dims[0] - 1);
     const ks_axes *list = &spec->params[AXIS].axes;
     ks_dims_text(&spec->in[0], dims, sizeof dims);
     for (int i = 0, at = 0; i < list->count; i++)
@@ -801,6 +814,327 @@ static void norms_with_names(void **state)
     }
 }
 
+/* --- segments -------------------------------------------------------------------------------------------------------- */
+
+static void put_offset(const ks_spec *spec, void *offsets, int64_t i, int64_t value)
+{
+    if (spec->in[1].dtype == KS_INT32)
+        ((int32_t *)offsets)[i] = (int32_t)value;
+    else
+        ((int64_t *)offsets)[i] = value;
+}
+
+static int64_t get_offset(const ks_spec *spec, const void *offsets, int64_t i)
+{
+    return spec->in[1].dtype == KS_INT32 ? ((const int32_t *)offsets)[i] : ((const int64_t *)offsets)[i];
+}
+
+static int64_t below(int64_t bound)
+{
+    return (int64_t)(values_next() % (uint64_t)bound);
+}
+
+/* x of [outer, extent, inner], cut along axis 1. */
+static ks_spec segmented(ks_dtype dtype, int op, const int64_t *dims, int64_t count)
+{
+    ks_spec spec = spec_of(dtype, op, 3, dims, one_axis(1));
+    spec.given = 3;
+    spec.in[1] = (ks_tensor){.dtype = values_below(2) ? KS_INT32 : KS_INT64, .rank = 1, .dims = {count + 1}};
+    return spec;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of one length, of random ones, or many short ones in front of one that is long; none is empty where the op has no value for that. */
+static void fill_offsets(const ks_spec *spec, void *offsets)
+{
+    const int64_t count = spec->in[1].dims[0] - 1, extent = spec->in[0].dims[1];
+    const int64_t least = ks_reduce_needs_elements(spec);
+    const int style = values_below(3);
+    int64_t *at = malloc((size_t)(count + 1) * sizeof *at);
+    for (int64_t i = 0; i <= count; i++)
+        at[i] = style == 0 ? (count ? i * extent / count : 0) : below(style == 1 ? extent + 1 : extent / 8 + 1);
+    at[0] = 0;
+    at[count] = extent;
+    qsort(at, (size_t)count + 1, sizeof *at, compare_places);
+    for (int64_t i = 1; i < count; i++) {
+        if (at[i] < at[i - 1] + least) at[i] = at[i - 1] + least;
+        if (at[i] > extent - least * (count - i)) at[i] = extent - least * (count - i);
+    }
+    for (int64_t i = 0; i <= count; i++) put_offset(spec, offsets, i, at[i]);
+    free(at);
+}
+
+/* Resolved and laid out, with x, offsets and an output, and segment_at of them. */
+static void open_segments(ks_spec *spec, values_kind kind, void *memory[3])
+{
+    ks_error error = {0};
+    draw_parameters(spec);
+    if (ks_op_reduce.resolve(spec, &error) != KS_OK) fail_msg("%s", error.text);
+    ks_spec_layout(spec);
+    const ks_tensor *x = &spec->in[0];
+    memory[0] = malloc(x->size_bytes + 1);
+    memory[1] = malloc(spec->in[1].size_bytes);
+    memory[2] = malloc(spec->out[0].size_bytes + 1);
+    segment_at = calloc((size_t)x->dims[1] + 1, sizeof *segment_at);
+    assert_true(memory[0] && memory[1] && memory[2] && segment_at);
+    values_fill(x->dtype, memory[0], ks_tensor_count(x), kind, x->dims[1] ? x->dims[1] : 1);
+    if (x->dtype == KS_BOOL || (is_counted(spec) && values_below(2))) clear_most(x, memory[0]);
+    fill_offsets(spec, memory[1]);
+    for (int64_t s = 0; s + 1 < spec->in[1].dims[0]; s++)
+        for (int64_t i = get_offset(spec, memory[1], s); i < get_offset(spec, memory[1], s + 1); i++) segment_at[i] = s;
+}
+
+static void close_segments(void *memory[3])
+{
+    for (int i = 0; i < 3; i++) free(memory[i]);
+    free(segment_at);
+}
+
+static void run_segments(int b, const ks_spec *spec, void *const memory[3], const tally *all)
+{
+    const int copies = values_below(3) ? 1 : 1 + values_below(9);
+    ks_error error = {0};
+    op_harness_fix(harnesses[b], (unsigned)values_below(4));
+    const ks_status status = op_harness_run(harnesses[b], spec, (const void *const *)memory, memory[2],
+                                            (op_path)values_below(3), copies, values_below(2), &error);
+    op_harness_fix(harnesses[b], 0);
+    if (status != KS_OK) describe(spec, b ? "cuda" : "cpu");
+    if (status != KS_OK) fail_msg("%s", error.text);
+    check(spec, all, memory[2], b ? "cuda" : "cpu");
+}
+
+/* One segment of all parts as a request of its own has the same bits. */
+static void run_alone(int b, const ks_spec *spec, void *const memory[3])
+{
+    const int64_t segment = below(spec->in[1].dims[0] - 1), begin = get_offset(spec, memory[1], segment);
+    const int64_t length = get_offset(spec, memory[1], segment + 1) - begin, inner = spec->in[0].dims[2];
+    const size_t element = ks_dtype_size(spec->in[0].dtype), result = ks_dtype_size(spec->out[0].dtype);
+    const size_t line = (size_t)inner * element, results = (size_t)inner * result;
+    ks_spec one = *spec;
+    ks_error error = {0};
+    one.in[0].dims[1] = length;
+    one.in[1].dims[0] = 2;
+    if (ks_op_reduce.resolve(&one, &error) != KS_OK) fail_msg("%s", error.text);
+    ks_spec_layout(&one);
+    char *x = malloc(one.in[0].size_bytes + 1), *out = malloc(one.out[0].size_bytes + 1);
+    int64_t offsets[2] = {0};
+    put_offset(&one, offsets, 1, length);
+    for (int64_t o = 0; o < one.in[0].dims[0]; o++)
+        memcpy(x + (size_t)(o * length) * line, (char *)memory[0] + (size_t)(o * spec->in[0].dims[1] + begin) * line,
+               (size_t)length * line);
+    const void *in[] = {x, offsets};
+    if (op_harness_run(harnesses[b], &one, in, out, (op_path)values_below(3), 1, values_below(2), &error) != KS_OK)
+        fail_msg("%s", error.text);
+    const int64_t op = spec->params[OP].i;
+    for (size_t i = 0; (op == ARGMAX || op == ARGMIN) && i < one.out[0].size_bytes / sizeof(int64_t); i++)
+        ((int64_t *)(void *)out)[i] += begin;
+    for (int64_t o = 0; o < one.in[0].dims[0]; o++)
+        if (memcmp(out + (size_t)o * results,
+                   (char *)memory[2] + (size_t)(o * (spec->in[1].dims[0] - 1) + segment) * results, results) != 0) {
+            describe(spec, b ? "cuda" : "cpu");
+            fail_msg("segment %lld of %lld elements has other bits among others", (long long)segment,
+                     (long long)length);
+        }
+    free(out);
+    free(x);
+}
+
+static void try_segments(ks_spec *spec, values_kind kind)
+{
+    void *memory[3];
+    open_segments(spec, kind, memory);
+    void *scratch = malloc(ks_cpu_scratch_bytes(spec));
+    tally *all = tally_all(spec, memory[0]);
+    memset(memory[2], 0xFF, spec->out[0].size_bytes);
+    ks_cpu_reference(spec, (const void *const *)memory, (void *const[]){memory[2]}, scratch);
+    check(spec, all, memory[2], "reference");
+    for (int b = 0; b < 2; b++) {
+        if (!harnesses[b]) continue;
+        run_segments(b, spec, memory, all);
+        if (ks_tensor_count(&spec->out[0])) run_alone(b, spec, memory);
+    }
+    free(all);
+    free(scratch);
+    close_segments(memory);
+}
+
+/* Extents around those of pieces of 8,192 elements and 512 lines, and what warps and CTAs take. */
+static void draw_segments(ks_spec *spec, int op)
+{
+    static const int64_t extents[] = {0, 1, 5, 16, 17, 100, 511, 513, 1024, 1025, 3000, 8192, 8193, 20000, 70001};
+    static const int64_t inners[] = {1, 1, 1, 2, 3, 7, 32, 33, 70, 300}, counts[] = {1, 1, 2, 3, 7, 31, 64, 400, 3000};
+    int64_t dims[3] = {1 + values_below(values_below(2) ? 1 : 3), extents[values_below(15)], inners[values_below(10)]};
+    int64_t count = counts[values_below(9)];
+    if (dims[1] * dims[2] > 140000) dims[2] = 1;
+    *spec = segmented(draw_dtype(op), op, dims, 0);
+    draw_parameters(spec); /* p may make it an op that needs elements */
+    if (op == NORM && isnan(spec->params[POWER].d)) spec->params[POWER].d = 2;
+    if (ks_reduce_needs_elements(spec) && count > dims[1]) count = dims[1];
+    if (values_below(30) == 0 && dims[1] == 0) count = 0;
+    if (count == 0 && dims[1]) count = 1;
+    spec->in[1].dims[0] = count + 1;
+}
+
+static void random_segments(void **state)
+{
+    (void)state;
+    const int cases = values_cases(500);
+    for (int i = 0; i < cases; i++) {
+        ks_spec spec;
+        draw_segments(&spec, i % OPS);
+        try_segments(&spec, (values_kind)values_below(VALUES_KINDS));
+    }
+    printf("%d random cases of segments\n", cases);
+}
+
+/* Segments of equal lengths are a reduction of a tensor of one more axis, within the bounds of either. */
+static void each_op_and_datatype_of_segments(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{2, 5000, 1}, {1, 30000, 1}, {2, 1300, 9}, {1, 40, 300}};
+    for (int op = 0; op < OPS; op++)
+        for (int d = 0; d < DTYPES + takes_bool(op); d++) {
+            ks_spec spec = segmented(dtypes[d], op, shapes[(op + d) % 4], 1 + values_below(20));
+            try_segments(&spec, (values_kind)values_below(VALUES_KINDS));
+        }
+}
+
+/* On every backend the status and the sentence that check finds; nothing is read out of bounds. */
+static void expect_bad_segments(const ks_spec *spec, void *const memory[3], ks_status wanted, int64_t place,
+                                const char *words)
+{
+    ks_bad_value bad = {0};
+    ks_error text = {0};
+    assert_true(ks_op_reduce.check(spec, (const void *const *)memory, &bad));
+    assert_int_equal(bad.place, place);
+    assert_int_equal(ks_op_reduce.refuse(spec, &bad, &text), wanted);
+    if (!strstr(text.text, words)) fail_msg("\"%s\" does not say \"%s\"", text.text, words);
+    for (int b = 0; b < 2; b++)
+        for (int again = 0; again < 2 && harnesses[b]; again++) {
+            ks_error error = {0};
+            op_harness_fix(harnesses[b], (unsigned)values_below(4));
+            const ks_status status =
+                op_harness_run(harnesses[b], spec, (const void *const *)memory, memory[2], (op_path)values_below(3),
+                               1 + values_below(9), values_below(2), &error);
+            op_harness_fix(harnesses[b], 0);
+            if (status == wanted && strcmp(error.text, text.text) == 0) continue;
+            describe(spec, b ? "cuda" : "cpu");
+            fail_msg("status %s, \"%s\", and not \"%s\"", ks_status_name(status), status ? error.text : "", text.text);
+        }
+}
+
+static void segments_out_of_bounds(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t offsets[5], place;
+        const char *words;
+    } rows[] = {
+        {{1, 200, 300, 400, 20000}, 0, "has 1 at place 0: they begin at 0, do not fall, and end at place 4 with 20000"},
+        {{-1, 200, 300, 400, 20000}, 0, "has -1 at place 0"},
+        {{0, 200, 199, 400, 20000}, 2, "has 199 at place 2"},
+        {{0, 20001, 300, 400, 20000}, 1, "has 20001 at place 1"},
+        {{0, INT32_MAX, 300, 400, 20000}, 1, "has 2147483647 at place 1"},
+        {{0, INT32_MIN, 300, 400, 20000}, 1, "has -2147483648 at place 1"},
+        {{0, 200, 300, 400, 19999}, 4, "has 19999 at place 4"},
+        {{0, 200, 300, 400, 20001}, 4, "has 20001 at place 4"},
+        {{0, 9000, 0, 9000, 20000}, 2, "has 0 at place 2"},
+        {{5, 4, 3, 2, 1}, 0, "has 5 at place 0"},
+        {{0, 0, 20000, 20000, 5}, 4, "has 5 at place 4"}};
+    for (size_t i = 0; i < 2 * (sizeof rows / sizeof *rows); i++) {
+        const int64_t dims[] = {1 + values_below(2), 20000, i % 2 ? 1 : 2};
+        ks_spec spec = segmented(dtypes[values_below(DTYPES)], values_below(2) ? SUM : MAX, dims, 4);
+        void *memory[3];
+        open_segments(&spec, VALUES_NORMAL, memory);
+        for (int k = 0; k < 5; k++) put_offset(&spec, memory[1], k, rows[i / 2].offsets[k]);
+        expect_bad_segments(&spec, memory, KS_RANGE, rows[i / 2].place, rows[i / 2].words);
+        close_segments(memory);
+    }
+}
+
+/* A sum of nothing is 0, a maximum is refused with the first such segment; a bad offset behind it counts before it. */
+static void segments_of_nothing(void **state)
+{
+    (void)state;
+    static const int ops[] = {MEAN, MAX, MIN, ARGMAX, ARGMIN, VAR, STD, NORM};
+    for (int i = 0; i < 16; i++) {
+        ks_spec spec =
+            segmented(dtypes[values_below(DTYPES)], ops[i % 8], (const int64_t[]){2, 100, i < 8 ? 1 : 40}, 4);
+        if (ops[i % 8] == NORM) spec.params[POWER].d = (double)INFINITY;
+        void *memory[3];
+        open_segments(&spec, VALUES_NORMAL, memory);
+        const int64_t offsets[] = {0, 30, 30, 100, 100};
+        for (int k = 0; k < 5; k++) put_offset(&spec, memory[1], k, offsets[k]);
+        expect_bad_segments(&spec, memory, KS_EMPTY, 6,
+                            "of nothing: segment 1 of INPUT1 (segments) begins and ends at 30");
+        put_offset(&spec, memory[1], 3, 101);
+        expect_bad_segments(&spec, memory, KS_RANGE, 3, "has 101 at place 3");
+        close_segments(memory);
+    }
+}
+
+/* A launch of 16 jobs, every other one with bad offsets: the others have their values, and each time anew. */
+static void bad_segments_among_good_ones(void **state)
+{
+    (void)state;
+    for (int b = 0; b < 2; b++)
+        for (int round = 0; harnesses[b] && round < 12; round++) {
+            const int64_t dims[] = {2, round % 3 ? 300 : 10000, round % 2 ? 1 : 3};
+            ks_spec spec = segmented(dtypes[values_below(DTYPES)], SUM, dims, 5);
+            void *memory[3], *offsets;
+            open_segments(&spec, VALUES_NORMAL, memory);
+            offsets = malloc(spec.in[1].size_bytes);
+            memcpy(offsets, memory[1], spec.in[1].size_bytes);
+            put_offset(&spec, offsets, 1 + values_below(5), -1 - values_below(3));
+            const void *const spoilt[KS_INPUTS_MAX] = {memory[0], offsets};
+            ks_error error = {0};
+            tally *all = tally_all(&spec, memory[0]);
+            if (round % 4) op_harness_spoil(harnesses[b], spoilt);
+            const ks_status status = op_harness_run(harnesses[b], &spec, (const void *const *)memory, memory[2],
+                                                    (op_path)values_below(3), 16, values_below(2), &error);
+            op_harness_spoil(harnesses[b], NULL);
+            if (status != KS_OK) fail_msg("%s: %s", b ? "cuda" : "cpu", error.text);
+            check(&spec, all, memory[2], b ? "cuda" : "cpu");
+            free(all);
+            free(offsets);
+            close_segments(memory);
+        }
+}
+
+static void refusals_of_segments(void **state)
+{
+    (void)state;
+    const int64_t dims[] = {2, 3, 4};
+    ks_spec spec = segmented(KS_FP32, SUM, dims, 2), bad = spec;
+    bad.in[1].dtype = KS_FP32;
+    expect_refusal(bad, KS_DATATYPE, "INPUT1 (segments) has datatype FP32, takes INT32 or INT64");
+    bad = spec;
+    bad.in[1].rank = 2;
+    expect_refusal(bad, KS_SHAPE, "INPUT1 (segments) has rank 2, takes 1");
+    bad = spec;
+    bad.in[1].dims[0] = 0;
+    expect_refusal(bad, KS_SHAPE, "has no elements");
+    bad = spec;
+    bad.params[AXIS].axes = (ks_axes){.count = 2, .axis = {0, 1}};
+    expect_refusal(bad, KS_AXIS, "axis lists 2 axes, segments take one");
+    bad.params[AXIS].axes = (ks_axes){.count = -1};
+    expect_refusal(bad, KS_AXIS, "axis lists 3 axes, segments take one");
+    bad.params[OP].i = ARGMAX;
+    expect_refusal(bad, KS_AXIS, "segments take one");
+    bad = segmented(KS_FP32, MAX, (const int64_t[]){2, 0, 4}, 2);
+    expect_refusal(bad, KS_EMPTY, "max of nothing");
+    assert_int_equal(ks_op_reduce.resolve(&spec, NULL), KS_OK);
+    assert_int_equal(spec.out[0].rank, 3);
+    assert_int_equal(spec.out[0].dims[1], 2);
+    const ks_rows rows = ks_op_reduce.rows(&spec);
+    assert_true(rows.dims == 1 && rows.cut == 1 && rows.out == 1);
+}
+
 /* Indices beyond 2^31: the largest element stands last. */
 static void over_two_to_the_31(void **state)
 {
@@ -850,6 +1184,12 @@ int main(void)
         cmocka_unit_test(variances_far_from_zero),
         cmocka_unit_test(edges_of_variances),
         cmocka_unit_test(norms_with_names),
+        cmocka_unit_test(random_segments),
+        cmocka_unit_test(each_op_and_datatype_of_segments),
+        cmocka_unit_test(segments_out_of_bounds),
+        cmocka_unit_test(segments_of_nothing),
+        cmocka_unit_test(bad_segments_among_good_ones),
+        cmocka_unit_test(refusals_of_segments),
         cmocka_unit_test(over_two_to_the_31),
     };
     cmocka_set_test_filter(getenv("KS_ONLY"));

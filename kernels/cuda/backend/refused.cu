@@ -20,9 +20,10 @@ static ks_status read_value(ks_lane *lane, int i, ks_bad_value *bad, ks_error *e
 {
     const ks_dtype dtype = lane->batch->plan->spec.in[bad->input].dtype;
     const size_t size = ks_dtype_size(dtype);
+    const int64_t place = bad->place % ks_tensor_count(&lane->batch->plan->spec.in[bad->input]);
     int64_t value = 0;
     KS_TRY(lane->device, error,
-           cudaMemcpyAsync(&value, seen_at(lane, i, bad->input) + (size_t)bad->place * size, size, cudaMemcpyDefault,
+           cudaMemcpyAsync(&value, seen_at(lane, i, bad->input) + (size_t)place * size, size, cudaMemcpyDefault,
                            lane->stream));
     KS_TRY(lane->device, error, cudaStreamSynchronize(lane->stream));
     bad->value = dtype == KS_INT32 ? (int64_t)(int32_t)value : value;
@@ -39,7 +40,7 @@ static ks_status take(ks_lane *lane, int i, uint64_t word, ks_error *error)
                               .value = 0};
     batch->bad[i] = bad;
     if (bad.input >= KS_INPUTS_MAX || !ks_has_input(spec, bad.input) ||
-        bad.place >= ks_tensor_count(&spec->in[bad.input]))
+        bad.place >= 2 * ks_tensor_count(&spec->in[bad.input]))
         return ks_fail(error, KS_DEVICE, "%s: the kernels left a status word that is none", spec->op->name);
     batch->refused = true;
     return read_value(lane, i, &batch->bad[i], error);

@@ -8,6 +8,7 @@
 #include "cuda/reduce/once.cuh"
 #include "cuda/reduce/planes.cuh"
 #include "cuda/reduce/rows.cuh"
+#include "cuda/reduce/segments.cuh"
 #include "cuda/reduce/slab.cuh"
 
 /* Where an op has more than its rule: ddof, p. */
@@ -67,10 +68,23 @@ static cudaError_t reduce_start_in_vector(const reduce_launch &l)
                                 : reduce_start_in_vector_of<Op, 16>(l);
 }
 
+template <class Op>
+static cudaError_t reduce_start_segments(const reduce_launch &l)
+{
+    const bool rows = l.algorithm.kernel == REDUCE_SEGMENT_ROWS;
+    const cudaError_t status = ks_launch(rows ? reduce_segment_rows<Op> : reduce_segment_columns<Op>,
+                                         dim3(l.algorithm.grid, (unsigned)l.bucket), REDUCE_SEGMENT_THREADS, 0, false,
+                                         l.stream, l.site, l.segments, reduce_op<Op>(l));
+    if (status != cudaSuccess || !l.segments.joins) return status;
+    return ks_launch(reduce_segment_join<Op>, dim3(l.joined_grid, (unsigned)l.bucket), REDUCE_SEGMENT_THREADS, 0, false,
+                     l.stream, l.site, l.joined, reduce_op<Op>(l));
+}
+
 /* What can be done element by element only. */
 template <class Op>
 static cudaError_t reduce_start_single(const reduce_launch &l)
 {
+    if (l.algorithm.kernel >= REDUCE_SEGMENT_ROWS) return reduce_start_segments<Op>(l);
     if (l.algorithm.kernel == REDUCE_SLAB) return reduce_start<Op>(reduce_slab<Op>, l);
     return l.shape.reduced.count > 1 ? reduce_start<Op>(reduce_columns<Op, 1, true>, l)
                                      : reduce_start<Op>(reduce_columns<Op, 1, false>, l);

@@ -9,6 +9,7 @@
  *   columns   the results lie side by side: vectors across them, threads along the axis
  *   planes    the same where rows follow each other without a gap and are short, off the lines of memory, or a list's
  *   elements  the same by single elements: what vectors cannot do
+ *   segment_rows, segment_columns  segments of the reduced axis, contiguous ones and others; where they may be long a second launch joins
  *
  * One kernel each: where there are too few results to fill the chip the axis is cut into parts, and the CTA that comes
  * last in a result joins them in their order. What is accumulated, and how, stands in ops.cuh. */
@@ -23,7 +24,6 @@ enum {
     SLAB_BLOCK_MAX = 1024, /* of depth x inner elements */
     LONG_VECTORS = 4096,   /* of a row that several CTAs may share */
     PARTS_MAX = 1024,
-    STATE_BYTES = 16, /* the largest of them */
     LINE_BYTES = 128, /* of memory */
     WIDE_VECTORS =
         32, /* side by side where rows do not start on lines: 512 bytes, of which a line is shared with others */
@@ -37,24 +37,6 @@ enum {
 };
 
 /* --- the shape ------------------------------------------------------------------------------------------------------- */
-
-static int64_t quotient_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static int64_t within(int64_t x, int64_t least, int64_t most)
-{
-    return x < least ? least : x > most ? most : x;
-}
-
-/* The least power of 2 that is not below n. */
-static int64_t power_up(int64_t n)
-{
-    int64_t power = 1;
-    while (power < n) power *= 2;
-    return power;
-}
 
 static void add_axis(reduce_list *list, ks_dimension d)
 {
@@ -500,10 +482,10 @@ static reduce_algorithm choose(const ks_chip *chip, const reduce_work *w)
     return c;
 }
 
-static void describe(const ks_spec *spec, const reduce_algorithm *c, ks_kernel_info *kernel_info)
+void reduce_describe(const ks_spec *spec, const reduce_algorithm *c, ks_kernel_info *kernel_info)
 {
-    static const char *const ways[] = {"rows",  "runs", "slab",   "columns",  "elements",
-                                       "bands", "once", "planes", "in_vector"};
+    static const char *const ways[] = {"rows", "runs",   "slab",      "columns",      "elements",       "bands",
+                                       "once", "planes", "in_vector", "segment_rows", "segment_columns"};
     snprintf(kernel_info->kernel, sizeof kernel_info->kernel, "reduce_%s<%s, %s, %d wide, %u parts>", ways[c->kernel],
              ks_dtype_name(spec->in[0].dtype), spec->op->params[OP].choices[spec->params[OP].i], c->width, c->parts);
     kernel_info->grid = c->grid;
@@ -514,6 +496,7 @@ static void describe(const ks_spec *spec, const reduce_algorithm *c, ks_kernel_i
 
 ks_status reduce_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
 {
+    if (ks_reduce_has_segments(spec)) return reduce_plan_segments(chip, spec, out, error);
     const reduce_work w = work_of(spec);
     reduce_algorithm c = choose(chip, &w);
     if (spec->in[0].size_bytes + spec->out[0].size_bytes <= KS_MAPPED_MOST && c.grid > KS_GRID_MAX)
@@ -539,7 +522,7 @@ ks_status reduce_plan(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *ou
     if (out->workspace_bytes > chip->workspace_bytes)
         return ks_fail(error, KS_WORK, "reduce: needs %zu bytes of workspace, the device has %zu", out->workspace_bytes,
                        chip->workspace_bytes);
-    describe(spec, &c, &out->kernel_info);
+    reduce_describe(spec, &c, &out->kernel_info);
     memcpy(out->algorithm, &c, sizeof c);
     return KS_OK;
 }

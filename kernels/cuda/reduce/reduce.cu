@@ -1,4 +1,4 @@
-/* Reductions on the GPU: the launch of the kernel that plan.cu has chosen. */
+/* Reductions on the GPU: the launch of the kernel that plan.cu has chosen, and the choice of those of segments. */
 #include "cuda/reduce/plan.h"
 
 #include <string.h>
@@ -9,6 +9,85 @@ static ks_status cuda_setup(ks_chip *chip, ks_error *error)
     (void)chip, (void)error;
     return KS_OK;
 }
+
+/* --- segments -------------------------------------------------------------------------------------------------------- */
+
+enum {
+    SEGMENT_SHIFT = 13, /* elements of a piece; */
+    SEGMENT_LINES = 9,  /* lines of one, and more where there are more columns than SEGMENT_COLUMNS */
+    SEGMENT_COLUMNS = 1024,
+    SEGMENT_LINES_MOST = 15, /* below NUMBERED */
+    SEGMENT_CTAS = 8,        /* of an SM */
+    SEGMENT_JOIN_WIDTH = 32,
+    MAPPED_AGAIN = 64 << 10 /* bytes that may be read more than once over the link */
+};
+
+/* How a segment is cut follows from `inner` alone, and so do its bits. */
+static reduce_segments reduce_segments_of(const ks_chip *chip, const ks_spec *spec, bool joined)
+{
+    const ks_segments of = ks_reduce_segments_of(spec);
+    const int threads = 256, most = joined ? (int)SEGMENT_JOIN_WIDTH : threads;
+    reduce_segments s = {};
+    s.offset = spec->in[KS_REDUCE_X].offset;
+    s.offsets = spec->in[KS_REDUCE_SEGMENTS].offset;
+    s.outer = of.outer;
+    s.extent = of.extent;
+    s.inner = of.inner;
+    s.count = of.count;
+    s.shift = SEGMENT_SHIFT;
+    if (of.inner > 1) s.shift = SEGMENT_LINES;
+    for (int64_t n = of.inner; n > SEGMENT_COLUMNS && s.shift < SEGMENT_LINES_MOST; n /= 2) s.shift++;
+    s.wide = spec->in[KS_REDUCE_SEGMENTS].dtype == KS_INT64;
+    s.needs = ks_reduce_needs_elements(spec);
+    s.joins = of.extent > (int64_t)1 << s.shift;
+    s.blocks = (of.extent >> s.shift) + 1;
+    s.slots = of.count + (of.extent >> s.shift);
+    s.states = 2 * s.blocks;
+    s.width = (int)power_up(of.inner < most ? of.inner : most);
+    s.tiles = quotient_up(of.inner, s.width);
+    s.items = s.outer * (joined ? s.blocks : s.slots) * s.tiles;
+    s.together = threads / s.width;
+    if (joined || of.inner == 1) { /* as many as keep all SMs busy */
+        s.together = 1;
+        while (s.together < threads && s.items > 2 * (int64_t)s.together * chip->sms * SEGMENT_CTAS) s.together *= 2;
+    }
+    return s;
+}
+
+static uint32_t reduce_segments_grid(const ks_chip *chip, const reduce_segments *s)
+{
+    return (uint32_t)within(quotient_up(s->items, s->together), 1, 2 * (int64_t)chip->sms * SEGMENT_CTAS);
+}
+
+ks_status reduce_plan_segments(const ks_chip *chip, const ks_spec *spec, ks_cuda_plan *out, ks_error *error)
+{
+    const reduce_segments s = reduce_segments_of(chip, spec, false);
+    const size_t item = ks_dtype_size(spec->in[KS_REDUCE_SEGMENTS].dtype);
+    int searches = 2;
+    while ((int64_t)1 << searches < s.count) searches++;
+    reduce_algorithm c = {};
+    c.kernel = s.inner == 1 ? REDUCE_SEGMENT_ROWS : REDUCE_SEGMENT_COLUMNS;
+    c.width = (int16_t)s.width;
+    c.threads = 256;
+    c.parts = 1;
+    c.grid = reduce_segments_grid(chip, &s);
+    if (c.grid > KS_GRID_MAX && ks_spec_read_bytes(spec) + ks_spec_written_bytes(spec) <= KS_MAPPED_MOST)
+        c.grid = KS_GRID_MAX;
+    const double again = (double)s.items * searches * (double)item + (double)spec->in[KS_REDUCE_X].size_bytes;
+    out->once = again <= (double)MAPPED_AGAIN;
+    const double bytes = s.joins ? (double)s.outer * (double)s.states * (double)s.inner * (double)STATE_BYTES : 0;
+    if (bytes > (double)chip->workspace_bytes)
+        return ks_fail(error, KS_WORK, "reduce: needs %.0f bytes of workspace, the device has %zu", bytes,
+                       chip->workspace_bytes);
+    out->workspace_bytes = ks_align((size_t)bytes);
+    out->batch_max = KS_BATCH_MAX;
+    if (s.joins) out->batch_max = (int)within((int64_t)(chip->workspace_bytes / out->workspace_bytes), 1, KS_BATCH_MAX);
+    reduce_describe(spec, &c, &out->kernel_info);
+    memcpy(out->algorithm, &c, sizeof c);
+    return KS_OK;
+}
+
+/* --- launching ------------------------------------------------------------------------------------------------------- */
 
 static reduce_rule rule_of(const ks_spec *spec, int64_t depth)
 {
@@ -79,13 +158,20 @@ static cudaError_t launch(const reduce_launch &l)
 }
 
 /* ks_cuda_launch_fn */
-static ks_status cuda_launch(const ks_chip *, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
+static ks_status cuda_launch(const ks_chip *chip, const ks_spec *spec, const void *algorithm, ks_site site, int bucket,
                              cudaStream_t stream, ks_error *error)
 {
     reduce_launch l = {};
     memcpy(&l.algorithm, algorithm, sizeof l.algorithm);
-    l.shape = reduce_shape_of(spec, &l.algorithm);
-    l.rule = rule_of(spec, l.shape.depth);
+    if (ks_reduce_has_segments(spec)) {
+        l.segments = reduce_segments_of(chip, spec, false);
+        l.joined = reduce_segments_of(chip, spec, true);
+        l.joined_grid = reduce_segments_grid(chip, &l.joined);
+        l.rule = rule_of(spec, 1);
+    } else {
+        l.shape = reduce_shape_of(spec, &l.algorithm);
+        l.rule = rule_of(spec, l.shape.depth);
+    }
     l.extra = extra_of(spec);
     l.op = ks_reduce_function(spec);
     l.dtype = spec->in[0].dtype;

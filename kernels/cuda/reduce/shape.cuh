@@ -78,6 +78,18 @@ typedef struct reduce_extra {
     bool root, all; /* std is the root of var; all, not any */
 } reduce_extra;
 
+/* By value as a second argument of the kernels of segments.cuh. */
+typedef struct reduce_segments {
+    size_t offset, offsets; /* of x and the offsets in their side, bytes */
+    int64_t outer, extent, inner, count;
+    int64_t slots, states,
+        blocks;    /* of a part: numbers of pieces, lines of states in the workspace, blocks of 2^shift elements */
+    int64_t tiles; /* of a line: of `width` columns */
+    int64_t items; /* numbers or blocks of all parts, times tiles */
+    int shift, width, together; /* together: items that a CTA takes in one go */
+    bool wide, needs, joins; /* offsets are INT64; no segment may be empty; pieces are joined by a launch of its own */
+} reduce_segments;
+
 enum {
     REDUCE_ROWS,
     REDUCE_RUNS,
@@ -87,7 +99,9 @@ enum {
     REDUCE_BANDS,
     REDUCE_ONCE,
     REDUCE_PLANES,
-    REDUCE_IN_VECTOR
+    REDUCE_IN_VECTOR,
+    REDUCE_SEGMENT_ROWS,
+    REDUCE_SEGMENT_COLUMNS
 };
 
 /* What a plan remembers. */
@@ -114,6 +128,8 @@ __host__ __device__ inline uint32_t reduce_join_counters(uint32_t parts)
 /* All that a launch needs; the launchers of each datatype stand in files of their own, which build side by side. */
 typedef struct reduce_launch {
     reduce_shape shape;
+    reduce_segments segments, joined; /* of the launch that reads x, and of the one behind it */
+    uint32_t joined_grid;
     reduce_algorithm algorithm;
     reduce_rule rule;
     reduce_extra extra;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/models/load_body.h"
 #include "api/tensors/words.h"
 #include "base/text.h"
 #include "codec/decode.h"
@@ -24,10 +25,15 @@ struct ks_model_call {
     ks_tensor_words words; /* its conditions */
     ks_tenant tenant;
     char tenant_name[KS_TENANT_NAME_MAX + 1], name[KS_ROUTE_NAME_MAX + 1];
-    ks_text text;        /* of the definition */
-    ks_transfer *upload; /* of a file that has it; NULL: the body is the definition */
-    bool ended;          /* the body has */
-    ks_model_load *load; /* NULL: none yet */
+    uint64_t json_max;
+    bool has_repository, loads_none; /* the modes of --model-control-mode in which the protocol loads nothing */
+    ks_budget *budget;
+    ks_text text;         /* of the definition */
+    ks_load_body *body;   /* of the repository's load or unload */
+    ks_load_words wanted; /* what it asks for */
+    ks_transfer *upload;  /* of a file that has it; NULL: the body is the definition */
+    bool ended;           /* the body has */
+    ks_model_load *load;  /* NULL: none yet */
     /* fields of the answer: */
     char etag[KS_ETAG_MAX + 3], location[KS_ROUTE_NAME_MAX + 16];
 };
@@ -101,8 +107,34 @@ static ks_status begin_put(ks_model_call *call)
     return KS_OK;
 }
 
+static bool is_of_repository(const ks_model_call *call)
+{
+    return call->ask.route->id == KS_ROUTE_LOAD || call->ask.route->id == KS_ROUTE_UNLOAD;
+}
+
+/* Any query is ignored, as the protocol has it. */
+static ks_status begin_repository(ks_model_call *call)
+{
+    const ks_head *head = call->ask.head;
+    ks_status status = ks_route_name(call->ask.route, call->name, &call->fault);
+    if (status == KS_OK) status = ks_model_name_check(call->name, strlen(call->name), &call->fault);
+    if (status != KS_OK) return status;
+    if (call->loads_none)
+        return ks_fail(&call->fault, KS_UNAVAILABLE,
+                       "explicit model load / unload is not allowed if polling is enabled");
+    if (head->encoding != KS_BODY_PLAIN) return ks_fail(&call->fault, KS_ENCODING, "Unsupported compression type");
+    if (head->content_length > 0 && (uint64_t)head->content_length > call->json_max)
+        return ks_fail(&call->fault, KS_BODY_SIZE,
+                       "a request of %" PRId64 " bytes of JSON exceeds the maximum allowed size of %" PRIu64
+                       " bytes: raise --max-json, or PUT a file of the model",
+                       head->content_length, call->json_max);
+    read_tenant(call);
+    return ks_load_body_begin(call->budget, call->json_max, &call->body, &call->fault);
+}
+
 static ks_status begin(ks_model_call *call)
 {
+    if (is_of_repository(call)) return begin_repository(call);
     if (call->ask.route->id == KS_ROUTE_DEFINITION) return check_query(call);
     ks_status status = ks_route_name(call->ask.route, call->name, &call->fault);
     if (status == KS_OK) status = ks_model_name_check(call->name, strlen(call->name), &call->fault);
@@ -122,6 +154,10 @@ ks_status ks_models_begin(ks_api_view *view, const ks_tensor_ask *ask, int wake_
     if (!call) return ks_fail(error, KS_MEMORY, "no memory for a request of models");
     call->models = view->models;
     call->store = view->store;
+    call->budget = view->budget;
+    call->json_max = (uint64_t)view->config->max_json;
+    call->has_repository = view->config->model_repository.count > 0;
+    call->loads_none = view->config->model_control_mode != KS_MODEL_CONTROL_EXPLICIT;
     call->ask = *ask;
     call->wake_fd = wake_fd;
     ks_text_init(&call->text, KS_DEFINITION_BYTES_MAX);
@@ -136,7 +172,12 @@ ks_status ks_models_begin(ks_api_view *view, const ks_tensor_ask *ask, int wake_
 
 bool ks_models_loads(const ks_model_call *call)
 {
-    return call->ask.method == KS_METHOD_PUT;
+    return call->ask.method == KS_METHOD_PUT || is_of_repository(call);
+}
+
+uint64_t ks_models_body_max(const ks_model_call *call)
+{
+    return is_of_repository(call) ? call->json_max : KS_DEFINITION_BYTES_MAX;
 }
 
 /* --- the body --------------------------------------------------------------------------------------------------------- */
@@ -163,6 +204,10 @@ size_t ks_models_feed(ks_model_call *call, const char *bytes, size_t n)
 {
     if (!ks_models_loads(call) || call->fault.status != KS_OK) return n;
     if (call->upload) return feed_file(call, bytes, n);
+    if (call->body) {
+        ks_load_body_feed(call->body, bytes, n, &call->fault);
+        return n;
+    }
     if (n > KS_DEFINITION_BYTES_MAX - call->text.length)
         ks_fail(&call->fault, KS_BODY_SIZE, "the definition exceeds the maximum allowed size of %d bytes",
                 KS_DEFINITION_BYTES_MAX);
@@ -204,9 +249,48 @@ static void load_file(ks_model_call *call)
     free(part);
 }
 
+/* From the repository; else what is there already is loaded. */
+static void load_again(ks_model_call *call, ks_load_source *source)
+{
+    ks_error ignored;
+    if (ks_models_may_load(call->models, source, &ignored) == KS_RESERVED) return; /* an operation */
+    source->from_repository = call->has_repository;
+    if (source->from_repository) {
+        ks_models_load(call->models, source, &call->load, &call->fault);
+        return;
+    }
+    if (ks_model_find(call->name, strlen(call->name))) return;
+    ks_fail(&call->fault, KS_MODEL, "failed to load '%s', failed to poll from model repository", call->name);
+}
+
+static void load_body(ks_model_call *call)
+{
+    ks_load_source source = source_of(call);
+    if (ks_load_body_end(call->body, call->name, &call->wanted, &call->fault) != KS_OK) return;
+    if (call->ask.route->id == KS_ROUTE_UNLOAD) return;
+    if (!call->wanted.has_config) {
+        load_again(call, &source);
+        return;
+    }
+    source.text = call->wanted.text;
+    source.length = source.text ? strlen(source.text) : 0;
+    source.max_batch = call->wanted.max_batch;
+    source.files = call->wanted.files;
+    source.file = call->wanted.file;
+    source.owner = call->body;
+    source.release = ks_load_body_drop;
+    call->body = NULL;
+    ks_models_load(call->models, &source, &call->load, &call->fault);
+}
+
 bool ks_models_end(ks_model_call *call)
 {
     if (!ks_models_loads(call) || call->fault.status != KS_OK || call->load) return true;
+    if (call->body) {
+        load_body(call);
+        return true;
+    }
+    if (is_of_repository(call)) return true;
     if (call->upload) {
         call->ended = ks_upload_end(call->upload);
         take_fault(call);
@@ -279,6 +363,15 @@ static ks_status respond_put(ks_model_call *call, ks_tensor_answer *out)
     return KS_OK;
 }
 
+/* Empty, as the protocol has it. */
+static ks_status respond_repository(ks_model_call *call)
+{
+    if (call->ask.route->id == KS_ROUTE_UNLOAD) return ks_models_unload(call->models, call->name, NULL, &call->fault);
+    const ks_load_result *result = call->load ? ks_model_load_result(call->load) : NULL;
+    if (result) call->fault = result->fault;
+    return call->fault.status;
+}
+
 static ks_status respond_delete(ks_model_call *call, ks_tensor_answer *out)
 {
     out->code = 204;
@@ -310,9 +403,10 @@ ks_status ks_models_respond(ks_model_call *call, ks_tensor_answer *out, ks_error
     ks_text_init(&out->text, ANSWER_MAX);
     ks_status status = call->fault.status;
     if (status == KS_OK)
-        status = call->ask.route->id == KS_ROUTE_DEFINITION ? respond_definition(call, out)
-                 : ks_models_loads(call)                    ? respond_put(call, out)
-                                                            : respond_delete(call, out);
+        status = is_of_repository(call)                       ? respond_repository(call)
+                 : call->ask.route->id == KS_ROUTE_DEFINITION ? respond_definition(call, out)
+                 : ks_models_loads(call)                      ? respond_put(call, out)
+                                                              : respond_delete(call, out);
     if (status == KS_OK) return KS_OK;
     ks_text_fini(&out->text);
     *error = call->fault;
@@ -326,6 +420,7 @@ void ks_models_leave(ks_model_call **pointer)
     if (!call) return;
     ks_model_load_leave(call->models, &call->load);
     ks_transfer_leave(&call->upload);
+    ks_load_body_fini(&call->body);
     ks_text_fini(&call->text);
     free(call);
 }

@@ -1,4 +1,5 @@
-/* Requests that load, unload and read models of clients: PUT and DELETE of /v2/models/{name}, GET of its definition. Like a tensor
+/* Requests that load, unload and read models of clients: PUT and DELETE of /v2/models/{name}, GET of its definition, load and unload of
+ * /v2/repository/models/{name}. Like a tensor
  * call it knows no sockets.
  *
  * Life     ks_models_begin -> ks_models_feed* -> ks_models_end -> ks_models_respond once it is done -> ks_models_leave (always).
@@ -13,7 +14,8 @@ typedef struct ks_model_call ks_model_call;
 /* wake_fd: written when a load is done. KS_UNSUPPORTED: no tensors stay here, and so no models. */
 ks_status ks_models_begin(ks_api_view *view, const ks_tensor_ask *ask, int wake_fd, ks_model_call **out,
                           ks_error *error);
-bool ks_models_loads(const ks_model_call *call); /* bytes of a body are wanted */
+bool ks_models_loads(const ks_model_call *call);        /* bytes of a body are wanted */
+uint64_t ks_models_body_max(const ks_model_call *call); /* so many, where they are not a file's */
 bool ks_models_uploads(
     const ks_model_call *call); /* they are a file's, whose tensors are bounded by the memory for tensors */
 size_t ks_models_feed(ks_model_call *call, const char *bytes, size_t n); /* returns how many were taken */

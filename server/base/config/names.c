@@ -53,8 +53,7 @@ static const struct {
     {"http-port", "; here it is --listen 127.0.0.1:", true},
     {"metrics-port", "; here it is --admin-listen 127.0.0.1:", true},
     {"grpc-port", "; this server speaks HTTP only", false},
-    {"model-repository", "; until models can be loaded: GET /v2/models/stats lists what there is", false},
-    {"load-model", "; until models can be loaded: GET /v2/models/stats lists what there is", false},
+    {"model-store", "; here it is --model-repository", false},
     {"http-thread-count", "; here it is --threads", false},
     {"log-verbose", "; here it is --log-level debug", false},
     {"plans", "; here it is --max-plans", false}, /* our own old name, in files and the environment */

@@ -303,7 +303,7 @@ static const char *split_prefix(const char *item, char out[KS_TENSOR_NAME_MAX + 
 ks_status ks_preload(const ks_daemon *daemon, const ks_list *paths, ks_error *error)
 {
     ks_status status = KS_OK;
-    if (!daemon->store)
+    if (!daemon->store && paths->count > 0)
         return ks_fail(error, KS_CONFIG, "tensors: none are kept here (--no-resident, or the backend cannot)");
     for (int i = 0; i < paths->count && status == KS_OK; i++) {
         char prefix[KS_TENSOR_NAME_MAX + 1];

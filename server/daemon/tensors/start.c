@@ -38,9 +38,30 @@ static ks_status open_store(ks_daemon *daemon, ks_error *error)
     if (options.record_fd >= 0) fcntl(options.record_fd, F_SETFD, FD_CLOEXEC);
     ks_status status = ks_store_open(&options, &daemon->store, error);
     if (status == KS_OK) status = ks_hashers_open(hash_threads(config), &daemon->hashers, error);
-    const ks_models_options models = {
-        .backend = daemon->backend, .device = daemon->device, .store = daemon->store, .shards = daemon->shards};
+    const ks_models_options models = {.backend = daemon->backend,
+                                      .device = daemon->device,
+                                      .store = daemon->store,
+                                      .shards = daemon->shards,
+                                      .folders = &config->model_repository};
     return status == KS_OK ? ks_models_open(&models, &daemon->models, error) : status;
+}
+
+ks_status ks_repository_start(ks_daemon *daemon, ks_error *error)
+{
+    const ks_config *config = daemon->config;
+    const bool is_explicit = config->model_control_mode == KS_MODEL_CONTROL_EXPLICIT,
+               polls = config->model_control_mode == KS_MODEL_CONTROL_POLL;
+    const ks_repository_options options = {.models = daemon->models,
+                                           .folders = &config->model_repository,
+                                           .wanted = is_explicit ? &config->load_model : NULL,
+                                           .poll_ns = polls ? config->repository_poll_secs * KS_S : 0,
+                                           .strict = config->exit_on_error};
+    if (config->model_repository.count == 0) return KS_OK;
+    if (!daemon->models)
+        return ks_fail(error, KS_CONFIG,
+                       "model-repository: no models are loaded here (--no-resident, or the backend "
+                       "cannot)");
+    return ks_repository_open(&options, &daemon->repository, error);
 }
 
 ks_status ks_tensors_open(ks_daemon *daemon, ks_keeper **keeper, ks_error *error)
@@ -53,6 +74,7 @@ ks_status ks_tensors_open(ks_daemon *daemon, ks_keeper **keeper, ks_error *error
 
 void ks_tensors_close(ks_daemon *daemon, ks_keeper **keeper)
 {
+    ks_repository_close(&daemon->repository);
     ks_keeper_close(keeper);
     ks_models_close(&daemon->models);
     ks_hashers_close(&daemon->hashers);

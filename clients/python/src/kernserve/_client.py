@@ -87,19 +87,20 @@ class Client:
         return self._operate("softmax", (x, mask, lengths), parameters, **options)
 
     @overload
-    def reduce(self, x: Any, op: Optional[str] = None, *, store: str, **options: Any) -> Tensor: ...
+    def reduce(self, x: Any, op: Optional[str] = None, segments: Any = None, *, store: str, **options: Any) -> Tensor: ...
 
     @overload
-    def reduce(self, x: Any, op: Optional[str] = None, *, axis: Axes = None, keepdims: Optional[bool] = None, ddof: Optional[float] = None,
+    def reduce(self, x: Any, op: Optional[str] = None, segments: Any = None, *, axis: Axes = None, keepdims: Optional[bool] = None, ddof: Optional[float] = None,
                p: Optional[float] = None, store: None = None, **options: Any) -> Array: ...
 
-    def reduce(self, x: Any, op: Optional[str] = None, *, axis: Axes = None, keepdims: Optional[bool] = None, ddof: Optional[float] = None,
+    def reduce(self, x: Any, op: Optional[str] = None, segments: Any = None, *, axis: Axes = None, keepdims: Optional[bool] = None, ddof: Optional[float] = None,
                p: Optional[float] = None, **options: Any) -> Any:
         """op (sum) of x along `axis`, an integer or several; None is the daemon's preset, () all axes.
 
         op: sum mean max min prod argmax argmin l2norm logsumexp var std sumsq l1norm logsum norm any all count_nonzero. ddof: of var and
-        std, 0 as in NumPy. p: of norm, 2; 0 or more, or an infinity."""
-        return self._raw("reduce", (x,), {"op": op, "axis": _axes(axis), "keepdims": keepdims, "ddof": ddof, "p": p}, **options)
+        std, 0 as in NumPy. p: of norm, 2; 0 or more, or an infinity. segments: int32 or int64 offsets along the one axis, 0 to its extent,
+        which becomes as long as there are segments."""
+        return self._operate("reduce", (x, segments), {"op": op, "axis": _axes(axis), "keepdims": keepdims, "ddof": ddof, "p": p}, **options)
 
     @overload
     def matmul(self, a: Any, b: Any, bias: Any = None, *, store: str, **options: Any) -> Tensor: ...

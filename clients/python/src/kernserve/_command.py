@@ -69,7 +69,8 @@ def softmax(client: Client, given: argparse.Namespace) -> None:
 
 
 def reduce(client: Client, given: argparse.Namespace) -> None:
-    write(given.output, client.reduce(operand(client, given.x), given.op, axis=given.axis, keepdims=given.keepdims, ddof=given.ddof, p=given.p,
+    segments = operand(client, given.segments) if given.segments else None
+    write(given.output, client.reduce(operand(client, given.x), given.op, segments, axis=given.axis, keepdims=given.keepdims, ddof=given.ddof, p=given.p,
                                       **stored(given.output)))
 
 
@@ -267,6 +268,7 @@ def parser() -> Parser:
     one.add_argument("--masked-rows")
     one.add_argument("--out-datatype")
     one = with_output(command(reduce, "sum, mean, max, ... along axes", "x"))
+    one.add_argument("--segments")
     one.add_argument("--op")
     one.add_argument("--axis", type=axes_of, help="an integer, several as 0,2, or all")
     one.add_argument("--keepdims", action="store_true", default=None)
