@@ -4,6 +4,9 @@
  *   slice      y[i, ..] = x[starts[0] + i * steps[0], ..], sizes[0] of them, or up to ends[0]; -1 of sizes, as without both: all that are left
  *   pad        before and after elements more along each axis: a value, the edge's element, or those behind the edge, reflected
  *   concat     INPUT0, INPUT1, .. one behind the other along an axis
+ *   split      the part-th of `parts` equal parts along an axis
+ *   expand     x broadcast to new_shape, whose 0 keeps a dimension
+ *   tile       x repeated along each axis
  *   reshape    the same elements as new_shape has them: 0 keeps the dimension at its place, one -1 takes the rest
  *
  * Source   NumPy's transpose, basic slicing, pad and concatenate; WebNN's transpose, slice, pad, concat and reshape, whose newShape this is,
@@ -23,8 +26,9 @@ enum {
 static const int64_t NO_END = INT64_MIN; /* of starts and ends: what the request does not say */
 extern const ks_op ks_op_layout;
 
-static const char *const op_names[] = {"transpose", "slice", "pad", "concat", "reshape", NULL}; /* as ks_layout_op */
-static const char *const modes[] = {"constant", "edge", "reflect", NULL};                       /* as ks_layout_mode */
+static const char *const op_names[] = {"transpose", "slice",  "pad",  "concat", "reshape",
+                                       "split",     "expand", "tile", NULL}; /* as ks_layout_op */
+static const char *const modes[] = {"constant", "edge", "reflect", NULL};    /* as ks_layout_mode */
 
 #define TAKES(param) (1u << (param))
 static const uint32_t params_of[KS_LAYOUT_OPS] = {
@@ -34,7 +38,10 @@ static const uint32_t params_of[KS_LAYOUT_OPS] = {
     [KS_LAYOUT_PAD] = TAKES(KS_LAYOUT_AXIS) | TAKES(KS_LAYOUT_BEFORE) | TAKES(KS_LAYOUT_AFTER) | TAKES(KS_LAYOUT_MODE) |
                       TAKES(KS_LAYOUT_VALUE),
     [KS_LAYOUT_CONCAT] = TAKES(KS_LAYOUT_AXIS),
-    [KS_LAYOUT_RESHAPE] = TAKES(KS_LAYOUT_NEW_SHAPE)};
+    [KS_LAYOUT_RESHAPE] = TAKES(KS_LAYOUT_NEW_SHAPE),
+    [KS_LAYOUT_SPLIT] = TAKES(KS_LAYOUT_AXIS) | TAKES(KS_LAYOUT_COUNT) | TAKES(KS_LAYOUT_PART),
+    [KS_LAYOUT_EXPAND] = TAKES(KS_LAYOUT_NEW_SHAPE),
+    [KS_LAYOUT_TILE] = TAKES(KS_LAYOUT_AXIS) | TAKES(KS_LAYOUT_REPEATS)};
 
 static ks_layout_op op_of(const ks_spec *spec)
 {
@@ -374,6 +381,67 @@ static ks_status resolve_reshape(ks_spec *spec, ks_error *error)
     return KS_OK;
 }
 
+/* --- split, expand, tile ---------------------------------------------------------------------------------------------- */
+
+static ks_status resolve_split(ks_spec *spec, ks_error *error)
+{
+    const int64_t parts = spec->params[KS_LAYOUT_COUNT].i, *axis = &spec->params[KS_LAYOUT_AXIS].i;
+    int64_t *part = &spec->params[KS_LAYOUT_PART].i;
+    const ks_status status = resolve_axis(spec, error);
+    if (status != KS_OK) return status;
+    if (parts < 1) return ks_fail(error, KS_PARAMETER, "layout: 'parts' is %" PRId64 ": it takes 1 and more", parts);
+    if (*part < -parts || *part >= parts)
+        return ks_fail(error, KS_RANGE, "layout: 'part' is %" PRId64 ": it is outside [%" PRId64 ", %" PRId64 ")",
+                       *part, -parts, parts);
+    if (*part < 0) *part += parts;
+    const int64_t extent = spec->in[0].dims[*axis];
+    if (extent % parts != 0)
+        return ks_fail(error, KS_SHAPE,
+                       "layout: axis %" PRId64 " has %" PRId64 " elements, which are no %" PRId64 " equal parts", *axis,
+                       extent, parts);
+    memcpy(spec->out[0].dims, spec->in[0].dims, sizeof spec->out[0].dims);
+    spec->out[0].dims[*axis] = extent / parts;
+    return KS_OK;
+}
+
+/* Axes are those of NumPy's broadcast: the last ones go together. */
+static ks_status resolve_expand(ks_spec *spec, ks_error *error)
+{
+    ks_integers *list = list_of(spec, KS_LAYOUT_NEW_SHAPE);
+    const ks_tensor *in = &spec->in[0];
+    const int more = (int)list->count - in->rank;
+    if (list->count < 0) return ks_fail(error, KS_PARAMETER, "layout: op 'expand' needs parameter 'new_shape'");
+    if (more < 0) return fail_reshape(spec, "there are fewer dimensions", error);
+    spec->out[0].rank = (int)list->count;
+    for (int i = 0; i < list->count; i++) {
+        int64_t *dim = &list->value[i];
+        const int64_t extent = i < more ? 1 : in->dims[i - more];
+        if (*dim < 0) return fail_reshape(spec, "a dimension is negative", error);
+        if (*dim == 0 && i < more) return fail_reshape(spec, "0 keeps a dimension that is not there", error);
+        if (*dim != 0 && *dim != extent && extent != 1) return fail_reshape(spec, "it does not broadcast", error);
+        spec->out[0].dims[i] = *dim ? *dim : extent;
+        if (*dim == extent && i >= more) *dim = 0;
+    }
+    return KS_OK;
+}
+
+static ks_status resolve_tile(ks_spec *spec, ks_error *error)
+{
+    static const int params[] = {KS_LAYOUT_REPEATS};
+    static const int64_t others[] = {1};
+    const ks_status status = resolve_lists(spec, params, others, 1, error);
+    if (status != KS_OK) return status;
+    for (int axis = 0; axis < spec->in[0].rank; axis++) {
+        const int64_t times = list_of(spec, KS_LAYOUT_REPEATS)->value[axis];
+        if (times < 0)
+            return ks_fail(error, KS_PARAMETER, "layout: 'repeats' has %" PRId64 " for axis %d: it takes 0 and more",
+                           times, axis);
+        if (__builtin_mul_overflow(spec->in[0].dims[axis], times, &spec->out[0].dims[axis]))
+            return ks_fail(error, KS_SHAPE, "layout: axis %d becomes longer than %" PRId64, axis, INT64_MAX);
+    }
+    return KS_OK;
+}
+
 /* --- the rules ------------------------------------------------------------------------------------------------------- */
 
 /* ks_resolve_fn */
@@ -383,7 +451,10 @@ static ks_status layout_resolve(ks_spec *spec, ks_error *error)
                                                           [KS_LAYOUT_SLICE] = resolve_slice,
                                                           [KS_LAYOUT_PAD] = resolve_pad,
                                                           [KS_LAYOUT_CONCAT] = resolve_concat,
-                                                          [KS_LAYOUT_RESHAPE] = resolve_reshape};
+                                                          [KS_LAYOUT_RESHAPE] = resolve_reshape,
+                                                          [KS_LAYOUT_SPLIT] = resolve_split,
+                                                          [KS_LAYOUT_EXPAND] = resolve_expand,
+                                                          [KS_LAYOUT_TILE] = resolve_tile};
     const int64_t op = spec->params[KS_LAYOUT_OP].i;
     if (op < 0 || op >= KS_LAYOUT_OPS)
         return ks_fail(error, KS_PARAMETER, "layout: op %" PRId64 " is not one of %d", op, KS_LAYOUT_OPS);
@@ -411,7 +482,12 @@ static bool keeps_axis(const ks_spec *spec, int axis)
         return spec->params[KS_LAYOUT_BEFORE].list.value[axis] == 0 &&
                spec->params[KS_LAYOUT_AFTER].list.value[axis] == 0;
     case KS_LAYOUT_CONCAT:
+    case KS_LAYOUT_SPLIT:
         return axis < spec->params[KS_LAYOUT_AXIS].i;
+    case KS_LAYOUT_TILE:
+        return spec->params[KS_LAYOUT_REPEATS].list.value[axis] == 1;
+    case KS_LAYOUT_EXPAND:
+        return spec->out[0].rank == spec->in[0].rank && spec->params[KS_LAYOUT_NEW_SHAPE].list.value[axis] == 0;
     default:
         return axis < spec->out[0].rank && spec->params[KS_LAYOUT_NEW_SHAPE].list.value[axis] == 0;
     }
@@ -431,58 +507,7 @@ static void layout_sample(ks_spec *spec)
     spec->in[0] = (ks_tensor){.dtype = KS_FP32, .rank = 3, .dims = {3, 70, 37}};
 }
 
-/* --- as copies ------------------------------------------------------------------------------------------------------- */
-
-/* An axis inside those present, joined to the innermost of them where both sides go on from it as they do along it. */
-static void push_axis(ks_layout_copy *copy, int64_t extent, int64_t from, int64_t to)
-{
-    if (extent == 1) return;
-    const int last = copy->rank - 1;
-    const bool joins = copy->rank > 0 && copy->from[last] == from * extent && copy->to[last] == to * extent;
-    const int at = joins ? last : copy->rank++;
-    copy->extent[at] = joins ? copy->extent[at] * extent : extent;
-    copy->from[at] = from;
-    copy->to[at] = to;
-}
-
-/* Elements from one index of the axis to the next. */
-static int64_t stride_of(const ks_tensor *tensor, int axis)
-{
-    return ks_dims_product(tensor->dims, axis + 1, tensor->rank);
-}
-
-/* Along the output's axis i the input's axis, its first index and its step. */
-static void push_view(ks_layout_copy *copy, const ks_spec *spec, int i)
-{
-    const bool transposes = op_of(spec) == KS_LAYOUT_TRANSPOSE, slices = op_of(spec) == KS_LAYOUT_SLICE;
-    const int axis = transposes ? (int)spec->params[KS_LAYOUT_AXES].list.value[i] : i;
-    const int64_t stride = stride_of(&spec->in[0], axis);
-    const int64_t step = slices ? spec->params[KS_LAYOUT_STEPS].list.value[i] : 1;
-    if (slices) copy->from_start += spec->params[KS_LAYOUT_STARTS].list.value[i] * stride;
-    push_axis(copy, spec->out[0].dims[i], stride * step, stride_of(&spec->out[0], i));
-}
-
-ks_layout_copy ks_layout_copy_of(const ks_spec *spec, int input)
-{
-    const ks_tensor *in = &spec->in[input], *out = &spec->out[0];
-    ks_layout_copy copy = {0};
-    if (op_of(spec) == KS_LAYOUT_RESHAPE) {
-        push_axis(&copy, ks_tensor_count(in), 1, 1);
-    } else if (op_of(spec) == KS_LAYOUT_CONCAT) {
-        const int axis = (int)spec->params[KS_LAYOUT_AXIS].i;
-        const int64_t inner = stride_of(out, axis), run = in->dims[axis] * inner;
-        for (int i = ks_next_input(spec, -1); i < input; i = ks_next_input(spec, i))
-            copy.to_start += spec->in[i].dims[axis] * inner;
-        push_axis(&copy, ks_dims_product(out->dims, 0, axis), run, out->dims[axis] * inner);
-        push_axis(&copy, run, 1, 1);
-    } else {
-        for (int i = 0; i < out->rank; i++) push_view(&copy, spec, i);
-    }
-    if (copy.rank > 0) return copy;
-    copy.rank = 1;
-    copy.extent[0] = copy.from[0] = copy.to[0] = 1;
-    return copy;
-}
+/* --- what is moved -------------------------------------------------------------------------------------------------- */
 
 /* Of a slice no more than its runs, in whole segments of memory. */
 static size_t layout_read_bytes(const ks_spec *spec)
@@ -506,28 +531,6 @@ static bool layout_moves_nothing(const ks_spec *spec)
     if (op_of(spec) == KS_LAYOUT_PAD || op_of(spec) == KS_LAYOUT_CONCAT) return false;
     const ks_layout_copy copy = ks_layout_copy_of(spec, 0);
     return copy.rank == 1 && copy.from[0] == 1 && spec->out[0].size_bytes == spec->in[0].size_bytes;
-}
-
-ks_layout_pad ks_layout_pad_of(const ks_spec *spec)
-{
-    const ks_tensor *in = &spec->in[0];
-    ks_layout_pad pad = {.mode = (ks_layout_mode)spec->params[KS_LAYOUT_MODE].i,
-                         .fill = ks_element_bits(in->dtype, spec->params[KS_LAYOUT_VALUE].d)};
-    bool whole = false;
-    for (int i = 0; i < in->rank; i++) {
-        const int64_t before = spec->params[KS_LAYOUT_BEFORE].list.value[i];
-        const int64_t after = spec->params[KS_LAYOUT_AFTER].list.value[i];
-        const bool joins = whole && before == 0 && after == 0;
-        const int at = joins ? pad.rank - 1 : pad.rank++;
-        pad.extent[at] = joins ? pad.extent[at] * in->dims[i] : in->dims[i];
-        pad.before[at] = before;
-        pad.after[at] = after;
-        whole = before == 0 && after == 0;
-    }
-    if (pad.rank > 0) return pad;
-    pad.rank = 1;
-    pad.extent[0] = 1;
-    return pad;
 }
 
 /* --- the descriptor -------------------------------------------------------------------------------------------------- */
@@ -570,7 +573,10 @@ const ks_op ks_op_layout = {
                [KS_LAYOUT_MODE] = {.name = "mode", .kind = KS_PARAM_CHOICE, .choices = modes, .status = KS_PARAMETER},
                [KS_LAYOUT_VALUE] = {.name = "value", .kind = KS_PARAM_NUMBER, .status = KS_PARAMETER, .infinite = true},
                [KS_LAYOUT_AXIS] = {.name = "axis", .kind = KS_PARAM_INT, .status = KS_AXIS},
-               [KS_LAYOUT_NEW_SHAPE] = LIST("new_shape", KS_SHAPE)},
+               [KS_LAYOUT_NEW_SHAPE] = LIST("new_shape", KS_SHAPE),
+               [KS_LAYOUT_REPEATS] = LIST("repeats", KS_PARAMETER),
+               [KS_LAYOUT_COUNT] = {.name = "parts", .kind = KS_PARAM_INT, .preset = {.i = 2}, .status = KS_PARAMETER},
+               [KS_LAYOUT_PART] = {.name = "part", .kind = KS_PARAM_INT, .status = KS_PARAMETER}},
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = layout_resolve,

@@ -21,6 +21,9 @@ enum {
     KS_LAYOUT_VALUE,
     KS_LAYOUT_AXIS,
     KS_LAYOUT_NEW_SHAPE,
+    KS_LAYOUT_REPEATS,
+    KS_LAYOUT_COUNT,
+    KS_LAYOUT_PART,
     KS_LAYOUT_PARAMS
 };
 typedef enum ks_layout_op {
@@ -29,6 +32,9 @@ typedef enum ks_layout_op {
     KS_LAYOUT_PAD,
     KS_LAYOUT_CONCAT,
     KS_LAYOUT_RESHAPE,
+    KS_LAYOUT_SPLIT,
+    KS_LAYOUT_EXPAND,
+    KS_LAYOUT_TILE,
     KS_LAYOUT_OPS
 } ks_layout_op;
 typedef enum ks_layout_mode { KS_LAYOUT_CONSTANT, KS_LAYOUT_EDGE, KS_LAYOUT_REFLECT } ks_layout_mode;
@@ -36,9 +42,10 @@ typedef enum ks_layout_mode { KS_LAYOUT_CONSTANT, KS_LAYOUT_EDGE, KS_LAYOUT_REFL
 /* Elements of an input to elements of the output: at index (i, j, ..), 0 <= i < extent[0] and so on, element
  * from_start + i * from[0] + j * from[1] + .. goes to element to_start + i * to[0] + j * to[1] + .. Outer axes first, as the output has
  * them; no axis has extent 1 unless it is the only one, and neighbours that are one axis for both sides are one. */
+enum { KS_LAYOUT_AXES_MAX = 2 * KS_RANK_MAX }; /* a repeated axis is two */
 typedef struct ks_layout_copy {
     int rank; /* 1 at least */
-    int64_t extent[KS_RANK_MAX], from[KS_RANK_MAX], to[KS_RANK_MAX];
+    int64_t extent[KS_LAYOUT_AXES_MAX], from[KS_LAYOUT_AXES_MAX], to[KS_LAYOUT_AXES_MAX];
     int64_t from_start, to_start;
 } ks_layout_copy;
 

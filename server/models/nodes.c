@@ -24,12 +24,18 @@ static const struct {
 } words[] = {{"transpose", KS_LAYOUT_TRANSPOSE},
              {"slice", KS_LAYOUT_SLICE},
              {"pad", KS_LAYOUT_PAD},
-             {"concat", KS_LAYOUT_CONCAT}};
+             {"concat", KS_LAYOUT_CONCAT},
+             {"split", KS_LAYOUT_SPLIT},
+             {"expand", KS_LAYOUT_EXPAND},
+             {"tile", KS_LAYOUT_TILE}};
 static const struct {
     const char *shorter;
     int param;
-} shorter_names[] = {
-    {"perm", KS_LAYOUT_AXES}, {"start", KS_LAYOUT_STARTS}, {"end", KS_LAYOUT_ENDS}, {"step", KS_LAYOUT_STEPS}};
+} shorter_names[] = {{"perm", KS_LAYOUT_AXES},
+                     {"start", KS_LAYOUT_STARTS},
+                     {"end", KS_LAYOUT_ENDS},
+                     {"step", KS_LAYOUT_STEPS},
+                     {"shape", KS_LAYOUT_NEW_SHAPE}};
 
 /* --- inputs and outputs ------------------------------------------------------------------------------------------------ */
 

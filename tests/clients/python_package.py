@@ -166,6 +166,8 @@ def by_layout(ks):
     check(np.array_equal(ks.layout("pad", x > 0, after=[0, 3, 0], value=1), np.pad(x > 0, ((0, 0), (0, 3), (0, 0)), constant_values=True)), "pad of BOOL")
     check(np.isneginf(ks.layout("pad", x, before=[0, 0, 1], value=-np.inf)[..., 0]).all(), "pad by infinity")
     check(ks.layout("reshape", x, new_shape=[0, -1]).shape == (rows, columns * depth) and ks.layout("reshape", x[:1, :1, :1], new_shape=()).shape == (), "reshape")
+    check(np.array_equal(ks.layout("tile", x, repeats=[2, 1, 3]), np.tile(x, (2, 1, 3))) and np.array_equal(ks.layout("expand", x, new_shape=[2, 0, 0, 0])[1], x), "tile and expand")
+    check(np.array_equal(ks.layout("split", np.concatenate([x, x + 1]), part=1), x + 1), "split")
     with ks.tensor(x) as kept:
         stored = ks.layout("concat", kept, x, kept, axis=-1, store="joined")
         check(np.array_equal(stored.numpy(), np.concatenate([x, x, x], -1)), "concat of parts that stay")

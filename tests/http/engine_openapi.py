@@ -62,12 +62,12 @@ VALUES = {
     "histogram": {"axis": "1", "bins": "10", "min": "0", "max": "3", "edges": "true"},
     "gather": {"axis": "1", "kind": "elements", "mode": "wrap", "op": "sum"},
     "layout": {"op": "transpose", "axes": "1,0", "starts": "1,0", "sizes": "1,-1", "ends": "2,1", "steps": "1,2", "before": "1,0", "after": "0,2", "mode": "edge", "value": "-1", "axis": "1",
-               "new_shape": "4"},
+               "new_shape": "4", "repeats": "2,1", "parts": "2", "part": "1"},
 }
 INPUTS = {"matmul": ("FP32", "FP32"), "gather": ("FP32", "INT32"), ("layout", "axis"): ("FP32", "FP32")}  # datatypes; of others one of FP32
 BESIDES = {("map", "a"): "&op=linear", ("map", "b"): "&op=linear", ("reduce", "ddof"): "&op=var", ("reduce", "p"): "&op=norm",
            **{("layout", name): "&op=slice" for name in ("starts", "sizes", "ends", "steps")}, **{("layout", name): "&op=pad" for name in ("before", "after", "mode", "value")},
-           ("layout", "axis"): "&op=concat", ("layout", "new_shape"): "&op=reshape",
+           ("layout", "axis"): "&op=concat", ("layout", "new_shape"): "&op=reshape", ("layout", "repeats"): "&op=tile", ("layout", "parts"): "&op=split", ("layout", "part"): "&op=split",
            **{("histogram", name): "&min=-1&max=4" for name in ("axis", "bins", "edges")}, ("histogram", "min"): "&max=4", ("histogram", "max"): "&min=-1"}
 
 

@@ -440,7 +440,7 @@ def random_gather(random, longest, datatype=None):
     return Case("gather", [table, indices, offsets, *weights], **parameters)
 
 
-LAYOUTS = ("transpose", "slice", "pad", "concat", "reshape")
+LAYOUTS = ("transpose", "slice", "pad", "concat", "reshape", "split", "expand", "tile")
 
 
 def random_layout(random, longest, datatype=None, op=None):
@@ -474,6 +474,15 @@ def random_layout(random, longest, datatype=None, op=None):
         axis = random.randrange(rank)
         parameters["axis"] = axis - random.choice((0, rank))
         more = [shape[:axis] + [random.randint(1, 5)] + shape[axis + 1:] for _ in range(random.randint(1, 7))]
+    elif op == "split":
+        axis, parts = random.randrange(rank), random.randint(1, 4)
+        shape[axis] *= parts
+        parameters.update(axis=axis - random.choice((0, rank)), parts=parts, part=random.randrange(-parts, parts))
+    elif op == "expand":
+        shape = [random.choice((1, n)) for n in shape]
+        parameters["new_shape"] = random.choice(([], [2])) + [random.choice((0, random.randint(1, 4) if n == 1 else n)) for n in shape]
+    elif op == "tile":
+        parameters.update(random.choice((dict(repeats=[random.randint(0, 3) for _ in shape]), dict(repeats=[random.randint(1, 4)], axis=-1))))
     elif op == "reshape":
         parameters["new_shape"] = [[-1], [0, -1], [count(shape), 1], shape[::-1], [1, *shape]][random.randrange(5)]
     return Case("layout", [random_tensor(random, datatype, each) for each in [shape] + more], **parameters)

@@ -101,6 +101,8 @@ ROWS = [
     Row("model: a slice past the end", model(nodes=[node("slice", axis=1, start=0, end=5)]), 400, "range", STAYS, "node 'n' (layout): 'ends' has 5 for axis 1"),
     Row("model: a slice by a text", model(nodes=[node("slice", start="one")]), 400, "parameter", STAYS, "node 'n'"),
     Row("model: a concat of one", model(nodes=[node("concat")]), 400, "name", STAYS, "takes 2 to 8 inputs"),
+    Row("model: a split into unequal parts", model(nodes=[node("split", axis=1, parts=3)]), 400, "shape", STAYS, "axis 1 has 4 elements, which are no 3 equal parts"),
+    Row("model: an expand of two elements", model(nodes=[node("expand", shape=[0, 8])]), 400, "shape", STAYS, "does not broadcast"),
     Row("model: a pad by fewer than 0", model(nodes=[node("pad", axis=1, before=-1)]), 400, "parameter", STAYS, "'before' has -1 for axis 1"),
     # 32: outputs, initializers
     Row("model: an output that nobody makes", model(outputs=[{"name": "z"}]), 400, "name", STAYS, "'z'"),

@@ -250,7 +250,7 @@ class Chain:
         floats = [name for name, t in self.values.items() if t.datatype == "FP32" and len(t.shape) >= 2]
         source = self.random.choice([n for n in floats if not n.startswith("c")])
         shape = self.values[source].shape
-        kind = self.random.choice(["softmax", "unary", "binary", "norm", "matmul", "reshape", "reduce", "topk", "transpose", "slice", "pad", "concat", "layout"])
+        kind = self.random.choice(["softmax", "unary", "binary", "norm", "matmul", "reshape", "reduce", "topk", "transpose", "slice", "pad", "concat", "split", "expand", "tile", "layout"])
         inputs, parameters, outputs, op = [source], {}, ["v%d" % number], kind
         if kind == "softmax":
             parameters = {"axis": -1, "log": self.random.random() < 0.3}
@@ -283,6 +283,13 @@ class Chain:
         elif kind == "concat":
             inputs += [source] * self.random.randint(1, 3)
             parameters = {"axis": -1}
+        elif kind == "split":
+            parts = self.random.choice([n for n in range(1, 5) if shape[-1] % n == 0])
+            parameters = {"axis": -1, "parts": parts, "part": self.random.randrange(parts)}
+        elif kind == "expand":
+            parameters = {"shape": [0] + [self.random.randint(2, 3) if n == 1 else 0 for n in shape[1:]]}
+        elif kind == "tile":
+            parameters = {"axis": len(shape) - 1, "repeats": self.random.randint(1, 3)}
         elif kind == "layout":
             parameters = {"op": "slice", "steps": ",".join(["1"] * (len(shape) - 1) + ["-1"])}
         elif kind == "topk":
@@ -299,8 +306,8 @@ class Chain:
             self.values[node["outputs"][0]] = of_bytes(given[0].datatype, shape, given[0].data)
             return
         op, parameters = node["op"], node["parameters"]
-        if op in ("transpose", "slice", "pad", "concat"):
-            names = {"perm": "axes", "start": "starts", "end": "ends", "step": "steps"}
+        if op in ("transpose", "slice", "pad", "concat", "split", "expand", "tile"):
+            names = {"perm": "axes", "start": "starts", "end": "ends", "step": "steps", "shape": "new_shape"}
             op, parameters = "layout", {"op": op, **{names.get(name, name): value for name, value in parameters.items()}}
         got = infer(self.client, op, [("INPUT%d" % i, t) for i, t in enumerate(given)], parameters)
         for i, name in enumerate(node["outputs"]):

@@ -64,6 +64,9 @@ GOOD = [
     ("layout", "shape=3,5&op=pad&before=1,0&after=1,2&mode=edge", "FP32", [5, 7], 200),
     ("layout_concat", "shape=3,5&shape=3,2&datatype=BF16&axis=1", "BF16", [3, 7], 84),
     ("layout", "shape=3,4&op=reshape&new_shape=0,2,-1", "FP32", [3, 2, 2], 96),
+    ("layout", "shape=6,4&op=split&parts=3&part=-1", "FP32", [2, 4], 128),
+    ("layout", "shape=4&op=expand&new_shape=3,4", "FP32", [3, 4], 64),
+    ("layout", "shape=2,3&datatype=INT8&op=tile&repeats=2,1", "INT8", [4, 3], 18),
     ("layout", "shape=1&op=reshape&new_shape=", "FP32", [], 8),
 ]
 

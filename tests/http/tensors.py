@@ -476,7 +476,7 @@ def _sliced(extent, start, size, end, step):
 
 
 def layout(x, *more, op="transpose", axes=None, starts=None, sizes=None, ends=None, steps=None, before=None, after=None, mode="constant", value=0,
-           axis=0, new_shape=None):
+           axis=0, new_shape=None, repeats=None, parts=2, part=0):
     """Each element by its index."""
     rank, shape = len(x.shape), x.shape
     strides = [count(shape[i + 1:]) for i in range(rank)]
@@ -496,11 +496,22 @@ def layout(x, *more, op="transpose", axes=None, starts=None, sizes=None, ends=No
         new = [shape[a] for a in order]
         values = [at([i for _, i in sorted(zip(order, index))]) for index in _places(new)]
         return Expected(x.datatype, new, values, [0.0] * len(values))
+    if op == "expand":
+        more = len(new_shape) - rank
+        new = [n or shape[i - more] for i, n in enumerate(new_shape)]
+        values = [at([i * (n > 1) for i, n in zip(index[more:], shape)]) for index in _places(new)]
+        return Expected(x.datatype, new, values, [0.0] * len(values))
     alone = lambda list_, other: list_ if list_ is None or len(list_) == rank else [list_[0] if i == axis % rank else other for i in range(rank)]
     if op == "slice":
         starts, sizes, ends, steps = alone(starts, None), alone(sizes, None), alone(ends, None), alone(steps, None)
         none = [None] * rank
         walks = [_sliced(*given) for given in zip(shape, starts or none, sizes or none, ends or none, steps or none)]
+    elif op == "split":
+        walks = [list(range(n)) for n in shape]
+        each = shape[axis] // parts
+        walks[axis] = walks[axis][part % parts * each:(part % parts + 1) * each]
+    elif op == "tile":
+        walks = [list(range(n)) * times for n, times in zip(shape, alone(repeats, 1))]
     else:
         before, after = alone(before, 0) or [0] * rank, alone(after, 0) or [0] * rank
         walks = [[_padded(i, b, n, mode) for i in range(b + n + a)] for n, b, a in zip(shape, before, after)]

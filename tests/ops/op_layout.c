@@ -29,7 +29,8 @@ typedef struct layout_case {
     int64_t before[KS_RANK_MAX], after[KS_RANK_MAX]; /* pad */
     ks_layout_mode mode;
     uint64_t fill; /* the bits of an element */
-    int axis;      /* concat */
+    int axis;      /* concat, split */
+    int64_t part;  /* split: elements in front of it along the axis */
     void *in[KS_INPUTS_MAX];
 } layout_case;
 
@@ -133,13 +134,21 @@ static bool source_of(const layout_case *c, int64_t at, int *input, int64_t *fro
         index[i] = at % out->dims[i];
         at /= out->dims[i];
     }
-    for (int i = 0; i < out->rank; i++) {
+    if (c->op == KS_LAYOUT_EXPAND) {
+        const int more = out->rank - in->rank;
+        for (int i = 0; i < in->rank; i++) source[i] = in->dims[i] == 1 ? 0 : index[i + more];
+    }
+    for (int i = 0; i < out->rank && c->op != KS_LAYOUT_EXPAND; i++) {
         if (c->op == KS_LAYOUT_TRANSPOSE)
             source[c->axes[i]] = index[i];
         else if (c->op == KS_LAYOUT_SLICE)
             source[i] = c->start[i] + index[i] * c->step[i];
         else if (c->op == KS_LAYOUT_PAD)
             source[i] = padded_index(c, i, index[i]);
+        else if (c->op == KS_LAYOUT_TILE)
+            source[i] = index[i] % in->dims[i];
+        else if (c->op == KS_LAYOUT_SPLIT)
+            source[i] = index[i] + (i == c->axis ? c->part : 0);
         else
             source[i] = index[i];
         if (source[i] < 0) return false;
@@ -371,18 +380,68 @@ static void draw_shape(layout_case *c)
     if (left > 1 || values_below(2)) list->value[list->count++] = values_below(2) ? -1 : left;
 }
 
+static void draw_split(layout_case *c)
+{
+    ks_tensor *in = &c->spec.in[0];
+    const int64_t parts = 1 + below(5), part = below(parts);
+    c->axis = values_below(in->rank);
+    in->dims[c->axis] = (in->dims[c->axis] + parts - 1) / parts * parts;
+    c->part = part * (in->dims[c->axis] / parts);
+    c->spec.params[KS_LAYOUT_AXIS].i = c->axis - (values_below(2) ? in->rank : 0);
+    c->spec.params[KS_LAYOUT_COUNT].i = parts;
+    c->spec.params[KS_LAYOUT_PART].i = part - (values_below(2) ? parts : 0);
+}
+
+static void draw_expand(layout_case *c)
+{
+    ks_tensor *in = &c->spec.in[0];
+    ks_integers *list = &c->spec.params[KS_LAYOUT_NEW_SHAPE].list;
+    const int more = values_below(3) && in->rank < KS_RANK_MAX - 1 ? values_below(3) : 0;
+    int64_t left = 1 + 200000 / (1 + ks_tensor_count(in));
+    *list = (ks_integers){.count = in->rank + more};
+    for (int i = 0; i < list->count; i++) {
+        if (i >= more && values_below(3) == 0) in->dims[i - more] = 1;
+        const int64_t extent = i < more ? 1 : in->dims[i - more];
+        int64_t times = 1 + below(values_below(3) ? 7 : 40);
+        if (times > left) times = 1;
+        const bool kept = extent != 1 || (i >= more && values_below(4) == 0);
+        list->value[i] = kept ? (values_below(2) && i >= more ? 0 : extent) : times;
+        if (!kept) left /= times;
+    }
+}
+
+static void draw_tile(layout_case *c)
+{
+    const ks_tensor *in = &c->spec.in[0];
+    int64_t repeats[KS_RANK_MAX], left = 1 + 200000 / (1 + ks_tensor_count(in));
+    for (int i = 0; i < in->rank; i++) {
+        repeats[i] = values_below(2) ? 1 : values_below(30) ? 1 + below(6) : 0;
+        if (repeats[i] > left) repeats[i] = 1;
+        if (repeats[i]) left /= repeats[i];
+    }
+    if (in->rank > 0 && values_below(3) == 0) {
+        c->spec.params[KS_LAYOUT_AXIS].i = values_below(in->rank) - in->rank;
+        c->spec.params[KS_LAYOUT_REPEATS].list = (ks_integers){.count = 1, .value = {repeats[0]}};
+    } else {
+        set_list(c, KS_LAYOUT_REPEATS, repeats);
+    }
+}
+
 static layout_case draw_case(void)
 {
     ks_tensor shape = {0};
     const ks_layout_op op = (ks_layout_op)values_below(KS_LAYOUT_OPS);
     values_shape(&shape, values_below(3) ? 4 : 7, values_most());
-    if (op != KS_LAYOUT_CONCAT && values_below(40) == 0) shape.rank = 0;
+    if (op != KS_LAYOUT_CONCAT && op != KS_LAYOUT_SPLIT && values_below(40) == 0) shape.rank = 0;
     layout_case c = new_case(op, (ks_dtype)values_below(KS_BYTES), shape.rank, shape.dims);
     if (op == KS_LAYOUT_TRANSPOSE) draw_axes(&c);
     if (op == KS_LAYOUT_SLICE) draw_slice(&c);
     if (op == KS_LAYOUT_PAD) draw_pad(&c);
     if (op == KS_LAYOUT_CONCAT) draw_concat(&c);
     if (op == KS_LAYOUT_RESHAPE) draw_shape(&c);
+    if (op == KS_LAYOUT_SPLIT) draw_split(&c);
+    if (op == KS_LAYOUT_EXPAND) draw_expand(&c);
+    if (op == KS_LAYOUT_TILE) draw_tile(&c);
     return c;
 }
 
@@ -426,6 +485,7 @@ static void each_kernel(void **state)
                  {4, {2, 34, 48, 3}, {0, 3, 1, 2}},
                  {4, {9, 2, 5, 16}, {2, 0, 1, 3}},
                  {4, {6, 5, 7, 9}, {3, 1, 2, 0}},
+                 {2, {130, 700}, {1, 0}},
                  {2, {1, 300}, {1, 0}},
                  {3, {2, 130, 66}, {2, 0, 1}}};
     for (size_t n = 0; n < sizeof table / sizeof *table; n++)
@@ -643,6 +703,29 @@ static void refusals_of_lists(void **state)
     expect_refused(new_case(KS_LAYOUT_RESHAPE, KS_FP32, 1, (const int64_t[]){4}), KS_PARAMETER, "needs parameter");
 }
 
+static void refusals_of_parts(void **state)
+{
+    (void)state;
+    layout_case c = new_case(KS_LAYOUT_SPLIT, KS_FP32, 2, (const int64_t[]){5, 6});
+    expect_refused(c, KS_SHAPE, "axis 0 has 5 elements, which are no 2 equal parts");
+    c.spec.params[KS_LAYOUT_COUNT].i = 0;
+    expect_refused(c, KS_PARAMETER, "'parts' is 0: it takes 1 and more");
+    c.spec.params[KS_LAYOUT_COUNT].i = 5;
+    c.spec.params[KS_LAYOUT_PART].i = 5;
+    expect_refused(c, KS_RANGE, "'part' is 5: it is outside [-5, 5)");
+    c.spec.params[KS_LAYOUT_AXIS].i = 2;
+    expect_refused(c, KS_AXIS, "axis 2 is outside [-2, 2)");
+    expect_refused(WITH(EXPAND, NEW_SHAPE, 6), KS_SHAPE, "'new_shape' is [6]: there are fewer dimensions");
+    expect_refused(WITH(EXPAND, NEW_SHAPE, 5, 12), KS_SHAPE, "it does not broadcast");
+    expect_refused(WITH(EXPAND, NEW_SHAPE, -1, 6), KS_SHAPE, "a dimension is negative");
+    expect_refused(WITH(EXPAND, NEW_SHAPE, 0, 5, 6), KS_SHAPE, "0 keeps a dimension that is not there");
+    expect_refused(new_case(KS_LAYOUT_EXPAND, KS_FP32, 1, (const int64_t[]){4}), KS_PARAMETER, "needs parameter");
+    expect_refused(WITH(TILE, REPEATS, 1, -1), KS_PARAMETER, "'repeats' has -1 for axis 1: it takes 0 and more");
+    expect_refused(WITH(TILE, REPEATS, 1, INT64_MAX), KS_SHAPE, "axis 1 becomes longer than");
+    expect_refused(WITH(TILE, REPEATS, 1, 1, 1), KS_PARAMETER, "'repeats' has 3 numbers, INPUT0 has rank 2");
+    expect_refused(WITH(TILE, STARTS, 1, 1), KS_PARAMETER, "op 'tile' does not take parameter 'starts'");
+}
+
 static void refusals_of_inputs(void **state)
 {
     (void)state;
@@ -811,6 +894,7 @@ int main(void)
         cmocka_unit_test(reversed_twice),
         cmocka_unit_test(values_are_rounded),
         cmocka_unit_test(refusals_of_lists),
+        cmocka_unit_test(refusals_of_parts),
         cmocka_unit_test(refusals_of_inputs),
         cmocka_unit_test(refusals_of_values),
         cmocka_unit_test(rows_stand_alone),

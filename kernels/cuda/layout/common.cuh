@@ -19,7 +19,7 @@ struct layout_axis {
 struct layout_args {
     size_t in, out;
     int rank;
-    layout_axis axis[KS_RANK_MAX];
+    layout_axis axis[KS_LAYOUT_AXES_MAX];
     int64_t from_start, to_start;
     int64_t items;    /* words of the box */
     int mode;         /* ks_layout_mode */

@@ -262,13 +262,15 @@ static layout_algorithm choose(const ks_spec *spec)
     return c;
 }
 
-/* Words that lie apart in the input are read by the sector, over the link on mapped slots. */
+/* Words that lie apart in the input are read by the sector, and some of them are several times, over the link on mapped slots. */
 static bool reads_once(const ks_spec *spec, const layout_launch &go)
 {
     if (go.grid > KS_GRID_MAX) return false;
-    if (go.c.family == LAYOUT_TILES || go.c.padded || go.a.axis[go.a.rank - 1].from == 1) return true;
-    const double moved = (double)go.a.items * (go.word < SECTOR_BYTES ? SECTOR_BYTES : go.word);
-    return moved <= (double)(spec->in[0].size_bytes + MAPPED_AGAIN);
+    const bool lines = go.c.family != LAYOUT_PACKS || go.c.padded || go.a.axis[go.a.rank - 1].from == 1;
+    const double again = lines || go.word >= SECTOR_BYTES ? 1 : (double)SECTOR_BYTES / go.word;
+    size_t in_bytes = 0;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) in_bytes += spec->in[i].size_bytes;
+    return (double)spec->out[0].size_bytes * again <= (double)(in_bytes + MAPPED_AGAIN);
 }
 
 static void name_kernel(const layout_launch &go, ks_kernel_info *info)

@@ -265,10 +265,7 @@ static void rights_of_routes(void **state)
     ks_route_row row;
     for (int i = 0; ks_route_at(i, &row); i++) {
         const bool infers = row.id == KS_ROUTE_INFER, lists = row.id == KS_ROUTE_REPOSITORY;
-        const unsigned right = infers                    ? KS_RIGHT_INFER
-                               : lists                   ? 0u
-                               : row.id == KS_ROUTE_LOAD ? KS_RIGHT_MODELS
-                                                         : KS_RIGHT_OPERATOR;
+        const unsigned right = infers ? KS_RIGHT_INFER : lists ? 0u : KS_RIGHT_OPERATOR;
         if (row.works && row.right != right) fail_msg("%s", row.path);
     }
     ks_route route;

@@ -231,17 +231,19 @@ class Client:
     @overload
     def layout(self, op: str, x: Any, *more: Any, axes: Integers = None, starts: Integers = None, sizes: Integers = None,
                ends: Integers = None, steps: Integers = None, before: Integers = None, after: Integers = None, mode: Optional[str] = None,
-               value: Optional[float] = None, axis: Optional[int] = None, new_shape: Integers = None, store: None = None,
-               **options: Any) -> Array: ...
+               value: Optional[float] = None, axis: Optional[int] = None, new_shape: Integers = None, repeats: Integers = None,
+               parts: Optional[int] = None, part: Optional[int] = None, store: None = None, **options: Any) -> Array: ...
 
     def layout(self, op: str, x: Any, *more: Any, axes: Integers = None, starts: Integers = None, sizes: Integers = None,
                ends: Integers = None, steps: Integers = None, before: Integers = None, after: Integers = None, mode: Optional[str] = None,
-               value: Optional[float] = None, axis: Optional[int] = None, new_shape: Integers = None, **options: Any) -> Any:
-        """x transposed (axes), a slice of it (starts, sizes or ends, steps), padded (before,
-        after, mode: constant edge reflect, value), reshaped (new_shape: 0 keeps a dimension, one -1 takes the rest), or concat with more."""
+               value: Optional[float] = None, axis: Optional[int] = None, new_shape: Integers = None, repeats: Integers = None,
+               parts: Optional[int] = None, part: Optional[int] = None, **options: Any) -> Any:
+        """x transposed (axes), a slice of it (starts, sizes or ends, steps), padded (before, after, mode: constant edge reflect, value),
+        reshaped (new_shape: 0 keeps a dimension, one -1 takes the rest), a part of it (split: axis, parts, part), expanded to new_shape,
+        tiled (repeats), or concat with more along axis (0). A list of one number is for `axis`."""
         parameters = {"op": op, "axes": _integers(axes), "starts": _integers(starts), "sizes": _integers(sizes), "ends": _integers(ends),
                       "steps": _integers(steps), "before": _integers(before), "after": _integers(after), "mode": mode, "value": value, "axis": axis,
-                      "new_shape": _integers(new_shape)}
+                      "new_shape": _integers(new_shape), "repeats": _integers(repeats), "parts": parts, "part": part}
         return self._operate("layout", (x, *more), parameters, **options)
 
     def infer(self, model: str, *, parameters: Optional[Mapping[str, Any]] = None, outputs: Optional[Sequence[str]] = None,
