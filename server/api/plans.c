@@ -1,3 +1,4 @@
+#include "api/models/steps.h"
 #include "api/plans.h"
 
 #include <inttypes.h>
@@ -238,5 +239,6 @@ void ks_plans_write_one(const ks_api_view *view, const char *model, const ks_pla
     row.bucket = way->bucket;
     ceilings_of(view, &row, &ceilings);
     ks_plan_json(out, model, &row, view->device_info, &ceilings);
+    if (plan->spec.op->chain) ks_model_steps_write(out, &plan->spec, &ceilings);
     ks_text_puts(out, "}");
 }

@@ -7,6 +7,7 @@ Where there is a GPU, also with CUDA shared memory, and the metrics are those of
 """
 
 import ctypes
+import json
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "http"))
-from daemon import Daemon, libraries, metric
+from daemon import Daemon, libraries, metric, request
 
 SHAPE = ("--shape", "INPUT0:8,256")
 # A fixed number of requests, or where that is not taken windows whose spread may be what a busy machine makes it.
@@ -29,6 +30,8 @@ RUNS = (
     ("JSON", ("--shape", "INPUT0:1,256", "--input-tensor-format", "json")),
     ("FP16", SHAPE + ("-m", "softmax_fp16")),
     ("two inputs", ("-m", "matmul", "--shape", "INPUT0:16,32", "--shape", "INPUT1:32,8")),
+    ("a model of one's own", ("-m", "mine", "--shape", "x:256")),
+    ("its batches", ("-m", "mine", "--shape", "x:256", "-b", "8", "--concurrency-range", "4")),
     ("a version by its number, zeros", SHAPE + ("-x", "1", "--input-data", "zero")),
 )
 ON_A_GPU = (("CUDA shared memory", SHAPE + ("--shared-memory", "cuda", "--output-shared-memory-size", "8192")),)
@@ -114,6 +117,16 @@ def run(program, daemon, name, options):
     return fault is not None
 
 
+def load_model(daemon):
+    """One of one's own, with batches: softmax of a row."""
+    definition = {"format": 1, "max_batch": 64, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, -1]}],
+                  "nodes": [{"name": "best", "op": "softmax", "inputs": ["x"], "outputs": ["p"]}], "outputs": [{"name": "p"}]}
+    with daemon.connect(30) as connection:
+        answer = connection.ask(request("PUT", "/v2/models/mine", (), json.dumps(definition).encode()))
+    if answer is None or answer.status != 201:
+        print("WRONG a model of one's own: %r" % answer)
+
+
 def gpu_here():
     try:
         return ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
@@ -126,6 +139,7 @@ def main():
         raise SystemExit("usage: perf_analyzer.py KERNSERVE PERF_ANALYZER [OPTION-OF-KERNSERVE...]")
     wrong, gpu = 0, gpu_here()
     with start(sys.argv[1], *sys.argv[3:]) as daemon:
+        load_model(daemon)
         for name, options in RUNS + (ON_A_GPU if gpu else ()):
             wrong += run(sys.argv[2], daemon, name, options)
         wrong += daemon.stop() != 0

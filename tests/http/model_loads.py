@@ -13,7 +13,7 @@ import time
 import refusals
 from daemon import Daemon, check, comes_to, daemon_path, metric, request, seed, settle, wrongs
 from files import write_safetensors
-from model_rows import OPTIONS, definition, node
+from model_rows import OPTIONS, definition, node, put_model
 from models import BACKEND, Client, float64_network, infer, network, network_definition, resident_bytes, scaled
 from refusal_rows import STAYS, Row
 from tensors import Tensor, random_tensor
@@ -231,8 +231,47 @@ def check_memory(daemon, client, generator, before):
     check(comes_to(in_flight, 0) == 0, "bytes of files in flight", in_flight())
 
 
+# --- limits -----------------------------------------------------------------------------------------------------------------------
+
+def long_chain():
+    """256 nodes, whose rules are run for each of the lengths that are tried: a load that takes a while."""
+    nodes = [{"name": "n%d" % i, "op": "matmul", "inputs": ["v%d" % i if i else "x", "k"], "outputs": ["v%d" % (i + 1)]} for i in range(256)]
+    return {"format": 1, "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}], "nodes": nodes, "outputs": [{"name": "v256"}],
+            "initializers": [{"name": "k", "datatype": "FP32", "shape": [4, 4], "data": [1.0] * 16}]}
+
+
+def check_waiting(daemon, client):
+    """16 loads wait; what comes beside them is sent away, and no load is lost."""
+    asked = put_model("waits", long_chain())
+    connections = [daemon.connect(60) for _ in range(60)]
+    for connection in connections:
+        connection.send(asked)
+    answers = [connection.ask(b"") for connection in connections]
+    statuses = [answer.status if answer is not None else None for answer in answers]
+    check(set(statuses) <= {200, 201, 503} and statuses.count(201) == 1 and statuses.count(200) + 1 >= 16, "loads at once", sorted(set(statuses)), statuses.count(200))
+    check(503 in statuses, "no load was sent away: 60 at once")
+    check(all(b"16 loads wait" in a.body and a.header("retry-after") for a in answers if a is not None and a.status == 503), "the sentence")
+    client.ask(post("waits", b"", "unload"))
+
+
+def check_names(client):
+    """Names have places for good; what is there may be replaced when all are taken."""
+    for i in range(257):
+        answer = client.ask(put_model("name%d" % i, scaled(1.0)))
+        if answer is None or answer.status != 201:
+            break
+    check(answer is not None and answer.status == 507 and answer.header("kernserve-error") == "quota" and b"256" in answer.body, "names", i, answer)
+    check(client.ask(put_model("name0", scaled(3.0))).status == 200, "one that is there")
+    check(infer(client, "name0", [("x", Tensor("FP32", [1], [1.0]))])["y"].values == [3.0], "the new one")
+
+
 def main():
     generator = seed()
+    with Daemon(daemon_path(), *OPTIONS, "--backend", BACKEND) as daemon:
+        client = Client(daemon)
+        check_waiting(daemon, client)
+        check_names(client)
+        check(daemon.stop() == 0, "the daemon's exit")
     with Daemon(daemon_path(), *OPTIONS, "--max-json", "4M", "--backend", BACKEND) as daemon:
         client = Client(daemon)
         before = resident_bytes(client)

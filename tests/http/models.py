@@ -179,6 +179,12 @@ def check_documents(client):
     check(after == before + 1, "statistics", before, after)
     plan = client.document("/v2/models/mlp/plan?shape=4,64")
     check("chain<3 steps>" in json.dumps(plan), plan)
+    check([(s["nodes"], s["op"], s["outputs"], s["bytes"]) for s in plan["steps"]] == [
+        (["hidden"], "matmul", [{"datatype": "FP32", "shape": [4, 64]}], 4 * (4 * 64 + 64 * 64 + 64 + 4 * 64)),
+        (["logits"], "matmul", [{"datatype": "FP32", "shape": [4, 10]}], 4 * (4 * 64 + 64 * 10 + 10 + 4 * 10)),
+        (["classes"], "softmax", [{"datatype": "FP32", "shape": [4, 10]}], 4 * (4 * 10 + 4 * 10))], plan["steps"])
+    check(plan["arena_bytes"] >= 4 * (4 * 64 + 4 * 10) and all(s["flops"] > 0 for s in plan["steps"]), plan)
+    check("steps" not in client.document("/v2/models/softmax/plan?shape=4,64"), "an operation has no steps")
     index = json.loads(client.ask(request("POST", "/v2/repository/index")).body)
     check({"name": "mlp", "version": "1", "state": "READY", "reason": ""} in index, index)
     metrics = client.get("/metrics").body.decode()

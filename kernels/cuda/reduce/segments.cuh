@@ -25,6 +25,10 @@ enum {
     REDUCE_SEGMENT_LINES = 8    /* of a thread of columns, in flight at once */
 };
 
+/* Elements take two registers each, or their arithmetic does. */
+template <class Op>
+constexpr bool reduce_segment_is_wide = sizeof(typename Op::Source::W) > 4 || reduce_heavy<Op>;
+
 /* A piece of a segment. All along the axis but for result and state. */
 struct reduce_piece {
     int64_t begin, whole; /* of the segment: first element, and how many */
@@ -161,7 +165,8 @@ __device__ __forceinline__ typename Op::State reduce_segment_piece(const Op &op,
 {
     typedef typename Op::Source Source;
     typedef typename Source::T T;
-    constexpr int E = ks_vector<T>::length, U = 4, G = E * U <= 16 ? U : 16 / E; /* G vectors make a leaf */
+    constexpr int E = ks_vector<T>::length, U = 4, LEAF = reduce_segment_is_wide<Op> ? 8 : 16;
+    constexpr int G = E * U <= LEAF ? U : E < LEAF ? LEAF / E : 1; /* vectors of a leaf */
     const int64_t start = p.part * s.extent + p.begin;
     typename Op::Acc acc[1] = {reduce_begin_segment(op, (const T *)in + start, p.length > 0)};
     const typename Source::W absent = reduce_absent(op, acc[0]);
@@ -192,7 +197,7 @@ __device__ __forceinline__ typename Op::State reduce_segment_piece(const Op &op,
 /* Each of the first `together` threads looks for a piece of its own, and takes it where it is short; those of some length are taken by the
  * warp, one after the other, and then the others by the CTA. */
 template <class Op>
-__global__ void __launch_bounds__(REDUCE_SEGMENT_THREADS, 2)
+__global__ void __launch_bounds__(REDUCE_SEGMENT_THREADS, reduce_segment_is_wide<Op> ? 1 : 2)
     reduce_segment_rows(ks_site site, const __grid_constant__ reduce_segments s, Op op)
 {
     __shared__ typename Op::State shared[KS_WARPS_MAX];

@@ -796,7 +796,7 @@ static const raw_case raws[] = {
     {"reduce", "shape=2,2.0", NULL, KS_SHAPE, NULL, NULL, 0},
     {"reduce", "shape=1,1,1,1,1,1,1,1,4", NULL, KS_SHAPE, NULL, NULL, 0},
     {"reduce", "shape=4294967296,4294967296", NULL, KS_SHAPE, NULL, NULL, 0},
-    {"reduce", "shape=4&shape=4", NULL, KS_NAME, NULL, NULL, 0},
+    {"reduce", "shape=4&shape=4&shape=4", NULL, KS_NAME, NULL, NULL, 0},
     {"matmul", "shape=2,2", NULL, KS_NAME, NULL, NULL, 0},
     {"reduce", "shape=4&datatype=fp32", NULL, KS_DATATYPE, NULL, NULL, 0},
     {"softmax", "shape=4&datatype=INT32", NULL, KS_DATATYPE, NULL, NULL, 0},
@@ -1068,7 +1068,9 @@ static void documents_are_the_protocols_examples(void **state)
         "\"optional\":false}],\"output\":[{\"name\":\"OUTPUT0\",\"data_type\":\"TYPE_FP32\",\"dims\":[-1,-1],"
         "\"label_filename\":\"\",\"is_shape_tensor\":false}],\"optional_input\":[{\"name\":\"INPUT1\",\"data_type\":"
         "\"TYPE_FP32\",\"format\":\"FORMAT_NONE\",\"dims\":[-1,-1],\"is_shape_tensor\":false,\"allow_ragged_batch\":"
-        "false,\"optional\":true}],\"instance_group\":[{\"name\":\"softmax_0\",\"kind\":"
+        "false,\"optional\":true},{\"name\":\"INPUT2\",\"data_type\":\"TYPE_INT32\",\"format\":\"FORMAT_NONE\","
+        "\"dims\":[-1],\"is_shape_tensor\":false,\"allow_ragged_batch\":false,\"optional\":true}],"
+        "\"instance_group\":[{\"name\":\"softmax_0\",\"kind\":"
         "\"KIND_GPU\",\"count\":1,\"gpus\":[0]}],\"parameters\":{},\"model_transaction_policy\":{\"decoupled\":false}"
         "}");
     const ks_model_stats stats = {.last_inference_ms = 1760000000000,
