@@ -10,8 +10,6 @@
 
 extern const ks_cpu_op ks_layout_cpu;
 
-enum { BLOCK = 32 /* elements a side: of 8 bytes both sides' lines are 16 KiB */ };
-
 /* --- boxes ------------------------------------------------------------------------------------------------------------ */
 
 /* Two axes of a box, in elements: `rows` of `columns`. */
@@ -19,24 +17,51 @@ typedef struct plane {
     int64_t rows, columns, row_from, row_to, from, to;
 } plane;
 
-#define MOVE(name, type)                                                                                               \
+enum { ACROSS_LEAST = 16 }; /* elements along either axis that are worth a block */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Lines across: each is read along its own direction into a block, and written from there along the other's. Backwards is
+ * a loop of its own, whose stride the compiler knows. */
+#define MOVE(name, type, block)                                                                                        \
+    static void cross_##name(const plane *p, const type *from, type *to, int64_t height, int64_t width)                \
+    {                                                                                                                  \
+        __attribute__((uninitialized)) type lines[block][block];                                                       \
+        for (int64_t j = 0; j < width; j++) memcpy(lines[j], from + j * p->from, (size_t)height * sizeof(type));       \
+        for (int64_t i = 0; i < height; i++)                                                                           \
+            _Pragma("GCC unroll 8") for (int64_t j = 0; j < width; j++) to[i * p->row_to + j] = lines[j][i];           \
+    }                                                                                                                  \
+    static void reverse_##name(const type *from, type *to, int64_t count)                                              \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < count; i++) to[i] = from[-i];                                                          \
+    }                                                                                                                  \
     static void move_##name(const plane *p, const void *from, void *to)                                                \
     {                                                                                                                  \
-        for (int64_t r = 0; r < p->rows; r += BLOCK)                                                                   \
-            for (int64_t c = 0; c < p->columns; c += BLOCK) {                                                          \
-                const int64_t height = p->rows - r < BLOCK ? p->rows - r : BLOCK;                                      \
-                const int64_t width = p->columns - c < BLOCK ? p->columns - c : BLOCK;                                 \
-                const type *x = (const type *)from + r * p->row_from + c * p->from;                                    \
-                type *y = (type *)to + r * p->row_to + c * p->to;                                                      \
-                for (int64_t i = 0; i < height; i++)                                                                   \
-                    for (int64_t j = 0; j < width; j++)                                                                \
-                        y[i * p->row_to + j * p->to] = x[i * p->row_from + j * p->from];                               \
-            }                                                                                                          \
+        const bool across = p->row_from == 1 && p->to == 1 && p->rows >= ACROSS_LEAST && p->columns >= ACROSS_LEAST,   \
+                   backwards = p->from == -1 && p->to == 1;                                                            \
+        const type *x = from;                                                                                          \
+        type *y = to;                                                                                                  \
+        if (across) {                                                                                                  \
+            for (int64_t r = 0; r < p->rows; r += (block))                                                             \
+                for (int64_t c = 0; c < p->columns; c += (block))                                                      \
+                    cross_##name(p, x + r + c * p->from, y + r * p->row_to + c, least(p->rows - r, block),             \
+                                 least(p->columns - c, block));                                                        \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (int64_t r = 0; r < p->rows; r++, x += p->row_from, y += p->row_to) {                                      \
+            if (backwards)                                                                                             \
+                reverse_##name(x, y, p->columns);                                                                      \
+            else                                                                                                       \
+                for (int64_t c = 0; c < p->columns; c++) y[c * p->to] = x[c * p->from];                                \
+        }                                                                                                              \
     }
-MOVE(1, uint8_t)
-MOVE(2, uint16_t)
-MOVE(4, uint32_t)
-MOVE(8, uint64_t)
+MOVE(1, uint8_t, 64)
+MOVE(2, uint16_t, 64)
+MOVE(4, uint32_t, 32)
+MOVE(8, uint64_t, 32)
 
 typedef struct task {
     ks_layout_copy copy;
