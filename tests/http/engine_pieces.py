@@ -244,7 +244,8 @@ def leaving_amid_the_body(daemon, generator):
             head, body = large_request(size)
             s = daemon.dial(60)
             s.sendall(head + body[:size // 2])
-            time.sleep(0.3)  # a reset takes along what the daemon has not read yet, the head too
+            # a reset takes along what the daemon has not read yet, the head too
+            wait_until(lambda: metric(daemon.metrics(), "kernserve_inference_requests_in_flight"), "never under way")
             leave(s)
             wait_until(lambda: aborted(daemon, "receive") == before + 1, "not counted as aborted")
             nothing_is_left(daemon)
