@@ -140,6 +140,8 @@ def products():
     yield Case([("MatMul", "x,w", "h"), ("Add", "b,h", "g"), ("Relu", "g", "y")], [rows, k], {"w": [k, n], "b": [n]}, ops=["matmul"])
     yield Case([("MatMul", "x,w", "h"), ("Add", "h,b", "g"), ("Relu", "g", "r"), ("Add", "r,g", "y")], [k], {"w": [k, n], "b": [n]}, ops=["matmul", "relu", "add"])
     yield Case([("MatMul", "x,w", "h"), ("Add", "h,b", "y")], [rows, k], {"w": [k, n], "b": [rows, 1]}, ops=["matmul", "add"])
+    yield Case([("MatMul", "x,w", "h"), ("Add", "h,b", "g"), ("Relu", "g", "r"), ("Reshape", "r,s", "y")], [k], {"w": [k, n], "b": [1, n], "s": ints(-1, n)}, ops=["matmul"])
+    yield Case([("MatMul", "x,w", "h"), ("Add", "h,b", "y")], [k], {"w": [k, n], "b": [1, 1, n]}, ops=["matmul", "add"])
     yield Case([("MatMul", "x,w", "h"), ("Dropout", "h", "d"), ("Relu", "d", "y")], [k], {"w": [k, n]}, ops=["matmul"])
     yield Case([("Transpose", "w", "t", {"perm": [1, 0]}), ("MatMul", "x,t", "y")], [k], {"w": [n, k]}, ops=["matmul"])
     yield Case([("Transpose", "z", "t", {"perm": [0, 2, 1]}), ("MatMul", "x,t", "y")], [rows, k], more={"z": [n, k]}, ops=["matmul"])

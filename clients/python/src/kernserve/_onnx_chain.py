@@ -55,8 +55,16 @@ class Chain:
         return counts
 
     def drop_aliases(self) -> None:
-        """But for outputs, which need their names."""
+        """An output's name goes to the node that makes the value; where that is another output, an input or a constant, it stays a node."""
         source: Dict[str, str] = {}
+        makers = self.makers()
+        for node in self.nodes[::-1]:
+            name, alias = node.inputs[0], node.outputs[0]
+            if node.is_alias() and alias in self.kept and name in makers and name not in self.kept:
+                for other in self.nodes:
+                    other.inputs = [alias if value == name else value for value in other.inputs]
+                makers[name].outputs = [alias if value == name else value for value in makers[name].outputs]
+                self.nodes.remove(node)
         kept: List[Node] = []
         for node in self.nodes:
             node.inputs = [source.get(name, name) for name in node.inputs]
@@ -248,8 +256,13 @@ def _bias(view: View, node: Node) -> Optional[Node]:
             continue
         weight = view.chain.constants.get(product.inputs[1])
         columns = weight.shape[-2 if product.parameters.get("transpose_b") else -1] if weight is not None else None
-        if len(product.inputs) > 2 or "activation" in product.parameters or values.shape != (columns,):
+        if len(product.inputs) > 2 or "activation" in product.parameters or values.ndim > view.chain.ranks.get(name, 1) or values.size != columns:
             continue
+        if values.shape[-1:] != (columns,):
+            continue
+        if values.ndim > 1:
+            other = view.chain.fresh(other)
+            view.chain.constants[other] = values.reshape(-1)
         return Node("matmul", product.inputs + [other], node.outputs, product.parameters)
     return None
 

@@ -293,7 +293,11 @@ def _reshape(call: Call) -> None:
         if length == UNKNOWN:  # an axis that a request decides: kept where it is the same one
             kept = place < len(before) and not isinstance(before[place], int) and before[place] == call.dims.get(call.outputs[0], before)[place]
             shape[place] = 0 if kept or -1 in shape else -1
+    same = [length == known or (length in (0, -1) and not isinstance(known, int)) or length == 0 for length, known in zip(shape, before)]
+    if len(shape) == len(before) and all(same):
+        return call.alias(call.inputs[0], call.outputs[0])
     call.add("reshape", call.inputs[:1], call.outputs[0], shape=shape)
+    return None
 
 
 def _flatten(call: Call) -> None:
