@@ -7,6 +7,8 @@ digits.py KERNSERVE [BACKEND]     of tests/compat/environment.sh tests/models; c
 """
 
 import os
+import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -32,7 +34,7 @@ from daemon import Daemon, check, daemon_path, seed, wrongs  # noqa: E402
 BACKEND = sys.argv[2] if len(sys.argv) > 2 else "cpu"
 BOUND = 1e-5
 THREADS = 2
-TURNS, TURN_S = 5, 0.4
+TURNS, TURN_S = 3, 0.4
 
 
 def train(number):
@@ -102,22 +104,38 @@ def rate(ask, rows):
     return sum(counts) / TURN_S
 
 
-def race(ks, path, x):
+def wrk_rate(url, batch):
+    """Requests a second of wrk's 16 connections; None without wrk."""
+    if not shutil.which("wrk"):
+        return None
+    script = os.path.join(HERE, "..", "load", "raw.lua")
+    said = subprocess.run(["wrk", "-t1", "-c16", "-d1s", "-s", script, url, "--", "digits", "%d,64" % batch, "FP32"], capture_output=True, text=True).stdout
+    found = re.search(r"Requests/sec: *([\d.]+)", said)
+    check(found is not None and "Non-2xx" not in said, said)
+    return float(found[1]) if found else None
+
+
+def race(ks, url, path, x):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # a call is one thread, as a lane is
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     served = ks.definition("digits")["inputs"][0]["name"]
+    print("requests/s, medians of %d turns; %d threads call onnxruntime in this process, by the client, wrk has 16 connections" % (TURNS, THREADS))
     for batch in (1, 64, 512):
         rows = np.ascontiguousarray(x[:batch])
-        both = [[], []]
+        sides = {"onnxruntime": lambda: rate(lambda rows: session.run(["probabilities"], {name: rows}), rows),
+                 "Python client": lambda: rate(lambda rows: ks.infer("digits", **{served: rows}), rows), "wrk": lambda: wrk_rate(url, batch)}
+        rates = {side: [] for side in sides}
         for _ in range(TURNS):
-            both[0].append(rate(lambda rows: ks.infer("digits", **{served: rows}), rows))
-            both[1].append(rate(lambda rows: session.run(["probabilities"], {name: rows}), rows))
-        ours, theirs = map(statistics.median, both)
-        pairs = sorted(a / b for a, b in zip(*both))
-        print("batch %3d, %d threads: %.0f requests/s by HTTP, onnxruntime in the process %.0f; ratio %.2f (%.2f to %.2f of %d turns)"
-              % (batch, THREADS, ours, theirs, statistics.median(pairs), pairs[0], pairs[-1], TURNS))
+            for side, measure in sides.items():
+                rates[side].append(measure())
+        theirs = rates.pop("onnxruntime")
+        said = ["onnxruntime %.0f" % statistics.median(theirs)]
+        for side, ours in rates.items():
+            if None not in ours:
+                said.append("%s %.0f (ratio %.2f)" % (side, statistics.median(ours), statistics.median(a / b for a, b in zip(ours, theirs))))
+        print("batch %3d: %s" % (batch, ", ".join(said)))
 
 
 def main():
@@ -129,7 +147,7 @@ def main():
             print("nodes:", ", ".join("%s%s" % (node["op"], " " + node["parameters"]["activation"] if "activation" in node["parameters"] else "")
                                       for node in ks.definition("digits")["nodes"]))
             compare(ks, network, x, right)
-            race(ks, exported, x)
+            race(ks, "http://127.0.0.1:%d" % daemon.port, exported, x)
             ks.unload("digits")
             check(daemon.stop() == 0, "the exit code")
     return wrongs() > 0

@@ -181,6 +181,27 @@ def patterns():
     yield Case(("LogSoftmax", "x", "y", {"axis": -1}), [rows, n])
 
 
+def encoder():
+    """A block of an encoder as PyTorch exports it: attention by transposes of a projection that is cut in three, and shapes computed from x's."""
+    rows, heads, deep = size(), size(2, 4), size(3, 6)
+    wide = heads * deep
+    names = [("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])]
+    nodes = [("LayerNormalization", "x,nw,nb", "n"), ("MatMul", "n,wqkv", "p"), ("Add", "p,bqkv", "qkv"), ("Split", "qkv", "q0,k0,v0", {"axis": -1, "num_outputs": 3}),
+             ("Shape", "x", "s"), ("Slice", "s,zero,two", "front"), ("Concat", "front,split", "cut", {"axis": 0}), ("Concat", "front,joined", "whole", {"axis": 0})]
+    for name, perm in names:
+        nodes += [("Reshape", name + "0,cut", name + "1"), ("Transpose", name + "1", name, {"perm": perm})]
+    nodes += [("MatMul", "q,k", "a"), ("Div", "a,root", "b"), ("Softmax", "b", "c", {"axis": -1}), ("MatMul", "c,v", "d"), ("Transpose", "d", "e", {"perm": [0, 2, 1, 3]}),
+              ("Reshape", "e,whole", "f"), ("MatMul", "f,wo", "g"), ("Add", "g,bo", "h"), ("Add", "x,h", "r"), ("LayerNormalization", "r,nw,nb", "t"),
+              ("MatMul", "t,w1", "u"), ("Add", "b1,u", "u1"), ("Gelu", "u1", "u2"), ("MatMul", "u2,w2", "m"), ("Add", "m,bo", "m1"), ("Add", "r,m1", "y")]
+    constants = {"nw": [wide], "nb": [wide], "wqkv": [wide, 3 * wide], "bqkv": [3 * wide], "wo": [wide, wide], "bo": [wide], "w1": [wide, 4 * wide], "b1": [4 * wide],
+                 "w2": [4 * wide, wide], "zero": ints(0), "two": ints(2), "split": ints(heads, deep), "joined": ints(wide), "root": np.float32(np.sqrt(deep))}
+    for name in ("wqkv", "wo", "w1", "w2"):
+        constants[name] = (RANDOM.standard_normal(constants[name]) / np.sqrt(constants[name][0])).astype(np.float32)
+    yield Case(nodes, [rows, wide], constants, bound=1e-4,
+               ops=["norm", "matmul", *["slice"] * 3, *["reshape", "transpose"] * 2, "reshape", "transpose", "matmul", "div", "softmax", "matmul", "transpose", "reshape",
+                    "matmul", "add", "norm", "matmul", "matmul", "add"])
+
+
 def reductions():
     a, b, c = size(), size(), size()
     for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceLogSum"):
@@ -255,7 +276,7 @@ def refusals():
 def main():
     count = 0
     with Daemon(daemon_path(), "--backend", BACKEND) as daemon, kernserve.Client("http://127.0.0.1:%d" % daemon.port) as ks:
-        for case in (*elements(), *products(), *patterns(), *reductions(), *layouts()):
+        for case in (*elements(), *products(), *patterns(), *encoder(), *reductions(), *layouts()):
             count += 1
             try:
                 case.run(ks)
