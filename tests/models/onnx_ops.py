@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The converter of ONNX graphs (kernserve.onnx): each operator, alone and in the patterns that one node can do, converted from FP32 and
-asked of the daemon with two batches, against onnx.reference in FP64; and each node that it cannot do is named.
+"""The converter of ONNX graphs (kernserve.onnx): each operator, alone and in the patterns that one node can do, converted from FP32
+(products and patterns from FP16 and FP64, too) and asked of the daemon with two batches, against onnx.reference in FP64; names and free
+lengths; and each node that it cannot do is named.
 
 onnx_ops.py KERNSERVE [BACKEND]     of tests/compat/environment.sh tests/models; cpu, where no backend is named
 """
@@ -45,6 +46,7 @@ class Case:
                 values = self.draw(values)
             self.constants[name] = np.asarray(values)
         self.ops = ops  # what the chain must be
+        self.dtype = np.float32
 
     def draw(self, shape):
         values = RANDOM.standard_normal(shape).astype(np.float32)
@@ -56,7 +58,7 @@ class Case:
     def model(self, dtype):
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         inputs = [helper.make_tensor_value_info(name, kind, ["batch", *shape]) for name, shape in {"x": self.x, **self.more}.items()]
-        constants = [numpy_helper.from_array(values.astype(dtype) if values.dtype.kind == "f" else values, name)
+        constants = [numpy_helper.from_array(values.astype(self.dtype).astype(dtype) if values.dtype.kind == "f" else values, name)
                      for name, values in self.constants.items()]
         nodes = [helper.make_node(op, ins.split(",") if ins else [], outs.split(","), name="%s%d" % (op.lower(), place), **(attributes[0] if attributes else {}))
                  for place, (op, ins, outs, *attributes) in enumerate(self.nodes)]
@@ -66,24 +68,25 @@ class Case:
         made = onnx.shape_inference.infer_shapes(model)  # outputs have datatypes then
         return made
 
-    def run(self, ks):
-        definition, weights = convert(self.model(np.float32))
+    def run(self, ks, dtype=np.float32):
+        self.dtype, bound = dtype, {np.float16: 0.03, np.float32: self.bound, np.float64: 0.01 * self.bound}[dtype]  # erf of onnx.reference is FP32's
+        definition, weights = convert(self.model(dtype))
         if self.ops is not None:
             got = [node["parameters"].get("op", node["op"]) if node["op"] == "map" else node["op"] for node in definition["nodes"]]
             check(got == self.ops, self.name(), "became", got, "instead of", self.ops)
         ks.load("case", definition, weights)
         exact = ReferenceEvaluator(self.model(np.float64))
         for batch in (1, size(2, 6)):
-            given = {name: self.draw([batch, *shape]) for name, shape in {"x": self.x, **self.more}.items()}
+            given = {name: self.draw([batch, *shape]).astype(dtype) for name, shape in {"x": self.x, **self.more}.items()}
             results = ks.infer("case", **given)
             expected = exact.run(None, {name: values.astype(np.float64) for name, values in given.items()})
             for name, right in zip(self.y, expected):
                 got, right = np.asarray(results[name]), np.asarray(right)
-                good = got.shape == right.shape and (got.dtype == np.float32 if right.dtype == np.float64 else got.dtype == right.dtype)
+                good = got.shape == right.shape and (got.dtype == dtype if right.dtype == np.float64 else got.dtype == right.dtype)
                 wide = np.float64 if right.dtype.kind == "f" else right.dtype
                 if good and right.dtype.kind == "f":
-                    good = np.all(np.abs(got.astype(wide) - right) <= self.bound * (1 + np.abs(right)))
-                check(good and (right.dtype.kind == "f" or np.array_equal(got, right)), self.name(), name, got.shape, right.shape, got.dtype, json.dumps(definition)[:600])
+                    good = np.all(np.abs(got.astype(wide) - right) <= bound * (1 + np.abs(right)))
+                check(good and (right.dtype.kind == "f" or np.array_equal(got, right)), self.name(), name, got.shape, right.shape, got.dtype, np.abs(got - right).max() if got.shape == right.shape and right.dtype.kind == "f" else "", json.dumps(definition)[:600])
 
 
 def ints(*values):
@@ -246,6 +249,27 @@ def layouts():
     yield Case([("Relu", "x", "y"), ("Identity", "y", "z"), ("Identity", "x", "u")], [a], y=["y", "z", "u"])
 
 
+def names_and_lengths(ks):
+    """Names that the daemon does not take, two of which become one; a free length that two inputs share; a batch that is a number."""
+    long = "x" * 50
+    kind = onnx.TensorProto.FLOAT
+    nodes = [helper.make_node("Add", ["a b", "a?b"], ["s/\u00e9"]), helper.make_node("Mul", ["s/\u00e9", long], ["the result"])]
+    inputs = [helper.make_tensor_value_info(name, kind, shape) for name, shape in (("a b", [2, "a-b"]), ("a?b", [2, "a-b"]), (long, [1]))]
+    graph = helper.make_graph(nodes, "names", inputs, [helper.make_tensor_value_info("the result", kind, [2, "a-b"])])
+    definition, weights = convert(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10), max_batch=None)
+    called = [entry["name"] for entry in definition["inputs"]]
+    check(called == ["a_b", "a_b.1", "x" * 40] and definition["outputs"] == [{"name": "the_result"}] and not weights, definition)
+    ks.load("names", definition)
+    x = RANDOM.standard_normal((2, 5)).astype(np.float32)
+    check(np.array_equal(ks.infer("names", **dict(zip(called, (x, x, np.full(1, 3, np.float32)))))["the_result"], (x + x) * np.float32(3)), "values by other names")
+    try:
+        ks.infer("names", **dict(zip(called, (x, x[:, :4], np.full(1, 3, np.float32)))))
+        check(False, "two lengths of one word were taken")
+    except kernserve.BadRequest:
+        pass
+    ks.unload("names")
+
+
 def refusals():
     """Each node that cannot be had, by its name and in its place; nothing is written."""
     a = 4
@@ -262,9 +286,16 @@ def refusals():
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, name) for name in ("model.onnx", "model.safetensors")]
         onnx.save(graph, paths[0])
-        words = [sys.executable, "-B", "-m", "kernserve.onnx", paths[0], "-o", paths[1]]
-        run = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=CLIENT))
+        words_of = [sys.executable, "-B", "-m", "kernserve.onnx", paths[0], "-o", paths[1]]
+        run = subprocess.run(words_of, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=CLIENT))
         check(run.returncode == 1 and "node 'einsum1': ONNX op 'Einsum'" in run.stderr and not os.path.exists(paths[1]), run)
+        for content, words in ((b"no model", "is no model of ONNX"), (None, "No such file")):
+            os.unlink(paths[0])
+            if content is not None:
+                with open(paths[0], "wb") as file:
+                    file.write(content)
+            run = subprocess.run(words_of, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=CLIENT))
+            check(run.returncode == 1 and words in run.stderr and "Traceback" not in run.stderr, run)
     for case, words in ((Case(("Softmax", "x", "y", {"axis": 1}), [a, a], opset=11), "operator set 11"), (Case(("Reshape", "x,s", "y"), [a], {"s": ints(0, 4)}), None), (Case(("Pad", "x,p", "y"), [a], {"p": ints(0, -1, 0, 0)}), "takes elements away")):
         try:
             convert(case.model(np.float32))
@@ -276,12 +307,15 @@ def refusals():
 def main():
     count = 0
     with Daemon(daemon_path(), "--backend", BACKEND) as daemon, kernserve.Client("http://127.0.0.1:%d" % daemon.port) as ks:
-        for case in (*elements(), *products(), *patterns(), *encoder(), *reductions(), *layouts()):
+        cases = [*elements(), *products(), *patterns(), *encoder(), *reductions(), *layouts()]
+        others = [*products(), *patterns()]
+        for case, dtype in (*((case, np.float32) for case in cases), *((case, np.float64) for case in [*others, *encoder()]), *((case, np.float16) for case in others)):
             count += 1
             try:
-                case.run(ks)
+                case.run(ks, dtype)
             except (kernserve.Error, ConversionError) as error:
                 check(False, case.name(), repr(error), case.nodes)
+        names_and_lengths(ks)
         ks.unload("case")
         check(daemon.stop() == 0, "the exit code")
     refusals()

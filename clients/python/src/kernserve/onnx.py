@@ -134,8 +134,10 @@ class _Reader:
         attributes = {attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         try:
             rule(Call(self.chain, node, attributes, self.opset, self.dims, self.types))
-        except (IndexError, KeyError) as error:
-            raise Unsupported("an input or attribute of it is missing") from error
+        except Unsupported:
+            raise
+        except Exception as error:  # what a rule did not find in a graph that is not as ONNX says
+            raise Unsupported("it is not as its operator needs it: %s %s" % (type(error).__name__, error)) from error
 
     def leading(self) -> Optional[str]:
         """The word of the batch: the length in front of the first input that has none of its own. Others with another word are free."""
@@ -193,7 +195,12 @@ def convert(model: Any, *, outputs: Optional[Sequence[str]] = None, max_batch: O
     each node that the daemon cannot do."""
     onnx = importlib.import_module("onnx")
     if not hasattr(model, "graph"):
-        model = onnx.load(model)
+        try:
+            model = onnx.load(model)
+        except OSError:
+            raise
+        except Exception as error:  # protobuf's
+            raise ConversionError(["'%s' is no model of ONNX: %s" % (model, error)]) from error
     reader = _Reader(model)
     if outputs is not None:
         unknown = sorted(set(outputs) - set(reader.chain.kept))
@@ -232,7 +239,7 @@ def main(words: Optional[Sequence[str]] = None) -> int:
     except ImportError as error:
         print("%s: pip install 'kernserve-client[onnx]'" % error, file=sys.stderr)
         return 1
-    except ConversionError as error:
+    except (ConversionError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     parts, _ = body_of(definition, weights)
