@@ -84,10 +84,7 @@ def stop_at_work(daemon, product):
 def no_threads_of_libraries():
     """Those of OpenMP, which oneDNN would start for each thread that computes, have the name of the one that starts them."""
     with start(daemon_path(), "--threads", "1") as daemon:
-        folder, names = "/proc/%d/task" % daemon.process.pid, []
-        for task in os.listdir(folder):
-            with open("%s/%s/comm" % (folder, task)) as file:
-                names.append(file.read().strip())
+        names = [name for _, name in threads(daemon)]
         right = 2 if sanitizer(daemon_path()) == "thread" else 1  # main's; and TSan's own
         assert len([name for name in names if not name.startswith(("ks-", "kernserve-"))]) == right, "threads: %s" % sorted(names)
 
@@ -125,14 +122,20 @@ def a_pause(generator):
             assert daemon.stop() == 0
 
 
-def lanes_of(daemon):
-    folder = "/proc/%d/task" % daemon.process.pid
-    tasks = []
+def threads(daemon):
+    """Number and name of each; one may end meanwhile."""
+    folder, found = "/proc/%d/task" % daemon.process.pid, []
     for task in os.listdir(folder):
-        with open("%s/%s/comm" % (folder, task)) as file:
-            if file.read().startswith("ks-lane"):
-                tasks.append(task)
-    return tasks
+        try:
+            with open("%s/%s/comm" % (folder, task)) as file:
+                found.append((task, file.read().strip()))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def lanes_of(daemon):
+    return [task for task, name in threads(daemon) if name.startswith("ks-lane")]
 
 
 def write(path, text):
