@@ -196,7 +196,7 @@ def check_options(tree):
 def check_words_of_options(tree):
     known = options(tree) | commands(tree) | refused(tree) | {"no-" + f for f in flags(tree)}
     # Of scripts of the tree: what argparse knows, a case of a shell script, a comparison in C or Python.
-    scripts = "\n".join(tree.text(p) for p in tree.paths if p.startswith(("tests/", "deploy/")) and p.endswith((".py", ".sh", ".c", ".cu")))
+    scripts = "\n".join(tree.text(p) for p in tree.paths if p.startswith(("tests/", "deploy/", "clients/")) and p.endswith((".py", ".sh", ".c", ".cu")))
     own = set(re.findall(r"""add_argument\((?:"-\w", )?"--([a-z][\w-]*)|--([a-z][\w-]*)(?: \||\))|(?:[!=]= |strcmp\(.*?, )"--([a-z][\w-]*)""", scripts))
     own = {name for found in own for name in found if name}
     for path in tree.documents():

@@ -176,6 +176,13 @@ clients() {
     else
         skip "perf_analyzer" "its wheel, or the libraries that it needs, cannot be had here"
     fi
+    begun=$SECONDS
+    if environment=$("$root/tests/compat/environment.sh" "$root/tests/models" 2>"$logs/environment-models.log"); then
+        pass "packages for tests/models: $environment" $((SECONDS - begun))
+        step "models of ONNX" "$root/tests/models/run.sh" "$root/build/kernserve" "$environment/bin/python"
+    else
+        skip "models of ONNX" "$(tail -n 1 <<<"$environment")"
+    fi
 }
 
 # What deploy/ holds for a fleet, by real proxies, Prometheus, and the tools that judge manifests; after clients, whose packages

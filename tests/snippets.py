@@ -40,6 +40,7 @@ ELSEWHERE = (
     ("tests/bench/bench_http.sh", "tests/gpu.sh", "/tests/bench/bench_http.sh"),
     ("deploy/image.sh", "tests/operate/image.py", "image.sh"),
     ("kubectl apply -k deploy/k8s/overlays/gpu", "tests/operate/manifests.py", "kustomize"),
+    ("python3 -m kernserve.onnx", "tests/models/digits.py", "kernserve.onnx"),
     ("pip wheel --no-deps clients/python", "tests/clients/python_wheel.sh", "-m pip wheel"),
 )
 SERVES = re.compile(r"^kernserve(?!.*--(check-config|dump-config|self-test|tune(?!-)|plans|healthcheck|version|list-devices))")

@@ -1,0 +1,255 @@
+"""ONNX graphs as models of the daemon: python3 -m kernserve.onnx model.onnx -o model.safetensors
+
+Writes one safetensors file: the weights, and in its head the definition, a chain of the daemon's operations. The daemon takes it with
+`kernserve-client load NAME model.safetensors`, ks.load("NAME", "model.safetensors"), or curl -T. Needs `pip install kernserve-client[onnx]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import sys
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+import numpy as np
+
+from ._datatypes import OF_NUMPY
+from ._model import body_of
+from ._onnx_chain import Chain, fuse, name_all
+from ._onnx_ops import RULES, UNKNOWN, Call, Dims, Unsupported
+
+NODES_MAX, INPUTS_MAX, OUTPUTS_MAX = 256, 8, 4
+OLDEST = 7  # operator set; from this one on operands broadcast as NumPy's
+DATATYPES = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "BF16", "FLOAT8E4M3FN": "FP8E4M3", "FLOAT8E5M2": "FP8E5M2",
+             "BOOL": "BOOL", **{kind + bits: kind + bits for kind in ("INT", "UINT") for bits in ("8", "16", "32", "64")}}
+# What may be computed with a shape that has lengths which only a request knows, and what may have such a shape.
+OF_SHAPES = ("Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Identity", "Cast")
+BY_SHAPES = ("Reshape", "Expand")
+
+
+class ConversionError(ValueError):
+    """Nodes that cannot be had here, a line for each: `.lines`."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = list(lines)
+
+
+class _Reader:
+    """Reads a model's graph into a chain, node by node; `lines` has what could not be."""
+
+    def __init__(self, model: Any) -> None:
+        self.onnx: Any = importlib.import_module("onnx")
+        for module in ("onnx.reference", "onnx.numpy_helper", "onnx.shape_inference"):
+            importlib.import_module(module)
+        self.opsets = {entry.domain: entry.version for entry in model.opset_import}
+        self.opset: int = self.opsets.get("", self.opsets.get("ai.onnx", 0))
+        try:
+            model = self.onnx.shape_inference.infer_shapes(model, data_prop=True)
+        except Exception:  # what is not known is then said of the node that needs it
+            pass
+        self.graph, self.chain, self.lines = model.graph, Chain(), []  # type: Any, Chain, List[str]
+        self.dims: Dict[str, Dims] = {}
+        self.types: Dict[str, str] = {}
+        for value in (*self.graph.input, *self.graph.value_info, *self.graph.output):
+            self._note(value)
+        for tensor in self.graph.initializer:
+            self._constant(tensor.name, self.onnx.numpy_helper.to_array(tensor))
+        for tensor in self.graph.sparse_initializer:
+            self.lines.append("initializer '%s' is sparse" % tensor.values.name)
+        self.inputs = [value.name for value in self.graph.input if value.name not in self.chain.constants]
+        self.chain.kept = [value.name for value in self.graph.output]
+
+    def _note(self, value: Any) -> None:
+        kind = value.type.tensor_type
+        if kind.elem_type:
+            self.types[value.name] = DATATYPES.get(self.onnx.TensorProto.DataType.Name(kind.elem_type), "unknown")
+        if kind.HasField("shape"):
+            self.dims[value.name] = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in kind.shape.dim]
+
+    def _constant(self, name: str, values: Any) -> None:
+        values = np.asarray(values)
+        self.chain.constants[name] = values
+        self.dims[name], self.types[name] = list(values.shape), OF_NUMPY.get(values.dtype, "unknown")
+
+    def read(self) -> None:
+        if not OLDEST <= self.opset:
+            self.lines.append("operator set %d is older than %d: onnx.version_converter makes it newer" % (self.opset, OLDEST))
+        lost: Set[str] = set()  # values that no node here makes: what is said of their users would not be their users' fault
+        for node in self.graph.node:
+            name = node.name or (node.output[0] if node.output else "")
+            follows = bool(lost & set(node.input))
+            try:
+                if not self._fold(node):
+                    self._convert(node)
+            except Unsupported as reason:
+                lost |= set(node.output)
+                if not follows:
+                    self.lines.append("node '%s' (%s): %s" % (name, node.op_type, reason))
+            except KeyError:
+                lost |= set(node.output)
+                self.lines.append("node '%s': ONNX op '%s' has no counterpart here" % (name, "::".join(filter(None, (node.domain, node.op_type)))))
+        self.chain.ranks = {name: len(dims) for name, dims in self.dims.items()}
+
+    def _is_partial(self, name: str) -> bool:
+        values = self.chain.constants.get(name)
+        return values is not None and values.dtype == np.int64 and bool((values == UNKNOWN).any())
+
+    def _fold(self, node: Any) -> bool:
+        """A node of constants alone is a constant, and so is a shape."""
+        constants = self.chain.constants
+        if node.op_type == "Shape" and node.input[0] in self.dims:
+            shape = [length if isinstance(length, int) else UNKNOWN for length in self.dims[node.input[0]]]
+            ends = {attribute.name: attribute.i for attribute in node.attribute}
+            self._constant(node.output[0], np.array(shape[ends.get("start", 0):ends.get("end")], np.int64))
+            return True
+        if any(name and name not in constants for name in node.input) or not (node.input or node.op_type == "Constant"):
+            return False
+        if node.domain not in ("", "ai.onnx") or any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            return False
+        if any(map(self._is_partial, node.input)) and node.op_type not in OF_SHAPES:
+            raise Unsupported("it computes with a length that only a request knows")
+        given = [name for name in node.input if name]
+        helper = self.onnx.helper
+        try:
+            ends_of = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(constants[name].dtype), None) for name in given]
+            graph = helper.make_graph([node], "constants", ends_of, [self.onnx.ValueInfoProto(name=name) for name in node.output if name])
+            model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+            results = self.onnx.reference.ReferenceEvaluator(model).run(None, {name: constants[name] for name in given})
+        except Exception as error:
+            raise Unsupported("it is a constant that cannot be computed: %s" % error) from error
+        for name, values in zip(filter(None, node.output), results):
+            self._constant(name, values)
+        return True
+
+    def _convert(self, node: Any) -> None:
+        rule = RULES[node.op_type if node.domain in ("", "ai.onnx") else ""]
+        if any(map(self._is_partial, node.input)) and node.op_type not in BY_SHAPES:
+            raise Unsupported("it computes with a length that only a request knows")
+        for name in node.output[:1]:
+            if name in self.types and self.types[name] == "unknown":
+                raise Unsupported("the datatype of its result is none of the daemon's")
+        attributes = {attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        try:
+            rule(Call(self.chain, node, attributes, self.opset, self.dims, self.types))
+        except Unsupported:
+            raise
+        except Exception as error:  # what a rule did not find in a graph that is not as ONNX says
+            raise Unsupported("it is not as its operator needs it: %s %s" % (type(error).__name__, error)) from error
+
+    def leading(self) -> Optional[str]:
+        """The word of the batch: the length in front of the first input that has none of its own. Others with another word are free."""
+        for name in self.inputs:
+            dims = self.dims.get(name, [])
+            if dims and not isinstance(dims[0], int):
+                return dims[0] or ""
+        return None
+
+    def shape_of(self, name: str) -> List[Any]:
+        shape: List[Any] = []
+        for place, length in enumerate(self.dims[name]):
+            if isinstance(length, int):
+                shape.append(length)
+            elif place == 0 and (length or "") == self.leading() or not length:
+                shape.append(-1)
+            else:
+                shape.append(re.sub(r"\W", "_", length, flags=re.ASCII))
+        return shape
+
+
+def _definition(reader: _Reader, description: str, max_batch: Optional[int]) -> Tuple[Dict[str, Any], Dict[str, np.ndarray]]:
+    chain = reader.chain
+    names = name_all(chain, reader.inputs)
+    definition: Dict[str, Any] = {"format": 1, "description": description}
+    if max_batch:
+        definition["max_batch"] = max_batch
+    definition["inputs"] = [{"name": names[name], "datatype": reader.types[name], "shape": reader.shape_of(name)} for name in reader.inputs]
+    definition["initializers"] = [names[name] for name in chain.constants]
+    definition["nodes"] = [{"name": names[next(filter(None, node.outputs))], "op": node.op, "inputs": [names[name] for name in node.inputs],
+                            "outputs": [names[name] for name in node.outputs], "parameters": node.parameters} for node in chain.nodes]
+    definition["outputs"] = [{"name": names[name]} for name in chain.kept]
+    return definition, {names[name]: values for name, values in chain.constants.items()}
+
+
+def _limits(reader: _Reader) -> List[str]:
+    lines = [*reader.lines]
+    for count, most, what in ((len(reader.chain.nodes), NODES_MAX, "nodes"), (len(reader.inputs), INPUTS_MAX, "inputs"),
+                              (len(reader.chain.kept), OUTPUTS_MAX, "outputs")):
+        if count > most:
+            lines.append("the model has %d %s, the daemon takes %d" % (count, what, most))
+    for name in reader.inputs:
+        if name not in reader.dims or reader.types.get(name, "unknown") == "unknown":
+            lines.append("input '%s' has no rank, or a datatype that the daemon has not" % name)
+    for name in reader.chain.constants:
+        if reader.types.get(name) == "unknown":
+            lines.append("initializer '%s' has a datatype that the daemon has not" % name)
+    return lines
+
+
+def convert(model: Any, *, outputs: Optional[Sequence[str]] = None, max_batch: Optional[int] = None) -> Tuple[Mapping[str, Any], Mapping[str, np.ndarray]]:
+    """Definition and weights of a ModelProto or a file: ks.load("name", *convert("model.onnx")).
+
+    outputs: those of the model's that are asked for, which spares what only others need; None: all. Raises ConversionError, which names
+    each node that the daemon cannot do."""
+    onnx = importlib.import_module("onnx")
+    if not hasattr(model, "graph"):
+        try:
+            model = onnx.load(model)
+        except OSError:
+            raise
+        except Exception as error:  # protobuf's
+            raise ConversionError(["'%s' is no model of ONNX: %s" % (model, error)]) from error
+    reader = _Reader(model)
+    if outputs is not None:
+        unknown = sorted(set(outputs) - set(reader.chain.kept))
+        if unknown:
+            raise ConversionError(["the model has no output '%s'" % name for name in unknown])
+        reader.chain.kept = list(outputs)
+        _keep_needed(reader.graph, outputs)
+    reader.read()
+    if not reader.lines:
+        fuse(reader.chain)
+    lines = _limits(reader)
+    if lines:
+        raise ConversionError(lines)
+    return _definition(reader, model.graph.name[:200], max_batch)
+
+
+def _keep_needed(graph: Any, outputs: Sequence[str]) -> None:
+    needed, kept = set(outputs), []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            needed |= set(node.input)
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept[::-1])
+
+
+def main(words: Optional[Sequence[str]] = None) -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m kernserve.onnx", description="An ONNX graph as a model of kernserve, in one file.")
+    parser.add_argument("model", help="a file of ONNX")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="the .safetensors file that is written")
+    parser.add_argument("--output", action="append", metavar="NAME", help="an output that is asked for; may be repeated; without it all")
+    parser.add_argument("--max-batch", type=int, metavar="N", help="the definition's max_batch")
+    given = parser.parse_args(words)
+    try:
+        definition, weights = convert(given.model, outputs=given.output, max_batch=given.max_batch)
+    except ImportError as error:
+        print("%s: pip install 'kernserve-client[onnx]'" % error, file=sys.stderr)
+        return 1
+    except (ConversionError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    parts, _ = body_of(definition, weights)
+    with open(given.out, "wb") as file:
+        for part in parts:
+            file.write(part)
+    print(json.dumps({"nodes": len(definition["nodes"]), "bytes": sum(values.nbytes for values in weights.values()), "inputs": definition["inputs"],
+                      "outputs": [entry["name"] for entry in definition["outputs"]]}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

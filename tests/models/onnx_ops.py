@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""The converter of ONNX graphs (kernserve.onnx): each operator, alone and in the patterns that one node can do, converted from FP32
+(products and patterns from FP16 and FP64, too) and asked of the daemon with two batches, against onnx.reference in FP64; names and free
+lengths; and each node that it cannot do is named.
+
+onnx_ops.py KERNSERVE [BACKEND]     of tests/compat/environment.sh tests/models; cpu, where no backend is named
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CLIENT = os.path.join(HERE, "..", "..", "clients", "python", "src")
+sys.path[:0] = [os.path.join(HERE, "..", "http"), CLIENT]
+import kernserve  # noqa: E402
+from daemon import Daemon, check, daemon_path, seed, wrongs  # noqa: E402
+from kernserve.onnx import ConversionError, convert  # noqa: E402
+
+BACKEND = sys.argv[2] if len(sys.argv) > 2 else "cpu"
+RANDOM = np.random.default_rng(seed().getrandbits(32))
+OPSET = 21
+
+
+def size(low=2, high=9):
+    return int(RANDOM.integers(low, high))
+
+
+class Case:
+    """A graph for any datatype of floats. x has the shape ["batch", ...]; constants are arrays, or shapes of random ones."""
+
+    def __init__(self, nodes, x=(), constants=None, more=None, ops=None, opset=OPSET, positive=False, y="y", bound=1e-5):
+        self.nodes = [nodes] if isinstance(nodes, tuple) else nodes
+        self.x, self.opset, self.positive, self.y, self.bound = list(x), opset, positive, [y] if isinstance(y, str) else y, bound
+        self.more = more or {}  # further inputs: shapes behind the batch
+        self.constants = {}
+        for name, values in (constants or {}).items():
+            if isinstance(values, (tuple, list)):
+                values = self.draw(values)
+            self.constants[name] = np.asarray(values)
+        self.ops = ops  # what the chain must be
+        self.dtype = np.float32
+
+    def draw(self, shape):
+        values = RANDOM.standard_normal(shape).astype(np.float32)
+        return np.abs(values) + np.float32(0.1) if self.positive else values
+
+    def name(self):
+        return "+".join(node[0] for node in self.nodes)
+
+    def model(self, dtype):
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        inputs = [helper.make_tensor_value_info(name, kind, ["batch", *shape]) for name, shape in {"x": self.x, **self.more}.items()]
+        constants = [numpy_helper.from_array(values.astype(self.dtype).astype(dtype) if values.dtype.kind == "f" else values, name)
+                     for name, values in self.constants.items()]
+        nodes = [helper.make_node(op, ins.split(",") if ins else [], outs.split(","), name="%s%d" % (op.lower(), place), **(attributes[0] if attributes else {}))
+                 for place, (op, ins, outs, *attributes) in enumerate(self.nodes)]
+        outputs = [onnx.ValueInfoProto(name=name) for name in self.y]
+        graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+        made = onnx.shape_inference.infer_shapes(model)  # outputs have datatypes then
+        return made
+
+    def run(self, ks, dtype=np.float32):
+        self.dtype, bound = dtype, {np.float16: 0.03, np.float32: self.bound, np.float64: 0.01 * self.bound}[dtype]  # erf of onnx.reference is FP32's
+        definition, weights = convert(self.model(dtype))
+        if self.ops is not None:
+            got = [node["parameters"].get("op", node["op"]) if node["op"] == "map" else node["op"] for node in definition["nodes"]]
+            check(got == self.ops, self.name(), "became", got, "instead of", self.ops)
+        ks.load("case", definition, weights)
+        exact = ReferenceEvaluator(self.model(np.float64))
+        for batch in (1, size(2, 6)):
+            given = {name: self.draw([batch, *shape]).astype(dtype) for name, shape in {"x": self.x, **self.more}.items()}
+            results = ks.infer("case", **given)
+            expected = exact.run(None, {name: values.astype(np.float64) for name, values in given.items()})
+            for name, right in zip(self.y, expected):
+                got, right = np.asarray(results[name]), np.asarray(right)
+                good = got.shape == right.shape and (got.dtype == dtype if right.dtype == np.float64 else got.dtype == right.dtype)
+                wide = np.float64 if right.dtype.kind == "f" else right.dtype
+                if good and right.dtype.kind == "f":
+                    good = np.all(np.abs(got.astype(wide) - right) <= bound * (1 + np.abs(right)))
+                check(good and (right.dtype.kind == "f" or np.array_equal(got, right)), self.name(), name, got.shape, right.shape, got.dtype, np.abs(got - right).max() if got.shape == right.shape and right.dtype.kind == "f" else "", json.dumps(definition)[:600])
+
+
+def ints(*values):
+    return np.array(values, np.int64)
+
+
+def elements():
+    a, b = size(), size()
+    for op in ("Add", "Sub", "Mul", "Div", "Min", "Max"):
+        yield Case((op, "x,c", "y"), [a, b], {"c": [b]}, positive=op == "Div", ops=[op.lower()])
+        yield Case((op, "c,x", "y"), [a, b], {"c": [a, 1]}, positive=op == "Div")
+        yield Case((op, "x,z", "y"), [a, b], more={"z": [a, 1]}, positive=op == "Div")
+        yield Case((op, "x,c", "y"), [b], {"c": np.float32(0.75)})
+        yield Case((op, "c,x", "y"), [b], {"c": np.array([1.5], np.float32)}, positive=op == "Div")
+        yield Case((op, "x,c", "y"), [b], {"c": np.full((1, 1, 1), 0.75, np.float32)})  # one axis more than x
+    yield Case(("Pow", "x,c", "y"), [a], {"c": np.float32(1.7)}, positive=True)
+    yield Case(("Pow", "x,c", "y"), [a], {"c": ints(3)})
+    yield Case(("Pow", "x,z", "y"), [a], more={"z": [a]}, positive=True)
+    yield Case(("Sum", "x,z,c", "y"), [a], {"c": [a]}, more={"z": [a]})
+    yield Case(("Mean", "x,z,c", "y"), [a], {"c": [a]}, more={"z": [a]})
+    yield Case(("Max", "x", "y"), [a])
+    for op in ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Neg", "Abs", "Sign", "Sin", "Cos", "Floor", "Ceil", "Round", "Softplus", "Elu", "LeakyRelu",
+               "Identity", "Dropout", "Gelu"):
+        yield Case((op, "x", "y"), [a, b])
+    yield Case(("Gelu", "x", "y", {"approximate": "tanh"}), [a, b])
+    yield Case(("Elu", "x", "y", {"alpha": 0.3}), [a])
+    for op in ("Log", "Sqrt", "Reciprocal"):
+        yield Case((op, "x", "y"), [a, b], positive=True)
+    yield Case(("Clip", "x,low,high", "y"), [a], {"low": np.float32(-0.5), "high": np.float32(0.25)})
+    yield Case(("Clip", "x,,high", "y"), [a], {"high": np.float32(0.25)})
+    for op in ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"):
+        yield Case([(op, "x,z", "m"), ("Where", "m,x,z", "y")], [a], more={"z": [a]})
+    yield Case([("Less", "x,z", "m"), ("Not", "m", "n"), ("And", "m,n", "o"), ("Or", "o,m", "q"), ("Xor", "q,n", "y")], [a], more={"z": [a]})
+    yield Case([("IsNaN", "x", "y")], [a])
+    yield Case([("Cast", "x", "i", {"to": onnx.TensorProto.INT32}), ("Add", "i,i", "y")], [a])
+    yield Case(("BatchNormalization", "x,s,b,m,v", "y"), [a, b], {"s": [a], "b": [a], "m": [a], "v": np.float32(RANDOM.random(a) + 0.1)})
+
+
+def products():
+    k, n, rows = size(), size(), size()
+    for trans in (0, 1):
+        for alpha, beta in ((1.0, 1.0), (0.5, 2.0)):
+            shape = [n, k] if trans else [k, n]
+            attributes = {"transB": trans, "alpha": alpha, "beta": beta}
+            yield Case(("Gemm", "x,w,b", "y", attributes), [k], {"w": shape, "b": [n]}, ops=["matmul"])
+            yield Case(("Gemm", "x,w,b", "y", attributes), [k], {"w": shape, "b": [1, n]}, ops=["matmul"])
+            yield Case(("Gemm", "x,w,b", "y", attributes), [k], {"w": shape, "b": [1]}, ops=["matmul", "add"] if n > 1 else None)
+            yield Case(("Gemm", "x,w,z", "y", attributes), [k], {"w": shape}, more={"z": [n]})
+            yield Case(("Gemm", "x,w", "y", attributes), [k], {"w": shape})
+    yield Case([("Transpose", "x", "t"), ("Gemm", "t,w,b", "y", {"transA": 1})], [k], {"w": [k, n], "b": [n]}, ops=["matmul"])
+    yield Case([("Transpose", "x", "t"), ("Gemm", "t,t,", "y", {"transA": 1})], [k], ops=["matmul"])
+    yield Case(("MatMul", "x,z", "y"), [rows, k], more={"z": [k, n]})
+    yield Case(("MatMul", "x,w", "y"), [rows, k], {"w": [k, n]}, ops=["matmul"])
+    yield Case([("MatMul", "x,w", "h"), ("Add", "b,h", "g"), ("Relu", "g", "y")], [rows, k], {"w": [k, n], "b": [n]}, ops=["matmul"])
+    yield Case([("MatMul", "x,w", "h"), ("Add", "h,b", "g"), ("Relu", "g", "r"), ("Add", "r,g", "y")], [k], {"w": [k, n], "b": [n]}, ops=["matmul", "relu", "add"])
+    yield Case([("MatMul", "x,w", "h"), ("Add", "h,b", "y")], [rows, k], {"w": [k, n], "b": [rows, 1]}, ops=["matmul", "add"])
+    yield Case([("MatMul", "x,w", "h"), ("Add", "h,b", "g"), ("Relu", "g", "r"), ("Reshape", "r,s", "y")], [k], {"w": [k, n], "b": [1, n], "s": ints(-1, n)}, ops=["matmul"])
+    yield Case([("MatMul", "x,w", "h"), ("Add", "h,b", "y")], [k], {"w": [k, n], "b": [1, 1, n]}, ops=["matmul", "add"])
+    yield Case([("MatMul", "x,w", "h"), ("Dropout", "h", "d"), ("Relu", "d", "y")], [k], {"w": [k, n]}, ops=["matmul"])
+    yield Case([("Transpose", "w", "t", {"perm": [1, 0]}), ("MatMul", "x,t", "y")], [k], {"w": [n, k]}, ops=["matmul"])
+    yield Case([("Transpose", "z", "t", {"perm": [0, 2, 1]}), ("MatMul", "x,t", "y")], [rows, k], more={"z": [n, k]}, ops=["matmul"])
+
+
+def patterns():
+    k, n, rows = size(), size(4, 9), size()
+    half, one, root = np.float32(0.5), np.float32(1), np.float32(np.sqrt(2))
+    scalars = {"half": half, "one": one, "root": root}
+    erf = [("Div", "x,root", "d"), ("Erf", "d", "e"), ("Add", "e,one", "f")]
+    yield Case([*erf, ("Mul", "x,f", "g"), ("Mul", "g,half", "y")], [n], scalars, ops=["gelu"])
+    yield Case([*erf, ("Mul", "x,half", "g"), ("Mul", "g,f", "y")], [n], scalars, ops=["gelu"])
+    yield Case([*erf, ("Mul", "half,f", "g"), ("Mul", "g,x", "y")], [n], scalars, ops=["gelu"])
+    yield Case([*erf, ("Mul", "x,f", "y")], [n], scalars, ops=["div", "erf", "add", "mul"])  # twice a gelu is none
+    yield Case([("MatMul", "x,w", "p"), ("Add", "p,b", "h"), ("Div", "h,root", "d"), ("Erf", "d", "e"), ("Add", "e,one", "f"), ("Mul", "h,f", "g"), ("Mul", "g,half", "y")],
+               [k], dict(scalars, w=[k, n], b=[n]), ops=["matmul"])
+    yield Case([("Pow", "x,three", "c"), ("Mul", "c,small", "s"), ("Add", "x,s", "i"), ("Mul", "i,scale", "j"), ("Tanh", "j", "t"), ("Add", "t,one", "f"),
+                ("Mul", "x,f", "g"), ("Mul", "g,half", "y")], [n],
+               dict(scalars, three=np.float32(3), small=np.float32(0.044715), scale=np.float32(np.sqrt(2 / np.pi))), ops=["gelu_tanh"])
+    yield Case([("Mul", "x,x", "q"), ("Mul", "q,small", "s"), ("Add", "s,one", "a"), ("Mul", "x,scale", "b"), ("Mul", "b,a", "j"), ("Tanh", "j", "t"), ("Add", "t,one", "f"),
+                ("Mul", "x,half", "g"), ("Mul", "g,f", "y")], [n],
+               dict(scalars, small=np.float32(0.044715), scale=np.float32(np.sqrt(2 / np.pi))), ops=["gelu_tanh"])
+    yield Case([("Sigmoid", "x", "s"), ("Mul", "s,x", "y")], [n], ops=["silu"])
+    for square, last in ((("Pow", "d,two", "q"), -1), (("Mul", "d,d", "q"), 2)):
+        norm = [("ReduceMean", "x,axis", "m"), ("Sub", "x,m", "d"), square, ("ReduceMean", "q,axis", "v"), ("Add", "v,eps", "e"), ("Sqrt", "e", "r"), ("Div", "d,r", "n")]
+        constants = {"axis": ints(last), "two": np.float32(2), "eps": np.float32(1e-5), "w": [n], "b": [n]}
+        yield Case([*norm, ("Mul", "n,w", "s"), ("Add", "s,b", "y")], [rows, n], constants, ops=["norm"], bound=3e-5)
+        yield Case([*norm, ("Mul", "w,n", "s"), ("Relu", "s", "y")], [rows, n], constants, ops=["norm"], bound=3e-5)
+    middle = [("ReduceMean", "x,axis", "m"), ("Sub", "x,m", "d"), ("Mul", "d,d", "q"), ("ReduceMean", "q,axis", "v"), ("Add", "v,eps", "e"), ("Sqrt", "e", "r"), ("Div", "d,r", "y")]
+    yield Case(middle, [rows, n], {"axis": ints(1), "eps": np.float32(1e-3)}, ops=["reduce", "sub", "mul", "reduce", "add", "sqrt", "div"], bound=3e-5)
+    yield Case([("Mul", "x,x", "q"), ("ReduceMean", "q,axis", "v"), ("Add", "v,eps", "e"), ("Sqrt", "e", "r"), ("Div", "x,r", "n"), ("Mul", "n,w", "y")], [n],
+               {"axis": ints(-1), "eps": np.float32(1e-5), "w": [n]}, ops=["norm"], bound=3e-5)
+    yield Case(("LayerNormalization", "x,w,b", "y", {"epsilon": 1e-3}), [rows, n], {"w": [n], "b": [n]}, ops=["norm"], bound=3e-5)
+    yield Case(("LayerNormalization", "x,w", "y", {"axis": 1}), [rows, n], {"w": [rows, n]}, ops=["norm"], bound=3e-5)
+    yield Case(("Softmax", "x", "y", {"axis": 1}), [rows, n])
+    yield Case(("Softmax", "x", "y"), [rows, n])
+    yield Case(("LogSoftmax", "x", "y", {"axis": -1}), [rows, n])
+
+
+def encoder():
+    """A block of an encoder as PyTorch exports it: attention by transposes of a projection that is cut in three, and shapes computed from x's."""
+    rows, heads, deep = size(), size(2, 4), size(3, 6)
+    wide = heads * deep
+    names = [("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])]
+    nodes = [("LayerNormalization", "x,nw,nb", "n"), ("MatMul", "n,wqkv", "p"), ("Add", "p,bqkv", "qkv"), ("Split", "qkv", "q0,k0,v0", {"axis": -1, "num_outputs": 3}),
+             ("Shape", "x", "s"), ("Slice", "s,zero,two", "front"), ("Concat", "front,split", "cut", {"axis": 0}), ("Concat", "front,joined", "whole", {"axis": 0})]
+    for name, perm in names:
+        nodes += [("Reshape", name + "0,cut", name + "1"), ("Transpose", name + "1", name, {"perm": perm})]
+    nodes += [("MatMul", "q,k", "a"), ("Div", "a,root", "b"), ("Softmax", "b", "c", {"axis": -1}), ("MatMul", "c,v", "d"), ("Transpose", "d", "e", {"perm": [0, 2, 1, 3]}),
+              ("Reshape", "e,whole", "f"), ("MatMul", "f,wo", "g"), ("Add", "g,bo", "h"), ("Add", "x,h", "r"), ("LayerNormalization", "r,nw,nb", "t"),
+              ("MatMul", "t,w1", "u"), ("Add", "b1,u", "u1"), ("Gelu", "u1", "u2"), ("MatMul", "u2,w2", "m"), ("Add", "m,bo", "m1"), ("Add", "r,m1", "y")]
+    constants = {"nw": [wide], "nb": [wide], "wqkv": [wide, 3 * wide], "bqkv": [3 * wide], "wo": [wide, wide], "bo": [wide], "w1": [wide, 4 * wide], "b1": [4 * wide],
+                 "w2": [4 * wide, wide], "zero": ints(0), "two": ints(2), "split": ints(heads, deep), "joined": ints(wide), "root": np.float32(np.sqrt(deep))}
+    for name in ("wqkv", "wo", "w1", "w2"):
+        constants[name] = (RANDOM.standard_normal(constants[name]) / np.sqrt(constants[name][0])).astype(np.float32)
+    yield Case(nodes, [rows, wide], constants, bound=1e-4,
+               ops=["norm", "matmul", *["slice"] * 3, *["reshape", "transpose"] * 2, "reshape", "transpose", "matmul", "div", "softmax", "matmul", "transpose", "reshape",
+                    "matmul", "add", "norm", "matmul", "matmul", "add"])
+
+
+def reductions():
+    a, b, c = size(), size(), size()
+    for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceLogSum"):
+        for axes in ((1,), (-1,), (1, 3), (2, 3)):
+            yield Case((op, "x,axes", "y", {"keepdims": int(RANDOM.integers(2))}), [a, b, c], {"axes": ints(*axes)}, positive=True, bound=3e-5)
+    yield Case(("ReduceSum", "x,axes", "y"), [a, b], {"axes": ints(1)}, opset=13)
+    yield Case(("ReduceMean", "x", "y", {"axes": [1]}), [a, b], opset=13)
+    yield Case([("Cast", "x", "i", {"to": onnx.TensorProto.INT32}), ("ReduceSum", "i,axes", "y")], [a, b], {"axes": ints(1)})
+    yield Case(("ArgMax", "x", "y", {"axis": 1}), [a, b])
+    yield Case(("ArgMin", "x", "y", {"axis": -1, "keepdims": 0}), [a, b])
+    yield Case(("TopK", "x,k", "v,y", {"axis": -1}), [a, b], {"k": ints(2)}, y=["v", "y"])
+
+
+def layouts():
+    a, b, c = size(3), size(3), size(3)
+    yield Case(("Reshape", "x,s", "y"), [a, b], {"s": ints(0, -1)})
+    yield Case(("Reshape", "x,s", "y"), [a, b], {"s": ints(-1, b, a)})
+    yield Case([("Shape", "x", "s"), ("Gather", "s,zero", "n"), ("Unsqueeze", "n,first", "u"), ("Concat", "u,rest", "r", {"axis": 0}), ("Reshape", "x,r", "y")], [a, b],
+               {"zero": np.int64(0), "first": ints(0), "rest": ints(-1)})
+    for axis in (0, 1, 2, -1):
+        yield Case(("Flatten", "x", "y", {"axis": axis}), [a, b])
+    yield Case(("Unsqueeze", "x,axes", "y"), [a, b], {"axes": ints(1, -1)})
+    yield Case([("Unsqueeze", "x,axes", "u"), ("Squeeze", "u,axes", "y")], [a, b], {"axes": ints(2)})
+    yield Case(("Transpose", "x", "y", {"perm": [2, 0, 1]}), [a, b])
+    yield Case(("Transpose", "x", "y"), [a, b])
+    yield Case(("Concat", "x,z", "y", {"axis": 1}), [a, c], more={"z": [b, c]})
+    yield Case(("Concat", ",".join(["x"] * 11), "y", {"axis": -1}), [a])
+    starts, ends = ints(1, 0), ints(a, 2 ** 62)
+    yield Case(("Slice", "x,s,e,axes", "y"), [a, b], {"s": starts, "e": ends, "axes": ints(1, 2)})
+    yield Case(("Slice", "x,s,e,axes,steps", "y"), [a, b], {"s": ints(-1, -100), "e": ints(-2 ** 62, 100), "axes": ints(2, 1), "steps": ints(-1, 2)})
+    yield Case(("Slice", "x,s,e,axes", "y"), [a, b], {"s": ints(0), "e": ints(2 ** 62), "axes": ints(0)})
+    yield Case(("Split", "x,s", "p,q", {"axis": 1}), [a, b], {"s": ints(1, a - 1)}, y=["p", "q"])
+    yield Case(("Split", "x", "p,q", {"axis": -1, "num_outputs": 2}), [a, b], y=["p", "q"])
+    yield Case(("Pad", "x,p,v", "y"), [a, b], {"p": ints(0, 1, 2, 0, 0, 1), "v": np.float32(0.5)})
+    yield Case(("Pad", "x,p", "y", {"mode": "reflect"}), [a, b], {"p": ints(0, 1, 2, 0, 2, 1)})
+    yield Case(("Pad", "x,p", "y", {"mode": "edge"}), [a, b], {"p": ints(0, 1, 2, 0, 2, 1)})
+    yield Case([("Unsqueeze", "x,axes", "u"), ("Expand", "u,s", "y")], [a], {"axes": ints(2), "s": ints(1, 1, b)})
+    yield Case(("Tile", "x,r", "y"), [a, b], {"r": ints(1, 2, 3)})
+    yield Case(("Gather", "x,i", "y", {"axis": 1}), [a, b], {"i": np.int64(-1)})
+    yield Case(("Gather", "x,i", "y", {"axis": 2}), [a, b], {"i": ints(2, 1, 0)})
+    yield Case([("Constant", "", "c", {"value": numpy_helper.from_array(np.float32([2.5] * 1))}), ("Sqrt", "w", "r"), ("Add", "x,r", "y")], [a], {"w": np.float32(RANDOM.random(a))})
+    yield Case([("Relu", "x", "y"), ("Identity", "y", "z"), ("Identity", "x", "u")], [a], y=["y", "z", "u"])
+
+
+def names_and_lengths(ks):
+    """Names that the daemon does not take, two of which become one; a free length that two inputs share; a batch that is a number."""
+    long = "x" * 50
+    kind = onnx.TensorProto.FLOAT
+    nodes = [helper.make_node("Add", ["a b", "a?b"], ["s/\u00e9"]), helper.make_node("Mul", ["s/\u00e9", long], ["the result"])]
+    inputs = [helper.make_tensor_value_info(name, kind, shape) for name, shape in (("a b", [2, "a-b"]), ("a?b", [2, "a-b"]), (long, [1]))]
+    graph = helper.make_graph(nodes, "names", inputs, [helper.make_tensor_value_info("the result", kind, [2, "a-b"])])
+    definition, weights = convert(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10), max_batch=None)
+    called = [entry["name"] for entry in definition["inputs"]]
+    check(called == ["a_b", "a_b.1", "x" * 40] and definition["outputs"] == [{"name": "the_result"}] and not weights, definition)
+    ks.load("names", definition)
+    x = RANDOM.standard_normal((2, 5)).astype(np.float32)
+    check(np.array_equal(ks.infer("names", **dict(zip(called, (x, x, np.full(1, 3, np.float32)))))["the_result"], (x + x) * np.float32(3)), "values by other names")
+    try:
+        ks.infer("names", **dict(zip(called, (x, x[:, :4], np.full(1, 3, np.float32)))))
+        check(False, "two lengths of one word were taken")
+    except kernserve.BadRequest:
+        pass
+    ks.unload("names")
+
+
+def refusals():
+    """Each node that cannot be had, by its name and in its place; nothing is written."""
+    a = 4
+    graph = Case([("Relu", "x", "h"), ("Einsum", "h", "e", {"equation": "ij->ij"}), ("Det", "w", "d"), ("NonZero", "e", "z"), ("Gather", "h,i", "g", {"axis": 1}),
+                  ("Add", "g,e", "y")], [a], {"w": [2, 2], "i": ints(0, 3, 1)}).model(np.float32)
+    graph.graph.node[2].input[0] = "x"
+    try:
+        convert(graph)
+        check(False, "a graph of unknown operators was converted")
+    except ConversionError as error:
+        check(error.lines[:3] == ["node 'einsum1': ONNX op 'Einsum' has no counterpart here", "node 'det2': ONNX op 'Det' has no counterpart here",
+                                  "node 'nonzero3': ONNX op 'NonZero' has no counterpart here"], error.lines)
+        check(len(error.lines) == 4 and error.lines[3].startswith("node 'gather4' (Gather): "), error.lines)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, name) for name in ("model.onnx", "model.safetensors")]
+        onnx.save(graph, paths[0])
+        words_of = [sys.executable, "-B", "-m", "kernserve.onnx", paths[0], "-o", paths[1]]
+        run = subprocess.run(words_of, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=CLIENT))
+        check(run.returncode == 1 and "node 'einsum1': ONNX op 'Einsum'" in run.stderr and not os.path.exists(paths[1]), run)
+        for content, words in ((b"no model", "is no model of ONNX"), (None, "No such file")):
+            os.unlink(paths[0])
+            if content is not None:
+                with open(paths[0], "wb") as file:
+                    file.write(content)
+            run = subprocess.run(words_of, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=CLIENT))
+            check(run.returncode == 1 and words in run.stderr and "Traceback" not in run.stderr, run)
+    for case, words in ((Case(("Softmax", "x", "y", {"axis": 1}), [a, a], opset=11), "operator set 11"), (Case(("Reshape", "x,s", "y"), [a], {"s": ints(0, 4)}), None), (Case(("Pad", "x,p", "y"), [a], {"p": ints(0, -1, 0, 0)}), "takes elements away")):
+        try:
+            convert(case.model(np.float32))
+            check(words is None, case.name(), "was converted")
+        except (ConversionError, onnx.onnx_cpp2py_export.shape_inference.InferenceError) as error:
+            check(words is not None and words in str(error), case.name(), error)
+
+
+def main():
+    count = 0
+    with Daemon(daemon_path(), "--backend", BACKEND) as daemon, kernserve.Client("http://127.0.0.1:%d" % daemon.port) as ks:
+        cases = [*elements(), *products(), *patterns(), *encoder(), *reductions(), *layouts()]
+        others = [*products(), *patterns()]
+        for case, dtype in (*((case, np.float32) for case in cases), *((case, np.float64) for case in [*others, *encoder()]), *((case, np.float16) for case in others)):
+            count += 1
+            try:
+                case.run(ks, dtype)
+            except (kernserve.Error, ConversionError) as error:
+                check(False, case.name(), repr(error), case.nodes)
+        names_and_lengths(ks)
+        ks.unload("case")
+        check(daemon.stop() == 0, "the exit code")
+    refusals()
+    print("%d graphs" % count)
+    return wrongs() > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
