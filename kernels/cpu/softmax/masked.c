@@ -291,7 +291,11 @@ static void do_columns(const task *t, const ks_softmax_shape *shape, int64_t row
         column_terms(w->z, w->y, whole_vectors(count), w->tail);
         take_terms(w->y, count, w->sum, w->lost, count);
     }
-    for (int i = 0; i < count; i++) w->tail[i] = tail_of(t, w->most[i], w->sum[i]);
+    /* Together they are exact: terms of 0 behind, as a mask leaves them, change nothing. */
+    for (int i = 0; i < count; i++) {
+        w->sum[i] = (double)((long double)w->sum[i] - (long double)w->lost[i]);
+        w->tail[i] = tail_of(t, w->most[i], w->sum[i]);
+    }
     for (int64_t d = 0; d < shape->length; d++) {
         if (d < limit)
             take_levels(t, (piece){at + d * shape->inner, d, count, false});

@@ -276,8 +276,10 @@ struct softmax_running {
     M most;
     double sum, lost;
 
+    /* What has no terms changes nothing, not even how sum and lost share a value: masked elements behind a row are as if not there. */
     __device__ __forceinline__ void join(const softmax_running &other, const softmax_rule<M> &rule)
     {
+        if (other.sum == 0) return;
         const M whole = ks_max(most, other.most);
         const double weight = (double)softmax_weight(most, whole, rule);
         const double term = (other.sum - other.lost) * (double)softmax_weight(other.most, whole, rule) - lost * weight;
