@@ -201,6 +201,7 @@ def convert(model: Any, *, outputs: Optional[Sequence[str]] = None, max_batch: O
             raise
         except Exception as error:  # protobuf's
             raise ConversionError(["'%s' is no model of ONNX: %s" % (model, error)]) from error
+    _check(model)
     reader = _Reader(model)
     if outputs is not None:
         unknown = sorted(set(outputs) - set(reader.chain.kept))
@@ -215,6 +216,28 @@ def convert(model: Any, *, outputs: Optional[Sequence[str]] = None, max_batch: O
     if lines:
         raise ConversionError(lines)
     return _definition(reader, model.graph.name[:200], max_batch)
+
+
+def _check(model: Any) -> None:
+    """Values are made once, and before they are used: patterns would not come to an end else. Initializers have their bytes."""
+    numpy_helper = importlib.import_module("onnx.numpy_helper")
+    made = {"", *(value.name for value in model.graph.input), *(tensor.name for tensor in model.graph.initializer)}
+    lines: List[str] = []
+    for tensor in model.graph.initializer:
+        try:
+            numpy_helper.to_array(tensor)
+        except Exception as error:
+            lines.append("initializer '%s': %s" % (tensor.name, error))
+    for node in model.graph.node:
+        name = node.name or (node.output[0] if node.output else node.op_type)
+        lines += ["node '%s': its input '%s' is made by no node in front of it" % (name, value) for value in node.input if value not in made]
+        if not node.input and (node.op_type in RULES or node.op_type == "Shape"):
+            lines.append("node '%s': it has no input" % name)
+        lines += ["node '%s': its output '%s' was made before" % (name, value) for value in node.output if value and value in made]
+        made |= set(node.output)
+    lines += ["the model's output '%s' is made by no node" % value.name for value in model.graph.output if value.name not in made]
+    if lines:
+        raise ConversionError(lines)
 
 
 def _keep_needed(graph: Any, outputs: Sequence[str]) -> None:
