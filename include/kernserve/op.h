@@ -130,8 +130,8 @@ typedef void ks_sample_fn(ks_spec *spec);
 /* A value of an input that decides (an index, an offset, a length), and that is out of its bounds. */
 typedef struct ks_bad_value {
     int input; /* INPUT1 at least */
-    int64_t
-        place; /* its number among the input's values; from their count on the op's other fault with the value that many places before */
+    /* Its number among the input's values; from their count on the op's other fault, with the value that many places before. */
+    int64_t place;
     int64_t value;
 } ks_bad_value;
 

@@ -81,3 +81,18 @@ def read_safetensors(body):
     if not outputs or at != len(data):
         raise ValueError("safetensors head %r" % body[8:8 + length])
     return outputs
+
+
+def altered(generator, body, begin, end, words):
+    """Body with one to three faults in front of `end`, nine of ten behind `begin`: a byte of `words` or another one, bytes left out, bytes twice."""
+    body = bytearray(body)
+    for _ in range(generator.randint(1, 3)):
+        at = generator.randrange(begin if generator.random() < 0.9 else 0, min(end, len(body)))
+        kind = generator.random()
+        if kind < 0.5:
+            body[at] = generator.choice(words + bytes([generator.randrange(256)]))
+        elif kind < 0.75:
+            del body[at:at + generator.randint(1, 9)]
+        else:
+            body[at:at] = body[at:at + generator.randint(1, 40)]
+    return bytes(body)

@@ -11,7 +11,7 @@ import sys
 
 import refusals
 from daemon import Daemon, check, chunked, comes_to, daemon_path, request, seed, settle, wrongs
-from files import SAFE, safetensors_head, write_safetensors
+from files import SAFE, altered, safetensors_head, write_safetensors
 from model_rows import OPTIONS, definition, node
 from models import BACKEND, Client, float64_network, infer, network, network_definition, resident_bytes, scaled
 from refusal_rows import CLOSES, STAYS, Row
@@ -151,20 +151,11 @@ def check_altered(client, generator):
     good, seen = model_file(document, weights), {}
     head = struct.unpack_from("<Q", good)[0] + 8
     for _ in range(ALTERED):
-        body = bytearray(good)
-        for _ in range(generator.randint(1, 3)):
-            at = generator.randrange(8 if generator.random() < 0.9 else 0, head)
-            kind = generator.random()
-            if kind < 0.5:
-                body[at] = generator.choice(b'0123456789{}[]",:\\ \x00\xff' + bytes([generator.randrange(256)]))
-            elif kind < 0.75:
-                del body[at:at + generator.randint(1, 9)]
-            else:
-                body[at:at] = body[at:at + generator.randint(1, 40)]
-        answer = client.ask(put_file("altered", bytes(body)))
+        body = altered(generator, good, 8, head, b'0123456789{}[]",:\\ \x00\xff')
+        answer = client.ask(put_file("altered", body))
         status = answer.status if answer is not None else None
         seen[status] = seen.get(status, 0) + 1
-        check(status in (200, 201, 400, 413), "an altered file", status, bytes(body[:head]), answer)
+        check(status in (200, 201, 400, 413), "an altered file", status, body[:head], answer)
     check(seen.get(400, 0) > ALTERED // 4, "altered files", seen)
     if client.get("/v2/models/altered").status == 200:
         client.delete("/v2/models/altered")
