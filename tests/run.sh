@@ -210,7 +210,7 @@ operate() {
 # What needs no packages of Python's: the program as it is installed, and long runs of it.
 installed() {
     step "quickstart" quickstart
-    step "soak" "$root/tests/soak.py" "$root/build/kernserve" --count 20000
+    step "soak" "$root/tests/soak.py" "$root/build/kernserve"
     step "behind HAProxy and nginx" "$root/tests/compat/proxies.py" "$root/build/kernserve" --count 300
     step "valgrind" "$root/tests/valgrind.sh" "$root/build/kernserve" 200
     step "TLS" python3 -B "$root/tests/operate/tls.py" "$root/build/kernserve"

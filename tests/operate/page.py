@@ -35,6 +35,7 @@ from daemon import Daemon, Remote, check, request, wrongs
 from ports import free_ports
 
 HOSTILE = "<img/src=x>"
+NAMES = (HOSTILE, "a & b", "request-7", "x" * 60)
 DRAW_MS = 100
 FIGURES = """id => [...document.getElementById(id).querySelectorAll("tbody tr")].map(tr =>
     [tr.cells[0].textContent, ...[...tr.querySelectorAll("data")].map(d => Number(d.value))])"""
@@ -48,7 +49,7 @@ def load(daemon, stop):
     drawn = random.Random(5)
     with daemon.connect() as connection:
         while not stop.is_set():
-            connection.ask(infer(drawn.choice((1, 3, 17, 64, 200)), drawn.choice((64, 256, 1000)), drawn.choice((HOSTILE, "a & b", "request-7", "x" * 60))))
+            connection.ask(infer(drawn.choice((1, 3, 17, 64, 200)), drawn.choice((64, 256, 1000)), drawn.choice(NAMES)))
             if drawn.random() < 0.02:
                 connection.ask(request("POST", "/v2/models/softmax/infer?shape=2,3&datatype=FP32", (), bytes(23)))
 
@@ -350,6 +351,9 @@ def main():
         with Daemon(arguments.path, "--backend", "cpu", "--threads", "2") as daemon:
             url, stop = "http://127.0.0.1:%d" % daemon.admin_port, threading.Event()
             remote = Remote(url)
+            with daemon.connect() as connection:  # among the slowest, whatever the load beside
+                for name in NAMES:
+                    connection.ask(infer(4000, 4000, name))
             loaders = [threading.Thread(target=load, args=(daemon, stop)) for _ in range(2)]
             for thread in loaders:
                 thread.start()
