@@ -105,7 +105,7 @@ def main():
         path = os.path.join(folder, "tokens")
         write(path, ["root"])
         with Daemon(daemon_path(), "--backend", "cpu", "--pinned-bytes", "16M", "--threads", "2", "--token-file", path) as daemon:
-            measured(daemon)
+            measured(daemon, [("Authorization", "Bearer root")])
             rights(daemon, path)
             changes(daemon, path)
             grows(daemon, path)
