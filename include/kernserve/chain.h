@@ -21,7 +21,8 @@ enum {
     KS_CHAIN_MADE_MAX = 512,                    /* values that nodes make, whether they have names or not */
     KS_CHAIN_FREE_MAX = 4,                      /* lengths of the inputs that may be any */
     KS_CHAIN_WORDS_MAX = KS_CHAIN_FREE_MAX + 1, /* with the batch, which has no word */
-    KS_CHAIN_NAME_MAX = 128
+    KS_CHAIN_NAME_MAX = 128,
+    KS_CHAIN_STEPS_MAX = KS_CHAIN_NODES_MAX + KS_OUTPUTS_MAX /* of a program */
 };
 
 /* A dimension as a definition declares it: 1 and more is that length. */
@@ -96,7 +97,11 @@ typedef struct ks_step {
     /* The backend's, set by prepare: */
     size_t workspace_bytes;
     bool unstamped;
+    char kernel[KS_KERNEL_NAME]; /* as in ks_kernel_info */
     unsigned char algorithm[KS_ALGORITHM_BYTES];
+    /* The engine's: runs that were timed step by step, and their time in all. */
+    uint64_t timed_runs;
+    int64_t timed_ns;
 } ks_step;
 
 struct ks_program {
@@ -109,7 +114,10 @@ struct ks_program {
  * KS_MEMORY. */
 ks_status ks_program_make(const ks_spec *spec, ks_program **out, ks_error *error);
 void ks_program_free(ks_program **program);
-size_t ks_program_bytes(const ks_program *program); /* of host memory, itself */
+/* What stands for it in a line: its node's name, or "copy". */
+const char *ks_step_name(const ks_chain *chain, const ks_step *step);
+size_t ks_program_bytes(const ks_program *program);                                      /* of host memory, itself */
+ks_status ks_program_copy(const ks_program *program, ks_program **out, ks_error *error); /* KS_MEMORY */
 
 #ifdef __cplusplus
 }

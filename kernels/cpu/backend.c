@@ -308,7 +308,7 @@ static void run_job(const ks_lane *lane, const ks_plan *plan, const ks_slot *slo
         out[i] =
             slot->out_window[i] ? slot->out_window[i] : slot->out + (places ? places->out[i] : spec->out[i].offset);
     if (plan->program) {
-        ks_cpu_chain_run(plan->program, in, out, lane->scratch);
+        ks_cpu_chain_run(plan->program, in, out, lane->scratch, lane->batch->step_ns);
         return;
     }
     if (lane->onednn && ks_onednn_run(spec, in, out[0])) return;

@@ -2,15 +2,21 @@
 #include "cpu/onednn.h"
 #include "cpu/reference.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 size_t ks_cpu_chain_prepare(ks_program *program)
 {
     size_t scratch = 0;
     for (int i = 0; i < program->count; i++) {
         ks_step *step = &program->step[i];
-        if (!step->spec.op) continue;
+        if (!step->spec.op) {
+            snprintf(step->kernel, sizeof step->kernel, "memcpy");
+            continue;
+        }
         step->algorithm[0] = ks_onednn_takes(&step->spec);
+        snprintf(step->kernel, sizeof step->kernel, "%s", step->algorithm[0] ? "onednn" : "reference");
         step->workspace_bytes = ks_cpu_scratch_bytes(&step->spec);
         if (step->workspace_bytes > scratch) scratch = step->workspace_bytes;
     }
@@ -60,9 +66,31 @@ static void run_step(const ks_step *step, const memory *m, void *scratch)
     ks_cpu_reference(&step->spec, in, out, scratch);
 }
 
-void ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch)
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void run_timed(const ks_program *program, const memory *m, void *scratch, int64_t *step_ns)
+{
+    int64_t begun_ns = now_ns();
+    for (int i = 0; i < program->count; i++) {
+        run_step(&program->step[i], m, scratch);
+        const int64_t ended_ns = now_ns();
+        step_ns[i] = ended_ns - begun_ns;
+        begun_ns = ended_ns;
+    }
+}
+
+void ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch,
+                      int64_t *step_ns)
 {
     const memory m = {.in = in, .out = out, .arena = scratch};
     unsigned char *rest = m.arena + ks_align(program->arena_bytes + KS_PAD);
-    for (int i = 0; i < program->count; i++) run_step(&program->step[i], &m, rest);
+    if (step_ns)
+        run_timed(program, &m, rest, step_ns);
+    else
+        for (int i = 0; i < program->count; i++) run_step(&program->step[i], &m, rest);
 }

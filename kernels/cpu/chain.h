@@ -9,7 +9,8 @@
 
 /* Chooses for each step. Returns the bytes of scratch. */
 size_t ks_cpu_chain_prepare(ks_program *program);
-/* in, out: of the chain. */
-void ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch);
+/* in, out: of the chain. step_ns, or NULL: what each step took. */
+void ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch,
+                      int64_t *step_ns);
 
 #endif

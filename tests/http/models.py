@@ -8,13 +8,15 @@ models.py KERNSERVE [BACKEND]     cpu, where none is named
 
 import json
 import math
+import random as numbers
+import re
 import struct
 import sys
 import threading
 import time
 
 import refusals
-from daemon import Daemon, check, comes_to, daemon_path, request, seed, settle, wrongs
+from daemon import Daemon, Remote, check, comes_to, daemon_path, request, seed, settle, wrongs
 from files import write_safetensors
 from model_rows import OPTIONS, ROWS, put_model
 from tensors import Tensor, decode, random_tensor
@@ -193,6 +195,44 @@ def check_documents(client):
     check(json.loads(answer.body) == network_definition(), "the definition", answer)
     check(client.get("/v2/models/mlp/definition", [("If-None-Match", answer.header("etag"))]).status == 304, "304")
     check("/v2/models/{model}/definition" in client.document("/openapi.json")["paths"], "the path in the description")
+
+
+def check_profile(daemon, client):
+    """The times of steps, where they are asked for: in the answer, in the plan and in the trace."""
+    x = random_tensor(numbers.Random(1), "FP32", [4, 64], 1.0)
+    target = "/v2/models/mlp/infer?shape=4,64"
+    plain = client.ask(request("POST", target, (), x.data))
+    check("node;" not in plain.header("server-timing"), "nobody asked", plain)
+    for ask in (request("POST", target + "&profile=1", (), x.data), request("POST", target + "&profile=true", (), x.data),
+                request("POST", "/v2/models/mlp/infer", (), json.dumps({
+                    "parameters": {"profile": 1, "binary_data_output": True},
+                    "inputs": [{"name": "x", "datatype": "FP32", "shape": [4, 64], "data": x.values}]}).encode())):
+        answer = client.ask(ask)
+        check(answer.status == 200 and answer.body.endswith(plain.body), answer)
+        timing = answer.header("server-timing")
+        nodes = re.findall(r'node;desc="([^"]*)";dur=([0-9.]+)', timing)
+        compute = float(re.search("compute;dur=([0-9.]+)", timing).group(1))
+        check([name for name, _ in nodes] == ["hidden", "logits", "classes"], timing)
+        check(0 < sum(float(ms) for _, ms in nodes) <= compute + 0.002 and "graph;desc=none" in timing, timing)
+    none = client.ask(request("POST", target + "&profile=0", (), x.data))
+    check("node;" not in none.header("server-timing"), none)
+    steps = client.document("/v2/models/mlp/plan?shape=4,64")["steps"]
+    check(all(s["kernel"] and (s["us"] > 0) == (s["runs"] > 0) if s["us"] else s["runs"] == 0 for s in steps), steps)
+    chain = {"format": 1, "inputs": [{"name": "v0", "datatype": "FP32", "shape": [-1]}], "outputs": [{"name": "v100"}],
+             "nodes": [{"name": ("n%d" % i).ljust(128, "-"), "op": "softmax", "inputs": ["v%d" % i], "outputs": ["v%d" % (i + 1)]}
+                       for i in range(100)]}
+    client.load("deep", chain)
+    timing = client.ask(request("POST", "/v2/models/deep/infer?shape=3&profile=1", (), bytes(12))).header("server-timing")
+    check(timing.count("node;desc=") == 64 and re.search(r'"node-*";|;dur=[0-9.]+, rest;dur=[0-9.]+$', timing), timing)
+    client.delete("/v2/models/deep")
+    events = json.loads(Remote("127.0.0.1:%d" % daemon.admin_port).get("/v2/trace").body)["traceEvents"]
+    nodes = [e for e in events if e.get("cat") == "node" and e["name"] in ("hidden", "logits", "classes")]
+    launches = {e["args"]["launch"]: e for e in events if e.get("cat") == "compute"}
+    check(len(nodes) == 9, "the steps of three requests in the trace", nodes)
+    for node in nodes:
+        whole = launches[node["args"]["launch"]]
+        check(node["tid"] == whole["tid"] and whole["ts"] <= node["ts"] and node["ts"] + node["dur"] <= whole["ts"] + whole["dur"] + 0.002,
+              "a step within its launch", node, whole)
 
 
 def check_batch(client):
@@ -426,6 +466,7 @@ def main():
         before = resident_bytes(client)
         check_network(client, generator)
         check_documents(client)
+        check_profile(daemon, client)
         check_batch(client)
         check_conditions(client)
         client.load("there", scaled(2.0))

@@ -10,5 +10,7 @@ ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out
 /* Enqueues all steps. spec: the plan's, or the same with its tensors elsewhere; fixed ones lie where they are. */
 ks_status ks_cuda_chain_record(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site,
                                ks_error *error);
+/* The lane's batch is done: what each step took, where that was asked for. */
+void ks_cuda_chain_times(const ks_lane *lane, ks_batch *batch);
 
 #endif

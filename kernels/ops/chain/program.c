@@ -231,6 +231,21 @@ void ks_program_free(ks_program **program)
     *program = NULL;
 }
 
+const char *ks_step_name(const ks_chain *chain, const ks_step *step)
+{
+    return step->node >= 0 ? chain->node[step->node].name : "copy";
+}
+
+ks_status ks_program_copy(const ks_program *program, ks_program **out, ks_error *error)
+{
+    const size_t bytes = ks_program_bytes(program);
+    ks_program *copy = malloc(bytes);
+    if (!copy) return ks_fail(error, KS_MEMORY, "no memory for a copy of a chain's steps");
+    memcpy(copy, program, bytes);
+    *out = copy;
+    return KS_OK;
+}
+
 size_t ks_program_bytes(const ks_program *program)
 {
     return sizeof *program + (size_t)program->count * sizeof(ks_step);
