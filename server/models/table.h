@@ -13,7 +13,7 @@
 #include "models/definition.h"
 #include "resident/store.h"
 
-enum { KS_LOADS_WAIT_MAX = 16, KS_MODEL_SHARDS_MAX = 64 };
+enum { KS_LOADS_WAIT_MAX = KS_MODEL_LOADS_MAX - 1, KS_MODEL_SHARDS_MAX = 64 };
 
 typedef struct ks_models ks_models;
 typedef struct ks_model_load ks_model_load;
