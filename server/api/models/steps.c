@@ -56,7 +56,11 @@ static void put_step(ks_text *out, const ks_chain *chain, const ks_step *step, c
     const ks_work work = work_of(step);
     const ks_roofline roofline = ks_roofline_of(&work, ceilings);
     ks_text_puts(out, "{\"nodes\":[");
-    if (step->node >= 0) ks_text_json(out, chain->node[step->node].name, strlen(chain->node[step->node].name));
+    for (int i = 0; i < step->nodes; i++) {
+        const char *name = chain->node[step->node[i]].name;
+        if (i > 0) ks_text_puts(out, ",");
+        ks_text_json(out, name, strlen(name));
+    }
     ks_text_printf(out, "],\"op\":\"%s", step->spec.op ? step->spec.op->name : "copy");
     put_outputs(out, &step->spec);
     ks_text_puts(out, "],\"kernel\":");
