@@ -147,6 +147,10 @@ ks_status ks_engine_check(ks_engine *engine, ks_error *error);
  */
 ks_status ks_engine_warm(ks_engine *engine, const ks_spec *spec, ks_error *error);
 
+/* The plan of a resolved spec, and its graph of one job on each lane: made here, or asked for, as if launches had missed it. true: they are
+ * there, or cannot be. */
+bool ks_engine_make_ready(ks_engine *engine, const ks_spec *spec);
+
 /* Tries the candidates of a resolved spec's plan, unless options.tunes knows the response, keeps the fastest there, and uses
  * it. progress, or NULL, is called for each trial: how many of at most how many. Blocks; start-up and --tune only. KS_OK also
  * where there is nothing to choose from. */

@@ -1,6 +1,6 @@
 /* Which plan a job gets: its spec's, or its family's where rows are joined; made where there is none.
  *
- * Interface  engine.h: ks_engine_plan, _look, _plan_release, _tune.
+ * Interface  engine.h: ks_engine_plan, _look, _plan_release, _make_ready, _tune.
  * Threads    the shard's own. */
 #include "engine/engine_core.h"
 #include "engine/join.h"
@@ -107,6 +107,22 @@ void ks_engine_plan_release(ks_engine *engine, ks_plan **plan)
     assert((*plan)->users > 0);
     (*plan)->users--;
     *plan = NULL;
+}
+
+bool ks_engine_make_ready(ks_engine *engine, const ks_spec *spec)
+{
+    ks_plan *plan = NULL;
+    ks_error ignored;
+    bool ready = true;
+    if (engine->lost || ks_engine_plan(engine, spec, &plan, &ignored) != KS_OK) return true;
+    for (int i = 0; i < engine->lanes && plan->graphs && !plan->large && !plan->uncapturable; i++) {
+        if (plan->captured[i] & 1) continue;
+        ready = false;
+        engine->wants += !(plan->wanted[i] & 1);
+        plan->wanted[i] |= 1;
+    }
+    ks_engine_plan_release(engine, &plan);
+    return ready;
 }
 
 ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_progress_fn *progress, void *context,

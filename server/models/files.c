@@ -341,8 +341,8 @@ static ks_status find_tensor(ks_model_files *files, const ks_initializer *from, 
 
 ks_status ks_model_files_tensor(ks_model_files *files, const ks_initializer *from, ks_tensor *out, ks_error *error)
 {
-    ks_model_file *file;
-    const ks_file_tensor *item;
+    ks_model_file *file = NULL;
+    const ks_file_tensor *item = NULL;
     const ks_status status = find_tensor(files, from, &file, &item, error);
     if (status == KS_OK) *out = item->tensor;
     return status;
@@ -351,8 +351,8 @@ ks_status ks_model_files_tensor(ks_model_files *files, const ks_initializer *fro
 ks_status ks_model_files_content(ks_model_files *files, const ks_initializer *from, ks_content **out, ks_error *error)
 {
     char what[KS_CHAIN_NAME_MAX + 24];
-    ks_model_file *file;
-    const ks_file_tensor *item;
+    ks_model_file *file = NULL;
+    const ks_file_tensor *item = NULL;
     ks_status status = find_tensor(files, from, &file, &item, error);
     if (status != KS_OK) return status;
     snprintf(what, sizeof what, "initializer '%s'", from->name);

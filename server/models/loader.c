@@ -180,6 +180,7 @@ static void load_model(ks_models *models, ks_model_load *load)
     result->max_batch = loaded->definition->model.max_batch;
     result->bytes = loaded->bytes;
     if (ks_models_publish_take(models, load, loaded, &result->created, &result->fault) != KS_OK) return;
+    ks_warm_wait(models, load->name);
     KS_LOG(KS_LOG_INFO, "model loaded", KS_TEXT("model", load->name), KS_INT("nodes", result->nodes),
            KS_INT("steps", result->steps), KS_INT("bytes", result->bytes));
 }
@@ -225,6 +226,15 @@ static void *work(void *context)
 
 /* --- open and close ------------------------------------------------------------------------------------------------------- */
 
+static void init_warmed(pthread_cond_t *warmed)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(warmed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
 ks_status ks_models_open(const ks_models_options *options, ks_models **out, ks_error *error)
 {
     ks_models *models = calloc(1, sizeof *models);
@@ -233,9 +243,11 @@ ks_status ks_models_open(const ks_models_options *options, ks_models **out, ks_e
     models->last = &models->first;
     pthread_mutex_init(&models->lock, NULL);
     pthread_cond_init(&models->given, NULL);
+    init_warmed(&models->warmed);
     const int failure = pthread_create(&models->loader, NULL, work, models);
     if (failure) {
         pthread_cond_destroy(&models->given);
+        pthread_cond_destroy(&models->warmed);
         pthread_mutex_destroy(&models->lock);
         free(models);
         return ks_fail(error, KS_SYSTEM, "cannot start the thread that loads models: %s", strerror(failure));
@@ -253,6 +265,7 @@ void ks_models_close(ks_models **pointer)
     pthread_mutex_lock(&models->lock);
     models->stop = true;
     pthread_cond_signal(&models->given);
+    pthread_cond_broadcast(&models->warmed);
     pthread_mutex_unlock(&models->lock);
     pthread_join(models->loader, NULL);
     while (models->first) {
@@ -277,6 +290,7 @@ void ks_models_close(ks_models **pointer)
         ks_loaded_free(&loaded);
     }
     pthread_cond_destroy(&models->given);
+    pthread_cond_destroy(&models->warmed);
     pthread_mutex_destroy(&models->lock);
     free(models);
 }

@@ -16,7 +16,7 @@ import threading
 import time
 
 import refusals
-from daemon import Daemon, Remote, check, comes_to, daemon_path, request, seed, settle, wrongs
+from daemon import Daemon, Remote, check, comes_to, daemon_path, metric, request, seed, settle, wrongs
 from files import write_safetensors
 from model_rows import OPTIONS, ROWS, put_model
 from tensors import Tensor, decode, random_tensor
@@ -254,6 +254,27 @@ def block(fuse, datatype="FP32"):
 FUSED = [["up", "bias", "act"], ["sum", "norm"], ["shift"], ["silu"], ["down", "tail"], ["again", "last", "scale", "move"], ["both", "end"]]
 
 
+def check_warm():
+    """Plans of the shapes that a definition is to be ready for are there when its load is answered, on each thread."""
+    with Daemon(daemon_path(), *OPTIONS, "--backend", BACKEND, "--threads", "2") as daemon:
+        client = Client(daemon)
+
+        def plans():
+            return metric(daemon.metrics(), "kernserve_graph_cache_entries")
+        for name, tensor in network(numbers.Random(2)).items():
+            client.put_tensor("mlp." + name, tensor)
+        before = plans()
+        client.load("warm", network_definition())
+        check(plans() == before, "without warm", before, plans())
+        client.load("warm", network_definition(warm=[{"x": [3, 64]}, {"x": [5, 64]}]), (200,))
+        check(plans() == before + 4, "warm", before, plans())
+        infer(client, "warm", [("x", Tensor("FP32", [5, 64], [0.5] * 320))])
+        check(plans() == before + 4, "a request makes no plan of its own", before, plans())
+        client.delete("/v2/models/warm")
+        check(comes_to(plans, before) == before, "behind the model", before, plans())
+        check(daemon.stop() == 0, "the daemon's exit")
+
+
 def check_fused(client, generator):
     """What one step does of a chain, and that it makes what the nodes would."""
     for datatype, worst in (("FP32", 2e-5), ("BF16", 0.1), ("FP64", 1e-12)):
@@ -403,6 +424,8 @@ class Chain:
         self.random.shuffle(names)
         document = {"format": 1, "inputs": self.inputs, "initializers": self.initializers, "nodes": self.nodes,
                     "outputs": [{"name": name} for name in names], "fuse": self.random.random() < 0.5}
+        if all(name in made for name in names) and self.random.random() < 0.5:
+            document["max_batch"] = self.random.randint(self.batch, 9)
         self.client.load("chain", document)
         for _ in range(2):
             got = infer(self.client, "chain", [(i["name"], self.values[i["name"]]) for i in self.inputs])
@@ -503,6 +526,7 @@ def check_held(client):
 
 def main():
     generator = seed()
+    check_warm()
     with Daemon(daemon_path(), *OPTIONS, "--backend", BACKEND) as daemon:
         client = Client(daemon)
         before = resident_bytes(client)
