@@ -76,6 +76,8 @@ static inline int ks_chain_made(const ks_chain *chain, int value)
 
 /* ks_resolve_fn of each chain: its inputs are as declared, and each node resolves. Sentences name the node. */
 ks_resolve_fn ks_chain_resolve;
+/* ks_op.read_bytes of each chain: its inputs, and its constants. */
+size_t ks_chain_read_bytes(const ks_spec *spec);
 
 /* Where a step finds a tensor, or puts it. */
 typedef enum ks_place_kind {

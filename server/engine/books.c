@@ -89,8 +89,7 @@ void ks_books_plan(const ks_engine *engine, ks_plan *plan, const char *path)
         ks_spec_text(&plan->spec, record.text);
         ks_timeline_add_plan(engine->options.timeline, plan->id, &record);
     }
-    /* Other threads read the catalog, for whom a chain's op may be gone. */
-    if (engine->options.catalog && !plan->spec.op->chain) ks_catalog_put(engine->options.catalog, plan, path);
+    if (engine->options.catalog) ks_catalog_put(engine->options.catalog, plan, path);
 }
 
 ks_shard_timeline *ks_engine_timeline(const ks_engine *engine)

@@ -445,6 +445,7 @@ static void link_chain(ks_definition *definition)
     chain->op.in_rank = chain->in[0].rank;
     chain->op.chain = chain;
     chain->op.resolve = ks_chain_resolve;
+    chain->op.read_bytes = ks_chain_read_bytes;
     chain->op.name = definition->model.name;
 }
 

@@ -298,6 +298,24 @@ def check_fused(client, generator):
         client.delete("/v2/tensors/block." + name)
 
 
+def check_plans(daemon, client):
+    """Models among the plans that have run, by their names, and gone with them."""
+    def rows():
+        plans = json.loads(Remote("127.0.0.1:%d" % daemon.admin_port).get("/v2/plans?top=4096").body)["plans"]
+        return {(p["model_name"], tuple(p["inputs"][0]["shape"])): p for p in plans if p["model_name"] in ("mlp", "twin")}
+    client.load("twin", network_definition())
+    for name, count in (("mlp", 2), ("twin", 3)):
+        for _ in range(count):
+            infer(client, name, [("x", Tensor("FP32", [11, 64], [0.5] * 704))])
+    found = rows()
+    check({k[0]: p["jobs"] for k, p in found.items() if k[1] == (11, 64)} == {"mlp": 2, "twin": 3}, "plans of models", found)
+    row = found["twin", (11, 64)]
+    check(row["kernel"] == "chain<3 steps>" and row["measured"]["us"] > 0 and row["bytes"] == 4 * (11 * 64 + 64 * 64 + 64 + 640 + 10 + 110), row)
+    client.delete("/v2/models/twin")
+    comes_to(lambda: any(k[0] == "twin" for k in rows()), False)
+    check({k[0] for k in rows()} == {"mlp"}, "behind an unload", rows())
+
+
 def check_batch(client):
     client.load("mlp8", network_definition(max_batch=8))
     config = client.document("/v2/models/mlp8/config")
@@ -533,6 +551,7 @@ def main():
         check_network(client, generator)
         check_documents(client)
         check_profile(daemon, client)
+        check_plans(daemon, client)
         check_batch(client)
         check_fused(client, generator)
         check_conditions(client)
