@@ -147,6 +147,12 @@ void ks_history_overlap(const ks_history *h, int seconds, ks_overlap_sums *out)
     for (int i = 0; i < OVERLAPS; i++) ((uint64_t *)out)[i] = now[i] - was[i];
 }
 
+void ks_history_window(const ks_history *h, int seconds, int64_t *from_ns, int64_t *to_ns)
+{
+    *from_ns = before(h, seconds)->at_ns;
+    *to_ns = h->seconds[h->newest].at_ns;
+}
+
 int64_t ks_history_now(const ks_history *h, ks_gauge gauge)
 {
     return h->now[gauge];

@@ -44,6 +44,8 @@ void ks_history_second(ks_history *history, int64_t now_ns, const ks_overlap_sum
 /* Of the last seconds, 1 to KS_HISTORY_S. */
 void ks_history_load(const ks_history *history, int seconds, ks_load *out);
 void ks_history_overlap(const ks_history *history, int seconds, ks_overlap_sums *out);
+void ks_history_window(const ks_history *history, int seconds, int64_t *from_ns,
+                       int64_t *to_ns);                             /* what overlap covers */
 int64_t ks_history_now(const ks_history *history, ks_gauge gauge);  /* the last that was given */
 int64_t ks_history_most(const ks_history *history, ks_gauge gauge); /* of KS_HISTORY_S */
 uint64_t ks_history_rejected(const ks_history *history, ks_status status);

@@ -159,10 +159,11 @@ def agrees(daemon, sent):
     engines(daemon, trace)
 
 
-def merged(trace):
-    """ns in which each engine of the device was busy on any lane; each two of them; two or more; all three."""
+def merged(trace, from_ns=0, to_ns=1 << 63):
+    """ns of a window in which each engine of the device was busy on any lane; each two of them; two or more; all three."""
     points = sorted((at, step, slice_[2]["cat"]) for (pid, _), slices in trace.tracks.items() if pid == 1
-                    for slice_ in slices for at, step in ((slice_[0], 1), (slice_[1], -1)))
+                    for slice_ in slices if slice_[1] > from_ns and slice_[0] < to_ns
+                    for at, step in ((max(slice_[0], from_ns), 1), (min(slice_[1], to_ns), -1)))
     depth, last, out = dict.fromkeys(ENGINES, 0), 0, {}
     for at, step, engine in points:
         busy = [name for name in ENGINES if depth[name]]
@@ -210,10 +211,10 @@ def overlap(trace):
     return both / busy if busy else 0, pairs, lanes
 
 
-def tell(document):
+def tell(document, *window):
     trace = parse(document)
     share, pairs, lanes = overlap(trace)
-    times = merged(trace)
+    times = merged(trace, *window)
     ratio = times.get("two", 0) / times["any"] if "any" in times else 0
     print("%d launches, %d requests; two or more slices of the device under way in %.0f %% of its busy time, two or more engines in %.1f %%; "
           "%d lanes at once; side by side: %s"

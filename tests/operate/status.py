@@ -121,7 +121,7 @@ def loaded(daemon, validator):
     check(timeline["from_ns"] < timeline["to_ns"] <= timeline["from_ns"] + 2000000000, timeline["from_ns"], timeline["to_ns"])
     begun = [l[3] for l in timeline["launches"]]
     check(len(begun) == timeline["kept"] or len(begun) >= 2000, "launches", len(begun), timeline["kept"])
-    check(timeline["busy_ns"]["any"] <= timeline["observed_ns"], timeline["busy_ns"])
+    check(timeline["busy_ns"]["any"] <= timeline["observed_ns"] <= timeline["observed_to_ns"] - timeline["observed_from_ns"], timeline["busy_ns"])
     for limit in document["limits"]:
         check(limit["now"] <= limit["max_5m"] and (limit["limit"] is None or limit["max_5m"] <= limit["limit"]), limit)
 

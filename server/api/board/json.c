@@ -301,7 +301,12 @@ static void put_overlap(const ks_board *board, ks_text *out)
 {
     ks_overlap_sums s;
     ks_history_overlap(board->history, KS_BOARD_TIMELINE_S, &s);
-    ks_text_printf(out, "\"observed_ns\":%" PRIu64 ",\"busy_ns\":{", s.observed);
+    int64_t from_ns, to_ns;
+    ks_history_window(board->history, KS_BOARD_TIMELINE_S, &from_ns, &to_ns);
+    ks_text_printf(out,
+                   "\"observed_from_ns\":%" PRId64 ",\"observed_to_ns\":%" PRId64 ",\"observed_ns\":%" PRIu64
+                   ",\"busy_ns\":{",
+                   from_ns, to_ns, s.observed);
 #define X(cell, label) ks_text_printf(out, "%s\"" label "\":%" PRIu64, comma, s.cell), comma = ",";
     const char *comma = "";
     KS_ENGINE_BUSY_TABLE(X)
