@@ -175,6 +175,22 @@ def by_layout(ks):
     raises(kernserve.BadRequest, lambda: ks.layout("slice", x, starts=[rows + 1, 0, 0]), status=400, code="range")
 
 
+def by_window(ks):
+    """window against NumPy's: of one axis and of two, channels last and first, padded, stored; a product of it is a convolution."""
+    x = RANDOM.standard_normal((2, 9, 8, 3)).astype(np.float32)
+    view = np.lib.stride_tricks.sliding_window_view
+    rows = view(x[0, 0], 3, axis=0)[::2].transpose(0, 2, 1).reshape(3, 9)  # [windows, taps * C]
+    check(np.array_equal(ks.window(x[0, 0], 3, stride=2), rows), "one axis")
+    planes = view(x, (3, 2), axis=(1, 2)).transpose(0, 1, 2, 4, 5, 3).reshape(2, 7, 7, 18)
+    check(np.array_equal(ks.window(x, (3, 2)), planes) and np.array_equal(ks.window(x.transpose(0, 3, 1, 2), [3, 2], layout="nchw"), planes), "two axes")
+    padded = view(np.pad(x[0, 0], ((1, 1), (0, 0)), constant_values=-2), 3, axis=0).transpose(0, 2, 1).reshape(8, 9)
+    check(np.array_equal(ks.window(x[0, 0], np.int64(3), pad=1, value=-2), padded) and np.array_equal(ks.window(x[0, 0], 3, auto_pad="same_upper", value=-2), padded), "padded")
+    stored = ks.window(x, [3, 2], store="windows")
+    check(np.array_equal(stored.numpy(), planes), "stored")
+    stored.delete()
+    raises(kernserve.BadRequest, lambda: ks.window(x, 10), status=400, code="shape")
+
+
 def operations(ks):
     for dtype in [np.float16, np.float32, np.float64] + ([ml_dtypes.bfloat16] if ml_dtypes else []):
         a, b = (RANDOM.standard_normal((int(rows), 40)).astype(dtype) for rows in RANDOM.integers(1, 70, 2))
@@ -460,7 +476,7 @@ def main():
         os.chmod(file.name, 0o600)
         with Daemon(kernserve_path, "--backend", "cpu", "--pinned-bytes", "16M", "--listen", "unix:" + path) as daemon:
             ks = kernserve.Client("127.0.0.1:%d" % daemon.port)
-            for part in (operations, optional_inputs, by_index, by_layout, errors, together, models):
+            for part in (operations, optional_inputs, by_index, by_layout, by_window, errors, together, models):
                 part(ks)
             parameters(daemon)
             readme_and_command(daemon, command)

@@ -488,6 +488,27 @@ def random_layout(random, longest, datatype=None, op=None):
     return Case("layout", [random_tensor(random, datatype, each) for each in [shape] + more], **parameters)
 
 
+def random_window(random, longest, datatype=None, layout=None):
+    spatial, lead, layout = random.randint(1, 2), random.randint(0, 2), layout or random.choice(("nhwc", "nchw"))
+    datatype = datatype or random.choice(("FP16", "BF16") + JSON_TYPES)
+    extents, channels = [random.randint(1, min(longest, 9)) for _ in range(spatial)], random.randint(1, 5)
+    size = [random.randint(1, min(n, 3)) for n in extents]
+    parameters = {"size": size, "layout": layout}
+    if random.random() < 0.6:
+        parameters["stride"] = random.choice(([random.randint(1, 3)], [random.randint(1, 3) for _ in size]))
+    how = random.choice(("none", "pad", "both sides", "same_upper", "same_lower"))
+    if how.startswith("same"):
+        parameters["auto_pad"] = how
+    elif how != "none":
+        parameters["pad"] = [random.randint(0, 2) for _ in range(spatial * (1 if how == "pad" else 2))]
+    if how != "none" and random.random() < 0.7:
+        parameters["value"] = random.choice((1.5, -0.25)) if datatype in UNIT else random.randint(0, 127)
+    if how.startswith("same") or all((s - 1) * 2 < n for s, n in zip(size, extents)):
+        parameters["dilation"] = [2]
+    inner = [channels, *extents] if layout == "nchw" else [*extents, channels]
+    return Case("window", [random_tensor(random, datatype, [random.randint(1, 3) for _ in range(lead)] + inner)], **parameters)
+
+
 MAKERS = {"softmax": random_softmax, "reduce": random_reduce, "matmul": random_matmul, "norm": random_norm, "map": random_map,
           "topk": random_topk, "scan": random_scan, "histogram": random_histogram, "gather": random_gather,
-          "layout": random_layout}
+          "layout": random_layout, "window": random_window}

@@ -106,6 +106,8 @@ ROWS = [
     Row("model: a split into unequal parts", model(nodes=[node("split", axis=1, parts=3)]), 400, "shape", STAYS, "axis 1 has 4 elements, which are no 3 equal parts"),
     Row("model: an expand of two elements", model(nodes=[node("expand", shape=[0, 8])]), 400, "shape", STAYS, "does not broadcast"),
     Row("model: a pad by fewer than 0", model(nodes=[node("pad", axis=1, before=-1)]), 400, "parameter", STAYS, "'before' has -1 for axis 1"),
+    Row("model: a window longer than the axis", model(nodes=[node("window", size=8)]), 400, "shape", STAYS, "node 'n' (window): a window takes 8 elements"),
+    Row("model: a window without a size", model(nodes=[node("window", stride=1)]), 400, "parameter", STAYS, "node 'n' (window): parameter 'size' is needed"),
     # 32: outputs, initializers
     Row("model: an output that nobody makes", model(outputs=[{"name": "z"}]), 400, "name", STAYS, "'z'"),
     Row("model: an output given twice", model(outputs=[{"name": "y"}, {"name": "y"}]), 400, "name", STAYS, "twice"),

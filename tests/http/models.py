@@ -371,7 +371,7 @@ class Chain:
         floats = [name for name, t in self.values.items() if t.datatype == "FP32" and len(t.shape) >= 2]
         source = self.random.choice([n for n in floats if not n.startswith("c")])
         shape = self.values[source].shape
-        kind = self.random.choice(["softmax", "unary", "binary", "norm", "matmul", "reshape", "reduce", "topk", "transpose", "slice", "pad", "concat", "split", "expand", "tile", "layout"])
+        kind = self.random.choice(["softmax", "unary", "binary", "norm", "matmul", "reshape", "reduce", "topk", "transpose", "slice", "pad", "concat", "split", "expand", "tile", "layout", "window"])
         inputs, parameters, outputs, op = [source], {}, ["v%d" % number], kind
         if kind == "softmax":
             parameters = {"axis": -1, "log": self.random.random() < 0.3}
@@ -413,6 +413,12 @@ class Chain:
             parameters = {"axis": len(shape) - 1, "repeats": self.random.randint(1, 3)}
         elif kind == "layout":
             parameters = {"op": "slice", "steps": ",".join(["1"] * (len(shape) - 1) + ["-1"])}
+        elif kind == "window":
+            size = self.random.randint(1, min(3, shape[-2])) if len(shape) > 2 else 1
+            if len(shape) > 2 and math.prod(shape[1:]) * size < 3000:
+                parameters = {"size": size, "stride": self.random.randint(1, 2), "auto_pad": self.random.choice(("none", "same_upper"))}
+            else:
+                op, parameters = "map", {"op": "relu"}
         elif kind == "topk":
             parameters, outputs = {"k": self.random.randint(1, shape[-1])}, ["v%d" % number, "i%d" % number]
         self.nodes.append({"name": "n%d" % number, "op": op, "inputs": inputs, "outputs": outputs, "parameters": parameters})

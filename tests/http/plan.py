@@ -68,6 +68,10 @@ GOOD = [
     ("layout", "shape=4&op=expand&new_shape=3,4", "FP32", [3, 4], 64),
     ("layout", "shape=2,3&datatype=INT8&op=tile&repeats=2,1", "INT8", [4, 3], 18),
     ("layout", "shape=1&op=reshape&new_shape=", "FP32", [], 8),
+    ("window", "shape=1,128,64&size=5", "FP32", [1, 124, 320], 191488),
+    ("window", "shape=100,32&size=1&stride=10", "FP32", [10, 32], 2560),  # of the input the elements under windows
+    ("window_3x3", "shape=1,8,5,7&layout=nchw&auto_pad=same_upper&datatype=FP16", "FP16", [1, 5, 7, 72], 5600),
+    ("window_3", "shape=4,9,2&pad=1&stride=2&datatype=FP32", "FP32", [4, 5, 6], 768),
 ]
 
 # model, query, status, code: a plain raw request with that query is refused in the same words
@@ -129,6 +133,10 @@ BAD = [
     ("layout", "shape=5,6&op=reshape&new_shape=7", 400, "shape"),
     ("layout", "shape=0,6&op=pad&before=1,0&mode=edge", 400, "empty"),
     ("layout_concat", "shape=5,6&shape=3&axis=0", 400, "shape"),
+    ("window", "shape=5,6", 400, "parameter"),
+    ("window", "shape=5,6&size=6", 400, "shape"),
+    ("window", "shape=5,6&size=2&stride=0", 400, "parameter"),
+    ("window_3", "shape=5,6&size=2", 400, "parameter"),
     ("softmax", "shape=2000000", 413, "body_size"),
     ("matmul", "shape=1000,1&shape=1,1000", 413, "work"),
     ("matmul", "shape=500,400&shape=400,500", 413, "work"),

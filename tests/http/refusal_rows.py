@@ -28,6 +28,7 @@ SCAN = "/v2/models/scan/infer"
 HISTOGRAM = "/v2/models/histogram/infer"
 GATHER = "/v2/models/gather/infer"
 LAYOUT = "/v2/models/layout/infer"
+WINDOW = "/v2/models/window/infer"
 MAX_BODY, MAX_JSON = 4 << 20, 1 << 20
 OPTIONS = ("--max-body", "4M", "--max-json", "1M", "--pinned-bytes", "64M")
 
@@ -107,6 +108,11 @@ def layout(op, *more, shape="[5,6]", to=LAYOUT, **given):
     """layout of ones."""
     inputs = [tensor(each, ones(each), datatype, '"INPUT%d"' % (i + 1)) for i, (each, datatype) in enumerate(more)]
     return infer(tensor(shape, ones(shape)), *inputs, to=to, more=',"parameters":' + json.dumps({"op": op, **given}))
+
+
+def window(shape="[5,6]", to=WINDOW, datatype='"FP32"', **given):
+    """window of ones."""
+    return infer(tensor(shape, ones(shape), datatype), to=to, more=',"parameters":' + json.dumps(given))
 
 
 def gather_raw(count, place, rows=1000, columns=64):
@@ -436,6 +442,25 @@ WORD_ROWS = [
     Row("reshape without a shape", layout("reshape"), 400, "parameter", STAYS, "op 'reshape' needs parameter 'new_shape'"),
     Row("reshape to another count", layout("reshape", new_shape=[31]), 400, "shape", STAYS, "[5,6], 'new_shape' is [31]: the number of elements differs"),
     Row("reshape with two rests", layout("reshape", new_shape=[-1, -1]), 400, "shape", STAYS, "one dimension alone can take the rest"),
+    Row("window without a size", window(), 400, "parameter", STAYS, "window: parameter 'size' is needed"),
+    Row("window of three axes", window("[2,2,2,2]", size=[1, 1, 1]), 400, "parameter", STAYS, "'size' has 3 numbers, takes 1 or 2"),
+    Row("window of no elements", window(size=[0]), 400, "parameter", STAYS, "'size' has 0 for spatial axis 0: it takes 1 and more"),
+    Row("window beyond the input", window(size=[6]), 400, "shape", STAYS, "a window takes 6 elements of spatial axis 0, which has 5, with padding 5"),
+    Row("window beyond the padded input", window(size=[4], dilation=[3], pad=[2, 2]), 400, "shape", STAYS, "takes 10 elements of spatial axis 0, which has 5, with padding 9"),
+    Row("window of a vector", window("[5]", size=[2]), 400, "shape", STAYS, "INPUT0 has rank 1, windows of 1 axes take 2 to 8"),
+    Row("window of an empty axis", window("[0,6]", size=[1], auto_pad="same_upper"), 400, "shape", STAYS),
+    Row("window by a stride of 0", window(size=[2], stride=[0]), 400, "parameter", STAYS, "'stride' has 0 for spatial axis 0"),
+    Row("window by a stride of a half", window(size=[2], stride=[0.5]), 400, "parameter", STAYS),
+    Row("window by a dilation of -1", window(size=[2], dilation=[-1]), 400, "parameter", STAYS, "'dilation' has -1"),
+    Row("window by strides of three axes", window("[5,6,7]", size=[2, 2], stride=[1, 1, 1]), 400, "parameter", STAYS, "'stride' has 3 numbers, 'size' has 2"),
+    Row("window padded by -1", window(size=[2], pad=[-1]), 400, "parameter", STAYS, "'pad' has -1: it takes 0 and more"),
+    Row("window padded in two ways", window(size=[2], pad=[1], auto_pad="same_upper"), 400, "parameter", STAYS, "'pad' and 'auto_pad' are given"),
+    Row("window padded by three numbers", window(size=[2], pad=[1, 1, 1]), 400, "parameter", STAYS, "'pad' has 3 numbers, takes 1 or 2"),
+    Row("window padded to more than memory", window(size=[2], pad=[2 ** 40]), 413, "work", STAYS),
+    Row("window padded beyond numbers", window(size=[2], pad=[2 ** 62]), 400, "shape", STAYS, "becomes longer than"),
+    Row("window padded by a value too large", window(size=[2], pad=[1], value=256, datatype='"UINT8"'), 400, "parameter", STAYS, "'value' is 256, which UINT8 does not hold"),
+    Row("window in an unknown layout", window(size=[2], layout="chwn"), 400, "parameter", STAYS),
+    Row("window_3 by another size", window(to="/v2/models/window_3/infer", size=[5]), 400, "parameter", STAYS),
     Row("layout_transpose by another operation", layout("slice", to="/v2/models/layout_transpose/infer"), 400, "parameter", STAYS),
     Row("gather_wrap of another mode", gather([0], to="/v2/models/gather_wrap/infer", mode="clip"), 400, "parameter", STAYS),
     Row("matmul whose output is 1.6 GB", post(MATMUL + "?shape=20000,1&shape=1,20000&datatype=FP32", bytes(160000)), 413, "work", STAYS),

@@ -523,7 +523,36 @@ def layout(x, *more, op="transpose", axes=None, starts=None, sizes=None, ends=No
     return Expected(x.datatype, [len(walk) for walk in walks], values, [0.0] * len(values))
 
 
+def _alike(extent, stride, reach, lower):
+    """Elements in front and behind, so that there are as many windows as strides fit."""
+    more = max(0, (extent - 1) // stride * stride + reach - extent)
+    return (more - more // 2, more // 2) if lower else (more // 2, more - more // 2)
+
+
+def window(x, size, stride=1, dilation=1, pad=None, auto_pad="none", layout="nhwc", value=0):
+    """Each element by its window, its tap and its channel."""
+    each = lambda numbers: list(numbers) * (len(size) // len(numbers)) if isinstance(numbers, (list, tuple)) else [numbers] * len(size)
+    first, spatial, shape = layout == "nchw", len(size), x.shape
+    lead = len(shape) - spatial - 1
+    stride, dilation = each(stride), each(dilation)
+    extents, channels = shape[lead + first:][:spatial], shape[lead if first else -1]
+    reach = [(n - 1) * d + 1 for n, d in zip(size, dilation)]
+    pad = list(pad or [0] * spatial)
+    pads = list(zip(pad, pad[spatial:] or pad)) if auto_pad == "none" else [_alike(*given, auto_pad == "same_lower") for given in zip(extents, stride, reach)]
+    windows = [(n + sum(p) - r) // s + 1 for n, p, r, s in zip(extents, pads, reach, stride)]
+    strides = [count(shape[i + 1:]) for i in range(len(shape))]
+    values = []
+    for index in itertools.product(_places(shape[:lead]), _places(windows), _places(size), range(channels)):
+        places = [w * s + t * d - p[0] for w, s, t, d, p in zip(index[1], stride, index[2], dilation, pads)]
+        if any(not 0 <= place < n for place, n in zip(places, extents)):
+            values.append(value)
+            continue
+        whole = [*index[0], index[3], *places] if first else [*index[0], *places, index[3]]
+        values.append(x.values[sum(i * s for i, s in zip(whole, strides))])
+    return Expected(x.datatype, shape[:lead] + windows + [count(size) * channels], values, [0.0] * len(values))
+
+
 REFERENCE = {"softmax": softmax, "reduce": reduce, "matmul": matmul, "norm": norm, "map": map_, "topk": topk, "scan": scan,
-             "histogram": histogram, "gather": gather, "layout": layout}
+             "histogram": histogram, "gather": gather, "layout": layout, "window": window}
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernels", "ops", "ops.def")) as _file:
     MODELS = tuple(re.findall(r"^OP\((\w+)\)", _file.read(), re.M))  # each has a reference here and a maker in forms.py

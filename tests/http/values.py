@@ -118,6 +118,16 @@ def every_layout(run):
                     run.check(case, form)
 
 
+def every_window(run):
+    """Windows by either layout and of each datatype, in each form that can carry it."""
+    for datatype in ("FP16", "BF16") + forms.JSON_TYPES:
+        for layout in ("nhwc", "nchw"):
+            case = forms.random_window(run.random, 9, datatype, layout)
+            for form in FORMS:
+                if fits(form, case):
+                    run.check(case, form)
+
+
 def masks(run):
     """Softmax of selected elements: an added mask that broadcasts, causal, both, results of another datatype; and a mask of BOOL."""
     r = run.random
@@ -268,6 +278,8 @@ def presets(run):
     run.check(Case("layout", [random_tensor(r, "FP32", [2, 3, 4])], model="layout_transpose", axes=[1, 2, 0]), "plain_raw")
     parts = [random_tensor(r, "FP32", [n, 5]) for n in (2, 3, 1)]
     run.check(Case("layout", parts, model="layout_concat", fixed={"op": "concat"}), "safetensors")
+    run.check(Case("window", [random_tensor(r, "FP32", [2, 9, 4])], model="window_3", fixed={"size": [3]}), "binary")
+    run.check(Case("window", [random_tensor(r, "FP32", [1, 6, 7, 2])], model="window_3x3", fixed={"size": [3, 3]}, pad=[1, 1], stride=[2]), "plain_raw")
 
 
 def where(run):
@@ -319,6 +331,9 @@ def edges(run):
         run.check(Case("layout", [Tensor("INT64", [2, 2], [2 ** 53 + 1, -(2 ** 62), 5, 2 ** 63 - 1])], op="slice", steps=[-1, -1]), form)
         run.check(Case("layout", [random_tensor(r, "FP32", [1, 2, 1, 3, 1, 2, 1, 2])], axes=[7, 0, 5, 6, 4, 3, 2, 1]), form)
         run.check(Case("layout", [Tensor("FP32", [1, 1], [2.5])], op="reshape", new_shape=[]), form)
+        run.check(Case("window", [Tensor("INT64", [3, 1], [2 ** 53 + 1, -(2 ** 62), 5])], size=[2], pad=[1, 0], value=-7), form)
+        run.check(Case("window", [Tensor("FP32", [0, 4, 2], [])], size=[3]), form)
+        run.check(Case("window", [random_tensor(r, "FP32", [2, 1, 1, 1, 1, 2, 6, 5])], size=[2, 5], layout="nchw"), form)
         run.check(Case("reduce", [random_tensor(r, "FP32", [5, 6])], op="sum", axis="all"), form)
         run.check(Case("reduce", [Tensor("INT64", [3], [2 ** 53 + 1, -(2 ** 62), 5])], op="max"), form)
         run.check(Case("reduce", [Tensor("UINT64", [2], [2 ** 64 - 1, 1])], op="max"), form)
@@ -427,6 +442,7 @@ def main():
     every_reduction(run)
     every_scan(run)
     every_layout(run)
+    every_window(run)
     truths(run)
     masks(run)
     lengths(run)

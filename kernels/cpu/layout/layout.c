@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "cpu/fill.h"
 #include "cpu/reference.h"
 
 extern const ks_cpu_op ks_layout_cpu;
@@ -145,34 +146,6 @@ typedef struct padding {
     int64_t out_count[KS_RANK_MAX];                             /* elements of one */
 } padding;
 
-#define FILL(name, type)                                                                                               \
-    static void fill_##name(void *out, uint64_t bits, int64_t count)                                                   \
-    {                                                                                                                  \
-        for (int64_t i = 0; i < count; i++) ((type *)out)[i] = (type)bits;                                             \
-    }
-FILL(2, uint16_t)
-FILL(4, uint32_t)
-FILL(8, uint64_t)
-
-/* So many elements. */
-static void fill(const padding *p, unsigned char *out, int64_t count)
-{
-    switch (p->size) {
-    case 1:
-        memset(out, (int)p->pad.fill, (size_t)count);
-        break;
-    case 2:
-        fill_2(out, p->pad.fill, count);
-        break;
-    case 4:
-        fill_4(out, p->pad.fill, count);
-        break;
-    default:
-        fill_8(out, p->pad.fill, count);
-        break;
-    }
-}
-
 /* What lies `away` indices outside, in front of the axis or behind it, of an axis that is written at out. */
 static void pad_index(const padding *p, int axis, unsigned char *out, bool behind, int64_t away)
 {
@@ -181,7 +154,7 @@ static void pad_index(const padding *p, int axis, unsigned char *out, bool behin
     const int64_t inward = p->pad.mode == KS_LAYOUT_REFLECT ? away : 0;
     const size_t bytes = p->out_bytes[axis];
     if (p->pad.mode == KS_LAYOUT_CONSTANT)
-        fill(p, out + (size_t)at * bytes, p->out_count[axis]);
+        ks_cpu_fill(out + (size_t)at * bytes, p->size, p->pad.fill, p->out_count[axis]);
     else
         memcpy(out + (size_t)at * bytes, out + (size_t)(behind ? last - inward : first + inward) * bytes, bytes);
 }
@@ -213,7 +186,7 @@ static void pad_all(const ks_spec *spec, const unsigned char *in, unsigned char 
         out_count *= p.pad.before[axis] + p.pad.extent[axis] + p.pad.after[axis];
     }
     if (in_bytes == 0)
-        fill(&p, out, out_count);
+        ks_cpu_fill(out, p.size, p.pad.fill, out_count);
     else
         pad_axes(&p, 0, in, out);
 }

@@ -22,6 +22,7 @@ from ._wire import Address, Broken, Bytes, Place, Pool
 Fields = Dict[bytes, bytes]
 Axes = Union[int, Sequence[int], None]
 Integers = Optional[Sequence[int]]
+Numbers = Union[int, Integers]
 Named = Union[str, Tensor]
 Result = TypeVar("Result")
 
@@ -245,6 +246,22 @@ class Client:
                       "steps": _integers(steps), "before": _integers(before), "after": _integers(after), "mode": mode, "value": value, "axis": axis,
                       "new_shape": _integers(new_shape), "repeats": _integers(repeats), "parts": parts, "part": part}
         return self._operate("layout", (x, *more), parameters, **options)
+
+    @overload
+    def window(self, x: Any, size: Numbers, *, store: str, **options: Any) -> Tensor: ...
+
+    @overload
+    def window(self, x: Any, size: Numbers, *, stride: Numbers = None, dilation: Numbers = None, pad: Numbers = None,
+               auto_pad: Optional[str] = None, layout: Optional[str] = None, value: Optional[float] = None, store: None = None,
+               **options: Any) -> Array: ...
+
+    def window(self, x: Any, size: Numbers, *, stride: Numbers = None, dilation: Numbers = None, pad: Numbers = None,
+               auto_pad: Optional[str] = None, layout: Optional[str] = None, value: Optional[float] = None, **options: Any) -> Any:
+        """Sliding windows of x, unfolded: [.., windows.., taps * C]; size is a number, or two of two spatial axes. x is nhwc (channels last)
+        or nchw, by layout. pad: in front and behind, or all in front, then all behind; auto_pad: same_upper same_lower; value: outside x."""
+        lists = {"size": size, "stride": stride, "dilation": dilation, "pad": pad}
+        parameters = {name: _integers([each] if isinstance(each, (int, np.integer)) else each) for name, each in lists.items()}
+        return self._operate("window", (x,), {**parameters, "auto_pad": auto_pad, "layout": layout, "value": value}, **options)
 
     def infer(self, model: str, *, parameters: Optional[Mapping[str, Any]] = None, outputs: Optional[Sequence[str]] = None,
               store: Optional[Mapping[str, str]] = None, ttl: Optional[int] = None, timeout: Optional[float] = None,
