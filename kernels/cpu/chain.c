@@ -45,24 +45,31 @@ static void *write_at(const memory *m, const ks_step_place *at)
     return at->kind == KS_PLACE_OUTPUT ? m->out[at->which] : m->arena + at->offset;
 }
 
-static void run_step(const ks_step *step, const memory *m, void *scratch)
+static bool run_step(const ks_step *step, const memory *m, void *scratch, ks_bad_value *bad)
 {
     const void *in[KS_INPUTS_MAX] = {NULL};
     void *out[KS_OUTPUTS_MAX] = {NULL};
     if (!step->spec.op) {
         memcpy(write_at(m, &step->out[0]), read_at(m, &step->in[0]), step->spec.in[0].size_bytes);
-        return;
+        return true;
     }
     for (int i = ks_next_input(&step->spec, -1); i >= 0; i = ks_next_input(&step->spec, i))
         in[i] = read_at(m, &step->in[i]);
     for (int i = 0; i < step->spec.outputs; i++) out[i] = write_at(m, &step->out[i]);
-    if (step->algorithm[0] && ks_onednn_run(&step->spec, in, out[0])) return;
-    ks_cpu_reference(&step->spec, in, out, scratch);
+    if (ks_decides(&step->spec) && step->spec.op->check(&step->spec, in, bad)) {
+        bad->node = step->node;
+        return false;
+    }
+    if (!step->algorithm[0] || !ks_onednn_run(&step->spec, in, out[0])) ks_cpu_reference(&step->spec, in, out, scratch);
+    return true;
 }
 
-void ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch)
+bool ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch,
+                      ks_bad_value *bad)
 {
     const memory m = {.in = in, .out = out, .arena = scratch};
     unsigned char *rest = m.arena + ks_align(program->arena_bytes + KS_PAD);
-    for (int i = 0; i < program->count; i++) run_step(&program->step[i], &m, rest);
+    for (int i = 0; i < program->count; i++)
+        if (!run_step(&program->step[i], &m, rest, bad)) return false;
+    return true;
 }

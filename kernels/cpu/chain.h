@@ -9,7 +9,8 @@
 
 /* Chooses for each step. Returns the bytes of scratch. */
 size_t ks_cpu_chain_prepare(ks_program *program);
-/* in, out: of the chain. */
-void ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch);
+/* in, out: of the chain. false: values of a step that decide are out of bounds, and it and those behind it have not run. */
+bool ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch,
+                      ks_bad_value *bad);
 
 #endif
