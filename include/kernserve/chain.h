@@ -3,7 +3,8 @@
  *
  * Words    value = a tensor of the chain: an input, a constant (content that stays), or what a node makes; node = an operation on values,
  *          or a reshape; view = a value that lies where another one does; program = a chain with shapes: steps with places;
- *          step = a node's spec, resolved, or a copy.
+ *          step = a node's spec, resolved, or that of several nodes, or a copy;
+ *          fused = done by the same step as another node.
  * Order    a node's values are made by nodes in front of it: nodes are listed as they run.
  * Threads  a chain is constant once its op is in use; a program is its plan's. */
 #ifndef KERNSERVE_CHAIN_H
@@ -21,7 +22,9 @@ enum {
     KS_CHAIN_MADE_MAX = 512,                    /* values that nodes make, whether they have names or not */
     KS_CHAIN_FREE_MAX = 4,                      /* lengths of the inputs that may be any */
     KS_CHAIN_WORDS_MAX = KS_CHAIN_FREE_MAX + 1, /* with the batch, which has no word */
-    KS_CHAIN_NAME_MAX = 128
+    KS_CHAIN_NAME_MAX = 128,
+    KS_STEP_NODES_MAX = 8,                                   /* that one step does */
+    KS_CHAIN_STEPS_MAX = KS_CHAIN_NODES_MAX + KS_OUTPUTS_MAX /* of a program */
 };
 
 /* A dimension as a definition declares it: 1 and more is that length. */
@@ -51,6 +54,7 @@ typedef struct ks_chain {
     ks_chain_tensor in[KS_INPUTS_MAX], out[KS_OUTPUTS_MAX];
     int outputs;
     int16_t output[KS_OUTPUTS_MAX]; /* the value that each one is */
+    bool unfused;                   /* each node is a step of its own */
     int64_t max_batch;              /* the first dimension of inputs that begin with word 0, at most; 0: any */
     int words;                      /* of dimensions; word 0: the batch, -1 in front of a shape */
     const char *const *word;
@@ -76,6 +80,8 @@ ks_resolve_fn ks_chain_resolve;
 ks_status ks_chain_refuse(const ks_spec *spec, const ks_bad_value *bad, ks_error *error);
 /* Whether some node has inputs whose values decide. */
 bool ks_chain_decides(const ks_chain *chain);
+/* ks_op.read_bytes of each chain: its inputs, and its constants. */
+size_t ks_chain_read_bytes(const ks_spec *spec);
 
 /* Where a step finds a tensor, or puts it. */
 typedef enum ks_place_kind {
@@ -94,13 +100,18 @@ typedef struct ks_step_place {
 } ks_step_place;
 
 typedef struct ks_step {
-    int node;     /* of the chain; -1: a copy */
+    int nodes; /* of the chain that it does; 0: a copy */
+    int16_t node[KS_STEP_NODES_MAX];
     ks_spec spec; /* resolved; op NULL: a copy of in[0].size_bytes */
     ks_step_place in[KS_INPUTS_MAX], out[KS_OUTPUTS_MAX];
     /* The backend's, set by prepare: */
     size_t workspace_bytes;
     bool unstamped;
+    char kernel[KS_KERNEL_NAME]; /* as in ks_kernel_info */
     unsigned char algorithm[KS_ALGORITHM_BYTES];
+    /* The engine's: runs that were timed step by step, and their time in all. */
+    uint64_t timed_runs;
+    int64_t timed_ns;
 } ks_step;
 
 struct ks_program {
@@ -115,7 +126,10 @@ const ks_step *ks_program_step(const ks_program *program, int node);
  * KS_MEMORY. */
 ks_status ks_program_make(const ks_spec *spec, ks_program **out, ks_error *error);
 void ks_program_free(ks_program **program);
-size_t ks_program_bytes(const ks_program *program); /* of host memory, itself */
+/* What stands for it in a line: its first node's name, or "copy". */
+const char *ks_step_name(const ks_chain *chain, const ks_step *step);
+size_t ks_program_bytes(const ks_program *program);                                      /* of host memory, itself */
+ks_status ks_program_copy(const ks_program *program, ks_program **out, ks_error *error); /* KS_MEMORY */
 
 #ifdef __cplusplus
 }

@@ -51,6 +51,7 @@ extern "C" {
     X(READ_ONLY, 403, "read_only", 0)                                                                                  \
     X(DIGEST, 400, "digest", 0)                                                                                        \
     /* models that clients load */                                                                                     \
+    X(LOADING, 503, "loading", 0)                                                                                      \
     X(RESERVED, 409, "reserved", 0)                                                                                    \
     X(DEFINITION, 400, "definition", 0)                                                                                \
     /* what the request says */                                                                                        \

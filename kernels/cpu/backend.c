@@ -308,7 +308,9 @@ static bool run_job(const ks_lane *lane, const ks_plan *plan, const ks_slot *slo
     for (int i = 0; i < spec->outputs; i++)
         out[i] =
             slot->out_window[i] ? slot->out_window[i] : slot->out + (places ? places->out[i] : spec->out[i].offset);
-    if (plan->program) return ks_cpu_chain_run(plan->program, in, out, lane->scratch, bad);
+    if (plan->program)
+        return ks_cpu_chain_run(plan->program, in, out, lane->scratch,
+                                &(ks_cpu_chain_note){.step_ns = lane->batch->step_ns, .bad = bad});
     if (!lane->onednn || !ks_onednn_run(spec, in, out[0])) ks_cpu_reference(spec, in, out, lane->scratch);
     return true;
 }

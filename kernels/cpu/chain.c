@@ -2,15 +2,21 @@
 #include "cpu/onednn.h"
 #include "cpu/reference.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 size_t ks_cpu_chain_prepare(ks_program *program)
 {
     size_t scratch = 0;
     for (int i = 0; i < program->count; i++) {
         ks_step *step = &program->step[i];
-        if (!step->spec.op) continue;
+        if (!step->spec.op) {
+            snprintf(step->kernel, sizeof step->kernel, "memcpy");
+            continue;
+        }
         step->algorithm[0] = ks_onednn_takes(&step->spec);
+        snprintf(step->kernel, sizeof step->kernel, "%s", step->algorithm[0] ? "onednn" : "reference");
         step->workspace_bytes = ks_cpu_scratch_bytes(&step->spec);
         if (step->workspace_bytes > scratch) scratch = step->workspace_bytes;
     }
@@ -57,19 +63,34 @@ static bool run_step(const ks_step *step, const memory *m, void *scratch, ks_bad
         in[i] = read_at(m, &step->in[i]);
     for (int i = 0; i < step->spec.outputs; i++) out[i] = write_at(m, &step->out[i]);
     if (ks_decides(&step->spec) && step->spec.op->check(&step->spec, in, bad)) {
-        bad->node = step->node;
+        bad->node = step->node[0];
         return false;
     }
     if (!step->algorithm[0] || !ks_onednn_run(&step->spec, in, out[0])) ks_cpu_reference(&step->spec, in, out, scratch);
     return true;
 }
 
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 bool ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch,
-                      ks_bad_value *bad)
+                      const ks_cpu_chain_note *note)
 {
     const memory m = {.in = in, .out = out, .arena = scratch};
     unsigned char *rest = m.arena + ks_align(program->arena_bytes + KS_PAD);
-    for (int i = 0; i < program->count; i++)
-        if (!run_step(&program->step[i], &m, rest, bad)) return false;
+    int64_t begun_ns = note->step_ns ? now_ns() : 0;
+    for (int i = 0; i < program->count; i++) {
+        const bool done = run_step(&program->step[i], &m, rest, note->bad);
+        if (!done && note->step_ns) note->step_ns[i] = -1;
+        if (!done) return false;
+        if (!note->step_ns) continue;
+        const int64_t ended_ns = now_ns();
+        note->step_ns[i] = ended_ns - begun_ns;
+        begun_ns = ended_ns;
+    }
     return true;
 }

@@ -12,7 +12,6 @@
 #include <math.h>
 
 enum { DTYPES = KS_DTYPE_BIT(KS_FP16) | KS_DTYPE_BIT(KS_BF16) | KS_DTYPE_BIT(KS_FP32) | KS_DTYPE_BIT(KS_FP64) };
-enum { PARAM_TRANSPOSE_A, PARAM_TRANSPOSE_B, PARAM_ALPHA, PARAM_ACTIVATION, PARAM_PRECISION, PARAM_COUNT };
 
 /* --- what is accepted ------------------------------------------------------------------------------------------------ */
 
@@ -46,10 +45,10 @@ static ks_status check_inputs(ks_spec *spec, ks_error *error)
 
 static ks_status check_params(const ks_spec *spec, ks_error *error)
 {
-    if (!isfinite(spec->params[PARAM_ALPHA].d))
+    if (!isfinite(spec->params[KS_MATMUL_ALPHA].d))
         return ks_fail(error, KS_PARAMETER, "matmul: parameter 'alpha' is %g, must be finite",
-                       spec->params[PARAM_ALPHA].d);
-    if (spec->params[PARAM_PRECISION].i && spec->in[0].dtype != KS_FP32)
+                       spec->params[KS_MATMUL_ALPHA].d);
+    if (spec->params[KS_MATMUL_PRECISION].i && spec->in[0].dtype != KS_FP32)
         return ks_fail(error, KS_PARAMETER, "matmul: parameter 'precision' is tf32, INPUT0 has datatype %s, needs FP32",
                        ks_dtype_name(spec->in[0].dtype));
     return KS_OK;
@@ -96,7 +95,7 @@ static ks_status matmul_resolve(ks_spec *spec, ks_error *error)
     if (status != KS_OK) return status;
 
     const ks_tensor *a = &spec->in[0], *b = &spec->in[1];
-    const int ta = spec->params[PARAM_TRANSPOSE_A].i != 0, tb = spec->params[PARAM_TRANSPOSE_B].i != 0;
+    const int ta = spec->params[KS_MATMUL_TRANSPOSE_A].i != 0, tb = spec->params[KS_MATMUL_TRANSPOSE_B].i != 0;
     const int64_t m = a->dims[a->rank - 2 + ta], k = a->dims[a->rank - 1 - ta];
     const int64_t inner = b->dims[b->rank - 2 + tb], n = b->dims[b->rank - 1 - tb];
     if (k != inner)
@@ -174,15 +173,15 @@ static int64_t pitch_of(const ks_tensor *in)
 void ks_matmul_shape_of(const ks_spec *spec, ks_matmul_shape *out)
 {
     const ks_tensor *a = &spec->in[0], *b = &spec->in[1];
-    const int ta = spec->params[PARAM_TRANSPOSE_A].i != 0, tb = spec->params[PARAM_TRANSPOSE_B].i != 0;
+    const int ta = spec->params[KS_MATMUL_TRANSPOSE_A].i != 0, tb = spec->params[KS_MATMUL_TRANSPOSE_B].i != 0;
     ks_matmul_shape s = {
         .m = a->dims[a->rank - 2 + ta], .n = b->dims[b->rank - 1 - tb], .k = a->dims[a->rank - 1 - ta]};
     s.transpose_a = ta;
     s.transpose_b = tb;
-    s.alpha = s.k == 0 ? 1.0 : spec->params[PARAM_ALPHA].d; /* a sum of nothing is +0, whatever alpha's sign */
+    s.alpha = s.k == 0 ? 1.0 : spec->params[KS_MATMUL_ALPHA].d; /* a sum of nothing is +0, whatever alpha's sign */
     s.biased = ks_has_input(spec, 2);
-    s.activation = (ks_matmul_activation)spec->params[PARAM_ACTIVATION].i;
-    s.tf32 = spec->params[PARAM_PRECISION].i != 0;
+    s.activation = (ks_matmul_activation)spec->params[KS_MATMUL_ACTIVATION].i;
+    s.tf32 = spec->params[KS_MATMUL_PRECISION].i != 0;
     s.a_row = ta ? 1 : pitch_of(a);
     s.a_col = ta ? pitch_of(a) : 1;
     s.b_row = tb ? 1 : pitch_of(b);
@@ -245,11 +244,11 @@ double ks_matmul_activate(ks_matmul_activation activation, double x)
 
 static const char *const activations[] = {"none", "relu", "gelu", "silu", NULL}; /* as ks_matmul_activation */
 static const char *const precisions[] = {"exact", "tf32", NULL};
-static const ks_preset presets[] = {{.suffix = "tb", .param = PARAM_TRANSPOSE_B, .value = {.i = 1}}};
+static const ks_preset presets[] = {{.suffix = "tb", .param = KS_MATMUL_TRANSPOSE_B, .value = {.i = 1}}};
 
 static bool matmul_joins(const ks_spec *spec)
 {
-    return !spec->params[PARAM_TRANSPOSE_A].i && spec->in[1].rank == 2;
+    return !spec->params[KS_MATMUL_TRANSPOSE_A].i && spec->in[1].rank == 2;
 }
 
 const ks_op ks_op_matmul = {
@@ -260,14 +259,15 @@ const ks_op ks_op_matmul = {
                {.name = "INPUT2", .role = "bias", .rank_min = 1, .rank_max = 1, .optional = true}},
     .in_rank = 2,
     .out_rank = 2,
-    .params_count = PARAM_COUNT,
-    .params = {[PARAM_TRANSPOSE_A] = {.name = "transpose_a", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
-               [PARAM_TRANSPOSE_B] = {.name = "transpose_b", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
-               [PARAM_ALPHA] = {.name = "alpha", .kind = KS_PARAM_NUMBER, .preset = {.d = 1.0}, .status = KS_PARAMETER},
-               [PARAM_ACTIVATION] =
-                   {.name = "activation", .kind = KS_PARAM_CHOICE, .choices = activations, .status = KS_PARAMETER},
-               [PARAM_PRECISION] =
-                   {.name = "precision", .kind = KS_PARAM_CHOICE, .choices = precisions, .status = KS_PARAMETER}},
+    .params_count = KS_MATMUL_PARAMS,
+    .params =
+        {[KS_MATMUL_TRANSPOSE_A] = {.name = "transpose_a", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
+         [KS_MATMUL_TRANSPOSE_B] = {.name = "transpose_b", .kind = KS_PARAM_BOOL, .status = KS_PARAMETER},
+         [KS_MATMUL_ALPHA] = {.name = "alpha", .kind = KS_PARAM_NUMBER, .preset = {.d = 1.0}, .status = KS_PARAMETER},
+         [KS_MATMUL_ACTIVATION] =
+             {.name = "activation", .kind = KS_PARAM_CHOICE, .choices = activations, .status = KS_PARAMETER},
+         [KS_MATMUL_PRECISION] =
+             {.name = "precision", .kind = KS_PARAM_CHOICE, .choices = precisions, .status = KS_PARAMETER}},
     .presets_count = sizeof presets / sizeof *presets,
     .presets = presets,
     .resolve = matmul_resolve,

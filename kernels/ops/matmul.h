@@ -11,6 +11,14 @@ extern "C" {
 #endif
 
 enum { KS_MATMUL_BATCH_RANK = KS_RANK_MAX - 2 };
+enum {
+    KS_MATMUL_TRANSPOSE_A,
+    KS_MATMUL_TRANSPOSE_B,
+    KS_MATMUL_ALPHA,
+    KS_MATMUL_ACTIVATION,
+    KS_MATMUL_PRECISION,
+    KS_MATMUL_PARAMS
+};
 
 typedef enum ks_matmul_activation {
     KS_MATMUL_NONE,

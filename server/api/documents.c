@@ -7,6 +7,7 @@
 #include "api/openapi.h"
 #include "api/plans.h"
 #include "api/trace.h"
+#include "kernserve/chain.h"
 
 static int write_ready(ks_api_view *view, ks_text *out)
 {
@@ -140,8 +141,10 @@ static ks_status write_plan(const ks_api_view *view, ks_infers *infers, const ks
     ks_plan plan;
     ks_plan_way way;
     const ks_status status = ks_infers_plan(infers, route->model, route->query, &plan, &way, error);
-    if (status == KS_OK) ks_plans_write_one(view, route->model->name, &plan, &way, out);
-    return status;
+    if (status != KS_OK) return status;
+    ks_plans_write_one(view, route->model->name, &plan, &way, out);
+    ks_program_free(&plan.program);
+    return KS_OK;
 }
 
 static ks_status write_plans(const ks_api_view *view, const ks_document_request *request, ks_text *out,

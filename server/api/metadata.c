@@ -210,10 +210,10 @@ void ks_document_stats(ks_text *out, const ks_model *const *models, const ks_mod
     ks_text_puts(out, "]}");
 }
 
-static void put_state(ks_text *out, const char *name, bool ready, const char *reason)
+static void put_state(ks_text *out, const char *name, const char *state, const char *reason)
 {
     ks_text_printf(out, "%s{\"name\":\"%s\",\"version\":\"1\",\"state\":\"%s\",\"reason\":", out->length > 1 ? "," : "",
-                   name, ready ? "READY" : "UNAVAILABLE");
+                   name, state);
     ks_text_json(out, reason, strlen(reason));
     ks_text_puts(out, "}");
 }
@@ -224,7 +224,14 @@ static void put_notes(ks_text *out, ks_models *models)
     char name[KS_MODEL_NAME_MAX], reason[KS_MODEL_NOTE_MAX];
     for (int i = 0; models && ks_models_note_at(models, i, name); i++)
         if (!ks_model_is_known(name, strlen(name)) && ks_models_reason(models, name, reason))
-            put_state(out, name, false, reason);
+            put_state(out, name, "UNAVAILABLE", reason);
+}
+
+/* The protocol's words. */
+static const char *state_of(const char *name, bool ready, bool unloaded)
+{
+    if (unloaded && ks_model_is_loading(name, strlen(name))) return "LOADING";
+    return ready && !unloaded ? "READY" : "UNAVAILABLE";
 }
 
 void ks_document_repository(ks_text *out, ks_models *models, bool ready, bool only_ready)
@@ -237,7 +244,7 @@ void ks_document_repository(ks_text *out, ks_models *models, bool ready, bool on
         if (unloaded && !(models && ks_models_reason(models, ks_model_at(i)->name, reason)))
             snprintf(reason, sizeof reason, "unloaded");
         if (!ready && !unloaded) snprintf(reason, sizeof reason, "Server not ready");
-        put_state(out, ks_model_at(i)->name, ready && !unloaded, reason);
+        put_state(out, ks_model_at(i)->name, state_of(ks_model_at(i)->name, ready, unloaded), reason);
     }
     if (!only_ready) put_notes(out, models);
     ks_text_puts(out, "]");

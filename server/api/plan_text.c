@@ -15,7 +15,7 @@ ks_plan_figures ks_plan_figures_of(const ks_plan_row *row, const ks_device_info 
 {
     const ks_spec *spec = &row->facts.spec;
     const ks_occupancy *occupancy = &row->facts.kernel_info.occupancy;
-    const ks_work work = {.in_bytes = (double)ks_spec_read_bytes(spec),
+    const ks_work work = {.in_bytes = row->facts.read_bytes,
                           .out_bytes = (double)ks_spec_written_bytes(spec),
                           .flops = spec->flops,
                           .link = is_linked(row, device)};
@@ -310,7 +310,7 @@ void ks_plan_csv(ks_text *out, const ks_plan_row *row, const ks_device_info *dev
     const ks_plan_counts *counts = &row->counts;
     const ks_spec *spec = &row->facts.spec;
     const char *bound = ks_bound_name(figures.roofline.bound);
-    ks_text_printf(out, "%s,%s,", spec->op->name, ks_dtype_name(spec->in[0].dtype));
+    ks_text_printf(out, "%s,%s,", ks_plan_row_name(row), ks_dtype_name(spec->in[0].dtype));
     put_shapes(out, spec);
     put_csv_parameters(out, spec);
     ks_text_printf(out, ",\"%s\",%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.3f", row->facts.kernel_info.kernel,

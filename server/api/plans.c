@@ -19,6 +19,8 @@ static int compare_work(const void *left, const void *right)
 {
     const ks_spec *a = &((const ks_plan_row *)left)->facts.spec, *b = &((const ks_plan_row *)right)->facts.spec;
     if (a->op != b->op) return a->op < b->op ? -1 : 1;
+    const int names = strcmp(((const ks_plan_row *)left)->facts.model, ((const ks_plan_row *)right)->facts.model);
+    if (names != 0) return names;
     if (a->given != b->given) return a->given < b->given ? -1 : 1;
     int order = compare_bytes(a->params, b->params, (size_t)a->op->params_count * sizeof a->params[0]);
     for (int i = ks_next_input(a, -1); i >= 0 && order == 0; i = ks_next_input(a, i)) {
@@ -193,7 +195,7 @@ void ks_plans_open_row(const ks_api_view *view, const ks_plan_row *row, ks_text 
 {
     ks_ceilings ceilings;
     ceilings_of(view, row, &ceilings);
-    ks_plan_json(out, row->facts.spec.op->name, row, view->device_info, &ceilings);
+    ks_plan_json(out, ks_plan_row_name(row), row, view->device_info, &ceilings);
     ks_plan_json_counts(out, &row->counts);
 }
 
@@ -239,6 +241,6 @@ void ks_plans_write_one(const ks_api_view *view, const char *model, const ks_pla
     row.bucket = way->bucket;
     ceilings_of(view, &row, &ceilings);
     ks_plan_json(out, model, &row, view->device_info, &ceilings);
-    if (plan->spec.op->chain) ks_model_steps_write(out, &plan->spec, &ceilings);
+    if (plan->program) ks_model_steps_write(out, plan->spec.op->chain, plan->program, &ceilings);
     ks_text_puts(out, "}");
 }

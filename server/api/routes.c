@@ -159,6 +159,8 @@ static ks_status find_model(segment raw, segment version, ks_route *route, ks_er
     int shown = (int)(length < SHOWN ? length : SHOWN);
     if (route->model == NULL && route->id == KS_ROUTE_MODEL_STATS)
         return ks_fail(error, KS_MODEL, "requested model '%.*s' is not available", shown, name);
+    if (route->model == NULL && ks_model_is_loading(name, length))
+        return ks_fail(error, KS_LOADING, "model '%.*s' is being loaded", shown, name);
     if (route->model == NULL && ks_model_is_known(name, length))
         return ks_fail(error, KS_MODEL, "Request for unknown model: '%.*s' has no available versions", shown, name);
     if (route->model == NULL)

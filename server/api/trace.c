@@ -2,7 +2,8 @@
  *
  *   process 0   the host: a track a shard with its launch calls ("X"), and a request each as an asynchronous slice ("b", "e") with
  *               its phases nested in it. Requests overlap, so that each has an id of its own.
- *   process 1   the device: a track for each engine of each lane (h2d, compute, d2h) with what a launch did there ("X")
+ *   process 1   the device: a track for each engine of each lane (h2d, compute, d2h) with what a launch did there ("X"), and in
+ *               compute the steps of one that has timed them
  *   flows       from a launch call to the first engine that it kept busy; a request names its launch in its arguments
  *
  * Times are CLOCK_MONOTONIC in microseconds with three decimals, written from integers: a child that ended a rounding after its
@@ -124,6 +125,28 @@ static void put_launches(trace *t, int shard)
     }
 }
 
+/* Within the compute of their launches. */
+static void put_step(trace *t, int shard, const ks_step_record *r)
+{
+    begin_event(t, "X", DEVICE, engine_track(shard, r->lane, 1));
+    put_us(t, "ts", r->begun_ns);
+    put_us(t, "dur", r->ns);
+    ks_text_puts(t->out, ",\"cat\":\"node\",\"name\":");
+    ks_text_json(t->out, r->name, strlen(r->name));
+    ks_text_printf(t->out, ",\"args\":{\"launch\":\"%d.%" PRIu64 "\",\"step\":%d}}", shard, r->launch, (int)r->step);
+}
+
+static void put_steps(trace *t, int shard)
+{
+    for (uint64_t number = ks_timeline_steps(t->timeline, shard); number > 0; number--) {
+        ks_step_record r;
+        if (!ks_timeline_step(t->timeline, shard, number, &r) || r.begun_ns + r.ns < t->since_ns) return;
+        t->truncated |= t->out->length >= t->limit;
+        if (t->out->length >= t->limit) return;
+        put_step(t, shard, &r);
+    }
+}
+
 /* --- requests ------------------------------------------------------------------------------------------------------- */
 
 static void put_async(trace *t, const char *ph, int shard, int64_t at_ns, const char *name, const char *id)
@@ -236,6 +259,7 @@ ks_status ks_trace_write(const ks_timeline *timeline, int shards, const ks_devic
         const size_t left = out->length < KS_TRACE_BYTES_MAX ? KS_TRACE_BYTES_MAX - out->length : 0;
         t.limit = out->length + left / (size_t)(2 * (shards - shard));
         put_launches(&t, shard);
+        put_steps(&t, shard);
         t.limit = out->length + left / (size_t)(2 * (shards - shard));
         put_requests(&t, shard);
         name_lanes(&t, shard);

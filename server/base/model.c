@@ -1,6 +1,7 @@
 #include "base/model.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -237,4 +238,41 @@ const ks_model *ks_model_find(const char *name, size_t length)
     const int index = find_place(name, length);
     if (index < 0) return NULL;
     return ks_model_is_loadable(index) ? ks_model_current(index) : &models[index];
+}
+
+/* --- loads ---------------------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t loads_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    char name[KS_MODEL_NAME_MAX];
+    int count;               /* of that name */
+} loads[KS_MODEL_LOADS_MAX]; /* under loads_lock */
+
+/* With the lock: -1: none is loading. */
+static int find_load(const char *name, size_t length)
+{
+    for (int i = 0; i < KS_MODEL_LOADS_MAX; i++)
+        if (loads[i].count > 0 && strlen(loads[i].name) == length && memcmp(loads[i].name, name, length) == 0) return i;
+    return -1;
+}
+
+void ks_model_loading(const char *name, int more)
+{
+    pthread_mutex_lock(&loads_lock);
+    int i = find_load(name, strlen(name));
+    if (i < 0) {
+        i = 0;
+        while (loads[i].count > 0) i++;
+        snprintf(loads[i].name, sizeof loads[i].name, "%s", name);
+    }
+    loads[i].count += more;
+    pthread_mutex_unlock(&loads_lock);
+}
+
+bool ks_model_is_loading(const char *name, size_t length)
+{
+    pthread_mutex_lock(&loads_lock);
+    const bool found = find_load(name, length) >= 0;
+    pthread_mutex_unlock(&loads_lock);
+    return found;
 }

@@ -62,6 +62,8 @@ const ks_model *ks_model_at(int index);
 const ks_model *ks_model_find(const char *name, size_t length);
 bool ks_model_is_loadable(int index);        /* a place of a loaded model, whether or not it is loaded now */
 const ks_model *ks_model_current(int index); /* what is loaded at that place; NULL: nothing */
+/* A load by that name waits or is under way. What has no version meanwhile is not unknown. */
+bool ks_model_is_loading(const char *name, size_t length);
 bool ks_model_is_known(const char *name, size_t length); /* it has a place, or is there for good */
 
 /* A shard uses a loaded model, or does no longer; nothing of another one. */
@@ -76,6 +78,9 @@ static inline void ks_model_use(const ks_model *model, int shard, int more)
 int ks_model_place(const char *name);
 /* What is at the place from now on: NULL: nothing. Returns what was there. Routes and heads that were found before are looked up again. */
 const ks_model *ks_model_publish(int index, const ks_model *model);
+/* A load begins to wait (more = 1), or has ended (-1). At most KS_MODEL_LOADS_MAX at a time. */
+enum { KS_MODEL_LOADS_MAX = 17 };
+void ks_model_loading(const char *name, int more);
 /* Rises with each ks_model_publish, before and after it. */
 uint64_t ks_model_epoch(void);
 #endif

@@ -98,6 +98,7 @@ typedef struct ks_infer_request {
     uint8_t outputs;  /* bit i: OUTPUTi is asked for: the response holds it, or says that it is in shared memory */
     uint8_t binary;   /* bit i: and as binary (else JSON) */
     bool warned;      /* there is a warning */
+    bool profile;     /* each step of the model is to be timed */
     uint16_t windows; /* bit i: this tensor lies in shared memory, by its input or KS_WINDOW_OUT + output */
     uint16_t device_copies; /* bit i: and the device moves it; it then takes no part of the slot */
     uint8_t resident;   /* bit i: INPUTi is the resident tensor of the name tensor[i], held; spec.in[i].fixed is set */

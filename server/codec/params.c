@@ -197,6 +197,18 @@ static bool read_unsigned(const ks_param_value *value, uint64_t *out)
     return numeric(value) && ks_number_read(value->text, value->length, KS_UINT64, out) == KS_NUMBER_OK;
 }
 
+/* Of models that have steps. */
+static ks_status read_profile(ks_codec *codec, const ks_param_value *value, ks_error *error)
+{
+    uint64_t number = 0;
+    if (read_bool(value, &codec->request.profile)) return KS_OK;
+    if (!read_unsigned(value, &number) || number > 1)
+        return ks_fail(error, KS_PARAMETER, "parameter 'profile' must be 0 or 1, got '%s'",
+                       ks_quoted(value->text, value->length).text);
+    codec->request.profile = number == 1;
+    return KS_OK;
+}
+
 /* Those with a meaning in the protocol; *known is false for any other. */
 static ks_status protocol_parameter(ks_codec *codec, const char *name, const ks_param_value *value, bool *known,
                                     ks_error *error)
@@ -214,6 +226,7 @@ static ks_status protocol_parameter(ks_codec *codec, const char *name, const ks_
         codec->request.timeout_us = number < INT64_MAX / 1000 ? (int64_t)number : INT64_MAX / 1000;
         return KS_OK;
     }
+    if (strcmp(name, "profile") == 0 && codec->request.model->op->chain) return read_profile(codec, value, error);
     if (strcmp(name, "sequence_id") == 0)
         return textual(value) || read_unsigned(value, &number) ? KS_OK : wrong_type(name, "unsigned-integer", error);
     if (strcmp(name, "sequence_start") == 0 || strcmp(name, "sequence_end") == 0)

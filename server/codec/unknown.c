@@ -36,6 +36,7 @@ static const char *find_nearest(const ks_op *op, ks_name_place place, const char
                  [KS_NAME_IN_JSON] = {members, sizeof members / sizeof members[0]}};
     nearest_name search = {.name = name, .length = strlen(name), .distance = KS_NAME_FAR};
     for (int i = 0; i < op->params_count; i++) look_at(&search, op->params[i].name);
+    if (op->chain && place != KS_NAME_IN_JSON) look_at(&search, "profile");
     for (size_t i = 0; i < lists[place].count; i++) look_at(&search, lists[place].names[i]);
     return ks_name_is_near(search.length, search.distance) ? search.nearest : NULL;
 }

@@ -14,6 +14,7 @@
 #include "daemon/commands.h"
 #include "daemon/defaults.h"
 #include "daemon/listen.h"
+#include "daemon/tensors/start.h"
 #include "engine/tune/warm.h"
 #include "http/tls/tls.h"
 
@@ -140,6 +141,25 @@ static void check_files(config_check *check)
     }
 }
 
+/* A model that cannot be loaded is no fault of the start, but with --exit-on-error. */
+static void tell_repository(void *context, const char *model, const ks_error *fault)
+{
+    config_check *check = context;
+    if (model) ks_fail(&check->error, KS_CONFIG, "model-repository: model '%s': %s", model, fault->text);
+    if (!model) check->error = *fault;
+    if (!model || check->config->exit_on_error)
+        add_fault(check, KS_EXIT_CONFIG);
+    else
+        fprintf(stderr, "kernserve: warning: %s\n", check->error.text);
+}
+
+static void check_repository(config_check *check)
+{
+    const ks_config *config = check->config;
+    const ks_repository_options options = ks_repository_options_of(config);
+    if (config->model_repository.count > 0) ks_repository_check(&options, tell_repository, check);
+}
+
 /* Of the choice; auto is none of them. */
 static const char *backend_name(ks_choice_backend choice)
 {
@@ -173,6 +193,7 @@ int ks_command_check(const ks_config *config)
     check_limits(&check);
     check_warm(&check);
     check_files(&check);
+    check_repository(&check);
     if (check.code == KS_EXIT_OK) print_accepted(config);
     return check.code;
 }

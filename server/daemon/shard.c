@@ -247,7 +247,7 @@ static void turn(ks_shard *shard)
         ks_engine_expire(shard->engine, shard->now_ns);
         ks_http_resume(shard->http, ks_engine_collect(shard->engine));
     }
-    if (shard->daemon->models) ks_models_turn(shard->daemon->models, shard->index, shard->engine);
+    if (shard->daemon->models) shard->captured |= ks_models_turn(shard->daemon->models, shard->index, shard->engine);
     if (!happened) check_idle(shard);
     if (!happened && !shard->captured && !shard->lost) ks_engine_tune_step(shard->engine);
     atomic_store_explicit(&shard->turned_ns, shard->now_ns, memory_order_relaxed);
@@ -338,7 +338,7 @@ static ks_status warm(ks_shard *shard, ks_error *error)
         if (status != KS_OK) return status;
         say_warmed(atomic_fetch_add(&shard->daemon->api.warm_done, 1) + 1, atomic_load(&shard->daemon->api.warm_total));
     }
-    return KS_OK;
+    return shard->daemon->models ? ks_models_warm(shard->daemon->models, shard->engine, error) : KS_OK;
 }
 
 static ks_status start(ks_shard *shard)

@@ -3,6 +3,7 @@
 
 #include "engine/engine_core.h"
 #include "engine/plan_catalog.h"
+#include "kernserve/chain.h"
 #include "observe/timeline.h"
 
 static uint64_t add_record(const ks_engine *engine, const ks_lane_use *use, int64_t total_ns)
@@ -21,6 +22,36 @@ static uint64_t add_record(const ks_engine *engine, const ks_lane_use *use, int6
     return ks_timeline_add_launch(engine->options.timeline, &record);
 }
 
+static void add_step(const ks_engine *engine, const ks_lane_use *use, uint64_t launch, int step, int64_t begun_ns)
+{
+    const ks_plan *plan = use->batch.plan;
+    ks_step_record record = {.begun_ns = begun_ns,
+                             .ns = use->batch.step_ns[step],
+                             .launch = launch,
+                             .lane = (uint64_t)(use - engine->lane) & 0xffff,
+                             .step = (uint64_t)step & 0xffff};
+    snprintf(record.name, sizeof record.name, "%s", ks_step_name(plan->spec.op->chain, &plan->program->step[step]));
+    ks_timeline_add_step(engine->options.timeline, &record);
+}
+
+/* Steps of a launch that has timed them. Their order and lengths are known; the last one ends when the kernels do. */
+static void count_steps(const ks_engine *engine, const ks_lane_use *use, uint64_t launch, int64_t total_ns)
+{
+    ks_program *program = use->batch.plan->program;
+    const int64_t *step_ns = use->batch.step_ns;
+    int64_t sum_ns = 0;
+    for (int i = 0; i < program->count; i++) {
+        if (step_ns[i] < 0) return;
+        sum_ns += step_ns[i];
+    }
+    int64_t at_ns = use->launched_ns + total_ns - use->batch.d2h_ns - sum_ns;
+    for (int i = 0; i < program->count; at_ns += step_ns[i], i++) {
+        program->step[i].timed_runs++;
+        program->step[i].timed_ns += step_ns[i];
+        if (engine->options.timeline && at_ns >= use->launched_ns) add_step(engine, use, launch, i, at_ns);
+    }
+}
+
 static void count_rows(ks_engine *engine, const ks_batch *batch)
 {
     ks_counter_add(KS_COUNTER(engine, rows_sum), (uint64_t)batch->rows_sum);
@@ -34,6 +65,7 @@ void ks_books_launch(ks_engine *engine, const ks_lane_use *use, int64_t total_ns
     const ks_plan *plan = batch->plan;
     const uint64_t number = add_record(engine, use, total_ns);
     ks_catalog_count(plan, batch);
+    if (batch->step_ns && plan->program) count_steps(engine, use, number, total_ns);
     if (plan->join_rows) count_rows(engine, batch);
     for (int i = 0; i < batch->count; i++) use->jobs[i]->launch = number;
     if (!plan->mapped) {
@@ -57,8 +89,7 @@ void ks_books_plan(const ks_engine *engine, ks_plan *plan, const char *path)
         ks_spec_text(&plan->spec, record.text);
         ks_timeline_add_plan(engine->options.timeline, plan->id, &record);
     }
-    /* Other threads read the catalog, for whom a chain's op may be gone. */
-    if (engine->options.catalog && !plan->spec.op->chain) ks_catalog_put(engine->options.catalog, plan, path);
+    if (engine->options.catalog) ks_catalog_put(engine->options.catalog, plan, path);
 }
 
 ks_shard_timeline *ks_engine_timeline(const ks_engine *engine)

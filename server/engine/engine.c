@@ -292,7 +292,8 @@ static int free_lane(const ks_engine *engine, const ks_job *job)
 static bool goes_alone(const ks_job *job)
 {
     const ks_slot *slot = job->slot;
-    return slot->windows || slot->places || (job->plan->mapped && (!slot->in || !slot->in_device || !slot->out_device));
+    return slot->windows || slot->places || job->step_ns ||
+           (job->plan->mapped && (!slot->in || !slot->in_device || !slot->out_device));
 }
 
 static void begin_batch(ks_batch *batch, ks_plan *plan)
@@ -302,6 +303,7 @@ static void begin_batch(ks_batch *batch, ks_plan *plan)
     batch->trial = 0;
     batch->graph = KS_GRAPH_NONE;
     batch->refused = false;
+    batch->step_ns = NULL;
     batch->h2d_ns = batch->compute_ns = batch->d2h_ns = 0;
 }
 
@@ -320,6 +322,7 @@ static void gather(ks_engine *engine, ks_job **link, ks_lane_use *use, int64_t n
             drop_late(engine, link, now_ns);
         } else if (ks_join_add(batch, job)) {
             use->jobs[batch->count - 1] = ks_queue_take(&engine->queue, link);
+            batch->step_ns = job->step_ns;
         } else {
             link = &job->next;
         }

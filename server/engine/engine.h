@@ -62,6 +62,8 @@ typedef struct ks_job {
     uint64_t priority;   /* 0: default (after all others), 1: highest */
     int64_t deadline_ns; /* dropped with KS_DEADLINE if not launched by then; 0: none */
     bool deadline_asked; /* by the client: among jobs of one priority the sooner one goes first */
+    int64_t
+        *step_ns; /* its owner's: the job goes alone, and its program's steps are timed: ks_batch. NULL: they are not */
     ks_error *fault; /* its owner's: why status is not KS_OK is written there, unless one stands there; NULL: nowhere */
     /* set by the engine: */
     ks_status status; /* of a DONE job */
@@ -96,7 +98,7 @@ static inline int ks_job_rows(const ks_plan *plan, const ks_spec *spec)
 }
 void ks_engine_plan_release(ks_engine *engine, ks_plan **plan);
 /* What the plan of a resolved spec is, or would be, in the caller's memory: for the plan document. The cache stays as it
- * is, and *out is not for a job. KS_WORK. */
+ * is, and *out is not for a job, but for its program, a copy, which the caller frees. KS_WORK. */
 ks_status ks_engine_look(ks_engine *engine, const ks_spec *spec, ks_plan *out, ks_error *error);
 /* Plans of the op go, but for those that jobs hold; returns how many do. */
 int ks_engine_forget_op(ks_engine *engine, const ks_op *op);
@@ -144,6 +146,10 @@ ks_status ks_engine_check(ks_engine *engine, ks_error *error);
 /* Makes the plan of a resolved spec, runs it once plainly and captures its graphs on every lane. Blocks; start-up only.
  */
 ks_status ks_engine_warm(ks_engine *engine, const ks_spec *spec, ks_error *error);
+
+/* The plan of a resolved spec, and its graph of one job on each lane: made here, or asked for, as if launches had missed it. true: they are
+ * there, or cannot be. */
+bool ks_engine_make_ready(ks_engine *engine, const ks_spec *spec);
 
 /* Tries the candidates of a resolved spec's plan, unless options.tunes knows the response, keeps the fastest there, and uses
  * it. progress, or NULL, is called for each trial: how many of at most how many. Blocks; start-up and --tune only. KS_OK also

@@ -1,6 +1,7 @@
 #include "engine/plan_catalog.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,6 +80,33 @@ static void facts_of(const ks_plan *plan, const char *path, ks_plan_facts *out)
     out->path = path;
     out->batch_max = plan->batch_max;
     out->join_rows = plan->join_rows;
+    out->read_bytes = (double)ks_spec_read_bytes(&plan->spec);
+}
+
+/* What stands for the op of a chain, which may be gone while others read. */
+static const ks_op chain_op = {.name = "model",
+                               .inputs_count = KS_INPUTS_MAX,
+                               .inputs = {{.name = "INPUT0"},
+                                          {.name = "INPUT1"},
+                                          {.name = "INPUT2"},
+                                          {.name = "INPUT3"},
+                                          {.name = "INPUT4"},
+                                          {.name = "INPUT5"},
+                                          {.name = "INPUT6"},
+                                          {.name = "INPUT7"}}};
+static_assert(KS_INPUTS_MAX == 8, "a name for each input");
+
+static void name_chain(ks_plan_facts *facts)
+{
+    if (!facts->spec.op->chain) return;
+    snprintf(facts->model, sizeof facts->model, "%s", facts->spec.op->name);
+    facts->spec.op = &chain_op;
+    for (int i = 0; i < KS_INPUTS_MAX; i++) facts->spec.in[i].fixed = facts->spec.in[i].fixed ? &chain_op : NULL;
+}
+
+const char *ks_plan_row_name(const ks_plan_row *row)
+{
+    return row->facts.model[0] ? row->facts.model : row->facts.spec.op->name;
 }
 
 /* Each word is stored with release: a reader that sees a new one also sees that the number had gone before it. */
@@ -110,6 +138,7 @@ void ks_catalog_put(ks_plan_catalog *catalog, ks_plan *plan, const char *path)
     if (!plan->place) return;
     counts.timed_jobs = counts.timed_ns = 0;
     facts_of(plan, path, &facts);
+    name_chain(&facts);
     atomic_store_explicit(&plan->place->number, 0, memory_order_relaxed);
     put_words(plan->place->counts, &counts, KS_COUNTS_WORDS);
     put_words(plan->place->facts, &facts, KS_FACTS_WORDS);

@@ -11,14 +11,16 @@
 
 #include "kernserve/backend.h"
 
-enum { KS_CATALOG_PLACES = 4096 };
+enum { KS_CATALOG_PLACES = 4096, KS_CATALOG_NAME_MAX = 64 };
 
 /* What a plan is. */
 typedef struct ks_plan_facts {
     ks_spec spec;
     ks_kernel_info kernel_info;
     ks_trials trials;
-    const char *path; /* ks_engine_path's: static */
+    const char *path;                /* ks_engine_path's: static */
+    double read_bytes;               /* ks_spec_read_bytes's */
+    char model[KS_CATALOG_NAME_MAX]; /* of a chain, whose spec has an op here that stays; "": an operation's plan */
     int64_t batch_max, join_rows;
 } ks_plan_facts;
 
@@ -81,6 +83,8 @@ static inline void ks_catalog_count(const ks_plan *plan, const ks_batch *batch)
 int ks_catalogs_writers(const ks_plan_catalogs *catalogs);
 int ks_catalog_used(const ks_plan_catalogs *catalogs, int writer);
 bool ks_catalog_read(const ks_plan_catalogs *catalogs, int writer, int place, ks_plan_row *out);
-/* The row of a plan that is in no catalog. */
+/* What the plan is of: an operation, or a model. */
+const char *ks_plan_row_name(const ks_plan_row *row);
+/* The row of a plan that is in no catalog, with its own op. */
 void ks_plan_row_of(const ks_plan *plan, const char *path, ks_plan_row *out);
 #endif

@@ -1,6 +1,6 @@
 /* Which plan a job gets: its spec's, or its family's where rows are joined; made where there is none.
  *
- * Interface  engine.h: ks_engine_plan, _look, _plan_release, _tune.
+ * Interface  engine.h: ks_engine_plan, _look, _plan_release, _make_ready, _tune.
  * Threads    the shard's own. */
 #include "engine/engine_core.h"
 #include "engine/join.h"
@@ -75,14 +75,13 @@ static ks_status look(ks_engine *engine, const ks_spec *spec, int join_rows, ks_
     const ks_plan *plan = ks_plans_peek(engine->plans, spec);
     if (plan) {
         *out = *plan;
-        out->program = NULL;
-        return KS_OK;
+        return plan->program ? ks_program_copy(plan->program, &out->program, error) : KS_OK;
     }
     memset(out, 0, sizeof *out);
     memcpy(&out->spec, spec, sizeof *spec);
     out->join_rows = join_rows;
     const ks_status status = prepare(engine, out, error);
-    ks_program_free(&out->program);
+    if (status != KS_OK) ks_program_free(&out->program);
     return status;
 }
 
@@ -108,6 +107,22 @@ void ks_engine_plan_release(ks_engine *engine, ks_plan **plan)
     assert((*plan)->users > 0);
     (*plan)->users--;
     *plan = NULL;
+}
+
+bool ks_engine_make_ready(ks_engine *engine, const ks_spec *spec)
+{
+    ks_plan *plan = NULL;
+    ks_error ignored;
+    bool ready = true;
+    if (engine->lost || ks_engine_plan(engine, spec, &plan, &ignored) != KS_OK) return true;
+    for (int i = 0; i < engine->lanes && plan->graphs && !plan->large && !plan->uncapturable; i++) {
+        if (plan->captured[i] & 1) continue;
+        ready = false;
+        engine->wants += !(plan->wanted[i] & 1);
+        plan->wanted[i] |= 1;
+    }
+    ks_engine_plan_release(engine, &plan);
+    return ready;
 }
 
 ks_status ks_engine_tune(ks_engine *engine, const ks_spec *spec, ks_tune_progress_fn *progress, void *context,

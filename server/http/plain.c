@@ -248,7 +248,8 @@ void ks_plain_finish(ks_http *http, ks_conn *conn, bool delivered)
     ks_request_sent(http, conn, delivered);
     ks_source_end(&sent);
     free(t->owned);
-    t->owned = NULL;
+    free(t->long_response_head);
+    t->owned = t->long_response_head = NULL;
     drop_head(t);
     conn->paused_ns = 0;
     http->plain_waits |= conn->more;
@@ -264,6 +265,13 @@ void ks_plain_finish(ks_http *http, ks_conn *conn, bool delivered)
     ks_io_queue_join(http, conn);
 }
 
+/* ks_transport.drop */
+static void drop_plain(ks_http *http, ks_conn *conn)
+{
+    ks_plain_finish(http, conn, false);
+    ks_plain_hang_up(http, conn);
+}
+
 /* ks_transport.send */
 static void send_plain(ks_http *http, ks_conn *conn, ks_response *response)
 {
@@ -275,15 +283,14 @@ static void send_plain(ks_http *http, ks_conn *conn, ks_response *response)
     t->source = response->source;
     t->body_length = response->bodiless ? 0 : response->length;
     t->sent = 0;
-    t->response_head_length = ks_response_head(response, &http->date, t->response_head);
+    if (response->head_more) t->long_response_head = malloc(KS_RESPONSE_HEAD_MAX + response->head_more);
+    if (response->head_more && !t->long_response_head) {
+        drop_plain(http, conn);
+        return;
+    }
+    char *const head = t->long_response_head ? t->long_response_head : t->response_head;
+    t->response_head_length = ks_response_head(response, &http->date, head);
     if (t->body_length > KS_WHOLE_MAX || ks_io_send(http, conn) == KS_MOVED) ks_io_queue_join(http, conn);
-}
-
-/* ks_transport.drop */
-static void drop_plain(ks_http *http, ks_conn *conn)
-{
-    ks_plain_finish(http, conn, false);
-    ks_plain_hang_up(http, conn);
 }
 
 /* ks_transport.cut */

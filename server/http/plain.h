@@ -35,6 +35,7 @@ typedef struct ks_plain_conn {
     size_t chunk;       /* how much of a body is looked at at once */
     /* the response: */
     char response_head[KS_RESPONSE_HEAD_MAX];
+    char *long_response_head;                       /* one that has no room there; NULL: none */
     size_t response_head_length, body_length, sent; /* sent: of both */
     const char *body;                               /* NULL: the source's */
     char *owned;                                    /* the same, to be freed */

@@ -192,7 +192,8 @@ ks_move ks_io_send(ks_http *http, ks_conn *conn)
         return KS_STUCK;
     }
     const size_t most = ks_turn_in_latency_mode(http) ? KS_CHUNK_MAX_LATENCY_MODE : KS_SEND_MAX;
-    struct iovec parts[2] = {{t->response_head + t->response_head_length - head, head},
+    char *const heads = t->long_response_head ? t->long_response_head : t->response_head;
+    struct iovec parts[2] = {{heads + t->response_head_length - head, head},
                              {(char *)(uintptr_t)body, ks_least_size((size_t)there, most)}};
     const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     const ssize_t n = TEMP_FAILURE_RETRY(sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));

@@ -477,7 +477,7 @@ static ks_status make_compat(ks_http *http, ks_conn *conn, ks_response *response
     if (status != KS_OK) return status;
     encoded.length = response->length;
     encoded.content_type = encoded.header_length >= 0 ? "application/octet-stream" : "application/json";
-    ks_response_infer(response, &encoded, "");
+    ks_response_infer(response, &encoded, "", NULL);
     return KS_OK;
 }
 
@@ -528,7 +528,7 @@ static void respond_fault(ks_http *http, ks_conn *conn)
 /* The response of an inference; texts of the response lie here until it has been sent, or kept. */
 static void respond_inference(ks_http *http, ks_conn *conn)
 {
-    ks_response response = {.code = 0};
+    ks_response response = {.source.infer = conn->infer};
     ks_response_body encoded;
     char timing[KS_TIMING_MAX];
     conn->fault =
@@ -537,10 +537,10 @@ static void respond_inference(ks_http *http, ks_conn *conn)
         respond_fault(http, conn);
         return;
     }
-    response.source.infer = conn->infer;
-    response.body = encoded.body;
-    ks_response_infer(&response, &encoded, timing);
+    char *const profile = ks_infer_profile(conn->infer, timing);
+    ks_response_infer(&response, &encoded, timing, profile);
     send_response(http, conn, &response);
+    free(profile);
 }
 
 bool ks_request_respond(ks_http *http, ks_conn *conn)

@@ -32,11 +32,12 @@ void ks_fields_add(ks_fields *fields, const char *name, const char *value)
     fields->at[fields->count++].value = value;
 }
 
-void ks_response_infer(ks_response *response, const ks_response_body *encoded, const char *timing)
+void ks_response_infer(ks_response *response, const ks_response_body *encoded, const char *timing, const char *profile)
 {
     ks_fields *fields = &response->fields;
     response->code = 200;
     response->length = encoded->length;
+    if (encoded->body) response->body = encoded->body;
     ks_fields_add(fields, "Content-Type", encoded->content_type);
     if (encoded->header_length >= 0)
         ks_fields_add(fields, "Inference-Header-Content-Length",
@@ -48,7 +49,8 @@ void ks_response_infer(ks_response *response, const ks_response_body *encoded, c
     if (encoded->tensor) ks_fields_add(fields, "Kernserve-Tensor", encoded->tensor);
     if (encoded->content_encoding) ks_fields_add(fields, "Content-Encoding", encoded->content_encoding);
     if (encoded->warning) ks_fields_add(fields, "Kernserve-Warning", encoded->warning);
-    if (timing[0]) ks_fields_add(fields, "Server-Timing", timing);
+    if (timing[0]) ks_fields_add(fields, "Server-Timing", profile ? profile : timing);
+    response->head_more = profile ? strlen(profile) : 0;
 }
 
 static void add_given(ks_fields *fields, const char *name, const char *value)
@@ -171,13 +173,14 @@ static char *put_status(char *at, int code)
 }
 
 /* Names are ours, and values bounded: by KS_TIMING_MAX, KS_REQUEST_ID_MAX and the length of a shape. */
-size_t ks_response_head(const ks_response *response, ks_date *date, char out[KS_RESPONSE_HEAD_MAX])
+size_t ks_response_head(const ks_response *response, ks_date *date, char *out)
 {
     char number[24], *at = put_text(put_status(out, response->code), date_line(date));
     for (int i = 0; i < response->fields.count; i++) {
         const char *const name = response->fields.at[i].name, *const value = response->fields.at[i].value;
         const size_t name_length = strlen(name), value_length = strlen(value);
-        assert((size_t)(at - out) + name_length + value_length < KS_RESPONSE_HEAD_MAX - HEAD_SPARE);
+        assert((size_t)(at - out) + name_length + value_length <
+               KS_RESPONSE_HEAD_MAX + response->head_more - HEAD_SPARE);
         at = PUT(put(at, name, name_length), ": ");
         at = PUT(put(at, value, value_length), "\r\n");
     }

@@ -43,6 +43,7 @@ typedef struct ks_response {
     char *owned;      /* body's memory, to be freed; or NULL */
     ks_response_source source;
     uint64_t length;  /* of the body */
+    size_t head_more; /* bytes that the fields have beyond the usual: of a model's steps */
     ks_fields fields; /* all but Date, Connection and Content-Length */
 } ks_response;
 
@@ -55,13 +56,14 @@ typedef struct ks_date {
 enum { KS_RESPONSE_HEAD_MAX = 2048 };
 
 void ks_fields_add(ks_fields *fields, const char *name, const char *value);
-/* Of a request of tensors. Of an inference's response; timing: the value of Server-Timing, or "". Of a fault; allow: a path's methods, or NULL. */
+/* Of a request of tensors. Of an inference's response; timing: the value of Server-Timing, or ""; profile: a
+ * longer one in its place, or NULL. Of a fault; allow: a path's methods, or NULL. */
 void ks_response_tensors(ks_response *response, const ks_tensor_answer *answer);
-void ks_response_infer(ks_response *response, const ks_response_body *encoded, const char *timing);
+void ks_response_infer(ks_response *response, const ks_response_body *encoded, const char *timing, const char *profile);
 /* Also makes the body; false: no memory for it. */
 bool ks_response_fault(ks_response *response, ks_status status, const char *sentence, const char *allow);
-/* The text of everything before the body; returns its length. */
-size_t ks_response_head(const ks_response *response, ks_date *date, char out[KS_RESPONSE_HEAD_MAX]);
+/* The text of everything before the body: at most KS_RESPONSE_HEAD_MAX + response->head_more bytes. Returns its length. */
+size_t ks_response_head(const ks_response *response, ks_date *date, char *out);
 /* What is left of a response that is not sent. */
 void ks_response_fini(ks_response *response);
 

@@ -345,6 +345,7 @@ static ks_status read_format(ks_definition_reader *r)
         return ks_fail(r->error, KS_DEFINITION, "'format' is 1, the version of definitions that this server has");
     if (fuse && !ks_json_is_bool(fuse)) return ks_fail(r->error, KS_FIELD, "'fuse' is neither true nor false");
     if (description && !ks_json_is_text(description)) return ks_fail(r->error, KS_FIELD, "'description' is no text");
+    r->definition->chain.unfused = fuse && !ks_json_is_true(fuse);
     return KS_OK;
 }
 
@@ -446,6 +447,7 @@ static void link_chain(ks_definition *definition)
     chain->op.resolve = ks_chain_resolve;
     chain->op.nodes_decide = ks_chain_decides(chain);
     chain->op.refuse = ks_chain_refuse;
+    chain->op.read_bytes = ks_chain_read_bytes;
     chain->op.name = definition->model.name;
 }
 

@@ -55,8 +55,12 @@ ks_status ks_definition_batch(ks_definition *definition, uint64_t most, ks_error
 void ks_definition_bind(ks_definition *definition, int initializer, const ks_tensor *tensor);
 /* Runs the chain's rules on shapes that its inputs may have: a node that cannot be refuses the document, with the request's sentence. */
 ks_status ks_definition_infer(ks_definition *definition, ks_error *error);
+/* rows.c. Of resolved work, where it has max_batch: no node mixes rows of the batch. KS_DEFINITION. */
+ks_status ks_definition_check_rows(const ks_spec *spec, ks_error *error);
 /* A resolved piece of its work, at a batch of so many where it has one, for a plan that is asked for. */
 ks_status ks_definition_sample(const ks_definition *definition, int64_t batch, ks_spec *out, ks_error *error);
+/* Likewise, of the shapes at that place of `warm`. */
+ks_status ks_definition_warm(const ks_definition *definition, int index, ks_spec *out, ks_error *error);
 void ks_definition_free(ks_definition **definition);
 
 /* The file of an initializer that is a name alone, and of a model that is one file. */

@@ -326,17 +326,35 @@ static const ks_file_tensor *find_key(const ks_model_file *file, const char *key
     return NULL;
 }
 
+static ks_status find_tensor(ks_model_files *files, const ks_initializer *from, ks_model_file **out,
+                             const ks_file_tensor **item, ks_error *error)
+{
+    ks_model_file *file = files->whole ? files->whole : find_file(files, from->file);
+    if (!file) return ks_fail(error, KS_NAME, "initializer '%s': there is no file '%s'", from->name, from->file);
+    const ks_status status = know_head(file, error);
+    if (status != KS_OK) return status;
+    *out = file;
+    *item = find_key(file, from->key);
+    if (*item) return KS_OK;
+    return ks_fail(error, KS_NAME, "initializer '%s': file '%s' has no tensor '%s'", from->name, file->name, from->key);
+}
+
+ks_status ks_model_files_tensor(ks_model_files *files, const ks_initializer *from, ks_tensor *out, ks_error *error)
+{
+    ks_model_file *file = NULL;
+    const ks_file_tensor *item = NULL;
+    const ks_status status = find_tensor(files, from, &file, &item, error);
+    if (status == KS_OK) *out = item->tensor;
+    return status;
+}
+
 ks_status ks_model_files_content(ks_model_files *files, const ks_initializer *from, ks_content **out, ks_error *error)
 {
     char what[KS_CHAIN_NAME_MAX + 24];
-    ks_model_file *file = files->whole ? files->whole : find_file(files, from->file);
-    if (!file) return ks_fail(error, KS_NAME, "initializer '%s': there is no file '%s'", from->name, from->file);
-    ks_status status = know_head(file, error);
-    const ks_file_tensor *item = status == KS_OK ? find_key(file, from->key) : NULL;
+    ks_model_file *file = NULL;
+    const ks_file_tensor *item = NULL;
+    ks_status status = find_tensor(files, from, &file, &item, error);
     if (status != KS_OK) return status;
-    if (!item)
-        return ks_fail(error, KS_NAME, "initializer '%s': file '%s' has no tensor '%s'", from->name, file->name,
-                       from->key);
     snprintf(what, sizeof what, "initializer '%s'", from->name);
     status = ks_store_reserve(files->store, files->tenant, what, &item->tensor, out, error);
     return status == KS_OK ? read_content(files, file, item, *out, error) : status;

@@ -44,6 +44,8 @@ ks_status ks_model_files_add(ks_model_files *files, const char *name, const unsi
 ks_status ks_model_files_open(ks_model_files *files, const char *folder, ks_error *error);
 /* model.json, or what model.safetensors has in its head. Lives as long as the set. KS_DEFINITION: there is none. */
 ks_status ks_model_files_definition(ks_model_files *files, const char **text, size_t *length, ks_error *error);
+/* What the file's head says of the initializer's tensor, without its bytes. KS_NAME: there is no such file, or key. */
+ks_status ks_model_files_tensor(ks_model_files *files, const ks_initializer *from, ks_tensor *out, ks_error *error);
 /* A content of the initializer's tensor, whose bytes and etag are complete. KS_NAME: there is no such file, or key. */
 ks_status ks_model_files_content(ks_model_files *files, const ks_initializer *from, ks_content **out, ks_error *error);
 /* What a folder's files are, but for their bytes: names, sizes, times, inodes. Never 0. folder: of the open one above. */

@@ -75,6 +75,7 @@ static ks_status try_lengths(ks_definition *definition, ks_error *error)
         set_lengths(chain, trials[i].batch, trials[i].other, &spec);
         status = ks_chain_resolve(&spec, error);
         if (status == KS_OK) status = check_batch(chain, &spec, error);
+        if (status == KS_OK && chain->max_batch) status = ks_definition_check_rows(&spec, error);
         if (status == KS_OK) declare(definition, &spec, i == 0);
     }
     return status;
@@ -83,15 +84,10 @@ static ks_status try_lengths(ks_definition *definition, ks_error *error)
 /* Shapes that the document itself wants to be ready for. */
 static ks_status try_warm(const ks_definition *definition, ks_error *error)
 {
-    const ks_chain *chain = &definition->chain;
     ks_status status = KS_OK;
     ks_spec spec;
-    for (int i = 0; i < definition->warm && status == KS_OK; i++) {
-        set_inputs(chain, &spec);
-        for (int input = 0; input < chain->op.inputs_count; input++)
-            memcpy(spec.in[input].dims, definition->warm_dims[i][input], sizeof spec.in[input].dims);
-        status = ks_chain_resolve(&spec, error);
-    }
+    for (int i = 0; i < definition->warm && status == KS_OK; i++)
+        status = ks_definition_warm(definition, i, &spec, error);
     return status;
 }
 
@@ -124,6 +120,16 @@ ks_status ks_definition_infer(ks_definition *definition, ks_error *error)
     model->definition = definition->text;
     model->definition_length = definition->text_length;
     return KS_OK;
+}
+
+ks_status ks_definition_warm(const ks_definition *definition, int index, ks_spec *out, ks_error *error)
+{
+    set_inputs(&definition->chain, out);
+    for (int input = 0; input < definition->chain.op.inputs_count; input++)
+        memcpy(out->in[input].dims, definition->warm_dims[index][input], sizeof out->in[input].dims);
+    const ks_status status = ks_chain_resolve(out, error);
+    if (status == KS_OK) ks_spec_layout(out);
+    return status;
 }
 
 ks_status ks_definition_sample(const ks_definition *definition, int64_t batch, ks_spec *out, ks_error *error)

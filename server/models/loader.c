@@ -103,6 +103,7 @@ ks_status ks_models_load(ks_models *models, const ks_load_source *source, ks_mod
         *models->last = load;
         models->last = &load->next;
         models->waiting++;
+        ks_model_loading(load->name, 1);
         pthread_cond_signal(&models->given);
     }
     pthread_mutex_unlock(&models->lock);
@@ -132,6 +133,7 @@ void ks_model_load_leave(ks_models *models, ks_model_load **pointer)
 
 static bool end_load(ks_models *models, ks_model_load *load)
 {
+    ks_model_loading(load->name, -1);
     pthread_mutex_lock(&models->lock);
     const bool left = load->left;
     atomic_store_explicit(&load->done, true, memory_order_release);
@@ -178,6 +180,7 @@ static void load_model(ks_models *models, ks_model_load *load)
     result->max_batch = loaded->definition->model.max_batch;
     result->bytes = loaded->bytes;
     if (ks_models_publish_take(models, load, loaded, &result->created, &result->fault) != KS_OK) return;
+    ks_warm_wait(models, load->name);
     KS_LOG(KS_LOG_INFO, "model loaded", KS_TEXT("model", load->name), KS_INT("nodes", result->nodes),
            KS_INT("steps", result->steps), KS_INT("bytes", result->bytes));
 }
@@ -223,6 +226,15 @@ static void *work(void *context)
 
 /* --- open and close ------------------------------------------------------------------------------------------------------- */
 
+static void init_warmed(pthread_cond_t *warmed)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(warmed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
 ks_status ks_models_open(const ks_models_options *options, ks_models **out, ks_error *error)
 {
     ks_models *models = calloc(1, sizeof *models);
@@ -231,9 +243,11 @@ ks_status ks_models_open(const ks_models_options *options, ks_models **out, ks_e
     models->last = &models->first;
     pthread_mutex_init(&models->lock, NULL);
     pthread_cond_init(&models->given, NULL);
+    init_warmed(&models->warmed);
     const int failure = pthread_create(&models->loader, NULL, work, models);
     if (failure) {
         pthread_cond_destroy(&models->given);
+        pthread_cond_destroy(&models->warmed);
         pthread_mutex_destroy(&models->lock);
         free(models);
         return ks_fail(error, KS_SYSTEM, "cannot start the thread that loads models: %s", strerror(failure));
@@ -251,11 +265,13 @@ void ks_models_close(ks_models **pointer)
     pthread_mutex_lock(&models->lock);
     models->stop = true;
     pthread_cond_signal(&models->given);
+    pthread_cond_broadcast(&models->warmed);
     pthread_mutex_unlock(&models->lock);
     pthread_join(models->loader, NULL);
     while (models->first) {
         ks_model_load *load = models->first;
         models->first = load->next;
+        ks_model_loading(load->name, -1);
         free_load(load);
     }
     for (int i = 0; i < KS_MODELS_MAX; i++)
@@ -274,6 +290,7 @@ void ks_models_close(ks_models **pointer)
         ks_loaded_free(&loaded);
     }
     pthread_cond_destroy(&models->given);
+    pthread_cond_destroy(&models->warmed);
     pthread_mutex_destroy(&models->lock);
     free(models);
 }

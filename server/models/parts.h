@@ -14,6 +14,7 @@ typedef struct ks_loaded {
     char etag[KS_ETAG_MAX + 1];
     uint64_t bytes;
     int steps;
+    uint64_t cold;   /* under the table's lock: bit i: shard i has not made what the definition's `warm` lists */
     uint64_t shards; /* under the table's lock, once retired: bit i: shard i has not let go */
     struct ks_loaded *next;
 } ks_loaded;
@@ -57,17 +58,18 @@ typedef struct ks_model_note {
 struct ks_models {
     ks_models_options options; /* fixed after open */
     pthread_t loader;
-    pthread_cond_t given;
+    pthread_cond_t given, warmed; /* warmed: by CLOCK_MONOTONIC */
     /* under lock: */
     pthread_mutex_t lock;
     ks_model_load *first, **last; /* that wait */
     int waiting;
     bool stop;
+    bool serves;                       /* there are shards */
     ks_loaded *current[KS_MODELS_MAX]; /* by the model's index */
     ks_loaded *retired;
     ks_model_note *notes;
     /* any thread, atomic: */
-    _Atomic int retired_count;
+    _Atomic int retired_count, cold_count;
 };
 
 /* --- table.c, for loader.c, which calls it --- */
@@ -79,6 +81,16 @@ ks_status ks_models_check(const ks_models *models, const char *name, bool only_n
 /* The name is its own from now on; takes it, whatever comes of it. KS_PRECONDITION, KS_QUOTA, KS_RESERVED. */
 ks_status ks_models_publish_take(ks_models *models, const ks_model_load *load, ks_loaded *loaded, bool *created,
                                  ks_error *error);
+
+/* --- warm.c --- */
+
+/* With the lock. It is current from now on; it is it no longer, or all shards are done with it. */
+void ks_warm_begin(ks_models *models, ks_loaded *loaded);
+void ks_warm_end(ks_models *models, ks_loaded *loaded);
+/* Until each shard has made what the model of that name wants, or the time is over. */
+void ks_warm_wait(ks_models *models, const char *name);
+/* Once a turn of each shard. true: there is more to be done. */
+bool ks_warm_turn(ks_models *models, int shard, ks_engine *engine);
 
 /* --- make.c, for loader.c --- */
 

@@ -160,12 +160,17 @@ static bool is_wanted(const ks_repository *repository, const char *name)
     return !wanted;
 }
 
+static bool is_missing(ks_repository *repository, const char *wanted)
+{
+    return strcmp(wanted, "*") != 0 && !find_entry(repository, wanted);
+}
+
 /* Names that are wanted and are not there. */
 static ks_status check_wanted(ks_repository *repository, ks_error *error)
 {
     const ks_list *wanted = repository->options.wanted;
     for (int i = 0; wanted && i < wanted->count; i++) {
-        if (strcmp(wanted->item[i], "*") == 0 || find_entry(repository, wanted->item[i])) continue;
+        if (!is_missing(repository, wanted->item[i])) continue;
         KS_LOG(KS_LOG_ERROR, "model not loaded", KS_TEXT("model", wanted->item[i]),
                KS_TEXT("reason", "it is in no folder of --model-repository"));
         if (repository->options.strict)
@@ -304,4 +309,81 @@ void ks_repository_close(ks_repository **closed)
     pthread_mutex_destroy(&repository->lock);
     free(repository->entries);
     free(repository);
+}
+
+/* --- a look without loads ----------------------------------------------------------------------------------------------------- */
+
+/* Shapes of initializers as their files' heads, or the document, have them. *known: all of them are. */
+static ks_status bind_all(ks_model_files *files, ks_definition *definition, bool *known, ks_error *error)
+{
+    ks_status status = KS_OK;
+    *known = true;
+    for (int i = 0; i < definition->initializers && status == KS_OK; i++) {
+        const ks_initializer *from = &definition->initializer[i];
+        ks_tensor tensor = from->tensor;
+        if (from->file) status = ks_model_files_tensor(files, from, &tensor, error);
+        if (status == KS_OK && !from->resident) ks_definition_bind(definition, i, &tensor);
+        *known = *known && !from->resident;
+    }
+    return status;
+}
+
+static ks_status check_files(ks_model_files *files, const entry *model, ks_error *error)
+{
+    const char *text = NULL;
+    size_t length = 0;
+    bool known = false;
+    ks_definition *definition = NULL;
+    ks_status status = ks_model_files_definition(files, &text, &length, error);
+    if (status == KS_OK) status = ks_definition_read(model->name, text, length, &definition, error);
+    if (status != KS_OK) return status;
+    status = bind_all(files, definition, &known, error);
+    if (status == KS_OK && known) status = ks_definition_infer(definition, error);
+    ks_definition_free(&definition);
+    return status;
+}
+
+static ks_status check_model(const entry *model, ks_error *error)
+{
+    char path[PATH_MAX];
+    ks_model_files files = {0};
+    if (ks_model_is_known(model->name, strlen(model->name)))
+        return ks_fail(error, KS_RESERVED, "'%s' is the name of an operation, and no model's to load", model->name);
+    snprintf(path, sizeof path, "%s/%s", model->folder, model->name);
+    ks_status status = ks_model_files_open(&files, path, error);
+    if (status == KS_OK) status = check_files(&files, model, error);
+    ks_model_files_fini(&files);
+    return status;
+}
+
+static void check_all(ks_repository *repository, ks_repository_fault_fn *tell, void *context)
+{
+    const ks_list *wanted = repository->options.wanted;
+    ks_error error = {0};
+    for (int i = 0; i < repository->options.folders->count; i++)
+        if (look_into(repository, repository->options.folders->item[i], &error) != KS_OK) tell(context, NULL, &error);
+    for (int i = 0; wanted && i < wanted->count; i++) {
+        if (!is_missing(repository, wanted->item[i])) continue;
+        ks_fail(&error, KS_CONFIG, "load-model: %.100s is in no folder of --model-repository", wanted->item[i]);
+        tell(context, NULL, &error);
+    }
+    for (int i = 0; i < repository->count; i++) {
+        const entry *model = &repository->entries[i];
+        if (is_wanted(repository, model->name) && check_model(model, &error) != KS_OK)
+            tell(context, model->name, &error);
+    }
+}
+
+void ks_repository_check(const ks_repository_options *options, ks_repository_fault_fn *tell, void *context)
+{
+    ks_repository repository = {.options = *options,
+                                .entries = calloc(KS_REPOSITORY_MODELS_MAX, sizeof *repository.entries)};
+    ks_error error;
+    if (repository.entries) {
+        check_all(&repository, tell, context);
+    } else {
+        ks_fail(&error, KS_MEMORY, "no memory for the model repository");
+        tell(context, NULL, &error);
+    }
+    free(repository.entries);
 }

@@ -25,4 +25,10 @@ typedef struct ks_repository_options {
 /* Loads what is wanted, one after the other. KS_CONFIG: a folder cannot be read, or strict. KS_MEMORY, KS_SYSTEM. */
 ks_status ks_repository_open(const ks_repository_options *options, ks_repository **out, ks_error *error);
 void ks_repository_close(ks_repository **repository);
+
+/* Each fault of what a start with these options would find, without a device: of folders, definitions, and heads of files. A definition
+ * that names resident tensors is read, but not its shapes. model: NULL: of a folder, or of a name that is wanted. options.models is not
+ * looked at. */
+typedef void ks_repository_fault_fn(void *context, const char *model, const ks_error *fault);
+void ks_repository_check(const ks_repository_options *options, ks_repository_fault_fn *tell, void *context);
 #endif

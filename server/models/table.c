@@ -30,6 +30,7 @@ void ks_loaded_free(ks_loaded **pointer)
 static void retire(ks_models *models, ks_loaded *loaded)
 {
     if (!loaded) return;
+    ks_warm_end(models, loaded);
     loaded->shards = models->options.shards < 64 ? (UINT64_C(1) << models->options.shards) - 1 : UINT64_MAX;
     loaded->next = models->retired;
     models->retired = loaded;
@@ -107,6 +108,7 @@ ks_status ks_models_publish_take(ks_models *models, const ks_model_load *load, k
         ks_model_publish(index, model);
         retire(models, models->current[index]);
         models->current[index] = loaded;
+        ks_warm_begin(models, loaded);
     }
     pthread_mutex_unlock(&models->lock);
     if (status != KS_OK) ks_loaded_free(&loaded);
@@ -146,7 +148,7 @@ static bool lets_go(ks_loaded *loaded, int shard, ks_engine *engine)
     return true;
 }
 
-void ks_models_turn(ks_models *models, int shard, ks_engine *engine)
+static void drop_retired(ks_models *models, int shard, ks_engine *engine)
 {
     ks_loaded *gone = NULL;
     if (atomic_load_explicit(&models->retired_count, memory_order_relaxed) == 0) return;
@@ -168,6 +170,12 @@ void ks_models_turn(ks_models *models, int shard, ks_engine *engine)
         gone = freed->next;
         ks_loaded_free(&freed);
     }
+}
+
+bool ks_models_turn(ks_models *models, int shard, ks_engine *engine)
+{
+    drop_retired(models, shard, engine);
+    return ks_warm_turn(models, shard, engine);
 }
 
 int ks_models_retired(const ks_models *models)

@@ -13,7 +13,7 @@
 #include "models/definition.h"
 #include "resident/store.h"
 
-enum { KS_LOADS_WAIT_MAX = 16, KS_MODEL_SHARDS_MAX = 64 };
+enum { KS_LOADS_WAIT_MAX = KS_MODEL_LOADS_MAX - 1, KS_MODEL_SHARDS_MAX = 64 };
 
 typedef struct ks_models ks_models;
 typedef struct ks_model_load ks_model_load;
@@ -91,7 +91,9 @@ bool ks_models_reason(ks_models *models, const char *name, char reason[KS_MODEL_
 /* The names of notes, in any order; false: past the last one. */
 bool ks_models_note_at(ks_models *models, int index, char name[KS_MODEL_NAME_MAX]);
 
-/* Once a turn of each shard: what it uses no longer may go. */
-void ks_models_turn(ks_models *models, int shard, ks_engine *engine);
+/* A shard opens: plans and graphs of what is loaded already and wants them. KS_WORK, KS_MEMORY, KS_DEVICE. */
+ks_status ks_models_warm(ks_models *models, ks_engine *engine, ks_error *error);
+/* Once a turn of each shard: what it uses no longer may go, and what a load waits for is made. true: another turn is wanted at once. */
+bool ks_models_turn(ks_models *models, int shard, ks_engine *engine);
 int ks_models_retired(const ks_models *models); /* replaced or unloaded, and not gone yet */
 #endif

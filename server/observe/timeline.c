@@ -3,14 +3,15 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { PLANS = 4096, WORD = sizeof(uint64_t) };
+enum { PLANS = 4096, STEPS = 1024, WORD = sizeof(uint64_t) };
 enum {
     LAUNCH_WORDS = sizeof(ks_launch_record) / WORD,
     REQUEST_WORDS = sizeof(ks_request_record) / WORD,
-    PLAN_WORDS = sizeof(ks_plan_record) / WORD
+    PLAN_WORDS = sizeof(ks_plan_record) / WORD,
+    STEP_WORDS = sizeof(ks_step_record) / WORD
 };
 static_assert(sizeof(ks_launch_record) % WORD == 0 && sizeof(ks_request_record) % WORD == 0 &&
-                  sizeof(ks_plan_record) % WORD == 0,
+                  sizeof(ks_plan_record) % WORD == 0 && sizeof(ks_step_record) % WORD == 0,
               "records are whole words");
 
 struct ks_timeline {
@@ -42,7 +43,7 @@ ks_timeline *ks_timeline_open(int writers, int launches)
         ks_shard_timeline *shard = &timeline->shard[i];
         all = ks_ring_open(&shard->launches, records, LAUNCH_WORDS) &&
               ks_ring_open(&shard->requests, records / 4, REQUEST_WORDS) &&
-              ks_ring_open(&shard->plans, PLANS, PLAN_WORDS) &&
+              ks_ring_open(&shard->plans, PLANS, PLAN_WORDS) && ks_ring_open(&shard->steps, STEPS, STEP_WORDS) &&
               ks_ring_open(&shard->slow, KS_SLOW_RECORDS, REQUEST_WORDS);
         shard->slow_ns = INT64_MAX;
     }
@@ -57,6 +58,7 @@ void ks_timeline_close(ks_timeline **timeline)
         free((*timeline)->shard[i].launches.words);
         free((*timeline)->shard[i].requests.words);
         free((*timeline)->shard[i].plans.words);
+        free((*timeline)->shard[i].steps.words);
         free((*timeline)->shard[i].slow.words);
     }
     free((*timeline)->shard);
@@ -112,6 +114,11 @@ uint64_t ks_timeline_launches(const ks_timeline *timeline, int shard)
     return atomic_load_explicit(&timeline->shard[shard].launches.last, memory_order_acquire);
 }
 
+uint64_t ks_timeline_steps(const ks_timeline *timeline, int shard)
+{
+    return atomic_load_explicit(&timeline->shard[shard].steps.last, memory_order_acquire);
+}
+
 uint64_t ks_timeline_requests(const ks_timeline *timeline, int shard)
 {
     return atomic_load_explicit(&timeline->shard[shard].requests.last, memory_order_acquire);
@@ -120,6 +127,11 @@ uint64_t ks_timeline_requests(const ks_timeline *timeline, int shard)
 bool ks_timeline_launch(const ks_timeline *timeline, int shard, uint64_t number, ks_launch_record *out)
 {
     return ks_ring_get(&timeline->shard[shard].launches, number, out, LAUNCH_WORDS);
+}
+
+bool ks_timeline_step(const ks_timeline *timeline, int shard, uint64_t number, ks_step_record *out)
+{
+    return ks_ring_get(&timeline->shard[shard].steps, number, out, STEP_WORDS);
 }
 
 bool ks_timeline_request(const ks_timeline *timeline, int shard, uint64_t number, ks_request_record *out)

@@ -16,7 +16,7 @@
 typedef struct ks_timeline ks_timeline;             /* of the daemon */
 typedef struct ks_shard_timeline ks_shard_timeline; /* of one writer */
 
-enum { KS_TRACED_ID_MAX = 40 };
+enum { KS_TRACED_ID_MAX = 40, KS_TRACED_STEP_MAX = 64 };
 
 /* A launch that ended well. h2d, compute and d2h follow each other from launched_ns on. */
 typedef struct ks_launch_record {
@@ -25,6 +25,14 @@ typedef struct ks_launch_record {
     uint64_t plan;                             /* its id in the shard */
     uint64_t lane : 16, jobs : 16, graph : 32; /* jobs 0: a trial of tuning; graph: a ks_graph */
 } ks_launch_record;
+
+/* A step of a launch whose steps were timed. Steps of a launch have numbers one behind the other. */
+typedef struct ks_step_record {
+    int64_t begun_ns, ns;
+    uint64_t launch;               /* its number */
+    uint64_t lane : 16, step : 48; /* step: its place in the program */
+    char name[KS_TRACED_STEP_MAX]; /* terminated; a longer one is cut */
+} ks_step_record;
 
 /* A request that ended, whatever its status. Of one that did not run only first, answered, decode and the response hold. */
 typedef struct ks_request_record {
@@ -51,7 +59,7 @@ typedef struct ks_ring {
 
 struct ks_shard_timeline {
     _Alignas(64) ks_ring launches;
-    ks_ring requests, plans;
+    ks_ring requests, plans, steps;
     ks_ring slow;            /* requests that took slow_ns and more */
     _Atomic int64_t slow_ns; /* ks_timeline_keep_slow's */
 };
@@ -102,14 +110,20 @@ static inline void ks_timeline_add_request(ks_shard_timeline *shard, const ks_re
     if (record->answered_ns - record->first_ns >= atomic_load_explicit(&shard->slow_ns, memory_order_relaxed))
         ks_timeline_add_slow(shard, record);
 }
+static inline void ks_timeline_add_step(ks_shard_timeline *shard, const ks_step_record *record)
+{
+    ks_ring_add(&shard->steps, record, sizeof *record / sizeof(uint64_t));
+}
 /* A plan was made. */
 void ks_timeline_add_plan(ks_shard_timeline *shard, uint64_t plan, const ks_plan_record *record);
 
 /* Any thread. The number of the last one; 0: none yet. */
 uint64_t ks_timeline_launches(const ks_timeline *timeline, int shard);
+uint64_t ks_timeline_steps(const ks_timeline *timeline, int shard);
 uint64_t ks_timeline_requests(const ks_timeline *timeline, int shard);
 /* false: it is gone, or not there yet. */
 bool ks_timeline_launch(const ks_timeline *timeline, int shard, uint64_t number, ks_launch_record *out);
+bool ks_timeline_step(const ks_timeline *timeline, int shard, uint64_t number, ks_step_record *out);
 bool ks_timeline_request(const ks_timeline *timeline, int shard, uint64_t number, ks_request_record *out);
 /* Requests that take so long, or longer, are kept beside the others, KS_SLOW_RECORDS of each shard; INT64_MAX, the preset: none. */
 enum { KS_SLOW_RECORDS = 256 };

@@ -279,6 +279,17 @@ ks_status ks_infer_response(ks_infer *infer, const char *accept_encoding, ks_res
     return KS_OK;
 }
 
+char *ks_infer_profile(const ks_infer *infer, const char *timing)
+{
+    const size_t length = strlen(timing);
+    if (!infer->job.step_ns || length == 0) return NULL;
+    char *text = malloc(length + KS_TIMING_STEPS_MAX);
+    if (!text) return NULL;
+    memcpy(text, timing, length);
+    ks_times_steps(&infer->job, text + length);
+    return text;
+}
+
 /* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
 bool ks_infer_is_remote(const ks_infer *infer)

@@ -211,6 +211,10 @@ static ks_status submit_job(ks_infer *infer)
         return ks_fail(&infer->fault, KS_DEVICE, "the device is lost");
     job->priority = ks_codec_request(infer->codec)->priority;
     job->deadline_ns = ks_infer_deadline(infer);
+    if (ks_codec_request(infer->codec)->profile && job->plan->program && !job->step_ns)
+        job->step_ns = calloc(KS_CHAIN_STEPS_MAX, sizeof *job->step_ns);
+    if (ks_codec_request(infer->codec)->profile && job->plan->program && !job->step_ns)
+        return ks_fail(&infer->fault, KS_MEMORY, "no memory for the times of a model's steps");
     job->deadline_asked = ks_codec_request(infer->codec)->timeout_us > 0;
     const ks_status status = ks_engine_submit(infer->infers->engine, job, &infer->fault);
     infer->in_engine = status == KS_OK;
@@ -385,6 +389,8 @@ static void release(ks_infer *infer)
     if (infer->inflate) ks_inflate_fini(&infer->inflate);
     if (infer->codec_open) ks_codec_fini(infer->codec);
     if (infer->owned || infer->owned_taken) ks_infer_release_text(infer);
+    free(infer->job.step_ns);
+    infer->job.step_ns = NULL;
     infer->codec_open = false;
     ks_model_use(infer->model, infers->shard, -1);
     infer->next_free = infers->free;

@@ -88,6 +88,9 @@ bool ks_infer_write(ks_infer *infer);
  * "" where there is none. */
 ks_status ks_infer_response(ks_infer *infer, const char *accept_encoding, ks_response_body *response, char *timing,
                             ks_error *error);
+/* The same value with the times of a model's steps behind it, in memory that the caller frees. NULL: they were not asked for, or
+ * there is no memory. */
+char *ks_infer_profile(const ks_infer *infer, const char *timing);
 /* How many of the response's bytes from `at` on, which never goes back, lie at *bytes until the next call; 0: none now,
  * ks_infers_woken will name the client; -1: there will be none. */
 int64_t ks_infer_view(ks_infer *infer, uint64_t at, const char **bytes);

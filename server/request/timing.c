@@ -121,3 +121,29 @@ void ks_times_text(const ks_times *times, const ks_job *job, const ks_identity *
     if (identity->trace_id[0]) out = put_trace(out, identity);
     *out = '\0';
 }
+
+/* Each figure is the difference of two rounded sums, so that they add up. */
+static int64_t step_us(int64_t *past_ns, int64_t ns)
+{
+    const int64_t us = to_us(*past_ns);
+    *past_ns += ns;
+    return to_us(*past_ns) - us;
+}
+
+void ks_times_steps(const ks_job *job, char *out)
+{
+    const ks_program *program = job->plan->program;
+    int64_t past_ns = 0, rest_us = 0;
+    for (int i = 0; i < program->count && job->step_ns[i] >= 0; i++) {
+        const int64_t us = step_us(&past_ns, job->step_ns[i]);
+        if (i >= KS_TIMING_STEPS) {
+            rest_us += us;
+            continue;
+        }
+        out = put_text(out, ", node;desc=\"");
+        out = put_text(out, ks_step_name(job->plan->spec.op->chain, &program->step[i]));
+        out = put_ms(put_text(out, "\";dur="), us);
+    }
+    if (program->count > KS_TIMING_STEPS) out = put_ms(put_text(out, ", rest;dur="), rest_us);
+    *out = '\0';
+}

@@ -337,7 +337,11 @@ static ks_status launch(ks_lane *outer, ks_batch *batch, ks_error *error)
         jobs[i] = new job_memory(plan, front_now);
         memcpy(jobs[i]->in.data, batch->slots[i]->in, plan->in_bytes);
     }
+    lane->batch = batch;
     const ks_status status = launch_jobs(lane, batch, jobs, batch->count, error);
+    lane->batch = NULL;
+    if (!status && plan->program) ks_cuda_chain_times(lane, batch);
+    batch->compute_ns = INT64_MAX;
     for (int i = 0; i < batch->count; i++) {
         memcpy(batch->slots[i]->out, jobs[i]->out.data + KS_HEAD_ROOM, plan->out_bytes);
         delete jobs[i];

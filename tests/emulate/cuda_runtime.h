@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <type_traits>
 
 #define __CUDACC__ 1
@@ -296,6 +297,30 @@ enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
 static inline cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t)
 {
     memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+/* An event is the time at which it is recorded. */
+static inline cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    *event = calloc(1, sizeof(int64_t));
+    return *event ? cudaSuccess : cudaErrorInvalidValue;
+}
+static inline cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
+    return cudaSuccess;
+}
+static inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
+{
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    *(int64_t *)event = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    if (*(int64_t *)from == 0 || *(int64_t *)to == 0) return cudaErrorInvalidValue;
+    *ms = (float)(*(int64_t *)to - *(int64_t *)from) / 1e6f;
     return cudaSuccess;
 }
 /* As an SM of 2048 threads has them. */

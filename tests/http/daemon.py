@@ -172,12 +172,12 @@ class Remote:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return s
 
-    def get(self, target):
+    def get(self, target, headers=()):
         with self.connect() as connection:
-            return connection.ask(request("GET", target))
+            return connection.ask(request("GET", target, headers))
 
-    def metrics(self):
-        return self.get("/metrics").body.decode()
+    def metrics(self, headers=()):
+        return self.get("/metrics", headers).body.decode()
 
     def stop(self):
         return 0
@@ -345,10 +345,10 @@ def cpu_daemon(*options):
     return Daemon(daemon_path(), "--backend", "cpu", "--pinned-bytes", "64M", *options)
 
 
-def measured(daemon):
+def measured(daemon, headers=()):
     """Once the second listener's thread has measured the device, which takes processor time and, for a moment, memory of the daemon
     after it is ready."""
-    check(comes_to(lambda: "\nkernserve_ceiling_copy_bytes_per_second " in daemon.metrics(), True), "the device has not been measured")
+    check(comes_to(lambda: "\nkernserve_ceiling_copy_bytes_per_second " in daemon.metrics(headers), True), "the device has not been measured")
 
 
 def comes_to(read, wanted, seconds=DEADLINE_S):

@@ -208,6 +208,28 @@ def ends_with_78(word, *options):
     check(done.returncode == 78 and last and word in last[0], options, done.returncode, done.stderr)
 
 
+def checked(*options):
+    """Exit code of --check-config, and what it said."""
+    ports = free_ports(2)
+    done = subprocess.run([PATH, *STARTS, "--listen", "127.0.0.1:%d" % ports[0], "--admin-listen", "127.0.0.1:%d" % ports[1], "--check-config", *options],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60)
+    return done.returncode, done.stderr.splitlines()
+
+
+def check_config(folder, other):
+    """What a start would find, but for memory; a model is a warning, or with --exit-on-error a fault."""
+    bad = {**BAD, "huge": "broadcast", "softmax": "an operation"}
+    for more, code, kind in (((), 0, "warning: "), (("--exit-on-error",), 78, "")):
+        got, said = checked("--model-repository", folder, *more)
+        check(got == code and len(said) == len(bad), "--check-config", more, got, said)
+        for name, word in bad.items():
+            start = "kernserve: %smodel-repository: model '%s': " % (kind, name)
+            check([line for line in said if line.startswith(start) and word in line], "--check-config", name, said)
+    check(checked("--model-repository", other, "--exit-on-error") == (0, []), "good folders")
+    got, said = checked("--model-repository", other, "--model-repository", folder + "/nowhere", "--load-model", "none")
+    check(got == 78 and len(said) == 2 and "/nowhere" in said[0] and "load-model: none" in said[1], "a folder and a name", got, said)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other, tempfile.TemporaryDirectory() as third:
         write_all(folder)
@@ -217,6 +239,7 @@ def main():
         polls(third)
         ends_with_78("model-repository: " + folder + "/nowhere", "--model-repository", folder + "/nowhere")
         ends_with_78("model-repository: " + folder + "/start.npy", "--model-repository", folder + "/start.npy")
+        check_config(folder, other)
         ends_with_78("broken", "--model-repository", folder, "--exit-on-error")
         ends_with_78("load-model: none", "--model-repository", other, "--exit-on-error", "--load-model", "none")
         ends_with_78("no models are loaded here", "--model-repository", other, "--no-resident")

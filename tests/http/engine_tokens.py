@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 
-from daemon import Daemon, check, comes_to, daemon_path, request, wrongs
+from daemon import Daemon, check, comes_to, daemon_path, measured, request, wrongs
 
 INFER = "/v2/models/softmax/infer"
 BODY = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 2], "data": [1, 1]}]}).encode()
@@ -105,6 +105,7 @@ def main():
         path = os.path.join(folder, "tokens")
         write(path, ["root"])
         with Daemon(daemon_path(), "--backend", "cpu", "--pinned-bytes", "16M", "--threads", "2", "--token-file", path) as daemon:
+            measured(daemon, [("Authorization", "Bearer root")])
             rights(daemon, path)
             changes(daemon, path)
             grows(daemon, path)

@@ -246,6 +246,26 @@ def check_waiting(daemon, client):
     client.ask(post("waits", b"", "unload"))
 
 
+def check_loading():
+    """A request to a model whose first load is under way, and one that waits longer for its load than it may."""
+    with Daemon(daemon_path(), *OPTIONS, "--threads", "1", "--load-timeout", "1ms", "--backend", BACKEND) as daemon:
+        client = Client(daemon)
+        connections = [daemon.connect(60) for _ in range(12)]
+        for i, connection in enumerate(connections):
+            connection.send(put_model("late%d" % i, long_chain()))
+        ask = request("POST", "/v2/models/late11/infer?shape=1,4", (), bytes(16))
+        comes_to(lambda: client.ask(ask).header("kernserve-error"), "loading")
+        answer = client.ask(ask)
+        check(answer.status == 503 and answer.header("retry-after") and b"'late11' is being loaded" in answer.body, "while it is loaded", answer)
+        check(client.ask(request("GET", "/v2/models/late11/ready")).status == 503, "ready, while it is loaded")
+        last = connections[-1].ask(b"")
+        check(last is not None and last.status == 504 and last.header("kernserve-error") == "deadline" and b"late11" in last.body, "--load-timeout", last)
+        check(comes_to(lambda: client.ask(ask).status, 200) == 200, "a load that nobody waits for goes on")
+        client.ask(post("late11", b"", "unload"))
+        check(client.ask(ask).status == 404, "behind an unload")
+        check(daemon.stop() == 0, "the daemon's exit")
+
+
 def check_names(client):
     """Names have places for good; what is there may be replaced when all are taken."""
     for i in range(257):
@@ -259,6 +279,7 @@ def check_names(client):
 
 def main():
     generator = seed()
+    check_loading()
     with Daemon(daemon_path(), *OPTIONS, "--backend", BACKEND) as daemon:
         client = Client(daemon)
         check_waiting(daemon, client)

@@ -85,6 +85,7 @@ ROWS = [
     Row("model: a parameter of no choice", model(nodes=[node("matmul", ("x", "x"), activation="cube")]), 400, "parameter", STAYS, "node 'n'"),
     # 29: shapes
     Row("model: inner sizes differ", matmul(5, 3), 400, "shape", STAYS, "node 'n' (matmul): inner sizes differ"),
+    Row("model: shapes that do not broadcast", model(initializers=[{"name": "k", "datatype": "FP32", "shape": [3], "data": [1, 2, 3]}], nodes=[dict(node("map", ("x", "k")), parameters={"op": "add"})]), 400, "shape", STAYS, "node 'n' (map)"),
     Row("model: a bad axis", model(nodes=[node("softmax", ("x",), axis=2)]), 400, "axis", STAYS, "node 'n' (softmax)"),
     # 30: datatypes, reshapes
     Row("model: mixed datatypes", model(initializers=[{"name": "w", "datatype": "FP64", "shape": [4, 2], "data": [1] * 8}],
@@ -100,6 +101,7 @@ ROWS = [
     Row("model: a transpose with starts", model(nodes=[node("transpose", start=1)]), 400, "parameter", STAYS, "does not take parameter 'starts'"),
     Row("model: perm of an operation", model(nodes=[node("layout", perm=[1, 0])]), 400, "parameter", STAYS, "has no parameter 'perm'"),
     Row("model: a slice past the end", model(nodes=[node("slice", axis=1, start=0, end=5)]), 400, "range", STAYS, "node 'n' (layout): 'ends' has 5 for axis 1"),
+    Row("model: a slice by steps of 0", model(nodes=[node("slice", axis=1, step=0)]), 400, "parameter", STAYS, "node 'n'"),
     Row("model: a slice by a text", model(nodes=[node("slice", start="one")]), 400, "parameter", STAYS, "node 'n'"),
     Row("model: a concat of one", model(nodes=[node("concat")]), 400, "name", STAYS, "takes 2 to 8 inputs"),
     Row("model: a split into unequal parts", model(nodes=[node("split", axis=1, parts=3)]), 400, "shape", STAYS, "axis 1 has 4 elements, which are no 3 equal parts"),
@@ -156,6 +158,10 @@ ROWS = [
     Row("model: max_batch as text", model(max_batch="8"), 400, "definition", STAYS, "max_batch"),
     Row("model: max_batch without a batch", shaped(4, max_batch=8), 400, "definition", STAYS, "'x'"),
     Row("model: an output without the batch", model(max_batch=8, nodes=[node("reduce", axis=0)]), 400, "definition", STAYS, "'y'"),
+    Row("model: a softmax over the batch", model(max_batch=8, nodes=[node("softmax", axis=0)]), 400, "definition", STAYS, "node 'n' (softmax): it mixes rows of the batch"),
+    Row("model: a transpose of the batch", model(max_batch=8, nodes=[node("transpose", perm=[1, 0], name="t", outputs=("v",)), node("transpose", ("v",), perm=[1, 0])]), 400, "definition", STAYS, "node 't' (layout)"),
+    Row("model: a reshape of the batch", model(max_batch=8, nodes=[node("reshape", shape=[-1, 2], name="r", outputs=("v",)), node("reshape", ("v",), shape=[-1, 4])]), 400, "definition", STAYS, "node 'r' (reshape)"),
+    Row("model: a product of the batch with itself", model(max_batch=8, nodes=[node("matmul", ("x", "x"), transpose_b=True)]), 400, "definition", STAYS, "node 'n' (matmul)"),
     # warm
     Row("model: warm of another input", model(warm=[{"z": [1, 4]}]), 400, "definition", STAYS, "'z'"),
     Row("model: warm of another rank", model(warm=[{"x": [4]}]), 400, "definition", STAYS, "'x'"),
@@ -172,6 +178,9 @@ ROWS = [
     Row("model: a definition of an operation", request("GET", "/v2/models/softmax/definition"), 404, "model", STAYS),
     Row("model: a definition as an npy", put_model("refused", b"x", ("Content-Type", "application/x-npy")), 400, "definition", STAYS, "npy"),
     Row("model: a definition in gzip", put_model("refused", b"x", ("Content-Encoding", "gzip")), 415, "encoding", STAYS),
+    Row("model: profile of 2", request("POST", "/v2/models/there/infer?shape=1&profile=2", (), bytes(4)), 400, "parameter", STAYS, "must be 0 or 1, got '2'"),
+    Row("model: profile as a list", infer('{"parameters":{"profile":[1]},"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1]}]}'), 400, "parameter", STAYS),
+    Row("model: profile of an operation", request("POST", "/v2/models/softmax/infer?shape=1&profile=1", (), bytes(4)), 400, "parameter", STAYS, "has no parameter 'profile'"),
     # 44 and what a model's own inputs refuse
     Row("model: another datatype", infer('{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[1]}]}'), 400, "datatype", STAYS),
     Row("model: another rank", infer('{"inputs":[{"name":"x","datatype":"FP32","shape":[1,1],"data":[1]}]}'), 400, "shape", STAYS, "'x'"),

@@ -8,13 +8,15 @@ models.py KERNSERVE [BACKEND]     cpu, where none is named
 
 import json
 import math
+import random as numbers
+import re
 import struct
 import sys
 import threading
 import time
 
 import refusals
-from daemon import Daemon, check, comes_to, daemon_path, request, seed, settle, wrongs
+from daemon import Daemon, Remote, check, comes_to, daemon_path, metric, request, seed, settle, wrongs
 from files import write_safetensors
 from model_rows import OPTIONS, ROWS, put_model
 from tensors import Tensor, decode, random_tensor
@@ -195,6 +197,125 @@ def check_documents(client):
     check("/v2/models/{model}/definition" in client.document("/openapi.json")["paths"], "the path in the description")
 
 
+def check_profile(daemon, client):
+    """The times of steps, where they are asked for: in the answer, in the plan and in the trace."""
+    x = random_tensor(numbers.Random(1), "FP32", [4, 64], 1.0)
+    target = "/v2/models/mlp/infer?shape=4,64"
+    plain = client.ask(request("POST", target, (), x.data))
+    check("node;" not in plain.header("server-timing"), "nobody asked", plain)
+    for ask in (request("POST", target + "&profile=1", (), x.data), request("POST", target + "&profile=true", (), x.data),
+                request("POST", "/v2/models/mlp/infer", (), json.dumps({
+                    "parameters": {"profile": 1, "binary_data_output": True},
+                    "inputs": [{"name": "x", "datatype": "FP32", "shape": [4, 64], "data": x.values}]}).encode())):
+        answer = client.ask(ask)
+        check(answer.status == 200 and answer.body.endswith(plain.body), answer)
+        timing = answer.header("server-timing")
+        nodes = re.findall(r'node;desc="([^"]*)";dur=([0-9.]+)', timing)
+        compute = float(re.search("compute;dur=([0-9.]+)", timing).group(1))
+        check([name for name, _ in nodes] == ["hidden", "logits", "classes"], timing)
+        check(0 < sum(float(ms) for _, ms in nodes) <= compute + 0.002 and "graph;desc=none" in timing, timing)
+    none = client.ask(request("POST", target + "&profile=0", (), x.data))
+    check("node;" not in none.header("server-timing"), none)
+    steps = client.document("/v2/models/mlp/plan?shape=4,64")["steps"]
+    check(all(s["kernel"] and (s["us"] > 0) == (s["runs"] > 0) if s["us"] else s["runs"] == 0 for s in steps), steps)
+    chain = {"format": 1, "inputs": [{"name": "v0", "datatype": "FP32", "shape": [-1]}], "outputs": [{"name": "v100"}],
+             "nodes": [{"name": ("n%d" % i).ljust(128, "-"), "op": "softmax", "inputs": ["v%d" % i], "outputs": ["v%d" % (i + 1)]}
+                       for i in range(100)]}
+    client.load("deep", chain)
+    timing = client.ask(request("POST", "/v2/models/deep/infer?shape=3&profile=1", (), bytes(12))).header("server-timing")
+    check(timing.count("node;desc=") == 64 and re.search(r'"node-*";|;dur=[0-9.]+, rest;dur=[0-9.]+$', timing), timing)
+    client.delete("/v2/models/deep")
+    events = json.loads(Remote("127.0.0.1:%d" % daemon.admin_port).get("/v2/trace").body)["traceEvents"]
+    nodes = [e for e in events if e.get("cat") == "node" and e["name"] in ("hidden", "logits", "classes")]
+    launches = {e["args"]["launch"]: e for e in events if e.get("cat") == "compute"}
+    check(len(nodes) == 9, "the steps of three requests in the trace", nodes)
+    for node in nodes:
+        whole = launches[node["args"]["launch"]]
+        check(node["tid"] == whole["tid"] and whole["ts"] <= node["ts"] and node["ts"] + node["dur"] <= whole["ts"] + whole["dur"] + 0.002,
+              "a step within its launch", node, whole)
+
+
+def block(fuse, datatype="FP32"):
+    """Two norms with what stands around them, as encoders have them: the second sum has two readers."""
+    def node(name, what, inputs, output, **parameters):
+        return {"name": name, "op": what, "inputs": inputs, "outputs": [output], "parameters": parameters}
+    return {"format": 1, "fuse": fuse, "inputs": [{"name": n, "datatype": datatype, "shape": [-1, 24]} for n in ("x", "r")],
+            "initializers": [{"name": n, "tensor": "block." + n} for n in ("w", "b", "g", "h", "u", "c", "v", "z")],
+            "nodes": [node("up", "matmul", ["x", "w"], "a"), node("bias", "map", ["b", "a"], "a1", op="add"), node("act", "map", ["a1"], "a2", op="gelu"),
+                      node("sum", "map", ["a2", "r"], "s", op="add"), node("norm", "norm", ["s", "g"], "n", kind="rms"),
+                      node("shift", "map", ["n", "h"], "n1", op="add"), node("silu", "map", ["n1"], "n2", op="silu"),
+                      node("down", "matmul", ["n2", "u"], "d"), node("tail", "map", ["d"], "d0", op="relu"),
+                      node("again", "map", ["c", "d0"], "d1", op="add"), node("last", "norm", ["d1"], "l", kind="layer"),
+                      node("scale", "map", ["v", "l"], "l1", op="mul"), node("move", "map", ["l1", "z"], "l2", op="add"),
+                      node("both", "map", ["l2", "s"], "m", op="mul"), node("end", "map", ["m", "x"], "y", op="add")],
+            "outputs": [{"name": "y"}, {"name": "d0"}]}
+
+
+FUSED = [["up", "bias", "act"], ["sum", "norm"], ["shift"], ["silu"], ["down", "tail"], ["again", "last", "scale", "move"], ["both", "end"]]
+
+
+def check_warm():
+    """Plans of the shapes that a definition is to be ready for are there when its load is answered, on each thread."""
+    with Daemon(daemon_path(), *OPTIONS, "--backend", BACKEND, "--threads", "2") as daemon:
+        client = Client(daemon)
+
+        def plans():
+            return metric(daemon.metrics(), "kernserve_graph_cache_entries")
+        for name, tensor in network(numbers.Random(2)).items():
+            client.put_tensor("mlp." + name, tensor)
+        before = plans()
+        client.load("warm", network_definition())
+        check(plans() == before, "without warm", before, plans())
+        client.load("warm", network_definition(warm=[{"x": [3, 64]}, {"x": [5, 64]}]), (200,))
+        check(plans() == before + 4, "warm", before, plans())
+        infer(client, "warm", [("x", Tensor("FP32", [5, 64], [0.5] * 320))])
+        check(plans() == before + 4, "a request makes no plan of its own", before, plans())
+        client.delete("/v2/models/warm")
+        check(comes_to(plans, before) == before, "behind the model", before, plans())
+        check(daemon.stop() == 0, "the daemon's exit")
+
+
+def check_fused(client, generator):
+    """What one step does of a chain, and that it makes what the nodes would."""
+    for datatype, worst in (("FP32", 2e-5), ("BF16", 0.1), ("FP64", 1e-12)):
+        shapes = {"w": [24, 24], "u": [24, 24], **{n: [24] for n in "bghcvz"}}
+        for name, shape in shapes.items():
+            client.put_tensor("block." + name, random_tensor(generator, datatype, shape, 0.5))
+        answers = []
+        x, r = (random_tensor(generator, datatype, [5, 24], 1.0) for _ in range(2))
+        for fuse in (True, False):
+            entry = json.loads(client.load("block", block(fuse, datatype)).body)
+            steps = client.document("/v2/models/block/plan?shape=5,24&shape=5,24")["steps"]
+            names = [step["nodes"] for step in steps]
+            check(names == (FUSED if fuse else [[n["name"]] for n in block(fuse)["nodes"]]) and entry["steps"] == len(names), fuse, names, entry)
+            answers.append(infer(client, "block", [("x", x), ("r", r)]))
+        for name in ("y", "d0"):
+            left, right = (answer[name] for answer in answers)
+            off = max(abs(a - b) / max(1, abs(b)) for a, b in zip(left.values, right.values))
+            check(left.shape == right.shape and off <= worst, "fused", datatype, name, "differs by", off)
+        client.delete("/v2/models/block")
+    for name in shapes:
+        client.delete("/v2/tensors/block." + name)
+
+
+def check_plans(daemon, client):
+    """Models among the plans that have run, by their names, and gone with them."""
+    def rows():
+        plans = json.loads(Remote("127.0.0.1:%d" % daemon.admin_port).get("/v2/plans?top=4096").body)["plans"]
+        return {(p["model_name"], tuple(p["inputs"][0]["shape"])): p for p in plans if p["model_name"] in ("mlp", "twin")}
+    client.load("twin", network_definition())
+    for name, count in (("mlp", 2), ("twin", 3)):
+        for _ in range(count):
+            infer(client, name, [("x", Tensor("FP32", [11, 64], [0.5] * 704))])
+    found = rows()
+    check({k[0]: p["jobs"] for k, p in found.items() if k[1] == (11, 64)} == {"mlp": 2, "twin": 3}, "plans of models", found)
+    row = found["twin", (11, 64)]
+    check(row["kernel"] == "chain<3 steps>" and row["measured"]["us"] > 0 and row["bytes"] == 4 * (11 * 64 + 64 * 64 + 64 + 640 + 10 + 110), row)
+    client.delete("/v2/models/twin")
+    comes_to(lambda: any(k[0] == "twin" for k in rows()), False)
+    check({k[0] for k in rows()} == {"mlp"}, "behind an unload", rows())
+
+
 def check_batch(client):
     client.load("mlp8", network_definition(max_batch=8))
     config = client.document("/v2/models/mlp8/config")
@@ -327,12 +448,14 @@ class Chain:
         self.random.shuffle(names)
         document = {"format": 1, "inputs": self.inputs, "initializers": self.initializers, "nodes": self.nodes,
                     "outputs": [{"name": name} for name in names], "fuse": self.random.random() < 0.5}
+        if all(name in made for name in names) and self.random.random() < 0.5:
+            document["max_batch"] = self.random.randint(self.batch, 9)
         self.client.load("chain", document)
         for _ in range(2):
             got = infer(self.client, "chain", [(i["name"], self.values[i["name"]]) for i in self.inputs])
             for name in names if got else ():
                 wanted = self.values[name]
-                same = got[name].data == wanted.data if BACKEND == "cpu" else near(got[name], wanted)
+                same = got[name].data == wanted.data if BACKEND == "cpu" and not document["fuse"] else near(got[name], wanted)
                 check(got[name].shape == wanted.shape and same, name, "differs in", json.dumps(document))
         for name in self.resident:
             self.client.delete("/v2/tensors/" + name)  # the model goes on with its content
@@ -363,7 +486,7 @@ def check_replaced(daemon, client):
         body = struct.pack("<%df" % n, *([1.0] * n))
         while not stop.is_set():
             answer = own.ask(request("POST", "/v2/models/scale/infer?shape=%d" % n, (), body))
-            if answer is not None and answer.status == 404:
+            if answer is not None and (answer.status == 404 or answer.header("kernserve-error") == "loading"):
                 seen.add(404)
                 continue
             values = set(struct.unpack("<%df" % n, answer.body)) if answer is not None and answer.status == 200 else None
@@ -463,12 +586,16 @@ def check_indices(client, generator):
 
 def main():
     generator = seed()
+    check_warm()
     with Daemon(daemon_path(), *OPTIONS, "--backend", BACKEND) as daemon:
         client = Client(daemon)
         before = resident_bytes(client)
         check_network(client, generator)
         check_documents(client)
+        check_profile(daemon, client)
+        check_plans(daemon, client)
         check_batch(client)
+        check_fused(client, generator)
         check_conditions(client)
         client.load("there", scaled(2.0))
         check(refusals.walk(daemon, ROWS) == 0, "rows that are refused")

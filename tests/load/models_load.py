@@ -45,7 +45,7 @@ def ask(daemon, number, stop, wrong, seen):
     while not stop.is_set():
         for n in sizes:
             answer = client.ask(request("POST", "/v2/models/loaded/infer?shape=%d" % n, (), struct.pack("<f", 1.0) * n))
-            if answer is not None and answer.status == 404:
+            if answer is not None and (answer.status == 404 or answer.header("kernserve-error") == "loading"):
                 seen.add(404)
                 continue
             values = set(struct.unpack("<%df" % n, answer.body)) if answer is not None and answer.status == 200 else set()

@@ -241,7 +241,7 @@ static void has_the_bits_of_its_operations(void **state)
 /* --- values that decide, made by nodes ---------------------------------------------------------------------------------- */
 
 /* y[i] = -again[i], again[i] = rows[at[i]], rows[i] = table[at[i] + 1]; again might lie where what the shift makes does, but for the sentence. */
-enum { TABLE, AT, SHIFTED, ROWS, AGAIN, NEGATED, PICKS = 4 };
+enum { TABLE, AT, SHIFTED, PICKED, AGAIN, NEGATED, PICKS = 4 };
 static ks_chain_node picks[PICKS];
 static ks_chain picking = {.op = {.name = "picking",
                                   .inputs_count = 2,
@@ -269,9 +269,9 @@ static void make_picking(void)
     set_param(&picks[0], "op", "add", 0);
     for (int i = 0; i < picks[0].op->params_count; i++)
         if (strcmp(picks[0].op->params[i].name, "a") == 0) picks[0].params[i].d = 1;
-    picks[1] = node_of("gather", TABLE, SHIFTED, -1, ROWS);
+    picks[1] = node_of("gather", TABLE, SHIFTED, -1, PICKED);
     picks[1].name = "rows";
-    picks[2] = node_of("gather", ROWS, AT, -1, AGAIN);
+    picks[2] = node_of("gather", PICKED, AT, -1, AGAIN);
     picks[2].name = "again";
     picks[3] = node_of("map", AGAIN, -1, -1, NEGATED);
     set_param(&picks[3], "op", "neg", 0);
@@ -339,6 +339,98 @@ static void indices_that_nodes_make(void **state)
     }
 }
 
+/* --- fused -------------------------------------------------------------------------------------------------------------- */
+
+enum { FUSED_INPUTS = 5, FUSED_NODES = 9, FUSED_OUTPUTS = 2, FUSED_STEPS = 4, ROWS = 5, COLUMNS = 48 };
+
+/* matmul, bias, gelu; a sum that stays, norm; mul, add; norm, weight. */
+static void make_fused(ks_chain *fused, ks_chain_node *list)
+{
+    enum { IN, RESIDUAL, WEIGHT, BIAS, GAIN, PRODUCT, BIASED, ACTIVE, KEPT, N, TIMES, Y, M, Z };
+    static const char *const names[] = {"x", "r", "w", "b", "g"};
+    static const char *const out_names[FUSED_OUTPUTS] = {"z", "s"};
+    static const struct {
+        const char *op, *function;
+        int a, b, out;
+    } rows[FUSED_NODES] = {{"matmul", NULL, IN, WEIGHT, PRODUCT},
+                           {"map", "add", BIAS, PRODUCT, BIASED},
+                           {"map", "gelu", BIASED, -1, ACTIVE},
+                           {"map", "add", ACTIVE, RESIDUAL, KEPT},
+                           {"norm", NULL, KEPT, GAIN, N},
+                           {"map", "mul", N, KEPT, TIMES},
+                           {"map", "add", TIMES, IN, Y},
+                           {"norm", NULL, Y, -1, M},
+                           {"map", "mul", GAIN, M, Z}};
+    *fused = (ks_chain){
+        .op = {.name = "fused", .inputs_count = FUSED_INPUTS, .resolve = ks_chain_resolve, .outputs = out_names},
+        .nodes = FUSED_NODES,
+        .made = Z + 1 - FUSED_INPUTS,
+        .outputs = FUSED_OUTPUTS,
+        .output = {Z, KEPT},
+        .words = 1,
+        .node = list};
+    fused->op.chain = fused;
+    for (int i = 0; i < FUSED_INPUTS; i++) {
+        fused->in[i] =
+            (ks_chain_tensor){.name = names[i], .dtype = KS_FP32, .rank = i < BIAS ? 2 : 1, .dims = {-1, -1}};
+        fused->op.inputs[i] = (ks_input){.name = names[i], .role = names[i], .dtypes = KS_DTYPE_BIT(KS_FP32)};
+    }
+    for (int i = 0; i < FUSED_OUTPUTS; i++) fused->out[i] = (ks_chain_tensor){.name = out_names[i], .rank = -1};
+    for (int i = 0; i < FUSED_NODES; i++) {
+        list[i] = node_of(rows[i].op, rows[i].a, rows[i].b, -1, rows[i].out);
+        if (rows[i].function) set_param(&list[i], "op", rows[i].function, 0);
+    }
+}
+
+static unsigned char *run_fused(op_harness *harness, const ks_chain *fused, const void *const *in, ks_spec *spec)
+{
+    static const int64_t dims[FUSED_INPUTS][2] = {
+        {ROWS, COLUMNS}, {ROWS, COLUMNS}, {COLUMNS, COLUMNS}, {COLUMNS}, {COLUMNS}};
+    ks_error error = {0};
+    ks_program *program = NULL;
+    ks_spec_init(spec, &fused->op);
+    for (int i = 0; i < FUSED_INPUTS; i++)
+        spec->in[i] = (ks_tensor){.dtype = KS_FP32, .rank = fused->in[i].rank, .dims = {dims[i][0], dims[i][1]}};
+    if (ks_chain_resolve(spec, &error) != KS_OK || ks_program_make(spec, &program, &error) != KS_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(program->count, fused->unfused ? FUSED_NODES : FUSED_STEPS);
+    ks_program_free(&program);
+    ks_spec_layout(spec);
+    unsigned char *side = calloc(1, ks_spec_out_bytes(spec) + 1);
+    assert_non_null(side);
+    if (op_harness_run(harness, spec, in, side, (op_path)values_below(3), 1 + values_below(3), values_below(2),
+                       &error) != KS_OK)
+        fail_msg("%s", error.text);
+    return side;
+}
+
+static void fused_steps_are_near_their_nodes(void **state)
+{
+    (void)state;
+    static ks_chain_node list[FUSED_NODES];
+    static ks_chain fused;
+    static float memory[FUSED_INPUTS][COLUMNS * COLUMNS];
+    const void *in[FUSED_INPUTS];
+    make_fused(&fused, list);
+    for (int i = 0; i < FUSED_INPUTS; i++) {
+        for (int e = 0; e < COLUMNS * COLUMNS; e++)
+            memory[i][e] = (float)((double)(values_next() >> 40) / (1 << 23) - 1) / (i == 2 ? 4 : 1);
+        in[i] = memory[i];
+    }
+    for (int b = 0; b < 2; b++) {
+        if (!harnesses[b]) continue;
+        ks_spec spec;
+        fused.unfused = true;
+        unsigned char *wanted = run_fused(harnesses[b], &fused, in, &spec);
+        fused.unfused = false;
+        unsigned char *got = run_fused(harnesses[b], &fused, in, &spec);
+        for (int o = 0; o < FUSED_OUTPUTS; o++)
+            check_near(got + spec.out[o].offset, wanted + spec.out[o].offset, ROWS * COLUMNS);
+        free(wanted);
+        free(got);
+    }
+}
+
 static int open_harnesses(void **state)
 {
     (void)state;
@@ -362,6 +454,7 @@ int main(void)
 {
     values_seed();
     const struct CMUnitTest tests[] = {cmocka_unit_test(has_the_bits_of_its_operations),
-                                       cmocka_unit_test(indices_that_nodes_make)};
+                                       cmocka_unit_test(indices_that_nodes_make),
+                                       cmocka_unit_test(fused_steps_are_near_their_nodes)};
     return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
 }

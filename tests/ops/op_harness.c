@@ -245,6 +245,21 @@ static ks_status check_refused(const op_harness *harness, const ks_batch *batch,
     return all ? spec->op->refuse(spec, &batch->bad[0], error) : KS_OK;
 }
 
+/* The steps of a chain that ran without a graph were timed, one by one, unless one of them was refused. */
+static ks_status check_steps(const ks_batch *batch, ks_error *error)
+{
+    int64_t sum_ns = 0;
+    for (int i = 0; batch->step_ns && i < batch->plan->program->count; i++) {
+        if (batch->step_ns[i] < 0)
+            return ks_fail(error, KS_DEVICE, "step %d of %d has no time", i, batch->plan->program->count);
+        sum_ns += batch->step_ns[i];
+    }
+    if (batch->step_ns && (sum_ns == 0 || sum_ns > batch->compute_ns))
+        return ks_fail(error, KS_DEVICE, "the steps took %lld ns, the launch %lld", (long long)sum_ns,
+                       (long long)batch->compute_ns);
+    return KS_OK;
+}
+
 /* The slots are there and filled. */
 static ks_status run_plan(op_harness *harness, bench *b, ks_plan *plan, int copies, bool captured, ks_error *error)
 {
@@ -258,8 +273,12 @@ static ks_status run_plan(op_harness *harness, bench *b, ks_plan *plan, int copi
     batch->plan = plan;
     batch->count = copies;
     for (int i = 0; i < copies; i++) batch->slots[i] = &b->slots[i];
+    int64_t step_ns[KS_CHAIN_STEPS_MAX];
+    memset(step_ns, -1, sizeof step_ns);
+    if (plan->program && copies == 1 && !captured) batch->step_ns = step_ns;
     ks_status status = backend->launch(b->lane, batch, error);
     if (status == KS_OK) status = wait_done(harness, b, error);
+    if (status == KS_OK && !batch->refused) status = check_steps(batch, error);
     if (status == KS_OK && captured && plan->graphs && batch->graph != KS_GRAPH_HIT)
         status = ks_fail(error, KS_DEVICE, "the captured graph of %d jobs was not used", copies);
     if (status == KS_OK) status = check_refused(harness, batch, error);

@@ -2,7 +2,8 @@
  *
  * Memory   the lane's workspace: the arena, then what the hungriest step needs. Steps use it, and the counters, in turn: the stream orders
  *          them, and each launch leaves its counters at zero.
- * Stamps   none: each step's kernels would write the completion's anew. All of a chain's time is compute.
+ * Stamps   none: each step's kernels would write the completion's anew. All of a chain's time is compute. Where the times of steps are
+ *          asked for, events stand around them: such a launch goes without a graph.
  * Threads  the lane's. */
 #include "cuda/backend/chain.h"
 
@@ -22,6 +23,7 @@ static ks_status plan_step(const ks_chip *chip, ks_step *step, ks_cuda_plan *who
     if (status) return status;
     step->workspace_bytes = ks_align(chosen.workspace_bytes);
     step->unstamped = chosen.unstamped;
+    memcpy(step->kernel, chosen.kernel_info.kernel, sizeof step->kernel);
     memcpy(step->algorithm, chosen.algorithm, sizeof step->algorithm);
     /* Where a library's kernels cannot be launched, our own need as much as there is. */
     const size_t need = chosen.unstamped ? chip->workspace_bytes : step->workspace_bytes;
@@ -41,7 +43,10 @@ ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out
                        plan->spec.op->name, arena, chip.workspace_bytes);
     chip.workspace_bytes -= arena;
     for (int i = 0; i < program->count; i++) {
-        if (!program->step[i].spec.op) continue;
+        if (!program->step[i].spec.op) {
+            snprintf(program->step[i].kernel, sizeof program->step[i].kernel, "memcpy");
+            continue;
+        }
         const ks_status status = plan_step(&chip, &program->step[i], out, error);
         if (status) return status;
     }
@@ -121,11 +126,52 @@ static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_step
     place_step(m, step, &placed, &site.only);
     site.workspace += arena;
     site.workspace_stride = step->workspace_bytes;
-    site.node = (uint8_t)step->node;
+    site.node = (uint8_t)step->node[0];
     const ks_status status = op->launch(&chip, &placed, step->algorithm, site, 1, lane->stream, error);
     ks_cuda_plan own;
     if (!status || !step->unstamped || op->plan(&chip, &placed, &own, error)) return status;
     return op->launch(&chip, &placed, own.algorithm, site, 1, lane->stream, error);
+}
+
+/* One more than steps: each ends where the next one begins. */
+static ks_status make_events(ks_lane *lane, int events, ks_error *error)
+{
+    cudaEvent_t *grown = (cudaEvent_t *)realloc(lane->step_event, (size_t)events * sizeof *grown);
+    if (!grown) return ks_fail(error, KS_MEMORY, "no memory for the events of %d steps", events - 1);
+    lane->step_event = grown;
+    while (lane->step_events < events) {
+        KS_TRY_SOFT(error, cudaEventCreate(&grown[lane->step_events]));
+        lane->step_events++;
+    }
+    return KS_OK;
+}
+
+static bool is_timed(const ks_lane *lane)
+{
+    return lane->batch && lane->batch->step_ns;
+}
+
+static ks_status mark(ks_lane *lane, int event, ks_error *error)
+{
+    if (is_timed(lane)) KS_TRY_SOFT(error, cudaEventRecord(lane->step_event[event], lane->stream));
+    return KS_OK;
+}
+
+void ks_cuda_chain_times(const ks_lane *lane, ks_batch *batch)
+{
+    for (int i = 0; batch->step_ns && i < batch->plan->program->count; i++) {
+        float ms = 0;
+        const cudaError_t code = cudaEventElapsedTime(&ms, lane->step_event[i], lane->step_event[i + 1]);
+        batch->step_ns[i] = code == cudaSuccess ? (int64_t)((double)ms * 1e6) : -1;
+        if (code != cudaSuccess) cudaGetLastError();
+    }
+}
+
+static ks_status record_copy(ks_lane *lane, const chain_memory *m, const ks_step *step, ks_error *error)
+{
+    KS_TRY_SOFT(error, cudaMemcpyAsync(write_at(m, &step->out[0]), read_at(m, &step->in[0]),
+                                       step->spec.in[0].size_bytes, cudaMemcpyDeviceToDevice, lane->stream));
+    return KS_OK;
 }
 
 ks_status ks_cuda_chain_record(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site,
@@ -133,15 +179,13 @@ ks_status ks_cuda_chain_record(ks_lane *lane, const ks_plan *plan, const ks_spec
 {
     const ks_program *program = plan->program;
     const chain_memory m = {spec, site};
-    for (int i = 0; i < program->count; i++) {
+    ks_status status = is_timed(lane) ? make_events(lane, program->count + 1, error) : KS_OK;
+    if (!status) status = mark(lane, 0, error);
+    for (int i = 0; i < program->count && !status; i++) {
         const ks_step *step = &program->step[i];
-        if (!step->spec.op) {
-            KS_TRY_SOFT(error, cudaMemcpyAsync(write_at(&m, &step->out[0]), read_at(&m, &step->in[0]),
-                                               step->spec.in[0].size_bytes, cudaMemcpyDeviceToDevice, lane->stream));
-            continue;
-        }
-        const ks_status status = record_step(lane, &m, step, arena_bytes(program), error);
-        if (status) return status;
+        status = step->spec.op ? record_step(lane, &m, step, arena_bytes(program), error)
+                               : record_copy(lane, &m, step, error);
+        if (!status) status = mark(lane, i + 1, error);
     }
-    return KS_OK;
+    return status;
 }

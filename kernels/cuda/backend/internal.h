@@ -147,6 +147,8 @@ struct ks_lane {
     cudaGraph_t trial_graph; /* of the trial under way, */
     cudaGraphExec_t trial_exec;
     cudaEvent_t trial_event[2]; /* and what it is timed by; made for the first one */
+    cudaEvent_t *step_event;    /* around the steps of a chain that are timed; made for the first one */
+    int step_events;
 };
 
 static const size_t SLOT_PAD = KS_PAD, SLOT_HEAD_ROOM = KS_HEAD_ROOM, SLOT_ALIGNMENT = KS_ALIGNMENT;

@@ -227,9 +227,11 @@ void ks_cuda_lane_close(ks_lane **taken)
         if (lane->event) cudaEventDestroy(lane->event);
         for (int i = 0; i < 2; i++)
             if (lane->trial_event[i]) cudaEventDestroy(lane->trial_event[i]);
+        for (int i = 0; i < lane->step_events; i++) cudaEventDestroy(lane->step_event[i]);
         if (lane->stream) cudaStreamDestroy(lane->stream);
         cudaGetLastError();
     }
+    free(lane->step_event);
     free(lane);
 }
 

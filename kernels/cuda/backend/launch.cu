@@ -13,6 +13,7 @@
  *           enough for any lane.
  *
  * A flag never reports an error: a launch that is late is asked for its stream's state. */
+#include "cuda/backend/chain.h"
 #include "cuda/backend/internal.h"
 #include "cuda/backend/join.h"
 #include "cuda/common/nvtx.h"
@@ -295,7 +296,8 @@ static ks_status enqueue(ks_lane *lane, ks_batch *batch, ks_error *error)
     ks_plan *plan = batch->plan;
     ks_slot *slot = batch->slots[0];
     const int bucket = ks_batch_bucket(batch);
-    const bool graphs = plan->graphs && !plan->large && !slot->windows && plan->mapped == on_slots(lane);
+    const bool graphs =
+        plan->graphs && !plan->large && !slot->windows && !batch->step_ns && plan->mapped == on_slots(lane);
     ks_status status = KS_DEVICE;
     batch->graph = KS_GRAPH_NONE;
     if (graphs && plan->captured[lane->index] >> bucket & 1) {
@@ -374,6 +376,7 @@ static void finish_times(ks_lane *lane, ks_batch *batch)
     batch->h2d_ns = batch->d2h_ns = 0;
     batch->compute_ns = done - lane->launch_ns;
     batch->kernel_ns = -1;
+    if (batch->step_ns) ks_cuda_chain_times(lane, batch);
     if (batch->plan->unstamped) return;
     if (on_slots(lane)) {
         const ks_completion *completion = &lane->shared->completion;

@@ -240,3 +240,12 @@ ks_status ks_chain_resolve(ks_spec *spec, ks_error *error)
     spec->outputs = (uint8_t)chain->outputs;
     return status;
 }
+
+size_t ks_chain_read_bytes(const ks_spec *spec)
+{
+    const ks_chain *chain = spec->op->chain;
+    size_t bytes = 0;
+    for (int i = ks_next_input(spec, -1); i >= 0; i = ks_next_input(spec, i)) bytes += spec->in[i].size_bytes;
+    for (int i = 0; i < chain->constants; i++) bytes += chain->constant[i].size_bytes;
+    return bytes;
+}

@@ -9,6 +9,17 @@ const ks_tensor *ks_chain_value(const ks_chain *chain, const ks_spec *spec, cons
 void ks_chain_node_spec(const ks_chain *chain, const ks_spec *whole, const ks_chain_node *node, const ks_tensor *made,
                         ks_spec *spec);
 ks_status ks_chain_resolve_node(const ks_chain_node *node, ks_spec *spec, ks_error *error);
+/* What fuse.c asks of the program under way: tensors that are made so far, and whether a value's is. */
+typedef struct ks_fusing {
+    const ks_chain *chain;
+    const ks_spec *whole;
+    const ks_tensor *made;
+    const bool *known;
+} ks_fusing;
+
+/* Does one more node with this one, the chain's at index, whose spec is resolved: both become those of the fused step. made has what the
+ * node makes. Returns the other node's index; -1: there is none. */
+int ks_chain_fuse(const ks_fusing *f, int index, ks_chain_node *node, ks_spec *spec);
 /* The shape that a reshape makes. */
 ks_status ks_chain_reshape(const ks_chain_node *node, const ks_tensor *in, ks_tensor *out, ks_error *error);
 #endif

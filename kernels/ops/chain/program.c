@@ -27,6 +27,8 @@ typedef struct maker {
     const ks_spec *whole;
     ks_program *program;
     ks_tensor made[KS_CHAIN_MADE_MAX];
+    bool known[KS_CHAIN_MADE_MAX];  /* made has it */
+    bool fused[KS_CHAIN_NODES_MAX]; /* a step in front does that node */
     int base[KS_CHAIN_MADE_MAX]; /* the value whose memory it lies in: an input, a constant, or one that has a life */
     int life_of[KS_CHAIN_MADE_MAX]; /* of a value that is its own base */
     int lives;
@@ -66,6 +68,13 @@ static void add_view(maker *m, const ks_chain_node *node)
     m->base[ks_chain_made(m->chain, node->out[0])] = base_of(m, node->in[0]);
 }
 
+static void set_made(maker *m, int value, const ks_tensor *tensor)
+{
+    const int made = ks_chain_made(m->chain, value);
+    m->made[made] = *tensor;
+    m->known[made] = true;
+}
+
 static void name_outputs(maker *m, const ks_chain_node *node, const ks_step *step)
 {
     for (int i = 0; i < step->spec.outputs; i++) {
@@ -73,30 +82,45 @@ static void name_outputs(maker *m, const ks_chain_node *node, const ks_step *ste
         const int made = ks_chain_made(m->chain, node->out[i]);
         m->base[made] = node->out[i];
         m->life_of[made] = step->out[i].which;
-        m->made[made] = step->spec.out[i];
+        set_made(m, node->out[i], &step->spec.out[i]);
+    }
+}
+
+/* Nodes behind it that the step does, too. */
+static void fuse(maker *m, int index, ks_chain_node *node, ks_step *step)
+{
+    const ks_fusing fusing = {.chain = m->chain, .whole = m->whole, .made = m->made, .known = m->known};
+    while (step->nodes < KS_STEP_NODES_MAX) {
+        if (node->out[0] >= 0) set_made(m, node->out[0], &step->spec.out[0]);
+        const int next = ks_chain_fuse(&fusing, index, node, &step->spec);
+        if (next < 0) return;
+        step->node[step->nodes++] = (int16_t)next;
+        m->fused[next] = true;
+        index = next;
     }
 }
 
 static ks_status add_step(maker *m, int index, ks_error *error)
 {
-    const ks_chain_node *node = &m->chain->node[index];
+    ks_chain_node node = m->chain->node[index];
     const int number = m->program->count;
     ks_step *step = &m->program->step[number];
     memset(step, 0, sizeof *step);
-    step->node = index;
-    ks_chain_node_spec(m->chain, m->whole, node, m->made, &step->spec);
-    const ks_status status = ks_chain_resolve_node(node, &step->spec, error);
+    step->node[step->nodes++] = (int16_t)index;
+    ks_chain_node_spec(m->chain, m->whole, &node, m->made, &step->spec);
+    const ks_status status = ks_chain_resolve_node(&node, &step->spec, error);
     if (status != KS_OK) return status;
-    if (node->op->moves_nothing && node->op->moves_nothing(&step->spec)) {
-        if (node->out[0] < 0) return KS_OK;
-        add_view(m, node);
-        m->made[ks_chain_made(m->chain, node->out[0])] = step->spec.out[0];
+    if (node.op->moves_nothing && node.op->moves_nothing(&step->spec)) {
+        if (node.out[0] < 0) return KS_OK;
+        add_view(m, &node);
+        set_made(m, node.out[0], &step->spec.out[0]);
         return KS_OK;
     }
+    fuse(m, index, &node, step);
     for (int i = ks_next_input(&step->spec, -1); i >= 0; i = ks_next_input(&step->spec, i))
-        step->in[i] = read_place(m, node->in[i], node->op->decides >> i & 1 ? TO_THE_END : number);
+        step->in[i] = read_place(m, node.in[i], node.op->decides >> i & 1 ? TO_THE_END : number);
     for (int i = 0; i < step->spec.outputs; i++) step->out[i] = new_life(m, step->spec.out[i].size_bytes, number);
-    name_outputs(m, node, step);
+    name_outputs(m, &node, step);
     if (ks_spec_written_bytes(&step->spec) > 0) m->program->count++;
     return KS_OK;
 }
@@ -105,8 +129,10 @@ static ks_status add_step(maker *m, int index, ks_error *error)
 static ks_status add_node(maker *m, int index, ks_error *error)
 {
     const ks_chain_node *node = &m->chain->node[index];
+    if (m->fused[index]) return KS_OK;
     if (node->op) return add_step(m, index, error);
     add_view(m, node);
+    m->known[ks_chain_made(m->chain, node->out[0])] = true;
     return ks_chain_reshape(node, ks_chain_value(m->chain, m->whole, m->made, node->in[0]),
                             &m->made[ks_chain_made(m->chain, node->out[0])], error);
 }
@@ -124,7 +150,6 @@ static void add_output(maker *m, int output)
     if (bytes == 0) return;
     ks_step *step = &m->program->step[m->program->count];
     memset(step, 0, sizeof *step);
-    step->node = -1;
     step->spec.in[0].size_bytes = bytes;
     step->in[0] = read_place(m, base, m->program->count++);
     step->out[0] = (ks_step_place){.kind = KS_PLACE_OUTPUT, .which = output};
@@ -238,8 +263,23 @@ void ks_program_free(ks_program **program)
 const ks_step *ks_program_step(const ks_program *program, int node)
 {
     for (int i = 0; i < program->count; i++)
-        if (program->step[i].node == node) return &program->step[i];
+        if (program->step[i].nodes > 0 && program->step[i].node[0] == node) return &program->step[i];
     return NULL;
+}
+
+const char *ks_step_name(const ks_chain *chain, const ks_step *step)
+{
+    return step->nodes > 0 ? chain->node[step->node[0]].name : "copy";
+}
+
+ks_status ks_program_copy(const ks_program *program, ks_program **out, ks_error *error)
+{
+    const size_t bytes = ks_program_bytes(program);
+    ks_program *copy = malloc(bytes);
+    if (!copy) return ks_fail(error, KS_MEMORY, "no memory for a copy of a chain's steps");
+    memcpy(copy, program, bytes);
+    *out = copy;
+    return KS_OK;
 }
 
 size_t ks_program_bytes(const ks_program *program)

@@ -109,20 +109,22 @@ static void look_at_state(ks_board *board)
     board->since_ms = ks_wall_ms();
 }
 
-static void count_second(ks_board *board, int64_t now_ns)
+/* Behind a look: what the sums cover ends with it. */
+static void count_second(ks_board *board)
 {
     ks_overlap_sums sums;
     read_memory(board);
     if (board->overlap) ks_overlap_read(board->overlap, &sums);
-    ks_history_second(board->history, now_ns, board->overlap ? &sums : NULL);
+    ks_history_second(board->history, board->looked_ns, board->overlap ? &sums : NULL);
 }
 
 void ks_board_look(ks_board *board)
 {
     look_at_state(board);
     look_at_gauges(board);
-    if (board->overlap) ks_overlap_look(board->overlap, ks_now_ns());
-    if (board->slowest) ks_slowest_look(board->slowest, ks_now_ns());
+    board->looked_ns = ks_now_ns();
+    if (board->overlap) ks_overlap_look(board->overlap, board->looked_ns);
+    if (board->slowest) ks_slowest_look(board->slowest, board->looked_ns);
 }
 
 int64_t ks_board_turn(ks_board *board)
@@ -132,12 +134,12 @@ int64_t ks_board_turn(ks_board *board)
         open_nvml(board);
         read_memory(board);
     }
-    if (now_ns >= board->look_due_ns) {
+    if (now_ns >= board->look_due_ns || now_ns >= board->second_due_ns) {
         ks_board_look(board);
         board->look_due_ns = now_ns + look_ns;
     }
     if (now_ns >= board->second_due_ns) {
-        count_second(board, now_ns);
+        count_second(board);
         /* A thread that was held up counts the seconds that follow, not those that it missed. */
         while (board->second_due_ns <= now_ns) board->second_due_ns += second_ns;
     }

@@ -13,7 +13,7 @@ struct ks_board {
     ks_history *history;
     ks_overlap *overlap; /* NULL: there is no timeline; slowest: or --no-status */
     ks_slowest *slowest;
-    int64_t opened_ns, look_due_ns, second_due_ns;
+    int64_t opened_ns, looked_ns, look_due_ns, second_due_ns;
     int64_t since_ms; /* wall time when the state became what it is */
     ks_state state;
     int64_t slot_bytes, lanes, resident_limit; /* that there are */

@@ -13,6 +13,7 @@
 
 #include "api/models/load_body.h"
 #include "api/tensors/words.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "codec/decode.h"
 
@@ -28,12 +29,13 @@ struct ks_model_call {
     uint64_t json_max;
     bool has_repository, loads_none; /* the modes of --model-control-mode in which the protocol loads nothing */
     ks_budget *budget;
-    ks_text text;         /* of the definition */
-    ks_load_body *body;   /* of the repository's load or unload */
-    ks_load_words wanted; /* what it asks for */
-    ks_transfer *upload;  /* of a file that has it; NULL: the body is the definition */
-    bool ended;           /* the body has */
-    ks_model_load *load;  /* NULL: none yet */
+    ks_text text;              /* of the definition */
+    ks_load_body *body;        /* of the repository's load or unload */
+    ks_load_words wanted;      /* what it asks for */
+    ks_transfer *upload;       /* of a file that has it; NULL: the body is the definition */
+    bool ended;                /* the body has */
+    ks_model_load *load;       /* NULL: none yet */
+    int64_t wait_ns, until_ns; /* for the load; 0: it has not been asked for */
     /* fields of the answer: */
     char etag[KS_ETAG_MAX + 3], location[KS_ROUTE_NAME_MAX + 16];
 };
@@ -156,6 +158,7 @@ ks_status ks_models_begin(ks_api_view *view, const ks_tensor_ask *ask, int wake_
     call->store = view->store;
     call->budget = view->budget;
     call->json_max = (uint64_t)view->config->max_json;
+    call->wait_ns = view->config->load_timeout;
     call->has_repository = view->config->model_repository.count > 0;
     call->loads_none = view->config->model_control_mode != KS_MODEL_CONTROL_EXPLICIT;
     call->ask = *ask;
@@ -309,12 +312,24 @@ static bool is_file_done(ks_model_call *call)
     return done;
 }
 
+/* One whose time is up goes on by itself. */
+static bool is_load_over(ks_model_call *call)
+{
+    if (ks_model_load_result(call->load)) return true;
+    const int64_t now_ns = ks_now_ns();
+    if (!call->until_ns) call->until_ns = now_ns + call->wait_ns;
+    if (now_ns < call->until_ns) return false;
+    ks_fail(&call->fault, KS_DEADLINE, "model '%s' is not loaded after %.3f s (--load-timeout); the load goes on",
+            call->name, (double)call->wait_ns / 1e9);
+    return true;
+}
+
 bool ks_models_done(ks_model_call *call)
 {
     if (call->fault.status != KS_OK) return true;
     if (call->ended && !call->load && (!is_file_done(call) || call->fault.status != KS_OK))
         return call->fault.status != KS_OK;
-    return !call->load || ks_model_load_result(call->load);
+    return !call->load || is_load_over(call);
 }
 
 bool ks_models_waits(const ks_model_call *call)

@@ -1,7 +1,6 @@
-/* Interface steps.h
- * Limits    a program is made for the document, and goes with it. */
 #include "api/models/steps.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* Bytes that it reads and writes: in a lane's arena, or in the memory of its inputs, constants and outputs. */
@@ -32,34 +31,51 @@ static void put_outputs(ks_text *out, const ks_spec *spec)
     if (!spec->op) put_tensor(out, &spec->in[0]); /* of a copy */
 }
 
+/* What is known: more than 0. */
+static void put_known(ks_text *out, const char *name, double value)
+{
+    ks_text_printf(out, ",\"%s\":", name);
+    if (value > 0)
+        ks_text_printf(out, "%.6g", value);
+    else
+        ks_text_puts(out, "null");
+}
+
+/* Beside the least time that the work takes, the mean of the runs that were timed step by step. */
+static void put_figures(ks_text *out, const ks_step *step, double roofline_us)
+{
+    const double us = step->timed_runs ? (double)step->timed_ns / 1e3 / (double)step->timed_runs : 0;
+    put_known(out, "roofline_us", roofline_us);
+    ks_text_printf(out, ",\"runs\":%" PRIu64, step->timed_runs);
+    put_known(out, "us", us);
+    put_known(out, "share", us > 0 ? roofline_us / us : 0);
+}
+
 static void put_step(ks_text *out, const ks_chain *chain, const ks_step *step, const ks_ceilings *ceilings)
 {
     const ks_work work = work_of(step);
     const ks_roofline roofline = ks_roofline_of(&work, ceilings);
     ks_text_puts(out, "{\"nodes\":[");
-    if (step->node >= 0) ks_text_json(out, chain->node[step->node].name, strlen(chain->node[step->node].name));
+    for (int i = 0; i < step->nodes; i++) {
+        const char *name = chain->node[step->node[i]].name;
+        if (i > 0) ks_text_puts(out, ",");
+        ks_text_json(out, name, strlen(name));
+    }
     ks_text_printf(out, "],\"op\":\"%s", step->spec.op ? step->spec.op->name : "copy");
     put_outputs(out, &step->spec);
-    ks_text_printf(out, "],\"bytes\":%.0f,\"flops\":%.0f,\"roofline_us\":", work.in_bytes + work.out_bytes, work.flops);
-    if (roofline.us > 0)
-        ks_text_printf(out, "%.6g}", roofline.us);
-    else
-        ks_text_puts(out, "null}");
+    ks_text_puts(out, "],\"kernel\":");
+    ks_text_json(out, step->kernel, strlen(step->kernel));
+    ks_text_printf(out, ",\"bytes\":%.0f,\"flops\":%.0f", work.in_bytes + work.out_bytes, work.flops);
+    put_figures(out, step, roofline.us);
+    ks_text_puts(out, "}");
 }
 
-void ks_model_steps_write(ks_text *out, const ks_spec *spec, const ks_ceilings *ceilings)
+void ks_model_steps_write(ks_text *out, const ks_chain *chain, const ks_program *program, const ks_ceilings *ceilings)
 {
-    ks_error ignored;
-    ks_program *program = NULL;
-    if (ks_program_make(spec, &program, &ignored) != KS_OK) {
-        ks_text_puts(out, ",\"arena_bytes\":null,\"steps\":null");
-        return;
-    }
     ks_text_printf(out, ",\"arena_bytes\":%zu,\"steps\":[", program->arena_bytes);
     for (int i = 0; i < program->count; i++) {
         if (i > 0) ks_text_puts(out, ",");
-        put_step(out, spec->op->chain, &program->step[i], ceilings);
+        put_step(out, chain, &program->step[i], ceilings);
     }
     ks_text_puts(out, "]");
-    ks_program_free(&program);
 }

@@ -5,6 +5,6 @@
 #include "kernserve/chain.h"
 #include "observe/roofline/roofline.h"
 
-/* "arena_bytes" and "steps", with a comma in front. spec: resolved, of a chain. Without memory both are null. */
-void ks_model_steps_write(ks_text *out, const ks_spec *spec, const ks_ceilings *ceilings);
+/* "arena_bytes" and "steps", with a comma in front. */
+void ks_model_steps_write(ks_text *out, const ks_chain *chain, const ks_program *program, const ks_ceilings *ceilings);
 #endif

@@ -46,17 +46,21 @@ static ks_status open_store(ks_daemon *daemon, ks_error *error)
     return status == KS_OK ? ks_models_open(&models, &daemon->models, error) : status;
 }
 
-ks_status ks_repository_start(ks_daemon *daemon, ks_error *error)
+ks_repository_options ks_repository_options_of(const ks_config *config)
 {
-    const ks_config *config = daemon->config;
     const bool is_explicit = config->model_control_mode == KS_MODEL_CONTROL_EXPLICIT,
                polls = config->model_control_mode == KS_MODEL_CONTROL_POLL;
-    const ks_repository_options options = {.models = daemon->models,
-                                           .folders = &config->model_repository,
-                                           .wanted = is_explicit ? &config->load_model : NULL,
-                                           .poll_ns = polls ? config->repository_poll_secs * KS_S : 0,
-                                           .strict = config->exit_on_error};
-    if (config->model_repository.count == 0) return KS_OK;
+    return (ks_repository_options){.folders = &config->model_repository,
+                                   .wanted = is_explicit ? &config->load_model : NULL,
+                                   .poll_ns = polls ? config->repository_poll_secs * KS_S : 0,
+                                   .strict = config->exit_on_error};
+}
+
+ks_status ks_repository_start(ks_daemon *daemon, ks_error *error)
+{
+    ks_repository_options options = ks_repository_options_of(daemon->config);
+    options.models = daemon->models;
+    if (options.folders->count == 0) return KS_OK;
     if (!daemon->models)
         return ks_fail(error, KS_CONFIG,
                        "model-repository: no models are loaded here (--no-resident, or the backend "

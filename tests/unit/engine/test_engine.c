@@ -298,6 +298,23 @@ static void a_slot_that_the_device_cannot_see_goes_alone(void **state)
     close_bed();
 }
 
+static void a_job_whose_steps_are_timed_goes_alone(void **state)
+{
+    (void)state;
+    int64_t step_ns[1] = {0};
+    open_scripted(1, 8);
+    script.mapped = true;
+    for (int i = 0; i < 3; i++) submit(i, 10, 0, 0);
+    bed.jobs[0].step_ns = step_ns;
+    script.hold = false;
+    turn_until(3);
+    assert_int_equal(script.launches, 2);
+    assert_int_equal(script.log[0].count, 1);
+    assert_int_equal(script.log[1].count, 2);
+    for (int i = 0; i < 3; i++) check_response(i);
+    close_bed();
+}
+
 static void an_asked_deadline_orders_equal_priorities(void **state)
 {
     (void)state;
@@ -1387,6 +1404,7 @@ int main(void)
         cmocka_unit_test(priority_comes_before_arrival),
         cmocka_unit_test(a_large_plan_waits_for_lane_0_and_others_pass),
         cmocka_unit_test(a_slot_that_the_device_cannot_see_goes_alone),
+        cmocka_unit_test(a_job_whose_steps_are_timed_goes_alone),
         cmocka_unit_test(an_asked_deadline_orders_equal_priorities),
         cmocka_unit_test(a_full_queue_refuses),
         cmocka_unit_test(a_full_queue_is_launched_before_it_refuses),

@@ -743,7 +743,7 @@ static void answers_as_text(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
         ks_response response = {.code = 0};
-        ks_response_infer(&response, &rows[i].response, rows[i].timing);
+        ks_response_infer(&response, &rows[i].response, rows[i].timing, NULL);
         head[ks_response_head(&response, &date, head)] = 0;
         for (int k = 0; k < 4 && rows[i].has[k]; k++) assert_non_null(strstr(head, rows[i].has[k]));
         for (int k = 0; k < 4 && rows[i].lacks[k]; k++) assert_null(strstr(head, rows[i].lacks[k]));
