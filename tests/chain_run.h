@@ -94,7 +94,8 @@ static bool chain_run_program(const ks_spec *spec, void (*fill)(const ks_tensor 
     }
     for (int i = 0; i < spec->outputs; i++) out[i] = chain_memory(spec->out[i].size_bytes);
     for (int i = 0; i < chain->nodes; i++) chain_run_node(chain, &chain->node[i], values);
-    ks_cpu_chain_run(program, in, out, scratch, NULL);
+    ks_bad_value bad;
+    if (!ks_cpu_chain_run(program, in, out, scratch, &(ks_cpu_chain_note){.bad = &bad})) abort();
     bool right = true;
     for (int i = 0; i < spec->outputs; i++) {
         const ks_tensor *wanted = &values->tensor[chain->output[i]];

@@ -76,6 +76,10 @@ static inline int ks_chain_made(const ks_chain *chain, int value)
 
 /* ks_resolve_fn of each chain: its inputs are as declared, and each node resolves. Sentences name the node. */
 ks_resolve_fn ks_chain_resolve;
+/* ks_op.refuse of a chain: the node's sentence behind its name. */
+ks_status ks_chain_refuse(const ks_spec *spec, const ks_bad_value *bad, ks_error *error);
+/* Whether some node has inputs whose values decide. */
+bool ks_chain_decides(const ks_chain *chain);
 /* ks_op.read_bytes of each chain: its inputs, and its constants. */
 size_t ks_chain_read_bytes(const ks_spec *spec);
 
@@ -116,6 +120,8 @@ struct ks_program {
     ks_step step[];
 };
 
+/* The step of a node; NULL: it has none. */
+const ks_step *ks_program_step(const ks_program *program, int node);
 /* Of a resolved spec whose op is a chain. Steps that make no bytes are left out; views take no step; an output is made where it goes.
  * KS_MEMORY. */
 ks_status ks_program_make(const ks_spec *spec, ks_program **out, ks_error *error);

@@ -133,6 +133,7 @@ typedef struct ks_bad_value {
     /* Its number among the input's values; from their count on the op's other fault, with the value that many places before. */
     int64_t place;
     int64_t value;
+    int node; /* of a chain, whose input it is */
 } ks_bad_value;
 
 struct ks_op {
@@ -159,6 +160,8 @@ struct ks_op {
     /* Values that decide; all three unset: none do. Kernels check them as well, read nothing out of bounds for a bad one, and leave the
      * one that check finds: KS_BAD_WORD in backend.h. */
     uint16_t decides; /* inputs, as bits; some may be optional: ks_decides() */
+    /* Of a chain: nodes have such inputs, and `refuse` is set alone. Values are looked at where the node runs. */
+    bool nodes_decide;
     /* Of a resolved spec that has some, whose tensors lie at in[i] (NULL: passed over): of the last input that has bad values its first one. false: none. */
     bool (*check)(const ks_spec *spec, const void *const *in, ks_bad_value *bad);
     /* KS_RANGE: the sentence names the place, the value and the bounds. Of an op's other fault a status of its own. */
@@ -219,7 +222,7 @@ static inline int ks_next_input(const ks_spec *spec, int after)
 /* Whether there are inputs whose values decide. */
 static inline bool ks_decides(const ks_spec *spec)
 {
-    return (spec->op->decides & spec->given) != 0;
+    return spec->op->nodes_decide || (spec->op->decides & spec->given) != 0;
 }
 
 #ifdef __cplusplus

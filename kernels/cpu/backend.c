@@ -297,7 +297,8 @@ static void find_inputs(const ks_spec *spec, const ks_slot *slot, const void **i
         in[i] = spec->in[i].fixed ? spec->in[i].fixed : slot->in + (places ? places->in[i] : spec->in[i].offset);
 }
 
-static void run_job(const ks_lane *lane, const ks_plan *plan, const ks_slot *slot)
+/* false: steps of a chain have refused values. */
+static bool run_job(const ks_lane *lane, const ks_plan *plan, const ks_slot *slot, ks_bad_value *bad)
 {
     const ks_spec *spec = &plan->spec;
     const ks_places *places = slot->places;
@@ -307,28 +308,26 @@ static void run_job(const ks_lane *lane, const ks_plan *plan, const ks_slot *slo
     for (int i = 0; i < spec->outputs; i++)
         out[i] =
             slot->out_window[i] ? slot->out_window[i] : slot->out + (places ? places->out[i] : spec->out[i].offset);
-    if (plan->program) {
-        ks_cpu_chain_run(plan->program, in, out, lane->scratch, lane->batch->step_ns);
-        return;
-    }
-    if (lane->onednn && ks_onednn_run(spec, in, out[0])) return;
-    ks_cpu_reference(spec, in, out, lane->scratch);
+    if (plan->program)
+        return ks_cpu_chain_run(plan->program, in, out, lane->scratch,
+                                &(ks_cpu_chain_note){.step_ns = lane->batch->step_ns, .bad = bad});
+    if (!lane->onednn || !ks_onednn_run(spec, in, out[0])) ks_cpu_reference(spec, in, out, lane->scratch);
+    return true;
 }
 
 /* A job whose values decide is not run where one of them is out of bounds. */
 static void run_checked(const ks_lane *lane, ks_batch *batch, int i)
 {
     const ks_spec *spec = &batch->plan->spec;
-    if (ks_decides(spec)) {
+    bool refused = false;
+    batch->bad[i].input = 0;
+    if (ks_decides(spec) && spec->op->check) {
         const void *in[KS_INPUTS_MAX] = {NULL};
         find_inputs(spec, batch->slots[i], in);
-        batch->bad[i].input = 0;
-        if (spec->op->check(spec, in, &batch->bad[i])) {
-            batch->refused = true;
-            return;
-        }
+        refused = spec->op->check(spec, in, &batch->bad[i]);
     }
-    run_job(lane, batch->plan, batch->slots[i]);
+    if (!refused) refused = !run_job(lane, batch->plan, batch->slots[i], &batch->bad[i]);
+    batch->refused = batch->refused || refused;
 }
 
 /* Operands and output of a trial behind one another: as large as the sides of a slot. */
@@ -355,7 +354,8 @@ static void run_trial(ks_lane *lane)
     const ks_slot slot = {.in = in, .out = out};
     fill_operands(in, plan->in_bytes);
     lane->begun_ns = now_ns();
-    for (int i = 0; i < lane->batch->trial; i++) run_job(lane, plan, &slot);
+    ks_bad_value bad; /* drawn operands are never refused: chains have no trials */
+    for (int i = 0; i < lane->batch->trial; i++) run_job(lane, plan, &slot, &bad);
     lane->done_ns = now_ns();
     atomic_store_explicit(&lane->state, LANE_DONE, memory_order_release);
 }

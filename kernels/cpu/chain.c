@@ -51,19 +51,23 @@ static void *write_at(const memory *m, const ks_step_place *at)
     return at->kind == KS_PLACE_OUTPUT ? m->out[at->which] : m->arena + at->offset;
 }
 
-static void run_step(const ks_step *step, const memory *m, void *scratch)
+static bool run_step(const ks_step *step, const memory *m, void *scratch, ks_bad_value *bad)
 {
     const void *in[KS_INPUTS_MAX] = {NULL};
     void *out[KS_OUTPUTS_MAX] = {NULL};
     if (!step->spec.op) {
         memcpy(write_at(m, &step->out[0]), read_at(m, &step->in[0]), step->spec.in[0].size_bytes);
-        return;
+        return true;
     }
     for (int i = ks_next_input(&step->spec, -1); i >= 0; i = ks_next_input(&step->spec, i))
         in[i] = read_at(m, &step->in[i]);
     for (int i = 0; i < step->spec.outputs; i++) out[i] = write_at(m, &step->out[i]);
-    if (step->algorithm[0] && ks_onednn_run(&step->spec, in, out[0])) return;
-    ks_cpu_reference(&step->spec, in, out, scratch);
+    if (ks_decides(&step->spec) && step->spec.op->check(&step->spec, in, bad)) {
+        bad->node = step->node[0];
+        return false;
+    }
+    if (!step->algorithm[0] || !ks_onednn_run(&step->spec, in, out[0])) ks_cpu_reference(&step->spec, in, out, scratch);
+    return true;
 }
 
 static int64_t now_ns(void)
@@ -73,24 +77,20 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static void run_timed(const ks_program *program, const memory *m, void *scratch, int64_t *step_ns)
-{
-    int64_t begun_ns = now_ns();
-    for (int i = 0; i < program->count; i++) {
-        run_step(&program->step[i], m, scratch);
-        const int64_t ended_ns = now_ns();
-        step_ns[i] = ended_ns - begun_ns;
-        begun_ns = ended_ns;
-    }
-}
-
-void ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch,
-                      int64_t *step_ns)
+bool ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch,
+                      const ks_cpu_chain_note *note)
 {
     const memory m = {.in = in, .out = out, .arena = scratch};
     unsigned char *rest = m.arena + ks_align(program->arena_bytes + KS_PAD);
-    if (step_ns)
-        run_timed(program, &m, rest, step_ns);
-    else
-        for (int i = 0; i < program->count; i++) run_step(&program->step[i], &m, rest);
+    int64_t begun_ns = note->step_ns ? now_ns() : 0;
+    for (int i = 0; i < program->count; i++) {
+        const bool done = run_step(&program->step[i], &m, rest, note->bad);
+        if (!done && note->step_ns) note->step_ns[i] = -1;
+        if (!done) return false;
+        if (!note->step_ns) continue;
+        const int64_t ended_ns = now_ns();
+        note->step_ns[i] = ended_ns - begun_ns;
+        begun_ns = ended_ns;
+    }
+    return true;
 }

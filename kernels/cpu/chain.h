@@ -9,8 +9,14 @@
 
 /* Chooses for each step. Returns the bytes of scratch. */
 size_t ks_cpu_chain_prepare(ks_program *program);
-/* in, out: of the chain. step_ns, or NULL: what each step took. */
-void ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch,
-                      int64_t *step_ns);
+/* What a run leaves beside its outputs. */
+typedef struct ks_cpu_chain_note {
+    int64_t *step_ns;  /* what each step took; NULL: not asked for */
+    ks_bad_value *bad; /* of a run that is false */
+} ks_cpu_chain_note;
+
+/* in, out: of the chain. false: values of a step that decide are out of bounds, and it and those behind it have not run. */
+bool ks_cpu_chain_run(const ks_program *program, const void *const *in, void *const *out, void *scratch,
+                      const ks_cpu_chain_note *note);
 
 #endif

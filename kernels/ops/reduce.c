@@ -154,14 +154,15 @@ static bool reduce_check(const ks_spec *spec, const void *const *in, ks_bad_valu
     int64_t place;
     if (!offsets) return false;
     if (ks_places_falling(segments, offsets, s.extent, &place)) {
-        *bad = (ks_bad_value){KS_REDUCE_SEGMENTS, place, ks_places_value(segments->dtype, offsets, place)};
+        *bad = (ks_bad_value){
+            .input = KS_REDUCE_SEGMENTS, .place = place, .value = ks_places_value(segments->dtype, offsets, place)};
         return true;
     }
     if (!ks_reduce_needs_elements(spec)) return false;
     for (int64_t i = 0; i < s.count; i++) {
         const int64_t begin = ks_places_value(segments->dtype, offsets, i);
         if (begin != ks_places_value(segments->dtype, offsets, i + 1)) continue;
-        *bad = (ks_bad_value){KS_REDUCE_SEGMENTS, s.count + 1 + i, begin};
+        *bad = (ks_bad_value){.input = KS_REDUCE_SEGMENTS, .place = s.count + 1 + i, .value = begin};
         return true;
     }
     return false;

@@ -47,17 +47,6 @@ static ks_status read_list(ks_definition_reader *r, const ks_json *item, const c
     return ks_fail(r->error, KS_FIELD, "%s: '%s' is no list of names", of->text, member);
 }
 
-/* A step has no word yet for the bad value that it finds. inputs: as bits. */
-static ks_status check_decides(ks_definition_reader *r, const ks_op *op, unsigned inputs, const subject *of)
-{
-    inputs &= op->decides;
-    if (!inputs) return KS_OK;
-    const ks_input *input = &op->inputs[__builtin_ctz(inputs)];
-    return ks_fail(r->error, KS_DEFINITION,
-                   "%s: op '%s' has inputs whose values decide, which no model has yet: %s (%s)", of->text, op->name,
-                   input->name, input->role);
-}
-
 static ks_status read_inputs(ks_definition_reader *r, const ks_json *item, ks_chain_node *node, const subject *of)
 {
     const ks_json *list;
@@ -74,8 +63,6 @@ static ks_status read_inputs(ks_definition_reader *r, const ks_json *item, ks_ch
         if (name[0] && value < 0)
             return ks_fail(r->error, KS_NAME, "%s: input '%s' is made by no node in front of it", of->text,
                            ks_quoted(name, strlen(name)).text);
-        status = node->op && value >= 0 ? check_decides(r, node->op, 1u << node->inputs, of) : KS_OK;
-        if (status != KS_OK) return status;
         node->in[node->inputs++] = (int16_t)value;
     }
     const unsigned required = node->op ? ks_op_required(node->op) : 1;
@@ -226,7 +213,7 @@ static ks_status read_op(ks_definition_reader *r, const ks_json *item, ks_chain_
         return ks_fail(r->error, KS_DEFINITION, "%s: op '%s' is unknown", of->text, ks_quoted(name, strlen(name)).text);
     for (int i = 0; node->op && i < node->op->params_count; i++) node->params[i] = node->op->params[i].preset;
     if (of->worded) node->params[KS_LAYOUT_OP].i = words[found].op;
-    return node->op ? check_decides(r, node->op, ks_op_required(node->op), of) : KS_OK;
+    return KS_OK;
 }
 
 static ks_status read_node(ks_definition_reader *r, const ks_json *item, int index)

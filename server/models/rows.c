@@ -7,9 +7,10 @@
 
 #include "models/definition.h"
 #include "ops/chain/chain.h"
+#include "ops/gather.h"
 #include "ops/matmul.h"
 
-extern const ks_op ks_op_map, ks_op_matmul;
+extern const ks_op ks_op_gather, ks_op_map, ks_op_matmul;
 
 typedef struct check {
     const ks_chain *chain;
@@ -42,10 +43,18 @@ static bool rows_keep(const ks_spec *spec, unsigned batched)
            (rows.out & outputs) == outputs;
 }
 
+/* Slices of one table by a batch of indices, which then stand in front. */
+static bool looks_up(const ks_spec *spec, unsigned batched)
+{
+    return batched == 1u << KS_GATHER_INDICES && !ks_has_input(spec, KS_GATHER_OFFSETS) &&
+           spec->params[KS_GATHER_KIND].i == KS_GATHER_SLICES && spec->params[KS_GATHER_AXIS].i == 0;
+}
+
 static bool keeps(const ks_spec *spec, unsigned batched)
 {
     if (!batched) return true;
     if (spec->op == &ks_op_map) return map_keeps(spec, batched);
+    if (spec->op == &ks_op_gather && looks_up(spec, batched)) return true;
     return spec->op == &ks_op_matmul ? matmul_keeps(spec, batched) : rows_keep(spec, batched);
 }
 

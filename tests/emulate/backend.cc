@@ -184,18 +184,24 @@ static void forget(ks_lane *lane, ks_plan *plan)
 }
 
 /* What status words say of values, and what stands at the places: the batch's, as refused.cu has it. */
-static ks_status read_words(const ks_plan *plan, job_memory *const *jobs, const uint64_t *words, ks_batch *batch,
+static ks_status read_words(const ks_site *site, job_memory *const *jobs, const uint64_t *words, ks_batch *batch,
                             ks_error *error)
 {
+    const ks_plan *plan = batch->plan;
     for (int i = 0; i < batch->count; i++) {
         ks_bad_value &bad = batch->bad[i];
-        bad = {.input = (int)(words[i] >> KS_BAD_PLACE_BITS), .place = 0, .value = 0};
+        bad = ks_bad_of_word(words[i]);
+        if (!words[i]) bad.input = 0;
         if (!words[i]) continue;
-        bad.place = (int64_t)(KS_BAD_PLACES - (words[i] & KS_BAD_PLACES));
-        if (!ks_has_input(&plan->spec, bad.input) || bad.place >= 2 * ks_tensor_count(&plan->spec.in[bad.input]))
+        const ks_step *step = plan->program ? ks_program_step(plan->program, bad.node) : NULL;
+        const ks_spec &spec = step ? step->spec : plan->spec;
+        if ((plan->program && !step) || !ks_has_input(&spec, bad.input) ||
+            bad.place >= 2 * ks_tensor_count(&spec.in[bad.input]))
             return ks_fail(error, KS_DEVICE, "%s: a status word that is none", plan->kernel_info.kernel);
-        const ks_tensor &in = plan->spec.in[bad.input];
-        const unsigned char *at = in.fixed ? (const unsigned char *)in.fixed : jobs[i]->in.data + in.offset;
+        const ks_tensor &in = spec.in[bad.input];
+        const unsigned char *at = step       ? ks_cuda_chain_input(&plan->spec, site, step, bad.input)
+                                  : in.fixed ? (const unsigned char *)in.fixed
+                                             : jobs[i]->in.data + in.offset;
         const int64_t place = bad.place % ks_tensor_count(&in);
         bad.value = in.dtype == KS_INT32 ? (int64_t)((const int32_t *)(const void *)at)[place]
                                          : ((const int64_t *)(const void *)at)[place];
@@ -257,7 +263,7 @@ static ks_status launch_jobs(ks_lane *lane, ks_batch *batch, job_memory *const *
     if (!emulate_all((const unsigned char *)words, 0, sizeof words))
         return ks_fail(error, KS_DEVICE, "%s: status words are left", kernel);
     if (batch->trial || !(plan->mapped ? completion.refused : completion.word != 0)) return KS_OK;
-    return read_words(plan, jobs, plan->mapped ? shown : &completion.word, batch, error);
+    return read_words(&site, jobs, plan->mapped ? shown : &completion.word, batch, error);
 }
 
 /* The spec of so many rows, whose fixed inputs are found from the arena as ks_cuda_record_on has it. */

@@ -58,7 +58,8 @@ ROWS = [
     Row("model: nodes is empty", model(nodes=[]), 400, "definition", STAYS, "empty"),
     Row("model: 257 nodes", model(nodes=MANY, outputs=[{"name": "y0"}]), 400, "definition", STAYS, "256"),
     Row("model: a node without op", model(nodes=[{"name": "n", "inputs": ["x"], "outputs": ["y"]}]), 400, "definition", STAYS, "node 'n'"),
-    Row("model: an op whose values decide", model(nodes=[node("gather")]), 400, "definition", STAYS, "inputs whose values decide"),
+    Row("model: a gather without indices", model(nodes=[node("gather")]), 400, "count", STAYS, "'gather' needs its input 1, indices"),
+    Row("model: a gather by floats", model(nodes=[node("gather", ("x", "x"))]), 400, "datatype", STAYS, "node 'n' (gather): INPUT1 (indices) has datatype FP32"),
     Row("model: an op that is unknown", model(nodes=[node("einsum")]), 400, "definition", STAYS, "einsum"),
     Row("model: a node without a name", model(nodes=[{"op": "map", "inputs": ["x"], "outputs": ["y"]}]), 400, "name", STAYS, "node 0"),
     Row("model: a node that is no object", model(nodes=[7]), 400, "field", STAYS, "node 0"),
@@ -72,7 +73,7 @@ ROWS = [
     Row("model: a name of other bytes", model(nodes=[dict(RELU, outputs=["a b"])]), 400, "name", STAYS, "a b"),
     Row("model: a name of 129 bytes", model(nodes=[dict(RELU, outputs=["y" * 129])]), 400, "name", STAYS, "128"),
     # 28: counts, parameters
-    Row("model: lengths of a softmax", model(nodes=[node("softmax", ("x", "", "x"))]), 400, "definition", STAYS, "inputs whose values decide, which no model has yet: INPUT2 (lengths)"),
+    Row("model: lengths of a softmax", model(nodes=[node("softmax", ("x", "", "x"))]), 400, "datatype", STAYS, "node 'n' (softmax): INPUT2 has datatype FP32, takes INT32 or INT64"),
     Row("model: too many inputs of a node", model(nodes=[node("softmax", ("x", "x", "", "x"))]), 400, "count", STAYS, "node 'n'"),
     Row("model: too few inputs of a node", model(nodes=[node("matmul", ("x",))]), 400, "count", STAYS, "node 'n'"),
     Row("model: a required input not given", model(nodes=[node("matmul", ("", "x"))]), 400, "count", STAYS, "node 'n'"),

@@ -548,6 +548,42 @@ def check_held(client):
     client.delete("/v2/models/held")
 
 
+def check_indices(client, generator):
+    """A table looked up by indices that a request gives, and by others that nodes make; a bad one is the request's fault, by the node's name."""
+    rows, columns, count = generator.randint(4, 50), generator.randint(1, 9), generator.randint(2, 40)
+    table = Tensor("FP32", [rows, columns], [float(i) for i in range(rows * columns)])
+    nodes = [{"name": "look", "op": "gather", "inputs": ["table", "at"], "outputs": ["x"]},
+             {"name": "best", "op": "reduce", "inputs": ["scores"], "outputs": ["i"], "parameters": {"op": "argmax", "axis": -1}},
+             {"name": "shift", "op": "map", "inputs": ["i"], "outputs": ["j"], "parameters": {"op": "add", "a": 1}},
+             {"name": "pick", "op": "gather", "inputs": ["table", "j"], "outputs": ["y"]}]
+    document = {"format": 1, "inputs": [{"name": "at", "datatype": "INT32", "shape": ["n"]}, {"name": "scores", "datatype": "FP32", "shape": ["n", rows]}],
+                "initializers": [{"name": "table", "datatype": "FP32", "shape": [rows, columns], "data": table.values}], "nodes": nodes,
+                "outputs": [{"name": "x"}, {"name": "y"}]}
+    client.load("lookup", document)
+    at = [generator.randint(-rows, rows - 1) for _ in range(count)]
+    best = [generator.randrange(rows - 1) for _ in range(count)]
+    for bad, place in ((None, 0), ("look", generator.randrange(count)), ("pick", generator.randrange(count)), (None, 0)):
+        given, chosen = list(at), list(best)
+        if bad == "look":
+            given[place] = generator.choice((rows, -rows - 1, 2 ** 31 - 1))
+        elif bad:
+            chosen[place] = rows - 1
+        scores = Tensor("FP32", [count, rows], [float(i == b) for b in chosen for i in range(rows)])
+        inputs = [("at", Tensor("INT32", [count], given)), ("scores", scores)]
+        got = infer(client, "lookup", inputs, status=400 if bad else 200)
+        if bad:
+            data = b"".join(t.data for _, t in inputs)
+            answer = client.ask(request("POST", "/v2/models/lookup/infer?shape=%d&shape=%d,%d" % (count, count, rows), (), data))
+            value = given[place] if bad == "look" else rows
+            said = "node '%s' (gather): INPUT1 (indices) has %d at place %d: it is outside [%d, %d)" % (bad, value, place, -rows, rows)
+            check(answer.status == 400 and answer.header("kernserve-error") == "range" and said in answer.body.decode(), said, answer)
+            continue
+        for name, places in (("x", given), ("y", [b + 1 for b in chosen])):
+            wanted = [float(p % rows * columns + c) for p in places for c in range(columns)]
+            check(got[name].values == wanted, name, got[name].values[:9], wanted[:9])
+    client.delete("/v2/models/lookup")
+
+
 def main():
     generator = seed()
     check_warm()
@@ -564,6 +600,7 @@ def main():
         client.load("there", scaled(2.0))
         check(refusals.walk(daemon, ROWS) == 0, "rows that are refused")
         client.delete("/v2/models/there")
+        check_indices(client, generator)
         for _ in range(CHAINS):
             Chain(generator, client).check()
         check_held(client)

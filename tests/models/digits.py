@@ -7,18 +7,12 @@ digits.py KERNSERVE [BACKEND]     of tests/compat/environment.sh tests/models; c
 """
 
 import os
-import re
-import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 import warnings
 
 import numpy as np
-import onnxruntime
 import skl2onnx
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
@@ -30,11 +24,10 @@ CLIENT = os.path.join(HERE, "..", "..", "clients", "python", "src")
 sys.path[:0] = [os.path.join(HERE, "..", "http"), CLIENT]
 import kernserve  # noqa: E402
 from daemon import Daemon, check, daemon_path, seed, wrongs  # noqa: E402
+from rates import race, session_of  # noqa: E402
 
 BACKEND = sys.argv[2] if len(sys.argv) > 2 else "cpu"
 BOUND = 1e-5
-THREADS = 2
-TURNS, TURN_S = 3, 0.4
 
 
 def train(number):
@@ -87,58 +80,6 @@ def compare(ks, network, x, right):
     print("%d rows: %.1e from float64 (bound %.0e), labels equal, accuracy %.4f" % (len(x), worst, BOUND, np.mean(labels == right)))
 
 
-def rate(ask, rows):
-    """Requests a second of THREADS threads, each of which asks one after the other."""
-    counts, end = [0] * THREADS, time.perf_counter() + TURN_S
-
-    def loop(place):
-        while time.perf_counter() < end:
-            ask(rows)
-            counts[place] += 1
-
-    threads = [threading.Thread(target=loop, args=(place,)) for place in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(counts) / TURN_S
-
-
-def wrk_rate(url, batch):
-    """Requests a second of wrk's 16 connections; None without wrk."""
-    if not shutil.which("wrk"):
-        return None
-    script = os.path.join(HERE, "..", "load", "raw.lua")
-    said = subprocess.run(["wrk", "-t1", "-c16", "-d1s", "-s", script, url, "--", "digits", "%d,64" % batch, "FP32"], capture_output=True, text=True)
-    found = re.search(r"Requests/sec: *([\d.]+)", said.stdout)
-    check(found is not None and "Non-2xx" not in said.stdout, said.stdout)
-    check(not said.stderr, said.stderr)  # it goes on without a script that it cannot open
-    return float(found[1]) if found else None
-
-
-def race(ks, url, path, x):
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # a call is one thread, as a lane is
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    served = ks.definition("digits")["inputs"][0]["name"]
-    print("requests/s, medians of %d turns; %d threads call onnxruntime in this process, by the client, wrk has 16 connections" % (TURNS, THREADS))
-    for batch in (1, 64, 512):
-        rows = np.ascontiguousarray(x[:batch])
-        sides = {"onnxruntime": lambda: rate(lambda rows: session.run(["probabilities"], {name: rows}), rows),
-                 "Python client": lambda: rate(lambda rows: ks.infer("digits", **{served: rows}), rows), "wrk": lambda: wrk_rate(url, batch)}
-        rates = {side: [] for side in sides}
-        for _ in range(TURNS):
-            for side, measure in sides.items():
-                rates[side].append(measure())
-        theirs = rates.pop("onnxruntime")
-        said = ["onnxruntime %.0f" % statistics.median(theirs)]
-        for side, ours in rates.items():
-            if None not in ours:
-                said.append("%s %.0f (ratio %.2f)" % (side, statistics.median(ours), statistics.median(a / b for a, b in zip(ours, theirs))))
-        print("batch %3d: %s" % (batch, ", ".join(said)))
-
-
 def main():
     network, x, right = train(seed().getrandbits(31))
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +89,7 @@ def main():
             print("nodes:", ", ".join("%s%s" % (node["op"], " " + node["parameters"]["activation"] if "activation" in node["parameters"] else "")
                                       for node in ks.definition("digits")["nodes"]))
             compare(ks, network, x, right)
-            race(ks, "http://127.0.0.1:%d" % daemon.port, exported, x)
+            race(ks, "http://127.0.0.1:%d" % daemon.port, session_of(exported), "digits", "probabilities", [np.ascontiguousarray(x[:batch]) for batch in (1, 64, 512)])
             ks.unload("digits")
             check(daemon.stop() == 0, "the exit code")
     return wrongs() > 0

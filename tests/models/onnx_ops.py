@@ -60,7 +60,8 @@ class Case:
         inputs = [helper.make_tensor_value_info(name, kind, ["batch", *shape]) for name, shape in {"x": self.x, **self.more}.items()]
         constants = [numpy_helper.from_array(values.astype(self.dtype).astype(dtype) if values.dtype.kind == "f" else values, name)
                      for name, values in self.constants.items()]
-        nodes = [helper.make_node(op, ins.split(",") if ins else [], outs.split(","), name="%s%d" % (op.lower(), place), **(attributes[0] if attributes else {}))
+        own = lambda attributes: {name: kind if value is None else value for name, value in (attributes[0] if attributes else {}).items()}  # to: None is x's datatype
+        nodes = [helper.make_node(op, ins.split(",") if ins else [], outs.split(","), name="%s%d" % (op.lower(), place), **own(attributes))
                  for place, (op, ins, outs, *attributes) in enumerate(self.nodes)]
         outputs = [onnx.ValueInfoProto(name=name) for name in self.y]
         graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
@@ -69,7 +70,7 @@ class Case:
         return made
 
     def run(self, ks, dtype=np.float32):
-        self.dtype, bound = dtype, {np.float16: 0.03, np.float32: self.bound, np.float64: 0.01 * self.bound}[dtype]  # erf of onnx.reference is FP32's
+        self.dtype, bound = dtype, {np.float16: 0.03, np.float32: self.bound, np.float64: 0.03 * self.bound}[dtype]  # erf of onnx.reference is FP32's
         definition, weights = convert(self.model(dtype))
         if self.ops is not None:
             got = [node["parameters"].get("op", node["op"]) if node["op"] == "map" else node["op"] for node in definition["nodes"]]
@@ -184,6 +185,69 @@ def patterns():
     yield Case(("LogSoftmax", "x", "y", {"axis": -1}), [rows, n])
 
 
+def spelt():
+    """Norms along any axis and softmax as exporters write them that know neither: sums and factors, reshapes for what broadcasts, variance as E[x^2] - E[x]^2."""
+    rows, n = size(3, 9), size(3, 9)
+    softmax = [("ReduceMax", "x,axis", "m"), ("Sub", "x,m", "d"), ("Exp", "d", "e"), ("ReduceSum", "e,axis", "t"), ("Div", "e,t", "y")]
+    yield Case(softmax, [rows, n], {"axis": ints(-1)}, ops=["softmax"])
+    yield Case(softmax, [rows, n], {"axis": ints(1)}, ops=["softmax"])
+    bounded = [("ReduceMax", "x,axis", "m0", {"keepdims": 0}), ("Max", "low,m0", "m1"), ("Unsqueeze", "m1,axis", "m"), *softmax[1:]]
+    yield Case(bounded, [n], {"axis": ints(1), "low": np.float32(-np.inf)}, ops=["softmax"])
+    yield Case([*softmax[:-1], ("Div", "d,t", "y")], [n], {"axis": ints(1)}, ops=["reduce", "sub", "exp", "reduce", "div"])
+    for axis, shape, became in ((1, [rows, 1], ["transpose", "norm", "transpose"]), (2, [n], ["norm"])):
+        for extent, ops in (((rows, n)[axis - 1], became), ((rows, n)[axis - 1] + 1, None)):  # a factor that makes no mean is none
+            means = [("ReduceSum", "x,axis", "s", {"keepdims": 0}), ("Mul", "x,x", "q"), ("ReduceSum", "q,axis", "s2", {"keepdims": 0}), ("Mul", "s,part", "m"), ("Mul", "s2,part", "m2")]
+            norm = [("Mul", "m,m", "mm"), ("Sub", "m2,mm", "v"), ("Max", "v,zero", "vv"), ("Unsqueeze", "vv,axis", "vu"), ("Unsqueeze", "m,axis", "mu"), ("Add", "vu,eps", "e"),
+                    ("Sqrt", "e", "r"), ("Reciprocal", "r", "i"), ("Mul", "i,w", "iw"), ("Sub", "x,mu", "d"), ("Mul", "d,iw", "n"), ("Add", "n,b", "y")]
+            constants = {"axis": ints(axis), "part": np.float32(1 / extent), "zero": np.float32(0), "eps": np.float32(1e-2), "w": [1, *shape], "b": shape}
+            yield Case([*means, *norm], [rows, n], constants, ops=ops, bound=1e-4)
+
+
+def windows():
+    """Convolutions and pools, along one axis and two; what stands between transposes loses them."""
+    c, o, n, m = size(1, 6), size(1, 6), size(7, 12), size(6, 11)
+    conv = lambda *size, **attributes: ([("Conv", "x,w,b", "y", attributes)], {"w": [o, c, *size], "b": [o]})
+    for nodes, constants in (conv(3), conv(5, strides=[2]), conv(3, pads=[2, 1], dilations=[2]), conv(4, auto_pad="SAME_UPPER", strides=[2]), conv(1)):
+        yield Case(nodes, [c, n], constants, ops=None if c == 1 or o == 1 or "w" not in constants else ["window", "matmul", "transpose"] if constants["w"][2] > 1 else None, bound=3e-5)
+    for nodes, constants in (conv(3, 3), conv(3, 2, strides=[2, 1], pads=[1, 0, 0, 1]), conv(2, 3, dilations=[2, 2], auto_pad="SAME_LOWER"), conv(5, 1, kernel_shape=[5, 1])):
+        yield Case(nodes, [c, n, m], constants, bound=3e-5)
+    yield Case([("Conv", "x,w", "h"), ("Relu", "h", "y")], [c, n], {"w": [o + 1, c, 3]}, ops=["window", "matmul", "transpose"], bound=3e-5)
+    rows = [("Transpose", "x", "t", {"perm": [0, 2, 1]}), ("Unsqueeze", "t,last", "u"), ("Conv", "u,w", "h", {"kernel_shape": [3, 1]}), ("Squeeze", "h,last", "s"), ("Add", "s,b", "a")]
+    wide = {"w": [o + 1, c + 1, 3, 1], "b": [1, o + 1, 1], "last": ints(3)}
+    yield Case([*rows, ("Transpose", "a", "y", {"perm": [0, 2, 1]})], [n, c + 1], wide, ops=["window", "matmul"], bound=3e-5)
+    yield Case([*rows[:3], ("GlobalMaxPool", "h", "g"), ("Squeeze", "g,both", "y")], [n, c + 1], dict(wide, both=ints(2, 3)), ops=["window", "matmul", "reshape", "reduce", "reshape"], bound=3e-5)
+    turned = [("Transpose", "x", "t", {"perm": [0, 2, 3, 1]}), ("Add", "t,b", "a"), ("Mul", "w,a", "h")]
+    yield Case([*turned, ("Transpose", "h", "y", {"perm": [0, 3, 1, 2]})], [c + 1, n, m], {"b": [n, m, c + 1], "w": [c + 1]}, ops=["add", "mul"])
+    yield Case([*turned, ("ReduceMean", "h,two", "y", {"keepdims": 0})], [c + 1, n, m], {"b": [n, m, c + 1], "w": [c + 1], "two": ints(2)}, ops=["add", "mul", "reduce", "transpose"])
+    for shape in ([c, n], [c, n, m]):
+        spatial = len(shape) - 1
+        for op in ("GlobalMaxPool", "GlobalAveragePool")[:spatial * 2 - 2]:  # onnx.reference takes other axes of one alone
+            yield Case((op, "x", "y"), shape, ops=["reduce"])
+        for op, attributes in (("MaxPool", {}), ("MaxPool", {"pads": [1] * (2 * spatial), "strides": [2] * spatial}), ("AveragePool", {"strides": [3] * spatial}),
+                               ("AveragePool", {"pads": [1] * (2 * spatial), "count_include_pad": 1})):
+            yield Case((op, "x", "y", {"kernel_shape": [3] * spatial, **attributes}), shape)
+
+
+def lookups():
+    """Rows by indices that a graph computes or has; one-hot products, whose table takes what follows."""
+    n, k, v = size(3, 9), size(2, 7), size(3, 8)
+    yield Case([("ArgMax", "x", "i", {"axis": 1, "keepdims": 0}), ("Gather", "t,i", "y")], [v], {"t": [v, k]}, ops=["reduce", "gather"])
+    yield Case([("ArgMax", "x", "i", {"axis": 1}), ("GatherElements", "x,i", "y", {"axis": 1})], [v], ops=["reduce", "gather"])
+    yield Case(("Gather", "x,i", "y", {"axis": 2}), [n, v], {"i": np.array([[0, -1], [2, 2]], np.int64)}, ops=["gather"])
+    yield Case(("Gather", "x,i", "y", {"axis": 1}), [v], {"i": np.array([0, 2, 1], np.int32)}, ops=["gather"])
+    hot = [("Mul", "x,three", "h"), ("Cast", "h", "i", {"to": onnx.TensorProto.INT32}), ("Unsqueeze", "i,last", "u"), ("Equal", "u,iota", "e"),
+           ("Cast", "e", "f", {"to": None}), ("MatMul", "f,t", "p"), ("Identity", "p", "y")]
+    for first in (0, -2):  # of what is below and above them the row is zeros
+        constants = {"three": np.float32(3), "last": ints(2), "iota": np.arange(first, first + v, dtype=np.int32), "t": [v, k], "b": [k]}
+        yield Case(hot, [n], constants, ops=["mul", "cast", "add", "gather"])
+        yield Case([*hot[:-1], ("Add", "p,b", "a"), ("Tanh", "a", "y")], [n], constants, ops=["mul", "cast", "add", "gather"])
+    yield Case([*hot[:-1], ("Add", "p,b", "a"), ("Mul", "a,p", "y")], [n], constants, ops=["mul", "cast", "add", "gather", "add", "mul"])
+    yield Case([("ArgMax", "x", "i", {"axis": 1, "keepdims": 0}), ("Unsqueeze", "i,last", "u"), ("Gather", "t,u", "g"), ("Mul", "g,b", "y")], [v], {"t": [v], "b": [v], "last": ints(1)},
+               ops=["reduce", "reshape", "gather", "mul"])
+    constants = dict(constants, iota=np.arange(v, dtype=np.int32) * 2)
+    yield Case(hot, [n], constants, ops=["mul", "cast", "reshape", "eq", "cast", "matmul"])  # no rows of one-hot
+
+
 def encoder():
     """A block of an encoder as PyTorch exports it: attention by transposes of a projection that is cut in three, and shapes computed from x's."""
     rows, heads, deep = size(), size(2, 4), size(3, 6)
@@ -274,7 +338,7 @@ def refusals():
     """Each node that cannot be had, by its name and in its place; nothing is written."""
     a = 4
     graph = Case([("Relu", "x", "h"), ("Einsum", "h", "e", {"equation": "ij->ij"}), ("Det", "w", "d"), ("NonZero", "e", "z"), ("Gather", "h,i", "g", {"axis": 1}),
-                  ("Add", "g,e", "y")], [a], {"w": [2, 2], "i": ints(0, 3, 1)}).model(np.float32)
+                  ("Add", "g,e", "y")], [a], {"w": [2, 2], "i": ints(0, 3, 1).astype(np.uint8)}).model(np.float32)
     graph.graph.node[2].input[0] = "x"
     try:
         convert(graph)
@@ -296,7 +360,11 @@ def refusals():
                     file.write(content)
             run = subprocess.run(words_of, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=CLIENT))
             check(run.returncode == 1 and words in run.stderr and "Traceback" not in run.stderr, run)
-    for case, words in ((Case(("Softmax", "x", "y", {"axis": 1}), [a, a], opset=11), "operator set 11"), (Case(("Reshape", "x,s", "y"), [a], {"s": ints(0, 4)}), None), (Case(("Pad", "x,p", "y"), [a], {"p": ints(0, -1, 0, 0)}), "takes elements away")):
+    for case, words in ((Case(("Conv", "x,w", "y", {"group": 2}), [4, 9], {"w": [4, 2, 3]}), "it has 2 groups of channels"),
+                        (Case(("MaxPool", "x", "y", {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}), [4, 9]), "ceil_mode"),
+                        (Case(("AveragePool", "x", "y", {"kernel_shape": [3], "pads": [1, 1]}), [4, 9]), "it leaves the padding out of its means"),
+                        (Case(("Conv", "x,w", "y"), [4, 5, 5, 5], {"w": [4, 4, 3, 3, 3]}), "it slides along 3 axes"),
+                        (Case(("Softmax", "x", "y", {"axis": 1}), [a, a], opset=11), "operator set 11"), (Case(("Reshape", "x,s", "y"), [a], {"s": ints(0, 4)}), None), (Case(("Pad", "x,p", "y"), [a], {"p": ints(0, -1, 0, 0)}), "takes elements away")):
         try:
             convert(case.model(np.float32))
             check(words is None, case.name(), "was converted")
@@ -307,8 +375,8 @@ def refusals():
 def main():
     count = 0
     with Daemon(daemon_path(), "--backend", BACKEND) as daemon, kernserve.Client("http://127.0.0.1:%d" % daemon.port) as ks:
-        cases = [*elements(), *products(), *patterns(), *encoder(), *reductions(), *layouts()]
-        others = [*products(), *patterns()]
+        cases = [*elements(), *products(), *patterns(), *spelt(), *windows(), *lookups(), *encoder(), *reductions(), *layouts()]
+        others = [*products(), *patterns(), *windows()]
         for case, dtype in (*((case, np.float32) for case in cases), *((case, np.float64) for case in [*others, *encoder()]), *((case, np.float16) for case in others)):
             count += 1
             try:

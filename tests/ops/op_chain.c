@@ -238,6 +238,107 @@ static void has_the_bits_of_its_operations(void **state)
     }
 }
 
+/* --- values that decide, made by nodes ---------------------------------------------------------------------------------- */
+
+/* y[i] = -again[i], again[i] = rows[at[i]], rows[i] = table[at[i] + 1]; again might lie where what the shift makes does, but for the sentence. */
+enum { TABLE, AT, SHIFTED, PICKED, AGAIN, NEGATED, PICKS = 4 };
+static ks_chain_node picks[PICKS];
+static ks_chain picking = {.op = {.name = "picking",
+                                  .inputs_count = 2,
+                                  .resolve = ks_chain_resolve,
+                                  .chain = &picking,
+                                  .refuse = ks_chain_refuse},
+                           .nodes = PICKS,
+                           .made = NEGATED - AT,
+                           .outputs = 1,
+                           .output = {NEGATED},
+                           .words = 1,
+                           .node = picks};
+
+static void make_picking(void)
+{
+    static const char *const out_names[] = {"y"};
+    picking.in[0] = (ks_chain_tensor){.name = "table", .dtype = KS_FP32, .rank = 2, .dims = {-1, -1}};
+    picking.in[1] = (ks_chain_tensor){.name = "at", .dtype = KS_INT32, .rank = 1, .dims = {-1}};
+    picking.op.inputs[0] = (ks_input){.name = "table", .role = "table", .dtypes = KS_DTYPE_BIT(KS_FP32)};
+    picking.op.inputs[1] = (ks_input){.name = "at", .role = "at", .dtypes = KS_DTYPE_BIT(KS_INT32)};
+    picking.out[0] = (ks_chain_tensor){.name = "y", .rank = -1};
+    picking.op.outputs = out_names;
+    picks[0] = node_of("map", AT, -1, -1, SHIFTED);
+    picks[0].name = "shift";
+    set_param(&picks[0], "op", "add", 0);
+    for (int i = 0; i < picks[0].op->params_count; i++)
+        if (strcmp(picks[0].op->params[i].name, "a") == 0) picks[0].params[i].d = 1;
+    picks[1] = node_of("gather", TABLE, SHIFTED, -1, PICKED);
+    picks[1].name = "rows";
+    picks[2] = node_of("gather", PICKED, AT, -1, AGAIN);
+    picks[2].name = "again";
+    picks[3] = node_of("map", AGAIN, -1, -1, NEGATED);
+    set_param(&picks[3], "op", "neg", 0);
+    assert_true(ks_chain_decides(&picking));
+    assert_false(ks_chain_decides(&chain));
+    picking.op.nodes_decide = true;
+}
+
+/* refused: what the sentence has; NULL: the values are taken. */
+static void try_picks(int b, int64_t rows, int64_t depth, const int32_t *at, int64_t count, const char *refused)
+{
+    ks_spec spec;
+    ks_error error = {0};
+    float *table = malloc((size_t)(rows * depth) * sizeof *table), *got = malloc((size_t)(count * depth) * sizeof *got);
+    const void *in[] = {table, at};
+    assert_true(table && got);
+    for (int64_t i = 0; i < rows * depth; i++) table[i] = (float)i;
+    ks_spec_init(&spec, &picking.op);
+    spec.in[0] = (ks_tensor){.dtype = KS_FP32, .rank = 2, .dims = {rows, depth}};
+    spec.in[1] = (ks_tensor){.dtype = KS_INT32, .rank = 1, .dims = {count}};
+    assert_int_equal(ks_chain_resolve(&spec, &error), KS_OK);
+    ks_spec_layout(&spec);
+    op_harness_fix(harnesses[b], values_below(2) ? 1u << TABLE : 0);
+    const ks_status status = op_harness_run(harnesses[b], &spec, in, got, (op_path)values_below(3), 1 + values_below(3),
+                                            values_below(2), &error);
+    op_harness_fix(harnesses[b], 0);
+    if (refused && (status != KS_RANGE || !strstr(error.text, refused)))
+        fail_msg("backend %d: %s \"%s\", expected range with \"%s\"", b, ks_status_name(status), error.text, refused);
+    if (!refused && status != KS_OK) fail_msg("backend %d: %s", b, error.text);
+    for (int64_t i = 0; !refused && i < count * depth; i++) {
+        const int64_t place = at[i / depth] < 0 ? at[i / depth] + count : at[i / depth];
+        const int64_t row = at[place] + 1 < 0 ? at[place] + 1 + rows : at[place] + 1;
+        if (got[i] != -(float)(row * depth + i % depth)) fail_msg("backend %d: element %lld", b, (long long)i);
+    }
+    free(table);
+    free(got);
+}
+
+/* The first node that has bad values is named, with the value that it saw; work goes on behind it. */
+static void indices_that_nodes_make(void **state)
+{
+    (void)state;
+    enum { MOST = 300 };
+    int32_t at[MOST];
+    char text[128];
+    for (int round = 0; round < 40; round++) {
+        const int b = round % 2;
+        const int count = 3 + values_below(MOST - 3), depth = values_below(2) ? 1 : 1 + values_below(40),
+                  bad = values_below(count);
+        if (!harnesses[b]) continue;
+        for (int i = 0; i < count; i++) at[i] = values_below(2 * count) - count;
+        try_picks(b, count + 5, depth, at, count, NULL);
+        const int32_t kept = at[bad];
+        at[bad] = count + 4;
+        snprintf(text, sizeof text, "node 'rows' (gather): INPUT1 (indices) has %d at place %d: it is outside [%d, %d)",
+                 count + 5, bad, -count - 5, count + 5);
+        try_picks(b, count + 5, depth, at, count, text);
+        at[bad] = count + 1;
+        snprintf(text, sizeof text,
+                 "node 'again' (gather): INPUT1 (indices) has %d at place %d: it is outside [%d, %d)", count + 1, bad,
+                 -count, count);
+        try_picks(b, count + 5, depth, at, count, text);
+        at[bad] = kept;
+        try_picks(b, count + 5, depth, at, count, NULL);
+    }
+}
+
 /* --- fused -------------------------------------------------------------------------------------------------------------- */
 
 enum { FUSED_INPUTS = 5, FUSED_NODES = 9, FUSED_OUTPUTS = 2, FUSED_STEPS = 4, ROWS = 5, COLUMNS = 48 };
@@ -334,6 +435,7 @@ static int open_harnesses(void **state)
 {
     (void)state;
     make_chain();
+    make_picking();
     harnesses[0] = op_harness_open(ks_backend_cpu, ARENA_BYTES);
     harnesses[1] = ks_backend_cuda ? op_harness_open(ks_backend_cuda, ARENA_BYTES) : NULL;
     if (!harnesses[1]) printf("skip: no CUDA device, the CUDA kernels are not run\n");
@@ -352,6 +454,7 @@ int main(void)
 {
     values_seed();
     const struct CMUnitTest tests[] = {cmocka_unit_test(has_the_bits_of_its_operations),
+                                       cmocka_unit_test(indices_that_nodes_make),
                                        cmocka_unit_test(fused_steps_are_near_their_nodes)};
     return cmocka_run_group_tests(tests, open_harnesses, close_harnesses);
 }

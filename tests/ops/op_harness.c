@@ -245,7 +245,7 @@ static ks_status check_refused(const op_harness *harness, const ks_batch *batch,
     return all ? spec->op->refuse(spec, &batch->bad[0], error) : KS_OK;
 }
 
-/* The steps of a chain that ran without a graph were timed, one by one. */
+/* The steps of a chain that ran without a graph were timed, one by one, unless one of them was refused. */
 static ks_status check_steps(const ks_batch *batch, ks_error *error)
 {
     int64_t sum_ns = 0;
@@ -278,7 +278,7 @@ static ks_status run_plan(op_harness *harness, bench *b, ks_plan *plan, int copi
     if (plan->program && copies == 1 && !captured) batch->step_ns = step_ns;
     ks_status status = backend->launch(b->lane, batch, error);
     if (status == KS_OK) status = wait_done(harness, b, error);
-    if (status == KS_OK) status = check_steps(batch, error);
+    if (status == KS_OK && !batch->refused) status = check_steps(batch, error);
     if (status == KS_OK && captured && plan->graphs && batch->graph != KS_GRAPH_HIT)
         status = ks_fail(error, KS_DEVICE, "the captured graph of %d jobs was not used", copies);
     if (status == KS_OK) status = check_refused(harness, batch, error);

@@ -110,6 +110,12 @@ static void place_step(const chain_memory *m, const ks_step *step, ks_spec *plac
         placed->out[i].offset = (size_t)((uintptr_t)write_at(m, &step->out[i]) - (uintptr_t)sides->out);
 }
 
+const unsigned char *ks_cuda_chain_input(const ks_spec *spec, const ks_site *site, const ks_step *step, int input)
+{
+    const chain_memory m = {spec, site};
+    return read_at(&m, &step->in[input]);
+}
+
 static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_step *step, size_t arena, ks_error *error)
 {
     const ks_cuda_op *op = ks_cuda_op_of(step->spec.op);
@@ -120,6 +126,7 @@ static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_step
     place_step(m, step, &placed, &site.only);
     site.workspace += arena;
     site.workspace_stride = step->workspace_bytes;
+    site.node = (uint8_t)step->node[0];
     const ks_status status = op->launch(&chip, &placed, step->algorithm, site, 1, lane->stream, error);
     ks_cuda_plan own;
     if (!status || !step->unstamped || op->plan(&chip, &placed, &own, error)) return status;

@@ -10,6 +10,8 @@ ks_status ks_cuda_chain_plan(ks_device *device, ks_plan *plan, ks_cuda_plan *out
 /* Enqueues all steps. spec: the plan's, or the same with its tensors elsewhere; fixed ones lie where they are. */
 ks_status ks_cuda_chain_record(ks_lane *lane, const ks_plan *plan, const ks_spec *spec, const ks_site *site,
                                ks_error *error);
+/* Where a step of a launch on that site reads an input, as long as no other launch has used the site. */
+const unsigned char *ks_cuda_chain_input(const ks_spec *spec, const ks_site *site, const ks_step *step, int input);
 /* The lane's batch is done: what each step took, where that was asked for. */
 void ks_cuda_chain_times(const ks_lane *lane, ks_batch *batch);
 

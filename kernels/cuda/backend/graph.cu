@@ -33,6 +33,7 @@ ks_site ks_cuda_site_of(ks_lane *lane, const ks_plan *plan, ks_path path)
         .workspace = lane->workspace,
         .workspace_stride = plan->workspace_bytes,
         .counters_stride = plan->counters,
+        .node = 0,
         .behind = false,
     };
 }

@@ -2,9 +2,10 @@
  *
  * Rare, so it may wait for the stream: the value that stands at the place is fetched from where the kernels read it, which is
  * not always memory that the host sees, or that no client has written to since. */
+#include "cuda/backend/chain.h"
 #include "cuda/backend/internal.h"
 
-/* Where the kernels of job i read an input. */
+/* Where the kernels of job i read an input of the plan's. */
 static const unsigned char *seen_at(const ks_lane *lane, int i, int input)
 {
     const ks_batch *batch = lane->batch;
@@ -16,15 +17,28 @@ static const unsigned char *seen_at(const ks_lane *lane, int i, int input)
     return ks_cuda_place_of(lane, batch->plan).in + in->offset;
 }
 
-static ks_status read_value(ks_lane *lane, int i, ks_bad_value *bad, ks_error *error)
+/* Where a chain's step reads one: values that decide stay in the arena to the program's end. */
+static const unsigned char *step_seen_at(ks_lane *lane, int i, const ks_step *step, int input)
 {
-    const ks_dtype dtype = lane->batch->plan->spec.in[bad->input].dtype;
+    const ks_plan *plan = lane->batch->plan;
+    const ks_slot *slot = lane->batch->slots[i];
+    if (step->in[input].kind == KS_PLACE_INPUT) return seen_at(lane, i, step->in[input].which);
+    ks_site site = ks_cuda_site_of(lane, plan, lane->path);
+    if (lane->path == KS_PATH_DEVICE_BUFFER) site.only.out = (unsigned char *)slot->out_device;
+    return ks_cuda_chain_input(&plan->spec, &site, step, input);
+}
+
+/* spec: that of the values, the plan's or its step's. */
+static ks_status read_value(ks_lane *lane, int i, const ks_spec *spec, const ks_step *step, ks_error *error)
+{
+    ks_bad_value *bad = &lane->batch->bad[i];
+    const ks_dtype dtype = spec->in[bad->input].dtype;
     const size_t size = ks_dtype_size(dtype);
-    const int64_t place = bad->place % ks_tensor_count(&lane->batch->plan->spec.in[bad->input]);
+    const int64_t place = bad->place % ks_tensor_count(&spec->in[bad->input]);
+    const unsigned char *at = step ? step_seen_at(lane, i, step, bad->input) : seen_at(lane, i, bad->input);
     int64_t value = 0;
     KS_TRY(lane->device, error,
-           cudaMemcpyAsync(&value, seen_at(lane, i, bad->input) + (size_t)place * size, size, cudaMemcpyDefault,
-                           lane->stream));
+           cudaMemcpyAsync(&value, at + (size_t)place * size, size, cudaMemcpyDefault, lane->stream));
     KS_TRY(lane->device, error, cudaStreamSynchronize(lane->stream));
     bad->value = dtype == KS_INT32 ? (int64_t)(int32_t)value : value;
     return KS_OK;
@@ -34,16 +48,16 @@ static ks_status read_value(ks_lane *lane, int i, ks_bad_value *bad, ks_error *e
 static ks_status take(ks_lane *lane, int i, uint64_t word, ks_error *error)
 {
     ks_batch *batch = lane->batch;
-    const ks_spec *spec = &batch->plan->spec;
-    const ks_bad_value bad = {.input = (int)(word >> KS_BAD_PLACE_BITS),
-                              .place = (int64_t)(KS_BAD_PLACES - (word & KS_BAD_PLACES)),
-                              .value = 0};
+    const ks_bad_value bad = ks_bad_of_word(word);
+    const ks_program *program = batch->plan->program;
+    const ks_step *step = program ? ks_program_step(program, bad.node) : NULL;
+    const ks_spec *spec = step ? &step->spec : &batch->plan->spec;
     batch->bad[i] = bad;
-    if (bad.input >= KS_INPUTS_MAX || !ks_has_input(spec, bad.input) ||
+    if ((program && !step) || bad.input >= KS_INPUTS_MAX || !ks_has_input(spec, bad.input) ||
         bad.place >= 2 * ks_tensor_count(&spec->in[bad.input]))
         return ks_fail(error, KS_DEVICE, "%s: the kernels left a status word that is none", spec->op->name);
     batch->refused = true;
-    return read_value(lane, i, &batch->bad[i], error);
+    return read_value(lane, i, spec, step, error);
 }
 
 void ks_cuda_clear_word(ks_lane *lane)

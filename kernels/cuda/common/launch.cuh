@@ -71,6 +71,7 @@ typedef struct ks_site {
     unsigned char *workspace;
     size_t workspace_stride; /* bytes from one job's to the next */
     size_t counters_stride;  /* words, likewise */
+    uint8_t node;            /* of a chain, whose step the launch is; 0: of none */
     bool
         behind; /* device memory: a launch in front of the op's, which lets it begin early, writes the operands and has stamped the start */
 } ks_site;
@@ -147,7 +148,7 @@ __device__ __forceinline__ uint32_t *ks_counters(const ks_site &site)
 __device__ __forceinline__ void ks_refuse(const ks_site &site, int input, int64_t place)
 {
     uint64_t *word = site.job_table ? &site.words[blockIdx.y] : &site.completion->word;
-    atomicMax((unsigned long long *)word, (unsigned long long)KS_BAD_WORD(input, place));
+    atomicMax((unsigned long long *)word, (unsigned long long)KS_BAD_WORD(site.node, input, place));
     if (site.job_table) atomicOr(site.ticket, KS_TICKET_REFUSED);
 }
 

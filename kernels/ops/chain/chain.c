@@ -171,6 +171,37 @@ void ks_chain_node_spec(const ks_chain *chain, const ks_spec *whole, const ks_ch
     }
 }
 
+/* --- values that decide ----------------------------------------------------------------------------------------------- */
+
+_Static_assert(KS_CHAIN_NODES_MAX <= KS_BAD_NODES + 1, "a status word names each node");
+
+bool ks_chain_decides(const ks_chain *chain)
+{
+    for (int i = 0; i < chain->nodes; i++)
+        for (int input = 0; input < KS_INPUTS_MAX; input++)
+            if (chain->node[i].op && chain->node[i].op->decides >> input & 1 && chain->node[i].in[input] >= 0)
+                return true;
+    return false;
+}
+
+/* The node's shapes once more: it is rare. */
+ks_status ks_chain_refuse(const ks_spec *spec, const ks_bad_value *bad, ks_error *error)
+{
+    const ks_chain *chain = spec->op->chain;
+    const ks_chain_node *at = &chain->node[bad->node];
+    __attribute__((uninitialized)) ks_tensor made[KS_CHAIN_MADE_MAX]; /* each is made before it is read */
+    ks_spec node = {.op = NULL};
+    ks_error why = {.status = KS_OK};
+    ks_status status = KS_OK;
+    for (int i = 0; i <= bad->node && status == KS_OK; i++)
+        status = make_node(chain, spec, &chain->node[i], made, &node, error);
+    if (status != KS_OK) return status;
+    status = at->op->refuse(&node, bad, &why);
+    return fail_node(at, status, why.text, error);
+}
+
+/* --- outputs ---------------------------------------------------------------------------------------------------------- */
+
 /* What a definition says of an output, it is. */
 static ks_status check_output(const ks_chain *chain, int output, const ks_tensor *out, ks_error *error)
 {

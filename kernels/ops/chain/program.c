@@ -9,7 +9,11 @@
 
 #include "ops/chain/chain.h"
 
-enum { LIVES_MAX = KS_CHAIN_NODES_MAX * KS_OUTPUTS_MAX };
+enum {
+    LIVES_MAX = KS_CHAIN_NODES_MAX * KS_OUTPUTS_MAX,
+    TO_THE_END =
+        KS_CHAIN_NODES_MAX + KS_OUTPUTS_MAX /* of steps: values that decide are read when a launch has refused them */
+};
 
 /* Memory that a step writes. */
 typedef struct life {
@@ -48,7 +52,7 @@ static ks_step_place read_place(maker *m, int value, int step)
     if (base < m->chain->op.inputs_count) return (ks_step_place){.kind = KS_PLACE_INPUT, .which = base};
     if (constant >= 0) return (ks_step_place){.kind = KS_PLACE_FIXED, .fixed = m->chain->constant[constant].fixed};
     const int number = m->life_of[ks_chain_made(m->chain, base)];
-    m->life[number].last = step;
+    if (m->life[number].last < step) m->life[number].last = step;
     return (ks_step_place){.kind = KS_PLACE_ARENA, .which = number};
 }
 
@@ -114,7 +118,7 @@ static ks_status add_step(maker *m, int index, ks_error *error)
     }
     fuse(m, index, &node, step);
     for (int i = ks_next_input(&step->spec, -1); i >= 0; i = ks_next_input(&step->spec, i))
-        step->in[i] = read_place(m, node.in[i], number);
+        step->in[i] = read_place(m, node.in[i], node.op->decides >> i & 1 ? TO_THE_END : number);
     for (int i = 0; i < step->spec.outputs; i++) step->out[i] = new_life(m, step->spec.out[i].size_bytes, number);
     name_outputs(m, &node, step);
     if (ks_spec_written_bytes(&step->spec) > 0) m->program->count++;
@@ -254,6 +258,13 @@ void ks_program_free(ks_program **program)
 {
     free(*program);
     *program = NULL;
+}
+
+const ks_step *ks_program_step(const ks_program *program, int node)
+{
+    for (int i = 0; i < program->count; i++)
+        if (program->step[i].nodes > 0 && program->step[i].node[0] == node) return &program->step[i];
+    return NULL;
 }
 
 const char *ks_step_name(const ks_chain *chain, const ks_step *step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -34,11 +34,12 @@ class Chain:
         self.nodes: List[Node] = []
         self.constants: Dict[str, np.ndarray] = {}
         self.ranks: Dict[str, int] = {}
+        self.dims: Dict[str, List[Any]] = {}
         self.kept: List[str] = []  # the model's outputs
 
     def fresh(self, stem: str) -> str:
         """A name that no value has."""
-        taken = {name for node in self.nodes for name in node.outputs} | set(self.constants) | set(self.ranks)
+        taken = {name for node in self.nodes for name in node.outputs} | set(self.constants) | set(self.ranks) | set(self.dims)
         number = 0
         while "%s.%d" % (stem, number) in taken:
             number += 1
@@ -238,8 +239,14 @@ def _affine(view: View, node: Node) -> Optional[Node]:
         values = view.chain.constants.get(other)
         if norm is None or norm.op != "norm" or values is None or not view.alone(name) or any(norm.inputs[place:]):
             continue
-        if "activation" in norm.parameters or values.ndim != len(norm.parameters["axis"]) or 1 in values.shape:
+        count = len(norm.parameters["axis"])
+        if "activation" in norm.parameters or values.ndim < count or values.ndim > view.chain.ranks.get(name, count) or 1 in values.shape[-count:]:
             continue
+        if any(length != 1 for length in values.shape[:-count]):
+            continue
+        if values.ndim > count:
+            other = view.chain.fresh(other)
+            view.chain.constants[other], view.chain.ranks[other] = values.reshape(values.shape[-count:]), count
         inputs = norm.inputs + [""] * (place - len(norm.inputs)) + [other]
         return Node("norm", inputs, node.outputs, norm.parameters)
     return None
@@ -293,26 +300,30 @@ def _transposed(view: View, node: Node) -> Optional[Node]:
     return None
 
 
-Pattern = Callable[[View, Node], Optional[Node]]
-PATTERNS: Tuple[Pattern, ...] = (_gelu, _norm, _affine, _bias, _activation, _transposed)
+Pattern = Callable[[View, Node], Union[None, Node, List[Node]]]
+FIRST: Tuple[Pattern, ...] = (_gelu, _norm)
+LAST: Tuple[Pattern, ...] = (_affine, _bias, _activation, _transposed)
 
 
-def fuse(chain: Chain) -> None:
-    """Until no pattern is found. What a pattern leaves without a use goes."""
+def fuse(chain: Chain, patterns: Sequence[Sequence[Pattern]]) -> None:
+    """Each group until none of its patterns is found. What a pattern leaves without a use goes."""
     chain.drop_aliases()
     chain.drop_unused()
-    for pattern in PATTERNS:
-        found = True
-        while found:
-            found = False
-            view = View(chain)
-            for place, node in enumerate(chain.nodes):
-                better = pattern(view, node)
-                if better is not None:
-                    chain.nodes[place] = better
-                    chain.drop_unused()
-                    found = True
-                    break
+    for group in patterns:
+        while _found(chain, group):
+            chain.drop_aliases()
+            chain.drop_unused()
+
+
+def _found(chain: Chain, group: Sequence[Pattern]) -> bool:
+    view = View(chain)
+    for place, node in enumerate(chain.nodes):
+        for pattern in group:
+            better = pattern(view, node)
+            if better is not None:
+                chain.nodes[place:place + 1] = better if isinstance(better, list) else [better]
+                return True
+    return False
 
 
 def name_all(chain: Chain, inputs: Sequence[str]) -> Dict[str, str]:

@@ -13,6 +13,7 @@ Dims = List[Union[int, str, None]]  # a length, a word for one, or unknown
 UNKNOWN = -(2 ** 40)  # stands in a computed shape for a length that is not known before a request comes
 FLOATS = ("FP16", "BF16", "FP32", "FP64")
 CONCAT_MOST = 8
+TO_THE_END = 10 ** 9  # and more: no axis is so long
 
 
 class Unsupported(Exception):
@@ -361,10 +362,10 @@ def _slice(call: Call) -> None:
         axis = call.axis(axis, len(dims))
         length = dims[axis]
         if not isinstance(length, int):
-            if step < 0 or abs(start) >= 2 ** 31:
+            if step < 0 or abs(start) >= TO_THE_END or end <= -TO_THE_END:
                 raise Unsupported("it cuts an axis whose length is not known")
-            if start or step != 1 or abs(end) < 2 ** 31:
-                parts.append({"axis": axis, "start": start, "end": end if abs(end) < 2 ** 31 else None, "step": step})
+            if start or step != 1 or end < TO_THE_END:
+                parts.append({"axis": axis, "start": start, "end": end if end < TO_THE_END else None, "step": step})
             continue
         cut = range(*slice(start, end, step).indices(length))
         if not cut:
@@ -426,7 +427,10 @@ def _expand(call: Call) -> None:
             shape[-1 - place] = 0
     if UNKNOWN in shape:
         raise Unsupported("it repeats along an axis whose length is not known")
+    if len(shape) == len(dims) and all(length in (0, known) for length, known in zip(shape, dims)):
+        return call.alias(call.inputs[0], call.outputs[0])
     call.add("expand", call.inputs[:1], call.outputs[0], shape=shape)
+    return None
 
 
 def _tile(call: Call) -> None:
@@ -434,17 +438,17 @@ def _tile(call: Call) -> None:
 
 
 def _gather(call: Call) -> None:
-    """Constant indices that are a slice: models have no indices that a request decides yet."""
+    """Constant indices that are a slice are one; others are looked up."""
     indices = call.chain.constants.get(call.inputs[1])
     dims = call.shape(call.inputs[0])
     axis = call.axis(call.attributes.get("axis", 0), len(dims))
     length = dims[axis]
-    if indices is None or indices.ndim > 1 or indices.size == 0 or not isinstance(length, int):
-        raise Unsupported("the daemon's models take no indices yet, but constant ones that are a slice")
+    if indices is None or indices.ndim > 1 or indices.size == 0 or not isinstance(length, int) or call.inputs[0] in call.chain.constants:
+        return _look_up(call, axis, None)
     places = [int(index) % length for index in indices.reshape(-1)]
     step = places[1] - places[0] if len(places) > 1 else 1
     if step == 0 or places != list(range(places[0], places[0] + step * len(places), step)):
-        raise Unsupported("the daemon's models take no indices yet, but constant ones that are a slice")
+        return _look_up(call, axis, None)
     end = places[-1] + (1 if step > 0 else -1)
     cut = call.add("slice", call.inputs[:1], call.outputs[0] if indices.ndim else None, axis=axis, start=places[0],
                    end=end if end >= 0 else None, step=step)
@@ -454,6 +458,17 @@ def _gather(call: Call) -> None:
         if not left:
             raise Unsupported("its result is a scalar")
         call.reshape(cut, left, call.outputs[0])
+    return None
+
+
+def _look_up(call: Call, axis: int, kind: Optional[str]) -> None:
+    if call.datatype(call.inputs[1]) not in ("INT32", "INT64"):
+        raise Unsupported("its indices are %s, and INT32 or INT64 are taken" % call.datatype(call.inputs[1]))
+    call.add("gather", call.inputs, call.outputs[0], axis=axis or None, kind=kind)
+
+
+def _gather_elements(call: Call) -> None:
+    _look_up(call, call.axis(call.attributes.get("axis", 0), len(call.shape(call.inputs[0]))), "elements")
 
 
 def _topk(call: Call) -> None:
@@ -484,5 +499,5 @@ RULES: Dict[str, Rule] = {
     "ReduceSumSquare": _reduce("sumsq"), "ReduceLogSum": _reduce("logsum"), "ReduceLogSumExp": _reduce("logsumexp"),
     "ArgMax": _arg("argmax"), "ArgMin": _arg("argmin"), "TopK": _topk, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze, "Transpose": _transpose, "Concat": _concat, "Slice": _slice, "Split": _split, "Pad": _pad, "Expand": _expand,
-    "Tile": _tile, "Gather": _gather,
+    "Tile": _tile, "Gather": _gather, "GatherElements": _gather_elements,
 }

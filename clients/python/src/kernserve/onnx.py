@@ -17,13 +17,19 @@ import numpy as np
 
 from ._datatypes import OF_NUMPY
 from ._model import body_of
-from ._onnx_chain import Chain, fuse, name_all
+from . import _onnx_moves, _onnx_spelt
+from ._onnx_chain import FIRST, LAST, Chain, fuse, name_all
 from ._onnx_ops import RULES, UNKNOWN, Call, Dims, Unsupported
+from ._onnx_windows import WINDOW_RULES
 
 NODES_MAX, INPUTS_MAX, OUTPUTS_MAX = 256, 8, 4
 OLDEST = 7  # operator set; from this one on operands broadcast as NumPy's
 DATATYPES = {"FLOAT": "FP32", "DOUBLE": "FP64", "FLOAT16": "FP16", "BFLOAT16": "BF16", "FLOAT8E4M3FN": "FP8E4M3", "FLOAT8E5M2": "FP8E5M2",
              "BOOL": "BOOL", **{kind + bits: kind + bits for kind in ("INT", "UINT") for bits in ("8", "16", "32", "64")}}
+# In this order: what is spelt out, then what only moves elements, which stands between the rest.
+PATTERNS = (*((pattern,) for pattern in FIRST), (_onnx_spelt.norm,), (_onnx_spelt.softmax,), (_onnx_spelt.one_hot,), _onnx_moves.MOVES, (_onnx_spelt.table,),
+            *((pattern,) for pattern in LAST), _onnx_moves.MOVES)
+assert set(WINDOW_RULES) <= set(RULES)
 # What may be computed with a shape that has lengths which only a request knows, and what may have such a shape.
 OF_SHAPES = ("Gather", "Concat", "Unsqueeze", "Squeeze", "Slice", "Identity", "Cast")
 BY_SHAPES = ("Reshape", "Expand")
@@ -92,6 +98,7 @@ class _Reader:
                 lost |= set(node.output)
                 self.lines.append("node '%s': ONNX op '%s' has no counterpart here" % (name, "::".join(filter(None, (node.domain, node.op_type)))))
         self.chain.ranks = {name: len(dims) for name, dims in self.dims.items()}
+        self.chain.dims = dict(self.dims)
 
     def _is_partial(self, name: str) -> bool:
         values = self.chain.constants.get(name)
@@ -112,6 +119,9 @@ class _Reader:
         if any(map(self._is_partial, node.input)) and node.op_type not in OF_SHAPES:
             raise Unsupported("it computes with a length that only a request knows")
         given = [name for name in node.input if name]
+        if node.op_type == "Cast" and self._is_partial(given[0]):  # of no other datatype's range
+            self._constant(node.output[0], constants[given[0]])
+            return True
         helper = self.onnx.helper
         try:
             ends_of = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(constants[name].dtype), None) for name in given]
@@ -211,7 +221,7 @@ def convert(model: Any, *, outputs: Optional[Sequence[str]] = None, max_batch: O
         _keep_needed(reader.graph, outputs)
     reader.read()
     if not reader.lines:
-        fuse(reader.chain)
+        fuse(reader.chain, PATTERNS)
     lines = _limits(reader)
     if lines:
         raise ConversionError(lines)
