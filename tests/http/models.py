@@ -316,6 +316,31 @@ def check_plans(daemon, client):
     check({k[0] for k in rows()} == {"mlp"}, "behind an unload", rows())
 
 
+def check_casts(client, generator):
+    """Casts and scalars that go to the step in front of them."""
+    def document(fuse):
+        return {"format": 1, "fuse": fuse, "inputs": [{"name": "x", "datatype": "FP16", "shape": [-1, 9]}],
+                "nodes": [{"name": name, "op": op, "inputs": [source], "outputs": [output], "parameters": parameters} for name, op, source, output, parameters in (
+                    ("soft", "softmax", "x", "a", {}), ("wide", "map", "a", "b", {"op": "cast", "out_datatype": "FP32"}),
+                    ("twice", "map", "b", "c", {"op": "mul", "a": 2}), ("plus", "map", "c", "d", {"op": "add", "a": -0.25}), ("narrow", "map", "d", "e", {"op": "cast", "out_datatype": "BF16"}),
+                    ("norm", "norm", "x", "n", {"kind": "rms"}), ("double", "map", "n", "f", {"op": "cast", "out_datatype": "FP64"}),
+                    ("bound", "map", "x", "g", {"op": "clamp", "a": -1, "b": 1}), ("bytes", "map", "g", "h", {"op": "cast", "out_datatype": "INT8"}),
+                    ("kept", "map", "x", "k", {"op": "mul", "a": 3}), ("more", "map", "k", "m", {"op": "add", "a": 1}))],
+                "outputs": [{"name": name} for name in "efkm"], "description": "k is an output, and stays"}
+    x = random_tensor(generator, "FP16", [4, 9], 3.0)
+    answers = []
+    for fuse in (True, False):
+        client.load("casts", document(fuse))
+        names = [step["nodes"] for step in client.document("/v2/models/casts/plan?shape=4,9")["steps"]]
+        check(len(names) == 11 if not fuse else names == [["soft", "wide"], ["twice", "plus", "narrow"], ["norm", "double"], ["bound", "bytes"], ["kept"], ["more"]], fuse, names)
+        answers.append(infer(client, "casts", [("x", x)]))
+    for name, worst in (("e", 0.02), ("f", 0.01), ("k", 0), ("m", 0)):
+        left, right = (answer[name] for answer in answers)
+        off = max(abs(a - b) for a, b in zip(left.values, right.values))
+        check(left.datatype == right.datatype and left.shape == right.shape and off <= worst, "casts", name, "differs by", off)
+    client.delete("/v2/models/casts")
+
+
 def check_batch(client):
     client.load("mlp8", network_definition(max_batch=8))
     config = client.document("/v2/models/mlp8/config")
@@ -596,6 +621,7 @@ def main():
         check_plans(daemon, client)
         check_batch(client)
         check_fused(client, generator)
+        check_casts(client, generator)
         check_conditions(client)
         client.load("there", scaled(2.0))
         check(refusals.walk(daemon, ROWS) == 0, "rows that are refused")

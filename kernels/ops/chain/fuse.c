@@ -5,18 +5,21 @@
  *   matmul or norm, relu gelu silu     activation; of a norm gelu_tanh, too
  *   norm, mul or add of a tensor       weight, bias
  *   add, norm                          residual, or pre_bias; OUTPUT1 is the sum where it has other readers
- *   mul, add                           fma
+ *   mul, add                           fma; of scalars linear
+ *   map, norm or softmax, cast         its out_datatype
  *
  * Rules    what a fused step does not keep has one reader, and is no output; each other operand is known where the first node stands, which
  *          is where the step runs. A fused step makes the tensors that its nodes would, rounded less often. */
+#include <math.h>
 #include <string.h>
 
 #include "ops/chain/chain.h"
 #include "ops/map.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
+#include "ops/softmax.h"
 
-extern const ks_op ks_op_map, ks_op_matmul, ks_op_norm;
+extern const ks_op ks_op_map, ks_op_matmul, ks_op_norm, ks_op_softmax;
 
 /* --- readers ---------------------------------------------------------------------------------------------------------- */
 
@@ -125,6 +128,52 @@ static bool behind_product(const ks_fusing *f, const ks_chain_node *next, int ot
     return true;
 }
 
+/* The scalar that such a map has beside its tensor. */
+static double scalar_of(const ks_chain_node *map)
+{
+    const double a = map->params[KS_MAP_A].d;
+    return isnan(a) ? 1 : a;
+}
+
+static bool behind_scaling(const ks_fusing *f, const ks_chain_node *next, ks_chain_node *node)
+{
+    if (!is_map(next, KS_MAP_ADD) || next->in[1] >= 0 || node->in[1] >= 0) return false;
+    if (ks_dtype_kind(tensor_of(f, node->in[0])->dtype) != KS_KIND_FLOAT) return false;
+    node->params[KS_MAP_OP].i = KS_MAP_LINEAR;
+    node->params[KS_MAP_A].d = scalar_of(node);
+    node->params[KS_MAP_B].d = scalar_of(next);
+    return true;
+}
+
+static bool is_cast(const ks_chain_node *node)
+{
+    return node->op == &ks_op_map && node->params[KS_MAP_OP].i == KS_MAP_CAST && node->params[KS_MAP_OUT].i != 0;
+}
+
+/* As norm and softmax number it; 0: neither gives it. */
+static int out_datatype_of(const ks_chain_node *cast)
+{
+    static const ks_dtype dtypes[] = {KS_BOOL, KS_FP16, KS_BF16, KS_FP32,
+                                      KS_FP64}; /* the first one stands for the input's */
+    for (int i = 1; i < (int)(sizeof dtypes / sizeof dtypes[0]); i++)
+        if (cast->params[KS_MAP_OUT].i == (int64_t)dtypes[i] + 1) return i;
+    return 0;
+}
+
+static bool cast_behind(const ks_chain_node *cast, ks_chain_node *node)
+{
+    if (node->op == &ks_op_map) {
+        if (node->params[KS_MAP_OUT].i) return false;
+        node->params[KS_MAP_OUT].i = cast->params[KS_MAP_OUT].i;
+        return true;
+    }
+    if (node->op != &ks_op_norm && node->op != &ks_op_softmax) return false;
+    ks_value *out = &node->params[node->op == &ks_op_norm ? KS_NORM_OUT_DATATYPE : KS_SOFTMAX_OUT_DATATYPE];
+    if (out->i) return false;
+    out->i = out_datatype_of(cast);
+    return out->i != 0;
+}
+
 /* The sum of two tensors of x's shape, or of one and a vector, in front of a norm. */
 static bool before_norm(const ks_fusing *f, const ks_chain_node *norm, bool sum_stays, ks_chain_node *node)
 {
@@ -155,10 +204,12 @@ static bool apply(const ks_fusing *f, const ks_chain_node *next, ks_chain_node *
     if (is_map(node, KS_MAP_ADD) && next->op == &ks_op_norm) return before_norm(f, next, readers > 1, node);
     if (readers != 1 || next->op != &ks_op_map) return false;
     const int other = operand_beside(next, value);
-    const bool fused = node->op == &ks_op_matmul  ? behind_matmul(next, other, node)
-                       : node->op == &ks_op_norm  ? behind_norm(next, other, node)
-                       : is_map(node, KS_MAP_MUL) ? behind_product(f, next, other, node)
-                                                  : false;
+    const bool fused = is_cast(next)               ? cast_behind(next, node)
+                       : node->op == &ks_op_matmul ? behind_matmul(next, other, node)
+                       : node->op == &ks_op_norm   ? behind_norm(next, other, node)
+                       : is_map(node, KS_MAP_MUL)
+                           ? behind_product(f, next, other, node) || behind_scaling(f, next, node)
+                           : false;
     if (fused) node->out[0] = next->out[0];
     return fused;
 }
