@@ -607,6 +607,16 @@ def check_indices(client, generator):
             wanted = [float(p % rows * columns + c) for p in places for c in range(columns)]
             check(got[name].values == wanted, name, got[name].values[:9], wanted[:9])
     client.delete("/v2/models/lookup")
+    kept = {"format": 1, "max_batch": 8, "inputs": [{"name": "at", "datatype": "INT64", "shape": [-1, 2]}, {"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
+            "initializers": [document["initializers"][0], {"name": "i", "datatype": "INT64", "shape": [1], "data": [0]}],
+            "nodes": [{"name": "look", "op": "gather", "inputs": ["table", "at"], "outputs": ["y"]}], "outputs": [{"name": "y"}]}
+    client.load("lookup", kept)
+    got = infer(client, "lookup", [("at", Tensor("INT64", [1, 2], [1, -1])), ("x", Tensor("FP32", [1, 3], [0.0] * 3))])
+    check(got is not None and got["y"].values == table.values[columns:2 * columns] + table.values[-columns:], "a batch of indices", got)
+    for inputs in (["x", "i"], ["x", "at"]):  # of rows of the batch, which would be others' in a larger one
+        answer = client.load("lookup", dict(kept, nodes=[dict(kept["nodes"][0], inputs=inputs)]), status=(400,))
+        check(answer.header("kernserve-error") == "definition" and b"it mixes rows of the batch" in answer.body, inputs, answer)
+    client.delete("/v2/models/lookup")
 
 
 def main():
