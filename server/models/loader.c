@@ -103,6 +103,7 @@ ks_status ks_models_load(ks_models *models, const ks_load_source *source, ks_mod
         *models->last = load;
         models->last = &load->next;
         models->waiting++;
+        load->loading = true;
         ks_model_loading(load->name, 1);
         pthread_cond_signal(&models->given);
     }
@@ -133,7 +134,7 @@ void ks_model_load_leave(ks_models *models, ks_model_load **pointer)
 
 static bool end_load(ks_models *models, ks_model_load *load)
 {
-    ks_model_loading(load->name, -1);
+    ks_models_loading_ends(load);
     pthread_mutex_lock(&models->lock);
     const bool left = load->left;
     atomic_store_explicit(&load->done, true, memory_order_release);
@@ -271,7 +272,7 @@ void ks_models_close(ks_models **pointer)
     while (models->first) {
         ks_model_load *load = models->first;
         models->first = load->next;
-        ks_model_loading(load->name, -1);
+        ks_models_loading_ends(load);
         free_load(load);
     }
     for (int i = 0; i < KS_MODELS_MAX; i++)

@@ -46,7 +46,8 @@ struct ks_model_load {
     int wake_fd;
     ks_load_result result; /* complete once it is done */
     _Atomic bool done;
-    bool left; /* under the table's lock: no request waits for it */
+    bool loading; /* its name is said to be loading */
+    bool left;    /* under the table's lock: no request waits for it */
     ks_model_load *next;
 };
 
@@ -78,8 +79,10 @@ void ks_loaded_free(ks_loaded **loaded);
 /* With the lock: whether a load of that name could be, as things are. KS_PRECONDITION, KS_RESERVED. */
 ks_status ks_models_check(const ks_models *models, const char *name, bool only_new, const char *if_match,
                           ks_error *error);
+/* Once: the name is no longer said to be loading on behalf of this load. */
+void ks_models_loading_ends(ks_model_load *load);
 /* The name is its own from now on; takes it, whatever comes of it. KS_PRECONDITION, KS_QUOTA, KS_RESERVED. */
-ks_status ks_models_publish_take(ks_models *models, const ks_model_load *load, ks_loaded *loaded, bool *created,
+ks_status ks_models_publish_take(ks_models *models, ks_model_load *load, ks_loaded *loaded, bool *created,
                                  ks_error *error);
 
 /* --- warm.c --- */

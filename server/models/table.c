@@ -91,7 +91,13 @@ static ks_status make_place(const char *name, int *index, ks_error *error)
                    (int)KS_MODELS_MAX);
 }
 
-ks_status ks_models_publish_take(ks_models *models, const ks_model_load *load, ks_loaded *loaded, bool *created,
+void ks_models_loading_ends(ks_model_load *load)
+{
+    if (load->loading) ks_model_loading(load->name, -1);
+    load->loading = false;
+}
+
+ks_status ks_models_publish_take(ks_models *models, ks_model_load *load, ks_loaded *loaded, bool *created,
                                  ks_error *error)
 {
     int index = 0;
@@ -108,6 +114,7 @@ ks_status ks_models_publish_take(ks_models *models, const ks_model_load *load, k
         ks_model_publish(index, model);
         retire(models, models->current[index]);
         models->current[index] = loaded;
+        ks_models_loading_ends(load); /* with the lock: what is unloaded next is gone, and not being loaded */
         ks_warm_begin(models, loaded);
     }
     pthread_mutex_unlock(&models->lock);
