@@ -341,6 +341,20 @@ def check_casts(client, generator):
     client.delete("/v2/models/casts")
 
 
+def check_own_sum(client, generator):
+    """A norm whose weight is the sum that it norms: the sum cannot go to its step."""
+    nodes = [{"name": "sum", "op": "map", "inputs": ["x", "r"], "outputs": ["s"], "parameters": {"op": "add"}},
+             {"name": "norm", "op": "norm", "inputs": ["s", "s"], "outputs": ["y"]}]
+    x, r = (random_tensor(generator, "FP32", [24], 1.0) for _ in range(2))
+    answers = []
+    for fuse in (True, False):
+        client.load("own", {"format": 1, "fuse": fuse, "inputs": [{"name": n, "datatype": "FP32", "shape": [24]} for n in "xr"],
+                            "nodes": nodes, "outputs": [{"name": "y"}]})
+        answers.append(infer(client, "own", [("x", x), ("r", r)])["y"].data)
+    check(answers[0] == answers[1], "a sum that weighs itself")
+    client.delete("/v2/models/own")
+
+
 def check_batch(client):
     client.load("mlp8", network_definition(max_batch=8))
     config = client.document("/v2/models/mlp8/config")
@@ -631,6 +645,7 @@ def main():
         check_plans(daemon, client)
         check_batch(client)
         check_fused(client, generator)
+        check_own_sum(client, generator)
         check_casts(client, generator)
         check_conditions(client)
         client.load("there", scaled(2.0))

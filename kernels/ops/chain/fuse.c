@@ -232,6 +232,14 @@ static bool makes_the_same(const ks_fusing *f, const ks_chain_node *next, const 
            (spec->outputs == 1 || same_tensor(sum, &spec->out[1]));
 }
 
+/* A norm whose weight is the sum that it norms, say: the step would read what it makes. */
+static bool reads(const ks_chain_node *node, int value)
+{
+    for (int i = 0; i < KS_INPUTS_MAX; i++)
+        if (node->in[i] == value) return true;
+    return false;
+}
+
 int ks_chain_fuse(const ks_fusing *f, int index, ks_chain_node *node, ks_spec *spec)
 {
     const int value = node->out[0], at = value < 0 ? -1 : next_reader(f->chain, index, value);
@@ -239,7 +247,8 @@ int ks_chain_fuse(const ks_fusing *f, int index, ks_chain_node *node, ks_spec *s
     const ks_chain_node *next = &f->chain->node[at];
     ks_chain_node fused = *node;
     ks_spec whole;
-    if (!next->op || next->out[0] < 0 || next->outputs != 1 || !are_known(f, next) || !apply(f, next, &fused))
+    if (!next->op || next->out[0] < 0 || next->outputs != 1 || !are_known(f, next) || !apply(f, next, &fused) ||
+        reads(&fused, value))
         return -1;
     ks_chain_node_spec(f->chain, f->whole, &fused, f->made, &whole);
     if (ks_chain_resolve_node(&fused, &whole, NULL) != KS_OK || !makes_the_same(f, next, &spec->out[0], &whole))
