@@ -286,7 +286,7 @@ def pair_of(paths, options, token):
     daemons = Daemon(paths[0], *options), second_reader(paths[1], options)
     if token:
         for daemon in daemons:
-            daemon.get = lambda target, connect=daemon.connect: connect().ask(request("GET", target, [("Authorization", "Bearer " + SECRET)]))
+            daemon.get = lambda target, headers=(), connect=daemon.connect: connect().ask(request("GET", target, [("Authorization", "Bearer " + SECRET), *headers]))
     return daemons
 
 
