@@ -368,6 +368,7 @@ const char *ops_launch(const ops_work *work, const void *in, void *out, void *st
                           .workspace = at + CONTROL_BYTES,
                           .workspace_stride = work->workspace_bytes,
                           .counters_stride = work->counters,
+                          .node = 0,
                           .behind = false};
     return ks_cuda_op_of(work->spec.op)
                    ->launch(&library.chip, &work->spec, work->algorithm, site, 1, (cudaStream_t)stream, &library.error)
