@@ -311,7 +311,7 @@ def a_line_too_long(path, generator):
     """Memory for two, which their clients keep for 0.25 s: within a deadline of 3 s some 24 can be served. Who would wait for
     longer hears so at once, as soon as there is a rate to tell it by; before that everybody waits. Where the work itself takes
     longer, clients keep it and wait for longer too."""
-    size = 2 * MIB if sanitizer(path) else 8 * MIB
+    size = 6 * MIB if sanitizer(path) else 8 * MIB  # more than a socket's buffers hold
     memory = 9 * size // 2
     head, body = large_request(size)
     hold = max(0.25, 3 * alone_s(path, memory, head, body))
