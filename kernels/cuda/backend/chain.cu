@@ -136,6 +136,7 @@ static ks_status record_step(ks_lane *lane, const chain_memory *m, const ks_step
 /* One more than steps: each ends where the next one begins. */
 static ks_status make_events(ks_lane *lane, int events, ks_error *error)
 {
+    if (events <= lane->step_events) return KS_OK; /* of a longer chain before */
     cudaEvent_t *grown = (cudaEvent_t *)realloc(lane->step_event, (size_t)events * sizeof *grown);
     if (!grown) return ks_fail(error, KS_MEMORY, "no memory for the events of %d steps", events - 1);
     lane->step_event = grown;
