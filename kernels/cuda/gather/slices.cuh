@@ -8,6 +8,7 @@
 #ifndef KS_GATHER_SLICES_CUH
 #define KS_GATHER_SLICES_CUH
 
+#include "cuda/common/pack.cuh"
 #include "cuda/gather/common.cuh"
 
 /* items: pieces of 32 packs, `pieces` of them a slice of `packs` packs. */
@@ -68,36 +69,12 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_slice_pack(ks_site site
     ks_leave<true>(site);
 }
 
-/* 16 bytes of words W. */
-template <class W>
-struct gather_pack {
-    static constexpr int length = 16 / (int)sizeof(W);
-    union {
-        uint4 raw;
-        W word[length];
-    };
-    __device__ __forceinline__ gather_pack() : raw(make_uint4(0, 0, 0, 0))
-    {
-    }
-    /* As pack `at` of memory that holds `words` of them in all. */
-    __device__ __forceinline__ void store(void *out, int64_t at, int64_t words) const
-    {
-        if ((at + 1) * length <= words) {
-            ((uint4 *)out)[at] = raw;
-            return;
-        }
-#pragma unroll
-        for (int i = 0; i < length; i++)
-            if (at * length + i < words) ((W *)out)[at * length + i] = word[i];
-    }
-};
-
 /* Each slice is one word: all indices of a pack come first. */
 template <class W>
 __device__ __forceinline__ void gather_single(const ks_site &site, const gather_args &a, const ks_job_sides &job,
-                                              const W *table, int64_t first, gather_pack<W> *pack)
+                                              const W *table, int64_t first, ks_pack<W> *pack)
 {
-    constexpr int P = gather_pack<W>::length;
+    constexpr int P = ks_pack<W>::LENGTH;
     int64_t source[P];
 #pragma unroll
     for (int i = 0; i < P; i++) source[i] = first + i < a.items ? gather_source(site, a, job, first + i) : -1;
@@ -111,13 +88,13 @@ template <class W, bool SINGLE>
 __global__ void __launch_bounds__(GATHER_THREADS, sizeof(W) == 1 ? 2 : 4)
     gather_slice_words(ks_site site, gather_args a)
 {
-    constexpr int P = gather_pack<W>::length;
+    constexpr int P = ks_pack<W>::LENGTH;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const W *table = (const W *)(job.in + a.table);
     const int64_t packs = (a.items + P - 1) / P, threads = (int64_t)gridDim.x * blockDim.x;
     for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < packs; at += threads) {
-        gather_pack<W> pack;
+        ks_pack<W> pack;
         if (SINGLE) {
             gather_single(site, a, job, table, at * P, &pack);
         } else {

@@ -3,20 +3,8 @@
 #ifndef KS_LAYOUT_WORDS_CUH
 #define KS_LAYOUT_WORDS_CUH
 
+#include "cuda/common/pack.cuh"
 #include "cuda/layout/common.cuh"
-
-/* 16 bytes of words W. */
-template <class W>
-struct layout_pack {
-    static constexpr int length = 16 / (int)sizeof(W);
-    union {
-        uint4 raw;
-        W word[length];
-    };
-    __device__ __forceinline__ layout_pack() : raw(make_uint4(0, 0, 0, 0))
-    {
-    }
-};
 
 /* Of an index of a padded axis that of the input; -1: the value's. */
 __device__ __forceinline__ int64_t layout_inside(const layout_axis &axis, int mode, int64_t i)
@@ -97,14 +85,14 @@ __global__ void __launch_bounds__(LAYOUT_THREADS) layout_words(ks_site site, lay
 template <class W, bool PADDED>
 __global__ void __launch_bounds__(LAYOUT_THREADS) layout_packs(ks_site site, layout_args a)
 {
-    constexpr int P = layout_pack<W>::length;
+    constexpr int P = ks_pack<W>::LENGTH;
     ks_job_sides job;
     if (!layout_enter(site, a, &job)) return;
     const W *in = (const W *)(job.in + a.in);
     const int64_t packs = (a.items + P - 1) / P, threads = (int64_t)gridDim.x * blockDim.x;
     const int64_t extent = a.axis[a.rank - 1].per.by;
     for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < packs; at += threads) {
-        layout_pack<W> pack;
+        ks_pack<W> pack;
         layout_place place = layout_find<PADDED>(a, at * P);
 #pragma unroll
         for (int i = 0; i < P; i++) {
@@ -112,13 +100,7 @@ __global__ void __launch_bounds__(LAYOUT_THREADS) layout_packs(ks_site site, lay
             if (++place.inner == extent && i + 1 < P && at * P + i + 1 < a.items)
                 place = layout_find<PADDED>(a, at * P + i + 1);
         }
-        if ((at + 1) * P <= a.items) {
-            ((uint4 *)(job.out + a.out))[at] = pack.raw;
-            continue;
-        }
-#pragma unroll
-        for (int i = 0; i < P; i++)
-            if (at * P + i < a.items) ((W *)(job.out + a.out))[at * P + i] = pack.word[i];
+        pack.store(job.out + a.out, at, a.items);
     }
     if (a.last) ks_leave(site);
 }

@@ -2,20 +2,8 @@
 #ifndef KS_WINDOW_PACKS_CUH
 #define KS_WINDOW_PACKS_CUH
 
+#include "cuda/common/pack.cuh"
 #include "cuda/window/common.cuh"
-
-/* 16 bytes of words W. */
-template <class W>
-struct window_pack {
-    static constexpr int LENGTH = 16 / (int)sizeof(W);
-    union {
-        uint4 raw;
-        W word[LENGTH];
-    };
-    __device__ __forceinline__ window_pack() : raw(make_uint4(0, 0, 0, 0))
-    {
-    }
-};
 
 /* Word 0 of a tap in the input, and which of the tap's words it is about; outside: the tap is the value. */
 struct window_tap {
@@ -52,13 +40,13 @@ __device__ __forceinline__ W window_read(const window_args &a, const W *in, cons
 template <class W>
 __global__ void __launch_bounds__(WINDOW_THREADS) window_packs(ks_site site, window_args a)
 {
-    constexpr int P = window_pack<W>::LENGTH, FLIGHT = P < 4 ? 4 / P : 1;
+    constexpr int P = ks_pack<W>::LENGTH, FLIGHT = P < 4 ? 4 / P : 1;
     ks_job_sides job;
     if (!ks_enter(site, &job)) return;
     const W *in = (const W *)(job.in + a.in);
     const int64_t packs = (a.items + P - 1) / P, threads = (int64_t)gridDim.x * blockDim.x;
     for (int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; first < packs; first += FLIGHT * threads) {
-        window_pack<W> moved[FLIGHT];
+        ks_pack<W> moved[FLIGHT];
 #pragma unroll
         for (int k = 0; k < FLIGHT; k++) {
             const int64_t item = (first + k * threads) * P;
@@ -72,16 +60,7 @@ __global__ void __launch_bounds__(WINDOW_THREADS) window_packs(ks_site site, win
             }
         }
 #pragma unroll
-        for (int k = 0; k < FLIGHT; k++) {
-            const int64_t at = first + k * threads;
-            if ((at + 1) * P <= a.items) {
-                ((uint4 *)(job.out + a.out))[at] = moved[k].raw;
-                continue;
-            }
-#pragma unroll
-            for (int i = 0; i < P; i++)
-                if (at * P + i < a.items) ((W *)(job.out + a.out))[at * P + i] = moved[k].word[i];
-        }
+        for (int k = 0; k < FLIGHT; k++) moved[k].store(job.out + a.out, first + k * threads, a.items);
     }
     ks_leave(site);
 }
