@@ -153,9 +153,8 @@ typedef struct ks_batch {
         d2h_ns;        /* set by a poll that says KS_DONE; 0: did not happen. They add up to launch .. done */
     int64_t kernel_ns; /* likewise: start of the first kernel .. end of the last, all jobs; -1: not known. Of a trial:
                                 * the time of one run */
-    int64_t *
-        step_ns; /* of a chain's job that goes alone, without a graph: what each step took, set likewise; -1: not known.
-                                * NULL: not asked for */
+    /* Of a chain's job that goes alone, without a graph: what each step took, set likewise; -1: not known. NULL: not asked for. */
+    int64_t *step_ns;
     bool refused; /* likewise: of some jobs values that decide are out of bounds; false before launch */
     ks_bad_value bad[KS_BATCH_MAX]; /* where refused is set: of each job; input 0: it has none */
 } ks_batch;

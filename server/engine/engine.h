@@ -62,8 +62,8 @@ typedef struct ks_job {
     uint64_t priority;   /* 0: default (after all others), 1: highest */
     int64_t deadline_ns; /* dropped with KS_DEADLINE if not launched by then; 0: none */
     bool deadline_asked; /* by the client: among jobs of one priority the sooner one goes first */
-    int64_t
-        *step_ns; /* its owner's: the job goes alone, and its program's steps are timed: ks_batch. NULL: they are not */
+    /* Its owner's: the job goes alone, and its program's steps are timed (ks_batch). NULL: they are not. */
+    int64_t *step_ns;
     ks_error *fault; /* its owner's: why status is not KS_OK is written there, unless one stands there; NULL: nowhere */
     /* set by the engine: */
     ks_status status; /* of a DONE job */
