@@ -693,13 +693,11 @@ static void over_two_to_the_31(void **state)
     for (size_t i = 0; i < bytes; i++) ((unsigned char *)d.in[0])[i] = (unsigned char)(i * 2654435761u >> 13);
     for (int64_t i = 0; i < d.shape.count; i++) put_place(&d, 1, i, draw_index(&d.shape));
     for (int b = 0; b < 2; b++) {
-        if (b && !ks_backend_cuda) continue;
-        op_harness *harness = op_harness_open(b ? ks_backend_cuda : ks_backend_cpu, 3 * bytes);
-        if (!harness) continue;
         ks_error error = {0};
-        if (op_harness_run(harness, &spec, (const void *const *)d.in, out, OP_PATH_PLANNED, 1, false, &error) != KS_OK)
-            fail_msg("%s", error.text);
-        op_harness_close(&harness);
+        if (!op_harness_once(b ? ks_backend_cuda : ks_backend_cpu, 3 * bytes, &spec, (const void *const *)d.in, out,
+                             &error))
+            continue;
+        if (error.status != KS_OK) fail_msg("%s", error.text);
         check(&d, out, b ? "cuda" : "cpu", 100000);
     }
     free(out);

@@ -454,3 +454,14 @@ ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *c
     free(plan);
     return status;
 }
+
+bool op_harness_once(const ks_backend *backend, size_t arena_bytes, const ks_spec *spec, const void *const *inputs,
+                     void *output, ks_error *error)
+{
+    op_harness *harness = backend ? op_harness_open(backend, arena_bytes) : NULL;
+    if (!harness) return false;
+    *error = (ks_error){0};
+    error->status = op_harness_run(harness, spec, inputs, output, OP_PATH_PLANNED, 1, false, error);
+    op_harness_close(&harness);
+    return true;
+}

@@ -22,6 +22,11 @@ typedef enum op_path {
 ks_status op_harness_run(op_harness *harness, const ks_spec *spec, const void *const *inputs, void *output,
                          op_path path, int copies, bool captured, ks_error *error);
 
+/* One job, planned, in a harness that is opened for it: for work that the test's own has no room for. false: there is no such backend (NULL), or
+ * no device of it; else *error says what came of it. */
+bool op_harness_once(const ks_backend *backend, size_t arena_bytes, const ks_spec *spec, const void *const *inputs,
+                     void *output, ks_error *error);
+
 /* The ways to do a spec's work on that path, cuBLASLt's among them where KS_CUBLASLT names the library (auto). 0: one. */
 int op_harness_candidates(op_harness *harness, const ks_spec *spec, op_path path);
 /* Jobs that a launch of its plan may share. 0: it has no plan. */

@@ -499,15 +499,12 @@ static void over_two_to_the_31(void **state)
     for (size_t i = 0; i < spec.in[0].size_bytes; i++) in[i] = (unsigned char)(i * 2654435761u >> 13);
     fill(KS_UINT8, line, 1024, VALUES_UNIFORM);
     for (int b = 0; b < 2; b++) {
-        if (b && !ks_backend_cuda) continue;
-        op_harness *harness = op_harness_open(b ? ks_backend_cuda : ks_backend_cpu,
-                                              spec.in[0].size_bytes + spec.out[0].size_bytes + (64 << 20));
-        if (!harness) continue;
-        ks_error error = {0};
         const void *inputs[] = {in, line};
-        if (op_harness_run(harness, &spec, inputs, out, OP_PATH_PLANNED, 1, false, &error) != KS_OK)
-            fail_msg("%s", error.text);
-        op_harness_close(&harness);
+        ks_error error = {0};
+        if (!op_harness_once(b ? ks_backend_cuda : ks_backend_cpu,
+                             spec.in[0].size_bytes + spec.out[0].size_bytes + (64 << 20), &spec, inputs, out, &error))
+            continue;
+        if (error.status != KS_OK) fail_msg("%s", error.text);
         check(&spec, inputs, out, b ? "cuda" : "cpu");
     }
     free(out);

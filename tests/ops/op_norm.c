@@ -748,13 +748,11 @@ static void over_two_to_the_31(void **state)
     for (size_t at = 0; at < bytes; at += sizeof pattern)
         memcpy((unsigned char *)d.in[0] + at, pattern, bytes - at < sizeof pattern ? bytes - at : sizeof pattern);
     for (int b = 0; b < 2; b++) {
-        if (b && !ks_backend_cuda) continue;
-        op_harness *harness = op_harness_open(b ? ks_backend_cuda : ks_backend_cpu, 2 * bytes + (64 << 20));
-        if (!harness) continue;
         ks_error error = {0};
-        if (op_harness_run(harness, &spec, (const void *const *)d.in, out, OP_PATH_PLANNED, 1, false, &error) != KS_OK)
-            fail_msg("%s", error.text);
-        op_harness_close(&harness);
+        if (!op_harness_once(b ? ks_backend_cuda : ks_backend_cpu, 2 * bytes + (64 << 20), &spec,
+                             (const void *const *)d.in, out, &error))
+            continue;
+        if (error.status != KS_OK) fail_msg("%s", error.text);
         check(&d, out, b ? "cuda" : "cpu", 64);
     }
     free(out);

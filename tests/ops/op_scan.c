@@ -625,15 +625,11 @@ static void over_two_to_the_31(void **state)
         for (int64_t i = 0; i < count; i++)
             in[i] = (unsigned char)(i % row * 255 / row + (i % row * 255 / row > 0 && i % 3 ? -1 : 0));
         for (int b = 0; b < 2; b++) {
-            if (b && !ks_backend_cuda) continue;
-            op_harness *harness =
-                op_harness_open(b ? ks_backend_cuda : ks_backend_cpu, 2 * spec.in[0].size_bytes + (192 << 20));
-            if (!harness) continue;
             ks_error error = {0};
-            if (op_harness_run(harness, &spec, (const void *const[]){in}, out, OP_PATH_PLANNED, 1, false, &error) !=
-                KS_OK)
-                fail_msg("%s", error.text);
-            op_harness_close(&harness);
+            if (!op_harness_once(b ? ks_backend_cuda : ks_backend_cpu, 2 * spec.in[0].size_bytes + (192 << 20), &spec,
+                                 (const void *const[]){in}, out, &error))
+                continue;
+            if (error.status != KS_OK) fail_msg("%s", error.text);
             unsigned char most = 0;
             for (int64_t i = 0; i < count; i++) {
                 most = i % row == 0 || in[i] > most ? in[i] : most;

@@ -655,13 +655,9 @@ static void over_two_to_the_31(void **state)
     void *out = malloc(bytes);
     if (!out) fail_msg("no memory for %zu bytes", bytes);
     for (int b = 0; b < 2; b++) {
-        if (b && !ks_backend_cuda) continue;
-        op_harness *harness = op_harness_open(b ? ks_backend_cuda : ks_backend_cpu, 2 * bytes);
-        if (!harness) continue;
         ks_error error = {0};
-        if (op_harness_run(harness, &c.spec, inputs, out, OP_PATH_PLANNED, 1, false, &error) != KS_OK)
-            fail_msg("%s", error.text);
-        op_harness_close(&harness);
+        if (!op_harness_once(b ? ks_backend_cuda : ks_backend_cpu, 2 * bytes, &c.spec, inputs, out, &error)) continue;
+        if (error.status != KS_OK) fail_msg("%s", error.text);
         check(&c, out, b ? "cuda" : "cpu", 100000);
     }
     free(out);
